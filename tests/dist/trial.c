@@ -124,8 +124,12 @@ static lt_tensor *forward(rank_run *r)
     lt_tensor *y = lt_conv2d(t, r->x, lt_tape_param(t, &p[CONV]), NULL,
                              (lt_conv2d_config){.pad_h = 1, .pad_w = 1});
     if (r->t->has_norm) {
-        lt_batchnorm2d_args args = {lt_tape_param(t, &p[GAMMA]), lt_tape_param(t, &p[BETA]),
-                                    p[MEAN].value, p[VAR].value, NULL};
+        lt_batchnorm2d_args args = {lt_tape_param(t, &p[GAMMA]),
+                                    lt_tape_param(t, &p[BETA]),
+                                    p[MEAN].value,
+                                    p[VAR].value,
+                                    NULL,
+                                    NULL};
         y = lt_batchnorm2d(t, y, args, (lt_batchnorm2d_config){.eps = 1e-5, .momentum = 0.1});
     }
     y = lt_flatten(t, lt_relu(t, y));

@@ -207,8 +207,14 @@ static lt_tensor *avg_matrix(const bench *b)
 
 static lt_tensor *norm(const bench *b, lt_tensor *x, lt_tensor *gamma, double eps)
 {
-    lt_batchnorm2d_args args = {gamma, b->vector, b->vector, b->vector, NULL};
+    lt_batchnorm2d_args args = {gamma, b->vector, b->vector, b->vector, NULL, NULL};
     return lt_batchnorm2d(b->tape, x, args, (lt_batchnorm2d_config){.eps = eps, .momentum = 0.1});
+}
+
+static lt_tensor *norm_batches(const bench *b)
+{
+    lt_batchnorm2d_args args = {b->vector, b->vector, b->vector, b->vector, NULL, b->vector};
+    return lt_batchnorm2d(b->tape, b->x, args, (lt_batchnorm2d_config){.eps = 1e-5});
 }
 
 static lt_tensor *norm_gamma(const bench *b)
@@ -359,6 +365,7 @@ static const bad_row rows[] = {
     {"conv_transpose2d: output padding as large as the stride", transpose_output_pad, LT_E_ARG,
      "output padding 2x0, want below stride 2x1"},
     {"group_norm: channels that do not divide", group_norm_groups, LT_E_ARG, "3 channels in 2 groups"},
+    {"batchnorm2d: a count of floats", norm_batches, LT_E_ARG, "batches f32 [3], want i64 []"},
     {"group_norm: gamma without beta", group_norm_beta, LT_E_ARG, "one of gamma and beta is NULL"},
     {"layernorm: gamma of another length", layernorm_gamma, LT_E_SHAPE, "layernorm: gamma is [3], want [5]"},
     {"layernorm: beta is a matrix", layernorm_beta, LT_E_SHAPE, "layernorm: beta is [2,3], want [3]"},

@@ -148,7 +148,8 @@ static lt_tensor *mean_pool(scene *s, lt_tensor *x)
 
 static lt_tensor *batch_norm(scene *s, lt_tensor *x)
 {
-    const lt_batchnorm2d_args args = {s->vector[0], s->vector[1], s->vector[2], s->vector[3], x};
+    const lt_batchnorm2d_args args = {s->vector[0], s->vector[1], s->vector[2], s->vector[3], x,
+                                      NULL};
     return lt_batchnorm2d(s->tape, x, args, (lt_batchnorm2d_config){.eps = 1e-5, .frozen = true});
 }
 

@@ -71,7 +71,7 @@ static void run(int copies, lt_norm_reduce_fn *merge, int *calls, results *out)
                         vector(device, 0),           vector(device, 1)};
     lt_tensor *x = lt_tape_variable(tape, own[0]), *gamma = lt_tape_variable(tape, own[2]);
     lt_tensor *beta = lt_tape_variable(tape, own[3]);
-    lt_batchnorm2d_args args = {gamma, beta, own[4], own[5], NULL};
+    lt_batchnorm2d_args args = {gamma, beta, own[4], own[5], NULL, NULL};
     lt_batchnorm2d_config config = {.eps = 1e-5, .momentum = 0.1};
     lt_tensor *y = lt_batchnorm2d(tape, x, args, config);
     lt_tape_keep(tape, y);
@@ -139,7 +139,7 @@ static void a_failed_merge_fails_the_pass(void **state)
     lt_tape_on_norm_reduce(tape, fail_to_merge, NULL);
     lt_tape_reset(tape, LT_PASS_TRAIN);
     lt_tensor *own[] = {repeated(device, 1, 0), vector(device, 1), vector(device, 0)};
-    lt_batchnorm2d_args args = {own[1], own[2], own[2], own[1], NULL};
+    lt_batchnorm2d_args args = {own[1], own[2], own[2], own[1], NULL, NULL};
     lt_batchnorm2d_config config = {.eps = 1e-5, .momentum = 0.1};
     assert_null(lt_batchnorm2d(tape, own[0], args, config));
     assert_status(lt_tape_status(tape), LT_E_COMM);

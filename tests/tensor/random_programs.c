@@ -123,8 +123,12 @@ static void scene_close(scene *s)
 
 static lt_tensor *norm(scene *s, lt_tensor *x, lt_tensor *residual, bool relu)
 {
-    lt_batchnorm2d_args args = {lt_tape_param(s->tape, &s->gamma), lt_tape_param(s->tape, &s->beta),
-                                s->mean.value, s->var.value, residual};
+    lt_batchnorm2d_args args = {lt_tape_param(s->tape, &s->gamma),
+                                lt_tape_param(s->tape, &s->beta),
+                                s->mean.value,
+                                s->var.value,
+                                residual,
+                                NULL};
     lt_batchnorm2d_config config = {.eps = 1e-3, .momentum = 0.1, .relu = relu};
     return lt_batchnorm2d(s->tape, x, args, config);
 }

@@ -50,7 +50,7 @@ static void an_operation_on_what_backward_gave_back_is_refused(void **state)
     assert_ok(lt_tensor_new(&c, device, LT_F32, LT_SHAPE(3)));
     lt_tape_reset(t, LT_PASS_TRAIN);
     lt_tensor *y =
-        lt_batchnorm2d(t, lt_tape_variable(t, x), (lt_batchnorm2d_args){c, c, c, c, NULL},
+        lt_batchnorm2d(t, lt_tape_variable(t, x), (lt_batchnorm2d_args){c, c, c, c, NULL, NULL},
                        (lt_batchnorm2d_config){.eps = 1e-5});
     lt_tensor *loss = lt_sum(t, y, (lt_reduce_config){.dims = 0});
     assert_ok(lt_tape_backward(t, loss, 1));

@@ -47,6 +47,16 @@ static lt_status check_vectors(const lt_node *node)
     return LT_OK;
 }
 
+static lt_status check_batches(const lt_node *node)
+{
+    const lt_tensor *batches = node->in[BATCHES];
+    char text[LT_SHAPE_TEXT];
+    if (batches && (batches->dtype != LT_I64 || lt_shape_count(batches->shape) != 1))
+        return lt_fail(LT_E_ARG, "batchnorm2d: batches %s %s, want i64 []",
+                       lt_dtype_name(batches->dtype), lt_shape_text(batches->shape, text));
+    return LT_OK;
+}
+
 static lt_status infer(const lt_node *node, lt_desc *out)
 {
     const lt_batchnorm2d_config *c = node->config;
@@ -55,6 +65,7 @@ static lt_status infer(const lt_node *node, lt_desc *out)
     if (xs.ndim != 4)
         return lt_fail(LT_E_SHAPE, "batchnorm2d: x %s, want 4 dimensions", lt_shape_text(xs, x));
     LT_TRY(check_vectors(node));
+    LT_TRY(check_batches(node));
     const lt_tensor *residual = node->in[RESIDUAL];
     if (residual && (!lt_shape_equal(residual->shape, xs) || residual->dtype != node->in[X]->dtype))
         return lt_fail(LT_E_SHAPE, "batchnorm2d: residual %s %s, x is %s %s",

@@ -53,7 +53,7 @@ static lt_tensor *norm(lt_tape *t, const program *p, lt_tensor *x, lt_tensor *ga
 {
     const lt_batchnorm2d_config config = {
         .eps = 1e-5, .momentum = 0.1, .relu = p->row->variant != NO_RELU};
-    return lt_batchnorm2d(t, x, (lt_batchnorm2d_args){gamma, beta, p->mean, p->var, residual},
+    return lt_batchnorm2d(t, x, (lt_batchnorm2d_args){gamma, beta, p->mean, p->var, residual, NULL},
                           config);
 }
 

@@ -7,7 +7,7 @@ static lt_tensor *norm(lt_tape *t, lt_tensor *const *in, void *context, lt_tenso
                        bool relu)
 {
     lt_tensor *const *constant = context;
-    lt_batchnorm2d_args args = {in[1], in[2], constant[0], constant[1], residual};
+    lt_batchnorm2d_args args = {in[1], in[2], constant[0], constant[1], residual, NULL};
     lt_batchnorm2d_config config = {.eps = 1e-5, .momentum = 0.1, .relu = relu};
     return lt_batchnorm2d(t, in[0], args, config);
 }
@@ -40,7 +40,7 @@ static lt_tensor *itself_as_residual(lt_tape *t, lt_tensor *const *in, void *c)
 static lt_tensor *frozen(lt_tape *t, lt_tensor *const *in, void *c)
 {
     lt_tensor *const *constant = c;
-    lt_batchnorm2d_args args = {in[1], in[2], constant[0], constant[1], in[3]};
+    lt_batchnorm2d_args args = {in[1], in[2], constant[0], constant[1], in[3], NULL};
     lt_batchnorm2d_config config = {.eps = 1e-5, .momentum = 0.1, .relu = true, .frozen = true};
     return lt_batchnorm2d(t, in[0], args, config);
 }
@@ -67,14 +67,14 @@ static lt_tensor *three_readers(lt_tape *t, lt_tensor *const *in, void *c)
 static lt_tensor *one_dimension(lt_tape *t, lt_tensor *const *in, void *context)
 {
     lt_tensor *const *constant = context;
-    lt_batchnorm2d_args args = {in[1], in[2], constant[0], constant[1], NULL};
+    lt_batchnorm2d_args args = {in[1], in[2], constant[0], constant[1], NULL, NULL};
     return lt_batchnorm1d(t, in[0], args, (lt_batchnorm2d_config){.eps = 1e-5, .momentum = 0.1});
 }
 
 static lt_tensor *one_dimension_with_residual(lt_tape *t, lt_tensor *const *in, void *context)
 {
     lt_tensor *const *constant = context;
-    lt_batchnorm2d_args args = {in[1], in[2], constant[0], constant[1], in[3]};
+    lt_batchnorm2d_args args = {in[1], in[2], constant[0], constant[1], in[3], NULL};
     return lt_batchnorm1d(t, in[0], args, (lt_batchnorm2d_config){.eps = 1e-5, .momentum = 0.1});
 }
 
