@@ -266,7 +266,7 @@ static lt_tensor *compute(lt_tape *t, const node *n)
     if (is(n->op, "Conv") ? n->inputs >= 2 : is(n->op, "MaxPool"))
         return compute_window(t, n);
     if (is(n->op, "BatchNormalization") && n->inputs == 5)
-        return lt_batchnorm2d(t, x[0], (lt_batchnorm2d_args){x[1], x[2], x[3], x[4], NULL},
+        return lt_batchnorm2d(t, x[0], (lt_batchnorm2d_args){x[1], x[2], x[3], x[4], NULL, NULL},
                               (lt_batchnorm2d_config){.eps = n->epsilon});
     if (is(n->op, "Add") && n->inputs == 2)
         return lt_add(t, x[0], x[1]);
