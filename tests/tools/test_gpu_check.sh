@@ -95,7 +95,7 @@ kept()
 goes_on()
 {
     fresh
-    put "$work/dir/bin/conform" "echo conform >>'$work/seen'; echo 'FAIL one'; echo 'it: 1 passed, 1 failed'; exit 1"
+    put "$work/dir/bin/conform" "[ -n \"\${GPU_CHECK_WAY-}\" ] || echo conform >>'$work/seen'; echo 'FAIL one'; echo 'it: 1 passed, 1 failed'; exit 1"
     put "$work/dir/bin/conform_step" "echo step >>'$work/seen'; exec sleep 600"
     rm -f "$work/seen"
     run 1 --stage conform --budget 12 && says 'reruns | LEFT OUT' || return
@@ -271,6 +271,30 @@ smoke()
     [ $? = 1 ] && grep -q '^smoke: .* 1 failed' "$work/out"
 }
 
+# What fails is run again in each way that its program has; the report says which of them pass.
+again()
+{
+    fresh
+    local -x FAKE_SANITIZER='' LATHER_SANITIZER=$here/fake_sanitizer
+    put "$work/dir/bin/conform" 'case "$*" in *no-such* | *--fused\ off*) echo "it: 1 passed, 0 failed"; exit 0 ;; esac' \
+        'echo "FAIL conv2d f16 3x3: y, element 3"; echo "FAIL conv2d f16 1x1: y"; echo "it: 3 passed, 2 failed"; exit 1'
+    put "$work/dir/bin/conform_step" '[ -n "${LATHER_SYNC-}" ] || exit 1'
+    run 1 --stage conform && says '| part | result | seconds | what passes | as it was | LATHER_SYNC=1 | --fused off | --no-graph | --deterministic | memcheck |' &&
+        says '| again: conv2d f16 3x3 | *| *| passes: --fused off | fails | fails | ok | - | fails | fails |' && ! says '| again: conv2d f16 1x1 |' &&
+        says '| again: a step.s gradients.* | *| *| passes: LATHER_SYNC=1 | fails | ok | - | - | - | fails |' &&
+        grep -q 'conform: 1 passed, 4 failed' "$work/out" || return
+    fresh # the control: what is well is run once
+    run 0 --stage conform && ! says 'run again'
+}
+
+# A function of gpu_check hands its ways on to the program.
+trains_again()
+{
+    fresh
+    put "$work/dir/bin/train_resnet50" 'case "$*" in *--no-graph) exit 0 ;; esac' 'echo wrong; exit 1'
+    run 1 --stage smoke && says '| again: NCCL, one rank | *| *| passes: --no-graph | fails | fails | fails | ok | fails | - |'
+}
+
 no_sanitizer()
 {
     fresh
@@ -298,6 +322,8 @@ row "a contestant that hangs leaves the others" peer_fails hangs 'no time was le
 row "libraries are found in wheels, and what they want too" wheels
 row "Python does not see the carried libraries" python_apart
 row "each part of the device has a process, and the libraries have logs" smoke
+row "what fails is run again in other ways" again
+row "training that fails is run again in other ways" trains_again
 row "a sanitizer without findings passes" sanitizer '' 0 'racecheck, every kernel | ok'
 row "a sanitizer's finding fails, and is in the report" sanitizer finds 1 'Invalid __global__ write'
 row "a sanitizer that says nothing fails" sanitizer silent 1 'memcheck has no summary'

@@ -36,14 +36,16 @@ train()
     local name=$1
     shift
     rm -rf "${dir:?}/work/$name"
-    "$bin/train_resnet50" --progress off --no-tensorboard --output "$dir/work/$name" "$@"
+    # shellcheck disable=SC2086
+    ${GPU_CHECK_UNDER-} "$bin/train_resnet50" --progress off --no-tensorboard --output "$dir/work/$name" "$@" ${GPU_CHECK_MORE-}
 }
 
 resume()
 {
     local name=$1
     shift
-    "$bin/train_resnet50" --progress off --no-tensorboard --output "$dir/work/$name" --resume auto "$@"
+    # shellcheck disable=SC2086
+    ${GPU_CHECK_UNDER-} "$bin/train_resnet50" --progress off --no-tensorboard --output "$dir/work/$name" --resume auto "$@" ${GPU_CHECK_MORE-}
 }
 
 # LEAST-TOP-1 RUN ARGUMENTS...

@@ -138,6 +138,7 @@ part()
     [ "$limit" -lt "$most" ] || limit=$most
     log=$dir/logs/$stage-$(name_of "$title").log
     row "$title" STARTED 0 ""
+    local command=("$@")
     # A function runs in a process of its own, so that it can be stopped.
     [ "$(type -t "$1")" != function ] || set -- "$BASH" "$self" function "$dir" "$@"
     begin=$SECONDS
@@ -154,6 +155,7 @@ part()
         return 0
     fi
     row "$title" "$result" $((SECONDS - begin)) "$(last_line)"
+    [ "$result" = "LEFT OUT" ] || remember "$title" "${command[@]}"
     return 1
 }
 
@@ -223,12 +225,13 @@ must_open()
 one_stage()
 {
     local begun=$SECONDS before
-    passed=0 failed=0 skipped=0 out=0 most=300 tell=last_line
+    passed=0 failed=0 skipped=0 out=0 most=300 tell=last_line again=()
     deadline=$((SECONDS + budget - 5))
     [ "$deadline" -lt "$end" ] || deadline=$end
     $continued || rm -f "$dir/logs/$stage"-*.log
     before=$(clocks)
     "stage_$stage"
+    run_again
     keep stage "$stage" "$(date -u '+%Y-%m-%d %H:%M') UTC" $((SECONDS - begun)) "$before" "$(clocks)"
     versions
     publish

@@ -1,0 +1,127 @@
+# gpu_check: what failed is run again in other ways, so that the report says what may be the cause. shellcheck shell=bash
+
+WAYS=("as it was" "LATHER_SYNC=1" "--fused off" "--no-graph" "--deterministic" "memcheck")
+MOST_AGAIN=6 # commands of a stage: one fault often has many rows
+
+# TITLE COMMAND...: to be run again when the stage is through.
+remember()
+{
+    again+=("$(printf '%q ' "$@")")
+}
+
+# COMMAND...: the program that it runs, "train" for a function of this script that does; nothing: none that has other ways.
+program_of()
+{
+    case $(basename -- "$1") in
+    logged) shift 2 && program_of "$@" ;;
+    conform | conform_step) basename "$1" ;;
+    bench) [ "${2-}" != train ] || echo bench ;;
+    train | learns | recorded_is_eager | reruns_are_equal | rank_is_none | fused_is_unfused | crosses) echo train ;;
+    esac
+}
+
+# WAY PROGRAM: whether the program knows it.
+has_way()
+{
+    case $1 in
+    --fused* | --deterministic) [ "$2" != conform_step ] ;;
+    --no-graph) [ "$2" = bench ] || [ "$2" = train ] ;;
+    memcheck) [ -n "$(find_sanitizer)" ] ;;
+    esac
+}
+
+# WAY PROGRAM COMMAND...
+in_way()
+{
+    local way=$1 program=$2 more=() under=()
+    shift 2
+    case $way in
+    LATHER_SYNC=1) local -x LATHER_SYNC=1 ;;
+    --*) read -ra more <<<"$way" ;;
+    memcheck)
+        local -x LATHER_POOL=off
+        under=("$(find_sanitizer)" --tool memcheck --target-processes all --error-exitcode 9)
+        ;;
+    esac
+    if [ "$program" = train ]; then
+        GPU_CHECK_MORE="${more[*]}" GPU_CHECK_UNDER="${under[*]}" "$@"
+    else
+        "${under[@]}" "$@" "${more[@]}"
+    fi
+}
+
+# WAY LOG PROGRAM COMMAND...: ok, or how it failed.
+verdict()
+{
+    local way=$1 said=$2 limit=60
+    shift 2
+    [ "$(left)" -ge $limit ] || limit=$(left)
+    [ "$limit" -ge 5 ] || {
+        echo "no time"
+        return
+    }
+    GPU_CHECK_WAY=$way timeout -k 5 "$limit" "$BASH" "$self" function "$dir" in_way "$way" "$@" >"$said" 2>&1 </dev/null
+    case $? in
+    0) echo ok ;;
+    124 | 137) echo "no end in $limit s" ;;
+    *) echo "fails" ;;
+    esac
+}
+
+# TITLE COMMAND...: a row with a column for each way. It has another name than the part: what the part came to stands.
+each_way()
+{
+    local title=$1 program way said cells='' pass='' result sum
+    shift
+    program=$(program_of "$@")
+    [ "${1##*/}" != logged ] || shift 2
+    for way in "${WAYS[@]}"; do
+        result=-
+        said=$dir/logs/$stage-again-$(name_of "$title $way").log
+        if has_way "$way" "$program"; then
+            result=$(verdict "$way" "$said" "$program" "$@")
+            [ "$result" != ok ] || pass="$pass, $way"
+        fi
+        cells="$cells${cells:+ | }$result"
+        [ "$way" != memcheck ] || grep -h '^=========' "$said" 2>/dev/null | head -40 | say "again: $title"
+    done
+    sum="passes: ${pass#, }"
+    [ -n "$pass" ] || sum="fails in every way"
+    row "again: $title" "" "" "$sum | $cells"
+}
+
+# The rows of conform that a log has as failed, one for each entry and dtype.
+failed_rows()
+{
+    sed -n 's/^FAIL \([^:]*\):.*/\1/p' "$1" 2>/dev/null | awk '!seen[$1, $2]++' | head -3
+}
+
+# All that was remembered, while there is time.
+run_again()
+{
+    local log='' line command only count=0
+    local section
+    [ ${#again[@]} -gt 0 ] || return 0
+    table "what failed, run again" "$(printf ' | %s' "what passes" "${WAYS[@]}" | cut -c 4-)"
+    for line in "${again[@]}"; do
+        eval "command=($line)"
+        [ -n "$(program_of "${command[@]:1}")" ] || continue
+        while IFS= read -r only; do
+            [ $((count += 1)) -le $MOST_AGAIN ] && [ "$(left)" -ge 10 ] || return 0
+            if [ -n "$only" ]; then
+                each_way "$only" "${command[@]:1}" --only "$only"
+            else
+                each_way "${command[@]}"
+            fi
+        done < <(rows_to_repeat "${command[@]}")
+    done
+}
+
+# TITLE COMMAND...: rows of conform, else an empty line for the command itself.
+rows_to_repeat()
+{
+    local title=$1 rows=''
+    shift
+    [ "$(program_of "$@")" != conform ] || rows=$(failed_rows "$dir/logs/$stage-$(name_of "$title").log")
+    printf '%s\n' "$rows"
+}
