@@ -94,6 +94,9 @@ LT_API LT_MUST_CHECK lt_status lt_run_epoch(lt_run *run, const lt_run_epoch_reco
  *  Errors: LT_E_IO. */
 LT_API LT_MUST_CHECK lt_status lt_run_event(lt_run *run, const char *event, int64_t step,
                                             const char *key, const char *text);
+/** The same with numbers; those that are not finite are left out. Errors: LT_E_IO. */
+LT_API LT_MUST_CHECK lt_status lt_run_event_values(lt_run *run, const char *event, int64_t step,
+                                                   const lt_metric *value, size_t count);
 /** Whether the folder that lt_run_open() wrote to is still the one of that name; records ask too.
  *  Errors: LT_E_IO (it was deleted, moved or emptied: nothing more of this run would be kept). */
 LT_API LT_MUST_CHECK lt_status lt_run_check(const lt_run *run);

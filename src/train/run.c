@@ -295,6 +295,19 @@ lt_status lt_run_event(lt_run *run, const char *event, int64_t step, const char 
     return write_line(run, true);
 }
 
+lt_status lt_run_event_values(lt_run *run, const char *event, int64_t step, const lt_metric *value,
+                              size_t count)
+{
+    if (!run->metrics)
+        return LT_OK;
+    begin_line(run, event);
+    lt_json_put_integer(&run->line, "step", step);
+    for (size_t i = 0; i < count; i++)
+        if (isfinite(value[i].value))
+            lt_json_put_number(&run->line, value[i].name, value[i].value);
+    return write_line(run, true);
+}
+
 lt_status lt_run_bad_image(lt_run *run, const char *description)
 {
     if (!run->folder || run->is_quiet)

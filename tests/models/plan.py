@@ -104,6 +104,13 @@ def candidates_vary_flags_and_fall_with_reasons(cwd):
     near(best["epoch_seconds"], step(4) * 25, 1e-6)
 
 
+def a_global_batch_is_kept(cwd):
+    write(cwd, profile())
+    found = plan(cwd, "--goal", "loss=1", "--ranks", "1..4", "--vary", "batch-size=8,16,32", "--global-batch", "32")
+    assert {(c["ranks"], c["batch_size"]) for c in found["candidates"]} == {(1, 32), (2, 16), (4, 8)}, found["candidates"]
+    refuses(cwd, "--goal", "loss=1", "--ranks", "1", "--global-batch", "5", says="--global-batch 5: its ranks have 16 together")
+
+
 def a_rank_s_memory_is_a_limit(cwd):
     write(cwd, profile())
     refuses(cwd, "--goal", "loss=1", "--ranks", "1", "--memory", "0.001", says=["no candidate", "GiB", "and has 0.001"])
@@ -121,6 +128,8 @@ def the_command_runs_as_it_stands(cwd):
     found = plan(cwd, "--goal", "loss=1", "--ranks", "8", "--ranks-per-node", "4", "--simulate", "--nodes", "2")
     assert found["candidates"][0]["command"].startswith(f"mpirun -n 8 --map-by ppr:4:node {PROGRAM} "), found["candidates"]
     assert found["candidates"][0]["exchange"] == "two-level"
+    found = plan(cwd, "--goal", "loss=1", "--ranks", "2", "--ranks-per-node", "4")
+    assert found["candidates"][0]["command"].endswith("--ranks-per-node 4 --ranks-per-node=2"), found["candidates"]
 
 
 # --- Runs ---
@@ -379,7 +388,7 @@ def a_profile_is_measured_and_kept(cwd):
 
 
 ROWS = [seconds_of_steps_by_hand, deadlines_choose_the_cheapest_that_meets_them, candidates_vary_flags_and_fall_with_reasons,
-        a_rank_s_memory_is_a_limit, the_command_runs_as_it_stands, steps_by_batch_are_fitted, steps_by_the_noise_scale, the_noise_scale_of_a_run_that_did_not_reach_the_goal, what_loses_something_is_known_by_ranks,
+        a_rank_s_memory_is_a_limit, a_global_batch_is_kept, the_command_runs_as_it_stands, steps_by_batch_are_fitted, steps_by_the_noise_scale, the_noise_scale_of_a_run_that_did_not_reach_the_goal, what_loses_something_is_known_by_ranks,
         an_epoch_that_loses_nothing_comes_first, what_moves_more_is_not_chosen, links_are_read_from_a_file, a_page_shows_models_and_measured_points,
         what_runs_do_not_say_is_not_known, goals_of_another_direction, bad_input, bad_profiles, a_profile_is_measured_and_kept,
         what_wants_several_ranks_is_profiled_too, seconds_are_of_runs_with_the_same_flags_and_most_steps,

@@ -3,13 +3,16 @@
     plan_pilots.py TRAIN_MLP MPIRUN|none [ROW]
 """
 import json
+import math
 import os
+import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 
-from plan import MPIRUN, plan, profile, refuses, write  # noqa: E402
+from plan import DATA, LINK, MPIRUN, plan, profile, refuses, write  # noqa: E402
 from rows import Skip, run_rows  # noqa: E402
+from trainer import PROGRAM, TIMEOUT, USAGE, fails, run  # noqa: E402
 
 ONE = ["--goal", "loss=1", "--ranks", "1", "--pilots", "auto"]
 
@@ -25,7 +28,7 @@ def mean_step(folder):
 def a_pilot_measures_what_was_predicted(cwd):
     """A step of 27 ms by the profile is one of some 0.1 ms in truth."""
     write(cwd, profile())
-    found = plan(cwd, *ONE, "--epochs", "10000", "--pilot-dir", "kept", "--pilot-budget", "50%")
+    found = plan(cwd, *ONE, "--epochs", "10000", "--pilot-dir", "kept", "--pilot-budget", "50%", "--output", "run", "--resume", "auto")
     best, made = found["candidates"][0], found["pilots"]["made"]
     truth = mean_step(os.path.join(cwd, "kept", "pilot-1"))
     assert best["step_seconds"]["rests_on"] == "measured" and abs(best["step_seconds"]["value"] / truth - 1) < 1e-6, (best, truth)
@@ -89,18 +92,82 @@ def two_ranks_tell_the_noise_scale(cwd):
     assert os.listdir(os.path.join(cwd, "temporary")) == []
 
 
+def read(cwd, folder, event):
+    with open(os.path.join(cwd, folder, "metrics.jsonl")) as f:
+        return [r for r in map(json.loads, f) if r["event"] == event]
+
+
+AUTO = [*DATA, *LINK, "--plan", "auto", "--goal", "loss=0.5", "--ranks", "1", "--vary", "batch-size=8,32", "--step-profile", "p.json", "--pilots", "auto", "--pilot-budget", "50%", "--epochs", "4",
+        "--progress", "off", "--output", "run"]
+
+
+def plan_auto_trains_with_what_it_chose(cwd):
+    """Of batch 32 no steps are known, so it is 8; the flags as given say 16. A resume has that without a plan."""
+    write(cwd, profile())
+    out = run(*AUTO, cwd=cwd).stdout
+    with open(os.path.join(cwd, "run", "config.yaml")) as f:
+        config = f.read()
+    assert "\nbatch-size: 8\n" in config and not any(f"\n{key}:" in config for key in ("plan", "goal", "vary", "pilots")), config
+    assert "pilots: 1, " in out and out.splitlines()[-1].endswith("--batch-size=8"), out
+    events, epochs = read(cwd, "run", "plan"), read(cwd, "run", "epoch")
+    assert [e["step"] for e in events] == [200, 400, 600, 800] == [e["step"] for e in epochs], events
+    spent = 0
+    for event, epoch in zip(events, epochs):
+        spent += epoch["seconds"]
+        assert abs(event["measured_seconds"] - spent) < 1e-6 and abs(event["measured_step_seconds"] - spent / event["step"]) < 1e-9, event
+        assert abs(event["predicted_seconds"] - 800 * event["predicted_step_seconds"]) < 1e-6 and event["steps"] <= 800, event
+        assert abs(event["left_seconds"] - max(event["steps"] - event["step"], 0) * event["measured_step_seconds"]) < 1e-9, event
+    more = run(*AUTO, "--epochs", "5", "--resume", "auto", cwd=cwd)
+    assert "--plan auto: as run/config.yaml has it" in more.stderr and "pilots" not in more.stdout, more
+    assert read(cwd, "run", "epoch")[-1]["step"] == 1000 and len(read(cwd, "run", "plan")) == 4
+    run(*DATA, "--epochs", "1", "--progress", "off", "--output", "usual", cwd=cwd)
+    assert not read(cwd, "usual", "plan")
+
+
+def own_epochs_say_what_is_left(cwd):
+    """loss = a step^-b: the rest of the way to a goal that the epochs approach, at most the run's 800 steps."""
+    write(cwd, profile())
+    goal = [word.replace("loss=0.5", "loss=1.1145") for word in AUTO]  # 1.1166 behind the first epoch, 1.1136 behind the fourth
+    run(*goal, "--lr", "1e-4", "--warmup-epochs", "0", "--sched", "constant", "--max-steps", "800", cwd=cwd)
+    events, epochs = read(cwd, "run", "plan"), read(cwd, "run", "epoch")
+    assert [e["steps"] for e in events[:2]] == [800, 800], events  # two points are too few
+    x, y = [math.log(e["step"]) for e in epochs], [math.log(e["val_loss"]) for e in epochs]
+    mean_x, mean_y = sum(x) / 4, sum(y) / 4
+    slope = sum((a - mean_x) * (b - mean_y) for a, b in zip(x, y)) / sum((a - mean_x) ** 2 for a in x)
+    steps = math.exp((math.log(1.1145) - mean_y) / slope + mean_x)
+    assert slope < 0 and steps < 750, (slope, steps)
+    assert abs(events[-1]["steps"] / steps - 1) < 1e-6, (events[-1], steps)
+
+
+def plan_auto_of_other_ranks_says_the_command(cwd):
+    write(cwd, profile())
+    p = run(*[w.replace("8,32", "16") for w in AUTO], "--ranks", "2", "--pilot-budget", "0.0001%", cwd=cwd, code=USAGE)
+    assert "--plan auto: the best has 2 ranks, and 1 run: the command above starts it" in p.stderr, p.stderr
+    last = p.stdout.splitlines()[-1]
+    assert last.startswith(f"mpirun -n 2 {PROGRAM} ") and "--plan" not in last and "auto" not in last and last.endswith("--batch-size=16"), last
+    assert not os.path.exists(os.path.join(cwd, "run"))
+    for env, more, says in (({}, ["--pilots", "off"], "not enough measurements: 0 runs of --from, and it takes 1 or more"),
+                            ({"OMPI_COMM_WORLD_SIZE": "2"}, [], "of several ranks each plans by itself")):
+        p = subprocess.run([PROGRAM, *AUTO, *more], cwd=cwd, env={**os.environ, **env}, capture_output=True, text=True, timeout=TIMEOUT)
+        assert p.returncode == USAGE and says in p.stderr, p
+    fails(*DATA, "--plan", "auto", "--pilots", "auto", "--ranks", "1", "--epochs", "1", cwd=cwd, says="--goal: missing", code=USAGE)
+    fails(*DATA, "--plan", "soon", cwd=cwd, says="--plan", code=USAGE)
+    text = run("--plan", "auto", "--help", cwd=cwd).stdout
+    assert "--pilot-budget" in text and "--plan auto" in text, text
+
+
 def bad_input(cwd):
     write(cwd, profile())
     for text in ("0", "-5%", "101%", "much", "5%%", "nan"):
         refuses(cwd, *ONE, "--epochs", "1", "--pilot-budget", text, says=f"--pilot-budget {text}: want percent, above 0 and at most 100")
     refuses(cwd, *ONE, says=["--pilot-budget 5%: of how long a run?", "not enough measurements: no run", "--epochs or --max-steps"])
     refuses(cwd, *ONE, "--epochs", "1", "--simulate", says="--pilots: --simulate says that the machines are not here")
-    refuses(cwd, *ONE, "--epochs", "1", "--output", "o", "--resume", "auto", says="--pilots and --resume contradict each other")
     refuses(cwd, *ONE[2:], says="--goal: missing")
 
 
 ROWS = [a_pilot_measures_what_was_predicted, the_budget_is_kept, one_that_overruns_is_ended_and_not_used, one_that_fails_is_named_and_not_used,
-        two_ranks_tell_the_noise_scale, bad_input]
+        two_ranks_tell_the_noise_scale, plan_auto_trains_with_what_it_chose, own_epochs_say_what_is_left,
+        plan_auto_of_other_ranks_says_the_command, bad_input]
 
 
 if __name__ == "__main__":

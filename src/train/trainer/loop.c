@@ -366,7 +366,8 @@ static lt_status record_epoch(const lt_train_loop *l, const lt_evaluation *e)
     extra[INPUT_VALUES] = (lt_metric){"optimizer_bytes", /* on this rank */
                                       (double)lt_optim_state_bytes(l->parts.optim)};
     lt_train_input_note(l->input, l->run, now->epoch, now->epoch_seconds);
-    return lt_run_epoch(l->run, &record);
+    LT_TRY(lt_run_epoch(l->run, &record));
+    return l->end_epoch ? l->end_epoch(l->context, all.metric, all.count) : LT_OK;
 }
 
 lt_status lt_train_resumed(lt_run *run, const lt_train_state *state, const lt_ranks *ranks,

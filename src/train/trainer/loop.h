@@ -49,6 +49,8 @@ typedef struct lt_train_loop {
     int (*step_values)(void *context, lt_metric out[LOOP_VALUES]);
     /* At the beginning of an epoch, or of the rest of one. NULL: nothing. */
     void (*begin_epoch)(void *context);
+    /* Behind the record of an epoch, with its metrics. NULL: nothing. */
+    lt_status (*end_epoch)(void *context, const lt_metric *metric, size_t count);
     void *context;
 } lt_train_loop;
 

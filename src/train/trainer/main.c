@@ -178,10 +178,10 @@ lt_status lt_trainer_check(const lt_trainer *t)
     return t->program->check ? t->program->check(t->context, t) : LT_OK;
 }
 
-static int command_train(int argc, char **argv, const lt_model_family *family,
-                         const lt_trainer_program *program)
+static int command_train(int argc, char *const *argv, const lt_model_family *family,
+                         const lt_trainer_program *program, const lt_planned *planned)
 {
-    lt_trainer t = {0};
+    lt_trainer t = {.planned = *planned};
     int code = EXIT_USAGE;
     lt_status st = lt_trainer_start(&t, family, program);
     if (!st)
@@ -202,6 +202,19 @@ static int command_train(int argc, char **argv, const lt_model_family *family,
         code = st ? fail_on_rank(&t, st) : exit_status(&t, st);
     }
     lt_trainer_close(&t);
+    return code;
+}
+
+/* --plan auto: the start that was chosen, instead of this one. */
+static int command_planned(int argc, char **argv, const lt_model_family *family,
+                           const lt_trainer_program *program)
+{
+    plan_words words = {0};
+    lt_planned planned = {0};
+    int code = lt_plan_then_train(argc, argv, family, program, &words, &planned);
+    if (code < 0)
+        code = command_train(words.count, words.word, family, program, &planned);
+    lt_plan_free_words(&words);
     return code;
 }
 
@@ -257,7 +270,9 @@ int lt_trainer_main(int argc, char **argv, const lt_model_family *family,
     for (size_t i = 0; i < program->commands; i++)
         if (!strcmp(first, program->command[i]->name))
             code = command_other(argc - 1, argv + 1, family, program, program->command[i]);
+    const lt_planned none = {0};
     if (code < 0)
-        code = command_train(argc, argv, family, program);
+        code = lt_plan_is_asked(argc, argv) ? command_planned(argc, argv, family, program)
+                                            : command_train(argc, argv, family, program, &none);
     return lt_signals_flush(family->program, code);
 }

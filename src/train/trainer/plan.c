@@ -107,7 +107,7 @@ static lt_status answer(const plan *p)
     return LT_OK;
 }
 
-static lt_status work(plan *p, int argc, char *const *argv)
+lt_status lt_plan_work(plan *p, int argc, char *const *argv)
 {
     LT_TRY(open_plan(p, argc, argv));
     LT_TRY(open_profile(p));
@@ -116,10 +116,10 @@ static lt_status work(plan *p, int argc, char *const *argv)
     if (p->request.pilot_share > 0)
         LT_TRY(lt_plan_make_pilots(p));
     p->trainer->at_work = true;
-    return answer(p);
+    return LT_OK;
 }
 
-static lt_status parse(plan *p, const lt_program *program, int argc, char *const *argv)
+lt_status lt_plan_parse(plan *p, const lt_program *program, int argc, char *const *argv)
 {
     const arguments_more more = {program, lt_plan_options(&p->options)};
     LT_TRY(lt_trainer_start(p->trainer, p->family, p->program));
@@ -129,10 +129,21 @@ static lt_status parse(plan *p, const lt_program *program, int argc, char *const
 
 static lt_status run(plan *p, const lt_program *program, int argc, char *const *argv)
 {
-    LT_TRY(parse(p, program, argc, argv));
+    LT_TRY(lt_plan_parse(p, program, argc, argv));
     if (lt_options_asked(p->trainer->options) != LT_OPTIONS_RUN)
         return lt_options_answer(p->trainer->options, stdout);
-    return work(p, argc, argv);
+    LT_TRY(lt_plan_work(p, argc, argv));
+    return answer(p);
+}
+
+void lt_plan_close(plan *p)
+{
+    lt_trainer_close(p->trainer);
+    lt_plan_profile_clear(&p->profile);
+    lt_plan_free_runs(&p->runs);
+    lt_plan_free_words(&p->words);
+    free(p->table.item);
+    p->table = (plan_table){0};
 }
 
 int lt_command_plan(int argc, char **argv, const lt_model_family *family,
@@ -151,10 +162,6 @@ int lt_command_plan(int argc, char **argv, const lt_model_family *family,
     if (st)
         fprintf(stderr, "%s: %s\n", name, lt_error_message());
     const int code = !st ? EXIT_DONE : st == LT_E_ARG && !t.at_work ? EXIT_USAGE : EXIT_ERROR;
-    lt_trainer_close(&t);
-    lt_plan_profile_clear(&p.profile);
-    lt_plan_free_runs(&p.runs);
-    lt_plan_free_words(&p.words);
-    free(p.table.item);
+    lt_plan_close(&p);
     return code;
 }

@@ -16,7 +16,7 @@ typedef struct plan_options {
     const char *ranks, *link, *link_between, *step_profile, *json, *pilot_budget, *pilot_dir;
     int pilots;
     double price, memory, profile_seconds, slots;
-    int64_t nodes, rows;
+    int64_t nodes, rows, global_batch;
     bool simulate, extrapolate;
 } plan_options;
 lt_option_table lt_plan_options(plan_options *o);
@@ -257,6 +257,9 @@ typedef struct plan {
     plan_table table;
     plan_pilots pilots;
 } plan;
+/* "--flag=value", as the table of options knows it. Errors: LT_E_ARG (a switch that is neither on nor off). */
+lt_status lt_plan_add_flag(plan_words *w, const lt_options *options, const char *flag,
+                           const char *value);
 /* The words of training with a candidate's choice of --vary. */
 lt_status lt_plan_candidate_words(const plan *p, const int *choice, plan_words *out);
 /* A start of the program with the candidate's words, parsed. lt_trainer_close() in any case. */
@@ -273,6 +276,15 @@ lt_status lt_plan_rank(plan *p);
 double lt_plan_key(const plan *p, const plan_candidate *c);
 /* Updates that --epochs and --max-steps of a setting give; 0: they say nothing. */
 double lt_plan_flag_steps(const plan *p, const plan_setting *s);
+
+/* --- plan_auto.c: --plan auto --- */
+
+/* Whether the words of a command line have it. */
+bool lt_plan_is_asked(int argc, char *const *argv);
+/* Plans by them, says what was chosen and why, and leaves in words the start of training that was chosen, what it is
+ * to take in planned. Not of this many ranks, or an error: the exit status; else below 0. */
+int lt_plan_then_train(int argc, char **argv, const lt_model_family *family,
+                       const lt_trainer_program *program, plan_words *words, lt_planned *planned);
 
 /* --- plan_pilots.c: short runs of candidates --- */
 
@@ -298,6 +310,13 @@ const char *lt_plan_seconds_text(double s, char *text, size_t size);
 const char *lt_plan_trust_text(const plan_estimate *e, char *text, size_t size);
 
 /* --- plan.c --- */
+
+/* Flags of training and those of plan, as a program of this name and text. */
+lt_status lt_plan_parse(plan *p, const lt_program *program, int argc, char *const *argv);
+/* To the end of the choice. Errors: LT_E_ARG, ... */
+lt_status lt_plan_work(plan *p, int argc, char *const *argv);
+/* With the trainer. */
+void lt_plan_close(plan *p);
 
 /* `plan ...`: the exit status. */
 int lt_command_plan(int argc, char **argv, const lt_model_family *family,

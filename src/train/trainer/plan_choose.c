@@ -15,9 +15,8 @@ static const double hour = 3600, gib = 0x1p30;
 
 /* --- The starts --- */
 
-/* "--flag=value", as the table of options knows it. */
-static lt_status add_flag(plan_words *w, const lt_options *options, const char *flag,
-                          const char *value)
+lt_status lt_plan_add_flag(plan_words *w, const lt_options *options, const char *flag,
+                           const char *value)
 {
     const lt_option *o;
     for (size_t i = 0; (o = lt_options_at(options, i)); i++)
@@ -36,7 +35,7 @@ lt_status lt_plan_candidate_words(const plan *p, const int *choice, plan_words *
         LT_TRY(lt_plan_add_word(out, "%s", p->words.word[i]));
     for (int i = 0; i < p->request.axes; i++) {
         const plan_axis *a = &p->request.axis[i];
-        LT_TRY(add_flag(out, p->trainer->options, a->flag, a->value[choice[i]]));
+        LT_TRY(lt_plan_add_flag(out, p->trainer->options, a->flag, a->value[choice[i]]));
     }
     return LT_OK;
 }
@@ -199,6 +198,15 @@ static void check_candidate(const plan *p, plan_candidate *c)
         drop(c, "takes %.3g h, and the deadline is %.3g h", c->seconds / hour, g->deadline / hour);
 }
 
+static lt_status check_batch(const plan *p, const plan_setting *s)
+{
+    const int64_t wanted = p->options.global_batch;
+    if (!wanted || s->batch == wanted)
+        return LT_OK;
+    return lt_fail(LT_E_ARG, "--global-batch %lld: its ranks have %lld together", (long long)wanted,
+                   (long long)s->batch);
+}
+
 /* What fails here falls, with the reason. */
 static void fill(const plan *p, plan_candidate *c, int ranks)
 {
@@ -209,6 +217,8 @@ static void fill(const plan *p, plan_candidate *c, int ranks)
     if (!st)
         st = lt_plan_check_ranks(&c->setting, &t);
     c->setting.setup.ranks = ranks;
+    if (!st)
+        st = check_batch(p, &c->setting);
     if (!st)
         st = predict(p, &c->setting, &c->cost);
     if (!st)

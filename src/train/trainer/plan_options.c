@@ -16,6 +16,7 @@ static const lt_option rows[] = {
 {"Plan", LIST("goal", goal), .meta = "NAME=VALUE", .once = true, .help = "what the run is for: top1=75, loss=1.2 (any metric of evaluations, or train_loss), deadline=6h (s, m, h, d); a metric and a deadline may both be given"},
 {"Plan", TEXT("ranks", ranks), .meta = "A..B|N,N,...", .once = true, .help = "ranks to choose from; A..B: A, its doubles, and B [1, or with --nodes all of them]"},
 {"Plan", LIST("vary", vary), .meta = "FLAG=V,V,...", .once = true, .help = "values of a flag of training to choose from, as optim=sgd,shampoo or allreduce=flat,two-level; the others are as given"},
+{"Plan", INT("global-batch", global_batch, 0, MANY), .value = "0", .once = true, .help = "samples of an update of all ranks together: candidates with another batch fall; 0: any"},
 {"Plan", LIST("from", from), .meta = "RUN", .once = true, .help = "a run folder whose metrics the models are fitted to; RUN,RUN,... or RUN RUN ... are several"},
 {"Plan", NUM("price", price, 0, 1e9), .value = "0", .once = true, .help = "of a rank for an hour"},
 {"Plan", BOOL("simulate", simulate), .once = true, .help = "the machines are not here: only what --nodes, --ranks-per-node, --link, --link-between and --memory say counts"},
@@ -306,7 +307,7 @@ static lt_status read_axes(plan_request *r)
 }
 
 /* "5%", "5": a share. */
-static lt_status read_budget(plan_request *r, const lt_trainer *t)
+static lt_status read_budget(plan_request *r)
 {
     const plan_options *o = r->options;
     char *end;
@@ -319,8 +320,6 @@ static lt_status read_budget(plan_request *r, const lt_trainer *t)
         return LT_OK;
     if (o->simulate)
         return lt_fail(LT_E_ARG, "--pilots: --simulate says that the machines are not here");
-    if (t->args.output.resume)
-        return lt_fail(LT_E_ARG, "--pilots and --resume contradict each other");
     r->pilot_share = percent / 100;
     return LT_OK;
 }
@@ -335,6 +334,6 @@ lt_status lt_plan_request(plan_request *r, const plan_options *o, const lt_train
     LT_TRY(read_ranks(r, o->ranks ? o->ranks : all));
     LT_TRY(check_nodes(r));
     LT_TRY(read_machine(r));
-    LT_TRY(read_budget(r, t));
+    LT_TRY(read_budget(r));
     return read_axes(r);
 }

@@ -101,10 +101,12 @@ static double start_seconds(const plan *p, int ranks)
     return found;
 }
 
-/* Steps that are timed: whole rounds of roots and of local steps, as a part of one has too many of them or too few. */
-static int64_t steps_of(const plan_candidate *c)
+/* Steps that are timed: half a second of them, or an eighth of what is left; whole rounds of roots and of local steps, as a part
+ * of one has too many of them or too few. */
+static int64_t steps_of(const plan *p, const plan_candidate *c)
 {
-    const double seconds = 0.5, least = 10, most = 200;
+    const double least = 10, most = 200;
+    const double seconds = fmin(0.5, left(p) / (8 * c->setting.setup.ranks));
     const lt_plan_setup *u = &c->setting.setup;
     const int64_t every = u->exchange.every > 1 ? u->exchange.every : 1;
     int64_t round = u->frequency > 1 ? u->frequency : 1;
@@ -117,7 +119,7 @@ static int64_t steps_of(const plan_candidate *c)
 static double cost_of(const plan *p, const plan_candidate *c)
 {
     const int ranks = c->setting.setup.ranks;
-    return ranks * (start_seconds(p, ranks) + (double)steps_of(c) * c->step.value);
+    return ranks * (start_seconds(p, ranks) + (double)steps_of(p, c) * c->step.value);
 }
 
 /* --- Which one --- */
@@ -204,6 +206,22 @@ static plan_candidate *next_pilot(plan *p)
 
 /* --- A run --- */
 
+/* A pilot begins anew, whatever the run does. */
+static void drop_resume(plan_words *w)
+{
+    static const char flag[] = "--resume";
+    for (int i = 0; i < w->count; i++) {
+        const bool is_it = !strncmp(w->word[i], flag, strlen(flag));
+        const int words = !is_it ? 0 : w->word[i][strlen(flag)] || i + 1 == w->count ? 1 : 2;
+        for (int k = 0; k < words; k++)
+            free(w->word[i + k]);
+        memmove(w->word + i, w->word + i + words,
+                (size_t)(w->count - i - words + 1) * sizeof *w->word);
+        w->count -= words;
+        i -= words > 0;
+    }
+}
+
 static lt_status add_words(plan_words *w, const plan *p, const plan_candidate *c,
                            const plan_pilot *q)
 {
@@ -212,6 +230,7 @@ static lt_status add_words(plan_words *w, const plan *p, const plan_candidate *c
     const ssize_t bytes = readlink("/proc/self/exe", program, sizeof program - 1);
     program[bytes > 0 ? bytes : 0] = 0;
     LT_TRY(lt_plan_start_words(p, c, bytes > 0 ? program : p->path, w));
+    drop_resume(w);
     LT_TRY(lt_plan_add_word(w, "--max-steps=%lld", (long long)q->steps));
     LT_TRY(lt_plan_add_word(w, "--output=%s", q->folder));
     LT_TRY(lt_plan_add_word(w, "--overwrite"));
@@ -330,7 +349,7 @@ static lt_status run_pilot(plan *p, plan_candidate *c)
     plan_pilot *q = &all->item[all->count];
     plan_words w = {0};
     *q = (plan_pilot){
-        .ranks = c->setting.setup.ranks, .steps = steps_of(c), .predicted = c->step.value};
+        .ranks = c->setting.setup.ranks, .steps = steps_of(p, c), .predicted = c->step.value};
     snprintf(q->label, sizeof q->label, "%s", c->setting.label);
     snprintf(q->folder, sizeof q->folder, "%s/pilot-%d", all->folder, all->count + 1);
     c->is_tried = true;

@@ -77,7 +77,11 @@ lt_status lt_plan_start_words(const plan *p, const plan_candidate *c, const char
         LT_TRY(lt_plan_add_word(out, "ppr:%d:node", u->ranks_per_node));
     }
     LT_TRY(lt_plan_add_word(out, "%s", program));
-    return lt_plan_candidate_words(p, c->choice, out);
+    LT_TRY(lt_plan_candidate_words(p, c->choice, out));
+    if (p->trainer->args.ranks.ranks_per_node
+        > u->ranks) /* what all machines have; this run is on a part of one */
+        LT_TRY(lt_plan_add_word(out, "--ranks-per-node=%d", u->ranks));
+    return LT_OK;
 }
 
 const char *lt_plan_command(const plan *p, const plan_candidate *c, char *text, size_t size)

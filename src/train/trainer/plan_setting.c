@@ -59,6 +59,8 @@ static bool is_left_out(const char *word, const plan_request *r, bool *skip)
     const char *name = word + (strncmp(word, "--no-", 5) ? 2 : 5);
     const size_t bytes = strcspn(name, "=");
     bool out = lt_plan_is_own_flag(name, bytes, &takes_value);
+    if (bytes == strlen("plan") && !strncmp(name, "plan", bytes))
+        out = takes_value = true;
     for (int i = 0; i < r->axes; i++)
         if (strlen(r->axis[i].flag) == bytes && !strncmp(r->axis[i].flag, name, bytes))
             out = takes_value = true;

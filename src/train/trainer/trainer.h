@@ -8,6 +8,20 @@
 
 #include "lather/placed_optim.h"
 
+/* What --plan auto expects of the run that it chose. */
+typedef struct lt_planned {
+    double step_seconds; /* 0: nothing was planned */
+    double steps;        /* to the goal; NaN: not known */
+    char metric[32];     /* of the goal, as records of epochs have it: "val_loss"; "": none */
+    double goal;
+    bool lower, percent; /* as plan_goal has them */
+    double seconds;      /* of training so far */
+    /* Of the epochs so far: least squares of log loss by log step. */
+    struct {
+        double count, x, y, xx, xy;
+    } sums;
+} lt_planned;
+
 /* Zeroed parts are not there yet; lt_trainer_close() frees what is. */
 struct lt_trainer {
     const lt_trainer_program *program;
@@ -31,6 +45,7 @@ struct lt_trainer {
     lt_run *run;
     lt_task_labels labels; /* borrowed by run */
 
+    lt_planned planned;
     int64_t total_steps;
     char weights[LT_WATCH_PATH + 32]; /* its model.safetensors, else --weights; "": neither */
     char changed[1024];               /* flags that are others than before the resume */
@@ -93,6 +108,10 @@ lt_status lt_trainer_evaluate(lt_trainer *t, lt_evaluation *out);
 lt_task lt_trainer_task(lt_trainer *t);
 /* The loader's fields that the program has. */
 lt_loader_config lt_trainer_loader(const lt_trainer *t, bool train);
+
+/* plan_auto.c: behind an epoch of a run of --plan auto: what it took, and what is left by what was measured, goes to metrics.jsonl as an event
+ * "plan". metric: the epoch's. */
+lt_status lt_planned_refit(lt_trainer *t, const lt_metric *metric, size_t count);
 
 /* watch.c: --watch RUN. */
 /* Finds the run's first checkpoint to evaluate, whose weights are the model's; *over: it has none any more, or a signal
