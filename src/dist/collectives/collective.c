@@ -13,8 +13,9 @@
  * int. */
 static const size_t piece_bytes = (size_t)1 << 19;
 
-enum { WINDOW = 2 };   /* collectives of one endpoint in flight: one is summed, one moves */
-enum { NUMBERS = 16 }; /* that have tags of their own: many more than WINDOW */
+enum { WINDOW = 2 }; /* collectives of one endpoint in flight: one is summed, one moves */
+enum { ROOTED = 8 }; /* of them where all data goes from or to one rank, whose link alone is busy */
+enum { NUMBERS = 16 }; /* that have tags of their own: many more than are in flight */
 enum { TEXT = 160 };
 
 static bool reduces(const lt_collective *self)
@@ -272,9 +273,24 @@ static bool *is_busy(const lt_collective *self)
     return &self->endpoint->busy[2 * self->call.root + (self->call.what == LT_COMM_SEND)];
 }
 
+/* A broadcast, or a sum that one rank gets. */
+static bool is_rooted(const lt_collective *self)
+{
+    const int64_t *at = self->offset;
+    const int size = self->endpoint->size;
+    if (self->call.what != LT_COMM_REDUCESCATTER)
+        return self->call.what == LT_COMM_BROADCAST;
+    for (int r = 0; r < size; r++)
+        if (at[r + 1] - at[r] == at[size])
+            return true;
+    return false;
+}
+
 static bool may_start(const lt_collective *self)
 {
-    return lt_collective_is_message(self) ? !*is_busy(self) : self->endpoint->running < WINDOW;
+    if (lt_collective_is_message(self))
+        return !*is_busy(self);
+    return self->endpoint->running < (is_rooted(self) ? ROOTED : WINDOW);
 }
 
 /* What a rank has for itself. */
