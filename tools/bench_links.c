@@ -1,12 +1,14 @@
 /* bench links: latency and bandwidth of messages inside a node and between two. Rank 0 talks to the next rank of its
  * node, then to the first rank of node 1, while the others wait: a small message there and back; messages that grow
- * until one takes long enough. It takes a few seconds. */
+ * until one takes long enough. Of small ones also what they take of rank 0's cores, its waiting included. It takes a few
+ * seconds. */
 
 #include "bench_ranks.h"
 
 #include "lather/topology.h"
 
 #include <stdio.h>
+#include <time.h>
 
 enum { WITHIN, BETWEEN, LINKS };
 enum { SAMPLES = 200, FIRST_BYTES = 1 << 16, MOST_BYTES = 1 << 26 };
@@ -48,7 +50,8 @@ typedef struct link {
     bool there;
     int peer;
     double latency_us, gbit;
-    int64_t bytes; /* of the messages that gave the rate */
+    double core_us; /* of this rank's cores, for each small message that it sends or gets */
+    int64_t bytes;  /* of the messages that gave the rate */
 } link;
 
 static lt_status move(const end *e, lt_tensor *t, bool sends)
@@ -84,7 +87,8 @@ static lt_status exchange(const end *e, lt_tensor *there, lt_tensor *back, doubl
 }
 
 /* The median of several; *count of them, fewer when they take longer than `longest` seconds together. */
-static lt_status sample(const end *e, int64_t bytes, double longest, int most, double *median)
+static lt_status sample(const end *e, int64_t bytes, double longest, int most, double *median,
+                        int *samples)
 {
     double seconds[SAMPLES];
     int count = 0;
@@ -102,6 +106,7 @@ static lt_status sample(const end *e, int64_t bytes, double longest, int most, d
     lt_tensor_free(&there);
     lt_tensor_free(&back);
     *median = st ? 0 : bench_median(seconds, count);
+    *samples = count;
     return st;
 }
 
@@ -110,26 +115,38 @@ static lt_status measure_rate(const end *e, double round_trip, link *out)
 {
     enum { FEW = 3, MANY = 9 };
     double seconds;
+    int count;
     int64_t bytes = FIRST_BYTES, larger = 1;
     while (larger) {
-        LT_TRY(sample(e, bytes, rate_seconds, FEW, &seconds));
+        LT_TRY(sample(e, bytes, rate_seconds, FEW, &seconds, &count));
         larger = seconds < long_enough && bytes < MOST_BYTES;
         LT_TRY(tell(e, &larger));
         if (larger)
             bytes *= 2;
     }
-    LT_TRY(sample(e, bytes, rate_seconds, MANY, &seconds));
+    LT_TRY(sample(e, bytes, rate_seconds, MANY, &seconds, &count));
     out->bytes = bytes;
     out->gbit = seconds > round_trip ? 8e-9 * (double)bytes / (seconds - round_trip) : 0;
     return LT_OK;
 }
 
+/* Of all threads of the process. */
+static double core_seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
 static lt_status measure_link(const end *e, link *out)
 {
-    enum { WARM = 20 };
+    enum { WARM = 20, MESSAGES = 3 }; /* of a sample: there, back, and whether it goes on */
     double round_trip;
-    LT_TRY(sample(e, 1, latency_seconds, WARM, &round_trip));
-    LT_TRY(sample(e, 1, latency_seconds, SAMPLES, &round_trip));
+    int count;
+    LT_TRY(sample(e, 1, latency_seconds, WARM, &round_trip, &count));
+    const double begin = core_seconds();
+    LT_TRY(sample(e, 1, latency_seconds, SAMPLES, &round_trip, &count));
+    out->core_us = 1e6 * (core_seconds() - begin) / (MESSAGES * count);
     out->latency_us = 1e6 * round_trip / 2;
     return measure_rate(e, round_trip, out);
 }
@@ -169,8 +186,10 @@ static void print_table(const lt_nodes *nodes, const link *found)
     fprintf(stderr, "%d nodes\n", nodes->count);
     for (int kind = 0; kind < LINKS; kind++)
         if (found[kind].there)
-            fprintf(stderr, "%s: %.1f us, %.3f Gbit/s (messages of %lld bytes, ranks 0 and %d)\n",
-                    where[kind], found[kind].latency_us, found[kind].gbit,
+            fprintf(stderr,
+                    "%s: %.1f us, of a core %.1f us, %.3f Gbit/s (messages of %lld bytes, ranks 0 "
+                    "and %d)\n",
+                    where[kind], found[kind].latency_us, found[kind].core_us, found[kind].gbit,
                     (long long)found[kind].bytes, found[kind].peer);
         else
             fprintf(stderr, "%s: no two ranks\n", where[kind]);
@@ -185,9 +204,9 @@ static void print_object(lt_device *device, int ranks, const lt_nodes *nodes, co
            nodes->ranks_per_node);
     for (int kind = 0; kind < LINKS; kind++)
         if (found[kind].there)
-            printf(", \"%s\": {\"latency_us\": %.6g, \"gbit\": %.6g, \"message_bytes\": %lld, "
-                   "\"peer\": %d}",
-                   names[kind], found[kind].latency_us, found[kind].gbit,
+            printf(", \"%s\": {\"latency_us\": %.6g, \"core_us\": %.6g, \"gbit\": %.6g, "
+                   "\"message_bytes\": %lld, \"peer\": %d}",
+                   names[kind], found[kind].latency_us, found[kind].core_us, found[kind].gbit,
                    (long long)found[kind].bytes, found[kind].peer);
         else
             printf(", \"%s\": null", names[kind]);
