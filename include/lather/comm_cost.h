@@ -21,8 +21,13 @@ typedef struct lt_cost_cluster {
     int nodes, per_node;
     lt_cost_link within;  /**< between two ranks of a node; each rank has its own */
     lt_cost_link between; /**< a node's card, which its ranks share */
-    double select;        /**< seconds per element to choose the largest of a shard (topk) */
+    double select;        /**< seconds per element of a shard that topk computes */
     double factor;        /**< seconds per element and rank of the factors (powersgd) */
+    double copy;          /**< core seconds of a byte that a rank sends or receives: copies, sums */
+    double wake;          /**< core seconds of a message that a rank sends or receives */
+    /** A rank's cores for backward, which uses one, and for what exchanges compute; from 1 on. 0, or 2
+     *  and more: one is spare for exchanges, which cost backward nothing. */
+    double cores;
 } lt_cost_cluster;
 
 /** Where d elements of b bytes are cut for p ranks, chunk(d, p, r) is as in lt_comm_bytes(). */
@@ -87,6 +92,12 @@ enum { LT_COST_MAX_STAGES = 5 };
 /** The stages of a bucket's exchange, as rank 0 sees it, which sends the most. */
 LT_API size_t lt_cost_stages(const lt_cost_plan *plan, const lt_cost_cluster *cluster,
                              const lt_cost_bucket *bucket, lt_cost_stage out[LT_COST_MAX_STAGES]);
+/** Core seconds of a rank for a bucket's exchange: select or factor of its elements, copy of each byte that is sent and as
+ *  many that come, wake of each message both ways. */
+LT_API double lt_cost_work(const lt_cost_plan *plan, const lt_cost_cluster *cluster,
+                           const lt_cost_bucket *bucket);
+/** Whether backward and exchanges share a core. */
+LT_API bool lt_cost_shares_cores(const lt_cost_cluster *cluster);
 /** The seconds behind the update: the gather of a divided optimizer, a round's end divided by its
  *  steps. elements: of all buckets. */
 LT_API double lt_cost_behind(const lt_cost_plan *plan, const lt_cost_cluster *cluster,
@@ -100,7 +111,8 @@ typedef struct lt_cost_result {
 /** Buckets are exchanged in their order; each stage takes one at a time, as soon as the stage before
  *  has it ready. finish(b, s) = max(finish(b, s-1), finish(b-1, s)) + seconds(b, s), finish(b, -1) =
  *  ready(b). Stages that share a link are not faster together than one after the other: no link is
- *  done earlier than its first use + its seconds in all. Errors: LT_E_ARG (a field out of range, named). */
+ *  done earlier than its first use + its seconds in all. Nor are shared cores: what they do until the update is
+ *  (backward + the sum of lt_cost_work()) / cores at least. Errors: LT_E_ARG (a field out of range, named). */
 LT_API LT_MUST_CHECK lt_status lt_cost_simulate(lt_cost_result *out, const lt_cost_plan *plan,
                                                 const lt_cost_cluster *cluster,
                                                 const lt_cost_bucket *bucket, size_t count,

@@ -5,7 +5,9 @@
  * 2. In slot s rank (node, local) sends to (node + 1 + s / per_node, local + s): every rank gets one message in
  *    each slot, so that cards that have equally much to send are done at the same time.
  * 3. Round r of bucket b begins when round r - 1 of b is through, and, where it is the first of a stage, that stage
- *    of bucket b - 1. */
+ *    of bucket b - 1.
+ * 4. Shared cores have jobs besides: backward, from one bucket's begin to the next one's, and, from a bucket's begin on,
+ *    what its messages compute. */
 
 #include "base/alloc.h"
 #include "plan/events.h"
@@ -51,14 +53,16 @@ typedef struct simulation {
     place *place; /* [queues][ranks] */
     int *left;    /* [queues][MAX_ROUNDS][ranks]: messages and streams until the round is through */
     int *slot;    /* [queues][ranks][LINKS]: of a stream, the next */
-    int *pending; /* [ranks]: buckets, and backward */
+    int *pending; /* [ranks]: buckets, what their messages compute, and backward */
     int ranks, queues;
     double last;
+    const lt_cost_bucket *bucket;
+    double backward;
 } simulation;
 
-/* --- Ids of notices: a queue's begin, a stream's message has left, a message is there --- */
+/* --- Ids of notices: a queue's begin, a stream's message has left, a message is there, what messages compute is done --- */
 
-enum { BEGIN, LEFT, THERE, KINDS };
+enum { BEGIN, LEFT, THERE, WORKED, KINDS };
 
 static int id_of(const simulation *s, int kind, int queue, int number, int rank)
 {
@@ -246,6 +250,52 @@ static void message_left(simulation *s, int queue, int rank, int link)
         through_one(s, queue, n, rank);
 }
 
+/* --- Shared cores: invariant 4 --- */
+
+static void compute(simulation *s, int rank, double seconds, int done)
+{
+    const lt_events_job job = {
+        .resource = core_of(s, rank), .seconds = seconds, .done = done, .there = -1};
+    lt_events_begin(s->events, &job);
+}
+
+/* Backward up to the begin of a queue. */
+static void go_back(simulation *s, int queue, int rank)
+{
+    const double to = queue < s->queues - 1 ? s->bucket[queue].ready : s->backward;
+    double from = 0;
+    for (int q = 0; q < queue; q++)
+        from = s->bucket[q].ready > from ? s->bucket[q].ready : from;
+    compute(s, rank, to > from ? to - from : 0, id_of(s, BEGIN, queue, 0, rank));
+}
+
+/* Of what a rank sends for a bucket, and of as much that comes. */
+static double work_of(const simulation *s, int queue, int rank)
+{
+    const queue_of *q = &s->queue[queue];
+    double all = 0, count = 0;
+    for (int n = 0; n < q->rounds; n++)
+        for (int link = 0; link < LINKS; link++)
+            for (int i = 0; i < messages(s, &q->round[n], link); i++, count++)
+                all += bytes(s, &q->round[n], rank, receiver(s, &q->round[n], rank, link, i));
+    return 2 * (s->cluster->copy * all + s->cluster->wake * count);
+}
+
+static void begin_queue(simulation *s, int queue, int rank)
+{
+    const bool shared = lt_cost_shares_cores(s->cluster), is_bucket = queue < s->queues - 1;
+    if (shared && is_bucket) {
+        go_back(s, queue + 1, rank);
+        compute(s, rank, work_of(s, queue, rank), id_of(s, WORKED, queue, 0, rank));
+    }
+    if (!is_bucket) { /* backward is done */
+        finish_one(s, rank);
+        return;
+    }
+    place_of(s, queue, rank)->round = 0;
+    enter(s, queue, rank);
+}
+
 static void notice(void *context, int id)
 {
     simulation *s = context;
@@ -256,11 +306,10 @@ static void notice(void *context, int id)
         message_left(s, queue, rank, number);
     } else if (kind == THERE) {
         through_one(s, queue, number, rank);
-    } else if (queue == s->queues - 1) { /* backward is done */
+    } else if (kind == WORKED) {
         finish_one(s, rank);
     } else {
-        place_of(s, queue, rank)->round = 0;
-        enter(s, queue, rank);
+        begin_queue(s, queue, rank);
     }
 }
 
@@ -383,18 +432,30 @@ static void close_simulation(simulation *s)
     lt_events_free(&s->events);
 }
 
+static void begin_rank(simulation *s, int rank)
+{
+    const bool shared = lt_cost_shares_cores(s->cluster);
+    const int update = s->queues - 1;
+    s->pending[rank] = shared ? s->queues + update : s->queues;
+    for (int q = 0; q < s->queues; q++) {
+        place_of(s, q, rank)->round = -1;
+        if (!shared)
+            lt_events_tell(s->events, q == update ? s->backward : s->bucket[q].ready,
+                           id_of(s, BEGIN, q, 0, rank));
+    }
+    if (!shared)
+        return;
+    lt_events_widen(s->events, core_of(s, rank), s->cluster->cores);
+    go_back(s, 0, rank);
+}
+
 static lt_status play(simulation *s, const lt_cost_bucket *bucket, double backward)
 {
-    const int update = s->queues - 1;
+    s->bucket = bucket;
+    s->backward = backward;
     count_messages(s);
-    for (int q = 0; q < s->queues; q++)
-        for (int r = 0; r < s->ranks; r++) {
-            place_of(s, q, r)->round = -1;
-            lt_events_tell(s->events, q == update ? backward : bucket[q].ready,
-                           id_of(s, BEGIN, q, 0, r));
-        }
     for (int r = 0; r < s->ranks; r++)
-        s->pending[r] = s->queues;
+        begin_rank(s, r);
     return lt_events_run(s->events);
 }
 

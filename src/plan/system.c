@@ -149,16 +149,20 @@ static bool is_elementwise(const char *optim)
     return false;
 }
 
-/* A link within a node is its cores too, which copy. */
+/* A link within a node is its cores too, which copy. What exchanges compute hides behind backward as far as a rank has
+ * more than the core that backward takes. */
 static void share_cores(lt_system *s)
 {
     const lt_plan_machine *m = s->machine;
     const double ranks = m->slots > 0 ? s->cluster.per_node / m->slots : 1;
     const double sharing = ranks > 1 ? ranks : 1;
+    s->cluster.cores = m->slots > 0 ? sharing / ranks : 0;
     s->slow = sharing / (m->compute > 0 ? m->compute : 1);
     s->cluster.within.bandwidth /= sharing;
     s->cluster.select *= s->slow;
     s->cluster.factor *= s->slow;
+    s->cluster.copy *= s->slow;
+    s->cluster.wake *= s->slow;
 }
 
 lt_status lt_system_open(lt_system *out, const lt_plan_profile *profile,

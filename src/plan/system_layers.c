@@ -15,7 +15,16 @@ static const struct {
 } product[] = {{1, 3}, {1, 1}, {1, 4}, {4, 1}};
 enum { PRODUCTS = sizeof product / sizeof *product, ALL_WEIGHTS = 36 };
 
+/* Core seconds of what a rank sends and gets, where no core is spare for them. */
+static double work(const lt_system *s, double bytes, double messages)
+{
+    const lt_cost_cluster *c = &s->cluster;
+    return lt_cost_shares_cores(c) ? 2 * (c->copy * bytes + c->wake * messages) / c->cores : 0;
+}
+
 /* --- One dimension --- */
+
+enum { ROOTED = 8 }; /* broadcasts, or sums at one rank, that are under way at once */
 
 /* Seconds in which each rank of a copy sends bytes to the others. */
 static double all_to_all(const lt_system *s, double bytes)
@@ -26,17 +35,20 @@ static double all_to_all(const lt_system *s, double bytes)
     return l->latency + sharers * ((s->model - 1) * l->message + bytes / l->bandwidth);
 }
 
-/* Rows are gathered in front of a product, or summed and scattered behind it, piece by piece. The own piece's product
- * hides nothing. Twice, as backward has the same. */
+/* Rows are gathered in front of a product, or summed and scattered behind it, piece by piece, all at once as far as there
+ * are no more than ROOTED of them. The own piece's product hides nothing; what messages compute takes turns with
+ * products. Twice, as backward has the same. */
 static double in_one_dimension(const lt_system *s, double rows, double computing)
 {
     const int t = s->mesh.columns;
     const double rest = (t - 1.0) / t;
-    const double moved = all_to_all(s, F32 * rest * rows * s->profile->hidden);
+    const double bytes = F32 * rest * rows * s->profile->hidden;
+    const double moved = all_to_all(s, bytes) * fmax(1, (double)t / ROOTED),
+                 own = work(s, bytes, t - 1);
     double sum = 0;
     for (int i = 0; i < PRODUCTS; i++) {
         const double weights = product[i].inputs * product[i].outputs;
-        sum += 2 * fmax(0, moved - rest * computing * weights / ALL_WEIGHTS);
+        sum += 2 * fmax(own, moved - rest * computing * weights / ALL_WEIGHTS);
     }
     return sum;
 }
@@ -67,7 +79,7 @@ static broadcast broadcast_of(const lt_system *s, bool along, double bytes)
                        .in_flight = apart ? 2 : 1};
 }
 
-/* All three products, less what they compute. forward = f + l + (q - 1) max(g, m + l) + g, where f is the first
+/* All three products, less what they compute, which is g a step. forward = f + l + (q - 1) max(g, m + l) + g, where f is the first
  * step's exchange, on the diagonal, whose card sends both blocks, and m any later one's. A gradient has one operand
  * broadcast, in b, and one summed, in s, of which n are in flight: b + (q - 1) max(g, b, s / n) + g + s. */
 static double products_of_steps(const lt_system *s, const lt_simulated_product *p)
@@ -95,6 +107,7 @@ static lt_status simulate_products(double *seconds, const lt_system *s, lt_simul
     return LT_OK;
 }
 
+/* What a step's messages compute takes turns with its product. */
 static lt_status on_grid(double *seconds, const lt_system *s, double rows, double computing)
 {
     const int q = s->mesh.rows;
@@ -102,15 +115,17 @@ static lt_status on_grid(double *seconds, const lt_system *s, double rows, doubl
     *seconds = 0;
     for (int i = 0; i < PRODUCTS; i++) {
         const double weights = product[i].inputs * product[i].outputs;
-        const lt_simulated_product p = {.rows = q,
-                                        .x_bytes = F32 * rows * product[i].inputs * h
-                                                   / (blocks * s->mesh.depth),
-                                        .w_bytes = F32 * weights * h * h / blocks,
-                                        .seconds = computing * weights / ALL_WEIGHTS / q};
+        lt_simulated_product p = {.rows = q,
+                                  .x_bytes =
+                                      F32 * rows * product[i].inputs * h / (blocks * s->mesh.depth),
+                                  .w_bytes = F32 * weights * h * h / blocks,
+                                  .seconds = computing * weights / ALL_WEIGHTS / q};
+        const double own = work(s, (q - 1.0) / q * (p.x_bytes + p.w_bytes), 2 * (q - 1.0) / q);
+        p.seconds += own;
         double all = products_of_steps(s, &p);
         if (s->events)
             LT_TRY(simulate_products(&all, s, p));
-        *seconds += all;
+        *seconds += all + 3 * q * own;
     }
     return LT_OK;
 }

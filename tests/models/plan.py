@@ -256,6 +256,25 @@ def links_are_read_from_a_file(cwd):
     near(found["machine"]["within"]["gbit"], 40)
 
 
+def what_exchanges_compute_takes_a_core_that_ranks_share(cwd):
+    """Copies of 4 MB each way, 2 ns a byte, and 2 messages each way of 1 ms; choosing of 3 ns an element. Links take no time."""
+    write(cwd, profile(copy=2e-9, select=3e-9))
+    write(cwd, {"within": {"latency_us": 0, "gbit": 8e6}, "between": {"latency_us": 0, "gbit": 8e6, "core_us": 1000}}, "links.json")
+    write(cwd, {"within": {"latency_us": 0, "gbit": 8e6, "core_us": -1}, "between": None}, "bad.json")
+    args = ["plan", *DATA, "--link", "links.json", "--link-between", "0,8000000", "--step-profile", "p.json", "--goal", "loss=1", "--ranks", "2", "--json", "-"]
+
+    def exposed(*more):
+        p = subprocess.run([PROGRAM, *args, *more], cwd=cwd, capture_output=True, text=True, timeout=TIMEOUT)
+        assert p.returncode == OK, p.stderr
+        return json.loads(p.stdout)["candidates"][0]["modelled"]["exposed"]
+    near(exposed("--slots", "1"), 2 * 4e6 * 2e-9 + 4e-3, 1e-3)
+    near(exposed("--slots", "0.5"), 2 * (2 * 4e6 * 2e-9 + 4e-3), 1e-3)
+    assert exposed() < 1e-4 and exposed("--slots", "2") < 1e-4  # a core is spare
+    sparse = 10000 * 4 + 10000 * 2 + 2 * 245  # bytes of 1 %
+    near(exposed("--slots", "1", "--compress", "topk:0.01"), 3e-3 + 2 * (sparse * 2e-9 + 1e-3), 1e-3)
+    refuses(cwd, "--goal", "loss=1", "--ranks", "1", "--link", "bad.json", says=["--link bad.json", "within: core_us is -1"], code=ERROR)
+
+
 def a_page_shows_models_and_measured_points(cwd):
     runs(cwd)
     plan(cwd, "--goal", "loss=1", "--ranks", "1..8", "--from", "m1,m2,m4", "--json", "plan.json", json_out=False)
@@ -383,13 +402,14 @@ def a_profile_is_measured_and_kept(cwd):
     numbers = 3 * 16 * 16 * 32 + 32 + 32 * 3 + 3  # the perceptron's
     assert sum(b["elements"] for b in own["buckets"]) == numbers and own["parameter_bytes"] == 4 * numbers
     assert all(0 < b["ready"] <= 1 for b in own["buckets"]) and 0 < own["backward"] < 1
+    assert all(0 < own[k] < 1e-5 for k in ("select", "factor", "copy")), own
     again = plan(cwd, *args, profile_file="own.json")
     assert again["candidates"] == found["candidates"]  # read, not measured anew
 
 
 ROWS = [seconds_of_steps_by_hand, deadlines_choose_the_cheapest_that_meets_them, candidates_vary_flags_and_fall_with_reasons,
         a_rank_s_memory_is_a_limit, a_global_batch_is_kept, the_command_runs_as_it_stands, steps_by_batch_are_fitted, steps_by_the_noise_scale, the_noise_scale_of_a_run_that_did_not_reach_the_goal, what_loses_something_is_known_by_ranks,
-        an_epoch_that_loses_nothing_comes_first, what_moves_more_is_not_chosen, links_are_read_from_a_file, a_page_shows_models_and_measured_points,
+        an_epoch_that_loses_nothing_comes_first, what_moves_more_is_not_chosen, links_are_read_from_a_file, what_exchanges_compute_takes_a_core_that_ranks_share, a_page_shows_models_and_measured_points,
         what_runs_do_not_say_is_not_known, goals_of_another_direction, bad_input, bad_profiles, a_profile_is_measured_and_kept,
         what_wants_several_ranks_is_profiled_too, seconds_are_of_runs_with_the_same_flags_and_most_steps,
         real_runs]

@@ -178,6 +178,51 @@ static void gathers_behind_an_update_too(void **state)
     }
 }
 
+/* Cores without a spare one, and links that take no time: backward, and what all buckets compute, one after the other. With
+ * links of some time no step is shorter. A spare core hides it. */
+static void shared_cores_do_one_thing_after_the_other(void **state)
+{
+    const exchange_row *row = *state;
+    enum { BUCKETS = 3, FEW = 64, MANY = 1024 };
+    const double backward = 0.2, core = 3e-10;
+    for (int ranks = FEW; ranks <= MANY; ranks *= MANY / FEW) {
+        const size_t buckets = ranks == FEW ? BUCKETS : 1;
+        lt_cost_cluster c = cluster_of(ranks, 8);
+        lt_cost_bucket b[BUCKETS];
+        lt_cost_result r;
+        double work = 0;
+        c.within = c.between = (lt_cost_link){.bandwidth = 1e300};
+        c.select = c.factor = c.copy = core;
+        c.wake = 1e-5;
+        c.cores = 1;
+        for (size_t i = 0; i < buckets; i++) {
+            b[i] = (lt_cost_bucket){.elements = ((int64_t)1 + (int64_t)i) << 20,
+                                    .rows = 512 << i,
+                                    .columns = 2048,
+                                    .ready = backward * (double)(i + 1) / (double)buckets};
+            work += lt_cost_work(&row->plan, &c, &b[i]);
+        }
+        assert_ok(lt_cost_simulate(&r, &row->plan, &c, b, buckets, backward));
+        const double got = simulate(&row->plan, &c, b, buckets, backward);
+        print_message("%s, %d ranks: %.9f s, %.9f of them an exchange's\n", row->name, ranks, got,
+                      work);
+        assert_true(work > 1e-3);
+        assert_near(r.step / (backward + work), 1, close);
+        assert_near(got / (backward + work), 1, close);
+        if (ranks > FEW)
+            continue;
+        c.cores = 2; /* as if nothing were computed but in stages */
+        assert_true(simulate(&row->plan, &c, b, buckets, backward) < backward + 0.5 * work);
+        assert_ok(lt_cost_simulate(&r, &row->plan, &c, b, buckets, backward));
+        assert_true(r.step < backward + 0.5 * work);
+        c.cores = 1;
+        c.within = machines.within;
+        c.between = machines.between;
+        assert_true(simulate(&row->plan, &c, b, buckets, backward)
+                    >= (backward + work) * (1 - close));
+    }
+}
+
 /* Buckets that come one after the other. In one stage: exactly as the queue says. In several, a stage's link may be
  * shared by another's: never earlier than the longest way, nor later than all after each other. */
 static void buckets_follow_one_another(void **state)
@@ -281,7 +326,7 @@ static void products_on_grids_take_what_the_closed_forms_say(void **state)
 
 int main(void)
 {
-    enum { EXCHANGES = COUNT_OF(exchanges), KINDS = 3, OWN = 5 };
+    enum { EXCHANGES = COUNT_OF(exchanges), KINDS = 4, OWN = 5 };
     static const struct {
         const char *name;
         CMUnitTestFunction run;
@@ -289,6 +334,7 @@ int main(void)
         {"messages take what the closed form says", messages_take_what_the_closed_form_says},
         {"buckets follow one another", buckets_follow_one_another},
         {"uneven chunks are near", uneven_chunks_are_near},
+        {"shared cores do one thing after the other", shared_cores_do_one_thing_after_the_other},
     };
     static char name[EXCHANGES * KINDS][100];
     struct CMUnitTest rows[EXCHANGES * KINDS + OWN] = {

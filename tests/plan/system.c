@@ -130,6 +130,65 @@ static void faster_ranks_and_shared_cores_scale_what_is_computed(void **state)
     assert_near(predict(&profile, &m, &s).compute, 0.1 / 2, tiny);
 }
 
+/* Two nodes on two cores in all: a rank has one, for backward of 0.05 s and what exchanges compute. Flat: 4 bytes of 4 10^6
+ * elements each way, a nanosecond each: 32 ms; and two messages each way of each bucket. Backward and these take 0.082 s at
+ * least, and the links' 0.135 s go on beside them; a link that takes no time leaves nothing else. */
+static void what_exchanges_compute_takes_a_shared_core_from_backward(void **state)
+{
+    (void)state;
+    lt_plan_machine m = machine;
+    lt_plan_setup s = alone;
+    s.ranks = 2;
+    m.slots = 1;
+    m.cluster.copy = 1e-9;
+    m.cluster.wake = 1e-4;
+    const double moving = 2 * 1e-9 * 16e6 + 2 * 1e-4 * 2 * 2;
+    assert_near(predict(&profile, &m, &s).exposed, 0.04 - 0.025 + 0.12, tiny);
+    m.cluster.between.bandwidth = 1e30;
+    assert_near(predict(&profile, &m, &s).exposed, moving, 1e-12);
+    m.slots = 1.25; /* a quarter of a core is spare */
+    assert_near(predict(&profile, &m, &s).exposed, (0.05 + moving) / 1.25 - 0.05, 1e-12);
+    m.slots = 0.5; /* two ranks share it */
+    assert_near(predict(&profile, &m, &s).exposed, 2 * moving, 1e-12);
+    m.slots = 2; /* a core is spare: nothing is to be seen of it */
+    assert_near(predict(&profile, &m, &s).exposed, 0, tiny);
+    m.slots = 0;
+    assert_near(predict(&profile, &m, &s).exposed, 0, tiny);
+    m.slots = 1;
+    m.cluster.select = 5e-9; /* topk chooses from all elements: 20 ms */
+    s.exchange = (lt_cost_plan){.scheme = LT_COST_TOPK, .density = 0.001};
+    const double sparse =
+        (double)(lt_cost_sparse_bytes(1000000, 0.001, 4) + lt_cost_sparse_bytes(3000000, 0.001, 4));
+    assert_near(predict(&profile, &m, &s).exposed, 0.02 + 2e-9 * sparse + 2 * 1e-4 * 2, 1e-12);
+}
+
+/* On shared cores a gather of a divided layer costs at least what its messages compute, a grid's products that more. */
+static void so_does_what_a_divided_layer_exchanges(void **state)
+{
+    (void)state;
+    lt_plan_machine m = machine;
+    lt_plan_setup s = alone;
+    lt_plan_cost c;
+    s.ranks = 4;
+    s.optim = "adamw";
+    s.mesh.columns = 4;
+    m.slots = 1;
+    m.cluster.between.bandwidth = 1e30;
+    const double before = predict(&profile, &m, &s).compute;
+    m.cluster.copy = 1e-9;
+    m.cluster.wake = 1e-4;
+    const double gather = 2 * (1e-9 * 0.75 * 4 * 1800 * 512 + 1e-4 * 3);
+    assert_near(predict(&profile, &m, &s).compute, before + 2 * 2 * 4 * gather, 1e-12);
+    s.mesh = (lt_mesh_config){.rows = 2, .columns = 2};
+    const double x = 4 * 1800 * 512 / 4, w = 4 * 512 * 512 / 4; /* bytes of a block, of one width */
+    const double step = 2 * (1e-9 * ((1 + 1 + 1 + 4) * x + (3 + 1 + 4 + 4) * w) / 2 + 4 * 1e-4);
+    assert_near(predict(&profile, &m, &s).compute, before + 2 * 3 * 2 * step, 1e-12);
+    assert_ok(lt_plan_simulate(&c, &profile, &m, &s));
+    assert_near(c.compute, before + 2 * 3 * 2 * step, 1e-9);
+    m.slots = 2;
+    assert_near(predict(&profile, &m, &s).compute, before, 1e-12);
+}
+
 /* Owners: costs 6 + 4/2, 5 + 2/2, 3, 2 ms are dealt out as {1st}, {2nd, 4th} and {1st, ...}: the loads of two
  * ranks are 8 | 6 + 2 and 3 more. */
 static void the_slowest_owner_counts(void **state)
@@ -419,6 +478,8 @@ int main(void)
         cmocka_unit_test(what_backward_hides_is_hidden_once),
         cmocka_unit_test(a_burst_is_sent_at_once),
         cmocka_unit_test(faster_ranks_and_shared_cores_scale_what_is_computed),
+        cmocka_unit_test(what_exchanges_compute_takes_a_shared_core_from_backward),
+        cmocka_unit_test(so_does_what_a_divided_layer_exchanges),
         cmocka_unit_test(the_slowest_owner_counts),
         cmocka_unit_test(memory_says_what_fits),
         cmocka_unit_test(a_divided_layer_waits_for_what_products_do_not_hide),

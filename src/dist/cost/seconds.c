@@ -122,6 +122,61 @@ double lt_cost_behind(const lt_cost_plan *p, const lt_cost_cluster *c, int64_t e
     return seconds;
 }
 
+/* --- Cores --- */
+
+bool lt_cost_shares_cores(const lt_cost_cluster *c)
+{
+    return c->cores > 0 && c->cores < 2;
+}
+
+/* Messages that a rank sends for a bucket; it gets as many. */
+static double messages(const lt_cost_plan *p, const lt_cost_cluster *c, bool sparse)
+{
+    const double all = (double)c->nodes * c->per_node - 1, node = c->per_node - 1,
+                 peers = c->nodes - 1;
+    switch (p->scheme) {
+    case LT_COST_TWO_LEVEL:
+        return 2 * (node + peers);
+    case LT_COST_TOPK:
+        return 2 * node + (sparse ? 1 : 2) * peers;
+    case LT_COST_SHARD_GRADIENTS:
+        return all;
+    case LT_COST_POWERSGD:
+        return 2 * 2 * (node + peers);
+    case LT_COST_LOCAL_STEPS:
+        return 2 * node;
+    case LT_COST_FLAT:
+    case LT_COST_SCHEMES:
+        break;
+    }
+    return 2 * all;
+}
+
+/* Both ways, by rank 0, without what follows the update. */
+static double moving(const lt_cost_plan *p, const lt_cost_cluster *c, const lt_cost_bucket *b)
+{
+    lt_cost_plan alone = *p;
+    alone.divided = false;
+    lt_cost_bytes sent = lt_cost_payload(&alone, c, b, 0);
+    if (p->scheme == LT_COST_SHARD_GRADIENTS)
+        sent = lt_cost_reducescatter(c, b->elements, p->element_bytes, 0);
+    if (p->scheme == LT_COST_LOCAL_STEPS)
+        sent = (lt_cost_bytes){.within =
+                                   lt_cost_two_level(c, b->elements, p->element_bytes, 0).within};
+    const bool sparse = lt_cost_is_sparse(p, c, lt_cost_chunk(b->elements, c->per_node, 0));
+    return 2 * (c->copy * (sent.within + sent.between) + c->wake * messages(p, c, sparse));
+}
+
+double lt_cost_work(const lt_cost_plan *p, const lt_cost_cluster *c, const lt_cost_bucket *b)
+{
+    lt_cost_stage stage[LT_COST_MAX_STAGES];
+    const size_t stages = lt_cost_stages(p, c, b, stage);
+    double seconds = moving(p, c, b);
+    for (size_t i = 0; i < stages; i++)
+        seconds += stage[i].uses == LT_COST_COMPUTE ? stage[i].seconds : 0;
+    return seconds;
+}
+
 /* --- Simulation --- */
 
 static bool is_link(const lt_cost_link *l)
@@ -145,6 +200,15 @@ static lt_status check_plan(const lt_cost_plan *p)
     return LT_OK;
 }
 
+static lt_status check_cores(const lt_cost_cluster *c)
+{
+    if (!(c->copy >= 0 && isfinite(c->copy) && c->wake >= 0 && isfinite(c->wake)))
+        return lt_fail(LT_E_ARG, "cost: %g core seconds a byte, %g a message", c->copy, c->wake);
+    return c->cores >= 1 || (c->cores <= 0 && c->cores >= 0)
+               ? LT_OK
+               : lt_fail(LT_E_ARG, "cost: %g cores of a rank, not 0, or 1 and more", c->cores);
+}
+
 static lt_status check(const lt_cost_plan *p, const lt_cost_cluster *c, double backward)
 {
     LT_TRY(check_plan(p));
@@ -158,7 +222,7 @@ static lt_status check(const lt_cost_plan *p, const lt_cost_cluster *c, double b
     if (!(c->select >= 0 && c->factor >= 0 && backward >= 0 && isfinite(backward)))
         return lt_fail(LT_E_ARG, "cost: %g s of backward, %g and %g s per element", backward,
                        c->select, c->factor);
-    return LT_OK;
+    return check_cores(c);
 }
 
 /* Stages as they become free, and what links are used. */
@@ -197,12 +261,16 @@ lt_status lt_cost_simulate(lt_cost_result *out, const lt_cost_plan *plan,
 {
     queue q = {.begin = {(double)INFINITY, (double)INFINITY}};
     int64_t elements = 0;
+    double work = backward;
     LT_TRY(check(plan, cluster, backward));
     for (size_t i = 0; i < count; i++) {
         LT_TRY(pass(&q, plan, cluster, &bucket[i]));
         elements += bucket[i].elements;
+        work += lt_cost_work(plan, cluster, &bucket[i]);
     }
     double last = backward;
+    if (lt_cost_shares_cores(cluster) && work / cluster->cores > last)
+        last = work / cluster->cores;
     for (int s = 0; s < LT_COST_MAX_STAGES; s++)
         last = q.free[s] > last ? q.free[s] : last;
     for (int k = 0; k < 2; k++)

@@ -88,7 +88,7 @@ void lt_plan_free_words(plan_words *w);
 lt_status lt_plan_training_words(plan_words *out, int argc, char *const *argv,
                                  const plan_request *request, const lt_options *options);
 
-/* --- plan_profile.c, plan_profile_file.c: what was measured at one rank --- */
+/* --- plan_profile.c, plan_profile_exchange.c, plan_profile_file.c: what was measured at one rank --- */
 
 /* Of one optimizer; block: its settings' largest side. */
 typedef struct plan_optimizer {
@@ -113,7 +113,8 @@ typedef struct plan_profile {
     double step[PLAN_STEPS];
     plan_optimizer optimizer[PLAN_OPTIMIZERS];
     int optimizers;
-    double spent; /* seconds that it took */
+    double select, factor, copy; /* core seconds, as in lt_cost_cluster */
+    double spent;                /* seconds that it took */
 } plan_profile;
 void lt_plan_profile_clear(plan_profile *p);
 const plan_optimizer *lt_plan_find_optimizer(const plan_profile *p, const char *name,
@@ -123,6 +124,8 @@ lt_plan_profile lt_plan_profile_of(const plan_profile *p, const plan_optimizer *
 /* Runs steps of t's model, data and flags here, for about so many seconds, and adds its optimizer. t: parsed, nothing
  * opened. The first call measures the model too. */
 lt_status lt_plan_measure(plan_profile *p, lt_trainer *t, double seconds);
+/* select, factor and copy; about a second. */
+lt_status lt_plan_measure_exchange(plan_profile *p);
 lt_status lt_plan_profile_save(const plan_profile *p, const char *path);
 /* Errors: LT_E_IO, LT_E_FORMAT (names the key). */
 lt_status lt_plan_profile_load(plan_profile *p, const char *path);

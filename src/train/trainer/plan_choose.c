@@ -79,6 +79,9 @@ static lt_cost_cluster cluster_of(const plan *p, const lt_plan_setup *u)
     lt_cost_cluster cluster = p->request.machine.cluster;
     cluster.per_node = u->ranks_per_node;
     cluster.nodes = u->ranks / u->ranks_per_node;
+    cluster.select = p->profile.select;
+    cluster.factor = p->profile.factor;
+    cluster.copy = p->profile.copy;
     return cluster;
 }
 

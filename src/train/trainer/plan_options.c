@@ -21,7 +21,7 @@ static const lt_option rows[] = {
 {"Plan", NUM("price", price, 0, 1e9), .value = "0", .once = true, .help = "of a rank for an hour"},
 {"Plan", BOOL("simulate", simulate), .once = true, .help = "the machines are not here: only what --nodes, --ranks-per-node, --link, --link-between and --memory say counts"},
 {"Plan", INT("nodes", nodes, 0, 1e6), .value = "0", .once = true, .help = "machines that there are; 0: as many as the ranks need"},
-{"Plan", TEXT("link", link), .meta = "LAT_US,GBIT|FILE", .once = true, .help = "between two ranks of a machine; FILE: of `bench links --json`, which has both links [1,100]"},
+{"Plan", TEXT("link", link), .meta = "LAT_US,GBIT|FILE", .once = true, .help = "between two ranks of a machine; FILE: of `bench links --json`, which has both links, and what a message takes of a core [1,100]"},
 {"Plan", TEXT("link-between", link_between), .meta = "LAT_US,GBIT", .once = true, .help = "a machine's network card, which its ranks share [50,10]"},
 {"Plan", NUM("memory", memory, 0, 1e9), .value = "0", .once = true, .help = "GiB of a rank; 0: what is free here, not limited with --simulate"},
 {"Plan", NUM("slots", slots, 0, 1e6), .value = "0", .once = true, .help = "ranks of a machine that compute at full speed together, more of them share it; below 1 where several are one machine's namespaces; 0: all"},
@@ -190,7 +190,7 @@ static lt_status link_of(const lt_json_value *root, const char *name, lt_cost_li
 {
     const lt_json_value *link = lt_json_member(root, name);
     double us, gbit;
-    if (!link)
+    if (!link || link->type == LT_JSON_NULL) /* of one machine there is no other link */
         return LT_OK;
     LT_TRY(lt_json_number(link, "latency_us", &us));
     LT_TRY(lt_json_number(link, "gbit", &gbit));
@@ -198,6 +198,20 @@ static lt_status link_of(const lt_json_value *root, const char *name, lt_cost_li
     return us >= 0 && gbit > 0
                ? LT_OK
                : lt_fail(LT_E_FORMAT, "%s: latency_us %g, gbit %g are no link", name, us, gbit);
+}
+
+/* What messages take of cores, where the file says it. */
+static lt_status wake_of(const lt_json_value *root, const char *name, double *wake)
+{
+    const lt_json_value *link = lt_json_member(root, name);
+    double us = 0;
+    if (!link || !lt_json_member(link, "core_us"))
+        return LT_OK;
+    LT_TRY(lt_json_number(link, "core_us", &us));
+    *wake = 1e-6 * us;
+    return us >= 0 && isfinite(us)
+               ? LT_OK
+               : lt_fail(LT_E_FORMAT, "%s: core_us is %g, want 0 or more", name, us);
 }
 
 /* Both links, of a file of `bench links --json`. */
@@ -212,13 +226,13 @@ static lt_status load_links(lt_cost_cluster *c, const char *path)
     st = link_of(lt_json_root(json), "within", &c->within);
     if (!st)
         st = link_of(lt_json_root(json), "between", &c->between);
+    if (!st)
+        st = wake_of(lt_json_root(json), "within", &c->wake);
+    if (!st)
+        st = wake_of(lt_json_root(json), "between", &c->wake);
     lt_json_free(&json);
     return st ? lt_fail(st, "--link %s: %s", path, lt_error_message()) : LT_OK;
 }
-
-/* Of a processor core, for an element: top-k's choice (a radix select), and PowerSGD's factors, each rank of them; the
- * defaults of `bench regimes`. */
-static const double select_seconds = 3.6e-9, factor_seconds = 0.6e-9;
 
 static lt_status read_machine(plan_request *r)
 {
@@ -234,8 +248,6 @@ static lt_status read_machine(plan_request *r)
         LT_TRY(read_link(&c->between, "link-between", o->link_between));
     r->machine.compute = 1;
     r->machine.slots = o->slots;
-    c->select = select_seconds;
-    c->factor = factor_seconds;
     r->machine.memory = o->memory > 0 ? o->memory * 0x1p30
                         : o->simulate ? 0
                                       : lt_trainer_free_memory() / r->per_node;

@@ -54,19 +54,23 @@ static void put_optimizer(lt_json_writer *w, const plan_optimizer *o)
 typedef struct number {
     const char *key;
     size_t offset;
+    bool may_lack; /* then it is as it was */
 } number;
 static const number numbers[] = {
-    {"fixed", offsetof(plan_profile, base.fixed)},
-    {"per_sample", offsetof(plan_profile, base.per_sample)},
-    {"backward", offsetof(plan_profile, base.backward)},
-    {"load_per_sample", offsetof(plan_profile, base.load_per_sample)},
-    {"parameter_bytes", offsetof(plan_profile, base.parameter_bytes)},
-    {"activation_bytes", offsetof(plan_profile, base.activation_bytes)},
-    {"layers", offsetof(plan_profile, base.layers)},
-    {"hidden", offsetof(plan_profile, base.hidden)},
-    {"tokens", offsetof(plan_profile, base.tokens)},
-    {"samples", offsetof(plan_profile, samples)},
-    {"spent", offsetof(plan_profile, spent)},
+    {"fixed", offsetof(plan_profile, base.fixed), false},
+    {"per_sample", offsetof(plan_profile, base.per_sample), false},
+    {"backward", offsetof(plan_profile, base.backward), false},
+    {"load_per_sample", offsetof(plan_profile, base.load_per_sample), false},
+    {"parameter_bytes", offsetof(plan_profile, base.parameter_bytes), false},
+    {"activation_bytes", offsetof(plan_profile, base.activation_bytes), false},
+    {"layers", offsetof(plan_profile, base.layers), false},
+    {"hidden", offsetof(plan_profile, base.hidden), false},
+    {"tokens", offsetof(plan_profile, base.tokens), false},
+    {"samples", offsetof(plan_profile, samples), false},
+    {"select", offsetof(plan_profile, select), true},
+    {"factor", offsetof(plan_profile, factor), true},
+    {"copy", offsetof(plan_profile, copy), true},
+    {"spent", offsetof(plan_profile, spent), false},
 };
 
 static double number_at(const plan_profile *p, size_t i)
@@ -236,6 +240,8 @@ static lt_status get_profile(plan_profile *p, const lt_json_value *root)
     p->samples_hash = strtoull(hash, NULL, 16);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         double value;
+        if (numbers[i].may_lack && !lt_json_member(root, numbers[i].key))
+            continue;
         LT_TRY(get_positive(root, numbers[i].key, &value));
         memcpy((char *)p + numbers[i].offset, &value, sizeof value);
     }
@@ -251,9 +257,14 @@ static lt_status get_profile(plan_profile *p, const lt_json_value *root)
     return get_optimizers(p, root);
 }
 
+/* Of a processor core, for an element: what a file of an earlier version leaves out; the defaults of `bench regimes`. */
+static const double select_seconds = 3.6e-9, factor_seconds = 0.6e-9;
+
 lt_status lt_plan_profile_load(plan_profile *p, const char *path)
 {
     lt_json *json;
+    p->select = select_seconds;
+    p->factor = factor_seconds;
     LT_TRY(lt_json_load(&json, path));
     lt_status st = get_profile(p, lt_json_root(json));
     lt_json_free(&json);
