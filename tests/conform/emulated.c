@@ -24,10 +24,11 @@ static lt_status conv2d_stats(void *ctx, const lt_conv2d_config *config, const l
 {
     const size_t channels = (size_t)y->shape.dim[1];
     float *sum = lt_alloc(2 * channels, sizeof *sum), *squares = sum + channels;
+    void *parts = lt_alloc(channels, LT_SUMS_BYTES);
     lt_view wide = *y;
     wide.dtype = LT_F32;
     wide.data = lt_alloc((size_t)lt_shape_count(y->shape), sizeof(float));
-    LT_ASSERT(sum && wide.data && !sums);
+    LT_ASSERT(sum && parts && wide.data && !sums);
     lt_status st = lt_backend_ref()->conv2d(NULL, config, x, w, NULL, y);
     if (!st)
         st = lt_backend_ref()->cast(NULL, y, &wide);
@@ -39,8 +40,9 @@ static lt_status conv2d_stats(void *ctx, const lt_conv2d_config *config, const l
     if (!st)
         st = lt_cuda_begin(ctx, "conv2d_stats");
     if (!st)
-        st = lt_cuda_moments_of_sums(ctx, y, sum, squares, stats);
+        st = lt_cuda_moments_of_sums(ctx, y, sum, squares, parts, stats);
     lt_free(sum);
+    lt_free(parts);
     lt_free(wide.data);
     return st ? st : lt_cuda_end(ctx);
 }

@@ -22,10 +22,18 @@ lt_operand lt_conv_vector(const lt_view *view, lt_dtype dtype, bool written)
     return (lt_operand){.view = view, .dtype = dtype, .fits = true, .written = written};
 }
 
+static size_t bytes_of_sums(const lt_conv_call *call)
+{
+    return (size_t)call->problem.y[1] * sizeof(float);
+}
+
 void lt_conv_place_sums(lt_conv_call *call, int slot, const lt_view *row)
 {
     for (int i = 0; i < 2; i++) {
-        call->work[slot + i] = (size_t)call->problem.y[1] * sizeof(float);
+        call->work[slot + i] = bytes_of_sums(call);
+        if (i == 1 && !row) /* the parts of lt_cuda_moments_of_sums() lie behind */
+            call->work[slot + i] =
+                lt_cuda_padded(bytes_of_sums(call)) + (size_t)call->problem.y[1] * LT_SUMS_BYTES;
         if (row)
             call->operand[slot + i] = lt_conv_vector(&row[i], LT_F32, true);
     }
@@ -44,8 +52,10 @@ lt_status lt_conv_take_sums(lt_cuda *c, const lt_conv_call *call, int slot, cons
         *sums = true;
         return LT_OK;
     }
+    char *squares = call->memory[slot + 1];
     return lt_cuda_moments_of_sums(c, &call->operand[LT_CONV_Y].use, call->memory[slot],
-                                   call->memory[slot + 1], stats);
+                                   (const float *)squares,
+                                   squares + lt_cuda_padded(bytes_of_sums(call)), stats);
 }
 
 static lt_status compose_stats(lt_cuda *c, const lt_conv_call *call)

@@ -149,7 +149,8 @@ __global__ void finish_channels(const float *stats, norm_outputs n)
  * launch: a launch more, or a choice of the host, would cost every step. The block that comes last adds
  * up what the others found, in the order of their index. */
 
-enum { SUM_BLOCKS = THREADS }; /* the last one has a thread for the part of each */
+enum { SUM_BLOCKS = LT_SUM_BLOCKS };
+static_assert((int)LT_SUM_BLOCKS == (int)THREADS, "the last one has a thread for the part of each");
 
 /* Blocks that have read their part of a launch's channels; none between launches. */
 __device__ unsigned arrived;
@@ -258,14 +259,13 @@ __global__ void __launch_bounds__(THREADS) take_sums(sums_input<T> in, sums_outp
         }
 }
 
-lt_status run_sums(lt_cuda *c, const lt_view *y, const float *sum, const float *squares,
+static_assert(SUM_BLOCKS * sizeof(centred_sums) == (size_t)LT_SUMS_BYTES, "what lt_cuda_moments_of_sums() asks for");
+
+lt_status run_sums(lt_cuda *c, const lt_view *y, const float *sum, const float *squares, void *parts,
                    const sums_output &out)
 {
-    const size_t bytes = (size_t)(out.n.count * SUM_BLOCKS) * sizeof(centred_sums);
-    void *memory;
-    LT_TRY(lt_cuda_workspace(c, LT_CUDA_MAIN, bytes, &memory));
     WITH_TYPE(c, y->dtype, sums_input<T> in; in.y = tensor_of<const T>(y); in.sum = sum;
-              in.squares = squares; in.partial = (centred_sums *)memory;
+              in.squares = squares; in.partial = (centred_sums *)parts;
               take_sums<T><<<SUM_BLOCKS, THREADS, 0, main_stream(c)>>>(in, out))
     return LT_OK;
 }
@@ -303,7 +303,9 @@ lt_status batchnorm_finish(void *ctx, const lt_batchnorm2d_config *config,
     const float *stats = is_there(p->stats) ? (const float *)p->stats->data : NULL;
     if (stats && is_there(p->sums_of)) {
         const sums_output out = {NULL, n};
-        LT_TRY(run_sums(c, p->sums_of, stats + n.count, stats + 2 * n.count, out));
+        void *parts;
+        LT_TRY(lt_cuda_workspace(c, LT_CUDA_MAIN, (size_t)n.count * LT_SUMS_BYTES, &parts));
+        LT_TRY(run_sums(c, p->sums_of, stats + n.count, stats + 2 * n.count, parts, out));
     } else {
         finish_channels<<<blocks_for(n.count, THREADS), THREADS, 0, main_stream(c)>>>(stats, n);
     }
@@ -319,11 +321,12 @@ extern "C" void lt_cuda_install_norm_stats(lt_backend *be)
 }
 
 extern "C" lt_status lt_cuda_moments_of_sums(lt_cuda *c, const lt_view *y, const float *sum,
-                                             const float *squares, const lt_view *stats)
+                                             const float *squares, void *parts,
+                                             const lt_view *stats)
 {
     sums_output out = {};
     LT_TRY(want_dtype(c, stats, LT_F32));
     out.stats = (float *)stats->data;
     out.n.count = y->shape.dim[1];
-    return run_sums(c, y, sum, squares, out);
+    return run_sums(c, y, sum, squares, parts, out);
 }

@@ -5,14 +5,17 @@
 #include "cuda.h"
 #include "rows.h"
 
+/* The blocks that read a badly centred channel again, and what they leave of it: two doubles each. */
+enum { LT_SUM_BLOCKS = 256, LT_SUMS_BYTES = LT_SUM_BLOCKS * 2 * (int)sizeof(double) };
+
 #ifdef __cplusplus
 extern "C" {
 #endif
 
 /* stats of y, as batchnorm_stats gives them, from each channel's sum and sum of squares (on the
- * device). In the frame of an entry. */
+ * device); parts: LT_SUMS_BYTES of memory for each channel, apart from the sums. In the frame of an entry. */
 lt_status lt_cuda_moments_of_sums(lt_cuda *c, const lt_view *y, const float *sum,
-                                  const float *squares, const lt_view *stats);
+                                  const float *squares, void *parts, const lt_view *stats);
 
 #ifdef __cplusplus
 }
