@@ -247,6 +247,45 @@ static void make_deficient(test *t)
         a[i] = 1 + (double)(i / n) * (double)(i % n) / (double)(n * n);
 }
 
+/* Rank 40, with blocks of 32 columns reduced at once: what couples the part that is left has to stay. */
+static void make_low_rank(test *t)
+{
+    enum { RANK = 40 };
+    double *a = t->operand[0].value;
+    const int64_t n = t->operand[0].shape.dim[0];
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t j = 0; j <= i; j++) {
+            double product = 0;
+            for (int64_t k = 1; k <= RANK; k++)
+                product += sin(1.3 * (double)((i + 1) * k)) * sin(1.3 * (double)((j + 1) * k));
+            a[i * n + j] = a[j * n + i] = product;
+        }
+}
+
+/* Nothing to reduce, and values in no order. */
+static void make_diagonal(test *t)
+{
+    double *a = t->operand[0].value;
+    const int64_t n = t->operand[0].shape.dim[0];
+    for (int64_t i = 0; i < n * n; i++)
+        a[i] = i % (n + 1) ? 0 : (double)(i / n * 37 % n);
+}
+
+/* Squares of such elements are no f32. */
+static void make_tiny(test *t)
+{
+    symmetrize(t);
+    for (int64_t i = 0; i < lt_shape_count(t->operand[0].shape); i++)
+        t->operand[0].value[i] *= 0x1p-110;
+}
+
+static void make_huge(test *t)
+{
+    symmetrize(t);
+    for (int64_t i = 0; i < lt_shape_count(t->operand[0].shape); i++)
+        t->operand[0].value[i] *= 0x1p+110;
+}
+
 /* max |A V - V diag(values)| and max |V^T V - 1|, relative to |A| and n; order; values. */
 static const char *check_eigh(const test *t, double *const *got, double *const *want)
 {
@@ -278,6 +317,22 @@ static const char *check_eigh(const test *t, double *const *got, double *const *
              residual, apart, bound, skew, u);
     return why;
 }
+
+static const struct {
+    const char *name;
+    int64_t n;
+    prepare_fn *prepare;
+} eighs[] = {
+    {"one element", 1, NULL},
+    {"odd size", 33, symmetrize},
+    {"rank deficient", 20, make_deficient},
+    {"several panels", 131, symmetrize},
+    {"several panels of rank 2", 97, make_deficient},
+    {"several panels of rank 40", 141, make_low_rank},
+    {"a diagonal matrix", 70, make_diagonal},
+    {"tiny elements", 40, make_tiny},
+    {"huge elements", 40, make_huge},
+};
 
 static void make_eigh(const char *name, int64_t n, prepare_fn *prepare, test *t)
 {
@@ -322,17 +377,8 @@ bool matrix_tests(size_t i, test *t)
         make_list(i, t);
         return true;
     }
-    switch (i - COUNT_OF(lists)) {
-    case 0:
-        make_eigh("one element", 1, NULL, t);
-        return true;
-    case 1:
-        make_eigh("odd size", 33, symmetrize, t);
-        return true;
-    case 2:
-        make_eigh("rank deficient", 20, make_deficient, t);
-        return true;
-    default:
-        return false;
-    }
+    i -= COUNT_OF(lists);
+    if (i < COUNT_OF(eighs))
+        make_eigh(eighs[i].name, eighs[i].n, eighs[i].prepare, t);
+    return i < COUNT_OF(eighs);
 }

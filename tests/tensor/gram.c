@@ -1,4 +1,4 @@
-/* The own products of the cpu backend: the same bits for any number of threads, as the work is cut
+/* The own products and eigenvectors of the cpu backend: the same bits for any number of threads, as the work is cut
  * by size alone. */
 
 #include "base/alloc.h"
@@ -120,11 +120,65 @@ static void mode_product_has_the_same_bits_for_any_number_of_threads(void **stat
     compare(*state, run_product);
 }
 
+/* Symmetric matrices of other sizes than a panel's; values behind the vectors. */
+static void list_eigh(const fixture *f, lt_eigh_job job[JOBS])
+{
+    static const int64_t sizes[JOBS] = {70, 33, 131};
+    for (int i = 0; i < JOBS; i++) {
+        const int64_t n = sizes[i];
+        for (int64_t r = 0; r < n; r++)
+            for (int64_t c = 0; c < r; c++)
+                f->m[i][r * n + c] = f->m[i][c * n + r];
+        memset(f->out[i], 0, LARGEST * sizeof(float));
+        job[i] = (lt_eigh_job){
+            .a = {.data = f->m[i], .dtype = LT_F32, .shape = LT_SHAPE(n, n), .stride = {n, 1}},
+            .values = {
+                .data = f->out[i] + n * n, .dtype = LT_F32, .shape = LT_SHAPE(n), .stride = {1}}};
+        job[i].vectors = job[i].a;
+        job[i].vectors.data = f->out[i];
+    }
+}
+
+static void run_eigh(const fixture *f)
+{
+    lt_eigh_job job[JOBS];
+    list_eigh(f, job);
+    assert_ok(lt_backend_cpu()->eigh(f->ctx, job, JOBS));
+    for (int i = 0; i < JOBS; i++)
+        assert_ok(job[i].status);
+}
+
+static void run_eigh_one_by_one(const fixture *f)
+{
+    lt_eigh_job job[JOBS];
+    list_eigh(f, job);
+    for (int i = 0; i < JOBS; i++)
+        assert_ok(lt_backend_cpu()->eigh(f->ctx, &job[i], 1));
+}
+
+static void eigh_has_the_same_bits_for_any_number_of_threads(void **state)
+{
+    compare(*state, run_eigh);
+}
+
+static void eigh_of_a_list_is_that_of_each_matrix(void **state)
+{
+    const fixture *f = *state;
+    run_eigh_one_by_one(f);
+    for (int i = 0; i < JOBS; i++)
+        memcpy(f->first[i], f->out[i], LARGEST * sizeof(float));
+    run_eigh(f);
+    for (int i = 0; i < JOBS; i++)
+        assert_memory_equal(f->out[i], f->first[i], LARGEST * sizeof(float));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gram_has_the_same_bits_for_any_number_of_threads),
         cmocka_unit_test(mode_product_has_the_same_bits_for_any_number_of_threads),
+        cmocka_unit_test(eigh_has_the_same_bits_for_any_number_of_threads),
+        cmocka_unit_test(eigh_of_a_list_is_that_of_each_matrix),
     };
     return cmocka_run_group_tests(tests, open_fixture, close_fixture);
 }

@@ -1,10 +1,11 @@
-/* Eigenvectors of symmetric matrices by LAPACK's divide and conquer.
- * Cuppen, "A divide and conquer method for the symmetric tridiagonal eigenproblem", 1981; Gu &
+/* Eigenvectors of symmetric matrices: reduction to a tridiagonal matrix (tridiagonal.c), LAPACK's divide and
+ * conquer of that, and its vectors times the reflectors. Cuppen, "A divide and conquer method for the symmetric tridiagonal eigenproblem", 1981; Gu &
  * Eisenstat, SIAM J. Matrix Anal. Appl. 16, 1995. A matrix that f32 fails on is solved in f64. */
 
 #include "base/parallel.h"
 #include "tensor/backend/cpu/internal.h"
 #include "tensor/backend/cpu/lapack.h"
+#include "tensor/backend/cpu/tridiagonal.h"
 
 #include <math.h>
 #include <string.h>
@@ -29,24 +30,127 @@ static bool is_finite(const lt_view *a)
     return true;
 }
 
-/* work[0] and iwork[0] of the first call say how much the second wants. */
-static lt_status solve_f32(int64_t n, float *a, float *values, lapack_int *info)
+/* --- f32: own reduction and products, LAPACK between them --- */
+
+/* One matrix at work. */
+typedef struct small {
+    const lt_eigh_job *job;
+    lt_tridiagonal t;
+    double unit;    /* what 1 stands for: a power of 2 of the largest element's size */
+    int64_t *order; /* which rows of z the vectors are, by rising values */
+    float *memory;
+} small;
+
+static lt_status get_memory(small *s)
 {
+    lt_tridiagonal *t = &s->t;
+    t->size = lt_tridiagonal_size(t->n);
+    t->step = t->size + 16; /* rows a power of two apart would share a cache's few lines */
+    const int64_t square = t->size * t->step;
+    s->order = lt_alloc((size_t)t->n, sizeof *s->order);
+    s->memory = lt_alloc_aligned(
+        64, (size_t)(2 * square + 3 * t->size + lt_tridiagonal_work(t->size)) * sizeof(float));
+    if (!s->order || !s->memory)
+        return LT_E_NOMEM;
+    t->a = s->memory;
+    t->z = t->a + square;
+    t->diagonal = t->z + square;
+    t->beside = t->diagonal + t->size;
+    t->scale = t->beside + t->size;
+    t->work = t->scale + t->size;
+    return LT_OK;
+}
+
+/* Scaled by a power of 2, so that column norms are not taken for nothing. */
+static void read_f32(small *s)
+{
+    const lt_tridiagonal *t = &s->t;
+    const float *from = s->job->a.data;
+    const int64_t count = t->n * t->n;
+    float largest = 0;
+    int exponent;
+    for (int64_t i = 0; i < count; i++)
+        largest = fmaxf(largest, fabsf(from[i]));
+    (void)frexpf(largest, &exponent);
+    s->unit = ldexp(1, exponent);
+    memset(t->a, 0, (size_t)(t->size * t->step) * sizeof *t->a);
+    for (int64_t i = 0; i < t->n; i++)
+        for (int64_t j = 0; j < t->n; j++)
+            t->a[i * t->step + j] = (float)((double)from[i * t->n + j] / s->unit);
+}
+
+/* T's values to the diagonal, its vectors to z, whose rows are LAPACK's columns. work[0] and iwork[0] of the
+ * first call say how much the second wants. */
+static lt_status solve_tridiagonal(small *s, lapack_int *info)
+{
+    lt_tridiagonal *t = &s->t;
+    const lapack_int n = (lapack_int)t->coupled, step = (lapack_int)t->step;
+    memset(t->z, 0, (size_t)(t->size * t->step) * sizeof *t->z);
+    for (int64_t i = t->coupled; i < t->n; i++)
+        t->z[i * (t->step + 1)] = 1;
+    *info = 0;
+    if (!n)
+        return LT_OK;
     float size;
     lapack_int isize;
-    *info = lt_lapack_calls.ssyevd(LAPACK_COL_MAJOR, 'V', 'L', (lapack_int)n, a, (lapack_int)n,
-                                   values, &size, -1, &isize, -1);
+    *info = lt_lapack_calls.sstedc(LAPACK_COL_MAJOR, 'I', n, t->diagonal, t->beside, t->z, step,
+                                   &size, -1, &isize, -1);
     const lapack_int count = (lapack_int)ceilf(size * 1.001F) + 16; /* sizes are rounded to f32 */
     float *work = lt_alloc((size_t)count, sizeof *work);
     lapack_int *iwork = lt_alloc((size_t)isize, sizeof *iwork);
-    if (work && iwork)
-        *info = lt_lapack_calls.ssyevd(LAPACK_COL_MAJOR, 'V', 'L', (lapack_int)n, a, (lapack_int)n,
-                                       values, work, count, iwork, isize);
     const bool ok = work && iwork;
+    if (ok)
+        *info = lt_lapack_calls.sstedc(LAPACK_COL_MAJOR, 'I', n, t->diagonal, t->beside, t->z, step,
+                                       work, count, iwork, isize);
     lt_free(work);
     lt_free(iwork);
     return ok ? LT_OK : LT_E_NOMEM;
 }
+
+/* LAPACK's values rise; those of the part that was diagonal are put between them. */
+static void find_order(small *s)
+{
+    const float *value = s->t.diagonal;
+    for (int64_t i = 0; i < s->t.n; i++) {
+        int64_t at = i;
+        for (; at > 0 && value[s->order[at - 1]] > value[i]; at--)
+            s->order[at] = s->order[at - 1];
+        s->order[at] = i;
+    }
+}
+
+static void write_f32(small *s)
+{
+    lt_tridiagonal *t = &s->t;
+    float *value = s->job->values.data;
+    find_order(s);
+    for (int64_t i = 0; i < t->n; i++) {
+        const int64_t from = s->order[i];
+        value[i * s->job->values.stride[0]] = (float)((double)t->diagonal[from] * s->unit);
+        memcpy(t->a + i * t->step, t->z + from * t->step, (size_t)t->n * sizeof *t->a);
+    }
+    t->kernels->transpose_block(t->a, t->step, t->n, t->n, s->job->vectors.data, t->n);
+}
+
+static lt_status run_f32(const lt_cpu_kernels *kernels, const lt_eigh_job *job, lapack_int *info)
+{
+    small s = {.job = job, .t = {.kernels = kernels, .n = job->a.shape.dim[0]}};
+    lt_status st = get_memory(&s);
+    if (!st) {
+        read_f32(&s);
+        lt_tridiagonal_reduce(&s.t);
+        st = solve_tridiagonal(&s, info);
+    }
+    if (!st && !*info) {
+        lt_tridiagonal_turn(&s.t);
+        write_f32(&s);
+    }
+    lt_free(s.order);
+    lt_free(s.memory);
+    return st;
+}
+
+/* --- f64: LAPACK's --- */
 
 static lt_status solve_f64(int64_t n, double *a, double *values, lapack_int *info)
 {
@@ -63,36 +167,6 @@ static lt_status solve_f64(int64_t n, double *a, double *values, lapack_int *inf
     lt_free(work);
     lt_free(iwork);
     return ok ? LT_OK : LT_E_NOMEM;
-}
-
-/* LAPACK's columns are our rows. */
-static void write_f32(const float *a, const float *values, const lt_eigh_job *job)
-{
-    const int64_t n = job->a.shape.dim[0], step = job->values.stride[0];
-    float *v = job->vectors.data, *w = job->values.data;
-    for (int64_t i = 0; i < n; i++) {
-        w[i * step] = values[i];
-        for (int64_t j = 0; j < n; j++)
-            v[i * n + j] = a[j * n + i];
-    }
-}
-
-static lt_status run_f32(const lt_eigh_job *job, lapack_int *info)
-{
-    const int64_t n = job->a.shape.dim[0];
-    const size_t count = (size_t)(n * n);
-    float *a = lt_alloc_aligned(64, count * sizeof *a),
-          *values = lt_alloc((size_t)n, sizeof *values);
-    lt_status st = a && values ? LT_OK : LT_E_NOMEM;
-    if (!st) {
-        memcpy(a, job->a.data, count * sizeof *a);
-        st = solve_f32(n, a, values, info);
-    }
-    if (!st && !*info)
-        write_f32(a, values, job);
-    lt_free(a);
-    lt_free(values);
-    return st;
 }
 
 static void read_f64(const lt_view *from, double *to)
@@ -135,7 +209,7 @@ static lt_status run_f64(const lt_eigh_job *job)
     return st;
 }
 
-static lt_status solve(const lt_eigh_job *job)
+static lt_status solve(const lt_cpu_kernels *kernels, const lt_eigh_job *job)
 {
     const int64_t n = job->a.shape.dim[0];
     if (!is_finite(&job->a))
@@ -143,24 +217,29 @@ static lt_status solve(const lt_eigh_job *job)
                        (long long)n, (long long)n);
     if (job->a.dtype == LT_F32) {
         lapack_int info = 0;
-        LT_TRY(run_f32(job, &info));
+        LT_TRY(run_f32(kernels, job, &info));
         if (!info)
             return LT_OK;
     }
     return run_f64(job);
 }
 
+typedef struct list {
+    const lt_cpu_kernels *kernels;
+    lt_eigh_job *job;
+} list;
+
 static void run(void *context, int64_t begin, int64_t end, int64_t chunk)
 {
     (void)chunk;
-    lt_eigh_job *job = context;
+    const list *l = context;
     for (int64_t i = begin; i < end; i++)
-        job[i].status = solve(&job[i]);
+        l->job[i].status = solve(l->kernels, &l->job[i]);
 }
 
 lt_status lt_cpu_eigh(void *ctx, lt_eigh_job *job, size_t count)
 {
-    (void)ctx;
-    lt_parallel((int64_t)count, 1, run, job);
+    list l = {((const lt_cpu *)ctx)->kernels, job};
+    lt_parallel((int64_t)count, 1, run, &l);
     return LT_OK;
 }

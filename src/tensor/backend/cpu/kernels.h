@@ -152,6 +152,9 @@ static inline int64_t lt_cpu_inverse_work(int64_t n)
     return size * (size + 16) + 2 * b * b + 3 * size * b;
 }
 
+/* Columns of a symmetric matrix that are reduced together: sizes are multiples of it. */
+enum { LT_CPU_REDUCE_BLOCK = 32 };
+
 /* The list of kernels, each a row X(result, name, (parameters), arguments), of which the table of
  * every instruction set is made. These are compiled for each storage from NAME_any(arguments, storage): */
 #define LT_CPU_KERNELS_OF_STORAGE(X)                                                               \
@@ -213,6 +216,12 @@ static inline int64_t lt_cpu_inverse_work(int64_t n)
     X(void, attention_product, (const lt_attention_product *in))                               \
     X(void, attention_weights, (const lt_attention_weights *in))                               \
     X(void, attention_slopes, (const lt_attention_slopes *in))                                 \
+    X(void, symmetric_product,                                                                 \
+      (const float *a, int64_t step, int64_t n, const float *x, float *y))                     \
+    X(void, rows_dot,                                                                          \
+      (const float *x, int64_t step, int64_t rows, int64_t n, const float *y, float *dot))     \
+    X(void, rows_subtract,                                                                     \
+      (const float *x, int64_t step, int64_t rows, int64_t n, const float *factor, float *y))  \
     X(bool, add_inverse, (const lt_inverse_term *term))                                        \
     X(bool, add_inverse_f64, (const lt_inverse_term *term))                                    \
     X(bool, add_inverse_wide, (const lt_inverse_term *term))

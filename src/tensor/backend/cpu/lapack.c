@@ -30,7 +30,7 @@ static bool load(lt_lapack *l)
     void *lapacke = blas ? dlopen("liblapacke.so.3", RTLD_NOW | RTLD_GLOBAL) : NULL;
     return find(blas, "openblas_set_num_threads", &l->set_threads)
            && find(blas, "openblas_get_config", &l->config)
-           && find(lapacke, "LAPACKE_ssyevd_work", &l->ssyevd)
+           && find(lapacke, "LAPACKE_sstedc_work", &l->sstedc)
            && find(lapacke, "LAPACKE_dsyevd_work", &l->dsyevd)
            && find(lapacke, "LAPACKE_sgeqrf", &l->sgeqrf)
            && find(lapacke, "LAPACKE_sorgqr", &l->sorgqr);

@@ -6,7 +6,7 @@
 #include <stdbool.h>
 
 typedef struct lt_lapack {
-    __typeof__(LAPACKE_ssyevd_work) *ssyevd;
+    __typeof__(LAPACKE_sstedc_work) *sstedc;
     __typeof__(LAPACKE_dsyevd_work) *dsyevd;
     __typeof__(LAPACKE_sgeqrf) *sgeqrf;
     __typeof__(LAPACKE_sorgqr) *sorgqr;

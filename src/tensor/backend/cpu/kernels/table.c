@@ -12,6 +12,7 @@
 #include "pointwise.h"
 #include "pool.h"
 #include "rotary.h"
+#include "tridiagonal.h"
 #include "vec.h"
 
 #define RETURN_void
