@@ -123,12 +123,25 @@ static void check_means(int needed)
         }
 }
 
+/* What came from ranks that were late, in all: whether they had sent anything when they gave up is a matter of time. */
+static double dropped_by(const world *w)
+{
+    double sum = 0;
+    for (int r = 0; r < RANKS; r++)
+        sum += w[r].trace[2];
+    return sum;
+}
+
 static void update_is_the_mean_of_the_logged_set(void **state)
 {
     (void)state;
+    const int attempts = 20;
     const scene s = {.play = updates, .bucket_bytes = 600, .needed = NEEDED};
     const world *w = play_well(&s, RANKS);
-    double received = 0, used = 0, dropped = 0;
+    for (int i = 1; i < attempts && !(dropped_by(w) > 0); i++)
+        w = play_well(&s, RANKS);
+    double received = 0, used = 0;
+    const double dropped = dropped_by(w);
     check_means(NEEDED);
     int others = 0;
     for (int t = 0; t < UPDATES_HERE; t++)
@@ -138,12 +151,8 @@ static void update_is_the_mean_of_the_logged_set(void **state)
         assert_true(w[r].trace[0] == w[r].trace[1] + w[r].trace[2]);
         received += w[r].trace[0];
         used += w[r].trace[1];
-        dropped += w[r].trace[2];
     }
-    assert_true(
-        received
-        == used
-               + dropped); /* whether a late rank gave up before it sent anything is a matter of time */
+    assert_true(received == used + dropped && dropped > 0);
     double all =
         0; /* of each member all its elements are received, but for its own chunks: nearly a quarter */
     for (int k = 0; k < PARAMS; k++)
