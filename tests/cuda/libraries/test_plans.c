@@ -311,18 +311,25 @@ static void or_for_the_handle(void **state)
     compare_with_the_usual_way(*state, "handle", "\t1\tfor the handle\n");
 }
 
-/* An engine that runs in no way leaves the choice to the others. */
-static void an_engine_that_never_runs_is_passed_over(void **state)
+/* The engine that a device chooses, which runs no more from now on; its plan is on disk. */
+static long break_first_choice(fixture *f)
 {
-    fixture *f = *state;
     char broken[32];
     open_device(f, (lt_device_config){.deterministic = true, .tf32 = true});
     forward(f);
     const long first = count().engine;
     close_device(f);
-    reset_plans(f);
     snprintf(broken, sizeof broken, "%ld", first);
     setenv("LATHER_STANDIN_BROKEN", broken, 1);
+    return first;
+}
+
+/* An engine that runs in no way leaves the choice to the others. */
+static void an_engine_that_never_runs_is_passed_over(void **state)
+{
+    fixture *f = *state;
+    const long first = break_first_choice(f);
+    reset_plans(f);
     open_device(f, (lt_device_config){.deterministic = true, .tf32 = true});
     forward(f);
     assert_int_not_equal(count().engine, first);
@@ -335,13 +342,7 @@ static void an_engine_that_never_runs_is_passed_over(void **state)
 static void a_plan_from_disk_that_does_not_run_makes_place(void **state)
 {
     fixture *f = *state;
-    char broken[32];
-    open_device(f, (lt_device_config){.deterministic = true, .tf32 = true});
-    forward(f);
-    const long first = count().engine;
-    close_device(f);
-    snprintf(broken, sizeof broken, "%ld", first);
-    setenv("LATHER_STANDIN_BROKEN", broken, 1);
+    const long first = break_first_choice(f);
     for (int i = 0; i < 2; i++) {
         const counts before = count();
         open_device(f, (lt_device_config){.deterministic = true, .tf32 = true});
