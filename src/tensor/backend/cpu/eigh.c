@@ -1,6 +1,7 @@
 /* Eigenvectors of symmetric matrices: reduction to a tridiagonal matrix (tridiagonal.c), LAPACK's divide and
- * conquer of that, and its vectors times the reflectors. Cuppen, "A divide and conquer method for the symmetric tridiagonal eigenproblem", 1981; Gu &
- * Eisenstat, SIAM J. Matrix Anal. Appl. 16, 1995. A matrix that f32 fails on is solved in f64. */
+ * conquer of that, and its vectors times the reflectors. Cuppen, "A divide and conquer method for the symmetric
+ * tridiagonal eigenproblem", 1981; Gu & Eisenstat, SIAM J. Matrix Anal. Appl. 16, 1995. A matrix that f32 fails on
+ * is solved in f64. */
 
 #include "base/parallel.h"
 #include "tensor/backend/cpu/internal.h"
