@@ -175,7 +175,8 @@ static void make_gram(const tensor_row *r, test *t)
         t->operand[k] = (operand){IN, MASTER, r->g, r->layout, .absolute = PLUS};
         t->operand[k + 1] = (operand){INOUT, MASTER, LT_SHAPE(n, n), .absolute = PLUS};
     }
-    t->terms = (double)(lt_shape_count(r->g) / n) + 3;
+    const int64_t summed = lt_shape_count(r->g) / n;
+    t->terms = (double)summed + 3;
 }
 
 static lt_status call_mode(const test *t, const lt_backend *be, void *ctx, const lt_view *v,
@@ -243,8 +244,9 @@ static void make_deficient(test *t)
 {
     double *a = t->operand[0].value;
     int64_t n = t->operand[0].shape.dim[0];
-    for (int64_t i = 0; i < n * n; i++)
-        a[i] = 1 + (double)(i / n) * (double)(i % n) / (double)(n * n);
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t j = 0; j < n; j++)
+            a[i * n + j] = 1 + (double)i * (double)j / (double)(n * n);
 }
 
 /* Rank 40, with blocks of 32 columns reduced at once: what couples the part that is left has to stay. */
