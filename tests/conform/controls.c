@@ -230,8 +230,8 @@ static lt_status mean_of_all_rows(void *ctx, double smoothing, const lt_view *lo
                                   const lt_view *labels, const lt_view *lse, const lt_view *loss)
 {
     LT_TRY(lt_backend_ref()->softmax_xent(ctx, smoothing, logits, labels, lse, loss));
-    const int64_t rows = logits->shape.dim[0];
-    return lt_backend_ref()->scale(ctx, (double)(rows - (rows + 2) / 3) / (double)rows, loss, loss);
+    const int64_t rows = logits->shape.dim[0], left = rows - (rows + 2) / 3;
+    return lt_backend_ref()->scale(ctx, (double)left / (double)rows, loss, loss);
 }
 
 static const control rows[] = {

@@ -174,8 +174,9 @@ static const char *control_problem(int row)
     static bool is_lost;
     if (row == 2)
         abort();
-    while (row == 4)
-        pause();
+    if (row == 4)
+        for (;;)
+            pause();
     is_lost |= row == 6;
     return is_lost ? "the device is lost" : NULL;
 }

@@ -62,6 +62,13 @@ static void stats_magnitude(const test *t, double *const *want, double *const *m
     }
 }
 
+/* Elements of x that a sum over a channel adds. */
+static double terms_of_channel(const norm_row *r)
+{
+    const int64_t terms = lt_shape_count(r->x) / r->x.dim[1];
+    return (double)terms;
+}
+
 static void make_stats(const norm_row *r, test *t)
 {
     t->entry = "batchnorm_stats";
@@ -70,7 +77,7 @@ static void make_stats(const norm_row *r, test *t)
     t->operands = 2;
     t->operand[0] = (operand){IN, DATA, r->x, .low = -1, .high = 3};
     t->operand[1] = (operand){OUT, MASTER, channels(r->x, 3), .absolute = PLUS};
-    t->terms = (double)(lt_shape_count(r->x) / r->x.dim[1]) + 2;
+    t->terms = terms_of_channel(r) + 2;
 }
 
 /* finish */
@@ -278,7 +285,7 @@ static void make_gradient(const norm_row *r, test *t)
         t->operand[BITS].shape.ndim = -1;
     if (!r->pair)
         t->operand[DY2].shape.ndim = -1;
-    t->terms = (double)(lt_shape_count(r->x) / r->x.dim[1]) + 4;
+    t->terms = terms_of_channel(r) + 4;
 }
 
 static void make_grad_stats(const norm_row *r, test *t)

@@ -180,7 +180,8 @@ static void so_does_what_a_divided_layer_exchanges(void **state)
     const double gather = 2 * (1e-9 * 0.75 * 4 * 1800 * 512 + 1e-4 * 3);
     assert_near(predict(&profile, &m, &s).compute, before + 2 * 2 * 4 * gather, 1e-12);
     s.mesh = (lt_mesh_config){.rows = 2, .columns = 2};
-    const double x = 4 * 1800 * 512 / 4, w = 4 * 512 * 512 / 4; /* bytes of a block, of one width */
+    const double x = 4.0 * 1800 * 512 / 4,
+                 w = 4.0 * 512 * 512 / 4; /* bytes of a block, of one width */
     const double step = 2 * (1e-9 * ((1 + 1 + 1 + 4) * x + (3 + 1 + 4 + 4) * w) / 2 + 4 * 1e-4);
     assert_near(predict(&profile, &m, &s).compute, before + 2 * 3 * 2 * step, 1e-12);
     assert_ok(lt_plan_simulate(&c, &profile, &m, &s));

@@ -265,7 +265,7 @@ static void check(uint64_t seed)
     run(&p, (run_config){0}, &kept);
     run(&p, (run_config){.drop = true}, &dropped);
     run(&p, (run_config){.drop = true, .recompute = LT_RECOMPUTE_CHEAP}, &again);
-    if (memcmp(&kept, &dropped, sizeof kept) || memcmp(&kept, &again, sizeof kept))
+    if (memcmp(&kept, &dropped, sizeof kept) != 0 || memcmp(&kept, &again, sizeof kept) != 0)
         fail_msg("LATHER_SEED=%llu: losses %.17g, %.17g (dropped), %.17g (made again)",
                  (unsigned long long)seed, kept.loss, dropped.loss, again.loss);
     check_formats(&p, &kept, seed);
