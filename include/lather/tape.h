@@ -28,6 +28,9 @@ typedef struct lt_pass {
     uint64_t seed;          /**< of dropout: (seed, attempt, micro, operation ordinal, element) */
     int64_t attempt;        /**< of the training step this pass belongs to */
     int32_t micro;          /**< micro-batch within the step */
+    /** With batch_stats: the momentum of all batch norms, whose batches are then not counted; 0: their
+     *  own. 1/(k+1) in the k-th pass from 0 makes running statistics the plain mean of the passes'. */
+    double stat_momentum;
 } lt_pass;
 
 #define LT_PASS_TRAIN ((lt_pass){.record = true, .batch_stats = true, .dropout = true})

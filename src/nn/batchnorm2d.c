@@ -57,6 +57,11 @@ lt_tensor *lt_batchnorm2d_forward(lt_module *module, lt_tape *tape, lt_tensor *x
     };
     lt_batchnorm2d_config config = b->config;
     config.frozen = config.frozen || b->param[MEAN].frozen;
+    const double only = lt_tape_pass(tape).stat_momentum;
+    if (only > 0) { /* statistics alone are wanted: no step is counted */
+        config.momentum = only;
+        args.batches = NULL;
+    }
     return (b->flat ? lt_batchnorm1d : lt_batchnorm2d)(tape, x, args, config);
 }
 

@@ -270,6 +270,25 @@ def the_average_is_what_a_run_leaves(cwd):
     assert read_safetensors(last) == read_safetensors(checkpoint(cwd, "averaged", 4)), "it trains on it"
 
 
+def statistics_are_those_of_the_averaged_weights(cwd):
+    flags = [*NOISE, *SMALL, "--optim", "sgd", "--momentum", "0", "--iterate-averaging", "schedule-free", "--epochs", "2", "--keep", "0"]
+    for folder, more in (("anew", []), ("trained", ["--update-bn", "0"]), ("few", ["--update-bn", "3"]), ("once", ["--eval-every", "0"])):
+        run(*flags, *more, "--output", folder, cwd=cwd)
+    anew, trained, few = (read_safetensors(checkpoint(cwd, folder, 24)) for folder in ("anew", "trained", "few"))
+    for name, tensor in anew.items():
+        is_statistic = ".running_" in name
+        assert (tensor != trained[name]) == is_statistic, f"{name}: of the averaged weights {is_statistic}"
+        assert (tensor != few[name]) == is_statistic, f"{name}: 3 batches and 12"
+    losses = [epochs_of(cwd, folder)[-1]["val_loss"] for folder in ("anew", "trained")]
+    assert losses[0] != losses[1], losses
+    same(cwd, "anew", "once", 24)  # evaluating is not training
+    run(*flags, "--max-steps", "17", "--output", "parts", cwd=cwd)  # 5 of 12 steps of the second epoch
+    run(*flags, "--output", "parts", "--resume", "auto", cwd=cwd)
+    same(cwd, "anew", "parts", 24)
+    fails(*NOISE, *SMALL, "--update-bn", "3", cwd=cwd, says="--update-bn 3: needs --iterate-averaging", code=USAGE)
+    fails(*flags, "--update-bn", "3", "--ema-decay", "0.9", cwd=cwd, says="--ema-decay 0.9 contradict", code=USAGE)
+
+
 def a_full_disk_ends_no_run(cwd):
     def small_disk():
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -687,7 +706,7 @@ ROWS = [f16_finds_its_loss_scale, the_noise_scale_is_measured_beside_the_run, re
         a_signal_ends_with_a_checkpoint_and_its_own_code, a_signal_while_evaluating_leaves_it_to_the_next_run, eight_images_are_overfit,
         evaluation_saves_logits_in_file_order, prediction_prints_the_top_classes,
         weights_know_their_classes_and_pixels,
-        fine_tuning_keeps_what_is_frozen, the_average_is_what_a_run_leaves,
+        fine_tuning_keeps_what_is_frozen, the_average_is_what_a_run_leaves, statistics_are_those_of_the_averaged_weights,
         a_full_disk_ends_no_run, a_profile_is_a_trace, the_config_file_is_reloadable,
         broken_images_are_skipped_and_listed, bad_data_is_refused, a_flat_val_has_a_file_of_labels, caches_change_nothing, tar_files_and_packs_train_and_evaluate,
         class_sets_that_differ_are_named, bad_checkpoints_are_refused,

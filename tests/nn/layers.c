@@ -136,6 +136,39 @@ static void batch_norm_trains_with_statistics_of_the_batch(void **state)
     lt_module_free(&m);
 }
 
+/* What torch.optim.swa_utils.update_bn() leaves: each of three batches weighs a third, unlike in training. */
+static void a_pass_for_statistics_makes_their_plain_mean(void **state)
+{
+    fixture *f = *state;
+    lt_module *m = NULL;
+    lt_params p = {0};
+    double mean[C], var[C], tracked, x[PIXELS], sum = 0, square = 0;
+    const int count = N * SIDE * SIDE;
+    for (int i = 0; i < PIXELS; i++)
+        if (i / (SIDE * SIDE) % C == 1) {
+            sum += f->host[i] / count;
+            square += f->host[i] * f->host[i] / count;
+        }
+    assert_ok(lt_layer_batchnorm2d(&m, f->device, "b", C, (lt_batchnorm2d_config){0}));
+    assert_ok(lt_module_params(m, &p));
+    assert_ok(lt_tensor_fill(p.item[2]->value, 7)); /* nothing is left of it */
+    for (int k = 0; k < 3; k++) {
+        for (int i = 0; i < PIXELS; i++)
+            x[i] = (k + 1) * f->host[i];
+        assert_ok(lt_tensor_write(f->x, x, sizeof x));
+        run(f, m, (lt_pass){.batch_stats = true, .stat_momentum = 1 / (k + 1.0)});
+    }
+    assert_ok(lt_tensor_write(f->x, f->host, sizeof f->host));
+    assert_ok(lt_tensor_read(p.item[2]->value, mean, sizeof mean));
+    assert_ok(lt_tensor_read(p.item[3]->value, var, sizeof var));
+    assert_ok(lt_tensor_item(p.item[4]->value, &tracked));
+    assert_near(mean[1], 2 * sum, 1e-12);
+    assert_near(var[1], (1 + 4 + 9) / 3.0 * (square - sum * sum) * count / (count - 1), 1e-12);
+    assert_near(tracked, 0, 0);
+    lt_params_clear(&p);
+    lt_module_free(&m);
+}
+
 static void a_frozen_batch_norm_keeps_its_statistics(void **state)
 {
     fixture *f = *state;
@@ -443,6 +476,7 @@ int main(void)
         cmocka_unit_test(conv_with_a_delta_filter_and_bias_shifts_values),
         cmocka_unit_test(batch_norm_has_five_parameters_and_counts_batches),
         cmocka_unit_test(batch_norm_trains_with_statistics_of_the_batch),
+        cmocka_unit_test(a_pass_for_statistics_makes_their_plain_mean),
         cmocka_unit_test(a_frozen_batch_norm_keeps_its_statistics),
         cmocka_unit_test(batch_norm_adds_the_residual_before_the_relu),
         cmocka_unit_test(a_chain_runs_in_order_and_owns_its_layers),

@@ -57,7 +57,7 @@ lt_status lt_arguments_open_more(lt_options **out, arguments *args, const argume
 void lt_arguments_close(lt_options **options, arguments *args);
 
 /* averaging.c */
-lt_option_table lt_averaging_options(lt_averaging_config *c);
+lt_option_table lt_averaging_options(lt_averaging_config *o);
 /* Behind lt_optim_flags_resolve(): schedule-free has a constant schedule, unless another one is asked for. */
 lt_status lt_averaging_resolve(const lt_averaging_config *c, lt_options *options);
 /* Errors: LT_E_ARG (what contradicts it; a coefficient that nothing reads). */

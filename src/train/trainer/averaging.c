@@ -53,10 +53,24 @@ static lt_status check_read(const lt_averaging_config *c)
     return LT_OK;
 }
 
+static lt_status check_update_bn(const arguments *a)
+{
+    const int64_t batches = a->evaluation.update_bn;
+    if (batches > 0 && !a->averaging.kind)
+        return lt_fail(LT_E_ARG, "--update-bn %lld: needs --iterate-averaging", (long long)batches);
+    if (batches > 0 && a->training.ema_decay > 0)
+        return lt_fail(LT_E_ARG,
+                       "--update-bn %lld and --ema-decay %g contradict each other: the moving "
+                       "average has statistics of its own",
+                       (long long)batches, a->training.ema_decay);
+    return LT_OK;
+}
+
 lt_status lt_averaging_check(const arguments *a, const lt_options *options)
 {
     const lt_averaging_config *c = &a->averaging;
     LT_TRY(check_read(c));
+    LT_TRY(check_update_bn(a));
     if (c->kind == LT_AVERAGING_SCHEDULE_FREE && a->schedule.sched != LT_SCHEDULE_CONSTANT)
         return lt_fail(LT_E_ARG,
                        "--sched %s and --iterate-averaging schedule-free contradict each other: "
@@ -84,4 +98,26 @@ lt_status lt_trainer_open_averaging(lt_trainer *t)
         return LT_OK;
     LT_TRY(lt_optim_average(t->optim, &t->params, &t->args.averaging));
     return lt_train_state_open_iterates(&t->state, &t->params, t->optim);
+}
+
+static bool has_statistics(const lt_params *params)
+{
+    for (size_t i = 0; i < params->count; i++)
+        if (params->item[i]->role == LT_ROLE_STAT)
+            return true;
+    return false;
+}
+
+bool lt_trainer_update_bn(const lt_trainer *t, lt_update_bn *out)
+{
+    enum { USUAL = 50 };
+    const int64_t asked = t->args.evaluation.update_bn, batches = asked < 0 ? USUAL : asked;
+    if (!t->args.averaging.kind || !batches || t->state.ema || !has_statistics(&t->params))
+        return false;
+    *out = (lt_update_bn){.train = t->input.train, .dp = t->dp, .step = -1};
+    out->loader = lt_trainer_training_loader(t);
+    out->loader.cache_bytes = 0; /* they are few */
+    if (batches < out->loader.max_batches)
+        out->loader.max_batches = batches;
+    return true;
 }

@@ -117,7 +117,7 @@ static lt_status finish(const lt_evaluator *e, const sums *own, lt_evaluation *o
     return LT_OK;
 }
 
-static lt_status open_counts(const lt_evaluator *e, lt_tensor **counts)
+lt_status lt_evaluator_counts(const lt_evaluator *e, lt_tensor **counts)
 {
     const int count = e->task.ops->counts;
     if (!count)
@@ -137,7 +137,7 @@ lt_status lt_evaluate(const lt_evaluator *e, lt_dataset *data, lt_evaluation *ou
         return lt_fail(LT_E_ARG, "evaluate: the model has the weights at which gradients are "
                                  "taken, not those of evaluations: lt_optim_eval()");
     LT_TRY(open_loader(e, data, &loader));
-    lt_status st = open_counts(e, &sum.counts);
+    lt_status st = lt_evaluator_counts(e, &sum.counts);
     if (!st)
         st = run(e, loader, &sum);
     if (!st && e->run)

@@ -28,6 +28,9 @@ typedef struct lt_evaluator {
  * the optimizer's training sequence), those of its parts. */
 lt_status lt_evaluate(const lt_evaluator *e, lt_dataset *data, lt_evaluation *out);
 
+/* What the task's forward counts into, zeros; the caller frees it. NULL: the task counts nothing. */
+lt_status lt_evaluator_counts(const lt_evaluator *e, lt_tensor **counts);
+
 /* Metrics of an epoch's record, of two parts at most: "train_loss", "train_top1", "val_loss", "val_top1", ... */
 typedef struct lt_epoch_metrics {
     lt_metric metric[2 * (LT_TASK_METRICS + 1)]; /* their names are those below */

@@ -268,6 +268,17 @@ static lt_status report_failed_save(const lt_train_loop *l)
     return lt_run_event(l->run, "checkpoint_failed", step, "error", why);
 }
 
+/* Where no evaluation of this step did it. */
+static lt_status update_bn(const lt_train_loop *l)
+{
+    if (!l->update_bn || l->update_bn->step == l->state->now.step)
+        return LT_OK;
+    LT_TRY(lt_train_state_eval(l->state, l->parts.optim));
+    lt_status st = lt_update_bn_run(l->update_bn, &l->evaluator, l->state->now.step);
+    lt_status back = lt_train_state_train(l->state, l->parts.optim);
+    return st ? st : back;
+}
+
 /* A checkpoint that cannot be written ends nothing: the last good one is still there. */
 static lt_status save_or_warn(const lt_train_loop *l, bool is_best)
 {
@@ -275,6 +286,7 @@ static lt_status save_or_warn(const lt_train_loop *l, bool is_best)
     int64_t span = lt_profile_begin();
     LT_TRY(lt_optim_gather_params(l->parts.optim));
     LT_TRY(gather_statistics(l));
+    LT_TRY(update_bn(l));
     LT_TRY(lt_run_check(l->run)); /* saving would make the folder anew */
     l->state->save_failed = lt_train_state_save(l->state, &l->parts, l->output, &policy) != LT_OK;
     lt_optim_release_params(l->parts.optim);
@@ -333,7 +345,11 @@ static lt_status evaluate(const lt_train_loop *l, lt_evaluation *e)
     LT_TRY(lt_optim_gather_params(l->parts.optim)); /* ranks may have other counts of batches */
     LT_TRY(gather_statistics(l));
     LT_TRY(lt_train_state_eval(l->state, l->parts.optim));
-    lt_status st = lt_evaluate(&l->evaluator, l->evaluated, e);
+    lt_status st = LT_OK;
+    if (l->update_bn)
+        st = lt_update_bn_run(l->update_bn, &l->evaluator, l->state->now.step);
+    if (!st)
+        st = lt_evaluate(&l->evaluator, l->evaluated, e);
     lt_status back = lt_train_state_train(l->state, l->parts.optim);
     lt_optim_release_params(l->parts.optim);
     l->ranks->stop = l->ranks->stop || (!st && e->stopped);

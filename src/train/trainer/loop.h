@@ -6,6 +6,7 @@
 #include "train/trainer/input.h"
 #include "train/trainer/state.h"
 #include "train/trainer/stragglers.h"
+#include "train/trainer/update_bn.h"
 
 #include "lather/local_steps.h"
 #include "lather/schedule.h"
@@ -32,6 +33,7 @@ typedef struct lt_train_loop {
     const lt_schedule *schedule;
     lt_evaluator evaluator;
     lt_dataset *evaluated;
+    lt_update_bn *update_bn; /* before evaluations and checkpoints; NULL: never */
     lt_checkpoint_parts parts;
 
     const char *output; /* folder of checkpoints; NULL: none */

@@ -42,6 +42,7 @@ static const lt_option evaluation_rows[] = {
 {"Evaluation", TEXT("watch", watch), .meta = "RUN", .once = true, .help = "evaluate each checkpoint of a run that another process trains, with its settings, until it ends"},
 {"Evaluation", NUM("watch-wait", watch_wait, 0, 1e9), .value = "0", .once = true, .help = "seconds that the run of --watch may take to begin"},
 {"Evaluation", INT("eval-every", eval_every, -1, MANY), .value = "1", .help = "epochs between evaluations; 0: only at the end; -1: never, as --watch does it"},
+{"Evaluation", INT("update-bn", update_bn, -1, MANY), .value = "-1", .help = "with --iterate-averaging: batches of training data, on each rank, from which running statistics of batch norms are made anew for the averaged weights, before an evaluation or checkpoint; 0: those of training; -1: 50"},
 };
 OPTION_TABLE(lt_evaluation_options, evaluation_options, evaluation_rows)
 

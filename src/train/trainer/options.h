@@ -29,7 +29,7 @@ typedef struct evaluation_options {
     bool eval;
     const char *watch;
     double watch_wait; /* seconds */
-    int64_t eval_every;
+    int64_t eval_every, update_bn;
 } evaluation_options;
 
 typedef struct output_options {

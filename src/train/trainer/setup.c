@@ -72,7 +72,7 @@ static lt_status count_batches(lt_trainer *t)
     return LT_OK;
 }
 
-static lt_status open_loader(lt_trainer *t)
+lt_loader_config lt_trainer_training_loader(const lt_trainer *t)
 {
     const arguments *a = &t->args;
     const int64_t overfit = a->loader.overfit_batches, batches = t->input.batches_per_epoch;
@@ -85,6 +85,12 @@ static lt_status open_loader(lt_trainer *t)
     c.drop_last = true;
     c.limit = overfit ? batches * a->batch_size * t->ranks.data_count : 0;
     c.max_batches = batches;
+    return c;
+}
+
+static lt_status open_loader(lt_trainer *t)
+{
+    const lt_loader_config c = lt_trainer_training_loader(t);
     return lt_loader_new(&t->input.loader, t->input.train, t->device, &c);
 }
 

@@ -89,6 +89,8 @@ lt_status lt_trainer_divide_optimizer(lt_trainer *t);
 
 /* averaging.c: behind that; what --iterate-averaging asks for. */
 lt_status lt_trainer_open_averaging(lt_trainer *t);
+/* What makes statistics of the averaged weights, if --update-bn and the model want that. */
+bool lt_trainer_update_bn(const lt_trainer *t, lt_update_bn *out);
 
 /* model.c */
 lt_status lt_trainer_open_model(lt_trainer *t);
@@ -97,6 +99,8 @@ lt_status lt_trainer_open_model(lt_trainer *t);
 lt_status lt_trainer_open_device(lt_trainer *t);
 lt_status lt_trainer_open_data(lt_trainer *t);
 lt_status lt_trainer_open_training(lt_trainer *t);
+/* Of this rank's samples; of a trainer whose data are open. */
+lt_loader_config lt_trainer_training_loader(const lt_trainer *t);
 void lt_trainer_close(lt_trainer *t);
 
 /* work.c: to the end, a target, a limit or a signal. */

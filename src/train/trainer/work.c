@@ -147,6 +147,8 @@ lt_status lt_trainer_train(lt_trainer *t)
     const training_options *training = &a->training;
     const output_options *o = &a->output;
     lt_metadata entry[LT_TRAINER_METADATA];
+    lt_update_bn statistics;
+    const bool updates_bn = lt_trainer_update_bn(t, &statistics);
     const lt_train_loop loop = {
         .step = t->step,
         .input = &t->input,
@@ -159,6 +161,7 @@ lt_status lt_trainer_train(lt_trainer *t)
         .schedule = &t->schedule,
         .evaluator = evaluator_of(t),
         .evaluated = a->loader.overfit_batches ? t->input.train : t->input.val,
+        .update_bn = updates_bn ? &statistics : NULL,
         .parts = parts_of(t, entry),
         .output = o->output,
         .total_steps = t->total_steps,
