@@ -2,16 +2,19 @@
  * and brought to the layout that the primitive wants. Formula: lt_conv2d(). */
 
 #include "base/parallel.h"
+#include "tensor/backend/cpu/conv_crop.h"
 #include "tensor/backend/cpu/conv_verify.h"
 #include "tensor/backend/cpu/onednn.h"
 #include "tensor/backend/cpu/wgrad.h"
 
 #include <stdio.h>
+#include <string.h>
 
 typedef struct call {
     lt_conv_kind kind;
     const lt_conv2d_config *config;
     const lt_view *x, *w, *b, *y; /* or the gradients of x, w, y */
+    bool cropped;                 /* w is a part of a filter, and may be read where it lies */
 } call;
 
 static lt_conv_form form_of(const call *c)
@@ -24,10 +27,17 @@ static dnnl_data_type_t dnnl_dtype(lt_dtype dtype)
     return dtype == LT_BF16 ? dnnl_bf16 : dnnl_f32;
 }
 
+/* Whether a part of a filter is given to the primitive's reorder as it lies. */
+static bool is_in_place(const call *c, lt_dtype dtype, lt_dtype w_dtype)
+{
+    return c->cropped && c->x->dtype == dtype && c->w->dtype == w_dtype;
+}
+
 /* Everything that makes one primitive differ from another. */
 static void make_key(const call *c, lt_dtype dtype, lt_dtype w_dtype, int64_t key[LT_PRIMITIVE_KEY])
 {
     const lt_conv2d_config *g = c->config;
+    const bool in_place = is_in_place(c, dtype, w_dtype);
     const int64_t all[LT_PRIMITIVE_KEY] = {
         1 + c->kind,
         dtype,
@@ -48,6 +58,8 @@ static void make_key(const call *c, lt_dtype dtype, lt_dtype w_dtype, int64_t ke
         g->dilation_w,
         g->groups,
         lt_parallel_threads(),
+        in_place ? c->w->stride[0] : 0,
+        in_place ? c->w->stride[2] : 0,
     };
     for (int i = 0; i < LT_PRIMITIVE_KEY; i++)
         key[i] = all[i];
@@ -60,18 +72,27 @@ static dnnl_status_t describe_image(dnnl_memory_desc_t *md, lt_shape shape, lt_d
     return lt_md_make(md, 4, dims, dnnl_dtype(dtype), strides);
 }
 
-/* stored: in the library's storage order; else in the one the primitive likes. */
+/* strides: as it is stored; NULL: as the primitive likes it. */
 static dnnl_status_t describe_weight(dnnl_memory_desc_t *md, const call *c, lt_dtype dtype,
-                                     bool stored)
+                                     const int64_t *strides)
 {
     const int64_t g = c->config->groups;
     const int64_t *w = c->w->shape.dim;
-    const int64_t k = w[0] / g, inner = w[1], r = w[2], s = w[3], filter = r * s * inner;
-    const dnnl_dims_t grouped = {g, k, inner, r, s};
-    const dnnl_dim_t strides[] = {k * filter, filter, 1, s * inner, inner};
+    const dnnl_dims_t grouped = {g, w[0] / g, w[1], w[2], w[3]};
     int skip = g == 1; /* no dimension for one group */
-    return lt_md_make(md, 5 - skip, grouped + skip, dnnl_dtype(dtype),
-                      stored ? strides + skip : NULL);
+    if (!strides)
+        return lt_md_make(md, 5 - skip, grouped + skip, dnnl_dtype(dtype), NULL);
+    const dnnl_dim_t all[] = {w[0] / g * strides[0], strides[0], strides[1], strides[2],
+                              strides[3]};
+    return lt_md_make(md, 5 - skip, grouped + skip, dnnl_dtype(dtype), all + skip);
+}
+
+static dnnl_status_t describe_stored(dnnl_memory_desc_t *md, const call *c, lt_dtype dtype,
+                                     lt_dtype w_dtype)
+{
+    const lt_view dense = lt_cpu_dense_view(NULL, w_dtype, c->w->shape);
+    const bool in_place = is_in_place(c, dtype, w_dtype);
+    return describe_weight(md, c, w_dtype, in_place ? c->w->stride : dense.stride);
 }
 
 typedef struct description {
@@ -104,9 +125,9 @@ static dnnl_status_t describe_operands(description *d, const call *c, lt_dtype d
     if (!st)
         st = describe_image(&p->y, c->y->shape, dtype);
     if (!st)
-        st = describe_weight(&p->w, c, own, false);
+        st = describe_weight(&p->w, c, own, NULL);
     if (!st)
-        st = describe_weight(&d->stored, c, w_dtype, true);
+        st = describe_stored(&d->stored, c, dtype, w_dtype);
     p->has_bias = lt_cpu_has(c->b);
     if (!st && p->has_bias)
         st = lt_md_make(&p->b, 1, bias_dims, dnnl_f32, bias_strides);
@@ -119,7 +140,7 @@ static dnnl_status_t describe_hint(description *d, lt_onednn *onednn, const call
 {
     lt_conv_problem hint = d->problem;
     dnnl_memory_desc_t w = {0};
-    dnnl_status_t st = describe_weight(&w, c, dtype, false);
+    dnnl_status_t st = describe_weight(&w, c, dtype, NULL);
     hint.w = w;
     if (!st)
         st = lt_conv_describe(&d->forward, onednn->engine, LT_CONV, &hint, onednn->attr, NULL);
@@ -227,6 +248,9 @@ static lt_status set_weight(lt_cpu *cpu, lt_primitive *prim, const call *c, void
 static lt_status read_weight(lt_cpu *cpu, const call *c, lt_dtype dtype, lt_dtype w_dtype, void **w)
 {
     lt_view read = *c->w;
+    *w = read.data;
+    if (is_in_place(c, dtype, w_dtype))
+        return LT_OK;
     if (c->x->dtype != dtype)
         LT_TRY(lt_onednn_round(cpu, c->x->dtype, &read));
     return lt_onednn_read(cpu, LT_CPU_COPY_W, &read, w_dtype, w);
@@ -275,7 +299,10 @@ static lt_status run_grad_w(lt_cpu *cpu, lt_primitive *prim, const call *c, lt_d
     void *x, *dw, *dy;
     LT_TRY(lt_onednn_read(cpu, LT_CPU_COPY_Y, c->y, dtype, &dy));
     LT_TRY(lt_onednn_read(cpu, LT_CPU_COPY_X, c->x, dtype, &x));
-    LT_TRY(lt_onednn_write(cpu, LT_CPU_COPY_W, c->w, LT_F32, &dw));
+    const bool in_place = is_in_place(c, dtype, LT_F32);
+    dw = c->w->data;
+    if (!in_place)
+        LT_TRY(lt_onednn_write(cpu, LT_CPU_COPY_W, c->w, LT_F32, &dw));
     void *own = prim->reorder ? lt_cpu_scratch(cpu, LT_CPU_PREPACKED, prim->w_bytes) : dw;
     if (!own)
         return LT_E_NOMEM;
@@ -292,7 +319,7 @@ static lt_status run_grad_w(lt_cpu *cpu, lt_primitive *prim, const call *c, lt_d
         LT_TRY(lt_dnnl_check(dnnl_primitive_execute(prim->reorder, stream, 2, move), "reorder"));
         LT_TRY(lt_dnnl_check(dnnl_stream_wait(stream), "reorder"));
     }
-    return lt_onednn_written(cpu, c->w, LT_F32, dw);
+    return in_place ? LT_OK : lt_onednn_written(cpu, c->w, LT_F32, dw);
 }
 
 /* The gradient of a weight by our own unit. *done is false without one. */
@@ -363,29 +390,45 @@ static lt_status run(lt_cpu *cpu, const call *c, bool *done)
     return LT_OK;
 }
 
+/* Without the taps that meet padding only. Their gradients are zeros. */
+static lt_status run_used(lt_cpu *cpu, const call *c, bool *done)
+{
+    const lt_conv_form form = form_of(c);
+    lt_conv_cropped part;
+    if (cpu->onednn->without_rules || !lt_conv_crop(&form, c->w, &part))
+        return run(cpu, c, done);
+    call used = *c;
+    used.config = &part.config;
+    used.w = &part.w;
+    used.cropped = true;
+    if (c->kind == LT_CONV_GRAD_W)
+        memset(c->w->data, 0, (size_t)lt_cpu_count(c->w) * lt_dtype_size(c->w->dtype));
+    return run(cpu, &used, done);
+}
+
 lt_status lt_cpu_conv2d(void *ctx, const lt_conv2d_config *config, const lt_view *x,
                         const lt_view *w, const lt_view *b, const lt_view *y)
 {
-    const call c = {LT_CONV, config, x, w, b, y};
+    const call c = {LT_CONV, config, x, w, b, y, false};
     bool done;
-    LT_TRY(run(ctx, &c, &done));
+    LT_TRY(run_used(ctx, &c, &done));
     return done ? LT_OK : lt_backend_ref()->conv2d(ctx, config, x, w, b, y);
 }
 
 lt_status lt_cpu_conv2d_grad_x(void *ctx, const lt_conv2d_config *config, const lt_view *dy,
                                const lt_view *w, const lt_view *dx)
 {
-    const call c = {LT_CONV_GRAD_X, config, dx, w, NULL, dy};
+    const call c = {LT_CONV_GRAD_X, config, dx, w, NULL, dy, false};
     bool done;
-    LT_TRY(run(ctx, &c, &done));
+    LT_TRY(run_used(ctx, &c, &done));
     return done ? LT_OK : lt_backend_ref()->conv2d_grad_x(ctx, config, dy, w, dx);
 }
 
 lt_status lt_cpu_conv2d_grad_w(void *ctx, const lt_conv2d_config *config, const lt_view *dy,
                                const lt_view *x, const lt_view *dw)
 {
-    const call c = {LT_CONV_GRAD_W, config, x, dw, NULL, dy};
+    const call c = {LT_CONV_GRAD_W, config, x, dw, NULL, dy, false};
     bool done;
-    LT_TRY(run(ctx, &c, &done));
+    LT_TRY(run_used(ctx, &c, &done));
     return done ? LT_OK : lt_backend_ref()->conv2d_grad_w(ctx, config, dy, x, dw);
 }

@@ -6,7 +6,7 @@
 #include "tensor/backend/cpu/internal.h"
 #include "tensor/backend/cpu/onednn_compat.h"
 
-enum { LT_PRIMITIVE_KEY = 20, LT_PRIMITIVE_BUCKETS = 256, LT_PRIMITIVE_NAME = 64 };
+enum { LT_PRIMITIVE_KEY = 22, LT_PRIMITIVE_BUCKETS = 256, LT_PRIMITIVE_NAME = 64 };
 
 /* A primitive with its arguments: memory objects are made once, handles are set at each call. */
 typedef struct lt_primitive {
