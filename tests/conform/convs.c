@@ -173,7 +173,8 @@ static void make_conv(const conv_row *r, test *t)
     t->operand[3] = (operand){OUT, DATA, conv_output(r), .absolute = PLUS};
     if (!r->bias)
         t->operand[2].shape.ndim = -1;
-    t->terms = (double)(r->c / r->config.groups * r->r * r->s) + 2;
+    const int64_t terms = r->c / r->config.groups * r->r * r->s;
+    t->terms = (double)terms + 2;
 }
 
 static void make_grad_x(const conv_row *r, test *t)
@@ -187,7 +188,8 @@ static void make_grad_x(const conv_row *r, test *t)
     t->entry = "conv2d_grad_x";
     t->call = call_grad_x;
     t->operands = 3;
-    t->terms = (double)(r->k / r->config.groups * r->r * r->s) + 2;
+    const int64_t terms = r->k / r->config.groups * r->r * r->s;
+    t->terms = (double)terms + 2;
 }
 
 static void make_grad_w(const conv_row *r, layout storage, test *t)
