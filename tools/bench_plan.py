@@ -23,6 +23,7 @@ NETBED = [os.path.join(HERE, "netbed"), "--name", "plan"]
 WARM = 2  # steps in which buckets and residuals come to be
 LEVELS = {"flat": ["--allreduce", "flat"], "two-level": ["--allreduce", "two-level"], "topk": ["--compress", "topk:0.01"]}
 SHARE = 1448 / 1514  # payload of a frame
+NO_LINK = {"latency_us": 1, "gbit": 100, "core_us": 0}  # of a grid that has none of its kind
 
 
 def run(words, timeout, **more):
@@ -48,11 +49,12 @@ class Model:
             env=dict(os.environ, OMP_WAIT_POLICY="passive"))
 
     def predict(self, nodes, ranks, links, flags):
-        within, between = (links.get(k) or {"latency_us": 1, "gbit": 100} for k in ("within", "between"))
+        file = os.path.join(self.folder, f"links-{nodes}x{ranks}.json")
+        with open(file, "w", encoding="utf-8") as f:
+            json.dump({kind: links.get(kind) or NO_LINK for kind in ("within", "between")}, f)
         slots = os.cpu_count() / nodes
         out = run([self.path, "plan", *self.words, *self.goal, *flags, "--step-profile", self.profile, "--simulate", "--ranks", str(nodes * ranks),
-                   "--ranks-per-node", str(ranks), "--link", f"{within['latency_us']},{within['gbit']}", "--link-between",
-                   f"{between['latency_us']},{between['gbit']}", "--slots", f"{slots:g}", "--json", "-"], self.a.patience)
+                   "--ranks-per-node", str(ranks), "--link", file, "--slots", f"{slots:g}", "--json", "-"], self.a.patience)
         return json.loads(out)["candidates"][0]["modelled"]
 
     def steps(self, flags, launcher):
@@ -94,7 +96,8 @@ def measure_links(a, nodes, ranks):
         tries = [json.loads(run(words, a.patience)) for _ in range(3)]
         found = [t[kind] for t in tries if t.get(kind)]
         if found:
-            best[kind] = {"latency_us": min(f["latency_us"] for f in found), "gbit": max(f["gbit"] for f in found)}
+            best[kind] = {"latency_us": min(f["latency_us"] for f in found), "gbit": max(f["gbit"] for f in found),
+                          "core_us": min(f["core_us"] for f in found)}
             print(f"{kind}: {best[kind]}", file=sys.stderr, flush=True)
     best["between"]["gbit"] = min(rate(a.rate) * SHARE, busy_rate(a, nodes, ranks))
     print(f"between, all nodes at once: {best['between']['gbit']:.4f} Gbit/s", file=sys.stderr, flush=True)
