@@ -343,6 +343,54 @@ def real_runs(cwd):
     assert found[2]["steps"]["value"] >= 1
 
 
+def a_mean_step_is_of_whole_periods(cwd):
+    """New roots in each fourth update take 1 s, and a round of 3 local steps 0.3 s: a part of twelve steps has too many or too few of them."""
+    shampoo = ["--optim", "shampoo", "--precondition-frequency", "4", "--local-steps", "3", "--ranks-per-node", "2"]
+    blocks = {"optimizers": [{"name": "shampoo", "block": 1024, "update": UPDATE, "refresh": 0.1, "state_bytes": 0, "blocks": []}]}
+    write(cwd, profile(**blocks))
+    run(*DATA, *shampoo[:4], "--max-steps", "1", "--progress", "off", "--output", "base", cwd=cwd)
+    for name, steps in (("whole", 14), ("more", 14 + 11), ("part", 13)):
+        os.makedirs(os.path.join(cwd, name))
+        with open(os.path.join(cwd, "base", "config.yaml")) as f:
+            config = f.read().replace("\nlocal-steps: 0\n", "\nlocal-steps: 3\n").replace("\nranks-per-node: 0\n", "\nranks-per-node: 2\n")
+        assert "local-steps: 3" in config and "ranks-per-node: 2" in config, config
+        with open(os.path.join(cwd, name, "config.yaml"), "w") as f:
+            f.write(config)
+        with open(os.path.join(cwd, name, "env.json"), "w") as f:
+            json.dump({"ranks": 4}, f)
+        with open(os.path.join(cwd, name, "metrics.jsonl"), "w") as f:
+            for i in range(1, steps + 1):
+                seconds = 9 if i <= 2 else 0.01 + (1 if i % 4 == 0 else 0) + (0.3 if i % 3 == 0 else 0)
+                f.write(json.dumps({"event": "step", "step": i, "loss": 2, "seconds": seconds}) + "\n")
+    for name in ("whole", "more"):
+        (best,) = plan(cwd, *shampoo, "--goal", "loss=1", "--ranks", "4", "--from", name)["candidates"]
+        near(best["step_seconds"]["value"], 0.01 + 1 / 4 + 0.3 / 3)
+        assert best["step_seconds"]["rests_on"] == "measured"
+    (best,) = plan(cwd, *shampoo, "--goal", "loss=1", "--ranks", "4", "--from", "part")["candidates"]
+    assert best["step_seconds"]["rests_on"] == "model", best
+
+
+def state_in_fewer_bytes_is_counted_as_a_run_counts_it(cwd):
+    """The bytes of each choice are those of optimizer_bytes; a run of another choice says nothing of its step."""
+    usual = [*DATA, "--optim", "shampoo", "--precondition-frequency", "2", "--hidden", "64", "--max-steps", "4", "--progress", "off"]
+    choices = {"": [], ", packed-factors true": ["--packed-factors"], ", state-dtype bf16": ["--state-dtype", "bf16"],
+               ", state-dtype bf16, state-memory adam": ["--state-dtype", "bf16", "--state-memory", "adam"]}
+    kept = {}
+    for i, (name, flags) in enumerate(choices.items()):
+        run(*usual, *flags, "--output", f"run{i}", cwd=cwd)
+        with open(os.path.join(cwd, f"run{i}", "metrics.jsonl")) as f:
+            kept[name] = [r for r in map(json.loads, f) if r["event"] == "epoch"][-1]["optimizer_bytes"]
+    found = plan(cwd, *usual[len(DATA):-4], "--goal", "loss=1", "--ranks", "1", "--vary", "state-dtype=f32,bf16", "--vary", "state-memory=any,adam", "--vary",
+                 "packed-factors=off,on", "--profile-seconds", "0.02", "--from", "run0,run1,run2", profile_file="own.json")
+    of = {c["setting"].split(", flat")[1]: c for c in found["candidates"]}
+    assert len(of) == 8 and kept[", packed-factors true"] < kept[""] and kept[", state-dtype bf16"] < kept[""], (of.keys(), kept)
+    for name in choices:
+        assert of[""]["memory_bytes"] - of[name]["memory_bytes"] == kept[""] - kept[name], (name, of, kept)
+    measured = {name for name, c in of.items() if c["step_seconds"]["rests_on"] == "measured"}
+    assert measured == {"", ", packed-factors true", ", state-dtype bf16"}, measured
+    assert {"--state-memory=adam", "--state-dtype=bf16", "--packed-factors"} <= set(of[", state-dtype bf16, state-memory adam, packed-factors true"]["flags"]), of
+
+
 # --- Bad input ---
 
 
@@ -412,7 +460,7 @@ ROWS = [seconds_of_steps_by_hand, deadlines_choose_the_cheapest_that_meets_them,
         an_epoch_that_loses_nothing_comes_first, what_moves_more_is_not_chosen, links_are_read_from_a_file, what_exchanges_compute_takes_a_core_that_ranks_share, a_page_shows_models_and_measured_points,
         what_runs_do_not_say_is_not_known, goals_of_another_direction, bad_input, bad_profiles, a_profile_is_measured_and_kept,
         what_wants_several_ranks_is_profiled_too, seconds_are_of_runs_with_the_same_flags_and_most_steps,
-        real_runs]
+        a_mean_step_is_of_whole_periods, state_in_fewer_bytes_is_counted_as_a_run_counts_it, real_runs]
 
 
 if __name__ == "__main__":

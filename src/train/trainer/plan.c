@@ -29,7 +29,7 @@ static lt_status measure_choice(plan *p, const int *choice)
     if (!st)
         st = lt_plan_setting(&s, &t, 1, 1);
     const bool is_wrong = st == LT_E_ARG; /* the candidate falls, with this reason */
-    if (!st && !lt_plan_find_optimizer(&p->profile, s.setup.optim, s.block))
+    if (!st && !lt_plan_find_optimizer(&p->profile, &s))
         st = lt_plan_measure(&p->profile, &t, p->options.profile_seconds);
     snprintf(why, sizeof why, "%s", lt_error_message());
     lt_trainer_close(&t);

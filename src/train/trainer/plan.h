@@ -24,7 +24,8 @@ lt_option_table lt_plan_options(plan_options *o);
 bool lt_plan_is_own_flag(const char *name, size_t bytes, bool *takes_value);
 
 enum { PILOTS_OFF, PILOTS_AUTO };
-enum { PLAN_NAME = 32, PLAN_RANKS = 64, PLAN_TEXT = 512, PLAN_AXES = 16, PLAN_VALUES = 16 };
+enum { PLAN_NAME = 32, PLAN_STATE = 96, PLAN_RANKS = 64, PLAN_TEXT = 512 };
+enum { PLAN_AXES = 16, PLAN_VALUES = 16 };
 
 /* --goal: a metric's value (loss=1.2, top1=75), a deadline, or both. */
 typedef struct plan_goal {
@@ -60,18 +61,21 @@ lt_status lt_plan_request(plan_request *r, const plan_options *o, const lt_train
 
 typedef struct plan_setting {
     lt_plan_setup setup;
-    int64_t block;         /* Shampoo's, which its costs belong to; 0: none */
-    int64_t batch;         /* of all ranks, in an update */
-    double epochs;         /* 0: not said */
-    int64_t max_steps;     /* 0: not said */
-    uint64_t converge;     /* hash of what convergence depends on but ranks and batch */
-    uint64_t samples;      /* hash of data and model */
-    int amp;               /* AMP_... */
-    bool is_exact;         /* steps depend on the batch of all ranks alone, not on their number */
-    char label[PLAN_TEXT]; /* "shampoo f 50 b 1024, two-level" */
+    int64_t block;          /* Shampoo's, which its costs belong to; 0: none */
+    char state[PLAN_STATE]; /* flags that keep the optimizer's state in fewer bytes; "": as usual */
+    int64_t batch;          /* of all ranks, in an update */
+    double epochs;          /* 0: not said */
+    int64_t max_steps;      /* 0: not said */
+    uint64_t converge;      /* hash of what convergence depends on but ranks and batch */
+    uint64_t samples;       /* hash of data and model */
+    int amp;                /* AMP_... */
+    bool is_exact;          /* steps depend on the batch of all ranks alone, not on their number */
+    char label[PLAN_TEXT];  /* "shampoo f 50 b 1024, two-level" */
 } plan_setting;
 /* Of the options of t, on so many ranks. Errors: LT_E_ARG (what it costs is not known). */
 lt_status lt_plan_setting(plan_setting *s, const lt_trainer *t, int ranks, int per_node);
+/* Steps after which roots and local steps begin again: a mean over a part of them has too many of either, or too few. */
+int64_t lt_plan_period(const lt_plan_setup *u);
 /* Whether flags want another number of ranks than this. Errors: LT_E_ARG. */
 lt_status lt_plan_check_ranks(const plan_setting *s, const lt_trainer *t);
 /* Two starts train the same model on the same data, else LT_E_ARG names the first flag that differs, and both values. */
@@ -90,9 +94,9 @@ lt_status lt_plan_training_words(plan_words *out, int argc, char *const *argv,
 
 /* --- plan_profile.c, plan_profile_exchange.c, plan_profile_file.c: what was measured at one rank --- */
 
-/* Of one optimizer; block: its settings' largest side. */
+/* Of one optimizer; block: its settings' largest side; state: as of a setting. */
 typedef struct plan_optimizer {
-    char name[PLAN_NAME];
+    char name[PLAN_NAME], state[PLAN_STATE];
     int64_t block;
     double update, refresh, state_bytes;
     double *block_update, *block_refresh;
@@ -117,8 +121,7 @@ typedef struct plan_profile {
     double spent;                /* seconds that it took */
 } plan_profile;
 void lt_plan_profile_clear(plan_profile *p);
-const plan_optimizer *lt_plan_find_optimizer(const plan_profile *p, const char *name,
-                                             int64_t block);
+const plan_optimizer *lt_plan_find_optimizer(const plan_profile *p, const plan_setting *s);
 /* base with the numbers of an optimizer; borrowed. */
 lt_plan_profile lt_plan_profile_of(const plan_profile *p, const plan_optimizer *o);
 /* Runs steps of t's model, data and flags here, for about so many seconds, and adds its optimizer. t: parsed, nothing

@@ -88,10 +88,10 @@ static lt_cost_cluster cluster_of(const plan *p, const lt_plan_setup *u)
 /* By the system model. Errors: LT_E_ARG (nothing is known of its optimizer; those of lt_plan_predict()). */
 static lt_status cost_by(const plan *p, const plan_setting *s, cost_fn *how, lt_plan_cost *out)
 {
-    const plan_optimizer *o = lt_plan_find_optimizer(&p->profile, s->setup.optim, s->block);
+    const plan_optimizer *o = lt_plan_find_optimizer(&p->profile, s);
     if (!o)
-        return lt_fail(LT_E_ARG, "the profile has no optimizer %s of blocks of %lld",
-                       s->setup.optim, (long long)s->block);
+        return lt_fail(LT_E_ARG, "the profile has no optimizer %s of blocks of %lld%s%s",
+                       s->setup.optim, (long long)s->block, *s->state ? ", " : "", s->state);
     const lt_plan_profile profile = lt_plan_profile_of(&p->profile, o);
     lt_plan_machine machine = p->request.machine;
     machine.cluster = cluster_of(p, &s->setup);

@@ -156,6 +156,21 @@ static void put_cost(lt_json_writer *w, const lt_plan_cost *c)
     lt_json_end(w);
 }
 
+/* What the candidate has of --vary, and its ranks of a machine where they are fewer than the flags say. */
+static void put_flags(lt_json_writer *w, const plan *p, const plan_candidate *c)
+{
+    plan_words all = {0};
+    lt_json_begin_array(w, "flags");
+    if (!lt_plan_start_words(p, c, p->path, &all)) {
+        const int own =
+            p->request.axes + (p->trainer->args.ranks.ranks_per_node > c->setting.setup.ranks);
+        for (int i = all.count - own; i < all.count; i++)
+            lt_json_put_string(w, NULL, all.word[i]);
+    }
+    lt_plan_free_words(&all);
+    lt_json_end(w);
+}
+
 static void put_candidate(lt_json_writer *w, const plan *p, const plan_candidate *c, char *text,
                           size_t size)
 {
@@ -171,6 +186,7 @@ static void put_candidate(lt_json_writer *w, const plan *p, const plan_candidate
     lt_json_put_number(w, "epoch_seconds", c->epoch);
     lt_json_put_number(w, "price", c->price);
     lt_json_put_string(w, "command", lt_plan_command(p, c, text, size));
+    put_flags(w, p, c);
     lt_json_end(w);
 }
 

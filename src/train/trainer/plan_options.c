@@ -270,7 +270,11 @@ static const char *const axes[] = {"batch-size",
                                    "grad-comm-dtype",
                                    "tensor-parallel",
                                    "backup-workers",
-                                   "drop-compute"};
+                                   "drop-compute",
+                                   "state-dtype",
+                                   "state-memory",
+                                   "factor-dtype",
+                                   "packed-factors"};
 
 static lt_status check_axis(const char *text, const plan_axis *axis)
 {

@@ -107,11 +107,7 @@ static int64_t steps_of(const plan *p, const plan_candidate *c)
 {
     const double least = 10, most = 200;
     const double seconds = fmin(0.5, left(p) / (8 * c->setting.setup.ranks));
-    const lt_plan_setup *u = &c->setting.setup;
-    const int64_t every = u->exchange.every > 1 ? u->exchange.every : 1;
-    int64_t round = u->frequency > 1 ? u->frequency : 1;
-    while (round % every)
-        round += u->frequency > 1 ? u->frequency : 1;
+    const int64_t round = lt_plan_period(&c->setting.setup);
     const double wanted = fmin(fmax(seconds / c->step.value, least), most);
     return PLAN_WARM_STEPS + round * (int64_t)ceil(wanted / (double)round);
 }

@@ -347,15 +347,17 @@ static lt_status list_blocks(plan_optimizer *o, const lt_optim *optim)
     return LT_OK;
 }
 
-static lt_status measure_optimizer(plan_profile *p, lt_trainer *t, int64_t block, double seconds)
+static lt_status measure_optimizer(plan_profile *p, lt_trainer *t, const plan_setting *s,
+                                   double seconds)
 {
     bench b;
     parts found;
     if (p->optimizers == PLAN_OPTIMIZERS)
         return lt_fail(LT_E_ARG, "--vary: more than %d optimizers", PLAN_OPTIMIZERS);
     plan_optimizer *o = &p->optimizer[p->optimizers++];
-    *o = (plan_optimizer){.block = block};
-    snprintf(o->name, sizeof o->name, "%s", t->args.optim.family->name);
+    *o = (plan_optimizer){.block = s->block};
+    snprintf(o->name, sizeof o->name, "%s", s->setup.optim);
+    snprintf(o->state, sizeof o->state, "%s", s->state);
     lt_status st = open_bench(&b, t, (int64_t)p->batch[0]);
     if (!st)
         st = run_steps(&b, seconds, &found, NULL, NULL);
@@ -382,7 +384,7 @@ static lt_status open_parts(lt_trainer *t)
     LT_TRY(lt_trainer_open_data(t));
     LT_TRY(lt_trainer_open_model(t));
     LT_TRY(lt_params_freeze(&t->params, &a->groups.freeze, a->groups.freeze_bn));
-    LT_TRY(lt_optim_flags_make(&t->optim, &a->optim, &t->params));
+    LT_TRY(lt_trainer_open_optimizer(t, &t->params));
     LT_TRY(lt_param_groups_apply(&t->params, t->optim, a->optim.lr, &a->groups.param_group));
     return a->training.amp == AMP_F16 ? lt_optim_scale_loss(t->optim, NULL) : LT_OK;
 }
@@ -410,7 +412,7 @@ lt_status lt_plan_measure(plan_profile *p, lt_trainer *t, double seconds)
     p->samples_hash = s.samples;
     if (!p->batches)
         LT_TRY(measure_model(p, t, share));
-    LT_TRY(measure_optimizer(p, t, s.block, share));
+    LT_TRY(measure_optimizer(p, t, &s, share));
     p->spent += lt_clock_seconds() - begin;
     return LT_OK;
 }
@@ -426,11 +428,13 @@ void lt_plan_profile_clear(plan_profile *p)
     *p = (plan_profile){0};
 }
 
-const plan_optimizer *lt_plan_find_optimizer(const plan_profile *p, const char *name, int64_t block)
+const plan_optimizer *lt_plan_find_optimizer(const plan_profile *p, const plan_setting *s)
 {
-    for (int i = 0; i < p->optimizers; i++)
-        if (!strcmp(p->optimizer[i].name, name) && p->optimizer[i].block == block)
-            return &p->optimizer[i];
+    for (int i = 0; i < p->optimizers; i++) {
+        const plan_optimizer *o = &p->optimizer[i];
+        if (!strcmp(o->name, s->setup.optim) && o->block == s->block && !strcmp(o->state, s->state))
+            return o;
+    }
     return NULL;
 }
 

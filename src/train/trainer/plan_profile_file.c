@@ -35,6 +35,7 @@ static void put_optimizer(lt_json_writer *w, const plan_optimizer *o)
     lt_json_begin_object(w, NULL);
     lt_json_put_string(w, "name", o->name);
     lt_json_put_integer(w, "block", o->block);
+    lt_json_put_string(w, "state", o->state);
     lt_json_put_number(w, "update", o->update);
     lt_json_put_number(w, "refresh", o->refresh);
     lt_json_put_number(w, "state_bytes", o->state_bytes);
@@ -210,6 +211,8 @@ static lt_status get_optimizer(plan_profile *p, const lt_json_value *v)
     plan_optimizer *o = &p->optimizer[p->optimizers++];
     LT_TRY(get_text(v, "name", o->name, sizeof o->name));
     LT_TRY(get_count(v, "block", &o->block));
+    if (lt_json_member(v, "state"))
+        LT_TRY(get_text(v, "state", o->state, sizeof o->state));
     LT_TRY(get_positive(v, "update", &o->update));
     LT_TRY(get_positive(v, "refresh", &o->refresh));
     LT_TRY(get_positive(v, "state_bytes", &o->state_bytes));

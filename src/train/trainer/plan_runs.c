@@ -16,10 +16,11 @@ enum { WINDOWS = 200, DEPTH = 8 };
 typedef struct reader {
     plan_run *run;
     const plan_goal *goal;
-    char field[PLAN_NAME + 8]; /* of epochs: "val_top1" */
-    bool of_steps;             /* the metric is the steps' own loss */
-    double seconds, squares;   /* sums behind the first steps */
-    int64_t steps, timed;
+    char field[PLAN_NAME + 8];   /* of epochs: "val_top1" */
+    bool of_steps;               /* the metric is the steps' own loss */
+    double seconds, squares;     /* sums behind the first steps */
+    double whole, whole_squares; /* of whole periods */
+    int64_t steps, timed, period;
     size_t capacity;
 } reader;
 
@@ -51,6 +52,10 @@ static lt_status read_step(reader *r, const lt_json_value *record)
         r->seconds += seconds;
         r->squares += seconds * seconds;
         r->timed++;
+        if (r->timed % r->period == 0) {
+            r->whole = r->seconds;
+            r->whole_squares = r->squares;
+        }
     }
     if (noise > 0)
         r->run->noise_scale = noise;
@@ -208,10 +213,10 @@ static void find_goal(plan_run *run, const plan_goal *g)
 /* Relative standard error of the mean step. */
 static double spread_of(const reader *r)
 {
-    if (r->timed < 2)
+    if (r->run->timed < 2)
         return 0;
-    const double count = (double)r->timed, mean = r->seconds / count;
-    const double variance = (r->squares / count - mean * mean) / (count - 1);
+    const double count = (double)r->run->timed, mean = r->run->seconds;
+    const double variance = (r->whole_squares / count - mean * mean) / (count - 1);
     return variance > 0 ? sqrt(variance) / mean : 0;
 }
 
@@ -222,10 +227,11 @@ static lt_status read_run(plan_run *run, const char *folder, const lt_trainer *l
     snprintf(run->name, sizeof run->name, "%s", folder);
     snprintf(r.field, sizeof r.field, "%s%s", r.of_steps ? "" : "val_", goal->metric);
     LT_TRY(read_setting(run, like, per_node));
+    r.period = lt_plan_period(&run->setting.setup);
     LT_TRY(read_file(&r, "metrics.jsonl", true));
     LT_TRY(read_file(&r, "metrics-eval.jsonl", false));
-    run->timed = r.timed;
-    run->seconds = r.timed ? r.seconds / (double)r.timed : 0;
+    run->timed = r.timed - r.timed % r.period;
+    run->seconds = run->timed ? r.whole / (double)run->timed : 0;
     run->spread = spread_of(&r);
     if (run->points)
         qsort(run->point, run->points, sizeof *run->point, by_step);

@@ -117,10 +117,23 @@ static bool is_of_convergence(const lt_option *o)
 {
     static const char *const others[] = {"Plan",       "Data",   "Model",   "General",
                                          "Evaluation", "Output", "Machine", NULL};
-    static const char *const not [] = {
-        "recipe",    "batch-size",      "grad-accum",     "epochs", "max-steps", "seed",
-        "recompute", "on-nan",          "deterministic",  "lr",     "peak-lr",   "warmup-epochs",
-        "warmup-lr", "refresh-threads", "gradient-noise", NULL};
+    static const char *const not [] = {"recipe",
+                                       "batch-size",
+                                       "grad-accum",
+                                       "epochs",
+                                       "max-steps",
+                                       "seed",
+                                       "recompute",
+                                       "on-nan",
+                                       "deterministic",
+                                       "lr",
+                                       "peak-lr",
+                                       "warmup-epochs",
+                                       "warmup-lr",
+                                       "refresh-threads",
+                                       "gradient-noise",
+                                       "packed-factors",
+                                       NULL};
     static const char *const ranks[] = {"sync-bn",        "grad-comm-dtype",
                                         "compress",       "compress-warmup-epochs",
                                         "compress-until", "comm-dtype",
@@ -235,6 +248,16 @@ static lt_status read_exchange(plan_setting *s, const arguments *a, int nodes)
     return LT_OK;
 }
 
+int64_t lt_plan_period(const lt_plan_setup *u)
+{
+    const int64_t every = u->exchange.every > 1 ? u->exchange.every : 1;
+    const int64_t roots = u->frequency > 1 ? u->frequency : 1;
+    int64_t period = roots;
+    while (period % every)
+        period += roots;
+    return period;
+}
+
 /* --- The whole --- */
 
 static int add_label(plan_setting *s, int at, const char *format, ...) LT_PRINTF(3, 4);
@@ -264,6 +287,8 @@ static void write_label(plan_setting *s, const arguments *a)
         at = add_label(s, at, " 16 bit");
     if (lt_mesh_flag_is_on(&a->ranks))
         at = add_label(s, at, ", tensor %s", a->ranks.tensor_parallel);
+    if (*s->state)
+        at = add_label(s, at, ", %s", s->state);
     if (u->shard_optimizer)
         at = add_label(s, at, ", divided state");
     if (u->backup_workers)
@@ -278,6 +303,27 @@ static bool is_exact(const lt_plan_setup *u)
     const lt_cost_scheme c = u->exchange.scheme;
     return c != LT_COST_TOPK && c != LT_COST_POWERSGD && c != LT_COST_LOCAL_STEPS
            && !u->backup_workers && !(u->deadline > 0);
+}
+
+/* What is not as usual. */
+static void read_state(plan_setting *s, const lt_trainer *t)
+{
+    static const struct {
+        const char *flag, *usual;
+    } flags[] = {{"state-dtype", "f32"},
+                 {"state-memory", "any"},
+                 {"factor-dtype", "f32"},
+                 {"packed-factors", "false"}};
+    char text[PLAN_NAME];
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
+        if (!lt_options_applies(t->options, flags[i].flag)
+            || !strcmp(lt_options_text(t->options, flags[i].flag, text, sizeof text),
+                       flags[i].usual))
+            continue;
+        const size_t at = strlen(s->state);
+        snprintf(s->state + at, sizeof s->state - at, "%s%s %s", at ? ", " : "", flags[i].flag,
+                 text);
+    }
 }
 
 static lt_status read_shampoo(plan_setting *s, const lt_trainer *t)
@@ -311,6 +357,7 @@ lt_status lt_plan_setting(plan_setting *s, const lt_trainer *t, int ranks, int p
     u->batch_size = a->batch_size;
     u->grad_accum = a->training.grad_accum;
     LT_TRY(read_shampoo(s, t));
+    read_state(s, t);
     LT_TRY(read_exchange(s, a, nodes));
     LT_TRY(lt_mesh_flag_parse(&a->ranks, &u->mesh));
     LT_TRY(lt_ranks_stragglers(&a->ranks, &stragglers, &on));
