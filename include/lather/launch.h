@@ -36,7 +36,7 @@ typedef struct lt_node_config {
     const char *
         command; /**< a command line, words as a shell has them with quotes and backslashes, nothing more */
     /** Arguments, for a command behind it. ${LABEL.address} is the address of a service, of several with commas between;
-     *  ${LABEL.N.address} of one of them; ${self.address} one's own; ${index} ${count} ${folder}; ${grad-accum} a gang's. */
+     *  ${LABEL.N.address} of one of them; ${self.address} one's own; ${index} ${count} ${folder}; ${grad-accum} and ${run} a gang's. */
     const char *arguments;
     const lt_handle
         *uses[LT_NODE_MAX_USES]; /**< services whose clients it makes by lt_node_client() */
@@ -46,6 +46,10 @@ typedef struct lt_node_config {
     int64_t batch_size; /**< of a gang's rank and micro-batch, and */
     int64_t
         global_batch; /**< samples of an update, on any number of ranks: grad-accum is what keeps it; 0: as it may be */
+    /** Of a gang whose command is a training program: flags of its `plan`, which says on how many ranks, at most count, and with
+     *  which of the varied flags each run starts; runs that ended well are its --from. NULL: count ranks. */
+    const char *plan;
+    int runs; /**< of a gang: it is started so often, one run behind the other; ${run} is a run's number, from 1; 0: 1 */
     double
         heartbeat; /**< seconds; a node that does not run for two of them hangs, which is a failure; 0: not watched */
     double
@@ -56,7 +60,7 @@ typedef struct lt_node_config {
 LT_API LT_MUST_CHECK lt_status lt_program_graph_new(lt_program_graph **out, const char *name);
 /** From an INI file: a section is a group, [program] has `name`; keys are those of lt_node_config: kind (function, service,
  *  gang), count or ranks, entry (the module, relative to the file), command, arguments, uses (labels with commas),
- *  supervise (`fail-fast`, `restart 3`, `shrink`), backoff, batch-size, global-batch, heartbeat
+ *  supervise (`fail-fast`, `restart 3`, `shrink`), backoff, batch-size, global-batch, plan (`auto` and flags of plan), runs, heartbeat
  *  (which [program] may have for all groups), progress.
  *  Owns: *out is the caller's. Errors: LT_E_IO, LT_E_FORMAT and LT_E_ARG, naming file, line or group. */
 LT_API LT_MUST_CHECK lt_status lt_program_graph_load(lt_program_graph **out, const char *path);

@@ -53,7 +53,7 @@ LT_MUST_CHECK lt_status lt_launch_words(char ***out, const char *text);
 typedef struct lt_placeholder {
     const lt_handle *service; /* of an address; NULL: a value */
     int index;                /* of the service; -1: all */
-    const char *value;        /* index, count, folder, grad-accum; borrowed */
+    const char *value;        /* index, count, folder, run, grad-accum; borrowed */
 } lt_placeholder;
 
 /* What placeholders of one node stand for. */
@@ -63,6 +63,7 @@ typedef struct lt_launch_values {
     const lt_launch_place *place; /* NULL: only checked */
     int index, count;
     int rank; /* among those whose output a launcher reads together */
+    int run;  /* of a gang, from 1 */
     int64_t grad_accum;
 } lt_launch_values;
 
@@ -102,6 +103,8 @@ typedef struct lt_task {
     const lt_handle *group; /* NULL: nodes of several groups */
     int index, count;       /* first node, and how many */
     int64_t grad_accum;
+    int run;     /* of a gang, from 1 */
+    char *ended; /* folders of its runs that ended well, a line each; owned, or NULL */
     char **argv; /* for lt_free(); NULL: entry, in a child process */
 } lt_task;
 
@@ -114,6 +117,14 @@ typedef struct lt_launch {
     lt_task *task;
     size_t tasks;
 } lt_launch;
+
+/* gang_plan.c: ranks, at most so many, grad-accum and flags of a gang, by its command's own plan; what was chosen and why is said in
+ * the log. Errors: LT_E_COMM (what plan said last), LT_E_ARG, LT_E_IO, LT_E_FORMAT: the task is as it was. */
+LT_MUST_CHECK lt_status lt_launch_choose(const lt_launch *launch, lt_task *task, int most);
+/* A run of a gang ended well: the next plan reads it. */
+LT_MUST_CHECK lt_status lt_launch_note_end(const lt_launch *launch, lt_task *task);
+/* The file with the flags that the plan chose, a line each. */
+void lt_launch_flags_file(const lt_launch_place *place, const char *label, char *out, size_t size);
 
 /* Makes the tasks of all groups that are not threads. */
 LT_MUST_CHECK lt_status lt_launch_plan(lt_launch *launch);

@@ -39,7 +39,7 @@ static const char *program_of(const lt_launch *launch)
     return launch->config->program ? launch->config->program : "lather";
 }
 
-/* lather node FOLDER PLATFORM PARENT LABEL FIRST COUNT OFFSET GRAD_ACCUM; PARENT 0: a launcher's */
+/* lather node FOLDER PLATFORM PARENT LABEL FIRST COUNT OFFSET GRAD_ACCUM RUN; PARENT 0: a launcher's */
 static void add_node(const lt_launch *launch, line *l, const lt_task *task, int offset)
 {
     add(l, "'%s' node", program_of(launch));
@@ -52,6 +52,7 @@ static void add_node(const lt_launch *launch, line *l, const lt_task *task, int 
                task->group->config.kind == LT_NODE_GANG ? task->count : task->group->config.count);
     add_number(l, offset);
     add_number(l, task->grad_accum);
+    add_number(l, task->run);
 }
 
 /* A step of fewer tasks than the allocation has nodes: as many nodes as tasks, one step's behind the other's. */
@@ -177,11 +178,13 @@ static lt_status add_task(lt_launch *launch, lt_task task)
 static lt_status plan_gang(lt_launch *launch, const lt_handle *h)
 {
     const int slots = launch->config->slots;
-    lt_task task = {.group = h};
-    if (slots && h->config.count > slots)
+    lt_task task = {.group = h, .run = 1};
+    if (slots && h->config.count > slots && !h->config.plan)
         return lt_fail(LT_E_ARG, "launch: %s wants %d ranks, there are %d slots", h->config.label,
                        h->config.count, slots);
     LT_TRY(lt_launch_gang(&h->config, slots, &task.count, &task.grad_accum));
+    if (h->config.plan && !launch->config->dry_run)
+        LT_TRY(lt_launch_choose(launch, &task, task.count));
     return add_task(launch, task);
 }
 

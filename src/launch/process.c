@@ -31,11 +31,11 @@ static int number_of(const char *const *names, int otherwise)
     return otherwise;
 }
 
-/* Arguments FOLDER PLATFORM PARENT LABEL FIRST COUNT OFFSET GRAD_ACCUM: of the launcher's processes this one is number OFFSET
+/* Arguments FOLDER PLATFORM PARENT LABEL FIRST COUNT OFFSET GRAD_ACCUM RUN: of the launcher's processes this one is number OFFSET
  * less than its rank. */
 typedef struct request {
     const char *label;
-    int first, count, offset;
+    int first, count, offset, run;
     int64_t grad_accum;
 } request;
 
@@ -104,6 +104,28 @@ static lt_status start(const lt_launch_values *v, char *const *words)
     return lt_fail(LT_E_IO, "launch: %s: %s: %s", v->group->config.label, name, strerror(errno));
 }
 
+/* What the plan chose goes behind the command. */
+static lt_status add_flags(const lt_launch_values *v, char **text)
+{
+    char path[LT_LAUNCH_PATH + 64], flag[LT_LAUNCH_PATH];
+    lt_status st = LT_OK;
+    lt_launch_flags_file(v->place, v->group->config.label, path, sizeof path);
+    FILE *file = fopen(path, "r");
+    if (!file)
+        return lt_fail(LT_E_IO, "launch: %s: %s", path, strerror(errno));
+    while (!st && fgets(flag, sizeof flag, file)) {
+        flag[strcspn(flag, "\n")] = 0;
+        char *longer = lt_format("%s '%s'", *text, flag);
+        st = longer ? LT_OK : LT_E_NOMEM;
+        if (longer) {
+            lt_free(*text);
+            *text = longer;
+        }
+    }
+    fclose(file);
+    return st;
+}
+
 /* Becomes the command; returns only if that fails. */
 static lt_status become(const lt_launch_values *v)
 {
@@ -112,6 +134,8 @@ static lt_status become(const lt_launch_values *v)
     text = c->arguments ? lt_format("%s %s", c->command, c->arguments) : lt_strdup(c->command);
     lt_status st = text ? lt_launch_expand(v, text, &expanded) : LT_E_NOMEM;
     lt_free(text);
+    if (!st && c->plan)
+        st = add_flags(v, &expanded);
     if (!st)
         st = lt_launch_words(&words, expanded);
     lt_free(expanded);
@@ -143,8 +167,11 @@ static lt_status run(const request *r, const lt_launch_place *place)
     char path[LT_LAUNCH_PATH + 16];
     snprintf(path, sizeof path, "%s/program.ini", place->folder);
     LT_TRY(lt_program_graph_load(&program, path));
-    lt_launch_values v = {
-        .program = program, .place = place, .count = r->count, .grad_accum = r->grad_accum};
+    lt_launch_values v = {.program = program,
+                          .place = place,
+                          .count = r->count,
+                          .run = r->run,
+                          .grad_accum = r->grad_accum};
     v.group = lt_program_graph_find(program, r->label, strlen(r->label));
     v.index = r->first + (r->offset < 0 ? 0 : number_of(ranks, r->offset) - r->offset);
     v.rank = v.index - r->first + (r->offset > 0 ? r->offset : 0);
@@ -159,20 +186,20 @@ static lt_status run(const request *r, const lt_launch_place *place)
 
 int lt_node_main(int argc, char *const *argv)
 {
-    enum { FOLDER = 1, PLATFORM, PARENT, LABEL, FIRST, COUNT, OFFSET, GRAD_ACCUM, WORDS };
+    enum { FOLDER = 1, PLATFORM, PARENT, LABEL, FIRST, COUNT, OFFSET, GRAD_ACCUM, RUN, WORDS };
     lt_launch_place place = {0};
     if (argc != WORDS) {
         fprintf(
             stderr,
-            "node: want FOLDER PLATFORM PARENT LABEL FIRST COUNT OFFSET GRAD_ACCUM, which `lather launch` gives\n");
+            "node: want FOLDER PLATFORM PARENT LABEL FIRST COUNT OFFSET GRAD_ACCUM RUN, which `lather launch` gives\n");
         return 2;
     }
     prctl(PR_SET_PDEATHSIG, SIGKILL); /* no node outlives its launcher */
     if (atoi(argv[PARENT]) && getppid() != atoi(argv[PARENT]))
         return 1; /* which was gone before that */
     const struct sigaction action = {.sa_handler = end, .sa_flags = SA_RESTART};
-    const request r = {argv[LABEL], atoi(argv[FIRST]), atoi(argv[COUNT]), atoi(argv[OFFSET]),
-                       atoll(argv[GRAD_ACCUM])};
+    const request r = {argv[LABEL],        atoi(argv[FIRST]), atoi(argv[COUNT]),
+                       atoi(argv[OFFSET]), atoi(argv[RUN]),   atoll(argv[GRAD_ACCUM])};
     snprintf(place.folder, sizeof place.folder, "%s", argv[FOLDER]);
     place.platform = (lt_launch_platform)atoi(argv[PLATFORM]);
     sigaction(SIGTERM, &action, NULL);

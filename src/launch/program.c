@@ -32,6 +32,7 @@ static void free_handle(lt_handle *h)
     lt_free((void *)(uintptr_t)h->config.module);
     lt_free((void *)(uintptr_t)h->config.command);
     lt_free((void *)(uintptr_t)h->config.arguments);
+    lt_free((void *)(uintptr_t)h->config.plan);
     lt_free(h->uses);
     lt_free(h);
 }
@@ -74,6 +75,23 @@ static bool is_label(const char *text)
     return true;
 }
 
+static lt_status check_gang(const lt_node_config *c)
+{
+    if (c->global_batch < 0 || c->batch_size < 0 || (c->global_batch && !c->batch_size))
+        return lt_fail(LT_E_ARG,
+                       "launch: %s: a global batch of %" PRId64 " of micro-batches of %" PRId64,
+                       c->label, c->global_batch, c->batch_size);
+    if (c->global_batch && c->kind != LT_NODE_GANG)
+        return lt_fail(LT_E_ARG, "launch: %s: a global batch is a gang's", c->label);
+    if (c->runs < 0 || c->runs > MOST_NODES)
+        return lt_fail(LT_E_ARG, "launch: %s: %d runs, want 1 to %d", c->label, c->runs,
+                       MOST_NODES);
+    if ((c->plan || c->runs > 1) && (c->kind != LT_NODE_GANG || !c->command))
+        return lt_fail(LT_E_ARG, "launch: %s: %s is of a gang with a command", c->label,
+                       c->plan ? "plan = auto" : "runs");
+    return LT_OK;
+}
+
 static lt_status check_numbers(const lt_node_config *c)
 {
     if (c->count < 0 || c->count > MOST_NODES)
@@ -90,13 +108,7 @@ static lt_status check_numbers(const lt_node_config *c)
         return lt_fail(LT_E_ARG,
                        "launch: %s: progress = %g: a service waits for calls, it has no progress",
                        c->label, c->progress);
-    if (c->global_batch < 0 || c->batch_size < 0 || (c->global_batch && !c->batch_size))
-        return lt_fail(LT_E_ARG,
-                       "launch: %s: a global batch of %" PRId64 " of micro-batches of %" PRId64,
-                       c->label, c->global_batch, c->batch_size);
-    if (c->global_batch && c->kind != LT_NODE_GANG)
-        return lt_fail(LT_E_ARG, "launch: %s: a global batch is a gang's", c->label);
-    return LT_OK;
+    return check_gang(c);
 }
 
 static lt_status check_config(const lt_program_graph *program, const lt_node_config *c)
@@ -148,6 +160,8 @@ static lt_status fill(lt_handle *h, const lt_node_config *c)
     static const double backoff = 0.1;
     h->config = *c;
     h->config.label = h->config.module = h->config.command = h->config.arguments = NULL;
+    h->config.plan = NULL;
+    h->config.runs = c->runs ? c->runs : 1;
     h->config.count = c->count ? c->count : 1;
     h->config.restarts = c->restarts ? c->restarts : RESTARTS;
     h->config.backoff = c->backoff > 0 ? c->backoff : backoff;
@@ -155,6 +169,7 @@ static lt_status fill(lt_handle *h, const lt_node_config *c)
     LT_TRY(copy_text(&h->config.module, c->module));
     LT_TRY(copy_text(&h->config.command, c->command));
     LT_TRY(copy_text(&h->config.arguments, c->arguments));
+    LT_TRY(copy_text(&h->config.plan, c->plan));
     return copy_uses(h, c);
 }
 
@@ -182,12 +197,12 @@ lt_status lt_program_graph_add(lt_program_graph *program, const lt_node_config *
 typedef struct loading {
     lt_program_graph *program;
     const char *folder; /* of the file */
-    char *label, *uses, *text[3];
+    char *label, *uses, *text[4];
     lt_node_config config; /* strings are label and text */
     bool has_group, has_heartbeat;
 } loading;
 
-enum { MODULE, COMMAND, ARGUMENTS };
+enum { MODULE, COMMAND, ARGUMENTS, PLAN };
 
 static lt_status set_text(char **to, const char *value)
 {
@@ -205,6 +220,7 @@ static lt_status finish(loading *l)
     l->config.module = l->text[MODULE];
     l->config.command = l->text[COMMAND];
     l->config.arguments = l->text[ARGUMENTS];
+    l->config.plan = l->text[PLAN];
     if (!l->has_heartbeat)
         l->config.heartbeat = l->program->heartbeat;
     l->has_heartbeat = false;
@@ -212,7 +228,7 @@ static lt_status finish(loading *l)
     l->program->last->uses = l->uses;
     l->uses = NULL;
     l->config = (lt_node_config){0};
-    for (int i = 0; i <= ARGUMENTS; i++) {
+    for (int i = 0; i <= PLAN; i++) {
         lt_free(l->text[i]);
         l->text[i] = NULL;
     }
@@ -286,25 +302,55 @@ static lt_status entry(loading *l, const char *value)
     return LT_OK;
 }
 
+/* `auto`, and behind it flags of plan. */
+static lt_status plan(loading *l, const char *value)
+{
+    static const char word[] = "auto";
+    const size_t bytes = sizeof word - 1;
+    if (strncmp(value, word, bytes) != 0 || (value[bytes] && value[bytes] != ' '))
+        return lt_fail(LT_E_ARG, "launch: plan = %s: want auto, and behind it flags of plan",
+                       value);
+    return set_text(&l->text[PLAN], value + bytes);
+}
+
+static lt_status runs(loading *l, const char *value)
+{
+    int64_t n = 0;
+    LT_TRY(whole("runs", value, MOST_NODES, &n));
+    l->config.runs = (int)n;
+    return LT_OK;
+}
+
 static const double most_seconds = 1e6;
+
+static lt_status uses(loading *l, const char *value)
+{
+    return set_text(&l->uses, value);
+}
+
+static const struct {
+    const char *key;
+    lt_status (*read)(loading *l, const char *value);
+} texts[] = {{"kind", kind}, {"entry", entry}, {"supervise", supervise},
+             {"uses", uses}, {"plan", plan},   {"runs", runs}};
 
 static lt_status set(loading *l, const char *key, const char *value)
 {
-    static const char *const keys[] = {
-        "kind",      "count",   "ranks",      "entry",        "command",   "arguments", "uses",
-        "supervise", "backoff", "batch-size", "global-batch", "heartbeat", "progress"};
+    static const char *const keys[] = {"kind",     "count",      "ranks",        "entry",
+                                       "command",  "arguments",  "uses",         "supervise",
+                                       "backoff",  "batch-size", "global-batch", "heartbeat",
+                                       "progress", "plan",       "runs"};
     const double many = 1e15;
     int64_t n = 0;
-    if (!strcmp(key, "kind"))
-        return kind(l, value);
-    if (!strcmp(key, "entry"))
-        return entry(l, value);
-    if (!strcmp(key, "supervise"))
-        return supervise(l, value);
-    if (!strcmp(key, "uses"))
-        return set_text(&l->uses, value);
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        if (!strcmp(key, texts[i].key))
+            return texts[i].read(l, value);
     if (!strcmp(key, "command") || !strcmp(key, "arguments"))
         return set_text(&l->text[*key == 'c' ? COMMAND : ARGUMENTS], value);
+    if (!strcmp(key, "plan"))
+        return plan(l, value);
+    if (!strcmp(key, "runs"))
+        return runs(l, value);
     if (!strcmp(key, "backoff"))
         return number(key, value, 0, most_seconds, &l->config.backoff);
     if (!strcmp(key, "progress"))
@@ -364,7 +410,7 @@ lt_status lt_program_graph_load(lt_program_graph **out, const char *path)
     free(folder);
     lt_free(l.label);
     lt_free(l.uses);
-    for (int i = 0; i <= ARGUMENTS; i++)
+    for (int i = 0; i <= PLAN; i++)
         lt_free(l.text[i]);
     return st;
 }
@@ -386,6 +432,10 @@ static void save_group(const lt_handle *h, FILE *file)
         fprintf(file, "arguments = %s\n", c->arguments);
     if (h->uses)
         fprintf(file, "uses = %s\n", h->uses);
+    if (c->plan)
+        fprintf(file, "plan = auto%s\n", c->plan);
+    if (c->runs > 1)
+        fprintf(file, "runs = %d\n", c->runs);
     if (c->global_batch)
         fprintf(file, "batch-size = %" PRId64 "\nglobal-batch = %" PRId64 "\n", c->batch_size,
                 c->global_batch);

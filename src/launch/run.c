@@ -34,7 +34,8 @@ static lt_status make_folder(lt_launch *launch)
 /* What nodes left there; a folder that was given stays. */
 static void clean(const lt_launch *launch)
 {
-    static const char *const ours[] = {".address", ".socket", "secret", "program.ini"};
+    static const char *const ours[] = {".address", ".socket",   "secret",   "program.ini",
+                                       ".plan",    ".plan-log", ".profile", ".flags"};
     DIR *dir = opendir(launch->place.folder);
     const struct dirent *d;
     while (dir && (d = readdir(dir))) {
@@ -61,6 +62,16 @@ static lt_status prepare(const lt_launch *launch)
     return lt_program_graph_save(launch->program, path);
 }
 
+static void write_gang(const lt_launch *launch, const lt_task *t)
+{
+    const lt_node_config *c = &t->group->config;
+    if (c->plan)
+        fprintf(launch->log, "    plan = auto: ranks, at most %d, and flags by plan%s\n", t->count,
+                c->plan);
+    if (c->runs > 1)
+        fprintf(launch->log, "    %d runs\n", c->runs);
+}
+
 static void write_plan(const lt_launch *launch)
 {
     char name[LT_LAUNCH_NAME];
@@ -82,6 +93,8 @@ static void write_plan(const lt_launch *launch)
             fprintf(launch->log, " %s", *word);
         fprintf(launch->log, t->grad_accum ? "  (grad-accum %lld)\n" : "\n",
                 (long long)t->grad_accum);
+        if (t->run)
+            write_gang(launch, t);
     }
 }
 
@@ -108,8 +121,10 @@ lt_status lt_program_graph_launch(lt_program_graph *program, const lt_launch_con
     const lt_status st = launch_in_folder(&launch);
     char *why = st ? lt_strdup(lt_error_message()) : NULL;
     clean(&launch);
-    for (size_t i = 0; i < launch.tasks; i++)
+    for (size_t i = 0; i < launch.tasks; i++) {
         lt_free((void *)launch.task[i].argv);
+        lt_free(launch.task[i].ended);
+    }
     lt_free(launch.task);
     const lt_status result = st ? lt_fail(st, "%s", why ? why : "") : LT_OK;
     lt_free(why);

@@ -109,6 +109,16 @@ static void restart_later(supervisor *s, lt_process *p, const char *what)
     say(s, text);
 }
 
+/* A plan that fails changes nothing, as the gang can go on without one. */
+static void plan_again(supervisor *s, lt_task *t, int most)
+{
+    char text[768];
+    if (!t->group->config.plan || !lt_launch_choose(s->launch, t, most))
+        return;
+    snprintf(text, sizeof text, "%s; it goes on with %d ranks", lt_error_message(), t->count);
+    say(s, text);
+}
+
 /* A gang with a rank less, and the grad-accum that keeps its global batch. */
 static lt_status shrink(supervisor *s, lt_process *p)
 {
@@ -122,6 +132,9 @@ static lt_status shrink(supervisor *s, lt_process *p)
     LT_TRY(lt_launch_gang(c, t->count - 1, &ranks, &accum));
     t->count = ranks;
     t->grad_accum = accum;
+    plan_again(s, t, ranks);
+    ranks = t->count;
+    accum = t->grad_accum;
     snprintf(text, sizeof text, "%s goes on with %d ranks, grad-accum %" PRId64, c->label, ranks,
              accum);
     say(s, text);
@@ -183,11 +196,41 @@ static void handle_failure(supervisor *s, lt_process *p, int status)
         restart_later(s, p, what);
 }
 
+static lt_status begin_next_run(supervisor *s, lt_process *p)
+{
+    lt_task *t = p->task;
+    const lt_node_config *c = &t->group->config;
+    const int slots = s->launch->config->slots;
+    char text[256];
+    LT_TRY(lt_launch_note_end(s->launch, t));
+    t->run++;
+    plan_again(s, t, slots && slots < c->count ? slots : c->count);
+    LT_TRY(lt_launch_command(s->launch, t));
+    lt_beats_free(&p->beats);
+    LT_TRY(lt_beats_new(&p->beats, s->launch, t));
+    snprintf(text, sizeof text, "%s: run %d of %d, on %d ranks", c->label, t->run, c->runs,
+             t->count);
+    say(s, text);
+    return LT_OK;
+}
+
+static void run_again(supervisor *s, lt_process *p)
+{
+    const lt_status st = begin_next_run(s, p);
+    p->failures = 0;
+    p->start_at = 0;
+    p->state = st ? LT_PROCESS_DONE : LT_PROCESS_WAITING;
+    if (st)
+        fail(s, st);
+}
+
 static void finish(supervisor *s, lt_process *p)
 {
     const int status = lt_process_finish(s->launch, p);
     if (!s->stopping && (status || *p->hang.why))
         handle_failure(s, p, status);
+    else if (!s->stopping && p->task->run && p->task->run < p->task->group->config.runs)
+        run_again(s, p);
 }
 
 /* What is due to start; whether functions and gangs still run; whether anything does. */

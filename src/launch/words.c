@@ -70,7 +70,8 @@ static lt_status append(buffer *b, const char *text, size_t bytes)
 static lt_status unknown(const lt_launch_values *v, const char *name, int bytes)
 {
     enum { KNOWN = 64 };
-    static const char *const own[] = {"self.address", "index", "count", "folder", "grad-accum"};
+    static const char *const own[] = {"self.address", "index", "count",
+                                      "folder",       "run",   "grad-accum"};
     const char *known[KNOWN];
     char labels[KNOWN][LT_LAUNCH_NAME], wrong[LT_LAUNCH_NAME];
     size_t count = 0;
@@ -141,6 +142,8 @@ static lt_status parse(const lt_launch_values *v, const char *name, int bytes, l
         snprintf(text, LT_LAUNCH_PATH, "%d", v->count);
     else if (is(name, bytes, "folder"))
         snprintf(text, LT_LAUNCH_PATH, "%s", v->place ? v->place->folder : "");
+    else if (is(name, bytes, "run") && v->group->config.kind == LT_NODE_GANG)
+        snprintf(text, LT_LAUNCH_PATH, "%d", v->run);
     else if (is(name, bytes, "grad-accum") && v->group->config.global_batch)
         snprintf(text, LT_LAUNCH_PATH, "%lld", (long long)v->grad_accum);
     else

@@ -1,0 +1,329 @@
+/* On how many ranks a gang runs: its command's own `plan` is asked before the gang starts, and again between its runs, with
+ * those that have ended as --from. Of the answer the best candidate's ranks and flags are taken. The flags lie in a file of
+ * the launch's folder, as every node expands the command by itself. */
+
+#include "base/alloc.h"
+#include "launch/launch.h"
+
+#include "lather/json.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <math.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { WORDS = 512, TEXT = LT_LAUNCH_PATH };
+
+void lt_launch_flags_file(const lt_launch_place *place, const char *label, char *out, size_t size)
+{
+    snprintf(out, size, "%s/%s.flags", place->folder, label);
+}
+
+/* Words of plan's command line. */
+typedef struct words {
+    char **word; /* [WORDS], NULL behind the last */
+    size_t count;
+    lt_status status;
+} words;
+
+static void LT_PRINTF(2, 3) add(words *w, const char *format, ...)
+{
+    char text[2 * TEXT];
+    va_list list;
+    if (w->status || w->count + 1 >= WORDS)
+        return;
+    va_start(list, format);
+    vsnprintf(text, sizeof text, format, list);
+    va_end(list);
+    w->word[w->count] = lt_strdup(text);
+    w->status = w->word[w->count] ? LT_OK : LT_E_NOMEM;
+    w->count += !w->status;
+}
+
+/* --- What is asked --- */
+
+static bool has_flag(char *const *word, const char *flag)
+{
+    for (; *word; word++)
+        if (!strncmp(*word, flag, strlen(flag))
+            && strchr("=", (*word)[strlen(flag)])) /* or the end */
+            return true;
+    return false;
+}
+
+/* The value of --output; NULL: there is none. */
+static const char *output_of(char *const *word)
+{
+    static const char flag[] = "--output";
+    for (; *word; word++) {
+        if (!strncmp(*word, "--output=", sizeof flag))
+            return *word + sizeof flag;
+        if (!strcmp(*word, flag) && word[1])
+            return word[1];
+    }
+    return NULL;
+}
+
+static void refuse_address(void *context, const lt_handle *service)
+{
+    *(const lt_handle **)context = service;
+}
+
+/* The words of a task's command. Owns: *out is for lt_free(). Errors: LT_E_ARG (an address that nothing has yet). */
+static lt_status expand(const lt_launch *launch, const lt_task *task, int ranks, char ***out)
+{
+    const lt_node_config *c = &task->group->config;
+    const lt_launch_values v = {.program = launch->program,
+                                .group = task->group,
+                                .place = &launch->place,
+                                .count = ranks,
+                                .run = task->run,
+                                .grad_accum = 1};
+    const lt_handle *service = NULL;
+    char *expanded = NULL;
+    char *text =
+        c->arguments ? lt_format("%s %s", c->command, c->arguments) : lt_strdup(c->command);
+    lt_status st =
+        text ? lt_launch_placeholders(&v, text, refuse_address, (void *)&service) : LT_E_NOMEM;
+    if (!st && service)
+        st = lt_fail(LT_E_ARG,
+                     "launch: %s: plan = auto is asked before %s has an address, and its command "
+                     "has that address",
+                     c->label, service->config.label);
+    if (!st)
+        st = lt_launch_expand(&v, text, &expanded);
+    if (!st)
+        st = lt_launch_words(out, expanded);
+    lt_free(text);
+    lt_free(expanded);
+    return st;
+}
+
+/* Ranks that keep the global batch, and their grad-accum. Errors: LT_E_ARG with the three numbers. */
+static lt_status add_ranks(words *w, const lt_node_config *c, int most)
+{
+    enum { MOST = 16 }; /* values of --vary */
+    char ranks[TEXT / 4] = "", accum[TEXT / 4] = "";
+    int first = 0;
+    int64_t grad_accum = 0;
+    if (!c->global_batch) {
+        add(w, "--ranks=1..%d", most);
+        return LT_OK;
+    }
+    LT_TRY(lt_launch_gang(c, most, &first, &grad_accum));
+    int fewest = first, found = 0;
+    for (int r = first; r >= 1 && found < MOST; r--)
+        if (c->global_batch % (c->batch_size * r) == 0) {
+            fewest = r;
+            found++;
+        }
+    for (int r = fewest; r <= first; r++)
+        if (c->global_batch % (c->batch_size * r) == 0) {
+            const size_t at = strlen(ranks), to = strlen(accum);
+            snprintf(ranks + at, sizeof ranks - at, "%s%d", at ? "," : "", r);
+            snprintf(accum + to, sizeof accum - to, "%s%" PRId64, to ? "," : "",
+                     c->global_batch / (c->batch_size * r));
+        }
+    add(w, "--ranks=%s", ranks);
+    add(w, "--vary=grad-accum=%s", accum);
+    add(w, "--global-batch=%" PRId64, c->global_batch);
+    return LT_OK;
+}
+
+/* PROGRAM plan FLAGS... */
+static lt_status add_words(words *w, const lt_launch *launch, const lt_task *task,
+                           char *const *command, int most)
+{
+    const lt_node_config *c = &task->group->config;
+    char **own = NULL;
+    if (!*command)
+        return lt_fail(LT_E_ARG, "launch: %s: plan = auto of an empty command", c->label);
+    add(w, "%s", command[0]);
+    add(w, "plan");
+    for (size_t i = 1; command[i]; i++)
+        add(w, "%s", command[i]);
+    LT_TRY(add_ranks(w, c, most));
+    LT_TRY(lt_launch_words(&own, c->plan));
+    if (!has_flag(own, "--step-profile"))
+        add(w, "--step-profile=%s/%s.profile", launch->place.folder, c->label);
+    for (size_t i = 0; own[i]; i++)
+        add(w, "%s", own[i]);
+    lt_free((void *)own);
+    if (task->ended) /* they say more than pilots */
+        add(w, "--pilots=off");
+    if (task->ended)
+        add(w, "--extrapolate");
+    for (const char *at = task->ended; at && *at; at += strspn(at, "\n")) {
+        const int bytes = (int)strcspn(at, "\n");
+        add(w, "--from=%.*s", bytes, at);
+        at += bytes;
+    }
+    add(w, "--json=%s/%s.plan", launch->place.folder, c->label);
+    return w->status;
+}
+
+/* --- Asking --- */
+
+/* In a child that ends with this process; what it says goes to a file. */
+static int run(char *const *argv, const char *log)
+{
+    int status = 0;
+    const pid_t pid = fork();
+    if (!pid) {
+        sigset_t none;
+        sigemptyset(&none);
+        prctl(PR_SET_PDEATHSIG, SIGTERM);
+        sigprocmask(SIG_SETMASK, &none, NULL);
+        const int in = open("/dev/null", O_RDONLY),
+                  out = open(log, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+        if (in < 0 || out < 0 || dup2(in, 0) < 0 || dup2(out, 1) < 0 || dup2(out, 2) < 0)
+            _exit(1);
+        execvp(argv[0], argv);
+        dprintf(2, "%s: %s\n", argv[0], strerror(errno));
+        _exit(1);
+    }
+    if (pid < 0)
+        return -1;
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+    }
+    return status;
+}
+
+/* The last line that is not empty. */
+static const char *last_line(const char *path, char *out, size_t size)
+{
+    char line[TEXT];
+    FILE *file = fopen(path, "r");
+    snprintf(out, size, "it said nothing");
+    while (file && fgets(line, sizeof line, file)) {
+        line[strcspn(line, "\n")] = 0;
+        if (*line)
+            snprintf(out, size, "%s", line);
+    }
+    if (file)
+        fclose(file);
+    return out;
+}
+
+/* --- The answer --- */
+
+static double number_of(const lt_json_value *object, const char *key, const char *inner)
+{
+    const lt_json_value *v = lt_json_member(object, key);
+    v = inner ? lt_json_member(v, inner) : v;
+    return v && v->type == LT_JSON_NUMBER ? v->number : (double)NAN;
+}
+
+static const char *text_of(const lt_json_value *object, const char *key, const char *inner)
+{
+    const lt_json_value *v = lt_json_member(object, key);
+    v = inner ? lt_json_member(v, inner) : v;
+    return v && v->type == LT_JSON_STRING ? v->string : "?";
+}
+
+/* "trainer: plan: 2 ranks of at most 4, sgd, flat: 12 ms a step (measured), ..." */
+static void say(const lt_launch *launch, const lt_task *task, const lt_json_value *best,
+                const lt_json_value *next, int most)
+{
+    const double ms = 1e3, seconds = number_of(best, "seconds", NULL);
+    fprintf(launch->log, "launch| %s: plan: %d of at most %d ranks, %s: %.4g ms a step (%s)",
+            task->group->config.label, task->count, most, text_of(best, "setting", NULL),
+            ms * number_of(best, "step_seconds", "value"),
+            text_of(best, "step_seconds", "rests_on"));
+    if (isfinite(seconds))
+        fprintf(launch->log, ", %.4g s (%s)", seconds, text_of(best, "steps", "why"));
+    else
+        fprintf(launch->log, ", %.4g s an epoch (%s)", number_of(best, "epoch_seconds", NULL),
+                text_of(best, "steps", "why"));
+    if (next)
+        fprintf(launch->log, "; next: %.0f ranks, %.4g ms a step", number_of(next, "ranks", NULL),
+                ms * number_of(next, "step_seconds", "value"));
+    fprintf(launch->log, "\n");
+    fflush(launch->log);
+}
+
+static lt_status write_flags(const lt_launch *launch, const lt_task *task,
+                             const lt_json_value *best)
+{
+    char path[TEXT + 64];
+    const lt_json_value *flags = lt_json_member(best, "flags");
+    lt_launch_flags_file(&launch->place, task->group->config.label, path, sizeof path);
+    FILE *file = fopen(path, "we");
+    if (!file)
+        return lt_fail(LT_E_IO, "launch: %s cannot be written", path);
+    for (const lt_json_value *v = flags ? flags->child : NULL; v; v = v->next)
+        fprintf(file, "%s\n", v->string ? v->string : "");
+    const bool failed = ferror(file) != 0;
+    return fclose(file) || failed ? lt_fail(LT_E_IO, "launch: %s cannot be written", path) : LT_OK;
+}
+
+static lt_status take(const lt_launch *launch, lt_task *task, const lt_json_value *root, int most)
+{
+    const lt_json_value *all = lt_json_member(root, "candidates");
+    const lt_json_value *best = all ? all->child : NULL;
+    const lt_node_config *c = &task->group->config;
+    int64_t ranks = 0;
+    if (!best || lt_json_integer(best, "ranks", &ranks) || ranks < 1 || ranks > most)
+        return lt_fail(LT_E_FORMAT, "launch: %s: its plan has no candidate of 1 to %d ranks",
+                       c->label, most);
+    LT_TRY(lt_launch_gang(c, (int)ranks, &task->count, &task->grad_accum));
+    LT_TRY(write_flags(launch, task, best));
+    say(launch, task, best, best->next, most);
+    return LT_OK;
+}
+
+static lt_status ask(const lt_launch *launch, lt_task *task, char *const *command, int most)
+{
+    const char *label = task->group->config.label;
+    char path[TEXT + 64], log[TEXT + 64], why[TEXT];
+    words w = {.word = lt_alloc(WORDS, sizeof *w.word)};
+    lt_json *json = NULL;
+    snprintf(path, sizeof path, "%s/%s.plan", launch->place.folder, label);
+    snprintf(log, sizeof log, "%s/%s.plan-log", launch->place.folder, label);
+    lt_status st = w.word ? add_words(&w, launch, task, command, most) : LT_E_NOMEM;
+    if (!st && run(w.word, log))
+        st = lt_fail(LT_E_COMM, "launch: %s: plan = auto: %s", label,
+                     last_line(log, why, sizeof why));
+    if (!st)
+        st = lt_json_load(&json, path);
+    if (!st)
+        st = take(launch, task, lt_json_root(json), most);
+    lt_json_free(&json);
+    for (size_t i = 0; i < w.count; i++)
+        lt_free(w.word[i]);
+    lt_free((void *)w.word);
+    return st;
+}
+
+lt_status lt_launch_choose(const lt_launch *launch, lt_task *task, int most)
+{
+    char **command = NULL;
+    LT_TRY(expand(launch, task, most, &command));
+    const lt_status st = ask(launch, task, command, most);
+    lt_free((void *)command);
+    return st;
+}
+
+lt_status lt_launch_note_end(const lt_launch *launch, lt_task *task)
+{
+    char **command = NULL;
+    LT_TRY(expand(launch, task, task->count, &command));
+    const char *output = output_of(command);
+    const char *ended = task->ended ? task->ended : "";
+    char *longer = output ? lt_format("%s%s%s", ended, *ended ? "\n" : "", output) : NULL;
+    lt_free((void *)command);
+    if (!output)
+        return LT_OK;
+    if (!longer)
+        return LT_E_NOMEM;
+    lt_free(task->ended);
+    task->ended = longer;
+    return LT_OK;
+}
