@@ -119,7 +119,10 @@ const char *lt_field_text(const lt_optim_field *f, const void *config, char *tex
         break;
     case LT_FIELD_COUNT:
     case LT_FIELD_LIMIT:
-        snprintf(text, size, "%" PRId64, *(const int64_t *)at(f, config));
+        if (f->zero && value >= 0 && value <= 0)
+            snprintf(text, size, "%s", f->zero);
+        else
+            snprintf(text, size, "%" PRId64, *(const int64_t *)at(f, config));
         break;
     case LT_FIELD_SMALL:
         snprintf(text, size, "%d", *(const int *)at(f, config));
@@ -158,7 +161,7 @@ lt_status lt_field_set(const lt_optim_field *f, void *config, const char *text)
         break;
     case LT_FIELD_COUNT:
     case LT_FIELD_LIMIT:
-        *(int64_t *)to = strtoll(text, NULL, 10);
+        *(int64_t *)to = f->zero && !strcmp(text, f->zero) ? 0 : strtoll(text, NULL, 10);
         break;
     case LT_FIELD_SMALL:
         *(int *)to = (int)strtoll(text, NULL, 10);
@@ -256,6 +259,8 @@ lt_status lt_field_read(const lt_optim_field *f, void *config, const lt_json_val
     void *to = (char *)config + f->offset;
     if (f->read)
         return f->read(config, v);
+    if (f->zero && v->type == LT_JSON_STRING && !strcmp(v->string, f->zero))
+        return lt_field_set(f, config, f->zero);
     if (f->type == LT_FIELD_REAL)
         return read_real(f, to, v);
     if (f->type == LT_FIELD_CHOICE)

@@ -145,6 +145,7 @@ static void describe_readers(lt_optim_rows *r, const char *name, lt_option *row)
         row->max = fmax(row->max, highest(field));
         row->help = row->help ? row->help : field->help;
         row->meta = row->meta ? row->meta : field->meta;
+        row->zero = row->zero ? row->zero : field->zero;
         row->also = row->also ? row->also : field->also;
     }
     row->applies = all ? NULL : row->applies;

@@ -14,7 +14,7 @@
 
 typedef struct values {
     bool nesterov, amp;
-    int64_t batch;
+    int64_t batch, workers;
     double lr, beta1;
     const char *data;
     int optim;
@@ -27,6 +27,8 @@ static const lt_option table[] = {
     {"Data", "data", 'd', LT_OPTION_STRING, FIELD(data), .meta = "DIR", .help = "the images"},
     {"Data", "batch-size", 'b', LT_OPTION_INT, FIELD(batch), "32", 1, 65536,
      .help = "images per step", .also = "bs per-step"},
+    {"Data", "workers", 0, LT_OPTION_INT, FIELD(workers), "2", 0, 9, .zero = "auto",
+     .meta = "N|auto", .help = "threads that read"},
     {"Optimizer", "lr", 0, LT_OPTION_DOUBLE, FIELD(lr), "0.5", 0, 100,
      .defaults = "sgd=0.1 adam=0.001", .help = "learning rate"},
     {"Optimizer", "beta1", 0, LT_OPTION_DOUBLE, FIELD(beta1), "0.9", 0, 0.999999,
@@ -78,6 +80,7 @@ static const error_row errors[] = {
     {"--batch-size 3x", "--batch-size: '3x' is no integer"},
     {"--batch-size 99999999999999999999", "is no integer"},
     {"--batch-size", "--batch-size: a value is missing"},
+    {"--workers often", "--workers: 'often' is no integer, nor auto"},
     {"--lr 101", "--lr: 101 is not in [0, 100]"},
     {"--lr nan", "--lr: 'nan' is no number"},
     {"--lr=", "--lr: '' is no number"},
@@ -127,6 +130,11 @@ static void test_values(void **state)
     assert_ok(parse(&o, &v, "--batch_size 64 --per_step=65")); /* one option by two of its names */
     assert_int_equal(v.batch, 65);
     assert_true(lt_options_is_set(o, "batch-size"));
+    assert_int_equal(v.workers, 2);
+    lt_options_free(&o);
+    assert_ok(parse(&o, &v, "--workers auto")); /* a word for 0 */
+    assert_int_equal(v.workers, 0);
+    assert_string_equal(lt_options_choice(o, "workers"), "auto");
     lt_options_free(&o);
     assert_ok(parse(&o, &v, ""));
     assert_near(v.lr, 0.5, 0); /* shampoo has none of its own */
@@ -154,6 +162,8 @@ static void test_answers(void **state)
           "[sgd=0.1 adam=0.001]", "(adam shampoo only)", "--[no-]nesterov"}},
         {"--help-man",
          {".TH PROG 1", ".SH OPTIONS", "\\-\\-batch\\-size N", "also \\-\\-bs", "\\-b, "}},
+        {"--print-config --workers 0",
+         {"workers: auto\n", "optim: shampoo\n", "\n", "batch-size: 32\n", "lr: 0.5\n"}},
         {"--print-config --optim sgd",
          {"batch-size: 32\n", "lr: 0.1\n", "nesterov: true\n", "optim: sgd\n", "\n"}},
         {"--version", {"prog 0.", "prog", "prog", "prog", "prog"}},
@@ -316,7 +326,7 @@ static void test_tables(void **state)
     FILE *out = open_memstream(&text, &bytes);
     assert_ok(lt_options_write_config(o, out));
     fclose(out);
-    assert_non_null(strstr(text, "wide: true\nbatch-size: 7\nlr: 0.5\n"));
+    assert_non_null(strstr(text, "wide: true\nbatch-size: 7\nworkers: 2\nlr: 0.5\n"));
     assert_string_equal(text + bytes - strlen("depth: 5\n"), "depth: 5\n");
     free(text);
     lt_options_free(&o);

@@ -324,6 +324,8 @@ def what_wants_several_ranks_is_profiled_too(cwd):
     for flags in (["--allreduce", "two-level"], ["--local-steps", "4"], ["--compress", "topk:0.1"]):
         found = plan(cwd, "--goal", "loss=1", "--ranks", "4", "--ranks-per-node", "2", "--profile-seconds", "0.05", *flags, profile_file=f"{flags[0]}.json")
         assert found["candidates"][0]["ranks"] == 4 and not found["dropped"], found
+    refuses(cwd, "--goal", "loss=1", "--ranks", "1", "--vary", "optim=shampoo", "--vary", "precondition-frequency=auto",
+            says=["no candidate is left of 1", "how many roots a run computes"])
     refuses(cwd, "--goal", "loss=1", "--ranks", "1", "--vary", "drop-compute=soon,auto", says=["no candidate is left of 2", "is none of off, auto", "a number of seconds can be planned with"])
 
 

@@ -226,6 +226,8 @@ static const bad_row bad[] = {
      "one_sided wants a string or null"},
     {"a list for exponents", "{\"optim\": \"shampoo\", \"lr\": 1, \"inverse_exponent\": [1]}",
      "an object"},
+    {"a frequency in another word",
+     "{\"optim\": \"shampoo\", \"lr\": 1, \"precondition_frequency\": \"often\"}", "an integer"},
     {"a schedule that is no list", "{\"optim\": \"sgd\", \"lr\": 1, \"lr_schedule\": 1}",
      "a list"},
     {"a schedule with a string", "{\"optim\": \"sgd\", \"lr\": 1, \"lr_schedule\": [1, \"2\"]}",
@@ -281,6 +283,18 @@ static const bad_row out_of_range[] = {
      "[0,1024]"},
     {"independent decay without a rate", "{\"optim\": \"shampoo\", \"lr\": 0,"
      " \"weight_decay_type\": \"independent\"}", "peak_lr 0 is not in (0,inf)"},
+    {"a refresh tolerance of 1", "{\"optim\": \"shampoo\", \"lr\": 1, \"refresh_tolerance\": 1}",
+     "refresh_tolerance 1 is not in [0,1)"},
+    {"roots that stay and other threads", "{\"optim\": \"shampoo\", \"lr\": 1, \"refresh\": \"async\","
+     " \"precondition_frequency\": \"auto\"}", "refresh async contradicts refresh_tolerance 0.1"},
+    {"roots that stay without small eigenvalues", "{\"optim\": \"shampoo\", \"lr\": 1,"
+     " \"epsilon_rule\": \"pseudo_inverse\", \"refresh_tolerance\": 0.2}",
+     "pseudo_inverse contradicts refresh_tolerance 0.2"},
+    {"roots that stay with an odd exponent", "{\"optim\": \"shampoo\", \"lr\": 1,"
+     " \"refresh_tolerance\": 0.2, \"inverse_exponent\": {\"1\": 0.4711}}",
+     "exponent 0.4711 has no residual"},
+    {"a frequency below 0", "{\"optim\": \"shampoo\", \"lr\": 1, \"precondition_frequency\": -1}",
+     "precondition_frequency -1 is not in [1,"},
     {"start below frequency", "{\"optim\": \"shampoo\", \"lr\": 1, \"precondition_frequency\": 3,"
      " \"start_preconditioning_step\": 2}", "start_preconditioning_step 2 is not in [3,"},
     {"beta2 above 1", "{\"optim\": \"shampoo\", \"lr\": 1, \"beta2\": 1.5}", "beta2 1.5"},

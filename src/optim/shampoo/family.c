@@ -32,6 +32,7 @@ WHETHER(is_pseudo, c->epsilon_rule == LT_EPSILON_PSEUDO_INVERSE)
 WHETHER(iterates, c->root_solver != LT_ROOT_EIGH)
 WHETHER(is_higher_order, c->root_solver == LT_ROOT_HIGHER_ORDER)
 WHETHER(is_async, c->refresh_timing == LT_REFRESH_ASYNC)
+WHETHER(has_refreshes, lt_shampoo_has_factors(c))
 WHETHER(is_spectral, c->preconditioner == LT_PRECONDITIONER_SPECTRAL)
 WHETHER(is_sign, c->preconditioner == LT_PRECONDITIONER_SIGN)
 WHETHER(makes_steps, is_spectral(c) && c->orthogonalization.method != LT_ORTHOGONAL_SVD)
@@ -72,7 +73,8 @@ static const lt_optim_field fields[] = {
 {"beta2", REAL(beta2, 1), .shared = true, .help = "memory of the second moment; 1 (shampoo): a sum"},
 {"beta3", REAL(beta3, 1), .below = true, .shared = true, UNSET(-1, "beta1"), READ_IF(has_filter, "--beta1 above 0", -1), .help = "memory in the filtered gradient; -1: beta1"},
 {"epsilon", REAL(epsilon, HUGE_VAL), .shared = true, .help = "added to second moments or factors"},
-{"precondition_frequency", COUNT(precondition_frequency, 1, HUGE_VAL), .help = "updates between new roots"},
+{"precondition_frequency", COUNT(precondition_frequency, 1, HUGE_VAL), UNSET(0, "auto"), .zero = "auto", .meta = "N|auto", .help = "updates between new roots; auto: every 10 updates those are computed anew that --refresh-tolerance does not let stay"},
+{"refresh_tolerance", REAL(refresh_tolerance, 1), .below = true, READ_IF(has_refreshes, "a --preconditioner with factors", 0), .help = "every --precondition-frequency updates a root stays that is so near the one of the present factor: relative change of the root, or share of the factor outside the diagonal in a kept basis; 0: none stays, with auto 0.1"},
 {"start_preconditioning_step", COUNT(start_preconditioning_step, 1, HUGE_VAL), UNSET(-1, "precondition_frequency"), .help = "first update with roots; -1: the frequency"},
 {"max_preconditioner_dim", .type = LT_FIELD_LIMIT, AT(max_preconditioner_dim), .high = HUGE_VAL, UNSET(LT_NO_LIMIT, "no limit"), .help = "largest side of a block; 0: no limit"},
 {"grafting", CHOICE(grafting, "none|sgd|adagrad|rmsprop|adam"), .help = "method that gives the update its length"},

@@ -30,24 +30,39 @@ static int64_t due_phase(const lt_shampoo *s)
     return staggered && after > 0 ? (after - 1) % s->config.precondition_frequency : -1;
 }
 
+/* Factors change less and less, so looks become rarer: after 1, 2, 4, 8 turns, then every 8. The age of the roots
+ * says which turn it is, and a checkpoint has that. */
+static bool is_looked_at(const lt_shampoo *s, const lt_block *b)
+{
+    const int64_t f = s->config.precondition_frequency, age = s->base.attempt - b->rooted;
+    const int64_t turn = (age + f - 1) / f, longest = 8;
+    if (!(s->config.refresh_tolerance > 0) || !b->rooted || b->failures)
+        return true;
+    return turn % longest == 0 || (turn & (turn - 1)) == 0;
+}
+
+static bool is_due(const lt_shampoo *s, const lt_block *b, bool all, int64_t phase)
+{
+    return (all || b->phase == phase) && is_looked_at(s, b);
+}
+
 lt_due lt_shampoo_plan(lt_shampoo *s)
 {
     const bool all = all_are_due(s);
     const int64_t phase = due_phase(s);
     for (size_t i = 0; i < s->count; i++)
-        s->block[i].due = all || s->block[i].phase == phase;
+        s->block[i].due = is_due(s, &s->block[i], all, phase);
     return all ? LT_DUE_ALL : phase >= 0 ? LT_DUE_SOME : LT_DUE_NONE;
 }
 
 bool lt_shampoo_refreshes(const lt_shampoo *s)
 {
+    const bool all = all_are_due(s);
     const int64_t phase = due_phase(s);
-    if (all_are_due(s))
-        return true;
-    for (size_t i = 0; i < s->count; i++)
-        if (s->block[i].phase == phase)
-            return true;
-    return false;
+    bool any = all && !(s->config.refresh_tolerance > 0);
+    for (size_t i = 0; i < s->count && !any; i++)
+        any = is_due(s, &s->block[i], all, phase);
+    return any;
 }
 
 /* Large matrices first: a batch then holds matrices of similar size. */

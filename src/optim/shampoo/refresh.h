@@ -20,6 +20,7 @@ typedef struct lt_root_task {
     int dim;
     int64_t n;
     lt_status status; /* out: LT_OK, or why the old root stays */
+    bool kept;        /* out: the old root is near enough */
     bool retried;     /* out: solved in double */
 } lt_root_task;
 /* The matrices of the marked active blocks of a batch, large ones first; returns how many. tasks:

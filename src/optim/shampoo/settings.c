@@ -227,6 +227,23 @@ static lt_status check_contradictions(const lt_shampoo_config *c)
     return LT_OK;
 }
 
+static lt_status check_tolerance(const lt_shampoo_config *c)
+{
+    if (!(c->refresh_tolerance > 0))
+        return LT_OK;
+    if (c->refresh_timing == LT_REFRESH_ASYNC)
+        return lt_fail(LT_E_ARG,
+                       "shampoo: refresh async contradicts refresh_tolerance %g: which roots "
+                       "stay is decided in the step that would use new ones",
+                       c->refresh_tolerance);
+    if (c->epsilon_rule == LT_EPSILON_PSEUDO_INVERSE)
+        return lt_fail(LT_E_ARG,
+                       "shampoo: epsilon_rule pseudo_inverse contradicts refresh_tolerance "
+                       "%g: a root without the small eigenvalues has no residual",
+                       c->refresh_tolerance);
+    return LT_OK;
+}
+
 static lt_status check_kept(const lt_shampoo_config *c)
 {
     if (c->packed_factors && c->factor_dtype != LT_STATE_F32)
@@ -245,6 +262,10 @@ static lt_status check_kept(const lt_shampoo_config *c)
     return LT_OK;
 }
 
+/* Of LT_AUTO_FREQUENCY. A look costs a few per cent of a root: tools/bench_roots.c. */
+static const int64_t auto_interval = 10;
+static const double auto_tolerance = 0.1;
+
 static void fill_defaults(lt_shampoo_config *c)
 {
     static const double beta2[] = {
@@ -255,6 +276,11 @@ static void fill_defaults(lt_shampoo_config *c)
         c->beta3 = c->beta1;
     if (c->grafting_beta2 < 0)
         c->grafting_beta2 = beta2[c->grafting];
+    if (c->precondition_frequency == LT_AUTO_FREQUENCY) {
+        c->precondition_frequency = auto_interval;
+        if (!(c->refresh_tolerance > 0))
+            c->refresh_tolerance = auto_tolerance;
+    }
     if (c->start_preconditioning_step == -1)
         c->start_preconditioning_step = c->precondition_frequency;
     if (!c->factor_frequency)
@@ -268,6 +294,7 @@ lt_status lt_shampoo_check(lt_shampoo_config *c)
     LT_TRY(check_exponents(c));
     LT_TRY(check_start(c));
     LT_TRY(check_contradictions(c));
+    LT_TRY(check_tolerance(c));
     LT_TRY(check_kept(c));
     return lt_root_check(c, 0);
 }

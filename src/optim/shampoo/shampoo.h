@@ -55,6 +55,7 @@ typedef struct lt_block {
     struct lt_quantized *kept_m, *kept_graft, *kept_momentum, *kept_corrected; /* as kept_gram */
     int64_t failures;       /* refreshes in a row that failed */
     bool refreshed, failed; /* by the refresh that the failure policy is applied to */
+    bool made;              /* by it: some root, where refresh_tolerance lets others stay */
     int64_t rooted;         /* the step whose factors its roots are of; 0: none yet */
     int64_t phase;          /* its turn among f steps of the staggered timing */
     int64_t swap;           /* the step that swaps in its pending roots; 0: it has none */

@@ -98,8 +98,8 @@ static lt_status turn_by_jacobi(basis *b)
     return LT_OK;
 }
 
-/* Diagonal of S to the item's powers. */
-static lt_status read_powers(basis *b, size_t i)
+/* Diagonal of S to the item's powers; add: what is to come to it. */
+static lt_status read_powers(basis *b, size_t i, double add)
 {
     const lt_root_set *set = b->set;
     lt_root_item *t = &set->item[i];
@@ -112,7 +112,7 @@ static lt_status read_powers(basis *b, size_t i)
         st = lt_tensor_read(wide, t->power, (size_t)t->n * sizeof *t->power);
     lt_tensor_free(&wide);
     for (int64_t k = 0; k < t->n && !st; k++) /* unsorted: each is at least epsilon */
-        t->power[k] = pow(fmax(t->power[k], fmax(t->epsilon, DBL_MIN)), -t->job->exponent);
+        t->power[k] = pow(fmax(t->power[k] + add, fmax(t->epsilon, DBL_MIN)), -t->job->exponent);
     return st;
 }
 
@@ -127,7 +127,7 @@ static lt_status finish(basis *b)
     all_active(b);
     LT_TRY(lt_stack_store(&b->stack, NULL, Q));
     for (size_t i = 0; b->set->want == LT_WANT_POWERS && i < b->set->count; i++)
-        LT_TRY(read_powers(b, i));
+        LT_TRY(read_powers(b, i, 0));
     return LT_OK;
 }
 
@@ -159,6 +159,26 @@ static lt_status run(const lt_root_set *set, lt_status (*turn)(basis *), int tur
         st = b.qr && b.turn ? follow(&b, turn, turns) : LT_E_NOMEM;
     lt_free(b.qr);
     lt_free(b.turn);
+    lt_stack_close(&b.stack);
+    return st;
+}
+
+static lt_status look(basis *b)
+{
+    LT_TRY(lt_stack_load_old(&b->stack, Q));
+    LT_TRY(project(b));
+    LT_TRY(measure(b, 0));
+    for (size_t i = 0; b->set->want == LT_WANT_POWERS && i < b->set->count; i++)
+        LT_TRY(read_powers(b, i, b->set->item[i].epsilon)); /* not damped yet */
+    return LT_OK;
+}
+
+lt_status lt_root_off_diagonals(const lt_root_set *set)
+{
+    basis b = {.set = set};
+    lt_status st = lt_stack_open(&b.stack, set, BUFFERS);
+    if (!st)
+        st = look(&b);
     lt_stack_close(&b.stack);
     return st;
 }

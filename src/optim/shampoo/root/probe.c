@@ -6,7 +6,7 @@
 
 #include <math.h>
 
-enum { VECTORS = 4, POWER_STEPS = 16, MOST_FACTORS = 12 };
+enum { VECTORS = 4, MOST_FACTORS = 12 };
 
 /* Blocks of vectors [n, VECTORS] for each item, twice: what a product reads and what it writes. */
 typedef struct probe {
@@ -124,6 +124,12 @@ static bool is_factor(int step, int p, int q)
     return step >= q / 2 && step < q / 2 + p;
 }
 
+static bool multiplies_matrix(const lt_root_item *t, int step)
+{
+    int a, b;
+    return as_fraction(t->job->exponent, &a, &b) && is_factor(step, a, b);
+}
+
 /* Item i takes part in step number step of its chain; *to: where the result goes. */
 static bool make_step(probe *p, size_t i, int step)
 {
@@ -164,17 +170,33 @@ static lt_status subtract_start(probe *p)
     return count ? s->be->vec(s->ctx, p->vec, count, NULL) : LT_OK;
 }
 
-static lt_status measure(probe *p)
+/* damps: matrices are without epsilon, which comes to their products. */
+static lt_status run_chains(probe *p, bool damps)
 {
     const lt_root_set *s = p->set;
     for (int step = 0; step < MOST_FACTORS; step++) {
+        size_t added = 0;
         p->count = 0;
         for (size_t i = 0; i < s->count; i++)
-            make_step(p, i, step);
+            if (make_step(p, i, step) && damps && multiplies_matrix(&s->item[i], step))
+                p->vec[added++] = (lt_vec_job){.op = LT_VEC_AXPBY,
+                                               .alpha = s->item[i].epsilon,
+                                               .beta = 1,
+                                               .a = p->product[p->count - 1].g,
+                                               .y = p->product[p->count - 1].y};
         if (!p->count)
             break;
         LT_TRY(s->be->mode_product(s->ctx, p->product, p->count, NULL));
+        if (added)
+            LT_TRY(s->be->vec(s->ctx, p->vec, added, NULL));
     }
+    return LT_OK;
+}
+
+static lt_status measure(probe *p)
+{
+    const lt_root_set *s = p->set;
+    LT_TRY(run_chains(p, false));
     LT_TRY(subtract_start(p));
     LT_TRY(read_norms(p, 0));
     for (size_t i = 0; i < s->count; i++) {
@@ -196,12 +218,66 @@ lt_status lt_root_residuals(const lt_root_set *set)
     return st;
 }
 
-/* --- Largest eigenvalues, by the power method on VECTORS vectors at once --- */
+/* --- Old roots --- */
 
-static lt_status iterate(probe *p, double *value)
+bool lt_root_has_residual(double exponent)
+{
+    int p, q;
+    return as_fraction(exponent, &p, &q);
+}
+
+/* Of |x|, |y| and |y - x|, where y is to be c x: |y - c x| / |c x| of the best c, or of 1. HUGE_VAL: none is
+ * above 0. */
+static double misfit(double x, double y, double apart, bool any_length)
+{
+    const double product = (x * x + y * y - apart * apart) / 2;
+    if (!any_length)
+        return apart / x;
+    return product > 0 ? sqrt(fmax(x * x * y * y / (product * product) - 1, 0)) : HUGE_VAL;
+}
+
+static lt_status measure_drifts(probe *p, bool any_length)
 {
     const lt_root_set *s = p->set;
-    for (int step = 0; step < POWER_STEPS; step++) {
+    int a, b;
+    LT_TRY(run_chains(p, true));
+    const lt_view out = lt_tensor_view(p->norms);
+    for (size_t i = 0; i < s->count; i++)
+        p->view[i] = vectors(p, as_fraction(s->item[i].job->exponent, &a, &b) && (a + b) % 2, i);
+    LT_TRY(s->be->frobenius(s->ctx, p->view, s->count, &out));
+    LT_TRY(lt_tensor_read(p->norms, p->host, s->count * sizeof *p->host));
+    for (size_t i = 0; i < s->count; i++)
+        s->item[i].job->residual = p->host[i];
+    LT_TRY(subtract_start(p));
+    LT_TRY(read_norms(p, 0));
+    for (size_t i = 0; i < s->count; i++) {
+        const lt_root_item *t = &s->item[i];
+        const double x = sqrt((double)(t->n * VECTORS));
+        t->job->residual = as_fraction(t->job->exponent, &a, &b)
+                               ? misfit(x, t->job->residual, p->host[i], any_length) / b
+                               : HUGE_VAL;
+    }
+    return LT_OK;
+}
+
+lt_status lt_root_drifts(const lt_root_set *set, bool any_length)
+{
+    probe p = {0};
+    for (size_t i = 0; i < set->count; i++)
+        set->item[i].result = set->item[i].old;
+    lt_status st = open_probe(&p, set);
+    if (!st)
+        st = measure_drifts(&p, any_length);
+    close_probe(&p);
+    return st;
+}
+
+/* --- Largest eigenvalues, by the power method on VECTORS vectors at once --- */
+
+static lt_status iterate(probe *p, int steps, double *value)
+{
+    const lt_root_set *s = p->set;
+    for (int step = 0; step < steps; step++) {
         for (size_t i = 0; i < s->count; i++)
             p->product[i] = (lt_mode_product_job){.g = step ? vectors(p, 0, i) : start_of(p, i),
                                                   .y = vectors(p, 1, i),
@@ -221,12 +297,12 @@ static lt_status iterate(probe *p, double *value)
     return LT_OK;
 }
 
-lt_status lt_root_largest(const lt_root_set *set, double *value)
+lt_status lt_root_largest(const lt_root_set *set, int steps, double *value)
 {
     probe p = {0};
     lt_status st = open_probe(&p, set);
     if (!st)
-        st = iterate(&p, value);
+        st = iterate(&p, steps, value);
     close_probe(&p);
     return st;
 }

@@ -64,8 +64,18 @@ double lt_root_tolerance(const lt_shampoo_config *config);
 
 /* The residuals of the items' roots, where the exponent is a ratio of small numbers. */
 lt_status lt_root_residuals(const lt_root_set *set);
-/* Estimates of the items' largest eigenvalues. */
-lt_status lt_root_largest(const lt_root_set *set, double *value);
+/* How far the items' old roots are from those of their matrices, to the jobs' residuals: |y - c x| / |c x| / q of
+ * y = R^(q/2) (A + epsilon)^p R^(q/2) x, exponent p / q; to first order the relative change of the root. c: the best
+ * number, or 1. */
+lt_status lt_root_drifts(const lt_root_set *set, bool any_length);
+/* |offdiagonal of Q^T A Q| / |A| of the old bases, to the residuals; powers of the diagonals + epsilon, if powers
+ * are wanted. */
+lt_status lt_root_off_diagonals(const lt_root_set *set);
+/* Whether a root with that exponent has a residual. */
+bool lt_root_has_residual(double exponent);
+/* Estimates of the items' largest eigenvalues by so many steps of the power method. */
+enum { LT_POWER_STEPS = 16 };
+lt_status lt_root_largest(const lt_root_set *set, int steps, double *value);
 
 /* Part of a tensor as a contiguous view, from element at. */
 lt_view lt_root_part(const lt_tensor *tensor, int64_t at, lt_shape shape);

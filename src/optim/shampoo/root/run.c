@@ -75,7 +75,7 @@ static void list_items(run *r, bool failed)
     s->count = 0;
     for (size_t i = 0; i < r->count; i++) {
         lt_root_job *job = &r->job[i];
-        if (failed != (job->status != LT_OK))
+        if (job->kept || failed != (job->status != LT_OK))
             continue;
         s->item[s->count++] = (lt_root_item){.job = job,
                                              .n = job->a.shape.dim[0],
@@ -112,39 +112,41 @@ static lt_status scale_by_traces(run *r)
     return r->set.be->vec(r->set.ctx, r->vec, r->count, NULL);
 }
 
-/* Epsilon, or epsilon times the largest eigenvalues. */
-static lt_status find_epsilons(run *r)
+/* Of the items: epsilon, or epsilon times the largest eigenvalues after so many steps of the power method. */
+static lt_status find_epsilons(run *r, int steps)
 {
     const lt_shampoo_config *c = r->set.config;
     const bool relative = c->epsilon_rule == LT_EPSILON_RELATIVE;
-    if (relative) {
-        list_items(r, false);
-        LT_TRY(lt_root_largest(&r->set, r->epsilon));
-    }
-    for (size_t i = 0; i < r->count; i++)
-        r->epsilon[i] = relative ? c->epsilon * r->epsilon[i] : c->epsilon;
+    lt_root_set *s = &r->set;
+    if (relative)
+        LT_TRY(lt_root_largest(s, steps, r->host));
+    for (size_t i = 0; i < s->count; i++)
+        s->item[i].epsilon = relative ? c->epsilon * r->host[i] : c->epsilon;
     return LT_OK;
 }
 
 static lt_status add_epsilons(run *r)
 {
-    LT_TRY(find_epsilons(r));
-    for (size_t i = 0; i < r->count; i++) {
+    const lt_root_set *s = &r->set;
+    list_items(r, false);
+    if (!s->count) /* all stay */
+        return LT_OK;
+    LT_TRY(find_epsilons(r, LT_POWER_STEPS));
+    for (size_t i = 0; i < s->count; i++) {
         lt_vec_job *v = &r->vec[i];
-        *v = (lt_vec_job){.op = LT_VEC_AXPBY, .alpha = r->epsilon[i], .beta = 1};
-        v->y = lt_root_diagonal(&r->job[i].a);
+        const lt_root_item *t = &s->item[i];
+        r->epsilon[t->job - r->job] = t->epsilon;
+        *v = (lt_vec_job){.op = LT_VEC_AXPBY, .alpha = t->epsilon, .beta = 1};
+        v->y = lt_root_diagonal(&t->job->a);
         v->a = lt_root_part(r->one, 0, v->y.shape);
         v->a.stride[0] = 0;
     }
-    return r->set.be->vec(r->set.ctx, r->vec, r->count, NULL);
+    return s->be->vec(s->ctx, r->vec, s->count, NULL);
 }
 
 static lt_status damp(run *r)
 {
     const lt_shampoo_config *c = r->set.config;
-    LT_TRY(check_factors(r));
-    if (c->trace_scaling > 0)
-        LT_TRY(scale_by_traces(r));
     const bool eigen = c->root_solver == LT_ROOT_EIGH;
     return eigen && c->epsilon_rule != LT_EPSILON_BEFORE ? LT_OK : add_epsilons(r);
 }
@@ -177,6 +179,23 @@ static lt_status place_results(run *r)
     return LT_OK;
 }
 
+static lt_status store_powers(const run *r, const lt_root_item *t)
+{
+    const lt_root_set *s = &r->set;
+    lt_tensor *host = NULL;
+    if (s->want != LT_WANT_POWERS)
+        return LT_OK;
+    LT_TRY(lt_tensor_new(&host, s->device, LT_F64, LT_SHAPE(t->n)));
+    lt_status st = lt_tensor_write(host, t->power, (size_t)t->n * sizeof *t->power);
+    const lt_view from = lt_tensor_view(host);
+    if (!st)
+        st = s->be->cast(s->ctx, &from, &t->job->power);
+    if (!st)
+        st = s->be->sync(s->ctx);
+    lt_tensor_free(&host);
+    return st;
+}
+
 /* Results of the items that have one, to the jobs' memory. */
 static lt_status store_results(const run *r)
 {
@@ -186,18 +205,7 @@ static lt_status store_results(const run *r)
         if (t->job->status)
             continue;
         LT_TRY(s->be->cast(s->ctx, &t->result, &t->job->out));
-        if (s->want != LT_WANT_POWERS)
-            continue;
-        lt_tensor *host = NULL;
-        LT_TRY(lt_tensor_new(&host, s->device, LT_F64, LT_SHAPE(t->n)));
-        lt_status st = lt_tensor_write(host, t->power, (size_t)t->n * sizeof *t->power);
-        const lt_view from = lt_tensor_view(host);
-        if (!st)
-            st = s->be->cast(s->ctx, &from, &t->job->power);
-        if (!st)
-            st = s->be->sync(s->ctx);
-        lt_tensor_free(&host);
-        LT_TRY(st);
+        LT_TRY(store_powers(r, t));
     }
     return LT_OK;
 }
@@ -306,9 +314,54 @@ static lt_status fall_back(run *r)
     return retry(r, eigh);
 }
 
+/* --- Old results that are near enough --- */
+
+/* Of the power method, for an epsilon that is right to a few per cent. */
+static const int look_steps = 4;
+
+/* Jobs that have an old result, as items. */
+static void list_old(run *r)
+{
+    size_t count = 0;
+    list_items(r, false);
+    for (size_t i = 0; i < r->set.count; i++)
+        if (r->set.item[i].old.data)
+            r->set.item[count++] = r->set.item[i];
+    r->set.count = count;
+}
+
+/* Which of them stay. Their matrices are not damped yet: a factor that is only looked at costs a few products. */
+static lt_status keep(run *r)
+{
+    const lt_shampoo_config *c = r->set.config;
+    list_old(r);
+    if (!r->set.count || !(c->refresh_tolerance > 0))
+        return LT_OK;
+    LT_TRY(find_epsilons(r, look_steps));
+    if (r->set.want == LT_WANT_POWERS)
+        LT_TRY(place_results(r));
+    if (r->set.want == LT_WANT_ROOT)
+        LT_TRY(lt_root_drifts(&r->set, c->grafting != LT_GRAFTING_NONE));
+    else
+        LT_TRY(lt_root_off_diagonals(&r->set));
+    for (size_t i = 0; i < r->set.count; i++) {
+        lt_root_job *job = r->set.item[i].job;
+        job->kept = job->residual <= c->refresh_tolerance;
+        if (job->kept)
+            LT_TRY(store_powers(r, &r->set.item[i]));
+        else
+            job->residual = -1;
+    }
+    return LT_OK;
+}
+
 static lt_status work(run *r)
 {
     const lt_root_method *method = lt_root_method_of(r->set.config->root_solver);
+    LT_TRY(check_factors(r));
+    if (r->set.config->trace_scaling > 0)
+        LT_TRY(scale_by_traces(r));
+    LT_TRY(keep(r));
     LT_TRY(damp(r));
     for (size_t i = 0; i < r->count && method->needs_old; i++)
         if (!r->job[i].old.data)
@@ -343,10 +396,11 @@ static void add_up(const run *r)
     for (size_t i = 0; s && i < r->count; i++) {
         const lt_root_job *job = &r->job[i];
         s->matrices++;
+        s->kept += job->kept;
         s->retries += job->retried;
         s->fallbacks += job->used != r->set.config->root_solver;
         s->failures += job->status != LT_OK;
-        if (!job->status)
+        if (!job->status && !job->kept)
             s->residual = fmax(s->residual, job->residual);
     }
 }
@@ -363,7 +417,7 @@ static lt_status prepare(run *r)
     for (size_t i = 0; i < r->count; i++) {
         r->job[i].status = LT_OK;
         r->job[i].used = s->config->root_solver;
-        r->job[i].retried = false;
+        r->job[i].kept = r->job[i].retried = false;
         r->job[i].iterations = 0;
         r->job[i].residual = -1;
     }
