@@ -7,6 +7,7 @@ import math
 import os
 import subprocess
 import sys
+import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 
@@ -393,6 +394,29 @@ def state_in_fewer_bytes_is_counted_as_a_run_counts_it(cwd):
     assert {"--state-memory=adam", "--state-dtype=bf16", "--packed-factors"} <= set(of[", state-dtype bf16, state-memory adam, packed-factors true"]["flags"]), of
 
 
+def others_are_at_work_while_a_profile_is_measured(cwd):
+    """Two more processes of the same program, which end with it."""
+    p = subprocess.Popen([PROGRAM, "plan", *DATA, *LINK, "--goal", "loss=1", "--ranks", "1", "--profile-ranks", "3", "--profile-seconds", "1", "--step-profile", "own.json"],
+                         cwd=cwd, stdout=subprocess.PIPE, text=True)
+    seen = {}
+    while p.poll() is None:
+        try:
+            with open(f"/proc/{p.pid}/task/{p.pid}/children") as f:
+                for child in f.read().split():
+                    with open(f"/proc/{child}/schedstat") as s:
+                        seen[child] = int(s.read().split()[0])
+        except OSError:
+            pass
+        time.sleep(0.002)
+    assert p.returncode == OK and len(seen) == 2 and all(seen.values()), (p.returncode, seen)
+    with open(os.path.join(cwd, "own.json")) as f:
+        assert json.load(f)["ranks"] == 3
+    assert not [child for child in seen if os.path.exists(f"/proc/{child}")]
+    for ranks in ("0", "1025", "x"):
+        refuses(cwd, "--goal", "loss=1", "--ranks", "1", "--profile-ranks", ranks, says="--profile-ranks")
+    refuses(cwd, "--goal", "loss=1", "--ranks", "1", "--profile-ranks", "2", "--data", "nowhere", "--step-profile", "none.json", says="--profile-ranks 2: one of them does not work", code=ERROR)
+
+
 # --- Bad input ---
 
 
@@ -462,7 +486,7 @@ ROWS = [seconds_of_steps_by_hand, deadlines_choose_the_cheapest_that_meets_them,
         an_epoch_that_loses_nothing_comes_first, what_moves_more_is_not_chosen, links_are_read_from_a_file, what_exchanges_compute_takes_a_core_that_ranks_share, a_page_shows_models_and_measured_points,
         what_runs_do_not_say_is_not_known, goals_of_another_direction, bad_input, bad_profiles, a_profile_is_measured_and_kept,
         what_wants_several_ranks_is_profiled_too, seconds_are_of_runs_with_the_same_flags_and_most_steps,
-        a_mean_step_is_of_whole_periods, state_in_fewer_bytes_is_counted_as_a_run_counts_it, real_runs]
+        a_mean_step_is_of_whole_periods, state_in_fewer_bytes_is_counted_as_a_run_counts_it, others_are_at_work_while_a_profile_is_measured, real_runs]
 
 
 if __name__ == "__main__":

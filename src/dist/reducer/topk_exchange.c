@@ -51,19 +51,24 @@ static bool is_finite(lt_dtype dtype, const void *x, int64_t first, int64_t n)
     return !bad;
 }
 
-/* w into next. */
-static void add_residual(const lt_topk *t, lt_topk_bucket *b)
+/* w into next; false: it is not all finite. */
+static bool add_residual(const lt_topk *t, lt_topk_bucket *b)
 {
     const int nodes = lt_topk_nodes(t)->count;
     const float *f = lt_topk_data(b->shard), *e = b->residual;
+    float *next = b->next;
+    bool bad = false;
     if (b->pack.dtype == LT_F32 && t->wide == LT_F32) {
-        for (int64_t i = 0; i < b->elements; i++)
-            ((float *)b->next)[i] = f[i] / (float)nodes + e[i] * (float)b->scale;
-        return;
+        for (int64_t i = 0; i < b->elements; i++) {
+            next[i] = f[i] / (float)nodes + e[i] * (float)b->scale;
+            bad |= !(fabsf(next[i]) <= FLT_MAX);
+        }
+        return !bad;
     }
     for (int64_t i = 0; i < b->elements; i++)
         store(t->wide, load(b->pack.dtype, f, i) / nodes + load(t->wide, e, i) * b->scale, b->next,
               i);
+    return is_finite(t->wide, b->next, 0, b->elements);
 }
 
 /* From the wide dtype to that of gradients. */
@@ -108,10 +113,13 @@ static lt_status select_largest(const lt_topk *t, const lt_topk_bucket *b)
 static lt_status add_messages(lt_topk *t, lt_topk_bucket *b)
 {
     const unsigned char *arrived = lt_topk_data(b->arrived);
-    memset(t->sum, 0, (size_t)b->elements * lt_dtype_size(t->wide));
+    const bool is_wide = b->pack.dtype == t->wide;
+    void *sum = is_wide ? lt_topk_data(b->shard) : t->sum;
+    memset(sum, 0, (size_t)b->elements * lt_dtype_size(t->wide));
     for (int n = 0; n < lt_topk_nodes(t)->count; n++)
-        LT_TRY(lt_sparse_add(&b->pack, arrived + n * b->pack.bytes, 1, t->sum));
-    narrow(t, b, t->sum);
+        LT_TRY(lt_sparse_add(&b->pack, arrived + n * b->pack.bytes, 1, sum));
+    if (!is_wide)
+        narrow(t, b, sum);
     return LT_OK;
 }
 
@@ -135,8 +143,7 @@ static lt_status exchange_largest(lt_topk *t, lt_topk_bucket *b)
 
 lt_status lt_topk_exchange(lt_topk *t, lt_topk_bucket *b)
 {
-    add_residual(t, b);
-    b->non_finite = !is_finite(t->wide, b->next, 0, b->elements);
+    b->non_finite = !add_residual(t, b);
     b->finished = true;
     if (!b->elements)
         return LT_OK;

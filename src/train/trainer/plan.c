@@ -39,10 +39,14 @@ static lt_status measure_choice(plan *p, const int *choice)
 static lt_status measure_all(plan *p)
 {
     int choice[PLAN_AXES] = {0};
+    plan_crowd others;
+    lt_status st = lt_plan_crowd_begin(&others, p);
     do
-        LT_TRY(measure_choice(p, choice));
-    while (lt_plan_advance(&p->request, choice));
-    return LT_OK;
+        st = st ? st : measure_choice(p, choice);
+    while (lt_plan_advance(&p->request, choice) && !st);
+    p->profile.ranks = (double)p->options.profile_ranks;
+    lt_plan_crowd_end(&others);
+    return st;
 }
 
 static lt_status open_profile(plan *p)

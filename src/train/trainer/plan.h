@@ -9,6 +9,8 @@
 #include "lather/json.h"
 #include "lather/plan.h"
 
+#include <sys/types.h>
+
 /* --- plan_options.c: the flags --- */
 
 typedef struct plan_options {
@@ -16,7 +18,7 @@ typedef struct plan_options {
     const char *ranks, *link, *link_between, *step_profile, *json, *pilot_budget, *pilot_dir;
     int pilots;
     double price, memory, profile_seconds, slots;
-    int64_t nodes, rows, global_batch;
+    int64_t nodes, rows, global_batch, profile_ranks;
     bool simulate, extrapolate;
 } plan_options;
 lt_option_table lt_plan_options(plan_options *o);
@@ -118,6 +120,7 @@ typedef struct plan_profile {
     plan_optimizer optimizer[PLAN_OPTIMIZERS];
     int optimizers;
     double select, factor, copy; /* core seconds, as in lt_cost_cluster */
+    double ranks;                /* that were at work on the machine; 0: not said */
     double spent;                /* seconds that it took */
 } plan_profile;
 void lt_plan_profile_clear(plan_profile *p);
@@ -127,6 +130,9 @@ lt_plan_profile lt_plan_profile_of(const plan_profile *p, const plan_optimizer *
 /* Runs steps of t's model, data and flags here, for about so many seconds, and adds its optimizer. t: parsed, nothing
  * opened. The first call measures the model too. */
 lt_status lt_plan_measure(plan_profile *p, lt_trainer *t, double seconds);
+/* Opens t as lt_plan_measure() does and takes its steps until it is killed; a byte to the pipe `ready` when it has begun.
+ * Returns errors alone. */
+lt_status lt_plan_keep_busy(lt_trainer *t, int ready);
 /* select, factor and copy; about a second. */
 lt_status lt_plan_measure_exchange(plan_profile *p);
 lt_status lt_plan_profile_save(const plan_profile *p, const char *path);
@@ -278,6 +284,17 @@ lt_status lt_plan_check_profile(const plan *p);
 lt_status lt_plan_choose(plan *p);
 /* Once more, of the same candidates, by the runs that there are now. */
 lt_status lt_plan_rank(plan *p);
+/* --- plan_crowd.c: --profile-ranks --- */
+
+/* Processes that take steps as the first candidate does. */
+typedef struct plan_crowd {
+    pid_t *pid; /* owned */
+    int count;
+} plan_crowd;
+/* Before this process has threads. All are at work when it returns. lt_plan_crowd_end() in any case. */
+lt_status lt_plan_crowd_begin(plan_crowd *c, const plan *p);
+void lt_plan_crowd_end(plan_crowd *c);
+
 /* What the goal minimises: seconds, with a deadline rank-seconds; of an epoch where steps are not known. */
 double lt_plan_key(const plan *p, const plan_candidate *c);
 /* Updates that --epochs and --max-steps of a setting give; 0: they say nothing. */

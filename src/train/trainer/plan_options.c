@@ -27,6 +27,7 @@ static const lt_option rows[] = {
 {"Plan", NUM("slots", slots, 0, 1e6), .value = "0", .once = true, .help = "ranks of a machine that compute at full speed together, more of them share it; below 1 where several are one machine's namespaces; 0: all"},
 {"Plan", TEXT("step-profile", step_profile), .meta = "FILE", .once = true, .help = "seconds of a step's parts at one rank: read if it is there, else measured and written"},
 {"Plan", NUM("profile-seconds", profile_seconds, 0.01, 1e6), .value = "20", .once = true, .help = "that measuring them may take, about"},
+{"Plan", INT("profile-ranks", profile_ranks, 1, 1024), .value = "1", .once = true, .help = "ranks of a machine: so many are at work while the parts of one are measured, as they share its memory and caches"},
 {"Plan", INT("rows", rows, 1, 100000), .value = "20", .once = true, .help = "of the table that is printed"},
 {"Plan", BOOL("extrapolate", extrapolate), .once = true, .help = "take ranks beyond twice those that runs of --from had"},
 {"Plan", PICK("pilots", pilots, "off|auto"), .once = true, .help = "auto: make short runs of the candidates that may be the best, here, as the printed command would be started, until one leads by more than what is not known"},

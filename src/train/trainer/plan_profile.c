@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { WARM = 2, LEAST = 4, LOADS = 8 };
 enum { PROFILED_FREQUENCY = 2 }; /* of Shampoo's roots, so that few steps see them */
@@ -415,6 +416,20 @@ lt_status lt_plan_measure(plan_profile *p, lt_trainer *t, double seconds)
     LT_TRY(measure_optimizer(p, t, &s, share));
     p->spent += lt_clock_seconds() - begin;
     return LT_OK;
+}
+
+lt_status lt_plan_keep_busy(lt_trainer *t, int ready)
+{
+    bench b;
+    parts found;
+    LT_TRY(open_parts(t));
+    lt_status st = open_bench(&b, t, t->args.batch_size);
+    for (int64_t i = 0; !st; i++) {
+        st = run_step(&b, &found);
+        if (i + 1 == WARM && write(ready, "", 1) != 1)
+            st = lt_fail(LT_E_IO, "the process that waits for it is gone");
+    }
+    return st;
 }
 
 void lt_plan_profile_clear(plan_profile *p)

@@ -71,6 +71,7 @@ static const number numbers[] = {
     {"select", offsetof(plan_profile, select), true},
     {"factor", offsetof(plan_profile, factor), true},
     {"copy", offsetof(plan_profile, copy), true},
+    {"ranks", offsetof(plan_profile, ranks), true},
     {"spent", offsetof(plan_profile, spent), false},
 };
 
