@@ -162,12 +162,32 @@ check_repository()
     checked "the source's structure is measured" tools/structure
     if $built; then
         documentation
+        machine_code
         checked "the library exports what its headers declare" tools/check_symbols "$work/main"
         row "a build is equal to itself, and not under another seed" tools/compare_builds "$work/main" \
             --self-test --only nesterov
     else
         skip "exported symbols" "the library did not build"
     fi
+}
+
+# Kernels for a GPU as machine code: what the compilers say, and what a disassembler shows.
+machine_code()
+{
+    local -x LATHER_NVDISASM=$work/nvdisasm/bin/nvdisasm
+    row "kernels neither spill nor use local memory, on four architectures" tools/check_kernels "$work/main"
+    row "  and those that would are rejected" tools/check_kernels --self-test
+    [ -x "$LATHER_NVDISASM" ] || find_disassembler
+    row "the hottest kernels read and write 16 bytes at a time" tools/check_kernels "$work/main" --vectors
+    row "  and narrow accesses are rejected" tools/check_kernels --self-test --vectors
+}
+
+# From PyPI, where there is a network; in a folder, which later runs find again.
+find_disassembler()
+{
+    local folder=$work/nvdisasm
+    python3 -m venv "$folder" >/dev/null 2>&1 && "$folder/bin/python" -m pip install -q nvidia-cuda-nvdisasm >/dev/null 2>&1 &&
+        ln -s "$(find "$folder" -path '*nvidia*/bin/nvdisasm' | head -1)" "$LATHER_NVDISASM" || rm -rf "$folder"
 }
 
 documentation()

@@ -26,7 +26,10 @@ LT_PURE uint32_t lt_random_word(lt_random_words *have, const lt_random *r, int64
         have->group = (int64_t)(index / 4);
         lt_philox(r->key, r->counter, index / 4, have->word);
     }
-    return have->word[index % 4];
+    /* An index would put the words into a device's local memory. */
+    const uint32_t *word = have->word, low = index % 2 ? word[1] : word[0],
+                   high = index % 2 ? word[3] : word[2];
+    return index % 4 < 2 ? low : high;
 }
 
 #endif

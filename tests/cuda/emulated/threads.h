@@ -74,6 +74,14 @@ static inline int64_t max(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 using std::signbit;
+static inline double cospi(double x)
+{
+    return std::cos(3.14159265358979323846 * x);
+}
+static inline double sinpi(double x)
+{
+    return std::sin(3.14159265358979323846 * x);
+}
 
 /* Runs the body once for each thread of each block, now. */
 void lt_emulate_run(dim3 grid, dim3 block, const char *name, const std::function<void()> &thread);

@@ -23,10 +23,11 @@ struct turn {
 __device__ turn turn_of(const rotary_job &j, int64_t position, int64_t pair)
 {
     const double rate = pow(j.base, -(double)pair / (double)j.pairs);
-    const double angle = (double)position * rate;
+    /* In half turns: sines of large angles in radians are computed in local memory. */
+    const double half_turns = (double)position * rate / 3.14159265358979323846;
     turn t;
-    t.cosine = (float)cos(angle);
-    t.sine = (float)(j.inverse ? -sin(angle) : sin(angle));
+    t.cosine = (float)cospi(half_turns);
+    t.sine = (float)(j.inverse ? -sinpi(half_turns) : sinpi(half_turns));
     return t;
 }
 

@@ -74,7 +74,8 @@ __device__ void do_block(const lt_vec_expression *s, int length, const lt_vec_nu
             do_element(s[k], n[k], i);
 }
 
-__global__ void __launch_bounds__(THREADS)
+/* Four blocks: with more the compiler for compute capability 12.0 would spill. */
+__global__ void __launch_bounds__(THREADS, 4)
     run_batch(const __grid_constant__ lt_vec_batch batch, const lt_scalars *scalars)
 {
     __shared__ lt_vec_numbers numbers[LT_VEC_LIST_LENGTH];
