@@ -10,7 +10,7 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 
-from plan import DATA, LINK, MPIRUN, plan, profile, refuses, write  # noqa: E402
+from plan import DATA, LINK, MPIRUN, plan, profile, refuses, runs, write  # noqa: E402
 from rows import Skip, run_rows  # noqa: E402
 from trainer import PROGRAM, TIMEOUT, USAGE, fails, run  # noqa: E402
 
@@ -69,7 +69,7 @@ def one_that_fails_is_named_and_not_used(cwd):
     with open(os.path.join(cwd, "kept", "pilot-1.log")) as f:
         assert "nowhere" in f.read()
     assert not found["runs"] and found["candidates"][0]["step_seconds"]["rests_on"] == "model", found["candidates"]
-    text = plan(cwd, *ONE, "--epochs", "1000", "--data", "nowhere", json_out=False)
+    text = plan(cwd, *ONE, "--epochs", "1000", "--data", "nowhere", json_out=False, TMPDIR=cwd)  # the log of one that failed stays
     assert "failed, and is not used: exit status 1: see " in text, text
 
 
@@ -156,6 +156,23 @@ def plan_auto_of_other_ranks_says_the_command(cwd):
     assert "--pilot-budget" in text and "--plan auto" in text, text
 
 
+def plan_auto_of_two_ranks_trains(cwd):
+    """Each plans by itself from the same files: 300 steps of batch 32 are measured, of 16 none are known."""
+    if MPIRUN == "none":
+        raise Skip("no MPI")
+    runs(cwd)
+    env = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMPI_MCA_rmaps_base_oversubscribe="1")
+    p = subprocess.run([MPIRUN, "-n", "2", PROGRAM, *DATA, *LINK, "--plan", "auto", "--goal", "loss=1", "--ranks", "2", "--vary", "batch-size=8,16", "--from", "m2", "--step-profile", "p.json",
+                        "--memory", "4", "--epochs", "2", "--progress", "off", "--output", "run"], cwd=cwd, env=env, capture_output=True, text=True, timeout=TIMEOUT)
+    assert p.returncode == 0, p
+    assert p.stdout.count("goal: loss <= 1") == 1 and p.stdout.rstrip().endswith("--batch-size=16"), p.stdout
+    with open(os.path.join(cwd, "run", "config.yaml")) as f:
+        assert "\nbatch-size: 16\n" in f.read()
+    with open(os.path.join(cwd, "run", "env.json")) as f:
+        assert json.load(f)["ranks"] == 2
+    assert [e["step"] for e in read(cwd, "run", "plan")] == [50, 100]
+
+
 def bad_input(cwd):
     write(cwd, profile())
     for text in ("0", "-5%", "101%", "much", "5%%", "nan"):
@@ -167,7 +184,7 @@ def bad_input(cwd):
 
 ROWS = [a_pilot_measures_what_was_predicted, the_budget_is_kept, one_that_overruns_is_ended_and_not_used, one_that_fails_is_named_and_not_used,
         two_ranks_tell_the_noise_scale, plan_auto_trains_with_what_it_chose, own_epochs_say_what_is_left,
-        plan_auto_of_other_ranks_says_the_command, bad_input]
+        plan_auto_of_other_ranks_says_the_command, plan_auto_of_two_ranks_trains, bad_input]
 
 
 if __name__ == "__main__":
