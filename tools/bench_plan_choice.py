@@ -5,8 +5,8 @@ these runs and asked for the rest. Prints two Markdown tables for each problem.
     tools/bench_plan_choice.py --program BUILD/tests/models/train_mlp --output DIR [--problems convex,network] [--part 0.25]
     tools/bench_plan_choice.py --program BUILD/tests/models/train_mlp --output DIR --pilots [--length 2000]
 
---pilots: ranks share --slots cores and a batch of 512, so that more of them pay until the cores are used. `plan --pilots auto` is asked for a run of --length steps; SGD and Shampoo, gradients sent in
-32 and 16 bits, on 1, 2, 4 and 8 ranks. The truth: the mean step of each of the sixteen in runs of some seconds, and the steps to the goal of SGD and of Shampoo, each run once on --slots ranks, as all ranks
+--pilots: of each problem, ranks share --slots cores and a batch of 512, so that more of them pay until the cores are used. `plan --pilots auto` is asked for a run of --length steps (logistic regression: 16 times as many); SGD and Shampoo, gradients sent in
+32 and 16 bits (four algorithms), on 1, 2, 4 and 8 ranks. The truth: the mean step of each of the sixteen in runs of some seconds, and the steps to the goal of SGD and of Shampoo, each run once on --slots ranks, as all ranks
 together take the same batches. Printed: the table, chosen by best, and what pilots and profile took of the chosen run.
 
 Without it:
@@ -170,17 +170,19 @@ def choice(a, problem, real):
 # --- Pilots ---
 
 GLOBAL_BATCH = 512
-WIDE = ["--hidden", "1024", "--threads", "1", "--workers", "1", "--sched", "constant", "--warmup-epochs", "0", "--label-smoothing", "0", "--augment", "none",
-        "--data", "fashion-mnist", "--lr", "0.02", "--weight-decay", "1e-4"]
+WIDE = ["--threads", "1", "--workers", "1", "--sched", "constant", "--warmup-epochs", "0", "--label-smoothing", "0", "--augment", "none",
+        "--data", "fashion-mnist", "--weight-decay", "1e-4"]
+# A step of logistic regression is short: its run has more of them.
+PILOT_PROBLEMS = {"convex": (["--hidden", "0", "--lr", "0.005"], 16), "network": (["--hidden", "1024", "--lr", "0.02"], 1)}
 QUIET = ["--eval-every", "-1", "--no-tensorboard", "--progress", "off", "--overwrite"]
 
 
-def wide_run(a, optim, dtype, ranks, steps, name):
+def wide_run(a, problem, optim, dtype, ranks, steps, name):
     """Runs it, or finds it run: a step's mean seconds, as plan takes it, and the losses."""
-    out = os.path.join(a.output, name)
+    out = os.path.join(a.output, problem, name)
     words, env = mpirun(ranks) if ranks > 1 else ([], None)
     if not os.path.exists(os.path.join(out, "model.safetensors")):
-        subprocess.run([*words, a.program, *WIDE, "--optim", optim, "--grad-comm-dtype", dtype, "--batch-size", str(GLOBAL_BATCH // ranks),
+        subprocess.run([*words, a.program, *WIDE, *PILOT_PROBLEMS[problem][0], "--optim", optim, "--grad-comm-dtype", dtype, "--batch-size", str(GLOBAL_BATCH // ranks),
                         "--max-steps", str(steps), "--output", out, *QUIET], check=True, env=env, timeout=900, stdout=subprocess.DEVNULL)
     with open(os.path.join(out, "metrics.jsonl"), encoding="utf-8") as f:
         records = [r for r in map(json.loads, f) if r["event"] == "step"]
@@ -197,45 +199,47 @@ def steps_to(losses, goal):
     return math.inf
 
 
-def pilots(a):
-    profile = os.path.join(a.output, "profile.json")
+def pilots(a, problem):
+    os.makedirs(os.path.join(a.output, problem), exist_ok=True)
+    profile = os.path.join(a.output, problem, "profile.json")
+    flags, times = PILOT_PROBLEMS[problem]
+    length = times * a.length
     for old in [profile] if os.path.exists(profile) else []:
         os.remove(old)
-    _, losses = wide_run(a, "sgd", "f32", a.slots, a.length, "long-sgd")
+    _, losses = wide_run(a, problem, "sgd", "f32", a.slots, length, "long-sgd")
     window = len(losses) // 20 + 5
     goal = sum(losses[-window:]) / window
     steps = {"sgd": steps_to(losses, goal)}
-    _, losses = wide_run(a, "shampoo", "f32", a.slots, a.length // 2, "long-shampoo")
+    _, losses = wide_run(a, problem, "shampoo", "f32", a.slots, length // 2, "long-shampoo")
     steps["shampoo"] = steps_to(losses, goal)
-    words = [a.program, "plan", *WIDE, "--vary", "optim=sgd,shampoo", "--vary", "grad-comm-dtype=f32,bf16", "--vary",
+    words = [a.program, "plan", *WIDE, *flags, "--vary", "optim=sgd,shampoo", "--vary", "grad-comm-dtype=f32,bf16", "--vary",
              "batch-size=" + ",".join(str(GLOBAL_BATCH // r) for r in SIZES), "--global-batch", str(GLOBAL_BATCH), "--ranks-per-node", "8", "--ranks", ",".join(map(str, SIZES)), "--goal", f"train_loss={goal:.4f}",
-             "--max-steps", str(a.length), "--slots", str(a.slots), "--step-profile", profile, "--profile-seconds", "0.3", "--pilots", "auto", "--pilot-budget", "4%", "--json", "-"]
+             "--max-steps", str(length), "--slots", str(a.slots), "--profile-ranks", str(a.slots), "--step-profile", profile, "--profile-seconds", "0.3", "--pilots", "auto", "--pilot-budget", "5%", "--json", "-"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=300, check=False)
     if done.returncode:
         raise SystemExit(done.stderr.strip().splitlines()[-1])
     said = json.loads(done.stdout)
     predicted = {(c["optim"], "16 bit" in c["setting"], c["ranks"]): c for c in said["candidates"]}
-    print(f"Goal: a training loss of {goal:.3f}\n\n| optimizer | gradients | ranks | ms a step | predicted ms | rests on | steps | seconds |\n| --- | --- | --: | --: | --: | --- | --: | --: |")
+    print(f"\n{problem}: {len(predicted)} set-ups. Goal: a training loss of {goal:.3f}\n\n| optimizer | gradients | ranks | ms a step | predicted ms | rests on | steps | seconds |\n| --- | --- | --: | --: | --: | --- | --: | --: |")
     seconds = {}
     for optim in ("sgd", "shampoo"):
         for dtype in ("f32", "bf16"):
             for ranks in SIZES:
-                step, _ = wide_run(a, optim, dtype, ranks, 102, f"step-{optim}-{dtype}-{ranks}")  # two whole rounds of roots
+                step, _ = wide_run(a, problem, optim, dtype, ranks, 102, f"step-{optim}-{dtype}-{ranks}")  # two whole rounds of roots
                 key = (optim, dtype == "bf16", ranks)
                 seconds[key] = step * steps[optim]
                 c = predicted.get(key)
                 print(f"| {optim} | {dtype} | {ranks} | {1e3 * step:.2f} | " + (f"{1e3 * c['step_seconds']['value']:.2f} | {c['step_seconds']['rests_on']}" if c else "- | fell") +
-                      (f" | {steps[optim]} | {seconds[key]:.1f} |" if steps[optim] < math.inf else f" | > {a.length // 2} | > {step * a.length / 2:.1f} |"))
+                      (f" | {steps[optim]} | {seconds[key]:.1f} |" if steps[optim] < math.inf else f" | > {length // 2} | > {step * length / 2:.1f} |"))
     first = said["candidates"][0]
     chosen, best = (first["optim"], "16 bit" in first["setting"], first["ranks"]), min(seconds, key=seconds.get)
     run = chosen[2] * seconds[chosen]
-    cost, profiled = said["pilots"]["rank_seconds"], said["profile"]["spent_seconds"]
+    cost, profiled = said["pilots"]["rank_seconds"], said["pilots"]["profile_rank_seconds"]
     for q in said["pilots"]["made"]:
         print(f"\nPilot: {q['setting']} on {q['ranks']} ranks, {q['steps']} steps, {q['rank_seconds']:.2f} rank-seconds" + (f": {q['failed']}" if q["failed"] else ""), end="")
     print(f"\n\nNo more: {said['pilots']['no_more']}\n\nChosen: {first['setting']} on {chosen[2]} ranks, {seconds[chosen]:.1f} s; best: {best[0]}, {'bf16' if best[1] else 'f32'}, on {best[2]} ranks, "
           f"{seconds[best]:.1f} s. Ratio {seconds[chosen] / seconds[best]:.2f}. Pilots {cost:.2f} rank-seconds, profile {profiled:.2f}: {100 * cost / run:.1f} % and "
           f"{100 * profiled / run:.1f} % of the chosen run's {run:.0f}.")
-    return 0
 
 
 def main():
@@ -252,7 +256,9 @@ def main():
     a = p.parse_args()
     if a.pilots:
         a.program = os.path.abspath(a.program)
-        return pilots(a)
+        for problem in a.problems.split(","):
+            pilots(a, problem)
+        return 0
     GOALS.update(g.split(":", 1) for g in a.goal)
     a.program = os.path.abspath(a.program)
     for problem in a.problems.split(","):

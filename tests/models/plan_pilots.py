@@ -52,6 +52,16 @@ def the_budget_is_kept(cwd):
     assert found["candidates"][0]["step_seconds"]["rests_on"] == "model"
 
 
+def the_profile_is_paid_from_the_budget(cwd):
+    """Where this plan measured it. A run of so many steps that half of it would do for many pilots, but not for a profile of two ranks at work."""
+    found = plan(cwd, *ONE, "--max-steps", "20", "--pilot-budget", "50%", "--profile-seconds", "0.3", "--profile-ranks", "2", profile_file="own.json")
+    spent, run_of = found["profile"]["spent_seconds"], found["pilots"]["run_rank_seconds"]
+    assert abs(found["pilots"]["profile_rank_seconds"] / (2 * spent) - 1) < 1e-9 and spent > 0.3, found["pilots"]
+    assert 2 * spent > 0.5 * run_of and not found["pilots"]["made"] and ", and 0 are left" in found["pilots"]["no_more"], found["pilots"]
+    found = plan(cwd, *ONE, "--max-steps", "200000", "--pilot-budget", "50%", profile_file="own.json")
+    assert found["pilots"]["profile_rank_seconds"] == 0 and len(found["pilots"]["made"]) == 1, found["pilots"]
+
+
 def one_that_overruns_is_ended_and_not_used(cwd):
     """A step of a thousand micro-batches of a microsecond each by the profile."""
     write(cwd, profile(fixed=1e-6, per_sample=1e-12, optimizers=[{**profile()["optimizers"][0], "update": 1e-9}]))
@@ -182,7 +192,7 @@ def bad_input(cwd):
     refuses(cwd, *ONE[2:], says="--goal: missing")
 
 
-ROWS = [a_pilot_measures_what_was_predicted, the_budget_is_kept, one_that_overruns_is_ended_and_not_used, one_that_fails_is_named_and_not_used,
+ROWS = [a_pilot_measures_what_was_predicted, the_budget_is_kept, the_profile_is_paid_from_the_budget, one_that_overruns_is_ended_and_not_used, one_that_fails_is_named_and_not_used,
         two_ranks_tell_the_noise_scale, plan_auto_trains_with_what_it_chose, own_epochs_say_what_is_left,
         plan_auto_of_other_ranks_says_the_command, plan_auto_of_two_ranks_trains, bad_input]
 

@@ -45,6 +45,7 @@ static lt_status measure_all(plan *p)
         st = st ? st : measure_choice(p, choice);
     while (lt_plan_advance(&p->request, choice) && !st);
     p->profile.ranks = (double)p->options.profile_ranks;
+    p->profile.paid = p->profile.ranks * p->profile.spent;
     lt_plan_crowd_end(&others);
     return st;
 }

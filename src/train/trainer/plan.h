@@ -122,6 +122,7 @@ typedef struct plan_profile {
     double select, factor, copy; /* core seconds, as in lt_cost_cluster */
     double ranks;                /* that were at work on the machine; 0: not said */
     double spent;                /* seconds that it took */
+    double paid;                 /* rank-seconds, of this plan: 0 where it was read */
 } plan_profile;
 void lt_plan_profile_clear(plan_profile *p);
 const plan_optimizer *lt_plan_find_optimizer(const plan_profile *p, const plan_setting *s);

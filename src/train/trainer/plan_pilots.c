@@ -79,9 +79,10 @@ static double run_cost(const plan *p)
     return best->setting.setup.ranks * best->step.value * steps;
 }
 
+/* The profile is paid from the budget too, where this plan measured it. */
 static double left(const plan *p)
 {
-    return p->request.pilot_share * run_cost(p) - p->pilots.spent;
+    return p->request.pilot_share * run_cost(p) - p->pilots.spent - p->profile.paid;
 }
 
 /* Seconds of a start without its steps: of the pilot with the nearest number of ranks. */
@@ -429,9 +430,9 @@ void lt_plan_print_pilots(const plan *p, FILE *out)
         return;
     fprintf(
         out,
-        "pilots: %d, %.3g rank-seconds, %.3g %% of the %.4g of the run below (budget %g %%); no more: %s\n",
-        all->count, all->spent, 100 * all->spent / all->run, all->run, 100 * p->request.pilot_share,
-        all->why);
+        "pilots: %d, %.3g rank-seconds, and the profile %.3g, %.3g %% of the %.4g of the run below (budget %g %%); no more: %s\n",
+        all->count, all->spent, p->profile.paid, 100 * (all->spent + p->profile.paid) / all->run,
+        all->run, 100 * p->request.pilot_share, all->why);
     for (int i = 0; i < all->count; i++) {
         const plan_pilot *q = &all->item[i];
         fprintf(out, "  %d ranks, %s: %lld steps, %.3g rank-seconds: ", q->ranks, q->label,
@@ -466,6 +467,7 @@ void lt_plan_put_pilots(lt_json_writer *w, const plan *p)
     lt_json_begin_object(w, "pilots");
     lt_json_put_number(w, "budget_share", p->request.pilot_share);
     lt_json_put_number(w, "rank_seconds", all->spent);
+    lt_json_put_number(w, "profile_rank_seconds", p->profile.paid);
     lt_json_put_number(w, "run_rank_seconds", all->run);
     lt_json_put_string(w, "no_more", all->why);
     lt_json_begin_array(w, "made");
