@@ -193,7 +193,7 @@ def wide_run(a, problem, optim, dtype, ranks, steps, name):
 def steps_to(losses, goal):
     """By the mean of the last twentieth, as plan smooths it."""
     window = len(losses) // 20 + 5
-    for i in range(window, len(losses)):
+    for i in range(window, len(losses) + 1):
         if sum(losses[i - window:i]) / window <= goal:
             return i
     return math.inf

@@ -301,6 +301,10 @@ def what_runs_do_not_say_is_not_known(cwd):
     assert "no run of" in found[2]["steps"]["why"], found[2]  # another course of the loss
     found = plan(cwd, "--goal", "loss=1", "--ranks", "2", "--from", "m1,m2", "--vary", "compress=topk:0.01")
     assert not found["goal_is_known"]  # what is lost between ranks is not what batches say
+    for i, ranks in enumerate((8, 16)):  # Ernest's model has four parameters: three numbers of ranks are too few
+        found = by_ranks(plan(cwd, "--goal", "loss=1", "--ranks", "2", "--from", ",".join(["m1", "m2", "m4", *(f"m{8 * 2 ** k}" for k in range(i))])))
+        assert (found[2]["ernest_seconds"] is None) == (i == 0), found[2]
+        make_run(cwd, f"m{ranks}", ranks, 200, 0.04)
 
 
 def goals_of_another_direction(cwd):
@@ -440,6 +444,9 @@ def bad_input(cwd):
     refuses(cwd, *one, "m1", says="'m1': an argument without a flag")
     refuses(cwd, *one, "--from", "nowhere", says=["--from nowhere", "ranks"])
     refuses(cwd, "--goal", "loss=1", "--ranks", "8", "--from", "m1,m2", says="--ranks 8: more than twice the 2 ranks")
+    for name, seconds in (("zero", 0), ("negative", -0.5)):
+        make_run(cwd, name, 1, 500, seconds)
+        refuses(cwd, *one, "--from", name, says=f"--from {name}: step 3 took {seconds} s, want more than 0", code=ERROR)
     refuses(cwd, *one, "--from", "m1", "--hidden", "33", says="--from m1: a run of other data or another model: --hidden is '32'")
     refuses(cwd, *one, "--from", "m1", "--data", "synthetic:99:16:3",
             says="--from m1: a run of other data or another model: --data is 'synthetic:1600:16:3' there, 'synthetic:99:16:3' here")

@@ -48,7 +48,10 @@ static double number_of(const lt_json_value *record, const char *key)
 static lt_status read_step(reader *r, const lt_json_value *record)
 {
     const double seconds = number_of(record, "seconds"), noise = number_of(record, "noise_scale");
-    if (++r->steps > PLAN_WARM_STEPS && seconds > 0) {
+    if (seconds <= 0)
+        return lt_fail(LT_E_FORMAT, "--from %s: step %g took %g s, want more than 0", r->run->name,
+                       number_of(record, "step"), seconds);
+    if (++r->steps > PLAN_WARM_STEPS && isfinite(seconds)) {
         r->seconds += seconds;
         r->squares += seconds * seconds;
         r->timed++;
