@@ -54,6 +54,8 @@ typedef struct lt_plan_profile {
     double activation_bytes; /**< of a sample */
     double layers, hidden,
         tokens; /**< transformers: blocks, width, tokens of a sample; 0: no mesh */
+    double
+        vocabulary; /**< rows of a table that is embedding and last layer, which a mesh divides; 0 */
     const double
         *step_seconds; /**< recorded steps of one rank, without waiting for others: their spread */
     size_t steps;

@@ -53,6 +53,21 @@ static double in_one_dimension(const lt_system *s, double rows, double computing
     return sum;
 }
 
+/* Beside the layers: rows are summed and scattered behind a divided embedding, gathered in front of the last layer, and each of
+ * them once more in backward; gradients of what all ranks have whole are summed (12 h^2 of a layer and the table are not). */
+static double around_layers(const lt_system *s, double rows)
+{
+    enum { TABLE = 4, SUM = 2 };
+    const lt_plan_profile *p = s->profile;
+    const double rest = (s->mesh.columns - 1.0) / s->mesh.columns;
+    double whole = -(12 * p->hidden * p->layers + p->vocabulary) * p->hidden;
+    for (size_t i = 0; i < p->buckets; i++)
+        whole += (double)p->bucket[i].elements;
+    const double table =
+        p->vocabulary > 0 ? TABLE * all_to_all(s, F32 * rest * rows * p->hidden) : 0;
+    return table + (whole > 0 ? SUM * all_to_all(s, F32 * rest * whole) : 0);
+}
+
 /* --- Grids --- */
 
 typedef struct broadcast {
@@ -141,6 +156,8 @@ lt_status lt_system_layers(double *seconds, const lt_system *s)
         LT_TRY(on_grid(seconds, s, rows, computing));
     else
         *seconds = in_one_dimension(s, rows, computing);
-    *seconds *= (double)s->accum * s->profile->layers;
+    *seconds *= s->profile->layers;
+    *seconds += s->mesh.rows > 1 ? 0 : around_layers(s, rows);
+    *seconds *= (double)s->accum;
     return LT_OK;
 }

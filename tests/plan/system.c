@@ -253,6 +253,28 @@ static void a_divided_layer_waits_for_what_products_do_not_hide(void **state)
     assert_near(own.memory, c.memory, 1e-6);
 }
 
+/* Rows of a divided vocabulary go both ways twice, and gradients of what ranks have whole are summed: of 7 x 10^6 parameters all but
+ * 12 h^2 of two layers and a table of 300 rows. */
+static void what_a_model_has_beside_its_layers_is_exchanged_too(void **state)
+{
+    (void)state;
+    lt_plan_profile p = profile;
+    lt_plan_setup s = alone;
+    const lt_cost_bucket bucket = {.elements = 7000000, .ready = 1};
+    s.ranks = 4;
+    s.optim = "adamw";
+    s.mesh.columns = 4;
+    const double before = predict(&p, &machine, &s).compute;
+    const double gather = 0.75 * 4 * 1800 * 512 / 1e8, sum = 2 * 0.75 * 4 / 1e8;
+    p.bucket = &bucket;
+    p.buckets = 1;
+    assert_near(predict(&p, &machine, &s).compute, before + sum * (7e6 - 24 * 512 * 512), tiny);
+    p.vocabulary = 300;
+    s.grad_accum = 3;
+    assert_near(predict(&p, &machine, &s).compute,
+                3 * (before + 4 * gather + sum * (7e6 - (24 * 512 + 300) * 512)), tiny);
+}
+
 /* --- Event by event --- */
 
 static const struct {
@@ -484,6 +506,7 @@ int main(void)
         cmocka_unit_test(the_slowest_owner_counts),
         cmocka_unit_test(memory_says_what_fits),
         cmocka_unit_test(a_divided_layer_waits_for_what_products_do_not_hide),
+        cmocka_unit_test(what_a_model_has_beside_its_layers_is_exchanged_too),
         cmocka_unit_test(every_message_as_an_event_comes_to_the_same),
         cmocka_unit_test(order_statistics_are_means_over_all_draws),
         cmocka_unit_test(an_update_waits_for_the_slowest_it_needs),

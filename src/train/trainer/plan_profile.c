@@ -5,6 +5,7 @@
 #include "train/trainer/plan.h"
 #include "train/trainer/step.h"
 
+#include "lather/ext/dataset.h"
 #include "lather/ext/fail.h"
 #include "lather/ext/optim_family.h"
 #include "lather/shampoo_report.h"
@@ -302,6 +303,7 @@ static lt_status count_model(plan_profile *p, const lt_trainer *t)
     p->base.layers = strtod(*depth ? depth : lt_model_fact_text(facts, "layers"), NULL);
     p->base.hidden = (double)cost.features;
     p->base.tokens = (double)cost.rows;
+    p->base.vocabulary = t->input.train->tokens ? t->input.train->classes : 0;
     for (size_t i = 0; i < t->params.count; i++)
         if (lt_param_is_trained(t->params.item[i]))
             p->base.parameter_bytes += (double)lt_tensor_bytes(t->params.item[i]->value);

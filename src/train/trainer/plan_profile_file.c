@@ -67,6 +67,7 @@ static const number numbers[] = {
     {"layers", offsetof(plan_profile, base.layers), false},
     {"hidden", offsetof(plan_profile, base.hidden), false},
     {"tokens", offsetof(plan_profile, base.tokens), false},
+    {"vocabulary", offsetof(plan_profile, base.vocabulary), true},
     {"samples", offsetof(plan_profile, samples), false},
     {"select", offsetof(plan_profile, select), true},
     {"factor", offsetof(plan_profile, factor), true},
