@@ -5,7 +5,7 @@ these runs and asked for the rest. Prints two Markdown tables for each problem.
     tools/bench_plan_choice.py --program BUILD/tests/models/train_mlp --output DIR [--problems convex,network] [--part 0.25]
     tools/bench_plan_choice.py --program BUILD/tests/models/train_mlp --output DIR --pilots [--length 2000]
 
---pilots: of each problem, ranks share --slots cores and a batch of 512, so that more of them pay until the cores are used. `plan --pilots auto` is asked for a run of --length steps (logistic regression: 16 times as many); SGD and Shampoo, gradients sent in
+--pilots: of each problem, ranks share --slots cores and a batch of 512, so that more of them pay until the cores are used. `plan --pilots auto` is asked for a run of --length steps (logistic regression: 8 times as many); SGD and Shampoo, gradients sent in
 32 and 16 bits (four algorithms), on 1, 2, 4 and 8 ranks. The truth: the mean step of each of the sixteen in runs of some seconds, and the steps to the goal of SGD and of Shampoo, each run once on --slots ranks, as all ranks
 together take the same batches. Printed: the table, chosen by best, and what pilots and profile took of the chosen run.
 
@@ -173,7 +173,7 @@ GLOBAL_BATCH = 512
 WIDE = ["--threads", "1", "--workers", "1", "--sched", "constant", "--warmup-epochs", "0", "--label-smoothing", "0", "--augment", "none",
         "--data", "fashion-mnist", "--weight-decay", "1e-4"]
 # A step of logistic regression is short: its run has more of them.
-PILOT_PROBLEMS = {"convex": (["--hidden", "0", "--lr", "0.005"], 16), "network": (["--hidden", "1024", "--lr", "0.02"], 1)}
+PILOT_PROBLEMS = {"convex": (["--hidden", "0", "--lr", "0.005"], 8), "network": (["--hidden", "1024", "--lr", "0.02"], 1)}
 QUIET = ["--eval-every", "-1", "--no-tensorboard", "--progress", "off", "--overwrite"]
 
 
