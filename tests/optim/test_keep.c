@@ -94,6 +94,47 @@ static void a_root_stays_within_the_tolerance_and_no_further(void **state)
     }
 }
 
+static double drift_on(const char *device, bool f64, int64_t n, const double *a,
+                       const double *moved, double *root)
+{
+    problem p;
+    open_problem(&p, device, f64, n, a);
+    p.config.epsilon = 0.05;
+    p.config.epsilon_rule = LT_EPSILON_RELATIVE;
+    p.config.refresh_tolerance = 0.99;
+    if (f64) {
+        assert_ok(run(&p, LT_ROOT_EIGH, 0.25, false));
+        read_doubles(p.out, root);
+    }
+    write_doubles(p.old, root);
+    write_doubles(p.a, moved);
+    assert_ok(run(&p, LT_ROOT_EIGH, 0.25, true));
+    assert_true(p.job.kept);
+    const double drift = p.job.residual;
+    close_problem(&p);
+    return drift;
+}
+
+/* Where the host reads the matrices in f32 they have products of their own: rows by eights, and a rest. */
+static void the_host_sees_what_the_reference_sees(void **state)
+{
+    (void)state;
+    static const int64_t sizes[] = {2, 7, 8, 9, 24, 31};
+    static double a[31 * 31], moved[31 * 31], root[31 * 31];
+    for (size_t k = 0; k < COUNT_OF(sizes); k++) {
+        const int64_t n = sizes[k];
+        make_matrix(a, n, 50, n);
+        for (int64_t i = 0; i < n; i++)
+            for (int64_t j = 0; j < n; j++) {
+                const double turn = sin(3.0 * (double)i) + sin(3.0 * (double)j);
+                moved[i * n + j] = a[i * n + j] * (1 + 0.2 * turn);
+            }
+        const double want = drift_on("ref", true, n, a, moved, root);
+        assert_true(want > 1e-3);
+        assert_near(drift_on("cpu", false, n, a, moved, root), want, 1e-3 * want);
+    }
+}
+
 /* Grafting gives the update its length; without, a root of another length is another root. */
 static void length_counts_without_grafting(void **state)
 {
@@ -352,6 +393,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_root_stays_within_the_tolerance_and_no_further),
+        cmocka_unit_test(the_host_sees_what_the_reference_sees),
         cmocka_unit_test(length_counts_without_grafting),
         cmocka_unit_test(a_basis_stays_and_its_eigenvalues_follow),
         cmocka_unit_test(a_step_says_how_many_stayed),

@@ -46,7 +46,18 @@ def check_counts():
     assert [(r['n'], r['count']) for r in rows] == [(24, 3), (16, 1)], rows
 
 
+def check_looks():
+    """Every root stays, whatever the solver; other old roots are refused."""
+    row = run('--solvers', 'rational', '--looks')['rational']
+    assert 0 < row['look_cpu_milliseconds'], row
+    assert row['fallbacks'] == 0, row
+    done = subprocess.run([sys.argv[1], 'roots', *SMALL, '--looks', '--bases'], stderr=subprocess.PIPE, text=True,
+                          check=False)
+    assert done.returncode and 'not --bases' in done.stderr, done
+
+
 check_roots()
+check_looks()
 check_counts()
 check_bases()
-print('3 passed, 0 failed')
+print('4 passed, 0 failed')

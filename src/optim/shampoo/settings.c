@@ -262,7 +262,7 @@ static lt_status check_kept(const lt_shampoo_config *c)
     return LT_OK;
 }
 
-/* Of LT_AUTO_FREQUENCY. With small matrices a look costs as much as a root. */
+/* Of LT_AUTO_FREQUENCY. */
 static const int64_t auto_interval = 10;
 static const double auto_tolerance = 0.1;
 

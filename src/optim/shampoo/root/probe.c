@@ -1,6 +1,7 @@
 /* Numbers about matrices from their products with a few vectors: residuals of roots, and largest
  * eigenvalues. */
 
+#include "base/parallel.h"
 #include "base/rng.h"
 #include "optim/shampoo/root/root.h"
 
@@ -12,6 +13,8 @@ enum { VECTORS = 4, MOST_FACTORS = 12 };
 typedef struct probe {
     const lt_root_set *set;
     lt_tensor *block[2], *start, *norms;
+    int64_t *at; /* the first row of each item in a block */
+    bool looks;  /* at old roots */
     double *host;
     lt_mode_product_job *product;
     lt_vec_job *vec;
@@ -52,15 +55,18 @@ static lt_status make_start(probe *p, int64_t rows)
 static lt_status open_probe(probe *p, const lt_root_set *s)
 {
     int64_t rows = 0;
-    for (size_t i = 0; i < s->count; i++)
-        rows += s->item[i].n;
     p->set = s;
+    p->at = lt_alloc(s->count, sizeof *p->at);
     p->host = lt_alloc(s->count, sizeof *p->host);
     p->product = lt_alloc(s->count, sizeof *p->product);
     p->vec = lt_alloc(s->count, sizeof *p->vec);
     p->view = lt_alloc(s->count, sizeof *p->view);
-    if (!p->host || !p->product || !p->vec || !p->view)
+    if (!p->at || !p->host || !p->product || !p->vec || !p->view)
         return LT_E_NOMEM;
+    for (size_t i = 0; i < s->count; i++) {
+        p->at[i] = rows;
+        rows += s->item[i].n;
+    }
     for (int k = 0; k < 2; k++)
         LT_TRY(lt_tensor_new(&p->block[k], s->device, s->dtype, LT_SHAPE(rows, VECTORS)));
     LT_TRY(lt_tensor_new(&p->norms, s->device, LT_F64, LT_SHAPE((int64_t)s->count)));
@@ -73,6 +79,7 @@ static void close_probe(probe *p)
     lt_tensor_free(&p->block[1]);
     lt_tensor_free(&p->start);
     lt_tensor_free(&p->norms);
+    lt_free(p->at);
     lt_free(p->host);
     lt_free(p->product);
     lt_free(p->vec);
@@ -82,10 +89,8 @@ static void close_probe(probe *p)
 /* The item's vectors. */
 static lt_view vectors(const probe *p, int which, size_t item)
 {
-    int64_t row = 0;
-    for (size_t i = 0; i < item; i++)
-        row += p->set->item[i].n;
-    return lt_root_part(p->block[which], row * VECTORS, LT_SHAPE(p->set->item[item].n, VECTORS));
+    const lt_shape shape = LT_SHAPE(p->set->item[item].n, VECTORS);
+    return lt_root_part(p->block[which], p->at[item] * VECTORS, shape);
 }
 
 static lt_view start_of(const probe *p, size_t item)
@@ -102,6 +107,55 @@ static lt_status read_norms(probe *p, int which)
         p->view[i] = vectors(p, which, i);
     LT_TRY(s->be->frobenius(s->ctx, p->view, s->count, &out));
     return lt_tensor_read(p->norms, p->host, s->count * sizeof *p->host);
+}
+
+/* --- Products with VECTORS vectors ---
+ *
+ * They are bound by reading the matrix: on the host a loop that reads it once, as it lies, takes a part of the time
+ * of a product of packed panels. Sums have another order there, so new roots, which an epsilon goes into, are
+ * not made of them. */
+
+typedef float row __attribute__((vector_size(VECTORS * sizeof(float)), may_alias));
+
+/* Rows together: their sums hide the latency of an addition. */
+static void multiply_one(const float *m, int64_t n, const row *x, row *y)
+{
+    enum { TOGETHER = 8 };
+    int64_t i = 0;
+    for (; i + TOGETHER <= n; i += TOGETHER) {
+        row sum[TOGETHER] = {{0}};
+        for (int64_t j = 0; j < n; j++)
+            for (int k = 0; k < TOGETHER; k++)
+                sum[k] += m[(i + k) * n + j] * x[j];
+        for (int k = 0; k < TOGETHER; k++)
+            y[i + k] = sum[k];
+    }
+    for (; i < n; i++) {
+        row sum = {0};
+        for (int64_t j = 0; j < n; j++)
+            sum += m[i * n + j] * x[j];
+        y[i] = sum;
+    }
+}
+
+static void multiply_some(void *context, int64_t begin, int64_t end, int64_t chunk)
+{
+    (void)chunk;
+    const probe *p = context;
+    for (int64_t i = begin; i < end; i++) {
+        const lt_mode_product_job *job = &p->product[i];
+        multiply_one(job->m.data, job->m.shape.dim[0], job->g.data, job->y.data);
+    }
+}
+
+/* The next call's products. */
+static lt_status multiply(probe *p)
+{
+    const lt_root_set *s = p->set;
+    if (!p->looks || !s->be->host_memory || s->dtype != LT_F32)
+        return s->be->mode_product(s->ctx, p->product, p->count, NULL);
+    lt_parallel((int64_t)p->count, 1, multiply_some, p);
+    return LT_OK;
 }
 
 /* --- Residuals --- */
@@ -186,7 +240,7 @@ static lt_status run_chains(probe *p, bool damps)
                                                .y = p->product[p->count - 1].y};
         if (!p->count)
             break;
-        LT_TRY(s->be->mode_product(s->ctx, p->product, p->count, NULL));
+        LT_TRY(multiply(p));
         if (added)
             LT_TRY(s->be->vec(s->ctx, p->vec, added, NULL));
     }
@@ -262,7 +316,7 @@ static lt_status measure_drifts(probe *p, bool any_length)
 
 lt_status lt_root_drifts(const lt_root_set *set, bool any_length)
 {
-    probe p = {0};
+    probe p = {.looks = true};
     for (size_t i = 0; i < set->count; i++)
         set->item[i].result = set->item[i].old;
     lt_status st = open_probe(&p, set);
@@ -274,15 +328,18 @@ lt_status lt_root_drifts(const lt_root_set *set, bool any_length)
 
 /* --- Largest eigenvalues, by the power method on VECTORS vectors at once --- */
 
-static lt_status iterate(probe *p, int steps, double *value)
+enum { POWER_STEPS = 16, LOOK_STEPS = 4 };
+
+static lt_status iterate(probe *p, double *value)
 {
     const lt_root_set *s = p->set;
-    for (int step = 0; step < steps; step++) {
+    for (int step = 0; step < (p->looks ? LOOK_STEPS : POWER_STEPS); step++) {
         for (size_t i = 0; i < s->count; i++)
             p->product[i] = (lt_mode_product_job){.g = step ? vectors(p, 0, i) : start_of(p, i),
                                                   .y = vectors(p, 1, i),
                                                   .m = s->item[i].a};
-        LT_TRY(s->be->mode_product(s->ctx, p->product, s->count, NULL));
+        p->count = s->count;
+        LT_TRY(multiply(p));
         LT_TRY(read_norms(p, 1));
         for (size_t i = 0; i < s->count; i++) {
             const double before = step ? 1 : sqrt((double)(s->item[i].n * VECTORS));
@@ -297,12 +354,12 @@ static lt_status iterate(probe *p, int steps, double *value)
     return LT_OK;
 }
 
-lt_status lt_root_largest(const lt_root_set *set, int steps, double *value)
+lt_status lt_root_largest(const lt_root_set *set, bool looks, double *value)
 {
-    probe p = {0};
+    probe p = {.looks = looks};
     lt_status st = open_probe(&p, set);
     if (!st)
-        st = iterate(&p, steps, value);
+        st = iterate(&p, value);
     close_probe(&p);
     return st;
 }

@@ -73,9 +73,8 @@ lt_status lt_root_drifts(const lt_root_set *set, bool any_length);
 lt_status lt_root_off_diagonals(const lt_root_set *set);
 /* Whether a root with that exponent has a residual. */
 bool lt_root_has_residual(double exponent);
-/* Estimates of the items' largest eigenvalues by so many steps of the power method. */
-enum { LT_POWER_STEPS = 16 };
-lt_status lt_root_largest(const lt_root_set *set, int steps, double *value);
+/* Estimates of the items' largest eigenvalues by the power method; looks: right to a few per cent, in a few steps. */
+lt_status lt_root_largest(const lt_root_set *set, bool looks, double *value);
 
 /* Part of a tensor as a contiguous view, from element at. */
 lt_view lt_root_part(const lt_tensor *tensor, int64_t at, lt_shape shape);

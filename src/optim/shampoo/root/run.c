@@ -112,14 +112,14 @@ static lt_status scale_by_traces(run *r)
     return r->set.be->vec(r->set.ctx, r->vec, r->count, NULL);
 }
 
-/* Of the items: epsilon, or epsilon times the largest eigenvalues after so many steps of the power method. */
-static lt_status find_epsilons(run *r, int steps)
+/* Of the items: epsilon, or epsilon times the largest eigenvalues. */
+static lt_status find_epsilons(run *r, bool looks)
 {
     const lt_shampoo_config *c = r->set.config;
     const bool relative = c->epsilon_rule == LT_EPSILON_RELATIVE;
     lt_root_set *s = &r->set;
     if (relative)
-        LT_TRY(lt_root_largest(s, steps, r->host));
+        LT_TRY(lt_root_largest(s, looks, r->host));
     for (size_t i = 0; i < s->count; i++)
         s->item[i].epsilon = relative ? c->epsilon * r->host[i] : c->epsilon;
     return LT_OK;
@@ -131,7 +131,7 @@ static lt_status add_epsilons(run *r)
     list_items(r, false);
     if (!s->count) /* all stay */
         return LT_OK;
-    LT_TRY(find_epsilons(r, LT_POWER_STEPS));
+    LT_TRY(find_epsilons(r, false));
     for (size_t i = 0; i < s->count; i++) {
         lt_vec_job *v = &r->vec[i];
         const lt_root_item *t = &s->item[i];
@@ -316,9 +316,6 @@ static lt_status fall_back(run *r)
 
 /* --- Old results that are near enough --- */
 
-/* Of the power method, for an epsilon that is right to a few per cent. */
-static const int look_steps = 4;
-
 /* Jobs that have an old result, as items. */
 static void list_old(run *r)
 {
@@ -337,7 +334,7 @@ static lt_status keep(run *r)
     list_old(r);
     if (!r->set.count || !(c->refresh_tolerance > 0))
         return LT_OK;
-    LT_TRY(find_epsilons(r, look_steps));
+    LT_TRY(find_epsilons(r, true));
     if (r->set.want == LT_WANT_POWERS)
         LT_TRY(place_results(r));
     if (r->set.want == LT_WANT_ROOT)
