@@ -108,13 +108,12 @@ typedef struct lt_pointwise_row {
 } lt_pointwise_row;
 
 /* Lanes of an operand of a matrix product: element (lane l, step k of the contraction) lies at
- * data[lane[l] + step[k]]. Packed, it is a list of panels [depth][width], filled up with 0. */
+ * data[lane[l] + step[k]]. Packed, it is a list of panels [depth][16], filled up with 0 to tile_cols lanes. */
 typedef struct lt_panel {
     const float *data;
     const int64_t *lane, *step;
-    int lanes, width;
+    int lanes;
     int64_t depth;
-    bool lanes_adjacent, steps_adjacent; /* offsets that rise by 1 */
 } lt_panel;
 
 /* Elements of an expression, and the steps between them. */
@@ -233,7 +232,7 @@ typedef struct lt_cpu_kernels {
         LT_CPU_KERNELS_OF_STORAGE(LT_CPU_STORAGE_KERNEL)
     } of[LT_STORES];
     LT_CPU_KERNELS(LT_CPU_KERNEL)
-    int tile_rows, tile_cols; /* at most 16 and 64; the widths of a's and b's panels */
+    int tile_rows, tile_cols; /* they divide 16, and are a multiple of it up to 64 */
     bool pairs;               /* whether it multiplies pairs of bf16 */
 } lt_cpu_kernels;
 #undef LT_CPU_STORAGE_KERNEL

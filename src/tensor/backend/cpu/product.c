@@ -8,11 +8,11 @@
 
 /* A task packs 256 KiB of a and 512 KiB of b at a time, for the second cache; a panel of b then
  * takes half of the first. */
-enum { ROWS = 256, COLS = 512, DEPTH = 256, LARGEST_TILE = 16 * 64 };
+enum { ROWS = 256, COLS = 512, DEPTH = 256, PANEL = 16, LARGEST_TILE = 16 * 64 };
 enum { PACKED = (ROWS + COLS) * DEPTH };
 
-/* With so many tasks of whole columns all threads have work, and b is packed once. */
-enum { ENOUGH = 64 };
+/* Tasks a thread, so that all have work to the end. A task of more rows packs b for more of them. */
+enum { ENOUGH = 4, MOST_ROWS = 8192 };
 
 typedef struct task {
     size_t product;
@@ -26,8 +26,8 @@ typedef struct pass {
     float *packed; /* workspace for a and b, for each thread */
 } pass;
 
-/* Offsets of `count` indices from begin on; true if they rise by 1. */
-static bool fill_offsets(const lt_axis *x, int64_t begin, int64_t count, int64_t *out)
+/* Offsets of `count` indices from begin on. */
+static void fill_offsets(const lt_axis *x, int64_t begin, int64_t count, int64_t *out)
 {
     int64_t at[LT_MAX_DIMS] = {0}, offset = 0;
     for (int d = x->dims - 1, i = 0; d >= 0; d--, i++) {
@@ -35,10 +35,8 @@ static bool fill_offsets(const lt_axis *x, int64_t begin, int64_t count, int64_t
         offset += at[d] * x->stride[d];
         begin /= x->count[d];
     }
-    bool adjacent = true;
     for (int64_t i = 0; i < count; i++) {
         out[i] = offset;
-        adjacent = adjacent && offset == out[0] + i;
         for (int d = x->dims - 1; d >= 0; d--) {
             offset += x->stride[d];
             if (++at[d] < x->count[d])
@@ -47,7 +45,6 @@ static bool fill_offsets(const lt_axis *x, int64_t begin, int64_t count, int64_t
             offset -= x->count[d] * x->stride[d];
         }
     }
-    return adjacent;
 }
 
 /* --- One task --- */
@@ -58,21 +55,20 @@ typedef struct part {
     const lt_product *p;
     int64_t row, rows, col, cols;
     int64_t in_row[ROWS], in_col[COLS];
-    bool cols_adjacent;
+    bool cols_adjacent[COLS / PANEL]; /* of each tile, at its first panel */
 } part;
 
 static void pack_operand(const lt_cpu_kernels *k, const lt_operand *x, const int64_t range[2],
-                         const int64_t depth[2], int width, float *to)
+                         const int64_t depth[2], float *to)
 {
     int64_t lane[COLS], step[DEPTH];
-    lt_panel panel = {.data = x->data,
-                      .lane = lane,
-                      .step = step,
-                      .lanes = (int)(range[1] - range[0]),
-                      .width = width,
-                      .depth = depth[1] - depth[0]};
-    panel.lanes_adjacent = fill_offsets(&x->lane, range[0], panel.lanes, lane);
-    panel.steps_adjacent = fill_offsets(&x->step, depth[0], panel.depth, step);
+    const lt_panel panel = {.data = x->data,
+                            .lane = lane,
+                            .step = step,
+                            .lanes = (int)(range[1] - range[0]),
+                            .depth = depth[1] - depth[0]};
+    fill_offsets(&x->lane, range[0], panel.lanes, lane);
+    fill_offsets(&x->step, depth[0], panel.depth, step);
     k->gemm_pack(&panel, to);
 }
 
@@ -104,7 +100,7 @@ static void multiply_tile(const part *t, const float *a, const float *b, int64_t
     const int64_t i = save.rows, j = save.cols; /* in: where the tile begins */
     save.rows = t->rows - i < k->tile_rows ? (int)(t->rows - i) : k->tile_rows;
     save.cols = t->cols - j < k->tile_cols ? (int)(t->cols - j) : k->tile_cols;
-    if (t->cols_adjacent && rows_are_even(t, i, save.rows)) {
+    if (t->cols_adjacent[j / PANEL] && rows_are_even(t, i, save.rows)) {
         save.step = save.rows > 1 ? t->in_row[i + 1] - t->in_row[i] : 0;
         k->gemm_tile(a, b, depth, &save, t->p->y + t->in_row[i] + t->in_col[j]);
         return;
@@ -128,7 +124,7 @@ static void multiply_packed(const part *t, const float *a, const float *b, int64
                 continue; /* below the diagonal */
             save.rows = (int)i;
             save.cols = (int)j;
-            multiply_tile(t, a + i * depth, b + j * depth, depth, save);
+            multiply_tile(t, a + i / PANEL * PANEL * depth + i % PANEL, b + j * depth, depth, save);
         }
 }
 
@@ -150,20 +146,34 @@ static void mirror(const part *t)
     }
 }
 
-/* Rows [row, row + rows) of a part, whose b is packed. */
+/* Rows [row, row + rows) of a part, whose b is packed: a's rows too, where it is b. */
 static void multiply_rows(part *t, const int64_t depth[2], float *a, const float *b)
 {
-    const lt_cpu_kernels *k = t->pass->kernels;
-    const int64_t rows[] = {t->row, t->row + t->rows};
+    const int64_t rows[] = {t->row, t->row + t->rows}, steps = depth[1] - depth[0];
+    const bool packed = t->p->symmetric && t->p->a.data == t->p->b.data && t->row >= t->col;
     fill_offsets(&t->p->row, t->row, t->rows, t->in_row);
-    pack_operand(k, &t->p->a, rows, depth, k->tile_rows, a);
-    multiply_packed(t, a, b, depth[1] - depth[0], depth[0] == 0);
+    if (!packed)
+        pack_operand(t->pass->kernels, &t->p->a, rows, depth, a);
+    multiply_packed(t, packed ? b + (t->row - t->col) * steps : a, b, steps, depth[0] == 0);
 }
 
+/* ROWS of them begin and end where a range of columns does. */
 static void begin_rows(part *t, int64_t row, int64_t end)
 {
     t->row = row;
     t->rows = end - row < ROWS ? end - row : ROWS;
+}
+
+static void find_columns(part *t)
+{
+    const int step = t->pass->kernels->tile_cols;
+    fill_offsets(&t->p->col, t->col, t->cols, t->in_col);
+    for (int64_t j = 0; j < t->cols; j += step) {
+        bool *adjacent = &t->cols_adjacent[j / PANEL];
+        *adjacent = true;
+        for (int64_t c = j + 1; c < j + step && c < t->cols; c++)
+            *adjacent = *adjacent && t->in_col[c] == t->in_col[c - 1] + 1;
+    }
 }
 
 static void run_task(const pass *all, const task *what, float *a)
@@ -171,13 +181,13 @@ static void run_task(const pass *all, const task *what, float *a)
     const lt_product *p = &all->product[what->product];
     part t = {.pass = all, .p = p, .col = what->col};
     t.cols = p->cols - t.col < COLS ? p->cols - t.col : COLS;
-    t.cols_adjacent = fill_offsets(&p->col, t.col, t.cols, t.in_col);
+    find_columns(&t);
 
     float *b = a + (size_t)ROWS * DEPTH;
     const int64_t cols[] = {t.col, t.col + t.cols};
     for (int64_t d = 0; d < p->depth; d += DEPTH) {
         const int64_t depth[] = {d, p->depth - d < DEPTH ? p->depth : d + DEPTH};
-        pack_operand(all->kernels, &p->b, cols, depth, all->kernels->tile_cols, b);
+        pack_operand(all->kernels, &p->b, cols, depth, b);
         for (int64_t row = what->row; row < what->end; row += ROWS) {
             begin_rows(&t, row, what->end);
             multiply_rows(&t, depth, a, b);
@@ -219,11 +229,20 @@ static int64_t cut(const lt_product *p, size_t count, int64_t most, task *out)
     return n;
 }
 
+/* How a list is cut changes no sum: it may depend on the number of threads. */
+static int64_t rows_of_task(const lt_product *p, size_t count, size_t threads)
+{
+    int64_t most = MOST_ROWS;
+    while (most > ROWS && cut(p, count, most, NULL) < (int64_t)(ENOUGH * threads))
+        most /= 2;
+    return most;
+}
+
 lt_status lt_cpu_multiply(lt_cpu *cpu, const lt_product *p, size_t count)
 {
-    const int64_t most = cut(p, count, INT64_MAX / 2, NULL) < ENOUGH ? ROWS : INT64_MAX / 2;
-    const int64_t tasks = cut(p, count, most, NULL);
     const size_t threads = (size_t)lt_parallel_threads();
+    const int64_t most = rows_of_task(p, count, threads);
+    const int64_t tasks = cut(p, count, most, NULL);
     task *list = lt_cpu_scratch(cpu, LT_CPU_PARTIAL, (size_t)(tasks + 1) * sizeof *list);
     float *packed = lt_cpu_scratch(cpu, LT_CPU_PREPACKED, threads * PACKED * sizeof *packed);
     if (!list || !packed)

@@ -22,8 +22,10 @@ typedef struct lt_product {
     lt_axis row, col; /* of y; as a's and b's lanes */
     int64_t rows, cols, depth;
     float alpha, beta;
-    bool symmetric; /* y is square, and a symmetric matrix: compute j >= i */
-    bool half;      /* and leave what is below the diagonal's tiles alone, instead of mirroring */
+    bool
+        symmetric; /* y is square, and a symmetric matrix: compute j >= i; if a and b begin at one place they
+                       are one operand */
+    bool half; /* and leave what is below the diagonal's tiles alone, instead of mirroring */
 } lt_product;
 
 static inline lt_axis lt_axis_line(int64_t count, int64_t stride)

@@ -11,6 +11,7 @@ enum { TILE_ROWS = 8, TILE_VECS = 2 };
 enum { TILE_ROWS = 4, TILE_VECS = 1 };
 #endif
 enum { TILE_COLS = TILE_VECS * LANES };
+enum { PANELS = 4 }; /* packed by turns */
 
 /* y = alpha * sum + beta * y, the first `cols` of a row of a tile. */
 ALWAYS void save_row(const lt_tile_save *s, const vec sum[TILE_VECS], int cols, float *y)
@@ -24,7 +25,7 @@ ALWAYS void save_row(const lt_tile_save *s, const vec sum[TILE_VECS], int cols, 
     }
 }
 
-/* y [rows, cols] = alpha * a' b + beta * y, of two packed panels. */
+/* y [rows, cols] = alpha * a' b + beta * y. a: in a panel, from any lane on; b: panels of TILE_COLS lanes. */
 static void gemm_tile(const float *a, const float *b, int64_t depth, const lt_tile_save *s,
                       float *y)
 {
@@ -38,9 +39,9 @@ static void gemm_tile(const float *a, const float *b, int64_t depth, const lt_ti
     for (int64_t k = 0; k < depth; k++) {
         vec right[TILE_VECS];
         for (int v = 0; v < TILE_VECS; v++)
-            right[v] = *(const loose_vec *)(b + k * TILE_COLS + v * LANES);
+            right[v] = *(const loose_vec *)(b + (v * depth + k) * LANES);
         for (int r = 0; r < TILE_ROWS; r++) {
-            const vec left = vec_set(a[k * TILE_ROWS + r]);
+            const vec left = vec_set(a[k * LANES + r]);
             for (int v = 0; v < TILE_VECS; v++)
                 sum[r][v] = multiply_add(left, right[v], sum[r][v]);
         }
@@ -58,92 +59,91 @@ static void gemm_tile(const float *a, const float *b, int64_t depth, const lt_ti
         save_row(s, (const vec *)(const void *)rest[r], s->cols, y + r * s->step);
 }
 
-/* Lanes first .. first+LANES-1 at step k: to one panel, or to several. to[] holds whole panels. */
-ALWAYS void put_lanes(int width, int64_t depth, int count, int first, int64_t k, vec v, float *to)
+ALWAYS bool rise_by_one(const int64_t *at, int count)
 {
-    to += first / width * width * depth + k * width + first % width;
-    if (width >= LANES) {
-        *(loose_vec *)to = v;
-        return;
-    }
-#if defined(__AVX512F__)
-    _mm256_storeu_ps(to, _mm512_castps512_ps256((__m512)v));
-    if (first + TILE_ROWS < count)
-        _mm256_storeu_ps(to + width * depth, _mm512_extractf32x8_ps((__m512)v, 1));
-#else
-    float part[LANES];
-    memcpy(part, &v, sizeof part);
-    for (int l = 0; l < LANES && first + l < count; l += TILE_ROWS)
-        memcpy(to + l * depth, part + l, TILE_ROWS * sizeof *part);
-#endif
+    bool rise = true;
+    for (int i = 1; i < count; i++)
+        rise = rise && at[i] == at[0] + i;
+    return rise;
 }
 
-/* Lanes of adjacent elements each: rows to columns. */
-ALWAYS void pack_across(const lt_panel *p, int width, int first, float *to)
+/* Steps from k on of a panel, as rows of its lanes; steps are adjacent. */
+ALWAYS void pack_across(const lt_panel *p, int first, int64_t k, int steps, float *to)
 {
-    const int count = p->lanes, used = count - first < LANES ? count - first : LANES;
-    const int64_t depth = p->depth, *lane = p->lane + first;
-    const float *from = p->data + p->step[0];
-    int64_t k = 0;
-    if (used == LANES)
-        for (; k + LANES <= depth; k += LANES) {
-            vec row[LANES];
-            for (int l = 0; l < LANES; l++)
-                row[l] = *(const loose_vec *)(from + lane[l] + k);
-            transpose(row);
-            for (int i = 0; i < LANES; i++)
-                put_lanes(width, depth, count, first, k + i, row[i], to);
-        }
-    for (; k < depth; k++) {
-        float row[LANES] = {0};
+    const int used = p->lanes - first < LANES ? p->lanes - first : LANES;
+    const int64_t *lane = p->lane + first;
+    const float *from = p->data + p->step[k];
+    vec row[LANES];
+    for (int l = 0; l < LANES; l++)
+        row[l] = (vec){0};
+    if (used == LANES && steps == LANES)
+        for (int l = 0; l < LANES; l++)
+            row[l] = *(const loose_vec *)(from + lane[l]);
+    else
         for (int l = 0; l < used; l++)
-            row[l] = from[lane[l] + k];
-        put_lanes(width, depth, count, first, k, *(const loose_vec *)row, to);
-    }
+            row[l] = load_first(from + lane[l], steps);
+    transpose(row);
+    for (int i = 0; i < steps; i++)
+        *(loose_vec *)(to + (k + i) * LANES) = row[i];
 }
 
-/* Adjacent lanes; a few at a time, so that few places are written by turns. */
-ALWAYS void pack_along(const lt_panel *p, int width, float *to)
+/* A panel whose lanes are apart. */
+static void pack_panel(const lt_panel *p, int first, float *to)
 {
-    enum { GROUP = 4 * LANES };
-    const int count = p->lanes;
-    const int64_t depth = p->depth;
-    for (int first = 0; first < count; first += GROUP) {
-        const int end = count - first < GROUP ? count : first + GROUP;
-        for (int64_t k = 0; k < depth; k++) {
-            const float *from = p->data + p->lane[0] + p->step[k];
-            int l = first;
-            for (; l + LANES <= end; l += LANES)
-                put_lanes(width, depth, count, l, k, *(const loose_vec *)(from + l), to);
-            if (l < end)
-                put_lanes(width, depth, count, l, k, load_first(from + l, end - l), to);
+    for (int64_t k = 0; k < p->depth; k += LANES) {
+        const int steps = p->depth - k < LANES ? (int)(p->depth - k) : LANES;
+        if (rise_by_one(p->step + k, steps)) {
+            pack_across(p, first, k, steps, to);
+            continue;
         }
+        for (int i = 0; i < steps; i++)
+            for (int l = 0; l < LANES && first + l < p->lanes; l++)
+                to[(k + i) * LANES + l] = p->data[p->lane[first + l] + p->step[k + i]];
     }
 }
 
-ALWAYS void pack(const lt_panel *p, int width, float *to)
+/* Panels of adjacent lanes each; a few at a time, so that few places are written by turns. */
+ALWAYS void pack_along(const lt_panel *p, int first, int panels, float *to)
 {
-    const int64_t panel = width * p->depth;
-    if (p->lanes % width)
-        memset(to + p->lanes / width * panel, 0, (size_t)panel * sizeof *to);
-    if (p->lanes_adjacent) {
-        pack_along(p, width, to);
-    } else if (p->steps_adjacent) {
-        for (int first = 0; first < p->lanes; first += LANES)
-            pack_across(p, width, first, to);
-    } else {
-        for (int l = 0; l < p->lanes; l++)
-            for (int64_t k = 0; k < p->depth; k++)
-                to[l / width * panel + k * width + l % width] = p->data[p->lane[l] + p->step[k]];
+    const int rest = p->lanes - first - (panels - 1) * LANES;
+    const int whole = rest < LANES ? panels - 1 : panels;
+    const float *from[PANELS];
+    for (int i = 0; i < panels; i++)
+        from[i] = p->data + p->lane[first + i * LANES];
+    for (int64_t k = 0; k < p->depth; k++) {
+        float *row = to + k * LANES;
+        for (int i = 0; i < whole; i++)
+            *(loose_vec *)(row + i * LANES * p->depth) = *(const loose_vec *)(from[i] + p->step[k]);
+        if (whole < panels)
+            *(loose_vec *)(row + whole * LANES * p->depth) =
+                load_first(from[whole] + p->step[k], rest);
     }
+}
+
+/* How many of the next panels have adjacent lanes each; not all of them at once. */
+ALWAYS int panels_along(const lt_panel *p, int first)
+{
+    int panels = 0;
+    for (; panels < PANELS && first < p->lanes; panels++, first += LANES)
+        if (!rise_by_one(p->lane + first, p->lanes - first < LANES ? p->lanes - first : LANES))
+            break;
+    return panels;
 }
 
 static void gemm_pack(const lt_panel *p, float *to)
 {
-    if (p->width == TILE_COLS) /* constants: no divisions in the loops */
-        pack(p, TILE_COLS, to);
-    else
-        pack(p, TILE_ROWS, to);
+    const int64_t panel = LANES * p->depth;
+    const int whole = p->lanes / LANES, all = (p->lanes + TILE_COLS - 1) / TILE_COLS * TILE_VECS;
+    memset(to + whole * panel, 0, (size_t)((all - whole) * panel) * sizeof *to);
+    for (int first = 0, panels; first < p->lanes; first += panels * LANES) {
+        panels = panels_along(p, first);
+        if (panels) {
+            pack_along(p, first, panels, to + first * p->depth);
+            continue;
+        }
+        panels = 1;
+        pack_panel(p, first, to + first * p->depth);
+    }
 }
 
 ALWAYS void mirror_square(const float *x, int64_t step_x, float *y, int64_t step_y)
