@@ -1,5 +1,5 @@
-/* The own products and eigenvectors of the cpu backend: the same bits for any number of threads, as the work is cut
- * by size alone. */
+/* The own products and eigenvectors of the cpu backend: the same bits for any number of threads, as no sum
+ * is cut. */
 
 #include "base/alloc.h"
 #include "base/parallel.h"

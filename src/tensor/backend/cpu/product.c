@@ -1,5 +1,5 @@
-/* Matrix products in f32 from packed panels, for Shampoo's contractions and the eigendecomposition. Products
- * are cut into tasks by size alone, and a task's sums have one order: the same bits for any number of
+/* Matrix products in f32 from packed panels, for Shampoo's contractions and the eigendecomposition. Tasks
+ * cut rows and columns, never a sum, and sums have one order: the same bits for any number of
  * threads. Of a symmetric result only the upper half is computed. Kernels: kernels/gemm.h. */
 
 #include "tensor/backend/cpu/product.h"
