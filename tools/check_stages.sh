@@ -300,8 +300,8 @@ dry_run_gpu_check()
         return
     }
     if $full; then
-        stages="conform sanitize bench peer shampoo more"
-        controls="smoke:smoke conform:conform sanitize:sanitize train:learn bench:bench peer:peer shampoo:shampoo"
+        stages="conform sanitize bench peer shampoo profile more"
+        controls="smoke:smoke conform:conform sanitize:sanitize train:learn bench:bench peer:peer shampoo:shampoo profile:profile"
     fi
     counted "gpu_check finds libraries, keeps results, has time limits" tests/tools/test_gpu_check.sh tools/gpu_check
     row "gpu_check pack" tools/gpu_check pack "$folder" --build "$work/lean" || return
@@ -350,7 +350,7 @@ dry_run_on_the_standin()
     }
     rm -rf "$1.standin" && cp -r "$1" "$1.standin" && cp "$module" "$1.standin/lib/"
     rm -rf "$1.standin/logs" "$1.standin/results"
-    for stage in smoke train sanitize bench peer shampoo; do # conform takes long there, and is a test of its own
+    for stage in smoke train sanitize bench peer shampoo profile; do # conform takes long there, and is a test of its own
         row "gpu_check $stage on the stand-in" "$1/gpu_check" run "$1.standin" --stage "$stage" --device cuda --small
     done
 }
@@ -433,6 +433,19 @@ test_threads()
     TSAN_OPTIONS=halt_on_error=1:die_after_fork=0:suppressions=$root/tools/races.txt \
         rows "loader and communicators under TSan" "$work/tsan" --timeout-multiplier 10 --suite data \
         --suite dist
+}
+
+# Kernels whose threads share memory or count together, with the emulator's threads as ThreadSanitizer's.
+kernel_races()
+{
+    local program=$work/main/tests/conform/conform_races rows
+    [ -x "$program" ] || {
+        skip "races of kernels" "the build failed, or has no ThreadSanitizer"
+        return
+    }
+    for rows in "embedding_grad" "topk_select f32" "conv2d_stats f16 means far from 0" "rotary" "vec"; do
+        row "races of kernels: $rows" env OMP_NUM_THREADS=1 "$program" --backend emulated --only "$rows"
+    done
 }
 
 test_valgrind()

@@ -11,6 +11,7 @@
  * Exits 0 if all conform, 1 if not, 77 if the backend cannot be opened here. */
 
 #include "conform.h"
+#include "driver.h"
 #include "isolate.h"
 #include "tensor/backend/missing.h"
 #include "tensor/tensor.h"
@@ -246,6 +247,8 @@ static int run_all(void *context, rows *r)
     void *ctx = NULL;
     if (!be || be->open(&ctx, 0, &config)) {
         fprintf(stderr, "conform: backend %s: %s\n", o->backend, lt_error_message());
+        if (!strcmp(o->backend, "cuda"))
+            say_what_the_driver_says();
         return CANNOT_RUN;
     }
     r->next = 0;

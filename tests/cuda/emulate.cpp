@@ -4,6 +4,8 @@
  * next one begins; shuffled, all threads go from barrier to barrier together. What no device allows ends
  * the program: a barrier that some threads of a block do not reach. */
 
+#include "emulate_races.h"
+
 #include <csetjmp>
 #include <cstdio>
 #include <cstdlib>
@@ -20,10 +22,16 @@ namespace
 
 enum state { NEW, READY, AT_BLOCK, AT_WARP, DONE };
 enum { STACK = 256 << 10, WARP = 32, MOST = 1024 };
+/* A stack belongs to one thread of a team where a sanitizer looks at it, or to whichever thread runs. */
+#ifdef LT_EMULATE_RACES
+enum { OWNERS = MOST };
+#else
+enum { OWNERS = 1 };
+#endif
 
 /* A stack, and where its owner stopped. Once begun, changes go by longjmp, which makes no system call;
  * sanitizers know the other way only. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || defined(LT_EMULATE_RACES)
 enum { LONG_WAY = 1 };
 #else
 enum { LONG_WAY = 0 };
@@ -42,7 +50,7 @@ struct fiber {
 };
 
 std::vector<std::unique_ptr<fiber>> fibers;
-std::vector<fiber *> idle;
+std::vector<fiber *> idle[LT_EMULATE_TEAMS * OWNERS]; /* by owner, or of any */
 place scheduler = {{}, {}, true};
 fiber *active;
 state now[MOST];
@@ -71,7 +79,11 @@ void wait_at(state barrier)
     fiber *mine = active;
     now[mine->thread] = barrier;
     owner[mine->thread] = mine;
+    if (barrier == AT_BLOCK)
+        races_arrive();
     change(&mine->at, &scheduler);
+    if (barrier == AT_BLOCK)
+        races_pass();
 }
 
 char order()
@@ -90,10 +102,16 @@ unsigned in_turn(unsigned i, unsigned many)
     return i;
 }
 
+std::vector<fiber *> &idle_of(unsigned thread)
+{
+    return idle[OWNERS == 1 ? 0 : lt_emulate_team() * OWNERS + thread];
+}
+
 void set_thread(fiber *f, unsigned thread)
 {
     f->thread = thread;
     threadIdx.x = thread;
+    races_enter(lt_emulate_team(), thread);
 }
 
 /* Threads that meet no barrier follow each other without a change of stacks. */
@@ -101,22 +119,26 @@ void run_threads()
 {
     for (;;) {
         fiber *mine = active;
+        races_begin_thread();
         (*work)();
+        races_end_thread();
+        races_leave();
         now[mine->thread] = DONE;
         const unsigned next = position < count ? first + in_turn(position, count) : 0;
-        if (position < count && now[next] == NEW) {
+        if (OWNERS == 1 && position < count && now[next] == NEW) {
             position++;
             set_thread(mine, next);
             continue;
         }
-        idle.push_back(mine);
+        idle_of(mine->thread).push_back(mine);
         change(&mine->at, &scheduler);
     }
 }
 
-fiber *idle_fiber()
+fiber *idle_fiber(unsigned thread)
 {
-    if (idle.empty()) {
+    std::vector<fiber *> &stacks = idle_of(thread);
+    if (stacks.empty()) {
         fiber *f = new fiber();
         fibers.emplace_back(f);
         f->stack.reset(new char[STACK]);
@@ -125,19 +147,20 @@ fiber *idle_fiber()
         f->at.context.uc_stack.ss_size = STACK;
         f->at.context.uc_link = NULL;
         makecontext(&f->at.context, run_threads, 0);
-        idle.push_back(f);
+        stacks.push_back(f);
     }
-    fiber *f = idle.back();
-    idle.pop_back();
+    fiber *f = stacks.back();
+    stacks.pop_back();
     return f;
 }
 
 void run(unsigned thread)
 {
-    active = now[thread] == NEW ? idle_fiber() : owner[thread];
+    active = now[thread] == NEW ? idle_fiber(thread) : owner[thread];
     set_thread(active, thread);
     now[thread] = READY;
     change(&scheduler, &active->at);
+    races_leave();
 }
 
 /* Lets threads begin..end-1 go on if all that are not done have come to the barrier. */
@@ -233,13 +256,19 @@ int __syncthreads_or(int it_is)
     return found;
 }
 
+unsigned lt_emulate_team()
+{
+    return (unsigned)(block_number % LT_EMULATE_TEAMS);
+}
+
 void lt_emulate_shared(void *variable, size_t bytes)
 {
     uint64_t &mine = last_use[variable];
     if (mine == block_number)
         return;
     mine = block_number;
-    memset(variable, 0xFF, bytes);
+    for (size_t i = 0; i < bytes; i++) /* memset() would be this thread's, for a sanitizer */
+        ((volatile unsigned char *)variable)[i] = 0xFF;
 }
 
 uint64_t lt_emulate_exchange(uint64_t bits, unsigned lane)
@@ -265,10 +294,12 @@ void lt_emulate_run(dim3 grid, dim3 block, const char *name, const std::function
     threads = block.x;
     gridDim = grid;
     blockDim = block;
+    races_begin_launch();
     for (uint64_t i = 0; i < blocks; i++) {
         const uint64_t b = in_turn(0, 2) ? blocks - 1 - i : i;
         blockIdx = dim3((unsigned)(b % grid.x), (unsigned)(b / grid.x % grid.y),
                         (unsigned)(b / grid.x / grid.y));
         run_block(name);
     }
+    races_end_launch();
 }

@@ -5,15 +5,15 @@
 
 `name<types><<<grid, block, bytes, stream>>>(arguments)` becomes
 `lt_emulate(grid, block, bytes, stream, "name", [](const auto &...a) { name<types>(a...); }, arguments)`,
-and a parameter that no thread copies (`__grid_constant__`) a reference. After `__shared__ T x[N];`
-follows `lt_emulate_shared(&x, sizeof x);`, which makes x NaN for every block: on a device it has no
-value either. Everything else stays.
+and a parameter that no thread copies (`__grid_constant__`) a reference. `__shared__ T x[N];`
+becomes a reference to a variable of the block's team, NaN for every block: on a device it has no value either.
+`--unit OUT.cpp IN.cu...` translates several files into one. Everything else stays.
 """
 import re
 import sys
 
 LAUNCH = re.compile(r"([A-Za-z_]\w*)((?:<[^<>;(){}]*>)?)\s*<<<")
-SHARED = re.compile(r"(__shared__\s[^;=]*?\b([A-Za-z_]\w*)((?:\[[^\];]*\])*);)")
+SHARED = re.compile(r"__shared__\s+([^;=]*?)\s*\b([A-Za-z_]\w*)((?:\[[^\];]*\])*);")
 PARAMETER = re.compile(r"const __grid_constant__ (\w+) (\w+)")
 
 
@@ -45,7 +45,7 @@ def launches(text):
 
 
 def translate(text):
-    text = SHARED.sub(r"\1 lt_emulate_shared(&\2, sizeof \2);", text)
+    text = SHARED.sub(r"static lt_emulate_variable<\1\3> \2_of; auto &\2 = \2_of.mine();", text)
     return launches(PARAMETER.sub(r"const \1 &\2", text))
 
 
@@ -60,8 +60,8 @@ def self_test():
             ("a large parameter", "void f(const __grid_constant__ list x, int y)",
              "void f(const list &x, int y)"),
             ("shared", "__shared__ double x[A][B / 2];\n__shared__ lt_step s;",
-             "__shared__ double x[A][B / 2]; lt_emulate_shared(&x, sizeof x);\n"
-             "__shared__ lt_step s; lt_emulate_shared(&s, sizeof s);"),
+             "static lt_emulate_variable<double[A][B / 2]> x_of; auto &x = x_of.mine();\n"
+             "static lt_emulate_variable<lt_step> s_of; auto &s = s_of.mine();"),
             ("none", "x << 3 >> 1; a<b> c;", "x << 3 >> 1; a<b> c;")]
     failed = [title for title, text, want in rows if translate(text) != want]
     print(f"{len(rows) - len(failed)} passed, {len(failed)} failed {failed or ''}")
@@ -70,7 +70,8 @@ def self_test():
 
 if sys.argv[1:] == ["--self-test"]:
     sys.exit(1 if self_test() else 0)
-with open(sys.argv[1], encoding="utf-8") as source:
-    translated = translate(source.read())
+unit = sys.argv[1] == "--unit"
 with open(sys.argv[2], "w", encoding="utf-8") as target:
-    target.write(f'#line 1 "{sys.argv[1]}"\n' + translated)
+    for name in sys.argv[3:] if unit else sys.argv[1:2]:
+        with open(name, encoding="utf-8") as source:
+            target.write(f'#line 1 "{name}"\n' + translate(source.read()))

@@ -295,6 +295,16 @@ trains_again()
     run 1 --stage smoke && says '| again: NCCL, one rank | *| *| passes: --no-graph | fails | fails | fails | ok | fails | - |'
 }
 
+profile() # MODE EXPECTED-STATUS TEXT
+{
+    fresh
+    local -x FAKE_NCU=$1 LATHER_NCU=$here/fake_ncu
+    [ "$1" != absent ] || LATHER_NCU=/nonexistent
+    put "$work/dir/bin/train_resnet50" "[ '$1' = untraced ] || { mkdir -p \"\$2\"; echo {} >\"\$2/trace.json\"; }" \
+        'echo "forward   conv2d 20 12.500 625.0 700.1 60.1 1.00"' 'echo "backward  conv2d 20 8.250 412.0 500.1 39.9 1.00"'
+    run "$2" --stage profile && says "$3" && { [ "$2" = 1 ] || says '| by operation, each waited for | ok | .* | 2 operations, 20.8 ms in all'; }
+}
+
 no_sanitizer()
 {
     fresh
@@ -328,5 +338,11 @@ row "a sanitizer without findings passes" sanitizer '' 0 'racecheck, every kerne
 row "a sanitizer's finding fails, and is in the report" sanitizer finds 1 'Invalid __global__ write'
 row "a sanitizer that says nothing fails" sanitizer silent 1 'memcheck has no summary'
 row "without a sanitizer the stage fails" no_sanitizer
+row "a profile has operations and kernels, summed by name" profile '' 0 '1.000.4.0.2.apply_vectors<T>(a, b)'
+row "  and says how much that is" profile '' 0 '| by kernel, ncu | ok | .* | 2 kernels, 1.12 ms and 4 MB a step'
+row "counters that are not allowed are said" profile forbidden 1 'ERR_NVGPUCTRPERM'
+row "a profile without kernels fails" profile silent 1 'no kernel in its table'
+row "without ncu there are operations" profile absent 0 'by kernel, ncu | skipped'
+row "a profile without operations fails" profile untraced 1 'no trace was written'
 echo "$passed passed, $failed failed"
 [ $failed = 0 ]

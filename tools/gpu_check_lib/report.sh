@@ -138,7 +138,7 @@ row_tables()
             }
         }
         END {
-            n = split("smoke conform train bench peer shampoo sanitize more", order, " ")
+            n = split("smoke conform train bench peer shampoo profile sanitize more", order, " ")
             for (s = 1; s <= n; s++) {
                 shown = 0
                 for (i = 1; i <= sections; i++) {

@@ -259,10 +259,10 @@ parse_run()
         esac
         shift
     done
-    [ -n "$stages" ] && [ "$stages" != all ] || stages=smoke,conform,train,bench,peer,shampoo,sanitize,more
+    [ -n "$stages" ] && [ "$stages" != all ] || stages=smoke,conform,train,bench,peer,shampoo,profile,sanitize,more
     for stage in ${stages//,/ }; do
         case $stage in
-        smoke | conform | sanitize | train | bench | peer | shampoo | more) ;;
+        smoke | conform | sanitize | train | bench | peer | shampoo | profile | more) ;;
         *) usage ;;
         esac
     done

@@ -15,12 +15,10 @@
 #undef __host__
 #undef __grid_constant__
 #undef __launch_bounds__
-#undef __shared__
 #define __global__
 #define __device__
 #define __host__
 #define __launch_bounds__(...)
-#define __shared__ static /* one block runs at a time */
 
 /* Of the thread that runs. */
 extern dim3 threadIdx, blockIdx, blockDim, gridDim;
@@ -28,11 +26,32 @@ extern dim3 threadIdx, blockIdx, blockDim, gridDim;
 void __syncthreads();
 /* Whether it is so for any thread of the block. */
 int __syncthreads_or(int it_is);
+#ifdef LT_EMULATE_RACES
+enum { LT_EMULATE_TEAMS = 4 }; /* of threads, see emulate_races.h */
+void __threadfence();
+void lt_emulate_atomic(void *variable);
+#else
+enum { LT_EMULATE_TEAMS = 1 };
 static inline void __threadfence()
 {
 }
-/* The block's shared variable: garbage (NaN, as floats) until the block writes it. */
+static inline void lt_emulate_atomic(void *)
+{
+}
+#endif
+/* The team of the block that runs. One block runs at a time. */
+unsigned lt_emulate_team();
+/* A block's shared variable: garbage (NaN, as floats) until the block writes it. */
 void lt_emulate_shared(void *variable, size_t bytes);
+template <class T> struct lt_emulate_variable {
+    T of[LT_EMULATE_TEAMS];
+    T &mine()
+    {
+        T &variable = of[lt_emulate_team()];
+        lt_emulate_shared(&variable, sizeof variable);
+        return variable;
+    }
+};
 /* The values of the warp's other threads; all of them must take part. */
 uint64_t lt_emulate_exchange(uint64_t bits, unsigned lane);
 
@@ -60,8 +79,8 @@ template <class T> T __shfl_sync(unsigned, T x, unsigned lane)
 
 template <class T> T atomicAdd(T *to, T more)
 {
-    const T before = *to;
-    *to += more;
+    const T before = __atomic_fetch_add(to, more, __ATOMIC_RELAXED);
+    lt_emulate_atomic(to);
     return before;
 }
 

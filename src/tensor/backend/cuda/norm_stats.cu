@@ -201,16 +201,19 @@ template <class T> __device__ lt_moments add_parts(const sums_input<T> &in, int6
     return lt_moments_of((double)in.y.rows.count, (double)shift[0], sum, square);
 }
 
-/* Whether all others have written their parts. */
+/* Whether all others have written their parts. Both fences are the counting thread's, which wrote
+ * this block's: what the others wrote is the block's behind the barrier. */
 __device__ bool is_last_block()
 {
-    __threadfence();
-    const bool last =
-        __syncthreads_or(threadIdx.x == 0 && atomicAdd(&arrived, 1U) == SUM_BLOCKS - 1);
-    __threadfence();
-    if (last && threadIdx.x == 0)
-        arrived = 0;
-    return last;
+    bool last = false;
+    if (threadIdx.x == 0) {
+        __threadfence();
+        last = atomicAdd(&arrived, 1U) == SUM_BLOCKS - 1;
+        __threadfence();
+        if (last)
+            arrived = 0;
+    }
+    return __syncthreads_or(last);
 }
 
 /* Where moments go: to stats, or on to what batch norm makes of them. */

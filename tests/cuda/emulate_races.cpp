@@ -1,0 +1,110 @@
+/* The emulator's threads as ThreadSanitizer's fibers, which take turns in one thread of the host. Not compiled with
+ * ThreadSanitizer itself: what the emulator does between threads orders none of them.
+ *
+ * Fences are modelled as C++'s (ISO C++17, 32.9), with atomics that are relaxed: what a thread did before a fence and a later
+ * atomic of its own happens before what another does behind an atomic of the same variable and a fence. */
+
+#include "emulate_races.h"
+
+#include <cuda_runtime.h>
+#include <sanitizer/tsan_interface.h>
+
+namespace
+{
+
+enum { MOST = 1024, ATOMICS = 8, NO_SYNC = 1 /* __tsan_switch_to_fiber_no_sync */ };
+
+struct thread_of_device {
+    void *fiber;
+    unsigned barriers;
+    bool fenced;
+    unsigned atomics;
+    void *last[ATOMICS]; /* variables of its latest atomics */
+};
+
+/* Variables whose addresses stand for what orders threads. */
+struct team {
+    thread_of_device thread[MOST];
+    char barrier[2], block;
+};
+
+team teams[LT_EMULATE_TEAMS];
+char launch_begins, launch_ends;
+void *host;
+team *active_team;
+thread_of_device *active;
+
+} /* namespace */
+
+extern "C" const char *__tsan_default_options()
+{
+    return "halt_on_error=1:exitcode=66:report_thread_leaks=0:history_size=4";
+}
+
+void races_begin_launch()
+{
+    host = __tsan_get_current_fiber();
+    __tsan_acquire(&launch_ends);
+    __tsan_release(&launch_begins);
+}
+
+void races_end_launch()
+{
+    __tsan_acquire(&launch_ends);
+}
+
+void races_enter(unsigned of, unsigned thread)
+{
+    active_team = &teams[of];
+    active = &active_team->thread[thread];
+    if (!active->fiber)
+        active->fiber = __tsan_create_fiber(0);
+    __tsan_switch_to_fiber(active->fiber, NO_SYNC);
+}
+
+void races_leave()
+{
+    __tsan_switch_to_fiber(host, NO_SYNC);
+}
+
+/* A team's blocks follow each other: they share memory. */
+void races_begin_thread()
+{
+    active->barriers = 0;
+    active->fenced = false;
+    active->atomics = 0;
+    __tsan_acquire(&launch_begins);
+    __tsan_acquire(&active_team->block);
+}
+
+void races_end_thread()
+{
+    __tsan_release(&active_team->block);
+    __tsan_release(&launch_ends);
+}
+
+/* Two in turn: a thread may be at the next barrier before the last has passed this one, and no further. */
+void races_arrive()
+{
+    __tsan_release(&active_team->barrier[active->barriers % 2]);
+}
+
+void races_pass()
+{
+    __tsan_acquire(&active_team->barrier[active->barriers++ % 2]);
+}
+
+void __threadfence()
+{
+    for (unsigned i = 0; i < active->atomics && i < ATOMICS; i++)
+        __tsan_acquire(active->last[i]);
+    active->atomics = 0;
+    active->fenced = true;
+}
+
+void lt_emulate_atomic(void *variable)
+{
+    if (active->fenced)
+        __tsan_release(variable);
+    active->last[active->atomics++ % ATOMICS] = variable;
+}

@@ -1,0 +1,95 @@
+# gpu_check's stage profile: where the time of a step goes, by operation of this project and by kernel. shellcheck shell=bash
+
+# Nsight Compute's program.
+find_ncu()
+{
+    local place
+    if [ -n "${LATHER_NCU-}" ]; then
+        [ ! -x "$LATHER_NCU" ] || echo "$LATHER_NCU"
+        return
+    fi
+    for place in "$(command -v ncu)" "${CUDA_HOME:-/usr/local/cuda}"/bin/ncu /usr/local/cuda*/bin/ncu \
+        /opt/nvidia/nsight-compute/*/ncu; do
+        [ ! -x "$place" ] || { echo "$place" && return; }
+    done
+}
+
+# Some steps of ResNet-50 as they are: what is captured cannot be looked at. profile_shape says which.
+profile_steps()
+{
+    local name=$1
+    shift
+    rm -rf "${dir:?}/work/$name"
+    "$@" "$bin/train_resnet50" --output "$dir/work/$name" --data "synthetic:$((batch * 4)):$side:10" --batch-size "$batch" "${shape[@]}" \
+        --epochs 1 --max-steps "$steps" --eval-every -1 --progress off --no-tensorboard --device "$device" --amp "$amp" --no-graph \
+        --profile "$dir/work/$name/trace.json"
+}
+
+# The table of spans; operations are waited for one by one, which adds some 10 us to each.
+by_operation()
+{
+    local batch side steps amp shape
+    profile_shape
+    LATHER_SYNC=1 profile_steps operations || return
+    [ -s "$dir/work/operations/trace.json" ] || { echo "no trace was written" && return 1; }
+}
+
+# Milliseconds of all operations' rows, and how many rows: a table without them says nothing.
+operation_cells()
+{
+    awk '$1 == "forward" || $1 == "backward" || $1 == "optim" { rows++; for (i = 2; i < NF; i++) if ($i ~ /^[0-9]+$/) { ms += $(i + 1); break } }
+        END { printf "%d operations, %.1f ms in all", rows, ms; exit !rows }' "$log"
+}
+
+# ncu's table of launches (CSV, base units) on standard input as one row for each kernel, those that take longest first.
+sum_kernels()
+{
+    tr -d '\r' | awk -F '","' -v steps="$1" '
+        /^"ID","/ { for (i = 1; i <= NF; i++) { gsub(/"/, "", $i); column[$i] = i }; known = 1; next }
+        !known || !/^"[0-9]/ { next }
+        function number(name,    text) { text = $(column[name]); gsub(/[",]/, "", text); return text + 0 }
+        {
+            name = $(column["Kernel Name"])
+            launches[name]++; ns[name] += number("gpu__time_duration.sum")
+            bytes[name] += number("dram__bytes_read.sum") + number("dram__bytes_write.sum")
+        }
+        END { for (name in ns) printf "%.3f\t%.1f\t%d\t%s\n", ns[name] / 1e6 / steps, bytes[name] / 1e6 / steps, launches[name], name }' | sort -rn
+}
+
+by_kernel()
+{
+    local batch side steps amp shape rows
+    profile_shape
+    profile_steps kernels "$(find_ncu)" --csv --page raw --print-units base --target-processes all --log-file "$dir/work/ncu.csv" \
+        --metrics gpu__time_duration.sum,dram__bytes_read.sum,dram__bytes_write.sum || {
+        grep -h '^==' "$dir/work/ncu.csv" | tail -3 # ERR_NVGPUCTRPERM: counters are for administrators there
+        return 1
+    }
+    rows=$(sum_kernels "$steps" <"$dir/work/ncu.csv")
+    [ -n "$rows" ] || { echo "ncu: no kernel in its table" && return 1; }
+    printf 'ms a step\tMB a step\tlaunches\tkernel\n%s\n' "$rows"
+    echo "$rows" | awk -F '\t' '{ ms += $1; mb += $2; n++ } END { printf "%d kernels, %.2f ms and %.0f MB a step\n", n, ms, mb }'
+}
+
+# Sets what its callers declare.
+profile_shape()
+{
+    batch=256 side=224 steps=2 amp=f16 shape=(--arch resnet50)
+    ! $small || { batch=4 side=32 amp=off shape=(--arch resnet10 --width 8); }
+    [ "$control" != profile ] || shape=(--arch none)
+}
+
+stage_profile()
+{
+    most=240
+    export control
+    table "a training step of ResNet-50, not captured"
+    tell=operation_cells
+    part "by operation, each waited for" by_operation && grep -E '^(kind|forward|backward|optim|copy|comm) ' "$log" | head -60 | say "by operation, each waited for"
+    tell=last_line
+    if [ "${device%%:*}" = cuda ] && [ -n "$(find_ncu)" ]; then
+        part "by kernel, ncu" by_kernel && grep -E '^(ms a step|[0-9.]+	)' "$log" | head -60 | say "by kernel, ncu"
+    else
+        pass_over "by kernel, ncu" skipped "there is no ncu; LATHER_NCU=PATH names one"
+    fi
+}
