@@ -50,16 +50,19 @@ bool lt_node_wants(const lt_node *node, int input)
     return node->in[input] && node->in[input]->wants_grad;
 }
 
+bool lt_node_is_first_grad(const lt_node *node, int input)
+{
+    const lt_tensor *x = node->in[input];
+    for (int i = 0; i < input; i++) /* the same tensor twice in one operation */
+        if (node->in[i] == x)
+            return false;
+    return x->param ? !x->param->has_grad : !x->grad[0];
+}
+
 /* The parameter's own gradient, if nothing was added to it yet. */
 static bool writes_directly(const lt_node *node, int input)
 {
-    const lt_param *p = node->in[input]->param;
-    if (!p || p->has_grad)
-        return false;
-    for (int i = 0; i < input; i++) /* the same parameter twice in one operation */
-        if (node->in[i] == node->in[input])
-            return false;
-    return true;
+    return node->in[input]->param && lt_node_is_first_grad(node, input);
 }
 
 lt_status lt_node_grad_out(lt_node *node, int input, lt_view *dx)
@@ -79,6 +82,18 @@ lt_status lt_node_grad_out(lt_node *node, int input, lt_view *dx)
     node->tape->pending[input] = g;
     *dx = lt_tensor_view(g);
     return LT_OK;
+}
+
+lt_status lt_node_grad_ahead(lt_node *node, int input, lt_view *dx)
+{
+    lt_tensor **pending = &node->tape->pending[input], *of_this_turn = *pending;
+    LT_ASSERT(lt_node_is_first_grad(node, input));
+    *pending = NULL;
+    lt_status st = lt_node_grad_out(node, input, dx);
+    if (*pending)
+        node->in[input]->grad[0] = *pending;
+    *pending = of_this_turn;
+    return st;
 }
 
 lt_status lt_node_grad_pass(lt_node *node, int input)

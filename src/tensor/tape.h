@@ -57,6 +57,10 @@ lt_status lt_node_forward(lt_node *node);
 /* Instead of lt_node_out(), by a recomputable operation that is recorded: out is computed when an
  * operation or the host reads it (lt_node_in(), lt_tensor_materialize()), or never. */
 void lt_node_defer(lt_node *node);
+
+/* Whether the input has no gradient yet; memory for it then, ahead of the node's turn in backward. */
+bool lt_node_is_first_grad(const lt_node *node, int input);
+lt_status lt_node_grad_ahead(lt_node *node, int input, lt_view *dx);
 /* out becomes a view of input's memory. */
 void lt_node_alias(lt_node *node, int input, const int64_t stride[LT_MAX_DIMS]);
 

@@ -7,7 +7,7 @@
 
 #define COUNT_OF(array) (sizeof(array) / sizeof *(array))
 
-enum { MAX_OPERANDS = 12 };
+enum { MAX_OPERANDS = 14 };
 
 typedef enum use { IN, OUT, INOUT } use;
 
@@ -121,6 +121,11 @@ void scalars_free(const lt_backend *be, void *ctx, lt_scalars *on_device, lt_sca
 
 /* Number of elements. */
 int64_t operand_count(const operand *o);
+
+/* The backward of a batch norm that goes along with another's, from entries of its own. in: the gradient
+ * that it reads; absolute: as in call_fn. For backends with host memory. */
+lt_status compose_along(const lt_backend *be, void *ctx, lt_batchnorm_grad in,
+                        const lt_batchnorm_along *norm, bool absolute);
 
 /* Each file of tests: test number i, or false past the end. */
 typedef bool tests_fn(size_t i, test *t);

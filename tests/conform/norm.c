@@ -3,6 +3,7 @@
 #include "conform.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 typedef struct norm_row {
     const char *name;
@@ -32,7 +33,7 @@ static const norm_row rows[] = {
      true},
 };
 
-enum { ENTRIES = 5 };
+enum { ENTRIES = 7 };
 
 static lt_shape channels(lt_shape x, int64_t count)
 {
@@ -229,6 +230,62 @@ static void make_apply(const norm_row *r, test *t)
     t->terms = 4;
 }
 
+/* add: two terms, y, mask */
+
+/* In host memory: the backends that lack the entry have that. */
+static lt_status compose_add(const test *t, const lt_backend *be, void *ctx, const lt_view *v)
+{
+    const lt_batchnorm2d_config plain = {0};
+    lt_view other = v[2];
+    other.data = malloc((size_t)lt_shape_count(other.shape) * sizeof(double));
+    if (!other.data)
+        return LT_E_NOMEM;
+    lt_status st = be->batchnorm_apply(ctx, &plain, &v[2], &v[5], NULL, &other, NULL);
+    if (!st)
+        st = be->batchnorm_apply(ctx, &t->config.norm, &v[0], &v[1], &other, &v[3],
+                                 v[4].data ? &v[4] : NULL);
+    free(other.data);
+    return st;
+}
+
+static lt_status call_add(const test *t, const lt_backend *be, void *ctx, const lt_view *v,
+                          bool absolute)
+{
+    const lt_batchnorm_term term[] = {{&v[0], &v[1]}, {&v[2], &v[5]}};
+    (void)absolute;
+    if (!be->batchnorm_add)
+        return compose_add(t, be, ctx, v);
+    return be->batchnorm_add(ctx, &t->config.norm, term, &v[3], v[4].data ? &v[4] : NULL);
+}
+
+static void prepare_add(test *t)
+{
+    const operand *y = &t->operand[3];
+    const int64_t pixels = y->shape.dim[2] * y->shape.dim[3], count = y->shape.dim[1];
+    const double *k = t->operand[1].value, *other = t->operand[5].value;
+    for (int64_t i = 0; i < operand_count(y); i++) {
+        const int64_t c = i / pixels % count;
+        double *x = &t->operand[0].value[i];
+        const double sum = *x * k[2 * count + c] + k[3 * count + c]
+                           + t->operand[2].value[i] * other[2 * count + c] + other[3 * count + c];
+        if (fabs(sum) < 0.1)
+            *x += 0.3 / k[2 * count + c];
+    }
+}
+
+static void make_add(const norm_row *r, test *t)
+{
+    make_apply(r, t);
+    t->entry = "batchnorm_add";
+    t->call = call_add;
+    t->prepare = prepare_add;
+    t->operands = 6;
+    t->operand[2] = (operand){IN, DATA, r->x, .low = -2.5, .high = 1, .absolute = PLUS};
+    t->operand[5] = coefficients(r->x);
+    t->terms = 6;
+    t->inner = 1;
+}
+
 /* Backward: x, coef, mask, dy, dy, then the entry's own. */
 
 enum { X, COEFFICIENTS, BITS, DY, DY2, SUMS, RESULT, DBETA, DGAMMA };
@@ -313,10 +370,73 @@ static void make_grad_x(const norm_row *r, test *t)
     t->terms = 8;
 }
 
+/* add_grad: the other's x and coefficients, sums, dx, and dgamma alone. */
+
+enum { OTHER_X = DGAMMA + 1, OTHER_COEF, OTHER_SUMS, OTHER_DX, OTHER_DGAMMA };
+
+lt_status compose_along(const lt_backend *be, void *ctx, lt_batchnorm_grad in,
+                        const lt_batchnorm_along *norm, bool absolute)
+{
+    lt_view used = *norm->sums;
+    used.data = malloc((size_t)lt_shape_count(used.shape) * sizeof(double));
+    if (!used.data)
+        return LT_E_NOMEM;
+    in.x = norm->x;
+    in.coef = norm->coef;
+    in.affine[0] = norm->affine[0];
+    in.affine[1] = norm->affine[1];
+    lt_status st = be->batchnorm_grad_stats(ctx, &in, NULL, norm->sums);
+    if (!st) /* they are subtracted */
+        st = be->scale(ctx, absolute ? -1 : 1, norm->sums, &used);
+    if (!st)
+        st = be->batchnorm_grad_x(ctx, &in, &used, norm->count, norm->dx);
+    free(used.data);
+    return st;
+}
+
+static lt_status call_add_grad(const test *t, const lt_backend *be, void *ctx, const lt_view *v,
+                               bool absolute)
+{
+    const lt_batchnorm_along norm[] = {{&v[X],
+                                        &v[COEFFICIENTS],
+                                        &v[SUMS],
+                                        &v[RESULT],
+                                        t->config.norm.momentum,
+                                        {v[DBETA], v[DGAMMA]}},
+                                       {&v[OTHER_X],
+                                        &v[OTHER_COEF],
+                                        &v[OTHER_SUMS],
+                                        &v[OTHER_DX],
+                                        t->config.norm.momentum,
+                                        {{0}, v[OTHER_DGAMMA]}}};
+    lt_batchnorm_grad in = gradient_of(t, v);
+    in.relu = in.mask && !absolute;
+    if (be->batchnorm_add_grad)
+        return be->batchnorm_add_grad(ctx, &in, norm);
+    LT_TRY(compose_along(be, ctx, in, &norm[0], absolute));
+    return compose_along(be, ctx, in, &norm[1], absolute);
+}
+
+static void make_add_grad(const norm_row *r, test *t)
+{
+    make_grad_x(r, t);
+    t->entry = "batchnorm_add_grad";
+    t->call = call_add_grad;
+    t->operands = 14;
+    t->operand[SUMS].use = OUT;
+    t->operand[SUMS].absolute = PLUS;
+    t->operand[OTHER_X] = (operand){IN, DATA, r->x, .low = -1, .high = 2.5};
+    t->operand[OTHER_COEF] = coefficients(r->x);
+    t->operand[OTHER_SUMS] = t->operand[SUMS];
+    t->operand[OTHER_DX] = t->operand[RESULT];
+    t->operand[OTHER_DGAMMA] = (operand){OUT, MASTER, channels(r->x, 0), ROWS, .absolute = MINUS};
+    t->terms = terms_of_channel(r) + 12;
+}
+
 bool norm_tests(size_t i, test *t)
 {
     static void (*const make[ENTRIES])(const norm_row *, test *) = {
-        make_stats, make_finish, make_apply, make_grad_stats, make_grad_x};
+        make_stats, make_finish, make_apply, make_add, make_grad_stats, make_grad_x, make_add_grad};
     if (i >= COUNT_OF(rows) * ENTRIES)
         return false;
     const norm_row *r = &rows[i / ENTRIES];

@@ -3,6 +3,7 @@
 #include "conform.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 typedef struct pool_row {
     const char *name;
@@ -31,7 +32,7 @@ static const pool_row rows[] = {
     {"stride larger than the kernel", {4, {2, 3, 8, 8}}, SQUARE(2, 3, 0)},
 };
 
-enum { ENTRIES = 6 };
+enum { ENTRIES = 8 };
 
 static lt_shape output_shape(const pool_row *r)
 {
@@ -74,6 +75,47 @@ static void make_max(const pool_row *r, prepare_fn *prepare, bool index, test *t
         t->operand[2].shape.ndim = -1;
 }
 
+/* maxpool2d_norm: x, y, index, coefficients. Numbers are such that nothing is rounded. */
+
+static lt_status call_max_norm(const test *t, const lt_backend *be, void *ctx, const lt_view *v,
+                               bool absolute)
+{
+    const lt_batchnorm2d_config config = {.relu = true};
+    const lt_batchnorm_before norm = {.x = &v[0], .coef = &v[3]};
+    (void)absolute;
+    if (be->maxpool2d_norm)
+        return be->maxpool2d_norm(ctx, &t->config.pool, &norm, &v[1], &v[2]);
+    lt_view written = v[0]; /* in host memory: the backends that lack the entry have that */
+    written.data = malloc((size_t)lt_shape_count(written.shape) * sizeof(double));
+    if (!written.data)
+        return LT_E_NOMEM;
+    lt_status st = be->batchnorm_apply(ctx, &config, &v[0], &v[3], NULL, &written, NULL);
+    if (!st)
+        st = be->maxpool2d(ctx, &t->config.pool, &written, &v[1], &v[2]);
+    free(written.data);
+    return st;
+}
+
+static void make_norm(test *t)
+{
+    operand *k = &t->operand[3];
+    const int64_t count = k->shape.dim[1];
+    make_ties(t);
+    for (int64_t c = 0; c < count; c++) {
+        k->value[2 * count + c] = c % 3 ? 0.5 : -1;
+        k->value[3 * count + c] = (double)(c % 4) - 1.5;
+    }
+}
+
+static void make_max_norm(const pool_row *r, test *t)
+{
+    make_max(r, make_norm, true, t);
+    t->entry = "maxpool2d_norm";
+    t->call = call_max_norm;
+    t->operands = 4;
+    t->operand[3] = (operand){IN, MASTER, LT_SHAPE(4, r->x.dim[1]), .absolute = KEEP};
+}
+
 static lt_status call_max_grad(const test *t, const lt_backend *be, void *ctx, const lt_view *v,
                                bool absolute)
 {
@@ -108,6 +150,61 @@ static void make_max_grad(const pool_row *r, bool pair, test *t)
     if (!pair)
         t->operand[1].shape.ndim = -1;
     t->terms = 2.0 * r->config.kernel_h * r->config.kernel_w;
+}
+
+/* maxpool2d_norm_grad: dy, dy, index, x, coefficients, sums, dx, dbeta, dgamma */
+
+enum { INDEX = 2, X, COEFFICIENTS, SUMS, DX, DBETA, DGAMMA };
+
+static lt_status call_norm_grad(const test *t, const lt_backend *be, void *ctx, const lt_view *v,
+                                bool absolute)
+{
+    const lt_batchnorm_along norm = {&v[X], &v[COEFFICIENTS],     &v[SUMS], &v[DX],
+                                     17,    {v[DBETA], v[DGAMMA]}};
+    if (be->maxpool2d_norm_grad)
+        return be->maxpool2d_norm_grad(ctx, &t->config.pool, v, &v[INDEX], &norm);
+    lt_batchnorm_grad in = {.dy = {v[X]}, .relu = !absolute};
+    in.dy[0].data = malloc((size_t)lt_shape_count(v[X].shape) * sizeof(double));
+    if (!in.dy[0].data)
+        return LT_E_NOMEM;
+    lt_status st = be->maxpool2d_grad(ctx, &t->config.pool, v, &v[INDEX], &in.dy[0]);
+    if (!st)
+        st = compose_along(be, ctx, in, &norm, absolute);
+    free(in.dy[0].data);
+    return st;
+}
+
+/* x away from relu's kink. */
+static void make_norm_winners(test *t)
+{
+    operand *x = &t->operand[X];
+    const int64_t pixels = x->shape.dim[2] * x->shape.dim[3], count = x->shape.dim[1];
+    const double *k = t->operand[COEFFICIENTS].value;
+    make_winners(t);
+    for (int64_t i = 0; i < operand_count(x); i++) {
+        const int64_t c = i / pixels % count;
+        if (fabs(x->value[i] * k[2 * count + c] + k[3 * count + c]) < 0.1)
+            x->value[i] += 0.3 / k[2 * count + c];
+    }
+}
+
+static void make_max_norm_grad(const pool_row *r, test *t)
+{
+    const int64_t count = r->x.dim[1];
+    make_max_grad(r, r->x.dim[0] > 1, t);
+    t->entry = "maxpool2d_norm_grad";
+    t->call = call_norm_grad;
+    t->prepare = make_norm_winners;
+    t->operands = 9;
+    t->operand[X] = (operand){IN, DATA, r->x, .low = -1, .high = 2};
+    t->operand[COEFFICIENTS] =
+        (operand){IN, MASTER, LT_SHAPE(4, count), ROWS, COEF, 0.3, 1.5, NULL};
+    t->operand[SUMS] = (operand){OUT, MASTER, LT_SHAPE(2, count), .absolute = PLUS};
+    t->operand[DX] = (operand){OUT, DATA, r->x, .absolute = PLUS};
+    for (int i = DBETA; i <= DGAMMA; i++)
+        t->operand[i] = (operand){OUT, MASTER, LT_SHAPE(count), ROWS, .absolute = MINUS};
+    t->terms += (double)(lt_shape_count(r->x) / count) + 12;
+    t->inner = 1;
 }
 
 static lt_status call_avg(const test *t, const lt_backend *be, void *ctx, const lt_view *v,
@@ -148,6 +245,12 @@ bool pool_tests(size_t i, test *t)
     case 2:
     case 3:
         make_max_grad(r, i % ENTRIES == 3, t);
+        break;
+    case 6:
+        make_max_norm(r, t);
+        break;
+    case 7:
+        make_max_norm_grad(r, t);
         break;
     default:
         make_avg(r, i % ENTRIES == 5, t);

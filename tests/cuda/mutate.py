@@ -102,7 +102,7 @@ class Conform:
 
 def uses(source, header):
     """Whether a translated kernel has something to lose in that header."""
-    if header in ("norm.cuh", "warp.cuh"):
+    if header in ("norm.cuh", "pool.cuh", "warp.cuh"):
         return f'#include "{header}"' in source
     return header == "launch.cuh" and "block_sum(" in source
 

@@ -9,12 +9,14 @@
 #include "lather/ops.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 enum { BATCH = 2, SIDE = 32, WIDTH = 2, CLASSES = 3 };
 
 typedef struct calls {
     int stats, sums, own_stats, own_sums;
-    int norm_stats, norm_grad_w;
+    int norm_stats, norm_grad_w, adds, pools;
+    int add_grads, pool_grads;
 } calls;
 
 static calls seen;
@@ -72,6 +74,77 @@ static lt_status norm_before_grad_w(void *ctx, const lt_conv2d_config *config, c
     return st;
 }
 
+/* With the second term as a copy of its own. */
+static lt_status add_both(void *ctx, const lt_batchnorm2d_config *config,
+                          const lt_batchnorm_term term[2], const lt_view *y, const lt_view *mask)
+{
+    const lt_batchnorm2d_config plain = {0};
+    const lt_backend *ref = lt_backend_ref();
+    lt_view other = *term[1].x;
+    other.data = malloc((size_t)lt_shape_count(other.shape) * sizeof(float));
+    assert_non_null(other.data);
+    seen.adds++;
+    lt_status st = ref->batchnorm_apply(ctx, &plain, term[1].x, term[1].coef, NULL, &other, NULL);
+    if (!st)
+        st = ref->batchnorm_apply(ctx, config, term[0].x, term[0].coef, &other, y, mask);
+    free(other.data);
+    return st;
+}
+
+static lt_status pool_of_norm(void *ctx, const lt_pool2d_config *config,
+                              const lt_batchnorm_before *norm, const lt_view *y,
+                              const lt_view *index)
+{
+    const lt_view x = written(ctx, norm);
+    seen.pools++;
+    lt_status st = lt_backend_ref()->maxpool2d(ctx, config, &x, y, index);
+    free(x.data);
+    return st;
+}
+
+/* A view of its shape with memory of its own. */
+static lt_view like(const lt_view *x)
+{
+    lt_view v = *x;
+    v.data = malloc((size_t)lt_shape_count(v.shape) * sizeof(float));
+    assert_non_null(v.data);
+    return v;
+}
+
+static lt_status finish_along(void *ctx, lt_batchnorm_grad in, const lt_batchnorm_along *norm)
+{
+    in.x = norm->x;
+    in.coef = norm->coef;
+    memcpy(in.affine, norm->affine, sizeof in.affine);
+    return lt_backend_ref()->batchnorm_grad_x(ctx, &in, norm->sums, norm->count, norm->dx);
+}
+
+static lt_status grad_of_both(void *ctx, const lt_batchnorm_grad *in,
+                              const lt_batchnorm_along norm[2])
+{
+    const lt_backend *ref = lt_backend_ref();
+    lt_batchnorm_grad masked = {.dy = {like(in->x)}, .x = norm[1].x, .coef = norm[1].coef};
+    seen.add_grads++;
+    assert_ok(ref->batchnorm_grad_stats(ctx, in, &masked.dy[0], norm[0].sums));
+    assert_ok(ref->batchnorm_grad_stats(ctx, &masked, NULL, norm[1].sums));
+    for (int i = 0; i < 2; i++)
+        assert_ok(finish_along(ctx, masked, &norm[i]));
+    free(masked.dy[0].data);
+    return LT_OK;
+}
+
+static lt_status grad_of_pool(void *ctx, const lt_pool2d_config *config, const lt_view dy[2],
+                              const lt_view *index, const lt_batchnorm_along *norm)
+{
+    lt_batchnorm_grad in = {.dy = {like(norm->x)}, .x = norm->x, .coef = norm->coef, .relu = true};
+    seen.pool_grads++;
+    assert_ok(lt_backend_ref()->maxpool2d_grad(ctx, config, dy, index, &in.dy[0]));
+    assert_ok(lt_backend_ref()->batchnorm_grad_stats(ctx, &in, NULL, norm->sums));
+    assert_ok(finish_along(ctx, in, norm));
+    free(in.dy[0].data);
+    return LT_OK;
+}
+
 static lt_status own_stats(void *ctx, const lt_view *x, const lt_view *stats)
 {
     seen.own_stats++;
@@ -91,14 +164,18 @@ typedef struct row {
     calls want;
 } row;
 
-/* resnet50: 53 convolutions; 16 blocks, whose second and third have a batch norm with relu before. */
+/* resnet50: 53 convolutions; 16 blocks, whose second and third have a batch norm with relu before; 4 of them
+ * with a batch norm in the shortcut. */
 static const row rows[] = {
-    {"resnet50", "resnet50", LT_RECOMPUTE_OFF, {21, 32, 0, 21, 32, 32}},
-    {"resnet50, outputs made again", "resnet50", LT_RECOMPUTE_CHEAP, {21, 32, 0, 21, 32, 32}},
+    {"resnet50", "resnet50", LT_RECOMPUTE_OFF, {21, 32, 0, 12, 32, 32, 4, 1, 4, 1}},
+    {"resnet50, outputs made again",
+     "resnet50",
+     LT_RECOMPUTE_CHEAP,
+     {21, 32, 0, 12, 32, 32, 4, 1, 4, 1}},
     {"resnet18: one such convolution in each of 8 blocks",
      "resnet18",
      LT_RECOMPUTE_OFF,
-     {12, 8, 0, 12, 8, 8}},
+     {12, 8, 0, 5, 8, 8, 3, 1, 3, 1}},
 };
 
 typedef struct scene {
@@ -123,6 +200,10 @@ static void open_scene(scene *s, const row *r, bool fused)
     s->table.conv2d_grad_x_sums = fused ? sums_behind : NULL;
     s->table.conv2d_norm_stats = fused ? norm_before : NULL;
     s->table.conv2d_norm_grad_w = fused ? norm_before_grad_w : NULL;
+    s->table.batchnorm_add = fused ? add_both : NULL;
+    s->table.maxpool2d_norm = fused ? pool_of_norm : NULL;
+    s->table.batchnorm_add_grad = fused ? grad_of_both : NULL;
+    s->table.maxpool2d_norm_grad = fused ? grad_of_pool : NULL;
     assert_ok(lt_device_open(&s->device, "ref", NULL));
     s->device->backend = &s->table;
     assert_ok(lt_resnet_new(&s->model, s->device, &config));
@@ -188,6 +269,10 @@ static void check_row(void **state)
     assert_int_equal(seen.sums, r->want.sums);
     assert_int_equal(seen.norm_stats, r->want.norm_stats);
     assert_int_equal(seen.norm_grad_w, r->want.norm_grad_w);
+    assert_int_equal(seen.adds, r->want.adds);
+    assert_int_equal(seen.pools, r->want.pools);
+    assert_int_equal(seen.add_grads, r->want.add_grads);
+    assert_int_equal(seen.pool_grads, r->want.pool_grads);
     assert_int_equal(seen.own_stats, r->want.own_stats);
     assert_int_equal(seen.own_sums, r->want.own_sums);
     assert_true(count[0] > 0);

@@ -69,10 +69,6 @@ LT_ENTRY(conv2d_grad_w, void *ctx, const lt_conv2d_config *config, const lt_view
 LT_ENTRY(conv2d_stats, void *ctx, const lt_conv2d_config *config, const lt_view *x,
          const lt_view *w, const lt_view *y, const lt_view *stats, bool *sums);
 
-/** What a batch norm with relu, without residual, read and made; rounded (x's dtype) may be absent. */
-typedef struct lt_batchnorm_before {
-    const lt_view *x, *coef, *gamma, *beta, *rounded;
-} lt_batchnorm_before;
 /** Fused: the backward of a convolution whose input was relu(batchnorm(x)), and half of the batch
  *  norm's: dx as conv2d_grad_x gives it, or 0 where relu masks it; sums as batchnorm_grad_stats. */
 LT_ENTRY(conv2d_grad_x_sums, void *ctx, const lt_conv2d_config *config, const lt_view *dy,

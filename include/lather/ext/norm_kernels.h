@@ -5,6 +5,7 @@
 #include "lather/ext/entry.h"
 #include "lather/ops/norm.h"
 #include "lather/ops/norm_layer.h"
+#include "lather/ops/pool.h"
 
 /* Batch normalisation. stats [3,C]: count, mean, M2 (sum of centred squares).
  * coef [4,C]: mean, 1/sqrt(var+eps), scale = gamma/sqrt(var+eps), shift = beta - mean*scale.
@@ -24,6 +25,10 @@ typedef struct lt_batchnorm_parts {
 } lt_batchnorm_parts;
 LT_ENTRY(batchnorm_finish, void *ctx, const lt_batchnorm2d_config *config,
          const lt_batchnorm_parts *parts);
+/** What a batch norm with relu, without residual, read and made; rounded (x's dtype) may be absent. */
+typedef struct lt_batchnorm_before {
+    const lt_view *x, *coef, *gamma, *beta, *rounded;
+} lt_batchnorm_before;
 /** How a convolution of a batch norm's output that was never written went. */
 typedef struct lt_norm_conv {
     bool moments; /**< in: stats must be as batchnorm_stats gives them */
@@ -35,6 +40,14 @@ typedef struct lt_norm_conv {
  *  channels-last index ((n*H + h)*W + w)*C + c. */
 LT_ENTRY(batchnorm_apply, void *ctx, const lt_batchnorm2d_config *config, const lt_view *x,
          const lt_view *coef, const lt_view *residual, const lt_view *y, const lt_view *mask);
+/** A batch norm that was not applied yet: x*scale + shift. */
+typedef struct lt_batchnorm_term {
+    const lt_view *x, *coef;
+} lt_batchnorm_term;
+/** Fused: y = act(the sum of two such terms), as batchnorm_apply whose residual was never written; mask
+ *  as there. */
+LT_ENTRY(batchnorm_add, void *ctx, const lt_batchnorm2d_config *config,
+         const lt_batchnorm_term term[2], const lt_view *y, const lt_view *mask);
 /** What backward of batch norm reads. dy[1].data is NULL if the gradient has one addend. With
  *  relu: the gradient counts where mask has a bit, or, if mask is NULL, where x*scale+shift > 0. */
 typedef struct lt_batchnorm_grad {
@@ -51,6 +64,24 @@ LT_ENTRY(batchnorm_grad_stats, void *ctx, const lt_batchnorm_grad *in, const lt_
 /** dx = scale * (g - sums[0]/count - xhat * sums[1]/count); count <= 0: dx = scale * g. */
 LT_ENTRY(batchnorm_grad_x, void *ctx, const lt_batchnorm_grad *in, const lt_view *sums,
          double count, const lt_view *dx);
+/** A batch norm whose backward is done with another operation's: nothing else read its output. */
+typedef struct lt_batchnorm_along {
+    const lt_view *x, *coef;
+    const lt_view *sums; /**< out, as batchnorm_grad_stats gives them */
+    const lt_view *dx;   /**< out, as batchnorm_grad_x, which takes count, gives it */
+    double count;
+    lt_view affine[2]; /**< as lt_batchnorm_grad has them */
+} lt_batchnorm_along;
+/** Fused: the backward of two batch norms, where norm[1] made the residual of norm[0]. in: the gradient
+ *  that norm[0] reads. The residual's own gradient is not written. */
+LT_ENTRY(batchnorm_add_grad, void *ctx, const lt_batchnorm_grad *in,
+         const lt_batchnorm_along norm[2]);
+/** Fused: maxpool2d of relu(batchnorm(norm->x)), rounded to its dtype, which was never written. */
+LT_ENTRY(maxpool2d_norm, void *ctx, const lt_pool2d_config *config, const lt_batchnorm_before *norm,
+         const lt_view *y, const lt_view *index);
+/** Fused: maxpool2d_grad, and the backward of the batch norm with relu that made the pooling's input. */
+LT_ENTRY(maxpool2d_norm_grad, void *ctx, const lt_pool2d_config *config, const lt_view dy[2],
+         const lt_view *index, const lt_batchnorm_along *norm);
 
 /** Formula: lt_group_norm(), of a 4-D x. stats [2,N,groups], of the master dtype, contiguous: mean,
  *  1/sqrt(var+eps). gamma and beta, contiguous and of the master dtype, may both be NULL. */
@@ -82,8 +113,12 @@ LT_ENTRY(layernorm_grad, void *ctx, const lt_layernorm_config *config, const lt_
     X(batchnorm_stats, BASIC, OWN)      \
     X(batchnorm_finish, BASIC, REF)     \
     X(batchnorm_apply, BASIC, OWN)      \
+    X(batchnorm_add, FUSED, NONE)       \
     X(batchnorm_grad_stats, BASIC, OWN) \
     X(batchnorm_grad_x, BASIC, OWN)     \
+    X(batchnorm_add_grad, FUSED, NONE)  \
+    X(maxpool2d_norm, FUSED, NONE)      \
+    X(maxpool2d_norm_grad, FUSED, NONE) \
     X(group_norm, BASIC, OWN)           \
     X(group_norm_grad, BASIC, OWN)      \
     X(layernorm, BASIC, OWN)            \

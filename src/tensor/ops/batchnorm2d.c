@@ -150,28 +150,59 @@ static bool needs_mask(const lt_node *node)
     return c->relu && node->in[RESIDUAL] && lt_tape_pass(node->tape).record;
 }
 
+/* With the residual's batch norm, which was not applied. */
+static lt_status apply_both(lt_node *node, lt_node *other, const lt_batchnorm_term *own,
+                            const lt_view *y, const lt_view *mask)
+{
+    void *ctx;
+    const lt_backend *be = lt_node_backend(node, &ctx);
+    lt_fuse_views v;
+    lt_batchnorm_before before;
+    LT_TRY(lt_batchnorm2d_views(other, &v, &before));
+    const lt_batchnorm_term term[] = {*own, {before.x, before.coef}};
+    return be->batchnorm_add(ctx, node->config, term, y, mask);
+}
+
+static lt_status apply(lt_node *node, const lt_batchnorm_term *own, const lt_view *mask)
+{
+    void *ctx;
+    const lt_backend *be = lt_node_backend(node, &ctx);
+    lt_node *other = lt_fuse_producer(node, LT_FUSE_ADD);
+    lt_view y, residual = {0};
+    if (node->in[RESIDUAL] && !other)
+        LT_TRY(lt_node_in(node, RESIDUAL, &residual));
+    LT_TRY(lt_node_out(node, &y));
+    if (other)
+        return apply_both(node, other, own, &y, mask);
+    return be->batchnorm_apply(ctx, node->config, own->x, own->coef,
+                               residual.data ? &residual : NULL, &y, mask);
+}
+
+/* Whether what reads the output may apply it: a convolution, a pooling, another batch norm. */
+static bool is_applied_later(const lt_node *node)
+{
+    return lt_fuse_offers(node, LT_FUSE_APPLY) || lt_fuse_offers(node, LT_FUSE_POOL)
+           || lt_fuse_offers(node, LT_FUSE_ADD);
+}
+
 static lt_status forward(lt_node *node)
 {
     void *ctx;
     const lt_backend *be = lt_node_backend(node, &ctx);
-    lt_view x, coef, y, residual = {0}, mask = {0};
+    lt_view x, coef, mask = {0};
     LT_TRY(LT_HAS_ENTRY(node, be, batchnorm_apply));
     LT_TRY(lt_node_in(node, X, &x));
     if (lt_node_is_replay(node))
         LT_TRY(lt_node_saved(node, COEF, &coef));
     else
         LT_TRY(find_coefficients(node, &x, &coef));
-    if (!lt_node_is_replay(node) && lt_fuse_offers(node, LT_FUSE_APPLY)) {
+    if (!lt_node_is_replay(node) && is_applied_later(node)) {
         lt_node_defer(node);
         return LT_OK;
     }
-    if (node->in[RESIDUAL])
-        LT_TRY(lt_node_in(node, RESIDUAL, &residual));
     if (needs_mask(node))
         LT_TRY(lt_node_save(node, MASK, LT_U8, LT_SHAPE((lt_shape_count(x.shape) + 7) / 8), &mask));
-    LT_TRY(lt_node_out(node, &y));
-    return be->batchnorm_apply(ctx, node->config, &x, &coef, residual.data ? &residual : NULL, &y,
-                               mask.data ? &mask : NULL);
+    return apply(node, &(lt_batchnorm_term){&x, &coef}, mask.data ? &mask : NULL);
 }
 
 lt_status lt_batchnorm2d_views(lt_node *norm, lt_fuse_views *v, lt_batchnorm_before *out)
@@ -254,6 +285,42 @@ static lt_status find_sums(lt_node *node, lt_batchnorm_grad *in, lt_view *sums)
     return LT_OK;
 }
 
+bool lt_batchnorm2d_goes_along(const lt_node *norm)
+{
+    bool first = is_local(norm);
+    for (int i = X; i <= BETA; i++)
+        first = first && (!lt_node_wants(norm, i) || lt_node_is_first_grad(norm, i));
+    return first;
+}
+
+lt_status lt_batchnorm2d_along(lt_node *norm, lt_fuse_along *v, lt_batchnorm_along *out)
+{
+    static const int input[] = {BETA, GAMMA};
+    *out = (lt_batchnorm_along){&v->x, &v->coef, &v->sums, &v->dx, batch_count(norm), {{0}}};
+    LT_TRY(lt_node_in(norm, X, &v->x));
+    LT_TRY(lt_node_saved(norm, COEF, &v->coef));
+    LT_TRY(lt_batchnorm2d_save_sums(norm, &v->sums));
+    for (int i = 0; i < 2; i++)
+        if (lt_node_wants(norm, input[i]))
+            LT_TRY(lt_node_grad_ahead(norm, input[i], &out->affine[i]));
+    return lt_node_grad_ahead(norm, X, &v->dx);
+}
+
+/* With the residual's batch norm. in: the gradient that comes in. */
+static lt_status backward_of_both(lt_node *node, lt_node *other, const lt_batchnorm_grad *in)
+{
+    void *ctx;
+    const lt_backend *be = lt_node_backend(node, &ctx);
+    lt_view sums, dx;
+    lt_fuse_along v;
+    lt_batchnorm_along norm[2] = {{in->x, in->coef, &sums, &dx, batch_count(node), {{0}}}};
+    LT_TRY(lt_batchnorm2d_save_sums(node, &sums));
+    LT_TRY(affine_outputs(node, norm[0].affine));
+    LT_TRY(lt_node_grad_out(node, X, &dx));
+    LT_TRY(lt_batchnorm2d_along(other, &v, &norm[1]));
+    return be->batchnorm_add_grad(ctx, in, norm);
+}
+
 static lt_status backward(lt_node *node)
 {
     void *ctx;
@@ -268,6 +335,9 @@ static lt_status backward(lt_node *node)
         LT_TRY(lt_node_saved(node, MASK, &mask));
         in.mask = &mask;
     }
+    lt_node *other = lt_fuse_producer(node, LT_FUSE_ADD_GRAD);
+    if (other)
+        return backward_of_both(node, other, &in);
     LT_TRY(find_sums(node, &in, &sums));
     if (is_local(node))
         LT_TRY(affine_outputs(node, in.affine));

@@ -17,6 +17,14 @@ typedef enum lt_fusion {
     /* Backward: the gradient of the convolution's input is masked by the relu before it, and summed as
      * that batch norm's backward begins. */
     LT_FUSE_GRAD_SUMS,
+    /* Forward: a batch norm applies the one that made its residual too, whose output is deferred. */
+    LT_FUSE_ADD,
+    /* Forward: max-pooling applies the batch norm and relu before it, whose output is deferred. */
+    LT_FUSE_POOL,
+    /* Backward: a batch norm does that of the one that made its residual along, max-pooling that of the one
+     * before it: their gradient is never written. */
+    LT_FUSE_ADD_GRAD,
+    LT_FUSE_POOL_GRAD,
     LT_FUSIONS
 } lt_fusion;
 
@@ -24,7 +32,7 @@ typedef enum lt_fusion {
  * its output is not known yet: if nothing fuses with it, time was lost and no result. */
 bool lt_fuse_offers(const lt_node *producer, lt_fusion fusion);
 
-/* The node that made the consumer's first input, if the two are such a pair; else NULL. */
+/* The node that made the consumer's first input, or its residual, if the two are such a pair; else NULL. */
 lt_node *lt_fuse_producer(const lt_node *consumer, lt_fusion fusion);
 
 /* What producers hand over; each operation alone knows its saved tensors. */
@@ -41,5 +49,14 @@ LT_MUST_CHECK lt_status lt_batchnorm2d_views(lt_node *norm, lt_fuse_views *v,
                                              lt_batchnorm_before *out);
 /* Memory for the sums that its backward then finds there. */
 LT_MUST_CHECK lt_status lt_batchnorm2d_save_sums(lt_node *norm, lt_view *sums);
+
+/* A batch norm's whole backward as a part of its reader's: whether that can be, and what the backend is given.
+ * Its own turn then finds no gradient. */
+typedef struct lt_fuse_along {
+    lt_view x, coef, sums, dx;
+} lt_fuse_along;
+bool lt_batchnorm2d_goes_along(const lt_node *norm);
+LT_MUST_CHECK lt_status lt_batchnorm2d_along(lt_node *norm, lt_fuse_along *v,
+                                             lt_batchnorm_along *out);
 
 #endif

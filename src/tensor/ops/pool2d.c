@@ -1,6 +1,7 @@
 /* Pooling: the largest value of each window, whose places in it are saved for backward, or the mean, padding
  * counted as zeros. */
 
+#include "tensor/ops/fuse.h"
 #include "tensor/ops/ops.h"
 #include "tensor/tensor.h"
 
@@ -49,15 +50,30 @@ static lt_status max_infer(const lt_node *node, lt_desc *out)
     return LT_OK;
 }
 
+/* Of a batch norm's deferred output. */
+static lt_status max_of_norm(lt_node *node, lt_node *norm, const lt_view *y, const lt_view *index)
+{
+    void *ctx;
+    const lt_backend *be = lt_node_backend(node, &ctx);
+    lt_fuse_views v;
+    lt_batchnorm_before before;
+    LT_TRY(lt_batchnorm2d_views(norm, &v, &before));
+    return be->maxpool2d_norm(ctx, node->config, &before, y, index);
+}
+
 static lt_status max_forward(lt_node *node)
 {
     void *ctx;
     const lt_backend *be = lt_node_backend(node, &ctx);
+    lt_node *norm = lt_fuse_producer(node, LT_FUSE_POOL);
     lt_view x, y, index = {0};
-    LT_TRY(lt_node_in(node, 0, &x));
+    if (!norm)
+        LT_TRY(lt_node_in(node, 0, &x));
     LT_TRY(lt_node_out(node, &y));
     if (lt_tape_pass(node->tape).record)
         LT_TRY(lt_node_save(node, INDEX, LT_U8, y.shape, &index));
+    if (norm)
+        return max_of_norm(node, norm, &y, &index);
     return be->maxpool2d(ctx, node->config, &x, &y, index.data ? &index : NULL);
 }
 
@@ -65,9 +81,16 @@ static lt_status max_backward(lt_node *node)
 {
     void *ctx;
     const lt_backend *be = lt_node_backend(node, &ctx);
+    lt_node *norm = lt_fuse_producer(node, LT_FUSE_POOL_GRAD);
     lt_view dy[2], index, dx;
+    lt_fuse_along v;
+    lt_batchnorm_along along;
     LT_TRY(lt_node_grad_pair(node, dy));
     LT_TRY(lt_node_saved(node, INDEX, &index));
+    if (norm) {
+        LT_TRY(lt_batchnorm2d_along(norm, &v, &along));
+        return be->maxpool2d_norm_grad(ctx, node->config, dy, &index, &along);
+    }
     LT_TRY(lt_node_grad_out(node, 0, &dx));
     return be->maxpool2d_grad(ctx, node->config, dy, &index, &dx);
 }

@@ -28,6 +28,12 @@ typedef enum variant {
     TWO_NORMS,     /* of the first convolution */
     BETWEEN,       /* an operation between convolution and batch norm */
     NORM_OF_INPUT, /* no convolution before the batch norm */
+    SHORTCUT,      /* the first convolution's, with a batch norm of its own, into the second */
+    SHORTCUT_RELU, /* with a relu of its own */
+    SHORTCUT_READ, /* and read by something else before */
+    SHORTCUT_SAME, /* parameters as the second one's */
+    POOL,          /* max-pooling behind the second batch norm */
+    POOL_PLAIN,    /* and no relu in it */
     OTHER_TAPE     /* nothing recorded */
 } variant;
 
@@ -40,6 +46,23 @@ typedef struct row {
     lt_pass pass;
 } row;
 
+/* Calls of further entries, where there are such: on what was not written, and two nodes' backward at once. */
+typedef struct more_calls {
+    int adds, pools, add_grads, pool_grads;
+} more_calls;
+
+static more_calls more_of(const row *r)
+{
+    const more_calls none = {0};
+    if (!r->pass.record || !r->pass.batch_stats)
+        return none;
+    if (r->variant == POOL)
+        return (more_calls){.pools = 1, .pool_grads = 1};
+    if (r->variant == SHORTCUT)
+        return (more_calls){.adds = 1, .add_grads = 1};
+    return r->variant == SHORTCUT_SAME ? (more_calls){.adds = 1} : none;
+}
+
 enum { X, W1, GAMMA, BETA, W2, GAMMA2, BETA2 };
 
 typedef struct program {
@@ -48,13 +71,48 @@ typedef struct program {
     lt_tensor *bias;
 } program;
 
+static lt_tensor *norm_with(lt_tape *t, const program *p, lt_tensor *x, lt_tensor *gamma,
+                            lt_tensor *beta, lt_tensor *residual, bool relu)
+{
+    const lt_batchnorm2d_config config = {.eps = 1e-5, .momentum = 0.1, .relu = relu};
+    return lt_batchnorm2d(t, x, (lt_batchnorm2d_args){gamma, beta, p->mean, p->var, residual, NULL},
+                          config);
+}
+
 static lt_tensor *norm(lt_tape *t, const program *p, lt_tensor *x, lt_tensor *gamma,
                        lt_tensor *beta, lt_tensor *residual)
 {
-    const lt_batchnorm2d_config config = {
-        .eps = 1e-5, .momentum = 0.1, .relu = p->row->variant != NO_RELU};
-    return lt_batchnorm2d(t, x, (lt_batchnorm2d_args){gamma, beta, p->mean, p->var, residual, NULL},
-                          config);
+    const variant v = p->row->variant;
+    return norm_with(t, p, x, gamma, beta, residual, v != NO_RELU && v != POOL_PLAIN);
+}
+
+static bool has_shortcut(variant v)
+{
+    return v >= SHORTCUT && v <= SHORTCUT_SAME;
+}
+
+/* The second residual, of the first convolution's output; or NULL. */
+static lt_tensor *shortcut_of(lt_tape *t, const program *p, lt_tensor *const *in, lt_tensor *c)
+{
+    const variant v = p->row->variant;
+    const bool same = v == SHORTCUT_SAME;
+    if (!has_shortcut(v))
+        return NULL;
+    return norm_with(t, p, c, in[same ? GAMMA2 : GAMMA], in[same ? BETA2 : BETA], NULL,
+                     v == SHORTCUT_RELU);
+}
+
+/* The second batch norm, and what is behind it. */
+static lt_tensor *finish(lt_tape *t, const program *p, lt_tensor *const *in, lt_tensor *c,
+                         lt_tensor *shortcut)
+{
+    const variant v = p->row->variant;
+    lt_tensor *z = norm(t, p, c, in[GAMMA2], in[BETA2], shortcut);
+    if (shortcut)
+        lt_tape_drop(t, shortcut);
+    return v == POOL || v == POOL_PLAIN
+               ? lt_maxpool2d(t, z, (lt_pool2d_config){.kernel_h = 3, .kernel_w = 2, .pad_h = 1})
+               : z;
 }
 
 /* conv2d, batch norm + relu, conv2d, batch norm + relu. */
@@ -72,12 +130,15 @@ static lt_tensor *run(lt_tape *t, lt_tensor *const *in, void *context)
     lt_tensor *more = v == TWO_READERS || v == DEAD_READER ? lt_scale(t, y, 0.5) : NULL;
     if (v == TWO_NORMS)
         more = norm(t, p, c, in[GAMMA2], in[BETA2], NULL);
+    lt_tensor *shortcut = shortcut_of(t, p, in, c);
+    if (v == SHORTCUT_READ)
+        more = lt_scale(t, shortcut, 0.5);
     lt_tape_drop(t, c);
     lt_tensor *c2 = lt_conv2d(t, y, in[W2], NULL, same);
     if (v == LATE_READER)
         more = lt_scale(t, y, 0.5);
     lt_tape_drop(t, y);
-    lt_tensor *z = norm(t, p, c2, in[GAMMA2], in[BETA2], NULL);
+    lt_tensor *z = finish(t, p, in, c2, shortcut);
     return more && v != DEAD_READER ? lt_add(t, z, more) : z;
 }
 
@@ -203,6 +264,23 @@ static const row rows[] = {
     {"two batch norms: the first has the statistics", TWO_NORMS, 2, 1, 1, 2, 1, 1, TRAIN},
     {"something between convolution and batch norm", BETWEEN, 2, 1, 1, 1, 1, 1, TRAIN},
     {"no convolution before the batch norm", NORM_OF_INPUT, 2, 1, 1, 1, 1, 1, TRAIN},
+    {"a batch norm in the shortcut", SHORTCUT, 2, 1, 1, 2, 1, 1, TRAIN},
+    {"the same with outputs made again",
+     SHORTCUT,
+     2,
+     1,
+     1,
+     2,
+     1,
+     1,
+     {.record = true, .batch_stats = true, .recompute = LT_RECOMPUTE_CHEAP}},
+    {"a shortcut with a relu", SHORTCUT_RELU, 2, 1, 1, 2, 1, 1, TRAIN},
+    {"a shortcut with the same parameters", SHORTCUT_SAME, 2, 1, 1, 2, 1, 1, TRAIN},
+    {"a shortcut that was read", SHORTCUT_READ, 2, 1, 1, 2, 1, 1, TRAIN},
+    {"max-pooling behind a batch norm", POOL, 2, 1, 0, 1, 1, 1, TRAIN},
+    {"max-pooling, no relu before it", POOL_PLAIN, 2, 0, 0, 2, 0, 0, TRAIN},
+    {"max-pooling, nothing recorded", POOL, 0, 0, 2, 0, 0, 0, {.batch_stats = true}},
+    {"a shortcut, running statistics", SHORTCUT, 0, 1, 0, 2, 0, 0, {.record = true}},
 };
 
 static void run_level(const row *r, level l, bool declines, outcome *o)
@@ -234,8 +312,10 @@ static void check_row(void **state)
         assert_int_equal(seen.stats, r->stats);
         assert_int_equal(seen.sums, r->sums);
         assert_int_equal(seen.batchnorm_stats, r->own_stats);
-        assert_int_equal(seen.batchnorm_grad_stats, r->own_sums);
-        assert_int_equal(seen.applies, applies); /* later perhaps, but no more often */
+        assert_int_equal(seen.batchnorm_grad_stats + 2 * seen.add_grads + seen.pool_grads,
+                         r->own_sums);
+        assert_int_equal(seen.applies + 2 * seen.adds + seen.pools,
+                         applies); /* later perhaps, but no more often */
     }
     run_level(r, UNWRITTEN, false, &fused);
     assert_equal(&composed, &fused);
@@ -243,8 +323,13 @@ static void check_row(void **state)
     assert_int_equal(seen.norm_grad_w, r->norms_w);
     assert_int_equal(seen.stats, r->stats - r->norms);
     assert_int_equal(seen.sums, r->sums);
+    assert_int_equal(seen.adds, more_of(r).adds);
+    assert_int_equal(seen.pools, more_of(r).pools);
+    assert_int_equal(seen.add_grads, more_of(r).add_grads);
+    assert_int_equal(seen.pool_grads, more_of(r).pool_grads);
+    assert_int_equal(seen.batchnorm_grad_stats + 2 * seen.add_grads + seen.pool_grads, r->own_sums);
     if (!r->pass.recompute)
-        assert_int_equal(seen.applies, applies - r->norms_w);
+        assert_int_equal(seen.applies + 2 * seen.adds + seen.pools, applies - r->norms_w);
 }
 
 /* Whoever looks has it written: the host, a kept handle after backward. What was dropped is gone. */
@@ -368,30 +453,43 @@ static lt_status double_them(void *context, lt_norm_reduce op, lt_tensor *x)
     return lt_backend_ref()->scale(NULL, 2, &view, &view);
 }
 
+/* The gradient of x; how often there was a merge. */
+static int merge(const row *r, level fused, double *dx, size_t bytes)
+{
+    scene s;
+    lt_tape *t = NULL;
+    int merges = 0;
+    lt_tensor *handle[INPUTS];
+    open_scene(&s, r, fused);
+    assert_ok(lt_tape_new(&t, s.device));
+    lt_tape_on_norm_reduce(t, double_them, &merges);
+    lt_tape_reset(t, r->pass);
+    for (int i = 0; i < INPUTS; i++)
+        handle[i] = lt_tape_variable(t, s.in[i]);
+    lt_tensor *out = run(t, handle, &s.program);
+    assert_ok(lt_tape_backward(t, lt_sum(t, lt_mul(t, out, out), (lt_reduce_config){0}), 1));
+    assert_ok(lt_tensor_read(lt_tape_gradient(t, handle[X]), dx, bytes));
+    lt_tape_free(&t);
+    close_scene(&s);
+    return merges;
+}
+
 static void merged_statistics_are_merged_once(void **state)
 {
-    double y[2][MOST];
-    int merges[2] = {0};
+    double y[2][MOST / C];
     (void)state;
-    for (int fused = COMPOSED; fused <= FUSED; fused++) {
-        scene s;
-        lt_tape *t = NULL;
-        open_scene(&s, &rows[0], (level)fused);
-        assert_ok(lt_tape_new(&t, s.device));
-        lt_tape_on_norm_reduce(t, double_them, &merges[fused]);
-        lt_tape_reset(t, rows[0].pass);
-        lt_tensor *handle[INPUTS];
-        for (int i = 0; i < INPUTS; i++)
-            handle[i] = lt_tape_variable(t, s.in[i]);
-        lt_tensor *out = run(t, handle, &s.program);
-        assert_ok(lt_tape_backward(t, lt_sum(t, lt_mul(t, out, out), (lt_reduce_config){0}), 1));
-        assert_ok(lt_tensor_read(lt_tape_gradient(t, handle[X]), y[fused], sizeof y[fused] / C));
-        lt_tape_free(&t);
-        close_scene(&s);
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        const variant v = rows[i].variant;
+        if (v != PLAIN && v != SHORTCUT && v != POOL)
+            continue;
+        if (!rows[i].pass.record || !rows[i].pass.batch_stats)
+            continue;
+        for (int fused = COMPOSED; fused <= UNWRITTEN; fused++) {
+            const int merges = merge(&rows[i], (level)fused, y[fused > 0], sizeof y[0]);
+            assert_int_equal(merges, v == SHORTCUT ? 6 : 4);
+            assert_memory_equal(y[0], y[fused > 0], sizeof y[0]);
+        }
     }
-    assert_int_equal(merges[0], 4);
-    assert_int_equal(merges[1], 4);
-    assert_memory_equal(y[0], y[1], sizeof y[0] / C);
 }
 
 int main(void)

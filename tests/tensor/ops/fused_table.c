@@ -6,6 +6,8 @@
 
 #include "lather/ext/fail.h"
 
+#include <string.h>
+
 calls seen;
 
 static lt_status fake_conv2d_stats(void *ctx, const lt_conv2d_config *config, const lt_view *x,
@@ -71,6 +73,64 @@ static lt_status fake_norm_grad_w(void *ctx, const lt_conv2d_config *config, con
     return lt_backend_ref()->conv2d_grad_w(ctx, config, dy, &x, dw);
 }
 
+static lt_status fake_add(void *ctx, const lt_batchnorm2d_config *config,
+                          const lt_batchnorm_term term[2], const lt_view *y, const lt_view *mask)
+{
+    const lt_batchnorm2d_config plain = {0};
+    double memory[FUSED_MOST];
+    lt_view other = *term[1].x;
+    other.data = memory;
+    seen.adds++;
+    const lt_backend *ref = lt_backend_ref();
+    LT_TRY(ref->batchnorm_apply(ctx, &plain, term[1].x, term[1].coef, NULL, &other, NULL));
+    return ref->batchnorm_apply(ctx, config, term[0].x, term[0].coef, &other, y, mask);
+}
+
+static lt_status fake_pool(void *ctx, const lt_pool2d_config *config,
+                           const lt_batchnorm_before *norm, const lt_view *y, const lt_view *index)
+{
+    double memory[FUSED_MOST];
+    seen.pools++;
+    const lt_view x = applied(ctx, norm, memory);
+    return lt_backend_ref()->maxpool2d(ctx, config, &x, y, index);
+}
+
+static lt_status finish_along(void *ctx, lt_batchnorm_grad in, const lt_batchnorm_along *norm)
+{
+    in.x = norm->x;
+    in.coef = norm->coef;
+    memcpy(in.affine, norm->affine, sizeof in.affine);
+    return lt_backend_ref()->batchnorm_grad_x(ctx, &in, norm->sums, norm->count, norm->dx);
+}
+
+static lt_status fake_add_grad(void *ctx, const lt_batchnorm_grad *in,
+                               const lt_batchnorm_along norm[2])
+{
+    const lt_backend *ref = lt_backend_ref();
+    double memory[FUSED_MOST];
+    lt_batchnorm_grad masked = {.dy = {*in->x}};
+    masked.dy[0].data = memory;
+    seen.add_grads++;
+    LT_TRY(ref->batchnorm_grad_stats(ctx, in, &masked.dy[0], norm[0].sums));
+    masked.x = norm[1].x;
+    masked.coef = norm[1].coef;
+    LT_TRY(ref->batchnorm_grad_stats(ctx, &masked, NULL, norm[1].sums));
+    LT_TRY(finish_along(ctx, masked, &norm[0]));
+    return finish_along(ctx, masked, &norm[1]);
+}
+
+static lt_status fake_pool_grad(void *ctx, const lt_pool2d_config *config, const lt_view dy[2],
+                                const lt_view *index, const lt_batchnorm_along *norm)
+{
+    double memory[FUSED_MOST];
+    lt_batchnorm_grad in = {.dy = {*norm->x}, .x = norm->x, .coef = norm->coef, .relu = true};
+    in.dy[0].data = memory;
+    seen.pool_grads++;
+    LT_TRY(lt_backend_ref()->maxpool2d_grad(ctx, config, dy, index, &in.dy[0]));
+    LT_TRY(lt_backend_ref()->batchnorm_grad_stats(ctx, &in, NULL, norm->sums));
+    return finish_along(ctx, in, norm);
+}
+
 static lt_status count_apply(void *ctx, const lt_batchnorm2d_config *config, const lt_view *x,
                              const lt_view *coef, const lt_view *residual, const lt_view *y,
                              const lt_view *mask)
@@ -105,6 +165,10 @@ lt_device *open_device(lt_backend *table, level fused)
     if (fused == UNWRITTEN) {
         table->conv2d_norm_stats = fake_norm_stats;
         table->conv2d_norm_grad_w = fake_norm_grad_w;
+        table->batchnorm_add = fake_add;
+        table->maxpool2d_norm = fake_pool;
+        table->batchnorm_add_grad = fake_add_grad;
+        table->maxpool2d_norm_grad = fake_pool_grad;
     }
     if (fused) {
         table->conv2d_stats = fake_conv2d_stats;

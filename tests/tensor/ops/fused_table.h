@@ -10,7 +10,8 @@ enum { FUSED_MOST = 512 };
 /* How often entries were called, and how they behave. */
 typedef struct calls {
     int stats, sums, batchnorm_stats, batchnorm_grad_stats;
-    int norm_stats, norm_grad_w, applies;
+    int norm_stats, norm_grad_w, applies, adds, pools;
+    int add_grads, pool_grads;
     bool spoils;   /* a control: the sums are wrong */
     bool declines; /* a deferred input must be materialised */
     bool refuses;  /* batch norm's second half fails */

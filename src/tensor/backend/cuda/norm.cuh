@@ -112,7 +112,7 @@ template <int WIDTH> __device__ place_in_cut place_of(const lt_row_cut &cut, int
 }
 
 /* Two sums of each channel that all lines of a block have a part of, added in the order of lines: thread
- * number i has them of channel number i of the block's tile. Once in a kernel. */
+ * number i has them of channel number i of the block's tile. Between two calls there is a barrier. */
 template <int WIDTH>
 __device__ void add_lines(const lt_row_cut &cut, const float (&a)[WIDTH], const float (&b)[WIDTH],
                           double *all_a, double *all_b)

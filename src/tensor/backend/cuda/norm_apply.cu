@@ -10,9 +10,19 @@ enum { DEPTH = 4 }; /* rows of a thread */
 template <class T> struct application {
     tensor4<const T> x, residual;
     tensor4<T> y;
-    const float *coef;
+    const float *coef, *residual_coef; /* NULL: the residual is as it lies there */
     uint8_t *mask;
     bool relu;
+};
+
+/* Of a row's vector. */
+struct row_affine {
+    float scale[LT_VECTOR_WIDTH], shift[LT_VECTOR_WIDTH];
+    __device__ void load(const float *coef, int64_t channel, int64_t channels)
+    {
+        load_channels(coef + 2 * channels, channel, scale);
+        load_channels(coef + 3 * channels, channel, shift);
+    }
 };
 
 __device__ float apply_one(float x, float scale, float shift, float residual, bool relu)
@@ -34,11 +44,10 @@ __device__ void fetch(const application<T> &a, int64_t row, int64_t channel, pie
         p->residual.fetch(a.residual.template at<LT_VECTOR_WIDTH>(row, channel));
 }
 
-/* A vector's bits are one byte. */
-template <class T>
-__device__ void apply_vector(const application<T> &a, const pieces<T> &p,
-                           const float (&scale)[LT_VECTOR_WIDTH], const float (&shift)[LT_VECTOR_WIDTH],
-                           int64_t row, int64_t channel)
+/* A vector's bits are one byte. TWO: the residual has coefficients. */
+template <class T, bool TWO>
+__device__ void apply_vector(const application<T> &a, const pieces<T> &p, const row_affine &own,
+                             const row_affine &residual, int64_t row, int64_t channel)
 {
     float v[LT_VECTOR_WIDTH], more[LT_VECTOR_WIDTH] = {};
     unsigned bits = 0;
@@ -47,7 +56,9 @@ __device__ void apply_vector(const application<T> &a, const pieces<T> &p,
         p.residual.read(more);
 #pragma unroll
     for (int k = 0; k < LT_VECTOR_WIDTH; k++) {
-        v[k] = apply_one(v[k], scale[k], shift[k], more[k], a.relu);
+        if (TWO)
+            more[k] = lt_norm_affine(more[k], residual.scale[k], residual.shift[k]);
+        v[k] = apply_one(v[k], own.scale[k], own.shift[k], more[k], a.relu);
         bits |= (unsigned)(v[k] > 0) << k;
     }
     a.y.store(row, channel, v);
@@ -56,7 +67,7 @@ __device__ void apply_vector(const application<T> &a, const pieces<T> &p,
 }
 
 /* Packs: a thread keeps its channels' coefficients for DEPTH rows. */
-template <class T>
+template <class T, bool TWO>
 __global__ void __launch_bounds__(LT_ROW_THREADS) apply_vectors(application<T> a, int lanes)
 {
     constexpr int together = rows_together<T>();
@@ -64,11 +75,12 @@ __global__ void __launch_bounds__(LT_ROW_THREADS) apply_vectors(application<T> a
     const int lines = LT_ROW_THREADS / lanes;
     const int64_t channel = ((int64_t)blockIdx.y * lanes + threadIdx.x % lanes) * LT_VECTOR_WIDTH;
     const int64_t first = (int64_t)blockIdx.x * lines * DEPTH + threadIdx.x / lanes;
-    float scale[LT_VECTOR_WIDTH], shift[LT_VECTOR_WIDTH];
+    row_affine own, residual;
     if (channel >= channels)
         return;
-    load_channels(a.coef + 2 * channels, channel, scale);
-    load_channels(a.coef + 3 * channels, channel, shift);
+    own.load(a.coef, channel, channels);
+    if (TWO)
+        residual.load(a.residual_coef, channel, channels);
 #pragma unroll
     for (int begin = 0; begin < DEPTH; begin += together) {
         pieces<T> next[together];
@@ -80,7 +92,7 @@ __global__ void __launch_bounds__(LT_ROW_THREADS) apply_vectors(application<T> a
             const int64_t row = first + (int64_t)(begin + d) * lines;
             if (row >= rows)
                 return;
-            apply_vector(a, next[d], scale, shift, row, channel);
+            apply_vector<T, TWO>(a, next[d], own, residual, row, channel);
         }
     }
 }
@@ -99,6 +111,9 @@ template <class T> __global__ void apply_any(application<T> a)
         a.x.load(row, c, v);
         if (a.residual.data)
             a.residual.load(row, c, more);
+        if (a.residual_coef)
+            more[0] = lt_norm_affine(more[0], a.residual_coef[2 * channels + c],
+                                     a.residual_coef[3 * channels + c]);
         v[0] = apply_one(v[0], a.coef[2 * channels + c], a.coef[3 * channels + c], more[0], a.relu);
         a.y.store(row, c, v);
         bits |= (unsigned)(v[0] > 0) << e % 8;
@@ -114,10 +129,34 @@ template <class T> void run(lt_cuda *c, const application<T> &a, bool vectors)
         const int lanes = lt_row_lanes(channels, LT_VECTOR_WIDTH);
         const int64_t lines = (int64_t)(LT_ROW_THREADS / lanes) * DEPTH;
         const dim3 grid(blocks_for(rows, lines), blocks_for(channels, (int64_t)lanes * LT_VECTOR_WIDTH));
-        apply_vectors<T><<<grid, LT_ROW_THREADS, 0, main_stream(c)>>>(a, lanes);
+        if (a.residual_coef)
+            apply_vectors<T, true><<<grid, LT_ROW_THREADS, 0, main_stream(c)>>>(a, lanes);
+        else
+            apply_vectors<T, false><<<grid, LT_ROW_THREADS, 0, main_stream(c)>>>(a, lanes);
     } else {
         apply_any<T><<<blocks_for(rows * channels, THREADS * 8), THREADS, 0, main_stream(c)>>>(a);
     }
+}
+
+/* In the frame of an entry. The second term has no coefficients where it was written. */
+lt_status apply(lt_cuda *c, const lt_batchnorm2d_config *config, const lt_batchnorm_term *term,
+                const lt_view *y, const lt_view *mask)
+{
+    const lt_view *const x = term[0].x, *const residual = term[1].x;
+    const float *coef = (const float *)term[0].coef->data,
+                *more = term[1].coef ? (const float *)term[1].coef->data : (const float *)NULL;
+    LT_TRY(want_dtype(c, term[0].coef, LT_F32));
+    LT_TRY(want_dtype(c, term[1].coef, LT_F32));
+    LT_TRY(want_dtype(c, residual, x->dtype));
+    LT_TRY(want_dtype(c, y, x->dtype));
+    WITH_TYPE(c, x->dtype, application<T> a; a.x = tensor_of<const T>(x);
+              a.residual = tensor_of<const T>(residual); a.y = tensor_of<T>(y); a.coef = coef;
+              a.residual_coef = more; a.mask = mask ? (uint8_t *)mask->data : NULL;
+              a.relu = config->relu;
+              run<T>(c, a,
+                     has_vectors(x) && has_vectors(residual) && has_vectors(y) && is_aligned(coef)
+                         && is_aligned(more)))
+    return LT_OK;
 }
 
 lt_status batchnorm_apply(void *ctx, const lt_batchnorm2d_config *config, const lt_view *x,
@@ -125,16 +164,18 @@ lt_status batchnorm_apply(void *ctx, const lt_batchnorm2d_config *config, const 
                           const lt_view *mask)
 {
     lt_cuda *c = (lt_cuda *)ctx;
+    const lt_batchnorm_term term[] = {{x, coef}, {residual, NULL}};
     LT_TRY(lt_cuda_begin(c, "batchnorm_apply"));
-    LT_TRY(want_dtype(c, coef, LT_F32));
-    LT_TRY(want_dtype(c, residual, x->dtype));
-    LT_TRY(want_dtype(c, y, x->dtype));
-    WITH_TYPE(
-        c, x->dtype, application<T> a; a.x = tensor_of<const T>(x);
-        a.residual = tensor_of<const T>(residual); a.y = tensor_of<T>(y);
-        a.coef = (const float *)coef->data; a.mask = mask ? (uint8_t *)mask->data : NULL;
-        a.relu = config->relu;
-        run<T>(c, a, has_vectors(x) && has_vectors(residual) && has_vectors(y) && is_aligned(coef->data)))
+    LT_TRY(apply(c, config, term, y, mask));
+    return lt_cuda_end(c);
+}
+
+lt_status batchnorm_add(void *ctx, const lt_batchnorm2d_config *config,
+                        const lt_batchnorm_term term[2], const lt_view *y, const lt_view *mask)
+{
+    lt_cuda *c = (lt_cuda *)ctx;
+    LT_TRY(lt_cuda_begin(c, "batchnorm_add"));
+    LT_TRY(apply(c, config, term, y, mask));
     return lt_cuda_end(c);
 }
 
@@ -143,4 +184,5 @@ lt_status batchnorm_apply(void *ctx, const lt_batchnorm2d_config *config, const 
 extern "C" void lt_cuda_install_norm_apply(lt_backend *be)
 {
     be->batchnorm_apply = batchnorm_apply;
+    be->batchnorm_add = batchnorm_add;
 }

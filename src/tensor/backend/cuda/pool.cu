@@ -1,16 +1,10 @@
 /* Pooling over channels-last images, eight channels a thread, or one channel of any strides. A
  * gradient is gathered: each pixel asks the windows that have it, in their order. */
 
-#include "norm.cuh"
-#include "window.h"
+#include "pool.cuh"
 
 namespace
 {
-
-struct pool_shape {
-    lt_pool2d_config config;
-    int64_t height, width, outputs_h, outputs_w, channels; /* of x and of y */
-};
 
 /* The thread's pixel of y or of x. */
 struct pixel {
@@ -42,22 +36,6 @@ __device__ bool find_pixel(int64_t images, int64_t height, int64_t width, int64_
     return p->image < images;
 }
 
-/* Places in windows, a byte for each channel. Packs of them are dense. */
-__device__ void load_places(const tensor4<const uint8_t> &index, int64_t row, int64_t channel,
-                            int (&place)[LT_VECTOR_WIDTH])
-{
-    const uint2 bytes = *(const uint2 *)index.at<LT_VECTOR_WIDTH>(row, channel);
-#pragma unroll
-    for (int k = 0; k < LT_VECTOR_WIDTH; k++)
-        place[k] = (int)((k < 4 ? bytes.x : bytes.y) >> 8 * (k % 4) & 255);
-}
-
-__device__ void load_places(const tensor4<const uint8_t> &index, int64_t row, int64_t channel,
-                            int (&place)[1])
-{
-    place[0] = *index.at<1>(row, channel);
-}
-
 __device__ void store_places(const tensor4<uint8_t> &index, int64_t row, int64_t channel,
                              const int (&place)[LT_VECTOR_WIDTH])
 {
@@ -75,17 +53,35 @@ __device__ void store_places(const tensor4<uint8_t> &index, int64_t row, int64_t
     *index.at<1>(row, channel) = (uint8_t)place[0];
 }
 
+/* v as relu(v * scale + shift) would have been written. */
 template <class T, int WIDTH>
-__global__ void max_kernel(pool_shape s, int64_t images, tensor4<const T> x, tensor4<T> y,
-                           tensor4<uint8_t> index)
+__device__ void apply_norm(const float (&scale)[WIDTH], const float (&shift)[WIDTH], float (&v)[WIDTH])
+{
+#pragma unroll
+    for (int k = 0; k < WIDTH; k++) {
+        T rounded;
+        set(&rounded, lt_norm_relu(lt_norm_affine(v[k], scale[k], shift[k])));
+        v[k] = to_float(rounded);
+    }
+}
+
+/* NORM: of a batch norm of x with relu, whose coefficients are coef. */
+template <class T, int WIDTH, bool NORM>
+__device__ void take_largest(const pool_shape &s, int64_t images, const tensor4<const T> &x,
+                             const float *coef, const tensor4<T> &y, const tensor4<uint8_t> &index)
 {
     pixel at;
+    float scale[WIDTH], shift[WIDTH];
     if (!find_pixel<WIDTH>(images, s.outputs_h, s.outputs_w, s.channels, &at))
         return;
     const lt_pool2d_config &c = s.config;
     const lt_range r = lt_window_taps(at.h, c.kernel_h, c.stride_h, c.pad_h, s.height);
     const lt_range q = lt_window_taps(at.w, c.kernel_w, c.stride_w, c.pad_w, s.width);
     const int64_t top = at.h * c.stride_h - c.pad_h, left = at.w * c.stride_w - c.pad_w;
+    if (NORM) {
+        load_channels(coef + 2 * s.channels, at.channel, scale);
+        load_channels(coef + 3 * s.channels, at.channel, shift);
+    }
     float best[WIDTH] = {};
     int place[WIDTH] = {};
     bool first = true;
@@ -93,6 +89,8 @@ __global__ void max_kernel(pool_shape s, int64_t images, tensor4<const T> x, ten
         for (int64_t j = q.first; j < q.end; j++) {
             float v[WIDTH];
             x.load((at.image * s.height + top + i) * s.width + left + j, at.channel, v);
+            if (NORM)
+                apply_norm<T>(scale, shift, v);
 #pragma unroll
             for (int k = 0; k < WIDTH; k++)
                 if (first || lt_window_beats(v[k], best[k])) {
@@ -107,33 +105,28 @@ __global__ void max_kernel(pool_shape s, int64_t images, tensor4<const T> x, ten
         store_places(index, row, at.channel, place);
 }
 
-/* dy2.data is NULL if the gradient has one addend. */
 template <class T, int WIDTH>
-__global__ void max_grad_kernel(pool_shape s, int64_t images, tensor4<const T> dy,
-                                tensor4<const T> dy2, tensor4<const uint8_t> index, tensor4<T> dx)
+__global__ void max_kernel(pool_shape s, int64_t images, tensor4<const T> x, tensor4<T> y,
+                           tensor4<uint8_t> index)
+{
+    take_largest<T, WIDTH, false>(s, images, x, NULL, y, index);
+}
+
+template <class T, int WIDTH>
+__global__ void max_norm_kernel(pool_shape s, int64_t images, tensor4<const T> x, const float *coef,
+                                tensor4<T> y, tensor4<uint8_t> index)
+{
+    take_largest<T, WIDTH, true>(s, images, x, coef, y, index);
+}
+
+template <class T, int WIDTH>
+__global__ void max_grad_kernel(pool_shape s, int64_t images, outputs_gradient<T> dy, tensor4<T> dx)
 {
     pixel at;
     if (!find_pixel<WIDTH>(images, s.height, s.width, s.channels, &at))
         return;
-    const lt_pool2d_config &c = s.config;
-    const lt_range p = lt_windows_of(at.h, c.kernel_h, c.stride_h, c.pad_h, s.outputs_h);
-    const lt_range q = lt_windows_of(at.w, c.kernel_w, c.stride_w, c.pad_w, s.outputs_w);
-    float sum[WIDTH] = {};
-    for (int64_t i = p.first; i < p.end; i++)
-        for (int64_t j = q.first; j < q.end; j++) {
-            const int64_t row = (at.image * s.outputs_h + i) * s.outputs_w + j;
-            const int tap = (int)((at.h + c.pad_h - i * c.stride_h) * c.kernel_w + at.w + c.pad_w
-                                  - j * c.stride_w);
-            float g[WIDTH], more[WIDTH] = {};
-            int place[WIDTH];
-            load_places(index, row, at.channel, place);
-            dy.load(row, at.channel, g);
-            if (dy2.data)
-                dy2.load(row, at.channel, more);
-#pragma unroll
-            for (int k = 0; k < WIDTH; k++)
-                sum[k] += place[k] == tap ? g[k] + more[k] : 0;
-        }
+    float sum[WIDTH];
+    dy.gather(at.image, at.h, at.w, at.channel, sum);
     dx.store((at.image * s.height + at.h) * s.width + at.w, at.channel, sum);
 }
 
@@ -185,18 +178,6 @@ __global__ void average_grad_kernel(pool_shape s, int64_t images, tensor4<const 
     dx.store((at.image * s.height + at.h) * s.width + at.w, at.channel, sum);
 }
 
-pool_shape shape_of(const lt_pool2d_config *config, const lt_view *x, const lt_view *y)
-{
-    pool_shape s;
-    s.config = *config;
-    s.height = x->shape.dim[2];
-    s.width = x->shape.dim[3];
-    s.outputs_h = y->shape.dim[2];
-    s.outputs_w = y->shape.dim[3];
-    s.channels = x->shape.dim[1];
-    return s;
-}
-
 unsigned blocks_of(const lt_view *target, int vector)
 {
     return blocks_for(lt_view_count(target) / vector, THREADS);
@@ -217,7 +198,7 @@ lt_status maxpool2d(void *ctx, const lt_pool2d_config *config, const lt_view *x,
                     const lt_view *index)
 {
     lt_cuda *c = (lt_cuda *)ctx;
-    const pool_shape s = shape_of(config, x, y);
+    const pool_shape s = pool_shape_of(config, x, y);
     const bool vectors = has_vectors(x) && has_vectors(y) && has_vectors(index);
     LT_TRY(lt_cuda_begin(c, "maxpool2d"));
     LT_TRY(want_dtype(c, x, y->dtype));
@@ -227,25 +208,41 @@ lt_status maxpool2d(void *ctx, const lt_pool2d_config *config, const lt_view *x,
     return lt_cuda_end(c);
 }
 
+lt_status maxpool2d_norm(void *ctx, const lt_pool2d_config *config, const lt_batchnorm_before *norm,
+                         const lt_view *y, const lt_view *index)
+{
+    lt_cuda *c = (lt_cuda *)ctx;
+    const pool_shape s = pool_shape_of(config, norm->x, y);
+    const float *coef = (const float *)norm->coef->data;
+    const bool vectors = has_vectors(norm->x) && has_vectors(y) && has_vectors(index) && is_aligned(coef);
+    LT_TRY(lt_cuda_begin(c, "maxpool2d_norm"));
+    LT_TRY(want_dtype(c, norm->x, y->dtype));
+    LT_TRY(want_dtype(c, norm->coef, LT_F32));
+    WITH_TYPE(c, y->dtype,
+              LAUNCH(max_norm_kernel, vectors, y, tensor_of<const T>(norm->x), coef, tensor_of<T>(y),
+                     tensor_of<uint8_t>(index)))
+    return lt_cuda_end(c);
+}
+
 lt_status maxpool2d_grad(void *ctx, const lt_pool2d_config *config, const lt_view dy[2],
                          const lt_view *index, const lt_view *dx)
 {
     lt_cuda *c = (lt_cuda *)ctx;
-    const pool_shape s = shape_of(config, dx, &dy[0]);
-    const bool vectors = has_vectors(&dy[0]) && has_vectors(&dy[1]) && has_vectors(index) && has_vectors(dx);
+    const pool_shape s = pool_shape_of(config, dx, &dy[0]);
+    const bool vectors = outputs_gradient_has_vectors(dy, index) && has_vectors(dx);
     LT_TRY(lt_cuda_begin(c, "maxpool2d_grad"));
-    LT_TRY(want_dtype(c, &dy[0], dx->dtype));
-    LT_TRY(want_dtype(c, &dy[1], dx->dtype));
+    for (int i = 0; i < 2; i++)
+        LT_TRY(want_dtype(c, &dy[i], dx->dtype));
     WITH_TYPE(c, dx->dtype,
-              LAUNCH(max_grad_kernel, vectors, dx, tensor_of<const T>(&dy[0]),
-                     tensor_of<const T>(&dy[1]), tensor_of<const uint8_t>(index), tensor_of<T>(dx)))
+              LAUNCH(max_grad_kernel, vectors, dx, outputs_gradient_of<T>(s, dy, index),
+                     tensor_of<T>(dx)))
     return lt_cuda_end(c);
 }
 
 lt_status avgpool2d(void *ctx, const lt_pool2d_config *config, const lt_view *x, const lt_view *y)
 {
     lt_cuda *c = (lt_cuda *)ctx;
-    const pool_shape s = shape_of(config, x, y);
+    const pool_shape s = pool_shape_of(config, x, y);
     const bool vectors = has_vectors(x) && has_vectors(y);
     LT_TRY(lt_cuda_begin(c, "avgpool2d"));
     LT_TRY(want_dtype(c, x, y->dtype));
@@ -257,7 +254,7 @@ lt_status avgpool2d_grad(void *ctx, const lt_pool2d_config *config, const lt_vie
                          const lt_view *dx)
 {
     lt_cuda *c = (lt_cuda *)ctx;
-    const pool_shape s = shape_of(config, dx, dy);
+    const pool_shape s = pool_shape_of(config, dx, dy);
     const bool vectors = has_vectors(dy) && has_vectors(dx);
     LT_TRY(lt_cuda_begin(c, "avgpool2d_grad"));
     LT_TRY(want_dtype(c, dy, dx->dtype));
@@ -271,6 +268,7 @@ lt_status avgpool2d_grad(void *ctx, const lt_pool2d_config *config, const lt_vie
 extern "C" void lt_cuda_install_pool(lt_backend *be)
 {
     be->maxpool2d = maxpool2d;
+    be->maxpool2d_norm = maxpool2d_norm;
     be->maxpool2d_grad = maxpool2d_grad;
     be->avgpool2d = avgpool2d;
     be->avgpool2d_grad = avgpool2d_grad;
