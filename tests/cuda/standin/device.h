@@ -31,8 +31,9 @@ struct wishes {
     long hasty;       /* the same for waits of the host, for streams and events */
     std::string fail; /* NAME:N: the n-th call of that name fails */
     long log;         /* 1: counts at the end, to stderr; 2: each wait, and who called */
-    bool
-        dry; /* libraries compute nothing: their results are 0, or 1 where that would be singular */
+    long
+        dry; /* 1: libraries compute nothing: their results are 0, or 1 where that would be singular;
+                 2: kernels neither, and memory is not touched: all of it stays 0 */
     std::string works; /* a file: a line for each work that ran, in order */
 };
 const wishes &wished();

@@ -21,6 +21,8 @@ void lt_emulate_queue(dim3 grid, dim3 block, size_t, cudaStream_t stream, const 
         stream,
         [=] {
             const bool traced = tracer && in_graph;
+            if (wished().dry > 1)
+                return;
             if (traced)
                 tracer(true);
             lt_emulate_run(grid, block, name, thread);

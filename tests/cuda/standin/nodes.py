@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The nodes of a recorded step of ResNet-50 on the stand-in: at most so many, and the bytes that they move.
+"""The nodes of a recorded step of ResNet-50 on the stand-in: at most so many, and the bytes that they move; what Shampoo asks for.
 
     tests/cuda/standin/nodes.py BUILD [ROW]
 
@@ -19,7 +19,9 @@ sys.dont_write_bytecode = True
 nodes = importlib.util.module_from_spec(importlib.util.spec_from_loader("cuda_nodes", LOADER))
 LOADER.exec_module(nodes)
 BUILD = os.path.abspath(sys.argv[1])
-MOST = {"f16": 412, "bf16": 504, "tf32": 552}  # they were 752, 716, 711; lower them with the count
+MOST = {"f16": 394, "bf16": 486, "tf32": 534}  # they were 752, 716, 711; lower them with the count
+# Works and read-backs of Shampoo's update between refreshes and of a refresh of all roots, blocks of 2048.
+SHAMPOO = [(396, 1), (2318, 55)]
 
 
 def recorded(amp):
@@ -34,6 +36,14 @@ def a_recorded_step_has_at_most_so_many_nodes(_):
         assert amp != "f16" or nodes.exceeds(found, most - 1), "a ceiling that is too high"
 
 
+def shampoo_asks_for_at_most_so_much(_):
+    """Of full width: how its blocks are batched hangs on their sizes. The control: a work less is refused."""
+    for works, (most, reads) in zip(nodes.shampoo(BUILD, 2048), SHAMPOO):
+        found = [w for w in works if w.name == nodes.READ_BACK]
+        assert not nodes.exceeds(works, most + reads) and len(found) <= reads, (len(works), len(found))
+        assert nodes.exceeds(works, len(works) - 1) and sum(w.flops for w in works) > 1e10
+
+
 def bytes_of_kernels_are_counted(_):
     """What is known of some: a cast of f32 to 16 bits, or back; dx of batch norm from dy and x."""
     if not os.path.exists(os.path.join(BUILD, "tests/cuda/standin/traced/liblather-cuda.so")):
@@ -46,5 +56,5 @@ def bytes_of_kernels_are_counted(_):
     assert casts and gradients and not bad, bad[:3]
 
 
-sys.exit(rows.run_rows([a_recorded_step_has_at_most_so_many_nodes, bytes_of_kernels_are_counted],
+sys.exit(rows.run_rows([a_recorded_step_has_at_most_so_many_nodes, shampoo_asks_for_at_most_so_much, bytes_of_kernels_are_counted],
                        "lather-nodes-", sys.argv[2] if len(sys.argv) > 2 else None))

@@ -165,6 +165,11 @@ bool standin_dry()
     return wished().dry;
 }
 
+bool standin_idle()
+{
+    return wished().dry > 1;
+}
+
 const char *standin_name(const std::string &text)
 {
     static std::set<std::string> names;

@@ -24,6 +24,8 @@ void standin_moved(uint64_t read, uint64_t written, double flops = 0);
 
 /* Whether libraries compute nothing: work then writes 0, or 1 where 0 would be singular. */
 bool standin_dry();
+/* Whether kernels compute nothing either, so that the device's memory is all 0: lists of pointers too. */
+bool standin_idle();
 
 /* The text, for as long as the program lives. */
 const char *standin_name(const std::string &text);
