@@ -150,11 +150,20 @@ void __tsan_vptr_read(void **)
 void __tsan_vptr_update(void **, void *)
 {
 }
-/* What the compiler makes of function-local statics and shared pointers. */
+/* Of kernels' atomicAdd(), and of shared pointers, which no device's memory holds. */
 int __tsan_atomic32_fetch_add(int *p, int more, int)
 {
+    access((uintptr_t)p, sizeof *p, false);
+    access((uintptr_t)p, sizeof *p, true);
     return __atomic_fetch_add(p, more, __ATOMIC_SEQ_CST);
 }
+long __tsan_atomic64_fetch_add(long *p, long more, int)
+{
+    access((uintptr_t)p, sizeof *p, false);
+    access((uintptr_t)p, sizeof *p, true);
+    return __atomic_fetch_add(p, more, __ATOMIC_SEQ_CST);
+}
+/* Of function-local statics. */
 char __tsan_atomic8_load(const char *p, int)
 {
     return __atomic_load_n(p, __ATOMIC_SEQ_CST);
