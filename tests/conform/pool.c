@@ -190,7 +190,7 @@ static void make_norm_winners(test *t)
 
 static void make_max_norm_grad(const pool_row *r, test *t)
 {
-    const int64_t count = r->x.dim[1];
+    const int64_t count = r->x.dim[1], of_channel = lt_shape_count(r->x) / count;
     make_max_grad(r, r->x.dim[0] > 1, t);
     t->entry = "maxpool2d_norm_grad";
     t->call = call_norm_grad;
@@ -203,7 +203,7 @@ static void make_max_norm_grad(const pool_row *r, test *t)
     t->operand[DX] = (operand){OUT, DATA, r->x, .absolute = PLUS};
     for (int i = DBETA; i <= DGAMMA; i++)
         t->operand[i] = (operand){OUT, MASTER, LT_SHAPE(count), ROWS, .absolute = MINUS};
-    t->terms += (double)(lt_shape_count(r->x) / count) + 12;
+    t->terms += (double)of_channel + 12;
     t->inner = 1;
 }
 
