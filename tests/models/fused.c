@@ -227,18 +227,24 @@ static void close_scene(scene *s)
     lt_device_close(&s->device);
 }
 
-/* A step; the values of all parameters' gradients, one after the other, from malloc(). */
-static float *run_step(scene *s, lt_recompute recompute, size_t *count)
+static void run_pass(scene *s, lt_recompute recompute)
 {
-    float *values = NULL;
     lt_pass pass = LT_PASS_TRAIN;
     pass.recompute = recompute;
-    seen = (calls){0};
-    lt_params_zero_grad(&s->params);
     lt_tape_reset(s->tape, pass);
     lt_tensor *logits = lt_module_forward(s->model, s->tape, s->x);
     lt_tensor *loss = lt_softmax_xent(s->tape, logits, s->labels, 0.1);
     assert_ok(lt_tape_backward(s->tape, loss, 1));
+}
+
+/* A step of so many micro-batches; the values of all parameters' gradients, one after the other, from malloc(). */
+static float *run_step(scene *s, lt_recompute recompute, int micro_batches, size_t *count)
+{
+    float *values = NULL;
+    seen = (calls){0};
+    lt_params_zero_grad(&s->params);
+    for (int i = 0; i < micro_batches; i++)
+        run_pass(s, recompute);
     *count = 0;
     for (size_t i = 0; i < s->params.count; i++) {
         const lt_param *p = s->params.item[i];
@@ -260,7 +266,7 @@ static void check_row(void **state)
     float *gradient[2];
     for (int fused = 0; fused < 2; fused++) {
         open_scene(&s, r, fused);
-        gradient[fused] = run_step(&s, r->recompute, &count[fused]);
+        gradient[fused] = run_step(&s, r->recompute, 1, &count[fused]);
         close_scene(&s);
         if (!fused)
             assert_int_equal(seen.own_stats, r->want.stats + r->want.norm_stats);
@@ -282,6 +288,27 @@ static void check_row(void **state)
     free(gradient[1]);
 }
 
+/* What has a gradient gets another contribution in its own turn. */
+static void gradients_of_two_micro_batches_add_up(void **state)
+{
+    scene s;
+    size_t count[2];
+    float *gradient[2];
+    (void)state;
+    for (int fused = 0; fused < 2; fused++) {
+        open_scene(&s, &rows[2], fused);
+        gradient[fused] = run_step(&s, LT_RECOMPUTE_OFF, 2, &count[fused]);
+        close_scene(&s);
+    }
+    assert_int_equal(seen.adds, 2 * rows[2].want.adds);
+    assert_int_equal(seen.add_grads, rows[2].want.add_grads);
+    assert_int_equal(seen.pool_grads, rows[2].want.pool_grads);
+    assert_int_equal(count[0], count[1]);
+    assert_memory_equal(gradient[0], gradient[1], count[0] * sizeof(float));
+    free(gradient[0]);
+    free(gradient[1]);
+}
+
 static void an_evaluation_fuses_nothing(void **state)
 {
     scene s;
@@ -296,9 +323,12 @@ static void an_evaluation_fuses_nothing(void **state)
 
 int main(void)
 {
-    struct CMUnitTest tests[COUNT_OF(rows) + 1] = {cmocka_unit_test(an_evaluation_fuses_nothing)};
+    enum { OTHERS = 2 };
+    struct CMUnitTest tests[COUNT_OF(rows) + OTHERS] = {
+        cmocka_unit_test(an_evaluation_fuses_nothing),
+        cmocka_unit_test(gradients_of_two_micro_batches_add_up)};
     for (size_t i = 0; i < COUNT_OF(rows); i++)
-        tests[1 + i] =
+        tests[OTHERS + i] =
             (struct CMUnitTest){rows[i].name, check_row, NULL, NULL, (void *)(uintptr_t)&rows[i]};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -34,6 +34,7 @@ typedef enum variant {
     SHORTCUT_SAME, /* parameters as the second one's */
     POOL,          /* max-pooling behind the second batch norm */
     POOL_PLAIN,    /* and no relu in it */
+    POOL_READ,     /* which something else reads too */
     OTHER_TAPE     /* nothing recorded */
 } variant;
 
@@ -110,9 +111,12 @@ static lt_tensor *finish(lt_tape *t, const program *p, lt_tensor *const *in, lt_
     lt_tensor *z = norm(t, p, c, in[GAMMA2], in[BETA2], shortcut);
     if (shortcut)
         lt_tape_drop(t, shortcut);
-    return v == POOL || v == POOL_PLAIN
-               ? lt_maxpool2d(t, z, (lt_pool2d_config){.kernel_h = 3, .kernel_w = 2, .pad_h = 1})
-               : z;
+    if (v < POOL || v > POOL_READ)
+        return z;
+    const lt_pool2d_config pool = {.kernel_h = 3, .kernel_w = 2, .pad_h = 1};
+    lt_tensor *half = v == POOL_READ ? lt_maxpool2d(t, lt_scale(t, z, 0.5), pool) : NULL;
+    z = lt_maxpool2d(t, z, pool);
+    return half ? lt_add(t, z, half) : z;
 }
 
 /* conv2d, batch norm + relu, conv2d, batch norm + relu. */
@@ -279,6 +283,7 @@ static const row rows[] = {
     {"a shortcut that was read", SHORTCUT_READ, 2, 1, 1, 2, 1, 1, TRAIN},
     {"max-pooling behind a batch norm", POOL, 2, 1, 0, 1, 1, 1, TRAIN},
     {"max-pooling, no relu before it", POOL_PLAIN, 2, 0, 0, 2, 0, 0, TRAIN},
+    {"max-pooling of what something else reads too", POOL_READ, 2, 1, 0, 1, 1, 1, TRAIN},
     {"max-pooling, nothing recorded", POOL, 0, 0, 2, 0, 0, 0, {.batch_stats = true}},
     {"a shortcut, running statistics", SHORTCUT, 0, 1, 0, 2, 0, 0, {.record = true}},
 };
