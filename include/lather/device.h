@@ -17,10 +17,11 @@ LT_API const char *lt_dtype_name(lt_dtype dtype);
 
 typedef struct lt_device lt_device;
 
-/** cuda: convolutions with a part of batch norm in one kernel. */
+/** cuda, cpu: convolutions with a part of batch norm in one kernel. */
 typedef enum lt_fused {
-    LT_FUSED_AUTO, /**< where that is faster, as timed at the first call with a shape */
-    LT_FUSED_ON,   /**< wherever there is such a kernel */
+    LT_FUSED_AUTO, /**< where that is faster: on cuda as timed at the first call with a shape, on the cpu
+                        as a table says */
+    LT_FUSED_ON, /**< wherever there is such a kernel */
     LT_FUSED_OFF
 } lt_fused;
 

@@ -128,9 +128,9 @@ LT_ENTRY(topk_select, void *ctx, const lt_view *x, const lt_view *index);
     X(conv2d, BASIC, LIBRARY)          \
     X(conv2d_grad_x, BASIC, LIBRARY)   \
     X(conv2d_grad_w, BASIC, LIBRARY)   \
-    X(conv2d_stats, FUSED, NONE)       \
-    X(conv2d_grad_x_sums, FUSED, NONE) \
-    X(conv2d_norm_stats, FUSED, NONE)  \
+    X(conv2d_stats, FUSED, OWN)        \
+    X(conv2d_grad_x_sums, FUSED, OWN)  \
+    X(conv2d_norm_stats, FUSED, OWN)   \
     X(conv2d_norm_grad_w, FUSED, NONE) \
     X(maxpool2d, BASIC, OWN)           \
     X(maxpool2d_grad, BASIC, OWN)      \

@@ -68,7 +68,7 @@ static const lt_option machine_rows[] = {
 {"Machine", TEXT("device", device), .value = "cpu", .help = "cpu, ref (plain loops), cuda[:N]"},
 {"Machine", INT("threads", threads, 0, 4096), .alias = 't', .value = "0", .help = "compute threads; 0: as many as affinity and cgroup allow"},
 {"Machine", PICK("tf32", tf32, "off|on"), .help = "cuda: on: products of f32 numbers round these to 10 bits of fraction, for speed"},
-{"Machine", PICK("fused", fused, "auto|on|off"), .help = "cuda: batch norm's sums in the kernels of 16-bit convolutions: where that is faster, wherever possible, nowhere"},
+{"Machine", PICK("fused", fused, "auto|on|off"), .help = "cuda, cpu: batch norm's sums in the kernels of convolutions: where that is faster, wherever possible, nowhere"},
 {"Machine", BOOL("graph", graph), .value = "true", .help = "cuda: record the work of an update once and replay it"},
 {"Machine", PICK("run-ahead", run_ahead, "auto|off|on"), .help = "queue an update before the results of the one before it are read; auto: on devices with a queue, cuda"},
 };

@@ -89,12 +89,16 @@ static lt_status open_device(void **ctx, int ordinal, const lt_device_config *co
 {
     (void)ordinal;
     lt_cpu_isa isa;
+    lt_cpu_choice choice;
     LT_TRY(lt_cpu_isa_find(&isa));
+    LT_TRY(lt_cpu_choice_find(&choice));
     lt_cpu *cpu = lt_alloc(1, sizeof *cpu);
     if (!cpu)
         return LT_E_NOMEM;
     lt_parallel_set_threads(config->threads ? config->threads : lt_cpu_threads());
     cpu->isa = isa;
+    cpu->choice = choice;
+    cpu->fused = config->fused;
     cpu->kernels = lt_cpu_isa_kernels(isa);
     lt_status st = lt_cpu_onednn_open(cpu);
     if (st) {

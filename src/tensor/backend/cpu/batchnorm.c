@@ -3,8 +3,9 @@
  * Chan, Golub & LeVeque, "Algorithms for computing the sample variance", The American Statistician
  * 37, 1983 (merging of moments). Formulas: ext/norm_kernels.h. */
 
+#include "tensor/backend/cpu/batchnorm.h"
+
 #include "base/parallel.h"
-#include "tensor/backend/cpu/internal.h"
 
 #include <string.h>
 
@@ -48,56 +49,79 @@ static lt_bn_coef coef_of(const lt_view *coef)
 
 enum { SUM_CHUNK = 1 << 20, WRITE_CHUNK = 1 << 18 }; /* bytes */
 
-typedef struct moments {
-    const lt_cpu_kernels *kernels;
-    const lt_view *x;
-    float *part; /* [chunks][2][2][C]: mean and m2, each followed by work space */
-} moments;
-
-static void moments_chunk(void *context, int64_t begin, int64_t end, int64_t chunk)
+static int64_t chunks_of(const lt_view *x, int64_t grain)
 {
-    const moments *m = context;
+    return (rows_of(x) + grain - 1) / grain;
+}
+
+enum { MOMENTS_ROWS = 4 }; /* of [C] a chunk: mean and m2, each followed by work space */
+
+lt_status lt_cpu_moments_begin(lt_cpu *cpu, const lt_view *x, int64_t grain, lt_cpu_moments *m)
+{
+    const int64_t count = chunks_of(x, grain) * MOMENTS_ROWS * x->shape.dim[1];
+    *m = (lt_cpu_moments){cpu->kernels, x, grain,
+                          lt_cpu_scratch(cpu, LT_CPU_PARTIAL, (size_t)count * sizeof(float))};
+    return m->part ? LT_OK : LT_E_NOMEM;
+}
+
+void lt_cpu_moments_chunk(void *context, int64_t begin, int64_t end, int64_t chunk)
+{
+    const lt_cpu_moments *m = context;
     const int64_t c = m->x->shape.dim[1];
     const char *x = (const char *)m->x->data + (size_t)(begin * c) * lt_dtype_size(m->x->dtype);
-    float *part = m->part + chunk * 4 * c;
+    float *part = m->part + chunk * MOMENTS_ROWS * c;
     m->kernels->of[store_of(m->x)].bn_moments(x, end - begin, c, part, part + 2 * c);
 }
 
-/* Chan's formula over the chunks, in double. */
-static void merge_moments(const float *part, int64_t rows, int64_t grain, int64_t channels,
-                          float *stats)
+enum { AT_ONCE = 64 }; /* channels whose partial results are combined together */
+
+static int64_t channels_from(int64_t first, int64_t channels)
 {
-    for (int64_t c = 0; c < channels; c++) {
-        double count = 0, mean = 0, m2 = 0;
+    return channels - first < AT_ONCE ? channels - first : AT_ONCE;
+}
+
+/* Chan's formula over the chunks, in double. */
+void lt_cpu_moments_end(const lt_cpu_moments *m, float *stats)
+{
+    const int64_t channels = m->x->shape.dim[1], rows = rows_of(m->x), grain = m->grain;
+    for (int64_t first = 0; first < channels; first += AT_ONCE) {
+        double count = 0, mean[AT_ONCE] = {0}, m2[AT_ONCE] = {0};
+        const int64_t here = channels_from(first, channels);
         for (int64_t i = 0; i * grain < rows; i++) {
-            const float *p = part + i * 4 * channels + c;
+            const float *p = m->part + i * MOMENTS_ROWS * channels + first;
             const double n = (double)(rows - i * grain < grain ? rows - i * grain : grain);
-            const double d = (double)p[0] - mean, total = count + n;
-            mean += d * (n / total);
-            m2 += (double)p[2 * channels] + d * d * (count * n / total);
+            const double total = count + n, share = n / total, both = count * n / total;
+            for (int64_t c = 0; c < here; c++) {
+                const double d = (double)p[c] - mean[c];
+                mean[c] += d * share;
+                m2[c] += (double)p[2 * channels + c] + d * d * both;
+            }
             count = total;
         }
-        stats[c] = (float)count;
-        stats[channels + c] = (float)mean;
-        stats[2 * channels + c] = (float)m2;
+        for (int64_t c = 0; c < here; c++) {
+            stats[first + c] = (float)count;
+            stats[channels + first + c] = (float)mean[c];
+            stats[2 * channels + first + c] = (float)m2[c];
+        }
     }
 }
 
 lt_status lt_cpu_batchnorm_stats(void *ctx, const lt_view *x, const lt_view *out)
 {
-    lt_cpu *cpu = ctx;
     if (!is_fast(x) || out->dtype != LT_F32)
         return lt_backend_ref()->batchnorm_stats(ctx, x, out);
-    const int64_t rows = rows_of(x), channels = x->shape.dim[1], grain = grain_of(x, SUM_CHUNK);
-    const int64_t chunks = (rows + grain - 1) / grain;
-    moments m = {
-        cpu->kernels, x,
-        lt_cpu_scratch(cpu, LT_CPU_PARTIAL, (size_t)(chunks * 4 * channels) * sizeof(float))};
-    if (!m.part)
-        return LT_E_NOMEM;
-    lt_parallel(rows, grain, moments_chunk, &m);
-    merge_moments(m.part, rows, grain, channels, out->data);
+    lt_cpu_moments m;
+    const int64_t grain = grain_of(x, SUM_CHUNK);
+    LT_TRY(lt_cpu_moments_begin(ctx, x, grain, &m));
+    lt_parallel(rows_of(x), grain, lt_cpu_moments_chunk, &m);
+    lt_cpu_moments_end(&m, out->data);
     return LT_OK;
+}
+
+lt_bn_apply lt_cpu_norm_before(const lt_batchnorm_before *norm)
+{
+    return (lt_bn_apply){
+        .coef = coef_of(norm->coef), .channels = norm->x->shape.dim[1], .relu = true};
 }
 
 typedef struct apply_job {
@@ -139,17 +163,13 @@ static bool is_fast_grad(const lt_batchnorm_grad *in, const lt_view *out)
            && is_like(out, in->x) && in->coef->dtype == LT_F32;
 }
 
-typedef struct grad_job {
-    const lt_cpu_kernels *kernels;
-    lt_cpu_store store;
-    lt_bn_grad in;
-    float *part; /* [chunks][2][C] */
-} grad_job;
+typedef lt_cpu_grad_sums grad_job;
 
 static grad_job make_grad(const lt_cpu *cpu, const lt_batchnorm_grad *in, const lt_view *out)
 {
     return (grad_job){.kernels = cpu->kernels,
                       .store = store_of(in->x),
+                      .rows = rows_of(in->x),
                       .in = {.coef = coef_of(in->coef),
                              .dy = {in->dy[0].data, in->dy[1].data},
                              .x = in->x->data,
@@ -159,36 +179,53 @@ static grad_job make_grad(const lt_cpu *cpu, const lt_batchnorm_grad *in, const 
                              .out = out ? out->data : NULL}};
 }
 
-static void grad_sums_chunk(void *context, int64_t begin, int64_t end, int64_t chunk)
+lt_status lt_cpu_grad_sums_begin(lt_cpu *cpu, const lt_batchnorm_grad *in, const lt_view *g,
+                                 int64_t grain, lt_cpu_grad_sums *s)
 {
-    const grad_job *j = context;
+    const int64_t count = chunks_of(in->x, grain) * 2 * in->x->shape.dim[1];
+    *s = make_grad(cpu, in, g);
+    s->grain = grain;
+    s->part = lt_cpu_scratch(cpu, LT_CPU_PARTIAL, (size_t)count * sizeof(float));
+    return s->part ? LT_OK : LT_E_NOMEM;
+}
+
+void lt_cpu_grad_sums_chunk(void *context, int64_t begin, int64_t end, int64_t chunk)
+{
+    const lt_cpu_grad_sums *j = context;
     float *part = j->part + chunk * 2 * j->in.channels;
     j->kernels->of[j->store].bn_grad_sums(&j->in, begin, end, part, part + j->in.channels);
+}
+
+void lt_cpu_grad_sums_end(const lt_cpu_grad_sums *s, float *out)
+{
+    const int64_t channels = s->in.channels, chunks = (s->rows + s->grain - 1) / s->grain;
+    for (int64_t first = 0; first < channels; first += AT_ONCE) {
+        double total[AT_ONCE] = {0}, product[AT_ONCE] = {0};
+        const int64_t here = channels_from(first, channels);
+        for (int64_t i = 0; i < chunks; i++) {
+            const float *p = s->part + i * 2 * channels + first;
+            for (int64_t c = 0; c < here; c++) {
+                total[c] += (double)p[c];
+                product[c] += (double)p[channels + c];
+            }
+        }
+        for (int64_t c = 0; c < here; c++) {
+            out[first + c] = (float)total[c];
+            out[channels + first + c] = (float)(product[c] * (double)s->in.coef.inv[first + c]);
+        }
+    }
 }
 
 lt_status lt_cpu_batchnorm_grad_stats(void *ctx, const lt_batchnorm_grad *in, const lt_view *g,
                                       const lt_view *sums)
 {
-    lt_cpu *cpu = ctx;
     if (!is_fast_grad(in, g) || sums->dtype != LT_F32)
         return lt_backend_ref()->batchnorm_grad_stats(ctx, in, g, sums);
-    grad_job j = make_grad(cpu, in, g);
-    const int64_t rows = rows_of(in->x), c = j.in.channels, grain = grain_of(in->x, SUM_CHUNK);
-    const int64_t chunks = (rows + grain - 1) / grain;
-    j.part = lt_cpu_scratch(cpu, LT_CPU_PARTIAL, (size_t)(chunks * 2 * c) * sizeof(float));
-    if (!j.part)
-        return LT_E_NOMEM;
-    lt_parallel(rows, grain, grad_sums_chunk, &j);
-    float *out = sums->data;
-    for (int64_t k = 0; k < c; k++) {
-        double total = 0, product = 0;
-        for (int64_t i = 0; i < chunks; i++) {
-            total += (double)j.part[i * 2 * c + k];
-            product += (double)j.part[(i * 2 + 1) * c + k];
-        }
-        out[k] = (float)total;
-        out[c + k] = (float)(product * (double)j.in.coef.inv[k]);
-    }
+    grad_job j;
+    const int64_t grain = grain_of(in->x, SUM_CHUNK);
+    LT_TRY(lt_cpu_grad_sums_begin(ctx, in, g, grain, &j));
+    lt_parallel(j.rows, grain, lt_cpu_grad_sums_chunk, &j);
+    lt_cpu_grad_sums_end(&j, sums->data);
     return LT_OK;
 }
 

@@ -5,6 +5,7 @@
 #include "tensor/backend/cpu/conv_crop.h"
 #include "tensor/backend/cpu/conv_verify.h"
 #include "tensor/backend/cpu/onednn.h"
+#include "tensor/backend/cpu/own_conv.h"
 #include "tensor/backend/cpu/wgrad.h"
 
 #include <stdio.h>
@@ -339,6 +340,22 @@ static lt_status run_own(lt_cpu *cpu, const lt_wgrad_unit *unit, const call *c, 
     return lt_onednn_written(cpu, c->w, LT_F32, dw);
 }
 
+/* Forward or the gradient of x by own kernels, where these are wanted. */
+static lt_status run_kernels(lt_cpu *cpu, const call *c, bool *done)
+{
+    const bool backward = c->kind == LT_CONV_GRAD_X;
+    const lt_own_conv own = {.config = c->config,
+                             .from = backward ? c->y : c->x,
+                             .w = c->w,
+                             .to = backward ? c->x : c->y,
+                             .backward = backward};
+    if (lt_cpu_has(c->b) || !lt_own_conv_wanted(cpu, &own))
+        return LT_OK;
+    *done = true;
+    cpu->onednn->last = "own";
+    return lt_own_conv_run(cpu, &own);
+}
+
 static lt_status verify(lt_primitive *prim, const call *c)
 {
     const lt_conv_form form = form_of(c);
@@ -378,6 +395,10 @@ static lt_status run(lt_cpu *cpu, const call *c, bool *done)
     *done = false;
     cpu->onednn->last = "ref";
     if (c->x->dtype == LT_F64 || c->w->dtype == LT_F64)
+        return LT_OK;
+    if (c->kind != LT_CONV_GRAD_W)
+        LT_TRY(run_kernels(cpu, c, done));
+    if (*done)
         return LT_OK;
     if (own) /* where it is the fastest */
         LT_TRY(run_own(cpu, lt_wgrad_choose(cpu->isa, c->config, c->w->shape), c, done));

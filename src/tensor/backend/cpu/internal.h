@@ -29,6 +29,16 @@ typedef struct lt_cpu_buffer {
     size_t asked; /* by the last request: tests look for writes behind it */
 } lt_cpu_buffer;
 
+/* LATHER_CPU_KERNELS=auto|own|onednn: whose convolutions. */
+typedef enum lt_cpu_choice {
+    LT_KERNELS_AUTO, /* own kernels where they were measured to be faster */
+    LT_KERNELS_OWN,  /* wherever there are such */
+    LT_KERNELS_ONEDNN
+} lt_cpu_choice;
+
+/* What the variable says; unset: auto. Errors: LT_E_ARG (no such name). */
+lt_status lt_cpu_choice_find(lt_cpu_choice *out);
+
 /* What a table of rotary positions was made for. */
 typedef struct lt_cpu_rotary_key {
     double base;
@@ -39,6 +49,8 @@ typedef struct lt_cpu_rotary_key {
 /* An opened device. */
 typedef struct lt_cpu {
     lt_cpu_isa isa;
+    lt_cpu_choice choice;
+    lt_fused fused;                /* parts of batch norm in convolutions */
     const lt_cpu_kernels *kernels; /* compiled for isa */
     struct lt_onednn *onednn;      /* oneDNN's primitives and prepacked weights; NULL without it */
     lt_cpu_buffer slot[LT_CPU_SLOTS];

@@ -131,6 +131,22 @@ typedef struct lt_tile_save {
     int64_t step;   /* elements between rows of y */
 } lt_tile_save;
 
+/* Some pixels of a convolution's result, by as many channels as a panel of weights has. In bf16, depth
+ * is even and neighbouring steps are packed side by side. */
+typedef struct lt_conv_tile {
+    const void *x, *zeros; /* what is read: pixels; as many zeros as one has bytes */
+    int64_t pixel;         /* bytes from one to the next */
+    const int32_t *at;     /* [taps][tile_rows]: number of a pixel of x; negative: padding */
+    const void *next;      /* what a later tile reads first, to be fetched meanwhile; or NULL */
+    const void *w;
+    const int64_t *tap; /* [taps]: bytes from w to the tap's panel, [depth][tile_cols] */
+    int64_t taps, depth;
+    void *y;
+    const int64_t *to; /* [rows]: number of a pixel of y */
+    int64_t channels;  /* of y */
+    int rows, cols;    /* how much of the tile counts */
+} lt_conv_tile;
+
 /* y += weight * (a + shift I)^(-1), lower triangles of row-major [n,n]. */
 enum { LT_CPU_INVERSE_BLOCK = 64 };
 typedef struct lt_inverse_term {
@@ -178,6 +194,7 @@ enum { LT_CPU_REDUCE_BLOCK = 32 };
       (const lt_bn_grad *in, int64_t begin, int64_t end, float *sum, float *product), in, begin,   \
       end, sum, product)                                                                           \
     X(void, bn_grad_x, (const lt_bn_grad *in, int64_t begin, int64_t end), in, begin, end)         \
+    X(void, conv_tile, (const lt_conv_tile *tile), tile)                                           \
     X(void, ln_rows, (const lt_ln_rows *in, int64_t begin, int64_t end), in, begin, end)           \
     X(void, ln_grad_rows, (const lt_ln_grad *in, int64_t begin, int64_t end), in, begin, end)      \
     X(void, max_window, (const lt_max_window *in), in)                                             \

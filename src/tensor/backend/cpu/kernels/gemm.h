@@ -2,6 +2,9 @@
  * Matrix Multiplication", 2008: a panel of b stays in the first cache while panels of a stream by,
  * and a tile of the result stays in registers. */
 
+#ifndef LT_BACKEND_CPU_KERNELS_GEMM_H
+#define LT_BACKEND_CPU_KERNELS_GEMM_H
+
 #include "transpose.h"
 
 /* The sums of a tile must hide the latency of a multiply-add and leave registers for operands. */
@@ -173,3 +176,5 @@ static void transpose_block(const float *x, int64_t step_x, int64_t rows, int64_
                     to[c * step_y + r] = from[r * step_x + c];
         }
 }
+
+#endif

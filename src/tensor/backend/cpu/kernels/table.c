@@ -3,6 +3,7 @@
 
 #include "attention.h"
 #include "batchnorm.h"
+#include "conv.h"
 #include "elementwise.h"
 #include "gemm.h"
 #include "inverse.h"

@@ -1,0 +1,147 @@
+/* Own convolutions of the cpu backend: which are taken, and that their bits do not depend on threads.
+ * Their values are tests/conform's business. */
+
+#include "tensor/backend/cpu/own_conv.h"
+
+#include "near.h"
+#include "tensor/tensor.h"
+
+#include "lather/status.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static void the_variable_names_a_choice(void **state)
+{
+    static const char *const names[] = {"auto", "own", "onednn"};
+    lt_cpu_choice choice = LT_KERNELS_OWN;
+    (void)state;
+    assert_int_equal(setenv("LATHER_CPU_KERNELS", "", 1), 0);
+    assert_ok(lt_cpu_choice_find(&choice));
+    assert_int_equal(choice, LT_KERNELS_AUTO);
+    for (int i = 0; i < (int)COUNT_OF(names); i++) {
+        assert_int_equal(setenv("LATHER_CPU_KERNELS", names[i], 1), 0);
+        assert_ok(lt_cpu_choice_find(&choice));
+        assert_int_equal(choice, i);
+    }
+}
+
+static void an_unknown_choice_is_refused(void **state)
+{
+    lt_device *device = NULL;
+    (void)state;
+    assert_int_equal(setenv("LATHER_CPU_KERNELS", "mkl", 1), 0);
+    assert_status(lt_device_open(&device, "cpu", NULL), LT_E_ARG);
+    assert_non_null(strstr(lt_error_message(), "LATHER_CPU_KERNELS: 'mkl'"));
+    assert_int_equal(unsetenv("LATHER_CPU_KERNELS"), 0);
+}
+
+typedef struct listed_row {
+    const char *name;
+    int64_t batch, from, to, size, taps;
+    int stride;
+    lt_dtype dtype;
+    lt_cpu_isa isa;
+    bool backward, listed;
+} listed_row;
+
+static const listed_row listed_rows[] = {
+    {"1x1", 32, 256, 64, 56, 1, 1, LT_F32, LT_ISA_AVX512, false, true},
+    {"bf16 is oneDNN's", 32, 256, 64, 56, 1, 1, LT_BF16, LT_ISA_AVX512_BF16, false, false},
+    {"no rows without AVX-512", 32, 256, 64, 56, 1, 1, LT_F32, LT_ISA_AVX2, false, false},
+    {"3x3 of few channels is oneDNN's", 32, 64, 64, 56, 3, 1, LT_F32, LT_ISA_AVX512, false, false},
+    {"3x3 of many channels", 32, 512, 512, 7, 3, 1, LT_F32, LT_ISA_AVX512, false, true},
+    {"its gradient is oneDNN's", 32, 512, 512, 7, 3, 1, LT_F32, LT_ISA_AVX512, true, false},
+    {"strided gradient", 32, 256, 256, 28, 3, 2, LT_F32, LT_ISA_AVX512, true, true},
+    {"few pixels", 1, 512, 512, 7, 1, 1, LT_F32, LT_ISA_AVX512, false, false},
+    {"few channels", 32, 256, 32, 56, 1, 1, LT_F32, LT_ISA_AVX512, false, false},
+};
+
+static void is_listed(void **state)
+{
+    const listed_row *r = *state;
+    const lt_conv2d_config config = {r->stride, r->stride, 0, 0, 1, 1, 1};
+    const lt_view from = {.dtype = r->dtype,
+                          .shape = LT_SHAPE(r->batch, r->from, r->size, r->size)},
+                  to = {.dtype = r->dtype, .shape = LT_SHAPE(r->batch, r->to, r->size, r->size)},
+                  w = {.dtype = LT_F32, .shape = LT_SHAPE(r->to, r->from, r->taps, r->taps)};
+    const lt_own_conv c = {
+        .config = &config, .from = &from, .w = &w, .to = &to, .backward = r->backward};
+    assert_int_equal(lt_own_conv_listed(r->isa, &c), r->listed);
+}
+
+enum { BATCH = 5, CHANNELS = 24, OUT = 40, SIZE = 15, TAPS = 3, HALF = 8 };
+enum { X_COUNT = BATCH * CHANNELS * SIZE * SIZE, Y_COUNT = BATCH * OUT * HALF * HALF };
+
+typedef struct operands {
+    float x[X_COUNT], w[OUT * CHANNELS * TAPS * TAPS], y[Y_COUNT], dx[X_COUNT];
+    float coef[4 * CHANNELS], stats[3 * OUT], sums[2 * CHANNELS];
+} operands;
+
+static lt_view image(float *data, int64_t channels, int64_t size)
+{
+    return (lt_view){.data = data,
+                     .dtype = LT_F32,
+                     .shape = LT_SHAPE(BATCH, channels, size, size),
+                     .stride = {channels * size * size, 1, size * channels, channels}};
+}
+
+static lt_view rows_of(float *data, int64_t rows, int64_t channels)
+{
+    return (lt_view){
+        .data = data, .dtype = LT_F32, .shape = LT_SHAPE(rows, channels), .stride = {channels, 1}};
+}
+
+/* Forward with batch norm before and statistics behind, and the gradient with batch norm's sums. */
+static void run_threads(operands *o, int threads)
+{
+    const lt_backend *be;
+    void *ctx;
+    lt_norm_conv how = {0};
+    const lt_conv2d_config config = {2, 2, 1, 1, 1, 1, 1};
+    const lt_view x = image(o->x, CHANNELS, SIZE), dx = image(o->dx, CHANNELS, SIZE);
+    const lt_view y = image(o->y, OUT, HALF), coef = rows_of(o->coef, 4, CHANNELS);
+    const lt_view stats = rows_of(o->stats, 3, OUT), sums = rows_of(o->sums, 2, CHANNELS);
+    lt_view w = {.data = o->w,
+                 .dtype = LT_F32,
+                 .shape = LT_SHAPE(OUT, CHANNELS, TAPS, TAPS),
+                 .stride = {CHANNELS * TAPS * TAPS, 1, TAPS * CHANNELS, CHANNELS}};
+    const lt_batchnorm_before norm = {&x, &coef, &coef, &coef, NULL};
+    assert_ok(lt_backend_find("cpu", &be));
+    assert_ok(be->open(&ctx, 0, &(lt_device_config){.threads = threads}));
+    assert_ok(be->conv2d_norm_stats(ctx, &config, &norm, &w, &y, &stats, &how));
+    if (!how.done)
+        skip(); /* no own kernels on this processor */
+    assert_ok(be->conv2d_grad_x_sums(ctx, &config, &y, &w, &norm, &dx, &sums));
+    be->close(ctx);
+}
+
+static void bits_do_not_depend_on_threads(void **state)
+{
+    static operands want, got;
+    (void)state;
+    assert_int_equal(setenv("LATHER_CPU_KERNELS", "own", 1), 0);
+    for (size_t i = 0; i < sizeof want / sizeof(float); i++)
+        ((float *)&want)[i] = (float)(i * 7919 % 1000) / 500 - 1;
+    got = want;
+    run_threads(&want, 1);
+    for (int threads = 2; threads <= 3; threads++) {
+        run_threads(&got, threads);
+        assert_memory_equal(&want, &got, sizeof want);
+    }
+    assert_int_equal(unsetenv("LATHER_CPU_KERNELS"), 0);
+}
+
+int main(void)
+{
+    enum { OTHERS = 3 };
+    struct CMUnitTest tests[OTHERS + COUNT_OF(listed_rows)] = {
+        cmocka_unit_test(the_variable_names_a_choice),
+        cmocka_unit_test(an_unknown_choice_is_refused),
+        cmocka_unit_test(bits_do_not_depend_on_threads),
+    };
+    for (size_t i = 0; i < COUNT_OF(listed_rows); i++)
+        tests[OTHERS + i] = (struct CMUnitTest){listed_rows[i].name, is_listed, NULL, NULL,
+                                                (void *)(uintptr_t)&listed_rows[i]};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
