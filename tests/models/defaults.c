@@ -67,7 +67,8 @@ static const char *difference(const lt_shampoo_config *a, const lt_shampoo_confi
     DIFFERS(refresh_threads)
     DIFFERS(refresh_tolerance)
 #undef DIFFERS
-    if (memcmp(&a->inverse_exponent.set, &b->inverse_exponent.set, sizeof a->inverse_exponent.set))
+    if (memcmp(&a->inverse_exponent.set, &b->inverse_exponent.set, sizeof a->inverse_exponent.set)
+        != 0)
         return "inverse_exponent";
     return memcmp(a->ignored_basis_change_dims, b->ignored_basis_change_dims,
                   sizeof a->ignored_basis_change_dims)
