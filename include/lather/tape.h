@@ -28,8 +28,8 @@ typedef struct lt_pass {
     uint64_t seed;          /**< of dropout: (seed, attempt, micro, operation ordinal, element) */
     int64_t attempt;        /**< of the training step this pass belongs to */
     int32_t micro;          /**< micro-batch within the step */
-    /** With batch_stats: the momentum of all batch norms, whose batches are then not counted; 0: their
-     *  own. 1/(k+1) in the k-th pass from 0 makes running statistics the plain mean of the passes'. */
+    /** With batch_stats: the momentum of every batch norm instead of its own, and num_batches_tracked
+     *  stays; 0: its own. With 1/(k+1) in pass k = 0, 1, ... running statistics become the plain mean. */
     double stat_momentum;
 } lt_pass;
 

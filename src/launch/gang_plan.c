@@ -37,8 +37,12 @@ static void LT_PRINTF(2, 3) add(words *w, const char *format, ...)
 {
     char text[2 * TEXT];
     va_list list;
-    if (w->status || w->count + 1 >= WORDS)
+    if (w->status)
         return;
+    if (w->count + 1 >= WORDS) {
+        w->status = lt_fail(LT_E_ARG, "launch: plan = auto: more than %d words", WORDS - 1);
+        return;
+    }
     va_start(list, format);
     vsnprintf(text, sizeof text, format, list);
     va_end(list);
@@ -156,10 +160,10 @@ static lt_status add_words(words *w, const lt_launch *launch, const lt_task *tas
     for (size_t i = 0; own[i]; i++)
         add(w, "%s", own[i]);
     lt_free((void *)own);
-    if (task->ended) /* they say more than pilots */
+    if (task->ended) { /* runs say more than pilots */
         add(w, "--pilots=off");
-    if (task->ended)
         add(w, "--extrapolate");
+    }
     for (const char *at = task->ended; at && *at; at += strspn(at, "\n")) {
         const int bytes = (int)strcspn(at, "\n");
         add(w, "--from=%.*s", bytes, at);
