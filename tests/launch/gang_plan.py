@@ -86,6 +86,7 @@ def what_is_no_plan_is_refused(cwd):
     for more, says in (({"plan": "soon"}, "plan = soon: want auto, and behind it flags of plan"),
                        ({"plan": "automatic"}, "plan = automatic: want auto"),
                        ({"plan": "auto"}, "trainer: plan = auto: train_mlp plan: --goal: missing"),
+                       ({"plan": "auto" + " a" * 600}, "launch: plan = auto: more than 511 words"),
                        ({"plan": "auto --goal loss=1 --ranks 8..2"}, "trainer: plan = auto: train_mlp plan: --ranks 8..2: want A..B"),
                        ({"command": "/bin/false"}, "trainer: plan = auto: it said nothing"),
                        ({"command": "nowhere/train"}, "trainer: plan = auto: nowhere/train: No such file or directory"),
