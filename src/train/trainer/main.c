@@ -181,7 +181,8 @@ lt_status lt_trainer_check(const lt_trainer *t)
 static int command_train(int argc, char *const *argv, const lt_model_family *family,
                          const lt_trainer_program *program, const lt_planned *planned)
 {
-    lt_trainer t = {.planned = *planned};
+    static lt_trainer t; /* 17 kB, once a process: a stack may have 64 kB */
+    t.planned = *planned;
     int code = EXIT_USAGE;
     lt_status st = lt_trainer_start(&t, family, program);
     if (!st)
