@@ -448,6 +448,21 @@ kernel_races()
     done
 }
 
+# All that cuDNN proposes for ResNet-50 on two devices, by batch 16, 64 and 256: tens of thousands of plans.
+every_plan()
+{
+    local program=$work/main/tests/cuda/test_cuda_every_plan device dtype
+    [ -x "$program" ] || {
+        skip "every plan of cuDNN" "the build failed, or is without cuDNN"
+        return
+    }
+    for device in H100 H200; do
+        for dtype in f16 bf16 f32; do
+            row "every plan of cuDNN: $device, $dtype" "$program" --all --only "$device, $dtype*"
+        done
+    done
+}
+
 test_valgrind()
 {
     command -v valgrind >/dev/null || {

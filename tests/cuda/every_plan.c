@@ -1,0 +1,249 @@
+/* Every plan that cuDNN proposes for ResNet-50 on an H100 and an H200 is made, written as text, read and written
+ * once more; a damaged text is refused. Asked without a device, as in planning.c.
+ *
+ *     every_plan [--all] [--only PATTERN]     PATTERN: of a row's name, as "H100, bf16*"
+ *
+ * Without --all a sample: batch 16, some shapes, the first proposals. The table behind the rows counts graphs,
+ * those without an engine, proposals, and of those that were tried: kernels that are compiled, plans, refusals,
+ * Hopper kernels. A compiled kernel has no plan where there is no driver but the toolkit's stub: it is compiled,
+ * and not loaded. */
+
+#include "graphs.h"
+#include "near.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    MOST_WORKSPACE_MIB = 512,
+    SAMPLED_PROPOSALS = 3,
+    SAMPLED_SHAPES = 5,
+    REASONS = 12,
+    REASON = 200
+};
+
+/* What the driver's stub cannot do, which is what cuDNN does when it has compiled a kernel. */
+#define LOADING "cuLibraryLoadData"
+
+static const lt_dnn_rules usual = {false, true, (size_t)MOST_WORKSPACE_MIB << 20};
+static const int batches[] = {16, 64, 256};
+static bool all;
+static bool has_compiled; /* one is enough for a sample: it takes a second */
+
+/* An H100 in its SXM form, as its driver describes it. */
+static const char h100_text[] =
+    "{\"deviceName\":\"NVIDIA H100 80GB HBM3\",\"deviceVer\":900,\"driverVer\":13000,"
+    "\"cudaDeviceId\":0,\"pciDeviceId\":0,\"multiProcessorCount\":132,\"warpSize\":32,"
+    "\"smClockRateKHz\":1980000,\"memClockRateKHz\":2619000,\"l2CacheSize\":52428800,"
+    "\"totalGlobalMem\":85029158912,\"maxSharedMemoryPerBlock\":49152,"
+    "\"maxSharedMemoryPerBlockOptin\":232448,\"reservedSharedMemoryPerBlock\":1024,"
+    "\"regsPerBlock\":65536,\"maxRegistersPerSM\":65536,\"maxCtasPerSM\":32,"
+    "\"maxThreadsPerSM\":2048,\"maxThreadsPerBlock\":1024,"
+    "\"maxBlockSize\":[1024,1024,64],\"maxGridSize\":[2147483647,65535,65535],"
+    "\"supportCoopLaunch\":1,\"isTccDriver\":0}";
+
+static struct device {
+    const char *name;
+    cudnnBackendDescriptor_t cudnn;
+} devices[] = {{"H100", NULL}, {"H200", NULL}};
+
+/* Shapes that the form is asked for: from `first` up to `end`. */
+typedef struct form {
+    const char *name;
+    conv_graph kind;
+    int first, end;
+    bool f32;
+} form;
+
+static const form forms[] = {
+    {"forward", PLAIN_FORWARD, 0, CONV_SHAPES, true},
+    {"gradient of x", PLAIN_GRAD_X, 0, CONV_SHAPES, true},
+    {"gradient of w", PLAIN_GRAD_W, 0, CONV_SHAPES, true},
+    {"forward + statistics", WITH_STATISTICS, 1, CONV_SHAPES, false},
+    {"apply + forward + statistics", APPLY_WITH_STATISTICS, 1, CONV_SHAPES, false},
+    {"apply + gradient of w", APPLY_GRAD_W, 1, CONV_SHAPES, false},
+    {"gradient of x + relu + sums", GRAD_X_NORM, 1, CONV_SHAPES, false},
+    {"blocks, forward", BLOCKS_FORWARD, 0, 1, false},
+    {"blocks, forward + statistics", BLOCKS_WITH_STATISTICS, 0, 1, false},
+    {"blocks, gradient of w", BLOCKS_GRAD_W, 0, 1, false},
+};
+
+static const struct {
+    const char *name;
+    lt_dtype dtype;
+} dtypes[] = {{"f16", LT_F16}, {"bf16", LT_BF16}, {"f32", LT_F32}};
+
+typedef struct row {
+    char name[96];
+    const struct device *device;
+    const form *form;
+    lt_dtype dtype;
+    int graphs, none, proposed, compiled, plans, refused, hopper;
+} row;
+
+enum { ROWS = COUNT_OF(devices) * COUNT_OF(forms) * COUNT_OF(dtypes) };
+static row rows[ROWS];
+static int row_count;
+
+/* Why plans could not be made, each reason once. */
+static struct {
+    char text[REASON];
+    int count;
+} reasons[REASONS];
+
+static void note_reason(const row *r, const lt_dnn_choice *choice)
+{
+    char text[REASON];
+    int i = 0;
+    snprintf(text, sizeof text, "%s%s, engine %d: %s", r->name + 6,
+             choice->compiled ? ", compiled" : "", (int)choice->number, lt_error_message());
+    while (i < REASONS - 1 && reasons[i].count && strcmp(reasons[i].text, text) != 0)
+        i++;
+    memcpy(reasons[i].text, text, sizeof text);
+    reasons[i].count++;
+}
+
+/* Another version's text, half of one, and none of JSON. */
+static void damaged_texts_are_refused(const char *text, cudnnBackendDescriptor_t device)
+{
+    const size_t length = strlen(text);
+    static const char key[] = "\"cudnnVersion\":";
+    for (int damage = 0; damage < 3; damage++) {
+        lt_dnn_plan plan;
+        char *copy = malloc(length + 1);
+        assert_non_null(copy);
+        memcpy(copy, text, length + 1);
+        char *version = strstr(copy, key);
+        assert_non_null(version);
+        if (damage == 0)
+            version[sizeof key - 1] = '8';
+        else
+            copy[damage == 1 ? length / 2 : 0] = damage == 1 ? 0 : 'x';
+        const lt_status st = lt_dnn_plan_load(&plan, copy, device);
+        free(copy);
+        assert_int_not_equal(st, LT_OK);
+    }
+}
+
+/* The plan's text as a plan again, whose text is the same. */
+static void round_trip(const lt_dnn_plan *plan, char *text, cudnnBackendDescriptor_t device)
+{
+    lt_dnn_plan again;
+    char *second;
+    assert_ok(lt_dnn_plan_load(&again, text, device));
+    assert_ok(lt_dnn_plan_text(&again, &second));
+    assert_int_equal(again.workspace, plan->workspace);
+    assert_int_equal(again.engine, plan->engine);
+    assert_string_equal(text, second);
+    free(second);
+    lt_dnn_plan_clear(&again);
+}
+
+static void try_choice(row *r, const lt_dnn_choice *choice, bool damage)
+{
+    lt_dnn_plan plan;
+    char *text;
+    r->compiled += choice->compiled;
+    has_compiled = has_compiled || choice->compiled;
+    if (lt_dnn_plan_new(&plan, choice, r->device->cudnn)) {
+        r->refused++;
+        note_reason(r, choice);
+        if (!choice->compiled || !strstr(lt_error_message(), LOADING))
+            fail_msg("engine %d: %s", (int)choice->number, lt_error_message());
+        return;
+    }
+    r->plans++;
+    if (plan.workspace > usual.workspace)
+        fail_msg("engine %d: %zu bytes of workspace", (int)choice->number, plan.workspace);
+    assert_ok(lt_dnn_plan_text(&plan, &text));
+    r->hopper += !choice->compiled && lt_dnn_classify(text) == LT_DNN_HOPPER;
+    round_trip(&plan, text, r->device->cudnn);
+    if (damage)
+        damaged_texts_are_refused(text, r->device->cudnn);
+    free(text);
+    lt_dnn_plan_clear(&plan);
+}
+
+static void try_graph(row *r, const conv_shape *shape, int batch)
+{
+    lt_dnn_graph g = {0};
+    lt_dnn_choices choices = {0};
+    assert_ok(build_graph(&g, r->form->kind, shape, batch, r->dtype));
+    const lt_status st = lt_dnn_propose(&choices, &g, r->device->cudnn, &usual);
+    assert_true(!st || st == LT_E_UNSUPPORTED);
+    r->graphs++;
+    r->none += st != LT_OK;
+    r->proposed += choices.count;
+    for (int i = 0; i < choices.count && (all || i < SAMPLED_PROPOSALS); i++)
+        if (all || !choices.item[i].compiled || !has_compiled)
+            try_choice(r, &choices.item[i], i == 0);
+    lt_dnn_choices_clear(&choices);
+    lt_dnn_reset(&g);
+}
+
+static void check_row(void **state)
+{
+    row *r = *state;
+    for (size_t b = 0; b < (all ? COUNT_OF(batches) : 1); b++)
+        for (int i = r->form->first; i < r->form->end; i += all ? 1 : SAMPLED_SHAPES)
+            try_graph(r, &conv_shapes[i], batches[b]);
+}
+
+/* Kernels that are compiled when a plan is made want a driver's library: the toolkit has a stub of one. */
+static bool find_driver(void)
+{
+    return dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL)
+           || dlopen(LT_CUDA_STUB, RTLD_NOW | RTLD_GLOBAL);
+}
+
+static void fill_rows(void)
+{
+    for (size_t d = 0; d < COUNT_OF(devices); d++)
+        for (size_t t = 0; t < COUNT_OF(dtypes); t++)
+            for (size_t f = 0; f < COUNT_OF(forms); f++) {
+                if (dtypes[t].dtype == LT_F32 && !forms[f].f32)
+                    continue;
+                row *r = &rows[row_count++];
+                *r = (row){.device = &devices[d], .form = &forms[f], .dtype = dtypes[t].dtype};
+                snprintf(r->name, sizeof r->name, "%s, %s, %s", devices[d].name, dtypes[t].name,
+                         forms[f].name);
+            }
+}
+
+static void print_table(void)
+{
+    printf(
+        "| device, dtype, form | graphs | no engine | proposed | compiled | plans | refused | Hopper |\n"
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n");
+    for (const row *r = rows; r < rows + row_count; r++)
+        if (r->graphs)
+            printf("| %s | %d | %d | %d | %d | %d | %d | %d |\n", r->name, r->graphs, r->none,
+                   r->proposed, r->compiled, r->plans, r->refused, r->hopper);
+    for (int i = 0; i < REASONS && reasons[i].count; i++)
+        printf("%d refused: %s\n", reasons[i].count, reasons[i].text);
+}
+
+int main(int argc, char **argv)
+{
+    struct CMUnitTest tests[ROWS];
+    for (int i = 1; i < argc; i++)
+        if (strcmp(argv[i], "--all") == 0)
+            all = true;
+        else if (strcmp(argv[i], "--only") == 0 && i + 1 < argc)
+            cmocka_set_test_filter(argv[++i]);
+    if (!find_driver() || lt_dnn_device(&devices[0].cudnn, h100_text, NULL)
+        || lt_dnn_device(&devices[1].cudnn, lt_dnn_h200(), NULL)) {
+        fprintf(stderr, "no planning here: %s\n", lt_error_message());
+        return 77;
+    }
+    fill_rows();
+    for (int i = 0; i < row_count; i++)
+        tests[i] = (struct CMUnitTest){rows[i].name, check_row, NULL, NULL, &rows[i]};
+    const int failed = _cmocka_run_group_tests("every plan", tests, (size_t)row_count, NULL, NULL);
+    print_table();
+    for (size_t d = 0; d < COUNT_OF(devices); d++)
+        cudnnBackendDestroyDescriptor(devices[d].cudnn);
+    return failed;
+}
