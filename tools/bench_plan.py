@@ -6,7 +6,8 @@
 A step's parts are measured on this machine by `train_resnet50 plan --step-profile` and `train_gpt plan`, of one rank alone for the rows of one rank, of one among as
 many as there are processors for the others (--profile-ranks), links by
 `bench links` on the nodes of tools/netbed (so root), and each set-up is predicted by `plan --simulate` from nothing else. The rate
-between nodes is what a card keeps to when all ranks talk to all (one flat mean of `bench exchange`), at most what TCP leaves of
+between nodes is what a card keeps to under the traffic of the set-up (one mean of `bench exchange`: in two levels, where ranks talk to
+those with their place in other nodes, else flat, where all talk to all), at most what TCP leaves of
 --rate (1448 of 1514 bytes of a frame); all nodes share this machine's processors (--slots). Then it is run on the nodes, and a row has the median of its steps. Set-ups take turns, as a minute in which the machine
 has other work hits all alike. A row of predicted / measured is good between 0.9 and 1.1, if the rows of one rank (1x1), where
 nothing is exchanged, are near 1: else the machine was busier in the steps than in the profile. Exit status 77: no nodes can be
@@ -107,23 +108,24 @@ def measure_links(a, nodes, ranks):
             best[kind] = {"latency_us": min(f["latency_us"] for f in found), "gbit": max(f["gbit"] for f in found),
                           "core_us": min(f["core_us"] for f in found)}
             print(f"{kind}: {best[kind]}", file=sys.stderr, flush=True)
-    best["between"]["gbit"] = min(rate(a.rate) * SHARE, busy_rate(a, nodes, ranks))
-    print(f"between, all nodes at once: {best['between']['gbit']:.4f} Gbit/s", file=sys.stderr, flush=True)
-    return best
+    found = {}
+    for traffic in ("flat", "two-level") if ranks > 1 and nodes > 1 else ("flat",):
+        gbit = min(rate(a.rate) * SHARE, busy_rate(a, nodes, traffic))
+        found[traffic] = {**best, "between": {**best["between"], "gbit": gbit}}
+        print(f"between, all nodes at once, {traffic}: {gbit:.4f} Gbit/s", file=sys.stderr, flush=True)
+    return found
 
 
-def busy_rate(a, nodes, ranks):
-    """Gbit/s of a node's card when all ranks talk to all, by one flat mean: where several senders meet at a card it is less than
-    between two."""
-    elements = 3200000
-    out = run([*NETBED, "run", "--", os.path.join(a.build, "tools", "bench"), "exchange", "--json", "--threads", "1", "--elements", str(elements), "--steps", "3",
-               "--reducer", "flat"], a.patience)
-    of_card = ranks * 2 * 4 * elements * (nodes - 1) / nodes
-    return 8e-6 * of_card / json.loads(out)["reducers"][0]["milliseconds"]
+def busy_rate(a, nodes, traffic):
+    """Gbit/s of a node's card when all nodes take a mean: where several senders meet at a card it is less than between two."""
+    out = run([*NETBED, "run", "--", os.path.join(a.build, "tools", "bench"), "exchange", "--json", "--threads", "1", "--elements", "3200000", "--steps", "3",
+               "--reducer", traffic], a.patience)
+    said = json.loads(out)["reducers"][0]
+    return 8e-6 * said["bytes_between"] / nodes / said["milliseconds"]
 
 
 def play(a, rows, nodes, ranks, links, launcher):
-    found = [(name, model.predict(nodes, ranks, links, flags), model, flags, []) for name, model, flags in rows]
+    found = [(name, model.predict(nodes, ranks, links.get(name, links.get("flat", {})), flags), model, flags, []) for name, model, flags in rows]
     for _ in range(a.rounds):
         for name, _, model, flags, seconds in found:
             seconds += model.steps(flags, launcher)

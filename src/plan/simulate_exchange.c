@@ -7,7 +7,8 @@
  * 3. Round r of bucket b begins when round r - 1 of b is through, and, where it is the first of a stage, that stage
  *    of bucket b - 1.
  * 4. Shared cores have jobs besides: backward, from one bucket's begin to the next one's, and, from a bucket's begin on,
- *    what its messages compute. */
+ *    what its messages to other nodes compute. Within a node cores are the link: what its messages compute, their
+ *    copies and sums, is a round of its own behind them. */
 
 #include "base/alloc.h"
 #include "plan/events.h"
@@ -33,7 +34,7 @@ typedef struct round_of {
     int element_bytes;
 } round_of;
 
-enum { MAX_ROUNDS = 12, LINKS = 2, WITHIN = 0, BETWEEN = 1 };
+enum { MAX_ROUNDS = 16, LINKS = 2, WITHIN = 0, BETWEEN = 1 };
 
 typedef struct queue_of { /* a bucket, or what follows them all */
     round_of round[MAX_ROUNDS];
@@ -269,13 +270,13 @@ static void go_back(simulation *s, int queue, int rank)
     compute(s, rank, to > from ? to - from : 0, id_of(s, BEGIN, queue, 0, rank));
 }
 
-/* Of what a rank sends for a bucket, and of as much that comes. */
+/* Of what a rank sends for a bucket, and of as much that comes; rounds within nodes have theirs. */
 static double work_of(const simulation *s, int queue, int rank)
 {
     const queue_of *q = &s->queue[queue];
     double all = 0, count = 0;
     for (int n = 0; n < q->rounds; n++)
-        for (int link = 0; link < LINKS; link++)
+        for (int link = 0; link < LINKS && q->round[n].group != NODE; link++)
             for (int i = 0; i < messages(s, &q->round[n], link); i++, count++)
                 all += bytes(s, &q->round[n], rank, receiver(s, &q->round[n], rank, link, i));
     return 2 * (s->cluster->copy * all + s->cluster->wake * count);
@@ -335,6 +336,17 @@ static void add_half(queue_of *q, group g, parts p, int stage, int64_t elements,
                       .element_bytes = element_bytes});
 }
 
+/* Invariant 4. */
+static void add_node_half(queue_of *q, const lt_cost_cluster *c, parts p, int stage,
+                          int64_t elements, int element_bytes)
+{
+    const double others = c->per_node - 1,
+                 bytes = others / c->per_node * (double)elements * element_bytes;
+    add_half(q, NODE, p, stage, elements, element_bytes);
+    if (lt_cost_shares_cores(c))
+        add_computing(q, stage, 2 * (c->copy * bytes + c->wake * others));
+}
+
 /* As src/dist/reducer makes them. */
 static void add_sparse(queue_of *q, const lt_cost_plan *p, const lt_cost_cluster *c, int64_t d)
 {
@@ -349,12 +361,13 @@ static void add_sparse(queue_of *q, const lt_cost_plan *p, const lt_cost_cluster
     add_half(q, PEERS, sparse ? SPARSE : OWN, 2, d, p->element_bytes);
 }
 
-static void add_levels(queue_of *q, int stage, int64_t elements, int element_bytes)
+static void add_levels(queue_of *q, const lt_cost_cluster *c, int stage, int64_t elements,
+                       int element_bytes)
 {
-    add_half(q, NODE, OTHERS, stage, elements, element_bytes);
+    add_node_half(q, c, OTHERS, stage, elements, element_bytes);
     add_half(q, PEERS, OTHERS, stage, elements, element_bytes);
     add_half(q, PEERS, OWN, stage, elements, element_bytes);
-    add_half(q, NODE, OWN, stage, elements, element_bytes);
+    add_node_half(q, c, OWN, stage, elements, element_bytes);
 }
 
 static void make_queue(queue_of *q, const lt_cost_plan *p, const lt_cost_cluster *c,
@@ -365,18 +378,18 @@ static void make_queue(queue_of *q, const lt_cost_plan *p, const lt_cost_cluster
     switch (p->scheme) {
     case LT_COST_TWO_LEVEL:
     case LT_COST_TOPK:
-        add_half(q, NODE, OTHERS, 0, d, e);
+        add_node_half(q, c, OTHERS, 0, d, e);
         add_sparse(q, p, c, d);
-        add_half(q, NODE, OWN, 3, d, e);
+        add_node_half(q, c, OWN, 3, d, e);
         break;
     case LT_COST_POWERSGD:
         add_computing(q, 0, c->factor * p->rank * (double)(d - b->dense));
-        add_levels(q, 1, p->rank * b->rows + b->dense, e);
-        add_levels(q, 2, p->rank * b->columns, e);
+        add_levels(q, c, 1, p->rank * b->rows + b->dense, e);
+        add_levels(q, c, 2, p->rank * b->columns, e);
         break;
     case LT_COST_LOCAL_STEPS:
-        add_half(q, NODE, OTHERS, 0, d, e);
-        add_half(q, NODE, OWN, 0, d, e);
+        add_node_half(q, c, OTHERS, 0, d, e);
+        add_node_half(q, c, OWN, 0, d, e);
         break;
     case LT_COST_SHARD_GRADIENTS:
         add_half(q, ALL, OTHERS, 0, d, e);

@@ -223,6 +223,28 @@ static void shared_cores_do_one_thing_after_the_other(void **state)
     }
 }
 
+/* On shared cores what messages within nodes compute is on a bucket's way: before and behind the wire, not beside it.
+ * What messages to other nodes compute takes a share of the cores from the first of it, and is else hidden. */
+static void copies_within_a_node_are_on_the_way(void **state)
+{
+    (void)state;
+    enum { PER_NODE = 8, ELEMENTS = 1 << 20 };
+    const lt_cost_plan plan = {.scheme = LT_COST_TWO_LEVEL, .element_bytes = 4};
+    lt_cost_cluster c = cluster_of(64, PER_NODE);
+    const lt_cost_bucket b = {.elements = ELEMENTS};
+    c.within = (lt_cost_link){.bandwidth = 1e300};
+    c.between = (lt_cost_link){.bandwidth = 1e8};
+    const double wire = simulate(&plan, &c, &b, 1, 0);
+    c.copy = 3e-10;
+    c.cores = 1;
+    const double copies = 2 * 2 * c.copy * 4 * ELEMENTS * (PER_NODE - 1) / PER_NODE,
+                 sent = 2 * 2 * c.copy * 4 * ELEMENTS / PER_NODE * 7 / 8,
+                 got = simulate(&plan, &c, &b, 1, 0);
+    assert_true(got > (wire + copies) * (1 - close));
+    assert_true(got < (wire + copies + sent) * (1 + close));
+    assert_true(sent < copies / 2);
+}
+
 /* Buckets that come one after the other. In one stage: exactly as the queue says. In several, a stage's link may be
  * shared by another's: never earlier than the longest way, nor later than all after each other. */
 static void buckets_follow_one_another(void **state)
@@ -339,6 +361,7 @@ int main(void)
     static char name[EXCHANGES * KINDS][100];
     struct CMUnitTest rows[EXCHANGES * KINDS + OWN] = {
         cmocka_unit_test(jobs_share_a_resource),
+        cmocka_unit_test(copies_within_a_node_are_on_the_way),
         cmocka_unit_test(a_pause_saves_up_what_is_then_done_at_once),
         cmocka_unit_test(a_card_counted_once_too_few_is_seen),
         cmocka_unit_test(gathers_behind_an_update_too),

@@ -12,7 +12,7 @@
 
 typedef struct lt_stages lt_stages;
 
-/* The work of a stage for a bucket; what it began has ended when it returns. */
+/* The work of a stage for a bucket; what it began has ended when it returns, or is ended by the bucket's next stage. */
 typedef lt_status lt_stage_fn(lt_reducer *reducer, size_t bucket);
 
 /* fn[count] is copied. reducer->buckets is the most that can be in flight. Errors: LT_E_NOMEM. */

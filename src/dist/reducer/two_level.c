@@ -24,8 +24,9 @@ typedef struct two_level {
 } two_level;
 
 typedef struct bucket {
-    lt_tensor *shard; /* this rank's part of flat; NULL: of 0 elements */
-    int64_t *count;   /* [ranks of the node] elements of each */
+    lt_tensor *shard;    /* this rank's part of flat; NULL: of 0 elements */
+    int64_t *count;      /* [ranks of the node] elements of each */
+    lt_request *request; /* among peers */
 } bucket;
 
 static two_level *of(lt_reducer *self)
@@ -99,17 +100,22 @@ static lt_status divide(const lt_reducer *self, lt_tensor *shard)
     return LT_OK;
 }
 
-static lt_status among_peers(lt_reducer *self, size_t index)
+/* The next bucket's is begun while this one's runs: while one waits for its slowest peer, the card is not idle. */
+static lt_status begin_among_peers(lt_reducer *self, size_t index)
 {
-    lt_request *request = NULL;
-    lt_tensor *shard = own_of(self, index)->shard;
-    if (!shard) /* of no peer either */
+    bucket *b = own_of(self, index);
+    if (!b->shard) /* of no peer either */
         return LT_OK;
-    const bool means = makes_means(shard);
-    LT_TRY(lt_comm_allreduce_begin(of(self)->peers, shard, means ? LT_REDUCE_MEAN : LT_REDUCE_SUM,
-                                   &request));
-    LT_TRY(lt_request_wait(&request));
-    return means ? LT_OK : divide(self, shard);
+    return lt_comm_allreduce_begin(of(self)->peers, b->shard,
+                                   makes_means(b->shard) ? LT_REDUCE_MEAN : LT_REDUCE_SUM,
+                                   &b->request);
+}
+
+static lt_status end_among_peers(lt_reducer *self, size_t index)
+{
+    bucket *b = own_of(self, index);
+    LT_TRY(lt_request_wait(&b->request));
+    return !b->shard || makes_means(b->shard) ? LT_OK : divide(self, b->shard);
 }
 
 static lt_status gather(lt_reducer *self, size_t index)
@@ -140,7 +146,7 @@ static lt_status open_bucket(lt_reducer *self, size_t index)
 
 static lt_status open(lt_reducer *self)
 {
-    static lt_stage_fn *const stages[] = {scatter, among_peers, gather};
+    static lt_stage_fn *const stages[] = {scatter, begin_among_peers, end_among_peers, gather};
     for (size_t i = 0; i < self->buckets; i++)
         LT_TRY(open_bucket(self, i));
     return lt_stages_open(&of(self)->stages, self, stages, sizeof stages / sizeof *stages);
@@ -167,13 +173,13 @@ static void close(lt_reducer *self)
 {
     two_level *t = of(self);
     lt_stages_close(&t->stages);
+    lt_comm_close(&t->gather);
+    lt_comm_close(&t->peers); /* waits for what a failure left in flight, on shards */
+    lt_comm_close(&t->scatter);
     for (size_t i = 0; i < self->buckets && self->bucket[i].own; i++) {
         lt_tensor_free(&own_of(self, i)->shard);
         lt_free(own_of(self, i)->count);
     }
-    lt_comm_close(&t->gather);
-    lt_comm_close(&t->peers);
-    lt_comm_close(&t->scatter);
 }
 
 const lt_reducer_ops lt_reducer_two_level = {
