@@ -122,27 +122,76 @@ static lt_status simulate_products(double *seconds, const lt_system *s, lt_simul
     return LT_OK;
 }
 
-/* What a step's messages compute takes turns with its product. */
-static lt_status on_grid(double *seconds, const lt_system *s, double rows, double computing)
+/* A product of rows [rows, inputs] and weights [inputs, outputs], its two gradients too, less the seconds of computing of
+ * each. What a step's messages compute takes turns with its product. */
+static lt_status add_product(double *seconds, const lt_system *s, double rows, double inputs,
+                             double outputs, double computing)
 {
     const int q = s->mesh.rows;
-    const double h = s->profile->hidden, blocks = q * q;
-    *seconds = 0;
-    for (int i = 0; i < PRODUCTS; i++) {
-        const double weights = product[i].inputs * product[i].outputs;
-        lt_simulated_product p = {.rows = q,
-                                  .x_bytes =
-                                      F32 * rows * product[i].inputs * h / (blocks * s->mesh.depth),
-                                  .w_bytes = F32 * weights * h * h / blocks,
-                                  .seconds = computing * weights / ALL_WEIGHTS / q};
-        const double own = work(s, (q - 1.0) / q * (p.x_bytes + p.w_bytes), 2 * (q - 1.0) / q);
-        p.seconds += own;
-        double all = products_of_steps(s, &p);
-        if (s->events)
-            LT_TRY(simulate_products(&all, s, p));
-        *seconds += all + 3 * q * own;
-    }
+    const double blocks = q * q;
+    lt_simulated_product p = {.rows = q,
+                              .x_bytes = F32 * rows * inputs / (blocks * s->mesh.depth),
+                              .w_bytes = F32 * inputs * outputs / blocks,
+                              .seconds = computing / q};
+    const double own = work(s, (q - 1.0) / q * (p.x_bytes + p.w_bytes), 2 * (q - 1.0) / q);
+    p.seconds += own;
+    double all = products_of_steps(s, &p);
+    if (s->events)
+        LT_TRY(simulate_products(&all, s, p));
+    *seconds += all + 3 * q * own;
     return LT_OK;
+}
+
+/* Each of size ranks, so many apart, sends bytes to the others: as many of them outside the node as the group has there. */
+static double in_group(const lt_system *s, int size, int apart, double bytes)
+{
+    const int per_node = s->cluster.per_node, fit = per_node / apart > 1 ? per_node / apart : 1,
+              here = fit < size ? fit : size;
+    if (size == 1)
+        return 0;
+    const lt_cost_link *l = here == size ? &s->cluster.within : &s->cluster.between;
+    const double share = here == size ? 1 : per_node * (double)(size - here) / (size - 1);
+    return l->latency + share * ((size - 1) * l->message + bytes / l->bandwidth);
+}
+
+/* Moments of the norms' rows, forward and backward, and gradients of gains, shifts and biases. */
+static double norms_of_layer(const lt_system *s, double rows)
+{
+    enum { EXCHANGES = 4, MOMENTS = 2, VECTORS = 13, SUM = 2 };
+    const int q = s->mesh.rows;
+    const double sum = SUM * F32 * (q - 1.0) / q, own = rows / q / s->mesh.depth;
+    return EXCHANGES * in_group(s, q, 1, sum * MOMENTS * own)
+           + in_group(s, q, q, sum * VECTORS * s->profile->hidden / q);
+}
+
+/* A table of vocabulary x h: its columns are gathered, its terms of embedded rows summed and scattered, both backward again;
+ * it is the last layer's weight, too. In depth gradients of weights are summed, a table's of both its uses. */
+static lt_status around_grid(double *seconds, const lt_system *s, double rows, double computing)
+{
+    enum { BOTH = 2, SUM = 2 };
+    const int q = s->mesh.rows, d = s->mesh.depth;
+    const double h = s->profile->hidden, table = s->profile->vocabulary * h,
+                 weights = 12 * h * h * s->profile->layers + BOTH * table,
+                 others = (q - 1.0) / q / q;
+    *seconds += in_group(s, d, q * q, F32 * SUM * (d - 1.0) / d * weights / q / q);
+    if (table <= 0)
+        return LT_OK;
+    *seconds += BOTH * in_group(s, q, q, F32 * others * table)
+                + BOTH * in_group(s, q, 1, F32 * others * rows * h / d);
+    return add_product(seconds, s, rows, h, s->profile->vocabulary, computing / 3);
+}
+
+static lt_status on_grid(double *seconds, const lt_system *s, double rows)
+{
+    const lt_plan_profile *p = s->profile;
+    const double h = p->hidden, last = p->vocabulary / (12 * h), /* in layers, of the products */
+        layer = lt_system_micro(s) / (p->layers + last);
+    *seconds = norms_of_layer(s, rows);
+    for (int i = 0; i < PRODUCTS; i++)
+        LT_TRY(add_product(seconds, s, rows, product[i].inputs * h, product[i].outputs * h,
+                           layer * product[i].inputs * product[i].outputs / ALL_WEIGHTS));
+    *seconds *= p->layers;
+    return around_grid(seconds, s, rows, layer * last);
 }
 
 lt_status lt_system_layers(double *seconds, const lt_system *s)
@@ -151,13 +200,12 @@ lt_status lt_system_layers(double *seconds, const lt_system *s)
     if (s->model == 1)
         return LT_OK;
     const double rows = (double)s->setup->batch_size * s->profile->tokens;
-    const double computing = lt_system_micro(s) / s->profile->layers;
+    const double layers = s->profile->layers;
     if (s->mesh.rows > 1)
-        LT_TRY(on_grid(seconds, s, rows, computing));
+        LT_TRY(on_grid(seconds, s, rows));
     else
-        *seconds = in_one_dimension(s, rows, computing);
-    *seconds *= s->profile->layers;
-    *seconds += s->mesh.rows > 1 ? 0 : around_layers(s, rows);
+        *seconds = layers * in_one_dimension(s, rows, lt_system_micro(s) / layers)
+                   + around_layers(s, rows);
     *seconds *= (double)s->accum;
     return LT_OK;
 }

@@ -275,6 +275,37 @@ static void what_a_model_has_beside_its_layers_is_exchanged_too(void **state)
                 3 * (before + 4 * gather + sum * (7e6 - (24 * 512 + 300) * 512)), tiny);
 }
 
+/* Bytes of a product of two steps on a grid of 2 x 2, a rank a node, nothing of it hidden: forward sends both operands, then the
+ * larger; a gradient broadcasts one, and sums of the other are two in flight. */
+static double of_product(double x, double w)
+{
+    return x + w + fmax(x, w) + w + fmax(w, x / 2) + x + x + fmax(x, w / 2) + w;
+}
+
+static void a_grid_exchanges_norms_gradients_in_depth_and_a_table(void **state)
+{
+    (void)state;
+    lt_plan_profile p = profile;
+    lt_plan_setup s = alone;
+    const double rows = 1800, h = 512, unit = h * h, depth = 2,
+                 part = 4.0 / 4; /* bytes of a fourth */
+    p.fixed = p.per_sample = 1e-18;
+    s.ranks = 8;
+    s.mesh = (lt_mesh_config){.rows = 2, .columns = 2, .depth = 2};
+    double layer = 4 * (4 * 2 * rows / 2 / depth) + 4 * 13 * h / 2;
+    layer += of_product(part * rows * h / depth, part * 3 * unit);
+    layer += of_product(part * rows * h / depth, part * unit);
+    layer += of_product(part * rows * h / depth, part * 4 * unit);
+    layer += of_product(part * rows * 4 * h / depth, part * 4 * unit);
+    const double weights = 24 * unit, in_depth = part * weights;
+    const double bytes = predict(&p, &machine, &s).compute * 1e8;
+    assert_near(bytes / (2 * layer + in_depth), 1, 1e-9);
+    p.vocabulary = 300;
+    const double table = part * 300 * h, embedded = part * rows * h / depth;
+    const double more = 2 * table + 2 * embedded + of_product(embedded, table) + 2 * table;
+    assert_near(predict(&p, &machine, &s).compute * 1e8 / (bytes + more), 1, 1e-9);
+}
+
 /* --- Event by event --- */
 
 static const struct {
@@ -497,6 +528,7 @@ int main(void)
 {
     const struct CMUnitTest rows[] = {
         cmocka_unit_test(one_rank_computes_and_updates),
+        cmocka_unit_test(a_grid_exchanges_norms_gradients_in_depth_and_a_table),
         cmocka_unit_test(a_slow_loader_hides_what_is_computed),
         cmocka_unit_test(what_backward_hides_is_hidden_once),
         cmocka_unit_test(a_burst_is_sent_at_once),
