@@ -41,7 +41,8 @@ typedef enum lt_stream {
     LT_STREAM_INIT,        /* (seed, parameter name) */
     LT_STREAM_DATA,        /* synthetic samples: (seed, index) */
     LT_STREAM_SAMPLE,      /* ids of a language model: (seed, text, place) */
-    LT_STREAM_COMPRESS /* where a compressed gradient's iteration starts: (column, parameter name) */
+    LT_STREAM_COMPRESS, /* where a compressed gradient's iteration starts: (column, parameter name) */
+    LT_STREAM_ROUND /* stochastic rounding of state: (parameter name, state, block), (attempt, element) */
 } lt_stream;
 
 /* Mixes words into one key: a stream's identity. Each step is a Philox call, so that equal keys

@@ -4,6 +4,7 @@
 #include "optim/quantized_formats.h"
 
 #include "base/parallel.h"
+#include "base/rng.h"
 #include "tensor/backend/dtype.h"
 
 #include "lather/ext/fail.h"
@@ -25,6 +26,7 @@ enum { FIRST_BUCKET = (127 - 24) << 7, BUCKETS = (127 << 7) + 1 - FIRST_BUCKET }
 typedef struct levels {
     int count;
     float value[UNSIGNED], middle[UNSIGNED]; /* middle[c]: between c and c + 1 */
+    float per_gap[UNSIGNED];                 /* 1 over their distance */
     uint8_t first[BUCKETS];
 } levels;
 
@@ -46,6 +48,7 @@ static void fill_tree(levels *l, int parts)
     for (int c = 0; c < n; c++) {
         l->value[c] = (float)value[c];
         l->middle[c] = c + 1 < n ? (float)((value[c] + value[c + 1]) / 2) : INFINITY;
+        l->per_gap[c] = c + 1 < n ? (float)(1 / (value[c + 1] - value[c])) : 0;
     }
 }
 
@@ -67,6 +70,7 @@ static void fill_tables(void)
     for (int c = 0; c < QUARTER; c++) {
         tables.quarter.value[c] = (float)(c * c / 49.0);
         tables.quarter.middle[c] = (float)((c * c + (c + 1) * (c + 1)) / 98.0);
+        tables.quarter.per_gap[c] = c + 1 < QUARTER ? (float)(49.0 / (2 * c + 1)) : 0;
     }
     for (int c = 0; c < 256; c++) {
         const int size = c > 127 ? 256 - c : c, sign = c > 127 ? -1 : 1; /* code 128 is none */
@@ -99,6 +103,39 @@ static int nearest(const levels *l, float x)
     return c;
 }
 
+/* --- Stochastic rounding --- */
+
+enum { DRAWS = MOMENT_BLOCK + 8 };
+
+/* Those of a block: of its elements, then 8 of its scale. */
+static void draw(const lt_quantized_rounding *r, int64_t block, int elements, uint16_t *out)
+{
+    const int calls = elements / 8 + 1;
+    for (int i = 0; i < calls; i++) {
+        uint32_t word[4];
+        lt_philox(r->key, (uint64_t)r->step, (uint64_t)(block * calls + i), word);
+        memcpy(out + (ptrdiff_t)8 * i, word, sizeof word);
+    }
+}
+
+/* In (0,1), in steps of 2^-12: further from both ends than rounding moves a number that is a level. */
+static float threshold(uint16_t draw)
+{
+    return ((float)(draw >> 4) + 0.5F) * 0x1p-12F;
+}
+
+/* The level above or below x >= 0, of which `near` is the nearest. */
+static int level_by_draw(const levels *l, int near, float x, uint16_t draw)
+{
+    const int below = near - (l->value[near] > x);
+    return below + ((x - l->value[below]) * l->per_gap[below] > threshold(draw));
+}
+
+static uint16_t bf16_by_draw(float x, uint16_t draw)
+{
+    return x != x ? lt_bf16_from_f32(x) : (uint16_t)((lt_f32_bits(x) + draw) >> 16);
+}
+
 /* --- Blocks --- */
 
 /* Where the parts of coded elements are. */
@@ -107,6 +144,7 @@ typedef struct coded {
     bool moments, positive;
     int64_t count;
     int block, scale_bytes, code_bytes; /* of a block: elements, bytes */
+    lt_quantized_rounding rounding;
 } coded;
 
 static coded coded_of(lt_quantized_format f, int64_t count)
@@ -154,18 +192,26 @@ static int64_t coded_bytes(const coded *c)
     return blocks_of(c) * c->scale_bytes + (c->count * per_two + 1) / 2;
 }
 
-/* The block's scale as it is read back; what = 1 + 2^-9 of the largest magnitude at most. */
-static float scale_of(const coded *c, const float *x, int count)
+/* The largest magnitude; NaN if an element is not finite. */
+static float largest_of(const float *x, int count)
 {
-    float s = 0;
+    float most = 0;
     for (int i = 0; i < count; i++) {
         if (!(fabsf(x[i]) <= FLT_MAX))
             return NAN;
-        s = fabsf(x[i]) > s ? fabsf(x[i]) : s;
+        most = fabsf(x[i]) > most ? fabsf(x[i]) : most;
     }
-    if (s < smallest_scale)
+    return most;
+}
+
+/* The block's scale as it is read back. draws: NULL: to nearest. */
+static float scale_of(const coded *c, float most, const uint16_t *draws)
+{
+    if (most < smallest_scale)
         return 0;
-    return c->scale_bytes == 2 ? lt_f32_from_bf16(lt_bf16_from_f32(s)) : s;
+    if (c->scale_bytes != 2)
+        return most;
+    return lt_f32_from_bf16(draws ? bf16_by_draw(most, draws[c->block]) : lt_bf16_from_f32(most));
 }
 
 static void put_scale(const coded *c, unsigned char *memory, int64_t block, float s)
@@ -189,63 +235,91 @@ static float get_scale(const coded *c, const unsigned char *memory, int64_t bloc
     return lt_f32_from_bf16(narrow);
 }
 
-static int quarter_code(float x, float s)
+/* Codes of a >= 0, an element's magnitude over its scale. draw: NULL: the nearest. */
+static int quarter_code(float a, const uint16_t *draw)
 {
-    const float a = fabsf(x) / s;
     int c = 0;
     for (int k = 0; k + 1 < QUARTER; k++)
         c += a > tables.quarter.middle[k];
-    return x < 0 ? -c : c;
+    return draw ? level_by_draw(&tables.quarter, c, a, *draw) : c;
 }
 
-static int even_code(float x, float s)
+static int even_code(float a, const uint16_t *draw)
 {
-    const float c = rintf(x / s * 127.0F);
-    return c > 127 ? 127 : c < -127 ? -127 : (int)c;
+    const float x = a * 127.0F;
+    if (!(x < 127))
+        return 127;
+    return draw ? (int)x + (x - (float)(int)x > threshold(*draw)) : (int)rintf(x);
 }
 
-static int moment_code(const coded *c, float x, float s)
+static int tree_code(const coded *c, float a, const uint16_t *draw)
 {
-    if (c->positive) {
-        const int level = nearest(&tables.is_unsigned, x / s);
-        return x > 0 && !level ? 1 : level;
+    const levels *l = c->positive ? &tables.is_unsigned : &tables.is_signed;
+    const int near = nearest(l, a), level = draw ? level_by_draw(l, near, a, *draw) : near;
+    return c->positive && a > 0 && !level ? 1 : level;
+}
+
+static int code_of(const coded *c, float a, const uint16_t *draw)
+{
+    if (c->dtype == LT_STATE_INT4)
+        return quarter_code(a, draw);
+    return c->moments ? tree_code(c, a, draw) : even_code(a, draw);
+}
+
+typedef struct block_scale {
+    float most, s; /* the largest magnitude, and as it is read back */
+} block_scale;
+
+/* Of the largest magnitude it is the last level, whichever way the scale was rounded. */
+static int signed_code(const coded *c, float x, block_scale scale, const uint16_t *draw)
+{
+    const float a = fabsf(x) >= scale.most ? 1 : fabsf(x) / scale.s;
+    const int size = code_of(c, a, draw);
+    return x < 0 ? -size : size;
+}
+
+static void encode_codes(const coded *c, const float *x, int count, block_scale scale,
+                         const uint16_t *draws, unsigned char *code)
+{
+    const bool four = c->dtype == LT_STATE_INT4, codes = scale.s > 0; /* else 0 or NaN: all are 0 */
+    memset(code, 0, four ? (size_t)(count + 1) / 2 : (size_t)count);
+    for (int i = 0; i < count && codes; i++) {
+        const int k = signed_code(c, x[i], scale, draws ? draws + i : NULL);
+        if (four)
+            code[i / 2] |= (unsigned char)((k & 15) << i % 2 * 4);
+        else
+            code[i] = (unsigned char)k;
     }
-    const int level = nearest(&tables.is_signed, fabsf(x) / s);
-    return x < 0 ? -level : level;
 }
 
-static void encode_codes(const coded *c, const float *x, int count, float s, unsigned char *code)
+static void encode_bf16(const float *x, int count, const uint16_t *draws, unsigned char *code)
 {
-    const bool codes = s > 0; /* else 0 or NaN: every code is 0 */
-    if (c->dtype == LT_STATE_INT4) {
-        memset(code, 0, (size_t)(count + 1) / 2);
-        for (int i = 0; i < count && codes; i++)
-            code[i / 2] |= (unsigned char)((quarter_code(x[i], s) & 15) << i % 2 * 4);
-        return;
+    for (int i = 0; i < count; i++) {
+        const uint16_t narrow = draws ? bf16_by_draw(x[i], draws[i]) : lt_bf16_from_f32(x[i]);
+        memcpy(code + (ptrdiff_t)2 * i, &narrow, 2);
     }
-    for (int i = 0; i < count; i++)
-        code[i] = (unsigned char)(!codes       ? 0
-                                  : c->moments ? moment_code(c, x[i], s)
-                                               : even_code(x[i], s));
 }
 
 static void encode_block(const coded *c, const float *x, int64_t block, unsigned char *memory)
 {
     const int count = elements_at(c, block);
     unsigned char *code = memory + blocks_of(c) * c->scale_bytes + block * c->code_bytes;
+    uint16_t drawn[DRAWS];
+    const uint16_t *draws = c->rounding.stochastic ? drawn : NULL;
     if (c->dtype == LT_STATE_F32) {
         memcpy(code, x, (size_t)count * sizeof *x);
         return;
     }
-    for (int i = 0; i < count && c->dtype == LT_STATE_BF16; i++) {
-        const uint16_t narrow = lt_bf16_from_f32(x[i]);
-        memcpy(code + 2 * i, &narrow, 2);
-    }
-    if (c->dtype == LT_STATE_BF16)
+    if (draws)
+        draw(&c->rounding, block, c->block, drawn);
+    if (c->dtype == LT_STATE_BF16) {
+        encode_bf16(x, count, draws, code);
         return;
-    const float s = scale_of(c, x, count);
-    put_scale(c, memory, block, s);
-    encode_codes(c, x, count, s, code);
+    }
+    block_scale scale = {.most = largest_of(x, count)};
+    scale.s = scale_of(c, scale.most, draws);
+    put_scale(c, memory, block, scale.s);
+    encode_codes(c, x, count, scale, draws, code);
 }
 
 static void decode_codes(const coded *c, const unsigned char *code, int count, float s, float *x)
@@ -331,7 +405,8 @@ static void mirror(float *x, int64_t n)
 
 typedef struct pass {
     lt_quantized_format format;
-    coded coded;
+    coded coded,
+        error; /* fed back: the codes are rounded to nearest, and what that leaves by draws */
     int64_t n; /* of squares; 0: none */
     const float *x;
     float *out;
@@ -379,7 +454,7 @@ static void encode_with_errors(const pass *p, int64_t block, float *x)
     if (p->with_errors) {
         gather(p->x, p->n, ABOVE, block * p->coded.block, count, error);
         encode_block(&p->coded, x, block, p->memory);
-        encode_block(&p->coded, error, block, p->errors);
+        encode_block(&p->error, error, block, p->errors);
         return;
     }
     decode_block(&p->coded, p->errors, block, error);
@@ -389,7 +464,7 @@ static void encode_with_errors(const pass *p, int64_t block, float *x)
     decode_block(&p->coded, p->memory, block, back);
     for (int i = 0; i < count; i++)
         error[i] = x[i] - back[i];
-    encode_block(&p->coded, error, block, p->errors);
+    encode_block(&p->error, error, block, p->errors);
 }
 
 static void encode_blocks(void *context, int64_t from, int64_t to, int64_t chunk)
@@ -435,11 +510,15 @@ static void decode_blocks(void *context, int64_t from, int64_t to, int64_t chunk
 static const int64_t grain = 64; /* blocks of a chunk */
 
 void lt_quantized_encode(lt_quantized_format f, const float *x, int64_t elements,
-                         unsigned char *memory, int with_errors)
+                         unsigned char *memory, int with_errors, lt_quantized_rounding rounding)
 {
     pass p = begin(f, elements, memory);
     p.x = x;
     p.with_errors = with_errors;
+    p.error = p.coded;
+    p.error.rounding = rounding;
+    if (!p.errors)
+        p.coded.rounding = rounding;
     for (int64_t i = 0; i < p.n; i++)
         memcpy(memory + 4 * i, &x[i * (p.n + 1)], 4);
     lt_parallel(blocks_of(&p.coded), grain, encode_blocks, &p);

@@ -3,6 +3,7 @@
 #include "optim/quantized_state.h"
 
 #include "base/alloc.h"
+#include "base/rng.h"
 #include "tensor/tensor.h"
 
 #include <string.h>
@@ -17,8 +18,15 @@ lt_status lt_quantized_check(const lt_device *device, const char *what)
     return LT_OK;
 }
 
+uint64_t lt_quantized_key(const char *param, const char *state, int block)
+{
+    const uint64_t key = lt_rng_name_key(0, LT_STREAM_ROUND, param);
+    return lt_rng_key(lt_rng_name_key(key, LT_STREAM_ROUND, state), LT_STREAM_ROUND,
+                      (uint64_t)(int64_t)block, 2);
+}
+
 lt_status lt_quantized_new(lt_quantized **out, lt_device *device, lt_quantized_format format,
-                           lt_shape shape, const int64_t *stride)
+                           lt_shape shape, const int64_t *stride, uint64_t key)
 {
     LT_TRY(lt_quantized_check(device, "quantized state"));
     lt_quantized *q = lt_alloc(1, sizeof *q);
@@ -26,6 +34,7 @@ lt_status lt_quantized_new(lt_quantized **out, lt_device *device, lt_quantized_f
         return LT_E_NOMEM;
     q->format = format;
     q->shape = shape;
+    q->key = key;
     memcpy(q->stride, stride, sizeof q->stride);
     const int64_t bytes = lt_quantized_bytes(format, lt_shape_count(shape));
     lt_status st = lt_tensor_new(&q->memory, device, LT_U8, LT_SHAPE(bytes));
@@ -72,10 +81,13 @@ static lt_status decode(const lt_quantized *q, lt_tensor **out)
     return LT_OK;
 }
 
-static void encode(lt_quantized *q, const float *x, bool with_errors)
+static void encode(lt_quantized *q, const float *x, bool with_errors, int64_t attempt)
 {
+    const lt_quantized_kind kind = q->format.kind;
+    const bool average = kind != LT_QUANTIZED_MATRIX && kind != LT_QUANTIZED_SYMMETRIC;
+    const lt_quantized_rounding rounding = {average && attempt > 0, q->key, attempt};
     lt_quantized_encode(q->format, x, lt_shape_count(q->shape), lt_tensor_view(q->memory).data,
-                        with_errors);
+                        with_errors, rounding);
 }
 
 /* f = c c^T, where c is below the diagonal. */
@@ -106,12 +118,12 @@ lt_status lt_quantized_open(const lt_quantized *q, lt_tensor **out)
     return st;
 }
 
-void lt_quantized_store(lt_quantized *q, lt_tensor *dense)
+void lt_quantized_store(lt_quantized *q, lt_tensor *dense, int64_t attempt)
 {
     float *x = numbers(dense);
     if (q->format.kind == LT_QUANTIZED_CHOLESKY)
         lt_quantized_cholesky(x, q->shape.dim[0]);
-    encode(q, x, false);
+    encode(q, x, false, attempt);
 }
 
 /* --- Checkpoints --- */
@@ -188,7 +200,7 @@ lt_status lt_quantized_take(lt_quantized *q, lt_tensor *shown)
     float *x = numbers(shown);
     if (q->format.kind == LT_QUANTIZED_CHOLESKY && is_cholesky(shown)) {
         negate_diagonal(x, q->shape.dim[0]);
-        encode(q, x, true);
+        encode(q, x, true, 0);
         return LT_OK;
     }
     bool converted;
@@ -196,7 +208,7 @@ lt_status lt_quantized_take(lt_quantized *q, lt_tensor *shown)
         LT_TRY(lt_quantized_convert(shown, &converted));
     if (q->format.kind == LT_QUANTIZED_CHOLESKY) /* errors of the run's own past are none of it */
         LT_TRY(lt_tensor_fill(q->memory, 0));
-    lt_quantized_store(q, shown);
+    lt_quantized_store(q, shown, 0);
     return LT_OK;
 }
 

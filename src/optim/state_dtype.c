@@ -54,8 +54,9 @@ lt_status lt_optim_make_quantized(const lt_optim *o, lt_slot *slot)
     const lt_tensor *like = lt_tensor_storage(slot->param->value);
     for (int k = 0; k < LT_MAX_STATE && !slot->not_owned; k++)
         if (!slot->quantized[k] && lt_optim_has_state(o, slot, k))
-            LT_TRY(lt_quantized_new(&slot->quantized[k], o->device, format_of(o, k), like->shape,
-                                    like->stride));
+            LT_TRY(lt_quantized_new(
+                &slot->quantized[k], o->device, format_of(o, k), like->shape, like->stride,
+                lt_quantized_key(slot->param->name, o->ops->slot_state[k], -1)));
     return LT_OK;
 }
 
@@ -67,14 +68,14 @@ static lt_status open_slot(lt_slot *slot)
     return LT_OK;
 }
 
-/* store: else what was opened is let go. */
-static void close_slot(lt_slot *slot, bool store)
+/* attempt: 0: what was opened is let go. */
+static void close_slot(lt_slot *slot, int64_t attempt)
 {
     for (int k = 0; k < LT_MAX_STATE; k++) {
         if (!slot->quantized[k])
             continue;
-        if (store && slot->state[k])
-            lt_quantized_store(slot->quantized[k], slot->state[k]);
+        if (attempt && slot->state[k])
+            lt_quantized_store(slot->quantized[k], slot->state[k], attempt);
         lt_tensor_free(&slot->state[k]);
     }
 }
@@ -90,7 +91,7 @@ static lt_status step_some(lt_optim *o, const bool *due, size_t begin, size_t en
     if (!st)
         st = o->ops->step(o, o->scalars);
     for (size_t i = begin; i < end; i++)
-        close_slot(&o->slot[i], !st);
+        close_slot(&o->slot[i], st ? 0 : o->attempt);
     return st;
 }
 

@@ -17,6 +17,7 @@ KINDS = ["moment", "positive", "matrix", "symmetric", "cholesky"]
 DTYPES = ["f32", "bf16", "int8", "int4"]
 SIDES = [1, 2, 13, 64]
 ROUNDS = 3
+KEY = 0x9F3A5C71E24B6D08  # of draws
 
 
 def numbers(rng, n, kind, dtype, how):
@@ -34,10 +35,11 @@ def numbers(rng, n, kind, dtype, how):
     return (x + x.T if kind == model.SYMMETRIC else x).astype(np.float32)
 
 
-def run(program, kind, dtype, arrays):
+def run(program, kind, dtype, arrays, key=None):
     """The program's bytes after the arrays, and what it decodes."""
     n = arrays[0].size
-    out = subprocess.run([program, str(kind), str(dtype), str(n), str(len(arrays))], check=True,
+    more = [] if key is None else [str(key)]
+    out = subprocess.run([program, str(kind), str(dtype), str(n), str(len(arrays))] + more, check=True,
                          input=b"".join(a.tobytes() for a in arrays), stdout=subprocess.PIPE).stdout
     return out[:-4 * n], np.frombuffer(out[-4 * n:], np.float32)
 
@@ -49,15 +51,16 @@ def main():
         for dtype in range(4):
             if dtype == model.INT4 and kind in (model.MOMENT, model.POSITIVE) or kind == model.CHOLESKY and dtype == model.F32:
                 continue
-            for n, how in [(s, h) for s in SIDES for h in ("plain", "tiny", "holes", "levels")]:
+            keys = (None, KEY)
+            for n, how, key in [(s, h, k) for s in SIDES for h in ("plain", "tiny", "holes", "levels") for k in keys]:
                 arrays = [numbers(rng, n, kind, dtype, how) for _ in range(ROUNDS)]
-                memory, values = run(sys.argv[1], kind, dtype, arrays)
-                want, back = model.store(arrays, kind, dtype)
+                memory, values = run(sys.argv[1], kind, dtype, arrays, key)
+                want, back = model.store(arrays, kind, dtype, key)
                 same = memory == want and np.array_equal(values, back, equal_nan=True)
                 rows += 1
                 bad += not same
                 if not same:
-                    print(f"{KINDS[kind]} in {DTYPES[dtype]}, {n} x {n}, {how}: "
+                    print(f"{KINDS[kind]} in {DTYPES[dtype]}, {n} x {n}, {how}, key {key}: "
                           f"{'codes' if memory != want else 'values'} differ")
     # A control: one element on the other side of a middle.
     one = [np.full((2, 2), 1.0, np.float32)]

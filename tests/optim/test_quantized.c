@@ -13,6 +13,7 @@
 /* --- Formats --- */
 
 enum { SIDE = 37, ELEMENTS = SIDE * SIDE };
+static const lt_quantized_rounding nearest = {0};
 
 /* Numbers of many magnitudes, from a counter: no two runs differ. */
 static double number(int64_t i)
@@ -63,7 +64,7 @@ static void test_format(void **state)
     assert_true(bytes <= sizeof memory);
     fill(x, w);
     memset(memory, 0, sizeof memory);
-    lt_quantized_encode(w->format, x, ELEMENTS, memory, 0);
+    lt_quantized_encode(w->format, x, ELEMENTS, memory, 0, nearest);
     lt_quantized_decode(w->format, memory, ELEMENTS, once);
     for (int64_t i = 0; i < ELEMENTS; i++)
         error = fmax(error, fabs((double)x[i] - (double)once[i]));
@@ -71,10 +72,69 @@ static void test_format(void **state)
     if (w->bound > 0) /* and no finer: what is called int8 has its levels */
         assert_true(error > w->bound * largest(x) / 8);
     memset(again, 0, sizeof again);
-    lt_quantized_encode(w->format, once, ELEMENTS, again, 0);
+    lt_quantized_encode(w->format, once, ELEMENTS, again, 0, nearest);
     assert_memory_equal(memory, again, bytes);
     lt_quantized_decode(w->format, again, ELEMENTS, twice);
     assert_memory_equal(once, twice, sizeof once);
+}
+
+static lt_quantized_rounding by_draw(int64_t step)
+{
+    return (lt_quantized_rounding){.stochastic = true, .key = 0x1234567890ABCDEF, .step = step};
+}
+
+/* Rounded by draws a number is twice as far at most, and what was rounded stays, whatever is drawn next. */
+static void test_draws(void **state)
+{
+    const format_row *w = *state;
+    static float x[ELEMENTS], once[ELEMENTS], twice[ELEMENTS];
+    static unsigned char memory[4 * ELEMENTS + 4 * SIDE];
+    fill(x, w);
+    for (int64_t step = 1; step <= 8; step++) {
+        lt_quantized_encode(w->format, x, ELEMENTS, memory, 0, by_draw(step));
+        lt_quantized_decode(w->format, memory, ELEMENTS, once);
+        for (int64_t i = 0; i < ELEMENTS; i++)
+            assert_near(x[i], once[i], 2.01 * w->bound * largest(x));
+        lt_quantized_encode(w->format, once, ELEMENTS, memory, 0, by_draw(step + 20));
+        lt_quantized_decode(w->format, memory, ELEMENTS, twice);
+        assert_memory_equal(once, twice, sizeof once);
+    }
+}
+
+enum { MEANS = 1024 };
+
+/* The largest error of a mean over MEANS steps, over half a level. */
+static double furthest_mean(const format_row *w, const float *x, bool stochastic)
+{
+    static double sum[ELEMENTS];
+    static float back[ELEMENTS];
+    static unsigned char memory[4 * ELEMENTS + 4 * SIDE];
+    double most = 0;
+    memset(sum, 0, sizeof sum);
+    for (int64_t step = 1; step <= MEANS; step++) {
+        lt_quantized_encode(w->format, x, ELEMENTS, memory, 0,
+                            stochastic ? by_draw(step) : nearest);
+        lt_quantized_decode(w->format, memory, ELEMENTS, back);
+        for (int64_t i = 0; i < ELEMENTS; i++)
+            sum[i] += (double)back[i] - (double)x[i];
+    }
+    for (int64_t i = 0; i < ELEMENTS; i++)
+        most = fmax(most, fabs(sum[i]) / MEANS);
+    return most / (w->bound * largest(x));
+}
+
+/* A draw is off by half a level at most, mean over both, so the mean's deviation is 1/32 of that: of 1369 one
+ * beyond 6.5 deviations is one in ten million runs, and draws are what they are. To nearest half a level stays. */
+static void test_mean(void **state)
+{
+    const format_row *w = *state;
+    static float x[ELEMENTS];
+    for (int64_t i = 0; i < ELEMENTS; i++)
+        x[i] = (float)(1.5 + sin(12.9898 * (double)(i + 1))); /* where levels are furthest apart */
+    const double drawn = furthest_mean(w, x, true), to_nearest = furthest_mean(w, x, false);
+    print_message("%s: off by %g of half a level, to nearest %g\n", w->name, drawn, to_nearest);
+    assert_true(drawn < 6.5 / sqrt(MEANS));
+    assert_true(to_nearest > 0.5);
 }
 
 static void test_bytes(void **state)
@@ -101,7 +161,7 @@ static void test_not_finite(void **state)
     unsigned char memory[2 * COUNT];
     for (int i = 0; i < COUNT; i++)
         x[i] = i == BAD ? INFINITY : (float)i;
-    lt_quantized_encode(f, x, COUNT, memory, 0);
+    lt_quantized_encode(f, x, COUNT, memory, 0, nearest);
     lt_quantized_decode(f, memory, COUNT, y);
     for (int i = 0; i < COUNT; i++)
         assert_int_equal(isnan(y[i]), i / 128 == BAD / 128);
@@ -114,7 +174,7 @@ static void test_positive(void **state)
     const float x[4] = {1, 1e-20F, 0, 0.5F};
     float y[4];
     unsigned char memory[8];
-    lt_quantized_encode(f, x, 4, memory, 0);
+    lt_quantized_encode(f, x, 4, memory, 0, nearest);
     lt_quantized_decode(f, memory, 4, y);
     assert_true(y[1] > 0 && y[2] == 0 && y[0] == 1);
 }
@@ -159,7 +219,7 @@ static double track(lt_device *device, lt_state_dtype dtype, bool feedback)
     const lt_quantized_format format = {LT_QUANTIZED_CHOLESKY, dtype};
     const int64_t codes = SIDE * 4 + (lt_quantized_bytes(format, ELEMENTS) - SIDE * 4) / 2;
     double error = 0, norm = 0;
-    assert_ok(lt_quantized_new(&q, device, format, LT_SHAPE(SIDE, SIDE), stride));
+    assert_ok(lt_quantized_new(&q, device, format, LT_SHAPE(SIDE, SIDE), stride, 1));
     memset(f, 0, sizeof f);
     for (int t = 0; t < 120; t++) {
         lt_tensor *open = NULL;
@@ -170,7 +230,7 @@ static double track(lt_device *device, lt_state_dtype dtype, bool feedback)
             f[i] = 0.95 * f[i] + 0.05 * g[i];
             x[i] = (float)(0.95 * (double)x[i] + 0.05 * g[i]);
         }
-        lt_quantized_store(q, open);
+        lt_quantized_store(q, open, t + 1);
         lt_tensor_free(&open);
         unsigned char *memory = lt_tensor_view(q->memory).data;
         if (!feedback)
@@ -203,9 +263,144 @@ static void test_feedback(void **state)
     lt_device_close(&device);
 }
 
-#define FORMAT(text, k, d, b)                     \
-    {                                             \
-        text, {LT_QUANTIZED_##k, LT_STATE_##d}, b \
+/* --- Averages that move slowly --- */
+
+typedef struct average_row {
+    const char *name;
+    lt_quantized_format format;
+    double bound; /* of the distance from the average in f64, over its norm */
+} average_row;
+
+/* Squares of the gradients of step t, which shrink, those of each row and column at another rate and those of the
+ * first not at all: what an average keeps of the first steps is an error, and scales stay. */
+static void make_squares(double *g, int t)
+{
+    static double part[2][ELEMENTS];
+    double scale[SIDE];
+    for (int k = 0; k < 2 && t == 1; k++) {
+        make_factor(part[k], SIDE + 3, k);
+        for (int i = 0; i < SIDE; i++)
+            part[k][i * (SIDE + 1)] += 0.1;
+    }
+    for (int i = 0; i < SIDE; i++)
+        scale[i] = i ? 0.1 + exp(-t / (100.0 + 10 * i)) : 1;
+    for (int i = 0; i < ELEMENTS; i++)
+        g[i] = scale[i / SIDE] * scale[i % SIDE]
+               * ((1 + sin(0.9 * t)) * part[0][i] + (1 - sin(0.9 * t)) * part[1][i]);
+}
+
+/* Without the first row and column. */
+static double distance(const float *x, const double *f)
+{
+    double error = 0, norm = 0;
+    for (int i = SIDE; i < ELEMENTS; i++)
+        if (i % SIDE) {
+            error += ((double)x[i] - f[i]) * ((double)x[i] - f[i]);
+            norm += f[i] * f[i];
+        }
+    return sqrt(error / norm);
+}
+
+static double average(lt_device *device, lt_quantized_format format, bool stochastic)
+{
+    enum { STEPS = 3000 };
+    const double beta = 0.999;
+    const bool positive = format.kind == LT_QUANTIZED_POSITIVE;
+    static double f[ELEMENTS], g[ELEMENTS];
+    lt_quantized *q = NULL;
+    lt_tensor *open = NULL;
+    const int64_t stride[LT_MAX_DIMS] = {SIDE, 1};
+    assert_ok(lt_quantized_new(&q, device, format, LT_SHAPE(SIDE, SIDE), stride, 7));
+    memset(f, 0, sizeof f);
+    for (int t = 1; t <= STEPS; t++) {
+        make_squares(g, t);
+        for (int i = 0; i < ELEMENTS && positive; i++)
+            g[i] = fabs(g[i]);
+        assert_ok(lt_quantized_open(q, &open));
+        float *x = lt_tensor_view(open).data;
+        for (int i = 0; i < ELEMENTS; i++) {
+            f[i] = beta * f[i] + (1 - beta) * g[i];
+            x[i] = (float)(beta * (double)x[i] + (1 - beta) * g[i]);
+        }
+        lt_quantized_store(q, open, stochastic ? t : 0);
+        lt_tensor_free(&open);
+    }
+    assert_ok(lt_quantized_open(q, &open));
+    const double off = distance(lt_tensor_view(open).data, f);
+    lt_tensor_free(&open);
+    lt_quantized_free(&q);
+    return off;
+}
+
+/* A step's rounding deviates by half a level at most, and what is left of it shrinks by beta a step: deviations of
+ * their sum, in levels, are 1/2 / sqrt(1 - beta^2). With errors fed back the codes' own rounding comes first. */
+static const double walk = 11.19;
+
+static void test_average(void **state)
+{
+    const average_row *w = *state;
+    lt_device *device = NULL;
+    assert_ok(lt_device_open(&device, "cpu", &(lt_device_config){.threads = 1}));
+    const double off = average(device, w->format, true),
+                 stalled = average(device, w->format, false);
+    print_message("%s: off by %g, to nearest %g\n", w->name, off, stalled);
+    assert_true(off < w->bound);
+    assert_true(stalled > 3 * w->bound);
+    lt_device_close(&device);
+}
+
+/* Roots and bases are new each time, not averages: the attempt changes nothing. */
+static void test_roots_to_nearest(void **state)
+{
+    (void)state;
+    enum { KINDS = LT_QUANTIZED_CHOLESKY + 1 };
+    lt_device *device = NULL;
+    const int64_t stride[LT_MAX_DIMS] = {SIDE, 1};
+    assert_ok(lt_device_open(&device, "cpu", &(lt_device_config){.threads = 1}));
+    for (int kind = 0; kind < KINDS; kind++) {
+        const lt_quantized_format format = {(lt_quantized_kind)kind, LT_STATE_INT8};
+        const bool average = kind != LT_QUANTIZED_MATRIX && kind != LT_QUANTIZED_SYMMETRIC;
+        static double f[ELEMENTS];
+        lt_quantized *q[2] = {0};
+        make_factor(f, SIDE + 3, 1);
+        for (int k = 0; k < 2; k++) {
+            lt_tensor *open = NULL;
+            assert_ok(lt_quantized_new(&q[k], device, format, LT_SHAPE(SIDE, SIDE), stride, 7));
+            assert_ok(lt_quantized_open(q[k], &open));
+            float *x = lt_tensor_view(open).data;
+            for (int i = 0; i < ELEMENTS; i++)
+                x[i] = (float)f[i];
+            lt_quantized_store(q[k], open, 3 * k);
+            lt_tensor_free(&open);
+        }
+        const int differ = memcmp(lt_tensor_view(q[0]->memory).data,
+                                  lt_tensor_view(q[1]->memory).data, lt_tensor_bytes(q[0]->memory));
+        assert_int_equal(differ != 0, average);
+        for (int k = 0; k < 2; k++)
+            lt_quantized_free(&q[k]);
+    }
+    lt_device_close(&device);
+}
+
+static void test_keys(void **state)
+{
+    (void)state;
+    const uint64_t keys[] = {
+        lt_quantized_key("conv1.weight", "m", -1),
+        lt_quantized_key("conv1.weight", "m", 0),
+        lt_quantized_key("conv1.weight", "m", 1),
+        lt_quantized_key("conv1.weight", "factor.0", 0),
+        lt_quantized_key("conv1.weight", "factor.1", 0),
+        lt_quantized_key("conv2.weight", "m", 0),
+    };
+    for (size_t i = 0; i < COUNT_OF(keys); i++)
+        for (size_t k = 0; k < i; k++)
+            assert_true(keys[i] != keys[k]);
+}
+
+#define FORMAT(text, k, d, ...)                             \
+    {                                                       \
+        text, {LT_QUANTIZED_##k, LT_STATE_##d}, __VA_ARGS__ \
     }
 
 int main(void)
@@ -222,10 +417,35 @@ int main(void)
         FORMAT("int4 symmetric matrices", SYMMETRIC, INT4, quarter),
     };
     static int ranks[] = {SIDE + 3, 5, 1};
-    struct CMUnitTest tests[COUNT_OF(formats) + COUNT_OF(ranks) + 8];
+    static format_row drawn[] = {
+        FORMAT("bf16 moments by draws", MOMENT, BF16, 0x1p-8),
+        FORMAT("int8 moments by draws", MOMENT, INT8, tree),
+        FORMAT("int8 moments of one sign by draws", POSITIVE, INT8, tree_positive),
+        FORMAT("int8 matrices by draws", MATRIX, INT8, even + 0x1p-9),
+        FORMAT("int4 matrices by draws", MATRIX, INT4, quarter + 0x1p-9),
+    };
+    static average_row averages[] = {
+        FORMAT("bf16: beta2 of 0.999", POSITIVE, BF16, 0x1p-7 * walk),
+        FORMAT("int8: beta2 of 0.999", POSITIVE, INT8, 0.9 / 128 * walk),
+        FORMAT("factors in bf16: beta2 of 0.999", CHOLESKY, BF16, 0x1p-7 * walk),
+        FORMAT("factors in int8: beta2 of 0.999", CHOLESKY, INT8, 1.0 / 127 * walk),
+        FORMAT("factors in int4: beta2 of 0.999", CHOLESKY, INT4, 0.15),
+    };
+    struct CMUnitTest
+        tests[COUNT_OF(formats) + 2 * COUNT_OF(drawn) + COUNT_OF(averages) + COUNT_OF(ranks) + 8];
     size_t n = 0;
     for (size_t i = 0; i < COUNT_OF(formats); i++)
         tests[n++] = (struct CMUnitTest){formats[i].name, test_format, NULL, NULL, &formats[i]};
+    for (size_t i = 0; i < COUNT_OF(drawn); i++) {
+        tests[n++] = (struct CMUnitTest){drawn[i].name, test_draws, NULL, NULL, &drawn[i]};
+        tests[n++] = (struct CMUnitTest){drawn[i].name, test_mean, NULL, NULL, &drawn[i]};
+    }
+    for (size_t i = 0; i < COUNT_OF(averages); i++)
+        tests[n++] = (struct CMUnitTest){averages[i].name, test_average, NULL, NULL, &averages[i]};
+    tests[n++] = (struct CMUnitTest){"roots and bases are rounded to nearest",
+                                     test_roots_to_nearest, NULL, NULL, NULL};
+    tests[n++] =
+        (struct CMUnitTest){"every state has draws of its own", test_keys, NULL, NULL, NULL};
     tests[n++] = (struct CMUnitTest){"bytes by hand", test_bytes, NULL, NULL, NULL};
     tests[n++] = (struct CMUnitTest){"an infinity makes its block NaN, and no other",
                                      test_not_finite, NULL, NULL, NULL};

@@ -91,7 +91,7 @@ static void store_blocks(void *context, int64_t begin, int64_t end, int64_t chun
         const int count = b->active ? list_pairs(b, all->sets, list) : 0;
         for (int k = 0; k < count; k++)
             if (*list[k].open)
-                lt_quantized_store(list[k].kept, *list[k].open);
+                lt_quantized_store(list[k].kept, *list[k].open, all->shampoo->base.attempt);
     }
 }
 
@@ -133,7 +133,7 @@ void lt_shampoo_close_tasks(const lt_root_task *tasks, size_t count)
     for (size_t i = 0; i < count; i++) {
         lt_factor *f = &tasks[i].block->factor[tasks[i].dim];
         if (f->kept_root && f->root && !tasks[i].status && !tasks[i].kept)
-            lt_quantized_store(f->kept_root, f->root);
+            lt_quantized_store(f->kept_root, f->root, 0);
         if (f->kept_root)
             lt_tensor_free(&f->root);
         if (f->kept_gram)

@@ -193,7 +193,8 @@ static lt_status make_kept(const lt_shampoo *s, const lt_block *b, const state *
     if (*what->kept)
         return LT_OK;
     strides_of(b, what, stride);
-    LT_TRY(lt_quantized_new(what->kept, s->base.device, format, what->extent, stride));
+    LT_TRY(lt_quantized_new(what->kept, s->base.device, format, what->extent, stride,
+                            lt_quantized_key(b->slot->param->name, what->name, b->index)));
     if (what->start != IDENTITY)
         return LT_OK;
     lt_tensor *dense = NULL;
@@ -201,7 +202,7 @@ static lt_status make_kept(const lt_shampoo *s, const lt_block *b, const state *
     if (!st)
         st = set_identity(s, dense);
     if (!st)
-        lt_quantized_store(*what->kept, dense);
+        lt_quantized_store(*what->kept, dense, 0);
     lt_tensor_free(&dense);
     if (st)
         lt_quantized_free(what->kept);
