@@ -17,7 +17,7 @@ typedef enum lt_role {
 typedef struct lt_param {
     const char *name; /**< path in the model: "layer3.0.conv2.weight"; owned */
     lt_tensor *value; /**< of the device's master dtype; owned */
-    lt_tensor *grad;  /**< same shape and dtype; backward adds to it; owned */
+    lt_tensor *grad;  /**< same shape; f32 unless lt_optim_read_rounded(); summed; owned */
     lt_role role;
     bool frozen;     /**< no gradient, no update; a running mean: its layer's statistics stay */
     bool has_grad;   /**< something was added since lt_params_zero_grad() */

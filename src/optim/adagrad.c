@@ -26,6 +26,7 @@ static const lt_optim_ops ops = {
     .slot_state = {"sum"},
     .step = step,
     .by_entries = true,
+    .reads_rounded = true,
     .by_slots = true,
     .positive_state = 1U << 0,
     .elementwise = true,

@@ -20,11 +20,11 @@ static lt_status step(lt_optim *self, const lt_scalars *scalars)
     return be->adam(ctx, &((adam *)self)->kernel, self->item, count, scalars);
 }
 
-#define OPS(called)                                                                        \
-    {                                                                                      \
-        .name = (called), .bytes = sizeof(adam), .slot_state = {"m", "v"}, .step = step,   \
-        .by_entries = true, .is_capturable = lt_optim_always_capturable, .by_slots = true, \
-        .positive_state = 1U << 1, .elementwise = true,                                    \
+#define OPS(called)                                                                             \
+    {                                                                                           \
+        .name = (called), .bytes = sizeof(adam), .slot_state = {"m", "v"}, .step = step,        \
+        .by_entries = true, .reads_rounded = true, .is_capturable = lt_optim_always_capturable, \
+        .by_slots = true, .positive_state = 1U << 1, .elementwise = true,                       \
     }
 static const lt_optim_ops coupled = OPS("adam"), decoupled = OPS("adamw");
 

@@ -164,6 +164,14 @@ size_t lt_optim_fill_items(lt_optim *self, bool all)
     return count;
 }
 
+void lt_optim_read_rounded(lt_optim *self, bool on)
+{
+    const bool can =
+        self->ops->reads_rounded && !self->shard && self->device->backend->rounds_grad_w;
+    for (size_t i = 0; i < self->count; i++)
+        self->slot[i].param->grad->may_round = on && can;
+}
+
 size_t lt_optim_items(lt_optim *self)
 {
     return lt_optim_fill_items(self, false);

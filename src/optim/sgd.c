@@ -46,11 +46,11 @@ static void destroy(lt_optim *self)
     lt_free(((sgd *)self)->first);
 }
 
-#define OPS(state)                                                                                \
-    {                                                                                             \
-        .name = "sgd", .bytes = sizeof(sgd), .slot_state = {state}, .step = step,                 \
-        .by_entries = true, .is_capturable = is_capturable, .destroy = destroy, .by_slots = true, \
-        .elementwise = true,                                                                      \
+#define OPS(state)                                                                 \
+    {                                                                              \
+        .name = "sgd", .bytes = sizeof(sgd), .slot_state = {state}, .step = step,  \
+        .by_entries = true, .reads_rounded = true, .is_capturable = is_capturable, \
+        .destroy = destroy, .by_slots = true, .elementwise = true,                 \
     }
 static const lt_optim_ops plain = OPS(NULL), with_momentum = OPS("momentum");
 

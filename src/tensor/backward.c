@@ -65,23 +65,37 @@ static bool writes_directly(const lt_node *node, int input)
     return node->in[input]->param && lt_node_is_first_grad(node, input);
 }
 
-lt_status lt_node_grad_out(lt_node *node, int input, lt_view *dx)
+/* Memory in that dtype for what the input's gradient is, or for what is added to it. */
+static lt_status grad_out(lt_node *node, int input, lt_dtype dtype, lt_view *dx)
 {
     lt_tensor *x = node->in[input];
     LT_ASSERT(lt_node_wants(node, input));
     if (writes_directly(node, input)) {
+        lt_tensor_hold(x->param->grad, dtype);
         LT_TRY(lt_tensor_allocate_raw(x->param->grad));
         x->param->has_grad = true;
         *dx = lt_tensor_view(x->param->grad);
         return LT_OK;
     }
-    lt_tensor *g = lt_tape_handle_like(node->tape, x, x->dtype);
+    lt_tensor *g = lt_tape_handle_like(node->tape, x, dtype);
     if (!g)
         return LT_E_NOMEM;
     LT_TRY(lt_handle_allocate(g));
     node->tape->pending[input] = g;
     *dx = lt_tensor_view(g);
     return LT_OK;
+}
+
+lt_status lt_node_grad_out(lt_node *node, int input, lt_view *dx)
+{
+    return grad_out(node, input, node->in[input]->dtype, dx);
+}
+
+lt_status lt_node_grad_out_rounded(lt_node *node, int input, lt_dtype dtype, lt_view *dx)
+{
+    const lt_tensor *x = node->in[input];
+    const bool stays = x->param && x->param->grad->may_round && lt_dtype_size(dtype) == 2;
+    return grad_out(node, input, stays ? dtype : x->dtype, dx);
 }
 
 lt_status lt_node_grad_ahead(lt_node *node, int input, lt_view *dx)
@@ -119,13 +133,16 @@ lt_status lt_node_grad_pass(lt_node *node, int input)
 static lt_status commit(lt_tensor *x, lt_tensor *g)
 {
     if (x->param) {
-        lt_view sum = lt_tensor_view(x->param->grad), b = lt_tensor_view(g);
-        if (!sum.data)
+        lt_view a = lt_tensor_view(x->param->grad), b = lt_tensor_view(g);
+        if (!a.data)
             return lt_fail(LT_E_ARG,
                            "backward: the gradient of %s was given to the ranks that own "
                            "it: lt_params_zero_grad() begins a new one",
                            x->param->name);
-        LT_TRY(add_views(x->device, &sum, &b, &sum)); /* elementwise: in place is safe */
+        lt_tensor_hold(x->param->grad, x->dtype); /* a sum is not rounded */
+        LT_TRY(lt_tensor_allocate_raw(x->param->grad));
+        const lt_view sum = lt_tensor_view(x->param->grad);
+        LT_TRY(add_views(x->device, &a, &b, &sum)); /* elementwise: in place is safe */
         lt_handle_give_back(g);
         return LT_OK;
     }

@@ -61,6 +61,8 @@ void lt_node_defer(lt_node *node);
 /* Whether the input has no gradient yet; memory for it then, ahead of the node's turn in backward. */
 bool lt_node_is_first_grad(const lt_node *node, int input);
 lt_status lt_node_grad_ahead(lt_node *node, int input, lt_view *dx);
+/* As lt_node_grad_out(), by an entry that rounds to that dtype whatever dx's is. */
+lt_status lt_node_grad_out_rounded(lt_node *node, int input, lt_dtype dtype, lt_view *dx);
 /* out becomes a view of input's memory. */
 void lt_node_alias(lt_node *node, int input, const int64_t stride[LT_MAX_DIMS]);
 

@@ -116,7 +116,7 @@ void lt_tensor_free(lt_tensor **tensor)
     if (!*tensor)
         return;
     LT_ASSERT(!(*tensor)->tape);
-    lt_buffer_release(&(*tensor)->buffer);
+    lt_tensor_release(*tensor);
     lt_free(*tensor);
     *tensor = NULL;
 }
@@ -125,6 +125,20 @@ void lt_tensor_release(lt_tensor *tensor)
 {
     LT_ASSERT(!tensor->tape);
     lt_buffer_release(&tensor->buffer);
+    lt_buffer_release(&tensor->other);
+}
+
+void lt_tensor_hold(lt_tensor *tensor, lt_dtype dtype)
+{
+    lt_buffer *buffer = tensor->buffer;
+    const bool same = lt_dtype_size(dtype) == lt_dtype_size(tensor->dtype);
+    tensor->dtype = dtype;
+    if (same)
+        return;
+    tensor->buffer = tensor->other;
+    tensor->other = buffer;
+    if (!tensor->buffer && lt_dtype_size(dtype) == 2) /* until there is a sum, no more is needed */
+        lt_buffer_release(&tensor->other);
 }
 
 lt_status lt_tensor_allocate_raw(lt_tensor *tensor)

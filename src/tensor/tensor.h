@@ -23,6 +23,8 @@ struct lt_tensor {
     int64_t stride[LT_MAX_DIMS];
     lt_buffer *buffer; /* NULL: not made yet, given back, or a meta tensor's */
     uint64_t version;  /* 0 for what lives on a tape */
+    lt_buffer *other;  /* a gradient's, in its other width: lt_tensor_hold() */
+    bool may_round;    /* a gradient: it may be in 16 bits */
 
     /* On a tape. */
     lt_tape *tape;
@@ -72,6 +74,9 @@ lt_status lt_tensor_allocate(lt_tensor *tensor);
  * Errors: LT_E_NOMEM. */
 void lt_tensor_release(lt_tensor *tensor);
 LT_MUST_CHECK lt_status lt_tensor_allocate_raw(lt_tensor *tensor);
+/* The tensor becomes one of that dtype, and has no values. Of 16 bits and of more it has memory of its own, as
+ * recorded steps have the addresses of both; none yet: lt_tensor_allocate_raw(). */
+void lt_tensor_hold(lt_tensor *tensor, lt_dtype dtype);
 static inline bool lt_tensor_has_memory(const lt_tensor *tensor)
 {
     return tensor->buffer;

@@ -104,6 +104,7 @@ struct test {
     double inner; /* roundings to the run's dtype inside, where it is a 16-bit one */
     bool exact;   /* outputs must be equal; NaN equals NaN */
     bool master;  /* has no 16-bit form */
+    bool rounded; /* has one where gradients of weights are rounded (lt_backend) */
     bool large;   /* for --bench only */
     bool tf32;    /* products of f32 may round their factors to 11 bits; set by the program */
 };

@@ -159,6 +159,7 @@ const lt_backend *emulated_backend(const char *name)
     table.free = lt_cuda_free;
     table.copy = lt_cuda_copy;
     table.sync = lt_cuda_sync;
+    table.rounds_grad_w = true;
     lt_cuda_install_kernels(&table);
     lt_cuda_install_matrices(&table);
     table.attention = attention;

@@ -207,7 +207,9 @@ static bool run(test *t, lt_dtype dtype, const options *o, const lt_backend *be,
 static bool takes(const lt_backend *be, void *ctx, const test *t, lt_dtype dtype)
 {
     const bool slowly = !strcmp(be->name, "cpu") && multiplies(t);
-    return dtype == LT_F32 || (!t->master && (slowly || be->has_fast(ctx, dtype)));
+    return dtype == LT_F32
+           || (!t->master && (!t->rounded || be->rounds_grad_w)
+               && (slowly || be->has_fast(ctx, dtype)));
 }
 
 /* Whether no chosen row of the file before this one is of the same entry. */

@@ -15,22 +15,34 @@ typedef struct optim_row {
     } config;
     double number, weight_decay;
     bool first, skipped;
+    bool rounded; /* gradients have the dtype of the run */
 } optim_row;
 
 static const optim_row rows[] = {
-    {"sgd", "without momentum", 0, {.sgd = {0, 0, false}}, 0, 0.1, false, false},
-    {"sgd", "momentum", 1, {.sgd = {0.9, 0, false}}, 0, 0, false, false},
-    {"sgd", "momentum, first step", 1, {.sgd = {0.9, 0.5, false}}, 0, 0.1, true, false},
-    {"sgd", "dampening", 1, {.sgd = {0.9, 0.5, false}}, 0, 0.1, false, false},
-    {"sgd", "Nesterov, decay", 1, {.sgd = {0.9, 0, true}}, 0, 0.1, false, false},
-    {"sgd", "a skipped step", 1, {.sgd = {0.9, 0, true}}, 0, 0.1, false, true},
-    {"adagrad", "decay", 1, {.sgd = {0, 0, false}}, 1e-8, 0.1, false, false},
-    {"adagrad", "a skipped step", 1, {.sgd = {0, 0, false}}, 1e-8, 0.1, false, true},
-    {"adam", "plain", 2, {.adam = {0.9, 0.99, 1e-8, false}}, 0, 0, false, false},
-    {"adam", "L2", 2, {.adam = {0.9, 0.99, 1e-8, false}}, 0, 0.1, false, false},
-    {"adam", "decoupled decay", 2, {.adam = {0.9, 0.99, 1e-8, true}}, 0, 0.1, false, false},
-    {"adam", "a skipped step", 2, {.adam = {0.9, 0.99, 1e-8, true}}, 0, 0.1, false, true},
-    {"lerp", "average", 1, {.sgd = {0, 0, false}}, 0.01, 0, false, false},
+    {"sgd", "without momentum", 0, {.sgd = {0, 0, false}}, 0, 0.1, false, false, false},
+    {"sgd", "momentum", 1, {.sgd = {0.9, 0, false}}, 0, 0, false, false, false},
+    {"sgd", "momentum, first step", 1, {.sgd = {0.9, 0.5, false}}, 0, 0.1, true, false, false},
+    {"sgd", "dampening", 1, {.sgd = {0.9, 0.5, false}}, 0, 0.1, false, false, false},
+    {"sgd", "Nesterov, decay", 1, {.sgd = {0.9, 0, true}}, 0, 0.1, false, false, false},
+    {"sgd", "a skipped step", 1, {.sgd = {0.9, 0, true}}, 0, 0.1, false, true, false},
+    {"adagrad", "decay", 1, {.sgd = {0, 0, false}}, 1e-8, 0.1, false, false, false},
+    {"adagrad", "a skipped step", 1, {.sgd = {0, 0, false}}, 1e-8, 0.1, false, true, false},
+    {"adam", "plain", 2, {.adam = {0.9, 0.99, 1e-8, false}}, 0, 0, false, false, false},
+    {"adam", "L2", 2, {.adam = {0.9, 0.99, 1e-8, false}}, 0, 0.1, false, false, false},
+    {"adam", "decoupled decay", 2, {.adam = {0.9, 0.99, 1e-8, true}}, 0, 0.1, false, false, false},
+    {"adam", "a skipped step", 2, {.adam = {0.9, 0.99, 1e-8, true}}, 0, 0.1, false, true, false},
+    {"sgd", "gradients in 16 bits", 1, {.sgd = {0.9, 0, true}}, 0, 0.1, false, false, true},
+    {"adagrad", "gradients in 16 bits", 1, {.sgd = {0, 0, false}}, 1e-8, 0.1, false, false, true},
+    {"adam",
+     "gradients in 16 bits",
+     2,
+     {.adam = {0.9, 0.99, 1e-8, true}},
+     0,
+     0.1,
+     false,
+     false,
+     true},
+    {"lerp", "average", 1, {.sgd = {0, 0, false}}, 0.01, 0, false, false, false},
 };
 
 static const optim_row *row_of(const test *t)
@@ -78,6 +90,8 @@ static operand slot_operand(const optim_row *r, int part, lt_shape shape)
 {
     operand o = {INOUT, MASTER, shape, STORAGE, PLUS, -1, 1, NULL};
     bool moment2 = r->entry[0] == 'a' && part == STATE + r->states - 1;
+    if (part == GRAD && r->rounded)
+        o.kind = DATA;
     if (part == GRAD || (r->entry[0] == 'l' && part == STATE))
         o.use = IN;
     if (moment2) { /* a sum of squares */
@@ -93,7 +107,9 @@ static void make_step(size_t i, test *t)
 {
     static const lt_shape shapes[ITEMS] = {{4, {3, 5, 3, 3}}, {1, {1}}};
     const optim_row *r = &rows[i];
-    *t = (test){.entry = r->entry, .name = r->name, .call = call_step, .master = true};
+    *t = (test){.entry = r->entry, .name = r->name, .call = call_step};
+    t->master = !r->rounded;
+    t->rounded = r->rounded;
     t->config.number = (double)i;
     t->operands = ITEMS * SLOT;
     for (int j = 0; j < ITEMS * SLOT; j++)
@@ -135,6 +151,14 @@ static void make_norm(const char *name, double clip, prepare_fn *prepare, test *
     t->operand[1] = (operand){IN, MASTER, LT_SHAPE(1237), .absolute = PLUS};
     t->operand[2] = (operand){OUT, DOUBLE, LT_SHAPE(NUMBERS), .absolute = PLUS};
     t->terms = 0x1p-24; /* summed in double: terms * u = 2^-47 */
+}
+
+static void make_rounded_norm(test *t)
+{
+    make_norm("of gradients in 16 bits", 0.125, NULL, t);
+    t->master = false;
+    t->rounded = true;
+    t->operand[0].kind = DATA;
 }
 
 /* loss_scale: what becomes of the scale and of the count of good steps. */
@@ -271,6 +295,9 @@ bool optim_tests(size_t i, test *t)
         make_norm("an infinite gradient", 1, put_infinity, t);
         return true;
     case 4:
+        make_rounded_norm(t);
+        return true;
+    case 5:
         make_count(t);
         return true;
     default:

@@ -1,11 +1,11 @@
 /* conform_step [--device NAME] [--optim NAME] [--recorded] [--break]: a whole training step of a small residual
  * network: gradients against ref in double; recorded steps against eager ones and a second run, bit
- * for bit. With --break one number is off, and all must fail. Exits 0, 1, or 77 if the device cannot be
+ * for bit; and steps whose gradients stay in 16 bits against those with f32. With --break one number is off, and all must fail. Exits 0, 1, or 77 if the device cannot be
  * opened. */
 
 #include "resnet.h"
 
-#include "lather/ext/fail.h"
+#include "lather/ext/optim.h"
 #include "lather/graph.h"
 #include "lather/ops.h"
 #include "lather/optim.h"
@@ -27,6 +27,7 @@ typedef struct training {
     lt_graph *graph;
     lt_tensor *images, *labels, *loss;
     lt_pass pass;
+    int passes; /* of a step, whose gradients add up */
 } training;
 
 static void close_training(training *t)
@@ -84,6 +85,8 @@ typedef struct place {
     lt_dtype dtype;
     bool f64;
     lt_fused fused;
+    bool rounded; /* gradients may be in 16 bits */
+    int passes;   /* of a step; 0: 1 */
 } place;
 
 static lt_status open_training(training *t, const place *at, const char *optim)
@@ -91,29 +94,39 @@ static lt_status open_training(training *t, const place *at, const char *optim)
     const lt_device_config config = {.f64 = at->f64, .fused = at->fused, .deterministic = true};
     const lt_resnet_config shape = {
         .arch = "resnet10", .width = 8, .channels = 3, .classes = CLASSES, .seed = 1};
-    *t = (training){.pass = LT_PASS_TRAIN};
+    *t = (training){.pass = LT_PASS_TRAIN, .passes = at->passes ? at->passes : 1};
     t->pass.dtype = at->dtype;
     t->pass.recompute = LT_RECOMPUTE_CHEAP;
     LT_TRY(lt_device_open(&t->device, at->device, &config));
     LT_TRY(lt_resnet_new(&t->model, t->device, &shape));
     LT_TRY(lt_module_params(t->model, &t->params));
     LT_TRY(make_optim(t, optim));
+    lt_optim_read_rounded(t->optim, at->rounded);
+    lt_loss_scaling scaling = LT_LOSS_SCALING_DEFAULTS;
+    scaling.start = 128; /* small enough for steps that are taken */
     if (at->dtype == LT_F16)
-        LT_TRY(lt_optim_scale_loss(t->optim, NULL));
+        LT_TRY(lt_optim_scale_loss(t->optim, &scaling));
     LT_TRY(lt_tape_new(&t->tape, t->device));
     return make_data(t);
 }
 
-static lt_status forward_backward(training *t)
+static lt_status one_pass(training *t)
 {
     const lt_normalize_config pixels = LT_NORMALIZE_IMAGENET;
-    lt_params_zero_grad(&t->params);
     lt_tape_reset(t->tape, t->pass);
     lt_tensor *x = lt_normalize(t->tape, t->images, &pixels);
     lt_tensor *logits = lt_module_forward(t->model, t->tape, x);
     lt_tensor *loss = lt_softmax_xent(t->tape, logits, t->labels, 0.1);
     LT_TRY(lt_tape_backward_by(t->tape, loss, 1, lt_optim_loss_scale(t->optim)));
     return lt_tensor_copy(t->loss, loss);
+}
+
+static lt_status forward_backward(training *t)
+{
+    lt_params_zero_grad(&t->params);
+    for (int i = 0; i < t->passes; i++)
+        LT_TRY(one_pass(t));
+    return LT_OK;
 }
 
 static lt_status whole_step(void *arg)
@@ -201,12 +214,21 @@ static lt_status gradients_of(numbers *n, const place *at)
     return st;
 }
 
-static lt_status train(numbers *n, const char *device, lt_dtype dtype, const char *optim,
-                       bool graph)
+/* A gradient stays in 16 bits if it is asked for, until another is added. */
+static lt_status check_width(const training *t, const place *at)
+{
+    const bool rounds = at->rounded && at->passes < 2 && !strncmp(at->device, "cuda", 4);
+    const lt_param *filter = lt_params_find(&t->params, "layer1.0.conv1.weight");
+    const lt_dtype want = rounds ? at->dtype : LT_F32;
+    if (filter && lt_tensor_dtype(filter->grad) == want)
+        return LT_OK;
+    return lt_fail(LT_E_ARG, "the gradient of a filter is not in %s", lt_dtype_name(want));
+}
+
+static lt_status train_at(numbers *n, const place *at, const char *optim, bool graph)
 {
     training t;
-    const place at = {.device = device, .dtype = dtype};
-    lt_status st = open_training(&t, &at, optim);
+    lt_status st = open_training(&t, at, optim);
     for (int64_t i = 1; i <= STEPS && !st; i++)
         st = run_step(&t, i, graph);
     if (!st)
@@ -214,8 +236,16 @@ static lt_status train(numbers *n, const char *device, lt_dtype dtype, const cha
     lt_graph_stats stats = lt_graph_statistics(t.graph);
     if (!st && stats.failed)
         st = lt_fail(LT_E_UNSUPPORTED, "a step could not be recorded: %s", lt_error_message());
+    if (!st)
+        st = check_width(&t, at);
     close_training(&t);
     return st;
+}
+
+static lt_status train(numbers *n, const char *device, lt_dtype dtype, const char *optim,
+                       bool graph)
+{
+    return train_at(n, &(place){.device = device, .dtype = dtype}, optim, graph);
 }
 
 typedef struct tally {
@@ -268,6 +298,11 @@ static void check_gradients(tally *a, const place *at)
     free(got.value);
 }
 
+static bool is_same(const numbers *a, const numbers *b)
+{
+    return a->count == b->count && !memcmp(a->value, b->value, a->count * sizeof(double));
+}
+
 static void check_same(tally *a, const char *device, lt_dtype dtype, const char *optim, bool graph)
 {
     numbers want = {0}, got = {0};
@@ -276,12 +311,30 @@ static void check_same(tally *a, const char *device, lt_dtype dtype, const char 
         st = train(&got, device, dtype, optim, graph);
     if (!st && a->broken)
         got.value[got.count / 2] += 1e-3;
-    bool same = !st && got.count == want.count
-                && !memcmp(got.value, want.value, got.count * sizeof(double));
-    tell(a, same, graph ? "recorded steps are eager ones" : "a second run is the first", dtype,
-         optim, st ? lt_error_message() : "");
+    tell(a, !st && is_same(&got, &want),
+         graph ? "recorded steps are eager ones" : "a second run is the first", dtype, optim,
+         st ? lt_error_message() : "");
     free(want.value);
     free(got.value);
+}
+
+/* Steps with gradients of 16 bits, of one pass or of more, are those with f32. */
+static void check_rounded(tally *a, const char *device, lt_dtype dtype, const char *optim)
+{
+    for (int passes = 1; passes <= 2; passes++) {
+        numbers want = {0}, got = {0};
+        place at = {.device = device, .dtype = dtype, .passes = passes};
+        lt_status st = train_at(&want, &at, optim, true);
+        at.rounded = true;
+        if (!st)
+            st = train_at(&got, &at, optim, true);
+        if (!st && a->broken)
+            got.value[got.count / 2] += 1e-3;
+        tell(a, !st && is_same(&got, &want), "gradients in 16 bits change nothing", dtype, optim,
+             st ? lt_error_message() : "");
+        free(want.value);
+        free(got.value);
+    }
 }
 
 static void check_dtype(tally *a, const char *device, lt_dtype dtype)
@@ -295,6 +348,8 @@ static void check_dtype(tally *a, const char *device, lt_dtype dtype)
             continue;
         check_same(a, device, dtype, optims[i], false);
         check_same(a, device, dtype, optims[i], true);
+        if (dtype != LT_F32 && strcmp(optims[i], "shampoo") != 0)
+            check_rounded(a, device, dtype, optims[i]);
     }
 }
 

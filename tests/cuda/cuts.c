@@ -256,7 +256,7 @@ static void moments_merge_as_one(void **state)
     for (size_t i = 0; i < COUNT_OF(x); i += 2) {
         const double a = x[i] - 3, b = x[i + 1] - 3;
         all = lt_moments_merge(all, lt_moments_of(2, 3, a + b, a * a + b * b));
-        mean += (x[i] + x[i + 1]) / COUNT_OF(x);
+        mean += (x[i] + x[i + 1]) / (double)COUNT_OF(x);
     }
     for (size_t i = 0; i < COUNT_OF(x); i++)
         m2 += (x[i] - mean) * (x[i] - mean);
@@ -333,6 +333,9 @@ static void long_lists_are_cut(void **state)
             assert_int_equal(list.item[i].first, first[done + (size_t)i]);
     }
     assert_int_equal(done, ITEMS);
+    item[3].grad.dtype = LT_BF16;
+    assert_ok(lt_list_fill(&list, item, first, ITEMS, &done));
+    assert_int_equal(list.item[3].grad_dtype, LT_BF16);
     item[3].grad.dtype = LT_F64;
     assert_status(lt_list_fill(&list, item, first, ITEMS, &done), LT_E_UNSUPPORTED);
 }

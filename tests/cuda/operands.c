@@ -272,6 +272,50 @@ static void the_fastest_that_runs_is_taken(void **state)
     close_device(c);
 }
 
+/* A device that gets slower with each run. */
+static double clock_runs;
+
+static lt_status drifting(void *context, int i)
+{
+    (void)context;
+    took = times[i] * (float)(1 + 0.1 * clock_runs++);
+    return LT_OK;
+}
+
+/* The control: each candidate's median of four runs, one candidate after the other. */
+static int one_after_another(int count)
+{
+    float median[8];
+    int best = 0;
+    clock_runs = 0;
+    for (int i = 0; i < count; i++) {
+        median[i] = 0;
+        for (int run = 0; run < 5; run++) {
+            assert_ok(drifting(NULL, i));
+            median[i] += run == 2 || run == 3 ? took / 2 : 0; /* the first is not counted */
+        }
+        best = median[i] < median[best] ? i : best;
+    }
+    return best;
+}
+
+static void a_clock_that_drifts_decides_nothing(void **state)
+{
+    lt_cuda *c = open_device(false);
+    (void)state;
+    for (int fast = 0; fast < 6; fast++) {
+        float each[6];
+        int best = -1;
+        for (int i = 0; i < 6; i++)
+            times[i] = i == fast ? 0.98F : 1;
+        clock_runs = 0;
+        assert_ok(lt_cuda_fastest(c, 6, drifting, NULL, each, &best));
+        assert_int_equal(best, fast);
+        assert_int_equal(one_after_another(6), 0);
+    }
+    close_device(c);
+}
+
 static void deterministic_devices_take_the_first_that_runs(void **state)
 {
     static const float slow[] = {-1, 5, 2, 3};
@@ -313,6 +357,7 @@ int main(void)
         cmocka_unit_test(a_copy_that_is_written_along_is_not_cast_in_a_capture),
         cmocka_unit_test(a_longer_copy_is_written_no_further_than_its_weight),
         cmocka_unit_test(the_fastest_that_runs_is_taken),
+        cmocka_unit_test(a_clock_that_drifts_decides_nothing),
         cmocka_unit_test(deterministic_devices_take_the_first_that_runs),
         cmocka_unit_test(events_that_cannot_be_made_are_told),
     };

@@ -47,6 +47,8 @@ typedef struct lt_optim_ops {
     bool by_entries;
     /** An element's update is of its own value, gradient and state alone: right on a box of a parameter too. */
     bool elementwise;
+    /** step reads gradients by the backend's sgd, adagrad and adam alone: they may be in 16 bits. */
+    bool reads_rounded;
     void (*destroy)(lt_optim *self); /**< optional: what the struct points to, not the struct */
     /** For lt_optim_set_state_dtype(): a step may be several calls of step(), in each of which other slots
      *  have a gradient; and bit k: slot_state[k] is never negative. */
@@ -99,6 +101,10 @@ LT_API LT_MUST_CHECK lt_status lt_optim_each(lt_optim *self, lt_slot_fn *fn, con
 
 /** For is_capturable: the host decides nothing. */
 LT_API bool lt_optim_always_capturable(const lt_optim *self);
+/** Whether gradients of filters may stay in the 16 bits that the device's convolutions round them to: for one who
+ *  reads them nowhere but in the update, which then is the same, bit for bit. Starts as false. Without effect
+ *  where the optimizer or the device does not read such. Before the first step. */
+LT_API void lt_optim_read_rounded(lt_optim *self, bool on);
 /** Whether this rank updates the slot now: it has a gradient, and this rank owns it. */
 static inline bool lt_slot_is_due(const lt_slot *slot)
 {

@@ -161,7 +161,7 @@ static lt_status backward_w(lt_node *node, const lt_view *dy)
     lt_view x, dw;
     bool done;
     LT_TRY(LT_HAS_ENTRY(node, be, conv2d_grad_w));
-    LT_TRY(lt_node_grad_out(node, W, &dw));
+    LT_TRY(lt_node_grad_out_rounded(node, W, dy->dtype, &dw));
     LT_TRY(backward_w_of_norm(node, dy, &dw, &done));
     if (done)
         return LT_OK;

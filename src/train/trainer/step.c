@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "train/trainer/stragglers.h"
 
-#include "lather/ext/fail.h"
+#include "lather/ext/optim.h"
 #include "lather/profile.h"
 #include "lather/shard_params.h"
 
@@ -342,6 +342,12 @@ lt_status lt_task_check(const lt_task_ops *task)
     return check_metrics(task);
 }
 
+/* Nothing but the optimizer takes gradients, which then may be in 16 bits: sums over ranks and norms want f32. */
+static bool reads_no_gradient(const lt_train_step_config *c)
+{
+    return !c->dp && !c->mesh && !c->gradient_noise;
+}
+
 lt_status lt_train_step_new(lt_train_step **out, const lt_train_step_config *config)
 {
     const lt_task_ops *task = config->task.ops;
@@ -358,11 +364,13 @@ lt_status lt_train_step_new(lt_train_step **out, const lt_train_step_config *con
     step->ranks = data ? lt_comm_size(data) : 1;
     step->is_counted = !mesh || !lt_comm_rank(lt_mesh_comm(mesh, LT_MESH_MODEL));
     lt_status st = open_parts(step);
-    if (st)
+    if (st) {
         lt_train_step_free(&step);
-    else
-        *out = step;
-    return st;
+        return st;
+    }
+    lt_optim_read_rounded(config->optim, reads_no_gradient(config));
+    *out = step;
+    return LT_OK;
 }
 
 void lt_train_step_free(lt_train_step **step)

@@ -41,6 +41,7 @@ static lt_backend table = {
     .graphs = &lt_cuda_graphs,
     .uploads = &lt_cuda_uploads,
     .weights = &lt_cuda_weights,
+    .rounds_grad_w = true,
 };
 
 const lt_backend *lt_cuda_table(void)

@@ -1,8 +1,8 @@
 /* Convolution and its gradients by cuDNN. Activations are channels-last, and so are weights (OIHW
  * with the input channels innermost in memory). Formula: lt_conv2d().
  *
- * A weight's gradient is f32 by contract; cuDNN's fast kernels write the factors' dtype, so in a
- * 16-bit pass it is rounded to that once, and then cast. */
+ * cuDNN's fast kernels write a weight's gradient in the factors' dtype: in a 16-bit pass it is rounded to
+ * that once, and cast to f32 where that is asked for. */
 
 #include "conv_stem.h"
 #include "kernels.h"

@@ -1,8 +1,7 @@
 /* The global norm of a list of gradients, in double and in a fixed order, and what follows from it:
  * whether the step is taken, and what gradients are multiplied with. */
 
-#include "launch.cuh"
-#include "optim.h"
+#include "optim.cuh"
 
 namespace
 {
@@ -18,12 +17,15 @@ __global__ void __launch_bounds__(THREADS)
     const int64_t fours = is_aligned(item.grad) ? begin + (end - begin) / 4 * 4 : begin;
     double sum = 0;
     for (int64_t i = begin + threadIdx.x * 4; i < fours; i += THREADS * 4) {
-        const float4 g = *(const float4 *)(item.grad + i);
-        sum += (double)g.x * (double)g.x + (double)g.y * (double)g.y;
-        sum += (double)g.z * (double)g.z + (double)g.w * (double)g.w;
+        float g[4];
+        gradient_fours(item, i, g);
+        sum += (double)g[0] * (double)g[0] + (double)g[1] * (double)g[1];
+        sum += (double)g[2] * (double)g[2] + (double)g[3] * (double)g[3];
     }
-    for (int64_t i = fours + threadIdx.x; i < end; i += THREADS)
-        sum += (double)item.grad[i] * (double)item.grad[i];
+    for (int64_t i = fours + threadIdx.x; i < end; i += THREADS) {
+        const double g = (double)gradient_at(item, i);
+        sum += g * g;
+    }
     sum = block_sum(sum);
     if (threadIdx.x == 0)
         partial[blockIdx.x] = sum;

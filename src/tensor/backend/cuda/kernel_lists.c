@@ -1,5 +1,6 @@
 /* Lists as parameters of one launch: tensors of first-order optimizers, and elementwise expressions. */
 
+#include "cuda.h"
 #include "optim.h"
 #include "vec.h"
 #include "walk.h"
@@ -14,16 +15,23 @@ static lt_status want_f32(const lt_view *view)
                    lt_dtype_name(view->dtype));
 }
 
+/* Of a weight it may have the dtype of the pass. */
+static lt_status want_gradient(const lt_view *view)
+{
+    return lt_cuda_is_16_bit(view->dtype) ? LT_OK : want_f32(view);
+}
+
 static lt_status take_item(lt_list_item *to, const lt_optim_item *from)
 {
     LT_TRY(want_f32(&from->value));
-    LT_TRY(want_f32(&from->grad));
+    LT_TRY(want_gradient(&from->grad));
     for (int i = 0; i < LT_LIST_STATES; i++)
         LT_TRY(want_f32(&from->state[i]));
     const lt_view *measured = from->value.data ? &from->value : &from->grad;
     *to = (lt_list_item){
         .value = from->value.data,
         .grad = from->grad.data,
+        .grad_dtype = from->grad.dtype,
         .state = {from->state[0].data, from->state[1].data},
         .count = lt_view_count(measured),
         .lr_scale = (float)from->lr_scale,

@@ -7,7 +7,7 @@
 
 #include <stdlib.h>
 
-enum { WANTED = 16, RUNS = 3 };
+enum { WANTED = 16, ROUNDS = 4, MOST_CANDIDATES = 32 };
 
 static size_t bytes_of(const lt_operand *o)
 {
@@ -134,24 +134,6 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static lt_status time_runs(lt_cuda *c, const lt_cuda_event event[2], lt_cuda_try_fn *run,
-                           void *context, int i, float *median)
-{
-    const lt_cuda_stream main = c->stream[LT_CUDA_MAIN];
-    float time[RUNS];
-    LT_TRY(run(context, i));
-    for (int r = 0; r < RUNS; r++) {
-        LT_CUDA_TRY(c, c->api->event_record(event[0], main));
-        LT_TRY(run(context, i));
-        LT_CUDA_TRY(c, c->api->event_record(event[1], main));
-        LT_CUDA_TRY(c, c->api->event_sync(event[1]));
-        LT_CUDA_TRY(c, c->api->event_milliseconds(&time[r], event[0], event[1]));
-    }
-    qsort(time, RUNS, sizeof *time, compare);
-    *median = time[RUNS / 2];
-    return LT_OK;
-}
-
 /* A failed candidate sets the runtime's last error too; the end of the entry must not see it. */
 static lt_status reset_error(const lt_cuda *c, lt_status st)
 {
@@ -174,22 +156,60 @@ static void note_time(const choice *of, int i, float time)
         of->milliseconds[i] = time;
 }
 
+/* Candidates with their times. */
+typedef struct timing {
+    float time[MOST_CANDIDATES][ROUNDS];
+    bool fails[MOST_CANDIDATES];
+    lt_status last; /* failure */
+} timing;
+
+static lt_status time_once(lt_cuda *c, const choice *of, const lt_cuda_event event[2], int i,
+                           float *time)
+{
+    const lt_cuda_stream main = c->stream[LT_CUDA_MAIN];
+    LT_CUDA_TRY(c, c->api->event_record(event[0], main));
+    LT_TRY(of->run(of->context, i));
+    LT_CUDA_TRY(c, c->api->event_record(event[1], main));
+    LT_CUDA_TRY(c, c->api->event_sync(event[1]));
+    LT_CUDA_TRY(c, c->api->event_milliseconds(time, event[0], event[1]));
+    return LT_OK;
+}
+
+/* Each of the candidates once; every second round goes backwards. Without events nothing is timed. */
+static void run_round(lt_cuda *c, const choice *of, const lt_cuda_event *event, int round,
+                      timing *t)
+{
+    for (int k = 0; k < of->count; k++) {
+        const int i = round % 2 ? of->count - 1 - k : k;
+        if (t->fails[i])
+            continue;
+        lt_status st =
+            event ? time_once(c, of, event, i, &t->time[i][round]) : of->run(of->context, i);
+        t->fails[i] = reset_error(c, st) != LT_OK;
+        t->last = st ? st : t->last;
+    }
+}
+
+/* A device's clock changes while it gets warm: with rounds there and back each candidate meets the same clocks. */
 static lt_status time_all(lt_cuda *c, const choice *of, const lt_cuda_event event[2], int *best)
 {
-    lt_status st = LT_OK;
+    timing t = {.last = LT_OK};
     float least = 0;
+    LT_ASSERT(of->count <= MOST_CANDIDATES);
+    run_round(c, of, NULL, 0, &t);
+    for (int round = 0; round < ROUNDS; round++)
+        run_round(c, of, event, round, &t);
     *best = -1;
     for (int i = 0; i < of->count; i++) {
-        float median = 0;
-        lt_status one = reset_error(c, time_runs(c, event, of->run, of->context, i, &median));
-        note_time(of, i, one ? -1 : median);
-        if (!one && (*best < 0 || median < least)) {
-            *best = i;
-            least = median;
-        }
-        st = one ? one : st;
+        qsort(t.time[i], ROUNDS, sizeof *t.time[i], compare);
+        const float median = (t.time[i][ROUNDS / 2 - 1] + t.time[i][ROUNDS / 2]) / 2;
+        note_time(of, i, t.fails[i] ? -1 : median);
+        if (t.fails[i] || (*best >= 0 && median >= least))
+            continue;
+        *best = i;
+        least = median;
     }
-    return *best < 0 ? st : LT_OK;
+    return *best < 0 ? t.last : LT_OK;
 }
 
 static lt_status first_that_runs(const lt_cuda *c, const choice *of, int *best)

@@ -29,7 +29,8 @@ bool lt_operand_aligned(const lt_view *view);
 
 /* Runs candidate number i once, on the main queue. */
 typedef lt_status lt_cuda_try_fn(void *context, int i);
-/* The fastest of count, by the median of a few runs after the first; those that fail are left out.
+/* The fastest of count, at most 32, by the median of rounds over all of them, there and back, after one that warms
+ * up; those that fail are left out.
  * Where the device was opened deterministic: the first that runs, as times differ from run to run.
  * milliseconds: out, of each candidate; 0 not timed, < 0 did not run; NULL: not asked.
  * Errors: the last one's, if all fail. */

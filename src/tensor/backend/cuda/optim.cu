@@ -2,8 +2,7 @@
  * changes from step to step is read on the device; a step with a gradient that is not finite writes
  * nothing. */
 
-#include "launch.cuh"
-#include "optim.h"
+#include "optim.cuh"
 #include "weights.h"
 
 namespace
@@ -45,7 +44,7 @@ __device__ void step_one(const lt_list_item &item, int64_t i, const lt_list_step
 {
     lt_list_element e;
     e.p = item.value[i];
-    e.g = item.grad ? item.grad[i] * scale : 0;
+    e.g = item.grad ? gradient_at(item, i) * scale : 0;
 #pragma unroll
     for (int k = 0; k < Rule::states; k++)
         e.state[k] = item.state[k] ? item.state[k][i] : 0;
@@ -59,12 +58,6 @@ __device__ void step_one(const lt_list_item &item, int64_t i, const lt_list_step
             item.state[k][i] = e.state[k];
 }
 
-__device__ void take_four(const float *from, int64_t i, float (&v)[4])
-{
-    const float4 x = *(const float4 *)(from + i);
-    v[0] = x.x, v[1] = x.y, v[2] = x.z, v[3] = x.w;
-}
-
 __device__ void put_four(float *to, int64_t i, const float (&v)[4])
 {
     store_16((float4 *)(to + i), make_float4(v[0], v[1], v[2], v[3]));
@@ -76,7 +69,7 @@ __device__ void step_four(const lt_list_item &item, int64_t i, const lt_list_ste
     float p[4], g[4] = {}, state[LT_LIST_STATES][4] = {};
     take_four(item.value, i, p);
     if (item.grad)
-        take_four(item.grad, i, g);
+        gradient_fours(item, i, g);
 #pragma unroll
     for (int k = 0; k < Rule::states; k++)
         if (item.state[k])

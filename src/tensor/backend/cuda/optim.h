@@ -16,12 +16,13 @@ enum {
 /* A tensor of a list: its views have the same dense strides, so elements go by their place. */
 typedef struct lt_list_item {
     float *value;
-    const float *grad;
+    const void *grad; /* in that dtype: f32 or 16 bits */
     float *state[LT_LIST_STATES];
     int64_t count;
     float lr_scale, weight_decay;
     void *beside; /* value in 16 bits, written along; NULL: nothing is */
     lt_dtype beside_dtype;
+    lt_dtype grad_dtype;
     int first_block;
     bool first; /* SGD: the momentum is the gradient */
 } lt_list_item;

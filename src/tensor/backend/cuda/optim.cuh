@@ -1,0 +1,35 @@
+/* Reading gradients of a list's items: f32, or the 16 bits of a pass. */
+#ifndef LT_CUDA_OPTIM_CUH
+#define LT_CUDA_OPTIM_CUH
+
+#include "launch.cuh"
+#include "optim.h"
+
+__device__ inline void take_four(const float *from, int64_t i, float (&v)[4])
+{
+    const float4 x = *(const float4 *)(from + i);
+    v[0] = x.x, v[1] = x.y, v[2] = x.z, v[3] = x.w;
+}
+
+__device__ inline float gradient_at(const lt_list_item &item, int64_t i)
+{
+    if (item.grad_dtype == LT_F32)
+        return ((const float *)item.grad)[i];
+    const uint16_t bits = ((const uint16_t *)item.grad)[i];
+    return item.grad_dtype == LT_BF16 ? lt_bf16_load({bits}) : lt_f16_load({bits});
+}
+
+/* From place i on, a multiple of 4. */
+__device__ inline void gradient_fours(const lt_list_item &item, int64_t i, float (&v)[4])
+{
+    if (item.grad_dtype == LT_F32)
+        return take_four((const float *)item.grad, i, v);
+    const uint64_t bits = *(const uint64_t *)((const uint16_t *)item.grad + i);
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+        const uint16_t one = (uint16_t)(bits >> (16 * j));
+        v[j] = item.grad_dtype == LT_BF16 ? lt_bf16_load({one}) : lt_f16_load({one});
+    }
+}
+
+#endif
