@@ -174,10 +174,16 @@ template <class T> struct sums_input {
 /* This block's part of a channel's rows, into partial. */
 template <class T> __device__ void read_again(const sums_input<T> &in, int64_t channel)
 {
-    const int64_t rows = in.y.rows.count, length = (rows + SUM_BLOCKS - 1) / SUM_BLOCKS;
+    const int64_t rows = in.y.rows.count, share = (rows + SUM_BLOCKS - 1) / SUM_BLOCKS,
+                  length = max(share, (int64_t)THREADS);
     const int64_t begin = blockIdx.x * length, end = min(begin + length, rows);
     float shift[1], v[1];
     centred_sums s = {};
+    if (begin >= rows) { /* the whole block */
+        if (threadIdx.x == 0)
+            in.partial[channel * SUM_BLOCKS + blockIdx.x] = s;
+        return;
+    }
     in.y.load(0, channel, shift);
     for (int64_t row = begin + threadIdx.x; row < end; row += THREADS) {
         in.y.load(row, channel, v);
