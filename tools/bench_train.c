@@ -3,6 +3,7 @@
 #include "bench.h"
 #include "bench_models.h"
 
+#include "lather/memory_use.h"
 #include "lather/optim_config.h"
 #include "lather/readback.h"
 #include "lather/train_step.h"
@@ -16,7 +17,7 @@ typedef struct settings {
     int amp, optim, recompute, fused; /* indices of choices */
     int64_t threads, steps, warmup, frequency, block;
     bench_model_config model;
-    bool json, tf32, graph, deterministic;
+    bool json, tf32, graph, deterministic, memory;
 } settings;
 
 enum { OFF, BF16, F16, TF32 };
@@ -137,6 +138,11 @@ static const lt_option table[] = {
      .type = LT_OPTION_BOOL,
      .offset = AT(deterministic),
      .help = "the same bits in each run"},
+    {.group = "Output",
+     .name = "memory",
+     .type = LT_OPTION_BOOL,
+     .offset = AT(memory),
+     .help = "print on stderr which operations held the memory of tensors at its peak"},
     BENCH_MACHINE_OPTIONS(settings),
 };
 
@@ -253,6 +259,20 @@ static double mean_of(const double *seconds, int64_t count)
     return sum / (double)count;
 }
 
+/* Rows of what tensors held at the peak. */
+static void print_memory(const lt_device *device)
+{
+    enum { MOST = 96 };
+    lt_memory_use use[MOST];
+    const int count = lt_device_memory_uses(device, use, MOST);
+    fprintf(stderr, "%-20s %-10s %10s of tensors at the peak\n", "operation", "when", "MB");
+    for (int i = 0; i < count && i < MOST; i++)
+        fprintf(stderr, "%-20s %-10s %10.1f\n", use[i].name ? use[i].name : "parameters, state",
+                use[i].name ? use[i].when : "", 1e-6 * (double)use[i].bytes);
+    fprintf(stderr, "%-20s %-10s %10.1f\n", "all", "",
+            1e-6 * (double)lt_device_memory(device).peak);
+}
+
 /* seconds: the median step, and the mean, which has the refreshes of Shampoo in it. */
 static void report(const training *t, const settings *s, double seconds, double mean, int64_t peak)
 {
@@ -265,6 +285,8 @@ static void report(const training *t, const settings *s, double seconds, double 
             m->arch, amps[s->amp], (int)m->batch, lt_device_threads(t->device),
             bench_optims[s->optim], 1e3 * seconds, 1e3 * mean, rate, t->kind->samples,
             (double)peak / 0x1p20);
+    if (s->memory)
+        print_memory(t->device);
     if (!s->json)
         return;
     bench_header header = {"train", lt_device_name(t->device), amps[s->amp], (int)m->batch,

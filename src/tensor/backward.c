@@ -5,7 +5,10 @@
  * zero_grad is written straight to its gradient, later ones are added to it. */
 
 #include "base/trace.h"
+#include "tensor/memory_use.h"
 #include "tensor/tape.h"
+
+#include <string.h>
 
 static lt_status add_views(lt_device *device, const lt_view *a, const lt_view *b, const lt_view *y)
 {
@@ -72,7 +75,11 @@ static lt_status grad_out(lt_node *node, int input, lt_dtype dtype, lt_view *dx)
     LT_ASSERT(lt_node_wants(node, input));
     if (writes_directly(node, input)) {
         lt_tensor_hold(x->param->grad, dtype);
-        LT_TRY(lt_tensor_allocate_raw(x->param->grad));
+        const lt_memory_owner before =
+            lt_memory_owned_by((lt_memory_owner){node->op->name, "gradients"});
+        lt_status st = lt_tensor_allocate_raw(x->param->grad);
+        (void)lt_memory_owned_by(before);
+        LT_TRY(st);
         x->param->has_grad = true;
         *dx = lt_tensor_view(x->param->grad);
         return LT_OK;
@@ -96,6 +103,31 @@ lt_status lt_node_grad_out_rounded(lt_node *node, int input, lt_dtype dtype, lt_
     const lt_tensor *x = node->in[input];
     const bool stays = x->param && x->param->grad->may_round && lt_dtype_size(dtype) == 2;
     return grad_out(node, input, stays ? dtype : x->dtype, dx);
+}
+
+/* Whether input's gradient may lie where the addend does. */
+static bool fits_over(const lt_node *node, const lt_tensor *x, const lt_tensor *addend)
+{
+    return addend && node->tape->device->backend->host_memory && !x->param && !addend->source
+           && addend->buffer->references == 1 && addend->dtype == x->dtype
+           && lt_shape_equal(addend->shape, x->shape)
+           && !memcmp(addend->stride, lt_tensor_storage(x)->stride, sizeof addend->stride);
+}
+
+lt_status lt_node_grad_over(lt_node *node, int input, int addend, lt_view *dx)
+{
+    lt_tensor *x = node->in[input], *dy = node->out->grad[addend];
+    LT_ASSERT(lt_node_wants(node, input));
+    if (!fits_over(node, x, dy))
+        return lt_node_grad_out(node, input, dx);
+    lt_tensor *g = lt_tape_handle_like(node->tape, x, x->dtype);
+    if (!g)
+        return LT_E_NOMEM;
+    g->buffer = dy->buffer;
+    g->buffer->references++;
+    node->tape->pending[input] = g;
+    *dx = lt_tensor_view(g);
+    return LT_OK;
 }
 
 lt_status lt_node_grad_ahead(lt_node *node, int input, lt_view *dx)
@@ -189,7 +221,10 @@ static lt_status visit(lt_node *node)
     if (node->out->grad[0]) {
         int64_t begin = lt_trace_begin();
         node->tape->operation++;
+        const lt_memory_owner before =
+            lt_memory_owned_by((lt_memory_owner){node->op->name, "backward"});
         st = node->op->backward(node);
+        (void)lt_memory_owned_by(before);
         lt_trace_end(begin, LT_PROFILE_BACKWARD, node->op->name, begin ? lt_node_bytes(node) : 0);
         lt_tape_free_scratch(node->tape);
         lt_status committed = commit_all(node);

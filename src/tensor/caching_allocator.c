@@ -8,6 +8,7 @@
 #include "tensor/caching_allocator.h"
 
 #include "base/alloc.h"
+#include "tensor/memory_use.h"
 
 #include "lather/ext/fail.h"
 
@@ -25,6 +26,7 @@ struct lt_chunk {
     char *data;
     size_t bytes;
     bool is_free;
+    int owner;             /* in uses */
     lt_chunk *prev, *next; /* invariant 1; NULL at a segment's ends */
 };
 
@@ -43,6 +45,7 @@ struct lt_allocator {
     segment *segments;
     size_t next_segment;
     lt_memory memory;
+    lt_memory_uses uses;
     uint64_t scope, scopes; /* the current one; how many there were */
     bool direct, frozen;
 };
@@ -182,12 +185,18 @@ static lt_status split(lt_chunk *c, size_t bytes)
     lt_chunk *rest = lt_alloc(1, sizeof *rest);
     if (!rest)
         return LT_E_NOMEM;
-    *rest = (lt_chunk){c->data + bytes, c->bytes - bytes, true, c, c->next};
+    *rest = (lt_chunk){c->data + bytes, c->bytes - bytes, true, 0, c, c->next};
     if (c->next)
         c->next->prev = rest;
     c->next = rest;
     c->bytes = bytes;
     return LT_OK;
+}
+
+static void note_peak(lt_allocator *allocator)
+{
+    allocator->memory.peak = allocator->memory.used;
+    lt_memory_uses_note_peak(&allocator->uses);
 }
 
 static lt_status take(lt_allocator *allocator, size_t bytes, lt_chunk **out)
@@ -200,9 +209,10 @@ static lt_status take(lt_allocator *allocator, size_t bytes, lt_chunk **out)
     }
     LT_TRY(split(c, bytes));
     c->is_free = false;
+    c->owner = lt_memory_uses_take(&allocator->uses, bytes);
     allocator->memory.used += bytes;
     if (allocator->memory.used > allocator->memory.peak)
-        allocator->memory.peak = allocator->memory.used;
+        note_peak(allocator);
     *out = c;
     return LT_OK;
 }
@@ -241,6 +251,7 @@ void lt_allocator_give_back(lt_allocator *allocator, lt_chunk *chunk)
 {
     pthread_mutex_lock(&allocator->lock);
     allocator->memory.used -= chunk->bytes;
+    allocator->uses.now[chunk->owner] -= chunk->bytes;
     chunk->is_free = true;
     if (allocator->direct) {
         drop_segment_of(allocator, chunk);
@@ -292,7 +303,12 @@ lt_memory lt_allocator_memory(const lt_allocator *allocator)
     return allocator->memory;
 }
 
+const lt_memory_uses *lt_allocator_uses(const lt_allocator *allocator)
+{
+    return &allocator->uses;
+}
+
 void lt_allocator_reset_peak(lt_allocator *allocator)
 {
-    allocator->memory.peak = allocator->memory.used;
+    note_peak(allocator);
 }

@@ -33,6 +33,7 @@ void lt_allocator_end_scope(lt_allocator *allocator, uint64_t scope);
 void lt_allocator_freeze(lt_allocator *allocator, bool frozen);
 
 lt_memory lt_allocator_memory(const lt_allocator *allocator);
+const struct lt_memory_uses *lt_allocator_uses(const lt_allocator *allocator);
 void lt_allocator_reset_peak(lt_allocator *allocator);
 
 #endif

@@ -7,6 +7,7 @@
 #include "base/plugin.h"
 #include "tensor/backend/cpu/cpu.h"
 #include "tensor/backend/missing.h"
+#include "tensor/memory_use.h"
 #include "tensor/tensor.h"
 
 #include <pthread.h>
@@ -204,6 +205,11 @@ lt_memory lt_device_memory(const lt_device *device)
     if (device->backend->taken)
         memory.reserved = device->backend->taken(device->ctx);
     return memory;
+}
+
+int lt_device_memory_uses(const lt_device *device, lt_memory_use *out, int count)
+{
+    return lt_memory_uses_list(lt_allocator_uses(device->allocator), out, count);
 }
 
 void lt_device_reset_peak(lt_device *device)

@@ -2,6 +2,7 @@
 
 #include "base/alloc.h"
 #include "base/trace.h"
+#include "tensor/memory_use.h"
 #include "tensor/tape.h"
 
 #include <string.h>
@@ -29,26 +30,43 @@ lt_status lt_node_forward(lt_node *node)
 {
     int64_t begin = lt_trace_begin();
     node->tape->operation++;
+    const lt_memory_owner before = lt_memory_owned_by((lt_memory_owner){node->op->name, "forward"});
     lt_status st = node->op->forward(node);
+    (void)lt_memory_owned_by(before);
     lt_trace_end(begin, LT_PROFILE_FORWARD, node->op->name, begin ? lt_node_bytes(node) : 0);
     lt_tape_free_scratch(node->tape);
     return st;
 }
 
+/* Inputs that were made again for this forward alone. */
+static void give_back_inputs(const lt_node *n)
+{
+    for (int i = 0; i < LT_MAX_INPUTS; i++) {
+        lt_tensor *x = n->in[i];
+        if (x && x->buffer && x->uses == 1 && x->producer && x->producer->op->recomputable
+            && (n->op->backward_ignores & LT_IGNORES_IN(i)))
+            lt_handle_settle(x);
+    }
+}
+
 /* Makes a dropped output again: its inputs are there, or are made again in turn. */
-static lt_status recompute(lt_node *n)
+lt_status lt_node_replay(lt_node *n)
 {
     lt_tensor *out = n->out;
     const bool deferred = out->deferred;
     out->deferred = false;
     n->replay = true;
+    const lt_memory_owner before = lt_memory_owned_by((lt_memory_owner){n->op->name, "again"});
     lt_status st = n->op->forward(n); /* scratch is freed when the outer operation ends */
+    (void)lt_memory_owned_by(before);
     n->replay = false;
     if (st) { /* what was half computed is not read */
         lt_buffer_release(&out->buffer);
         out->given_back = true;
         out->deferred = deferred;
     }
+    if (!st)
+        give_back_inputs(n);
     return st;
 }
 
@@ -62,7 +80,7 @@ lt_status lt_tensor_materialize(const lt_tensor *tensor)
     const lt_tensor *s = lt_tensor_storage(tensor);
     if (!s->deferred || !s->producer)
         return LT_OK;
-    lt_status st = recompute(s->producer);
+    lt_status st = lt_node_replay(s->producer);
     lt_tape_free_scratch(s->tape);
     return st;
 }
@@ -79,7 +97,7 @@ lt_status lt_node_in(lt_node *node, int input, lt_view *view)
     const lt_tensor *t =
         lt_tensor_storage(node->in[input]); /* a variable's may be on another tape */
     if (t->given_back && t->producer && t->producer->op->recomputable)
-        LT_TRY(recompute(t->producer));
+        LT_TRY(lt_node_replay(t->producer));
     LT_TRY(announce_read(node->tape, node->in[input]->param));
     *view = lt_tensor_view(t);
     if (!view->data)

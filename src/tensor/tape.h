@@ -63,6 +63,11 @@ bool lt_node_is_first_grad(const lt_node *node, int input);
 lt_status lt_node_grad_ahead(lt_node *node, int input, lt_view *dx);
 /* As lt_node_grad_out(), by an entry that rounds to that dtype whatever dx's is. */
 lt_status lt_node_grad_out_rounded(lt_node *node, int input, lt_dtype dtype, lt_view *dx);
+/* As lt_node_grad_out(), in the memory of an addend of the output's gradient where nothing else holds it, in host memory:
+ * for kernels that read an element before they write it. Without the addend, or where it is shared, other memory. */
+lt_status lt_node_grad_over(lt_node *node, int input, int addend, lt_view *dx);
+/* Runs forward again, as where an output is read that was given back. */
+lt_status lt_node_replay(lt_node *node);
 /* out becomes a view of input's memory. */
 void lt_node_alias(lt_node *node, int input, const int64_t stride[LT_MAX_DIMS]);
 

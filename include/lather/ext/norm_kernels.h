@@ -58,10 +58,10 @@ typedef struct lt_batchnorm_grad {
                             of the master dtype; without data: not wanted */
 } lt_batchnorm_grad;
 /** sums [2,C]: sum of g, sum of g * (x - mean) / sqrt(var+eps), g the masked gradient. g, like x or
- *  NULL, gets the masked gradient (it is the residual's). */
+ *  NULL, gets the masked gradient (it is the residual's); in host memory g may be dy[0]. */
 LT_ENTRY(batchnorm_grad_stats, void *ctx, const lt_batchnorm_grad *in, const lt_view *g,
          const lt_view *sums);
-/** dx = scale * (g - sums[0]/count - xhat * sums[1]/count); count <= 0: dx = scale * g. */
+/** dx = scale * (g - sums[0]/count - xhat * sums[1]/count); count <= 0: dx = scale * g. dx as g. */
 LT_ENTRY(batchnorm_grad_x, void *ctx, const lt_batchnorm_grad *in, const lt_view *sums,
          double count, const lt_view *dx);
 /** A batch norm whose backward is done with another operation's: nothing else read its output. */

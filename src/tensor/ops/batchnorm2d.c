@@ -144,10 +144,14 @@ static lt_status find_coefficients(lt_node *node, const lt_view *x, lt_view *coe
     return be->batchnorm_finish(ctx, node->config, &parts);
 }
 
+static const lt_op add_again;
+
+/* Of an output that is made again the mask is made with it. */
 static bool needs_mask(const lt_node *node)
 {
     const lt_batchnorm2d_config *c = node->config;
-    return c->relu && node->in[RESIDUAL] && lt_tape_pass(node->tape).record;
+    return c->relu && node->in[RESIDUAL] && lt_tape_pass(node->tape).record
+           && (node->op != &add_again || lt_node_is_replay(node));
 }
 
 /* With the residual's batch norm, which was not applied. */
@@ -278,7 +282,7 @@ static lt_status find_sums(lt_node *node, lt_batchnorm_grad *in, lt_view *sums)
         return lt_node_saved(node, SUMS, sums);
     LT_TRY(lt_batchnorm2d_save_sums(node, sums));
     if (lt_node_wants(node, RESIDUAL))
-        LT_TRY(lt_node_grad_out(node, RESIDUAL, &g));
+        LT_TRY(lt_node_grad_over(node, RESIDUAL, 0, &g)); /* dy[0] is not read again */
     LT_TRY(be->batchnorm_grad_stats(ctx, in, g.data ? &g : NULL, sums));
     if (g.data)
         *in = (lt_batchnorm_grad){.dy = {g}, .x = in->x, .coef = in->coef};
@@ -331,6 +335,10 @@ static lt_status backward(lt_node *node)
     LT_TRY(lt_node_grad_pair(node, in.dy));
     LT_TRY(lt_node_in(node, X, &x));
     LT_TRY(lt_node_saved(node, COEF, &coef));
+    if (node->op == &add_again && c->relu && !node->saved[MASK]) { /* the output was not read */
+        LT_TRY(lt_node_replay(node));
+        lt_handle_give_back(node->out);
+    }
     if (node->saved[MASK]) {
         LT_TRY(lt_node_saved(node, MASK, &mask));
         in.mask = &mask;
@@ -347,7 +355,7 @@ static lt_status backward(lt_node *node)
         return LT_OK;
     if (!c->frozen)
         LT_TRY(lt_node_norm_reduce(node, LT_NORM_REDUCE_MEAN, SUMS));
-    LT_TRY(lt_node_grad_out(node, X, &dx));
+    LT_TRY(lt_node_grad_over(node, X, lt_node_wants(node, RESIDUAL), &dx));
     return be->batchnorm_grad_x(ctx, &in, &sums, batch_count(node), &dx);
 }
 
@@ -361,7 +369,8 @@ const lt_op lt_op_batchnorm2d = {
     .backward = backward,
 };
 
-/* With a residual the output is not made again: the residual would have to live as long. */
+/* With a residual the output is made again (add_again) only where the two norms of a sum are not fused: what is fused
+ * would have to be done again. */
 const lt_op lt_op_batchnorm2d_add = {
     .name = "batchnorm2d",
     .config_bytes = sizeof(lt_batchnorm2d_config),
@@ -371,14 +380,38 @@ const lt_op lt_op_batchnorm2d_add = {
     .backward = backward,
 };
 
+static const lt_op add_again = {
+    .name = "batchnorm2d",
+    .config_bytes = sizeof(lt_batchnorm2d_config),
+    .recomputable = true,
+    .backward_ignores = LT_IGNORES_IN(BETA) | LT_IGNORES_IN(RESIDUAL) | LT_IGNORES_OUT,
+    .infer = infer,
+    .forward = forward,
+    .backward = backward,
+};
+
+/* Each residual that is such an output itself has to be made before: a chain that is all there in backward, beside
+ * what the blocks before it keep. Behind some of them one is kept. */
+static const lt_op *op_with(const lt_tape *tape, const lt_tensor *residual)
+{
+    enum { MOST_IN_CHAIN = 4 };
+    if (!residual)
+        return &lt_op_batchnorm2d;
+    int chain = 1;
+    for (const lt_node *n = residual->producer; n && n->op == &add_again;
+         n = n->in[RESIDUAL]->producer)
+        chain++;
+    const bool again = tape->pass.recompute && !tape->device->backend->batchnorm_add;
+    return again && chain <= MOST_IN_CHAIN ? &add_again : &lt_op_batchnorm2d_add;
+}
+
 lt_tensor *lt_batchnorm2d(lt_tape *tape, lt_tensor *x, lt_batchnorm2d_args args,
                           lt_batchnorm2d_config config)
 {
     x = lt_op_channels_last(tape, x);
     args.residual = lt_op_channels_last(tape, args.residual);
     lt_tensor *in[] = {x, args.gamma, args.beta, args.mean, args.var, args.residual, args.batches};
-    return lt_op_run(tape, args.residual ? &lt_op_batchnorm2d_add : &lt_op_batchnorm2d, in, 7,
-                     &config);
+    return lt_op_run(tape, op_with(tape, args.residual), in, 7, &config);
 }
 
 /* [N,C] and [N,C,L] are normalised as images of one column. */

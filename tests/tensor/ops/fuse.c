@@ -319,8 +319,10 @@ static void check_row(void **state)
         assert_int_equal(seen.batchnorm_stats, r->own_stats);
         assert_int_equal(seen.batchnorm_grad_stats + 2 * seen.add_grads + seen.pool_grads,
                          r->own_sums);
-        assert_int_equal(seen.applies + 2 * seen.adds + seen.pools,
-                         applies); /* later perhaps, but no more often */
+        const int all = seen.applies + 2 * seen.adds + seen.pools;
+        assert_true(all <= applies); /* later perhaps, but no more often */
+        if (!r->pass.recompute)      /* sums that are not fused are made again */
+            assert_int_equal(all, applies);
     }
     run_level(r, UNWRITTEN, false, &fused);
     assert_equal(&composed, &fused);

@@ -1,0 +1,61 @@
+/* Whose memory is: a short table, searched by pointer, as names are literals. */
+
+#include "tensor/memory_use.h"
+
+#include "tensor/tensor.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static _Thread_local lt_memory_owner current;
+
+lt_memory_owner lt_memory_owned_by(lt_memory_owner owner)
+{
+    const lt_memory_owner before = current;
+    current = owner;
+    return before;
+}
+
+static int find(lt_memory_uses *uses, lt_memory_owner owner)
+{
+    if (!owner.name)
+        return 0;
+    for (int i = 1; i <= uses->count; i++)
+        if (uses->owner[i].name == owner.name && uses->owner[i].when == owner.when)
+            return i;
+    if (uses->count + 1 == LT_MEMORY_OWNERS)
+        return 0;
+    uses->owner[++uses->count] = owner;
+    return uses->count;
+}
+
+int lt_memory_uses_take(lt_memory_uses *uses, size_t bytes)
+{
+    const int index = find(uses, current);
+    uses->now[index] += bytes;
+    return index;
+}
+
+void lt_memory_uses_note_peak(lt_memory_uses *uses)
+{
+    memcpy(uses->peak, uses->now, (size_t)(uses->count + 1) * sizeof *uses->peak);
+}
+
+static int more_first(const void *a, const void *b)
+{
+    const size_t x = ((const lt_memory_use *)a)->bytes, y = ((const lt_memory_use *)b)->bytes;
+    return (x < y) - (x > y);
+}
+
+int lt_memory_uses_list(const lt_memory_uses *uses, lt_memory_use *out, int count)
+{
+    lt_memory_use all[LT_MEMORY_OWNERS];
+    int found = 0;
+    for (int i = 0; i <= uses->count; i++)
+        if (uses->peak[i])
+            all[found++] = (lt_memory_use){uses->owner[i].name, uses->owner[i].when, uses->peak[i]};
+    qsort(all, (size_t)found, sizeof *all, more_first);
+    for (int i = 0; i < found && i < count; i++)
+        out[i] = all[i];
+    return found;
+}

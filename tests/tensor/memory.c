@@ -1,0 +1,260 @@
+/* What tensors hold when: outputs of residual blocks made again, gradients in the memory of others, whose the peak is. */
+
+#include "base/alloc.h"
+#include "base/rng.h"
+#include "near.h"
+#include "tensor/memory_use.h"
+
+#include "lather/memory_use.h"
+#include "lather/ops.h"
+#include "lather/param.h"
+
+#include <string.h>
+
+enum { N = 2, C = 8, SIDE = 6, COUNT = N * C * SIDE * SIDE, BLOCKS = 7, CONVS = BLOCKS + 2 };
+enum { IMAGE_BYTES = COUNT * 4, MASK_BYTES = 128 }; /* of f32; COUNT bits in chunks of 64 bytes */
+
+/* conv, batch norm + relu; then blocks: conv, batch norm with residual + relu. The residual of the first block is the
+ * batch norm of a conv of its own. */
+typedef struct tower {
+    lt_device *device;
+    lt_tape *tape;
+    lt_param w[CONVS];
+    lt_tensor *x, *ones, *zeros;
+    size_t used[CONVS]; /* when the gradient of that weight was final */
+} tower;
+
+static void fill_random(lt_tensor *t, uint64_t seed)
+{
+    lt_rng rng = {.key = seed};
+    float values[COUNT];
+    const size_t count = (size_t)lt_tensor_count(t);
+    for (size_t i = 0; i < count; i++)
+        values[i] = (float)(lt_rng_uniform(&rng) - 0.5);
+    assert_ok(lt_tensor_write(t, values, count * sizeof *values));
+}
+
+static void note_final(void *context, lt_param *param)
+{
+    tower *t = context;
+    t->used[param - t->w] = lt_device_memory(t->device).used;
+}
+
+static void open_tower(tower *t, const char *device)
+{
+    memset(t, 0, sizeof *t);
+    assert_ok(lt_device_open(&t->device, device, NULL));
+    assert_ok(lt_tape_new(&t->tape, t->device));
+    for (int i = 0; i < CONVS; i++) {
+        assert_ok(lt_param_init_filter(&t->w[i], t->device, "t", "w", LT_SHAPE(C, C, 1, 1)));
+        fill_random(t->w[i].value, 10 + (uint64_t)i);
+    }
+    assert_ok(lt_tensor_new_as(&t->x, t->device, LT_F32, LT_SHAPE(N, C, SIDE, SIDE),
+                               LT_FORMAT_CHANNELS_LAST));
+    fill_random(t->x, 1);
+    assert_ok(lt_tensor_new(&t->ones, t->device, LT_F32, LT_SHAPE(C)));
+    assert_ok(lt_tensor_fill(t->ones, 1));
+    assert_ok(lt_tensor_new(&t->zeros, t->device, LT_F32, LT_SHAPE(C)));
+    lt_tape_on_param_final(t->tape, note_final, t);
+}
+
+static void close_tower(tower *t)
+{
+    lt_tape_free(&t->tape);
+    for (int i = 0; i < CONVS; i++)
+        lt_param_clear(&t->w[i]);
+    lt_tensor_free(&t->x);
+    lt_tensor_free(&t->ones);
+    lt_tensor_free(&t->zeros);
+    lt_device_close(&t->device);
+}
+
+static lt_tensor *convolve(tower *t, lt_tensor *x, int index)
+{
+    return lt_conv2d(t->tape, x, lt_tape_param(t->tape, &t->w[index]), NULL, (lt_conv2d_config){0});
+}
+
+static lt_tensor *normalize(tower *t, lt_tensor *x, lt_tensor *residual, bool relu)
+{
+    lt_tensor *mean = lt_tape_variable(t->tape, t->zeros),
+              *var = lt_tape_variable(t->tape, t->ones);
+    return lt_batchnorm2d(t->tape, x, (lt_batchnorm2d_args){var, mean, mean, var, residual, NULL},
+                          (lt_batchnorm2d_config){.eps = 1e-5, .relu = relu});
+}
+
+static lt_tensor *block(tower *t, lt_tensor *x, int index)
+{
+    lt_tensor *c = convolve(t, x, index + 2), *residual = x;
+    if (!index) {
+        lt_tensor *own = convolve(t, x, 1);
+        residual = normalize(t, own, NULL, false);
+        lt_tape_drop(t->tape, own);
+    }
+    lt_tensor *y = normalize(t, c, residual, true);
+    lt_tape_drop(t->tape, c);
+    if (residual != x)
+        lt_tape_drop(t->tape, residual);
+    lt_tape_drop(t->tape, x);
+    return y;
+}
+
+/* Forward and backward; what is held between them, and the gradients of all weights. */
+static size_t run(tower *t, lt_recompute recompute, float (*gradient)[C * C])
+{
+    lt_pass pass = LT_PASS_TRAIN;
+    pass.recompute = recompute;
+    lt_tape_reset(t->tape, pass);
+    const size_t before = lt_device_memory(t->device).used;
+    lt_tensor *c = convolve(t, lt_tape_variable(t->tape, t->x), 0),
+              *y = normalize(t, c, NULL, true);
+    lt_tape_drop(t->tape, c);
+    for (int i = 0; i < BLOCKS; i++)
+        y = block(t, y, i);
+    lt_tensor *loss = lt_sum(t->tape, y, (lt_reduce_config){.dims = 0});
+    lt_tape_drop(t->tape, y);
+    assert_ok(lt_tape_status(t->tape));
+    const size_t held = lt_device_memory(t->device).used - before;
+    assert_ok(lt_tape_backward(t->tape, loss, 1));
+    for (int i = 0; i < CONVS; i++)
+        assert_ok(lt_tensor_read(t->w[i].grad, gradient[i], sizeof gradient[i]));
+    return held;
+}
+
+static void compare_recompute(const char *device)
+{
+    tower t[2];
+    float gradient[2][CONVS][C * C];
+    size_t held[2];
+    for (int i = 0; i < 2; i++) {
+        open_tower(&t[i], device);
+        held[i] = run(&t[i], i ? LT_RECOMPUTE_CHEAP : LT_RECOMPUTE_OFF, gradient[i]);
+    }
+    assert_memory_equal(gradient[0], gradient[1], sizeof gradient[0]);
+    /* Off: the first norm, and all blocks but the last, whose output is not read in backward; all masks. Cheap: the
+     * output and the mask of the fifth block. */
+    assert_int_equal(held[0] - held[1], (BLOCKS - 1) * IMAGE_BYTES + (BLOCKS - 1) * MASK_BYTES);
+    /* At the second block's convolution the first block's output is there again, but not its residual. */
+    assert_int_equal(t[0].used[3] - t[1].used[3], IMAGE_BYTES);
+    for (int i = 0; i < 2; i++)
+        close_tower(&t[i]);
+}
+
+static void outputs_of_blocks_are_made_again_to_the_bit(void **state)
+{
+    (void)state;
+    compare_recompute("ref");
+    lt_device *device = NULL;
+    if (lt_device_open(&device, "cpu", NULL)) /* a build without */
+        return;
+    lt_device_close(&device);
+    compare_recompute("cpu");
+}
+
+static void gradient_of_a_norm_takes_no_memory_of_its_own(void **state)
+{
+    (void)state;
+    tower t;
+    open_tower(&t, "ref");
+    lt_tape_reset(t.tape, LT_PASS_TRAIN);
+    lt_tensor *y = normalize(&t, lt_tape_variable(t.tape, t.x), NULL, true);
+    lt_tensor *loss = lt_sum(t.tape, y, (lt_reduce_config){.dims = 0});
+    lt_tape_drop(t.tape, y);
+    const size_t before = lt_device_memory(t.device).used;
+    lt_device_reset_peak(t.device);
+    assert_ok(lt_tape_backward(t.tape, loss, 1));
+    assert_true(lt_device_memory(t.device).peak - before < 2 * IMAGE_BYTES);
+    close_tower(&t);
+}
+
+/* dy is the gradient of both outputs, at one address: neither norm may write over it. */
+static void a_shared_gradient_is_not_written_over(void **state)
+{
+    (void)state;
+    float together[COUNT], apart[COUNT], weight[COUNT];
+    for (int i = 0; i < 2; i++) {
+        tower t;
+        open_tower(&t, "ref");
+        lt_tensor *k = NULL;
+        assert_ok(lt_tensor_new_like(&k, t.x, LT_F32));
+        fill_random(k, 3);
+        assert_ok(lt_tensor_read(k, weight, sizeof weight));
+        lt_tape_reset(t.tape, LT_PASS_TRAIN);
+        lt_tensor *x = lt_tape_variable(t.tape, t.x), *factor = lt_tape_variable(t.tape, k);
+        lt_tensor *a = normalize(&t, x, NULL, true), *b = normalize(&t, x, NULL, false);
+        const lt_reduce_config all = {.dims = 0};
+        lt_tensor *loss = i ? lt_add(t.tape, lt_sum(t.tape, lt_mul(t.tape, a, factor), all),
+                                     lt_sum(t.tape, lt_mul(t.tape, b, factor), all))
+                            : lt_sum(t.tape, lt_mul(t.tape, lt_add(t.tape, a, b), factor), all);
+        assert_ok(lt_tape_backward(t.tape, loss, 1));
+        assert_ok(lt_tensor_read(lt_tape_gradient(t.tape, x), i ? apart : together, sizeof apart));
+        lt_tensor_free(&k);
+        close_tower(&t);
+    }
+    for (int i = 0; i < COUNT; i++)
+        assert_near(together[i], apart[i], 1e-5);
+}
+
+static const lt_memory_use *find_use(const lt_memory_use *use, int count, const char *name,
+                                     const char *when)
+{
+    for (int i = 0; i < count; i++)
+        if (use[i].name && !strcmp(use[i].name, name) && !strcmp(use[i].when, when))
+            return &use[i];
+    return NULL;
+}
+
+static void the_peak_is_divided_by_operation(void **state)
+{
+    (void)state;
+    tower t;
+    lt_memory_use use[LT_MEMORY_OWNERS];
+    float gradient[CONVS][C * C];
+    open_tower(&t, "ref");
+    (void)run(&t, LT_RECOMPUTE_OFF, gradient);
+    const int count = lt_device_memory_uses(t.device, use, LT_MEMORY_OWNERS);
+    size_t sum = 0;
+    for (int i = 0; i < count; i++) {
+        sum += use[i].bytes;
+        assert_true(!i || use[i].bytes <= use[i - 1].bytes);
+    }
+    assert_int_equal(sum, lt_device_memory(t.device).peak);
+    assert_non_null(find_use(use, count, "batchnorm2d", "forward"));
+    const lt_memory_use *conv = find_use(use, count, "conv2d", "forward");
+    assert_true(conv && conv->bytes == CONVS * IMAGE_BYTES);
+    assert_int_equal(lt_device_memory_uses(t.device, use, 1), count);
+    close_tower(&t);
+}
+
+static void more_owners_than_the_table_has_are_one(void **state)
+{
+    (void)state;
+    static const char names[2 * LT_MEMORY_OWNERS] = "x";
+    enum { CHUNK = 64 };
+    lt_device *device = NULL;
+    lt_tensor *t[2 * LT_MEMORY_OWNERS] = {NULL};
+    lt_memory_use use[LT_MEMORY_OWNERS];
+    assert_ok(lt_device_open(&device, "ref", NULL));
+    for (int i = 0; i < 2 * LT_MEMORY_OWNERS; i++) {
+        const lt_memory_owner before = lt_memory_owned_by((lt_memory_owner){&names[i], "forward"});
+        assert_ok(lt_tensor_new(&t[i], device, LT_F32, LT_SHAPE(1)));
+        (void)lt_memory_owned_by(before);
+    }
+    assert_int_equal(lt_device_memory_uses(device, use, LT_MEMORY_OWNERS), LT_MEMORY_OWNERS);
+    assert_null(use[0].name);
+    assert_int_equal(use[0].bytes, (LT_MEMORY_OWNERS + 1) * CHUNK);
+    for (int i = 0; i < 2 * LT_MEMORY_OWNERS; i++)
+        lt_tensor_free(&t[i]);
+    lt_device_close(&device);
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(outputs_of_blocks_are_made_again_to_the_bit),
+        cmocka_unit_test(gradient_of_a_norm_takes_no_memory_of_its_own),
+        cmocka_unit_test(a_shared_gradient_is_not_written_over),
+        cmocka_unit_test(the_peak_is_divided_by_operation),
+        cmocka_unit_test(more_owners_than_the_table_has_are_one),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
