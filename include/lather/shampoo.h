@@ -36,6 +36,10 @@ typedef struct lt_shampoo_config {
      *  the best number with grafting, which makes lengths irrelevant, else 1. A basis Q is kept where
      *  |offdiagonal of Q^T A Q| <= tolerance * |A|, Frobenius; its eigenvalues follow. */
     double refresh_tolerance;
+    /** In [0,1). Above 0: the share of a step's time that roots may take. The precondition_frequency updates
+     *  behind the first roots are timed, and the frequency is from then on the least that meets it, at most
+     *  1000. Checkpoints have it. Excludes refresh_tolerance and LT_REFRESH_ASYNC. */
+    double precondition_budget;
     int64_t start_preconditioning_step; /**< -1: precondition_frequency */
     bool use_bias_correction;
     lt_grafting grafting;
@@ -70,7 +74,7 @@ typedef struct lt_shampoo_config {
     lt_refresh_timing refresh_timing;
     int refresh_threads; /**< of LT_REFRESH_ASYNC; 0: 1 */
     /** Steps between gradients that factors see, >= 1; 0: 1 with factors in f32, else
-     *  precondition_frequency: smaller changes would be lost in rounding. */
+     *  precondition_frequency. */
     int64_t factor_frequency;
     /** What factors and roots, or bases, are kept in between steps. */
     lt_state_dtype factor_dtype;

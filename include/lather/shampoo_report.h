@@ -34,6 +34,7 @@ typedef struct lt_shampoo_stats {
     int64_t retries;       /**< of them, again in double */
     int64_t failures;      /**< of them, without a new root */
     int64_t root_age;      /**< steps since the factors of the oldest root in use */
+    int64_t interval;      /**< steps between new roots, where a budget chooses them */
 } lt_shampoo_stats;
 /** Zeros if the optimizer is another one. */
 LT_API lt_shampoo_stats lt_shampoo_statistics(const lt_optim *optim);

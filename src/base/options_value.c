@@ -69,6 +69,10 @@ static lt_status parse_double(const lt_option *option, const char *value, double
 {
     char *end;
     double number = strtod(value, &end);
+    if (option->meta && strchr(option->meta, '%') && end != value && !strcmp(end, "%")) {
+        number /= 100; /* a share, which may be written in percent */
+        end++;
+    }
     if (end == value || *end || isnan(number))
         return lt_fail(LT_E_ARG, "--%s: '%s' is no number", option->name, value);
     if (is_outside(option, number) || isinf(number))

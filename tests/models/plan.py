@@ -331,6 +331,8 @@ def what_wants_several_ranks_is_profiled_too(cwd):
         assert found["candidates"][0]["ranks"] == 4 and not found["dropped"], found
     refuses(cwd, "--goal", "loss=1", "--ranks", "1", "--vary", "optim=shampoo", "--vary", "precondition-frequency=auto",
             says=["no candidate is left of 1", "how many roots a run computes"])
+    refuses(cwd, "--goal", "loss=1", "--ranks", "1", "--optim", "shampoo", "--precondition-budget", "3%",
+            says=["--precondition-budget 0.03", "how many roots a run computes"])
     refuses(cwd, "--goal", "loss=1", "--ranks", "1", "--vary", "drop-compute=soon,auto", says=["no candidate is left of 2", "is none of off, auto", "a number of seconds can be planned with"])
 
 

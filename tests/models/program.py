@@ -559,6 +559,7 @@ def presets_fill_what_no_flag_says(cwd):
         (["--optim", "shampoo", "--preset", "paper", "--beta2", "0.9", "--merge-order", "backward"],
          {"beta2": "0.9", "merge-order": "backward", "grafting": "adagrad"}),
         (["--optim", "shampoo", "--momentum", "0"], {"nesterov": "false"}),
+        (["--optim", "shampoo", "--precondition-budget", "3%"], {"precondition-budget": "0.03", "precondition-frequency": "50"}),
         (["--optim", "shampoo", "--precondition-frequency", "auto", "--refresh-tolerance", "0.3"],
          {"precondition-frequency": "auto", "refresh-tolerance": "0.3"}),
     ]

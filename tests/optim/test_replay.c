@@ -290,6 +290,13 @@ static const bad_row out_of_range[] = {
     {"roots that stay without small eigenvalues", "{\"optim\": \"shampoo\", \"lr\": 1,"
      " \"epsilon_rule\": \"pseudo_inverse\", \"refresh_tolerance\": 0.2}",
      "pseudo_inverse contradicts refresh_tolerance 0.2"},
+    {"a budget of all", "{\"optim\": \"shampoo\", \"lr\": 1, \"precondition_budget\": 1}",
+     "precondition_budget 1 is not in [0,1)"},
+    {"a budget and a tolerance", "{\"optim\": \"shampoo\", \"lr\": 1, \"precondition_budget\": 0.03,"
+     " \"precondition_frequency\": \"auto\"}",
+     "refresh_tolerance 0.1 contradicts precondition_budget 0.03"},
+    {"a budget and other threads", "{\"optim\": \"shampoo\", \"lr\": 1, \"precondition_budget\": 0.03,"
+     " \"refresh\": \"async\"}", "refresh async contradicts precondition_budget 0.03"},
     {"roots that stay with an odd exponent", "{\"optim\": \"shampoo\", \"lr\": 1,"
      " \"refresh_tolerance\": 0.2, \"inverse_exponent\": {\"1\": 0.4711}}",
      "exponent 0.4711 has no residual"},

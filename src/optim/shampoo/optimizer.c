@@ -81,11 +81,16 @@ static lt_status check_backend(const lt_shampoo *s)
     return lt_optim_need(&s->base, be->frobenius != NULL, "frobenius");
 }
 
-/* Kept factors are the host's work. */
-static lt_status check_kept(const lt_shampoo *s)
+/* What is the host's work: kept factors, and a budget's clock. */
+static lt_status check_host(const lt_shampoo *s)
 {
     const lt_shampoo_config *c = &s->config;
     void *ctx;
+    if (c->precondition_budget > 0 && !lt_optim_backend(&s->base, &ctx)->host_memory)
+        return lt_fail(LT_E_UNSUPPORTED,
+                       "shampoo: precondition_budget %g: what roots take on backend %s is not "
+                       "known to the host",
+                       c->precondition_budget, s->base.device->backend->name);
     if (c->factor_frequency > 1 && !lt_optim_backend(&s->base, &ctx)->host_memory)
         return lt_fail(LT_E_UNSUPPORTED,
                        "shampoo: factor_frequency %" PRId64 ": backend %s updates "
@@ -100,7 +105,7 @@ static lt_status check_kept(const lt_shampoo *s)
 static lt_status build(lt_shampoo *s)
 {
     LT_TRY(check_backend(s));
-    LT_TRY(check_kept(s));
+    LT_TRY(check_host(s));
     LT_TRY(make_lists(s));
     LT_TRY(lt_tensor_new(&s->one, s->base.device, lt_device_master(s->base.device), LT_SHAPE(1)));
     LT_TRY(lt_tensor_fill(s->one, 1));
@@ -125,6 +130,7 @@ static void destroy(lt_optim *self)
     if (s->spectral)
         lt_orthogonal_close(s->spectral);
     lt_free(s->spectral);
+    lt_free(s->budget.other);
     lt_free(s->spectral_job);
     lt_free(s->product);
     lt_free(s->gram);

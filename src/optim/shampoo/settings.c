@@ -244,6 +244,23 @@ static lt_status check_tolerance(const lt_shampoo_config *c)
     return LT_OK;
 }
 
+static lt_status check_budget(const lt_shampoo_config *c)
+{
+    if (!(c->precondition_budget > 0))
+        return LT_OK;
+    if (c->refresh_tolerance > 0)
+        return lt_fail(LT_E_ARG,
+                       "shampoo: refresh_tolerance %g contradicts precondition_budget %g: both "
+                       "say how often roots are computed",
+                       c->refresh_tolerance, c->precondition_budget);
+    if (c->refresh_timing == LT_REFRESH_ASYNC)
+        return lt_fail(LT_E_ARG,
+                       "shampoo: refresh async contradicts precondition_budget %g: its roots "
+                       "take no time of the step",
+                       c->precondition_budget);
+    return LT_OK;
+}
+
 static lt_status check_kept(const lt_shampoo_config *c)
 {
     if (c->packed_factors && c->factor_dtype != LT_STATE_F32)
@@ -295,6 +312,7 @@ lt_status lt_shampoo_check(lt_shampoo_config *c)
     LT_TRY(check_start(c));
     LT_TRY(check_contradictions(c));
     LT_TRY(check_tolerance(c));
+    LT_TRY(check_budget(c));
     LT_TRY(check_kept(c));
     return lt_root_check(c, 0);
 }

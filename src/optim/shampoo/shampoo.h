@@ -81,6 +81,15 @@ typedef struct lt_block_batch {
 
 enum { LT_SCRATCH_G, LT_SCRATCH_U, LT_SCRATCH_A, LT_SCRATCH_B, LT_SCRATCHES };
 
+/* Of precondition_budget: budget.c. */
+typedef struct lt_budget {
+    int64_t interval;    /* chosen; 0: not yet */
+    int64_t step, began; /* the step that is timed, and its nanoseconds */
+    double roots;        /* seconds of roots so far */
+    double *other;       /* of count steps, the rest; NULL: none yet */
+    int64_t count;
+} lt_budget;
+
 typedef struct lt_shampoo {
     lt_optim base;
     lt_shampoo_config config; /* no default markers left */
@@ -103,6 +112,7 @@ typedef struct lt_shampoo {
     lt_mode_product_job *product;
     lt_orthogonal *spectral; /* NULL: not needed yet */
     lt_orthogonal_job *spectral_job;
+    lt_budget budget;
     lt_shampoo_stats stats; /* of step number stats_step */
     int64_t stats_step;
     struct lt_async *async;  /* a refresh that runs on its own thread, or NULL */
