@@ -1,9 +1,11 @@
 /* What a run will need, said before its first step, and refused if the machine has not got it. */
 
+#include "tensor/tensor.h"
 #include "train/trainer/mesh.h"
 #include "train/trainer/trainer.h"
 
 #include "lather/ext/fail.h"
+#include "lather/log.h"
 #include "lather/shampoo_report.h"
 #include "lather/shard_params.h"
 
@@ -16,13 +18,19 @@ static const double gib = 0x1p30;
 /* Bytes of activations that live at the end of the forward pass: what backward reads. With cheap
  * recomputation the outputs of batch norm within blocks are made again; about half of
  * the recomputable is left. */
-static double activation_bytes(const lt_trainer *t, const lt_model_cost *cost)
+static double bytes_kept(const lt_trainer *t, const lt_model_cost *cost, bool again)
 {
     double item = t->args.training.amp == AMP_BF16 || t->args.training.amp == AMP_F16 ? 2 : 4;
-    double outputs = (double)cost->recomputable * (t->args.training.recompute ? 0.5 : 1);
+    double outputs = (double)cost->recomputable * (again ? 0.5 : 1);
     double gradients = 3 * (double)cost->largest;
     const int parts = t->ranks.mesh ? t->ranks.parallel.model->size : 1;
     return (double)t->args.batch_size / parts * item * ((double)cost->kept + outputs + gradients);
+}
+
+/* As --recompute says. */
+static double activation_bytes(const lt_trainer *t, const lt_model_cost *cost)
+{
+    return bytes_kept(t, cost, t->args.training.recompute != RECOMPUTE_OFF);
 }
 
 static lt_trainer_sample sample_of(const lt_trainer *t)
@@ -117,14 +125,81 @@ double lt_trainer_free_memory(void)
     return bytes < 0 ? 0 : bytes;
 }
 
+/* Of a checkpoint the optimizer's state was read already, of a new run it is made in step 1. */
+static double state_to_come(const lt_trainer *t)
+{
+    return t->state.folder[0] ? 0 : (double)lt_optim_state_bytes(t->optim);
+}
+
+/* Whether the device still has so many bytes: the machine that is its own memory by its count, another one by
+ * giving them at once. */
+static lt_status are_free(const lt_trainer *t, double bytes, bool *out)
+{
+    const lt_device *d = t->device;
+    const double rest = available_bytes() / t->ranks.local;
+    void *block;
+    if (d->backend->host_memory) {
+        *out = rest >= bytes;
+        return LT_OK;
+    }
+    const lt_status st = d->backend->alloc(d->ctx, (size_t)bytes, &block);
+    *out = !st;
+    if (!st)
+        d->backend->free(d->ctx, block, (size_t)bytes);
+    return st == LT_E_NOMEM ? LT_OK : st;
+}
+
+/* need: bytes of a step that keeps all activations; 0: not known. */
+static void say_choice(const lt_trainer *t, double need, bool earlier)
+{
+    const bool off = t->args.training.recompute == RECOMPUTE_OFF;
+    const char *chosen = off ? "off" : "cheap";
+    if (t->ranks.rank)
+        return;
+    if (earlier)
+        lt_log(LT_LOG_INFO, "train", "--recompute auto: %s: as the run that goes on", chosen);
+    else if (need > 0)
+        lt_log(
+            LT_LOG_INFO, "train",
+            "--recompute auto: %s: a step that keeps all activations may need %.1f MiB, which %s",
+            chosen, need / 0x1p20, off ? "are free" : "are not free on every rank's device");
+    else
+        lt_log(LT_LOG_INFO, "train", "--recompute auto: %s: nothing tells what a step needs",
+               chosen);
+}
+
+lt_status lt_trainer_choose_recompute(lt_trainer *t, int before)
+{
+    const double margin = 2; /* for work memory, and gaps between allocations */
+    enum { SCARCE, EARLIER };
+    double found[2] = {
+        0}; /* on how many ranks memory is scarce; what rank 0 read of an earlier start */
+    lt_model_cost cost;
+    bool fits = false;
+    int *chosen = &t->args.training.recompute;
+    if (*chosen != RECOMPUTE_AUTO)
+        return LT_OK;
+    LT_TRY(count_cost(t, sample_of(t).largest, &cost));
+    const double need = margin * (bytes_kept(t, &cost, false) + loader_bytes(t) + state_to_come(t));
+    if (cost.kept > 0)
+        LT_TRY(are_free(t, need, &fits));
+    found[SCARCE] = !fits;
+    found[EARLIER] = t->ranks.rank || before == RECOMPUTE_AUTO ? 0 : 1 + before;
+    LT_TRY(lt_ranks_sum(&t->ranks, found, 2));
+    *chosen = found[SCARCE] > 0 ? RECOMPUTE_CHEAP : RECOMPUTE_OFF;
+    if (found[EARLIER] > 0)
+        *chosen = (int)found[EARLIER] - 1;
+    say_choice(t, cost.kept > 0 ? need : 0, found[EARLIER] > 0);
+    return LT_OK;
+}
+
 lt_status lt_trainer_check_memory(const lt_trainer *t)
 {
     lt_model_cost cost;
     LT_TRY(count_cost(t, sample_of(t).largest, &cost));
-    double need = activation_bytes(t, &cost) + loader_bytes(t), rest = available_bytes();
-    if (!t->state.folder
-             [0]) /* of a checkpoint it was read already, of a new run it is made in step 1 */
-        need += (double)lt_optim_state_bytes(t->optim);
+    double need = activation_bytes(t, &cost) + loader_bytes(t);
+    double rest = available_bytes();
+    need += state_to_come(t);
     rest /= t->ranks.local;
     if (rest < 0 || need <= rest)
         return LT_OK;

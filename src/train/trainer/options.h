@@ -7,6 +7,7 @@
 
 /* Indices of the choices, in the order of the rows. */
 enum { AMP_OFF, AMP_BF16, AMP_F16, AMP_TF32 };
+enum { RECOMPUTE_OFF, RECOMPUTE_CHEAP, RECOMPUTE_AUTO };
 enum { ON_NAN_ABORT, ON_NAN_SKIP };
 enum { TF32_OFF, TF32_ON };
 enum { STATE_MEMORY_ANY, STATE_MEMORY_ADAM };

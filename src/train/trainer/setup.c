@@ -107,8 +107,8 @@ static void name_network(lt_trainer *t)
     lt_family_print(&t->choice, state->fact[2].text, LT_CHECKPOINT_NAME);
 }
 
-/* Into t->changed: what is otherwise than in the run to go on from. */
-static lt_status compare_options(lt_trainer *t)
+/* Into text: what is otherwise than in the run to go on from; and what that had for --recompute. */
+static lt_status compare_options(const lt_trainer *t, char *text, size_t size, int *recompute)
 {
     arguments values = {0};
     family_choice choice = {0};
@@ -122,8 +122,9 @@ static lt_status compare_options(lt_trainer *t)
     if (!st)
         st = lt_arguments_open(&before, &values, &of);
     if (!st)
-        lt_folder_compare_options(&t->choice, t->options, before, &t->state, t->changed,
-                                  sizeof t->changed);
+        lt_folder_compare_options(&t->choice, t->options, before, &t->state, text, size);
+    if (!st)
+        *recompute = values.training.recompute;
     lt_arguments_close(&before, &values);
     lt_family_close(&choice);
     free(context);
@@ -133,8 +134,19 @@ static lt_status compare_options(lt_trainer *t)
 /* Rank 0 looks at what an earlier start left. */
 static lt_status set_aside(lt_trainer *t, char *to, size_t size)
 {
-    LT_TRY(compare_options(t));
+    int recompute;
+    LT_TRY(compare_options(t, t->changed, sizeof t->changed, &recompute));
     return lt_folder_set_aside(&t->args.output, &t->state, to, size);
+}
+
+/* Of --recompute auto. */
+static lt_status settle_recompute(lt_trainer *t)
+{
+    char changed[sizeof t->changed];
+    int before = RECOMPUTE_AUTO;
+    if (!t->ranks.rank)
+        LT_TRY(compare_options(t, changed, sizeof changed, &before));
+    return lt_trainer_choose_recompute(t, before);
 }
 
 static lt_status open_run(lt_trainer *t)
@@ -200,6 +212,7 @@ lt_status lt_trainer_open_training(lt_trainer *t)
     LT_TRY(lt_trainer_load_checkpoint(t));
     lt_optim_release_params(t->optim); /* all ranks have read all weights */
     LT_TRY(lt_train_state_scale_loss(&t->state, t->optim, o->amp == AMP_F16));
+    LT_TRY(settle_recompute(t));
     LT_TRY(lt_trainer_check_memory(t));
     LT_TRY(open_loader(t));
     LT_TRY(lt_trainer_open_share(t));

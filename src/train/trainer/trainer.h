@@ -124,7 +124,10 @@ lt_status lt_trainer_open_watch(lt_trainer *t, bool *over);
 /* Evaluates that and those that come, to the end of the run or a signal. */
 lt_status lt_trainer_watch(lt_trainer *t);
 
-/* memory.c: whether a step will fit; parameters, FLOPs, memory. Errors: LT_E_NOMEM. */
+/* memory.c: of --recompute auto, off where that fits into memory on every rank, else cheap; of a run that goes on what
+ * it had before, RECOMPUTE_AUTO: not known. Says it, and writes it into the options. Collective. */
+lt_status lt_trainer_choose_recompute(lt_trainer *t, int before);
+/* whether a step will fit; parameters, FLOPs, memory. Errors: LT_E_NOMEM. */
 lt_status lt_trainer_check_memory(const lt_trainer *t);
 lt_status lt_trainer_summary(lt_trainer *t);
 /* What the network costs, and the bytes that a sample of a batch takes in a step; of a model that is open. */

@@ -139,6 +139,25 @@ def steps_that_keep_all_activations_too(cwd):
     agree(cwd, ["--recompute", "off"], "shuffled")
 
 
+def memory_decides_what_is_made_again(cwd):
+    """And a run that goes on keeps to it, with whatever memory."""
+    large = ["--data", "synthetic:64:128:3", "--width", "16", "--amp", "f16", "--batch-size", "32", "--max-steps", "1",
+             "--eval-every", "-1", "--recompute", "auto"]
+
+    def chosen(*args, **wishes):
+        p = run(cwd, "run", *CUDA, *large, *args, STANDIN_DRY=2, **wishes)
+        with open(os.path.join(cwd, "run", "config.yaml"), encoding="utf-8") as f:
+            found = re.findall(r"^recompute: (\w+)", f.read(), re.M)
+        assert f"--recompute auto: {found[0]}: " in p.said, (found, p.said)
+        return found[0]
+
+    assert chosen(STANDIN_MEMORY=224) == "cheap"
+    assert chosen("--resume", "auto", "--max-steps", "2", STANDIN_MEMORY=4096) == "cheap"
+    assert chosen(STANDIN_MEMORY=4096) == "off"
+    assert chosen("--resume", "auto", "--max-steps", "2", STANDIN_MEMORY=224) == "off"
+    assert chosen("--device", "cpu", "--amp", "off") == "off"
+
+
 def a_killed_run_goes_on_bit_for_bit(cwd):
     more = ["--checkpoint-every", "1", *ADAMW, "--epochs", "4", "--max-steps", "20"]
     run(cwd, "whole", *CUDA, *more, order="late")
@@ -249,7 +268,7 @@ def a_fault_has_a_name(cwd):
 ROWS = [every_order_has_the_same_bits, the_host_leaves_device_memory_alone,
         dropped_waits_of_streams_are_found, dropped_waits_of_the_host_are_found,
         products_of_tf32_and_fused_kernels_too, mixed_images_too, parts_of_batches_too,
-        steps_that_keep_all_activations_too, a_killed_run_goes_on_bit_for_bit, checkpoints_go_on_on_the_other_device,
+        steps_that_keep_all_activations_too, memory_decides_what_is_made_again, a_killed_run_goes_on_bit_for_bit, checkpoints_go_on_on_the_other_device,
         it_learns, each_tensor_may_be_an_allocation_of_its_own, failures_that_cost_time_only,
         the_second_device_has_the_same_bits, no_driver_is_said, an_old_driver_is_said, no_device_is_said,
         an_unknown_device_is_said, too_little_memory_is_said, calls_that_fail_are_said, a_fault_is_said, a_fault_has_a_name]
