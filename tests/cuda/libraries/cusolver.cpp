@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cusolverDn.h>
+#include <limits>
 
 struct cusolverDnContext {
     cudaStream_t stream;
@@ -81,6 +82,14 @@ cusolverStatus_t potrf(cusolverDnHandle_t handle, cublasFillMode_t fill, int n, 
     return CUSOLVER_STATUS_SUCCESS;
 }
 
+/* Releases of the library read work memory that they did not write: what is not zero there makes a result NaN. */
+template <class real> void read_work(const void *work, size_t bytes, real *a, size_t elements)
+{
+    const char *at = static_cast<const char *>(work);
+    if (!standin_dry() && std::any_of(at, at + bytes, [](char byte) { return byte != 0; }))
+        std::fill_n(a, elements, std::numeric_limits<real>::quiet_NaN());
+}
+
 /* What geqrf and orgqr work on. */
 template <class real> struct columns {
     int m, n, k;
@@ -114,6 +123,7 @@ cusolverStatus_t geqrf(cusolverDnHandle_t handle, const columns<real> &c, real *
         standin_queue(
             handle->stream,
             [=] {
+                read_work(c.work, (size_t)c.count * sizeof(real), c.a, (size_t)c.m);
                 memset(c.work, SPOILT, (size_t)c.count * sizeof(real));
                 loop_reflect<real>(c.m, c.n, c.a, c.lda, tau);
                 *c.info = 0;
@@ -130,6 +140,7 @@ cusolverStatus_t orgqr(cusolverDnHandle_t handle, const columns<real> &c, const 
         standin_queue(
             handle->stream,
             [=] {
+                read_work(c.work, (size_t)c.count * sizeof(real), c.a, (size_t)c.m);
                 memset(c.work, SPOILT, (size_t)c.count * sizeof(real));
                 loop_form_q<real>(c.m, c.n, c.k, c.a, c.lda, tau);
                 *c.info = 0;
@@ -252,6 +263,10 @@ cusolverStatus_t cusolverDnXsyevBatched(cusolverDnHandle_t handle, cusolverDnPar
     standin_queue(
         handle->stream,
         [=] {
+            if (type_a == CUDA_R_64F)
+                read_work(device, need_device, (double *)a, (size_t)n);
+            else
+                read_work(device, need_device, (float *)a, (size_t)n);
             memset(device, SPOILT, need_device);
             memset(host, SPOILT, need_host);
             if (type_a == CUDA_R_64F)

@@ -245,6 +245,13 @@ static lt_status qr_buffer(lt_cuda *c, int n, bool wide, int *out)
     return LT_OK;
 }
 
+/* cuSOLVER reads what it did not write, in one release and call that is known of; so all have zeros there. */
+static lt_status clear_work(const call *k, const factor *f, int work, size_t size)
+{
+    LT_CUDA_TRY(k->c, k->c->api->set_async(f->work, 0, (size_t)work * size, k->queue));
+    return LT_OK;
+}
+
 static lt_status triangulate(lt_cuda *c, const factor *f, int n, bool wide, int work)
 {
     if (wide)
@@ -281,8 +288,10 @@ static lt_status qr_one(const call *k, const lt_qr_job *job, const lt_batch_key 
     lt_carver place = {.begin = workspace};
     factor f = lay_out_factor(&place, n, lt_dtype_size(key->dtype), work);
     lt_columns_sort(k->queue, job->a.data, n, wide, f.rank, f.columns);
+    LT_TRY(clear_work(k, &f, work, lt_dtype_size(key->dtype)));
     LT_TRY(triangulate(k->c, &f, n, wide, work));
     lt_columns_signs(k->queue, f.columns, n, wide, f.sign);
+    LT_TRY(clear_work(k, &f, work, lt_dtype_size(key->dtype)));
     LT_TRY(form_q(k->c, &f, n, wide, work));
     lt_columns_restore(k->queue, f.columns, n, wide, f.rank, f.sign, job->q.data);
     return LT_OK;
