@@ -301,7 +301,7 @@ dry_run_gpu_check()
     }
     if $full; then
         stages="conform sanitize bench peer shampoo profile more"
-        controls="smoke:smoke conform:conform sanitize:sanitize train:learn bench:bench peer:peer shampoo:shampoo profile:profile"
+        controls="smoke:smoke train:transformers conform:conform sanitize:sanitize train:learn bench:bench peer:peer shampoo:shampoo profile:profile"
     fi
     counted "gpu_check finds libraries, keeps results, has time limits" tests/tools/test_gpu_check.sh tools/gpu_check
     row "gpu_check pack" tools/gpu_check pack "$folder" --build "$work/lean" || return
@@ -327,7 +327,7 @@ smoke_on_the_standin()
         return
     }
     rm -rf "$to" && cp -r "$1" "$to" && cp "$module" "$to/lib/" && rm -rf "$to/logs" "$to/results"
-    row "gpu_check smoke: a library's call that fails is one row's" one_row_fails "$to" ncclAllReduce "NCCL, one rank"
+    row "gpu_check smoke: a library's call that fails is one row's" one_row_fails "$to" ncclRecv "NCCL: each collective, one rank"
     row "  and every kernel, call of a library and form of graph ran" tests/tools/smoke_covers.py "$to/calls" "$to/results/plans.tsv" src/tensor/backend/cuda/*.cu
 }
 

@@ -12,7 +12,7 @@ import sys
 LAUNCH = re.compile(r"([A-Za-z_]\w*)(?:<[^<>;(){}]*>)?\s*<<<")
 LIBRARIES = """cudnnBackendExecute cublasLtMatmul cublasGemmBatched cublasGemmStridedBatched cublasTrsmBatched
     cusolverDnGeqrf cusolverDnOrgqr cusolverDnPotrfBatched cusolverDnXsyevBatched cudaGraphInstantiate
-    cudaGraphLaunch ncclCommInitRank ncclAllReduce""".split()
+    cudaGraphLaunch ncclCommInitRank ncclAllReduce ncclReduceScatter ncclAllGather ncclBroadcast ncclSend ncclRecv""".split()
 
 
 FORMS = """conv2d conv2d_grad_x conv2d_grad_w conv2d_stats conv2d_norm_stats conv2d_norm_grad_w conv2d_grad_x_sums

@@ -31,6 +31,17 @@ put() # FILE LINE...
     chmod +x "$file"
 }
 
+# Trains: a run with losses that fall, weights, a trace where one is asked for.
+put_transformer() # NAME [LOSSES]
+{
+    put "$work/dir/bin/$1" 'while [ $# -gt 0 ]; do case $1 in --output) to=$2 ;; --profile) trace=$2 ;; esac; shift; done' \
+        'mkdir -p "$to" && echo weights >"$to/model.safetensors"; [ -z "${trace-}" ] || echo {} >"$trace"' \
+        'for step in 1 2 3 4 5 6 7 8 9 10 11 12; do' \
+        "set -- ${2-9 8 7 6 5 4 3 3 3 3 3 3}; shift \$((step - 1))" \
+        'echo "{\"event\":\"step\",\"loss\":$1,\"tokens_per_second\":2000,\"data_seconds\":0,\"seconds\":0.05}" >>"$to/metrics.jsonl"; done' \
+        'echo "forward   linear 20 1.500 625.0 700.1 60.1 1.00"'
+}
+
 fresh() # a folder whose programs are all well
 {
     rm -rf "$work/dir" "$work/path"
@@ -40,6 +51,8 @@ fresh() # a folder whose programs are all well
     for program in conform conform_step train_resnet50 bench pack; do
         put "$work/dir/bin/$program" 'echo "it: 3 passed, 0 failed"'
     done
+    put_transformer train_gpt
+    put_transformer train_vit
 }
 
 run() # EXPECTED-STATUS ARGUMENTS...
@@ -302,7 +315,45 @@ profile() # MODE EXPECTED-STATUS TEXT
     [ "$1" != absent ] || LATHER_NCU=/nonexistent
     put "$work/dir/bin/train_resnet50" "[ '$1' = untraced ] || { mkdir -p \"\$2\"; echo {} >\"\$2/trace.json\"; }" \
         'echo "forward   conv2d 20 12.500 625.0 700.1 60.1 1.00"' 'echo "backward  conv2d 20 8.250 412.0 500.1 39.9 1.00"'
-    run "$2" --stage profile && says "$3" && { [ "$2" = 1 ] || says '| by operation, each waited for | ok | .* | 2 operations, 20.8 ms in all'; }
+    run "$2" --stage profile && says "$3" && { [ "$2" = 1 ] || says '| by operation, each waited for | ok | .* | 2 operations, 20.8 ms in all'; } &&
+        says '| train_gpt by operation | ok | .* | 1 operations, 1.5 ms in all' && says '| train_vit by operation | ok'
+}
+
+# What train_gpt and train_vit tell in each stage.
+transformers_train() # EXPECTED-STATUS TEXT [LOSSES]
+{
+    fresh
+    put_transformer train_gpt "${3-9 8 7 6 5 4 3 3 3 3 3 3}"
+    put "$work/dir/bin/train_resnet50" 'while [ $# -gt 0 ]; do case $1 in --output) mkdir -p "$2" && echo same >"$2/model.safetensors" ;; esac; shift; done'
+    PATH=$work/path:$PATH "$check" run "$work/dir" --stage train --small --device cpu >"$work/out" 2>&1
+    says "$2" && { [ "$1" = 1 ] || says '| train_vit: recorded = eager, --amp bf16 | ok'; }
+}
+
+# A recorded step that has other weights than an eager one.
+transformers_differ()
+{
+    fresh
+    put "$work/dir/bin/train_vit" 'case "$*" in *--no-graph*) weights=eager ;; *) weights=recorded ;; esac' \
+        'while [ $# -gt 0 ]; do case $1 in --output) mkdir -p "$2" && echo $weights >"$2/model.safetensors" ;; esac; shift; done'
+    PATH=$work/path:$PATH "$check" run "$work/dir" --stage train --small --device cpu >"$work/out" 2>&1
+    says '| train_vit: recorded = eager, --amp bf16 | FAILED' && says '| train_gpt: recorded = eager, --amp bf16 | ok'
+}
+
+transformers_bench()
+{
+    fresh
+    put_bench 'RATE=9000'
+    run 0 --stage bench --small && says '| train_gpt: .*--seq-len 32 --batch-size 4 | ok | .* | 50.00 ms a step, 2000 a second, 10 steps |' || return
+    put "$work/dir/bin/train_vit" 'exit 0'
+    run 1 --stage bench --small && says '| train_vit: .* | FAILED'
+}
+
+collectives() # EXPECTED-STATUS TEXT
+{
+    fresh
+    [ "$1" = absent ] || put "$work/dir/bin/gpu_ranks" '[ "$RANK.$WORLD_SIZE.$*" = "0.1.cases 1" ] && exit '"$1" 'exit 3'
+    PATH=$work/path:$PATH "$check" run "$work/dir" --stage smoke >"$work/out" 2>&1
+    says "| NCCL: each collective, one rank | $2"
 }
 
 no_sanitizer()
@@ -344,5 +395,12 @@ row "counters that are not allowed are said" profile forbidden 1 'ERR_NVGPUCTRPE
 row "a profile without kernels fails" profile silent 1 'no kernel in its table'
 row "without ncu there are operations" profile absent 0 'by kernel, ncu | skipped'
 row "a profile without operations fails" profile untraced 1 'no trace was written'
+row "a text that is learnt passes" transformers_train 0 '| train_gpt learns a text, --amp bf16 | ok | .* | loss 9.000, then 3.000'
+row "  and a loss that does not fall fails" transformers_train 1 '| train_gpt learns a text, --amp bf16 | FAILED' '9 9 9 9 9 9 9 9 9 9 9 9'
+row "a transformer's recorded step that differs fails" transformers_differ
+row "transformers have a step's time, or fail" transformers_bench
+row "each collective runs with one rank" collectives 0 ok
+row "  and a wrong one fails" collectives 1 'FAILED (1)'
+row "  and without its program is skipped" collectives absent skipped
 echo "$passed passed, $failed failed"
 [ $failed = 0 ]

@@ -13,10 +13,10 @@ remember()
 program_of()
 {
     case $(basename -- "$1") in
-    logged) shift 2 && program_of "$@" ;;
+    logged | of_program) shift 2 && program_of "$@" ;;
     conform | conform_step) basename "$1" ;;
     bench) [ "${2-}" != train ] || echo bench ;;
-    train | learns | recorded_is_eager | reruns_are_equal | rank_is_none | fused_is_unfused | crosses) echo train ;;
+    train | learns | recorded_is_eager | loss_falls | steps_of | reruns_are_equal | rank_is_none | fused_is_unfused | crosses) echo train ;;
     esac
 }
 

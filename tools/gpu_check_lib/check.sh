@@ -37,7 +37,7 @@ train()
     shift
     rm -rf "${dir:?}/work/$name"
     # shellcheck disable=SC2086
-    ${GPU_CHECK_UNDER-} "$bin/train_resnet50" --progress off --no-tensorboard --output "$dir/work/$name" "$@" ${GPU_CHECK_MORE-}
+    ${GPU_CHECK_UNDER-} "$bin/${trains-train_resnet50}" --progress off --no-tensorboard --output "$dir/work/$name" "$@" ${GPU_CHECK_MORE-}
 }
 
 resume()
@@ -158,6 +158,11 @@ stage_train()
     training_shape
     set -- --device "$device" "${short[@]}" --max-steps 6 --amp $half
     most=120
+    if [ "$control" = transformers ]; then
+        table "training transformers"
+        train_transformers
+        return
+    fi
     table "training on the carried images"
     part "learns, $fast, --amp ${amps%% *}" learns $want "learn-${amps%% *}" "${learn[@]}" --optim $fast --amp "${amps%% *}"
     [ "$control" != learn ] || return
@@ -182,6 +187,9 @@ stage_train()
     done
     part "saved on $device, resumed on $host" crosses to-host "$device" $host "${short[@]}" --optim adamw
     part "saved on $host, resumed on $device" crosses from-host $host "$device" "${short[@]}" --optim adamw
+    most=120
+    table "training transformers"
+    train_transformers
 }
 
 # --- sanitize ---

@@ -1,6 +1,8 @@
 # gpu_check pack and build: what is carried. shellcheck shell=bash
 
-PROGRAMS="models/resnet50/train_resnet50 tools/bench tools/pack tests/conform/conform tests/conform/conform_step"
+PROGRAMS="models/resnet50/train_resnet50 models/gpt/train_gpt models/vit/train_vit tools/bench tools/pack tests/conform/conform tests/conform/conform_step"
+# Of a build with CUDA; the second, which wants NCCL too, makes each of its calls.
+OPTIONAL="liblather-cuda.so tests/dist/gpu_ranks"
 # Without what would be too large to carry, and is not asked here.
 LEAN="-Dbuildtype=release -Donednn=disabled -Dlapack=disabled -Dmpi=disabled -Davif=disabled -Dtiff=disabled -Dwebp=disabled"
 MOST_MIB=60
@@ -8,15 +10,16 @@ MOST_MIB=60
 # SOURCE BUILD [meson arguments]
 compile()
 {
-    local source=$1 into=$2
+    local source=$1 into=$2 target
     shift 2
     # shellcheck disable=SC2086
     [ -f "$into/build.ninja" ] || meson setup "$into" "$source" $LEAN "$@" || return
     # shellcheck disable=SC2086
     ninja -C "$into" $PROGRAMS || return
-    if grep -q 'build liblather-cuda.so:' "$into/build.ninja"; then
-        ninja -C "$into" liblather-cuda.so
-    fi
+    for target in $OPTIONAL; do
+        grep -q "build $target:" "$into/build.ninja" || continue
+        ninja -C "$into" "$target" || return
+    done
 }
 
 # Whether a library is the C library's or CUDA's: the machine there has its own.
@@ -38,6 +41,7 @@ collect()
     for program in $PROGRAMS; do
         cp "$from/$program" "$to/bin/" || return
     done
+    [ ! -f "$from/tests/dist/gpu_ranks" ] || cp "$from/tests/dist/gpu_ranks" "$to/bin/" || return
     [ ! -f "$from/liblather-cuda.so" ] || cp "$from/liblather-cuda.so" "$to/lib/" || return
     for library in $(ldd "$to"/bin/* "$to"/lib/*.so "$from"/tools/bench 2>/dev/null |
         sed -n 's/.* => \(\/[^ ]*\) .*/\1/p' | sort -u); do

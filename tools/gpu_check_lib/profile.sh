@@ -92,4 +92,5 @@ stage_profile()
     else
         pass_over "by kernel, ncu" skipped "there is no ncu; LATHER_NCU=PATH names one"
     fi
+    profile_transformers
 }

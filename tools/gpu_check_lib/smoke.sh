@@ -59,6 +59,17 @@ smoke_matrices()
     done
 }
 
+# Each collective of a communicator by NCCL, whose group has this rank alone.
+smoke_collectives()
+{
+    [ -x "$bin/gpu_ranks" ] || {
+        pass_over "NCCL: each collective, one rank" skipped "gpu_ranks was not carried: the build had no NCCL"
+        return
+    }
+    smokes "NCCL: each collective, one rank" env RANK=0 LOCAL_RANK=0 WORLD_SIZE=1 LOCAL_WORLD_SIZE=1 MASTER_ADDR=127.0.0.1 \
+        MASTER_PORT=$((20000 + RANDOM % 20000)) "$bin/gpu_ranks" cases 1
+}
+
 stage_smoke()
 {
     local ranks=() half=f16
@@ -76,5 +87,6 @@ stage_smoke()
     smokes "a recorded step is an eager one" "$bin/conform_step" --device "$device" --recorded
     smokes "NCCL, one rank" train smoke --data synthetic:16:32:4 --arch resnet10 --width 8 --batch-size 4 --max-steps 3 --epochs 1 \
         --eval-every 0 --device "$device" --optim adamw "${ranks[@]}"
+    [ "${device%%:*}" != cuda ] || smoke_collectives
     [ "$control" != smoke ] || smokes "control" bash -c 'kill -SEGV $$'
 }

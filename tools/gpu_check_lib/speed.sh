@@ -137,6 +137,7 @@ stage_bench()
     table "unfused against fused graph, by turns" "${timed}beside the roof"
     if $small; then
         bench_fused "$amp" off on auto
+        bench_transformers
         return
     fi
     bench_fused f16 off on auto off on auto
@@ -144,6 +145,7 @@ stage_bench()
     bench_step 256 tf32 ""
     most=240 # bf16's fused kernels are compiled first
     bench_step 256 bf16 ""
+    bench_transformers
 }
 
 # --- peer ---
