@@ -48,7 +48,7 @@ def bytes_of_kernels_are_counted(_):
     """What is known of some: a cast of f32 to 16 bits, or back; dx of batch norm from dy and x."""
     if not os.path.exists(os.path.join(BUILD, "tests/cuda/standin/traced/liblather-cuda.so")):
         raise rows.Skip("built with a sanitizer of its own")
-    found = nodes.recorded(BUILD, "tests/cuda/standin/traced", nodes.flags_of("f16", "on", "lars", "off"), 4, 8)  # it casts gradients
+    found = nodes.recorded(BUILD, "tests/cuda/standin/traced", nodes.flags_of("f16", "on", "adamw", "off"), 4, 8)
     casts = [w for w in found if w.name == "convert" and max(w.read, w.written) > 1024]
     bad = [w for w in casts if abs(max(w.read, w.written) - 2 * min(w.read, w.written)) > 32]
     gradients = [w for w in found if w.name == "grad_x_kernel"]
