@@ -166,6 +166,7 @@ typedef struct training {
     lt_batch batch;             /* the same in each step */
     lt_train_result result[2];  /* of steps by turns: one may be in flight */
     int64_t first_roots;        /* the step with Shampoo's first ones, if it was asked for; or 0 */
+    int64_t moved;              /* lt_memory_moved() in the measured steps */
     double loss, opened, first; /* seconds of opening, to the end of the first step */
 } training;
 
@@ -287,6 +288,9 @@ static void report(const training *t, const settings *s, double seconds, double 
             (double)peak / 0x1p20);
     if (s->memory)
         print_memory(t->device);
+    if (s->memory && t->moved)
+        fprintf(stderr, "%.1f MB read and written for a sample\n",
+                1e-6 * (double)t->moved / (double)(s->steps * m->batch));
     if (!s->json)
         return;
     bench_header header = {"train", lt_device_name(t->device), amps[s->amp], (int)m->batch,
@@ -298,10 +302,12 @@ static void report(const training *t, const settings *s, double seconds, double 
     printf(
         ", \"arch\": \"%s\", \"optim\": \"%s\", \"steps\": %d, \"%s_per_second\": %.6g, "
         "\"milliseconds\": %.6g, \"mean_milliseconds\": %.6g, \"peak_memory_bytes\": %lld, \"tensor_peak_bytes\": %zu, "
-        "\"loss\": %.6g, \"replayed_steps\": %lld, \"cold_start_seconds\": %.6g}\n",
+        "\"loss\": %.6g, \"replayed_steps\": %lld, \"cold_start_seconds\": %.6g, "
+        "\"moved_bytes_per_sample\": %.6g}\n",
         m->arch, bench_optims[s->optim], (int)s->steps, t->kind->samples, rate, 1e3 * seconds,
         1e3 * mean, (long long)peak, lt_device_memory(t->device).peak, t->loss,
-        (long long)graph.replays, t->first - t->opened);
+        (long long)graph.replays, t->first - t->opened,
+        (double)t->moved / (double)(s->steps * m->batch));
 }
 
 /* Of the host beyond what it had before the first step; of a device with memory of its own, all that
@@ -329,6 +335,10 @@ static lt_status finish_steps(training *t, timing *all, int64_t number)
         const double now = bench_seconds();
         if (all->done == 1)
             t->first = now;
+        if (!measured)
+            t->moved = -lt_memory_moved();
+        if (measured == all->steps)
+            t->moved += lt_memory_moved();
         if (measured >= 1 && measured <= all->steps) {
             all->seconds[measured - 1] = now - all->last;
             t->loss = result->sums.loss;
@@ -349,6 +359,8 @@ static lt_status run_steps(training *t, const settings *s, double *seconds)
                   .steps = s->steps,
                   .last = bench_seconds(),
                   .seconds = seconds};
+    if (!all.warmup)
+        t->moved = -lt_memory_moved();
     for (int64_t i = 1; i <= all.warmup + s->steps + queues; i++) {
         LT_TRY(begin_step(t, i));
         const bool ahead = queues && t->result[i % 2].may_run_ahead;

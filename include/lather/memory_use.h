@@ -16,4 +16,9 @@ typedef struct lt_memory_use {
  *  count of them. Returns how many there are. */
 LT_API int lt_device_memory_uses(const lt_device *device, lt_memory_use *out, int count);
 
+/** Bytes that kernels of the device "cpu" have read and written in this process: each operand of a pass over memory once,
+ *  whatever the caches held, and what a fused form leaves in them not at all. Of convolutions, norms of images, pooling,
+ *  sums, normalisation and casts; products of matrices and optimizers are not counted. */
+LT_API int64_t lt_memory_moved(void);
+
 #endif

@@ -2,6 +2,7 @@
 
 #include "tensor/memory_use.h"
 
+#include "base/moved.h"
 #include "tensor/tensor.h"
 
 #include <stdlib.h>
@@ -39,6 +40,11 @@ int lt_memory_uses_take(lt_memory_uses *uses, size_t bytes)
 void lt_memory_uses_note_peak(lt_memory_uses *uses)
 {
     memcpy(uses->peak, uses->now, (size_t)(uses->count + 1) * sizeof *uses->peak);
+}
+
+int64_t lt_memory_moved(void)
+{
+    return atomic_load_explicit(&lt_moved_bytes, memory_order_relaxed);
 }
 
 static int more_first(const void *a, const void *b)

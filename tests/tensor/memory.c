@@ -194,6 +194,31 @@ static void a_shared_gradient_is_not_written_over(void **state)
         assert_near(together[i], apart[i], 1e-5);
 }
 
+/* A convolution and a batch norm, forward and backward, each operand of each pass once. Fused forms are off. */
+static void bytes_that_kernels_move_are_counted(void **state)
+{
+    (void)state;
+    enum { WEIGHT_BYTES = C * C * 4, PASSES_F = 2 + 1 + 2, PASSES_B = 2 + 3 + 2 + 2 };
+    tower t;
+    lt_device *device = NULL;
+    if (lt_device_open(&device, "cpu", NULL)) /* a build without */
+        skip();
+    lt_device_close(&device);
+    open_tower(&t, "cpu");
+    lt_tape_reset(t.tape, LT_PASS_TRAIN);
+    int64_t before = lt_memory_moved();
+    lt_tensor *x = lt_tape_variable(t.tape, t.x);
+    lt_tensor *y = normalize(&t, convolve(&t, x, 0), NULL, true);
+    lt_tensor *loss = lt_sum(t.tape, y, (lt_reduce_config){.dims = 0});
+    /* conv: x, w, y; moments: x; applied, when the sum reads it: x, y */
+    assert_int_equal(lt_memory_moved() - before, PASSES_F * IMAGE_BYTES + WEIGHT_BYTES);
+    before = lt_memory_moved();
+    assert_ok(lt_tape_backward(t.tape, loss, 1));
+    /* sums: dy, x; dx: dy, x, dx; gradients of conv: dy, x, dw; dy, w, dx */
+    assert_int_equal(lt_memory_moved() - before, PASSES_B * IMAGE_BYTES + 2 * WEIGHT_BYTES);
+    close_tower(&t);
+}
+
 static const lt_memory_use *find_use(const lt_memory_use *use, int count, const char *name,
                                      const char *when)
 {
@@ -254,6 +279,7 @@ int main(void)
         cmocka_unit_test(gradient_of_a_norm_takes_no_memory_of_its_own),
         cmocka_unit_test(a_shared_gradient_is_not_written_over),
         cmocka_unit_test(the_peak_is_divided_by_operation),
+        cmocka_unit_test(bytes_that_kernels_move_are_counted),
         cmocka_unit_test(more_owners_than_the_table_has_are_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

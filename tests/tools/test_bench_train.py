@@ -32,6 +32,7 @@ held = {tuple(row[:-1]): float(row[-1]) for row in rows if len(row) > 1}
 peak = held.pop(("all",), 0)
 expect("--memory divides the peak of tensors", abs(peak - json.loads(memory.stdout)["tensor_peak_bytes"] / 1e6) < 0.06
        and abs(sum(held.values()) - peak) < 0.06 * len(held) and held[("parameters,", "state")] > 0)
+expect("bytes moved are those of a sample", train("--steps", "4")["moved_bytes_per_sample"] == plain["moved_bytes_per_sample"] > 0)
 expect("the first step too", plain["cold_start_seconds"] > 0)
 expect("no graph on this device", plain["replayed_steps"] == 0 and train("--no-graph")["loss"] == plain["loss"])
 half = train("--device", "ref", "--amp", "f16")

@@ -6,6 +6,7 @@
 #include "tensor/backend/cpu/batchnorm.h"
 
 #include "base/parallel.h"
+#include "tensor/backend/cpu/moved.h"
 
 #include <string.h>
 
@@ -108,6 +109,7 @@ void lt_cpu_moments_end(const lt_cpu_moments *m, float *stats)
 
 lt_status lt_cpu_batchnorm_stats(void *ctx, const lt_view *x, const lt_view *out)
 {
+    LT_CPU_MOVED(x);
     if (!is_fast(x) || out->dtype != LT_F32)
         return lt_backend_ref()->batchnorm_stats(ctx, x, out);
     lt_cpu_moments m;
@@ -141,6 +143,7 @@ lt_status lt_cpu_batchnorm_apply(void *ctx, const lt_batchnorm2d_config *config,
                                  const lt_view *coef, const lt_view *residual, const lt_view *y,
                                  const lt_view *mask)
 {
+    LT_CPU_MOVED(x, residual, y, mask);
     const lt_cpu *cpu = ctx;
     if (!is_fast(x) || !is_like(y, x) || !is_like(residual, x) || coef->dtype != LT_F32)
         return lt_backend_ref()->batchnorm_apply(ctx, config, x, coef, residual, y, mask);
@@ -219,6 +222,7 @@ void lt_cpu_grad_sums_end(const lt_cpu_grad_sums *s, float *out)
 lt_status lt_cpu_batchnorm_grad_stats(void *ctx, const lt_batchnorm_grad *in, const lt_view *g,
                                       const lt_view *sums)
 {
+    LT_CPU_MOVED(&in->dy[0], &in->dy[1], in->x, in->mask, g);
     if (!is_fast_grad(in, g) || sums->dtype != LT_F32)
         return lt_backend_ref()->batchnorm_grad_stats(ctx, in, g, sums);
     grad_job j;
@@ -240,6 +244,7 @@ static void grad_x_chunk(void *context, int64_t begin, int64_t end, int64_t chun
 lt_status lt_cpu_batchnorm_grad_x(void *ctx, const lt_batchnorm_grad *in, const lt_view *sums,
                                   double count, const lt_view *dx)
 {
+    LT_CPU_MOVED(&in->dy[0], &in->dy[1], in->x, in->mask, dx);
     lt_cpu *cpu = ctx;
     if (!is_fast_grad(in, dx) || sums->dtype != LT_F32)
         return lt_backend_ref()->batchnorm_grad_x(ctx, in, sums, count, dx);

@@ -4,6 +4,7 @@
 #include "base/parallel.h"
 #include "tensor/backend/cpu/conv_crop.h"
 #include "tensor/backend/cpu/conv_verify.h"
+#include "tensor/backend/cpu/moved.h"
 #include "tensor/backend/cpu/onednn.h"
 #include "tensor/backend/cpu/own_conv.h"
 #include "tensor/backend/cpu/wgrad.h"
@@ -430,6 +431,7 @@ static lt_status run_used(lt_cpu *cpu, const call *c, bool *done)
 lt_status lt_cpu_conv2d(void *ctx, const lt_conv2d_config *config, const lt_view *x,
                         const lt_view *w, const lt_view *b, const lt_view *y)
 {
+    LT_CPU_MOVED(x, w, b, y);
     const call c = {LT_CONV, config, x, w, b, y, false};
     bool done;
     LT_TRY(run_used(ctx, &c, &done));
@@ -439,6 +441,7 @@ lt_status lt_cpu_conv2d(void *ctx, const lt_conv2d_config *config, const lt_view
 lt_status lt_cpu_conv2d_grad_x(void *ctx, const lt_conv2d_config *config, const lt_view *dy,
                                const lt_view *w, const lt_view *dx)
 {
+    LT_CPU_MOVED(dy, w, dx);
     const call c = {LT_CONV_GRAD_X, config, dx, w, NULL, dy, false};
     bool done;
     LT_TRY(run_used(ctx, &c, &done));
@@ -448,6 +451,7 @@ lt_status lt_cpu_conv2d_grad_x(void *ctx, const lt_conv2d_config *config, const 
 lt_status lt_cpu_conv2d_grad_w(void *ctx, const lt_conv2d_config *config, const lt_view *dy,
                                const lt_view *x, const lt_view *dw)
 {
+    LT_CPU_MOVED(dy, x, dw);
     const call c = {LT_CONV_GRAD_W, config, x, dw, NULL, dy, false};
     bool done;
     LT_TRY(run_used(ctx, &c, &done));

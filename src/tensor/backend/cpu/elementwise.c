@@ -3,6 +3,7 @@
 
 #include "base/parallel.h"
 #include "tensor/backend/cpu/internal.h"
+#include "tensor/backend/cpu/moved.h"
 #include "tensor/backend/dtype.h"
 #include "tensor/backend/random.h"
 
@@ -57,6 +58,7 @@ CHUNK(scale, scale((float)j->number, AT(a), AT(y), count))
 
 lt_status lt_cpu_add(void *ctx, const lt_view *a, const lt_view *b, const lt_view *y)
 {
+    LT_CPU_MOVED(a, b, y);
     if (!fast(a, b, y))
         return lt_cpu_pointwise(ctx, &(lt_pointwise){.kind = LT_POINTWISE_ADD}, a, b, y);
     job j = make_job(ctx, a, b, y);
@@ -193,6 +195,7 @@ static void copy_chunk(void *context, int64_t begin, int64_t end, int64_t chunk)
 
 lt_status lt_cpu_cast(void *ctx, const lt_view *x, const lt_view *y)
 {
+    LT_CPU_MOVED(x, y);
     lt_chunk_fn *fn = NULL;
     if (x->dtype == y->dtype)
         fn = copy_chunk;
@@ -254,6 +257,7 @@ static void normalize_chunk(void *context, int64_t begin, int64_t end, int64_t c
 lt_status lt_cpu_normalize(void *ctx, const lt_normalize_config *config, const lt_view *x,
                            const lt_view *y)
 {
+    LT_CPU_MOVED(x, y);
     const lt_cpu *cpu = ctx;
     if (!lt_cpu_is_fast_dtype(y->dtype) || !lt_view_is_channels_last(x)
         || !lt_view_is_channels_last(y))

@@ -3,6 +3,7 @@
 
 #include "tensor/backend/cpu/batchnorm.h"
 #include "tensor/backend/cpu/cpu.h"
+#include "tensor/backend/cpu/moved.h"
 #include "tensor/backend/cpu/own_conv.h"
 #include "tensor/backend/cpu/wgrad.h"
 
@@ -17,6 +18,7 @@ static bool is_fused(const lt_cpu *cpu, const lt_own_conv *c, const lt_view *sum
 static lt_status run_with_stats(lt_cpu *cpu, lt_own_conv *c, const lt_view *stats)
 {
     lt_cpu_moments m;
+    LT_CPU_MOVED(c->from, c->w, c->to);
     LT_TRY(lt_cpu_moments_begin(cpu, c->to, lt_own_conv_block(c), &m));
     c->after = lt_cpu_moments_chunk;
     c->context = &m;
@@ -62,6 +64,7 @@ lt_status lt_cpu_conv2d_grad_x_sums(void *ctx, const lt_conv2d_config *config, c
         LT_TRY(lt_backend_cpu()->conv2d_grad_x(ctx, config, dy, w, dx));
         return lt_cpu_batchnorm_grad_stats(ctx, &in, NULL, sums);
     }
+    LT_CPU_MOVED(dy, w, norm->x, dx);
     lt_cpu_grad_sums s;
     LT_TRY(lt_cpu_grad_sums_begin(ctx, &in, NULL, lt_own_conv_block(&c), &s));
     c.after = lt_cpu_grad_sums_chunk;

@@ -2,6 +2,7 @@
 
 #include "base/parallel.h"
 #include "tensor/backend/cpu/internal.h"
+#include "tensor/backend/cpu/moved.h"
 
 #include <string.h>
 
@@ -81,6 +82,7 @@ static void max_row(void *context, int64_t begin, int64_t end, int64_t chunk)
 lt_status lt_cpu_maxpool2d(void *ctx, const lt_pool2d_config *config, const lt_view *x,
                            const lt_view *y, const lt_view *index)
 {
+    LT_CPU_MOVED(x, y, index);
     if (!is_fast(x, y) || !is_bytes(index))
         return lt_backend_ref()->maxpool2d(ctx, config, x, y, index);
     job j = make_job(ctx, config, x, y);
@@ -132,6 +134,7 @@ static void max_grad_row(void *context, int64_t begin, int64_t end, int64_t chun
 lt_status lt_cpu_maxpool2d_grad(void *ctx, const lt_pool2d_config *config, const lt_view dy[2],
                                 const lt_view *index, const lt_view *dx)
 {
+    LT_CPU_MOVED(&dy[0], &dy[1], index, dx);
     /* Windows that reach one position, along one axis. */
     const int deep = (config->kernel_h + config->stride_h - 1) / config->stride_h;
     const int wide = (config->kernel_w + config->stride_w - 1) / config->stride_w;
@@ -198,6 +201,7 @@ static void mean_row(void *context, int64_t begin, int64_t end, int64_t chunk)
 lt_status lt_cpu_avgpool2d(void *ctx, const lt_pool2d_config *config, const lt_view *x,
                            const lt_view *y)
 {
+    LT_CPU_MOVED(x, y);
     if (!is_fast(x, y))
         return lt_backend_ref()->avgpool2d(ctx, config, x, y);
     job j = make_job(ctx, config, x, y);
@@ -251,6 +255,7 @@ static void mean_grad_row(void *context, int64_t begin, int64_t end, int64_t chu
 lt_status lt_cpu_avgpool2d_grad(void *ctx, const lt_pool2d_config *config, const lt_view *dy,
                                 const lt_view *dx)
 {
+    LT_CPU_MOVED(dy, dx);
     if (!is_fast(dx, dy))
         return lt_backend_ref()->avgpool2d_grad(ctx, config, dy, dx);
     job j = make_job(ctx, config, dx, dy);
