@@ -15,7 +15,7 @@
 typedef struct settings {
     const char *arch, *device;
     int optim, factor_dtype, state_dtype;
-    bool packed;
+    bool packed, tf32;
     int64_t threads, steps, warmup, block;
     bool json;
 } settings;
@@ -76,6 +76,11 @@ static const lt_option table[] = {
      .offset = AT(state_dtype),
      .choices = "f32|bf16|int8",
      .help = "what moments are kept in"},
+    {.group = "Benchmark",
+     .name = "tf32",
+     .type = LT_OPTION_BOOL,
+     .offset = AT(tf32),
+     .help = "cuda: products of f32 matrices in that precision"},
     BENCH_MACHINE_OPTIONS(settings),
 };
 
@@ -277,7 +282,7 @@ lt_status bench_optim(int argc, char *const *argv)
     if (!run)
         return LT_OK;
     lt_device *device = NULL;
-    const lt_device_config config = {.threads = (int)s.threads};
+    const lt_device_config config = {.threads = (int)s.threads, .tf32 = s.tf32};
     lt_status st = lt_device_open(&device, s.device, &config);
     if (!st)
         st = measure_model(device, &s);

@@ -311,7 +311,7 @@ static double factor_error(lt_dtype run)
 bool multiplies(const test *t)
 {
     return !strcmp(t->entry, "conv2d") || !strncmp(t->entry, "conv2d_grad", 11)
-           || strstr("matmul linear gram mode_product", t->entry);
+           || strstr("matmul linear gram mode_product rational", t->entry);
 }
 
 /* What the cuda backend's libraries round before it is a result: the gradient of a weight, which is then

@@ -47,20 +47,22 @@ cusolverStatus_t cusolverDnDestroyParams(cusolverDnParams_t params)
 FAKE_GEMM(S, float)
 FAKE_GEMM(D, double)
 
-cublasStatus_t cublasSgemmStridedBatched(cublasHandle_t handle, cublasOperation_t opa,
-                                         cublasOperation_t opb, int m, int n, int k,
-                                         const float *alpha, const float *a, int lda,
-                                         long long int a_apart, const float *b, int ldb,
-                                         long long int b_apart, const float *beta, float *c,
-                                         int ldc, long long int c_apart, int count)
-{
-    (void)handle;
-    const loop_gemm<float> g = {opa != CUBLAS_OP_N, opb != CUBLAS_OP_N, m, n, k, lda, ldb, ldc,
-                                (double)*alpha,     (double)*beta};
-    for (int i = 0; i < count; i++)
-        loop_multiply(g, a + i * a_apart, b + i * b_apart, c + i * c_apart);
-    return 0;
-}
+#define FAKE_STRIDED_GEMM(letter, real)                                                            \
+    cublasStatus_t cublas##letter##gemmStridedBatched(                                             \
+        cublasHandle_t handle, cublasOperation_t opa, cublasOperation_t opb, int m, int n, int k,  \
+        const real *alpha, const real *a, int lda, long long int a_apart, const real *b, int ldb,  \
+        long long int b_apart, const real *beta, real *c, int ldc, long long int c_apart,          \
+        int count)                                                                                 \
+    {                                                                                              \
+        (void)handle;                                                                              \
+        const loop_gemm<real> g = {opa != CUBLAS_OP_N, opb != CUBLAS_OP_N, m, n, k, lda, ldb, ldc, \
+                                   (double)*alpha,     (double)*beta};                             \
+        for (int i = 0; i < count; i++)                                                            \
+            loop_multiply(g, a + i * a_apart, b + i * b_apart, c + i * c_apart);                   \
+        return 0;                                                                                  \
+    }
+FAKE_STRIDED_GEMM(S, float)
+FAKE_STRIDED_GEMM(D, double)
 
 #define FAKE_TRSM(letter, real)                                                                    \
     cublasStatus_t cublas##letter##trsmBatched(                                                    \

@@ -47,8 +47,10 @@ typedef struct lt_rational_job {
     lt_view y; /**< [n,n] contiguous, other memory; undefined unless status is LT_OK */
     int poles;
     double constant, weight[LT_MAX_POLES], shift[LT_MAX_POLES];
-    double wide_below; /**< terms of f32 data with a smaller shift are computed in double */
-    lt_status status;  /**< out: LT_E_ARG: not positive definite; the others go on */
+    /** terms of f32 data with a smaller shift are computed in double; above 250 times that a device that may
+     *  round factors to TF32 does it */
+    double wide_below;
+    lt_status status; /**< out: LT_E_ARG: not positive definite; the others go on */
 } lt_rational_job;
 LT_ENTRY(rational, void *ctx, lt_rational_job *job, size_t count);
 

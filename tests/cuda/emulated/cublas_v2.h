@@ -30,12 +30,14 @@ cublasStatus_t cublasSetPointerMode(cublasHandle_t handle, cublasPointerMode_t m
 FAKE_CUBLAS(S, float);
 FAKE_CUBLAS(D, double);
 
-cublasStatus_t cublasSgemmStridedBatched(cublasHandle_t handle, cublasOperation_t opa,
-                                         cublasOperation_t opb, int m, int n, int k,
-                                         const float *alpha, const float *a, int lda,
-                                         long long int a_apart, const float *b, int ldb,
-                                         long long int b_apart, const float *beta, float *c,
-                                         int ldc, long long int c_apart, int count);
+#define FAKE_STRIDED(letter, real)                                                                \
+    cublasStatus_t cublas##letter##gemmStridedBatched(                                            \
+        cublasHandle_t handle, cublasOperation_t opa, cublasOperation_t opb, int m, int n, int k, \
+        const real *alpha, const real *a, int lda, long long int a_apart, const real *b, int ldb, \
+        long long int b_apart, const real *beta, real *c, int ldc, long long int c_apart,         \
+        int count)
+FAKE_STRIDED(S, float);
+FAKE_STRIDED(D, double);
 
 #ifdef __cplusplus
 }

@@ -139,30 +139,32 @@ cublasStatus_t gemm_batched(cublasHandle_t handle, cublasOperation_t opa, cublas
                 loop_multiply(g, x.data(), y.data(), lc.at(i));
             }
         },
-        "cublas gemmBatched");
+        tf32 ? "cublas gemmBatched tf32" : "cublas gemmBatched");
     return CUBLAS_STATUS_SUCCESS;
 }
 
 /* Matrices at equal distances, all of them checked now: they are in memory of the caller's. */
-struct span {
-    float *first;
+template <class real> struct span {
+    real *first;
     int64_t apart, leading, columns, rows;
     int64_t elements() const
     {
         return (columns - 1) * leading + rows;
     }
 };
-void check_span(const span &s, int count, const char *what, size_t alignment)
+template <class real>
+void check_span(const span<real> &s, int count, const char *what, size_t alignment)
 {
-    standin_check_device(s.first, (size_t)((count - 1) * s.apart + s.elements()) * sizeof(float),
+    standin_check_device(s.first, (size_t)((count - 1) * s.apart + s.elements()) * sizeof(real),
                          what);
-    if ((uintptr_t)s.first % alignment || (count > 1 && s.apart * sizeof(float) % alignment))
+    if ((uintptr_t)s.first % alignment || (count > 1 && s.apart * sizeof(real) % alignment))
         standin_die("%s: a misaligned address", what);
 }
 
+template <class real>
 cublasStatus_t gemm_strided(cublasHandle_t handle, cublasOperation_t opa, cublasOperation_t opb,
-                            const sizes &s, const float *alpha, const span &a, const span &b,
-                            const float *beta, const span &c)
+                            const sizes &s, const real *alpha, const span<real> &a,
+                            const span<real> &b, const real *beta, const span<real> &c)
 {
     need(handle, "gemmStridedBatched");
     if (s.m < 1 || s.n < 1 || s.k < 1 || s.count < 1 || a.leading < a.rows || b.leading < b.rows
@@ -173,26 +175,26 @@ cublasStatus_t gemm_strided(cublasHandle_t handle, cublasOperation_t opa, cublas
     const auto fa = take(handle, alpha, "gemmStridedBatched: alpha");
     const auto fb = take(handle, beta, "gemmStridedBatched: beta");
     const bool tf32 = handle->math == CUBLAS_TF32_TENSOR_OP_MATH;
-    for (const span &one : {a, b, c})
-        check_span(one, s.count, "gemmStridedBatched: a matrix", tf32 ? 16 : sizeof(float));
+    for (const span<real> &one : {a, b, c})
+        check_span(one, s.count, "gemmStridedBatched: a matrix", tf32 ? 16 : sizeof(real));
     standin_queue(
         handle->stream,
         [=] {
-            const loop_gemm<float> g = {
+            const loop_gemm<real> g = {
                 opa != CUBLAS_OP_N, opb != CUBLAS_OP_N, s.m, s.n, s.k, s.lda, s.ldb, s.ldc,
                 (double)fa.get(),   (double)fb.get()};
-            count_product(s, sizeof(float));
+            count_product(s, sizeof(real));
             for (int i = 0; standin_dry() && !standin_idle() && i < s.count; i++)
                 clear(c.first + i * c.apart, s);
             for (int i = 0; !standin_dry() && i < s.count; i++) {
                 const auto x =
-                    factor_of<float>(a.first + i * a.apart, s.lda, a.columns, a.rows, tf32);
+                    factor_of<real>(a.first + i * a.apart, s.lda, a.columns, a.rows, tf32);
                 const auto y =
-                    factor_of<float>(b.first + i * b.apart, s.ldb, b.columns, b.rows, tf32);
+                    factor_of<real>(b.first + i * b.apart, s.ldb, b.columns, b.rows, tf32);
                 loop_multiply(g, x.data(), y.data(), c.first + i * c.apart);
             }
         },
-        "cublas gemmStridedBatched");
+        tf32 ? "cublas gemmStridedBatched tf32" : "cublas gemmStridedBatched");
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -329,15 +331,17 @@ const char *cublasGetStatusString(cublasStatus_t status)
 BATCHED(S, float)
 BATCHED(D, double)
 
-cublasStatus_t cublasSgemmStridedBatched(cublasHandle_t handle, cublasOperation_t opa,
-                                         cublasOperation_t opb, int m, int n, int k,
-                                         const float *alpha, const float *a, int lda,
-                                         long long int a_apart, const float *b, int ldb,
-                                         long long int b_apart, const float *beta, float *c,
-                                         int ldc, long long int c_apart, int count)
-{
-    const span x = {const_cast<float *>(a), a_apart, lda, opa ? m : k, opa ? k : m};
-    const span y = {const_cast<float *>(b), b_apart, ldb, opb ? k : n, opb ? n : k};
-    return gemm_strided(handle, opa, opb, {m, n, k, lda, ldb, ldc, count}, alpha, x, y, beta,
-                        {c, c_apart, ldc, n, m});
-}
+#define STRIDED(letter, real)                                                                     \
+    cublasStatus_t cublas##letter##gemmStridedBatched(                                            \
+        cublasHandle_t handle, cublasOperation_t opa, cublasOperation_t opb, int m, int n, int k, \
+        const real *alpha, const real *a, int lda, long long int a_apart, const real *b, int ldb, \
+        long long int b_apart, const real *beta, real *c, int ldc, long long int c_apart,         \
+        int count)                                                                                \
+    {                                                                                             \
+        const span<real> x = {const_cast<real *>(a), a_apart, lda, opa ? m : k, opa ? k : m};     \
+        const span<real> y = {const_cast<real *>(b), b_apart, ldb, opb ? k : n, opb ? n : k};     \
+        return gemm_strided<real>(handle, opa, opb, {m, n, k, lda, ldb, ldc, count}, alpha, x, y, \
+                                  beta, {c, c_apart, ldc, n, m});                                 \
+    }
+STRIDED(S, float)
+STRIDED(D, double)

@@ -117,18 +117,56 @@ template <class A, class T> __global__ void term_begin(const lt_term *term, int6
     }
 }
 
-template <class T>
-__global__ void term_add(const lt_term *term, int64_t n, const T *inverse, const int *info)
+/* TF32 keeps 10 bits of a fraction: the nearest of these, of two the even one. */
+__device__ float round_to_tf32(float x)
 {
-    const lt_term t = term[blockIdx.y];
-    const T *mine = inverse + blockIdx.y * n * n;
-    if (info[blockIdx.y] != 0) {
-        if (blockIdx.x == 0 && threadIdx.x == 0 && *t.failed == 0)
-            *t.failed = 1 + t.number;
-        return;
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    bits = (bits + 0xFFF + (bits >> 13 & 1)) & 0xFFFFE000;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+__global__ void blocks_split(float *high, float *low, int64_t rows, int64_t columns, int64_t n)
+{
+    float *to = high + blockIdx.y * n * n, *rest = low + blockIdx.y * n * n;
+    EACH_ELEMENT(i, rows * columns)
+    {
+        const int64_t column = lt_quotient(i, rows, rows * columns < INT32_MAX);
+        const int64_t place = column * n + i - column * rows;
+        const float x = to[place], rounded = round_to_tf32(x);
+        to[place] = rounded;
+        rest[place] = x - rounded;
     }
-    EACH_ELEMENT(i, n * n)
-    t.sum[i] += t.weight * (double)mine[i];
+}
+
+/* The first of a sum's terms takes them all, so that they come in their order. */
+template <class T>
+__global__ void terms_add(const lt_term *term, int64_t n, const T *inverse, const int *info,
+                          int leaves)
+{
+    const int count = (int)gridDim.y, first = (int)blockIdx.y;
+    double *sum = term[first].sum;
+    if (first > 0 && term[first - 1].sum == sum)
+        return;
+    for (int k = first; k < count && term[k].sum == sum; k++) {
+        const lt_term t = term[k];
+        const T *mine = inverse + k * n * n;
+        int bad = 0;
+        for (int leaf = 0; leaf < leaves; leaf++)
+            bad |= info[leaf * count + k];
+        if (bad) {
+            if (blockIdx.x == 0 && threadIdx.x == 0 && *t.failed == 0)
+                *t.failed = 1 + (int)t.number;
+            return;
+        }
+        EACH_ELEMENT(i, n * n)
+        {
+            const cell c = cell_of(i, n);
+            const int64_t from = c.row <= c.column ? i : c.column * n + c.row;
+            sum[i] += t.weight * (double)mine[from];
+        }
+    }
 }
 
 template <class T>
@@ -313,11 +351,19 @@ void lt_term_begin(lt_cuda_stream stream, const lt_term *term, int count, int64_
                     term_begin<float, T><<<grid, THREADS, 0, stream>>>(term, n, (T *)l, (T *)x))
 }
 
-void lt_term_add(lt_cuda_stream stream, const lt_term *term, int count, int64_t n, bool wide,
-                 const void *inverse, const int *info)
+void lt_blocks_split(lt_cuda_stream stream, float *high, float *low, int64_t rows, int64_t columns,
+                     int64_t n, int count)
 {
-    WIDE_OR_NOT(wide, term_add<T>
-                <<<grid_for(n * n, count), THREADS, 0, stream>>>(term, n, (const T *)inverse, info))
+    blocks_split<<<grid_for(rows * columns, count), THREADS, 0, stream>>>(high, low, rows, columns,
+                                                                          n);
+}
+
+void lt_terms_add(lt_cuda_stream stream, const lt_term *term, int count, int64_t n, bool wide,
+                  const void *inverse, const int *info)
+{
+    const int leaves = (int)lt_inverse_leaves(n);
+    WIDE_OR_NOT(wide, terms_add<T><<<grid_for(n * n, count), THREADS, 0, stream>>>(
+                          term, n, (const T *)inverse, info, leaves))
 }
 
 void lt_sums_store(lt_cuda_stream stream, const double *sum, const double *constant, int count,

@@ -54,20 +54,47 @@ void lt_squares_scatter(lt_cuda_stream stream, const void *from, int count, int6
 void lt_rows_scatter(lt_cuda_stream stream, const void *from, int count, int64_t n, bool wide,
                      void *const *to, int *bad);
 
-/* A term of a sum of inverses. */
+/* How inverses are computed: in double; by three products of TF32 for each of floats; by one. */
+typedef enum lt_inverse_kind {
+    LT_INVERSE_DOUBLE,
+    LT_INVERSE_FLOAT,
+    LT_INVERSE_TF32,
+    LT_INVERSE_KINDS
+} lt_inverse_kind;
+
+/* Matrices [n, n] of one kind, each list in a row. */
+typedef struct lt_inverses {
+    lt_cuda *c;
+    lt_inverse_kind kind;
+    int64_t n;
+    int count;
+    char *a, *x, *made; /* what is to be inverted, and is lost; I; the inverses: rows <= columns */
+    char *low, *x_low;  /* work memory as large as one of these; LT_INVERSE_FLOAT only */
+    void **a_leaf, **x_leaf; /* [leaves, count]: where blocks on the diagonal of a and x begin */
+    int *info;               /* [leaves, count]: not 0 where one is not positive definite */
+} lt_inverses;
+int64_t lt_inverse_leaves(int64_t n);
+/* Elements from a matrix's beginning to that of its block on the diagonal. */
+size_t lt_inverse_leaf(int64_t n, int64_t leaf);
+lt_status lt_inverses_run(const lt_inverses *v);
+/* In place, of blocks [rows, columns] by columns, of matrices of n^2 elements: high = what TF32 holds of x, low = the rest. */
+void lt_blocks_split(lt_cuda_stream stream, float *high, float *low, int64_t rows, int64_t columns,
+                     int64_t n, int count);
+
+/* A term of a sum of inverses; those of a sum are neighbours. */
 typedef struct lt_term {
     const void *a;
     double *sum;
     int *failed; /* 1 + the term's number, of the first that is not positive definite */
     double shift, weight;
-    int number;
+    int64_t number;
 } lt_term;
 /* l[k] = a + shift I in floats or doubles; x[k] = I. a_wide: a is of doubles. */
 void lt_term_begin(lt_cuda_stream stream, const lt_term *term, int count, int64_t n, bool a_wide,
                    bool wide, void *l, void *x);
-/* sum += weight * inverse[k], unless info[k] tells of a failure. */
-void lt_term_add(lt_cuda_stream stream, const lt_term *term, int count, int64_t n, bool wide,
-                 const void *inverse, const int *info);
+/* sum += weight * inverse[k], given for rows <= columns, unless info[leaf * count + k] tells of a failure. */
+void lt_terms_add(lt_cuda_stream stream, const lt_term *term, int count, int64_t n, bool wide,
+                  const void *inverse, const int *info);
 /* y[k] = sum[k] + constant[k] I; the sums lie in a row. */
 void lt_sums_store(lt_cuda_stream stream, const double *sum, const double *constant, int count,
                    int64_t n, bool wide, void *const *y, const int *failed);

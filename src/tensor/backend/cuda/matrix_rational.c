@@ -1,51 +1,55 @@
 /* Sums of shifted inverses: y = constant I + sum of weight_j (a + shift_j I)^-1, the j-th terms of all
- * matrices of a size together: Cholesky's factor L by cuSOLVER, L^-1 by cuBLAS, then L^-T L^-1. Terms
- * with small shifts are computed in double, and the sum is one of doubles.
- * Golub & Van Loan, "Matrix computations", 4th edition, section 4.2. */
+ * matrices of a size together (matrix_inverse.c). Terms with small shifts are computed in double, and the
+ * sum is one of doubles. */
 
 #include "matrices.h"
 
 #include <cublas_v2.h>
-#include <cusolverDn.h>
 #include <stdlib.h>
 
-static const size_t limit = (size_t)1 << 30; /* bytes of work memory for matrices at once */
+/* Bytes at once: of sums, and of what inverses work on. */
+static const size_t sums_limit = (size_t)1 << 29, work_limit = (size_t)1 << 30;
+/* What an inverse takes for an element: three doubles, or five floats. */
+enum { WORK = 3 * sizeof(double), MOST_TERMS = 1024 };
+/* By TF32 alone where this many times wide_below is added: norm / shift is below 1000 then, as wide_below is 4e-6 norm. */
+static const double tf32_from = 250;
 
-/* A batch: jobs of one size and dtype. Lists on the device have the capacity for all of them. */
+/* A batch: jobs of one size and dtype. */
 typedef struct batch {
     lt_cuda *c;
     lt_cuda_stream queue;
     lt_rational_job *job;
     const size_t *index;
-    size_t m;
+    size_t m, most; /* matrices; terms at once */
     int64_t n;
     bool wide; /* the matrices are doubles */
 
     lt_term *term;
-    void **l, **x, **made, **y; /* lists of pointers */
+    void **leaf, **y; /* lists of pointers */
     double *constant;
     int *info, *failed;
-    char *l_memory, *x_memory, *made_memory;
+    char *work;
     double *sum;
     size_t bytes;
 } batch;
 
+static size_t square_of(const batch *b)
+{
+    return (size_t)(b->n * b->n);
+}
+
 static void lay_out(batch *b, char *begin)
 {
     lt_carver v = {.begin = begin};
-    const size_t m = b->m, square = m * (size_t)(b->n * b->n) * sizeof(double);
-    b->term = lt_carve(&v, m * sizeof *b->term);
-    b->l = lt_carve(&v, m * sizeof(void *));
-    b->x = lt_carve(&v, m * sizeof(void *));
-    b->made = lt_carve(&v, m * sizeof(void *));
-    b->y = lt_carve(&v, m * sizeof(void *));
-    b->constant = lt_carve(&v, m * sizeof *b->constant);
-    b->info = lt_carve(&v, m * sizeof *b->info);
-    b->failed = lt_carve(&v, m * sizeof *b->failed);
-    b->sum = lt_carve(&v, square);
-    b->l_memory = lt_carve(&v, square);
-    b->x_memory = lt_carve(&v, square);
-    b->made_memory = lt_carve(&v, square);
+    const size_t leaves = b->most * (size_t)lt_inverse_leaves(b->n);
+    b->term = lt_carve(&v, b->most * sizeof *b->term);
+    b->leaf = lt_carve(&v, 2 * leaves * sizeof(void *));
+    b->y = lt_carve(&v, b->m * sizeof(void *));
+    b->constant = lt_carve(&v, b->m * sizeof *b->constant);
+    b->info = lt_carve(&v, leaves * sizeof *b->info);
+    b->failed = lt_carve(&v, b->m * sizeof *b->failed);
+    b->sum = lt_carve(&v, b->m * square_of(b) * sizeof *b->sum);
+    b->work = lt_carve(&v, b->most * square_of(b) * WORK);
     b->bytes = v.used;
 }
 
@@ -62,7 +66,7 @@ static lt_status begin(batch *b)
     lay_out(b, NULL);
     LT_TRY(lt_cuda_workspace(b->c, LT_CUDA_MAIN, b->bytes, &workspace));
     lay_out(b, workspace);
-    const size_t squares = b->m * (size_t)(b->n * b->n) * sizeof(double);
+    const size_t squares = b->m * square_of(b) * sizeof(double);
     LT_CUDA_TRY(b->c, b->c->api->set_async(b->sum, 0, squares, b->queue));
     LT_CUDA_TRY(b->c, b->c->api->set_async(b->failed, 0, b->m * sizeof(int), b->queue));
     void **y = calloc(b->m, sizeof *y);
@@ -82,91 +86,85 @@ static lt_status begin(batch *b)
     return st;
 }
 
-/* The inverses of what is in l_memory, in made_memory. */
-static lt_status invert_wide(const batch *b, int count)
+static lt_inverse_kind kind_of(const batch *b, const lt_rational_job *job, int j)
 {
-    lt_cuda *c = b->c;
-    const int n = (int)b->n;
-    const double one = 1, zero = 0;
-    LT_CUSOLVER_TRY(c, cusolverDnDpotrfBatched(c->cusolver, CUBLAS_FILL_MODE_LOWER, n,
-                                               (double **)b->l, n, b->info, count));
-    LT_CUBLAS_TRY(c, cublasDtrsmBatched(c->cublas, CUBLAS_SIDE_LEFT, CUBLAS_FILL_MODE_LOWER,
-                                        CUBLAS_OP_N, CUBLAS_DIAG_NON_UNIT, n, n, &one,
-                                        (const double *const *)b->l, n, (double *const *)b->x, n,
-                                        count));
-    LT_CUBLAS_TRY(c, cublasDgemmBatched(c->cublas, CUBLAS_OP_T, CUBLAS_OP_N, n, n, n, &one,
-                                        (const double *const *)b->x, n, (const double *const *)b->x,
-                                        n, &zero, (double *const *)b->made, n, count));
-    return LT_OK;
+    if (b->wide || job->shift[j] < job->wide_below)
+        return LT_INVERSE_DOUBLE;
+    const bool rough = job->wide_below > 0 && job->shift[j] >= tf32_from * job->wide_below;
+    return b->c->tf32 && rough ? LT_INVERSE_TF32 : LT_INVERSE_FLOAT;
 }
 
-static lt_status invert_narrow(const batch *b, int count)
+static size_t terms_of(const batch *b)
 {
-    lt_cuda *c = b->c;
-    const int n = (int)b->n;
-    const float one = 1, zero = 0;
-    LT_CUSOLVER_TRY(c, cusolverDnSpotrfBatched(c->cusolver, CUBLAS_FILL_MODE_LOWER, n,
-                                               (float **)b->l, n, b->info, count));
-    LT_CUBLAS_TRY(c, cublasStrsmBatched(c->cublas, CUBLAS_SIDE_LEFT, CUBLAS_FILL_MODE_LOWER,
-                                        CUBLAS_OP_N, CUBLAS_DIAG_NON_UNIT, n, n, &one,
-                                        (const float *const *)b->l, n, (float *const *)b->x, n,
-                                        count));
-    LT_CUBLAS_TRY(c, cublasSgemmBatched(c->cublas, CUBLAS_OP_T, CUBLAS_OP_N, n, n, n, &one,
-                                        (const float *const *)b->x, n, (const float *const *)b->x,
-                                        n, &zero, (float *const *)b->made, n, count));
-    return LT_OK;
+    size_t count = 0;
+    for (size_t i = 0; i < b->m; i++)
+        count += (size_t)b->job[b->index[i]].poles;
+    return count;
 }
 
-static bool is_wide(const batch *b, const lt_rational_job *job, int j)
+/* Terms of that kind, matrix by matrix; how many. */
+static size_t list_terms(const batch *b, lt_inverse_kind kind, lt_term *term)
 {
-    return b->wide || job->shift[j] < job->wide_below;
-}
-
-/* The j-th terms of that precision; how many. */
-static int list_terms(const batch *b, int j, bool wide, lt_term *term)
-{
-    int count = 0;
+    size_t count = 0;
     for (size_t i = 0; i < b->m; i++) {
         const lt_rational_job *job = &b->job[b->index[i]];
-        if (j >= job->poles || is_wide(b, job, j) != wide)
-            continue;
-        term[count++] = (lt_term){.a = job->a.data,
-                                  .sum = b->sum + i * (size_t)(b->n * b->n),
-                                  .failed = b->failed + i,
-                                  .shift = job->shift[j],
-                                  .weight = job->weight[j],
-                                  .number = j};
+        for (int j = 0; j < job->poles; j++)
+            if (kind_of(b, job, j) == kind)
+                term[count++] = (lt_term){.a = job->a.data,
+                                          .sum = b->sum + i * square_of(b),
+                                          .failed = b->failed + i,
+                                          .shift = job->shift[j],
+                                          .weight = job->weight[j],
+                                          .number = j};
     }
     return count;
 }
 
-static lt_status send_pointers(const batch *b, bool wide, int count)
+/* Parts of the work memory. */
+static lt_inverses inverses_of(const batch *b, lt_inverse_kind kind, size_t count)
 {
-    const size_t bytes = (size_t)(b->n * b->n) * (wide ? sizeof(double) : sizeof(float));
-    void **list = calloc((size_t)count, sizeof *list);
-    char *const memory[] = {b->l_memory, b->x_memory, b->made_memory};
-    void **const to[] = {b->l, b->x, b->made};
-    lt_status st =
-        list ? LT_OK : lt_fail(LT_E_NOMEM, "cuda:%d: rational: no memory", b->c->ordinal);
-    for (int k = 0; k < 3 && !st; k++) {
-        for (int i = 0; i < count; i++)
-            list[i] = memory[k] + (size_t)i * bytes;
-        st = send(b, to[k], list, (size_t)count * sizeof *list);
+    const size_t size = kind == LT_INVERSE_DOUBLE ? sizeof(double) : sizeof(float);
+    const size_t bytes = count * square_of(b) * size;
+    return (lt_inverses){.c = b->c,
+                         .kind = kind,
+                         .n = b->n,
+                         .count = (int)count,
+                         .a = b->work,
+                         .x = b->work + bytes,
+                         .made = b->work + 2 * bytes,
+                         .low = b->work + 3 * bytes,
+                         .x_low = b->work + 4 * bytes,
+                         .a_leaf = b->leaf,
+                         .x_leaf = b->leaf + count * (size_t)lt_inverse_leaves(b->n),
+                         .info = b->info};
+}
+
+static lt_status send_leaves(const batch *b, const lt_inverses *v)
+{
+    const size_t size = v->kind == LT_INVERSE_DOUBLE ? sizeof(double) : sizeof(float);
+    const size_t count = (size_t)v->count, leaves = (size_t)lt_inverse_leaves(b->n);
+    void **list = calloc(2 * leaves * count, sizeof *list);
+    if (!list)
+        return lt_fail(LT_E_NOMEM, "cuda:%d: rational: no memory", b->c->ordinal);
+    for (size_t i = 0; i < leaves * count; i++) {
+        const size_t at = lt_inverse_leaf(b->n, (int64_t)(i / count)) + i % count * square_of(b);
+        list[i] = v->a + at * size;
+        list[leaves * count + i] = v->x + at * size;
     }
+    const lt_status st = send(b, b->leaf, list, 2 * leaves * count * sizeof *list);
     free(list);
     return st;
 }
 
-static lt_status add_terms(const batch *b, int j, bool wide, lt_term *term)
+static lt_status add_terms(const batch *b, lt_inverse_kind kind, const lt_term *term, size_t count)
 {
-    int count = list_terms(b, j, wide, term);
-    if (!count)
-        return LT_OK;
-    LT_TRY(send(b, b->term, term, (size_t)count * sizeof *term));
-    LT_TRY(send_pointers(b, wide, count));
-    lt_term_begin(b->queue, b->term, count, b->n, b->wide, wide, b->l_memory, b->x_memory);
-    LT_TRY(wide ? invert_wide(b, count) : invert_narrow(b, count));
-    lt_term_add(b->queue, b->term, count, b->n, wide, b->made_memory, b->info);
+    const bool wide = kind == LT_INVERSE_DOUBLE;
+    const lt_inverses v = inverses_of(b, kind, count);
+    LT_TRY(send(b, b->term, term, count * sizeof *term));
+    LT_TRY(send_leaves(b, &v));
+    lt_term_begin(b->queue, b->term, v.count, b->n, b->wide, wide, v.a, v.x);
+    LT_TRY(lt_inverses_run(&v));
+    lt_terms_add(b->queue, b->term, v.count, b->n, wide, v.made, b->info);
     return LT_OK;
 }
 
@@ -193,26 +191,30 @@ static lt_status read_status(const batch *b)
     return st;
 }
 
-static int most_poles(const batch *b)
+static lt_status add_all(const batch *b, lt_term *term)
 {
-    int most = 0;
-    for (size_t i = 0; i < b->m; i++)
-        if (b->job[b->index[i]].poles > most)
-            most = b->job[b->index[i]].poles;
-    return most;
+    for (int kind = 0; kind < LT_INVERSE_KINDS; kind++) {
+        const size_t count = list_terms(b, (lt_inverse_kind)kind, term);
+        for (size_t i = 0; i < count; i += b->most) {
+            const size_t some = count - i < b->most ? count - i : b->most;
+            LT_TRY(add_terms(b, (lt_inverse_kind)kind, term + i, some));
+        }
+    }
+    return LT_OK;
 }
 
 static lt_status run_batch(batch *b)
 {
-    lt_term *term = calloc(b->m, sizeof *term);
+    const size_t terms = terms_of(b);
+    size_t fit = work_limit / (square_of(b) * WORK);
+    fit = fit < MOST_TERMS ? fit : MOST_TERMS;
+    lt_term *term = calloc(terms + 1, sizeof *term);
     if (!term)
         return lt_fail(LT_E_NOMEM, "cuda:%d: rational: no memory", b->c->ordinal);
+    b->most = fit < 1 ? 1 : fit < terms ? fit : terms;
     lt_status st = begin(b);
-    for (int j = 0, poles = most_poles(b); j < poles && !st; j++) {
-        st = add_terms(b, j, false, term);
-        if (!st)
-            st = add_terms(b, j, true, term);
-    }
+    if (!st)
+        st = add_all(b, term);
     free(term);
     LT_TRY(st);
     lt_sums_store(b->queue, b->sum, b->constant, (int)b->m, b->n, b->wide, b->y, b->failed);
@@ -233,9 +235,8 @@ static lt_status run(lt_cuda *c, lt_rational_job *job, size_t count, lt_batch_ke
     LT_TRY(lt_batch_sort(key, count, order));
     for (size_t i = 0, end; i < count; i = end) {
         const lt_batch_key *first = &key[order[i]];
-        enum { MATRICES = 4 };
-        size_t bytes = MATRICES * (size_t)(first->n * first->n) * sizeof(double);
-        end = lt_batch_end(key, order, i, count, bytes, limit);
+        const size_t bytes = (size_t)(first->n * first->n) * sizeof(double);
+        end = lt_batch_end(key, order, i, count, bytes, sums_limit);
         batch b = {.c = c,
                    .queue = c->stream[LT_CUDA_MAIN],
                    .job = job,
