@@ -16,6 +16,7 @@ static const struct {
     const char *help;
 } commands[] = {
     {"train", bench_train, "a training step on synthetic data"},
+    {"eval", bench_eval, "a forward pass that evaluates, on synthetic data"},
     {"regimes", bench_regimes,
      "which exchange of gradients is the fastest, by links and ranks: simulated"},
     {"overlap", bench_overlap, "several ranks: gradients in flight while backward goes on"},

@@ -26,8 +26,9 @@ typedef struct bench_header {
 /* clang-format on */
 
 typedef lt_status bench_fn(int argc, char *const *argv);
-bench_fn bench_attention, bench_ceilings, bench_linear, bench_train, bench_overlap, bench_exchange,
-    bench_links, bench_loader, bench_optim, bench_ops, bench_regimes, bench_roots, bench_stragglers;
+bench_fn bench_attention, bench_ceilings, bench_eval, bench_linear, bench_train, bench_overlap,
+    bench_exchange, bench_links, bench_loader, bench_optim, bench_ops, bench_regimes, bench_roots,
+    bench_stragglers;
 
 /* Reads a benchmark's options. *run false: --help or the like was answered. */
 lt_status bench_parse(const lt_program *program, void *values, int argc, char *const *argv,

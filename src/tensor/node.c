@@ -49,7 +49,7 @@ static void give_back_inputs(const lt_node *n)
     }
 }
 
-/* Makes a dropped output again: its inputs are there, or are made again in turn. */
+/* Makes an output that was dropped, or deferred: its inputs are there, or are made again in turn. */
 lt_status lt_node_replay(lt_node *n)
 {
     lt_tensor *out = n->out;
@@ -64,6 +64,8 @@ lt_status lt_node_replay(lt_node *n)
         lt_buffer_release(&out->buffer);
         out->given_back = true;
         out->deferred = deferred;
+    } else if (deferred) {
+        lt_node_release_inputs(n);
     }
     if (!st)
         give_back_inputs(n);
@@ -73,6 +75,24 @@ lt_status lt_node_replay(lt_node *n)
 void lt_node_defer(lt_node *node)
 {
     node->out->given_back = node->out->deferred = true;
+    if (lt_node_is_recorded(node))
+        return;
+    node->out->producer = node;
+    for (int i = 0; i < LT_MAX_INPUTS; i++)
+        if (node->in[i])
+            node->in[i]->readers++;
+}
+
+void lt_node_release_inputs(lt_node *node)
+{
+    if (lt_node_is_recorded(node))
+        return;
+    node->out->producer = NULL;
+    for (int i = 0; i < LT_MAX_INPUTS; i++)
+        if (node->in[i]) {
+            node->in[i]->readers--;
+            lt_handle_settle(node->in[i]);
+        }
 }
 
 lt_status lt_tensor_materialize(const lt_tensor *tensor)
@@ -96,7 +116,7 @@ lt_status lt_node_in(lt_node *node, int input, lt_view *view)
     LT_ASSERT(node->in[input]);
     const lt_tensor *t =
         lt_tensor_storage(node->in[input]); /* a variable's may be on another tape */
-    if (t->given_back && t->producer && t->producer->op->recomputable)
+    if (t->given_back && t->producer && (t->deferred || t->producer->op->recomputable))
         LT_TRY(lt_node_replay(t->producer));
     LT_TRY(announce_read(node->tape, node->in[input]->param));
     *view = lt_tensor_view(t);

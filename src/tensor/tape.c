@@ -173,9 +173,12 @@ void lt_handle_give_back(lt_tensor *handle)
 {
     if (handle->source || handle->keep)
         return;
+    const bool deferred = handle->deferred;
     lt_buffer_release(&handle->buffer);
     handle->given_back = true;
     handle->deferred = false;
+    if (deferred)
+        lt_node_release_inputs(handle->producer);
 }
 
 static bool can_recompute(const lt_tensor *handle)

@@ -54,9 +54,12 @@ int64_t lt_node_bytes(const lt_node *node);
 bool lt_node_is_recorded(const lt_node *node);
 /* Runs forward, with trace and scratch. */
 lt_status lt_node_forward(lt_node *node);
-/* Instead of lt_node_out(), by a recomputable operation that is recorded: out is computed when an
- * operation or the host reads it (lt_node_in(), lt_tensor_materialize()), or never. */
+/* Instead of lt_node_out(), by a recomputable operation that is recorded, or by one that is not recorded: out is
+ * computed when an operation or the host reads it (lt_node_in(), lt_tensor_materialize()), or never. Without a
+ * record the inputs' memory stays until then, or until out is dropped. */
 void lt_node_defer(lt_node *node);
+/* Of a deferred output without a record, which is there now or will never be; nothing with one. */
+void lt_node_release_inputs(lt_node *node);
 
 /* Whether the input has no gradient yet; memory for it then, ahead of the node's turn in backward. */
 bool lt_node_is_first_grad(const lt_node *node, int input);

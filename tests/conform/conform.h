@@ -102,6 +102,7 @@ struct test {
     setting config;
     double terms; /* summed per output element */
     double inner; /* roundings to the run's dtype inside, where it is a 16-bit one */
+    bool relu;    /* for one without such a setting */
     bool exact;   /* outputs must be equal; NaN equals NaN */
     bool master;  /* has no 16-bit form */
     bool rounded; /* has one where gradients of weights are rounded (lt_backend) */

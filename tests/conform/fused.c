@@ -24,9 +24,10 @@ static const fused_row rows[] = {
     {"means far from 0", 3, 16, 9, 8, 16, 1, 1, 0, true},
     {"7x7 stride 2 pad 3, 3 channels", 2, 3, 20, 18, 16, 7, 2, 3, false},
     {"7x7 stride 2 pad 3, 3 channels, odd image", 1, 3, 17, 23, 8, 7, 2, 3, false},
+    {"3x3 pad 1 on one pixel: eight taps meet padding", 3, 16, 1, 1, 24, 3, 1, 1, false},
 };
 
-enum { ENTRIES = 4 };
+enum { ENTRIES = 5 };
 
 static const double unit = 0x1p-8; /* of the shortest dtype */
 
@@ -343,6 +344,47 @@ static void make_sums(const fused_row *r, test *t)
     t->terms = (double)(r->k * r->r * r->r);
 }
 
+/* conv2d_affine: x, w, coefficients, residual, y, and the convolution's output, which is written apart. Of the 16-bit
+ * factors it is the products of w and scale that are rounded, not w. */
+
+enum { AFTER = 2, RESIDUAL, AFFINE_Y, CONVOLVED };
+
+static lt_status call_affine(const test *t, const lt_backend *be, void *ctx, const lt_view *v,
+                             bool absolute)
+{
+    const lt_batchnorm2d_config config = {.relu = t->relu};
+    const lt_view *residual = v[RESIDUAL].data ? &v[RESIDUAL] : NULL;
+    lt_conv_affine after = {&v[AFTER], residual, t->relu, false};
+    (void)absolute;
+    LT_TRY(be->conv2d(ctx, &t->config.conv, &v[X], &v[W], NULL, &v[CONVOLVED]));
+    if (be->conv2d_affine)
+        LT_TRY(be->conv2d_affine(ctx, &t->config.conv, &v[X], &v[W], &after, &v[AFFINE_Y]));
+    if (after.done)
+        return LT_OK;
+    return be->batchnorm_apply(ctx, &config, &v[CONVOLVED], &v[AFTER], residual, &v[AFFINE_Y],
+                               NULL);
+}
+
+static void make_affine(const fused_row *r, test *t)
+{
+    const ptrdiff_t form = r - rows;
+    t->entry = "conv2d_affine";
+    t->call = call_affine;
+    t->relu = form % 2 == 0;
+    t->operands = 6;
+    t->operand[X] = (operand){.shape = LT_SHAPE(r->n, r->c, r->h, r->w)};
+    t->operand[W] = (operand){.kind = WEIGHT, .shape = LT_SHAPE(r->k, r->c, r->r, r->r)};
+    t->operand[AFTER] =
+        (operand){.kind = MASTER, .shape = LT_SHAPE(4, r->k), .low = -1.5, .high = 1};
+    t->operand[RESIDUAL] = (operand){.shape = output_shape(r)};
+    t->operand[AFFINE_Y] = (operand){.use = OUT, .shape = output_shape(r)};
+    t->operand[CONVOLVED] = (operand){.use = OUT, .shape = output_shape(r)};
+    if (form % 4 < 2)
+        t->operand[RESIDUAL].shape.ndim = -1;
+    t->terms = (double)(r->c * r->r * r->r) + 4;
+    t->inner = 2;
+}
+
 bool fused_tests(size_t i, test *t)
 {
     if (i >= COUNT_OF(rows) * ENTRIES)
@@ -351,7 +393,7 @@ bool fused_tests(size_t i, test *t)
     *t = (test){.name = r->name};
     t->config.conv = (lt_conv2d_config){r->stride, r->stride, r->pad, r->pad, 1, 1, 1};
     static void (*const make[ENTRIES])(const fused_row *, test *) = {
-        make_stats, make_sums, make_norm_stats, make_norm_grad_w};
+        make_stats, make_sums, make_norm_stats, make_norm_grad_w, make_affine};
     make[i % ENTRIES](r, t);
     return true;
 }

@@ -3,6 +3,7 @@
 #define LATHER_EXT_NORM_KERNELS_H
 
 #include "lather/ext/entry.h"
+#include "lather/ops/conv.h"
 #include "lather/ops/norm.h"
 #include "lather/ops/norm_layer.h"
 #include "lather/ops/pool.h"
@@ -40,6 +41,15 @@ typedef struct lt_norm_conv {
  *  channels-last index ((n*H + h)*W + w)*C + c. */
 LT_ENTRY(batchnorm_apply, void *ctx, const lt_batchnorm2d_config *config, const lt_view *x,
          const lt_view *coef, const lt_view *residual, const lt_view *y, const lt_view *mask);
+/** What comes behind a convolution that evaluates. */
+typedef struct lt_conv_affine {
+    const lt_view *coef, *residual; /**< residual may be NULL */
+    bool relu;
+    bool done; /**< out; false: nothing was computed */
+} lt_conv_affine;
+/** Fused: batchnorm_apply, without mask, of conv2d without b, whose output is not written. */
+LT_ENTRY(conv2d_affine, void *ctx, const lt_conv2d_config *config, const lt_view *x,
+         const lt_view *w, lt_conv_affine *after, const lt_view *y);
 /** A batch norm that was not applied yet: x*scale + shift. */
 typedef struct lt_batchnorm_term {
     const lt_view *x, *coef;
@@ -119,6 +129,7 @@ LT_ENTRY(layernorm_grad, void *ctx, const lt_layernorm_config *config, const lt_
     X(batchnorm_add_grad, FUSED, NONE)  \
     X(maxpool2d_norm, FUSED, NONE)      \
     X(maxpool2d_norm_grad, FUSED, NONE) \
+    X(conv2d_affine, FUSED, OWN)        \
     X(group_norm, BASIC, OWN)           \
     X(group_norm_grad, BASIC, OWN)      \
     X(layernorm, BASIC, OWN)            \

@@ -115,7 +115,7 @@ static lt_status take_batch(lt_node *node, const lt_view *x, lt_view *stats, boo
     return LT_OK;
 }
 
-/* Moments of the batch, and the running statistics' part in them. */
+/* Moments of the batch, and the running statistics' part in them. x: NULL in a pass without the former. */
 static lt_status find_coefficients(lt_node *node, const lt_view *x, lt_view *coef)
 {
     void *ctx;
@@ -189,12 +189,38 @@ static bool is_applied_later(const lt_node *node)
            || lt_fuse_offers(node, LT_FUSE_ADD);
 }
 
+/* By the convolution before it, if the backend can; *done says. */
+static lt_status apply_in_conv(lt_node *node, bool *done)
+{
+    void *ctx;
+    const lt_backend *be = lt_node_backend(node, &ctx);
+    const lt_batchnorm2d_config *c = node->config;
+    lt_node *conv = lt_fuse_producer(node, LT_FUSE_AFFINE);
+    lt_view x, w, y, coef, residual = {0};
+    *done = false;
+    if (!conv)
+        return LT_OK;
+    LT_TRY(find_coefficients(node, NULL, &coef));
+    LT_TRY(lt_conv2d_views(conv, &x, &w));
+    if (node->in[RESIDUAL])
+        LT_TRY(lt_node_in(node, RESIDUAL, &residual));
+    LT_TRY(lt_node_out(node, &y));
+    lt_conv_affine after = {&coef, residual.data ? &residual : NULL, c->relu, false};
+    LT_TRY(be->conv2d_affine(ctx, conv->config, &x, &w, &after, &y));
+    *done = after.done;
+    return LT_OK;
+}
+
 static lt_status forward(lt_node *node)
 {
     void *ctx;
     const lt_backend *be = lt_node_backend(node, &ctx);
     lt_view x, coef, mask = {0};
+    bool done;
     LT_TRY(LT_HAS_ENTRY(node, be, batchnorm_apply));
+    LT_TRY(apply_in_conv(node, &done));
+    if (done)
+        return LT_OK;
     LT_TRY(lt_node_in(node, X, &x));
     if (lt_node_is_replay(node))
         LT_TRY(lt_node_saved(node, COEF, &coef));

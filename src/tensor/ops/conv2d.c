@@ -123,12 +123,22 @@ static lt_status forward_with_stats(lt_node *node, const lt_view *w, const lt_vi
     return LT_OK;
 }
 
+lt_status lt_conv2d_views(lt_node *conv, lt_view *x, lt_view *w)
+{
+    LT_TRY(lt_node_in(conv, X, x));
+    return lt_node_in(conv, W, w);
+}
+
 static lt_status forward(lt_node *node)
 {
     void *ctx;
     const lt_backend *be = lt_node_backend(node, &ctx);
     lt_view x, w, y, b = {0};
     LT_TRY(LT_HAS_ENTRY(node, be, conv2d));
+    if (!lt_node_is_replay(node) && lt_fuse_offers(node, LT_FUSE_AFFINE)) {
+        lt_node_defer(node);
+        return LT_OK;
+    }
     LT_TRY(lt_node_in(node, W, &w));
     LT_TRY(lt_node_out(node, &y));
     if (lt_fuse_offers(node, LT_FUSE_STATS))

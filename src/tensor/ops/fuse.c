@@ -24,6 +24,13 @@ static bool is_before_norm(const lt_node *conv)
            && lt_node_is_recorded(conv);
 }
 
+/* A convolution without bias that evaluates, and nothing will come back to. */
+static bool is_evaluated(const lt_node *conv)
+{
+    const lt_pass *pass = &conv->tape->pass;
+    return !pass->record && !pass->batch_stats && !conv->in[BIAS];
+}
+
 static bool is_plain_norm(const lt_node *norm)
 {
     const lt_batchnorm2d_config *c = norm->config;
@@ -61,6 +68,11 @@ static bool lacks_residual(const lt_node *norm)
 static bool lacks_image(const lt_node *pool)
 {
     return pool->in[0]->given_back;
+}
+
+static bool lacks_deferred(const lt_node *norm)
+{
+    return norm->in[X]->deferred;
 }
 
 /* One use is left, this convolution's, and no gradient came before: its gradient is all of it. */
@@ -122,6 +134,8 @@ static const struct pattern {
                           is_term_along, is_only_sum, RESIDUAL},
     [LT_FUSE_POOL_GRAD] = {&lt_op_batchnorm2d, &lt_op_maxpool2d, ENTRY(maxpool2d_norm_grad),
                            is_plain_along, is_only_pool, X},
+    [LT_FUSE_AFFINE] = {&lt_op_conv2d, &lt_op_batchnorm2d, ENTRY(conv2d_affine), is_evaluated,
+                        lacks_deferred, X},
 };
 
 static bool has_entry(const lt_node *node, size_t entry)

@@ -25,6 +25,8 @@ typedef enum lt_fusion {
      * before it: their gradient is never written. */
     LT_FUSE_ADD_GRAD,
     LT_FUSE_POOL_GRAD,
+    /* Evaluation: the convolution's output is deferred, and the batch norm has its own computed in its place. */
+    LT_FUSE_AFFINE,
     LT_FUSIONS
 } lt_fusion;
 
@@ -40,6 +42,9 @@ lt_node *lt_fuse_producer(const lt_node *consumer, lt_fusion fusion);
 /* The statistics of the convolution's output; NULL: none, or taken before. Taken once, as a reduction over
  * ranks writes to them. *sums: as conv2d_stats says. */
 lt_tensor *lt_conv2d_take_stats(lt_node *conv, bool *sums);
+
+/* What a convolution whose output is deferred reads. */
+LT_MUST_CHECK lt_status lt_conv2d_views(lt_node *conv, lt_view *x, lt_view *w);
 
 /* What a batch norm read. */
 typedef struct lt_fuse_views {

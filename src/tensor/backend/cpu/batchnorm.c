@@ -126,17 +126,23 @@ lt_bn_apply lt_cpu_norm_before(const lt_batchnorm_before *norm)
         .coef = coef_of(norm->coef), .channels = norm->x->shape.dim[1], .relu = true};
 }
 
-typedef struct apply_job {
-    const lt_cpu_kernels *kernels;
-    lt_cpu_store store;
-    lt_bn_apply in;
-} apply_job;
-
-static void apply_chunk(void *context, int64_t begin, int64_t end, int64_t chunk)
+void lt_cpu_apply_chunk(void *context, int64_t begin, int64_t end, int64_t chunk)
 {
     (void)chunk;
-    const apply_job *j = context;
+    const lt_cpu_apply *j = context;
     j->kernels->of[j->store].bn_apply(&j->in, begin, end);
+}
+
+lt_cpu_apply lt_cpu_apply_after(const lt_cpu *cpu, const lt_conv_affine *after, const lt_view *y)
+{
+    return (lt_cpu_apply){.kernels = cpu->kernels,
+                          .store = store_of(y),
+                          .in = {.coef = coef_of(after->coef),
+                                 .x = y->data,
+                                 .residual = after->residual ? after->residual->data : NULL,
+                                 .y = y->data,
+                                 .channels = y->shape.dim[1],
+                                 .relu = after->relu}};
 }
 
 lt_status lt_cpu_batchnorm_apply(void *ctx, const lt_batchnorm2d_config *config, const lt_view *x,
@@ -147,16 +153,16 @@ lt_status lt_cpu_batchnorm_apply(void *ctx, const lt_batchnorm2d_config *config,
     const lt_cpu *cpu = ctx;
     if (!is_fast(x) || !is_like(y, x) || !is_like(residual, x) || coef->dtype != LT_F32)
         return lt_backend_ref()->batchnorm_apply(ctx, config, x, coef, residual, y, mask);
-    apply_job j = {.kernels = cpu->kernels,
-                   .store = store_of(x),
-                   .in = {.coef = coef_of(coef),
-                          .x = x->data,
-                          .residual = residual ? residual->data : NULL,
-                          .y = y->data,
-                          .mask = mask ? mask->data : NULL,
-                          .channels = x->shape.dim[1],
-                          .relu = config->relu}};
-    lt_parallel(rows_of(x), grain_of(x, WRITE_CHUNK), apply_chunk, &j);
+    lt_cpu_apply j = {.kernels = cpu->kernels,
+                      .store = store_of(x),
+                      .in = {.coef = coef_of(coef),
+                             .x = x->data,
+                             .residual = residual ? residual->data : NULL,
+                             .y = y->data,
+                             .mask = mask ? mask->data : NULL,
+                             .channels = x->shape.dim[1],
+                             .relu = config->relu}};
+    lt_parallel(rows_of(x), grain_of(x, WRITE_CHUNK), lt_cpu_apply_chunk, &j);
     return LT_OK;
 }
 

@@ -31,6 +31,16 @@ lt_status lt_cpu_grad_sums_begin(lt_cpu *cpu, const lt_batchnorm_grad *in, const
 lt_chunk_fn lt_cpu_grad_sums_chunk;
 void lt_cpu_grad_sums_end(const lt_cpu_grad_sums *s, float *out);
 
+/* batchnorm_apply of what lies in y, on the spot, as lt_chunk_fn on pixels. */
+typedef struct lt_cpu_apply {
+    const lt_cpu_kernels *kernels;
+    lt_cpu_store store;
+    lt_bn_apply in;
+} lt_cpu_apply;
+
+lt_cpu_apply lt_cpu_apply_after(const lt_cpu *cpu, const lt_conv_affine *after, const lt_view *y);
+lt_chunk_fn lt_cpu_apply_chunk;
+
 /* What is applied to the pixels that a convolution behind such a batch norm reads. */
 lt_bn_apply lt_cpu_norm_before(const lt_batchnorm_before *norm);
 

@@ -12,11 +12,14 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { SCALE = 2, SHIFT }; /* rows of a batch norm's coefficients */
+
 typedef struct call {
     lt_conv_kind kind;
     const lt_conv2d_config *config;
     const lt_view *x, *w, *b, *y; /* or the gradients of x, w, y */
     bool cropped;                 /* w is a part of a filter, and may be read where it lies */
+    lt_conv_affine *after; /* forward: b is its shift, w is multiplied by its scale; or NULL */
 } call;
 
 static lt_conv_form form_of(const call *c)
@@ -32,7 +35,7 @@ static dnnl_data_type_t dnnl_dtype(lt_dtype dtype)
 /* Whether a part of a filter is given to the primitive's reorder as it lies. */
 static bool is_in_place(const call *c, lt_dtype dtype, lt_dtype w_dtype)
 {
-    return c->cropped && c->x->dtype == dtype && c->w->dtype == w_dtype;
+    return c->cropped && !c->after && c->x->dtype == dtype && c->w->dtype == w_dtype;
 }
 
 /* Everything that makes one primitive differ from another. */
@@ -62,6 +65,7 @@ static void make_key(const call *c, lt_dtype dtype, lt_dtype w_dtype, int64_t ke
         lt_parallel_threads(),
         in_place ? c->w->stride[0] : 0,
         in_place ? c->w->stride[2] : 0,
+        c->after ? 1 + c->after->relu : 0,
     };
     for (int i = 0; i < LT_PRIMITIVE_KEY; i++)
         key[i] = all[i];
@@ -101,6 +105,7 @@ typedef struct description {
     lt_conv_problem problem;
     dnnl_memory_desc_t stored; /* w as the library has it */
     dnnl_primitive_desc_t forward, pd;
+    dnnl_primitive_attr_t attr; /* of what comes after; or NULL */
 } description;
 
 static void free_description(description *d)
@@ -109,6 +114,8 @@ static void free_description(description *d)
         dnnl_primitive_desc_destroy(d->pd);
     if (d->forward)
         dnnl_primitive_desc_destroy(d->forward);
+    if (d->attr)
+        dnnl_primitive_attr_destroy(d->attr);
     lt_md_free(&d->problem.x);
     lt_md_free(&d->problem.w);
     lt_md_free(&d->problem.b);
@@ -150,6 +157,15 @@ static dnnl_status_t describe_hint(description *d, lt_onednn *onednn, const call
     return st;
 }
 
+/* One with what comes after; oneDNN's own reference of that is not wanted. */
+static dnnl_status_t describe_affine(description *d, lt_onednn *onednn, const call *c)
+{
+    dnnl_status_t st = lt_attr_make(&d->attr, c->after->relu);
+    if (!st)
+        st = lt_conv_describe(&d->pd, onednn->engine, c->kind, &d->problem, d->attr, NULL);
+    return !st && !strncmp(lt_pd_name(d->pd), "ref", 3) ? dnnl_unimplemented : st;
+}
+
 /* The primitive's descriptor; for a gradient also the forward one. */
 static dnnl_status_t describe(description *d, lt_onednn *onednn, const call *c, lt_dtype dtype,
                               lt_dtype w_dtype)
@@ -170,7 +186,8 @@ static dnnl_status_t describe(description *d, lt_onednn *onednn, const call *c, 
         return st;
     const lt_conv_form form = form_of(c);
     p->form = onednn->without_rules ? NULL : &form;
-    st = lt_conv_describe(&d->pd, onednn->engine, c->kind, p, onednn->attr, d->forward);
+    st = c->after ? describe_affine(d, onednn, c)
+                  : lt_conv_describe(&d->pd, onednn->engine, c->kind, p, onednn->attr, d->forward);
     p->form = NULL;
     return st;
 }
@@ -258,12 +275,28 @@ static lt_status read_weight(lt_cpu *cpu, const call *c, lt_dtype dtype, lt_dtyp
     return lt_onednn_read(cpu, LT_CPU_COPY_W, &read, w_dtype, w);
 }
 
+static lt_view row_of(const lt_view *coef, int row)
+{
+    const int64_t channels = coef->shape.dim[1];
+    return lt_cpu_dense_view((float *)coef->data + row * channels, LT_F32, LT_SHAPE(channels));
+}
+
+static lt_status give_weight(lt_cpu *cpu, lt_primitive *prim, const call *c, lt_dtype dtype,
+                             lt_dtype w_dtype)
+{
+    void *w;
+    const lt_view scale = c->after ? row_of(c->after->coef, SCALE) : (lt_view){0};
+    if (c->after)
+        return lt_prepack_scaled(cpu, prim, c->w, &scale);
+    LT_TRY(read_weight(cpu, c, dtype, w_dtype, &w));
+    return set_weight(cpu, prim, c, w);
+}
+
 static lt_status run_forward(lt_cpu *cpu, lt_primitive *prim, const call *c, lt_dtype dtype,
                              lt_dtype w_dtype)
 {
-    void *x, *w, *b = NULL, *y;
+    void *x, *b = NULL, *y;
     LT_TRY(lt_onednn_read(cpu, LT_CPU_COPY_X, c->x, dtype, &x));
-    LT_TRY(read_weight(cpu, c, dtype, w_dtype, &w));
     LT_TRY(lt_onednn_write(cpu, LT_CPU_COPY_Y, c->y, dtype, &y));
     if (lt_cpu_has(c->b)) {
         LT_TRY(lt_onednn_read(cpu, LT_CPU_BIAS, c->b, LT_F32, &b));
@@ -271,7 +304,7 @@ static lt_status run_forward(lt_cpu *cpu, lt_primitive *prim, const call *c, lt_
     }
     dnnl_memory_set_data_handle(prim->x, x);
     dnnl_memory_set_data_handle(prim->y, y);
-    LT_TRY(set_weight(cpu, prim, c, w));
+    LT_TRY(give_weight(cpu, prim, c, dtype, w_dtype));
     const dnnl_exec_arg_t args[] = {{DNNL_ARG_SRC, prim->x},
                                     {DNNL_ARG_WEIGHTS, prim->w},
                                     {DNNL_ARG_DST, prim->y},
@@ -397,6 +430,8 @@ static lt_status run(lt_cpu *cpu, const call *c, bool *done)
     cpu->onednn->last = "ref";
     if (c->x->dtype == LT_F64 || c->w->dtype == LT_F64)
         return LT_OK;
+    if (c->after)
+        return run_library(cpu, c, c->x->dtype, done);
     if (c->kind != LT_CONV_GRAD_W)
         LT_TRY(run_kernels(cpu, c, done));
     if (*done)
@@ -432,7 +467,7 @@ lt_status lt_cpu_conv2d(void *ctx, const lt_conv2d_config *config, const lt_view
                         const lt_view *w, const lt_view *b, const lt_view *y)
 {
     LT_CPU_MOVED(x, w, b, y);
-    const call c = {LT_CONV, config, x, w, b, y, false};
+    const call c = {LT_CONV, config, x, w, b, y, false, NULL};
     bool done;
     LT_TRY(run_used(ctx, &c, &done));
     return done ? LT_OK : lt_backend_ref()->conv2d(ctx, config, x, w, b, y);
@@ -442,7 +477,7 @@ lt_status lt_cpu_conv2d_grad_x(void *ctx, const lt_conv2d_config *config, const 
                                const lt_view *w, const lt_view *dx)
 {
     LT_CPU_MOVED(dy, w, dx);
-    const call c = {LT_CONV_GRAD_X, config, dx, w, NULL, dy, false};
+    const call c = {LT_CONV_GRAD_X, config, dx, w, NULL, dy, false, NULL};
     bool done;
     LT_TRY(run_used(ctx, &c, &done));
     return done ? LT_OK : lt_backend_ref()->conv2d_grad_x(ctx, config, dy, w, dx);
@@ -452,8 +487,31 @@ lt_status lt_cpu_conv2d_grad_w(void *ctx, const lt_conv2d_config *config, const 
                                const lt_view *x, const lt_view *dw)
 {
     LT_CPU_MOVED(dy, x, dw);
-    const call c = {LT_CONV_GRAD_W, config, x, dw, NULL, dy, false};
+    const call c = {LT_CONV_GRAD_W, config, x, dw, NULL, dy, false, NULL};
     bool done;
     LT_TRY(run_used(ctx, &c, &done));
     return done ? LT_OK : lt_backend_ref()->conv2d_grad_w(ctx, config, dy, x, dw);
+}
+
+/* LATHER_VERIFY looks at convolutions as they are. A residual would have to be copied to y first, and oneDNN 2.6 adds
+ * what lies there slowly. */
+static bool takes_affine(const call *c)
+{
+    const lt_conv_affine *after = c->after;
+    return !after->residual && !lt_conv_verify_wanted() && lt_cpu_is_fast_dtype(c->x->dtype)
+           && c->y->dtype == c->x->dtype && c->w->dtype == LT_F32 && after->coef->dtype == LT_F32;
+}
+
+lt_status lt_cpu_onednn_affine(void *ctx, const lt_conv2d_config *config, const lt_view *x,
+                               const lt_view *w, lt_conv_affine *after, const lt_view *y)
+{
+    const lt_view shift = row_of(after->coef, SHIFT);
+    const call c = {LT_CONV, config, x, w, &shift, y, false, after};
+    after->done = false;
+    if (!takes_affine(&c))
+        return LT_OK;
+    LT_TRY(run_used(ctx, &c, &after->done));
+    if (after->done)
+        LT_CPU_MOVED(x, w, y);
+    return LT_OK;
 }

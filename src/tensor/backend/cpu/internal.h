@@ -101,6 +101,9 @@ lt_status lt_cpu_each(const char *what, size_t count, lt_cpu_job_fn *fn, void *c
 #define LT_CPU_ENTRY(name, kind, cpu) LT_CPU_##cpu(name)
 LT_BACKEND_ENTRIES(LT_CPU_ENTRY)
 
+/* conv2d_affine by oneDNN; not done without it. */
+lt_conv2d_affine_fn lt_cpu_onednn_affine;
+
 /* Put oneDNN's entries, and LAPACK's, in place of ref's; nothing in a build without. */
 void lt_cpu_install_onednn(lt_backend *be);
 void lt_cpu_install_matrix(lt_backend *be);

@@ -105,16 +105,25 @@ lt_status lt_primitive_scratchpad(lt_onednn *onednn, lt_primitive *prim,
     return lt_primitive_memory(onednn, &prim->scratchpad, md);
 }
 
-static lt_status find_prepacked(lt_onednn *p, const lt_primitive *prim, const void *data,
-                                lt_prepacked **out)
+static void free_copy(lt_prepacked *weight)
 {
-    const void *key[] = {data, prim};
-    lt_prepacked **head = &p->prepacked[bucket_of(key, sizeof key)];
-    for (lt_prepacked *weight = *head; weight; weight = weight->next)
-        if (weight->data == data && weight->prim == prim) {
+    lt_free(weight->copy);
+    weight->copy = NULL;
+}
+
+static lt_status find_prepacked(lt_onednn *p, const lt_primitive *prim, const void *data,
+                                uint64_t version, lt_prepacked **out)
+{
+    lt_prepacked **head = &p->prepacked[bucket_of(&data, sizeof data)];
+    *out = NULL;
+    for (lt_prepacked *weight = *head; weight; weight = weight->next) {
+        if (weight->data == data && weight->version != version)
+            free_copy(weight);
+        if (weight->data == data && weight->prim == prim)
             *out = weight;
-            return LT_OK;
-        }
+    }
+    if (*out)
+        return LT_OK;
     if (p->prepacks >= MOST_PREPACKED)
         clear_prepacked(p);
     lt_prepacked *weight = lt_alloc(1, sizeof *weight);
@@ -145,7 +154,7 @@ lt_status lt_prepack_weight(lt_cpu *cpu, lt_primitive *prim, const void *data, u
     lt_onednn *p = cpu->onednn;
     lt_prepacked *weight = NULL;
     if (version)
-        LT_TRY(find_prepacked(p, prim, data, &weight));
+        LT_TRY(find_prepacked(p, prim, data, version, &weight));
     if (weight && weight->version == version) {
         if (weight->copy)
             return lt_dnnl_check(dnnl_memory_set_data_handle(prim->w, weight->copy), "handle");
@@ -153,19 +162,60 @@ lt_status lt_prepack_weight(lt_cpu *cpu, lt_primitive *prim, const void *data, u
         if (!weight->copy)
             return LT_E_NOMEM;
         lt_status st = reorder_weight(p, prim, data, weight->copy);
-        if (st) {
-            lt_free(weight->copy);
-            weight->copy = NULL;
-        }
+        if (st)
+            free_copy(weight);
         return st;
     }
-    if (weight) {
-        lt_free(weight->copy);
-        weight->copy = NULL;
+    if (weight)
         weight->version = version;
-    }
     void *to = lt_cpu_scratch(cpu, LT_CPU_PREPACKED, prim->w_bytes);
     return to ? reorder_weight(p, prim, data, to) : LT_E_NOMEM;
+}
+
+/* w times the factors, in the primitive's layout. */
+static lt_status write_scaled(lt_cpu *cpu, lt_primitive *prim, const lt_view *w,
+                              const lt_view *factor, void *to)
+{
+    lt_view each = *factor;
+    each.shape = w->shape;
+    for (int i = 0; i < w->shape.ndim; i++)
+        each.stride[i] = i == 0;
+    void *product = to;
+    if (prim->reorder)
+        product =
+            lt_cpu_scratch(cpu, LT_CPU_COPY_W, (size_t)lt_cpu_count(w) * lt_dtype_size(LT_F32));
+    if (!product)
+        return LT_E_NOMEM;
+    lt_view scaled = lt_cpu_dense_view(product, LT_F32, w->shape);
+    LT_TRY(lt_backend_cpu()->mul(cpu, w, &each, &scaled));
+    if (prim->reorder)
+        return reorder_weight(cpu->onednn, prim, product, to);
+    return lt_dnnl_check(dnnl_memory_set_data_handle(prim->w, to), "handle");
+}
+
+lt_status lt_prepack_scaled(lt_cpu *cpu, lt_primitive *prim, const lt_view *w,
+                            const lt_view *factor)
+{
+    lt_prepacked *weight = NULL;
+    const uint64_t factors =
+        lt_fnv1a(LT_FNV1A_BEGIN, factor->data, (size_t)lt_cpu_count(factor) * sizeof(float));
+    if (w->version)
+        LT_TRY(find_prepacked(cpu->onednn, prim, w->data, w->version, &weight));
+    if (weight && weight->copy && weight->factors == factors)
+        return lt_dnnl_check(dnnl_memory_set_data_handle(prim->w, weight->copy), "handle");
+    if (weight && !weight->copy)
+        weight->copy = lt_alloc_aligned(64, prim->w_bytes);
+    void *to = weight ? weight->copy : lt_cpu_scratch(cpu, LT_CPU_PREPACKED, prim->w_bytes);
+    if (!to)
+        return LT_E_NOMEM;
+    lt_status st = write_scaled(cpu, prim, w, factor, to);
+    if (!weight)
+        return st;
+    weight->version = w->version;
+    weight->factors = factors;
+    if (st)
+        free_copy(weight);
+    return st;
 }
 
 lt_status lt_primitive_run(lt_cpu *cpu, lt_primitive *prim, const dnnl_exec_arg_t *args, int count)

@@ -21,11 +21,13 @@ typedef struct lt_primitive {
 } lt_primitive;
 
 /* A weight in a primitive's layout. In training every version is read once: then it goes through
- * scratch memory and copy stays NULL. The second use of a version makes a copy that stays. */
+ * scratch memory and copy stays NULL. The second use of a version makes a copy that stays until a newer
+ * version is read, by whatever primitive. */
 typedef struct lt_prepacked {
     const void *data;
     const lt_primitive *prim;
-    uint64_t version;
+    uint64_t version; /* of the weight */
+    uint64_t factors; /* a hash of those per channel that are in the copy */
     void *copy;
     struct lt_prepacked *next;
 } lt_prepacked;
@@ -60,6 +62,9 @@ lt_status lt_primitive_scratchpad(lt_onednn *onednn, lt_primitive *prim,
 /* Sets prim->w's handle to w in the primitive's layout. w has w_user's layout and dtype; version 0:
  * it is prepacked at each call. */
 lt_status lt_prepack_weight(lt_cpu *cpu, lt_primitive *prim, const void *data, uint64_t version);
+/* The same of w times a factor for each output channel, [K], contiguous; both f32. A copy is made at the first use. */
+lt_status lt_prepack_scaled(lt_cpu *cpu, lt_primitive *prim, const lt_view *w,
+                            const lt_view *factor);
 
 /* Runs the primitive on arguments whose handles are set, with our scratchpad. */
 lt_status lt_primitive_run(lt_cpu *cpu, lt_primitive *prim, const dnnl_exec_arg_t *args, int count);

@@ -160,6 +160,40 @@ dnnl_status_t lt_matmul_describe(dnnl_primitive_desc_t *out, dnnl_engine_t engin
 
 #endif
 
+/* oneDNN's relu makes 0 of NaN, which would hide a network that has diverged; one with a slope does not. So small a
+ * one is 0 beside any rounding. */
+static dnnl_status_t append_relu(dnnl_post_ops_t ops)
+{
+    const float slope = 0x1p-100F;
+#if DNNL_VERSION_MAJOR >= 3
+    return dnnl_post_ops_append_eltwise(ops, dnnl_eltwise_relu, slope, 0);
+#else
+    return dnnl_post_ops_append_eltwise(ops, 1, dnnl_eltwise_relu, slope, 0);
+#endif
+}
+
+dnnl_status_t lt_attr_make(dnnl_primitive_attr_t *out, bool relu)
+{
+    dnnl_primitive_attr_t attr = NULL;
+    dnnl_post_ops_t ops = NULL;
+    dnnl_status_t st = dnnl_primitive_attr_create(&attr);
+    if (!st)
+        st = dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user);
+    if (!st)
+        st = dnnl_post_ops_create(&ops);
+    if (!st && relu)
+        st = append_relu(ops);
+    if (!st)
+        st = dnnl_primitive_attr_set_post_ops(attr, ops); /* copies them */
+    if (ops)
+        dnnl_post_ops_destroy(ops);
+    if (st && attr)
+        dnnl_primitive_attr_destroy(attr);
+    if (!st)
+        *out = attr;
+    return st;
+}
+
 void lt_dnnl_limit_isa(lt_cpu_isa isa)
 {
     if (isa == LT_ISA_GENERIC)

@@ -35,6 +35,8 @@ typedef struct lt_conv_problem {
 dnnl_status_t lt_conv_describe(dnnl_primitive_desc_t *out, dnnl_engine_t engine, lt_conv_kind kind,
                                const lt_conv_problem *problem, const_dnnl_primitive_attr_t attr,
                                const_dnnl_primitive_desc_t hint);
+/* Attributes with a scratchpad of the caller's, and relu of the result if it is wanted. */
+dnnl_status_t lt_attr_make(dnnl_primitive_attr_t *out, bool relu);
 /* y = a * b, and a bias if bias is not NULL. */
 dnnl_status_t lt_matmul_describe(dnnl_primitive_desc_t *out, dnnl_engine_t engine,
                                  const dnnl_memory_desc_t mds[3], const dnnl_memory_desc_t *bias,
