@@ -2,6 +2,7 @@
 """Times a training step of ResNet-50, or of --arch, here and in PyTorch, by turns, and prints a Markdown table.
 
     tools/bench_peer.py --bench build/tools/bench --python PYTHON [--rounds 3] [--also 'NAME=COMMAND']
+    tools/bench_peer.py --eval --bench BENCH --python PYTHON     a forward pass that evaluates (inference_mode)
     tools/bench_peer.py --device cuda --bench BENCH --python PYTHON     eager and compiled, f16, bf16, tf32
     tools/bench_peer.py --linear --bench BENCH --python PYTHON     the products of transformers, against F.linear
     tools/bench_peer.py --attention --bench BENCH --python PYTHON     scaled_dot_product_attention, and memory by length
@@ -71,6 +72,8 @@ class Training:
             self.model.parameters(), lr=0.01, momentum=0.9, nesterov=True, weight_decay=1e-4,
             fused=self.device == "cuda" or None,  # its fastest form there
         )
+        self.evaluates = a.eval
+        self.model.train(not a.eval)
         self.before = status_bytes("VmRSS")
 
     def open_images(self, a, form):
@@ -111,6 +114,10 @@ class Training:
         self.scaler = torch.amp.GradScaler(self.device, enabled=dtype == "f16")
 
     def step(self):
+        if self.evaluates:
+            with self.torch.inference_mode(), self.context():
+                self.forward(self.inputs)
+            return
         self.optim.zero_grad()
         with self.context():
             loss = self.loss_of(self.forward(self.inputs), self.labels)
@@ -398,6 +405,10 @@ def common_flags(a):
         return ["--linear"]
     if a.attention:
         return ["--attention", "--shape", ",".join(str(int(x)) for x in a.shape)]
+    return [*(["--eval"] if a.eval else []), *model_flags(a)]
+
+
+def model_flags(a):
     return ["--batch-size", str(a.batch), "--device", a.device, "--arch", a.arch,
             *(["--seq-len", str(a.length)] if a.arch in GPT2 else ["--image-size", str(a.size)])]
 
@@ -411,7 +422,7 @@ def contestants(a, dtype):
     """{name: (its short name, contestant)}"""
     amp = "off" if dtype == "f32" else dtype
     turns = ["--steps", str(a.steps), "--warmup", str(a.warmup)]
-    ours = [a.bench, "train", "--amp", amp, "--threads", str(a.threads), "--json", *common_flags(a), *turns]
+    ours = [a.bench, "eval" if a.eval else "train", "--amp", amp, "--threads", str(a.threads), "--json", *model_flags(a), *turns]
     found = {"lather": ("lather", Command(a, ours, our_answer, os.environ.get("LATHER_LIBRARY_PATH")))}
     both = a.device == "cpu" and a.arch not in {**VIT, **GPT2}  # what the first layer alone reads makes no difference
     for layout in a.layout or (["channels_last", "contiguous"] if both else ["contiguous" if a.arch in GPT2 else "channels_last"]):
@@ -616,6 +627,7 @@ def parse():
     p.add_argument("--also", action="append", default=[], metavar="NAME=COMMAND")
     p.add_argument("--device", default="cpu")
     p.add_argument("--dtype", action="append", choices=["f32", "tf32", "bf16", "f16"])
+    p.add_argument("--eval", action="store_true", help="evaluation instead of training")
     p.add_argument("--compile", action="store_true", help="torch.compile too; on cuda always")
     p.add_argument("--how", help="eager,compiled,graphs: which of PyTorch's ways")
     p.add_argument("--budget", type=float, default=1e6, help="seconds of a dtype")
