@@ -30,7 +30,8 @@ typedef struct lt_device_config {
     int threads;        /**< compute threads; 0: what affinity mask and cgroup allow */
     bool deterministic; /**< the same bits for the same build, CPU type and thread count */
     lt_fused fused;
-    bool tf32; /**< cuda: products of f32 data may round factors to TF32's 11 bits */
+    bool tf32;       /**< cuda: products of f32 data may round factors to TF32's 11 bits */
+    bool background; /**< cuda: kernels give way to those of the other devices on this GPU */
 } lt_device_config;
 
 /** Opens a device by name: "ref" (plain loops), "cpu", "cuda" or "cuda:1". config NULL: zeros.

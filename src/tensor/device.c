@@ -148,8 +148,10 @@ lt_status lt_device_open(lt_device **out, const char *name, const lt_device_conf
 
 lt_status lt_device_open_like(lt_device **out, const lt_device *like, int threads)
 {
-    const lt_device_config config = {
-        .f64 = like->f64, .threads = threads, .deterministic = like->deterministic};
+    const lt_device_config config = {.f64 = like->f64,
+                                     .threads = threads,
+                                     .deterministic = like->deterministic,
+                                     .background = true};
     char name[sizeof like->name];
     int ordinal;
     LT_TRY(parse_name(like->name, name, sizeof name, &ordinal));

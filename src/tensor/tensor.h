@@ -55,7 +55,7 @@ lt_status lt_backend_find(const char *name, const lt_backend **out);
 const char *lt_build_line(int index, bool load);
 
 /* A device of the same kind with memory and compute threads of its own, for kernels on the calling
- * thread beside those of the other. Errors: as lt_device_open(). */
+ * thread beside those of the other, to which they give way. Errors: as lt_device_open(). */
 lt_status lt_device_open_like(lt_device **out, const lt_device *like, int threads);
 
 /* A buffer with one reference. Errors: LT_E_NOMEM. */

@@ -47,6 +47,20 @@ static void what_is_opened_is_closed(void **state)
     nothing_is_open();
 }
 
+/* Its kernels are queued where the GPU takes the others first. */
+static void a_device_in_the_background_has_no_urgent_queue(void **state)
+{
+    (void)state;
+    void *ctx = NULL;
+    fake_reset(MEMORY);
+    lt_cuda_close(open_device());
+    assert_int_equal(fake.urgent, 1);
+    assert_ok(lt_cuda_open_with(&fake_api, &ctx, 0, &(lt_device_config){.background = true}));
+    assert_int_equal(fake.urgent, 1);
+    lt_cuda_close(ctx);
+    nothing_is_open();
+}
+
 /* Each row: a call that fails at its n-th use while a device is opened. */
 typedef struct open_row {
     const char *name, *call;
@@ -318,6 +332,7 @@ int main(void)
 {
     const struct CMUnitTest plain[] = {
         cmocka_unit_test(what_is_opened_is_closed),
+        cmocka_unit_test(a_device_in_the_background_has_no_urgent_queue),
         cmocka_unit_test(no_memory_says_how_much),
         cmocka_unit_test(old_work_memory_stays),
         cmocka_unit_test(work_memory_takes_what_there_is),

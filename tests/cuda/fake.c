@@ -125,7 +125,7 @@ static void *handle(int *open)
 
 static int stream_create(lt_cuda_stream *out, bool urgent)
 {
-    (void)urgent;
+    fake.urgent += urgent;
     int code = called("stream_create");
     if (!code)
         *out = handle(&fake.streams);

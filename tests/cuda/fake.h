@@ -18,6 +18,7 @@ typedef struct fake_device {
 
     /* Counted by the calls. */
     size_t used;
+    int urgent;                                                  /* streams that were made so */
     int blocks, streams, events, graphs, executables, libraries; /* that are open */
     int launches;                                                /* of graphs */
     int set_device;                                              /* the last one */

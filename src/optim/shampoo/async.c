@@ -31,6 +31,7 @@ typedef struct lt_async {
     pthread_t thread;
     const lt_shampoo_config *config;
     const lt_device *like; /* the kind of device that the thread opens */
+    lt_device **device;    /* the optimizer's, from an earlier refresh or NULL */
     lt_root_task *task;
     lt_root_job *job;
     size_t count;
@@ -49,8 +50,9 @@ typedef struct lt_async {
 static lt_status solve(lt_async *a)
 {
     const int threads = a->config->refresh_threads;
-    lt_device *device = NULL;
-    LT_TRY(lt_device_open_like(&device, a->like, threads ? threads : 1));
+    if (!*a->device)
+        LT_TRY(lt_device_open_like(a->device, a->like, threads ? threads : 1));
+    lt_device *device = *a->device;
     const lt_root_context context = {.config = a->config, .device = device, .step = a->step};
     lt_status st = LT_OK;
     for (size_t begin = 0, end; begin < a->count && !st && !atomic_load(&a->stop); begin = end) {
@@ -59,7 +61,8 @@ static lt_status solve(lt_async *a)
     }
     if (!st)
         st = lt_device_sync(device);
-    lt_device_close(&device);
+    if (st || device->backend->host_memory)
+        lt_device_close(a->device);
     return st;
 }
 
@@ -117,6 +120,7 @@ static lt_status make_async(lt_shampoo *s)
         return LT_E_NOMEM;
     a->config = &s->config;
     a->like = s->base.device;
+    a->device = &s->aside;
     a->step = s->base.attempt;
     a->task = lt_alloc(s->count * LT_MAX_DIMS, sizeof *a->task);
     a->job = lt_alloc(s->count * LT_MAX_DIMS, sizeof *a->job);

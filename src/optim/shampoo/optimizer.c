@@ -122,6 +122,7 @@ static void destroy(lt_optim *self)
 {
     lt_shampoo *s = (lt_shampoo *)self;
     lt_shampoo_cancel_async(s);
+    lt_device_close(&s->aside);
     lt_shampoo_free_state(s);
     for (int i = 0; i < LT_SCRATCHES; i++)
         lt_tensor_free(&s->scratch[i]);

@@ -116,6 +116,7 @@ typedef struct lt_shampoo {
     lt_shampoo_stats stats; /* of step number stats_step */
     int64_t stats_step;
     struct lt_async *async;  /* a refresh that runs on its own thread, or NULL */
+    lt_device *aside;        /* its device; kept for the next one where opening waits for a GPU */
     double pending_seconds;  /* what it took; for the statistics of the step that swaps */
     int64_t pending_retries; /* in double */
 } lt_shampoo;

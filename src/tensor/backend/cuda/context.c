@@ -35,13 +35,13 @@ lt_status lt_cuda_end(lt_cuda *c)
     return st;
 }
 
-static lt_status open_queues(lt_cuda *c)
+static lt_status open_queues(lt_cuda *c, bool background)
 {
     c->operation = "open";
     LT_TRY(enter(c));
     LT_CUDA_TRY(c, c->api->properties(c->ordinal, &c->properties));
     for (int i = 0; i < LT_CUDA_QUEUES; i++)
-        LT_CUDA_TRY(c, c->api->stream_create(&c->stream[i], i == LT_CUDA_MAIN));
+        LT_CUDA_TRY(c, c->api->stream_create(&c->stream[i], i == LT_CUDA_MAIN && !background));
     LT_TRY(c->api->libraries_open(c));
     c->operation = NULL;
     return LT_OK;
@@ -60,7 +60,7 @@ lt_status lt_cuda_open_with(const lt_cuda_api *api, void **ctx, int ordinal,
     c->tf32 = config->tf32;
     c->fused = config->fused;
     c->sync = sync && !strcmp(sync, "1");
-    lt_status st = open_queues(c);
+    lt_status st = open_queues(c, config->background);
     if (st) {
         lt_cuda_close(c);
         return st;
