@@ -475,7 +475,7 @@ static void test_auto(void **state)
               .epochs = 9,
               .slow = ANY,
               .seed = 4,
-              .delay = 2};
+              .delay = 10}; /* far longer than a busy machine takes for the micro-batch itself */
     run_well(&p);
     const int sum = sum_of_counts(p.run, &steps);
     assert_int_equal(steps, 27);
