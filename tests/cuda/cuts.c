@@ -253,10 +253,11 @@ static void moments_merge_as_one(void **state)
     const double x[] = {3, -1, 4, 1, -5, 9, 2, 6};
     lt_moments all = {0, 0, 0};
     double mean = 0, m2 = 0;
-    for (size_t i = 0; i < COUNT_OF(x); i += 2) {
+    const size_t count = COUNT_OF(x);
+    for (size_t i = 0; i < count; i += 2) {
         const double a = x[i] - 3, b = x[i + 1] - 3;
         all = lt_moments_merge(all, lt_moments_of(2, 3, a + b, a * a + b * b));
-        mean += (x[i] + x[i + 1]) / (double)COUNT_OF(x);
+        mean += (x[i] + x[i + 1]) / (double)count;
     }
     for (size_t i = 0; i < COUNT_OF(x); i++)
         m2 += (x[i] - mean) * (x[i] - mean);
