@@ -105,6 +105,18 @@ lt_status lt_node_grad_out_rounded(lt_node *node, int input, lt_dtype dtype, lt_
     return grad_out(node, input, stays ? dtype : x->dtype, dx);
 }
 
+/* The input's gradient is another tensor like that one, in dy's memory. */
+static lt_status grad_in_place(lt_node *node, int input, const lt_tensor *like, lt_tensor *dy)
+{
+    lt_tensor *g = lt_tape_handle_like(node->tape, like, like->dtype);
+    if (!g)
+        return LT_E_NOMEM;
+    g->buffer = dy->buffer;
+    g->buffer->references++;
+    node->tape->pending[input] = g;
+    return LT_OK;
+}
+
 /* Whether input's gradient may lie where the addend does. */
 static bool fits_over(const lt_node *node, const lt_tensor *x, const lt_tensor *addend)
 {
@@ -120,13 +132,8 @@ lt_status lt_node_grad_over(lt_node *node, int input, int addend, lt_view *dx)
     LT_ASSERT(lt_node_wants(node, input));
     if (!fits_over(node, x, dy))
         return lt_node_grad_out(node, input, dx);
-    lt_tensor *g = lt_tape_handle_like(node->tape, x, x->dtype);
-    if (!g)
-        return LT_E_NOMEM;
-    g->buffer = dy->buffer;
-    g->buffer->references++;
-    node->tape->pending[input] = g;
-    *dx = lt_tensor_view(g);
+    LT_TRY(grad_in_place(node, input, x, dy));
+    *dx = lt_tensor_view(node->tape->pending[input]);
     return LT_OK;
 }
 
@@ -152,13 +159,7 @@ lt_status lt_node_grad_pass(lt_node *node, int input)
         LT_TRY(lt_node_grad_out(node, input, &to));
         return lt_device_cast(x->device, &from, &to);
     }
-    lt_tensor *g = lt_tape_handle_like(node->tape, dy, dy->dtype);
-    if (!g)
-        return LT_E_NOMEM;
-    g->buffer = dy->buffer;
-    g->buffer->references++;
-    node->tape->pending[input] = g;
-    return LT_OK;
+    return grad_in_place(node, input, dy, dy);
 }
 
 /* Adds a finished contribution to the input's gradient. */
