@@ -4,6 +4,7 @@
 #include "tensor/backend/cpu/own_conv.h"
 
 #include "near.h"
+#include "tensor/backend/cpu/wgrad.h"
 #include "tensor/tensor.h"
 
 #include "lather/status.h"
@@ -70,6 +71,33 @@ static void is_listed(void **state)
     assert_int_equal(lt_own_conv_listed(r->isa, &c), r->listed);
 }
 
+typedef struct wgrad_row {
+    lt_cpu_isa isa;
+    int64_t out, in, taps;
+    int groups;
+    bool own;
+} wgrad_row;
+
+/* The gradient of a weight in bf16. */
+static void own_gradients_of_weights(void **state)
+{
+    static const wgrad_row rows[] = {
+        {LT_ISA_AVX512_BF16, 64, 64, 3, 1, true},  {LT_ISA_AVX512_BF16, 64, 64, 1, 1, true},
+        {LT_ISA_AVX512_BF16, 64, 32, 1, 1, false}, {LT_ISA_AVX512_BF16, 32, 64, 1, 1, false},
+        {LT_ISA_AVX512_BF16, 64, 64, 3, 2, false}, {LT_ISA_AMX, 64, 64, 1, 1, true},
+        {LT_ISA_AMX, 64, 64, 3, 1, false},         {LT_ISA_AMX, 128, 128, 3, 1, true},
+        {LT_ISA_AVX512, 128, 128, 3, 1, false},
+    };
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        const wgrad_row *r = &rows[i];
+        const lt_conv2d_config config = {1, 1, 0, 0, 1, 1, r->groups};
+        const bool has = lt_wgrad_unit_of(r->isa); /* only on x86-64 */
+        const lt_shape w = LT_SHAPE(r->out, r->in, r->taps, r->taps);
+        assert_int_equal(lt_wgrad_choose(r->isa, &config, w) != NULL, has && r->own);
+    }
+}
+
 enum { BATCH = 5, CHANNELS = 24, OUT = 40, SIZE = 15, TAPS = 3, HALF = 8 };
 enum { X_COUNT = BATCH * CHANNELS * SIZE * SIZE, Y_COUNT = BATCH * OUT * HALF * HALF };
 
@@ -134,11 +162,12 @@ static void bits_do_not_depend_on_threads(void **state)
 
 int main(void)
 {
-    enum { OTHERS = 3 };
+    enum { OTHERS = 4 };
     struct CMUnitTest tests[OTHERS + COUNT_OF(listed_rows)] = {
         cmocka_unit_test(the_variable_names_a_choice),
         cmocka_unit_test(an_unknown_choice_is_refused),
         cmocka_unit_test(bits_do_not_depend_on_threads),
+        cmocka_unit_test(own_gradients_of_weights),
     };
     for (size_t i = 0; i < COUNT_OF(listed_rows); i++)
         tests[OTHERS + i] = (struct CMUnitTest){listed_rows[i].name, is_listed, NULL, NULL,

@@ -39,9 +39,16 @@ typedef struct job {
     int64_t out_height, out_width, rows, columns; /* rows: dy's channels; columns of dw in all */
     int64_t taps_h, taps_w;
     int64_t ranges, row_tasks;
-    float *dw, *partial; /* partial: ranges of them, or NULL if there is one */
+    float *dw, *partial; /* of the first range, of the others */
     char *scratch;       /* of each thread */
 } job;
+
+/* Lines of memory that are read soon: `lines` of each row, `share` of them fetched at a time. */
+typedef struct stream {
+    const uint16_t *at;
+    int64_t row; /* elements from one to the next */
+    int64_t lines, share, next, all;
+} stream;
 
 /* A thread's block of pixels, packed. */
 typedef struct work {
@@ -50,7 +57,9 @@ typedef struct work {
     float edge[MOST_ROWS * LT_WGRAD_COLUMNS];
     int64_t at[LT_WGRAD_BLOCK];
     int64_t first, count, pixels; /* pixels: count rounded up to what the unit adds up at once */
+    int64_t after;                /* pixels of the next block */
     bool add;                     /* to what dw holds already */
+    stream soon[2];               /* what the next block reads of dy, of x */
 } work;
 
 static int64_t least(int64_t a, int64_t b)
@@ -58,9 +67,14 @@ static int64_t least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
+static int64_t pieces(int64_t count, int64_t piece)
+{
+    return (count + piece - 1) / piece;
+}
+
 static int64_t round_up(int64_t a, int64_t unit)
 {
-    return (a + unit - 1) / unit * unit;
+    return pieces(a, unit) * unit;
 }
 
 /* Where the block's pixels lie in dy. */
@@ -70,26 +84,38 @@ static void find_dy(const job *j, work *w)
         w->at[i] = i < w->count ? (w->first + i) * j->rows : -1;
 }
 
+/* Where count pixels of a row of the result, from ow on, meet column s of the filter in the row of x that
+ * begins at row; -1: outside. */
+static void find_row(const job *j, int64_t row, int64_t ow, int64_t count, int64_t s, int64_t *at)
+{
+    const lt_conv2d_config *c = j->config;
+    const int64_t step = c->stride_w, first = ow * step - c->pad_w + s * c->dilation_w;
+    int64_t i = 0;
+    for (; i < count && first + i * step < 0; i++)
+        at[i] = -1;
+    for (; i < count && first + i * step < j->width; i++)
+        at[i] = (row + first + i * step) * j->channels;
+    for (; i < count; i++)
+        at[i] = -1;
+}
+
 /* Where the pixels of x lie that tap (r, s) multiplies with the block of dy. */
 static void find_x(const job *j, work *w, int64_t r, int64_t s)
 {
     const lt_conv2d_config *c = j->config;
-    int64_t ow = w->first % j->out_width, rest = w->first / j->out_width;
-    int64_t oh = rest % j->out_height, n = rest / j->out_height;
-    for (int64_t i = 0; i < w->count; i++) {
-        int64_t y = oh * c->stride_h - c->pad_h + r * c->dilation_h;
-        int64_t x = ow * c->stride_w - c->pad_w + s * c->dilation_w;
-        bool inside = y >= 0 && y < j->height && x >= 0 && x < j->width;
-        w->at[i] = inside ? ((n * j->height + y) * j->width + x) * j->channels : -1;
-        if (++ow < j->out_width)
-            continue;
-        ow = 0;
-        if (++oh < j->out_height)
-            continue;
-        oh = 0;
-        n++;
+    int64_t ow = w->first % j->out_width, rest = w->first / j->out_width, i = 0;
+    for (int64_t count; i < w->count; i += count, rest++, ow = 0) {
+        const int64_t n = rest / j->out_height;
+        const int64_t y = rest % j->out_height * c->stride_h - c->pad_h + r * c->dilation_h;
+        const int64_t row = (n * j->height + y) * j->width;
+        count = least(j->out_width - ow, w->count - i);
+        if (y >= 0 && y < j->height)
+            find_row(j, row, ow, count, s, w->at + i);
+        else
+            for (int64_t k = 0; k < count; k++)
+                w->at[i + k] = -1;
     }
-    for (int64_t i = w->count; i < w->pixels; i++)
+    for (; i < w->pixels; i++)
         w->at[i] = -1;
 }
 
@@ -105,11 +131,46 @@ static void product_at_edge(const job *j, work *w, const uint16_t *dy, float *dw
         }
 }
 
+enum { LINE = 32 }; /* elements */
+
+static stream make_stream(const uint16_t *at, int64_t row, int64_t channels, int64_t pixels,
+                          int64_t times)
+{
+    const int64_t lines = pieces(channels, LINE), all = lines * pixels;
+    return (stream){at, row, lines, pieces(all, times), 0, all};
+}
+
+/* The next share of it comes to the second cache. */
+static void fetch(stream *s)
+{
+    for (int64_t end = least(s->next + s->share, s->all); s->next < end; s->next++)
+        __builtin_prefetch(s->at + s->next / s->lines * s->row + s->next % s->lines * LINE, 0, 2);
+}
+
+/* What the next block reads is fetched while this one is multiplied: else packing waits for memory. A
+ * filter that keeps the image's size reads mostly the pixels that have the block's places; of others
+ * nothing is fetched, nor where a block of x would fill the cache. */
+static void plan_fetch(const job *j, work *w, int64_t first_row, int64_t rows)
+{
+    enum { MOST_CHANNELS = 1024 };
+    const lt_conv2d_config *c = j->config;
+    const int64_t next = w->after ? w->first + w->count : w->first;
+    const int64_t panels = j->taps_h * j->taps_w * pieces(j->channels, LT_WGRAD_COLUMNS);
+    const int64_t times = panels * pieces(rows, j->unit->rows);
+    const bool kept = c->stride_h == 1 && c->stride_w == 1 && j->height == j->out_height
+                      && j->width == j->out_width && j->channels <= MOST_CHANNELS;
+    w->soon[0] = make_stream(j->dy + next * j->rows + first_row, j->rows, rows, w->after, times);
+    w->soon[1] = make_stream(j->x + next * j->channels, j->channels, j->channels,
+                             kept ? w->after : 0, times);
+}
+
 /* All rows of a task against one packed panel of x. */
 static void multiply(const job *j, work *w, float *dw, int64_t rows, int64_t columns)
 {
     const int64_t step = j->unit->rows;
     for (int64_t k = 0; k < rows; k += step) {
+        fetch(&w->soon[0]);
+        fetch(&w->soon[1]);
         const uint16_t *dy = w->dy + k * w->pixels;
         float *to = dw + k * j->columns;
         if (rows - k >= step && columns == LT_WGRAD_COLUMNS)
@@ -125,6 +186,7 @@ static void add_block(const job *j, work *w, int64_t first_row, int64_t rows, fl
     w->pixels = round_up(w->count, j->unit->pixels);
     find_dy(j, w);
     j->unit->dy(j->dy + first_row, w->at, w->pixels, rows, w->dy);
+    plan_fetch(j, w, first_row, rows);
     for (int64_t tap = 0; tap < j->taps_h * j->taps_w; tap++) {
         float *to = dw + first_row * j->columns + tap * j->channels;
         find_x(j, w, tap / j->taps_w, tap % j->taps_w);
@@ -134,6 +196,12 @@ static void add_block(const job *j, work *w, int64_t first_row, int64_t rows, fl
             multiply(j, w, to + c, rows, columns);
         }
     }
+}
+
+/* Pixels of a block: equal ones, as the last of unequal ones would have few for all of dw's traffic. */
+static int64_t block_of(const job *j, int64_t pixels)
+{
+    return round_up(pieces(pixels, pieces(pixels, LT_WGRAD_BLOCK)), j->unit->pixels);
 }
 
 static void run_task(void *context, int64_t begin, int64_t end, int64_t chunk)
@@ -147,9 +215,11 @@ static void run_task(void *context, int64_t begin, int64_t end, int64_t chunk)
     for (int64_t task = begin; task < end; task++) {
         int64_t range = task / j->row_tasks, row = task % j->row_tasks * LT_WGRAD_ROWS;
         int64_t from = total * range / j->ranges, to = total * (range + 1) / j->ranges;
-        float *dw = j->partial ? j->partial + range * j->rows * j->columns : j->dw;
-        for (w->first = from; w->first < to; w->first += LT_WGRAD_BLOCK) {
-            w->count = least(LT_WGRAD_BLOCK, to - w->first);
+        float *dw = range ? j->partial + (range - 1) * j->rows * j->columns : j->dw;
+        const int64_t block = block_of(j, to - from);
+        for (w->first = from; w->first < to; w->first += block) {
+            w->count = least(block, to - w->first);
+            w->after = least(block, to - w->first - w->count);
             w->add = w->first > from;
             add_block(j, w, row, least(LT_WGRAD_ROWS, j->rows - row), dw);
         }
@@ -162,11 +232,17 @@ static void add_partials(void *context, int64_t begin, int64_t end, int64_t chun
 {
     (void)chunk;
     const job *j = context;
+    enum { AT_ONCE = 64 };
     const int64_t count = j->rows * j->columns;
-    memcpy(j->dw + begin, j->partial + begin, (size_t)(end - begin) * sizeof(float));
-    for (int64_t range = 1; range < j->ranges; range++)
-        for (int64_t i = begin; i < end; i++)
-            j->dw[i] += j->partial[range * count + i];
+    for (int64_t i = begin; i < end; i += AT_ONCE) {
+        const int64_t here = least(AT_ONCE, end - i);
+        float sum[AT_ONCE];
+        memcpy(sum, j->dw + i, (size_t)here * sizeof *sum);
+        for (int64_t range = 0; range < j->ranges - 1; range++)
+            for (int64_t k = 0; k < here; k++)
+                sum[k] += j->partial[range * count + i + k];
+        memcpy(j->dw + i, sum, (size_t)here * sizeof *sum);
+    }
 }
 
 /* How many ranges of pixels: by sizes alone. */
@@ -179,16 +255,14 @@ static int64_t count_ranges(const job *j)
     return ranges > 1 ? ranges : 1;
 }
 
-/* Measured: docs/results/cpu-speed.md. With few channels of x a panel of it is used too seldom to
- * pay for its packing. */
+/* Measured: docs/results/cpu-speed.md, and for AMX by the prototype: with few channels of x a panel of
+ * it is used too seldom there to pay for its packing. */
 const lt_wgrad_unit *lt_wgrad_choose(lt_cpu_isa isa, const lt_conv2d_config *config, lt_shape w)
 {
     enum { FEW = 64, MANY = 128 };
     const lt_wgrad_unit *unit = lt_wgrad_unit_of(isa);
-    const bool one_tap = w.dim[2] * w.dim[3] == 1;
-    if (!unit || config->groups != 1 || w.dim[0] < FEW)
-        return NULL;
-    return w.dim[1] >= MANY || (isa == LT_ISA_AMX && one_tap && w.dim[1] >= FEW) ? unit : NULL;
+    const int64_t enough = isa == LT_ISA_AMX && w.dim[2] * w.dim[3] > 1 ? MANY : FEW;
+    return unit && config->groups == 1 && w.dim[0] >= FEW && w.dim[1] >= enough ? unit : NULL;
 }
 
 lt_status lt_wgrad_run(lt_cpu *cpu, const lt_wgrad_unit *unit, const lt_conv2d_config *config,
@@ -216,7 +290,7 @@ lt_status lt_wgrad_run(lt_cpu *cpu, const lt_wgrad_unit *unit, const lt_conv2d_c
         .dw = dw,
     };
     j.ranges = count_ranges(&j);
-    size_t bytes = (size_t)(j.ranges * j.rows * j.columns) * sizeof(float);
+    size_t bytes = (size_t)((j.ranges - 1) * j.rows * j.columns) * sizeof(float);
     j.scratch = lt_cpu_scratch(cpu, LT_CPU_WGRAD, (size_t)lt_parallel_threads() * sizeof(work));
     if (!j.scratch || (j.ranges > 1 && !(j.partial = lt_cpu_scratch(cpu, LT_CPU_PARTIAL, bytes))))
         return LT_E_NOMEM;

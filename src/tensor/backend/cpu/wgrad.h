@@ -12,7 +12,8 @@
 enum {
     LT_WGRAD_COLUMNS = 32, /* of dw that a unit makes at once */
     LT_WGRAD_ROWS = 256,   /* of dw per task */
-    LT_WGRAD_BLOCK = 256 /* pixels packed at once: x's then fit the first cache, dy's the second */
+    LT_WGRAD_BLOCK =
+        256 /* pixels packed at once, at most: x's then fit the first cache, dy's the second */
 };
 
 /* Packing takes pixel number i from base + at[i], or zeros if at[i] is negative. Rows and columns

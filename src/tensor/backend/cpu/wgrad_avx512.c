@@ -42,13 +42,15 @@ void lt_wgrad_pack_x_avx512(const uint16_t *base, const int64_t *at, int64_t pix
     }
 }
 
-/* A panel: for each pair of pixels, 8 rows. */
+/* A panel: for each pair of pixels, 8 rows. A few pixels' rows at a time: memory is read as it lies. */
 static void pack_dy(const uint16_t *base, const int64_t *at, int64_t pixels, int64_t count,
                     uint16_t *out)
 {
-    const int64_t panel = ROWS * pixels;
-    for (int64_t k = 0; k < count; k += 4 * ROWS)
-        for (int64_t p = 0; p < pixels; p += 2) {
+    enum { STRIP = 16, AT_ONCE = 4 * ROWS };
+    const int64_t panel = ROWS * pixels, strips = (count + AT_ONCE - 1) / AT_ONCE;
+    for (int64_t s = 0; s < (pixels + STRIP - 1) / STRIP * strips; s++) {
+        const int64_t k = s % strips * AT_ONCE, first = s / strips * STRIP;
+        for (int64_t p = first; p < first + STRIP && p < pixels; p += 2) {
             __m512i part[2];
             uint16_t *to = out + k * pixels + p * ROWS;
             pair(load(base + k, at[p], count - k), load(base + k, at[p + 1], count - k), &part[0],
@@ -59,6 +61,7 @@ static void pack_dy(const uint16_t *base, const int64_t *at, int64_t pixels, int
                 _mm256_store_si256((__m256i *)(void *)(to + i * panel), rows);
             }
         }
+    }
 }
 
 void lt_wgrad_pack_dy_tiles_avx512(const uint16_t *base, const int64_t *at, int64_t pixels,
