@@ -74,7 +74,7 @@ typedef struct lt_shampoo_config {
     lt_refresh_timing refresh_timing;
     int refresh_threads; /**< of LT_REFRESH_ASYNC; 0: 1 */
     /** Steps between gradients that factors see, >= 1; 0: 1 with factors in f32, else
-     *  precondition_frequency. */
+     *  a quarter of precondition_frequency, rounded up. */
     int64_t factor_frequency;
     /** What factors and roots, or bases, are kept in between steps. */
     lt_state_dtype factor_dtype;

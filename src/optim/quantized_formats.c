@@ -405,13 +405,12 @@ static void mirror(float *x, int64_t n)
 
 typedef struct pass {
     lt_quantized_format format;
-    coded coded,
-        error; /* fed back: the codes are rounded to nearest, and what that leaves by draws */
-    int64_t n; /* of squares; 0: none */
+    coded coded, error; /* error: of the codes, which are to nearest then, and it by draws */
+    int64_t n;          /* of squares; 0: none */
     const float *x;
     float *out;
     unsigned char *memory, *errors;
-    int with_errors;
+    bool apart; /* codes below the diagonal, errors above it */
 } pass;
 
 static bool is_square(lt_quantized_kind kind)
@@ -421,7 +420,7 @@ static bool is_square(lt_quantized_kind kind)
 
 static bool has_errors(lt_quantized_format f)
 {
-    return f.kind == LT_QUANTIZED_CHOLESKY && f.dtype == LT_STATE_INT4;
+    return f.kind == LT_QUANTIZED_CHOLESKY && f.dtype >= LT_STATE_INT8;
 }
 
 static int64_t side(int64_t elements)
@@ -433,7 +432,9 @@ static pass begin(lt_quantized_format f, int64_t elements, const unsigned char *
 {
     pass p = {.format = f};
     p.n = is_square(f.kind) ? side(elements) : 0;
+    const lt_quantized_format of_errors = {f.kind, LT_STATE_INT4};
     p.coded = coded_of(f, p.n ? p.n * (p.n - 1) / 2 : elements);
+    p.error = coded_of(of_errors, has_errors(f) ? p.coded.count : 0);
     p.memory = (unsigned char *)(uintptr_t)memory + p.n * 4;
     p.errors = has_errors(f) ? p.memory + coded_bytes(&p.coded) : NULL;
     make_tables();
@@ -443,27 +444,22 @@ static pass begin(lt_quantized_format f, int64_t elements, const unsigned char *
 int64_t lt_quantized_bytes(lt_quantized_format f, int64_t elements)
 {
     const pass p = begin(f, elements, NULL);
-    return p.n * 4 + coded_bytes(&p.coded) * (has_errors(f) ? 2 : 1);
+    return p.n * 4 + coded_bytes(&p.coded) + coded_bytes(&p.error);
 }
 
-/* Codes of L plus the error that is left, and the new error's. */
-static void encode_with_errors(const pass *p, int64_t block, float *x)
+/* Codes of L, and of what they leave. */
+static void encode_with_errors(const pass *p, int64_t block, const float *x)
 {
-    float error[MATRIX_BLOCK], back[MATRIX_BLOCK];
+    float error[MATRIX_BLOCK];
     const int count = elements_at(&p->coded, block);
-    if (p->with_errors) {
-        gather(p->x, p->n, ABOVE, block * p->coded.block, count, error);
-        encode_block(&p->coded, x, block, p->memory);
-        encode_block(&p->error, error, block, p->errors);
-        return;
-    }
-    decode_block(&p->coded, p->errors, block, error);
-    for (int i = 0; i < count; i++)
-        x[i] += error[i];
     encode_block(&p->coded, x, block, p->memory);
-    decode_block(&p->coded, p->memory, block, back);
-    for (int i = 0; i < count; i++)
-        error[i] = x[i] - back[i];
+    if (p->apart) {
+        gather(p->x, p->n, ABOVE, block * p->coded.block, count, error);
+    } else {
+        decode_block(&p->coded, p->memory, block, error);
+        for (int i = 0; i < count; i++)
+            error[i] = x[i] - error[i];
+    }
     encode_block(&p->error, error, block, p->errors);
 }
 
@@ -489,7 +485,7 @@ static void decode_blocks(void *context, int64_t from, int64_t to, int64_t chunk
 {
     (void)chunk;
     const pass *p = context;
-    float x[MATRIX_BLOCK];
+    float x[MATRIX_BLOCK], error[MATRIX_BLOCK];
     for (int64_t b = from; b < to; b++) {
         const int64_t at = b * p->coded.block;
         const int count = elements_at(&p->coded, b);
@@ -498,26 +494,28 @@ static void decode_blocks(void *context, int64_t from, int64_t to, int64_t chunk
             continue;
         }
         decode_block(&p->coded, p->memory, b, x);
-        scatter(p->out, p->n, BELOW, at, count, x);
-        memset(x, 0, sizeof x);
+        memset(error, 0, sizeof error);
         if (p->errors)
-            decode_block(&p->coded, p->errors, b, x);
-        if (p->format.kind == LT_QUANTIZED_CHOLESKY)
-            scatter(p->out, p->n, ABOVE, at, count, x);
+            decode_block(&p->error, p->errors, b, error);
+        for (int i = 0; i < count && !p->apart; i++)
+            x[i] += error[i];
+        scatter(p->out, p->n, BELOW, at, count, x);
+        if (p->apart && p->format.kind == LT_QUANTIZED_CHOLESKY)
+            scatter(p->out, p->n, ABOVE, at, count, error);
     }
 }
 
 static const int64_t grain = 64; /* blocks of a chunk */
 
 void lt_quantized_encode(lt_quantized_format f, const float *x, int64_t elements,
-                         unsigned char *memory, int with_errors, lt_quantized_rounding rounding)
+                         unsigned char *memory, bool apart, lt_quantized_rounding rounding)
 {
     pass p = begin(f, elements, memory);
     p.x = x;
-    p.with_errors = with_errors;
-    p.error = p.coded;
-    p.error.rounding = rounding;
-    if (!p.errors)
+    p.apart = apart;
+    if (p.errors)
+        p.error.rounding = rounding;
+    else
         p.coded.rounding = rounding;
     for (int64_t i = 0; i < p.n; i++)
         memcpy(memory + 4 * i, &x[i * (p.n + 1)], 4);
@@ -525,10 +523,11 @@ void lt_quantized_encode(lt_quantized_format f, const float *x, int64_t elements
 }
 
 void lt_quantized_decode(lt_quantized_format f, const unsigned char *memory, int64_t elements,
-                         float *x)
+                         bool apart, float *x)
 {
     pass p = begin(f, elements, memory);
     p.out = x;
+    p.apart = apart;
     for (int64_t i = 0; i < p.n; i++)
         memcpy(&x[i * (p.n + 1)], memory + 4 * i, 4);
     lt_parallel(blocks_of(&p.coded), grain, decode_blocks, &p);

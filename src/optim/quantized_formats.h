@@ -13,13 +13,14 @@
  *
  * Scales below 2^-100 are 0; a block with an element that is not finite becomes NaN. Of a symmetric matrix
  * the diagonal stays f32 and the triangle below it is coded, row by row. A factor is coded as its Cholesky
- * factor: what is opened has no negative eigenvalue, whatever the rounding was. With int4 the rounding's error
- * is coded too, and added before the next rounding (error feedback: Li et al. 2024, arXiv 2412.10663).
+ * factor: what is opened has no negative eigenvalue, whatever the rounding was. With int8 and int4 what the codes
+ * leave is coded too, in 4 bits, and added where it is opened, so that the next rounding has it back (error
+ * feedback: Li et al. 2024, arXiv 2412.10663, where the codes alone are opened).
  *
  * Rounding is to nearest, or stochastic: up with the probability that makes the mean the number itself (Gupta et
  * al. 2015, arXiv 1502.02551), so that an average which moves by less than half a level a step follows its
  * gradients all the same. A scale in bf16 is rounded likewise, and the largest element of a block is its scale. A
- * number that is a level stays; with errors fed back they are what is rounded so, and the codes to nearest. */
+ * number that is a level stays; where errors are kept they are what is rounded so, and the codes to nearest. */
 #ifndef LT_OPTIM_QUANTIZED_FORMATS_H
 #define LT_OPTIM_QUANTIZED_FORMATS_H
 
@@ -52,12 +53,13 @@ typedef struct lt_quantized_rounding {
 
 /* Bytes of `elements` elements; of squares n * n. */
 int64_t lt_quantized_bytes(lt_quantized_format format, int64_t elements);
-/* x: f32, in memory order. Squares are dense; of a Cholesky factor x is L, below the diagonal, and the errors,
- * above it transposed: encoding reads L, and the errors that memory has; with_errors: those of x instead. */
+/* x: f32, in memory order. Squares are dense; of a Cholesky factor x is L below the diagonal. apart: of the
+ * codes' errors too, which lie above it, transposed: so a checkpoint has them; else encoding does not read what
+ * is above, and decoding leaves it as it is. */
 void lt_quantized_encode(lt_quantized_format format, const float *x, int64_t elements,
-                         unsigned char *memory, int with_errors, lt_quantized_rounding rounding);
+                         unsigned char *memory, bool apart, lt_quantized_rounding rounding);
 void lt_quantized_decode(lt_quantized_format format, const unsigned char *memory, int64_t elements,
-                         float *x);
+                         bool apart, float *x);
 /* In place: the lower triangle becomes C with C C^T = x. A pivot that is rounding's, below
  * max(n 2^-24, 1e-6) of the largest diagonal element, is that, and the column below it 0. */
 void lt_quantized_cholesky(float *x, int64_t n);

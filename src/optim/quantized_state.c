@@ -73,21 +73,21 @@ static float *numbers(const lt_tensor *t)
     return lt_tensor_view(t).data;
 }
 
-static lt_status decode(const lt_quantized *q, lt_tensor **out)
+static lt_status decode(const lt_quantized *q, bool apart, lt_tensor **out)
 {
     LT_TRY(new_dense(q, out));
-    lt_quantized_decode(q->format, lt_tensor_view(q->memory).data, lt_shape_count(q->shape),
+    lt_quantized_decode(q->format, lt_tensor_view(q->memory).data, lt_shape_count(q->shape), apart,
                         numbers(*out));
     return LT_OK;
 }
 
-static void encode(lt_quantized *q, const float *x, bool with_errors, int64_t attempt)
+static void encode(lt_quantized *q, const float *x, bool apart, int64_t attempt)
 {
     const lt_quantized_kind kind = q->format.kind;
     const bool average = kind != LT_QUANTIZED_MATRIX && kind != LT_QUANTIZED_SYMMETRIC;
     const lt_quantized_rounding rounding = {average && attempt > 0, q->key, attempt};
     lt_quantized_encode(q->format, x, lt_shape_count(q->shape), lt_tensor_view(q->memory).data,
-                        with_errors, rounding);
+                        apart, rounding);
 }
 
 /* f = c c^T, where c is below the diagonal. */
@@ -105,8 +105,8 @@ lt_status lt_quantized_open(const lt_quantized *q, lt_tensor **out)
 {
     lt_tensor *c = NULL, *f = NULL;
     if (q->format.kind != LT_QUANTIZED_CHOLESKY)
-        return decode(q, out);
-    LT_TRY(decode(q, &c));
+        return decode(q, false, out);
+    LT_TRY(decode(q, false, &c));
     lt_status st = new_dense(q, &f);
     if (!st)
         st = square(c, f);
@@ -147,10 +147,19 @@ static bool is_cholesky(const lt_tensor *t)
 
 lt_status lt_quantized_show(const lt_quantized *q, lt_tensor **out)
 {
-    LT_TRY(decode(q, out));
+    LT_TRY(decode(q, true, out));
     if (q->format.kind == LT_QUANTIZED_CHOLESKY)
         negate_diagonal(numbers(*out), q->shape.dim[0]);
     return LT_OK;
+}
+
+/* C and its errors as they are shown: below the diagonal becomes their sum. */
+static void join_errors(float *x, int64_t n)
+{
+    negate_diagonal(x, n);
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t j = 0; j < i; j++)
+            x[i * n + j] += x[j * n + i];
 }
 
 /* On a device the trace says it. */
@@ -188,7 +197,7 @@ lt_status lt_quantized_convert(lt_tensor *shown, bool *converted)
     LT_TRY(lt_tensor_new_like(&c, shown, LT_F32));
     lt_status st = lt_tensor_copy(c, shown);
     if (!st) {
-        negate_diagonal(numbers(c), lt_tensor_shape(c).dim[0]);
+        join_errors(numbers(c), lt_tensor_shape(c).dim[0]);
         st = square(c, shown);
     }
     lt_tensor_free(&c);
@@ -206,8 +215,6 @@ lt_status lt_quantized_take(lt_quantized *q, lt_tensor *shown)
     bool converted;
     if (q->format.kind == LT_QUANTIZED_SYMMETRIC)
         LT_TRY(lt_quantized_convert(shown, &converted));
-    if (q->format.kind == LT_QUANTIZED_CHOLESKY) /* errors of the run's own past are none of it */
-        LT_TRY(lt_tensor_fill(q->memory, 0));
     lt_quantized_store(q, shown, 0);
     return LT_OK;
 }

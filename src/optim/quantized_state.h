@@ -38,7 +38,7 @@ LT_MUST_CHECK lt_status lt_quantized_open(const lt_quantized *q, lt_tensor **out
 void lt_quantized_store(lt_quantized *q, lt_tensor *dense, int64_t attempt);
 
 /* What a checkpoint has of it: its values. Of a Cholesky factor C: C's lower triangle with a negative
- * diagonal, and above it the errors that are fed back, transposed. */
+ * diagonal, and above it the errors of the codes, transposed. */
 LT_MUST_CHECK lt_status lt_quantized_show(const lt_quantized *q, lt_tensor **out);
 /* From a checkpoint, whichever of both it has; the tensor's contents are lost. */
 LT_MUST_CHECK lt_status lt_quantized_take(lt_quantized *q, lt_tensor *shown);

@@ -27,10 +27,10 @@ int main(int argc, char **argv)
         rounding.step++;
         ok = fread(x, sizeof *x, elements, stdin) == elements;
         if (ok)
-            lt_quantized_encode(format, x, (int64_t)elements, memory, 0, rounding);
+            lt_quantized_encode(format, x, (int64_t)elements, memory, false, rounding);
     }
     if (ok) {
-        lt_quantized_decode(format, memory, (int64_t)elements, x);
+        lt_quantized_decode(format, memory, (int64_t)elements, true, x);
         ok = fwrite(memory, 1, bytes, stdout) == bytes
              && fwrite(x, sizeof *x, elements, stdout) == elements;
     }

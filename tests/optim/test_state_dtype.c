@@ -2,6 +2,7 @@
 
 #include "makers.h"
 #include "optim/quantized_state.h"
+#include "optim/shampoo/settings.h"
 #include "temp_folder.h"
 
 #include "lather/checkpoint.h"
@@ -326,7 +327,25 @@ static void test_checkpoint(void **state)
     run_steps(&b, 13, 0.05);
     close_problem(&a);
     close_problem(&b);
+    print_message("%s: parameters apart by %g\n", w->name, furthest(&a, &b));
     assert_near(furthest(&a, &b), 0, w->bound);
+}
+
+/* --- Gradients that factors see --- */
+
+/* A quarter of the steps between roots, at least each; f32: each. */
+static void test_frequency(void **state)
+{
+    (void)state;
+    static const int64_t rows[][2] = {{20, 5}, {7, 2}, {4, 1}, {1, 1}};
+    for (size_t i = 0; i < COUNT_OF(rows); i++)
+        for (int dtype = LT_STATE_F32; dtype <= LT_STATE_INT4; dtype++) {
+            lt_shampoo_config c = shampoo((lt_state_dtype)dtype);
+            c.precondition_frequency = rows[i][0];
+            c.factor_frequency = 0;
+            assert_ok(lt_shampoo_check(&c));
+            assert_int_equal(c.factor_frequency, dtype == LT_STATE_F32 ? 1 : rows[i][1]);
+        }
 }
 
 /* --- What is refused --- */
@@ -396,6 +415,7 @@ static passing passings[] = {
     {"f32 moments to int8", open_adam, LT_STATE_F32, LT_STATE_INT8, 0.05},
     {"int8 moments to f32", open_adam, LT_STATE_INT8, LT_STATE_F32, 0.05},
     {"f32 factors to int4", open_factors, LT_STATE_F32, LT_STATE_INT4, 0.1},
+    {"int8 factors to f32", open_factors, LT_STATE_INT8, LT_STATE_F32, 0.1},
     {"int4 factors to f32", open_factors, LT_STATE_INT4, LT_STATE_F32, 0.1},
     {"int4 factors to int8", open_factors, LT_STATE_INT4, LT_STATE_INT8, 0.1},
 };
@@ -415,6 +435,8 @@ int main(void)
     for (size_t i = 0; i < COUNT_OF(passings); i++)
         tests[n++] = (struct CMUnitTest){passings[i].name, test_checkpoint, temp_setup,
                                          temp_teardown, &passings[i]};
+    tests[n++] = (struct CMUnitTest){"below f32 factors see four gradients between roots",
+                                     test_frequency, NULL, NULL, NULL};
     tests[n++] =
         (struct CMUnitTest){"what contradicts itself, by name", test_refused, NULL, NULL, NULL};
     return _cmocka_run_group_tests("state dtypes", tests, n, NULL, NULL);

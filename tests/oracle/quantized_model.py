@@ -151,14 +151,12 @@ def store(arrays, kind, dtype, key=None):
         memory = encode(arrays[-1].reshape(-1), kind, dtype, step(len(arrays)))
         return memory, decode(memory, arrays[-1].size, kind, dtype)
     n = len(arrays[0])
-    below, feeds = np.tril_indices(n, -1), kind == CHOLESKY and dtype == INT4
-    error = np.zeros(n * (n - 1) // 2, f32)
-    for t, x in enumerate(arrays, 1):
-        target = x[below] + error if feeds else x[below]
-        codes = encode(target, kind, dtype, None if feeds else step(t))
-        back = decode(codes, len(target), kind, dtype)
-        coded = encode(target - back, kind, dtype, step(t)) if feeds else b""
-        error = decode(coded, len(target), kind, dtype) if feeds else error
+    below, errors = np.tril_indices(n, -1), kind == CHOLESKY and dtype in (INT8, INT4)
+    x, t = arrays[-1][below], len(arrays)
+    codes = encode(x, kind, dtype, None if errors else step(t))
+    back = decode(codes, len(x), kind, dtype)
+    coded = encode(x - back, kind, INT4, step(t)) if errors else b""
+    error = decode(coded, len(x), kind, INT4) if errors else np.zeros_like(x)
     out = np.diag(np.diag(arrays[-1])).astype(f32)
     out[below] = back
     out.T[below] = back if kind == SYMMETRIC else error

@@ -111,9 +111,9 @@ static const lt_optim_field fields[] = {
 {"solver_iterations", SMALL(solver_iterations, 0, 10000), UNSET(0, "the solver's own"), READ_IF(iterates, "a --root-solver that iterates", 0), .help = "its most steps; 0: the solver's own"},
 {"solver_order", SMALL(solver_order, 2, 6), UNSET(0, "3"), READ_IF(is_higher_order, "--root-solver higher_order", 0), .help = "higher_order: terms of its series, 2 to 6; 0: 3"},
 {"refresh", CHOICE(refresh_timing, "reference|staggered|async"), .help = "all roots at once every so many updates; some of them in each update; or on other threads, used one frequency later"},
-{"factor_dtype", CHOICE(factor_dtype, "f32|bf16|int8|int4"), .help = "what factors and roots are kept in between updates: below f32 factors as Cholesky factors, int4 with error feedback"},
+{"factor_dtype", CHOICE(factor_dtype, "f32|bf16|int8|int4"), .help = "what factors and roots are kept in between updates: below f32 factors as Cholesky factors, int8 and int4 with the error of their codes in 4 bits"},
 {"packed_factors", FLAG(packed_factors), .help = "f32: keep symmetric factors and roots as triangles, with the same results and half the memory"},
-{"factor_frequency", COUNT(factor_frequency, 1, HUGE_VAL), UNSET(0, "1; precondition_frequency with another factor_dtype"), .help = "updates between gradients that factors see; 0: 1 with f32, else the precondition frequency, as small changes would be lost in rounding"},
+{"factor_frequency", COUNT(factor_frequency, 1, HUGE_VAL), UNSET(0, "1; a quarter of precondition_frequency with another factor_dtype"), .help = "updates between gradients that factors see; 0: 1 with f32, else a quarter of the precondition frequency, as factors are taken apart each time"},
 {"refresh_threads", SMALL(refresh_threads, 0, 1024), UNSET(0, "1"), READ_IF(is_async, "--refresh async", 0), .help = "async: threads; 0: 1"},
 };
 /* clang-format on */

@@ -279,6 +279,9 @@ static lt_status check_kept(const lt_shampoo_config *c)
     return LT_OK;
 }
 
+/* Gradients that a factor below f32 sees between two roots. */
+static const int64_t gradients_per_root = 4;
+
 /* Of LT_AUTO_FREQUENCY. */
 static const int64_t auto_interval = 10;
 static const double auto_tolerance = 0.1;
@@ -301,7 +304,10 @@ static void fill_defaults(lt_shampoo_config *c)
     if (c->start_preconditioning_step == -1)
         c->start_preconditioning_step = c->precondition_frequency;
     if (!c->factor_frequency)
-        c->factor_frequency = c->factor_dtype == LT_STATE_F32 ? 1 : c->precondition_frequency;
+        c->factor_frequency =
+            c->factor_dtype == LT_STATE_F32
+                ? 1
+                : (c->precondition_frequency + gradients_per_root - 1) / gradients_per_root;
 }
 
 lt_status lt_shampoo_check(lt_shampoo_config *c)
