@@ -3,12 +3,16 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/hash.h"
+#include "base/slice.h"
 #include "near.h"
 
 #include "lather/log.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 static void a_failure_is_status_and_message_in_one(void **state)
 {
@@ -182,6 +186,45 @@ static void the_clock_never_goes_back(void **state)
     assert_true(1e-9 * (double)before <= seconds);
 }
 
+/* As sched_getattr(2) has it. */
+typedef struct scheduling {
+    uint32_t size, policy;
+    uint64_t flags;
+    int32_t nice;
+    uint32_t priority;
+    uint64_t slice, deadline, period;
+} scheduling;
+
+static scheduling own_attributes(void)
+{
+    scheduling a = {.size = sizeof a};
+    assert_int_equal(syscall(SYS_sched_getattr, 0, &a, sizeof a, 0), 0);
+    return a;
+}
+
+static void *shorten(void *attributes)
+{
+    scheduling *a = attributes;
+    a[0] = own_attributes();
+    lt_slice_shorten();
+    a[1] = own_attributes();
+    return NULL;
+}
+
+static void a_thread_has_a_shorter_slice_and_all_else_as_before(void **state)
+{
+    (void)state;
+    scheduling a[2];
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, shorten, a), 0);
+    pthread_join(thread, NULL);
+    if (!a[0].slice || a[0].policy)
+        skip(); /* a kernel without slices of one's own, or a test under another policy */
+    assert_true(a[0].slice > a[1].slice && a[1].slice == 100000);
+    assert_int_equal(a[0].nice, a[1].nice);
+    assert_true(a[0].flags == a[1].flags && a[0].policy == a[1].policy);
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
@@ -199,6 +242,7 @@ int main(void)
         cmocka_unit_test(other_ranks_show_warnings_only),
         cmocka_unit_test(fnv1a_gives_its_published_values),
         cmocka_unit_test(the_clock_never_goes_back),
+        cmocka_unit_test(a_thread_has_a_shorter_slice_and_all_else_as_before),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,6 +3,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/slice.h"
 #include "dist/collectives/collectives.h"
 
 #include "lather/profile.h"
@@ -213,6 +214,7 @@ static void *run(void *context)
 {
     lt_progress *p = context;
     lt_profile_thread("comm");
+    lt_slice_shorten(); /* where ranks compute on all cores, messages would wait for whole slices */
     bool ok = p->link->ops->open(p->link);
     pthread_mutex_lock(&p->mutex);
     p->opened = ok ? LT_OK : LT_E_COMM;
