@@ -201,11 +201,8 @@ def steps_to(losses, goal):
 
 def pilots(a, problem):
     os.makedirs(os.path.join(a.output, problem), exist_ok=True)
-    profile = os.path.join(a.output, problem, "profile.json")
     flags, times = PILOT_PROBLEMS[problem]
     length = times * a.length
-    for old in [profile] if os.path.exists(profile) else []:
-        os.remove(old)
     _, losses = wide_run(a, problem, "sgd", "f32", a.slots, length, "long-sgd")
     window = len(losses) // 20 + 5
     goal = sum(losses[-window:]) / window
@@ -214,7 +211,7 @@ def pilots(a, problem):
     steps["shampoo"] = steps_to(losses, goal)
     words = [a.program, "plan", *WIDE, *flags, "--vary", "optim=sgd,shampoo", "--vary", "grad-comm-dtype=f32,bf16", "--vary",
              "batch-size=" + ",".join(str(GLOBAL_BATCH // r) for r in SIZES), "--global-batch", str(GLOBAL_BATCH), "--ranks-per-node", "8", "--ranks", ",".join(map(str, SIZES)), "--goal", f"train_loss={goal:.4f}",
-             "--max-steps", str(length), "--slots", str(a.slots), "--profile-ranks", str(a.slots), "--step-profile", profile, "--profile-seconds", "0.3", "--pilots", "auto", "--pilot-budget", "5%", "--json", "-"]
+             "--max-steps", str(length), "--slots", str(a.slots), "--profile-ranks", str(a.slots), "--profile-seconds", "0.3", "--pilots", "auto", "--pilot-budget", "5%", "--json", "-"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=300, check=False)
     if done.returncode:
         raise SystemExit(done.stderr.strip().splitlines()[-1])
@@ -236,7 +233,7 @@ def pilots(a, problem):
     run = chosen[2] * seconds[chosen]
     cost, profiled = said["pilots"]["rank_seconds"], said["pilots"]["profile_rank_seconds"]
     for q in said["pilots"]["made"]:
-        print(f"\nPilot: {q['setting']} on {q['ranks']} ranks, {q['steps']} steps, {q['rank_seconds']:.2f} rank-seconds" + (f": {q['failed']}" if q["failed"] else ""), end="")
+        print(f"\nPilot of a {q['of']}: {q['setting']} on {q['ranks']} ranks, {q['steps']} steps, {q['rank_seconds']:.2f} rank-seconds" + (f": {q['failed']}" if q["failed"] else ""), end="")
     print(f"\n\nNo more: {said['pilots']['no_more']}\n\nChosen: {first['setting']} on {chosen[2]} ranks, {seconds[chosen]:.1f} s; best: {best[0]}, {'bf16' if best[1] else 'f32'}, on {best[2]} ranks, "
           f"{seconds[best]:.1f} s. Ratio {seconds[chosen] / seconds[best]:.2f}. Pilots {cost:.2f} rank-seconds, profile {profiled:.2f}: {100 * cost / run:.1f} % and "
           f"{100 * profiled / run:.1f} % of the chosen run's {run:.0f}.")

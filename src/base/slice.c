@@ -1,3 +1,5 @@
+/* A slice of one's own, by the kernel's sched_setattr(2). */
+
 #include "base/slice.h"
 
 #include <stdint.h>

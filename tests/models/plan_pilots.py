@@ -102,6 +102,51 @@ def two_ranks_tell_the_noise_scale(cwd):
     assert os.listdir(os.path.join(cwd, "temporary")) == []
 
 
+def power_steps(folder, goal):
+    """Steps to a loss by a power of the step, of means over a twentieth of the run, through its last three quarters."""
+    with open(os.path.join(folder, "metrics.jsonl")) as f:
+        loss = [r["loss"] for r in map(json.loads, f) if r["event"] == "step"]
+    window = len(loss) // 20 + 5
+    points = [(i, sum(loss[i - window:i]) / window) for i in range(window, len(loss) + 1)]
+    assert len(points) <= 200, len(points)  # no means of several points
+    x, y = zip(*((math.log(i), math.log(v)) for i, v in points if 4 * i >= len(loss)))
+    mean = [sum(v) / len(v) for v in (x, y)]
+    slope = sum((a - mean[0]) * (b - mean[1]) for a, b in zip(x, y)) / sum((a - mean[0]) ** 2 for a in x)
+    assert slope < 0, slope
+    return math.exp((math.log(goal) - mean[1]) / slope + mean[0])
+
+
+SLOW = {"samples": 60000, "fixed": 0.1, "per_sample": 1e-7, "optimizers": [{**profile()["optimizers"][0], "name": name, "update": 1e-6} for name in ("sgd", "adamw")]}
+TWO = ["--goal", "train_loss=0.4", "--ranks", "1", "--pilots", "auto", "--vary", "optim=sgd,adamw", "--sched", "cosine", "--warmup-epochs", "0", "--lr", "0.003", "--data", "fashion-mnist"]
+
+
+def pilots_of_courses_say_what_each_takes(cwd):
+    """sgd and adamw at one rate, 3200 steps of 0.1 s by the flags: of 40 s 2 are for two starts, the rest for 190 steps of each, at the rates that these have in the whole run."""
+    if not os.path.isdir("/usr/share/datasets/fashion-mnist"):
+        raise Skip("dataset-fashion-mnist is not installed")
+    write(cwd, profile(**SLOW))
+    found = plan(cwd, *TWO, "--max-steps", "3200", "--pilot-budget", "100%", "--pilot-dir", "kept", "--extrapolate")
+    made = [q for q in found["pilots"]["made"] if q["of"] == "loss"]
+    assert [q["steps"] for q in made] == [190, 190] and not any(q["failed"] for q in made), found["pilots"]
+    assert sorted(q["setting"].split(",")[0] for q in made) == ["adamw", "sgd"] and found["pilots"]["made"][:2] == made, made
+    for c in found["candidates"]:
+        folder = next(f"pilot-{i + 1}" for i, q in enumerate(made) if q["setting"] == c["setting"])
+        rates = read(cwd, os.path.join("kept", folder), "step")
+        assert abs(rates[-1]["lr"] / 0.003 - 0.5 * (1 + math.cos(math.pi * 189 / 3200))) < 1e-6, rates[-1]["lr"]
+        truth = max(power_steps(os.path.join(cwd, "kept", folder), 0.4), 190)
+        assert abs(c["steps"]["value"] / truth - 1) < 1e-3 and "power of the step, by a pilot of 190 steps" in c["steps"]["why"], (c["steps"], truth)
+    assert len({c["steps"]["value"] for c in found["candidates"]}) == 2, found["candidates"]
+
+
+def courses_without_pilots_are_as_the_flags_say(cwd):
+    """90 steps, too few, for half of the budget; a goal that steps do not record; one course."""
+    write(cwd, profile(**SLOW))
+    for more in (["--pilot-budget", "50%", *TWO], ["--pilot-budget", "100%", "--goal", "loss=0.4", *TWO[2:]], ["--pilot-budget", "100%", *TWO[:6], *TWO[8:]]):
+        found = plan(cwd, *more, "--max-steps", "3200")
+        assert not any(q["of"] == "loss" for q in found["pilots"]["made"]), found["pilots"]
+        assert all("as the flags say" in c["steps"]["why"] for c in found["candidates"]), found["candidates"]
+
+
 def read(cwd, folder, event):
     with open(os.path.join(cwd, folder, "metrics.jsonl")) as f:
         return [r for r in map(json.loads, f) if r["event"] == event]
@@ -193,7 +238,7 @@ def bad_input(cwd):
 
 
 ROWS = [a_pilot_measures_what_was_predicted, the_budget_is_kept, the_profile_is_paid_from_the_budget, one_that_overruns_is_ended_and_not_used, one_that_fails_is_named_and_not_used,
-        two_ranks_tell_the_noise_scale, plan_auto_trains_with_what_it_chose, own_epochs_say_what_is_left,
+        two_ranks_tell_the_noise_scale, pilots_of_courses_say_what_each_takes, courses_without_pilots_are_as_the_flags_say, plan_auto_trains_with_what_it_chose, own_epochs_say_what_is_left,
         plan_auto_of_other_ranks_says_the_command, plan_auto_of_two_ranks_trains, bad_input]
 
 

@@ -2,6 +2,8 @@
 
 #include "train/trainer/plan.h"
 
+#include "base/clock.h"
+
 #include "lather/ext/fail.h"
 
 #include <errno.h>
@@ -19,6 +21,18 @@ static const char description[] =
 
 /* --- The profile --- */
 
+/* What the candidate's exchange computes; for a file that is kept, all that any may. */
+static lt_status measure_exchange(plan *p, const plan_setting *s)
+{
+    const bool kept = p->options.step_profile;
+    const lt_cost_scheme scheme = s->setup.exchange.scheme;
+    const double begin = lt_clock_seconds();
+    LT_TRY(lt_plan_measure_exchange(&p->profile, kept || scheme == LT_COST_TOPK,
+                                    kept || scheme == LT_COST_POWERSGD));
+    p->profile.spent += lt_clock_seconds() - begin;
+    return LT_OK;
+}
+
 /* Each optimizer of the candidates once. */
 static lt_status measure_choice(plan *p, const int *choice)
 {
@@ -31,6 +45,8 @@ static lt_status measure_choice(plan *p, const int *choice)
     const bool is_wrong = st == LT_E_ARG; /* the candidate falls, with this reason */
     if (!st && !lt_plan_find_optimizer(&p->profile, &s))
         st = lt_plan_measure(&p->profile, &t, p->options.profile_seconds);
+    if (!st)
+        st = measure_exchange(p, &s);
     snprintf(why, sizeof why, "%s", lt_error_message());
     lt_trainer_close(&t);
     return st && !is_wrong ? lt_fail(st, "%s", why) : LT_OK;

@@ -134,13 +134,15 @@ lt_status lt_plan_measure(plan_profile *p, lt_trainer *t, double seconds);
 /* Opens t as lt_plan_measure() does and takes its steps until it is killed; a byte to the pipe `ready` when it has begun.
  * Returns errors alone. */
 lt_status lt_plan_keep_busy(lt_trainer *t, int ready);
-/* select, factor and copy; about a second. */
-lt_status lt_plan_measure_exchange(plan_profile *p);
+/* copy, where asked select and factor, as far as they are 0; about half a second each. */
+lt_status lt_plan_measure_exchange(plan_profile *p, bool topk, bool powersgd);
 lt_status lt_plan_profile_save(const plan_profile *p, const char *path);
 /* Errors: LT_E_IO, LT_E_FORMAT (names the key). */
 lt_status lt_plan_profile_load(plan_profile *p, const char *path);
 
 /* --- plan_runs.c: --from --- */
+
+typedef struct plan plan;
 
 typedef struct plan_point {
     double step, value;
@@ -154,7 +156,7 @@ typedef struct plan_run {
     double spread;      /* relative standard error of seconds */
     double modelled;    /* of the system model; lt_plan_choose() */
     double noise_scale; /* samples; 0: not recorded */
-    bool is_pilot;      /* too short for a model of the loss: it has no points */
+    bool is_pilot;      /* too short for a model of the loss; points: of a course alone */
     plan_point *point;  /* of the goal's metric; owned */
     size_t points;
     lt_loss_model loss; /* of all runs like it; has_loss: they fit one */
@@ -172,9 +174,8 @@ enum { PLAN_WARM_STEPS = 2 };
 /* Errors: LT_E_ARG (a folder is no run; another model or data: names both), LT_E_IO, LT_E_FORMAT. */
 lt_status lt_plan_read_runs(plan_runs *out, const lt_option_list *folders, const lt_trainer *like,
                             const plan_goal *goal, int per_node);
-/* One more, a pilot; runs are moved. Errors: the same. */
-lt_status lt_plan_read_pilot(plan_runs *runs, const char *folder, const lt_trainer *like,
-                             const plan_goal *goal, int per_node);
+/* One more, a pilot; runs are moved. of_loss: with its points. Errors: the same. */
+lt_status lt_plan_read_pilot(plan_runs *runs, const char *folder, const plan *p, bool of_loss);
 void lt_plan_free_runs(plan_runs *runs);
 
 /* --- plan_steps.c: how many steps the goal takes --- */
@@ -201,6 +202,10 @@ plan_estimate lt_plan_steps(const plan_runs *runs, const plan_goal *goal, const 
  * course. false: there is none, or it does not cover what the setting loses. */
 bool lt_plan_steps_of_flags(const plan_runs *runs, const plan_setting *s, double steps,
                             double least_batch, plan_estimate *out);
+/* Steps that a goal takes with `batch` samples of all ranks, as those of the setting's batch: the noise scale of runs with this
+ * course says it, where they differ. false: nothing does. */
+bool lt_plan_steps_of_batch(plan_estimate *out, const plan_runs *runs, const plan_setting *s,
+                            double steps, double batch);
 /* Whether two settings differ in ranks alone. */
 bool lt_plan_is_same_work(const plan_setting *s, const plan_setting *other);
 /* Seconds of a step; cost: of the system model, calibrated by the runs there are. */
@@ -243,6 +248,7 @@ typedef struct plan_pilot {
     int64_t steps;
     double predicted, measured; /* seconds of a step; measured 0: it failed */
     double wall, spent;         /* seconds, rank-seconds */
+    bool of_loss;               /* of its course; else of its step */
     char why[2 * PLAN_TEXT];    /* it failed; "": it did not */
 } plan_pilot;
 
@@ -251,13 +257,14 @@ typedef struct plan_pilots {
     plan_pilot item[PLAN_PILOTS];
     int count;
     bool racing;                 /* more may come: candidates far from what was measured are kept */
+    bool has_courses;            /* a pilot of each says how many steps it takes */
     double run, spent;           /* rank-seconds of the predicted run, of all pilots */
     char folder[PLAN_TEXT - 32]; /* of them */
     char why[PLAN_TEXT];         /* that there are no more */
 } plan_pilots;
 
 /* A plan at work. */
-typedef struct plan {
+struct plan {
     const lt_model_family *family;
     const lt_trainer_program *program;
     lt_trainer *trainer; /* with plan's own flags */
@@ -269,7 +276,7 @@ typedef struct plan {
     plan_runs runs;
     plan_table table;
     plan_pilots pilots;
-} plan;
+};
 /* "--flag=value", as the table of options knows it. Errors: LT_E_ARG (a switch that is neither on nor off). */
 lt_status lt_plan_add_flag(plan_words *w, const lt_options *options, const char *flag,
                            const char *value);
@@ -315,8 +322,27 @@ int lt_plan_then_train(int argc, char **argv, const lt_model_family *family,
 /* Behind lt_plan_choose(): runs, and chooses again, until the best one leads by more than what is not known, or
  * the budget is spent. A pilot that fails is no error. Errors: LT_E_ARG (how long the run is is not known). */
 lt_status lt_plan_make_pilots(plan *p);
+/* So many steps of a candidate, or as many as a step's seconds want: 0. of_loss: of its course. */
+lt_status lt_plan_run_pilot(plan *p, plan_candidate *c, int64_t steps, bool of_loss);
+/* Rank-seconds. */
+double lt_plan_budget_left(const plan *p);
+/* Seconds of a start without its steps. */
+double lt_plan_start_seconds(const plan *p, int ranks);
 void lt_plan_print_pilots(const plan *p, FILE *out);
 void lt_plan_put_pilots(lt_json_writer *w, const plan *p);
+
+/* --- plan_courses.c: pilots of what makes the loss fall --- */
+
+/* loss = a step^-b by least squares of its logarithm. Points that have none are left out. */
+void lt_plan_power_add(lt_power_fit *fit, double step, double loss);
+/* NaN: of fewer than three points, or it does not fall. */
+double lt_plan_power_steps(const lt_power_fit *fit, double loss);
+/* One of each course, where the goal is train_loss, candidates have several courses, no run says what one takes, and an eighth of the
+ * budget is enough for 100 steps of each. */
+lt_status lt_plan_pilot_courses(plan *p);
+/* By the pilot of the setting's course; false: there is none, or its loss did not fall. */
+bool lt_plan_steps_of_course(const plan_runs *runs, const plan_goal *goal, const plan_setting *s,
+                             plan_estimate *out);
 
 /* --- plan_print.c, plan_json.c --- */
 

@@ -181,30 +181,6 @@ int lt_plan_then_train(int argc, char **argv, const lt_model_family *family,
 
 /* --- While it runs --- */
 
-static void add_point(lt_planned *p, double step, double loss)
-{
-    if (!(step > 0) || !(loss > 0))
-        return;
-    const double x = log(step), y = log(loss);
-    p->sums.count++;
-    p->sums.x += x;
-    p->sums.y += y;
-    p->sums.xx += x * x;
-    p->sums.xy += x * y;
-}
-
-/* Steps to a loss by loss = a step^-b of the epochs so far; NaN: they are too few, or it does not fall. */
-static double steps_to(const lt_planned *p, double loss)
-{
-    enum { LEAST = 3 };
-    const double n = p->sums.count, spread = n * p->sums.xx - p->sums.x * p->sums.x;
-    if (n < LEAST || !(spread > 0) || !(loss > 0))
-        return (double)NAN;
-    const double slope = (n * p->sums.xy - p->sums.x * p->sums.y) / spread;
-    const double level = (p->sums.y - slope * p->sums.x) / n;
-    return slope < 0 ? exp((log(loss) - level) / slope) : (double)NAN;
-}
-
 /* Steps that the goal takes, by the epochs so far where they say it, else by the plan; the run's at most. */
 static double refine_steps(lt_planned *p, const lt_trainer *t, const lt_metric *metric,
                            size_t count)
@@ -212,9 +188,9 @@ static double refine_steps(lt_planned *p, const lt_trainer *t, const lt_metric *
     const bool falls = p->lower || p->percent;
     for (size_t i = 0; i < count && *p->metric && falls; i++)
         if (!strcmp(metric[i].name, p->metric))
-            add_point(p, (double)t->state.now.step,
-                      p->lower ? metric[i].value : 100 - metric[i].value);
-    const double own = steps_to(p, p->lower ? p->goal : 100 - p->goal);
+            lt_plan_power_add(&p->power, (double)t->state.now.step,
+                              p->lower ? metric[i].value : 100 - metric[i].value);
+    const double own = lt_plan_power_steps(&p->power, p->lower ? p->goal : 100 - p->goal);
     const double steps = isfinite(own) ? own : p->steps;
     return isfinite(steps) && steps < (double)t->total_steps ? steps : (double)t->total_steps;
 }

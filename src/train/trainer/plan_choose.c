@@ -158,12 +158,14 @@ static plan_estimate steps_of_flags(const plan *p, const plan_setting *s)
     return e;
 }
 
-/* Steps to the goal's metric. With pilots, which are too short to say it, what the flags give the goal counts. */
+/* Steps to the goal's metric. With pilots, what those of courses say, else what the flags give the goal. */
 static plan_estimate steps_to_goal(const plan *p, const plan_setting *s)
 {
     const double least = p->table.least_batch;
     plan_estimate e = lt_plan_steps(&p->runs, &p->request.goal, s);
-    if (e.trust == PLAN_UNKNOWN && p->request.pilot_share > 0 && least > 0)
+    if (e.trust == PLAN_UNKNOWN && p->pilots.has_courses)
+        (void)lt_plan_steps_of_course(&p->runs, &p->request.goal, s, &e);
+    else if (e.trust == PLAN_UNKNOWN && p->request.pilot_share > 0 && least > 0)
         (void)lt_plan_steps_of_flags(&p->runs, s, flag_steps(p, s, least), least, &e);
     return e;
 }

@@ -80,13 +80,13 @@ static double run_cost(const plan *p)
 }
 
 /* The profile is paid from the budget too, where this plan measured it. */
-static double left(const plan *p)
+double lt_plan_budget_left(const plan *p)
 {
     return p->request.pilot_share * run_cost(p) - p->pilots.spent - p->profile.paid;
 }
 
-/* Seconds of a start without its steps: of the pilot with the nearest number of ranks. */
-static double start_seconds(const plan *p, int ranks)
+/* Of the pilot with the nearest number of ranks. */
+double lt_plan_start_seconds(const plan *p, int ranks)
 {
     const double usual = 1;
     double found = usual, nearest = HUGE_VAL;
@@ -107,7 +107,7 @@ static double start_seconds(const plan *p, int ranks)
 static int64_t steps_of(const plan *p, const plan_candidate *c)
 {
     const double least = 10, most = 200;
-    const double seconds = fmin(0.5, left(p) / (8 * c->setting.setup.ranks));
+    const double seconds = fmin(0.5, lt_plan_budget_left(p) / (8 * c->setting.setup.ranks));
     const int64_t round = lt_plan_period(&c->setting.setup);
     const double wanted = fmin(fmax(seconds / c->step.value, least), most);
     return PLAN_WARM_STEPS + round * (int64_t)ceil(wanted / (double)round);
@@ -116,7 +116,7 @@ static int64_t steps_of(const plan *p, const plan_candidate *c)
 static double cost_of(const plan *p, const plan_candidate *c)
 {
     const int ranks = c->setting.setup.ranks;
-    return ranks * (start_seconds(p, ranks) + (double)steps_of(p, c) * c->step.value);
+    return ranks * (lt_plan_start_seconds(p, ranks) + (double)steps_of(p, c) * c->step.value);
 }
 
 /* --- Which one --- */
@@ -176,7 +176,7 @@ static void stop(plan *p, const char *format, ...)
 static plan_candidate *next_pilot(plan *p)
 {
     const plan_table *t = &p->table;
-    const double budget = left(p);
+    const double budget = lt_plan_budget_left(p);
     plan_candidate *found = NULL, *dear = NULL;
     for (size_t i = 0; i < t->kept; i++) {
         plan_candidate *c = &t->item[i];
@@ -229,6 +229,10 @@ static lt_status add_words(plan_words *w, const plan *p, const plan_candidate *c
     LT_TRY(lt_plan_start_words(p, c, bytes > 0 ? program : p->path, w));
     drop_resume(w);
     LT_TRY(lt_plan_add_word(w, "--max-steps=%lld", (long long)q->steps));
+    if (q->of_loss) /* rates are those of the whole run */
+        LT_TRY(lt_plan_add_word(w, "--epochs=%.17g",
+                                lt_plan_flag_steps(p, &c->setting) * (double)c->setting.batch
+                                    / p->profile.samples));
     LT_TRY(lt_plan_add_word(w, "--output=%s", q->folder));
     LT_TRY(lt_plan_add_word(w, "--overwrite"));
     LT_TRY(lt_plan_add_word(w, "--eval-every=-1"));
@@ -303,7 +307,7 @@ static void run_words(const plan *p, char *const *argv, plan_pilot *q)
     char log[sizeof q->folder + 8];
     pid_t pid;
     bool late;
-    const double begin = lt_clock_seconds(), most = left(p) / q->ranks;
+    const double begin = lt_clock_seconds(), most = lt_plan_budget_left(p) / q->ranks;
     snprintf(log, sizeof log, "%s.log", q->folder);
     const int why = start(argv, log, &pid);
     if (why) {
@@ -328,7 +332,7 @@ static void run_words(const plan *p, char *const *argv, plan_pilot *q)
 static lt_status read_pilot(plan *p, plan_pilot *q)
 {
     const lt_status st =
-        lt_plan_read_pilot(&p->runs, q->folder, p->trainer, &p->request.goal, p->request.per_node);
+        lt_plan_read_pilot(&p->runs, q->folder, p, q->of_loss);
     if (st == LT_E_NOMEM)
         return st;
     const plan_run *run = st ? NULL : &p->runs.run[p->runs.count - 1];
@@ -340,13 +344,16 @@ static lt_status read_pilot(plan *p, plan_pilot *q)
     return LT_OK;
 }
 
-static lt_status run_pilot(plan *p, plan_candidate *c)
+lt_status lt_plan_run_pilot(plan *p, plan_candidate *c, int64_t steps, bool of_loss)
 {
     plan_pilots *all = &p->pilots;
     plan_pilot *q = &all->item[all->count];
     plan_words w = {0};
     *q = (plan_pilot){
-        .ranks = c->setting.setup.ranks, .steps = steps_of(p, c), .predicted = c->step.value};
+        .ranks = c->setting.setup.ranks,
+        .steps = steps ? steps : steps_of(p, c),
+        .predicted = c->step.value,
+        .of_loss = of_loss};
     snprintf(q->label, sizeof q->label, "%s", c->setting.label);
     snprintf(q->folder, sizeof q->folder, "%s/pilot-%d", all->folder, all->count + 1);
     c->is_tried = true;
@@ -406,9 +413,11 @@ lt_status lt_plan_make_pilots(plan *p)
     plan_candidate *next;
     LT_TRY(check(p));
     LT_TRY(open_folder(p));
-    lt_status st = LT_OK;
+    lt_status st = lt_plan_pilot_courses(p);
+    if (!st)
+        st = lt_plan_rank(p);
     while (!st && (next = next_pilot(p))) {
-        st = run_pilot(p, next);
+        st = lt_plan_run_pilot(p, next, 0, false);
         if (!st)
             st = lt_plan_rank(p);
     }
@@ -455,6 +464,7 @@ static void put_pilot(lt_json_writer *w, const plan_pilot *q)
     lt_json_put_number(w, "predicted_seconds", q->predicted);
     lt_json_put_number(w, "step_seconds", *q->why ? (double)NAN : q->measured);
     lt_json_put_number(w, "rank_seconds", q->spent);
+    lt_json_put_string(w, "of", q->of_loss ? "loss" : "step");
     lt_json_put_string(w, "failed", *q->why ? q->why : NULL);
     lt_json_end(w);
 }

@@ -320,7 +320,6 @@ static lt_status measure_model(plan_profile *p, lt_trainer *t, double seconds)
     for (int i = 0; i < p->batches; i++)
         LT_TRY(measure_batch(p, t, i, seconds / p->batches));
     LT_TRY(measure_loader(p, t));
-    LT_TRY(lt_plan_measure_exchange(p));
     return fit_compute(p);
 }
 

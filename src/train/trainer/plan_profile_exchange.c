@@ -28,6 +28,7 @@ typedef struct player {
     lt_params params;
     lt_tensor *x, *label;
     lt_tape *tape;
+    const bool *wanted;    /* [KINDS] */
     double seconds[KINDS]; /* of all ranks, in a mean */
     lt_status status;
     char why[PLAN_TEXT];
@@ -109,7 +110,7 @@ static void *play(void *argument)
     player *p = argument;
     p->status = open_player(p);
     for (int i = 0; !p->status && i < KINDS; i++)
-        p->status = measure_kind(p, kinds[i], &p->seconds[i]);
+        p->status = !p->wanted[i] ? LT_OK : measure_kind(p, kinds[i], &p->seconds[i]);
     if (p->status) {
         snprintf(p->why, sizeof p->why, "%s", lt_error_message());
         lt_comm_abort(p->comm);
@@ -149,21 +150,35 @@ static lt_status play_all(player *p)
     return started < RANKS ? lt_fail(LT_E_NOMEM, "plan: no thread for rank %d", started) : st;
 }
 
-lt_status lt_plan_measure_exchange(plan_profile *p)
+static lt_status measure(double *seconds, const bool *wanted)
 {
-    enum { BYTES = 2 * sizeof(float) }; /* a rank sends of an element, and as many that it gets */
-    const double elements = (double)SIDE * SIDE;
-    player ranks[RANKS] = {0};
+    player ranks[RANKS] = {{.wanted = wanted}, {.wanted = wanted}};
     lt_status st = open_ranks(ranks);
     if (!st)
         st = play_all(ranks);
-    const double *seconds = ranks[0].seconds;
-    p->copy = seconds[FLAT] / RANKS / (BYTES * elements);
-    p->select = seconds[TOPK] / RANKS / elements;
-    p->factor = seconds[POWERSGD] / RANKS / (FACTORS * elements);
+    memcpy(seconds, ranks[0].seconds, sizeof ranks[0].seconds);
     for (int r = 0; r < RANKS; r++) {
         lt_comm_close(&ranks[r].comm);
         lt_device_close(&ranks[r].device);
     }
     return st;
+}
+
+lt_status lt_plan_measure_exchange(plan_profile *p, bool topk, bool powersgd)
+{
+    enum { BYTES = 2 * sizeof(float) }; /* a rank sends of an element, and as many that it gets */
+    const bool wanted[KINDS] = {!(p->copy > 0), topk && !(p->select > 0),
+                                powersgd && !(p->factor > 0)};
+    const double elements = (double)SIDE * SIDE;
+    double seconds[KINDS];
+    if (!wanted[FLAT] && !wanted[TOPK] && !wanted[POWERSGD])
+        return LT_OK;
+    LT_TRY(measure(seconds, wanted));
+    if (wanted[FLAT])
+        p->copy = seconds[FLAT] / RANKS / (BYTES * elements);
+    if (wanted[TOPK])
+        p->select = seconds[TOPK] / RANKS / elements;
+    if (wanted[POWERSGD])
+        p->factor = seconds[POWERSGD] / RANKS / (FACTORS * elements);
+    return LT_OK;
 }

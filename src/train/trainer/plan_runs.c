@@ -68,8 +68,11 @@ static lt_status read_step(reader *r, const lt_json_value *record)
     return isfinite(loss) ? add_point(r, number_of(record, "step"), loss) : LT_OK;
 }
 
+/* An epoch's train_loss is a mean of steps that are points themselves. */
 static lt_status read_evaluation(reader *r, const lt_json_value *record)
 {
+    if (r->of_steps)
+        return LT_OK;
     const double step = number_of(record, "step"), value = number_of(record, r->field);
     return step > 0 && isfinite(value) ? add_point(r, step, value) : LT_OK;
 }
@@ -291,12 +294,11 @@ lt_status lt_plan_read_runs(plan_runs *out, const lt_option_list *folders, const
     return LT_OK;
 }
 
-lt_status lt_plan_read_pilot(plan_runs *runs, const char *folder, const lt_trainer *like,
-                             const plan_goal *goal, int per_node)
+lt_status lt_plan_read_pilot(plan_runs *runs, const char *folder, const plan *p, bool of_loss)
 {
     const int most = runs->most;
     const size_t count = runs->count;
-    lt_status st = add_run(runs, folder, like, goal, per_node);
+    lt_status st = add_run(runs, folder, p->trainer, &p->request.goal, p->request.per_node);
     plan_run *run = &runs->run[count];
     if (st && runs->count > count) {
         free(run->point);
@@ -306,7 +308,7 @@ lt_status lt_plan_read_pilot(plan_runs *runs, const char *folder, const lt_train
     if (st)
         return st;
     run->is_pilot = true;
-    run->points = 0;
+    run->points = of_loss ? run->points : 0;
     return LT_OK;
 }
 

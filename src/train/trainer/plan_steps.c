@@ -39,6 +39,11 @@ static plan_estimate between(double value, double at, double least, double most,
 
 /* --- Steps --- */
 
+static bool is_same_number(double a, double b)
+{
+    return !(a > b) && !(a < b);
+}
+
 static bool is_alike(const plan_setting *a, const plan_setting *b)
 {
     return a->converge == b->converge && a->is_exact == b->is_exact;
@@ -163,24 +168,33 @@ static bool find_by_batch(const plan_runs *runs, const plan_setting *s, plan_est
     return true;
 }
 
+bool lt_plan_steps_of_batch(plan_estimate *out, const plan_runs *runs, const plan_setting *s,
+                            double steps, double batch)
+{
+    const double own = (double)s->batch;
+    const plan_run *noise = is_same_number(own, batch) ? NULL : find_noise(runs, s);
+    plan_estimate e = {.value = steps, .trust = PLAN_MODEL, .beyond = 1, .error = (double)NAN};
+    if (!s->is_exact || !(steps > 0))
+        return false;
+    if (noise)
+        snprintf(e.why, sizeof e.why, ", and noise scale %.3g of %s", noise->noise_scale,
+                 noise->is_pilot ? "a pilot" : "a run");
+    else if (!is_same_number(own, batch))
+        return false;
+    if (noise && lt_noise_steps(&e.value, noise->noise_scale, steps, batch, own))
+        return false;
+    *out = e;
+    return true;
+}
+
 bool lt_plan_steps_of_flags(const plan_runs *runs, const plan_setting *s, double steps,
                             double least_batch, plan_estimate *out)
 {
-    const double batch = (double)s->batch;
-    const plan_run *noise = find_noise(runs, s);
-    plan_estimate e = {.trust = PLAN_MODEL, .beyond = 1, .error = (double)NAN};
-    if (!s->is_exact || !(steps > 0))
+    plan_estimate e;
+    if (!lt_plan_steps_of_batch(&e, runs, s, steps, least_batch))
         return false;
-    if (!(batch > least_batch)) {
-        e.value = steps;
-        snprintf(e.why, sizeof e.why, "as the flags say, of batch %g", least_batch);
-    } else if (noise && !lt_noise_steps(&e.value, noise->noise_scale, steps, least_batch, batch)) {
-        snprintf(e.why, sizeof e.why, "as the flags say, of batch %g, and noise scale %.3g of %s",
-                 least_batch, noise->noise_scale, noise->is_pilot ? "a pilot" : "a run");
-    } else {
-        return false;
-    }
     *out = e;
+    snprintf(out->why, sizeof out->why, "as the flags say, of batch %g%.100s", least_batch, e.why);
     return true;
 }
 
@@ -289,11 +303,6 @@ plan_estimate lt_plan_steps(const plan_runs *runs, const plan_goal *g, const pla
 }
 
 /* --- Seconds of a step --- */
-
-static bool is_same_number(double a, double b)
-{
-    return !(a > b) && !(a < b);
-}
 
 static bool is_same_exchange(const lt_cost_plan *a, const lt_cost_plan *b)
 {

@@ -8,6 +8,11 @@
 
 #include "lather/placed_optim.h"
 
+/* Least squares of log loss by log step. */
+typedef struct lt_power_fit {
+    double count, x, y, xx, xy;
+} lt_power_fit;
+
 /* What --plan auto expects of the run that it chose. */
 typedef struct lt_planned {
     double step_seconds; /* 0: nothing was planned */
@@ -16,10 +21,7 @@ typedef struct lt_planned {
     double goal;
     bool lower, percent; /* as plan_goal has them */
     double seconds;      /* of training so far */
-    /* Of the epochs so far: least squares of log loss by log step. */
-    struct {
-        double count, x, y, xx, xy;
-    } sums;
+    lt_power_fit power;  /* of the epochs so far */
 } lt_planned;
 
 /* Zeroed parts are not there yet; lt_trainer_close() frees what is. */
