@@ -331,8 +331,7 @@ static void run_words(const plan *p, char *const *argv, plan_pilot *q)
 /* Its run folder joins those of --from. */
 static lt_status read_pilot(plan *p, plan_pilot *q)
 {
-    const lt_status st =
-        lt_plan_read_pilot(&p->runs, q->folder, p, q->of_loss);
+    const lt_status st = lt_plan_read_pilot(&p->runs, q->folder, p, q->of_loss);
     if (st == LT_E_NOMEM)
         return st;
     const plan_run *run = st ? NULL : &p->runs.run[p->runs.count - 1];
@@ -349,11 +348,10 @@ lt_status lt_plan_run_pilot(plan *p, plan_candidate *c, int64_t steps, bool of_l
     plan_pilots *all = &p->pilots;
     plan_pilot *q = &all->item[all->count];
     plan_words w = {0};
-    *q = (plan_pilot){
-        .ranks = c->setting.setup.ranks,
-        .steps = steps ? steps : steps_of(p, c),
-        .predicted = c->step.value,
-        .of_loss = of_loss};
+    *q = (plan_pilot){.ranks = c->setting.setup.ranks,
+                      .steps = steps ? steps : steps_of(p, c),
+                      .predicted = c->step.value,
+                      .of_loss = of_loss};
     snprintf(q->label, sizeof q->label, "%s", c->setting.label);
     snprintf(q->folder, sizeof q->folder, "%s/pilot-%d", all->folder, all->count + 1);
     c->is_tried = true;
