@@ -10,6 +10,8 @@
 #include "train/weights.h"
 
 #include "lather/log.h"
+#include "lather/shampoo.h"
+#include "lather/shampoo_report.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -20,7 +22,8 @@ typedef struct loading {
     const lt_json_value *numbers;
     bool write;
     int64_t step;
-    size_t entries, numbers_seen;
+    size_t entries, numbers_seen,
+        absent;   /* absent: of the numbers seen, those that are not there */
     int64_t *old; /* the run's own numbers, as far as they were seen */
     size_t old_count, capacity;
     lt_checkpoint_groups groups;
@@ -108,13 +111,29 @@ static lt_status number_of_group(const loading *l, const char *name, int64_t *va
                    name, l->groups.prefix, (long long)*value, (long long)low, (long long)high);
 }
 
+/* The interval that a budget chose: a run may go on with a budget that it did not begin with, or without. */
+static const char interval[] = "precondition_interval";
+
+static bool is_added(const loading *l, const char *name)
+{
+    int64_t stored;
+    return !strcmp(name, interval) && lt_json_integer(l->numbers, name, &stored);
+}
+
 static lt_status load_number(void *context, const char *name, int64_t *value)
 {
     loading *l = context;
     int64_t stored = 0;
-    if (l->groups.number)
+    if (l->groups.number) {
         LT_TRY(number_of_group(l, name, &stored));
-    else if (lt_json_integer(l->numbers, name, &stored))
+    } else if (is_added(l, name)) {
+        l->absent++;
+        if (!l->write)
+            lt_log(LT_LOG_INFO, "train",
+                   "%s: was saved without precondition_budget: the interval of roots is timed and "
+                   "chosen from here on",
+                   l->path);
+    } else if (lt_json_integer(l->numbers, name, &stored))
         return lt_fail(LT_E_FORMAT, "%s: the optimizer's number '%s' is missing", l->path, name);
     if (!l->write)
         LT_TRY(keep_old(l, *value));
@@ -149,7 +168,7 @@ static void restore_numbers(loading *l, const lt_checkpoint_parts *parts)
 
 static lt_status visit_all(loading *l, const lt_checkpoint_parts *parts)
 {
-    l->entries = l->numbers_seen = 0;
+    l->entries = l->numbers_seen = l->absent = 0;
     lt_state_visitor visitor = {.entry = load_entry, .number = load_number, .context = l};
     if (parts->optim)
         LT_TRY(lt_optim_visit(parts->optim, &visitor));
@@ -172,7 +191,22 @@ static size_t count_stored(const loading *l)
     return count;
 }
 
-static lt_status check_complete(const loading *l)
+/* 1 if a budget's interval is there and this run has no budget. */
+static size_t count_dropped(const loading *l, const lt_checkpoint_parts *parts)
+{
+    const lt_shampoo_config *c = parts->optim ? lt_shampoo_settings(parts->optim) : NULL;
+    int64_t stored;
+    if (l->groups.number || !c || c->precondition_budget > 0
+        || lt_json_integer(l->numbers, interval, &stored))
+        return 0;
+    lt_log(LT_LOG_INFO, "train",
+           "%s: was saved with a precondition_budget, which had new roots every %lld updates; this "
+           "run has none, and new roots every %lld",
+           l->path, (long long)stored, (long long)c->precondition_frequency);
+    return 1;
+}
+
+static lt_status check_complete(const loading *l, const lt_checkpoint_parts *parts)
 {
     size_t stored = count_stored(l);
     if (l->entries < stored)
@@ -183,7 +217,7 @@ static lt_status check_complete(const loading *l)
                            : l->groups.number ? l->groups.numbers
                            : l->groups.stored ? l->numbers->count - OUTER
                                               : l->numbers->count;
-    if (l->numbers_seen < numbers)
+    if (l->numbers_seen - l->absent + count_dropped(l, parts) < numbers)
         return lt_fail(LT_E_FORMAT, "%s: numbers of another optimizer", l->path);
     return LT_OK;
 }
@@ -254,7 +288,7 @@ static lt_status check_files(const char *path, files *f, const lt_checkpoint_par
     LT_TRY(lt_weights_check(f->model, f->model_path, parts->params, &rules));
     LT_TRY(check_iterates(path, f->optim, parts));
     LT_TRY(visit_all(&f->loading, parts));
-    return check_complete(&f->loading);
+    return check_complete(&f->loading, parts);
 }
 
 static lt_status apply_files(files *f, const lt_checkpoint_parts *parts)

@@ -5,7 +5,9 @@
 #include "players.h"
 #include "refreshes.h"
 #include "snapshot.h"
+#include "temp_folder.h"
 
+#include "lather/checkpoint.h"
 #include "lather/log.h"
 
 static const double nearly_all = 0.999999, nearly_nothing = 1e-9;
@@ -185,6 +187,49 @@ static void without_a_budget_nothing_is_saved(void **state)
     }
 }
 
+static void listen_to_train(void *context, lt_log_level level, const char *area, const char *text)
+{
+    (void)level;
+    if (!strcmp(area, "train"))
+        snprintf(context, 2 * TEXT, "%s", text);
+}
+
+/* A budget is added, or dropped, where a run goes on: intervals are then those of a run that has it, or not. */
+static void a_run_goes_on_with_a_budget_or_without(void **state)
+{
+    (void)state;
+    enum { SAVED = 9, F = 4 };
+    for (int with = 0; with < 2; with++) { /* the run that is saved */
+        char path[TEMP_PATH], said[2 * TEXT] = "";
+        fixture a, b;
+        lt_checkpoint_state now = {.step = SAVED, .optim = "shampoo", .global_batch = 1};
+        const lt_shampoo_config of_a = of_budget(LT_REFRESH_STAGGERED, F, with ? nearly_all : 0);
+        const lt_shampoo_config of_b = of_budget(LT_REFRESH_STAGGERED, F, with ? 0 : nearly_all);
+        open_blocks(&a, &of_a);
+        open_blocks(&b, &of_b);
+        const lt_checkpoint_parts from = {.params = &a.list, .optim = a.optim};
+        const lt_checkpoint_parts to = {.params = &b.list, .optim = b.optim};
+        for (int t = 0; t < SAVED; t++)
+            step_blocks(&a);
+        assert_int_equal(lt_shampoo_settings(a.optim)->precondition_frequency, with ? 1 : F);
+        assert_ok(lt_checkpoint_save(folder, &from, &now, NULL));
+        assert_ok(lt_checkpoint_newest(folder, path, sizeof path));
+        lt_log_set(listen_to_train, said);
+        assert_ok(lt_checkpoint_load(path, &to, &now));
+        lt_log_set(NULL, NULL);
+        assert_non_null(strstr(said, with ? "new roots every 1 updates; this run has none, and new "
+                                            "roots every 4"
+                                          : "saved without precondition_budget"));
+        for (b.attempt = SAVED; b.attempt < SAVED + F + 1;) { /* the first begins the clock */
+            assert_int_equal(lt_shampoo_settings(b.optim)->precondition_frequency, F);
+            step_blocks(&b);
+        }
+        assert_int_equal(lt_shampoo_settings(b.optim)->precondition_frequency, with ? F : 1);
+        fixture_close(&a);
+        fixture_close(&b);
+    }
+}
+
 /* --- Ranks --- */
 
 static lt_status make_with_budget(lt_optim **out, const lt_params *params)
@@ -232,6 +277,8 @@ int main(void)
         cmocka_unit_test(each_block_has_its_turn),
         cmocka_unit_test(saved_behind_the_choice_continues_bit_for_bit),
         cmocka_unit_test(without_a_budget_nothing_is_saved),
+        cmocka_unit_test_setup_teardown(a_run_goes_on_with_a_budget_or_without, temp_setup,
+                                        temp_teardown),
         cmocka_unit_test(the_slowest_rank_chooses_for_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
