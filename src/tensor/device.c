@@ -118,8 +118,7 @@ static lt_status open_on(lt_device **out, const char *name, const lt_backend *ba
         return LT_E_NOMEM;
     snprintf(d->name, sizeof d->name, "%s", name);
     d->backend = backend;
-    d->f64 = config->f64;
-    d->deterministic = config->deterministic;
+    d->config = *config;
     lt_status st = backend->open(&d->ctx, ordinal, config);
     if (!st) {
         st = lt_allocator_new(&d->allocator, backend, d->ctx);
@@ -148,12 +147,11 @@ lt_status lt_device_open(lt_device **out, const char *name, const lt_device_conf
 
 lt_status lt_device_open_like(lt_device **out, const lt_device *like, int threads)
 {
-    const lt_device_config config = {.f64 = like->f64,
-                                     .threads = threads,
-                                     .deterministic = like->deterministic,
-                                     .background = true};
+    lt_device_config config = like->config;
     char name[sizeof like->name];
     int ordinal;
+    config.threads = threads;
+    config.background = true;
     LT_TRY(parse_name(like->name, name, sizeof name, &ordinal));
     return open_on(out, like->name, like->backend, ordinal, &config);
 }
@@ -182,7 +180,7 @@ const char *lt_device_name(const lt_device *device)
 
 lt_dtype lt_device_master(const lt_device *device)
 {
-    return device->f64 ? LT_F64 : LT_F32;
+    return device->config.f64 ? LT_F64 : LT_F32;
 }
 
 bool lt_device_has_fast(const lt_device *device, lt_dtype dtype)

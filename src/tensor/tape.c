@@ -85,7 +85,7 @@ void lt_tape_set_ordinal(lt_tape *tape, int64_t ordinal)
 
 lt_dtype lt_tape_dtype(const lt_tape *tape)
 {
-    return tape->device->f64 ? LT_F64 : tape->pass.dtype;
+    return tape->device->config.f64 ? LT_F64 : tape->pass.dtype;
 }
 
 lt_status lt_tape_status(const lt_tape *tape)

@@ -44,8 +44,8 @@ struct lt_device {
     void *ctx;
     lt_allocator *allocator;
     char name[16];
-    bool f64, deterministic;
-    bool capturing; /* the main queue is in a graph capture: see graph.c */
+    lt_device_config config; /* that it was opened with */
+    bool capturing;          /* the main queue is in a graph capture: see graph.c */
 };
 
 /* The backend of that name: linked, or loaded from its plugin. Errors: LT_E_ARG (no such name),

@@ -125,6 +125,50 @@ static lt_status conv2d_grad_w(void *ctx, const lt_conv2d_config *config, const 
     return stem_end(ctx, &s, st);
 }
 
+/* The same of pixels, whose blocks are kept. */
+static lt_status conv2d_pixels_stats(void *ctx, const lt_conv2d_config *config,
+                                     const lt_conv_pixels *pixels, const lt_view *w,
+                                     const lt_view *y, const lt_view *stats, lt_norm_conv *how)
+{
+    const lt_conv2d_config folded = lt_stem_config();
+    const lt_view x = {.dtype = y->dtype, .shape = pixels->x->shape};
+    const lt_view blocks = lt_stem_blocks(&x, y);
+    const lt_shape s = blocks.shape;
+    if (!pixels->folded->data && lt_stem_fits(config, &x, w, y))
+        pixels->folded->shape = LT_SHAPE(s.dim[0], s.dim[2], s.dim[3], s.dim[1]);
+    if (!pixels->folded->data)
+        return LT_OK;
+    LT_TRY(lt_cuda_begin(ctx, "conv2d_pixels_stats"));
+    stem f = stem_new(&x, w, y);
+    lt_status st = lt_stem_fold_pixels(ctx, pixels->x, pixels->config, &f.blocks);
+    if (!st)
+        st = lt_stem_fold_w(ctx, w, &f.filters);
+    memcpy(pixels->folded->data, f.blocks.data,
+           (size_t)(guard_of(&f.blocks) - (unsigned char *)f.blocks.data));
+    if (!st)
+        st = conv2d_stats(ctx, &folded, &f.blocks, &f.filters, y, stats, NULL);
+    how->done = true;
+    return stem_end(ctx, &f, st);
+}
+
+static lt_status conv2d_pixels_grad_w(void *ctx, const lt_conv2d_config *config, const lt_view *dy,
+                                      const lt_conv_pixels *pixels, const lt_view *dw, bool *done)
+{
+    const lt_conv2d_config folded = lt_stem_config();
+    const lt_view x = {.dtype = dy->dtype, .shape = pixels->x->shape};
+    (void)config;
+    LT_TRY(lt_cuda_begin(ctx, "conv2d_pixels_grad_w"));
+    stem f = stem_new(&x, dw, dy);
+    lt_view blocks = f.blocks;
+    blocks.data = pixels->folded->data;
+    f.filters.dtype = LT_F32;
+    lt_status st = lt_backend_ref()->conv2d_grad_w(NULL, &folded, dy, &blocks, &f.filters);
+    if (!st)
+        st = lt_stem_unfold_w(ctx, &f.filters, dw);
+    *done = true;
+    return stem_end(ctx, &f, st);
+}
+
 /* Of scores, so few are in memory that rows' sequences are cut into items and rows. */
 enum { SCORE_BYTES = 2048 };
 
@@ -167,5 +211,7 @@ const lt_backend *emulated_backend(const char *name)
     table.conv2d = conv2d;
     table.conv2d_grad_w = conv2d_grad_w;
     table.conv2d_stats = conv2d_stats;
+    table.conv2d_pixels_stats = conv2d_pixels_stats;
+    table.conv2d_pixels_grad_w = conv2d_pixels_grad_w;
     return &table;
 }

@@ -83,31 +83,39 @@ static lt_status call_stats(const test *t, const lt_backend *be, void *ctx, cons
     return be->batchnorm_stats(ctx, &v[Y], &v[STATS]);
 }
 
-/* Elements that are off by e move the mean by their mean, and M2 by 2 * |d| * e + e^2 each. */
-static const char *check_stats(const test *t, double *const *got, double *const *want)
+/* Of operand number y and the one behind it, each element of y off by so much more. Elements that are off by e move
+ * the mean by their mean, and M2 by 2 * |d| * e + e^2 each. */
+static const char *check_stats_of(const test *t, int y, double more, double *const *got,
+                                  double *const *want)
 {
-    const lt_shape y = t->operand[Y].shape;
-    const int64_t channels = y.dim[1], pixels = y.dim[2] * y.dim[3], count = y.dim[0] * pixels;
+    const lt_shape s = t->operand[y].shape;
+    const int64_t channels = s.dim[1], pixels = s.dim[2] * s.dim[3], count = s.dim[0] * pixels;
+    const double *stats = got[y + 1], *right = want[y + 1];
     const char *why = NULL;
     for (int64_t c = 0; c < channels && !why; c++) {
-        const double mean = want[STATS][channels + c];
+        const double mean = right[channels + c];
         double off = 0, spread = 0;
         for (int64_t i = 0; i < count && !why; i++) {
             const int64_t at = (i / pixels * channels + c) * pixels + i % pixels;
-            const double e = result_error(t, want[Y][at]);
-            why = apart("y", at, got[Y][at], want[Y][at], e);
+            const double e = result_error(t, want[y][at]) + more;
+            why = apart("y", at, got[y][at], want[y][at], e);
             off += e;
-            spread += 2 * fabs(want[Y][at] - mean) * e + e * e;
+            spread += 2 * fabs(want[y][at] - mean) * e + e * e;
         }
         if (!why)
-            why = apart("count", c, got[STATS][c], (double)count, 0);
+            why = apart("count", c, stats[c], (double)count, 0);
         if (!why)
-            why = apart("mean", c, got[STATS][channels + c], mean, off / (double)count);
+            why = apart("mean", c, stats[channels + c], mean, off / (double)count);
         if (!why)
-            why = apart("M2", c, got[STATS][2 * channels + c], want[STATS][2 * channels + c],
+            why = apart("M2", c, stats[2 * channels + c], right[2 * channels + c],
                         spread + off * off / (double)count);
     }
     return why;
+}
+
+static const char *check_stats(const test *t, double *const *got, double *const *want)
+{
+    return check_stats_of(t, Y, 0, got, want);
 }
 
 static void make_stats(const fused_row *r, test *t)
@@ -231,27 +239,7 @@ static double largest_norm(const test *t)
 
 static const char *check_norm_stats(const test *t, double *const *got, double *const *want)
 {
-    const lt_shape y = t->operand[NORM_Y].shape;
-    const int64_t channels = y.dim[1], pixels = y.dim[2] * y.dim[3], count = y.dim[0] * pixels;
-    const double more = t->terms * largest_norm(t) * unit / 2;
-    const char *why = NULL;
-    for (int64_t c = 0; c < channels && !why; c++) {
-        const double mean = want[NORM_STATS][channels + c];
-        double off = 0, spread = 0;
-        for (int64_t i = 0; i < count && !why; i++) {
-            const int64_t at = (i / pixels * channels + c) * pixels + i % pixels;
-            const double e = result_error(t, want[NORM_Y][at]) + more;
-            why = apart("y", at, got[NORM_Y][at], want[NORM_Y][at], e);
-            off += e;
-            spread += 2 * fabs(want[NORM_Y][at] - mean) * e + e * e;
-        }
-        if (!why)
-            why = apart("mean", c, got[NORM_STATS][channels + c], mean, off / (double)count);
-        if (!why)
-            why = apart("M2", c, got[NORM_STATS][2 * channels + c],
-                        want[NORM_STATS][2 * channels + c], spread + off * off / (double)count);
-    }
-    return why;
+    return check_stats_of(t, NORM_Y, t->terms * largest_norm(t) * unit / 2, got, want);
 }
 
 /* conv2d_norm_grad_w: dy in the place of w, dw in that of y. */
@@ -385,10 +373,99 @@ static void make_affine(const fused_row *r, test *t)
     t->inner = 2;
 }
 
+/* conv2d_pixels_stats and conv2d_pixels_grad_w: pixels, w, y, stats, the normalised pixels where these must be written,
+ * what is kept of them, dy, dw. Normalised they are within -1..1, and rounded to the dtype of the run. */
+
+static const fused_row pixel_rows[] = {
+    {"7x7 stride 2 pad 3", 2, 3, 20, 18, 16, 7, 2, 3, false},
+    {"7x7 stride 2 pad 3, odd image", 1, 3, 17, 23, 8, 7, 2, 3, false},
+    {"3x3, which is not the first convolution", 2, 3, 9, 8, 16, 3, 1, 1, false},
+};
+enum { PIXEL_ENTRIES = 2, NORMALIZED = 4, FOLDED, PIXEL_DY, PIXEL_DW };
+
+static const lt_normalize_config to_unit = {{120, 135, 110}, {140, 135, 150}};
+
+/* The shape of what is kept is asked for first, of which nothing is computed. */
+static lt_status run_pixels(const test *t, const lt_backend *be, void *ctx, const lt_view *v,
+                            lt_view *folded, lt_norm_conv *how)
+{
+    const lt_conv_pixels pixels = {&v[X], &to_unit, folded};
+    const lt_conv2d_config *config = &t->config.conv;
+    if (be->conv2d_pixels_stats)
+        LT_TRY(be->conv2d_pixels_stats(ctx, config, &pixels, &v[W], &v[Y], &v[STATS], how));
+    if (!folded->shape.ndim)
+        return LT_OK;
+    if (lt_shape_count(folded->shape) > lt_shape_count(v[FOLDED].shape) || how->done)
+        return lt_fail(LT_E_SHAPE, "more is kept than there is memory for, or done without");
+    folded->dtype = v[FOLDED].dtype;
+    folded->data = v[FOLDED].data;
+    return be->conv2d_pixels_stats(ctx, config, &pixels, &v[W], &v[Y], &v[STATS], how);
+}
+
+static lt_status call_pixels(const test *t, const lt_backend *be, void *ctx, const lt_view *v,
+                             bool absolute)
+{
+    const lt_conv2d_config *config = &t->config.conv;
+    lt_norm_conv how = {.moments = true};
+    lt_view folded = {.data = NULL};
+    const lt_conv_pixels pixels = {&v[X], &to_unit, &folded};
+    bool done = false;
+    (void)absolute;
+    LT_TRY(run_pixels(t, be, ctx, v, &folded, &how));
+    if (how.done)
+        LT_TRY(be->conv2d_pixels_grad_w(ctx, config, &v[PIXEL_DY], &pixels, &v[PIXEL_DW], &done));
+    if (how.done && done)
+        return LT_OK;
+    LT_TRY(be->normalize(ctx, &to_unit, &v[X], &v[NORMALIZED]));
+    LT_TRY(be->conv2d_grad_w(ctx, config, &v[PIXEL_DY], &v[NORMALIZED], &v[PIXEL_DW]));
+    LT_TRY(be->conv2d(ctx, config, &v[NORMALIZED], &v[W], NULL, &v[Y]));
+    return be->batchnorm_stats(ctx, &v[Y], &v[STATS]);
+}
+
+static const char *check_pixels_stats(const test *t, double *const *got, double *const *want)
+{
+    return check_stats_of(t, Y, t->terms * unit / 2, got, want);
+}
+
+static const char *check_pixels_grad_w(const test *t, double *const *got, double *const *want)
+{
+    const double more = t->terms * unit / 2;
+    const char *why = NULL;
+    for (int64_t i = 0; i < operand_count(&t->operand[PIXEL_DW]) && !why; i++)
+        why = apart("dw", i, got[PIXEL_DW][i], want[PIXEL_DW][i],
+                    unit * fabs(want[PIXEL_DW][i]) + more);
+    return why;
+}
+
+static bool pixel_tests(size_t i, test *t)
+{
+    if (i >= COUNT_OF(pixel_rows) * PIXEL_ENTRIES)
+        return false;
+    const fused_row *r = &pixel_rows[i / PIXEL_ENTRIES];
+    const bool grad_w = i % PIXEL_ENTRIES;
+    const lt_shape y = output_shape(r), w = LT_SHAPE(r->k, r->c, r->r, r->r);
+    *t = (test){.name = r->name,
+                .entry = grad_w ? "conv2d_pixels_grad_w" : "conv2d_pixels_stats",
+                .call = call_pixels,
+                .check = grad_w ? check_pixels_grad_w : check_pixels_stats,
+                .operands = 8};
+    t->config.conv = (lt_conv2d_config){r->stride, r->stride, r->pad, r->pad, 1, 1, 1};
+    t->operand[X] = uniform(PIXEL, LT_SHAPE(r->n, r->c, r->h, r->w), 0, 256);
+    t->operand[W] = uniform(WEIGHT, w, -1, 1);
+    t->operand[Y] = output(DATA, y);
+    t->operand[STATS] = output(MASTER, LT_SHAPE(3, r->k));
+    t->operand[NORMALIZED] = output(DATA, t->operand[X].shape);
+    t->operand[FOLDED] = output(DATA, LT_SHAPE(r->n, r->h + 6, r->w + 6, 16));
+    t->operand[PIXEL_DY] = uniform(DATA, y, -1, 1);
+    t->operand[PIXEL_DW] = output(MASTER, w);
+    t->terms = (double)(grad_w ? r->n * y.dim[2] * y.dim[3] : r->c * r->r * r->r);
+    return true;
+}
+
 bool fused_tests(size_t i, test *t)
 {
     if (i >= COUNT_OF(rows) * ENTRIES)
-        return false;
+        return pixel_tests(i - COUNT_OF(rows) * ENTRIES, t);
     const fused_row *r = &rows[i / ENTRIES];
     *t = (test){.name = r->name};
     t->config.conv = (lt_conv2d_config){r->stride, r->stride, r->pad, r->pad, 1, 1, 1};

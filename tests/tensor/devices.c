@@ -3,6 +3,7 @@
 
 #include "near.h"
 #include "net.h"
+#include "tensor/tensor.h"
 
 #include <string.h>
 
@@ -112,19 +113,60 @@ static void a_new_tensor_in_old_memory_is_new(void **state)
     net_close(&n);
 }
 
+static lt_device_config opened; /* with that a device was opened last */
+
+static lt_status open_and_note(void **ctx, int ordinal, const lt_device_config *config)
+{
+    opened = *config;
+    return lt_backend_ref()->open(ctx, ordinal, config);
+}
+
+/* The roots' thread of Shampoo computes on such a device: with TF32 where the others do. */
+static void a_device_like_another_computes_as_it_does(void **state)
+{
+    (void)state;
+    static const lt_device_config configs[] = {
+        {.threads = 1, .tf32 = true},
+        {.threads = 1, .deterministic = true, .fused = LT_FUSED_OFF},
+        {.threads = 1, .f64 = true},
+        {.threads = 1, .fused = LT_FUSED_ON},
+    };
+    lt_backend noting = *lt_backend_ref();
+    noting.open = open_and_note;
+    for (size_t i = 0; i < COUNT_OF(configs); i++) {
+        const lt_device_config *want = &configs[i];
+        lt_device *first, *second;
+        assert_ok(lt_device_open(&first, "ref", want));
+        lt_device like = *first;
+        like.backend = &noting;
+        assert_ok(lt_device_open_like(&second, &like, 2));
+        assert_int_equal(opened.tf32, want->tf32);
+        assert_int_equal(opened.deterministic, want->deterministic);
+        assert_int_equal(opened.fused, want->fused);
+        assert_int_equal(opened.f64, want->f64);
+        assert_int_equal(opened.threads, 2);
+        assert_true(opened.background);
+        assert_string_equal(lt_device_name(second), lt_device_name(first));
+        lt_device_close(&second);
+        lt_device_close(&first);
+    }
+}
+
 int main(void)
 {
     enum { KINDS = 3 };
-    struct CMUnitTest tests[KINDS * COUNT_OF(rows)];
+    struct CMUnitTest tests[KINDS * COUNT_OF(rows) + 1];
     static void (*const kinds[KINDS])(void **) = {check_row, new_weights_count_at_once,
                                                   a_new_tensor_in_old_memory_is_new};
     static const char *const names[KINDS] = {NULL, "new weights count at once",
                                              "a new tensor in old memory is new"};
-    for (size_t i = 0; i < COUNT_OF(tests); i++) {
+    for (size_t i = 0; i < KINDS * COUNT_OF(rows); i++) {
         const device_row *row = &rows[i % COUNT_OF(rows)];
         const char *name = names[i / COUNT_OF(rows)];
         tests[i] = (struct CMUnitTest){name ? name : row->name, kinds[i / COUNT_OF(rows)], NULL,
                                        NULL, (void *)(uintptr_t)row};
     }
+    tests[COUNT_OF(tests) - 1] =
+        (struct CMUnitTest)cmocka_unit_test(a_device_like_another_computes_as_it_does);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,6 +13,7 @@ typedef enum lt_copy_kind { LT_COPY_IN, LT_COPY_OUT, LT_COPY_WITHIN } lt_copy_ki
     LT_OPERATION_ENTRIES(X)   \
     LT_POINTWISE_ENTRIES(X)   \
     LT_NORM_ENTRIES(X)        \
+    LT_PIXEL_ENTRIES(X)       \
     LT_ATTENTION_ENTRIES(X)   \
     LT_OPTIM_ENTRIES(X)       \
     LT_MATRIX_ENTRIES(X)

@@ -6,6 +6,7 @@
 #include "lather/ext/matrix_kernels.h"
 #include "lather/ext/norm_kernels.h"
 #include "lather/ext/optim_kernels.h"
+#include "lather/ext/pixel_kernels.h"
 #include "lather/ext/pointwise.h"
 #include "lather/ops.h"
 

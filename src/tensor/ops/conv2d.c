@@ -7,8 +7,9 @@
 
 #include "lather/ops/conv.h"
 
-enum { X, W, B };     /* inputs */
-enum { STATS, SUMS }; /* saved, one of them: of the output, for the batch norm behind it */
+enum { X, W, B }; /* inputs */
+/* Saved: of the output, one of them for the batch norm behind it; of pixels. */
+enum { STATS, SUMS, FOLDED };
 
 /* floor((size + 2*pad - dilation*(taps-1) - 1) / stride) + 1; below 1 if the filter does not fit. */
 static int64_t extent(int64_t size, int64_t taps, int stride, int pad, int dilation)
@@ -91,6 +92,40 @@ static lt_status forward_of_norm(lt_node *node, const lt_view *w, const lt_view 
     return be->conv2d_norm_stats(ctx, node->config, &before, w, y, stats, how);
 }
 
+/* The pixels whose normalised values were not written; x stays NULL: there are none. */
+static lt_status find_pixels(lt_node *node, lt_view *x, lt_view *folded, lt_conv_pixels *out)
+{
+    lt_node *normalize = lt_fuse_producer(node, LT_FUSE_PIXELS);
+    *out = (lt_conv_pixels){NULL, NULL, folded};
+    if (!normalize)
+        return LT_OK;
+    out->x = x;
+    out->config = normalize->config;
+    return lt_node_in(normalize, 0, x);
+}
+
+/* Normalises on the way, if the backend can; *how says. */
+static lt_status forward_of_pixels(lt_node *node, const lt_view *w, const lt_view *y,
+                                   const lt_view *stats, lt_norm_conv *how)
+{
+    void *ctx;
+    const lt_backend *be = lt_node_backend(node, &ctx);
+    lt_view x, folded = {0};
+    lt_conv_pixels pixels;
+    LT_TRY(find_pixels(node, &x, &folded, &pixels));
+    if (pixels.x)
+        LT_TRY(be->conv2d_pixels_stats(ctx, node->config, &pixels, w, y, stats, how));
+    if (!folded.shape.ndim)
+        return LT_OK;
+    LT_TRY(lt_node_save(node, FOLDED, y->dtype, folded.shape, &folded));
+    LT_TRY(be->conv2d_pixels_stats(ctx, node->config, &pixels, w, y, stats, how));
+    if (!how->done) {
+        lt_handle_give_back(node->saved[FOLDED]);
+        node->saved[FOLDED] = NULL;
+    }
+    return LT_OK;
+}
+
 /* Fills stats, or the sums that they are made of. */
 static lt_status fill_stats(lt_node *node, const lt_view *w, const lt_view *y, const lt_view *stats,
                             bool *sums)
@@ -100,6 +135,8 @@ static lt_status fill_stats(lt_node *node, const lt_view *w, const lt_view *y, c
     lt_view x;
     lt_norm_conv how = {.moments = !sums};
     LT_TRY(forward_of_norm(node, w, y, stats, &how));
+    if (!how.done)
+        LT_TRY(forward_of_pixels(node, w, y, stats, &how));
     if (how.done && sums)
         *sums = how.sums;
     if (how.done)
@@ -164,6 +201,21 @@ static lt_status backward_w_of_norm(lt_node *node, const lt_view *dy, const lt_v
     return be->conv2d_norm_grad_w(ctx, node->config, dy, &before, dw, done);
 }
 
+/* Of what forward kept of pixels, if it did. */
+static lt_status backward_w_of_pixels(lt_node *node, const lt_view *dy, const lt_view *dw,
+                                      bool *done)
+{
+    void *ctx;
+    const lt_backend *be = lt_node_backend(node, &ctx);
+    lt_view x, folded;
+    lt_conv_pixels pixels;
+    if (!node->saved[FOLDED])
+        return LT_OK;
+    LT_TRY(lt_node_saved(node, FOLDED, &folded));
+    LT_TRY(find_pixels(node, &x, &folded, &pixels));
+    return pixels.x ? be->conv2d_pixels_grad_w(ctx, node->config, dy, &pixels, dw, done) : LT_OK;
+}
+
 static lt_status backward_w(lt_node *node, const lt_view *dy)
 {
     void *ctx;
@@ -173,6 +225,8 @@ static lt_status backward_w(lt_node *node, const lt_view *dy)
     LT_TRY(LT_HAS_ENTRY(node, be, conv2d_grad_w));
     LT_TRY(lt_node_grad_out_rounded(node, W, dy->dtype, &dw));
     LT_TRY(backward_w_of_norm(node, dy, &dw, &done));
+    if (!done)
+        LT_TRY(backward_w_of_pixels(node, dy, &dw, &done));
     if (done)
         return LT_OK;
     LT_TRY(lt_node_in(node, X, &x));

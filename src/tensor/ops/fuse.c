@@ -55,6 +55,13 @@ static bool takes_all(const lt_node *norm)
     return true;
 }
 
+/* The backend knows only then a convolution that would read pixels. */
+static bool is_trained_in_16_bits(const lt_node *normalize)
+{
+    const lt_pass *pass = &normalize->tape->pass;
+    return pass->record && pass->batch_stats && lt_dtype_size(lt_tape_dtype(normalize->tape)) == 2;
+}
+
 static bool lacks_input(const lt_node *conv)
 {
     return conv->in[0]->given_back && !has_groups(conv);
@@ -136,6 +143,8 @@ static const struct pattern {
                            is_plain_along, is_only_pool, X},
     [LT_FUSE_AFFINE] = {&lt_op_conv2d, &lt_op_batchnorm2d, ENTRY(conv2d_affine), is_evaluated,
                         lacks_deferred, X},
+    [LT_FUSE_PIXELS] = {&lt_op_normalize, &lt_op_conv2d, ENTRY(conv2d_pixels_stats),
+                        is_trained_in_16_bits, lacks_input, X},
 };
 
 static bool has_entry(const lt_node *node, size_t entry)

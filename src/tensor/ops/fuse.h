@@ -27,6 +27,8 @@ typedef enum lt_fusion {
     LT_FUSE_POOL_GRAD,
     /* Evaluation: the convolution's output is deferred, and the batch norm has its own computed in its place. */
     LT_FUSE_AFFINE,
+    /* Forward and backward: the first convolution reads pixels, and normalises them on the way. */
+    LT_FUSE_PIXELS,
     LT_FUSIONS
 } lt_fusion;
 

@@ -1,5 +1,6 @@
 /* Pixels to activations. */
 
+#include "tensor/ops/fuse.h"
 #include "tensor/ops/ops.h"
 #include "tensor/tape.h"
 
@@ -28,6 +29,10 @@ static lt_status forward(lt_node *node)
     void *ctx;
     const lt_backend *be = lt_node_backend(node, &ctx);
     lt_view x, y;
+    if (!lt_node_is_replay(node) && lt_fuse_offers(node, LT_FUSE_PIXELS)) {
+        lt_node_defer(node);
+        return LT_OK;
+    }
     LT_TRY(lt_node_in(node, 0, &x));
     LT_TRY(lt_node_out(node, &y));
     return be->normalize(ctx, node->config, &x, &y);

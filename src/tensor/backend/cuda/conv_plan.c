@@ -29,10 +29,10 @@ static void make_key(const lt_cuda *c, const lt_conv_call *call, char key[KEY])
     const int which = !call->other ? 0 : call->fused && c->fused == LT_FUSED_ON ? 2 : 1;
     snprintf(key, KEY,
              "%s %s x %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 " w %" PRId64 " %" PRId64
-             " %" PRId64 " %" PRId64 " s %d %d p %d %d d %d %d%s",
+             " %" PRId64 " %" PRId64 " s %d %d p %d %d d %d %d%s%s",
              lt_conv_name(p->form), lt_dtype_name(p->dtype), x[0], x[1], x[2], x[3], w[0], w[1],
              w[2], w[3], g->stride_h, g->stride_w, g->pad_h, g->pad_w, g->dilation_h, g->dilation_w,
-             among[which]);
+             among[which], call->pixels ? " of pixels" : "");
 }
 
 /* Ways to choose from: plans, and then the call's other way, if it may be taken. */

@@ -6,6 +6,8 @@
 #include "conv_graph.h"
 #include "operands.h"
 
+#include "lather/ext/pixel_kernels.h"
+
 typedef struct lt_conv_call lt_conv_call;
 typedef lt_status lt_conv_step_fn(lt_cuda *c, const lt_conv_call *call);
 
@@ -16,6 +18,7 @@ struct lt_conv_call {
     lt_conv_step_fn *before, *after;   /* own kernels around the graph, or NULL */
     lt_conv_step_fn *other;         /* another way to the same results, by other entries, or NULL */
     bool fused;                     /* `other` composes what this graph fuses: --fused decides */
+    const lt_conv_pixels *pixels;   /* that x is made of, or NULL */
     const void *context;            /* theirs */
     const lt_conv2d_config *config; /* what the call was made of */
     const lt_view *x, *w, *y;

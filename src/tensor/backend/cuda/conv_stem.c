@@ -63,3 +63,23 @@ void lt_conv_fold_stem(lt_conv_call *call)
     if (!call->other)
         call->other = as_it_was;
 }
+
+static lt_status fold_pixels(lt_cuda *c, const lt_conv_call *call)
+{
+    const lt_view *blocks = call->operand[LT_CONV_X].view;
+    lt_view filters = lt_stem_filters(call->w, call->y);
+    filters.data = call->memory[LT_CONV_W];
+    LT_TRY(lt_stem_fold_w(c, call->w, &filters));
+    return lt_stem_fold_pixels(c, call->pixels->x, call->pixels->config, blocks);
+}
+
+void lt_conv_fold_pixels(lt_conv_call *call, lt_view *blocks, const lt_conv_pixels *pixels)
+{
+    *blocks = lt_stem_blocks(call->x, call->y);
+    blocks->data = pixels->folded->data;
+    lt_conv_fold_stem(call);
+    call->pixels = pixels;
+    call->operand[LT_CONV_X] = (lt_operand){.view = blocks, .dtype = blocks->dtype, .fits = true};
+    call->work[LT_CONV_X] = 0;
+    call->before = call->problem.form == LT_CONV_GRAD_W ? NULL : fold_pixels;
+}

@@ -1,14 +1,34 @@
 /* Kernels that fold the first convolution's input and weight, and unfold its gradient: stem.h. */
 
 #include "launch.cuh"
+#include "pixels.h"
 #include "stem.h"
 
 namespace
 {
 
+/* What blocks are made of: activations, or pixels that are normalised on the way. */
+template <class T> struct activations {
+    const T *data;
+    __device__ float operator()(int64_t at, int) const
+    {
+        return to_float(data[at]);
+    }
+};
+
+struct pixels {
+    const uint8_t *data;
+    lt_normalize_config config;
+    __device__ float operator()(int64_t at, int colour) const
+    {
+        return lt_normalized(data[at], &config, colour);
+    }
+};
+
 /* One block of 2x2 pixels, which may lie in the padding: 16 channels. */
-template <class T>
-__global__ void fold_input(lt_view x, T *blocks, int64_t count, int64_t height, int64_t width)
+template <class T, class Source>
+__global__ void fold_input(lt_view x, const __grid_constant__ Source source, T *blocks,
+                           int64_t count, int64_t height, int64_t width)
 {
     const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     if (i >= count)
@@ -26,8 +46,9 @@ __global__ void fold_input(lt_view x, T *blocks, int64_t count, int64_t height, 
         const bool there =
             p.colour >= 0 && h >= 0 && h < x.shape.dim[2] && w >= 0 && w < x.shape.dim[3];
         v[k / LT_VECTOR_WIDTH][k % LT_VECTOR_WIDTH] =
-            there ? to_float(((const T *)x.data)[n * x.stride[0] + p.colour * x.stride[1]
-                                                 + h * x.stride[2] + w * x.stride[3]])
+            there ? source(n * x.stride[0] + p.colour * x.stride[1] + h * x.stride[2]
+                               + w * x.stride[3],
+                           p.colour)
                   : 0;
     }
     store_vector(blocks + i * LT_STEM_CHANNELS, v[0]);
@@ -113,9 +134,21 @@ extern "C" lt_status lt_stem_fold_x(lt_cuda *c, const lt_view *x, const lt_view 
 {
     const int64_t height = blocks->shape.dim[2], width = blocks->shape.dim[3];
     const int64_t count = blocks->shape.dim[0] * height * width;
+    WITH_TYPE(c, blocks->dtype, const activations<T> source = {(const T *)x->data};
+              fold_input<<<blocks_for(count, THREADS), THREADS, 0, main_stream(c)>>>(
+                  *x, source, (T *)blocks->data, count, height, width))
+    return LT_OK;
+}
+
+extern "C" lt_status lt_stem_fold_pixels(lt_cuda *c, const lt_view *x,
+                                         const lt_normalize_config *config, const lt_view *blocks)
+{
+    const int64_t height = blocks->shape.dim[2], width = blocks->shape.dim[3];
+    const int64_t count = blocks->shape.dim[0] * height * width;
+    const pixels source = {(const uint8_t *)x->data, *config};
     WITH_TYPE(c, blocks->dtype,
-              fold_input<T><<<blocks_for(count, THREADS), THREADS, 0, main_stream(c)>>>(
-                  *x, (T *)blocks->data, count, height, width))
+              fold_input<<<blocks_for(count, THREADS), THREADS, 0, main_stream(c)>>>(
+                  *x, source, (T *)blocks->data, count, height, width))
     return LT_OK;
 }
 

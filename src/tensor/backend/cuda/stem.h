@@ -9,6 +9,8 @@
 #include "cuda.h"
 #include "host_device.h"
 
+#include "lather/ops/norm.h"
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -33,6 +35,9 @@ lt_conv2d_config lt_stem_config(void);
 
 /* In the frame of an entry: blocks of x, filters of w, and back to the gradient of w. */
 lt_status lt_stem_fold_x(lt_cuda *c, const lt_view *x, const lt_view *blocks);
+/* Of pixels, normalised and rounded as normalize does. */
+lt_status lt_stem_fold_pixels(lt_cuda *c, const lt_view *x, const lt_normalize_config *config,
+                              const lt_view *blocks);
 lt_status lt_stem_fold_w(lt_cuda *c, const lt_view *w, const lt_view *filters);
 lt_status lt_stem_unfold_w(lt_cuda *c, const lt_view *filters, const lt_view *dw);
 
