@@ -22,18 +22,21 @@ static double work(const lt_system *s, double bytes, double messages)
     return lt_cost_shares_cores(c) ? 2 * (c->copy * bytes + c->wake * messages) / c->cores : 0;
 }
 
+/* Each of size ranks, so many apart, sends bytes to the others: as many of them outside the node as the group has there. */
+static double in_group(const lt_system *s, int size, int apart, double bytes)
+{
+    const int per_node = s->cluster.per_node, fit = per_node / apart > 1 ? per_node / apart : 1,
+              here = fit < size ? fit : size;
+    if (size == 1)
+        return 0;
+    const lt_cost_link *l = here == size ? &s->cluster.within : &s->cluster.between;
+    const double share = here == size ? 1 : per_node * (double)(size - here) / (size - 1);
+    return l->latency + share * ((size - 1) * l->message + bytes / l->bandwidth);
+}
+
 /* --- One dimension --- */
 
 enum { ROOTED = 8 }; /* broadcasts, or sums at one rank, that are under way at once */
-
-/* Seconds in which each rank of a copy sends bytes to the others. */
-static double all_to_all(const lt_system *s, double bytes)
-{
-    const bool inside = s->model <= s->cluster.per_node;
-    const lt_cost_link *l = inside ? &s->cluster.within : &s->cluster.between;
-    const int sharers = inside ? 1 : s->cluster.per_node;
-    return l->latency + sharers * ((s->model - 1) * l->message + bytes / l->bandwidth);
-}
 
 /* Rows are gathered in front of a product, or summed and scattered behind it, piece by piece, all at once as far as there
  * are no more than ROOTED of them. The own piece's product hides nothing; what messages compute takes turns with
@@ -43,7 +46,7 @@ static double in_one_dimension(const lt_system *s, double rows, double computing
     const int t = s->mesh.columns;
     const double rest = (t - 1.0) / t;
     const double bytes = F32 * rest * rows * s->profile->hidden;
-    const double moved = all_to_all(s, bytes) * fmax(1, (double)t / ROOTED),
+    const double moved = in_group(s, s->model, 1, bytes) * fmax(1, (double)t / ROOTED),
                  own = work(s, bytes, t - 1);
     double sum = 0;
     for (int i = 0; i < PRODUCTS; i++) {
@@ -64,8 +67,8 @@ static double around_layers(const lt_system *s, double rows)
     for (size_t i = 0; i < p->buckets; i++)
         whole += (double)p->bucket[i].elements;
     const double table =
-        p->vocabulary > 0 ? TABLE * all_to_all(s, F32 * rest * rows * p->hidden) : 0;
-    return table + (whole > 0 ? SUM * all_to_all(s, F32 * rest * whole) : 0);
+        p->vocabulary > 0 ? TABLE * in_group(s, s->model, 1, F32 * rest * rows * p->hidden) : 0;
+    return table + (whole > 0 ? SUM * in_group(s, s->model, 1, F32 * rest * whole) : 0);
 }
 
 /* --- Grids --- */
@@ -140,18 +143,6 @@ static lt_status add_product(double *seconds, const lt_system *s, double rows, d
         LT_TRY(simulate_products(&all, s, p));
     *seconds += all + 3 * q * own;
     return LT_OK;
-}
-
-/* Each of size ranks, so many apart, sends bytes to the others: as many of them outside the node as the group has there. */
-static double in_group(const lt_system *s, int size, int apart, double bytes)
-{
-    const int per_node = s->cluster.per_node, fit = per_node / apart > 1 ? per_node / apart : 1,
-              here = fit < size ? fit : size;
-    if (size == 1)
-        return 0;
-    const lt_cost_link *l = here == size ? &s->cluster.within : &s->cluster.between;
-    const double share = here == size ? 1 : per_node * (double)(size - here) / (size - 1);
-    return l->latency + share * ((size - 1) * l->message + bytes / l->bandwidth);
 }
 
 /* Moments of the norms' rows, forward and backward, and gradients of gains, shifts and biases. */

@@ -275,6 +275,24 @@ static void what_a_model_has_beside_its_layers_is_exchanged_too(void **state)
                 3 * (before + 4 * gather + sum * (7e6 - (24 * 512 + 300) * 512)), tiny);
 }
 
+/* Of three messages one stays in the node, and two ranks of it share a card: 4/3 of the bytes, not twice. */
+static void ranks_of_a_layer_that_share_a_card_send_what_leaves_the_node(void **state)
+{
+    (void)state;
+    const lt_cost_bucket bucket = {.elements = 7000000, .ready = 1};
+    lt_plan_profile p = profile, with = profile;
+    lt_plan_setup s = alone;
+    s.ranks = 4;
+    s.ranks_per_node = 2;
+    s.optim = "adamw";
+    s.mesh.columns = 4;
+    with.bucket = &bucket;
+    with.buckets = 1;
+    const double sum = 2 * 0.75 * 4 / 1e8;
+    assert_near(predict(&with, &machine, &s).compute - predict(&p, &machine, &s).compute,
+                4.0 / 3 * sum * (7e6 - 24 * 512 * 512), tiny);
+}
+
 /* Bytes of a product of two steps on a grid of 2 x 2, a rank a node, nothing of it hidden: forward sends both operands, then the
  * larger; a gradient broadcasts one, and sums of the other are two in flight. */
 static double of_product(double x, double w)
@@ -539,6 +557,7 @@ int main(void)
         cmocka_unit_test(memory_says_what_fits),
         cmocka_unit_test(a_divided_layer_waits_for_what_products_do_not_hide),
         cmocka_unit_test(what_a_model_has_beside_its_layers_is_exchanged_too),
+        cmocka_unit_test(ranks_of_a_layer_that_share_a_card_send_what_leaves_the_node),
         cmocka_unit_test(every_message_as_an_event_comes_to_the_same),
         cmocka_unit_test(order_statistics_are_means_over_all_draws),
         cmocka_unit_test(an_update_waits_for_the_slowest_it_needs),
