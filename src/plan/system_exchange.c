@@ -103,6 +103,26 @@ static lt_status simulate(double *seconds, const exchange *x)
     return LT_OK;
 }
 
+/* What the busiest card moves when owners send their updates to all, as elements of owners alike: a node's ranks share a
+ * card, which sends their elements to all ranks outside and gets all others for each of its own. */
+static int64_t as_of_equal_owners(const exchange *x, int64_t elements)
+{
+    const lt_system *s = x->s;
+    const int per_node = x->cluster.nodes > 1 ? x->cluster.per_node : 1,
+              ranks = x->cluster.nodes * x->cluster.per_node, owners = lt_system_owners(s);
+    double all = 0, most = 0;
+    for (int r = 0; r < ranks; r++)
+        all += x->owner[r % owners].elements;
+    for (int first = 0; first < ranks; first += per_node) {
+        double own = 0;
+        for (int r = first; r < first + per_node; r++)
+            own += x->owner[r % owners].elements;
+        most = fmax(most, fmax(own * (ranks - per_node), (all - own) * per_node));
+    }
+    const double even = all * per_node / ranks * (ranks - per_node);
+    return even > 0 ? llround((double)elements * most / even) : elements;
+}
+
 /* Seconds that a token bucket saves an exchange of so many, after a pause. */
 static double saved_up(const exchange *x, double seconds, double pause)
 {
@@ -122,10 +142,13 @@ static lt_status by_queues(double *seconds, const exchange *x)
     double share;
     for (size_t i = 0; i < p->buckets; i++)
         elements += x->bucket[i].elements;
-    const double behind = lt_cost_behind(&x->plan, &x->cluster, elements),
-                 buckets = r.exposed - behind, forward = lt_system_micro(x->s) - x->backward;
+    const bool to_all = x->plan.scheme != LT_COST_LOCAL_STEPS;
+    const double even = lt_cost_behind(&x->plan, &x->cluster, elements), buckets = r.exposed - even,
+                 forward = lt_system_micro(x->s) - x->backward;
+    const double behind =
+        !to_all ? even : lt_cost_behind(&x->plan, &x->cluster, as_of_equal_owners(x, elements));
     const double first = p->buckets ? forward + x->bucket[0].ready : forward;
-    *seconds = r.exposed - saved_up(x, buckets, first)
+    *seconds = buckets + behind - saved_up(x, buckets, first)
                - saved_up(x, behind, lt_system_update(x->owner, x->s, &share));
     return LT_OK;
 }

@@ -218,6 +218,34 @@ static void the_slowest_owner_counts(void **state)
     assert_near(predict(&p, &machine, &s).update, 0.006 + (0.010 - 0.006) / 2, tiny);
 }
 
+/* One of eight ranks has 10^6 of 1.3 10^6 elements and sends them to seven; two of a node send theirs to six outside. */
+static void the_owner_of_the_most_is_behind_its_card(void **state)
+{
+    (void)state;
+    const double update[] = {0.001, 0.001, 0.001, 0.001};
+    const int64_t elements[] = {1000000, 100000, 100000, 100000};
+    const lt_cost_bucket bucket = {.elements = 1300000, .ready = 1};
+    lt_plan_profile p = profile;
+    lt_plan_setup s = alone;
+    p.bucket = &bucket;
+    p.buckets = 1;
+    p.block_update = update;
+    p.block_elements = elements;
+    p.blocks = 4;
+    s.ranks = 8;
+    s.shard_optimizer = true;
+    s.frequency = 0;
+    const double gradients = 2 * 7.0 / 8 * 4 * 1.3e6 / 1e8;
+    assert_near(predict(&p, &machine, &s).exposed, gradients + 7 * 4 * 1e6 / 1e8, 1e-8);
+    for (s.ranks_per_node = 1; s.ranks_per_node < 8; s.ranks_per_node *= 2) {
+        lt_plan_cost c;
+        assert_ok(lt_plan_simulate(&c, &p, &machine, &s));
+        print_message("%d of a node: %.6f s, simulated %.6f\n", s.ranks_per_node,
+                      predict(&p, &machine, &s).exposed, c.exposed);
+        assert_near(c.exposed / predict(&p, &machine, &s).exposed, 1, 0.01);
+    }
+}
+
 static void memory_says_what_fits(void **state)
 {
     (void)state;
@@ -554,6 +582,7 @@ int main(void)
         cmocka_unit_test(what_exchanges_compute_takes_a_shared_core_from_backward),
         cmocka_unit_test(so_does_what_a_divided_layer_exchanges),
         cmocka_unit_test(the_slowest_owner_counts),
+        cmocka_unit_test(the_owner_of_the_most_is_behind_its_card),
         cmocka_unit_test(memory_says_what_fits),
         cmocka_unit_test(a_divided_layer_waits_for_what_products_do_not_hide),
         cmocka_unit_test(what_a_model_has_beside_its_layers_is_exchanged_too),
