@@ -192,16 +192,16 @@ static int64_t coded_bytes(const coded *c)
     return blocks_of(c) * c->scale_bytes + (c->count * per_two + 1) / 2;
 }
 
-/* The largest magnitude; NaN if an element is not finite. */
+/* The largest magnitude; NaN if an element is not finite. Magnitudes are in the order of their bits. */
 static float largest_of(const float *x, int count)
 {
-    float most = 0;
+    const int32_t infinity = 0x7F800000;
+    int32_t most = 0;
     for (int i = 0; i < count; i++) {
-        if (!(fabsf(x[i]) <= FLT_MAX))
-            return NAN;
-        most = fabsf(x[i]) > most ? fabsf(x[i]) : most;
+        const int32_t bits = (int32_t)(lt_f32_bits(x[i]) & 0x7FFFFFFF);
+        most = bits > most ? bits : most;
     }
-    return most;
+    return most >= infinity ? NAN : lt_f32_from_bits((uint32_t)most);
 }
 
 /* The block's scale as it is read back. draws: NULL: to nearest. */
@@ -235,35 +235,51 @@ static float get_scale(const coded *c, const unsigned char *memory, int64_t bloc
     return lt_f32_from_bf16(narrow);
 }
 
-/* Codes of a >= 0, an element's magnitude over its scale. draw: NULL: the nearest. */
-static int quarter_code(float a, const uint16_t *draw)
+/* Codes of count magnitudes over their scale, 0 <= a <= 1, in loops that the compiler makes vectors of. draws:
+ * NULL: the nearest. */
+static void even_codes(const float *a, const uint16_t *draws, int count, int *code)
 {
-    int c = 0;
-    for (int k = 0; k + 1 < QUARTER; k++)
-        c += a > tables.quarter.middle[k];
-    return draw ? level_by_draw(&tables.quarter, c, a, *draw) : c;
+    const float integers =
+        0x1.8p23F; /* and above: no fractions, so adding it rounds to nearest even */
+    for (int i = 0; i < count && !draws; i++)
+        code[i] = (int)(a[i] * 127.0F + integers - integers);
+    for (int i = 0; i < count && draws; i++) {
+        const float x = a[i] * 127.0F, below = (float)(int)x;
+        code[i] = (int)x + (x - below > threshold(draws[i]));
+    }
+    for (int i = 0; i < count; i++)
+        code[i] = code[i] < 127 ? code[i] : 127;
 }
 
-static int even_code(float a, const uint16_t *draw)
+static void quarter_codes(const float *a, const uint16_t *draws, int count, int *code)
 {
-    const float x = a * 127.0F;
-    if (!(x < 127))
-        return 127;
-    return draw ? (int)x + (x - (float)(int)x > threshold(*draw)) : (int)rintf(x);
+    const levels *l = &tables.quarter;
+    for (int i = 0; i < count && !draws; i++) {
+        code[i] = 0;
+        for (int k = 0; k + 1 < QUARTER; k++)
+            code[i] += a[i] > l->middle[k];
+    }
+    for (int i = 0; i < count && draws; i++) {
+        float below = 0, per_gap = l->per_gap[0];
+        int c = 0;
+        for (int k = 1; k < QUARTER; k++) {
+            below = a[i] >= l->value[k] ? l->value[k] : below;
+            per_gap = a[i] >= l->value[k] ? l->per_gap[k] : per_gap;
+            c += a[i] >= l->value[k];
+        }
+        code[i] = c + ((a[i] - below) * per_gap > threshold(draws[i]));
+    }
 }
 
-static int tree_code(const coded *c, float a, const uint16_t *draw)
+static void tree_codes(const coded *c, const float *a, const uint16_t *draws, int count, int *code)
 {
     const levels *l = c->positive ? &tables.is_unsigned : &tables.is_signed;
-    const int near = nearest(l, a), level = draw ? level_by_draw(l, near, a, *draw) : near;
-    return c->positive && a > 0 && !level ? 1 : level;
-}
-
-static int code_of(const coded *c, float a, const uint16_t *draw)
-{
-    if (c->dtype == LT_STATE_INT4)
-        return quarter_code(a, draw);
-    return c->moments ? tree_code(c, a, draw) : even_code(a, draw);
+    for (int i = 0; i < count; i++) {
+        const int near = nearest(l, a[i]);
+        code[i] = draws ? level_by_draw(l, near, a[i], draws[i]) : near;
+        if (c->positive && a[i] > 0 && !code[i])
+            code[i] = 1;
+    }
 }
 
 typedef struct block_scale {
@@ -271,25 +287,35 @@ typedef struct block_scale {
 } block_scale;
 
 /* Of the largest magnitude it is the last level, whichever way the scale was rounded. */
-static int signed_code(const coded *c, float x, block_scale scale, const uint16_t *draw)
+static void signed_codes(const coded *c, const float *x, int count, block_scale scale,
+                         const uint16_t *draws, int *code)
 {
-    const float a = fabsf(x) >= scale.most ? 1 : fabsf(x) / scale.s;
-    const int size = code_of(c, a, draw);
-    return x < 0 ? -size : size;
+    float a[MOMENT_BLOCK];
+    for (int i = 0; i < count; i++)
+        a[i] = fabsf(x[i]) / scale.s;
+    for (int i = 0; i < count; i++)
+        a[i] = fabsf(x[i]) >= scale.most ? 1 : a[i];
+    if (c->dtype == LT_STATE_INT4)
+        quarter_codes(a, draws, count, code);
+    else if (c->moments)
+        tree_codes(c, a, draws, count, code);
+    else
+        even_codes(a, draws, count, code);
+    for (int i = 0; i < count; i++)
+        code[i] = x[i] < 0 ? -code[i] : code[i];
 }
 
 static void encode_codes(const coded *c, const float *x, int count, block_scale scale,
-                         const uint16_t *draws, unsigned char *code)
+                         const uint16_t *draws, unsigned char *out)
 {
-    const bool four = c->dtype == LT_STATE_INT4, codes = scale.s > 0; /* else 0 or NaN: all are 0 */
-    memset(code, 0, four ? (size_t)(count + 1) / 2 : (size_t)count);
-    for (int i = 0; i < count && codes; i++) {
-        const int k = signed_code(c, x[i], scale, draws ? draws + i : NULL);
-        if (four)
-            code[i / 2] |= (unsigned char)((k & 15) << i % 2 * 4);
-        else
-            code[i] = (unsigned char)k;
-    }
+    const bool four = c->dtype == LT_STATE_INT4;
+    int code[MOMENT_BLOCK + 1] = {0};
+    if (scale.s > 0) /* else 0 or NaN: all are 0 */
+        signed_codes(c, x, count, scale, draws, code);
+    for (int i = 0; i < count && !four; i++)
+        out[i] = (unsigned char)code[i];
+    for (int i = 0; i < count && four; i += 2)
+        out[i / 2] = (unsigned char)((code[i] & 15) | (code[i + 1] & 15) << 4);
 }
 
 static void encode_bf16(const float *x, int count, const uint16_t *draws, unsigned char *code)
