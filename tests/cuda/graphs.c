@@ -55,6 +55,28 @@ static void grad_x_of_norm(build *b)
     lt_dnn_conv(g, LT_DNN_GRAD_X, &b->config, b->x, b->w, t[3]);
 }
 
+/* The sum at the end of a block in front of the next convolution. */
+static void add_in_front(build *b)
+{
+    static const cudnnPointwiseMode_t mode[] = {CUDNN_POINTWISE_MUL, CUDNN_POINTWISE_ADD,
+                                                CUDNN_POINTWISE_ADD, CUDNN_POINTWISE_RELU_FWD};
+    lt_dnn_graph *g = b->g;
+    int at = lt_dnn_tensor(g, b->dtype, b->xd, LT_DNN_MEMORY);
+    const int by[] = {lt_dnn_vector(g, b->dtype, b->xd[1]), lt_dnn_vector(g, b->dtype, b->xd[1]),
+                      lt_dnn_tensor(g, b->dtype, b->xd, LT_DNN_MEMORY), -1};
+    for (int i = 0; i < 4; i++) {
+        const lt_dnn_place place = i == 3 ? LT_DNN_MEMORY : LT_DNN_VIRTUAL;
+        const int next = lt_dnn_tensor(g, b->dtype, b->xd, place);
+        lt_dnn_pointwise(g, mode[i], at, by[i], next);
+        at = next;
+    }
+    b->w = lt_dnn_tensor(g, b->dtype, b->wd, LT_DNN_MEMORY);
+    b->y = lt_dnn_tensor(g, b->dtype, b->yd, LT_DNN_MEMORY);
+    lt_dnn_conv(g, LT_DNN_FORWARD, &b->config, at, b->w, b->y);
+    const int sum = lt_dnn_vector(g, LT_F32, b->yd[1]);
+    lt_dnn_statistics(g, b->y, sum, lt_dnn_vector(g, LT_F32, b->yd[1]));
+}
+
 /* What the backend runs is built by the backend. */
 static lt_status build_own(lt_dnn_graph *g, const build *b, lt_conv_form form)
 {
@@ -101,6 +123,9 @@ lt_status build_graph(lt_dnn_graph *g, conv_graph kind, const conv_shape *shape,
         return build_own(g, &b, LT_CONV_NORM_STATS);
     case APPLY_GRAD_W:
         return build_own(g, &b, LT_CONV_NORM_GRAD_W);
+    case ADD_WITH_STATISTICS:
+        add_in_front(&b);
+        break;
     case NORM_GRAD_X:
         grad_x_of_norm(&b);
         break;

@@ -24,7 +24,8 @@ typedef enum conv_graph {
     BLOCKS_FORWARD,        /* the first convolution on blocks of pixels, whatever the shape */
     BLOCKS_WITH_STATISTICS,
     BLOCKS_GRAD_W,
-    NORM_GRAD_X, /* dx, of the gradient a * g + b * y + c: there is none */
+    ADD_WITH_STATISTICS, /* of relu(x * scale + shift + residual), which is written: a block's output */
+    NORM_GRAD_X,         /* dx, of the gradient a * g + b * y + c: there is none */
 } conv_graph;
 
 /* Builds it; the graph must be freed in any case. */

@@ -256,14 +256,26 @@ static void find_driver(const char *stub)
         has_driver = dlopen(stub, RTLD_NOW | RTLD_GLOBAL) != NULL;
 }
 
+/* What docs/adr/0020 says of sums in front of the convolution that begins a block. */
+static void sums_in_front_have_kernels(void **state)
+{
+    (void)state;
+    for (int i = 0; i < CONV_SHAPES; i++) {
+        const conv_shape *s = &conv_shapes[i];
+        counts c;
+        if (s->size > 1 || s->stride > 1 || s->channels < s->filters)
+            continue;
+        assert_ok(count_engines(&c, ADD_WITH_STATISTICS, s, 256, LT_F16, &usual, MANY));
+        assert_true(c.hopper > 0);
+    }
+}
+
 int main(int argc, char **argv)
 {
     static const struct CMUnitTest others[] = {
-        cmocka_unit_test(stem_has_engines),
-        cmocka_unit_test(f32_is_exact_when_asked),
-        cmocka_unit_test(rules_are_kept),
-        cmocka_unit_test(text_comes_back_as_a_plan),
-        cmocka_unit_test(texts_differ_as_graphs_do),
+        cmocka_unit_test(stem_has_engines),          cmocka_unit_test(sums_in_front_have_kernels),
+        cmocka_unit_test(f32_is_exact_when_asked),   cmocka_unit_test(rules_are_kept),
+        cmocka_unit_test(text_comes_back_as_a_plan), cmocka_unit_test(texts_differ_as_graphs_do),
         cmocka_unit_test(refusals_say_why),
     };
     struct CMUnitTest tests[COUNT_OF(rows)];

@@ -218,6 +218,7 @@ def says(cwd, *words, args=(), **wishes):
     assert told, p.said
     for word in words:
         assert re.search(word, told[-1]), f"'{told[-1]}' does not say '{word}'"
+    return p
 
 
 def no_driver_is_said(cwd):
@@ -252,8 +253,11 @@ def calls_that_fail_are_said(cwd):
 
 
 def a_fault_is_said(cwd):
-    says(cwd, "an illegal memory access", "if an earlier operation is at fault, LATHER_SYNC=1 names it", order="late",
-         STANDIN_FAULT=1200)
+    """In a captured graph, whose kernels have no operations; and before one was launched."""
+    for fault, launched in ((1200, True), (300, False)):
+        p = says(cwd, "an illegal memory access", "if an earlier operation is at fault, LATHER_SYNC=1 names it", order="late",
+                 STANDIN_FAULT=fault)
+        assert bool(p.launches) == launched, p.said
 
 
 def a_fault_has_a_name(cwd):
