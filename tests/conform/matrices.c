@@ -145,37 +145,52 @@ static const tensor_row tensors[] = {
     {"a long contraction", {2, {65, 600}}, 0, ROWS},
     {"filters, a dimension between", {4, {40, 33, 3, 3}}, 1, ROWS},
     {"filters, a window's dimension", {4, {40, 33, 3, 5}}, 2, STORAGE},
+    {"four vectors", {2, {67, 4}}, 0, ROWS},
+    {"four vectors of one block", {2, {32, 4}}, 0, ROWS},
+    {"four vectors with gaps", {2, {67, 4}}, 0, GAPS},
 };
+
+/* Of a call's second job, which has another size than its first. */
+static int other_dim(const tensor_row *r)
+{
+    return (r->dim + 1) % r->g.ndim;
+}
 
 static lt_status call_gram(const test *t, const lt_backend *be, void *ctx, const lt_view *v,
                            bool absolute)
 {
     (void)absolute;
+    const int dim = t->config.dim;
     const double beta = v[1].shape.dim[0] % 2 ? 0.9 : 0;
-    const lt_gram_job job[] = {{v[0], v[1], t->config.dim, 0.25, beta},
-                               {v[2], v[3], t->config.dim, 0.25, beta}};
+    const lt_gram_job job[] = {
+        {v[0], v[1], dim, 0.25, beta},
+        {v[2], v[3], (dim + 1) % v[2].shape.ndim, dim % 2 ? 0.25 : 0.5, 0.5}};
     return be->gram(ctx, job, COUNT_OF(job), NULL);
 }
 
 static void make_symmetric(test *t)
 {
-    const int64_t n = t->operand[1].shape.dim[0];
-    for (int k = 1; k < 4; k += 2)
+    for (int k = 1; k < 4; k += 2) {
+        const int64_t n = t->operand[k].shape.dim[0];
         for (int64_t i = 0; i < n; i++)
             for (int64_t j = 0; j < i; j++)
                 t->operand[k].value[i * n + j] = t->operand[k].value[j * n + i];
+    }
 }
 
 static void make_gram(const tensor_row *r, test *t)
 {
-    int64_t n = r->g.dim[r->dim];
+    const int dim[2] = {r->dim, other_dim(r)};
+    int64_t least = INT64_MAX;
     *t = (test){.entry = "gram", .call = call_gram, .operands = 4, .master = true};
     t->prepare = make_symmetric;
-    for (int k = 0; k < 4; k += 2) {
-        t->operand[k] = (operand){IN, MASTER, r->g, r->layout, .absolute = PLUS};
-        t->operand[k + 1] = (operand){INOUT, MASTER, LT_SHAPE(n, n), .absolute = PLUS};
+    for (int k = 0; k < 2; k++) {
+        const int64_t n = r->g.dim[dim[k]];
+        t->operand[2 * k] = (operand){IN, MASTER, r->g, r->layout, .absolute = PLUS};
+        t->operand[2 * k + 1] = (operand){INOUT, MASTER, LT_SHAPE(n, n), .absolute = PLUS};
+        least = n < least ? n : least;
     }
-    const int64_t summed = lt_shape_count(r->g) / n;
+    const int64_t summed = lt_shape_count(r->g) / least;
     t->terms = (double)summed + 3;
 }
 
@@ -186,21 +201,23 @@ static lt_status call_mode(const test *t, const lt_backend *be, void *ctx, const
     const int dim = t->config.dim % LT_MAX_DIMS;
     const bool transpose = t->config.dim >= LT_MAX_DIMS;
     const lt_mode_product_job job[] = {{v[0], v[2], v[1], dim, transpose},
+                                       {v[0], v[5], v[4], (dim + 1) % v[0].shape.ndim, transpose},
                                        {v[0], v[3], v[1], dim, transpose}};
     return be->mode_product(ctx, job, COUNT_OF(job), NULL);
 }
 
 static void make_mode(const tensor_row *r, bool transpose, test *t)
 {
-    int64_t n = r->g.dim[r->dim];
-    *t = (test){.entry = "mode_product", .call = call_mode, .operands = 4, .master = true};
+    const int64_t n = r->g.dim[r->dim], other = r->g.dim[other_dim(r)];
+    *t = (test){.entry = "mode_product", .call = call_mode, .operands = 6, .master = true};
     t->operand[0] = (operand){IN, MASTER, r->g, r->layout, .absolute = PLUS};
     t->operand[1] = (operand){IN, MASTER, LT_SHAPE(n, n), .absolute = PLUS};
-    for (int k = 2; k < 4; k++)
+    t->operand[4] = (operand){IN, MASTER, LT_SHAPE(other, other), .absolute = PLUS};
+    for (int k = 2; k < 6; k += k == 3 ? 2 : 1)
         t->operand[k] =
             (operand){OUT, MASTER, r->g, transpose ? ROWS : r->layout, .absolute = PLUS};
     t->config.dim = r->dim + (transpose ? LT_MAX_DIMS : 0);
-    t->terms = (double)n + 1;
+    t->terms = (double)(n > other ? n : other) + 1;
 }
 
 static lt_status call_norm(const test *t, const lt_backend *be, void *ctx, const lt_view *v,

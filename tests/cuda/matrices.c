@@ -98,7 +98,7 @@ static void norms_are_cut_into_blocks(void **state)
         blocks += norm[i].blocks;
     }
     for (int64_t b = 0; b < blocks; b++) {
-        const int64_t i = lt_norm_find(norm, COUNT_OF(rows), b);
+        const int64_t i = lt_find_block(&norm->first_block, sizeof *norm, COUNT_OF(rows), b);
         const int64_t begin = (b - norm[i].first_block) * LT_NORM_BLOCK;
         assert_true(begin >= 0 && begin < rows[i]);
         seen[i] += rows[i] - begin < LT_NORM_BLOCK ? rows[i] - begin : LT_NORM_BLOCK;

@@ -133,6 +133,85 @@ static void residuals_over_condition_numbers(void **state)
     }
 }
 
+/* --- A device with a queue: the host's memory is not its own --- */
+
+static int read_backs;
+static lt_status (*copy)(void *ctx, void *dst, const void *src, size_t bytes, lt_copy_kind kind);
+
+static lt_status counted_copy(void *ctx, void *dst, const void *src, size_t bytes,
+                              lt_copy_kind kind)
+{
+    read_backs += kind == LT_COPY_OUT;
+    return copy(ctx, dst, src, bytes, kind);
+}
+
+static lt_backend queued(const lt_device *device)
+{
+    lt_backend b = *device->backend;
+    b.host_memory = false;
+    copy = b.copy;
+    b.copy = counted_copy;
+    return b;
+}
+
+/* In one read-back, whatever the matrix's size: the host's way reads a norm in each step. */
+static void a_queue_finds_the_same_largest_eigenvalue(void **state)
+{
+    (void)state;
+    enum { N = 96 };
+    static double a[N * N];
+    for (int scale = -24; scale <= 24; scale += 8) {
+        problem p;
+        double host = 0, queue = 0, norm = 0;
+        make_matrix(a, N, 1e4, N);
+        for (int i = 0; i < N * N; i++)
+            a[i] *= pow(10, scale), norm += a[i] * a[i];
+        open_problem(&p, "cpu", false, N, a);
+        const lt_backend other = queued(p.device), *const own = p.device->backend;
+        lt_root_item item = {.job = &p.job, .n = N, .a = lt_tensor_view(p.a), .norm = sqrt(norm)};
+        lt_root_set set = {&p.config, p.device, own, p.device->ctx, LT_F32, LT_WANT_ROOT, &item, 1};
+        assert_ok(lt_root_largest(&set, false, &host));
+        p.device->backend = set.be = &other;
+        read_backs = 0;
+        assert_ok(lt_root_largest(&set, false, &queue));
+        assert_int_equal(read_backs, 1);
+        assert_near(queue / host, 1, 1e-5);
+        p.device->backend = own;
+        close_problem(&p);
+    }
+}
+
+/* Norms of factors, the power method, residuals, norms of results. */
+static void a_queue_finds_a_root_in_four_read_backs(void **state)
+{
+    (void)state;
+    enum { N = 96 };
+    static double a[N * N], r[2][N * N];
+    double far = 0, square = 0;
+    problem p;
+    make_matrix(a, N, 1e6, N);
+    open_problem(&p, "cpu", false, N, a);
+    p.config.epsilon = 1e-5;
+    p.config.epsilon_rule = LT_EPSILON_RELATIVE;
+    const lt_backend other = queued(p.device), *const own = p.device->backend;
+    for (int k = 0; k < 2; k++) {
+        write_doubles(p.a, a);
+        p.device->backend = k ? &other : own;
+        read_backs = 0;
+        assert_ok(run(&p, LT_ROOT_RATIONAL, 0.25, false));
+        assert_int_equal(p.job.used, LT_ROOT_RATIONAL);
+        p.device->backend = own;
+        read_doubles(p.out, r[k]);
+    }
+    assert_int_equal(read_backs, 4);
+    for (int i = 0; i < N * N; i++) {
+        far += (r[0][i] - r[1][i]) * (r[0][i] - r[1][i]);
+        square += r[0][i] * r[0][i];
+    }
+    assert_true(sqrt(far / square) < lt_root_method_of(LT_ROOT_RATIONAL)->tolerance);
+    close_problem(&p);
+}
+
 static void a_zero_matrix_has_the_root_that_eigh_gives_it(void **state)
 {
     (void)state;
@@ -319,6 +398,8 @@ int main(void)
         cmocka_unit_test(tridiagonal_families),
         cmocka_unit_test(residuals_over_condition_numbers),
         cmocka_unit_test(every_order_of_the_series_finds_the_root),
+        cmocka_unit_test(a_queue_finds_the_same_largest_eigenvalue),
+        cmocka_unit_test(a_queue_finds_a_root_in_four_read_backs),
         cmocka_unit_test(a_zero_matrix_has_the_root_that_eigh_gives_it),
         cmocka_unit_test(a_zero_matrix_without_damping_has_the_root_zero),
         cmocka_unit_test(a_root_that_f32_cannot_hold_leaves_the_old_one),

@@ -8,9 +8,9 @@
 #include "optim/shampoo/report.h"
 #include "tensor/tensor.h"
 
-/* A limit for the memory of a batch: 2^23 elements, or one matrix; on a device with a queue 2^25, eight
- * matrices of 2048 rows, as two do not fill it. */
-static const int64_t host_elements = (int64_t)1 << 23, device_elements = (int64_t)1 << 25;
+/* A limit for the memory of a batch: 2^23 elements, or one matrix; on a device with a queue 2^27, all of ResNet-50's:
+ * copies and results of 512 MiB each, and a round of launches and read-backs whatever its size. */
+static const int64_t host_elements = (int64_t)1 << 23, device_elements = (int64_t)1 << 27;
 /* Where kept factors and roots are opened for it. */
 static const int64_t opened_elements = (int64_t)1 << 21;
 

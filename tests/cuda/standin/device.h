@@ -35,6 +35,7 @@ struct wishes {
         dry; /* 1: libraries compute nothing: their results are 0, or 1 where that would be singular;
                  2: kernels neither, and memory is not touched: all of it stays 0 */
     std::string works; /* a file: a line for each work that ran, in order */
+    bool eager;        /* bytes of kernels outside of graphs are counted too */
 };
 const wishes &wished();
 

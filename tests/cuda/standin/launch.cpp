@@ -20,7 +20,7 @@ void lt_emulate_queue(dim3 grid, dim3 block, size_t, cudaStream_t stream, const 
     standin_queue(
         stream,
         [=] {
-            const bool traced = tracer && in_graph;
+            const bool traced = tracer && (in_graph || wished().eager);
             if (wished().dry > 1)
                 return;
             if (traced)

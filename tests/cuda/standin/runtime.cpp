@@ -56,6 +56,7 @@ wishes read_wishes()
     w.log = number("LATHER_STANDIN_LOG", 0);
     w.dry = number("LATHER_STANDIN_DRY", 0);
     w.works = works ? works : "";
+    w.eager = number("LATHER_STANDIN_EAGER", 0);
     return w;
 }
 

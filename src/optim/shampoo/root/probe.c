@@ -12,9 +12,10 @@ enum { VECTORS = 4, MOST_FACTORS = 12 };
 /* Blocks of vectors [n, VECTORS] for each item, twice: what a product reads and what it writes. */
 typedef struct probe {
     const lt_root_set *set;
-    lt_tensor *block[2], *start, *norms;
-    int64_t *at; /* the first row of each item in a block */
-    bool looks;  /* at old roots */
+    lt_tensor *block[2], *start;
+    lt_tensor *norms; /* of two lists of views */
+    int64_t *at;      /* the first row of each item in a block */
+    bool looks;       /* at old roots */
     double *host;
     lt_mode_product_job *product;
     lt_vec_job *vec;
@@ -57,7 +58,7 @@ static lt_status open_probe(probe *p, const lt_root_set *s)
     int64_t rows = 0;
     p->set = s;
     p->at = lt_alloc(s->count, sizeof *p->at);
-    p->host = lt_alloc(s->count, sizeof *p->host);
+    p->host = lt_alloc(2 * s->count, sizeof *p->host);
     p->product = lt_alloc(s->count, sizeof *p->product);
     p->vec = lt_alloc(s->count, sizeof *p->vec);
     p->view = lt_alloc(s->count, sizeof *p->view);
@@ -69,7 +70,7 @@ static lt_status open_probe(probe *p, const lt_root_set *s)
     }
     for (int k = 0; k < 2; k++)
         LT_TRY(lt_tensor_new(&p->block[k], s->device, s->dtype, LT_SHAPE(rows, VECTORS)));
-    LT_TRY(lt_tensor_new(&p->norms, s->device, LT_F64, LT_SHAPE((int64_t)s->count)));
+    LT_TRY(lt_tensor_new(&p->norms, s->device, LT_F64, LT_SHAPE(2 * (int64_t)s->count)));
     return make_start(p, most_rows(s));
 }
 
@@ -98,15 +99,19 @@ static lt_view start_of(const probe *p, size_t item)
     return lt_root_part(p->start, 0, LT_SHAPE(p->set->item[item].n, VECTORS));
 }
 
-/* Norms of the items' vectors to the host. */
-static lt_status read_norms(probe *p, int which)
+/* Norms of the listed views, the first or the second list. */
+static lt_status find_norms(probe *p, size_t first)
 {
     const lt_root_set *s = p->set;
-    const lt_view out = lt_tensor_view(p->norms);
-    for (size_t i = 0; i < s->count; i++)
-        p->view[i] = vectors(p, which, i);
-    LT_TRY(s->be->frobenius(s->ctx, p->view, s->count, &out));
-    return lt_tensor_read(p->norms, p->host, s->count * sizeof *p->host);
+    const lt_view out = lt_root_part(p->norms, (int64_t)first, LT_SHAPE((int64_t)s->count));
+    return s->be->frobenius(s->ctx, p->view, s->count, &out);
+}
+
+/* The same, and both lists' to the host. */
+static lt_status read_norms(probe *p, size_t first)
+{
+    LT_TRY(find_norms(p, first));
+    return lt_tensor_read(p->norms, p->host, 2 * p->set->count * sizeof *p->host);
 }
 
 /* --- Products with VECTORS vectors ---
@@ -200,7 +205,14 @@ static bool make_step(probe *p, size_t i, int step)
     return true;
 }
 
-/* The end of each chain minus its start, in block 0. */
+/* The block that the item's chain ends in. */
+static int end_of(const lt_root_item *t)
+{
+    int a, b;
+    return as_fraction(t->job->exponent, &a, &b) && (a + b) % 2;
+}
+
+/* The end of each chain minus its start, in its place. */
 static lt_status subtract_start(probe *p)
 {
     const lt_root_set *s = p->set;
@@ -209,19 +221,21 @@ static lt_status subtract_start(probe *p)
         int a, b;
         if (s->item[i].job->status || !as_fraction(s->item[i].job->exponent, &a, &b))
             continue;
-        const bool moved = (a + b) % 2; /* the end is in block 1 */
         p->vec[count++] = (lt_vec_job){.op = LT_VEC_AXPBY,
                                        .alpha = -1,
                                        .beta = 1,
                                        .a = start_of(p, i),
-                                       .y = vectors(p, moved, i)};
-        if (moved) {
-            const lt_view from = vectors(p, 1, i), to = vectors(p, 0, i);
-            LT_TRY(s->be->vec(s->ctx, &p->vec[--count], 1, NULL));
-            LT_TRY(s->be->cast(s->ctx, &from, &to));
-        }
+                                       .y = vectors(p, end_of(&s->item[i]), i)};
     }
     return count ? s->be->vec(s->ctx, p->vec, count, NULL) : LT_OK;
+}
+
+/* Norms of the chains' ends to the host. */
+static lt_status read_ends(probe *p)
+{
+    for (size_t i = 0; i < p->set->count; i++)
+        p->view[i] = vectors(p, end_of(&p->set->item[i]), i);
+    return read_norms(p, 0);
 }
 
 /* damps: matrices are without epsilon, which comes to their products. */
@@ -252,7 +266,7 @@ static lt_status measure(probe *p)
     const lt_root_set *s = p->set;
     LT_TRY(run_chains(p, false));
     LT_TRY(subtract_start(p));
-    LT_TRY(read_norms(p, 0));
+    LT_TRY(read_ends(p));
     for (size_t i = 0; i < s->count; i++) {
         lt_root_item *t = &s->item[i];
         int a, b;
@@ -295,15 +309,11 @@ static lt_status measure_drifts(probe *p, bool any_length)
     const lt_root_set *s = p->set;
     int a, b;
     LT_TRY(run_chains(p, true));
-    const lt_view out = lt_tensor_view(p->norms);
-    for (size_t i = 0; i < s->count; i++)
-        p->view[i] = vectors(p, as_fraction(s->item[i].job->exponent, &a, &b) && (a + b) % 2, i);
-    LT_TRY(s->be->frobenius(s->ctx, p->view, s->count, &out));
-    LT_TRY(lt_tensor_read(p->norms, p->host, s->count * sizeof *p->host));
+    LT_TRY(read_ends(p));
     for (size_t i = 0; i < s->count; i++)
         s->item[i].job->residual = p->host[i];
     LT_TRY(subtract_start(p));
-    LT_TRY(read_norms(p, 0));
+    LT_TRY(read_ends(p));
     for (size_t i = 0; i < s->count; i++) {
         const lt_root_item *t = &s->item[i];
         const double x = sqrt((double)(t->n * VECTORS));
@@ -330,26 +340,71 @@ lt_status lt_root_drifts(const lt_root_set *set, bool any_length)
 
 enum { POWER_STEPS = 16, LOOK_STEPS = 4 };
 
-static lt_status iterate(probe *p, double *value)
+/* Block 1: A times block 0, or the start. */
+static lt_status apply(probe *p, bool first)
 {
     const lt_root_set *s = p->set;
-    for (int step = 0; step < (p->looks ? LOOK_STEPS : POWER_STEPS); step++) {
+    for (size_t i = 0; i < s->count; i++) {
+        p->view[i] = vectors(p, 1, i);
+        p->product[i] = (lt_mode_product_job){
+            .g = first ? start_of(p, i) : vectors(p, 0, i), .y = p->view[i], .m = s->item[i].a};
+    }
+    p->count = s->count;
+    return multiply(p);
+}
+
+/* Block 0: block 1 over the items' numbers. */
+static lt_status divide(probe *p, double (*number)(const probe *p, size_t i))
+{
+    const lt_root_set *s = p->set;
+    for (size_t i = 0; i < s->count; i++) {
+        const double x = number(p, i);
+        p->vec[i] = (lt_vec_job){.op = LT_VEC_AXPBY,
+                                 .alpha = x > 0 ? 1 / x : 0,
+                                 .a = vectors(p, 1, i),
+                                 .y = vectors(p, 0, i)};
+    }
+    return s->be->vec(s->ctx, p->vec, s->count, NULL);
+}
+
+static double norm_of_vectors(const probe *p, size_t i)
+{
+    return p->host[i];
+}
+
+static lt_status iterate(probe *p, int steps, double *value)
+{
+    const lt_root_set *s = p->set;
+    for (int step = 0; step < steps; step++) {
+        LT_TRY(apply(p, step == 0));
+        LT_TRY(read_norms(p, 0));
         for (size_t i = 0; i < s->count; i++)
-            p->product[i] = (lt_mode_product_job){.g = step ? vectors(p, 0, i) : start_of(p, i),
-                                                  .y = vectors(p, 1, i),
-                                                  .m = s->item[i].a};
-        p->count = s->count;
-        LT_TRY(multiply(p));
-        LT_TRY(read_norms(p, 1));
-        for (size_t i = 0; i < s->count; i++) {
-            const double before = step ? 1 : sqrt((double)(s->item[i].n * VECTORS));
-            value[i] = p->host[i] / before;
-            p->vec[i] = (lt_vec_job){.op = LT_VEC_AXPBY,
-                                     .alpha = p->host[i] > 0 ? 1 / p->host[i] : 0,
-                                     .a = vectors(p, 1, i),
-                                     .y = vectors(p, 0, i)};
-        }
-        LT_TRY(s->be->vec(s->ctx, p->vec, s->count, NULL));
+            value[i] = p->host[i] / (step ? 1 : sqrt((double)(s->item[i].n * VECTORS)));
+        LT_TRY(divide(p, norm_of_vectors));
+    }
+    return LT_OK;
+}
+
+static double norm_of_matrix(const probe *p, size_t i)
+{
+    return p->set->item[i].norm;
+}
+
+/* The same but for rounding, with one read-back: over |A| the vectors become shorter by sqrt(n) in a step at most. */
+static lt_status iterate_queued(probe *p, int steps, double *value)
+{
+    const lt_root_set *s = p->set;
+    for (int step = 0; step < steps; step++) {
+        LT_TRY(apply(p, step == 0));
+        if (step == steps - 2)
+            LT_TRY(find_norms(p, 0));
+        if (step < steps - 1)
+            LT_TRY(divide(p, norm_of_matrix));
+    }
+    LT_TRY(read_norms(p, s->count));
+    for (size_t i = 0; i < s->count; i++) {
+        const double before = p->host[i], after = p->host[s->count + i];
+        value[i] = before > 0 ? after / before * s->item[i].norm : 0;
     }
     return LT_OK;
 }
@@ -358,8 +413,9 @@ lt_status lt_root_largest(const lt_root_set *set, bool looks, double *value)
 {
     probe p = {.looks = looks};
     lt_status st = open_probe(&p, set);
+    const int steps = looks ? LOOK_STEPS : POWER_STEPS;
     if (!st)
-        st = iterate(&p, value);
+        st = set->be->host_memory ? iterate(&p, steps, value) : iterate_queued(&p, steps, value);
     close_probe(&p);
     return st;
 }

@@ -65,6 +65,27 @@ static void make_job(work *w, size_t i, double norm)
     t->job->iterations = f->poles;
 }
 
+static lt_status read_norms(work *w)
+{
+    const lt_root_set *s = w->set;
+    LT_TRY(lt_tensor_new(&w->norms, s->device, LT_F64, LT_SHAPE((int64_t)s->count)));
+    const lt_view out = lt_tensor_view(w->norms);
+    for (size_t i = 0; i < s->count; i++)
+        w->view[i] = s->item[i].a;
+    LT_TRY(s->be->frobenius(s->ctx, w->view, s->count, &out));
+    return lt_tensor_read(w->norms, w->host, s->count * sizeof *w->host);
+}
+
+/* |A + epsilon I| <= |A| + epsilon sqrt(n): where a read-back costs more than what that is too large. */
+static lt_status bound_norms(work *w)
+{
+    for (size_t i = 0; i < w->set->count; i++) {
+        const lt_root_item *t = &w->set->item[i];
+        w->host[i] = t->norm + t->epsilon * sqrt((double)t->n);
+    }
+    return LT_OK;
+}
+
 static lt_status solve(work *w)
 {
     const lt_root_set *s = w->set;
@@ -73,12 +94,7 @@ static lt_status solve(work *w)
     w->job = lt_alloc(s->count, sizeof *w->job);
     if (!w->host || !w->view || !w->job)
         return LT_E_NOMEM;
-    LT_TRY(lt_tensor_new(&w->norms, s->device, LT_F64, LT_SHAPE((int64_t)s->count)));
-    const lt_view out = lt_tensor_view(w->norms);
-    for (size_t i = 0; i < s->count; i++)
-        w->view[i] = s->item[i].a;
-    LT_TRY(s->be->frobenius(s->ctx, w->view, s->count, &out));
-    LT_TRY(lt_tensor_read(w->norms, w->host, s->count * sizeof *w->host));
+    LT_TRY(s->be->host_memory ? read_norms(w) : bound_norms(w));
     for (size_t i = 0; i < s->count; i++)
         make_job(w, i, fmax(w->host[i], DBL_MIN));
     LT_TRY(s->be->rational(s->ctx, w->job, s->count));

@@ -25,6 +25,7 @@ typedef struct lt_root_item {
     lt_view result; /* [n,n]: root or basis */
     double *power;  /* [n] on the host: eigenvalues^(-e); only with LT_WANT_POWERS */
     double epsilon; /* all eigenvalues of a are at least this, but for rounding; 0: not damped */
+    double norm;    /* Frobenius, of a without epsilon */
 } lt_root_item;
 
 /* Matrices that a solver works on in one call, largest first. Their jobs' status, iterations and

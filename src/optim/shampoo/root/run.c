@@ -6,6 +6,7 @@
 #include <float.h>
 #include <inttypes.h>
 #include <math.h>
+#include <string.h>
 
 /* Memory of a call. */
 typedef struct run {
@@ -18,6 +19,7 @@ typedef struct run {
     lt_tensor *norms;  /* f64, one per job */
     double *host;      /* the same, on the host */
     double *epsilon;   /* what was added to each job's matrix */
+    double *norm;      /* of each job's matrix before that */
     lt_tensor *one;    /* [1]: the number 1 */
     lt_tensor *result; /* of the set's items, in a row */
     double *power;
@@ -64,6 +66,7 @@ static lt_status check_factors(run *r)
                 LT_E_ARG,
                 "shampoo: %s block %d, dimension %d: the factor is not finite at step %" PRId64,
                 r->job[i].param, r->job[i].block, r->job[i].dim, r->context->step);
+    memcpy(r->norm, r->host, r->count * sizeof *r->norm);
     return LT_OK;
 }
 
@@ -81,7 +84,8 @@ static void list_items(run *r, bool failed)
                                              .n = job->a.shape.dim[0],
                                              .a = job->a,
                                              .old = job->old,
-                                             .epsilon = r->epsilon[i]};
+                                             .epsilon = r->epsilon[i],
+                                             .norm = r->norm[i]};
     }
 }
 
@@ -108,6 +112,7 @@ static lt_status scale_by_traces(run *r)
         const double factor = pow(fmax(r->host[i], c->epsilon), -c->trace_scaling);
         r->vec[i] = (lt_vec_job){.op = LT_VEC_AXPBY, .alpha = factor};
         r->vec[i].a = r->vec[i].y = r->job[i].a;
+        r->norm[i] *= factor;
     }
     return r->set.be->vec(r->set.ctx, r->vec, r->count, NULL);
 }
@@ -200,14 +205,20 @@ static lt_status store_powers(const run *r, const lt_root_item *t)
 static lt_status store_results(const run *r)
 {
     const lt_root_set *s = &r->set;
+    const bool casts = s->be->host_memory || s->dtype != lt_device_master(s->device);
+    size_t count = 0;
     for (size_t i = 0; i < s->count; i++) {
         const lt_root_item *t = &s->item[i];
         if (t->job->status)
             continue;
-        LT_TRY(s->be->cast(s->ctx, &t->result, &t->job->out));
+        if (casts)
+            LT_TRY(s->be->cast(s->ctx, &t->result, &t->job->out));
+        else /* many launches for one */
+            r->vec[count++] =
+                (lt_vec_job){.op = LT_VEC_AXPBY, .alpha = 1, .a = t->result, .y = t->job->out};
         LT_TRY(store_powers(r, t));
     }
-    return LT_OK;
+    return count ? s->be->vec(s->ctx, r->vec, count, NULL) : LT_OK;
 }
 
 /* What was measured and is above the tolerance, or NaN, has no result. */
@@ -423,7 +434,8 @@ static lt_status prepare(run *r)
     r->vec = lt_alloc(r->count, sizeof *r->vec);
     r->host = lt_alloc(r->count, sizeof *r->host);
     r->epsilon = lt_alloc(r->count, sizeof *r->epsilon);
-    if (!s->item || !r->view || !r->vec || !r->host || !r->epsilon)
+    r->norm = lt_alloc(r->count, sizeof *r->norm);
+    if (!s->item || !r->view || !r->vec || !r->host || !r->epsilon || !r->norm)
         return LT_E_NOMEM;
     LT_TRY(lt_tensor_new(&r->norms, s->device, LT_F64, LT_SHAPE((int64_t)r->count)));
     LT_TRY(lt_tensor_new(&r->one, s->device, lt_device_master(s->device), LT_SHAPE(1)));
@@ -448,6 +460,7 @@ lt_status lt_root_run(const lt_root_context *context, lt_root_job *job, size_t c
     lt_free(r.vec);
     lt_free(r.host);
     lt_free(r.epsilon);
+    lt_free(r.norm);
     lt_free(r.power);
     return st;
 }

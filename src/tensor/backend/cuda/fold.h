@@ -53,13 +53,29 @@ typedef struct lt_norm {
 /* The norm of x at *out; its first block is number first_block. */
 lt_norm lt_norm_of(const lt_view *x, double *out, int64_t first_block);
 
-/* Whose block it is. */
-LT_HD int64_t lt_norm_find(const lt_norm *norm, int64_t count, int64_t block)
+/* A fold and the matrix that it is gathered to or scattered from; block b has elements [b', b' + 1) * LT_GATHER_BLOCK. */
+enum { LT_GATHER_BLOCK = 2048 };
+typedef struct lt_gather {
+    lt_fold fold;
+    void *matrix;
+    int64_t elements, first_block;
+} lt_gather;
+
+/* A product m x of a square and LT_NARROW vectors [n, LT_NARROW]; block b has rows [b', b' + 1) * LT_NARROW_ROWS. */
+enum { LT_NARROW = 4, LT_NARROW_ROWS = 32 };
+typedef struct lt_narrow {
+    const void *m, *x;
+    void *y;
+    int64_t n, first_block;
+} lt_narrow;
+
+/* Whose block it is: first is the first item's first_block, items are so many bytes apart. */
+LT_HD int64_t lt_find_block(const int64_t *first, size_t bytes, int64_t count, int64_t block)
 {
     int64_t low = 0, high = count - 1;
     while (low < high) {
         const int64_t middle = (low + high + 1) / 2;
-        if (norm[middle].first_block <= block)
+        if (*(const int64_t *)((const char *)first + (size_t)middle * bytes) <= block)
             low = middle;
         else
             high = middle - 1;

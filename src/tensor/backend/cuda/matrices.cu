@@ -36,27 +36,67 @@ __device__ cell cell_of(int64_t i, int64_t n)
     return c;
 }
 
-template <class T>
-__global__ void fold_gather(const lt_fold *fold, int64_t elements, int64_t apart, T *to,
-                            const int32_t *finite)
+/* Elements of the block's item that this thread takes. */
+__device__ lt_gather item_of(const lt_gather *list, int count, int64_t *begin, int64_t *end)
 {
-    const lt_fold f = fold[blockIdx.y];
-    const bool take = !finite || *finite;
-    T *mine = to + blockIdx.y * apart;
-    EACH_ELEMENT(i, elements)
-    mine[i] = take ? ((const T *)f.data)[lt_fold_place(&f, i)] : (T)0;
+    const lt_gather v = list[lt_find_block(&list->first_block, sizeof *list, count, blockIdx.x)];
+    *begin = (blockIdx.x - v.first_block) * LT_GATHER_BLOCK;
+    *end = min(*begin + LT_GATHER_BLOCK, v.elements);
+    return v;
 }
 
 template <class T>
-__global__ void fold_scatter(const lt_fold *fold, int64_t elements, int64_t apart, const T *from,
-                             const int32_t *finite)
+__global__ void __launch_bounds__(THREADS)
+    fold_gather(const lt_gather *list, int count, const int32_t *finite)
 {
-    const lt_fold f = fold[blockIdx.y];
-    const T *mine = from + blockIdx.y * apart;
+    int64_t begin, end;
+    const lt_gather v = item_of(list, count, &begin, &end);
+    const bool take = !finite || *finite;
+    for (int64_t i = begin + threadIdx.x; i < end; i += THREADS)
+        ((T *)v.matrix)[i] = take ? ((const T *)v.fold.data)[lt_fold_place(&v.fold, i)] : (T)0;
+}
+
+template <class T>
+__global__ void __launch_bounds__(THREADS)
+    fold_scatter(const lt_gather *list, int count, const int32_t *finite)
+{
+    int64_t begin, end;
+    const lt_gather v = item_of(list, count, &begin, &end);
     if (finite && !*finite)
         return;
-    EACH_ELEMENT(i, elements)
-    ((T *)f.data)[lt_fold_place(&f, i)] = mine[i];
+    for (int64_t i = begin + threadIdx.x; i < end; i += THREADS)
+        ((T *)v.fold.data)[lt_fold_place(&v.fold, i)] = ((const T *)v.matrix)[i];
+}
+
+template <class T> struct alignas(16) narrow {
+    T at[LT_NARROW];
+};
+
+/* A warp takes some rows: what it has read of x serves them all. It is bound by reading m. */
+template <class T>
+__global__ void __launch_bounds__(THREADS) narrow_products(const lt_narrow *list, int count)
+{
+    enum { WARP = 32, ROWS = LT_NARROW_ROWS * WARP / THREADS };
+    const lt_narrow v = list[lt_find_block(&list->first_block, sizeof *list, count, blockIdx.x)];
+    const int64_t first = (blockIdx.x - v.first_block) * LT_NARROW_ROWS + threadIdx.x / WARP * ROWS;
+    narrow<T> sum[ROWS] = {};
+    for (int64_t j = threadIdx.x % WARP; j < v.n; j += WARP) {
+        const narrow<T> x = ((const narrow<T> *)v.x)[j];
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) {
+            const T m = ((const T *)v.m)[min(first + r, v.n - 1) * v.n + j];
+            for (int k = 0; k < LT_NARROW; k++)
+                sum[r].at[k] += m * x.at[k];
+        }
+    }
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+        for (int k = 0; k < LT_NARROW; k++)
+            for (int step = WARP / 2; step > 0; step /= 2)
+                sum[r].at[k] += __shfl_xor_sync(0xFFFFFFFFU, sum[r].at[k], step);
+        if (threadIdx.x % WARP == 0 && first + r < v.n)
+            ((narrow<T> *)v.y)[first + r] = sum[r];
+    }
 }
 
 template <class T>
@@ -270,7 +310,7 @@ lt_status rotations(void *ctx, const lt_rotations_job *job, size_t count)
 
 /* Lists for the device as parameters of a kernel that writes them down: no memory of the host is read
  * when it runs, so that a captured step has them too. */
-enum { PACKET_WORDS = 1024 };
+enum { PACKET_WORDS = 3072 };
 
 struct packet {
     uint64_t word[PACKET_WORDS];
@@ -298,18 +338,23 @@ __global__ void __launch_bounds__(THREADS)
 
 extern "C" {
 
-void lt_fold_gather(lt_cuda_stream stream, const lt_fold *fold, int count, int64_t elements,
-                    int64_t apart, bool wide, void *to, const int32_t *finite)
+void lt_fold_gather(lt_cuda_stream stream, const lt_gather *list, int count, int64_t blocks,
+                    bool wide, const int32_t *finite)
 {
-    WIDE_OR_NOT(wide, fold_gather<T><<<grid_for(elements, count), THREADS, 0, stream>>>(
-                          fold, elements, apart, (T *)to, finite))
+    WIDE_OR_NOT(wide, fold_gather<T><<<(unsigned)blocks, THREADS, 0, stream>>>(list, count, finite))
 }
 
-void lt_fold_scatter(lt_cuda_stream stream, const lt_fold *fold, int count, int64_t elements,
-                     int64_t apart, bool wide, const void *from, const int32_t *finite)
+void lt_fold_scatter(lt_cuda_stream stream, const lt_gather *list, int count, int64_t blocks,
+                     bool wide, const int32_t *finite)
 {
-    WIDE_OR_NOT(wide, fold_scatter<T><<<grid_for(elements, count), THREADS, 0, stream>>>(
-                          fold, elements, apart, (const T *)from, finite))
+    WIDE_OR_NOT(wide,
+                fold_scatter<T><<<(unsigned)blocks, THREADS, 0, stream>>>(list, count, finite))
+}
+
+void lt_narrow_products(lt_cuda_stream stream, const lt_narrow *list, int count, int64_t blocks,
+                        bool wide)
+{
+    WIDE_OR_NOT(wide, narrow_products<T><<<(unsigned)blocks, THREADS, 0, stream>>>(list, count))
 }
 
 void lt_coefficients(lt_cuda_stream stream, bool wide, double alpha, double beta,

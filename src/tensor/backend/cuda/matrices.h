@@ -35,12 +35,14 @@ void *lt_carve(lt_carver *carver, size_t bytes);
  * captured step too. */
 void lt_send(lt_cuda_stream stream, void *to, const void *from, size_t bytes);
 
-/* Kernels; count: matrices. finite NULL: always; else 0 there: zeros are gathered, nothing is
- * scattered. wide: the matrices are doubles, else floats. apart: elements from one to the next. */
-void lt_fold_gather(lt_cuda_stream stream, const lt_fold *fold, int count, int64_t elements,
-                    int64_t apart, bool wide, void *to, const int32_t *finite);
-void lt_fold_scatter(lt_cuda_stream stream, const lt_fold *fold, int count, int64_t elements,
-                     int64_t apart, bool wide, const void *from, const int32_t *finite);
+/* Kernels; count: of a list, blocks: of all its items, wide: they are doubles, else floats. finite NULL: always;
+ * else 0 there: zeros are gathered, nothing is scattered. */
+void lt_fold_gather(lt_cuda_stream stream, const lt_gather *list, int count, int64_t blocks,
+                    bool wide, const int32_t *finite);
+void lt_fold_scatter(lt_cuda_stream stream, const lt_gather *list, int count, int64_t blocks,
+                     bool wide, const int32_t *finite);
+void lt_narrow_products(lt_cuda_stream stream, const lt_narrow *list, int count, int64_t blocks,
+                        bool wide);
 /* to: alpha and beta, or 0 and 1. */
 void lt_coefficients(lt_cuda_stream stream, bool wide, double alpha, double beta,
                      const int32_t *finite, void *to);

@@ -16,7 +16,7 @@ __device__ double element_of(const lt_norm &v, int64_t i)
 __global__ void __launch_bounds__(THREADS)
     squares(const lt_norm *norm, int64_t count, double *partial)
 {
-    const lt_norm v = norm[lt_norm_find(norm, count, blockIdx.x)];
+    const lt_norm v = norm[lt_find_block(&norm->first_block, sizeof *norm, count, blockIdx.x)];
     const int64_t begin = (blockIdx.x - v.first_block) * LT_NORM_BLOCK;
     const int64_t end = min(begin + LT_NORM_BLOCK, v.elements);
     double sum = 0;
@@ -43,8 +43,8 @@ __global__ void __launch_bounds__(THREADS) finish(const lt_norm *norm, const dou
 }
 
 /* What the tensors become in memory for the kernels: their list, then the blocks' sums. */
-lt_status send_norms(lt_cuda *c, const lt_view *x, size_t count, const lt_view *out, void **workspace,
-                     int64_t *blocks)
+lt_status send_norms(lt_cuda *c, const lt_view *x, size_t count, const lt_view *out,
+                     void **workspace, int64_t *blocks)
 {
     lt_norm *list = new lt_norm[count];
     *blocks = 0;

@@ -1,6 +1,8 @@
-/* Contractions of Shampoo: gram and mode_product, batched over jobs of equal sizes with cuBLAS.
- * Gradients come with any strides: they are gathered to matrices first. What is gathered by rows is the
- * transpose of the matrix in cuBLAS's order, what is gathered by columns the matrix.
+/* Contractions of Shampoo: gram and mode_product, batched over jobs of equal sizes with cuBLAS; what is around the
+ * products is one kernel for all sizes. Gradients come with any strides: they are gathered to matrices first. What is
+ * gathered by rows is the transpose of the matrix in cuBLAS's order, what is gathered by columns the matrix. What lies
+ * as a matrix already is used where it lies. Products with a few vectors, bound by reading the matrix, are a kernel of
+ * our own, one for all sizes.
  *
  * Where a gradient is not finite nothing may change: zeros are gathered and the coefficients become 0
  * and 1, or the result is not scattered. */
@@ -13,28 +15,44 @@
 
 static const size_t limit = (size_t)256 << 20; /* bytes of gathered matrices at once */
 
+/* A job: where its parts lie. */
+typedef struct piece {
+    lt_fold from, to; /* g; y, data NULL: a gram job */
+    void *matrix;     /* m, or f */
+    bool gathers, scatters;
+} piece;
+
 /* One call's jobs. */
 typedef struct call {
     lt_cuda *c;
     const int32_t *finite;
     lt_batch_key *key;
-    size_t *order, count;
+    piece *piece;
+    lt_narrow *narrow[2]; /* of floats, of doubles */
+    size_t *order, count, narrows[2];
 } call;
 
 static void close_call(call *k)
 {
     free(k->key);
+    free(k->piece);
+    free(k->narrow[0]);
+    free(k->narrow[1]);
     free(k->order);
 }
 
 static lt_status open_call(call *k, lt_cuda *c, const char *name, size_t count,
                            const lt_scalars *scalars)
 {
-    *k = (call){.c = c, .count = count, .finite = scalars ? &scalars->finite : NULL};
+    const size_t some = count ? count : 1;
+    *k = (call){.c = c, .finite = scalars ? &scalars->finite : NULL};
     LT_TRY(lt_cuda_begin(c, name));
-    k->key = calloc(count ? count : 1, sizeof *k->key);
-    k->order = calloc(count ? count : 1, sizeof *k->order);
-    if (!k->key || !k->order)
+    k->key = calloc(some, sizeof *k->key);
+    k->piece = calloc(some, sizeof *k->piece);
+    k->order = calloc(some, sizeof *k->order);
+    for (int wide = 0; wide < 2; wide++)
+        k->narrow[wide] = calloc(some, sizeof **k->narrow);
+    if (!k->key || !k->piece || !k->order || !k->narrow[0] || !k->narrow[1])
         return lt_fail(LT_E_NOMEM, "cuda:%d: %s: no memory for %zu jobs", c->ordinal, name, count);
     return LT_OK;
 }
@@ -51,12 +69,26 @@ static size_t bytes_apart(const lt_batch_key *key)
     return (size_t)apart(key) * lt_dtype_size(key->dtype);
 }
 
+static bool is_aligned(const void *data)
+{
+    return (uintptr_t)data % 16 == 0;
+}
+
+/* Whether element number i of the gathered matrix lies at place i, where a product may read it. */
+static bool is_matrix(const lt_fold *f)
+{
+    bool flat = f->extent[0] == 1 || f->stride[0] == 1;
+    for (int d = 1; d < LT_MAX_DIMS; d++)
+        flat = flat && f->extent[d] == 1;
+    return flat && is_aligned(f->data);
+}
+
 /* TF32's kernels read 16 bytes at a time wherever the matrix begins: cuBLAS sees sizes, not pointers. */
-static lt_status set_math(const call *k, void *const *matrix, size_t m)
+static lt_status set_math(const call *k, const size_t *index, size_t m)
 {
     bool tf32 = k->c->tf32;
     for (size_t i = 0; i < m; i++)
-        tf32 = tf32 && (uintptr_t)matrix[i] % 16 == 0;
+        tf32 = tf32 && is_aligned(k->piece[index[i]].matrix);
     LT_CUBLAS_TRY(k->c, cublasSetMathMode(k->c->cublas,
                                           tf32 ? CUBLAS_TF32_TENSOR_OP_MATH : CUBLAS_DEFAULT_MATH));
     return LT_OK;
@@ -70,46 +102,82 @@ static lt_status check_views(const call *k, const lt_view *a, const lt_view *b)
                    k->c->operation, lt_dtype_name(a->dtype), lt_dtype_name(b->dtype));
 }
 
-/* The lists of a batch, on the host and on the device: the same layout. */
+/* The lists of some batches, on the host and on the device: the same layout. */
 typedef struct lists {
-    lt_fold *from, *to;
+    lt_gather *from, *to;
     void **a, **b, **out; /* pointers to matrices */
     void *coefficients;
     size_t bytes; /* of all above */
-    char *gathered, *made;
+    char *work;   /* gathered matrices, and those to scatter */
+    int gathers, scatters;
+    int64_t gather_blocks, scatter_blocks;
 } lists;
 
-static lists lay_out(lt_carver *v, size_t m, size_t a_bytes, size_t made_bytes)
+/* Jobs that go through the work memory together: order[begin] to order[end - 1]. */
+typedef struct group {
+    size_t begin, end, gathers, scatters, bytes;
+} group;
+
+static lists lay_out(lt_carver *v, const group *g, bool work)
 {
-    lists l;
-    l.from = lt_carve(v, m * sizeof *l.from);
-    l.to = lt_carve(v, m * sizeof *l.to);
+    const size_t m = g->end - g->begin;
+    lists l = {0};
+    l.from = lt_carve(v, g->gathers * sizeof *l.from);
+    l.to = lt_carve(v, g->scatters * sizeof *l.to);
     l.a = lt_carve(v, m * sizeof(void *));
     l.b = lt_carve(v, m * sizeof(void *));
     l.out = lt_carve(v, m * sizeof(void *));
-    l.coefficients = lt_carve(v, 2 * sizeof(double));
     l.bytes = v->used;
-    l.gathered = lt_carve(v, m * a_bytes);
-    l.made = lt_carve(v, m * made_bytes);
+    l.coefficients = lt_carve(v, 2 * sizeof(double));
+    l.work = lt_carve(v, work ? g->bytes : 0);
     return l;
 }
 
 /* Memory for the lists, on the device and on the host. */
-static lt_status place(const call *k, size_t m, size_t a_bytes, size_t made_bytes, lists *there,
-                       lists *here)
+static lt_status place(const call *k, const group *g, lists *there, lists *here)
 {
     lt_carver count = {0};
     void *workspace = NULL;
-    (void)lay_out(&count, m, a_bytes, made_bytes);
+    (void)lay_out(&count, g, true);
     LT_TRY(lt_cuda_workspace(k->c, LT_CUDA_MAIN, count.used, &workspace));
     lt_carver device = {.begin = workspace};
-    *there = lay_out(&device, m, a_bytes, made_bytes);
+    *there = lay_out(&device, g, true);
     char *host = calloc(there->bytes, 1);
     if (!host)
-        return lt_fail(LT_E_NOMEM, "cuda:%d: no memory for %zu jobs", k->c->ordinal, m);
+        return lt_fail(LT_E_NOMEM, "cuda:%d: no memory for %zu jobs", k->c->ordinal,
+                       g->end - g->begin);
     lt_carver mirror = {.begin = host};
-    *here = lay_out(&mirror, m, 0, 0);
+    *here = lay_out(&mirror, g, false);
     return LT_OK;
+}
+
+/* Item number (*count)++ of a list; where its matrix lies. */
+static void *append(lt_gather *list, int *count, int64_t *blocks, const lt_fold *f, char **work,
+                    size_t bytes)
+{
+    lt_gather *item = &list[(*count)++];
+    *item = (lt_gather){
+        .fold = *f, .matrix = *work, .elements = f->n * f->rest, .first_block = *blocks};
+    *blocks += (item->elements + LT_GATHER_BLOCK - 1) / LT_GATHER_BLOCK;
+    *work += bytes;
+    return item->matrix;
+}
+
+static void fill(const call *k, const group *g, lists *there, lists *here)
+{
+    char *work = there->work;
+    for (size_t i = g->begin; i < g->end; i++) {
+        const piece *p = &k->piece[k->order[i]];
+        const size_t at = i - g->begin, bytes = bytes_apart(&k->key[k->order[i]]);
+        here->a[at] = p->gathers ? append(here->from, &there->gathers, &there->gather_blocks,
+                                          &p->from, &work, bytes)
+                                 : p->from.data;
+        here->b[at] = p->matrix;
+        here->out[at] = p->scatters  ? append(here->to, &there->scatters, &there->scatter_blocks,
+                                              &p->to, &work, bytes)
+                        : p->to.data ? p->to.data
+                                     : p->matrix;
+    }
 }
 
 static lt_status multiply_gram(const call *k, const lt_batch_key *key, const lists *l, int m)
@@ -135,33 +203,82 @@ static lt_status multiply_gram(const call *k, const lt_batch_key *key, const lis
     return LT_OK;
 }
 
-static lt_status gram_batch(const call *k, const lt_gram_job *job, const size_t *index, size_t m)
+/* The products of a batch, whose lists begin where l's do. */
+typedef lt_status multiply_fn(const call *k, const lt_batch_key *key, const lists *l, int m);
+
+/* Jobs of all sizes and one dtype that the work memory holds. */
+static group group_from(const call *k, size_t begin)
 {
-    const lt_batch_key *key = &k->key[index[0]];
-    const bool wide = key->dtype == LT_F64;
-    const int64_t elements = key->n * key->rest;
-    const size_t bytes = bytes_apart(key);
-    lt_cuda_stream queue = k->c->stream[LT_CUDA_MAIN];
-    lists there, here;
-    LT_TRY(place(k, m, bytes, 0, &there, &here));
-    for (size_t i = 0; i < m; i++) {
-        here.from[i] = lt_fold_of(&job[index[i]].g, job[index[i]].dim, &job[index[i]].g);
-        here.a[i] = there.gathered + i * bytes;
-        here.out[i] = job[index[i]].f.data;
+    const lt_dtype dtype = k->key[k->order[begin]].dtype;
+    group g = {.begin = begin};
+    for (g.end = begin; g.end < k->count; g.end++) {
+        const piece *p = &k->piece[k->order[g.end]];
+        const lt_batch_key *key = &k->key[k->order[g.end]];
+        const size_t more = ((size_t)p->gathers + p->scatters) * bytes_apart(key);
+        if (key->dtype != dtype || (g.end > begin && g.bytes + more > limit))
+            break;
+        g.bytes += more;
+        g.gathers += p->gathers;
+        g.scatters += p->scatters;
     }
-    lt_send(queue, there.from, here.from, there.bytes);
-    lt_status st = set_math(k, here.out, m);
-    free(here.from);
-    LT_TRY(st);
-    lt_fold_gather(queue, there.from, (int)m, elements, apart(key), wide, there.gathered,
-                   k->finite);
-    lt_coefficients(queue, wide, key->alpha, key->beta, k->finite, there.coefficients);
-    return multiply_gram(k, key, &there, (int)m);
+    return g;
 }
 
-static lt_status run_gram(call *k, const lt_gram_job *job)
+static lt_status multiply_all(const call *k, const group *g, const lists *there,
+                              multiply_fn *multiply)
 {
-    for (size_t i = 0; i < k->count; i++) {
+    const lt_batch_key *last = NULL;
+    for (size_t i = g->begin, next; i < g->end; i = next) {
+        const lt_batch_key *key = &k->key[k->order[i]];
+        const size_t at = i - g->begin;
+        lists l = *there;
+        next = lt_batch_end(k->key, k->order, i, g->end, 0, limit);
+        l.a += at;
+        l.b += at;
+        l.out += at;
+        LT_TRY(set_math(k, k->order + i, next - i));
+        if (!k->piece[k->order[i]].to.data
+            && !(last && key->dtype == last->dtype && key->alpha == last->alpha
+                 && key->beta == last->beta))
+            lt_coefficients(k->c->stream[LT_CUDA_MAIN], key->dtype == LT_F64, key->alpha, key->beta,
+                            k->finite, there->coefficients);
+        LT_TRY(multiply(k, key, &l, (int)(next - i)));
+        last = key;
+    }
+    return LT_OK;
+}
+
+static lt_status run_group(const call *k, const group *g, multiply_fn *multiply)
+{
+    const bool wide = k->key[k->order[g->begin]].dtype == LT_F64;
+    lt_cuda_stream queue = k->c->stream[LT_CUDA_MAIN];
+    lists there = {0}, here = {0};
+    LT_TRY(place(k, g, &there, &here));
+    fill(k, g, &there, &here);
+    lt_send(queue, there.from, here.from, there.bytes);
+    free(here.from);
+    if (there.gathers)
+        lt_fold_gather(queue, there.from, there.gathers, there.gather_blocks, wide, k->finite);
+    LT_TRY(multiply_all(k, g, &there, multiply));
+    if (there.scatters)
+        lt_fold_scatter(queue, there.to, there.scatters, there.scatter_blocks, wide, k->finite);
+    return LT_OK;
+}
+
+static lt_status run_groups(const call *k, multiply_fn *multiply)
+{
+    LT_TRY(lt_batch_sort(k->key, k->count, k->order));
+    for (size_t i = 0; i < k->count;) {
+        const group g = group_from(k, i);
+        LT_TRY(run_group(k, &g, multiply));
+        i = g.end;
+    }
+    return lt_cuda_end(k->c);
+}
+
+static lt_status run_gram(call *k, const lt_gram_job *job, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
         const lt_fold f = lt_fold_of(&job[i].g, job[i].dim, &job[i].g);
         LT_TRY(check_views(k, &job[i].g, &job[i].f));
         k->key[i] = (lt_batch_key){.n = f.n,
@@ -170,14 +287,11 @@ static lt_status run_gram(call *k, const lt_gram_job *job)
                                    .dtype = job[i].g.dtype,
                                    .alpha = job[i].alpha,
                                    .beta = job[i].beta};
+        k->piece[i] =
+            (piece){.from = f, .matrix = job[i].f.data, .gathers = k->finite || !is_matrix(&f)};
     }
-    LT_TRY(lt_batch_sort(k->key, k->count, k->order));
-    for (size_t i = 0, end; i < k->count; i = end) {
-        const lt_batch_key *key = &k->key[k->order[i]];
-        end = lt_batch_end(k->key, k->order, i, k->count, bytes_apart(key), limit);
-        LT_TRY(gram_batch(k, job, k->order + i, end - i));
-    }
-    return lt_cuda_end(k->c);
+    k->count = count;
+    return run_groups(k, multiply_gram);
 }
 
 static lt_status gram(void *ctx, const lt_gram_job *job, size_t count, const lt_scalars *scalars)
@@ -185,7 +299,7 @@ static lt_status gram(void *ctx, const lt_gram_job *job, size_t count, const lt_
     call k;
     lt_status st = open_call(&k, ctx, "gram", count, scalars);
     if (!st)
-        st = run_gram(&k, job);
+        st = run_gram(&k, job, count);
     close_call(&k);
     return st;
 }
@@ -216,54 +330,58 @@ static lt_status multiply_mode(const call *k, const lt_batch_key *key, const lis
     return LT_OK;
 }
 
-static lt_status mode_batch(const call *k, const lt_mode_product_job *job, const size_t *index,
-                            size_t m)
+/* A product with LT_NARROW vectors that lie as matrices: to the list of these. */
+static bool take_narrow(call *k, const lt_mode_product_job *job, const piece *p)
 {
-    const lt_batch_key *key = &k->key[index[0]];
-    const bool wide = key->dtype == LT_F64;
-    const int64_t elements = key->n * key->rest;
-    const size_t bytes = bytes_apart(key);
+    const bool wide = job->g.dtype == LT_F64;
+    lt_narrow *list = k->narrow[wide], *last = &list[k->narrows[wide]];
+    if (p->from.rest != LT_NARROW || p->from.by_columns || p->gathers || p->scatters
+        || job->transpose)
+        return false;
+    *last = (lt_narrow){.m = p->matrix, .x = p->from.data, .y = p->to.data, .n = p->from.n};
+    if (last > list)
+        last->first_block =
+            last[-1].first_block + (last[-1].n + LT_NARROW_ROWS - 1) / LT_NARROW_ROWS;
+    k->narrows[wide]++;
+    return true;
+}
+
+static lt_status run_narrow(const call *k, bool wide)
+{
+    const size_t count = k->narrows[wide], bytes = count * sizeof **k->narrow;
+    const lt_narrow *last = &k->narrow[wide][count - 1];
     lt_cuda_stream queue = k->c->stream[LT_CUDA_MAIN];
-    lists there, here;
-    LT_TRY(place(k, m, bytes, bytes, &there, &here));
-    for (size_t i = 0; i < m; i++) {
-        const lt_mode_product_job *one = &job[index[i]];
-        here.from[i] = lt_fold_of(&one->g, one->dim, &one->g);
-        here.to[i] = lt_fold_of(&one->y, one->dim, &one->g);
-        here.a[i] = there.gathered + i * bytes;
-        here.b[i] = one->m.data;
-        here.out[i] = there.made + i * bytes;
-    }
-    lt_send(queue, there.from, here.from, there.bytes);
-    lt_status st = set_math(k, here.b, m);
-    free(here.from);
-    LT_TRY(st);
-    lt_fold_gather(queue, there.from, (int)m, elements, apart(key), wide, there.gathered,
-                   k->finite);
-    LT_TRY(multiply_mode(k, key, &there, (int)m));
-    lt_fold_scatter(queue, there.to, (int)m, elements, apart(key), wide, there.made, k->finite);
+    void *list = NULL;
+    LT_TRY(lt_cuda_workspace(k->c, LT_CUDA_MAIN, bytes, &list));
+    lt_send(queue, list, k->narrow[wide], bytes);
+    lt_narrow_products(queue, list, (int)count,
+                       last->first_block + (last->n + LT_NARROW_ROWS - 1) / LT_NARROW_ROWS, wide);
     return LT_OK;
 }
 
-static lt_status run_mode(call *k, const lt_mode_product_job *job)
+static lt_status run_mode(call *k, const lt_mode_product_job *job, size_t count)
 {
-    for (size_t i = 0; i < k->count; i++) {
+    for (size_t i = 0; i < count; i++) {
         const lt_fold f = lt_fold_of(&job[i].g, job[i].dim, &job[i].g);
+        piece p = {
+            .from = f, .to = lt_fold_of(&job[i].y, job[i].dim, &job[i].g), .matrix = job[i].m.data};
         LT_TRY(check_views(k, &job[i].g, &job[i].y));
         LT_TRY(check_views(k, &job[i].g, &job[i].m));
-        k->key[i] = (lt_batch_key){.n = f.n,
-                                   .rest = f.rest,
-                                   .by_columns = f.by_columns,
-                                   .dtype = job[i].g.dtype,
-                                   .transpose = job[i].transpose};
+        p.gathers = !is_matrix(&p.from);
+        p.scatters = k->finite || !is_matrix(&p.to);
+        if (take_narrow(k, &job[i], &p))
+            continue;
+        k->piece[k->count] = p;
+        k->key[k->count++] = (lt_batch_key){.n = f.n,
+                                            .rest = f.rest,
+                                            .by_columns = f.by_columns,
+                                            .dtype = job[i].g.dtype,
+                                            .transpose = job[i].transpose};
     }
-    LT_TRY(lt_batch_sort(k->key, k->count, k->order));
-    for (size_t i = 0, end; i < k->count; i = end) {
-        const lt_batch_key *key = &k->key[k->order[i]];
-        end = lt_batch_end(k->key, k->order, i, k->count, 2 * bytes_apart(key), limit);
-        LT_TRY(mode_batch(k, job, k->order + i, end - i));
-    }
-    return lt_cuda_end(k->c);
+    for (int wide = 0; wide < 2; wide++)
+        if (k->narrows[wide])
+            LT_TRY(run_narrow(k, wide));
+    return run_groups(k, multiply_mode);
 }
 
 static lt_status mode_product(void *ctx, const lt_mode_product_job *job, size_t count,
@@ -272,7 +390,7 @@ static lt_status mode_product(void *ctx, const lt_mode_product_job *job, size_t 
     call k;
     lt_status st = open_call(&k, ctx, "mode_product", count, scalars);
     if (!st)
-        st = run_mode(&k, job);
+        st = run_mode(&k, job, count);
     close_call(&k);
     return st;
 }
