@@ -17,7 +17,8 @@ enum { IMAGENET_CLASSES = 1000, GPT2_IDS = 50257 };
 
 static lt_status make_resnet(lt_module **out, lt_device *device, const bench_model_config *c)
 {
-    const lt_resnet_config model = {.arch = c->arch, .classes = (int)c->classes};
+    const lt_resnet_config model = {
+        .arch = c->arch, .classes = (int)c->classes, .small_stem = c->stem != 0};
     return lt_resnet_new(out, device, &model);
 }
 

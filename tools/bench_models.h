@@ -14,6 +14,7 @@ typedef struct bench_model_config {
     int64_t batch, classes;
     int64_t size;   /* side of the images, in pixels */
     int64_t length; /* tokens of a sequence */
+    int stem;       /* of residual networks: 0 ImageNet's, 1 small */
 } bench_model_config;
 
 /* The options of a model and a batch, of settings with a member `model`. */
@@ -28,6 +29,9 @@ typedef struct bench_model_config {
     {.group = "Benchmark", .name = "image-size", .type = LT_OPTION_INT,                            \
      .offset = offsetof(settings, model.size), .value = "224", .min = 1, .max = 4096,              \
      .help = "side of the images in pixels"},                                                      \
+    {.group = "Benchmark", .name = "stem", .type = LT_OPTION_CHOICE,                               \
+     .offset = offsetof(settings, model.stem), .choices = "imagenet|small",                        \
+     .help = "small: of residual networks, a 3x3 convolution without pooling first"},              \
     {.group = "Benchmark", .name = "seq-len", .type = LT_OPTION_INT,                               \
      .offset = offsetof(settings, model.length), .value = "256", .min = 1, .max = 1000000,         \
      .help = "tokens of a sequence, of gpt2"},                                                     \

@@ -85,6 +85,8 @@ class Training:
             model = torchvision.models.VisionTransformer(a.size, 16, layers, heads, width, 4 * width)
         else:
             model = getattr(torchvision.models, a.arch)()
+            if a.stem == "small":
+                model.conv1, model.maxpool = torch.nn.Conv2d(3, 64, 3, padding=1, bias=False), torch.nn.Identity()
         self.model = model.to(self.device, memory_format=form).train()
         self.inputs = torch.randn(a.batch, 3, a.size, a.size).to(self.device, memory_format=form)
         self.labels = torch.randint(0, 1000, (a.batch,)).to(self.device)
@@ -410,7 +412,7 @@ def common_flags(a):
 
 def model_flags(a):
     return ["--batch-size", str(a.batch), "--device", a.device, "--arch", a.arch,
-            *(["--seq-len", str(a.length)] if a.arch in GPT2 else ["--image-size", str(a.size)])]
+            *(["--seq-len", str(a.length)] if a.arch in GPT2 else ["--image-size", str(a.size), "--stem", a.stem])]
 
 
 def our_answer(text):
@@ -635,6 +637,7 @@ def parse():
     p.add_argument("--arch", default="resnet50", help="of torchvision's names, vit_ti_16, vit_s_16, or gpt2, gpt2-medium")
     p.add_argument("--seq-len", dest="length", type=int, default=256, help="tokens of a sample, of gpt2")
     p.add_argument("--image-size", dest="size", type=int, default=224)
+    p.add_argument("--stem", choices=["imagenet", "small"], default="imagenet", help="small: 3x3 without pooling, for small images")
     p.add_argument("--eigh", metavar="SIDES")
     p.add_argument("--sample", metavar="DIR", help="HuggingFace's GPT-2: model.safetensors and config.json; with --sampler")
     p.add_argument("--sampler", metavar="PROGRAM", default="build/models/gpt/train_gpt")

@@ -43,6 +43,8 @@ expect("Shampoo's settings arrive", fast["loss"] != slow["loss"])  # roots in ea
 expect("factors are counted by size", fast["factor_sides"].startswith("64x") and plain["factor_sides"] == "")
 again = ["--deterministic", "--optim", "adamw"]
 expect("reruns with --deterministic end with the same loss", train(*again)["loss"] == train(*again)["loss"])
+small = train("--stem", "small")["moved_bytes_per_sample"]
+expect("the small stem leaves larger maps", small > 1.1 * plain["moved_bytes_per_sample"])
 c = json.loads(run("ceilings", "--megabytes", "1", "--side", "32", "--repeats", "2", "--json").stdout)
 expect("copies and products have a rate", c["copy_gigabytes_per_second"] > 0 and c["f32_gigaflops"] > 0)
 expect("a device that is not there is refused", run("train", "--device", "cuda:99").returncode != 0)

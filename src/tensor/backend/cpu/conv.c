@@ -8,6 +8,7 @@
 #include "tensor/backend/cpu/onednn.h"
 #include "tensor/backend/cpu/own_conv.h"
 #include "tensor/backend/cpu/wgrad.h"
+#include "tensor/backend/cpu/winograd.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -383,11 +384,15 @@ static lt_status run_kernels(lt_cpu *cpu, const call *c, bool *done)
                              .w = c->w,
                              .to = backward ? c->x : c->y,
                              .backward = backward};
-    if (lt_cpu_has(c->b) || !lt_own_conv_wanted(cpu, &own))
+    if (lt_cpu_has(c->b))
         return LT_OK;
-    *done = true;
-    cpu->onednn->last = "own";
-    return lt_own_conv_run(cpu, &own);
+    const bool winograd = lt_winograd_wanted(cpu, &own);
+    *done = winograd || lt_own_conv_wanted(cpu, &own);
+    if (*done)
+        cpu->onednn->last = winograd ? "winograd" : "own";
+    if (winograd)
+        return lt_winograd_run(cpu, &own);
+    return *done ? lt_own_conv_run(cpu, &own) : LT_OK;
 }
 
 static lt_status verify(lt_primitive *prim, const call *c)
@@ -432,8 +437,14 @@ static lt_status run(lt_cpu *cpu, const call *c, bool *done)
         return LT_OK;
     if (c->after)
         return run_library(cpu, c, c->x->dtype, done);
+    const lt_winograd_grad grad = {c->config, c->x, c->y, c->w};
     if (c->kind != LT_CONV_GRAD_W)
         LT_TRY(run_kernels(cpu, c, done));
+    else if (lt_winograd_wanted_w(cpu, &grad)) {
+        *done = true;
+        cpu->onednn->last = "winograd";
+        LT_TRY(lt_winograd_grad_w(cpu, &grad));
+    }
     if (*done)
         return LT_OK;
     if (own) /* where it is the fastest */

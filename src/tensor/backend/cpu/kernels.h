@@ -147,6 +147,24 @@ typedef struct lt_conv_tile {
     int rows, cols;    /* how much of the tile counts */
 } lt_conv_tile;
 
+/* A tile of Winograd's convolution: pixels on one side, or taps of a filter, and on the other 36 points of
+ * them. Channels are a multiple of 16. */
+typedef enum lt_winograd_map {
+    LT_WINOGRAD_X,  /* 6x6 pixels to points */
+    LT_WINOGRAD_DY, /* 4x4 pixels to points */
+    LT_WINOGRAD_W,  /* 3x3 taps to points */
+    LT_WINOGRAD_Y,  /* points to 4x4 pixels */
+    LT_WINOGRAD_DW  /* points to 3x3 taps */
+} lt_winograd_map;
+
+typedef struct lt_winograd_tile {
+    lt_winograd_map map;
+    void *pixel[36]; /* row by row; NULL: 0, or not written */
+    float *point;
+    int64_t step, group; /* elements between points, and between 16 channels and the next */
+    int64_t channels;
+} lt_winograd_tile;
+
 /* y += weight * (a + shift I)^(-1), lower triangles of row-major [n,n]. */
 enum { LT_CPU_INVERSE_BLOCK = 64 };
 typedef struct lt_inverse_term {
@@ -195,6 +213,7 @@ enum { LT_CPU_REDUCE_BLOCK = 32 };
       end, sum, product)                                                                           \
     X(void, bn_grad_x, (const lt_bn_grad *in, int64_t begin, int64_t end), in, begin, end)         \
     X(void, conv_tile, (const lt_conv_tile *tile), tile)                                           \
+    X(void, winograd, (const lt_winograd_tile *tile), tile)                                        \
     X(void, ln_rows, (const lt_ln_rows *in, int64_t begin, int64_t end), in, begin, end)           \
     X(void, ln_grad_rows, (const lt_ln_grad *in, int64_t begin, int64_t end), in, begin, end)      \
     X(void, max_window, (const lt_max_window *in), in)                                             \

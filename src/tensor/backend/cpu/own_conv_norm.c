@@ -6,13 +6,20 @@
 #include "tensor/backend/cpu/moved.h"
 #include "tensor/backend/cpu/own_conv.h"
 #include "tensor/backend/cpu/wgrad.h"
+#include "tensor/backend/cpu/winograd.h"
+
+/* Nothing is done before or after it, and yet it is faster. */
+static bool is_winograd(const lt_cpu *cpu, const lt_own_conv *c)
+{
+    return cpu->onednn && lt_winograd_wanted(cpu, c);
+}
 
 static bool is_fused(const lt_cpu *cpu, const lt_own_conv *c, const lt_view *sums)
 {
     if (cpu->fused == LT_FUSED_OFF || sums->dtype != LT_F32)
         return false;
     const bool always = cpu->fused == LT_FUSED_ON && cpu->choice != LT_KERNELS_ONEDNN;
-    return always ? lt_own_conv_can(cpu, c) : lt_own_conv_wanted(cpu, c);
+    return always ? lt_own_conv_can(cpu, c) : !is_winograd(cpu, c) && lt_own_conv_wanted(cpu, c);
 }
 
 static lt_status run_with_stats(lt_cpu *cpu, lt_own_conv *c, const lt_view *stats)
@@ -97,7 +104,7 @@ lt_status lt_cpu_conv2d_affine(void *ctx, const lt_conv2d_config *config, const 
     const lt_cpu *cpu = ctx;
     lt_own_conv c = {.config = config, .from = x, .w = w, .to = y};
     after->done = false;
-    if (cpu->fused == LT_FUSED_OFF)
+    if (cpu->fused == LT_FUSED_OFF || is_winograd(cpu, &c))
         return LT_OK;
     if (!is_applied(cpu, &c, after))
         return lt_cpu_onednn_affine(ctx, config, x, w, after, y);

@@ -1,0 +1,367 @@
+/* Convolutions by Winograd's algorithm. Lavin & Gray, "Fast Algorithms for Convolutional Neural Networks",
+ * 2016, with other points: kernels/winograd.h.
+ *
+ *     y = A' [ sum over channels of (B' x B) * (G w G') ] A        (x: 6x6, y: 4x4, * element by element)
+ *
+ * Tiles of x become 36 numbers a channel; each of the 36 is then a matrix product over tiles and
+ * channels. Transposed, the same maps give the gradient of w:
+ *
+ *     dw = G' [ sum over tiles of (A dy A') * (B' x B) ] G
+ *
+ * Work is cut by sizes alone, and sums over groups of tiles are added in their order. */
+
+#include "tensor/backend/cpu/winograd.h"
+
+enum {
+    POINTS = 36, /* of a tile */
+    SIDE = 4,    /* of a tile of outputs */
+    TAPS = 9,
+    LANES = 16,
+    PAD_BYTES = 64, /* between points: powers of two would share sets of a cache */
+    PAD = PAD_BYTES / sizeof(float),
+    SUB = 64, /* tiles that a task multiplies */
+};
+
+/* Tiles of one image after another, row by row. */
+typedef struct grid {
+    int64_t rows, cols, count; /* rows and cols of an image; count of all */
+    int64_t pad_h, pad_w;
+} grid;
+
+typedef struct job {
+    const lt_own_conv *c;
+    const lt_cpu_kernels *kernels;
+    lt_cpu_store store;
+    grid tiles;
+    int64_t depth, cols; /* channels that are read and written */
+    int64_t begin;       /* first tile of the group */
+    int64_t count;       /* tiles of the group */
+    int64_t width;       /* channels that a task writes */
+    float *v, *u, *m, *w;
+    int64_t v_step, u_step, m_step, m_size, w_size; /* steps between points; sizes: of a thread */
+} job;
+
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static int64_t most(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+static int64_t pieces(int64_t count, int64_t piece)
+{
+    return (count + piece - 1) / piece;
+}
+
+static lt_cpu_store store_of(const lt_view *v)
+{
+    return v->dtype == LT_BF16 ? LT_STORE_BF16 : LT_STORE_F32;
+}
+
+static grid make_grid(const lt_view *to, int64_t pad_h, int64_t pad_w)
+{
+    grid g = {.rows = pieces(to->shape.dim[2], SIDE),
+              .cols = pieces(to->shape.dim[3], SIDE),
+              .pad_h = pad_h,
+              .pad_w = pad_w};
+    g.count = to->shape.dim[0] * g.rows * g.cols;
+    return g;
+}
+
+/* Where a square's pixels from channel c on are; NULL outside the image. */
+static void find_pixels(const grid *g, const lt_view *v, int64_t tile, int side, int64_t c,
+                        void **pixel)
+{
+    const int64_t *d = v->shape.dim, n = tile / (g->rows * g->cols);
+    const bool read = side != SIDE;
+    const int64_t top = tile / g->cols % g->rows * SIDE - (read ? g->pad_h : 0);
+    const int64_t left = tile % g->cols * SIDE - (read ? g->pad_w : 0);
+    const int64_t size = (int64_t)lt_dtype_size(v->dtype);
+    for (int64_t y = top; y < top + side; y++)
+        for (int64_t x = left; x < left + side; x++) {
+            const bool in = y >= 0 && y < d[2] && x >= 0 && x < d[3];
+            const int64_t at = ((n * d[2] + y) * d[3] + x) * d[1] + c;
+            *pixel++ = in ? (char *)v->data + at * size : NULL;
+        }
+}
+
+/* --- Forward, and the gradient of x --- */
+
+/* The filters of a panel of written channels, for LANES read ones, as points. */
+static void filter_points(void *context, int64_t begin, int64_t end, int64_t chunk)
+{
+    (void)chunk;
+    const job *j = context;
+    const int64_t width = j->kernels->tile_cols, groups = j->depth / LANES;
+    float *data = j->c->w->data;
+    float *turned = j->w + lt_parallel_index() * j->w_size;
+    lt_winograd_tile t = {
+        .map = LT_WINOGRAD_W, .channels = width, .step = j->u_step, .group = LANES};
+    for (int64_t i = begin; i < end; i++) {
+        const int64_t first = i / groups * width, depth = i % groups * LANES;
+        for (int64_t tap = 0; tap < TAPS && !j->c->backward; tap++)
+            j->kernels->transpose_block(data + (first * TAPS + tap) * j->depth + depth,
+                                        TAPS * j->depth, width, LANES, turned + tap * LANES * width,
+                                        width);
+        for (int64_t d = 0; d < LANES; d++) {
+            for (int64_t tap = 0; tap < TAPS; tap++) /* backward: turned by half a circle */
+                t.pixel[tap] = j->c->backward
+                                   ? data + ((depth + d) * TAPS + TAPS - 1 - tap) * j->cols + first
+                                   : turned + (tap * LANES + d) * width;
+            t.point = j->u + first * j->depth + (depth + d) * width;
+            j->kernels->of[LT_STORE_F32].winograd(&t);
+        }
+    }
+}
+
+static void read_points(void *context, int64_t begin, int64_t end, int64_t chunk)
+{
+    enum { READS = 6 };
+    (void)chunk;
+    const job *j = context;
+    lt_winograd_tile t = {
+        .map = LT_WINOGRAD_X, .channels = j->depth, .step = j->v_step, .group = LANES};
+    for (int64_t i = begin; i < end; i++) {
+        find_pixels(&j->tiles, j->c->from, j->begin + i, READS, 0, t.pixel);
+        t.point = j->v + i * j->depth;
+        j->kernels->of[j->store].winograd(&t);
+    }
+}
+
+/* m [tiles][width] of each point = v u. */
+static void multiply(const job *j, int64_t tile, int64_t tiles, int64_t first, int64_t width,
+                     float *m)
+{
+    enum { MOST_ROWS = 16 };
+    const int32_t at[MOST_ROWS] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    const int64_t to[MOST_ROWS] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}, tap = 0;
+    const int rows = j->kernels->tile_rows, cols = j->kernels->tile_cols;
+    lt_conv_tile t = {.pixel = j->depth * (int64_t)sizeof(float),
+                      .at = at,
+                      .tap = &tap,
+                      .taps = 1,
+                      .depth = j->depth,
+                      .to = to,
+                      .channels = width,
+                      .cols = cols};
+    for (int64_t point = 0; point < POINTS; point++)
+        for (int64_t c = 0; c < width; c += cols)
+            for (int64_t i = 0; i < tiles; i += rows) {
+                t.x = j->v + point * j->v_step + (tile + i) * j->depth;
+                t.w = j->u + point * j->u_step + (first + c) * j->depth;
+                t.y = m + point * j->m_step + i * width + c;
+                t.rows = (int)least(rows, tiles - i);
+                j->kernels->of[LT_STORE_F32].conv_tile(&t);
+            }
+}
+
+/* A task: some tiles by some channels of the result. */
+static void write_outputs(void *context, int64_t begin, int64_t end, int64_t chunk)
+{
+    (void)chunk;
+    const job *j = context;
+    const int64_t tasks = pieces(j->cols, j->width);
+    float *m = j->m + lt_parallel_index() * j->m_size;
+    for (int64_t task = begin; task < end; task++) {
+        const int64_t tile = task / tasks * SUB, tiles = least(SUB, j->count - tile);
+        const int64_t first = task % tasks * j->width, width = least(j->width, j->cols - first);
+        multiply(j, tile, tiles, first, width, m);
+        lt_winograd_tile t = {
+            .map = LT_WINOGRAD_Y, .channels = width, .step = j->m_step, .group = LANES};
+        for (int64_t i = 0; i < tiles; i++) {
+            find_pixels(&j->tiles, j->c->to, j->begin + tile + i, SIDE, first, t.pixel);
+            t.point = m + i * width;
+            j->kernels->of[j->store].winograd(&t);
+        }
+    }
+}
+
+/* Tiles of a group, of which `channels` channels are held at all points. */
+static int64_t group_size(int64_t tiles, int64_t channels)
+{
+    enum { BYTES = 6 << 20 }; /* a share of the third cache */
+    const int64_t fit = BYTES / (POINTS * channels * (int64_t)sizeof(float)) / SUB * SUB;
+    return least(tiles, most(fit, SUB));
+}
+
+lt_status lt_winograd_run(lt_cpu *cpu, const lt_own_conv *c)
+{
+    enum { WIDTH = 64, TWICE = 2, FEW = 16 };
+    const int threads = lt_parallel_threads();
+    const lt_conv2d_config *g = c->config;
+    job j = {.c = c,
+             .kernels = cpu->kernels,
+             .store = store_of(c->from),
+             .tiles = make_grid(c->to, c->backward ? TWICE - g->pad_h : g->pad_h,
+                                c->backward ? TWICE - g->pad_w : g->pad_w),
+             .depth = c->from->shape.dim[1],
+             .cols = c->to->shape.dim[1],
+             .width = WIDTH,
+             .m_step = SUB * WIDTH + PAD,
+             .m_size = POINTS * (SUB * WIDTH + PAD)};
+    const int64_t group = group_size(j.tiles.count, j.depth);
+    j.v_step = (group + FEW) * j.depth + PAD; /* a last tile of a product may read behind */
+    j.u_step = j.depth * j.cols + PAD;
+    j.w_size = TAPS * LANES * cpu->kernels->tile_cols;
+    const int64_t floats = POINTS * (j.v_step + j.u_step) + threads * (j.m_size + j.w_size);
+    j.v = lt_cpu_scratch(cpu, LT_CPU_WGRAD, (size_t)floats * sizeof *j.v);
+    if (!j.v)
+        return LT_E_NOMEM;
+    j.u = j.v + POINTS * j.v_step;
+    j.m = j.u + POINTS * j.u_step;
+    j.w = j.m + threads * j.m_size;
+    lt_parallel(j.cols / cpu->kernels->tile_cols * (j.depth / LANES), 1, filter_points, &j);
+    for (j.begin = 0; j.begin < j.tiles.count; j.begin += group) {
+        j.count = least(group, j.tiles.count - j.begin);
+        lt_parallel(j.count, LANES, read_points, &j);
+        lt_parallel(pieces(j.count, SUB) * pieces(j.cols, WIDTH), 1, write_outputs, &j);
+    }
+    return LT_OK;
+}
+
+/* --- The gradient of w --- */
+
+typedef struct grad_job {
+    const lt_winograd_grad *g;
+    const lt_cpu_kernels *kernels;
+    lt_cpu_store store;
+    grid tiles;
+    int64_t begin, count, rows, cols; /* rows: channels of dy, cols: of x */
+    float *x, *dy, *dw;
+    int64_t x_step, dy_step, dw_step;
+} grad_job;
+
+/* Points of x and of dy, in panels [tiles][LANES] of channels. */
+static void both_points(void *context, int64_t begin, int64_t end, int64_t chunk)
+{
+    enum { READS = 6 };
+    (void)chunk;
+    const grad_job *j = context;
+    lt_winograd_tile x = {
+        .map = LT_WINOGRAD_X, .channels = j->cols, .step = j->x_step, .group = j->count * LANES};
+    lt_winograd_tile dy = {
+        .map = LT_WINOGRAD_DY, .channels = j->rows, .step = j->dy_step, .group = j->count * LANES};
+    for (int64_t i = begin; i < end; i++) {
+        find_pixels(&j->tiles, j->g->x, j->begin + i, READS, 0, x.pixel);
+        find_pixels(&j->tiles, j->g->dy, j->begin + i, SIDE, 0, dy.pixel);
+        x.point = j->x + i * LANES;
+        dy.point = j->dy + i * LANES;
+        j->kernels->of[j->store].winograd(&x);
+        j->kernels->of[j->store].winograd(&dy);
+    }
+}
+
+/* Of one point, LANES rows: dw += dy' x. */
+static void add_products(void *context, int64_t begin, int64_t end, int64_t chunk)
+{
+    (void)chunk;
+    const grad_job *j = context;
+    const int rows = j->kernels->tile_rows, cols = j->kernels->tile_cols;
+    const lt_tile_save save = {
+        .alpha = 1, .beta = j->begin > 0, .rows = rows, .cols = cols, .step = j->cols};
+    const int64_t panels = j->rows / LANES;
+    for (int64_t i = begin; i < end; i++) {
+        const int64_t point = i / panels, row = i % panels * LANES;
+        const float *x = j->x + point * j->x_step;
+        const float *dy = j->dy + point * j->dy_step + row * j->count;
+        float *dw = j->dw + point * j->dw_step + row * j->cols;
+        for (int64_t c = 0; c < j->cols; c += cols)
+            for (int64_t r = 0; r < LANES; r += rows)
+                j->kernels->gemm_tile(dy + r, x + c * j->count, j->count, &save,
+                                      dw + r * j->cols + c);
+    }
+}
+
+static void filter_gradients(void *context, int64_t begin, int64_t end, int64_t chunk)
+{
+    (void)chunk;
+    const grad_job *j = context;
+    lt_winograd_tile t = {
+        .map = LT_WINOGRAD_DW, .channels = j->cols, .step = j->dw_step, .group = LANES};
+    for (int64_t row = begin; row < end; row++) {
+        for (int64_t tap = 0; tap < TAPS; tap++)
+            t.pixel[tap] = (float *)j->g->dw->data + (row * TAPS + tap) * j->cols;
+        t.point = j->dw + row * j->cols;
+        j->kernels->of[LT_STORE_F32].winograd(&t);
+    }
+}
+
+lt_status lt_winograd_grad_w(lt_cpu *cpu, const lt_winograd_grad *g)
+{
+    grad_job j = {.g = g,
+                  .kernels = cpu->kernels,
+                  .store = store_of(g->x),
+                  .tiles = make_grid(g->dy, g->config->pad_h, g->config->pad_w),
+                  .rows = g->dy->shape.dim[1],
+                  .cols = g->x->shape.dim[1]};
+    const int64_t group = group_size(j.tiles.count, j.rows + j.cols);
+    j.x_step = group * j.cols + PAD;
+    j.dy_step = group * j.rows + PAD;
+    j.dw_step = j.rows * j.cols + PAD;
+    const int64_t floats = POINTS * (j.x_step + j.dy_step + j.dw_step);
+    j.x = lt_cpu_scratch(cpu, LT_CPU_WGRAD, (size_t)floats * sizeof *j.x);
+    if (!j.x)
+        return LT_E_NOMEM;
+    j.dy = j.x + POINTS * j.x_step;
+    j.dw = j.dy + POINTS * j.dy_step;
+    for (j.begin = 0; j.begin < j.tiles.count; j.begin += group) {
+        j.count = least(group, j.tiles.count - j.begin);
+        lt_parallel(j.count, LANES, both_points, &j);
+        lt_parallel(POINTS * (j.rows / LANES), 1, add_products, &j);
+    }
+    lt_parallel(j.rows, LANES, filter_gradients, &j);
+    return LT_OK;
+}
+
+/* --- Which --- */
+
+static bool is_stored(const lt_view *v, lt_dtype dtype)
+{
+    return v->dtype == dtype && lt_view_is_channels_last(v);
+}
+
+/* Stride 1 without gaps and groups. */
+static bool is_plain(const lt_conv2d_config *g)
+{
+    enum { MOST_PAD = 2 };
+    return g->stride_h == 1 && g->stride_w == 1 && g->dilation_h == 1 && g->dilation_w == 1
+           && g->groups == 1 && g->pad_h <= MOST_PAD && g->pad_w <= MOST_PAD;
+}
+
+/* Filters [K][C] of 3x3, and images on either side. */
+static bool can(const lt_cpu *cpu, const lt_conv2d_config *g, const lt_view *w, const lt_view *a,
+                const lt_view *b)
+{
+    enum { THREE = 3, CHANNELS = 32 };
+    const int64_t *d = w->shape.dim;
+    return d[2] == THREE && d[3] == THREE && is_plain(g) && d[0] % CHANNELS == 0
+           && d[1] % CHANNELS == 0 && is_stored(w, LT_F32) && lt_cpu_is_fast_dtype(a->dtype)
+           && is_stored(a, a->dtype) && is_stored(b, a->dtype) && cpu->isa >= LT_ISA_AVX2;
+}
+
+/* Where it takes less time than direct convolutions: docs/adr/0068. */
+static bool is_listed(const lt_cpu *cpu, const lt_view *a)
+{
+    enum { LEAST_SIDE = 4, LEAST_TILES = 64 };
+    const int64_t *d = a->shape.dim;
+    return a->dtype == LT_F32 && cpu->isa >= LT_ISA_AVX512 && least(d[2], d[3]) >= LEAST_SIDE
+           && d[0] * pieces(d[2], SIDE) * pieces(d[3], SIDE) >= LEAST_TILES;
+}
+
+static bool is_wanted(const lt_cpu *cpu, const lt_view *a)
+{
+    return cpu->choice == LT_KERNELS_OWN || (cpu->choice == LT_KERNELS_AUTO && is_listed(cpu, a));
+}
+
+bool lt_winograd_wanted(const lt_cpu *cpu, const lt_own_conv *c)
+{
+    return can(cpu, c->config, c->w, c->from, c->to) && is_wanted(cpu, c->to);
+}
+
+bool lt_winograd_wanted_w(const lt_cpu *cpu, const lt_winograd_grad *g)
+{
+    return can(cpu, g->config, g->dw, g->x, g->dy) && is_wanted(cpu, g->dy);
+}
