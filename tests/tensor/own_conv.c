@@ -48,7 +48,14 @@ typedef struct listed_row {
 
 static const listed_row listed_rows[] = {
     {"1x1", 32, 256, 64, 56, 1, 1, LT_F32, LT_ISA_AVX512, false, true},
-    {"bf16 is oneDNN's", 32, 256, 64, 56, 1, 1, LT_BF16, LT_ISA_AVX512_BF16, false, false},
+    {"bf16, few written", 32, 256, 64, 56, 1, 1, LT_BF16, LT_ISA_AVX512_BF16, false, false},
+    {"bf16, 1x1", 32, 64, 256, 56, 1, 1, LT_BF16, LT_ISA_AVX512_BF16, false, true},
+    {"bf16, strided 1x1", 32, 256, 512, 56, 1, 2, LT_BF16, LT_ISA_AVX512_BF16, false, true},
+    {"bf16, 3x3 is oneDNN's", 32, 512, 512, 7, 3, 1, LT_BF16, LT_ISA_AVX512_BF16, false, false},
+    {"bf16, gradient of 3x3", 32, 256, 256, 14, 3, 1, LT_BF16, LT_ISA_AVX512_BF16, true, true},
+    {"bf16, of strided 3x3", 32, 512, 512, 7, 3, 2, LT_BF16, LT_ISA_AVX512_BF16, true, true},
+    {"bf16, of few channels", 32, 128, 128, 28, 3, 1, LT_BF16, LT_ISA_AVX512_BF16, true, false},
+    {"bf16, of strided 1x1", 32, 2048, 1024, 7, 1, 2, LT_BF16, LT_ISA_AVX512_BF16, true, false},
     {"no rows without AVX-512", 32, 256, 64, 56, 1, 1, LT_F32, LT_ISA_AVX2, false, false},
     {"3x3 of few channels is oneDNN's", 32, 64, 64, 56, 3, 1, LT_F32, LT_ISA_AVX512, false, false},
     {"3x3 of many channels", 32, 512, 512, 7, 3, 1, LT_F32, LT_ISA_AVX512, false, true},

@@ -26,11 +26,11 @@ lt_status lt_cpu_choice_find(lt_cpu_choice *out)
 }
 
 /* A class of convolutions where own kernels take less CPU time than oneDNN 2.6.3's and batch norm's
- * passes, measured layer by layer on Zen 5: docs/adr/0053. */
+ * passes, measured layer by layer on Zen 5: docs/adr/0053. In bf16 with VDPBF16PS: where there is AMX, oneDNN has it. */
 typedef struct row {
     lt_dtype dtype;
     bool backward, wide, strided; /* wide: more than one tap */
-    int64_t least, most;          /* channels that are read */
+    int64_t least, most, written; /* channels that are read, and written at least */
 } row;
 
 static const int64_t any = INT64_MAX;
@@ -38,24 +38,24 @@ static const int64_t any = INT64_MAX;
 bool lt_own_conv_listed(lt_cpu_isa isa, const lt_own_conv *c)
 {
     const row rows[] = {
-        {LT_F32, false, false, false, 64, any}, {LT_F32, false, false, true, 64, any},
-        {LT_F32, false, true, true, 64, any},   {LT_F32, false, true, false, 512, any},
-        {LT_F32, true, false, false, 64, any},  {LT_F32, true, true, true, 128, 256},
-        {LT_F32, true, true, false, 256, 256},
+        {LT_F32, false, false, false, 64, any, 64},  {LT_F32, false, false, true, 64, any, 64},
+        {LT_F32, false, true, true, 64, any, 64},    {LT_F32, false, true, false, 512, any, 64},
+        {LT_F32, true, false, false, 64, any, 64},   {LT_F32, true, true, true, 128, 256, 64},
+        {LT_F32, true, true, false, 256, 256, 64},   {LT_BF16, false, false, false, 64, any, 128},
+        {LT_BF16, false, false, true, 64, any, 128}, {LT_BF16, true, false, false, 512, any, 64},
+        {LT_BF16, true, true, false, 256, any, 64},  {LT_BF16, true, true, true, 256, any, 64},
     };
-    enum {
-        LEAST_OUT = 64,
-        LEAST_PIXELS = 1024
-    }; /* fewer pixels are too few blocks for all threads */
+    enum { LEAST_PIXELS = 1024 }; /* fewer are too few blocks for all threads */
     const int64_t *w = c->w->shape.dim, *to = c->to->shape.dim, read = c->from->shape.dim[1];
     const bool wide = w[2] * w[3] > 1;
     const bool strided = c->config->stride_h * c->config->stride_w > 1;
     const lt_dtype dtype = c->from->dtype;
-    if (to[1] < LEAST_OUT || to[0] * to[2] * to[3] < LEAST_PIXELS || isa < LT_ISA_AVX512)
+    if (to[0] * to[2] * to[3] < LEAST_PIXELS || isa < LT_ISA_AVX512)
         return false;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (rows[i].dtype == dtype && rows[i].backward == c->backward && rows[i].wide == wide
-            && rows[i].strided == strided && read >= rows[i].least && read <= rows[i].most)
+            && rows[i].strided == strided && read >= rows[i].least && read <= rows[i].most
+            && to[1] >= rows[i].written)
             return true;
     return false;
 }
