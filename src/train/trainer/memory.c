@@ -16,12 +16,13 @@
 static const double gib = 0x1p30;
 
 /* Bytes of activations that live at the end of the forward pass: what backward reads. With cheap
- * recomputation the outputs of batch norm within blocks are made again; about half of
- * the recomputable is left. */
+ * recomputation outputs of batch norm are made again: about half of the recomputable is left where blocks keep
+ * theirs, as they do beside batchnorm_add, else about a tenth. */
 static double bytes_kept(const lt_trainer *t, const lt_model_cost *cost, bool again)
 {
     double item = t->args.training.amp == AMP_BF16 || t->args.training.amp == AMP_F16 ? 2 : 4;
-    double outputs = (double)cost->recomputable * (again ? 0.5 : 1);
+    const double left = t->device->backend->batchnorm_add ? 0.5 : 0.1;
+    double outputs = (double)cost->recomputable * (again ? left : 1);
     double gradients = 3 * (double)cost->largest;
     const int parts = t->ranks.mesh ? t->ranks.parallel.model->size : 1;
     return (double)t->args.batch_size / parts * item * ((double)cost->kept + outputs + gradients);
