@@ -61,9 +61,14 @@ static lt_status call(const test *t, const lt_backend *be, void *ctx, const lt_v
         return job[0].status ? job[0].status : job[last].status;
     if (!job[0].status || !job[last].status)
         return lt_fail(LT_E_ARG, "an indefinite matrix was inverted");
-    double zero = 0; /* the outputs are undefined: the same on both sides */
-    for (int i = 1; i < 3; i++)
-        LT_TRY(be->fill(ctx, zero, &v[i]));
+    /* The smaller one is definite, and comes first. Other outputs are undefined: the same on both sides. */
+    lt_rational_job sizes[] = {job[0], job[last]};
+    sizes[0].a.shape = sizes[0].y.shape = LT_SHAPE(1, 1);
+    LT_TRY(be->fill(ctx, 0, &v[1]));
+    LT_TRY(be->rational(ctx, sizes, 2));
+    LT_TRY(be->fill(ctx, 0, &v[2]));
+    if (sizes[0].status || !sizes[1].status)
+        return lt_fail(LT_E_ARG, "matrices of two sizes have each other's status");
     return LT_OK;
 }
 

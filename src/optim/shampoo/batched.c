@@ -61,7 +61,9 @@ lt_status lt_shampoo_product(lt_shampoo *s, lt_block_batch batch, int dim, bool 
         };
         lt_block_moved(b);
     }
-    return count ? be->mode_product(ctx, s->product, count, s->base.scalars) : LT_OK;
+    /* The result is scratch memory: on a device it may be written in a skipped step too, where it is wanted. */
+    const lt_scalars *scalars = be->host_memory ? s->base.scalars : NULL;
+    return count ? be->mode_product(ctx, s->product, count, scalars) : LT_OK;
 }
 
 /* Before the first refresh every root is the identity. */

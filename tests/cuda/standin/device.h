@@ -36,6 +36,7 @@ struct wishes {
                  2: kernels neither, and memory is not touched: all of it stays 0 */
     std::string works; /* a file: a line for each work that ran, in order */
     bool eager;        /* bytes of kernels outside of graphs are counted too */
+    double norm;       /* not 0: what a dry run reads for norms */
 };
 const wishes &wished();
 
@@ -54,6 +55,9 @@ extern traffic moved;
 
 /* Whether the work that runs is of a graph. */
 extern bool in_graph;
+
+/* How many norms were found last. */
+extern size_t norms;
 
 /* Begins and ends the trace of a kernel's accesses; NULL where kernels are not built for that. */
 extern void (*tracer)(bool begin);

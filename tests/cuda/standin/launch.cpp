@@ -4,6 +4,8 @@
 
 #include <cuda_runtime.h>
 
+#include <string.h>
+
 void (*standin::tracer)(bool begin);
 
 void lt_emulate_queue(dim3 grid, dim3 block, size_t, cudaStream_t stream, const char *name,
@@ -20,6 +22,8 @@ void lt_emulate_queue(dim3 grid, dim3 block, size_t, cudaStream_t stream, const 
     standin_queue(
         stream,
         [=] {
+            if (!strcmp(name, "finish"))
+                norms = grid.x;
             const bool traced = tracer && (in_graph || wished().eager);
             if (wished().dry > 1)
                 return;

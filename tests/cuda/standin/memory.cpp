@@ -307,6 +307,15 @@ cudaError_t copy_in(void *dst, const void *src, size_t bytes, cudaStream_t strea
     return cudaSuccess;
 }
 
+/* What a dry run reads where norms were found, one or two lists of them: the host decides by them. */
+void copy_norms(void *dst, const void *src, size_t bytes)
+{
+    const size_t count = bytes / sizeof(double);
+    memcpy(dst, src, bytes);
+    if (wished().norm > 0 && norms && (bytes == norms * sizeof(double) || count == 2 * norms))
+        std::fill_n((double *)dst, count, wished().norm);
+}
+
 cudaError_t copy_out(void *dst, const void *src, size_t bytes, cudaStream_t stream)
 {
     const bool pinned = kind_of(dst) == PINNED;
@@ -319,7 +328,7 @@ cudaError_t copy_out(void *dst, const void *src, size_t bytes, cudaStream_t stre
     }
     const std::shared_ptr<char> user = user_of(dst, stream);
     standin_queue(
-        stream, [=] { (void)user, standin_moved(bytes, 0), memcpy(dst, src, bytes); },
+        stream, [=] { (void)user, standin_moved(bytes, 0), copy_norms(dst, src, bytes); },
         "copy from the device");
     if (!pinned)
         finish(stream);

@@ -19,6 +19,7 @@ std::recursive_mutex everything;
 counters counted;
 traffic moved;
 bool in_graph;
+size_t norms;
 
 namespace
 {

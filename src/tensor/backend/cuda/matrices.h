@@ -76,6 +76,8 @@ typedef struct lt_inverses {
     int *info;               /* [leaves, count]: not 0 where one is not positive definite */
 } lt_inverses;
 int64_t lt_inverse_leaves(int64_t n);
+/* Whether products of floats take TF32: with more than one block, and rows that begin at 16 bytes. */
+bool lt_inverse_has_tf32(int64_t n);
 /* Elements from a matrix's beginning to that of its block on the diagonal. */
 size_t lt_inverse_leaf(int64_t n, int64_t leaf);
 lt_status lt_inverses_run(const lt_inverses *v);

@@ -28,10 +28,14 @@ typedef struct extent {
     int64_t m, n, k;
 } extent;
 
-/* With more than one block, and rows that begin at 16 bytes. */
+bool lt_inverse_has_tf32(int64_t n)
+{
+    return n > LEAF && n % 4 == 0;
+}
+
 static bool has_tf32(const lt_inverses *v)
 {
-    return v->kind != LT_INVERSE_DOUBLE && v->n > LEAF && v->n % 4 == 0;
+    return v->kind != LT_INVERSE_DOUBLE && lt_inverse_has_tf32(v->n);
 }
 
 static bool is_split(const lt_inverses *v)

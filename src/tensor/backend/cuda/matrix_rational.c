@@ -20,7 +20,8 @@ typedef struct batch {
     lt_cuda_stream queue;
     lt_rational_job *job;
     const size_t *index;
-    size_t m, most; /* matrices; terms at once */
+    size_t begin, all;     /* its first job's place in the call's order, and their number */
+    size_t m, terms, most; /* matrices; terms; of these, at once */
     int64_t n;
     bool wide; /* the matrices are doubles */
 
@@ -41,13 +42,14 @@ static size_t square_of(const batch *b)
 static void lay_out(batch *b, char *begin)
 {
     lt_carver v = {.begin = begin};
+    int *failed = lt_carve(&v, b->all * sizeof *failed); /* of all batches */
+    b->failed = failed ? failed + b->begin : NULL;
     const size_t leaves = b->most * (size_t)lt_inverse_leaves(b->n);
     b->term = lt_carve(&v, b->most * sizeof *b->term);
     b->leaf = lt_carve(&v, 2 * leaves * sizeof(void *));
     b->y = lt_carve(&v, b->m * sizeof(void *));
     b->constant = lt_carve(&v, b->m * sizeof *b->constant);
     b->info = lt_carve(&v, leaves * sizeof *b->info);
-    b->failed = lt_carve(&v, b->m * sizeof *b->failed);
     b->sum = lt_carve(&v, b->m * square_of(b) * sizeof *b->sum);
     b->work = lt_carve(&v, b->most * square_of(b) * WORK);
     b->bytes = v.used;
@@ -59,16 +61,11 @@ static lt_status send(const batch *b, void *to, const void *from, size_t bytes)
     return LT_OK;
 }
 
-/* Memory, zero sums, constants, and where results go. */
+/* Zero sums, constants, and where results go. */
 static lt_status begin(batch *b)
 {
-    void *workspace = NULL;
-    lay_out(b, NULL);
-    LT_TRY(lt_cuda_workspace(b->c, LT_CUDA_MAIN, b->bytes, &workspace));
-    lay_out(b, workspace);
     const size_t squares = b->m * square_of(b) * sizeof(double);
     LT_CUDA_TRY(b->c, b->c->api->set_async(b->sum, 0, squares, b->queue));
-    LT_CUDA_TRY(b->c, b->c->api->set_async(b->failed, 0, b->m * sizeof(int), b->queue));
     void **y = calloc(b->m, sizeof *y);
     double *constant = calloc(b->m, sizeof *constant);
     lt_status st =
@@ -91,7 +88,7 @@ static lt_inverse_kind kind_of(const batch *b, const lt_rational_job *job, int j
     if (b->wide || job->shift[j] < job->wide_below)
         return LT_INVERSE_DOUBLE;
     const bool rough = job->wide_below > 0 && job->shift[j] >= tf32_from * job->wide_below;
-    return b->c->tf32 && rough ? LT_INVERSE_TF32 : LT_INVERSE_FLOAT;
+    return b->c->tf32 && rough && lt_inverse_has_tf32(b->n) ? LT_INVERSE_TF32 : LT_INVERSE_FLOAT;
 }
 
 static size_t terms_of(const batch *b)
@@ -168,26 +165,27 @@ static lt_status add_terms(const batch *b, lt_inverse_kind kind, const lt_term *
     return LT_OK;
 }
 
-static lt_status read_status(const batch *b)
+/* Of all batches, in one read-back. */
+static lt_status read_status(const lt_cuda *c, const int *failed, lt_rational_job *job,
+                             const size_t *order, size_t count)
 {
-    int *failed = calloc(b->m, sizeof *failed);
-    if (!failed)
-        return lt_fail(LT_E_NOMEM, "cuda:%d: rational: no memory", b->c->ordinal);
-    lt_status st = lt_cuda_check(
-        b->c, LT_CUDA_RUNTIME,
-        b->c->api->copy_async(failed, b->failed, b->m * sizeof *failed, LT_COPY_OUT, b->queue),
-        "copy");
+    int *found = calloc(count, sizeof *found);
+    if (!found)
+        return lt_fail(LT_E_NOMEM, "cuda:%d: rational: no memory", c->ordinal);
+    lt_cuda_stream queue = c->stream[LT_CUDA_MAIN];
+    int code = c->api->copy_async(found, failed, count * sizeof *found, LT_COPY_OUT, queue);
+    lt_status st = lt_cuda_check(c, LT_CUDA_RUNTIME, code, "copy");
     if (!st)
-        st = lt_cuda_check(b->c, LT_CUDA_RUNTIME, b->c->api->stream_sync(b->queue), "wait");
-    for (size_t i = 0; i < b->m && !st; i++) {
-        lt_rational_job *job = &b->job[b->index[i]];
-        job->status = LT_OK;
-        if (failed[i])
-            job->status =
+        st = lt_cuda_check(c, LT_CUDA_RUNTIME, c->api->stream_sync(queue), "wait");
+    for (size_t i = 0; i < count && !st; i++) {
+        lt_rational_job *one = &job[order[i]];
+        one->status = LT_OK;
+        if (found[i])
+            one->status =
                 lt_fail(LT_E_ARG, "rational: the matrix plus %g I is not positive definite",
-                        job->shift[failed[i] - 1]);
+                        one->shift[found[i] - 1]);
     }
-    free(failed);
+    free(found);
     return st;
 }
 
@@ -203,22 +201,62 @@ static lt_status add_all(const batch *b, lt_term *term)
     return LT_OK;
 }
 
-static lt_status run_batch(batch *b)
+static lt_status run_batch(batch *b, void *workspace)
 {
-    const size_t terms = terms_of(b);
-    size_t fit = work_limit / (square_of(b) * WORK);
-    fit = fit < MOST_TERMS ? fit : MOST_TERMS;
-    lt_term *term = calloc(terms + 1, sizeof *term);
+    lt_term *term = calloc(b->terms + 1, sizeof *term);
     if (!term)
         return lt_fail(LT_E_NOMEM, "cuda:%d: rational: no memory", b->c->ordinal);
-    b->most = fit < 1 ? 1 : fit < terms ? fit : terms;
+    lay_out(b, workspace);
     lt_status st = begin(b);
     if (!st)
         st = add_all(b, term);
     free(term);
     LT_TRY(st);
     lt_sums_store(b->queue, b->sum, b->constant, (int)b->m, b->n, b->wide, b->y, b->failed);
-    return read_status(b);
+    return LT_OK;
+}
+
+/* The jobs of one size from place i of the order on. */
+static batch batch_from(lt_cuda *c, lt_rational_job *job, size_t count, const lt_batch_key *key,
+                        const size_t *order, size_t i)
+{
+    const lt_batch_key *first = &key[order[i]];
+    const size_t bytes = (size_t)(first->n * first->n) * sizeof(double);
+    batch b = {.c = c,
+               .queue = c->stream[LT_CUDA_MAIN],
+               .job = job,
+               .index = order + i,
+               .begin = i,
+               .all = count,
+               .m = lt_batch_end(key, order, i, count, bytes, sums_limit) - i,
+               .n = first->n,
+               .wide = first->dtype == LT_F64};
+    size_t fit = work_limit / (square_of(&b) * WORK);
+    fit = fit < MOST_TERMS ? fit : MOST_TERMS;
+    b.terms = terms_of(&b);
+    b.most = fit < 1 ? 1 : fit < b.terms ? fit : b.terms;
+    return b;
+}
+
+static lt_status run_all(lt_cuda *c, lt_rational_job *job, size_t count, const lt_batch_key *key,
+                         const size_t *order)
+{
+    size_t bytes = 0;
+    void *workspace = NULL;
+    for (size_t i = 0; i < count;) {
+        batch b = batch_from(c, job, count, key, order, i);
+        lay_out(&b, NULL);
+        bytes = b.bytes > bytes ? b.bytes : bytes;
+        i += b.m;
+    }
+    LT_TRY(lt_cuda_workspace(c, LT_CUDA_MAIN, bytes, &workspace));
+    LT_CUDA_TRY(c, c->api->set_async(workspace, 0, count * sizeof(int), c->stream[LT_CUDA_MAIN]));
+    for (size_t i = 0; i < count;) {
+        batch b = batch_from(c, job, count, key, order, i);
+        LT_TRY(run_batch(&b, workspace));
+        i += b.m;
+    }
+    return read_status(c, workspace, job, order, count);
 }
 
 static lt_status run(lt_cuda *c, lt_rational_job *job, size_t count, lt_batch_key *key,
@@ -233,20 +271,7 @@ static lt_status run(lt_cuda *c, lt_rational_job *job, size_t count, lt_batch_ke
     LT_CUBLAS_TRY(c, cublasSetMathMode(c->cublas, CUBLAS_DEFAULT_MATH));
     LT_CUBLAS_TRY(c, cublasSetPointerMode(c->cublas, CUBLAS_POINTER_MODE_HOST));
     LT_TRY(lt_batch_sort(key, count, order));
-    for (size_t i = 0, end; i < count; i = end) {
-        const lt_batch_key *first = &key[order[i]];
-        const size_t bytes = (size_t)(first->n * first->n) * sizeof(double);
-        end = lt_batch_end(key, order, i, count, bytes, sums_limit);
-        batch b = {.c = c,
-                   .queue = c->stream[LT_CUDA_MAIN],
-                   .job = job,
-                   .index = order + i,
-                   .m = end - i,
-                   .n = first->n,
-                   .wide = first->dtype == LT_F64};
-        LT_TRY(run_batch(&b));
-    }
-    return LT_OK;
+    return count ? run_all(c, job, count, key, order) : LT_OK;
 }
 
 static lt_status rational(void *ctx, lt_rational_job *job, size_t count)
