@@ -6,6 +6,8 @@
 
 #include "base/parallel.h"
 
+#include <stdlib.h>
+
 /* A task packs 256 KiB of a and 512 KiB of b at a time, for the second cache; a panel of b then
  * takes half of the first. */
 enum { ROWS = 256, COLS = 512, DEPTH = 256, PANEL = 16, LARGEST_TILE = 16 * 64 };
@@ -17,6 +19,7 @@ enum { ENOUGH = 4, MOST_ROWS = 8192 };
 typedef struct task {
     size_t product;
     int64_t row, end, col; /* rows from row to end */
+    int64_t cost;          /* elements of y that are computed, by steps */
 } task;
 
 typedef struct pass {
@@ -55,6 +58,7 @@ typedef struct part {
     const lt_product *p;
     int64_t row, rows, col, cols;
     int64_t in_row[ROWS], in_col[COLS];
+    bool rows_even[ROWS];             /* of each tile, at its first row: equal distances */
     bool cols_adjacent[COLS / PANEL]; /* of each tile, at its first panel */
 } part;
 
@@ -93,20 +97,21 @@ static bool rows_are_even(const part *t, int64_t i, int64_t rows)
     return true;
 }
 
-static void multiply_tile(const part *t, const float *a, const float *b, int64_t depth,
-                          lt_tile_save save)
+/* The tile of y that begins at row i and column j. */
+static void multiply_tile(const part *t, int64_t i, int64_t j, const float *a, const float *b,
+                          int64_t depth, float beta)
 {
     const lt_cpu_kernels *k = t->pass->kernels;
-    const int64_t i = save.rows, j = save.cols; /* in: where the tile begins */
-    save.rows = t->rows - i < k->tile_rows ? (int)(t->rows - i) : k->tile_rows;
-    save.cols = t->cols - j < k->tile_cols ? (int)(t->cols - j) : k->tile_cols;
-    if (t->cols_adjacent[j / PANEL] && rows_are_even(t, i, save.rows)) {
-        save.step = save.rows > 1 ? t->in_row[i + 1] - t->in_row[i] : 0;
+    const int rows = t->rows - i < k->tile_rows ? (int)(t->rows - i) : k->tile_rows;
+    const int cols = t->cols - j < k->tile_cols ? (int)(t->cols - j) : k->tile_cols;
+    lt_tile_save save = {t->p->alpha, beta, rows, cols, 0};
+    if (t->cols_adjacent[j / PANEL] && t->rows_even[i]) {
+        save.step = rows > 1 ? t->in_row[i + 1] - t->in_row[i] : 0;
         k->gemm_tile(a, b, depth, &save, t->p->y + t->in_row[i] + t->in_col[j]);
         return;
     }
     float tile[LARGEST_TILE] __attribute__((aligned(64)));
-    const lt_tile_save keep = {1, 0, save.rows, save.cols, k->tile_cols};
+    const lt_tile_save keep = {1, 0, rows, cols, k->tile_cols};
     k->gemm_tile(a, b, depth, &keep, tile);
     scatter(t, &save, tile, i, j);
 }
@@ -117,14 +122,13 @@ static void multiply_packed(const part *t, const float *a, const float *b, int64
                             bool first)
 {
     const lt_cpu_kernels *k = t->pass->kernels;
-    lt_tile_save save = {.alpha = t->p->alpha, .beta = first ? t->p->beta : 1};
+    const float beta = first ? t->p->beta : 1;
     for (int64_t j = 0; j < t->cols; j += k->tile_cols)
         for (int64_t i = 0; i < t->rows; i += k->tile_rows) {
             if (t->p->symmetric && t->col + j + k->tile_cols <= t->row + i)
                 continue; /* below the diagonal */
-            save.rows = (int)i;
-            save.cols = (int)j;
-            multiply_tile(t, a + i / PANEL * PANEL * depth + i % PANEL, b + j * depth, depth, save);
+            multiply_tile(t, i, j, a + i / PANEL * PANEL * depth + i % PANEL, b + j * depth, depth,
+                          beta);
         }
 }
 
@@ -151,7 +155,6 @@ static void multiply_rows(part *t, const int64_t depth[2], float *a, const float
 {
     const int64_t rows[] = {t->row, t->row + t->rows}, steps = depth[1] - depth[0];
     const bool packed = t->p->symmetric && t->p->a.data == t->p->b.data && t->row >= t->col;
-    fill_offsets(&t->p->row, t->row, t->rows, t->in_row);
     if (!packed)
         pack_operand(t->pass->kernels, &t->p->a, rows, depth, a);
     multiply_packed(t, packed ? b + (t->row - t->col) * steps : a, b, steps, depth[0] == 0);
@@ -160,8 +163,12 @@ static void multiply_rows(part *t, const int64_t depth[2], float *a, const float
 /* ROWS of them begin and end where a range of columns does. */
 static void begin_rows(part *t, int64_t row, int64_t end)
 {
+    const int step = t->pass->kernels->tile_rows;
     t->row = row;
     t->rows = end - row < ROWS ? end - row : ROWS;
+    fill_offsets(&t->p->row, t->row, t->rows, t->in_row);
+    for (int64_t i = 0; i < t->rows; i += step)
+        t->rows_even[i] = rows_are_even(t, i, t->rows - i < step ? t->rows - i : step);
 }
 
 static void find_columns(part *t)
@@ -215,6 +222,16 @@ static int64_t rows_of(const lt_product *p, int64_t col)
     return p->symmetric && col + COLS < p->rows ? col + COLS : p->rows;
 }
 
+static int64_t cost_of(const lt_product *p, const task *t)
+{
+    const int64_t cols = p->cols - t->col < COLS ? p->cols - t->col : COLS;
+    const int64_t first = t->row > t->col ? t->row : t->col; /* row behind the diagonal's begin */
+    int64_t elements = (t->end - t->row) * cols;
+    if (p->symmetric && t->end > first)
+        elements -= (t->end - first) * (t->end + first - 2 * t->col) / 2;
+    return elements * p->depth;
+}
+
 /* Cuts products into tasks of at most this many rows; with out NULL only counts them. */
 static int64_t cut(const lt_product *p, size_t count, int64_t most, task *out)
 {
@@ -223,8 +240,10 @@ static int64_t cut(const lt_product *p, size_t count, int64_t most, task *out)
         for (int64_t col = 0; col < p[i].cols; col += COLS) {
             const int64_t rows = rows_of(&p[i], col);
             for (int64_t row = 0; row < rows; row += most, n++)
-                if (out)
-                    out[n] = (task){i, row, row + most < rows ? row + most : rows, col};
+                if (out) {
+                    out[n] = (task){i, row, row + most < rows ? row + most : rows, col, 0};
+                    out[n].cost = cost_of(&p[i], &out[n]);
+                }
         }
     return n;
 }
@@ -238,6 +257,19 @@ static int64_t rows_of_task(const lt_product *p, size_t count, size_t threads)
     return most;
 }
 
+/* The dearest first: at the end, where threads may have to wait for one, little is left. */
+static int by_cost(const void *x, const void *y)
+{
+    const task *a = x, *b = y;
+    if (a->cost != b->cost)
+        return a->cost > b->cost ? -1 : 1;
+    if (a->product != b->product)
+        return a->product < b->product ? -1 : 1;
+    if (a->col != b->col)
+        return a->col < b->col ? -1 : 1;
+    return a->row < b->row ? -1 : a->row > b->row;
+}
+
 lt_status lt_cpu_multiply(lt_cpu *cpu, const lt_product *p, size_t count)
 {
     const size_t threads = (size_t)lt_parallel_threads();
@@ -248,6 +280,7 @@ lt_status lt_cpu_multiply(lt_cpu *cpu, const lt_product *p, size_t count)
     if (!list || !packed)
         return LT_E_NOMEM;
     cut(p, count, most, list);
+    qsort(list, (size_t)tasks, sizeof *list, by_cost);
     pass all = {cpu->kernels, p, list, packed};
     lt_parallel(tasks, 1, run_tasks, &all);
     return LT_OK;
@@ -262,5 +295,5 @@ void lt_cpu_multiply_here(const lt_cpu_kernels *kernels, const lt_product *p, fl
 {
     const pass all = {.kernels = kernels, .product = p};
     for (int64_t col = 0; col < p->cols; col += COLS)
-        run_task(&all, &(task){0, 0, rows_of(p, col), col}, work);
+        run_task(&all, &(task){0, 0, rows_of(p, col), col, 0}, work);
 }

@@ -70,21 +70,30 @@ ALWAYS bool rise_by_one(const int64_t *at, int count)
     return rise;
 }
 
+/* LANES lanes by as many steps, which are adjacent; nothing leaves the registers. */
+ALWAYS void pack_square(const float *from, const int64_t *lane, float *to)
+{
+    vec row[LANES];
+    for (int l = 0; l < LANES; l++)
+        row[l] = *(const loose_vec *)(from + lane[l]);
+    transpose(row);
+    for (int i = 0; i < LANES; i++)
+        *(loose_vec *)(to + i * LANES) = row[i];
+}
+
 /* Steps from k on of a panel, as rows of its lanes; steps are adjacent. */
-ALWAYS void pack_across(const lt_panel *p, int first, int64_t k, int steps, float *to)
+static void pack_across(const lt_panel *p, int first, int64_t k, int steps, float *to)
 {
     const int used = p->lanes - first < LANES ? p->lanes - first : LANES;
     const int64_t *lane = p->lane + first;
     const float *from = p->data + p->step[k];
+    if (used == LANES && steps == LANES) {
+        pack_square(from, lane, to + k * LANES);
+        return;
+    }
     vec row[LANES];
     for (int l = 0; l < LANES; l++)
-        row[l] = (vec){0};
-    if (used == LANES && steps == LANES)
-        for (int l = 0; l < LANES; l++)
-            row[l] = *(const loose_vec *)(from + lane[l]);
-    else
-        for (int l = 0; l < used; l++)
-            row[l] = load_first(from + lane[l], steps);
+        row[l] = l < used ? load_first(from + lane[l], steps) : (vec){0};
     transpose(row);
     for (int i = 0; i < steps; i++)
         *(loose_vec *)(to + (k + i) * LANES) = row[i];
