@@ -120,6 +120,26 @@ static void mode_product_has_the_same_bits_for_any_number_of_threads(void **stat
     compare(*state, run_product);
 }
 
+/* Every five rows of the result a gap: they are apart by 20 and by 27 elements within one tile. */
+static void rows_of_a_product_may_lie_at_uneven_distances(void **state)
+{
+    enum { OUTER = 11, INNER = 5, N = 20, GAP = 7 };
+    const fixture *f = *state;
+    const lt_shape shape = LT_SHAPE(OUTER, INNER, N);
+    lt_mode_product_job job = {.g = lt_cpu_dense_view(f->g[0], LT_F32, shape),
+                               .y = lt_cpu_dense_view(f->first[0], LT_F32, shape),
+                               .m = square(f->m[0], N),
+                               .dim = 2};
+    assert_ok(lt_backend_cpu()->mode_product(f->ctx, &job, 1, NULL));
+    job.y.data = f->out[0];
+    job.y.stride[0] = INNER * N + GAP;
+    memset(f->out[0], 0, LARGEST * sizeof(float));
+    assert_ok(lt_backend_cpu()->mode_product(f->ctx, &job, 1, NULL));
+    for (size_t i = 0; i < OUTER; i++)
+        assert_memory_equal(f->out[0] + i * (INNER * N + GAP), f->first[0] + i * INNER * N,
+                            sizeof(float[INNER * N]));
+}
+
 /* Symmetric matrices of other sizes than a panel's; values behind the vectors. */
 static void list_eigh(const fixture *f, lt_eigh_job job[JOBS])
 {
@@ -177,6 +197,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gram_has_the_same_bits_for_any_number_of_threads),
         cmocka_unit_test(mode_product_has_the_same_bits_for_any_number_of_threads),
+        cmocka_unit_test(rows_of_a_product_may_lie_at_uneven_distances),
         cmocka_unit_test(eigh_has_the_same_bits_for_any_number_of_threads),
         cmocka_unit_test(eigh_of_a_list_is_that_of_each_matrix),
     };
