@@ -215,7 +215,8 @@ static void apply(const operand *x, const operand *scale, const operand *shift, 
 static void norm_sums(fixture *f)
 {
     operand *const t = f->t, *g = &t[LT_CONV_X], *x = &t[LT_CONV_NORM_X];
-    const double count = (double)(x->count / x->dim[C]);
+    const int64_t of_channel = x->count / x->dim[C];
+    const double count = (double)of_channel;
     for (int64_t c = 0; c < x->dim[C]; c++)
         t[LT_CONV_DGAMMA].value[c] = t[LT_CONV_DBETA].value[c] = 0;
     for (int64_t i = 0; i < x->count; i++) {
