@@ -121,18 +121,18 @@ TWO = ["--goal", "train_loss=0.4", "--ranks", "1", "--pilots", "auto", "--vary",
 
 
 def pilots_of_courses_say_what_each_takes(cwd):
-    """sgd and adamw at one rate, 3200 steps of 0.1 s by the flags: of 40 s 2 are for two starts, the rest for 190 steps of each, at the rates that these have in the whole run."""
+    """sgd and adamw at one rate, 1600 steps of 0.1 s by the flags: of 40 s 2 are for two starts, the rest for 190 steps of each, at the rates that these have in the whole run."""
     if not os.path.isdir("/usr/share/datasets/fashion-mnist"):
         raise Skip("dataset-fashion-mnist is not installed")
     write(cwd, profile(**SLOW))
-    found = plan(cwd, *TWO, "--max-steps", "3200", "--pilot-budget", "100%", "--pilot-dir", "kept", "--extrapolate")
+    found = plan(cwd, *TWO, "--max-steps", "1600", "--pilot-budget", "100%", "--pilot-dir", "kept", "--extrapolate")
     made = [q for q in found["pilots"]["made"] if q["of"] == "loss"]
     assert [q["steps"] for q in made] == [190, 190] and not any(q["failed"] for q in made), found["pilots"]
     assert sorted(q["setting"].split(",")[0] for q in made) == ["adamw", "sgd"] and found["pilots"]["made"][:2] == made, made
     for c in found["candidates"]:
         folder = next(f"pilot-{i + 1}" for i, q in enumerate(made) if q["setting"] == c["setting"])
         rates = read(cwd, os.path.join("kept", folder), "step")
-        assert abs(rates[-1]["lr"] / 0.003 - 0.5 * (1 + math.cos(math.pi * 189 / 3200))) < 1e-6, rates[-1]["lr"]
+        assert abs(rates[-1]["lr"] / 0.003 - 0.5 * (1 + math.cos(math.pi * 189 / 1600))) < 1e-6, rates[-1]["lr"]
         truth = max(power_steps(os.path.join(cwd, "kept", folder), 0.4), 190)
         assert abs(c["steps"]["value"] / truth - 1) < 1e-3 and "power of the step, by a pilot of 190 steps" in c["steps"]["why"], (c["steps"], truth)
     assert len({c["steps"]["value"] for c in found["candidates"]}) == 2, found["candidates"]
@@ -142,7 +142,7 @@ def courses_without_pilots_are_as_the_flags_say(cwd):
     """90 steps, too few, for half of the budget; a goal that steps do not record; one course."""
     write(cwd, profile(**SLOW))
     for more in (["--pilot-budget", "50%", *TWO], ["--pilot-budget", "100%", "--goal", "loss=0.4", *TWO[2:]], ["--pilot-budget", "100%", *TWO[:6], *TWO[8:]]):
-        found = plan(cwd, *more, "--max-steps", "3200")
+        found = plan(cwd, *more, "--max-steps", "1600")
         assert not any(q["of"] == "loss" for q in found["pilots"]["made"]), found["pilots"]
         assert all("as the flags say" in c["steps"]["why"] for c in found["candidates"]), found["candidates"]
 

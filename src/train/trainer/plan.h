@@ -337,7 +337,7 @@ void lt_plan_put_pilots(lt_json_writer *w, const plan *p);
 void lt_plan_power_add(lt_power_fit *fit, double step, double loss);
 /* NaN: of fewer than three points, or it does not fall. */
 double lt_plan_power_steps(const lt_power_fit *fit, double loss);
-/* One of each course, where the goal is train_loss, candidates have several courses, no run says what one takes, and an eighth of the
+/* One of each course, where the goal is train_loss, candidates have several courses, no run says what one takes, and a quarter of the
  * budget is enough for 100 steps of each. */
 lt_status lt_plan_pilot_courses(plan *p);
 /* By the pilot of the setting's course; false: there is none, or its loss did not fall. */

@@ -1,5 +1,5 @@
 /* Pilots of courses: candidates that differ in what makes the loss fall, the optimizer first of all. One of each, as cheap as
- * there is and all of as many steps, takes an eighth of the budget; the loss as a power of the step, through the last three
+ * there is and all of as many steps, takes a quarter of the budget; the loss as a power of the step, through the last three
  * quarters of each, says how many steps the goal takes. That is a long way beyond what was seen, so it is of use beside the
  * other courses alone, and needs all of them. ADR 0048. */
 
@@ -10,7 +10,7 @@
 #include <string.h>
 
 enum { COURSES = 16, LEAST_STEPS = 100 };
-enum { SHARE = 8 }; /* of the budget: the run may turn out several times shorter */
+enum { SHARE = 4 }; /* of the budget: the run may turn out several times shorter */
 
 /* --- A power --- */
 
