@@ -9,6 +9,7 @@
 #include "tensor/backend/cpu/gemm.h"
 
 #include "base/parallel.h"
+#include "tensor/backend/cpu/cut.h"
 
 enum {
     DEPTH = 1536,      /* steps of a block at most */
@@ -38,16 +39,6 @@ typedef struct pass {
     int64_t sum_step;
 } pass;
 
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
-static int64_t pieces(int64_t count, int64_t size)
-{
-    return (count + size - 1) / size;
-}
-
 const lt_gemm_unit *lt_gemm_unit_bf16(lt_cpu_isa isa)
 {
 #if defined(__x86_64__)
@@ -62,7 +53,7 @@ const lt_gemm_unit *lt_gemm_unit_bf16(lt_cpu_isa isa)
 static int64_t panel_bytes(const pass *all, int width)
 {
     const int64_t adds = all->unit->adds;
-    return pieces(all->steps, adds) * adds * width * (int64_t)all->unit->size;
+    return lt_cpu_pieces(all->steps, adds) * adds * width * (int64_t)all->unit->size;
 }
 
 /* x from a lane and a step on. */
@@ -79,7 +70,7 @@ static void pack_b(void *context, int64_t begin, int64_t end, int64_t chunk)
     (void)chunk;
     const pass *all = context;
     const int width = all->unit->cols;
-    const int64_t first = begin * width, count = least(end * width, all->cols) - first;
+    const int64_t first = begin * width, count = lt_cpu_least(end * width, all->cols) - first;
     const lt_gemm_operand b = part(&all->p->b, all->col + first, all->first);
     all->unit->pack(&b, count, all->steps, width, all->b + begin * panel_bytes(all, width));
 }
@@ -90,8 +81,8 @@ static lt_gemm_save save_of(const pass *all, int64_t row, int64_t col)
     const lt_gemm_product *p = all->p;
     const bool begins = all->first == 0, ends = all->first + all->steps == p->depth;
     float *sum = all->sum ? all->sum + row * all->sum_step + col - all->col : NULL;
-    lt_gemm_save s = {.rows = (int)least(all->unit->rows, p->rows - row),
-                      .cols = (int)least(all->unit->cols, all->col + all->cols - col),
+    lt_gemm_save s = {.rows = (int)lt_cpu_least(all->unit->rows, p->rows - row),
+                      .cols = (int)lt_cpu_least(all->unit->cols, all->col + all->cols - col),
                       .from = begins ? NULL : sum,
                       .from_step = all->sum_step,
                       .to = sum,
@@ -109,8 +100,8 @@ static lt_gemm_save save_of(const pass *all, int64_t row, int64_t col)
 static void run_task(const pass *all, int64_t row, int64_t col)
 {
     const lt_gemm_unit *u = all->unit;
-    const int64_t rows = least(all->task_rows, all->p->rows - row);
-    const int64_t end = least(col + all->task_cols, all->col + all->cols);
+    const int64_t rows = lt_cpu_least(all->task_rows, all->p->rows - row);
+    const int64_t end = lt_cpu_least(col + all->task_cols, all->col + all->cols);
     const int64_t panel_a = panel_bytes(all, u->rows), panel_b = panel_bytes(all, u->cols);
     const lt_gemm_operand from = part(&all->p->a, row, all->first);
     char *a = all->a + (size_t)lt_parallel_index() * all->a_bytes;
@@ -142,19 +133,19 @@ static void run_tasks(void *context, int64_t begin, int64_t end, int64_t chunk)
 static int64_t cut(pass *all)
 {
     const int64_t width = all->unit->cols;
-    const int64_t most = all->as_it_lies ? least(TASK_COLS, all->cols) : all->cols;
+    const int64_t most = all->as_it_lies ? lt_cpu_least(TASK_COLS, all->cols) : all->cols;
     all->task_rows = A_ROWS;
-    all->task_cols = pieces(most, width) * width;
+    all->task_cols = lt_cpu_pieces(most, width) * width;
     for (;;) {
-        all->col_tasks = pieces(all->cols, all->task_cols);
-        const int64_t tasks = pieces(all->p->rows, all->task_rows) * all->col_tasks;
+        all->col_tasks = lt_cpu_pieces(all->cols, all->task_cols);
+        const int64_t tasks = lt_cpu_pieces(all->p->rows, all->task_rows) * all->col_tasks;
         const bool low = all->task_rows <= LEAST_ROWS, narrow = all->task_cols <= LEAST_COLS;
         if (tasks >= TASKS || (low && narrow))
             return tasks;
         if (narrow || (!low && !all->as_it_lies))
             all->task_rows /= 2;
         else
-            all->task_cols = pieces(all->task_cols / 2, width) * width;
+            all->task_cols = lt_cpu_pieces(all->task_cols / 2, width) * width;
     }
 }
 
@@ -162,8 +153,8 @@ static int64_t cut(pass *all)
 static void run_range(pass *all, int64_t block)
 {
     for (all->first = 0; all->first < all->p->depth; all->first += block) {
-        all->steps = least(block, all->p->depth - all->first);
-        lt_parallel(pieces(all->cols, all->unit->cols), PANELS, pack_b, all);
+        all->steps = lt_cpu_least(block, all->p->depth - all->first);
+        lt_parallel(lt_cpu_pieces(all->cols, all->unit->cols), PANELS, pack_b, all);
         lt_parallel(cut(all), 1, run_tasks, all);
     }
 }
@@ -212,12 +203,12 @@ static bool is_few(const lt_gemm_unit *unit, const lt_gemm_product *p)
 
 lt_status lt_gemm(lt_cpu *cpu, const lt_gemm_unit *unit, const lt_gemm_product *p)
 {
-    const int64_t blocks = pieces(p->depth, p->y_dtype == LT_F32 ? SUM_DEPTH : DEPTH);
+    const int64_t blocks = lt_cpu_pieces(p->depth, p->y_dtype == LT_F32 ? SUM_DEPTH : DEPTH);
     const int64_t width = unit->cols;
-    const int64_t block = pieces(pieces(p->depth, blocks), STEPS) * STEPS;
+    const int64_t block = lt_cpu_pieces(lt_cpu_pieces(p->depth, blocks), STEPS) * STEPS;
     const int64_t most = B_BYTES / (block * (int64_t)unit->size);
-    const int64_t ranges = pieces(p->cols, most);
-    const int64_t range = pieces(pieces(p->cols, ranges), width) * width;
+    const int64_t ranges = lt_cpu_pieces(p->cols, most);
+    const int64_t range = lt_cpu_pieces(lt_cpu_pieces(p->cols, ranges), width) * width;
     pass all = {.unit = unit, .p = p, .as_it_lies = unit->reads_rows(&p->a, p->depth)};
     if (is_few(unit, p)) {
         lt_parallel(p->cols, DOTS, run_dots, &all);
@@ -225,7 +216,7 @@ lt_status lt_gemm(lt_cpu *cpu, const lt_gemm_unit *unit, const lt_gemm_product *
     }
     LT_TRY(get_memory(cpu, &all, block, range));
     for (all.col = 0; all.col < p->cols; all.col += range) {
-        all.cols = least(range, p->cols - all.col);
+        all.cols = lt_cpu_least(range, p->cols - all.col);
         if (p->y_dtype == LT_F32) {
             all.sum = (float *)p->y + all.col;
             all.sum_step = p->y_step;

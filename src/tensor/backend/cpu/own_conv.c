@@ -6,6 +6,7 @@
 #include "tensor/backend/cpu/own_conv.h"
 
 #include "base/parallel.h"
+#include "tensor/backend/cpu/cut.h"
 #include "tensor/backend/cpu/gemm.h"
 
 #include <string.h>
@@ -47,21 +48,6 @@ typedef struct work {
     const void *x;   /* pixel lo */
 } work;
 
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
-static int64_t most(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
-
-static int64_t pieces(int64_t count, int64_t piece)
-{
-    return (count + piece - 1) / piece;
-}
-
 static int64_t count_pixels(const lt_view *v)
 {
     return v->shape.dim[0] * v->shape.dim[2] * v->shape.dim[3];
@@ -69,15 +55,15 @@ static int64_t count_pixels(const lt_view *v)
 
 static int64_t round_up(int64_t bytes)
 {
-    return pieces(bytes, 64) * 64;
+    return lt_cpu_pieces(bytes, 64) * 64;
 }
 
 int64_t lt_own_conv_block(const lt_own_conv *c)
 {
     const int64_t pixel = c->from->shape.dim[1] * (int64_t)lt_dtype_size(c->from->dtype);
     const int64_t area = c->config->stride_h * c->config->stride_w;
-    const int64_t reads = c->backward ? most(pixel / area, 1) : pixel * area;
-    return most(LEAST_PIXELS, least(MOST_PIXELS, BLOCK_BYTES / reads / 8 * 8));
+    const int64_t reads = c->backward ? lt_cpu_most(pixel / area, 1) : pixel * area;
+    return lt_cpu_most(LEAST_PIXELS, lt_cpu_least(MOST_PIXELS, BLOCK_BYTES / reads / 8 * 8));
 }
 
 /* --- Weights --- */
@@ -106,7 +92,7 @@ static void pack_f32(const job *j, const lt_gemm_operand *x, int lanes, float *t
     for (int64_t k = 0; k < STEPS; k++)
         step[k] = k * x->step;
     for (int64_t k = 0, depth; k < j->in[1]; k += depth) {
-        depth = least(STEPS, j->in[1] - k);
+        depth = lt_cpu_least(STEPS, j->in[1] - k);
         const float *data = (const float *)x->data + k * x->step;
         j->kernels->gemm_pack(&(lt_panel){data, lane, step, lanes, depth}, part);
         for (int64_t i = 0; i < depth; i++, to += width)
@@ -122,7 +108,7 @@ static void pack_panels(void *context, int64_t begin, int64_t end, int64_t chunk
     const int width = j->kernels->tile_cols;
     for (int64_t i = begin; i < end; i++) {
         const int64_t first = i % j->panels * width;
-        const int lanes = (int)least(width, j->out[1] - first);
+        const int lanes = (int)lt_cpu_least(width, j->out[1] - first);
         const lt_gemm_operand x = weights_of(j, i / j->panels, first);
         char *to = j->packed + i * j->panel_bytes;
         if (j->store == LT_STORE_BF16)
@@ -210,7 +196,7 @@ static void place_phase(const job *j, work *w, int64_t phase, int64_t begin, int
             w->number[w->taps++] = t;
         }
     for (int64_t i = begin, count; i < end; i += count) {
-        count = least(j->out[3] - i % j->out[3], end - i);
+        count = lt_cpu_least(j->out[3] - i % j->out[3], end - i);
         place_row(j, w, phase, i, count);
     }
     for (int64_t i = w->pixels; i % rows; i++)
@@ -226,8 +212,9 @@ static void find_range(const job *j, int64_t begin, int64_t end, int64_t *lo, in
     const int64_t reach = (j->taps_h - 1) * c->dilation_h;
     const int64_t top = begin % image / j->out[3] * c->stride_h - c->pad_h;
     const int64_t bottom = last % image / j->out[3] * c->stride_h - c->pad_h + reach;
-    *lo = (begin / image * j->in[2] + least(most(0, top), j->in[2] - 1)) * j->in[3];
-    *hi = (last / image * j->in[2] + most(0, least(j->in[2] - 1, bottom)) + 1) * j->in[3];
+    *lo = (begin / image * j->in[2] + lt_cpu_least(lt_cpu_most(0, top), j->in[2] - 1)) * j->in[3];
+    *hi = (last / image * j->in[2] + lt_cpu_most(0, lt_cpu_least(j->in[2] - 1, bottom)) + 1)
+          * j->in[3];
 }
 
 /* --- Products --- */
@@ -255,12 +242,12 @@ static void multiply(const job *j, const work *w)
                       .channels = j->out[1]};
     for (int64_t panel = 0; panel < j->panels; panel++) {
         t.w = j->packed + panel * j->panel_bytes;
-        t.cols = (int)least(width, j->out[1] - panel * width);
+        t.cols = (int)lt_cpu_least(width, j->out[1] - panel * width);
         t.y = (char *)j->c->to->data + panel * width * j->size;
         for (int64_t i = 0; i < w->pixels; i += rows) {
             t.at = w->at + i * w->taps;
             t.to = w->to + i;
-            t.rows = (int)least(rows, w->pixels - i);
+            t.rows = (int)lt_cpu_least(rows, w->pixels - i);
             t.next = panel || w->x == w->range ? NULL : soon(j, w, i);
             j->kernels->of[j->store].conv_tile(&t);
         }
@@ -278,7 +265,7 @@ static void apply_before(const job *j, work *w)
 
 static work work_of(const job *j)
 {
-    const int64_t places = pieces(j->block, MOST_ROWS) * MOST_ROWS + MOST_ROWS;
+    const int64_t places = lt_cpu_pieces(j->block, MOST_ROWS) * MOST_ROWS + MOST_ROWS;
     char *at = j->scratch + lt_parallel_index() * j->scratch_bytes;
     work w = {.x = j->c->from->data, .zeros = at};
     at += round_up(j->in[1] * j->size);
@@ -295,7 +282,7 @@ static work work_of(const job *j)
 
 static int64_t work_bytes(const job *j)
 {
-    const int64_t places = pieces(j->block, MOST_ROWS) * MOST_ROWS + MOST_ROWS;
+    const int64_t places = lt_cpu_pieces(j->block, MOST_ROWS) * MOST_ROWS + MOST_ROWS;
     return round_up(j->in[1] * j->size) + 2 * round_up(j->taps * (int64_t)sizeof(int64_t))
            + round_up(places * (int64_t)sizeof(int64_t))
            + round_up(places * j->taps * (int64_t)sizeof(int32_t)) + round_up(j->range_bytes);
@@ -355,7 +342,7 @@ static job make_job(const lt_cpu *cpu, const lt_own_conv *c)
              .stride_h = c->backward ? c->config->stride_h : 1,
              .stride_w = c->backward ? c->config->stride_w : 1};
     j.taps = j.taps_h * j.taps_w;
-    j.panels = pieces(j.out[1], cpu->kernels->tile_cols);
+    j.panels = lt_cpu_pieces(j.out[1], cpu->kernels->tile_cols);
     j.panel_bytes = cpu->kernels->tile_cols * j.in[1] * j.size;
     return j;
 }
@@ -367,8 +354,8 @@ lt_status lt_own_conv_run(lt_cpu *cpu, const lt_own_conv *c)
     const int64_t pixels = count_pixels(c->to);
     for (int64_t begin = 0; c->before && begin < pixels; begin += j.block) {
         int64_t lo, hi;
-        find_range(&j, begin, least(begin + j.block, pixels), &lo, &hi);
-        j.range_bytes = most(j.range_bytes, (hi - lo) * j.in[1] * j.size);
+        find_range(&j, begin, lt_cpu_least(begin + j.block, pixels), &lo, &hi);
+        j.range_bytes = lt_cpu_most(j.range_bytes, (hi - lo) * j.in[1] * j.size);
     }
     j.scratch_bytes = work_bytes(&j);
     j.scratch =

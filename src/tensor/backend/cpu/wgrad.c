@@ -9,6 +9,7 @@
 #include "tensor/backend/cpu/wgrad.h"
 
 #include "base/parallel.h"
+#include "tensor/backend/cpu/cut.h"
 
 #include <string.h>
 
@@ -62,19 +63,9 @@ typedef struct work {
     stream soon[2];               /* what the next block reads of dy, of x */
 } work;
 
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
-static int64_t pieces(int64_t count, int64_t piece)
-{
-    return (count + piece - 1) / piece;
-}
-
 static int64_t round_up(int64_t a, int64_t unit)
 {
-    return pieces(a, unit) * unit;
+    return lt_cpu_pieces(a, unit) * unit;
 }
 
 /* Where the block's pixels lie in dy. */
@@ -108,7 +99,7 @@ static void find_x(const job *j, work *w, int64_t r, int64_t s)
         const int64_t n = rest / j->out_height;
         const int64_t y = rest % j->out_height * c->stride_h - c->pad_h + r * c->dilation_h;
         const int64_t row = (n * j->height + y) * j->width;
-        count = least(j->out_width - ow, w->count - i);
+        count = lt_cpu_least(j->out_width - ow, w->count - i);
         if (y >= 0 && y < j->height)
             find_row(j, row, ow, count, s, w->at + i);
         else
@@ -136,14 +127,14 @@ enum { LINE = 32 }; /* elements */
 static stream make_stream(const uint16_t *at, int64_t row, int64_t channels, int64_t pixels,
                           int64_t times)
 {
-    const int64_t lines = pieces(channels, LINE), all = lines * pixels;
-    return (stream){at, row, lines, pieces(all, times), 0, all};
+    const int64_t lines = lt_cpu_pieces(channels, LINE), all = lines * pixels;
+    return (stream){at, row, lines, lt_cpu_pieces(all, times), 0, all};
 }
 
 /* The next share of it comes to the second cache. */
 static void fetch(stream *s)
 {
-    for (int64_t end = least(s->next + s->share, s->all); s->next < end; s->next++)
+    for (int64_t end = lt_cpu_least(s->next + s->share, s->all); s->next < end; s->next++)
         __builtin_prefetch(s->at + s->next / s->lines * s->row + s->next % s->lines * LINE, 0, 2);
 }
 
@@ -155,8 +146,8 @@ static void plan_fetch(const job *j, work *w, int64_t first_row, int64_t rows)
     enum { MOST_CHANNELS = 1024 };
     const lt_conv2d_config *c = j->config;
     const int64_t next = w->after ? w->first + w->count : w->first;
-    const int64_t panels = j->taps_h * j->taps_w * pieces(j->channels, LT_WGRAD_COLUMNS);
-    const int64_t times = panels * pieces(rows, j->unit->rows);
+    const int64_t panels = j->taps_h * j->taps_w * lt_cpu_pieces(j->channels, LT_WGRAD_COLUMNS);
+    const int64_t times = panels * lt_cpu_pieces(rows, j->unit->rows);
     const bool kept = c->stride_h == 1 && c->stride_w == 1 && j->height == j->out_height
                       && j->width == j->out_width && j->channels <= MOST_CHANNELS;
     w->soon[0] = make_stream(j->dy + next * j->rows + first_row, j->rows, rows, w->after, times);
@@ -176,7 +167,7 @@ static void multiply(const job *j, work *w, float *dw, int64_t rows, int64_t col
         if (rows - k >= step && columns == LT_WGRAD_COLUMNS)
             j->unit->product(dy, w->x, w->pixels, to, j->columns, w->add);
         else
-            product_at_edge(j, w, dy, to, least(step, rows - k), columns);
+            product_at_edge(j, w, dy, to, lt_cpu_least(step, rows - k), columns);
     }
 }
 
@@ -191,7 +182,7 @@ static void add_block(const job *j, work *w, int64_t first_row, int64_t rows, fl
         float *to = dw + first_row * j->columns + tap * j->channels;
         find_x(j, w, tap / j->taps_w, tap % j->taps_w);
         for (int64_t c = 0; c < j->channels; c += LT_WGRAD_COLUMNS) {
-            int64_t columns = least(LT_WGRAD_COLUMNS, j->channels - c);
+            int64_t columns = lt_cpu_least(LT_WGRAD_COLUMNS, j->channels - c);
             j->unit->x(j->x + c, w->at, w->pixels, columns, w->x);
             multiply(j, w, to + c, rows, columns);
         }
@@ -201,7 +192,7 @@ static void add_block(const job *j, work *w, int64_t first_row, int64_t rows, fl
 /* Pixels of a block: equal ones, as the last of unequal ones would have few for all of dw's traffic. */
 static int64_t block_of(const job *j, int64_t pixels)
 {
-    return round_up(pieces(pixels, pieces(pixels, LT_WGRAD_BLOCK)), j->unit->pixels);
+    return round_up(lt_cpu_pieces(pixels, lt_cpu_pieces(pixels, LT_WGRAD_BLOCK)), j->unit->pixels);
 }
 
 static void run_task(void *context, int64_t begin, int64_t end, int64_t chunk)
@@ -218,10 +209,10 @@ static void run_task(void *context, int64_t begin, int64_t end, int64_t chunk)
         float *dw = range ? j->partial + (range - 1) * j->rows * j->columns : j->dw;
         const int64_t block = block_of(j, to - from);
         for (w->first = from; w->first < to; w->first += block) {
-            w->count = least(block, to - w->first);
-            w->after = least(block, to - w->first - w->count);
+            w->count = lt_cpu_least(block, to - w->first);
+            w->after = lt_cpu_least(block, to - w->first - w->count);
             w->add = w->first > from;
-            add_block(j, w, row, least(LT_WGRAD_ROWS, j->rows - row), dw);
+            add_block(j, w, row, lt_cpu_least(LT_WGRAD_ROWS, j->rows - row), dw);
         }
     }
     if (j->unit->end)
@@ -235,7 +226,7 @@ static void add_partials(void *context, int64_t begin, int64_t end, int64_t chun
     enum { AT_ONCE = 64 };
     const int64_t count = j->rows * j->columns;
     for (int64_t i = begin; i < end; i += AT_ONCE) {
-        const int64_t here = least(AT_ONCE, end - i);
+        const int64_t here = lt_cpu_least(AT_ONCE, end - i);
         float sum[AT_ONCE];
         memcpy(sum, j->dw + i, (size_t)here * sizeof *sum);
         for (int64_t range = 0; range < j->ranges - 1; range++)
@@ -251,7 +242,7 @@ static int64_t count_ranges(const job *j)
     int64_t pixels = j->batch * j->out_height * j->out_width;
     int64_t bytes = j->rows * j->columns * (int64_t)sizeof(float);
     int64_t ranges = (TASKS + j->row_tasks - 1) / j->row_tasks;
-    ranges = least(ranges, least(pixels / TASK_PIXELS, PARTIALS / bytes));
+    ranges = lt_cpu_least(ranges, lt_cpu_least(pixels / TASK_PIXELS, PARTIALS / bytes));
     return ranges > 1 ? ranges : 1;
 }
 

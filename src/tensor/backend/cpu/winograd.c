@@ -12,6 +12,8 @@
 
 #include "tensor/backend/cpu/winograd.h"
 
+#include "tensor/backend/cpu/cut.h"
+
 enum {
     POINTS = 36, /* of a tile */
     SIDE = 4,    /* of a tile of outputs */
@@ -41,21 +43,6 @@ typedef struct job {
     int64_t v_step, u_step, m_step, m_size, w_size; /* steps between points; sizes: of a thread */
 } job;
 
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
-static int64_t most(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
-
-static int64_t pieces(int64_t count, int64_t piece)
-{
-    return (count + piece - 1) / piece;
-}
-
 static lt_cpu_store store_of(const lt_view *v)
 {
     return v->dtype == LT_BF16 ? LT_STORE_BF16 : LT_STORE_F32;
@@ -63,8 +50,8 @@ static lt_cpu_store store_of(const lt_view *v)
 
 static grid make_grid(const lt_view *to, int64_t pad_h, int64_t pad_w)
 {
-    grid g = {.rows = pieces(to->shape.dim[2], SIDE),
-              .cols = pieces(to->shape.dim[3], SIDE),
+    grid g = {.rows = lt_cpu_pieces(to->shape.dim[2], SIDE),
+              .cols = lt_cpu_pieces(to->shape.dim[3], SIDE),
               .pad_h = pad_h,
               .pad_w = pad_w};
     g.count = to->shape.dim[0] * g.rows * g.cols;
@@ -153,7 +140,7 @@ static void multiply(const job *j, int64_t tile, int64_t tiles, int64_t first, i
                 t.x = j->v + point * j->v_step + (tile + i) * j->depth;
                 t.w = j->u + point * j->u_step + (first + c) * j->depth;
                 t.y = m + point * j->m_step + i * width + c;
-                t.rows = (int)least(rows, tiles - i);
+                t.rows = (int)lt_cpu_least(rows, tiles - i);
                 j->kernels->of[LT_STORE_F32].conv_tile(&t);
             }
 }
@@ -163,11 +150,12 @@ static void write_outputs(void *context, int64_t begin, int64_t end, int64_t chu
 {
     (void)chunk;
     const job *j = context;
-    const int64_t tasks = pieces(j->cols, j->width);
+    const int64_t tasks = lt_cpu_pieces(j->cols, j->width);
     float *m = j->m + lt_parallel_index() * j->m_size;
     for (int64_t task = begin; task < end; task++) {
-        const int64_t tile = task / tasks * SUB, tiles = least(SUB, j->count - tile);
-        const int64_t first = task % tasks * j->width, width = least(j->width, j->cols - first);
+        const int64_t tile = task / tasks * SUB, tiles = lt_cpu_least(SUB, j->count - tile);
+        const int64_t first = task % tasks * j->width,
+                      width = lt_cpu_least(j->width, j->cols - first);
         multiply(j, tile, tiles, first, width, m);
         lt_winograd_tile t = {
             .map = LT_WINOGRAD_Y, .channels = width, .step = j->m_step, .group = LANES};
@@ -184,7 +172,7 @@ static int64_t group_size(int64_t tiles, int64_t channels)
 {
     enum { BYTES = 6 << 20 }; /* a share of the third cache */
     const int64_t fit = BYTES / (POINTS * channels * (int64_t)sizeof(float)) / SUB * SUB;
-    return least(tiles, most(fit, SUB));
+    return lt_cpu_least(tiles, lt_cpu_most(fit, SUB));
 }
 
 lt_status lt_winograd_run(lt_cpu *cpu, const lt_own_conv *c)
@@ -215,9 +203,10 @@ lt_status lt_winograd_run(lt_cpu *cpu, const lt_own_conv *c)
     j.w = j.m + threads * j.m_size;
     lt_parallel(j.cols / cpu->kernels->tile_cols * (j.depth / LANES), 1, filter_points, &j);
     for (j.begin = 0; j.begin < j.tiles.count; j.begin += group) {
-        j.count = least(group, j.tiles.count - j.begin);
+        j.count = lt_cpu_least(group, j.tiles.count - j.begin);
         lt_parallel(j.count, LANES, read_points, &j);
-        lt_parallel(pieces(j.count, SUB) * pieces(j.cols, WIDTH), 1, write_outputs, &j);
+        lt_parallel(lt_cpu_pieces(j.count, SUB) * lt_cpu_pieces(j.cols, WIDTH), 1, write_outputs,
+                    &j);
     }
     return LT_OK;
 }
@@ -308,7 +297,7 @@ lt_status lt_winograd_grad_w(lt_cpu *cpu, const lt_winograd_grad *g)
     j.dy = j.x + POINTS * j.x_step;
     j.dw = j.dy + POINTS * j.dy_step;
     for (j.begin = 0; j.begin < j.tiles.count; j.begin += group) {
-        j.count = least(group, j.tiles.count - j.begin);
+        j.count = lt_cpu_least(group, j.tiles.count - j.begin);
         lt_parallel(j.count, LANES, both_points, &j);
         lt_parallel(POINTS * (j.rows / LANES), 1, add_products, &j);
     }
@@ -347,8 +336,8 @@ static bool is_listed(const lt_cpu *cpu, const lt_view *a)
 {
     enum { LEAST_SIDE = 4, LEAST_TILES = 64 };
     const int64_t *d = a->shape.dim;
-    return a->dtype == LT_F32 && cpu->isa >= LT_ISA_AVX512 && least(d[2], d[3]) >= LEAST_SIDE
-           && d[0] * pieces(d[2], SIDE) * pieces(d[3], SIDE) >= LEAST_TILES;
+    return a->dtype == LT_F32 && cpu->isa >= LT_ISA_AVX512 && lt_cpu_least(d[2], d[3]) >= LEAST_SIDE
+           && d[0] * lt_cpu_pieces(d[2], SIDE) * lt_cpu_pieces(d[3], SIDE) >= LEAST_TILES;
 }
 
 static bool is_wanted(const lt_cpu *cpu, const lt_view *a)
