@@ -148,16 +148,21 @@ typedef struct plan_point {
     double step, value;
 } plan_point;
 
+/* Seconds of a step by the system model, and of those the exchange that is not behind backward. */
+typedef struct plan_modelled {
+    double seconds, exchange;
+} plan_modelled;
+
 typedef struct plan_run {
     char name[PLAN_TEXT];
     plan_setting setting;
-    double seconds;     /* mean of a step; 0: not recorded */
-    int64_t timed;      /* steps that it is of */
-    double spread;      /* relative standard error of seconds */
-    double modelled;    /* of the system model; lt_plan_choose() */
-    double noise_scale; /* samples; 0: not recorded */
-    bool is_pilot;      /* too short for a model of the loss; points: of a course alone */
-    plan_point *point;  /* of the goal's metric; owned */
+    double seconds;         /* mean of a step; 0: not recorded */
+    int64_t timed;          /* steps that it is of */
+    double spread;          /* relative standard error of seconds */
+    plan_modelled modelled; /* lt_plan_choose() */
+    double noise_scale;     /* samples; 0: not recorded */
+    bool is_pilot;          /* too short for a model of the loss; points: of a course alone */
+    plan_point *point;      /* of the goal's metric; owned */
     size_t points;
     lt_loss_model loss; /* of all runs like it; has_loss: they fit one */
     bool has_loss;
@@ -206,16 +211,21 @@ bool lt_plan_steps_of_flags(const plan_runs *runs, const plan_setting *s, double
  * course says it, where they differ. false: nothing does. */
 bool lt_plan_steps_of_batch(plan_estimate *out, const plan_runs *runs, const plan_setting *s,
                             double steps, double batch);
-/* Whether two settings differ in ranks alone. */
-bool lt_plan_is_same_work(const plan_setting *s, const plan_setting *other);
-/* Seconds of a step; cost: of the system model, calibrated by the runs there are. */
-plan_estimate lt_plan_seconds(const plan_runs *runs, const plan_setting *s, double modelled);
-/* What Ernest's model, fitted to the runs that differ in ranks alone, says of a step; NaN: too few runs. */
-double lt_plan_ernest(const plan_runs *runs, const plan_setting *s);
 /* Hemingway's model of the runs that converge alike, for each run. */
 void lt_plan_fit_runs(plan_runs *runs, const plan_goal *goal);
 /* A value of the goal's metric as something that falls to 0. */
 double lt_plan_as_loss(const plan_goal *goal, double value);
+
+/* --- plan_seconds.c: how long a step is --- */
+
+/* Whether ranks (or a batch) lie between what was measured, or how far beyond. */
+plan_estimate lt_plan_between(double value, double at, double least, double most, const char *why);
+/* Whether two settings differ in ranks alone. */
+bool lt_plan_is_same_work(const plan_setting *s, const plan_setting *other);
+/* Seconds of a step: the system model, corrected by the runs there are. */
+plan_estimate lt_plan_seconds(const plan_runs *runs, const plan_setting *s, plan_modelled modelled);
+/* What Ernest's model, fitted to the runs that differ in ranks alone, says of a step; NaN: too few runs. */
+double lt_plan_ernest(const plan_runs *runs, const plan_setting *s);
 
 /* --- plan_choose.c: candidates --- */
 

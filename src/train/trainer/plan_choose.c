@@ -170,11 +170,16 @@ static plan_estimate steps_to_goal(const plan *p, const plan_setting *s)
     return e;
 }
 
+static plan_modelled modelled_of(const lt_plan_cost *cost)
+{
+    return (plan_modelled){cost->seconds, cost->exposed};
+}
+
 static void estimate(const plan *p, plan_candidate *c)
 {
     const plan_goal *g = &p->request.goal;
     const plan_setting *s = &c->setting;
-    c->step = lt_plan_seconds(&p->runs, s, c->cost.seconds);
+    c->step = lt_plan_seconds(&p->runs, s, modelled_of(&c->cost));
     c->steps = *g->metric ? steps_to_goal(p, s) : steps_of_flags(p, s);
     c->epoch = c->step.value * p->profile.samples / c->cost.samples;
     c->seconds = c->step.value * c->steps.value;
@@ -245,9 +250,8 @@ static void model_runs(plan *p)
     lt_plan_cost cost;
     for (size_t i = 0; i < p->runs.count; i++) {
         plan_run *run = &p->runs.run[i];
-        run->modelled = predict(p, &run->setting, &cost) ? 0 : cost.seconds;
-        if (!(run->modelled > 0))
-            run->modelled = run->seconds;
+        const bool is_known = !predict(p, &run->setting, &cost) && cost.seconds > 0;
+        run->modelled = is_known ? modelled_of(&cost) : (plan_modelled){run->seconds, 0};
     }
 }
 

@@ -96,7 +96,8 @@ static void put_run(lt_json_writer *w, const plan *p, const plan_run *run)
     lt_json_put_integer(w, "batch_size", run->setting.setup.batch_size);
     lt_json_put_integer(w, "batch", run->setting.batch);
     lt_json_put_number(w, "step_seconds", run->seconds > 0 ? run->seconds : (double)NAN);
-    lt_json_put_number(w, "modelled_seconds", run->modelled > 0 ? run->modelled : (double)NAN);
+    lt_json_put_number(w, "modelled_seconds",
+                       run->modelled.seconds > 0 ? run->modelled.seconds : (double)NAN);
     lt_json_put_number(w, "noise_scale", run->noise_scale > 0 ? run->noise_scale : (double)NAN);
     lt_json_put_bool(w, "pilot", run->is_pilot);
     lt_json_put_number(w, "steps_to_goal", run->reached > 0 ? run->reached : (double)NAN);

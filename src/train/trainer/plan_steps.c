@@ -1,6 +1,6 @@
-/* How many steps a goal takes, and how long one is, as far as runs tell: measured, between measured ones, beyond them,
- * or not at all. Batch and steps: steps(B) = S (1 + phi / B), McCandlish et al. 2018, equation 2.11; ranks and steps:
- * Hemingway's model of the loss (lather/fit.h). */
+/* How many steps a goal takes, as far as runs tell: measured, between measured ones, beyond them, or not at all. Batch and
+ * steps: steps(B) = S (1 + phi / B), McCandlish et al. 2018, equation 2.11; ranks and steps: Hemingway's model of the loss
+ * (lather/fit.h). */
 
 #include "train/trainer/plan.h"
 
@@ -23,21 +23,6 @@ static plan_estimate unknown(const char *format, ...)
     va_end(args);
     return e;
 }
-
-/* Whether ranks (or a batch) lie between what was measured, or how far beyond. */
-static plan_estimate between(double value, double at, double least, double most, const char *why)
-{
-    plan_estimate e = {
-        .value = value, .trust = PLAN_INTERPOLATED, .beyond = 1, .error = (double)NAN};
-    snprintf(e.why, sizeof e.why, "%s", why);
-    if (at > most || at < least) {
-        e.trust = PLAN_EXTRAPOLATED;
-        e.beyond = at > most ? at / most : least / at;
-    }
-    return e;
-}
-
-/* --- Steps --- */
 
 static bool is_same_number(double a, double b)
 {
@@ -164,7 +149,7 @@ static bool find_by_batch(const plan_runs *runs, const plan_setting *s, plan_est
     } else {
         return false;
     }
-    *out = between(steps, (double)s->batch, b.least, b.most, why);
+    *out = lt_plan_between(steps, (double)s->batch, b.least, b.most, why);
     return true;
 }
 
@@ -265,7 +250,7 @@ static bool find_by_ranks(const plan_runs *runs, const plan_goal *g, const plan_
     const lt_loss_model *m = &runs->run[i].loss;
     snprintf(why, sizeof why, "loss fitted to runs of %g to %g ranks and %g steps", m->least,
              m->most, m->last);
-    *out = between(steps, ranks, m->least, m->most, why);
+    *out = lt_plan_between(steps, ranks, m->least, m->most, why);
     out->error = m->held_out;
     if (steps > m->last && steps / m->last > out->beyond) {
         out->trust = PLAN_EXTRAPOLATED;
@@ -300,111 +285,4 @@ plan_estimate lt_plan_steps(const plan_runs *runs, const plan_goal *g, const pla
     if (find_measured(runs, s, &e) || find_by_batch(runs, s, &e) || find_by_ranks(runs, g, s, &e))
         return e;
     return explain(runs, g, s);
-}
-
-/* --- Seconds of a step --- */
-
-static bool is_same_exchange(const lt_cost_plan *a, const lt_cost_plan *b)
-{
-    return a->scheme == b->scheme && a->element_bytes == b->element_bytes
-           && is_same_number(a->density, b->density) && a->rank == b->rank && a->every == b->every
-           && a->divided == b->divided;
-}
-
-static bool is_same_mesh(const lt_mesh_config *a, const lt_mesh_config *b)
-{
-    return a->depth == b->depth && a->rows == b->rows && a->columns == b->columns;
-}
-
-static bool is_same_update(const lt_plan_setup *a, const lt_plan_setup *b)
-{
-    return !strcmp(a->optim, b->optim) && a->frequency == b->frequency && a->block == b->block
-           && a->shard_optimizer == b->shard_optimizer;
-}
-
-bool lt_plan_is_same_work(const plan_setting *s, const plan_setting *other)
-{
-    const lt_plan_setup *a = &s->setup, *b = &other->setup;
-    return s->amp == other->amp && a->batch_size == b->batch_size && a->grad_accum == b->grad_accum
-           && is_same_update(a, b) && !strcmp(s->state, other->state)
-           && is_same_exchange(&a->exchange, &b->exchange) && is_same_mesh(&a->mesh, &b->mesh)
-           && a->backup_workers == b->backup_workers && is_same_number(a->deadline, b->deadline);
-}
-
-/* Runs of the same work. */
-typedef struct timed {
-    const plan_run *same, *below, *above; /* of as many ranks, the next fewer, the next more */
-    double least, most;
-} timed;
-
-/* Nearer in ranks than the one so far, or as near and longer. */
-static bool is_nearer(const plan_run *run, const plan_run *than, int ranks)
-{
-    if (!than)
-        return true;
-    const int a = abs(run->setting.setup.ranks - ranks), b = abs(than->setting.setup.ranks - ranks);
-    return a < b || (a == b && run->timed > than->timed);
-}
-
-static timed find_timed(const plan_runs *runs, const plan_setting *s)
-{
-    const lt_plan_setup *u = &s->setup;
-    timed t = {.least = HUGE_VAL};
-    for (size_t i = 0; i < runs->count; i++) {
-        const plan_run *run = &runs->run[i];
-        const int ranks = run->setting.setup.ranks;
-        if (!(run->seconds > 0) || !lt_plan_is_same_work(&run->setting, s))
-            continue;
-        t.least = ranks < t.least ? ranks : t.least;
-        t.most = ranks > t.most ? ranks : t.most;
-        const bool is_same =
-            ranks == u->ranks && run->setting.setup.ranks_per_node == u->ranks_per_node;
-        const plan_run **of = is_same ? &t.same : ranks <= u->ranks ? &t.below : &t.above;
-        if (is_nearer(run, *of, u->ranks))
-            *of = run;
-    }
-    return t;
-}
-
-/* Measured by modelled seconds, between two runs by the logarithm of ranks. */
-static double calibration(const timed *t, int ranks)
-{
-    const plan_run *a = t->below ? t->below : t->above, *b = t->above ? t->above : t->below;
-    const double x = log((double)a->setting.setup.ranks), y = log((double)b->setting.setup.ranks);
-    const double share = y > x ? (log((double)ranks) - x) / (y - x) : 0;
-    return exp((1 - share) * log(a->seconds / a->modelled) + share * log(b->seconds / b->modelled));
-}
-
-/* Ernest's model of these runs at so many ranks; NaN: too few of them. */
-double lt_plan_ernest(const plan_runs *runs, const plan_setting *s)
-{
-    lt_time_model model;
-    size_t count = 0;
-    lt_time_point *point = calloc(runs->count + 1, sizeof *point);
-    for (size_t i = 0; i < runs->count && point; i++)
-        if (runs->run[i].seconds > 0 && lt_plan_is_same_work(&runs->run[i].setting, s))
-            point[count++] =
-                (lt_time_point){(double)runs->run[i].setting.setup.ranks, 1, runs->run[i].seconds};
-    const bool ok = point && count && !lt_time_fit(&model, point, count);
-    free(point);
-    return ok ? lt_time_predict(&model, (double)s->setup.ranks, 1) : (double)NAN;
-}
-
-plan_estimate lt_plan_seconds(const plan_runs *runs, const plan_setting *s, double modelled)
-{
-    const timed t = find_timed(runs, s);
-    plan_estimate e = {.value = modelled, .trust = PLAN_MODEL, .beyond = 1, .error = (double)NAN};
-    snprintf(e.why, sizeof e.why, "the system model alone");
-    if (t.same) {
-        e.value = t.same->seconds;
-        e.trust = PLAN_MEASURED;
-        e.error = fabs(modelled / e.value - 1);
-        e.spread = t.same->spread;
-        snprintf(e.why, sizeof e.why, "%.150s", t.same->name);
-        return e;
-    }
-    if (!t.below && !t.above)
-        return e;
-    return between(modelled * calibration(&t, s->setup.ranks), (double)s->setup.ranks, t.least,
-                   t.most, "the system model, scaled to runs");
 }
