@@ -16,8 +16,10 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { WARM = 2, LEAST = 4, LOADS = 8 };
-enum { PROFILED_FREQUENCY = 2 }; /* of Shampoo's roots, so that few steps see them */
+enum { WARM = 2, LOADS = 8 };
+/* Of Shampoo's roots, all of them in the first step that is timed: a round has one refresh, and steps are of whole rounds. */
+enum { ROUND = WARM + 1 };
+static const double load_seconds = 0.02; /* at least, as a batch may take microseconds */
 
 /* One batch size at work. */
 typedef struct bench {
@@ -108,9 +110,9 @@ static lt_status open_bench(bench *b, lt_trainer *t, int64_t batch)
     return lt_train_step_new(&b->step, &config);
 }
 
-/* Seconds of one step's parts. */
+/* Seconds of one step's parts; factors: what an update takes longer that makes Shampoo's factors, where not all of them do. */
 typedef struct parts {
-    double compute, backward, update, roots;
+    double compute, backward, update, roots, factors;
 } parts;
 
 static lt_status run_step(bench *b, parts *out)
@@ -142,28 +144,31 @@ static lt_status run_step(bench *b, parts *out)
     return LT_OK;
 }
 
-/* Medians of the steps that fit into so many seconds, and the mean of roots; compute: of each step, at most
+/* Medians of the rounds of steps that fit into so many seconds, and the mean of roots; compute: of each step, at most
  * PLAN_STEPS, or NULL. */
 static lt_status run_steps(bench *b, double seconds, parts *out, double *compute, size_t *steps)
 {
-    double c[PLAN_STEPS], back[PLAN_STEPS], up[PLAN_STEPS], roots = 0;
+    double c[PLAN_STEPS], back[PLAN_STEPS], up[PLAN_STEPS], updates = 0, roots = 0;
     int count = 0;
     parts p;
     for (int i = 0; i < WARM; i++)
         LT_TRY(run_step(b, &p));
     const double end = lt_clock_seconds() + seconds;
-    for (; count < PLAN_STEPS && (count < LEAST || lt_clock_seconds() < end); count++) {
+    for (; count % ROUND || (count + ROUND <= PLAN_STEPS && (!count || lt_clock_seconds() < end));
+         count++) {
         LT_TRY(run_step(b, &p));
         c[count] = p.compute;
         back[count] = p.backward;
         up[count] = p.update;
+        updates += p.update;
         roots += p.roots;
     }
     if (compute) {
         memcpy(compute, c, (size_t)count * sizeof *c);
         *steps = (size_t)count;
     }
-    *out = (parts){median(c, count), median(back, count), median(up, count), roots / count};
+    *out = (parts){median(c, count), median(back, count), median(up, count), roots / count, 0};
+    out->factors = fmax(ROUND * (updates / count - out->update), 0);
     return LT_OK;
 }
 
@@ -257,8 +262,9 @@ static lt_status record_buckets(plan_profile *p, bench *b)
     return st;
 }
 
-/* One batch size; that of the flags has the optimizer's numbers, buckets and single steps too. */
-static lt_status measure_batch(plan_profile *p, lt_trainer *t, int index, double seconds)
+/* One batch size; that of the flags (*middle) has buckets and single steps too. */
+static lt_status measure_batch(plan_profile *p, lt_trainer *t, int index, double seconds,
+                               parts *middle)
 {
     bench b;
     parts found;
@@ -272,23 +278,27 @@ static lt_status measure_batch(plan_profile *p, lt_trainer *t, int index, double
     if (st)
         return st;
     p->seconds[index] = found.compute;
-    if (is_middle)
+    if (is_middle) {
         p->base.backward = found.backward / found.compute;
+        *middle = found;
+    }
     p->base.step_seconds = p->step;
     return LT_OK;
 }
 
+/* Behind the batches that were made before anybody asked for one. */
 static lt_status measure_loader(plan_profile *p, lt_trainer *t)
 {
     bench b;
     lt_batch batch;
     lt_status st = open_bench(&b, t, (int64_t)p->batch[0]);
-    if (!st)
+    for (int i = 0; !st && i <= lt_loader_statistics(t->input.loader).capacity; i++)
         st = next(t->input.loader, &batch);
     const double begin = lt_clock_seconds();
-    for (int i = 0; !st && i < LOADS; i++)
+    int loads = 0;
+    for (; !st && (loads < LOADS || lt_clock_seconds() - begin < load_seconds); loads++)
         st = next(t->input.loader, &batch);
-    p->base.load_per_sample = (lt_clock_seconds() - begin) / (LOADS * p->batch[0]);
+    p->base.load_per_sample = (lt_clock_seconds() - begin) / (loads * p->batch[0]);
     close_bench(&b);
     return st;
 }
@@ -313,12 +323,12 @@ static lt_status count_model(plan_profile *p, const lt_trainer *t)
     return LT_OK;
 }
 
-static lt_status measure_model(plan_profile *p, lt_trainer *t, double seconds)
+static lt_status measure_model(plan_profile *p, lt_trainer *t, double seconds, parts *middle)
 {
     choose_batches(p, t);
     LT_TRY(count_model(p, t));
     for (int i = 0; i < p->batches; i++)
-        LT_TRY(measure_batch(p, t, i, seconds / p->batches));
+        LT_TRY(measure_batch(p, t, i, seconds / p->batches, middle));
     LT_TRY(measure_loader(p, t));
     return fit_compute(p);
 }
@@ -349,30 +359,42 @@ static lt_status list_blocks(plan_optimizer *o, const lt_optim *optim)
     return LT_OK;
 }
 
-static lt_status measure_optimizer(plan_profile *p, lt_trainer *t, const plan_setting *s,
-                                   double seconds)
+static lt_status measure_optimizer(const plan_profile *p, lt_trainer *t, double seconds, parts *out)
 {
     bench b;
-    parts found;
+    lt_status st = open_bench(&b, t, (int64_t)p->batch[0]);
+    if (!st)
+        st = run_steps(&b, seconds, out, NULL, NULL);
+    close_bench(&b);
+    return st;
+}
+
+/* factor_frequency: of the run; all updates of the profile are alike where it is 1. */
+static lt_status add_optimizer(plan_profile *p, const lt_trainer *t, const plan_setting *s,
+                               const parts *found, int64_t factor_frequency)
+{
+    const double factors = factor_frequency > 1 ? found->factors / (double)factor_frequency : 0;
     if (p->optimizers == PLAN_OPTIMIZERS)
         return lt_fail(LT_E_ARG, "--vary: more than %d optimizers", PLAN_OPTIMIZERS);
     plan_optimizer *o = &p->optimizer[p->optimizers++];
-    *o = (plan_optimizer){.block = s->block};
+    *o = (plan_optimizer){.block = s->block,
+                          .update = found->update + factors,
+                          .refresh = found->roots * ROUND,
+                          .state_bytes = (double)lt_optim_state_bytes(t->optim)};
     snprintf(o->name, sizeof o->name, "%s", s->setup.optim);
     snprintf(o->state, sizeof o->state, "%s", s->state);
-    lt_status st = open_bench(&b, t, (int64_t)p->batch[0]);
-    if (!st)
-        st = run_steps(&b, seconds, &found, NULL, NULL);
-    close_bench(&b);
-    if (st)
-        return st;
-    o->update = found.update;
-    o->refresh = found.roots * PROFILED_FREQUENCY;
-    o->state_bytes = (double)lt_optim_state_bytes(t->optim);
     return list_blocks(o, t->optim);
 }
 
 /* --- The whole --- */
+
+static lt_status open_optimizer(lt_trainer *t)
+{
+    const arguments *a = &t->args;
+    LT_TRY(lt_trainer_open_optimizer(t, &t->params));
+    LT_TRY(lt_param_groups_apply(&t->params, t->optim, a->optim.lr, &a->groups.param_group));
+    return a->training.amp == AMP_F16 ? lt_optim_scale_loss(t->optim, NULL) : LT_OK;
+}
 
 /* As training opens them, of one rank and without a run folder. */
 static lt_status open_parts(lt_trainer *t)
@@ -386,35 +408,43 @@ static lt_status open_parts(lt_trainer *t)
     LT_TRY(lt_trainer_open_data(t));
     LT_TRY(lt_trainer_open_model(t));
     LT_TRY(lt_params_freeze(&t->params, &a->groups.freeze, a->groups.freeze_bn));
-    LT_TRY(lt_trainer_open_optimizer(t, &t->params));
-    LT_TRY(lt_param_groups_apply(&t->params, t->optim, a->optim.lr, &a->groups.param_group));
-    return a->training.amp == AMP_F16 ? lt_optim_scale_loss(t->optim, NULL) : LT_OK;
+    return open_optimizer(t);
 }
 
-/* Roots soon and often: they are timed apart from the rest of an update. */
-static lt_status hurry_roots(lt_trainer *t)
+/* Roots soon: they are timed apart from the rest of an update. Factors likewise, where they are not made in all of them;
+ * *factor_frequency: of the run. */
+static lt_status hurry_roots(lt_trainer *t, int64_t *factor_frequency)
 {
-    char text[PLAN_NAME];
-    snprintf(text, sizeof text, "%d", PROFILED_FREQUENCY);
+    const lt_shampoo_config *c = lt_shampoo_settings(t->optim);
+    char round[PLAN_NAME];
+    snprintf(round, sizeof round, "%d", ROUND);
+    *factor_frequency = c ? c->factor_frequency : 1;
     if (!lt_options_applies(t->options, "precondition-frequency"))
         return LT_OK;
-    LT_TRY(lt_options_set(t->options, "precondition-frequency", text));
-    LT_TRY(lt_options_set(t->options, "start-preconditioning-step", text));
-    LT_TRY(lt_options_set(t->options, "refresh", "staggered"));
-    return lt_optim_flags_resolve(&t->args.optim, t->options);
+    LT_TRY(lt_options_set(t->options, "precondition-frequency", round));
+    LT_TRY(lt_options_set(t->options, "start-preconditioning-step", round));
+    LT_TRY(lt_options_set(t->options, "factor-frequency", *factor_frequency > 1 ? round : "1"));
+    LT_TRY(lt_options_set(t->options, "refresh", "reference"));
+    LT_TRY(lt_optim_flags_resolve(&t->args.optim, t->options));
+    lt_optim_free(&t->optim);
+    return open_optimizer(t);
 }
 
 lt_status lt_plan_measure(plan_profile *p, lt_trainer *t, double seconds)
 {
-    const double begin = lt_clock_seconds(), share = p->batches ? seconds : seconds / 2;
+    const double begin = lt_clock_seconds();
     plan_setting s;
+    parts found;
+    int64_t factor_frequency;
     LT_TRY(lt_plan_setting(&s, t, 1, 1));
-    LT_TRY(hurry_roots(t));
     LT_TRY(open_parts(t));
+    LT_TRY(hurry_roots(t, &factor_frequency));
     p->samples_hash = s.samples;
     if (!p->batches)
-        LT_TRY(measure_model(p, t, share));
-    LT_TRY(measure_optimizer(p, t, &s, share));
+        LT_TRY(measure_model(p, t, seconds, &found));
+    else
+        LT_TRY(measure_optimizer(p, t, seconds, &found));
+    LT_TRY(add_optimizer(p, t, &s, &found, factor_frequency));
     p->spent += lt_clock_seconds() - begin;
     return LT_OK;
 }

@@ -16,7 +16,15 @@
 #include <string.h>
 #include <time.h>
 
-enum { RANKS = 2, SIDE = 2048, ROUNDS = 5, WARM = 2, FACTORS = 4, KINDS = 3 };
+enum {
+    RANKS = 2,
+    LEAST_SIDE = 512,
+    MOST_SIDE = 2048,
+    ROUNDS = 5,
+    WARM = 2,
+    FACTORS = 4,
+    KINDS = 3
+};
 enum { FLAT, TOPK, POWERSGD };
 
 /* A rank, and what all of them share. */
@@ -28,6 +36,7 @@ typedef struct player {
     lt_params params;
     lt_tensor *x, *label;
     lt_tape *tape;
+    int side;              /* of a square matrix */
     const bool *wanted;    /* [KINDS] */
     double seconds[KINDS]; /* of all ranks, in a mean */
     lt_status status;
@@ -46,18 +55,19 @@ static double core_seconds(void)
 static lt_status open_player(player *p)
 {
     const int32_t first = 0;
-    float x[SIDE];
+    float x[MOST_SIDE];
+    const int side = p->side;
     LT_TRY(lt_comm_nodes(&p->nodes, p->comm, 1));
-    LT_TRY(lt_layer_linear(&p->model, p->device, "exchanged", SIDE, SIDE, false));
+    LT_TRY(lt_layer_linear(&p->model, p->device, "exchanged", side, side, false));
     LT_TRY(lt_module_params(p->model, &p->params));
     LT_TRY(lt_tape_new(&p->tape, p->device));
-    LT_TRY(lt_tensor_new(&p->x, p->device, LT_F32, LT_SHAPE(1, SIDE)));
+    LT_TRY(lt_tensor_new(&p->x, p->device, LT_F32, LT_SHAPE(1, side)));
     LT_TRY(lt_tensor_new(&p->label, p->device, LT_I32, LT_SHAPE(1)));
-    for (int i = 0; i < SIDE; i++)
+    for (int i = 0; i < side; i++)
         x[i] = (float)sin(i * (1.0 + lt_comm_rank(p->comm)));
-    LT_TRY(lt_tensor_write(p->x, x, sizeof x));
+    LT_TRY(lt_tensor_write(p->x, x, (size_t)side * sizeof *x));
     LT_TRY(lt_tensor_write(p->label, &first, sizeof first));
-    return lt_init_uniform(p->params.item[0], 1 / sqrt(SIDE), 1);
+    return lt_init_uniform(p->params.item[0], 1 / sqrt(side), 1);
 }
 
 static void close_player(player *p)
@@ -150,9 +160,9 @@ static lt_status play_all(player *p)
     return started < RANKS ? lt_fail(LT_E_NOMEM, "plan: no thread for rank %d", started) : st;
 }
 
-static lt_status measure(double *seconds, const bool *wanted)
+static lt_status measure(double *seconds, int side, const bool *wanted)
 {
-    player ranks[RANKS] = {{.wanted = wanted}, {.wanted = wanted}};
+    player ranks[RANKS] = {{.side = side, .wanted = wanted}, {.side = side, .wanted = wanted}};
     lt_status st = open_ranks(ranks);
     if (!st)
         st = play_all(ranks);
@@ -164,16 +174,24 @@ static lt_status measure(double *seconds, const bool *wanted)
     return st;
 }
 
+/* A matrix of as many elements as the model has, within limits: what caches hold goes through memory faster. */
+static int choose_side(const plan_profile *p)
+{
+    const double side = sqrt(p->base.parameter_bytes / sizeof(float));
+    return (int)fmin(fmax(side, LEAST_SIDE), MOST_SIDE);
+}
+
 lt_status lt_plan_measure_exchange(plan_profile *p, bool topk, bool powersgd)
 {
     enum { BYTES = 2 * sizeof(float) }; /* a rank sends of an element, and as many that it gets */
     const bool wanted[KINDS] = {!(p->copy > 0), topk && !(p->select > 0),
                                 powersgd && !(p->factor > 0)};
-    const double elements = (double)SIDE * SIDE;
+    const int side = choose_side(p);
+    const double elements = (double)side * side;
     double seconds[KINDS];
     if (!wanted[FLAT] && !wanted[TOPK] && !wanted[POWERSGD])
         return LT_OK;
-    LT_TRY(measure(seconds, wanted));
+    LT_TRY(measure(seconds, side, wanted));
     if (wanted[FLAT])
         p->copy = seconds[FLAT] / RANKS / (BYTES * elements);
     if (wanted[TOPK])
