@@ -179,6 +179,19 @@ def factors(seconds):
     return found
 
 
+def one_rank_s_step_is_that_of_any_exchange(cwd):
+    """It exchanges nothing: a run on one rank measured it for gradients sent in 16 bits too."""
+    write(cwd, profile())
+    base(cwd)
+    make_run(cwd, "m1", 1, 500, 0.04)
+    found = plan(cwd, "--goal", "loss=1", "--ranks", "1,2", "--vary", "grad-comm-dtype=f32,bf16", "--from", "m1")["candidates"]
+    of = {(c["ranks"], "16 bit" in c["setting"]): c["step_seconds"] for c in found}
+    assert len(of) == 4, of.keys()
+    for sixteen in (False, True):
+        assert of[1, sixteen]["rests_on"] == "measured" and of[1, sixteen]["value"] == 0.04, of
+    near(of[2, True]["value"], 0.04 + 2e-3, 0.01)  # half of the bytes of 4 ms
+
+
 def steps_by_batch_are_fitted(cwd):
     runs(cwd)
     found = by_ranks(plan(cwd, "--goal", "loss=1", "--ranks", "1..8", "--from", "m1", "m2", "m4"))
@@ -521,7 +534,7 @@ def a_profile_is_measured_and_kept(cwd):
 
 ROWS = [seconds_of_steps_by_hand, deadlines_choose_the_cheapest_that_meets_them, candidates_vary_flags_and_fall_with_reasons,
         a_rank_s_memory_is_a_limit, a_global_batch_is_kept, the_command_runs_as_it_stands, steps_by_batch_are_fitted,
-        a_rank_s_own_part_and_the_exchange_are_corrected_apart, steps_by_the_noise_scale, the_noise_scale_of_a_run_that_did_not_reach_the_goal, what_loses_something_is_known_by_ranks,
+        a_rank_s_own_part_and_the_exchange_are_corrected_apart, one_rank_s_step_is_that_of_any_exchange, steps_by_the_noise_scale, the_noise_scale_of_a_run_that_did_not_reach_the_goal, what_loses_something_is_known_by_ranks,
         an_epoch_that_loses_nothing_comes_first, what_moves_more_is_not_chosen, links_are_read_from_a_file, what_exchanges_compute_takes_a_core_that_ranks_share, a_page_shows_models_and_measured_points,
         what_runs_do_not_say_is_not_known, goals_of_another_direction, bad_input, bad_profiles, a_profile_is_measured_and_kept,
         what_wants_several_ranks_is_profiled_too, seconds_are_of_runs_with_the_same_flags_and_most_steps,

@@ -220,7 +220,7 @@ double lt_plan_as_loss(const plan_goal *goal, double value);
 
 /* Whether ranks (or a batch) lie between what was measured, or how far beyond. */
 plan_estimate lt_plan_between(double value, double at, double least, double most, const char *why);
-/* Whether two settings differ in ranks alone. */
+/* Whether two settings differ in ranks alone, or in an exchange that one of them has no use for. */
 bool lt_plan_is_same_work(const plan_setting *s, const plan_setting *other);
 /* Seconds of a step: the system model, corrected by the runs there are. */
 plan_estimate lt_plan_seconds(const plan_runs *runs, const plan_setting *s, plan_modelled modelled);

@@ -41,6 +41,12 @@ static bool is_same_exchange(const lt_cost_plan *a, const lt_cost_plan *b)
            && a->divided == b->divided;
 }
 
+/* One rank exchanges nothing, so that its step says something of any exchange's. */
+static bool is_of_exchange(const lt_plan_setup *a, const lt_plan_setup *b)
+{
+    return a->ranks == 1 || b->ranks == 1 || is_same_exchange(&a->exchange, &b->exchange);
+}
+
 static bool is_same_mesh(const lt_mesh_config *a, const lt_mesh_config *b)
 {
     return a->depth == b->depth && a->rows == b->rows && a->columns == b->columns;
@@ -57,7 +63,7 @@ bool lt_plan_is_same_work(const plan_setting *s, const plan_setting *other)
     const lt_plan_setup *a = &s->setup, *b = &other->setup;
     return s->amp == other->amp && a->batch_size == b->batch_size && a->grad_accum == b->grad_accum
            && is_same_update(a, b) && !strcmp(s->state, other->state)
-           && is_same_exchange(&a->exchange, &b->exchange) && is_same_mesh(&a->mesh, &b->mesh)
+           && is_of_exchange(a, b) && is_same_mesh(&a->mesh, &b->mesh)
            && a->backup_workers == b->backup_workers && is_same_number(a->deadline, b->deadline);
 }
 
