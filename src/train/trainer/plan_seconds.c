@@ -62,9 +62,9 @@ bool lt_plan_is_same_work(const plan_setting *s, const plan_setting *other)
 {
     const lt_plan_setup *a = &s->setup, *b = &other->setup;
     return s->amp == other->amp && a->batch_size == b->batch_size && a->grad_accum == b->grad_accum
-           && is_same_update(a, b) && !strcmp(s->state, other->state)
-           && is_of_exchange(a, b) && is_same_mesh(&a->mesh, &b->mesh)
-           && a->backup_workers == b->backup_workers && is_same_number(a->deadline, b->deadline);
+           && is_same_update(a, b) && !strcmp(s->state, other->state) && is_of_exchange(a, b)
+           && is_same_mesh(&a->mesh, &b->mesh) && a->backup_workers == b->backup_workers
+           && is_same_number(a->deadline, b->deadline);
 }
 
 /* Runs of the same work. */
