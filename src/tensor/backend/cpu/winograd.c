@@ -125,7 +125,7 @@ static void multiply(const job *j, int64_t tile, int64_t tiles, int64_t first, i
     enum { MOST_ROWS = 16 };
     const int32_t at[MOST_ROWS] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
     const int64_t to[MOST_ROWS] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}, tap = 0;
-    const int rows = j->kernels->tile_rows, cols = j->kernels->tile_cols;
+    const int rows = j->kernels->conv_rows, cols = j->kernels->tile_cols;
     lt_conv_tile t = {.pixel = j->depth * (int64_t)sizeof(float),
                       .at = at,
                       .tap = &tap,

@@ -3,16 +3,11 @@
 #include "functions.h"
 #include "transpose.h"
 
-/* Sums of a product that stay in registers: of the compiler's targets without AVX-512, those are half as
- * wide, and a vector of sixteen would lie in memory. */
 #if defined(__AVX512F__)
-enum { PRODUCT_ROWS = 6, PRODUCT_VECS = 4, SUMS = LANES };
-typedef vec sums;
+enum { PRODUCT_ROWS = 6, PRODUCT_VECS = 4 };
 #else
-enum { PRODUCT_ROWS = 6, PRODUCT_VECS = 1, SUMS = LANES / 2 };
-typedef float sums __attribute__((vector_size(32)));
+enum { PRODUCT_ROWS = 6, PRODUCT_VECS = 1 };
 #endif
-typedef float loose_sums __attribute__((vector_size(SUMS * 4), aligned(4), may_alias));
 _Static_assert(PRODUCT_ROWS <= (int)LT_ATTENTION_ROWS && LT_ATTENTION_LANES == (int)LANES
                    && LT_ATTENTION_PANEL % (PRODUCT_VECS * LANES) == 0,
                "as cpu/attention.h says");
@@ -153,21 +148,6 @@ ALWAYS void attention_pack_any(const lt_attention_pack *p, lt_cpu_store store)
     else
         pack_rows(p, false, store);
 }
-
-/* sum + left * right, of floats or of pairs. */
-#if defined(__AVX512F__)
-ALWAYS sums add_product(float left, sums right, sums sum, bool pairs)
-{
-    return pairs ? multiply_add_pairs(vec_set(left), right, sum)
-                 : multiply_add(vec_set(left), right, sum);
-}
-#else
-ALWAYS sums add_product(float left, sums right, sums sum, bool pairs)
-{
-    (void)pairs; /* there are none */
-    return left * right + sum;
-}
-#endif
 
 /* Some rows by some vectors of columns of c. */
 ALWAYS void product_tile(const lt_attention_product *p, const float *a, const float *b,

@@ -7,22 +7,35 @@
 
 #include "transpose.h"
 
-/* The sums of a tile must hide the latency of a multiply-add and leave registers for operands. */
+/* The sums of a tile must hide the latency of a multiply-add and leave registers for operands. Rows of a product divide
+ * a panel's lanes; a convolution's are looked up one by one, and may be as many as there are registers. */
 #if defined(__AVX512F__)
-enum { TILE_ROWS = 8, TILE_VECS = 2 };
+enum { TILE_ROWS = 8, CONV_ROWS = 8, TILE_VECS = 2 };
 #else
-enum { TILE_ROWS = 4, TILE_VECS = 1 };
+enum { TILE_ROWS = 4, CONV_ROWS = 6, TILE_VECS = 1 };
 #endif
-enum { TILE_COLS = TILE_VECS * LANES };
+enum { TILE_COLS = TILE_VECS * LANES, TILE_SUMS = TILE_COLS / SUMS };
 enum { PANELS = 4 }; /* packed by turns */
 
-/* y = alpha * sum + beta * y, the first `cols` of a row of a tile. */
-ALWAYS void save_row(const lt_tile_save *s, const vec sum[TILE_VECS], int cols, float *y)
+/* y = alpha * sum + beta * y, a whole row of a tile. */
+ALWAYS void save_row(const lt_tile_save *s, const sums sum[TILE_SUMS], float *y)
 {
-    for (int v = 0; v < TILE_VECS && v * LANES < cols; v++) {
-        const int n = cols - v * LANES < LANES ? cols - v * LANES : LANES;
-        vec fresh = sum[v] * s->alpha;
+    for (int v = 0; v < TILE_SUMS; v++) {
+        loose_sums *to = (loose_sums *)(y + (int64_t)v * SUMS);
+        sums fresh = sum[v] * s->alpha;
         if (s->beta != 0) /* else y is not read */
+            fresh = add_product(s->beta, *to, fresh, false);
+        *to = fresh;
+    }
+}
+
+/* The first `cols` of a row of a tile. */
+ALWAYS void save_some(const lt_tile_save *s, const float *sum, float *y)
+{
+    for (int v = 0; v < TILE_VECS && v * LANES < s->cols; v++) {
+        const int n = s->cols - v * LANES < LANES ? s->cols - v * LANES : LANES;
+        vec fresh = *(const vec *)(const void *)(sum + v * LANES) * s->alpha;
+        if (s->beta != 0)
             fresh = multiply_add(vec_set(s->beta), load(y, v * LANES, n, LT_STORE_F32), fresh);
         save(y, v * LANES, fresh, n, LT_STORE_F32);
     }
@@ -32,34 +45,33 @@ ALWAYS void save_row(const lt_tile_save *s, const vec sum[TILE_VECS], int cols, 
 static void gemm_tile(const float *a, const float *b, int64_t depth, const lt_tile_save *s,
                       float *y)
 {
-    vec sum[TILE_ROWS][TILE_VECS];
+    sums sum[TILE_ROWS][TILE_SUMS];
     for (int r = 0; r < TILE_ROWS; r++) {
         __builtin_prefetch(y + r * s->step, 1);
         __builtin_prefetch(y + r * s->step + TILE_COLS - 1, 1);
-        for (int v = 0; v < TILE_VECS; v++)
-            sum[r][v] = (vec){0};
+        for (int v = 0; v < TILE_SUMS; v++)
+            sum[r][v] = (sums){0};
     }
     for (int64_t k = 0; k < depth; k++) {
-        vec right[TILE_VECS];
-        for (int v = 0; v < TILE_VECS; v++)
-            right[v] = *(const loose_vec *)(b + (v * depth + k) * LANES);
-        for (int r = 0; r < TILE_ROWS; r++) {
-            const vec left = vec_set(a[k * LANES + r]);
-            for (int v = 0; v < TILE_VECS; v++)
-                sum[r][v] = multiply_add(left, right[v], sum[r][v]);
-        }
+        sums right[TILE_SUMS];
+        for (int64_t v = 0; v < TILE_SUMS; v++)
+            right[v] = *(const loose_sums *)(b + (v * SUMS / LANES * depth + k) * LANES
+                                             + v * SUMS % LANES);
+        for (int r = 0; r < TILE_ROWS; r++)
+            for (int v = 0; v < TILE_SUMS; v++)
+                sum[r][v] = add_product(a[k * LANES + r], right[v], sum[r][v], false);
     }
     if (s->rows == TILE_ROWS && s->cols == TILE_COLS) {
         for (int r = 0; r < TILE_ROWS; r++)
-            save_row(s, sum[r], TILE_COLS, y + r * s->step);
+            save_row(s, sum[r], y + r * s->step);
         return;
     }
     float rest[TILE_ROWS][TILE_COLS] __attribute__((aligned(64)));
     for (int r = 0; r < TILE_ROWS; r++)
-        for (int v = 0; v < TILE_VECS; v++)
-            *(vec *)(rest[r] + v * LANES) = sum[r][v];
+        for (int v = 0; v < TILE_SUMS; v++)
+            *(sums *)(rest[r] + v * SUMS) = sum[r][v];
     for (int r = 0; r < s->rows; r++)
-        save_row(s, (const vec *)(const void *)rest[r], s->cols, y + r * s->step);
+        save_some(s, rest[r], y + r * s->step);
 }
 
 ALWAYS bool rise_by_one(const int64_t *at, int count)

@@ -86,20 +86,31 @@ ALWAYS half narrow(vec v)
 }
 #endif
 
+/* What stays in registers over a loop: on targets without AVX-512 these are half as wide, and GCC keeps a vector of
+ * sixteen in memory, which makes a matrix product several times slower. */
+#if defined(__AVX512F__)
+enum { SUMS = LANES };
+#else
+enum { SUMS = LANES / 2 };
+#endif
+typedef float sums __attribute__((vector_size(SUMS * 4)));
+typedef float loose_sums __attribute__((vector_size(SUMS * 4), aligned(4), may_alias));
+typedef uint32_t sums_bits __attribute__((vector_size(SUMS * 4)));
+
 /* c + the products of the low and of the high halves of each lane's 32 bits, of bf16. */
 #if defined(__AVX512BF16__)
 enum { HAS_PAIRS = 1 };
-ALWAYS vec multiply_add_pairs(vec a, vec b, vec c)
+ALWAYS sums multiply_add_pairs(sums a, sums b, sums c)
 {
-    return (vec)_mm512_dpbf16_ps((__m512)c, (__m512bh)a, (__m512bh)b);
+    return (sums)_mm512_dpbf16_ps((__m512)c, (__m512bh)a, (__m512bh)b);
 }
 #else
 enum { HAS_PAIRS = 0 }; /* widening first is as fast */
-ALWAYS vec multiply_add_pairs(vec a, vec b, vec c)
+ALWAYS sums multiply_add_pairs(sums a, sums b, sums c)
 {
-    const bits high = (bits){0} + 0xFFFF0000;
-    c += (vec)((bits)a << 16) * (vec)((bits)b << 16);
-    return c + (vec)((bits)a & high) * (vec)((bits)b & high);
+    const sums_bits high = (sums_bits){0} + 0xFFFF0000;
+    c += (sums)((sums_bits)a << 16) * (sums)((sums_bits)b << 16);
+    return c + (sums)((sums_bits)a & high) * (sums)((sums_bits)b & high);
 }
 #endif
 
@@ -291,6 +302,41 @@ ALWAYS void save(void *p, int64_t i, vec v, int n, lt_cpu_store store)
         *(loose_vec *)f = v;
     else
         store_first(f, v, n);
+}
+
+/* sum + left * right, of floats or of pairs. */
+ALWAYS sums add_product(float left, sums right, sums sum, bool pairs)
+{
+    const sums all = left - (sums){0};
+    if (pairs)
+        return multiply_add_pairs(all, right, sum);
+#if defined(__AVX512F__)
+    return multiply_add(all, right, sum);
+#else
+    return all * right + sum;
+#endif
+}
+
+/* Elements i .. i+SUMS-1. */
+ALWAYS sums load_sums(const void *p, int64_t i, lt_cpu_store store)
+{
+    if (store == LT_STORE_F32)
+        return *(const loose_sums *)((const float *)p + i);
+    const vec v = load(p, i, SUMS, store);
+    sums s;
+    memcpy(&s, &v, sizeof s);
+    return s;
+}
+
+ALWAYS void save_sums(void *p, int64_t i, sums s, lt_cpu_store store)
+{
+    if (store == LT_STORE_F32) {
+        *(loose_sums *)((float *)p + i) = s;
+        return;
+    }
+    vec v = {0};
+    memcpy(&v, &s, sizeof s);
+    save(p, i, v, SUMS, store);
 }
 
 /* max(v, 0); NaN stays NaN. */

@@ -1,5 +1,5 @@
 /* The linear maps of Winograd's convolution F(4x4, 3x3): docs/adr/0068. Each is applied along both
- * dimensions of a tile, LANES channels at a time. Points 0, +-A, +-B and infinity. */
+ * dimensions of a tile, SUMS channels at a time. Points 0, +-A, +-B and infinity. */
 
 #include "simd.h"
 
@@ -18,14 +18,14 @@
 enum { POINTS = 6, OUTPUTS = 4, TAPS = 3 };
 
 /* Elements step apart in x, to apart in y. */
-typedef void winograd_map(const vec *x, int step, vec *y, int to);
+typedef void winograd_map(const sums *x, int step, sums *y, int to);
 
 /* y = B' x: what is read, to points. */
-ALWAYS void points_of_reads(const vec *x, int step, vec *y, int to)
+ALWAYS void points_of_reads(const sums *x, int step, sums *y, int to)
 {
-    const vec x0 = x[0], x1 = x[step], x2 = x[2 * step], x3 = x[3 * step], x4 = x[4 * step];
-    const vec even_a = x4 - SQUARE_B * x2, odd_a = POINT_A * (x3 - SQUARE_B * x1);
-    const vec even_b = x4 - SQUARE_A * x2, odd_b = POINT_B * (x3 - SQUARE_A * x1);
+    const sums x0 = x[0], x1 = x[step], x2 = x[2 * step], x3 = x[3 * step], x4 = x[4 * step];
+    const sums even_a = x4 - SQUARE_B * x2, odd_a = POINT_A * (x3 - SQUARE_B * x1);
+    const sums even_b = x4 - SQUARE_A * x2, odd_b = POINT_B * (x3 - SQUARE_A * x1);
     y[0] = SQUARE_A * SQUARE_B * x0 - (SQUARE_A + SQUARE_B) * x2 + x4;
     y[to] = even_a + odd_a;
     y[2 * to] = even_a - odd_a;
@@ -35,10 +35,10 @@ ALWAYS void points_of_reads(const vec *x, int step, vec *y, int to)
 }
 
 /* y = A' x: points to outputs. */
-ALWAYS void outputs_of_points(const vec *x, int step, vec *y, int to)
+ALWAYS void outputs_of_points(const sums *x, int step, sums *y, int to)
 {
-    const vec plus_a = x[step] + x[2 * step], minus_a = x[step] - x[2 * step];
-    const vec plus_b = x[3 * step] + x[4 * step], minus_b = x[3 * step] - x[4 * step];
+    const sums plus_a = x[step] + x[2 * step], minus_a = x[step] - x[2 * step];
+    const sums plus_b = x[3 * step] + x[4 * step], minus_b = x[3 * step] - x[4 * step];
     y[0] = x[0] + plus_a + plus_b;
     y[to] = POINT_A * minus_a + POINT_B * minus_b;
     y[2 * to] = SQUARE_A * plus_a + SQUARE_B * plus_b;
@@ -46,11 +46,11 @@ ALWAYS void outputs_of_points(const vec *x, int step, vec *y, int to)
 }
 
 /* y = A x: gradients of outputs, to points. */
-ALWAYS void points_of_outputs(const vec *x, int step, vec *y, int to)
+ALWAYS void points_of_outputs(const sums *x, int step, sums *y, int to)
 {
-    const vec x0 = x[0], x1 = x[step], x2 = x[2 * step], x3 = x[3 * step];
-    const vec even_a = x0 + SQUARE_A * x2, odd_a = POINT_A * x1 + CUBE_A * x3;
-    const vec even_b = x0 + SQUARE_B * x2, odd_b = POINT_B * x1 + CUBE_B * x3;
+    const sums x0 = x[0], x1 = x[step], x2 = x[2 * step], x3 = x[3 * step];
+    const sums even_a = x0 + SQUARE_A * x2, odd_a = POINT_A * x1 + CUBE_A * x3;
+    const sums even_b = x0 + SQUARE_B * x2, odd_b = POINT_B * x1 + CUBE_B * x3;
     y[0] = x0;
     y[to] = even_a + odd_a;
     y[2 * to] = even_a - odd_a;
@@ -60,11 +60,11 @@ ALWAYS void points_of_outputs(const vec *x, int step, vec *y, int to)
 }
 
 /* y = G x: taps of a filter, to points. */
-ALWAYS void points_of_taps(const vec *x, int step, vec *y, int to)
+ALWAYS void points_of_taps(const sums *x, int step, sums *y, int to)
 {
-    const vec x0 = x[0], x1 = x[step], x2 = x[2 * step];
-    const vec even_a = SHARE_A * (x0 + SQUARE_A * x2), odd_a = SHARE_A * POINT_A * x1;
-    const vec even_b = SHARE_B * (x0 + SQUARE_B * x2), odd_b = SHARE_B * POINT_B * x1;
+    const sums x0 = x[0], x1 = x[step], x2 = x[2 * step];
+    const sums even_a = SHARE_A * (x0 + SQUARE_A * x2), odd_a = SHARE_A * POINT_A * x1;
+    const sums even_b = SHARE_B * (x0 + SQUARE_B * x2), odd_b = SHARE_B * POINT_B * x1;
     y[0] = SHARE_0 * x0;
     y[to] = even_a + odd_a;
     y[2 * to] = even_a - odd_a;
@@ -74,10 +74,10 @@ ALWAYS void points_of_taps(const vec *x, int step, vec *y, int to)
 }
 
 /* y = G' x: points to gradients of taps. */
-ALWAYS void taps_of_points(const vec *x, int step, vec *y, int to)
+ALWAYS void taps_of_points(const sums *x, int step, sums *y, int to)
 {
-    const vec plus_a = SHARE_A * (x[step] + x[2 * step]);
-    const vec plus_b = SHARE_B * (x[3 * step] + x[4 * step]);
+    const sums plus_a = SHARE_A * (x[step] + x[2 * step]);
+    const sums plus_b = SHARE_B * (x[3 * step] + x[4 * step]);
     y[0] = SHARE_0 * x[0] + plus_a + plus_b;
     y[to] = SHARE_A * POINT_A * (x[step] - x[2 * step])
             + SHARE_B * POINT_B * (x[3 * step] - x[4 * step]);
@@ -85,40 +85,44 @@ ALWAYS void taps_of_points(const vec *x, int step, vec *y, int to)
 }
 
 /* Along columns, then along rows: [reads][reads] to [writes][writes]. */
-ALWAYS void map_both(winograd_map *map, int reads, int writes, const vec *x, vec *y)
+ALWAYS void map_both(winograd_map *map, int reads, int writes, const sums *x, sums *y)
 {
-    vec half_way[POINTS * POINTS];
+    sums half_way[POINTS * POINTS];
     for (int i = 0; i < reads; i++)
         map(x + i, reads, half_way + i, reads);
     for (int i = 0; i < writes; i++)
         map(half_way + i * reads, 1, y + i * writes, 1);
 }
 
+/* Where a point's numbers of channel c are. */
+ALWAYS float *point_at(const lt_winograd_tile *t, int point, int64_t c)
+{
+    return t->point + point * t->step + c / LANES * t->group + c % LANES;
+}
+
 /* Pixels, where they are there, to points. */
 ALWAYS void to_points(const lt_winograd_tile *t, winograd_map *map, int side, lt_cpu_store s)
 {
-    vec x[POINTS * POINTS], y[POINTS * POINTS];
-    float *to = t->point;
-    for (int64_t c = 0; c < t->channels; c += LANES, to += t->group) {
+    sums x[POINTS * POINTS], y[POINTS * POINTS];
+    for (int64_t c = 0; c < t->channels; c += SUMS) {
         for (int i = 0; i < side * side; i++)
-            x[i] = t->pixel[i] ? load(t->pixel[i], c, LANES, s) : (vec){0};
+            x[i] = t->pixel[i] ? load_sums(t->pixel[i], c, s) : (sums){0};
         map_both(map, side, POINTS, x, y);
         for (int i = 0; i < POINTS * POINTS; i++)
-            *(loose_vec *)(to + i * t->step) = y[i];
+            *(loose_sums *)point_at(t, i, c) = y[i];
     }
 }
 
 ALWAYS void from_points(const lt_winograd_tile *t, winograd_map *map, int side, lt_cpu_store s)
 {
-    vec x[POINTS * POINTS], y[POINTS * POINTS];
-    const float *from = t->point;
-    for (int64_t c = 0; c < t->channels; c += LANES, from += t->group) {
+    sums x[POINTS * POINTS], y[POINTS * POINTS];
+    for (int64_t c = 0; c < t->channels; c += SUMS) {
         for (int i = 0; i < POINTS * POINTS; i++)
-            x[i] = *(const loose_vec *)(from + i * t->step);
+            x[i] = *(const loose_sums *)point_at(t, i, c);
         map_both(map, POINTS, side, x, y);
         for (int i = 0; i < side * side; i++)
             if (t->pixel[i])
-                save(t->pixel[i], c, y[i], LANES, s);
+                save_sums(t->pixel[i], c, y[i], s);
     }
 }
 
