@@ -252,8 +252,9 @@ typedef struct choice {
 static const choice choices[] = {
     {"3x3", 64, 64, 32, 3, PLAIN, LT_ISA_AVX512, LT_F32, LT_KERNELS_AUTO, true},
     {"its switch", 64, 64, 32, 3, PLAIN, LT_ISA_AVX512, LT_F32, LT_KERNELS_ONEDNN, false},
-    {"not without AVX-512", 64, 64, 32, 3, PLAIN, LT_ISA_AVX2, LT_F32, LT_KERNELS_AUTO, false},
-    {"but it can", 64, 64, 32, 3, PLAIN, LT_ISA_AVX2, LT_F32, LT_KERNELS_OWN, true},
+    {"on AVX2 too", 64, 64, 32, 3, PLAIN, LT_ISA_AVX2, LT_F32, LT_KERNELS_AUTO, true},
+    {"bf16 on AVX2", 64, 64, 32, 3, PLAIN, LT_ISA_AVX2, LT_BF16, LT_KERNELS_AUTO, false},
+    {"but it can", 64, 64, 32, 3, PLAIN, LT_ISA_AVX2, LT_BF16, LT_KERNELS_OWN, true},
     {"bf16 is oneDNN's", 64, 64, 32, 3, PLAIN, LT_ISA_AVX512, LT_BF16, LT_KERNELS_AUTO, false},
     {"not on generic", 64, 64, 32, 3, PLAIN, LT_ISA_GENERIC, LT_F32, LT_KERNELS_OWN, false},
     {"channels of no vector", 24, 64, 32, 3, PLAIN, LT_ISA_AVX512, LT_F32, LT_KERNELS_OWN, false},

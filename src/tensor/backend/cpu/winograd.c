@@ -336,7 +336,7 @@ static bool is_listed(const lt_cpu *cpu, const lt_view *a)
 {
     enum { LEAST_SIDE = 4, LEAST_TILES = 64 };
     const int64_t *d = a->shape.dim;
-    return a->dtype == LT_F32 && cpu->isa >= LT_ISA_AVX512 && lt_cpu_least(d[2], d[3]) >= LEAST_SIDE
+    return a->dtype == LT_F32 && cpu->isa >= LT_ISA_AVX2 && lt_cpu_least(d[2], d[3]) >= LEAST_SIDE
            && d[0] * lt_cpu_pieces(d[2], SIDE) * lt_cpu_pieces(d[3], SIDE) >= LEAST_TILES;
 }
 
