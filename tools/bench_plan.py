@@ -4,7 +4,7 @@
     tools/bench_plan.py --build BUILD [--grid 1x1,2x1,4x1,4x2,4x4] [--rate 200mbit] [--only 'two-level;tensor'] [--rounds 3]
 
 A step's parts are measured on this machine by `train_resnet50 plan --step-profile` and `train_gpt plan`, of one rank alone for the rows of one rank, of one among as
-many as there are processors for the others (--profile-ranks), links by
+many as there are processors for the others (--profile-ranks), in front of the steps of each grid, as a machine that others share is not the same for long; links by
 `bench links` on the nodes of tools/netbed (so root), and each set-up is predicted by `plan --simulate` from nothing else. The rate
 between nodes is what a card keeps to under the traffic of the set-up (one mean of `bench exchange`: in two levels, where ranks talk to
 those with their place in other nodes, else flat, where all talk to all), at most what TCP leaves of
@@ -44,25 +44,25 @@ class Model:
         self.a, self.folder = a, folder
         self.words = [*words, "--optim", "sgd", "--threads", "1", "--workers", "1", "--max-steps", str(a.steps + WARM)]
         self.goal = ["--goal", "deadline=1d"]
-        cores = os.cpu_count()
-        self.profiles = {busy: os.path.join(folder, f"{os.path.basename(self.path)}-{busy}.json") for busy in {1, cores}}
+        self.profile = os.path.join(folder, f"{os.path.basename(self.path)}.json")
 
-    def measure_profiles(self):
-        """Of one rank by itself, and of one among as many as there are processors, which share memory and caches."""
-        for busy, path in self.profiles.items():
-            run([self.path, "plan", *self.words, *self.goal, "--step-profile", path, "--profile-seconds", str(self.a.profile_seconds), "--profile-ranks", str(busy)],
-                self.a.patience, env=dict(os.environ, OMP_WAIT_POLICY="passive"))
-            with open(path, encoding="utf-8") as f:
-                said = json.load(f)
-            print(f"{os.path.basename(self.path)}, {busy} at work: {1e3 * said['batch_seconds'][1]:.1f} ms", file=sys.stderr, flush=True)
+    def measure_profile(self, ranks):
+        """Of one rank by itself, or of one among as many as there are processors, which share memory and caches."""
+        busy = min(ranks, os.cpu_count())
+        if os.path.exists(self.profile):
+            os.remove(self.profile)
+        run([self.path, "plan", *self.words, *self.goal, "--step-profile", self.profile, "--profile-seconds", str(self.a.profile_seconds), "--profile-ranks", str(busy)],
+            self.a.patience, env=dict(os.environ, OMP_WAIT_POLICY="passive"))
+        with open(self.profile, encoding="utf-8") as f:
+            said = json.load(f)
+        print(f"{os.path.basename(self.path)}, {busy} at work: {1e3 * said['batch_seconds'][1]:.1f} ms", file=sys.stderr, flush=True)
 
     def predict(self, nodes, ranks, links, flags):
         file = os.path.join(self.folder, f"links-{nodes}x{ranks}.json")
         with open(file, "w", encoding="utf-8") as f:
             json.dump({kind: links.get(kind) or NO_LINK for kind in ("within", "between")}, f)
         slots = os.cpu_count() / nodes
-        profile = self.profiles[min(nodes * ranks, os.cpu_count())]
-        out = run([self.path, "plan", *self.words, *self.goal, *flags, "--step-profile", profile, "--simulate", "--ranks", str(nodes * ranks),
+        out = run([self.path, "plan", *self.words, *self.goal, *flags, "--step-profile", self.profile, "--simulate", "--ranks", str(nodes * ranks),
                    "--ranks-per-node", str(ranks), "--link", file, "--slots", f"{slots:g}", "--json", "-"], self.a.patience)
         return json.loads(out)["candidates"][0]["modelled"]
 
@@ -125,6 +125,8 @@ def busy_rate(a, nodes, traffic):
 
 
 def play(a, rows, nodes, ranks, links, launcher):
+    for model in dict.fromkeys(model for _, model, _ in rows):
+        model.measure_profile(nodes * ranks)
     found = [(name, model.predict(nodes, ranks, links.get(name, links.get("flat", {})), flags), model, flags, []) for name, model, flags in rows]
     for _ in range(a.rounds):
         for name, _, model, flags, seconds in found:
@@ -183,8 +185,6 @@ def main():
                                                             str(a.batch_size)])
         words = Model(a, folder, "gpt/train_gpt", ["--data", text, "--seq-len", str(a.tokens), "--positions", str(a.tokens), "--layers", str(a.layers),
                                                    "--width", str(a.width), "--heads", "4", "--batch-size", str(2 * a.batch_size)])
-        for model in (images, words):
-            model.measure_profiles()
         print(f"{os.cpu_count()} processors for all ranks, {a.rate} between nodes, {a.arch} on {a.image_size} x {a.image_size}, {a.batch_size} images a rank; "
               f"a GPT of {a.layers} layers of width {a.width}, {2 * a.batch_size} x {a.tokens} tokens a copy; ms; {a.rounds} rounds of {a.steps} steps\n")
         print("| grid | set-up | computing | update | exposed | waiting | predicted | measured | fastest | predicted / measured |")
