@@ -76,7 +76,8 @@ typedef struct lt_shampoo_config {
     /** Steps between gradients that factors see, >= 1; 0: 1 with factors in f32, else
      *  a quarter of precondition_frequency, rounded up. */
     int64_t factor_frequency;
-    /** What factors and roots, or bases, are kept in between steps. */
+    /** What factors and roots, or bases, are kept in between steps. LT_STATE_INT4: roots
+     *  and bases in LT_STATE_INT8. */
     lt_state_dtype factor_dtype;
     bool packed_factors; /**< those in f32 that are symmetric: as triangles */
 } lt_shampoo_config;

@@ -9,7 +9,7 @@ typedef enum lt_state_dtype {
     LT_STATE_F32,
     LT_STATE_BF16,
     LT_STATE_INT8, /**< in blocks with a scale each */
-    LT_STATE_INT4  /**< the same; of Shampoo's matrices only */
+    LT_STATE_INT4  /**< the same; of Shampoo's factors only */
 } lt_state_dtype;
 
 /** One state tensor, as checkpoints store it: independent of the number of ranks. */

@@ -40,7 +40,7 @@ typedef enum lt_quantized_kind {
 
 typedef struct lt_quantized_format {
     lt_quantized_kind kind;
-    lt_state_dtype dtype; /* int4 of matrices only */
+    lt_state_dtype dtype; /* int4 of matrices only; Shampoo's are factors and what codes leave */
 } lt_quantized_format;
 
 /* Draws of 16 bits are a function of these and of where an element lies, by Philox: they repeat in a run that

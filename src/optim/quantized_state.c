@@ -81,11 +81,14 @@ static lt_status decode(const lt_quantized *q, bool apart, lt_tensor **out)
     return LT_OK;
 }
 
+static bool is_average(const lt_quantized *q)
+{
+    return q->format.kind != LT_QUANTIZED_MATRIX && q->format.kind != LT_QUANTIZED_SYMMETRIC;
+}
+
 static void encode(lt_quantized *q, const float *x, bool apart, int64_t attempt)
 {
-    const lt_quantized_kind kind = q->format.kind;
-    const bool average = kind != LT_QUANTIZED_MATRIX && kind != LT_QUANTIZED_SYMMETRIC;
-    const lt_quantized_rounding rounding = {average && attempt > 0, q->key, attempt};
+    const lt_quantized_rounding rounding = {is_average(q) && attempt > 0, q->key, attempt};
     lt_quantized_encode(q->format, x, lt_shape_count(q->shape), lt_tensor_view(q->memory).data,
                         apart, rounding);
 }
@@ -204,6 +207,16 @@ lt_status lt_quantized_convert(lt_tensor *shown, bool *converted)
     return st;
 }
 
+/* What was kept in these levels has them still. */
+static lt_status see_rounding(lt_quantized *q, const lt_tensor *shown)
+{
+    lt_tensor *now = NULL;
+    LT_TRY(lt_quantized_open(q, &now));
+    q->rounded = memcmp(numbers(now), numbers(shown), lt_tensor_bytes(now)) != 0;
+    lt_tensor_free(&now);
+    return LT_OK;
+}
+
 lt_status lt_quantized_take(lt_quantized *q, lt_tensor *shown)
 {
     float *x = numbers(shown);
@@ -216,7 +229,7 @@ lt_status lt_quantized_take(lt_quantized *q, lt_tensor *shown)
     if (q->format.kind == LT_QUANTIZED_SYMMETRIC)
         LT_TRY(lt_quantized_convert(shown, &converted));
     lt_quantized_store(q, shown, 0);
-    return LT_OK;
+    return is_average(q) ? LT_OK : see_rounding(q, shown);
 }
 
 lt_status lt_quantized_read(void *quantized, void *host, size_t bytes)

@@ -18,6 +18,7 @@ typedef struct lt_quantized {
     int64_t stride[LT_MAX_DIMS]; /* and its order of storage, dense */
     uint64_t key;                /* of its draws: lt_quantized_key() */
     lt_tensor *memory;           /* u8 */
+    bool rounded;                /* a root that lt_quantized_take() could not have as it was */
 } lt_quantized;
 
 /* Of the state of a block of a parameter, whichever rank has it. */

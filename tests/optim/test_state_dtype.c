@@ -6,6 +6,7 @@
 #include "temp_folder.h"
 
 #include "lather/checkpoint.h"
+#include "lather/log.h"
 
 #include <stdio.h>
 
@@ -331,6 +332,147 @@ static void test_checkpoint(void **state)
     assert_near(furthest(&a, &b), 0, w->bound);
 }
 
+/* --- Roots --- */
+
+static bool is_root(const lt_state_entry *entry)
+{
+    return !strncmp(entry->name, "root.", 5) || !strncmp(entry->name, "basis.", 6);
+}
+
+typedef struct bits {
+    int factors, roots, eights; /* eights: roots in int8 */
+} bits;
+
+static lt_status count_bits(void *context, const lt_state_entry *entry)
+{
+    bits *b = context;
+    const lt_quantized *q = entry->quantized;
+    b->roots += is_root(entry);
+    b->eights += is_root(entry) && q->format.dtype == LT_STATE_INT8;
+    b->factors += !strncmp(entry->name, "factor.", 7) && q->format.dtype == LT_STATE_INT4;
+    return LT_OK;
+}
+
+static void test_roots_of_int4(void **state)
+{
+    static problem p;
+    bits b = {0};
+    lt_state_visitor visitor = {count_bits, no_number, &b};
+    open_problem(&p, *(open_fn *const *)*state, LT_STATE_INT4);
+    run_steps(&p, 1, 0.05);
+    assert_ok(lt_optim_visit(p.f.optim, &visitor));
+    assert_int_equal(b.eights, b.roots);
+    assert_int_equal(b.factors, b.roots);
+    assert_true(b.roots > 1);
+    close_problem(&p);
+}
+
+/* As before docs/adr/0065's roots in int8. */
+static lt_status keep_in_int4(void *context, const lt_state_entry *entry)
+{
+    lt_quantized *q = entry->quantized;
+    lt_tensor *dense = NULL;
+    (void)context;
+    if (!is_root(entry))
+        return LT_OK;
+    assert_ok(lt_quantized_open(q, &dense));
+    q->format.dtype = LT_STATE_INT4; /* its codes are fewer bytes */
+    lt_quantized_store(q, dense, 0);
+    lt_tensor_free(&dense);
+    return LT_OK;
+}
+
+typedef struct roots {
+    float value[16 * SIZE];
+    size_t count;
+    double largest;
+} roots;
+
+static lt_status add_root(void *context, const lt_state_entry *entry)
+{
+    roots *r = context;
+    lt_tensor *dense = NULL;
+    if (!is_root(entry))
+        return LT_OK;
+    assert_ok(lt_quantized_open(entry->quantized, &dense));
+    const size_t count = (size_t)lt_tensor_count(dense);
+    assert_true(r->count + count <= COUNT_OF(r->value));
+    assert_ok(lt_tensor_read(dense, r->value + r->count, count * sizeof *r->value));
+    lt_tensor_free(&dense);
+    for (size_t i = r->count; i < r->count + count; i++)
+        r->largest = fmax(r->largest, fabs((double)r->value[i]));
+    r->count += count;
+    return LT_OK;
+}
+
+/* Between elements of any two roots, the most. */
+static double roots_apart(problem *a, problem *b, double *largest)
+{
+    static roots of[2];
+    double most = 0;
+    for (int k = 0; k < 2; k++) {
+        lt_state_visitor visitor = {add_root, no_number, &of[k]};
+        of[k].count = 0;
+        of[k].largest = 0;
+        assert_ok(lt_optim_visit((k ? b : a)->f.optim, &visitor));
+    }
+    assert_true(of[0].count > 0);
+    assert_int_equal(of[0].count, of[1].count);
+    for (size_t i = 0; i < of[0].count; i++)
+        most = fmax(most, fabs((double)of[0].value[i] - (double)of[1].value[i]));
+    *largest = of[0].largest;
+    return most;
+}
+
+static int told;
+
+static void hear(void *context, lt_log_level level, const char *area, const char *text)
+{
+    (void)context, (void)area;
+    told += level == LT_LOG_INFO && strstr(text, "when it kept roots in int4") != NULL;
+}
+
+static void pass_on(problem *a, problem *b)
+{
+    lt_checkpoint_state now = {.step = a->f.attempt, .optim = "", .global_batch = 1};
+    const lt_checkpoint_parts from = {.params = &a->f.list, .optim = a->f.optim};
+    const lt_checkpoint_parts to = {.params = &b->f.list, .optim = b->f.optim};
+    char path[TEMP_PATH];
+    snprintf(now.optim, sizeof now.optim, "%s", lt_optim_name(a->f.optim));
+    assert_ok(lt_checkpoint_save(folder, &from, &now, NULL));
+    assert_ok(lt_checkpoint_newest(folder, path, sizeof path));
+    told = 0;
+    lt_log_set(hear, NULL);
+    assert_ok(lt_checkpoint_load(path, &to, &now));
+    lt_log_set(NULL, NULL);
+    b->f.attempt = a->f.attempt;
+}
+
+/* Half a level of int8, or what bf16 loses of a scale: a 253rd of the largest element at most. */
+static void test_roots_of_before(void **state)
+{
+    open_fn *open = *(open_fn *const *)*state;
+    static problem a, b;
+    lt_state_visitor visitor = {keep_in_int4, no_number, NULL};
+    for (int before = 0; before < 2; before++) {
+        double largest;
+        open_problem(&a, open, LT_STATE_INT4);
+        open_problem(&b, open, LT_STATE_INT4);
+        const double loss = run_steps(&a, 17 + before, 0.05);
+        if (before)
+            assert_ok(lt_optim_visit(a.f.optim, &visitor));
+        pass_on(&a, &b);
+        assert_int_equal(told, before);
+        const double apart = roots_apart(&a, &b, &largest);
+        print_message("of before: %d, roots apart by %g of %g\n", before, apart, largest);
+        assert_near(apart, 0, before ? largest / 253 : 0);
+        assert_int_equal(apart > 0, before);
+        assert_true(run_steps(&b, 13, 0.05) < loss);
+        close_problem(&a);
+        close_problem(&b);
+    }
+}
+
 /* --- Gradients that factors see --- */
 
 /* A quarter of the steps between roots, at least each; f32: each. */
@@ -420,6 +562,8 @@ static passing passings[] = {
     {"int4 factors to int8", open_factors, LT_STATE_INT4, LT_STATE_INT8, 0.1},
 };
 
+static open_fn *const rooted[] = {open_factors, open_kl, open_eigen, open_soap};
+
 int main(void)
 {
     struct CMUnitTest tests[64];
@@ -435,6 +579,13 @@ int main(void)
     for (size_t i = 0; i < COUNT_OF(passings); i++)
         tests[n++] = (struct CMUnitTest){passings[i].name, test_checkpoint, temp_setup,
                                          temp_teardown, &passings[i]};
+    for (size_t i = 0; i < COUNT_OF(rooted); i++) {
+        void *open = (void *)(uintptr_t)&rooted[i];
+        tests[n++] = (struct CMUnitTest){"with factors in int4 roots and bases are in int8",
+                                         test_roots_of_int4, NULL, NULL, open};
+        tests[n++] = (struct CMUnitTest){"a checkpoint with roots in int4 goes on, and is told of",
+                                         test_roots_of_before, temp_setup, temp_teardown, open};
+    }
     tests[n++] = (struct CMUnitTest){"below f32 factors see four gradients between roots",
                                      test_frequency, NULL, NULL, NULL};
     tests[n++] =

@@ -4,6 +4,16 @@
 
 #include "base/parallel.h"
 
+/* Roots and bases in int4 cost accuracy that their bytes are not worth: docs/adr/0065. */
+static lt_state_dtype dtype_of(const lt_shampoo *s, lt_kept_what what)
+{
+    const bool rooted = what == LT_KEPT_ROOT || what == LT_KEPT_BASIS;
+    if (what == LT_KEPT_MOMENT || what == LT_KEPT_POSITIVE)
+        return s->base.state_dtype;
+    return rooted && s->config.factor_dtype == LT_STATE_INT4 ? LT_STATE_INT8
+                                                             : s->config.factor_dtype;
+}
+
 bool lt_shampoo_kept_format(const lt_shampoo *s, lt_kept_what what, lt_quantized_format *out)
 {
     static const lt_quantized_kind kinds[] = {
@@ -11,9 +21,7 @@ bool lt_shampoo_kept_format(const lt_shampoo *s, lt_kept_what what, lt_quantized
         [LT_KEPT_BASIS] = LT_QUANTIZED_MATRIX,      [LT_KEPT_MOMENT] = LT_QUANTIZED_MOMENT,
         [LT_KEPT_POSITIVE] = LT_QUANTIZED_POSITIVE,
     };
-    const bool moment = what == LT_KEPT_MOMENT || what == LT_KEPT_POSITIVE;
-    *out =
-        (lt_quantized_format){kinds[what], moment ? s->base.state_dtype : s->config.factor_dtype};
+    *out = (lt_quantized_format){kinds[what], dtype_of(s, what)};
     if (out->dtype != LT_STATE_F32)
         return true;
     out->kind = LT_QUANTIZED_SYMMETRIC;

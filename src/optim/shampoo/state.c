@@ -317,6 +317,24 @@ static lt_status visit_block(const lt_shampoo *s, lt_block *b, const lt_state_vi
     return LT_OK;
 }
 
+/* After a load, once. */
+static void say_rounded(lt_shampoo *s)
+{
+    int count = 0;
+    for (size_t i = 0; i < s->count; i++)
+        for (int d = 0; d < LT_MAX_DIMS; d++) {
+            lt_quantized *root = s->block[i].factor[d].kept_root;
+            count += root && root->rounded;
+            if (root)
+                root->rounded = false;
+        }
+    if (count)
+        lt_log(LT_LOG_INFO, "optim",
+               "shampoo: %d roots of the checkpoint are of another --factor-dtype, or of int4 when "
+               "it kept roots in int4, too: they are rounded until they are computed anew",
+               count);
+}
+
 lt_status lt_shampoo_visit(lt_optim *self, lt_state_visitor *visitor)
 {
     lt_shampoo *s = (lt_shampoo *)self;
@@ -325,6 +343,7 @@ lt_status lt_shampoo_visit(lt_optim *self, lt_state_visitor *visitor)
     for (size_t i = 0; i < s->total && !st; i++)
         st = visit_block(s, lt_shampoo_block_number(s, i), visitor);
     lt_shampoo_drop_pending(s);
+    say_rounded(s);
     return st;
 }
 
