@@ -43,9 +43,12 @@ def state_fits_into_that_of_adam(cwd):
     assert what.startswith("moments in ") and ", factors in " in what and own <= adam, (what, own, adam)
     what, less, adam = mib(*once, "--max-steps", "2", "--resume", "auto", "--state-memory", "adam", "--factor-dtype", "int8", "--state-dtype", "int8")
     assert what.startswith("moments in int8, factors in int") and less <= own, (what, less, own)
+    blocks = re.search(r"blocks of (\d+)", what).group(1)
     kept = epochs_of(cwd, "fits")[-1]["optimizer_bytes"] / 2 ** 20
     assert abs(kept - less) <= 0.0501 and kept < adam, (kept, less, adam)
-    run(*once, "--max-steps", "3", "--resume", "auto", "--state-memory", "any", "--factor-dtype", "f32", "--state-dtype", "f32", cwd=cwd)
+    what, own, adam = mib(*once, "--output", "wider", "--max-steps", "1", "--state-memory", "adam", "--width", "8", "--max-preconditioner-dim", "512", "--beta1", "0.9")
+    assert what.startswith("moments in int8, factors in int8, ") and own <= adam, f"moments in int8 come before factors in int4: {what}"
+    run(*once, "--max-steps", "3", "--resume", "auto", "--state-memory", "any", "--factor-dtype", "f32", "--state-dtype", "f32", "--max-preconditioner-dim", blocks, cwd=cwd)
     fails(*once, "--overwrite", "--factor-dtype", "int4", "--refresh", "async", cwd=cwd, code=USAGE, says="refresh async contradicts factor_dtype")
 
 

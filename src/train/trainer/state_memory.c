@@ -1,7 +1,8 @@
 /* --state-memory adam: the optimizer whose state fits into the bytes of Adam's two moments in f32. Settings are tried
  * in this order, the first that fits is it: what the flags say; factors as triangles, in bf16, in int8; moments
- * in bf16; factors in int4; moments in int8; blocks of half the side, and again. What a flag asks for stays, if it
- * is less. It depends on flags and parameters alone: a resume chooses the same. */
+ * in bf16, in int8; factors in int4; blocks of half the side, and again. Roots stay in int8 with factors in int4, so
+ * these save the least and come last (docs/adr/0065). What a flag asks for stays, if it is less. It depends on flags
+ * and parameters alone: a resume chooses the same. */
 
 #include "train/trainer/trainer.h"
 
@@ -44,10 +45,10 @@ static bool advance(choice *c)
         c->factors++;
     } else if (c->moments == LT_STATE_F32) {
         c->moments = LT_STATE_BF16;
-    } else if (c->shampoo && c->factors == LT_STATE_INT8) {
-        c->factors = LT_STATE_INT4;
     } else if (c->moments == LT_STATE_BF16) {
         c->moments = LT_STATE_INT8;
+    } else if (c->shampoo && c->factors == LT_STATE_INT8) {
+        c->factors = LT_STATE_INT4;
     } else if (c->shampoo && c->block / 2 >= LEAST_BLOCK) {
         c->block /= 2;
     } else {
