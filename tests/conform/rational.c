@@ -25,6 +25,7 @@ static const rational_row rows[] = {
     {"blocks on the diagonal, some of it in double", 400, 2, 0.3},
     {"blocks of blocks", 516, 1, 0},
     {"blocks that may be rounded", 300, 3, 1e-3},
+    {"no terms", 33, 0, 0},
     {"not positive definite", 40, 2, 0},
     {"not positive definite, last block", 130, 2, 1},
     {"not positive definite, last block of many", 260, 1, 0},
@@ -32,7 +33,7 @@ static const rational_row rows[] = {
 
 static const double weights[] = {0.5, 2, 0.25}, shifts[] = {0.1, 0.4, 3};
 
-enum { MANY = 1, INDEFINITE = 12 }; /* the row with many jobs; from this row on */
+enum { MANY = 1, INDEFINITE = 13 }; /* the row with many jobs; from this row on */
 enum { MOST_JOBS = 400, COUPLED = 256 };
 
 static lt_status call(const test *t, const lt_backend *be, void *ctx, const lt_view *v,

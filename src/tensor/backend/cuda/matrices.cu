@@ -143,17 +143,23 @@ template <class T> __global__ void rows_scatter(const T *from, int64_t n, void *
     }
 }
 
-template <class A, class T> __global__ void term_begin(const lt_term *term, int64_t n, T *l, T *x)
+/* Of x what lies below the blocks on the diagonal comes from products, as it does in x_low, whose blocks on it are split. */
+template <class A, class T>
+__global__ void term_begin(const lt_term *term, int64_t n, T *l, T *x, T *x_low)
 {
     const lt_term t = term[blockIdx.y];
+    const int64_t first = blockIdx.y * n * n;
     const A *a = (const A *)t.a;
-    T *mine = l + blockIdx.y * n * n, *identity = x + blockIdx.y * n * n;
     EACH_ELEMENT(i, n * n)
     {
         const cell c = cell_of(i, n);
-        const bool diagonal = c.row == c.column;
-        mine[i] = (T)((double)a[i] + (diagonal ? t.shift : 0.0));
-        identity[i] = diagonal ? (T)1 : (T)0;
+        const bool diagonal = c.row == c.column, beyond = c.row > c.column;
+        const bool beside = c.row / LT_INVERSE_LEAF != c.column / LT_INVERSE_LEAF;
+        l[first + i] = beyond ? (T)0 : (T)((double)a[i] + (diagonal ? t.shift : 0.0));
+        if (beyond || !beside)
+            x[first + i] = diagonal ? (T)1 : (T)0;
+        if (x_low && beyond && beside)
+            x_low[first + i] = (T)0;
     }
 }
 
@@ -180,6 +186,17 @@ __global__ void blocks_split(float *high, float *low, int64_t rows, int64_t colu
     }
 }
 
+/* Whether the inverse of term number k of count was found; says where the first was not. */
+__device__ bool has_inverse(const lt_term &t, const int *info, int leaves, int count, int k)
+{
+    int bad = 0;
+    for (int leaf = 0; leaf < leaves; leaf++)
+        bad |= info[leaf * count + k];
+    if (bad && blockIdx.x == 0 && threadIdx.x == 0 && *t.failed == 0)
+        *t.failed = 1 + (int)t.number;
+    return !bad;
+}
+
 /* The first of a sum's terms takes them all, so that they come in their order. */
 template <class T>
 __global__ void terms_add(const lt_term *term, int64_t n, const T *inverse, const int *info,
@@ -187,25 +204,21 @@ __global__ void terms_add(const lt_term *term, int64_t n, const T *inverse, cons
 {
     const int count = (int)gridDim.y, first = (int)blockIdx.y;
     double *sum = term[first].sum;
+    int end = first;
     if (first > 0 && term[first - 1].sum == sum)
         return;
-    for (int k = first; k < count && term[k].sum == sum; k++) {
-        const lt_term t = term[k];
-        const T *mine = inverse + k * n * n;
-        int bad = 0;
-        for (int leaf = 0; leaf < leaves; leaf++)
-            bad |= info[leaf * count + k];
-        if (bad) {
-            if (blockIdx.x == 0 && threadIdx.x == 0 && *t.failed == 0)
-                *t.failed = 1 + (int)t.number;
+    for (; end < count && term[end].sum == sum; end++)
+        if (!has_inverse(term[end], info, leaves, count, end))
             return;
-        }
-        EACH_ELEMENT(i, n * n)
-        {
-            const cell c = cell_of(i, n);
-            const int64_t from = c.row <= c.column ? i : c.column * n + c.row;
-            sum[i] += t.weight * (double)mine[from];
-        }
+    EACH_ELEMENT(i, n * n)
+    {
+        const cell c = cell_of(i, n);
+        if (c.row > c.column)
+            continue;
+        double some = term[first].begins ? 0 : sum[i];
+        for (int k = first; k < end; k++)
+            some += term[k].weight * (double)inverse[k * n * n + i];
+        sum[i] = some;
     }
 }
 
@@ -220,7 +233,8 @@ __global__ void sums_store(const double *sum, const double *constant, int64_t n,
     EACH_ELEMENT(i, n * n)
     {
         const cell c = cell_of(i, n);
-        out[i] = (T)(mine[i] + (c.row == c.column ? constant[blockIdx.y] : 0.0));
+        const int64_t from = c.row <= c.column ? i : c.column * n + c.row;
+        out[i] = (T)(mine[from] + (c.row == c.column ? constant[blockIdx.y] : 0.0));
     }
 }
 
@@ -384,16 +398,17 @@ void lt_rows_scatter(lt_cuda_stream stream, const void *from, int count, int64_t
                 <<<grid_for(n, count), THREADS, 0, stream>>>((const T *)from, n, to, bad))
 }
 
-void lt_term_begin(lt_cuda_stream stream, const lt_term *term, int count, int64_t n, bool a_wide,
-                   bool wide, void *l, void *x)
+void lt_term_begin(lt_cuda_stream stream, const lt_term *term, const lt_inverses *v, bool a_wide)
 {
-    const dim3 grid = grid_for(n * n, count);
+    const bool wide = v->kind == LT_INVERSE_DOUBLE;
+    const dim3 grid = grid_for(v->n * v->n, v->count);
+    char *x_low = lt_inverse_is_split(v) ? v->x_low : NULL;
     if (a_wide)
-        WIDE_OR_NOT(wide,
-                    term_begin<double, T><<<grid, THREADS, 0, stream>>>(term, n, (T *)l, (T *)x))
+        WIDE_OR_NOT(wide, term_begin<double, T>
+                    <<<grid, THREADS, 0, stream>>>(term, v->n, (T *)v->a, (T *)v->x, (T *)x_low))
     else
-        WIDE_OR_NOT(wide,
-                    term_begin<float, T><<<grid, THREADS, 0, stream>>>(term, n, (T *)l, (T *)x))
+        WIDE_OR_NOT(wide, term_begin<float, T>
+                    <<<grid, THREADS, 0, stream>>>(term, v->n, (T *)v->a, (T *)v->x, (T *)x_low))
 }
 
 void lt_blocks_split(lt_cuda_stream stream, float *high, float *low, int64_t rows, int64_t columns,

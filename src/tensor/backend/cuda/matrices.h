@@ -71,15 +71,20 @@ typedef struct lt_inverses {
     int64_t n;
     int count;
     char *a, *x, *made; /* what is to be inverted, and is lost; I; the inverses: rows <= columns */
-    char *low, *x_low;  /* work memory as large as one of these; LT_INVERSE_FLOAT only */
+    char *low, *x_low;  /* work memory as large as one of these; if it is split only */
     void **a_leaf, **x_leaf; /* [leaves, count]: where blocks on the diagonal of a and x begin */
     int *info;               /* [leaves, count]: not 0 where one is not positive definite */
 } lt_inverses;
+/* Rows of the blocks on the diagonal that are not cut further. */
+enum { LT_INVERSE_LEAF = 256 };
 int64_t lt_inverse_leaves(int64_t n);
 /* Whether products of floats take TF32: with more than one block, and rows that begin at 16 bytes. */
 bool lt_inverse_has_tf32(int64_t n);
+/* Whether factors of products are a high and a low part. */
+bool lt_inverse_is_split(const lt_inverses *v);
 /* Elements from a matrix's beginning to that of its block on the diagonal. */
 size_t lt_inverse_leaf(int64_t n, int64_t leaf);
+/* a, x and what of x_low it does not write are as lt_term_begin() leaves them. */
 lt_status lt_inverses_run(const lt_inverses *v);
 /* In place, of blocks [rows, columns] by columns, of matrices of n^2 elements: high = what TF32 holds of x, low = the rest. */
 void lt_blocks_split(lt_cuda_stream stream, float *high, float *low, int64_t rows, int64_t columns,
@@ -91,15 +96,15 @@ typedef struct lt_term {
     double *sum;
     int *failed; /* 1 + the term's number, of the first that is not positive definite */
     double shift, weight;
-    int64_t number;
+    int64_t number, begins; /* begins: 1 for a sum's first term, before which nothing is in it */
 } lt_term;
-/* l[k] = a + shift I in floats or doubles; x[k] = I. a_wide: a is of doubles. */
-void lt_term_begin(lt_cuda_stream stream, const lt_term *term, int count, int64_t n, bool a_wide,
-                   bool wide, void *l, void *x);
-/* sum += weight * inverse[k], given for rows <= columns, unless info[leaf * count + k] tells of a failure. */
+/* Of v, for rows <= columns: a = the term's a + shift I; x = I, but for the blocks that products make. Zeros in the rest,
+ * and there in x_low. a_wide: the terms' are of doubles. */
+void lt_term_begin(lt_cuda_stream stream, const lt_term *term, const lt_inverses *v, bool a_wide);
+/* sum += weight * inverse[k], both for rows <= columns, unless info[leaf * count + k] tells of a failure. */
 void lt_terms_add(lt_cuda_stream stream, const lt_term *term, int count, int64_t n, bool wide,
                   const void *inverse, const int *info);
-/* y[k] = sum[k] + constant[k] I; the sums lie in a row. */
+/* y[k] = sum[k] + constant[k] I; the sums, of which rows <= columns are read, lie in a row. */
 void lt_sums_store(lt_cuda_stream stream, const double *sum, const double *constant, int count,
                    int64_t n, bool wide, void *const *y, const int *failed);
 

@@ -16,7 +16,7 @@
 #include <cublas_v2.h>
 #include <cusolverDn.h>
 
-enum { LEAF = 256 };
+enum { LEAF = LT_INVERSE_LEAF };
 
 /* Blocks of all matrices: high part or all, and low part. */
 typedef struct block {
@@ -38,7 +38,7 @@ static bool has_tf32(const lt_inverses *v)
     return v->kind != LT_INVERSE_DOUBLE && lt_inverse_has_tf32(v->n);
 }
 
-static bool is_split(const lt_inverses *v)
+bool lt_inverse_is_split(const lt_inverses *v)
 {
     return has_tf32(v) && v->kind == LT_INVERSE_FLOAT;
 }
@@ -103,7 +103,7 @@ static lt_status multiply(const lt_inverses *v, extent e, double alpha, block a,
 static lt_status product(const lt_inverses *v, extent e, double alpha, block a, block b,
                          double beta, char *c)
 {
-    if (!is_split(v))
+    if (!lt_inverse_is_split(v))
         return multiply(v, e, alpha, a, b, beta, c);
     const block a_low = {a.low, NULL, a.op}, b_low = {b.low, NULL, b.op};
     LT_TRY(multiply(v, e, alpha, a_low, b, beta, c));
@@ -114,7 +114,7 @@ static lt_status product(const lt_inverses *v, extent e, double alpha, block a, 
 /* What is to be a factor of products. */
 static void split(const lt_inverses *v, block b, int64_t rows, int64_t columns)
 {
-    if (is_split(v))
+    if (lt_inverse_is_split(v))
         lt_blocks_split(v->c->stream[LT_CUDA_MAIN], (float *)b.high, (float *)b.low, rows, columns,
                         v->n, v->count);
 }
@@ -203,9 +203,6 @@ size_t lt_inverse_leaf(int64_t n, int64_t leaf)
 
 lt_status lt_inverses_run(const lt_inverses *v)
 {
-    const size_t bytes = (size_t)v->count * (size_t)(v->n * v->n) * size_of(v);
-    if (is_split(v))
-        LT_CUDA_TRY(v->c, v->c->api->set_async(v->x_low, 0, bytes, v->c->stream[LT_CUDA_MAIN]));
     LT_TRY(invert_factor(v, 0, v->n));
     return square(v);
 }

@@ -61,11 +61,19 @@ static lt_status send(const batch *b, void *to, const void *from, size_t bytes)
     return LT_OK;
 }
 
-/* Zero sums, constants, and where results go. */
-static lt_status begin(batch *b)
+/* Sums of no terms. */
+static lt_status clear_sums(const batch *b)
 {
-    const size_t squares = b->m * square_of(b) * sizeof(double);
-    LT_CUDA_TRY(b->c, b->c->api->set_async(b->sum, 0, squares, b->queue));
+    const size_t square = square_of(b) * sizeof *b->sum;
+    for (size_t i = 0; i < b->m; i++)
+        if (!b->job[b->index[i]].poles)
+            LT_CUDA_TRY(b->c, b->c->api->set_async(b->sum + i * square_of(b), 0, square, b->queue));
+    return LT_OK;
+}
+
+/* Constants, and where results go. */
+static lt_status begin(const batch *b)
+{
     void **y = calloc(b->m, sizeof *y);
     double *constant = calloc(b->m, sizeof *constant);
     lt_status st =
@@ -99,20 +107,24 @@ static size_t terms_of(const batch *b)
     return count;
 }
 
-/* Terms of that kind, matrix by matrix; how many. */
-static size_t list_terms(const batch *b, lt_inverse_kind kind, lt_term *term)
+/* Terms of that kind, matrix by matrix; how many. has_some: of the matrices, those that had one before. */
+static size_t list_terms(const batch *b, lt_inverse_kind kind, lt_term *term, bool *has_some)
 {
     size_t count = 0;
     for (size_t i = 0; i < b->m; i++) {
         const lt_rational_job *job = &b->job[b->index[i]];
-        for (int j = 0; j < job->poles; j++)
-            if (kind_of(b, job, j) == kind)
-                term[count++] = (lt_term){.a = job->a.data,
-                                          .sum = b->sum + i * square_of(b),
-                                          .failed = b->failed + i,
-                                          .shift = job->shift[j],
-                                          .weight = job->weight[j],
-                                          .number = j};
+        for (int j = 0; j < job->poles; j++) {
+            if (kind_of(b, job, j) != kind)
+                continue;
+            term[count++] = (lt_term){.a = job->a.data,
+                                      .sum = b->sum + i * square_of(b),
+                                      .failed = b->failed + i,
+                                      .shift = job->shift[j],
+                                      .weight = job->weight[j],
+                                      .number = j,
+                                      .begins = !has_some[i]};
+            has_some[i] = true;
+        }
     }
     return count;
 }
@@ -155,13 +167,12 @@ static lt_status send_leaves(const batch *b, const lt_inverses *v)
 
 static lt_status add_terms(const batch *b, lt_inverse_kind kind, const lt_term *term, size_t count)
 {
-    const bool wide = kind == LT_INVERSE_DOUBLE;
     const lt_inverses v = inverses_of(b, kind, count);
     LT_TRY(send(b, b->term, term, count * sizeof *term));
     LT_TRY(send_leaves(b, &v));
-    lt_term_begin(b->queue, b->term, v.count, b->n, b->wide, wide, v.a, v.x);
+    lt_term_begin(b->queue, b->term, &v, b->wide);
     LT_TRY(lt_inverses_run(&v));
-    lt_terms_add(b->queue, b->term, v.count, b->n, wide, v.made, b->info);
+    lt_terms_add(b->queue, b->term, v.count, b->n, kind == LT_INVERSE_DOUBLE, v.made, b->info);
     return LT_OK;
 }
 
@@ -189,10 +200,10 @@ static lt_status read_status(const lt_cuda *c, const int *failed, lt_rational_jo
     return st;
 }
 
-static lt_status add_all(const batch *b, lt_term *term)
+static lt_status add_all(const batch *b, lt_term *term, bool *has_some)
 {
     for (int kind = 0; kind < LT_INVERSE_KINDS; kind++) {
-        const size_t count = list_terms(b, (lt_inverse_kind)kind, term);
+        const size_t count = list_terms(b, (lt_inverse_kind)kind, term, has_some);
         for (size_t i = 0; i < count; i += b->most) {
             const size_t some = count - i < b->most ? count - i : b->most;
             LT_TRY(add_terms(b, (lt_inverse_kind)kind, term + i, some));
@@ -204,13 +215,19 @@ static lt_status add_all(const batch *b, lt_term *term)
 static lt_status run_batch(batch *b, void *workspace)
 {
     lt_term *term = calloc(b->terms + 1, sizeof *term);
-    if (!term)
-        return lt_fail(LT_E_NOMEM, "cuda:%d: rational: no memory", b->c->ordinal);
+    bool *has_some = calloc(b->m, sizeof *has_some);
+    lt_status st = term && has_some
+                       ? LT_OK
+                       : lt_fail(LT_E_NOMEM, "cuda:%d: rational: no memory", b->c->ordinal);
     lay_out(b, workspace);
-    lt_status st = begin(b);
     if (!st)
-        st = add_all(b, term);
+        st = begin(b);
+    if (!st)
+        st = clear_sums(b);
+    if (!st)
+        st = add_all(b, term, has_some);
     free(term);
+    free(has_some);
     LT_TRY(st);
     lt_sums_store(b->queue, b->sum, b->constant, (int)b->m, b->n, b->wide, b->y, b->failed);
     return LT_OK;
