@@ -83,6 +83,14 @@ def one_that_fails_is_named_and_not_used(cwd):
     assert "failed, and is not used: exit status 1: see " in text, text
 
 
+def the_budget_is_of_the_cheapest_run_that_may_be_chosen(cwd):
+    """By the profile four ranks are the fastest, 21 ms, and take three times the rank-seconds of one, 27 ms: 5 % of their 160 would pay a pilot of four, 5 % of the 51 of one pays two at most."""
+    write(cwd, profile())
+    found = plan(cwd, "--goal", "loss=1", "--ranks", "1,2,4", "--vary", "batch-size=16,8,4", "--global-batch", "16", "--max-steps", "1900", "--pilots", "auto", "--pilot-budget", "5%")
+    made = found["pilots"]["made"]
+    assert made and made[0]["ranks"] < 4, found["pilots"]
+
+
 def two_ranks_tell_the_noise_scale(cwd):
     """By the profile they are as good as one: what they exchange is next to nothing."""
     if MPIRUN == "none":
@@ -238,7 +246,8 @@ def bad_input(cwd):
 
 
 ROWS = [a_pilot_measures_what_was_predicted, the_budget_is_kept, the_profile_is_paid_from_the_budget, one_that_overruns_is_ended_and_not_used, one_that_fails_is_named_and_not_used,
-        two_ranks_tell_the_noise_scale, pilots_of_courses_say_what_each_takes, courses_without_pilots_are_as_the_flags_say, plan_auto_trains_with_what_it_chose, own_epochs_say_what_is_left,
+        the_budget_is_of_the_cheapest_run_that_may_be_chosen, two_ranks_tell_the_noise_scale,
+        pilots_of_courses_say_what_each_takes, courses_without_pilots_are_as_the_flags_say, plan_auto_trains_with_what_it_chose, own_epochs_say_what_is_left,
         plan_auto_of_other_ranks_says_the_command, plan_auto_of_two_ranks_trains, bad_input]
 
 

@@ -334,7 +334,8 @@ int lt_plan_then_train(int argc, char **argv, const lt_model_family *family,
 lt_status lt_plan_make_pilots(plan *p);
 /* So many steps of a candidate, or as many as a step's seconds want: 0. of_loss: of its course. */
 lt_status lt_plan_run_pilot(plan *p, plan_candidate *c, int64_t steps, bool of_loss);
-/* Rank-seconds. */
+/* Rank-seconds: of the whole choice, profile included, and what of them is not spent. */
+double lt_plan_budget(const plan *p);
 double lt_plan_budget_left(const plan *p);
 /* Seconds of a start without its steps. */
 double lt_plan_start_seconds(const plan *p, int ranks);

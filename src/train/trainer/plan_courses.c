@@ -10,7 +10,9 @@
 #include <string.h>
 
 enum { COURSES = 16, LEAST_STEPS = 100 };
-enum { SHARE = 4 }; /* of the budget: the run may turn out several times shorter */
+enum {
+    SHARE = 4
+}; /* of the budget, with the profile: the run may turn out several times shorter */
 
 /* --- A power --- */
 
@@ -127,7 +129,8 @@ lt_status lt_plan_pilot_courses(plan *p)
     const int count = g->lower && !strcmp(g->metric, "train_loss") ? find_courses(p, of) : 0;
     if (!count)
         return LT_OK;
-    const double steps = affordable_steps(p, of, count, lt_plan_budget_left(p) / SHARE);
+    const double steps =
+        affordable_steps(p, of, count, lt_plan_budget(p) / SHARE - p->profile.paid);
     bool all = steps >= LEAST_STEPS;
     for (int i = 0; i < count && all; i++) {
         LT_TRY(lt_plan_run_pilot(p, of[i], (int64_t)steps, true));

@@ -59,30 +59,53 @@ static double least_key(const plan *p, const plan_candidate *c)
     return lt_plan_key(p, &least) / doubt(&c->step);
 }
 
-/* Not measured by a pilot, and perhaps better than the best. */
-static bool is_contender(const plan *p, const plan_candidate *c)
+/* Its least seconds are below the best one's largest. */
+static bool may_be_best(const plan *p, const plan_candidate *c)
 {
     const plan_candidate *best = &p->table.item[0];
-    if (*c->why || c->is_tried || c->step.trust == PLAN_MEASURED || !is_comparable(c, best))
+    if (*c->why || !is_comparable(c, best))
         return false;
     return c == best || least_key(p, c) < lt_plan_key(p, best) * doubt(&best->step);
 }
 
+/* Not measured by a pilot, and perhaps better than the best. */
+static bool is_contender(const plan *p, const plan_candidate *c)
+{
+    return !c->is_tried && c->step.trust != PLAN_MEASURED && may_be_best(p, c);
+}
+
 /* --- What it may cost --- */
 
-/* Rank-seconds of the run that would be chosen now; 0: not known. */
-static double run_cost(const plan *p)
+/* Rank-seconds of a candidate's run; 0: not known. */
+static double run_cost(const plan *p, const plan_candidate *c)
 {
-    const plan_candidate *best = &p->table.item[0];
     const double steps =
-        isfinite(best->steps.value) ? best->steps.value : lt_plan_flag_steps(p, &best->setting);
-    return best->setting.setup.ranks * best->step.value * steps;
+        isfinite(c->steps.value) ? c->steps.value : lt_plan_flag_steps(p, &c->setting);
+    return c->setting.setup.ranks * c->step.value * steps;
+}
+
+/* Of the cheapest run that may yet be chosen, as what is paid is a share of the one that is. */
+static double least_run_cost(const plan *p)
+{
+    const plan_table *t = &p->table;
+    double least = run_cost(p, t->item);
+    for (size_t i = 1; i < t->kept; i++) {
+        const double cost = run_cost(p, &t->item[i]);
+        if (may_be_best(p, &t->item[i]) && cost > 0)
+            least = fmin(least, cost);
+    }
+    return least;
+}
+
+double lt_plan_budget(const plan *p)
+{
+    return p->request.pilot_share * least_run_cost(p);
 }
 
 /* The profile is paid from the budget too, where this plan measured it. */
 double lt_plan_budget_left(const plan *p)
 {
-    return p->request.pilot_share * run_cost(p) - p->pilots.spent - p->profile.paid;
+    return lt_plan_budget(p) - p->pilots.spent - p->profile.paid;
 }
 
 /* Of the pilot with the nearest number of ranks. */
@@ -399,7 +422,7 @@ static lt_status check(const plan *p)
         return lt_fail(
             LT_E_ARG,
             "--pilots: this is one of several ranks already (%s); plan starts them itself", kind);
-    if (run_cost(p) > 0)
+    if (run_cost(p, p->table.item) > 0)
         return LT_OK;
     return lt_fail(LT_E_ARG,
                    "--pilot-budget %s: of how long a run? %s; --epochs or --max-steps says it",
@@ -423,7 +446,7 @@ lt_status lt_plan_make_pilots(plan *p)
     p->pilots.racing = false;
     if (!st)
         st = lt_plan_rank(p);
-    p->pilots.run = st ? 0 : run_cost(p);
+    p->pilots.run = st ? 0 : run_cost(p, p->table.item);
     return st;
 }
 
