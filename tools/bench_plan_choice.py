@@ -207,7 +207,7 @@ def pilots(a, problem):
     window = len(losses) // 20 + 5
     goal = sum(losses[-window:]) / window
     steps = {"sgd": steps_to(losses, goal)}
-    _, losses = wide_run(a, problem, "shampoo", "f32", a.slots, length // 2, "long-shampoo")
+    _, losses = wide_run(a, problem, "shampoo", "f32", a.slots, length // 4, "long-shampoo")
     steps["shampoo"] = steps_to(losses, goal)
     words = [a.program, "plan", *WIDE, *flags, "--vary", "optim=sgd,shampoo", "--vary", "grad-comm-dtype=f32,bf16", "--vary",
              "batch-size=" + ",".join(str(GLOBAL_BATCH // r) for r in SIZES), "--global-batch", str(GLOBAL_BATCH), "--ranks-per-node", "8", "--ranks", ",".join(map(str, SIZES)), "--goal", f"train_loss={goal:.4f}",
@@ -227,7 +227,7 @@ def pilots(a, problem):
                 seconds[key] = step * steps[optim]
                 c = predicted.get(key)
                 print(f"| {optim} | {dtype} | {ranks} | {1e3 * step:.2f} | " + (f"{1e3 * c['step_seconds']['value']:.2f} | {c['step_seconds']['rests_on']}" if c else "- | fell") +
-                      (f" | {steps[optim]} | {seconds[key]:.1f} |" if steps[optim] < math.inf else f" | > {length // 2} | > {step * length / 2:.1f} |"))
+                      (f" | {steps[optim]} | {seconds[key]:.1f} |" if steps[optim] < math.inf else f" | > {length // 4} | > {step * length / 4:.1f} |"))
     first = said["candidates"][0]
     chosen, best = (first["optim"], "16 bit" in first["setting"], first["ranks"]), min(seconds, key=seconds.get)
     run = chosen[2] * seconds[chosen]

@@ -2,6 +2,7 @@
  * bf16 products. Transposes and batches are strides. */
 
 #include "base/parallel.h"
+#include "tensor/backend/cpu/cut.h"
 #include "tensor/backend/cpu/gemm.h"
 #include "tensor/backend/cpu/onednn.h"
 
@@ -109,6 +110,75 @@ static void add_bias(const lt_cpu *cpu, const product *p)
     lt_parallel(dim[B] * dim[ROWS], dim[COLS] < GRAIN ? GRAIN / dim[COLS] : 1, add_bias_rows, &all);
 }
 
+/* A product cut into pieces of rows, or of columns where these are more. */
+typedef struct pieces {
+    const product *p;
+    int axis;
+    int64_t size, count; /* rows or columns of a piece; pieces of a matrix */
+    dnnl_status_t status;
+} pieces;
+
+static pieces cut_product(const product *p)
+{
+    enum { LEAST = 128, WORK = 1 << 20 }; /* rows; multiplications */
+    const int64_t *dim = p->y.shape.dim;
+    pieces all = {.p = p, .axis = dim[ROWS] < dim[COLS] ? COLS : ROWS};
+    const int64_t each =
+        dim[ROWS] * dim[COLS] / lt_cpu_most(dim[all.axis], 1) * p->a.shape.dim[COLS];
+    all.size = lt_cpu_most(lt_cpu_pieces(WORK, lt_cpu_most(each, 1)), LEAST);
+    all.count = lt_cpu_pieces(dim[all.axis], all.size);
+    return all;
+}
+
+static void multiply_piece(void *context, int64_t begin, int64_t end, int64_t chunk)
+{
+    (void)chunk;
+    pieces *all = context;
+    for (int64_t i = begin; i < end; i++) {
+        product part = *all->p;
+        lt_view *from = all->axis == ROWS ? &part.a : &part.b, *to = &part.y;
+        const int64_t first = i % all->count * all->size,
+                      size = lt_cpu_least(to->shape.dim[all->axis] - first, all->size);
+        from->data = (float *)from->data + first * from->stride[all->axis];
+        to->data = (float *)to->data + first * to->stride[all->axis];
+        from->shape.dim[all->axis] = to->shape.dim[all->axis] = size;
+        batch one = {&part, dnnl_success};
+        multiply(&one, i / all->count, i / all->count + 1, 0);
+        if (one.status)
+            all->status = one.status;
+    }
+}
+
+/* By one thread each, whatever their number. */
+static dnnl_status_t multiply_pieces(const product *p)
+{
+    pieces all = cut_product(p);
+    const int64_t count = p->y.shape.dim[B] * all.count;
+    const int threads = lt_parallel_threads();
+    if (count == 1)
+        lt_parallel_set_threads(1);
+    lt_parallel(count, 1, multiply_piece, &all);
+    if (count == 1)
+        lt_parallel_set_threads(threads);
+    return all.status;
+}
+
+/* oneDNN's sgemm on AVX2 has threads share the sums of some products, so that bits depend on their number; with AVX-512
+ * tests have not seen it. */
+static dnnl_status_t multiply_all(const lt_cpu *cpu, const product *p)
+{
+    if (cpu->isa < LT_ISA_AVX512)
+        return multiply_pieces(p);
+    /* One gemm uses all threads; many small ones are shared out instead. */
+    batch all = {p, dnnl_success};
+    const int64_t batches = p->y.shape.dim[B];
+    if (batches >= 2 * (int64_t)lt_parallel_threads())
+        lt_parallel(batches, 1, multiply, &all);
+    else
+        multiply(&all, 0, batches, 0);
+    return all.status;
+}
+
 static lt_status multiply_f32(lt_cpu *cpu, const product *p)
 {
     product f = *p;
@@ -130,14 +200,7 @@ static lt_status multiply_f32(lt_cpu *cpu, const product *p)
             return LT_E_NOMEM;
         f.y = lt_cpu_dense_view(y, LT_F32, p->y.shape);
     }
-    /* One gemm uses all threads; many small ones are shared out instead. */
-    batch all = {&f, dnnl_success};
-    int64_t batches = f.y.shape.dim[B];
-    if (batches >= 2 * (int64_t)lt_parallel_threads())
-        lt_parallel(batches, 1, multiply, &all);
-    else
-        multiply(&all, 0, batches, 0);
-    LT_TRY(lt_dnnl_check(all.status, "sgemm"));
+    LT_TRY(lt_dnnl_check(multiply_all(cpu, &f), "sgemm"));
     if (lt_cpu_has(&f.bias))
         add_bias(cpu, &f);
     return direct ? LT_OK : lt_backend_cpu()->cast(cpu, &f.y, &p->y);
