@@ -218,6 +218,7 @@ double lt_plan_as_loss(const plan_goal *goal, double value);
 
 /* --- plan_seconds.c: how long a step is --- */
 
+bool lt_plan_is_same_number(double a, double b);
 /* Whether ranks (or a batch) lie between what was measured, or how far beyond. */
 plan_estimate lt_plan_between(double value, double at, double least, double most, const char *why);
 /* Whether two settings differ in ranks alone, or in an exchange that one of them has no use for. */

@@ -10,9 +10,8 @@
 #include <string.h>
 
 enum { COURSES = 16, LEAST_STEPS = 100 };
-enum {
-    SHARE = 4
-}; /* of the budget, with the profile: the run may turn out several times shorter */
+/* Of the budget, with the profile: the run may turn out several times shorter. */
+enum { SHARE = 4 };
 
 /* --- A power --- */
 

@@ -17,7 +17,7 @@
 /* A factor of 2 weighs as much as a run that is off by 5 %. */
 static const double belief = 0.05;
 
-static bool is_same_number(double a, double b)
+bool lt_plan_is_same_number(double a, double b)
 {
     return !(a > b) && !(a < b);
 }
@@ -37,8 +37,8 @@ plan_estimate lt_plan_between(double value, double at, double least, double most
 static bool is_same_exchange(const lt_cost_plan *a, const lt_cost_plan *b)
 {
     return a->scheme == b->scheme && a->element_bytes == b->element_bytes
-           && is_same_number(a->density, b->density) && a->rank == b->rank && a->every == b->every
-           && a->divided == b->divided;
+           && lt_plan_is_same_number(a->density, b->density) && a->rank == b->rank
+           && a->every == b->every && a->divided == b->divided;
 }
 
 /* One rank exchanges nothing, so that its step says something of any exchange's. */
@@ -64,7 +64,7 @@ bool lt_plan_is_same_work(const plan_setting *s, const plan_setting *other)
     return s->amp == other->amp && a->batch_size == b->batch_size && a->grad_accum == b->grad_accum
            && is_same_update(a, b) && !strcmp(s->state, other->state) && is_of_exchange(a, b)
            && is_same_mesh(&a->mesh, &b->mesh) && a->backup_workers == b->backup_workers
-           && is_same_number(a->deadline, b->deadline);
+           && lt_plan_is_same_number(a->deadline, b->deadline);
 }
 
 /* Runs of the same work. */
@@ -114,7 +114,8 @@ static double correct(factors f, plan_modelled m)
     return f.own * (m.seconds - m.exchange) + f.exchange * m.exchange;
 }
 
-/* Rows of (own, exchange) divided by a run's seconds, and two of the belief that both factors are 1. */
+/* Rows of (own, exchange) divided by a run's seconds, and two of the belief that both factors are 1. Both are 1 where one
+ * would be 0: a step without that part would be predicted to take no time. */
 static factors fit_factors(const plan_runs *runs, const plan_setting *s)
 {
     factors f = {1, 1};
@@ -135,7 +136,7 @@ static factors fit_factors(const plan_runs *runs, const plan_setting *s)
         a[2 * rows + j] = belief;
         y[rows++] = belief;
     }
-    if (!lt_nnls(x, &norm, a, rows, 2, y))
+    if (!lt_nnls(x, &norm, a, rows, 2, y) && x[0] > 0 && x[1] > 0)
         f = (factors){x[0], x[1]};
     free(a);
     return f;

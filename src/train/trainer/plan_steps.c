@@ -24,11 +24,6 @@ static plan_estimate unknown(const char *format, ...)
     return e;
 }
 
-static bool is_same_number(double a, double b)
-{
-    return !(a > b) && !(a < b);
-}
-
 static bool is_alike(const plan_setting *a, const plan_setting *b)
 {
     return a->converge == b->converge && a->is_exact == b->is_exact;
@@ -157,14 +152,14 @@ bool lt_plan_steps_of_batch(plan_estimate *out, const plan_runs *runs, const pla
                             double steps, double batch)
 {
     const double own = (double)s->batch;
-    const plan_run *noise = is_same_number(own, batch) ? NULL : find_noise(runs, s);
+    const plan_run *noise = lt_plan_is_same_number(own, batch) ? NULL : find_noise(runs, s);
     plan_estimate e = {.value = steps, .trust = PLAN_MODEL, .beyond = 1, .error = (double)NAN};
     if (!s->is_exact || !(steps > 0))
         return false;
     if (noise)
         snprintf(e.why, sizeof e.why, ", and noise scale %.3g of %s", noise->noise_scale,
                  noise->is_pilot ? "a pilot" : "a run");
-    else if (!is_same_number(own, batch))
+    else if (!lt_plan_is_same_number(own, batch))
         return false;
     if (noise && lt_noise_steps(&e.value, noise->noise_scale, steps, batch, own))
         return false;
