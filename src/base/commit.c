@@ -66,15 +66,14 @@ static lt_status each_entry(const char *folder, lt_status (*fn)(const char *path
     return st;
 }
 
-/* Links are removed, never followed. */
-static lt_status remove_tree(const char *path)
+lt_status lt_commit_remove_tree(const char *path)
 {
     struct stat info;
     if (lstat(path, &info))
         return errno == ENOENT ? LT_OK : io_error(path);
     if (!S_ISDIR(info.st_mode))
         return unlink(path) ? io_error(path) : LT_OK;
-    LT_TRY(each_entry(path, remove_tree));
+    LT_TRY(each_entry(path, lt_commit_remove_tree));
     return rmdir(path) ? io_error(path) : LT_OK;
 }
 
@@ -93,7 +92,7 @@ static void clear(lt_commit *commit)
 lt_status lt_commit_begin(lt_commit *commit, const char *path)
 {
     lt_commit c = {.path = lt_strdup(path), .temp = temporary_name(path)};
-    lt_status st = c.path && c.temp ? remove_tree(c.temp) : LT_E_NOMEM;
+    lt_status st = c.path && c.temp ? lt_commit_remove_tree(c.temp) : LT_E_NOMEM;
     if (!st && mkdir(c.temp, 0777))
         st = io_error(c.temp);
     if (st)
@@ -111,7 +110,7 @@ static lt_status give_name(const lt_commit *c)
     if (errno != ENOTEMPTY && errno != EEXIST)
         return io_error(c->path);
     if (!renameat2(AT_FDCWD, c->temp, AT_FDCWD, c->path, RENAME_EXCHANGE))
-        return remove_tree(c->temp);
+        return lt_commit_remove_tree(c->temp);
     LT_TRY(lt_commit_remove(c->path)); /* no exchange here: a moment without either */
     return rename(c->temp, c->path) ? io_error(c->path) : LT_OK;
 }
@@ -135,7 +134,7 @@ lt_status lt_commit_finish(lt_commit *commit)
 
 void lt_commit_abandon(lt_commit *commit)
 {
-    if (commit->temp && remove_tree(commit->temp))
+    if (commit->temp && lt_commit_remove_tree(commit->temp))
         commit->temp[0] = 0; /* clean() of a later run removes it */
     clear(commit);
 }
@@ -160,11 +159,11 @@ lt_status lt_commit_remove(const char *path)
     char *temp = lt_format("%s.old.tmp-%ld", path, (long)getpid());
     if (!temp)
         return LT_E_NOMEM;
-    lt_status st = remove_tree(temp);
+    lt_status st = lt_commit_remove_tree(temp);
     if (!st && rename(path, temp))
         st = io_error(path);
     if (!st)
-        st = remove_tree(temp);
+        st = lt_commit_remove_tree(temp);
     lt_free(temp);
     return st;
 }
@@ -181,7 +180,7 @@ static lt_status remove_stale(const char *path)
     if (*end || pid <= 0)
         return LT_OK;
     bool is_dead = kill((pid_t)pid, 0) && errno == ESRCH;
-    return is_dead || pid == (long)getpid() ? remove_tree(path) : LT_OK;
+    return is_dead || pid == (long)getpid() ? lt_commit_remove_tree(path) : LT_OK;
 }
 
 void lt_commit_clean(const char *folder)

@@ -23,6 +23,9 @@ void lt_commit_abandon(lt_commit *commit);
 LT_MUST_CHECK lt_status lt_commit_link(const char *path, const char *target);
 /* Removes a folder: renames it to a temporary name first, so that no half of it is ever found. */
 LT_MUST_CHECK lt_status lt_commit_remove(const char *path);
+/* Removes a file or a folder under its own name: for what no other process reads. It may be missing. Links are removed,
+ * never followed. */
+LT_MUST_CHECK lt_status lt_commit_remove_tree(const char *path);
 /* Removes the temporary entries of dead processes in a folder. */
 void lt_commit_clean(const char *folder);
 /* Makes a folder and its parents. */
