@@ -5,6 +5,7 @@
 import json
 import math
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -221,6 +222,17 @@ def a_rank_s_own_part_and_the_exchange_are_corrected_apart(cwd):
     near(found[2]["step_seconds"]["value"], seconds[2], 0.01)  # a run without exchange says nothing of exchanges
 
 
+def no_step_is_shorter_than_its_loader(cwd):
+    """3.2 ms, by which a rank's own part counts in runs that take less than half of it beside their exchange."""
+    write(cwd, profile(fixed=0, per_sample=1e-4, load_per_sample=2e-4))
+    base(cwd)
+    for ranks in (2, 4):
+        make_run(cwd, f"m{ranks}", ranks, 500, 1e-3 + 2 * (ranks - 1) / ranks * 4 * BUCKET / 1e9)
+    (one,) = plan(cwd, "--goal", "loss=1", "--ranks", "1", "--from", "m2", "m4")["candidates"]
+    near(one["step_seconds"]["value"], 16 * 2e-4)
+    assert one["step_seconds"]["rests_on"] == "extrapolated", one["step_seconds"]
+
+
 def steps_by_the_noise_scale(cwd):
     runs(cwd, noise=64)
     found = by_ranks(plan(cwd, "--goal", "loss=1", "--ranks", "1..2", "--from", "m1"))
@@ -392,7 +404,7 @@ def real_runs(cwd):
 
 
 def a_mean_step_is_of_whole_periods(cwd):
-    """New roots in each fourth update take 1 s, and a round of 3 local steps 0.3 s: a part of twelve steps has too many or too few of them."""
+    """New roots in each fourth update take 1 s, and a round of 3 local steps 0.3 s: a part of twelve steps has too many or too few of them. Of each start the first two steps and the last part of a period are not counted."""
     shampoo = ["--optim", "shampoo", "--precondition-frequency", "4", "--local-steps", "3", "--ranks-per-node", "2"]
     blocks = {"optimizers": [{"name": "shampoo", "block": 1024, "update": UPDATE, "refresh": 0.1, "state_bytes": 0, "blocks": []}]}
     write(cwd, profile(**blocks))
@@ -410,7 +422,10 @@ def a_mean_step_is_of_whole_periods(cwd):
             for i in range(1, steps + 1):
                 seconds = 9 if i <= 2 else 0.01 + (1 if i % 4 == 0 else 0) + (0.3 if i % 3 == 0 else 0)
                 f.write(json.dumps({"event": "step", "step": i, "loss": 2, "seconds": seconds}) + "\n")
-    for name in ("whole", "more"):
+    shutil.copytree(os.path.join(cwd, "part"), os.path.join(cwd, "resumed"))
+    with open(os.path.join(cwd, "resumed", "metrics.jsonl"), "a") as f, open(os.path.join(cwd, "whole", "metrics.jsonl")) as whole:
+        f.write(json.dumps({"event": "resume", "step": 13}) + "\n" + whole.read())
+    for name in ("whole", "more", "resumed"):
         (best,) = plan(cwd, *shampoo, "--goal", "loss=1", "--ranks", "4", "--from", name)["candidates"]
         near(best["step_seconds"]["value"], 0.01 + 1 / 4 + 0.3 / 3)
         assert best["step_seconds"]["rests_on"] == "measured"
@@ -534,7 +549,7 @@ def a_profile_is_measured_and_kept(cwd):
 
 ROWS = [seconds_of_steps_by_hand, deadlines_choose_the_cheapest_that_meets_them, candidates_vary_flags_and_fall_with_reasons,
         a_rank_s_memory_is_a_limit, a_global_batch_is_kept, the_command_runs_as_it_stands, steps_by_batch_are_fitted,
-        a_rank_s_own_part_and_the_exchange_are_corrected_apart, one_rank_s_step_is_that_of_any_exchange, steps_by_the_noise_scale, the_noise_scale_of_a_run_that_did_not_reach_the_goal, what_loses_something_is_known_by_ranks,
+        a_rank_s_own_part_and_the_exchange_are_corrected_apart, one_rank_s_step_is_that_of_any_exchange, no_step_is_shorter_than_its_loader, steps_by_the_noise_scale, the_noise_scale_of_a_run_that_did_not_reach_the_goal, what_loses_something_is_known_by_ranks,
         an_epoch_that_loses_nothing_comes_first, what_moves_more_is_not_chosen, links_are_read_from_a_file, what_exchanges_compute_takes_a_core_that_ranks_share, a_page_shows_models_and_measured_points,
         what_runs_do_not_say_is_not_known, goals_of_another_direction, bad_input, bad_profiles, a_profile_is_measured_and_kept,
         what_wants_several_ranks_is_profiled_too, seconds_are_of_runs_with_the_same_flags_and_most_steps,

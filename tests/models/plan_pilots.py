@@ -110,47 +110,86 @@ def two_ranks_tell_the_noise_scale(cwd):
     assert os.listdir(os.path.join(cwd, "temporary")) == []
 
 
-def power_steps(folder, goal):
-    """Steps to a loss by a power of the step, of means over a twentieth of the run, through its last three quarters."""
+def points_of(folder):
+    """(step, loss): means over a twentieth of the run, of 200 windows of it at most."""
     with open(os.path.join(folder, "metrics.jsonl")) as f:
         loss = [r["loss"] for r in map(json.loads, f) if r["event"] == "step"]
     window = len(loss) // 20 + 5
     points = [(i, sum(loss[i - window:i]) / window) for i in range(window, len(loss) + 1)]
-    assert len(points) <= 200, len(points)  # no means of several points
-    x, y = zip(*((math.log(i), math.log(v)) for i, v in points if 4 * i >= len(loss)))
+    edges = [i * len(points) // 200 for i in range(201)] if len(points) > 200 else range(len(points) + 1)
+    return [tuple(sum(v) / len(v) for v in zip(*points[a:b])) for a, b in zip(edges, edges[1:])]
+
+
+def power_steps(folder, goal, last):
+    """Steps to a loss by a power of the step, through the last three quarters of the first so many steps."""
+    x, y = zip(*((math.log(i), math.log(v)) for i, v in points_of(folder) if last <= 4 * i <= 4 * last))
     mean = [sum(v) / len(v) for v in (x, y)]
     slope = sum((a - mean[0]) * (b - mean[1]) for a, b in zip(x, y)) / sum((a - mean[0]) ** 2 for a in x)
     assert slope < 0, slope
-    return math.exp((math.log(goal) - mean[1]) / slope + mean[0])
+    return max(math.exp((math.log(goal) - mean[1]) / slope + mean[0]), last)
 
 
-SLOW = {"samples": 60000, "fixed": 0.1, "per_sample": 1e-7, "optimizers": [{**profile()["optimizers"][0], "name": name, "update": 1e-6} for name in ("sgd", "adamw")]}
+def profile_of(step):
+    """Two optimizers with steps of so many seconds."""
+    return profile(samples=60000, fixed=step, per_sample=1e-6 * step, optimizers=[{**profile()["optimizers"][0], "name": name, "update": 1e-5 * step} for name in ("sgd", "adamw")])
+
+
 TWO = ["--goal", "train_loss=0.4", "--ranks", "1", "--pilots", "auto", "--vary", "optim=sgd,adamw", "--sched", "cosine", "--warmup-epochs", "0", "--lr", "0.003", "--data", "fashion-mnist"]
 
 
-def pilots_of_courses_say_what_each_takes(cwd):
-    """sgd and adamw at one rate, 1600 steps of 0.1 s by the flags: of 40 s 2 are for two starts, the rest for 190 steps of each, at the rates that these have in the whole run."""
+def need_fashion_mnist():
     if not os.path.isdir("/usr/share/datasets/fashion-mnist"):
         raise Skip("dataset-fashion-mnist is not installed")
-    write(cwd, profile(**SLOW))
-    found = plan(cwd, *TWO, "--max-steps", "1600", "--pilot-budget", "100%", "--pilot-dir", "kept", "--extrapolate")
-    made = [q for q in found["pilots"]["made"] if q["of"] == "loss"]
-    assert [q["steps"] for q in made] == [190, 190] and not any(q["failed"] for q in made), found["pilots"]
-    assert sorted(q["setting"].split(",")[0] for q in made) == ["adamw", "sgd"] and found["pilots"]["made"][:2] == made, made
+
+
+def steps_are_read_alike(cwd, found, made):
+    """Each course by its own pilot, all through as many steps."""
+    folder = {q["setting"]: os.path.join(cwd, "kept", f"pilot-{i + 1}") for i, q in enumerate(made)}
+    last = min(points_of(f)[-1][0] for f in folder.values())
     for c in found["candidates"]:
-        folder = next(f"pilot-{i + 1}" for i, q in enumerate(made) if q["setting"] == c["setting"])
-        rates = read(cwd, os.path.join("kept", folder), "step")
-        assert abs(rates[-1]["lr"] / 0.003 - 0.5 * (1 + math.cos(math.pi * 189 / 1600))) < 1e-6, rates[-1]["lr"]
-        truth = max(power_steps(os.path.join(cwd, "kept", folder), 0.4), 190)
-        assert abs(c["steps"]["value"] / truth - 1) < 1e-3 and "power of the step, by a pilot of 190 steps" in c["steps"]["why"], (c["steps"], truth)
+        truth = power_steps(folder[c["setting"]], 0.4, last)
+        assert abs(c["steps"]["value"] / truth - 1) < 1e-3 and f"power of the step, by a pilot of {last:.0f} steps" in c["steps"]["why"], (c["steps"], truth)
     assert len({c["steps"]["value"] for c in found["candidates"]}) == 2, found["candidates"]
+    return folder
+
+
+def pilots_of_courses_say_what_each_takes(cwd):
+    """sgd and adamw at one rate, 124854 steps of 0.1 ms by the flags: of a sixth, 2.081 s, 2 are for two starts, the rest for 404 steps of each, at the rates that these have in the whole run."""
+    need_fashion_mnist()
+    write(cwd, profile_of(1e-4))
+    found = plan(cwd, *TWO, "--max-steps", "124854", "--pilot-budget", "100%", "--pilot-dir", "kept", "--extrapolate")
+    made = [q for q in found["pilots"]["made"] if q["of"] == "loss"]
+    assert [q["steps"] for q in made] == [404, 404] and not any(q["failed"] for q in made), found["pilots"]
+    assert sorted(q["setting"].split(",")[0] for q in made) == ["adamw", "sgd"] and found["pilots"]["made"][:2] == made, made
+    for folder in steps_are_read_alike(cwd, found, made).values():
+        rates = read(cwd, folder, "step")
+        assert abs(rates[-1]["lr"] / 0.003 - 0.5 * (1 + math.cos(math.pi * 403 / 124854))) < 1e-6, rates[-1]["lr"]
+
+
+def a_course_has_what_the_first_pilot_leaves(cwd):
+    """A profile that says six times what a step takes gives the first pilot 3000 steps, and the second fewer; one that says a thousand times, so that the run is as short as a start, only the first, and steps are the flags'."""
+    need_fashion_mnist()
+    write(cwd, profile_of(1e-4))
+    short = plan(cwd, *TWO[2:4], "--goal", "loss=0.4", *TWO[4:6], *TWO[8:], "--max-steps", "200000", "--pilot-budget", "100%", "--pilot-dir", "kept")
+    step = 6 * short["pilots"]["made"][0]["step_seconds"]
+    write(cwd, profile_of(step))
+    words = [*TWO, "--pilot-budget", "100%", "--extrapolate"]
+    found = plan(cwd, *words, "--max-steps", str(int(6 * (2 / step + 2 * 3000))), "--pilot-dir", "kept")
+    made = [q for q in found["pilots"]["made"] if q["of"] == "loss"]
+    assert len(made) == 2 and not any(q["failed"] for q in made) and abs(made[0]["steps"] - 3000) < 10, (step, found["pilots"])
+    assert 400 <= made[1]["steps"] < 2500, (step, made)
+    steps_are_read_alike(cwd, found, made)
+    write(cwd, profile_of(1000 * step))
+    found = plan(cwd, *words, "--max-steps", "8000", "--pilot-dir", "kept")
+    assert [q["of"] for q in found["pilots"]["made"]].count("loss") == 1, found["pilots"]
+    assert all("as the flags say" in c["steps"]["why"] for c in found["candidates"]), found["candidates"]
 
 
 def courses_without_pilots_are_as_the_flags_say(cwd):
-    """90 steps, too few, for half of the budget; a goal that steps do not record; one course."""
-    write(cwd, profile(**SLOW))
-    for more in (["--pilot-budget", "50%", *TWO], ["--pilot-budget", "100%", "--goal", "loss=0.4", *TWO[2:]], ["--pilot-budget", "100%", *TWO[:6], *TWO[8:]]):
-        found = plan(cwd, *more, "--max-steps", "1600")
+    """398 steps, too few; a goal that steps do not record; one course."""
+    write(cwd, profile_of(1e-4))
+    for more in (["--max-steps", "124776", *TWO], ["--max-steps", "124854", "--goal", "loss=0.4", *TWO[2:]], ["--max-steps", "124854", *TWO[:6], *TWO[8:]]):
+        found = plan(cwd, *more, "--pilot-budget", "100%")
         assert not any(q["of"] == "loss" for q in found["pilots"]["made"]), found["pilots"]
         assert all("as the flags say" in c["steps"]["why"] for c in found["candidates"]), found["candidates"]
 
@@ -247,7 +286,7 @@ def bad_input(cwd):
 
 ROWS = [a_pilot_measures_what_was_predicted, the_budget_is_kept, the_profile_is_paid_from_the_budget, one_that_overruns_is_ended_and_not_used, one_that_fails_is_named_and_not_used,
         the_budget_is_of_the_cheapest_run_that_may_be_chosen, two_ranks_tell_the_noise_scale,
-        pilots_of_courses_say_what_each_takes, courses_without_pilots_are_as_the_flags_say, plan_auto_trains_with_what_it_chose, own_epochs_say_what_is_left,
+        pilots_of_courses_say_what_each_takes, a_course_has_what_the_first_pilot_leaves, courses_without_pilots_are_as_the_flags_say, plan_auto_trains_with_what_it_chose, own_epochs_say_what_is_left,
         plan_auto_of_other_ranks_says_the_command, plan_auto_of_two_ranks_trains, bad_input]
 
 

@@ -148,9 +148,10 @@ typedef struct plan_point {
     double step, value;
 } plan_point;
 
-/* Seconds of a step by the system model, and of those the exchange that is not behind backward. */
+/* Seconds of a step by the system model, of those the exchange that is not behind backward, and the loader's, below which
+ * the rest cannot be. */
 typedef struct plan_modelled {
-    double seconds, exchange;
+    double seconds, exchange, load;
 } plan_modelled;
 
 typedef struct plan_run {

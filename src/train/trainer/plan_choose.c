@@ -172,7 +172,7 @@ static plan_estimate steps_to_goal(const plan *p, const plan_setting *s)
 
 static plan_modelled modelled_of(const lt_plan_cost *cost)
 {
-    return (plan_modelled){cost->seconds, cost->exposed};
+    return (plan_modelled){cost->seconds, cost->exposed, cost->load};
 }
 
 static void estimate(const plan *p, plan_candidate *c)
@@ -251,7 +251,7 @@ static void model_runs(plan *p)
     for (size_t i = 0; i < p->runs.count; i++) {
         plan_run *run = &p->runs.run[i];
         const bool is_known = !predict(p, &run->setting, &cost) && cost.seconds > 0;
-        run->modelled = is_known ? modelled_of(&cost) : (plan_modelled){run->seconds, 0};
+        run->modelled = is_known ? modelled_of(&cost) : (plan_modelled){run->seconds, 0, 0};
     }
 }
 

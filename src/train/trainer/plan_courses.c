@@ -1,7 +1,8 @@
 /* Pilots of courses: candidates that differ in what makes the loss fall, the optimizer first of all. One of each, as cheap as
- * there is and all of as many steps, takes a quarter of the budget; the loss as a power of the step, through the last three
+ * there is and all of as many steps, takes a sixth of the budget; the loss as a power of the step, through the last three
  * quarters of each, says how many steps the goal takes. That is a long way beyond what was seen, so it is of use beside the
- * other courses alone, and needs all of them. ADR 0048. */
+ * other courses alone, and needs all of them. Each pilot measures a step, by which the budget is known better: the next one may
+ * be shorter, and as many steps of the others are read. ADR 0048. */
 
 #include "train/trainer/plan.h"
 
@@ -9,9 +10,11 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { COURSES = 16, LEAST_STEPS = 100 };
-/* Of the budget, with the profile: the run may turn out several times shorter. */
-enum { SHARE = 4 };
+/* Of 226 steps the order of two courses was wrong, of 584 and 638 it was right (docs/results/plan.md). */
+enum { COURSES = 16, LEAST_STEPS = 400 };
+/* Of the budget, with the profile: the run may turn out several times shorter, 4.3 times where that was measured. Once the
+ * first pilot is made, the others may have more than was thought, as one alone says nothing. */
+enum { SHARE = 6, LATER_SHARE = 3 };
 
 /* --- A power --- */
 
@@ -51,12 +54,23 @@ static const plan_run *find_course(const plan_runs *runs, const plan_setting *s)
     return NULL;
 }
 
-static double course_steps(const plan_run *run, const plan_goal *g)
+/* Of the shortest of them: all courses are read alike. */
+static double common_steps(const plan_runs *runs)
+{
+    double least = HUGE_VAL;
+    for (size_t i = 0; i < runs->count; i++) {
+        const plan_run *run = &runs->run[i];
+        if (run->points && run->is_pilot)
+            least = fmin(least, run->point[run->points - 1].step);
+    }
+    return least;
+}
+
+static double course_steps(const plan_run *run, const plan_goal *g, double last)
 {
     lt_power_fit f = {0};
-    const double last = run->point[run->points - 1].step;
     for (size_t i = 0; i < run->points; i++)
-        if (4 * run->point[i].step >= last)
+        if (4 * run->point[i].step >= last && run->point[i].step <= last)
             lt_plan_power_add(&f, run->point[i].step, lt_plan_as_loss(g, run->point[i].value));
     return fmax(lt_plan_power_steps(&f, lt_plan_as_loss(g, g->value)), last);
 }
@@ -65,10 +79,11 @@ bool lt_plan_steps_of_course(const plan_runs *runs, const plan_goal *g, const pl
                              plan_estimate *out)
 {
     const plan_run *run = find_course(runs, s);
-    const double steps = run ? course_steps(run, g) : (double)NAN;
+    const double length = common_steps(runs);
+    const double steps = run ? course_steps(run, g, length) : (double)NAN;
     if (!isfinite(steps))
         return false;
-    const double length = run->point[run->points - 1].step, batch = (double)run->setting.batch;
+    const double batch = (double)run->setting.batch;
     plan_estimate e;
     if (!lt_plan_steps_of_batch(&e, runs, s, steps, batch))
         return false;
@@ -109,10 +124,21 @@ static int find_courses(const plan *p, plan_candidate **of)
     return count > 1 ? count : 0;
 }
 
-/* With so many rank-seconds. */
-static double affordable_steps(const plan *p, plan_candidate *const *of, int count, double budget)
+/* Those without a pilot, the first of all in front. */
+static int drop_tried(const plan *p, plan_candidate **of, int count)
 {
-    double step = 0;
+    int left = 0;
+    for (int i = 0; i < count; i++)
+        if (!find_course(&p->runs, &of[i]->setting))
+            of[left++] = of[i];
+    return left;
+}
+
+/* With what the budget has left for courses. */
+static double affordable_steps(const plan *p, plan_candidate *const *of, int count)
+{
+    const double share = p->pilots.count ? LATER_SHARE : SHARE;
+    double step = 0, budget = lt_plan_budget(p) / share - p->profile.paid - p->pilots.spent;
     for (int i = 0; i < count; i++) {
         const int ranks = of[i]->setting.setup.ranks;
         budget -= ranks * lt_plan_start_seconds(p, ranks);
@@ -125,16 +151,19 @@ lt_status lt_plan_pilot_courses(plan *p)
 {
     const plan_goal *g = &p->request.goal;
     plan_candidate *of[COURSES];
-    const int count = g->lower && !strcmp(g->metric, "train_loss") ? find_courses(p, of) : 0;
-    if (!count)
-        return LT_OK;
-    const double steps =
-        affordable_steps(p, of, count, lt_plan_budget(p) / SHARE - p->profile.paid);
-    bool all = steps >= LEAST_STEPS;
-    for (int i = 0; i < count && all; i++) {
-        LT_TRY(lt_plan_run_pilot(p, of[i], (int64_t)steps, true));
-        all = find_course(&p->runs, &of[i]->setting);
+    double most = HUGE_VAL;
+    int count = g->lower && !strcmp(g->metric, "train_loss") ? find_courses(p, of) : 0;
+    const bool any = count;
+    while (count) {
+        most = fmin(most, affordable_steps(p, of, count));
+        if (most < LEAST_STEPS)
+            return LT_OK;
+        LT_TRY(lt_plan_run_pilot(p, of[0], (int64_t)most, true));
+        if (!find_course(&p->runs, &of[0]->setting))
+            return LT_OK;
+        LT_TRY(lt_plan_rank(p));
+        count = drop_tried(p, of, find_courses(p, of));
     }
-    p->pilots.has_courses = all;
+    p->pilots.has_courses = any;
     return LT_OK;
 }

@@ -1,5 +1,5 @@
 /* A step's parts, measured here at one rank: forward and backward of three batch sizes, when backward finishes which
- * gradient, what optimizers take, what the loader gives by itself. */
+ * gradient, what optimizers take, what the loader gives by itself or to a step that waits for it. */
 
 #include "base/clock.h"
 #include "train/trainer/plan.h"
@@ -110,9 +110,10 @@ static lt_status open_bench(bench *b, lt_trainer *t, int64_t batch)
     return lt_train_step_new(&b->step, &config);
 }
 
-/* Seconds of one step's parts; factors: what an update takes longer that makes Shampoo's factors, where not all of them do. */
+/* Seconds of one step's parts; waited: for the loader; factors: what an update takes longer that makes Shampoo's factors,
+ * where not all of them do. */
 typedef struct parts {
-    double compute, backward, update, roots, factors;
+    double waited, compute, backward, update, roots, factors;
 } parts;
 
 static lt_status run_step(bench *b, parts *out)
@@ -124,7 +125,9 @@ static lt_status run_step(bench *b, parts *out)
     lt_batch batch;
     lt_step_result result;
     LT_TRY(lt_optim_prepare(t->optim, &numbers));
+    const double asked = lt_clock_seconds();
     LT_TRY(next(t->input.loader, &batch));
+    const double given = lt_clock_seconds();
     b->finals = 0;
     LT_TRY(lt_device_sync(t->device));
     const double begin = lt_clock_seconds();
@@ -137,7 +140,8 @@ static lt_status run_step(bench *b, parts *out)
     lt_optim_advance(t->optim);
     LT_TRY(lt_optim_result(t->optim, &result));
     const double roots = lt_shampoo_statistics(t->optim).root_seconds;
-    *out = (parts){.compute = computed - begin,
+    *out = (parts){.waited = given - asked,
+                   .compute = computed - begin,
                    .backward = computed - b->forward,
                    .update = updated - computed - roots,
                    .roots = roots};
@@ -148,7 +152,8 @@ static lt_status run_step(bench *b, parts *out)
  * PLAN_STEPS, or NULL. */
 static lt_status run_steps(bench *b, double seconds, parts *out, double *compute, size_t *steps)
 {
-    double c[PLAN_STEPS], back[PLAN_STEPS], up[PLAN_STEPS], updates = 0, roots = 0;
+    double wait[PLAN_STEPS], c[PLAN_STEPS], back[PLAN_STEPS], up[PLAN_STEPS];
+    double updates = 0, roots = 0;
     int count = 0;
     parts p;
     for (int i = 0; i < WARM; i++)
@@ -157,6 +162,7 @@ static lt_status run_steps(bench *b, double seconds, parts *out, double *compute
     for (; count % ROUND || (count + ROUND <= PLAN_STEPS && (!count || lt_clock_seconds() < end));
          count++) {
         LT_TRY(run_step(b, &p));
+        wait[count] = p.waited;
         c[count] = p.compute;
         back[count] = p.backward;
         up[count] = p.update;
@@ -167,7 +173,8 @@ static lt_status run_steps(bench *b, double seconds, parts *out, double *compute
         memcpy(compute, c, (size_t)count * sizeof *c);
         *steps = (size_t)count;
     }
-    *out = (parts){median(c, count), median(back, count), median(up, count), roots / count, 0};
+    *out = (parts){median(wait, count), median(c, count), median(back, count),
+                   median(up, count),   roots / count,    0};
     out->factors = fmax(ROUND * (updates / count - out->update), 0);
     return LT_OK;
 }
@@ -286,8 +293,15 @@ static lt_status measure_batch(plan_profile *p, lt_trainer *t, int index, double
     return LT_OK;
 }
 
+/* Of a step that waits for it, whose thread takes cores and memory from the loader's. */
+static double load_beside(const parts *step)
+{
+    const double own = step->compute + step->update, noticeable = 0.1;
+    return step->waited > noticeable * own ? step->waited + own : 0;
+}
+
 /* Behind the batches that were made before anybody asked for one. */
-static lt_status measure_loader(plan_profile *p, lt_trainer *t)
+static lt_status measure_loader(plan_profile *p, lt_trainer *t, const parts *middle)
 {
     bench b;
     lt_batch batch;
@@ -298,7 +312,8 @@ static lt_status measure_loader(plan_profile *p, lt_trainer *t)
     int loads = 0;
     for (; !st && (loads < LOADS || lt_clock_seconds() - begin < load_seconds); loads++)
         st = next(t->input.loader, &batch);
-    p->base.load_per_sample = (lt_clock_seconds() - begin) / (loads * p->batch[0]);
+    p->base.load_per_sample = fmax((lt_clock_seconds() - begin) / (loads * p->batch[0]),
+                                   load_beside(middle) / p->batch[p->batches > 1]);
     close_bench(&b);
     return st;
 }
@@ -329,7 +344,7 @@ static lt_status measure_model(plan_profile *p, lt_trainer *t, double seconds, p
     LT_TRY(count_model(p, t));
     for (int i = 0; i < p->batches; i++)
         LT_TRY(measure_batch(p, t, i, seconds / p->batches, middle));
-    LT_TRY(measure_loader(p, t));
+    LT_TRY(measure_loader(p, t, middle));
     return fit_compute(p);
 }
 

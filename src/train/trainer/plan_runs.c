@@ -16,11 +16,11 @@ enum { WINDOWS = 200, DEPTH = 8 };
 typedef struct reader {
     plan_run *run;
     const plan_goal *goal;
-    char field[PLAN_NAME + 8];   /* of epochs: "val_top1" */
-    bool of_steps;               /* the metric is the steps' own loss */
-    double seconds, squares;     /* sums behind the first steps */
-    double whole, whole_squares; /* of whole periods */
-    int64_t steps, timed, period;
+    char field[PLAN_NAME + 8];    /* of epochs: "val_top1" */
+    bool of_steps;                /* the metric is the steps' own loss */
+    double seconds, squares;      /* sums behind the first steps of each start */
+    double whole, whole_squares;  /* of whole periods */
+    int64_t steps, timed, period; /* steps: since the start */
     size_t capacity;
 } reader;
 
@@ -68,6 +68,15 @@ static lt_status read_step(reader *r, const lt_json_value *record)
     return isfinite(loss) ? add_point(r, number_of(record, "step"), loss) : LT_OK;
 }
 
+/* The period in which the last start ended is not a whole one. */
+static void begin_again(reader *r)
+{
+    r->steps = 0;
+    r->timed -= r->timed % r->period;
+    r->seconds = r->whole;
+    r->squares = r->whole_squares;
+}
+
 /* An epoch's train_loss is a mean of steps that are points themselves. */
 static lt_status read_evaluation(reader *r, const lt_json_value *record)
 {
@@ -83,6 +92,8 @@ static lt_status read_record(reader *r, const lt_json_value *record)
     LT_TRY(lt_json_string(record, "event", &event));
     if (!strcmp(event, "step"))
         return read_step(r, record);
+    if (!strcmp(event, "resume"))
+        begin_again(r);
     return !strcmp(event, "epoch") || !strcmp(event, "evaluation") ? read_evaluation(r, record)
                                                                    : LT_OK;
 }

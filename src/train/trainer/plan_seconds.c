@@ -3,7 +3,8 @@
  * Runs of the same work on other numbers of ranks correct the model in two steps. Its two parts, what a rank does by itself
  * and the exchange that shows, each get a factor: the smallest squares of relative errors of the runs, and factors near 1,
  * which runs of one kind cannot tell. A run on one rank so says nothing of exchanges, and runs that are nearly all exchange
- * little of the rest. What then is left of a run's seconds is interpolated between runs by the logarithm of ranks. */
+ * little of the rest. What then is left of a run's seconds is interpolated between runs by the logarithm of ranks. No step is
+ * shorter than its loader's. */
 
 #include "train/trainer/plan.h"
 
@@ -184,7 +185,7 @@ plan_estimate lt_plan_seconds(const plan_runs *runs, const plan_setting *s, plan
     if (!t.below && !t.above)
         return e;
     const factors f = fit_factors(runs, s);
-    return lt_plan_between(correct(f, modelled) * rest(&t, f, s->setup.ranks),
-                           (double)s->setup.ranks, t.least, t.most,
+    const double scaled = correct(f, modelled) * rest(&t, f, s->setup.ranks);
+    return lt_plan_between(fmax(scaled, modelled.load), (double)s->setup.ranks, t.least, t.most,
                            "the system model, scaled to runs");
 }
