@@ -4,11 +4,11 @@
     tools/bench_plan.py --build BUILD [--grid 1x1,2x1,4x1,4x2,4x4] [--rate 200mbit] [--only 'two-level;tensor'] [--rounds 3]
 
 A step's parts are measured on this machine by `train_resnet50 plan --step-profile` and `train_gpt plan`, of one rank alone for the rows of one rank, of one among as
-many as there are processors for the others (--profile-ranks), in front of the steps of each grid, as a machine that others share is not the same for long; links by
+many as there are processors for the others (--profile-ranks), anew in each round in front of its steps, as a machine that others share is not the same for long; links by
 `bench links` on the nodes of tools/netbed (so root), and each set-up is predicted by `plan --simulate` from nothing else. The rate
 between nodes is what a card keeps to under the traffic of the set-up (one mean of `bench exchange`: in two levels, where ranks talk to
 those with their place in other nodes, else flat, where all talk to all), at most what TCP leaves of
---rate (1448 of 1514 bytes of a frame); all nodes share this machine's processors (--slots). Then it is run on the nodes, and a row has the median of its steps. Set-ups take turns, as a minute in which the machine
+--rate (1448 of 1514 bytes of a frame); all nodes share this machine's processors (--slots). Then it is run on the nodes, and a row has the median of what its rounds predict and of its steps. Set-ups take turns, as a minute in which the machine
 has other work hits all alike. A row of predicted / measured is good between 0.9 and 1.1, if the rows of one rank (1x1), where
 nothing is exchanged, are near 1: else the machine was busier in the steps than in the profile. Exit status 77: no nodes can be
 had here."""
@@ -125,15 +125,17 @@ def busy_rate(a, nodes, traffic):
 
 
 def play(a, rows, nodes, ranks, links, launcher):
-    for model in dict.fromkeys(model for _, model, _ in rows):
-        model.measure_profile(nodes * ranks)
-    found = [(name, model.predict(nodes, ranks, links.get(name, links.get("flat", {})), flags), model, flags, []) for name, model, flags in rows]
+    costs, seconds = [[] for _ in rows], [[] for _ in rows]
     for _ in range(a.rounds):
-        for name, _, model, flags, seconds in found:
-            seconds += model.steps(flags, launcher)
-            print(f"{nodes}x{ranks} {name}: {1e3 * statistics.median(seconds):.0f} ms", file=sys.stderr, flush=True)
-    for name, cost, _, _, seconds in found:
-        print_row(nodes, ranks, name, cost, seconds)
+        for model in dict.fromkeys(model for _, model, _ in rows):
+            model.measure_profile(nodes * ranks)
+        for (name, model, flags), cost, taken in zip(rows, costs, seconds):
+            cost.append(model.predict(nodes, ranks, links.get(name, links.get("flat", {})), flags))
+            taken += model.steps(flags, launcher)
+            print(f"{nodes}x{ranks} {name}: {1e3 * cost[-1]['seconds']:.0f} ms predicted, {1e3 * statistics.median(taken):.0f} ms", file=sys.stderr, flush=True)
+    for (name, _, _), cost, taken in zip(rows, costs, seconds):
+        middle = statistics.median_low(c["seconds"] for c in cost)
+        print_row(nodes, ranks, name, next(c for c in cost if c["seconds"] == middle), taken)
 
 
 def grid(a, images, words, nodes, ranks):

@@ -6,7 +6,7 @@ these runs and asked for the rest. Prints two Markdown tables for each problem.
     tools/bench_plan_choice.py --program BUILD/tests/models/train_mlp --output DIR --pilots [--length 2000]
 
 --pilots: of each problem, ranks share --slots cores and a batch of 512, so that more of them pay until the cores are used. `plan --pilots auto` is asked for a run of --length steps (logistic regression: 8 times as many); SGD and Shampoo, gradients sent in
-32 and 16 bits (four algorithms), on 1, 2, 4 and 8 ranks. The truth: the mean step of each of the sixteen in runs of some seconds, and the steps to the goal of SGD and of Shampoo, each run once on --slots ranks, as all ranks
+32 and 16 bits (four algorithms), on 1, 2, 4 and 8 ranks. The truth: the mean step of each of the sixteen in runs of some seconds, and the steps to the goal of SGD and of Shampoo, each run once on one rank, as all ranks
 together take the same batches. Printed: the table, chosen by best, and what pilots and profile took of the chosen run.
 
 Without it:
@@ -16,7 +16,7 @@ link would. A rank has the same batch whatever their number. First table: algori
 (steps to it, times the mean step); what `plan` says of each from the runs of the same algorithm on the *other*
 numbers of ranks. Second: what `plan` chooses from the first --part of the runs on 1, 2 and 8 ranks, as if they had been stopped there, the
 seconds that this set-up really took, and those of the best; and what those runs cost beside the chosen one.
-A run that is in --output is not made again."""
+Runs are made in --turns parts, each goes on where it was. A run that is in --output is not made again."""
 import argparse
 import json
 import math
@@ -28,6 +28,7 @@ import sys
 
 SIZES = (1, 2, 4, 8)
 PILOTS = (1, 2, 8)
+WHOLE = 20  # steps, of which Shampoo's roots and local steps are parts
 LINK = "200,0.05"
 LR = "RATE"  # of the problem
 COMMON = ["--batch-size", "16", "--threads", "1", "--workers", "1", "--sched", "constant", "--warmup-epochs", "0", "--label-smoothing", "0",
@@ -57,21 +58,31 @@ def cells(flags_of):
     return [(name, ranks) for name in flags_of for ranks in SIZES if ranks > 1 or not needs_nodes(flags_of[name])]
 
 
-def flags_of_run(a, problem, name):
+def flags_of_run(a, problem, name, steps=None):
     own = [RATES[problem] if word == LR else word for word in ALGORITHMS[name]]
-    return [*PROBLEMS[problem], *COMMON, *own, "--max-steps", str(a.steps), "--comm-model", LINK]
+    return [*PROBLEMS[problem], *COMMON, *own, "--max-steps", str(steps or a.steps), "--comm-model", LINK]
 
 
 def folder(a, problem, name, ranks):
     return os.path.join(a.output, problem, f"{list(ALGORITHMS).index(name)}-{ranks}")
 
 
-def train(a, problem, name, ranks):
+def count_steps(folder_of):
+    """Of a run that was ended; 0: there is none."""
+    try:
+        with open(os.path.join(folder_of, "metrics.jsonl"), encoding="utf-8") as f:
+            return [json.loads(line)["step"] for line in f if '"event":"step"' in line][-1]
+    except (FileNotFoundError, IndexError):
+        return 0
+
+
+def train(a, problem, name, ranks, steps):
+    """Goes on up to so many steps, whole periods of roots and local steps; a minute in which the machine has other work so hits a part of each run."""
     out = folder(a, problem, name, ranks)
-    if os.path.exists(os.path.join(out, "model.safetensors")):
+    if count_steps(out) >= steps:
         return
     words, env = mpirun(ranks)
-    done = subprocess.run([*words, a.program, *flags_of_run(a, problem, name), "--eval-every", "-1", "--no-tensorboard", "--progress", "off", "--overwrite",
+    done = subprocess.run([*words, a.program, *flags_of_run(a, problem, name, steps), "--eval-every", "-1", "--no-tensorboard", "--progress", "off", "--resume", "auto",
                            "--output", out], capture_output=True, text=True, env=env, timeout=900, check=False)
     if done.returncode:
         raise SystemExit(f"{name}, {ranks} ranks: {done.stderr.strip().splitlines()[-1]}")
@@ -83,7 +94,7 @@ def cut(source, target, part):
     for file in ("config.yaml", "env.json"):
         shutil.copy(os.path.join(source, file), target)
     with open(os.path.join(source, "metrics.jsonl"), encoding="utf-8") as f:
-        lines = [line for line in f if '"event":"step"' in line]
+        lines = [line for line in f if '"event":"step"' in line or '"event":"resume"' in line]
     with open(os.path.join(target, "metrics.jsonl"), "w", encoding="utf-8") as f:
         f.writelines(lines[:math.ceil(len(lines) * part)])
     return target
@@ -183,7 +194,7 @@ def wide_run(a, problem, optim, dtype, ranks, steps, name):
     words, env = mpirun(ranks) if ranks > 1 else ([], None)
     if not os.path.exists(os.path.join(out, "model.safetensors")):
         subprocess.run([*words, a.program, *WIDE, *PILOT_PROBLEMS[problem][0], "--optim", optim, "--grad-comm-dtype", dtype, "--batch-size", str(GLOBAL_BATCH // ranks),
-                        "--max-steps", str(steps), "--output", out, *QUIET], check=True, env=env, timeout=900, stdout=subprocess.DEVNULL)
+                        "--max-steps", str(steps), "--output", out, *QUIET], check=True, env=env, timeout=7200, stdout=subprocess.DEVNULL)
     with open(os.path.join(out, "metrics.jsonl"), encoding="utf-8") as f:
         records = [r for r in map(json.loads, f) if r["event"] == "step"]
     timed = [r["seconds"] for r in records[2:]]
@@ -203,11 +214,11 @@ def pilots(a, problem):
     os.makedirs(os.path.join(a.output, problem), exist_ok=True)
     flags, times = PILOT_PROBLEMS[problem]
     length = times * a.length
-    _, losses = wide_run(a, problem, "sgd", "f32", a.slots, length, "long-sgd")
+    _, losses = wide_run(a, problem, "sgd", "f32", 1, length, "long-sgd")
     window = len(losses) // 20 + 5
     goal = sum(losses[-window:]) / window
     steps = {"sgd": steps_to(losses, goal)}
-    _, losses = wide_run(a, problem, "shampoo", "f32", a.slots, length // 4, "long-shampoo")
+    _, losses = wide_run(a, problem, "shampoo", "f32", 1, length // 4, "long-shampoo")
     steps["shampoo"] = steps_to(losses, goal)
     words = [a.program, "plan", *WIDE, *flags, "--vary", "optim=sgd,shampoo", "--vary", "grad-comm-dtype=f32,bf16", "--vary",
              "batch-size=" + ",".join(str(GLOBAL_BATCH // r) for r in SIZES), "--global-batch", str(GLOBAL_BATCH), "--ranks-per-node", "8", "--ranks", ",".join(map(str, SIZES)), "--goal", f"train_loss={goal:.4f}",
@@ -245,6 +256,7 @@ def main():
     p.add_argument("--output", required=True)
     p.add_argument("--problems", default="convex,network")
     p.add_argument("--steps", type=int, default=400, help="of each run")
+    p.add_argument("--turns", type=int, default=1, help="in which these are made, all runs by turns")
     p.add_argument("--part", type=float, default=0.25, help="of a run that plan is shown before it chooses")
     p.add_argument("--goal", action="append", default=[], metavar="PROBLEM:METRIC=VALUE")
     p.add_argument("--pilots", action="store_true", help="let plan make its runs by itself")
@@ -259,8 +271,9 @@ def main():
     GOALS.update(g.split(":", 1) for g in a.goal)
     a.program = os.path.abspath(a.program)
     for problem in a.problems.split(","):
-        for name, ranks in cells(ALGORITHMS):
-            train(a, problem, name, ranks)
+        for part in range(a.turns):
+            for name, ranks in cells(ALGORITHMS):
+                train(a, problem, name, ranks, a.steps * (part + 1) // a.turns // WHOLE * WHOLE)
         real = truth(a, problem)
         held_out(a, problem, real)
         choice(a, problem, real)
