@@ -7,6 +7,7 @@
 #include "plan/system.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 int lt_system_owners(const lt_system *s)
 {
@@ -29,6 +30,7 @@ static double refresh_of(const lt_plan_profile *p, size_t block)
 typedef struct deal {
     int64_t *cost; /* by block */
     int *owner;
+    double *seconds; /* of a node's owners, twice */
 } deal;
 
 /* Whole nanoseconds, as the optimizer weighs its parts. */
@@ -47,9 +49,45 @@ static void add_up(lt_system_owner *out, const deal *d, const lt_system *s)
     const lt_plan_profile *p = s->profile;
     for (size_t i = 0; i < p->blocks; i++) {
         lt_system_owner *o = &out[d->owner[i]];
-        o->update += s->slow * p->block_update[i];
-        o->refresh += s->slow * refresh_of(p, i);
+        o->update += p->block_update[i];
+        o->refresh += refresh_of(p, i);
         o->elements += (double)p->block_elements[i];
+    }
+}
+
+static int by_value(const void *x, const void *y)
+{
+    const double a = *(const double *)x, b = *(const double *)y;
+    return (a > b) - (a < b);
+}
+
+/* When work of so many seconds is done, one of `count` that begin together and have the cores in equal parts, one at most. */
+static double finish(const double *sorted, int count, double cores, double work)
+{
+    double now = 0, done = 0;
+    for (int i = 0; i < count && done < work; i++) {
+        now += (sorted[i] - done) * fmax(1, (count - i) / cores);
+        done = sorted[i];
+    }
+    return now;
+}
+
+/* Of a node's owners. Who has less is done sooner and leaves its core to the others. */
+static void share_node(lt_system_owner *o, int count, const lt_system *s, double *plain)
+{
+    const lt_plan_machine *m = s->machine;
+    const double cores = m->slots > 0 ? m->slots : count, speed = m->compute > 0 ? m->compute : 1;
+    double *whole = plain + count;
+    for (int i = 0; i < count; i++) {
+        plain[i] = o[i].update;
+        whole[i] = o[i].update + o[i].refresh;
+    }
+    qsort(plain, (size_t)count, sizeof *plain, by_value);
+    qsort(whole, (size_t)count, sizeof *whole, by_value);
+    for (int i = 0; i < count; i++) {
+        const double done = finish(whole, count, cores, o[i].update + o[i].refresh) / speed;
+        o[i].update = finish(plain, count, cores, o[i].update) / speed;
+        o[i].refresh = done - o[i].update;
     }
 }
 
@@ -77,12 +115,17 @@ lt_status lt_system_deal(lt_system_owner **out, const lt_system *s)
         share_alike(o, s, owners);
         return LT_OK;
     }
-    deal d = {lt_alloc(blocks, sizeof *d.cost), lt_alloc(blocks, sizeof *d.owner)};
-    const lt_status st = d.cost && d.owner ? choose_owners(&d, s, owners) : LT_E_NOMEM;
+    const int per_node = s->cluster.per_node < owners ? s->cluster.per_node : owners;
+    deal d = {lt_alloc(blocks, sizeof *d.cost), lt_alloc(blocks, sizeof *d.owner),
+              lt_alloc(2 * (size_t)per_node, sizeof *d.seconds)};
+    const lt_status st = d.cost && d.owner && d.seconds ? choose_owners(&d, s, owners) : LT_E_NOMEM;
     if (!st)
         add_up(o, &d, s);
+    for (int r = 0; !st && r < owners; r += per_node)
+        share_node(o + r, per_node, s, d.seconds);
     lt_free(d.cost);
     lt_free(d.owner);
+    lt_free(d.seconds);
     return st;
 }
 

@@ -1,48 +1,11 @@
 /* A step's cost: small profiles by hand, order statistics against all draws, bad input. */
 
-#include "near.h"
+#include "example.h"
 
-#include "lather/plan.h"
 #include "lather/stragglers.h"
 
 #include <math.h>
 #include <stdlib.h>
-
-/* Two buckets of 10^6 and 3 10^6 floats; the first is ready in the middle of backward. */
-static const lt_cost_bucket buckets[] = {{.elements = 1000000, .ready = 0.5},
-                                         {.elements = 3000000, .ready = 1}};
-static const lt_plan_profile profile = {
-    .fixed = 0.01,
-    .per_sample = 0.005,
-    .load_per_sample = 0.001,
-    .bucket = buckets,
-    .buckets = 2,
-    .backward = 0.5,
-    .update = 0.006,
-    .refresh = 0.5,
-    .state_bytes = 64e6,
-    .parameter_bytes = 16e6,
-    .activation_bytes = 1e6,
-    .layers = 2,
-    .hidden = 512,
-    .tokens = 100,
-};
-/* 10^8 bytes a second between nodes, without latency. */
-static const lt_plan_machine machine = {
-    .cluster = {.per_node = 1, .within = {.bandwidth = 1e10}, .between = {.bandwidth = 1e8}},
-    .memory = 1e9,
-};
-static const lt_plan_setup alone = {.ranks = 1, .batch_size = 18, .frequency = 50};
-
-static const double tiny = 1e-12;
-
-static lt_plan_cost predict(const lt_plan_profile *p, const lt_plan_machine *m,
-                            const lt_plan_setup *s)
-{
-    lt_plan_cost c = {0};
-    assert_ok(lt_plan_predict(&c, p, m, s));
-    return c;
-}
 
 /* --- Parts --- */
 
@@ -188,62 +151,6 @@ static void so_does_what_a_divided_layer_exchanges(void **state)
     assert_near(c.compute, before + 2 * 3 * 2 * step, 1e-9);
     m.slots = 2;
     assert_near(predict(&profile, &m, &s).compute, before, 1e-12);
-}
-
-/* Owners: costs 6 + 4/2, 5 + 2/2, 3, 2 ms are dealt out as {1st}, {2nd, 4th} and {1st, ...}: the loads of two
- * ranks are 8 | 6 + 2 and 3 more. */
-static void the_slowest_owner_counts(void **state)
-{
-    (void)state;
-    const double update[] = {0.006, 0.005, 0.003, 0.002}, refresh[] = {0.004, 0.002, 0, 0};
-    const int64_t elements[] = {600, 100, 200, 100};
-    lt_plan_profile p = profile;
-    p.block_update = update;
-    p.block_refresh = refresh;
-    p.block_elements = elements;
-    p.blocks = 4;
-    lt_plan_setup s = alone;
-    s.ranks = 2;
-    s.shard_optimizer = true;
-    s.frequency = 2;
-    /* Weights 8, 6, 3, 2: {8, 2} and {6, 3}. Plain 8 and 8; with roots 12 and 10. */
-    const lt_plan_cost c = predict(&p, &machine, &s);
-    assert_near(c.update, 0.008 + (0.012 - 0.008) / 2, tiny);
-    assert_near(c.memory, 16e6 * 2 + 64e6 * 0.7 + 18e6, 1e-6);
-    s.frequency = 0; /* weights 6, 5, 3, 2: {6, 2} and {5, 3} */
-    assert_near(predict(&p, &machine, &s).update, 0.008, tiny);
-    s.ranks = 3; /* {6}, {5}, {3, 2} */
-    assert_near(predict(&p, &machine, &s).update, 0.006, tiny);
-    s.frequency = 2; /* weights 8, 6, {3, 2}; with roots 10, 7, 5 */
-    assert_near(predict(&p, &machine, &s).update, 0.006 + (0.010 - 0.006) / 2, tiny);
-}
-
-/* One of eight ranks has 10^6 of 1.3 10^6 elements and sends them to seven; two of a node send theirs to six outside. */
-static void the_owner_of_the_most_is_behind_its_card(void **state)
-{
-    (void)state;
-    const double update[] = {0.001, 0.001, 0.001, 0.001};
-    const int64_t elements[] = {1000000, 100000, 100000, 100000};
-    const lt_cost_bucket bucket = {.elements = 1300000, .ready = 1};
-    lt_plan_profile p = profile;
-    lt_plan_setup s = alone;
-    p.bucket = &bucket;
-    p.buckets = 1;
-    p.block_update = update;
-    p.block_elements = elements;
-    p.blocks = 4;
-    s.ranks = 8;
-    s.shard_optimizer = true;
-    s.frequency = 0;
-    const double gradients = 2 * 7.0 / 8 * 4 * 1.3e6 / 1e8;
-    assert_near(predict(&p, &machine, &s).exposed, gradients + 7 * 4 * 1e6 / 1e8, 1e-8);
-    for (s.ranks_per_node = 1; s.ranks_per_node < 8; s.ranks_per_node *= 2) {
-        lt_plan_cost c;
-        assert_ok(lt_plan_simulate(&c, &p, &machine, &s));
-        print_message("%d of a node: %.6f s, simulated %.6f\n", s.ranks_per_node,
-                      predict(&p, &machine, &s).exposed, c.exposed);
-        assert_near(c.exposed / predict(&p, &machine, &s).exposed, 1, 0.01);
-    }
 }
 
 static void memory_says_what_fits(void **state)
@@ -581,8 +488,6 @@ int main(void)
         cmocka_unit_test(faster_ranks_and_shared_cores_scale_what_is_computed),
         cmocka_unit_test(what_exchanges_compute_takes_a_shared_core_from_backward),
         cmocka_unit_test(so_does_what_a_divided_layer_exchanges),
-        cmocka_unit_test(the_slowest_owner_counts),
-        cmocka_unit_test(the_owner_of_the_most_is_behind_its_card),
         cmocka_unit_test(memory_says_what_fits),
         cmocka_unit_test(a_divided_layer_waits_for_what_products_do_not_hide),
         cmocka_unit_test(what_a_model_has_beside_its_layers_is_exchanged_too),

@@ -1,0 +1,99 @@
+/* An update of divided state: who has which blocks, cores that owners share, cards behind which the largest waits. */
+
+#include "example.h"
+
+/* Owners: costs 6 + 4/2, 5 + 2/2, 3, 2 ms are dealt out as {1st}, {2nd, 4th} and {1st, ...}: the loads of two
+ * ranks are 8 | 6 + 2 and 3 more. */
+static void the_slowest_owner_counts(void **state)
+{
+    (void)state;
+    const double update[] = {0.006, 0.005, 0.003, 0.002}, refresh[] = {0.004, 0.002, 0, 0};
+    const int64_t elements[] = {600, 100, 200, 100};
+    lt_plan_profile p = profile;
+    p.block_update = update;
+    p.block_refresh = refresh;
+    p.block_elements = elements;
+    p.blocks = 4;
+    lt_plan_setup s = alone;
+    s.ranks = 2;
+    s.shard_optimizer = true;
+    s.frequency = 2;
+    /* Weights 8, 6, 3, 2: {8, 2} and {6, 3}. Plain 8 and 8; with roots 12 and 10. */
+    const lt_plan_cost c = predict(&p, &machine, &s);
+    assert_near(c.update, 0.008 + (0.012 - 0.008) / 2, tiny);
+    assert_near(c.memory, 16e6 * 2 + 64e6 * 0.7 + 18e6, 1e-6);
+    s.frequency = 0; /* weights 6, 5, 3, 2: {6, 2} and {5, 3} */
+    assert_near(predict(&p, &machine, &s).update, 0.008, tiny);
+    s.ranks = 3; /* {6}, {5}, {3, 2} */
+    assert_near(predict(&p, &machine, &s).update, 0.006, tiny);
+    s.frequency = 2; /* weights 8, 6, {3, 2}; with roots 10, 7, 5 */
+    assert_near(predict(&p, &machine, &s).update, 0.006 + (0.010 - 0.006) / 2, tiny);
+}
+
+/* Three ranks of a node on two cores have 6, 5 and 5 ms: while all are at work each has two thirds of a core, then the first all of
+ * one: 15/2 + 1. With roots 10, 7 and 5: 15/2, then 2 ms of two at full speed, then 3 of one. One that has all of the work is
+ * not slowed by those that wait. */
+static void an_owner_that_is_done_leaves_its_core_to_others(void **state)
+{
+    (void)state;
+    const double update[] = {0.006, 0.005, 0.003, 0.002}, refresh[] = {0.004, 0.002, 0, 0};
+    const int64_t elements[] = {600, 100, 200, 100};
+    lt_plan_profile p = profile;
+    p.block_update = update;
+    p.block_refresh = refresh;
+    p.block_elements = elements;
+    p.blocks = 4;
+    lt_plan_machine m = machine;
+    m.slots = 2;
+    lt_plan_setup s = alone;
+    s.ranks = s.ranks_per_node = 3;
+    s.shard_optimizer = true;
+    s.frequency = 2;
+    assert_near(predict(&p, &m, &s).update, 0.0085 + (0.0125 - 0.0085) / 2, tiny);
+    m.compute = 2;
+    assert_near(predict(&p, &m, &s).update, (0.0085 + (0.0125 - 0.0085) / 2) / 2, tiny);
+    m.compute = 0;
+    p.blocks = 1; /* one has all of it */
+    s.ranks = s.ranks_per_node = 8;
+    assert_near(predict(&p, &m, &s).update, 0.006 + 0.004 / 2, tiny);
+    m.slots = 0.5; /* of a core that is half there */
+    assert_near(predict(&p, &m, &s).update, 2 * (0.006 + 0.004 / 2), tiny);
+}
+
+/* One of eight ranks has 10^6 of 1.3 10^6 elements and sends them to seven; two of a node send theirs to six outside. */
+static void the_owner_of_the_most_is_behind_its_card(void **state)
+{
+    (void)state;
+    const double update[] = {0.001, 0.001, 0.001, 0.001};
+    const int64_t elements[] = {1000000, 100000, 100000, 100000};
+    const lt_cost_bucket bucket = {.elements = 1300000, .ready = 1};
+    lt_plan_profile p = profile;
+    lt_plan_setup s = alone;
+    p.bucket = &bucket;
+    p.buckets = 1;
+    p.block_update = update;
+    p.block_elements = elements;
+    p.blocks = 4;
+    s.ranks = 8;
+    s.shard_optimizer = true;
+    s.frequency = 0;
+    const double gradients = 2 * 7.0 / 8 * 4 * 1.3e6 / 1e8;
+    assert_near(predict(&p, &machine, &s).exposed, gradients + 7 * 4 * 1e6 / 1e8, 1e-8);
+    for (s.ranks_per_node = 1; s.ranks_per_node < 8; s.ranks_per_node *= 2) {
+        lt_plan_cost c;
+        assert_ok(lt_plan_simulate(&c, &p, &machine, &s));
+        print_message("%d of a node: %.6f s, simulated %.6f\n", s.ranks_per_node,
+                      predict(&p, &machine, &s).exposed, c.exposed);
+        assert_near(c.exposed / predict(&p, &machine, &s).exposed, 1, 0.01);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_slowest_owner_counts),
+        cmocka_unit_test(an_owner_that_is_done_leaves_its_core_to_others),
+        cmocka_unit_test(the_owner_of_the_most_is_behind_its_card),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
