@@ -22,6 +22,7 @@ import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 NETBED = [os.path.join(HERE, "netbed"), "--name", "plan"]
+ROOTS = 3  # steps between Shampoo's roots
 WARM = 2  # steps in which buckets and residuals come to be
 LEVELS = {"flat": ["--allreduce", "flat"], "two-level": ["--allreduce", "two-level"], "topk": ["--compress", "topk:0.01"]}
 SHARE = 1448 / 1514  # payload of a frame
@@ -37,14 +38,16 @@ def run(words, timeout, **more):
 
 
 class Model:
-    """A program with its model and data."""
+    """A program with its model and data. A measured step is one of whole periods of new roots."""
 
-    def __init__(self, a, folder, program, words):
+    def __init__(self, a, folder, program, words, optim=("sgd",), period=1):
         self.path = os.path.join(a.build, "models", program)
-        self.a, self.folder = a, folder
-        self.words = [*words, "--optim", "sgd", "--threads", "1", "--workers", "1", "--max-steps", str(a.steps + WARM)]
+        self.a, self.folder, self.period = a, folder, period
+        steps = -(-a.steps // period) * period + WARM
+        self.words = [*words, "--optim", *optim, "--threads", "1", "--workers", "1", "--max-steps", str(steps)]
         self.goal = ["--goal", "deadline=1d"]
-        self.profile = os.path.join(folder, f"{os.path.basename(self.path)}.json")
+        self.name = f"{os.path.basename(self.path)} {optim[0]}"
+        self.profile = os.path.join(folder, f"{self.name}.json")
 
     def measure_profile(self, ranks):
         """Of one rank by itself, or of one among as many as there are processors, which share memory and caches."""
@@ -55,7 +58,7 @@ class Model:
             self.a.patience, env=dict(os.environ, OMP_WAIT_POLICY="passive"))
         with open(self.profile, encoding="utf-8") as f:
             said = json.load(f)
-        print(f"{os.path.basename(self.path)}, {busy} at work: {1e3 * said['batch_seconds'][1]:.1f} ms", file=sys.stderr, flush=True)
+        print(f"{self.name}, {busy} at work: {1e3 * said['batch_seconds'][1]:.1f} ms", file=sys.stderr, flush=True)
 
     def predict(self, nodes, ranks, links, flags):
         file = os.path.join(self.folder, f"links-{nodes}x{ranks}.json")
@@ -73,7 +76,8 @@ class Model:
                  "off", "--no-tensorboard", "--output", out], self.a.patience)
             with open(os.path.join(out, "metrics.jsonl"), encoding="utf-8") as f:
                 records = [r for r in map(json.loads, f) if r["event"] == "step"]
-        return [r["seconds"] for r in records[WARM:]]
+        seconds = [r["seconds"] for r in records[WARM:]]
+        return [statistics.mean(seconds[i:i + self.period]) for i in range(0, len(seconds), self.period)]
 
 
 def rate(text):
@@ -81,14 +85,20 @@ def rate(text):
     return float(text[:-4]) * unit[text[-4:]]
 
 
-def rows_of(a, images, words, nodes, ranks):
+def is_wanted(a, name):
+    return not a.only or any(w in name for w in a.only.split(";"))
+
+
+def rows_of(a, models, nodes, ranks):
     """(name, model, flags) of a grid."""
+    images, words, shampoo = models
     if nodes * ranks == 1:
-        return [("one rank", images, []), ("one rank of GPT", words, [])]
+        return [r for r in [("one rank", images, []), ("one rank of GPT", words, []), ("one rank, owner", shampoo, [])] if is_wanted(a, r[0])]
     rows = [(name, images, flags) for name, flags in LEVELS.items() if name == "flat" or (ranks > 1 and nodes > 1) or (name == "topk" and nodes > 1)]
     for tensor in ([2] if nodes * ranks == 2 else [4] if nodes * ranks == 4 else []):
         rows.append((f"tensor {tensor}", words, ["--tensor-parallel", str(tensor)]))
-    return [r for r in rows if not a.only or any(w in r[0] for w in a.only.split(";"))]
+    rows.append(("owners", shampoo, ["--shard-optimizer"]))
+    return [r for r in rows if is_wanted(a, r[0])]
 
 
 def print_row(nodes, ranks, name, cost, seconds):
@@ -138,8 +148,8 @@ def play(a, rows, nodes, ranks, links, launcher):
         print_row(nodes, ranks, name, next(c for c in cost if c["seconds"] == middle), taken)
 
 
-def grid(a, images, words, nodes, ranks):
-    rows = rows_of(a, images, words, nodes, ranks)
+def grid(a, models, nodes, ranks):
+    rows = rows_of(a, models, nodes, ranks)
     if nodes * ranks == 1:
         play(a, rows, 1, 1, {}, [])
         return
@@ -183,8 +193,9 @@ def main():
         text = os.path.join(folder, "text.txt")
         with open(text, "w", encoding="utf-8") as f:
             f.write("the quick brown fox jumps over the lazy dog. " * (a.tokens * a.batch_size * 16 * (a.steps + WARM + 4) // 40 + 100))
-        images = Model(a, folder, "resnet50/train_resnet50", ["--data", f"synthetic:20000:{a.image_size}:100", "--arch", a.arch, "--batch-size",
-                                                            str(a.batch_size)])
+        data = ["--data", f"synthetic:20000:{a.image_size}:100", "--arch", a.arch, "--batch-size", str(a.batch_size)]
+        images = Model(a, folder, "resnet50/train_resnet50", data)
+        shampoo = Model(a, folder, "resnet50/train_resnet50", data, ["shampoo", "--max-preconditioner-dim", "256", "--precondition-frequency", str(ROOTS)], ROOTS)
         words = Model(a, folder, "gpt/train_gpt", ["--data", text, "--seq-len", str(a.tokens), "--positions", str(a.tokens), "--layers", str(a.layers),
                                                    "--width", str(a.width), "--heads", "4", "--batch-size", str(2 * a.batch_size)])
         print(f"{os.cpu_count()} processors for all ranks, {a.rate} between nodes, {a.arch} on {a.image_size} x {a.image_size}, {a.batch_size} images a rank; "
@@ -193,7 +204,7 @@ def main():
         print("| --- | --- | --: | --: | --: | --: | --: | --: | --: | --: |")
         for text_of in a.grid.split(","):
             nodes, ranks = (int(n) for n in text_of.split("x"))
-            grid(a, images, words, nodes, ranks)
+            grid(a, (images, words, shampoo), nodes, ranks)
     return 0
 
 
