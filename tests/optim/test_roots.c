@@ -154,7 +154,77 @@ static lt_backend queued(const lt_device *device)
     return b;
 }
 
-/* In one read-back, whatever the matrix's size: the host's way reads a norm in each step. */
+/* --- Largest eigenvalues --- */
+
+/* outlier: all eigenvalues but one of rank are 1 - outlier, and what is found is nearly a single direction. */
+static void the_largest_eigenvalue_is_found_to_five_per_cent(void **state)
+{
+    (void)state;
+    static const struct {
+        double condition, outlier;
+        int64_t rank;
+    } rows[] = {{1, 0, 96},   {10, 0, 96},  {1e2, 0, 96},   {1e4, 0, 96},  {1e8, 0, 96},
+                {1e4, 0, 24}, {1, 0.1, 1},  {1, 0.2, 1},    {1, 0.9, 1},   {1e2, 0.1, 96},
+                {1, 0.1, 4},  {1, 0.1, 48}, {1e2, 0.5, 96}, {1, 1e-3, 96}, {1, 1, 1}};
+    enum { N = 96 };
+    static double a[N * N];
+    for (size_t k = 0; k < 2 * COUNT_OF(rows); k++) {
+        problem p;
+        double got = 0, norm = 0;
+        const double outlier = rows[k / 2].outlier;
+        make_matrix(a, N, rows[k / 2].condition, rows[k / 2].rank);
+        for (int i = 0; i < N * N; i++) {
+            a[i] = outlier > 0 ? outlier * a[i] + (i % (N + 1) ? 0 : 1 - outlier) : a[i];
+            norm += a[i] * a[i];
+        }
+        open_problem(&p, "cpu", k % 2, N, a);
+        lt_root_item item = {.job = &p.job, .n = N, .a = lt_tensor_view(p.a), .norm = sqrt(norm)};
+        const lt_root_set set = {&p.config,
+                                 p.device,
+                                 p.device->backend,
+                                 p.device->ctx,
+                                 k % 2 ? LT_F64 : LT_F32,
+                                 LT_WANT_ROOT,
+                                 &item,
+                                 1};
+        assert_ok(lt_root_largest(&set, false, &got));
+        assert_true(got >= 0.95 && got <= 1.001);
+        close_problem(&p);
+    }
+}
+
+/* Of more rows than are multiplied in one part, and of one, which is epsilon. All eigenvalues but one are
+ * 0.9 of it. */
+static void each_matrix_of_a_set_has_its_own_largest_eigenvalue(void **state)
+{
+    (void)state;
+    static const int64_t rows[] = {300, 129, 128, 3, 1};
+    enum { COUNT = COUNT_OF(rows), MOST_ROWS = 300 };
+    static double a[MOST_ROWS * MOST_ROWS];
+    problem p[COUNT];
+    lt_root_item item[COUNT];
+    double got[COUNT];
+    for (int k = 0; k < COUNT; k++) {
+        const int64_t n = rows[k];
+        memset(a, 0, sizeof a);
+        for (int64_t i = 0; i < n; i++)
+            a[i * (n + 1)] = (k + 1) * (i == n - 1 ? 1 : 0.9);
+        open_problem(&p[k], "cpu", false, n, a);
+        item[k] = (lt_root_item){.job = &p[k].job, .n = n, .a = lt_tensor_view(p[k].a)};
+        item[k].norm = n > 1 ? (k + 1) * sqrt(1 + 0.81 * (double)(n - 1)) : 0;
+        item[k].epsilon = n > 1 ? 0 : k + 1;
+    }
+    const lt_device *device = p[0].device;
+    const lt_root_set set = {
+        &p[0].config, p[0].device, device->backend, device->ctx, LT_F32, LT_WANT_ROOT, item, COUNT};
+    assert_ok(lt_root_largest(&set, false, got));
+    for (int k = 0; k < COUNT; k++) {
+        assert_near(got[k] / (k + 1), 1, 5e-3);
+        close_problem(&p[k]);
+    }
+}
+
+/* In one read-back, whatever the matrix's size. */
 static void a_queue_finds_the_same_largest_eigenvalue(void **state)
 {
     (void)state;
@@ -181,7 +251,7 @@ static void a_queue_finds_the_same_largest_eigenvalue(void **state)
     }
 }
 
-/* Norms of factors, the power method, residuals, norms of results. */
+/* Norms of factors, largest eigenvalues, residuals, norms of results. */
 static void a_queue_finds_a_root_in_four_read_backs(void **state)
 {
     (void)state;
@@ -398,6 +468,8 @@ int main(void)
         cmocka_unit_test(tridiagonal_families),
         cmocka_unit_test(residuals_over_condition_numbers),
         cmocka_unit_test(every_order_of_the_series_finds_the_root),
+        cmocka_unit_test(the_largest_eigenvalue_is_found_to_five_per_cent),
+        cmocka_unit_test(each_matrix_of_a_set_has_its_own_largest_eigenvalue),
         cmocka_unit_test(a_queue_finds_the_same_largest_eigenvalue),
         cmocka_unit_test(a_queue_finds_a_root_in_four_read_backs),
         cmocka_unit_test(a_zero_matrix_has_the_root_that_eigh_gives_it),

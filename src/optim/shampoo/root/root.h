@@ -74,7 +74,7 @@ lt_status lt_root_drifts(const lt_root_set *set, bool any_length);
 lt_status lt_root_off_diagonals(const lt_root_set *set);
 /* Whether a root with that exponent has a residual. */
 bool lt_root_has_residual(double exponent);
-/* Estimates of the items' largest eigenvalues by the power method; looks: right to a few per cent, in a few steps. */
+/* Estimates of the items' largest eigenvalues, at most a few per cent too small; looks: in fewer products, twice that. */
 lt_status lt_root_largest(const lt_root_set *set, bool looks, double *value);
 
 /* Part of a tensor as a contiguous view, from element at. */
