@@ -36,7 +36,8 @@ struct wishes {
                  2: kernels neither, and memory is not touched: all of it stays 0 */
     std::string works; /* a file: a line for each work that ran, in order */
     bool eager;        /* bytes of kernels outside of graphs are counted too */
-    double norm;       /* not 0: what a dry run reads for norms */
+    bool alike;  /* bytes of one are those of all that are alike: those do not run (launch.cpp) */
+    double norm; /* not 0: what a dry run reads for norms */
 };
 const wishes &wished();
 

@@ -3,10 +3,44 @@
 #include "device.h"
 
 #include <cuda_runtime.h>
-
+#include <map>
 #include <string.h>
 
 void (*standin::tracer)(bool begin);
+
+namespace
+{
+
+/* Kernels whose second dimension is a batch of matrices of one size. Not those of terms, of which several read a matrix or
+ * write a sum together. */
+bool is_batch(const char *name)
+{
+    return !strcmp(name, "blocks_split") || !strcmp(name, "sums_store");
+}
+
+/* Runs a kernel and counts its bytes: of alike matrices those of the first, of products with the same matrices those
+ * of the first product. */
+void run_traced(dim3 grid, dim3 block, const char *name, const std::function<void()> &thread)
+{
+    using namespace standin;
+    static std::map<unsigned, traffic> products; /* by blocks, which are the matrices' rows */
+    const bool alike = wished().alike;
+    const bool again = alike && !strcmp(name, "narrow_products");
+    const unsigned times = alike && is_batch(name) ? grid.y : 1;
+    if (again && products.count(grid.x)) {
+        moved = products[grid.x];
+        return;
+    }
+    tracer(true);
+    lt_emulate_run(dim3(grid.x, grid.y / times, grid.z), block, name, thread);
+    tracer(false);
+    moved.read *= times;
+    moved.written *= times;
+    if (again)
+        products[grid.x] = moved;
+}
+
+} /* namespace */
 
 void lt_emulate_queue(dim3 grid, dim3 block, size_t, cudaStream_t stream, const char *name,
                       const std::function<void()> &thread)
@@ -28,10 +62,9 @@ void lt_emulate_queue(dim3 grid, dim3 block, size_t, cudaStream_t stream, const 
             if (wished().dry > 1)
                 return;
             if (traced)
-                tracer(true);
-            lt_emulate_run(grid, block, name, thread);
-            if (traced)
-                tracer(false);
+                run_traced(grid, block, name, thread);
+            else
+                lt_emulate_run(grid, block, name, thread);
         },
         name);
 }

@@ -56,15 +56,20 @@ def bytes_of_kernels_are_counted(_):
     assert casts and gradients and not bad, bad[:3]
 
 
+def traced_roots(folder, alike="0"):
+    """Works of the roots of two matrices of side 512."""
+    if not os.path.exists(os.path.join(BUILD, "tests/cuda/standin/traced/liblather-cuda.so")):
+        raise rows.Skip("built with a sanitizer of its own")
+    return nodes.works_of(BUILD, "tests/cuda/standin/traced", folder, [
+        "tools/bench", "roots", "--device", "cuda", "--sizes", "512", "--conditions", "1e4", "--batch", "2", "--repeats", "1", "--solvers",
+        "rational", "--lapack-threads", "1", "--threads", "1"], 1, NORM="1000", EAGER="1", ALIKE=alike)
+
+
 def terms_of_roots_move_triangles(folder):
     """Of two matrices of side 512: a term in double each, the sums' first, then some by TF32 in two parts. What begins reads half of a
     matrix once; writes its rows <= columns and zeros, x but for one block in four, zeros in that quarter of x's low part. What adds
     reads and writes halves, and no sum before there is one."""
-    if not os.path.exists(os.path.join(BUILD, "tests/cuda/standin/traced/liblather-cuda.so")):
-        raise rows.Skip("built with a sanitizer of its own")
-    found = nodes.works_of(BUILD, "tests/cuda/standin/traced", folder, [
-        "tools/bench", "roots", "--device", "cuda", "--sizes", "512", "--conditions", "1e4", "--batch", "2", "--repeats", "1", "--solvers",
-        "rational", "--lapack-threads", "1", "--threads", "1"], 1, NORM="1000", EAGER="1")
+    found = traced_roots(folder)
     square, matrices = 512 * 512, 2
     wide, begin = [w for w in found if w.name == "term_begin"][:2]
     first, second = [w for w in found if w.name == "terms_add"][:2]
@@ -77,6 +82,14 @@ def terms_of_roots_move_triangles(folder):
         assert abs(got - want) <= 0.02 * want, (got, want, wide, begin, first, second)
 
 
+def alike_matrices_move_the_same_bytes(folder):
+    """When one of them runs, as when all do: each work, but for a product's first vectors, which matrices share."""
+    every, one = traced_roots(folder), traced_roots(folder, "1")
+    assert [w.name for w in every] == [w.name for w in one]
+    bad = [(a, b) for a, b in zip(every, one) if max(abs(a.read - b.read), abs(a.written - b.written)) > 0.01 * (a.read + a.written)]
+    assert not bad and every != one, bad[:3]
+
+
 sys.exit(rows.run_rows([a_recorded_step_has_at_most_so_many_nodes, shampoo_asks_for_at_most_so_much, bytes_of_kernels_are_counted,
-                        terms_of_roots_move_triangles],
+                        terms_of_roots_move_triangles, alike_matrices_move_the_same_bytes],
                        "lather-nodes-", sys.argv[2] if len(sys.argv) > 2 else None))

@@ -26,7 +26,7 @@ struct recent {
 std::unordered_map<uintptr_t, page> pages;
 recent cache[RECENT];
 uint32_t kernel;
-thread_local bool tracing;
+thread_local bool tracing __attribute__((tls_model("initial-exec")));
 
 void reset_pages()
 {
