@@ -1,5 +1,5 @@
 /* Pilots of courses: candidates that differ in what makes the loss fall, the optimizer first of all. One of each, as cheap as
- * there is and all of as many steps, takes a sixth of the budget; the loss as a power of the step, through the last three
+ * there is and all of as many steps, takes an eighth of the budget; the loss as a power of the step, through the last three
  * quarters of each, says how many steps the goal takes. That is a long way beyond what was seen, so it is of use beside the
  * other courses alone, and needs all of them. Each pilot measures a step, by which the budget is known better: the next one may
  * be shorter, and as many steps of the others are read. ADR 0048. */
@@ -12,9 +12,9 @@
 
 /* Of 226 steps the order of two courses was wrong, of 584 and 638 it was right (docs/results/plan.md). */
 enum { COURSES = 16, LEAST_STEPS = 400 };
-/* Of the budget, with the profile: the run may turn out several times shorter, 4.3 times where that was measured. Once the
+/* Of the budget, with the profile: the run may turn out several times shorter, 4 to 9 times where that was measured. Once the
  * first pilot is made, the others may have more than was thought, as one alone says nothing. */
-enum { SHARE = 6, LATER_SHARE = 3 };
+enum { SHARE = 8, LATER_SHARE = 4 };
 
 /* --- A power --- */
 
