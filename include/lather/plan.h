@@ -68,14 +68,16 @@ typedef struct lt_plan_cost {
     double update;  /**< the optimizer: U, the slowest owner's, roots spread over the updates */
     double exposed; /**< exchange that is not behind backward: X */
     double waiting; /**< for the slowest rank that is waited for, beyond the mean; may be below 0 */
-    double seconds; /**< max(load, compute + update) + exposed + waiting */
+    /** max(load, compute + update) + exposed + waiting; of ranks that share cores instead of the maximum at least the
+     *  share of cores that they use of the sum, as loaders take cores too */
+    double seconds;
     double
         samples; /**< that the update uses, on average: less than computed with a backup or deadline */
     double memory; /**< bytes of the rank that needs the most */
     bool fits;
 } lt_plan_cost;
 
-/** A step's cost: max(load, C + U) + X + waiting.
+/** A step's cost: max(load, C + U, min(1, ranks of a node / slots) (load + C + U)) + X + waiting.
  *  C = grad_accum (fixed + per_sample b), over the speed of a rank. X by lt_cost_simulate(), of the last
  *  micro-batch's backward, and what follows the update. waiting: the expected maximum of one draw per rank from
  *  the recorded steps; (ranks - B)-th smallest with backup workers; with a deadline as lt_drop_predict().

@@ -1,4 +1,4 @@
-/* A step's cost from a profile of one rank: max(load, C + U) + X + waiting. */
+/* A step's cost from a profile of one rank: max(load, C + U) + X + waiting, or load + C + U where all cores are shared. */
 
 #include "plan/system.h"
 
@@ -191,6 +191,14 @@ double lt_system_micro(const lt_system *s)
     return s->slow * (p->fixed + p->per_sample * (double)s->setup->batch_size / s->model);
 }
 
+/* A step without its exchange: no less than the loader's, nor than what a node's ranks and loaders take of its cores. */
+static double own_seconds(const lt_system *s, const lt_plan_cost *c)
+{
+    const double own = c->compute + c->update, slots = s->machine->slots;
+    const double busy = slots > 0 ? fmin(1, s->cluster.per_node / slots) : 0;
+    return fmax(fmax(c->load, own), busy * (c->load + own));
+}
+
 static lt_status add_up(lt_plan_cost *out, const lt_system *s, const lt_system_owner *owner)
 {
     const double samples = (double)s->setup->batch_size * (double)s->accum;
@@ -202,8 +210,7 @@ static lt_status add_up(lt_plan_cost *out, const lt_system *s, const lt_system_o
     LT_TRY(lt_system_exchange(&c.exposed, s, owner));
     c.update = lt_system_update(owner, s, &share);
     c.compute += layers;
-    const double own = c.compute + c.update;
-    c.seconds = (c.load > own ? c.load : own) + c.exposed + c.waiting;
+    c.seconds = own_seconds(s, &c) + c.exposed + c.waiting;
     c.samples = kept * samples * s->mesh.data;
     c.memory = lt_system_memory(s, share);
     c.fits = s->machine->memory <= 0 || c.memory <= s->machine->memory;

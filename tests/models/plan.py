@@ -222,6 +222,19 @@ def a_rank_s_own_part_and_the_exchange_are_corrected_apart(cwd):
     near(found[2]["step_seconds"]["value"], seconds[2], 0.01)  # a run without exchange says nothing of exchanges
 
 
+def runs_of_other_batches_scale_the_model(cwd):
+    """A rank with 16 samples takes 1.5 times as long as modelled: so does one of two ranks with 8 each, of which there is no run."""
+    write(cwd, profile(fixed=0, per_sample=1e-4))
+    base(cwd)
+    make_run(cwd, "m1", 1, 500, 1.5 * (16e-4 + UPDATE))
+    words = ["--goal", "loss=1", "--ranks", "2", "--batch-size", "8"]
+    (two,) = plan(cwd, *words, "--from", "m1")["candidates"]
+    near(two["step_seconds"]["value"], 1.5 * (8e-4 + UPDATE) + 4 * BUCKET / 1e9, 0.01)
+    assert two["step_seconds"]["rests_on"] == "model", two["step_seconds"]
+    (two,) = plan(cwd, *words, "--batch-size", "16", "--from", "m1")["candidates"]
+    assert two["step_seconds"]["rests_on"] == "extrapolated", two["step_seconds"]
+
+
 def no_step_is_shorter_than_its_loader(cwd):
     """3.2 ms, by which a rank's own part counts in runs that take less than half of it beside their exchange."""
     write(cwd, profile(fixed=0, per_sample=1e-4, load_per_sample=2e-4))
@@ -549,7 +562,7 @@ def a_profile_is_measured_and_kept(cwd):
 
 ROWS = [seconds_of_steps_by_hand, deadlines_choose_the_cheapest_that_meets_them, candidates_vary_flags_and_fall_with_reasons,
         a_rank_s_memory_is_a_limit, a_global_batch_is_kept, the_command_runs_as_it_stands, steps_by_batch_are_fitted,
-        a_rank_s_own_part_and_the_exchange_are_corrected_apart, one_rank_s_step_is_that_of_any_exchange, no_step_is_shorter_than_its_loader, steps_by_the_noise_scale, the_noise_scale_of_a_run_that_did_not_reach_the_goal, what_loses_something_is_known_by_ranks,
+        a_rank_s_own_part_and_the_exchange_are_corrected_apart, one_rank_s_step_is_that_of_any_exchange, no_step_is_shorter_than_its_loader, runs_of_other_batches_scale_the_model, steps_by_the_noise_scale, the_noise_scale_of_a_run_that_did_not_reach_the_goal, what_loses_something_is_known_by_ranks,
         an_epoch_that_loses_nothing_comes_first, what_moves_more_is_not_chosen, links_are_read_from_a_file, what_exchanges_compute_takes_a_core_that_ranks_share, a_page_shows_models_and_measured_points,
         what_runs_do_not_say_is_not_known, goals_of_another_direction, bad_input, bad_profiles, a_profile_is_measured_and_kept,
         what_wants_several_ranks_is_profiled_too, seconds_are_of_runs_with_the_same_flags_and_most_steps,

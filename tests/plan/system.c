@@ -33,6 +33,24 @@ static void a_slow_loader_hides_what_is_computed(void **state)
     assert_near(c.seconds, 0.18, tiny);
 }
 
+/* 0.1 s of a rank and 0.016 of its update beside 0.018 of its loader: two ranks on one core, on two, which four threads share,
+ * on 2.2, and on four, where each has its own. */
+static void loaders_take_cores_from_ranks_that_share_them(void **state)
+{
+    (void)state;
+    lt_plan_machine m = machine;
+    lt_plan_setup s = alone;
+    s.ranks = s.ranks_per_node = 2;
+    const double own = 0.116;
+    for (int i = 0; i < 4; i++) {
+        const double slots[] = {1, 2, 2.2, 4},
+                     want[] = {2 * (own + 0.018), own + 0.018, (own + 0.018) / 1.1, own};
+        m.slots = slots[i];
+        const lt_plan_cost c = predict(&profile, &m, &s);
+        assert_near(c.seconds - c.exposed, want[i], tiny);
+    }
+}
+
 /* Two nodes: of d floats each card carries 4 d bytes. Backward is the last half of the last micro-batch; the
  * first bucket's 0.04 s begin in its middle, the second's 0.12 s at its end, when 0.015 s of the first are left. */
 static void what_backward_hides_is_hidden_once(void **state)
@@ -483,6 +501,7 @@ int main(void)
         cmocka_unit_test(one_rank_computes_and_updates),
         cmocka_unit_test(a_grid_exchanges_norms_gradients_in_depth_and_a_table),
         cmocka_unit_test(a_slow_loader_hides_what_is_computed),
+        cmocka_unit_test(loaders_take_cores_from_ranks_that_share_them),
         cmocka_unit_test(what_backward_hides_is_hidden_once),
         cmocka_unit_test(a_burst_is_sent_at_once),
         cmocka_unit_test(faster_ranks_and_shared_cores_scale_what_is_computed),

@@ -59,13 +59,20 @@ static bool is_same_update(const lt_plan_setup *a, const lt_plan_setup *b)
            && a->shard_optimizer == b->shard_optimizer;
 }
 
+/* But for how many samples a rank has, which the model counts. */
+static bool is_alike(const plan_setting *s, const plan_setting *other)
+{
+    const lt_plan_setup *a = &s->setup, *b = &other->setup;
+    return s->amp == other->amp && is_same_update(a, b) && !strcmp(s->state, other->state)
+           && is_of_exchange(a, b) && is_same_mesh(&a->mesh, &b->mesh)
+           && a->backup_workers == b->backup_workers
+           && lt_plan_is_same_number(a->deadline, b->deadline);
+}
+
 bool lt_plan_is_same_work(const plan_setting *s, const plan_setting *other)
 {
     const lt_plan_setup *a = &s->setup, *b = &other->setup;
-    return s->amp == other->amp && a->batch_size == b->batch_size && a->grad_accum == b->grad_accum
-           && is_same_update(a, b) && !strcmp(s->state, other->state) && is_of_exchange(a, b)
-           && is_same_mesh(&a->mesh, &b->mesh) && a->backup_workers == b->backup_workers
-           && lt_plan_is_same_number(a->deadline, b->deadline);
+    return is_alike(s, other) && a->batch_size == b->batch_size && a->grad_accum == b->grad_accum;
 }
 
 /* Runs of the same work. */
@@ -117,7 +124,8 @@ static double correct(factors f, plan_modelled m)
 
 /* Rows of (own, exchange) divided by a run's seconds, and two of the belief that both factors are 1. Both are 1 where one
  * would be 0: a step without that part would be predicted to take no time. */
-static factors fit_factors(const plan_runs *runs, const plan_setting *s)
+static factors fit_factors(const plan_runs *runs, const plan_setting *s,
+                           bool (*is_of)(const plan_setting *, const plan_setting *))
 {
     factors f = {1, 1};
     double x[2], norm, *a = calloc((runs->count + 2) * 3, sizeof *a),
@@ -127,7 +135,7 @@ static factors fit_factors(const plan_runs *runs, const plan_setting *s)
         return f;
     for (size_t i = 0; i < runs->count; i++) {
         const plan_run *run = &runs->run[i];
-        if (!(run->seconds > 0) || !lt_plan_is_same_work(&run->setting, s))
+        if (!(run->seconds > 0) || !is_of(&run->setting, s))
             continue;
         a[2 * rows] = (run->modelled.seconds - run->modelled.exchange) / run->seconds;
         a[2 * rows + 1] = run->modelled.exchange / run->seconds;
@@ -182,9 +190,11 @@ plan_estimate lt_plan_seconds(const plan_runs *runs, const plan_setting *s, plan
         snprintf(e.why, sizeof e.why, "%.150s", t.same->name);
         return e;
     }
-    if (!t.below && !t.above)
+    if (!t.below && !t.above) { /* runs of other batches, if there are any */
+        e.value = fmax(correct(fit_factors(runs, s, is_alike), modelled), modelled.load);
         return e;
-    const factors f = fit_factors(runs, s);
+    }
+    const factors f = fit_factors(runs, s, lt_plan_is_same_work);
     const double scaled = correct(f, modelled) * rest(&t, f, s->setup.ranks);
     return lt_plan_between(fmax(scaled, modelled.load), (double)s->setup.ranks, t.least, t.most,
                            "the system model, scaled to runs");
