@@ -1,5 +1,5 @@
-/* The own products and eigenvectors of the cpu backend: the same bits for any number of threads, as no sum
- * is cut. */
+/* The own products and eigenvectors of the cpu backend: their values, and the same bits for any number of threads,
+ * as no sum is cut. */
 
 #include "base/alloc.h"
 #include "base/parallel.h"
@@ -8,6 +8,7 @@
 #include "tensor/backend/cpu/cpu.h"
 #include "tensor/backend/cpu/internal.h"
 
+#include <float.h>
 #include <string.h>
 
 enum { JOBS = 3, LARGEST = 300 * 520 };
@@ -17,6 +18,9 @@ static const lt_shape shapes[JOBS] = {{.ndim = 2, .dim = {300, 520}},
                                       {.ndim = 4, .dim = {70, 33, 3, 3}},
                                       {.ndim = 2, .dim = {65, 2000}}};
 static const int along[JOBS] = {0, 1, 0};
+/* As they lie in memory, channels of four dimensions last, with what is before and behind that dimension as one each. */
+static const size_t before[JOBS] = {1, 630, 1}, rows[JOBS] = {300, 33, 65},
+                    behind[JOBS] = {520, 1, 2000};
 
 typedef struct fixture {
     void *ctx;
@@ -120,6 +124,61 @@ static void mode_product_has_the_same_bits_for_any_number_of_threads(void **stat
     compare(*state, run_product);
 }
 
+/* A sum in double and what f32 may err in it. */
+typedef struct exact {
+    double sum, size;
+    size_t terms;
+} exact;
+
+static void add_term(exact *e, double term)
+{
+    e->sum += term;
+    e->size += fabs(term);
+    e->terms++;
+}
+
+static void check(const exact *e, float got)
+{
+    assert_near(got, e->sum, (double)e->terms * (double)FLT_EPSILON * e->size);
+}
+
+/* g[o][i][q] of a job. */
+static double element(const fixture *f, int job, size_t o, size_t i, size_t q)
+{
+    return (double)f->g[job][(o * rows[job] + i) * behind[job] + q];
+}
+
+static void gram_is_a_sum_of_products(void **state)
+{
+    const fixture *f = *state;
+    run_gram(f);
+    for (int job = 0; job < JOBS; job++)
+        for (size_t i = 0; i < rows[job]; i++)
+            for (size_t j = 0; j <= i; j++) {
+                exact e = {0};
+                for (size_t o = 0; o < before[job]; o++)
+                    for (size_t q = 0; q < behind[job]; q++)
+                        add_term(&e, 0.1 * element(f, job, o, i, q) * element(f, job, o, j, q));
+                check(&e, f->out[job][i * rows[job] + j]);
+                check(&e, f->out[job][j * rows[job] + i]);
+            }
+}
+
+static void mode_product_is_a_sum_of_products(void **state)
+{
+    const fixture *f = *state;
+    run_product(f);
+    for (int job = 0; job < JOBS; job++)
+        for (size_t at = 0; at < before[job] * rows[job] * behind[job]; at++) {
+            const size_t q = at % behind[job], i = at / behind[job] % rows[job];
+            exact e = {0};
+            for (size_t j = 0; j < rows[job]; j++)
+                add_term(&e, (double)f->m[job][i * rows[job] + j]
+                                 * element(f, job, at / behind[job] / rows[job], j, q));
+            check(&e, f->out[job][at]);
+        }
+}
+
 /* Every five rows of the result a gap: they are apart by 20 and by 27 elements within one tile. */
 static void rows_of_a_product_may_lie_at_uneven_distances(void **state)
 {
@@ -197,6 +256,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gram_has_the_same_bits_for_any_number_of_threads),
         cmocka_unit_test(mode_product_has_the_same_bits_for_any_number_of_threads),
+        cmocka_unit_test(gram_is_a_sum_of_products),
+        cmocka_unit_test(mode_product_is_a_sum_of_products),
         cmocka_unit_test(rows_of_a_product_may_lie_at_uneven_distances),
         cmocka_unit_test(eigh_has_the_same_bits_for_any_number_of_threads),
         cmocka_unit_test(eigh_of_a_list_is_that_of_each_matrix),

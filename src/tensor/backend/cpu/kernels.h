@@ -129,6 +129,7 @@ typedef struct lt_tile_save {
     float alpha, beta;
     int rows, cols; /* how much of the tile counts */
     int64_t step;   /* elements between rows of y */
+    int lane;       /* of the first row, in its panel */
 } lt_tile_save;
 
 /* Some pixels of a convolution's result, by as many channels as a panel of weights has. In bf16, depth
@@ -136,7 +137,7 @@ typedef struct lt_tile_save {
 typedef struct lt_conv_tile {
     const void *x, *zeros; /* what is read: pixels; as many zeros as one has bytes */
     int64_t pixel;         /* bytes from one to the next */
-    const int32_t *at;     /* [taps][conv_rows]: number of a pixel of x; negative: padding */
+    const int32_t *at;     /* [taps][tile_rows]: number of a pixel of x; negative: padding */
     const void *next;      /* what a later tile reads first, to be fetched meanwhile; or NULL */
     const void *w;
     const int64_t *tap; /* [taps]: bytes from w to the tap's panel, [depth][tile_cols] */
@@ -268,8 +269,7 @@ typedef struct lt_cpu_kernels {
         LT_CPU_KERNELS_OF_STORAGE(LT_CPU_STORAGE_KERNEL)
     } of[LT_STORES];
     LT_CPU_KERNELS(LT_CPU_KERNEL)
-    int tile_rows, tile_cols; /* they divide 16, and are a multiple of it up to 64 */
-    int conv_rows;            /* up to 16: of conv_tile */
+    int tile_rows, tile_cols; /* up to 16, and a multiple of 16 up to 64 */
     bool pairs;               /* whether it multiplies pairs of bf16 */
 } lt_cpu_kernels;
 #undef LT_CPU_STORAGE_KERNEL

@@ -36,8 +36,8 @@ typedef struct job {
 
 /* A thread's memory, and the block that it makes. */
 typedef struct work {
-    int32_t *at;     /* [tiles][taps of the phase][conv_rows] */
-    int64_t *to;     /* [tiles * conv_rows] */
+    int32_t *at;     /* [tiles][taps of the phase][tile_rows] */
+    int64_t *to;     /* [tiles * tile_rows] */
     int64_t *tap;    /* [taps]: bytes to its first panel */
     int64_t *number; /* [taps] */
     char *zeros;     /* a pixel */
@@ -154,7 +154,7 @@ static bool meets(const job *j, int64_t phase, int64_t tap)
 /* What pixels q, q + stride .. last-1 of row p of image n read by the phase's tap t. */
 static void place_tap(const job *j, const work *w, int64_t t, const int64_t place[4], int64_t last)
 {
-    const int64_t rows = j->kernels->conv_rows, n = place[0], p = place[1], tap = w->number[t];
+    const int64_t rows = j->kernels->tile_rows, n = place[0], p = place[1], tap = w->number[t];
     const int64_t y = j->place_h[p * j->taps_h + tap / j->taps_w];
     const int32_t *x = j->place_w + tap % j->taps_w;
     const int64_t first = (n * j->in[2] + y) * j->in[3] - w->lo;
@@ -188,7 +188,7 @@ static void place_row(const job *j, work *w, int64_t phase, int64_t begin, int64
 /* The phase's taps and pixels of the block. Rows that the last tile lacks read zeros. */
 static void place_phase(const job *j, work *w, int64_t phase, int64_t begin, int64_t end)
 {
-    const int64_t rows = j->kernels->conv_rows;
+    const int64_t rows = j->kernels->tile_rows;
     w->taps = w->pixels = 0;
     for (int64_t t = 0; t < j->taps; t++)
         if (meets(j, phase, t)) {
@@ -223,7 +223,7 @@ static void find_range(const job *j, int64_t begin, int64_t end, int64_t *lo, in
 static const void *soon(const job *j, const work *w, int64_t i)
 {
     enum { TILES = 3 };
-    const int64_t rows = j->kernels->conv_rows, next = i + TILES * rows;
+    const int64_t rows = j->kernels->tile_rows, next = i + TILES * rows;
     if (next >= w->pixels || !w->taps)
         return NULL;
     const int64_t at = w->at[next * w->taps + (w->taps - 1) * rows];
@@ -232,7 +232,7 @@ static const void *soon(const job *j, const work *w, int64_t i)
 
 static void multiply(const job *j, const work *w)
 {
-    const int width = j->kernels->tile_cols, rows = j->kernels->conv_rows;
+    const int width = j->kernels->tile_cols, rows = j->kernels->tile_rows;
     lt_conv_tile t = {.x = w->x,
                       .zeros = w->zeros,
                       .pixel = j->in[1] * j->size,

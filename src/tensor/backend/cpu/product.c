@@ -104,14 +104,14 @@ static void multiply_tile(const part *t, int64_t i, int64_t j, const float *a, c
     const lt_cpu_kernels *k = t->pass->kernels;
     const int rows = t->rows - i < k->tile_rows ? (int)(t->rows - i) : k->tile_rows;
     const int cols = t->cols - j < k->tile_cols ? (int)(t->cols - j) : k->tile_cols;
-    lt_tile_save save = {t->p->alpha, beta, rows, cols, 0};
+    lt_tile_save save = {t->p->alpha, beta, rows, cols, 0, (int)(i % PANEL)};
     if (t->cols_adjacent[j / PANEL] && t->rows_even[i]) {
         save.step = rows > 1 ? t->in_row[i + 1] - t->in_row[i] : 0;
         k->gemm_tile(a, b, depth, &save, t->p->y + t->in_row[i] + t->in_col[j]);
         return;
     }
     float tile[LARGEST_TILE] __attribute__((aligned(64)));
-    const lt_tile_save keep = {1, 0, rows, cols, k->tile_cols};
+    const lt_tile_save keep = {1, 0, rows, cols, k->tile_cols, save.lane};
     k->gemm_tile(a, b, depth, &keep, tile);
     scatter(t, &save, tile, i, j);
 }

@@ -125,7 +125,7 @@ static void multiply(const job *j, int64_t tile, int64_t tiles, int64_t first, i
     enum { MOST_ROWS = 16 };
     const int32_t at[MOST_ROWS] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
     const int64_t to[MOST_ROWS] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}, tap = 0;
-    const int rows = j->kernels->conv_rows, cols = j->kernels->tile_cols;
+    const int rows = j->kernels->tile_rows, cols = j->kernels->tile_cols;
     lt_conv_tile t = {.pixel = j->depth * (int64_t)sizeof(float),
                       .at = at,
                       .tap = &tap,
@@ -243,24 +243,33 @@ static void both_points(void *context, int64_t begin, int64_t end, int64_t chunk
     }
 }
 
-/* Of one point, LANES rows: dw += dy' x. */
+/* Rows of a task: where the rows of a tile do not divide a panel they divide three of them. */
+static int64_t rows_of_task(const lt_cpu_kernels *k)
+{
+    enum { THREE = 3 };
+    return LANES % k->tile_rows ? THREE * LANES : LANES;
+}
+
+/* Of one point, some rows: dw += dy' x. */
 static void add_products(void *context, int64_t begin, int64_t end, int64_t chunk)
 {
     (void)chunk;
     const grad_job *j = context;
     const int rows = j->kernels->tile_rows, cols = j->kernels->tile_cols;
-    const lt_tile_save save = {
-        .alpha = 1, .beta = j->begin > 0, .rows = rows, .cols = cols, .step = j->cols};
-    const int64_t panels = j->rows / LANES;
+    lt_tile_save save = {.alpha = 1, .beta = j->begin > 0, .cols = cols, .step = j->cols};
+    const int64_t most = rows_of_task(j->kernels), tasks = lt_cpu_pieces(j->rows, most);
     for (int64_t i = begin; i < end; i++) {
-        const int64_t point = i / panels, row = i % panels * LANES;
-        const float *x = j->x + point * j->x_step;
-        const float *dy = j->dy + point * j->dy_step + row * j->count;
-        float *dw = j->dw + point * j->dw_step + row * j->cols;
+        const int64_t point = i / tasks, first = i % tasks * most;
+        const int64_t last = lt_cpu_least(first + most, j->rows);
+        const float *x = j->x + point * j->x_step, *dy = j->dy + point * j->dy_step;
+        float *dw = j->dw + point * j->dw_step;
         for (int64_t c = 0; c < j->cols; c += cols)
-            for (int64_t r = 0; r < LANES; r += rows)
-                j->kernels->gemm_tile(dy + r, x + c * j->count, j->count, &save,
-                                      dw + r * j->cols + c);
+            for (int64_t r = first; r < last; r += rows) {
+                save.rows = (int)lt_cpu_least(rows, last - r);
+                save.lane = (int)(r % LANES);
+                j->kernels->gemm_tile(dy + r / LANES * LANES * j->count + save.lane,
+                                      x + c * j->count, j->count, &save, dw + r * j->cols + c);
+            }
     }
 }
 
@@ -299,7 +308,7 @@ lt_status lt_winograd_grad_w(lt_cpu *cpu, const lt_winograd_grad *g)
     for (j.begin = 0; j.begin < j.tiles.count; j.begin += group) {
         j.count = lt_cpu_least(group, j.tiles.count - j.begin);
         lt_parallel(j.count, LANES, both_points, &j);
-        lt_parallel(POINTS * (j.rows / LANES), 1, add_products, &j);
+        lt_parallel(POINTS * lt_cpu_pieces(j.rows, rows_of_task(j.kernels)), 1, add_products, &j);
     }
     lt_parallel(j.rows, LANES, filter_gradients, &j);
     return LT_OK;

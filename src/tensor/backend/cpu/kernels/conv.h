@@ -4,25 +4,25 @@
 #include "gemm.h"
 
 /* The sums of all taps. In bf16 two steps are one element of 32 bits. */
-ALWAYS void conv_sums(const lt_conv_tile *t, sums sum[CONV_ROWS][TILE_SUMS], lt_cpu_store s)
+ALWAYS void conv_sums(const lt_conv_tile *t, sums sum[TILE_ROWS][TILE_SUMS], lt_cpu_store s)
 {
     const int64_t steps = s == LT_STORE_BF16 ? t->depth / 2 : t->depth;
-    for (int r = 0; r < CONV_ROWS; r++)
+    for (int r = 0; r < TILE_ROWS; r++)
         for (int v = 0; v < TILE_SUMS; v++)
             sum[r][v] = (sums){0};
     for (int64_t tap = 0; tap < t->taps; tap++) {
-        const float *row[CONV_ROWS], *b = (const float *)((const char *)t->w + t->tap[tap]);
-        for (int r = 0; r < CONV_ROWS; r++) {
-            const int64_t at = t->at[tap * CONV_ROWS + r];
+        const float *row[TILE_ROWS], *b = (const float *)((const char *)t->w + t->tap[tap]);
+        for (int r = 0; r < TILE_ROWS; r++) {
+            const int64_t at = t->at[tap * TILE_ROWS + r];
             row[r] = (const float *)(at < 0 ? t->zeros : (const char *)t->x + at * t->pixel);
         }
         const float *next = tap || !t->next ? row[0] : (const float *)t->next;
         for (int64_t k = 0; k < steps; k++, b += TILE_COLS) {
-            __builtin_prefetch(next + k * CONV_ROWS);
+            __builtin_prefetch(next + k * TILE_ROWS);
             sums right[TILE_SUMS];
             for (int v = 0; v < TILE_SUMS; v++)
                 right[v] = *(const loose_sums *)(b + (int64_t)v * SUMS);
-            for (int r = 0; r < CONV_ROWS; r++) {
+            for (int r = 0; r < TILE_ROWS; r++) {
                 float left;
                 memcpy(&left, row[r] + k, sizeof left);
                 for (int v = 0; v < TILE_SUMS; v++)
@@ -40,16 +40,16 @@ ALWAYS void *conv_row(const lt_conv_tile *t, int row, lt_cpu_store s)
 
 ALWAYS void conv_tile_any(const lt_conv_tile *t, lt_cpu_store s)
 {
-    sums sum[CONV_ROWS][TILE_SUMS];
+    sums sum[TILE_ROWS][TILE_SUMS];
     conv_sums(t, sum, s);
-    if (t->rows == CONV_ROWS && t->cols == TILE_COLS) { /* constants: the sums stay in registers */
-        for (int r = 0; r < CONV_ROWS; r++)
+    if (t->rows == TILE_ROWS && t->cols == TILE_COLS) { /* constants: the sums stay in registers */
+        for (int r = 0; r < TILE_ROWS; r++)
             for (int v = 0; v < TILE_SUMS; v++)
                 save_sums(conv_row(t, r, s), (int64_t)v * SUMS, sum[r][v], s);
         return;
     }
-    float rest[CONV_ROWS][TILE_COLS] __attribute__((aligned(64)));
-    for (int r = 0; r < CONV_ROWS; r++)
+    float rest[TILE_ROWS][TILE_COLS] __attribute__((aligned(64)));
+    for (int r = 0; r < TILE_ROWS; r++)
         for (int v = 0; v < TILE_SUMS; v++)
             *(sums *)(rest[r] + v * SUMS) = sum[r][v];
     for (int r = 0; r < t->rows; r++)

@@ -15,6 +15,13 @@ ALWAYS vec square_root(vec v)
 {
 #if defined(__AVX512F__)
     return (vec)_mm512_sqrt_ps((__m512)v);
+#elif defined(__AVX2__)
+    __m256 part[2];
+    memcpy(part, &v, sizeof part);
+    part[0] = _mm256_sqrt_ps(part[0]);
+    part[1] = _mm256_sqrt_ps(part[1]);
+    memcpy(&v, part, sizeof v);
+    return v;
 #else
     for (int l = 0; l < LANES; l++)
         v[l] = __builtin_sqrtf(v[l]);

@@ -7,14 +7,13 @@
 
 #include "transpose.h"
 
-/* The sums of a tile must hide the latency of a multiply-add and leave registers for operands. Rows of a product divide
- * a panel's lanes; a convolution's are looked up one by one, and may be as many as there are registers. */
+/* The sums of a tile must hide the latency of a multiply-add and leave registers for operands. */
 #if defined(__AVX512F__)
-enum { TILE_ROWS = 8, CONV_ROWS = 8, TILE_VECS = 2 };
+enum { TILE_ROWS = 8, TILE_VECS = 2 };
 #else
-enum { TILE_ROWS = 4, CONV_ROWS = 6, TILE_VECS = 1 };
+enum { TILE_ROWS = 6, TILE_VECS = 1 };
 #endif
-enum { TILE_COLS = TILE_VECS * LANES, TILE_SUMS = TILE_COLS / SUMS };
+enum { TILE_COLS = TILE_VECS * LANES, TILE_SUMS = TILE_COLS / SUMS, CROSSES = LANES % TILE_ROWS };
 enum { PANELS = 4 }; /* packed by turns */
 
 /* y = alpha * sum + beta * y, a whole row of a tile. */
@@ -41,11 +40,20 @@ ALWAYS void save_some(const lt_tile_save *s, const float *sum, float *y)
     }
 }
 
-/* y [rows, cols] = alpha * a' b + beta * y. a: in a panel, from any lane on; b: panels of TILE_COLS lanes. */
+/* Where rows of a tile begin, if it may cross panels of a; rows that do not count are as the first. */
+ALWAYS void find_rows(const float *a, int64_t depth, const lt_tile_save *s, const float **row)
+{
+    for (int r = 0; r < TILE_ROWS && CROSSES; r++)
+        row[r] = r >= s->rows ? a : a + r + (s->lane + r < LANES ? 0 : (depth - 1) * LANES);
+}
+
+/* y [rows, cols] = alpha * a' b + beta * y. a: panels, from lane s->lane on; b: panels of TILE_COLS lanes. */
 static void gemm_tile(const float *a, const float *b, int64_t depth, const lt_tile_save *s,
                       float *y)
 {
     sums sum[TILE_ROWS][TILE_SUMS];
+    const float *row[TILE_ROWS];
+    find_rows(a, depth, s, row);
     for (int r = 0; r < TILE_ROWS; r++) {
         __builtin_prefetch(y + r * s->step, 1);
         __builtin_prefetch(y + r * s->step + TILE_COLS - 1, 1);
@@ -59,7 +67,8 @@ static void gemm_tile(const float *a, const float *b, int64_t depth, const lt_ti
                                              + v * SUMS % LANES);
         for (int r = 0; r < TILE_ROWS; r++)
             for (int v = 0; v < TILE_SUMS; v++)
-                sum[r][v] = add_product(a[k * LANES + r], right[v], sum[r][v], false);
+                sum[r][v] = add_product(CROSSES ? row[r][k * LANES] : a[k * LANES + r], right[v],
+                                        sum[r][v], false);
     }
     if (s->rows == TILE_ROWS && s->cols == TILE_COLS) {
         for (int r = 0; r < TILE_ROWS; r++)
@@ -82,17 +91,6 @@ ALWAYS bool rise_by_one(const int64_t *at, int count)
     return rise;
 }
 
-/* LANES lanes by as many steps, which are adjacent; nothing leaves the registers. */
-ALWAYS void pack_square(const float *from, const int64_t *lane, float *to)
-{
-    vec row[LANES];
-    for (int l = 0; l < LANES; l++)
-        row[l] = *(const loose_vec *)(from + lane[l]);
-    transpose(row);
-    for (int i = 0; i < LANES; i++)
-        *(loose_vec *)(to + i * LANES) = row[i];
-}
-
 /* Steps from k on of a panel, as rows of its lanes; steps are adjacent. */
 static void pack_across(const lt_panel *p, int first, int64_t k, int steps, float *to)
 {
@@ -100,7 +98,7 @@ static void pack_across(const lt_panel *p, int first, int64_t k, int steps, floa
     const int64_t *lane = p->lane + first;
     const float *from = p->data + p->step[k];
     if (used == LANES && steps == LANES) {
-        pack_square(from, lane, to + k * LANES);
+        transpose_square(from, lane, to + k * LANES, LANES);
         return;
     }
     vec row[LANES];
@@ -172,12 +170,10 @@ static void gemm_pack(const lt_panel *p, float *to)
 
 ALWAYS void mirror_square(const float *x, int64_t step_x, float *y, int64_t step_y)
 {
-    vec row[LANES];
-    for (int k = 0; k < LANES; k++)
-        row[k] = *(const loose_vec *)(x + k * step_x);
-    transpose(row);
-    for (int k = 0; k < LANES; k++)
-        *(loose_vec *)(y + k * step_y) = row[k];
+    int64_t at[LANES];
+    for (int r = 0; r < LANES; r++)
+        at[r] = r * step_x;
+    transpose_square(x, at, y, step_y);
 }
 
 /* y[j][i] = x[i][j]. */

@@ -44,7 +44,6 @@ const lt_cpu_kernels PASTE(lt_cpu_kernels, LT_KERNEL_SET) = {
     LT_CPU_KERNELS(ROW)
     .tile_rows = TILE_ROWS,
     .tile_cols = TILE_COLS,
-    .conv_rows = CONV_ROWS,
     .pairs = HAS_PAIRS,
 };
 /* clang-format on */

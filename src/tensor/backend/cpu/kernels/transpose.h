@@ -7,29 +7,74 @@
 /* One step of a transpose: of each two rows that are `apart` rows from each other, the numbers that low names and,
  * `behind` numbers further on, those of high. */
 #define SWAP(row, apart, behind, ...)                                                             \
-    for (int r = 0; r < LANES; r++)                                                               \
+    for (int r = 0; r < SUMS; r++)                                                                \
         if (!(r & (apart))) {                                                                     \
-            const vec x = (row)[r], y = (row)[r | (apart)];                                       \
+            const sums x = (row)[r], y = (row)[r | (apart)];                                      \
             (row)[r] = __builtin_shufflevector(x, y, __VA_ARGS__);                                \
             (row)[r | (apart)] = __builtin_shufflevector(x, y, SWAP_HIGH((behind), __VA_ARGS__)); \
         }
+
+/* A register of rows to columns, in place. Shuffles within quarters of sixteen, and of whole quarters, are the cheap
+ * ones; they leave columns c of the first two steps in rows 0, 2, 1, 3, which the last lines put right. */
+#if defined(__AVX512F__)
 #define SWAP_HIGH(k, a, b, c, d, e, f, g, h, i, j, l, m, n, o, p, q)                        \
     (a) + (k), (b) + (k), (c) + (k), (d) + (k), (e) + (k), (f) + (k), (g) + (k), (h) + (k), \
         (i) + (k), (j) + (k), (l) + (k), (m) + (k), (n) + (k), (o) + (k), (p) + (k), (q) + (k)
-
-/* Rows to columns, in place. Shuffles within quarters of a register, and of whole quarters, are the cheap ones; they
- * leave columns c of the first two steps in rows 0, 2, 1, 3, which the last lines put right. */
-ALWAYS void transpose(vec row[LANES])
+ALWAYS void swap_rows(sums row[SUMS])
 {
-    SWAP(row, 1, 2, 0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29)
-    SWAP(row, 2, 2, 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29)
-    SWAP(row, 4, 4, 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27)
-    SWAP(row, 8, 4, 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27)
-    for (int r = 0; r < LANES; r += 4) {
-        const vec x = row[r + 1];
+    SWAP(row, 1, 2, 0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29);
+    SWAP(row, 2, 2, 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29);
+    SWAP(row, 4, 4, 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27);
+    SWAP(row, 8, 4, 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27);
+}
+#else
+#define SWAP_HIGH(k, a, b, c, d, e, f, g, h) \
+    (a) + (k), (b) + (k), (c) + (k), (d) + (k), (e) + (k), (f) + (k), (g) + (k), (h) + (k)
+ALWAYS void swap_rows(sums row[SUMS])
+{
+    SWAP(row, 1, 2, 0, 8, 1, 9, 4, 12, 5, 13);
+    SWAP(row, 2, 2, 0, 1, 8, 9, 4, 5, 12, 13);
+    SWAP(row, 4, 4, 0, 1, 2, 3, 8, 9, 10, 11);
+}
+#endif
+
+ALWAYS void transpose_register(sums row[SUMS])
+{
+    swap_rows(row);
+    for (int r = 0; r < SUMS; r += 4) {
+        const sums x = row[r + 1];
         row[r + 1] = row[r + 2];
         row[r + 2] = x;
     }
+}
+
+/* LANES rows, which begin at these places of x, to rows of y that are `step` apart. */
+ALWAYS void transpose_square(const float *x, const int64_t at[LANES], float *y, int64_t step)
+{
+    for (int i = 0; i < LANES; i += SUMS)
+        for (int j = 0; j < LANES; j += SUMS) {
+            sums row[SUMS];
+            for (int r = 0; r < SUMS; r++)
+                row[r] = *(const loose_sums *)(x + at[i + r] + j);
+            transpose_register(row);
+            for (int r = 0; r < SUMS; r++)
+                *(loose_sums *)(y + (j + r) * step + i) = row[r];
+        }
+}
+
+/* Rows to columns, in place. */
+ALWAYS void transpose(vec row[LANES])
+{
+#if defined(__AVX512F__)
+    transpose_register(row);
+#else
+    float from[LANES * LANES];
+    int64_t at[LANES];
+    for (int r = 0; r < LANES; r++)
+        at[r] = (int64_t)r * LANES;
+    memcpy(from, row, sizeof from);
+    transpose_square(from, at, (float *)row, LANES);
+#endif
 }
 
 #endif
