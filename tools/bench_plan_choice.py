@@ -108,7 +108,7 @@ def plan(a, problem, runs, ranks, names):
         if not own:
             continue
         some = [str(r) for r in ranks if r > 1 or not needs_nodes(ALGORITHMS[name])]
-        words = [a.program, "plan", *flags_of_run(a, problem, name), "--goal", GOALS[problem], "--ranks", ",".join(some), "--slots", "1",
+        words = [a.program, "plan", *flags_of_run(a, problem, name), "--goal", GOALS[problem], "--ranks", ",".join(some), "--slots", str(a.slots), "--one-machine",
                  "--link-between", LINK, "--from", ",".join(r[1] for r in own), "--step-profile",
                  os.path.join(a.output, f"profile-{problem}-{list(ALGORITHMS).index(name)}.json"), "--profile-seconds", "4", "--extrapolate", "--json", "-"]
         done = subprocess.run(words, capture_output=True, text=True, timeout=300, check=False)
@@ -222,7 +222,7 @@ def pilots(a, problem):
     steps["shampoo"] = steps_to(losses, goal)
     words = [a.program, "plan", *WIDE, *flags, "--vary", "optim=sgd,shampoo", "--vary", "grad-comm-dtype=f32,bf16", "--vary",
              "batch-size=" + ",".join(str(GLOBAL_BATCH // r) for r in SIZES), "--global-batch", str(GLOBAL_BATCH), "--ranks-per-node", "8", "--ranks", ",".join(map(str, SIZES)), "--goal", f"train_loss={goal:.4f}",
-             "--max-steps", str(length), "--slots", str(a.slots), "--profile-ranks", str(a.slots), "--profile-seconds", "0.3", "--pilots", "auto", "--pilot-budget", "5%", "--json", "-"]
+             "--max-steps", str(length), "--slots", str(a.slots), "--profile-seconds", "0.3", "--pilots", "auto", "--pilot-budget", "5%", "--json", "-"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=300, check=False)
     if done.returncode:
         raise SystemExit(done.stderr.strip().splitlines()[-1])

@@ -235,6 +235,15 @@ def runs_of_other_batches_scale_the_model(cwd):
     assert two["step_seconds"]["rests_on"] == "extrapolated", two["step_seconds"]
 
 
+def nodes_of_one_machine_share_its_slots(cwd):
+    """Four ranks, each a node: two slots of one machine are half of one for each, two of each are none too few."""
+    write(cwd, profile())
+    words = ["--goal", "deadline=1d", "--epochs", "1", "--ranks", "4", "--ranks-per-node", "1"]
+    (apart,), (half,), (shared,) = (plan(cwd, *words, *more)["candidates"] for more in (["--slots", "2"], ["--slots", "0.5"], ["--slots", "2", "--one-machine"]))
+    assert shared["modelled"] == half["modelled"], (shared["modelled"], half["modelled"])
+    near(shared["modelled"]["compute"], 2 * apart["modelled"]["compute"])
+
+
 def no_step_is_shorter_than_its_loader(cwd):
     """3.2 ms, by which a rank's own part counts in runs that take less than half of it beside their exchange."""
     write(cwd, profile(fixed=0, per_sample=1e-4, load_per_sample=2e-4))
@@ -562,7 +571,7 @@ def a_profile_is_measured_and_kept(cwd):
 
 ROWS = [seconds_of_steps_by_hand, deadlines_choose_the_cheapest_that_meets_them, candidates_vary_flags_and_fall_with_reasons,
         a_rank_s_memory_is_a_limit, a_global_batch_is_kept, the_command_runs_as_it_stands, steps_by_batch_are_fitted,
-        a_rank_s_own_part_and_the_exchange_are_corrected_apart, one_rank_s_step_is_that_of_any_exchange, no_step_is_shorter_than_its_loader, runs_of_other_batches_scale_the_model, steps_by_the_noise_scale, the_noise_scale_of_a_run_that_did_not_reach_the_goal, what_loses_something_is_known_by_ranks,
+        a_rank_s_own_part_and_the_exchange_are_corrected_apart, one_rank_s_step_is_that_of_any_exchange, nodes_of_one_machine_share_its_slots, no_step_is_shorter_than_its_loader, runs_of_other_batches_scale_the_model, steps_by_the_noise_scale, the_noise_scale_of_a_run_that_did_not_reach_the_goal, what_loses_something_is_known_by_ranks,
         an_epoch_that_loses_nothing_comes_first, what_moves_more_is_not_chosen, links_are_read_from_a_file, what_exchanges_compute_takes_a_core_that_ranks_share, a_page_shows_models_and_measured_points,
         what_runs_do_not_say_is_not_known, goals_of_another_direction, bad_input, bad_profiles, a_profile_is_measured_and_kept,
         what_wants_several_ranks_is_profiled_too, seconds_are_of_runs_with_the_same_flags_and_most_steps,

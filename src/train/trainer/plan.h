@@ -19,7 +19,7 @@ typedef struct plan_options {
     int pilots;
     double price, memory, profile_seconds, slots;
     int64_t nodes, rows, global_batch, profile_ranks;
-    bool simulate, extrapolate;
+    bool simulate, extrapolate, one_machine;
 } plan_options;
 lt_option_table lt_plan_options(plan_options *o);
 /* Whether a flag of this name is plan's alone; takes_value: whether a word follows it. */

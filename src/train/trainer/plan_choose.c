@@ -95,6 +95,8 @@ static lt_status cost_by(const plan *p, const plan_setting *s, cost_fn *how, lt_
     const lt_plan_profile profile = lt_plan_profile_of(&p->profile, o);
     lt_plan_machine machine = p->request.machine;
     machine.cluster = cluster_of(p, &s->setup);
+    if (p->options.one_machine)
+        machine.slots /= machine.cluster.nodes;
     return how(out, &profile, &machine, &s->setup);
 }
 

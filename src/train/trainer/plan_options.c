@@ -25,6 +25,7 @@ static const lt_option rows[] = {
 {"Plan", TEXT("link-between", link_between), .meta = "LAT_US,GBIT", .once = true, .help = "a machine's network card, which its ranks share [50,10]"},
 {"Plan", NUM("memory", memory, 0, 1e9), .value = "0", .once = true, .help = "GiB of a rank; 0: what is free here, not limited with --simulate"},
 {"Plan", NUM("slots", slots, 0, 1e6), .value = "0", .once = true, .help = "ranks of a machine that compute at full speed together, more of them share it; below 1 where several are one machine's namespaces; 0: all"},
+{"Plan", BOOL("one-machine", one_machine), .once = true, .help = "all nodes are this machine, whose --slots they share: namespaces, or ranks with --ranks-per-node and a modelled link"},
 {"Plan", TEXT("step-profile", step_profile), .meta = "FILE", .once = true, .help = "seconds of a step's parts at one rank: read if it is there, else measured and written"},
 {"Plan", NUM("profile-seconds", profile_seconds, 0.01, 1e6), .value = "20", .once = true, .help = "that measuring them may take, about"},
 {"Plan", INT("profile-ranks", profile_ranks, 1, 1024), .value = "1", .once = true, .help = "ranks of a machine: so many are at work while the parts of one are measured, as they share its memory and caches"},

@@ -108,7 +108,7 @@ double lt_plan_budget_left(const plan *p)
     return lt_plan_budget(p) - p->pilots.spent - p->profile.paid;
 }
 
-/* Of the pilot with the nearest number of ranks. */
+/* Of the pilot with the nearest number of ranks; more of them start on the same cores. */
 double lt_plan_start_seconds(const plan *p, int ranks)
 {
     const double usual = 1;
@@ -119,7 +119,7 @@ double lt_plan_start_seconds(const plan *p, int ranks)
         const double start = q->wall - (double)q->steps * q->measured;
         if (!*q->why && start > 0 && distance < nearest) {
             nearest = distance;
-            found = start;
+            found = start * fmax(1, (double)ranks / q->ranks);
         }
     }
     return found;
