@@ -447,8 +447,8 @@ static lt_status run(lt_cpu *cpu, const call *c, bool *done)
     }
     if (*done)
         return LT_OK;
-    if (own) /* where it is the fastest */
-        LT_TRY(run_own(cpu, lt_wgrad_choose(cpu->isa, c->config, c->w->shape), c, done));
+    if (own) /* where it is the fastest, or asked for */
+        LT_TRY(run_own(cpu, lt_wgrad_choose(cpu, c->config, c->w->shape), c, done));
     if (!*done)
         LT_TRY(run_library(cpu, c, c->x->dtype, done));
     if (!*done && own && c->config->groups == 1) /* where oneDNN is wrong */

@@ -47,7 +47,8 @@ static const row rows_avx512[] = {
     {LT_F32, true, false, false, 64, ANY, 64},   {LT_F32, true, true, true, 128, 256, 64},
     {LT_F32, true, true, false, 256, 256, 64},   {LT_BF16, false, false, false, 64, ANY, 128},
     {LT_BF16, false, false, true, 64, ANY, 128}, {LT_BF16, true, false, false, 512, ANY, 64},
-    {LT_BF16, true, true, false, 256, ANY, 64},  {LT_BF16, true, true, true, 256, ANY, 64},
+    {LT_BF16, true, true, false, 256, ANY, 64},  {LT_BF16, true, true, true, 128, ANY, 64},
+    {LT_BF16, false, true, true, 64, ANY, 64},
 };
 
 static bool is_in(const row *rows, size_t count, const lt_own_conv *c)

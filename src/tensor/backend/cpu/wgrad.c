@@ -248,12 +248,15 @@ static int64_t count_ranges(const job *j)
 
 /* Measured: docs/results/cpu-speed.md, and for AMX by the prototype: with few channels of x a panel of
  * it is used too seldom there to pay for its packing. */
-const lt_wgrad_unit *lt_wgrad_choose(lt_cpu_isa isa, const lt_conv2d_config *config, lt_shape w)
+const lt_wgrad_unit *lt_wgrad_choose(const lt_cpu *cpu, const lt_conv2d_config *config, lt_shape w)
 {
     enum { FEW = 64, MANY = 128 };
-    const lt_wgrad_unit *unit = lt_wgrad_unit_of(isa);
-    const int64_t enough = isa == LT_ISA_AMX && w.dim[2] * w.dim[3] > 1 ? MANY : FEW;
-    return unit && config->groups == 1 && w.dim[0] >= FEW && w.dim[1] >= enough ? unit : NULL;
+    const lt_wgrad_unit *unit = lt_wgrad_unit_of(cpu->isa);
+    const int64_t enough = cpu->isa == LT_ISA_AMX && w.dim[2] * w.dim[3] > 1 ? MANY : FEW;
+    if (!unit || config->groups != 1 || cpu->choice == LT_KERNELS_ONEDNN)
+        return NULL;
+    const bool listed = w.dim[0] >= FEW && w.dim[1] >= enough;
+    return listed || cpu->choice == LT_KERNELS_OWN ? unit : NULL;
 }
 
 lt_status lt_wgrad_run(lt_cpu *cpu, const lt_wgrad_unit *unit, const lt_conv2d_config *config,

@@ -38,8 +38,9 @@ extern const lt_wgrad_unit lt_wgrad_avx512, lt_wgrad_amx;
 
 /* The unit of an instruction set, or NULL. */
 const lt_wgrad_unit *lt_wgrad_unit_of(lt_cpu_isa isa);
-/* The unit for this weight, or NULL where oneDNN is as fast or there is none for the isa. */
-const lt_wgrad_unit *lt_wgrad_choose(lt_cpu_isa isa, const lt_conv2d_config *config, lt_shape w);
+/* The unit for this weight, or NULL where oneDNN is as fast or was asked for (LATHER_CPU_KERNELS), or where there is
+ * none for the isa. */
+const lt_wgrad_unit *lt_wgrad_choose(const lt_cpu *cpu, const lt_conv2d_config *config, lt_shape w);
 
 /* x, dy: bf16, channels-last; dw: f32 in the library's storage order; one group. */
 lt_status lt_wgrad_run(lt_cpu *cpu, const lt_wgrad_unit *unit, const lt_conv2d_config *config,

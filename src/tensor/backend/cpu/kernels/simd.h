@@ -96,6 +96,8 @@ enum { SUMS = LANES / 2 };
 typedef float sums __attribute__((vector_size(SUMS * 4)));
 typedef float loose_sums __attribute__((vector_size(SUMS * 4), aligned(4), may_alias));
 typedef uint32_t sums_bits __attribute__((vector_size(SUMS * 4)));
+typedef uint16_t sums_half __attribute__((vector_size(SUMS * 2)));
+typedef uint16_t loose_sums_half __attribute__((vector_size(SUMS * 2), aligned(2), may_alias));
 
 /* c + the products of the low and of the high halves of each lane's 32 bits, of bf16. */
 #if defined(__AVX512BF16__)
@@ -317,26 +319,45 @@ ALWAYS sums add_product(float left, sums right, sums sum, bool pairs)
 #endif
 }
 
+/* bf16 to floats and back, as widen() and narrow(). */
+#if defined(__AVX512F__)
+ALWAYS sums widen_sums(sums_half h)
+{
+    return widen(h);
+}
+
+ALWAYS sums_half narrow_sums(sums s)
+{
+    return narrow(s);
+}
+#else
+ALWAYS sums widen_sums(sums_half h)
+{
+    return (sums)(__builtin_convertvector(h, sums_bits) << 16);
+}
+
+ALWAYS sums_half narrow_sums(sums s)
+{
+    const sums_bits u = (sums_bits)s, up = (u + 0x7FFF + (u >> 16 & 1)) >> 16;
+    const sums_bits nan = (sums_bits)(s != s);
+    return __builtin_convertvector((up & ~nan) | ((u >> 16 | 0x40) & nan), sums_half);
+}
+#endif
+
 /* Elements i .. i+SUMS-1. */
 ALWAYS sums load_sums(const void *p, int64_t i, lt_cpu_store store)
 {
     if (store == LT_STORE_F32)
         return *(const loose_sums *)((const float *)p + i);
-    const vec v = load(p, i, SUMS, store);
-    sums s;
-    memcpy(&s, &v, sizeof s);
-    return s;
+    return widen_sums(*(const loose_sums_half *)((const uint16_t *)p + i));
 }
 
 ALWAYS void save_sums(void *p, int64_t i, sums s, lt_cpu_store store)
 {
-    if (store == LT_STORE_F32) {
+    if (store == LT_STORE_F32)
         *(loose_sums *)((float *)p + i) = s;
-        return;
-    }
-    vec v = {0};
-    memcpy(&v, &s, sizeof s);
-    save(p, i, v, SUMS, store);
+    else
+        *(loose_sums_half *)((uint16_t *)p + i) = narrow_sums(s);
 }
 
 /* max(v, 0); NaN stays NaN. */

@@ -84,45 +84,63 @@ ALWAYS void taps_of_points(const sums *x, int step, sums *y, int to)
     y[2 * to] = SQUARE_A * plus_a + SQUARE_B * plus_b + x[5 * step];
 }
 
-/* Along columns, then along rows: [reads][reads] to [writes][writes]. */
-ALWAYS void map_both(winograd_map *map, int reads, int writes, const sums *x, sums *y)
-{
-    sums half_way[POINTS * POINTS];
-    for (int i = 0; i < reads; i++)
-        map(x + i, reads, half_way + i, reads);
-    for (int i = 0; i < writes; i++)
-        map(half_way + i * reads, 1, y + i * writes, 1);
-}
-
 /* Where a point's numbers of channel c are. */
 ALWAYS float *point_at(const lt_winograd_tile *t, int point, int64_t c)
 {
     return t->point + point * t->step + c / LANES * t->group + c % LANES;
 }
 
-/* Pixels, where they are there, to points. */
+/* A pixel's numbers from channel c on: 0 where there is none. The choice of an address is no branch. */
+ALWAYS sums load_pixel(const lt_winograd_tile *t, int i, int64_t c, lt_cpu_store s)
+{
+    static const float zeros[LANES];
+    const int64_t size = s == LT_STORE_BF16 ? sizeof(uint16_t) : sizeof(float);
+    const char *pixel = t->pixel[i];
+    return load_sums(pixel ? pixel + c * size : (const char *)zeros, 0, s);
+}
+
+/* Pixels, where they are there, to points: along columns, then along rows. What is half way is in memory, as
+ * there are fewer registers than numbers; what is read and what is written is not kept in between. */
 ALWAYS void to_points(const lt_winograd_tile *t, winograd_map *map, int side, lt_cpu_store s)
 {
-    sums x[POINTS * POINTS], y[POINTS * POINTS];
+    sums half_way[POINTS * POINTS];
     for (int64_t c = 0; c < t->channels; c += SUMS) {
-        for (int i = 0; i < side * side; i++)
-            x[i] = t->pixel[i] ? load_sums(t->pixel[i], c, s) : (sums){0};
-        map_both(map, side, POINTS, x, y);
-        for (int i = 0; i < POINTS * POINTS; i++)
-            *(loose_sums *)point_at(t, i, c) = y[i];
+#pragma GCC unroll 6
+        for (int i = 0; i < side; i++) {
+            sums column[POINTS];
+            for (int row = 0; row < side; row++)
+                column[row] = load_pixel(t, row * side + i, c, s);
+            map(column, 1, half_way + i, side);
+        }
+#pragma GCC unroll 6
+        for (int row = 0; row < POINTS; row++) {
+            sums y[POINTS];
+            map(half_way + row * side, 1, y, 1);
+            for (int i = 0; i < POINTS; i++)
+                *(loose_sums *)point_at(t, row * POINTS + i, c) = y[i];
+        }
     }
 }
 
 ALWAYS void from_points(const lt_winograd_tile *t, winograd_map *map, int side, lt_cpu_store s)
 {
-    sums x[POINTS * POINTS], y[POINTS * POINTS];
+    sums half_way[POINTS * POINTS];
     for (int64_t c = 0; c < t->channels; c += SUMS) {
-        for (int i = 0; i < POINTS * POINTS; i++)
-            x[i] = *(const loose_sums *)point_at(t, i, c);
-        map_both(map, POINTS, side, x, y);
-        for (int i = 0; i < side * side; i++)
-            if (t->pixel[i])
-                save_sums(t->pixel[i], c, y[i], s);
+#pragma GCC unroll 6
+        for (int i = 0; i < POINTS; i++) {
+            sums column[POINTS];
+            for (int row = 0; row < POINTS; row++)
+                column[row] = *(const loose_sums *)point_at(t, row * POINTS + i, c);
+            map(column, 1, half_way + i, POINTS);
+        }
+#pragma GCC unroll 6
+        for (int row = 0; row < side; row++) {
+            sums y[POINTS];
+            map(half_way + row * POINTS, 1, y, 1);
+            for (int i = 0; i < side; i++)
+                if (t->pixel[row * side + i])
+                    save_sums(t->pixel[row * side + i], c, y[i], s);
+        }
     }
 }
 
