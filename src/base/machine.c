@@ -37,6 +37,17 @@ const char *lt_machine_cpu(char *text, size_t size)
     return text;
 }
 
+const char *lt_machine_cpu_model(char *text, size_t size)
+{
+    char family[16], model[16];
+    text[0] = 0;
+    find_line("/proc/cpuinfo", "cpu family", family, sizeof family);
+    find_line("/proc/cpuinfo", "model\t", model, sizeof model); /* not "model name" */
+    if (*family && *model)
+        snprintf(text, size, "family %s, model %s", family, model);
+    return text;
+}
+
 const char *lt_machine_features(char *text, size_t size)
 {
     static const char *const wanted[] = {"sse4_2",      "avx2",        "fma",      "avx512f",

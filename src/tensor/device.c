@@ -217,6 +217,16 @@ void lt_device_reset_peak(lt_device *device)
     lt_allocator_reset_peak(device->allocator);
 }
 
+const char *lt_device_isa(void)
+{
+    return lt_cpu_isa_in_use();
+}
+
+const char *lt_device_choice(void)
+{
+    return lt_cpu_choice_in_use();
+}
+
 const char *lt_build_line(int index, bool load)
 {
     const char *line;

@@ -53,6 +53,10 @@ struct lt_device {
 lt_status lt_backend_find(const char *name, const lt_backend **out);
 /* As lt_build_info(); load: load plugins to ask them, else only those that are loaded say theirs. */
 const char *lt_build_line(int index, bool load);
+/* What a cpu device that is opened now takes: its instruction set, of the machine and LATHER_CPU_ISA, and the choice of
+ * convolutions, LATHER_CPU_KERNELS. "" in a build without that backend, or where the variable is wrong. */
+const char *lt_device_isa(void);
+const char *lt_device_choice(void);
 
 /* A device of the same kind with memory and compute threads of its own, for kernels on the calling
  * thread beside those of the other, to which they give way. Errors: as lt_device_open(). */

@@ -2,11 +2,11 @@
  * it depends on them which tensors there are; if the check fails, a third pass takes them back. */
 
 #include "base/alloc.h"
-#include "base/machine.h"
 #include "dist/agree.h"
 #include "optim/optim.h"
 #include "optim/quantized_state.h"
 #include "train/checkpoint.h"
+#include "train/processor.h"
 #include "train/weights.h"
 
 #include "lather/log.h"
@@ -299,17 +299,15 @@ static lt_status apply_files(files *f, const lt_checkpoint_parts *parts)
     return lt_checkpoint_load_scaling(&f->loading.groups, f->optim_path, f->optim, &f->state);
 }
 
-/* Bit equality is promised for the same build, CPU type, and threads. */
+/* Bit equality is promised for the same build, CPU type and kernels, and threads. */
 static void compare_machine(const char *path, const lt_json_value *root)
 {
-    char cpu[128];
-    const char *stored_cpu = "", *version = "";
-    if (lt_json_string(root, "cpu", &stored_cpu) || lt_json_string(root, "version", &version))
+    char changed[LT_PROCESSOR_TEXT];
+    const char *version = "";
+    if (*lt_processor_compare(root, changed, sizeof changed))
+        lt_log(LT_LOG_WARN, "train", "%s: results may differ in the last bits: %s", path, changed);
+    if (lt_json_string(root, "version", &version))
         return;
-    if (strcmp(stored_cpu, lt_machine_cpu(cpu, sizeof cpu)) != 0)
-        lt_log(LT_LOG_WARN, "train",
-               "%s: saved on %s, this is %s: results may differ in the last bits", path, stored_cpu,
-               cpu);
     if (strcmp(version, lt_version()) != 0)
         lt_log(LT_LOG_WARN, "train", "%s: saved by version %s, this is %s", path, version,
                lt_version());

@@ -6,8 +6,8 @@
 #include "base/alloc.h"
 #include "base/crc32c.h"
 #include "base/file.h"
-#include "base/machine.h"
 #include "train/checkpoint.h"
+#include "train/processor.h"
 
 #include "lather/log.h"
 #include "lather/text.h"
@@ -101,8 +101,7 @@ enum { FIELDS = sizeof fields / sizeof *fields, KEY = LT_CHECKPOINT_KEY };
 static const char plain_unit[] = "samples", first_unit[] = "images";
 
 /* Members that are no state. */
-static const char *const others[] = {"format",  "unit",  "version", "cpu",
-                                     "numbers", "files", "crc32c"};
+static const char *const others[] = {"format", "unit", "version", "numbers", "files", "crc32c"};
 
 static bool is_fixed(const char *key)
 {
@@ -112,7 +111,7 @@ static bool is_fixed(const char *key)
     for (int i = 0; i < FIELDS; i++)
         if (!strcmp(fields[i].key, key))
             return true;
-    return false;
+    return lt_processor_has(key);
 }
 
 static const char *unit_of(const lt_checkpoint_state *state)
@@ -458,7 +457,6 @@ static lt_status check_names(const lt_checkpoint_state *state)
 static lt_status put_all(lt_json_writer *w, const char *folder, const lt_checkpoint_parts *parts,
                          const lt_checkpoint_state *state)
 {
-    char cpu[128];
     LT_TRY(check_names(state));
     lt_json_begin_object(w, NULL);
     lt_json_put_integer(w, "format", VERSION);
@@ -467,7 +465,7 @@ static lt_status put_all(lt_json_writer *w, const char *folder, const lt_checkpo
     if (strcmp(unit_of(state), first_unit) != 0)
         lt_json_put_string(w, "unit", unit_of(state));
     lt_json_put_string(w, "version", lt_version());
-    lt_json_put_string(w, "cpu", lt_machine_cpu(cpu, sizeof cpu));
+    lt_processor_put(w);
     lt_json_begin_object(w, "numbers");
     lt_state_visitor visitor = {.entry = skip_entry, .number = put_number, .context = w};
     if (parts->optim)

@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "base/machine.h"
 #include "tensor/tensor.h"
+#include "train/processor.h"
 #include "train/run.h"
 
 #include "lather/device.h"
@@ -59,7 +60,7 @@ static void put_host(lt_json_writer *w)
 {
     char text[512];
     struct utsname name;
-    lt_json_put_string(w, "cpu", lt_machine_cpu(text, sizeof text));
+    lt_processor_put(w);
     lt_json_put_string(w, "cpu_flags", lt_machine_features(text, sizeof text));
     lt_json_put_integer(w, "cpu_threads", lt_cpu_threads());
     lt_json_put_string(w, "os", lt_machine_os(text, sizeof text));

@@ -187,6 +187,28 @@ def flags_that_changed_at_a_resume_are_listed(cwd):
     assert config(cwd, "run")["arch"] == "resnet10"
 
 
+def other_kernels_at_a_resume_are_told(cwd):
+    generic, own = {"LATHER_CPU_ISA": "generic"}, {"LATHER_CPU_ISA": "generic", "LATHER_CPU_KERNELS": "own"}
+    resumes = lambda: [r.get("changed") for r in records(cwd, "run") if r["event"] == "resume"]  # noqa: E731
+    run(*FLAGS, "--max-steps", "2", "--output", "run", cwd=cwd, env=generic)
+    assert (state(cwd, "run", 2)["cpu_isa"], state(cwd, "run", 2)["cpu_kernels"]) == ("generic", "auto")
+    with open(at(cwd, "run", "env.json")) as f:
+        assert (found := json.load(f))["cpu_isa"] == "generic" and found["cpu_kernels"] == "auto", found
+    resume = [*FLAGS, *LINES, "--max-steps", "3", "--output", "run", "--resume"]
+    warning = "results may differ in the last bits: "
+    p = run(*resume, "auto", cwd=cwd, env=own)
+    assert p.stderr.count(f"{warning}cpu_kernels auto -> own\n") == 1, p.stderr
+    assert resumes() == ["max-steps 2 -> 3, cpu_kernels auto -> own"]
+    p = run(*resume, "auto", cwd=cwd, env=own)  # control
+    assert "resumed" in p.stderr and warning not in p.stderr and resumes()[1:] == [None], p.stderr
+    edit_state(cwd, "run", 3, lambda t: re.sub('"cpu_isa":"generic"', '"cpu_isa":"vax"', t))  # another machine
+    p = run(*resume, "auto", cwd=cwd, env=own)
+    assert f"{warning}cpu_isa vax -> generic\n" in p.stderr and resumes()[-1] == "cpu_isa vax -> generic", p.stderr
+    edit_state(cwd, "run", 3, lambda t: re.sub('"cpu_(model|isa|kernels)":"[^"]*",', "", t))  # of an earlier version
+    p = run(*resume, "auto", cwd=cwd, env=generic)
+    assert "resumed" in p.stderr and warning not in p.stderr and resumes()[-1] is None, p.stderr
+
+
 # --- one process --------------------------------------------------------------------------------
 
 def a_second_process_is_sent_away(cwd):
@@ -389,7 +411,8 @@ def a_resumed_run_keeps_earlier_traces(cwd):
 
 
 ROWS = [a_folder_that_holds_a_run_is_refused_or_set_aside, a_new_run_in_a_used_folder_is_not_mixed_with_the_old_one,
-        a_copy_of_a_folder_without_its_links_goes_on, every_record_has_the_id_of_its_run, flags_that_changed_at_a_resume_are_listed, a_second_process_is_sent_away,
+        a_copy_of_a_folder_without_its_links_goes_on, every_record_has_the_id_of_its_run, flags_that_changed_at_a_resume_are_listed, other_kernels_at_a_resume_are_told,
+        a_second_process_is_sent_away,
         of_many_processes_one_trains, a_lost_last_checkpoint_is_an_error, a_lost_checkpoint_in_between_is_told_and_ends_nothing,
         a_folder_that_goes_away_is_noticed, an_interrupted_run_says_what_it_saved, a_start_that_cannot_write_says_where_and_why,
         a_run_shorter_than_its_first_roots_says_so, fine_tuning_is_safe_to_restart, what_earlier_versions_wrote_of_fine_tuning_goes_on,

@@ -21,9 +21,9 @@ TIMEOUT = 240
 OK, ERROR, USAGE, INTERRUPTED = 0, 1, 2, 3
 
 
-def run(*args, cwd, code=OK):
-    """Runs the program; its exit status must be code, and an error one line."""
-    p = subprocess.run([PROGRAM, *args], cwd=cwd, capture_output=True, text=True, timeout=TIMEOUT)
+def run(*args, cwd, code=OK, env=()):
+    """Runs the program; its exit status must be code, and an error one line. env: variables besides."""
+    p = subprocess.run([PROGRAM, *args], cwd=cwd, capture_output=True, text=True, timeout=TIMEOUT, env={**os.environ, **dict(env)})
     assert p.returncode == code, f"exit {p.returncode}, want {code}: {p.stderr[-500:]}"
     if code in (ERROR, USAGE):
         assert p.stderr.count(f"{NAME}: ") == 1 and p.stderr.endswith("\n"), p.stderr

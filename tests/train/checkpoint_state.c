@@ -1,7 +1,9 @@
 /* What state.json says of a task: its names are the program's, and files of earlier versions are read. */
 
+#include "base/machine.h"
 #include "temp_folder.h"
 #include "tiny.h"
+#include "train/processor.h"
 
 #include "lather/json.h"
 
@@ -87,6 +89,9 @@ static void test_fields(void **state)
                                        "network",
                                        "version",
                                        "cpu",
+                                       "cpu_model",
+                                       "cpu_isa",
+                                       "cpu_kernels",
                                        "numbers",
                                        "files",
                                        "crc32c"};
@@ -141,6 +146,32 @@ static void test_other_versions(void **state)
     run_close(&r);
 }
 
+/* Members of other types, and what is longer than the text. */
+static void test_processor(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *json, *want;
+    } rows[] = {
+        {"{\"cpu_model\":\"family 0, model 0\"}", "cpu_model family 0, model 0 -> "},
+        {"{\"cpu\":\"abacus\",\"cpu_model\":\"beads\"}", "cpu abacus -> "},
+        {"{\"cpu_isa\":7,\"cpu_model\":\"\",\"cpu\":null}", ""},
+        {"{}", ""},
+    };
+    char text[LT_PROCESSOR_TEXT], is[64], tiny[12];
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        lt_json *json = NULL;
+        assert_ok(lt_json_parse(&json, rows[i].json, strlen(rows[i].json), "row", 8));
+        lt_processor_compare(lt_json_root(json), text, sizeof text);
+        lt_processor_compare(lt_json_root(json), tiny, sizeof tiny);
+        lt_json_free(&json);
+        if (!*lt_machine_cpu_model(is, sizeof is) && i == 0)
+            continue; /* not x86: not known, so nothing is said */
+        assert_true(*rows[i].want ? !strncmp(text, rows[i].want, strlen(rows[i].want)) : !*text);
+        assert_true(strlen(tiny) < sizeof tiny);
+    }
+}
+
 static void test_names(void **state)
 {
     (void)state;
@@ -148,6 +179,7 @@ static void test_names(void **state)
         const char *fact, *sum, *message;
     } rows[] = {
         {"seed", NULL, "a fact cannot be named 'seed'"},
+        {"cpu_isa", NULL, "a fact cannot be named 'cpu_isa'"},
         {"best_of", NULL, "a fact cannot be named 'best_of'"},
         {"images", NULL, "a fact cannot be named 'images'"},
         {"classes", NULL, "a fact cannot be named 'classes'"}, /* is there */
@@ -227,6 +259,7 @@ int main(void)
          temp_teardown, NULL},
         {"an earlier file is read; another format says who wrote it", test_other_versions,
          temp_setup, temp_teardown, NULL},
+        {"a processor is compared by what is known of both", test_processor, NULL, NULL, NULL},
         {"names that a reader would mistake are refused", test_names, temp_setup, temp_teardown,
          NULL},
         {"another task's checkpoint is refused by name", test_tasks_differ, temp_setup,

@@ -173,7 +173,8 @@ static void test_resume(void **state)
 static void test_env(void **state)
 {
     (void)state;
-    static const char *const keys[] = {"started",   "version",     "compiler", "build",    "cpu",
+    static const char *const keys[] = {"started",   "version",     "compiler", "build",
+                                       "cpu",       "cpu_model",   "cpu_isa",  "cpu_kernels",
                                        "cpu_flags", "cpu_threads", "os",       "arguments"};
     char path[TEMP_PATH];
     lt_json *json = NULL;

@@ -390,13 +390,16 @@ lt_status lt_train_resumed(lt_run *run, const lt_train_state *state, const lt_ra
                            const char *output, const char *changed)
 {
     const lt_checkpoint_state *now = &state->now;
+    char all[2048];
     if (output && !ranks->rank)
         LT_TRY(lt_checkpoint_mend(output, now));
     lt_run_note(run, "resumed from %s: step %lld, epoch %lld", state->folder, (long long)now->step,
                 (long long)now->epoch + 1);
     if (*changed)
         lt_run_note(run, "flags that changed: %s", changed);
-    return lt_run_event(run, "resume", now->step, *changed ? "changed" : NULL, changed);
+    snprintf(all, sizeof all, "%s%s%s", changed, *changed && *state->processor ? ", " : "",
+             state->processor); /* the log has a warning of it */
+    return lt_run_event(run, "resume", now->step, *all ? "changed" : NULL, all);
 }
 
 static void add_label(lt_task_labels *out, const char *name, const lt_task_metric *m)

@@ -68,7 +68,7 @@ void lt_train_labels(const lt_task_ops *task, lt_task_labels *out);
 void lt_train_units(const lt_task_ops *task, lt_run_config *out);
 
 /* Behind lt_run_open() of a run that goes on from state->folder: mends the links in output (NULL: none), records the
- * resume and the options that changed ("": none). */
+ * resume, the options that changed ("": none), and what the processor has otherwise. */
 lt_status lt_train_resumed(lt_run *run, const lt_train_state *state, const lt_ranks *ranks,
                            const char *output, const char *changed);
 

@@ -216,6 +216,7 @@ lt_status lt_train_state_load(lt_train_state *s, const lt_checkpoint_parts *part
     found.threads = s->now.threads;
     LT_TRY(lt_optim_eval(parts->optim)); /* what is saved are the weights of evaluations */
     LT_TRY(lt_checkpoint_load(s->folder, parts, &found));
+    LT_TRY(lt_processor_compare_checkpoint(s->folder, s->processor, sizeof s->processor));
     LT_TRY(lt_optim_train(parts->optim));
     LT_TRY(map_batch(s, &found, ranks, grad_accum));
     found.ranks = ranks->count;

@@ -2,6 +2,7 @@
 #ifndef LT_TRAIN_STATE_H
 #define LT_TRAIN_STATE_H
 
+#include "train/processor.h"
 #include "train/trainer/ranks.h"
 
 #include "lather/averaging.h"
@@ -18,9 +19,10 @@ typedef struct lt_train_state {
     lt_ema *ema;                 /* NULL: no moving average */
     lt_checkpoint_tensor *extra; /* of the moving average, and of averaged iterates */
     size_t extras;
-    char folder[1024];         /* checkpoint to resume; "": none */
-    lt_checkpoint_state found; /* its state, as it stands there */
-    bool save_failed;          /* the last checkpoint was not written */
+    char folder[1024];                 /* checkpoint to resume; "": none */
+    lt_checkpoint_state found;         /* its state, as it stands there */
+    char processor[LT_PROCESSOR_TEXT]; /* what was otherwise there: lt_processor_compare() */
+    bool save_failed;                  /* the last checkpoint was not written */
 } lt_train_state;
 
 /* The state of a new run: nothing counted, what the task counts and its best metric by their names. batch: samples of

@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -184,18 +185,33 @@ const lt_backend *lt_backend_cpu(void)
     return &table;
 }
 
+const char *lt_cpu_isa_in_use(void)
+{
+    lt_cpu_isa isa;
+    return lt_cpu_isa_find(&isa) ? "" : lt_cpu_isa_name(isa);
+}
+
+const char *lt_cpu_choice_in_use(void)
+{
+    lt_cpu_choice choice;
+    const char *text = getenv("LATHER_CPU_KERNELS");
+    if (lt_cpu_choice_find(&choice))
+        return "";
+    return text && *text ? text : "auto";
+}
+
 const char *lt_cpu_build_info(int index)
 {
     static __thread char line[64];
-    lt_cpu_isa isa;
+    const char *isa;
     switch (index) {
     case 0:
         return lt_cpu_onednn_info();
     case 1:
         return lt_cpu_matrix_info();
     case 2:
-        snprintf(line, sizeof line, "CPU kernels: %s",
-                 lt_cpu_isa_find(&isa) ? "?" : lt_cpu_isa_name(isa));
+        isa = lt_cpu_isa_in_use();
+        snprintf(line, sizeof line, "CPU kernels: %s", *isa ? isa : "?");
         return line;
     default:
         return NULL;

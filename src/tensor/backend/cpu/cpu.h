@@ -10,4 +10,8 @@ const lt_backend *lt_backend_cpu(void);
  * last. Lent until the next call on this thread. */
 const char *lt_cpu_build_info(int index);
 
+/* lt_device_isa() and lt_device_choice() of tensor.h. */
+const char *lt_cpu_isa_in_use(void);
+const char *lt_cpu_choice_in_use(void);
+
 #endif

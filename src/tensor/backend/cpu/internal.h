@@ -29,7 +29,8 @@ typedef struct lt_cpu_buffer {
     size_t asked; /* by the last request: tests look for writes behind it */
 } lt_cpu_buffer;
 
-/* LATHER_CPU_KERNELS=auto|own|onednn: whose convolutions. */
+/* LATHER_CPU_KERNELS=auto|own|onednn: whose convolutions, with parts of batch norm or without; matrix
+ * products and direct gradients of w are not asked. docs/guides/cpu.md. */
 typedef enum lt_cpu_choice {
     LT_KERNELS_AUTO, /* own kernels where they were measured to be faster */
     LT_KERNELS_OWN,  /* wherever there are such */

@@ -9,6 +9,16 @@ const lt_backend *lt_backend_cpu(void)
     return NULL;
 }
 
+const char *lt_cpu_isa_in_use(void)
+{
+    return "";
+}
+
+const char *lt_cpu_choice_in_use(void)
+{
+    return "";
+}
+
 const char *lt_cpu_build_info(int index)
 {
     (void)index;

@@ -1,6 +1,6 @@
 /* The weight gradient's unit for AMX (Intel 64 and IA-32 Architectures Software Developer's Manual,
- * volume 1, chapter 18). Never run by its writers, who have no such CPU: the tests run the same
- * product over tiles in C. */
+ * volume 1, chapter 18). Its instructions were run by conform once (docs/results/hard-look.md), for
+ * lack of such a CPU; the tests run the same product over tiles in C. */
 
 #include "tensor/backend/cpu/wgrad_avx512.h"
 
