@@ -78,7 +78,7 @@ LT_ENTRY(rotations, void *ctx, const lt_rotations_job *job, size_t count);
 /** *value = *bound times an estimate of the largest eigenvalue of a symmetric matrix B with eigenvalues in
  *  [0, 1], by the method of Rayleigh and Ritz: the largest one of B restricted to the span of V = [X, B X], rounded up
  *  to a multiple of 2^-24. Of V^T V the diagonal counts 1 + 1e-8 times, so that a direction that is all rounding has
- *  no say. *bound where X is 0. */
+ *  no say. *bound where X is 0 or not finite. */
 enum { LT_RITZ_VECTORS = 4, LT_RITZ_COLUMNS = 3 * LT_RITZ_VECTORS };
 typedef struct lt_ritz_job {
     lt_view

@@ -89,7 +89,6 @@ typedef enum lt_vec_op {
 typedef struct lt_vec_factor {
     bool lr;            /**< alpha *= scalars->lr */
     bool grad_scale;    /**< alpha *= scalars->grad_scale */
-    bool exact;         /**< without the 1e-16 below; alpha is 0 where *under is 0 */
     double bias, base;  /**< bias not 0: alpha (in RSQRT and POW: beta) is divided by */
     int lag;            /**< 1 - bias * base^(scalars->applied - lag) */
     const double *over; /**< not NULL: alpha *= *over / (*under + 1e-16), device memory */
@@ -112,11 +111,6 @@ typedef struct lt_vec_list {
 } lt_vec_list;
 LT_ENTRY(vec_lists, void *ctx, const lt_vec_list *list, size_t count, const lt_scalars *scalars);
 
-static inline double lt_vec_ratio(const lt_vec_factor *f)
-{
-    const double ratio = *f->over / (f->exact ? *f->under : *f->under + 1e-16);
-    return f->exact && *f->under == 0 ? 0 : ratio;
-}
 static inline double lt_vec_bias(const lt_vec_job *job, const lt_scalars *s)
 {
     const lt_vec_factor *f = &job->factor;
@@ -133,7 +127,7 @@ static inline double lt_vec_alpha(const lt_vec_job *job, const lt_scalars *s)
     double alpha = job->alpha;
     alpha *= f->lr ? s->lr : 1;
     alpha *= f->grad_scale ? s->grad_scale : 1;
-    alpha *= f->over ? lt_vec_ratio(f) : 1;
+    alpha *= f->over ? *f->over / (*f->under + 1e-16) : 1;
     return lt_vec_corrects_beta(job) ? alpha : alpha / lt_vec_bias(job, s);
 }
 static inline double lt_vec_beta(const lt_vec_job *job, const lt_scalars *s)

@@ -373,7 +373,7 @@ static int block_of(int left)
     return BASIS * (left + 1) % BLOCKS;
 }
 
-/* What divides the products: the bound, or on the device the norm. */
+/* The product over the bound, or on the device over the norm. */
 static void divide_by_bound(const lt_root_set *s, const lt_root_item *t, lt_vec_job *job)
 {
     const double bound = bound_of(t);
@@ -381,7 +381,7 @@ static void divide_by_bound(const lt_root_set *s, const lt_root_item *t, lt_vec_
     if (!t->norm_at)
         return;
     job->alpha = 1;
-    job->factor = (lt_vec_factor){.over = s->queued_one, .under = t->norm_at, .exact = true};
+    job->factor = (lt_vec_factor){.over = t->inverse_at, .under = s->queued_one};
 }
 
 /* The next block: A over the bound times the one before. Vectors become shorter by sqrt(n) at most. */

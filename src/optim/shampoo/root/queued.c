@@ -4,7 +4,7 @@
 
 #include "optim/shampoo/root/root.h"
 
-enum { NORM, LARGEST, RESIDUAL, SIZE, ONE, ROWS };
+enum { NORM, INVERSE, LARGEST, RESIDUAL, SIZE, ONE, ROWS };
 
 typedef struct queue {
     lt_root_set set;
@@ -36,14 +36,31 @@ static lt_status queue_norms(const queue *q, int which)
     return s->be->frobenius(s->ctx, q->view, s->count, &out);
 }
 
+/* Norms, and 1 over them: of zeros it is infinite, and what comes of that is as it is of zeros. */
+static lt_status queue_bounds(const queue *q)
+{
+    const lt_root_set *s = &q->set;
+    const lt_vec_job invert = {.op = LT_VEC_POW,
+                               .alpha = 1,
+                               .beta = 1,
+                               .delta = 1,
+                               .a = row(q, ONE),
+                               .b = row(q, NORM),
+                               .y = row(q, INVERSE)};
+    LT_TRY(queue_norms(q, NORM));
+    for (size_t i = 0; i < s->count; i++) {
+        s->item[i].norm_at = place(q, NORM, i);
+        s->item[i].inverse_at = place(q, INVERSE, i);
+    }
+    return s->be->vec(s->ctx, &invert, 1, NULL);
+}
+
 /* a += epsilon times the largest eigenvalue, epsilon that of the config. */
 static lt_status damp(const queue *q)
 {
     const lt_root_set *s = &q->set;
     const lt_view largest = row(q, LARGEST);
-    LT_TRY(queue_norms(q, NORM));
-    for (size_t i = 0; i < s->count; i++)
-        s->item[i].norm_at = place(q, NORM, i);
+    LT_TRY(queue_bounds(q));
     LT_TRY(lt_root_queue_largest(s, &largest));
     for (size_t i = 0; i < s->count; i++) {
         lt_root_item *t = &s->item[i];
@@ -51,7 +68,7 @@ static lt_status damp(const queue *q)
         t->epsilon = s->config->epsilon;
         t->largest_at = place(q, LARGEST, i);
         *v = (lt_vec_job){.op = LT_VEC_AXPBY, .alpha = t->epsilon, .beta = 1};
-        v->factor = (lt_vec_factor){.over = t->largest_at, .under = s->queued_one, .exact = true};
+        v->factor = (lt_vec_factor){.over = t->largest_at, .under = s->queued_one};
         v->y = lt_root_diagonal(&t->a);
         v->a = lt_root_part(s->one, 0, v->y.shape);
         v->a.stride[0] = 0;

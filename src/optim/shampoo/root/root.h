@@ -28,9 +28,8 @@ typedef struct lt_root_item {
     double norm;    /* Frobenius, of a without epsilon */
 
     /* Device memory, for numbers that the host does not have; NULL: it has. */
-    const double *norm_at; /* norm */
-    const double
-        *largest_at; /* an estimate of a's largest eigenvalue, of which epsilon is a share */
+    const double *norm_at, *inverse_at; /* norm, and 1 / norm */
+    const double *largest_at; /* about a's largest eigenvalue, of which epsilon is a share */
 } lt_root_item;
 
 /* Matrices that a solver works on in one call, largest first. Their jobs' status, iterations and
@@ -45,8 +44,8 @@ typedef struct lt_root_set {
     lt_root_item *item;
     size_t count;
     const lt_tensor *one; /* [1], of the device's own dtype: the number 1 */
-    const double *
-        queued_one; /* device memory, the same: nothing is read back until the end of all work; NULL: it is */
+    /* The same in f64, in device memory: nothing is read back before all work is queued. NULL: it is. */
+    const double *queued_one;
 } lt_root_set;
 
 typedef lt_status lt_root_solve_fn(const lt_root_set *set);

@@ -53,9 +53,7 @@ LT_HD lt_vec_numbers lt_vec_resolve(const lt_vec_expression *s, const lt_scalars
     if (f->grad_scale)
         n.alpha *= scalars->grad_scale;
     if (f->over)
-        n.alpha *= !f->exact        ? *f->over / (*f->under + 1e-16)
-                   : *f->under == 0 ? 0
-                                    : *f->over / *f->under;
+        n.alpha *= *f->over / (*f->under + 1e-16);
     if (f->bias > 0) {
         const double bias = 1 - f->bias * pow(f->base, (double)(scalars->applied - f->lag));
         n.alpha = corrects_beta ? n.alpha : n.alpha / bias;
