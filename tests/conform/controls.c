@@ -90,6 +90,14 @@ static lt_status turns_the_other_way(void *ctx, const lt_rotations_job *job, siz
     return lt_backend_ref()->scale(ctx, -1, &job->k, &job->k);
 }
 
+static lt_status stops_halving(void *ctx, const lt_ritz_job *job, size_t count)
+{
+    LT_TRY(lt_backend_ref()->ritz(ctx, job, count));
+    for (size_t i = 0; i < count; i++)
+        *job[i].value *= 1 + 0x1p-20;
+    return LT_OK;
+}
+
 static lt_status steps_anyway(void *ctx, double eps, const lt_optim_item *item, size_t count,
                               const lt_scalars *scalars)
 {
@@ -259,6 +267,7 @@ static const control rows[] = {
     {rational_tests, "rational", "one block"},
     {rational_tests, "qr", "odd size"},
     {rational_tests, "rotations", "odd size"},
+    {rational_tests, "ritz", "some parts"},
     {attention_tests, "attention", "odd T, causal"},
     {attention_tests, "attention_grad", "odd T"},
     {rotary_tests, "rotary", "halves"},
@@ -299,6 +308,7 @@ int controls(void)
     broken.rational = omits_a_pole;
     broken.qr = flips_a_column;
     broken.rotations = turns_the_other_way;
+    broken.ritz = stops_halving;
     broken.attention = looks_ahead;
     broken.attention_grad = without_the_mean;
     broken.rotary = turns_back;

@@ -10,30 +10,36 @@ typedef struct rational_row {
     int64_t n;
     int poles;
     double wide_below;
+    bool scaled; /* all numbers are in a unit that is on the device */
 } rational_row;
 
 static const rational_row rows[] = {
-    {"one element", 1, 1, 0},
-    {"more terms than are taken at once", 2, 3, 0},
-    {"less than a block", 33, 3, 0},
-    {"one block", 64, 2, 0},
-    {"two blocks and a row", 129, 3, 0},
-    {"in double", 65, 2, 1e9},
-    {"some of it in double", 65, 3, 0.3},
-    {"blocks on the diagonal", 300, 2, 0},
-    {"blocks on the diagonal, an odd size", 261, 1, 0},
-    {"blocks on the diagonal, some of it in double", 400, 2, 0.3},
-    {"blocks of blocks", 516, 1, 0},
-    {"blocks that may be rounded", 300, 3, 1e-3},
-    {"no terms", 33, 0, 0},
-    {"not positive definite", 40, 2, 0},
-    {"not positive definite, last block", 130, 2, 1},
-    {"not positive definite, last block of many", 260, 1, 0},
+    {"one element", 1, 1, 0, false},
+    {"more terms than are taken at once", 2, 3, 0, false},
+    {"less than a block", 33, 3, 0, false},
+    {"one block", 64, 2, 0, false},
+    {"two blocks and a row", 129, 3, 0, false},
+    {"in double", 65, 2, 1e9, false},
+    {"some of it in double", 65, 3, 0.3, false},
+    {"blocks on the diagonal", 300, 2, 0, false},
+    {"blocks on the diagonal, an odd size", 261, 1, 0, false},
+    {"blocks on the diagonal, some of it in double", 400, 2, 0.3, false},
+    {"blocks of blocks", 516, 1, 0, false},
+    {"blocks that may be rounded", 300, 3, 1e-3, false},
+    {"no terms", 33, 0, 0, false},
+    {"in a unit on the device", 65, 3, 0.3, true},
+    {"in a unit on the device, blocks on the diagonal", 300, 2, 0, true},
+    {"in a unit on the device, no terms", 7, 0, 0, true},
+    {"not positive definite", 40, 2, 0, false},
+    {"not positive definite, last block", 130, 2, 1, false},
+    {"not positive definite, last block of many", 260, 1, 0, false},
+    {"not positive definite in a unit on the device", 40, 2, 0, true},
 };
 
 static const double weights[] = {0.5, 2, 0.25}, shifts[] = {0.1, 0.4, 3};
 
-enum { MANY = 1, INDEFINITE = 13 }; /* the row with many jobs; from this row on */
+enum { MANY = 1, INDEFINITE = 16 }; /* the row with many jobs; from this row on */
+static const double unit = 1.5, exponent = 0.25;
 enum { MOST_JOBS = 400, COUPLED = 256 };
 
 static lt_status call(const test *t, const lt_backend *be, void *ctx, const lt_view *v,
@@ -45,6 +51,8 @@ static lt_status call(const test *t, const lt_backend *be, void *ctx, const lt_v
     const size_t count = t->config.dim == MANY ? MOST_JOBS : 2, last = count - 1;
     job[0] = (lt_rational_job){.a = v[0], .y = v[1], .poles = r->poles, .constant = 0.75};
     job[0].wide_below = r->wide_below;
+    job[0].exponent = exponent;
+    job[0].scale = r->scaled ? v[3].data : NULL;
     for (int j = 0; j < r->poles; j++) {
         job[0].weight[j] = weights[j];
         job[0].shift[j] = shifts[j];
@@ -58,7 +66,7 @@ static lt_status call(const test *t, const lt_backend *be, void *ctx, const lt_v
     job[last] = job[0];
     job[last].y = v[2];
     LT_TRY(be->rational(ctx, job, count));
-    if (t->config.dim < INDEFINITE)
+    if (t->config.dim < INDEFINITE || r->scaled)
         return job[0].status ? job[0].status : job[last].status;
     if (!job[0].status || !job[last].status)
         return lt_fail(LT_E_ARG, "an indefinite matrix was inverted");
@@ -94,8 +102,11 @@ static const char *check(const test *t, double *const *got, double *const *want)
     const rational_row *r = &rows[t->config.dim];
     const int64_t n = t->operand[0].shape.dim[0];
     double size = 0.75, apart = 0;
+    if (t->config.dim >= INDEFINITE && r->scaled)
+        return isnan(got[1][0]) && isnan(got[2][0]) ? NULL : "an indefinite matrix was inverted";
     for (int j = 0; j < r->poles; j++)
         size += weights[j] / (1 + shifts[j]) * (3 + shifts[j]) / (1 + shifts[j]);
+    size *= r->scaled ? unit : 1; /* eigenvalues are from 1 / unit on */
     for (int k = 1; k < 3; k++)
         for (int64_t i = 0; i < operand_count(&t->operand[k]); i++) {
             const double d = fabs(got[k][i] - want[k][i]);
@@ -159,11 +170,11 @@ static const char *check_near(const test *t, double *const *got, double *const *
     return why;
 }
 
+enum { BASIS_SIZES = 3 };
+
 static bool basis_test(size_t i, test *t)
 {
-    static const int64_t sizes[] = {1, 19, 64};
-    if (i >= 2 * COUNT_OF(sizes))
-        return false;
+    static const int64_t sizes[BASIS_SIZES] = {1, 19, 64};
     const int64_t n = sizes[i / 2];
     *t = (test){.entry = i % 2 ? "rotations" : "qr", .operands = 2, .master = true};
     t->name = n == 1 ? "one element" : n == 19 ? "odd size" : "a whole block";
@@ -175,8 +186,85 @@ static bool basis_test(size_t i, test *t)
     return true;
 }
 
+/* --- Ritz values --- */
+
+typedef struct ritz_row {
+    const char *name;
+    int parts;
+    double lowest; /* eigenvalues are lowest to 1 */
+} ritz_row;
+
+static const ritz_row ritzes[] = {
+    {"one part", 1, 0.1}, {"some parts", 5, 0.1}, {"one eigenvalue", 2, 1}, {"zeros", 2, 0}};
+
+/* The second job has the first part alone, and no bound. */
+static lt_status call_ritz(const test *t, const lt_backend *be, void *ctx, const lt_view *v,
+                           bool absolute)
+{
+    (void)absolute;
+    lt_ritz_job job[2] = {{.product = v[0], .bound = v[1].data, .value = v[2].data},
+                          {.product = v[0], .value = (double *)v[2].data + 1}};
+    (void)t;
+    job[1].product.shape.dim[0] = 1;
+    return be->ritz(ctx, job, 2);
+}
+
+/* Products of [X, B X, B^2 X] with themselves, B diagonal: a part is of ROWS_OF_PART rows. */
+static void prepare_ritz(test *t)
+{
+    enum { ROWS_OF_PART = 40, SIDE = LT_RITZ_COLUMNS };
+    const ritz_row *r = &ritzes[t->config.dim];
+    double *product = t->operand[0].value, z[SIDE];
+    const int rows_of_all = ROWS_OF_PART * r->parts;
+    for (int64_t i = 0; i < operand_count(&t->operand[0]); i++)
+        product[i] = 0;
+    for (int i = 0; i < rows_of_all; i++) {
+        const double b = r->lowest + (1 - r->lowest) * i / (rows_of_all - 1);
+        for (int k = 0; k < SIDE; k++)
+            z[k] = k < LT_RITZ_VECTORS ? (r->lowest > 0) * sin(1 + 1.7 * k + (k + 0.3) * i)
+                                       : b * z[k - LT_RITZ_VECTORS];
+        double *part = product + (int64_t)(i / ROWS_OF_PART) * SIDE * SIDE;
+        for (int k = 0; k < SIDE * SIDE; k++)
+            part[k] += z[k / SIDE] * z[k % SIDE];
+    }
+}
+
+/* To the last halving but one; of zeros the bound. */
+static const char *check_ritz(const test *t, double *const *got, double *const *want)
+{
+    static char why[128];
+    const double bound[] = {t->operand[1].value[0], 1};
+    for (int i = 0; i < 2; i++) {
+        const double most = ritzes[t->config.dim].lowest > 0 ? 0x1p-23 * bound[i] : 0;
+        if (fabs(got[2][i] - want[2][i]) <= most && want[2][i] <= 1.001 * bound[i])
+            continue;
+        snprintf(why, sizeof why, "job %d: %g instead of %g", i, got[2][i], want[2][i]);
+        return why;
+    }
+    return NULL;
+}
+
+static bool ritz_test(size_t i, test *t)
+{
+    if (i >= COUNT_OF(ritzes))
+        return false;
+    const ritz_row *r = &ritzes[i];
+    *t = (test){.entry = "ritz", .name = r->name, .call = call_ritz, .operands = 3, .master = true};
+    t->config.dim = (int)i;
+    t->prepare = prepare_ritz;
+    t->check = check_ritz;
+    t->operand[0] = (operand){IN, DOUBLE, LT_SHAPE(r->parts, LT_RITZ_COLUMNS, LT_RITZ_COLUMNS),
+                              .absolute = PLUS};
+    t->operand[1] = (operand){IN, DOUBLE, LT_SHAPE(1), ROWS, PLUS, 3, 5, NULL};
+    t->operand[2] = (operand){OUT, DOUBLE, LT_SHAPE(2), .absolute = PLUS};
+    return true;
+}
+
 bool rational_tests(size_t i, test *t)
 {
+    const size_t bases = COUNT_OF(rows) + (size_t)2 * BASIS_SIZES;
+    if (i >= bases)
+        return ritz_test(i - bases, t);
     if (i >= COUNT_OF(rows))
         return basis_test(i - COUNT_OF(rows), t);
     const rational_row *r = &rows[i];
@@ -187,6 +275,9 @@ bool rational_tests(size_t i, test *t)
     t->operand[0] = (operand){IN, MASTER, LT_SHAPE(r->n, r->n), .absolute = PLUS};
     t->operand[1] = (operand){OUT, MASTER, LT_SHAPE(r->n, r->n), .absolute = PLUS};
     t->operand[2] = t->operand[1];
+    if (r->scaled)
+        t->operand[t->operands++] =
+            (operand){IN, DOUBLE, LT_SHAPE(1), ROWS, KEEP, unit, unit, NULL};
     if (i == MANY)
         t->operand[1].shape = LT_SHAPE((MOST_JOBS - 1) * r->n, r->n);
     return true;

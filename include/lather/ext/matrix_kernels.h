@@ -50,6 +50,11 @@ typedef struct lt_rational_job {
     /** terms of f32 data with a smaller shift are computed in double; above 250 times that a device that may
      *  round factors to TF32 does it */
     double wide_below;
+    /** NULL, or device memory: s, the unit of all numbers above. With b = a / s the job is
+     *  y = s^(-exponent) * (constant * I + sum over j of weight[j] * (b + shift[j] I)^(-1)). Then the host reads
+     *  nothing back: status is LT_OK, and where it would be another the first element of y is NaN. y: f32 or f64. */
+    const double *scale;
+    double exponent;
     lt_status status; /**< out: LT_E_ARG: not positive definite; the others go on */
 } lt_rational_job;
 LT_ENTRY(rational, void *ctx, lt_rational_job *job, size_t count);
@@ -70,6 +75,20 @@ typedef struct lt_rotations_job {
 } lt_rotations_job;
 LT_ENTRY(rotations, void *ctx, const lt_rotations_job *job, size_t count);
 
+/** *value = *bound times an estimate of the largest eigenvalue of a symmetric matrix B with eigenvalues in
+ *  [0, 1], by the method of Rayleigh and Ritz: the largest one of B restricted to the span of V = [X, B X], rounded up
+ *  to a multiple of 2^-24. Of V^T V the diagonal counts 1 + 1e-8 times, so that a direction that is all rounding has
+ *  no say. *bound where X is 0 or not finite. */
+enum { LT_RITZ_VECTORS = 4, LT_RITZ_COLUMNS = 3 * LT_RITZ_VECTORS };
+typedef struct lt_ritz_job {
+    lt_view
+        product; /**< f64 [parts,LT_RITZ_COLUMNS,LT_RITZ_COLUMNS], contiguous: parts that sum to Z^T Z of
+                              Z = [X, B X, B^2 X], X of LT_RITZ_VECTORS columns */
+    const double *bound; /**< device memory; NULL: 1 */
+    double *value;       /**< device memory */
+} lt_ritz_job;
+LT_ENTRY(ritz, void *ctx, const lt_ritz_job *job, size_t count);
+
 /** The entries above: ext/entry.h. */
 #define LT_MATRIX_ENTRIES(X)     \
     X(gram, BASIC, OWN)          \
@@ -78,6 +97,7 @@ LT_ENTRY(rotations, void *ctx, const lt_rotations_job *job, size_t count);
     X(eigh, BASIC, LIBRARY)      \
     X(rational, BASIC, OWN)      \
     X(qr, BASIC, LIBRARY)        \
-    X(rotations, BASIC, LIBRARY)
+    X(rotations, BASIC, LIBRARY) \
+    X(ritz, BASIC, REF)
 
 #endif

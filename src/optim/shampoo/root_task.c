@@ -40,13 +40,25 @@ lt_status lt_shampoo_root_jobs(lt_shampoo *s, const lt_root_task *tasks, size_t 
     return be->vec(ctx, s->vec, count, s->base.scalars);
 }
 
+/* Whether factors were not updated; roots stay then, too. A device with a queue has a refresh only where the host has seen
+ * that the step is none of these: reading it again would wait for the factors. */
+static lt_status is_skipped(const lt_shampoo *s, bool *skipped)
+{
+    void *ctx;
+    lt_scalars scalars = {.finite = 1};
+    if (lt_optim_backend(&s->base, &ctx)->host_memory)
+        LT_TRY(lt_optim_read_scalars(&s->base, &scalars));
+    *skipped = !scalars.finite;
+    return LT_OK;
+}
+
 lt_status lt_shampoo_run_tasks(lt_shampoo *s, lt_root_task *tasks, size_t count)
 {
-    lt_scalars scalars;
-    LT_TRY(lt_optim_read_scalars(&s->base, &scalars));
+    bool skipped;
+    LT_TRY(is_skipped(s, &skipped));
     for (size_t i = 0; i < count; i++)
         tasks[i].status = LT_OK;
-    if (!scalars.finite) /* a skipped step: factors were not updated, and roots stay too */
+    if (skipped)
         return LT_OK;
     lt_tensor *copies = NULL;
     lt_root_job *jobs = lt_alloc(count, sizeof *jobs);

@@ -6,10 +6,11 @@
 #include "optim/shampoo/root/root.h"
 
 #include <math.h>
+#include <string.h>
 
 /* BASIS: blocks of vectors whose span holds what is taken for an eigenvector. Items' rows are a multiple of PART, zeros
  * behind their own. */
-enum { VECTORS = 4, MOST_FACTORS = 12, BASIS = 2, BLOCKS = BASIS + 1, PART = 128 };
+enum { VECTORS = LT_RITZ_VECTORS, MOST_FACTORS = 12, BASIS = 2, BLOCKS = BASIS + 1, PART = 128 };
 
 /* Blocks of vectors [n, VECTORS] for each item: a product reads one and writes another. */
 typedef struct probe {
@@ -33,24 +34,23 @@ static int64_t most_rows(const lt_root_set *s)
     return most;
 }
 
-/* Random signs: each eigenvector has the same share in them. */
+/* Random signs: each eigenvector has the same share in them. Copied without waiting for the device, as
+ * lt_tensor_write() would: the memory may be used again when a copy returns. */
 static lt_status make_start(probe *p, int64_t rows)
 {
     const lt_root_set *s = p->set;
-    lt_tensor *wide = NULL;
-    double *sign = lt_alloc((size_t)(rows * VECTORS), sizeof *sign);
+    const size_t count = (size_t)(rows * VECTORS), size = lt_dtype_size(s->dtype);
+    char *sign = lt_alloc(count, size);
     lt_status st =
-        sign ? lt_tensor_new(&wide, s->device, LT_F64, LT_SHAPE(rows, VECTORS)) : LT_E_NOMEM;
+        sign ? lt_tensor_new(&p->start, s->device, s->dtype, LT_SHAPE(rows, VECTORS)) : LT_E_NOMEM;
     lt_rng rng = {.key = 1};
-    for (int64_t i = 0; !st && i < rows * VECTORS; i++)
-        sign[i] = lt_rng_u32(&rng) & 1 ? 1 : -1;
+    for (size_t i = 0; !st && i < count; i++) {
+        const double wide = lt_rng_u32(&rng) & 1 ? 1 : -1;
+        const float narrow = (float)wide;
+        memcpy(sign + i * size, s->dtype == LT_F64 ? (const void *)&wide : &narrow, size);
+    }
     if (!st)
-        st = lt_tensor_write(wide, sign, (size_t)(rows * VECTORS) * sizeof *sign);
-    if (!st)
-        st = lt_tensor_new(&p->start, s->device, s->dtype, LT_SHAPE(rows, VECTORS));
-    if (!st)
-        st = lt_tensor_copy(p->start, wide);
-    lt_tensor_free(&wide);
+        st = s->be->copy(s->ctx, lt_tensor_view(p->start).data, sign, count * size, LT_COPY_IN);
     lt_free(sign);
     return st;
 }
@@ -96,15 +96,6 @@ static lt_view vectors(const probe *p, int which, size_t item)
 static lt_view start_of(const probe *p, size_t item)
 {
     return lt_root_part(p->start, 0, LT_SHAPE(p->set->item[item].n, VECTORS));
-}
-
-/* Norms of the views to the host. */
-static lt_status read_norms(probe *p)
-{
-    const lt_root_set *s = p->set;
-    const lt_view out = lt_tensor_view(p->norms);
-    LT_TRY(s->be->frobenius(s->ctx, p->view, s->count, &out));
-    return lt_tensor_read(p->norms, p->host, s->count * sizeof *p->host);
 }
 
 /* --- Products with VECTORS vectors ---
@@ -223,12 +214,20 @@ static lt_status subtract_start(probe *p)
     return count ? s->be->vec(s->ctx, p->vec, count, NULL) : LT_OK;
 }
 
-/* Norms of the chains' ends to the host. */
-static lt_status read_ends(probe *p)
+/* Norms of the chains' ends. */
+static lt_status queue_ends(const probe *p, const lt_view *norms)
 {
     for (size_t i = 0; i < p->set->count; i++)
         p->view[i] = vectors(p, end_of(&p->set->item[i]), i);
-    return read_norms(p);
+    return p->set->be->frobenius(p->set->ctx, p->view, p->set->count, norms);
+}
+
+/* The same to the host. */
+static lt_status read_ends(probe *p)
+{
+    const lt_view norms = lt_tensor_view(p->norms);
+    LT_TRY(queue_ends(p, &norms));
+    return lt_tensor_read(p->norms, p->host, p->set->count * sizeof *p->host);
 }
 
 /* damps: matrices are without epsilon, which comes to their products. */
@@ -254,28 +253,52 @@ static lt_status run_chains(probe *p, bool damps)
     return LT_OK;
 }
 
-static lt_status measure(probe *p)
-{
-    const lt_root_set *s = p->set;
-    LT_TRY(run_chains(p, false));
-    LT_TRY(subtract_start(p));
-    LT_TRY(read_ends(p));
-    for (size_t i = 0; i < s->count; i++) {
-        lt_root_item *t = &s->item[i];
-        int a, b;
-        if (!t->job->status && as_fraction(t->job->exponent, &a, &b))
-            t->job->residual = p->host[i] / sqrt((double)(t->n * VECTORS));
-    }
-    return LT_OK;
-}
-
-lt_status lt_root_residuals(const lt_root_set *set)
+lt_status lt_root_queue_residuals(const lt_root_set *set, const lt_view *norms)
 {
     probe p = {0};
     lt_status st = open_probe(&p, set);
     if (!st)
-        st = measure(&p);
+        st = run_chains(&p, false);
+    if (!st)
+        st = subtract_start(&p);
+    if (!st)
+        st = queue_ends(&p, norms);
     close_probe(&p);
+    return st;
+}
+
+void lt_root_take_residuals(const lt_root_set *set, const double *norm)
+{
+    int a, b;
+    for (size_t i = 0; i < set->count; i++) {
+        const lt_root_item *t = &set->item[i];
+        if (!t->job->status && as_fraction(t->job->exponent, &a, &b))
+            t->job->residual = norm[i] / sqrt((double)(t->n * VECTORS));
+    }
+}
+
+/* A number per item, as queue makes them on the device, to the host. */
+static lt_status read_numbers(const lt_root_set *set,
+                              lt_status (*queue)(const lt_root_set *, const lt_view *),
+                              double *number)
+{
+    lt_tensor *tensor = NULL;
+    LT_TRY(lt_tensor_new(&tensor, set->device, LT_F64, LT_SHAPE((int64_t)set->count)));
+    const lt_view view = lt_tensor_view(tensor);
+    lt_status st = queue(set, &view);
+    if (!st)
+        st = lt_tensor_read(tensor, number, set->count * sizeof *number);
+    lt_tensor_free(&tensor);
+    return st;
+}
+
+lt_status lt_root_residuals(const lt_root_set *set)
+{
+    double *norm = lt_alloc(set->count, sizeof *norm);
+    lt_status st = norm ? read_numbers(set, lt_root_queue_residuals, norm) : LT_E_NOMEM;
+    if (!st)
+        lt_root_take_residuals(set, norm);
+    lt_free(norm);
     return st;
 }
 
@@ -336,7 +359,7 @@ lt_status lt_root_drifts(const lt_root_set *set, bool any_length)
  * Lanczos method for computing eigenvalues", 1977. Never too large but for rounding; what tests/optim/test_roots.c has
  * is less than 5 % too small after STEPS products, twice of which a power method's norms take for that. */
 
-enum { STEPS = 8, LOOK_STEPS = 4, SIDE = BASIS * VECTORS, COLUMNS = BLOCKS * VECTORS };
+enum { STEPS = 8, LOOK_STEPS = 4, COLUMNS = LT_RITZ_COLUMNS };
 
 /* At least the largest eigenvalue, epsilon's share of it too. */
 static double bound_of(const lt_root_item *t)
@@ -350,19 +373,29 @@ static int block_of(int left)
     return BASIS * (left + 1) % BLOCKS;
 }
 
+/* The product over the bound, or on the device over the norm. */
+static void divide_by_bound(const lt_root_set *s, const lt_root_item *t, lt_vec_job *job)
+{
+    const double bound = bound_of(t);
+    job->alpha = bound > 0 ? 1 / bound : 0;
+    if (!t->norm_at)
+        return;
+    job->alpha = 1;
+    job->factor = (lt_vec_factor){.over = t->inverse_at, .under = s->queued_one};
+}
+
 /* The next block: A over the bound times the one before. Vectors become shorter by sqrt(n) at most. */
 static lt_status advance(probe *p, int left, bool first)
 {
     const lt_root_set *s = p->set;
     for (size_t i = 0; i < s->count; i++) {
-        const double bound = bound_of(&s->item[i]);
         const lt_view y = vectors(p, block_of(left), i);
         p->product[i] =
             (lt_mode_product_job){.g = first ? start_of(p, i) : vectors(p, block_of(left + 1), i),
                                   .y = y,
                                   .m = s->item[i].a};
-        p->vec[i] =
-            (lt_vec_job){.op = LT_VEC_AXPBY, .alpha = bound > 0 ? 1 / bound : 0, .a = y, .y = y};
+        p->vec[i] = (lt_vec_job){.op = LT_VEC_AXPBY, .a = y, .y = y};
+        divide_by_bound(s, &s->item[i], &p->vec[i]);
     }
     p->count = s->count;
     LT_TRY(multiply(p));
@@ -370,7 +403,7 @@ static lt_status advance(probe *p, int left, bool first)
 }
 
 /* Inner products of all blocks' vectors, [rows / PART, COLUMNS, COLUMNS], in double: the span is nearly that of fewer
- * vectors. Parts have one size, and are summed by the host: one product of long matrices would be a few threads'. */
+ * vectors. Parts have one size: one product of long matrices would be a few threads'. */
 static lt_status multiply_vectors(const probe *p, const lt_tensor *wide, const lt_tensor *gram)
 {
     const lt_root_set *s = p->set;
@@ -397,82 +430,43 @@ static lt_status multiply_vectors(const probe *p, const lt_tensor *wide, const l
     return st;
 }
 
-/* The same to the host. */
-static lt_status read_products(const probe *p, double *host)
+/* From the blocks' products the values, in units of the bounds that the host has. */
+static lt_status solve_small(const probe *p, const lt_tensor *gram, const lt_view *value)
 {
-    const int64_t parts = p->rows / PART;
+    const lt_root_set *s = p->set;
+    lt_ritz_job *job = lt_alloc(s->count, sizeof *job);
+    if (!job)
+        return LT_E_NOMEM;
+    for (size_t i = 0; i < s->count; i++) {
+        lt_view product = lt_tensor_view(gram);
+        product.data = (double *)product.data + p->at[i] / PART * COLUMNS * COLUMNS;
+        product.shape.dim[0] = (s->item[i].n + PART - 1) / PART;
+        job[i] = (lt_ritz_job){product, s->item[i].norm_at, (double *)value->data + i};
+    }
+    lt_status st = s->be->ritz(s->ctx, job, s->count);
+    lt_free(job);
+    return st;
+}
+
+static lt_status find_largest(probe *p, int steps, const lt_view *value)
+{
     lt_tensor *wide = NULL, *gram = NULL;
     lt_device *device = p->set->device;
     lt_status st = lt_tensor_new(&wide, device, LT_F64, LT_SHAPE(p->rows, COLUMNS));
     if (!st)
-        st = lt_tensor_new(&gram, device, LT_F64, LT_SHAPE(parts, COLUMNS, COLUMNS));
+        st = lt_tensor_new(&gram, device, LT_F64, LT_SHAPE(p->rows / PART, COLUMNS, COLUMNS));
+    for (int left = steps; !st && left-- > 0;)
+        st = advance(p, left, left == steps - 1);
     if (!st)
         st = multiply_vectors(p, wide, gram);
     if (!st)
-        st = lt_tensor_read(gram, host, lt_tensor_bytes(gram));
+        st = solve_small(p, gram, value);
     lt_tensor_free(&wide);
     lt_tensor_free(&gram);
     return st;
 }
 
-/* Whether x is above all eigenvalues: x V^T V - V^T A V has a Cholesky factor, V the blocks but the last. What f32
- * rounds off a vector is about 1e-6 of it; a direction that is all rounding has no say. */
-static bool is_above(double x, const double *product)
-{
-    const double damping = 1e-8;
-    double l[SIDE][SIDE];
-    for (int i = 0; i < SIDE; i++)
-        for (int j = 0; j <= i; j++) {
-            const double *a = &product[i * COLUMNS], *b = &product[j * COLUMNS];
-            double rest = x * a[j] - (a[j + VECTORS] + b[i + VECTORS]) / 2;
-            rest += i == j ? x * damping * a[j] : 0;
-            for (int k = 0; k < j; k++)
-                rest -= l[i][k] * l[j][k];
-            if (i == j && !(rest > 0))
-                return false;
-            l[i][j] = i == j ? sqrt(rest) : rest / l[j][j];
-        }
-    return true;
-}
-
-typedef struct estimate {
-    const probe *p;
-    double *product, *value;
-} estimate;
-
-/* Where nothing is found, as of zeros, the bound. */
-static void find_value(void *context, int64_t i, int64_t end, int64_t chunk)
-{
-    enum { HALVINGS = 24, SIZE = COLUMNS * COLUMNS };
-    const estimate *e = context;
-    const lt_root_item *t = &e->p->set->item[i];
-    double *first = &e->product[e->p->at[i] / PART * SIZE], low = 0, high = 1;
-    for (int64_t k = SIZE; k < (t->n + PART - 1) / PART * SIZE; k++)
-        first[k % SIZE] += first[k];
-    for (int k = 0; k < HALVINGS; k++) {
-        const double x = (low + high) / 2;
-        *(is_above(x, first) ? &high : &low) = x;
-    }
-    e->value[i] = high * bound_of(t);
-    (void)end, (void)chunk;
-}
-
-static lt_status find_largest(probe *p, int steps, double *value)
-{
-    estimate e = {.p = p, .value = value};
-    e.product = lt_alloc((size_t)(p->rows / PART) * COLUMNS * COLUMNS, sizeof *e.product);
-    lt_status st = e.product ? LT_OK : LT_E_NOMEM;
-    for (int left = steps; !st && left-- > 0;)
-        st = advance(p, left, left == steps - 1);
-    if (!st)
-        st = read_products(p, e.product);
-    if (!st)
-        lt_parallel((int64_t)p->set->count, 1, find_value, &e);
-    lt_free(e.product);
-    return st;
-}
-
-lt_status lt_root_largest(const lt_root_set *set, bool looks, double *value)
+static lt_status queue_largest(const lt_root_set *set, bool looks, const lt_view *value)
 {
     probe p = {.looks = looks};
     lt_status st = open_probe(&p, set);
@@ -480,4 +474,22 @@ lt_status lt_root_largest(const lt_root_set *set, bool looks, double *value)
         st = find_largest(&p, looks ? LOOK_STEPS : STEPS, value);
     close_probe(&p);
     return st;
+}
+
+lt_status lt_root_queue_largest(const lt_root_set *set, const lt_view *value)
+{
+    return queue_largest(set, false, value);
+}
+
+static lt_status queue_looks(const lt_root_set *set, const lt_view *value)
+{
+    return queue_largest(set, true, value);
+}
+
+lt_status lt_root_largest(const lt_root_set *set, bool looks, double *value)
+{
+    LT_TRY(read_numbers(set, looks ? queue_looks : lt_root_queue_largest, value));
+    for (size_t i = 0; i < set->count; i++)
+        value[i] *= bound_of(&set->item[i]);
+    return LT_OK;
 }

@@ -33,29 +33,32 @@ typedef struct work {
     int count;
 } work;
 
-/* The range is rounded up to a power of 2. */
 static const lt_fit *find_fit(work *w, double exponent, double range, double tolerance)
 {
-    const double rounded = exp2(ceil(log2(range)));
     for (int i = 0; i < w->count; i++)
-        if (w->known[i].exponent == exponent && w->known[i].range == rounded)
+        if (w->known[i].exponent == exponent && w->known[i].range == range)
             return &w->known[i].fit;
     known *k = &w->known[w->count < MOST_KNOWN ? w->count++ : MOST_KNOWN - 1];
-    *k = (known){exponent, rounded, lt_fit_power(exponent, rounded, tolerance)};
+    *k = (known){exponent, range, lt_fit_power(exponent, range, tolerance)};
     return &k->fit;
 }
 
-/* norm: Frobenius, an upper bound of the eigenvalues. Below 1e-8 of it f32 data have no digits. */
-static void make_job(work *w, size_t i, double norm)
+/* Below this share of a matrix's norm its data have no digits. */
+static double digits_of(const lt_root_set *s)
+{
+    return lt_device_master(s->device) == LT_F64 ? 1e-15 : 1e-8;
+}
+
+/* The eigenvalues are between low and norm, range apart or less. */
+static void make_job(work *w, size_t i, double low, double norm, double range)
 {
     const lt_root_set *s = w->set;
     const lt_root_item *t = &s->item[i];
     const double e = t->job->exponent;
-    const double digits = lt_device_master(s->device) == LT_F64 ? 1e-15 : 1e-8;
-    const double low = fmax(t->epsilon, digits * norm);
-    const lt_fit *f = find_fit(w, e, fmax(norm / low, 2), e * lt_root_tolerance(s->config));
+    const lt_fit *f = find_fit(w, e, range, e * lt_root_tolerance(s->config));
     lt_rational_job *job = &w->job[i];
-    *job = (lt_rational_job){.a = t->a, .y = t->result, .poles = f->poles};
+    *job = (lt_rational_job){.a = t->a, .y = t->result, .poles = f->poles, .exponent = e};
+    job->scale = t->largest_at ? t->largest_at : s->queued_one;
     job->wide_below = 4e-6 * norm; /* a condition at which f32 keeps two digits */
     job->constant = f->constant * pow(low, -e);
     for (int j = 0; j < f->poles; j++) {
@@ -63,6 +66,22 @@ static void make_job(work *w, size_t i, double norm)
         job->shift[j] = f->shift[j] * low;
     }
     t->job->iterations = f->poles;
+}
+
+/* norm: Frobenius, an upper bound of the eigenvalues. The range is rounded up to a power of 2: few fits are made. */
+static void make_host_job(work *w, size_t i, double norm)
+{
+    const double low = fmax(w->set->item[i].epsilon, digits_of(w->set) * norm);
+    make_job(w, i, low, norm, exp2(ceil(log2(fmax(norm / low, 2)))));
+}
+
+/* In units of the largest eigenvalue, whose estimate is less than a twentieth too small: the range is epsilon's, whatever the
+ * matrix. */
+static void make_device_job(work *w, size_t i)
+{
+    const double above = 1.06, epsilon = w->set->item[i].epsilon;
+    const double low = fmax(epsilon, digits_of(w->set)), high = above + epsilon;
+    make_job(w, i, low, high, fmax(high / low, 2));
 }
 
 static lt_status read_norms(work *w)
@@ -96,14 +115,17 @@ static lt_status solve(work *w)
         return LT_E_NOMEM;
     LT_TRY(s->be->host_memory ? read_norms(w) : bound_norms(w));
     for (size_t i = 0; i < s->count; i++)
-        make_job(w, i, fmax(w->host[i], DBL_MIN));
+        if (s->item[i].largest_at)
+            make_device_job(w, i);
+        else
+            make_host_job(w, i, fmax(w->host[i], DBL_MIN));
     LT_TRY(s->be->rational(s->ctx, w->job, s->count));
     for (size_t i = 0; i < s->count; i++)
         s->item[i].job->status = w->job[i].status;
     return LT_OK;
 }
 
-lt_status lt_root_rational(const lt_root_set *set)
+lt_status lt_root_queue_rational(const lt_root_set *set)
 {
     lt_status st = LT_E_NOMEM;
     work *w = lt_alloc(1, sizeof *w);
@@ -116,5 +138,11 @@ lt_status lt_root_rational(const lt_root_set *set)
         lt_free(w->job);
     }
     lt_free(w);
-    return st ? st : lt_root_residuals(set);
+    return st;
+}
+
+lt_status lt_root_rational(const lt_root_set *set)
+{
+    LT_TRY(lt_root_queue_rational(set));
+    return lt_root_residuals(set);
 }

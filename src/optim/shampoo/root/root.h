@@ -26,6 +26,10 @@ typedef struct lt_root_item {
     double *power;  /* [n] on the host: eigenvalues^(-e); only with LT_WANT_POWERS */
     double epsilon; /* all eigenvalues of a are at least this, but for rounding; 0: not damped */
     double norm;    /* Frobenius, of a without epsilon */
+
+    /* Device memory, for numbers that the host does not have; NULL: it has. */
+    const double *norm_at, *inverse_at; /* norm, and 1 / norm */
+    const double *largest_at; /* about a's largest eigenvalue, of which epsilon is a share */
 } lt_root_item;
 
 /* Matrices that a solver works on in one call, largest first. Their jobs' status, iterations and
@@ -39,6 +43,9 @@ typedef struct lt_root_set {
     lt_root_want want;
     lt_root_item *item;
     size_t count;
+    const lt_tensor *one; /* [1], of the device's own dtype: the number 1 */
+    /* The same in f64, in device memory: nothing is read back before all work is queued. NULL: it is. */
+    const double *queued_one;
 } lt_root_set;
 
 typedef lt_status lt_root_solve_fn(const lt_root_set *set);
@@ -65,6 +72,9 @@ double lt_root_tolerance(const lt_shampoo_config *config);
 
 /* The residuals of the items' roots, where the exponent is a ratio of small numbers. */
 lt_status lt_root_residuals(const lt_root_set *set);
+/* The same in two halves: norms, f64 [count] on the device, and from these, on the host, the residuals. */
+lt_status lt_root_queue_residuals(const lt_root_set *set, const lt_view *norms);
+void lt_root_take_residuals(const lt_root_set *set, const double *norm);
 /* How far the items' old roots are from those of their matrices, to the jobs' residuals: |y - c x| / |c x| / q of
  * y = R^(q/2) (A + epsilon)^p R^(q/2) x, exponent p / q; to first order the relative change of the root. c: the best
  * number, or 1. */
@@ -76,6 +86,17 @@ lt_status lt_root_off_diagonals(const lt_root_set *set);
 bool lt_root_has_residual(double exponent);
 /* Estimates of the items' largest eigenvalues, at most a few per cent too small; looks: in fewer products, twice that. */
 lt_status lt_root_largest(const lt_root_set *set, bool looks, double *value);
+/* The same to f64 [count] on the device, of items whose norms are there. */
+lt_status lt_root_queue_largest(const lt_root_set *set, const lt_view *value);
+
+/* Roots by the solver `rational`, or NaN in them, without a look at the device: the set has queued_one. */
+lt_status lt_root_queue_rational(const lt_root_set *set);
+/* Damps the items, by a share of their largest eigenvalues if the config says so, and finds their roots, all of it queued
+ * and then read back at once: norms, largest eigenvalues (both 0 if the host had them), residuals in the jobs. */
+typedef struct lt_root_numbers {
+    double norm, largest, size; /* size: the result's norm */
+} lt_root_numbers;
+lt_status lt_root_solve_queued(const lt_root_set *set, lt_root_numbers *numbers);
 
 /* Part of a tensor as a contiguous view, from element at. */
 lt_view lt_root_part(const lt_tensor *tensor, int64_t at, lt_shape shape);

@@ -16,12 +16,13 @@ typedef struct run {
     lt_root_set set; /* of the jobs that a solver works on */
     lt_view *view;   /* one per job */
     lt_vec_job *vec;
-    lt_tensor *norms;  /* f64, one per job */
-    double *host;      /* the same, on the host */
-    double *epsilon;   /* what was added to each job's matrix */
-    double *norm;      /* of each job's matrix before that */
-    lt_tensor *one;    /* [1]: the number 1 */
-    lt_tensor *result; /* of the set's items, in a row */
+    lt_tensor *norms;         /* f64, one per job */
+    double *host;             /* the same, on the host */
+    double *epsilon;          /* what was added to each job's matrix */
+    double *norm;             /* of each job's matrix before that */
+    lt_root_numbers *numbers; /* of the set's items, as read back from a queue */
+    lt_tensor *one;           /* [1]: the number 1 */
+    lt_tensor *result;        /* of the set's items, in a row */
     double *power;
 } run;
 
@@ -55,17 +56,22 @@ static lt_status read_norms(run *r, size_t count)
 }
 
 /* No policy helps a factor that is not finite: it never becomes finite again. */
+static lt_status check_factor(const run *r, const lt_root_job *job, double norm)
+{
+    if (isfinite(norm))
+        return LT_OK;
+    return lt_fail(LT_E_ARG,
+                   "shampoo: %s block %d, dimension %d: the factor is not finite at step %" PRId64,
+                   job->param, job->block, job->dim, r->context->step);
+}
+
 static lt_status check_factors(run *r)
 {
     for (size_t i = 0; i < r->count; i++)
         r->view[i] = r->job[i].a;
     LT_TRY(read_norms(r, r->count));
     for (size_t i = 0; i < r->count; i++)
-        if (!isfinite(r->host[i]))
-            return lt_fail(
-                LT_E_ARG,
-                "shampoo: %s block %d, dimension %d: the factor is not finite at step %" PRId64,
-                r->job[i].param, r->job[i].block, r->job[i].dim, r->context->step);
+        LT_TRY(check_factor(r, &r->job[i], r->host[i]));
     memcpy(r->norm, r->host, r->count * sizeof *r->norm);
     return LT_OK;
 }
@@ -242,19 +248,22 @@ static bool powers_fit(const run *r, const lt_root_item *t, double most)
 }
 
 /* Neither has one that the device's dtype cannot hold: the job's own memory stays as it is. */
-static lt_status check_size(run *r)
+static void check_size(const run *r, const lt_root_item *t, double size)
+{
+    const double most = lt_device_master(r->set.device) == LT_F64 ? DBL_MAX : (double)FLT_MAX;
+    if (!t->job->status && !(size <= most && powers_fit(r, t, most)))
+        t->job->status =
+            lt_fail(LT_E_ARG, "roots: a result of norm %g, at most %g fits", size, most);
+}
+
+static lt_status check_sizes(run *r)
 {
     const lt_root_set *s = &r->set;
-    const double most = lt_device_master(s->device) == LT_F64 ? DBL_MAX : (double)FLT_MAX;
     for (size_t i = 0; i < s->count; i++)
         r->view[i] = s->item[i].job->status ? s->item[i].a : s->item[i].result;
     LT_TRY(read_norms(r, s->count));
-    for (size_t i = 0; i < s->count; i++) {
-        lt_root_job *job = s->item[i].job;
-        if (!job->status && !(r->host[i] <= most && powers_fit(r, &s->item[i], most)))
-            job->status =
-                lt_fail(LT_E_ARG, "roots: a result of norm %g, at most %g fits", r->host[i], most);
-    }
+    for (size_t i = 0; i < s->count; i++)
+        check_size(r, &s->item[i], r->host[i]);
     return LT_OK;
 }
 
@@ -265,7 +274,39 @@ static lt_status solve(run *r, const lt_root_method *method)
     LT_TRY(place_results(r));
     LT_TRY(method->solve(&r->set));
     check_residuals(r);
-    LT_TRY(check_size(r));
+    LT_TRY(check_sizes(r));
+    return store_results(r);
+}
+
+/* Whether the host decides nothing before the roots are there. */
+static bool is_queued(const run *r)
+{
+    return !r->set.be->host_memory && r->set.config->root_solver == LT_ROOT_RATIONAL;
+}
+
+/* What the host learns at the end, as if it had looked before: for those that are done again. */
+static lt_status take_numbers(run *r)
+{
+    const lt_root_set *s = &r->set;
+    for (size_t i = 0; i < s->count && s->config->epsilon_rule == LT_EPSILON_RELATIVE; i++) {
+        const lt_root_job *job = s->item[i].job;
+        LT_TRY(check_factor(r, job, r->numbers[i].norm));
+        r->norm[job - r->job] = r->numbers[i].norm;
+        r->epsilon[job - r->job] = s->config->epsilon * r->numbers[i].largest;
+    }
+    return LT_OK;
+}
+
+static lt_status solve_queued(run *r)
+{
+    if (!r->set.count)
+        return LT_OK;
+    LT_TRY(place_results(r));
+    LT_TRY(lt_root_solve_queued(&r->set, r->numbers));
+    LT_TRY(take_numbers(r));
+    check_residuals(r);
+    for (size_t i = 0; i < r->set.count; i++)
+        check_size(r, &r->set.item[i], r->numbers[i].size);
     return store_results(r);
 }
 
@@ -363,19 +404,30 @@ static lt_status keep(run *r)
     return LT_OK;
 }
 
+/* Where epsilon is a share of what the device finds, the queue's norms are enough. */
+static bool needs_norms(const run *r)
+{
+    const lt_shampoo_config *c = r->set.config;
+    return !is_queued(r) || c->epsilon_rule != LT_EPSILON_RELATIVE || c->refresh_tolerance > 0
+           || c->trace_scaling > 0;
+}
+
 static lt_status work(run *r)
 {
     const lt_root_method *method = lt_root_method_of(r->set.config->root_solver);
-    LT_TRY(check_factors(r));
+    const bool queued = is_queued(r);
+    if (needs_norms(r))
+        LT_TRY(check_factors(r));
     if (r->set.config->trace_scaling > 0)
         LT_TRY(scale_by_traces(r));
     LT_TRY(keep(r));
-    LT_TRY(damp(r));
+    if (!queued || r->set.config->epsilon_rule != LT_EPSILON_RELATIVE)
+        LT_TRY(damp(r));
     for (size_t i = 0; i < r->count && method->needs_old; i++)
         if (!r->job[i].old.data)
             r->job[i].status = LT_E_ARG; /* the first time: eigh's */
     list_items(r, false);
-    LT_TRY(solve(r, method));
+    LT_TRY(queued ? solve_queued(r) : solve(r, method));
     if (!method->needs_old)
         LT_TRY(retry(r, method));
     return method == lt_root_method_of(LT_ROOT_EIGH) ? LT_OK : fall_back(r);
@@ -435,10 +487,12 @@ static lt_status prepare(run *r)
     r->host = lt_alloc(r->count, sizeof *r->host);
     r->epsilon = lt_alloc(r->count, sizeof *r->epsilon);
     r->norm = lt_alloc(r->count, sizeof *r->norm);
-    if (!s->item || !r->view || !r->vec || !r->host || !r->epsilon || !r->norm)
+    r->numbers = lt_alloc(r->count, sizeof *r->numbers);
+    if (!s->item || !r->view || !r->vec || !r->host || !r->epsilon || !r->norm || !r->numbers)
         return LT_E_NOMEM;
     LT_TRY(lt_tensor_new(&r->norms, s->device, LT_F64, LT_SHAPE((int64_t)r->count)));
     LT_TRY(lt_tensor_new(&r->one, s->device, lt_device_master(s->device), LT_SHAPE(1)));
+    s->one = r->one;
     return lt_tensor_fill(r->one, 1);
 }
 
@@ -461,6 +515,7 @@ lt_status lt_root_run(const lt_root_context *context, lt_root_job *job, size_t c
     lt_free(r.host);
     lt_free(r.epsilon);
     lt_free(r.norm);
+    lt_free(r.numbers);
     lt_free(r.power);
     return st;
 }

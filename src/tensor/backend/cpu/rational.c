@@ -1,6 +1,8 @@
 /* Sums of shifted inverses: one matrix a thread.
  * Formulas: ext/matrix_kernels.h. */
 
+#include "tensor/backend/rational.h"
+
 #include "base/parallel.h"
 #include "tensor/backend/cpu/cpu.h"
 #include "tensor/backend/cpu/internal.h"
@@ -64,13 +66,14 @@ static void run(void *context, int64_t begin, int64_t end, int64_t chunk)
     (void)chunk;
     const list *l = context;
     for (int64_t i = begin; i < end; i++) {
-        lt_rational_job *job = &l->job[i];
-        job->status = LT_OK;
-        for (int j = 0; j < job->poles && !job->status; j++)
-            if (!add_term(l, job, j, job->y.data, j == 0))
-                job->status = indefinite(job->shift[j]);
-        if (!job->status)
-            finish(job);
+        const lt_rational_job job = lt_rational_unscaled(&l->job[i]);
+        lt_status st = LT_OK;
+        for (int j = 0; j < job.poles && !st; j++)
+            if (!add_term(l, &job, j, job.y.data, j == 0))
+                st = indefinite(job.shift[j]);
+        if (!st)
+            finish(&job);
+        lt_rational_end(&l->job[i], st);
     }
 }
 

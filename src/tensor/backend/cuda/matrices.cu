@@ -150,12 +150,13 @@ __global__ void term_begin(const lt_term *term, int64_t n, T *l, T *x, T *x_low)
     const lt_term t = term[blockIdx.y];
     const int64_t first = blockIdx.y * n * n;
     const A *a = (const A *)t.a;
+    const double shift = t.scale ? t.shift * *t.scale : t.shift;
     EACH_ELEMENT(i, n * n)
     {
         const cell c = cell_of(i, n);
         const bool diagonal = c.row == c.column, beyond = c.row > c.column;
         const bool beside = c.row / LT_INVERSE_LEAF != c.column / LT_INVERSE_LEAF;
-        l[first + i] = beyond ? (T)0 : (T)((double)a[i] + (diagonal ? t.shift : 0.0));
+        l[first + i] = beyond ? (T)0 : (T)((double)a[i] + (diagonal ? shift : 0.0));
         if (beyond || !beside)
             x[first + i] = diagonal ? (T)1 : (T)0;
         if (x_low && beyond && beside)
@@ -223,18 +224,23 @@ __global__ void terms_add(const lt_term *term, int64_t n, const T *inverse, cons
 }
 
 template <class T>
-__global__ void sums_store(const double *sum, const double *constant, int64_t n, void *const *y,
-                           const int *failed)
+__global__ void sums_store(const double *sum, const lt_sum_end *to, int64_t n, const int *failed)
 {
     const double *mine = sum + blockIdx.y * n * n;
-    T *out = (T *)y[blockIdx.y];
-    if (failed[blockIdx.y])
+    const lt_sum_end t = to[blockIdx.y];
+    T *out = (T *)t.y;
+    if (failed[blockIdx.y]) {
+        if (t.scale && blockIdx.x == 0 && threadIdx.x == 0)
+            out[0] = (T)NAN;
         return;
+    }
+    const double root = t.scale ? pow(*t.scale, -t.exponent) : 1;
+    const double factor = t.scale ? *t.scale * root : 1, constant = t.constant * root;
     EACH_ELEMENT(i, n * n)
     {
         const cell c = cell_of(i, n);
         const int64_t from = c.row <= c.column ? i : c.column * n + c.row;
-        out[i] = (T)(mine[from] + (c.row == c.column ? constant[blockIdx.y] : 0.0));
+        out[i] = (T)(factor * mine[from] + (c.row == c.column ? constant : 0.0));
     }
 }
 
@@ -426,11 +432,11 @@ void lt_terms_add(lt_cuda_stream stream, const lt_term *term, int count, int64_t
                           term, n, (const T *)inverse, info, leaves))
 }
 
-void lt_sums_store(lt_cuda_stream stream, const double *sum, const double *constant, int count,
-                   int64_t n, bool wide, void *const *y, const int *failed)
+void lt_sums_store(lt_cuda_stream stream, const double *sum, const lt_sum_end *to, int count, int64_t n,
+                   bool wide, const int *failed)
 {
-    WIDE_OR_NOT(wide, sums_store<T>
-                <<<grid_for(n * n, count), THREADS, 0, stream>>>(sum, constant, n, y, failed))
+    WIDE_OR_NOT(wide, sums_store<T><<<grid_for(n * n, count), THREADS, 0, stream>>>(
+                          sum, to, n, failed))
 }
 
 void lt_columns_sort(lt_cuda_stream stream, const void *a, int64_t n, bool wide, int *rank,

@@ -96,17 +96,24 @@ typedef struct lt_term {
     double *sum;
     int *failed; /* 1 + the term's number, of the first that is not positive definite */
     double shift, weight;
+    const double *scale;    /* the shift's unit; NULL: 1 */
     int64_t number, begins; /* begins: 1 for a sum's first term, before which nothing is in it */
 } lt_term;
+/* What becomes of a sum: y = scale^(1 - exponent) sum + scale^-exponent constant I. */
+typedef struct lt_sum_end {
+    void *y;
+    double constant, exponent;
+    const double *scale; /* NULL: 1; else y's first element is NaN after a failure */
+} lt_sum_end;
 /* Of v, for rows <= columns: a = the term's a + shift I; x = I, but for the blocks that products make. Zeros in the rest,
  * and there in x_low. a_wide: the terms' are of doubles. */
 void lt_term_begin(lt_cuda_stream stream, const lt_term *term, const lt_inverses *v, bool a_wide);
 /* sum += weight * inverse[k], both for rows <= columns, unless info[leaf * count + k] tells of a failure. */
 void lt_terms_add(lt_cuda_stream stream, const lt_term *term, int count, int64_t n, bool wide,
                   const void *inverse, const int *info);
-/* y[k] = sum[k] + constant[k] I; the sums, of which rows <= columns are read, lie in a row. */
-void lt_sums_store(lt_cuda_stream stream, const double *sum, const double *constant, int count,
-                   int64_t n, bool wide, void *const *y, const int *failed);
+/* The sums, of which rows <= columns are read, lie in a row. */
+void lt_sums_store(lt_cuda_stream stream, const double *sum, const lt_sum_end *to, int count,
+                   int64_t n, bool wide, const int *failed);
 
 /* rank[j]: place of column j by falling diagonal. to: the columns in that order, one after another. */
 void lt_columns_sort(lt_cuda_stream stream, const void *a, int64_t n, bool wide, int *rank,
@@ -124,6 +131,7 @@ void lt_cuda_install_functions_of_matrices(lt_backend *be);
 void lt_cuda_install_rational(lt_backend *be);
 void lt_cuda_install_small_matrices(lt_backend *be);
 void lt_cuda_install_norms_of_matrices(lt_backend *be);
+void lt_cuda_install_ritz(lt_backend *be);
 
 /* All of them. */
 static inline void lt_cuda_install_matrices(lt_backend *be)
@@ -133,6 +141,7 @@ static inline void lt_cuda_install_matrices(lt_backend *be)
     lt_cuda_install_rational(be);
     lt_cuda_install_small_matrices(be);
     lt_cuda_install_norms_of_matrices(be);
+    lt_cuda_install_ritz(be);
 }
 
 #ifdef __cplusplus

@@ -26,8 +26,8 @@ typedef struct batch {
     bool wide; /* the matrices are doubles */
 
     lt_term *term;
-    void **leaf, **y; /* lists of pointers */
-    double *constant;
+    void **leaf; /* a list of pointers */
+    lt_sum_end *to;
     int *info, *failed;
     char *work;
     double *sum;
@@ -47,18 +47,11 @@ static void lay_out(batch *b, char *begin)
     const size_t leaves = b->most * (size_t)lt_inverse_leaves(b->n);
     b->term = lt_carve(&v, b->most * sizeof *b->term);
     b->leaf = lt_carve(&v, 2 * leaves * sizeof(void *));
-    b->y = lt_carve(&v, b->m * sizeof(void *));
-    b->constant = lt_carve(&v, b->m * sizeof *b->constant);
+    b->to = lt_carve(&v, b->m * sizeof *b->to);
     b->info = lt_carve(&v, leaves * sizeof *b->info);
     b->sum = lt_carve(&v, b->m * square_of(b) * sizeof *b->sum);
     b->work = lt_carve(&v, b->most * square_of(b) * WORK);
     b->bytes = v.used;
-}
-
-static lt_status send(const batch *b, void *to, const void *from, size_t bytes)
-{
-    LT_CUDA_TRY(b->c, b->c->api->copy_async(to, from, bytes, LT_COPY_IN, b->queue));
-    return LT_OK;
 }
 
 /* Sums of no terms. */
@@ -71,24 +64,20 @@ static lt_status clear_sums(const batch *b)
     return LT_OK;
 }
 
-/* Constants, and where results go. */
+/* Where results go, and what they have besides sums. Lists are sent as parameters of kernels: a copy of pageable memory
+ * may wait for what is in the queue. */
 static lt_status begin(const batch *b)
 {
-    void **y = calloc(b->m, sizeof *y);
-    double *constant = calloc(b->m, sizeof *constant);
-    lt_status st =
-        y && constant ? LT_OK : lt_fail(LT_E_NOMEM, "cuda:%d: rational: no memory", b->c->ordinal);
-    for (size_t i = 0; i < b->m && !st; i++) {
-        y[i] = b->job[b->index[i]].y.data;
-        constant[i] = b->job[b->index[i]].constant;
+    lt_sum_end *to = calloc(b->m, sizeof *to);
+    if (!to)
+        return lt_fail(LT_E_NOMEM, "cuda:%d: rational: no memory", b->c->ordinal);
+    for (size_t i = 0; i < b->m; i++) {
+        const lt_rational_job *job = &b->job[b->index[i]];
+        to[i] = (lt_sum_end){job->y.data, job->constant, job->exponent, job->scale};
     }
-    if (!st)
-        st = send(b, b->y, y, b->m * sizeof *y);
-    if (!st)
-        st = send(b, b->constant, constant, b->m * sizeof *constant);
-    free(y);
-    free(constant);
-    return st;
+    lt_send(b->queue, b->to, to, b->m * sizeof *to);
+    free(to);
+    return LT_OK;
 }
 
 static lt_inverse_kind kind_of(const batch *b, const lt_rational_job *job, int j)
@@ -121,6 +110,7 @@ static size_t list_terms(const batch *b, lt_inverse_kind kind, lt_term *term, bo
                                       .failed = b->failed + i,
                                       .shift = job->shift[j],
                                       .weight = job->weight[j],
+                                      .scale = job->scale,
                                       .number = j,
                                       .begins = !has_some[i]};
             has_some[i] = true;
@@ -160,15 +150,15 @@ static lt_status send_leaves(const batch *b, const lt_inverses *v)
         list[i] = v->a + at * size;
         list[leaves * count + i] = v->x + at * size;
     }
-    const lt_status st = send(b, b->leaf, list, 2 * leaves * count * sizeof *list);
+    lt_send(b->queue, b->leaf, list, 2 * leaves * count * sizeof *list);
     free(list);
-    return st;
+    return LT_OK;
 }
 
 static lt_status add_terms(const batch *b, lt_inverse_kind kind, const lt_term *term, size_t count)
 {
     const lt_inverses v = inverses_of(b, kind, count);
-    LT_TRY(send(b, b->term, term, count * sizeof *term));
+    lt_send(b->queue, b->term, term, count * sizeof *term);
     LT_TRY(send_leaves(b, &v));
     lt_term_begin(b->queue, b->term, &v, b->wide);
     LT_TRY(lt_inverses_run(&v));
@@ -190,8 +180,7 @@ static lt_status read_status(const lt_cuda *c, const int *failed, lt_rational_jo
         st = lt_cuda_check(c, LT_CUDA_RUNTIME, c->api->stream_sync(queue), "wait");
     for (size_t i = 0; i < count && !st; i++) {
         lt_rational_job *one = &job[order[i]];
-        one->status = LT_OK;
-        if (found[i])
+        if (found[i] && !one->scale)
             one->status =
                 lt_fail(LT_E_ARG, "rational: the matrix plus %g I is not positive definite",
                         one->shift[found[i] - 1]);
@@ -229,7 +218,7 @@ static lt_status run_batch(batch *b, void *workspace)
     free(term);
     free(has_some);
     LT_TRY(st);
-    lt_sums_store(b->queue, b->sum, b->constant, (int)b->m, b->n, b->wide, b->y, b->failed);
+    lt_sums_store(b->queue, b->sum, b->to, (int)b->m, b->n, b->wide, b->failed);
     return LT_OK;
 }
 
@@ -255,6 +244,17 @@ static batch batch_from(lt_cuda *c, lt_rational_job *job, size_t count, const lt
     return b;
 }
 
+/* Whether any job has a status to read; gives all LT_OK. */
+static bool needs_status(lt_rational_job *job, size_t count)
+{
+    bool needs = false;
+    for (size_t i = 0; i < count; i++) {
+        job[i].status = LT_OK;
+        needs = needs || !job[i].scale;
+    }
+    return needs;
+}
+
 static lt_status run_all(lt_cuda *c, lt_rational_job *job, size_t count, const lt_batch_key *key,
                          const size_t *order)
 {
@@ -273,7 +273,7 @@ static lt_status run_all(lt_cuda *c, lt_rational_job *job, size_t count, const l
         LT_TRY(run_batch(&b, workspace));
         i += b.m;
     }
-    return read_status(c, workspace, job, order, count);
+    return needs_status(job, count) ? read_status(c, workspace, job, order, count) : LT_OK;
 }
 
 static lt_status run(lt_cuda *c, lt_rational_job *job, size_t count, lt_batch_key *key,

@@ -1,6 +1,8 @@
 /* Sums of shifted inverses of symmetric matrices, in double: each by Cholesky's factorisation.
  * Golub & Van Loan, "Matrix computations", 4th edition, section 4.2. */
 
+#include "tensor/backend/rational.h"
+
 #include "ref.h"
 
 #include <math.h>
@@ -77,7 +79,10 @@ static lt_status run(lt_rational_job *job)
 lt_status lt_ref_rational(void *ctx, lt_rational_job *job, size_t count)
 {
     (void)ctx;
-    for (size_t i = 0; i < count; i++)
-        LT_TRY(run(&job[i]));
+    for (size_t i = 0; i < count; i++) {
+        lt_rational_job own = lt_rational_unscaled(&job[i]);
+        LT_TRY(run(&own));
+        lt_rational_end(&job[i], own.status);
+    }
     return LT_OK;
 }

@@ -1,0 +1,118 @@
+/* Roots on a device with a queue. What the host would decide by stays in the device's memory, where kernels read it: a
+ * matrix's norm, which vectors are divided by, and its largest eigenvalue, the unit of epsilon and of the poles. The queue
+ * is read once, at its end: before that the device never waits for the host. docs/adr/0054-inverses-by-products.md */
+
+#include "optim/shampoo/root/root.h"
+
+enum { NORM, INVERSE, LARGEST, RESIDUAL, SIZE, ONE, ROWS };
+
+typedef struct queue {
+    lt_root_set set;
+    lt_tensor *numbers; /* f64 [ROWS, count] */
+    lt_view *view;
+    lt_vec_job *vec;
+    double *host;
+} queue;
+
+static lt_view row(const queue *q, int which)
+{
+    const int64_t count = (int64_t)q->set.count;
+    return lt_root_part(q->numbers, which * count, LT_SHAPE(count));
+}
+
+/* Where an item's number is. */
+static const double *place(const queue *q, int which, size_t item)
+{
+    return (const double *)row(q, which).data + item;
+}
+
+/* Of the items' matrices, or of their results. */
+static lt_status queue_norms(const queue *q, int which)
+{
+    const lt_root_set *s = &q->set;
+    const lt_view out = row(q, which);
+    for (size_t i = 0; i < s->count; i++)
+        q->view[i] = which == SIZE ? s->item[i].result : s->item[i].a;
+    return s->be->frobenius(s->ctx, q->view, s->count, &out);
+}
+
+/* Norms, and 1 over them: of zeros it is infinite, and what comes of that is as it is of zeros. */
+static lt_status queue_bounds(const queue *q)
+{
+    const lt_root_set *s = &q->set;
+    const lt_vec_job invert = {.op = LT_VEC_POW,
+                               .alpha = 1,
+                               .beta = 1,
+                               .delta = 1,
+                               .a = row(q, ONE),
+                               .b = row(q, NORM),
+                               .y = row(q, INVERSE)};
+    LT_TRY(queue_norms(q, NORM));
+    for (size_t i = 0; i < s->count; i++) {
+        s->item[i].norm_at = place(q, NORM, i);
+        s->item[i].inverse_at = place(q, INVERSE, i);
+    }
+    return s->be->vec(s->ctx, &invert, 1, NULL);
+}
+
+/* a += epsilon times the largest eigenvalue, epsilon that of the config. */
+static lt_status damp(const queue *q)
+{
+    const lt_root_set *s = &q->set;
+    const lt_view largest = row(q, LARGEST);
+    LT_TRY(queue_bounds(q));
+    LT_TRY(lt_root_queue_largest(s, &largest));
+    for (size_t i = 0; i < s->count; i++) {
+        lt_root_item *t = &s->item[i];
+        lt_vec_job *v = &q->vec[i];
+        t->epsilon = s->config->epsilon;
+        t->largest_at = place(q, LARGEST, i);
+        *v = (lt_vec_job){.op = LT_VEC_AXPBY, .alpha = t->epsilon, .beta = 1};
+        v->factor = (lt_vec_factor){.over = t->largest_at, .under = s->queued_one};
+        v->y = lt_root_diagonal(&t->a);
+        v->a = lt_root_part(s->one, 0, v->y.shape);
+        v->a.stride[0] = 0;
+    }
+    return s->be->vec(s->ctx, q->vec, s->count, NULL);
+}
+
+static lt_status queue_all(const queue *q)
+{
+    const lt_root_set *s = &q->set;
+    const lt_view residuals = row(q, RESIDUAL);
+    if (s->config->epsilon_rule == LT_EPSILON_RELATIVE)
+        LT_TRY(damp(q));
+    LT_TRY(lt_root_queue_rational(s));
+    LT_TRY(lt_root_queue_residuals(s, &residuals));
+    return queue_norms(q, SIZE);
+}
+
+static lt_status work(queue *q, lt_root_numbers *numbers)
+{
+    const size_t count = q->set.count;
+    LT_TRY(lt_tensor_new(&q->numbers, q->set.device, LT_F64, LT_SHAPE(ROWS, (int64_t)count)));
+    LT_TRY(lt_tensor_fill(q->numbers, 1));
+    q->set.queued_one = place(q, ONE, 0);
+    LT_TRY(queue_all(q));
+    LT_TRY(lt_tensor_read(q->numbers, q->host, ROWS * count * sizeof *q->host));
+    lt_root_take_residuals(&q->set, q->host + RESIDUAL * count);
+    for (size_t i = 0; i < count; i++)
+        numbers[i] = (lt_root_numbers){.norm = q->host[NORM * count + i],
+                                       .largest = q->host[LARGEST * count + i],
+                                       .size = q->host[SIZE * count + i]};
+    return LT_OK;
+}
+
+lt_status lt_root_solve_queued(const lt_root_set *set, lt_root_numbers *numbers)
+{
+    queue q = {.set = *set};
+    q.view = lt_alloc(set->count, sizeof *q.view);
+    q.vec = lt_alloc(set->count, sizeof *q.vec);
+    q.host = lt_alloc(ROWS * set->count, sizeof *q.host);
+    lt_status st = q.view && q.vec && q.host ? work(&q, numbers) : LT_E_NOMEM;
+    lt_tensor_free(&q.numbers);
+    lt_free(q.view);
+    lt_free(q.vec);
+    lt_free(q.host);
+    return st;
+}

@@ -1,0 +1,35 @@
+/* Sums of shifted inverses in units that the host can read: lather/ext/matrix_kernels.h. */
+#ifndef LT_TENSOR_BACKEND_RATIONAL_H
+#define LT_TENSOR_BACKEND_RATIONAL_H
+
+#include "lather/ext/matrix_kernels.h"
+
+#include <math.h>
+
+/* The job with its scale multiplied into its numbers. */
+static inline lt_rational_job lt_rational_unscaled(const lt_rational_job *job)
+{
+    lt_rational_job own = *job;
+    if (!job->scale)
+        return own;
+    own.scale = NULL;
+    own.wide_below *= *job->scale;
+    own.constant *= pow(*job->scale, -job->exponent);
+    for (int j = 0; j < job->poles; j++) {
+        own.shift[j] *= *job->scale;
+        own.weight[j] *= pow(*job->scale, 1 - job->exponent);
+    }
+    return own;
+}
+
+/* Says how the job that lt_rational_unscaled() gave went: in its status, or by NaN in its result. */
+static inline void lt_rational_end(lt_rational_job *job, lt_status status)
+{
+    job->status = job->scale ? LT_OK : status;
+    if (job->scale && status && job->y.dtype == LT_F64)
+        *(double *)job->y.data = (double)NAN;
+    else if (job->scale && status)
+        *(float *)job->y.data = NAN;
+}
+
+#endif
