@@ -148,6 +148,9 @@ static const tensor_row tensors[] = {
     {"four vectors", {2, {67, 4}}, 0, ROWS},
     {"four vectors of one block", {2, {32, 4}}, 0, ROWS},
     {"four vectors with gaps", {2, {67, 4}}, 0, GAPS},
+    {"a window of nine", {3, {48, 9, 50}}, 1, ROWS},
+    {"a window of eight with gaps", {3, {60, 8, 40}}, 1, GAPS},
+    {"many rows and columns", {2, {520, 512}}, 0, ROWS},
 };
 
 /* Of a call's second job, which has another size than its first. */
@@ -156,16 +159,27 @@ static int other_dim(const tensor_row *r)
     return (r->dim + 1) % r->g.ndim;
 }
 
+/* How a gram matrix is made, times LT_MAX_DIMS in the test's number: without scalars, in a step that is not skipped or is,
+ * of what is said to be finite or not. */
+enum { WITHOUT, STEP, STEP_OF_FINITE, SKIPPED, SKIPPED_OF_FINITE, GRAM_WAYS };
+
 static lt_status call_gram(const test *t, const lt_backend *be, void *ctx, const lt_view *v,
                            bool absolute)
 {
     (void)absolute;
-    const int dim = t->config.dim;
+    const int dim = t->config.dim % LT_MAX_DIMS, way = t->config.dim / LT_MAX_DIMS;
     const double beta = v[1].shape.dim[0] % 2 ? 0.9 : 0;
+    const bool finite = way == STEP_OF_FINITE || way == SKIPPED_OF_FINITE;
+    lt_scalars s = {.finite = way == STEP || way == STEP_OF_FINITE};
     const lt_gram_job job[] = {
-        {v[0], v[1], dim, 0.25, beta},
-        {v[2], v[3], (dim + 1) % v[2].shape.ndim, dim % 2 ? 0.25 : 0.5, 0.5}};
-    return be->gram(ctx, job, COUNT_OF(job), NULL);
+        {v[0], v[1], dim, 0.25, beta, finite},
+        {v[2], v[3], (dim + 1) % v[2].shape.ndim, dim % 2 ? 0.25 : 0.5, 0.5, finite}};
+    if (way == WITHOUT)
+        return be->gram(ctx, job, COUNT_OF(job), NULL);
+    lt_scalars *device = scalars_new(be, ctx, &s);
+    lt_status st = be->gram(ctx, job, COUNT_OF(job), device);
+    scalars_free(be, ctx, device, &s);
+    return st;
 }
 
 static void make_symmetric(test *t)
@@ -178,12 +192,21 @@ static void make_symmetric(test *t)
     }
 }
 
-static void make_gram(const tensor_row *r, test *t)
+static void make_symmetric_and_nan(test *t)
+{
+    make_symmetric(t);
+    t->operand[0].value[1] = t->operand[2].value[0] = NAN;
+}
+
+static void make_gram(const tensor_row *r, int way, test *t)
 {
     const int dim[2] = {r->dim, other_dim(r)};
     int64_t least = INT64_MAX;
     *t = (test){.entry = "gram", .call = call_gram, .operands = 4, .master = true};
-    t->prepare = make_symmetric;
+    t->name = r->name;
+    t->config.dim = r->dim + LT_MAX_DIMS * way;
+    t->prepare = way == SKIPPED ? make_symmetric_and_nan : make_symmetric;
+    t->exact = way == SKIPPED || way == SKIPPED_OF_FINITE;
     for (int k = 0; k < 2; k++) {
         const int64_t n = r->g.dim[dim[k]];
         t->operand[2 * k] = (operand){IN, MASTER, r->g, r->layout, .absolute = PLUS};
@@ -370,14 +393,27 @@ static bool tensor_test(size_t i, test *t)
         return false;
     const tensor_row *r = &tensors[i / WAYS];
     if (i % WAYS == 0)
-        make_gram(r, t);
+        make_gram(r, WITHOUT, t);
     else if (i % WAYS == 1)
         make_norm(r, t);
     else
         make_mode(r, i % WAYS == 3, t);
-    if (i % WAYS == 0)
-        t->config.dim = r->dim;
     t->name = r->name;
+    return true;
+}
+
+static const tensor_row of_steps[] = {
+    {"rows in a step", {2, {33, 70}}, 0, ROWS},
+    {"a matrix with gaps in a step", {2, {17, 29}}, 0, GAPS},
+    {"a window in a step", {3, {48, 9, 50}}, 1, ROWS},
+    {"many rows in a step", {2, {520, 512}}, 0, ROWS},
+};
+
+static bool step_test(size_t i, test *t)
+{
+    if (i >= COUNT_OF(of_steps) * (GRAM_WAYS - STEP))
+        return false;
+    make_gram(&of_steps[i / (GRAM_WAYS - STEP)], STEP + (int)(i % (GRAM_WAYS - STEP)), t);
     return true;
 }
 
@@ -392,6 +428,9 @@ bool matrix_tests(size_t i, test *t)
     if (tensor_test(i, t))
         return true;
     i -= 4 * COUNT_OF(tensors);
+    if (step_test(i, t))
+        return true;
+    i -= COUNT_OF(of_steps) * (GRAM_WAYS - STEP);
     if (i < COUNT_OF(lists)) {
         make_list(i, t);
         return true;

@@ -77,6 +77,48 @@ static void dimensions_without_gaps_are_one(void **state)
     assert_int_equal(h.extent[3], 1);
 }
 
+/* Each element above the tiles on the diagonal is copied once, and nothing else. */
+static void a_mirror_takes_the_tiles_above_the_diagonal_once(void **state)
+{
+    (void)state;
+    static const int64_t sides[][2] = {{64, 2}, {66, 2}, {99, 3}, {40, 4}, {35, 1}};
+    for (size_t i = 0; i < COUNT_OF(sides); i++) {
+        const lt_mirror v = {.n = sides[i][0], .cuts = sides[i][1]};
+        const int64_t tile = v.n / v.cuts;
+        char seen[99 * 99] = {0};
+        for (int64_t b = 0; b < lt_mirror_blocks(&v); b++) {
+            const lt_mirror_square s = lt_mirror_at(&v, b);
+            assert_true(s.rows > 0 && s.columns > 0);
+            for (int64_t k = 0; k < s.rows * s.columns; k++)
+                seen[(s.row + k / s.columns) * v.n + s.column + k % s.columns]++;
+        }
+        for (int64_t k = 0; k < v.n * v.n; k++)
+            assert_int_equal(seen[k], k / v.n / tile < k % v.n / tile);
+    }
+}
+
+/* A few long rows that lie as such; the blocks of a list's items follow each other. */
+static void short_dimensions_are_taken_by_columns(void **state)
+{
+    (void)state;
+    const lt_view window = {.shape = LT_SHAPE(64, 9, 40), .stride = {360, 40, 1}};
+    const lt_view wide = {.shape = LT_SHAPE(64, 10, 40), .stride = {400, 40, 1}};
+    const lt_view last = {.shape = LT_SHAPE(64, 40, 9), .stride = {360, 9, 1}};
+    const lt_view few = {.shape = LT_SHAPE(8, 9, 40), .stride = {360, 40, 1}};
+    lt_short list[2] = {{.from_step = 0}};
+    size_t count = 0;
+    assert_false(lt_short_take(list, &count, &(lt_short){.from = lt_fold_of(&wide, 1, &wide)}));
+    assert_false(lt_short_take(list, &count, &(lt_short){.from = lt_fold_of(&last, 2, &last)}));
+    assert_false(lt_short_take(list, &count, &(lt_short){.from = lt_fold_of(&few, 1, &few)}));
+    for (int i = 0; i < 2; i++)
+        assert_true(
+            lt_short_take(list, &count, &(lt_short){.from = lt_fold_of(&window, 1, &window)}));
+    assert_int_equal(count, 2);
+    assert_int_equal(list[0].from_step, 40);
+    assert_int_equal(list[0].blocks, 2); /* 2560 columns */
+    assert_int_equal(list[1].first_block, 2);
+}
+
 /* Numbers beyond 32 bits: without memory, as nothing is read. */
 static void long_folds_do_not_wrap(void **state)
 {
@@ -186,6 +228,8 @@ int main(void)
         cmocka_unit_test(a_view_is_folded_along_each_dimension),
         cmocka_unit_test(dimensions_without_gaps_are_one),
         cmocka_unit_test(long_folds_do_not_wrap),
+        cmocka_unit_test(a_mirror_takes_the_tiles_above_the_diagonal_once),
+        cmocka_unit_test(short_dimensions_are_taken_by_columns),
         cmocka_unit_test(norms_are_cut_into_blocks),
         cmocka_unit_test(equal_jobs_are_neighbours_in_their_order),
         cmocka_unit_test(batches_end_at_the_limit_but_take_one),

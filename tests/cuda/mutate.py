@@ -31,7 +31,7 @@ KINDS = [("barrier", r"__syncthreads\(\);", ""),
          ("lane", r"threadIdx\.x % 32 == 0\)", "threadIdx.x % 64 == 0)")]
 # Whose rows are those of a file that sets no entry, or not all that it serves.
 SERVES = {"attention.cu": ["attention"], "norm_stats.cu": ["conv2d_stats"],
-          "stem.cu": ["conv2d"], "matrices.cu": ["rational", "eigh", "qr", "gram", "frobenius"]}
+          "stem.cu": ["conv2d"], "matrix_grams.cu": ["gram", "mode_product"], "matrices.cu": ["rational", "eigh", "qr", "gram", "frobenius"]}
 # (file, kind, what its line says): the reason that it makes no difference.
 EQUAL = [("loss.cu", "barrier", "a largest before this one was read", "a kernel takes one largest")]
 

@@ -13,6 +13,7 @@ typedef struct lt_gram_job {
     lt_view f; /**< [n,n], symmetric, contiguous */
     int dim;
     double alpha, beta;
+    bool finite; /**< all of g is finite, even where scalars->finite is 0 */
 } lt_gram_job;
 LT_ENTRY(gram, void *ctx, const lt_gram_job *job, size_t count, const lt_scalars *scalars);
 

@@ -7,6 +7,7 @@
 #include "optim/shampoo/kept.h"
 #include "optim/shampoo/phases.h"
 
+/* In a step that is skipped g is what the last one gathered that was not, or 0. */
 static bool add_job(lt_shampoo *s, const lt_block *b, const lt_view *source, int dim,
                     lt_gram_job *job)
 {
@@ -18,6 +19,7 @@ static bool add_job(lt_shampoo *s, const lt_block *b, const lt_view *source, int
         .dim = dim,
         .alpha = lt_shampoo_factor_weight(&s->config),
         .beta = lt_shampoo_factor_keep(&s->config),
+        .finite = source == &b->g,
     };
     return true;
 }

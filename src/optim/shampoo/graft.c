@@ -51,27 +51,29 @@ lt_status lt_shampoo_graft_only(lt_shampoo *s, lt_block_batch batch)
     return LT_OK;
 }
 
-/* norms[0][i] of graft(u), norms[1][i] of p, i the block's number. */
-static const double *norm_at(const lt_shampoo *s, const lt_block *b, int which)
+/* Of each block two norms, of graft(u) and of p. */
+enum { OF_GRAFT, OF_P, NORMS };
+
+static double *norms_at(const lt_shampoo *s, size_t block)
 {
-    const double *norm = lt_tensor_view(s->norms).data;
-    return norm + (size_t)which * s->count + (size_t)(b - s->block);
+    return (double *)lt_tensor_view(s->norms).data + NORMS * block;
 }
 
-static lt_status measure(lt_shampoo *s, lt_block_batch batch, int which)
+/* All norms of a batch together: on a device that is one kernel. */
+static lt_status measure(lt_shampoo *s, lt_block_batch batch)
 {
     void *ctx;
     const lt_backend *be = lt_optim_backend(&s->base, &ctx);
-    size_t count = batch.end - batch.begin;
-    bool moved = which == 0 && lt_shampoo_has_graft_moment(&s->config);
+    const size_t count = NORMS * (batch.end - batch.begin);
+    const bool moved = lt_shampoo_has_graft_moment(&s->config);
     for (size_t i = 0; i < count; i++) {
-        const lt_block *b = &s->block[batch.begin + i];
-        s->view[i] = which ? b->p : moved ? *lt_block_spare(b) : b->u;
+        const lt_block *b = &s->block[batch.begin + i / NORMS];
+        s->view[i] = i % NORMS == OF_P ? b->p : moved ? *lt_block_spare(b) : b->u;
         if (!b->active) /* nothing to measure, but the places of the others stay */
             s->view[i] = lt_tensor_view(s->one);
     }
     lt_view out = lt_tensor_view(s->norms);
-    out.data = (double *)out.data + (size_t)which * s->count + batch.begin;
+    out.data = norms_at(s, batch.begin);
     out.shape = LT_SHAPE((int64_t)count);
     out.stride[0] = 1;
     return be->frobenius(ctx, s->view, count, &out);
@@ -80,10 +82,17 @@ static lt_status measure(lt_shampoo *s, lt_block_batch batch, int which)
 /* p itself may be u: what reads u is done. */
 static bool rescale(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
 {
-    job->factor.over = norm_at(s, b, 0);
-    job->factor.under = norm_at(s, b, 1);
-    job->a = job->y = b->p;
+    const double *norm = norms_at(s, (size_t)(b - s->block));
+    job->factor.over = norm + OF_GRAFT;
+    job->factor.under = norm + OF_P;
+    job->a = job->y = lt_block_view(b, &b->p);
     return true;
+}
+
+lt_vec_rule *lt_shampoo_graft_rescale(const lt_shampoo *s)
+{
+    const bool grafts = s->config.grafting != LT_GRAFTING_NONE;
+    return grafts && !lt_shampoo_is_early(s) ? rescale : NULL;
 }
 
 lt_status lt_shampoo_graft_norm(lt_shampoo *s, lt_block_batch batch)
@@ -92,7 +101,5 @@ lt_status lt_shampoo_graft_norm(lt_shampoo *s, lt_block_batch batch)
         return LT_OK;
     if (lt_shampoo_has_graft_moment(&s->config))
         LT_TRY(lt_shampoo_vec(s, batch, normalise));
-    LT_TRY(measure(s, batch, 0));
-    LT_TRY(measure(s, batch, 1));
-    return lt_shampoo_vec(s, batch, rescale);
+    return measure(s, batch);
 }

@@ -16,8 +16,9 @@ lt_status lt_shampoo_direction(lt_shampoo *s, lt_block_batch batch);
 lt_vec_rule *lt_shampoo_graft_moment(const lt_shampoo *s);
 /* p = graft(u): before the first roots. */
 lt_status lt_shampoo_graft_only(lt_shampoo *s, lt_block_batch batch);
-/* p gets the norm of graft(u), block by block. */
+/* Norms of graft(u) and of p, block by block; what gives p the first, or NULL: the update's first pass over p does it. */
 lt_status lt_shampoo_graft_norm(lt_shampoo *s, lt_block_batch batch);
+lt_vec_rule *lt_shampoo_graft_rescale(const lt_shampoo *s);
 lt_status lt_shampoo_update(lt_shampoo *s, lt_block_batch batch);
 
 #endif

@@ -1,4 +1,4 @@
-/* From the direction to the parameter: decay, momentum, step. Decay is part of the direction that
+/* From the direction to the parameter: length, decay, momentum, step, in one pass over memory. Decay is part of the direction that
  * momentum sees; Loshchilov & Hutter, "Decoupled Weight Decay Regularization", ICLR 2019, and
  * Schaipp, "Decay no more", 2023, for the types that depend on the learning rate. */
 
@@ -65,7 +65,8 @@ static bool move(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
 lt_status lt_shampoo_update(lt_shampoo *s, lt_block_batch batch)
 {
     const bool heavy = s->config.momentum > 0, nesterov = heavy && s->config.nesterov;
-    lt_vec_rule *const rules[] = {s->config.decay_type == LT_DECAY_L2 ? NULL : decay,
+    lt_vec_rule *const rules[] = {lt_shampoo_graft_rescale(s),
+                                  s->config.decay_type == LT_DECAY_L2 ? NULL : decay,
                                   heavy ? accumulate : NULL, nesterov ? look_ahead : NULL, move};
     return lt_shampoo_vecs(s, batch, rules, sizeof rules / sizeof *rules);
 }

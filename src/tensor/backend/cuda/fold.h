@@ -69,6 +69,58 @@ typedef struct lt_narrow {
     int64_t n, first_block;
 } lt_narrow;
 
+/* A tensor along a dimension of at most LT_SHORT elements: a matrix of few rows, of which a thread takes a column, for its gram
+ * matrix or its product with a square. Block b has columns [b', b' + 1) * LT_SHORT_COLUMNS. A window of filters, 3 x 3, is such a
+ * dimension: its channels lie together, so that neighbours in a row are neighbours in memory. */
+enum {
+    LT_SHORT = 9,
+    LT_SHORT_PAIRS = LT_SHORT * (LT_SHORT + 1) / 2, /* elements of a triangle */
+    LT_SHORT_COLUMNS = 2048
+};
+typedef struct lt_short {
+    lt_fold from, to;           /* g; y, of a product only */
+    int64_t from_step, to_step; /* from a row to the next */
+    void *matrix;               /* f; m */
+    double alpha, beta;
+    int64_t transpose, first_block, blocks;
+} lt_short;
+
+/* Appends a job to a list with a place for it, first_block and blocks included; false: it is another kind of matrix. */
+bool lt_short_take(lt_short *list, size_t *count, const lt_short *job);
+
+/* A gram matrix that was made in tiles, cuts by cuts of them: those above the diagonal become those below it, transposed. Block b does
+ * a square of LT_MIRROR_SIDE. */
+enum { LT_MIRROR_SIDE = 32 };
+typedef struct lt_mirror {
+    void *f;
+    int64_t n, cuts, first_block;
+} lt_mirror;
+/* The blocks of one. */
+LT_HD int64_t lt_mirror_blocks(const lt_mirror *v)
+{
+    const int64_t squares = (v->n / v->cuts + LT_MIRROR_SIDE - 1) / LT_MIRROR_SIDE;
+    return v->cuts * (v->cuts - 1) / 2 * squares * squares;
+}
+/* Where the square of block b begins, b counted from 0: its row and column, the row's tile before the column's. */
+typedef struct lt_mirror_square {
+    int64_t row, column, rows, columns;
+} lt_mirror_square;
+LT_HD lt_mirror_square lt_mirror_at(const lt_mirror *v, int64_t b)
+{
+    const int64_t most = LT_MIRROR_SIDE, side = v->n / v->cuts;
+    const int64_t squares = (side + most - 1) / most;
+    const int64_t down = b % squares * most, right = b / squares % squares * most;
+    int64_t row = b / squares / squares, column = 1;
+    for (; row >= column; column++)
+        row -= column;
+    lt_mirror_square s;
+    s.row = row * side + down;
+    s.column = column * side + right;
+    s.rows = side - down < most ? side - down : most;
+    s.columns = side - right < most ? side - right : most;
+    return s;
+}
+
 /* Whose block it is: first is the first item's first_block, items are so many bytes apart. */
 LT_HD int64_t lt_find_block(const int64_t *first, size_t bytes, int64_t count, int64_t block)
 {

@@ -38,6 +38,16 @@ enum { MAX_PARAMETERS = 32764 };
                        (c)->operation, lt_dtype_name(dtype_));                          \
     }
 
+/* Runs the kernel for doubles or floats: T is the type. */
+#define WIDE_OR_NOT(wide, ...) \
+    if (wide) {                \
+        typedef double T;      \
+        __VA_ARGS__;           \
+    } else {                   \
+        typedef float T;       \
+        __VA_ARGS__;           \
+    }
+
 static inline unsigned blocks_for(int64_t count, int64_t per_block)
 {
     return (unsigned)((count + per_block - 1) / per_block);

@@ -346,16 +346,6 @@ __global__ void __launch_bounds__(THREADS)
 
 } /* namespace */
 
-/* Runs the kernel for doubles or floats: T is the type. */
-#define WIDE_OR_NOT(wide, ...) \
-    if (wide) {                \
-        typedef double T;      \
-        __VA_ARGS__;           \
-    } else {                   \
-        typedef float T;       \
-        __VA_ARGS__;           \
-    }
-
 extern "C" {
 
 void lt_fold_gather(lt_cuda_stream stream, const lt_gather *list, int count, int64_t blocks,

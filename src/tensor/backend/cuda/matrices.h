@@ -43,6 +43,13 @@ void lt_fold_scatter(lt_cuda_stream stream, const lt_gather *list, int count, in
                      bool wide, const int32_t *finite);
 void lt_narrow_products(lt_cuda_stream stream, const lt_narrow *list, int count, int64_t blocks,
                         bool wide);
+/* partial: LT_SHORT_PAIRS sums of each block, work memory. */
+void lt_short_grams(lt_cuda_stream stream, const lt_short *list, int count, int64_t blocks,
+                    double *partial, bool wide, const int32_t *finite);
+void lt_short_products(lt_cuda_stream stream, const lt_short *list, int count, int64_t blocks,
+                       bool wide, const int32_t *finite);
+void lt_mirror_tiles(lt_cuda_stream stream, const lt_mirror *list, int count, int64_t blocks,
+                     bool wide, const int32_t *finite);
 /* to: alpha and beta, or 0 and 1. */
 void lt_coefficients(lt_cuda_stream stream, bool wide, double alpha, double beta,
                      const int32_t *finite, void *to);

@@ -66,6 +66,21 @@ lt_norm lt_norm_of(const lt_view *x, double *out, int64_t first_block)
     return n;
 }
 
+bool lt_short_take(lt_short *list, size_t *count, const lt_short *job)
+{
+    const lt_fold *f = &job->from;
+    lt_short *last = &list[*count];
+    if (f->n > LT_SHORT || f->by_columns || f->rest < LT_SHORT_COLUMNS)
+        return false;
+    *last = *job;
+    last->from_step = lt_fold_place(f, f->rest);
+    last->to_step = job->to.data ? lt_fold_place(&job->to, f->rest) : 0;
+    last->blocks = (f->rest + LT_SHORT_COLUMNS - 1) / LT_SHORT_COLUMNS;
+    last->first_block = *count ? last[-1].first_block + last[-1].blocks : 0;
+    ++*count;
+    return true;
+}
+
 lt_status lt_matrix_dtype(const lt_cuda *c, lt_dtype dtype)
 {
     if (dtype == LT_F32 || dtype == LT_F64)

@@ -1,11 +1,13 @@
 /* Contractions of Shampoo: gram and mode_product, batched over jobs of equal sizes with cuBLAS; what is around the
  * products is one kernel for all sizes. Gradients come with any strides: they are gathered to matrices first. What is
  * gathered by rows is the transpose of the matrix in cuBLAS's order, what is gathered by columns the matrix. What lies
- * as a matrix already is used where it lies. Products with a few vectors, bound by reading the matrix, are a kernel of
- * our own, one for all sizes.
+ * as a matrix already is used where it lies. Products with a few vectors, bound by reading the matrix, and all along
+ * a dimension of a few elements, bound by the tensor, are kernels of our own, one for all sizes.
+ *
+ * A gram matrix is symmetric: a large one is made in tiles, of which those above the diagonal are copied below it.
  *
  * Where a gradient is not finite nothing may change: zeros are gathered and the coefficients become 0
- * and 1, or the result is not scattered. */
+ * and 1, or the result is not scattered. What is finite even then is not gathered. */
 
 #include "matrices.h"
 
@@ -20,6 +22,7 @@ typedef struct piece {
     lt_fold from, to; /* g; y, data NULL: a gram job */
     void *matrix;     /* m, or f */
     bool gathers, scatters;
+    int cuts; /* of rows and columns of f; 0: a product */
 } piece;
 
 /* One call's jobs. */
@@ -29,15 +32,18 @@ typedef struct call {
     lt_batch_key *key;
     piece *piece;
     lt_narrow *narrow[2]; /* of floats, of doubles */
-    size_t *order, count, narrows[2];
+    lt_short *brief[2];
+    size_t *order, count, narrows[2], briefs[2];
 } call;
 
 static void close_call(call *k)
 {
     free(k->key);
     free(k->piece);
-    free(k->narrow[0]);
-    free(k->narrow[1]);
+    for (int wide = 0; wide < 2; wide++) {
+        free(k->narrow[wide]);
+        free(k->brief[wide]);
+    }
     free(k->order);
 }
 
@@ -50,9 +56,12 @@ static lt_status open_call(call *k, lt_cuda *c, const char *name, size_t count,
     k->key = calloc(some, sizeof *k->key);
     k->piece = calloc(some, sizeof *k->piece);
     k->order = calloc(some, sizeof *k->order);
-    for (int wide = 0; wide < 2; wide++)
+    for (int wide = 0; wide < 2; wide++) {
         k->narrow[wide] = calloc(some, sizeof **k->narrow);
-    if (!k->key || !k->piece || !k->order || !k->narrow[0] || !k->narrow[1])
+        k->brief[wide] = calloc(some, sizeof **k->brief);
+    }
+    if (!k->key || !k->piece || !k->order || !k->narrow[0] || !k->narrow[1] || !k->brief[0]
+        || !k->brief[1])
         return lt_fail(LT_E_NOMEM, "cuda:%d: %s: no memory for %zu jobs", c->ordinal, name, count);
     return LT_OK;
 }
@@ -105,25 +114,33 @@ static lt_status check_views(const call *k, const lt_view *a, const lt_view *b)
 /* The lists of some batches, on the host and on the device: the same layout. */
 typedef struct lists {
     lt_gather *from, *to;
+    lt_mirror *mirror;
     void **a, **b, **out; /* pointers to matrices */
     void *coefficients;
     size_t bytes; /* of all above */
     char *work;   /* gathered matrices, and those to scatter */
-    int gathers, scatters;
-    int64_t gather_blocks, scatter_blocks;
+    int gathers, scatters, mirrors;
+    int64_t gather_blocks, scatter_blocks, mirror_blocks;
 } lists;
 
 /* Jobs that go through the work memory together: order[begin] to order[end - 1]. */
 typedef struct group {
-    size_t begin, end, gathers, scatters, bytes;
+    size_t begin, end, gathers, scatters, mirrors, products, bytes;
 } group;
+
+/* Products of a job: the tiles on the diagonal of f and those above. */
+static size_t products_of(const piece *p)
+{
+    return p->cuts ? (size_t)(p->cuts * (p->cuts + 1) / 2) : 1;
+}
 
 static lists lay_out(lt_carver *v, const group *g, bool work)
 {
-    const size_t m = g->end - g->begin;
+    const size_t m = g->products;
     lists l = {0};
     l.from = lt_carve(v, g->gathers * sizeof *l.from);
     l.to = lt_carve(v, g->scatters * sizeof *l.to);
+    l.mirror = lt_carve(v, g->mirrors * sizeof *l.mirror);
     l.a = lt_carve(v, m * sizeof(void *));
     l.b = lt_carve(v, m * sizeof(void *));
     l.out = lt_carve(v, m * sizeof(void *));
@@ -163,48 +180,80 @@ static void *append(lt_gather *list, int *count, int64_t *blocks, const lt_fold 
     return item->matrix;
 }
 
+/* The tiles of f = A A^T in cuBLAS's order, by columns: tile (i, j), j <= i, is of A's parts i and j. Returns the next place. */
+static size_t fill_tiles(const lt_batch_key *key, const piece *p, char *a, lists *here, size_t at)
+{
+    const size_t element = lt_dtype_size(key->dtype);
+    const size_t side = (size_t)(key->n / p->cuts) * element;
+    const size_t part = key->by_columns ? side : side * (size_t)key->rest;
+    for (size_t i = 0; i < (size_t)p->cuts; i++)
+        for (size_t j = 0; j <= i; j++, at++) {
+            here->a[at] = a + i * part;
+            here->b[at] = a + j * part;
+            here->out[at] = (char *)p->matrix + i * side + j * side * (size_t)key->n;
+        }
+    return at;
+}
+
+static void append_mirror(const lt_batch_key *key, const piece *p, lists *there, lists *here)
+{
+    lt_mirror *item = &here->mirror[there->mirrors++];
+    *item = (lt_mirror){
+        .f = p->matrix, .n = key->n, .cuts = p->cuts, .first_block = there->mirror_blocks};
+    there->mirror_blocks += lt_mirror_blocks(item);
+}
+
 static void fill(const call *k, const group *g, lists *there, lists *here)
 {
     char *work = there->work;
-    for (size_t i = g->begin; i < g->end; i++) {
+    for (size_t i = g->begin, at = 0; i < g->end; i++) {
         const piece *p = &k->piece[k->order[i]];
-        const size_t at = i - g->begin, bytes = bytes_apart(&k->key[k->order[i]]);
-        here->a[at] = p->gathers ? append(here->from, &there->gathers, &there->gather_blocks,
-                                          &p->from, &work, bytes)
-                                 : p->from.data;
+        const lt_batch_key *key = &k->key[k->order[i]];
+        void *a = p->gathers ? append(here->from, &there->gathers, &there->gather_blocks, &p->from,
+                                      &work, bytes_apart(key))
+                             : p->from.data;
+        if (p->cuts > 1)
+            append_mirror(key, p, there, here);
+        if (p->cuts) {
+            at = fill_tiles(key, p, a, here, at);
+            continue;
+        }
+        here->a[at] = a;
         here->b[at] = p->matrix;
-        here->out[at] = p->scatters  ? append(here->to, &there->scatters, &there->scatter_blocks,
-                                              &p->to, &work, bytes)
-                        : p->to.data ? p->to.data
-                                     : p->matrix;
+        here->out[at++] = p->scatters ? append(here->to, &there->scatters, &there->scatter_blocks,
+                                               &p->to, &work, bytes_apart(key))
+                                      : p->to.data;
     }
 }
 
-static lt_status multiply_gram(const call *k, const lt_batch_key *key, const lists *l, int m)
+/* The products of a batch of m, whose lists begin where l's do; one of its jobs. */
+typedef lt_status multiply_fn(const call *k, const lt_batch_key *key, const piece *one,
+                              const lists *l, int m);
+
+static lt_status multiply_gram(const call *k, const lt_batch_key *key, const piece *one,
+                               const lists *l, int m)
 {
     lt_cuda *c = k->c;
     const int n = (int)key->n, rest = (int)key->rest, lead = key->by_columns ? n : rest;
+    const int side = n / one->cuts;
     const cublasOperation_t left = key->by_columns ? CUBLAS_OP_N : CUBLAS_OP_T;
     const cublasOperation_t right = key->by_columns ? CUBLAS_OP_T : CUBLAS_OP_N;
     LT_CUBLAS_TRY(c, cublasSetPointerMode(c->cublas, CUBLAS_POINTER_MODE_DEVICE));
     if (key->dtype == LT_F64) {
         const double *f = l->coefficients;
-        LT_CUBLAS_TRY(c, cublasDgemmBatched(c->cublas, left, right, n, n, rest, f,
+        LT_CUBLAS_TRY(c, cublasDgemmBatched(c->cublas, left, right, side, side, rest, f,
                                             (const double *const *)l->a, lead,
-                                            (const double *const *)l->a, lead, f + 1,
+                                            (const double *const *)l->b, lead, f + 1,
                                             (double *const *)l->out, n, m));
     } else {
         const float *f = l->coefficients;
-        LT_CUBLAS_TRY(c, cublasSgemmBatched(c->cublas, left, right, n, n, rest, f,
+        LT_CUBLAS_TRY(c, cublasSgemmBatched(c->cublas, left, right, side, side, rest, f,
                                             (const float *const *)l->a, lead,
-                                            (const float *const *)l->a, lead, f + 1,
+                                            (const float *const *)l->b, lead, f + 1,
                                             (float *const *)l->out, n, m));
     }
     return LT_OK;
 }
-
-/* The products of a batch, whose lists begin where l's do. */
-typedef lt_status multiply_fn(const call *k, const lt_batch_key *key, const lists *l, int m);
 
 /* Jobs of all sizes and one dtype that the work memory holds. */
 static group group_from(const call *k, size_t begin)
@@ -220,6 +269,8 @@ static group group_from(const call *k, size_t begin)
         g.bytes += more;
         g.gathers += p->gathers;
         g.scatters += p->scatters;
+        g.mirrors += p->cuts > 1;
+        g.products += products_of(p);
     }
     return g;
 }
@@ -228,21 +279,23 @@ static lt_status multiply_all(const call *k, const group *g, const lists *there,
                               multiply_fn *multiply)
 {
     const lt_batch_key *last = NULL;
-    for (size_t i = g->begin, next; i < g->end; i = next) {
+    for (size_t i = g->begin, at = 0, next; i < g->end; i = next) {
         const lt_batch_key *key = &k->key[k->order[i]];
-        const size_t at = i - g->begin;
+        const piece *one = &k->piece[k->order[i]];
         lists l = *there;
         next = lt_batch_end(k->key, k->order, i, g->end, 0, limit);
         l.a += at;
         l.b += at;
         l.out += at;
         LT_TRY(set_math(k, k->order + i, next - i));
-        if (!k->piece[k->order[i]].to.data
+        if (one->cuts
             && !(last && key->dtype == last->dtype && key->alpha == last->alpha
                  && key->beta == last->beta))
             lt_coefficients(k->c->stream[LT_CUDA_MAIN], key->dtype == LT_F64, key->alpha, key->beta,
                             k->finite, there->coefficients);
-        LT_TRY(multiply(k, key, &l, (int)(next - i)));
+        const size_t m = (next - i) * products_of(one);
+        LT_TRY(multiply(k, key, one, &l, (int)m));
+        at += m;
         last = key;
     }
     return LT_OK;
@@ -262,6 +315,8 @@ static lt_status run_group(const call *k, const group *g, multiply_fn *multiply)
     LT_TRY(multiply_all(k, g, &there, multiply));
     if (there.scatters)
         lt_fold_scatter(queue, there.to, there.scatters, there.scatter_blocks, wide, k->finite);
+    if (there.mirrors)
+        lt_mirror_tiles(queue, there.mirror, there.mirrors, there.mirror_blocks, wide, k->finite);
     return LT_OK;
 }
 
@@ -276,21 +331,71 @@ static lt_status run_groups(const call *k, multiply_fn *multiply)
     return lt_cuda_end(k->c);
 }
 
+/* The jobs along a dimension of a few elements. */
+static lt_status run_brief(const call *k, bool wide, bool gram)
+{
+    const size_t count = k->briefs[wide], bytes = lt_cuda_padded(count * sizeof **k->brief);
+    const lt_short *item = k->brief[wide], *last = &item[count - 1];
+    const int64_t blocks = last->first_block + last->blocks;
+    const size_t partial = gram ? (size_t)blocks * LT_SHORT_PAIRS * sizeof(double) : 0;
+    lt_cuda_stream queue = k->c->stream[LT_CUDA_MAIN];
+    void *list = NULL;
+    LT_TRY(lt_cuda_workspace(k->c, LT_CUDA_MAIN, bytes + partial, &list));
+    lt_send(queue, list, item, count * sizeof *item);
+    if (gram)
+        lt_short_grams(queue, list, (int)count, blocks, (double *)((char *)list + bytes), wide,
+                       k->finite);
+    else
+        lt_short_products(queue, list, (int)count, blocks, wide, k->finite);
+    return LT_OK;
+}
+
+static lt_status run_briefs(const call *k, bool gram)
+{
+    for (int wide = 0; wide < 2; wide++)
+        if (k->briefs[wide])
+            LT_TRY(run_brief(k, wide, gram));
+    return LT_OK;
+}
+
+/* Into how many parts rows and columns of f are cut. Tiles on the diagonal and above are (cuts + 1) / (2 cuts) of the arithmetic; copying
+ * the others moves 8 bytes an element, in which time a device does this many products of a row and a column's element. A
+ * side of 256 is what a product needs so that it is bound by its arithmetic, not by reading its factors. */
+static int cuts_of(const call *k, const lt_fold *f, lt_dtype dtype)
+{
+    enum { MOST = 8, SIDE = 256, LONG = 128, LONG_OF_TF32 = 512, ALIGNED = 4 };
+    const bool tf32 = k->c->tf32 && dtype == LT_F32;
+    int cuts = MOST;
+    if (f->rest < (tf32 ? LONG_OF_TF32 : LONG))
+        return 1;
+    while (cuts > 1 && (f->n % (cuts * ALIGNED) || f->n / cuts < SIDE))
+        cuts--;
+    return cuts;
+}
+
 static lt_status run_gram(call *k, const lt_gram_job *job, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         const lt_fold f = lt_fold_of(&job[i].g, job[i].dim, &job[i].g);
+        const bool wide = job[i].g.dtype == LT_F64;
+        const lt_short brief = {
+            .from = f, .matrix = job[i].f.data, .alpha = job[i].alpha, .beta = job[i].beta};
         LT_TRY(check_views(k, &job[i].g, &job[i].f));
-        k->key[i] = (lt_batch_key){.n = f.n,
-                                   .rest = f.rest,
-                                   .by_columns = f.by_columns,
-                                   .dtype = job[i].g.dtype,
-                                   .alpha = job[i].alpha,
-                                   .beta = job[i].beta};
-        k->piece[i] =
-            (piece){.from = f, .matrix = job[i].f.data, .gathers = k->finite || !is_matrix(&f)};
+        if ((!k->finite || job[i].finite)
+            && lt_short_take(k->brief[wide], &k->briefs[wide], &brief))
+            continue;
+        k->piece[k->count] = (piece){.from = f,
+                                     .matrix = job[i].f.data,
+                                     .gathers = (k->finite && !job[i].finite) || !is_matrix(&f),
+                                     .cuts = cuts_of(k, &f, job[i].g.dtype)};
+        k->key[k->count++] = (lt_batch_key){.n = f.n,
+                                            .rest = f.rest,
+                                            .by_columns = f.by_columns,
+                                            .dtype = job[i].g.dtype,
+                                            .alpha = job[i].alpha,
+                                            .beta = job[i].beta};
     }
-    k->count = count;
+    LT_TRY(run_briefs(k, true));
     return run_groups(k, multiply_gram);
 }
 
@@ -305,8 +410,10 @@ static lt_status gram(void *ctx, const lt_gram_job *job, size_t count, const lt_
 }
 
 /* What was gathered by columns is multiplied from the left: the factors change places. */
-static lt_status multiply_mode(const call *k, const lt_batch_key *key, const lists *l, int m)
+static lt_status multiply_mode(const call *k, const lt_batch_key *key, const piece *p,
+                               const lists *l, int m)
 {
+    (void)p;
     lt_cuda *c = k->c;
     const bool columns = key->by_columns;
     const int n = (int)key->n, rest = (int)key->rest, rows = columns ? n : rest;
@@ -359,6 +466,14 @@ static lt_status run_narrow(const call *k, bool wide)
     return LT_OK;
 }
 
+static bool take_short(call *k, const lt_mode_product_job *job, const piece *p)
+{
+    const bool wide = job->g.dtype == LT_F64;
+    const lt_short brief = {
+        .from = p->from, .to = p->to, .matrix = p->matrix, .transpose = job->transpose};
+    return lt_short_take(k->brief[wide], &k->briefs[wide], &brief);
+}
+
 static lt_status run_mode(call *k, const lt_mode_product_job *job, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
@@ -369,7 +484,7 @@ static lt_status run_mode(call *k, const lt_mode_product_job *job, size_t count)
         LT_TRY(check_views(k, &job[i].g, &job[i].m));
         p.gathers = !is_matrix(&p.from);
         p.scatters = k->finite || !is_matrix(&p.to);
-        if (take_narrow(k, &job[i], &p))
+        if (take_narrow(k, &job[i], &p) || take_short(k, &job[i], &p))
             continue;
         k->piece[k->count] = p;
         k->key[k->count++] = (lt_batch_key){.n = f.n,
@@ -381,6 +496,7 @@ static lt_status run_mode(call *k, const lt_mode_product_job *job, size_t count)
     for (int wide = 0; wide < 2; wide++)
         if (k->narrows[wide])
             LT_TRY(run_narrow(k, wide));
+    LT_TRY(run_briefs(k, false));
     return run_groups(k, multiply_mode);
 }
 
