@@ -55,4 +55,8 @@ LT_API LT_MUST_CHECK lt_status lt_optim_muon(lt_optim **out, const lt_params *pa
 /** Whether the optimizer is Muon, and makes updates of the parameter of that name orthogonal. */
 LT_API bool lt_muon_has_matrix(const lt_optim *optim, const char *param);
 
+/** Seconds that the last step took for matrices: means, orthogonal updates, weights. 0 if it was skipped or is
+ *  a replay of a graph; NaN if the optimizer is another one. On a device with a queue they are those of queueing. */
+LT_API double lt_muon_seconds(const lt_optim *optim);
+
 #endif

@@ -38,14 +38,15 @@ static lt_status out_of_range(const lt_option *option, const char *value)
     if (option->type == LT_OPTION_INT)
         return lt_fail(LT_E_ARG, "--%s: %s is not in %.0f..%.0f", option->name, value, option->min,
                        option->max);
-    return lt_fail(LT_E_ARG, "--%s: %s is not in [%g, %g]", option->name, value, option->min,
-                   option->max);
+    return lt_fail(LT_E_ARG, "--%s: %s is not in [%g, %g%c", option->name, value, option->min,
+                   option->max, option->below ? ')' : ']');
 }
 
 /* Not !=: min and max are written in a table, not computed. */
 static bool is_outside(const lt_option *option, double value)
 {
-    return option->min < option->max && !(value >= option->min && value <= option->max);
+    const bool below = option->below ? value < option->max : value <= option->max;
+    return option->min < option->max && !(value >= option->min && below);
 }
 
 static lt_status parse_int(const lt_option *option, const char *value, int64_t *out)

@@ -125,9 +125,19 @@ static double lowest(const lt_optim_field *f)
     return f->unset_means && f->unset < f->low ? f->unset : f->low;
 }
 
-static double highest(const lt_optim_field *f)
+static bool is_below(const lt_optim_field *f)
 {
-    return f->below && isfinite(f->high) ? nextafter(f->high, f->low) : f->high;
+    return f->below && isfinite(f->high);
+}
+
+/* The range of a flag holds that of each family's field: the optimizer refuses the rest. */
+static void widen(lt_option *row, const lt_optim_field *f)
+{
+    const bool beyond = f->high > row->max;
+    row->below =
+        beyond || !(f->high < row->max) ? is_below(f) && (beyond || row->below) : row->below;
+    row->min = fmin(row->min, lowest(f));
+    row->max = fmax(row->max, f->high);
 }
 
 /* Who reads it, in which range, and what it is for. */
@@ -141,8 +151,7 @@ static void describe_readers(lt_optim_rows *r, const char *name, lt_option *row)
         if (!field)
             continue;
         append(r, &row->applies, " ", "%s", f->name);
-        row->min = fmin(row->min, lowest(field));
-        row->max = fmax(row->max, highest(field));
+        widen(row, field);
         row->help = row->help ? row->help : field->help;
         row->meta = row->meta ? row->meta : field->meta;
         row->zero = row->zero ? row->zero : field->zero;
@@ -166,7 +175,8 @@ static lt_option describe(lt_optim_rows *r, const lt_optim_field *field, const c
                      .type = types[field->type],
                      .choices = field->choices,
                      .min = lowest(field),
-                     .max = highest(field),
+                     .max = field->high,
+                     .below = is_below(field),
                      .after = after};
     char flag[NAME];
     write_flag(flag, field->name);

@@ -90,6 +90,13 @@ def resume_is_bit_exact_where_roots_stay(cwd):
     assert not any("shampoo_kept" in r for r in steps_of(cwd, "all"))
 
 
+def muon_says_what_its_matrices_take(cwd):
+    for name in ("muon", "sgd"):
+        run(*NOISE, *SMALL, "--optim", name, "--lr", "1e-3", "--epochs", "1", "--max-steps", "3", "--output", name, cwd=cwd)
+    assert all(0 < r["muon_seconds"] < r["seconds"] for r in steps_of(cwd, "muon")), steps_of(cwd, "muon")
+    assert not any("muon_seconds" in r for r in steps_of(cwd, "sgd"))
+
+
 def peak(cwd, *flags):
     """Bytes that a short run had at most, and what it said beforehand a step needs."""
     with open(os.path.join(cwd, "said"), "w+b") as said:
@@ -723,7 +730,7 @@ def results_read_late_are_the_same(cwd):
 
 
 ROWS = [f16_finds_its_loss_scale, the_noise_scale_is_measured_beside_the_run, results_read_late_are_the_same, the_memory_of_a_step_is_known_within_a_factor_of_two, resume_is_bit_exact,
-        inputs_grow_from_epoch_to_epoch, resume_is_bit_exact_while_roots_are_pending, resume_is_bit_exact_where_roots_stay, tf32_is_full_precision_where_there_is_none, resume_of_a_path_and_of_nothing,
+        inputs_grow_from_epoch_to_epoch, resume_is_bit_exact_while_roots_are_pending, resume_is_bit_exact_where_roots_stay, muon_says_what_its_matrices_take, tf32_is_full_precision_where_there_is_none, resume_of_a_path_and_of_nothing,
         a_signal_ends_with_a_checkpoint_and_its_own_code, a_signal_while_evaluating_leaves_it_to_the_next_run, eight_images_are_overfit,
         evaluation_saves_logits_in_file_order, prediction_prints_the_top_classes,
         weights_know_their_classes_and_pixels,

@@ -39,7 +39,7 @@ def help_and_messages_name_them(cwd):
     assert "--momentum X momentum [sgd=0.9 shampoo=0.9 soap=0 muon=0.95 lars=0.9] (sgd shampoo soap muon lars only)" in text
     fails("--data", "nowhere", cwd=cwd, says="nor 'fashion-mnist', 'synthetic:COUNT:SIZE:CLASSES', 'service:ADDRESS[,ADDRESS]' or 'shades:COUNT'")
     fails(*MINE, "--optim", "averag", cwd=cwd, code=USAGE, says="--optim: 'averag' is none of")
-    fails(*MINE, "--memory", "1", cwd=cwd, code=USAGE, says="--memory: 1 is not in [0, 1]")
+    fails(*MINE, "--memory", "1", cwd=cwd, code=USAGE, says="--memory: 1 is not in [0, 1)")
     fails(*MINE, "--optim", "sgd", "--memory", "0.5", cwd=cwd, code=USAGE, says="(read by: average)")
     fails(*MINE, "--weight-decay", "1", cwd=cwd, code=USAGE, says="--optim average does not read it")
 

@@ -126,20 +126,25 @@ typedef struct command {
     lt_options *options;
 } command;
 
-/* arg NULL: the defaults alone. */
-static lt_status parse(command *c, const char *optim, const char *arg)
+/* args: flags between spaces; NULL: the defaults alone. */
+static lt_status parse(command *c, const char *optim, const char *args)
 {
     static const lt_program program = {.name = "mine", .selector = "optim"};
-    char name[64], flag[64];
-    char *argv[] = {(char[]){"mine"}, name, flag};
+    char name[64], flags[256], *rest = NULL;
+    char *argv[8] = {(char[]){"mine"}, name};
+    int count = 2;
     snprintf(name, sizeof name, "--optim=%s", optim);
-    snprintf(flag, sizeof flag, "%s", arg ? arg : "");
+    snprintf(flags, sizeof flags, "%s", args ? args : "");
+    for (char *flag = strtok_r(flags, " ", &rest); flag; flag = strtok_r(NULL, " ", &rest)) {
+        assert_in_range(count, 2, 7);
+        argv[count++] = flag;
+    }
     *c = (command){0};
     assert_ok(lt_optim_flags_open(&c->flags));
     const lt_option_table tables[] = {lt_optim_flags_table(&c->flags, LT_OPTIM_FLAGS_COMMON),
                                       lt_optim_flags_table(&c->flags, LT_OPTIM_FLAGS_OWN)};
     assert_ok(lt_options_compose(&c->options, &program, tables, 2));
-    LT_TRY(lt_options_parse(c->options, arg ? 3 : 2, argv));
+    LT_TRY(lt_options_parse(c->options, count, argv));
     return lt_optim_flags_resolve(&c->flags, c->options);
 }
 
@@ -166,11 +171,71 @@ static void flags_set_its_fields(void **state)
     close_command(&c);
 }
 
+/* What a step without factors reads, and values that change nothing: a run's config.yaml has one for every flag. */
+static void flags_of_directions_without_factors(void **state)
+{
+    (void)state;
+    command c;
+    assert_ok(parse(&c, "shampoo", "--preconditioner=spectral --precondition-frequency=20"));
+    assert_int_equal(((lt_shampoo_config *)c.flags.settings)->precondition_frequency, 20);
+    close_command(&c);
+    assert_ok(parse(&c, "shampoo", "--preconditioner=spectral --start-preconditioning-step=5"));
+    assert_int_equal(((lt_shampoo_config *)c.flags.settings)->start_preconditioning_step, 5);
+    close_command(&c);
+    assert_ok(parse(&c, "shampoo",
+                    "--preconditioner=sign --root-solver=eigh --epsilon-rule=relative "
+                    "--factor-dtype=f32 --refresh=staggered --diagonal-vectors"));
+    close_command(&c);
+    assert_ok(parse(&c, "shampoo", "--preconditioner=sign --preset=paper"));
+    close_command(&c);
+}
+
 typedef struct refusal {
     const char *name, *optim, *flag, *message;
 } refusal;
 
+#define SPECTRAL "--preconditioner=spectral "
+#define SIGN     "--preconditioner=sign "
+#define FACTORS  ": needs a --preconditioner with factors"
+
 static const refusal refusals[] = {
+    {"spectral: another dtype of factors", "shampoo", SPECTRAL "--factor-dtype=int8",
+     "--factor-dtype" FACTORS},
+    {"sign: another dtype of factors", "shampoo", SIGN "--factor-dtype=int8",
+     "--factor-dtype" FACTORS},
+    {"spectral: packed factors", "shampoo", SPECTRAL "--packed-factors",
+     "--packed-factors" FACTORS},
+    {"spectral: how often factors see gradients", "shampoo", SPECTRAL "--factor-frequency=5",
+     "--factor-frequency" FACTORS},
+    {"spectral: roots that stay", "shampoo", SPECTRAL "--precondition-frequency=auto",
+     "--precondition-frequency" FACTORS},
+    {"spectral: a frequency that not even the start is taken from", "shampoo",
+     SPECTRAL "--grafting=none --precondition-frequency=20", "--precondition-frequency" FACTORS},
+    {"spectral: a start without a method before it", "shampoo",
+     SPECTRAL "--grafting=none --start-preconditioning-step=20",
+     "--start-preconditioning-step" FACTORS ", or --grafting"},
+    {"spectral: roots on other threads", "shampoo", SPECTRAL "--refresh=async",
+     "--refresh" FACTORS},
+    {"spectral: where epsilon enters", "shampoo", SPECTRAL "--epsilon-rule=before",
+     "--epsilon-rule" FACTORS},
+    {"spectral: epsilon", "shampoo", SPECTRAL "--epsilon=1e-3", "--epsilon" FACTORS},
+    {"spectral: memory of factors", "shampoo", SPECTRAL "--beta2=0.9", "--beta2" FACTORS},
+    {"spectral: a solver", "shampoo", SPECTRAL "--root-solver=newton", "--root-solver" FACTORS},
+    {"sign: traces", "shampoo", SIGN "--trace-scaling=0.5", "--trace-scaling" FACTORS},
+    {"sign: exponents", "shampoo", SIGN "--inverse-exponent=0.5", "--inverse-exponent" FACTORS},
+    {"sign: diagonals", "shampoo", SIGN "--diagonal=w", "--diagonal" FACTORS},
+    {"sign: full factors of vectors", "shampoo", SIGN "--no-diagonal-vectors",
+     "--diagonal-vectors" FACTORS},
+    {"sign: weights of new terms", "shampoo", SIGN "--drop-weighting", "--drop-weighting" FACTORS},
+    {"sign: failures", "shampoo", SIGN "--tolerated-failures=5", "--tolerated-failures" FACTORS},
+    {"sign: what follows them", "shampoo", SIGN "--shampoo-on-failure=abort",
+     "--shampoo-on-failure" FACTORS},
+    {"an end that is outside, in per cent", "shampoo", "--precondition-budget=100%",
+     "--precondition-budget: 100% is not in [0, 1)"},
+    {"an end that is outside", "shampoo", "--refresh-tolerance=1",
+     "--refresh-tolerance: 1 is not in [0, 1)"},
+    {"one that is outside in every family", "adam", "--beta1=1", "--beta1: 1 is not in [0, 1)"},
+    {"one that is inside", "shampoo", "--dampening=1.5", "--dampening: 1.5 is not in [0, 1]"},
     {"a value out of range", "average", "--every=101", "--every: 101 is not in 1..100"},
     {"a choice that does not count", "shampoo", "--spectral-scale=original",
      "--spectral-scale: needs --preconditioner spectral"},
@@ -310,6 +375,7 @@ int main(void)
         cmocka_unit_test(its_name_opens_it),
         cmocka_unit_test(json_sets_its_fields),
         cmocka_unit_test(flags_set_its_fields),
+        cmocka_unit_test(flags_of_directions_without_factors),
         cmocka_unit_test(names_have_the_presets_too),
         cmocka_unit_test(the_rows_of_the_library_are_good),
         cmocka_unit_test(rows_survive_the_lack_of_memory),

@@ -330,6 +330,24 @@ static void has_a_value_out_of_range(void **state)
     fixture_close(&f);
 }
 
+/* In JSON and C a config has a value for everything. */
+static void without_factors_no_solver_is_refused(void **state)
+{
+    (void)state;
+    static const char json[] =
+        "{\"optim\": \"shampoo\", \"lr\": 1, \"preconditioner\": \"spectral\","
+        " \"root_solver\": \"rational\", \"precondition_frequency\": 3,"
+        " \"start_preconditioning_step\": 2}";
+    fixture f;
+    lt_optim_config c;
+    fixture_open(&f, true);
+    fixture_add(&f, "w", LT_SHAPE(2, 2));
+    assert_ok(lt_optim_config_parse(&c, json, strlen(json)));
+    assert_ok(lt_optim_config_make(&f.optim, &c, &f.list));
+    lt_optim_config_clear(&c);
+    fixture_close(&f);
+}
+
 static void a_schedule_that_is_too_short_is_an_error(void **state)
 {
     (void)state;
@@ -350,6 +368,7 @@ int main(void)
         cmocka_unit_test(float64_agrees_with_the_model),
         cmocka_unit_test(float32_agrees_to_1e_4),
         cmocka_unit_test(control_float32_is_not_float64),
+        cmocka_unit_test(without_factors_no_solver_is_refused),
         cmocka_unit_test(a_schedule_that_is_too_short_is_an_error),
     };
     struct CMUnitTest tests[B + O + COUNT_OF(single)];

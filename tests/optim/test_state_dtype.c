@@ -1,8 +1,8 @@
 /* Optimizers whose state is in fewer bytes between steps. */
 
-#include "makers.h"
 #include "optim/quantized_state.h"
 #include "optim/shampoo/settings.h"
+#include "state_problem.h"
 #include "temp_folder.h"
 
 #include "lather/checkpoint.h"
@@ -10,89 +10,7 @@
 
 #include <stdio.h>
 
-/* --- A problem: least squares, so that gradients follow the parameters --- */
-
-enum { ROWS = 24, COLS = 20, SIZE = ROWS * COLS };
-
-typedef lt_status open_fn(lt_optim **out, const lt_params *params, lt_state_dtype dtype);
-
-typedef struct problem {
-    fixture f;
-    double value[SIZE], bias[COLS];
-} problem;
-
-static void open_problem(problem *p, open_fn *open, lt_state_dtype dtype)
-{
-    double start[SIZE];
-    *p = (problem){0};
-    assert_ok(lt_device_open(&p->f.device, "cpu", &(lt_device_config){.threads = 1}));
-    for (int i = 0; i < SIZE; i++)
-        start[i] = 0.3 * sin(1.3 * i) + 0.2 * cos(0.11 * i * i);
-    put(fixture_add(&p->f, "w", LT_SHAPE(ROWS, COLS))->value, start);
-    put(fixture_add(&p->f, "b", LT_SHAPE(COLS))->value, start);
-    assert_ok(open(&p->f.optim, &p->f.list, dtype));
-}
-
-/* 1/2 |S (W - T)|^2 with column scales and noise; the value is that without noise. */
-static double gradient(problem *p, int t)
-{
-    double g[SIZE], loss = 0;
-    for (int k = 0; k < 2; k++) {
-        const int count = k ? COLS : SIZE;
-        get(p->f.param[k].value, k ? p->bias : p->value);
-        for (int i = 0; i < count; i++) {
-            const double scale = 1 / (1.0 + i % COLS), target = 0.1 * cos(0.7 * i + k);
-            const double apart = (k ? p->bias : p->value)[i] - target;
-            loss += scale * apart * apart / 2;
-            g[i] = scale * (apart + 0.05 * sin(1 + 7.0 * t + 1.7 * i + 0.9 * t * i));
-        }
-        put_grad(&p->f.param[k], g);
-    }
-    return loss;
-}
-
-static double run_steps(problem *p, int count, double lr)
-{
-    double loss = 0;
-    for (int t = 0; t < count; t++) {
-        loss = gradient(p, (int)p->f.attempt + 1);
-        fixture_step(&p->f, lr);
-    }
-    return loss;
-}
-
-static void close_problem(problem *p)
-{
-    get(p->f.param[0].value, p->value);
-    get(p->f.param[1].value, p->bias);
-    fixture_close(&p->f);
-}
-
-static double furthest(const problem *a, const problem *b)
-{
-    double most = 0;
-    for (int i = 0; i < SIZE; i++)
-        most = fmax(most, fabs(a->value[i] - b->value[i]));
-    return most;
-}
-
 /* --- Optimizers --- */
-
-static lt_status first_order(lt_status made, lt_optim **out, lt_state_dtype dtype)
-{
-    return made ? made : lt_optim_set_state_dtype(*out, dtype);
-}
-
-static lt_status open_momentum(lt_optim **out, const lt_params *params, lt_state_dtype dtype)
-{
-    const lt_sgd_config c = {.momentum = 0.9};
-    return first_order(lt_optim_sgd(out, params, &c), out, dtype);
-}
-
-static lt_status open_adam(lt_optim **out, const lt_params *params, lt_state_dtype dtype)
-{
-    return first_order(lt_optim_adam(out, params, NULL), out, dtype);
-}
 
 static lt_status open_adagrad(lt_optim **out, const lt_params *params, lt_state_dtype dtype)
 {
@@ -112,17 +30,6 @@ static lt_status open_lars(lt_optim **out, const lt_params *params, lt_state_dty
 static lt_status open_lamb(lt_optim **out, const lt_params *params, lt_state_dtype dtype)
 {
     return first_order(make_lamb(out, params), out, dtype);
-}
-
-static lt_shampoo_config shampoo(lt_state_dtype dtype)
-{
-    lt_shampoo_config c = LT_SHAMPOO_DEFAULTS;
-    c.precondition_frequency = 5;
-    c.beta2 = 0.99;
-    c.max_preconditioner_dim = 16;
-    c.factor_frequency = 5;
-    c.factor_dtype = dtype;
-    return c;
 }
 
 static lt_status open_factors(lt_optim **out, const lt_params *params, lt_state_dtype dtype)
@@ -231,12 +138,6 @@ typedef struct rounding {
         most; /* by which the loss that is left may exceed that of f32, over it; rounding may also lower it */
 } rounding;
 
-static lt_status no_number(void *context, const char *name, int64_t *value)
-{
-    (void)context, (void)name, (void)value;
-    return LT_OK;
-}
-
 static lt_status add_bytes(void *context, const lt_state_entry *entry)
 {
     *(size_t *)context += entry->quantized ? lt_tensor_bytes(entry->quantized->memory)
@@ -267,36 +168,6 @@ static void test_rounding(void **state)
     assert_true(want < 0.7 * first);
     if (!(got <= (1 + w->most) * want))
         fail_msg("loss %g, of f32 %g: more than %g of it above", got, want, w->most);
-}
-
-/* Every rounding moves m by a level of the largest at most, and a parameter by lr / (1 - momentum) times
- * that: bounds of SGD with momentum, whose gradients here do not depend on the parameters. */
-static void test_bound(void **state)
-{
-    const lt_state_dtype dtype = *(const lt_state_dtype *)*state;
-    const double level = dtype == LT_STATE_BF16 ? 0x1p-7 : 0.9 / 64, lr = 0.05;
-    static problem p[2];
-    double bound = 0, m[SIZE] = {0}, g[SIZE];
-    for (int k = 0; k < 2; k++)
-        open_problem(&p[k], open_momentum, k ? dtype : LT_STATE_F32);
-    for (int t = 0; t < 50; t++) {
-        double most = 0;
-        for (int i = 0; i < SIZE; i++) {
-            g[i] = sin(1 + 0.3 * t + 1.7 * i);
-            m[i] = 0.9 * m[i] + g[i];
-            most = fmax(most, fabs(m[i]));
-        }
-        bound += lr / (1 - 0.9) * level * (most + 1);
-        for (int k = 0; k < 2; k++) {
-            put_grad(&p[k].f.param[0], g);
-            put_grad(&p[k].f.param[1], g);
-            fixture_step(&p[k].f, lr);
-        }
-    }
-    close_problem(&p[0]);
-    close_problem(&p[1]);
-    assert_near(furthest(&p[0], &p[1]), 0, bound);
-    assert_true(furthest(&p[0], &p[1]) > bound / 1000);
 }
 
 /* --- Checkpoints --- */
@@ -547,7 +418,6 @@ static rounding roundings[] = {
     {"soap in int8", open_soap, LT_STATE_INT8, 0.02, 0.5},
     {"soap in int4", open_soap, LT_STATE_INT4, 0.02, 0.3},
 };
-static lt_state_dtype bounds[] = {LT_STATE_BF16, LT_STATE_INT8};
 static passing passings[] = {
     {"int8 moments resume", open_adam, LT_STATE_INT8, LT_STATE_INT8, 0},
     {"bf16 moments resume", open_adam, LT_STATE_BF16, LT_STATE_BF16, 0},
@@ -573,9 +443,6 @@ int main(void)
     for (size_t i = 0; i < COUNT_OF(roundings); i++)
         tests[n++] =
             (struct CMUnitTest){roundings[i].name, test_rounding, NULL, NULL, &roundings[i]};
-    for (size_t i = 0; i < COUNT_OF(bounds); i++)
-        tests[n++] = (struct CMUnitTest){"momentum is as far from f32 as its levels allow",
-                                         test_bound, NULL, NULL, &bounds[i]};
     for (size_t i = 0; i < COUNT_OF(passings); i++)
         tests[n++] = (struct CMUnitTest){passings[i].name, test_checkpoint, temp_setup,
                                          temp_teardown, &passings[i]};

@@ -241,6 +241,41 @@ def a_plan_may_compare_losses(cwd):
     assert not re.search(r">-\d", "".join(re.findall(r'class="title".*?</svg>', page, re.S)).split("claim")[0]), "an axis of negative losses"
 
 
+def roots_are_counted_and_their_time_compared(cwd):
+    head = "[plan]\ndata = synthetic:64:16:4\nbudgets = 3\nseeds = 2\nbaseline = all\nchallenger = some\nclock = indicative\n"
+    common = "[common]\narch = resnet10\nwidth = 4\nbatch-size = 16\noptim = shampoo\nprecondition-frequency = 1\nlr = 0.01\n"
+    arms = "[arm all]\nbeta2 = 0.999\n[arm some]\nrefresh-tolerance = 0.9\n"
+    claims = "[claim most]\ntext = It does.\nmeasure = roots\nat-most = 1000000\n[claim none]\ntext = It does.\nmeasure = roots\nat-most = 0\n"
+    plan = write(cwd, "roots.ini", head + common + arms + claims)
+    reproduce(plan, cwd=cwd)
+    every, some = list(csv.reader(io.StringIO(read(cwd, "out", "roots", "tables", "roots.csv"))))[1:]
+    assert int(every[1]) > int(some[1]) > 0 and every[2] == "0.0" and float(some[2]) > 0, (every, some)
+    assert every[4].startswith("100 ") and float(some[3]) > 0, (every, some)
+    verdicts = [row[4] for row in list(csv.reader(io.StringIO(read(cwd, "out", "roots", "tables", "claims.csv"))))[1:]]
+    assert verdicts == ["holds", "does not hold"], verdicts
+
+
+def orthogonal_updates_count_where_they_were_timed(cwd):
+    stored = os.path.join(cwd, "stored")
+    shutil.copytree(os.path.join(ROOT, "docs", "results", "ablation"), stored)
+
+    def muon():
+        reproduce("cifar10", "--redraw", "--from", stored, cwd=cwd)
+        table = csv.reader(io.StringIO(read(cwd, "out", "cifar10", "tables", "target.csv")))
+        return next(row[3:] for row in table if row[0] == "Muon")
+    assert muon() == ["not recorded", "not recorded"], muon()
+    assert not os.path.exists(os.path.join(cwd, "out", "cifar10", "tables", "roots.csv")), "roots that were not counted"
+    for path in glob.glob(os.path.join(glob.escape(stored), "metrics", "*.json")):
+        found = json.loads(read(path))
+        if found["settings"].get("optim") == "muon":
+            found["clock"]["share"]["muon_seconds"] = 0.2
+            write(os.path.dirname(path), os.path.basename(path), json.dumps(found))
+    longer, fewer = muon()
+    assert longer.startswith("+25.0 ["), longer
+    ratio = next(row[-1] for row in csv.reader(io.StringIO(read(cwd, "out", "cifar10", "tables", "epochs-to-target.csv"))) if row[0] == "Muon")
+    assert abs(float(fewer.split()[0]) * 1.25 - float(ratio.split()[0])) < 0.02, (fewer, ratio)
+
+
 def another_data_set_is_refused_with_both_fingerprints(cwd):
     plan = write(cwd, "data.ini", TINY)
     reproduce(plan, "--only", "trial one*", cwd=cwd)
@@ -363,7 +398,8 @@ ROWS = [the_smoke_plan_runs_to_a_report, killed_at_random_moments_it_gives_the_s
         a_default_that_is_spelt_out_makes_no_other_cell, finished_cells_count_under_any_name,
         a_seed_gives_every_arm_the_same_start,
         a_cell_that_fails_leaves_a_hole_and_the_rest_goes_on, a_run_that_diverges_counts_as_nothing_learnt,
-        a_plan_may_compare_losses, another_data_set_is_refused_with_both_fingerprints, the_check_fails_when_a_claim_stops_holding, wrong_plans_are_refused,
+        a_plan_may_compare_losses, roots_are_counted_and_their_time_compared, orthogonal_updates_count_where_they_were_timed,
+        another_data_set_is_refused_with_both_fingerprints, the_check_fails_when_a_claim_stops_holding, wrong_plans_are_refused,
         only_list_and_seeds_choose_cells, shipped_plans_are_sound, a_named_text_has_the_fingerprint_of_its_file, committed_results_redraw_byte_for_byte,
         numbers_on_the_page_of_results_are_those_of_the_tables]
 

@@ -6,7 +6,8 @@ from .stats import deviation, mean
 from .store import read_json, write_whole
 
 HOLDS, FAILS, UNTESTED = "holds", "does not hold", "not tested here"
-CLOCK = ("seconds-ratio", "overhead")
+CLOCK = ("seconds-ratio", "overhead", "roots")
+WHOLE_STEPS = ("seconds-ratio", "overhead")  # other load on the machine decides them; roots are compared within the same steps
 LEAST_BAND = 1.0  # points: scores of another machine differ by rounding alone
 
 
@@ -22,7 +23,7 @@ class Verdict:
         if self.value is None:
             return "–"
         points = f" {self.metric.points}"
-        unit = {"gain": points, "sensitivity": points, "range": points, "overhead": " %"}.get(self.claim["measure"][0], "×")
+        unit = {"gain": points, "sensitivity": points, "range": points, "overhead": " %", "roots": " %"}.get(self.claim["measure"][0], "×")
         sign, digits = "+" if unit != "×" else "", self.metric.digits if unit == points else 2
         if self.low == self.high == self.value:
             return f"{self.value:{sign}.{digits}f}{unit}"
@@ -48,6 +49,8 @@ def measure(claim, measured):
         return measured.seconds_ratio(arm, float(words[0]))
     if kind == "overhead":
         return measured.overhead(arm)
+    if kind == "roots":
+        return measured.roots_ratio(arm)
     if kind == "sensitivity":
         own, base = measured.drop(words[0]), measured.drop(words[1])
         return None if own is None or base is None else (own - base,) * 3
@@ -64,7 +67,7 @@ def verdict_of(claim, measured):
         return Verdict(claim, metric, None, UNTESTED)
     if claim["measure"][0] not in ("sensitivity", "range") and not measured.has_seeds():
         return Verdict(claim, metric, found, UNTESTED, "one seed says little")
-    if claim["measure"][0] in CLOCK and measured.plan.clock == "indicative":
+    if claim["measure"][0] in WHOLE_STEPS and measured.plan.clock == "indicative":
         return Verdict(claim, metric, found, UNTESTED, "seconds are indicative")
     word, bound = claim["bound"]
     _, low, high = found

@@ -10,6 +10,8 @@ POINTS = 100  # of the loss curve
 EPOCHS = 120  # rows of the table of epochs
 EPOCH_KEYS = ("epoch", "step", "train_loss", "train_top1", "val_loss", "val_top1", "val_top5", "seconds", "eval_seconds")
 SHAMPOO_KEYS = ("shampoo_factor_seconds", "shampoo_root_seconds", "shampoo_apply_seconds")
+MUON_KEY = "muon_seconds"
+ROOT_KEYS = ("shampoo_roots", "shampoo_kept")
 
 
 def read_records(path):
@@ -85,9 +87,14 @@ def read_env(folder):
 def clock(steps):
     """Medians of a step's seconds; share: of all step time, in each part of the optimizer's own work."""
     total = sum(s["seconds"] for s in steps)
-    parts = {k: rounded(sum(s.get(k, 0.0) for s in steps) / total, 4) for k in SHAMPOO_KEYS if any(k in s for s in steps)}
+    parts = {k: rounded(sum(s.get(k, 0.0) for s in steps) / total, 4) for k in (*SHAMPOO_KEYS, MUON_KEY) if any(k in s for s in steps)}
     return {"step_seconds": rounded(statistics.median(s["seconds"] for s in steps), 4),
             "data_share": rounded(sum(s.get("data_seconds", 0.0) for s in steps) / total, 4), "share": parts}
+
+
+def roots(steps):
+    """Roots that all steps computed, and those that stayed when their turn came; {} of runs without."""
+    return {k: int(sum(s.get(k, 0) for s in steps)) for k in ROOT_KEYS if any(k in s for s in steps)}
 
 
 def compact(cell, folder, status):
@@ -97,7 +104,7 @@ def compact(cell, folder, status):
     epochs = [r for r in records if r.get("event") == "epoch"]
     return {"id": cell.id, "status": status, "data": cell.fingerprint, "settings": cell.settings, "config": read_config(folder),
             "env": read_env(folder), "epoch_keys": list(EPOCH_KEYS), "epochs": epoch_rows(epochs), "loss": thin(steps, POINTS),
-            "steps": steps[-1]["step"] if steps else 0, "optimizer_bytes": state_bytes(folder, epochs), "clock": clock(steps) if steps else None}
+            "steps": steps[-1]["step"] if steps else 0, "roots": roots(steps), "optimizer_bytes": state_bytes(folder, epochs), "clock": clock(steps) if steps else None}
 
 
 def text_of(metrics):

@@ -4,7 +4,7 @@ from .compact import SHAMPOO_KEYS
 from charts import LEFT, RIGHT, Chart, Drawing, Scale
 from .tables import csv_text
 
-PART_NAMES = ["waiting for data", "factors", "roots", "use of roots", "forward, backward, update"]
+PART_NAMES = ["waiting for data", "factors", "roots", "use of roots, or orthogonal updates", "forward, backward, update"]
 
 
 class Figure:

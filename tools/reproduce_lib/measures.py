@@ -1,8 +1,11 @@
 """The numbers of a plan's finished cells: curves, accuracies, epochs to a target, ratios, time and memory."""
 import statistics
 
-from .compact import SHAMPOO_KEYS
+from .compact import MUON_KEY, SHAMPOO_KEYS
 from .stats import bootstrap, deviation, mean
+
+
+ROOTS, USE = SHAMPOO_KEYS.index("shampoo_root_seconds"), SHAMPOO_KEYS.index("shampoo_apply_seconds")
 
 
 class Run:
@@ -14,13 +17,21 @@ class Run:
         at = {key: keys.index(key) for key in ("step", metric.key, "seconds")}
         rows = [row for row in metrics["epochs"] if row[at[metric.key]] is not None]
         per_step = float(metrics["settings"]["epochs"]) / max(1, metrics["steps"])
+        self.steps_per_epoch = 1 / per_step
         self.curve = [(row[at["step"]] * per_step, metric.score(row[at[metric.key]]), row[at["seconds"]]) for row in rows]
         self.is_whole = metrics["status"] == "done" and bool(self.curve)
         self.score = self.curve[-1][1] if self.is_whole else metric.worst
         clock = metrics.get("clock") or {}
         self.step_seconds = clock.get("step_seconds") or 0.0
         self.data_share = clock.get("data_share") or 0.0
-        self.share = [clock.get("share", {}).get(key, 0.0) for key in SHAMPOO_KEYS]
+        timed = clock.get("share", {})
+        self.share = [timed.get(key, 0.0) for key in SHAMPOO_KEYS]
+        self.share[USE] += timed.get(MUON_KEY, 0.0)
+        self.own = sum(self.share)
+        self.has_own = metrics["settings"].get("optim") != "muon" or MUON_KEY in timed  # older trainers did not time Muon's
+        found = metrics.get("roots") or {}
+        self.roots = found.get("shampoo_roots")
+        self.kept = found.get("shampoo_kept", 0)
         self.bytes = metrics.get("optimizer_bytes") or 0
 
 
@@ -103,8 +114,12 @@ class Measured:
         return statistics.median(found) if found else None
 
     def own_share(self, runs):
-        """Of the runs' step time, what goes into factors, roots and their use."""
-        return mean([sum(run.share) for run in runs])
+        """Of the runs' step time, what goes into factors, roots and their use, or into orthogonal updates."""
+        return mean([run.own for run in runs])
+
+    def has_step(self, arm):
+        """Whether the length of the arm's steps is known: see relative_step()."""
+        return self.plan.clock != "indicative" or all(run.has_own for run in self.timed(arm) + self.timed(self.plan.baseline))
 
     def relative_step(self, own, base):
         """How many times as long a step takes in some runs as in others. Where seconds are indicative, other load on the machine
@@ -120,7 +135,7 @@ class Measured:
     def seconds_ratio(self, arm, budget):
         """epochs_ratio, divided by how many times as long a step takes."""
         ratio, own, base = self.epochs_ratio(arm, budget), self.timed(arm), self.timed(self.plan.baseline)
-        if not ratio or not own or not base:
+        if not ratio or not own or not base or not self.has_step(arm):
             return None
         times = self.relative_step(own, base)
         return tuple(value / times for value in ratio[:3])
@@ -128,15 +143,29 @@ class Measured:
     def overhead(self, arm):
         """(value, low, high): per cent that a step takes longer than the baseline's."""
         own, base = self.timed(arm), self.timed(self.plan.baseline)
-        if not own or not base:
+        if not own or not base or not self.has_step(arm):
             return None
 
         def more(a, b):
             return 100 * (self.relative_step(a, b) - 1)
         return (more(own, base), *bootstrap(more, own, base))
 
+    def root_time(self, runs):
+        """Time in roots, looks included, over what the same steps took without the optimizer's own work."""
+        return mean([run.share[ROOTS] for run in runs]) / (1 - self.own_share(runs))
+
+    def roots_ratio(self, arm):
+        """(value, low, high): per cent of the baseline's time in roots that the arm takes; None where one of them has none."""
+        own, base = self.timed(arm), self.timed(self.plan.baseline)
+        if not own or not base or not all(run.share[ROOTS] for run in own + base):
+            return None
+
+        def share(a, b):
+            return 100 * self.root_time(a) / self.root_time(b)
+        return (share(own, base), *bootstrap(share, own, base))
+
     def breakdown(self, arm):
-        """Shares of an arm's step time: loader, factors, roots, their use, and the rest (forward, backward, update)."""
+        """Shares of an arm's step time: loader, factors, roots, their use (or Muon's updates), and the rest (forward, backward, update)."""
         runs = [run for run in self.runs(arm) if run.step_seconds]
         if not runs:
             return None

@@ -152,9 +152,9 @@ def page(measured, verdicts, figures, tables, with_clock):
 <h1>{escape(plan.title)}</h1>
 {lead(measured, shown)}{about}{"<h2>Claims</h2>" if shown else ""}
 {"".join(claim(v) for v in shown)}<h2>{noun[0].upper()}{noun[1:]} and epochs</h2>
-{grid(figures["result"])}{table(noun)}{table("epochs-to-target")}<h2>On the way</h2>
+{grid(figures["result"])}{table(noun)}{table("epochs-to-target")}{table("target")}<h2>On the way</h2>
 {grid(figures["curves"])}<h2>What a step costs</h2>
-{indicative if with_clock else ""}{grid(figures["seconds"] + figures["memory"])}{table("cost")}{taken}<h2>Which settings matter</h2>
+{indicative if with_clock else ""}{grid(figures["seconds"] + figures["memory"])}{table("cost")}{table("roots")}{taken}<h2>Which settings matter</h2>
 {grid(figures["sweeps"])}<details><summary>The numbers</summary>{table("sweeps")}</details>
 <h2>Tuning</h2>
 {edges(measured)}{grid(figures["trials"])}{table("transfer")}<details><summary>All trials</summary>{table("trials")}</details>

@@ -15,7 +15,7 @@ OWN_FLAGS = ("data", "output", "resume", "seed", "epochs", "max-steps", "progres
 PLAN_KEYS = ("title", "about", "program", "metric", "data", "budgets", "tune-at", "trials", "seeds", "baseline", "challenger", "clock", "global-batch",
              "checkpoint-every")
 CLAIM_KEYS = ("text", "source", "measure", "at-least", "at-most", "within-noise", "known")
-MEASURES = {"gain": 2, "epochs-ratio": 1, "seconds-ratio": 1, "overhead": 0, "sensitivity": 2, "range": 1, "none": 0}
+MEASURES = {"gain": 2, "epochs-ratio": 1, "seconds-ratio": 1, "overhead": 0, "roots": 0, "sensitivity": 2, "range": 1, "none": 0}
 RANGE = re.compile(r"^\s*(\S+)\s*\.\.\s*(\S+)\s*$")
 NAME = re.compile(r"^[a-z0-9][a-z0-9-]*$")
 

@@ -3,6 +3,7 @@ from html import escape
 
 from .cells import text_of
 from .claims import HOLDS, UNTESTED
+from .stats import mean
 
 
 def csv_text(rows):
@@ -108,19 +109,55 @@ def epochs_to_target(measured):
                  "the mean of its seeds gets there. Brackets: 95 % bootstrap interval over seeds.")
 
 
-def cost(measured):
-    plan = measured.plan
-    columns = [words("optimizer"), seconds("ms a step"), seconds("step longer than the baseline's, %"), seconds("times fewer seconds"),
-               count("optimizer state, MiB")]
+def longer(measured, arm):
+    """Per cent that its steps are longer than the baseline's."""
+    found = measured.overhead(arm)
+    if found:
+        return f"{found[0]:+.1f} [{found[1]:+.1f}, {found[2]:+.1f}]"
+    return "–" if measured.has_step(arm) else "not recorded"
+
+
+def target(measured):
+    """Steps and seconds side by side."""
+    plan, noun = measured.plan, measured.metric.noun
+    budget = plan.budgets[-1]
+    columns = [words("optimizer"), count(f"steps to the {budget:g}-epoch {noun}"), count("times fewer steps"),
+               seconds("step longer than the baseline's, %"), seconds("times fewer seconds")]
     rows = []
     for name, arm in plan.arms.items():
-        step, over, size = measured.step_seconds(name), measured.overhead(name), measured.optimizer_bytes(name)
-        rows.append([arm.label, f"{1000 * step:.1f}" if step else "–", f"{over[0]:+.1f} [{over[1]:+.1f}, {over[2]:+.1f}]" if over else "–",
-                     ratio_text(measured.seconds_ratio(name, plan.budgets[-1])), f"{size / 2 ** 20:.2f}" if size else "–"])
-    how = ("by the share of factors, roots and their use in the same steps, as other load on the machine would decide anything else"
-           if plan.clock == "indicative" else "by medians of runs")
-    return Table("cost", columns, rows, f"A step: median of runs' medians. Longer: {how}. Seconds: to the baseline's {measured.metric.noun} at the longest "
-                 "budget; epochs over the length of a step.")
+        found, runs = measured.epochs_ratio(name, budget), measured.runs(name)
+        steps = f"{found[3] * runs[0].steps_per_epoch:.0f}" if found and found[3] and runs else "–"
+        recorded = measured.has_step(name)
+        rows.append([arm.label, steps, ratio_text(found), longer(measured, name),
+                     ratio_text(measured.seconds_ratio(name, budget)) if recorded else "not recorded"])
+    how = ("by the share of factors, roots and their use, or of orthogonal updates, in the same steps, as other load on the machine would decide "
+           "anything else; not recorded: by trainers that did not time them" if plan.clock == "indicative" else "by medians of runs")
+    return Table("target", columns, rows, f"To the baseline's {noun} at the longest budget. A step is longer: {how}. Seconds: steps times their length.")
+
+
+def cost(measured):
+    rows = []
+    for name, arm in measured.plan.arms.items():
+        step, size = measured.step_seconds(name), measured.optimizer_bytes(name)
+        rows.append([arm.label, f"{1000 * step:.1f}" if step else "–", f"{size / 2 ** 20:.2f}" if size else "–"])
+    return Table("cost", [words("optimizer"), seconds("ms a step"), count("optimizer state, MiB")], rows, "A step: median of runs' medians.")
+
+
+def roots(measured):
+    """Of arms whose cells have counted their roots."""
+    rows = []
+    for name, arm in measured.plan.arms.items():
+        runs = [run for run in measured.runs(name) if run.roots]
+        if runs:
+            made, kept = (mean([getattr(run, key) for run in runs]) for key in ("roots", "kept"))
+            ratio = measured.roots_ratio(name)
+            rows.append([arm.label, f"{made:.0f}", f"{100 * kept / (made + kept):.1f}", f"{100 * measured.root_time(runs):.2f}",
+                         f"{ratio[0]:.0f} [{ratio[1]:.0f}, {ratio[2]:.0f}]" if ratio else "–"])
+    base = measured.plan.arms[measured.plan.baseline].label
+    columns = [words("optimizer"), count("roots computed in a run"), count("of those looked at that stayed, %"),
+               seconds("time in roots, % of forward and backward"), seconds(f"of that of {base}, %")]
+    return Table("roots", columns, rows, "Matrices whose roots were computed anew; time in roots, looks included, over the rest of the same steps without the "
+                 "optimizer's own work.")
 
 
 def transfers(measured):
@@ -173,7 +210,7 @@ def all_tables(measured, verdicts, with_clock):
     if not with_clock:
         verdicts = [v for v in verdicts if not v.is_clock]
     found = [claims(verdicts)] if verdicts else []
-    found += [finals(measured), epochs_to_target(measured), cost(measured), sweeps(measured), transfers(measured), all_trials(measured), runs(measured)]
+    found += [finals(measured), epochs_to_target(measured), target(measured), cost(measured), roots(measured), sweeps(measured), transfers(measured), all_trials(measured), runs(measured)]
     found = found if with_clock else [t.without_clock() for t in found]
     return {t.name: t for t in found if t.rows}
 

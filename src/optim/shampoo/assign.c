@@ -7,14 +7,14 @@
 #include "optim/shampoo/layout.h"
 #include "optim/shampoo/state.h"
 
-/* Nanoseconds on one core of an AMD Zen 5 in f32, on a busy machine, where only their ratios mean
- * something: from `bench optim --arch resnet50 --threads 1 --steps 3` with `--optim shampoo` (factors
- * 1152 ms, direction and update 2036, refresh 14675) and `--optim adamw` (73), divided by what the
- * blocks of 1024 sum to: n^3 over all factors 3.79e10, elements times n 3.17e10, elements 2.56e7. */
-static const double per_root = 0.39;     /* of n^3: eigendecomposition, and the root from it */
-static const double per_gram = 0.036;    /* of elements * n: G G^T, half of which is symmetric */
-static const double per_product = 0.058; /* of elements * n: a root times G */
-static const double per_byte = 0.1;      /* read or written by an elementwise kernel */
+/* Nanoseconds on one core of an EPYC of Zen 4 in f32: from `bench optim --threads 1 --steps 3` on a quiet machine, with
+ * `--optim shampoo` (factors 376 ms, direction and update 685, refresh by `rational` 3765) and `--optim adamw` (20.6),
+ * divided by what the blocks of 1024 of ResNet-50 sum to: n^3 over all factors 3.79e10, elements times n 3.17e10,
+ * elements 2.56e7, of which 18 passes are taken from the direction. */
+static const double per_root = 0.099;    /* of n^3: a root */
+static const double per_gram = 0.012;    /* of elements * n: G G^T, half of which is symmetric */
+static const double per_product = 0.020; /* of elements * n: a root times G */
+static const double per_byte = 0.029;    /* read or written by an elementwise kernel */
 
 /* How often an element of the block is read or written by elementwise kernels. */
 static int passes(const lt_shampoo_config *c, const lt_block *b)

@@ -32,7 +32,12 @@ WHETHER(is_pseudo, c->epsilon_rule == LT_EPSILON_PSEUDO_INVERSE)
 WHETHER(iterates, c->root_solver != LT_ROOT_EIGH)
 WHETHER(is_higher_order, c->root_solver == LT_ROOT_HIGHER_ORDER)
 WHETHER(is_async, c->refresh_timing == LT_REFRESH_ASYNC)
-WHETHER(has_refreshes, lt_shampoo_has_factors(c))
+WHETHER(has_factors, lt_shampoo_has_factors(c))
+WHETHER(has_start, has_factors(c) || c->grafting != LT_GRAFTING_NONE)
+/* Without factors the frequency is only what start_preconditioning_step is when nothing says it. */
+WHETHER(has_frequency, has_factors(c)
+                           || (has_start(c) && c->start_preconditioning_step < 0
+                               && c->precondition_frequency != LT_AUTO_FREQUENCY))
 WHETHER(is_spectral, c->preconditioner == LT_PRECONDITIONER_SPECTRAL)
 WHETHER(is_sign, c->preconditioner == LT_PRECONDITIONER_SIGN)
 WHETHER(makes_steps, is_spectral(c) && c->orthogonalization.method != LT_ORTHOGONAL_SVD)
@@ -61,6 +66,8 @@ static void choose_solver(void *config)
 #define CHOICE(field, list)       .type = LT_FIELD_CHOICE, AT(field), .choices = (list)
 #define UNSET(value, means)       .unset = (value), .unset_means = (means)
 #define READ_IF(is, text, value)  .is_read = (is), .needs = (text), .neutral = (value)
+/* The neutral value is that of the preset recommended. */
+#define NEEDS_FACTORS(value) READ_IF(has_factors, "a --preconditioner with factors", value)
 
 /* clang-format off */
 static const lt_optim_field fields[] = {
@@ -70,20 +77,20 @@ static const lt_optim_field fields[] = {
 {"weight_decay", REAL(weight_decay, HUGE_VAL), .shared = true},
 {"norm_weight_decay", .type = LT_FIELD_SCOPE, AT(decay_scope), .shared = true, .flag_only = true},
 {"beta1", REAL(beta1, 1), .below = true, .shared = true},
-{"beta2", REAL(beta2, 1), .shared = true, .help = "memory of the second moment; 1 (shampoo): a sum"},
+{"beta2", REAL(beta2, 1), .shared = true, NEEDS_FACTORS(0.999), .help = "memory of the second moment; 1 (shampoo): a sum"},
 {"beta3", REAL(beta3, 1), .below = true, .shared = true, UNSET(-1, "beta1"), READ_IF(has_filter, "--beta1 above 0", -1), .help = "memory in the filtered gradient; -1: beta1"},
-{"epsilon", REAL(epsilon, HUGE_VAL), .shared = true, .help = "added to second moments or factors"},
-{"precondition_frequency", COUNT(precondition_frequency, 1, HUGE_VAL), UNSET(0, "auto"), .zero = "auto", .meta = "N|auto", .help = "updates between new roots; auto: every 10 updates those are computed anew that --refresh-tolerance does not let stay"},
-{"refresh_tolerance", REAL(refresh_tolerance, 1), .below = true, READ_IF(has_refreshes, "a --preconditioner with factors", 0), .help = "every --precondition-frequency updates a root stays that is so near the one of the present factor: relative change of the root, or share of the factor outside the diagonal in a kept basis; 0: none stays, with auto 0.1"},
-{"precondition_budget", REAL(precondition_budget, 1), .below = true, .meta = "P%", READ_IF(has_refreshes, "a --preconditioner with factors", 0), .help = "share of the time that new roots may take, 0.03 or 3%: --precondition-frequency updates are timed behind the first roots, then updates between new roots are as many as it takes; 0: --precondition-frequency says it"},
-{"start_preconditioning_step", COUNT(start_preconditioning_step, 1, HUGE_VAL), UNSET(-1, "precondition_frequency"), .help = "first update with roots; -1: the frequency"},
+{"epsilon", REAL(epsilon, HUGE_VAL), .shared = true, NEEDS_FACTORS(1e-6), .help = "added to second moments or factors"},
+{"precondition_frequency", COUNT(precondition_frequency, 1, HUGE_VAL), UNSET(0, "auto"), .zero = "auto", .meta = "N|auto", READ_IF(has_frequency, "a --preconditioner with factors", 50), .help = "updates between new roots; auto: every 10 updates those are computed anew that --refresh-tolerance does not let stay"},
+{"refresh_tolerance", REAL(refresh_tolerance, 1), .below = true, NEEDS_FACTORS(0), .help = "every --precondition-frequency updates a root stays that is so near the one of the present factor: relative change of the root, or share of the factor outside the diagonal in a kept basis; 0: none stays, with auto 0.1"},
+{"precondition_budget", REAL(precondition_budget, 1), .below = true, .meta = "P%", NEEDS_FACTORS(0), .help = "share of the time that new roots may take, 0.03 or 3%: --precondition-frequency updates are timed behind the first roots, then updates between new roots are as many as it takes; 0: --precondition-frequency says it"},
+{"start_preconditioning_step", COUNT(start_preconditioning_step, 1, HUGE_VAL), UNSET(-1, "precondition_frequency"), READ_IF(has_start, "a --preconditioner with factors, or --grafting", -1), .help = "first update with roots; -1: the frequency"},
 {"max_preconditioner_dim", .type = LT_FIELD_LIMIT, AT(max_preconditioner_dim), .high = HUGE_VAL, UNSET(LT_NO_LIMIT, "no limit"), .help = "largest side of a block; 0: no limit"},
 {"grafting", CHOICE(grafting, "none|sgd|adagrad|rmsprop|adam"), .help = "method that gives the update its length"},
 {"grafting_beta2", REAL(grafting_beta2, 1), UNSET(-1, "that of the method"), READ_IF(grafts_with_moment, "--grafting with a moment", -1), .help = "its second moment's memory; -1: 1 for adagrad, 0.99 rmsprop, 0.999 adam"},
 {"grafting_epsilon", REAL(grafting_epsilon, HUGE_VAL), READ_IF(grafts_with_moment, "--grafting with a moment", 1e-10), .help = "added to its root"},
-{"inverse_exponent", .type = LT_FIELD_LIST, .set = lt_shampoo_set_exponents, .read = lt_shampoo_read_exponents, .meta = "[ORDER:]E,...", .help = "power of each factor; with ORDER: of blocks with so many dimensions, one per dimension, 0 leaves it alone; else 1/(2*order)"},
+{"inverse_exponent", .type = LT_FIELD_LIST, .set = lt_shampoo_set_exponents, .read = lt_shampoo_read_exponents, .meta = "[ORDER:]E,...", NEEDS_FACTORS(0), .help = "power of each factor; with ORDER: of blocks with so many dimensions, one per dimension, 0 leaves it alone; else 1/(2*order)"},
 {"ignored_basis_change_dims", .type = LT_FIELD_LIST, .set = lt_shampoo_set_ignored, .read = lt_shampoo_read_ignored, .meta = "ORDER:DIM,...", READ_IF(is_corrected, "--preconditioner eigenvalue_corrected", 0), .help = "eigenvalue_corrected: dimensions of blocks with ORDER dimensions that keep their own basis"},
-{"diagonal_vectors", FLAG(diagonal_vectors), .help = "blocks with one dimension keep only the diagonal of their factor"},
+{"diagonal_vectors", FLAG(diagonal_vectors), NEEDS_FACTORS(1), .help = "blocks with one dimension keep only the diagonal of their factor"},
 {"use_bias_correction", FLAG(use_bias_correction), .help = "correct moments for their start at zero"},
 {"weight_decay_type", CHOICE(decay_type, "decoupled|l2|corrected|independent"), .help = "how weights decay"},
 {"peak_lr", REAL(peak_lr, HUGE_VAL), .flag_only = true, READ_IF(decays_by_lr, "--weight-decay-type corrected or independent", 0), .help = "of corrected and independent weight decay; 0: lr"},
@@ -93,27 +100,27 @@ static const lt_optim_field fields[] = {
 {"newton_schulz_coefficients", .type = LT_FIELD_LIST, .set = lt_shampoo_set_coefficients, .read = lt_shampoo_read_coefficients, .meta = "A,B,C", READ_IF(has_coefficients, "--preconditioner spectral with --orthogonalization newton_schulz", 0), .shared = true},
 {"spectral_scale", CHOICE(spectral_scale, "none|original|match_rms_adamw"), READ_IF(is_spectral, "--preconditioner spectral", 0), .help = "length of orthogonal updates: 1, sqrt(max(1, rows/columns)), or as long as AdamW's are"},
 {"sign_scale", CHOICE(sign_scale, "none|l1"), READ_IF(is_sign, "--preconditioner sign", 0), .help = "length of signs: 1, or the sum of magnitudes"},
-{"epsilon_rule", CHOICE(epsilon_rule, "before|after|pseudo_inverse|relative"), .help = "where epsilon enters the root; relative: times the largest eigenvalue"},
+{"epsilon_rule", CHOICE(epsilon_rule, "before|after|pseudo_inverse|relative"), NEEDS_FACTORS(LT_EPSILON_RELATIVE), .help = "where epsilon enters the root; relative: times the largest eigenvalue"},
 {"rank_rtol", REAL(rank_rtol, 1), UNSET(-1, "by size and precision"), READ_IF(is_pseudo, "--epsilon-rule pseudo_inverse", -1), .help = "pseudo_inverse: relative cut; -1: by size and precision"},
 {"rank_atol", REAL(rank_atol, HUGE_VAL), READ_IF(is_pseudo, "--epsilon-rule pseudo_inverse", 0), .help = "pseudo_inverse: absolute cut"},
 {"target_dimensionality", SMALL(target_dimensionality, LT_NO_LIMIT, LT_MAX_DIMS), UNSET(LT_NO_LIMIT, "no merging"), .read = lt_shampoo_read_dimensionality, READ_IF(merges_backward, "--merge-order backward", 1), .help = "merging stops at so many dimensions; 0: no merging"},
 {"large_dims", CHOICE(large_dims, "cut|whole"), .help = "dimensions longer than max-preconditioner-dim: cut into blocks; or left whole, without a factor"},
 {"split", .type = LT_FIELD_LIST, .set = lt_shampoo_set_split, .read = lt_shampoo_read_split, .meta = "REGEX:DIM:PARTS", .help = "parameters whose name matches are equal parts along a dimension, each with blocks of its own, as queries, keys and values; the last match counts; qkv: those under the names of torchvision, timm and GPT-2; none: none"},
 {"one_sided", .type = LT_FIELD_LIST, .set = lt_shampoo_set_one_sided, .read = lt_shampoo_read_one_sided, .meta = "REGEX", .help = "tables of rows, as embeddings: only the last dimension has a factor"},
-{"diagonal", .type = LT_FIELD_LIST, .set = lt_shampoo_set_diagonal, .read = lt_shampoo_read_diagonal, .meta = "REGEX", .help = "parameters that keep only the diagonal of their factors, as large embeddings"},
-{"trace_scaling", REAL(trace_scaling, HUGE_VAL), .help = "a factor is divided by this power of its trace"},
-{"drop_weighting", FLAG(drop_weighting), .help = "new terms enter the factors with weight 1"},
+{"diagonal", .type = LT_FIELD_LIST, .set = lt_shampoo_set_diagonal, .read = lt_shampoo_read_diagonal, .meta = "REGEX", NEEDS_FACTORS(0), .help = "parameters that keep only the diagonal of their factors, as large embeddings"},
+{"trace_scaling", REAL(trace_scaling, HUGE_VAL), NEEDS_FACTORS(0), .help = "a factor is divided by this power of its trace"},
+{"drop_weighting", FLAG(drop_weighting), NEEDS_FACTORS(0), .help = "new terms enter the factors with weight 1"},
 {"merge_order", CHOICE(merge_order, "backward|forward"), .help = "how small dimensions merge; forward: as in 2023"},
-{"tolerated_failures", SMALL(tolerated_failures, 0, INT_MAX), .help = "failed roots of a block, in a row, before giving up"},
-{"shampoo_on_failure", CHOICE(on_failure, "abort|keep|diagonal"), .help = "then: end the run, go on with the block's old roots, or with its factors' diagonals"},
-{"root_solver", CHOICE(root_solver, "eigh|newton|higher_order|newton_db|qr|tracked|rational"), .derive = choose_solver, .help = "how roots and eigenbases are computed"},
+{"tolerated_failures", SMALL(tolerated_failures, 0, INT_MAX), NEEDS_FACTORS(3), .help = "failed roots of a block, in a row, before giving up"},
+{"shampoo_on_failure", CHOICE(on_failure, "abort|keep|diagonal"), NEEDS_FACTORS(LT_ON_FAILURE_KEEP), .help = "then: end the run, go on with the block's old roots, or with its factors' diagonals"},
+{"root_solver", CHOICE(root_solver, "eigh|newton|higher_order|newton_db|qr|tracked|rational"), .derive = choose_solver, NEEDS_FACTORS(LT_ROOT_EIGH), .help = "how roots and eigenbases are computed"},
 {"solver_tolerance", REAL(solver_tolerance, 1), .below = true, READ_IF(iterates, "a --root-solver that iterates", 0), .help = "where an iteration stops; 0: the solver's own"},
 {"solver_iterations", SMALL(solver_iterations, 0, 10000), UNSET(0, "the solver's own"), READ_IF(iterates, "a --root-solver that iterates", 0), .help = "its most steps; 0: the solver's own"},
 {"solver_order", SMALL(solver_order, 2, 6), UNSET(0, "3"), READ_IF(is_higher_order, "--root-solver higher_order", 0), .help = "higher_order: terms of its series, 2 to 6; 0: 3"},
-{"refresh", CHOICE(refresh_timing, "reference|staggered|async"), .help = "all roots at once every so many updates; some of them in each update; or on other threads, used one frequency later"},
-{"factor_dtype", CHOICE(factor_dtype, "f32|bf16|int8|int4"), .help = "what factors and roots are kept in between updates: below f32 factors as Cholesky factors, int8 and int4 with the error of their codes in 4 bits; with int4 roots in int8"},
-{"packed_factors", FLAG(packed_factors), .help = "f32: keep symmetric factors and roots as triangles, with the same results and half the memory"},
-{"factor_frequency", COUNT(factor_frequency, 1, HUGE_VAL), UNSET(0, "1; a quarter of precondition_frequency with another factor_dtype"), .help = "updates between gradients that factors see; 0: 1 with f32, else a quarter of the precondition frequency, as factors are taken apart each time"},
+{"refresh", CHOICE(refresh_timing, "reference|staggered|async"), NEEDS_FACTORS(LT_REFRESH_STAGGERED), .help = "all roots at once every so many updates; some of them in each update; or on other threads, used one frequency later"},
+{"factor_dtype", CHOICE(factor_dtype, "f32|bf16|int8|int4"), NEEDS_FACTORS(0), .help = "what factors and roots are kept in between updates: below f32 factors as Cholesky factors, int8 and int4 with the error of their codes in 4 bits; with int4 roots in int8"},
+{"packed_factors", FLAG(packed_factors), NEEDS_FACTORS(0), .help = "f32: keep symmetric factors and roots as triangles, with the same results and half the memory"},
+{"factor_frequency", COUNT(factor_frequency, 1, HUGE_VAL), UNSET(0, "1; a quarter of precondition_frequency with another factor_dtype"), NEEDS_FACTORS(0), .help = "updates between gradients that factors see; 0: 1 with f32, else a quarter of the precondition frequency, as factors are taken apart each time"},
 {"refresh_threads", SMALL(refresh_threads, 0, 1024), UNSET(0, "1"), READ_IF(is_async, "--refresh async", 0), .help = "async: threads; 0: 1"},
 };
 /* clang-format on */

@@ -197,7 +197,7 @@ static lt_status check_single_exponents(const lt_shampoo_config *c)
 
 static lt_status check_start(const lt_shampoo_config *c)
 {
-    if (c->start_preconditioning_step >= c->precondition_frequency)
+    if (c->start_preconditioning_step >= c->precondition_frequency || !lt_shampoo_has_factors(c))
         return LT_OK;
     return lt_fail(LT_E_ARG,
                    "shampoo: start_preconditioning_step %" PRId64 " is not in [%" PRId64
@@ -320,5 +320,5 @@ lt_status lt_shampoo_check(lt_shampoo_config *c)
     LT_TRY(check_tolerance(c));
     LT_TRY(check_budget(c));
     LT_TRY(check_kept(c));
-    return lt_root_check(c, 0);
+    return lt_shampoo_has_factors(c) ? lt_root_check(c, 0) : LT_OK;
 }

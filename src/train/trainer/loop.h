@@ -11,7 +11,7 @@
 #include "lather/local_steps.h"
 #include "lather/schedule.h"
 
-enum { LOOP_VALUES = 16 };
+enum { LOOP_VALUES = 17 };
 
 /* Whether the next step is queued before the results of this one are known. */
 typedef enum lt_run_ahead {

@@ -3,6 +3,7 @@
 #include "train/trainer/trainer.h"
 
 #include "lather/ext/fail.h"
+#include "lather/muon.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -124,7 +125,8 @@ static int step_values(void *context, lt_metric out[LOOP_VALUES])
     const lt_trainer_program *p = t->program;
     const int own = p->step_values ? p->step_values(t->context, t, out) : 0;
     lt_shampoo_values(t->optim, t->ranks.comm != NULL, out + own);
-    return own + SHAMPOO_VALUES;
+    out[own + SHAMPOO_VALUES] = (lt_metric){"muon_seconds", lt_muon_seconds(t->optim)};
+    return own + SHAMPOO_VALUES + 1;
 }
 
 static void begin_epoch(void *context)
