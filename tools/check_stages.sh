@@ -329,12 +329,14 @@ smoke_on_the_standin()
     rm -rf "$to" && cp -r "$1" "$to" && cp "$module" "$to/lib/" && rm -rf "$to/logs" "$to/results"
     row "gpu_check smoke: a library's call that fails is one row's" one_row_fails "$to" ncclRecv "NCCL: each collective, one rank"
     row "  and every kernel, call of a library and form of graph ran" tests/tools/smoke_covers.py "$to/calls" "$to/results/plans.tsv" src/tensor/backend/cuda/*.cu
+    row "gpu_check profile on the stand-in" "$to/gpu_check" profile "$to" --device cuda --small
+    row "  and a spoilt profile is found" rejects "$to/gpu_check" profile "$to" --device cuda --small --control profile
 }
 
-# FOLDER CALL ROW
+# FOLDER CALL ROW. Kernels run on the host here, beside whatever else it does: not within smoke's minute.
 one_row_fails()
 {
-    LATHER_STANDIN_CALLS=$1/calls LATHER_STANDIN_FAIL=$2:1 "$1/gpu_check" smoke "$1" --device cuda && return 1
+    LATHER_STANDIN_CALLS=$1/calls LATHER_STANDIN_FAIL=$2:1 "$1/gpu_check" smoke "$1" --device cuda --total 300 && return 1
     awk -F '\t' -v want="$3" '$1 == "row" && $5 != "" && $5 != "STARTED" { if ($5 == "ok") good++; else { bad++; name = $4 } }
         END { exit !(good > 20 && bad == 1 && name == want) }' "$1/results/rows"
 }

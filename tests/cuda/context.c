@@ -5,8 +5,12 @@
 #include "near.h"
 #include "tensor/backend/cuda/steps.h"
 
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 enum { MEMORY = 64 << 20 };
 
@@ -263,6 +267,36 @@ static void a_failed_launch_is_the_operations(void **state)
     lt_cuda_close(c);
 }
 
+/* How a process ends in which memory is freed, while a step is captured or not. */
+static int status_of_free(bool capturing)
+{
+    const struct rlimit no_core = {0};
+    int status = -1;
+    fake_reset(MEMORY);
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (!child) {
+        void *memory;
+        lt_cuda *c = open_device();
+        if (setrlimit(RLIMIT_CORE, &no_core) || lt_cuda_alloc(c, 64, &memory))
+            _exit(2);
+        signal(SIGABRT, SIG_DFL);
+        c->capturing = capturing;
+        lt_cuda_free(c, memory, 64);
+        _exit(0);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    return status;
+}
+
+static void memory_is_not_freed_in_a_capture(void **state)
+{
+    (void)state;
+    const int captured = status_of_free(true), plain = status_of_free(false);
+    assert_true(WIFSIGNALED(captured) && WTERMSIG(captured) == SIGABRT);
+    assert_true(WIFEXITED(plain) && WEXITSTATUS(plain) == 0);
+}
+
 static void copies_arrive(void **state)
 {
     (void)state;
@@ -342,6 +376,7 @@ int main(void)
         cmocka_unit_test(all_queues_are_waited_for),
         cmocka_unit_test(a_fault_has_its_operation),
         cmocka_unit_test(a_failed_launch_is_the_operations),
+        cmocka_unit_test(memory_is_not_freed_in_a_capture),
         cmocka_unit_test(copies_arrive),
         cmocka_unit_test(versions_are_checked),
     };

@@ -1,5 +1,5 @@
-/* Which kernels cuDNN has for attention on an H200. Asked without a device, as in planning.c: its kernels
- * for attention are compiled when they are asked for, so that there are proposals, and no plans. */
+/* Which kernels cuDNN has for attention on an H200. Asked without a device, as in planning.c: proposals alone; this
+ * program finalises no plan of them. */
 
 #include "near.h"
 #include "tensor/backend/cuda/attention_graph.h"

@@ -128,6 +128,31 @@ timed_out()
     run 1 --stage conform --continue && says 'reruns | TIMED OUT'
 }
 
+# What times out is run again when the others are through, once, in the same call; never in other ways before that.
+retried()
+{
+    fresh
+    put "$work/dir/bin/conform_step" "[ -z \"\${GPU_CHECK_WAY-}\" ] || exit 1; echo step >>'$work/seen'; [ \$(grep -c . '$work/seen') != 1 ] || exit 124"
+    rm -f "$work/seen"
+    run 0 --stage conform && says 'reruns | ok, TIMED OUT before' && says '5 of 5 | met' && ! says 'run again' &&
+        grep -q 'conform: 5 passed, 0 failed' "$work/out" || return
+    fresh
+    put "$work/dir/bin/conform_step" "[ -z \"\${GPU_CHECK_WAY-}\" ] || exit 1; echo step >>'$work/seen'; exit 124"
+    rm -f "$work/seen"
+    run 1 --stage conform && says 'reruns | TIMED OUT' && says 'again: a step.s gradients.* fails in every way' &&
+        grep -q 'conform: 4 passed, 1 failed' "$work/out" && [ "$(grep -c . "$work/seen")" = 2 ] || return
+    run 1 --stage conform --continue && [ "$(grep -c . "$work/seen")" = 2 ]
+}
+
+# With its numbers: a headline is not lost to the first time.
+retried_with_facts()
+{
+    fresh
+    rm -f "$work/seen"
+    put_bench "case \"\$*\" in *'--amp bf16 --steps 30'*) echo bf16 >>'$work/seen'; [ \$(grep -c . '$work/seen') != 1 ] || exit 124 ;; esac"
+    run 0 --stage bench && says '| batch 256, bf16 | ok, TIMED OUT before |' && target 'batch 256, bf16: the same .* 1.388 x | met |'
+}
+
 # A machine that went away in the middle of a part.
 went_away()
 {
@@ -183,10 +208,37 @@ numbers()
     cp "$(dirname "$check")/bench_peer.py" "$work/dir/"
     run 0 --stage shampoo --small && target 'f = 1, block 1024.* not measured' &&
         [ "$(awk -F '\t' '$1 == "roots.64"' "$work/dir/results/facts" | cut -f 2)" = 6.5 ] || return
-    run 0 --stage bench && target 'roof of the fused graph .* 1.388 x | met |' &&
+    run 0 --stage bench && target 'roof of the fused graph .* 1.388 x | met |' && target 'gpu-model.md has it .* 1.388 x | met |' &&
+        target 'batch 256, bf16: the same .* 1.388 x | met |' &&
         says 'f16: --fused auto | *| *| 1.000 x as fast' || return
     run 0 --stage shampoo && target 'f = 50, block 2048.* 1.04 x | met |' && target 'f = 1, block 1024.* 1.04 x | met, moonshot too' &&
         says 'shampoo, f = 50, block 2048, products in TF32 | ok | [0-9]* | 9000 | 28.4 | 31.2 | 477 | 2 | 1.040 |'
+}
+
+# PRECISION: the first step in it only tunes.
+tuned_first()
+{
+    grep -m 1 -- "--amp $1 " "$work/seen" | grep -q -- '--steps 1 --warmup 1'
+}
+
+# Each stage that measures first tunes what it measures, in a part of its own; once for a machine that has kept it.
+tunes()
+{
+    local -x LATHER_PYTHON=$here/fake_torch/python3
+    fresh
+    rm -f "$work/seen"
+    put_bench "echo \"\$*\" >>'$work/seen'"
+    cp "$(dirname "$check")/bench_peer.py" "$work/dir/"
+    run 0 --stage bench && tuned_first f16 && tuned_first bf16 && tuned_first tf32 && says '| batch 256, bf16: timed and kept, not measured | ok |' || return
+    mkdir "$work/dir/cache" && rm "$work/seen"
+    run 0 --stage shampoo && ! tuned_first f16 && tuned_first 'f16 .*shampoo .* 2048' && tuned_first 'f16 .*shampoo .* 1024' || return
+    fresh
+    rm -f "$work/seen"
+    put_bench "echo \"\$*\" >>'$work/seen'"
+    cp "$(dirname "$check")/bench_peer.py" "$work/dir/"
+    run 0 --stage shampoo --small && tuned_first f16 && says '| batch 2, f16, --optim shampoo .*: timed and kept, not measured | ok |' || return
+    rm -f "$work/seen"
+    run 0 --stage peer --small && tuned_first off
 }
 
 beside_peer()
@@ -212,8 +264,32 @@ peer_fails() # MODE TEXT
 no_device()
 {
     fresh
-    put "$work/dir/bin/conform" 'echo "conform: backend cuda: no NVIDIA driver"; exit 77'
-    run 77 --stage conform && says 'no NVIDIA driver'
+    put "$work/dir/bin/conform" 'echo "conform: backend cuda: no NVIDIA driver"' \
+        'echo "conform: the driver: cuInit returns 803 (CUDA_ERROR_SYSTEM_DRIVER_MISMATCH)" >&2; exit 77'
+    put "$work/path/nvidia-smi" 'echo "Failed to initialize NVML: Driver/library version mismatch"; exit 18'
+    run 77 --stage conform && says 'no NVIDIA driver' && says 'cuInit returns 803 (CUDA_ERROR_SYSTEM_DRIVER_MISMATCH)' &&
+        says 'Failed to initialize NVML' && says '/dev/nvidia' && says '^    LD_LIBRARY_PATH='
+}
+
+# The driver's files, or that there are none.
+device_files()
+{
+    rm -rf "$work/dev" && mkdir "$work/dev" && touch "$work/dev/null"
+    [ "$("$check" function "$work/dir" device_files "$work/dev")" = "$work/dev/nvidia*: there is none" ] || return
+    touch "$work/dev/nvidia0" "$work/dev/nvidiactl" && chmod 600 "$work/dev/nvidia0"
+    [ "$("$check" function "$work/dir" device_files "$work/dev" | grep -c '^-rw.*/nvidia')" = 2 ] &&
+        "$check" function "$work/dir" device_files "$work/dev" | grep -q '^-rw------- .*/dev/nvidia0$'
+}
+
+# Smoke alone ends within a minute: even opening the device may not take longer.
+smoke_total()
+{
+    fresh
+    put "$work/path/timeout" "case \"\$*\" in *no-such-entry*) echo \$1 >>'$work/limits' ;; esac; exec $(command -v timeout) \"\$@\""
+    rm -f "$work/limits"
+    PATH=$work/path:$PATH "$check" smoke "$work/dir" --device cpu >"$work/out" 2>&1 && [ "$(cat "$work/limits")" -le 50 ] || return
+    rm -f "$work/limits"
+    PATH=$work/path:$PATH "$check" smoke "$work/dir" --device cpu --total 90 >"$work/out" 2>&1 && [ "$(cat "$work/limits")" -gt 60 ]
 }
 
 no_start()
@@ -365,22 +441,27 @@ row "several stages have one report, and versions once" two_stages
 row "wrong command lines are refused" no_such_stage
 row "a wrong entry fails the stage and is in the report" wrong_row
 row "without a device the report says why" no_device
+row "  and names the driver's files" device_files
 row "programs that do not start here are told from wrong ones" no_start
 row "a part that hangs is ended" hangs
 row "what finds no time is left out, which is no success" left_out
 row "results that were there are kept, and named where later ones differ" kept
 row "a run that goes on does what is left alone" goes_on
 row "a part that timed out is tried once more" timed_out
+row "  in the same call, when the others are through" retried
+row "  with the numbers that it has" retried_with_facts
 row "a machine that goes away leaves what was before" went_away
 row "all stages end within the total" within_total
 row "a copy of all is enough to go on in another folder" copied
 row "numbers are compared with the targets" numbers
+row "what is measured is tuned before, in each stage" tunes
 row "contestants have rows and facts" beside_peer
 row "a contestant out of memory leaves the others" peer_fails dies 'OutOfMemoryError'
 row "a contestant that hangs leaves the others" peer_fails hangs 'no time was left'
 row "libraries are found in wheels, and what they want too" wheels
 row "Python does not see the carried libraries" python_apart
 row "each part of the device has a process, and the libraries have logs" smoke
+row "smoke alone has a minute" smoke_total
 row "what fails is run again in other ways" again
 row "training that fails is run again in other ways" trains_again
 row "a sanitizer without findings passes" sanitizer '' 0 'racecheck, every kernel | ok'

@@ -9,6 +9,8 @@ peer.f16.256.compiled; the same in f16 alone, by turns                          
 peer.best.eager      ; batch 256: beside eager AMP, channels_last, the fastest of each                    ; >= ; 1.6  ; 2.5  ; x
 peer.f16.256.eager   ; the same in f16 alone, by turns                                                    ; >= ; 1.6  ; 2.5  ; x
 bench.roof           ; batch 256, f16: step beside the roof of the fused graph                            ; <= ; 1.6  ; 1.2  ; x
+bench.roof           ; the same, as docs/results/gpu-model.md has it                                      ; <= ; 1.40 ; -    ; x
+bench.roof.bf16      ; batch 256, bf16: the same                                                          ; <= ; 1.55 ; -    ; x
 peer.f16.16.eager    ; batch 16, f16, beside eager                                                        ; >= ; 3    ; -    ; x
 shampoo.50.2048      ; Shampoo, f = 50, block 2048, its products in TF32: mean step beside AdamW's         ; <= ; 1.05 ; 1.02 ; x
 shampoo.1.1024       ; Shampoo, f = 1, block 1024, the same                                               ; <= ; 1.3  ; 1.10 ; x
@@ -36,7 +38,7 @@ ratios()
             tell("peer.memory", v["peer.f16.256.lather.peak"], v["peer.f16.256.eager.peak"])
             for (key in v) {
                 if (key ~ /^peer\..*\.ratio$/) print substr(key, 1, length(key) - 6) "\t" v[key]
-                if (key ~ /^bench.roof$|^shampoo\.[0-9]*\.[0-9]*$/) print key "\t" v[key]
+                if (key ~ /^bench\.roof(\.bf16)?$|^shampoo\.[0-9]*\.[0-9]*$/) print key "\t" v[key]
             }
             tell("refresh.2048", v["eigh.2048"], v["roots.2048"])
             tell("refresh.1024", v["eigh.1024"], v["roots.1024"])

@@ -101,7 +101,40 @@ count() # RESULT
 # TITLE: its result, if it has one from before and shall keep it.
 done_before()
 {
-    $continued && result_of "$1" | grep .
+    $continued && ! is_late "$1" && result_of "$1" | grep .
+}
+
+# TITLE: whether it timed out in this call and has not been tried again.
+is_late()
+{
+    printf '%s\n' "${late[@]}" | grep -qxF -- "$section$tab$1"
+}
+
+# TITLE: it timed out. Whether that was for the first time, of the calls that go on with each other: then it is tried again
+# when the stage is through.
+was_first_time_out()
+{
+    local kept=() line
+    if ! $retrying && { ! $continued || [ -z "$(result_of "$1")" ]; }; then
+        late+=("$section$tab$1")
+        return
+    fi
+    for line in "${late[@]}"; do
+        [ "$line" = "$section$tab$1" ] || kept+=("$line")
+    done
+    late=("${kept[@]}")
+    return 1
+}
+
+# What timed out, with all that is recorded of it, once more while there is time: what it tuned is kept, so that it may end
+# now. All that has a result is passed over.
+try_again()
+{
+    local continued=true retrying=true
+    [ ${#late[@]} -gt 0 ] && [ "$(left)" -ge "$LEAST_RETRY" ] || return 0
+    echo && echo "$stage: what timed out, once more"
+    passed=0 failed=0 skipped=0 out=0
+    "stage_$stage"
 }
 
 pass_over() # TITLE RESULT WHY
@@ -109,6 +142,8 @@ pass_over() # TITLE RESULT WHY
     count "$2"
     row "$1" "$2" 0 "$3"
 }
+
+LEAST_RETRY=30 # seconds of a stage for which what timed out is begun again
 
 # Wall seconds at most for one part; its cells, made by this function from $log.
 most=300 tell=last_line
@@ -155,6 +190,7 @@ part()
         return 0
     fi
     row "$title" "$result" $((SECONDS - begin)) "$(last_line)"
+    [ "$result" != "TIMED OUT" ] || ! was_first_time_out "$title" || return 1
     [ "$result" = "LEFT OUT" ] || remember "$title" "${command[@]}"
     return 1
 }
@@ -188,21 +224,33 @@ versions()
     } >"$new"
 }
 
+# SECONDS: so many, or what the call has left.
+at_most()
+{
+    echo $((end - SECONDS < $1 ? (end - SECONDS > 1 ? end - SECONDS : 1) : $1))
+}
+
 # Importing PyTorch takes long, the first time most of all: beside the first stage's work.
 python_versions()
 {
     has_torch && [ ! -s "$dir/logs/python-versions" ] || return 0
-    LD_LIBRARY_PATH=$LATHER_OUTSIDE timeout 150 "$(cat "$dir/logs/python")" -c 'import torch, torchvision
+    LD_LIBRARY_PATH=$LATHER_OUTSIDE timeout "$(at_most 150)" "$(cat "$dir/logs/python")" -c 'import torch, torchvision
 print("torch", torch.__version__, "torchvision", torchvision.__version__, "cudnn", torch.backends.cudnn.version(), "devices", torch.cuda.device_count())' \
         >"$dir/logs/python-versions.new" 2>&1
     tail -1 "$dir/logs/python-versions.new" >"$dir/logs/python-versions"
+}
+
+# FOLDER: the driver's files there, with who may open them.
+device_files()
+{
+    find "$1" -maxdepth 1 -name 'nvidia*' -exec ls -ld {} + 2>&1 | grep . || echo "$1/nvidia*: there is none"
 }
 
 # Ends the run if nothing can be done with this device here, with what a person needs to know.
 must_open()
 {
     local code
-    timeout 120 "$bin/conform" --backend "${device%%:*}" --filter no-such-entry >"$dir/logs/open.log" 2>&1
+    timeout "$(at_most 120)" "$bin/conform" --backend "${device%%:*}" --filter no-such-entry >"$dir/logs/open.log" 2>&1
     code=$?
     if grep -q '[0-9] passed, ' "$dir/logs/open.log"; then
         rm -f "$dir/results/closed"
@@ -212,7 +260,7 @@ must_open()
         [ $code = 77 ] || echo "gpu_check: the carried programs do not start here (exit status $code): gpu_check build $dir"
         cat "$dir/logs/open.log"
         timeout 20 nvidia-smi 2>&1 | head -20
-        find /dev -maxdepth 1 -name 'nvidia*' -exec ls -l {} + 2>&1
+        device_files /dev
         cat /proc/driver/nvidia/version 2>/dev/null
         ldd "$dir/bin/conform" "$dir/lib/liblather-cuda.so" 2>&1 | grep -E 'not found|GLIBC' | sort -u
         echo "LD_LIBRARY_PATH=$LD_LIBRARY_PATH"
@@ -225,12 +273,14 @@ must_open()
 one_stage()
 {
     local begun=$SECONDS before
-    passed=0 failed=0 skipped=0 out=0 most=300 tell=last_line again=()
+    local retrying=false
+    passed=0 failed=0 skipped=0 out=0 most=300 tell=last_line again=() late=()
     deadline=$((SECONDS + budget - 5))
     [ "$deadline" -lt "$end" ] || deadline=$end
     $continued || rm -f "$dir/logs/$stage"-*.log
     before=$(clocks)
     "stage_$stage"
+    try_again
     run_again
     keep stage "$stage" "$(date -u '+%Y-%m-%d %H:%M') UTC" $((SECONDS - begun)) "$before" "$(clocks)"
     versions

@@ -24,6 +24,19 @@ timed_cells()
         number_of cold_start_seconds) | $("$beside")"
 }
 
+# BATCH PRECISION [ARGUMENTS...]: a step's plans are timed and kept, and what is fused is compiled, in a part of its own:
+# no part that measures loses its time to that. Once for each machine; $shape as bench_shape has it.
+tune()
+{
+    local section most=240 tell=last_line words title key
+    words=${*:3}
+    title="batch $1, $2${words:+, $words}: timed and kept, not measured" key="tuned.$*"
+    [ ! -d "$dir/cache" ] || [ "$(known "$key")" != "$(cat "$dir/logs/machine")" ] || return 0
+    table "plans"
+    part "$title" "$bin/bench" train --device "$device" --json --batch-size "$1" --amp "$2" --steps 1 --warmup 1 "${shape[@]}" "${@:3}" &&
+        fact "$key" "$(cat "$dir/logs/machine")"
+}
+
 # --- bench ---
 
 # Milliseconds of the least time of the fused 16-bit graph of ResNet-50: 278 MB an image cross a kernel's
@@ -39,6 +52,14 @@ roof()
 nothing_beside()
 {
     :
+}
+
+# KEY BATCH: the last step beside the roof as a fact, if it was of the whole network and ended well.
+roof_fact()
+{
+    local least ms
+    least=$(roof "$2") ms=$(number_of milliseconds)
+    $small || [ -z "$least" ] || [ -z "$ms" ] || fact "$1" "$(awk -v ms="$ms" -v roof="$least" 'BEGIN { print ms / roof }')"
 }
 
 # For 16-bit steps of the whole network.
@@ -72,7 +93,7 @@ measure_ceilings()
     [ "${device%%:*}" = cuda ] && ! $small || sizes=(--megabytes 8 --side 128)
     table "ceilings"
     tell=ceiling_cells
-    if part "copy and matrix products" "$bin/bench" ceilings --device "$device" "${sizes[@]}"; then
+    if part "copy and matrix products" "$bin/bench" ceilings --device "$device" "${sizes[@]}" && [ -s "$log" ]; then
         fact bench.copy "$(sed -n 's/^copy \([0-9.]*\) GB.*/\1/p' "$log")"
         fact bench.product "$(sed -n 's/.* f16 \([0-9.]*\) GFLOP.*/\1/p' "$log")"
     fi
@@ -114,22 +135,18 @@ bench_first()
 
 stage_bench()
 {
-    local steps warm batch amp shape cell least
+    local steps warm batch amp shape cell
     bench_shape
-    table "plans"
-    most=240
-    part "batch $batch, $amp: timed and kept, not measured" "$bin/bench" train --device "$device" --json --batch-size "$batch" \
-        --amp "$amp" --steps 1 --warmup 1 "${shape[@]}"
+    tune "$batch" "$amp"
     most=90
     measure_ceilings
     [ "$control" != bench ] || part "control" "$bin/bench" train --device none
     table "a ResNet-50 training step" "${timed}beside the roof"
     bench_step "$batch" "$amp" ""
-    least=$(roof "$batch")
-    $small || [ ! -s "$log" ] || [ -z "$least" ] || fact bench.roof \
-        "$(awk -v ms="$(number_of milliseconds)" -v roof="$least" 'BEGIN { if (ms > 0) print ms / roof }')"
+    roof_fact bench.roof "$batch"
     bench_first
     bench_step "$batch" "$amp" ", --no-graph" --no-graph
+    $small || tune 16 f16
     $small || bench_step 16 f16 ""
     bench_step "$batch" "$amp" ", --deterministic" --deterministic
     $small || bench_step 64 f16 ""
@@ -142,9 +159,12 @@ stage_bench()
     fi
     bench_fused f16 off on auto off on auto
     table "other precisions" "${timed}beside the roof"
+    tune 256 tf32
     bench_step 256 tf32 ""
-    most=240 # bf16's fused kernels are compiled first
+    tune 256 bf16
     bench_step 256 bf16 ""
+    roof_fact bench.roof.bf16 256
+    most=240
     bench_transformers
 }
 
@@ -189,6 +209,7 @@ peer_cell()
 {
     local batch=${1%:*} precision=${1#*:} seconds=$2 ways=$3 title
     title="batch $batch, $precision${4-}"
+    tune "$batch" "$([ "$precision" = f32 ] && echo off || echo "$precision")"
     most=$((seconds + 20)) tell=peer_cells
     # Cut short it would fail, and be taken for what PyTorch cannot do.
     $small || [ "$(left)" -gt "$most" ] || done_before "$title" >/dev/null || {
@@ -206,12 +227,13 @@ peer_cell()
 
 stage_peer()
 {
-    local rounds=(--rounds 3 --steps 20 --warmup 5)
+    local rounds=(--rounds 3 --steps 20 --warmup 5) shape=()
     table "beside PyTorch, by turns" "images/s, median | range | lather is faster by | peak memory | first step"
     [ "$control" != peer ] || part "control" false
     needs_torch "PyTorch" || return
     if $small; then
-        rounds=(--rounds 2 --steps 1 --warmup 1 --arch resnet18 --image-size 32 --layout channels_last)
+        shape=(--arch resnet18 --image-size 32)
+        rounds=(--rounds 2 --steps 1 --warmup 1 "${shape[@]}" --layout channels_last)
         peer_cell 2:f32 100 eager,compiled
         return
     fi
@@ -256,6 +278,7 @@ beside_adamw()
 adamw_step()
 {
     local beside=nothing_beside
+    tune "$batch" "$amp"
     tell=timed_cells
     part "adamw, turn $1" "$bin/bench" train --device "$device" --json --batch-size "$batch" --amp "$amp" --optim adamw \
         --steps $least --warmup "$warm" "${shape[@]}" && [ -s "$log" ] && fact shampoo.adamw "$(number_of mean_milliseconds)"
@@ -268,6 +291,7 @@ shampoo_step()
 {
     local f=$1 block=$2 products=$3 beside=beside_adamw flag=--no-tf32 key=.f32
     [ "$products" = f32 ] || flag=--tf32 key=
+    tune "$batch" "$amp" --optim shampoo --precondition-frequency 1 --max-preconditioner-dim "$block" $flag
     tell=timed_cells
     part "shampoo, f = $f, block $block, products in ${products^^}" "$bin/bench" train --device "$device" --json \
         --batch-size "$batch" --amp "$amp" --optim shampoo --precondition-frequency "$f" --max-preconditioner-dim "$block" $flag \

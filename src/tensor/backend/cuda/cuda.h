@@ -42,6 +42,7 @@ struct lt_cuda {
     lt_fused fused;
     bool sync;      /* LATHER_SYNC=1: wait after each operation, so that a fault has its name */
     bool capturing; /* the main stream is being captured: nothing may be allocated */
+    bool replayed;  /* a recorded step was launched since the last wait for all queues */
     const char *operation; /* the entry that runs, for messages */
     lt_cuda_launch_hooks hooks;
 

@@ -22,9 +22,11 @@ static const char *name_of(lt_cuda_library library)
 /* A fault comes to light at some later call, unless each operation is waited for. */
 static const char *hint(const lt_cuda *c, lt_cuda_library library)
 {
-    return c->sync || library != LT_CUDA_RUNTIME
-               ? ""
-               : "; if an earlier operation is at fault, LATHER_SYNC=1 names it";
+    if (c->sync || library != LT_CUDA_RUNTIME)
+        return "";
+    return c->replayed ? "; a recorded step was running: if an operation in it is at fault, "
+                         "LATHER_SYNC=1 names it"
+                       : "; if an earlier operation is at fault, LATHER_SYNC=1 names it";
 }
 
 lt_status lt_cuda_check(const lt_cuda *c, lt_cuda_library library, int code, const char *call)

@@ -79,5 +79,6 @@ lt_status lt_cuda_sync(void *ctx)
         first = first ? first : code;
     }
     LT_TRY(lt_cuda_check(c, LT_CUDA_RUNTIME, first, "cudaStreamSynchronize"));
+    c->replayed = false;
     return lt_cuda_end(c);
 }

@@ -97,6 +97,7 @@ static lt_status queue_step(lt_cuda *c, void *graph)
 {
     LT_TRY(lt_cuda_begin(c, "recorded step"));
     LT_CUDA_TRY(c, c->api->graph_launch(graph, c->stream[LT_CUDA_MAIN]));
+    c->replayed = true;
     return lt_cuda_end(c);
 }
 
