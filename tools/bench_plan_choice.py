@@ -7,7 +7,8 @@ these runs and asked for the rest. Prints two Markdown tables for each problem.
 
 --pilots: of each problem, ranks share --slots cores and a batch of 512, so that more of them pay until the cores are used. `plan --pilots auto` is asked for a run of --length steps (logistic regression: 8 times as many); SGD and Shampoo, gradients sent in
 32 and 16 bits (four algorithms), on 1, 2, 4 and 8 ranks. The truth: the mean step of each of the sixteen in runs of some seconds, and the steps to the goal of SGD and of Shampoo, each run once on one rank, as all ranks
-together take the same batches. Printed: the table, chosen by best, and what pilots and profile took of the chosen run.
+together take the same batches. Printed: the table, chosen by best, what pilots and profile took of the chosen run, and what pilots of courses said of the loss at the end of SGD's and
+Shampoo's long runs, in log10.
 
 Without it:
 
@@ -210,6 +211,24 @@ def steps_to(losses, goal):
     return math.inf
 
 
+def loss_of_pilot(points, last, steps):
+    """By a power of the step through the second half of the first `last` steps, as plan reads it; None: it does not fall."""
+    x, y = zip(*((math.log(i), math.log(v)) for i, v in points if last <= 2 * i <= 2 * last))
+    mean = statistics.mean(x), statistics.mean(y)
+    slope = sum((a - mean[0]) * (b - mean[1]) for a, b in zip(x, y)) / sum((a - mean[0]) ** 2 for a in x)
+    return math.exp(mean[1] + slope * (math.log(steps) - mean[0])) if slope < 0 else None
+
+
+def held_out_losses(said, ends):
+    """Of each course's pilot: the loss at the end of the long run, of which the pilot is the beginning. ends: {optimizer: (steps, loss)}."""
+    of = {r["setting"].split(",")[0].split(" ")[0]: r["points"] for r in said["runs"] if r["pilot"] and r["points"]}
+    last = min((points[-1][0] for points in of.values()), default=0)
+    for name, (steps, loss) in ends.items():
+        told = loss_of_pilot(of[name], last, steps) if name in of else None
+        if told:
+            print(f"\nLoss of {name} behind {steps} steps by its pilot of {last:.0f}: {told:.4g}, really {loss:.4g}: {math.log10(told / loss):+.2f} in log10.")
+
+
 def pilots(a, problem):
     os.makedirs(os.path.join(a.output, problem), exist_ok=True)
     flags, times = PILOT_PROBLEMS[problem]
@@ -217,9 +236,11 @@ def pilots(a, problem):
     _, losses = wide_run(a, problem, "sgd", "f32", 1, length, "long-sgd")
     window = len(losses) // 20 + 5
     goal = sum(losses[-window:]) / window
-    steps = {"sgd": steps_to(losses, goal)}
+    steps, ends = {"sgd": steps_to(losses, goal)}, {"sgd": (len(losses), goal)}
     _, losses = wide_run(a, problem, "shampoo", "f32", 1, length // 4, "long-shampoo")
     steps["shampoo"] = steps_to(losses, goal)
+    window = len(losses) // 20 + 5
+    ends["shampoo"] = (len(losses), sum(losses[-window:]) / window)
     words = [a.program, "plan", *WIDE, *flags, "--vary", "optim=sgd,shampoo", "--vary", "grad-comm-dtype=f32,bf16", "--vary",
              "batch-size=" + ",".join(str(GLOBAL_BATCH // r) for r in SIZES), "--global-batch", str(GLOBAL_BATCH), "--ranks-per-node", "8", "--ranks", ",".join(map(str, SIZES)), "--goal", f"train_loss={goal:.4f}",
              "--max-steps", str(length), "--slots", str(a.slots), "--profile-seconds", "0.3", "--pilots", "auto", "--pilot-budget", "5%", "--json", "-"]
@@ -248,6 +269,7 @@ def pilots(a, problem):
     print(f"\n\nNo more: {said['pilots']['no_more']}\n\nChosen: {first['setting']} on {chosen[2]} ranks, {seconds[chosen]:.1f} s; best: {best[0]}, {'bf16' if best[1] else 'f32'}, on {best[2]} ranks, "
           f"{seconds[best]:.1f} s. Ratio {seconds[chosen] / seconds[best]:.2f}. Pilots {cost:.2f} rank-seconds, profile {profiled:.2f}: {100 * cost / run:.1f} % and "
           f"{100 * profiled / run:.1f} % of the chosen run's {run:.0f}.")
+    held_out_losses(said, ends)
 
 
 def main():

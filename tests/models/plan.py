@@ -46,13 +46,14 @@ def plan(cwd, *args, profile_file="p.json", json_out=True, **environment):
     return json.loads(p.stdout) if json_out else p.stdout
 
 
-def refuses(cwd, *args, says, code=USAGE):
+def refuses(cwd, *args, says, code=USAGE, once=""):
     text = subprocess.run([PROGRAM, "plan", *DATA, *LINK, "--step-profile", "p.json", *args], cwd=cwd, capture_output=True,
                           text=True, timeout=TIMEOUT)
     assert text.returncode == code, f"exit {text.returncode}, want {code}: {text.stderr}"
     line = text.stderr.splitlines()[-1]
     for part in [says] if isinstance(says, str) else says:
         assert part in line, f"'{line}' does not say '{part}'"
+    assert not once or line.count(once) == 1, line
 
 
 def near(a, b, tol=1e-9):
@@ -88,7 +89,22 @@ def deadlines_choose_the_cheapest_that_meets_them(cwd):
         near(found["candidates"][0]["price"], step(ranks) * 100, 1e-6)
     assert len(found["dropped"]) == 2 and all("deadline" in d["why"] for d in found["dropped"])
     refuses(cwd, "--goal", "deadline=0.1s", "--epochs", "1", "--ranks", "1..2",
-            says=["no candidate is left of 2", "1 ranks", "2 ranks", "deadline is 2.78e-05 h"])
+            says=["no candidate is left of 2", "1: 1 ranks, batch 16, sgd, flat: takes", "; 1: 2 ranks, batch 32, sgd, flat: takes", "deadline is 2.78e-05 h"])
+
+
+def reasons_are_given_once(cwd):
+    """With how often; a message holds some of many, whole."""
+    write(cwd, profile())
+    refuses(cwd, "--goal", "loss=1", "--ranks", "1,2", "--vary", "optim=shampoo", "--vary", "batch-size=8,16,32,64",
+            says=["no candidate is left of 8: 8: 1 ranks, batch 8, shampoo f ", "flat and others: the profile has no optimizer shampoo"], once="no optimizer")
+    write(cwd, profile(activation_bytes=2 ** 30))  # each batch needs another memory
+    text = subprocess.run([PROGRAM, "plan", *DATA, *LINK, "--step-profile", "p.json", "--goal", "loss=1", "--ranks", "1", "--memory", "1", "--vary", "batch-size=" + ",".join(str(2 + i) for i in range(16))],
+                          cwd=cwd, capture_output=True, text=True, timeout=TIMEOUT).stderr.splitlines()[-1]
+    reasons = text.split(" is left of 16: ")[1].split("; ")
+    assert all(r.startswith("1: 1 ranks, batch ") and r.endswith(", and has 1") for r in reasons[:-1]) and reasons[-1] == f"and {17 - len(reasons)} other reasons", text
+    assert len(reasons) > 8, text
+    table = plan(cwd, "--goal", "loss=1", "--ranks", "1", "--memory", "2.5", "--vary", "batch-size=2,4", json_out=False)
+    assert "\ndropped: 1 of 2\n  1: 1 ranks, batch 4, sgd, flat: a rank needs" in table, table
 
 
 def candidates_vary_flags_and_fall_with_reasons(cwd):
@@ -137,11 +153,11 @@ def the_command_runs_as_it_stands(cwd):
 # --- Runs ---
 
 
-def make_run(cwd, name, ranks, reached, seconds, noise=None, compress="off", losses=None, steps=5):
+def make_run(cwd, name, ranks, reached, seconds, noise=None, compress="off", losses=None, steps=5, tensor="1"):
     """A run folder as training writes it, with numbers of our own: the loss falls to 1 in step reached, or is that of a function."""
     os.makedirs(os.path.join(cwd, name))
     with open(os.path.join(cwd, "base", "config.yaml")) as f:
-        config = f.read().replace("compress: off\ncompress-", f"compress: {compress}\ncompress-")
+        config = f.read().replace("compress: off\ncompress-", f"compress: {compress}\ncompress-").replace("\ntensor-parallel: 1\n", f"\ntensor-parallel: {tensor}\n")
     with open(os.path.join(cwd, name, "config.yaml"), "w") as f:
         f.write(config)
     with open(os.path.join(cwd, name, "env.json"), "w") as f:
@@ -242,6 +258,7 @@ def nodes_of_one_machine_share_its_slots(cwd):
     (apart,), (half,), (shared,) = (plan(cwd, *words, *more)["candidates"] for more in (["--slots", "2"], ["--slots", "0.5"], ["--slots", "2", "--one-machine"]))
     assert shared["modelled"] == half["modelled"], (shared["modelled"], half["modelled"])
     near(shared["modelled"]["compute"], 2 * apart["modelled"]["compute"])
+    assert [plan(cwd, *words, "--slots", "2", *more)["machine"]["one_machine"] for more in ([], ["--one-machine"])] == [False, True]
 
 
 def no_step_is_shorter_than_its_loader(cwd):
@@ -307,19 +324,85 @@ def an_epoch_that_loses_nothing_comes_first(cwd):
 
 
 def what_moves_more_is_not_chosen(cwd):
-    """ViT-B in 2 x 2 x 2 against data parallelism over as many ranks; top-k of a density at which it is the larger message."""
+    """ViT-B in 2 x 2 x 2 against data parallelism over as many ranks, and top-k of a density at which it is the larger message: both fall with the verdict."""
     write(cwd, profile(layers=12, hidden=768, tokens=197, buckets=[{"elements": 85_000_000, "ready": 1, "rows": 0, "columns": 0, "dense": 0}]))
-    found = plan(cwd, "--goal", "loss=1", "--ranks", "8", "--ranks-per-node", "4", "--simulate", "--vary", "tensor-parallel=1,2x2x2", "--memory", "9")
-    first, second = found["candidates"]
-    assert (first["tensor_parallel"], second["tensor_parallel"]) == (1, 8) and first["verdict"] is None
-    assert "tokens" in second["verdict"] or "numbers" in second["verdict"] or "elements" in second["verdict"], second["verdict"]
-    assert first["epoch_seconds"] < second["epoch_seconds"]
+    words = ["--goal", "loss=1", "--ranks", "8", "--ranks-per-node", "4", "--simulate"]
+    found = plan(cwd, *words, "--vary", "tensor-parallel=1,2x2x2", "--memory", "9")
+    (first,), (second,) = found["candidates"], found["dropped"]
+    assert first["tensor_parallel"] == 1 and first["verdict"] is None
+    assert "tensor 2x2x2" in second["setting"] and "a rank receives" in second["why"] and "and there are 3152; what it replaces is predicted to take" in second["why"], second
     near(found["simulated_seconds"], first["modelled"]["seconds"], 0.05)
-    found = plan(cwd, "--goal", "loss=1", "--ranks", "8", "--ranks-per-node", "4", "--simulate", "--vary", "compress=topk:0.98,off,topk:0.01")
-    dense, *sparse = found["candidates"]
-    assert dense["exchange"] == "two-level" and all(c["verdict"] for c in sparse), found["candidates"]
-    by_density = {c["setting"]: c["modelled"]["seconds"] for c in sparse}
-    assert by_density["sgd, topk 0.01"] < dense["modelled"]["seconds"] <= by_density["sgd, topk 0.98"] * (1 + 1e-9), (dense, sparse)
+    found = plan(cwd, *words, "--vary", "compress=topk:0.98,off,topk:0.01")
+    of = {c["setting"]: c for c in found["candidates"]}
+    assert sorted(of) == ["sgd, topk 0.01", "sgd, two-level"] and of["sgd, topk 0.01"]["modelled"]["seconds"] < of["sgd, two-level"]["modelled"]["seconds"], of
+    assert found["candidates"][0]["exchange"] == "two-level" and "density 0.01 sends" in of["sgd, topk 0.01"]["verdict"], found["candidates"]
+    (sparse,) = found["dropped"]
+    assert sparse["setting"] == "sgd, topk 0.98" and "top-k of density 0.98 sends " in sparse["why"], sparse
+
+
+def what_moves_more_is_kept_where_it_is_needed(cwd):
+    """Where the undivided model does not fit; where samples of a copy cannot be dealt out to its ranks; where links within nodes are so good that it is faster; where its step was measured."""
+    big = {"layers": 12, "hidden": 768, "tokens": 197, "activation_bytes": 0}
+    write(cwd, profile(**big, parameter_bytes=2 ** 30))
+    words = ["--goal", "loss=1", "--ranks", "8", "--tensor-parallel", "2x2x2", "--simulate"]
+    refuses(cwd, *words, says=["no candidate is left of 1: 1: 8 ranks, batch 16, sgd, flat, tensor 2x2x2: a rank receives", "what it replaces is predicted to take"], code=USAGE)
+    refuses(cwd, *words, "--memory", "2.1", says="what it replaces")
+    (kept,) = plan(cwd, *words, "--memory", "1.9")["candidates"]  # values and gradients are 2 GiB, a quarter of it divided
+    assert kept["memory_bytes"] == 2 ** 29 and "pays below" in kept["verdict"], kept
+    (kept,) = plan(cwd, *words, "--batch-size", "20")["candidates"]
+    assert kept["tensor_parallel"] == 8 and "pays below" in kept["verdict"], kept
+    write(cwd, profile(**{**big, "tokens": 1600}, buckets=[{"elements": 85_000_000, "ready": 1, "rows": 0, "columns": 0, "dense": 0}]))
+    near_by = ["--goal", "loss=1", "--ranks", "16", "--ranks-per-node", "8", "--simulate", "--link", "0,8000000", "--tensor-parallel", "8"]
+    (kept,) = plan(cwd, *near_by)["candidates"]  # each node's ranks have one copy of the model, its gradients are divided by 8
+    assert "pays below" in kept["verdict"], kept
+    refuses(cwd, *near_by, "--link", "0,8", says="what it replaces")
+
+
+def a_measured_step_of_what_moves_more_is_kept(cwd):
+    write(cwd, profile(layers=12, hidden=768, tokens=197))
+    base(cwd)
+    make_run(cwd, "m8", 8, 500, 0.04, tensor="2x2x2")
+    words = ["--goal", "loss=1", "--ranks", "8", "--tensor-parallel", "2x2x2", "--simulate"]
+    refuses(cwd, *words, says="what it replaces")
+    (kept,) = plan(cwd, *words, "--from", "m8")["candidates"]
+    assert kept["step_seconds"]["rests_on"] == "measured" and kept["verdict"], kept
+
+
+def ernest(ranks):
+    return 0.01 + 0.1 / ranks + 0.002 * math.log(ranks) + 0.001 * ranks
+
+
+def runs_alone_say_the_step_of_an_optimizer_that_the_profile_lacks(cwd):
+    """Of four numbers of ranks or more, by Ernest's model; of three the candidate falls."""
+    write(cwd, profile(optimizers=[{**profile()["optimizers"][0], "name": "adamw"}]))
+    base(cwd)
+    for ranks in (1, 2, 4, 8):
+        make_run(cwd, f"m{ranks}", ranks, 500, ernest(ranks), steps=9)
+    words = ["--goal", "loss=1", "--ranks", "2,6,16", "--vary", "optim=sgd,adamw", "--from"]
+    found = plan(cwd, *words, "m1,m2,m4,m8")
+    of = {(c["optim"], c["ranks"]): c for c in found["candidates"]}
+    assert len(of) == 6 and not found["dropped"], found
+    for ranks, trust in ((2, "measured"), (6, "interpolated"), (16, "extrapolated")):
+        c = of["sgd", ranks]
+        near(c["step_seconds"]["value"], ernest(ranks), 1e-6)
+        near(c["epoch_seconds"], ernest(ranks) * 100 / ranks, 1e-6)
+        assert c["step_seconds"]["rests_on"] == trust and c["memory_bytes"] is None and set(c["modelled"].values()) == {None}, c
+        assert of["adamw", ranks]["step_seconds"]["rests_on"] == "model" and of["adamw", ranks]["ernest_seconds"] is None, of
+    assert "Ernest's model of runs alone, as the profile does not have sgd" in of["sgd", 6]["step_seconds"]["why"], of["sgd", 6]
+    text = plan(cwd, *words[:3], "6", "--from", "m1,m2,m4,m8", json_out=False)
+    assert "step  by Ernest      steps" in text and "    33.4 ms    33.4 ms " not in text and "        ?  interpolated" in text and "modelled" not in text, text
+    found = plan(cwd, *words, "m1,m2,m4", "--extrapolate")
+    assert {d["why"].split(" of blocks")[0] for d in found["dropped"]} == {"the profile has no optimizer sgd"} and len(found["dropped"]) == 3, found["dropped"]
+
+
+def ernest_s_model_stands_beside_the_system_model(cwd):
+    """A column of the table, where runs of one candidate say enough."""
+    runs(cwd)
+    words = ["--goal", "loss=1", "--ranks", "2", "--vary", "batch-size=16,8"]
+    assert "by Ernest" not in plan(cwd, *words, "--from", "m1,m2,m4", json_out=False)
+    make_run(cwd, "m8", 8, 200, 0.04)
+    rows = {line.split()[1]: line for line in plan(cwd, *words, "--from", "m1,m2,m4,m8", json_out=False).splitlines() if line.lstrip().startswith("2 ")}
+    assert rows["32"].split("flat")[1].split()[:4] == ["40", "ms", "40", "ms"] and rows["16"].split("flat")[1].split()[2] == "?", rows
 
 
 def links_are_read_from_a_file(cwd):
@@ -374,6 +457,13 @@ def what_runs_do_not_say_is_not_known(cwd):
     assert "no run of" in found[2]["steps"]["why"], found[2]  # another course of the loss
     found = plan(cwd, "--goal", "loss=1", "--ranks", "2", "--from", "m1,m2", "--vary", "compress=topk:0.01")
     assert not found["goal_is_known"]  # what is lost between ranks is not what batches say
+    lossy = ["--goal", "loss=1", "--ranks", "8", "--ranks-per-node", "1", "--compress", "topk:0.01", "--extrapolate", "--from"]
+    for ranks in (1, 2, 4):
+        make_run(cwd, f"c{ranks}", ranks, 0, 0.04, compress='"topk:0.01"', losses=[(i, loss_after(i, ranks) + 1.5) for i in range(10, 310, 10)])
+    for names, says in (("c1,c2", "needs a run on 8 ranks that reached loss 1, or runs with this --batch-size on 3 numbers of ranks, and there are 2"),
+                        ("c1,c2,c4", "the loss fitted to runs on 3 numbers of ranks does not say when loss is 1")):
+        (one,) = plan(cwd, *lossy, names)["candidates"]
+        assert one["steps"]["value"] is None and says in one["steps"]["why"], one["steps"]
     for i, ranks in enumerate((8, 16)):  # Ernest's model has four parameters: three numbers of ranks are too few
         found = by_ranks(plan(cwd, "--goal", "loss=1", "--ranks", "2", "--from", ",".join(["m1", "m2", "m4", *(f"m{8 * 2 ** k}" for k in range(i))])))
         assert (found[2]["ernest_seconds"] is None) == (i == 0), found[2]
@@ -569,10 +659,11 @@ def a_profile_is_measured_and_kept(cwd):
     assert seldom["modelled"]["update"] > 0, seldom
 
 
-ROWS = [seconds_of_steps_by_hand, deadlines_choose_the_cheapest_that_meets_them, candidates_vary_flags_and_fall_with_reasons,
+ROWS = [seconds_of_steps_by_hand, deadlines_choose_the_cheapest_that_meets_them, reasons_are_given_once, candidates_vary_flags_and_fall_with_reasons,
         a_rank_s_memory_is_a_limit, a_global_batch_is_kept, the_command_runs_as_it_stands, steps_by_batch_are_fitted,
         a_rank_s_own_part_and_the_exchange_are_corrected_apart, one_rank_s_step_is_that_of_any_exchange, nodes_of_one_machine_share_its_slots, no_step_is_shorter_than_its_loader, runs_of_other_batches_scale_the_model, steps_by_the_noise_scale, the_noise_scale_of_a_run_that_did_not_reach_the_goal, what_loses_something_is_known_by_ranks,
-        an_epoch_that_loses_nothing_comes_first, what_moves_more_is_not_chosen, links_are_read_from_a_file, what_exchanges_compute_takes_a_core_that_ranks_share, a_page_shows_models_and_measured_points,
+        an_epoch_that_loses_nothing_comes_first, what_moves_more_is_not_chosen, what_moves_more_is_kept_where_it_is_needed, a_measured_step_of_what_moves_more_is_kept,
+        runs_alone_say_the_step_of_an_optimizer_that_the_profile_lacks, ernest_s_model_stands_beside_the_system_model, links_are_read_from_a_file, what_exchanges_compute_takes_a_core_that_ranks_share, a_page_shows_models_and_measured_points,
         what_runs_do_not_say_is_not_known, goals_of_another_direction, bad_input, bad_profiles, a_profile_is_measured_and_kept,
         what_wants_several_ranks_is_profiled_too, seconds_are_of_runs_with_the_same_flags_and_most_steps,
         a_mean_step_is_of_whole_periods, state_in_fewer_bytes_is_counted_as_a_run_counts_it, others_are_at_work_while_a_profile_is_measured, real_runs]

@@ -120,11 +120,16 @@ def points_of(folder):
     return [tuple(sum(v) / len(v) for v in zip(*points[a:b])) for a, b in zip(edges, edges[1:])]
 
 
-def power_steps(folder, goal, last):
-    """Steps to a loss by a power of the step, through the second half of the first so many steps."""
+def power(folder, last):
+    """(exponent, means of logarithms) of loss = a step^-b through the second half of the first so many steps."""
     x, y = zip(*((math.log(i), math.log(v)) for i, v in points_of(folder) if last <= 2 * i <= 2 * last))
     mean = [sum(v) / len(v) for v in (x, y)]
-    slope = sum((a - mean[0]) * (b - mean[1]) for a, b in zip(x, y)) / sum((a - mean[0]) ** 2 for a in x)
+    return sum((a - mean[0]) * (b - mean[1]) for a, b in zip(x, y)) / sum((a - mean[0]) ** 2 for a in x), mean
+
+
+def power_steps(folder, goal, last):
+    """Steps to a loss."""
+    slope, mean = power(folder, last)
     assert slope < 0, slope
     return max(math.exp((math.log(goal) - mean[1]) / slope + mean[0]), last)
 
@@ -142,13 +147,13 @@ def need_fashion_mnist():
         raise Skip("dataset-fashion-mnist is not installed")
 
 
-def steps_are_read_alike(cwd, found, made):
+def steps_are_read_alike(cwd, found, made, goal=0.4, why="loss as a power of the step, "):
     """Each course by its own pilot, all through as many steps."""
     folder = {q["setting"]: os.path.join(cwd, "kept", f"pilot-{i + 1}") for i, q in enumerate(made)}
     last = min(points_of(f)[-1][0] for f in folder.values())
     for c in found["candidates"]:
-        truth = power_steps(folder[c["setting"]], 0.4, last)
-        assert abs(c["steps"]["value"] / truth - 1) < 1e-3 and f"power of the step, by a pilot of {last:.0f} steps" in c["steps"]["why"], (c["steps"], truth)
+        truth = power_steps(folder[c["setting"]], goal, last)
+        assert abs(c["steps"]["value"] / truth - 1) < 1e-3 and why in c["steps"]["why"] and f"by a pilot of {last:.0f} steps" in c["steps"]["why"], (c["steps"], truth)
     assert len({c["steps"]["value"] for c in found["candidates"]}) == 2, found["candidates"]
     return folder
 
@@ -185,13 +190,49 @@ def a_course_has_what_the_first_pilot_leaves(cwd):
     assert all("as the flags say" in c["steps"]["why"] for c in found["candidates"]), found["candidates"]
 
 
-def courses_without_pilots_are_as_the_flags_say(cwd):
-    """398 steps, too few; a goal that steps do not record; one course."""
+def goals_that_steps_do_not_record_compare_courses_at_the_flags_end(cwd):
+    """At the training loss that the flags' own optimizer is predicted to have behind their steps, which it so takes; where it is none of the choices, the first of --vary. That a pilot's training loss is below a goal of evaluations is nothing."""
+    need_fashion_mnist()
     write(cwd, profile_of(1e-4))
-    for more in (["--max-steps", "83184", *TWO], ["--max-steps", "330000", "--goal", "loss=0.4", *TWO[2:]], ["--max-steps", "330000", *TWO[:6], *TWO[8:]]):
+    for goal, given, own in (("loss=9", "sgd", "sgd"), ("top1=75", "adagrad", "adamw")):
+        found = plan(cwd, "--goal", goal, *TWO[2:6], "--vary", "optim=adamw,sgd", *TWO[8:], "--optim", given, "--max-steps", "330000", "--pilot-budget", "100%", "--pilot-dir", "kept", "--extrapolate")
+        pilots = found["pilots"]
+        made = [q for q in pilots["made"] if q["of"] == "loss"]
+        assert [q["steps"] for q in made] == [400, 400] and not any(q["failed"] for q in made), pilots
+        folder = os.path.join(cwd, "kept", f"pilot-{1 + next(i for i, q in enumerate(made) if q['setting'].startswith(own))}")
+        last = points_of(folder)[-1][0]
+        slope, mean = power(folder, last)
+        loss = math.exp(mean[1] + slope * (math.log(330000) - mean[0]))
+        assert abs(pilots["course_loss"] / loss - 1) < 1e-4 and pilots["course_steps"] == 330000 and pilots["course_of"] == f"{own}, flat", (pilots, loss)
+        steps_are_read_alike(cwd, found, made, pilots["course_loss"], "to a training loss of ")
+        of = {c["optim"]: c["steps"] for c in found["candidates"]}
+        assert abs(of[own]["value"] / 330000 - 1) < 1e-6 and all(e["rests_on"] == "model" and "the flags' 330000 steps" in e["why"] for e in of.values()), of
+        assert not any(r["points"] or r["steps_to_goal"] for r in found["runs"]), found["runs"]
+    text = plan(cwd, "--goal", "top1=75", *TWO[2:], "--max-steps", "330000", "--pilot-budget", "100%", json_out=False)
+    assert "steps of each course: to a training loss of " in text and ", predicted of sgd, flat behind the 330000 steps that the flags give" in text, text
+
+
+def a_course_whose_loss_does_not_fall_says_nothing(cwd):
+    """Without a rate the loss is noise, which rises in these 400 steps: no number of steps where a training loss is the goal, else the flags'."""
+    need_fashion_mnist()
+    write(cwd, profile_of(1e-4))
+    still = ["--lr", "0", "--seed", "2", "--max-steps", "330000", "--pilot-budget", "100%", "--pilot-dir", "kept"]
+    found = plan(cwd, *TWO, *still)
+    folder = os.path.join(cwd, "kept", "pilot-1")
+    assert power(folder, points_of(folder)[-1][0])[0] > 0, found["pilots"]
+    assert all(c["steps"]["value"] is None for c in found["candidates"]), found["candidates"]
+    found = plan(cwd, "--goal", "loss=0.4", *TWO[2:], *still)
+    assert all("as the flags say" in c["steps"]["why"] for c in found["candidates"]) and found["pilots"]["course_loss"] is None, found
+
+
+def courses_without_pilots_are_as_the_flags_say(cwd):
+    """398 steps, too few; one course."""
+    write(cwd, profile_of(1e-4))
+    for more in (["--max-steps", "83184", *TWO], ["--max-steps", "83184", "--goal", "loss=0.4", *TWO[2:]], ["--max-steps", "330000", *TWO[:6], *TWO[8:]]):
         found = plan(cwd, *more, "--pilot-budget", "100%")
         assert not any(q["of"] == "loss" for q in found["pilots"]["made"]), found["pilots"]
         assert all("as the flags say" in c["steps"]["why"] for c in found["candidates"]), found["candidates"]
+        assert found["pilots"]["course_loss"] is None and found["pilots"]["course_of"] is None, found["pilots"]
 
 
 def read(cwd, folder, event):
@@ -286,7 +327,7 @@ def bad_input(cwd):
 
 ROWS = [a_pilot_measures_what_was_predicted, the_budget_is_kept, the_profile_is_paid_from_the_budget, one_that_overruns_is_ended_and_not_used, one_that_fails_is_named_and_not_used,
         the_budget_is_of_the_cheapest_run_that_may_be_chosen, two_ranks_tell_the_noise_scale,
-        pilots_of_courses_say_what_each_takes, a_course_has_what_the_first_pilot_leaves, courses_without_pilots_are_as_the_flags_say, plan_auto_trains_with_what_it_chose, own_epochs_say_what_is_left,
+        pilots_of_courses_say_what_each_takes, a_course_has_what_the_first_pilot_leaves, goals_that_steps_do_not_record_compare_courses_at_the_flags_end, a_course_whose_loss_does_not_fall_says_nothing, courses_without_pilots_are_as_the_flags_say, plan_auto_trains_with_what_it_chose, own_epochs_say_what_is_left,
         plan_auto_of_other_ranks_says_the_command, plan_auto_of_two_ranks_trains, bad_input]
 
 

@@ -90,7 +90,7 @@ def time_chart(plan):
 
 def cross_check(plan):
     lines = [(i, [(c["ranks"], c["ernest_seconds"]) for c in some if c["ernest_seconds"]], "") for i, _, some, _ in by_setting(plan)]
-    dots = [(i, [(c["ranks"], c["modelled"]["seconds"]) for c in some], "system model") for i, _, some, _ in by_setting(plan)]
+    dots = [(i, [(c["ranks"], c["modelled"]["seconds"]) for c in some if c["modelled"]["seconds"]], "system model") for i, _, some, _ in by_setting(plan)]
     if not any(points for _, points, _ in lines):
         return ""
     return draw("Cross-check: Ernest's model (lines), the system model (dots)", "ranks", lines, dots,
@@ -113,7 +113,7 @@ def table(plan):
         steps, price = c["steps"]["value"], c["price"]
         cells = [c["ranks"], c["batch"], c["setting"], duration(c["step_seconds"]["value"]), "?" if steps is None else f"{steps:.0f}",
                  duration(c["seconds"] if known else c["epoch_seconds"]), "" if price is None else f"{price:.2f}",
-                 f"{c['memory_bytes'] / 2**30:.3g}", rests_on(weaker(c))]
+                 "?" if c["memory_bytes"] is None else f"{c['memory_bytes'] / 2**30:.3g}", rests_on(weaker(c))]
         text += "<tr>" + "".join(f"<td>{html(str(cell))}" for cell in cells) + "</tr>\n"
     more = len(plan["candidates"]) - ROWS
     return text + "</table></div>\n" + (f"<p>And {more} more.</p>\n" if more > 0 else "")

@@ -26,7 +26,7 @@ lt_option_table lt_plan_options(plan_options *o);
 bool lt_plan_is_own_flag(const char *name, size_t bytes, bool *takes_value);
 
 enum { PILOTS_OFF, PILOTS_AUTO };
-enum { PLAN_NAME = 32, PLAN_STATE = 96, PLAN_RANKS = 64, PLAN_TEXT = 512 };
+enum { PLAN_NAME = 32, PLAN_STATE = 96, PLAN_RANKS = 64, PLAN_TEXT = 512, PLAN_REASON = 1200 };
 enum { PLAN_AXES = 16, PLAN_VALUES = 16 };
 
 /* --goal: a metric's value (loss=1.2, top1=75), a deadline, or both. */
@@ -54,7 +54,7 @@ typedef struct plan_request {
     lt_plan_machine machine; /* nodes: of each candidate */
     plan_axis axis[PLAN_AXES];
     int axes;
-    double pilot_share; /* of the predicted run's rank-seconds; 0: no pilots */
+    double pilot_share; /* of the cheapest run's rank-seconds; 0: no pilots */
 } plan_request;
 /* Errors: LT_E_ARG, naming the flag. */
 lt_status lt_plan_request(plan_request *r, const plan_options *o, const lt_trainer *t);
@@ -163,7 +163,7 @@ typedef struct plan_run {
     plan_modelled modelled; /* lt_plan_choose() */
     double noise_scale;     /* samples; 0: not recorded */
     bool is_pilot;          /* too short for a model of the loss; points: of a course alone */
-    plan_point *point;      /* of the goal's metric; owned */
+    plan_point *point;      /* of the goal's metric, of a course its training loss; owned */
     size_t points;
     lt_loss_model loss; /* of all runs like it; has_loss: they fit one */
     bool has_loss;
@@ -183,6 +183,8 @@ lt_status lt_plan_read_runs(plan_runs *out, const lt_option_list *folders, const
 /* One more, a pilot; runs are moved. of_loss: with its points. Errors: the same. */
 lt_status lt_plan_read_pilot(plan_runs *runs, const char *folder, const plan *p, bool of_loss);
 void lt_plan_free_runs(plan_runs *runs);
+/* Whether the metric is the steps' own loss, which every run records. */
+bool lt_plan_is_of_steps(const plan_goal *g);
 
 /* --- plan_steps.c: how many steps the goal takes --- */
 
@@ -200,7 +202,7 @@ typedef struct plan_estimate {
     double beyond; /* extrapolated: times the largest measured; else 1 */
     double error;  /* relative, of a fitted model; NaN: not known */
     double spread; /* measured: relative standard error */
-    char why[160]; /* of unknown; else what it rests on */
+    char why[240]; /* of unknown; else what it rests on */
 } plan_estimate;
 /* Steps to the goal's metric. */
 plan_estimate lt_plan_steps(const plan_runs *runs, const plan_goal *goal, const plan_setting *s);
@@ -237,11 +239,13 @@ typedef struct plan_candidate {
     lt_plan_cost cost;
     lt_plan_verdict verdict; /* of a divided model or top-k; why "": there is none */
     plan_estimate step, steps;
+    double ernest;  /* a step by Ernest's model of runs alone; NaN: too few runs */
     double seconds; /* to the goal; NaN: not known, then of an epoch */
     double epoch;
     double price;        /* NaN: no --price */
     char why[PLAN_TEXT]; /* it was dropped; "": it was not */
     bool is_possible;    /* it was not, or only by what is predicted */
+    bool is_by_runs;     /* the profile does not have its optimizer: its cost is Ernest's */
     bool is_tried;       /* a pilot of it was started */
 } plan_candidate;
 
@@ -269,7 +273,10 @@ typedef struct plan_pilots {
     plan_pilot item[PLAN_PILOTS];
     int count;
     bool racing;                 /* more may come: candidates far from what was measured are kept */
-    bool has_courses;            /* a pilot of each says how many steps it takes */
+    bool has_courses;            /* a pilot of each says how many steps it takes to */
+    double course_loss;          /* this training loss: the goal's, or predicted of */
+    double course_steps;         /* so many steps, which the flags give (0: it is the goal's), */
+    size_t course_run;           /* of this pilot among runs */
     double run, spent;           /* rank-seconds of the predicted run, of all pilots */
     char folder[PLAN_TEXT - 32]; /* of them */
     char why[PLAN_TEXT];         /* that there are no more */
@@ -304,6 +311,10 @@ lt_status lt_plan_check_profile(const plan *p);
 lt_status lt_plan_choose(plan *p);
 /* Once more, of the same candidates, by the runs that there are now. */
 lt_status lt_plan_rank(plan *p);
+/* "2: 4 ranks, batch 64, sgd, flat and others: takes 3 h, ...", of a candidate that was dropped, how often its reason was given.
+ * Returns the bytes; 0: an earlier one has the same reason. */
+int lt_plan_reason(const plan_table *t, size_t i, char *text, size_t size);
+
 /* --- plan_crowd.c: --profile-ranks --- */
 
 /* Processes that take steps as the first candidate does. */
@@ -350,12 +361,11 @@ void lt_plan_put_pilots(lt_json_writer *w, const plan *p);
 void lt_plan_power_add(lt_power_fit *fit, double step, double loss);
 /* NaN: of fewer than three points, or it does not fall. */
 double lt_plan_power_steps(const lt_power_fit *fit, double loss);
-/* One of each course, where the goal is train_loss, candidates have several courses, no run says what one takes, and a quarter of the
- * budget is enough for 100 steps of each. */
+/* One of each course, where the goal has a metric, candidates have several courses, no run says what one takes, and a quarter of
+ * the budget is enough for 400 steps of each; and the training loss at which they are compared. */
 lt_status lt_plan_pilot_courses(plan *p);
 /* By the pilot of the setting's course; false: there is none, or its loss did not fall. */
-bool lt_plan_steps_of_course(const plan_runs *runs, const plan_goal *goal, const plan_setting *s,
-                             plan_estimate *out);
+bool lt_plan_steps_of_course(const plan *p, const plan_setting *s, plan_estimate *out);
 
 /* --- plan_print.c, plan_json.c --- */
 

@@ -116,6 +116,20 @@ static void simulate(plan *p)
         p->table.simulated = cost.seconds;
 }
 
+/* Of an optimizer that the profile does not have, what Ernest's model says of runs with it. Memory is not known then; nor what
+ * samples an update loses to a deadline. */
+static bool predict_by_runs(const plan *p, const plan_setting *s, lt_plan_cost *out)
+{
+    if (lt_plan_find_optimizer(&p->profile, s) || s->setup.deadline > 0)
+        return false;
+    const double seconds = lt_plan_ernest(&p->runs, s);
+    if (!isfinite(seconds))
+        return false;
+    *out = (lt_plan_cost){
+        .seconds = seconds, .samples = (double)s->batch, .memory = (double)NAN, .fits = true};
+    return true;
+}
+
 /* Whether what divides the model or leaves out gradients moves less. */
 static lt_status ask_verdict(const plan *p, plan_candidate *c)
 {
@@ -132,6 +146,40 @@ static lt_status ask_verdict(const plan *p, plan_candidate *c)
         return lt_plan_topk_verdict(&c->verdict, &cluster, elements, u->exchange.density,
                                     u->exchange.element_bytes);
     return LT_OK;
+}
+
+/* The set-up without what divides the model or leaves out gradients, of as many samples on as many ranks, means as --allreduce
+ * auto makes them. false: samples of a copy are no multiple of its ranks, or top-k has nothing to leave out within a node. */
+static bool find_plain(const plan_setting *s, plan_setting *plain)
+{
+    *plain = *s;
+    lt_plan_setup *u = &plain->setup;
+    lt_cost_scheme *scheme = &u->exchange.scheme;
+    const int copies = u->mesh.data, ranks = copies ? u->ranks / copies : 1;
+    const bool has_nodes = u->ranks > u->ranks_per_node;
+    if (*scheme == LT_COST_FLAT || *scheme == LT_COST_TOPK)
+        *scheme = has_nodes && u->ranks_per_node > 1 && !u->backup_workers ? LT_COST_TWO_LEVEL
+                                                                           : LT_COST_FLAT;
+    if (!copies)
+        return has_nodes;
+    u->batch_size /= ranks;
+    u->mesh = (lt_mesh_config){0};
+    return s->setup.batch_size % ranks == 0;
+}
+
+/* What moves more than what it replaces falls where that fits into memory and is no slower: tensor parallelism within a node
+ * may move more over better links. ADR 0042. A step that was measured speaks for itself. */
+static void refuse(const plan *p, plan_candidate *c)
+{
+    const double rounding = 1e-9;
+    plan_setting plain;
+    lt_plan_cost cost;
+    if (!*c->verdict.why || c->verdict.pays || c->step.trust == PLAN_MEASURED
+        || !find_plain(&c->setting, &plain) || predict(p, &plain, &cost) || !cost.fits
+        || cost.seconds > c->cost.seconds * (1 + rounding))
+        return;
+    drop(c, "%s; what it replaces is predicted to take %.3g s a step, this %.3g s", c->verdict.why,
+         cost.seconds, c->cost.seconds);
 }
 
 /* Updates of so many samples that the flags give a run; 0: they say nothing. */
@@ -166,7 +214,7 @@ static plan_estimate steps_to_goal(const plan *p, const plan_setting *s)
     const double least = p->table.least_batch;
     plan_estimate e = lt_plan_steps(&p->runs, &p->request.goal, s);
     if (e.trust == PLAN_UNKNOWN && p->pilots.has_courses)
-        (void)lt_plan_steps_of_course(&p->runs, &p->request.goal, s, &e);
+        (void)lt_plan_steps_of_course(p, s, &e);
     else if (e.trust == PLAN_UNKNOWN && p->request.pilot_share > 0 && least > 0)
         (void)lt_plan_steps_of_flags(&p->runs, s, flag_steps(p, s, least), least, &e);
     return e;
@@ -177,11 +225,25 @@ static plan_modelled modelled_of(const lt_plan_cost *cost)
     return (plan_modelled){cost->seconds, cost->exposed, cost->load};
 }
 
+/* Of Ernest's model by the runs that there are now, where that is all that is known. */
+static plan_estimate step_of(const plan *p, plan_candidate *c)
+{
+    const plan_setting *s = &c->setting;
+    if (c->is_by_runs)
+        (void)predict_by_runs(p, s, &c->cost);
+    plan_estimate e = lt_plan_seconds(&p->runs, s, modelled_of(&c->cost));
+    if (c->is_by_runs && e.trust != PLAN_MEASURED)
+        snprintf(e.why, sizeof e.why,
+                 "Ernest's model of runs alone, as the profile does not have %s", s->setup.optim);
+    return e;
+}
+
 static void estimate(const plan *p, plan_candidate *c)
 {
     const plan_goal *g = &p->request.goal;
     const plan_setting *s = &c->setting;
-    c->step = lt_plan_seconds(&p->runs, s, modelled_of(&c->cost));
+    c->step = step_of(p, c);
+    c->ernest = lt_plan_ernest(&p->runs, s);
     c->steps = *g->metric ? steps_to_goal(p, s) : steps_of_flags(p, s);
     c->epoch = c->step.value * p->profile.samples / c->cost.samples;
     c->seconds = c->step.value * c->steps.value;
@@ -208,6 +270,8 @@ static void check_candidate(const plan *p, plan_candidate *c)
              p->runs.most);
     else if (g->deadline > 0 && c->seconds > g->deadline)
         drop(c, "takes %.3g h, and the deadline is %.3g h", c->seconds / hour, g->deadline / hour);
+    else
+        refuse(p, c);
 }
 
 static lt_status check_batch(const plan *p, const plan_setting *s)
@@ -231,8 +295,10 @@ static void fill(const plan *p, plan_candidate *c, int ranks)
     c->setting.setup.ranks = ranks;
     if (!st)
         st = check_batch(p, &c->setting);
-    if (!st)
-        st = predict(p, &c->setting, &c->cost);
+    if (!st) {
+        c->is_by_runs = predict_by_runs(p, &c->setting, &c->cost);
+        st = c->is_by_runs ? LT_OK : predict(p, &c->setting, &c->cost);
+    }
     if (!st)
         st = ask_verdict(p, c);
     if (st)
@@ -349,17 +415,38 @@ static int by_cost(const void *x, const void *y)
     return compare(x, y, true);
 }
 
-/* Each reason once, with how often it was given. */
+int lt_plan_reason(const plan_table *t, size_t i, char *text, size_t size)
+{
+    const plan_setting *s = &t->item[i].setting;
+    char batch[PLAN_NAME] = "";
+    int times = 0;
+    for (size_t k = t->kept; k < t->count; k++)
+        if (!strcmp(t->item[k].why, t->item[i].why) && times++ == 0 && k != i)
+            return 0;
+    if (s->batch)
+        snprintf(batch, sizeof batch, ", batch %lld", (long long)s->batch);
+    return snprintf(text, size, "%d: %d ranks%s%s%s%s: %s", times, s->setup.ranks, batch,
+                    *s->label ? ", " : "", s->label, times > 1 ? " and others" : "",
+                    t->item[i].why);
+}
+
+/* Each reason once, with how often it was given; those that a message does not hold are counted. */
 static lt_status none_left(const plan_table *t)
 {
-    char text[2 * PLAN_TEXT] = "";
+    enum { MOST = 900 }; /* bytes; a message has 1,024 */
+    char text[MOST] = "", reason[PLAN_REASON];
     size_t at = 0;
-    for (size_t i = 0; i < t->count && at + 1 < sizeof text; i++)
-        at += (size_t)snprintf(text + at, sizeof text - at, "%s%d ranks, %s: %s", at ? "; " : "",
-                               t->item[i].setting.setup.ranks,
-                               *t->item[i].setting.label ? t->item[i].setting.label : "as given",
-                               t->item[i].why);
-    return lt_fail(LT_E_ARG, "no candidate is left of %zu: %s", t->count, text);
+    int more = 0;
+    for (size_t i = 0; i < t->count; i++) {
+        const int bytes = lt_plan_reason(t, i, reason, sizeof reason);
+        if (bytes && (more || at + strlen("; ") + (size_t)bytes >= sizeof text))
+            more++;
+        else if (bytes)
+            at += (size_t)snprintf(text + at, sizeof text - at, "%s%s", at ? "; " : "", reason);
+    }
+    return more ? lt_fail(LT_E_ARG, "no candidate is left of %zu: %s%sand %d other reasons",
+                          t->count, text, at ? "; " : "", more)
+                : lt_fail(LT_E_ARG, "no candidate is left of %zu: %s", t->count, text);
 }
 
 /* What rests on runs says so only near them. */

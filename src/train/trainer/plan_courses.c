@@ -1,6 +1,7 @@
 /* Pilots of courses: candidates that differ in what makes the loss fall, the optimizer first of all. One of each, as cheap as
  * there is and all of as many steps, takes a small share of the budget; the loss as a power of the step, through the second
- * half of each, says how many steps the goal takes. That is a long way beyond what was seen, so it is of use beside the
+ * half of each, says how many steps the goal takes. Where the goal is no training loss, it is the one that the flags' own course
+ * is predicted to have behind the steps that the flags give. That is a long way beyond what was seen, so it is of use beside the
  * other courses alone, and needs all of them. Each pilot measures a step, by which the budget is known better: the next one may
  * be shorter, and as many steps of the others are read. ADR 0048. */
 
@@ -10,9 +11,10 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Of logistic regression 250 steps said that Shampoo takes 0.7 of SGD's steps, 400 half of them, 1000 0.4; it took a tenth. */
+/* Of logistic regression 226 steps chose the wrong one, 400 said that Shampoo takes 0.45 of SGD's steps, 800 0.38; it took a tenth
+ * (docs/results/plan.md). */
 enum { COURSES = 16, LEAST_STEPS = 400 };
-/* Of the budget, with the profile. The run may turn out several times shorter, 4 to 9 times where that was measured. */
+/* Of the budget, with the profile. The run may turn out several times shorter, 7 times where that was measured. */
 enum { USUAL_SHARE = 16, LARGEST_SHARE = 4 };
 
 /* --- A power --- */
@@ -29,15 +31,28 @@ void lt_plan_power_add(lt_power_fit *f, double step, double loss)
     f->xy += x * y;
 }
 
-double lt_plan_power_steps(const lt_power_fit *f, double loss)
+/* Of log(loss) = level + slope log(step); false: of too few points, or it does not fall. */
+static bool solve(const lt_power_fit *f, double *slope, double *level)
 {
     enum { LEAST = 3 };
     const double n = f->count, spread = n * f->xx - f->x * f->x;
-    if (n < LEAST || !(spread > 0) || !(loss > 0))
-        return (double)NAN;
-    const double slope = (n * f->xy - f->x * f->y) / spread;
-    const double level = (f->y - slope * f->x) / n;
-    return slope < 0 ? exp((log(loss) - level) / slope) : (double)NAN;
+    if (n < LEAST || !(spread > 0))
+        return false;
+    *slope = (n * f->xy - f->x * f->y) / spread;
+    *level = (f->y - *slope * f->x) / n;
+    return *slope < 0;
+}
+
+double lt_plan_power_steps(const lt_power_fit *f, double loss)
+{
+    double slope, level;
+    return loss > 0 && solve(f, &slope, &level) ? exp((log(loss) - level) / slope) : (double)NAN;
+}
+
+static double power_loss(const lt_power_fit *f, double step)
+{
+    double slope, level;
+    return step > 0 && solve(f, &slope, &level) ? exp(level + slope * log(step)) : (double)NAN;
 }
 
 /* --- What a pilot says --- */
@@ -65,31 +80,86 @@ static double common_steps(const plan_runs *runs)
     return least;
 }
 
-static double course_steps(const plan_run *run, const plan_goal *g, double last)
+/* Through the second half of its first `last` steps. */
+static lt_power_fit fit_course(const plan_run *run, double last)
 {
     lt_power_fit f = {0};
     for (size_t i = 0; i < run->points; i++)
         if (2 * run->point[i].step >= last && run->point[i].step <= last)
-            lt_plan_power_add(&f, run->point[i].step, lt_plan_as_loss(g, run->point[i].value));
-    return fmax(lt_plan_power_steps(&f, lt_plan_as_loss(g, g->value)), last);
+            lt_plan_power_add(&f, run->point[i].step, run->point[i].value);
+    return f;
 }
 
-bool lt_plan_steps_of_course(const plan_runs *runs, const plan_goal *g, const plan_setting *s,
-                             plan_estimate *out)
+bool lt_plan_steps_of_course(const plan *p, const plan_setting *s, plan_estimate *out)
 {
-    const plan_run *run = find_course(runs, s);
-    const double length = common_steps(runs);
-    const double steps = run ? course_steps(run, g, length) : (double)NAN;
-    if (!isfinite(steps))
+    const plan_pilots *all = &p->pilots;
+    const plan_run *run = find_course(&p->runs, s);
+    if (!run)
         return false;
-    const double batch = (double)run->setting.batch;
+    const double length = common_steps(&p->runs);
+    const lt_power_fit f = fit_course(run, length);
+    const double steps = lt_plan_power_steps(&f, all->course_loss);
     plan_estimate e;
-    if (!lt_plan_steps_of_batch(&e, runs, s, steps, batch))
+    if (!isfinite(steps)
+        || !lt_plan_steps_of_batch(&e, &p->runs, s, fmax(steps, length),
+                                   (double)run->setting.batch))
         return false;
     *out = e;
-    snprintf(out->why, sizeof out->why,
-             "loss as a power of the step, by a pilot of %.0f steps%.80s", length, e.why);
+    if (all->course_steps > 0)
+        snprintf(out->why, sizeof out->why,
+                 "to a training loss of %.4g (the flags' %.0f steps), a power of the step by a "
+                 "pilot of %.0f steps%.50s",
+                 all->course_loss, all->course_steps, length, e.why);
+    else
+        snprintf(out->why, sizeof out->why,
+                 "loss as a power of the step, by a pilot of %.0f steps%.80s", length, e.why);
     return true;
+}
+
+/* --- What they are compared at --- */
+
+/* Where a candidate stands in the order of --vary. */
+static int order_of(const plan *p, const plan_candidate *c)
+{
+    int at = 0;
+    for (int i = p->request.axes - 1; i >= 0; i--)
+        at = at * p->request.axis[i].values + c->choice[i];
+    return at;
+}
+
+/* The course of the flags as given, else the first of --vary. */
+static const plan_candidate *find_own(const plan *p, plan_candidate *const *of, int count)
+{
+    plan_setting own;
+    const bool is_known = !lt_plan_setting(&own, p->trainer, 1, 1);
+    const plan_candidate *first = of[0];
+    for (int i = 0; i < count; i++) {
+        if (is_known && of[i]->setting.converge == own.converge)
+            return of[i];
+        if (order_of(p, of[i]) < order_of(p, first))
+            first = of[i];
+    }
+    return first;
+}
+
+/* The goal, or the loss that the flags' course is predicted to have at their end. false: its pilot's loss does not fall. */
+static bool find_loss(plan *p, const plan_setting *own)
+{
+    plan_pilots *all = &p->pilots;
+    const plan_run *run = find_course(&p->runs, own);
+    if (lt_plan_is_of_steps(&p->request.goal)) {
+        all->course_loss = p->request.goal.value;
+        return true;
+    }
+    if (!run)
+        return false;
+    const lt_power_fit f = fit_course(run, common_steps(&p->runs));
+    plan_setting whole = *own;
+    whole.batch = run->setting.batch;
+    all->course_steps = lt_plan_flag_steps(p, &whole);
+    all->course_loss = power_loss(&f, all->course_steps);
+    all->course_run = (size_t)(run - p->runs.run);
+    return isfinite(all->course_loss);
 }
 
 /* --- Which ones --- */
@@ -155,11 +225,12 @@ static double choose_steps(const plan *p, plan_candidate *const *of, int count)
 
 lt_status lt_plan_pilot_courses(plan *p)
 {
-    const plan_goal *g = &p->request.goal;
     plan_candidate *of[COURSES];
     double most = HUGE_VAL;
-    int count = g->lower && !strcmp(g->metric, "train_loss") ? find_courses(p, of) : 0;
-    const bool any = count;
+    int count = *p->request.goal.metric ? find_courses(p, of) : 0;
+    if (!count)
+        return LT_OK;
+    const plan_setting own = find_own(p, of, count)->setting;
     while (count) {
         most = fmin(most, choose_steps(p, of, count));
         if (!(most > 0))
@@ -170,6 +241,6 @@ lt_status lt_plan_pilot_courses(plan *p)
         LT_TRY(lt_plan_rank(p));
         count = drop_tried(p, of, find_courses(p, of));
     }
-    p->pilots.has_courses = any;
+    p->pilots.has_courses = find_loss(p, &own);
     return LT_OK;
 }

@@ -33,6 +33,7 @@ static void put_machine(lt_json_writer *w, const plan *p)
     const lt_plan_machine *m = &p->request.machine;
     lt_json_begin_object(w, "machine");
     lt_json_put_bool(w, "simulated", p->options.simulate);
+    lt_json_put_bool(w, "one_machine", p->options.one_machine);
     lt_json_put_integer(w, "ranks_per_node", p->request.per_node);
     lt_json_put_number(w, "slots", m->slots);
     lt_json_put_number(w, "memory_bytes", m->memory);
@@ -101,8 +102,9 @@ static void put_run(lt_json_writer *w, const plan *p, const plan_run *run)
     lt_json_put_number(w, "noise_scale", run->noise_scale > 0 ? run->noise_scale : (double)NAN);
     lt_json_put_bool(w, "pilot", run->is_pilot);
     lt_json_put_number(w, "steps_to_goal", run->reached > 0 ? run->reached : (double)NAN);
+    const bool is_of_goal = !run->is_pilot || lt_plan_is_of_steps(&p->request.goal);
     lt_json_begin_array(w, "points");
-    for (size_t i = 0; i < run->points; i++)
+    for (size_t i = 0; i < run->points && is_of_goal; i++)
         put_point(w, run->point[i].step, run->point[i].value);
     lt_json_end(w);
     put_fitted(w, p, run);
@@ -145,15 +147,18 @@ static void put_estimate(lt_json_writer *w, const char *key, const plan_estimate
     lt_json_end(w);
 }
 
-static void put_cost(lt_json_writer *w, const lt_plan_cost *c)
+/* By the system model; nothing of an optimizer that the profile does not have. */
+static void put_cost(lt_json_writer *w, const plan_candidate *of)
 {
+    const lt_plan_cost *c = &of->cost;
+    const double known = of->is_by_runs ? (double)NAN : 1;
     lt_json_begin_object(w, "modelled");
-    lt_json_put_number(w, "seconds", c->seconds);
-    lt_json_put_number(w, "load", c->load);
-    lt_json_put_number(w, "compute", c->compute);
-    lt_json_put_number(w, "update", c->update);
-    lt_json_put_number(w, "exposed", c->exposed);
-    lt_json_put_number(w, "waiting", c->waiting);
+    lt_json_put_number(w, "seconds", known * c->seconds);
+    lt_json_put_number(w, "load", known * c->load);
+    lt_json_put_number(w, "compute", known * c->compute);
+    lt_json_put_number(w, "update", known * c->update);
+    lt_json_put_number(w, "exposed", known * c->exposed);
+    lt_json_put_number(w, "waiting", known * c->waiting);
     lt_json_end(w);
 }
 
@@ -179,8 +184,8 @@ static void put_candidate(lt_json_writer *w, const plan *p, const plan_candidate
     put_setup(w, &c->setting);
     put_estimate(w, "step_seconds", &c->step);
     put_estimate(w, "steps", &c->steps);
-    put_cost(w, &c->cost);
-    lt_json_put_number(w, "ernest_seconds", lt_plan_ernest(&p->runs, &c->setting));
+    put_cost(w, c);
+    lt_json_put_number(w, "ernest_seconds", c->ernest);
     lt_json_put_string(w, "verdict", *c->verdict.why ? c->verdict.why : NULL);
     lt_json_put_number(w, "memory_bytes", c->cost.memory);
     lt_json_put_number(w, "seconds", c->seconds);

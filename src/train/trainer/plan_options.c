@@ -30,9 +30,9 @@ static const lt_option rows[] = {
 {"Plan", NUM("profile-seconds", profile_seconds, 0.01, 1e6), .value = "20", .once = true, .help = "that measuring them may take, about"},
 {"Plan", INT("profile-ranks", profile_ranks, 1, 1024), .value = "1", .once = true, .help = "ranks of a machine: so many are at work while the parts of one are measured, as they share its memory and caches"},
 {"Plan", INT("rows", rows, 1, 100000), .value = "20", .once = true, .help = "of the table that is printed"},
-{"Plan", BOOL("extrapolate", extrapolate), .once = true, .help = "take ranks beyond twice those that runs of --from had"},
+{"Plan", BOOL("extrapolate", extrapolate), .once = true, .help = "take candidates beyond twice the ranks, batch or steps that runs had, or below half of them"},
 {"Plan", PICK("pilots", pilots, "off|auto"), .once = true, .help = "auto: make short runs of the candidates that may be the best, here, as the printed command would be started, until one leads by more than what is not known"},
-{"Plan", TEXT("pilot-budget", pilot_budget), .meta = "P%", .value = "5%", .once = true, .help = "what they may take: percent of the rank-seconds of the predicted run"},
+{"Plan", TEXT("pilot-budget", pilot_budget), .meta = "P%", .value = "5%", .once = true, .help = "what they and the profile may take: percent of the rank-seconds of the cheapest run that may yet be chosen"},
 {"Plan", TEXT("pilot-dir", pilot_dir), .meta = "DIR", .once = true, .help = "keep their run folders there, for --from; without it they are removed, but for those that failed"},
 {"Plan", TEXT("json", json), .meta = "FILE|-", .once = true, .help = "write the plan as JSON, of which lather-report makes a page; -: to standard output, instead of the table"},
 };

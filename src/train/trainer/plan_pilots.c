@@ -463,6 +463,11 @@ void lt_plan_print_pilots(const plan *p, FILE *out)
         "pilots: %d, %.3g rank-seconds, and the profile %.3g, %.3g %% of the %.4g of the run below (budget %g %%); no more: %s\n",
         all->count, all->spent, p->profile.paid, 100 * (all->spent + p->profile.paid) / all->run,
         all->run, 100 * p->request.pilot_share, all->why);
+    if (all->has_courses && all->course_steps > 0)
+        fprintf(
+            out,
+            "  steps of each course: to a training loss of %.4g, predicted of %s behind the %.0f steps that the flags give\n",
+            all->course_loss, p->runs.run[all->course_run].setting.label, all->course_steps);
     for (int i = 0; i < all->count; i++) {
         const plan_pilot *q = &all->item[i];
         fprintf(out, "  %d ranks, %s: %lld steps, %.3g rank-seconds: ", q->ranks, q->label,
@@ -490,6 +495,17 @@ static void put_pilot(lt_json_writer *w, const plan_pilot *q)
     lt_json_end(w);
 }
 
+/* What steps of courses are to; null: there are none. */
+static void put_courses(lt_json_writer *w, const plan *p)
+{
+    const plan_pilots *all = &p->pilots;
+    const bool is_of_flags = all->has_courses && all->course_steps > 0;
+    lt_json_put_number(w, "course_loss", all->has_courses ? all->course_loss : (double)NAN);
+    lt_json_put_number(w, "course_steps", is_of_flags ? all->course_steps : (double)NAN);
+    lt_json_put_string(w, "course_of",
+                       is_of_flags ? p->runs.run[all->course_run].setting.label : NULL);
+}
+
 void lt_plan_put_pilots(lt_json_writer *w, const plan *p)
 {
     const plan_pilots *all = &p->pilots;
@@ -501,6 +517,7 @@ void lt_plan_put_pilots(lt_json_writer *w, const plan *p)
     lt_json_put_number(w, "profile_rank_seconds", p->profile.paid);
     lt_json_put_number(w, "run_rank_seconds", all->run);
     lt_json_put_string(w, "no_more", all->why);
+    put_courses(w, p);
     lt_json_begin_array(w, "made");
     for (int i = 0; i < all->count; i++)
         put_pilot(w, &all->item[i]);

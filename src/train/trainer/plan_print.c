@@ -98,6 +98,22 @@ const char *lt_plan_command(const plan *p, const plan_candidate *c, char *text, 
 
 /* --- The table --- */
 
+/* Whether runs say enough for Ernest's model of any candidate, which then is a column. */
+static bool has_ernest(const plan_table *t)
+{
+    size_t i = 0;
+    while (i < t->kept && !isfinite(t->item[i].ernest))
+        i++;
+    return i < t->kept;
+}
+
+/* Seconds in a column, or nothing where there is none. */
+static void print_ernest(const plan_table *t, const char *text, FILE *out)
+{
+    if (has_ernest(t))
+        fprintf(out, " %10s", text);
+}
+
 static void print_head(const plan *p, FILE *out)
 {
     const plan_goal *g = &p->request.goal;
@@ -114,62 +130,61 @@ static void print_head(const plan *p, FILE *out)
     if (p->runs.count)
         fprintf(out, "runs: %zu, of at most %d ranks\n", p->runs.count, p->runs.most);
     lt_plan_print_pilots(p, out);
-    fprintf(out, "\n%6s %8s %-36s %10s %10s %10s %10s %8s  %s\n", "ranks", "batch", "setting",
-            "step", "steps", p->table.is_known ? "time" : "epoch", "cost", "GiB", "rests on");
+    fprintf(out, "\n%6s %8s %-36s %10s", "ranks", "batch", "setting", "step");
+    print_ernest(&p->table, "by Ernest", out);
+    fprintf(out, " %10s %10s %10s %8s  %s\n", "steps", p->table.is_known ? "time" : "epoch", "cost",
+            "GiB", "rests on");
 }
 
 static void print_row(const plan *p, const plan_candidate *c, FILE *out)
 {
     char step[PLAN_NAME], whole[PLAN_NAME], trust[64], steps[PLAN_NAME], cost[PLAN_NAME];
+    char memory[PLAN_NAME], ernest[PLAN_NAME];
     const double seconds = p->table.is_known ? c->seconds : c->epoch;
     snprintf(steps, sizeof steps, isfinite(c->steps.value) ? "%.0f" : "?", c->steps.value);
     snprintf(cost, sizeof cost, isfinite(c->price) ? "%.2f" : "-", c->price);
-    fprintf(out, "%6d %8lld %-36s %10s %10s %10s %10s %8.3g  %s\n", c->setting.setup.ranks,
-            (long long)c->setting.batch, c->setting.label,
-            lt_plan_seconds_text(c->step.value, step, sizeof step), steps,
-            lt_plan_seconds_text(seconds, whole, sizeof whole), cost, c->cost.memory / gib,
+    snprintf(memory, sizeof memory, isfinite(c->cost.memory) ? "%.3g" : "?", c->cost.memory / gib);
+    fprintf(out, "%6d %8lld %-36s %10s", c->setting.setup.ranks, (long long)c->setting.batch,
+            c->setting.label, lt_plan_seconds_text(c->step.value, step, sizeof step));
+    print_ernest(&p->table, lt_plan_seconds_text(c->ernest, ernest, sizeof ernest), out);
+    fprintf(out, " %10s %10s %10s %8s  %s\n", steps,
+            lt_plan_seconds_text(seconds, whole, sizeof whole), cost, memory,
             lt_plan_trust_text(lt_plan_weaker(c), trust, sizeof trust));
-}
-
-static bool is_first_of_reason(const plan_table *t, size_t index)
-{
-    for (size_t i = t->kept; i < index; i++)
-        if (!strcmp(t->item[i].why, t->item[index].why))
-            return false;
-    return true;
 }
 
 static void print_dropped(const plan *p, FILE *out)
 {
     const plan_table *t = &p->table;
+    char text[PLAN_REASON];
     if (t->kept < t->count)
         fprintf(out, "\ndropped: %zu of %zu\n", t->count - t->kept, t->count);
-    for (size_t i = t->kept; i < t->count; i++) {
-        int times = 0;
-        for (size_t k = i; k < t->count; k++)
-            times += !strcmp(t->item[k].why, t->item[i].why);
-        if (is_first_of_reason(t, i))
-            fprintf(out, "  %d: %d ranks%s%s%s: %s\n", times, t->item[i].setting.setup.ranks,
-                    times > 1 ? " and others" : "", *t->item[i].setting.label ? ", " : "",
-                    t->item[i].setting.label, t->item[i].why);
-    }
+    for (size_t i = t->kept; i < t->count; i++)
+        if (lt_plan_reason(t, i, text, sizeof text))
+            fprintf(out, "  %s\n", text);
+}
+
+static void print_parts(const lt_plan_cost *c, FILE *out)
+{
+    char time[PLAN_NAME];
+    fprintf(out, "; modelled %s:", lt_plan_seconds_text(c->seconds, time, sizeof time));
+    fprintf(out, " compute %s,", lt_plan_seconds_text(c->compute, time, sizeof time));
+    fprintf(out, " update %s,", lt_plan_seconds_text(c->update, time, sizeof time));
+    fprintf(out, " exposed exchange %s,", lt_plan_seconds_text(c->exposed, time, sizeof time));
+    fprintf(out, " waiting %s,", lt_plan_seconds_text(c->waiting, time, sizeof time));
+    fprintf(out, " loading %s", lt_plan_seconds_text(c->load, time, sizeof time));
 }
 
 static void print_why(const plan *p, const plan_candidate *best, FILE *out)
 {
     char time[PLAN_NAME];
-    const lt_plan_cost *c = &best->cost;
     if (!p->table.is_known)
         fprintf(out, "\nsteps to the goal: %s; the table is of an epoch\n", best->steps.why);
     else
         fprintf(out, "\nsteps: %s\n", best->steps.why);
-    fprintf(out, "step: %s; modelled %s:", best->step.why,
-            lt_plan_seconds_text(c->seconds, time, sizeof time));
-    fprintf(out, " compute %s,", lt_plan_seconds_text(c->compute, time, sizeof time));
-    fprintf(out, " update %s,", lt_plan_seconds_text(c->update, time, sizeof time));
-    fprintf(out, " exposed exchange %s,", lt_plan_seconds_text(c->exposed, time, sizeof time));
-    fprintf(out, " waiting %s,", lt_plan_seconds_text(c->waiting, time, sizeof time));
-    fprintf(out, " loading %s\n", lt_plan_seconds_text(c->load, time, sizeof time));
+    fprintf(out, "step: %s", best->step.why);
+    if (!best->is_by_runs)
+        print_parts(&best->cost, out);
+    fprintf(out, "\n");
     if (isfinite(p->table.simulated))
         fprintf(out, "simulated message by message: %s\n",
                 lt_plan_seconds_text(p->table.simulated, time, sizeof time));

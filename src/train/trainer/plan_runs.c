@@ -39,6 +39,11 @@ static lt_status add_point(reader *r, double step, double value)
     return LT_OK;
 }
 
+bool lt_plan_is_of_steps(const plan_goal *g)
+{
+    return !strcmp(g->metric, "train_loss");
+}
+
 static double number_of(const lt_json_value *record, const char *key)
 {
     const lt_json_value *v = lt_json_member(record, key);
@@ -240,7 +245,7 @@ static double spread_of(const reader *r)
 static lt_status read_run(plan_run *run, const char *folder, const lt_trainer *like,
                           const plan_goal *goal, int per_node)
 {
-    reader r = {.run = run, .goal = goal, .of_steps = !strcmp(goal->metric, "train_loss")};
+    reader r = {.run = run, .goal = goal, .of_steps = lt_plan_is_of_steps(goal)};
     snprintf(run->name, sizeof run->name, "%s", folder);
     snprintf(r.field, sizeof r.field, "%s%s", r.of_steps ? "" : "val_", goal->metric);
     LT_TRY(read_setting(run, like, per_node));
@@ -307,9 +312,13 @@ lt_status lt_plan_read_runs(plan_runs *out, const lt_option_list *folders, const
 
 lt_status lt_plan_read_pilot(plan_runs *runs, const char *folder, const plan *p, bool of_loss)
 {
+    static const plan_goal loss = {.metric = "train_loss", .lower = true, .value = -HUGE_VAL};
+    const plan_goal *g = &p->request.goal;
     const int most = runs->most;
     const size_t count = runs->count;
-    lt_status st = add_run(runs, folder, p->trainer, &p->request.goal, p->request.per_node);
+    if (of_loss && !lt_plan_is_of_steps(g))
+        g = &loss;
+    lt_status st = add_run(runs, folder, p->trainer, g, p->request.per_node);
     plan_run *run = &runs->run[count];
     if (st && runs->count > count) {
         free(run->point);

@@ -254,6 +254,36 @@ static bool find_by_ranks(const plan_runs *runs, const plan_goal *g, const plan_
     return true;
 }
 
+/* Numbers of ranks that runs of as many samples a rank have. */
+static int count_ranks(const plan_runs *runs, const plan_setting *s)
+{
+    int count = 0;
+    for (size_t i = 0; i < runs->count; i++) {
+        const plan_setting *of = &runs->run[i].setting;
+        bool is_new = runs->run[i].points && is_of_loss_model(of, s);
+        for (size_t k = 0; k < i && is_new; k++)
+            is_new = !runs->run[k].points || !is_of_loss_model(&runs->run[k].setting, s)
+                     || runs->run[k].setting.setup.ranks != of->setup.ranks;
+        count += is_new;
+    }
+    return count;
+}
+
+/* Of what loses or delays gradients, of which batches and noise scales say nothing. */
+static plan_estimate explain_loss(const plan_runs *runs, const plan_goal *g, const plan_setting *s)
+{
+    enum { LEAST = 3 };
+    const int count = count_ranks(runs, s);
+    if (count < LEAST)
+        return unknown("not enough measurements: what loses gradients needs a run on %d ranks that "
+                       "reached %s %g, or runs with this --batch-size on %d numbers of ranks, and "
+                       "there are %d",
+                       s->setup.ranks, g->metric, g->value, LEAST, count);
+    return unknown("not enough measurements: the loss fitted to runs on %d numbers of ranks does "
+                   "not say when %s is %g",
+                   count, g->metric, g->value);
+}
+
 /* Why there is no number. */
 static plan_estimate explain(const plan_runs *runs, const plan_goal *g, const plan_setting *s)
 {
@@ -267,6 +297,8 @@ static plan_estimate explain(const plan_runs *runs, const plan_goal *g, const pl
         return unknown("not enough measurements: no run (--from)");
     if (!alike)
         return unknown("not enough measurements: no run of %.80s", s->label);
+    if (!s->is_exact)
+        return explain_loss(runs, g, s);
     if (!reached)
         return unknown("not enough measurements: none of %d runs of it reached %s %g", alike,
                        g->metric, g->value);

@@ -1,0 +1,68 @@
+"""plan of each training program of models/, of a profile written by hand: seconds by the formulas, the task's own goal, a command that starts the program.
+
+    plan_programs.py TRAIN_RESNET50|TRAIN_VIT|TRAIN_GPT none [ROW]
+"""
+import os
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+
+from plan import by_ranks, near, plan, profile, refuses, step, write  # noqa: E402
+from rows import run_rows  # noqa: E402
+from trainer import MODEL, NAME, OK, PROGRAM, run  # noqa: E402
+
+IS_GPT = NAME == "train_gpt"
+WORDS = ["--data", "text.txt", "--layers", "2", "--width", "16", "--heads", "2", "--positions", "64", "--seq-len", "16"] if IS_GPT else ["--data", "synthetic:160:16:3", *MODEL]
+GOAL, OTHER = ("perplexity=20", "top1=75") if IS_GPT else ("top1=75", "perplexity=20")
+
+
+def prepare(cwd, **more):
+    with open(os.path.join(cwd, "text.txt"), "w") as f:
+        f.write("the quick brown fox jumps over the lazy dog. " * 100)
+    write(cwd, profile(**more))
+
+
+def it_plans(cwd):
+    """A step of each number of ranks; the goal's metric is one of the task's; the command runs."""
+    prepare(cwd)
+    found = plan(cwd, *WORDS, "--goal", GOAL, "--ranks", "1..4", "--vary", "batch-size=4,16", "--max-steps", "2")
+    of = {(c["ranks"], c["batch_size"]): c for c in found["candidates"]}
+    assert len(of) == 6 and not found["dropped"] and found["program"] == NAME, found
+    for (ranks, batch), c in of.items():
+        near(c["step_seconds"]["value"], step(ranks, batch), 1e-6)
+        near(c["epoch_seconds"], step(ranks, batch) * 1600 / ranks / batch, 1e-6)
+        assert c["steps"]["value"] is None and "not enough measurements" in c["steps"]["why"], c
+    last = plan(cwd, *WORDS, "--goal", "deadline=1d", "--ranks", "1", "--max-steps", "2", "--progress", "off", json_out=False).splitlines()[-1]
+    assert last.startswith(PROGRAM + " "), last
+    run(*last.split(" ")[1:], cwd=cwd, code=OK)
+    refuses(cwd, *WORDS, "--goal", OTHER, "--ranks", "1", says=f"--goal {OTHER.split('=')[0]}: no metric of this program: loss, train_loss, ")
+    refuses(cwd, *WORDS, "--step-profile", write(cwd, profile(program="train_mlp"), "other.json"), "--goal", GOAL, "--ranks", "1", says=f"of train_mlp, and this is {NAME}")
+
+
+def a_grid_is_refused_for_vit_b(cwd):
+    """64 images of 197 tokens as copies, one on each of 64 ranks, or 4 x 4 x 4: that pays below 16 times 768 tokens. Alone it is refused too, and 16 images, fewer than ranks, are not."""
+    prepare(cwd, layers=12, hidden=768, tokens=197, buckets=[{"elements": 86_000_000, "ready": 1, "rows": 0, "columns": 0, "dense": 0}])
+    words = ["--data", "synthetic:1600:224:3", "--arch", "vit_b_16", "--goal", "top1=75", "--ranks", "64", "--ranks-per-node", "8", "--simulate"]
+    found = plan(cwd, *words, "--vary", "tensor-parallel=1,4x4x4", "--vary", "batch-size=1,64", "--global-batch", "64")
+    (best,) = found["candidates"]
+    reasons = [d["why"] for d in found["dropped"] if "4x4x4" in d["setting"] and "tokens" in d["why"]]
+    assert (best["tensor_parallel"], best["batch_size"]) == (1, 1) and len(reasons) == 1, found
+    for says in reasons:
+        assert "4x4x4 pays below 12288 tokens of a copy (16 times the width), and there are 12608" in says, says
+    refuses(cwd, *words, "--tensor-parallel", "4x4x4", "--batch-size", "64", says=["no candidate is left of 1", "pays below 12288 tokens of a copy", "and there are 12608"])
+    (kept,) = plan(cwd, *words, "--tensor-parallel", "4x4x4", "--batch-size", "16")["candidates"]
+    assert kept["tensor_parallel"] == 64, kept
+
+
+def a_divided_language_model_is_planned(cwd):
+    """Two ranks with half of its layers each."""
+    prepare(cwd, layers=2, hidden=16, tokens=16, vocabulary=256)
+    found = by_ranks(plan(cwd, *WORDS, "--goal", GOAL, "--ranks", "2,4", "--tensor-parallel", "2", "--batch-size", "3"))
+    assert sorted(found) == [2, 4] and all(c["tensor_parallel"] == 2 and c["verdict"] for c in found.values()), found
+
+
+ROWS = [it_plans] + {"train_vit": [a_grid_is_refused_for_vit_b], "train_gpt": [a_divided_language_model_is_planned]}.get(NAME, [])
+
+
+if __name__ == "__main__":
+    sys.exit(run_rows(ROWS, "lather-plan-", sys.argv[3] if len(sys.argv) > 3 else None))
