@@ -371,7 +371,7 @@ static void check_dtype(tally *a, const char *device, lt_dtype dtype)
             continue;
         check_same(a, device, dtype, optims[i], false);
         check_same(a, device, dtype, optims[i], true);
-        if (dtype != LT_F32 && strcmp(optims[i], "shampoo") != 0)
+        if (dtype != LT_F32)
             check_rounded(a, device, dtype, optims[i]);
         if (dtype != LT_F32 && !strcmp(optims[i], "sgd"))
             check_pixels(a, device, dtype);

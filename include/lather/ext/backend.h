@@ -43,7 +43,7 @@ typedef struct lt_backend {
     const lt_upload_ops *uploads; /**< NULL: copy() and sync() instead */
     const lt_weight_ops *weights; /**< NULL: each pass sees to its copies */
     /** conv2d_grad_w and conv2d_norm_grad_w round a gradient to dy's 16 bits whatever dw's dtype is, and add,
-     *  grad_norm, sgd, adagrad and adam read one that stays in them. */
+     *  grad_norm, sgd, adagrad, adam and vec (as a) read one that stays in them. */
     bool rounds_grad_w;
 
 #define LT_BACKEND_MEMBER(name, kind, cpu) lt_##name##_fn *name;

@@ -47,7 +47,7 @@ typedef struct lt_optim_ops {
     bool by_entries;
     /** An element's update is of its own value, gradient and state alone: right on a box of a parameter too. */
     bool elementwise;
-    /** step reads gradients by the backend's sgd, adagrad and adam alone: they may be in 16 bits. */
+    /** step reads gradients by the backend's sgd, adagrad and adam and as operand a of vec alone: they may be in 16 bits. */
     bool reads_rounded;
     void (*destroy)(lt_optim *self); /**< optional: what the struct points to, not the struct */
     /** For lt_optim_set_state_dtype(): a step may be several calls of step(), in each of which other slots

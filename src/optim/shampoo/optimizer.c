@@ -156,6 +156,7 @@ static const lt_optim_ops ops = {
     .bytes = sizeof(lt_shampoo),
     .step = lt_shampoo_step,
     .by_entries = true,
+    .reads_rounded = true, /* gather() of step.c alone reads it */
     .by_slots = true, /* moments are opened by batches: kept.c */
     .is_capturable = lt_shampoo_is_capturable,
     .host_phase = &lt_shampoo_host_phase,

@@ -57,9 +57,12 @@ lt_status lt_list_fill(lt_list *list, const lt_optim_item *item, const bool *fir
     return LT_OK;
 }
 
-static bool is_aligned(const void *data)
+/* Whether four neighbours can be read or written at once: operand A may be a gradient in 16 bits. */
+static bool takes_fours(const lt_view *v, int operand)
 {
-    return ((uintptr_t)data & 15) == 0;
+    enum { A = 1 };
+    const bool narrow = operand == A && (v->dtype == LT_BF16 || v->dtype == LT_F16);
+    return (narrow || v->dtype == LT_F32) && (uintptr_t)v->data % (narrow ? 8 : 16) == 0;
 }
 
 /* All expressions of a list go in one order: that of the first one's y in memory. */
@@ -80,7 +83,7 @@ static void take_job(lt_vec_expression *s, const lt_vec_job *job, const int orde
     for (int k = 0; k < operands; k++) {
         s->data[k] = view[k]->data;
         s->dtype[k] = view[k]->dtype;
-        s->fours = s->fours && view[k]->dtype == LT_F32 && is_aligned(view[k]->data);
+        s->fours = s->fours && takes_fours(view[k], k);
     }
 }
 

@@ -32,13 +32,28 @@ __device__ __attribute__((noinline)) void do_element(const lt_vec_expression &s,
     }
 }
 
+/* Four of a, which may be a gradient in 16 bits. */
+__device__ float4 four_of_a(const lt_vec_expression &s, int64_t at)
+{
+    if (s.dtype[1] == LT_F32)
+        return *(const float4 *)((const float *)s.data[1] + at);
+    const uint64_t bits = *(const uint64_t *)((const uint16_t *)s.data[1] + at);
+    float v[4];
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+        const uint16_t one = (uint16_t)(bits >> (16 * j));
+        v[j] = s.dtype[1] == LT_BF16 ? lt_bf16_load({one}) : lt_f16_load({one});
+    }
+    return make_float4(v[0], v[1], v[2], v[3]);
+}
+
 /* Elements i to i + 3; i is a multiple of 4. */
 __device__ void do_four(const lt_vec_expression &s, const lt_vec_numbers_f32 &n, int64_t i)
 {
     int64_t at[LT_WALK_OPERANDS];
     lt_walk_offsets(&s.walk, i, at);
     float4 *const to = (float4 *)((float *)s.data[0] + at[0]), none = make_float4(0, 0, 0, 0);
-    const float4 a = *(const float4 *)((const float *)s.data[1] + at[1]);
+    const float4 a = four_of_a(s, at[1]);
     const float4 b = s.data[2] ? *(const float4 *)((const float *)s.data[2] + at[2]) : none;
     float4 y = n.beta == 0 ? none : *to;
     y.x = lt_vec_f32(s.op, &n, a.x, b.x, y.x);
