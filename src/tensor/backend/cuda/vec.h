@@ -16,8 +16,7 @@ enum {
 typedef struct lt_vec_expression {
     lt_vec_op op;
     lt_dtype dtype[3];
-    bool
-        fours; /* y and b f32, a f32 or 16 bits; four elements at a time are aligned to their bytes */
+    bool fours; /* y, b: f32, a: f32 or 16 bits; four of each are aligned to their bytes */
     double alpha, beta, gamma, delta;
     lt_vec_factor factor;
     void *data[3]; /* y, a, b; b NULL: absent */
