@@ -195,7 +195,7 @@ static void make_symmetric(test *t)
 static void make_symmetric_and_nan(test *t)
 {
     make_symmetric(t);
-    t->operand[0].value[1] = t->operand[2].value[0] = NAN;
+    t->operand[0].value[1] = t->operand[2].value[0] = (double)NAN;
 }
 
 static void make_gram(const tensor_row *r, int way, test *t)
