@@ -5,6 +5,17 @@
 #include "launch.cuh"
 #include "optim.h"
 
+/* Of bf16 or f16, from place i on, a multiple of 4. */
+__device__ inline void take_four_16(const void *from, lt_dtype dtype, int64_t i, float (&v)[4])
+{
+    const uint64_t bits = *(const uint64_t *)((const uint16_t *)from + i);
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+        const uint16_t one = (uint16_t)(bits >> (16 * j));
+        v[j] = dtype == LT_BF16 ? lt_bf16_load({one}) : lt_f16_load({one});
+    }
+}
+
 __device__ inline void take_four(const float *from, int64_t i, float (&v)[4])
 {
     const float4 x = *(const float4 *)(from + i);
@@ -24,12 +35,7 @@ __device__ inline void gradient_fours(const lt_list_item &item, int64_t i, float
 {
     if (item.grad_dtype == LT_F32)
         return take_four((const float *)item.grad, i, v);
-    const uint64_t bits = *(const uint64_t *)((const uint16_t *)item.grad + i);
-#pragma unroll
-    for (int j = 0; j < 4; j++) {
-        const uint16_t one = (uint16_t)(bits >> (16 * j));
-        v[j] = item.grad_dtype == LT_BF16 ? lt_bf16_load({one}) : lt_f16_load({one});
-    }
+    take_four_16(item.grad, item.grad_dtype, i, v);
 }
 
 #endif

@@ -2,6 +2,7 @@
  * over memory once: a thread does one after the other on each of its elements. */
 
 #include "launch.cuh"
+#include "optim.cuh"
 #include "vec.h"
 #include "weights.h"
 
@@ -37,13 +38,8 @@ __device__ float4 four_of_a(const lt_vec_expression &s, int64_t at)
 {
     if (s.dtype[1] == LT_F32)
         return *(const float4 *)((const float *)s.data[1] + at);
-    const uint64_t bits = *(const uint64_t *)((const uint16_t *)s.data[1] + at);
     float v[4];
-#pragma unroll
-    for (int j = 0; j < 4; j++) {
-        const uint16_t one = (uint16_t)(bits >> (16 * j));
-        v[j] = s.dtype[1] == LT_BF16 ? lt_bf16_load({one}) : lt_f16_load({one});
-    }
+    take_four_16(s.data[1], s.dtype[1], at, v);
     return make_float4(v[0], v[1], v[2], v[3]);
 }
 
