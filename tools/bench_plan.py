@@ -3,8 +3,8 @@
 
     tools/bench_plan.py --build BUILD [--grid 1x1,2x1,4x1,4x2,4x4] [--rate 200mbit] [--only 'two-level;tensor'] [--rounds 3]
 
-A step's parts are measured on this machine by `train_resnet50 plan --step-profile` and `train_gpt plan`, of one rank alone for the rows of one rank, of one among as
-many as there are processors for the others (--profile-ranks), anew in each round in front of its steps, as a machine that others share is not the same for long; links by
+A step's parts are measured on this machine by `train_resnet50 plan --step-profile` and `train_gpt plan`, of one rank among as
+many as there are (--profile-ranks), anew in each round in front of its steps, as a machine that others share is not the same for long; links by
 `bench links` on the nodes of tools/netbed (so root), and each set-up is predicted by `plan --simulate` from nothing else. The rate
 between nodes is what a card keeps to under the traffic of the set-up (one mean of `bench exchange`: in two levels, where ranks talk to
 those with their place in other nodes, else flat, where all talk to all), at most what TCP leaves of
@@ -50,24 +50,24 @@ class Model:
         self.profile = os.path.join(folder, f"{self.name}.json")
 
     def measure_profile(self, ranks):
-        """Of one rank by itself, or of one among as many as there are processors, which share memory and caches."""
-        busy = min(ranks, os.cpu_count())
+        """Of one rank among all, which share memory, caches and cores."""
         if os.path.exists(self.profile):
             os.remove(self.profile)
-        run([self.path, "plan", *self.words, *self.goal, "--step-profile", self.profile, "--profile-seconds", str(self.a.profile_seconds), "--profile-ranks", str(busy)],
+        run([self.path, "plan", *self.words, *self.goal, "--step-profile", self.profile, "--profile-seconds", str(self.a.profile_seconds), "--profile-ranks", str(ranks)],
             self.a.patience, env=dict(os.environ, OMP_WAIT_POLICY="passive"))
         with open(self.profile, encoding="utf-8") as f:
             said = json.load(f)
-        print(f"{self.name}, {busy} at work: {1e3 * said['batch_seconds'][1]:.1f} ms", file=sys.stderr, flush=True)
+        print(f"{self.name}, {ranks} at work: {1e3 * said['batch_seconds'][1]:.1f} ms", file=sys.stderr, flush=True)
 
     def predict(self, nodes, ranks, links, flags):
         file = os.path.join(self.folder, f"links-{nodes}x{ranks}.json")
         with open(file, "w", encoding="utf-8") as f:
             json.dump({kind: links.get(kind) or NO_LINK for kind in ("within", "between")}, f)
         slots = os.cpu_count() / nodes
-        out = run([self.path, "plan", *self.words, *self.goal, *flags, "--step-profile", self.profile, "--simulate", "--ranks", str(nodes * ranks),
+        out = run([self.path, "plan", *self.words, *self.goal, *beside_plain(flags), "--step-profile", self.profile, "--simulate", "--ranks", str(nodes * ranks),
                    "--ranks-per-node", str(ranks), "--link", file, "--slots", f"{slots:g}", "--json", "-"], self.a.patience)
-        return json.loads(out)["candidates"][0]["modelled"]
+        said = json.loads(out)
+        return next(c["modelled"] for c in [*said["candidates"], *said["dropped"]] if ("tensor" in c["setting"]) == ("--tensor-parallel" in flags))
 
     def steps(self, flags, launcher):
         with tempfile.TemporaryDirectory() as folder:
@@ -99,6 +99,11 @@ def rows_of(a, models, nodes, ranks):
         rows.append((f"tensor {tensor}", words, ["--tensor-parallel", str(tensor)]))
     rows.append(("owners", shampoo, ["--shard-optimizer"]))
     return [r for r in rows if is_wanted(a, r[0])]
+
+
+def beside_plain(flags):
+    """A divided model that does not pay is dropped beside the undivided one, with what it is predicted to take; alone plan would end in an error."""
+    return ["--vary", f"tensor-parallel=1,{flags[1]}"] if flags[:1] == ["--tensor-parallel"] else flags
 
 
 def print_row(nodes, ranks, name, cost, seconds):

@@ -330,6 +330,7 @@ def what_moves_more_is_not_chosen(cwd):
     found = plan(cwd, *words, "--vary", "tensor-parallel=1,2x2x2", "--memory", "9")
     (first,), (second,) = found["candidates"], found["dropped"]
     assert first["tensor_parallel"] == 1 and first["verdict"] is None
+    assert first["modelled"]["seconds"] < second["modelled"]["seconds"], found
     assert "tensor 2x2x2" in second["setting"] and "a rank receives" in second["why"] and "and there are 3152; what it replaces is predicted to take" in second["why"], second
     near(found["simulated_seconds"], first["modelled"]["seconds"], 0.05)
     found = plan(cwd, *words, "--vary", "compress=topk:0.98,off,topk:0.01")
@@ -589,6 +590,16 @@ def others_are_at_work_while_a_profile_is_measured(cwd):
     refuses(cwd, "--goal", "loss=1", "--ranks", "1", "--profile-ranks", "2", "--data", "nowhere", "--step-profile", "none.json", says="--profile-ranks 2: one of them does not work", code=ERROR)
 
 
+def ranks_that_take_turns_count_seconds_of_a_core(cwd):
+    """Four for each processor, of which a step by the clock would take four times as long. A machine that has other work makes only the one rank by itself slower, which has the clock."""
+    def of(ranks):
+        plan(cwd, "--goal", "loss=1", "--ranks", "1", "--threads", "1", "--profile-ranks", str(ranks), "--profile-seconds", "0.5", profile_file=f"{ranks}.json")
+        with open(os.path.join(cwd, f"{ranks}.json")) as f:
+            return json.load(f)["batch_seconds"][-1]
+    alone, among = of(1), of(4 * os.cpu_count())
+    assert among < 2.5 * alone, (alone, among)
+
+
 # --- Bad input ---
 
 
@@ -666,7 +677,7 @@ ROWS = [seconds_of_steps_by_hand, deadlines_choose_the_cheapest_that_meets_them,
         runs_alone_say_the_step_of_an_optimizer_that_the_profile_lacks, ernest_s_model_stands_beside_the_system_model, links_are_read_from_a_file, what_exchanges_compute_takes_a_core_that_ranks_share, a_page_shows_models_and_measured_points,
         what_runs_do_not_say_is_not_known, goals_of_another_direction, bad_input, bad_profiles, a_profile_is_measured_and_kept,
         what_wants_several_ranks_is_profiled_too, seconds_are_of_runs_with_the_same_flags_and_most_steps,
-        a_mean_step_is_of_whole_periods, state_in_fewer_bytes_is_counted_as_a_run_counts_it, others_are_at_work_while_a_profile_is_measured, real_runs]
+        a_mean_step_is_of_whole_periods, state_in_fewer_bytes_is_counted_as_a_run_counts_it, others_are_at_work_while_a_profile_is_measured, ranks_that_take_turns_count_seconds_of_a_core, real_runs]
 
 
 if __name__ == "__main__":

@@ -56,11 +56,11 @@ static lt_status measure_all(plan *p)
 {
     int choice[PLAN_AXES] = {0};
     plan_crowd others;
+    p->profile.ranks = (double)p->options.profile_ranks;
     lt_status st = lt_plan_crowd_begin(&others, p);
     do
         st = st ? st : measure_choice(p, choice);
     while (lt_plan_advance(&p->request, choice) && !st);
-    p->profile.ranks = (double)p->options.profile_ranks;
     p->profile.paid = p->profile.ranks * p->profile.spent;
     lt_plan_crowd_end(&others);
     return st;

@@ -202,6 +202,8 @@ static void put_dropped(lt_json_writer *w, const plan_candidate *c)
     lt_json_put_integer(w, "ranks", c->setting.setup.ranks);
     lt_json_put_string(w, "setting", c->setting.label);
     lt_json_put_string(w, "why", c->why);
+    if (c->is_possible)
+        put_cost(w, c);
     lt_json_end(w);
 }
 

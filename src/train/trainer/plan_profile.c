@@ -2,6 +2,7 @@
  * gradient, what optimizers take, what the loader gives by itself or to a step that waits for it. */
 
 #include "base/clock.h"
+#include "tensor/tensor.h"
 #include "train/trainer/plan.h"
 #include "train/trainer/step.h"
 
@@ -32,6 +33,7 @@ typedef struct bench {
     size_t *order;   /* parameters in that order */
     size_t finals;
     int64_t attempt;
+    bool by_core; /* seconds are those that the thread had a core */
 } bench;
 
 static int ascending(const void *x, const void *y)
@@ -48,13 +50,23 @@ static double median(double *values, int count)
 
 /* --- The steps --- */
 
+/* Of one of more ranks than processors: core seconds, as waiting for a core is what --slots counts. ADR 0051. */
+static double now(const bench *b)
+{
+    struct timespec t;
+    if (!b->by_core)
+        return lt_clock_seconds();
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
 static lt_status forward(void *context, lt_tape *tape, const lt_batch *batch, lt_tensor *counts,
                          lt_task_output *out)
 {
     bench *b = context;
     LT_TRY(b->task.ops->forward(b->task.context, tape, batch, counts, out));
     LT_TRY(lt_device_sync(b->trainer->device));
-    b->forward = lt_clock_seconds();
+    b->forward = now(b);
     return LT_OK;
 }
 
@@ -65,7 +77,7 @@ static void on_final(void *context, lt_param *param)
     for (size_t i = 0; i < all->count && b->finals < all->count; i++)
         if (all->item[i] == param && b->final) {
             b->order[b->finals] = i;
-            b->final[b->finals++] = lt_clock_seconds();
+            b->final[b->finals++] = now(b);
         }
 }
 
@@ -85,10 +97,20 @@ static void close_bench(bench *b)
     lt_loader_free(&b->trainer->input.loader);
 }
 
-static lt_status open_bench(bench *b, lt_trainer *t, int64_t batch)
+/* Of a processor, where so many ranks are at work. */
+static double fair_part(double ranks)
+{
+    const double processors = (double)sysconf(_SC_NPROCESSORS_ONLN);
+    return ranks > processors ? processors / ranks : 1;
+}
+
+/* ranks: at work on this machine. */
+static lt_status open_bench(bench *b, lt_trainer *t, int64_t batch, double ranks)
 {
     lt_loader_config c = lt_trainer_loader(t, true);
-    *b = (bench){.trainer = t, .task = lt_trainer_task(t)};
+    const bool one_thread = lt_device_threads(t->device) == 1 && t->device->backend->host_memory;
+    *b = (bench){
+        .trainer = t, .task = lt_trainer_task(t), .by_core = one_thread && fair_part(ranks) < 1};
     b->ops = *b->task.ops;
     b->ops.forward = forward;
     c.batch = (int)batch;
@@ -125,21 +147,22 @@ static lt_status run_step(bench *b, parts *out)
     lt_batch batch;
     lt_step_result result;
     LT_TRY(lt_optim_prepare(t->optim, &numbers));
-    const double asked = lt_clock_seconds();
+    const double asked = now(b);
     LT_TRY(next(t->input.loader, &batch));
-    const double given = lt_clock_seconds();
+    const double given = now(b);
     b->finals = 0;
     LT_TRY(lt_device_sync(t->device));
-    const double begin = lt_clock_seconds();
+    const double begin = now(b);
     LT_TRY(lt_step_run_micro_batch(b->step, &batch, 0, b->attempt, eager));
     LT_TRY(lt_device_sync(t->device));
-    const double computed = lt_clock_seconds();
+    const double computed = now(b), clock = lt_clock_seconds();
     LT_TRY(lt_step_run_optimizer(b->step, eager));
     LT_TRY(lt_device_sync(t->device));
-    const double updated = lt_clock_seconds();
+    const double updated = now(b), taken = lt_clock_seconds() - clock;
     lt_optim_advance(t->optim);
     LT_TRY(lt_optim_result(t->optim, &result));
-    const double roots = lt_shampoo_statistics(t->optim).root_seconds;
+    const double share = b->by_core && taken > 0 ? (updated - computed) / taken : 1; /* of a core */
+    const double roots = share * lt_shampoo_statistics(t->optim).root_seconds;
     *out = (parts){.waited = given - asked,
                    .compute = computed - begin,
                    .backward = computed - b->forward,
@@ -276,7 +299,7 @@ static lt_status measure_batch(plan_profile *p, lt_trainer *t, int index, double
     bench b;
     parts found;
     const bool is_middle = index == (p->batches > 1);
-    lt_status st = open_bench(&b, t, (int64_t)p->batch[index]);
+    lt_status st = open_bench(&b, t, (int64_t)p->batch[index], p->ranks);
     if (!st)
         st = run_steps(&b, seconds, &found, is_middle ? p->step : NULL, &p->base.steps);
     if (!st && is_middle)
@@ -305,15 +328,16 @@ static lt_status measure_loader(plan_profile *p, lt_trainer *t, const parts *mid
 {
     bench b;
     lt_batch batch;
-    lt_status st = open_bench(&b, t, (int64_t)p->batch[0]);
+    lt_status st = open_bench(&b, t, (int64_t)p->batch[0], p->ranks);
     for (int i = 0; !st && i <= lt_loader_statistics(t->input.loader).capacity; i++)
         st = next(t->input.loader, &batch);
     const double begin = lt_clock_seconds();
     int loads = 0;
     for (; !st && (loads < LOADS || lt_clock_seconds() - begin < load_seconds); loads++)
         st = next(t->input.loader, &batch);
-    p->base.load_per_sample = fmax((lt_clock_seconds() - begin) / (loads * p->batch[0]),
-                                   load_beside(middle) / p->batch[p->batches > 1]);
+    const double alone = fair_part(p->ranks) * (lt_clock_seconds() - begin);
+    p->base.load_per_sample =
+        fmax(alone / (loads * p->batch[0]), load_beside(middle) / p->batch[p->batches > 1]);
     close_bench(&b);
     return st;
 }
@@ -377,7 +401,7 @@ static lt_status list_blocks(plan_optimizer *o, const lt_optim *optim)
 static lt_status measure_optimizer(const plan_profile *p, lt_trainer *t, double seconds, parts *out)
 {
     bench b;
-    lt_status st = open_bench(&b, t, (int64_t)p->batch[0]);
+    lt_status st = open_bench(&b, t, (int64_t)p->batch[0], p->ranks);
     if (!st)
         st = run_steps(&b, seconds, out, NULL, NULL);
     close_bench(&b);
@@ -469,7 +493,7 @@ lt_status lt_plan_keep_busy(lt_trainer *t, int ready)
     bench b;
     parts found;
     LT_TRY(open_parts(t));
-    lt_status st = open_bench(&b, t, t->args.batch_size);
+    lt_status st = open_bench(&b, t, t->args.batch_size, 1);
     for (int64_t i = 0; !st; i++) {
         st = run_step(&b, &found);
         if (i + 1 == WARM && write(ready, "", 1) != 1)
