@@ -274,6 +274,16 @@ beside_adamw()
     awk -v a="$(number_of mean_milliseconds)" -v b="$(known shampoo.adamw)" 'BEGIN { if (b > 0) printf "%.3f", a / b }'
 }
 
+# The same, and what docs/results/gpu-model.md has for $f, $block and $products, where it has them.
+beside_adamw_and_model()
+{
+    case $f.$block.$products in
+    50.2048.tf32) echo "$(beside_adamw) (model 1.051)" ;;
+    1.1024.tf32) echo "$(beside_adamw) (model 1.292)" ;;
+    *) beside_adamw ;;
+    esac
+}
+
 # TURN: of what the rows behind it are compared with.
 adamw_step()
 {
@@ -289,7 +299,7 @@ adamw_step()
 # The last is the precision of gram and mode products; that of targets is TF32.
 shampoo_step()
 {
-    local f=$1 block=$2 products=$3 beside=beside_adamw flag=--no-tf32 key=.f32
+    local f=$1 block=$2 products=$3 beside=beside_adamw_and_model flag=--no-tf32 key=.f32
     [ "$products" = f32 ] || flag=--tf32 key=
     tune "$batch" "$amp" --optim shampoo --precondition-frequency 1 --max-preconditioner-dim "$block" $flag
     tell=timed_cells

@@ -136,8 +136,13 @@ lt_status lt_shampoo_refresh(lt_shampoo *s, lt_block_batch batch)
  * mod f: every block once in any f steps in a row, and no phase costs more than the mean and the
  * largest block together. Graham, "Bounds on multiprocessing timing anomalies", 1969.
  *
- * Phases depend on the list of all blocks and nothing else: a run that is resumed, or divided over
- * another number of ranks, goes on as it was. */
+ * On a device with a queue a round of launches and the look at its end cost the same whatever the
+ * number of roots, so there are only as many phases as batches of device_elements: a step has a
+ * whole batch or no root at all. Lots come at the end of their share of the f steps, as start
+ * itself has new roots.
+ *
+ * Phases depend on the list of all blocks and on the kind of device, nothing else: a run that is
+ * resumed there, or divided over another number of ranks, goes on as it was. */
 
 typedef struct item {
     lt_block *block;
@@ -152,32 +157,56 @@ static int by_cost(const void *x, const void *y)
     return a->block->number < b->block->number ? -1 : 1;
 }
 
-/* More phases than blocks would leave the last ones empty: spread over all steps instead. */
-static void deal(const lt_shampoo *s, const item *items, double *load, int64_t phases)
+static int64_t elements_of(const lt_block *b)
 {
-    const int64_t steps = s->config.precondition_frequency;
+    int64_t elements = 0;
+    for (int d = 0; d < LT_MAX_DIMS; d++)
+        if (b->factor[d].is_matrix)
+            elements += b->box.shape.dim[d] * b->box.shape.dim[d];
+    return elements;
+}
+
+/* At most f; more than blocks would leave the last ones empty. */
+static int64_t phases_of(const lt_shampoo *s, int64_t lot)
+{
+    int64_t phases = s->config.precondition_frequency, elements = 0;
+    for (size_t i = 0; i < s->total; i++)
+        elements += elements_of(&s->block[i]);
+    const int64_t lots = lot ? (elements + lot - 1) / lot : phases;
+    if (phases > lots)
+        phases = lots > 0 ? lots : 1;
+    return phases < (int64_t)s->total ? phases : (int64_t)s->total;
+}
+
+/* Fewer phases than steps are spread over all of them; lots come last in their shares. */
+static void deal(const lt_shampoo *s, const item *items, double *load, int64_t phases, bool lots)
+{
+    const int64_t share = s->config.precondition_frequency / phases;
     for (size_t i = 0; i < s->total; i++) {
         int64_t least = 0;
         for (int64_t k = 1; k < phases; k++)
             if (load[k] < load[least])
                 least = k;
         load[least] += items[i].cost;
-        items[i].block->phase = steps == phases ? least : least * (steps / phases);
+        items[i].block->phase = least * share + (lots ? share - 1 : 0);
     }
 }
 
-lt_status lt_shampoo_stagger(lt_shampoo *s)
+int64_t lt_shampoo_lot(const lt_device *device)
 {
-    int64_t phases = s->config.precondition_frequency;
-    if (phases > (int64_t)s->total)
-        phases = (int64_t)s->total;
+    return device->backend->host_memory ? 0 : device_elements;
+}
+
+lt_status lt_shampoo_stagger(lt_shampoo *s, int64_t lot)
+{
+    const int64_t phases = phases_of(s, lot);
     item *items = lt_alloc(s->total, sizeof *items);
     double *load = lt_alloc((size_t)phases, sizeof *load);
     for (size_t i = 0; items && i < s->total; i++)
         items[i] = (item){&s->block[i], lt_block_root_cost(&s->block[i])};
     if (items && load) {
         qsort(items, s->total, sizeof *items, by_cost);
-        deal(s, items, load, phases);
+        deal(s, items, load, phases, lot > 0);
     }
     bool ok = items && load;
     lt_free(load);

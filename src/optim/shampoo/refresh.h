@@ -41,7 +41,10 @@ lt_status lt_shampoo_run_tasks(lt_shampoo *s, lt_root_task *tasks, size_t count)
 lt_status lt_shampoo_root_jobs(lt_shampoo *s, const lt_root_task *tasks, size_t count,
                                lt_root_job *jobs, lt_tensor **copies);
 
-/* Gives every block its phase. Errors: LT_E_NOMEM. */
-lt_status lt_shampoo_stagger(lt_shampoo *s);
+/* Elements of roots that a step of the staggered timing should have on this device, if any; 0: the
+ * fewer the better. */
+int64_t lt_shampoo_lot(const lt_device *device);
+/* Gives every block its phase, in lots of about so many elements if not 0. Errors: LT_E_NOMEM. */
+lt_status lt_shampoo_stagger(lt_shampoo *s, int64_t lot);
 
 #endif

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdarg>
 #include <cstdio>
+#include <cstdlib>
 
 struct cudnnContext {
     cudaStream_t stream;
@@ -267,12 +268,15 @@ cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t d, cudnnBackendA
     return set(*content_of(d, __func__), name, type, count, elements);
 }
 
+/* LATHER_STANDIN_UNDESCRIBED: the query for a device's description fails. */
 cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t d, cudnnBackendAttributeName_t name,
                                        cudnnBackendAttributeType_t type, int64_t most,
                                        int64_t *count, void *elements)
 {
     if (!d)
         return refuse(CUDNN_STATUS_BAD_PARAM_NULL_POINTER, "no descriptor");
+    if (name == CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION && getenv("LATHER_STANDIN_UNDESCRIBED"))
+        return refuse(CUDNN_STATUS_INTERNAL_ERROR, "a device that is not described");
     return read(*content_of(d, __func__), name, type, most, count, elements);
 }
 

@@ -7,6 +7,7 @@
 
 #include "lather/ext/backend.h"
 #include "lather/ext/fail.h"
+#include "lather/log.h"
 
 #include <dirent.h>
 #include <dlfcn.h>
@@ -147,6 +148,34 @@ static void a_plan_is_read_from_disk(void **state)
     assert_int_equal(after.loaded, before.loaded + 1);
     assert_int_equal(after.runs, before.runs + 1);
     close_device(f);
+}
+
+static void count_warnings(void *context, lt_log_level level, const char *area, const char *text)
+{
+    (void)area;
+    *(int *)context += level == LT_LOG_WARN && strstr(text, "does not describe the device");
+}
+
+/* A plan's name on disk has the device's description: without one the device works, and keeps its plans
+ * in memory alone. */
+static void a_device_without_description_keeps_nothing_on_disk(void **state)
+{
+    fixture *f = *state;
+    char folder[TEMP_PATH];
+    int warnings = 0;
+    lt_log_set(count_warnings, &warnings);
+    setenv("LATHER_STANDIN_UNDESCRIBED", "1", 1);
+    open_device(f, (lt_device_config){0});
+    const counts before = count();
+    forward(f);
+    forward(f);
+    const counts after = count();
+    close_device(f);
+    unsetenv("LATHER_STANDIN_UNDESCRIBED");
+    lt_log_set(NULL, NULL);
+    assert_int_equal(warnings, 1);
+    assert_int_equal(after.heuristics, before.heuristics + 1);
+    assert_int_not_equal(access(temp_path(folder, f->folder, "lather"), F_OK), 0);
 }
 
 /* Cuts each file in the folder to half its size; how many. */
@@ -405,6 +434,7 @@ int main(void)
     static const struct CMUnitTest tests[] = {
         ROW(a_shape_is_asked_for_once),
         ROW(a_plan_is_read_from_disk),
+        ROW(a_device_without_description_keeps_nothing_on_disk),
         ROW(a_cut_file_counts_as_absent),
         ROW(settings_have_plans_of_their_own),
         ROW(deterministic_results_have_the_same_bits),
