@@ -181,7 +181,8 @@ static int64_t phases_of(const lt_shampoo *s, int64_t lot)
 /* Fewer phases than steps are spread over all of them; lots come last in their shares. */
 static void deal(const lt_shampoo *s, const item *items, double *load, int64_t phases, bool lots)
 {
-    const int64_t share = s->config.precondition_frequency / phases;
+    const int64_t share =
+        phases ? s->config.precondition_frequency / phases : 0; /* no block, no phase */
     for (size_t i = 0; i < s->total; i++) {
         int64_t least = 0;
         for (int64_t k = 1; k < phases; k++)

@@ -6,6 +6,7 @@
 #include "train/trainer/plan.h"
 #include "train/trainer/step.h"
 
+#include "lather/device.h"
 #include "lather/ext/dataset.h"
 #include "lather/ext/fail.h"
 #include "lather/ext/optim_family.h"
@@ -100,7 +101,7 @@ static void close_bench(bench *b)
 /* Of a processor, where so many ranks are at work. */
 static double fair_part(double ranks)
 {
-    const double processors = (double)sysconf(_SC_NPROCESSORS_ONLN);
+    const double processors = lt_cpu_threads();
     return ranks > processors ? processors / ranks : 1;
 }
 
