@@ -591,9 +591,9 @@ def others_are_at_work_while_a_profile_is_measured(cwd):
 
 
 def ranks_that_take_turns_count_seconds_of_a_core(cwd):
-    """Four for each processor, of which a step by the clock would take four times as long. A machine that has other work makes only the one rank by itself slower, which has the clock."""
+    """Four for each processor, with steps longer than a slice, of which a step by the clock would take four times as long. A machine that has other work makes only the one rank by itself slower, which has the clock."""
     def of(ranks):
-        plan(cwd, "--goal", "loss=1", "--ranks", "1", "--threads", "1", "--profile-ranks", str(ranks), "--profile-seconds", "0.5", profile_file=f"{ranks}.json")
+        plan(cwd, "--goal", "loss=1", "--ranks", "1", "--threads", "1", "--hidden", "8192", "--profile-ranks", str(ranks), "--profile-seconds", "0.5", profile_file=f"{ranks}.json")
         with open(os.path.join(cwd, f"{ranks}.json")) as f:
             return json.load(f)["batch_seconds"][-1]
     alone, among = of(1), of(4 * len(os.sched_getaffinity(0)))
