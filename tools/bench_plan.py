@@ -8,12 +8,13 @@ many as there are (--profile-ranks), anew in each round in front of its steps, a
 `bench links` on the nodes of tools/netbed (so root), and each set-up is predicted by `plan --simulate` from nothing else. The rate
 between nodes is what a card keeps to under the traffic of the set-up (one mean of `bench exchange`: in two levels, where ranks talk to
 those with their place in other nodes, else flat, where all talk to all), at most what TCP leaves of
---rate (1448 of 1514 bytes of a frame); all nodes share this machine's processors (--slots). Then it is run on the nodes, and a row has the median of what its rounds predict and of its steps. Set-ups take turns, as a minute in which the machine
-has other work hits all alike. A row of predicted / measured is good between 0.9 and 1.1, if the rows of one rank (1x1), where
+--rate (1448 of 1514 bytes of a frame); all nodes share this machine's processors (--slots). Then it is run on the nodes, short steps for ten seconds, and a row is the round whose predicted / measured is the median: a round's profile is of the same
+minutes as its steps. Set-ups take turns, as a minute in which the machine has other work hits all alike. A row of predicted / measured is good between 0.9 and 1.1, if the rows of one rank (1x1), where
 nothing is exchanged, are near 1: else the machine was busier in the steps than in the profile. Exit status 77: no nodes can be
 had here."""
 import argparse
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -26,6 +27,7 @@ ROOTS = 3  # steps between Shampoo's roots
 WARM = 2  # steps in which buckets and residuals come to be
 LEVELS = {"flat": ["--allreduce", "flat"], "two-level": ["--allreduce", "two-level"], "topk": ["--compress", "topk:0.01"]}
 SHARE = 1448 / 1514  # payload of a frame
+LEAST_SECONDS = 10  # of measured steps
 NO_LINK = {"latency_us": 1, "gbit": 100, "core_us": 0}  # of a grid that has none of its kind
 
 
@@ -43,17 +45,21 @@ class Model:
     def __init__(self, a, folder, program, words, optim=("sgd",), period=1):
         self.path = os.path.join(a.build, "models", program)
         self.a, self.folder, self.period = a, folder, period
-        steps = -(-a.steps // period) * period + WARM
-        self.words = [*words, "--optim", *optim, "--threads", "1", "--workers", "1", "--max-steps", str(steps)]
+        self.words = [*words, "--optim", *optim, "--threads", "1", "--workers", "1"]
         self.goal = ["--goal", "deadline=1d"]
         self.name = f"{os.path.basename(self.path)} {optim[0]}"
         self.profile = os.path.join(folder, f"{self.name}.json")
+
+    def length(self, step_seconds):
+        """Flags of a run that measures --steps, of short ones as many as LEAST_SECONDS take."""
+        steps = max(self.a.steps, math.ceil(LEAST_SECONDS / step_seconds))
+        return ["--max-steps", str(-(-steps // self.period) * self.period + WARM)]
 
     def measure_profile(self, ranks):
         """Of one rank among all, which share memory, caches and cores."""
         if os.path.exists(self.profile):
             os.remove(self.profile)
-        run([self.path, "plan", *self.words, *self.goal, "--step-profile", self.profile, "--profile-seconds", str(self.a.profile_seconds), "--profile-ranks", str(ranks)],
+        run([self.path, "plan", *self.words, *self.goal, *self.length(1), "--step-profile", self.profile, "--profile-seconds", str(self.a.profile_seconds), "--profile-ranks", str(ranks)],
             self.a.patience, env=dict(os.environ, OMP_WAIT_POLICY="passive"))
         with open(self.profile, encoding="utf-8") as f:
             said = json.load(f)
@@ -64,15 +70,16 @@ class Model:
         with open(file, "w", encoding="utf-8") as f:
             json.dump({kind: links.get(kind) or NO_LINK for kind in ("within", "between")}, f)
         slots = os.cpu_count() / nodes
-        out = run([self.path, "plan", *self.words, *self.goal, *beside_plain(flags), "--step-profile", self.profile, "--simulate", "--ranks", str(nodes * ranks),
+        out = run([self.path, "plan", *self.words, *self.length(1), *self.goal, *beside_plain(flags), "--step-profile", self.profile, "--simulate", "--ranks", str(nodes * ranks),
                    "--ranks-per-node", str(ranks), "--link", file, "--slots", f"{slots:g}", "--json", "-"], self.a.patience)
         said = json.loads(out)
         return next(c["modelled"] for c in [*said["candidates"], *said["dropped"]] if ("tensor" in c["setting"]) == ("--tensor-parallel" in flags))
 
-    def steps(self, flags, launcher):
+    def steps(self, flags, launcher, about):
+        """Seconds of each, which are predicted to be about so many."""
         with tempfile.TemporaryDirectory() as folder:
             out = os.path.join(folder, "run")
-            run([*launcher, self.path, *self.words, *flags, "--limit-eval-batches", "1", "--progress",
+            run([*launcher, self.path, *self.words, *flags, *self.length(about), "--limit-eval-batches", "1", "--progress",
                  "off", "--no-tensorboard", "--output", out], self.a.patience)
             with open(os.path.join(out, "metrics.jsonl"), encoding="utf-8") as f:
                 records = [r for r in map(json.loads, f) if r["event"] == "step"]
@@ -140,17 +147,18 @@ def busy_rate(a, nodes, traffic):
 
 
 def play(a, rows, nodes, ranks, links, launcher):
-    costs, seconds = [[] for _ in rows], [[] for _ in rows]
+    rounds = [[] for _ in rows]  # of each row (ratio, cost, seconds of steps)
     for _ in range(a.rounds):
         for model in dict.fromkeys(model for _, model, _ in rows):
             model.measure_profile(nodes * ranks)
-        for (name, model, flags), cost, taken in zip(rows, costs, seconds):
-            cost.append(model.predict(nodes, ranks, links.get(name, links.get("flat", {})), flags))
-            taken += model.steps(flags, launcher)
-            print(f"{nodes}x{ranks} {name}: {1e3 * cost[-1]['seconds']:.0f} ms predicted, {1e3 * statistics.median(taken):.0f} ms", file=sys.stderr, flush=True)
-    for (name, _, _), cost, taken in zip(rows, costs, seconds):
-        middle = statistics.median_low(c["seconds"] for c in cost)
-        print_row(nodes, ranks, name, next(c for c in cost if c["seconds"] == middle), taken)
+        for (name, model, flags), found in zip(rows, rounds):
+            cost = model.predict(nodes, ranks, links.get(name, links.get("flat", {})), flags)
+            taken = model.steps(flags, launcher, cost["seconds"])
+            found.append((cost["seconds"] / statistics.median(taken), cost, taken))
+            print(f"{nodes}x{ranks} {name}: {1e3 * cost['seconds']:.0f} ms predicted, {1e3 * statistics.median(taken):.0f} ms", file=sys.stderr, flush=True)
+    for (name, _, _), found in zip(rows, rounds):
+        _, cost, taken = sorted(found, key=lambda f: f[0])[(len(found) - 1) // 2]
+        print_row(nodes, ranks, name, cost, taken)
 
 
 def grid(a, models, nodes, ranks):
@@ -197,7 +205,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         text = os.path.join(folder, "text.txt")
         with open(text, "w", encoding="utf-8") as f:
-            f.write("the quick brown fox jumps over the lazy dog. " * (a.tokens * a.batch_size * 16 * (a.steps + WARM + 4) // 40 + 100))
+            f.write("the quick brown fox jumps over the lazy dog. " * (a.tokens * a.batch_size * 16 * (max(a.steps, 100) + WARM) // 40 + 100))
         data = ["--data", f"synthetic:20000:{a.image_size}:100", "--arch", a.arch, "--batch-size", str(a.batch_size)]
         images = Model(a, folder, "resnet50/train_resnet50", data)
         shampoo = Model(a, folder, "resnet50/train_resnet50", data, ["shampoo", "--max-preconditioner-dim", "256", "--precondition-frequency", str(ROOTS)], ROOTS)

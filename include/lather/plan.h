@@ -43,8 +43,10 @@ typedef struct lt_plan_profile {
     const lt_cost_bucket *bucket;
     size_t buckets;
     double backward; /**< share of fixed + per_sample b that is backward */
-    double update;   /**< seconds of an update without new roots, state undivided */
-    double refresh;  /**< seconds of all new roots, once in setup.frequency updates */
+    double
+        staging;   /**< seconds in which all gradients go into buckets and back; of several ranks */
+    double update; /**< seconds of an update without new roots, state undivided */
+    double refresh; /**< seconds of all new roots, once in setup.frequency updates */
     /** Shampoo: what each block takes of update and of refresh. NULL: parts of equal cost, of any size. */
     const double *block_update, *block_refresh;
     const int64_t *block_elements;
@@ -63,8 +65,10 @@ typedef struct lt_plan_profile {
 
 /** All per update. */
 typedef struct lt_plan_cost {
-    double load;    /**< seconds in which the loader makes a rank's samples */
-    double compute; /**< forward and backward: C; with a mesh, exchanges inside its layers too */
+    double load; /**< seconds in which the loader makes a rank's samples */
+    /** Forward and backward, of several ranks the gradients' copies into buckets and back: C; with a mesh, exchanges
+     *  inside its layers too */
+    double compute;
     double update;  /**< the optimizer: U, the slowest owner's, roots spread over the updates */
     double exposed; /**< exchange that is not behind backward: X */
     double waiting; /**< for the slowest rank that is waited for, beyond the mean; may be below 0 */
@@ -78,7 +82,7 @@ typedef struct lt_plan_cost {
 } lt_plan_cost;
 
 /** A step's cost: max(load, C + U, min(1, ranks of a node / slots) (load + C + U)) + X + waiting.
- *  C = grad_accum (fixed + per_sample b), over the speed of a rank. X by lt_cost_simulate(), of the last
+ *  C = grad_accum (fixed + per_sample b) + staging, over the speed of a rank. X by lt_cost_simulate(), of the last
  *  micro-batch's backward, and what follows the update. waiting: the expected maximum of one draw per rank from
  *  the recorded steps; (ranks - B)-th smallest with backup workers; with a deadline as lt_drop_predict().
  *  Errors: LT_E_ARG (which field, and its value; ranks that fill no nodes or no mesh), LT_E_NOMEM. */

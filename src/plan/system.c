@@ -48,6 +48,7 @@ static lt_status check_profile(const lt_plan_profile *p)
         {"fixed", p->fixed},
         {"per_sample", p->per_sample},
         {"load_per_sample", p->load_per_sample},
+        {"staging", p->staging},
         {"update", p->update},
         {"refresh", p->refresh},
         {"state_bytes", p->state_bytes},
@@ -191,6 +192,17 @@ double lt_system_micro(const lt_system *s)
     return s->slow * (p->fixed + p->per_sample * (double)s->setup->batch_size / s->model);
 }
 
+/* Of what a rank holds; sharded gradients do not come back. */
+static double staging(const lt_system *s)
+{
+    const lt_cost_scheme scheme = s->setup->exchange.scheme;
+    const int copies = s->mesh.data * s->mesh.depth;
+    if (copies == 1 || (scheme == LT_COST_LOCAL_STEPS && s->cluster.per_node == 1))
+        return 0;
+    return s->slow * s->profile->staging / (s->mesh.rows * s->mesh.columns)
+           / (scheme == LT_COST_SHARD_GRADIENTS ? 2 : 1);
+}
+
 /* A step without its exchange: no less than the loader's, nor than what a node's ranks and loaders take of its cores. */
 static double own_seconds(const lt_system *s, const lt_plan_cost *c)
 {
@@ -209,7 +221,7 @@ static lt_status add_up(lt_plan_cost *out, const lt_system *s, const lt_system_o
     LT_TRY(lt_system_layers(&layers, s));
     LT_TRY(lt_system_exchange(&c.exposed, s, owner));
     c.update = lt_system_update(owner, s, &share);
-    c.compute += layers;
+    c.compute += layers + staging(s);
     c.seconds = own_seconds(s, &c) + c.exposed + c.waiting;
     c.samples = kept * samples * s->mesh.data;
     c.memory = lt_system_memory(s, share);

@@ -6,6 +6,7 @@ import json
 import math
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -590,6 +591,23 @@ def others_are_at_work_while_a_profile_is_measured(cwd):
     refuses(cwd, "--goal", "loss=1", "--ranks", "1", "--profile-ranks", "2", "--data", "nowhere", "--step-profile", "none.json", says="--profile-ranks 2: one of them does not work", code=ERROR)
 
 
+def a_profile_is_of_ranks_in_step(cwd):
+    """What is measured waits for the others, so that one that is killed is an error, not a profile, and not a wait without end."""
+    p = subprocess.Popen([PROGRAM, "plan", *DATA, *LINK, "--goal", "loss=1", "--ranks", "1", "--profile-ranks", "3", "--hidden", "8192", "--profile-seconds", "5", "--step-profile", "none.json"],
+                         cwd=cwd, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    core_seconds = 0
+    while core_seconds < 1:  # it measures
+        assert p.poll() is None, p.communicate()
+        with open(f"/proc/{p.pid}/schedstat") as f:
+            core_seconds = 1e-9 * int(f.read().split()[0])
+        time.sleep(0.01)
+    with open(f"/proc/{p.pid}/task/{p.pid}/children") as f:
+        os.kill(int(f.read().split()[1]), signal.SIGKILL)
+    said = p.communicate(timeout=60)[1]
+    assert p.returncode == ERROR and "--profile-ranks 3: one of them has ended" in said, (p.returncode, said)
+    assert not os.path.exists(os.path.join(cwd, "none.json"))
+
+
 def ranks_that_take_turns_count_seconds_of_a_core(cwd):
     """Four for each processor, with steps longer than a slice, of which a step by the clock would take four times as long. A machine that has other work makes only the one rank by itself slower, which has the clock."""
     def of(ranks):
@@ -660,7 +678,7 @@ def a_profile_is_measured_and_kept(cwd):
     assert shampoo["refresh"] > 0 and shampoo["state_bytes"] > own["optimizers"][0]["state_bytes"]
     assert own["batch_sizes"] == [8, 16, 32] and own["samples"] == 1600
     numbers = 3 * 16 * 16 * 32 + 32 + 32 * 3 + 3  # the perceptron's
-    assert sum(b["elements"] for b in own["buckets"]) == numbers and own["parameter_bytes"] == 4 * numbers
+    assert sum(b["elements"] for b in own["buckets"]) == numbers and own["parameter_bytes"] == 4 * numbers and own["staging"] > 0
     assert all(0 < b["ready"] <= 1 for b in own["buckets"]) and 0 < own["backward"] < 1
     assert all(0 < own[k] < 1e-5 for k in ("select", "factor", "copy")), own
     again = plan(cwd, *args, profile_file="own.json")
@@ -677,7 +695,7 @@ ROWS = [seconds_of_steps_by_hand, deadlines_choose_the_cheapest_that_meets_them,
         runs_alone_say_the_step_of_an_optimizer_that_the_profile_lacks, ernest_s_model_stands_beside_the_system_model, links_are_read_from_a_file, what_exchanges_compute_takes_a_core_that_ranks_share, a_page_shows_models_and_measured_points,
         what_runs_do_not_say_is_not_known, goals_of_another_direction, bad_input, bad_profiles, a_profile_is_measured_and_kept,
         what_wants_several_ranks_is_profiled_too, seconds_are_of_runs_with_the_same_flags_and_most_steps,
-        a_mean_step_is_of_whole_periods, state_in_fewer_bytes_is_counted_as_a_run_counts_it, others_are_at_work_while_a_profile_is_measured, ranks_that_take_turns_count_seconds_of_a_core, real_runs]
+        a_mean_step_is_of_whole_periods, state_in_fewer_bytes_is_counted_as_a_run_counts_it, others_are_at_work_while_a_profile_is_measured, a_profile_is_of_ranks_in_step, ranks_that_take_turns_count_seconds_of_a_core, real_runs]
 
 
 if __name__ == "__main__":

@@ -51,6 +51,40 @@ static void loaders_take_cores_from_ranks_that_share_them(void **state)
     }
 }
 
+/* 0.004 s into buckets and back, of what a rank holds: not of one rank, nor of one a node whose steps are local; once where
+ * gradients stay with their owners. */
+static void gradients_go_into_buckets_and_back(void **state)
+{
+    (void)state;
+    static const struct {
+        int ranks, per_node;
+        lt_cost_scheme scheme;
+        lt_mesh_config mesh;
+        double want;
+    } row[] = {
+        {1, 1, LT_COST_FLAT, {0}, 0},
+        {4, 1, LT_COST_FLAT, {0}, 0.004},
+        {4, 2, LT_COST_TWO_LEVEL, {0}, 0.004},
+        {4, 1, LT_COST_SHARD_GRADIENTS, {0}, 0.002},
+        {4, 1, LT_COST_LOCAL_STEPS, {0}, 0},
+        {4, 2, LT_COST_LOCAL_STEPS, {0}, 0.004},
+        {8, 1, LT_COST_FLAT, {.data = 2, .rows = 2, .columns = 2}, 0.001},
+        {4, 1, LT_COST_FLAT, {.rows = 2, .columns = 2}, 0},
+        {8, 1, LT_COST_FLAT, {.depth = 2, .rows = 2, .columns = 2}, 0.001},
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        lt_plan_setup s = alone;
+        lt_plan_profile p = profile;
+        s.ranks = row[i].ranks;
+        s.ranks_per_node = row[i].per_node;
+        s.mesh = row[i].mesh;
+        s.exchange = (lt_cost_plan){.scheme = row[i].scheme, .every = 2};
+        const lt_plan_cost without = predict(&p, &machine, &s);
+        p.staging = 0.004;
+        assert_near(predict(&p, &machine, &s).compute - without.compute, row[i].want, tiny);
+    }
+}
+
 /* Two nodes: of d floats each card carries 4 d bytes. Backward is the last half of the last micro-batch; the
  * first bucket's 0.04 s begin in its middle, the second's 0.12 s at its end, when 0.015 s of the first are left. */
 static void what_backward_hides_is_hidden_once(void **state)
@@ -502,6 +536,7 @@ int main(void)
         cmocka_unit_test(a_grid_exchanges_norms_gradients_in_depth_and_a_table),
         cmocka_unit_test(a_slow_loader_hides_what_is_computed),
         cmocka_unit_test(loaders_take_cores_from_ranks_that_share_them),
+        cmocka_unit_test(gradients_go_into_buckets_and_back),
         cmocka_unit_test(what_backward_hides_is_hidden_once),
         cmocka_unit_test(a_burst_is_sent_at_once),
         cmocka_unit_test(faster_ranks_and_shared_cores_scale_what_is_computed),

@@ -58,10 +58,12 @@ static lt_status measure_all(plan *p)
     plan_crowd others;
     p->profile.ranks = (double)p->options.profile_ranks;
     lt_status st = lt_plan_crowd_begin(&others, p);
+    p->profile.crowd = &others;
     do
         st = st ? st : measure_choice(p, choice);
     while (lt_plan_advance(&p->request, choice) && !st);
     p->profile.paid = p->profile.ranks * p->profile.spent;
+    p->profile.crowd = NULL;
     lt_plan_crowd_end(&others);
     return st;
 }

@@ -108,6 +108,8 @@ typedef struct plan_optimizer {
 
 enum { PLAN_OPTIMIZERS = 32, PLAN_BATCHES = 3, PLAN_STEPS = 256 };
 
+typedef struct plan_crowd plan_crowd; /* plan_crowd.c */
+
 typedef struct plan_profile {
     char program[64], model[LT_FACT_BYTES];
     uint64_t samples_hash;
@@ -123,6 +125,7 @@ typedef struct plan_profile {
     double ranks;                /* that were at work on the machine; 0: not said */
     double spent;                /* seconds that it took */
     double paid;                 /* rank-seconds, of this plan: 0 where it was read */
+    const plan_crowd *crowd;     /* borrowed, while it is measured */
 } plan_profile;
 void lt_plan_profile_clear(plan_profile *p);
 const plan_optimizer *lt_plan_find_optimizer(const plan_profile *p, const plan_setting *s);
@@ -131,9 +134,9 @@ lt_plan_profile lt_plan_profile_of(const plan_profile *p, const plan_optimizer *
 /* Runs steps of t's model, data and flags here, for about so many seconds, and adds its optimizer. t: parsed, nothing
  * opened. The first call measures the model too. */
 lt_status lt_plan_measure(plan_profile *p, lt_trainer *t, double seconds);
-/* Opens t as lt_plan_measure() does and takes its steps until it is killed; a byte to the pipe `ready` when it has begun.
- * Returns errors alone. */
-lt_status lt_plan_keep_busy(lt_trainer *t, int ready);
+/* Opens t as lt_plan_measure() does and takes its steps, in step with the crowd, until it is killed; a byte to the pipe
+ * `ready` when it has begun. Returns errors alone. */
+lt_status lt_plan_keep_busy(lt_trainer *t, const plan_crowd *crowd, int ready);
 /* copy, where asked select and factor, as far as they are 0; about half a second each. */
 lt_status lt_plan_measure_exchange(plan_profile *p, bool topk, bool powersgd);
 lt_status lt_plan_profile_save(const plan_profile *p, const char *path);
@@ -318,13 +321,19 @@ int lt_plan_reason(const plan_table *t, size_t i, char *text, size_t size);
 /* --- plan_crowd.c: --profile-ranks --- */
 
 /* Processes that take steps as the first candidate does. */
-typedef struct plan_crowd {
+typedef struct plan_meeting plan_meeting;
+struct plan_crowd {
     pid_t *pid; /* owned */
     int count;
-} plan_crowd;
+    plan_meeting *meeting; /* owned; memory of all; NULL: of one rank */
+};
 /* Before this process has threads. All are at work when it returns. lt_plan_crowd_end() in any case. */
 lt_status lt_plan_crowd_begin(plan_crowd *c, const plan *p);
 void lt_plan_crowd_end(plan_crowd *c);
+/* From now on, or no longer, each lt_plan_crowd_meet() waits until all processes are at theirs. Of the one that measures. */
+void lt_plan_crowd_in_step(const plan_crowd *c, bool is_on);
+/* Errors: LT_E_COMM (one of the processes has ended). */
+lt_status lt_plan_crowd_meet(const plan_crowd *c);
 
 /* What the goal minimises: seconds, with a deadline rank-seconds; of an epoch where steps are not known. */
 double lt_plan_key(const plan *p, const plan_candidate *c);

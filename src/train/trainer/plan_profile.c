@@ -35,6 +35,7 @@ typedef struct bench {
     size_t finals;
     int64_t attempt;
     bool by_core; /* seconds are those that the thread had a core */
+    const plan_crowd *crowd;
 } bench;
 
 static int ascending(const void *x, const void *y)
@@ -105,13 +106,14 @@ static double fair_part(double ranks)
     return ranks > processors ? processors / ranks : 1;
 }
 
-/* ranks: at work on this machine. */
-static lt_status open_bench(bench *b, lt_trainer *t, int64_t batch, double ranks)
+static lt_status open_bench(bench *b, lt_trainer *t, int64_t batch, const plan_crowd *crowd)
 {
     lt_loader_config c = lt_trainer_loader(t, true);
     const bool one_thread = lt_device_threads(t->device) == 1 && t->device->backend->host_memory;
-    *b = (bench){
-        .trainer = t, .task = lt_trainer_task(t), .by_core = one_thread && fair_part(ranks) < 1};
+    *b = (bench){.trainer = t,
+                 .task = lt_trainer_task(t),
+                 .by_core = one_thread && fair_part(crowd->count + 1) < 1,
+                 .crowd = crowd};
     b->ops = *b->task.ops;
     b->ops.forward = forward;
     c.batch = (int)batch;
@@ -156,18 +158,20 @@ static lt_status run_step(bench *b, parts *out)
     const double begin = now(b);
     LT_TRY(lt_step_run_micro_batch(b->step, &batch, 0, b->attempt, eager));
     LT_TRY(lt_device_sync(t->device));
-    const double computed = now(b), clock = lt_clock_seconds();
+    const double computed = now(b);
+    LT_TRY(lt_plan_crowd_meet(b->crowd));
+    const double met = now(b), clock = lt_clock_seconds();
     LT_TRY(lt_step_run_optimizer(b->step, eager));
     LT_TRY(lt_device_sync(t->device));
     const double updated = now(b), taken = lt_clock_seconds() - clock;
     lt_optim_advance(t->optim);
     LT_TRY(lt_optim_result(t->optim, &result));
-    const double share = b->by_core && taken > 0 ? (updated - computed) / taken : 1; /* of a core */
+    const double share = b->by_core && taken > 0 ? (updated - met) / taken : 1; /* of a core */
     const double roots = share * lt_shampoo_statistics(t->optim).root_seconds;
     *out = (parts){.waited = given - asked,
                    .compute = computed - begin,
                    .backward = computed - b->forward,
-                   .update = updated - computed - roots,
+                   .update = updated - met - roots,
                    .roots = roots};
     return LT_OK;
 }
@@ -180,6 +184,7 @@ static lt_status run_steps(bench *b, double seconds, parts *out, double *compute
     double updates = 0, roots = 0;
     int count = 0;
     parts p;
+    lt_plan_crowd_in_step(b->crowd, true);
     for (int i = 0; i < WARM; i++)
         LT_TRY(run_step(b, &p));
     const double end = lt_clock_seconds() + seconds;
@@ -193,6 +198,7 @@ static lt_status run_steps(bench *b, double seconds, parts *out, double *compute
         updates += p.update;
         roots += p.roots;
     }
+    lt_plan_crowd_in_step(b->crowd, false);
     if (compute) {
         memcpy(compute, c, (size_t)count * sizeof *c);
         *steps = (size_t)count;
@@ -293,6 +299,53 @@ static lt_status record_buckets(plan_profile *p, bench *b)
     return st;
 }
 
+/* There and back. kept: a tensor like each gradient. */
+static lt_status copy_gradients(const lt_params *all, lt_tensor **kept)
+{
+    for (int back = 0; back < 2; back++)
+        for (size_t i = 0; i < all->count; i++) {
+            lt_tensor *gradient = all->item[i]->grad;
+            if (kept[i])
+                LT_TRY(lt_tensor_copy(back ? gradient : kept[i], back ? kept[i] : gradient));
+        }
+    return LT_OK;
+}
+
+/* What data-parallel training copies: each gradient into its bucket, and the mean back. */
+static lt_status time_copies(plan_profile *p, const bench *b, lt_tensor **kept)
+{
+    enum { REPEATS = 5 };
+    double seconds[REPEATS];
+    lt_device *device = b->trainer->device;
+    LT_TRY(copy_gradients(&b->trainer->params, kept)); /* pages that are new */
+    for (int i = 0; i < REPEATS; i++) {
+        LT_TRY(lt_device_sync(device));
+        const double begin = now(b);
+        LT_TRY(copy_gradients(&b->trainer->params, kept));
+        LT_TRY(lt_device_sync(device));
+        seconds[i] = now(b) - begin;
+    }
+    p->base.staging = median(seconds, REPEATS);
+    return LT_OK;
+}
+
+static lt_status measure_staging(plan_profile *p, const bench *b)
+{
+    const lt_params *all = &b->trainer->params;
+    lt_tensor **kept = calloc(all->count + 1, sizeof *kept);
+    lt_status st = kept ? LT_OK : lt_fail(LT_E_NOMEM, "no memory for %zu tensors", all->count);
+    for (size_t i = 0; !st && i < all->count; i++)
+        if (all->item[i]->grad)
+            st = lt_tensor_new_like(&kept[i], all->item[i]->grad,
+                                    lt_tensor_dtype(all->item[i]->grad));
+    if (!st)
+        st = time_copies(p, b, kept);
+    for (size_t i = 0; kept && i < all->count; i++)
+        lt_tensor_free(&kept[i]);
+    free(kept);
+    return st;
+}
+
 /* One batch size; that of the flags (*middle) has buckets and single steps too. */
 static lt_status measure_batch(plan_profile *p, lt_trainer *t, int index, double seconds,
                                parts *middle)
@@ -300,11 +353,13 @@ static lt_status measure_batch(plan_profile *p, lt_trainer *t, int index, double
     bench b;
     parts found;
     const bool is_middle = index == (p->batches > 1);
-    lt_status st = open_bench(&b, t, (int64_t)p->batch[index], p->ranks);
+    lt_status st = open_bench(&b, t, (int64_t)p->batch[index], p->crowd);
     if (!st)
         st = run_steps(&b, seconds, &found, is_middle ? p->step : NULL, &p->base.steps);
     if (!st && is_middle)
         st = record_buckets(p, &b);
+    if (!st && is_middle)
+        st = measure_staging(p, &b);
     close_bench(&b);
     if (st)
         return st;
@@ -329,7 +384,7 @@ static lt_status measure_loader(plan_profile *p, lt_trainer *t, const parts *mid
 {
     bench b;
     lt_batch batch;
-    lt_status st = open_bench(&b, t, (int64_t)p->batch[0], p->ranks);
+    lt_status st = open_bench(&b, t, (int64_t)p->batch[0], p->crowd);
     for (int i = 0; !st && i <= lt_loader_statistics(t->input.loader).capacity; i++)
         st = next(t->input.loader, &batch);
     const double begin = lt_clock_seconds();
@@ -402,7 +457,7 @@ static lt_status list_blocks(plan_optimizer *o, const lt_optim *optim)
 static lt_status measure_optimizer(const plan_profile *p, lt_trainer *t, double seconds, parts *out)
 {
     bench b;
-    lt_status st = open_bench(&b, t, (int64_t)p->batch[0], p->ranks);
+    lt_status st = open_bench(&b, t, (int64_t)p->batch[0], p->crowd);
     if (!st)
         st = run_steps(&b, seconds, out, NULL, NULL);
     close_bench(&b);
@@ -489,12 +544,12 @@ lt_status lt_plan_measure(plan_profile *p, lt_trainer *t, double seconds)
     return LT_OK;
 }
 
-lt_status lt_plan_keep_busy(lt_trainer *t, int ready)
+lt_status lt_plan_keep_busy(lt_trainer *t, const plan_crowd *crowd, int ready)
 {
     bench b;
     parts found;
     LT_TRY(open_parts(t));
-    lt_status st = open_bench(&b, t, t->args.batch_size, 1);
+    lt_status st = open_bench(&b, t, t->args.batch_size, crowd);
     for (int64_t i = 0; !st; i++) {
         st = run_step(&b, &found);
         if (i + 1 == WARM && write(ready, "", 1) != 1)

@@ -62,6 +62,7 @@ static const number numbers[] = {
     {"per_sample", offsetof(plan_profile, base.per_sample), false},
     {"backward", offsetof(plan_profile, base.backward), false},
     {"load_per_sample", offsetof(plan_profile, base.load_per_sample), false},
+    {"staging", offsetof(plan_profile, base.staging), true},
     {"parameter_bytes", offsetof(plan_profile, base.parameter_bytes), false},
     {"activation_bytes", offsetof(plan_profile, base.activation_bytes), false},
     {"layers", offsetof(plan_profile, base.layers), false},
