@@ -1,13 +1,15 @@
-/* Every plan that cuDNN proposes for ResNet-50 on an H100 and an H200 is made, written as text, read and written
- * once more; a damaged text is refused. Asked without a device, as in planning.c.
+/* Every plan that cuDNN proposes for ResNet-50, and for attention, on an H100 and an H200 is made, written as text, read
+ * and written once more; a damaged text is refused. Asked without a device, as in planning.c.
  *
  *     every_plan [--all] [--only PATTERN]     PATTERN: of a row's name, as "H100, bf16*"
  *
  * Without --all a sample: batch 16, some shapes, the first proposals. Kernels that are compiled take a second each: of
- * a sample one, else one of each graph at the first batch, with a driver that only loads them (driver.c). The table
+ * a sample's convolutions one, else one of each graph at the first batch; of attention, which has no others, one of each
+ * of the sample's graphs, else all. A driver that only loads them stands for one (driver.c). The table
  * behind the rows counts graphs, those without an engine, proposals, and of these plans, compiled ones among them,
  * Hopper kernels, refusals. */
 
+#include "attention_shapes.h"
 #include "graphs.h"
 #include "near.h"
 
@@ -19,6 +21,8 @@
 enum { MOST_WORKSPACE_MIB = 512, SAMPLED_PROPOSALS = 3, SAMPLED_SHAPES = 5 };
 
 static const lt_dnn_rules usual = {false, true, (size_t)MOST_WORKSPACE_MIB << 20};
+/* As attention.c has them. */
+static const lt_dnn_rules of_attention = {true, true, (size_t)MOST_WORKSPACE_MIB << 20};
 static const int batches[] = {16, 64, 256};
 static bool all;
 static bool has_compiled; /* a sample has one */
@@ -40,25 +44,43 @@ static struct device {
     cudnnBackendDescriptor_t cudnn;
 } devices[] = {{"H100", NULL}, {"H200", NULL}};
 
+/* With the sequences that one plan takes: of a gradient as many as attention.c gives it. */
+static const attention_shape attention_shapes[] = {
+    {true, true, 8, 12, 12, 1024, 1024, 64}, /* GPT-2 */
+    {false, true, 256, 6, 6, 197, 197, 64},  /* ViT-S */
+    {false, true, 64, 12, 12, 197, 197, 64}, /* ViT-B */
+    {true, true, 4, 12, 4, 256, 256, 128},   /* heads that share keys */
+    {true, false, 8, 12, 12, 1024, 1024,
+     64},                                  /* rotary positions: q and k are tensors of their own */
+    {false, false, 256, 6, 6, 1, 197, 64}, /* the last block of ViT-S, for the class token alone */
+    {true, false, 2, 4, 4, 33, 70, 64},    /* more keys than queries */
+    {false, true, 64, 16, 16, 257, 257, 80}, /* ViT-H */
+};
+
+typedef enum attention_pass { NO_ATTENTION, FORWARD, BACKWARD } attention_pass;
+
 /* Shapes that the form is asked for: from `first` up to `end`. */
 typedef struct form {
     const char *name;
     conv_graph kind;
     int first, end;
     bool f32;
+    attention_pass attention; /* then shapes are attention's, and kind says nothing */
 } form;
 
 static const form forms[] = {
-    {"forward", PLAIN_FORWARD, 0, CONV_SHAPES, true},
-    {"gradient of x", PLAIN_GRAD_X, 0, CONV_SHAPES, true},
-    {"gradient of w", PLAIN_GRAD_W, 0, CONV_SHAPES, true},
-    {"forward + statistics", WITH_STATISTICS, 1, CONV_SHAPES, false},
-    {"apply + forward + statistics", APPLY_WITH_STATISTICS, 1, CONV_SHAPES, false},
-    {"apply + gradient of w", APPLY_GRAD_W, 1, CONV_SHAPES, false},
-    {"gradient of x + relu + sums", GRAD_X_NORM, 1, CONV_SHAPES, false},
-    {"blocks, forward", BLOCKS_FORWARD, 0, 1, false},
-    {"blocks, forward + statistics", BLOCKS_WITH_STATISTICS, 0, 1, false},
-    {"blocks, gradient of w", BLOCKS_GRAD_W, 0, 1, false},
+    {"forward", PLAIN_FORWARD, 0, CONV_SHAPES, true, NO_ATTENTION},
+    {"gradient of x", PLAIN_GRAD_X, 0, CONV_SHAPES, true, NO_ATTENTION},
+    {"gradient of w", PLAIN_GRAD_W, 0, CONV_SHAPES, true, NO_ATTENTION},
+    {"forward + statistics", WITH_STATISTICS, 1, CONV_SHAPES, false, NO_ATTENTION},
+    {"apply + forward + statistics", APPLY_WITH_STATISTICS, 1, CONV_SHAPES, false, NO_ATTENTION},
+    {"apply + gradient of w", APPLY_GRAD_W, 1, CONV_SHAPES, false, NO_ATTENTION},
+    {"gradient of x + relu + sums", GRAD_X_NORM, 1, CONV_SHAPES, false, NO_ATTENTION},
+    {"blocks, forward", BLOCKS_FORWARD, 0, 1, false, NO_ATTENTION},
+    {"blocks, forward + statistics", BLOCKS_WITH_STATISTICS, 0, 1, false, NO_ATTENTION},
+    {"blocks, gradient of w", BLOCKS_GRAD_W, 0, 1, false, NO_ATTENTION},
+    {"attention", PLAIN_FORWARD, 0, COUNT_OF(attention_shapes), false, FORWARD},
+    {"attention, gradients", PLAIN_FORWARD, 0, COUNT_OF(attention_shapes), false, BACKWARD},
 };
 
 static const struct {
@@ -135,14 +157,16 @@ static void try_choice(row *r, const lt_dnn_choice *choice, bool damage)
     lt_dnn_plan_clear(&plan);
 }
 
+/* Attention's kernels are all compiled: each of them, of a sample one. */
 static void try_choices(row *r, const lt_dnn_choices *choices, bool first_batch)
 {
-    bool compiles = all ? first_batch : !has_compiled;
+    const bool attention = r->form->attention != NO_ATTENTION;
+    bool compiles = all ? first_batch : !has_compiled || attention;
     for (int i = 0; i < choices->count && (all || i < SAMPLED_PROPOSALS); i++) {
         const bool compiled = choices->item[i].compiled;
         if (compiled && !compiles)
             continue;
-        compiles = compiles && !compiled;
+        compiles = compiles && (!compiled || (all && attention));
         has_compiled = has_compiled || compiled;
         try_choice(r, &choices->item[i], i == 0);
     }
@@ -154,12 +178,22 @@ static bool may_lack_engines(const row *r)
     return r->dtype == LT_BF16 && (r->form->kind == APPLY_GRAD_W || r->form->kind == GRAD_X_NORM);
 }
 
-static void try_graph(row *r, const conv_shape *shape, int batch)
+static lt_status build(lt_dnn_graph *g, const row *r, int shape, int batch)
+{
+    if (!r->form->attention)
+        return build_graph(g, r->form->kind, &conv_shapes[shape], batch, r->dtype);
+    const lt_attention_problem p =
+        attention_problem(&attention_shapes[shape], r->dtype, r->form->attention == BACKWARD);
+    return lt_attention_graph(g, &p);
+}
+
+static void try_graph(row *r, int shape, int batch)
 {
     lt_dnn_graph g = {0};
     lt_dnn_choices choices = {0};
-    assert_ok(build_graph(&g, r->form->kind, shape, batch, r->dtype));
-    const lt_status st = lt_dnn_propose(&choices, &g, r->device->cudnn, &usual);
+    assert_ok(build(&g, r, shape, batch));
+    const lt_status st =
+        lt_dnn_propose(&choices, &g, r->device->cudnn, r->form->attention ? &of_attention : &usual);
     if (st && (st != LT_E_UNSUPPORTED || !may_lack_engines(r)))
         fail_msg("%s", lt_error_message());
     r->graphs++;
@@ -173,9 +207,10 @@ static void try_graph(row *r, const conv_shape *shape, int batch)
 static void check_row(void **state)
 {
     row *r = *state;
-    for (size_t b = 0; b < (all ? COUNT_OF(batches) : 1); b++)
+    const bool one_batch = !all || r->form->attention;
+    for (size_t b = 0; b < (one_batch ? 1 : COUNT_OF(batches)); b++)
         for (int i = r->form->first; i < r->form->end; i += all ? 1 : SAMPLED_SHAPES)
-            try_graph(r, &conv_shapes[i], batches[b]);
+            try_graph(r, i, batches[b]);
 }
 
 static void fill_rows(void)

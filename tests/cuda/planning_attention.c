@@ -1,8 +1,8 @@
-/* Which kernels cuDNN has for attention on an H200. Asked without a device, as in planning.c: proposals alone; this
- * program finalises no plan of them. */
+/* Which kernels cuDNN has for attention on an H200. Asked without a device, as in planning.c: proposals alone; plans of
+ * them are made in every_plan.c. */
 
+#include "attention_shapes.h"
 #include "near.h"
-#include "tensor/backend/cuda/attention_graph.h"
 #include "tensor/backend/cuda/dnn_plan.h"
 
 #include <dlfcn.h>
@@ -16,70 +16,35 @@ static cudnnBackendDescriptor_t h200;
 typedef struct row {
     const char *name;
     lt_dtype dtype;
-    bool backward, causal,
-        joined; /* joined: q, k and v are parts of one tensor, as their gradients */
-    int batch, heads, kv_heads, queries, keys, width;
+    bool backward;
+    attention_shape shape;
     bool none; /* no engine */
 } row;
 
 /* clang-format off */
 static const row rows[] = {
-    {"ViT-S, bf16, forward", LT_BF16, false, false, true, 32, 6, 6, 197, 197, 64, false},
-    {"ViT-S, f16, forward", LT_F16, false, false, true, 32, 6, 6, 197, 197, 64, false},
-    {"ViT-S, bf16, backward", LT_BF16, true, false, true, 32, 6, 6, 197, 197, 64, false},
-    {"ViT-S, f16, backward", LT_F16, true, false, true, 32, 6, 6, 197, 197, 64, false},
-    {"GPT-2, bf16, forward", LT_BF16, false, true, true, 4, 12, 12, 1024, 1024, 64, false},
-    {"GPT-2, f16, forward", LT_F16, false, true, true, 4, 12, 12, 1024, 1024, 64, false},
-    {"GPT-2, bf16, backward", LT_BF16, true, true, true, 4, 12, 12, 1024, 1024, 64, false},
-    {"GPT-2, f16, backward", LT_F16, true, true, true, 4, 12, 12, 1024, 1024, 64, false},
-    {"heads that share keys, forward", LT_BF16, false, true, true, 4, 12, 4, 256, 256, 128, false},
-    {"heads that share keys, backward", LT_BF16, true, true, true, 4, 12, 4, 256, 256, 128, false},
-    {"more keys than queries, forward", LT_BF16, false, true, false, 2, 4, 4, 33, 70, 64, false},
-    {"more keys than queries, backward", LT_BF16, true, true, false, 2, 4, 4, 33, 70, 64, false},
-    {"one query, forward", LT_BF16, false, true, false, 1, 12, 12, 1, 256, 64, false},
-    {"one query, backward", LT_BF16, true, true, false, 1, 12, 12, 1, 256, 64, false},
-    {"odd sizes, forward", LT_F16, false, false, true, 3, 2, 1, 5, 5, 8, false},
-    {"odd sizes, backward", LT_F16, true, false, true, 3, 2, 1, 5, 5, 8, false},
-    {"control: f32 has no engine backward", LT_F32, true, false, true, 2, 4, 4, 64, 64, 64, true},
-    {"control: a width of 12 has no engine forward", LT_F16, false, false, true, 2, 4, 4, 64, 64, 12, true},
-    {"control: a width of 12 has no engine backward", LT_F16, true, false, true, 2, 4, 4, 64, 64, 12, true},
-    {"control: a width of 512 has no engine backward", LT_F16, true, false, true, 2, 4, 4, 64, 64, 512, true},
+    {"ViT-S, bf16, forward", LT_BF16, false, {false, true, 32, 6, 6, 197, 197, 64}, false},
+    {"ViT-S, f16, forward", LT_F16, false, {false, true, 32, 6, 6, 197, 197, 64}, false},
+    {"ViT-S, bf16, backward", LT_BF16, true, {false, true, 32, 6, 6, 197, 197, 64}, false},
+    {"ViT-S, f16, backward", LT_F16, true, {false, true, 32, 6, 6, 197, 197, 64}, false},
+    {"GPT-2, bf16, forward", LT_BF16, false, {true, true, 4, 12, 12, 1024, 1024, 64}, false},
+    {"GPT-2, f16, forward", LT_F16, false, {true, true, 4, 12, 12, 1024, 1024, 64}, false},
+    {"GPT-2, bf16, backward", LT_BF16, true, {true, true, 4, 12, 12, 1024, 1024, 64}, false},
+    {"GPT-2, f16, backward", LT_F16, true, {true, true, 4, 12, 12, 1024, 1024, 64}, false},
+    {"heads that share keys, forward", LT_BF16, false, {true, true, 4, 12, 4, 256, 256, 128}, false},
+    {"heads that share keys, backward", LT_BF16, true, {true, true, 4, 12, 4, 256, 256, 128}, false},
+    {"more keys than queries, forward", LT_BF16, false, {true, false, 2, 4, 4, 33, 70, 64}, false},
+    {"more keys than queries, backward", LT_BF16, true, {true, false, 2, 4, 4, 33, 70, 64}, false},
+    {"one query, forward", LT_BF16, false, {true, false, 1, 12, 12, 1, 256, 64}, false},
+    {"one query, backward", LT_BF16, true, {true, false, 1, 12, 12, 1, 256, 64}, false},
+    {"odd sizes, forward", LT_F16, false, {false, true, 3, 2, 1, 5, 5, 8}, false},
+    {"odd sizes, backward", LT_F16, true, {false, true, 3, 2, 1, 5, 5, 8}, false},
+    {"control: f32 has no engine backward", LT_F32, true, {false, true, 2, 4, 4, 64, 64, 64}, true},
+    {"control: a width of 12 has no engine forward", LT_F16, false, {false, true, 2, 4, 4, 64, 64, 12}, true},
+    {"control: a width of 12 has no engine backward", LT_F16, true, {false, true, 2, 4, 4, 64, 64, 12}, true},
+    {"control: a width of 512 has no engine backward", LT_F16, true, {false, true, 2, 4, 4, 64, 64, 512}, true},
 };
 /* clang-format on */
-
-static bool is_of_keys(int slot)
-{
-    return slot == LT_ATTENTION_K || slot == LT_ATTENTION_V || slot == LT_ATTENTION_DK
-           || slot == LT_ATTENTION_DV;
-}
-
-static bool is_joined(int slot)
-{
-    return slot <= LT_ATTENTION_V || (slot >= LT_ATTENTION_DQ && slot <= LT_ATTENTION_DV);
-}
-
-static lt_attention_problem problem_of(const row *r)
-{
-    lt_attention_problem p = {.dtype = r->dtype,
-                              .causal = r->causal,
-                              .backward = r->backward,
-                              .batch = r->batch,
-                              .heads = r->heads,
-                              .kv_heads = r->kv_heads,
-                              .queries = r->queries,
-                              .keys = r->keys,
-                              .width = r->width};
-    for (int i = 0; i < LT_ATTENTION_SLOTS; i++) {
-        const bool keys = is_of_keys(i);
-        const int heads = r->joined && is_joined(i) ? r->heads + 2 * r->kv_heads
-                          : keys                    ? r->kv_heads
-                                                    : r->heads;
-        const int64_t features = (int64_t)heads * r->width;
-        p.stride[i] =
-            (lt_attention_strides){(keys ? r->keys : r->queries) * features, r->width, features};
-    }
-    return p;
-}
 
 static const lt_dnn_rules usual = {true, true, (size_t)MOST_WORKSPACE_MIB << 20};
 
@@ -87,7 +52,7 @@ static const lt_dnn_rules usual = {true, true, (size_t)MOST_WORKSPACE_MIB << 20}
 static void check_row(void **state)
 {
     const row *r = *state;
-    const lt_attention_problem p = problem_of(r);
+    const lt_attention_problem p = attention_problem(&r->shape, r->dtype, r->backward);
     lt_dnn_graph g = {0};
     lt_dnn_choices choices = {0};
     lt_status st = lt_attention_graph(&g, &p);
@@ -107,8 +72,8 @@ static void check_row(void **state)
  * sequences at a time. */
 static size_t least_workspace(int batch)
 {
-    const row r = {"", LT_BF16, true, true, true, batch, 12, 12, 1024, 1024, 64, false};
-    const lt_attention_problem p = problem_of(&r);
+    const row r = {"", LT_BF16, true, {true, true, batch, 12, 12, 1024, 1024, 64}, false};
+    const lt_attention_problem p = attention_problem(&r.shape, r.dtype, r.backward);
     lt_dnn_graph g = {0};
     lt_dnn_choices choices = {0};
     assert_ok(lt_attention_graph(&g, &p));
@@ -132,8 +97,8 @@ static void work_memory_grows_with_the_batch(void **state)
 /* Engines that need more than is allowed are left out, and the message says so. */
 static void too_long_a_sequence_is_refused(void **state)
 {
-    const row r = {"", LT_BF16, true, true, true, 1, 12, 12, 65536, 65536, 64, false};
-    const lt_attention_problem p = problem_of(&r);
+    const row r = {"", LT_BF16, true, {true, true, 1, 12, 12, 65536, 65536, 64}, false};
+    const lt_attention_problem p = attention_problem(&r.shape, r.dtype, r.backward);
     lt_dnn_graph g = {0};
     lt_dnn_choices choices = {0};
     (void)state;
@@ -150,8 +115,8 @@ static void texts_differ_as_strides_do(void **state)
     (void)state;
     for (int i = 0; i < 2; i++) {
         row r = rows[0];
-        r.joined = i == 1;
-        const lt_attention_problem p = problem_of(&r);
+        r.shape.joined = i == 1;
+        const lt_attention_problem p = attention_problem(&r.shape, r.dtype, r.backward);
         assert_ok(lt_attention_graph(&g[i], &p));
     }
     assert_string_not_equal(g[0].text, g[1].text);
@@ -164,8 +129,8 @@ static void heads_must_divide(void **state)
     row r = rows[0];
     lt_dnn_graph g = {0};
     (void)state;
-    r.kv_heads = 4;
-    const lt_attention_problem p = problem_of(&r);
+    r.shape.kv_heads = 4;
+    const lt_attention_problem p = attention_problem(&r.shape, r.dtype, r.backward);
     assert_true(lt_attention_graph(&g, &p) != LT_OK);
     assert_non_null(strstr(lt_error_message(), "cudnn: "));
     lt_dnn_reset(&g);

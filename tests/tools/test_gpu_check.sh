@@ -35,11 +35,24 @@ put() # FILE LINE...
 put_transformer() # NAME [LOSSES]
 {
     put "$work/dir/bin/$1" 'while [ $# -gt 0 ]; do case $1 in --output) to=$2 ;; --profile) trace=$2 ;; esac; shift; done' \
-        'mkdir -p "$to" && echo weights >"$to/model.safetensors"; [ -z "${trace-}" ] || echo {} >"$trace"' \
+        'mkdir -p "$to" && echo weights >"$to/model.safetensors"; [ -z "${trace-}" ] || cp "$(dirname "$0")/../trace.json" "$trace"' \
         'for step in 1 2 3 4 5 6 7 8 9 10 11 12; do' \
         "set -- ${2-9 8 7 6 5 4 3 3 3 3 3 3}; shift \$((step - 1))" \
         'echo "{\"event\":\"step\",\"loss\":$1,\"tokens_per_second\":2000,\"data_seconds\":0,\"seconds\":0.05}" >>"$to/metrics.jsonl"; done' \
         'echo "forward   linear 20 1.500 625.0 700.1 60.1 1.00"'
+    put_trace
+}
+
+# Two steps; the first has in it what chose plans, and something behind the last one is no step's.
+put_trace()
+{
+    local spans=() span name kind at us
+    for span in conv2d,forward,1010,900000 step,program,1000,950000 conv2d,forward,960000,8000 conv2d,forward,968000,4500 \
+        conv2d,backward,973000,8250 step,program,955000,30000 conv2d,forward,990000,7000; do
+        IFS=, read -r name kind at us <<<"$span"
+        spans+=("{\"name\":\"$name\",\"cat\":\"$kind\",\"ph\":\"X\",\"ts\":$at,\"dur\":$us,\"pid\":1,\"tid\":0}")
+    done
+    (IFS=, && echo "{\"traceEvents\":[{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":1,\"tid\":1,\"args\":{\"name\":\"loader\"}},${spans[*]}],\"dropped\":0}") >"$work/dir/trace.json"
 }
 
 fresh() # a folder whose programs are all well
@@ -212,8 +225,8 @@ numbers()
         target 'batch 256, bf16: the same .* 1.388 x | met |' &&
         says 'f16: --fused auto | *| *| 1.000 x as fast' || return
     run 0 --stage shampoo && target 'f = 50, block 2048.* 1.04 x | met |' && target 'f = 1, block 1024.* 1.04 x | met, moonshot too' &&
-        says 'shampoo, f = 50, block 2048, products in TF32 | ok | [0-9]* | 9000 | 28.4 | 31.2 | 477 | 2 | 1.040 (model 1.051) |' &&
-        says 'shampoo, f = 1, block 1024, products in TF32 .* | 1.040 (model 1.292) |' &&
+        says 'shampoo, f = 50, block 2048, products in TF32 | ok | [0-9]* | 9000 | 28.4 | 31.2 | 477 | 2 | 1.040 (model 1.053) |' &&
+        says 'shampoo, f = 1, block 1024, products in TF32 .* | 1.040 (model 1.352) |' &&
         says 'shampoo, f = 50, block 2048, products in F32 .* | 1.040 |'
 }
 
@@ -392,10 +405,13 @@ profile() # MODE EXPECTED-STATUS TEXT
     fresh
     local -x FAKE_NCU=$1 LATHER_NCU=$here/fake_ncu
     [ "$1" != absent ] || LATHER_NCU=/nonexistent
-    put "$work/dir/bin/train_resnet50" "[ '$1' = untraced ] || { mkdir -p \"\$2\"; echo {} >\"\$2/trace.json\"; }" \
-        'echo "forward   conv2d 20 12.500 625.0 700.1 60.1 1.00"' 'echo "backward  conv2d 20 8.250 412.0 500.1 39.9 1.00"'
-    run "$2" --stage profile && says "$3" && { [ "$2" = 1 ] || says '| by operation, each waited for | ok | .* | 2 operations, 20.8 ms in all'; } &&
-        says '| train_gpt by operation | ok | .* | 1 operations, 1.5 ms in all' && says '| train_vit by operation | ok'
+    put "$work/dir/bin/train_resnet50" "[ '$1' = untraced ] || { mkdir -p \"\$2\"; cp '$work/dir/trace.json' \"\$2/trace.json\"; }" \
+        'echo "forward   conv2d 20 12.500 625.0 700.1 60.1 1.00"'
+    [ "$1" != idle ] || echo '{"traceEvents":[]}' >"$work/dir/trace.json"
+    run "$2" --stage profile && says "$3" || return
+    [ "$1" != idle ] || return 0 # so are the transformers then
+    says '| train_gpt by operation | ok | .* | 2 operations, 20.8 ms a step' && says '| train_vit by operation | ok' || return
+    [ "$2" = 1 ] || { says '| by operation, each waited for | ok | .* | 2 operations, 20.8 ms a step' && says '12.500.2.forward conv2d'; }
 }
 
 # What train_gpt and train_vit tell in each stage.
@@ -476,6 +492,7 @@ row "counters that are not allowed are said" profile forbidden 1 'ERR_NVGPUCTRPE
 row "a profile without kernels fails" profile silent 1 'no kernel in its table'
 row "without ncu there are operations" profile absent 0 'by kernel, ncu | skipped'
 row "a profile without operations fails" profile untraced 1 'no trace was written'
+row "  and one without a step" profile idle 1 'no operation of a step is in the trace'
 row "a text that is learnt passes" transformers_train 0 '| train_gpt learns a text, --amp bf16 | ok | .* | loss 9.000, then 3.000'
 row "  and a loss that does not fall fails" transformers_train 1 '| train_gpt learns a text, --amp bf16 | FAILED' '9 9 9 9 9 9 9 9 9 9 9 9'
 row "a transformer's recorded step that differs fails" transformers_differ

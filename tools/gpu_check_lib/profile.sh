@@ -25,20 +25,39 @@ profile_steps()
         --profile "$dir/work/$name/trace.json"
 }
 
-# The table of spans; operations are waited for one by one, which adds some 10 us to each.
+# Operations of a trace's last step, those that take longest first: the first step has in it what chose plans. A line is a
+# span, whatever lines the file has.
+sum_last_step() # TRACE
+{
+    local rows
+    [ -s "$1" ] || { echo "no trace was written" && return 1; }
+    rows=$(sed 's/{"name":/\n&/g' "$1" | awk -F '"' '
+        $12 != "X" { next }
+        { name = $4; kind = $8; at = substr($15, 2) + 0; us = substr($17, 2) + 0 }
+        kind == "program" && name == "step" && at >= begin { begin = at; end = at + us }
+        kind ~ /^(forward|backward|optim|comm|copy)$/ { n++; key[n] = kind " " name; start[n] = at; time[n] = us }
+        END {
+            for (i = 1; i <= n; i++)
+                if (start[i] >= begin && start[i] < end) { calls[key[i]]++; sum[key[i]] += time[i] }
+            for (k in sum) printf "%.3f\t%d\t%s\n", sum[k] / 1e3, calls[k], k
+        }' | sort -rn)
+    [ -n "$rows" ] || { echo "no operation of a step is in the trace" && return 1; }
+    printf 'ms a step\tcalls\toperation\n%s\n' "$rows"
+}
+
+# The table of spans, then of the last step; operations are waited for one by one, which adds some 10 us to each.
 by_operation()
 {
     local batch side steps amp shape
     profile_shape
-    LATHER_SYNC=1 profile_steps operations || return
-    [ -s "$dir/work/operations/trace.json" ] || { echo "no trace was written" && return 1; }
+    LATHER_SYNC=1 profile_steps operations && sum_last_step "$dir/work/operations/trace.json"
 }
 
-# Milliseconds of all operations' rows, and how many rows: a table without them says nothing.
+# How many operations a step has, and milliseconds: a table without them says nothing.
 operation_cells()
 {
-    awk '$1 == "forward" || $1 == "backward" || $1 == "optim" { rows++; for (i = 2; i < NF; i++) if ($i ~ /^[0-9]+$/) { ms += $(i + 1); break } }
-        END { printf "%d operations, %.1f ms in all", rows, ms; exit !rows }' "$log"
+    awk -F '\t' '$1 ~ /^[0-9.]+$/ && $3 ~ /^(forward|backward|optim) / { rows++; ms += $1 }
+        END { printf "%d operations, %.1f ms a step", rows, ms; exit !rows }' "$log"
 }
 
 # ncu's table of launches (CSV, base units) on standard input as one row for each kernel, those that take longest first.
@@ -85,7 +104,7 @@ stage_profile()
     export control
     table "a training step of ResNet-50, not captured"
     tell=operation_cells
-    part "by operation, each waited for" by_operation && grep -E '^(kind|forward|backward|optim|copy|comm) ' "$log" | head -60 | say "by operation, each waited for"
+    part "by operation, each waited for" by_operation && grep -E '^(ms a step|[0-9.]+	)' "$log" | head -60 | say "by operation, each waited for"
     tell=last_line
     if [ "${device%%:*}" = cuda ] && [ -n "$(find_ncu)" ]; then
         part "by kernel, ncu" by_kernel && grep -E '^(ms a step|[0-9.]+	)' "$log" | head -60 | say "by kernel, ncu"

@@ -83,8 +83,7 @@ spans_of()
 {
     local name=$1
     shift
-    LATHER_SYNC=1 train "$name" "$@" --max-steps 2 --no-graph --profile "$dir/work/$name.json" || return
-    [ -s "$dir/work/$name.json" ] || { echo "no trace was written" && return 1; }
+    LATHER_SYNC=1 train "$name" "$@" --max-steps 2 --no-graph --profile "$dir/work/$name.json" && sum_last_step "$dir/work/$name.json"
 }
 
 profile_transformers()
@@ -97,7 +96,7 @@ profile_transformers()
         shape=("${gpt[@]}")
         [ $program = train_gpt ] || shape=("${vit[@]}")
         part "$program by operation" of_program $program spans_of "$program-spans" "${shape[@]}" "${once[@]}" --amp bf16 &&
-            grep -E '^(kind|forward|backward|optim|copy|comm) ' "$log" | head -60 | say "$program by operation"
+            grep -E '^(ms a step|[0-9.]+	)' "$log" | head -60 | say "$program by operation"
     done
     tell=last_line
 }

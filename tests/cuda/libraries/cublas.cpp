@@ -226,7 +226,7 @@ cublasStatus_t trsm_batched(cublasHandle_t handle, const triangle &t, const size
         [=] {
             standin_moved((uint64_t)s.count * s.m * (s.m / 2 + s.n) * sizeof(real),
                           (uint64_t)s.count * s.m * s.n * sizeof(real),
-                          (double)s.count * s.m * s.m * s.n);
+                          (double)s.count * s.m * s.m * s.n, s.m);
             for (int i = 0; !standin_dry() && i < s.count; i++)
                 loop_substitute<real>(s.m, s.n, (double)f.get(), la.at(i), s.lda, lb.at(i), s.ldb);
         },

@@ -68,7 +68,7 @@ cusolverStatus_t potrf(cusolverDnHandle_t handle, cublasFillMode_t fill, int n, 
         handle->stream,
         [=] {
             const uint64_t bytes = (uint64_t)count * n * n / 2 * sizeof(real);
-            standin_moved(bytes, bytes, (double)count * n * n * n / 3);
+            standin_moved(bytes, bytes, (double)count * n * n * n / 3, n);
             for (int i = 0; i < count && !standin_idle(); i++) {
                 standin_check_device(a[i], square<real>(n, lda), "potrfBatched: a matrix");
                 info[i] = 0;

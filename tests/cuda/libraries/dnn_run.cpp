@@ -114,6 +114,14 @@ void read_inputs(const job &j, std::vector<array> &arrays)
     }
 }
 
+/* Multiplications and additions of a product of matrices; what a mask leaves out is counted. */
+double product_flops(const program &p, const operation &o)
+{
+    const tensor &a = p.tensors[o.role.at(CUDNN_ATTR_OPERATION_MATMUL_ADESC)];
+    const tensor &y = p.tensors[o.role.at(CUDNN_ATTR_OPERATION_MATMUL_CDESC)];
+    return 2.0 * (double)elements(y) * (double)a.dim[W];
+}
+
 /* Bytes that a kernel of the whole graph moves: each tensor once, of an image that a filter of one pixel
  * reads at distances what it reads. And its multiplications and additions. */
 void count_traffic(const program &p)
@@ -126,6 +134,8 @@ void count_traffic(const program &p)
             read[i] = true;
         for (int i : o.out)
             made[i] = true;
+        if (o.what->type == CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR)
+            flops += product_flops(p, o);
         if (!is_convolution(o.what->type))
             continue;
         const conv_names &names = names_of(o.what->type);
@@ -143,9 +153,16 @@ void count_traffic(const program &p)
     standin_moved((uint64_t)bytes[0], (uint64_t)bytes[1], flops);
 }
 
+bool is_attention(const program &p)
+{
+    return p.signature.find("matmul") != std::string::npos;
+}
+
 void run_job(const job &j, bool backwards)
 {
     count_traffic(*j.graph);
+    if (is_attention(*j.graph)) /* its gradient's matrix of scores, written and read again */
+        standin_moved((uint64_t)j.how->workspace, (uint64_t)j.how->workspace);
     if (standin_dry()) {
         for (const operation &o : j.graph->operations)
             for (int i : o.out)

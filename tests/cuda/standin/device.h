@@ -47,10 +47,12 @@ struct counters {
 };
 extern counters counted;
 
-/* What the work that runs has moved: bytes of device memory, arithmetic. */
+/* What the work that runs has moved: bytes of device memory, arithmetic, and how many rows were found one
+ * after the other. */
 struct traffic {
     uint64_t read, written;
     double flops;
+    int64_t rows;
 };
 extern traffic moved;
 

@@ -100,8 +100,9 @@ void log_work(const char *what)
 {
     static FILE *const file = wished().works.empty() ? NULL : fopen(wished().works.c_str(), "w");
     if (file)
-        fprintf(file, "%s\t%s\t%" PRIu64 "\t%" PRIu64 "\t%.0f\n", in_graph ? "graph" : "stream",
-                what, moved.read, moved.written, moved.flops);
+        fprintf(file, "%s\t%s\t%" PRIu64 "\t%" PRIu64 "\t%.0f\t%" PRId64 "\n",
+                in_graph ? "graph" : "stream", what, moved.read, moved.written, moved.flops,
+                moved.rows);
 }
 
 int current_device()
@@ -156,11 +157,12 @@ bool drops(long *waits, long which)
 
 using namespace standin;
 
-void standin_moved(uint64_t read, uint64_t written, double flops)
+void standin_moved(uint64_t read, uint64_t written, double flops, int64_t rows)
 {
     moved.read += read;
     moved.written += written;
     moved.flops += flops;
+    moved.rows += rows;
 }
 
 bool standin_dry()

@@ -19,8 +19,9 @@ void standin_queue(cudaStream_t stream, std::function<void()> work, const char *
 void standin_queue_until(cudaStream_t stream, std::function<bool()> work,
                          const char *what = "library");
 
-/* From within work: bytes of device memory that it reads and writes, each once, and its arithmetic. */
-void standin_moved(uint64_t read, uint64_t written, double flops = 0);
+/* From within work: bytes of device memory that it reads and writes, each once, and its arithmetic. rows: of a
+ * triangular matrix whose rows are found one after the other. */
+void standin_moved(uint64_t read, uint64_t written, double flops = 0, int64_t rows = 0);
 
 /* Whether libraries compute nothing: work then writes 0, or 1 where 0 would be singular. */
 bool standin_dry();
