@@ -248,7 +248,7 @@ static void stagger(fixture *plain, fixture *far, const row *r)
     if (r->batch)
         assert_ok(lt_shampoo_stagger((lt_shampoo *)far->optim, r->batch));
     assert_ok(lt_shampoo_stagger((lt_shampoo *)plain->optim,
-                                 r->batch ? r->batch : lt_shampoo_lot(far->device)));
+                                 r->batch ? r->batch : lt_shampoo_batch_elements(far->device)));
 }
 
 static void pieces_are_the_whole(void **state)
