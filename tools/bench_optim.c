@@ -1,7 +1,8 @@
 /* bench optim: the median time of each optimizer's step on a network's real parameter list.
  *
  * Of Shampoo, steps between refreshes and one refresh of all roots are measured apart: a step costs
- * on average the first plus a share 1/frequency of the second, whatever the timing of refreshes. Of factors that
+ * on average the first plus a share 1/frequency of the second, whatever the timing of refreshes. With the staggered
+ * timing the refresh is what a round of steps has of it, behind the first one. Of factors that
  * see one gradient in some steps a step takes that share. */
 
 #include "bench.h"
@@ -15,7 +16,7 @@
 
 typedef struct settings {
     const char *arch, *device;
-    int optim, factor_dtype, state_dtype;
+    int optim, factor_dtype, state_dtype, refresh;
     bool packed, tf32;
     int64_t threads, steps, warmup, block;
     bool json;
@@ -61,6 +62,12 @@ static const lt_option table[] = {
      .max = 1000000,
      .help = "Shampoo's largest side of a block; 0: no limit"},
     {.group = "Benchmark",
+     .name = "refresh",
+     .type = LT_OPTION_CHOICE,
+     .offset = AT(refresh),
+     .choices = "reference|staggered",
+     .help = "when Shampoo's roots are computed: all in one step, or in the steps of a round"},
+    {.group = "Benchmark",
      .name = "factor-dtype",
      .type = LT_OPTION_CHOICE,
      .offset = AT(factor_dtype),
@@ -99,6 +106,7 @@ typedef struct result {
     double plain, factor, apply;      /* of a step without */
     double refresh, share;            /* of a refresh, and 1/frequency of it */
     int64_t frequency, roots, solved; /* steps between refreshes; matrices; of them in double */
+    int64_t root_steps;               /* that had any of these roots */
     size_t state_bytes;
 } result;
 
@@ -126,20 +134,31 @@ static lt_status time_step(lt_optim *optim, int64_t attempt, double *seconds)
     return LT_OK;
 }
 
+static void add_roots(const lt_optim *optim, result *out)
+{
+    const lt_shampoo_stats parts = lt_shampoo_statistics(optim);
+    out->refresh += 1e3 * parts.root_seconds;
+    out->roots += parts.roots;
+    out->solved += parts.retries;
+    out->root_steps += parts.roots > 0;
+}
+
 /* Steps measured in all, and their parts. */
 typedef struct samples {
     double *total, *factor, *apply;
 } samples;
 
-static lt_status time_steps(lt_optim *optim, const settings *s, int64_t first, samples *out)
+static lt_status time_steps(lt_optim *optim, const settings *s, int64_t first, samples *out,
+                            result *all)
 {
     for (int64_t i = 0; i < s->warmup + s->steps; i++) {
         double seconds;
         LT_TRY(time_step(optim, first + i, &seconds));
+        add_roots(optim, all);
         if (i < s->warmup)
             continue;
         lt_shampoo_stats parts = lt_shampoo_statistics(optim);
-        out->total[i - s->warmup] = seconds;
+        out->total[i - s->warmup] = seconds - parts.root_seconds;
         out->factor[i - s->warmup] = parts.factor_seconds;
         out->apply[i - s->warmup] = parts.apply_seconds;
     }
@@ -159,13 +178,17 @@ static lt_status ask_factor_frequency(const lt_params *params, const settings *s
     return LT_OK;
 }
 
-/* A refresh of all roots in the first step, none in those that are measured; factors see each gradient. */
+enum { REFERENCE, STAGGERED }; /* choices of --refresh */
+enum { MORE = 2 };             /* steps of a round that are not measured, the last ones */
+
+/* A refresh of all roots in the first step, by the reference timing none in those that are measured; factors see each
+ * gradient. */
 static lt_status make_shampoo(lt_optim **out, const lt_params *params, const settings *s,
                               lt_shampoo_config c)
 {
     c.max_preconditioner_dim = s->block;
-    c.refresh_timing = LT_REFRESH_REFERENCE;
-    c.precondition_frequency = s->warmup + s->steps + 2;
+    c.refresh_timing = s->refresh == STAGGERED ? LT_REFRESH_STAGGERED : LT_REFRESH_REFERENCE;
+    c.precondition_frequency = s->warmup + s->steps + MORE;
     c.start_preconditioning_step = c.precondition_frequency;
     c.factor_frequency = 1;
     c.factor_dtype = (lt_state_dtype)s->factor_dtype;
@@ -173,14 +196,24 @@ static lt_status make_shampoo(lt_optim **out, const lt_params *params, const set
     return lt_optim_shampoo(out, params, &c);
 }
 
-static lt_status time_refresh(lt_optim *optim, int64_t attempt, result *out)
+/* The step in which all roots are computed, whatever the timing; a round is counted apart. */
+static lt_status time_refresh(lt_optim *optim, const settings *s, int64_t attempt, result *out)
 {
     double seconds;
     LT_TRY(time_step(optim, attempt, &seconds));
-    lt_shampoo_stats parts = lt_shampoo_statistics(optim);
-    out->refresh = 1e3 * parts.root_seconds;
-    out->roots = parts.roots;
-    out->solved = parts.retries;
+    if (s->refresh == REFERENCE)
+        add_roots(optim, out);
+    return LT_OK;
+}
+
+/* On a device with a queue a batch of roots comes at the end of its share of the round. */
+static lt_status end_round(lt_optim *optim, const settings *s, int64_t first, result *out)
+{
+    double seconds;
+    for (int64_t i = 0; s->refresh == STAGGERED && i < MORE; i++) {
+        LT_TRY(time_step(optim, first + i, &seconds));
+        add_roots(optim, out);
+    }
     return LT_OK;
 }
 
@@ -190,16 +223,18 @@ static lt_status run(const lt_params *params, const settings *s, const char *nam
     lt_optim *optim = NULL;
     lt_shampoo_config c;
     bool shampoo = bench_shampoo_config(&c, name);
-    int64_t first = shampoo ? s->warmup + s->steps + 2 : 0, seen = 1;
+    int64_t first = shampoo ? s->warmup + s->steps + MORE : 0, seen = 1;
     lt_status st = shampoo ? ask_factor_frequency(params, s, c, &seen) : LT_OK;
     if (!st)
         st = shampoo ? make_shampoo(&optim, params, s, c) : lt_optim_open(&optim, name, params);
     if (!st)
         st = lt_optim_set_state_dtype(optim, (lt_state_dtype)s->state_dtype);
     if (!st && shampoo)
-        st = time_refresh(optim, first, out);
+        st = time_refresh(optim, s, first, out);
     if (!st)
-        st = time_steps(optim, s, first + 1, times);
+        st = time_steps(optim, s, first + 1, times, out);
+    if (!st && shampoo)
+        st = end_round(optim, s, first + 1 + s->warmup + s->steps, out);
     if (!st) {
         int count = (int)s->steps;
         out->plain = 1e3 * bench_median(times->total, count);
@@ -243,9 +278,9 @@ static void print_result(const char *name, const result *r)
         printf(", \"plain_milliseconds\": %.6g, \"factor_milliseconds\": %.6g, "
                "\"apply_milliseconds\": %.6g, \"refresh_milliseconds\": %.6g, "
                "\"refresh_share_milliseconds\": %.6g, \"precondition_frequency\": %d, "
-               "\"roots\": %d, \"retries\": %d",
+               "\"roots\": %d, \"root_steps\": %d, \"retries\": %d",
                r->plain, r->factor, r->apply, r->refresh, r->share, (int)r->frequency,
-               (int)r->roots, (int)r->solved);
+               (int)r->roots, (int)r->root_steps, (int)r->solved);
     printf("}");
 }
 

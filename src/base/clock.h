@@ -1,4 +1,5 @@
-/* The monotonic clock: for durations and deadlines; it never jumps, and says nothing about dates. */
+/* Clocks for durations and deadlines: the monotonic one, which never jumps and says nothing about dates, and a
+ * thread's own. */
 #ifndef LT_BASE_CLOCK_H
 #define LT_BASE_CLOCK_H
 
@@ -19,6 +20,14 @@ LT_PURE int64_t lt_clock_nanoseconds(void)
 LT_PURE double lt_clock_seconds(void)
 {
     return 1e-9 * (double)lt_clock_nanoseconds();
+}
+
+/* Of this thread, the seconds that it had a processor. */
+LT_PURE double lt_clock_thread_seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
 #endif

@@ -41,7 +41,7 @@ lt_status lt_trust_vec(lt_trust *t, lt_trust_batch batch, lt_trust_rule *const *
     for (size_t i = batch.begin; i < batch.end; i++) {
         const size_t count = list_jobs(t, i, rule, rules, &t->job[jobs]);
         if (count)
-            t->list[lists++] = (lt_vec_list){&t->job[jobs], count};
+            t->list[lists++] = (lt_vec_list){.job = &t->job[jobs], .count = count};
         jobs += count;
     }
     if (be->vec_lists)

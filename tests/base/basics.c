@@ -186,6 +186,27 @@ static void the_clock_never_goes_back(void **state)
     assert_true(1e-9 * (double)before <= seconds);
 }
 
+static void *own_seconds(void *context)
+{
+    *(double *)context = lt_clock_thread_seconds();
+    return NULL;
+}
+
+/* A thread that begins has had no processor yet, whatever others had. */
+static void the_clock_of_a_thread_is_its_own(void **state)
+{
+    (void)state;
+    const double begin = lt_clock_thread_seconds(), some = 0.01, wall = lt_clock_seconds();
+    double seconds = some;
+    pthread_t thread;
+    while (lt_clock_thread_seconds() < begin + some)
+        ;
+    assert_true(lt_clock_seconds() - wall >= some);
+    assert_int_equal(pthread_create(&thread, NULL, own_seconds, &seconds), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_true(seconds >= 0 && seconds < some);
+}
+
 /* As sched_getattr(2) has it. */
 typedef struct scheduling {
     uint32_t size, policy;
@@ -242,6 +263,7 @@ int main(void)
         cmocka_unit_test(other_ranks_show_warnings_only),
         cmocka_unit_test(fnv1a_gives_its_published_values),
         cmocka_unit_test(the_clock_never_goes_back),
+        cmocka_unit_test(the_clock_of_a_thread_is_its_own),
         cmocka_unit_test(a_thread_has_a_shorter_slice_and_all_else_as_before),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,6 @@
 /* What the checkers must reject: kernels that are wrong in one way each. */
 
+#include "base/alloc.h"
 #include "conform.h"
 
 #include <stdio.h>
@@ -111,6 +112,26 @@ static lt_status norm_in_single(void *ctx, const lt_view *x, size_t count, const
     LT_TRY(lt_backend_ref()->frobenius(ctx, x, count, out));
     for (size_t i = 0; i < count; i++)
         ((double *)out->data)[i] = (double)(float)((double *)out->data)[i];
+    return LT_OK;
+}
+
+/* As if the second moment had no bias: ref has no entry for it. */
+static lt_status norms_of_biased(void *ctx, const lt_vec_job *job, size_t count, const lt_view *out,
+                                 const lt_scalars *scalars)
+{
+    for (size_t i = 0; i < count; i++) {
+        lt_vec_job one = job[i];
+        lt_view to = *out;
+        one.factor.bias = 0;
+        one.y.data = lt_alloc((size_t)lt_shape_count(one.y.shape), lt_dtype_size(one.y.dtype));
+        to.data = (double *)out->data + i;
+        LT_ASSERT(one.y.data);
+        lt_status st = lt_backend_ref()->vec(ctx, &one, 1, scalars);
+        if (!st)
+            st = lt_backend_ref()->frobenius(ctx, &one.y, 1, &to);
+        lt_free(one.y.data);
+        LT_TRY(st);
+    }
     return LT_OK;
 }
 
@@ -264,6 +285,7 @@ static const control rows[] = {
     {matrix_tests, "eigh", "odd size"},
     {optim_tests, "adagrad", "a skipped step"},
     {matrix_tests, "frobenius", "rows of a matrix"},
+    {matrix_tests, "vec_norms", "row-major"},
     {rational_tests, "rational", "one block"},
     {rational_tests, "qr", "odd size"},
     {rational_tests, "rotations", "odd size"},
@@ -305,6 +327,7 @@ int controls(void)
     broken.eigh = skewed_vectors;
     broken.adagrad = steps_anyway;
     broken.frobenius = norm_in_single;
+    broken.vec_norms = norms_of_biased;
     broken.rational = omits_a_pole;
     broken.qr = flips_a_column;
     broken.rotations = turns_the_other_way;

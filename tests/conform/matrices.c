@@ -1,5 +1,6 @@
 /* Rows of Shampoo's entries: elementwise expressions, contractions, eigendecompositions, norms. */
 
+#include "base/alloc.h"
 #include "conform.h"
 
 #include <math.h>
@@ -65,48 +66,74 @@ typedef struct list_row {
     lt_shape shape;
     layout storage[3];  /* of a, y, z */
     int first, columns; /* a part of the last dimension; columns 0: all of it */
+    bool scratch;       /* y is */
 } list_row;
 
 static const list_row lists[] = {
-    {"row-major", {3, {67, 19, 31}}, {ROWS, ROWS, ROWS}, 0, 0},
-    {"with jumps", {3, {67, 19, 31}}, {REVERSED, ROWS, REVERSED}, 0, 0},
-    {"all reversed", {3, {7, 6, 31}}, {REVERSED, REVERSED, REVERSED}, 0, 0},
-    {"channels-last", {4, {3, 20, 5, 7}}, {STORAGE, STORAGE, STORAGE}, 0, 0},
-    {"channels-last and row-major", {4, {3, 20, 5, 7}}, {STORAGE, ROWS, STORAGE}, 0, 0},
-    {"gaps in one of them", {2, {33, 37}}, {GAPS, ROWS, ROWS}, 0, 0},
-    {"gaps in the last", {2, {33, 37}}, {ROWS, ROWS, GAPS}, 0, 0},
-    {"three elements", {1, {3}}, {ROWS, ROWS, ROWS}, 0, 0},
-    {"one element", {0, {0}}, {ROWS, ROWS, ROWS}, 0, 0},
-    {"columns by fours", {2, {43, 24}}, {ROWS, ROWS, ROWS}, 4, 16},
-    {"columns that are not aligned", {2, {43, 24}}, {ROWS, ROWS, ROWS}, 3, 16},
-    {"columns of an odd number", {2, {43, 24}}, {ROWS, ROWS, ROWS}, 4, 7},
-    {"columns of odd rows", {2, {43, 23}}, {ROWS, ROWS, ROWS}, 4, 16},
+    {"row-major", {3, {67, 19, 31}}, {ROWS, ROWS, ROWS}, 0, 0, false},
+    {"with jumps", {3, {67, 19, 31}}, {REVERSED, ROWS, REVERSED}, 0, 0, false},
+    {"all reversed", {3, {7, 6, 31}}, {REVERSED, REVERSED, REVERSED}, 0, 0, false},
+    {"channels-last", {4, {3, 20, 5, 7}}, {STORAGE, STORAGE, STORAGE}, 0, 0, false},
+    {"channels-last and row-major", {4, {3, 20, 5, 7}}, {STORAGE, ROWS, STORAGE}, 0, 0, false},
+    {"gaps in one of them", {2, {33, 37}}, {GAPS, ROWS, ROWS}, 0, 0, false},
+    {"gaps in the last", {2, {33, 37}}, {ROWS, ROWS, GAPS}, 0, 0, false},
+    {"three elements", {1, {3}}, {ROWS, ROWS, ROWS}, 0, 0, false},
+    {"one element", {0, {0}}, {ROWS, ROWS, ROWS}, 0, 0, false},
+    {"columns by fours", {2, {43, 24}}, {ROWS, ROWS, ROWS}, 4, 16, false},
+    {"columns that are not aligned", {2, {43, 24}}, {ROWS, ROWS, ROWS}, 3, 16, false},
+    {"columns of an odd number", {2, {43, 24}}, {ROWS, ROWS, ROWS}, 4, 7, false},
+    {"columns of odd rows", {2, {43, 23}}, {ROWS, ROWS, ROWS}, 4, 16, false},
+    {"row-major by scratch", {3, {67, 19, 31}}, {ROWS, ROWS, ROWS}, 0, 0, true},
+    {"scratch with jumps", {3, {67, 19, 31}}, {ROWS, REVERSED, ROWS}, 0, 0, true},
+    {"scratch beside jumps", {3, {60, 19, 32}}, {ROWS, ROWS, REVERSED}, 0, 0, true},
+    {"columns by fours of scratch", {2, {43, 24}}, {ROWS, ROWS, ROWS}, 4, 16, true},
 };
 
+static lt_view columns_of(const list_row *r, const lt_view *v)
+{
+    lt_view x = *v;
+    const int last = r->shape.ndim - 1;
+    if (r->columns) {
+        x.shape.dim[last] = r->columns;
+        x.data = (char *)x.data + lt_dtype_size(x.dtype) * (size_t)(r->first * x.stride[last]);
+    }
+    return x;
+}
+
+static lt_status run_list(const lt_backend *be, void *ctx, const lt_vec_list *list)
+{
+    if (be->vec_lists)
+        return be->vec_lists(ctx, list, 1, NULL);
+    for (size_t i = 0; i < list->count; i++)
+        LT_TRY(be->vec(ctx, &list->job[i], 1, NULL));
+    return LT_OK;
+}
+
 /* y = 0.1 a + 0.9 y, then z = 0.5 y y + 0.9 z; a backend without the entry, like ref, does one
- * expression after the other. */
+ * expression after the other. With y scratch also y = 0.3 z + 0.5 y z = y + 0.9 z, y = a y, z = 0.2 y + z; that y becomes z is not
+ * of the list. */
 static lt_status call_list(const test *t, const lt_backend *be, void *ctx, const lt_view *v,
                            bool absolute)
 {
     (void)absolute;
+    enum { WITHOUT_SCRATCH = 2 };
     const list_row *r = &lists[t->config.dim];
     lt_view x[3];
-    for (int k = 0; k < 3; k++) {
-        const int last = r->shape.ndim - 1;
-        x[k] = v[k];
-        if (!r->columns)
-            continue;
-        x[k].shape.dim[last] = r->columns;
-        x[k].data =
-            (char *)x[k].data + lt_dtype_size(x[k].dtype) * (size_t)(r->first * x[k].stride[last]);
-    }
-    lt_vec_job job[] = {{.op = LT_VEC_AXPBY, .alpha = 0.1, .beta = 0.9, .a = x[0], .y = x[1]},
-                        {.op = LT_VEC_SQUARE, .alpha = 0.5, .beta = 0.9, .a = x[1], .y = x[2]}};
-    const lt_vec_list list = {job, COUNT_OF(job)};
-    if (be->vec_lists)
-        return be->vec_lists(ctx, &list, 1, NULL);
-    LT_TRY(be->vec(ctx, &job[0], 1, NULL));
-    return be->vec(ctx, &job[1], 1, NULL);
+    for (int k = 0; k < 3; k++)
+        x[k] = columns_of(r, &v[k]);
+    const lt_vec_job job[] = {
+        {.op = LT_VEC_AXPBY, .alpha = 0.1, .beta = 0.9, .a = x[0], .y = x[1]},
+        {.op = LT_VEC_SQUARE, .alpha = 0.5, .beta = 0.9, .a = x[1], .y = x[2]},
+        {.op = LT_VEC_AXPBY, .alpha = 0.3, .beta = 0.5, .a = x[2], .y = x[1]},
+        {.op = LT_VEC_AXPBY, .alpha = 1, .beta = 0.9, .a = x[1], .y = x[2]},
+        {.op = LT_VEC_MUL, .alpha = 1, .a = x[0], .b = x[1], .y = x[1]},
+        {.op = LT_VEC_AXPBY, .alpha = 0.2, .beta = 1, .a = x[1], .y = x[2]}};
+    const lt_vec_job copy = {.op = LT_VEC_AXPBY, .alpha = 1, .a = x[2], .y = x[1]};
+    if (!r->scratch)
+        return run_list(be, ctx, &(lt_vec_list){.job = job, .count = WITHOUT_SCRATCH});
+    LT_TRY(run_list(be, ctx,
+                    &(lt_vec_list){.job = job, .count = COUNT_OF(job), .scratch = x[1].data}));
+    return be->vec(ctx, &copy, 1, NULL);
 }
 
 static void make_list(size_t i, test *t)
@@ -118,7 +145,91 @@ static void make_list(size_t i, test *t)
     t->operand[0] = (operand){IN, MASTER, r->shape, r->storage[0], .absolute = PLUS};
     t->operand[1] = (operand){INOUT, MASTER, r->shape, r->storage[1], .absolute = PLUS};
     t->operand[2] = (operand){INOUT, MASTER, r->shape, r->storage[2], .absolute = PLUS};
-    t->terms = 16;
+    t->terms = r->scratch ? 48 : 16;
+}
+
+/* Norms of expressions: the first one of each of the lists' views, the others of the first of these. */
+static const vec_row normed[] = {
+    {"graft",
+     {.op = LT_VEC_RSQRT, .alpha = 1, .beta = 1, .gamma = 1e-3, .factor = {.bias = 1, .base = 0.9}},
+     true},
+    {"norm of axpby", {.op = LT_VEC_AXPBY, .alpha = 0.1}, false},
+    {"norm of a square times the rate",
+     {.op = LT_VEC_SQUARE, .alpha = 2, .factor = {.lr = true}},
+     false},
+    {"norm of a product", {.op = LT_VEC_MUL, .alpha = 0.3}, true},
+    {"norm of a power",
+     {.op = LT_VEC_POW, .alpha = 1, .beta = 2, .gamma = 1e-3, .delta = 0.75},
+     true},
+    {"norm of signs", {.op = LT_VEC_SIGN, .alpha = 0.5}, false},
+};
+
+/* A job on its views whose y is nowhere. */
+static lt_vec_job job_of(lt_vec_job numbers, const lt_view *a, const lt_view *b)
+{
+    lt_vec_job job = numbers;
+    job.a = *a;
+    if (b)
+        job.b = *b;
+    job.y = (lt_view){.dtype = a->dtype, .shape = a->shape};
+    int64_t stride = 1;
+    for (int d = a->shape.ndim - 1; d >= 0; d--) {
+        job.y.stride[d] = stride;
+        stride *= a->shape.dim[d];
+    }
+    return job;
+}
+
+/* As a backend does it that has no entry for it, in the host's memory. */
+static lt_status compose_norm(const lt_backend *be, void *ctx, lt_vec_job job, const lt_view *out,
+                              const lt_scalars *s)
+{
+    job.y.data = lt_alloc((size_t)lt_shape_count(job.y.shape) + 1, lt_dtype_size(job.y.dtype));
+    lt_status st = job.y.data ? be->vec(ctx, &job, 1, s) : LT_E_NOMEM;
+    if (!st)
+        st = be->frobenius(ctx, &job.y, 1, out);
+    lt_free(job.y.data);
+    return st;
+}
+
+static lt_status call_vec_norms(const test *t, const lt_backend *be, void *ctx, const lt_view *v,
+                                bool absolute)
+{
+    (void)absolute;
+    const list_row *r = &lists[(size_t)t->config.dim % COUNT_OF(lists)];
+    const vec_row *n = &normed[(size_t)t->config.dim / COUNT_OF(lists)];
+    const lt_vec_job plain = {.op = LT_VEC_AXPBY, .alpha = -2};
+    const lt_view a = columns_of(r, &v[0]), b = columns_of(r, &v[1]);
+    const lt_vec_job job[] = {job_of(plain, &v[1], NULL), job_of(n->job, &a, n->binary ? &b : NULL),
+                              job_of(plain, &v[0], NULL)};
+    lt_scalars s = {.lr = 0.1, .grad_scale = 1, .applied = 3, .finite = 1, .loss_scale = 1};
+    lt_scalars *device = scalars_new(be, ctx, &s);
+    lt_status st = be->vec_norms ? be->vec_norms(ctx, job, COUNT_OF(job), &v[2], device) : LT_OK;
+    for (size_t i = 0; i < COUNT_OF(job) && !be->vec_norms && !st; i++) {
+        lt_view out = v[2];
+        out.shape = LT_SHAPE(1);
+        out.data = (double *)v[2].data + (int64_t)i * v[2].stride[0];
+        st = compose_norm(be, ctx, job[i], &out, device);
+    }
+    scalars_free(be, ctx, device, &s);
+    return st;
+}
+
+static bool norms_test(size_t i, test *t)
+{
+    const size_t shape = i < COUNT_OF(lists) ? i : 0;
+    const size_t expression = i < COUNT_OF(lists) ? 0 : i - COUNT_OF(lists) + 1;
+    if (expression >= COUNT_OF(normed))
+        return false;
+    const list_row *r = &lists[shape];
+    *t = (test){.entry = "vec_norms", .call = call_vec_norms, .operands = 3, .master = true};
+    t->name = expression ? normed[expression].name : r->name;
+    t->config.dim = (int)(shape + expression * COUNT_OF(lists));
+    t->operand[0] = (operand){IN, MASTER, r->shape, r->storage[0], .absolute = PLUS};
+    t->operand[1] = (operand){IN, MASTER, r->shape, r->storage[1], PLUS, 0.3, 2, NULL};
+    t->operand[2] = (operand){OUT, DOUBLE, LT_SHAPE(3), .absolute = PLUS};
+    t->terms = 8;
+    return true;
 }
 
 typedef struct tensor_row {
@@ -436,6 +547,9 @@ bool matrix_tests(size_t i, test *t)
         return true;
     }
     i -= COUNT_OF(lists);
+    if (norms_test(i, t))
+        return true;
+    i -= COUNT_OF(lists) + COUNT_OF(normed) - 1;
     if (i < COUNT_OF(eighs))
         make_eigh(eighs[i].name, eighs[i].n, eighs[i].prepare, t);
     return i < COUNT_OF(eighs);

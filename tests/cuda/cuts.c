@@ -354,7 +354,7 @@ static void long_batches_of_expressions_are_cut(void **state)
         job[i].a = job[i].y =
             (lt_view){.data = memory, .dtype = LT_F32, .shape = LT_SHAPE(9999), .stride = {1}};
     for (int i = 0; i < LISTS; i++) {
-        list[i] = (lt_vec_list){job, (size_t)(i % LONGEST + 1)};
+        list[i] = (lt_vec_list){.job = job, .count = (size_t)(i % LONGEST + 1)};
         expressions += list[i].count;
     }
     for (size_t taken = 0; done < LISTS; done += taken) {
@@ -369,6 +369,37 @@ static void long_batches_of_expressions_are_cut(void **state)
     }
     assert_int_equal(done, LISTS);
     assert_int_equal(seen, expressions);
+}
+
+/* y += a; z += y; y = z y: with y scratch. An operand that is not aligned brings y back to memory. */
+static void scratch_is_held_where_all_goes_by_fours(void **state)
+{
+    (void)state;
+    enum { N = 16, JOBS = 3 };
+    static _Alignas(16) float a[N], y[N], z[N + 1];
+    static lt_vec_batch batch;
+    lt_view v[] = {{.data = a}, {.data = y}, {.data = z}};
+    for (size_t i = 0; i < COUNT_OF(v); i++) {
+        v[i].dtype = LT_F32;
+        v[i].shape = LT_SHAPE(N);
+        v[i].stride[0] = 1;
+    }
+    for (int apart = 0; apart < 2; apart++) {
+        v[2].data = z + apart;
+        const lt_vec_job job[JOBS] = {
+            {.op = LT_VEC_AXPBY, .alpha = 1, .beta = 1, .a = v[0], .y = v[1]},
+            {.op = LT_VEC_AXPBY, .alpha = 1, .beta = 1, .a = v[1], .y = v[2]},
+            {.op = LT_VEC_MUL, .alpha = 1, .a = v[2], .b = v[1], .y = v[1]}};
+        const int want[] = {LT_VEC_HELD_Y, LT_VEC_HELD_A,
+                            LT_VEC_HELD_B | LT_VEC_HELD_Y | LT_VEC_HELD_OLD};
+        const lt_vec_list lists[] = {{.job = job, .count = JOBS, .scratch = y},
+                                     {.job = job, .count = JOBS}};
+        size_t taken;
+        assert_ok(lt_vec_fill(&batch, lists, COUNT_OF(lists), &taken));
+        lt_vec_hold(&batch);
+        for (int i = 0; i < batch.expressions; i++)
+            assert_int_equal(batch.expression[i].held, i < JOBS && !apart ? want[i] : 0);
+    }
 }
 
 int main(void)
@@ -387,6 +418,7 @@ int main(void)
         cmocka_unit_test(sums_that_cancel_are_known),
         cmocka_unit_test(long_lists_are_cut),
         cmocka_unit_test(long_batches_of_expressions_are_cut),
+        cmocka_unit_test(scratch_is_held_where_all_goes_by_fours),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

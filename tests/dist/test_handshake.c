@@ -25,21 +25,14 @@ typedef struct end {
     pthread_t thread;
 } end;
 
-static double cpu_seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static void *join(void *context)
 {
     end *e = context;
     e->seconds = -lt_clock_seconds();
-    e->cpu = -cpu_seconds();
+    e->cpu = -lt_clock_thread_seconds();
     e->status = lt_rendezvous_join(&e->rendezvous, &e->config);
     e->seconds += lt_clock_seconds();
-    e->cpu += cpu_seconds();
+    e->cpu += lt_clock_thread_seconds();
     snprintf(e->why, sizeof e->why, "%s", lt_error_message());
     return NULL;
 }

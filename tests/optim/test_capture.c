@@ -76,6 +76,25 @@ static lt_status frobenius(void *ctx, const lt_view *x, size_t count, const lt_v
     return lt_backend_ref()->frobenius(ctx, x, count, out);
 }
 
+/* What a device makes in one pass: of each job its values, then their norm. */
+static lt_status vec_norms(void *ctx, const lt_vec_job *job, size_t count, const lt_view *out,
+                           const lt_scalars *scalars)
+{
+    static double values[12]; /* the work that is noted has its address */
+    for (size_t i = 0; i < count; i++) {
+        lt_vec_job one = job[i];
+        lt_view to = *out;
+        assert_true(lt_shape_count(one.y.shape) <= (int64_t)COUNT_OF(values));
+        one.y.data = values;
+        to.data = (double *)out->data + i;
+        note_view(&job[i].b);
+        note(&job[i].factor.base, sizeof job[i].factor.base);
+        assert_ok(vec(ctx, &one, 1, scalars));
+        assert_ok(frobenius(ctx, &one.y, 1, &to));
+    }
+    return LT_OK;
+}
+
 static const lt_graph_ops graphs;
 static lt_backend table;
 
@@ -91,6 +110,7 @@ static void open_side(fixture *f, make_fn *make, bool far)
         table.gram = gram;
         table.mode_product = mode_product;
         table.frobenius = frobenius;
+        table.vec_norms = vec_norms;
         f->device->backend = &table;
     }
     put(fixture_add(f, "a", LT_SHAPE(3, 4))->value, start);
@@ -175,7 +195,8 @@ typedef struct row {
     const char *name;
     make_fn *make;
     int whole, split; /* steps of the kind, of STEPS */
-    int64_t lot;      /* of the staggered timing, the same on both sides; 0: as the far device */
+    int64_t
+        batch; /* elements of the staggered timing's, the same on both sides; 0: as the far device */
 } row;
 
 static lt_status make_wide(lt_optim **out, const lt_params *params)
@@ -208,7 +229,7 @@ static const row rows[] = {
     {"Shampoo, roots in every step", make_eigendecomposed, 0, 13, 0},
     {"Shampoo, some roots in each step", make_staggered, 0, 11, 1},
     {"Shampoo, some roots in every second step", make_staggered, 5, 6, HALF},
-    {"Shampoo, staggered, all roots in one lot", make_staggered, 8, 3, 0},
+    {"Shampoo, staggered, all roots in one batch", make_staggered, 8, 3, 0},
     {"Shampoo, roots on a thread, f = 2", make_async, 5, 8, 0},
     {"Shampoo, roots on a thread, f = 3", make_wide, 7, 4, 0},
     {"Shampoo, KL, roots on a thread", make_kl, 8, 3, 0},
@@ -224,10 +245,10 @@ static void stagger(fixture *plain, fixture *far, const row *r)
 {
     if (r->make != make_staggered)
         return;
-    if (r->lot)
-        assert_ok(lt_shampoo_stagger((lt_shampoo *)far->optim, r->lot));
+    if (r->batch)
+        assert_ok(lt_shampoo_stagger((lt_shampoo *)far->optim, r->batch));
     assert_ok(lt_shampoo_stagger((lt_shampoo *)plain->optim,
-                                 r->lot ? r->lot : lt_shampoo_lot(far->device)));
+                                 r->batch ? r->batch : lt_shampoo_batch_elements(far->device)));
 }
 
 static void pieces_are_the_whole(void **state)
@@ -276,11 +297,56 @@ static void an_early_step_is_other_work(void **state)
     fixture_close(&far);
 }
 
+/* --- A run that is resumed, on such a device --- */
+
+/* A staggered one, its roots in batches of HALF: two steps of four have one. */
+static void open_staggered(fixture *f)
+{
+    open_side(f, make_staggered, true);
+    assert_ok(lt_shampoo_stagger((lt_shampoo *)f->optim, HALF));
+}
+
+static void same_state(fixture *a, fixture *b)
+{
+    static snapshot of_a, of_b;
+    take(&of_a, a, false);
+    take(&of_b, b, false);
+    assert_int_equal(of_a.used, of_b.used);
+    assert_memory_equal(of_a.bytes, of_b.bytes, of_a.used);
+}
+
+/* From each step on: before the first batch, between two, behind one, in the step that is skipped. */
+static void resumed_batches_of_roots_are_those_of_one_run(void **state)
+{
+    (void)state;
+    static snapshot saved;
+    for (int at = 4; at < STEPS; at++) {
+        fixture whole, resumed;
+        seen s = {0}, t = {0};
+        open_staggered(&whole);
+        open_staggered(&resumed);
+        for (int k = 1; k <= at; k++)
+            step(&whole, k, &s);
+        take(&saved, &whole, false);
+        take(&saved, &resumed, true);
+        for (int k = at + 1; k <= STEPS; k++) {
+            step(&whole, k, &s);
+            step(&resumed, k, &t);
+            same(&whole, &resumed);
+        }
+        same_state(&whole, &resumed);
+        assert_true(at + 4 > STEPS || t.steps[SECOND] > 0);
+        fixture_close(&whole);
+        fixture_close(&resumed);
+    }
+}
+
 int main(void)
 {
-    enum { OTHERS = 1 };
+    enum { OTHERS = 2 };
     struct CMUnitTest tests[COUNT_OF(rows) + OTHERS] = {
         cmocka_unit_test(an_early_step_is_other_work),
+        cmocka_unit_test(resumed_batches_of_roots_are_those_of_one_run),
     };
     for (size_t i = 0; i < COUNT_OF(rows); i++)
         tests[OTHERS + i] = (struct CMUnitTest){rows[i].name, pieces_are_the_whole, NULL, NULL,

@@ -3,6 +3,7 @@
 #define LATHER_EXT_MATRIX_KERNELS_H
 
 #include "lather/ext/entry.h"
+#include "lather/ext/optim_kernels.h"
 #include "lather/ext/scalars.h"
 
 /* The jobs of one call are independent of each other and may run in any order. */
@@ -30,6 +31,12 @@ LT_ENTRY(mode_product, void *ctx, const lt_mode_product_job *job, size_t count,
 /** out[i] = Frobenius norm of x[i] (any strides), in double, summed in a fixed order. out: f64
  *  [count] on the device. */
 LT_ENTRY(frobenius, void *ctx, const lt_view *x, size_t count, const lt_view *out);
+
+/** out[i] = Frobenius norm of the y that job[i] has, summed in double and in a fixed order; beta of AXPBY and SQUARE
+ *  is 0. y's memory is neither read nor written, and may be absent: its dtype, shape and strides count. out: f64 [count]
+ *  on the device, undefined in a step that is skipped. */
+LT_ENTRY(vec_norms, void *ctx, const lt_vec_job *job, size_t count, const lt_view *out,
+         const lt_scalars *scalars);
 
 /** Eigenvalues, ascending, and eigenvectors (in columns) of a symmetric matrix. */
 typedef struct lt_eigh_job {
@@ -95,6 +102,7 @@ LT_ENTRY(ritz, void *ctx, const lt_ritz_job *job, size_t count);
     X(gram, BASIC, OWN)          \
     X(mode_product, BASIC, OWN)  \
     X(frobenius, BASIC, LIBRARY) \
+    X(vec_norms, FUSED, NONE)    \
     X(eigh, BASIC, LIBRARY)      \
     X(rational, BASIC, OWN)      \
     X(qr, BASIC, LIBRARY)        \

@@ -84,7 +84,6 @@ typedef enum lt_vec_op {
     LT_VEC_POW,    /**< y = alpha * a / (pow(beta * b, delta) + gamma) */
     LT_VEC_SIGN    /**< y = alpha * sign(a), 0 of 0 */
 } lt_vec_op;
-
 /** Numbers that change from step to step: the kernel reads them where they lie. */
 typedef struct lt_vec_factor {
     bool lr;            /**< alpha *= scalars->lr */
@@ -94,7 +93,6 @@ typedef struct lt_vec_factor {
     const double *over; /**< not NULL: alpha *= *over / (*under + 1e-16), device memory */
     const double *under;
 } lt_vec_factor;
-
 /** One elementwise kernel on strided views of one shape (stride 0 repeats); b is absent where
  *  the formula has none. */
 typedef struct lt_vec_job {
@@ -108,6 +106,8 @@ LT_ENTRY(vec, void *ctx, const lt_vec_job *job, size_t count, const lt_scalars *
 typedef struct lt_vec_list {
     const lt_vec_job *job;
     size_t count;
+    /** Where equal views lie whose values are not wanted behind the list, so that a backend need not write them; or NULL. */
+    const void *scratch;
 } lt_vec_list;
 LT_ENTRY(vec_lists, void *ctx, const lt_vec_list *list, size_t count, const lt_scalars *scalars);
 

@@ -6,11 +6,11 @@
 #include "data/formats/image.h"
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "data/formats/jpeg.h"
 
 #include <inttypes.h>
 #include <string.h>
-#include <time.h>
 
 typedef lt_status size_fn(const uint8_t *bytes, size_t size, int32_t *width, int32_t *height);
 typedef lt_status decode_fn(const uint8_t *bytes, size_t size, const lt_image_limits *limits,
@@ -100,22 +100,15 @@ size_t lt_image_workspace(const lt_image_limits *limits, size_t bytes)
     return allowed < WORKSPACE ? WORKSPACE : allowed;
 }
 
-static double thread_seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 lt_image_timer lt_image_start(const lt_image_limits *limits)
 {
     double seconds = lt_image_limits_of(limits).seconds;
-    return (lt_image_timer){.seconds = seconds, .end = thread_seconds() + seconds};
+    return (lt_image_timer){.seconds = seconds, .end = lt_clock_thread_seconds() + seconds};
 }
 
 lt_status lt_image_check_time(const lt_image_timer *timer)
 {
-    if (thread_seconds() > timer->end)
+    if (lt_clock_thread_seconds() > timer->end)
         return lt_fail(LT_E_FORMAT, "image: more than %g seconds to decode", timer->seconds);
     return LT_OK;
 }

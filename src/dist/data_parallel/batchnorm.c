@@ -92,7 +92,7 @@ static lt_status combine_on_device(const lt_data_parallel *dp, const lt_view a[3
         {.op = LT_VEC_AXPBY, .alpha = 1, .beta = 1, .a = b[M2], .y = a[M2]},
         {.op = LT_VEC_AXPBY, .alpha = 1, .beta = 1, .a = b[COUNT], .y = a[COUNT]},
     };
-    const lt_vec_list list = {jobs, sizeof jobs / sizeof *jobs};
+    const lt_vec_list list = {.job = jobs, .count = sizeof jobs / sizeof *jobs};
     if (be->vec_lists)
         return be->vec_lists(ctx, &list, 1, NULL);
     for (size_t i = 0; i < list.count; i++)

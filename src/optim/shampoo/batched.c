@@ -19,7 +19,7 @@ lt_status lt_shampoo_vec(lt_shampoo *s, lt_block_batch batch, lt_vec_rule *rule)
 
 /* One block's jobs follow each other in s->vec, which has LT_MAX_DIMS for each. */
 lt_status lt_shampoo_vecs(lt_shampoo *s, lt_block_batch batch, lt_vec_rule *const *rule,
-                          size_t count)
+                          size_t count, bool ends)
 {
     void *ctx;
     const lt_backend *be = lt_optim_backend(&s->base, &ctx);
@@ -29,7 +29,7 @@ lt_status lt_shampoo_vecs(lt_shampoo *s, lt_block_batch batch, lt_vec_rule *cons
         if (rule[k])
             LT_TRY(lt_shampoo_vec(s, batch, rule[k]));
     for (size_t i = batch.begin; i < batch.end && be->vec_lists; i++) {
-        lt_vec_list list = {.job = s->vec + jobs};
+        lt_vec_list list = {.job = s->vec + jobs, .scratch = ends ? s->block[i].p.data : NULL};
         for (size_t k = 0; k < count && s->block[i].active; k++) {
             lt_vec_job job = {.op = LT_VEC_AXPBY, .alpha = 1};
             if (!rule[k] || !rule[k](s, &s->block[i], &job))

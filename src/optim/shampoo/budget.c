@@ -61,7 +61,7 @@ static lt_status use(lt_shampoo *s)
     if (s->config.precondition_frequency == s->budget.interval)
         return LT_OK;
     s->config.precondition_frequency = s->budget.interval;
-    return lt_shampoo_stagger(s, lt_shampoo_lot(s->base.device));
+    return lt_shampoo_stagger(s, lt_shampoo_batch_elements(s->base.device));
 }
 
 static void tell(const lt_shampoo *s, double r, double t)

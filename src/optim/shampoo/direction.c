@@ -52,7 +52,7 @@ static lt_status filter(lt_shampoo *s, lt_block_batch batch)
     }
     lt_vec_rule *const rules[] = {lt_shampoo_graft_moment(s), old_part, new_part, remember,
                                   s->config.use_bias_correction ? correct_bias : NULL};
-    return lt_shampoo_vecs(s, batch, rules, sizeof rules / sizeof *rules);
+    return lt_shampoo_vecs(s, batch, rules, sizeof rules / sizeof *rules, false);
 }
 
 /* The second moment in the eigenbasis; p is the rotated gradient. */

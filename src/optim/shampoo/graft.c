@@ -22,7 +22,7 @@ lt_vec_rule *lt_shampoo_graft_moment(const lt_shampoo *s)
     return lt_shampoo_has_graft_moment(&s->config) ? moment : NULL;
 }
 
-/* u / (sqrt(V / c) + eps) to the spare buffer. */
+/* u / (sqrt(V / c) + eps), to the spare buffer where its elements are wanted. */
 static bool normalise(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
 {
     const lt_shampoo_config *c = &s->config;
@@ -59,24 +59,44 @@ static double *norms_at(const lt_shampoo *s, size_t block)
     return (double *)lt_tensor_view(s->norms).data + NORMS * block;
 }
 
-/* All norms of a batch together: on a device that is one kernel. */
+static lt_view norms_of(const lt_shampoo *s, lt_block_batch batch)
+{
+    lt_view out = lt_tensor_view(s->norms);
+    out.data = norms_at(s, batch.begin);
+    out.shape = LT_SHAPE((int64_t)(NORMS * (batch.end - batch.begin)));
+    out.stride[0] = 1;
+    return out;
+}
+
+/* Where there is nothing to measure, the places of the others stay. */
+static lt_vec_job measured(const lt_shampoo *s, lt_block *b, size_t which)
+{
+    const lt_view one = lt_tensor_view(s->one);
+    lt_vec_job job = {.op = LT_VEC_AXPBY, .alpha = 1, .a = one, .y = one};
+    if (b->active && which == OF_GRAFT && lt_shampoo_has_graft_moment(&s->config))
+        normalise(s, b, &job);
+    else if (b->active)
+        job.a = job.y = which == OF_P ? b->p : b->u;
+    return job;
+}
+
+/* All norms of a batch together. A device passes over u and V once; other backends write graft(u), in batches that fit
+ * the caches. */
 static lt_status measure(lt_shampoo *s, lt_block_batch batch)
 {
     void *ctx;
     const lt_backend *be = lt_optim_backend(&s->base, &ctx);
     const size_t count = NORMS * (batch.end - batch.begin);
-    const bool moved = lt_shampoo_has_graft_moment(&s->config);
+    const bool moves = lt_shampoo_has_graft_moment(&s->config);
+    const lt_view out = norms_of(s, batch);
+    if (moves && !be->vec_norms)
+        LT_TRY(lt_shampoo_vec(s, batch, normalise));
     for (size_t i = 0; i < count; i++) {
-        const lt_block *b = &s->block[batch.begin + i / NORMS];
-        s->view[i] = i % NORMS == OF_P ? b->p : moved ? *lt_block_spare(b) : b->u;
-        if (!b->active) /* nothing to measure, but the places of the others stay */
-            s->view[i] = lt_tensor_view(s->one);
+        s->vec[i] = measured(s, &s->block[batch.begin + i / NORMS], i % NORMS);
+        s->view[i] = s->vec[i].y;
     }
-    lt_view out = lt_tensor_view(s->norms);
-    out.data = norms_at(s, batch.begin);
-    out.shape = LT_SHAPE((int64_t)count);
-    out.stride[0] = 1;
-    return be->frobenius(ctx, s->view, count, &out);
+    return moves && be->vec_norms ? be->vec_norms(ctx, s->vec, count, &out, s->base.scalars)
+                                  : be->frobenius(ctx, s->view, count, &out);
 }
 
 /* p itself may be u: what reads u is done. */
@@ -97,9 +117,5 @@ lt_vec_rule *lt_shampoo_graft_rescale(const lt_shampoo *s)
 
 lt_status lt_shampoo_graft_norm(lt_shampoo *s, lt_block_batch batch)
 {
-    if (s->config.grafting == LT_GRAFTING_NONE)
-        return LT_OK;
-    if (lt_shampoo_has_graft_moment(&s->config))
-        LT_TRY(lt_shampoo_vec(s, batch, normalise));
-    return measure(s, batch);
+    return s->config.grafting == LT_GRAFTING_NONE ? LT_OK : measure(s, batch);
 }

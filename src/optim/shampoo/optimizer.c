@@ -113,7 +113,7 @@ static lt_status build(lt_shampoo *s)
                          LT_SHAPE((int64_t)s->total * LT_MAX_DIMS)));
     make_blocks(s);
     LT_TRY(check_roots(s));
-    return lt_shampoo_stagger(s, lt_shampoo_lot(s->base.device));
+    return lt_shampoo_stagger(s, lt_shampoo_batch_elements(s->base.device));
 }
 
 /* --- The table --- */

@@ -138,7 +138,7 @@ lt_status lt_shampoo_refresh(lt_shampoo *s, lt_block_batch batch)
  *
  * On a device with a queue a round of launches and the look at its end cost the same whatever the
  * number of roots, so there are only as many phases as batches of device_elements: a step has a
- * whole batch or no root at all. Lots come at the end of their share of the f steps, as start
+ * whole batch or no root at all. Batches come at the end of their share of the f steps, as start
  * itself has new roots.
  *
  * Phases depend on the list of all blocks and on the kind of device, nothing else: a run that is
@@ -167,19 +167,20 @@ static int64_t elements_of(const lt_block *b)
 }
 
 /* At most f; more than blocks would leave the last ones empty. */
-static int64_t phases_of(const lt_shampoo *s, int64_t lot)
+static int64_t phases_of(const lt_shampoo *s, int64_t batch_elements)
 {
     int64_t phases = s->config.precondition_frequency, elements = 0;
     for (size_t i = 0; i < s->total; i++)
         elements += elements_of(&s->block[i]);
-    const int64_t lots = lot ? (elements + lot - 1) / lot : phases;
-    if (phases > lots)
-        phases = lots > 0 ? lots : 1;
+    const int64_t batches =
+        batch_elements ? (elements + batch_elements - 1) / batch_elements : phases;
+    if (phases > batches)
+        phases = batches > 0 ? batches : 1;
     return phases < (int64_t)s->total ? phases : (int64_t)s->total;
 }
 
-/* Fewer phases than steps are spread over all of them; lots come last in their shares. */
-static void deal(const lt_shampoo *s, const item *items, double *load, int64_t phases, bool lots)
+/* Fewer phases than steps are spread over all of them; batches come last in their shares. */
+static void deal(const lt_shampoo *s, const item *items, double *load, int64_t phases, bool batched)
 {
     const int64_t share =
         phases ? s->config.precondition_frequency / phases : 0; /* no block, no phase */
@@ -189,25 +190,25 @@ static void deal(const lt_shampoo *s, const item *items, double *load, int64_t p
             if (load[k] < load[least])
                 least = k;
         load[least] += items[i].cost;
-        items[i].block->phase = least * share + (lots ? share - 1 : 0);
+        items[i].block->phase = least * share + (batched ? share - 1 : 0);
     }
 }
 
-int64_t lt_shampoo_lot(const lt_device *device)
+int64_t lt_shampoo_batch_elements(const lt_device *device)
 {
     return device->backend->host_memory ? 0 : device_elements;
 }
 
-lt_status lt_shampoo_stagger(lt_shampoo *s, int64_t lot)
+lt_status lt_shampoo_stagger(lt_shampoo *s, int64_t batch_elements)
 {
-    const int64_t phases = phases_of(s, lot);
+    const int64_t phases = phases_of(s, batch_elements);
     item *items = lt_alloc(s->total, sizeof *items);
     double *load = lt_alloc((size_t)phases, sizeof *load);
     for (size_t i = 0; items && i < s->total; i++)
         items[i] = (item){&s->block[i], lt_block_root_cost(&s->block[i])};
     if (items && load) {
         qsort(items, s->total, sizeof *items, by_cost);
-        deal(s, items, load, phases, lot > 0);
+        deal(s, items, load, phases, batch_elements > 0);
     }
     bool ok = items && load;
     lt_free(load);

@@ -43,8 +43,8 @@ lt_status lt_shampoo_root_jobs(lt_shampoo *s, const lt_root_task *tasks, size_t 
 
 /* Elements of roots that a step of the staggered timing should have on this device, if any; 0: the
  * fewer the better. */
-int64_t lt_shampoo_lot(const lt_device *device);
-/* Gives every block its phase, in lots of about so many elements if not 0. Errors: LT_E_NOMEM. */
-lt_status lt_shampoo_stagger(lt_shampoo *s, int64_t lot);
+int64_t lt_shampoo_batch_elements(const lt_device *device);
+/* Gives every block its phase, in batches of about so many elements if not 0. Errors: LT_E_NOMEM. */
+lt_status lt_shampoo_stagger(lt_shampoo *s, int64_t batch_elements);
 
 #endif

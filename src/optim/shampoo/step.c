@@ -111,7 +111,7 @@ static lt_status begin_batch(lt_shampoo *s, lt_block_batch batch)
         b->spare = 0;
     }
     lt_vec_rule *const rules[] = {gather, add_decay};
-    return lt_shampoo_vecs(s, batch, rules, 2);
+    return lt_shampoo_vecs(s, batch, rules, 2, false);
 }
 
 /* The phases before and after the batch's roots. */

@@ -68,5 +68,5 @@ lt_status lt_shampoo_update(lt_shampoo *s, lt_block_batch batch)
     lt_vec_rule *const rules[] = {lt_shampoo_graft_rescale(s),
                                   s->config.decay_type == LT_DECAY_L2 ? NULL : decay,
                                   heavy ? accumulate : NULL, nesterov ? look_ahead : NULL, move};
-    return lt_shampoo_vecs(s, batch, rules, sizeof rules / sizeof *rules);
+    return lt_shampoo_vecs(s, batch, rules, sizeof rules / sizeof *rules, true);
 }

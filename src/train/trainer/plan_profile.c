@@ -55,11 +55,7 @@ static double median(double *values, int count)
 /* Of one of more ranks than processors: core seconds, as waiting for a core is what --slots counts. ADR 0051. */
 static double now(const bench *b)
 {
-    struct timespec t;
-    if (!b->by_core)
-        return lt_clock_seconds();
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+    return b->by_core ? lt_clock_thread_seconds() : lt_clock_seconds();
 }
 
 static lt_status forward(void *context, lt_tape *tape, const lt_batch *batch, lt_tensor *counts,

@@ -94,6 +94,29 @@ def shampoo_asks_for_at_most_so_much(_):
         assert nodes.exceeds(works, len(works) - 1) and sum(w.flops for w in works) > 1e10
 
 
+def staggered_steps_have_all_roots_or_none(_):
+    """Without roots it is the update between refreshes; a step with a batch of them, which here is of all, looks at its numbers and at
+    what came of the roots besides."""
+    plain, rooted = nodes.staggered(BUILD, 2048)
+    update, refresh = nodes.shampoo(BUILD, 2048)
+    assert [w.name for w in plain] == [w.name for w in update]
+    assert sum(w.name == nodes.READ_BACK for w in rooted) == 3 and len(rooted) >= len(plain) + len(refresh), (len(rooted), len(plain))
+
+
+def directions_are_not_written_back(folder):
+    """The update's last pass over memory reads the direction, the parameter and momentum, and writes the last two: to 2 %, as parts
+    of vectors are no fours."""
+    if not os.path.exists(os.path.join(BUILD, "tests/cuda/standin/traced/liblather-cuda.so")):
+        raise rows.Skip("built with a sanitizer of its own")
+    works = nodes.works_of(BUILD, "tests/cuda/standin/traced", folder, [
+        "tools/bench", "optim", "--device", "cuda", "--optim", "shampoo", "--arch", "resnet10", "--steps", "1", "--warmup", "0", "--threads", "1"],
+        1, NORM="1000", EAGER="1", ALIKE="1")
+    last = max(i for i, w in enumerate(works) if w.name == "finish")
+    passes = [w for w in works[last:] if w.name == "run_batch"]
+    read, written = sum(w.read for w in passes), sum(w.written for w in passes)
+    assert passes and abs(read / 3 - written / 2) <= 0.02 * written / 2, (read, written)
+
+
 def bytes_of_kernels_are_counted(_):
     """What is known of some: a cast of f32 to 16 bits, or back; dx of batch norm from dy and x."""
     need_traces()
@@ -154,7 +177,7 @@ def alike_matrices_move_the_same_bytes(folder):
 
 
 ROWS = [a_recorded_step_has_at_most_so_many_nodes, a_recorded_step_has_at_most_so_many_tiny_nodes, attention_moves_and_computes_what_it_must,
-        shampoo_asks_for_at_most_so_much, bytes_of_kernels_are_counted, terms_of_roots_move_triangles, alike_matrices_move_the_same_bytes,
+        shampoo_asks_for_at_most_so_much, staggered_steps_have_all_roots_or_none, directions_are_not_written_back, bytes_of_kernels_are_counted, terms_of_roots_move_triangles, alike_matrices_move_the_same_bytes,
         panels_of_factors_wait_for_one_another]
 LONG = [every_recorded_step_has_at_most_so_many_tiny_nodes]  # by name alone
 

@@ -177,7 +177,7 @@ lt_status lt_cpu_vec(void *ctx, const lt_vec_job *job, size_t count, const lt_sc
     if (!list)
         return LT_E_NOMEM;
     for (size_t i = 0; i < count; i++)
-        list[i] = (lt_vec_list){&job[i], 1};
+        list[i] = (lt_vec_list){.job = &job[i], .count = 1};
     lt_status st = lt_cpu_vec_lists(ctx, list, count, scalars);
     lt_free(list);
     return st;

@@ -94,6 +94,7 @@ static void append_list(lt_vec_batch *batch, const lt_vec_list *list)
     lt_walk_order(&list->job[0].y, order);
     batch->list[at].first = batch->expressions;
     batch->list[at].length = (int)list->count;
+    batch->list[at].scratch = list->scratch;
     batch->list[at].first_block = batch->blocks;
     for (size_t i = 0; i < list->count; i++)
         take_job(&batch->expression[batch->expressions++], &list->job[i], order);
@@ -115,4 +116,44 @@ lt_status lt_vec_fill(lt_vec_batch *batch, const lt_vec_list *list, size_t count
     }
     *taken = i;
     return LT_OK;
+}
+
+static bool can_hold(const lt_vec_expression *s, int count, const void *scratch)
+{
+    bool can = scratch != NULL;
+    for (int k = 0; k < count; k++)
+        for (int d = 0; d < 3; d++)
+            can = can && (s[k].data[d] != scratch || s[k].fours);
+    return can;
+}
+
+void lt_vec_hold(lt_vec_batch *batch)
+{
+    for (int i = 0; i < batch->lists; i++) {
+        lt_vec_expression *s = &batch->expression[batch->list[i].first];
+        const void *scratch = batch->list[i].scratch;
+        const bool can = can_hold(s, batch->list[i].length, scratch);
+        bool made = false;
+        for (int k = 0; k < batch->list[i].length && can; k++) {
+            const int inputs = (s[k].data[1] == scratch ? LT_VEC_HELD_A : 0)
+                               | (s[k].data[2] == scratch ? LT_VEC_HELD_B : 0);
+            const bool is_made = s[k].data[0] == scratch;
+            s[k].held = (uint8_t)((made ? inputs : 0) | (is_made ? LT_VEC_HELD_Y : 0)
+                                  | (is_made && made ? LT_VEC_HELD_OLD : 0));
+            made = made || is_made;
+        }
+    }
+}
+
+lt_vec_norm lt_vec_norm_of(const lt_vec_job *job, double *out, int64_t first_block)
+{
+    lt_vec_job of = *job;
+    int order[LT_MAX_DIMS];
+    of.y.data = NULL;
+    lt_walk_order(&of.y, order);
+    lt_vec_norm n = {.first_block = first_block, .out = out};
+    take_job(&n.expression, &of, order);
+    n.expression.fours = n.expression.fours && of.a.dtype == LT_F32;
+    n.blocks = (n.expression.walk.count + LT_VEC_NORM_BLOCK - 1) / LT_VEC_NORM_BLOCK;
+    return n;
 }

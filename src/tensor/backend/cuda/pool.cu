@@ -78,6 +78,7 @@ __device__ void take_largest(const pool_shape &s, int64_t images, const tensor4<
     const lt_range r = lt_window_taps(at.h, c.kernel_h, c.stride_h, c.pad_h, s.height);
     const lt_range q = lt_window_taps(at.w, c.kernel_w, c.stride_w, c.pad_w, s.width);
     const int64_t top = at.h * c.stride_h - c.pad_h, left = at.w * c.stride_w - c.pad_w;
+    const int64_t corner = (at.image * s.height + top) * s.width + left;
     if (NORM) {
         load_channels(coef + 2 * s.channels, at.channel, scale);
         load_channels(coef + 3 * s.channels, at.channel, shift);
@@ -85,17 +86,17 @@ __device__ void take_largest(const pool_shape &s, int64_t images, const tensor4<
     float best[WIDTH] = {};
     int place[WIDTH] = {};
     bool first = true;
-    for (int64_t i = r.first; i < r.end; i++)
-        for (int64_t j = q.first; j < q.end; j++) {
+    for (int i = (int)r.first; i < (int)r.end; i++)
+        for (int j = (int)q.first; j < (int)q.end; j++) {
             float v[WIDTH];
-            x.load((at.image * s.height + top + i) * s.width + left + j, at.channel, v);
+            x.load(corner + (int64_t)i * s.width + j, at.channel, v);
             if (NORM)
                 apply_norm<T>(scale, shift, v);
 #pragma unroll
             for (int k = 0; k < WIDTH; k++)
                 if (first || lt_window_beats(v[k], best[k])) {
                     best[k] = v[k];
-                    place[k] = (int)(i * c.kernel_w + j);
+                    place[k] = i * c.kernel_w + j;
                 }
             first = false;
         }
@@ -140,11 +141,12 @@ __global__ void average_kernel(pool_shape s, int64_t images, tensor4<const T> x,
     const lt_range r = lt_window_taps(at.h, c.kernel_h, c.stride_h, c.pad_h, s.height);
     const lt_range q = lt_window_taps(at.w, c.kernel_w, c.stride_w, c.pad_w, s.width);
     const int64_t top = at.h * c.stride_h - c.pad_h, left = at.w * c.stride_w - c.pad_w;
+    const int64_t corner = (at.image * s.height + top) * s.width + left;
     float sum[WIDTH] = {};
-    for (int64_t i = r.first; i < r.end; i++)
-        for (int64_t j = q.first; j < q.end; j++) {
+    for (int i = (int)r.first; i < (int)r.end; i++)
+        for (int j = (int)q.first; j < (int)q.end; j++) {
             float v[WIDTH];
-            x.load((at.image * s.height + top + i) * s.width + left + j, at.channel, v);
+            x.load(corner + (int64_t)i * s.width + j, at.channel, v);
 #pragma unroll
             for (int k = 0; k < WIDTH; k++)
                 sum[k] += v[k];
@@ -167,8 +169,8 @@ __global__ void average_grad_kernel(pool_shape s, int64_t images, tensor4<const 
     const lt_range q = lt_windows_of(at.w, c.kernel_w, c.stride_w, c.pad_w, s.outputs_w);
     const float area = (float)(c.kernel_h * c.kernel_w);
     float sum[WIDTH] = {};
-    for (int64_t i = p.first; i < p.end; i++)
-        for (int64_t j = q.first; j < q.end; j++) {
+    for (int i = (int)p.first; i < (int)p.end; i++)
+        for (int j = (int)q.first; j < (int)q.end; j++) {
             float g[WIDTH];
             dy.load((at.image * s.outputs_h + i) * s.outputs_w + j, at.channel, g);
 #pragma unroll

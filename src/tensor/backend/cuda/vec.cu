@@ -1,5 +1,5 @@
 /* Elementwise expressions of optimizers: a launch does up to LT_VEC_JOBS of them. Those of a list pass
- * over memory once: a thread does one after the other on each of its elements. */
+ * over memory once: a thread does one after the other on each of its elements, and holds what is scratch. */
 
 #include "launch.cuh"
 #include "optim.cuh"
@@ -43,19 +43,23 @@ __device__ float4 four_of_a(const lt_vec_expression &s, int64_t at)
     return make_float4(v[0], v[1], v[2], v[3]);
 }
 
-/* Elements i to i + 3; i is a multiple of 4. */
-__device__ void do_four(const lt_vec_expression &s, const lt_vec_numbers_f32 &n, int64_t i)
+/* Elements i to i + 3; i is a multiple of 4. held: the list's scratch. */
+__device__ void do_four(const lt_vec_expression &s, const lt_vec_numbers_f32 &n, int64_t i, float4 &held)
 {
     int64_t at[LT_WALK_OPERANDS];
     lt_walk_offsets(&s.walk, i, at);
     float4 *const to = (float4 *)((float *)s.data[0] + at[0]), none = make_float4(0, 0, 0, 0);
-    const float4 a = four_of_a(s, at[1]);
-    const float4 b = s.data[2] ? *(const float4 *)((const float *)s.data[2] + at[2]) : none;
-    float4 y = n.beta == 0 ? none : *to;
+    const float4 a = s.held & LT_VEC_HELD_A ? held : four_of_a(s, at[1]);
+    const float4 b = s.held & LT_VEC_HELD_B ? held : s.data[2] ? *(const float4 *)((const float *)s.data[2] + at[2]) : none;
+    float4 y = n.beta == 0 ? none : s.held & LT_VEC_HELD_OLD ? held : *to;
     y.x = lt_vec_f32(s.op, &n, a.x, b.x, y.x);
     y.y = lt_vec_f32(s.op, &n, a.y, b.y, y.y);
     y.z = lt_vec_f32(s.op, &n, a.z, b.z, y.z);
     y.w = lt_vec_f32(s.op, &n, a.w, b.w, y.w);
+    if (s.held & LT_VEC_HELD_Y) {
+        held = y;
+        return;
+    }
     store_16(to, y);
     if (s.beside) {
         const float made[4] = {y.x, y.y, y.z, y.w};
@@ -72,14 +76,16 @@ __device__ void do_block(const lt_vec_expression *s, int length, const lt_vec_nu
     for (int k = 0; k < length; k++)
         any = any || s[k].fours;
     const int64_t fours = any ? begin + (end - begin) / 4 * 4 : begin;
-    for (int64_t i = begin + threadIdx.x * 4; i < fours; i += THREADS * 4)
+    for (int64_t i = begin + threadIdx.x * 4; i < fours; i += THREADS * 4) {
+        float4 held = make_float4(0, 0, 0, 0);
         for (int k = 0; k < length; k++) {
             if (s[k].fours)
-                do_four(s[k], lt_vec_narrow(n[k]), i);
+                do_four(s[k], lt_vec_narrow(n[k]), i, held);
             else
                 for (int j = 0; j < 4; j++)
                     do_element(s[k], n[k], i + j);
         }
+    }
     for (int64_t i = fours + threadIdx.x; i < end; i += THREADS)
         for (int k = 0; k < length; k++)
             do_element(s[k], n[k], i);
@@ -115,6 +121,7 @@ lt_status run(lt_cuda *c, const lt_vec_list *list, size_t count, const lt_scalar
         LT_TRY(lt_vec_fill(&batch, list + i, count - i, &taken));
         for (int j = 0; j < batch.expressions; j++)
             attach(c, &batch.expression[j]);
+        lt_vec_hold(&batch);
         if (batch.blocks > 0)
             run_batch<<<(unsigned)batch.blocks, THREADS, 0, main_stream(c)>>>(batch, scalars);
     }
@@ -138,6 +145,7 @@ lt_status vec(void *ctx, const lt_vec_job *job, size_t count, const lt_scalars *
         for (size_t j = 0; j < some; j++) {
             list[j].job = job + i + j;
             list[j].count = 1;
+            list[j].scratch = NULL;
         }
         LT_TRY(run(c, list, some, scalars));
     }

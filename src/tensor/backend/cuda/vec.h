@@ -17,6 +17,8 @@ typedef struct lt_vec_expression {
     lt_vec_op op;
     lt_dtype dtype[3];
     bool fours; /* y, b: f32, a: f32 or 16 bits; four of each are aligned to their bytes */
+    uint8_t
+        held; /* LT_VEC_HELD_...: what of it is in the thread's registers, where the list has scratch */
     double alpha, beta, gamma, delta;
     lt_vec_factor factor;
     void *data[3]; /* y, a, b; b NULL: absent */
@@ -25,14 +27,27 @@ typedef struct lt_vec_expression {
     lt_walk walk;
 } lt_vec_expression;
 
+/* y is not written; what y was, a, b are those that the list made before. */
+enum { LT_VEC_HELD_Y = 1, LT_VEC_HELD_OLD = 2, LT_VEC_HELD_A = 4, LT_VEC_HELD_B = 8 };
+
 /* Lists of expressions: list i's are expression[first], ... on the same elements. */
 typedef struct lt_vec_batch {
     int lists, expressions, blocks;
     struct {
         int first, length, first_block;
+        const void *scratch;
     } list[LT_VEC_JOBS];
     lt_vec_expression expression[LT_VEC_JOBS];
 } lt_vec_batch;
+
+/* An expression whose norm is wanted, not its values; block b of a list of them has elements
+ * [b', b' + 1) * LT_VEC_NORM_BLOCK, b' = b - first_block. The list is sent in words of 8 bytes. */
+enum { LT_VEC_NORM_BLOCK = 8192 };
+typedef struct lt_vec_norm {
+    lt_vec_expression expression; /* y's data is NULL; fours: a is f32, too */
+    int64_t first_block, blocks;
+    double *out;
+} lt_vec_norm;
 
 /* alpha to delta as they are in this step: lt_vec_alpha(), lt_vec_beta(). */
 typedef struct lt_vec_numbers {
@@ -138,6 +153,11 @@ extern "C" {
 /* Takes lists into the batch while they fit; returns how many. A longer list than
  * LT_VEC_LIST_LENGTH is LT_E_UNSUPPORTED. */
 lt_status lt_vec_fill(lt_vec_batch *batch, const lt_vec_list *list, size_t count, size_t *taken);
+/* Sets held of those lists whose scratch goes by fours everywhere; of the others, scratch is memory. */
+void lt_vec_hold(lt_vec_batch *batch);
+
+/* The norm of the job's y at *out; its first block is number first_block. */
+lt_vec_norm lt_vec_norm_of(const lt_vec_job *job, double *out, int64_t first_block);
 
 #ifdef __cplusplus
 }
