@@ -191,7 +191,7 @@ def parse():
     p.add_argument("--width", type=int, default=256)
     p.add_argument("--layers", type=int, default=4)
     p.add_argument("--steps", type=int, default=6, help="measured, of a round")
-    p.add_argument("--rounds", type=int, default=2)
+    p.add_argument("--rounds", type=int, default=3, help="of an even number a row is the lower one in the middle")
     p.add_argument("--profile-seconds", type=float, default=10)
     p.add_argument("--only", default="", metavar="'WORD;...'", help="rows with one of these in their name")
     p.add_argument("--patience", type=float, default=400, help="seconds for one run")
