@@ -106,9 +106,8 @@ def staggered_steps_have_all_roots_or_none(_):
 def directions_are_not_written_back(folder):
     """The update's last pass over memory reads the direction, the parameter and momentum, and writes the last two: to 2 %, as parts
     of vectors are no fours."""
-    if not os.path.exists(os.path.join(BUILD, "tests/cuda/standin/traced/liblather-cuda.so")):
-        raise rows.Skip("built with a sanitizer of its own")
-    works = nodes.works_of(BUILD, "tests/cuda/standin/traced", folder, [
+    need_traces()
+    works = nodes.works_of(BUILD, TRACED, folder, [
         "tools/bench", "optim", "--device", "cuda", "--optim", "shampoo", "--arch", "resnet10", "--steps", "1", "--warmup", "0", "--threads", "1"],
         1, NORM="1000", EAGER="1", ALIKE="1")
     last = max(i for i, w in enumerate(works) if w.name == "finish")
@@ -177,7 +176,8 @@ def alike_matrices_move_the_same_bytes(folder):
 
 
 ROWS = [a_recorded_step_has_at_most_so_many_nodes, a_recorded_step_has_at_most_so_many_tiny_nodes, attention_moves_and_computes_what_it_must,
-        shampoo_asks_for_at_most_so_much, staggered_steps_have_all_roots_or_none, directions_are_not_written_back, bytes_of_kernels_are_counted, terms_of_roots_move_triangles, alike_matrices_move_the_same_bytes,
+        shampoo_asks_for_at_most_so_much, staggered_steps_have_all_roots_or_none, directions_are_not_written_back,
+        bytes_of_kernels_are_counted, terms_of_roots_move_triangles, alike_matrices_move_the_same_bytes,
         panels_of_factors_wait_for_one_another]
 LONG = [every_recorded_step_has_at_most_so_many_tiny_nodes]  # by name alone
 
