@@ -1,6 +1,6 @@
 /* bench links: latency and bandwidth of messages inside a node and between two. Rank 0 talks to the next rank of its
  * node, then to the first rank of node 1, while the others wait: a small message there and back; messages that grow
- * until one takes long enough. Of small ones also what they take of rank 0's cores, its waiting included. It takes a few
+ * until one takes long enough. Of both also what they take of rank 0's cores, its waiting included. It takes a few
  * seconds. */
 
 #include "bench_ranks.h"
@@ -50,8 +50,9 @@ typedef struct link {
     bool there;
     int peer;
     double latency_us, gbit;
-    double core_us; /* of this rank's cores, for each small message that it sends or gets */
-    int64_t bytes;  /* of the messages that gave the rate */
+    double core_us;     /* of this rank's cores, for each small message that it sends or gets */
+    double core_us_mib; /* and for each MiB that it sends in large ones */
+    int64_t bytes;      /* of the messages that gave the rate */
 } link;
 
 static lt_status move(const end *e, lt_tensor *t, bool sends)
@@ -110,10 +111,18 @@ static lt_status sample(const end *e, int64_t bytes, double longest, int most, d
     return st;
 }
 
+/* Of all threads of the process. */
+static double core_seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
 /* Messages double until one takes long enough; the others' end hears how it goes on. */
 static lt_status measure_rate(const end *e, double round_trip, link *out)
 {
-    enum { FEW = 3, MANY = 9 };
+    enum { FEW = 3, MANY = 9, MIB = 1 << 20 };
     double seconds;
     int count;
     int64_t bytes = FIRST_BYTES, larger = 1;
@@ -124,18 +133,12 @@ static lt_status measure_rate(const end *e, double round_trip, link *out)
         if (larger)
             bytes *= 2;
     }
+    const double begin = core_seconds();
     LT_TRY(sample(e, bytes, rate_seconds, MANY, &seconds, &count));
+    out->core_us_mib = 1e6 * (core_seconds() - begin) / count / ((double)bytes / MIB);
     out->bytes = bytes;
     out->gbit = seconds > round_trip ? 8e-9 * (double)bytes / (seconds - round_trip) : 0;
     return LT_OK;
-}
-
-/* Of all threads of the process. */
-static double core_seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
 static lt_status measure_link(const end *e, link *out)
@@ -187,10 +190,11 @@ static void print_table(const lt_nodes *nodes, const link *found)
     for (int kind = 0; kind < LINKS; kind++)
         if (found[kind].there)
             fprintf(stderr,
-                    "%s: %.1f us, of a core %.1f us, %.3f Gbit/s (messages of %lld bytes, ranks 0 "
-                    "and %d)\n",
-                    where[kind], found[kind].latency_us, found[kind].core_us, found[kind].gbit,
-                    (long long)found[kind].bytes, found[kind].peer);
+                    "%s: %.1f us, of a core %.1f us and %.0f us a MiB, %.3f Gbit/s (messages of "
+                    "%lld bytes, ranks 0 and %d)\n",
+                    where[kind], found[kind].latency_us, found[kind].core_us,
+                    found[kind].core_us_mib, found[kind].gbit, (long long)found[kind].bytes,
+                    found[kind].peer);
         else
             fprintf(stderr, "%s: no two ranks\n", where[kind]);
 }
@@ -204,10 +208,11 @@ static void print_object(lt_device *device, int ranks, const lt_nodes *nodes, co
            nodes->ranks_per_node);
     for (int kind = 0; kind < LINKS; kind++)
         if (found[kind].there)
-            printf(", \"%s\": {\"latency_us\": %.6g, \"core_us\": %.6g, \"gbit\": %.6g, "
-                   "\"message_bytes\": %lld, \"peer\": %d}",
-                   names[kind], found[kind].latency_us, found[kind].core_us, found[kind].gbit,
-                   (long long)found[kind].bytes, found[kind].peer);
+            printf(", \"%s\": {\"latency_us\": %.6g, \"core_us\": %.6g, \"core_us_mib\": %.6g, "
+                   "\"gbit\": %.6g, \"message_bytes\": %lld, \"peer\": %d}",
+                   names[kind], found[kind].latency_us, found[kind].core_us,
+                   found[kind].core_us_mib, found[kind].gbit, (long long)found[kind].bytes,
+                   found[kind].peer);
         else
             printf(", \"%s\": null", names[kind]);
     printf("}\n");

@@ -6,8 +6,8 @@
 A step's parts are measured on this machine by `train_resnet50 plan --step-profile` and `train_gpt plan`, of one rank among as
 many as there are (--profile-ranks), anew in each round in front of its steps, as a machine that others share is not the same for long; links by
 `bench links` on the nodes of tools/netbed (so root), and each set-up is predicted by `plan --simulate` from nothing else. The rate
-between nodes is what a card keeps to under the traffic of the set-up (one mean of `bench exchange`: in two levels, where ranks talk to
-those with their place in other nodes, else flat, where all talk to all), at most what TCP leaves of
+between nodes is what a card keeps to under the traffic of the set-up (one mean of `bench exchange`: in two levels, as top-k and owners
+exchange gradients too, where ranks talk to those with their place in other nodes, else flat, where all talk to all), at most what TCP leaves of
 --rate (1448 of 1514 bytes of a frame); all nodes share this machine's processors (--slots). Then it is run on the nodes, short steps for ten seconds, and a row is the round whose predicted / measured is the median: a round's profile is of the same
 minutes as its steps. Set-ups take turns, as a minute in which the machine has other work hits all alike. A row of predicted / measured is good between 0.9 and 1.1, if the rows of one rank (1x1), where
 nothing is exchanged, are near 1: else the machine was busier in the steps than in the profile. Exit status 77: no nodes can be
@@ -23,6 +23,7 @@ import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 NETBED = [os.path.join(HERE, "netbed"), "--name", "plan"]
+TRAFFIC = {"two-level": "two-level", "topk": "two-level", "owners": "two-level"}  # between ranks with their place in other nodes; else all to all
 ROOTS = 3  # steps between Shampoo's roots
 WARM = 2  # steps in which buckets and residuals come to be
 LEVELS = {"flat": ["--allreduce", "flat"], "two-level": ["--allreduce", "two-level"], "topk": ["--compress", "topk:0.01"]}
@@ -127,8 +128,7 @@ def measure_links(a, nodes, ranks):
         tries = [json.loads(run(words, a.patience)) for _ in range(3)]
         found = [t[kind] for t in tries if t.get(kind)]
         if found:
-            best[kind] = {"latency_us": min(f["latency_us"] for f in found), "gbit": max(f["gbit"] for f in found),
-                          "core_us": min(f["core_us"] for f in found)}
+            best[kind] = {"gbit": max(f["gbit"] for f in found), **{key: min(f[key] for f in found) for key in ("latency_us", "core_us", "core_us_mib")}}
             print(f"{kind}: {best[kind]}", file=sys.stderr, flush=True)
     found = {}
     for traffic in ("flat", "two-level") if ranks > 1 and nodes > 1 else ("flat",):
@@ -152,7 +152,7 @@ def play(a, rows, nodes, ranks, links, launcher):
         for model in dict.fromkeys(model for _, model, _ in rows):
             model.measure_profile(nodes * ranks)
         for (name, model, flags), found in zip(rows, rounds):
-            cost = model.predict(nodes, ranks, links.get(name, links.get("flat", {})), flags)
+            cost = model.predict(nodes, ranks, links.get(TRAFFIC.get(name), links.get("flat", {})), flags)
             taken = model.steps(flags, launcher, cost["seconds"])
             found.append((cost["seconds"] / statistics.median(taken), cost, taken))
             print(f"{nodes}x{ranks} {name}: {1e3 * cost['seconds']:.0f} ms predicted, {1e3 * statistics.median(taken):.0f} ms", file=sys.stderr, flush=True)

@@ -24,6 +24,7 @@ typedef struct lt_cost_cluster {
     double select;        /**< seconds per element of a shard that topk computes */
     double factor;        /**< seconds per element and rank of the factors (powersgd) */
     double copy;          /**< core seconds of a byte that a rank sends or receives: copies, sums */
+    double carry;         /**< and of such a byte within a node: what the link takes of cores */
     double wake;          /**< core seconds of a message that a rank sends or receives */
     /** A rank's cores for backward, which uses one, and for what exchanges compute; from 1 on. 0, or 2
      *  and more: one is spare for exchanges, which cost backward nothing. */
@@ -93,7 +94,7 @@ enum { LT_COST_MAX_STAGES = 5 };
 LT_API size_t lt_cost_stages(const lt_cost_plan *plan, const lt_cost_cluster *cluster,
                              const lt_cost_bucket *bucket, lt_cost_stage out[LT_COST_MAX_STAGES]);
 /** Core seconds of a rank for a bucket's exchange: select or factor of its elements, copy of each byte that is sent and as
- *  many that come, wake of each message both ways. */
+ *  many that come, carry of those within the node, wake of each message both ways. */
 LT_API double lt_cost_work(const lt_cost_plan *plan, const lt_cost_cluster *cluster,
                            const lt_cost_bucket *bucket);
 /** Whether backward and exchanges share a core. */

@@ -274,12 +274,17 @@ static void go_back(simulation *s, int queue, int rank)
 static double work_of(const simulation *s, int queue, int rank)
 {
     const queue_of *q = &s->queue[queue];
-    double all = 0, count = 0;
+    const lt_cost_cluster *c = s->cluster;
+    const double byte[LINKS] = {[WITHIN] = c->copy + c->carry, [BETWEEN] = c->copy};
+    double one_way = 0;
     for (int n = 0; n < q->rounds; n++)
         for (int link = 0; link < LINKS && q->round[n].group != NODE; link++)
-            for (int i = 0; i < messages(s, &q->round[n], link); i++, count++)
-                all += bytes(s, &q->round[n], rank, receiver(s, &q->round[n], rank, link, i));
-    return 2 * (s->cluster->copy * all + s->cluster->wake * count);
+            for (int i = 0; i < messages(s, &q->round[n], link); i++)
+                one_way +=
+                    c->wake
+                    + byte[link]
+                          * bytes(s, &q->round[n], rank, receiver(s, &q->round[n], rank, link, i));
+    return 2 * one_way;
 }
 
 static void begin_queue(simulation *s, int queue, int rank)
@@ -344,7 +349,7 @@ static void add_node_half(queue_of *q, const lt_cost_cluster *c, parts p, int st
                  bytes = others / c->per_node * (double)elements * element_bytes;
     add_half(q, NODE, p, stage, elements, element_bytes);
     if (lt_cost_shares_cores(c))
-        add_computing(q, stage, 2 * (c->copy * bytes + c->wake * others));
+        add_computing(q, stage, 2 * ((c->copy + c->carry) * bytes + c->wake * others));
 }
 
 /* As src/dist/reducer makes them. */

@@ -163,6 +163,7 @@ static void share_cores(lt_system *s)
     s->cluster.select *= s->slow;
     s->cluster.factor *= s->slow;
     s->cluster.copy *= s->slow;
+    s->cluster.carry *= s->slow;
     s->cluster.wake *= s->slow;
 }
 

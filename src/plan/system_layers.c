@@ -15,11 +15,12 @@ static const struct {
 } product[] = {{1, 3}, {1, 1}, {1, 4}, {4, 1}};
 enum { PRODUCTS = sizeof product / sizeof *product, ALL_WEIGHTS = 36 };
 
-/* Core seconds of what a rank sends and gets, where no core is spare for them. */
-static double work(const lt_system *s, double bytes, double messages)
+/* Core seconds of what a rank sends and gets, inside a node or not, where no core is spare for them. */
+static double work(const lt_system *s, bool inside, double bytes, double messages)
 {
     const lt_cost_cluster *c = &s->cluster;
-    return lt_cost_shares_cores(c) ? 2 * (c->copy * bytes + c->wake * messages) / c->cores : 0;
+    const double byte = inside ? c->copy + c->carry : c->copy;
+    return lt_cost_shares_cores(c) ? 2 * (byte * bytes + c->wake * messages) / c->cores : 0;
 }
 
 /* Each of size ranks, so many apart, sends bytes to the others: as many of them outside the node as the group has there. */
@@ -47,7 +48,7 @@ static double in_one_dimension(const lt_system *s, double rows, double computing
     const double rest = (t - 1.0) / t;
     const double bytes = F32 * rest * rows * s->profile->hidden;
     const double moved = in_group(s, s->model, 1, bytes) * fmax(1, (double)t / ROOTED),
-                 own = work(s, bytes, t - 1);
+                 own = work(s, s->model <= s->cluster.per_node, bytes, t - 1);
     double sum = 0;
     for (int i = 0; i < PRODUCTS; i++) {
         const double weights = product[i].inputs * product[i].outputs;
@@ -136,7 +137,9 @@ static lt_status add_product(double *seconds, const lt_system *s, double rows, d
                               .x_bytes = F32 * rows * inputs / (blocks * s->mesh.depth),
                               .w_bytes = F32 * inputs * outputs / blocks,
                               .seconds = computing / q};
-    const double own = work(s, (q - 1.0) / q * (p.x_bytes + p.w_bytes), 2 * (q - 1.0) / q);
+    const double rest = (q - 1.0) / q,
+                 own = work(s, q <= s->cluster.per_node, rest * p.x_bytes, rest)
+                       + work(s, q * q <= s->cluster.per_node, rest * p.w_bytes, rest);
     p.seconds += own;
     double all = products_of_steps(s, &p);
     if (s->events)

@@ -416,7 +416,8 @@ def links_are_read_from_a_file(cwd):
 
 
 def what_exchanges_compute_takes_a_core_that_ranks_share(cwd):
-    """Copies of 4 MB each way, 2 ns a byte, and 2 messages each way of 1 ms; choosing of 3 ns an element. Links take no time."""
+    """Copies of 4 MB each way, 2 ns a byte, and 2 messages each way of 1 ms; choosing of 3 ns an element; 1 ns a byte of a link within a node.
+    Links take no time."""
     write(cwd, profile(copy=2e-9, select=3e-9))
     write(cwd, {"within": {"latency_us": 0, "gbit": 8e6}, "between": {"latency_us": 0, "gbit": 8e6, "core_us": 1000}}, "links.json")
     write(cwd, {"within": {"latency_us": 0, "gbit": 8e6, "core_us": -1}, "between": None}, "bad.json")
@@ -427,11 +428,16 @@ def what_exchanges_compute_takes_a_core_that_ranks_share(cwd):
         assert p.returncode == OK, p.stderr
         return json.loads(p.stdout)["candidates"][0]["modelled"]["exposed"]
     near(exposed("--slots", "1"), 2 * 4e6 * 2e-9 + 4e-3, 1e-3)
+    write(cwd, {"within": {"latency_us": 0, "gbit": 8e6, "core_us_mib": 1048.576}, "between": {"latency_us": 0, "gbit": 8e6, "core_us": 1000}}, "carried.json")
+    near(exposed("--slots", "1", "--link", "carried.json"), 2 * 4e6 * 2e-9 + 4e-3, 1e-3)  # nodes of one rank
+    near(exposed("--slots", "2", "--ranks-per-node", "2", "--link", "carried.json"), 2 * 4e6 * (2e-9 + 1e-9) + 4e-3, 1e-3)
     near(exposed("--slots", "0.5"), 2 * (2 * 4e6 * 2e-9 + 4e-3), 1e-3)
     assert exposed() < 1e-4 and exposed("--slots", "2") < 1e-4  # a core is spare
     sparse = 10000 * 4 + 10000 * 2 + 2 * 245  # bytes of 1 %
     near(exposed("--slots", "1", "--compress", "topk:0.01"), 3e-3 + 2 * (sparse * 2e-9 + 1e-3), 1e-3)
     refuses(cwd, "--goal", "loss=1", "--ranks", "1", "--link", "bad.json", says=["--link bad.json", "within: core_us is -1"], code=ERROR)
+    write(cwd, {"within": {"latency_us": 0, "gbit": 8e6, "core_us_mib": -2}, "between": None}, "bad.json")
+    refuses(cwd, "--goal", "loss=1", "--ranks", "1", "--link", "bad.json", says=["--link bad.json", "within: core_us_mib is -2"], code=ERROR)
 
 
 def a_page_shows_models_and_measured_points(cwd):

@@ -193,6 +193,7 @@ static void shared_cores_do_one_thing_after_the_other(void **state)
         double work = 0;
         c.within = c.between = (lt_cost_link){.bandwidth = 1e300};
         c.select = c.factor = c.copy = core;
+        c.carry = core / 2;
         c.wake = 1e-5;
         c.cores = 1;
         for (size_t i = 0; i < buckets; i++) {
@@ -236,8 +237,9 @@ static void copies_within_a_node_are_on_the_way(void **state)
     c.between = (lt_cost_link){.bandwidth = 1e8};
     const double wire = simulate(&plan, &c, &b, 1, 0);
     c.copy = 3e-10;
+    c.carry = 2e-10;
     c.cores = 1;
-    const double copies = 2 * 2 * c.copy * 4 * ELEMENTS * (PER_NODE - 1) / PER_NODE,
+    const double copies = 2 * 2 * (c.copy + c.carry) * 4 * ELEMENTS * (PER_NODE - 1) / PER_NODE,
                  sent = 2 * 2 * c.copy * 4 * ELEMENTS / PER_NODE * 7 / 8,
                  got = simulate(&plan, &c, &b, 1, 0);
     assert_true(got > (wire + copies) * (1 - close));

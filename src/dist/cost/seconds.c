@@ -164,7 +164,9 @@ static double moving(const lt_cost_plan *p, const lt_cost_cluster *c, const lt_c
         sent = (lt_cost_bytes){.within =
                                    lt_cost_two_level(c, b->elements, p->element_bytes, 0).within};
     const bool sparse = lt_cost_is_sparse(p, c, lt_cost_chunk(b->elements, c->per_node, 0));
-    return 2 * (c->copy * (sent.within + sent.between) + c->wake * messages(p, c, sparse));
+    return 2
+           * ((c->copy + c->carry) * sent.within + c->copy * sent.between
+              + c->wake * messages(p, c, sparse));
 }
 
 double lt_cost_work(const lt_cost_plan *p, const lt_cost_cluster *c, const lt_cost_bucket *b)
@@ -202,8 +204,11 @@ static lt_status check_plan(const lt_cost_plan *p)
 
 static lt_status check_cores(const lt_cost_cluster *c)
 {
-    if (!(c->copy >= 0 && isfinite(c->copy) && c->wake >= 0 && isfinite(c->wake)))
-        return lt_fail(LT_E_ARG, "cost: %g core seconds a byte, %g a message", c->copy, c->wake);
+    if (!(c->copy >= 0 && isfinite(c->copy) && c->carry >= 0 && isfinite(c->carry)))
+        return lt_fail(LT_E_ARG, "cost: %g core seconds a byte, %g more within a node", c->copy,
+                       c->carry);
+    if (!(c->wake >= 0 && isfinite(c->wake)))
+        return lt_fail(LT_E_ARG, "cost: %g core seconds a message", c->wake);
     return c->cores >= 1 || (c->cores <= 0 && c->cores >= 0)
                ? LT_OK
                : lt_fail(LT_E_ARG, "cost: %g cores of a rank, not 0, or 1 and more", c->cores);

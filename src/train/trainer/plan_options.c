@@ -203,22 +203,24 @@ static lt_status link_of(const lt_json_value *root, const char *name, lt_cost_li
 }
 
 /* What messages take of cores, where the file says it. */
-static lt_status wake_of(const lt_json_value *root, const char *name, double *wake)
+static lt_status core_of(const lt_json_value *root, const char *name, const char *key,
+                         double *seconds)
 {
     const lt_json_value *link = lt_json_member(root, name);
     double us = 0;
-    if (!link || !lt_json_member(link, "core_us"))
+    if (!link || !lt_json_member(link, key))
         return LT_OK;
-    LT_TRY(lt_json_number(link, "core_us", &us));
-    *wake = 1e-6 * us;
+    LT_TRY(lt_json_number(link, key, &us));
+    *seconds = 1e-6 * us;
     return us >= 0 && isfinite(us)
                ? LT_OK
-               : lt_fail(LT_E_FORMAT, "%s: core_us is %g, want 0 or more", name, us);
+               : lt_fail(LT_E_FORMAT, "%s: %s is %g, want 0 or more", name, key, us);
 }
 
 /* Both links, of a file of `bench links --json`. */
 static lt_status load_links(lt_cost_cluster *c, const char *path)
 {
+    enum { MIB = 1 << 20 };
     lt_json *json;
     lt_status st = lt_json_load(&json, path);
     if (st)
@@ -229,9 +231,12 @@ static lt_status load_links(lt_cost_cluster *c, const char *path)
     if (!st)
         st = link_of(lt_json_root(json), "between", &c->between);
     if (!st)
-        st = wake_of(lt_json_root(json), "within", &c->wake);
+        st = core_of(lt_json_root(json), "within", "core_us", &c->wake);
     if (!st)
-        st = wake_of(lt_json_root(json), "between", &c->wake);
+        st = core_of(lt_json_root(json), "between", "core_us", &c->wake);
+    if (!st)
+        st = core_of(lt_json_root(json), "within", "core_us_mib", &c->carry);
+    c->carry /= MIB;
     lt_json_free(&json);
     return st ? lt_fail(st, "--link %s: %s", path, lt_error_message()) : LT_OK;
 }
