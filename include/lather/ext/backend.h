@@ -16,6 +16,7 @@ typedef enum lt_copy_kind { LT_COPY_IN, LT_COPY_OUT, LT_COPY_WITHIN } lt_copy_ki
     LT_PIXEL_ENTRIES(X)       \
     LT_ATTENTION_ENTRIES(X)   \
     LT_OPTIM_ENTRIES(X)       \
+    LT_VEC_ENTRIES(X)         \
     LT_MATRIX_ENTRIES(X)
 
 /** A device is opened by name: "cuda:1" is ordinal 1 of the backend "cuda". Entries are basic

@@ -8,6 +8,7 @@
 #include "lather/ext/optim_kernels.h"
 #include "lather/ext/pixel_kernels.h"
 #include "lather/ext/pointwise.h"
+#include "lather/ext/vec_kernels.h"
 #include "lather/ops.h"
 
 /* Part 1: elementwise. Any strides; a stride of 0 repeats (broadcast). Arithmetic is f32 for

@@ -3,8 +3,8 @@
 #define LATHER_EXT_MATRIX_KERNELS_H
 
 #include "lather/ext/entry.h"
-#include "lather/ext/optim_kernels.h"
 #include "lather/ext/scalars.h"
+#include "lather/ext/vec_kernels.h"
 
 /* The jobs of one call are independent of each other and may run in any order. */
 

@@ -2,7 +2,7 @@
 #ifndef LT_OPTIM_SHAMPOO_SETTINGS_H
 #define LT_OPTIM_SHAMPOO_SETTINGS_H
 
-#include "lather/ext/optim_kernels.h"
+#include "lather/ext/vec_kernels.h"
 #include "lather/json.h"
 #include "lather/shampoo.h"
 

@@ -7,8 +7,8 @@
 
 #include "tensor/backend/cpu/attention.h"
 
-#include "lather/ext/optim_kernels.h"
 #include "lather/ext/pointwise.h"
+#include "lather/ext/vec_kernels.h"
 
 #include <stdbool.h>
 #include <stdint.h>

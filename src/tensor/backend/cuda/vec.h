@@ -5,7 +5,7 @@
 #include "element.h"
 #include "walk.h"
 
-#include "lather/ext/optim_kernels.h"
+#include "lather/ext/vec_kernels.h"
 
 enum {
     LT_VEC_JOBS = 64,        /* of one launch: they are the kernel's parameter, 24 KiB */

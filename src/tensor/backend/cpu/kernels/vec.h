@@ -1,4 +1,4 @@
-/* One row of an elementwise expression: ext/optim_kernels.h. */
+/* One row of an elementwise expression: ext/vec_kernels.h. */
 
 #include "functions.h"
 
