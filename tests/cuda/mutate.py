@@ -52,7 +52,8 @@ BY_HAND = [
     ("matrix_grams.cu", "place", "f[row * n + column] = f[column * n + row] =", "f[row * n + column] ="),
     ("matrix_grams.cu", "place", "v.transpose ? at * n + row : row * n + at", "row * n + at"),
     ("matrix_grams.cu", "place", "= square[right][i]", "= square[i][right]"),
-    ("matrix_grams.cu", "skipped", "if (finite && !*finite)\n        return;", ""),
+    ("matrix_grams.cu", "skipped", "column = (int)threadIdx.x;\n    if (finite && !*finite)\n        return;", "column = (int)threadIdx.x;"),
+    ("matrix_grams.cu", "skipped", "threadIdx.x % LT_SHORT;\n    if (finite && !*finite)\n        return;", "threadIdx.x % LT_SHORT;"),
     ("matrix_grams.cu", "value", "v.beta == 0 ? 0 : v.beta", "v.beta"),
     ("matrix_grams.cu", "bound", "r < v.from.n ? from[r * v.from_step] : (T)0", "from[r * v.from_step]"),
     ("matrix_grams.cu", "bound", "if (a < n)\n", ""),
@@ -68,7 +69,9 @@ BY_HAND = [
 SERVES = {"attention.cu": ["attention"], "norm_stats.cu": ["conv2d_stats"],
           "stem.cu": ["conv2d"], "matrix_grams.cu": ["gram", "mode_product"], "matrices.cu": ["rational", "eigh", "qr", "gram", "frobenius"]}
 # (file, kind, what its line says): the reason that it makes no difference.
-EQUAL = [("loss.cu", "barrier", "a largest before this one was read", "a kernel takes one largest")]
+EQUAL = [("loss.cu", "barrier", "a largest before this one was read", "a kernel takes one largest"),
+         ("select.cu", "barrier", "a sum before this one were read", "a kernel sums once"),
+         ("matrix_grams.cu", "bound", "if (right < s.columns)", "what is read beyond the tile is written nowhere")]
 
 
 def mutants():
