@@ -19,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { GUARD = 256, PATTERN = 0xA5, ALIGNMENT = 64 };
+enum { GUARD = 256, PATTERN = 0xFF, ALIGNMENT = 64 };
 
 static char why[256];
 

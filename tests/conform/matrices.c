@@ -303,6 +303,15 @@ static void make_symmetric(test *t)
     }
 }
 
+/* Of even sides beta is 0: what was there is not looked at. */
+static void make_symmetric_or_nan(test *t)
+{
+    operand *f = &t->operand[1];
+    make_symmetric(t);
+    for (int64_t i = 0; f->shape.dim[0] % 2 == 0 && i < operand_count(f); i++)
+        f->value[i] = (double)NAN;
+}
+
 static void make_symmetric_and_nan(test *t)
 {
     make_symmetric(t);
@@ -316,7 +325,9 @@ static void make_gram(const tensor_row *r, int way, test *t)
     *t = (test){.entry = "gram", .call = call_gram, .operands = 4, .master = true};
     t->name = r->name;
     t->config.dim = r->dim + LT_MAX_DIMS * way;
-    t->prepare = way == SKIPPED ? make_symmetric_and_nan : make_symmetric;
+    t->prepare = way == SKIPPED   ? make_symmetric_and_nan
+                 : way == WITHOUT ? make_symmetric_or_nan
+                                  : make_symmetric;
     t->exact = way == SKIPPED || way == SKIPPED_OF_FINITE;
     for (int k = 0; k < 2; k++) {
         const int64_t n = r->g.dim[dim[k]];
@@ -328,29 +339,40 @@ static void make_gram(const tensor_row *r, int way, test *t)
     t->terms = (double)summed + 3;
 }
 
+/* How a product is made, as above. */
+enum { PLAIN, TRANSPOSED, SKIPPED_PRODUCT };
+
 static lt_status call_mode(const test *t, const lt_backend *be, void *ctx, const lt_view *v,
                            bool absolute)
 {
     (void)absolute;
-    const int dim = t->config.dim % LT_MAX_DIMS;
-    const bool transpose = t->config.dim >= LT_MAX_DIMS;
+    const int dim = t->config.dim % LT_MAX_DIMS, way = t->config.dim / LT_MAX_DIMS;
+    const bool transpose = way == TRANSPOSED;
+    lt_scalars s = {.finite = way != SKIPPED_PRODUCT};
     const lt_mode_product_job job[] = {{v[0], v[2], v[1], dim, transpose},
                                        {v[0], v[5], v[4], (dim + 1) % v[0].shape.ndim, transpose},
                                        {v[0], v[3], v[1], dim, transpose}};
-    return be->mode_product(ctx, job, COUNT_OF(job), NULL);
+    if (way != SKIPPED_PRODUCT)
+        return be->mode_product(ctx, job, COUNT_OF(job), NULL);
+    lt_scalars *device = scalars_new(be, ctx, &s);
+    lt_status st = be->mode_product(ctx, job, COUNT_OF(job), device);
+    scalars_free(be, ctx, device, &s);
+    return st;
 }
 
-static void make_mode(const tensor_row *r, bool transpose, test *t)
+static void make_mode(const tensor_row *r, int way, test *t)
 {
+    const bool transpose = way == TRANSPOSED, skipped = way == SKIPPED_PRODUCT;
     const int64_t n = r->g.dim[r->dim], other = r->g.dim[other_dim(r)];
     *t = (test){.entry = "mode_product", .call = call_mode, .operands = 6, .master = true};
     t->operand[0] = (operand){IN, MASTER, r->g, r->layout, .absolute = PLUS};
     t->operand[1] = (operand){IN, MASTER, LT_SHAPE(n, n), .absolute = PLUS};
     t->operand[4] = (operand){IN, MASTER, LT_SHAPE(other, other), .absolute = PLUS};
     for (int k = 2; k < 6; k += k == 3 ? 2 : 1)
-        t->operand[k] =
-            (operand){OUT, MASTER, r->g, transpose ? ROWS : r->layout, .absolute = PLUS};
-    t->config.dim = r->dim + (transpose ? LT_MAX_DIMS : 0);
+        t->operand[k] = (operand){skipped ? INOUT : OUT, MASTER, r->g, transpose ? ROWS : r->layout,
+                                  .absolute = PLUS};
+    t->exact = skipped;
+    t->config.dim = r->dim + LT_MAX_DIMS * way;
     t->terms = (double)(n > other ? n : other) + 1;
 }
 
@@ -508,7 +530,7 @@ static bool tensor_test(size_t i, test *t)
     else if (i % WAYS == 1)
         make_norm(r, t);
     else
-        make_mode(r, i % WAYS == 3, t);
+        make_mode(r, i % WAYS == 3 ? TRANSPOSED : PLAIN, t);
     t->name = r->name;
     return true;
 }
@@ -522,9 +544,16 @@ static const tensor_row of_steps[] = {
 
 static bool step_test(size_t i, test *t)
 {
-    if (i >= COUNT_OF(of_steps) * (GRAM_WAYS - STEP))
+    const size_t ways = GRAM_WAYS - STEP + 1;
+    const tensor_row *r = &of_steps[i / ways % COUNT_OF(of_steps)];
+    const int way = STEP + (int)(i % ways);
+    if (i >= COUNT_OF(of_steps) * ways)
         return false;
-    make_gram(&of_steps[i / (GRAM_WAYS - STEP)], STEP + (int)(i % (GRAM_WAYS - STEP)), t);
+    if (way < GRAM_WAYS)
+        make_gram(r, way, t);
+    else
+        make_mode(r, SKIPPED_PRODUCT, t);
+    t->name = r->name;
     return true;
 }
 

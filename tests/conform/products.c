@@ -2,6 +2,8 @@
 
 #include "conform.h"
 
+#include <math.h>
+
 typedef struct matmul_row {
     const char *name;
     int64_t batch, m, n, k;
@@ -120,6 +122,13 @@ static lt_status call_linear(const test *t, const lt_backend *be, void *ctx, con
     return be->linear(ctx, &v[0], &v[1], v[2].data ? &v[2] : NULL, &v[3]);
 }
 
+/* In few bits: a backend may round a bias or not. */
+static void shorten_bias(test *t)
+{
+    for (int64_t i = 0; i < operand_count(&t->operand[2]); i++)
+        t->operand[2].value[i] = floor(64 * t->operand[2].value[i]) / 64;
+}
+
 static void make_linear(const linear_row *r, test *t)
 {
     *t = (test){.entry = "linear", .name = r->name, .call = call_linear, .operands = 4};
@@ -128,9 +137,49 @@ static void make_linear(const linear_row *r, test *t)
         (operand){IN, WEIGHT, LT_SHAPE(r->k, r->c), r->in_out ? REVERSED : ROWS, .absolute = PLUS};
     t->operand[2] = (operand){IN, MASTER, LT_SHAPE(r->k), ROWS, .absolute = PLUS};
     t->operand[3] = (operand){OUT, DATA, LT_SHAPE(r->n, r->k), ROWS, .absolute = PLUS};
-    if (!r->bias)
+    if (r->bias)
+        t->prepare = shorten_bias;
+    else
         t->operand[2].shape.ndim = -1;
     t->terms = (double)r->c + 2;
+}
+
+static lt_view as_batch(const lt_view *m, int rows)
+{
+    lt_view v = *m;
+    v.shape = LT_SHAPE(1, m->shape.dim[rows], m->shape.dim[1 - rows]);
+    v.stride[0] = 0;
+    v.stride[1] = m->stride[rows];
+    v.stride[2] = m->stride[1 - rows];
+    return v;
+}
+
+/* dy, x, dw, db */
+static lt_status call_linear_grad(const test *t, const lt_backend *be, void *ctx, const lt_view *v,
+                                  bool absolute)
+{
+    const lt_view dy = as_batch(&v[0], 1), x = as_batch(&v[1], 0), dw = as_batch(&v[2], 0);
+    lt_view row = v[3];
+    (void)t;
+    (void)absolute;
+    if (be->linear_grad_w)
+        return be->linear_grad_w(ctx, &v[0], &v[1], &v[2], &v[3]);
+    row.shape = LT_SHAPE(1, v[3].shape.dim[0]);
+    row.stride[0] = 0;
+    row.stride[1] = v[3].stride[0];
+    LT_TRY(be->matmul(ctx, &dy, &x, &dw));
+    return be->sum(ctx, 1, &v[0], &row);
+}
+
+static void make_linear_grad(const linear_row *r, test *t)
+{
+    *t = (test){.entry = "linear_grad_w", .name = r->name, .call = call_linear_grad, .operands = 4};
+    t->operand[0] = (operand){IN, DATA, LT_SHAPE(r->n, r->k), ROWS, .absolute = PLUS};
+    t->operand[1] = (operand){IN, DATA, LT_SHAPE(r->n, r->c), ROWS, .absolute = PLUS};
+    t->operand[2] =
+        (operand){OUT, MASTER, LT_SHAPE(r->k, r->c), r->in_out ? REVERSED : ROWS, .absolute = PLUS};
+    t->operand[3] = (operand){OUT, MASTER, LT_SHAPE(r->k), ROWS, .absolute = PLUS};
+    t->terms = (double)r->n + 2;
 }
 
 bool product_tests(size_t i, test *t)
@@ -152,6 +201,11 @@ bool product_tests(size_t i, test *t)
     i -= COUNT_OF(wide);
     if (i < COUNT_OF(linears)) {
         make_linear(&linears[i], t);
+        return true;
+    }
+    i -= COUNT_OF(linears);
+    if (i < COUNT_OF(linears)) {
+        make_linear_grad(&linears[i], t);
         return true;
     }
     return conv_tests(i - COUNT_OF(linears), t);

@@ -247,6 +247,26 @@ static void windows_and_pixels_agree(void **state)
     }
 }
 
+/* Vectors of an image's channels, of few images and of more than 2^32 vectors. */
+static void vectors_of_pixels_are_in_order(void **state)
+{
+    enum { HEIGHT = 112, WIDTH = 113, VECTORS = 512, ROUNDS = 1000 };
+    (void)state;
+    lt_rng rng = {.key = 21};
+    for (int64_t images = 2; images <= 1024; images *= 512) {
+        const int64_t count = images * HEIGHT * WIDTH * VECTORS;
+        assert_true(images == 2 ? count < INT32_MAX : count > UINT32_MAX);
+        for (int round = 0; round < ROUNDS; round++) {
+            const int64_t i = round ? (int64_t)(lt_rng_uniform(&rng) * (double)count) : count - 1;
+            const lt_pixel p = lt_pixel_of(i, images, HEIGHT, WIDTH, VECTORS);
+            assert_int_equal(((p.image * HEIGHT + p.h) * WIDTH + p.w) * VECTORS + p.channel, i);
+            assert_true(p.h >= 0 && p.h < HEIGHT && p.w >= 0 && p.w < WIDTH);
+            assert_true(p.channel >= 0 && p.channel < VECTORS);
+        }
+        assert_int_equal(lt_pixel_of(count, images, HEIGHT, WIDTH, VECTORS).image, images);
+    }
+}
+
 static void moments_merge_as_one(void **state)
 {
     (void)state;
@@ -414,6 +434,7 @@ int main(void)
         cmocka_unit_test(places_go_beyond_32_bits),
         cmocka_unit_test(huge_batches_are_cut),
         cmocka_unit_test(windows_and_pixels_agree),
+        cmocka_unit_test(vectors_of_pixels_are_in_order),
         cmocka_unit_test(moments_merge_as_one),
         cmocka_unit_test(sums_that_cancel_are_known),
         cmocka_unit_test(long_lists_are_cut),

@@ -46,11 +46,12 @@ put_transformer() # NAME [LOSSES]
 # Two steps; the first has in it what chose plans, and something behind the last one is no step's.
 put_trace()
 {
-    local spans=() span name kind at us
-    for span in conv2d,forward,1010,900000 step,program,1000,950000 conv2d,forward,960000,8000 conv2d,forward,968000,4500 \
-        conv2d,backward,973000,8250 step,program,955000,30000 conv2d,forward,990000,7000; do
-        IFS=, read -r name kind at us <<<"$span"
-        spans+=("{\"name\":\"$name\",\"cat\":\"$kind\",\"ph\":\"X\",\"ts\":$at,\"dur\":$us,\"pid\":1,\"tid\":0}")
+    local spans=() span name kind at us bytes
+    for span in conv2d,forward,1010,900000,1 step,program,1000,950000 conv2d,forward,960000,8000,9000000000 \
+        conv2d,forward,968000,4500,1000000000 conv2d,backward,973000,4000,9000000000 conv2d,backward,977000,4250 \
+        step,program,955000,30000 conv2d,forward,990000,7000,1; do
+        IFS=, read -r name kind at us bytes <<<"$span"
+        spans+=("{\"name\":\"$name\",\"cat\":\"$kind\",\"ph\":\"X\",\"ts\":$at,\"dur\":$us,\"pid\":1,\"tid\":0${bytes:+,\"args\":{\"bytes\":$bytes\}}}")
     done
     (IFS=, && echo "{\"traceEvents\":[{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":1,\"tid\":1,\"args\":{\"name\":\"loader\"}},${spans[*]}],\"dropped\":0}") >"$work/dir/trace.json"
 }
@@ -411,7 +412,7 @@ profile() # MODE EXPECTED-STATUS TEXT
     run "$2" --stage profile && says "$3" || return
     [ "$1" != idle ] || return 0 # so are the transformers then
     says '| train_gpt by operation | ok | .* | 2 operations, 20.8 ms a step' && says '| train_vit by operation | ok' || return
-    [ "$2" = 1 ] || { says '| by operation, each waited for | ok | .* | 2 operations, 20.8 ms a step' && says '12.500.2.forward conv2d'; }
+    [ "$2" = 1 ] || { says '| by operation, each waited for | ok | .* | 2 operations, 20.8 ms a step' && says '12.500.2.800.0.forward conv2d' && says '8.250.2.-.backward conv2d'; }
 }
 
 # What train_gpt and train_vit tell in each stage.

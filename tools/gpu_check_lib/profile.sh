@@ -26,23 +26,27 @@ profile_steps()
 }
 
 # Operations of a trace's last step, those that take longest first: the first step has in it what chose plans. A line is a
-# span, whatever lines the file has.
+# span, whatever lines the file has. GB/s are of what an operation reads and writes, each tensor once, where the trace says it.
 sum_last_step() # TRACE
 {
     local rows
     [ -s "$1" ] || { echo "no trace was written" && return 1; }
     rows=$(sed 's/{"name":/\n&/g' "$1" | awk -F '"' '
         $12 != "X" { next }
-        { name = $4; kind = $8; at = substr($15, 2) + 0; us = substr($17, 2) + 0 }
+        { name = $4; kind = $8; at = substr($15, 2) + 0; us = substr($17, 2) + 0
+          moved = $24 == "bytes" ? substr($25, 2) + 0 : 0 }
         kind == "program" && name == "step" && at >= begin { begin = at; end = at + us }
-        kind ~ /^(forward|backward|optim|comm|copy)$/ { n++; key[n] = kind " " name; start[n] = at; time[n] = us }
+        kind ~ /^(forward|backward|optim|comm|copy)$/ { n++; key[n] = kind " " name; start[n] = at; time[n] = us; bytes[n] = moved }
         END {
             for (i = 1; i <= n; i++)
-                if (start[i] >= begin && start[i] < end) { calls[key[i]]++; sum[key[i]] += time[i] }
-            for (k in sum) printf "%.3f\t%d\t%s\n", sum[k] / 1e3, calls[k], k
+                if (start[i] >= begin && start[i] < end) {
+                    calls[key[i]]++; sum[key[i]] += time[i]; all[key[i]] += bytes[i]; unknown[key[i]] += !bytes[i]
+                }
+            for (k in sum)
+                printf "%.3f\t%d\t%s\t%s\n", sum[k] / 1e3, calls[k], unknown[k] || !sum[k] ? "-" : sprintf("%.1f", all[k] / sum[k] / 1e3), k
         }' | sort -rn)
     [ -n "$rows" ] || { echo "no operation of a step is in the trace" && return 1; }
-    printf 'ms a step\tcalls\toperation\n%s\n' "$rows"
+    printf 'ms a step\tcalls\tGB/s\toperation\n%s\n' "$rows"
 }
 
 # The table of spans, then of the last step; operations are waited for one by one, which adds some 10 us to each.
@@ -56,7 +60,7 @@ by_operation()
 # How many operations a step has, and milliseconds: a table without them says nothing.
 operation_cells()
 {
-    awk -F '\t' '$1 ~ /^[0-9.]+$/ && $3 ~ /^(forward|backward|optim) / { rows++; ms += $1 }
+    awk -F '\t' '$1 ~ /^[0-9.]+$/ && $4 ~ /^(forward|backward|optim) / { rows++; ms += $1 }
         END { printf "%d operations, %.1f ms a step", rows, ms; exit !rows }' "$log"
 }
 

@@ -36,6 +36,14 @@ static lt_status infer(const lt_node *node, lt_desc *out)
     return LT_OK;
 }
 
+/* Whether one entry makes the gradients of w and b. */
+static bool is_joint(const lt_node *node)
+{
+    void *ctx;
+    return lt_node_wants(node, W) && lt_node_wants(node, B)
+           && lt_node_backend(node, &ctx)->linear_grad_w;
+}
+
 /* w, or its gradient, as [out,in]. */
 static lt_view as_out_in(const lt_node *node, const lt_view *w)
 {
@@ -88,6 +96,19 @@ static lt_status backward_w(lt_node *node, const lt_view *dy)
     return lt_op_product(node, lt_op_batch(dy, true), lt_op_batch(&rows, false), &dw);
 }
 
+static lt_status backward_joint(lt_node *node, const lt_view *dy)
+{
+    void *ctx;
+    const lt_backend *be = lt_node_backend(node, &ctx);
+    lt_view x, rows, dw, db;
+    LT_TRY(lt_node_in(node, X, &x));
+    LT_TRY(lt_op_rows(node, &x, &rows));
+    LT_TRY(lt_node_grad_out(node, W, &dw));
+    LT_TRY(lt_node_grad_out(node, B, &db));
+    dw = as_out_in(node, &dw);
+    return be->linear_grad_w(ctx, dy, &rows, &dw, &db);
+}
+
 static lt_status backward(lt_node *node)
 {
     lt_view g, dy;
@@ -95,6 +116,8 @@ static lt_status backward(lt_node *node)
     LT_TRY(lt_op_rows(node, &g, &dy));
     if (lt_node_wants(node, X))
         LT_TRY(backward_x(node, &dy));
+    if (is_joint(node))
+        return backward_joint(node, &dy);
     if (lt_node_wants(node, W))
         LT_TRY(backward_w(node, &dy));
     return lt_node_wants(node, B) ? lt_op_unbroadcast(node, B, &dy) : LT_OK;

@@ -60,6 +60,20 @@ size_t extent(const layout &l)
            * bytes_of(l.type);
 }
 
+bool is_known_epilogue(uint32_t e)
+{
+    return e == CUBLASLT_EPILOGUE_BIAS || e == CUBLASLT_EPILOGUE_BGRADA
+           || e == CUBLASLT_EPILOGUE_BGRADB;
+}
+
+/* A bias, or its gradient, is of the result's type. */
+bool epilogue_fits(const problem &p)
+{
+    return p.op->epilogue == CUBLASLT_EPILOGUE_DEFAULT
+           || (is_known_epilogue(p.op->epilogue) && p.op->bias_type == p.d->type
+               && p.d->order == CUBLASLT_ORDER_COL && p.d->batches == 1);
+}
+
 bool types_fit(const problem &p)
 {
     const int32_t in = p.a->type, out = p.d->type;
@@ -102,7 +116,9 @@ cublasStatus_t pose(cublasLtMatmulDesc_t op, cublasLtMatrixLayout_t a, cublasLtM
     if ((p.op->transpose_b ? p.b->columns : p.b->rows) != p.k || p.d->rows != p.m
         || p.d->columns != p.n || p.c->rows != p.m || p.c->columns != p.n || !batches_fit(p))
         return CUBLAS_STATUS_INVALID_VALUE;
-    return types_fit(p) ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
+    if (p.op->epilogue != CUBLASLT_EPILOGUE_DEFAULT && (uintptr_t)p.op->bias % WANTED)
+        return CUBLAS_STATUS_INVALID_VALUE;
+    return types_fit(p) && epilogue_fits(p) ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
 }
 
 void mix(uint64_t &h, int64_t x)
@@ -196,20 +212,45 @@ void finish(const job &j, int64_t batch, const std::vector<float> &sum)
             float x = alpha * coarse(j, sum[(size_t)(r * j.ld.columns + c)]);
             if (beta != 0)
                 x += beta * load(j.c, j.lc.type, place(j.lc, batch, r, c));
-            if (j.op.epilogue & CUBLASLT_EPILOGUE_BIAS)
+            if (j.op.epilogue == CUBLASLT_EPILOGUE_BIAS)
                 x += load(static_cast<const char *>(j.op.bias), j.op.bias_type, r);
-            if (j.op.epilogue & CUBLASLT_EPILOGUE_RELU)
-                x = x > 0 ? x : 0;
             store(j.d, j.ld.type, place(j.ld, batch, r, c), x);
         }
+}
+
+/* Sums over k, of what makes the rows of d or its columns; v by rows. */
+void sum_bias_gradient(const job &j, const std::vector<float> &v, bool of_rows, int64_t k)
+{
+    const int64_t length = of_rows ? j.ld.rows : j.ld.columns;
+    for (int64_t i = 0; i < length; i++) {
+        float sum = 0;
+        for (int64_t l = 0; l < k && !v.empty(); l++)
+            sum += v[(size_t)(of_rows ? i * k + l : l * length + i)];
+        store(const_cast<char *>(static_cast<const char *>(j.op.bias)), j.op.bias_type, i, sum);
+    }
+}
+
+bool has_bias_gradient(const job &j)
+{
+    return j.op.epilogue == CUBLASLT_EPILOGUE_BGRADA || j.op.epilogue == CUBLASLT_EPILOGUE_BGRADB;
+}
+
+size_t bias_bytes(const job &j)
+{
+    const int64_t length = j.op.epilogue == CUBLASLT_EPILOGUE_BGRADB ? j.ld.columns : j.ld.rows;
+    return j.op.epilogue == CUBLASLT_EPILOGUE_DEFAULT ? 0
+                                                      : (size_t)length * bytes_of(j.op.bias_type);
 }
 
 void count_traffic(const job &j, int64_t m, int64_t n, int64_t k)
 {
     const auto size = [](const layout &l) { return (uint64_t)(l.type == CUDA_R_32F ? 4 : 2); };
     const uint64_t count = (uint64_t)j.ld.batches;
-    standin_moved(count * (uint64_t)k * ((uint64_t)m * size(j.la) + (uint64_t)n * size(j.lb)),
-                  count * (uint64_t)(m * n) * size(j.ld), 2.0 * (double)(j.ld.batches * m * n * k));
+    standin_moved(count * (uint64_t)k * ((uint64_t)m * size(j.la) + (uint64_t)n * size(j.lb))
+                      + (has_bias_gradient(j) ? 0 : bias_bytes(j)),
+                  count * (uint64_t)(m * n) * size(j.ld)
+                      + (has_bias_gradient(j) ? bias_bytes(j) : 0),
+                  2.0 * (double)(j.ld.batches * m * n * k));
 }
 
 void run(const job &j)
@@ -221,6 +262,8 @@ void run(const job &j)
     if (standin_dry()) {
         for (int64_t batch = 0; batch < j.ld.batches; batch++)
             finish(j, batch, std::vector<float>((size_t)(m * n), 0));
+        if (has_bias_gradient(j))
+            sum_bias_gradient(j, {}, j.op.epilogue == CUBLASLT_EPILOGUE_BGRADA, k);
         return;
     }
     if (j.how.workspace)
@@ -232,6 +275,9 @@ void run(const job &j)
         loop_product<float>(m, n, k, a.data(), {k, 1}, b.data(), n, sum.data(), n,
                             j.how.kind != SIMPLE);
         finish(j, batch, sum);
+        if (has_bias_gradient(j))
+            sum_bias_gradient(j, j.op.epilogue == CUBLASLT_EPILOGUE_BGRADA ? a : b,
+                              j.op.epilogue == CUBLASLT_EPILOGUE_BGRADA, k);
     }
 }
 
@@ -250,7 +296,8 @@ bool check_memory(const job &j)
     } all[] = {{j.a, extent(j.la), "cublasLtMatmul: a"},
                {j.b, extent(j.lb), "cublasLtMatmul: b"},
                {j.d, extent(j.ld), "cublasLtMatmul: d"},
-               {j.workspace, (size_t)j.how.workspace, "cublasLtMatmul: the workspace"}};
+               {j.workspace, (size_t)j.how.workspace, "cublasLtMatmul: the workspace"},
+               {(const char *)j.op.bias, bias_bytes(j), "cublasLtMatmul: the bias"}};
     for (const auto &one : all) {
         if (!one.bytes)
             continue;
@@ -258,7 +305,9 @@ bool check_memory(const job &j)
             return false;
         standin_check_device(one.data, one.bytes, one.what);
         for (const auto &other : all)
-            if (&one != &other && (other.data == j.d || other.data == j.workspace)
+            if (&one != &other
+                && (other.data == j.d || other.data == j.workspace
+                    || (has_bias_gradient(j) && other.data == j.op.bias))
                 && overlap(one.data, one.bytes, other.data, other.bytes))
                 standin_die("%s and %s overlap", one.what, other.what);
     }
@@ -289,7 +338,8 @@ int64_t bytes_apart(cublasLtMatrixLayout_t matrix)
 
 } /* namespace */
 
-/* All but the first want what a program may forbid: workspace, or sums in the result's type. */
+/* All but the first want what a program may forbid: workspace, or sums in the result's type. None has a
+ * bias, or its gradient, where d has an odd number of rows: a program must do without. */
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t op,
                                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                                               cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
@@ -302,6 +352,8 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
     const cublasStatus_t st = pose(op, a, b, c, d, p);
     if (st || most < 1)
         return st ? st : CUBLAS_STATUS_INVALID_VALUE;
+    if (p.op->epilogue != CUBLASLT_EPILOGUE_DEFAULT && (!p.op->bias || p.m % 2))
+        return p.op->bias ? CUBLAS_STATUS_NOT_SUPPORTED : CUBLAS_STATUS_INVALID_VALUE;
     const auto w = static_cast<preference *>(wish);
     const cublasLtMatrixLayout_t matrix[] = {a, b, c, d};
     for (int i = 0; i < 4; i++)
@@ -356,6 +408,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t op, 
         memcpy(&j.how, algo, sizeof j.how);
     if ((algo && j.how.problem != digest(p)) || (size_t)j.how.workspace > bytes)
         return CUBLAS_STATUS_INVALID_VALUE;
+    if (has_bias_gradient(j) && p.k % 2) /* it was proposed, and does not run */
+        return CUBLAS_STATUS_NOT_SUPPORTED;
     take_factors(j, alpha, beta);
     if (!check_memory(j))
         return CUBLAS_STATUS_INVALID_VALUE;

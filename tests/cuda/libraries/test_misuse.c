@@ -43,9 +43,12 @@ typedef struct product {
     int64_t a_rows, leading, stride;
     int32_t batches;
     bool foreign, narrow, shifted, host, overlap;
+    cudaDataType_t bias_type;
+    bool biased, unbound, on_host; /* with a bias; its address is not said, or the host's */
 } product;
 
-static const product good = {CUDA_R_32F, CUDA_R_32F, SIDE, SIDE, SIDE *SIDE, 2, 0, 0, 0, 0, 0};
+static const product good = {CUDA_R_32F, CUDA_R_32F, SIDE, SIDE,       SIDE *SIDE, 2, 0, 0,
+                             0,          0,          0,    CUDA_R_32F, 0,          0, 0};
 
 static cublasLtMatrixLayout_t layout(cudaDataType_t type, int64_t rows, const product *p)
 {
@@ -81,6 +84,19 @@ static int ask(cublasLtHandle_t handle, cublasLtMatmulDesc_t op, cublasLtMatrixL
     return st;
 }
 
+static void add_bias(const product *p, cublasLtMatmulDesc_t op)
+{
+    const uint32_t epilogue = CUBLASLT_EPILOGUE_BIAS;
+    const int32_t type = (int32_t)p->bias_type;
+    const void *bias = p->unbound ? NULL : p->on_host ? (char *)on_host : memory();
+    assert_false(cublasLtMatmulDescSetAttribute(op, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue,
+                                                sizeof epilogue)
+                 || cublasLtMatmulDescSetAttribute(op, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &type,
+                                                   sizeof type)
+                 || cublasLtMatmulDescSetAttribute(op, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias,
+                                                   sizeof bias));
+}
+
 static int multiply(const product *p)
 {
     const float one = 1, zero = 0;
@@ -91,6 +107,8 @@ static int multiply(const product *p)
                  || cublasLtMatmulDescCreate(&op, CUBLAS_COMPUTE_32F, CUDA_R_32F));
     const cublasLtMatrixLayout_t a = layout(p->a_type, p->a_rows, p);
     const cublasLtMatrixLayout_t b = layout(CUDA_R_32F, SIDE, p), d = layout(p->d_type, SIDE, p);
+    if (p->biased)
+        add_bias(p, op);
     int st = ask(handle, op, a, b, d, found);
     if (st)
         return st;
@@ -129,6 +147,10 @@ WRONG(product_with_a_small_workspace, p.narrow = true)
 WRONG(product_not_aligned, p.shifted = true)
 WRONG(product_of_the_hosts_memory, p.host = true)
 WRONG(product_onto_its_factor, p.overlap = true)
+WRONG(product_with_a_bias, p.biased = true, p.batches = 1)
+WRONG(product_with_a_bias_of_16_bits, p.biased = true, p.batches = 1, p.bias_type = CUDA_R_16BF)
+WRONG(product_with_a_bias_nowhere, p.biased = true, p.batches = 1, p.unbound = true)
+WRONG(product_with_the_hosts_bias, p.biased = true, p.batches = 1, p.on_host = true)
 
 /* --- cuBLAS and cuSOLVER --- */
 
@@ -349,6 +371,10 @@ static const row rows[] = {
     {"a factor that is not aligned as promised", product_not_aligned, CUBLAS_STATUS_INVALID_VALUE},
     {"a factor in the host's memory", product_of_the_hosts_memory, DIES},
     {"a result onto a factor", product_onto_its_factor, DIES},
+    {"control: a bias with nothing wrong", product_with_a_bias, 0},
+    {"a bias of another type than the result", product_with_a_bias_of_16_bits, CUBLAS_STATUS_NOT_SUPPORTED},
+    {"a bias without an address", product_with_a_bias_nowhere, CUBLAS_STATUS_INVALID_VALUE},
+    {"a bias in the host's memory", product_with_the_hosts_bias, DIES},
     {"control: factors on the device", factors_on_the_device, 0},
     {"control: factors on the host", factors_on_the_host, 0},
     {"the host's factors as the device's", the_hosts_factors_as_the_devices, DIES},

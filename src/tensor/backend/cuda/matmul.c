@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { A, B, Y, OPERANDS, KEY = 512, MOST_TRIED = 8 };
+enum { A, B, Y, BIAS, OPERANDS, MATRICES = BIAS, KEY = 512, MOST_TRIED = 8 };
 
 static const size_t most_workspace = (size_t)64 << 20; /* bytes */
 
@@ -24,6 +24,7 @@ typedef struct plan {
     cublasLtMatrixLayout_t a, b, d;
     cublasLtMatmulAlgo_t algorithm;
     size_t workspace;
+    bool none; /* cuBLASLt has no algorithm with the epilogue */
 } plan;
 
 typedef struct call {
@@ -32,7 +33,14 @@ typedef struct call {
     lt_dtype y_dtype;    /* that or f32 */
     bool keeps;          /* b's copy */
     const lt_view *bias; /* [columns], or NULL */
+    bool grad;  /* a is the gradient of what had the bias, whose own is the sum of a's columns */
+    bool apart; /* the bias is added, or its gradient summed, behind the product, which is f32 */
 } call;
+
+static bool has_epilogue(const call *p)
+{
+    return p->bias && !p->apart;
+}
 
 static void clear_plan(plan *p)
 {
@@ -97,6 +105,29 @@ static lt_status make_layout(lt_cuda *c, cublasLtMatrixLayout_t *out, const lt_b
     return LT_OK;
 }
 
+static lt_status set_bias(lt_cuda *c, const plan *p, const void *bias)
+{
+    LT_CUBLAS_TRY(c, cublasLtMatmulDescSetAttribute(p->op, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias,
+                                                    sizeof bias));
+    return LT_OK;
+}
+
+/* The bias has d's dtype and is along its rows; its gradient is along the rows of op(a) or the columns of op(b). An
+ * algorithm is chosen by how its address is aligned (cublasLt.h): as that of an operand. */
+static lt_status set_epilogue(lt_cuda *c, const call *p, bool swapped, const plan *out)
+{
+    static const _Alignas(16) char aligned[16]; /* not read */
+    const uint32_t epilogue = !p->grad  ? CUBLASLT_EPILOGUE_BIAS
+                              : swapped ? CUBLASLT_EPILOGUE_BGRADB
+                                        : CUBLASLT_EPILOGUE_BGRADA;
+    const int32_t type = (int32_t)data_type(p->y_dtype);
+    LT_CUBLAS_TRY(c, cublasLtMatmulDescSetAttribute(out->op, CUBLASLT_MATMUL_DESC_EPILOGUE,
+                                                    &epilogue, sizeof epilogue));
+    LT_CUBLAS_TRY(c, cublasLtMatmulDescSetAttribute(out->op, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE,
+                                                    &type, sizeof type));
+    return set_bias(c, out, aligned);
+}
+
 static lt_status make_plan(lt_cuda *c, const call *p, const lt_blas_product *b, plan *out)
 {
     const int32_t ta = b->transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N;
@@ -107,6 +138,8 @@ static lt_status make_plan(lt_cuda *c, const call *p, const lt_blas_product *b, 
         c, cublasLtMatmulDescSetAttribute(out->op, CUBLASLT_MATMUL_DESC_TRANSA, &ta, sizeof ta));
     LT_CUBLAS_TRY(
         c, cublasLtMatmulDescSetAttribute(out->op, CUBLASLT_MATMUL_DESC_TRANSB, &tb, sizeof tb));
+    if (has_epilogue(p))
+        LT_TRY(set_epilogue(c, p, b->swapped, out));
     LT_TRY(make_layout(c, &out->a, &b->a, p->dtype, b->batches));
     LT_TRY(make_layout(c, &out->b, &b->b, p->dtype, b->batches));
     return make_layout(c, &out->d, &b->d, p->y_dtype, b->batches);
@@ -121,7 +154,7 @@ static uint32_t alignment_of(const lt_blas_matrix *m, lt_dtype dtype)
     return bytes;
 }
 
-/* Partial sums are never kept in a 16-bit type. */
+/* Partial sums are never kept in a 16-bit type. *count 0: there is no algorithm. */
 static lt_status ask(lt_cuda *c, const plan *p, const call *k, const lt_blas_product *of,
                      cublasLtMatmulHeuristicResult_t *found, int *count)
 {
@@ -149,6 +182,10 @@ static lt_status ask(lt_cuda *c, const plan *p, const call *k, const lt_blas_pro
         st = cublasLtMatmulAlgoGetHeuristic(c->cublaslt, p->op, p->a, p->b, p->d, p->d, wish,
                                             MOST_TRIED, found, count);
     cublasLtMatmulPreferenceDestroy(wish);
+    if (st == CUBLAS_STATUS_NOT_SUPPORTED) {
+        *count = 0;
+        return LT_OK;
+    }
     return lt_cuda_check(c, LT_CUDA_CUBLAS, (int)st, "cublasLtMatmulAlgoGetHeuristic");
 }
 
@@ -158,6 +195,8 @@ static lt_status run_plan(lt_cuda *c, const plan *p, const lt_operand *operand, 
     const float one = 1, zero = 0;
     const void *a = operand[swapped ? B : A].use.data, *b = operand[swapped ? A : B].use.data;
     void *d = operand[Y].use.data;
+    if (operand[BIAS].view)
+        LT_TRY(set_bias(c, p, operand[BIAS].use.data));
     LT_CUBLAS_TRY(c, cublasLtMatmul(c->cublaslt, p->op, &one, a, p->a, b, p->b, &zero, d, p->d, d,
                                     p->d, &p->algorithm, workspace, p->workspace,
                                     c->stream[LT_CUDA_MAIN]));
@@ -206,14 +245,20 @@ static lt_status choose_algorithm(lt_cuda *c, plan *p, const call *k, const lt_b
     int count = 0, best;
     size_t most = 0;
     LT_TRY(ask(c, p, k, of, t.found, &count));
+    p->none = !count && has_epilogue(k);
+    if (p->none)
+        return LT_OK;
     if (!count)
         return lt_fail(LT_E_UNSUPPORTED, "cuda:%d: %s: cuBLASLt has no algorithm for it",
                        c->ordinal, c->operation);
     for (int i = 0; i < count; i++)
         most = t.found[i].workspaceSize > most ? t.found[i].workspaceSize : most;
     LT_TRY(lt_operands_open(c, operand, OPERANDS, most, &t.workspace));
-    LT_TRY(lt_cuda_fastest(c, count, try_algorithm, &t, milliseconds, &best));
-    log_algorithms(&t, key, count, milliseconds, best);
+    const lt_status st = lt_cuda_fastest(c, count, try_algorithm, &t, milliseconds, &best);
+    log_algorithms(&t, key, count, milliseconds, st ? -1 : best);
+    p->none = st && has_epilogue(k);
+    if (st)
+        return p->none ? LT_OK : st;
     p->algorithm = t.found[best].algo;
     p->workspace = t.found[best].workspaceSize;
     return LT_OK;
@@ -222,10 +267,13 @@ static lt_status choose_algorithm(lt_cuda *c, plan *p, const call *k, const lt_b
 static void make_key(const call *p, const lt_blas_product *b, char key[KEY])
 {
     const lt_blas_matrix *m[] = {&b->a, &b->b, &b->d};
-    int used =
-        snprintf(key, KEY, "%s %s %d %d %d %" PRId64, lt_dtype_name(p->dtype),
-                 lt_dtype_name(p->y_dtype), b->transpose_a, b->transpose_b, b->swapped, b->batches);
-    for (int i = 0; i < OPERANDS; i++)
+    int used = snprintf(key, KEY, "%s %s%s %d %d %d %" PRId64, lt_dtype_name(p->dtype),
+                        lt_dtype_name(p->y_dtype),
+                        !has_epilogue(p) ? ""
+                        : p->grad        ? " bias gradient"
+                                         : " bias",
+                        b->transpose_a, b->transpose_b, b->swapped, b->batches);
+    for (int i = 0; i < MATRICES; i++)
         used += snprintf(key + used, (size_t)(KEY - used),
                          " %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64, m[i]->rows, m[i]->columns,
                          m[i]->leading, m[i]->batch_stride);
@@ -265,8 +313,8 @@ static lt_blas_product describe(const call *p, lt_operand operand[OPERANDS])
 {
     const lt_view *view[] = {p->a, p->b, p->y};
     const lt_dtype dtype[] = {p->dtype, p->dtype, p->y_dtype};
-    lt_view like[OPERANDS];
-    for (int i = 0; i < OPERANDS; i++) {
+    lt_view like[MATRICES];
+    for (int i = 0; i < MATRICES; i++) {
         operand[i] = (lt_operand){.view = view[i],
                                   .dtype = dtype[i],
                                   .fits = lt_blas_can_read(view[i]),
@@ -279,10 +327,16 @@ static lt_blas_product describe(const call *p, lt_operand operand[OPERANDS])
         like[i].stride[0] = view[i]->shape.dim[1] * view[i]->shape.dim[2];
     }
     operand[B].keeps = operand[B].refresh = p->keeps;
+    operand[BIAS] = (lt_operand){.view = has_epilogue(p) ? p->bias : NULL,
+                                 .dtype = p->y_dtype,
+                                 .fits = p->bias && lt_view_is_contiguous(p->bias),
+                                 .written = p->grad,
+                                 .keeps = p->keeps,
+                                 .refresh = p->keeps};
     return lt_blas_describe(&like[A], &like[B], &like[Y]);
 }
 
-/* y = product + bias: one rounding, since the product is f32 where there is a bias. */
+/* y = product + bias: one rounding, since the product is f32. */
 static lt_status add_bias(lt_cuda *c, const lt_view *product, const call *p)
 {
     lt_view wide = *p->bias;
@@ -292,20 +346,58 @@ static lt_status add_bias(lt_cuda *c, const lt_view *product, const call *p)
     return lt_cuda_table()->add(c, product, &wide, p->y);
 }
 
+static lt_status sum_of_columns(lt_cuda *c, const call *p)
+{
+    const lt_view *dy = p->a; /* transposed */
+    lt_view rows = *dy, wide = *p->bias;
+    rows.shape = LT_SHAPE(dy->shape.dim[2], dy->shape.dim[1]);
+    rows.stride[0] = dy->stride[2];
+    rows.stride[1] = dy->stride[1];
+    wide.shape = LT_SHAPE(1, dy->shape.dim[1]);
+    wide.stride[0] = 0;
+    wide.stride[1] = p->bias->stride[0];
+    return lt_cuda_table()->sum(c, 1, &rows, &wide);
+}
+
+/* *out NULL: the product and its bias must be apart. A bias is along the features, which are d's rows only
+ * if d is the result by rows. */
+static lt_status prepare(lt_cuda *c, const call *p, lt_operand operand[OPERANDS],
+                         lt_blas_product *b, plan **out)
+{
+    *b = describe(p, operand);
+    *out = NULL;
+    if (has_epilogue(p) && !p->grad && !b->swapped)
+        return LT_OK;
+    LT_TRY(get_plan(c, p, b, operand, out));
+    if ((*out)->none)
+        *out = NULL;
+    return LT_OK;
+}
+
 static lt_status run(lt_cuda *c, const call *p)
 {
     lt_operand operand[OPERANDS];
+    lt_blas_product b;
+    call apart = *p;
     plan *chosen;
     void *workspace;
     if (!can_multiply(p->a->dtype) || !can_multiply(p->b->dtype) || !can_multiply(p->y->dtype))
         return lt_fail(LT_E_UNSUPPORTED, "cuda:%d: %s of %s and %s to %s; there are f32, f16, bf16",
                        c->ordinal, c->operation, lt_dtype_name(p->a->dtype),
                        lt_dtype_name(p->b->dtype), lt_dtype_name(p->y->dtype));
-    const lt_blas_product b = describe(p, operand);
-    LT_TRY(get_plan(c, p, &b, operand, &chosen));
+    apart.apart = true;
+    apart.y_dtype = LT_F32;
+    LT_TRY(prepare(c, p, operand, &b, &chosen));
+    if (!chosen) {
+        p = &apart;
+        LT_TRY(prepare(c, p, operand, &b, &chosen));
+    }
     LT_TRY(lt_operands_open(c, operand, OPERANDS, chosen->workspace, &workspace));
     LT_TRY(run_plan(c, chosen, operand, b.swapped, workspace));
-    return p->bias ? add_bias(c, &operand[Y].use, p) : lt_operands_close(c, operand, OPERANDS);
+    if (p->bias && p->apart && !p->grad)
+        return add_bias(c, &operand[Y].use, p);
+    LT_TRY(lt_operands_close(c, operand, OPERANDS));
+    return p->bias && p->apart ? sum_of_columns(c, p) : LT_OK;
 }
 
 /* Factors of two dtypes meet in f32, but a parameter is rounded to the other's. */
@@ -322,7 +414,7 @@ static lt_status matmul(void *ctx, const lt_view *a, const lt_view *b, const lt_
 {
     lt_cuda *c = ctx;
     const lt_dtype dtype = common_dtype(a, b);
-    const call p = {a, b, y, dtype, y->dtype == dtype ? dtype : LT_F32, false, NULL};
+    const call p = {a, b, y, dtype, y->dtype == dtype ? dtype : LT_F32, false, NULL, false, false};
     LT_TRY(lt_cuda_begin(c, "matmul"));
     LT_TRY(run(c, &p));
     return lt_cuda_end(c);
@@ -345,15 +437,24 @@ static lt_status linear(void *ctx, const lt_view *x, const lt_view *w, const lt_
     lt_cuda *c = ctx;
     const lt_view a = batch(x, 0, 1), b = batch(w, 1, 0), d = batch(y, 0, 1);
     const lt_dtype dtype = x->dtype;
-    const bool biased = bias && bias->data;
-    const call p = {&a,
-                    &b,
-                    &d,
-                    dtype,
-                    y->dtype == dtype && !biased ? dtype : LT_F32,
-                    true,
-                    biased ? bias : NULL};
+    const bool biased = bias && bias->data, plain = y->dtype == dtype || y->dtype == LT_F32;
+    const call p = {&a,    &b,    &d, dtype, plain ? y->dtype : LT_F32, true, biased ? bias : NULL,
+                    false, !plain};
     LT_TRY(lt_cuda_begin(c, "linear"));
+    LT_TRY(run(c, &p));
+    return lt_cuda_end(c);
+}
+
+/* In f32 apart: by TF32 an epilogue might sum what was rounded. */
+static lt_status linear_grad_w(void *ctx, const lt_view *dy, const lt_view *x, const lt_view *dw,
+                               const lt_view *db)
+{
+    lt_cuda *c = ctx;
+    const lt_view a = batch(dy, 1, 0), b = batch(x, 0, 1), d = batch(dw, 0, 1);
+    const lt_dtype dtype = common_dtype(dy, x);
+    const call p = {&a,    &b, &d,   dtype,          dw->dtype == dtype ? dtype : LT_F32,
+                    false, db, true, dtype == LT_F32};
+    LT_TRY(lt_cuda_begin(c, "linear_grad_w"));
     LT_TRY(run(c, &p));
     return lt_cuda_end(c);
 }
@@ -362,4 +463,5 @@ void lt_cuda_install_products(lt_backend *be)
 {
     be->matmul = matmul;
     be->linear = linear;
+    be->linear_grad_w = linear_grad_w;
 }

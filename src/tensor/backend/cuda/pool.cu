@@ -6,32 +6,13 @@
 namespace
 {
 
-/* The thread's pixel of y or of x. */
-struct pixel {
-    int64_t image, h, w, channel;
-};
-
-/* Element number i of [images, height, width, vectors]. */
-template <class Number>
-__device__ void split(Number i, Number height, Number width, Number vectors, pixel *p)
-{
-    const Number row = i / vectors, line = row / width, image = line / height;
-    p->channel = i - row * vectors;
-    p->w = row - line * width;
-    p->h = line - image * height;
-    p->image = image;
-}
-
 template <int WIDTH>
 __device__ bool find_pixel(int64_t images, int64_t height, int64_t width, int64_t channels,
-                           pixel *p)
+                           lt_pixel *p)
 {
     const int64_t vectors = WIDTH == 1 ? channels : channels / WIDTH;
     const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
-    if (images * height * width * vectors < INT32_MAX) /* short divisions are much faster */
-        split((uint32_t)i, (uint32_t)height, (uint32_t)width, (uint32_t)vectors, p);
-    else
-        split(i, height, width, vectors, p);
+    *p = lt_pixel_of(i, images, height, width, vectors);
     p->channel *= WIDTH;
     return p->image < images;
 }
@@ -70,7 +51,7 @@ template <class T, int WIDTH, bool NORM>
 __device__ void take_largest(const pool_shape &s, int64_t images, const tensor4<const T> &x,
                              const float *coef, const tensor4<T> &y, const tensor4<uint8_t> &index)
 {
-    pixel at;
+    lt_pixel at;
     float scale[WIDTH], shift[WIDTH];
     if (!find_pixel<WIDTH>(images, s.outputs_h, s.outputs_w, s.channels, &at))
         return;
@@ -123,7 +104,7 @@ __global__ void max_norm_kernel(pool_shape s, int64_t images, tensor4<const T> x
 template <class T, int WIDTH>
 __global__ void max_grad_kernel(pool_shape s, int64_t images, outputs_gradient<T> dy, tensor4<T> dx)
 {
-    pixel at;
+    lt_pixel at;
     if (!find_pixel<WIDTH>(images, s.height, s.width, s.channels, &at))
         return;
     float sum[WIDTH];
@@ -134,7 +115,7 @@ __global__ void max_grad_kernel(pool_shape s, int64_t images, outputs_gradient<T
 template <class T, int WIDTH>
 __global__ void average_kernel(pool_shape s, int64_t images, tensor4<const T> x, tensor4<T> y)
 {
-    pixel at;
+    lt_pixel at;
     if (!find_pixel<WIDTH>(images, s.outputs_h, s.outputs_w, s.channels, &at))
         return;
     const lt_pool2d_config &c = s.config;
@@ -161,7 +142,7 @@ template <class T, int WIDTH>
 __global__ void average_grad_kernel(pool_shape s, int64_t images, tensor4<const T> dy,
                                     tensor4<T> dx)
 {
-    pixel at;
+    lt_pixel at;
     if (!find_pixel<WIDTH>(images, s.height, s.width, s.channels, &at))
         return;
     const lt_pool2d_config &c = s.config;

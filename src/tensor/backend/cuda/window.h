@@ -32,6 +32,35 @@ LT_HD lt_range lt_windows_of(int64_t h, int kernel, int stride, int pad, int64_t
     return p;
 }
 
+/* The first channel of a thread, and its pixel of y or of x. */
+typedef struct lt_pixel {
+    int64_t image, h, w, channel;
+} lt_pixel;
+
+/* Vector number i of [images, height, width, vectors]; of those behind the last the image is images or
+ * more. Short divisions are much faster. */
+LT_HD lt_pixel lt_pixel_of(int64_t i, int64_t images, int64_t height, int64_t width,
+                           int64_t vectors)
+{
+    lt_pixel p;
+    if (images * height * width * vectors < INT32_MAX) {
+        const uint32_t of_row = (uint32_t)vectors, of_line = (uint32_t)width;
+        const uint32_t row = (uint32_t)i / of_row, line = row / of_line,
+                       image = line / (uint32_t)height;
+        p.channel = (uint32_t)i - row * of_row;
+        p.w = row - line * of_line;
+        p.h = line - image * (uint32_t)height;
+        p.image = image;
+    } else {
+        const int64_t row = i / vectors, line = row / width;
+        p.image = line / height;
+        p.channel = i - row * vectors;
+        p.w = row - line * width;
+        p.h = line - p.image * height;
+    }
+    return p;
+}
+
 /* Whether a candidate takes a window's place of the largest: NaN is larger than any number; of
  * equals, the first wins. */
 LT_HD bool lt_window_beats(float candidate, float best)
