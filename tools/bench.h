@@ -36,6 +36,8 @@ lt_status bench_parse(const lt_program *program, void *values, int argc, char *c
 
 /* Seconds on a clock that only goes forward. */
 double bench_seconds(void);
+/* Of processors, by all threads of this process. */
+double bench_core_seconds(void);
 /* Sorts values; the median of an even count is the mean of the middle two. */
 double bench_median(double *values, int count);
 

@@ -8,7 +8,6 @@
 #include "lather/topology.h"
 
 #include <stdio.h>
-#include <time.h>
 
 enum { WITHIN, BETWEEN, LINKS };
 enum { SAMPLES = 200, FIRST_BYTES = 1 << 16, MOST_BYTES = 1 << 26 };
@@ -111,14 +110,6 @@ static lt_status sample(const end *e, int64_t bytes, double longest, int most, d
     return st;
 }
 
-/* Of all threads of the process. */
-static double core_seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 /* Messages double until one takes long enough; the others' end hears how it goes on. */
 static lt_status measure_rate(const end *e, double round_trip, link *out)
 {
@@ -133,9 +124,9 @@ static lt_status measure_rate(const end *e, double round_trip, link *out)
         if (larger)
             bytes *= 2;
     }
-    const double begin = core_seconds();
+    const double begin = bench_core_seconds();
     LT_TRY(sample(e, bytes, rate_seconds, MANY, &seconds, &count));
-    out->core_us_mib = 1e6 * (core_seconds() - begin) / count / ((double)bytes / MIB);
+    out->core_us_mib = 1e6 * (bench_core_seconds() - begin) / count / ((double)bytes / MIB);
     out->bytes = bytes;
     out->gbit = seconds > round_trip ? 8e-9 * (double)bytes / (seconds - round_trip) : 0;
     return LT_OK;
@@ -147,9 +138,9 @@ static lt_status measure_link(const end *e, link *out)
     double round_trip;
     int count;
     LT_TRY(sample(e, 1, latency_seconds, WARM, &round_trip, &count));
-    const double begin = core_seconds();
+    const double begin = bench_core_seconds();
     LT_TRY(sample(e, 1, latency_seconds, SAMPLES, &round_trip, &count));
-    out->core_us = 1e6 * (core_seconds() - begin) / (MESSAGES * count);
+    out->core_us = 1e6 * (bench_core_seconds() - begin) / (MESSAGES * count);
     out->latency_us = 1e6 * round_trip / 2;
     return measure_rate(e, round_trip, out);
 }

@@ -192,13 +192,6 @@ static void print_result(const settings *s, const lt_device *device, const measu
         print_json(s, device, threads, m);
 }
 
-static double cpu_seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static void rest(double ms)
 {
     const struct timespec t = {.tv_sec = (time_t)(ms / 1e3),
@@ -216,13 +209,13 @@ static lt_status measure(lt_loader *loader, const lt_device *device, const setti
     for (int64_t i = 0; i < s->warmup; i++)
         LT_TRY(next_batch(loader, &b));
     lt_loader_stats before = lt_loader_statistics(loader);
-    double begin = bench_seconds(), cpu = cpu_seconds();
+    double begin = bench_seconds(), cpu = bench_core_seconds();
     for (int64_t i = 0; i < m.steps; i++) {
         LT_TRY(next_batch(loader, &b));
         rest(s->compute_ms);
     }
     m.seconds = bench_seconds() - begin;
-    m.cpu_seconds = cpu_seconds() - cpu;
+    m.cpu_seconds = bench_core_seconds() - cpu;
     lt_loader_stats now = lt_loader_statistics(loader);
     m.stats = lt_loader_stats_since(&now, &before);
     print_result(s, device, &m);

@@ -8,7 +8,7 @@ many as there are (--profile-ranks), anew in each round in front of its steps, a
 `bench links` on the nodes of tools/netbed (so root), and each set-up is predicted by `plan --simulate` from nothing else. The rate
 between nodes is what a card keeps to under the traffic of the set-up (one mean of `bench exchange`: in two levels, as top-k and owners
 exchange gradients too, where ranks talk to those with their place in other nodes, else flat, where all talk to all), at most what TCP leaves of
---rate (1448 of 1514 bytes of a frame); all nodes share this machine's processors (--slots). Then it is run on the nodes, short steps for ten seconds, and a row is the round whose predicted / measured is the median: a round's profile is of the same
+--rate (1448 of 1514 bytes of a frame); that of owners' gathers, which wait for no sums, what `bench links` finds; all nodes share this machine's processors (--slots). Then it is run on the nodes, short steps for ten seconds, and a row is the round whose predicted / measured is the median: a round's profile is of the same
 minutes as its steps. Set-ups take turns, as a minute in which the machine has other work hits all alike. A row of predicted / measured is good between 0.9 and 1.1, if the rows of one rank (1x1), where
 nothing is exchanged, are near 1: else the machine was busier in the steps than in the profile. Exit status 77: no nodes can be
 had here."""
@@ -133,7 +133,7 @@ def measure_links(a, nodes, ranks):
     found = {}
     for traffic in ("flat", "two-level") if ranks > 1 and nodes > 1 else ("flat",):
         gbit = min(rate(a.rate) * SHARE, busy_rate(a, nodes, traffic))
-        found[traffic] = {**best, "between": {**best["between"], "gbit": gbit}}
+        found[traffic] = {**best, "between": {**best["between"], "gbit": gbit, "gather_gbit": max(gbit, best["between"]["gbit"])}}
         print(f"between, all nodes at once, {traffic}: {gbit:.4f} Gbit/s", file=sys.stderr, flush=True)
     return found
 

@@ -14,6 +14,9 @@ typedef struct lt_cost_link {
     double latency;   /**< seconds until the first byte arrives */
     double message;   /**< seconds that each message costs besides */
     double bandwidth; /**< bytes per second */
+    /** Bytes per second of the gather behind an update, whose messages wait for no other rank's sums;
+     *  0: bandwidth. */
+    double gather;
 } lt_cost_link;
 
 /** Nodes of equally many ranks. */
@@ -97,6 +100,8 @@ LT_API size_t lt_cost_stages(const lt_cost_plan *plan, const lt_cost_cluster *cl
  *  many that come, carry of those within the node, wake of each message both ways. */
 LT_API double lt_cost_work(const lt_cost_plan *plan, const lt_cost_cluster *cluster,
                            const lt_cost_bucket *bucket);
+/** Bytes per second of a gather behind an update. */
+LT_API double lt_cost_gather_rate(const lt_cost_link *link);
 /** Whether backward and exchanges share a core. */
 LT_API bool lt_cost_shares_cores(const lt_cost_cluster *cluster);
 /** The seconds behind the update: the gather of a divided optimizer, a round's end divided by its

@@ -1,5 +1,5 @@
-/* Clocks for durations and deadlines: the monotonic one, which never jumps and says nothing about dates, and a
- * thread's own. */
+/* Clocks for durations and deadlines: the monotonic one, which never jumps and says nothing about dates, and those of
+ * processors. */
 #ifndef LT_BASE_CLOCK_H
 #define LT_BASE_CLOCK_H
 
@@ -27,6 +27,14 @@ LT_PURE double lt_clock_thread_seconds(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Of all threads of this process together. */
+LT_PURE double lt_clock_core_seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 

@@ -148,9 +148,10 @@ static void send_next(simulation *s, int queue, int rank, int link)
     const round_of *r = &s->queue[queue].round[n];
     int *slot = slot_of(s, queue, rank, link);
     const lt_cost_link *l = link == WITHIN ? &s->cluster->within : &s->cluster->between;
+    const double rate = r->segments ? lt_cost_gather_rate(l) : l->bandwidth;
     const int to = receiver(s, r, rank, link, (*slot)++);
     const lt_events_job job = {.resource = resource_of(s, rank, link),
-                               .seconds = l->message + bytes(s, r, rank, to) / l->bandwidth,
+                               .seconds = l->message + bytes(s, r, rank, to) / rate,
                                .latency = l->latency,
                                .done = id_of(s, LEFT, queue, link, rank),
                                .there = id_of(s, THERE, queue, n, to)};

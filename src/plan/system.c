@@ -160,6 +160,7 @@ static void share_cores(lt_system *s)
     s->cluster.cores = m->slots > 0 ? sharing / ranks : 0;
     s->slow = sharing / (m->compute > 0 ? m->compute : 1);
     s->cluster.within.bandwidth /= sharing;
+    s->cluster.within.gather /= sharing;
     s->cluster.select *= s->slow;
     s->cluster.factor *= s->slow;
     s->cluster.copy *= s->slow;

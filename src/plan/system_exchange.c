@@ -28,6 +28,7 @@ static lt_cost_cluster cluster_of_replicas(const lt_system *s)
     c.nodes = s->setup->ranks / places / in_node;
     c.per_node = in_node;
     c.between.bandwidth /= groups;
+    c.between.gather /= groups;
     c.between.message *= groups;
     return c;
 }

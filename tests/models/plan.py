@@ -413,6 +413,20 @@ def links_are_read_from_a_file(cwd):
     found = plan(cwd, "--goal", "loss=1", "--ranks", "2", "--link", "links.json", "--link-between", "0,8")
     near(found["candidates"][0]["step_seconds"]["value"], step(2), 1e-6)  # the flag counts
     near(found["machine"]["within"]["gbit"], 40)
+    near(found["machine"]["within"]["gather_gbit"], 40)
+
+
+def a_link_has_a_rate_of_its_own_for_the_gather_behind_an_update(cwd):
+    write(cwd, profile())
+    for name, more in (("even", {}), ("faster", {"gather_gbit": 16}), ("bad", {"gather_gbit": -1})):
+        write(cwd, {"within": {"latency_us": 0, "gbit": 8}, "between": {"latency_us": 0, "gbit": 8, **more}}, f"{name}.json")
+
+    def exposed(file, *more):
+        return plan(cwd, "--goal", "deadline=1d", "--ranks", "2", "--optim", "sgd", "--link", file, *more)["candidates"][0]["modelled"]["exposed"]
+    mean, whole = exposed("even.json"), exposed("even.json", "--shard-optimizer")
+    near(exposed("faster.json"), mean)
+    near(exposed("faster.json", "--shard-optimizer"), mean + (whole - mean) / 2)
+    refuses(cwd, "--goal", "loss=1", "--ranks", "1", "--link", "bad.json", says=["--link bad.json", "between: latency_us 0, gbit 8, gather_gbit -1"], code=ERROR)
 
 
 def what_exchanges_compute_takes_a_core_that_ranks_share(cwd):
@@ -698,7 +712,7 @@ ROWS = [seconds_of_steps_by_hand, deadlines_choose_the_cheapest_that_meets_them,
         a_rank_s_memory_is_a_limit, a_global_batch_is_kept, the_command_runs_as_it_stands, steps_by_batch_are_fitted,
         a_rank_s_own_part_and_the_exchange_are_corrected_apart, one_rank_s_step_is_that_of_any_exchange, nodes_of_one_machine_share_its_slots, no_step_is_shorter_than_its_loader, runs_of_other_batches_scale_the_model, steps_by_the_noise_scale, the_noise_scale_of_a_run_that_did_not_reach_the_goal, what_loses_something_is_known_by_ranks,
         an_epoch_that_loses_nothing_comes_first, what_moves_more_is_not_chosen, what_moves_more_is_kept_where_it_is_needed, a_measured_step_of_what_moves_more_is_kept,
-        runs_alone_say_the_step_of_an_optimizer_that_the_profile_lacks, ernest_s_model_stands_beside_the_system_model, links_are_read_from_a_file, what_exchanges_compute_takes_a_core_that_ranks_share, a_page_shows_models_and_measured_points,
+        runs_alone_say_the_step_of_an_optimizer_that_the_profile_lacks, ernest_s_model_stands_beside_the_system_model, links_are_read_from_a_file, a_link_has_a_rate_of_its_own_for_the_gather_behind_an_update, what_exchanges_compute_takes_a_core_that_ranks_share, a_page_shows_models_and_measured_points,
         what_runs_do_not_say_is_not_known, goals_of_another_direction, bad_input, bad_profiles, a_profile_is_measured_and_kept,
         what_wants_several_ranks_is_profiled_too, seconds_are_of_runs_with_the_same_flags_and_most_steps,
         a_mean_step_is_of_whole_periods, state_in_fewer_bytes_is_counted_as_a_run_counts_it, others_are_at_work_while_a_profile_is_measured, a_profile_is_of_ranks_in_step, ranks_that_take_turns_count_seconds_of_a_core, real_runs]

@@ -173,6 +173,17 @@ static void gathers_behind_an_update_too(void **state)
             seconds[r] = 0.25 * (1 + r % 7 / 6.0);
         assert_ok(lt_simulate_exchange(&got, &divided, &apart, NULL, 0, 0.5, &u));
         assert_near(got / (1 + lt_cost_behind(&divided, &apart, ELEMENTS)), 1, close);
+        /* A link has a rate of its own for it, which no mean takes. */
+        lt_cost_cluster twice = apart, faster = apart;
+        twice.between.gather = faster.between.bandwidth = 2 * apart.between.bandwidth;
+        assert_ok(lt_simulate_exchange(&got, &divided, &twice, NULL, 0, 0.5, &u));
+        assert_near(got / (1 + lt_cost_behind(&divided, &twice, ELEMENTS)), 1, close);
+        assert_near(lt_cost_behind(&divided, &twice, ELEMENTS)
+                        / lt_cost_behind(&divided, &faster, ELEMENTS),
+                    1, close);
+        assert_near(lt_cost_behind(&round, &twice, ELEMENTS)
+                        / lt_cost_behind(&round, &apart, ELEMENTS),
+                    1, close);
         assert_ok(lt_simulate_round(&got, &c, ELEMENTS));
         assert_near(got / lt_cost_behind(&round, &c, ELEMENTS), 1, close);
     }

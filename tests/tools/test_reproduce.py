@@ -148,6 +148,12 @@ def a_default_that_is_spelt_out_makes_no_other_cell(cwd):
     assert read(cwd, "out", "spelt", "report.html") == page, "drawn differently without the trainer"
 
 
+def values_of_a_list_make_another_cell(cwd):
+    halves = "".join(f"[arm {name}]\noptim = shampoo\nlr = 0.01 .. 1\ninverse-exponent = {values}\n" for name, values in (("half", "2:0.5,0.5"), ("third", "2:0.3,0.3")))
+    listed = reproduce(write(cwd, "lists.ini", TINY + halves), "--list", cwd=cwd).stdout
+    assert all(re.search(rf" trial {name} 2 1$", listed, re.M) for name in ("half", "third")), listed
+
+
 def change_metrics(cwd, change):
     """change(metrics) -> the name of its file."""
     folder = os.path.join(cwd, "out", "metrics")
@@ -395,7 +401,7 @@ def numbers_on_the_page_of_results_are_those_of_the_tables(cwd):
 
 
 ROWS = [the_smoke_plan_runs_to_a_report, killed_at_random_moments_it_gives_the_same_report, plans_with_cells_in_common_run_them_once,
-        a_default_that_is_spelt_out_makes_no_other_cell, finished_cells_count_under_any_name,
+        a_default_that_is_spelt_out_makes_no_other_cell, values_of_a_list_make_another_cell, finished_cells_count_under_any_name,
         a_seed_gives_every_arm_the_same_start,
         a_cell_that_fails_leaves_a_hole_and_the_rest_goes_on, a_run_that_diverges_counts_as_nothing_learnt,
         a_plan_may_compare_losses, roots_are_counted_and_their_time_compared, orthogonal_updates_count_where_they_were_timed,

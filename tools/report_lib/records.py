@@ -87,14 +87,9 @@ def read_metrics(run):
     return Metrics(os.path.join(run, "metrics.jsonl"))
 
 
-def read_settings(run):
-    """Name and value of each setting, in the order of the file; a list's values with commas between. A file that cannot
-    be read has none."""
+def settings_in(lines):
+    """Name and value of each setting of a config.yaml, in its order; a list's values with commas between."""
     found, name = {}, None
-    try:
-        lines = read_lines(os.path.join(run, "config.yaml"))
-    except OSError:
-        return found
     for line in lines:
         if line[:1] in (" ", "-"):
             item = line.lstrip(" -")
@@ -104,3 +99,11 @@ def read_settings(run):
             name, value = line.split(":", 1)
             found[name] = value.lstrip(" ")
     return found
+
+
+def read_settings(run):
+    """settings_in the run's config.yaml. A file that cannot be read has none."""
+    try:
+        return settings_in(read_lines(os.path.join(run, "config.yaml")))
+    except OSError:
+        return {}

@@ -6,6 +6,8 @@ import os
 import statistics
 import struct
 
+from report_lib.records import read_settings
+
 POINTS = 100  # of the loss curve
 EPOCHS = 120  # rows of the table of epochs
 EPOCH_KEYS = ("epoch", "step", "train_loss", "train_top1", "val_loss", "val_top1", "val_top5", "seconds", "eval_seconds")
@@ -60,20 +62,6 @@ def state_bytes(folder, epochs):
                if name != "__metadata__" and not name.startswith("ema."))
 
 
-def read_config(folder):
-    """config.yaml as a flat dictionary: `key: value` lines only, which is what it has."""
-    found = {}
-    try:
-        with open(os.path.join(folder, "config.yaml"), encoding="utf-8") as file:
-            for line in file:
-                key, colon, value = line.rstrip("\n").partition(": ")
-                if colon and not line.startswith((" ", "-")):
-                    found[key] = value
-    except OSError:
-        pass
-    return found
-
-
 def read_env(folder):
     keys = ("version", "git_commit", "build", "cpu", "cpu_threads", "os")
     try:
@@ -102,7 +90,7 @@ def compact(cell, folder, status):
     records = read_records(os.path.join(folder, "metrics.jsonl"))
     steps = [r for r in records if r.get("event") == "step"]
     epochs = [r for r in records if r.get("event") == "epoch"]
-    return {"id": cell.id, "status": status, "data": cell.fingerprint, "settings": cell.settings, "config": read_config(folder),
+    return {"id": cell.id, "status": status, "data": cell.fingerprint, "settings": cell.settings, "config": read_settings(folder),
             "env": read_env(folder), "epoch_keys": list(EPOCH_KEYS), "epochs": epoch_rows(epochs), "loss": thin(steps, POINTS),
             "steps": steps[-1]["step"] if steps else 0, "roots": roots(steps), "optimizer_bytes": state_bytes(folder, epochs), "clock": clock(steps) if steps else None}
 

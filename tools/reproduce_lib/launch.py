@@ -11,6 +11,8 @@ import subprocess
 import sys
 import time
 
+from report_lib.records import settings_in
+
 PR_SET_PDEATHSIG = 1
 # What config.yaml also has, and what is not compared.
 UNCOMPARED = ("eval-every", "eval-batch-size", "checkpoint-every")
@@ -132,7 +134,7 @@ class Launcher:
                               text=True, stdin=subprocess.DEVNULL, check=False)
         if done.returncode:
             raise LaunchError(message_of(done.stderr, done.returncode))
-        return dict(line.split(": ", 1) for line in done.stdout.split("\n") if ": " in line and not line.startswith(" "))
+        return settings_in(done.stdout.split("\n"))
 
     def start(self, cell, store, slot):
         """Errors: store's, LaunchError, OSError."""

@@ -108,6 +108,20 @@ size_t lt_cost_stages(const lt_cost_plan *p, const lt_cost_cluster *c, const lt_
     return 1;
 }
 
+double lt_cost_gather_rate(const lt_cost_link *l)
+{
+    return l->gather > 0 ? l->gather : l->bandwidth;
+}
+
+/* Of updates, from their owners to all. */
+static double gather_updates(const lt_cost_cluster *c, int64_t elements)
+{
+    lt_cost_cluster alone = *c;
+    alone.within.bandwidth = lt_cost_gather_rate(&c->within);
+    alone.between.bandwidth = lt_cost_gather_rate(&c->between);
+    return over_all(&alone, lt_cost_allgather(c, elements, LT_COST_F32, 0), GATHER).seconds;
+}
+
 double lt_cost_behind(const lt_cost_plan *p, const lt_cost_cluster *c, int64_t elements)
 {
     double seconds = 0;
@@ -117,7 +131,7 @@ double lt_cost_behind(const lt_cost_plan *p, const lt_cost_cluster *c, int64_t e
         seconds =
             (between(c, shard, REDUCE).seconds + gather) / p->every + (p->divided ? gather : 0);
     } else if (p->divided || p->scheme == LT_COST_SHARD_GRADIENTS) {
-        seconds = over_all(c, lt_cost_allgather(c, elements, LT_COST_F32, 0), GATHER).seconds;
+        seconds = gather_updates(c, elements);
     }
     return seconds;
 }
@@ -183,8 +197,8 @@ double lt_cost_work(const lt_cost_plan *p, const lt_cost_cluster *c, const lt_co
 
 static bool is_link(const lt_cost_link *l)
 {
-    return l->latency >= 0 && l->message >= 0 && l->bandwidth > 0 && isfinite(l->latency)
-           && isfinite(l->message);
+    return l->latency >= 0 && l->message >= 0 && l->bandwidth > 0 && l->gather >= 0
+           && isfinite(l->latency) && isfinite(l->message) && isfinite(l->gather);
 }
 
 static lt_status check_plan(const lt_cost_plan *p)

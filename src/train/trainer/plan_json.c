@@ -25,6 +25,7 @@ static void put_link(lt_json_writer *w, const char *key, const lt_cost_link *l)
     lt_json_begin_object(w, key);
     lt_json_put_number(w, "latency_us", 1e6 * l->latency);
     lt_json_put_number(w, "gbit", l->bandwidth * 8 / 1e9);
+    lt_json_put_number(w, "gather_gbit", lt_cost_gather_rate(l) * 8 / 1e9);
     lt_json_end(w);
 }
 

@@ -191,15 +191,19 @@ static lt_status read_link(lt_cost_link *out, const char *flag, const char *text
 static lt_status link_of(const lt_json_value *root, const char *name, lt_cost_link *out)
 {
     const lt_json_value *link = lt_json_member(root, name);
-    double us, gbit;
+    double us, gbit, gather = 0;
     if (!link || link->type == LT_JSON_NULL) /* of one machine there is no other link */
         return LT_OK;
     LT_TRY(lt_json_number(link, "latency_us", &us));
     LT_TRY(lt_json_number(link, "gbit", &gbit));
-    *out = (lt_cost_link){.latency = 1e-6 * us, .bandwidth = gbit * 1e9 / 8};
-    return us >= 0 && gbit > 0
+    if (lt_json_member(link, "gather_gbit"))
+        LT_TRY(lt_json_number(link, "gather_gbit", &gather));
+    *out = (lt_cost_link){
+        .latency = 1e-6 * us, .bandwidth = gbit * 1e9 / 8, .gather = gather * 1e9 / 8};
+    return us >= 0 && gbit > 0 && gather >= 0
                ? LT_OK
-               : lt_fail(LT_E_FORMAT, "%s: latency_us %g, gbit %g are no link", name, us, gbit);
+               : lt_fail(LT_E_FORMAT, "%s: latency_us %g, gbit %g, gather_gbit %g are no link",
+                         name, us, gbit, gather);
 }
 
 /* What messages take of cores, where the file says it. */

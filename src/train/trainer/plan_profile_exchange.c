@@ -1,6 +1,7 @@
 /* What exchanges compute, measured here: two ranks as threads, each a node, make means of gradients through memory. Counted are
  * the core seconds of the whole process, which other work on the machine changes little. */
 
+#include "base/clock.h"
 #include "train/trainer/plan.h"
 
 #include "lather/data_parallel.h"
@@ -14,7 +15,6 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 enum {
     RANKS = 2,
@@ -44,13 +44,6 @@ typedef struct player {
     char why[PLAN_TEXT];
     pthread_t thread;
 } player;
-
-static double core_seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* A matrix, and a sample whose forward and backward are next to nothing. */
 static lt_status open_player(player *p)
@@ -87,11 +80,11 @@ static void close_player(player *p)
 static lt_status copy_back(player *p, double *seconds)
 {
     LT_TRY(lt_comm_barrier(p->comm));
-    const double begin = core_seconds();
+    const double begin = lt_clock_core_seconds();
     LT_TRY(lt_tensor_copy(p->spare, p->params.item[0]->grad));
     LT_TRY(lt_device_sync(p->device));
     LT_TRY(lt_comm_barrier(p->comm));
-    *seconds = core_seconds() - begin;
+    *seconds = lt_clock_core_seconds() - begin;
     return LT_OK;
 }
 
@@ -105,11 +98,11 @@ static lt_status exchange(player *p, lt_data_parallel *dp, double *seconds)
     lt_data_parallel_begin(dp, true);
     LT_TRY(lt_tape_backward(p->tape, loss, 1));
     LT_TRY(lt_comm_barrier(p->comm));
-    const double begin = core_seconds();
+    const double begin = lt_clock_core_seconds();
     LT_TRY(lt_data_parallel_finish(dp));
     LT_TRY(lt_data_parallel_commit(dp, true));
     LT_TRY(lt_comm_barrier(p->comm));
-    const double all = core_seconds() - begin;
+    const double all = lt_clock_core_seconds() - begin;
     double copy;
     LT_TRY(copy_back(p, &copy));
     *seconds += fmax(all - copy, 0);
