@@ -3,6 +3,7 @@
  * Invariants:
  * 1. The chunks of a segment are linked in address order and cover it without gaps.
  * 2. No two free chunks of a segment are neighbours.
+ * 3. Free chunks of all segments are in one list, so that a search passes none of the many in use.
  * Sizes are multiples of ALIGNMENT. Metadata lies in host memory, so a segment may be anywhere. */
 
 #include "tensor/caching_allocator.h"
@@ -22,27 +23,32 @@ enum { ALIGNMENT = 64 };
  * well. Host memory that was never touched costs nothing. */
 static const size_t first_segment = (size_t)16 << 20, last_segment = (size_t)1 << 30;
 
+typedef struct segment segment;
+
 struct lt_chunk {
     char *data;
     size_t bytes;
     bool is_free;
     int owner;             /* in uses */
     lt_chunk *prev, *next; /* invariant 1; NULL at a segment's ends */
+    segment *segment;
+    lt_chunk *free_prev, *free_next; /* invariant 3 */
 };
 
-typedef struct segment {
+struct segment {
     struct segment *next;
     void *data;
     size_t bytes;
     lt_chunk *first;
     uint64_t scope;
-} segment;
+};
 
 struct lt_allocator {
     const lt_backend *backend;
     void *ctx;
     pthread_mutex_t lock;
     segment *segments;
+    lt_chunk *free;
     size_t next_segment;
     lt_memory memory;
     lt_memory_uses uses;
@@ -70,10 +76,33 @@ bool lt_allocator_is_off(const lt_allocator *allocator)
     return allocator->direct;
 }
 
+static void make_free(lt_allocator *allocator, lt_chunk *c)
+{
+    c->is_free = true;
+    c->free_prev = NULL;
+    c->free_next = allocator->free;
+    if (c->free_next)
+        c->free_next->free_prev = c;
+    allocator->free = c;
+}
+
+static void leave_free(lt_allocator *allocator, lt_chunk *c)
+{
+    c->is_free = false;
+    if (c->free_next)
+        c->free_next->free_prev = c->free_prev;
+    if (c->free_prev)
+        c->free_prev->free_next = c->free_next;
+    else
+        allocator->free = c->free_next;
+}
+
 static void free_segment(lt_allocator *allocator, segment *s)
 {
     for (lt_chunk *c = s->first, *next; c; c = next) {
         next = c->next;
+        if (c->is_free)
+            leave_free(allocator, c);
         lt_free(c);
     }
     allocator->backend->free(allocator->ctx, s->data, s->bytes);
@@ -105,7 +134,8 @@ static lt_status add_segment(lt_allocator *allocator, size_t size)
         lt_free(c);
         return st;
     }
-    *c = (lt_chunk){.data = s->data, .bytes = size, .is_free = true};
+    *c = (lt_chunk){.data = s->data, .bytes = size, .segment = s};
+    make_free(allocator, c);
     s->bytes = size;
     s->first = c;
     s->scope = allocator->scope;
@@ -167,25 +197,35 @@ static lt_status grow(lt_allocator *allocator, size_t bytes)
     return st;
 }
 
+/* Of equally large ones the lowest, whatever order the list has. */
+static bool fits_better(const lt_chunk *c, const lt_chunk *best)
+{
+    return !best || c->bytes < best->bytes || (c->bytes == best->bytes && c->data < best->data);
+}
+
 static lt_chunk *best_fit(const lt_allocator *allocator, size_t bytes)
 {
     lt_chunk *best = NULL;
-    for (const segment *s = allocator->segments; s; s = s->next)
-        for (lt_chunk *c = s->scope == allocator->scope ? s->first : NULL; c; c = c->next)
-            if (c->is_free && c->bytes >= bytes && (!best || c->bytes < best->bytes))
-                best = c;
+    for (lt_chunk *c = allocator->free; c; c = c->free_next)
+        if (c->bytes >= bytes && c->segment->scope == allocator->scope && fits_better(c, best))
+            best = c;
     return best;
 }
 
 /* Leaves the rest of a larger chunk free. */
-static lt_status split(lt_chunk *c, size_t bytes)
+static lt_status split(lt_allocator *allocator, lt_chunk *c, size_t bytes)
 {
     if (c->bytes == bytes)
         return LT_OK;
     lt_chunk *rest = lt_alloc(1, sizeof *rest);
     if (!rest)
         return LT_E_NOMEM;
-    *rest = (lt_chunk){c->data + bytes, c->bytes - bytes, true, 0, c, c->next};
+    *rest = (lt_chunk){.data = c->data + bytes,
+                       .bytes = c->bytes - bytes,
+                       .prev = c,
+                       .next = c->next,
+                       .segment = c->segment};
+    make_free(allocator, rest);
     if (c->next)
         c->next->prev = rest;
     c->next = rest;
@@ -207,8 +247,8 @@ static lt_status take(lt_allocator *allocator, size_t bytes, lt_chunk **out)
         c = best_fit(allocator, bytes);
         LT_ASSERT(c);
     }
-    LT_TRY(split(c, bytes));
-    c->is_free = false;
+    LT_TRY(split(allocator, c, bytes));
+    leave_free(allocator, c);
     c->owner = lt_memory_uses_take(&allocator->uses, bytes);
     allocator->memory.used += bytes;
     if (allocator->memory.used > allocator->memory.peak)
@@ -227,11 +267,12 @@ lt_status lt_allocator_alloc(lt_allocator *allocator, size_t bytes, lt_chunk **o
 }
 
 /* Invariant 2: c takes its free right neighbour in. */
-static void join_next(lt_chunk *c)
+static void join_next(lt_allocator *allocator, lt_chunk *c)
 {
     lt_chunk *next = c->next;
     if (!c->is_free || !next || !next->is_free)
         return;
+    leave_free(allocator, next);
     c->bytes += next->bytes;
     c->next = next->next;
     if (c->next)
@@ -252,13 +293,13 @@ void lt_allocator_give_back(lt_allocator *allocator, lt_chunk *chunk)
     pthread_mutex_lock(&allocator->lock);
     allocator->memory.used -= chunk->bytes;
     allocator->uses.now[chunk->owner] -= chunk->bytes;
-    chunk->is_free = true;
+    make_free(allocator, chunk);
     if (allocator->direct) {
         drop_segment_of(allocator, chunk);
     } else {
-        join_next(chunk);
+        join_next(allocator, chunk);
         if (chunk->prev)
-            join_next(chunk->prev);
+            join_next(allocator, chunk->prev);
     }
     pthread_mutex_unlock(&allocator->lock);
 }
