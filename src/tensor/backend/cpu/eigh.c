@@ -4,6 +4,7 @@
  * is solved in f64. */
 
 #include "base/parallel.h"
+#include "tensor/backend/cpu/cut.h"
 #include "tensor/backend/cpu/internal.h"
 #include "tensor/backend/cpu/lapack.h"
 #include "tensor/backend/cpu/tridiagonal.h"
@@ -39,27 +40,42 @@ typedef struct small {
     lt_tridiagonal t;
     double unit;    /* what 1 stands for: a power of 2 of the largest element's size */
     int64_t *order; /* which rows of z the vectors are, by rising values */
-    float *memory;
+    float *work;    /* sstedc's, of lwork() */
+    lapack_int *iwork;
 } small;
 
-static lt_status get_memory(small *s)
+/* sstedc's LWORK and LIWORK for COMPZ 'I', by its documentation. */
+static int64_t lwork(int64_t n)
+{
+    return 1 + 4 * n + n * n;
+}
+
+static int64_t liwork(int64_t n)
+{
+    return 3 + 5 * n;
+}
+
+/* Floats of a thread's work memory for a matrix of n rows, and where in it what lies. A multiple of 64 bytes. */
+static int64_t lay_out(small *s, int64_t n, float *memory)
 {
     lt_tridiagonal *t = &s->t;
-    t->size = lt_tridiagonal_size(t->n);
+    t->size = lt_tridiagonal_size(n);
     t->step = t->size + 16; /* rows a power of two apart would share a cache's few lines */
-    const int64_t square = t->size * t->step;
-    s->order = lt_alloc((size_t)t->n, sizeof *s->order);
-    s->memory = lt_alloc_aligned(
-        64, (size_t)(2 * square + 3 * t->size + lt_tridiagonal_work(t->size)) * sizeof(float));
-    if (!s->order || !s->memory)
-        return LT_E_NOMEM;
-    t->a = s->memory;
+    const int64_t square = t->size * t->step, work = lt_tridiagonal_work(t->size);
+    const int64_t floats = 2 * square + 3 * t->size + work + lwork(n) + liwork(n) + 2 * n + 1;
+    if (!memory)
+        return lt_cpu_pieces(floats, 16) * 16;
+    t->a = memory;
     t->z = t->a + square;
     t->diagonal = t->z + square;
     t->beside = t->diagonal + t->size;
     t->scale = t->beside + t->size;
     t->work = t->scale + t->size;
-    return LT_OK;
+    s->work = t->work + work;
+    s->iwork = (lapack_int *)(s->work + lwork(n));
+    const uintptr_t end = (uintptr_t)(s->iwork + liwork(n)), align = sizeof *s->order;
+    s->order = (int64_t *)((end + align - 1) / align * align);
+    return 0;
 }
 
 /* Scaled by a power of 2, so that column norms are not taken for nothing. */
@@ -80,32 +96,18 @@ static void read_f32(small *s)
             t->a[i * t->step + j] = (float)((double)from[i * t->n + j] / s->unit);
 }
 
-/* T's values to the diagonal, its vectors to z, whose rows are LAPACK's columns. work[0] and iwork[0] of the
- * first call say how much the second wants. */
-static lt_status solve_tridiagonal(small *s, lapack_int *info)
+/* T's values to the diagonal, its vectors to z, whose rows are LAPACK's columns. Returns LAPACK's info. */
+static lapack_int solve_tridiagonal(small *s)
 {
     lt_tridiagonal *t = &s->t;
     const lapack_int n = (lapack_int)t->coupled, step = (lapack_int)t->step;
     memset(t->z, 0, (size_t)(t->size * t->step) * sizeof *t->z);
     for (int64_t i = t->coupled; i < t->n; i++)
         t->z[i * (t->step + 1)] = 1;
-    *info = 0;
-    if (!n)
-        return LT_OK;
-    float size;
-    lapack_int isize;
-    *info = lt_lapack_calls.sstedc(LAPACK_COL_MAJOR, 'I', n, t->diagonal, t->beside, t->z, step,
-                                   &size, -1, &isize, -1);
-    const lapack_int count = (lapack_int)ceilf(size * 1.001F) + 16; /* sizes are rounded to f32 */
-    float *work = lt_alloc((size_t)count, sizeof *work);
-    lapack_int *iwork = lt_alloc((size_t)isize, sizeof *iwork);
-    const bool ok = work && iwork;
-    if (ok)
-        *info = lt_lapack_calls.sstedc(LAPACK_COL_MAJOR, 'I', n, t->diagonal, t->beside, t->z, step,
-                                       work, count, iwork, isize);
-    lt_free(work);
-    lt_free(iwork);
-    return ok ? LT_OK : LT_E_NOMEM;
+    return n ? lt_lapack_calls.sstedc(LAPACK_COL_MAJOR, 'I', n, t->diagonal, t->beside, t->z, step,
+                                      s->work, (lapack_int)lwork(n), s->iwork,
+                                      (lapack_int)liwork(n))
+             : 0;
 }
 
 /* LAPACK's values rise; those of the part that was diagonal are put between them. */
@@ -133,22 +135,18 @@ static void write_f32(small *s)
     t->kernels->transpose_block(t->a, t->step, t->n, t->n, s->job->vectors.data, t->n);
 }
 
-static lt_status run_f32(const lt_cpu_kernels *kernels, const lt_eigh_job *job, lapack_int *info)
+/* Whether LAPACK solved it. */
+static bool run_f32(const lt_cpu_kernels *kernels, const lt_eigh_job *job, float *memory)
 {
     small s = {.job = job, .t = {.kernels = kernels, .n = job->a.shape.dim[0]}};
-    lt_status st = get_memory(&s);
-    if (!st) {
-        read_f32(&s);
-        lt_tridiagonal_reduce(&s.t);
-        st = solve_tridiagonal(&s, info);
-    }
-    if (!st && !*info) {
-        lt_tridiagonal_turn(&s.t);
-        write_f32(&s);
-    }
-    lt_free(s.order);
-    lt_free(s.memory);
-    return st;
+    lay_out(&s, s.t.n, memory);
+    read_f32(&s);
+    lt_tridiagonal_reduce(&s.t);
+    if (solve_tridiagonal(&s))
+        return false;
+    lt_tridiagonal_turn(&s.t);
+    write_f32(&s);
+    return true;
 }
 
 /* --- f64: LAPACK's --- */
@@ -210,37 +208,55 @@ static lt_status run_f64(const lt_eigh_job *job)
     return st;
 }
 
-static lt_status solve(const lt_cpu_kernels *kernels, const lt_eigh_job *job)
+static lt_status solve(const lt_cpu_kernels *kernels, const lt_eigh_job *job, float *memory)
 {
     const int64_t n = job->a.shape.dim[0];
     if (!is_finite(&job->a))
         return lt_fail(LT_E_ARG, "eigh: the %lld x %lld matrix has elements that are not finite",
                        (long long)n, (long long)n);
-    if (job->a.dtype == LT_F32) {
-        lapack_int info = 0;
-        LT_TRY(run_f32(kernels, job, &info));
-        if (!info)
-            return LT_OK;
-    }
+    if (job->a.dtype == LT_F32 && run_f32(kernels, job, memory))
+        return LT_OK;
     return run_f64(job);
 }
 
 typedef struct list {
     const lt_cpu_kernels *kernels;
     lt_eigh_job *job;
+    float *memory; /* [threads, floats] */
+    int64_t floats;
 } list;
 
 static void run(void *context, int64_t begin, int64_t end, int64_t chunk)
 {
     (void)chunk;
     const list *l = context;
+    float *memory = l->memory + lt_parallel_index() * l->floats;
     for (int64_t i = begin; i < end; i++)
-        l->job[i].status = solve(l->kernels, &l->job[i]);
+        l->job[i].status = solve(l->kernels, &l->job[i], memory);
+}
+
+/* The floats that the largest matrix takes. Memory of its own for each would be new pages each time, which the system
+ * clears: a seventh of the time of ResNet-50's roots. */
+static int64_t most_floats(const lt_eigh_job *job, size_t count)
+{
+    int64_t most = 16;
+    for (size_t i = 0; i < count; i++) {
+        small s;
+        const int64_t floats = lay_out(&s, job[i].a.shape.dim[0], NULL);
+        most = job[i].a.dtype == LT_F32 && floats > most ? floats : most;
+    }
+    return most;
 }
 
 lt_status lt_cpu_eigh(void *ctx, lt_eigh_job *job, size_t count)
 {
-    list l = {((const lt_cpu *)ctx)->kernels, job};
+    const lt_cpu *cpu = ctx;
+    list l = {.kernels = cpu->kernels, .job = job, .floats = most_floats(job, count)};
+    const size_t threads = (size_t)lt_parallel_threads();
+    l.memory = lt_alloc_aligned(64, threads * (size_t)l.floats * sizeof *l.memory);
+    if (!l.memory)
+        return LT_E_NOMEM;
     lt_parallel((int64_t)count, 1, run, &l);
+    lt_free(l.memory);
     return LT_OK;
 }
