@@ -255,13 +255,12 @@ __device__ bool has_inverse(const lt_term &t, int bad)
 template <class T>
 __global__ void terms_add(const lt_term *term, int64_t n, const T *inverse, const int *bad)
 {
-    const int count = (int)gridDim.y, first = (int)blockIdx.y;
+    const int first = (int)blockIdx.y;
     double *sum = term[first].sum;
-    int end = first;
-    if (first > 0 && term[first - 1].sum == sum)
+    if (!term[first].head)
         return;
-    for (; end < count && term[end].sum == sum; end++)
-        if (!has_inverse(term[end], bad[end]))
+    for (int64_t k = first, step = 1; step; step = term[k].next, k += step)
+        if (!has_inverse(term[k], bad[k]))
             return;
     EACH_ELEMENT(i, n * n)
     {
@@ -269,7 +268,7 @@ __global__ void terms_add(const lt_term *term, int64_t n, const T *inverse, cons
         if (c.row > c.column)
             continue;
         double some = term[first].begins ? 0 : sum[i];
-        for (int k = first; k < end; k++)
+        for (int64_t k = first, step = 1; step; step = term[k].next, k += step)
             some += term[k].weight * (double)inverse[k * n * n + i];
         sum[i] = some;
     }
@@ -292,7 +291,8 @@ __global__ void sums_store(const double *sum, const lt_sum_end *to, int64_t n, c
     {
         const cell c = cell_of(i, n);
         const int64_t from = c.row <= c.column ? i : c.column * n + c.row;
-        out[i] = (T)(factor * mine[from] + (c.row == c.column ? constant : 0.0));
+        const double some = t.terms ? factor * mine[from] : 0.0;
+        out[i] = (T)(some + (c.row == c.column ? constant : 0.0));
     }
 }
 
@@ -479,13 +479,11 @@ void lt_blocks_split(lt_cuda_stream stream, float *high, float *low, int64_t row
                                                                           n);
 }
 
-void lt_terms_add(lt_cuda_stream stream, const lt_term *term, const lt_inverses *v, int first,
-                  int count)
+void lt_terms_add(lt_cuda_stream stream, const lt_term *term, const lt_inverses *v)
 {
-    const int64_t square = v->n * v->n;
-    WIDE_OR_NOT(v->wide, terms_add<T><<<grid_for(square, count), THREADS, 0, stream>>>(
-                             term + first, v->n, (const T *)v->made + first * square,
-                             v->bad + first))
+    const dim3 grid = grid_for(v->n * v->n, v->count);
+    WIDE_OR_NOT(v->wide,
+                terms_add<T><<<grid, THREADS, 0, stream>>>(term, v->n, (const T *)v->made, v->bad))
 }
 
 void lt_sums_store(lt_cuda_stream stream, const double *sum, const lt_sum_end *to, int count, int64_t n,

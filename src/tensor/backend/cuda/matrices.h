@@ -66,6 +66,7 @@ void lt_rows_scatter(lt_cuda_stream stream, const void *from, int count, int64_t
 /* Positive definite matrices [n, n] of doubles or floats by columns, each list in a row. Of a, x and made the lower triangles
  * count, and the blocks on the diagonal. */
 typedef struct lt_inverses {
+    lt_cuda *c;
     int64_t n;
     int count, split; /* matrices; of these the first, whose factors of products are a high and a low part */
     bool wide, a_wide;  /* they, and what their terms are made from, are doubles */
@@ -87,8 +88,8 @@ typedef struct lt_leaf_work {
     void *a, *x, **a_at, **x_at;
     int *info;
 } lt_leaf_work;
-/* All lists in step, of doubles or of floats: a is as lt_term_begin() leaves it. */
-lt_status lt_inverses_run(lt_cuda *c, const lt_inverses *list, int lists, const lt_leaf_work *work);
+/* All lists in step, of doubles or of floats, the largest n first: a is as lt_term_begin() leaves it. */
+lt_status lt_inverses_run(const lt_inverses *list, int lists, const lt_leaf_work *work);
 
 /* A block on the diagonal of each matrix of a list; and those of several lists, padded to squares in a row. */
 typedef struct lt_leaf {
@@ -108,27 +109,29 @@ void lt_leaves_put(lt_cuda_stream stream, const lt_leaves *v, bool wide, const l
 void lt_blocks_split(lt_cuda_stream stream, float *high, float *low, int64_t rows, int64_t columns,
                      int64_t n, int count);
 
-/* A term of a sum of inverses; those of a sum are neighbours. */
+/* A term of a sum of inverses. */
 typedef struct lt_term {
     const void *a;
     double *sum;
     int *failed; /* 1 + the term's number, of the first that is not positive definite */
     double shift, weight;
     const double *scale;    /* the shift's unit; NULL: 1 */
-    int64_t number, begins; /* begins: 1 for a sum's first term, before which nothing is in it */
+    int64_t number;
+    int64_t head, next; /* head: the first that a list has of its sum; next: places to the sum's next one, or 0 */
+    int64_t begins;     /* 1 for a sum's first term, before which nothing is in it */
 } lt_term;
 /* What becomes of a sum: y = scale^(1 - exponent) sum + scale^-exponent constant I. */
 typedef struct lt_sum_end {
     void *y;
     double constant, exponent;
     const double *scale; /* NULL: 1; else y's first element is NaN after a failure */
+    int64_t terms;       /* 0: none, and the sum's memory is not set */
 } lt_sum_end;
 /* a = the term's a + shift I, lower triangles; in parts where the first blocks of columns, which no product changes before, are
  * factors. */
 void lt_term_begin(lt_cuda_stream stream, const lt_term *term, const lt_inverses *v);
-/* sum += weight * inverse, lower triangles, of count matrices from the first on, unless one is bad. */
-void lt_terms_add(lt_cuda_stream stream, const lt_term *term, const lt_inverses *v, int first,
-                  int count);
+/* sum += weight * inverse, lower triangles, unless one of a sum's is bad. */
+void lt_terms_add(lt_cuda_stream stream, const lt_term *term, const lt_inverses *v);
 /* The sums, of which rows <= columns are read, lie in a row. */
 void lt_sums_store(lt_cuda_stream stream, const double *sum, const lt_sum_end *to, int count,
                    int64_t n, bool wide, const int *failed);

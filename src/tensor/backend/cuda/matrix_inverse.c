@@ -34,48 +34,37 @@ typedef struct extent {
     int count;
 } extent;
 
-typedef struct list {
-    lt_cuda *c;
-    const lt_inverses *v;
-} list;
-
 bool lt_inverse_has_tf32(int64_t n)
 {
     return n > LEAF && n % 4 == 0;
 }
 
-/* As many rows are padded to. */
-static int64_t side_of(int64_t rows)
-{
-    return (rows + PANEL - 1) / PANEL * PANEL;
-}
-
 int64_t lt_inverse_side(int64_t n)
 {
-    return side_of(n < LEAF ? n : LEAF);
+    return n < LEAF ? (n + PANEL - 1) / PANEL * PANEL : LEAF;
 }
 
-static block at(const list *l, char *high, char *low, int64_t row, int64_t column)
+static block at(const lt_inverses *v, char *high, char *low, int64_t row, int64_t column)
 {
-    const size_t size = l->v->wide ? sizeof(double) : sizeof(float);
-    const size_t bytes = (size_t)(column * l->v->n + row) * size;
-    return (block){high + bytes, l->v->split ? low + bytes : NULL, CUBLAS_OP_N};
+    const size_t size = v->wide ? sizeof(double) : sizeof(float);
+    const size_t bytes = (size_t)(column * v->n + row) * size;
+    return (block){high + bytes, v->split ? low + bytes : NULL, CUBLAS_OP_N};
 }
 
-static block of_a(const list *l, int64_t row, int64_t column)
+static block of_a(const lt_inverses *v, int64_t row, int64_t column)
 {
-    return at(l, l->v->a, l->v->low, row, column);
+    return at(v, v->a, v->low, row, column);
 }
 
-static block of_x(const list *l, int64_t row, int64_t column)
+static block of_x(const lt_inverses *v, int64_t row, int64_t column)
 {
-    return at(l, l->v->x, l->v->x_low, row, column);
+    return at(v, v->x, v->x_low, row, column);
 }
 
 /* Its low parts lie where those of A do: one of the two is in use. */
-static block of_made(const list *l, int64_t row, int64_t column)
+static block of_made(const lt_inverses *v, int64_t row, int64_t column)
 {
-    return at(l, l->v->made, l->v->low, row, column);
+    return at(v, v->made, v->low, row, column);
 }
 
 static block transposed(block b)
@@ -85,13 +74,13 @@ static block transposed(block b)
 }
 
 /* c = alpha a b + beta c. */
-static lt_status multiply(const list *l, extent e, double alpha, block a, block b, double beta,
-                          char *to)
+static lt_status multiply(const lt_inverses *v, extent e, double alpha, block a, block b,
+                          double beta, char *to)
 {
-    lt_cuda *c = l->c;
-    const int m = (int)e.m, n = (int)e.n, k = (int)e.k, lead = (int)l->v->n;
-    const int64_t apart = l->v->n * l->v->n;
-    if (l->v->wide) {
+    lt_cuda *c = v->c;
+    const int m = (int)e.m, n = (int)e.n, k = (int)e.k, lead = (int)v->n;
+    const int64_t apart = v->n * v->n;
+    if (v->wide) {
         LT_CUBLAS_TRY(c, cublasDgemmStridedBatched(c->cublas, a.op, b.op, m, n, k, &alpha,
                                                    (const double *)a.high, lead, apart,
                                                    (const double *)b.high, lead, apart, &beta,
@@ -99,7 +88,7 @@ static lt_status multiply(const list *l, extent e, double alpha, block a, block 
         return LT_OK;
     }
     const float alpha_f = (float)alpha, beta_f = (float)beta;
-    LT_CUBLAS_TRY(c, cublasSetMathMode(c->cublas, lt_inverse_has_tf32(l->v->n)
+    LT_CUBLAS_TRY(c, cublasSetMathMode(c->cublas, lt_inverse_has_tf32(v->n)
                                                       ? CUBLAS_TF32_TENSOR_OP_MATH
                                                       : CUBLAS_DEFAULT_MATH));
     LT_CUBLAS_TRY(c, cublasSgemmStridedBatched(c->cublas, a.op, b.op, m, n, k, &alpha_f,
@@ -110,31 +99,31 @@ static lt_status multiply(const list *l, extent e, double alpha, block a, block 
 }
 
 /* The same of all matrices, and of those that are split the small products besides. */
-static lt_status product(const list *l, extent e, double alpha, block a, block b, double beta,
-                         block to)
+static lt_status product(const lt_inverses *v, extent e, double alpha, block a, block b,
+                         double beta, block to)
 {
-    e.count = l->v->count;
-    LT_TRY(multiply(l, e, alpha, a, b, beta, to.high));
-    if (!l->v->split)
+    e.count = v->count;
+    LT_TRY(multiply(v, e, alpha, a, b, beta, to.high));
+    if (!v->split)
         return LT_OK;
     const block a_low = {a.low, NULL, a.op}, b_low = {b.low, NULL, b.op};
-    e.count = l->v->split;
-    LT_TRY(multiply(l, e, alpha, a, b_low, 1, to.high));
-    return multiply(l, e, alpha, a_low, b, 1, to.high);
+    e.count = v->split;
+    LT_TRY(multiply(v, e, alpha, a, b_low, 1, to.high));
+    return multiply(v, e, alpha, a_low, b, 1, to.high);
 }
 
 /* What is to be a factor of products. */
-static void split(const list *l, block b, int64_t rows, int64_t columns)
+static void split(const lt_inverses *v, block b, int64_t rows, int64_t columns)
 {
-    if (l->v->split)
-        lt_blocks_split(l->c->stream[LT_CUDA_MAIN], (float *)b.high, (float *)b.low, rows, columns,
-                        l->v->n, l->v->split);
+    if (v->split)
+        lt_blocks_split(v->c->stream[LT_CUDA_MAIN], (float *)b.high, (float *)b.low, rows, columns,
+                        v->n, v->split);
 }
 
 /* End of the panel of size rows or columns that begins there: nothing above X's blocks on the diagonal is read. */
-static int64_t panel_end(const list *l, int64_t begin, int64_t size)
+static int64_t panel_end(const lt_inverses *v, int64_t begin, int64_t size)
 {
-    const int64_t panel = l->v->wide || !lt_inverse_has_tf32(l->v->n) ? LEAF / 2 : LEAF;
+    const int64_t panel = v->wide || !lt_inverse_has_tf32(v->n) ? LEAF / 2 : LEAF;
     return size - begin < panel ? size : begin + panel;
 }
 
@@ -166,10 +155,9 @@ static lt_status invert_leaves(lt_cuda *c, const lt_leaves *v, bool wide, const 
 }
 
 /* A list's blocks on the diagonal from row first on. */
-static lt_leaf leaf_of(const list *l, int64_t first, int64_t place)
+static lt_leaf leaf_of(const lt_inverses *v, int64_t first, int64_t place)
 {
-    const lt_inverses *v = l->v;
-    const block a = of_a(l, first, first), x = of_x(l, first, first);
+    const block a = of_a(v, first, first), x = of_x(v, first, first);
     return (lt_leaf){.a = a.high,
                      .x = x.high,
                      .x_low = v->split ? x.low : x.high,
@@ -181,102 +169,96 @@ static lt_leaf leaf_of(const list *l, int64_t first, int64_t place)
 }
 
 /* The blocks from row first on of all lists that go so far, those that are padded to the same side in one call. */
-static lt_status invert_round(lt_cuda *c, const lt_inverses *v, int lists, int64_t first,
-                              const lt_leaf_work *w)
+static lt_status invert_round(const lt_inverses *v, int lists, int64_t first, const lt_leaf_work *w)
 {
     for (int64_t side = PANEL; side <= LEAF; side += PANEL) {
         lt_leaves leaves = {.side = side, .number = first / LEAF};
         for (int i = 0; i < lists; i++)
             if (v[i].n > first && lt_inverse_side(v[i].n - first) == side) {
-                leaves.list[leaves.lists++] = leaf_of(&(list){c, &v[i]}, first, leaves.count);
+                leaves.list[leaves.lists++] = leaf_of(&v[i], first, leaves.count);
                 leaves.count += v[i].count;
             }
         if (leaves.lists)
-            LT_TRY(invert_leaves(c, &leaves, v->wide, w));
+            LT_TRY(invert_leaves(v->c, &leaves, v->wide, w));
     }
     return LT_OK;
 }
 
 /* The block of k columns from first on is done, that of m rows from next on follows: M and its Schur complement; M X11 where A21 was. */
-static lt_status go_on(const list *l, int64_t first, int64_t k, int64_t m)
+static lt_status go_on(const lt_inverses *v, int64_t first, int64_t k, int64_t m)
 {
     const int64_t next = first + k;
     if (first) /* else it is in parts from the beginning */
-        split(l, of_a(l, next, first), m, k);
+        split(v, of_a(v, next, first), m, k);
     for (int64_t j = 0, end; j < k; j = end) {
-        end = panel_end(l, j, k);
-        LT_TRY(product(l, (extent){m, end - j, end, 0}, 1, of_a(l, next, first),
-                       transposed(of_x(l, first + j, first)), 0, of_made(l, next, first + j)));
+        end = panel_end(v, j, k);
+        LT_TRY(product(v, (extent){m, end - j, end, 0}, 1, of_a(v, next, first),
+                       transposed(of_x(v, first + j, first)), 0, of_made(v, next, first + j)));
     }
-    split(l, of_made(l, next, first), m, k);
+    split(v, of_made(v, next, first), m, k);
     for (int64_t j = 0, end; j < m; j = end) {
-        end = panel_end(l, j, m);
-        const block rows = of_made(l, next + j, first);
-        LT_TRY(product(l, (extent){m - j, end - j, k, 0}, -1, rows, transposed(rows), 1,
-                       of_a(l, next + j, next + j)));
+        end = panel_end(v, j, m);
+        const block rows = of_made(v, next + j, first);
+        LT_TRY(product(v, (extent){m - j, end - j, k, 0}, -1, rows, transposed(rows), 1,
+                       of_a(v, next + j, next + j)));
     }
     for (int64_t j = 0, end; j < k; j = end) {
-        end = panel_end(l, j, k);
-        LT_TRY(product(l, (extent){m, end - j, k - j, 0}, 1, of_made(l, next, first + j),
-                       of_x(l, first + j, first + j), 0, of_a(l, next, first + j)));
+        end = panel_end(v, j, k);
+        LT_TRY(product(v, (extent){m, end - j, k - j, 0}, 1, of_made(v, next, first + j),
+                       of_x(v, first + j, first + j), 0, of_a(v, next, first + j)));
     }
     return LT_OK;
 }
 
 /* X22 is done: X21. */
-static lt_status finish(const list *l, int64_t first, int64_t k, int64_t m)
+static lt_status finish(const lt_inverses *v, int64_t first, int64_t k, int64_t m)
 {
     const int64_t next = first + k;
-    split(l, of_a(l, next, first), m, k);
+    split(v, of_a(v, next, first), m, k);
     for (int64_t j = 0, end; j < m; j = end) {
-        end = panel_end(l, j, m);
-        LT_TRY(product(l, (extent){end - j, k, end, 0}, -1, of_x(l, next + j, next),
-                       of_a(l, next, first), 0, of_x(l, next + j, first)));
+        end = panel_end(v, j, m);
+        LT_TRY(product(v, (extent){end - j, k, end, 0}, -1, of_x(v, next + j, next),
+                       of_a(v, next, first), 0, of_x(v, next + j, first)));
     }
-    split(l, of_x(l, next, first), m, k);
+    split(v, of_x(v, next, first), m, k);
     return LT_OK;
 }
 
 /* The recursion between two blocks on the diagonal, the first of which ends at row done: second halves that end there, from small ones
  * on, then the first half that does. First halves are a power of 2 times LEAF. */
-static lt_status combine(const list *l, int64_t done)
+static lt_status combine(const lt_inverses *v, int64_t done)
 {
-    for (int64_t k = LEAF; k < l->v->n; k *= 2) {
+    for (int64_t k = LEAF; k < v->n; k *= 2) {
         const int64_t first = (done - 1) / (2 * k) * (2 * k), next = first + k;
-        if (done == next && done < l->v->n)
-            return go_on(l, first, k, l->v->n - next < k ? l->v->n - next : k);
+        if (done == next && done < v->n)
+            return go_on(v, first, k, v->n - next < k ? v->n - next : k);
         if (done > next)
-            LT_TRY(finish(l, first, k, done - next));
+            LT_TRY(finish(v, first, k, done - next));
     }
     return LT_OK;
 }
 
 /* The lower blocks of X^T X: rows of X above a block of columns are 0 there. */
-static lt_status square(const list *l)
+static lt_status square(const lt_inverses *v)
 {
-    const int64_t n = l->v->n;
+    const int64_t n = v->n;
     for (int64_t row = 0, end; row < n; row = end) {
-        end = panel_end(l, row, n);
-        LT_TRY(product(l, (extent){end - row, end, n - row, 0}, 1, transposed(of_x(l, row, row)),
-                       of_x(l, row, 0), 0, of_made(l, row, 0)));
+        end = panel_end(v, row, n);
+        LT_TRY(product(v, (extent){end - row, end, n - row, 0}, 1, transposed(of_x(v, row, row)),
+                       of_x(v, row, 0), 0, of_made(v, row, 0)));
     }
     return LT_OK;
 }
 
-lt_status lt_inverses_run(lt_cuda *c, const lt_inverses *v, int lists, const lt_leaf_work *work)
+lt_status lt_inverses_run(const lt_inverses *v, int lists, const lt_leaf_work *work)
 {
-    bool more = true;
-    for (int64_t first = 0; more; first += LEAF) {
-        more = false;
-        LT_TRY(invert_round(c, v, lists, first, work));
-        for (int i = 0; i < lists; i++) {
-            const int64_t end = first + LEAF;
+    for (int64_t first = 0; first < v->n; first += LEAF) {
+        LT_TRY(invert_round(v, lists, first, work));
+        for (int i = 0; i < lists; i++)
             if (v[i].n > first)
-                LT_TRY(combine(&(list){c, &v[i]}, end < v[i].n ? end : v[i].n));
-            more = more || v[i].n > end;
-        }
+                LT_TRY(combine(&v[i], v[i].n - first < LEAF ? v[i].n : first + LEAF));
     }
     for (int i = 0; i < lists; i++)
-        LT_TRY(square(&(list){c, &v[i]}));
+        LT_TRY(square(&v[i]));
     return LT_OK;
 }
