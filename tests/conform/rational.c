@@ -142,7 +142,7 @@ static const char *check(const test *t, double *const *got, double *const *want)
 
 /* --- Sizes in one call: one block on the diagonal or several, of which the last is narrow, some with rows that TF32 cannot read --- */
 
-static const int64_t sides[] = {516, 64, 300, 261, 300, 256};
+static const int64_t sides[] = {772, 64, 300, 261, 300, 256};
 enum { SIDES = COUNT_OF(sides), SIDES_POLES = COUNT_OF(shifts) };
 
 /* Terms are floats, of which some may be rounded, or one is in double. */

@@ -150,8 +150,9 @@ static lt_status add_term(call *k, const batch *b, kind how, size_t place, lt_te
 {
     size_t *latest = &k->latest[place];
     const size_t bytes = bytes_of_term(b->n, how);
-    if (k->terms == MOST_TERMS || k->used + PADDING + bytes > k->capacity
-        || (b != k->last && k->lists == LT_INVERSE_LISTS))
+    const size_t list = b != k->last ? PADDING : 0;
+    if (k->terms == MOST_TERMS || k->used + list + bytes > k->capacity
+        || (list && k->lists == LT_INVERSE_LISTS))
         LT_TRY(run_lot(k));
     if (b != k->last) {
         k->list[k->lists++] =
