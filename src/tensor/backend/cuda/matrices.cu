@@ -174,8 +174,8 @@ __global__ void blocks_split(float *high, float *low, int64_t rows, int64_t colu
     }
 }
 
-/* A block of rows left of the first block of columns that begins at a power of 2 up to it: what is below the diagonal of the
- * recursion's first halves. */
+/* In A21 of a first half that begins with the matrix, which no product changes before it is a factor: there is a power of 2 beyond the
+ * number of the column's block and not beyond that of the row's. */
 __device__ bool is_in_first_half(cell c)
 {
     const int64_t row = c.column / LT_INVERSE_LEAF, column = c.row / LT_INVERSE_LEAF;

@@ -68,8 +68,7 @@ void lt_rows_scatter(lt_cuda_stream stream, const void *from, int count, int64_t
 typedef struct lt_inverses {
     lt_cuda *c;
     int64_t n;
-    int count,
-        split; /* matrices; of these the first, whose factors of products are a high and a low part */
+    int count, split;   /* matrices; of these the first, whose factors are a high and a low part */
     bool wide, a_wide;  /* they, and what their terms are made from, are doubles */
     char *a, *x, *made; /* what is to be inverted, and is lost; work memory; the inverses */
     char *low, *x_low;  /* work memory, as large as one of these for matrices that are split */
@@ -116,11 +115,9 @@ typedef struct lt_term {
     double *sum;
     int *failed; /* 1 + the term's number, of the first that is not positive definite */
     double shift, weight;
-    const double *scale; /* the shift's unit; NULL: 1 */
-    int64_t number;
-    int64_t head,
-        next; /* head: the first that a list has of its sum; next: places to the sum's next one, or 0 */
-    int64_t begins; /* 1 for a sum's first term, before which nothing is in it */
+    const double *scale;  /* the shift's unit; NULL: 1 */
+    int64_t number, head; /* head: 1 for the first that a list has of its sum */
+    int64_t next, begins; /* places to the sum's next, or 0; 1: nothing is in the sum before */
 } lt_term;
 /* What becomes of a sum: y = scale^(1 - exponent) sum + scale^-exponent constant I. */
 typedef struct lt_sum_end {

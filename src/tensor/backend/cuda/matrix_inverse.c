@@ -17,11 +17,8 @@
 #include <cublas_v2.h>
 #include <cusolverDn.h>
 
-enum {
-    LEAF = LT_INVERSE_LEAF,
-    PANEL =
-        64 /* blocks are padded to multiples of it: as many rows as LAPACK's xPOTRF takes at once (ilaenv.f) */
-};
+/* Blocks are padded to multiples of PANEL: as many rows as LAPACK's xPOTRF takes at once (ilaenv.f). */
+enum { LEAF = LT_INVERSE_LEAF, PANEL = 64 };
 
 /* Blocks of all matrices: high part or all, and low part. */
 typedef struct block {

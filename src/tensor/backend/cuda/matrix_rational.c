@@ -76,8 +76,8 @@ static size_t bytes_of_term(int64_t n, kind how)
            + 2 * sizeof(int);
 }
 
-/* Where results go, and what they have besides sums; whether any job has a status to read. Lists are sent as parameters of kernels: a copy of pageable memory
- * may wait for what is in the queue. */
+/* Where results go, and what they have besides sums; whether any job has a status to read. Lists are sent as parameters of
+ * kernels: a copy of pageable memory may wait for what is in the queue. */
 static bool send_ends(const call *k)
 {
     bool needs = false;
