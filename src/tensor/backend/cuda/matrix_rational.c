@@ -286,12 +286,23 @@ static size_t lay_out_lists(call *k, char *begin)
     return v.used;
 }
 
+/* Smaller lots where the device has no memory for such. */
+static lt_status take_workspace(call *k, void **out)
+{
+    const size_t one = bytes_of_term(k->batch->n, IN_DOUBLE) + PADDING;
+    lt_status st;
+    while ((st = lt_cuda_workspace(k->c, LT_CUDA_MAIN, lay_out(k, NULL), out)) == LT_E_NOMEM
+           && k->capacity / 2 >= one)
+        k->capacity /= 2;
+    return st;
+}
+
 static lt_status run(call *k)
 {
     void *workspace = NULL;
     LT_TRY(make_batches(k));
     k->capacity = capacity_of(k);
-    LT_TRY(lt_cuda_workspace(k->c, LT_CUDA_MAIN, lay_out(k, NULL), &workspace));
+    LT_TRY(take_workspace(k, &workspace));
     lay_out(k, workspace);
     LT_CUDA_TRY(k->c, k->c->api->set_async(k->failed, 0, k->count * sizeof *k->failed, k->queue));
     LT_CUBLAS_TRY(k->c, cublasSetPointerMode(k->c->cublas, CUBLAS_POINTER_MODE_HOST));
