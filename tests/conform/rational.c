@@ -4,6 +4,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 typedef struct rational_row {
     const char *name;
@@ -81,45 +82,134 @@ static lt_status call(const test *t, const lt_backend *be, void *ctx, const lt_v
     return LT_OK;
 }
 
-/* Symmetric with eigenvalues in 1 .. 3, or with the last one negative. Blocks beside the diagonal are not small. */
-static void prepare(test *t)
+/* Symmetric with eigenvalues in 1 .. 3. Blocks beside the diagonal are not small. */
+static void make_definite(double *a, int64_t n)
 {
-    double *a = t->operand[0].value;
-    const int64_t n = t->operand[0].shape.dim[0];
     for (int64_t i = 0; i < n; i++)
         for (int64_t j = 0; j <= i; j++)
             a[i * n + j] = a[j * n + i] = i == j             ? 2
                                           : i - j == COUPLED ? 0.6
                                                              : a[i * n + j] / (double)n;
-    if (t->config.dim >= INDEFINITE)
-        a[n * n - 1] = -3.5;
 }
 
-/* An inverse with condition c has a relative error of a few n c u. */
+/* Or with the last eigenvalue negative. */
+static void prepare(test *t)
+{
+    const int64_t n = t->operand[0].shape.dim[0];
+    make_definite(t->operand[0].value, n);
+    if (t->config.dim >= INDEFINITE)
+        t->operand[0].value[n * n - 1] = -3.5;
+}
+
+/* An inverse with condition c has a relative error of a few n c u. unit: eigenvalues are from 1 / unit on; rounds: factors to 11 bits,
+ * where the condition is small. */
+static double bound_of(int64_t n, int poles, double in_unit, bool rounds)
+{
+    double size = 0.75;
+    for (int j = 0; j < poles; j++)
+        size += weights[j] / (1 + shifts[j]) * (3 + shifts[j]) / (1 + shifts[j]);
+    size *= in_unit;
+    return 4 * (4 + sqrt((double)n)) * 0x1p-24 * size + (rounds ? 4 * 0x1p-11 * size : 0);
+}
+
+/* The largest difference; NaN counts as one. */
+static double distance(const double *got, const double *want, int64_t count)
+{
+    double apart = 0;
+    for (int64_t i = 0; i < count; i++) {
+        const double d = fabs(got[i] - want[i]);
+        apart = d >= 0 ? fmax(apart, d) : HUGE_VAL;
+    }
+    return apart;
+}
+
 static const char *check(const test *t, double *const *got, double *const *want)
 {
     static char why[128];
     const rational_row *r = &rows[t->config.dim];
-    const int64_t n = t->operand[0].shape.dim[0];
-    double size = 0.75, apart = 0;
     if (t->config.dim >= INDEFINITE && r->scaled)
         return isnan(got[1][0]) && isnan(got[2][0]) ? NULL : "an indefinite matrix was inverted";
-    for (int j = 0; j < r->poles; j++)
-        size += weights[j] / (1 + shifts[j]) * (3 + shifts[j]) / (1 + shifts[j]);
-    size *= r->scaled ? unit : 1; /* eigenvalues are from 1 / unit on */
+    const double bound = bound_of(t->operand[0].shape.dim[0], r->poles, r->scaled ? unit : 1,
+                                  t->tf32 && r->wide_below > 0);
+    double apart = 0;
     for (int k = 1; k < 3; k++)
-        for (int64_t i = 0; i < operand_count(&t->operand[k]); i++) {
-            const double d = fabs(got[k][i] - want[k][i]);
-            apart = d >= 0 ? fmax(apart, d) : HUGE_VAL;
-        }
-    double bound = 4 * (4 + sqrt((double)n)) * 0x1p-24 * size;
-    const bool rounds = t->tf32 && r->wide_below > 0;
-    if (rounds) /* factors to 11 bits, where the condition is small */
-        bound += 4 * 0x1p-11 * size;
+        apart = fmax(apart, distance(got[k], want[k], operand_count(&t->operand[k])));
     if (apart <= bound)
         return NULL;
     snprintf(why, sizeof why, "apart by %g, bound %g", apart, bound);
     return why;
+}
+
+/* --- Sizes in one call: one block on the diagonal or several, of which the last is narrow, some with rows that TF32 cannot read --- */
+
+static const int64_t sides[] = {772, 64, 300, 261, 300, 256};
+enum { SIDES = COUNT_OF(sides), SIDES_POLES = COUNT_OF(shifts) };
+
+/* Terms are floats, of which some may be rounded, or one is in double. */
+static lt_status call_sizes(const test *t, const lt_backend *be, void *ctx, const lt_view *v,
+                            bool absolute)
+{
+    (void)absolute;
+    (void)t;
+    lt_rational_job job[SIDES];
+    int64_t at = 0;
+    for (int i = 0; i < SIDES; i++) {
+        const size_t bytes = (size_t)at * lt_dtype_size(v[0].dtype);
+        job[i] = (lt_rational_job){.a = v[0], .y = v[1], .poles = SIDES_POLES, .constant = 0.75};
+        job[i].a.data = (char *)v[0].data + bytes;
+        job[i].y.data = (char *)v[1].data + bytes;
+        job[i].a.shape = job[i].y.shape = LT_SHAPE(sides[i], sides[i]);
+        job[i].a.stride[0] = job[i].y.stride[0] = sides[i];
+        job[i].a.stride[1] = job[i].y.stride[1] = 1;
+        job[i].wide_below = i % 2 ? 0.2 : 1e-3;
+        memcpy(job[i].weight, weights, sizeof weights);
+        memcpy(job[i].shift, shifts, sizeof shifts);
+        at += sides[i] * sides[i];
+    }
+    LT_TRY(be->rational(ctx, job, SIDES));
+    for (int i = 0; i < SIDES; i++)
+        LT_TRY(job[i].status);
+    return LT_OK;
+}
+
+static void prepare_sizes(test *t)
+{
+    double *a = t->operand[0].value;
+    for (int i = 0; i < SIDES; a += sides[i] * sides[i], i++)
+        make_definite(a, sides[i]);
+}
+
+static const char *check_sizes(const test *t, double *const *got, double *const *want)
+{
+    static char why[128];
+    int64_t at = 0;
+    for (int i = 0; i < SIDES; at += sides[i] * sides[i], i++) {
+        const double bound = bound_of(sides[i], SIDES_POLES, 1, t->tf32);
+        const double apart = distance(got[1] + at, want[1] + at, sides[i] * sides[i]);
+        if (apart <= bound)
+            continue;
+        snprintf(why, sizeof why, "number %d, of side %d: apart by %g, bound %g", i, (int)sides[i],
+                 apart, bound);
+        return why;
+    }
+    return NULL;
+}
+
+static bool sizes_test(test *t)
+{
+    int64_t elements = 0;
+    for (int i = 0; i < SIDES; i++)
+        elements += sides[i] * sides[i];
+    *t = (test){.entry = "rational",
+                .name = "sizes on both sides of a block",
+                .call = call_sizes,
+                .prepare = prepare_sizes,
+                .check = check_sizes,
+                .operands = 2,
+                .master = true};
+    t->operand[0] = (operand){IN, MASTER, LT_SHAPE(elements), .absolute = PLUS};
+    t->operand[1] = (operand){OUT, MASTER, LT_SHAPE(elements), .absolute = PLUS};
+    return true;
 }
 
 /* --- Bases: orthonormal columns, and rotations --- */
@@ -246,8 +336,6 @@ static const char *check_ritz(const test *t, double *const *got, double *const *
 
 static bool ritz_test(size_t i, test *t)
 {
-    if (i >= COUNT_OF(ritzes))
-        return false;
     const ritz_row *r = &ritzes[i];
     *t = (test){.entry = "ritz", .name = r->name, .call = call_ritz, .operands = 3, .master = true};
     t->config.dim = (int)i;
@@ -263,6 +351,8 @@ static bool ritz_test(size_t i, test *t)
 bool rational_tests(size_t i, test *t)
 {
     const size_t bases = COUNT_OF(rows) + (size_t)2 * BASIS_SIZES;
+    if (i >= bases + COUNT_OF(ritzes))
+        return i == bases + COUNT_OF(ritzes) && sizes_test(t);
     if (i >= bases)
         return ritz_test(i - bases, t);
     if (i >= COUNT_OF(rows))

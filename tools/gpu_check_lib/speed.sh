@@ -278,8 +278,8 @@ beside_adamw()
 beside_adamw_and_model()
 {
     case $f.$block.$products in
-    50.2048.tf32) echo "$(beside_adamw) (model 1.052)" ;;
-    1.1024.tf32) echo "$(beside_adamw) (model 1.351)" ;;
+    50.2048.tf32) echo "$(beside_adamw) (model 1.049)" ;;
+    1.1024.tf32) echo "$(beside_adamw) (model 1.271)" ;;
     *) beside_adamw ;;
     esac
 }

@@ -143,27 +143,6 @@ template <class T> __global__ void rows_scatter(const T *from, int64_t n, void *
     }
 }
 
-/* Of x what lies below the blocks on the diagonal comes from products, as it does in x_low, whose blocks on it are split. */
-template <class A, class T>
-__global__ void term_begin(const lt_term *term, int64_t n, T *l, T *x, T *x_low)
-{
-    const lt_term t = term[blockIdx.y];
-    const int64_t first = blockIdx.y * n * n;
-    const A *a = (const A *)t.a;
-    const double shift = t.scale ? t.shift * *t.scale : t.shift;
-    EACH_ELEMENT(i, n * n)
-    {
-        const cell c = cell_of(i, n);
-        const bool diagonal = c.row == c.column, beyond = c.row > c.column;
-        const bool beside = c.row / LT_INVERSE_LEAF != c.column / LT_INVERSE_LEAF;
-        l[first + i] = beyond ? (T)0 : (T)((double)a[i] + (diagonal ? shift : 0.0));
-        if (beyond || !beside)
-            x[first + i] = diagonal ? (T)1 : (T)0;
-        if (x_low && beyond && beside)
-            x_low[first + i] = (T)0;
-    }
-}
-
 /* TF32 keeps 10 bits of a fraction: the nearest of these, of two the even one. */
 __device__ float round_to_tf32(float x)
 {
@@ -174,6 +153,16 @@ __device__ float round_to_tf32(float x)
     return x;
 }
 
+/* What TF32 holds of a split matrix's element; the rest is stored. */
+template <class T> __device__ T high_part(T x, T *low, bool split)
+{
+    if (!split)
+        return x;
+    const T high = (T)round_to_tf32((float)x);
+    *low = x - high;
+    return high;
+}
+
 __global__ void blocks_split(float *high, float *low, int64_t rows, int64_t columns, int64_t n)
 {
     float *to = high + blockIdx.y * n * n, *rest = low + blockIdx.y * n * n;
@@ -181,18 +170,82 @@ __global__ void blocks_split(float *high, float *low, int64_t rows, int64_t colu
     {
         const int64_t column = lt_quotient(i, rows, rows * columns < INT32_MAX);
         const int64_t place = column * n + i - column * rows;
-        const float x = to[place], rounded = round_to_tf32(x);
-        to[place] = rounded;
-        rest[place] = x - rounded;
+        to[place] = high_part(to[place], rest + place, true);
     }
 }
 
-/* Whether the inverse of term number k of count was found; says where the first was not. */
-__device__ bool has_inverse(const lt_term &t, const int *info, int leaves, int count, int k)
+/* In A21 of a first half that begins with the matrix, which no product changes before it is a factor: there is a power of 2 beyond the
+ * number of the column's block and not beyond that of the row's. */
+__device__ bool is_in_first_half(cell c)
 {
-    int bad = 0;
-    for (int leaf = 0; leaf < leaves; leaf++)
-        bad |= info[leaf * count + k];
+    const int64_t row = c.column / LT_INVERSE_LEAF, column = c.row / LT_INVERSE_LEAF;
+    return column < row && (column ^ row) > column;
+}
+
+template <class A, class T>
+__global__ void term_begin(const lt_term *term, int64_t n, int split, T *l, T *low)
+{
+    const lt_term t = term[blockIdx.y];
+    const int64_t first = blockIdx.y * n * n;
+    const A *a = (const A *)t.a;
+    const double shift = t.scale ? t.shift * *t.scale : t.shift;
+    EACH_ELEMENT(i, n * n)
+    {
+        const cell c = cell_of(i, n);
+        if (c.row > c.column)
+            continue;
+        const T x = (T)((double)a[i] + (c.row == c.column ? shift : 0.0));
+        l[first + i] =
+            high_part(x, low + first + i, (int)blockIdx.y < split && is_in_first_half(c));
+    }
+}
+
+__device__ lt_leaf leaf_of(const lt_leaves &v)
+{
+    return v.list[lt_find_block(&v.list->first, sizeof *v.list, v.lists, blockIdx.y)];
+}
+
+template <class T>
+__global__ void leaves_take(const __grid_constant__ lt_leaves v, T *a, T *x, void **a_at,
+                            void **x_at)
+{
+    const lt_leaf l = leaf_of(v);
+    const T *from = (const T *)l.a + (blockIdx.y - l.first) * l.n * l.n;
+    const int64_t place = blockIdx.y * v.side * v.side;
+    if (blockIdx.x == 0 && threadIdx.x == 0) {
+        a_at[blockIdx.y] = a + place;
+        x_at[blockIdx.y] = x + place;
+    }
+    EACH_ELEMENT(i, v.side * v.side)
+    {
+        const cell c = cell_of(i, v.side);
+        const T unit = c.row == c.column ? (T)1 : (T)0;
+        if (c.row <= c.column)
+            a[place + i] = c.column < l.rows ? from[c.row * l.n + c.column] : unit;
+        x[place + i] = unit;
+    }
+}
+
+template <class T>
+__global__ void leaves_put(const __grid_constant__ lt_leaves v, const T *x, const int *info)
+{
+    const lt_leaf l = leaf_of(v);
+    const int64_t k = blockIdx.y - l.first, square = v.side * v.side;
+    T *to = (T *)l.x + k * l.n * l.n, *low = (T *)l.x_low + k * l.n * l.n;
+    if (blockIdx.x == 0 && threadIdx.x == 0)
+        l.bad[k] = (v.number > 0 && l.bad[k]) || info[blockIdx.y];
+    EACH_ELEMENT(i, square)
+    {
+        const cell c = cell_of(i, v.side);
+        const int64_t place = c.row * l.n + c.column;
+        if (c.row < l.rows && c.column < l.rows)
+            to[place] = high_part(x[blockIdx.y * square + i], low + place, k < l.split);
+    }
+}
+
+/* Whether the term's inverse was found; says where a sum's first was not. */
+__device__ bool has_inverse(const lt_term &t, int bad)
+{
     if (bad && blockIdx.x == 0 && threadIdx.x == 0 && *t.failed == 0)
         *t.failed = 1 + (int)t.number;
     return !bad;
@@ -200,16 +253,14 @@ __device__ bool has_inverse(const lt_term &t, const int *info, int leaves, int c
 
 /* The first of a sum's terms takes them all, so that they come in their order. */
 template <class T>
-__global__ void terms_add(const lt_term *term, int64_t n, const T *inverse, const int *info,
-                          int leaves)
+__global__ void terms_add(const lt_term *term, int64_t n, const T *inverse, const int *bad)
 {
-    const int count = (int)gridDim.y, first = (int)blockIdx.y;
+    const int first = (int)blockIdx.y;
     double *sum = term[first].sum;
-    int end = first;
-    if (first > 0 && term[first - 1].sum == sum)
+    if (!term[first].head)
         return;
-    for (; end < count && term[end].sum == sum; end++)
-        if (!has_inverse(term[end], info, leaves, count, end))
+    for (int64_t k = first, step = 1; step; step = term[k].next, k += step)
+        if (!has_inverse(term[k], bad[k]))
             return;
     EACH_ELEMENT(i, n * n)
     {
@@ -217,7 +268,7 @@ __global__ void terms_add(const lt_term *term, int64_t n, const T *inverse, cons
         if (c.row > c.column)
             continue;
         double some = term[first].begins ? 0 : sum[i];
-        for (int k = first; k < end; k++)
+        for (int64_t k = first, step = 1; step; step = term[k].next, k += step)
             some += term[k].weight * (double)inverse[k * n * n + i];
         sum[i] = some;
     }
@@ -240,7 +291,8 @@ __global__ void sums_store(const double *sum, const lt_sum_end *to, int64_t n, c
     {
         const cell c = cell_of(i, n);
         const int64_t from = c.row <= c.column ? i : c.column * n + c.row;
-        out[i] = (T)(factor * mine[from] + (c.row == c.column ? constant : 0.0));
+        const double some = t.terms ? factor * mine[from] : 0.0;
+        out[i] = (T)(some + (c.row == c.column ? constant : 0.0));
     }
 }
 
@@ -335,6 +387,7 @@ enum { PACKET_WORDS = 3072 };
 struct packet {
     uint64_t word[PACKET_WORDS];
 };
+static_assert(sizeof(lt_leaves) + 64 <= MAX_PARAMETERS, "they are a parameter, beside others");
 static_assert(sizeof(packet) + 64 <= MAX_PARAMETERS, "it is a parameter, beside others");
 
 __global__ void __launch_bounds__(THREADS)
@@ -394,17 +447,29 @@ void lt_rows_scatter(lt_cuda_stream stream, const void *from, int count, int64_t
                 <<<grid_for(n, count), THREADS, 0, stream>>>((const T *)from, n, to, bad))
 }
 
-void lt_term_begin(lt_cuda_stream stream, const lt_term *term, const lt_inverses *v, bool a_wide)
+void lt_term_begin(lt_cuda_stream stream, const lt_term *term, const lt_inverses *v)
 {
-    const bool wide = v->kind == LT_INVERSE_DOUBLE;
     const dim3 grid = grid_for(v->n * v->n, v->count);
-    char *x_low = lt_inverse_is_split(v) ? v->x_low : NULL;
-    if (a_wide)
-        WIDE_OR_NOT(wide, term_begin<double, T>
-                    <<<grid, THREADS, 0, stream>>>(term, v->n, (T *)v->a, (T *)v->x, (T *)x_low))
+    if (v->a_wide)
+        term_begin<double, double><<<grid, THREADS, 0, stream>>>(
+            term, v->n, v->split, (double *)v->a, (double *)v->low);
     else
-        WIDE_OR_NOT(wide, term_begin<float, T>
-                    <<<grid, THREADS, 0, stream>>>(term, v->n, (T *)v->a, (T *)v->x, (T *)x_low))
+        WIDE_OR_NOT(v->wide, term_begin<float, T><<<grid, THREADS, 0, stream>>>(
+                                 term, v->n, v->split, (T *)v->a, (T *)v->low))
+}
+
+void lt_leaves_take(lt_cuda_stream stream, const lt_leaves *v, bool wide, const lt_leaf_work *to)
+{
+    const dim3 grid = grid_for(v->side * v->side, (int)v->count);
+    WIDE_OR_NOT(wide, leaves_take<T><<<grid, THREADS, 0, stream>>>(*v, (T *)to->a, (T *)to->x,
+                                                                   to->a_at, to->x_at))
+}
+
+void lt_leaves_put(lt_cuda_stream stream, const lt_leaves *v, bool wide, const lt_leaf_work *from)
+{
+    const dim3 grid = grid_for(v->side * v->side, (int)v->count);
+    WIDE_OR_NOT(
+        wide, leaves_put<T><<<grid, THREADS, 0, stream>>>(*v, (const T *)from->x, from->info))
 }
 
 void lt_blocks_split(lt_cuda_stream stream, float *high, float *low, int64_t rows, int64_t columns,
@@ -414,12 +479,11 @@ void lt_blocks_split(lt_cuda_stream stream, float *high, float *low, int64_t row
                                                                           n);
 }
 
-void lt_terms_add(lt_cuda_stream stream, const lt_term *term, int count, int64_t n, bool wide,
-                  const void *inverse, const int *info)
+void lt_terms_add(lt_cuda_stream stream, const lt_term *term, const lt_inverses *v)
 {
-    const int leaves = (int)lt_inverse_leaves(n);
-    WIDE_OR_NOT(wide, terms_add<T><<<grid_for(n * n, count), THREADS, 0, stream>>>(
-                          term, n, (const T *)inverse, info, leaves))
+    const dim3 grid = grid_for(v->n * v->n, v->count);
+    WIDE_OR_NOT(v->wide,
+                terms_add<T><<<grid, THREADS, 0, stream>>>(term, v->n, (const T *)v->made, v->bad))
 }
 
 void lt_sums_store(lt_cuda_stream stream, const double *sum, const lt_sum_end *to, int count, int64_t n,

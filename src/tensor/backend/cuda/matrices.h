@@ -63,61 +63,74 @@ void lt_squares_scatter(lt_cuda_stream stream, const void *from, int count, int6
 void lt_rows_scatter(lt_cuda_stream stream, const void *from, int count, int64_t n, bool wide,
                      void *const *to, int *bad);
 
-/* How inverses are computed: in double; by three products of TF32 for each of floats; by one. */
-typedef enum lt_inverse_kind {
-    LT_INVERSE_DOUBLE,
-    LT_INVERSE_FLOAT,
-    LT_INVERSE_TF32,
-    LT_INVERSE_KINDS
-} lt_inverse_kind;
-
-/* Matrices [n, n] of one kind, each list in a row. */
+/* Positive definite matrices [n, n] of doubles or floats by columns, each list in a row. Of a, x and made the lower triangles
+ * count, and the blocks on the diagonal. */
 typedef struct lt_inverses {
     lt_cuda *c;
-    lt_inverse_kind kind;
     int64_t n;
-    int count;
-    char *a, *x, *made; /* what is to be inverted, and is lost; I; the inverses: rows <= columns */
-    char *low, *x_low;  /* work memory as large as one of these; if it is split only */
-    void **a_leaf, **x_leaf; /* [leaves, count]: where blocks on the diagonal of a and x begin */
-    int *info;               /* [leaves, count]: not 0 where one is not positive definite */
+    int count, split;   /* matrices; of these the first, whose factors are a high and a low part */
+    bool wide, a_wide;  /* they, and what their terms are made from, are doubles */
+    char *a, *x, *made; /* what is to be inverted, and is lost; work memory; the inverses */
+    char *low, *x_low;  /* work memory, as large as one of these for matrices that are split */
+    int *bad;           /* [count]: becomes not 0 where one is not positive definite */
 } lt_inverses;
-/* Rows of the blocks on the diagonal that are not cut further. */
-enum { LT_INVERSE_LEAF = 256 };
-int64_t lt_inverse_leaves(int64_t n);
+enum {
+    LT_INVERSE_LEAF = 256, /* rows of the blocks on the diagonal that are not cut further */
+    LT_INVERSE_LISTS = 64
+};
 /* Whether products of floats take TF32: with more than one block, and rows that begin at 16 bytes. */
 bool lt_inverse_has_tf32(int64_t n);
-/* Whether factors of products are a high and a low part. */
-bool lt_inverse_is_split(const lt_inverses *v);
-/* Elements from a matrix's beginning to that of its block on the diagonal. */
-size_t lt_inverse_leaf(int64_t n, int64_t leaf);
-/* a, x and what of x_low it does not write are as lt_term_begin() leaves them. */
-lt_status lt_inverses_run(const lt_inverses *v);
+/* Rows that a matrix's first block on the diagonal is padded to. */
+int64_t lt_inverse_side(int64_t n);
+
+/* Work memory for a block on the diagonal of each matrix, of so many that their sides fit. */
+typedef struct lt_leaf_work {
+    void *a, *x, **a_at, **x_at;
+    int *info;
+} lt_leaf_work;
+/* All lists in step, of doubles or of floats, the largest n first: a is as lt_term_begin() leaves it. */
+lt_status lt_inverses_run(const lt_inverses *list, int lists, const lt_leaf_work *work);
+
+/* A block on the diagonal of each matrix of a list; and those of several lists, padded to squares in a row. */
+typedef struct lt_leaf {
+    void *a, *x, *x_low; /* of the first matrix */
+    int *bad;
+    int64_t n, rows, first, split; /* first: its place among all */
+} lt_leaf;
+typedef struct lt_leaves {
+    lt_leaf list[LT_INVERSE_LISTS];
+    int64_t lists, count, side, number; /* number 0: the matrices' first blocks */
+} lt_leaves;
+/* a: their lower triangles and units on the rest of the diagonal; x: unit matrices; and where each of them begins. */
+void lt_leaves_take(lt_cuda_stream stream, const lt_leaves *v, bool wide, const lt_leaf_work *to);
+/* What became of x back to where the blocks belong, in parts where they are split, and the infos to bad. */
+void lt_leaves_put(lt_cuda_stream stream, const lt_leaves *v, bool wide, const lt_leaf_work *from);
 /* In place, of blocks [rows, columns] by columns, of matrices of n^2 elements: high = what TF32 holds of x, low = the rest. */
 void lt_blocks_split(lt_cuda_stream stream, float *high, float *low, int64_t rows, int64_t columns,
                      int64_t n, int count);
 
-/* A term of a sum of inverses; those of a sum are neighbours. */
+/* A term of a sum of inverses. */
 typedef struct lt_term {
     const void *a;
     double *sum;
     int *failed; /* 1 + the term's number, of the first that is not positive definite */
     double shift, weight;
-    const double *scale;    /* the shift's unit; NULL: 1 */
-    int64_t number, begins; /* begins: 1 for a sum's first term, before which nothing is in it */
+    const double *scale;  /* the shift's unit; NULL: 1 */
+    int64_t number, head; /* head: 1 for the first that a list has of its sum */
+    int64_t next, begins; /* places to the sum's next, or 0; 1: nothing is in the sum before */
 } lt_term;
 /* What becomes of a sum: y = scale^(1 - exponent) sum + scale^-exponent constant I. */
 typedef struct lt_sum_end {
     void *y;
     double constant, exponent;
     const double *scale; /* NULL: 1; else y's first element is NaN after a failure */
+    int64_t terms;       /* 0: none, and the sum's memory is not set */
 } lt_sum_end;
-/* Of v, for rows <= columns: a = the term's a + shift I; x = I, but for the blocks that products make. Zeros in the rest,
- * and there in x_low. a_wide: the terms' are of doubles. */
-void lt_term_begin(lt_cuda_stream stream, const lt_term *term, const lt_inverses *v, bool a_wide);
-/* sum += weight * inverse[k], both for rows <= columns, unless info[leaf * count + k] tells of a failure. */
-void lt_terms_add(lt_cuda_stream stream, const lt_term *term, int count, int64_t n, bool wide,
-                  const void *inverse, const int *info);
+/* a = the term's a + shift I, lower triangles; in parts where the first blocks of columns, which no product changes before, are
+ * factors. */
+void lt_term_begin(lt_cuda_stream stream, const lt_term *term, const lt_inverses *v);
+/* sum += weight * inverse, lower triangles, unless one of a sum's is bad. */
+void lt_terms_add(lt_cuda_stream stream, const lt_term *term, const lt_inverses *v);
 /* The sums, of which rows <= columns are read, lie in a row. */
 void lt_sums_store(lt_cuda_stream stream, const double *sum, const lt_sum_end *to, int count,
                    int64_t n, bool wide, const int *failed);

@@ -1,12 +1,13 @@
-/* Inverses of positive definite matrices by matrix products, many of one size together:
+/* Inverses of positive definite matrices by matrix products, lists of several sizes in step:
  *
  *   A = [A11 .; A21 A22],  M = A21 X11^T,  S = A22 - M M^T,  X21 = -X22 M X11,  A^-1 = X^T X,
  *
  * where X, lower triangular, is the inverse of Cholesky's factor, and X11 and X22 are those of A11 and S, by the same
- * rule down to blocks of LEAF rows, which cuSOLVER and cuBLAS factor. 2 n^3 operations, all but n LEAF^2 of them in
- * products; a factor and a solve by the libraries take 10/3 n^3 outside of the tensor cores. Only triangular blocks
- * are inverted, whose condition is the root of A's. Du Croz & Higham, "Stability of methods for matrix inversion",
- * IMA J. Numer. Anal. 12, 1992, method 2B.
+ * rule down to blocks of LEAF rows, which cuSOLVER and cuBLAS factor: the first of all matrices, then the second ones, so
+ * that these calls, in which panels wait for one another, are few. Only triangular blocks are inverted, whose condition
+ * is the root of A's. Du Croz & Higham, "Stability of methods for matrix inversion", IMA J. Numer. Anal. 12, 1992,
+ * method 2B. Products are made LEAF rows or columns at a time, which leaves out what is 0 in a triangle, and of
+ * symmetric results a half: n^3 operations and a few n^2 LEAF.
  *
  * Products of floats are three of TF32's: x = high + low, each of 11 bits, x y = high high + high low + low high but
  * for 2^-21 |x y|. Markidis et al., "NVIDIA tensor core programmability, performance & precision", IPDPSW 2018. */
@@ -16,7 +17,8 @@
 #include <cublas_v2.h>
 #include <cusolverDn.h>
 
-enum { LEAF = LT_INVERSE_LEAF };
+/* Blocks are padded to multiples of PANEL: as many rows as LAPACK's xPOTRF takes at once (ilaenv.f). */
+enum { LEAF = LT_INVERSE_LEAF, PANEL = 64 };
 
 /* Blocks of all matrices: high part or all, and low part. */
 typedef struct block {
@@ -26,6 +28,7 @@ typedef struct block {
 
 typedef struct extent {
     int64_t m, n, k;
+    int count;
 } extent;
 
 bool lt_inverse_has_tf32(int64_t n)
@@ -33,25 +36,16 @@ bool lt_inverse_has_tf32(int64_t n)
     return n > LEAF && n % 4 == 0;
 }
 
-static bool has_tf32(const lt_inverses *v)
+int64_t lt_inverse_side(int64_t n)
 {
-    return v->kind != LT_INVERSE_DOUBLE && lt_inverse_has_tf32(v->n);
-}
-
-bool lt_inverse_is_split(const lt_inverses *v)
-{
-    return has_tf32(v) && v->kind == LT_INVERSE_FLOAT;
-}
-
-static size_t size_of(const lt_inverses *v)
-{
-    return v->kind == LT_INVERSE_DOUBLE ? sizeof(double) : sizeof(float);
+    return n < LEAF ? (n + PANEL - 1) / PANEL * PANEL : LEAF;
 }
 
 static block at(const lt_inverses *v, char *high, char *low, int64_t row, int64_t column)
 {
-    const size_t bytes = (size_t)(column * v->n + row) * size_of(v);
-    return (block){high + bytes, low ? low + bytes : NULL, CUBLAS_OP_N};
+    const size_t size = v->wide ? sizeof(double) : sizeof(float);
+    const size_t bytes = (size_t)(column * v->n + row) * size;
+    return (block){high + bytes, v->split ? low + bytes : NULL, CUBLAS_OP_N};
 }
 
 static block of_a(const lt_inverses *v, int64_t row, int64_t column)
@@ -78,131 +72,190 @@ static block transposed(block b)
 
 /* c = alpha a b + beta c. */
 static lt_status multiply(const lt_inverses *v, extent e, double alpha, block a, block b,
-                          double beta, char *c)
+                          double beta, char *to)
 {
+    lt_cuda *c = v->c;
     const int m = (int)e.m, n = (int)e.n, k = (int)e.k, lead = (int)v->n;
     const int64_t apart = v->n * v->n;
-    if (v->kind == LT_INVERSE_DOUBLE) {
-        LT_CUBLAS_TRY(v->c, cublasDgemmStridedBatched(v->c->cublas, a.op, b.op, m, n, k, &alpha,
-                                                      (const double *)a.high, lead, apart,
-                                                      (const double *)b.high, lead, apart, &beta,
-                                                      (double *)c, lead, apart, v->count));
+    if (v->wide) {
+        LT_CUBLAS_TRY(c, cublasDgemmStridedBatched(c->cublas, a.op, b.op, m, n, k, &alpha,
+                                                   (const double *)a.high, lead, apart,
+                                                   (const double *)b.high, lead, apart, &beta,
+                                                   (double *)to, lead, apart, e.count));
         return LT_OK;
     }
     const float alpha_f = (float)alpha, beta_f = (float)beta;
-    LT_CUBLAS_TRY(v->c, cublasSetMathMode(v->c->cublas, has_tf32(v) ? CUBLAS_TF32_TENSOR_OP_MATH
-                                                                    : CUBLAS_DEFAULT_MATH));
-    LT_CUBLAS_TRY(v->c, cublasSgemmStridedBatched(v->c->cublas, a.op, b.op, m, n, k, &alpha_f,
-                                                  (const float *)a.high, lead, apart,
-                                                  (const float *)b.high, lead, apart, &beta_f,
-                                                  (float *)c, lead, apart, v->count));
+    LT_CUBLAS_TRY(c, cublasSetMathMode(c->cublas, lt_inverse_has_tf32(v->n)
+                                                      ? CUBLAS_TF32_TENSOR_OP_MATH
+                                                      : CUBLAS_DEFAULT_MATH));
+    LT_CUBLAS_TRY(c, cublasSgemmStridedBatched(c->cublas, a.op, b.op, m, n, k, &alpha_f,
+                                               (const float *)a.high, lead, apart,
+                                               (const float *)b.high, lead, apart, &beta_f,
+                                               (float *)to, lead, apart, e.count));
     return LT_OK;
 }
 
-/* The same of split factors: small products first. */
+/* The same of all matrices, and of those that are split the small products besides. */
 static lt_status product(const lt_inverses *v, extent e, double alpha, block a, block b,
-                         double beta, char *c)
+                         double beta, block to)
 {
-    if (!lt_inverse_is_split(v))
-        return multiply(v, e, alpha, a, b, beta, c);
+    e.count = v->count;
+    LT_TRY(multiply(v, e, alpha, a, b, beta, to.high));
+    if (!v->split)
+        return LT_OK;
     const block a_low = {a.low, NULL, a.op}, b_low = {b.low, NULL, b.op};
-    LT_TRY(multiply(v, e, alpha, a_low, b, beta, c));
-    LT_TRY(multiply(v, e, alpha, a, b_low, 1, c));
-    return multiply(v, e, alpha, a, b, 1, c);
+    e.count = v->split;
+    LT_TRY(multiply(v, e, alpha, a, b_low, 1, to.high));
+    return multiply(v, e, alpha, a_low, b, 1, to.high);
 }
 
 /* What is to be a factor of products. */
 static void split(const lt_inverses *v, block b, int64_t rows, int64_t columns)
 {
-    if (lt_inverse_is_split(v))
+    if (v->split)
         lt_blocks_split(v->c->stream[LT_CUDA_MAIN], (float *)b.high, (float *)b.low, rows, columns,
-                        v->n, v->count);
+                        v->n, v->split);
 }
 
-/* X's block on the diagonal, from A's; it was I. */
-static lt_status invert_leaf(const lt_inverses *v, int64_t first, int64_t rows)
+/* End of the panel of size rows or columns that begins there: nothing above X's blocks on the diagonal is read. */
+static int64_t panel_end(const lt_inverses *v, int64_t begin, int64_t size)
 {
-    lt_cuda *c = v->c;
-    const int n = (int)rows, lead = (int)v->n;
-    const int64_t place = first / LEAF * v->count;
-    void **a = v->a_leaf + place, **x = v->x_leaf + place;
+    const int64_t panel = v->wide || !lt_inverse_has_tf32(v->n) ? LEAF / 2 : LEAF;
+    return size - begin < panel ? size : begin + panel;
+}
+
+/* X's blocks on the diagonal, from A's. */
+static lt_status invert_leaves(lt_cuda *c, const lt_leaves *v, bool wide, const lt_leaf_work *w)
+{
+    const int n = (int)v->side, count = (int)v->count;
+    lt_leaves_take(c->stream[LT_CUDA_MAIN], v, wide, w);
     LT_CUBLAS_TRY(c, cublasSetMathMode(c->cublas, CUBLAS_DEFAULT_MATH));
-    if (v->kind == LT_INVERSE_DOUBLE) {
+    if (wide) {
         const double one = 1;
         LT_CUSOLVER_TRY(c, cusolverDnDpotrfBatched(c->cusolver, CUBLAS_FILL_MODE_LOWER, n,
-                                                   (double **)a, lead, v->info + place, v->count));
+                                                   (double **)w->a_at, n, w->info, count));
         LT_CUBLAS_TRY(c, cublasDtrsmBatched(c->cublas, CUBLAS_SIDE_LEFT, CUBLAS_FILL_MODE_LOWER,
                                             CUBLAS_OP_N, CUBLAS_DIAG_NON_UNIT, n, n, &one,
-                                            (const double *const *)a, lead, (double *const *)x,
-                                            lead, v->count));
+                                            (const double *const *)w->a_at, n,
+                                            (double *const *)w->x_at, n, count));
     } else {
         const float one = 1;
         LT_CUSOLVER_TRY(c, cusolverDnSpotrfBatched(c->cusolver, CUBLAS_FILL_MODE_LOWER, n,
-                                                   (float **)a, lead, v->info + place, v->count));
+                                                   (float **)w->a_at, n, w->info, count));
         LT_CUBLAS_TRY(c, cublasStrsmBatched(c->cublas, CUBLAS_SIDE_LEFT, CUBLAS_FILL_MODE_LOWER,
                                             CUBLAS_OP_N, CUBLAS_DIAG_NON_UNIT, n, n, &one,
-                                            (const float *const *)a, lead, (float *const *)x, lead,
-                                            v->count));
+                                            (const float *const *)w->a_at, n,
+                                            (float *const *)w->x_at, n, count));
     }
-    split(v, of_x(v, first, first), rows, rows);
+    lt_leaves_put(c->stream[LT_CUDA_MAIN], v, wide, w);
     return LT_OK;
 }
 
-/* The first part of a block: a power of 2 times LEAF, at least half of its rows. */
-static int64_t first_part(int64_t rows)
+/* A list's blocks on the diagonal from row first on. */
+static lt_leaf leaf_of(const lt_inverses *v, int64_t first, int64_t place)
 {
-    int64_t part = LEAF;
-    while (2 * part < rows)
-        part *= 2;
-    return part;
+    const block a = of_a(v, first, first), x = of_x(v, first, first);
+    return (lt_leaf){.a = a.high,
+                     .x = x.high,
+                     .x_low = v->split ? x.low : x.high,
+                     .bad = v->bad,
+                     .n = v->n,
+                     .rows = v->n - first < LEAF ? v->n - first : LEAF,
+                     .first = place,
+                     .split = v->split};
 }
 
-/* X's rows [first, first + rows) up to the diagonal, from A's Schur complement there. */
-static lt_status invert_factor(const lt_inverses *v, int64_t first, int64_t rows)
+/* The blocks from row first on of all lists that go so far, those that are padded to the same side in one call. */
+static lt_status invert_round(const lt_inverses *v, int lists, int64_t first, const lt_leaf_work *w)
 {
-    if (rows <= LEAF)
-        return invert_leaf(v, first, rows);
-    const int64_t k = first_part(rows), m = rows - k, next = first + k;
-    const block a = of_a(v, next, first), x = of_x(v, first, first), x21 = of_x(v, next, first);
-    const block made = of_made(v, next, first);
-    LT_TRY(invert_factor(v, first, k));
-    split(v, a, m, k);
-    LT_TRY(product(v, (extent){m, k, k}, 1, a, transposed(x), 0, made.high));
-    split(v, made, m, k);
-    LT_TRY(product(v, (extent){m, m, k}, -1, made, transposed(made), 1, of_a(v, next, next).high));
-    LT_TRY(product(v, (extent){m, k, k}, 1, made, x, 0, a.high));
-    LT_TRY(invert_factor(v, next, m));
-    split(v, a, m, k);
-    LT_TRY(product(v, (extent){m, k, m}, -1, of_x(v, next, next), a, 0, x21.high));
-    split(v, x21, m, k);
+    for (int64_t side = PANEL; side <= LEAF; side += PANEL) {
+        lt_leaves leaves = {.side = side, .number = first / LEAF};
+        for (int i = 0; i < lists; i++)
+            if (v[i].n > first && lt_inverse_side(v[i].n - first) == side) {
+                leaves.list[leaves.lists++] = leaf_of(&v[i], first, leaves.count);
+                leaves.count += v[i].count;
+            }
+        if (leaves.lists)
+            LT_TRY(invert_leaves(v->c, &leaves, v->wide, w));
+    }
+    return LT_OK;
+}
+
+/* The block of k columns from first on is done, that of m rows from next on follows: M and its Schur complement; M X11 where A21 was. */
+static lt_status go_on(const lt_inverses *v, int64_t first, int64_t k, int64_t m)
+{
+    const int64_t next = first + k;
+    if (first) /* else it is in parts from the beginning */
+        split(v, of_a(v, next, first), m, k);
+    for (int64_t j = 0, end; j < k; j = end) {
+        end = panel_end(v, j, k);
+        LT_TRY(product(v, (extent){m, end - j, end, 0}, 1, of_a(v, next, first),
+                       transposed(of_x(v, first + j, first)), 0, of_made(v, next, first + j)));
+    }
+    split(v, of_made(v, next, first), m, k);
+    for (int64_t j = 0, end; j < m; j = end) {
+        end = panel_end(v, j, m);
+        const block rows = of_made(v, next + j, first);
+        LT_TRY(product(v, (extent){m - j, end - j, k, 0}, -1, rows, transposed(rows), 1,
+                       of_a(v, next + j, next + j)));
+    }
+    for (int64_t j = 0, end; j < k; j = end) {
+        end = panel_end(v, j, k);
+        LT_TRY(product(v, (extent){m, end - j, k - j, 0}, 1, of_made(v, next, first + j),
+                       of_x(v, first + j, first + j), 0, of_a(v, next, first + j)));
+    }
+    return LT_OK;
+}
+
+/* X22 is done: X21. */
+static lt_status finish(const lt_inverses *v, int64_t first, int64_t k, int64_t m)
+{
+    const int64_t next = first + k;
+    split(v, of_a(v, next, first), m, k);
+    for (int64_t j = 0, end; j < m; j = end) {
+        end = panel_end(v, j, m);
+        LT_TRY(product(v, (extent){end - j, k, end, 0}, -1, of_x(v, next + j, next),
+                       of_a(v, next, first), 0, of_x(v, next + j, first)));
+    }
+    split(v, of_x(v, next, first), m, k);
+    return LT_OK;
+}
+
+/* The recursion between two blocks on the diagonal, the first of which ends at row done: second halves that end there, from small ones
+ * on, then the first half that does. First halves are a power of 2 times LEAF. */
+static lt_status combine(const lt_inverses *v, int64_t done)
+{
+    for (int64_t k = LEAF; k < v->n; k *= 2) {
+        const int64_t first = (done - 1) / (2 * k) * (2 * k), next = first + k;
+        if (done == next && done < v->n)
+            return go_on(v, first, k, v->n - next < k ? v->n - next : k);
+        if (done > next)
+            LT_TRY(finish(v, first, k, done - next));
+    }
     return LT_OK;
 }
 
 /* The lower blocks of X^T X: rows of X above a block of columns are 0 there. */
 static lt_status square(const lt_inverses *v)
 {
-    const int64_t n = v->n, quarter = n / 4 / LEAF * LEAF;
-    const int64_t most = quarter > LEAF ? quarter : LEAF;
-    for (int64_t row = 0, rows; row < n; row += rows) {
-        rows = n - row < 3 * most / 2 ? n - row : most;
-        LT_TRY(product(v, (extent){rows, row + rows, n - row}, 1, transposed(of_x(v, row, row)),
-                       of_x(v, row, 0), 0, of_made(v, row, 0).high));
+    const int64_t n = v->n;
+    for (int64_t row = 0, end; row < n; row = end) {
+        end = panel_end(v, row, n);
+        LT_TRY(product(v, (extent){end - row, end, n - row, 0}, 1, transposed(of_x(v, row, row)),
+                       of_x(v, row, 0), 0, of_made(v, row, 0)));
     }
     return LT_OK;
 }
 
-int64_t lt_inverse_leaves(int64_t n)
+lt_status lt_inverses_run(const lt_inverses *v, int lists, const lt_leaf_work *work)
 {
-    return (n + LEAF - 1) / LEAF;
-}
-
-size_t lt_inverse_leaf(int64_t n, int64_t leaf)
-{
-    return (size_t)(leaf * LEAF * (n + 1));
-}
-
-lt_status lt_inverses_run(const lt_inverses *v)
-{
-    LT_TRY(invert_factor(v, 0, v->n));
-    return square(v);
+    for (int64_t first = 0; first < v->n; first += LEAF) {
+        LT_TRY(invert_round(v, lists, first, work));
+        for (int i = 0; i < lists; i++)
+            if (v[i].n > first)
+                LT_TRY(combine(&v[i], v[i].n - first < LEAF ? v[i].n : first + LEAF));
+    }
+    for (int i = 0; i < lists; i++)
+        LT_TRY(square(&v[i]));
+    return LT_OK;
 }

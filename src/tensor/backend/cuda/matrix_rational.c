@@ -1,306 +1,327 @@
-/* Sums of shifted inverses: y = constant I + sum of weight_j (a + shift_j I)^-1, the j-th terms of all
- * matrices of a size together (matrix_inverse.c). Terms with small shifts are computed in double, and the
- * sum is one of doubles. */
+/* Sums of shifted inverses: y = constant I + sum of weight_j (a + shift_j I)^-1, the terms of all matrices together
+ * (matrix_inverse.c). Terms with small shifts are computed in double, and the sum is one of doubles. */
 
 #include "matrices.h"
 
 #include <cublas_v2.h>
 #include <stdlib.h>
 
-/* Bytes at once: of sums, and of what inverses work on. */
-static const size_t sums_limit = (size_t)1 << 29, work_limit = (size_t)1 << 30;
-/* What an inverse takes for an element: three doubles, or five floats. */
-enum { WORK = 3 * sizeof(double), MOST_TERMS = 1024 };
+/* Bytes that inverses work on at once. A factor of few blocks takes as long as one of all that a device computes at once, as its
+ * panels wait for one another: what is cut into lots takes that time for each. ResNet-50's terms with blocks of 2048 take 3.4 GiB,
+ * with blocks of 1024 2.5, beside activations of 20 and more. */
+static const size_t work_limit = (size_t)1 << 32;
+enum { MOST_TERMS = 1024, PADDING = 16 * 256 /* bytes that aligning a list's parts takes */ };
 /* By TF32 alone where this many times wide_below is added: norm / shift is below 1000 then, as wide_below is 4e-6 norm. */
 static const double tf32_from = 250;
 
-/* A batch: jobs of one size and dtype. */
+/* How terms are computed: in double; by three products of TF32 for each of floats; by one. */
+typedef enum kind { IN_DOUBLE, IN_FLOAT, BY_TF32 } kind;
+
+/* Jobs of one size and dtype, from place begin of the call's order on. */
 typedef struct batch {
+    size_t begin, m;
+    int64_t n;
+    bool wide;   /* the matrices are doubles */
+    double *sum; /* sums in a row */
+} batch;
+
+typedef struct call {
     lt_cuda *c;
     lt_cuda_stream queue;
     lt_rational_job *job;
-    const size_t *index;
-    size_t begin, all;     /* its first job's place in the call's order, and their number */
-    size_t m, terms, most; /* matrices; terms; of these, at once */
-    int64_t n;
-    bool wide; /* the matrices are doubles */
-
-    lt_term *term;
-    void **leaf; /* a list of pointers */
-    lt_sum_end *to;
-    int *info, *failed;
+    size_t count;
+    /* [count], and so are the next ones, but for key in the call's order */
+    lt_batch_key *key;
+    size_t *order;
+    size_t *latest;       /* 1 + number of the sum's last term so far; 0: none */
+    lt_sum_end *end, *to; /* the host's, the device's */
+    int *found, *failed;  /* the host's, the device's */
+    batch *batch;
+    size_t batches;
     char *work;
-    double *sum;
-    size_t bytes;
-} batch;
+    size_t capacity, used;
+    /* a lot: inverses that are made in step */
+    lt_inverses list[LT_INVERSE_LISTS];
+    const batch *last; /* the last list's */
+    int lists;
+    size_t terms, before; /* terms; those of lots before */
+    lt_term *term;
+} call;
 
 static size_t square_of(const batch *b)
 {
     return (size_t)(b->n * b->n);
 }
 
-static void lay_out(batch *b, char *begin)
+static const lt_rational_job *job_of(const call *k, const batch *b, size_t i)
 {
-    lt_carver v = {.begin = begin};
-    int *failed = lt_carve(&v, b->all * sizeof *failed); /* of all batches */
-    b->failed = failed ? failed + b->begin : NULL;
-    const size_t leaves = b->most * (size_t)lt_inverse_leaves(b->n);
-    b->term = lt_carve(&v, b->most * sizeof *b->term);
-    b->leaf = lt_carve(&v, 2 * leaves * sizeof(void *));
-    b->to = lt_carve(&v, b->m * sizeof *b->to);
-    b->info = lt_carve(&v, leaves * sizeof *b->info);
-    b->sum = lt_carve(&v, b->m * square_of(b) * sizeof *b->sum);
-    b->work = lt_carve(&v, b->most * square_of(b) * WORK);
-    b->bytes = v.used;
+    return &k->job[k->order[b->begin + i]];
 }
 
-/* Sums of no terms. */
-static lt_status clear_sums(const batch *b)
-{
-    const size_t square = square_of(b) * sizeof *b->sum;
-    for (size_t i = 0; i < b->m; i++)
-        if (!b->job[b->index[i]].poles)
-            LT_CUDA_TRY(b->c, b->c->api->set_async(b->sum + i * square_of(b), 0, square, b->queue));
-    return LT_OK;
-}
-
-/* Where results go, and what they have besides sums. Lists are sent as parameters of kernels: a copy of pageable memory
- * may wait for what is in the queue. */
-static lt_status begin(const batch *b)
-{
-    lt_sum_end *to = calloc(b->m, sizeof *to);
-    if (!to)
-        return lt_fail(LT_E_NOMEM, "cuda:%d: rational: no memory", b->c->ordinal);
-    for (size_t i = 0; i < b->m; i++) {
-        const lt_rational_job *job = &b->job[b->index[i]];
-        to[i] = (lt_sum_end){job->y.data, job->constant, job->exponent, job->scale};
-    }
-    lt_send(b->queue, b->to, to, b->m * sizeof *to);
-    free(to);
-    return LT_OK;
-}
-
-static lt_inverse_kind kind_of(const batch *b, const lt_rational_job *job, int j)
+static kind kind_of(const call *k, const batch *b, const lt_rational_job *job, int j)
 {
     if (b->wide || job->shift[j] < job->wide_below)
-        return LT_INVERSE_DOUBLE;
+        return IN_DOUBLE;
     const bool rough = job->wide_below > 0 && job->shift[j] >= tf32_from * job->wide_below;
-    return b->c->tf32 && rough && lt_inverse_has_tf32(b->n) ? LT_INVERSE_TF32 : LT_INVERSE_FLOAT;
+    return k->c->tf32 && rough && lt_inverse_has_tf32(b->n) ? BY_TF32 : IN_FLOAT;
 }
 
-static size_t terms_of(const batch *b)
+/* What a term takes: matrices, padded blocks on the diagonal of two of them, and places in lists. */
+static size_t bytes_of_term(int64_t n, kind how)
 {
-    size_t count = 0;
-    for (size_t i = 0; i < b->m; i++)
-        count += (size_t)b->job[b->index[i]].poles;
-    return count;
+    const size_t size = how == IN_DOUBLE ? sizeof(double) : sizeof(float);
+    const size_t parts = how == IN_FLOAT && lt_inverse_has_tf32(n) ? 5 : 3;
+    const size_t side = (size_t)lt_inverse_side(n);
+    return size * (parts * (size_t)(n * n) + 2 * side * side) + sizeof(lt_term) + 2 * sizeof(void *)
+           + 2 * sizeof(int);
 }
 
-/* Terms of that kind, matrix by matrix; how many. has_some: of the matrices, those that had one before. */
-static size_t list_terms(const batch *b, lt_inverse_kind kind, lt_term *term, bool *has_some)
-{
-    size_t count = 0;
-    for (size_t i = 0; i < b->m; i++) {
-        const lt_rational_job *job = &b->job[b->index[i]];
-        for (int j = 0; j < job->poles; j++) {
-            if (kind_of(b, job, j) != kind)
-                continue;
-            term[count++] = (lt_term){.a = job->a.data,
-                                      .sum = b->sum + i * square_of(b),
-                                      .failed = b->failed + i,
-                                      .shift = job->shift[j],
-                                      .weight = job->weight[j],
-                                      .scale = job->scale,
-                                      .number = j,
-                                      .begins = !has_some[i]};
-            has_some[i] = true;
-        }
-    }
-    return count;
-}
-
-/* Parts of the work memory. */
-static lt_inverses inverses_of(const batch *b, lt_inverse_kind kind, size_t count)
-{
-    const size_t size = kind == LT_INVERSE_DOUBLE ? sizeof(double) : sizeof(float);
-    const size_t bytes = count * square_of(b) * size;
-    return (lt_inverses){.c = b->c,
-                         .kind = kind,
-                         .n = b->n,
-                         .count = (int)count,
-                         .a = b->work,
-                         .x = b->work + bytes,
-                         .made = b->work + 2 * bytes,
-                         .low = b->work + 3 * bytes,
-                         .x_low = b->work + 4 * bytes,
-                         .a_leaf = b->leaf,
-                         .x_leaf = b->leaf + count * (size_t)lt_inverse_leaves(b->n),
-                         .info = b->info};
-}
-
-static lt_status send_leaves(const batch *b, const lt_inverses *v)
-{
-    const size_t size = v->kind == LT_INVERSE_DOUBLE ? sizeof(double) : sizeof(float);
-    const size_t count = (size_t)v->count, leaves = (size_t)lt_inverse_leaves(b->n);
-    void **list = calloc(2 * leaves * count, sizeof *list);
-    if (!list)
-        return lt_fail(LT_E_NOMEM, "cuda:%d: rational: no memory", b->c->ordinal);
-    for (size_t i = 0; i < leaves * count; i++) {
-        const size_t at = lt_inverse_leaf(b->n, (int64_t)(i / count)) + i % count * square_of(b);
-        list[i] = v->a + at * size;
-        list[leaves * count + i] = v->x + at * size;
-    }
-    lt_send(b->queue, b->leaf, list, 2 * leaves * count * sizeof *list);
-    free(list);
-    return LT_OK;
-}
-
-static lt_status add_terms(const batch *b, lt_inverse_kind kind, const lt_term *term, size_t count)
-{
-    const lt_inverses v = inverses_of(b, kind, count);
-    lt_send(b->queue, b->term, term, count * sizeof *term);
-    LT_TRY(send_leaves(b, &v));
-    lt_term_begin(b->queue, b->term, &v, b->wide);
-    LT_TRY(lt_inverses_run(&v));
-    lt_terms_add(b->queue, b->term, v.count, b->n, kind == LT_INVERSE_DOUBLE, v.made, b->info);
-    return LT_OK;
-}
-
-/* Of all batches, in one read-back. */
-static lt_status read_status(const lt_cuda *c, const int *failed, lt_rational_job *job,
-                             const size_t *order, size_t count)
-{
-    int *found = calloc(count, sizeof *found);
-    if (!found)
-        return lt_fail(LT_E_NOMEM, "cuda:%d: rational: no memory", c->ordinal);
-    lt_cuda_stream queue = c->stream[LT_CUDA_MAIN];
-    int code = c->api->copy_async(found, failed, count * sizeof *found, LT_COPY_OUT, queue);
-    lt_status st = lt_cuda_check(c, LT_CUDA_RUNTIME, code, "copy");
-    if (!st)
-        st = lt_cuda_check(c, LT_CUDA_RUNTIME, c->api->stream_sync(queue), "wait");
-    for (size_t i = 0; i < count && !st; i++) {
-        lt_rational_job *one = &job[order[i]];
-        if (found[i] && !one->scale)
-            one->status =
-                lt_fail(LT_E_ARG, "rational: the matrix plus %g I is not positive definite",
-                        one->shift[found[i] - 1]);
-    }
-    free(found);
-    return st;
-}
-
-static lt_status add_all(const batch *b, lt_term *term, bool *has_some)
-{
-    for (int kind = 0; kind < LT_INVERSE_KINDS; kind++) {
-        const size_t count = list_terms(b, (lt_inverse_kind)kind, term, has_some);
-        for (size_t i = 0; i < count; i += b->most) {
-            const size_t some = count - i < b->most ? count - i : b->most;
-            LT_TRY(add_terms(b, (lt_inverse_kind)kind, term + i, some));
-        }
-    }
-    return LT_OK;
-}
-
-static lt_status run_batch(batch *b, void *workspace)
-{
-    lt_term *term = calloc(b->terms + 1, sizeof *term);
-    bool *has_some = calloc(b->m, sizeof *has_some);
-    lt_status st = term && has_some
-                       ? LT_OK
-                       : lt_fail(LT_E_NOMEM, "cuda:%d: rational: no memory", b->c->ordinal);
-    lay_out(b, workspace);
-    if (!st)
-        st = begin(b);
-    if (!st)
-        st = clear_sums(b);
-    if (!st)
-        st = add_all(b, term, has_some);
-    free(term);
-    free(has_some);
-    LT_TRY(st);
-    lt_sums_store(b->queue, b->sum, b->to, (int)b->m, b->n, b->wide, b->failed);
-    return LT_OK;
-}
-
-/* The jobs of one size from place i of the order on. */
-static batch batch_from(lt_cuda *c, lt_rational_job *job, size_t count, const lt_batch_key *key,
-                        const size_t *order, size_t i)
-{
-    const lt_batch_key *first = &key[order[i]];
-    const size_t bytes = (size_t)(first->n * first->n) * sizeof(double);
-    batch b = {.c = c,
-               .queue = c->stream[LT_CUDA_MAIN],
-               .job = job,
-               .index = order + i,
-               .begin = i,
-               .all = count,
-               .m = lt_batch_end(key, order, i, count, bytes, sums_limit) - i,
-               .n = first->n,
-               .wide = first->dtype == LT_F64};
-    size_t fit = work_limit / (square_of(&b) * WORK);
-    fit = fit < MOST_TERMS ? fit : MOST_TERMS;
-    b.terms = terms_of(&b);
-    b.most = fit < 1 ? 1 : fit < b.terms ? fit : b.terms;
-    return b;
-}
-
-/* Whether any job has a status to read; gives all LT_OK. */
-static bool needs_status(lt_rational_job *job, size_t count)
+/* Where results go, and what they have besides sums; whether any job has a status to read. Lists are sent as parameters of
+ * kernels: a copy of pageable memory may wait for what is in the queue. */
+static bool send_ends(const call *k)
 {
     bool needs = false;
-    for (size_t i = 0; i < count; i++) {
-        job[i].status = LT_OK;
-        needs = needs || !job[i].scale;
+    for (size_t i = 0; i < k->count; i++) {
+        lt_rational_job *job = &k->job[k->order[i]];
+        job->status = LT_OK;
+        needs = needs || !job->scale;
+        k->end[i] = (lt_sum_end){job->y.data, job->constant, job->exponent, job->scale, job->poles};
     }
+    lt_send(k->queue, k->to, k->end, k->count * sizeof *k->to);
     return needs;
 }
 
-static lt_status run_all(lt_cuda *c, lt_rational_job *job, size_t count, const lt_batch_key *key,
-                         const size_t *order)
+/* A list's parts of the work memory. */
+static void place(lt_inverses *v, lt_carver *memory)
 {
-    size_t bytes = 0;
-    void *workspace = NULL;
-    for (size_t i = 0; i < count;) {
-        batch b = batch_from(c, job, count, key, order, i);
-        lay_out(&b, NULL);
-        bytes = b.bytes > bytes ? b.bytes : bytes;
-        i += b.m;
-    }
-    LT_TRY(lt_cuda_workspace(c, LT_CUDA_MAIN, bytes, &workspace));
-    LT_CUDA_TRY(c, c->api->set_async(workspace, 0, count * sizeof(int), c->stream[LT_CUDA_MAIN]));
-    for (size_t i = 0; i < count;) {
-        batch b = batch_from(c, job, count, key, order, i);
-        LT_TRY(run_batch(&b, workspace));
-        i += b.m;
-    }
-    return needs_status(job, count) ? read_status(c, workspace, job, order, count) : LT_OK;
+    const size_t matrix = (size_t)(v->n * v->n) * (v->wide ? sizeof(double) : sizeof(float));
+    const size_t all = (size_t)v->count * matrix, split = (size_t)v->split * matrix;
+    v->a = lt_carve(memory, all);
+    v->x = lt_carve(memory, all);
+    v->made = lt_carve(memory, all);
+    v->low = v->split ? lt_carve(memory, split) : v->a; /* else nothing is written there */
+    v->x_low = v->split ? lt_carve(memory, split) : v->x;
+    v->bad = lt_carve(memory, (size_t)v->count * sizeof *v->bad);
 }
 
-static lt_status run(lt_cuda *c, lt_rational_job *job, size_t count, lt_batch_key *key,
-                     size_t *order)
+static lt_leaf_work leaf_work(const call *k, lt_carver *memory)
 {
-    for (size_t i = 0; i < count; i++) {
-        key[i] = (lt_batch_key){.n = job[i].a.shape.dim[0], .rest = 1, .dtype = job[i].a.dtype};
-        if (key[i].dtype != LT_F32 && key[i].dtype != LT_F64)
-            return lt_fail(LT_E_UNSUPPORTED, "cuda:%d: rational: no kernel for %s", c->ordinal,
-                           lt_dtype_name(key[i].dtype));
+    size_t elements = 0;
+    for (int i = 0; i < k->lists; i++) {
+        const size_t side = (size_t)lt_inverse_side(k->list[i].n);
+        elements += (size_t)k->list[i].count * side * side;
     }
-    LT_CUBLAS_TRY(c, cublasSetMathMode(c->cublas, CUBLAS_DEFAULT_MATH));
-    LT_CUBLAS_TRY(c, cublasSetPointerMode(c->cublas, CUBLAS_POINTER_MODE_HOST));
-    LT_TRY(lt_batch_sort(key, count, order));
-    return count ? run_all(c, job, count, key, order) : LT_OK;
+    const size_t bytes = elements * (k->list[0].wide ? sizeof(double) : sizeof(float));
+    return (lt_leaf_work){.a = lt_carve(memory, bytes),
+                          .x = lt_carve(memory, bytes),
+                          .a_at = lt_carve(memory, k->terms * sizeof(void *)),
+                          .x_at = lt_carve(memory, k->terms * sizeof(void *)),
+                          .info = lt_carve(memory, k->terms * sizeof(int))};
+}
+
+/* Adds the lot's terms to their sums. */
+static lt_status run_lot(call *k)
+{
+    lt_carver memory = {.begin = k->work};
+    lt_term *term = lt_carve(&memory, k->terms * sizeof *term);
+    if (!k->terms)
+        return LT_OK;
+    lt_send(k->queue, term, k->term, k->terms * sizeof *term);
+    lt_term *of_list = term;
+    for (int i = 0; i < k->lists; of_list += k->list[i++].count) {
+        place(&k->list[i], &memory);
+        lt_term_begin(k->queue, of_list, &k->list[i]);
+    }
+    const lt_leaf_work leaves = leaf_work(k, &memory);
+    LT_ASSERT(memory.used <= k->capacity);
+    LT_TRY(lt_inverses_run(k->list, k->lists, &leaves));
+    of_list = term;
+    for (int i = 0; i < k->lists; of_list += k->list[i++].count)
+        lt_terms_add(k->queue, of_list, &k->list[i]);
+    k->before += k->terms;
+    k->lists = 0;
+    k->terms = k->used = 0;
+    k->last = NULL;
+    return LT_OK;
+}
+
+/* To the lot, or to the next one if it is full. place: the job's in the call's order. */
+static lt_status add_term(call *k, const batch *b, kind how, size_t place, lt_term term)
+{
+    size_t *latest = &k->latest[place];
+    const size_t bytes = bytes_of_term(b->n, how);
+    const size_t list = b != k->last ? PADDING : 0;
+    if (k->terms == MOST_TERMS || k->used + list + bytes > k->capacity
+        || (list && k->lists == LT_INVERSE_LISTS))
+        LT_TRY(run_lot(k));
+    if (b != k->last) {
+        k->list[k->lists++] =
+            (lt_inverses){.c = k->c, .n = b->n, .wide = how == IN_DOUBLE, .a_wide = b->wide};
+        k->used += PADDING;
+    }
+    k->last = b;
+    k->list[k->lists - 1].count++;
+    k->list[k->lists - 1].split += how == IN_FLOAT && lt_inverse_has_tf32(b->n);
+    term.begins = !*latest;
+    term.head = *latest <= k->before;
+    if (!term.head)
+        k->term[*latest - 1 - k->before].next = (int64_t)(k->before + k->terms - (*latest - 1));
+    k->term[k->terms++] = term;
+    *latest = k->before + k->terms;
+    k->used += bytes;
+    return LT_OK;
+}
+
+/* A batch's terms of that kind, matrix by matrix. */
+static lt_status add_terms(call *k, const batch *b, kind how)
+{
+    for (size_t i = 0; i < b->m; i++) {
+        const lt_rational_job *job = job_of(k, b, i);
+        const size_t at = b->begin + i;
+        for (int j = 0; j < job->poles; j++) {
+            if (kind_of(k, b, job, j) != how)
+                continue;
+            const lt_term term = {.a = job->a.data,
+                                  .sum = b->sum + i * square_of(b),
+                                  .failed = k->failed + at,
+                                  .shift = job->shift[j],
+                                  .weight = job->weight[j],
+                                  .scale = job->scale,
+                                  .number = j};
+            LT_TRY(add_term(k, b, how, at, term));
+        }
+    }
+    return LT_OK;
+}
+
+/* Of all jobs, in one read-back. */
+static lt_status read_status(const call *k)
+{
+    const lt_cuda *c = k->c;
+    const size_t bytes = k->count * sizeof *k->found;
+    LT_CUDA_TRY(c, c->api->copy_async(k->found, k->failed, bytes, LT_COPY_OUT, k->queue));
+    LT_CUDA_TRY(c, c->api->stream_sync(k->queue));
+    for (size_t i = 0; i < k->count; i++) {
+        lt_rational_job *one = &k->job[k->order[i]];
+        if (k->found[i] && !one->scale)
+            one->status =
+                lt_fail(LT_E_ARG, "rational: the matrix plus %g I is not positive definite",
+                        one->shift[k->found[i] - 1]);
+    }
+    return LT_OK;
+}
+
+static lt_status run_batches(call *k)
+{
+    const batch *end = k->batch + k->batches;
+    for (const batch *b = k->batch; b < end; b++)
+        LT_TRY(add_terms(k, b, IN_DOUBLE));
+    LT_TRY(run_lot(k));
+    for (const batch *b = k->batch; b < end; b++) {
+        LT_TRY(add_terms(k, b, IN_FLOAT));
+        LT_TRY(add_terms(k, b, BY_TF32));
+    }
+    LT_TRY(run_lot(k));
+    for (const batch *b = k->batch; b < end; b++)
+        lt_sums_store(k->queue, b->sum, k->to + b->begin, (int)b->m, b->n, b->wide,
+                      k->failed + b->begin);
+    return LT_OK;
+}
+
+static lt_status make_batches(call *k)
+{
+    for (size_t i = 0; i < k->count; i++) {
+        const lt_view *a = &k->job[i].a;
+        k->key[i] = (lt_batch_key){.n = a->shape.dim[0], .rest = 1, .dtype = a->dtype};
+        LT_TRY(lt_matrix_dtype(k->c, a->dtype));
+    }
+    LT_TRY(lt_batch_sort(k->key, k->count, k->order));
+    for (size_t i = 0, end; i < k->count; i = end) {
+        const lt_batch_key *first = &k->key[k->order[i]];
+        end = lt_batch_end(k->key, k->order, i, k->count, 0, 0);
+        k->batch[k->batches++] = (batch){i, end - i, first->n, first->dtype == LT_F64, NULL};
+    }
+    return LT_OK;
+}
+
+/* What all terms in double take, or the others if that is more; up to the limit, but not less than a term of the first batch, whose
+ * matrices are the largest. */
+static size_t capacity_of(const call *k)
+{
+    const size_t one = bytes_of_term(k->batch->n, IN_DOUBLE) + PADDING;
+    const size_t limit = work_limit > one ? work_limit : one;
+    size_t bytes[] = {k->batches * PADDING, k->batches * PADDING};
+    for (const batch *b = k->batch; b < k->batch + k->batches; b++)
+        for (size_t i = 0; i < b->m; i++)
+            for (int j = 0; j < job_of(k, b, i)->poles; j++) {
+                const kind how = kind_of(k, b, job_of(k, b, i), j);
+                bytes[how == IN_DOUBLE] += bytes_of_term(b->n, how);
+            }
+    const size_t all = bytes[0] > bytes[1] ? bytes[0] : bytes[1];
+    return all < limit ? all : limit;
+}
+
+static size_t lay_out(call *k, char *begin)
+{
+    lt_carver v = {.begin = begin};
+    k->failed = lt_carve(&v, k->count * sizeof *k->failed);
+    k->to = lt_carve(&v, k->count * sizeof *k->to);
+    for (batch *b = k->batch; b < k->batch + k->batches; b++)
+        b->sum = lt_carve(&v, b->m * square_of(b) * sizeof *b->sum);
+    k->work = lt_carve(&v, k->capacity);
+    return v.used;
+}
+
+/* The host's. */
+static size_t lay_out_lists(call *k, char *begin)
+{
+    lt_carver v = {.begin = begin};
+    k->key = lt_carve(&v, k->count * sizeof *k->key);
+    k->order = lt_carve(&v, k->count * sizeof *k->order);
+    k->latest = lt_carve(&v, k->count * sizeof *k->latest);
+    k->end = lt_carve(&v, k->count * sizeof *k->end);
+    k->found = lt_carve(&v, k->count * sizeof *k->found);
+    k->batch = lt_carve(&v, k->count * sizeof *k->batch);
+    k->term = lt_carve(&v, MOST_TERMS * sizeof *k->term);
+    return v.used;
+}
+
+/* Smaller lots where the device has no memory for such. */
+static lt_status take_workspace(call *k, void **out)
+{
+    const size_t one = bytes_of_term(k->batch->n, IN_DOUBLE) + PADDING;
+    lt_status st;
+    while ((st = lt_cuda_workspace(k->c, LT_CUDA_MAIN, lay_out(k, NULL), out)) == LT_E_NOMEM
+           && k->capacity / 2 >= one)
+        k->capacity /= 2;
+    return st;
+}
+
+static lt_status run(call *k)
+{
+    void *workspace = NULL;
+    LT_TRY(make_batches(k));
+    k->capacity = capacity_of(k);
+    LT_TRY(take_workspace(k, &workspace));
+    lay_out(k, workspace);
+    LT_CUDA_TRY(k->c, k->c->api->set_async(k->failed, 0, k->count * sizeof *k->failed, k->queue));
+    LT_CUBLAS_TRY(k->c, cublasSetPointerMode(k->c->cublas, CUBLAS_POINTER_MODE_HOST));
+    const bool needs_status = send_ends(k);
+    LT_TRY(run_batches(k));
+    return needs_status ? read_status(k) : LT_OK;
 }
 
 static lt_status rational(void *ctx, lt_rational_job *job, size_t count)
 {
     lt_cuda *c = ctx;
+    call k = {.c = c, .queue = c->stream[LT_CUDA_MAIN], .job = job, .count = count};
     LT_TRY(lt_cuda_begin(c, "rational"));
-    lt_batch_key *key = calloc(count ? count : 1, sizeof *key);
-    size_t *order = calloc(count ? count : 1, sizeof *order);
-    lt_status st = key && order ? run(c, job, count, key, order)
-                                : lt_fail(LT_E_NOMEM, "cuda:%d: rational: no memory", c->ordinal);
-    free(key);
-    free(order);
+    char *lists = calloc(1, lay_out_lists(&k, NULL));
+    if (!lists)
+        return lt_fail(LT_E_NOMEM, "cuda:%d: rational: no memory", c->ordinal);
+    lay_out_lists(&k, lists);
+    lt_status st = count ? run(&k) : LT_OK;
+    free(lists);
     return st ? st : lt_cuda_end(c);
 }
 
