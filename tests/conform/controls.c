@@ -287,7 +287,6 @@ static const control rows[] = {
     {matrix_tests, "frobenius", "rows of a matrix"},
     {matrix_tests, "vec_norms", "row-major"},
     {rational_tests, "rational", "one block"},
-    {rational_tests, "rational", "sizes on both sides of a block"},
     {rational_tests, "qr", "odd size"},
     {rational_tests, "rotations", "odd size"},
     {rational_tests, "ritz", "some parts"},
