@@ -14,7 +14,7 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 
 from rows import Skip, run_rows  # noqa: E402
-from trainer import ERROR, NAME, OK, PROGRAM, TIMEOUT, USAGE, run  # noqa: E402
+from trainer import ERROR, NAME, OK, PROGRAM, TIMEOUT, USAGE, fails, run  # noqa: E402
 
 MPIRUN = sys.argv[2]
 REPORT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tools", "report")
@@ -121,6 +121,34 @@ def candidates_vary_flags_and_fall_with_reasons(cwd):
     best = found["candidates"][0]
     assert (best["ranks"], best["batch_size"]) == (4, 16), best
     near(best["epoch_seconds"], step(4) * 25, 1e-6)
+
+
+def what_training_refuses_falls(cwd):
+    """Data of less than an update: the reason is what training says of it, and what is left is as training counts it."""
+    write(cwd, profile(samples=100))
+    words = ["--data", "synthetic:100:16:3", "--batch-size", "16", "--epochs", "4"]
+    found = plan(cwd, *words, "--goal", "loss=1", "--ranks", "1,2,8")
+    assert sorted(by_ranks(found)) == [1, 2], found["candidates"]
+    (fell,) = found["dropped"]
+    says = "--batch-size 16 x --grad-accum 1 on 8 ranks: synthetic:100:16:3 has only 100 images to train on"
+    assert fell["ranks"] == 8 and fell["why"] == says, fell
+    fails(*words, "--batch-size", "128", says="--batch-size 128 x --grad-accum 1 on 1 ranks: synthetic:100:16:3 has only 100 images to train on", code=USAGE, cwd=cwd)
+    refuses(cwd, *words, "--goal", "deadline=1h", "--ranks", "8", says=["no candidate is left of 1", says])
+
+
+def steps_of_an_epoch_are_those_of_training(cwd):
+    """100 images are 6 batches of 16, 3 of two ranks, an update of 4 micro-batches; the last step of metrics.jsonl is the plan's."""
+    write(cwd, profile(samples=100))
+    words = ["--data", "synthetic:100:16:3", "--batch-size", "16", "--epochs", "2.5"]
+    for more, ranks, epoch, steps in (([], 1, 6, 15), ([], 2, 3, 8), (["--grad-accum", "4"], 1, 1, 3), (["--limit-train-batches", "5"], 1, 5, 13),
+                                      (["--limit-train-batches", "5", "--grad-accum", "2"], 1, 2, 5), (["--overfit-batches", "2"], 1, 2, 5), (["--max-steps", "7"], 1, 6, 7)):
+        (c,) = plan(cwd, *words, *more, "--goal", "deadline=1d", "--ranks", str(ranks))["candidates"]
+        assert c["steps"]["value"] == steps, (more, c["steps"], steps)
+        near(c["epoch_seconds"], c["step_seconds"]["value"] * epoch)
+        if ranks == 1:
+            run(*DATA, *words, *more, "--progress", "off", "--log-every", "1", "--output", "run", "--overwrite", cwd=cwd)
+            with open(os.path.join(cwd, "run", "metrics.jsonl")) as f:
+                assert [r["step"] for r in map(json.loads, f) if r["event"] == "step"][-1] == steps, (more, steps)
 
 
 def a_global_batch_is_kept(cwd):
@@ -387,7 +415,7 @@ def runs_alone_say_the_step_of_an_optimizer_that_the_profile_lacks(cwd):
     for ranks, trust in ((2, "measured"), (6, "interpolated"), (16, "extrapolated")):
         c = of["sgd", ranks]
         near(c["step_seconds"]["value"], ernest(ranks), 1e-6)
-        near(c["epoch_seconds"], ernest(ranks) * 100 / ranks, 1e-6)
+        near(c["epoch_seconds"], ernest(ranks) * (100 // ranks), 1e-6)
         assert c["step_seconds"]["rests_on"] == trust and c["memory_bytes"] is None and set(c["modelled"].values()) == {None}, c
         assert of["adamw", ranks]["step_seconds"]["rests_on"] == "model" and of["adamw", ranks]["ernest_seconds"] is None, of
     assert "Ernest's model of runs alone, as the profile does not have sgd" in of["sgd", 6]["step_seconds"]["why"], of["sgd", 6]
@@ -711,7 +739,7 @@ def a_profile_is_measured_and_kept(cwd):
 
 
 ROWS = [seconds_of_steps_by_hand, deadlines_choose_the_cheapest_that_meets_them, reasons_are_given_once, candidates_vary_flags_and_fall_with_reasons,
-        a_rank_s_memory_is_a_limit, a_global_batch_is_kept, the_command_runs_as_it_stands, steps_by_batch_are_fitted,
+        what_training_refuses_falls, steps_of_an_epoch_are_those_of_training, a_rank_s_memory_is_a_limit, a_global_batch_is_kept, the_command_runs_as_it_stands, steps_by_batch_are_fitted,
         a_rank_s_own_part_and_the_exchange_are_corrected_apart, one_rank_s_step_is_that_of_any_exchange, nodes_of_one_machine_share_its_slots, no_step_is_shorter_than_its_loader, runs_of_other_batches_scale_the_model, steps_by_the_noise_scale, the_noise_scale_of_a_run_that_did_not_reach_the_goal, what_loses_something_is_known_by_ranks,
         an_epoch_that_loses_nothing_comes_first, what_moves_more_is_not_chosen, what_moves_more_is_kept_where_it_is_needed, a_measured_step_of_what_moves_more_is_kept,
         runs_alone_say_the_step_of_an_optimizer_that_the_profile_lacks, ernest_s_model_stands_beside_the_system_model, links_are_read_from_a_file, a_link_has_a_rate_of_its_own_for_the_gather_behind_an_update, what_exchanges_compute_takes_a_core_that_ranks_share, a_page_shows_models_and_measured_points,

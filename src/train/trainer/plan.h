@@ -68,6 +68,7 @@ typedef struct plan_setting {
     int64_t batch;          /* of all ranks, in an update */
     double epochs;          /* 0: not said */
     int64_t max_steps;      /* 0: not said */
+    int64_t epoch_steps;    /* of a candidate: updates of an epoch, as training counts them */
     uint64_t converge;      /* hash of what convergence depends on but ranks and batch */
     uint64_t samples;       /* hash of data and model */
     int amp;                /* AMP_... */
@@ -258,6 +259,7 @@ typedef struct plan_table {
     double simulated;   /* seconds of the best one's step, message by message; NaN: not simulated */
     bool is_known;      /* seconds to the goal; else the table is of epochs */
     double least_batch; /* of all ranks, of any candidate */
+    double least_steps; /* that the flags give this one; 0: they say nothing */
 } plan_table;
 
 /* A short run that plan made. */
@@ -338,7 +340,7 @@ lt_status lt_plan_crowd_meet(const plan_crowd *c);
 /* What the goal minimises: seconds, with a deadline rank-seconds; of an epoch where steps are not known. */
 double lt_plan_key(const plan *p, const plan_candidate *c);
 /* Updates that --epochs and --max-steps of a setting give; 0: they say nothing. */
-double lt_plan_flag_steps(const plan *p, const plan_setting *s);
+double lt_plan_flag_steps(const plan_setting *s);
 
 /* --- plan_auto.c: --plan auto --- */
 

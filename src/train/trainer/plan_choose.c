@@ -182,28 +182,17 @@ static void refuse(const plan *p, plan_candidate *c)
          cost.seconds, c->cost.seconds);
 }
 
-/* Updates of so many samples that the flags give a run; 0: they say nothing. */
-static double flag_steps(const plan *p, const plan_setting *s, double batch)
+double lt_plan_flag_steps(const plan_setting *s)
 {
-    const double of_epochs = s->epochs * p->profile.samples / batch;
-    double steps = s->max_steps ? (double)s->max_steps : of_epochs;
-    if (s->epochs > 0 && of_epochs < steps)
-        steps = of_epochs;
-    return steps;
-}
-
-double lt_plan_flag_steps(const plan *p, const plan_setting *s)
-{
-    return flag_steps(p, s, (double)s->batch);
+    lt_schedule schedule = {.epochs = s->epochs, .steps_per_epoch = s->epoch_steps};
+    return (double)lt_schedule_steps(&schedule, s->max_steps);
 }
 
 /* Steps of a run that only its flags end. */
-static plan_estimate steps_of_flags(const plan *p, const plan_setting *s)
+static plan_estimate steps_of_flags(const plan_setting *s)
 {
-    plan_estimate e = {.value = lt_plan_flag_steps(p, s),
-                       .trust = PLAN_MEASURED,
-                       .beyond = 1,
-                       .error = (double)NAN};
+    plan_estimate e = {
+        .value = lt_plan_flag_steps(s), .trust = PLAN_MEASURED, .beyond = 1, .error = (double)NAN};
     snprintf(e.why, sizeof e.why, "as the flags say");
     return e;
 }
@@ -211,12 +200,12 @@ static plan_estimate steps_of_flags(const plan *p, const plan_setting *s)
 /* Steps to the goal's metric. With pilots, what those of courses say, else what the flags give the goal. */
 static plan_estimate steps_to_goal(const plan *p, const plan_setting *s)
 {
-    const double least = p->table.least_batch;
+    const plan_table *t = &p->table;
     plan_estimate e = lt_plan_steps(&p->runs, &p->request.goal, s);
     if (e.trust == PLAN_UNKNOWN && p->pilots.has_courses)
         (void)lt_plan_steps_of_course(p, s, &e);
-    else if (e.trust == PLAN_UNKNOWN && p->request.pilot_share > 0 && least > 0)
-        (void)lt_plan_steps_of_flags(&p->runs, s, flag_steps(p, s, least), least, &e);
+    else if (e.trust == PLAN_UNKNOWN && p->request.pilot_share > 0 && t->least_batch > 0)
+        (void)lt_plan_steps_of_flags(&p->runs, s, t->least_steps, t->least_batch, &e);
     return e;
 }
 
@@ -244,8 +233,8 @@ static void estimate(const plan *p, plan_candidate *c)
     const plan_setting *s = &c->setting;
     c->step = step_of(p, c);
     c->ernest = lt_plan_ernest(&p->runs, s);
-    c->steps = *g->metric ? steps_to_goal(p, s) : steps_of_flags(p, s);
-    c->epoch = c->step.value * p->profile.samples / c->cost.samples;
+    c->steps = *g->metric ? steps_to_goal(p, s) : steps_of_flags(s);
+    c->epoch = c->step.value * (double)s->epoch_steps;
     c->seconds = c->step.value * c->steps.value;
     c->price =
         p->options.price > 0 ? p->options.price * s->setup.ranks * c->seconds / hour : (double)NAN;
@@ -283,6 +272,16 @@ static lt_status check_batch(const plan *p, const plan_setting *s)
                    (long long)s->batch);
 }
 
+/* Training drops what is no whole update, and refuses data that are less than one. */
+static lt_status count_epoch(const plan *p, plan_setting *s, const lt_trainer *t)
+{
+    const int copies = s->setup.mesh.data ? s->setup.mesh.data : s->setup.ranks;
+    int64_t batches;
+    LT_TRY(lt_trainer_count_batches(&batches, t, (int64_t)p->profile.samples, copies));
+    s->epoch_steps = batches / s->setup.grad_accum;
+    return LT_OK;
+}
+
 /* What fails here falls, with the reason. */
 static void fill(const plan *p, plan_candidate *c, int ranks)
 {
@@ -292,6 +291,8 @@ static void fill(const plan *p, plan_candidate *c, int ranks)
         st = lt_plan_setting(&c->setting, &t, ranks, p->request.per_node);
     if (!st)
         st = lt_plan_check_ranks(&c->setting, &t);
+    if (!st)
+        st = count_epoch(p, &c->setting, &t);
     c->setting.setup.ranks = ranks;
     if (!st)
         st = check_batch(p, &c->setting);
@@ -480,8 +481,10 @@ static void estimate_all(plan *p)
     model_runs(p);
     t->least_batch = HUGE_VAL;
     for (size_t i = 0; i < t->count; i++)
-        if (t->item[i].is_possible && (double)t->item[i].setting.batch < t->least_batch)
+        if (t->item[i].is_possible && (double)t->item[i].setting.batch < t->least_batch) {
             t->least_batch = (double)t->item[i].setting.batch;
+            t->least_steps = lt_plan_flag_steps(&t->item[i].setting);
+        }
     for (size_t i = 0; i < t->count; i++)
         if (t->item[i].is_possible) {
             estimate(p, &t->item[i]);

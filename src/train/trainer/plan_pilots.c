@@ -77,10 +77,10 @@ static bool is_contender(const plan *p, const plan_candidate *c)
 /* --- What it may cost --- */
 
 /* Rank-seconds of a candidate's run; 0: not known. */
-static double run_cost(const plan *p, const plan_candidate *c)
+static double run_cost(const plan_candidate *c)
 {
     const double steps =
-        isfinite(c->steps.value) ? c->steps.value : lt_plan_flag_steps(p, &c->setting);
+        isfinite(c->steps.value) ? c->steps.value : lt_plan_flag_steps(&c->setting);
     return c->setting.setup.ranks * c->step.value * steps;
 }
 
@@ -88,9 +88,9 @@ static double run_cost(const plan *p, const plan_candidate *c)
 static double least_run_cost(const plan *p)
 {
     const plan_table *t = &p->table;
-    double least = run_cost(p, t->item);
+    double least = run_cost(t->item);
     for (size_t i = 1; i < t->kept; i++) {
-        const double cost = run_cost(p, &t->item[i]);
+        const double cost = run_cost(&t->item[i]);
         if (may_be_best(p, &t->item[i]) && cost > 0)
             least = fmin(least, cost);
     }
@@ -254,8 +254,7 @@ static lt_status add_words(plan_words *w, const plan *p, const plan_candidate *c
     LT_TRY(lt_plan_add_word(w, "--max-steps=%lld", (long long)q->steps));
     if (q->of_loss) /* rates are those of the whole run */
         LT_TRY(lt_plan_add_word(w, "--epochs=%.17g",
-                                lt_plan_flag_steps(p, &c->setting) * (double)c->setting.batch
-                                    / p->profile.samples));
+                                lt_plan_flag_steps(&c->setting) / (double)c->setting.epoch_steps));
     LT_TRY(lt_plan_add_word(w, "--output=%s", q->folder));
     LT_TRY(lt_plan_add_word(w, "--overwrite"));
     LT_TRY(lt_plan_add_word(w, "--eval-every=-1"));
@@ -422,7 +421,7 @@ static lt_status check(const plan *p)
         return lt_fail(
             LT_E_ARG,
             "--pilots: this is one of several ranks already (%s); plan starts them itself", kind);
-    if (run_cost(p, p->table.item) > 0)
+    if (run_cost(p->table.item) > 0)
         return LT_OK;
     return lt_fail(LT_E_ARG,
                    "--pilot-budget %s: of how long a run? %s; --epochs or --max-steps says it",
@@ -446,7 +445,7 @@ lt_status lt_plan_make_pilots(plan *p)
     p->pilots.racing = false;
     if (!st)
         st = lt_plan_rank(p);
-    p->pilots.run = st ? 0 : run_cost(p, p->table.item);
+    p->pilots.run = st ? 0 : run_cost(p->table.item);
     return st;
 }
 
