@@ -280,6 +280,34 @@ def runs_of_other_batches_scale_the_model(cwd):
     assert two["step_seconds"]["rests_on"] == "extrapolated", two["step_seconds"]
 
 
+def what_is_more_than_twice_beyond_runs_falls(cwd):
+    """In a rank's samples, in batches of all ranks, in steps; --extrapolate takes it, and says how far it is."""
+    write(cwd, profile())
+    base(cwd)
+    make_run(cwd, "m1", 1, 500, 0.04)
+    make_run(cwd, "n1", 1, 500, 0.04, noise=64)
+    one = ["--goal", "loss=1", "--ranks", "1", "--from"]
+    found = plan(cwd, *one, "m1", "--vary", "batch-size=4,8,16,32,1600")
+    assert sorted(c["batch"] for c in found["candidates"]) == [8, 16, 32] and found["candidates"][0]["batch"] == 16, found["candidates"]
+    assert [d["why"].split(",")[0] for d in found["dropped"]] == ["100 times what runs measured", "4 times what runs measured"], found["dropped"]
+    (far,) = plan(cwd, *one, "m1", "--batch-size", "1600", "--extrapolate")["candidates"]
+    assert far["step_seconds"]["beyond"] == 100 and far["step_seconds"]["why"] == "the system model, scaled to runs of other batches", far
+    refuses(cwd, *one, "n1", "--grad-accum", "8", says="no candidate is left of 1: 1: 1 ranks, batch 128, sgd, flat: 8 times what runs measured, more than 2: --extrapolate")
+
+
+def steps_far_beyond_runs_are_weaker_than_the_model(cwd):
+    """A step of which there is no run, and eight times the batch of the one that reached the goal; a goal behind more than twice the steps of runs."""
+    runs(cwd, noise=64)
+    text = plan(cwd, "--goal", "loss=1", "--ranks", "8", "--shard-optimizer", "--from", "m1", "--extrapolate", json_out=False)
+    assert "extrapolated x8\n" in text and "model only" not in text and "\nstep: the system model alone; modelled" in text, text
+    for ranks in (1, 2, 4, 8):
+        make_run(cwd, f"c{ranks}", ranks, 0, 0.04, compress='"topk:0.01"', losses=[(i, loss_after(i, ranks)) for i in range(10, 310, 10)])
+    far = ["--goal", "loss=0.01", "--ranks", "4", "--compress", "topk:0.01", "--from", "c1,c2,c4,c8"]
+    refuses(cwd, *far, says=["no candidate is left of 1", "times what runs measured, more than 2"])
+    (kept,) = plan(cwd, *far, "--extrapolate")["candidates"]
+    assert kept["step_seconds"]["rests_on"] == "measured" and kept["steps"]["rests_on"] == "extrapolated" and kept["steps"]["beyond"] > 2, kept
+
+
 def nodes_of_one_machine_share_its_slots(cwd):
     """Four ranks, each a node: two slots of one machine are half of one for each, two of each are none too few."""
     write(cwd, profile())
@@ -740,7 +768,7 @@ def a_profile_is_measured_and_kept(cwd):
 
 ROWS = [seconds_of_steps_by_hand, deadlines_choose_the_cheapest_that_meets_them, reasons_are_given_once, candidates_vary_flags_and_fall_with_reasons,
         what_training_refuses_falls, steps_of_an_epoch_are_those_of_training, a_rank_s_memory_is_a_limit, a_global_batch_is_kept, the_command_runs_as_it_stands, steps_by_batch_are_fitted,
-        a_rank_s_own_part_and_the_exchange_are_corrected_apart, one_rank_s_step_is_that_of_any_exchange, nodes_of_one_machine_share_its_slots, no_step_is_shorter_than_its_loader, runs_of_other_batches_scale_the_model, steps_by_the_noise_scale, the_noise_scale_of_a_run_that_did_not_reach_the_goal, what_loses_something_is_known_by_ranks,
+        a_rank_s_own_part_and_the_exchange_are_corrected_apart, one_rank_s_step_is_that_of_any_exchange, nodes_of_one_machine_share_its_slots, no_step_is_shorter_than_its_loader, runs_of_other_batches_scale_the_model, what_is_more_than_twice_beyond_runs_falls, steps_far_beyond_runs_are_weaker_than_the_model, steps_by_the_noise_scale, the_noise_scale_of_a_run_that_did_not_reach_the_goal, what_loses_something_is_known_by_ranks,
         an_epoch_that_loses_nothing_comes_first, what_moves_more_is_not_chosen, what_moves_more_is_kept_where_it_is_needed, a_measured_step_of_what_moves_more_is_kept,
         runs_alone_say_the_step_of_an_optimizer_that_the_profile_lacks, ernest_s_model_stands_beside_the_system_model, links_are_read_from_a_file, a_link_has_a_rate_of_its_own_for_the_gather_behind_an_update, what_exchanges_compute_takes_a_core_that_ranks_share, a_page_shows_models_and_measured_points,
         what_runs_do_not_say_is_not_known, goals_of_another_direction, bad_input, bad_profiles, a_profile_is_measured_and_kept,

@@ -9,8 +9,9 @@ from .text import html, read_lines
 LINES = 6  # settings in a chart
 ROWS = 30
 UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"), (1e-3, "ms"), (1e-6, "us"))
-RESTS_ON = {"measured": "measured", "interpolated": "interpolated", "model": "model only", "unknown": "not enough measurements"}
-ORDER = ["measured", "interpolated", "extrapolated", "model", "unknown"]
+RESTS_ON = {"measured": "measured", "interpolated": "interpolated", "extrapolated": "extrapolated", "model": "model only", "unknown": "not enough measurements"}
+ORDER = ["measured", "interpolated", "extrapolated", "model", "beyond", "unknown"]
+BEYOND = 2  # times what runs measured: known less well than by the model alone
 
 
 def is_plan(path):
@@ -37,14 +38,15 @@ def duration(seconds):
 
 
 def rests_on(estimate):
-    if estimate["rests_on"] == "extrapolated":
-        return f"extrapolated x{estimate['beyond']:.3g}"
-    return RESTS_ON.get(estimate["rests_on"], "?")
+    name = RESTS_ON.get(estimate["rests_on"], "?")
+    return f"{name} x{estimate['beyond']:.3g}" if estimate["beyond"] > 1 else name
 
 
 def weaker(candidate):
     """Of steps and their seconds, what is known less well."""
-    return max((candidate["step_seconds"], candidate["steps"]), key=lambda e: (ORDER.index(e["rests_on"]), e["beyond"]))
+    def weakness(e):
+        return ORDER.index("beyond" if e["rests_on"] != "unknown" and e["beyond"] > BEYOND else e["rests_on"]), e["beyond"]
+    return max((candidate["step_seconds"], candidate["steps"]), key=weakness)
 
 
 def name_of(item):

@@ -200,10 +200,13 @@ typedef enum plan_trust {
     PLAN_UNKNOWN
 } plan_trust;
 
+/* A candidate this many times beyond what runs measured falls, unless --extrapolate takes it. */
+enum { PLAN_BEYOND = 2 };
+
 typedef struct plan_estimate {
     double value; /* NaN: unknown */
     plan_trust trust;
-    double beyond; /* extrapolated: times the largest measured; else 1 */
+    double beyond; /* extrapolated, or model scaled to runs: times the largest measured; else 1 */
     double error;  /* relative, of a fitted model; NaN: not known */
     double spread; /* measured: relative standard error */
     char why[240]; /* of unknown; else what it rests on */

@@ -250,9 +250,9 @@ static void check_candidate(const plan *p, plan_candidate *c)
     if (!c->cost.fits)
         drop(c, "a rank needs %.3g GiB, and has %.3g", c->cost.memory / gib,
              p->request.machine.memory / gib);
-    else if (beyond > 2 && !p->options.extrapolate)
-        drop(c, "%.3g times what runs measured, more than 2: --extrapolate takes it all the same",
-             beyond);
+    else if (beyond > PLAN_BEYOND && !p->options.extrapolate)
+        drop(c, "%.3g times what runs measured, more than %d: --extrapolate takes it all the same",
+             beyond, PLAN_BEYOND);
     else if (p->runs.most && p->pilots.count && !p->pilots.racing && !p->options.extrapolate
              && ranks > 2 * p->runs.most)
         drop(c, "more than twice the %d ranks that runs and pilots had: --extrapolate takes it",

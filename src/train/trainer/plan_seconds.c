@@ -176,6 +176,25 @@ double lt_plan_ernest(const plan_runs *runs, const plan_setting *s)
     return ok ? lt_time_predict(&model, (double)s->setup.ranks, 1) : (double)NAN;
 }
 
+/* How many times beyond the ranks of runs of other batches, or beyond a rank's samples of them; 0: there are none. */
+static double beyond_others(const plan_runs *runs, const plan_setting *s)
+{
+    const lt_plan_setup *u = &s->setup;
+    const double at[] = {u->ranks, (double)(u->batch_size * u->grad_accum)};
+    double least[] = {HUGE_VAL, HUGE_VAL}, most[] = {0, 0};
+    for (size_t i = 0; i < runs->count; i++) {
+        const lt_plan_setup *of = &runs->run[i].setting.setup;
+        const double value[] = {of->ranks, (double)(of->batch_size * of->grad_accum)};
+        for (int j = 0; j < 2 && runs->run[i].seconds > 0 && is_alike(&runs->run[i].setting, s);
+             j++) {
+            least[j] = fmin(least[j], value[j]);
+            most[j] = fmax(most[j], value[j]);
+        }
+    }
+    const double above = fmax(at[0] / most[0], at[1] / most[1]);
+    return most[0] > 0 ? fmax(1, fmax(above, fmax(least[0] / at[0], least[1] / at[1]))) : 0;
+}
+
 plan_estimate lt_plan_seconds(const plan_runs *runs, const plan_setting *s, plan_modelled modelled)
 {
     const timed t = find_timed(runs, s);
@@ -190,8 +209,13 @@ plan_estimate lt_plan_seconds(const plan_runs *runs, const plan_setting *s, plan
         snprintf(e.why, sizeof e.why, "%.150s", t.same->name);
         return e;
     }
-    if (!t.below && !t.above) { /* runs of other batches, if there are any */
-        e.value = fmax(correct(fit_factors(runs, s, is_alike), modelled), modelled.load);
+    if (!t.below && !t.above) {
+        const double beyond = beyond_others(runs, s);
+        if (beyond > 0) {
+            e.value = fmax(correct(fit_factors(runs, s, is_alike), modelled), modelled.load);
+            e.beyond = beyond;
+            snprintf(e.why, sizeof e.why, "the system model, scaled to runs of other batches");
+        }
         return e;
     }
     const factors f = fit_factors(runs, s, lt_plan_is_same_work);
