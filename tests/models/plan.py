@@ -99,11 +99,19 @@ def reasons_are_given_once(cwd):
     refuses(cwd, "--goal", "loss=1", "--ranks", "1,2", "--vary", "optim=shampoo", "--vary", "batch-size=8,16,32,64",
             says=["no candidate is left of 8: 8: 1 ranks, batch 8, shampoo f ", "flat and others: the profile has no optimizer shampoo"], once="no optimizer")
     write(cwd, profile(activation_bytes=2 ** 30))  # each batch needs another memory
-    text = subprocess.run([PROGRAM, "plan", *DATA, *LINK, "--step-profile", "p.json", "--goal", "loss=1", "--ranks", "1", "--memory", "1", "--vary", "batch-size=" + ",".join(str(2 + i) for i in range(16))],
-                          cwd=cwd, capture_output=True, text=True, timeout=TIMEOUT).stderr.splitlines()[-1]
+    words = [PROGRAM, "plan", *DATA, *LINK, "--step-profile", "p.json", "--goal", "loss=1", "--ranks", "1", "--memory", "1", "--vary", "batch-size=" + ",".join(str(2 + i) for i in range(16))]
+    none = subprocess.run([*words, "--json", "none.json"], cwd=cwd, capture_output=True, text=True, timeout=TIMEOUT)
+    text = none.stderr.splitlines()[-1]
     reasons = text.split(" is left of 16: ")[1].split("; ")
     assert all(r.startswith("1: 1 ranks, batch ") and r.endswith(", and has 1") for r in reasons[:-1]) and reasons[-1] == f"and {17 - len(reasons)} other reasons", text
     assert len(reasons) > 8, text
+    with open(os.path.join(cwd, "none.json")) as f:
+        found = json.load(f)  # has all, as the table does
+    assert none.returncode == USAGE and not found["candidates"] and not found["goal_is_known"] and found["simulated_seconds"] is None, (none, found)
+    whole = {f"  1: 1 ranks, batch {2 + i}, sgd, flat: a rank needs " for i in range(16)}
+    assert len({d["why"] for d in found["dropped"]}) == 16 and all(none.stdout.count(w) == 1 for w in whole) and "dropped: 16 of 16" in none.stdout, none.stdout
+    p = subprocess.run([sys.executable, REPORT, "none.json"], cwd=cwd, capture_output=True, text=True, timeout=TIMEOUT)
+    assert p.returncode == OK and p.stdout == "none.html\n", p.stderr
     table = plan(cwd, "--goal", "loss=1", "--ranks", "1", "--memory", "2.5", "--vary", "batch-size=2,4", json_out=False)
     assert "\ndropped: 1 of 2\n  1: 1 ranks, batch 4, sgd, flat: a rank needs" in table, table
 

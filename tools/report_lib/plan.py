@@ -22,7 +22,7 @@ def read_plan(path):
     """The object of a file that `plan --json` wrote. Raises Problem, OSError."""
     try:
         found = json.loads("\n".join(read_lines(path)))
-        found["goal"]["metric"], found["candidates"][0]["step_seconds"]["value"], found["runs"], found["dropped"]
+        found["goal"]["metric"], [c["step_seconds"]["value"] for c in found["candidates"]], found["runs"], found["dropped"]
     except (ValueError, TypeError, KeyError, IndexError):
         raise Problem(f"{path}: no plan: train_* plan --json FILE writes one") from None
     if found.get("format") != 1:
@@ -139,6 +139,8 @@ def goal_text(goal):
 
 
 def one_plan(plan):
+    if not plan["candidates"]:
+        return f"<p>No candidate is left. Goal: {html(goal_text(plan['goal']))}.</p>\n" + dropped(plan)
     best = plan["candidates"][0]
     seconds = best["seconds"] if plan["goal_is_known"] else best["epoch_seconds"]
     head = "to the goal" if plan["goal_is_known"] else f"an epoch; steps to the goal: {best['steps']['why']}"

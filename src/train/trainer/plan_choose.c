@@ -111,7 +111,6 @@ static void simulate(plan *p)
     enum { MOST = 1024 }; /* ranks, which take seconds */
     const plan_setting *s = &p->table.item[0].setting;
     lt_plan_cost cost;
-    p->table.simulated = (double)NAN;
     if (s->setup.ranks <= MOST && !cost_by(p, s, lt_plan_simulate, &cost))
         p->table.simulated = cost.seconds;
 }
@@ -498,6 +497,7 @@ lt_status lt_plan_rank(plan *p)
     estimate_all(p);
     qsort(t->item, t->count, sizeof *t->item, p->request.goal.deadline > 0 ? by_cost : by_time);
     t->kept = 0;
+    t->simulated = (double)NAN;
     while (t->kept < t->count && !*t->item[t->kept].why)
         t->kept++;
     t->is_known = t->kept && isfinite(t->item[0].seconds);

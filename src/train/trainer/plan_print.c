@@ -209,6 +209,8 @@ void lt_plan_print(const plan *p, FILE *out)
     if (t->kept > rows)
         fprintf(out, "  and %zu more (--rows)\n", t->kept - rows);
     print_dropped(p, out);
+    if (!t->kept)
+        return;
     print_why(p, &t->item[0], out);
     char *command = malloc(COMMAND);
     if (command)
