@@ -221,6 +221,9 @@ bool lt_plan_steps_of_flags(const plan_runs *runs, const plan_setting *s, double
  * course says it, where they differ. false: nothing does. */
 bool lt_plan_steps_of_batch(plan_estimate *out, const plan_runs *runs, const plan_setting *s,
                             double steps, double batch);
+/* Different numbers of ranks of the runs of which `is` holds. */
+int lt_plan_count_ranks(const plan_runs *runs, const plan_setting *s,
+                        bool (*is)(const plan_run *, const plan_setting *));
 /* Hemingway's model of the runs that converge alike, for each run. */
 void lt_plan_fit_runs(plan_runs *runs, const plan_goal *goal);
 /* A value of the goal's metric as something that falls to 0. */
@@ -233,6 +236,8 @@ bool lt_plan_is_same_number(double a, double b);
 plan_estimate lt_plan_between(double value, double at, double least, double most, const char *why);
 /* Whether two settings differ in ranks alone, or in an exchange that one of them has no use for. */
 bool lt_plan_is_same_work(const plan_setting *s, const plan_setting *other);
+/* Whether a run says what a step of this work takes. */
+bool lt_plan_is_timed(const plan_run *run, const plan_setting *s);
 /* Seconds of a step: the system model, corrected by the runs there are. */
 plan_estimate lt_plan_seconds(const plan_runs *runs, const plan_setting *s, plan_modelled modelled);
 /* What Ernest's model, fitted to the runs that differ in ranks alone, says of a step; NaN: too few runs. */

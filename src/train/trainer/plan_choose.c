@@ -90,8 +90,11 @@ static lt_status cost_by(const plan *p, const plan_setting *s, cost_fn *how, lt_
 {
     const plan_optimizer *o = lt_plan_find_optimizer(&p->profile, s);
     if (!o)
-        return lt_fail(LT_E_ARG, "the profile has no optimizer %s of blocks of %lld%s%s",
-                       s->setup.optim, (long long)s->block, *s->state ? ", " : "", s->state);
+        return lt_fail(LT_E_ARG,
+                       "the profile has no optimizer %s of blocks of %lld%s%s, and Ernest's model "
+                       "wants runs on %d numbers of ranks: there are %d",
+                       s->setup.optim, (long long)s->block, *s->state ? ", " : "", s->state,
+                       LT_TIME_TERMS, lt_plan_count_ranks(&p->runs, s, lt_plan_is_timed));
     const lt_plan_profile profile = lt_plan_profile_of(&p->profile, o);
     lt_plan_machine machine = p->request.machine;
     machine.cluster = cluster_of(p, &s->setup);

@@ -75,6 +75,11 @@ bool lt_plan_is_same_work(const plan_setting *s, const plan_setting *other)
     return is_alike(s, other) && a->batch_size == b->batch_size && a->grad_accum == b->grad_accum;
 }
 
+bool lt_plan_is_timed(const plan_run *run, const plan_setting *s)
+{
+    return run->seconds > 0 && lt_plan_is_same_work(&run->setting, s);
+}
+
 /* Runs of the same work. */
 typedef struct timed {
     const plan_run *same, *below, *above; /* of as many ranks, the next fewer, the next more */
@@ -97,7 +102,7 @@ static timed find_timed(const plan_runs *runs, const plan_setting *s)
     for (size_t i = 0; i < runs->count; i++) {
         const plan_run *run = &runs->run[i];
         const int ranks = run->setting.setup.ranks;
-        if (!(run->seconds > 0) || !lt_plan_is_same_work(&run->setting, s))
+        if (!lt_plan_is_timed(run, s))
             continue;
         t.least = ranks < t.least ? ranks : t.least;
         t.most = ranks > t.most ? ranks : t.most;
@@ -168,7 +173,7 @@ double lt_plan_ernest(const plan_runs *runs, const plan_setting *s)
     size_t count = 0;
     lt_time_point *point = calloc(runs->count + 1, sizeof *point);
     for (size_t i = 0; i < runs->count && point; i++)
-        if (runs->run[i].seconds > 0 && lt_plan_is_same_work(&runs->run[i].setting, s))
+        if (lt_plan_is_timed(&runs->run[i], s))
             point[count++] =
                 (lt_time_point){(double)runs->run[i].setting.setup.ranks, 1, runs->run[i].seconds};
     const bool ok = point && count && !lt_time_fit(&model, point, count);

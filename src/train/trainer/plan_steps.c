@@ -254,16 +254,20 @@ static bool find_by_ranks(const plan_runs *runs, const plan_goal *g, const plan_
     return true;
 }
 
-/* Numbers of ranks that runs of as many samples a rank have. */
-static int count_ranks(const plan_runs *runs, const plan_setting *s)
+static bool is_seen_by_loss_model(const plan_run *run, const plan_setting *s)
+{
+    return run->points && is_of_loss_model(&run->setting, s);
+}
+
+int lt_plan_count_ranks(const plan_runs *runs, const plan_setting *s,
+                        bool (*is)(const plan_run *, const plan_setting *))
 {
     int count = 0;
     for (size_t i = 0; i < runs->count; i++) {
-        const plan_setting *of = &runs->run[i].setting;
-        bool is_new = runs->run[i].points && is_of_loss_model(of, s);
+        const plan_run *run = runs->run;
+        bool is_new = is(&run[i], s);
         for (size_t k = 0; k < i && is_new; k++)
-            is_new = !runs->run[k].points || !is_of_loss_model(&runs->run[k].setting, s)
-                     || runs->run[k].setting.setup.ranks != of->setup.ranks;
+            is_new = !is(&run[k], s) || run[k].setting.setup.ranks != run[i].setting.setup.ranks;
         count += is_new;
     }
     return count;
@@ -272,13 +276,12 @@ static int count_ranks(const plan_runs *runs, const plan_setting *s)
 /* Of what loses or delays gradients, of which batches and noise scales say nothing. */
 static plan_estimate explain_loss(const plan_runs *runs, const plan_goal *g, const plan_setting *s)
 {
-    enum { LEAST = 3 };
-    const int count = count_ranks(runs, s);
-    if (count < LEAST)
+    const int count = lt_plan_count_ranks(runs, s, is_seen_by_loss_model);
+    if (count < LT_LOSS_RANKS)
         return unknown("not enough measurements: what loses gradients needs a run on %d ranks that "
                        "reached %s %g, or runs with this --batch-size on %d numbers of ranks, and "
                        "there are %d",
-                       s->setup.ranks, g->metric, g->value, LEAST, count);
+                       s->setup.ranks, g->metric, g->value, LT_LOSS_RANKS, count);
     return unknown("not enough measurements: the loss fitted to runs on %d numbers of ranks does "
                    "not say when %s is %g",
                    count, g->metric, g->value);
