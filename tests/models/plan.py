@@ -190,11 +190,12 @@ def the_command_runs_as_it_stands(cwd):
 # --- Runs ---
 
 
-def make_run(cwd, name, ranks, reached, seconds, noise=None, compress="off", losses=None, steps=5, tensor="1"):
+def make_run(cwd, name, ranks, reached, seconds, noise=None, compress="off", losses=None, steps=5, tensor="1", device="cpu", threads="1"):
     """A run folder as training writes it, with numbers of our own: the loss falls to 1 in step reached, or is that of a function."""
-    os.makedirs(os.path.join(cwd, name))
+    os.makedirs(os.path.join(cwd, name), exist_ok=True)
     with open(os.path.join(cwd, "base", "config.yaml")) as f:
         config = f.read().replace("compress: off\ncompress-", f"compress: {compress}\ncompress-").replace("\ntensor-parallel: 1\n", f"\ntensor-parallel: {tensor}\n")
+    config = config.replace("\ndevice: cpu\nthreads: 1\n", f"\ndevice: {device}\nthreads: {threads}\n")
     with open(os.path.join(cwd, name, "config.yaml"), "w") as f:
         f.write(config)
     with open(os.path.join(cwd, name, "env.json"), "w") as f:
@@ -273,6 +274,22 @@ def a_rank_s_own_part_and_the_exchange_are_corrected_apart(cwd):
     near(found[2]["step_seconds"]["value"], seconds[2], 0.01)  # one factor for both, between 1.5 and 1.15, would be 10 % above
     found = by_ranks(plan(cwd, "--goal", "loss=1", "--ranks", "1,2", "--from", "m1"))
     near(found[2]["step_seconds"]["value"], seconds[2], 0.01)  # a run without exchange says nothing of exchanges
+
+
+def runs_of_another_device_or_other_threads_measured_another_step(cwd):
+    """They say how many steps the goal takes. All threads, which a run's flag says as 0, are as many as its checkpoint says."""
+    write(cwd, profile())
+    base(cwd)
+    os.makedirs(os.path.join(cwd, "all", "checkpoints", "latest"))
+    write(cwd, {"ranks": 1, "threads": 2}, os.path.join("all", "checkpoints", "latest", "state.json"))
+    for name, device, threads in (("m1", "cpu", 1), ("ref", "ref", 1), ("many", "cpu", 4096), ("all", "cpu", 0), ("none", "cpu", 0)):
+        make_run(cwd, name, 1, 500, 0.04, device=device, threads=threads)
+    for name, device, threads, trust in (("m1", "cpu", 1, "measured"), ("m1", "cpu", 2, "model"), ("m1", "ref", 1, "model"), ("ref", "ref", 1, "measured"),
+                                         ("ref", "cpu", 1, "model"), ("many", "cpu", 0, "model"), ("all", "cpu", 0, "measured"), ("all", "cpu", 1, "model"),
+                                         ("all", "cpu", 2, "measured"), ("none", "cpu", 2, "model"), ("none", "cpu", 0, "measured")):
+        (c,) = plan(cwd, "--goal", "loss=1", "--ranks", "1", "--device", device, "--threads", str(threads), "--from", name)["candidates"]
+        assert c["step_seconds"]["rests_on"] == trust and c["steps"]["rests_on"] == "measured", (name, device, threads, c)
+        assert trust == "measured" or c["step_seconds"]["why"] == "the system model alone", c
 
 
 def runs_of_other_batches_scale_the_model(cwd):
@@ -777,7 +794,7 @@ def a_profile_is_measured_and_kept(cwd):
 
 ROWS = [seconds_of_steps_by_hand, deadlines_choose_the_cheapest_that_meets_them, reasons_are_given_once, candidates_vary_flags_and_fall_with_reasons,
         what_training_refuses_falls, steps_of_an_epoch_are_those_of_training, a_rank_s_memory_is_a_limit, a_global_batch_is_kept, the_command_runs_as_it_stands, steps_by_batch_are_fitted,
-        a_rank_s_own_part_and_the_exchange_are_corrected_apart, one_rank_s_step_is_that_of_any_exchange, nodes_of_one_machine_share_its_slots, no_step_is_shorter_than_its_loader, runs_of_other_batches_scale_the_model, what_is_more_than_twice_beyond_runs_falls, steps_far_beyond_runs_are_weaker_than_the_model, steps_by_the_noise_scale, the_noise_scale_of_a_run_that_did_not_reach_the_goal, what_loses_something_is_known_by_ranks,
+        a_rank_s_own_part_and_the_exchange_are_corrected_apart, one_rank_s_step_is_that_of_any_exchange, nodes_of_one_machine_share_its_slots, no_step_is_shorter_than_its_loader, runs_of_another_device_or_other_threads_measured_another_step, runs_of_other_batches_scale_the_model, what_is_more_than_twice_beyond_runs_falls, steps_far_beyond_runs_are_weaker_than_the_model, steps_by_the_noise_scale, the_noise_scale_of_a_run_that_did_not_reach_the_goal, what_loses_something_is_known_by_ranks,
         an_epoch_that_loses_nothing_comes_first, what_moves_more_is_not_chosen, what_moves_more_is_kept_where_it_is_needed, a_measured_step_of_what_moves_more_is_kept,
         runs_alone_say_the_step_of_an_optimizer_that_the_profile_lacks, ernest_s_model_stands_beside_the_system_model, links_are_read_from_a_file, a_link_has_a_rate_of_its_own_for_the_gather_behind_an_update, what_exchanges_compute_takes_a_core_that_ranks_share, a_page_shows_models_and_measured_points,
         what_runs_do_not_say_is_not_known, goals_of_another_direction, bad_input, bad_profiles, a_profile_is_measured_and_kept,

@@ -72,8 +72,11 @@ typedef struct plan_setting {
     uint64_t converge;      /* hash of what convergence depends on but ranks and batch */
     uint64_t samples;       /* hash of data and model */
     int amp;                /* AMP_... */
-    bool is_exact;          /* steps depend on the batch of all ranks alone, not on their number */
-    char label[PLAN_TEXT];  /* "shampoo f 50 b 1024, two-level" */
+    char device[PLAN_NAME];
+    int threads,
+        real_threads; /* as the flag says, 0: all; what that is: of a run as its checkpoint says, 0: nothing does */
+    bool is_exact;         /* steps depend on the batch of all ranks alone, not on their number */
+    char label[PLAN_TEXT]; /* "shampoo f 50 b 1024, two-level" */
 } plan_setting;
 /* Of the options of t, on so many ranks. Errors: LT_E_ARG (what it costs is not known). */
 lt_status lt_plan_setting(plan_setting *s, const lt_trainer *t, int ranks, int per_node);

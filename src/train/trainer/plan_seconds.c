@@ -59,13 +59,19 @@ static bool is_same_update(const lt_plan_setup *a, const lt_plan_setup *b)
            && a->shard_optimizer == b->shard_optimizer;
 }
 
+static bool is_same_machine(const plan_setting *a, const plan_setting *b)
+{
+    return !strcmp(a->device, b->device)
+           && (a->threads == b->threads || a->real_threads == b->real_threads);
+}
+
 /* But for how many samples a rank has, which the model counts. */
 static bool is_alike(const plan_setting *s, const plan_setting *other)
 {
     const lt_plan_setup *a = &s->setup, *b = &other->setup;
-    return s->amp == other->amp && is_same_update(a, b) && !strcmp(s->state, other->state)
-           && is_of_exchange(a, b) && is_same_mesh(&a->mesh, &b->mesh)
-           && a->backup_workers == b->backup_workers
+    return s->amp == other->amp && is_same_machine(s, other) && is_same_update(a, b)
+           && !strcmp(s->state, other->state) && is_of_exchange(a, b)
+           && is_same_mesh(&a->mesh, &b->mesh) && a->backup_workers == b->backup_workers
            && lt_plan_is_same_number(a->deadline, b->deadline);
 }
 
