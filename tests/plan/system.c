@@ -333,7 +333,7 @@ static const struct {
     {"a grid in depth", {.ranks = 64, .mesh = {.rows = 4, .columns = 4, .depth = 4}}},
 };
 
-/* Whole steps of grids with a rank a node, whose cards nobody shares, without latency: the formulas that plans use are the
+/* Whole steps of grids with a rank a node, whose cards no other rank shares, without latency: the formulas that plans use are the
  * simulation's seconds, whether products or exchanges take longer. */
 static void a_grid_of_a_rank_a_node_takes_what_events_say(void **state)
 {

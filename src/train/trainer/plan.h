@@ -216,12 +216,8 @@ typedef struct plan_estimate {
 } plan_estimate;
 /* Steps to the goal's metric. */
 plan_estimate lt_plan_steps(const plan_runs *runs, const plan_goal *goal, const plan_setting *s);
-/* With no such run: what the flags give the goal, steps of least_batch (of all ranks), and the noise scale of runs with this
- * course. false: there is none, or it does not cover what the setting loses. */
-bool lt_plan_steps_of_flags(const plan_runs *runs, const plan_setting *s, double steps,
-                            double least_batch, plan_estimate *out);
 /* Steps that a goal takes with `batch` samples of all ranks, as those of the setting's batch: the noise scale of runs with this
- * course says it, where they differ. false: nothing does. */
+ * course says it, where they differ. false: nothing does, or the setting loses what it does not cover. */
 bool lt_plan_steps_of_batch(plan_estimate *out, const plan_runs *runs, const plan_setting *s,
                             double steps, double batch);
 /* Different numbers of ranks of the runs of which `is` holds. */
@@ -369,9 +365,8 @@ int lt_plan_then_train(int argc, char **argv, const lt_model_family *family,
 lt_status lt_plan_make_pilots(plan *p);
 /* So many steps of a candidate, or as many as a step's seconds want: 0. of_loss: of its course. */
 lt_status lt_plan_run_pilot(plan *p, plan_candidate *c, int64_t steps, bool of_loss);
-/* Rank-seconds: of the whole choice, profile included, and what of them is not spent. */
+/* Rank-seconds of the whole choice, profile included. */
 double lt_plan_budget(const plan *p);
-double lt_plan_budget_left(const plan *p);
 /* Seconds of a start without its steps. */
 double lt_plan_start_seconds(const plan *p, int ranks);
 void lt_plan_print_pilots(const plan *p, FILE *out);
@@ -398,11 +393,8 @@ lt_status lt_plan_start_words(const plan *p, const plan_candidate *c, const char
 /* The command that runs a candidate, into text of size bytes. Returns text. */
 const char *lt_plan_command(const plan *p, const plan_candidate *c, char *text, size_t size);
 lt_status lt_plan_write_json(const plan *p, const char *path);
-/* Of step and steps, the one that is known less well. */
-const plan_estimate *lt_plan_weaker(const plan_candidate *c);
 /* "6.2 h". Returns text. */
 const char *lt_plan_seconds_text(double s, char *text, size_t size);
-const char *lt_plan_trust_text(const plan_estimate *e, char *text, size_t size);
 
 /* --- plan.c --- */
 

@@ -103,11 +103,6 @@ static lt_status cost_by(const plan *p, const plan_setting *s, cost_fn *how, lt_
     return how(out, &profile, &machine, &s->setup);
 }
 
-static lt_status predict(const plan *p, const plan_setting *s, lt_plan_cost *out)
-{
-    return cost_by(p, s, lt_plan_predict, out);
-}
-
 /* The best one's step, message by message. */
 static void simulate(plan *p)
 {
@@ -177,8 +172,8 @@ static void refuse(const plan *p, plan_candidate *c)
     plan_setting plain;
     lt_plan_cost cost;
     if (!*c->verdict.why || c->verdict.pays || c->step.trust == PLAN_MEASURED
-        || !find_plain(&c->setting, &plain) || predict(p, &plain, &cost) || !cost.fits
-        || cost.seconds > c->cost.seconds * (1 + rounding))
+        || !find_plain(&c->setting, &plain) || cost_by(p, &plain, lt_plan_predict, &cost)
+        || !cost.fits || cost.seconds > c->cost.seconds * (1 + rounding))
         return;
     drop(c, "%s; what it replaces is predicted to take %.3g s a step, this %.3g s", c->verdict.why,
          cost.seconds, c->cost.seconds);
@@ -203,17 +198,16 @@ static plan_estimate steps_of_flags(const plan_setting *s)
 static plan_estimate steps_to_goal(const plan *p, const plan_setting *s)
 {
     const plan_table *t = &p->table;
-    plan_estimate e = lt_plan_steps(&p->runs, &p->request.goal, s);
+    plan_estimate of_batch, e = lt_plan_steps(&p->runs, &p->request.goal, s);
     if (e.trust == PLAN_UNKNOWN && p->pilots.has_courses)
         (void)lt_plan_steps_of_course(p, s, &e);
-    else if (e.trust == PLAN_UNKNOWN && p->request.pilot_share > 0 && t->least_batch > 0)
-        (void)lt_plan_steps_of_flags(&p->runs, s, t->least_steps, t->least_batch, &e);
+    else if (e.trust == PLAN_UNKNOWN && p->request.pilot_share > 0
+             && lt_plan_steps_of_batch(&of_batch, &p->runs, s, t->least_steps, t->least_batch)) {
+        e = of_batch;
+        snprintf(e.why, sizeof e.why, "as the flags say, of batch %g%.100s", t->least_batch,
+                 of_batch.why);
+    }
     return e;
-}
-
-static plan_modelled modelled_of(const lt_plan_cost *cost)
-{
-    return (plan_modelled){cost->seconds, cost->exposed, cost->load};
 }
 
 /* Of Ernest's model by the runs that there are now, where that is all that is known. */
@@ -222,7 +216,8 @@ static plan_estimate step_of(const plan *p, plan_candidate *c)
     const plan_setting *s = &c->setting;
     if (c->is_by_runs)
         (void)predict_by_runs(p, s, &c->cost);
-    plan_estimate e = lt_plan_seconds(&p->runs, s, modelled_of(&c->cost));
+    plan_estimate e = lt_plan_seconds(
+        &p->runs, s, (plan_modelled){c->cost.seconds, c->cost.exposed, c->cost.load});
     if (c->is_by_runs && e.trust != PLAN_MEASURED)
         snprintf(e.why, sizeof e.why,
                  "Ernest's model of runs alone, as the profile does not have %s", s->setup.optim);
@@ -245,9 +240,8 @@ static void estimate(const plan *p, plan_candidate *c)
 static void check_candidate(const plan *p, plan_candidate *c)
 {
     const plan_goal *g = &p->request.goal;
-    const double step = p->pilots.racing ? 1 : c->step.beyond; /* it may be measured yet */
-    const double beyond = step > c->steps.beyond ? step : c->steps.beyond;
-    const int ranks = c->setting.setup.ranks;
+    const double beyond = /* while pilots race, a step may be measured yet */
+        fmax(p->pilots.racing ? 1 : c->step.beyond, c->steps.beyond);
     *c->why = 0;
     if (!c->cost.fits)
         drop(c, "a rank needs %.3g GiB, and has %.3g", c->cost.memory / gib,
@@ -256,7 +250,7 @@ static void check_candidate(const plan *p, plan_candidate *c)
         drop(c, "%.3g times what runs measured, more than %d: --extrapolate takes it all the same",
              beyond, PLAN_BEYOND);
     else if (p->runs.most && p->pilots.count && !p->pilots.racing && !p->options.extrapolate
-             && ranks > 2 * p->runs.most)
+             && c->setting.setup.ranks > PLAN_BEYOND * p->runs.most)
         drop(c, "more than twice the %d ranks that runs and pilots had: --extrapolate takes it",
              p->runs.most);
     else if (g->deadline > 0 && c->seconds > g->deadline)
@@ -300,7 +294,7 @@ static void fill(const plan *p, plan_candidate *c, int ranks)
         st = check_batch(p, &c->setting);
     if (!st) {
         c->is_by_runs = predict_by_runs(p, &c->setting, &c->cost);
-        st = c->is_by_runs ? LT_OK : predict(p, &c->setting, &c->cost);
+        st = c->is_by_runs ? LT_OK : cost_by(p, &c->setting, lt_plan_predict, &c->cost);
     }
     if (!st)
         st = ask_verdict(p, c);
@@ -308,10 +302,6 @@ static void fill(const plan *p, plan_candidate *c, int ranks)
         drop(c, "%s", lt_error_message());
     lt_trainer_close(&t);
     c->is_possible = !st;
-    if (st)
-        return;
-    estimate(p, c);
-    check_candidate(p, c);
 }
 
 /* --- All of them --- */
@@ -321,8 +311,10 @@ static void model_runs(plan *p)
     lt_plan_cost cost;
     for (size_t i = 0; i < p->runs.count; i++) {
         plan_run *run = &p->runs.run[i];
-        const bool is_known = !predict(p, &run->setting, &cost) && cost.seconds > 0;
-        run->modelled = is_known ? modelled_of(&cost) : (plan_modelled){run->seconds, 0, 0};
+        const bool is_known =
+            !cost_by(p, &run->setting, lt_plan_predict, &cost) && cost.seconds > 0;
+        run->modelled = is_known ? (plan_modelled){cost.seconds, cost.exposed, cost.load}
+                                 : (plan_modelled){run->seconds, 0, 0};
     }
 }
 
@@ -381,20 +373,15 @@ static lt_status enumerate(plan *p)
 
 /* --- The order --- */
 
-/* What the goal minimises: with a deadline rank-hours, else time; of unknown steps that of an epoch. */
-static double key_of(const plan_candidate *c, bool by_cost)
-{
-    const double seconds = isfinite(c->seconds) ? c->seconds : c->epoch;
-    return by_cost ? seconds * c->setting.setup.ranks : seconds;
-}
-
 double lt_plan_key(const plan *p, const plan_candidate *c)
 {
-    return key_of(c, p->request.goal.deadline > 0);
+    const double seconds = isfinite(c->seconds) ? c->seconds : c->epoch;
+    return p->request.goal.deadline > 0 ? seconds * c->setting.setup.ranks : seconds;
 }
 
-static int compare(const plan_candidate *a, const plan_candidate *b, bool by_cost)
+static int compare(const void *x, const void *y, void *p)
 {
+    const plan_candidate *a = x, *b = y;
     if (!*a->why != !*b->why)
         return *a->why ? 1 : -1;
     if (isfinite(a->seconds) != isfinite(b->seconds))
@@ -402,20 +389,10 @@ static int compare(const plan_candidate *a, const plan_candidate *b, bool by_cos
     if (!isfinite(a->seconds) && a->setting.is_exact != b->setting.is_exact)
         return a->setting.is_exact ? -1
                                    : 1; /* an epoch that loses something is not worth as much */
-    const double x = key_of(a, by_cost), y = key_of(b, by_cost);
-    if (x > y || x < y)
-        return x > y ? 1 : -1;
+    const double first = lt_plan_key(p, a), second = lt_plan_key(p, b);
+    if (first > second || first < second)
+        return first > second ? 1 : -1;
     return a->setting.setup.ranks - b->setting.setup.ranks;
-}
-
-static int by_time(const void *x, const void *y)
-{
-    return compare(x, y, false);
-}
-
-static int by_cost(const void *x, const void *y)
-{
-    return compare(x, y, true);
 }
 
 int lt_plan_reason(const plan_table *t, size_t i, char *text, size_t size)
@@ -447,9 +424,10 @@ static lt_status none_left(const plan_table *t)
         else if (bytes)
             at += (size_t)snprintf(text + at, sizeof text - at, "%s%s", at ? "; " : "", reason);
     }
-    return more ? lt_fail(LT_E_ARG, "no candidate is left of %zu: %s%sand %d other reasons",
-                          t->count, text, at ? "; " : "", more)
-                : lt_fail(LT_E_ARG, "no candidate is left of %zu: %s", t->count, text);
+    if (more)
+        snprintf(reason, sizeof reason, "%sand %d other reasons", at ? "; " : "", more);
+    return lt_fail(LT_E_ARG, "no candidate is left of %zu: %s%s", t->count, text,
+                   more ? reason : "");
 }
 
 /* What rests on runs says so only near them. */
@@ -498,7 +476,7 @@ lt_status lt_plan_rank(plan *p)
 {
     plan_table *t = &p->table;
     estimate_all(p);
-    qsort(t->item, t->count, sizeof *t->item, p->request.goal.deadline > 0 ? by_cost : by_time);
+    qsort_r(t->item, t->count, sizeof *t->item, compare, p);
     t->kept = 0;
     t->simulated = (double)NAN;
     while (t->kept < t->count && !*t->item[t->kept].why)
@@ -513,7 +491,6 @@ lt_status lt_plan_choose(plan *p)
 {
     LT_TRY(check_goal(p));
     LT_TRY(check_range(p));
-    model_runs(p);
     LT_TRY(enumerate(p));
     return lt_plan_rank(p);
 }

@@ -103,7 +103,7 @@ double lt_plan_budget(const plan *p)
 }
 
 /* The profile is paid from the budget too, where this plan measured it. */
-double lt_plan_budget_left(const plan *p)
+static double budget_left(const plan *p)
 {
     return lt_plan_budget(p) - p->pilots.spent - p->profile.paid;
 }
@@ -130,7 +130,7 @@ double lt_plan_start_seconds(const plan *p, int ranks)
 static int64_t steps_of(const plan *p, const plan_candidate *c)
 {
     const double least = 10, most = 200;
-    const double seconds = fmin(0.5, lt_plan_budget_left(p) / (8 * c->setting.setup.ranks));
+    const double seconds = fmin(0.5, budget_left(p) / (8 * c->setting.setup.ranks));
     const int64_t round = lt_plan_period(&c->setting.setup);
     const double wanted = fmin(fmax(seconds / c->step.value, least), most);
     return PLAN_WARM_STEPS + round * (int64_t)ceil(wanted / (double)round);
@@ -199,7 +199,7 @@ static void stop(plan *p, const char *format, ...)
 static plan_candidate *next_pilot(plan *p)
 {
     const plan_table *t = &p->table;
-    const double budget = lt_plan_budget_left(p);
+    const double budget = budget_left(p);
     plan_candidate *found = NULL, *dear = NULL;
     for (size_t i = 0; i < t->kept; i++) {
         plan_candidate *c = &t->item[i];
@@ -329,7 +329,7 @@ static void run_words(const plan *p, char *const *argv, plan_pilot *q)
     char log[sizeof q->folder + 8];
     pid_t pid;
     bool late;
-    const double begin = lt_clock_seconds(), most = lt_plan_budget_left(p) / q->ranks;
+    const double begin = lt_clock_seconds(), most = budget_left(p) / q->ranks;
     snprintf(log, sizeof log, "%s.log", q->folder);
     const int why = start(argv, log, &pid);
     if (why) {

@@ -25,7 +25,7 @@ const char *lt_plan_seconds_text(double s, char *text, size_t size)
     return text;
 }
 
-const char *lt_plan_trust_text(const plan_estimate *e, char *text, size_t size)
+static const char *trust_text(const plan_estimate *e, char *text, size_t size)
 {
     static const char *const names[] = {"measured", "interpolated", "extrapolated", "model only",
                                         "not enough measurements"};
@@ -36,14 +36,14 @@ const char *lt_plan_trust_text(const plan_estimate *e, char *text, size_t size)
     return text;
 }
 
-/* The model alone was within a factor of 2 of what steps took (docs/results/plan.md); what is more than twice beyond runs has no
- * such bound, and is known less well. */
+/* The model was within a factor of 2 of steps (docs/results/plan.md); more than twice beyond runs nothing is bounded so. */
 static double weakness(const plan_estimate *e)
 {
     return e->trust != PLAN_UNKNOWN && e->beyond > PLAN_BEYOND ? PLAN_MODEL + 0.5 : e->trust;
 }
 
-const plan_estimate *lt_plan_weaker(const plan_candidate *c)
+/* Of step and steps, the one that is known less well. */
+static const plan_estimate *weaker(const plan_candidate *c)
 {
     const double steps = weakness(&c->steps), step = weakness(&c->step);
     return steps > step || (steps >= step && c->steps.beyond > c->step.beyond) ? &c->steps
@@ -155,7 +155,7 @@ static void print_row(const plan *p, const plan_candidate *c, FILE *out)
     print_ernest(&p->table, lt_plan_seconds_text(c->ernest, ernest, sizeof ernest), out);
     fprintf(out, " %10s %10s %10s %8s  %s\n", steps,
             lt_plan_seconds_text(seconds, whole, sizeof whole), cost, memory,
-            lt_plan_trust_text(lt_plan_weaker(c), trust, sizeof trust));
+            trust_text(weaker(c), trust, sizeof trust));
 }
 
 static void print_dropped(const plan *p, FILE *out)
@@ -209,10 +209,9 @@ void lt_plan_print(const plan *p, FILE *out)
     if (t->kept > rows)
         fprintf(out, "  and %zu more (--rows)\n", t->kept - rows);
     print_dropped(p, out);
-    if (!t->kept)
-        return;
-    print_why(p, &t->item[0], out);
-    char *command = malloc(COMMAND);
+    if (t->kept)
+        print_why(p, &t->item[0], out);
+    char *command = t->kept ? malloc(COMMAND) : NULL;
     if (command)
         fprintf(out, "\n%s\n", lt_plan_command(p, &t->item[0], command, COMMAND));
     free(command);

@@ -59,18 +59,13 @@ static bool is_same_update(const lt_plan_setup *a, const lt_plan_setup *b)
            && a->shard_optimizer == b->shard_optimizer;
 }
 
-static bool is_same_machine(const plan_setting *a, const plan_setting *b)
-{
-    return !strcmp(a->device, b->device)
-           && (a->threads == b->threads || a->real_threads == b->real_threads);
-}
-
 /* But for how many samples a rank has, which the model counts. */
 static bool is_alike(const plan_setting *s, const plan_setting *other)
 {
     const lt_plan_setup *a = &s->setup, *b = &other->setup;
-    return s->amp == other->amp && is_same_machine(s, other) && is_same_update(a, b)
-           && !strcmp(s->state, other->state) && is_of_exchange(a, b)
+    return s->amp == other->amp && !strcmp(s->device, other->device)
+           && (s->threads == other->threads || s->real_threads == other->real_threads)
+           && is_same_update(a, b) && !strcmp(s->state, other->state) && is_of_exchange(a, b)
            && is_same_mesh(&a->mesh, &b->mesh) && a->backup_workers == b->backup_workers
            && lt_plan_is_same_number(a->deadline, b->deadline);
 }
@@ -190,8 +185,7 @@ double lt_plan_ernest(const plan_runs *runs, const plan_setting *s)
 /* How many times beyond the ranks of runs of other batches, or beyond a rank's samples of them; 0: there are none. */
 static double beyond_others(const plan_runs *runs, const plan_setting *s)
 {
-    const lt_plan_setup *u = &s->setup;
-    const double at[] = {u->ranks, (double)(u->batch_size * u->grad_accum)};
+    const double at[] = {s->setup.ranks, (double)(s->setup.batch_size * s->setup.grad_accum)};
     double least[] = {HUGE_VAL, HUGE_VAL}, most[] = {0, 0};
     for (size_t i = 0; i < runs->count; i++) {
         const lt_plan_setup *of = &runs->run[i].setting.setup;
