@@ -349,6 +349,7 @@ static void a_grid_of_a_rank_a_node_takes_what_events_say(void **state)
         lt_plan_profile p = profile;
         s.ranks = s.mesh.rows * s.mesh.columns * (s.mesh.depth ? s.mesh.depth : 1);
         p.vocabulary = 1024;
+        p.per_sample *= 1 << 3 * (i % 4);
         const lt_plan_cost by_hand = predict(&p, &m, &s);
         assert_ok(lt_plan_simulate(&c, &p, &m, &s));
         print_message("%d ranks, batch %lld: %.6f s\n", s.ranks, (long long)s.batch_size,
