@@ -155,8 +155,12 @@ static lt_cost_cluster cluster_of(const settings *s, double gbit, int ranks)
 {
     const double us = 1e-6, ns = 1e-9, bytes = 1e9 / 8;
     lt_cost_cluster c = {.per_node = ranks < s->per_node ? ranks : (int)s->per_node,
-                         .within = {s->within_us * us, s->message_us * us, s->within_gbit * bytes},
-                         .between = {s->between_us * us, s->message_us * us, gbit * bytes},
+                         .within = {.latency = s->within_us * us,
+                                    .message = s->message_us * us,
+                                    .bandwidth = s->within_gbit * bytes},
+                         .between = {.latency = s->between_us * us,
+                                     .message = s->message_us * us,
+                                     .bandwidth = gbit * bytes},
                          .select = s->select_ns * ns,
                          .factor = s->factor_ns * ns};
     c.nodes = ranks / c.per_node;

@@ -79,7 +79,11 @@ LT_API bool lt_time_is_beyond(const lt_time_model *model, double ranks);
 
 /* --- Loss after so many steps --- */
 
-enum { LT_LOSS_TERMS = 11 };
+enum {
+    LT_LOSS_TERMS = 11,
+    LT_LOSS_RANKS =
+        4 /**< different numbers of ranks: beside i the terms have 1, log m, 1/m and m */
+};
 
 /** A measured loss, the mean over some samples or validation's. */
 typedef struct lt_loss_point {
@@ -102,8 +106,8 @@ LT_API void lt_loss_terms(double *terms, double ranks, double step);
 /**
  * Fits the Lasso, its penalty by leaving out each number of ranks in turn, and the floor: that of the largest profile
  * likelihood of log10(loss - floor), with the errors of what was left out; not below 0 unless a loss is.
- * Errors  LT_E_ARG (ranks or step below 1; a loss that is not finite; all losses equal; fewer than 3 numbers
- *         of ranks), LT_E_NOMEM
+ * Errors  LT_E_ARG (ranks or step below 1; a loss that is not finite; all losses equal; fewer than LT_LOSS_RANKS
+ *         numbers of ranks), LT_E_NOMEM
  * Source  Pan, Venkataraman, Tai & Gonzalez, "Hemingway: modeling distributed optimization algorithms", 2017,
  *         arXiv 1702.05865; the likelihood is that of Box & Cox, "An analysis of transformations", 1964
  */

@@ -128,7 +128,6 @@ static void losses_free(losses *s)
 
 static lt_status losses_new(losses *s, const lt_loss_point *point, size_t count)
 {
-    enum { LEAST = 3 };
     *s = (losses){
         .point = point, .count = count, .least = (double)INFINITY, .most = -(double)INFINITY};
     for (size_t i = 0; i < count; i++) {
@@ -142,11 +141,11 @@ static lt_status losses_new(losses *s, const lt_loss_point *point, size_t count)
         return LT_E_NOMEM;
     s->b = s->a + count * LT_LOSS_TERMS;
     const int folds = number_folds(s);
-    if (folds < LEAST)
+    if (folds < LT_LOSS_RANKS)
         return lt_fail(LT_E_ARG,
                        "loss model: not enough measurements: %d different numbers of ranks, want "
                        "at least %d",
-                       folds, LEAST);
+                       folds, LT_LOSS_RANKS);
     if (!(s->most > s->least))
         return lt_fail(LT_E_ARG, "loss model: all %zu losses are %g", count, s->least);
     standardise(s);

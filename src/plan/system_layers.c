@@ -76,8 +76,8 @@ static double around_layers(const lt_system *s, double rows)
 
 typedef struct broadcast {
     double seconds, latency;
-    bool inside;      /* a node */
-    double in_flight; /* sums of so many steps at once, each through a card of its own */
+    bool inside;   /* a node */
+    int in_flight; /* sums of so many steps at once, each through a card of its own */
 } broadcast;
 
 /* One block from a rank to the others of its row, or of its column; ranks of a row are neighbours. As many roots of
@@ -98,21 +98,29 @@ static broadcast broadcast_of(const lt_system *s, bool along, double bytes)
                        .in_flight = apart ? 2 : 1};
 }
 
+/* A gradient of q steps has one operand broadcast, in b, and one summed, in s. Of sums through cards of their own two are in
+ * flight: a step follows the one before by max(b, g), or the one before that by s + g; the longest way through them has
+ * all of one kind, but for an odd step. Where ranks share a card, sums are one behind the other. */
+static double gradient(int q, broadcast of, broadcast sum, double g)
+{
+    const double b = of.seconds + of.latency, s = sum.seconds + sum.latency, step = fmax(b, g);
+    const int pairs = (q - 1) / 2, odd = (q - 1) % 2;
+    const double apart = fmax((q - 1) * step, pairs * (s + g) + odd * step);
+    return b + (sum.in_flight > 1 ? apart : (q - 1) * fmax(step, s)) + g + s;
+}
+
 /* All three products, less what they compute, which is g a step. forward = f + l + (q - 1) max(g, m + l) + g, where f is the first
- * step's exchange, on the diagonal, whose card sends both blocks, and m any later one's. A gradient has one operand
- * broadcast, in b, and one summed, in s, of which n are in flight: b + (q - 1) max(g, b, s / n) + g + s. */
+ * step's exchange, on the diagonal, whose card sends both blocks, and m any later one's. */
 static double products_of_steps(const lt_system *s, const lt_simulated_product *p)
 {
     const int q = p->rows;
     const double g = p->seconds;
     const broadcast x = broadcast_of(s, true, p->x_bytes), w = broadcast_of(s, false, p->w_bytes);
-    const double a = x.seconds + x.latency, b = w.seconds + w.latency, most = fmax(a, b);
+    const double most = fmax(x.seconds + x.latency, w.seconds + w.latency);
     const double first =
         x.inside == w.inside ? x.seconds + w.seconds + fmax(x.latency, w.latency) : most;
     const double forward = first + (q - 1) * fmax(g, most) + g;
-    const double dx = b + (q - 1) * fmax(g, fmax(b, a / x.in_flight)) + g + a;
-    const double dw = a + (q - 1) * fmax(g, fmax(a, b / w.in_flight)) + g + b;
-    return forward + dx + dw - 3 * q * g;
+    return forward + gradient(q, w, x, g) + gradient(q, x, w, g) - 3 * q * g;
 }
 
 static lt_status simulate_products(double *seconds, const lt_system *s, lt_simulated_product p)

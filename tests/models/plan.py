@@ -14,7 +14,7 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 
 from rows import Skip, run_rows  # noqa: E402
-from trainer import ERROR, NAME, OK, PROGRAM, TIMEOUT, USAGE, run  # noqa: E402
+from trainer import ERROR, NAME, OK, PROGRAM, TIMEOUT, USAGE, fails, run  # noqa: E402
 
 MPIRUN = sys.argv[2]
 REPORT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tools", "report")
@@ -99,11 +99,19 @@ def reasons_are_given_once(cwd):
     refuses(cwd, "--goal", "loss=1", "--ranks", "1,2", "--vary", "optim=shampoo", "--vary", "batch-size=8,16,32,64",
             says=["no candidate is left of 8: 8: 1 ranks, batch 8, shampoo f ", "flat and others: the profile has no optimizer shampoo"], once="no optimizer")
     write(cwd, profile(activation_bytes=2 ** 30))  # each batch needs another memory
-    text = subprocess.run([PROGRAM, "plan", *DATA, *LINK, "--step-profile", "p.json", "--goal", "loss=1", "--ranks", "1", "--memory", "1", "--vary", "batch-size=" + ",".join(str(2 + i) for i in range(16))],
-                          cwd=cwd, capture_output=True, text=True, timeout=TIMEOUT).stderr.splitlines()[-1]
+    words = [PROGRAM, "plan", *DATA, *LINK, "--step-profile", "p.json", "--goal", "loss=1", "--ranks", "1", "--memory", "1", "--vary", "batch-size=" + ",".join(str(2 + i) for i in range(16))]
+    none = subprocess.run([*words, "--json", "none.json"], cwd=cwd, capture_output=True, text=True, timeout=TIMEOUT)
+    text = none.stderr.splitlines()[-1]
     reasons = text.split(" is left of 16: ")[1].split("; ")
     assert all(r.startswith("1: 1 ranks, batch ") and r.endswith(", and has 1") for r in reasons[:-1]) and reasons[-1] == f"and {17 - len(reasons)} other reasons", text
     assert len(reasons) > 8, text
+    with open(os.path.join(cwd, "none.json")) as f:
+        found = json.load(f)  # has all, as the table does
+    assert none.returncode == USAGE and not found["candidates"] and not found["goal_is_known"] and found["simulated_seconds"] is None, (none, found)
+    whole = {f"  1: 1 ranks, batch {2 + i}, sgd, flat: a rank needs " for i in range(16)}
+    assert len({d["why"] for d in found["dropped"]}) == 16 and all(none.stdout.count(w) == 1 for w in whole) and "dropped: 16 of 16" in none.stdout, none.stdout
+    p = subprocess.run([sys.executable, REPORT, "none.json"], cwd=cwd, capture_output=True, text=True, timeout=TIMEOUT)
+    assert p.returncode == OK and p.stdout == "none.html\n", p.stderr
     table = plan(cwd, "--goal", "loss=1", "--ranks", "1", "--memory", "2.5", "--vary", "batch-size=2,4", json_out=False)
     assert "\ndropped: 1 of 2\n  1: 1 ranks, batch 4, sgd, flat: a rank needs" in table, table
 
@@ -121,6 +129,34 @@ def candidates_vary_flags_and_fall_with_reasons(cwd):
     best = found["candidates"][0]
     assert (best["ranks"], best["batch_size"]) == (4, 16), best
     near(best["epoch_seconds"], step(4) * 25, 1e-6)
+
+
+def what_training_refuses_falls(cwd):
+    """Data of less than an update: the reason is what training says of it, and what is left is as training counts it."""
+    write(cwd, profile(samples=100))
+    words = ["--data", "synthetic:100:16:3", "--batch-size", "16", "--epochs", "4"]
+    found = plan(cwd, *words, "--goal", "loss=1", "--ranks", "1,2,8")
+    assert sorted(by_ranks(found)) == [1, 2], found["candidates"]
+    (fell,) = found["dropped"]
+    says = "--batch-size 16 x --grad-accum 1 on 8 ranks: synthetic:100:16:3 has only 100 images to train on"
+    assert fell["ranks"] == 8 and fell["why"] == says, fell
+    fails(*words, "--batch-size", "128", says="--batch-size 128 x --grad-accum 1 on 1 ranks: synthetic:100:16:3 has only 100 images to train on", code=USAGE, cwd=cwd)
+    refuses(cwd, *words, "--goal", "deadline=1h", "--ranks", "8", says=["no candidate is left of 1", says])
+
+
+def steps_of_an_epoch_are_those_of_training(cwd):
+    """100 images are 6 batches of 16, 3 of two ranks, an update of 4 micro-batches; the last step of metrics.jsonl is the plan's."""
+    write(cwd, profile(samples=100))
+    words = ["--data", "synthetic:100:16:3", "--batch-size", "16", "--epochs", "2.5"]
+    for more, ranks, epoch, steps in (([], 1, 6, 15), ([], 2, 3, 8), (["--grad-accum", "4"], 1, 1, 3), (["--limit-train-batches", "5"], 1, 5, 13),
+                                      (["--limit-train-batches", "5", "--grad-accum", "2"], 1, 2, 5), (["--overfit-batches", "2"], 1, 2, 5), (["--max-steps", "7"], 1, 6, 7)):
+        (c,) = plan(cwd, *words, *more, "--goal", "deadline=1d", "--ranks", str(ranks))["candidates"]
+        assert c["steps"]["value"] == steps, (more, c["steps"], steps)
+        near(c["epoch_seconds"], c["step_seconds"]["value"] * epoch)
+        if ranks == 1:
+            run(*DATA, *words, *more, "--progress", "off", "--log-every", "1", "--output", "run", "--overwrite", cwd=cwd)
+            with open(os.path.join(cwd, "run", "metrics.jsonl")) as f:
+                assert [r["step"] for r in map(json.loads, f) if r["event"] == "step"][-1] == steps, (more, steps)
 
 
 def a_global_batch_is_kept(cwd):
@@ -154,11 +190,12 @@ def the_command_runs_as_it_stands(cwd):
 # --- Runs ---
 
 
-def make_run(cwd, name, ranks, reached, seconds, noise=None, compress="off", losses=None, steps=5, tensor="1"):
+def make_run(cwd, name, ranks, reached, seconds, noise=None, compress="off", losses=None, steps=5, tensor="1", device="cpu", threads="1"):
     """A run folder as training writes it, with numbers of our own: the loss falls to 1 in step reached, or is that of a function."""
-    os.makedirs(os.path.join(cwd, name))
+    os.makedirs(os.path.join(cwd, name), exist_ok=True)
     with open(os.path.join(cwd, "base", "config.yaml")) as f:
         config = f.read().replace("compress: off\ncompress-", f"compress: {compress}\ncompress-").replace("\ntensor-parallel: 1\n", f"\ntensor-parallel: {tensor}\n")
+    config = config.replace("\ndevice: cpu\nthreads: 1\n", f"\ndevice: {device}\nthreads: {threads}\n")
     with open(os.path.join(cwd, name, "config.yaml"), "w") as f:
         f.write(config)
     with open(os.path.join(cwd, name, "env.json"), "w") as f:
@@ -239,6 +276,22 @@ def a_rank_s_own_part_and_the_exchange_are_corrected_apart(cwd):
     near(found[2]["step_seconds"]["value"], seconds[2], 0.01)  # a run without exchange says nothing of exchanges
 
 
+def runs_of_another_device_or_other_threads_measured_another_step(cwd):
+    """They say how many steps the goal takes. All threads, which a run's flag says as 0, are as many as its checkpoint says."""
+    write(cwd, profile())
+    base(cwd)
+    os.makedirs(os.path.join(cwd, "all", "checkpoints", "latest"))
+    write(cwd, {"ranks": 1, "threads": 2}, os.path.join("all", "checkpoints", "latest", "state.json"))
+    for name, device, threads in (("m1", "cpu", 1), ("ref", "ref", 1), ("many", "cpu", 4096), ("all", "cpu", 0), ("none", "cpu", 0)):
+        make_run(cwd, name, 1, 500, 0.04, device=device, threads=threads)
+    for name, device, threads, trust in (("m1", "cpu", 1, "measured"), ("m1", "cpu", 2, "model"), ("m1", "ref", 1, "model"), ("ref", "ref", 1, "measured"),
+                                         ("ref", "cpu", 1, "model"), ("many", "cpu", 0, "model"), ("all", "cpu", 0, "measured"), ("all", "cpu", 1, "model"),
+                                         ("all", "cpu", 2, "measured"), ("none", "cpu", 2, "model"), ("none", "cpu", 0, "measured")):
+        (c,) = plan(cwd, "--goal", "loss=1", "--ranks", "1", "--device", device, "--threads", str(threads), "--from", name)["candidates"]
+        assert c["step_seconds"]["rests_on"] == trust and c["steps"]["rests_on"] == "measured", (name, device, threads, c)
+        assert trust == "measured" or c["step_seconds"]["why"] == "the system model alone", c
+
+
 def runs_of_other_batches_scale_the_model(cwd):
     """A rank with 16 samples takes 1.5 times as long as modelled: so does one of two ranks with 8 each, of which there is no run."""
     write(cwd, profile(fixed=0, per_sample=1e-4))
@@ -250,6 +303,34 @@ def runs_of_other_batches_scale_the_model(cwd):
     assert two["step_seconds"]["rests_on"] == "model", two["step_seconds"]
     (two,) = plan(cwd, *words, "--batch-size", "16", "--from", "m1")["candidates"]
     assert two["step_seconds"]["rests_on"] == "extrapolated", two["step_seconds"]
+
+
+def what_is_more_than_twice_beyond_runs_falls(cwd):
+    """In a rank's samples, in batches of all ranks, in steps; --extrapolate takes it, and says how far it is."""
+    write(cwd, profile())
+    base(cwd)
+    make_run(cwd, "m1", 1, 500, 0.04)
+    make_run(cwd, "n1", 1, 500, 0.04, noise=64)
+    one = ["--goal", "loss=1", "--ranks", "1", "--from"]
+    found = plan(cwd, *one, "m1", "--vary", "batch-size=4,8,16,32,1600")
+    assert sorted(c["batch"] for c in found["candidates"]) == [8, 16, 32] and found["candidates"][0]["batch"] == 16, found["candidates"]
+    assert [d["why"].split(",")[0] for d in found["dropped"]] == ["100 times what runs measured", "4 times what runs measured"], found["dropped"]
+    (far,) = plan(cwd, *one, "m1", "--batch-size", "1600", "--extrapolate")["candidates"]
+    assert far["step_seconds"]["beyond"] == 100 and far["step_seconds"]["why"] == "the system model, scaled to runs of other batches", far
+    refuses(cwd, *one, "n1", "--grad-accum", "8", says="no candidate is left of 1: 1: 1 ranks, batch 128, sgd, flat: 8 times what runs measured, more than 2: --extrapolate")
+
+
+def steps_far_beyond_runs_are_weaker_than_the_model(cwd):
+    """A step of which there is no run, and eight times the batch of the one that reached the goal; a goal behind more than twice the steps of runs."""
+    runs(cwd, noise=64)
+    text = plan(cwd, "--goal", "loss=1", "--ranks", "8", "--shard-optimizer", "--from", "m1", "--extrapolate", json_out=False)
+    assert "extrapolated x8\n" in text and "model only" not in text and "\nstep: the system model alone; modelled" in text, text
+    for ranks in (1, 2, 4, 8):
+        make_run(cwd, f"c{ranks}", ranks, 0, 0.04, compress='"topk:0.01"', losses=[(i, loss_after(i, ranks)) for i in range(10, 310, 10)])
+    far = ["--goal", "loss=0.01", "--ranks", "4", "--compress", "topk:0.01", "--from", "c1,c2,c4,c8"]
+    refuses(cwd, *far, says=["no candidate is left of 1", "times what runs measured, more than 2"])
+    (kept,) = plan(cwd, *far, "--extrapolate")["candidates"]
+    assert kept["step_seconds"]["rests_on"] == "measured" and kept["steps"]["rests_on"] == "extrapolated" and kept["steps"]["beyond"] > 2, kept
 
 
 def nodes_of_one_machine_share_its_slots(cwd):
@@ -295,21 +376,22 @@ def loss_after(step, ranks):
 
 
 def what_loses_something_is_known_by_ranks(cwd):
-    """Compressed runs of three numbers of ranks, none of which reached the goal."""
+    """Compressed runs of four numbers of ranks, none of which reached the goal."""
     write(cwd, profile())
     base(cwd)
-    for ranks in (1, 2, 4):
+    for ranks in (1, 2, 4, 8):
         make_run(cwd, f"c{ranks}", ranks, 0, 0.04, compress='"topk:0.01"',
                  losses=[(i, loss_after(i, ranks)) for i in range(10, 310, 10)])
-    args = ["--goal", "loss=0.02", "--from", "c1,c2,c4"]
-    found = by_ranks(plan(cwd, *args, "--ranks", "1..8", "--compress", "topk:0.01"))
-    for ranks in (1, 2, 4, 8):
+    args = ["--goal", "loss=0.02", "--extrapolate", "--from", "c1,c2,c4,c8"]
+    found = by_ranks(plan(cwd, *args, "--ranks", "1..16", "--compress", "topk:0.01"))
+    for ranks in (1, 2, 4, 8, 16):
         truth = math.exp((0.6 + 0.1 * math.log(ranks) - math.log10(0.02)) / 0.4)
-        near(found[ranks]["steps"]["value"], truth, 0.2)
-        assert "loss fitted to runs of 1 to 4 ranks" in found[ranks]["steps"]["why"], found[ranks]
-    assert found[8]["steps"]["rests_on"] == "extrapolated" and found[8]["steps"]["beyond"] == 2, found[8]
-    found = by_ranks(plan(cwd, "--goal", "loss=0.05", "--from", "c1,c2,c4", "--ranks", "8", "--compress", "topk:0.01"))
-    assert "loss fitted" in found[8]["steps"]["why"], found[8]  # all three reached it, and their batches say nothing of eight ranks
+        near(found[ranks]["steps"]["value"], truth, 0.01)
+        assert "loss fitted to runs of 1 to 8 ranks" in found[ranks]["steps"]["why"], found[ranks]
+        assert found[ranks]["steps"]["rests_on"] == "extrapolated", found[ranks]
+        near(found[ranks]["steps"]["beyond"], max(ranks / 8, truth / 300), 0.01)
+    found = by_ranks(plan(cwd, "--goal", "loss=0.05", "--from", "c1,c2,c4,c8", "--ranks", "16", "--compress", "topk:0.01"))
+    assert "loss fitted" in found[16]["steps"]["why"], found[16]  # all four reached it, and their batches say nothing of sixteen ranks
     found = plan(cwd, *args, "--ranks", "2", "--vary", "compress=off,topk:0.01")
     assert [c["exchange"] for c in found["candidates"]] == ["topk", "flat"]  # the other's steps are not known
     assert len(found["runs"][0]["points"]) == 30 and len(found["runs"][0]["fitted"]) > 20
@@ -387,14 +469,14 @@ def runs_alone_say_the_step_of_an_optimizer_that_the_profile_lacks(cwd):
     for ranks, trust in ((2, "measured"), (6, "interpolated"), (16, "extrapolated")):
         c = of["sgd", ranks]
         near(c["step_seconds"]["value"], ernest(ranks), 1e-6)
-        near(c["epoch_seconds"], ernest(ranks) * 100 / ranks, 1e-6)
+        near(c["epoch_seconds"], ernest(ranks) * (100 // ranks), 1e-6)
         assert c["step_seconds"]["rests_on"] == trust and c["memory_bytes"] is None and set(c["modelled"].values()) == {None}, c
         assert of["adamw", ranks]["step_seconds"]["rests_on"] == "model" and of["adamw", ranks]["ernest_seconds"] is None, of
     assert "Ernest's model of runs alone, as the profile does not have sgd" in of["sgd", 6]["step_seconds"]["why"], of["sgd", 6]
     text = plan(cwd, *words[:3], "6", "--from", "m1,m2,m4,m8", json_out=False)
     assert "step  by Ernest      steps" in text and "    33.4 ms    33.4 ms " not in text and "        ?  interpolated" in text and "modelled" not in text, text
     found = plan(cwd, *words, "m1,m2,m4", "--extrapolate")
-    assert {d["why"].split(" of blocks")[0] for d in found["dropped"]} == {"the profile has no optimizer sgd"} and len(found["dropped"]) == 3, found["dropped"]
+    assert {d["why"] for d in found["dropped"]} == {"the profile has no optimizer sgd of blocks of 0, and Ernest's model wants runs on 4 numbers of ranks: there are 3"} and len(found["dropped"]) == 3, found["dropped"]
 
 
 def ernest_s_model_stands_beside_the_system_model(cwd):
@@ -482,10 +564,10 @@ def what_runs_do_not_say_is_not_known(cwd):
     found = plan(cwd, "--goal", "loss=1", "--ranks", "2", "--from", "m1,m2", "--vary", "compress=topk:0.01")
     assert not found["goal_is_known"]  # what is lost between ranks is not what batches say
     lossy = ["--goal", "loss=1", "--ranks", "8", "--ranks-per-node", "1", "--compress", "topk:0.01", "--extrapolate", "--from"]
-    for ranks in (1, 2, 4):
+    for ranks in (1, 2, 4, 8):
         make_run(cwd, f"c{ranks}", ranks, 0, 0.04, compress='"topk:0.01"', losses=[(i, loss_after(i, ranks) + 1.5) for i in range(10, 310, 10)])
-    for names, says in (("c1,c2", "needs a run on 8 ranks that reached loss 1, or runs with this --batch-size on 3 numbers of ranks, and there are 2"),
-                        ("c1,c2,c4", "the loss fitted to runs on 3 numbers of ranks does not say when loss is 1")):
+    for names, says in (("c1,c2,c4", "needs a run on 8 ranks that reached loss 1, or runs with this --batch-size on 4 numbers of ranks, and there are 3"),
+                        ("c1,c2,c4,c8", "the loss fitted to runs on 4 numbers of ranks does not say when loss is 1")):
         (one,) = plan(cwd, *lossy, names)["candidates"]
         assert one["steps"]["value"] is None and says in one["steps"]["why"], one["steps"]
     for i, ranks in enumerate((8, 16)):  # Ernest's model has four parameters: three numbers of ranks are too few
@@ -711,8 +793,8 @@ def a_profile_is_measured_and_kept(cwd):
 
 
 ROWS = [seconds_of_steps_by_hand, deadlines_choose_the_cheapest_that_meets_them, reasons_are_given_once, candidates_vary_flags_and_fall_with_reasons,
-        a_rank_s_memory_is_a_limit, a_global_batch_is_kept, the_command_runs_as_it_stands, steps_by_batch_are_fitted,
-        a_rank_s_own_part_and_the_exchange_are_corrected_apart, one_rank_s_step_is_that_of_any_exchange, nodes_of_one_machine_share_its_slots, no_step_is_shorter_than_its_loader, runs_of_other_batches_scale_the_model, steps_by_the_noise_scale, the_noise_scale_of_a_run_that_did_not_reach_the_goal, what_loses_something_is_known_by_ranks,
+        what_training_refuses_falls, steps_of_an_epoch_are_those_of_training, a_rank_s_memory_is_a_limit, a_global_batch_is_kept, the_command_runs_as_it_stands, steps_by_batch_are_fitted,
+        a_rank_s_own_part_and_the_exchange_are_corrected_apart, one_rank_s_step_is_that_of_any_exchange, nodes_of_one_machine_share_its_slots, no_step_is_shorter_than_its_loader, runs_of_another_device_or_other_threads_measured_another_step, runs_of_other_batches_scale_the_model, what_is_more_than_twice_beyond_runs_falls, steps_far_beyond_runs_are_weaker_than_the_model, steps_by_the_noise_scale, the_noise_scale_of_a_run_that_did_not_reach_the_goal, what_loses_something_is_known_by_ranks,
         an_epoch_that_loses_nothing_comes_first, what_moves_more_is_not_chosen, what_moves_more_is_kept_where_it_is_needed, a_measured_step_of_what_moves_more_is_kept,
         runs_alone_say_the_step_of_an_optimizer_that_the_profile_lacks, ernest_s_model_stands_beside_the_system_model, links_are_read_from_a_file, a_link_has_a_rate_of_its_own_for_the_gather_behind_an_update, what_exchanges_compute_takes_a_core_that_ranks_share, a_page_shows_models_and_measured_points,
         what_runs_do_not_say_is_not_known, goals_of_another_direction, bad_input, bad_profiles, a_profile_is_measured_and_kept,

@@ -64,7 +64,7 @@ def the_profile_is_paid_from_the_budget(cwd):
 
 def one_that_overruns_is_ended_and_not_used(cwd):
     """A step of a thousand micro-batches of a microsecond each by the profile."""
-    write(cwd, profile(fixed=1e-6, per_sample=1e-12, optimizers=[{**profile()["optimizers"][0], "update": 1e-9}]))
+    write(cwd, profile(samples=160000, fixed=1e-6, per_sample=1e-12, optimizers=[{**profile()["optimizers"][0], "update": 1e-9}]))
     found = plan(cwd, *ONE, "--max-steps", "3000", "--grad-accum", "1000", "--data", "synthetic:160000:16:3", "--pilot-budget", "45", "--pilot-dir", "kept")
     (made,) = found["pilots"]["made"]
     assert "ended behind" in made["failed"] and made["step_seconds"] is None and made["rank_seconds"] > 1.3, made

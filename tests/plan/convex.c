@@ -16,11 +16,11 @@
 #include <pthread.h>
 #include <stdio.h>
 
-enum { INPUTS = 8, SAMPLES = 256, CLASSES = 2, BATCH = 4, EPOCHS = 24, SIZES = 4, MOST = 8 };
+enum { INPUTS = 8, SAMPLES = 256, CLASSES = 2, BATCH = 4, EPOCHS = 24, SIZES = 5, MOST = 16 };
 enum { WEIGHTS = CLASSES * (INPUTS + 1) };
 
 static const double decay = 0.01; /* objective: mean cross-entropy + decay / 2 (|W|^2 + |b|^2) */
-static const int size_of[SIZES] = {1, 2, 4, 8};
+static const int size_of[SIZES] = {1, 2, 4, 8, 16};
 static float inputs[SAMPLES][INPUTS];
 static int64_t labels[SAMPLES];
 static lt_loss_point point[SIZES * EPOCHS];

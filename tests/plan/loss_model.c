@@ -60,6 +60,25 @@ static void coefficients_and_the_floor_are_found(void **state)
     assert_true_terms(&model);
 }
 
+/* Beside i the terms have 1, log m, 1/m and m, which as many numbers of ranks tell apart. */
+static void four_numbers_of_ranks_are_enough(void **state)
+{
+    (void)state;
+    lt_loss_point point[POINTS], kept[POINTS];
+    lt_loss_model model;
+    size_t count = 0;
+    double steps;
+    measure(point, 0, 0);
+    for (int k = 0; k < POINTS; k++)
+        if (point[k].ranks == 1 || point[k].ranks == 2 || point[k].ranks == 4
+            || point[k].ranks == 8)
+            kept[count++] = point[k];
+    assert_ok(lt_loss_fit(&model, kept, count));
+    assert_true_terms(&model);
+    assert_ok(lt_loss_steps(&steps, &model, 16, loss(16, 200, 0)));
+    assert_near(steps, 200, 1);
+}
+
 static void a_loss_without_a_floor_has_0(void **state)
 {
     (void)state;
@@ -141,19 +160,19 @@ static void too_little_is_said_with_both_numbers(void **state)
     lt_loss_model model = {.most = 7};
     lt_loss_point point[6];
     for (int i = 0; i < 6; i++)
-        point[i] = (lt_loss_point){1 + i % 2, 1 + i, 6 - i};
+        point[i] = (lt_loss_point){1 + i % 3, 1 + i, 6 - i};
     assert_fails(lt_loss_fit(&model, point, 6), LT_E_ARG,
-                 "2 different numbers of ranks, want at least 3");
+                 "3 different numbers of ranks, want at least 4");
     assert_fails(lt_loss_fit(&model, point, 0), LT_E_ARG, "0 different numbers of ranks");
     for (int i = 0; i < 6; i++)
-        point[i] = (lt_loss_point){1 + i % 3, 1 + i, 6};
+        point[i] = (lt_loss_point){1 + i % 4, 1 + i, 6};
     assert_fails(lt_loss_fit(&model, point, 6), LT_E_ARG, "all 6 losses are 6");
     point[0].loss = 5;
     assert_fails(lt_loss_fit_above(&model, point, 6, 5.5), LT_E_ARG,
                  "a loss of 5, but the floor is 5.5");
     point[4].loss = (double)NAN;
     assert_fails(lt_loss_fit(&model, point, 6), LT_E_ARG,
-                 "point 4: the loss of step 5 on 2 ranks is nan");
+                 "point 4: the loss of step 5 on 1 ranks is nan");
     point[4] = (lt_loss_point){2, 0, 1};
     assert_fails(lt_loss_fit(&model, point, 6), LT_E_ARG, "point 4: step 0 on 2 ranks");
     assert_near(model.most, 7, 0);
@@ -164,6 +183,7 @@ int main(void)
     const struct CMUnitTest rows[] = {
         cmocka_unit_test(coefficients_are_found_above_a_known_floor),
         cmocka_unit_test(coefficients_and_the_floor_are_found),
+        cmocka_unit_test(four_numbers_of_ranks_are_enough),
         cmocka_unit_test(a_loss_without_a_floor_has_0),
         cmocka_unit_test(a_floor_may_be_below_0_where_losses_are),
         cmocka_unit_test(a_size_that_was_not_measured_is_predicted),

@@ -168,9 +168,20 @@ static void gathers_behind_an_update_too(void **state)
         }
         assert_ok(lt_simulate_exchange(&got, &divided, &c, NULL, 0, 0.5, &u));
         assert_near(got / (0.75 + lt_cost_behind(&divided, &c, ELEMENTS)), 1, close);
-        /* Owners of unequal blocks: a card of its own sends when its owner is done, the slowest last. */
-        for (int r = 0; r < ranks; r++)
+        /* Owners of unequal blocks: a card of its own sends all that its owner has to all others when that is done. */
+        double last = 0;
+        for (int r = 0; r < ranks; r++) {
             seconds[r] = 0.25 * (1 + r % 7 / 6.0);
+            elements[r] = ELEMENTS / ranks * (1 + r % 5);
+            last = fmax(last, seconds[r]
+                                  + (ranks - 1)
+                                        * (apart.between.message
+                                           + 4.0 * (double)elements[r] / apart.between.bandwidth));
+        }
+        assert_ok(lt_simulate_exchange(&got, &divided, &apart, NULL, 0, 0.5, &u));
+        assert_near(got / (0.5 + last + apart.between.latency), 1, close);
+        for (int r = 0; r < ranks; r++)
+            elements[r] = ELEMENTS / ranks;
         assert_ok(lt_simulate_exchange(&got, &divided, &apart, NULL, 0, 0.5, &u));
         assert_near(got / (1 + lt_cost_behind(&divided, &apart, ELEMENTS)), 1, close);
         /* A link has a rate of its own for it, which no mean takes. */

@@ -284,7 +284,7 @@ static void ranks_of_a_layer_that_share_a_card_send_what_leaves_the_node(void **
  * larger; a gradient broadcasts one, and sums of the other are two in flight. */
 static double of_product(double x, double w)
 {
-    return x + w + fmax(x, w) + w + fmax(w, x / 2) + x + x + fmax(x, w / 2) + w;
+    return x + w + fmax(x, w) + w + w + x + x + x + w;
 }
 
 static void a_grid_exchanges_norms_gradients_in_depth_and_a_table(void **state)
@@ -332,6 +332,32 @@ static const struct {
     {"a grid, a row on a node", {.ranks = 64, .mesh = {.rows = 8, .columns = 8}}},
     {"a grid in depth", {.ranks = 64, .mesh = {.rows = 4, .columns = 4, .depth = 4}}},
 };
+
+/* Whole steps of grids with a rank a node, whose cards no other rank shares, without latency: the formulas that plans use are the
+ * simulation's seconds, whether products or exchanges take longer. */
+static void a_grid_of_a_rank_a_node_takes_what_events_say(void **state)
+{
+    (void)state;
+    static const lt_mesh_config meshes[] = {{.rows = 8, .columns = 8},
+                                            {.rows = 4, .columns = 4, .depth = 4},
+                                            {.rows = 16, .columns = 16}};
+    lt_plan_machine m = machine;
+    m.cluster.between = (lt_cost_link){.message = 1e-6, .bandwidth = 1e9};
+    for (size_t i = 0; i < COUNT_OF(meshes) * 4; i++) {
+        lt_plan_setup s = {.mesh = meshes[i / 4], .batch_size = 16 << 2 * (i % 4)};
+        lt_plan_cost c;
+        lt_plan_profile p = profile;
+        s.ranks = s.mesh.rows * s.mesh.columns * (s.mesh.depth ? s.mesh.depth : 1);
+        p.vocabulary = 1024;
+        p.per_sample *= 1 << 3 * (i % 4);
+        const lt_plan_cost by_hand = predict(&p, &m, &s);
+        assert_ok(lt_plan_simulate(&c, &p, &m, &s));
+        print_message("%d ranks, batch %lld: %.6f s\n", s.ranks, (long long)s.batch_size,
+                      c.seconds);
+        assert_near(c.compute / by_hand.compute, 1, 1e-9);
+        assert_near(c.seconds / by_hand.seconds, 1, 1e-9);
+    }
+}
 
 /* The event simulation costs the same where buckets do not share a link between stages. */
 static void every_message_as_an_event_comes_to_the_same(void **state)
@@ -546,6 +572,7 @@ int main(void)
         cmocka_unit_test(a_divided_layer_waits_for_what_products_do_not_hide),
         cmocka_unit_test(what_a_model_has_beside_its_layers_is_exchanged_too),
         cmocka_unit_test(ranks_of_a_layer_that_share_a_card_send_what_leaves_the_node),
+        cmocka_unit_test(a_grid_of_a_rank_a_node_takes_what_events_say),
         cmocka_unit_test(every_message_as_an_event_comes_to_the_same),
         cmocka_unit_test(order_statistics_are_means_over_all_draws),
         cmocka_unit_test(an_update_waits_for_the_slowest_it_needs),

@@ -9,8 +9,9 @@ from .text import html, read_lines
 LINES = 6  # settings in a chart
 ROWS = 30
 UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"), (1e-3, "ms"), (1e-6, "us"))
-RESTS_ON = {"measured": "measured", "interpolated": "interpolated", "model": "model only", "unknown": "not enough measurements"}
-ORDER = ["measured", "interpolated", "extrapolated", "model", "unknown"]
+RESTS_ON = {"measured": "measured", "interpolated": "interpolated", "extrapolated": "extrapolated", "model": "model only", "unknown": "not enough measurements"}
+ORDER = ["measured", "interpolated", "extrapolated", "model", "beyond", "unknown"]
+BEYOND = 2  # times what runs measured: known less well than by the model alone
 
 
 def is_plan(path):
@@ -21,7 +22,7 @@ def read_plan(path):
     """The object of a file that `plan --json` wrote. Raises Problem, OSError."""
     try:
         found = json.loads("\n".join(read_lines(path)))
-        found["goal"]["metric"], found["candidates"][0]["step_seconds"]["value"], found["runs"], found["dropped"]
+        found["goal"]["metric"], [c["step_seconds"]["value"] for c in found["candidates"]], found["runs"], found["dropped"]
     except (ValueError, TypeError, KeyError, IndexError):
         raise Problem(f"{path}: no plan: train_* plan --json FILE writes one") from None
     if found.get("format") != 1:
@@ -37,14 +38,15 @@ def duration(seconds):
 
 
 def rests_on(estimate):
-    if estimate["rests_on"] == "extrapolated":
-        return f"extrapolated x{estimate['beyond']:.3g}"
-    return RESTS_ON.get(estimate["rests_on"], "?")
+    name = RESTS_ON.get(estimate["rests_on"], "?")
+    return f"{name} x{estimate['beyond']:.3g}" if estimate["beyond"] > 1 else name
 
 
 def weaker(candidate):
     """Of steps and their seconds, what is known less well."""
-    return max((candidate["step_seconds"], candidate["steps"]), key=lambda e: (ORDER.index(e["rests_on"]), e["beyond"]))
+    def weakness(e):
+        return ORDER.index("beyond" if e["rests_on"] != "unknown" and e["beyond"] > BEYOND else e["rests_on"]), e["beyond"]
+    return max((candidate["step_seconds"], candidate["steps"]), key=weakness)
 
 
 def name_of(item):
@@ -137,6 +139,8 @@ def goal_text(goal):
 
 
 def one_plan(plan):
+    if not plan["candidates"]:
+        return f"<p>No candidate is left. Goal: {html(goal_text(plan['goal']))}.</p>\n" + dropped(plan)
     best = plan["candidates"][0]
     seconds = best["seconds"] if plan["goal_is_known"] else best["epoch_seconds"]
     head = "to the goal" if plan["goal_is_known"] else f"an epoch; steps to the goal: {best['steps']['why']}"

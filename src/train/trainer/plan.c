@@ -155,8 +155,13 @@ static lt_status run(plan *p, const lt_program *program, int argc, char *const *
     LT_TRY(lt_plan_parse(p, program, argc, argv));
     if (lt_options_asked(p->trainer->options) != LT_OPTIONS_RUN)
         return lt_options_answer(p->trainer->options, stdout);
-    LT_TRY(lt_plan_work(p, argc, argv));
-    return answer(p);
+    char why[PLAN_REASON];
+    const lt_status st = lt_plan_work(p, argc, argv);
+    if (st && (p->table.kept || !p->table.count))
+        return st;
+    snprintf(why, sizeof why, "%s", lt_error_message()); /* a message does not hold all reasons */
+    LT_TRY(answer(p));
+    return st ? lt_fail(st, "%s", why) : LT_OK;
 }
 
 void lt_plan_close(plan *p)

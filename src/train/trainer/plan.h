@@ -68,11 +68,15 @@ typedef struct plan_setting {
     int64_t batch;          /* of all ranks, in an update */
     double epochs;          /* 0: not said */
     int64_t max_steps;      /* 0: not said */
+    int64_t epoch_steps;    /* of a candidate: updates of an epoch, as training counts them */
     uint64_t converge;      /* hash of what convergence depends on but ranks and batch */
     uint64_t samples;       /* hash of data and model */
     int amp;                /* AMP_... */
-    bool is_exact;          /* steps depend on the batch of all ranks alone, not on their number */
-    char label[PLAN_TEXT];  /* "shampoo f 50 b 1024, two-level" */
+    char device[PLAN_NAME];
+    int threads,
+        real_threads; /* as the flag says, 0: all; what that is: of a run as its checkpoint says, 0: nothing does */
+    bool is_exact;         /* steps depend on the batch of all ranks alone, not on their number */
+    char label[PLAN_TEXT]; /* "shampoo f 50 b 1024, two-level" */
 } plan_setting;
 /* Of the options of t, on so many ranks. Errors: LT_E_ARG (what it costs is not known). */
 lt_status lt_plan_setting(plan_setting *s, const lt_trainer *t, int ranks, int per_node);
@@ -199,24 +203,26 @@ typedef enum plan_trust {
     PLAN_UNKNOWN
 } plan_trust;
 
+/* A candidate this many times beyond what runs measured falls, unless --extrapolate takes it. */
+enum { PLAN_BEYOND = 2 };
+
 typedef struct plan_estimate {
     double value; /* NaN: unknown */
     plan_trust trust;
-    double beyond; /* extrapolated: times the largest measured; else 1 */
+    double beyond; /* extrapolated, or model scaled to runs: times the largest measured; else 1 */
     double error;  /* relative, of a fitted model; NaN: not known */
     double spread; /* measured: relative standard error */
     char why[240]; /* of unknown; else what it rests on */
 } plan_estimate;
 /* Steps to the goal's metric. */
 plan_estimate lt_plan_steps(const plan_runs *runs, const plan_goal *goal, const plan_setting *s);
-/* With no such run: what the flags give the goal, steps of least_batch (of all ranks), and the noise scale of runs with this
- * course. false: there is none, or it does not cover what the setting loses. */
-bool lt_plan_steps_of_flags(const plan_runs *runs, const plan_setting *s, double steps,
-                            double least_batch, plan_estimate *out);
 /* Steps that a goal takes with `batch` samples of all ranks, as those of the setting's batch: the noise scale of runs with this
- * course says it, where they differ. false: nothing does. */
+ * course says it, where they differ. false: nothing does, or the setting loses what it does not cover. */
 bool lt_plan_steps_of_batch(plan_estimate *out, const plan_runs *runs, const plan_setting *s,
                             double steps, double batch);
+/* Different numbers of ranks of the runs of which `is` holds. */
+int lt_plan_count_ranks(const plan_runs *runs, const plan_setting *s,
+                        bool (*is)(const plan_run *, const plan_setting *));
 /* Hemingway's model of the runs that converge alike, for each run. */
 void lt_plan_fit_runs(plan_runs *runs, const plan_goal *goal);
 /* A value of the goal's metric as something that falls to 0. */
@@ -229,6 +235,8 @@ bool lt_plan_is_same_number(double a, double b);
 plan_estimate lt_plan_between(double value, double at, double least, double most, const char *why);
 /* Whether two settings differ in ranks alone, or in an exchange that one of them has no use for. */
 bool lt_plan_is_same_work(const plan_setting *s, const plan_setting *other);
+/* Whether a run says what a step of this work takes. */
+bool lt_plan_is_timed(const plan_run *run, const plan_setting *s);
 /* Seconds of a step: the system model, corrected by the runs there are. */
 plan_estimate lt_plan_seconds(const plan_runs *runs, const plan_setting *s, plan_modelled modelled);
 /* What Ernest's model, fitted to the runs that differ in ranks alone, says of a step; NaN: too few runs. */
@@ -258,6 +266,7 @@ typedef struct plan_table {
     double simulated;   /* seconds of the best one's step, message by message; NaN: not simulated */
     bool is_known;      /* seconds to the goal; else the table is of epochs */
     double least_batch; /* of all ranks, of any candidate */
+    double least_steps; /* that the flags give this one; 0: they say nothing */
 } plan_table;
 
 /* A short run that plan made. */
@@ -338,7 +347,7 @@ lt_status lt_plan_crowd_meet(const plan_crowd *c);
 /* What the goal minimises: seconds, with a deadline rank-seconds; of an epoch where steps are not known. */
 double lt_plan_key(const plan *p, const plan_candidate *c);
 /* Updates that --epochs and --max-steps of a setting give; 0: they say nothing. */
-double lt_plan_flag_steps(const plan *p, const plan_setting *s);
+double lt_plan_flag_steps(const plan_setting *s);
 
 /* --- plan_auto.c: --plan auto --- */
 
@@ -356,9 +365,8 @@ int lt_plan_then_train(int argc, char **argv, const lt_model_family *family,
 lt_status lt_plan_make_pilots(plan *p);
 /* So many steps of a candidate, or as many as a step's seconds want: 0. of_loss: of its course. */
 lt_status lt_plan_run_pilot(plan *p, plan_candidate *c, int64_t steps, bool of_loss);
-/* Rank-seconds: of the whole choice, profile included, and what of them is not spent. */
+/* Rank-seconds of the whole choice, profile included. */
 double lt_plan_budget(const plan *p);
-double lt_plan_budget_left(const plan *p);
 /* Seconds of a start without its steps. */
 double lt_plan_start_seconds(const plan *p, int ranks);
 void lt_plan_print_pilots(const plan *p, FILE *out);
@@ -385,11 +393,8 @@ lt_status lt_plan_start_words(const plan *p, const plan_candidate *c, const char
 /* The command that runs a candidate, into text of size bytes. Returns text. */
 const char *lt_plan_command(const plan *p, const plan_candidate *c, char *text, size_t size);
 lt_status lt_plan_write_json(const plan *p, const char *path);
-/* Of step and steps, the one that is known less well. */
-const plan_estimate *lt_plan_weaker(const plan_candidate *c);
 /* "6.2 h". Returns text. */
 const char *lt_plan_seconds_text(double s, char *text, size_t size);
-const char *lt_plan_trust_text(const plan_estimate *e, char *text, size_t size);
 
 /* --- plan.c --- */
 

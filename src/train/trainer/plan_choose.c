@@ -90,8 +90,11 @@ static lt_status cost_by(const plan *p, const plan_setting *s, cost_fn *how, lt_
 {
     const plan_optimizer *o = lt_plan_find_optimizer(&p->profile, s);
     if (!o)
-        return lt_fail(LT_E_ARG, "the profile has no optimizer %s of blocks of %lld%s%s",
-                       s->setup.optim, (long long)s->block, *s->state ? ", " : "", s->state);
+        return lt_fail(LT_E_ARG,
+                       "the profile has no optimizer %s of blocks of %lld%s%s, and Ernest's model "
+                       "wants runs on %d numbers of ranks: there are %d",
+                       s->setup.optim, (long long)s->block, *s->state ? ", " : "", s->state,
+                       LT_TIME_TERMS, lt_plan_count_ranks(&p->runs, s, lt_plan_is_timed));
     const lt_plan_profile profile = lt_plan_profile_of(&p->profile, o);
     lt_plan_machine machine = p->request.machine;
     machine.cluster = cluster_of(p, &s->setup);
@@ -100,18 +103,12 @@ static lt_status cost_by(const plan *p, const plan_setting *s, cost_fn *how, lt_
     return how(out, &profile, &machine, &s->setup);
 }
 
-static lt_status predict(const plan *p, const plan_setting *s, lt_plan_cost *out)
-{
-    return cost_by(p, s, lt_plan_predict, out);
-}
-
 /* The best one's step, message by message. */
 static void simulate(plan *p)
 {
     enum { MOST = 1024 }; /* ranks, which take seconds */
     const plan_setting *s = &p->table.item[0].setting;
     lt_plan_cost cost;
-    p->table.simulated = (double)NAN;
     if (s->setup.ranks <= MOST && !cost_by(p, s, lt_plan_simulate, &cost))
         p->table.simulated = cost.seconds;
 }
@@ -175,35 +172,24 @@ static void refuse(const plan *p, plan_candidate *c)
     plan_setting plain;
     lt_plan_cost cost;
     if (!*c->verdict.why || c->verdict.pays || c->step.trust == PLAN_MEASURED
-        || !find_plain(&c->setting, &plain) || predict(p, &plain, &cost) || !cost.fits
-        || cost.seconds > c->cost.seconds * (1 + rounding))
+        || !find_plain(&c->setting, &plain) || cost_by(p, &plain, lt_plan_predict, &cost)
+        || !cost.fits || cost.seconds > c->cost.seconds * (1 + rounding))
         return;
     drop(c, "%s; what it replaces is predicted to take %.3g s a step, this %.3g s", c->verdict.why,
          cost.seconds, c->cost.seconds);
 }
 
-/* Updates of so many samples that the flags give a run; 0: they say nothing. */
-static double flag_steps(const plan *p, const plan_setting *s, double batch)
+double lt_plan_flag_steps(const plan_setting *s)
 {
-    const double of_epochs = s->epochs * p->profile.samples / batch;
-    double steps = s->max_steps ? (double)s->max_steps : of_epochs;
-    if (s->epochs > 0 && of_epochs < steps)
-        steps = of_epochs;
-    return steps;
-}
-
-double lt_plan_flag_steps(const plan *p, const plan_setting *s)
-{
-    return flag_steps(p, s, (double)s->batch);
+    lt_schedule schedule = {.epochs = s->epochs, .steps_per_epoch = s->epoch_steps};
+    return (double)lt_schedule_steps(&schedule, s->max_steps);
 }
 
 /* Steps of a run that only its flags end. */
-static plan_estimate steps_of_flags(const plan *p, const plan_setting *s)
+static plan_estimate steps_of_flags(const plan_setting *s)
 {
-    plan_estimate e = {.value = lt_plan_flag_steps(p, s),
-                       .trust = PLAN_MEASURED,
-                       .beyond = 1,
-                       .error = (double)NAN};
+    plan_estimate e = {
+        .value = lt_plan_flag_steps(s), .trust = PLAN_MEASURED, .beyond = 1, .error = (double)NAN};
     snprintf(e.why, sizeof e.why, "as the flags say");
     return e;
 }
@@ -211,18 +197,17 @@ static plan_estimate steps_of_flags(const plan *p, const plan_setting *s)
 /* Steps to the goal's metric. With pilots, what those of courses say, else what the flags give the goal. */
 static plan_estimate steps_to_goal(const plan *p, const plan_setting *s)
 {
-    const double least = p->table.least_batch;
-    plan_estimate e = lt_plan_steps(&p->runs, &p->request.goal, s);
+    const plan_table *t = &p->table;
+    plan_estimate of_batch, e = lt_plan_steps(&p->runs, &p->request.goal, s);
     if (e.trust == PLAN_UNKNOWN && p->pilots.has_courses)
         (void)lt_plan_steps_of_course(p, s, &e);
-    else if (e.trust == PLAN_UNKNOWN && p->request.pilot_share > 0 && least > 0)
-        (void)lt_plan_steps_of_flags(&p->runs, s, flag_steps(p, s, least), least, &e);
+    else if (e.trust == PLAN_UNKNOWN && p->request.pilot_share > 0
+             && lt_plan_steps_of_batch(&of_batch, &p->runs, s, t->least_steps, t->least_batch)) {
+        e = of_batch;
+        snprintf(e.why, sizeof e.why, "as the flags say, of batch %g%.100s", t->least_batch,
+                 of_batch.why);
+    }
     return e;
-}
-
-static plan_modelled modelled_of(const lt_plan_cost *cost)
-{
-    return (plan_modelled){cost->seconds, cost->exposed, cost->load};
 }
 
 /* Of Ernest's model by the runs that there are now, where that is all that is known. */
@@ -231,7 +216,8 @@ static plan_estimate step_of(const plan *p, plan_candidate *c)
     const plan_setting *s = &c->setting;
     if (c->is_by_runs)
         (void)predict_by_runs(p, s, &c->cost);
-    plan_estimate e = lt_plan_seconds(&p->runs, s, modelled_of(&c->cost));
+    plan_estimate e = lt_plan_seconds(
+        &p->runs, s, (plan_modelled){c->cost.seconds, c->cost.exposed, c->cost.load});
     if (c->is_by_runs && e.trust != PLAN_MEASURED)
         snprintf(e.why, sizeof e.why,
                  "Ernest's model of runs alone, as the profile does not have %s", s->setup.optim);
@@ -244,8 +230,8 @@ static void estimate(const plan *p, plan_candidate *c)
     const plan_setting *s = &c->setting;
     c->step = step_of(p, c);
     c->ernest = lt_plan_ernest(&p->runs, s);
-    c->steps = *g->metric ? steps_to_goal(p, s) : steps_of_flags(p, s);
-    c->epoch = c->step.value * p->profile.samples / c->cost.samples;
+    c->steps = *g->metric ? steps_to_goal(p, s) : steps_of_flags(s);
+    c->epoch = c->step.value * (double)s->epoch_steps;
     c->seconds = c->step.value * c->steps.value;
     c->price =
         p->options.price > 0 ? p->options.price * s->setup.ranks * c->seconds / hour : (double)NAN;
@@ -254,18 +240,17 @@ static void estimate(const plan *p, plan_candidate *c)
 static void check_candidate(const plan *p, plan_candidate *c)
 {
     const plan_goal *g = &p->request.goal;
-    const double step = p->pilots.racing ? 1 : c->step.beyond; /* it may be measured yet */
-    const double beyond = step > c->steps.beyond ? step : c->steps.beyond;
-    const int ranks = c->setting.setup.ranks;
+    const double beyond = /* while pilots race, a step may be measured yet */
+        fmax(p->pilots.racing ? 1 : c->step.beyond, c->steps.beyond);
     *c->why = 0;
     if (!c->cost.fits)
         drop(c, "a rank needs %.3g GiB, and has %.3g", c->cost.memory / gib,
              p->request.machine.memory / gib);
-    else if (beyond > 2 && !p->options.extrapolate)
-        drop(c, "%.3g times what runs measured, more than 2: --extrapolate takes it all the same",
-             beyond);
+    else if (beyond > PLAN_BEYOND && !p->options.extrapolate)
+        drop(c, "%.3g times what runs measured, more than %d: --extrapolate takes it all the same",
+             beyond, PLAN_BEYOND);
     else if (p->runs.most && p->pilots.count && !p->pilots.racing && !p->options.extrapolate
-             && ranks > 2 * p->runs.most)
+             && c->setting.setup.ranks > PLAN_BEYOND * p->runs.most)
         drop(c, "more than twice the %d ranks that runs and pilots had: --extrapolate takes it",
              p->runs.most);
     else if (g->deadline > 0 && c->seconds > g->deadline)
@@ -283,6 +268,16 @@ static lt_status check_batch(const plan *p, const plan_setting *s)
                    (long long)s->batch);
 }
 
+/* Training drops what is no whole update, and refuses data that are less than one. */
+static lt_status count_epoch(const plan *p, plan_setting *s, const lt_trainer *t)
+{
+    const int copies = s->setup.mesh.data ? s->setup.mesh.data : s->setup.ranks;
+    int64_t batches;
+    LT_TRY(lt_trainer_count_batches(&batches, t, (int64_t)p->profile.samples, copies));
+    s->epoch_steps = batches / s->setup.grad_accum;
+    return LT_OK;
+}
+
 /* What fails here falls, with the reason. */
 static void fill(const plan *p, plan_candidate *c, int ranks)
 {
@@ -292,12 +287,14 @@ static void fill(const plan *p, plan_candidate *c, int ranks)
         st = lt_plan_setting(&c->setting, &t, ranks, p->request.per_node);
     if (!st)
         st = lt_plan_check_ranks(&c->setting, &t);
+    if (!st)
+        st = count_epoch(p, &c->setting, &t);
     c->setting.setup.ranks = ranks;
     if (!st)
         st = check_batch(p, &c->setting);
     if (!st) {
         c->is_by_runs = predict_by_runs(p, &c->setting, &c->cost);
-        st = c->is_by_runs ? LT_OK : predict(p, &c->setting, &c->cost);
+        st = c->is_by_runs ? LT_OK : cost_by(p, &c->setting, lt_plan_predict, &c->cost);
     }
     if (!st)
         st = ask_verdict(p, c);
@@ -305,10 +302,6 @@ static void fill(const plan *p, plan_candidate *c, int ranks)
         drop(c, "%s", lt_error_message());
     lt_trainer_close(&t);
     c->is_possible = !st;
-    if (st)
-        return;
-    estimate(p, c);
-    check_candidate(p, c);
 }
 
 /* --- All of them --- */
@@ -318,8 +311,10 @@ static void model_runs(plan *p)
     lt_plan_cost cost;
     for (size_t i = 0; i < p->runs.count; i++) {
         plan_run *run = &p->runs.run[i];
-        const bool is_known = !predict(p, &run->setting, &cost) && cost.seconds > 0;
-        run->modelled = is_known ? modelled_of(&cost) : (plan_modelled){run->seconds, 0, 0};
+        const bool is_known =
+            !cost_by(p, &run->setting, lt_plan_predict, &cost) && cost.seconds > 0;
+        run->modelled = is_known ? (plan_modelled){cost.seconds, cost.exposed, cost.load}
+                                 : (plan_modelled){run->seconds, 0, 0};
     }
 }
 
@@ -378,20 +373,15 @@ static lt_status enumerate(plan *p)
 
 /* --- The order --- */
 
-/* What the goal minimises: with a deadline rank-hours, else time; of unknown steps that of an epoch. */
-static double key_of(const plan_candidate *c, bool by_cost)
-{
-    const double seconds = isfinite(c->seconds) ? c->seconds : c->epoch;
-    return by_cost ? seconds * c->setting.setup.ranks : seconds;
-}
-
 double lt_plan_key(const plan *p, const plan_candidate *c)
 {
-    return key_of(c, p->request.goal.deadline > 0);
+    const double seconds = isfinite(c->seconds) ? c->seconds : c->epoch;
+    return p->request.goal.deadline > 0 ? seconds * c->setting.setup.ranks : seconds;
 }
 
-static int compare(const plan_candidate *a, const plan_candidate *b, bool by_cost)
+static int compare(const void *x, const void *y, void *p)
 {
+    const plan_candidate *a = x, *b = y;
     if (!*a->why != !*b->why)
         return *a->why ? 1 : -1;
     if (isfinite(a->seconds) != isfinite(b->seconds))
@@ -399,20 +389,10 @@ static int compare(const plan_candidate *a, const plan_candidate *b, bool by_cos
     if (!isfinite(a->seconds) && a->setting.is_exact != b->setting.is_exact)
         return a->setting.is_exact ? -1
                                    : 1; /* an epoch that loses something is not worth as much */
-    const double x = key_of(a, by_cost), y = key_of(b, by_cost);
-    if (x > y || x < y)
-        return x > y ? 1 : -1;
+    const double first = lt_plan_key(p, a), second = lt_plan_key(p, b);
+    if (first > second || first < second)
+        return first > second ? 1 : -1;
     return a->setting.setup.ranks - b->setting.setup.ranks;
-}
-
-static int by_time(const void *x, const void *y)
-{
-    return compare(x, y, false);
-}
-
-static int by_cost(const void *x, const void *y)
-{
-    return compare(x, y, true);
 }
 
 int lt_plan_reason(const plan_table *t, size_t i, char *text, size_t size)
@@ -444,9 +424,10 @@ static lt_status none_left(const plan_table *t)
         else if (bytes)
             at += (size_t)snprintf(text + at, sizeof text - at, "%s%s", at ? "; " : "", reason);
     }
-    return more ? lt_fail(LT_E_ARG, "no candidate is left of %zu: %s%sand %d other reasons",
-                          t->count, text, at ? "; " : "", more)
-                : lt_fail(LT_E_ARG, "no candidate is left of %zu: %s", t->count, text);
+    if (more)
+        snprintf(reason, sizeof reason, "%sand %d other reasons", at ? "; " : "", more);
+    return lt_fail(LT_E_ARG, "no candidate is left of %zu: %s%s", t->count, text,
+                   more ? reason : "");
 }
 
 /* What rests on runs says so only near them. */
@@ -480,8 +461,10 @@ static void estimate_all(plan *p)
     model_runs(p);
     t->least_batch = HUGE_VAL;
     for (size_t i = 0; i < t->count; i++)
-        if (t->item[i].is_possible && (double)t->item[i].setting.batch < t->least_batch)
+        if (t->item[i].is_possible && (double)t->item[i].setting.batch < t->least_batch) {
             t->least_batch = (double)t->item[i].setting.batch;
+            t->least_steps = lt_plan_flag_steps(&t->item[i].setting);
+        }
     for (size_t i = 0; i < t->count; i++)
         if (t->item[i].is_possible) {
             estimate(p, &t->item[i]);
@@ -493,8 +476,9 @@ lt_status lt_plan_rank(plan *p)
 {
     plan_table *t = &p->table;
     estimate_all(p);
-    qsort(t->item, t->count, sizeof *t->item, p->request.goal.deadline > 0 ? by_cost : by_time);
+    qsort_r(t->item, t->count, sizeof *t->item, compare, p);
     t->kept = 0;
+    t->simulated = (double)NAN;
     while (t->kept < t->count && !*t->item[t->kept].why)
         t->kept++;
     t->is_known = t->kept && isfinite(t->item[0].seconds);
@@ -507,7 +491,6 @@ lt_status lt_plan_choose(plan *p)
 {
     LT_TRY(check_goal(p));
     LT_TRY(check_range(p));
-    model_runs(p);
     LT_TRY(enumerate(p));
     return lt_plan_rank(p);
 }

@@ -154,9 +154,7 @@ static bool find_loss(plan *p, const plan_setting *own)
     if (!run)
         return false;
     const lt_power_fit f = fit_course(run, common_steps(&p->runs));
-    plan_setting whole = *own;
-    whole.batch = run->setting.batch;
-    all->course_steps = lt_plan_flag_steps(p, &whole);
+    all->course_steps = lt_plan_flag_steps(own);
     all->course_loss = power_loss(&f, all->course_steps);
     all->course_run = (size_t)(run - p->runs.run);
     return isfinite(all->course_loss);

@@ -77,10 +77,10 @@ static bool is_contender(const plan *p, const plan_candidate *c)
 /* --- What it may cost --- */
 
 /* Rank-seconds of a candidate's run; 0: not known. */
-static double run_cost(const plan *p, const plan_candidate *c)
+static double run_cost(const plan_candidate *c)
 {
     const double steps =
-        isfinite(c->steps.value) ? c->steps.value : lt_plan_flag_steps(p, &c->setting);
+        isfinite(c->steps.value) ? c->steps.value : lt_plan_flag_steps(&c->setting);
     return c->setting.setup.ranks * c->step.value * steps;
 }
 
@@ -88,9 +88,9 @@ static double run_cost(const plan *p, const plan_candidate *c)
 static double least_run_cost(const plan *p)
 {
     const plan_table *t = &p->table;
-    double least = run_cost(p, t->item);
+    double least = run_cost(t->item);
     for (size_t i = 1; i < t->kept; i++) {
-        const double cost = run_cost(p, &t->item[i]);
+        const double cost = run_cost(&t->item[i]);
         if (may_be_best(p, &t->item[i]) && cost > 0)
             least = fmin(least, cost);
     }
@@ -103,7 +103,7 @@ double lt_plan_budget(const plan *p)
 }
 
 /* The profile is paid from the budget too, where this plan measured it. */
-double lt_plan_budget_left(const plan *p)
+static double budget_left(const plan *p)
 {
     return lt_plan_budget(p) - p->pilots.spent - p->profile.paid;
 }
@@ -130,7 +130,7 @@ double lt_plan_start_seconds(const plan *p, int ranks)
 static int64_t steps_of(const plan *p, const plan_candidate *c)
 {
     const double least = 10, most = 200;
-    const double seconds = fmin(0.5, lt_plan_budget_left(p) / (8 * c->setting.setup.ranks));
+    const double seconds = fmin(0.5, budget_left(p) / (8 * c->setting.setup.ranks));
     const int64_t round = lt_plan_period(&c->setting.setup);
     const double wanted = fmin(fmax(seconds / c->step.value, least), most);
     return PLAN_WARM_STEPS + round * (int64_t)ceil(wanted / (double)round);
@@ -199,7 +199,7 @@ static void stop(plan *p, const char *format, ...)
 static plan_candidate *next_pilot(plan *p)
 {
     const plan_table *t = &p->table;
-    const double budget = lt_plan_budget_left(p);
+    const double budget = budget_left(p);
     plan_candidate *found = NULL, *dear = NULL;
     for (size_t i = 0; i < t->kept; i++) {
         plan_candidate *c = &t->item[i];
@@ -254,8 +254,7 @@ static lt_status add_words(plan_words *w, const plan *p, const plan_candidate *c
     LT_TRY(lt_plan_add_word(w, "--max-steps=%lld", (long long)q->steps));
     if (q->of_loss) /* rates are those of the whole run */
         LT_TRY(lt_plan_add_word(w, "--epochs=%.17g",
-                                lt_plan_flag_steps(p, &c->setting) * (double)c->setting.batch
-                                    / p->profile.samples));
+                                lt_plan_flag_steps(&c->setting) / (double)c->setting.epoch_steps));
     LT_TRY(lt_plan_add_word(w, "--output=%s", q->folder));
     LT_TRY(lt_plan_add_word(w, "--overwrite"));
     LT_TRY(lt_plan_add_word(w, "--eval-every=-1"));
@@ -330,7 +329,7 @@ static void run_words(const plan *p, char *const *argv, plan_pilot *q)
     char log[sizeof q->folder + 8];
     pid_t pid;
     bool late;
-    const double begin = lt_clock_seconds(), most = lt_plan_budget_left(p) / q->ranks;
+    const double begin = lt_clock_seconds(), most = budget_left(p) / q->ranks;
     snprintf(log, sizeof log, "%s.log", q->folder);
     const int why = start(argv, log, &pid);
     if (why) {
@@ -422,7 +421,7 @@ static lt_status check(const plan *p)
         return lt_fail(
             LT_E_ARG,
             "--pilots: this is one of several ranks already (%s); plan starts them itself", kind);
-    if (run_cost(p, p->table.item) > 0)
+    if (run_cost(p->table.item) > 0)
         return LT_OK;
     return lt_fail(LT_E_ARG,
                    "--pilot-budget %s: of how long a run? %s; --epochs or --max-steps says it",
@@ -446,7 +445,7 @@ lt_status lt_plan_make_pilots(plan *p)
     p->pilots.racing = false;
     if (!st)
         st = lt_plan_rank(p);
-    p->pilots.run = st ? 0 : run_cost(p, p->table.item);
+    p->pilots.run = st ? 0 : run_cost(p->table.item);
     return st;
 }
 

@@ -25,23 +25,29 @@ const char *lt_plan_seconds_text(double s, char *text, size_t size)
     return text;
 }
 
-const char *lt_plan_trust_text(const plan_estimate *e, char *text, size_t size)
+static const char *trust_text(const plan_estimate *e, char *text, size_t size)
 {
     static const char *const names[] = {"measured", "interpolated", "extrapolated", "model only",
                                         "not enough measurements"};
-    if (e->trust == PLAN_EXTRAPOLATED)
-        snprintf(text, size, "extrapolated x%.3g", e->beyond);
+    if (e->beyond > 1)
+        snprintf(text, size, "%s x%.3g", names[e->trust], e->beyond);
     else
         snprintf(text, size, "%s", names[e->trust]);
     return text;
 }
 
-const plan_estimate *lt_plan_weaker(const plan_candidate *c)
+/* The model was within a factor of 2 of steps (docs/results/plan.md); more than twice beyond runs nothing is bounded so. */
+static double weakness(const plan_estimate *e)
 {
-    return c->steps.trust > c->step.trust
-                   || (c->steps.trust == c->step.trust && c->steps.beyond > c->step.beyond)
-               ? &c->steps
-               : &c->step;
+    return e->trust != PLAN_UNKNOWN && e->beyond > PLAN_BEYOND ? PLAN_MODEL + 0.5 : e->trust;
+}
+
+/* Of step and steps, the one that is known less well. */
+static const plan_estimate *weaker(const plan_candidate *c)
+{
+    const double steps = weakness(&c->steps), step = weakness(&c->step);
+    return steps > step || (steps >= step && c->steps.beyond > c->step.beyond) ? &c->steps
+                                                                               : &c->step;
 }
 
 /* --- The command --- */
@@ -149,7 +155,7 @@ static void print_row(const plan *p, const plan_candidate *c, FILE *out)
     print_ernest(&p->table, lt_plan_seconds_text(c->ernest, ernest, sizeof ernest), out);
     fprintf(out, " %10s %10s %10s %8s  %s\n", steps,
             lt_plan_seconds_text(seconds, whole, sizeof whole), cost, memory,
-            lt_plan_trust_text(lt_plan_weaker(c), trust, sizeof trust));
+            trust_text(weaker(c), trust, sizeof trust));
 }
 
 static void print_dropped(const plan *p, FILE *out)
@@ -203,8 +209,9 @@ void lt_plan_print(const plan *p, FILE *out)
     if (t->kept > rows)
         fprintf(out, "  and %zu more (--rows)\n", t->kept - rows);
     print_dropped(p, out);
-    print_why(p, &t->item[0], out);
-    char *command = malloc(COMMAND);
+    if (t->kept)
+        print_why(p, &t->item[0], out);
+    char *command = t->kept ? malloc(COMMAND) : NULL;
     if (command)
         fprintf(out, "\n%s\n", lt_plan_command(p, &t->item[0], command, COMMAND));
     free(command);

@@ -132,20 +132,19 @@ static lt_status read_file(reader *r, const char *name, bool must)
     return st;
 }
 
-/* --- Ranks --- */
-
-static int read_ranks(const char *folder, const char *name)
+/* An integer of a run's file; 0: there is none. */
+static int read_integer(const char *folder, const char *name, const char *key)
 {
     char path[PLAN_TEXT + 64];
     lt_json *json;
-    int64_t ranks = 0;
+    int64_t value = 0;
     snprintf(path, sizeof path, "%s/%s", folder, name);
     if (lt_json_load(&json, path))
         return 0;
-    if (lt_json_integer(lt_json_root(json), "ranks", &ranks))
-        ranks = 0;
+    if (lt_json_integer(lt_json_root(json), key, &value))
+        value = 0;
     lt_json_free(&json);
-    return (int)ranks;
+    return (int)value;
 }
 
 /* --- Settings --- */
@@ -154,9 +153,10 @@ static int read_ranks(const char *folder, const char *name)
 static lt_status load_setting(plan_run *run, lt_trainer *t, const lt_trainer *like, int per_node)
 {
     char path[PLAN_TEXT + 32];
-    int ranks = read_ranks(run->name, "env.json");
+    static const char state[] = "checkpoints/latest/state.json";
+    int ranks = read_integer(run->name, "env.json", "ranks");
     if (!ranks)
-        ranks = read_ranks(run->name, "checkpoints/latest/state.json");
+        ranks = read_integer(run->name, state, "ranks");
     if (ranks < 1)
         return lt_fail(LT_E_ARG, "--from %s: neither env.json nor a checkpoint says its ranks",
                        run->name);
@@ -169,7 +169,10 @@ static lt_status load_setting(plan_run *run, lt_trainer *t, const lt_trainer *li
     LT_TRY(lt_optim_flags_resolve(&t->args.optim, t->options));
     LT_TRY(lt_plan_same_samples(like->options, t->options, run->name));
     const int64_t own = t->args.ranks.ranks_per_node;
-    return lt_plan_setting(&run->setting, t, ranks, own ? (int)own : per_node);
+    LT_TRY(lt_plan_setting(&run->setting, t, ranks, own ? (int)own : per_node));
+    if (!run->setting.threads)
+        run->setting.real_threads = read_integer(run->name, state, "threads");
+    return LT_OK;
 }
 
 static lt_status read_setting(plan_run *run, const lt_trainer *like, int per_node)

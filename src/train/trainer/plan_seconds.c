@@ -63,9 +63,10 @@ static bool is_same_update(const lt_plan_setup *a, const lt_plan_setup *b)
 static bool is_alike(const plan_setting *s, const plan_setting *other)
 {
     const lt_plan_setup *a = &s->setup, *b = &other->setup;
-    return s->amp == other->amp && is_same_update(a, b) && !strcmp(s->state, other->state)
-           && is_of_exchange(a, b) && is_same_mesh(&a->mesh, &b->mesh)
-           && a->backup_workers == b->backup_workers
+    return s->amp == other->amp && !strcmp(s->device, other->device)
+           && (s->threads == other->threads || s->real_threads == other->real_threads)
+           && is_same_update(a, b) && !strcmp(s->state, other->state) && is_of_exchange(a, b)
+           && is_same_mesh(&a->mesh, &b->mesh) && a->backup_workers == b->backup_workers
            && lt_plan_is_same_number(a->deadline, b->deadline);
 }
 
@@ -73,6 +74,11 @@ bool lt_plan_is_same_work(const plan_setting *s, const plan_setting *other)
 {
     const lt_plan_setup *a = &s->setup, *b = &other->setup;
     return is_alike(s, other) && a->batch_size == b->batch_size && a->grad_accum == b->grad_accum;
+}
+
+bool lt_plan_is_timed(const plan_run *run, const plan_setting *s)
+{
+    return run->seconds > 0 && lt_plan_is_same_work(&run->setting, s);
 }
 
 /* Runs of the same work. */
@@ -97,7 +103,7 @@ static timed find_timed(const plan_runs *runs, const plan_setting *s)
     for (size_t i = 0; i < runs->count; i++) {
         const plan_run *run = &runs->run[i];
         const int ranks = run->setting.setup.ranks;
-        if (!(run->seconds > 0) || !lt_plan_is_same_work(&run->setting, s))
+        if (!lt_plan_is_timed(run, s))
             continue;
         t.least = ranks < t.least ? ranks : t.least;
         t.most = ranks > t.most ? ranks : t.most;
@@ -168,12 +174,30 @@ double lt_plan_ernest(const plan_runs *runs, const plan_setting *s)
     size_t count = 0;
     lt_time_point *point = calloc(runs->count + 1, sizeof *point);
     for (size_t i = 0; i < runs->count && point; i++)
-        if (runs->run[i].seconds > 0 && lt_plan_is_same_work(&runs->run[i].setting, s))
+        if (lt_plan_is_timed(&runs->run[i], s))
             point[count++] =
                 (lt_time_point){(double)runs->run[i].setting.setup.ranks, 1, runs->run[i].seconds};
     const bool ok = point && count && !lt_time_fit(&model, point, count);
     free(point);
     return ok ? lt_time_predict(&model, (double)s->setup.ranks, 1) : (double)NAN;
+}
+
+/* How many times beyond the ranks of runs of other batches, or beyond a rank's samples of them; 0: there are none. */
+static double beyond_others(const plan_runs *runs, const plan_setting *s)
+{
+    const double at[] = {s->setup.ranks, (double)(s->setup.batch_size * s->setup.grad_accum)};
+    double least[] = {HUGE_VAL, HUGE_VAL}, most[] = {0, 0};
+    for (size_t i = 0; i < runs->count; i++) {
+        const lt_plan_setup *of = &runs->run[i].setting.setup;
+        const double value[] = {of->ranks, (double)(of->batch_size * of->grad_accum)};
+        for (int j = 0; j < 2 && runs->run[i].seconds > 0 && is_alike(&runs->run[i].setting, s);
+             j++) {
+            least[j] = fmin(least[j], value[j]);
+            most[j] = fmax(most[j], value[j]);
+        }
+    }
+    const double above = fmax(at[0] / most[0], at[1] / most[1]);
+    return most[0] > 0 ? fmax(1, fmax(above, fmax(least[0] / at[0], least[1] / at[1]))) : 0;
 }
 
 plan_estimate lt_plan_seconds(const plan_runs *runs, const plan_setting *s, plan_modelled modelled)
@@ -190,8 +214,13 @@ plan_estimate lt_plan_seconds(const plan_runs *runs, const plan_setting *s, plan
         snprintf(e.why, sizeof e.why, "%.150s", t.same->name);
         return e;
     }
-    if (!t.below && !t.above) { /* runs of other batches, if there are any */
-        e.value = fmax(correct(fit_factors(runs, s, is_alike), modelled), modelled.load);
+    if (!t.below && !t.above) {
+        const double beyond = beyond_others(runs, s);
+        if (beyond > 0) {
+            e.value = fmax(correct(fit_factors(runs, s, is_alike), modelled), modelled.load);
+            e.beyond = beyond;
+            snprintf(e.why, sizeof e.why, "the system model, scaled to runs of other batches");
+        }
         return e;
     }
     const factors f = fit_factors(runs, s, lt_plan_is_same_work);

@@ -4,6 +4,7 @@
 #include "train/trainer/mesh.h"
 #include "train/trainer/plan.h"
 
+#include "lather/device.h"
 #include "lather/ext/fail.h"
 #include "lather/ext/optim_family.h"
 #include "lather/shampoo.h"
@@ -389,6 +390,11 @@ lt_status lt_plan_setting(plan_setting *s, const lt_trainer *t, int ranks, int p
     s->converge = hash_options(t->options, is_of_convergence);
     s->samples = hash_options(t->options, is_of_samples);
     s->amp = t->args.training.amp;
+    snprintf(s->device, sizeof s->device, "%s", a->machine.device);
+    const int share =
+        lt_cpu_threads() / u->ranks_per_node; /* ranks of a machine share its processors */
+    s->threads = (int)a->machine.threads;
+    s->real_threads = s->threads ? s->threads : share > 1 ? share : 1;
     s->is_exact = is_exact(u);
     write_label(s, a);
     return LT_OK;

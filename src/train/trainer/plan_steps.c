@@ -59,7 +59,6 @@ static bool find_measured(const plan_runs *runs, const plan_setting *s, plan_est
 typedef struct batches {
     double least, most;
     int distinct, count;
-    const plan_run *nearest; /* that has a noise scale */
     const plan_run *reached; /* any */
 } batches;
 
@@ -76,11 +75,6 @@ static batches find_batches(const plan_runs *runs, const plan_setting *s)
         b.most = batch > b.most ? batch : b.most;
         b.count++;
         b.reached = run;
-        const double distance = fabs(log(batch / (double)s->batch));
-        if (run->noise_scale > 0
-            && (!b.nearest
-                || distance < fabs(log((double)b.nearest->setting.batch / (double)s->batch))))
-            b.nearest = run;
     }
     return b;
 }
@@ -107,15 +101,16 @@ static bool fit_batches(const plan_runs *runs, const plan_setting *s, const batc
     return ok && *steps > 0;
 }
 
-/* The run with this course and a noise scale whose batch is the nearest; NULL: none. */
-static const plan_run *find_noise(const plan_runs *runs, const plan_setting *s)
+/* The run (reached: that reached the goal) with this course and a noise scale whose batch is the nearest; NULL: none. */
+static const plan_run *find_noise(const plan_runs *runs, const plan_setting *s, bool reached)
 {
     const plan_run *found = NULL;
     double least = HUGE_VAL;
     for (size_t i = 0; i < runs->count; i++) {
         const plan_run *run = &runs->run[i];
         const double distance = fabs(log((double)run->setting.batch / (double)s->batch));
-        if (is_alike(&run->setting, s) && run->noise_scale > 0 && distance < least) {
+        if (is_alike(&run->setting, s) && run->noise_scale > 0 && distance < least
+            && (run->reached > 0 || !reached)) {
             least = distance;
             found = run;
         }
@@ -126,21 +121,20 @@ static const plan_run *find_noise(const plan_runs *runs, const plan_setting *s)
 static bool find_by_batch(const plan_runs *runs, const plan_setting *s, plan_estimate *out)
 {
     const batches b = s->is_exact ? find_batches(runs, s) : (batches){0};
-    const plan_run *other = b.reached ? find_noise(runs, s) : NULL;
+    const plan_run *nearest = find_noise(runs, s, true), *from = nearest ? nearest : b.reached,
+                   *noise = from == nearest ? nearest : find_noise(runs, s, false);
     double steps = 0;
     char why[96];
     if (b.distinct > 1 && fit_batches(runs, s, &b, &steps)) {
         snprintf(why, sizeof why, "steps a + c / batch of %d runs", b.count);
-    } else if (b.nearest
-               && !lt_noise_steps(&steps, b.nearest->noise_scale, b.nearest->reached,
-                                  (double)b.nearest->setting.batch, (double)s->batch)) {
-        snprintf(why, sizeof why, "noise scale %.3g of batch %lld", b.nearest->noise_scale,
-                 (long long)b.nearest->setting.batch);
-    } else if (other
-               && !lt_noise_steps(&steps, other->noise_scale, b.reached->reached,
-                                  (double)b.reached->setting.batch, (double)s->batch)) {
-        snprintf(why, sizeof why, "noise scale %.3g of a %s", other->noise_scale,
-                 other->is_pilot ? "pilot" : "run that did not reach it");
+    } else if (b.reached && noise
+               && !lt_noise_steps(&steps, noise->noise_scale, from->reached,
+                                  (double)from->setting.batch, (double)s->batch)) {
+        const char *whose = noise->is_pilot ? "a pilot" : "a run that did not reach it";
+        snprintf(why, sizeof why, "noise scale %.3g of %s", noise->noise_scale, whose);
+        if (nearest)
+            snprintf(why, sizeof why, "noise scale %.3g of batch %lld", noise->noise_scale,
+                     (long long)noise->setting.batch);
     } else {
         return false;
     }
@@ -152,29 +146,15 @@ bool lt_plan_steps_of_batch(plan_estimate *out, const plan_runs *runs, const pla
                             double steps, double batch)
 {
     const double own = (double)s->batch;
-    const plan_run *noise = lt_plan_is_same_number(own, batch) ? NULL : find_noise(runs, s);
+    const plan_run *noise = lt_plan_is_same_number(own, batch) ? NULL : find_noise(runs, s, false);
     plan_estimate e = {.value = steps, .trust = PLAN_MODEL, .beyond = 1, .error = (double)NAN};
-    if (!s->is_exact || !(steps > 0))
+    if (!s->is_exact || !(steps > 0) || (!noise && !lt_plan_is_same_number(own, batch))
+        || (noise && lt_noise_steps(&e.value, noise->noise_scale, steps, batch, own)))
         return false;
     if (noise)
         snprintf(e.why, sizeof e.why, ", and noise scale %.3g of %s", noise->noise_scale,
                  noise->is_pilot ? "a pilot" : "a run");
-    else if (!lt_plan_is_same_number(own, batch))
-        return false;
-    if (noise && lt_noise_steps(&e.value, noise->noise_scale, steps, batch, own))
-        return false;
     *out = e;
-    return true;
-}
-
-bool lt_plan_steps_of_flags(const plan_runs *runs, const plan_setting *s, double steps,
-                            double least_batch, plan_estimate *out)
-{
-    plan_estimate e;
-    if (!lt_plan_steps_of_batch(&e, runs, s, steps, least_batch))
-        return false;
-    *out = e;
-    snprintf(out->why, sizeof out->why, "as the flags say, of batch %g%.100s", least_batch, e.why);
     return true;
 }
 
@@ -254,16 +234,20 @@ static bool find_by_ranks(const plan_runs *runs, const plan_goal *g, const plan_
     return true;
 }
 
-/* Numbers of ranks that runs of as many samples a rank have. */
-static int count_ranks(const plan_runs *runs, const plan_setting *s)
+static bool is_seen_by_loss_model(const plan_run *run, const plan_setting *s)
+{
+    return run->points && is_of_loss_model(&run->setting, s);
+}
+
+int lt_plan_count_ranks(const plan_runs *runs, const plan_setting *s,
+                        bool (*is)(const plan_run *, const plan_setting *))
 {
     int count = 0;
     for (size_t i = 0; i < runs->count; i++) {
-        const plan_setting *of = &runs->run[i].setting;
-        bool is_new = runs->run[i].points && is_of_loss_model(of, s);
+        const plan_run *run = runs->run;
+        bool is_new = is(&run[i], s);
         for (size_t k = 0; k < i && is_new; k++)
-            is_new = !runs->run[k].points || !is_of_loss_model(&runs->run[k].setting, s)
-                     || runs->run[k].setting.setup.ranks != of->setup.ranks;
+            is_new = !is(&run[k], s) || run[k].setting.setup.ranks != run[i].setting.setup.ranks;
         count += is_new;
     }
     return count;
@@ -272,13 +256,12 @@ static int count_ranks(const plan_runs *runs, const plan_setting *s)
 /* Of what loses or delays gradients, of which batches and noise scales say nothing. */
 static plan_estimate explain_loss(const plan_runs *runs, const plan_goal *g, const plan_setting *s)
 {
-    enum { LEAST = 3 };
-    const int count = count_ranks(runs, s);
-    if (count < LEAST)
+    const int count = lt_plan_count_ranks(runs, s, is_seen_by_loss_model);
+    if (count < LT_LOSS_RANKS)
         return unknown("not enough measurements: what loses gradients needs a run on %d ranks that "
                        "reached %s %g, or runs with this --batch-size on %d numbers of ranks, and "
                        "there are %d",
-                       s->setup.ranks, g->metric, g->value, LEAST, count);
+                       s->setup.ranks, g->metric, g->value, LT_LOSS_RANKS, count);
     return unknown("not enough measurements: the loss fitted to runs on %d numbers of ranks does "
                    "not say when %s is %g",
                    count, g->metric, g->value);

@@ -1,5 +1,6 @@
 /* Opening what a run needs, in the order in which one part needs another. */
 
+#include "train/trainer/mesh.h"
 #include "train/trainer/trainer.h"
 
 #include "lather/ext/fail.h"
@@ -50,25 +51,24 @@ lt_status lt_trainer_open_data(lt_trainer *t)
     return p->agree ? p->agree(t->context, t) : LT_OK;
 }
 
-/* An epoch is a whole number of updates; what is left over is not seen in it. */
-static lt_status count_batches(lt_trainer *t)
+lt_status lt_trainer_count_batches(int64_t *out, const lt_trainer *t, int64_t count, int copies)
 {
     const arguments *a = &t->args;
     const loader_options *o = &a->loader;
-    const int64_t count = lt_dataset_count(t->input.train), accum = a->training.grad_accum;
-    int64_t batches = count / t->ranks.data_count / a->batch_size;
+    const int64_t accum = a->training.grad_accum;
+    int64_t batches = count / copies / a->batch_size;
     if (o->overfit_batches && batches > o->overfit_batches)
         batches = o->overfit_batches;
     if (o->limit_train_batches && batches > o->limit_train_batches)
         batches = o->limit_train_batches;
-    t->input.batches_per_epoch = batches / accum * accum;
-    if (!t->input.batches_per_epoch)
+    *out = batches / accum * accum;
+    if (!*out)
         return lt_fail(LT_E_ARG,
                        "--batch-size %lld x --grad-accum %lld on %d %s: %s has only %lld "
                        "%s to train on",
-                       (long long)a->batch_size, (long long)accum, t->ranks.data_count,
-                       t->ranks.mesh ? "copies of the model" : "ranks", a->data, (long long)count,
-                       t->input.unit);
+                       (long long)a->batch_size, (long long)accum, copies,
+                       lt_mesh_flag_is_on(&a->ranks) ? "copies of the model" : "ranks", a->data,
+                       (long long)count, t->program->task->unit);
     return LT_OK;
 }
 
@@ -188,7 +188,8 @@ lt_status lt_trainer_open_training(lt_trainer *t)
     const arguments *a = &t->args;
     const training_options *o = &a->training;
     const lt_params *whole = NULL; /* what the optimizer is made over, or boxes of it */
-    LT_TRY(count_batches(t));
+    LT_TRY(lt_trainer_count_batches(&t->input.batches_per_epoch, t,
+                                    lt_dataset_count(t->input.train), t->ranks.data_count));
     LT_TRY(lt_params_freeze(&t->params, &a->groups.freeze, a->groups.freeze_bn));
     LT_TRY(lt_trainer_open_parallel(t));
     LT_TRY(lt_trainer_make_optimizer(t, &whole));

@@ -100,6 +100,8 @@ lt_status lt_trainer_open_model(lt_trainer *t);
 /* setup.c: opens everything that the arguments ask for, in this order. */
 lt_status lt_trainer_open_device(lt_trainer *t);
 lt_status lt_trainer_open_data(lt_trainer *t);
+/* Of an epoch on each of so many copies of the model: whole updates, the rest is not seen. Errors: LT_E_ARG (there are none). */
+lt_status lt_trainer_count_batches(int64_t *out, const lt_trainer *t, int64_t count, int copies);
 lt_status lt_trainer_open_training(lt_trainer *t);
 /* Of this rank's samples; of a trainer whose data are open. */
 lt_loader_config lt_trainer_training_loader(const lt_trainer *t);
