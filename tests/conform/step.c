@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BATCH = 8, SIDE = 32, CLASSES = 5, STEPS = 6, CANNOT_RUN = 77 };
+enum { BATCH = 8, SIDE = 32, CLASSES = 5, STEPS = 6, USAGE = 2, CANNOT_RUN = 77 };
 
 typedef struct training {
     lt_device *device;
@@ -378,6 +378,7 @@ static void check_dtype(tally *a, const char *device, lt_dtype dtype)
     }
 }
 
+/* The device; NULL with a message: an argument that is none. */
 static const char *parse(int argc, char **argv, tally *a)
 {
     const char *device = "cpu";
@@ -390,6 +391,12 @@ static const char *parse(int argc, char **argv, tally *a)
             device = argv[++i];
         else if (!strcmp(argv[i], "--optim") && i + 1 < argc)
             a->only = argv[++i];
+        else {
+            fprintf(stderr,
+                    "conform_step: %s: want --device NAME, --optim NAME, --recorded or --break\n",
+                    argv[i]);
+            return NULL;
+        }
     return device;
 }
 
@@ -398,6 +405,9 @@ int main(int argc, char **argv)
     static const lt_dtype dtypes[] = {LT_F32, LT_BF16, LT_F16};
     tally a = {0};
     const char *device = parse(argc, argv, &a);
+    if (!device)
+        return USAGE;
+    setvbuf(stdout, NULL, _IOLBF, 0); /* a crash or a time-out leaves the lines of what passed */
     const bool has_f16 = strcmp(device, "cpu") != 0; /* it has no training in f16 */
     lt_device *d = NULL;
     if (lt_device_open(&d, device, NULL)) {
