@@ -157,16 +157,16 @@ static void try_choice(row *r, const lt_dnn_choice *choice, bool damage)
     lt_dnn_plan_clear(&plan);
 }
 
-/* Attention's kernels are all compiled: each of them, of a sample one. */
-static void try_choices(row *r, const lt_dnn_choices *choices, bool first_batch)
+/* Kernels that cuDNN compiles take half a second each: of a sample the first of them, and one of each graph of attention, whose kernels
+ * are all compiled. */
+static void try_choices(row *r, const lt_dnn_choices *choices)
 {
-    const bool attention = r->form->attention != NO_ATTENTION;
-    bool compiles = all ? first_batch : !has_compiled || attention;
+    bool compiles = all || !has_compiled || r->form->attention != NO_ATTENTION;
     for (int i = 0; i < choices->count && (all || i < SAMPLED_PROPOSALS); i++) {
         const bool compiled = choices->item[i].compiled;
         if (compiled && !compiles)
             continue;
-        compiles = compiles && (!compiled || (all && attention));
+        compiles = compiles && (!compiled || all);
         has_compiled = has_compiled || compiled;
         try_choice(r, &choices->item[i], i == 0);
     }
@@ -199,7 +199,7 @@ static void try_graph(row *r, int shape, int batch)
     r->graphs++;
     r->none += st != LT_OK;
     r->proposed += choices.count;
-    try_choices(r, &choices, batch == batches[0]);
+    try_choices(r, &choices);
     lt_dnn_choices_clear(&choices);
     lt_dnn_reset(&g);
 }
