@@ -55,14 +55,15 @@ static int64_t liwork(int64_t n)
     return 3 + 5 * n;
 }
 
-/* Floats of a thread's work memory for a matrix of n rows, and where in it what lies. A multiple of 64 bytes. */
+/* Where in a thread's work memory the parts for n rows lie; with memory NULL how many floats they take, a multiple of 64 bytes. */
 static int64_t lay_out(small *s, int64_t n, float *memory)
 {
     lt_tridiagonal *t = &s->t;
     t->size = lt_tridiagonal_size(n);
     t->step = t->size + 16; /* rows a power of two apart would share a cache's few lines */
     const int64_t square = t->size * t->step, work = lt_tridiagonal_work(t->size);
-    const int64_t floats = 2 * square + 3 * t->size + work + lwork(n) + liwork(n) + 2 * n + 1;
+    const int64_t floats = 2 * square + 3 * t->size + work + lwork(n)
+                           + liwork(n) * (int64_t)(sizeof(lapack_int) / sizeof(float)) + 2 * n + 1;
     if (!memory)
         return lt_cpu_pieces(floats, 16) * 16;
     t->a = memory;
@@ -236,7 +237,7 @@ static void run(void *context, int64_t begin, int64_t end, int64_t chunk)
 }
 
 /* The floats that the largest matrix takes. Memory of its own for each would be new pages each time, which the system
- * clears: a seventh of the time of ResNet-50's roots. */
+ * clears: a fifth of the time of ResNet-50's roots and steps (docs/results/shampoo-step.md). */
 static int64_t most_floats(const lt_eigh_job *job, size_t count)
 {
     int64_t most = 16;
