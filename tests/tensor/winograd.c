@@ -29,6 +29,7 @@ static const row rows[] = {
     {"more channels written than read", 2, 32, 64, 8, 5, 1, false},
     {"more channels read than written", 2, 64, 32, 5, 8, 1, false},
     {"several groups of tiles", 7, 32, 32, 40, 40, 1, false},
+    {"points beyond the second cache, in groups", 1, 288, 32, 48, 45, 1, false},
     {"bf16", 3, 64, 64, 9, 9, 1, true},
 };
 

@@ -21,7 +21,10 @@ enum {
     LANES = 16,
     PAD_BYTES = 64, /* between points: powers of two would share sets of a cache */
     PAD = PAD_BYTES / sizeof(float),
-    SUB = 64, /* tiles that a task multiplies */
+    SUB = 64,                 /* tiles that a task multiplies */
+    READS = 6,                /* side of a tile of inputs */
+    SECOND_CACHE = 600 << 10, /* bytes: a share of a core's second cache */
+    THIRD_CACHE = 6 << 20,
 };
 
 /* Tiles of one image after another, row by row. */
@@ -75,6 +78,23 @@ static void find_pixels(const grid *g, const lt_view *v, int64_t tile, int side,
         }
 }
 
+/* A tile's pixels are a few short runs of memory, which no hardware prefetcher foresees: they are fetched
+ * while the tile before is mapped. */
+static void fetch_pixels(const grid *g, const lt_view *v, int64_t tile, int side,
+                         const int64_t channel[2], bool write)
+{
+    enum { LINE = 64 };
+    const int64_t bytes = (channel[1] - channel[0]) * (int64_t)lt_dtype_size(v->dtype);
+    void *pixel[POINTS];
+    find_pixels(g, v, tile, side, channel[0], pixel);
+    for (int i = 0; i < side * side; i++)
+        for (char *at = pixel[i]; at && at < (char *)pixel[i] + bytes; at += LINE)
+            if (write)
+                __builtin_prefetch(at, 1);
+            else
+                __builtin_prefetch(at, 0);
+}
+
 /* --- Forward, and the gradient of x --- */
 
 /* The filters of a panel of written channels, for LANES read ones, as points. */
@@ -106,14 +126,16 @@ static void filter_points(void *context, int64_t begin, int64_t end, int64_t chu
 
 static void read_points(void *context, int64_t begin, int64_t end, int64_t chunk)
 {
-    enum { READS = 6 };
     (void)chunk;
     const job *j = context;
+    const int64_t all[] = {0, j->depth};
     lt_winograd_tile t = {
         .map = LT_WINOGRAD_X, .channels = j->depth, .step = j->v_step, .group = LANES};
     for (int64_t i = begin; i < end; i++) {
         find_pixels(&j->tiles, j->c->from, j->begin + i, READS, 0, t.pixel);
         t.point = j->v + i * j->depth;
+        if (i + 1 < end)
+            fetch_pixels(&j->tiles, j->c->from, j->begin + i + 1, READS, all, false);
         j->kernels->of[j->store].winograd(&t);
     }
 }
@@ -156,28 +178,61 @@ static void write_outputs(void *context, int64_t begin, int64_t end, int64_t chu
         const int64_t tile = task / tasks * SUB, tiles = lt_cpu_least(SUB, j->count - tile);
         const int64_t first = task % tasks * j->width,
                       width = lt_cpu_least(j->width, j->cols - first);
+        const int64_t written[] = {first, first + width};
         multiply(j, tile, tiles, first, width, m);
         lt_winograd_tile t = {
             .map = LT_WINOGRAD_Y, .channels = width, .step = j->m_step, .group = LANES};
         for (int64_t i = 0; i < tiles; i++) {
             find_pixels(&j->tiles, j->c->to, j->begin + tile + i, SIDE, first, t.pixel);
             t.point = m + i * width;
+            if (i + 1 < tiles)
+                fetch_pixels(&j->tiles, j->c->to, j->begin + tile + i + 1, SIDE, written, true);
             j->kernels->of[j->store].winograd(&t);
         }
     }
 }
 
-/* Tiles of a group, of which `channels` channels are held at all points. */
-static int64_t group_size(int64_t tiles, int64_t channels)
+/* Tiles whose points stay in the second cache of the core that reads and multiplies them. */
+static void run_tiles(void *context, int64_t begin, int64_t end, int64_t chunk)
 {
-    enum { BYTES = 6 << 20 }; /* a share of the third cache */
-    const int64_t fit = BYTES / (POINTS * channels * (int64_t)sizeof(float)) / SUB * SUB;
-    return lt_cpu_least(tiles, lt_cpu_most(fit, SUB));
+    (void)chunk;
+    job own = *(const job *)context;
+    const int64_t most = own.count, tasks = lt_cpu_pieces(own.cols, own.width);
+    own.v += lt_parallel_index() * POINTS * own.v_step;
+    for (int64_t i = begin; i < end; i++) {
+        own.begin = i * most;
+        own.count = lt_cpu_least(most, own.tiles.count - own.begin);
+        read_points(&own, 0, own.count, 0);
+        write_outputs(&own, 0, tasks, 0);
+    }
+}
+
+/* All tiles in groups. Where filters at all points leave the caches, groups are large and each waits for the one before. */
+static void run_groups(job *j, bool apart)
+{
+    if (apart) {
+        lt_parallel(lt_cpu_pieces(j->tiles.count, j->count), 1, run_tiles, j);
+        return;
+    }
+    const int64_t group = j->count;
+    for (; j->begin < j->tiles.count; j->begin += group) {
+        j->count = lt_cpu_least(group, j->tiles.count - j->begin);
+        lt_parallel(j->count, LANES, read_points, j);
+        lt_parallel(lt_cpu_pieces(j->count, SUB) * lt_cpu_pieces(j->cols, j->width), 1,
+                    write_outputs, j);
+    }
+}
+
+/* Tiles of a group, of which `channels` channels are held at all points in so many bytes: multiples of some tiles. */
+static int64_t group_size(int64_t tiles, int64_t channels, int64_t bytes, int64_t some)
+{
+    const int64_t fit = bytes / (POINTS * channels * (int64_t)sizeof(float)) / some * some;
+    return lt_cpu_least(tiles, lt_cpu_most(fit, some));
 }
 
 lt_status lt_winograd_run(lt_cpu *cpu, const lt_own_conv *c)
 {
-    enum { WIDTH = 64, TWICE = 2, FEW = 16 };
+    enum { WIDTH = 64, TWICE = 2, FEW = 16, EIGHT = 8, MOST_DEPTH = 256 };
     const int threads = lt_parallel_threads();
     const lt_conv2d_config *g = c->config;
     job j = {.c = c,
@@ -190,24 +245,24 @@ lt_status lt_winograd_run(lt_cpu *cpu, const lt_own_conv *c)
              .width = WIDTH,
              .m_step = SUB * WIDTH + PAD,
              .m_size = POINTS * (SUB * WIDTH + PAD)};
-    const int64_t group = group_size(j.tiles.count, j.depth);
-    j.v_step = (group + FEW) * j.depth + PAD; /* a last tile of a product may read behind */
+    const bool apart = j.depth <= MOST_DEPTH;
+    const int64_t fit = apart ? group_size(SUB, j.depth, SECOND_CACHE, EIGHT)
+                              : group_size(j.tiles.count, j.depth, THIRD_CACHE, SUB);
+    const int64_t copies = apart ? threads : 1;
+    j.count = lt_cpu_least(fit, j.tiles.count);
+    j.v_step = (j.count + FEW) * j.depth + PAD; /* a last tile of a product may read behind */
     j.u_step = j.depth * j.cols + PAD;
     j.w_size = TAPS * LANES * cpu->kernels->tile_cols;
-    const int64_t floats = POINTS * (j.v_step + j.u_step) + threads * (j.m_size + j.w_size);
+    const int64_t floats =
+        POINTS * (copies * j.v_step + j.u_step) + threads * (j.m_size + j.w_size);
     j.v = lt_cpu_scratch(cpu, LT_CPU_WGRAD, (size_t)floats * sizeof *j.v);
     if (!j.v)
         return LT_E_NOMEM;
-    j.u = j.v + POINTS * j.v_step;
+    j.u = j.v + copies * POINTS * j.v_step;
     j.m = j.u + POINTS * j.u_step;
     j.w = j.m + threads * j.m_size;
     lt_parallel(j.cols / cpu->kernels->tile_cols * (j.depth / LANES), 1, filter_points, &j);
-    for (j.begin = 0; j.begin < j.tiles.count; j.begin += group) {
-        j.count = lt_cpu_least(group, j.tiles.count - j.begin);
-        lt_parallel(j.count, LANES, read_points, &j);
-        lt_parallel(lt_cpu_pieces(j.count, SUB) * lt_cpu_pieces(j.cols, WIDTH), 1, write_outputs,
-                    &j);
-    }
+    run_groups(&j, apart);
     return LT_OK;
 }
 
@@ -226,9 +281,9 @@ typedef struct grad_job {
 /* Points of x and of dy, in panels [tiles][LANES] of channels. */
 static void both_points(void *context, int64_t begin, int64_t end, int64_t chunk)
 {
-    enum { READS = 6 };
     (void)chunk;
     const grad_job *j = context;
+    const int64_t of_x[] = {0, j->cols}, of_dy[] = {0, j->rows};
     lt_winograd_tile x = {
         .map = LT_WINOGRAD_X, .channels = j->cols, .step = j->x_step, .group = j->count * LANES};
     lt_winograd_tile dy = {
@@ -238,16 +293,19 @@ static void both_points(void *context, int64_t begin, int64_t end, int64_t chunk
         find_pixels(&j->tiles, j->g->dy, j->begin + i, SIDE, 0, dy.pixel);
         x.point = j->x + i * LANES;
         dy.point = j->dy + i * LANES;
+        if (i + 1 < end) {
+            fetch_pixels(&j->tiles, j->g->x, j->begin + i + 1, READS, of_x, false);
+            fetch_pixels(&j->tiles, j->g->dy, j->begin + i + 1, SIDE, of_dy, false);
+        }
         j->kernels->of[j->store].winograd(&x);
         j->kernels->of[j->store].winograd(&dy);
     }
 }
 
-/* Rows of a task: where the rows of a tile do not divide a panel they divide three of them. */
+/* Rows of a task: whole tiles in whole panels, and enough of them that x is not read often. */
 static int64_t rows_of_task(const lt_cpu_kernels *k)
 {
-    enum { THREE = 3 };
-    return LANES % k->tile_rows ? THREE * LANES : LANES;
+    return (int64_t)LANES * k->tile_rows;
 }
 
 /* Of one point, some rows: dw += dy' x. */
@@ -289,13 +347,16 @@ static void filter_gradients(void *context, int64_t begin, int64_t end, int64_t 
 
 lt_status lt_winograd_grad_w(lt_cpu *cpu, const lt_winograd_grad *g)
 {
+    enum {
+        DEEP = 128
+    }; /* tiles: with fewer, reading and writing dw would take longer than the products */
     grad_job j = {.g = g,
                   .kernels = cpu->kernels,
                   .store = store_of(g->x),
                   .tiles = make_grid(g->dy, g->config->pad_h, g->config->pad_w),
                   .rows = g->dy->shape.dim[1],
                   .cols = g->x->shape.dim[1]};
-    const int64_t group = group_size(j.tiles.count, j.rows + j.cols);
+    const int64_t group = group_size(j.tiles.count, j.rows + j.cols, THIRD_CACHE / 2, DEEP);
     j.x_step = group * j.cols + PAD;
     j.dy_step = group * j.rows + PAD;
     j.dw_step = j.rows * j.cols + PAD;
