@@ -652,7 +652,8 @@ break_kernels()
 {
     counted "kernels with a fault" tests/cuda/mutate.py "$work/main"
     counted "waits that are dropped" tests/cuda/standin/waits.py "$work/main"
-    row "tiny nodes of every recorded step" python3 tests/cuda/standin/nodes.py "$work/main" every_recorded_step_has_at_most_so_many_tiny_nodes
+    row "tiny nodes and modelled time of every recorded step" python3 tests/cuda/standin/nodes.py "$work/main" every_recorded_step_has_at_most_so_many_tiny_nodes
+    row "Shampoo's step beside AdamW's, by the model" python3 tests/cuda/standin/nodes.py "$work/main" shampoo_takes_at_most_so_long
 }
 
 write_report()

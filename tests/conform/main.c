@@ -1,8 +1,9 @@
-/* conform [--backend NAME] [--filter TEXT] [--only TEXT] [--first] [--fused auto|on|off] [--deterministic] [--own]
+/* conform [--backend NAME] [--filter TEXT] [--only TEXT] [--first] [--also ROW]... [--fused auto|on|off] [--deterministic] [--own]
  * [--tf32] [--bench] [--verbose] [--isolate SECONDS] [--control]: every entry of a backend against ref in double,
  * with computed bounds. Without --backend: ref itself, in single precision against double.
  *   --only     rows whose "ENTRY DTYPE NAME", as a failure prints it, begins with the text
  *   --first    of each entry and dtype the first row
+ *   --also     and this row, by its whole "ENTRY DTYPE NAME", whatever --first and --own leave out
  *   --own      without entries that other people's libraries compute, for memory checkers
  *   --tf32     entries of products, whose factors may be rounded to TF32
  *   --isolate  rows run in a process that another replaces behind a failure, a crash or a row that takes longer
@@ -21,13 +22,15 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { CANNOT_RUN = 77 };
+enum { CANNOT_RUN = 77, MOST_ALSO = 32 };
 
 typedef struct options {
     const char *backend, *filter, *only;
     lt_fused fused;
     bool bench, own, tf32, verbose, isolate, control, first, deterministic;
     int seconds; /* of a row, with isolate */
+    const char *also[MOST_ALSO];
+    int also_count;
 } options;
 
 static bool parse_fused(const char *text, lt_fused *fused)
@@ -74,6 +77,14 @@ static bool parse_seconds(const char *text, options *o)
     return o->seconds > 0;
 }
 
+static bool parse_also(const char *row, options *o)
+{
+    if (o->also_count == MOST_ALSO)
+        return false;
+    o->also[o->also_count++] = row;
+    return true;
+}
+
 static bool parse(int argc, char **argv, options *o)
 {
     *o = (options){.backend = "ref", .filter = "", .only = ""};
@@ -83,7 +94,9 @@ static bool parse(int argc, char **argv, options *o)
         else if (text_option(o, argv[i]) && i + 1 < argc) {
             *text_option(o, argv[i]) = argv[i + 1];
             i++;
-        } else if (!strcmp(argv[i], "--isolate") && i + 1 < argc && parse_seconds(argv[i + 1], o))
+        } else if (!strcmp(argv[i], "--also") && i + 1 < argc && parse_also(argv[i + 1], o))
+            i++;
+        else if (!strcmp(argv[i], "--isolate") && i + 1 < argc && parse_seconds(argv[i + 1], o))
             i++;
         else if (!strcmp(argv[i], "--fused") && i + 1 < argc && parse_fused(argv[i + 1], &o->fused))
             i++;
@@ -169,6 +182,23 @@ static bool is_chosen(const options *o, const test *t)
            && (strstr(t->entry, o->filter) || strstr(t->name, o->filter));
 }
 
+enum { MOST_NAME = sizeof((rows *)NULL)->running };
+
+static void name_row(char name[MOST_NAME], const test *t, lt_dtype dtype)
+{
+    snprintf(name, MOST_NAME, "%s %s %s", t->entry, lt_dtype_name(dtype), t->name);
+}
+
+static bool is_also(const options *o, const test *t, lt_dtype dtype)
+{
+    char name[MOST_NAME];
+    name_row(name, t, dtype);
+    for (int i = 0; i < o->also_count; i++)
+        if (!strcmp(o->also[i], name))
+            return true;
+    return false;
+}
+
 /* A row that fails in one of the ways from which others are kept; NULL: this row does not. */
 static const char *control_problem(int row)
 {
@@ -185,9 +215,9 @@ static const char *control_problem(int row)
 /* Whether the process can go on. */
 static bool run(test *t, lt_dtype dtype, const options *o, const lt_backend *be, void *ctx, rows *r)
 {
-    char what[sizeof r->running];
+    char what[MOST_NAME];
     double microseconds = 0;
-    snprintf(what, sizeof what, "%s %s %s", t->entry, lt_dtype_name(dtype), t->name);
+    name_row(what, t, dtype);
     if (strncmp(what, o->only, strlen(o->only)) != 0)
         return true;
     if (!rows_begin(r, what, o->verbose))
@@ -224,17 +254,43 @@ static bool is_first(tests_fn *tests, size_t row, const options *o, const char *
     return true;
 }
 
+static const lt_dtype dtypes[] = {LT_F32, LT_BF16, LT_F16};
+
+static bool is_row(const char *name)
+{
+    for (size_t f = 0; f < COUNT_OF(files); f++) {
+        test t = {0};
+        for (size_t i = 0; files[f](i, &t); i++)
+            for (size_t d = 0; d < COUNT_OF(dtypes); d++)
+                if (is_also(&(options){.also = {name}, .also_count = 1}, &t, dtypes[d]))
+                    return true;
+    }
+    return false;
+}
+
+/* How many rows are asked for by a name that none has. */
+static int unknown_rows(const options *o)
+{
+    int unknown = 0;
+    for (int i = 0; i < o->also_count; i++)
+        if (!is_row(o->also[i])) {
+            printf("FAIL --also: no row is called \"%s\"\n", o->also[i]);
+            unknown++;
+        }
+    return unknown;
+}
+
 static bool run_file(tests_fn *tests, const options *o, const lt_backend *be, void *ctx, rows *r)
 {
-    static const lt_dtype dtypes[] = {LT_F32, LT_BF16, LT_F16};
     for (size_t i = 0;; i++) {
         test t = {0};
         if (!tests(i, &t))
             return true;
-        if (!is_chosen(o, &t) || (o->first && !is_first(tests, i, o, t.entry)))
-            continue;
+        const bool all = is_chosen(o, &t) && !(o->first && !is_first(tests, i, o, t.entry));
+        tests(i, &t); /* a name made of several is the last row's that was asked for */
         for (size_t d = 0; d < COUNT_OF(dtypes); d++)
-            if (takes(be, ctx, &t, dtypes[d]) && !run(&t, dtypes[d], o, be, ctx, r))
+            if ((all || is_also(o, &t, dtypes[d])) && takes(be, ctx, &t, dtypes[d])
+                && !run(&t, dtypes[d], o, be, ctx, r))
                 return false;
     }
 }
@@ -269,13 +325,14 @@ int main(int argc, char **argv)
     setvbuf(stdout, NULL, _IOLBF, 0); /* a log shows what ran last */
     if (!parse(argc, argv, &o)) {
         fprintf(stderr, "usage: conform [--backend NAME] [--filter TEXT] [--only TEXT] [--first] "
-                        "[--fused auto|on|off] [--deterministic] [--own] [--tf32] [--bench] "
-                        "[--verbose] [--isolate SECONDS] [--control]\n");
+                        "[--also ROW]... [--fused auto|on|off] [--deterministic] [--own] "
+                        "[--tf32] [--bench] [--verbose] [--isolate SECONDS] [--control]\n");
         return 2;
     }
     int code = o.isolate ? run_isolated(&sum, o.seconds, run_all, &o) : run_all(&o, &sum);
     if (code == CANNOT_RUN && !sum.failed)
         return code;
+    sum.failed += unknown_rows(&o);
     sum.failed +=
         without_rows() + pointwise_without_rows() + is_incomplete(find_backend(o.backend));
 

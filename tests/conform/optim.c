@@ -129,7 +129,7 @@ static lt_status call_norm(const test *t, const lt_backend *be, void *ctx, const
     lt_scalars s = {.clip_norm = t->config.number, .loss_scale = 4, .applied = 6};
     lt_optim_item item[ITEMS] = {{.grad = v[0]}, {.grad = v[1]}};
     lt_scalars *device = scalars_new(be, ctx, &s);
-    lt_status st = be->grad_norm(ctx, item, ITEMS, device);
+    lt_status st = be->grad_norm(ctx, item, v[1].data ? ITEMS : 1, device);
     scalars_free(be, ctx, device, &s);
     double out[NUMBERS] = {s.finite ? s.grad_norm : 0, s.finite ? s.grad_scale : 0,
                            (double)s.applied, s.finite};
@@ -159,6 +159,14 @@ static void make_rounded_norm(test *t)
     t->master = false;
     t->rounded = true;
     t->operand[0].kind = DATA;
+}
+
+/* One item in double: norms of parts, of which several ranks have some each. More than a block has threads. */
+static void make_norm_of_norms(test *t)
+{
+    make_norm("of norms", 0.125, NULL, t);
+    t->operand[0] = (operand){IN, DOUBLE, LT_SHAPE(600), .absolute = PLUS};
+    t->operand[1].shape.ndim = -1;
 }
 
 /* loss_scale: what becomes of the scale and of the count of good steps. */
@@ -298,6 +306,9 @@ bool optim_tests(size_t i, test *t)
         make_rounded_norm(t);
         return true;
     case 5:
+        make_norm_of_norms(t);
+        return true;
+    case 6:
         make_count(t);
         return true;
     default:

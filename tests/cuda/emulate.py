@@ -2,18 +2,22 @@
 """Turns kernel launches into calls, so that the host's compiler can read a file of CUDA C++.
 
     emulate.py IN.cu OUT.cpp        emulate.py IN.cuh OUT.cuh        emulate.py --self-test
+    emulate.py --kernels IN.cu...   the kernels that the files define, as FILE:NAME
 
 `name<types><<<grid, block, bytes, stream>>>(arguments)` becomes
 `lt_emulate(grid, block, bytes, stream, "name", [](const auto &...a) { name<types>(a...); }, arguments)`,
 and a parameter that no thread copies (`__grid_constant__`) a reference. `__shared__ T x[N];`
 becomes a reference to a variable of the block's team, NaN for every block: on a device it has no value either.
-`--unit OUT.cpp IN.cu...` translates several files into one. Everything else stays.
+`--unit OUT.cpp IN.cu...` translates several files into one, where a kernel begins with `lt_emulate_ran("FILE:NAME")`, which names
+it whoever launches it. Everything else stays.
 """
+import os
 import re
 import sys
 
 LAUNCH = re.compile(r"([A-Za-z_]\w*)((?:<[^<>;(){}]*>)?)\s*<<<")
 SHARED = re.compile(r"__shared__\s+([^;=]*?)\s*\b([A-Za-z_]\w*)((?:\[[^\];]*\])*);")
+KERNEL = re.compile(r"__global__\s+(?:__launch_bounds__\([^)]*\)\s+)?void\s+(?:__launch_bounds__\([^)]*\)\s+)?(\w+)\(")
 PARAMETER = re.compile(r"const __grid_constant__ (\w+) (\w+)")
 
 
@@ -44,6 +48,18 @@ def launches(text):
         at = last + 1
 
 
+def kernels(text):
+    """The names of kernels, each with the place behind the brace that begins its body."""
+    for found in KERNEL.finditer(text):
+        yield found[1], text.index("{", closing(text, found.end() - 1)) + 1
+
+
+def name_kernels(text, file):
+    for name, body in reversed(list(kernels(text))):
+        text = f'{text[:body]} lt_emulate_ran("{file}:{name}");{text[body:]}'
+    return text
+
+
 def translate(text):
     text = SHARED.sub(r"static lt_emulate_variable<\1\3> \2_of; auto &\2 = \2_of.mine();", text)
     return launches(PARAMETER.sub(r"const \1 &\2", text))
@@ -64,14 +80,25 @@ def self_test():
              "static lt_emulate_variable<lt_step> s_of; auto &s = s_of.mine();"),
             ("none", "x << 3 >> 1; a<b> c;", "x << 3 >> 1; a<b> c;")]
     failed = [title for title, text, want in rows if translate(text) != want]
+    kernel = "template <class T>\n__global__ void __launch_bounds__(N, 2)\n    f(g<T> x)\n{%s\n    x();\n}"
+    rows.append("a kernel's name")
+    if name_kernels(kernel % "", "test.cu") != kernel % ' lt_emulate_ran("test.cu:f");':
+        failed.append(rows[-1])
     print(f"{len(rows) - len(failed)} passed, {len(failed)} failed {failed or ''}")
     return len(failed)
 
 
 if sys.argv[1:] == ["--self-test"]:
     sys.exit(1 if self_test() else 0)
+if sys.argv[1] == "--kernels":
+    for name in sys.argv[2:]:
+        with open(name, encoding="utf-8") as source:
+            print("".join(f"{os.path.basename(name)}:{kernel}\n" for kernel, _ in kernels(source.read())), end="")
+    sys.exit(0)
 unit = sys.argv[1] == "--unit"
 with open(sys.argv[2], "w", encoding="utf-8") as target:
+    target.write("void lt_emulate_ran(const char *kernel);\n" if unit else "")
     for name in sys.argv[3:] if unit else sys.argv[1:2]:
         with open(name, encoding="utf-8") as source:
-            target.write(f'#line 1 "{name}"\n' + translate(source.read()))
+            text = source.read()
+        target.write(f'#line 1 "{name}"\n' + translate(name_kernels(text, os.path.basename(name)) if unit else text))

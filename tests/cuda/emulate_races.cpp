@@ -6,6 +6,8 @@
 
 #include "emulate_races.h"
 
+#include <cstdio>
+#include <cstdlib>
 #include <cuda_runtime.h>
 #include <sanitizer/tsan_interface.h>
 
@@ -33,6 +35,7 @@ char launch_begins, launch_ends;
 void *host;
 team *active_team;
 thread_of_device *active;
+const char *kernel; /* of the last launch */
 
 } /* namespace */
 
@@ -48,9 +51,16 @@ void races_begin_launch()
     __tsan_release(&launch_begins);
 }
 
+/* LATHER_EMULATE_RAN=FILE: a line with the kernel's name for each launch, for races_cover.py. */
 void races_end_launch()
 {
+    static FILE *const list =
+        getenv("LATHER_EMULATE_RAN") ? fopen(getenv("LATHER_EMULATE_RAN"), "w") : NULL;
     __tsan_acquire(&launch_ends);
+    if (list) {
+        fprintf(list, "%s\n", kernel);
+        fflush(list);
+    }
 }
 
 void races_enter(unsigned of, unsigned thread)
@@ -92,6 +102,11 @@ void races_arrive()
 void races_pass()
 {
     __tsan_acquire(&active_team->barrier[active->barriers++ % 2]);
+}
+
+void lt_emulate_ran(const char *name)
+{
+    kernel = name;
 }
 
 void __threadfence()

@@ -19,6 +19,8 @@ void races_begin_thread();
 void races_end_thread();
 void races_arrive();
 void races_pass();
+/* Of a thread: which kernel it runs. Kernels call it, see emulate.py. */
+void lt_emulate_ran(const char *kernel);
 
 #else
 

@@ -4,8 +4,8 @@
  *     every_plan [--all] [--only PATTERN]     PATTERN: of a row's name, as "H100, bf16*"
  *
  * Without --all a sample: batch 16, some shapes, the first proposals. Kernels that are compiled take a second each: of
- * a sample's convolutions one, else one of each graph at the first batch; of attention, which has no others, one of each
- * of the sample's graphs, else all. A driver that only loads them stands for one (driver.c). The table
+ * a sample's convolutions one; of attention, which has no others, one of each of the sample's graphs; with --all all of
+ * them. A driver that only loads them stands for one (driver.c). The table
  * behind the rows counts graphs, those without an engine, proposals, and of these plans, compiled ones among them,
  * Hopper kernels, refusals. */
 

@@ -24,6 +24,9 @@ BUILD = os.path.abspath(sys.argv[1])
 MOST = {("resnet50", "f16"): 339, ("resnet50", "bf16"): 431, ("resnet50", "tf32"): 533, ("gpt", "bf16"): 410, ("vit", "bf16"): 481}
 # And of these, at full size, those that move less than 1 MiB. The goal of ResNet-50's is 120.
 MOST_TINY = {("resnet50", "f16"): 79, ("resnet50", "bf16"): 92, ("resnet50", "tf32"): 118, ("gpt", "bf16"): 6, ("vit", "bf16"): 63}
+# Of the model's time, in times of the roof, the goal; of Shampoo's step, in times of AdamW's, by block and steps between refreshes.
+MOST_TIME = {("resnet50", "f16"): 1.40, ("resnet50", "bf16"): 1.55}
+MOST_SHAMPOO = {(2048, 50): 1.05, (1024, 1): 1.3}
 # Works and read-backs of Shampoo's update between refreshes and of a refresh of all roots, blocks of 2048.
 SHAMPOO = [(130, 1), (1055, 1)]
 TRACED = "tests/cuda/standin/traced"
@@ -46,6 +49,18 @@ def a_recorded_step_has_at_most_so_many_nodes(_):
         assert nodes.exceeds(found, most - 1), f"{model}, {amp}: a ceiling that is too high"
 
 
+def check_time(found, amp, most):
+    """The control: a node that takes what is left is refused."""
+    def time(works):
+        return sum(nodes.seconds(w, amp) for w in works)
+    left = most * nodes.ROOF - time(found)
+    more = found[0]._replace(read=left * nodes.BANDWIDTH, written=0, flops=0)
+    assert left >= 0 > most * nodes.ROOF - time([*found, more]), f"{amp}: {time(found) / nodes.ROOF:.3f} times the roof"
+    if amp == "f16":  # what Shampoo's step is compared to
+        adamw = time([w for w in found if w.name == "step_list"])
+        assert abs(time(found) - nodes.ADAMW_STEP) < 1e-5 and abs(adamw - nodes.ADAMW) < 1e-6, (time(found), adamw)
+
+
 def check_tiny(model, amp):
     found = nodes.modelled(BUILD, nodes.NETWORKS[model], nodes.flags_of(amp, "on", "adamw", "off"))
     most, tiny = MOST_TINY[model, amp], nodes.tiny_of(found)
@@ -55,10 +70,12 @@ def check_tiny(model, amp):
     node, large = (found[0]._replace(read=bytes_read, written=0) for bytes_read in (nodes.SMALL - 1, nodes.SMALL))
     assert nodes.exceeds(nodes.tiny_of([*found, node]), most, "tiny nodes"), f"{model}, {amp}: a ceiling that is too high"
     assert len(nodes.tiny_of([*found, large])) == len(tiny)
+    if (model, amp) in MOST_TIME:
+        check_time(found, amp, MOST_TIME[model, amp])
 
 
 def a_recorded_step_has_at_most_so_many_tiny_nodes(_):
-    """Of batch 256 of 224 x 224 pixels, by bytes, which takes half a minute of a core."""
+    """And takes so long by the model. Of batch 256 of 224 x 224 pixels, by bytes, which takes half a minute of a core."""
     need_traces()
     check_tiny("resnet50", "f16")
 
@@ -92,6 +109,16 @@ def shampoo_asks_for_at_most_so_much(_):
         found = [i for i, w in enumerate(works) if w.name == nodes.READ_BACK]
         assert not nodes.exceeds(works, most + reads) and found == [len(works) - 1], (len(works), found)
         assert nodes.exceeds(works, len(works) - 1) and sum(w.flops for w in works) > 1e10
+
+
+def shampoo_takes_at_most_so_long(_):
+    """By the model, with --tf32 on and the bytes of all kernels, in minutes: for ./check --full. The control: in each step a refresh
+    of blocks of 2048 is refused."""
+    need_traces()
+    for (block, frequency), most in MOST_SHAMPOO.items():
+        both = nodes.shampoo(BUILD, block, True, True)
+        assert nodes.times_adamw(*both, frequency) <= most, (block, frequency, nodes.times_adamw(*both, frequency))
+        assert block == 1024 or nodes.times_adamw(*both, 1) > 1.3, nodes.times_adamw(*both, 1)
 
 
 def staggered_steps_have_all_roots_or_none(_):
@@ -179,7 +206,7 @@ ROWS = [a_recorded_step_has_at_most_so_many_nodes, a_recorded_step_has_at_most_s
         shampoo_asks_for_at_most_so_much, staggered_steps_have_all_roots_or_none, directions_are_not_written_back,
         bytes_of_kernels_are_counted, terms_of_roots_move_triangles, alike_matrices_move_the_same_bytes,
         panels_of_factors_wait_for_one_another]
-LONG = [every_recorded_step_has_at_most_so_many_tiny_nodes]  # by name alone
+LONG = [every_recorded_step_has_at_most_so_many_tiny_nodes, shampoo_takes_at_most_so_long]  # by name alone
 
 ONLY = sys.argv[2] if len(sys.argv) > 2 else None
 sys.exit(rows.run_rows(ROWS + [row for row in LONG if row.__name__ == ONLY], "lather-nodes-", ONLY))
