@@ -389,6 +389,8 @@ again()
         says '| again: conv2d f16 3x3 | *| *| passes: --fused off | fails | fails | ok | - | fails | fails |' && ! says '| again: conv2d f16 1x1 |' &&
         says '| again: a step.s gradients.* | *| *| passes: LATHER_SYNC=1 | fails | ok | - | - | - | fails |' &&
         grep -q 'conform: 1 passed, 4 failed' "$work/out" || return
+    put "$work/dir/bin/conform_step" 'case "$*" in *--only\ recorded*) exit 0 ;; esac' 'echo "FAIL recorded steps are eager ones f16 sgd: killed by signal 11"; exit 1'
+    run 1 --stage conform && says '| again: recorded steps are eager ones f16 sgd | *| *| passes: as it was, LATHER_SYNC=1, memcheck | ok' || return
     fresh # the control: what is well is run once
     run 0 --stage conform && ! says 'run again'
 }

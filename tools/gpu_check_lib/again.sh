@@ -90,7 +90,7 @@ each_way()
     row "again: $title" "" "" "$sum | $cells"
 }
 
-# The rows of conform that a log has as failed, one for each entry and dtype.
+# The rows of conform and conform_step that a log has as failed, one for each entry and dtype.
 failed_rows()
 {
     sed -n 's/^FAIL \([^:]*\):.*/\1/p' "$1" 2>/dev/null | awk '!seen[$1, $2]++' | head -3
@@ -117,11 +117,13 @@ run_again()
     done
 }
 
-# TITLE COMMAND...: rows of conform, else an empty line for the command itself.
+# TITLE COMMAND...: such rows, else an empty line for the command itself.
 rows_to_repeat()
 {
     local title=$1 rows=''
     shift
-    [ "$(program_of "$@")" != conform ] || rows=$(failed_rows "$dir/logs/$stage-$(name_of "$title").log")
+    case $(program_of "$@") in
+    conform | conform_step) rows=$(failed_rows "$dir/logs/$stage-$(name_of "$title").log") ;;
+    esac
     printf '%s\n' "$rows"
 }

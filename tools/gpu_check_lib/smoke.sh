@@ -84,7 +84,7 @@ stage_smoke()
     smoke_rows "kernels of many rows" "embedding_grad f32"
     smoke_convolutions
     smoke_matrices
-    smokes "a recorded step is an eager one" "$bin/conform_step" --device "$device" --recorded
+    smokes "a recorded step is an eager one" "$bin/conform_step" --isolate 30 --device "$device" --recorded
     smokes "NCCL, one rank" train smoke --data synthetic:16:32:4 --arch resnet10 --width 8 --batch-size 4 --max-steps 3 --epochs 1 \
         --eval-every 0 --device "$device" --optim adamw "${ranks[@]}"
     [ "${device%%:*}" != cuda ] || smoke_collectives
