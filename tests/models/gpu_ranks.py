@@ -193,7 +193,7 @@ def a_call_of_nccl_that_fails_ends_all(cwd):
         for ranks, call in ((2, "ncclAllReduce:9"), (2, "ncclGroupEnd:12"), (1, "ncclBroadcast:1"), (2, "ncclCommInitRank:1")):
             ENV["LATHER_STANDIN_FAIL"] = call
             says = train(ranks, cwd, "run", "--optim", "sgd", "--dist", "mpi" if ranks == 1 else "auto", code=ERROR)
-            assert call.split(":")[0] in says and "told to fail" in says, says
+            assert call.split(":")[0] in says and "NCCL says: nccl" in says and "told to fail" in says, says
     finally:
         del ENV["LATHER_STANDIN_FAIL"]
 

@@ -295,6 +295,22 @@ cublasStatus_t cublasGetProperty(libraryPropertyType type, int *value)
     return CUBLAS_STATUS_SUCCESS;
 }
 
+const char *cublasGetStatusName(cublasStatus_t status)
+{
+    switch (status) {
+    case CUBLAS_STATUS_SUCCESS:
+        return "CUBLAS_STATUS_SUCCESS";
+    case CUBLAS_STATUS_NOT_INITIALIZED:
+        return "CUBLAS_STATUS_NOT_INITIALIZED";
+    case CUBLAS_STATUS_INVALID_VALUE:
+        return "CUBLAS_STATUS_INVALID_VALUE";
+    case CUBLAS_STATUS_NOT_SUPPORTED:
+        return "CUBLAS_STATUS_NOT_SUPPORTED";
+    default:
+        return "CUBLAS_STATUS_EXECUTION_FAILED";
+    }
+}
+
 const char *cublasGetStatusString(cublasStatus_t status)
 {
     switch (status) {

@@ -325,7 +325,30 @@ const char *cudaGetErrorString(cudaError_t code)
     return "unknown error";
 }
 
-const char *cudaGetErrorName(cudaError_t)
+const char *cudaGetErrorName(cudaError_t code)
 {
-    return "cudaError";
+#define NAMED(code) std::make_pair(code, #code)
+    static const std::map<cudaError_t, const char *> names = {
+        NAMED(cudaSuccess),
+        NAMED(cudaErrorUnknown),
+        NAMED(cudaErrorMemoryAllocation),
+        NAMED(cudaErrorInvalidConfiguration),
+        NAMED(cudaErrorInsufficientDriver),
+        NAMED(cudaErrorNoDevice),
+        NAMED(cudaErrorInvalidDevice),
+        NAMED(cudaErrorInvalidResourceHandle),
+        NAMED(cudaErrorIllegalState),
+        NAMED(cudaErrorNotReady),
+        NAMED(cudaErrorIllegalAddress),
+        NAMED(cudaErrorStreamCaptureUnsupported),
+        NAMED(cudaErrorStreamCaptureInvalidated),
+        NAMED(cudaErrorStreamCaptureMerge),
+        NAMED(cudaErrorStreamCaptureUnmatched),
+        NAMED(cudaErrorStreamCaptureUnjoined),
+        NAMED(cudaErrorStreamCaptureIsolation),
+        NAMED(cudaErrorCapturedEvent),
+        NAMED(cudaErrorStreamCaptureWrongThread)};
+#undef NAMED
+    const auto found = names.find(code);
+    return found == names.end() ? "unrecognized error code" : found->second;
 }
