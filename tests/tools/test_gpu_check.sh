@@ -489,8 +489,8 @@ row "a sanitizer without findings passes" sanitizer '' 0 'racecheck, every kerne
 row "a sanitizer's finding fails, and is in the report" sanitizer finds 1 'Invalid __global__ write'
 row "a sanitizer that says nothing fails" sanitizer silent 1 'memcheck has no summary'
 row "without a sanitizer the stage fails" no_sanitizer
-row "a profile has operations and kernels, summed by name" profile '' 0 '1.000.4.0.2.apply_vectors<T>(a, b)'
-row "  and says how much that is" profile '' 0 '| by kernel, ncu | ok | .* | 2 kernels, 1.12 ms and 4 MB a step'
+row "a profile has operations and kernels, summed by name" profile '' 0 '2.000.8.0.2.apply_vectors<T>(a, b)'
+row "  of one step, and says how much that is" profile '' 0 '| by kernel, ncu | ok | .* | 2 kernels, 2.25 ms and 9 MB a step'
 row "counters that are not allowed are said" profile forbidden 1 'ERR_NVGPUCTRPERM'
 row "a profile without kernels fails" profile silent 1 'no kernel in its table'
 row "without ncu there are operations" profile absent 0 'by kernel, ncu | skipped'

@@ -259,6 +259,23 @@ def libraries_that_fail_are_said(cwd):
         says(cwd, f"cuda:0: {words}", order="late", args=["--no-graph", *args], STANDIN_FAIL=call)
 
 
+def a_profiler_looks_at_one_step(cwd):
+    """At all of its kernels, which are those of the next one too, and at no other; a step that is none is refused."""
+    def profiled(step):
+        works = os.path.join(cwd, f"works{step}")
+        run(cwd, "run", *CUDA, "--no-graph", "--max-steps", "4", "--eval-every", "0", STANDIN_WORKS=works, PROFILE_STEP=step)
+        with open(works, encoding="utf-8") as f:
+            names = [line.split("\t")[1] for line in f]
+        return names[names.index("profiler starts") + 1:names.index("profiler stops")], names
+
+    second, names = profiled(2)
+    assert second == profiled(3)[0] and len(second) > 100 and not set(second) & {"profiler starts", "profiler stops"}
+    before = names[:names.index("profiler starts")]
+    assert "step_list" in second and second.count("step_list") == before.count("step_list"), "an update is a part of a step"
+    p = run(cwd, "run", *CUDA, code=2, PROFILE_STEP="soon")
+    assert "LATHER_PROFILE_STEP=soon: want the number of a step, 1 or more" in p.said, p.said
+
+
 def a_fault_is_said(cwd):
     """In a captured graph, whose kernels have no operations; in the evaluation behind the steps; before one was captured."""
     recorded, earlier = "a recorded step was running: if an operation in it", "if an earlier operation"
@@ -283,7 +300,7 @@ ROWS = [every_order_has_the_same_bits, the_host_leaves_device_memory_alone,
         it_learns, each_tensor_may_be_an_allocation_of_its_own, failures_that_cost_time_only,
         the_second_device_has_the_same_bits, no_driver_is_said, an_old_driver_is_said, no_device_is_said,
         an_unknown_device_is_said, too_little_memory_is_said, calls_that_fail_are_said, libraries_that_fail_are_said,
-        a_fault_is_said, a_fault_has_a_name]
+        a_profiler_looks_at_one_step, a_fault_is_said, a_fault_has_a_name]
 
 sys.exit(run_rows([r for r in ROWS if len(sys.argv) < 4 or r.__name__ == sys.argv[3]], os.path.abspath(sys.argv[2]),
                   "lather-standin-"))
