@@ -403,6 +403,26 @@ trains_again()
     run 1 --stage smoke && says '| again: NCCL, one rank | *| *| passes: --no-graph | fails | fails | fails | ok | fails | - |'
 }
 
+# What runs by a program of its own: each collective, roots, a profile. Each has the ways that its program knows.
+others_again()
+{
+    local -x LATHER_SANITIZER=$here/fake_sanitizer FAKE_SANITIZER=''
+    fresh
+    put "$work/dir/bin/gpu_ranks" '[ -n "${LATHER_SYNC-}" ] && [ "$RANK.$WORLD_SIZE.$*" = "0.1.cases 1" ]'
+    run 1 --stage smoke && says '| again: NCCL: each collective, one rank | *| *| passes: LATHER_SYNC=1 | fails | ok | - | - | - | fails |' || return
+    fresh
+    put_bench 'case "$*" in roots*) exit 1 ;; esac'
+    run 1 --stage shampoo --small && says '| again: ours, block 64 | *| *| fails in every way | fails | fails | - | - | - | fails |' || return
+    fresh
+    local -x LATHER_NCU=$here/fake_ncu
+    put "$work/dir/bin/train_resnet50" 'case "$*" in *--deterministic) exit 0 ;; *) exit 1 ;; esac'
+    run 1 --stage profile && says '| again: by kernel, ncu | *| *| passes: --deterministic | fails | fails | fails | - | ok | - |' || return
+    put "$work/dir/bin/train_resnet50" 'case "$*" in *--fused\ off) ;; *) exit 1 ;; esac' "mkdir -p \"\$2\"; cp '$work/dir/trace.json' \"\$2/trace.json\""
+    run 1 --stage profile && says '| again: by operation, each waited for | *| *| passes: --fused off | fails | - | ok | - | fails | fails |' || return
+    put "$work/dir/bin/train_gpt" 'exit 1'
+    run 1 --stage profile && says '| again: train_gpt by operation | *| *| fails in every way | fails | - | fails | - | fails | fails |'
+}
+
 profile() # MODE EXPECTED-STATUS TEXT
 {
     fresh
@@ -485,6 +505,7 @@ row "each part of the device has a process, and the libraries have logs" smoke
 row "smoke alone has a minute" smoke_total
 row "what fails is run again in other ways" again
 row "training that fails is run again in other ways" trains_again
+row "  each program in the ways that it knows" others_again
 row "a sanitizer without findings passes" sanitizer '' 0 'racecheck, every kernel | ok'
 row "a sanitizer's finding fails, and is in the report" sanitizer finds 1 'Invalid __global__ write'
 row "a sanitizer that says nothing fails" sanitizer silent 1 'memcheck has no summary'
