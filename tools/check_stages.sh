@@ -665,6 +665,7 @@ break_kernels()
     counted "kernels with a fault" tests/cuda/mutate.py "$work/main"
     counted "waits that are dropped" tests/cuda/standin/waits.py "$work/main"
     row "tiny nodes of every recorded step" python3 tests/cuda/standin/nodes.py "$work/main" every_recorded_step_has_at_most_so_many_tiny_nodes
+    row "the model's numbers beside gpu_check's are those of its page" python3 tests/cuda/standin/nodes.py "$work/main" the_page_has_the_models_numbers
 }
 
 write_report()

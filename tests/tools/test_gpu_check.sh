@@ -68,6 +68,7 @@ fresh() # a folder whose programs are all well
     put_transformer train_gpt
     put_transformer train_vit
     put "$work/dir/bin/gpu_ranks" '[ "$RANK.$WORLD_SIZE.$*" = "0.1.cases 1" ]'
+    printf '%s\n' '| f = 50, block 2048 | 2.9 | 1.26 | 25.1 | 10.41 | 1.234 | 1.05 |' '| f = 1, block 1024 | 2.6 | 1.09 | 16.5 | 6.23 | 1.345 | 1.3 |' >"$work/dir/gpu-model.md"
 }
 
 run() # EXPECTED-STATUS ARGUMENTS...
@@ -226,9 +227,23 @@ numbers()
         target 'batch 256, bf16: the same .* 1.388 x | met |' &&
         says 'f16: --fused auto | *| *| 1.000 x as fast' || return
     run 0 --stage shampoo && target 'f = 50, block 2048.* 1.04 x | met |' && target 'f = 1, block 1024.* 1.04 x | met, moonshot too' &&
-        says 'shampoo, f = 50, block 2048, products in TF32 | ok | [0-9]* | 9000 | 28.4 | 31.2 | 477 | 2 | 1.040 (model 1.049) |' &&
-        says 'shampoo, f = 1, block 1024, products in TF32 .* | 1.040 (model 1.271) |' &&
+        says 'shampoo, f = 50, block 2048, products in TF32 | ok | [0-9]* | 9000 | 28.4 | 31.2 | 477 | 2 | 1.040 (model 1.234) |' &&
+        says 'shampoo, f = 1, block 1024, products in TF32 .* | 1.040 (model 1.345) |' &&
         says 'shampoo, f = 50, block 2048, products in F32 .* | 1.040 |'
+}
+
+# What gpu_check reads of the model's page is there, and its roof at the page's rates is that of tools/cuda_nodes.
+model_is_read()
+{
+    local top roof
+    top=$(dirname "$(dirname "$check")")
+    fresh
+    cp "$top/docs/results/gpu-model.md" "$work/dir/"
+    roof=$(sed -n 's/^ROOF = \([0-9.]*\)e-3 .*/\1/p' "$top/tools/cuda_nodes")
+    mkdir -p "$work/dir/results" && printf 'bench.copy\t4300\nbench.product\t790000\n' >"$work/dir/results/facts"
+    [ "$("$check" function "$work/dir" roof 256 | cut -c 1-4)" = "$roof" ] || return
+    "$check" function "$work/dir" modelled 50 2048 | grep -qx '1\.[0-9]*' && "$check" function "$work/dir" modelled 1 1024 | grep -qx '1\.[0-9]*' &&
+        [ -z "$("$check" function "$work/dir" modelled 7 1024)" ]
 }
 
 # PRECISION: the first step in it only tunes.
@@ -495,6 +510,7 @@ row "a machine that goes away leaves what was before" went_away
 row "all stages end within the total" within_total
 row "a copy of all is enough to go on in another folder" copied
 row "numbers are compared with the targets" numbers
+row "  which the model's page has" model_is_read
 row "what is measured is tuned before, in each stage" tunes
 row "contestants have rows and facts" beside_peer
 row "a contestant out of memory leaves the others" peer_fails dies 'OutOfMemoryError'

@@ -8,6 +8,7 @@ Prints cmocka's lines. The network is narrow: how many nodes a step has does not
 import importlib.machinery
 import importlib.util
 import os
+import re
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -92,6 +93,18 @@ def shampoo_asks_for_at_most_so_much(_):
         found = [i for i, w in enumerate(works) if w.name == nodes.READ_BACK]
         assert not nodes.exceeds(works, most + reads) and found == [len(works) - 1], (len(works), found)
         assert nodes.exceeds(works, len(works) - 1) and sum(w.flops for w in works) > 1e10
+
+
+def the_page_has_the_models_numbers(_):
+    """Those of docs/results/gpu-model.md that gpu_check sets beside what it measures, in minutes: for ./check --full."""
+    need_traces()
+    with open(os.path.join(HERE, "../../../docs/results/gpu-model.md"), encoding="utf-8") as file:
+        rows_ = re.findall(r"^\| f = (\d+), block (\d+) \|.*\| ([\d.]+) \| [\d.]+ \|$", file.read(), re.M)
+    assert len(rows_) == 2, rows_
+    for f, block, times in rows_:
+        update, refresh = (sum(map(nodes.eager_seconds, works)) for works in nodes.shampoo(BUILD, int(block), True, True))
+        found = nodes.times_adamw(update, refresh, int(f))
+        assert f"{found:.3f}" == times, f"f = {f}, block {block}: the page has {times}, the model {found:.4f}"
 
 
 def staggered_steps_have_all_roots_or_none(_):
@@ -179,7 +192,7 @@ ROWS = [a_recorded_step_has_at_most_so_many_nodes, a_recorded_step_has_at_most_s
         shampoo_asks_for_at_most_so_much, staggered_steps_have_all_roots_or_none, directions_are_not_written_back,
         bytes_of_kernels_are_counted, terms_of_roots_move_triangles, alike_matrices_move_the_same_bytes,
         panels_of_factors_wait_for_one_another]
-LONG = [every_recorded_step_has_at_most_so_many_tiny_nodes]  # by name alone
+LONG = [every_recorded_step_has_at_most_so_many_tiny_nodes, the_page_has_the_models_numbers]  # by name alone
 
 ONLY = sys.argv[2] if len(sys.argv) > 2 else None
 sys.exit(rows.run_rows(ROWS + [row for row in LONG if row.__name__ == ONLY], "lather-nodes-", ONLY))
