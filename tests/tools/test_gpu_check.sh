@@ -392,6 +392,30 @@ smoke()
     [ $? = 1 ] && grep -q '^smoke: .* 1 failed' "$work/out"
 }
 
+# The libraries themselves, where there are any, read the variables that smoke sets: a call writes to each one's file. They need no
+# device for that; cuDNN, whose errors and warnings alone are wanted, is given one.
+libraries_log()
+{
+    local name call library calls=() kinds=()
+    while read -r name call; do
+        library=$("$(dirname "$check")/find_cuda" 2>/dev/null | sed -n "s/^lib\\.$name=//p")
+        [ ! -e "$library" ] || { calls+=("$library" "$call") && kinds+=("${name,,}"); }
+    done <<<'cudnn cudnnCreate
+cublas cublasCreate_v2
+cublasLt cublasLtCreate
+cusolver cusolverDnCreate
+nccl ncclGetUniqueId'
+    fresh
+    mkdir "$work/dir/logs"
+    [ ${#kinds[@]} -gt 0 ] || { echo "libraries log: there are none here" && return; }
+    LD_LIBRARY_PATH=$(dirname "${calls[0]}") "$check" function "$work/dir" logged real python3 -c 'import ctypes, sys
+for path, call in zip(sys.argv[1::2], sys.argv[2::2]):
+    getattr(ctypes.CDLL(path, ctypes.RTLD_GLOBAL), call)(None if call == "cudnnCreate" else ctypes.create_string_buffer(256))' "${calls[@]}" >"$work/out" 2>&1
+    for name in "${kinds[@]}"; do
+        [ -s "$work/dir/logs/smoke-libraries-real.$name" ] || { echo "$name wrote none" >>"$work/out" && return 1; }
+    done
+}
+
 # What fails is run again in each way that its program has; the report says which of them pass.
 again()
 {
@@ -518,6 +542,7 @@ row "a contestant that hangs leaves the others" peer_fails hangs 'no time was le
 row "libraries are found in wheels, and what they want too" wheels
 row "Python does not see the carried libraries" python_apart
 row "each part of the device has a process, and the libraries have logs" smoke
+row "  which the libraries write, by the variables that are set" libraries_log
 row "smoke alone has a minute" smoke_total
 row "what fails is run again in other ways" again
 row "training that fails is run again in other ways" trains_again

@@ -1,15 +1,17 @@
 # gpu_check's stage smoke: each kind of work that a device does, once and small, in a process of its own.
 # shellcheck shell=bash
 
-# NAME COMMAND...: with the libraries' own logs beside the part's, one file for each library.
+# NAME COMMAND...: with the libraries' own logs: errors and warnings of cuDNN, whose calls would fill megabytes; of the others each call,
+# beside the part's, one file for each library.
 logged()
 {
     local name=$1 base file
     shift
     base=$dir/logs/smoke-libraries-$(name_of "$name")
     rm -f "$base".*
-    CUDNN_LOGLEVEL_DBG=2 CUDNN_LOGDEST_DBG=$base.cudnn CUBLASLT_LOG_LEVEL=2 CUBLASLT_LOG_FILE=$base.cublaslt \
-        CUSOLVER_LOG_LEVEL=2 CUSOLVER_LOG_FILE=$base.cusolver NCCL_DEBUG=INFO NCCL_DEBUG_FILE=$base.nccl "$@"
+    CUDNN_LOGLEVEL_DBG=2 CUDNN_LOGDEST_DBG=$base.cudnn CUBLAS_LOGINFO_DBG=1 CUBLAS_LOGDEST_DBG=$base.cublas \
+        CUBLASLT_LOG_LEVEL=5 CUBLASLT_LOG_FILE=$base.cublaslt CUSOLVERDN_LOG_LEVEL=5 CUSOLVERDN_LOG_FILE=$base.cusolver \
+        NCCL_DEBUG=INFO NCCL_DEBUG_FILE=$base.nccl "$@"
     local code=$?
     for file in "$base".*; do
         [ -s "$file" ] || rm -f "$file"
