@@ -1,6 +1,7 @@
 /* A stand-in for what the backend calls of cuBLAS: batched products and substitutions. Lists of pointers
  * are in device memory; factors are where the pointer mode says. Source: the cuBLAS API reference. */
 
+#include "../standin/version.h"
 #include "loops.h"
 #include "open_things.h"
 #include "tensor/backend/dtype.h"
@@ -292,6 +293,7 @@ cublasStatus_t cublasGetProperty(libraryPropertyType type, int *value)
     *value = type == MAJOR_VERSION   ? CUBLAS_VER_MAJOR
              : type == MINOR_VERSION ? CUBLAS_VER_MINOR
                                      : CUBLAS_VER_PATCH;
+    *value = standin_property("cuBLAS", type, *value);
     return CUBLAS_STATUS_SUCCESS;
 }
 

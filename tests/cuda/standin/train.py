@@ -229,6 +229,15 @@ def an_old_driver_is_said(cwd):
     says(cwd, r"the driver is for CUDA \d+\.0, want one for CUDA \d+\.0 or later", STANDIN_OLD=1)
 
 
+def a_library_of_another_version_is_said(cwd):
+    """What was found, where, and what is wanted; the control: a later minor version will do."""
+    for found, words in (("cuDNN 9.7", r"cuDNN 9\.7 was found \(.+\), want 9\.8 or a later 9\.x"),
+                         ("cuDNN 10.1", r"cuDNN 10\.1 was found"), ("cuBLAS 11.4", r"cuBLAS 11\.4 was found \(.+\), want \d+\.0"),
+                         ("cuSOLVER 99.0", r"cuSOLVER 99\.0 was found \(.+\), want \d+\.0 or a later")):
+        says(cwd, f"device cuda: {words}", STANDIN_VERSION=found)
+    run(cwd, "run", *CUDA, "--max-steps", "1", STANDIN_VERSION="cuDNN 9.99")
+
+
 def no_device_is_said(cwd):
     says(cwd, "there is a driver, but no device", devices=0)
 
@@ -298,7 +307,7 @@ ROWS = [every_order_has_the_same_bits, the_host_leaves_device_memory_alone,
         products_of_tf32_and_fused_kernels_too, mixed_images_too, parts_of_batches_too,
         steps_that_keep_all_activations_too, memory_decides_what_is_made_again, a_killed_run_goes_on_bit_for_bit, checkpoints_go_on_on_the_other_device,
         it_learns, each_tensor_may_be_an_allocation_of_its_own, failures_that_cost_time_only,
-        the_second_device_has_the_same_bits, no_driver_is_said, an_old_driver_is_said, no_device_is_said,
+        the_second_device_has_the_same_bits, no_driver_is_said, an_old_driver_is_said, a_library_of_another_version_is_said, no_device_is_said,
         an_unknown_device_is_said, too_little_memory_is_said, calls_that_fail_are_said, libraries_that_fail_are_said,
         a_profiler_looks_at_one_step, a_fault_is_said, a_fault_has_a_name]
 
