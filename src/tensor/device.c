@@ -173,6 +173,15 @@ lt_status lt_device_sync(lt_device *device)
     return device->backend->sync(device->ctx);
 }
 
+lt_status lt_device_profiler(lt_device *device, bool on)
+{
+    const lt_backend *b = device->backend;
+    if (!b->profiler)
+        return LT_OK;
+    LT_TRY(b->sync(device->ctx));
+    return b->profiler(device->ctx, on);
+}
+
 const char *lt_device_name(const lt_device *device)
 {
     return device->name;

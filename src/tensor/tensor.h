@@ -62,6 +62,10 @@ const char *lt_device_choice(void);
  * thread beside those of the other, to which they give way. Errors: as lt_device_open(). */
 lt_status lt_device_open_like(lt_device **out, const lt_device *like, int threads);
 
+/* Waits for queued work, then starts or stops the profiler of the device's maker (ncu --profile-from-start no); nothing
+ * on a device that has none. */
+lt_status lt_device_profiler(lt_device *device, bool on);
+
 /* A buffer with one reference. Errors: LT_E_NOMEM. */
 lt_status lt_buffer_new(lt_buffer **out, lt_device *device, size_t bytes);
 void lt_buffer_release(lt_buffer **buffer);

@@ -14,6 +14,9 @@ typedef struct rows {
     char running[200]; /* the row that runs; "": none */
 } rows;
 
+/* Rows that rows_control() spoils. */
+enum { ROWS_CONTROLS = 3 };
+
 /* What a process returns so that another goes on from rows.first. */
 enum { ROWS_GO_ON = 79 };
 
@@ -27,5 +30,9 @@ int run_isolated(rows *out, int seconds, rows_fn *work, void *context);
 bool rows_begin(rows *r, const char *what, bool verbose);
 /* Whether the process can go on: not behind a failure, where rows are isolated. */
 bool rows_end(rows *r, bool passed);
+
+/* Controls of isolation: the second row crashes, the fourth hangs, and the sixth leaves a device that is of no use to
+ * its process. Why a row fails; NULL: it does not. */
+const char *rows_control(int row);
 
 #endif

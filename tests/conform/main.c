@@ -20,7 +20,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { CANNOT_RUN = 77, MOST_ALSO = 32 };
 
@@ -199,19 +198,6 @@ static bool is_also(const options *o, const test *t, lt_dtype dtype)
     return false;
 }
 
-/* A row that fails in one of the ways from which others are kept; NULL: this row does not. */
-static const char *control_problem(int row)
-{
-    static bool is_lost;
-    if (row == 2)
-        abort();
-    if (row == 4)
-        for (;;)
-            pause();
-    is_lost |= row == 6;
-    return is_lost ? "the device is lost" : NULL;
-}
-
 /* Whether the process can go on. */
 static bool run(test *t, lt_dtype dtype, const options *o, const lt_backend *be, void *ctx, rows *r)
 {
@@ -223,7 +209,7 @@ static bool run(test *t, lt_dtype dtype, const options *o, const lt_backend *be,
     if (!rows_begin(r, what, o->verbose))
         return true;
     t->tf32 = o->tf32;
-    const char *problem = o->control ? control_problem(r->next) : NULL;
+    const char *problem = o->control ? rows_control(r->next) : NULL;
     if (!problem)
         problem = conform(t, dtype, be, ctx, o->bench ? &microseconds : NULL);
     if (problem)
@@ -340,6 +326,6 @@ int main(int argc, char **argv)
     printf("%s: %d passed, %d failed; %d broken kernels accepted\n", o.backend, sum.passed,
            sum.failed, accepted);
     if (o.control)
-        return !(sum.passed && sum.failed == 3);
+        return !(sum.passed && sum.failed == ROWS_CONTROLS);
     return code || sum.failed || accepted || !sum.passed;
 }

@@ -1,8 +1,13 @@
-/* conform_step [--device NAME] [--optim NAME] [--recorded] [--break]: a whole training step of a small residual
- * network: gradients against ref in double; recorded steps against eager ones and a second run, bit
- * for bit; and steps whose gradients stay in 16 bits against those with f32. With --break one number is off, and all must fail. Exits 0, 1, or 77 if the device cannot be
- * opened. */
+/* conform_step [--device NAME] [--optim NAME] [--recorded] [--only TEXT] [--isolate SECONDS] [--break] [--control]: a
+ * whole training step of a small residual network: gradients against ref in double; recorded steps against eager ones
+ * and a second run, bit for bit; and steps whose gradients stay in 16 bits against those with f32.
+ *   --only     rows whose name, as a failure prints it, begins with the text
+ *   --isolate  rows run in a process that another replaces behind a failure, a crash or a row that takes longer
+ *   --break    one number is off, and all must fail
+ *   --control  as that of conform: exits 0 if just the rows that it spoils fail, and each row has a result
+ * Exits 0, 1, or 77 if the device cannot be opened. */
 
+#include "isolate.h"
 #include "resnet.h"
 
 #include "lather/ext/optim.h"
@@ -248,24 +253,31 @@ static lt_status train_at(numbers *n, const place *at, const char *optim, bool g
     return st;
 }
 
-static lt_status train(numbers *n, const char *device, lt_dtype dtype, const char *optim,
-                       bool graph)
-{
-    return train_at(n, &(place){.device = device, .dtype = dtype}, optim, graph);
-}
-
 typedef struct tally {
-    int passed, failed;
-    bool broken, recorded;
-    const char *only; /* this optimizer alone; NULL: all */
+    const char *device;
+    const char *only;  /* rows whose names begin with it */
+    const char *optim; /* this optimizer alone; NULL: all */
+    int seconds;       /* of a row, where isolated */
+    bool broken, recorded, isolate, control;
+    rows *rows; /* of the process that runs them */
 } tally;
 
-static void tell(tally *a, bool ok, const char *what, lt_dtype dtype, const char *optim,
-                 const char *detail)
+/* Whether this row is chosen, and not that of another process. Its name goes to what. */
+static bool begins(tally *a, const char *kind, lt_dtype dtype, const char *detail, char *what,
+                   size_t size)
 {
-    *(ok ? &a->passed : &a->failed) += 1;
-    printf("%s %s %s %s%s%s\n", ok ? "ok  " : "FAIL", what, lt_dtype_name(dtype), optim,
-           *detail ? ": " : "", detail);
+    snprintf(what, size, "%s %s%s%s", kind, lt_dtype_name(dtype), *detail ? " " : "", detail);
+    return !strncmp(what, a->only, strlen(a->only)) && rows_begin(a->rows, what, true);
+}
+
+/* Whether the process can go on. */
+static bool tell(tally *a, bool ok, const char *what, const char *detail)
+{
+    const char *problem = a->control ? rows_control(a->rows->next) : NULL;
+    ok = ok && !problem;
+    printf("%s %s%s%s\n", ok ? "ok  " : "FAIL", what, *detail || problem ? ": " : "",
+           problem ? problem : detail);
+    return rows_end(a->rows, ok);
 }
 
 /* Euclidean distance relative to the length of want; infinite for other counts. */
@@ -281,7 +293,9 @@ static double distance(const numbers *got, const numbers *want)
     return sqrt(apart / length);
 }
 
-static void check_gradients(tally *a, const place *at)
+enum { NAME = sizeof((rows *)0)->running };
+
+static bool check_gradients(tally *a, const place *at)
 {
     static const char *const fused[] = {
         [LT_FUSED_AUTO] = "", [LT_FUSED_ON] = "fused", [LT_FUSED_OFF] = "not fused"};
@@ -289,7 +303,9 @@ static void check_gradients(tally *a, const place *at)
     const place exact = {.device = "ref", .dtype = LT_F32, .f64 = true};
     const double bound = dtype == LT_F32 ? 1e-4 : dtype == LT_F16 ? 0.1 : 0.45;
     numbers want = {0}, got = {0};
-    char text[256] = "";
+    char text[256] = "", what[NAME];
+    if (!begins(a, "gradients", dtype, fused[at->fused], what, sizeof what))
+        return true;
     lt_status st = gradients_of(&want, &exact);
     if (!st)
         st = gradients_of(&got, at);
@@ -299,9 +315,9 @@ static void check_gradients(tally *a, const place *at)
     double apart = st ? (double)NAN : distance(&got, &want);
     snprintf(text, sizeof text, "%s%g, allowed %g", st ? lt_error_message() : "distance ", apart,
              bound);
-    tell(a, apart <= bound, "gradients", dtype, fused[at->fused], text);
     free(want.value);
     free(got.value);
+    return tell(a, apart <= bound, what, text);
 }
 
 static bool is_same(const numbers *a, const numbers *b)
@@ -309,117 +325,164 @@ static bool is_same(const numbers *a, const numbers *b)
     return a->count == b->count && !memcmp(a->value, b->value, a->count * sizeof(double));
 }
 
-static void check_same(tally *a, const char *device, lt_dtype dtype, const char *optim, bool graph)
+/* A training at two places, or in two ways, has the same weights; whether the process can go on. */
+typedef struct pair {
+    const char *kind, *optim;
+    place want, got;
+    bool want_graph, got_graph;
+} pair;
+
+static bool check_pair(tally *a, const pair *p)
 {
     numbers want = {0}, got = {0};
-    lt_status st = train(&want, device, dtype, optim, false);
+    char what[NAME];
+    if (!begins(a, p->kind, p->want.dtype, p->optim, what, sizeof what))
+        return true;
+    lt_status st = train_at(&want, &p->want, p->optim, p->want_graph);
     if (!st)
-        st = train(&got, device, dtype, optim, graph);
+        st = train_at(&got, &p->got, p->optim, p->got_graph);
     if (!st && a->broken)
         got.value[got.count / 2] += 1e-3;
-    tell(a, !st && is_same(&got, &want),
-         graph ? "recorded steps are eager ones" : "a second run is the first", dtype, optim,
-         st ? lt_error_message() : "");
+    const bool same = !st && is_same(&got, &want);
     free(want.value);
     free(got.value);
+    return tell(a, same, what, st ? lt_error_message() : "");
+}
+
+static bool check_same(tally *a, lt_dtype dtype, const char *optim, bool graph)
+{
+    const place at = {.device = a->device, .dtype = dtype};
+    return check_pair(
+        a, &(pair){.kind = graph ? "recorded steps are eager ones" : "a second run is the first",
+                   .optim = optim,
+                   .want = at,
+                   .got = at,
+                   .got_graph = graph});
 }
 
 /* Steps with gradients of 16 bits, of one pass or of more, are those with f32. */
-static void check_rounded(tally *a, const char *device, lt_dtype dtype, const char *optim)
+static bool check_rounded(tally *a, lt_dtype dtype, const char *optim, int passes)
 {
-    for (int passes = 1; passes <= 2; passes++) {
-        numbers want = {0}, got = {0};
-        place at = {.device = device, .dtype = dtype, .passes = passes};
-        lt_status st = train_at(&want, &at, optim, true);
-        at.rounded = true;
-        if (!st)
-            st = train_at(&got, &at, optim, true);
-        if (!st && a->broken)
-            got.value[got.count / 2] += 1e-3;
-        tell(a, !st && is_same(&got, &want), "gradients in 16 bits change nothing", dtype, optim,
-             st ? lt_error_message() : "");
-        free(want.value);
-        free(got.value);
-    }
+    static const char *const kind[] = {"gradients in 16 bits change nothing, one pass",
+                                       "gradients in 16 bits change nothing, two passes"};
+    pair p = {.kind = kind[passes - 1], .optim = optim, .want_graph = true, .got_graph = true};
+    p.want = p.got = (place){.device = a->device, .dtype = dtype, .passes = passes};
+    p.got.rounded = true;
+    return check_pair(a, &p);
 }
 
 /* Steps whose first convolution reads pixels are those where they were normalised before. */
-static void check_pixels(tally *a, const char *device, lt_dtype dtype)
+static bool check_pixels(tally *a, lt_dtype dtype)
 {
-    numbers want = {0}, got = {0};
-    place at = {.device = device, .dtype = dtype, .passes = 2, .writes_pixels = true};
-    lt_status st = train_at(&want, &at, "sgd", true);
-    at.writes_pixels = false;
-    if (!st)
-        st = train_at(&got, &at, "sgd", true);
-    if (!st && a->broken)
-        got.value[got.count / 2] += 1e-3;
-    tell(a, !st && is_same(&got, &want), "pixels normalised on the way change nothing", dtype,
-         "sgd", st ? lt_error_message() : "");
-    free(want.value);
-    free(got.value);
+    pair p = {.kind = "pixels normalised on the way change nothing",
+              .optim = "sgd",
+              .want_graph = true,
+              .got_graph = true};
+    p.want = p.got = (place){.device = a->device, .dtype = dtype, .passes = 2};
+    p.want.writes_pixels = true;
+    return check_pair(a, &p);
 }
 
-static void check_dtype(tally *a, const char *device, lt_dtype dtype)
+static bool check_optim(tally *a, lt_dtype dtype, const char *optim)
+{
+    bool goes_on = check_same(a, dtype, optim, false) && check_same(a, dtype, optim, true);
+    for (int passes = 1; passes <= 2 && goes_on && dtype != LT_F32; passes++)
+        goes_on = check_rounded(a, dtype, optim, passes);
+    if (goes_on && dtype != LT_F32 && !strcmp(optim, "sgd"))
+        goes_on = check_pixels(a, dtype);
+    return goes_on;
+}
+
+static bool check_dtype(tally *a, lt_dtype dtype)
 {
     static const char *const optims[] = {"sgd", "adamw", "shampoo"};
-    for (int fused = LT_FUSED_AUTO; fused <= (dtype == LT_F32 ? LT_FUSED_AUTO : LT_FUSED_OFF);
-         fused++)
-        check_gradients(a, &(place){.device = device, .dtype = dtype, .fused = (lt_fused)fused});
-    for (size_t i = 0; i < sizeof optims / sizeof *optims; i++) {
-        if (a->only && strcmp(a->only, optims[i]) != 0)
-            continue;
-        check_same(a, device, dtype, optims[i], false);
-        check_same(a, device, dtype, optims[i], true);
-        if (dtype != LT_F32)
-            check_rounded(a, device, dtype, optims[i]);
-        if (dtype != LT_F32 && !strcmp(optims[i], "sgd"))
-            check_pixels(a, device, dtype);
-    }
+    const lt_fused last = dtype == LT_F32 ? LT_FUSED_AUTO : LT_FUSED_OFF;
+    bool goes_on = true;
+    for (int fused = LT_FUSED_AUTO; fused <= (int)last && goes_on; fused++)
+        goes_on = check_gradients(
+            a, &(place){.device = a->device, .dtype = dtype, .fused = (lt_fused)fused});
+    for (size_t i = 0; i < sizeof optims / sizeof *optims && goes_on; i++)
+        if (!a->optim || !strcmp(a->optim, optims[i]))
+            goes_on = check_optim(a, dtype, optims[i]);
+    return goes_on;
 }
 
-/* The device; NULL with a message: an argument that is none. */
-static const char *parse(int argc, char **argv, tally *a)
+/* The option without a value that this is; NULL: none. */
+static bool *flag(tally *a, const char *text)
 {
-    const char *device = "cpu";
-    for (int i = 1; i < argc; i++)
-        if (!strcmp(argv[i], "--break"))
-            a->broken = true;
-        else if (!strcmp(argv[i], "--recorded"))
-            a->recorded = true;
-        else if (!strcmp(argv[i], "--device") && i + 1 < argc)
-            device = argv[++i];
-        else if (!strcmp(argv[i], "--optim") && i + 1 < argc)
-            a->only = argv[++i];
-        else {
-            fprintf(stderr,
-                    "conform_step: %s: want --device NAME, --optim NAME, --recorded or --break\n",
-                    argv[i]);
-            return NULL;
-        }
-    return device;
+    return !strcmp(text, "--break")      ? &a->broken
+           : !strcmp(text, "--recorded") ? &a->recorded
+           : !strcmp(text, "--control")  ? &a->control
+                                         : NULL;
 }
 
-int main(int argc, char **argv)
+/* The option whose value is a text that this is; NULL: none. */
+static const char **text_option(tally *a, const char *name)
+{
+    return !strcmp(name, "--device")  ? &a->device
+           : !strcmp(name, "--optim") ? &a->optim
+           : !strcmp(name, "--only")  ? &a->only
+                                      : NULL;
+}
+
+static bool parse(int argc, char **argv, tally *a)
+{
+    for (int i = 1; i < argc; i++) {
+        const char *value = i + 1 < argc ? argv[i + 1] : NULL;
+        if (flag(a, argv[i]))
+            *flag(a, argv[i]) = true;
+        else if (value && text_option(a, argv[i])) {
+            *text_option(a, argv[i]) = value;
+            i++;
+        } else if (value && !strcmp(argv[i], "--isolate") && (a->seconds = atoi(value)) > 0) {
+            a->isolate = true;
+            i++;
+        } else {
+            fprintf(stderr,
+                    "conform_step: %s: want --device NAME, --optim NAME, --recorded, --only TEXT, "
+                    "--isolate SECONDS, --break or --control\n",
+                    argv[i]);
+            return false;
+        }
+    }
+    return true;
+}
+
+/* A process: all rows, if the device opens. */
+static int run_all(void *context, rows *r)
 {
     static const lt_dtype dtypes[] = {LT_F32, LT_BF16, LT_F16};
-    tally a = {0};
-    const char *device = parse(argc, argv, &a);
-    if (!device)
-        return USAGE;
-    setvbuf(stdout, NULL, _IOLBF, 0); /* a crash or a time-out leaves the lines of what passed */
-    const bool has_f16 = strcmp(device, "cpu") != 0; /* it has no training in f16 */
+    tally *a = context;
+    const bool has_f16 = strcmp(a->device, "cpu") != 0; /* it has no training in f16 */
     lt_device *d = NULL;
-    if (lt_device_open(&d, device, NULL)) {
+    bool goes_on = true;
+    if (lt_device_open(&d, a->device, NULL)) {
         fprintf(stderr, "conform_step: %s\n", lt_error_message());
         return CANNOT_RUN;
     }
     lt_device_close(&d);
-    for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes && !a.recorded; i++)
+    a->rows = r;
+    r->next = 0;
+    for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes && !a->recorded && goes_on; i++)
         if (dtypes[i] != LT_F16 || has_f16)
-            check_dtype(&a, device, dtypes[i]);
-    if (a.recorded)
-        check_same(&a, device, has_f16 ? LT_F16 : LT_BF16, a.only ? a.only : "adamw", true);
-    printf("conform_step: %d passed, %d failed\n", a.passed, a.failed);
-    return a.failed ? 1 : 0;
+            goes_on = check_dtype(a, dtypes[i]);
+    if (a->recorded)
+        goes_on = check_same(a, has_f16 ? LT_F16 : LT_BF16, a->optim ? a->optim : "adamw", true);
+    return goes_on ? 0 : ROWS_GO_ON;
+}
+
+int main(int argc, char **argv)
+{
+    tally a = {.device = "cpu", .only = ""};
+    rows sum = {0};
+    if (!parse(argc, argv, &a))
+        return USAGE;
+    setvbuf(stdout, NULL, _IOLBF, 0); /* a crash or a time-out leaves the lines of what ran */
+    const int code = a.isolate ? run_isolated(&sum, a.seconds, run_all, &a) : run_all(&a, &sum);
+    if (code == CANNOT_RUN && !sum.failed)
+        return code;
+    printf("conform_step: %d passed, %d failed\n", sum.passed, sum.failed);
+    if (a.control)
+        return !(sum.failed == ROWS_CONTROLS && sum.passed && sum.passed + sum.failed == sum.next);
+    return code || sum.failed || !sum.passed;
 }

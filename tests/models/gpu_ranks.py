@@ -7,6 +7,7 @@ divided optimizers, a rank that dies.
 Prints cmocka's lines; rows that need a launcher are skipped without one."""
 import json
 import os
+import re
 import shutil
 import signal
 import struct
@@ -193,9 +194,19 @@ def a_call_of_nccl_that_fails_ends_all(cwd):
         for ranks, call in ((2, "ncclAllReduce:9"), (2, "ncclGroupEnd:12"), (1, "ncclBroadcast:1"), (2, "ncclCommInitRank:1")):
             ENV["LATHER_STANDIN_FAIL"] = call
             says = train(ranks, cwd, "run", "--optim", "sgd", "--dist", "mpi" if ranks == 1 else "auto", code=ERROR)
-            assert call.split(":")[0] in says and "told to fail" in says, says
+            assert call.split(":")[0] in says and "NCCL says: nccl" in says and "told to fail" in says, says
     finally:
         del ENV["LATHER_STANDIN_FAIL"]
+
+
+def another_version_of_nccl_is_said(cwd):
+    """By each rank, with what was found, and where; not later, when it talks."""
+    try:
+        ENV["LATHER_STANDIN_VERSION"] = "NCCL 1.3"
+        says = train(2, cwd, "run", "--optim", "sgd", code=ERROR)
+    finally:
+        del ENV["LATHER_STANDIN_VERSION"]
+    assert re.search(r"comm nccl: NCCL 1\.3 was found \(.+\), want \d+\.\d+ or a later", says), says
 
 
 def a_rank_that_dies_is_named_and_the_run_goes_on(cwd):
@@ -237,7 +248,7 @@ def each_rank_wants_a_device(cwd):
 
 ROWS = [two_ranks_do_what_one_does, recorded_updates_are_eager_ones, a_group_of_one_is_the_same_run, dropped_waits_are_found, divided_optimizers_are_recorded,
         gradients_in_low_rank_are_the_same_in_any_order, drop_compute_far_away_drops_nothing, a_late_rank_drops_micro_batches_over_nccl,
-        backup_workers_do_not_work_with_nccl, ranks_skip_the_same_updates, a_call_of_nccl_that_fails_ends_all, a_rank_that_dies_is_named_and_the_run_goes_on, mpirun_starts_the_same_run,
+        backup_workers_do_not_work_with_nccl, ranks_skip_the_same_updates, a_call_of_nccl_that_fails_ends_all, another_version_of_nccl_is_said, a_rank_that_dies_is_named_and_the_run_goes_on, mpirun_starts_the_same_run,
         each_rank_wants_a_device]
 
 sys.exit(run_rows([r for r in ROWS if len(sys.argv) < 5 or r.__name__ == sys.argv[4]], os.path.abspath(sys.argv[2]),

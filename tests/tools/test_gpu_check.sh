@@ -68,6 +68,7 @@ fresh() # a folder whose programs are all well
     put_transformer train_gpt
     put_transformer train_vit
     put "$work/dir/bin/gpu_ranks" '[ "$RANK.$WORLD_SIZE.$*" = "0.1.cases 1" ]'
+    printf '%s\n' '| f = 50, block 2048 | 2.9 | 1.26 | 25.1 | 10.41 | 1.234 | 1.05 |' '| f = 1, block 1024 | 2.6 | 1.09 | 16.5 | 6.23 | 1.345 | 1.3 |' >"$work/dir/gpu-model.md"
 }
 
 run() # EXPECTED-STATUS ARGUMENTS...
@@ -226,9 +227,23 @@ numbers()
         target 'batch 256, bf16: the same .* 1.388 x | met |' &&
         says 'f16: --fused auto | *| *| 1.000 x as fast' || return
     run 0 --stage shampoo && target 'f = 50, block 2048.* 1.04 x | met |' && target 'f = 1, block 1024.* 1.04 x | met, moonshot too' &&
-        says 'shampoo, f = 50, block 2048, products in TF32 | ok | [0-9]* | 9000 | 28.4 | 31.2 | 477 | 2 | 1.040 (model 1.049) |' &&
-        says 'shampoo, f = 1, block 1024, products in TF32 .* | 1.040 (model 1.271) |' &&
+        says 'shampoo, f = 50, block 2048, products in TF32 | ok | [0-9]* | 9000 | 28.4 | 31.2 | 477 | 2 | 1.040 (model 1.234) |' &&
+        says 'shampoo, f = 1, block 1024, products in TF32 .* | 1.040 (model 1.345) |' &&
         says 'shampoo, f = 50, block 2048, products in F32 .* | 1.040 |'
+}
+
+# What gpu_check reads of the model's page is there, and its roof at the page's rates is that of tools/cuda_nodes.
+model_is_read()
+{
+    local top roof
+    top=$(dirname "$(dirname "$check")")
+    fresh
+    cp "$top/docs/results/gpu-model.md" "$work/dir/"
+    roof=$(sed -n 's/^ROOF = \([0-9.]*\)e-3 .*/\1/p' "$top/tools/cuda_nodes")
+    mkdir -p "$work/dir/results" && printf 'bench.copy\t4300\nbench.product\t790000\n' >"$work/dir/results/facts"
+    [ "$("$check" function "$work/dir" roof 256 | cut -c 1-4)" = "$roof" ] || return
+    "$check" function "$work/dir" modelled 50 2048 | grep -qx '1\.[0-9]*' && "$check" function "$work/dir" modelled 1 1024 | grep -qx '1\.[0-9]*' &&
+        [ -z "$("$check" function "$work/dir" modelled 7 1024)" ]
 }
 
 # PRECISION: the first step in it only tunes.
@@ -377,6 +392,30 @@ smoke()
     [ $? = 1 ] && grep -q '^smoke: .* 1 failed' "$work/out"
 }
 
+# The libraries themselves, where there are any, read the variables that smoke sets: a call writes to each one's file. They need no
+# device for that; cuDNN, whose errors and warnings alone are wanted, is given one.
+libraries_log()
+{
+    local name call library calls=() kinds=()
+    while read -r name call; do
+        library=$("$(dirname "$check")/find_cuda" 2>/dev/null | sed -n "s/^lib\\.$name=//p")
+        [ ! -e "$library" ] || { calls+=("$library" "$call") && kinds+=("${name,,}"); }
+    done <<<'cudnn cudnnCreate
+cublas cublasCreate_v2
+cublasLt cublasLtCreate
+cusolver cusolverDnCreate
+nccl ncclGetUniqueId'
+    fresh
+    mkdir "$work/dir/logs"
+    [ ${#kinds[@]} -gt 0 ] || { echo "libraries log: there are none here" && return; }
+    LD_LIBRARY_PATH=$(dirname "${calls[0]}") "$check" function "$work/dir" logged real python3 -c 'import ctypes, sys
+for path, call in zip(sys.argv[1::2], sys.argv[2::2]):
+    getattr(ctypes.CDLL(path, ctypes.RTLD_GLOBAL), call)(None if call == "cudnnCreate" else ctypes.create_string_buffer(256))' "${calls[@]}" >"$work/out" 2>&1
+    for name in "${kinds[@]}"; do
+        [ -s "$work/dir/logs/smoke-libraries-real.$name" ] || { echo "$name wrote none" >>"$work/out" && return 1; }
+    done
+}
+
 # What fails is run again in each way that its program has; the report says which of them pass.
 again()
 {
@@ -389,6 +428,8 @@ again()
         says '| again: conv2d f16 3x3 | *| *| passes: --fused off | fails | fails | ok | - | fails | fails |' && ! says '| again: conv2d f16 1x1 |' &&
         says '| again: a step.s gradients.* | *| *| passes: LATHER_SYNC=1 | fails | ok | - | - | - | fails |' &&
         grep -q 'conform: 1 passed, 4 failed' "$work/out" || return
+    put "$work/dir/bin/conform_step" 'case "$*" in *--only\ recorded*) exit 0 ;; esac' 'echo "FAIL recorded steps are eager ones f16 sgd: killed by signal 11"; exit 1'
+    run 1 --stage conform && says '| again: recorded steps are eager ones f16 sgd | *| *| passes: as it was, LATHER_SYNC=1, memcheck | ok' || return
     fresh # the control: what is well is run once
     run 0 --stage conform && ! says 'run again'
 }
@@ -399,6 +440,26 @@ trains_again()
     fresh
     put "$work/dir/bin/train_resnet50" 'case "$*" in *--no-graph) exit 0 ;; esac' 'echo wrong; exit 1'
     run 1 --stage smoke && says '| again: NCCL, one rank | *| *| passes: --no-graph | fails | fails | fails | ok | fails | - |'
+}
+
+# What runs by a program of its own: each collective, roots, a profile. Each has the ways that its program knows.
+others_again()
+{
+    local -x LATHER_SANITIZER=$here/fake_sanitizer FAKE_SANITIZER=''
+    fresh
+    put "$work/dir/bin/gpu_ranks" '[ -n "${LATHER_SYNC-}" ] && [ "$RANK.$WORLD_SIZE.$*" = "0.1.cases 1" ]'
+    run 1 --stage smoke && says '| again: NCCL: each collective, one rank | *| *| passes: LATHER_SYNC=1 | fails | ok | - | - | - | fails |' || return
+    fresh
+    put_bench 'case "$*" in roots*) exit 1 ;; esac'
+    run 1 --stage shampoo --small && says '| again: ours, block 64 | *| *| fails in every way | fails | fails | - | - | - | fails |' || return
+    fresh
+    local -x LATHER_NCU=$here/fake_ncu
+    put "$work/dir/bin/train_resnet50" 'case "$*" in *--deterministic) exit 0 ;; *) exit 1 ;; esac'
+    run 1 --stage profile && says '| again: by kernel, ncu | *| *| passes: --deterministic | fails | fails | fails | - | ok | - |' || return
+    put "$work/dir/bin/train_resnet50" 'case "$*" in *--fused\ off) ;; *) exit 1 ;; esac' "mkdir -p \"\$2\"; cp '$work/dir/trace.json' \"\$2/trace.json\""
+    run 1 --stage profile && says '| again: by operation, each waited for | *| *| passes: --fused off | fails | - | ok | - | fails | fails |' || return
+    put "$work/dir/bin/train_gpt" 'exit 1'
+    run 1 --stage profile && says '| again: train_gpt by operation | *| *| fails in every way | fails | - | fails | - | fails | fails |'
 }
 
 profile() # MODE EXPECTED-STATUS TEXT
@@ -473,6 +534,7 @@ row "a machine that goes away leaves what was before" went_away
 row "all stages end within the total" within_total
 row "a copy of all is enough to go on in another folder" copied
 row "numbers are compared with the targets" numbers
+row "  which the model's page has" model_is_read
 row "what is measured is tuned before, in each stage" tunes
 row "contestants have rows and facts" beside_peer
 row "a contestant out of memory leaves the others" peer_fails dies 'OutOfMemoryError'
@@ -480,15 +542,17 @@ row "a contestant that hangs leaves the others" peer_fails hangs 'no time was le
 row "libraries are found in wheels, and what they want too" wheels
 row "Python does not see the carried libraries" python_apart
 row "each part of the device has a process, and the libraries have logs" smoke
+row "  which the libraries write, by the variables that are set" libraries_log
 row "smoke alone has a minute" smoke_total
 row "what fails is run again in other ways" again
 row "training that fails is run again in other ways" trains_again
+row "  each program in the ways that it knows" others_again
 row "a sanitizer without findings passes" sanitizer '' 0 'racecheck, every kernel | ok'
 row "a sanitizer's finding fails, and is in the report" sanitizer finds 1 'Invalid __global__ write'
 row "a sanitizer that says nothing fails" sanitizer silent 1 'memcheck has no summary'
 row "without a sanitizer the stage fails" no_sanitizer
-row "a profile has operations and kernels, summed by name" profile '' 0 '1.000.4.0.2.apply_vectors<T>(a, b)'
-row "  and says how much that is" profile '' 0 '| by kernel, ncu | ok | .* | 2 kernels, 1.12 ms and 4 MB a step'
+row "a profile has operations and kernels, summed by name" profile '' 0 '2.000.8.0.2.apply_vectors<T>(a, b)'
+row "  of one step, and says how much that is" profile '' 0 '| by kernel, ncu | ok | .* | 2 kernels, 2.25 ms and 9 MB a step'
 row "counters that are not allowed are said" profile forbidden 1 'ERR_NVGPUCTRPERM'
 row "a profile without kernels fails" profile silent 1 'no kernel in its table'
 row "without ncu there are operations" profile absent 0 'by kernel, ncu | skipped'

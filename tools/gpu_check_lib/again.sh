@@ -9,24 +9,30 @@ remember()
     again+=("$(printf '%q ' "$@")")
 }
 
-# COMMAND...: the program that it runs, "train" for a function of this script that does; nothing: none that has other ways.
+# COMMAND...: the program that it runs, "train" for a function of this script that does; "spans" and "kernels" for those that
+# profile a step; nothing: none that has other ways.
 program_of()
 {
     case $(basename -- "$1") in
     logged | of_program) shift 2 && program_of "$@" ;;
-    conform | conform_step) basename "$1" ;;
-    bench) [ "${2-}" != train ] || echo bench ;;
+    env | [A-Z]*=*) shift && program_of "$@" ;;
+    conform | conform_step | gpu_ranks) basename "$1" ;;
+    bench) [ "${2-}" = train ] && echo bench || echo measure ;;
+    by_operation | spans_of) echo spans ;;
+    by_kernel) echo kernels ;;
     train | learns | recorded_is_eager | loss_falls | steps_of | reruns_are_equal | rank_is_none | fused_is_unfused | crosses) echo train ;;
     esac
 }
 
-# WAY PROGRAM: whether the program knows it.
+# WAY PROGRAM: whether the program knows it. Spans are always of operations that are waited for, a profile of what is not
+# recorded; and there is one tool at a time.
 has_way()
 {
-    case $1 in
-    --fused* | --deterministic) [ "$2" != conform_step ] ;;
-    --no-graph) [ "$2" = bench ] || [ "$2" = train ] ;;
-    memcheck) [ -n "$(find_sanitizer)" ] ;;
+    case $1.$2 in
+    LATHER_SYNC=1.spans | memcheck.kernels) return 1 ;;
+    memcheck.*) [ -n "$(find_sanitizer)" ] ;;
+    --no-graph.bench | --no-graph.train) ;;
+    --no-graph.* | --*.conform_step | --*.gpu_ranks | --*.measure) return 1 ;;
     esac
 }
 
@@ -43,11 +49,10 @@ in_way()
         under=("$(find_sanitizer)" --tool memcheck --target-processes all --error-exitcode 9)
         ;;
     esac
-    if [ "$program" = train ]; then
-        GPU_CHECK_MORE="${more[*]}" GPU_CHECK_UNDER="${under[*]}" "$@"
-    else
-        "${under[@]}" "$@" "${more[@]}"
-    fi
+    case $program in
+    train | spans | kernels) GPU_CHECK_MORE="${more[*]}" GPU_CHECK_UNDER="${under[*]}" "$@" ;;
+    *) "${under[@]}" "$@" "${more[@]}" ;;
+    esac
 }
 
 # WAY LOG PROGRAM COMMAND...: ok, or how it failed.
@@ -90,7 +95,7 @@ each_way()
     row "again: $title" "" "" "$sum | $cells"
 }
 
-# The rows of conform that a log has as failed, one for each entry and dtype.
+# The rows of conform and conform_step that a log has as failed, one for each entry and dtype.
 failed_rows()
 {
     sed -n 's/^FAIL \([^:]*\):.*/\1/p' "$1" 2>/dev/null | awk '!seen[$1, $2]++' | head -3
@@ -117,11 +122,13 @@ run_again()
     done
 }
 
-# TITLE COMMAND...: rows of conform, else an empty line for the command itself.
+# TITLE COMMAND...: such rows, else an empty line for the command itself.
 rows_to_repeat()
 {
     local title=$1 rows=''
     shift
-    [ "$(program_of "$@")" != conform ] || rows=$(failed_rows "$dir/logs/$stage-$(name_of "$title").log")
+    case $(program_of "$@") in
+    conform | conform_step) rows=$(failed_rows "$dir/logs/$stage-$(name_of "$title").log") ;;
+    esac
     printf '%s\n' "$rows"
 }

@@ -17,7 +17,7 @@ stage_conform()
     table "conformance"
     conforms "every entry and dtype against ref in double" "$bin/conform" --isolate 60 --verbose --backend "$backend"
     # shellcheck disable=SC2086
-    conforms "a step's gradients, recorded steps, reruns" "$bin/conform_step" --device "$device" $broken
+    conforms "a step's gradients, recorded steps, reruns" "$bin/conform_step" --isolate 120 --device "$device" $broken
     conforms "fused convolutions against ref in double" "$bin/conform" --isolate 60 --verbose --backend "$backend" --fused on --filter conv2d_
     [ "$backend" != cuda ] || conforms "products in TF32 within its bound" "$bin/conform" --isolate 60 --verbose --backend cuda --tf32
     [ "$backend" != cuda ] || conforms "attention composed of products" "$bin/conform" --isolate 60 --verbose --backend cuda --fused off --filter attention

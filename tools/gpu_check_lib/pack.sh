@@ -147,7 +147,7 @@ pack()
     *) "$into/tools/pack" --quiet --mode original "$data" "$to/data" || exit 1 ;;
     esac
     carry_source "$root" "$to" || exit
-    cp "$self" "$root/tools/bench_peer.py" "$to/" && cp -r "$root/tools/gpu_check_lib" "$to/" || exit
+    cp "$self" "$root/tools/bench_peer.py" "$root/docs/results/gpu-model.md" "$to/" && cp -r "$root/tools/gpu_check_lib" "$to/" || exit
     { git -C "$root" describe --always --dirty 2>/dev/null || echo unknown; } >"$to/commit"
     size=$(du -sm "$to" | cut -f1)
     [ "$size" -le $MOST_MIB ] || {

@@ -20,9 +20,10 @@ profile_steps()
     local name=$1
     shift
     rm -rf "${dir:?}/work/$name"
-    "$@" "$bin/train_resnet50" --output "$dir/work/$name" --data "synthetic:$((batch * 4)):$side:10" --batch-size "$batch" "${shape[@]}" \
+    # shellcheck disable=SC2086
+    "$@" ${GPU_CHECK_UNDER-} "$bin/train_resnet50" --output "$dir/work/$name" --data "synthetic:$((batch * 4)):$side:10" --batch-size "$batch" "${shape[@]}" \
         --epochs 1 --max-steps "$steps" --eval-every -1 --progress off --no-tensorboard --device "$device" --amp "$amp" --no-graph \
-        --profile "$dir/work/$name/trace.json"
+        --profile "$dir/work/$name/trace.json" ${GPU_CHECK_MORE-}
 }
 
 # Operations of a trace's last step, those that take longest first: the first step has in it what chose plans. A line is a
@@ -67,7 +68,7 @@ operation_cells()
 # ncu's table of launches (CSV, base units) on standard input as one row for each kernel, those that take longest first.
 sum_kernels()
 {
-    tr -d '\r' | awk -F '","' -v steps="$1" '
+    tr -d '\r' | awk -F '","' '
         /^"ID","/ { for (i = 1; i <= NF; i++) { gsub(/"/, "", $i); column[$i] = i }; known = 1; next }
         !known || !/^"[0-9]/ { next }
         function number(name,    text) { text = $(column[name]); gsub(/[",]/, "", text); return text + 0 }
@@ -76,19 +77,20 @@ sum_kernels()
             launches[name]++; ns[name] += number("gpu__time_duration.sum")
             bytes[name] += number("dram__bytes_read.sum") + number("dram__bytes_write.sum")
         }
-        END { for (name in ns) printf "%.3f\t%.1f\t%d\t%s\n", ns[name] / 1e6 / steps, bytes[name] / 1e6 / steps, launches[name], name }' | sort -rn
+        END { for (name in ns) printf "%.3f\t%.1f\t%d\t%s\n", ns[name] / 1e6, bytes[name] / 1e6, launches[name], name }' | sort -rn
 }
 
+# Of the last step alone, which the program says to the profiler: the first has kernels in it that chose plans.
 by_kernel()
 {
     local batch side steps amp shape rows
     profile_shape
-    profile_steps kernels "$(find_ncu)" --csv --page raw --print-units base --target-processes all --log-file "$dir/work/ncu.csv" \
+    LATHER_PROFILE_STEP=$steps profile_steps kernels "$(find_ncu)" --profile-from-start no --csv --page raw --print-units base --target-processes all --log-file "$dir/work/ncu.csv" \
         --metrics gpu__time_duration.sum,dram__bytes_read.sum,dram__bytes_write.sum || {
         grep -h '^==' "$dir/work/ncu.csv" | tail -3 # ERR_NVGPUCTRPERM: counters are for administrators there
         return 1
     }
-    rows=$(sum_kernels "$steps" <"$dir/work/ncu.csv")
+    rows=$(sum_kernels <"$dir/work/ncu.csv")
     [ -n "$rows" ] || { echo "ncu: no kernel in its table" && return 1; }
     printf 'ms a step\tMB a step\tlaunches\tkernel\n%s\n' "$rows"
     echo "$rows" | awk -F '\t' '{ ms += $1; mb += $2; n++ } END { printf "%d kernels, %.2f ms and %.0f MB a step\n", n, ms, mb }'

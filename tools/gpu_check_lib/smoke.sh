@@ -1,15 +1,17 @@
 # gpu_check's stage smoke: each kind of work that a device does, once and small, in a process of its own.
 # shellcheck shell=bash
 
-# NAME COMMAND...: with the libraries' own logs beside the part's, one file for each library.
+# NAME COMMAND...: with the libraries' own logs: errors and warnings of cuDNN, whose calls would fill megabytes; of the others each call,
+# beside the part's, one file for each library.
 logged()
 {
     local name=$1 base file
     shift
     base=$dir/logs/smoke-libraries-$(name_of "$name")
     rm -f "$base".*
-    CUDNN_LOGLEVEL_DBG=2 CUDNN_LOGDEST_DBG=$base.cudnn CUBLASLT_LOG_LEVEL=2 CUBLASLT_LOG_FILE=$base.cublaslt \
-        CUSOLVER_LOG_LEVEL=2 CUSOLVER_LOG_FILE=$base.cusolver NCCL_DEBUG=INFO NCCL_DEBUG_FILE=$base.nccl "$@"
+    CUDNN_LOGLEVEL_DBG=2 CUDNN_LOGDEST_DBG=$base.cudnn CUBLAS_LOGINFO_DBG=1 CUBLAS_LOGDEST_DBG=$base.cublas \
+        CUBLASLT_LOG_LEVEL=5 CUBLASLT_LOG_FILE=$base.cublaslt CUSOLVERDN_LOG_LEVEL=5 CUSOLVERDN_LOG_FILE=$base.cusolver \
+        NCCL_DEBUG=INFO NCCL_DEBUG_FILE=$base.nccl "$@"
     local code=$?
     for file in "$base".*; do
         [ -s "$file" ] || rm -f "$file"
@@ -84,7 +86,7 @@ stage_smoke()
     smoke_rows "kernels of many rows" "embedding_grad f32"
     smoke_convolutions
     smoke_matrices
-    smokes "a recorded step is an eager one" "$bin/conform_step" --device "$device" --recorded
+    smokes "a recorded step is an eager one" "$bin/conform_step" --isolate 30 --device "$device" --recorded
     smokes "NCCL, one rank" train smoke --data synthetic:16:32:4 --arch resnet10 --width 8 --batch-size 4 --max-steps 3 --epochs 1 \
         --eval-every 0 --device "$device" --optim adamw "${ranks[@]}"
     [ "${device%%:*}" != cuda ] || smoke_collectives

@@ -274,14 +274,18 @@ beside_adamw()
     awk -v a="$(number_of mean_milliseconds)" -v b="$(known shampoo.adamw)" 'BEGIN { if (b > 0) printf "%.3f", a / b }'
 }
 
-# The same, and what docs/results/gpu-model.md has for $f, $block and $products, where it has them.
+# F BLOCK: times a step with AdamW, products in TF32, by the table of docs/results/gpu-model.md, which is carried; nothing: it has no such row.
+modelled()
+{
+    sed -n "s/^| f = $1, block $2 |.*| \\([0-9.]*\\) | [0-9.]* |\$/\\1/p" "$dir/gpu-model.md" 2>/dev/null
+}
+
+# The same, and what the model has for $f, $block and $products.
 beside_adamw_and_model()
 {
-    case $f.$block.$products in
-    50.2048.tf32) echo "$(beside_adamw) (model 1.049)" ;;
-    1.1024.tf32) echo "$(beside_adamw) (model 1.271)" ;;
-    *) beside_adamw ;;
-    esac
+    local model=''
+    [ "$products" = f32 ] || model=$(modelled "$f" "$block")
+    echo "$(beside_adamw)${model:+ (model $model)}"
 }
 
 # TURN: of what the rows behind it are compared with.

@@ -33,13 +33,27 @@ struct lt_nccl_event {
 /* NCCL_VERSION_CODE of 2.9 and later: major * 10000 + minor * 100 + patch. */
 enum { MAJOR = 10000, MINOR = 100 };
 
+/* NCCL has texts, but no names. */
+static const char *name_of(ncclResult_t code)
+{
+    static const char *const names[] = {[ncclUnhandledCudaError] = "ncclUnhandledCudaError",
+                                        [ncclSystemError] = "ncclSystemError",
+                                        [ncclInternalError] = "ncclInternalError",
+                                        [ncclInvalidArgument] = "ncclInvalidArgument",
+                                        [ncclInvalidUsage] = "ncclInvalidUsage",
+                                        [ncclRemoteError] = "ncclRemoteError"};
+    const size_t i = (size_t)code;
+    return i < sizeof names / sizeof *names && names[i] ? names[i] : "a failure";
+}
+
 static lt_status good(const lt_nccl_group *g, ncclResult_t code, const char *call)
 {
     if (code == ncclSuccess)
         return LT_OK;
     const char *more = ncclGetLastError(g ? g->comm : NULL);
-    return lt_fail(LT_E_COMM, "%s: %s%s%.300s", call, ncclGetErrorString(code),
-                   more && *more ? ": " : "", more ? more : "");
+    return lt_fail(LT_E_COMM, "%s: NCCL says: %s, %s (%d)%s%.300s", call, name_of(code),
+                   ncclGetErrorString(code), (int)code, more && *more ? ": " : "",
+                   more ? more : "");
 }
 
 static lt_status cuda_good(const lt_cuda *c, int code, const char *call)
@@ -108,13 +122,15 @@ static lt_status new_group(lt_nccl_group **out, lt_cuda *c)
         return lt_fail(LT_E_NOMEM, "comm nccl: no memory");
     g->c = c;
     g->api = api;
-    lt_status st = cuda_good(c, api->stream_create(&g->stream, true), "cudaStreamCreate");
+    lt_status st =
+        cuda_good(c, api->stream_create(&g->stream, true), "cudaStreamCreateWithPriority");
     if (!st)
-        st = cuda_good(c, api->event_create(&g->before, false), "cudaEventCreate");
+        st = cuda_good(c, api->event_create(&g->before, false), "cudaEventCreateWithFlags");
     if (!st)
         st = cuda_good(c, api->alloc(&g->scratch, sizeof(int32_t)), "cudaMalloc");
     if (!st)
-        st = cuda_good(c, api->set_async(g->scratch, 0, sizeof(int32_t), g->stream), "cudaMemset");
+        st = cuda_good(c, api->set_async(g->scratch, 0, sizeof(int32_t), g->stream),
+                       "cudaMemsetAsync");
     if (st)
         free_group(g);
     else
@@ -199,7 +215,7 @@ static lt_status async_error(lt_nccl_group *g)
 {
     ncclResult_t found = ncclSuccess;
     LT_TRY(good(g, ncclCommGetAsyncError(g->comm, &found), "ncclCommGetAsyncError"));
-    return found == ncclInProgress ? LT_OK : good(g, found, "NCCL");
+    return found == ncclInProgress ? LT_OK : good(g, found, "a call that was queued");
 }
 
 static lt_status group_start(lt_nccl_group *g)
@@ -328,7 +344,7 @@ static lt_status record_in(lt_cuda *c, lt_cuda_stream stream, lt_nccl_event **ou
         return lt_fail(LT_E_NOMEM, "comm nccl: no memory");
     e->c = c;
     e->api = lt_cuda_calls(c);
-    lt_status st = cuda_good(c, e->api->event_create(&e->event, false), "cudaEventCreate");
+    lt_status st = cuda_good(c, e->api->event_create(&e->event, false), "cudaEventCreateWithFlags");
     if (!st)
         st = cuda_good(c, e->api->event_record(e->event, stream), "cudaEventRecord");
     if (st)

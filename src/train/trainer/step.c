@@ -7,12 +7,14 @@
 #include "base/alloc.h"
 #include "base/beat.h"
 #include "base/clock.h"
+#include "tensor/tensor.h"
 #include "train/trainer/stragglers.h"
 
 #include "lather/ext/optim.h"
 #include "lather/profile.h"
 #include "lather/shard_params.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* --- Numbers read back: the loss of each micro-batch, then the counts --- */
@@ -231,11 +233,10 @@ static lt_status pass_over_data(lt_train_step *step, lt_train_result *r)
     return LT_OK;
 }
 
-lt_status lt_train_step_begin(lt_train_step *step, const lt_step *numbers, lt_train_result *r)
+static lt_status queue_step(lt_train_step *step, const lt_step *numbers, lt_train_result *r)
 {
     enum { LARGE = 24 };
     const lt_train_step_config *c = &step->config;
-    int64_t span = lt_profile_begin();
     lt_beat_here_from(numbers->attempt
                       << LARGE); /* evaluations have not as many batches on all ranks */
     LT_TRY(prepare(step, numbers, r));
@@ -256,7 +257,18 @@ lt_status lt_train_step_begin(lt_train_step *step, const lt_step *numbers, lt_tr
     r->may_run_ahead = plan.with_backward != PHASES_NONE;
     if (!c->dp)
         r->stop = asked_to_stop(step);
-    LT_TRY(pass_over_data(step, r));
+    return pass_over_data(step, r);
+}
+
+lt_status lt_train_step_begin(lt_train_step *step, const lt_step *numbers, lt_train_result *r)
+{
+    const bool profiled = numbers->attempt == step->profiled;
+    const int64_t span = lt_profile_begin();
+    if (profiled)
+        LT_TRY(lt_device_profiler(step->config.device, true));
+    LT_TRY(queue_step(step, numbers, r));
+    if (profiled)
+        LT_TRY(lt_device_profiler(step->config.device, false));
     lt_profile_end(span, LT_PROFILE_PROGRAM, "step", 0);
     return LT_OK;
 }
@@ -348,14 +360,27 @@ static bool reads_no_gradient(const lt_train_step_config *c)
     return !c->dp && !c->mesh && !c->gradient_noise;
 }
 
+static lt_status read_profiled(int64_t *out)
+{
+    const char *text = getenv("LATHER_PROFILE_STEP");
+    char *end = NULL;
+    *out = text && *text ? strtoll(text, &end, 10) : 0;
+    if (end && (*end || *out < 1))
+        return lt_fail(LT_E_ARG, "LATHER_PROFILE_STEP=%s: want the number of a step, 1 or more",
+                       text);
+    return LT_OK;
+}
+
 lt_status lt_train_step_new(lt_train_step **out, const lt_train_step_config *config)
 {
-    const lt_task_ops *task = config->task.ops;
-    LT_TRY(lt_task_check(task));
+    int64_t profiled;
+    LT_TRY(lt_task_check(config->task.ops));
+    LT_TRY(read_profiled(&profiled));
     lt_train_step *step = lt_alloc(1, sizeof *step);
     if (!step)
         return LT_E_NOMEM;
     step->config = *config;
+    step->profiled = profiled;
     if (!config->grad_accum)
         step->config.grad_accum = 1;
     const lt_mesh *mesh = config->mesh;

@@ -35,6 +35,7 @@ struct lt_train_step {
     bool owns_norms;        /* of the first micro-batch; else dp's */
     double loss_scale;      /* of the step that is finished next; 0: not read yet */
     double exposed;         /* seconds waited for divided parameters before it */
+    int64_t profiled;       /* the step that a device's profiler looks at; 0: none */
 };
 
 /* Which phases of the optimizer share a graph with the last micro-batch's backward. */

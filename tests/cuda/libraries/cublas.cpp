@@ -1,6 +1,7 @@
 /* A stand-in for what the backend calls of cuBLAS: batched products and substitutions. Lists of pointers
  * are in device memory; factors are where the pointer mode says. Source: the cuBLAS API reference. */
 
+#include "../standin/version.h"
 #include "loops.h"
 #include "open_things.h"
 #include "tensor/backend/dtype.h"
@@ -292,7 +293,24 @@ cublasStatus_t cublasGetProperty(libraryPropertyType type, int *value)
     *value = type == MAJOR_VERSION   ? CUBLAS_VER_MAJOR
              : type == MINOR_VERSION ? CUBLAS_VER_MINOR
                                      : CUBLAS_VER_PATCH;
+    *value = standin_property("cuBLAS", type, *value);
     return CUBLAS_STATUS_SUCCESS;
+}
+
+const char *cublasGetStatusName(cublasStatus_t status)
+{
+    switch (status) {
+    case CUBLAS_STATUS_SUCCESS:
+        return "CUBLAS_STATUS_SUCCESS";
+    case CUBLAS_STATUS_NOT_INITIALIZED:
+        return "CUBLAS_STATUS_NOT_INITIALIZED";
+    case CUBLAS_STATUS_INVALID_VALUE:
+        return "CUBLAS_STATUS_INVALID_VALUE";
+    case CUBLAS_STATUS_NOT_SUPPORTED:
+        return "CUBLAS_STATUS_NOT_SUPPORTED";
+    default:
+        return "CUBLAS_STATUS_EXECUTION_FAILED";
+    }
 }
 
 const char *cublasGetStatusString(cublasStatus_t status)

@@ -2,6 +2,7 @@
  * eigenvectors. Sizes of work memory are checked, and what lies there afterwards is spoilt. Source: the
  * cuSOLVER API reference. */
 
+#include "../standin/version.h"
 #include "eigen.h"
 #include "loops.h"
 #include "open_things.h"
@@ -217,6 +218,7 @@ cusolverStatus_t cusolverGetProperty(libraryPropertyType type, int *value)
     *value = type == MAJOR_VERSION   ? CUSOLVER_VER_MAJOR
              : type == MINOR_VERSION ? CUSOLVER_VER_MINOR
                                      : CUSOLVER_VER_PATCH;
+    *value = standin_property("cuSOLVER", type, *value);
     return CUSOLVER_STATUS_SUCCESS;
 }
 

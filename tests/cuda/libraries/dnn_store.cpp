@@ -1,6 +1,7 @@
 /* Handles and descriptors of the stand-in for cuDNN: they are made, given attributes, finalized, read
  * and destroyed. A descriptor that is none, or is gone, ends the program. */
 
+#include "../standin/version.h"
 #include "dnn.h"
 #include "open_things.h"
 
@@ -327,6 +328,7 @@ cudnnStatus_t cudnnGetProperty(libraryPropertyType type, int *value)
     *value = type == MAJOR_VERSION   ? CUDNN_MAJOR
              : type == MINOR_VERSION ? CUDNN_MINOR
                                      : CUDNN_PATCHLEVEL;
+    *value = standin_property("cuDNN", type, *value);
     return CUDNN_STATUS_SUCCESS;
 }
 

@@ -257,6 +257,23 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int device)
     return result(cudaSuccess);
 }
 
+/* Marks among what ran: the table that a profiler would write is of what lies between. */
+extern "C" cudaError_t cudaProfilerStart(void)
+{
+    locked now(everything);
+    moved = {};
+    log_work("profiler starts");
+    return result(entered("cudaProfilerStart"));
+}
+
+extern "C" cudaError_t cudaProfilerStop(void)
+{
+    locked now(everything);
+    moved = {};
+    log_work("profiler stops");
+    return result(entered("cudaProfilerStop"));
+}
+
 cudaError_t cudaDeviceGetPCIBusId(char *id, int bytes, int device)
 {
     snprintf(id, (size_t)bytes, "0000:%02X:00.0", device + 1);
@@ -325,7 +342,30 @@ const char *cudaGetErrorString(cudaError_t code)
     return "unknown error";
 }
 
-const char *cudaGetErrorName(cudaError_t)
+const char *cudaGetErrorName(cudaError_t code)
 {
-    return "cudaError";
+#define NAMED(code) std::make_pair(code, #code)
+    static const std::map<cudaError_t, const char *> names = {
+        NAMED(cudaSuccess),
+        NAMED(cudaErrorUnknown),
+        NAMED(cudaErrorMemoryAllocation),
+        NAMED(cudaErrorInvalidConfiguration),
+        NAMED(cudaErrorInsufficientDriver),
+        NAMED(cudaErrorNoDevice),
+        NAMED(cudaErrorInvalidDevice),
+        NAMED(cudaErrorInvalidResourceHandle),
+        NAMED(cudaErrorIllegalState),
+        NAMED(cudaErrorNotReady),
+        NAMED(cudaErrorIllegalAddress),
+        NAMED(cudaErrorStreamCaptureUnsupported),
+        NAMED(cudaErrorStreamCaptureInvalidated),
+        NAMED(cudaErrorStreamCaptureMerge),
+        NAMED(cudaErrorStreamCaptureUnmatched),
+        NAMED(cudaErrorStreamCaptureUnjoined),
+        NAMED(cudaErrorStreamCaptureIsolation),
+        NAMED(cudaErrorCapturedEvent),
+        NAMED(cudaErrorStreamCaptureWrongThread)};
+#undef NAMED
+    const auto found = names.find(code);
+    return found == names.end() ? "unrecognized error code" : found->second;
 }

@@ -229,6 +229,15 @@ def an_old_driver_is_said(cwd):
     says(cwd, r"the driver is for CUDA \d+\.0, want one for CUDA \d+\.0 or later", STANDIN_OLD=1)
 
 
+def a_library_of_another_version_is_said(cwd):
+    """What was found, where, and what is wanted; the control: a later minor version will do."""
+    for found, words in (("cuDNN 9.7", r"cuDNN 9\.7 was found \(.+\), want 9\.8 or a later 9\.x"),
+                         ("cuDNN 10.1", r"cuDNN 10\.1 was found"), ("cuBLAS 11.4", r"cuBLAS 11\.4 was found \(.+\), want \d+\.0"),
+                         ("cuSOLVER 99.0", r"cuSOLVER 99\.0 was found \(.+\), want \d+\.0 or a later")):
+        says(cwd, f"device cuda: {words}", STANDIN_VERSION=found)
+    run(cwd, "run", *CUDA, "--max-steps", "1", STANDIN_VERSION="cuDNN 9.99")
+
+
 def no_device_is_said(cwd):
     says(cwd, "there is a driver, but no device", devices=0)
 
@@ -246,10 +255,34 @@ def too_little_memory_is_said(cwd):
 
 def calls_that_fail_are_said(cwd):
     """By their own names, not by those of what is cleaned up behind them; queued copies keep their memory till then."""
-    for call, words in {"cudaMallocHost:2": "page-locked memory: .*alloc_host", "cudaEventRecord:2": "upload: .*event_record",
-                        "cudaEventSynchronize:3": "wait for results: .*event_sync", "cudaStreamWaitEvent:2": "upload: ",
-                        "cudaGraphLaunch:2": "recorded step: .*graph_launch"}.items():
-        says(cwd, f"cuda:0: {words}", "CUDA says: unknown error", order="late", STANDIN_FAIL=call)
+    for call, words in {"cudaMallocHost:2": "page-locked memory", "cudaEventRecord:2": "upload", "cudaEventSynchronize:3": "wait for results",
+                        "cudaStreamWaitEvent:2": "upload", "cudaGraphLaunch:2": "recorded step"}.items():
+        says(cwd, f"cuda:0: {words}: {call.split(':')[0]}: CUDA says: cudaErrorUnknown, unknown error \\(999\\)", order="late", STANDIN_FAIL=call)
+
+
+def libraries_that_fail_are_said(cwd):
+    """By operation, call, name and number; a plan of cuDNN that has run before is not made in another way."""
+    for call, args, words in (("cudnnBackendExecute:140", [], r"conv2d\w*: cudnn: cudnnBackendExecute: CUDNN_STATUS_EXECUTION_FAILED \(5000\)"),
+                              ("cublasLtMatmul:7", [], r"linear: cublasLtMatmul: cuBLAS says: CUBLAS_STATUS_EXECUTION_FAILED, .* \(13\)"),
+                              ("cublasGemmBatched:2", ["--optim", "shampoo"], r"gram: cublasSgemmBatched: cuBLAS says: CUBLAS_STATUS_\w+, .* \(13\)")):
+        says(cwd, f"cuda:0: {words}", order="late", args=["--no-graph", *args], STANDIN_FAIL=call)
+
+
+def a_profiler_looks_at_one_step(cwd):
+    """At all of its kernels, which are those of the next one too, and at no other; a step that is none is refused."""
+    def profiled(step):
+        works = os.path.join(cwd, f"works{step}")
+        run(cwd, "run", *CUDA, "--no-graph", "--max-steps", "4", "--eval-every", "0", STANDIN_WORKS=works, PROFILE_STEP=step)
+        with open(works, encoding="utf-8") as f:
+            names = [line.split("\t")[1] for line in f]
+        return names[names.index("profiler starts") + 1:names.index("profiler stops")], names
+
+    second, names = profiled(2)
+    assert second == profiled(3)[0] and len(second) > 100 and not set(second) & {"profiler starts", "profiler stops"}
+    before = names[:names.index("profiler starts")]
+    assert "step_list" in second and second.count("step_list") == before.count("step_list"), "an update is a part of a step"
+    p = run(cwd, "run", *CUDA, code=2, PROFILE_STEP="soon")
+    assert "LATHER_PROFILE_STEP=soon: want the number of a step, 1 or more" in p.said, p.said
 
 
 def a_fault_is_said(cwd):
@@ -265,7 +298,7 @@ def a_fault_has_a_name(cwd):
     names = set()
     for n in (300, 303, 310, 317):
         p = run(cwd, "bad", *CUDA, order="late", STANDIN_FAULT=n, SYNC=1, code=1)
-        names.update(re.findall(r"train_resnet50: cuda:0: (\w+): \w+: CUDA says: an illegal", p.said))
+        names.update(re.findall(r"train_resnet50: cuda:0: (\w+): \w+: CUDA says: cudaErrorIllegalAddress, an illegal", p.said))
     assert names - {"upload", "sync", "copy"}, f"names: {names}"
 
 
@@ -274,8 +307,9 @@ ROWS = [every_order_has_the_same_bits, the_host_leaves_device_memory_alone,
         products_of_tf32_and_fused_kernels_too, mixed_images_too, parts_of_batches_too,
         steps_that_keep_all_activations_too, memory_decides_what_is_made_again, a_killed_run_goes_on_bit_for_bit, checkpoints_go_on_on_the_other_device,
         it_learns, each_tensor_may_be_an_allocation_of_its_own, failures_that_cost_time_only,
-        the_second_device_has_the_same_bits, no_driver_is_said, an_old_driver_is_said, no_device_is_said,
-        an_unknown_device_is_said, too_little_memory_is_said, calls_that_fail_are_said, a_fault_is_said, a_fault_has_a_name]
+        the_second_device_has_the_same_bits, no_driver_is_said, an_old_driver_is_said, a_library_of_another_version_is_said, no_device_is_said,
+        an_unknown_device_is_said, too_little_memory_is_said, calls_that_fail_are_said, libraries_that_fail_are_said,
+        a_profiler_looks_at_one_step, a_fault_is_said, a_fault_has_a_name]
 
 sys.exit(run_rows([r for r in ROWS if len(sys.argv) < 4 or r.__name__ == sys.argv[3]], os.path.abspath(sys.argv[2]),
                   "lather-standin-"))

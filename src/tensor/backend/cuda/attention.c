@@ -345,7 +345,7 @@ static lt_status attention(void *ctx, const lt_attention_config *config, const l
     all.view[LT_ATTENTION_LSE] = *lse;
     describe(&all, false);
     LT_TRY(lt_cuda_begin(c, "attention"));
-    LT_TRY(run(c, &all));
+    LT_TRY(lt_cuda_of_operation(c, run(c, &all)));
     return lt_cuda_end(c);
 }
 
@@ -374,7 +374,7 @@ static lt_status attention_grad(void *ctx, const lt_attention_config *config,
     all.view[LT_ATTENTION_DV] = gradient(g->dv, g->v);
     describe(&all, true);
     LT_TRY(lt_cuda_begin(c, "attention_grad"));
-    LT_TRY(run(c, &all));
+    LT_TRY(lt_cuda_of_operation(c, run(c, &all)));
     return lt_cuda_end(c);
 }
 

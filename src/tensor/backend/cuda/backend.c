@@ -8,6 +8,12 @@
 #include "operands.h"
 #include "steps.h"
 
+#include <cuda_runtime_api.h>
+
+/* Of the runtime; cuda_profiler_api.h, which declares them, is a package of its own. */
+cudaError_t cudaProfilerStart(void);
+cudaError_t cudaProfilerStop(void);
+
 /* Kernels are built for compute capability LT_CUDA_ARCH (90: 9.0), and later ones by way of PTX. */
 static lt_status open_device(void **ctx, int ordinal, const lt_device_config *config)
 {
@@ -27,6 +33,17 @@ static int threads(void *ctx)
     return lt_backend_ref()->threads(ctx);
 }
 
+static lt_status profiler(void *ctx, bool on)
+{
+    lt_cuda *c = ctx;
+    LT_TRY(lt_cuda_begin(c, "profiler"));
+    if (on)
+        LT_CUDA_TRY(c, "cudaProfilerStart", cudaProfilerStart());
+    else
+        LT_CUDA_TRY(c, "cudaProfilerStop", cudaProfilerStop());
+    return lt_cuda_end(c);
+}
+
 static lt_backend table = {
     .name = "cuda",
     .open = open_device,
@@ -36,6 +53,7 @@ static lt_backend table = {
     .taken = lt_cuda_taken,
     .copy = lt_cuda_copy,
     .sync = lt_cuda_sync,
+    .profiler = profiler,
     .has_fast = has_fast,
     .threads = threads,
     .graphs = &lt_cuda_graphs,

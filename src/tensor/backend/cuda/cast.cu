@@ -22,8 +22,9 @@ lt_status fill(void *ctx, double value, const lt_view *y)
     LT_TRY(lt_cuda_begin(c, "fill"));
     lt_walk_over(&walk, &y, 1);
     if (value == 0 && !signbit(value) && lt_walk_is_dense(&walk)) { /* all bits 0 in every dtype */
-        LT_CUDA_TRY(c, cudaMemsetAsync(y->data, 0, (size_t)walk.count * lt_dtype_size(y->dtype),
-                                       main_stream(c)));
+        LT_CUDA_TRY(c, "cudaMemsetAsync",
+                    cudaMemsetAsync(y->data, 0, (size_t)walk.count * lt_dtype_size(y->dtype),
+                                    main_stream(c)));
     } else {
         fill_kernel<<<blocks_for(walk.count, THREADS), THREADS, 0, main_stream(c)>>>(walk, *y,
                                                                                      value);
@@ -71,8 +72,9 @@ lt_status move_elements(lt_cuda *c, const lt_walk *walk, const lt_view *x, const
     const size_t size = lt_dtype_size(y->dtype);
     const unsigned blocks = blocks_for(walk->count, THREADS);
     if (lt_walk_is_dense(walk))
-        LT_CUDA_TRY(c, cudaMemcpyAsync(y->data, x->data, (size_t)walk->count * size,
-                                       cudaMemcpyDeviceToDevice, main_stream(c)));
+        LT_CUDA_TRY(c, "cudaMemcpyAsync",
+                    cudaMemcpyAsync(y->data, x->data, (size_t)walk->count * size,
+                                    cudaMemcpyDeviceToDevice, main_stream(c)));
     else if (size == 1)
         move<<<blocks, THREADS, 0, main_stream(c)>>>(*walk, (const uint8_t *)x->data,
                                                      (uint8_t *)y->data);

@@ -14,7 +14,7 @@ static lt_status enter(lt_cuda *c)
     static __thread int current = -1;
     if (entered == c->api && current == c->ordinal)
         return LT_OK;
-    LT_CUDA_TRY(c, c->api->set_device(c->ordinal));
+    LT_CUDA_TRY(c, "cudaSetDevice", c->api->set_device(c->ordinal));
     entered = c->api;
     current = c->ordinal;
     return LT_OK;
@@ -39,9 +39,10 @@ static lt_status open_queues(lt_cuda *c, bool background)
 {
     c->operation = "open";
     LT_TRY(enter(c));
-    LT_CUDA_TRY(c, c->api->properties(c->ordinal, &c->properties));
+    LT_CUDA_TRY(c, "cudaGetDeviceProperties", c->api->properties(c->ordinal, &c->properties));
     for (int i = 0; i < LT_CUDA_QUEUES; i++)
-        LT_CUDA_TRY(c, c->api->stream_create(&c->stream[i], i == LT_CUDA_MAIN && !background));
+        LT_CUDA_TRY(c, "cudaStreamCreateWithPriority",
+                    c->api->stream_create(&c->stream[i], i == LT_CUDA_MAIN && !background));
     LT_TRY(c->api->libraries_open(c));
     c->operation = NULL;
     return LT_OK;

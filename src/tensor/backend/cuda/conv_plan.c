@@ -291,7 +291,7 @@ static lt_status run_anew(lt_cuda *c, lt_conv_call *call)
     return lt_conv_run(c, call);
 }
 
-lt_status lt_conv_run(lt_cuda *c, lt_conv_call *call)
+static lt_status run_call(lt_cuda *c, lt_conv_call *call)
 {
     lt_dnn_plan *plan = NULL;
     void *workspace;
@@ -309,4 +309,9 @@ lt_status lt_conv_run(lt_cuda *c, lt_conv_call *call)
         return plan->unproven && !c->capturing ? run_anew(c, call) : st;
     plan->unproven = false;
     return lt_operands_close(c, call->operand, lt_conv_slots(call->problem.form));
+}
+
+lt_status lt_conv_run(lt_cuda *c, lt_conv_call *call)
+{
+    return lt_cuda_of_operation(c, run_call(c, call));
 }

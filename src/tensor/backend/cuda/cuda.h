@@ -64,11 +64,15 @@ struct lt_cuda {
 lt_status lt_cuda_begin(lt_cuda *c, const char *operation);
 lt_status lt_cuda_end(lt_cuda *c);
 
-/* Return from the enclosing function if expr, a call of a library, failed. */
-#define LT_CUDA_TRY(c, expr)     LT_TRY(lt_cuda_check(c, LT_CUDA_RUNTIME, (int)(expr), #expr))
-#define LT_CUDNN_TRY(c, expr)    LT_TRY(lt_cuda_check(c, LT_CUDA_CUDNN, (int)(expr), #expr))
-#define LT_CUBLAS_TRY(c, expr)   LT_TRY(lt_cuda_check(c, LT_CUDA_CUBLAS, (int)(expr), #expr))
-#define LT_CUSOLVER_TRY(c, expr) LT_TRY(lt_cuda_check(c, LT_CUDA_CUSOLVER, (int)(expr), #expr))
+/* Return from the enclosing function if expr, a call of a library, failed. Messages have its name: that of the runtime's
+ * function, which expr may call by the table, is name. */
+#define LT_CUDA_TRY(c, name, expr) LT_TRY(lt_cuda_check(c, LT_CUDA_RUNTIME, (int)(expr), name))
+#define LT_CUDNN_TRY(c, expr)      LT_TRY(lt_cuda_check(c, LT_CUDA_CUDNN, (int)(expr), #expr))
+#define LT_CUBLAS_TRY(c, expr)     LT_TRY(lt_cuda_check(c, LT_CUDA_CUBLAS, (int)(expr), #expr))
+#define LT_CUSOLVER_TRY(c, expr)   LT_TRY(lt_cuda_check(c, LT_CUDA_CUSOLVER, (int)(expr), #expr))
+
+/* A failure of graphs of cuDNN, which know neither, with device and operation; any other as it is. */
+lt_status lt_cuda_of_operation(const lt_cuda *c, lt_status st);
 
 /* Memory of at least bytes, aligned to 256, for one operation on that queue: the next call on it may
  * give the same. Memory once given stays allocated until the device is closed, so that a captured

@@ -17,8 +17,8 @@ lt_status lt_dnn_check(cudnnStatus_t status, const char *what)
         return LT_OK;
     cudnnGetLastErrorString(words, sizeof words);
     bool unsupported = CUDNN_STATUS_CATEGORY(status) == CUDNN_STATUS_NOT_SUPPORTED;
-    return lt_fail(unsupported ? LT_E_UNSUPPORTED : LT_E_DEVICE, "cudnn: %s: %s%s%s", what,
-                   cudnnGetErrorString(status), *words ? ": " : "", words);
+    return lt_fail(unsupported ? LT_E_UNSUPPORTED : LT_E_DEVICE, "cudnn: %s: %s (%d)%s%s", what,
+                   cudnnGetErrorString(status), (int)status, *words ? ": " : "", words);
 }
 
 static void check(lt_dnn_graph *g, cudnnStatus_t status, const char *what)

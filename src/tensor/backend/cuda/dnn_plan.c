@@ -33,7 +33,8 @@ static void destroy(cudnnBackendDescriptor_t *d)
 static lt_status set(cudnnBackendDescriptor_t d, cudnnBackendAttributeName_t name,
                      cudnnBackendAttributeType_t type, int64_t count, const void *values)
 {
-    return lt_dnn_check(cudnnBackendSetAttribute(d, name, type, count, values), "attribute");
+    return lt_dnn_check(cudnnBackendSetAttribute(d, name, type, count, values),
+                        "cudnnBackendSetAttribute");
 }
 
 static lt_status set_descriptor(cudnnBackendDescriptor_t d, cudnnBackendAttributeName_t name,
@@ -45,14 +46,14 @@ static lt_status set_descriptor(cudnnBackendDescriptor_t d, cudnnBackendAttribut
 static lt_status create(cudnnBackendDescriptor_t *d, cudnnBackendDescriptorType_t type)
 {
     *d = NULL;
-    return lt_dnn_check(cudnnBackendCreateDescriptor(type, d), "descriptor");
+    return lt_dnn_check(cudnnBackendCreateDescriptor(type, d), "cudnnBackendCreateDescriptor");
 }
 
 static lt_status finish_device(cudnnBackendDescriptor_t *out, cudnnBackendDescriptor_t d,
                                lt_status st)
 {
     if (!st)
-        st = lt_dnn_check(cudnnBackendFinalize(d), "device");
+        st = lt_dnn_check(cudnnBackendFinalize(d), "cudnnBackendFinalize, device");
     if (st)
         destroy(&d);
     else
@@ -82,13 +83,14 @@ lt_status lt_dnn_device_of(cudnnBackendDescriptor_t *out, int ordinal)
 static lt_status get_text(cudnnBackendDescriptor_t d, cudnnBackendAttributeName_t name, char **out)
 {
     int64_t length = 0;
-    LT_TRY(
-        lt_dnn_check(cudnnBackendGetAttribute(d, name, CUDNN_TYPE_CHAR, 0, &length, NULL), "text"));
+    LT_TRY(lt_dnn_check(cudnnBackendGetAttribute(d, name, CUDNN_TYPE_CHAR, 0, &length, NULL),
+                        "cudnnBackendGetAttribute, text"));
     char *text = calloc((size_t)length + 1, 1);
     if (!text)
         return lt_fail(LT_E_NOMEM, "cudnn: no memory for a text of %" PRId64 " bytes", length);
-    lt_status st = lt_dnn_check(
-        cudnnBackendGetAttribute(d, name, CUDNN_TYPE_CHAR, length, &length, text), "text");
+    lt_status st =
+        lt_dnn_check(cudnnBackendGetAttribute(d, name, CUDNN_TYPE_CHAR, length, &length, text),
+                     "cudnnBackendGetAttribute, text");
     if (st)
         free(text);
     else
@@ -114,7 +116,7 @@ static lt_status take(cudnnBackendDescriptor_t heuristics, cudnnBackendDescripto
     LT_TRY(
         lt_dnn_check(cudnnBackendGetAttribute(heuristics, CUDNN_ATTR_ENGINEHEUR_RESULTS,
                                               CUDNN_TYPE_BACKEND_DESCRIPTOR, most, &found, config),
-                     "heuristics"));
+                     "cudnnBackendFinalize, heuristics"));
     while (*count > found)
         destroy(&config[--*count]);
     return LT_OK;
@@ -133,7 +135,7 @@ static lt_status ask(const lt_dnn_graph *graph, cudnnBackendDescriptor_t device,
     if (!st)
         st = set_descriptor(h, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, device);
     if (!st)
-        st = lt_dnn_check(cudnnBackendFinalize(h), "heuristics");
+        st = lt_dnn_check(cudnnBackendFinalize(h), "cudnnBackendFinalize, heuristics");
     if (!st)
         st = take(h, config, most, count);
     destroy(&h);
@@ -248,7 +250,7 @@ static lt_status read_workspace(lt_dnn_plan *p)
     int64_t count = 0, bytes = 0;
     LT_TRY(lt_dnn_check(cudnnBackendGetAttribute(p->plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
                                                  CUDNN_TYPE_INT64, 1, &count, &bytes),
-                        "workspace"));
+                        "cudnnBackendGetAttribute, workspace"));
     p->workspace = (size_t)bytes;
     return LT_OK;
 }
@@ -257,7 +259,7 @@ static lt_status read_workspace(lt_dnn_plan *p)
 static lt_status finish(lt_dnn_plan *p, lt_status st)
 {
     if (!st)
-        st = lt_dnn_check(cudnnBackendFinalize(p->plan), "plan");
+        st = lt_dnn_check(cudnnBackendFinalize(p->plan), "cudnnBackendFinalize, plan");
     if (!st)
         st = read_workspace(p);
     if (st)
@@ -344,9 +346,9 @@ lt_status lt_dnn_plan_run(const lt_dnn_plan *plan, cudnnHandle_t handle, const i
     if (!st)
         st = set(pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &workspace);
     if (!st)
-        st = lt_dnn_check(cudnnBackendFinalize(pack), "variant pack");
+        st = lt_dnn_check(cudnnBackendFinalize(pack), "cudnnBackendFinalize, variant pack");
     if (!st)
-        st = lt_dnn_check(cudnnBackendExecute(handle, plan->plan, pack), "run");
+        st = lt_dnn_check(cudnnBackendExecute(handle, plan->plan, pack), "cudnnBackendExecute");
     destroy(&pack);
     return st;
 }

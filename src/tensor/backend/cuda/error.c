@@ -2,6 +2,9 @@
 
 #include "cuda.h"
 
+#include <stdio.h>
+#include <string.h>
+
 static const char *name_of(lt_cuda_library library)
 {
     switch (library) {
@@ -35,9 +38,20 @@ lt_status lt_cuda_check(const lt_cuda *c, lt_cuda_library library, int code, con
         return LT_OK;
     c->api->last_error(); /* it is told here, and must not show at the next launch */
     const bool no_memory = library == LT_CUDA_RUNTIME && code == LT_CUDA_NO_MEMORY;
-    return lt_fail(no_memory ? LT_E_NOMEM : LT_E_DEVICE, "cuda:%d: %s: %s: %s says: %s (%d)%s",
-                   c->ordinal, c->operation ? c->operation : "device", call, name_of(library),
-                   c->api->text(library, code), code, no_memory ? "" : hint(c, library));
+    return lt_fail(no_memory ? LT_E_NOMEM : LT_E_DEVICE, "cuda:%d: %s: %.*s: %s says: %s (%d)%s",
+                   c->ordinal, c->operation ? c->operation : "device", (int)strcspn(call, "("),
+                   call, name_of(library), c->api->text(library, code), code,
+                   no_memory ? "" : hint(c, library));
+}
+
+lt_status lt_cuda_of_operation(const lt_cuda *c, lt_status st)
+{
+    static const char cudnn[] = "cudnn: ";
+    char why[256];
+    if (!st || strncmp(lt_error_message(), cudnn, sizeof cudnn - 1) != 0)
+        return st;
+    snprintf(why, sizeof why, "%s", lt_error_message());
+    return lt_fail(st, "cuda:%d: %s: %s", c->ordinal, c->operation ? c->operation : "device", why);
 }
 
 lt_status lt_cuda_check_version(const char *library, int least, int found, const char *path)

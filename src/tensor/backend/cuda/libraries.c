@@ -47,15 +47,17 @@ static const char *cusolver_text(int code)
 {
     switch (code) {
     case CUSOLVER_STATUS_NOT_INITIALIZED:
-        return "not initialized";
+        return "CUSOLVER_STATUS_NOT_INITIALIZED, not initialized";
     case CUSOLVER_STATUS_ALLOC_FAILED:
-        return "no memory";
+        return "CUSOLVER_STATUS_ALLOC_FAILED, no memory";
     case CUSOLVER_STATUS_INVALID_VALUE:
-        return "an argument is not allowed";
+        return "CUSOLVER_STATUS_INVALID_VALUE, an argument is not allowed";
     case CUSOLVER_STATUS_ARCH_MISMATCH:
-        return "not on this device";
+        return "CUSOLVER_STATUS_ARCH_MISMATCH, not on this device";
     case CUSOLVER_STATUS_EXECUTION_FAILED:
-        return "a kernel failed";
+        return "CUSOLVER_STATUS_EXECUTION_FAILED, a kernel failed";
+    case CUSOLVER_STATUS_INTERNAL_ERROR:
+        return "CUSOLVER_STATUS_INTERNAL_ERROR, a failure within cuSOLVER";
     default:
         return "a failure";
     }
@@ -64,8 +66,11 @@ static const char *cusolver_text(int code)
 const char *lt_cuda_library_text(lt_cuda_library library, int code)
 {
     static __thread char text[256];
-    if (library == LT_CUDA_CUBLAS)
-        return cublasGetStatusString((cublasStatus_t)code);
+    if (library == LT_CUDA_CUBLAS) {
+        snprintf(text, sizeof text, "%s, %s", cublasGetStatusName((cublasStatus_t)code),
+                 cublasGetStatusString((cublasStatus_t)code));
+        return text;
+    }
     if (library == LT_CUDA_CUSOLVER)
         return cusolver_text(code);
     if (library != LT_CUDA_CUDNN)

@@ -51,13 +51,13 @@ static lt_status set_key(call *k, size_t i, const lt_view *a)
 
 static lt_status move(const call *k, void *to, const void *from, size_t bytes, lt_copy_kind kind)
 {
-    LT_CUDA_TRY(k->c, k->c->api->copy_async(to, from, bytes, kind, k->queue));
+    LT_CUDA_TRY(k->c, "cudaMemcpyAsync", k->c->api->copy_async(to, from, bytes, kind, k->queue));
     return LT_OK;
 }
 
 static lt_status wait(const call *k)
 {
-    LT_CUDA_TRY(k->c, k->c->api->stream_sync(k->queue));
+    LT_CUDA_TRY(k->c, "cudaStreamSynchronize", k->c->api->stream_sync(k->queue));
     return LT_OK;
 }
 
@@ -122,7 +122,7 @@ static lt_status place_eigen(const call *k, cusolverDnParams_t params, const lt_
     *out = lay_out_eigen(&place, m, key->n, size, device);
     out->host_bytes = host;
     /* cuSOLVER 11.7.1 reads memory there that it did not write: a fault of its own, mended in 11.7.3 */
-    LT_CUDA_TRY(k->c, k->c->api->set_async(out->work, 0, device, k->queue));
+    LT_CUDA_TRY(k->c, "cudaMemsetAsync", k->c->api->set_async(out->work, 0, device, k->queue));
     return LT_OK;
 }
 
@@ -173,7 +173,8 @@ static lt_status eigh_batch(const call *k, cusolverDnParams_t params, lt_eigh_jo
     eigen e;
     LT_TRY(place_eigen(k, params, key, m, &e));
     LT_TRY(send_eigen(k, &e, job, index, m));
-    LT_CUDA_TRY(k->c, k->c->api->set_async(e.info, 0, 2 * m * sizeof(int), k->queue));
+    LT_CUDA_TRY(k->c, "cudaMemsetAsync",
+                k->c->api->set_async(e.info, 0, 2 * m * sizeof(int), k->queue));
     lt_squares_gather(k->queue, e.a, (int)m, key->n, wide, e.matrix, false);
     LT_TRY(solve_eigen(k, params, key, &e, m));
     lt_squares_scatter(k->queue, e.matrix, (int)m, key->n, wide, e.vectors, true);
@@ -248,7 +249,8 @@ static lt_status qr_buffer(lt_cuda *c, int n, bool wide, int *out)
 /* cuSOLVER reads what it did not write, in one release and call that is known of; so all have zeros there. */
 static lt_status clear_work(const call *k, const factor *f, int work, size_t size)
 {
-    LT_CUDA_TRY(k->c, k->c->api->set_async(f->work, 0, (size_t)work * size, k->queue));
+    LT_CUDA_TRY(k->c, "cudaMemsetAsync",
+                k->c->api->set_async(f->work, 0, (size_t)work * size, k->queue));
     return LT_OK;
 }
 

@@ -199,8 +199,9 @@ static lt_status read_status(const call *k)
 {
     const lt_cuda *c = k->c;
     const size_t bytes = k->count * sizeof *k->found;
-    LT_CUDA_TRY(c, c->api->copy_async(k->found, k->failed, bytes, LT_COPY_OUT, k->queue));
-    LT_CUDA_TRY(c, c->api->stream_sync(k->queue));
+    LT_CUDA_TRY(c, "cudaMemcpyAsync",
+                c->api->copy_async(k->found, k->failed, bytes, LT_COPY_OUT, k->queue));
+    LT_CUDA_TRY(c, "cudaStreamSynchronize", c->api->stream_sync(k->queue));
     for (size_t i = 0; i < k->count; i++) {
         lt_rational_job *one = &k->job[k->order[i]];
         if (k->found[i] && !one->scale)
@@ -304,7 +305,8 @@ static lt_status run(call *k)
     k->capacity = capacity_of(k);
     LT_TRY(take_workspace(k, &workspace));
     lay_out(k, workspace);
-    LT_CUDA_TRY(k->c, k->c->api->set_async(k->failed, 0, k->count * sizeof *k->failed, k->queue));
+    LT_CUDA_TRY(k->c, "cudaMemsetAsync",
+                k->c->api->set_async(k->failed, 0, k->count * sizeof *k->failed, k->queue));
     LT_CUBLAS_TRY(k->c, cublasSetPointerMode(k->c->cublas, CUBLAS_POINTER_MODE_HOST));
     const bool needs_status = send_ends(k);
     LT_TRY(run_batches(k));

@@ -64,7 +64,8 @@ lt_status lt_cuda_copy(void *ctx, void *dst, const void *src, size_t bytes, lt_c
 {
     lt_cuda *c = (lt_cuda *)ctx;
     LT_TRY(lt_cuda_begin(c, "copy"));
-    LT_CUDA_TRY(c, c->api->copy_async(dst, src, bytes, kind, c->stream[LT_CUDA_MAIN]));
+    LT_CUDA_TRY(c, "cudaMemcpyAsync",
+                c->api->copy_async(dst, src, bytes, kind, c->stream[LT_CUDA_MAIN]));
     return lt_cuda_end(c);
 }
 

@@ -167,11 +167,11 @@ static lt_status time_once(lt_cuda *c, const choice *of, const lt_cuda_event eve
                            float *time)
 {
     const lt_cuda_stream main = c->stream[LT_CUDA_MAIN];
-    LT_CUDA_TRY(c, c->api->event_record(event[0], main));
+    LT_CUDA_TRY(c, "cudaEventRecord", c->api->event_record(event[0], main));
     LT_TRY(of->run(of->context, i));
-    LT_CUDA_TRY(c, c->api->event_record(event[1], main));
-    LT_CUDA_TRY(c, c->api->event_sync(event[1]));
-    LT_CUDA_TRY(c, c->api->event_milliseconds(time, event[0], event[1]));
+    LT_CUDA_TRY(c, "cudaEventRecord", c->api->event_record(event[1], main));
+    LT_CUDA_TRY(c, "cudaEventSynchronize", c->api->event_sync(event[1]));
+    LT_CUDA_TRY(c, "cudaEventElapsedTime", c->api->event_milliseconds(time, event[0], event[1]));
     return LT_OK;
 }
 
@@ -235,7 +235,8 @@ lt_status lt_cuda_fastest(lt_cuda *c, int count, lt_cuda_try_fn *run, void *cont
         return first_that_runs(c, &of, best);
     lt_status st = LT_OK;
     for (int i = 0; i < 2 && !st; i++)
-        st = lt_cuda_check(c, LT_CUDA_RUNTIME, c->api->event_create(&event[i], true), "event");
+        st = lt_cuda_check(c, LT_CUDA_RUNTIME, c->api->event_create(&event[i], true),
+                           "cudaEventCreateWithFlags");
     if (!st)
         st = time_all(c, &of, event, best);
     for (int i = 0; i < 2; i++)

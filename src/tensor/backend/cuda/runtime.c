@@ -188,8 +188,12 @@ static int last_error(void)
 
 static const char *text(lt_cuda_library library, int code)
 {
-    return library == LT_CUDA_RUNTIME ? cudaGetErrorString((cudaError_t)code)
-                                      : lt_cuda_library_text(library, code);
+    static __thread char named[256];
+    if (library != LT_CUDA_RUNTIME)
+        return lt_cuda_library_text(library, code);
+    snprintf(named, sizeof named, "%s, %s", cudaGetErrorName((cudaError_t)code),
+             cudaGetErrorString((cudaError_t)code));
+    return named;
 }
 
 const lt_cuda_api lt_cuda_runtime = {

@@ -44,9 +44,10 @@ static lt_status open_slots(lt_cuda *c, upload_slots **out)
     part->close = close_slots;
     for (int i = 0; i < LT_UPLOAD_SLOTS; i++)
         for (int k = 0; k < SLOT_EVENTS; k++)
-            LT_CUDA_TRY(c, c->api->event_create(&l->event[i][k], false));
+            LT_CUDA_TRY(c, "cudaEventCreateWithFlags",
+                        c->api->event_create(&l->event[i][k], false));
     for (int i = 0; i < MAIN_EVENTS; i++)
-        LT_CUDA_TRY(c, c->api->event_create(&l->main[i], false));
+        LT_CUDA_TRY(c, "cudaEventCreateWithFlags", c->api->event_create(&l->main[i], false));
     return LT_OK;
 }
 
@@ -57,7 +58,7 @@ static lt_status begin_capture(void *ctx)
         return lt_fail(LT_E_UNSUPPORTED, "cuda:%d: with LATHER_SYNC=1 steps run as they are",
                        c->ordinal);
     LT_TRY(lt_cuda_begin(c, "capture"));
-    LT_CUDA_TRY(c, c->api->capture_begin(c->stream[LT_CUDA_MAIN]));
+    LT_CUDA_TRY(c, "cudaStreamBeginCapture", c->api->capture_begin(c->stream[LT_CUDA_MAIN]));
     c->capturing = true;
     return lt_cuda_end(c);
 }
@@ -96,7 +97,7 @@ static lt_status end_capture(void *ctx, void **out)
 static lt_status queue_step(lt_cuda *c, void *graph)
 {
     LT_TRY(lt_cuda_begin(c, "recorded step"));
-    LT_CUDA_TRY(c, c->api->graph_launch(graph, c->stream[LT_CUDA_MAIN]));
+    LT_CUDA_TRY(c, "cudaGraphLaunch", c->api->graph_launch(graph, c->stream[LT_CUDA_MAIN]));
     c->replayed = true;
     return lt_cuda_end(c);
 }
@@ -127,7 +128,7 @@ static lt_status host_alloc(void *ctx, size_t bytes, void **out)
 {
     lt_cuda *c = ctx;
     LT_TRY(lt_cuda_begin(c, "page-locked memory"));
-    LT_CUDA_TRY(c, c->api->alloc_host(out, bytes)); /* aligned to pages */
+    LT_CUDA_TRY(c, "cudaMallocHost", c->api->alloc_host(out, bytes)); /* aligned to pages */
     return lt_cuda_end(c);
 }
 
@@ -149,10 +150,10 @@ static lt_status copy(void *ctx, int slot, void *dst, const void *src, size_t by
     LT_TRY(lt_cuda_begin(c, "upload"));
     LT_TRY(open_slots(c, &l));
     if (l->waits[slot])
-        LT_CUDA_TRY(c, c->api->stream_wait(queue, l->event[slot][FREE]));
+        LT_CUDA_TRY(c, "cudaStreamWaitEvent", c->api->stream_wait(queue, l->event[slot][FREE]));
     l->waits[slot] = false;
-    LT_CUDA_TRY(c, c->api->copy_async(dst, src, bytes, LT_COPY_IN, queue));
-    LT_CUDA_TRY(c, c->api->event_record(l->event[slot][ARRIVED], queue));
+    LT_CUDA_TRY(c, "cudaMemcpyAsync", c->api->copy_async(dst, src, bytes, LT_COPY_IN, queue));
+    LT_CUDA_TRY(c, "cudaEventRecord", c->api->event_record(l->event[slot][ARRIVED], queue));
     return lt_cuda_end(c);
 }
 
@@ -162,7 +163,8 @@ static lt_status stream_wait(void *ctx, int slot)
     upload_slots *l;
     LT_TRY(lt_cuda_begin(c, "upload"));
     LT_TRY(open_slots(c, &l));
-    LT_CUDA_TRY(c, c->api->stream_wait(c->stream[LT_CUDA_MAIN], l->event[slot][ARRIVED]));
+    LT_CUDA_TRY(c, "cudaStreamWaitEvent",
+                c->api->stream_wait(c->stream[LT_CUDA_MAIN], l->event[slot][ARRIVED]));
     return lt_cuda_end(c);
 }
 
@@ -173,7 +175,8 @@ static lt_status record_stream(void *ctx, int slot)
     upload_slots *l;
     LT_TRY(lt_cuda_begin(c, "upload"));
     LT_TRY(open_slots(c, &l));
-    LT_CUDA_TRY(c, c->api->event_record(l->event[slot][FREE], c->stream[LT_CUDA_MAIN]));
+    LT_CUDA_TRY(c, "cudaEventRecord",
+                c->api->event_record(l->event[slot][FREE], c->stream[LT_CUDA_MAIN]));
     l->waits[slot] = true;
     return lt_cuda_end(c);
 }
@@ -184,7 +187,7 @@ static lt_status wait(void *ctx, int slot)
     upload_slots *l;
     LT_TRY(lt_cuda_begin(c, "upload"));
     LT_TRY(open_slots(c, &l));
-    LT_CUDA_TRY(c, c->api->event_sync(l->event[slot][ARRIVED]));
+    LT_CUDA_TRY(c, "cudaEventSynchronize", c->api->event_sync(l->event[slot][ARRIVED]));
     return lt_cuda_end(c);
 }
 
@@ -194,7 +197,7 @@ static lt_status event_record(void *ctx, uint64_t *event)
     upload_slots *l;
     LT_TRY(lt_cuda_begin(c, "event_record"));
     LT_TRY(open_slots(c, &l));
-    LT_CUDA_TRY(c,
+    LT_CUDA_TRY(c, "cudaEventRecord",
                 c->api->event_record(l->main[l->recorded % MAIN_EVENTS], c->stream[LT_CUDA_MAIN]));
     *event = l->recorded++;
     return lt_cuda_end(c);
@@ -207,7 +210,7 @@ static lt_status event_synchronize(void *ctx, uint64_t event)
     upload_slots *l;
     LT_TRY(lt_cuda_begin(c, "wait for results"));
     LT_TRY(open_slots(c, &l));
-    LT_CUDA_TRY(c, c->api->event_sync(l->main[event % MAIN_EVENTS]));
+    LT_CUDA_TRY(c, "cudaEventSynchronize", c->api->event_sync(l->main[event % MAIN_EVENTS]));
     return lt_cuda_end(c);
 }
 
