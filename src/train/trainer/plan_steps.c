@@ -173,6 +173,21 @@ double lt_plan_as_loss(const plan_goal *g, double value)
     return g->lower ? value : 100 - value;
 }
 
+/* Whether a run lost nothing between its ranks, as it was within one machine, and is otherwise like the setting, which
+ * would lose as little there. */
+static bool is_of_one_machine(const plan_setting *run, const plan_setting *s)
+{
+    return run->is_exact && !s->is_exact && run->lossless == s->lossless
+           && run->setup.ranks <= s->setup.ranks_per_node
+           && run->setup.batch_size * run->setup.grad_accum
+                  == s->setup.batch_size * s->setup.grad_accum;
+}
+
+static bool is_point_of_loss_model(const plan_setting *run, const plan_setting *s)
+{
+    return is_of_loss_model(run, s) || is_of_one_machine(run, s);
+}
+
 /* The model of all runs like this one. */
 static void fit_loss(const plan_runs *runs, const plan_goal *g, plan_run *of)
 {
@@ -184,7 +199,7 @@ static void fit_loss(const plan_runs *runs, const plan_goal *g, plan_run *of)
     for (size_t i = 0; i < runs->count && point; i++)
         for (size_t k = 0; k < runs->run[i].points; k++) {
             const plan_run *run = &runs->run[i];
-            if (is_of_loss_model(&run->setting, &of->setting))
+            if (is_point_of_loss_model(&run->setting, &of->setting))
                 point[count++] =
                     (lt_loss_point){(double)run->setting.setup.ranks, run->point[k].step,
                                     lt_plan_as_loss(g, run->point[k].value)};
@@ -236,7 +251,7 @@ static bool find_by_ranks(const plan_runs *runs, const plan_goal *g, const plan_
 
 static bool is_seen_by_loss_model(const plan_run *run, const plan_setting *s)
 {
-    return run->points && is_of_loss_model(&run->setting, s);
+    return run->points && !run->is_pilot && is_point_of_loss_model(&run->setting, s);
 }
 
 int lt_plan_count_ranks(const plan_runs *runs, const plan_setting *s,
