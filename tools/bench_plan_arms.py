@@ -7,7 +7,7 @@
 Ranks are processes of this machine (mpirun), each a node of its own, a thread each; --comm-model holds their messages back as a link of --link would. The truth: a step's mean seconds of each
 set-up, in a run of two whole rounds of roots; steps to the goal, the training loss that SGD has behind --length steps (logistic regression: 8 times as many), of SGD and of Shampoo in a run on one rank, as
 all ranks together take the same batches. A set-up with top-k or local steps is run as long as the best of those takes, but where it could not be faster with 0.8 times their
-steps. Printed: the table, chosen by best, what pilots and profile took of the chosen run. A run that is in --output is not made again; --until stops before what is to be measured on an idle machine ("long": before steps are timed)
+steps. Printed: the table, chosen by best, what pilots and profile took of the chosen run, and what pilots of other lengths would have said of top-k and local steps. A run that is in --output is not made again; --until stops before what is to be measured on an idle machine ("long": before steps are timed)
 or before `plan` ("arms")."""
 import argparse
 import json
@@ -35,6 +35,11 @@ def folder(a, problem, what, cell):
     return os.path.join(a.output, problem, f"{what}-{optim}{suffix}" + (f"-{ranks}" if ranks > 1 or what == "step" else ""))
 
 
+def steps_of(out, key):
+    with open(os.path.join(out, "metrics.jsonl"), encoding="utf-8") as f:
+        return [r[key] for r in map(json.loads, f) if r["event"] == "step"]
+
+
 def train(a, problem, what, cell, steps):
     """Runs it, or finds it run: a step's mean seconds, as plan takes it, and the losses."""
     optim, name, ranks = cell
@@ -43,10 +48,8 @@ def train(a, problem, what, cell, steps):
     if not os.path.exists(os.path.join(out, "model.safetensors")):
         subprocess.run([*words, a.program, *WIDE, *PROBLEMS[problem][0], "--ranks-per-node", "1", "--comm-model", a.link, "--optim", optim, *EXCHANGES[name], "--batch-size", str(GLOBAL_BATCH // ranks),
                         "--max-steps", str(steps), "--output", out, *QUIET], check=True, env=env, timeout=7200, stdout=subprocess.DEVNULL)
-    with open(os.path.join(out, "metrics.jsonl"), encoding="utf-8") as f:
-        records = [r for r in map(json.loads, f) if r["event"] == "step"]
-    timed = [r["seconds"] for r in records[2:]]
-    return sum(timed) / len(timed), [r["loss"] for r in records]
+    timed = steps_of(out, "seconds")[2:]
+    return sum(timed) / len(timed), steps_of(out, "loss")
 
 
 def tail(losses):
@@ -124,6 +127,25 @@ def report(problem, goal, said, step, steps):
           f"Ratio {seconds[chosen] / seconds[best]:.2f}. Pilots {cost:.2f} rank-seconds, profile {profiled:.2f}: {100 * cost / run:.1f} % and {100 * profiled / run:.1f} % of the chosen run's {run:.0f}.")
 
 
+def slowdown(lossy, lossless):
+    """Of the first steps of both, as plan_arms.c has it."""
+    steps = range((len(lossy) + 1) // 2, len(lossy) + 1)
+    x, y = [math.log(i) for i in steps], [math.log(lossless[i - 1]) for i in steps]
+    mean = sum(x) / len(x), sum(y) / len(y)
+    slope = sum((a - mean[0]) * (b - mean[1]) for a, b in zip(x, y)) / sum((a - mean[0]) ** 2 for a in x)
+    return max(1, math.exp(-sum(math.log(lossy[i - 1] / lossless[i - 1]) for i in steps) / len(x) / slope)) if slope < 0 else math.nan
+
+
+def by_length(a, problem):
+    """What a pilot of so many steps would have said of each long run."""
+    lengths = (100, 200, 400, 1000, 2000, 4000)
+    print("\n| slowdown by the first steps | " + " | ".join(map(str, lengths)) + " |\n| --- |" + " --: |" * len(lengths))
+    for cell in cells():
+        if cell[1] != "whole" and os.path.exists(os.path.join(folder(a, problem, "long", cell), "metrics.jsonl")):
+            lossy, lossless = (steps_of(folder(a, problem, "long", c), "loss") for c in (cell, (cell[0], "whole", 1)))
+            print(f"| {', '.join(cell[:2])}, {cell[2]} ranks | " + " | ".join(f"{slowdown(lossy[:n], lossless[:n]):.3f}" if len(lossy) >= n else "-" for n in lengths) + " |")
+
+
 def work(a, problem):
     os.makedirs(os.path.join(a.output, problem), exist_ok=True)
     length = PROBLEMS[problem][1] * a.length
@@ -136,6 +158,7 @@ def work(a, problem):
     other_arms(a, problem, goal, window, steps, least, step)
     if a.until != "arms":
         report(problem, goal, ask(a, problem, goal, length), step, steps)
+    by_length(a, problem)
 
 
 def main():

@@ -5,6 +5,7 @@
 import json
 import math
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -556,6 +557,21 @@ def what_exchanges_compute_takes_a_core_that_ranks_share(cwd):
     refuses(cwd, "--goal", "loss=1", "--ranks", "1", "--link", "bad.json", says=["--link bad.json", "within: core_us_mib is -2"], code=ERROR)
 
 
+def steps_over_batches_are_drawn(page, reached):
+    """100 (1 + 64 / B), from the smallest batch to that of eight ranks, 128, through each run that reached the goal."""
+    chart = page[page.index("Steps to the goal: S_min"):]
+    chart = chart[:chart.index("</svg>")]
+    assert "S_min 100, phi 64, steps a + c / batch of 3 runs" in chart, chart
+    dots = {float(b): (float(x), float(y), float(steps)) for x, y, b, steps in re.findall(r'<circle[^>]*cx="([\d.]+)"[^>]*cy="([\d.]+)"[^>]*>\s*<title>reached: ([\d.e+]+), ([\d.e+]+)<', chart)}
+    assert {b: d[2] for b, d in dots.items()} == reached, (dots, chart)
+    line = [tuple(float(v) for v in p.split(",")) for p in re.search(r'<polyline class="s0" points="([^"]*)"', chart).group(1).split()]
+    scale = (dots[64][0] - dots[16][0]) / math.log(64 / 16), (dots[64][1] - dots[16][1]) / math.log(200 / 500)
+    for x, y in line:
+        batch = 16 * math.exp((x - dots[16][0]) / scale[0])
+        assert abs(dots[16][1] + scale[1] * math.log(100 * (1 + 64 / batch) / 500) - y) < 0.2, (batch, x, y)
+    assert abs(line[-1][0] - dots[16][0] - scale[0] * math.log(128 / 16)) < 0.2, line
+
+
 def a_page_shows_models_and_measured_points(cwd):
     runs(cwd)
     plan(cwd, "--goal", "loss=1", "--ranks", "1..8", "--from", "m1,m2,m4", "--json", "plan.json", json_out=False)
@@ -566,6 +582,7 @@ def a_page_shows_models_and_measured_points(cwd):
     for text in ("Seconds of a step", "loss: fitted (lines), measured (dots)", "extrapolated x2", "<h2>Candidates</h2>", f"mpirun -n 8 {PROGRAM}"):
         assert text in page, text
     assert page.count("measured: ") == 3 + 9, page.count("measured: ")  # steps of three runs, three losses of each
+    steps_over_batches_are_drawn(page, {16: 500, 32: 300, 64: 200})
     write(cwd, {"format": 1}, "none.json")
     p = subprocess.run([sys.executable, REPORT, "none.json"], cwd=cwd, capture_output=True, text=True, timeout=TIMEOUT)
     assert p.returncode == ERROR and "none.json: no plan" in p.stderr, p.stderr

@@ -219,6 +219,15 @@ typedef struct plan_estimate {
     double spread; /* measured: relative standard error */
     char why[240]; /* of unknown; else what it rests on */
 } plan_estimate;
+/* steps(B) = least + samples / B = S_min (1 + phi / B), of runs that reached the goal with these batches. */
+typedef struct plan_curve {
+    double least, samples, least_batch, most_batch;
+    char why[96];
+} plan_curve;
+/* Of the setting's course: fitted to runs of several batches, or by one of them and a noise scale; false: neither. */
+bool lt_plan_find_curve(plan_curve *out, const plan_runs *runs, const plan_setting *s);
+/* Whether a run is one of its points. */
+bool lt_plan_is_on_curve(const plan_run *run, const plan_setting *s);
 /* Steps to the goal's metric. */
 plan_estimate lt_plan_steps(const plan_runs *runs, const plan_goal *goal, const plan_setting *s);
 /* Steps that a goal takes with `batch` samples of all ranks, as those of the setting's batch: the noise scale of runs with this

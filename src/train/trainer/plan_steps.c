@@ -79,11 +79,10 @@ static batches find_batches(const plan_runs *runs, const plan_setting *s)
     return b;
 }
 
-/* steps = a + c / B, least squares of relative errors, both at least 0. */
-static bool fit_batches(const plan_runs *runs, const plan_setting *s, const batches *b,
-                        double *steps)
+/* steps = x[0] + x[1] / B, least squares of relative errors, both at least 0. */
+static bool fit_batches(const plan_runs *runs, const plan_setting *s, const batches *b, double *x)
 {
-    double x[2], norm, *a = calloc((size_t)b->count * 3, sizeof *a), *y = a + (size_t)b->count * 2;
+    double norm, *a = calloc((size_t)b->count * 3, sizeof *a), *y = a + (size_t)b->count * 2;
     int row = 0;
     if (!a)
         return false;
@@ -96,9 +95,8 @@ static bool fit_batches(const plan_runs *runs, const plan_setting *s, const batc
         y[row++] = 1;
     }
     const bool ok = !lt_nnls(x, &norm, a, row, 2, y);
-    *steps = ok ? x[0] + x[1] / (double)s->batch : 0;
     free(a);
-    return ok && *steps > 0;
+    return ok && x[0] + x[1] > 0;
 }
 
 /* The run (reached: that reached the goal) with this course and a noise scale whose batch is the nearest; NULL: none. */
@@ -118,27 +116,43 @@ static const plan_run *find_noise(const plan_runs *runs, const plan_setting *s, 
     return found;
 }
 
-static bool find_by_batch(const plan_runs *runs, const plan_setting *s, plan_estimate *out)
+bool lt_plan_find_curve(plan_curve *out, const plan_runs *runs, const plan_setting *s)
 {
     const batches b = s->is_exact ? find_batches(runs, s) : (batches){0};
     const plan_run *nearest = find_noise(runs, s, true), *from = nearest ? nearest : b.reached,
                    *noise = from == nearest ? nearest : find_noise(runs, s, false);
-    double steps = 0;
-    char why[96];
-    if (b.distinct > 1 && fit_batches(runs, s, &b, &steps)) {
-        snprintf(why, sizeof why, "steps a + c / batch of %d runs", b.count);
-    } else if (b.reached && noise
-               && !lt_noise_steps(&steps, noise->noise_scale, from->reached,
-                                  (double)from->setting.batch, (double)s->batch)) {
+    double x[2];
+    *out = (plan_curve){.least_batch = b.least, .most_batch = b.most};
+    if (b.distinct > 1 && fit_batches(runs, s, &b, x)) {
+        out->least = x[0];
+        out->samples = x[1];
+        snprintf(out->why, sizeof out->why, "steps a + c / batch of %d runs", b.count);
+    } else if (b.reached && noise) {
         const char *whose = noise->is_pilot ? "a pilot" : "a run that did not reach it";
-        snprintf(why, sizeof why, "noise scale %.3g of %s", noise->noise_scale, whose);
+        out->least = from->reached / (1 + noise->noise_scale / (double)from->setting.batch);
+        out->samples = out->least * noise->noise_scale;
+        snprintf(out->why, sizeof out->why, "noise scale %.3g of %s", noise->noise_scale, whose);
         if (nearest)
-            snprintf(why, sizeof why, "noise scale %.3g of batch %lld", noise->noise_scale,
-                     (long long)noise->setting.batch);
+            snprintf(out->why, sizeof out->why, "noise scale %.3g of batch %lld",
+                     noise->noise_scale, (long long)noise->setting.batch);
     } else {
         return false;
     }
-    *out = lt_plan_between(steps, (double)s->batch, b.least, b.most, why);
+    return true;
+}
+
+bool lt_plan_is_on_curve(const plan_run *run, const plan_setting *s)
+{
+    return s->is_exact && run->reached > 0 && is_alike(&run->setting, s);
+}
+
+static bool find_by_batch(const plan_runs *runs, const plan_setting *s, plan_estimate *out)
+{
+    plan_curve c;
+    if (!lt_plan_find_curve(&c, runs, s))
+        return false;
+    *out = lt_plan_between(c.least + c.samples / (double)s->batch, (double)s->batch, c.least_batch,
+                           c.most_batch, c.why);
     return true;
 }
 
