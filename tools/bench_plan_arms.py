@@ -45,11 +45,11 @@ def train(a, problem, what, cell, steps):
     optim, name, ranks = cell
     out = folder(a, problem, what, cell)
     words, env = mpirun(ranks) if ranks > 1 else ([], None)
-    if not os.path.exists(os.path.join(out, "model.safetensors")):
+    if not os.path.exists(os.path.join(out, "metrics.jsonl")) or len(steps_of(out, "loss")) < steps:
         subprocess.run([*words, a.program, *WIDE, *PROBLEMS[problem][0], "--ranks-per-node", "1", "--comm-model", a.link, "--optim", optim, *EXCHANGES[name], "--batch-size", str(GLOBAL_BATCH // ranks),
                         "--max-steps", str(steps), "--output", out, *QUIET], check=True, env=env, timeout=7200, stdout=subprocess.DEVNULL)
     timed = steps_of(out, "seconds")[2:]
-    return sum(timed) / len(timed), steps_of(out, "loss")
+    return sum(timed) / len(timed), steps_of(out, "loss")[:steps]
 
 
 def tail(losses):
@@ -70,7 +70,7 @@ def whole_gradients(a, problem, length):
     _, losses = train(a, problem, "long", ("sgd", "whole", 1), length)
     window, goal = len(losses) // 20 + 5, tail(losses)
     steps = {"sgd": steps_to(losses, goal)}
-    _, losses = train(a, problem, "long", ("shampoo", "whole", 1), length // 4)
+    _, losses = train(a, problem, "long", ("shampoo", "whole", 1), length // 5)
     steps["shampoo"] = reach(losses, goal, window)
     return goal, window, steps, {"sgd": steps["sgd"], "shampoo": min(steps["shampoo"], len(losses))}
 

@@ -94,6 +94,19 @@ def deadlines_choose_the_cheapest_that_meets_them(cwd):
             says=["no candidate is left of 2", "1: 1 ranks, batch 16, sgd, flat: takes", "; 1: 2 ranks, batch 32, sgd, flat: takes", "deadline is 2.78e-05 h"])
 
 
+def a_cost_is_of_known_steps(cwd):
+    """Where steps are not known there is no run to pay for: "-", and the plan says why; a run that reached the goal has a price."""
+    runs(cwd)
+    words = ["--goal", "loss=1", "--ranks", "1", "--price", "3600"]
+    (one,) = plan(cwd, *words)["candidates"]
+    assert one["price"] is None and one["seconds"] is None, one
+    text = plan(cwd, *words, json_out=False)
+    assert re.search(r"sgd, flat +27 ms +\? +2.7 s +- ", text) and "the table is of an epoch, and a run's cost is not known" in text, text
+    (one,) = plan(cwd, *words, "--from", "m1")["candidates"]
+    near(one["price"], 500 * 0.04)
+    assert "cost is not known" not in plan(cwd, *words[:-2], json_out=False)  # nobody asked
+
+
 def reasons_are_given_once(cwd):
     """With how often; a message holds some of many, whole."""
     write(cwd, profile())
@@ -828,7 +841,7 @@ def a_profile_is_measured_and_kept(cwd):
     assert seldom["modelled"]["update"] > 0, seldom
 
 
-ROWS = [seconds_of_steps_by_hand, deadlines_choose_the_cheapest_that_meets_them, reasons_are_given_once, candidates_vary_flags_and_fall_with_reasons,
+ROWS = [seconds_of_steps_by_hand, deadlines_choose_the_cheapest_that_meets_them, a_cost_is_of_known_steps, reasons_are_given_once, candidates_vary_flags_and_fall_with_reasons,
         what_training_refuses_falls, steps_of_an_epoch_are_those_of_training, a_rank_s_memory_is_a_limit, a_global_batch_is_kept, the_command_runs_as_it_stands, steps_by_batch_are_fitted,
         a_rank_s_own_part_and_the_exchange_are_corrected_apart, one_rank_s_step_is_that_of_any_exchange, nodes_of_one_machine_share_its_slots, no_step_is_shorter_than_its_loader, runs_of_another_device_or_other_threads_measured_another_step, runs_of_other_batches_scale_the_model, what_is_more_than_twice_beyond_runs_falls, steps_far_beyond_runs_are_weaker_than_the_model, steps_by_the_noise_scale, the_noise_scale_of_a_run_that_did_not_reach_the_goal, what_loses_something_is_known_by_ranks, a_run_on_one_machine_loses_nothing,
         an_epoch_that_loses_nothing_comes_first, what_moves_more_is_not_chosen, what_moves_more_is_kept_where_it_is_needed, a_measured_step_of_what_moves_more_is_kept,

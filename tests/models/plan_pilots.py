@@ -10,7 +10,7 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 
-from plan import DATA, LINK, MPIRUN, plan, profile, refuses, runs, write  # noqa: E402
+from plan import DATA, LINK, MPIRUN, base, loss_after, make_run, plan, profile, refuses, runs, write  # noqa: E402
 from rows import Skip, run_rows  # noqa: E402
 from trainer import PROGRAM, TIMEOUT, USAGE, fails, run  # noqa: E402
 
@@ -325,6 +325,21 @@ def own_epochs_say_what_is_left(cwd):
     assert abs(events[-1]["steps"] / steps - 1) < 1e-6, (events[-1], steps)
 
 
+def the_plan_s_model_of_the_loss_is_refitted(cwd):
+    """Runs on 1, 2 and 4 ranks have log10 loss = 0.6 - 0.4 log i + 0.1 log m; each epoch moves that onto what was measured, from the first one on, where a power of the epochs alone wants three."""
+    write(cwd, profile())
+    base(cwd)
+    for ranks in (1, 2, 4):
+        make_run(cwd, f"m{ranks}", ranks, 0, 0.04, losses=[(i, loss_after(i, ranks)) for i in range(10, 310, 10)])
+    run(*DATA, *LINK, "--plan", "auto", "--goal", "loss=1.1", "--ranks", "1", "--step-profile", "p.json", "--from", "m1,m2,m4", "--lr", "1e-4", "--epochs", "4", "--progress", "off", "--output", "run", cwd=cwd)
+    above = []
+    for event, epoch in zip(read(cwd, "run", "plan"), read(cwd, "run", "epoch")):
+        above.append(math.log10(epoch["val_loss"] / loss_after(epoch["step"], 1)))
+        steps = math.exp((0.6 + sum(above) / len(above) - math.log10(1.1)) / 0.4)
+        assert steps < 399 and abs(event["steps"] / steps - 1) < 0.03, (event, steps)
+    assert len(above) == 4, above
+
+
 def plan_auto_of_other_ranks_says_the_command(cwd):
     write(cwd, profile())
     p = run(*[w.replace("8,32", "16") for w in AUTO], "--ranks", "2", "--pilot-budget", "0.0001%", cwd=cwd, code=USAGE)
@@ -370,7 +385,7 @@ def bad_input(cwd):
 
 ROWS = [a_pilot_measures_what_was_predicted, the_budget_is_kept, the_profile_is_paid_from_the_budget, one_that_overruns_is_ended_and_not_used, one_that_fails_is_named_and_not_used,
         the_budget_is_of_the_cheapest_run_that_may_be_chosen, two_ranks_tell_the_noise_scale,
-        pilots_of_courses_say_what_each_takes, a_course_has_what_the_first_pilot_leaves, goals_that_steps_do_not_record_compare_courses_at_the_flags_end, a_course_whose_loss_does_not_fall_says_nothing, courses_without_pilots_are_as_the_flags_say, pilots_say_what_losing_gradients_costs_in_steps, plan_auto_trains_with_what_it_chose, own_epochs_say_what_is_left,
+        pilots_of_courses_say_what_each_takes, a_course_has_what_the_first_pilot_leaves, goals_that_steps_do_not_record_compare_courses_at_the_flags_end, a_course_whose_loss_does_not_fall_says_nothing, courses_without_pilots_are_as_the_flags_say, pilots_say_what_losing_gradients_costs_in_steps, plan_auto_trains_with_what_it_chose, own_epochs_say_what_is_left, the_plan_s_model_of_the_loss_is_refitted,
         plan_auto_of_other_ranks_says_the_command, plan_auto_of_two_ranks_trains, bad_input]
 
 

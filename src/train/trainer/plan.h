@@ -239,6 +239,8 @@ int lt_plan_count_ranks(const plan_runs *runs, const plan_setting *s,
                         bool (*is)(const plan_run *, const plan_setting *));
 /* Hemingway's model of the runs that converge alike, for each run. */
 void lt_plan_fit_runs(plan_runs *runs, const plan_goal *goal);
+/* That of a setting, whose ranks it need not have seen; borrowed, NULL: there is none. */
+const lt_loss_model *lt_plan_find_loss(const plan_runs *runs, const plan_setting *s);
 /* A value of the goal's metric as something that falls to 0. */
 double lt_plan_as_loss(const plan_goal *goal, double value);
 

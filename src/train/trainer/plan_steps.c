@@ -238,20 +238,23 @@ void lt_plan_fit_runs(plan_runs *runs, const plan_goal *g)
     }
 }
 
+const lt_loss_model *lt_plan_find_loss(const plan_runs *runs, const plan_setting *s)
+{
+    for (size_t i = 0; i < runs->count; i++)
+        if (runs->run[i].has_loss && is_of_loss_model(&runs->run[i].setting, s))
+            return &runs->run[i].loss;
+    return NULL;
+}
+
 static bool find_by_ranks(const plan_runs *runs, const plan_goal *g, const plan_setting *s,
                           plan_estimate *out)
 {
     const double ranks = (double)s->setup.ranks;
     double steps;
-    size_t i = 0;
     char why[96];
-    while (i < runs->count
-           && !(runs->run[i].has_loss && is_of_loss_model(&runs->run[i].setting, s)))
-        i++;
-    if (i == runs->count
-        || lt_loss_steps(&steps, &runs->run[i].loss, ranks, lt_plan_as_loss(g, g->value)))
+    const lt_loss_model *m = lt_plan_find_loss(runs, s);
+    if (!m || lt_loss_steps(&steps, m, ranks, lt_plan_as_loss(g, g->value)))
         return false;
-    const lt_loss_model *m = &runs->run[i].loss;
     snprintf(why, sizeof why, "loss fitted to runs of %g to %g ranks and %g steps", m->least,
              m->most, m->last);
     *out = lt_plan_between(steps, ranks, m->least, m->most, why);
