@@ -104,7 +104,7 @@ def a_cost_is_of_known_steps(cwd):
     assert re.search(r"sgd, flat +27 ms +\? +2.7 s +- ", text) and "the table is of an epoch, and a run's cost is not known" in text, text
     (one,) = plan(cwd, *words, "--from", "m1")["candidates"]
     near(one["price"], 500 * 0.04)
-    assert "cost is not known" not in plan(cwd, *words[:-2], json_out=False)  # nobody asked
+    assert "cost is not known" not in plan(cwd, *words[:-2], json_out=False)  # without --price
 
 
 def reasons_are_given_once(cwd):
