@@ -81,8 +81,7 @@ LT_API bool lt_time_is_beyond(const lt_time_model *model, double ranks);
 
 enum {
     LT_LOSS_TERMS = 11,
-    LT_LOSS_RANKS =
-        4 /**< different numbers of ranks: beside i the terms have 1, log m, 1/m and m */
+    LT_LOSS_RANKS = 3 /**< different numbers of ranks, of 1, log m and 1/m beside i */
 };
 
 /** A measured loss, the mean over some samples or validation's. */
@@ -101,7 +100,8 @@ typedef struct lt_loss_model {
     double held_out;    /**< the same, each of fits to the other numbers of ranks */
 } lt_loss_model;
 
-/** terms [LT_LOSS_TERMS]: i, sqrt i, i/m, i/m^2, log i, log i / m, log i log m, 1/i, log m, 1/m, m. */
+/** terms [LT_LOSS_TERMS]: i, sqrt i, i/m, i/m^2, log i, log i / m, log i log m, 1/i, log m, 1/m, m. The last one is
+ *  not used with three numbers of ranks. */
 LT_API void lt_loss_terms(double *terms, double ranks, double step);
 /**
  * Fits the Lasso, its penalty by leaving out each number of ranks in turn, and the floor: that of the largest profile

@@ -97,8 +97,9 @@ static int number_folds(losses *s)
     return folds;
 }
 
-/* Terms with mean 0 and deviation 1; a term that is constant becomes zeros, which the Lasso leaves alone. */
-static void standardise(losses *s)
+/* Terms with mean 0 and deviation 1; a term that is constant becomes zeros, which the Lasso leaves alone, and so does the
+ * last one, m, where three numbers of ranks cannot tell it from 1, log m and 1/m. */
+static void standardise(losses *s, int folds)
 {
     const double n = (double)s->count;
     for (size_t i = 0; i < s->count; i++)
@@ -112,7 +113,8 @@ static void standardise(losses *s)
             square += apart * apart / n;
         }
         s->mean[j] = sum;
-        s->scale[j] = sqrt(square) > 1e-12 * fabs(sum) ? sqrt(square) : 0;
+        const bool is_told = j + 1 < LT_LOSS_TERMS || folds > LT_LOSS_RANKS;
+        s->scale[j] = is_told && sqrt(square) > 1e-12 * fabs(sum) ? sqrt(square) : 0;
         for (size_t i = 0; i < s->count; i++) {
             double *cell = &s->a[i * LT_LOSS_TERMS + j];
             *cell = s->scale[j] > 0 ? (*cell - sum) / s->scale[j] : 0;
@@ -148,7 +150,7 @@ static lt_status losses_new(losses *s, const lt_loss_point *point, size_t count)
                        folds, LT_LOSS_RANKS);
     if (!(s->most > s->least))
         return lt_fail(LT_E_ARG, "loss model: all %zu losses are %g", count, s->least);
-    standardise(s);
+    standardise(s, folds);
     return LT_OK;
 }
 

@@ -70,6 +70,22 @@ def ranks_that_pay_are_started_with_the_same_global_batch(cwd):
     assert "plan: 1 of at most 1 ranks" in said and "\ngrad-accum: 4\n" in config(cwd, "one"), said
 
 
+def a_gang_shrinks_between_runs(cwd):
+    """The first plan wants the shortest epoch, which two ranks have; the second one has a deadline too, so that the cheapest wins (and is of another --threads, so that the first run measured none of its steps): its run is on one, with the same global batch."""
+    if MPIRUN == "none":
+        raise Skip("no MPI")
+    script = os.path.join(cwd, "train")
+    with open(script, "w") as f:
+        f.write(f'#!/bin/sh\nif [ "$1" = plan ] && [ -e runs-1 ]; then exec {TRAIN} "$@" --goal deadline=1d --threads 2; fi\nexec {TRAIN} "$@"\n')
+    os.chmod(script, 0o755)
+    said = launch(cwd, {"ranks": 2, "command": f"{script} {FLAGS} --grad-accum ${{grad-accum}} --output runs-${{run}}", "batch-size": 16, "global-batch": 64, "runs": 2,
+                        "plan": "auto --goal loss=1 --step-profile p.json --link 0,8 --link-between 0,8"})
+    first, second = [line for line in said.splitlines() if "trainer: plan: " in line]
+    assert "plan: 2 of at most 2 ranks" in first and "plan: 1 of at most 2 ranks" in second and "launch| trainer: run 2 of 2, on 1 ranks" in said, said
+    assert [ranks(cwd, f"runs-{i}") for i in (1, 2)] == [2, 1], said
+    assert "\ngrad-accum: 2\n" in config(cwd, "runs-1") and "\ngrad-accum: 4\n" in config(cwd, "runs-2"), said
+
+
 def a_plan_that_fails_between_runs_changes_nothing(cwd):
     script = os.path.join(cwd, "train")
     with open(script, "w") as f:
@@ -102,7 +118,7 @@ def what_is_no_plan_is_refused(cwd):
     assert f"    plan = auto: ranks, at most 4, and flags by plan --goal loss=1 --step-profile p.json {SLOW}" in said and "    3 runs" in said, said
 
 
-ROWS = (a_gang_runs_as_its_plan_says_and_the_next_plan_reads_the_run, ranks_that_pay_are_started_with_the_same_global_batch,
+ROWS = (a_gang_runs_as_its_plan_says_and_the_next_plan_reads_the_run, ranks_that_pay_are_started_with_the_same_global_batch, a_gang_shrinks_between_runs,
         a_plan_that_fails_between_runs_changes_nothing, what_is_no_plan_is_refused)
 
 

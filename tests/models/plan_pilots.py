@@ -10,7 +10,7 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 
-from plan import DATA, LINK, MPIRUN, plan, profile, refuses, runs, write  # noqa: E402
+from plan import DATA, LINK, MPIRUN, base, loss_after, make_run, plan, profile, refuses, runs, write  # noqa: E402
 from rows import Skip, run_rows  # noqa: E402
 from trainer import PROGRAM, TIMEOUT, USAGE, fails, run  # noqa: E402
 
@@ -235,6 +235,52 @@ def courses_without_pilots_are_as_the_flags_say(cwd):
         assert found["pilots"]["course_loss"] is None and found["pilots"]["course_of"] is None, found["pilots"]
 
 
+def losses(cwd, number):
+    return [r["loss"] for r in read(cwd, f"kept/pilot-{number}", "step")]
+
+
+def slowdown_of(lossy, lossless):
+    """exp(D / b): D the mean of log(loss / loss) at equal steps, b the power of the lossless one, in the second half."""
+    last = min(len(lossy), len(lossless))
+    steps = [i for i in range(1, last + 1) if 2 * i >= last]
+    x, y = [math.log(i) for i in steps], [math.log(lossless[i - 1]) for i in steps]
+    mean = sum(x) / len(x), sum(y) / len(y)
+    slope = sum((a - mean[0]) * (b - mean[1]) for a, b in zip(x, y)) / sum((a - mean[0]) ** 2 for a in x)
+    apart = sum(math.log(lossy[i - 1] / lossless[i - 1]) for i in steps) / len(steps)
+    assert slope < 0, slope
+    return max(1, math.exp(apart / -slope))
+
+
+def pilots_say_what_losing_gradients_costs_in_steps(cwd):
+    """Over a link of 1 ms and 0.05 Gbit/s a dense step of two ranks takes 7 ms, top-k 2 and 4 local steps 1.8 each. A pilot beside one that loses nothing says how many times the steps they take; of
+    eight ranks, which are too slow for a pilot, it is a power of the ranks. Never fewer steps. Of a run more than twice as long as the pilot it is not believed without --extrapolate."""
+    if MPIRUN == "none":
+        raise Skip("no MPI")
+    need_fashion_mnist()
+    write(cwd, {**profile_of(1e-4), "buckets": [{"elements": 7850, "ready": 1, "rows": 0, "columns": 0, "dense": 7850}]})
+    words = ["--ranks-per-node", "1", "--link-between", "1000,0.05", "--comm-model", "1000,0.05", "--hidden", "0", "--batch-size", "128", "--pilots", "auto", *TWO[8:], "--max-steps", "330000",
+             "--pilot-budget", "100%", "--pilot-dir", "kept", "--extrapolate"]
+    both = ["--ranks", "2,8", "--vary", "batch-size=128,32", "--global-batch", "256", "--vary", "compress=off,topk:0.01"]
+    for more, name in ((both, "sgd, topk 0.01"), (["--ranks", "2", "--vary", "local-steps=0,4"], "sgd, local-steps 4")):
+        found = plan(cwd, "--goal", "loss=0.4", *words, *more)
+        made = found["pilots"]["made"]
+        number = {q["setting"]: i + 1 for i, q in enumerate(made) if q["steps"] >= 102 and q["ranks"] == 2}
+        assert sorted(number) == ["sgd, flat", name] and not any(q["failed"] for q in made), made
+        of = {(c["setting"], c["ranks"]): c["steps"] for c in found["candidates"]}
+        truth = slowdown_of(losses(cwd, number[name]), losses(cwd, number["sgd, flat"]))
+        assert abs(made[number[name] - 1]["slowdown"] / truth - 1) < 1e-6 and truth > 1.001, (made, truth)
+        assert abs(of[name, 2]["value"] / (330000 * truth) - 1) < 1e-6 and of[name, 2]["rests_on"] == "model", (of, truth)
+        assert "times those of sgd, flat by a pilot: as the flags say" in of[name, 2]["why"], of
+        assert all(q["slowdown"] is None for q in made if "flat" in q["setting"]) and of["sgd, flat", 2]["value"] == 330000, made
+        if more is both and not any(q["ranks"] == 8 for q in made):
+            assert abs(of[name, 8]["value"] / (330000 * truth ** 3) - 1) < 1e-6 and "by pilots on other ranks" in of[name, 8]["why"], (of, truth)
+    found = plan(cwd, "--goal", "loss=0.4", *words[:-1], "--ranks", "2", "--vary", "local-steps=0,4")
+    assert [c["setting"] for c in found["candidates"]] == ["sgd, flat"], found["candidates"]
+    assert any(c["setting"] == "sgd, local-steps 4" and "times what runs measured" in c["why"] for c in found["dropped"]), found["dropped"]
+    found = plan(cwd, "--goal", "deadline=1d", *words, *both)  # no metric: as many steps as the flags say, and nothing to compare
+    assert all(c["steps"]["value"] == 330000 for c in found["candidates"]) and all(q["slowdown"] is None for q in found["pilots"]["made"]), found["pilots"]
+
+
 def read(cwd, folder, event):
     with open(os.path.join(cwd, folder, "metrics.jsonl")) as f:
         return [r for r in map(json.loads, f) if r["event"] == event]
@@ -282,6 +328,21 @@ def own_epochs_say_what_is_left(cwd):
     assert abs(events[-1]["steps"] / steps - 1) < 1e-6, (events[-1], steps)
 
 
+def the_plan_s_model_of_the_loss_is_refitted(cwd):
+    """Runs on 1, 2 and 4 ranks have log10 loss = 0.6 - 0.4 log i + 0.1 log m; each epoch moves that onto what was measured, from the first one on, where a power of the epochs alone wants three."""
+    write(cwd, profile())
+    base(cwd)
+    for ranks in (1, 2, 4):
+        make_run(cwd, f"m{ranks}", ranks, 0, 0.04, losses=[(i, loss_after(i, ranks)) for i in range(10, 310, 10)])
+    run(*DATA, *LINK, "--plan", "auto", "--goal", "loss=1.1", "--ranks", "1", "--step-profile", "p.json", "--from", "m1,m2,m4", "--lr", "1e-4", "--epochs", "4", "--progress", "off", "--output", "run", cwd=cwd)
+    above = []
+    for event, epoch in zip(read(cwd, "run", "plan"), read(cwd, "run", "epoch")):
+        above.append(math.log10(epoch["val_loss"] / loss_after(epoch["step"], 1)))
+        steps = math.exp((0.6 + sum(above) / len(above) - math.log10(1.1)) / 0.4)
+        assert steps < 399 and abs(event["steps"] / steps - 1) < 0.03, (event, steps)
+    assert len(above) == 4, above
+
+
 def plan_auto_of_other_ranks_says_the_command(cwd):
     write(cwd, profile())
     p = run(*[w.replace("8,32", "16") for w in AUTO], "--ranks", "2", "--pilot-budget", "0.0001%", cwd=cwd, code=USAGE)
@@ -327,7 +388,7 @@ def bad_input(cwd):
 
 ROWS = [a_pilot_measures_what_was_predicted, the_budget_is_kept, the_profile_is_paid_from_the_budget, one_that_overruns_is_ended_and_not_used, one_that_fails_is_named_and_not_used,
         the_budget_is_of_the_cheapest_run_that_may_be_chosen, two_ranks_tell_the_noise_scale,
-        pilots_of_courses_say_what_each_takes, a_course_has_what_the_first_pilot_leaves, goals_that_steps_do_not_record_compare_courses_at_the_flags_end, a_course_whose_loss_does_not_fall_says_nothing, courses_without_pilots_are_as_the_flags_say, plan_auto_trains_with_what_it_chose, own_epochs_say_what_is_left,
+        pilots_of_courses_say_what_each_takes, a_course_has_what_the_first_pilot_leaves, goals_that_steps_do_not_record_compare_courses_at_the_flags_end, a_course_whose_loss_does_not_fall_says_nothing, courses_without_pilots_are_as_the_flags_say, pilots_say_what_losing_gradients_costs_in_steps, plan_auto_trains_with_what_it_chose, own_epochs_say_what_is_left, the_plan_s_model_of_the_loss_is_refitted,
         plan_auto_of_other_ranks_says_the_command, plan_auto_of_two_ranks_trains, bad_input]
 
 

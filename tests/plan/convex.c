@@ -207,13 +207,13 @@ static double minimum(void)
     return value;
 }
 
-/* The mean over epochs of the error in log10(loss - floor) on the ranks that were left out. */
-static double left_out(lt_loss_model *model, int without, double floor)
+/* The mean over epochs of the error in log10(loss - floor) on the ranks that were left out of the first so many sizes. */
+static double left_out(lt_loss_model *model, int without, int sizes, double floor)
 {
     lt_loss_point kept[SIZES * EPOCHS];
     size_t count = 0;
     double sum = 0;
-    for (int k = 0; k < SIZES * EPOCHS; k++)
+    for (int k = 0; k < sizes * EPOCHS; k++)
         if (k / EPOCHS != without)
             kept[count++] = point[k];
     assert_ok(isfinite(floor) ? lt_loss_fit_above(model, kept, count, floor)
@@ -245,7 +245,8 @@ static void the_suboptimality_of_ranks_left_out_is_predicted(void **state)
     const double least = minimum();
     for (int k = 0; k < SIZES; k++) {
         lt_loss_model model;
-        const double off = left_out(&model, k, least), last = point[(k + 1) * EPOCHS - 1].loss;
+        const double off = left_out(&model, k, SIZES, least),
+                     last = point[(k + 1) * EPOCHS - 1].loss;
         print_message("%d ranks: %.3f in log10(loss - %.4f), at last %.4f\n", size_of[k], off,
                       least, last);
         assert_true(off < 0.3);
@@ -260,9 +261,22 @@ static void the_loss_of_ranks_left_out_is_predicted(void **state)
     const double least = minimum();
     for (int k = 0; k < SIZES; k++) {
         lt_loss_model model;
-        const double off = left_out(&model, k, (double)NAN);
+        const double off = left_out(&model, k, SIZES, (double)NAN);
         print_message("%d ranks: %.4f in log10 of the loss, floor %.4f of %.4f\n", size_of[k], off,
                       model.floor, least);
+        assert_true(off < 0.3);
+        assert_true(off < 0.5 * neighbour(k, 0));
+    }
+}
+
+/* Of 1, 2, 4 and 8 ranks each from the three others. */
+static void three_numbers_of_ranks_predict_a_fourth(void **state)
+{
+    (void)state;
+    for (int k = 0; k < SIZES - 1; k++) {
+        lt_loss_model model;
+        const double off = left_out(&model, k, SIZES - 1, (double)NAN);
+        print_message("%d ranks, of three others: %.4f in log10 of the loss\n", size_of[k], off);
         assert_true(off < 0.3);
         assert_true(off < 0.5 * neighbour(k, 0));
     }
@@ -273,6 +287,7 @@ int main(void)
     const struct CMUnitTest rows[] = {
         cmocka_unit_test(the_suboptimality_of_ranks_left_out_is_predicted),
         cmocka_unit_test(the_loss_of_ranks_left_out_is_predicted),
+        cmocka_unit_test(three_numbers_of_ranks_predict_a_fourth),
     };
     return cmocka_run_group_tests(rows, measure, NULL);
 }

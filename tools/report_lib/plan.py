@@ -8,6 +8,7 @@ from .text import html, read_lines
 
 LINES = 6  # settings in a chart
 ROWS = 30
+CURVE = 40  # parts of a line
 UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"), (1e-3, "ms"), (1e-6, "us"))
 RESTS_ON = {"measured": "measured", "interpolated": "interpolated", "extrapolated": "extrapolated", "model": "model only", "unknown": "not enough measurements"}
 ORDER = ["measured", "interpolated", "extrapolated", "model", "beyond", "unknown"]
@@ -107,6 +108,20 @@ def loss_chart(plan):
     return draw(f"{plan['goal']['metric'] or 'loss'}: fitted (lines), measured (dots)", "step", lines, dots, names)
 
 
+def batch_chart(plan):
+    """steps(B) = S_min (1 + phi / B) of each course, and the runs that reached the goal."""
+    lines, dots, names = [], [], []
+    for i, curve in enumerate(plan.get("steps_of_batch", [])[:LINES]):
+        batches = [b for b, _ in curve["points"]] + [c["batch"] for c in plan["candidates"]]
+        low, high = min(batches), max(batches)
+        phi = "" if curve["noise_scale"] is None else f", phi {curve['noise_scale']:.3g}"
+        at = [low * (high / low) ** (k / CURVE) for k in range(CURVE + 1)]
+        lines.append((i, [(b, curve["least_steps"] + curve["samples"] / b) for b in at], ""))
+        dots.append((i, curve["points"], "reached"))
+        names.append((i, f"{curve['setting']}: S_min {curve['least_steps']:.4g}{phi}, {curve['why']}"))
+    return draw("Steps to the goal: S_min (1 + phi / batch) (lines), measured (dots)", "batch", lines, dots, names, log_x=True, log_y=True)
+
+
 def table(plan):
     known = plan["goal_is_known"]
     heads = ["ranks", "batch", "setting", "step", "steps", "time" if known else "an epoch", "cost", "GiB", "rests on"]
@@ -146,4 +161,4 @@ def one_plan(plan):
     head = "to the goal" if plan["goal_is_known"] else f"an epoch; steps to the goal: {best['steps']['why']}"
     return (f'<p><span class="big">{html(duration(seconds))}</span><br>{html(head)}, on {best["ranks"]} ranks: '
             f"{html(best['setting'])}, {html(rests_on(weaker(best)))}</p>\n<p>Goal: {html(goal_text(plan['goal']))}.</p>\n"
-            f"<pre>{html(best['command'])}</pre>\n" + time_chart(plan) + cross_check(plan) + loss_chart(plan) + table(plan) + dropped(plan))
+            f"<pre>{html(best['command'])}</pre>\n" + time_chart(plan) + cross_check(plan) + batch_chart(plan) + loss_chart(plan) + table(plan) + dropped(plan))

@@ -70,6 +70,7 @@ typedef struct plan_setting {
     int64_t max_steps;      /* 0: not said */
     int64_t epoch_steps;    /* of a candidate: updates of an epoch, as training counts them */
     uint64_t converge;      /* hash of what convergence depends on but ranks and batch */
+    uint64_t lossless;      /* of converge without what loses or delays gradients between ranks */
     uint64_t samples;       /* hash of data and model */
     int amp;                /* AMP_... */
     char device[PLAN_NAME];
@@ -169,8 +170,10 @@ typedef struct plan_run {
     double spread;          /* relative standard error of seconds */
     plan_modelled modelled; /* lt_plan_choose() */
     double noise_scale;     /* samples; 0: not recorded */
-    bool is_pilot;          /* too short for a model of the loss; points: of a course alone */
-    plan_point *point;      /* of the goal's metric, of a course its training loss; owned */
+    double
+        slowdown;  /* of a pilot: times the steps of the course that loses nothing; 0: not known */
+    bool is_pilot; /* too short for a model of the loss; points: of a course alone */
+    plan_point *point; /* of the goal's metric, of a course its training loss; owned */
     size_t points;
     lt_loss_model loss; /* of all runs like it; has_loss: they fit one */
     bool has_loss;
@@ -189,6 +192,8 @@ lt_status lt_plan_read_runs(plan_runs *out, const lt_option_list *folders, const
                             const plan_goal *goal, int per_node);
 /* One more, a pilot; runs are moved. of_loss: with its points. Errors: the same. */
 lt_status lt_plan_read_pilot(plan_runs *runs, const char *folder, const plan *p, bool of_loss);
+/* The losses of a run's steps as its points, each by itself; owned by the caller. */
+lt_status lt_plan_read_losses(plan_run *out, const char *folder);
 void lt_plan_free_runs(plan_runs *runs);
 /* Whether the metric is the steps' own loss, which every run records. */
 bool lt_plan_is_of_steps(const plan_goal *g);
@@ -214,6 +219,15 @@ typedef struct plan_estimate {
     double spread; /* measured: relative standard error */
     char why[240]; /* of unknown; else what it rests on */
 } plan_estimate;
+/* steps(B) = least + samples / B = S_min (1 + phi / B), of runs that reached the goal with these batches. */
+typedef struct plan_curve {
+    double least, samples, least_batch, most_batch;
+    char why[96];
+} plan_curve;
+/* Of the setting's course: fitted to runs of several batches, or by one of them and a noise scale; false: neither. */
+bool lt_plan_find_curve(plan_curve *out, const plan_runs *runs, const plan_setting *s);
+/* Whether a run is one of its points. */
+bool lt_plan_is_on_curve(const plan_run *run, const plan_setting *s);
 /* Steps to the goal's metric. */
 plan_estimate lt_plan_steps(const plan_runs *runs, const plan_goal *goal, const plan_setting *s);
 /* Steps that a goal takes with `batch` samples of all ranks, as those of the setting's batch: the noise scale of runs with this
@@ -225,6 +239,8 @@ int lt_plan_count_ranks(const plan_runs *runs, const plan_setting *s,
                         bool (*is)(const plan_run *, const plan_setting *));
 /* Hemingway's model of the runs that converge alike, for each run. */
 void lt_plan_fit_runs(plan_runs *runs, const plan_goal *goal);
+/* That of a setting, whose ranks it need not have seen; borrowed, NULL: there is none. */
+const lt_loss_model *lt_plan_find_loss(const plan_runs *runs, const plan_setting *s);
 /* A value of the goal's metric as something that falls to 0. */
 double lt_plan_as_loss(const plan_goal *goal, double value);
 
@@ -277,6 +293,7 @@ typedef struct plan_pilot {
     double predicted, measured; /* seconds of a step; measured 0: it failed */
     double wall, spent;         /* seconds, rank-seconds */
     bool of_loss;               /* of its course; else of its step */
+    double slowdown;            /* as of its run; 0: not known */
     char why[2 * PLAN_TEXT];    /* it failed; "": it did not */
 } plan_pilot;
 
@@ -365,8 +382,9 @@ int lt_plan_then_train(int argc, char **argv, const lt_model_family *family,
 lt_status lt_plan_make_pilots(plan *p);
 /* So many steps of a candidate, or as many as a step's seconds want: 0. of_loss: of its course. */
 lt_status lt_plan_run_pilot(plan *p, plan_candidate *c, int64_t steps, bool of_loss);
-/* Rank-seconds of the whole choice, profile included. */
+/* Rank-seconds of the whole choice, profile included; what is left of them. */
 double lt_plan_budget(const plan *p);
+double lt_plan_budget_left(const plan *p);
 /* Seconds of a start without its steps. */
 double lt_plan_start_seconds(const plan *p, int ranks);
 void lt_plan_print_pilots(const plan *p, FILE *out);
@@ -383,6 +401,20 @@ double lt_plan_power_steps(const lt_power_fit *fit, double loss);
 lt_status lt_plan_pilot_courses(plan *p);
 /* By the pilot of the setting's course; false: there is none, or its loss did not fall. */
 bool lt_plan_steps_of_course(const plan *p, const plan_setting *s, plan_estimate *out);
+
+/* --- plan_arms.c: pilots of what loses or delays gradients --- */
+
+/* The cheapest candidate that loses nothing and is otherwise the same, with the same batch of all ranks; NULL: none. */
+const plan_candidate *lt_plan_find_lossless(const plan *p, const plan_setting *s);
+/* Its steps are not known better than by a model, and a pilot beside one of the course that loses nothing says them. */
+bool lt_plan_is_arm(const plan *p, const plan_candidate *c);
+/* Steps of an arm by those of the course that loses nothing, from their losses at equal steps; NaN: too few points. */
+double lt_plan_slowdown(const plan_run *arm, const plan_run *exact);
+/* By pilots of the set-up, on these or other ranks, and the steps of the course that loses nothing; false: neither. */
+bool lt_plan_steps_of_arm(const plan *p, const plan_setting *s, plan_estimate *out);
+/* Rank-seconds of its pilot, and of that of the course that loses nothing where there is none yet; steps: of each. */
+double lt_plan_arm_cost(const plan *p, const plan_candidate *c, int64_t *steps);
+lt_status lt_plan_pilot_arm(plan *p, plan_candidate *c);
 
 /* --- plan_print.c, plan_json.c --- */
 

@@ -130,6 +130,11 @@ static void expect(const plan *p, lt_planned *out)
                         .goal = g->value,
                         .lower = g->lower,
                         .percent = g->percent};
+    const lt_loss_model *loss = lt_plan_find_loss(&p->runs, &best->setting);
+    if (loss) {
+        out->loss = *loss;
+        out->ranks = best->setting.setup.ranks;
+    }
     if (*g->metric)
         snprintf(out->metric, sizeof out->metric, "%s%.24s",
                  strcmp(g->metric, "train_loss") ? "val_" : "", g->metric);
@@ -181,6 +186,29 @@ int lt_plan_then_train(int argc, char **argv, const lt_model_family *family,
 
 /* --- While it runs --- */
 
+/* One more epoch, its metric as something that falls to 0. */
+static void add_epoch(lt_planned *p, double step, double loss)
+{
+    lt_plan_power_add(&p->power, step, loss);
+    const double said = p->ranks > 0 ? lt_loss_predict(&p->loss, p->ranks, step) : 0;
+    if (!(p->ranks > 0) || !(loss > p->loss.floor))
+        return;
+    p->above += log10((loss - p->loss.floor) / (said - p->loss.floor));
+    p->epochs++;
+}
+
+/* To the goal by Hemingway's model of the plan's runs, moved onto the epochs so far: its level is theirs; without one by their
+ * own power of the step. NaN: neither says it. */
+static double own_steps(const lt_planned *p)
+{
+    const double goal = p->lower ? p->goal : 100 - p->goal, by = pow(10, p->above / p->epochs);
+    double steps;
+    if (p->epochs > 0
+        && !lt_loss_steps(&steps, &p->loss, p->ranks, p->loss.floor + (goal - p->loss.floor) / by))
+        return steps;
+    return lt_plan_power_steps(&p->power, goal);
+}
+
 /* Steps that the goal takes, by the epochs so far where they say it, else by the plan; the run's at most. */
 static double refine_steps(lt_planned *p, const lt_trainer *t, const lt_metric *metric,
                            size_t count)
@@ -188,9 +216,9 @@ static double refine_steps(lt_planned *p, const lt_trainer *t, const lt_metric *
     const bool falls = p->lower || p->percent;
     for (size_t i = 0; i < count && *p->metric && falls; i++)
         if (!strcmp(metric[i].name, p->metric))
-            lt_plan_power_add(&p->power, (double)t->state.now.step,
-                              p->lower ? metric[i].value : 100 - metric[i].value);
-    const double own = lt_plan_power_steps(&p->power, p->lower ? p->goal : 100 - p->goal);
+            add_epoch(p, (double)t->state.now.step,
+                      p->lower ? metric[i].value : 100 - metric[i].value);
+    const double own = own_steps(p);
     const double steps = isfinite(own) ? own : p->steps;
     return isfinite(steps) && steps < (double)t->total_steps ? steps : (double)t->total_steps;
 }

@@ -199,7 +199,9 @@ static plan_estimate steps_to_goal(const plan *p, const plan_setting *s)
 {
     const plan_table *t = &p->table;
     plan_estimate of_batch, e = lt_plan_steps(&p->runs, &p->request.goal, s);
-    if (e.trust == PLAN_UNKNOWN && p->pilots.has_courses)
+    if (e.trust == PLAN_UNKNOWN && !s->is_exact)
+        (void)lt_plan_steps_of_arm(p, s, &e);
+    else if (e.trust == PLAN_UNKNOWN && p->pilots.has_courses)
         (void)lt_plan_steps_of_course(p, s, &e);
     else if (e.trust == PLAN_UNKNOWN && p->request.pilot_share > 0
              && lt_plan_steps_of_batch(&of_batch, &p->runs, s, t->least_steps, t->least_batch)) {
@@ -465,11 +467,12 @@ static void estimate_all(plan *p)
             t->least_batch = (double)t->item[i].setting.batch;
             t->least_steps = lt_plan_flag_steps(&t->item[i].setting);
         }
-    for (size_t i = 0; i < t->count; i++)
-        if (t->item[i].is_possible) {
-            estimate(p, &t->item[i]);
-            check_candidate(p, &t->item[i]);
-        }
+    for (int exact = 1; exact >= 0; exact--) /* the others' steps may be some of theirs */
+        for (size_t i = 0; i < t->count; i++)
+            if (t->item[i].is_possible && t->item[i].setting.is_exact == exact) {
+                estimate(p, &t->item[i]);
+                check_candidate(p, &t->item[i]);
+            }
 }
 
 lt_status lt_plan_rank(plan *p)

@@ -112,6 +112,42 @@ static void put_run(lt_json_writer *w, const plan *p, const plan_run *run)
     lt_json_end(w);
 }
 
+/* --- Steps by batch --- */
+
+static void put_curve(lt_json_writer *w, const plan *p, const plan_setting *s)
+{
+    plan_curve c;
+    if (!lt_plan_find_curve(&c, &p->runs, s))
+        return;
+    lt_json_begin_object(w, NULL);
+    lt_json_put_string(w, "setting", s->label);
+    lt_json_put_number(w, "least_steps", c.least);
+    lt_json_put_number(w, "noise_scale", c.least > 0 ? c.samples / c.least : (double)NAN);
+    lt_json_put_number(w, "samples", c.samples);
+    lt_json_put_string(w, "why", c.why);
+    lt_json_begin_array(w, "points");
+    for (size_t i = 0; i < p->runs.count; i++)
+        if (lt_plan_is_on_curve(&p->runs.run[i], s))
+            put_point(w, (double)p->runs.run[i].setting.batch, p->runs.run[i].reached);
+    lt_json_end(w);
+    lt_json_end(w);
+}
+
+/* One of each course of the candidates. */
+static void put_curves(lt_json_writer *w, const plan *p)
+{
+    const plan_candidate *item = p->table.item;
+    lt_json_begin_array(w, "steps_of_batch");
+    for (size_t i = 0; i < p->table.kept; i++) {
+        size_t k = 0;
+        while (item[k].setting.converge != item[i].setting.converge)
+            k++;
+        if (k == i)
+            put_curve(w, p, &item[i].setting);
+    }
+    lt_json_end(w);
+}
+
 /* --- Candidates --- */
 
 static void put_setup(lt_json_writer *w, const plan_setting *s)
@@ -222,6 +258,7 @@ static void put_plan(lt_json_writer *w, const plan *p, char *text, size_t size)
     for (size_t i = 0; i < p->runs.count; i++)
         put_run(w, p, &p->runs.run[i]);
     lt_json_end(w);
+    put_curves(w, p);
     lt_plan_put_pilots(w, p);
     lt_json_put_bool(w, "goal_is_known", t->is_known);
     lt_json_put_number(w, "simulated_seconds", t->simulated);

@@ -38,24 +38,37 @@ static double doubt(const plan_estimate *step)
     return step->trust == PLAN_MEASURED && measured > factor[0] ? measured : factor[step->trust];
 }
 
-/* Whether its seconds may be held against the best one's: both of a run, or both of an epoch that is worth the same; or its
- * steps wait for the noise scale that a pilot would measure. */
-static bool is_comparable(const plan_candidate *c, const plan_candidate *best)
-{
-    const plan_setting *s = &c->setting, *b = &best->setting;
-    if (isfinite(c->seconds) == isfinite(best->seconds))
-        return isfinite(c->seconds) || s->is_exact == b->is_exact;
-    return isfinite(best->seconds) && s->is_exact && b->is_exact && s->converge == b->converge;
-}
-
-/* What the goal minimises, at the least: unknown steps take no fewer samples than the best one's. */
-static double least_key(const plan *p, const plan_candidate *c)
+/* Steps that it takes at the least: of what loses gradients those of the course that loses none; else as many samples as
+ * the best one takes, where a pilot would measure the noise scale. NaN: nothing says it. */
+static double least_steps(const plan *p, const plan_candidate *c)
 {
     const plan_candidate *best = &p->table.item[0];
+    const plan_setting *s = &c->setting, *b = &best->setting;
+    const plan_candidate *lossless = s->is_exact ? NULL : lt_plan_find_lossless(p, s);
+    if (isfinite(c->steps.value))
+        return c->steps.value;
+    if (lossless)
+        return lossless->steps.value;
+    return s->is_exact && b->is_exact && s->converge == b->converge
+               ? best->steps.value * (double)b->batch / (double)s->batch
+               : (double)NAN;
+}
+
+/* Whether its seconds may be held against the best one's: both of a run, or both of an epoch that is worth the same. */
+static bool is_comparable(const plan *p, const plan_candidate *c)
+{
+    const plan_candidate *best = &p->table.item[0];
+    return isfinite(best->seconds)
+               ? isfinite(least_steps(p, c))
+               : !isfinite(c->seconds) && c->setting.is_exact == best->setting.is_exact;
+}
+
+/* What the goal minimises, at the least. */
+static double least_key(const plan *p, const plan_candidate *c)
+{
     plan_candidate least = *c;
-    if (!isfinite(c->seconds) && isfinite(best->seconds))
-        least.seconds = c->step.value * best->steps.value * (double)best->setting.batch
-                        / (double)c->setting.batch;
+    if (isfinite(p->table.item[0].seconds))
+        least.seconds = c->step.value * least_steps(p, c);
     return lt_plan_key(p, &least) / doubt(&c->step);
 }
 
@@ -63,15 +76,17 @@ static double least_key(const plan *p, const plan_candidate *c)
 static bool may_be_best(const plan *p, const plan_candidate *c)
 {
     const plan_candidate *best = &p->table.item[0];
-    if (*c->why || !is_comparable(c, best))
+    if (*c->why || !is_comparable(p, c))
         return false;
     return c == best || least_key(p, c) < lt_plan_key(p, best) * doubt(&best->step);
 }
 
-/* Not measured by a pilot, and perhaps better than the best. */
+/* No pilot of it was made, and it may be better than the best. */
 static bool is_contender(const plan *p, const plan_candidate *c)
 {
-    return !c->is_tried && c->step.trust != PLAN_MEASURED && may_be_best(p, c);
+    const bool is_known =
+        c->step.trust == PLAN_MEASURED && (c->steps.trust != PLAN_UNKNOWN || !lt_plan_is_arm(p, c));
+    return !c->is_tried && !is_known && may_be_best(p, c);
 }
 
 /* --- What it may cost --- */
@@ -103,7 +118,7 @@ double lt_plan_budget(const plan *p)
 }
 
 /* The profile is paid from the budget too, where this plan measured it. */
-static double budget_left(const plan *p)
+double lt_plan_budget_left(const plan *p)
 {
     return lt_plan_budget(p) - p->pilots.spent - p->profile.paid;
 }
@@ -130,7 +145,7 @@ double lt_plan_start_seconds(const plan *p, int ranks)
 static int64_t steps_of(const plan *p, const plan_candidate *c)
 {
     const double least = 10, most = 200;
-    const double seconds = fmin(0.5, budget_left(p) / (8 * c->setting.setup.ranks));
+    const double seconds = fmin(0.5, lt_plan_budget_left(p) / (8 * c->setting.setup.ranks));
     const int64_t round = lt_plan_period(&c->setting.setup);
     const double wanted = fmin(fmax(seconds / c->step.value, least), most);
     return PLAN_WARM_STEPS + round * (int64_t)ceil(wanted / (double)round);
@@ -139,7 +154,10 @@ static int64_t steps_of(const plan *p, const plan_candidate *c)
 static double cost_of(const plan *p, const plan_candidate *c)
 {
     const int ranks = c->setting.setup.ranks;
-    return ranks * (lt_plan_start_seconds(p, ranks) + (double)steps_of(p, c) * c->step.value);
+    int64_t steps;
+    return lt_plan_is_arm(p, c)
+               ? lt_plan_arm_cost(p, c, &steps)
+               : ranks * (lt_plan_start_seconds(p, ranks) + (double)steps_of(p, c) * c->step.value);
 }
 
 /* --- Which one --- */
@@ -199,7 +217,7 @@ static void stop(plan *p, const char *format, ...)
 static plan_candidate *next_pilot(plan *p)
 {
     const plan_table *t = &p->table;
-    const double budget = budget_left(p);
+    const double budget = lt_plan_budget_left(p);
     plan_candidate *found = NULL, *dear = NULL;
     for (size_t i = 0; i < t->kept; i++) {
         plan_candidate *c = &t->item[i];
@@ -252,7 +270,7 @@ static lt_status add_words(plan_words *w, const plan *p, const plan_candidate *c
     LT_TRY(lt_plan_start_words(p, c, bytes > 0 ? program : p->path, w));
     drop_resume(w);
     LT_TRY(lt_plan_add_word(w, "--max-steps=%lld", (long long)q->steps));
-    if (q->of_loss) /* rates are those of the whole run */
+    if (lt_plan_flag_steps(&c->setting) > 0) /* rates are those of the whole run */
         LT_TRY(lt_plan_add_word(w, "--epochs=%.17g",
                                 lt_plan_flag_steps(&c->setting) / (double)c->setting.epoch_steps));
     LT_TRY(lt_plan_add_word(w, "--output=%s", q->folder));
@@ -329,7 +347,7 @@ static void run_words(const plan *p, char *const *argv, plan_pilot *q)
     char log[sizeof q->folder + 8];
     pid_t pid;
     bool late;
-    const double begin = lt_clock_seconds(), most = budget_left(p) / q->ranks;
+    const double begin = lt_clock_seconds(), most = lt_plan_budget_left(p) / q->ranks;
     snprintf(log, sizeof log, "%s.log", q->folder);
     const int why = start(argv, log, &pid);
     if (why) {
@@ -437,7 +455,8 @@ lt_status lt_plan_make_pilots(plan *p)
     if (!st)
         st = lt_plan_rank(p);
     while (!st && (next = next_pilot(p))) {
-        st = lt_plan_run_pilot(p, next, 0, false);
+        st = lt_plan_is_arm(p, next) ? lt_plan_pilot_arm(p, next)
+                                     : lt_plan_run_pilot(p, next, 0, false);
         if (!st)
             st = lt_plan_rank(p);
     }
@@ -474,9 +493,13 @@ void lt_plan_print_pilots(const plan *p, FILE *out)
         if (*q->why)
             fprintf(out, "failed, and is not used: %s\n", q->why);
         else
-            fprintf(out, "%s a step, predicted %s\n",
+            fprintf(out, "%s a step, predicted %s",
                     lt_plan_seconds_text(q->measured, now, sizeof now),
                     lt_plan_seconds_text(q->predicted, before, sizeof before));
+        if (q->slowdown > 0)
+            fprintf(out, "; %.4g times the steps", q->slowdown);
+        if (!*q->why)
+            fprintf(out, "\n");
     }
 }
 
@@ -490,6 +513,7 @@ static void put_pilot(lt_json_writer *w, const plan_pilot *q)
     lt_json_put_number(w, "step_seconds", *q->why ? (double)NAN : q->measured);
     lt_json_put_number(w, "rank_seconds", q->spent);
     lt_json_put_string(w, "of", q->of_loss ? "loss" : "step");
+    lt_json_put_number(w, "slowdown", q->slowdown > 0 ? q->slowdown : (double)NAN);
     lt_json_put_string(w, "failed", *q->why ? q->why : NULL);
     lt_json_end(w);
 }

@@ -184,7 +184,8 @@ static void print_why(const plan *p, const plan_candidate *best, FILE *out)
 {
     char time[PLAN_NAME];
     if (!p->table.is_known)
-        fprintf(out, "\nsteps to the goal: %s; the table is of an epoch\n", best->steps.why);
+        fprintf(out, "\nsteps to the goal: %s; the table is of an epoch%s\n", best->steps.why,
+                p->options.price > 0 ? ", and a run's cost is not known" : "");
     else
         fprintf(out, "\nsteps: %s\n", best->steps.why);
     fprintf(out, "step: %s", best->step.why);

@@ -335,6 +335,14 @@ lt_status lt_plan_read_pilot(plan_runs *runs, const char *folder, const plan *p,
     return LT_OK;
 }
 
+lt_status lt_plan_read_losses(plan_run *out, const char *folder)
+{
+    reader r = {.run = out, .of_steps = true, .period = 1};
+    *out = (plan_run){0};
+    snprintf(out->name, sizeof out->name, "%s", folder);
+    return read_file(&r, "metrics.jsonl", true);
+}
+
 void lt_plan_free_runs(plan_runs *runs)
 {
     for (size_t i = 0; i < runs->count; i++)

@@ -153,6 +153,12 @@ static bool is_of_convergence(const lt_option *o)
     return strcmp(o->group, "Ranks") ? true : is_one_of(o->name, ranks);
 }
 
+/* What a course has in common with the one that exchanges all of its gradients in each step. */
+static bool is_of_lossless(const lt_option *o)
+{
+    return is_of_convergence(o) && (strcmp(o->group, "Ranks") != 0 || !strcmp(o->name, "sync-bn"));
+}
+
 static uint64_t hash_options(const lt_options *options, bool (*is)(const lt_option *o))
 {
     char text[1024];
@@ -388,6 +394,7 @@ lt_status lt_plan_setting(plan_setting *s, const lt_trainer *t, int ranks, int p
         u->mesh = (lt_mesh_config){0};
     s->batch = u->batch_size * u->grad_accum * (copies - u->backup_workers);
     s->converge = hash_options(t->options, is_of_convergence);
+    s->lossless = hash_options(t->options, is_of_lossless);
     s->samples = hash_options(t->options, is_of_samples);
     s->amp = t->args.training.amp;
     snprintf(s->device, sizeof s->device, "%s", a->machine.device);

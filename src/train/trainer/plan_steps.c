@@ -79,11 +79,10 @@ static batches find_batches(const plan_runs *runs, const plan_setting *s)
     return b;
 }
 
-/* steps = a + c / B, least squares of relative errors, both at least 0. */
-static bool fit_batches(const plan_runs *runs, const plan_setting *s, const batches *b,
-                        double *steps)
+/* steps = x[0] + x[1] / B, least squares of relative errors, both at least 0. */
+static bool fit_batches(const plan_runs *runs, const plan_setting *s, const batches *b, double *x)
 {
-    double x[2], norm, *a = calloc((size_t)b->count * 3, sizeof *a), *y = a + (size_t)b->count * 2;
+    double norm, *a = calloc((size_t)b->count * 3, sizeof *a), *y = a + (size_t)b->count * 2;
     int row = 0;
     if (!a)
         return false;
@@ -96,9 +95,8 @@ static bool fit_batches(const plan_runs *runs, const plan_setting *s, const batc
         y[row++] = 1;
     }
     const bool ok = !lt_nnls(x, &norm, a, row, 2, y);
-    *steps = ok ? x[0] + x[1] / (double)s->batch : 0;
     free(a);
-    return ok && *steps > 0;
+    return ok && x[0] + x[1] > 0;
 }
 
 /* The run (reached: that reached the goal) with this course and a noise scale whose batch is the nearest; NULL: none. */
@@ -118,27 +116,43 @@ static const plan_run *find_noise(const plan_runs *runs, const plan_setting *s, 
     return found;
 }
 
-static bool find_by_batch(const plan_runs *runs, const plan_setting *s, plan_estimate *out)
+bool lt_plan_find_curve(plan_curve *out, const plan_runs *runs, const plan_setting *s)
 {
     const batches b = s->is_exact ? find_batches(runs, s) : (batches){0};
     const plan_run *nearest = find_noise(runs, s, true), *from = nearest ? nearest : b.reached,
                    *noise = from == nearest ? nearest : find_noise(runs, s, false);
-    double steps = 0;
-    char why[96];
-    if (b.distinct > 1 && fit_batches(runs, s, &b, &steps)) {
-        snprintf(why, sizeof why, "steps a + c / batch of %d runs", b.count);
-    } else if (b.reached && noise
-               && !lt_noise_steps(&steps, noise->noise_scale, from->reached,
-                                  (double)from->setting.batch, (double)s->batch)) {
+    double x[2];
+    *out = (plan_curve){.least_batch = b.least, .most_batch = b.most};
+    if (b.distinct > 1 && fit_batches(runs, s, &b, x)) {
+        out->least = x[0];
+        out->samples = x[1];
+        snprintf(out->why, sizeof out->why, "steps a + c / batch of %d runs", b.count);
+    } else if (b.reached && noise) {
         const char *whose = noise->is_pilot ? "a pilot" : "a run that did not reach it";
-        snprintf(why, sizeof why, "noise scale %.3g of %s", noise->noise_scale, whose);
+        out->least = from->reached / (1 + noise->noise_scale / (double)from->setting.batch);
+        out->samples = out->least * noise->noise_scale;
+        snprintf(out->why, sizeof out->why, "noise scale %.3g of %s", noise->noise_scale, whose);
         if (nearest)
-            snprintf(why, sizeof why, "noise scale %.3g of batch %lld", noise->noise_scale,
-                     (long long)noise->setting.batch);
+            snprintf(out->why, sizeof out->why, "noise scale %.3g of batch %lld",
+                     noise->noise_scale, (long long)noise->setting.batch);
     } else {
         return false;
     }
-    *out = lt_plan_between(steps, (double)s->batch, b.least, b.most, why);
+    return true;
+}
+
+bool lt_plan_is_on_curve(const plan_run *run, const plan_setting *s)
+{
+    return s->is_exact && run->reached > 0 && is_alike(&run->setting, s);
+}
+
+static bool find_by_batch(const plan_runs *runs, const plan_setting *s, plan_estimate *out)
+{
+    plan_curve c;
+    if (!lt_plan_find_curve(&c, runs, s))
+        return false;
+    *out = lt_plan_between(c.least + c.samples / (double)s->batch, (double)s->batch, c.least_batch,
+                           c.most_batch, c.why);
     return true;
 }
 
@@ -173,6 +187,21 @@ double lt_plan_as_loss(const plan_goal *g, double value)
     return g->lower ? value : 100 - value;
 }
 
+/* Whether a run lost nothing between its ranks, as it was within one machine, and is otherwise like the setting, which
+ * would lose as little there. */
+static bool is_of_one_machine(const plan_setting *run, const plan_setting *s)
+{
+    return run->is_exact && !s->is_exact && run->lossless == s->lossless
+           && run->setup.ranks <= s->setup.ranks_per_node
+           && run->setup.batch_size * run->setup.grad_accum
+                  == s->setup.batch_size * s->setup.grad_accum;
+}
+
+static bool is_point_of_loss_model(const plan_setting *run, const plan_setting *s)
+{
+    return is_of_loss_model(run, s) || is_of_one_machine(run, s);
+}
+
 /* The model of all runs like this one. */
 static void fit_loss(const plan_runs *runs, const plan_goal *g, plan_run *of)
 {
@@ -184,7 +213,7 @@ static void fit_loss(const plan_runs *runs, const plan_goal *g, plan_run *of)
     for (size_t i = 0; i < runs->count && point; i++)
         for (size_t k = 0; k < runs->run[i].points; k++) {
             const plan_run *run = &runs->run[i];
-            if (is_of_loss_model(&run->setting, &of->setting))
+            if (is_point_of_loss_model(&run->setting, &of->setting))
                 point[count++] =
                     (lt_loss_point){(double)run->setting.setup.ranks, run->point[k].step,
                                     lt_plan_as_loss(g, run->point[k].value)};
@@ -209,20 +238,23 @@ void lt_plan_fit_runs(plan_runs *runs, const plan_goal *g)
     }
 }
 
+const lt_loss_model *lt_plan_find_loss(const plan_runs *runs, const plan_setting *s)
+{
+    for (size_t i = 0; i < runs->count; i++)
+        if (runs->run[i].has_loss && is_of_loss_model(&runs->run[i].setting, s))
+            return &runs->run[i].loss;
+    return NULL;
+}
+
 static bool find_by_ranks(const plan_runs *runs, const plan_goal *g, const plan_setting *s,
                           plan_estimate *out)
 {
     const double ranks = (double)s->setup.ranks;
     double steps;
-    size_t i = 0;
     char why[96];
-    while (i < runs->count
-           && !(runs->run[i].has_loss && is_of_loss_model(&runs->run[i].setting, s)))
-        i++;
-    if (i == runs->count
-        || lt_loss_steps(&steps, &runs->run[i].loss, ranks, lt_plan_as_loss(g, g->value)))
+    const lt_loss_model *m = lt_plan_find_loss(runs, s);
+    if (!m || lt_loss_steps(&steps, m, ranks, lt_plan_as_loss(g, g->value)))
         return false;
-    const lt_loss_model *m = &runs->run[i].loss;
     snprintf(why, sizeof why, "loss fitted to runs of %g to %g ranks and %g steps", m->least,
              m->most, m->last);
     *out = lt_plan_between(steps, ranks, m->least, m->most, why);
@@ -236,7 +268,7 @@ static bool find_by_ranks(const plan_runs *runs, const plan_goal *g, const plan_
 
 static bool is_seen_by_loss_model(const plan_run *run, const plan_setting *s)
 {
-    return run->points && is_of_loss_model(&run->setting, s);
+    return run->points && !run->is_pilot && is_point_of_loss_model(&run->setting, s);
 }
 
 int lt_plan_count_ranks(const plan_runs *runs, const plan_setting *s,

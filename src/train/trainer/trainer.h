@@ -6,6 +6,7 @@
 #include "train/trainer/loop.h"
 #include "train/watch.h"
 
+#include "lather/fit.h"
 #include "lather/placed_optim.h"
 
 /* Least squares of log loss by log step. */
@@ -22,6 +23,10 @@ typedef struct lt_planned {
     bool lower, percent; /* as plan_goal has them */
     double seconds;      /* of training so far */
     lt_power_fit power;  /* of the epochs so far */
+    lt_loss_model loss;  /* Hemingway's, of the plan's runs */
+    double ranks;        /* of this run in it; 0: there is none */
+    double above,
+        epochs; /* sum of log10 of what epochs had over what it says, above its floor; epochs in it */
 } lt_planned;
 
 /* Zeroed parts are not there yet; lt_trainer_close() frees what is. */
