@@ -170,10 +170,9 @@ typedef struct plan_run {
     double spread;          /* relative standard error of seconds */
     plan_modelled modelled; /* lt_plan_choose() */
     double noise_scale;     /* samples; 0: not recorded */
-    double
-        slowdown;  /* of a pilot: times the steps of the course that loses nothing; 0: not known */
-    bool is_pilot; /* too short for a model of the loss; points: of a course alone */
-    plan_point *point; /* of the goal's metric, of a course its training loss; owned */
+    double slowdown;        /* of a pilot: lt_plan_slowdown(); 0: not known */
+    bool is_pilot;          /* too short for a model of the loss; points: of a course alone */
+    plan_point *point;      /* of the goal's metric, of a course its training loss; owned */
     size_t points;
     lt_loss_model loss; /* of all runs like it; has_loss: they fit one */
     bool has_loss;
