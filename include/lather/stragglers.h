@@ -24,6 +24,7 @@ typedef struct lt_straggler_config {
 /** An update begins, before its first micro-batch; number: the same on all ranks. set: [size], which N ranks
  *  make it, read on rank 0 alone; NULL: the first ones. The first update's set is made when all are done. Without
  *  this call an update begins with the first gradient. Does nothing if all ranks are needed (needed 0).
+ *  A reset of the tape behind it ends a cancellation: then ask lt_data_parallel_is_late().
  *  Errors: LT_E_COMM. */
 LT_API LT_MUST_CHECK lt_status lt_data_parallel_update(lt_data_parallel *dp, int64_t number,
                                                        const bool *set);

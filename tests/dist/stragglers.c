@@ -256,9 +256,11 @@ static lt_status cancel(world *w)
     LT_TRY(lt_data_parallel_update(w->dp, 1, NULL));
     LT_TRY(bring_rough(w, 0));
     LT_TRY(average(w, true));
-    LT_TRY(lt_data_parallel_update(w->dp, 2, NULL));
     LT_TRY(lt_tensor_new(&x, w->device, LT_F32, LT_SHAPE(8)));
-    lt_tape_reset(w->tape, LT_PASS_TRAIN);
+    lt_tape_reset(
+        w->tape,
+        LT_PASS_TRAIN); /* the others may have made the update before this rank begins it */
+    LT_TRY(lt_data_parallel_update(w->dp, 2, NULL));
     y = x;
     for (int i = 0; w->rank == SLOW && y; i++) { /* a forward pass without an end */
         y = lt_relu(w->tape, y);
