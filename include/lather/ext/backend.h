@@ -35,8 +35,7 @@ typedef struct lt_backend {
     size_t (*taken)(void *ctx); /**< bytes of the device, work memory too; NULL: the pool's */
     lt_status (*copy)(void *ctx, void *dst, const void *src, size_t bytes, lt_copy_kind kind);
     lt_status (*sync)(void *ctx);
-    lt_status (*profiler)(void *ctx,
-                          bool on); /**< starts or stops its maker's; NULL: there is none */
+    lt_status (*profiler)(void *ctx, bool on);   /**< whether a profiler records; NULL: never */
     bool (*has_fast)(void *ctx, lt_dtype dtype); /**< see lt_device_has_fast() */
     int (*threads)(void *ctx);
     bool host_memory; /**< tensors can be read and written by the host directly */

@@ -116,7 +116,7 @@ static lt_status take(cudnnBackendDescriptor_t heuristics, cudnnBackendDescripto
     LT_TRY(
         lt_dnn_check(cudnnBackendGetAttribute(heuristics, CUDNN_ATTR_ENGINEHEUR_RESULTS,
                                               CUDNN_TYPE_BACKEND_DESCRIPTOR, most, &found, config),
-                     "cudnnBackendFinalize, heuristics"));
+                     "cudnnBackendGetAttribute, heuristics"));
     while (*count > found)
         destroy(&config[--*count]);
     return LT_OK;
