@@ -36,7 +36,8 @@ CALLS = {
 }
 # 1: an error; 127: the dynamic linker's. Killed: by strace's fault alone.
 ENDS = {"KILL": {-signal.SIGKILL}, "ENOSPC": {0, 1, 127}, "EIO": {0, 1, 127}}
-VOLATILE = re.compile("second|queue|starved|^run|^crc32c$|^cpu$")  # keys that differ from run to run
+# Keys that differ from run to run, and those from /proc/cpuinfo, which a fault may keep from being read.
+VOLATILE = re.compile("second|queue|starved|^run|^crc32c$|^cpu$|^cpu_model$")
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 
