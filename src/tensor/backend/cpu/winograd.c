@@ -25,6 +25,7 @@ enum {
     READS = 6,                /* side of a tile of inputs */
     SECOND_CACHE = 600 << 10, /* bytes: a share of a core's second cache */
     THIRD_CACHE = 6 << 20,
+    DEEP = 128, /* tiles: sums over fewer take less time than reading and writing dw */
 };
 
 /* Tiles of one image after another, row by row. */
@@ -207,7 +208,8 @@ static void run_tiles(void *context, int64_t begin, int64_t end, int64_t chunk)
     }
 }
 
-/* All tiles in groups. Where filters at all points leave the caches, groups are large and each waits for the one before. */
+/* All tiles; apart: each group by one task. Else filters at all points are more than the caches hold, and a group is shared
+ * by all tasks, so that they are read less often. */
 static void run_groups(job *j, bool apart)
 {
     if (apart) {
@@ -347,9 +349,6 @@ static void filter_gradients(void *context, int64_t begin, int64_t end, int64_t 
 
 lt_status lt_winograd_grad_w(lt_cpu *cpu, const lt_winograd_grad *g)
 {
-    enum {
-        DEEP = 128
-    }; /* tiles: with fewer, reading and writing dw would take longer than the products */
     grad_job j = {.g = g,
                   .kernels = cpu->kernels,
                   .store = store_of(g->x),
