@@ -57,21 +57,13 @@ def tail(losses):
     return sum(losses[-window:]) / window
 
 
-def reach(losses, goal, window):
-    """Steps to the goal, by the mean of as many losses for all runs."""
-    for i in range(window, len(losses) + 1):
-        if sum(losses[i - window:i]) / window <= goal:
-            return i
-    return math.inf
-
-
 def whole_gradients(a, problem, length):
     """The goal, and {optimizer: (steps to it, at least)}."""
     _, losses = train(a, problem, "long", ("sgd", "whole", 1), length)
     window, goal = len(losses) // 20 + 5, tail(losses)
     steps = {"sgd": steps_to(losses, goal)}
     _, losses = train(a, problem, "long", ("shampoo", "whole", 1), length // 5)
-    steps["shampoo"] = reach(losses, goal, window)
+    steps["shampoo"] = steps_to(losses, goal, window)
     return goal, window, steps, {"sgd": steps["sgd"], "shampoo": min(steps["shampoo"], len(losses))}
 
 
@@ -83,7 +75,7 @@ def other_arms(a, problem, goal, window, steps, least, step):
             steps[cell] = None
             continue
         _, losses = train(a, problem, "long", cell, math.ceil(best / step[cell] / 100) * 100)
-        steps[cell] = reach(losses, goal, window)
+        steps[cell] = steps_to(losses, goal, window)
         best = min(best, step[cell] * steps[cell])
 
 

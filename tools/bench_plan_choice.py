@@ -207,9 +207,9 @@ def wide_run(a, problem, optim, dtype, ranks, steps, name):
     return sum(timed) / len(timed), [r["loss"] for r in records]
 
 
-def steps_to(losses, goal):
-    """By the mean of the last twentieth, as plan smooths it."""
-    window = len(losses) // 20 + 5
+def steps_to(losses, goal, window=None):
+    """By the mean of as many losses; None: of the last twentieth, as plan smooths it."""
+    window = window or len(losses) // 20 + 5
     for i in range(window, len(losses) + 1):
         if sum(losses[i - window:i]) / window <= goal:
             return i

@@ -384,6 +384,8 @@ lt_status lt_plan_run_pilot(plan *p, plan_candidate *c, int64_t steps, bool of_l
 /* Rank-seconds of the whole choice, profile included; what is left of them. */
 double lt_plan_budget(const plan *p);
 double lt_plan_budget_left(const plan *p);
+/* Rank-seconds of a pilot of so many steps. */
+double lt_plan_pilot_cost(const plan *p, const plan_candidate *c, int64_t steps);
 /* Seconds of a start without its steps. */
 double lt_plan_start_seconds(const plan *p, int ranks);
 void lt_plan_print_pilots(const plan *p, FILE *out);

@@ -146,19 +146,14 @@ static int64_t whole(const plan_candidate *c, int64_t steps)
     return PLAN_WARM_STEPS + round * ((steps + round - 1) / round);
 }
 
-static double cost_of(const plan *p, const plan_candidate *c, int64_t steps)
-{
-    const int ranks = c->setting.setup.ranks;
-    return ranks * (lt_plan_start_seconds(p, ranks) + (double)whole(c, steps) * c->step.value);
-}
-
 double lt_plan_arm_cost(const plan *p, const plan_candidate *c, int64_t *steps)
 {
     const plan_candidate *exact =
         find_pilot(p, &c->setting) ? NULL : lt_plan_find_lossless(p, &c->setting);
     double cost = 0;
     for (int64_t n = USUAL_STEPS; n >= LEAST_STEPS; n -= USUAL_STEPS - LEAST_STEPS) {
-        cost = cost_of(p, c, n) + (exact ? cost_of(p, exact, n) : 0);
+        cost = lt_plan_pilot_cost(p, c, whole(c, n))
+               + (exact ? lt_plan_pilot_cost(p, exact, whole(exact, n)) : 0);
         *steps = n;
         if (cost <= lt_plan_budget_left(p))
             break;

@@ -151,13 +151,17 @@ static int64_t steps_of(const plan *p, const plan_candidate *c)
     return PLAN_WARM_STEPS + round * (int64_t)ceil(wanted / (double)round);
 }
 
-static double cost_of(const plan *p, const plan_candidate *c)
+double lt_plan_pilot_cost(const plan *p, const plan_candidate *c, int64_t steps)
 {
     const int ranks = c->setting.setup.ranks;
+    return ranks * (lt_plan_start_seconds(p, ranks) + (double)steps * c->step.value);
+}
+
+static double cost_of(const plan *p, const plan_candidate *c)
+{
     int64_t steps;
-    return lt_plan_is_arm(p, c)
-               ? lt_plan_arm_cost(p, c, &steps)
-               : ranks * (lt_plan_start_seconds(p, ranks) + (double)steps_of(p, c) * c->step.value);
+    return lt_plan_is_arm(p, c) ? lt_plan_arm_cost(p, c, &steps)
+                                : lt_plan_pilot_cost(p, c, steps_of(p, c));
 }
 
 /* --- Which one --- */
