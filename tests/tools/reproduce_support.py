@@ -40,7 +40,8 @@ def reproduce(*args, cwd, code=OK, program=None):
     line = [TOOL, *args, "--threads", "1", "--out", os.path.join(cwd, "out")]
     line += [] if "--redraw" in args else ["--train", program or options.program]
     p = subprocess.run([sys.executable] + line, cwd=cwd, capture_output=True, text=True, timeout=500, stdin=subprocess.DEVNULL, check=False)
-    assert p.returncode == code, f"exit {p.returncode}, want {code}: {p.stdout[-300:]} {p.stderr[-700:]}"
+    failed = "".join(line for line in p.stdout.splitlines(True) if "FAILED" in line)
+    assert p.returncode == code, f"exit {p.returncode}, want {code}: {failed} {p.stdout[-300:]} {p.stderr[-700:]}"
     return p
 
 

@@ -144,7 +144,7 @@ class Launcher:
             log.write("$ " + shlex.join(line) + "\n")
             log.flush()
             return subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, pass_fds=[lock.fileno()],
-                                    preexec_fn=end_with_parent, env=ENVIRONMENT)
+                                    preexec_fn=end_with_parent, env={**ENVIRONMENT, **self.machines.environment(slot)})
 
 
 class Pool:

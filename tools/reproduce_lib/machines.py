@@ -2,8 +2,22 @@
 
 Paths are the same on all machines: they share --out, the data and the program."""
 import os
+import tempfile
 
 from .plan import PlanError, number
+
+
+class Sessions:
+    """Environments of mpirun. Open MPI 4 removes the folder of a user's sessions with the last of them, and a mpirun that starts just then fails
+    ("ORTE_ERROR_LOG: Error in file session_dir.c"): each slot has a folder of its own, removed with the tool (other machines keep
+    an empty one in /tmp)."""
+
+    def __init__(self):
+        self.folder = None
+
+    def environment(self, slot):
+        self.folder = self.folder or tempfile.TemporaryDirectory(prefix="lather-mpi-")
+        return {"OMPI_MCA_orte_tmpdir_base": os.path.join(self.folder.name, str(slot))}
 
 
 class Here:
@@ -13,9 +27,13 @@ class Here:
     def __init__(self, jobs, ranks, mpirun):
         self.jobs, self.most = jobs or 1, jobs or 1
         self.words = [mpirun, "-n", str(ranks)] if ranks > 1 else []
+        self.sessions = Sessions()
 
     def launcher(self, _slot):
         return self.words
+
+    def environment(self, slot):
+        return self.sessions.environment(slot) if self.words else {}
 
 
 class Machines:
@@ -35,6 +53,9 @@ class Machines:
         used = self.place[:self.jobs]
         self.most = max(used.count(name) for name in used)
 
+    def environment(self, _slot):
+        return {}
+
 
 class ByMpirun(Machines):
     """Open MPI's."""
@@ -46,9 +67,13 @@ class ByMpirun(Machines):
             name, _, slots = word.partition(":")
             machines[name] = machines.get(name, 0) + number(slots or "1", f"--hosts {word}", 1, 100000, True)
         super().__init__(jobs, ranks, list(machines.items()))
+        self.sessions = Sessions()
 
     def launcher(self, slot):
         return [self.mpirun, "--host", f"{self.place[slot]}:{self.ranks}", "-x", "OMP_WAIT_POLICY", "-n", str(self.ranks)]
+
+    def environment(self, slot):
+        return self.sessions.environment(slot)
 
 
 class BySlurm(Machines):
