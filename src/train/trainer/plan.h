@@ -409,6 +409,8 @@ bool lt_plan_steps_of_course(const plan *p, const plan_setting *s, plan_estimate
 const plan_candidate *lt_plan_find_lossless(const plan *p, const plan_setting *s);
 /* Its steps are not known better than by a model, and a pilot beside one of the course that loses nothing says them. */
 bool lt_plan_is_arm(const plan *p, const plan_candidate *c);
+/* An arm of a run so much longer than a pilot that what one says would not be believed: none is made. */
+bool lt_plan_is_out_of_reach(const plan *p, const plan_candidate *c);
 /* Steps of an arm by those of the course that loses nothing, from their losses at equal steps; NaN: too few points. */
 double lt_plan_slowdown(const plan_run *arm, const plan_run *exact);
 /* By pilots of the set-up, on these or other ranks, and the steps of the course that loses nothing; false: neither. */

@@ -66,6 +66,17 @@ bool lt_plan_is_arm(const plan *p, const plan_candidate *c)
            && !is_on_one_machine(&c->setting.setup) && lt_plan_find_lossless(p, &c->setting);
 }
 
+/* Its run is so much longer than a pilot that it would fall. */
+static bool is_beyond_pilots(const plan *p, const plan_candidate *exact)
+{
+    return !p->options.extrapolate && exact->steps.value > PLAN_BEYOND * USUAL_STEPS;
+}
+
+bool lt_plan_is_out_of_reach(const plan *p, const plan_candidate *c)
+{
+    return lt_plan_is_arm(p, c) && is_beyond_pilots(p, lt_plan_find_lossless(p, &c->setting));
+}
+
 /* --- The slowdown --- */
 
 double lt_plan_slowdown(const plan_run *arm, const plan_run *exact)
@@ -120,9 +131,16 @@ bool lt_plan_steps_of_arm(const plan *p, const plan_setting *s, plan_estimate *o
 {
     double power = 0, own = 1, steps = 0;
     const plan_candidate *exact = lt_plan_find_lossless(p, s);
-    if (!exact || !isfinite(exact->steps.value)
-        || (!is_on_one_machine(&s->setup) && !fit_slowdown(&p->runs, s, &power, &own, &steps)))
+    if (!exact || !isfinite(exact->steps.value))
         return false;
+    if (!is_on_one_machine(&s->setup) && !fit_slowdown(&p->runs, s, &power, &own, &steps)) {
+        if (p->request.pilot_share > 0 && is_beyond_pilots(p, exact))
+            snprintf(out->why, sizeof out->why,
+                     "not enough measurements: a pilot of %d steps says little of %.0f "
+                     "(--extrapolate takes it)",
+                     USUAL_STEPS, exact->steps.value);
+        return false;
+    }
     const double slowdown = isfinite(own) ? own : pow(s->setup.ranks, power);
     *out = exact->steps;
     out->value *= slowdown;

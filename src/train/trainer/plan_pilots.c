@@ -76,7 +76,7 @@ static double least_key(const plan *p, const plan_candidate *c)
 static bool may_be_best(const plan *p, const plan_candidate *c)
 {
     const plan_candidate *best = &p->table.item[0];
-    if (*c->why || !is_comparable(p, c))
+    if (*c->why || !is_comparable(p, c) || lt_plan_is_out_of_reach(p, c))
         return false;
     return c == best || least_key(p, c) < lt_plan_key(p, best) * doubt(&best->step);
 }
