@@ -96,6 +96,14 @@ def programs(p):
     return sorted(found)
 
 
+def all_end(p, seconds=30):
+    """Whether no rank is left soon: on a busy machine one that was told to end is there a little longer than the launcher."""
+    end = time.monotonic() + seconds
+    while programs(p) and time.monotonic() < end:
+        time.sleep(0.05)
+    return not programs(p)
+
+
 def is_below(pid, ancestor):
     while pid > 1:
         if pid == ancestor:
@@ -473,7 +481,7 @@ def a_killed_rank_ends_all_and_resume_goes_on(cwd):
     assert time.monotonic() - begin < 30, "too slow"
     # the launcher says it: Open MPI names the rank, MPICH the process
     assert p.returncode and ("rank 1" in err or str(ranks[1]) in out + err), (p.returncode, out, err)
-    assert not programs(p), "a rank is left"
+    assert all_end(p), "a rank is left"
     step = max(int(n[5:]) for n in os.listdir(os.path.join(cwd, "run", "checkpoints"))
                if n.startswith("step-"))
     run(2, *flags, "--epochs", "100000", "--max-steps", str(step + 3), "--resume", "auto", cwd=cwd)
