@@ -105,10 +105,30 @@ lt_status lt_tape_check_cancelled(const lt_tape *tape)
                : LT_OK;
 }
 
+/* The batch of the pass: what the first tensor on the tape has most of. 0: it is no batch. */
+static int64_t batch_of(const lt_tape *tape)
+{
+    const lt_tensor *first = NULL;
+    for (const lt_tensor *t = tape->handles; t; t = t->next)
+        first = t->shape.ndim > 1 ? t : first;
+    return first && first->shape.dim[0] > 1 ? first->shape.dim[0] : 0;
+}
+
+/* What might help where memory ended, whoever wanted it: a tensor, or a library for itself. */
+static void advise(const lt_tape *tape)
+{
+    const int64_t batch = batch_of(tape);
+    if (batch)
+        (void)lt_fail(LT_E_NOMEM, "%s; a batch of %lld instead of %lld may fit", lt_error_message(),
+                      (long long)batch / 2, (long long)batch);
+}
+
 lt_tensor *lt_tape_fail(lt_tape *tape, lt_status status)
 {
     if (!tape->status && status) {
         tape->status = status;
+        if (status == LT_E_NOMEM)
+            advise(tape);
         snprintf(tape->message, sizeof tape->message, "%s", lt_error_message());
     }
     return NULL;
@@ -137,27 +157,14 @@ lt_tensor *lt_tape_handle_like(lt_tape *tape, const lt_tensor *like, lt_dtype dt
     return t;
 }
 
-/* The batch of the pass: what the first tensor on the tape has most of. 0: it is no batch. */
-static int64_t batch_of(const lt_tape *tape)
-{
-    const lt_tensor *first = NULL;
-    for (const lt_tensor *t = tape->handles; t; t = t->next)
-        first = t->shape.ndim > 1 ? t : first;
-    return first && first->shape.dim[0] > 1 ? first->shape.dim[0] : 0;
-}
-
-/* Says for what there was no memory, and what might help. */
+/* Says for what there was no memory. */
 static lt_status no_memory(const lt_tensor *handle)
 {
-    char why[256], shape[LT_SHAPE_TEXT], advice[80] = "";
-    const int64_t batch = batch_of(handle->tape);
-    snprintf(why, sizeof why, "%s", lt_error_message());
-    if (batch)
-        snprintf(advice, sizeof advice, "; a batch of %lld instead of %lld may fit",
-                 (long long)batch / 2, (long long)batch);
-    return lt_fail(LT_E_NOMEM, "%s; it was for %s %s%s%s%s", why, lt_dtype_name(handle->dtype),
-                   lt_shape_text(handle->shape, shape), handle->producer ? ", the output of " : "",
-                   handle->producer ? handle->producer->op->name : "", advice);
+    char shape[LT_SHAPE_TEXT];
+    return lt_fail(LT_E_NOMEM, "%s; it was for %s %s%s%s", lt_error_message(),
+                   lt_dtype_name(handle->dtype), lt_shape_text(handle->shape, shape),
+                   handle->producer ? ", the output of " : "",
+                   handle->producer ? handle->producer->op->name : "");
 }
 
 lt_status lt_handle_allocate(lt_tensor *handle)

@@ -22,7 +22,7 @@ struct lt_tape {
     lt_tensor *pending[LT_MAX_INPUTS]; /* gradients that the running backward has begun */
     atomic_bool cancelled;
     lt_status status;
-    char message[256];
+    char message[1024]; /* as long as the thread's: what cuDNN says is long */
     lt_param_final_fn *final;
     void *final_context;
     lt_param_read_fn *read;

@@ -110,6 +110,35 @@ static void no_memory_says_how_much(void **state)
     nothing_is_open();
 }
 
+/* A library's code for it, and one of another failure: the control. */
+typedef struct library_row {
+    const char *name;
+    lt_cuda_library library;
+    int no_memory, other;
+} library_row;
+
+static const library_row library_rows[] = {
+    {"no memory for CUDA", LT_CUDA_RUNTIME, LT_CUDA_NO_MEMORY, 700},
+    {"no memory for cuDNN", LT_CUDA_CUDNN, LT_CUDNN_NO_MEMORY, 5000},
+    {"no memory for cuBLAS", LT_CUDA_CUBLAS, LT_CUBLAS_NO_MEMORY, LT_CUDNN_NO_MEMORY},
+    {"no memory for cuSOLVER", LT_CUDA_CUSOLVER, LT_CUSOLVER_NO_MEMORY, LT_CUBLAS_NO_MEMORY},
+};
+
+static void no_memory_within_a_library_says_how_much(void **state)
+{
+    const library_row *row = *state;
+    fake_reset(MEMORY);
+    void *ctx = open_device(), *memory;
+    assert_ok(lt_cuda_alloc(ctx, 48 << 20, &memory));
+    assert_status(lt_cuda_check(ctx, row->library, row->no_memory, "call"), LT_E_NOMEM);
+    says(" says: ");
+    says("device memory: 16.0 of 64.0 MiB are free");
+    assert_status(lt_cuda_check(ctx, row->library, row->other, "call"), LT_E_DEVICE);
+    assert_null(strstr(lt_error_message(), "free"));
+    lt_cuda_free(ctx, memory, 48 << 20);
+    lt_cuda_close(ctx);
+}
+
 static void old_work_memory_stays(void **state)
 {
     (void)state;
@@ -380,7 +409,8 @@ int main(void)
         cmocka_unit_test(copies_arrive),
         cmocka_unit_test(versions_are_checked),
     };
-    struct CMUnitTest all[COUNT_OF(plain) + COUNT_OF(open_rows) + COUNT_OF(driver_rows)];
+    struct CMUnitTest
+        all[COUNT_OF(plain) + COUNT_OF(open_rows) + COUNT_OF(driver_rows) + COUNT_OF(library_rows)];
     size_t n = 0;
     for (size_t i = 0; i < COUNT_OF(plain); i++)
         all[n++] = plain[i];
@@ -390,5 +420,9 @@ int main(void)
     for (size_t i = 0; i < COUNT_OF(driver_rows); i++)
         all[n++] = (struct CMUnitTest){driver_rows[i].name, drivers_are_checked, NULL, NULL,
                                        (void *)(uintptr_t)&driver_rows[i]};
+    for (size_t i = 0; i < COUNT_OF(library_rows); i++)
+        all[n++] =
+            (struct CMUnitTest){library_rows[i].name, no_memory_within_a_library_says_how_much,
+                                NULL, NULL, (void *)(uintptr_t)&library_rows[i]};
     return cmocka_run_group_tests(all, NULL, NULL);
 }

@@ -85,7 +85,7 @@ static lt_status set_device(void *device)
 static lt_status gpu_name(void *device, char text[LT_NCCL_GPU_NAME])
 {
     const lt_cuda *c = device;
-    char bus[32] = "";
+    char bus[20] = ""; /* "00000000:65:00.0" at most */
     LT_TRY(cuda_good(c, (int)cudaDeviceGetPCIBusId(bus, sizeof bus, lt_cuda_ordinal(c)),
                      "cudaDeviceGetPCIBusId"));
     snprintf(text, LT_NCCL_GPU_NAME, "%.30s at %s", lt_cuda_name(c), bus);

@@ -20,6 +20,12 @@ namespace
 
 open_things things;
 
+/* Of a call that was asked to fail. */
+cublasStatus_t failure()
+{
+    return standin_no_memory() ? CUBLAS_STATUS_ALLOC_FAILED : CUBLAS_STATUS_EXECUTION_FAILED;
+}
+
 /* A factor: its value, or where it will be. */
 template <class real> struct factor {
     const real *on_device;
@@ -117,7 +123,7 @@ cublasStatus_t gemm_batched(cublasHandle_t handle, cublasOperation_t opa, cublas
         || s.ldc < s.m || opa > CUBLAS_OP_T || opb > CUBLAS_OP_T)
         return CUBLAS_STATUS_INVALID_VALUE;
     if (standin_fails("cublasGemmBatched"))
-        return CUBLAS_STATUS_EXECUTION_FAILED;
+        return failure();
     const auto fa = take(handle, alpha, "gemmBatched: alpha");
     const auto fb = take(handle, beta, "gemmBatched: beta");
     const bool tf32 = handle->math == CUBLAS_TF32_TENSOR_OP_MATH;
@@ -172,7 +178,7 @@ cublasStatus_t gemm_strided(cublasHandle_t handle, cublasOperation_t opa, cublas
         || c.leading < c.rows || opa > CUBLAS_OP_T || opb > CUBLAS_OP_T)
         return CUBLAS_STATUS_INVALID_VALUE;
     if (standin_fails("cublasGemmStridedBatched"))
-        return CUBLAS_STATUS_EXECUTION_FAILED;
+        return failure();
     const auto fa = take(handle, alpha, "gemmStridedBatched: alpha");
     const auto fb = take(handle, beta, "gemmStridedBatched: beta");
     const bool tf32 = handle->math == CUBLAS_TF32_TENSOR_OP_MATH;
@@ -218,7 +224,7 @@ cublasStatus_t trsm_batched(cublasHandle_t handle, const triangle &t, const size
         || t.diagonal != CUBLAS_DIAG_NON_UNIT)
         return CUBLAS_STATUS_NOT_SUPPORTED;
     if (standin_fails("cublasTrsmBatched"))
-        return CUBLAS_STATUS_EXECUTION_FAILED;
+        return failure();
     const auto f = take(handle, alpha, "trsmBatched: alpha");
     const auto la = take(a, s.count, s.lda, s.m, s.m, "trsmBatched: a");
     const auto lb = take(b, s.count, s.ldb, s.n, s.m, "trsmBatched: b");
@@ -304,6 +310,8 @@ const char *cublasGetStatusName(cublasStatus_t status)
         return "CUBLAS_STATUS_SUCCESS";
     case CUBLAS_STATUS_NOT_INITIALIZED:
         return "CUBLAS_STATUS_NOT_INITIALIZED";
+    case CUBLAS_STATUS_ALLOC_FAILED:
+        return "CUBLAS_STATUS_ALLOC_FAILED";
     case CUBLAS_STATUS_INVALID_VALUE:
         return "CUBLAS_STATUS_INVALID_VALUE";
     case CUBLAS_STATUS_NOT_SUPPORTED:
@@ -320,6 +328,8 @@ const char *cublasGetStatusString(cublasStatus_t status)
         return "success";
     case CUBLAS_STATUS_NOT_INITIALIZED:
         return "the library was not initialized";
+    case CUBLAS_STATUS_ALLOC_FAILED:
+        return "the resource allocation failed";
     case CUBLAS_STATUS_INVALID_VALUE:
         return "an unsupported value or parameter was passed to the function";
     case CUBLAS_STATUS_NOT_SUPPORTED:

@@ -388,7 +388,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t op, 
     things.need(handle, __func__);
     const cublasStatus_t st = pose(op, al, bl, cl, dl, p);
     if (st || standin_fails(__func__))
-        return st ? st : CUBLAS_STATUS_EXECUTION_FAILED;
+        return st                    ? st
+               : standin_no_memory() ? CUBLAS_STATUS_ALLOC_FAILED
+                                     : CUBLAS_STATUS_EXECUTION_FAILED;
     job j = {*p.op,
              *p.a,
              *p.b,

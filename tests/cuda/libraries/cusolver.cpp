@@ -22,6 +22,13 @@ namespace
 {
 
 open_things things;
+
+/* Of a call that was asked to fail. */
+cusolverStatus_t failure()
+{
+    return standin_no_memory() ? CUSOLVER_STATUS_ALLOC_FAILED : CUSOLVER_STATUS_EXECUTION_FAILED;
+}
+
 constexpr int SPOILT = 0xA5;
 
 int work_of(int n)
@@ -62,7 +69,7 @@ cusolverStatus_t potrf(cusolverDnHandle_t handle, cublasFillMode_t fill, int n, 
     if (fill != CUBLAS_FILL_MODE_LOWER)
         return CUSOLVER_STATUS_NOT_SUPPORTED;
     if (standin_fails("cusolverDnPotrfBatched"))
-        return CUSOLVER_STATUS_EXECUTION_FAILED;
+        return failure();
     standin_check_device(a, (size_t)count * sizeof *a, "potrfBatched: a");
     standin_check_device(info, (size_t)count * sizeof *info, "potrfBatched: info");
     standin_queue(
@@ -108,7 +115,7 @@ cusolverStatus_t check(cusolverDnHandle_t handle, const columns<real> &c, const 
     if (c.n < 1 || c.m < c.n || c.k < 1 || c.k > c.n || c.lda < c.m || c.count < work_of(c.n))
         return CUSOLVER_STATUS_INVALID_VALUE;
     if (standin_fails(what))
-        return CUSOLVER_STATUS_EXECUTION_FAILED;
+        return failure();
     standin_check_device(c.a, (size_t)((c.n - 1) * c.lda + c.m) * sizeof(real), what);
     standin_check_device(tau, (size_t)c.k * sizeof(real), what);
     standin_check_device(c.work, (size_t)c.count * sizeof(real), what);
@@ -255,7 +262,7 @@ cusolverStatus_t cusolverDnXsyevBatched(cusolverDnHandle_t handle, cusolverDnPar
     if (st || device_bytes < need_device || host_bytes < need_host)
         return st ? st : CUSOLVER_STATUS_INVALID_VALUE;
     if (!standin_allowed(__func__) || standin_fails(__func__))
-        return CUSOLVER_STATUS_EXECUTION_FAILED;
+        return failure();
     const size_t size = type_a == CUDA_R_64F ? sizeof(double) : sizeof(float);
     standin_check_device(a, (size_t)(count * n * lda) * size, "XsyevBatched: a");
     standin_check_device(w, (size_t)(count * n) * size, "XsyevBatched: w");

@@ -324,7 +324,9 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
     if (!p->finalized || !v->finalized)
         return refuse(CUDNN_STATUS_BAD_PARAM_NOT_FINALIZED, "a plan or pack is not finalized");
     if (standin_fails(__func__))
-        return refuse(CUDNN_STATUS_EXECUTION_FAILED, "as was asked for");
+        return refuse(standin_no_memory() ? CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED
+                                          : CUDNN_STATUS_EXECUTION_FAILED,
+                      "as was asked for");
     if (!runs_here(*p))
         return refuse(CUDNN_STATUS_EXECUTION_FAILED, "a plan that does not run here");
     job j = {p->graph, p->how, {}, {}, nullptr};

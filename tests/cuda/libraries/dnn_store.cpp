@@ -334,6 +334,8 @@ cudnnStatus_t cudnnGetProperty(libraryPropertyType type, int *value)
 
 const char *cudnnGetErrorString(cudnnStatus_t status)
 {
+    if (status == CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED)
+        return "CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED";
     switch (CUDNN_STATUS_CATEGORY(status)) {
     case 0:
         return status ? "CUDNN_STATUS_UNKNOWN" : "CUDNN_STATUS_SUCCESS";

@@ -29,7 +29,8 @@ struct wishes {
     long fault;       /* the n-th work that runs is a fault; 0: none */
     long dropped;     /* the n-th wait of a stream for an event is dropped; -n: all from it on */
     long hasty;       /* the same for waits of the host, for streams and events */
-    std::string fail; /* NAME:N: the n-th call of that name fails */
+    std::string fail; /* NAME:N: the n-th call of that name fails; NAME:-N: all from it on */
+    bool no_memory;   /* for want of memory on the device, where it is a library's */
     long log;         /* 1: counts at the end, to stderr; 2: each wait, and who called */
     long
         dry; /* 1: libraries compute nothing: their results are 0, or 1 where that would be singular;

@@ -53,6 +53,7 @@ wishes read_wishes()
     w.dropped = number("LATHER_STANDIN_DROP", 0);
     w.hasty = number("LATHER_STANDIN_DROP_HOST", 0);
     w.fail = fail ? fail : "";
+    w.no_memory = number("LATHER_STANDIN_NO_MEMORY", 0);
     w.log = number("LATHER_STANDIN_LOG", 0);
     w.dry = number("LATHER_STANDIN_DRY", 0);
     w.works = works ? works : "";
@@ -190,7 +191,13 @@ bool standin_fails(const char *name)
     const size_t colon = fail.rfind(':');
     if (colon == std::string::npos || fail.compare(0, colon, name) != 0)
         return false;
-    return ++calls[name] == strtol(fail.c_str() + colon + 1, NULL, 10);
+    const long call = ++calls[name], which = strtol(fail.c_str() + colon + 1, NULL, 10);
+    return which < 0 ? call >= -which : call == which;
+}
+
+bool standin_no_memory()
+{
+    return wished().no_memory;
 }
 
 void standin_fault(const char *)

@@ -48,8 +48,10 @@ void standin_fault(const char *what);
 /* Ends the program: what no real library would let pass. */
 [[noreturn]] void standin_die(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* The n-th call of this name fails if LATHER_STANDIN_FAIL=name:n was asked for; libraries ask with the
- * name of their own functions and return an error of their own. */
+/* The n-th call of this name fails if LATHER_STANDIN_FAIL=name:n was asked for (name:-n: all
+ * from it on); libraries ask with the name of their own functions and return an error of their own. */
 bool standin_fails(const char *name);
+/* Whether it fails as for want of device memory (LATHER_STANDIN_NO_MEMORY=1). */
+bool standin_no_memory();
 
 #endif

@@ -260,12 +260,30 @@ def calls_that_fail_are_said(cwd):
         says(cwd, f"cuda:0: {words}: {call.split(':')[0]}: CUDA says: cudaErrorUnknown, unknown error \\(999\\)", order="late", STANDIN_FAIL=call)
 
 
+LIBRARIES = (("cudnnBackendExecute:140", [], r"conv2d\w*: cudnn: cudnnBackendExecute: ", r"CUDNN_STATUS_EXECUTION_FAILED \(5000\)",
+              r"CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED \(4004\)"),
+             ("cublasLtMatmul:7", [], "linear: cublasLtMatmul: cuBLAS says: ", r"CUBLAS_STATUS_EXECUTION_FAILED, .* \(13\)",
+              r"CUBLAS_STATUS_ALLOC_FAILED, .* \(3\)"),
+             ("cublasGemmBatched:2", ["--optim", "shampoo"], "gram: cublasSgemmBatched: cuBLAS says: ", r"CUBLAS_STATUS_\w+, .* \(13\)",
+              r"CUBLAS_STATUS_ALLOC_FAILED, .* \(3\)"),
+             ("cusolverDnXsyevBatched:1", ["--optim", "shampoo", "--root-solver", "eigh", "--precondition-frequency", "2"],
+              "eigh: cusolverDnXsyevBatched: cuSOLVER says: ",
+              r"CUSOLVER_STATUS_EXECUTION_FAILED, .* \(6\)", r"CUSOLVER_STATUS_ALLOC_FAILED, no memory \(2\)"))
+
+
 def libraries_that_fail_are_said(cwd):
     """By operation, call, name and number; a plan of cuDNN that has run before is not made in another way."""
-    for call, args, words in (("cudnnBackendExecute:140", [], r"conv2d\w*: cudnn: cudnnBackendExecute: CUDNN_STATUS_EXECUTION_FAILED \(5000\)"),
-                              ("cublasLtMatmul:7", [], r"linear: cublasLtMatmul: cuBLAS says: CUBLAS_STATUS_EXECUTION_FAILED, .* \(13\)"),
-                              ("cublasGemmBatched:2", ["--optim", "shampoo"], r"gram: cublasSgemmBatched: cuBLAS says: CUBLAS_STATUS_\w+, .* \(13\)")):
-        says(cwd, f"cuda:0: {words}", order="late", args=["--no-graph", *args], STANDIN_FAIL=call)
+    for call, args, words, failed, _ in LIBRARIES:
+        p = says(cwd, f"cuda:0: {words}{failed}", order="late", args=["--no-graph", *args], STANDIN_FAIL=call)
+        assert "are free" not in p.said and "may fit" not in p.said, p.said
+
+
+def memory_that_ends_within_a_library_is_said(cwd):
+    """As where a tensor wants it: what is free, and in a pass a batch that may fit. The row above is the control."""
+    for call, args, words, _, ended in LIBRARIES:
+        advice = [] if args else ["; a batch of 2 instead of 4 may fit"]
+        says(cwd, f"cuda:0: {words}{ended}.*, device memory: [\\d.]+ of 4096.0 MiB are free", *advice, order="late",
+             args=["--no-graph", *args], STANDIN_FAIL=call, STANDIN_NO_MEMORY=1)
 
 
 def a_profiler_looks_at_one_step(cwd):
@@ -309,6 +327,7 @@ ROWS = [every_order_has_the_same_bits, the_host_leaves_device_memory_alone,
         it_learns, each_tensor_may_be_an_allocation_of_its_own, failures_that_cost_time_only,
         the_second_device_has_the_same_bits, no_driver_is_said, an_old_driver_is_said, a_library_of_another_version_is_said, no_device_is_said,
         an_unknown_device_is_said, too_little_memory_is_said, calls_that_fail_are_said, libraries_that_fail_are_said,
+        memory_that_ends_within_a_library_is_said,
         a_profiler_looks_at_one_step, a_fault_is_said, a_fault_has_a_name]
 
 sys.exit(run_rows([r for r in ROWS if len(sys.argv) < 4 or r.__name__ == sys.argv[3]], os.path.abspath(sys.argv[2]),

@@ -120,19 +120,38 @@ def a_product_that_fails_is_said(cwd):
     assert re.search("attention", p.said), p.said[-400:]
 
 
-def a_plan_that_does_not_run_is_composed(cwd):
-    """At its first call; the plans of other rows are of other shapes."""
-    run(cwd, GPT, "composed", "--amp", "bf16", "--seq-len", "22", STANDIN_FAIL="cudnnBackendExecute:1")
+def kinds_of_attention(cwd, name, length, **wishes):
+    """Of what a run chose for attention, by LATHER_PLANS. Rows share a cache on disk: each has a length of its own."""
+    table = os.path.join(cwd, name + ".tsv")
+    run(cwd, GPT, name, "--amp", "bf16", "--seq-len", str(length), PLANS=table, **wishes)
+    with open(table, encoding="utf-8") as f:
+        lines = [dict(zip(("device", "key", "settings", "candidate", "kind", "engine", "workspace", "time", "chosen"), line.split("\t")))
+                 for line in f if line.startswith("cuda:0\tattention")]
+    return {line["kind"] for line in lines if line["chosen"] == "1"}
+
+
+def plans_that_do_not_run_are_composed(cwd):
+    """In later processes too: it was kept on disk."""
+    assert kinds_of_attention(cwd, "composed", 22, STANDIN_FAIL="cudnnBackendExecute:-1") == {"composed"}
+    assert kinds_of_attention(cwd, "later", 22) == {"composed"}
     run(cwd, GPT, "cpu", "--amp", "bf16", "--seq-len", "22", device="cpu")
     apart = [abs(a - b) / b for a, b in zip(losses(cwd, "composed"), losses(cwd, "cpu"))]
     assert max(apart) <= 1e-2, apart
+
+
+def where_memory_ended_plans_are_tried_again(cwd):
+    """By the next process; the row above is the control."""
+    failing = {"STANDIN_FAIL": "cudnnBackendExecute:-1", "STANDIN_NO_MEMORY": 1}
+    assert kinds_of_attention(cwd, "composed", 26, **failing) == {"composed"}
+    kinds = kinds_of_attention(cwd, "later", 26)
+    assert kinds and "composed" not in kinds, kinds
 
 
 ROWS = [gpt_in_f32_is_the_same_recorded, gpt_in_bf16_is_the_same_recorded,
         shared_keys_and_rotary_positions_are_the_same_recorded, gpt_by_composed_attention_in_tf32_is_the_same_recorded,
         vit_in_bf16_is_the_same_recorded, vit_in_f16_with_the_mean_of_patches_is_the_same_recorded,
         the_host_leaves_device_memory_alone, losses_are_the_cpus, another_model_is_not_near_the_cpu,
-        a_product_that_fails_is_said, a_plan_that_does_not_run_is_composed]
+        a_product_that_fails_is_said, plans_that_do_not_run_are_composed, where_memory_ended_plans_are_tried_again]
 
 sys.exit(run_rows([r for r in ROWS if len(sys.argv) < 5 or r.__name__ == sys.argv[4]], os.path.abspath(sys.argv[3]),
                   "lather-transformers-"))

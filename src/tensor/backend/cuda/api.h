@@ -11,13 +11,16 @@ typedef struct CUevent_st *lt_cuda_event;          /* cudaEvent_t */
 typedef struct CUgraph_st *lt_cuda_graph;          /* cudaGraph_t */
 typedef struct CUgraphExec_st *lt_cuda_graph_exec; /* cudaGraphExec_t */
 
-/* The results that the code decides by; the values are CUDA's. */
+/* The results that the code decides by; the values are CUDA's and its libraries'. */
 enum {
     LT_CUDA_SUCCESS = 0,
     LT_CUDA_NO_MEMORY = 2,
     LT_CUDA_OLD_DRIVER = 35,
     LT_CUDA_NO_DEVICE = 100,
-    LT_CUDA_NOT_READY = 600
+    LT_CUDA_NOT_READY = 600,
+    LT_CUDNN_NO_MEMORY = 4004, /* of the device, as the next two */
+    LT_CUBLAS_NO_MEMORY = 3,
+    LT_CUSOLVER_NO_MEMORY = 2
 };
 
 typedef struct lt_cuda_properties {
@@ -34,8 +37,7 @@ typedef enum lt_cuda_library {
     LT_CUDA_RUNTIME,
     LT_CUDA_CUDNN,
     LT_CUDA_CUBLAS,
-    LT_CUDA_CUSOLVER,
-    LT_CUDA_NCCL
+    LT_CUDA_CUSOLVER
 } lt_cuda_library;
 
 struct lt_cuda;

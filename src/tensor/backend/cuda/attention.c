@@ -182,6 +182,7 @@ typedef struct trial {
     lt_dnn_cache *cache;
     const call *call;
     const char *key;
+    bool no_memory; /* a choice did not run for want of it */
 } trial;
 
 static lt_status run_one(void *context, const lt_dnn_plan *plan)
@@ -203,6 +204,7 @@ static bool try_choice(trial *t, const lt_dnn_choice *choice, int number, lt_dnn
         lt_dnn_log(t->c, t->key, number, plan, 0, true);
         return true;
     }
+    t->no_memory = t->no_memory || st == LT_E_NOMEM;
     lt_dnn_log_failure(t->c, t->key, choice);
     lt_dnn_plan_clear(plan);
     t->c->api->last_error(); /* it is dealt with here, and must not show at the next launch */
@@ -227,18 +229,20 @@ static void make_plan(trial *t, lt_dnn_plan *plan)
     lt_dnn_reset(&g);
 }
 
-/* Where no plan runs, attention is composed. */
+/* Where no plan runs, attention is composed: in later processes too, unless there may be more memory then. */
 static lt_status choose_plan(lt_cuda *c, lt_dnn_cache *cache, const call *k, const char *key,
                              lt_dnn_plan **out)
 {
     lt_dnn_plan plan = {0};
+    trial t = {c, cache, k, key, false};
     if (c->capturing)
         return lt_fail(LT_E_DEVICE,
                        "cuda:%d: %s: attention of another shape in a captured step; a step must "
                        "run as it is before it is captured",
                        c->ordinal, c->operation);
-    make_plan(&(trial){c, cache, k, key}, &plan);
-    lt_dnn_cache_write(c, cache, key, &plan);
+    make_plan(&t, &plan);
+    if (plan.plan || !t.no_memory)
+        lt_dnn_cache_write(c, cache, key, &plan);
     return lt_dnn_cache_add(cache, key, plan, out);
 }
 

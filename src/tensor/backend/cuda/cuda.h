@@ -71,6 +71,9 @@ lt_status lt_cuda_end(lt_cuda *c);
 #define LT_CUBLAS_TRY(c, expr)     LT_TRY(lt_cuda_check(c, LT_CUDA_CUBLAS, (int)(expr), #expr))
 #define LT_CUSOLVER_TRY(c, expr)   LT_TRY(lt_cuda_check(c, LT_CUDA_CUSOLVER, (int)(expr), #expr))
 
+/* The failure st, with how much of the device's memory is free. */
+lt_status lt_cuda_with_free_memory(const lt_cuda *c, lt_status st);
+
 /* A failure of graphs of cuDNN, which know neither, with device and operation; any other as it is. */
 lt_status lt_cuda_of_operation(const lt_cuda *c, lt_status st);
 

@@ -16,9 +16,12 @@ lt_status lt_dnn_check(cudnnStatus_t status, const char *what)
     if (status == CUDNN_STATUS_SUCCESS)
         return LT_OK;
     cudnnGetLastErrorString(words, sizeof words);
-    bool unsupported = CUDNN_STATUS_CATEGORY(status) == CUDNN_STATUS_NOT_SUPPORTED;
-    return lt_fail(unsupported ? LT_E_UNSUPPORTED : LT_E_DEVICE, "cudnn: %s: %s (%d)%s%s", what,
-                   cudnnGetErrorString(status), (int)status, *words ? ": " : "", words);
+    const lt_status st =
+        CUDNN_STATUS_CATEGORY(status) == CUDNN_STATUS_NOT_SUPPORTED      ? LT_E_UNSUPPORTED
+        : status == CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED ? LT_E_NOMEM
+                                                                         : LT_E_DEVICE;
+    return lt_fail(st, "cudnn: %s: %s (%d)%s%s", what, cudnnGetErrorString(status), (int)status,
+                   *words ? ": " : "", words);
 }
 
 static void check(lt_dnn_graph *g, cudnnStatus_t status, const char *what)

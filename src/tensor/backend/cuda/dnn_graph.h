@@ -73,7 +73,7 @@ LT_MUST_CHECK lt_status lt_dnn_finish(lt_dnn_graph *g);
 /* Destroys its descriptors. Allowed after a failure, and twice. */
 void lt_dnn_reset(lt_dnn_graph *g);
 
-/* LT_OK, or LT_E_UNSUPPORTED (no engine does it) or LT_E_DEVICE, with cuDNN's message. */
+/* LT_OK, or LT_E_UNSUPPORTED (no engine does it), LT_E_NOMEM (on the device) or LT_E_DEVICE, with cuDNN's message. */
 LT_MUST_CHECK lt_status lt_dnn_check(cudnnStatus_t status, const char *what);
 
 #endif

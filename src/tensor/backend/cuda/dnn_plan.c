@@ -87,7 +87,7 @@ static lt_status get_text(cudnnBackendDescriptor_t d, cudnnBackendAttributeName_
                         "cudnnBackendGetAttribute, text"));
     char *text = calloc((size_t)length + 1, 1);
     if (!text)
-        return lt_fail(LT_E_NOMEM, "cudnn: no memory for a text of %" PRId64 " bytes", length);
+        return lt_fail(LT_E_NOMEM, "plans: no memory for a text of %" PRId64 " bytes", length);
     lt_status st =
         lt_dnn_check(cudnnBackendGetAttribute(d, name, CUDNN_TYPE_CHAR, length, &length, text),
                      "cudnnBackendGetAttribute, text");

@@ -2,25 +2,16 @@
 
 #include "cuda.h"
 
-#include <stdio.h>
 #include <string.h>
 
-static const char *name_of(lt_cuda_library library)
-{
-    switch (library) {
-    case LT_CUDA_RUNTIME:
-        return "CUDA";
-    case LT_CUDA_CUDNN:
-        return "cuDNN";
-    case LT_CUDA_CUBLAS:
-        return "cuBLAS";
-    case LT_CUDA_CUSOLVER:
-        return "cuSOLVER";
-    case LT_CUDA_NCCL:
-        return "NCCL";
-    }
-    return "?";
-}
+/* What a library is called, and its code for no memory on the device. */
+static const struct {
+    const char *name;
+    int no_memory;
+} libraries[] = {[LT_CUDA_RUNTIME] = {"CUDA", LT_CUDA_NO_MEMORY},
+                 [LT_CUDA_CUDNN] = {"cuDNN", LT_CUDNN_NO_MEMORY},
+                 [LT_CUDA_CUBLAS] = {"cuBLAS", LT_CUBLAS_NO_MEMORY},
+                 [LT_CUDA_CUSOLVER] = {"cuSOLVER", LT_CUSOLVER_NO_MEMORY}};
 
 /* A fault comes to light at some later call, unless each operation is waited for. */
 static const char *hint(const lt_cuda *c, lt_cuda_library library)
@@ -32,26 +23,37 @@ static const char *hint(const lt_cuda *c, lt_cuda_library library)
                        : "; if an earlier operation is at fault, LATHER_SYNC=1 names it";
 }
 
+lt_status lt_cuda_with_free_memory(const lt_cuda *c, lt_status st)
+{
+    size_t left = 0, all = 0;
+    c->api->memory_info(&left, &all);
+    return lt_fail(st, "%s: %.1f of %.1f MiB are free", lt_error_message(), (double)left / 0x1p20,
+                   (double)all / 0x1p20);
+}
+
 lt_status lt_cuda_check(const lt_cuda *c, lt_cuda_library library, int code, const char *call)
 {
     if (code == LT_CUDA_SUCCESS)
         return LT_OK;
     c->api->last_error(); /* it is told here, and must not show at the next launch */
-    const bool no_memory = library == LT_CUDA_RUNTIME && code == LT_CUDA_NO_MEMORY;
-    return lt_fail(no_memory ? LT_E_NOMEM : LT_E_DEVICE, "cuda:%d: %s: %.*s: %s says: %s (%d)%s",
-                   c->ordinal, c->operation ? c->operation : "device", (int)strcspn(call, "("),
-                   call, name_of(library), c->api->text(library, code), code,
-                   no_memory ? "" : hint(c, library));
+    const bool no_memory = code == libraries[library].no_memory;
+    lt_status st =
+        lt_fail(no_memory ? LT_E_NOMEM : LT_E_DEVICE, "cuda:%d: %s: %.*s: %s says: %s (%d)%s",
+                c->ordinal, c->operation ? c->operation : "device", (int)strcspn(call, "("), call,
+                libraries[library].name, c->api->text(library, code), code,
+                no_memory ? ", device memory" : hint(c, library));
+    return no_memory ? lt_cuda_with_free_memory(c, st) : st;
 }
 
 lt_status lt_cuda_of_operation(const lt_cuda *c, lt_status st)
 {
     static const char cudnn[] = "cudnn: ";
-    char why[256];
+    const bool no_memory = st == LT_E_NOMEM;
     if (!st || strncmp(lt_error_message(), cudnn, sizeof cudnn - 1) != 0)
         return st;
-    snprintf(why, sizeof why, "%s", lt_error_message());
-    return lt_fail(st, "cuda:%d: %s: %s", c->ordinal, c->operation ? c->operation : "device", why);
+    st = lt_fail(st, "cuda:%d: %s: %s%s", c->ordinal, c->operation ? c->operation : "device",
+                 lt_error_message(), no_memory ? ", device memory" : "");
+    return no_memory ? lt_cuda_with_free_memory(c, st) : st;
 }
 
 lt_status lt_cuda_check_version(const char *library, int least, int found, const char *path)

@@ -28,8 +28,8 @@ lt_cuda_stream lt_cuda_main_stream(const lt_cuda *c);
 bool lt_cuda_is_capturing(const lt_cuda *c);
 void lt_cuda_set_launch_hooks(lt_cuda *c, lt_cuda_launch_hooks hooks);
 
-/* LT_OK, or the failure of call with operation, library and text. Code 2 of the runtime is LT_E_NOMEM,
- * everything else LT_E_DEVICE. */
+/* LT_OK, or the failure of call with operation, library and text. No memory on the
+ * device is LT_E_NOMEM, whoever wanted it, and says how much is free; everything else LT_E_DEVICE. */
 lt_status lt_cuda_check(const lt_cuda *c, lt_cuda_library library, int code, const char *call);
 
 #ifdef __cplusplus

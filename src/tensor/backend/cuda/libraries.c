@@ -10,6 +10,11 @@
 #include <dlfcn.h>
 #include <stdio.h>
 
+_Static_assert((int)CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED == LT_CUDNN_NO_MEMORY
+                   && (int)CUBLAS_STATUS_ALLOC_FAILED == LT_CUBLAS_NO_MEMORY
+                   && (int)CUSOLVER_STATUS_ALLOC_FAILED == LT_CUSOLVER_NO_MEMORY,
+               "error.c, which is built without CUDA too, knows these by number");
+
 /* What cuBLAS's manual advises for Hopper. To set the stream takes it away again. */
 static const size_t cublas_bytes = (size_t)32 << 20;
 

@@ -2,14 +2,8 @@
 
 #include "cuda.h"
 
-static double mib(size_t bytes)
-{
-    return (double)bytes / 0x1p20;
-}
-
 static lt_status allocate(lt_cuda *c, size_t bytes, void **out)
 {
-    size_t left = 0, all = 0;
     if (c->capturing)
         return lt_fail(LT_E_DEVICE,
                        "cuda:%d: %s: memory is wanted in a captured step, %zu bytes; a step must "
@@ -19,10 +13,9 @@ static lt_status allocate(lt_cuda *c, size_t bytes, void **out)
     if (code != LT_CUDA_NO_MEMORY)
         return lt_cuda_check(c, LT_CUDA_RUNTIME, code, "cudaMalloc");
     c->api->last_error(); /* it is dealt with here, and must not show at the next launch */
-    c->api->memory_info(&left, &all);
-    return lt_fail(LT_E_NOMEM,
-                   "cuda:%d: %s: no %.1f MiB of device memory: %.1f of %.1f MiB are free",
-                   c->ordinal, c->operation, mib(bytes), mib(left), mib(all));
+    return lt_cuda_with_free_memory(c,
+                                    lt_fail(LT_E_NOMEM, "cuda:%d: %s: no %.1f MiB of device memory",
+                                            c->ordinal, c->operation, (double)bytes / 0x1p20));
 }
 
 /* For a tensor, or for the operation that runs. */
