@@ -344,14 +344,14 @@ static lt_status take_flag(const lt_optim_field *f, void *config, const lt_optio
 {
     char text[NUMBER];
     const lt_option_row *row = row_named(o, f->name);
+    if (!is_set(row) && !f->flag_only)
+        return LT_OK;
     if (f->type == LT_FIELD_LIST) {
         const lt_option_list *list = row->field;
         for (size_t i = 0; i < list->count; i++)
             LT_TRY(lt_field_set(f, config, list->item[i]));
         return LT_OK;
     }
-    if (!is_set(row) && !f->flag_only)
-        return LT_OK;
     return lt_field_set(f, config, lt_options_text(o, row->option->name, text, sizeof text));
 }
 
@@ -381,13 +381,27 @@ static lt_status check_read(const lt_optim_field *f, void *config, const lt_opti
     return list ? LT_OK : lt_field_set(f, config, text);
 }
 
+/* What a preset has, in place of what an earlier call left. */
+static lt_status show_list(const lt_optim_field *f, const void *config, lt_option_row *row)
+{
+    char text[4 * NUMBER] = "";
+    lt_option_list *list = row->field;
+    while (list->count)
+        lt_free(list->item[--list->count]);
+    if (f->write && (!f->is_read || f->is_read(config)))
+        f->write(config, text, sizeof text);
+    return *text ? lt_options_assign(row, text, LT_OPTION_FROM_TABLE) : LT_OK;
+}
+
 /* The resolved settings are what --print-config and config.yaml show. */
 static lt_status show(const lt_optim_field *f, const void *config, const lt_options *o)
 {
     char text[NUMBER];
     lt_option_row *row = row_named(o, f->name);
-    if (is_set(row) || f->type == LT_FIELD_LIST || f->flag_only)
+    if (is_set(row) || f->flag_only)
         return LT_OK;
+    if (f->type == LT_FIELD_LIST)
+        return show_list(f, config, row);
     return lt_options_assign(row, lt_field_text(f, config, text, sizeof text),
                              LT_OPTION_FROM_TABLE);
 }

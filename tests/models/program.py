@@ -550,7 +550,8 @@ def wrong_command_lines_are_refused(cwd):
 
 def printed(cwd, *flags):
     text = run("--data", "x", *flags, "--print-config", cwd=cwd).stdout
-    return dict(line.split(": ", 1) for line in text.splitlines() if ": " in line)
+    lists = re.sub(r":((?:\n  - .*)+)", lambda m: ": [" + ", ".join(re.findall(r"\n  - (.*)", m.group(1))) + "]", text)
+    return dict(line.split(": ", 1) for line in lists.splitlines() if ": " in line)
 
 
 def presets_fill_what_no_flag_says(cwd):
@@ -569,6 +570,9 @@ def presets_fill_what_no_flag_says(cwd):
         (["--optim", "shampoo", "--precondition-budget", "3%"], {"precondition-budget": "0.03", "precondition-frequency": "50"}),
         (["--optim", "shampoo", "--precondition-frequency", "auto", "--refresh-tolerance", "0.3"],
          {"precondition-frequency": "auto", "refresh-tolerance": "0.3"}),
+        (["--optim", "shampoo", "--preset", "transformer"], {"inverse-exponent": '["2:0.5,0.5"]', "grafting": "adam"}),
+        (["--optim", "shampoo", "--preset", "transformer", "--inverse-exponent", "2:0.25,0.25", "--inverse-exponent", "3:1,1,1"],
+         {"inverse-exponent": '["2:0.25,0.25", "3:1,1,1"]'}),
     ]
     for flags, want in rows:
         got = printed(cwd, *flags)

@@ -28,11 +28,47 @@ static void presets_are_what_their_sources_say(void **state)
     assert_int_equal(c.precondition_frequency, 1);
     assert_int_equal(c.tolerated_failures, 3);
     assert_ok(lt_shampoo_preset("soap", &c));
+    assert_false(c.inverse_exponent.set[2][0]);
     assert_int_equal(c.preconditioner, LT_PRECONDITIONER_CORRECTED);
     assert_near(c.beta1, 0.95, 0);
     assert_near(c.beta2, 0.95, 0);
     assert_int_equal(c.precondition_frequency, 10);
     assert_true(c.diagonal_vectors);
+}
+
+/* The first direction of a 2 x 2 parameter without grafting: A^-e G B^-e of factors A = G G^T and B = G^T G. Of
+ * G = diag(4, 1) that is diag(4^(1 - 4e), 1): with e = 1/2, diag(1/4, 1); with 1/4 it is the identity. A vector's
+ * power is 1/2 as ever: g / |g| elementwise. */
+static void transformer_takes_square_roots_of_matrices(void **state)
+{
+    (void)state;
+    static const double g[4] = {4, 0, 0, 1};
+    for (int fourth = 0; fourth < 2; fourth++) {
+        lt_shampoo_config c;
+        fixture f;
+        double w[4], b[2];
+        fixture_open(&f, true);
+        lt_param *p = fixture_add(&f, "w", LT_SHAPE(2, 2)), *q = fixture_add(&f, "b", LT_SHAPE(2));
+        put_grad(p, g);
+        put_grad(q, (double[]){4, -1});
+        assert_ok(lt_shampoo_preset("transformer", &c));
+        if (fourth) /* the control: what 1/(2*order) would be */
+            c.inverse_exponent = (lt_exponents){0};
+        c.grafting = LT_GRAFTING_NONE;
+        c.precondition_frequency = 1;
+        c.weight_decay = 0;
+        c.epsilon = 1e-12;
+        c.root_solver = LT_ROOT_EIGH;
+        assert_ok(lt_optim_shampoo(&f.optim, &f.list, &c));
+        fixture_step(&f, 1);
+        get(p->value, w);
+        get(q->value, b);
+        assert_near(w[0], fourth ? -1 : -0.25, 1e-6);
+        assert_near(w[3], -1, 1e-6);
+        assert_near(b[0], -1, 1e-6);
+        assert_near(b[1], 1, 1e-6);
+        fixture_close(&f);
+    }
 }
 
 static void presets_can_be_used(void **state)
@@ -121,6 +157,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(presets_are_what_their_sources_say),
+        cmocka_unit_test(transformer_takes_square_roots_of_matrices),
         cmocka_unit_test(presets_can_be_used),
         cmocka_unit_test(an_unknown_preset_is_refused_by_name),
         cmocka_unit_test(the_report_adds_up),

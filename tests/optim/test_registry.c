@@ -190,6 +190,41 @@ static void flags_of_directions_without_factors(void **state)
     close_command(&c);
 }
 
+/* What --print-config shows of --inverse-exponent. A second call, as plan makes with other settings, leaves nothing of the
+ * first, and takes what that one showed for no flag. */
+static void a_preset_shows_its_list(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *args, *shown;
+    } rows[] = {
+        {"--preset=transformer", "2:0.5,0.5"},
+        {"--preset=transformer --inverse-exponent=2:0.25,0.25", "2:0.25,0.25"},
+        {"--preset=transformer --inverse-exponent=1:0.4 --inverse-exponent=3:1,0,1",
+         "1:0.4 3:1,0,1"},
+        {"--preset=transformer --preconditioner=sign", ""},
+        {"--preset=recommended", ""},
+    };
+    char text[64];
+    command c;
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        assert_ok(parse(&c, "shampoo", rows[i].args));
+        assert_string_equal(lt_options_text(c.options, "inverse-exponent", text, sizeof text),
+                            rows[i].shown);
+        close_command(&c);
+    }
+    assert_ok(parse(&c, "shampoo", "--preset=transformer"));
+    assert_ok(lt_optim_flags_resolve(&c.flags, c.options));
+    assert_string_equal(lt_options_text(c.options, "inverse-exponent", text, sizeof text),
+                        "2:0.5,0.5");
+    assert_ok(
+        lt_options_parse(c.options, 2, (char *[]){(char[]){"mine"}, (char[]){"--preset=paper"}}));
+    assert_ok(lt_optim_flags_resolve(&c.flags, c.options));
+    assert_string_equal(lt_options_text(c.options, "inverse-exponent", text, sizeof text), "");
+    assert_false(((lt_shampoo_config *)c.flags.settings)->inverse_exponent.set[2][0]);
+    close_command(&c);
+}
+
 typedef struct refusal {
     const char *name, *optim, *flag, *message;
 } refusal;
@@ -376,6 +411,7 @@ int main(void)
         cmocka_unit_test(json_sets_its_fields),
         cmocka_unit_test(flags_set_its_fields),
         cmocka_unit_test(flags_of_directions_without_factors),
+        cmocka_unit_test(a_preset_shows_its_list),
         cmocka_unit_test(names_have_the_presets_too),
         cmocka_unit_test(the_rows_of_the_library_are_good),
         cmocka_unit_test(rows_survive_the_lack_of_memory),

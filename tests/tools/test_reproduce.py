@@ -191,6 +191,21 @@ def finished_cells_count_under_any_name(cwd):
     assert "dampening 0.125, this program takes 0" in said, said
 
 
+def a_cell_of_a_preset_that_had_no_list_is_refused(cwd):
+    arm = "[arm roots]\noptim = shampoo\npreset = transformer\nlr = 1e-4 .. 1e-2\n"
+    plan = write(cwd, "preset.ini", TINY + arm)
+    reproduce(plan, "--only", "trial roots 2 1", cwd=cwd)
+    assert "1 done" in reproduce(plan, "--dry-run", cwd=cwd).stdout
+
+    def drop_list(metrics):
+        assert metrics["config"].pop("inverse-exponent") == '"2:0.5,0.5"', metrics["config"]
+        return metrics["id"]
+    shutil.rmtree(os.path.join(cwd, "out", "cells"))
+    change_metrics(cwd, drop_list)
+    said = reproduce(plan, "--dry-run", cwd=cwd, code=USAGE).stderr
+    assert 'was run with inverse-exponent none, this program takes "2:0.5,0.5"' in said, said
+
+
 def a_seed_gives_every_arm_the_same_start(cwd):
     reproduce(write(cwd, "start.ini", TINY), cwd=cwd)
     first = {"0": set(), "1": set()}
@@ -402,7 +417,7 @@ def numbers_on_the_page_of_results_are_those_of_the_tables(cwd):
 
 ROWS = [the_smoke_plan_runs_to_a_report, killed_at_random_moments_it_gives_the_same_report, plans_with_cells_in_common_run_them_once,
         a_default_that_is_spelt_out_makes_no_other_cell, values_of_a_list_make_another_cell, finished_cells_count_under_any_name,
-        a_seed_gives_every_arm_the_same_start,
+        a_cell_of_a_preset_that_had_no_list_is_refused, a_seed_gives_every_arm_the_same_start,
         a_cell_that_fails_leaves_a_hole_and_the_rest_goes_on, a_run_that_diverges_counts_as_nothing_learnt,
         a_plan_may_compare_losses, roots_are_counted_and_their_time_compared, orthogonal_updates_count_where_they_were_timed,
         another_data_set_is_refused_with_both_fingerprints, the_check_fails_when_a_claim_stops_holding, wrong_plans_are_refused,

@@ -64,10 +64,18 @@ def check_finished(work, launcher):
     for cell, metrics in kinds.values():
         where = f"{plan.path}: {cell.roles[0]}"
         now = identity(resolve(launcher, cell.settings, where), cell.settings)
-        for key, was in identity(metrics.get("config", {}), cell.settings).items():
-            if key not in UNCOMPARED and now.get(key, was) != was:
-                raise PlanError(f"{where}: cell {cell.id} was run with {key} {was}, this program takes {now[key]}: write the one "
+        then = identity(metrics.get("config") or now, cell.settings)
+        for key, value in now.items():
+            was = then[key] if key in then else missing(launcher, cell, key, now, where)
+            if key not in UNCOMPARED and was != value:
+                raise PlanError(f"{where}: cell {cell.id} was run with {key} {was}, this program takes {value}: write the one "
                                 "that is meant into the plan, or use another --out")
+
+
+def missing(launcher, cell, key, now, where):
+    """What a cell without a setting was run with: the optimizer's default, as of a flag that the trainer got later. A list has
+    no entry where it is empty: a preset that has one now is not the preset of then."""
+    return now[key] if key in cell.settings else resolve(launcher, {"optim": now["optim"]}, where).get(key, "none")
 
 
 def check_devices(plan, launcher):

@@ -46,6 +46,9 @@ typedef struct lt_optim_field {
      *  Errors: LT_E_ARG, naming the flag, the key. */
     lt_status (*set)(void *config, const char *text);
     lt_status (*read)(void *config, const lt_json_value *value);
+    /** Of LT_FIELD_LIST, optional: the value of the flag that says what a preset has, for --print-config and
+     *  config.yaml; an empty text: it has nothing. */
+    void (*write)(const void *config, char *text, size_t size);
 } lt_optim_field;
 
 /** Settings under a name, with the learning rate that belongs to them. */

@@ -11,6 +11,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -39,6 +40,17 @@ lt_status lt_shampoo_set_exponents(void *config, const char *text)
             e->set[o][d] = true;
         }
     return LT_OK;
+}
+
+/* Of the first order that has its own; no preset has more. */
+void lt_shampoo_write_exponents(const void *config, char *text, size_t size)
+{
+    const lt_exponents *e = &((const lt_shampoo_config *)config)->inverse_exponent;
+    size_t used = 0;
+    for (int o = 1; o <= LT_MAX_DIMS && !used; o++)
+        for (int d = 0; d < o && e->set[o][0] && used < size; d++)
+            used += (size_t)(d ? snprintf(text + used, size - used, ",%g", e->value[o][d])
+                               : snprintf(text, size, "%d:%g", o, e->value[o][d]));
 }
 
 lt_status lt_shampoo_set_coefficients(void *config, const char *text)

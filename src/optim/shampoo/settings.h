@@ -71,6 +71,7 @@ lt_status lt_shampoo_check(lt_shampoo_config *config);
 /* Values of inverse_exponent, ignored_basis_change_dims and target_dimensionality; of split, one_sided and
  * diagonal. */
 lt_status lt_shampoo_set_exponents(void *config, const char *text);
+void lt_shampoo_write_exponents(const void *config, char *text, size_t size);
 lt_status lt_shampoo_set_ignored(void *config, const char *text);
 lt_status lt_shampoo_set_coefficients(void *config, const char *text);
 lt_status lt_shampoo_read_coefficients(void *config, const lt_json_value *v);
