@@ -11,7 +11,7 @@
 typedef struct settings {
     const char *device, *factors, *old, *sizes, *conditions, *solvers;
     int64_t threads, repeats, batch, every, step, lapack;
-    double epsilon, beta2, tolerance, moved;
+    double epsilon, beta2, exponent, tolerance, moved;
     int rule;
     bool json, accuracy, bases, looks;
 } settings;
@@ -27,6 +27,9 @@ static const lt_option table[] = {
      .value = "1", .min = 1, .max = 1000, .help = "take every N-th factor only"},
     {.group = "Benchmark", .name = "beta2", .type = LT_OPTION_DOUBLE, .offset = AT(beta2),
      .value = "0.999", .min = 0, .max = 1, .help = "of the run that --factors is from"},
+    {.group = "Benchmark", .name = "exponent", .type = LT_OPTION_DOUBLE, .offset = AT(exponent),
+     .value = "0.25", .min = 0.01, .max = 1,
+     .help = "of the run's matrices (preset transformer: 0.5); other orders have 1/(2 * order)"},
     {.group = "Benchmark", .name = "step", .type = LT_OPTION_INT, .offset = AT(step),
      .value = "50", .min = 1, .max = 1000000000, .help = "of the checkpoint: bias correction"},
     {.group = "Benchmark", .name = "sizes", .type = LT_OPTION_STRING, .offset = AT(sizes),
@@ -402,7 +405,8 @@ static lt_status compare_recorded(lt_device *device, const settings *s)
 {
     samples list = {0};
     const double correction = s->beta2 < 1 ? 1 - pow(s->beta2, (double)s->step) : 1;
-    lt_status st = samples_add_recorded(&list, s->factors, s->old, correction, (int)s->every);
+    lt_status st =
+        samples_add_recorded(&list, s->factors, s->old, correction, s->exponent, (int)s->every);
     if (!st)
         st = compare(device, s, "recorded", &list);
     samples_clear(&list);

@@ -32,9 +32,10 @@ lt_status samples_add_made(samples *list, int64_t n, double condition, int64_t f
  * what it was is before. */
 lt_status samples_move(samples *list, double share);
 /* Every factor of a checkpoint's optim.safetensors, divided by 1 - beta2^step; old: an earlier
- * checkpoint's, or NULL; every: only each such one of a size. */
+ * checkpoint's, or NULL; exponent: of matrices, 1/(2 * order) of blocks of other orders; every: only
+ * each such one of a size. */
 lt_status samples_add_recorded(samples *list, const char *path, const char *old, double correction,
-                               int every);
+                               double exponent, int every);
 
 /* s->root by an eigendecomposition in double, damped by epsilon, or epsilon times the largest
  * eigenvalue. Errors: LT_E_UNSUPPORTED (this process has no LAPACK). */

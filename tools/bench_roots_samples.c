@@ -127,14 +127,15 @@ static int order_of(const lt_safetensors *file, const char *name)
 }
 
 static lt_status add_factor(samples *list, const lt_safetensors *file, const lt_safetensors *old,
-                            const lt_safetensors_entry *e, double correction)
+                            const lt_safetensors_entry *e, double correction, double of_matrices)
 {
     const int64_t n = e->shape.dim[0];
     sample *s = add(list, n);
     if (!s)
         return LT_E_NOMEM;
     snprintf(s->name, sizeof s->name, "%s", e->name);
-    s->exponent = 1.0 / (2 * order_of(file, e->name));
+    const int order = order_of(file, e->name);
+    s->exponent = order == 2 ? of_matrices : 1.0 / (2 * order);
     for (int64_t i = 0; i < n * n; i++)
         s->a[i] = (float)((double)((const float *)e->data)[i] / correction);
     char name[160];
@@ -157,7 +158,7 @@ static int by_size(const void *x, const void *y)
 }
 
 lt_status samples_add_recorded(samples *list, const char *path, const char *old, double correction,
-                               int every)
+                               double exponent, int every)
 {
     lt_safetensors *file = NULL, *before = NULL;
     lt_status st = lt_safetensors_open(&file, path);
@@ -168,7 +169,7 @@ lt_status samples_add_recorded(samples *list, const char *path, const char *old,
         if (!strstr(e->name, ".factor.") || e->dtype != LT_F32 || e->shape.ndim != 2)
             continue;
         if (k++ % (size_t)every == 0)
-            st = add_factor(list, file, before, e, correction);
+            st = add_factor(list, file, before, e, correction, exponent);
     }
     if (!st && !list->count)
         st = lt_fail(LT_E_FORMAT, "%s: no factors of Shampoo", path);
