@@ -227,7 +227,7 @@ sanitized() # NAME BUILD-DIRECTORY SUITE...
     done
     local -x ASAN_OPTIONS=detect_leaks=$leaks:strict_string_checks=1
     local -x LSAN_OPTIONS="suppressions=$root/tools/leaks.txt:print_suppressions=0"
-    local -x UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
+    local -x UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 LATHER_TEST_PATIENCE=6
     rows "$name" "$dir" --timeout-multiplier 6 "${chosen[@]}"
 }
 
