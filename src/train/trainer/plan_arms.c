@@ -60,21 +60,27 @@ static bool is_on_one_machine(const lt_plan_setup *u)
     return u->ranks <= u->ranks_per_node && !u->backup_workers && !(u->deadline > 0);
 }
 
-bool lt_plan_is_arm(const plan *p, const plan_candidate *c)
+/* Whether it is one, if some candidate loses nothing and is otherwise the same. */
+static bool loses_gradients(const plan *p, const plan_candidate *c)
 {
     return *p->request.goal.metric && !c->setting.is_exact && c->steps.trust >= PLAN_MODEL
-           && !is_on_one_machine(&c->setting.setup) && lt_plan_find_lossless(p, &c->setting);
+           && !is_on_one_machine(&c->setting.setup);
 }
 
-/* Its run is so much longer than a pilot that it would fall. */
+bool lt_plan_is_arm(const plan *p, const plan_candidate *c)
+{
+    return loses_gradients(p, c) && lt_plan_find_lossless(p, &c->setting);
+}
+
+/* Its run is so much longer than a pilot that it would fall. exact: NULL: nothing says how long. */
 static bool is_beyond_pilots(const plan *p, const plan_candidate *exact)
 {
-    return !p->options.extrapolate && exact->steps.value > PLAN_BEYOND * USUAL_STEPS;
+    return exact && !p->options.extrapolate && exact->steps.value > PLAN_BEYOND * USUAL_STEPS;
 }
 
 bool lt_plan_is_out_of_reach(const plan *p, const plan_candidate *c)
 {
-    return lt_plan_is_arm(p, c) && is_beyond_pilots(p, lt_plan_find_lossless(p, &c->setting));
+    return loses_gradients(p, c) && is_beyond_pilots(p, lt_plan_find_lossless(p, &c->setting));
 }
 
 /* --- The slowdown --- */
