@@ -2,7 +2,7 @@
 """Whether `plan --pilots auto` chooses well between algorithms that differ in kind: SGD and Shampoo, each with whole gradients, with top-k of 5 % and with
 4 local steps, on 1, 2, 4 and 8 ranks (of one rank the first alone), which all share a batch of 512.
 
-    tools/bench_plan_arms.py --program BUILD/tests/models/train_mlp --output DIR [--problems convex,network] [--length N] [--until long|steps|arms]
+    tools/bench_plan_arms.py --program BUILD/tests/models/train_mlp --output DIR [--problems convex,network] [--hidden N] [--lr RATE] [--length N] [--until long|steps|arms]
 
 Ranks are processes of this machine (mpirun), each a node of its own, a thread each; --comm-model holds their messages back as a link of --link would. The truth: a step's mean seconds of each
 set-up, in a run of two whole rounds of roots; steps to the goal, the training loss that SGD has behind --length steps (logistic regression: 8 times as many), of SGD and of Shampoo in a run on one rank, as
@@ -16,11 +16,10 @@ import os
 import subprocess
 import sys
 
-from bench_plan_choice import GLOBAL_BATCH, QUIET, SIZES, WIDE, mpirun, steps_to
+from bench_plan_choice import GLOBAL_BATCH, PILOT_PROBLEMS, QUIET, SIZES, WIDE, add_problem_options, flags_of_problem, mpirun, steps_to
 
 EXCHANGES = {"whole": [], "top-k 5 %": ["--compress", "topk:0.05"], "4 local steps": ["--local-steps", "4"]}
 OPTIMIZERS = ("sgd", "shampoo")
-PROBLEMS = {"convex": (["--hidden", "0", "--lr", "0.005"], 8), "network": (["--hidden", "1024", "--lr", "0.02"], 1)}
 TIMED = 102  # two whole rounds of roots and of local steps, behind two steps
 LEAST = 0.8  # of the steps that its optimizer takes with whole gradients: fewer are not looked for
 
@@ -46,7 +45,7 @@ def train(a, problem, what, cell, steps):
     out = folder(a, problem, what, cell)
     words, env = mpirun(ranks) if ranks > 1 else ([], None)
     if not os.path.exists(os.path.join(out, "metrics.jsonl")) or len(steps_of(out, "loss")) < steps:
-        subprocess.run([*words, a.program, *WIDE, *PROBLEMS[problem][0], "--ranks-per-node", "1", "--comm-model", a.link, "--optim", optim, *EXCHANGES[name], "--batch-size", str(GLOBAL_BATCH // ranks),
+        subprocess.run([*words, a.program, *WIDE, *flags_of_problem(a, problem), "--ranks-per-node", "1", "--comm-model", a.link, "--optim", optim, *EXCHANGES[name], "--batch-size", str(GLOBAL_BATCH // ranks),
                         "--max-steps", str(steps), "--output", out, *QUIET], check=True, env=env, timeout=7200, stdout=subprocess.DEVNULL)
     timed = steps_of(out, "seconds")[2:]
     return sum(timed) / len(timed), steps_of(out, "loss")[:steps]
@@ -62,7 +61,7 @@ def whole_gradients(a, problem, length):
     _, losses = train(a, problem, "long", ("sgd", "whole", 1), length)
     window, goal = len(losses) // 20 + 5, tail(losses)
     steps = {"sgd": steps_to(losses, goal)}
-    _, losses = train(a, problem, "long", ("shampoo", "whole", 1), length // 5)
+    _, losses = train(a, problem, "long", ("shampoo", "whole", 1), length // 4)
     steps["shampoo"] = steps_to(losses, goal, window)
     return goal, window, steps, {"sgd": steps["sgd"], "shampoo": min(steps["shampoo"], len(losses))}
 
@@ -80,7 +79,7 @@ def other_arms(a, problem, goal, window, steps, least, step):
 
 
 def ask(a, problem, goal, length):
-    words = [a.program, "plan", *WIDE, *PROBLEMS[problem][0], "--ranks-per-node", "1", "--one-machine", "--slots", str(a.slots), "--comm-model", a.link, "--link-between", a.link,
+    words = [a.program, "plan", *WIDE, *flags_of_problem(a, problem), "--ranks-per-node", "1", "--one-machine", "--slots", str(a.slots), "--comm-model", a.link, "--link-between", a.link,
              "--vary", "optim=sgd,shampoo", "--vary", "compress=off,topk:0.05", "--vary", "local-steps=0,4", "--vary", "batch-size=" + ",".join(str(GLOBAL_BATCH // r) for r in SIZES),
              "--global-batch", str(GLOBAL_BATCH), "--ranks", ",".join(map(str, SIZES)), "--goal", f"train_loss={goal:.6g}", "--max-steps", str(length), "--profile-seconds", "0.3", "--pilots", "auto",
              "--pilot-budget", "5%", "--json", "-"]
@@ -140,7 +139,7 @@ def by_length(a, problem):
 
 def work(a, problem):
     os.makedirs(os.path.join(a.output, problem), exist_ok=True)
-    length = PROBLEMS[problem][1] * a.length
+    length = PILOT_PROBLEMS[problem][1] * a.length
     goal, window, steps, least = whole_gradients(a, problem, length)
     if a.until == "long":
         return
@@ -158,6 +157,7 @@ def main():
     p.add_argument("--program", required=True)
     p.add_argument("--output", required=True)
     p.add_argument("--problems", default="convex,network")
+    add_problem_options(p)
     p.add_argument("--length", type=int, default=30000, help="steps of the run that is planned")
     p.add_argument("--link", default="50,10", metavar="US,GBIT", help="between ranks")
     p.add_argument("--until", choices=("long", "steps", "arms"))

@@ -3,7 +3,7 @@
 these runs and asked for the rest. Prints two Markdown tables for each problem.
 
     tools/bench_plan_choice.py --program BUILD/tests/models/train_mlp --output DIR [--problems convex,network] [--part 0.25]
-    tools/bench_plan_choice.py --program BUILD/tests/models/train_mlp --output DIR --pilots [--length 2000]
+    tools/bench_plan_choice.py --program BUILD/tests/models/train_mlp --output DIR --pilots [--length 2000] [--hidden N] [--lr RATE]
 
 --pilots: of each problem, ranks share --slots cores and a batch of 512, so that more of them pay until the cores are used. `plan --pilots auto` is asked for a run of --length steps (logistic regression: 8 times as many); SGD and Shampoo, gradients sent in
 32 and 16 bits (four algorithms), on 1, 2, 4 and 8 ranks. The truth: the mean step of each of the sixteen in runs of some seconds, and the steps to the goal of SGD and of Shampoo, each run once on one rank, as all ranks
@@ -189,9 +189,18 @@ def choice(a, problem, real):
 GLOBAL_BATCH = 512
 WIDE = ["--threads", "1", "--workers", "1", "--sched", "constant", "--warmup-epochs", "0", "--label-smoothing", "0", "--augment", "none",
         "--data", "fashion-mnist", "--weight-decay", "1e-4"]
-# A step of logistic regression is short: its run has more of them.
-PILOT_PROBLEMS = {"convex": (["--hidden", "0", "--lr", "0.005"], 8), "network": (["--hidden", "1024", "--lr", "0.02"], 1)}
+# A rate, and how many times --length a run has: a step of logistic regression is short.
+PILOT_PROBLEMS = {"convex": ("0.005", 8), "network": ("0.02", 1)}
 QUIET = ["--eval-every", "-1", "--no-tensorboard", "--progress", "off", "--overwrite"]
+
+
+def add_problem_options(p):
+    p.add_argument("--hidden", type=int, default=1024, help="units of the network that pilots are of")
+    p.add_argument("--lr", help="of SGD and of Shampoo alike")
+
+
+def flags_of_problem(a, problem):
+    return ["--hidden", "0" if problem == "convex" else str(a.hidden), "--lr", a.lr or PILOT_PROBLEMS[problem][0]]
 
 
 def wide_run(a, problem, optim, dtype, ranks, steps, name):
@@ -199,7 +208,7 @@ def wide_run(a, problem, optim, dtype, ranks, steps, name):
     out = os.path.join(a.output, problem, name)
     words, env = mpirun(ranks) if ranks > 1 else ([], None)
     if not os.path.exists(os.path.join(out, "model.safetensors")):
-        subprocess.run([*words, a.program, *WIDE, *PILOT_PROBLEMS[problem][0], "--optim", optim, "--grad-comm-dtype", dtype, "--batch-size", str(GLOBAL_BATCH // ranks),
+        subprocess.run([*words, a.program, *WIDE, *flags_of_problem(a, problem), "--optim", optim, "--grad-comm-dtype", dtype, "--batch-size", str(GLOBAL_BATCH // ranks),
                         "--max-steps", str(steps), "--output", out, *QUIET], check=True, env=env, timeout=7200, stdout=subprocess.DEVNULL)
     with open(os.path.join(out, "metrics.jsonl"), encoding="utf-8") as f:
         records = [r for r in map(json.loads, f) if r["event"] == "step"]
@@ -236,8 +245,7 @@ def held_out_losses(said, ends):
 
 def pilots(a, problem):
     os.makedirs(os.path.join(a.output, problem), exist_ok=True)
-    flags, times = PILOT_PROBLEMS[problem]
-    length = times * a.length
+    length = PILOT_PROBLEMS[problem][1] * a.length
     _, losses = wide_run(a, problem, "sgd", "f32", 1, length, "long-sgd")
     window = len(losses) // 20 + 5
     goal = sum(losses[-window:]) / window
@@ -246,15 +254,15 @@ def pilots(a, problem):
     steps["shampoo"] = steps_to(losses, goal)
     window = len(losses) // 20 + 5
     ends["shampoo"] = (len(losses), sum(losses[-window:]) / window)
-    words = [a.program, "plan", *WIDE, *flags, "--vary", "optim=sgd,shampoo", "--vary", "grad-comm-dtype=f32,bf16", "--vary",
-             "batch-size=" + ",".join(str(GLOBAL_BATCH // r) for r in SIZES), "--global-batch", str(GLOBAL_BATCH), "--ranks-per-node", "8", "--ranks", ",".join(map(str, SIZES)), "--goal", f"train_loss={goal:.4f}",
+    words = [a.program, "plan", *WIDE, *flags_of_problem(a, problem), "--vary", "optim=sgd,shampoo", "--vary", "grad-comm-dtype=f32,bf16", "--vary",
+             "batch-size=" + ",".join(str(GLOBAL_BATCH // r) for r in SIZES), "--global-batch", str(GLOBAL_BATCH), "--ranks-per-node", "8", "--ranks", ",".join(map(str, SIZES)), "--goal", f"train_loss={goal:.6g}",
              "--max-steps", str(length), "--slots", str(a.slots), "--profile-seconds", "0.3", "--pilots", "auto", "--pilot-budget", "5%", "--json", "-"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=300, check=False)
     if done.returncode:
         raise SystemExit(done.stderr.strip().splitlines()[-1])
     said = json.loads(done.stdout)
     predicted = {(c["optim"], "16 bit" in c["setting"], c["ranks"]): c for c in said["candidates"]}
-    print(f"\n{problem}: {len(predicted)} set-ups. Goal: a training loss of {goal:.3f}\n\n| optimizer | gradients | ranks | ms a step | predicted ms | rests on | steps | seconds |\n| --- | --- | --: | --: | --: | --- | --: | --: |")
+    print(f"\n{problem}: {len(predicted)} set-ups. Goal: a training loss of {goal:.4g}\n\n| optimizer | gradients | ranks | ms a step | predicted ms | rests on | steps | seconds |\n| --- | --- | --: | --: | --: | --- | --: | --: |")
     seconds = {}
     for optim in ("sgd", "shampoo"):
         for dtype in ("f32", "bf16"):
@@ -288,6 +296,7 @@ def main():
     p.add_argument("--goal", action="append", default=[], metavar="PROBLEM:METRIC=VALUE")
     p.add_argument("--pilots", action="store_true", help="let plan make its runs by itself")
     p.add_argument("--length", type=int, default=2000, help="steps of the run that --pilots plans")
+    add_problem_options(p)
     p.add_argument("--slots", type=int, default=os.cpu_count(), help="ranks that compute at full speed together")
     a = p.parse_args()
     if a.pilots:

@@ -353,9 +353,8 @@ static lt_status call_affine(const test *t, const lt_backend *be, void *ctx, con
                                NULL);
 }
 
-static void make_affine(const fused_row *r, test *t)
+static void make_affine_form(const fused_row *r, size_t form, test *t)
 {
-    const ptrdiff_t form = r - rows;
     t->entry = "conv2d_affine";
     t->call = call_affine;
     t->relu = form % 2 == 0;
@@ -371,6 +370,11 @@ static void make_affine(const fused_row *r, test *t)
         t->operand[RESIDUAL].shape.ndim = -1;
     t->terms = (double)(r->c * r->r * r->r) + 4;
     t->inner = 2;
+}
+
+static void make_affine(const fused_row *r, test *t)
+{
+    make_affine_form(r, (size_t)(r - rows), t);
 }
 
 /* conv2d_pixels_stats and conv2d_pixels_grad_w: pixels, w, y, stats, the normalised pixels where these must be written,
@@ -437,10 +441,8 @@ static const char *check_pixels_grad_w(const test *t, double *const *got, double
     return why;
 }
 
-static bool pixel_tests(size_t i, test *t)
+static void pixel_test(size_t i, test *t)
 {
-    if (i >= COUNT_OF(pixel_rows) * PIXEL_ENTRIES)
-        return false;
     const fused_row *r = &pixel_rows[i / PIXEL_ENTRIES];
     const bool grad_w = i % PIXEL_ENTRIES;
     const lt_shape y = output_shape(r), w = LT_SHAPE(r->k, r->c, r->r, r->r);
@@ -459,16 +461,42 @@ static bool pixel_tests(size_t i, test *t)
     t->operand[PIXEL_DY] = uniform(DATA, y, -1, 1);
     t->operand[PIXEL_DW] = output(MASTER, w);
     t->terms = (double)(grad_w ? r->n * y.dim[2] * y.dim[3] : r->c * r->r * r->r);
+}
+
+static void begin_test(const fused_row *r, test *t)
+{
+    *t = (test){.name = r->name};
+    t->config.conv = (lt_conv2d_config){r->stride, r->stride, r->pad, r->pad, 1, 1, 1};
+}
+
+/* Of sizes at which the cpu backend takes Winograd's algorithm, in 16 bits too, with weights that are not rounded. */
+static const fused_row tiled_rows[] = {
+    {"3x3 pad 1 in tiles, relu", 2, 32, 23, 22, 64, 3, 1, 1, false},
+    {"3x3 in tiles", 2, 64, 24, 26, 32, 3, 1, 0, false},
+    {"3x3 pad 1 in tiles, residual and relu", 2, 32, 21, 24, 96, 3, 1, 1, false},
+    {"3x3 pad 2 in tiles, residual", 1, 32, 31, 35, 32, 3, 1, 2, false},
+};
+
+static bool tiled_tests(size_t i, test *t)
+{
+    if (i >= COUNT_OF(tiled_rows))
+        return false;
+    begin_test(&tiled_rows[i], t);
+    make_affine_form(&tiled_rows[i], i, t);
     return true;
 }
 
 bool fused_tests(size_t i, test *t)
 {
-    if (i >= COUNT_OF(rows) * ENTRIES)
-        return pixel_tests(i - COUNT_OF(rows) * ENTRIES, t);
+    const size_t pixel_test_count = COUNT_OF(pixel_rows) * PIXEL_ENTRIES;
+    if (i >= COUNT_OF(rows) * ENTRIES + pixel_test_count)
+        return tiled_tests(i - COUNT_OF(rows) * ENTRIES - pixel_test_count, t);
+    if (i >= COUNT_OF(rows) * ENTRIES) {
+        pixel_test(i - COUNT_OF(rows) * ENTRIES, t);
+        return true;
+    }
     const fused_row *r = &rows[i / ENTRIES];
-    *t = (test){.name = r->name};
-    t->config.conv = (lt_conv2d_config){r->stride, r->stride, r->pad, r->pad, 1, 1, 1};
+    begin_test(r, t);
     static void (*const make[ENTRIES])(const fused_row *, test *) = {
         make_stats, make_sums, make_norm_stats, make_norm_grad_w, make_affine};
     make[i % ENTRIES](r, t);

@@ -81,37 +81,49 @@ lt_status lt_cpu_conv2d_grad_x_sums(void *ctx, const lt_conv2d_config *config, c
     return LT_OK;
 }
 
+/* A batch norm that own kernels can do behind a convolution. */
+static bool is_applicable(const lt_own_conv *c, const lt_conv_affine *after)
+{
+    const lt_view *r = after->residual;
+    return after->coef->dtype == LT_F32
+           && (!r || (r->dtype == c->to->dtype && lt_cpu_same_dense(c->to, r)));
+}
+
 /* Own kernels write what batchnorm_apply would read, and that is applied to a block in the cache: the same bits as one
  * after the other. With a residual that is faster than oneDNN's convolution with a pass behind it. */
-static bool is_applied(const lt_cpu *cpu, const lt_own_conv *c, const lt_conv_affine *after)
+static bool is_applied(const lt_cpu *cpu, const lt_own_conv *c, const lt_view *residual)
 {
     enum { LEAST_OUT = 64, LEAST_PIXELS = 1024 };
     const int64_t *to = c->to->shape.dim, *w = c->w->shape.dim;
     const bool wide = w[2] * w[3] > 1;
-    const lt_view *r = after->residual;
-    if (cpu->choice == LT_KERNELS_ONEDNN || after->coef->dtype != LT_F32 || !lt_own_conv_can(cpu, c)
-        || (r && !(r->dtype == c->to->dtype && lt_cpu_same_dense(c->to, r))))
+    if (cpu->choice == LT_KERNELS_ONEDNN || !lt_own_conv_can(cpu, c))
         return false;
     if (cpu->choice == LT_KERNELS_OWN)
         return true;
-    return r && !wide && cpu->isa >= LT_ISA_AVX512 && to[1] >= LEAST_OUT
+    return residual && !wide && cpu->isa >= LT_ISA_AVX512 && to[1] >= LEAST_OUT
            && to[0] * to[2] * to[3] >= LEAST_PIXELS;
 }
 
 lt_status lt_cpu_conv2d_affine(void *ctx, const lt_conv2d_config *config, const lt_view *x,
                                const lt_view *w, lt_conv_affine *after, const lt_view *y)
 {
-    const lt_cpu *cpu = ctx;
+    lt_cpu *cpu = ctx;
     lt_own_conv c = {.config = config, .from = x, .w = w, .to = y};
+    const bool applicable = is_applicable(&c, after), winograd = is_winograd(cpu, &c);
     after->done = false;
-    if (cpu->fused == LT_FUSED_OFF || is_winograd(cpu, &c))
+    if (cpu->fused == LT_FUSED_OFF || (winograd && !applicable))
         return LT_OK;
-    if (!is_applied(cpu, &c, after))
+    if (!winograd && !(applicable && is_applied(cpu, &c, after->residual)))
         return lt_cpu_onednn_affine(ctx, config, x, w, after, y);
     lt_cpu_apply job = lt_cpu_apply_after(cpu, after, y);
-    c.after = lt_cpu_apply_chunk;
-    c.context = &job;
     after->done = true;
     LT_CPU_MOVED(x, w, after->residual, y);
-    return lt_own_conv_run(ctx, &c);
+    if (winograd) {
+        c.normed = &job.in;
+        c.residual = after->residual;
+        return lt_winograd_run(cpu, &c);
+    }
+    c.after = lt_cpu_apply_chunk;
+    c.context = &job;
+    return lt_own_conv_run(cpu, &c);
 }

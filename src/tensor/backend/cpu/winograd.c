@@ -181,13 +181,20 @@ static void write_outputs(void *context, int64_t begin, int64_t end, int64_t chu
                       width = lt_cpu_least(j->width, j->cols - first);
         const int64_t written[] = {first, first + width};
         multiply(j, tile, tiles, first, width, m);
-        lt_winograd_tile t = {
-            .map = LT_WINOGRAD_Y, .channels = width, .step = j->m_step, .group = LANES};
+        lt_winograd_tile t = {.map = LT_WINOGRAD_Y,
+                              .channels = width,
+                              .step = j->m_step,
+                              .group = LANES,
+                              .after = j->c->normed,
+                              .first = first};
         for (int64_t i = 0; i < tiles; i++) {
             find_pixels(&j->tiles, j->c->to, j->begin + tile + i, SIDE, first, t.pixel);
             t.point = m + i * width;
             if (i + 1 < tiles)
                 fetch_pixels(&j->tiles, j->c->to, j->begin + tile + i + 1, SIDE, written, true);
+            if (i + 1 < tiles && j->c->residual)
+                fetch_pixels(&j->tiles, j->c->residual, j->begin + tile + i + 1, SIDE, written,
+                             false);
             j->kernels->of[j->store].winograd(&t);
         }
     }

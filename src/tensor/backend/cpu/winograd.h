@@ -6,7 +6,7 @@
 #include "tensor/backend/cpu/own_conv.h"
 
 /* Whether it is to be taken for a convolution or its gradient of x: where it was measured to be
- * faster, or where LATHER_CPU_KERNELS says so. It does nothing before or after. */
+ * faster, or where LATHER_CPU_KERNELS says so. It does nothing before, and after it c->normed alone. */
 bool lt_winograd_wanted(const lt_cpu *cpu, const lt_own_conv *c);
 /* Errors: LT_E_NOMEM. */
 lt_status lt_winograd_run(lt_cpu *cpu, const lt_own_conv *c);

@@ -122,10 +122,38 @@ ALWAYS void to_points(const lt_winograd_tile *t, winograd_map *map, int side, lt
     }
 }
 
-ALWAYS void from_points(const lt_winograd_tile *t, winograd_map *map, int side, lt_cpu_store s)
+/* A few channels of the batch norm behind what is written. */
+typedef struct norm_behind {
+    sums scale, shift;
+    const char *residual; /* from a pixel to its residual; NULL: none */
+    bool relu;
+} norm_behind;
+
+ALWAYS norm_behind load_norm(const lt_winograd_tile *t, int64_t c)
+{
+    const lt_bn_apply *a = t->after;
+    return (norm_behind){load_sums(a->coef.scale, t->first + c, LT_STORE_F32),
+                         load_sums(a->coef.shift, t->first + c, LT_STORE_F32), a->residual,
+                         a->relu};
+}
+
+/* As bn_apply, of a sum that was not rounded to the storage yet. */
+ALWAYS sums apply_norm(const lt_winograd_tile *t, const norm_behind *n, int i, int64_t c, sums y,
+                       lt_cpu_store s)
+{
+    y = y * n->scale + n->shift;
+    if (n->residual)
+        y += load_sums(n->residual + ((char *)t->pixel[i] - (char *)t->after->y), c, s);
+    return n->relu ? (sums)((sums_bits)y & (sums_bits) ~(y < 0)) : y; /* NaN stays NaN */
+}
+
+/* Points to pixels, or to taps. */
+ALWAYS void from_points(const lt_winograd_tile *t, winograd_map *map, int side, bool after,
+                        lt_cpu_store s)
 {
     sums half_way[POINTS * POINTS];
     for (int64_t c = 0; c < t->channels; c += SUMS) {
+        const norm_behind norm = after ? load_norm(t, c) : (norm_behind){.relu = false};
 #pragma GCC unroll 6
         for (int i = 0; i < POINTS; i++) {
             sums column[POINTS];
@@ -137,9 +165,10 @@ ALWAYS void from_points(const lt_winograd_tile *t, winograd_map *map, int side, 
         for (int row = 0; row < side; row++) {
             sums y[POINTS];
             map(half_way + row * POINTS, 1, y, 1);
-            for (int i = 0; i < side; i++)
-                if (t->pixel[row * side + i])
-                    save_sums(t->pixel[row * side + i], c, y[i], s);
+            for (int i = 0, k = row * side; i < side; i++, k++)
+                if (t->pixel[k])
+                    save_sums(t->pixel[k], c, after ? apply_norm(t, &norm, k, c, y[i], s) : y[i],
+                              s);
         }
     }
 }
@@ -157,10 +186,13 @@ ALWAYS void winograd_any(const lt_winograd_tile *t, lt_cpu_store s)
         to_points(t, points_of_taps, TAPS, s);
         break;
     case LT_WINOGRAD_Y:
-        from_points(t, outputs_of_points, OUTPUTS, s);
+        if (t->after)
+            from_points(t, outputs_of_points, OUTPUTS, true, s);
+        else
+            from_points(t, outputs_of_points, OUTPUTS, false, s);
         break;
     case LT_WINOGRAD_DW:
-        from_points(t, taps_of_points, TAPS, s);
+        from_points(t, taps_of_points, TAPS, false, s);
         break;
     }
 }
