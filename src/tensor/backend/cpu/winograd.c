@@ -14,6 +14,8 @@
 
 #include "tensor/backend/cpu/cut.h"
 
+#include <string.h>
+
 enum {
     POINTS = 36, /* of a tile */
     SIDE = 4,    /* of a tile of outputs */
@@ -62,38 +64,58 @@ static grid make_grid(const lt_view *to, int64_t pad_h, int64_t pad_w)
     return g;
 }
 
-/* Where a square's pixels from channel c on are; NULL outside the image. */
-static void find_pixels(const grid *g, const lt_view *v, int64_t tile, int side, int64_t c,
-                        void **pixel)
+/* The squares of pixels of tile after tile, some channels of them. */
+typedef struct walk {
+    const grid *tiles;
+    const lt_view *of, *also; /* of a like image, or NULL: what is read of the same pixels */
+    int side;
+    int64_t first, channels;
+    void *next[POINTS];
+} walk;
+
+/* Where the pixels of a tile are; NULL outside the image. */
+static void find_pixels(walk *w, int64_t tile)
 {
-    const int64_t *d = v->shape.dim, n = tile / (g->rows * g->cols);
-    const bool read = side != SIDE;
+    const grid *g = w->tiles;
+    const int64_t *d = w->of->shape.dim, n = tile / (g->rows * g->cols);
+    const bool read = w->side != SIDE;
     const int64_t top = tile / g->cols % g->rows * SIDE - (read ? g->pad_h : 0);
     const int64_t left = tile % g->cols * SIDE - (read ? g->pad_w : 0);
-    const int64_t size = (int64_t)lt_dtype_size(v->dtype);
-    for (int64_t y = top; y < top + side; y++)
-        for (int64_t x = left; x < left + side; x++) {
-            const bool in = y >= 0 && y < d[2] && x >= 0 && x < d[3];
-            const int64_t at = ((n * d[2] + y) * d[3] + x) * d[1] + c;
-            *pixel++ = in ? (char *)v->data + at * size : NULL;
-        }
+    const int64_t size = (int64_t)lt_dtype_size(w->of->dtype), step = d[1] * size;
+    void **pixel = w->next;
+    for (int64_t y = top; y < top + w->side; y++) {
+        const bool in = y >= 0 && y < d[2];
+        char *row = (char *)w->of->data + (n * d[2] + y) * d[3] * step + w->first * size;
+        for (int64_t x = left; x < left + w->side; x++)
+            *pixel++ = in && x >= 0 && x < d[3] ? row + x * step : NULL;
+    }
 }
 
-/* A tile's pixels are a few short runs of memory, which no hardware prefetcher foresees: they are fetched
- * while the tile before is mapped. */
-static void fetch_pixels(const grid *g, const lt_view *v, int64_t tile, int side,
-                         const int64_t channel[2], bool write)
+/* A tile's pixels are a few short runs of memory, which no hardware prefetcher foresees. */
+static void fetch_pixels(const walk *w, bool write)
 {
     enum { LINE = 64 };
-    const int64_t bytes = (channel[1] - channel[0]) * (int64_t)lt_dtype_size(v->dtype);
-    void *pixel[POINTS];
-    find_pixels(g, v, tile, side, channel[0], pixel);
-    for (int i = 0; i < side * side; i++)
-        for (char *at = pixel[i]; at && at < (char *)pixel[i] + bytes; at += LINE)
+    const int64_t bytes = w->channels * (int64_t)lt_dtype_size(w->of->dtype);
+    const ptrdiff_t also = w->also ? (char *)w->also->data - (char *)w->of->data : 0;
+    for (int i = 0; i < w->side * w->side; i++)
+        for (char *at = w->next[i]; at && at < (char *)w->next[i] + bytes; at += LINE) {
             if (write)
                 __builtin_prefetch(at, 1);
             else
                 __builtin_prefetch(at, 0);
+            if (also)
+                __builtin_prefetch(at + also, 0);
+        }
+}
+
+/* A tile's pixels to t. Those of the next one, if there is one, are fetched while t is mapped. */
+static void take_pixels(walk *w, int64_t tile, bool is_last, lt_winograd_tile *t)
+{
+    memcpy(t->pixel, w->next, sizeof t->pixel);
+    if (is_last)
+        return;
+    find_pixels(w, tile + 1);
+    fetch_pixels(w, t->map == LT_WINOGRAD_Y);
 }
 
 /* --- Forward, and the gradient of x --- */
@@ -129,14 +151,13 @@ static void read_points(void *context, int64_t begin, int64_t end, int64_t chunk
 {
     (void)chunk;
     const job *j = context;
-    const int64_t all[] = {0, j->depth};
     lt_winograd_tile t = {
         .map = LT_WINOGRAD_X, .channels = j->depth, .step = j->v_step, .group = LANES};
+    walk x = {.tiles = &j->tiles, .of = j->c->from, .side = READS, .channels = j->depth};
+    find_pixels(&x, j->begin + begin);
     for (int64_t i = begin; i < end; i++) {
-        find_pixels(&j->tiles, j->c->from, j->begin + i, READS, 0, t.pixel);
+        take_pixels(&x, j->begin + i, i + 1 == end, &t);
         t.point = j->v + i * j->depth;
-        if (i + 1 < end)
-            fetch_pixels(&j->tiles, j->c->from, j->begin + i + 1, READS, all, false);
         j->kernels->of[j->store].winograd(&t);
     }
 }
@@ -179,7 +200,6 @@ static void write_outputs(void *context, int64_t begin, int64_t end, int64_t chu
         const int64_t tile = task / tasks * SUB, tiles = lt_cpu_least(SUB, j->count - tile);
         const int64_t first = task % tasks * j->width,
                       width = lt_cpu_least(j->width, j->cols - first);
-        const int64_t written[] = {first, first + width};
         multiply(j, tile, tiles, first, width, m);
         lt_winograd_tile t = {.map = LT_WINOGRAD_Y,
                               .channels = width,
@@ -187,14 +207,11 @@ static void write_outputs(void *context, int64_t begin, int64_t end, int64_t chu
                               .group = LANES,
                               .after = j->c->normed,
                               .first = first};
+        walk y = {&j->tiles, j->c->to, j->c->residual, SIDE, first, width, {NULL}};
+        find_pixels(&y, j->begin + tile);
         for (int64_t i = 0; i < tiles; i++) {
-            find_pixels(&j->tiles, j->c->to, j->begin + tile + i, SIDE, first, t.pixel);
+            take_pixels(&y, j->begin + tile + i, i + 1 == tiles, &t);
             t.point = m + i * width;
-            if (i + 1 < tiles)
-                fetch_pixels(&j->tiles, j->c->to, j->begin + tile + i + 1, SIDE, written, true);
-            if (i + 1 < tiles && j->c->residual)
-                fetch_pixels(&j->tiles, j->c->residual, j->begin + tile + i + 1, SIDE, written,
-                             false);
             j->kernels->of[j->store].winograd(&t);
         }
     }
@@ -292,20 +309,19 @@ static void both_points(void *context, int64_t begin, int64_t end, int64_t chunk
 {
     (void)chunk;
     const grad_job *j = context;
-    const int64_t of_x[] = {0, j->cols}, of_dy[] = {0, j->rows};
     lt_winograd_tile x = {
         .map = LT_WINOGRAD_X, .channels = j->cols, .step = j->x_step, .group = j->count * LANES};
     lt_winograd_tile dy = {
         .map = LT_WINOGRAD_DY, .channels = j->rows, .step = j->dy_step, .group = j->count * LANES};
+    walk of_x = {.tiles = &j->tiles, .of = j->g->x, .side = READS, .channels = j->cols};
+    walk of_dy = {.tiles = &j->tiles, .of = j->g->dy, .side = SIDE, .channels = j->rows};
+    find_pixels(&of_x, j->begin + begin);
+    find_pixels(&of_dy, j->begin + begin);
     for (int64_t i = begin; i < end; i++) {
-        find_pixels(&j->tiles, j->g->x, j->begin + i, READS, 0, x.pixel);
-        find_pixels(&j->tiles, j->g->dy, j->begin + i, SIDE, 0, dy.pixel);
+        take_pixels(&of_x, j->begin + i, i + 1 == end, &x);
+        take_pixels(&of_dy, j->begin + i, i + 1 == end, &dy);
         x.point = j->x + i * LANES;
         dy.point = j->dy + i * LANES;
-        if (i + 1 < end) {
-            fetch_pixels(&j->tiles, j->g->x, j->begin + i + 1, READS, of_x, false);
-            fetch_pixels(&j->tiles, j->g->dy, j->begin + i + 1, SIDE, of_dy, false);
-        }
         j->kernels->of[j->store].winograd(&x);
         j->kernels->of[j->store].winograd(&dy);
     }
