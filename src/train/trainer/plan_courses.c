@@ -1,7 +1,7 @@
 /* Pilots of courses: candidates that differ in what makes the loss fall, the optimizer first of all. One of each, as cheap as
  * there is and all of as many steps, takes a small share of the budget; the loss as a power of the step, through the second
- * half of each, says how many steps the goal takes. Where the goal is no training loss, it is the one that the flags' own course
- * is predicted to have behind the steps that the flags give. That is a long way beyond what was seen, so it is of use beside the
+ * half of each, says how many steps the goal takes. Where the goal is no training loss, or one that the flags' own course is not
+ * predicted to reach in the steps that the flags give, it is the loss that this course is predicted to have behind them. That is a long way beyond what was seen, so it is of use beside the
  * other courses alone, and needs all of them. Each pilot measures a step, by which the budget is known better: the next one may
  * be shorter, and as many steps of the others are read. ADR 0048. */
 
@@ -142,22 +142,26 @@ static const plan_candidate *find_own(const plan *p, plan_candidate *const *of, 
     return first;
 }
 
-/* The goal, or the loss that the flags' course is predicted to have at their end. false: its pilot's loss does not fall. */
+/* The goal's training loss, where the flags' course is predicted to have it before its end; else that of its end. false: there is no
+ * goal of training, and its pilot's loss does not fall. */
 static bool find_loss(plan *p, const plan_setting *own)
 {
     plan_pilots *all = &p->pilots;
     const plan_run *run = find_course(&p->runs, own);
-    if (lt_plan_is_of_steps(&p->request.goal)) {
+    const bool is_of_steps = lt_plan_is_of_steps(&p->request.goal);
+    double end = (double)NAN;
+    if (run) {
+        const lt_power_fit f = fit_course(run, common_steps(&p->runs));
+        end = power_loss(&f, lt_plan_flag_steps(own));
+        all->course_run = (size_t)(run - p->runs.run);
+    }
+    if (is_of_steps && !(end > p->request.goal.value)) {
         all->course_loss = p->request.goal.value;
         return true;
     }
-    if (!run)
-        return false;
-    const lt_power_fit f = fit_course(run, common_steps(&p->runs));
     all->course_steps = lt_plan_flag_steps(own);
-    all->course_loss = power_loss(&f, all->course_steps);
-    all->course_run = (size_t)(run - p->runs.run);
-    return isfinite(all->course_loss);
+    all->course_loss = end;
+    return isfinite(end);
 }
 
 /* --- Which ones --- */
