@@ -468,6 +468,7 @@ profile() # MODE EXPECTED-STATUS TEXT
     local -x FAKE_NCU=$1 LATHER_NCU=$here/fake_ncu
     [ "$1" != absent ] || LATHER_NCU=/nonexistent
     put "$work/dir/bin/train_resnet50" "[ '$1' = untraced ] || { mkdir -p \"\$2\"; cp '$work/dir/trace.json' \"\$2/trace.json\"; }" \
+        "[ '$1' = untimed ] || [ -z \"\${LATHER_PROFILE_EVENTS-}\" ] || [ \"\$LATHER_PROFILE_STEP\" != 2 ] || printf 'ms a step\\tcalls\\tentry\\n1.5000\\t2\\tconv2d\\n0.2500\\t1\\tsgd\\n' >\"\$LATHER_PROFILE_EVENTS\"" \
         'echo "forward   conv2d 20 12.500 625.0 700.1 60.1 1.00"'
     [ "$1" != idle ] || echo '{"traceEvents":[]}' >"$work/dir/trace.json"
     run "$2" --stage profile && says "$3" || return
@@ -553,6 +554,9 @@ row "a sanitizer that says nothing fails" sanitizer silent 1 'memcheck has no su
 row "without a sanitizer the stage fails" no_sanitizer
 row "a profile has operations and kernels, summed by name" profile '' 0 '2.000.8.0.2.apply_vectors<T>(a, b)'
 row "  of one step, and says how much that is" profile '' 0 '| by kernel, ncu | ok | .* | 2 kernels, 2.25 ms and 9 MB a step'
+row "  and what the device takes for each entry, by events" profile '' 0 '| by entry, events | ok | .* | 2 entries, 3 calls, 1.75 ms a step'
+row "  without ncu too" profile absent 0 '| by entry, events | ok'
+row "a profile without times of entries fails" profile untimed 1 'no table of entries was written'
 row "counters that are not allowed are said" profile forbidden 1 'ERR_NVGPUCTRPERM'
 row "a profile without kernels fails" profile silent 1 'no kernel in its table'
 row "without ncu there are operations" profile absent 0 'by kernel, ncu | skipped'

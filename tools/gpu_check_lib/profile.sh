@@ -96,6 +96,19 @@ by_kernel()
     echo "$rows" | awk -F '\t' '{ ms += $1; mb += $2; n++ } END { printf "%d kernels, %.2f ms and %.0f MB a step\n", n, ms, mb }'
 }
 
+# Device time of the backend's entries in the last step, by events around each, none of them waited for.
+by_entry()
+{
+    local batch side steps amp shape times=$dir/work/entries.tsv
+    profile_shape
+    rm -f "$times"
+    LATHER_PROFILE_STEP=$steps LATHER_PROFILE_EVENTS=$times profile_steps entries || return
+    [ -s "$times" ] || { echo "no table of entries was written" && return 1; }
+    cat "$times"
+    awk -F '\t' '$1 ~ /^[0-9.]+$/ { ms += $1; calls += $2; n++ }
+        END { printf "%d entries, %d calls, %.2f ms a step\n", n, calls, ms; exit !n }' "$times"
+}
+
 # Sets what its callers declare.
 profile_shape()
 {
@@ -112,6 +125,7 @@ stage_profile()
     tell=operation_cells
     part "by operation, each waited for" by_operation && grep -E '^(ms a step|[0-9.]+	)' "$log" | head -60 | say "by operation, each waited for"
     tell=last_line
+    [ "${device%%:*}" != cuda ] || { part "by entry, events" by_entry && grep -E '^(ms a step|[0-9.]+	)' "$log" | head -60 | say "by entry, events"; }
     if [ "${device%%:*}" = cuda ] && [ -n "$(find_ncu)" ]; then
         part "by kernel, ncu" by_kernel && grep -E '^(ms a step|[0-9.]+	)' "$log" | head -60 | say "by kernel, ncu"
     else

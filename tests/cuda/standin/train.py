@@ -303,6 +303,28 @@ def a_profiler_looks_at_one_step(cwd):
     assert "LATHER_PROFILE_STEP=soon: want the number of a step, 1 or more" in p.said, p.said
 
 
+def entries_are_timed_by_events(cwd):
+    """All entries of one step and their calls, those of the next one; as many convolutions as the step has; nothing without a step, and a file that cannot be written is said."""
+    def timed(step, name):
+        table = os.path.join(cwd, name)
+        p = run(cwd, "run", *CUDA, "--no-graph", "--max-steps", "4", "--eval-every", "0", PROFILE_STEP=step, PROFILE_EVENTS=table)
+        assert p.returncode == 0, p.said
+        with open(table, encoding="utf-8") as f:
+            head, *rows = (line.rstrip("\n").split("\t") for line in f)
+        assert head == ["ms a step", "calls", "entry"], head
+        times = [float(r[0]) for r in rows]
+        assert times == sorted(times, reverse=True) and times[0] > 0 and min(times) >= 0, times
+        return {entry: int(calls) for _, calls, entry in rows}
+
+    second = timed(2, "second")
+    assert second == timed(3, "third"), second
+    assert second["sgd"] == 1 and sum(calls for entry, calls in second.items() if entry.startswith("conv2d")) > 20 and "profiler" not in second, second
+    run(cwd, "run", *CUDA, "--no-graph", "--max-steps", "2", PROFILE_EVENTS=os.path.join(cwd, "none"))
+    assert not os.path.exists(os.path.join(cwd, "none"))
+    p = run(cwd, "run", *CUDA, "--no-graph", "--max-steps", "2", code=1, PROFILE_STEP=2, PROFILE_EVENTS=os.path.join(cwd, "no", "table"))
+    assert re.search("LATHER_PROFILE_EVENTS=.*no/table: No such file or directory", p.said), p.said
+
+
 def a_fault_is_said(cwd):
     """In a captured graph, whose kernels have no operations; in the evaluation behind the steps; before one was captured."""
     recorded, earlier = "a recorded step was running: if an operation in it", "if an earlier operation"
@@ -328,7 +350,7 @@ ROWS = [every_order_has_the_same_bits, the_host_leaves_device_memory_alone,
         the_second_device_has_the_same_bits, no_driver_is_said, an_old_driver_is_said, a_library_of_another_version_is_said, no_device_is_said,
         an_unknown_device_is_said, too_little_memory_is_said, calls_that_fail_are_said, libraries_that_fail_are_said,
         memory_that_ends_within_a_library_is_said,
-        a_profiler_looks_at_one_step, a_fault_is_said, a_fault_has_a_name]
+        a_profiler_looks_at_one_step, entries_are_timed_by_events, a_fault_is_said, a_fault_has_a_name]
 
 sys.exit(run_rows([r for r in ROWS if len(sys.argv) < 4 or r.__name__ == sys.argv[3]], os.path.abspath(sys.argv[2]),
                   "lather-standin-"))

@@ -7,6 +7,7 @@
 #include "matrices.h"
 #include "operands.h"
 #include "steps.h"
+#include "times.h"
 
 #include <cuda_runtime_api.h>
 
@@ -36,12 +37,15 @@ static int threads(void *ctx)
 static lt_status profiler(void *ctx, bool on)
 {
     lt_cuda *c = ctx;
+    if (!on)
+        LT_TRY(lt_cuda_times_stop(c));
     LT_TRY(lt_cuda_begin(c, "profiler"));
     if (on)
         LT_CUDA_TRY(c, "cudaProfilerStart", cudaProfilerStart());
     else
         LT_CUDA_TRY(c, "cudaProfilerStop", cudaProfilerStop());
-    return lt_cuda_end(c);
+    LT_TRY(lt_cuda_end(c));
+    return on ? lt_cuda_times_start(c) : LT_OK;
 }
 
 static lt_backend table = {

@@ -1,6 +1,6 @@
 /* A device of the cuda backend: its context, queues, work memory, and the frame of every entry. */
 
-#include "cuda.h"
+#include "times.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -23,12 +23,15 @@ static lt_status enter(lt_cuda *c)
 lt_status lt_cuda_begin(lt_cuda *c, const char *operation)
 {
     c->operation = operation;
-    return enter(c);
+    LT_TRY(enter(c));
+    return c->part[LT_CUDA_TIMES].data ? lt_cuda_times_begin(c, operation) : LT_OK;
 }
 
 lt_status lt_cuda_end(lt_cuda *c)
 {
     lt_status st = lt_cuda_check(c, LT_CUDA_RUNTIME, c->api->last_error(), "launch");
+    if (!st && c->part[LT_CUDA_TIMES].data)
+        st = lt_cuda_times_end(c);
     if (!st && c->sync && !c->capturing)
         st = lt_cuda_check(c, LT_CUDA_RUNTIME, c->api->stream_sync(c->stream[LT_CUDA_MAIN]), "run");
     c->operation = NULL;

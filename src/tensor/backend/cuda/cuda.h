@@ -30,6 +30,7 @@ enum {
     LT_CUDA_WEIGHTS,   /* weights in the dtype of a pass */
     LT_CUDA_MATRICES,  /* Shampoo's */
     LT_CUDA_STEPS,     /* graphs, scalars, input */
+    LT_CUDA_TIMES,     /* of entries */
     LT_CUDA_PARTS
 };
 
