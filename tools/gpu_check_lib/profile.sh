@@ -109,6 +109,12 @@ by_entry()
         END { printf "%d entries, %d calls, %.2f ms a step\n", n, calls, ms; exit !n }' "$times"
 }
 
+# The rows of the table that a part wrote, the first 60, under its title.
+say_rows() # TITLE
+{
+    grep -E '^(ms a step|[0-9.]+	)' "$log" | head -60 | say "$1"
+}
+
 # Sets what its callers declare.
 profile_shape()
 {
@@ -123,11 +129,11 @@ stage_profile()
     export control
     table "a training step of ResNet-50, not captured"
     tell=operation_cells
-    part "by operation, each waited for" by_operation && grep -E '^(ms a step|[0-9.]+	)' "$log" | head -60 | say "by operation, each waited for"
+    part "by operation, each waited for" by_operation && say_rows "by operation, each waited for"
     tell=last_line
-    [ "${device%%:*}" != cuda ] || { part "by entry, events" by_entry && grep -E '^(ms a step|[0-9.]+	)' "$log" | head -60 | say "by entry, events"; }
+    [ "${device%%:*}" != cuda ] || { part "by entry, events" by_entry && say_rows "by entry, events"; }
     if [ "${device%%:*}" = cuda ] && [ -n "$(find_ncu)" ]; then
-        part "by kernel, ncu" by_kernel && grep -E '^(ms a step|[0-9.]+	)' "$log" | head -60 | say "by kernel, ncu"
+        part "by kernel, ncu" by_kernel && say_rows "by kernel, ncu"
     else
         pass_over "by kernel, ncu" skipped "there is no ncu; LATHER_NCU=PATH names one"
     fi

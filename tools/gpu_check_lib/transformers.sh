@@ -96,7 +96,7 @@ profile_transformers()
         shape=("${gpt[@]}")
         [ $program = train_gpt ] || shape=("${vit[@]}")
         part "$program by operation" of_program $program spans_of "$program-spans" "${shape[@]}" "${once[@]}" --amp bf16 &&
-            grep -E '^(ms a step|[0-9.]+	)' "$log" | head -60 | say "$program by operation"
+            say_rows "$program by operation"
     done
     tell=last_line
 }

@@ -164,9 +164,8 @@ typedef struct lt_winograd_tile {
     float *point;
     int64_t step, group; /* elements between points, and between 16 channels and the next */
     int64_t channels;
-    const lt_bn_apply *
-        after; /* of Y: batch norm of the pixels that are written into its y; NULL: none. No mask */
-    int64_t first; /* of its channels */
+    const lt_bn_apply *after; /* Y: batch norm of its y's pixels, without a mask; NULL: none */
+    int64_t first;            /* channel of `after` */
 } lt_winograd_tile;
 
 /* y += weight * (a + shift I)^(-1), lower triangles of row-major [n,n]. */

@@ -19,7 +19,6 @@ typedef struct lt_own_conv {
     lt_chunk_fn *after; /* on pixels begin..end-1 of to, when these are written; NULL: nothing */
     void *context;
     const lt_bn_apply *normed; /* Winograd's `after`: batch norm of what is written, or NULL */
-    const lt_view *residual;   /* of that; may be NULL */
 } lt_own_conv;
 
 /* Whether own kernels can do it on this CPU. */

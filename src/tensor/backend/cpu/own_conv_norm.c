@@ -120,7 +120,6 @@ lt_status lt_cpu_conv2d_affine(void *ctx, const lt_conv2d_config *config, const 
     LT_CPU_MOVED(x, w, after->residual, y);
     if (winograd) {
         c.normed = &job.in;
-        c.residual = after->residual;
         return lt_winograd_run(cpu, &c);
     }
     c.after = lt_cpu_apply_chunk;

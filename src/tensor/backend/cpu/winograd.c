@@ -64,12 +64,13 @@ static grid make_grid(const lt_view *to, int64_t pad_h, int64_t pad_w)
     return g;
 }
 
-/* The squares of pixels of tile after tile, some channels of them. */
+/* Goes through the tiles of an image, of which some channels are read or written. */
 typedef struct walk {
     const grid *tiles;
-    const lt_view *of, *also; /* of a like image, or NULL: what is read of the same pixels */
+    const lt_view *of;
     int side;
     int64_t first, channels;
+    ptrdiff_t residual; /* bytes from a pixel to what is added to it; 0: nothing */
     void *next[POINTS];
 } walk;
 
@@ -96,15 +97,14 @@ static void fetch_pixels(const walk *w, bool write)
 {
     enum { LINE = 64 };
     const int64_t bytes = w->channels * (int64_t)lt_dtype_size(w->of->dtype);
-    const ptrdiff_t also = w->also ? (char *)w->also->data - (char *)w->of->data : 0;
     for (int i = 0; i < w->side * w->side; i++)
         for (char *at = w->next[i]; at && at < (char *)w->next[i] + bytes; at += LINE) {
             if (write)
                 __builtin_prefetch(at, 1);
             else
                 __builtin_prefetch(at, 0);
-            if (also)
-                __builtin_prefetch(at + also, 0);
+            if (w->residual)
+                __builtin_prefetch(at + w->residual, 0);
         }
 }
 
@@ -189,6 +189,11 @@ static void multiply(const job *j, int64_t tile, int64_t tiles, int64_t first, i
             }
 }
 
+static ptrdiff_t to_residual(const lt_bn_apply *normed)
+{
+    return normed && normed->residual ? (const char *)normed->residual - (char *)normed->y : 0;
+}
+
 /* A task: some tiles by some channels of the result. */
 static void write_outputs(void *context, int64_t begin, int64_t end, int64_t chunk)
 {
@@ -207,7 +212,7 @@ static void write_outputs(void *context, int64_t begin, int64_t end, int64_t chu
                               .group = LANES,
                               .after = j->c->normed,
                               .first = first};
-        walk y = {&j->tiles, j->c->to, j->c->residual, SIDE, first, width, {NULL}};
+        walk y = {&j->tiles, j->c->to, SIDE, first, width, to_residual(j->c->normed), {NULL}};
         find_pixels(&y, j->begin + tile);
         for (int64_t i = 0; i < tiles; i++) {
             take_pixels(&y, j->begin + tile + i, i + 1 == tiles, &t);
