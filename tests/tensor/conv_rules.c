@@ -105,6 +105,16 @@ static const wrong_row wrong[] = {
     {"bf16, dilation", V2_6, LT_CONV_GRAD_W, BF16_W, {24, 112, 29, 29, 3, 3, 1, 1, 4, 4, 2, 4, 4}},
     {"bf16, dilation", V3_2, LT_CONV_GRAD_W, BF16_W, {18, 3, 30, 30, 3, 3, 1, 1, 2, 2, 2, 2, 3}},
     {"bf16, dilation", V2_6, LT_CONV_GRAD_W, BF16_W, {38, 15, 8, 123, 3, 3, 1, 1, 2, 2, 2, 2, 1}},
+    {"bf16, stride over the row",
+     V2_6,
+     LT_CONV_GRAD_W,
+     BF16_W,
+     {1, 63, 1, 1, 1, 1, 3, 3, 1, 1, 0, 0, 1}},
+    {"bf16, stride over the row",
+     V2_6,
+     LT_CONV_GRAD_W,
+     BF16_W,
+     {1, 3, 1, 2, 1, 2, 1, 3, 1, 1, 0, 0, 1}},
     {"bf16 1x1, odd channels of y",
      V2_6,
      LT_CONV_GRAD_X,
@@ -188,6 +198,13 @@ static void what_was_right_is_not(void **state)
     assert_null(lt_conv_forbidden(V2_6, "jit_bf16_1x1:avx512_core_bf16", &f));
     f = form_of(&met, LT_CONV_GRAD_W);
     assert_null(lt_conv_forbidden(V2_6, BF16_W, &f));
+    const geometry within[] = {{1, 3, 1, 3, 1, 2, 1, 3, 1, 1, 0, 0, 1},
+                               {1, 3, 1, 4, 1, 1, 1, 3, 1, 1, 0, 0, 1},
+                               {2, 3, 1, 2, 1, 2, 1, 3, 1, 1, 0, 0, 1}};
+    for (size_t i = 0; i < COUNT_OF(within); i++) {
+        f = form_of(&within[i], LT_CONV_GRAD_W);
+        assert_null(lt_conv_forbidden(V2_6, BF16_W, &f));
+    }
 }
 
 /* A rule without a form that was seen would be a guess; each must be the one that refuses it. */

@@ -44,25 +44,13 @@ static span used_taps(const lt_conv_form *f, int dim)
     return (span){first, end - first};
 }
 
-/* A single output of a single pixel makes no step. With stride 3 and one channel oneDNN 2.6.3 leaves in such a gradient of w in bf16
- * what its work memory held. */
-static int stride_of(const lt_conv_form *f, int dim, span used)
-{
-    const int stride = dim == HEIGHT ? f->config.stride_h : f->config.stride_w;
-    return f->x.dim[dim] == 1 && f->y.dim[dim] == 1 && is_used(f, dim, used.first) ? 1 : stride;
-}
-
 bool lt_conv_crop(const lt_conv_form *form, const lt_view *w, lt_conv_cropped *out)
 {
     const span h = used_taps(form, HEIGHT), v = used_taps(form, WIDTH);
-    const int stride_h = stride_of(form, HEIGHT, h), stride_w = stride_of(form, WIDTH, v);
-    if ((h.count * v.count == form->w.dim[HEIGHT] * form->w.dim[WIDTH]
-         && stride_h == form->config.stride_h && stride_w == form->config.stride_w)
+    if (h.count * v.count == form->w.dim[HEIGHT] * form->w.dim[WIDTH]
         || !lt_view_is_channels_last(w))
         return false;
     out->config = form->config;
-    out->config.stride_h = stride_h;
-    out->config.stride_w = stride_w;
     out->config.pad_h -= (int)h.first * form->config.dilation_h;
     out->config.pad_w -= (int)v.first * form->config.dilation_w;
     out->w = *w;

@@ -10,8 +10,8 @@ typedef struct lt_conv_cropped {
     lt_view w;
 } lt_conv_cropped;
 
-/* Makes *out of the filter, or the filter's gradient, w without the idle taps at its edges, and with stride 1 where one pixel
- * makes one output. False: nothing changes, or w is not in the library's storage order. form: of the whole convolution. */
+/* Makes *out of the filter, or the filter's gradient, w without the idle taps at its edges. False: it has
+ * none, or is not in the library's storage order. form: of the whole convolution. */
 bool lt_conv_crop(const lt_conv_form *form, const lt_view *w, lt_conv_cropped *out);
 
 #endif
