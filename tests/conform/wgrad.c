@@ -1,5 +1,5 @@
-/* The weight gradient's units as backends of their own: the cpu backend, with every bf16 weight
- * gradient of one group by one unit, whatever its size.
+/* The weight gradient's units in bf16 as backends of their own: the cpu backend, with every bf16 weight
+ * gradient of one group by one unit, whatever its size. The units in f32 are those of LATHER_CPU_KERNELS=own.
  *
  *   vectors    AVX512_BF16
  *   tiles      AMX's product over tiles in C, with packing in C: runs anywhere
@@ -68,27 +68,29 @@ static uint16_t channel(const uint16_t *base, int64_t at, int64_t c, int64_t cou
 }
 
 /* Pairs of pixels side by side, 32 channels of them. */
-static void pack_x(const uint16_t *base, const int64_t *at, int64_t pixels, int64_t count,
-                   uint16_t *out)
+static void pack_x(const void *base, const int64_t *at, int64_t pixels, int64_t count, void *out)
 {
+    uint16_t *to = out;
     for (int64_t p = 0; p < pixels; p++)
         for (int64_t c = 0; c < LT_WGRAD_COLUMNS; c++)
-            out[(p / 2 * LT_WGRAD_COLUMNS + c) * 2 + p % 2] = channel(base, at[p], c, count);
+            to[(p / 2 * LT_WGRAD_COLUMNS + c) * 2 + p % 2] = channel(base, at[p], c, count);
 }
 
 /* Panels of 32 rows: for each 32 pixels two tiles of 16 rows; a tile's row is 32 pixels. */
-static void pack_dy(const uint16_t *base, const int64_t *at, int64_t pixels, int64_t count,
-                    uint16_t *out)
+static void pack_dy(const void *base, const int64_t *at, int64_t pixels, int64_t count, void *out)
 {
+    uint16_t *to = out;
     for (int64_t k = 0; k < count; k += LT_TILE_ROWS)
         for (int64_t p = 0; p < pixels; p++)
             for (int64_t r = 0; r < LT_TILE_ROWS; r++)
-                out[k * pixels + p / LT_TILE_PIXELS * (LT_TILE_PIXELS * LT_TILE_ROWS)
-                    + r * LT_TILE_PIXELS + p % LT_TILE_PIXELS] = channel(base, at[p], k + r, count);
+                to[k * pixels + p / LT_TILE_PIXELS * (LT_TILE_PIXELS * LT_TILE_ROWS)
+                   + r * LT_TILE_PIXELS + p % LT_TILE_PIXELS] = channel(base, at[p], k + r, count);
 }
 
 static lt_wgrad_unit unit = {.rows = LT_TILE_ROWS,
+                             .columns = LT_WGRAD_COLUMNS,
                              .pixels = LT_TILE_PIXELS,
+                             .size = sizeof(uint16_t),
                              .dy = pack_dy,
                              .x = pack_x,
                              .product = tile_product};

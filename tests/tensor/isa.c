@@ -38,14 +38,23 @@ static void an_unknown_set_is_refused(void **state)
     assert_non_null(strstr(lt_error_message(), "avx3"));
 }
 
-static void the_weight_gradient_has_a_unit_where_bf16_is_fast(void **state)
+static size_t packed(lt_cpu_isa isa, lt_dtype dtype)
+{
+    const lt_cpu cpu = {.isa = isa, .kernels = lt_cpu_isa_kernels(isa)};
+    return lt_wgrad_unit_of(&cpu, dtype).size;
+}
+
+/* In bf16 where that is fast, else in f32. */
+static void the_weight_gradient_has_a_unit_everywhere(void **state)
 {
     (void)state;
-    assert_null(lt_wgrad_unit_of(LT_ISA_GENERIC));
-    assert_null(lt_wgrad_unit_of(LT_ISA_AVX512));
+    for (lt_cpu_isa isa = LT_ISA_GENERIC; isa <= LT_ISA_AMX; isa++)
+        assert_int_equal(packed(isa, LT_F32), sizeof(float));
+    assert_int_equal(packed(LT_ISA_GENERIC, LT_BF16), sizeof(float));
+    assert_int_equal(packed(LT_ISA_AVX512, LT_BF16), sizeof(float));
 #if defined(__x86_64__)
-    assert_non_null(lt_wgrad_unit_of(LT_ISA_AVX512_BF16));
-    assert_non_null(lt_wgrad_unit_of(LT_ISA_AMX));
+    assert_int_equal(packed(LT_ISA_AVX512_BF16, LT_BF16), sizeof(uint16_t));
+    assert_int_equal(packed(LT_ISA_AMX, LT_BF16), sizeof(uint16_t));
 #endif
 }
 
@@ -69,7 +78,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_set_hides_the_better_ones),
         cmocka_unit_test(an_unknown_set_is_refused),
-        cmocka_unit_test(the_weight_gradient_has_a_unit_where_bf16_is_fast),
+        cmocka_unit_test(the_weight_gradient_has_a_unit_everywhere),
         cmocka_unit_test(amx_needs_cpu_and_system),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

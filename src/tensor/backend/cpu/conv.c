@@ -358,18 +358,18 @@ static lt_status run_grad_w(lt_cpu *cpu, lt_primitive *prim, const call *c, lt_d
     return in_place ? LT_OK : lt_onednn_written(cpu, c->w, LT_F32, dw);
 }
 
-/* The gradient of a weight by our own unit. *done is false without one. */
-static lt_status run_own(lt_cpu *cpu, const lt_wgrad_unit *unit, const call *c, bool *done)
+/* The gradient of a weight by our own unit. */
+static lt_status run_wgrad(lt_cpu *cpu, const call *c, bool *done)
 {
-    if (!unit)
-        return LT_OK;
+    const lt_dtype dtype = c->x->dtype;
+    const lt_wgrad_unit unit = lt_wgrad_unit_of(cpu, dtype);
     void *x, *dw, *dy;
-    LT_TRY(lt_onednn_read(cpu, LT_CPU_COPY_Y, c->y, LT_BF16, &dy));
-    LT_TRY(lt_onednn_read(cpu, LT_CPU_COPY_X, c->x, LT_BF16, &x));
+    LT_TRY(lt_onednn_read(cpu, LT_CPU_COPY_Y, c->y, dtype, &dy));
+    LT_TRY(lt_onednn_read(cpu, LT_CPU_COPY_X, c->x, dtype, &x));
     LT_TRY(lt_onednn_write(cpu, LT_CPU_COPY_W, c->w, LT_F32, &dw));
-    lt_view x_view = lt_cpu_dense_view(x, LT_BF16, c->x->shape);
-    lt_view dy_view = lt_cpu_dense_view(dy, LT_BF16, c->y->shape);
-    LT_TRY(lt_wgrad_run(cpu, unit, c->config, &x_view, &dy_view, c->w->shape, dw));
+    lt_view x_view = lt_cpu_dense_view(x, dtype, c->x->shape);
+    lt_view dy_view = lt_cpu_dense_view(dy, dtype, c->y->shape);
+    LT_TRY(lt_wgrad_run(cpu, &unit, c->config, &x_view, &dy_view, c->w->shape, dw));
     *done = true;
     cpu->onednn->last = "wgrad";
     return lt_onednn_written(cpu, c->w, LT_F32, dw);
@@ -430,13 +430,15 @@ static lt_status run_library(lt_cpu *cpu, const call *c, lt_dtype dtype, bool *d
  * neither works: then it is ref's. */
 static lt_status run(lt_cpu *cpu, const call *c, bool *done)
 {
-    const bool own = c->kind == LT_CONV_GRAD_W && c->x->dtype == LT_BF16 && c->y->dtype == LT_BF16;
+    const lt_dtype dtype = c->x->dtype;
+    const bool own = c->kind == LT_CONV_GRAD_W && lt_cpu_is_fast_dtype(dtype)
+                     && c->y->dtype == dtype && c->config->groups == 1;
     *done = false;
     cpu->onednn->last = "ref";
-    if (c->x->dtype == LT_F64 || c->w->dtype == LT_F64)
+    if (dtype == LT_F64 || c->w->dtype == LT_F64)
         return LT_OK;
     if (c->after)
-        return run_library(cpu, c, c->x->dtype, done);
+        return run_library(cpu, c, dtype, done);
     const lt_winograd_grad grad = {c->config, c->x, c->y, c->w};
     if (c->kind != LT_CONV_GRAD_W)
         LT_TRY(run_kernels(cpu, c, done));
@@ -447,12 +449,12 @@ static lt_status run(lt_cpu *cpu, const call *c, bool *done)
     }
     if (*done)
         return LT_OK;
-    if (own) /* where it is the fastest, or asked for */
-        LT_TRY(run_own(cpu, lt_wgrad_choose(cpu, c->config, c->w->shape), c, done));
+    if (own && lt_wgrad_wanted(cpu, c->config, dtype, c->w->shape))
+        return run_wgrad(cpu, c, done);
     if (!*done)
-        LT_TRY(run_library(cpu, c, c->x->dtype, done));
-    if (!*done && own && c->config->groups == 1) /* where oneDNN is wrong */
-        LT_TRY(run_own(cpu, lt_wgrad_unit_of(cpu->isa), c, done));
+        LT_TRY(run_library(cpu, c, dtype, done));
+    if (!*done && own) /* where oneDNN is wrong, or has nothing */
+        LT_TRY(run_wgrad(cpu, c, done));
     if (!*done)
         LT_TRY(run_library(cpu, c, LT_F32, done));
     return LT_OK;

@@ -217,6 +217,12 @@ enum { LT_CPU_REDUCE_BLOCK = 32 };
     X(void, bn_grad_x, (const lt_bn_grad *in, int64_t begin, int64_t end), in, begin, end)         \
     X(void, conv_tile, (const lt_conv_tile *tile), tile)                                           \
     X(void, winograd, (const lt_winograd_tile *tile), tile)                                        \
+    X(void, wgrad_dy,                                                                              \
+      (const void *base, const int64_t *at, int64_t pixels, int64_t count, void *out), base, at,   \
+      pixels, count, out)                                                                          \
+    X(void, wgrad_x,                                                                               \
+      (const void *base, const int64_t *at, int64_t pixels, int64_t count, void *out), base, at,   \
+      pixels, count, out)                                                                          \
     X(void, ln_rows, (const lt_ln_rows *in, int64_t begin, int64_t end), in, begin, end)           \
     X(void, ln_grad_rows, (const lt_ln_grad *in, int64_t begin, int64_t end), in, begin, end)      \
     X(void, max_window, (const lt_max_window *in), in)                                             \
@@ -249,6 +255,8 @@ enum { LT_CPU_REDUCE_BLOCK = 32 };
     X(void, gemm_pack, (const lt_panel *panel, float *to))                                     \
     X(void, gemm_tile,                                                                         \
       (const float *a, const float *b, int64_t depth, const lt_tile_save *save, float *y))     \
+    X(void, wgrad_product,                                                                     \
+      (const void *dy, const void *x, int64_t pixels, float *dw, int64_t ld, bool add))        \
     X(void, transpose_block,                                                                   \
       (const float *x, int64_t step_x, int64_t rows, int64_t cols, float *y, int64_t step_y))  \
     X(void, attention_product, (const lt_attention_product *in))                               \

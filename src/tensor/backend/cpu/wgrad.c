@@ -18,24 +18,36 @@ enum {
     TASK_PIXELS = 1024,  /* at least, where the range of pixels is cut */
     PARTIALS = 16 << 20, /* bytes of partial sums at most */
     MOST_ROWS = 32,      /* of any unit */
+    LINE = 64,           /* bytes of memory that come at once */
 };
 
-const lt_wgrad_unit *lt_wgrad_unit_of(lt_cpu_isa isa)
+static bool has_bf16(lt_cpu_isa isa)
 {
+    return isa >= LT_ISA_AVX512_BF16;
+}
+
+lt_wgrad_unit lt_wgrad_unit_of(const lt_cpu *cpu, lt_dtype dtype)
+{
+    const lt_cpu_kernels *k = cpu->kernels;
+    const lt_cpu_store s = dtype == LT_BF16 ? LT_STORE_BF16 : LT_STORE_F32;
 #if defined(__x86_64__)
-    if (isa == LT_ISA_AMX)
-        return &lt_wgrad_amx;
-    if (isa == LT_ISA_AVX512_BF16)
-        return &lt_wgrad_avx512;
+    if (dtype == LT_BF16 && has_bf16(cpu->isa))
+        return cpu->isa == LT_ISA_AMX ? lt_wgrad_amx : lt_wgrad_avx512;
 #endif
-    (void)isa;
-    return NULL;
+    return (lt_wgrad_unit){.rows = k->tile_rows,
+                           .columns = k->tile_cols,
+                           .pixels = 1,
+                           .size = sizeof(float),
+                           .dy = k->of[s].wgrad_dy,
+                           .x = k->of[s].wgrad_x,
+                           .product = k->wgrad_product};
 }
 
 typedef struct job {
     const lt_wgrad_unit *unit;
     const lt_conv2d_config *config;
-    const uint16_t *x, *dy;
+    const char *x, *dy;
+    int64_t size;                                 /* bytes of an element of x and dy */
     int64_t batch, height, width, channels;       /* of x */
     int64_t out_height, out_width, rows, columns; /* rows: dy's channels; columns of dw in all */
     int64_t taps_h, taps_w;
@@ -44,23 +56,25 @@ typedef struct job {
     char *scratch;       /* of each thread */
 } job;
 
-/* Lines of memory that are read soon: `lines` of each row, `share` of them fetched at a time. */
+/* Lines of memory that are read soon: `lines` of each pixel, `share` of them fetched at a time. */
 typedef struct stream {
-    const uint16_t *at;
-    int64_t row; /* elements from one to the next */
+    const char *base;
+    const int64_t *at; /* elements from base to each pixel, negative: padding */
+    int64_t size;      /* bytes of an element */
     int64_t lines, share, next, all;
 } stream;
 
 /* A thread's block of pixels, packed. */
 typedef struct work {
-    _Alignas(64) uint16_t dy[LT_WGRAD_ROWS * LT_WGRAD_BLOCK];
-    uint16_t x[LT_WGRAD_COLUMNS * LT_WGRAD_BLOCK];
+    _Alignas(64) char dy[(LT_WGRAD_ROWS + MOST_ROWS) * LT_WGRAD_BLOCK * sizeof(float)];
+    char x[LT_WGRAD_COLUMNS * LT_WGRAD_BLOCK * sizeof(float)];
     float edge[MOST_ROWS * LT_WGRAD_COLUMNS];
-    int64_t at[LT_WGRAD_BLOCK];
+    int64_t dy_at[LT_WGRAD_BLOCK], places[2][LT_WGRAD_BLOCK];
+    int64_t *at, *next_at;        /* places in x of a tap's pixels, of the next tap's or block's */
     int64_t first, count, pixels; /* pixels: count rounded up to what the unit adds up at once */
     int64_t after;                /* pixels of the next block */
     bool add;                     /* to what dw holds already */
-    stream soon[2];               /* what the next block reads of dy, of x */
+    stream soon[2];               /* what the next block reads of dy, the next panel of x */
 } work;
 
 static int64_t round_up(int64_t a, int64_t unit)
@@ -68,11 +82,11 @@ static int64_t round_up(int64_t a, int64_t unit)
     return lt_cpu_pieces(a, unit) * unit;
 }
 
-/* Where the block's pixels lie in dy. */
-static void find_dy(const job *j, work *w)
+/* Where pixels from `first` on lie in dy. */
+static void find_dy(const job *j, int64_t first, int64_t count, int64_t *at)
 {
-    for (int64_t i = 0; i < w->pixels; i++)
-        w->at[i] = i < w->count ? (w->first + i) * j->rows : -1;
+    for (int64_t i = 0; i < LT_WGRAD_BLOCK; i++)
+        at[i] = i < count ? (first + i) * j->rows : -1;
 }
 
 /* Where count pixels of a row of the result, from ow on, meet column s of the filter in the row of x that
@@ -90,69 +104,79 @@ static void find_row(const job *j, int64_t row, int64_t ow, int64_t count, int64
         at[i] = -1;
 }
 
-/* Where the pixels of x lie that tap (r, s) multiplies with the block of dy. */
-static void find_x(const job *j, work *w, int64_t r, int64_t s)
+/* Where the pixels of x lie that a tap multiplies with those of dy from `first` on. */
+static void find_x(const job *j, int64_t first, int64_t pixels, int64_t tap, int64_t *at)
 {
     const lt_conv2d_config *c = j->config;
-    int64_t ow = w->first % j->out_width, rest = w->first / j->out_width, i = 0;
-    for (int64_t count; i < w->count; i += count, rest++, ow = 0) {
+    const int64_t r = tap / j->taps_w, s = tap % j->taps_w;
+    int64_t ow = first % j->out_width, rest = first / j->out_width, i = 0;
+    for (int64_t count; i < pixels; i += count, rest++, ow = 0) {
         const int64_t n = rest / j->out_height;
         const int64_t y = rest % j->out_height * c->stride_h - c->pad_h + r * c->dilation_h;
         const int64_t row = (n * j->height + y) * j->width;
-        count = lt_cpu_least(j->out_width - ow, w->count - i);
+        count = lt_cpu_least(j->out_width - ow, pixels - i);
         if (y >= 0 && y < j->height)
-            find_row(j, row, ow, count, s, w->at + i);
+            find_row(j, row, ow, count, s, at + i);
         else
             for (int64_t k = 0; k < count; k++)
-                w->at[i + k] = -1;
+                at[i + k] = -1;
     }
-    for (; i < w->pixels; i++)
-        w->at[i] = -1;
+    for (; i < LT_WGRAD_BLOCK; i++)
+        at[i] = -1;
 }
 
 /* A product at dw's edge: made whole beside it, then what fits is moved. */
-static void product_at_edge(const job *j, work *w, const uint16_t *dy, float *dw, int64_t rows,
+static void product_at_edge(const job *j, work *w, const void *dy, float *dw, int64_t rows,
                             int64_t columns)
 {
-    j->unit->product(dy, w->x, w->pixels, w->edge, LT_WGRAD_COLUMNS, false);
+    const int64_t width = j->unit->columns;
+    j->unit->product(dy, w->x, w->pixels, w->edge, width, false);
     for (int64_t k = 0; k < rows; k++)
         for (int64_t c = 0; c < columns; c++) {
-            float *to = &dw[k * j->columns + c], sum = w->edge[k * LT_WGRAD_COLUMNS + c];
+            float *to = &dw[k * j->columns + c], sum = w->edge[k * width + c];
             *to = w->add ? *to + sum : sum;
         }
-}
-
-enum { LINE = 32 }; /* elements */
-
-static stream make_stream(const uint16_t *at, int64_t row, int64_t channels, int64_t pixels,
-                          int64_t times)
-{
-    const int64_t lines = lt_cpu_pieces(channels, LINE), all = lines * pixels;
-    return (stream){at, row, lines, lt_cpu_pieces(all, times), 0, all};
 }
 
 /* The next share of it comes to the second cache. */
 static void fetch(stream *s)
 {
-    for (int64_t end = lt_cpu_least(s->next + s->share, s->all); s->next < end; s->next++)
-        __builtin_prefetch(s->at + s->next / s->lines * s->row + s->next % s->lines * LINE, 0, 2);
+    for (int64_t end = lt_cpu_least(s->next + s->share, s->all); s->next < end; s->next++) {
+        const int64_t at = s->at[s->next / s->lines];
+        if (at >= 0)
+            __builtin_prefetch(s->base + at * s->size + s->next % s->lines * LINE, 0, 2);
+    }
 }
 
-/* What the next block reads is fetched while this one is multiplied: else packing waits for memory. A
- * filter that keeps the image's size reads mostly the pixels that have the block's places; of others
- * nothing is fetched, nor where a block of x would fill the cache. */
-static void plan_fetch(const job *j, work *w, int64_t first_row, int64_t rows)
+/* Of `pixels` pixels, as many channels as a panel of `columns` has, in so many calls of fetch(). */
+static stream make_stream(const job *j, const char *base, const int64_t *at, int64_t pixels,
+                          int64_t columns, int64_t calls)
 {
-    enum { MOST_CHANNELS = 1024 };
-    const lt_conv2d_config *c = j->config;
-    const int64_t next = w->after ? w->first + w->count : w->first;
-    const int64_t panels = j->taps_h * j->taps_w * lt_cpu_pieces(j->channels, LT_WGRAD_COLUMNS);
-    const int64_t times = panels * lt_cpu_pieces(rows, j->unit->rows);
-    const bool kept = c->stride_h == 1 && c->stride_w == 1 && j->height == j->out_height
-                      && j->width == j->out_width && j->channels <= MOST_CHANNELS;
-    w->soon[0] = make_stream(j->dy + next * j->rows + first_row, j->rows, rows, w->after, times);
-    w->soon[1] = make_stream(j->x + next * j->channels, j->channels, j->channels,
-                             kept ? w->after : 0, times);
+    const int64_t lines = lt_cpu_pieces(columns * j->size, LINE), all = lines * pixels;
+    return (stream){base, at, j->size, lines, lt_cpu_pieces(all, calls), 0, all};
+}
+
+/* What packing reads next is fetched while this is multiplied: else it waits for memory. Of dy the next block
+ * while this one lasts. */
+static void plan_dy(const job *j, work *w, int64_t first_row, int64_t rows)
+{
+    const int64_t panels = j->taps_h * j->taps_w * lt_cpu_pieces(j->channels, j->unit->columns);
+    const int64_t calls = panels * lt_cpu_pieces(rows, j->unit->rows);
+    find_dy(j, w->first + w->count, w->after, w->dy_at);
+    w->soon[0] = make_stream(j, j->dy + first_row * j->size, w->dy_at, w->after, rows, calls);
+}
+
+/* Of x the panel behind that of this tap and channel: of the next channels, the next tap, the next block. */
+static void plan_x(const job *j, work *w, int64_t tap, int64_t channel, int64_t rows)
+{
+    const int64_t calls = lt_cpu_pieces(rows, j->unit->rows), next = channel + j->unit->columns;
+    const bool more = next < j->channels, ends = !more && tap + 1 == j->taps_h * j->taps_w;
+    const int64_t first = ends ? w->first + w->count : w->first;
+    const int64_t pixels = ends ? w->after : w->count;
+    if (!more)
+        find_x(j, first, pixels, ends ? 0 : tap + 1, w->next_at);
+    w->soon[1] = make_stream(j, j->x + (more ? next * j->size : 0), more ? w->at : w->next_at,
+                             pixels, lt_cpu_least(j->unit->columns, j->channels), calls);
 }
 
 /* All rows of a task against one packed panel of x. */
@@ -162,30 +186,38 @@ static void multiply(const job *j, work *w, float *dw, int64_t rows, int64_t col
     for (int64_t k = 0; k < rows; k += step) {
         fetch(&w->soon[0]);
         fetch(&w->soon[1]);
-        const uint16_t *dy = w->dy + k * w->pixels;
+        const char *dy = w->dy + k * w->pixels * (int64_t)j->unit->size;
         float *to = dw + k * j->columns;
-        if (rows - k >= step && columns == LT_WGRAD_COLUMNS)
+        if (rows - k >= step && columns == j->unit->columns)
             j->unit->product(dy, w->x, w->pixels, to, j->columns, w->add);
         else
             product_at_edge(j, w, dy, to, lt_cpu_least(step, rows - k), columns);
     }
 }
 
+static void swap_places(work *w)
+{
+    int64_t *at = w->at;
+    w->at = w->next_at;
+    w->next_at = at;
+}
+
 /* The block's part of rows first_row.. of dw. */
 static void add_block(const job *j, work *w, int64_t first_row, int64_t rows, float *dw)
 {
     w->pixels = round_up(w->count, j->unit->pixels);
-    find_dy(j, w);
-    j->unit->dy(j->dy + first_row, w->at, w->pixels, rows, w->dy);
-    plan_fetch(j, w, first_row, rows);
+    find_dy(j, w->first, w->count, w->dy_at);
+    j->unit->dy(j->dy + first_row * j->size, w->dy_at, w->pixels, rows, w->dy);
+    plan_dy(j, w, first_row, rows);
     for (int64_t tap = 0; tap < j->taps_h * j->taps_w; tap++) {
         float *to = dw + first_row * j->columns + tap * j->channels;
-        find_x(j, w, tap / j->taps_w, tap % j->taps_w);
-        for (int64_t c = 0; c < j->channels; c += LT_WGRAD_COLUMNS) {
-            int64_t columns = lt_cpu_least(LT_WGRAD_COLUMNS, j->channels - c);
-            j->unit->x(j->x + c, w->at, w->pixels, columns, w->x);
+        for (int64_t c = 0; c < j->channels; c += j->unit->columns) {
+            int64_t columns = lt_cpu_least(j->unit->columns, j->channels - c);
+            j->unit->x(j->x + c * j->size, w->at, w->pixels, columns, w->x);
+            plan_x(j, w, tap, c, rows);
             multiply(j, w, to + c, rows, columns);
         }
+        swap_places(w);
     }
 }
 
@@ -208,6 +240,9 @@ static void run_task(void *context, int64_t begin, int64_t end, int64_t chunk)
         int64_t from = total * range / j->ranges, to = total * (range + 1) / j->ranges;
         float *dw = range ? j->partial + (range - 1) * j->rows * j->columns : j->dw;
         const int64_t block = block_of(j, to - from);
+        w->at = w->places[0];
+        w->next_at = w->places[1];
+        find_x(j, from, lt_cpu_least(block, to - from), 0, w->at);
         for (w->first = from; w->first < to; w->first += block) {
             w->count = lt_cpu_least(block, to - w->first);
             w->after = lt_cpu_least(block, to - w->first - w->count);
@@ -248,21 +283,26 @@ static int64_t count_ranges(const job *j)
 
 /* Measured: docs/results/cpu-speed.md, and for AMX by the prototype: with few channels of x a panel of
  * it is used too seldom there to pay for its packing. */
-const lt_wgrad_unit *lt_wgrad_choose(const lt_cpu *cpu, const lt_conv2d_config *config, lt_shape w)
+static bool is_listed(lt_cpu_isa isa, lt_dtype dtype, lt_shape w)
 {
     enum { FEW = 64, MANY = 128 };
-    const lt_wgrad_unit *unit = lt_wgrad_unit_of(cpu->isa);
-    const int64_t enough = cpu->isa == LT_ISA_AMX && w.dim[2] * w.dim[3] > 1 ? MANY : FEW;
-    if (!unit || config->groups != 1 || cpu->choice == LT_KERNELS_ONEDNN)
-        return NULL;
-    const bool listed = w.dim[0] >= FEW && w.dim[1] >= enough;
-    return listed || cpu->choice == LT_KERNELS_OWN ? unit : NULL;
+    if (dtype == LT_F32 || !has_bf16(isa))
+        return isa == LT_ISA_AVX2 && w.dim[0] >= FEW && w.dim[1] >= FEW;
+    return w.dim[0] >= FEW
+           && w.dim[1] >= (isa == LT_ISA_AMX && w.dim[2] * w.dim[3] > 1 ? MANY : FEW);
+}
+
+bool lt_wgrad_wanted(const lt_cpu *cpu, const lt_conv2d_config *config, lt_dtype dtype, lt_shape w)
+{
+    if (config->groups != 1 || cpu->choice == LT_KERNELS_ONEDNN)
+        return false;
+    return cpu->choice == LT_KERNELS_OWN || is_listed(cpu->isa, dtype, w);
 }
 
 lt_status lt_wgrad_run(lt_cpu *cpu, const lt_wgrad_unit *unit, const lt_conv2d_config *config,
                        const lt_view *x, const lt_view *dy, lt_shape w, float *dw)
 {
-    LT_ASSERT(config->groups == 1 && unit->rows <= MOST_ROWS);
+    LT_ASSERT(config->groups == 1 && unit->rows <= MOST_ROWS && unit->columns <= LT_WGRAD_COLUMNS);
     enum { GRAIN = 1 << 14 };
     const int64_t *xs = x->shape.dim, *ys = dy->shape.dim;
     job j = {
@@ -270,6 +310,7 @@ lt_status lt_wgrad_run(lt_cpu *cpu, const lt_wgrad_unit *unit, const lt_conv2d_c
         .config = config,
         .x = x->data,
         .dy = dy->data,
+        .size = (int64_t)lt_dtype_size(x->dtype),
         .batch = xs[0],
         .channels = xs[1],
         .height = xs[2],

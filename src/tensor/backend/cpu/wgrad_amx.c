@@ -42,7 +42,9 @@ static void end(void)
 
 const lt_wgrad_unit lt_wgrad_amx = {
     .rows = LT_TILE_ROWS,
+    .columns = LT_WGRAD_COLUMNS,
     .pixels = LT_TILE_PIXELS,
+    .size = sizeof(uint16_t),
     .dy = lt_wgrad_pack_dy_tiles_avx512,
     .x = lt_wgrad_pack_x_avx512,
     .product = tile_product,

@@ -12,8 +12,9 @@
 enum { ROWS = 8, LANES = 16 };
 
 /* 32 channels from at on of a pixel; those from count on are zeros. */
-static inline __m512i load(const uint16_t *base, int64_t at, int64_t count)
+static inline __m512i load(const void *data, int64_t at, int64_t count)
 {
+    const uint16_t *base = data;
     if (at < 0 || count <= 0)
         return _mm512_setzero_si512();
     if (count >= 2 * LANES)
@@ -31,29 +32,30 @@ static inline void pair(__m512i a, __m512i b, __m512i *low, __m512i *high)
     *high = _mm512_permutex2var_epi16(a, _mm512_add_epi16(first, _mm512_set1_epi16(LANES)), b);
 }
 
-void lt_wgrad_pack_x_avx512(const uint16_t *base, const int64_t *at, int64_t pixels, int64_t count,
-                            uint16_t *out)
+void lt_wgrad_pack_x_avx512(const void *base, const int64_t *at, int64_t pixels, int64_t count,
+                            void *out)
 {
+    uint16_t *to = out;
     for (int64_t p = 0; p < pixels; p += 2) {
         __m512i low, high;
         pair(load(base, at[p], count), load(base, at[p + 1], count), &low, &high);
-        _mm512_store_si512(out + p * LT_WGRAD_COLUMNS, low);
-        _mm512_store_si512(out + p * LT_WGRAD_COLUMNS + 2 * LANES, high);
+        _mm512_store_si512(to + p * LT_WGRAD_COLUMNS, low);
+        _mm512_store_si512(to + p * LT_WGRAD_COLUMNS + 2 * LANES, high);
     }
 }
 
 /* A panel: for each pair of pixels, 8 rows. A few pixels' rows at a time: memory is read as it lies. */
-static void pack_dy(const uint16_t *base, const int64_t *at, int64_t pixels, int64_t count,
-                    uint16_t *out)
+static void pack_dy(const void *base, const int64_t *at, int64_t pixels, int64_t count, void *out)
 {
     enum { STRIP = 16, AT_ONCE = 4 * ROWS };
+    const uint16_t *from = base;
     const int64_t panel = ROWS * pixels, strips = (count + AT_ONCE - 1) / AT_ONCE;
     for (int64_t s = 0; s < (pixels + STRIP - 1) / STRIP * strips; s++) {
         const int64_t k = s % strips * AT_ONCE, first = s / strips * STRIP;
         for (int64_t p = first; p < first + STRIP && p < pixels; p += 2) {
             __m512i part[2];
-            uint16_t *to = out + k * pixels + p * ROWS;
-            pair(load(base + k, at[p], count - k), load(base + k, at[p + 1], count - k), &part[0],
+            uint16_t *to = (uint16_t *)out + k * pixels + p * ROWS;
+            pair(load(from + k, at[p], count - k), load(from + k, at[p + 1], count - k), &part[0],
                  &part[1]);
             for (int i = 0; i < 4 && k + i * ROWS < count; i++) {
                 __m256i rows = i % 2 ? _mm512_extracti64x4_epi64(part[i / 2], 1)
@@ -64,17 +66,18 @@ static void pack_dy(const uint16_t *base, const int64_t *at, int64_t pixels, int
     }
 }
 
-void lt_wgrad_pack_dy_tiles_avx512(const uint16_t *base, const int64_t *at, int64_t pixels,
-                                   int64_t count, uint16_t *out)
+void lt_wgrad_pack_dy_tiles_avx512(const void *base, const int64_t *at, int64_t pixels,
+                                   int64_t count, void *out)
 {
     enum { DEPTH = 2 * LANES, TILE = LANES * DEPTH };
+    const uint16_t *from = base;
     for (int64_t k = 0; k < count; k += DEPTH)
         for (int64_t p = 0; p < pixels; p += DEPTH) {
             __m512i low[LANES], high[LANES];
-            uint16_t *to = out + k * pixels + p * DEPTH;
+            uint16_t *to = (uint16_t *)out + k * pixels + p * DEPTH;
             for (int i = 0; i < LANES; i++)
-                pair(load(base + k, at[p + 2 * i], count - k),
-                     load(base + k, at[p + 2 * i + 1], count - k), &low[i], &high[i]);
+                pair(load(from + k, at[p + 2 * i], count - k),
+                     load(from + k, at[p + 2 * i + 1], count - k), &low[i], &high[i]);
             lt_transpose_avx512(low);
             lt_transpose_avx512(high);
             for (int i = 0; i < LANES; i++) {
@@ -84,20 +87,20 @@ void lt_wgrad_pack_dy_tiles_avx512(const uint16_t *base, const int64_t *at, int6
         }
 }
 
-static void product(const uint16_t *dy, const uint16_t *x, int64_t pixels, float *dw, int64_t ld,
-                    bool add)
+static void product(const void *dy, const void *x, int64_t pixels, float *dw, int64_t ld, bool add)
 {
+    const uint16_t *left = dy, *right = x;
     __m512 sum[ROWS][2];
     for (int k = 0; k < ROWS; k++)
         for (int c = 0; c < 2; c++)
             sum[k][c] =
                 add ? _mm512_loadu_ps(dw + k * ld + (int64_t)c * LANES) : _mm512_setzero_ps();
     for (int64_t p = 0; p < pixels; p += 2) {
-        __m512bh x0 = (__m512bh)_mm512_load_si512(x + p * LT_WGRAD_COLUMNS);
-        __m512bh x1 = (__m512bh)_mm512_load_si512(x + p * LT_WGRAD_COLUMNS + 2 * LANES);
+        __m512bh x0 = (__m512bh)_mm512_load_si512(right + p * LT_WGRAD_COLUMNS);
+        __m512bh x1 = (__m512bh)_mm512_load_si512(right + p * LT_WGRAD_COLUMNS + 2 * LANES);
         for (int k = 0; k < ROWS; k++) {
             int32_t two;
-            __builtin_memcpy(&two, dy + p * ROWS + 2 * (int64_t)k, sizeof two);
+            __builtin_memcpy(&two, left + p * ROWS + 2 * (int64_t)k, sizeof two);
             __m512bh d = (__m512bh)_mm512_set1_epi32(two);
             sum[k][0] = _mm512_dpbf16_ps(sum[k][0], d, x0);
             sum[k][1] = _mm512_dpbf16_ps(sum[k][1], d, x1);
@@ -110,7 +113,9 @@ static void product(const uint16_t *dy, const uint16_t *x, int64_t pixels, float
 
 const lt_wgrad_unit lt_wgrad_avx512 = {
     .rows = ROWS,
+    .columns = LT_WGRAD_COLUMNS,
     .pixels = 2,
+    .size = sizeof(uint16_t),
     .dy = pack_dy,
     .x = lt_wgrad_pack_x_avx512,
     .product = product,

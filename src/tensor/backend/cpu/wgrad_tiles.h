@@ -20,8 +20,8 @@ enum {
     LT_TILE_ROWS = 2 * LT_TILE_SIDE    /* of dw */
 };
 
-static void tile_product(const uint16_t *dy, const uint16_t *x, int64_t pixels, float *dw,
-                         int64_t ld, bool add)
+static void tile_product(const void *dy, const void *x, int64_t pixels, float *dw, int64_t ld,
+                         bool add)
 {
     enum { TILE = LT_TILE_SIDE * LT_TILE_PIXELS, ROW = 64, PANEL = 2 * ROW };
     const int64_t stride = ld * (int64_t)sizeof *dw;
@@ -38,7 +38,8 @@ static void tile_product(const uint16_t *dy, const uint16_t *x, int64_t pixels, 
         TILE_ZERO(3);
     }
     for (int64_t p = 0; p < pixels; p += LT_TILE_PIXELS) {
-        const uint16_t *rows = dy + p * LT_TILE_ROWS, *columns = x + p * LT_WGRAD_COLUMNS;
+        const uint16_t *rows = (const uint16_t *)dy + p * LT_TILE_ROWS;
+        const uint16_t *columns = (const uint16_t *)x + p * LT_WGRAD_COLUMNS;
         TILE_LOAD(4, rows, ROW);
         TILE_LOAD(6, columns, PANEL);
         TILE_PRODUCT(0, 4, 6);

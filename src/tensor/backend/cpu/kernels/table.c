@@ -15,6 +15,7 @@
 #include "rotary.h"
 #include "tridiagonal.h"
 #include "vec.h"
+#include "wgrad.h"
 #include "winograd.h"
 
 #define RETURN_void
