@@ -27,6 +27,9 @@ static const matmul_row matmuls[] = {
     {"long sums", 1, 3, 4, 2000, ROWS, ROWS, false},
     {"sums of two blocks, more columns than a range", 1, 9, 1500, 1601, ROWS, REVERSED, false},
     {"rows and columns of several tasks", 1, 300, 900, 34, ROWS, ROWS, false},
+    {"rows of a page in b, batch of 2", 2, 40, 1024, 37, ROWS, ROWS, false},
+    {"rows of a page in b, batch of 3, b shared", 3, 33, 1024, 9, ROWS, ROWS, true},
+    {"rows of a page in b, sums of several blocks", 1, 300, 1024, 600, GAPS, ROWS, false},
 };
 
 static lt_status call_matmul(const test *t, const lt_backend *be, void *ctx, const lt_view *v,
@@ -89,6 +92,17 @@ static void make_wide(const matmul_row *r, test *t)
 {
     make_matmul(r, t);
     t->operand[2].kind = MASTER;
+}
+
+static const matmul_row backwards[] = {
+    {"y stored backwards", 1, 17, 13, 29, ROWS, ROWS, false},
+    {"y stored backwards, columns of a page in a", 1, 1024, 40, 37, REVERSED, ROWS, false},
+};
+
+static void make_backwards(const matmul_row *r, test *t)
+{
+    make_matmul(r, t);
+    t->operand[2].layout = REVERSED;
 }
 
 typedef struct linear_row {
@@ -199,6 +213,11 @@ bool product_tests(size_t i, test *t)
         return true;
     }
     i -= COUNT_OF(wide);
+    if (i < COUNT_OF(backwards)) {
+        make_backwards(&backwards[i], t);
+        return true;
+    }
+    i -= COUNT_OF(backwards);
     if (i < COUNT_OF(linears)) {
         make_linear(&linears[i], t);
         return true;

@@ -5,6 +5,7 @@
 #include "tensor/backend/cpu/cut.h"
 #include "tensor/backend/cpu/gemm.h"
 #include "tensor/backend/cpu/onednn.h"
+#include "tensor/backend/cpu/product.h"
 
 #include <string.h>
 
@@ -163,6 +164,60 @@ static dnnl_status_t multiply_pieces(const product *p)
     return all.status;
 }
 
+static lt_operand own_operand(const lt_view *v, int64_t index, int lanes)
+{
+    const int steps = ROWS + COLS - lanes;
+    return (lt_operand){(const float *)v->data + index * v->stride[B],
+                        lt_axis_line(v->shape.dim[lanes], v->stride[lanes]),
+                        lt_axis_line(v->shape.dim[steps], v->stride[steps])};
+}
+
+/* y = a b, or y' = b' a' where y's columns are apart. */
+static lt_product own_product(const product *p, int64_t index)
+{
+    const lt_view *y = &p->y;
+    const bool across = y->stride[COLS] != 1 && y->shape.dim[COLS] > 1;
+    const int rows = across ? COLS : ROWS, cols = ROWS + COLS - rows;
+    const lt_operand a = own_operand(&p->a, index, ROWS), b = own_operand(&p->b, index, COLS);
+    return (lt_product){.a = across ? b : a,
+                        .b = across ? a : b,
+                        .y = (float *)y->data + index * y->stride[B],
+                        .row = lt_axis_line(y->shape.dim[rows], y->stride[rows]),
+                        .col = lt_axis_line(y->shape.dim[cols], y->stride[cols]),
+                        .rows = y->shape.dim[rows],
+                        .cols = y->shape.dim[cols],
+                        .depth = p->a.shape.dim[COLS],
+                        .alpha = 1};
+}
+
+/* oneDNN 2.6's sgemm on AVX2 packs nothing where a piece has few rows. Where it then reads its second operand by rows, and rows
+ * of either are whole pages apart, it takes up to twice as long as own products. */
+static bool shares_sets(const product *p)
+{
+    enum { PAGE = 1024, FEW = 32 };
+    bool ty, ta, tb;
+    int64_t ldy, lda, ldb;
+    leading(&p->y, &ty, &ldy);
+    leading(&p->a, &ta, &lda);
+    leading(&p->b, &tb, &ldb);
+    const bool by_rows = ty ? ta : !tb; /* a is the second where y is transposed */
+    return by_rows && (lda % PAGE == 0 || ldb % PAGE == 0)
+           && p->y.shape.dim[ty ? COLS : ROWS] >= FEW;
+}
+
+static lt_status multiply_own(lt_cpu *cpu, const product *p)
+{
+    const int64_t batches = p->y.shape.dim[B];
+    lt_product *list = lt_alloc((size_t)batches, sizeof *list);
+    if (!list)
+        return LT_E_NOMEM;
+    for (int64_t i = 0; i < batches; i++)
+        list[i] = own_product(p, i);
+    const lt_status st = lt_cpu_multiply(cpu, list, (size_t)batches);
+    lt_free(list);
+    return st;
+}
+
 /* oneDNN's sgemm on AVX2 has threads share the sums of some products, so that bits depend on their number; with AVX-512
  * tests have not seen it. */
 static dnnl_status_t multiply_all(const lt_cpu *cpu, const product *p)
@@ -200,7 +255,10 @@ static lt_status multiply_f32(lt_cpu *cpu, const product *p)
             return LT_E_NOMEM;
         f.y = lt_cpu_dense_view(y, LT_F32, p->y.shape);
     }
-    LT_TRY(lt_dnnl_check(multiply_all(cpu, &f), "sgemm"));
+    if (cpu->isa == LT_ISA_AVX2 && shares_sets(&f))
+        LT_TRY(multiply_own(cpu, &f));
+    else
+        LT_TRY(lt_dnnl_check(multiply_all(cpu, &f), "sgemm"));
     if (lt_cpu_has(&f.bias))
         add_bias(cpu, &f);
     return direct ? LT_OK : lt_backend_cpu()->cast(cpu, &f.y, &p->y);
