@@ -358,7 +358,13 @@ static lt_status run_grad_w(lt_cpu *cpu, lt_primitive *prim, const call *c, lt_d
     return in_place ? LT_OK : lt_onednn_written(cpu, c->w, LT_F32, dw);
 }
 
-/* The gradient of a weight by our own unit. */
+/* Whether our own unit can make it, the gradient of a weight. */
+static bool has_unit(const call *c)
+{
+    return c->kind == LT_CONV_GRAD_W && lt_cpu_is_fast_dtype(c->x->dtype)
+           && c->y->dtype == c->x->dtype && c->config->groups == 1;
+}
+
 static lt_status run_wgrad(lt_cpu *cpu, const call *c, bool *done)
 {
     const lt_dtype dtype = c->x->dtype;
@@ -431,8 +437,7 @@ static lt_status run_library(lt_cpu *cpu, const call *c, lt_dtype dtype, bool *d
 static lt_status run(lt_cpu *cpu, const call *c, bool *done)
 {
     const lt_dtype dtype = c->x->dtype;
-    const bool own = c->kind == LT_CONV_GRAD_W && lt_cpu_is_fast_dtype(dtype)
-                     && c->y->dtype == dtype && c->config->groups == 1;
+    const bool own = has_unit(c);
     *done = false;
     cpu->onednn->last = "ref";
     if (dtype == LT_F64 || c->w->dtype == LT_F64)

@@ -14,11 +14,13 @@
 #include <string.h>
 
 enum {
-    TASKS = 32,          /* wanted at least, if there is enough to do in one */
-    TASK_PIXELS = 1024,  /* at least, where the range of pixels is cut */
-    PARTIALS = 16 << 20, /* bytes of partial sums at most */
-    MOST_ROWS = 32,      /* of any unit */
-    LINE = 64,           /* bytes of memory that come at once */
+    TASKS = 32,         /* wanted at least, if there is enough to do in one */
+    TASK_PIXELS = 1024, /* at least, where the range of pixels is cut */
+    PARTIALS =
+        32
+        << 20, /* bytes of partial sums at most, by bytes of a packed element: in f32 all else takes more */
+    MOST_ROWS = 32, /* of any unit */
+    LINE = 64,      /* bytes of memory that come at once */
 };
 
 static bool has_bf16(lt_cpu_isa isa)
@@ -277,7 +279,8 @@ static int64_t count_ranges(const job *j)
     int64_t pixels = j->batch * j->out_height * j->out_width;
     int64_t bytes = j->rows * j->columns * (int64_t)sizeof(float);
     int64_t ranges = (TASKS + j->row_tasks - 1) / j->row_tasks;
-    ranges = lt_cpu_least(ranges, lt_cpu_least(pixels / TASK_PIXELS, PARTIALS / bytes));
+    ranges = lt_cpu_least(
+        ranges, lt_cpu_least(pixels / TASK_PIXELS, PARTIALS / (int64_t)j->unit->size / bytes));
     return ranges > 1 ? ranges : 1;
 }
 
