@@ -358,7 +358,7 @@ static lt_status run_grad_w(lt_cpu *cpu, lt_primitive *prim, const call *c, lt_d
     return in_place ? LT_OK : lt_onednn_written(cpu, c->w, LT_F32, dw);
 }
 
-/* Whether our own unit can make it, the gradient of a weight. */
+/* Whether it is a gradient of a weight that our own unit can make. */
 static bool has_unit(const call *c)
 {
     return c->kind == LT_CONV_GRAD_W && lt_cpu_is_fast_dtype(c->x->dtype)
@@ -456,8 +456,7 @@ static lt_status run(lt_cpu *cpu, const call *c, bool *done)
         return LT_OK;
     if (own && lt_wgrad_wanted(cpu, c->config, dtype, c->w->shape))
         return run_wgrad(cpu, c, done);
-    if (!*done)
-        LT_TRY(run_library(cpu, c, dtype, done));
+    LT_TRY(run_library(cpu, c, dtype, done));
     if (!*done && own) /* where oneDNN is wrong, or has nothing */
         LT_TRY(run_wgrad(cpu, c, done));
     if (!*done)
