@@ -13,7 +13,11 @@ enum { TILE_ROWS = 8, TILE_VECS = 2 };
 #else
 enum { TILE_ROWS = 6, TILE_VECS = 1 };
 #endif
-enum { TILE_COLS = TILE_VECS * LANES, TILE_SUMS = TILE_COLS / SUMS, CROSSES = LANES % TILE_ROWS };
+enum {
+    TILE_COLS = TILE_VECS * LANES,
+    TILE_SUMS = TILE_COLS / SUMS,
+    CROSSES = LANES % TILE_ROWS != 0
+};
 enum { PANELS = 4 }; /* packed by turns */
 
 /* y = alpha * sum + beta * y, a whole row of a tile. */
