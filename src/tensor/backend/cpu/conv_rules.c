@@ -107,7 +107,7 @@ static bool strided_1x1_of_few_channels(const lt_conv_form *f)
  * all are behind the row, and the mask of what to load keeps all but 1 or more of 16. NaN there times 0 is
  * NaN. jit_avx512_core_bf16_conv_kernel.cpp, compute_ic_block_step_interleave: reorder_stride_overflow is more than
  * reorder_size. */
-static bool steps_over_the_row(const lt_conv_form *f)
+static bool is_stride_wider_than_row(const lt_conv_form *f)
 {
     const axis a = along(f, WIDTH);
     return f->w.dim[1] == 1 && a.outputs == 1 && a.size + a.pad < a.stride;
@@ -122,7 +122,8 @@ static const lt_conv_rule rules[] = {
     {"bf16, dilation", 0, LT_CONV_GRAD_W, "jit_bf16:avx512", dilated},
     {"AMX, taps in padding only", 0, LT_CONV_GRAD_W, "amx", taps_in_padding_only},
     {"bf16, taps in padding only", 0, LT_CONV_GRAD_W, "jit_bf16:avx512", taps_in_padding_only},
-    {"bf16, stride over the row", 0, LT_CONV_GRAD_W, "jit_bf16:avx512", steps_over_the_row},
+    {"bf16, stride wider than the row", 0, LT_CONV_GRAD_W, "jit_bf16:avx512",
+     is_stride_wider_than_row},
     {"bf16 1x1, odd channels of y", 0, LT_CONV_GRAD_X, "jit_bf16_1x1", of_odd_outputs},
     {"AMX, stride 3", FIRST_RIGHT, LT_CONV, "amx", strided_by_3},
     {"AMX, wide padding", 0, LT_CONV, "amx", padded_widely},

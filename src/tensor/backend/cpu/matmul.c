@@ -191,7 +191,7 @@ static lt_product own_product(const product *p, int64_t index)
 }
 
 /* oneDNN 2.6's sgemm on AVX2 packs nothing where a piece has few rows. Where it then reads its second operand by rows, and rows
- * of either are whole pages apart, it takes up to twice as long as own products. */
+ * of either are whole pages apart, in the same sets of the first cache, it takes up to twice as long as own products. */
 static bool shares_sets(const product *p)
 {
     enum { PAGE = 1024, FEW = 32 };

@@ -14,13 +14,11 @@
 #include <string.h>
 
 enum {
-    TASKS = 32,         /* wanted at least, if there is enough to do in one */
-    TASK_PIXELS = 1024, /* at least, where the range of pixels is cut */
-    PARTIALS =
-        32
-        << 20, /* bytes of partial sums at most, by bytes of a packed element: in f32 all else takes more */
-    MOST_ROWS = 32, /* of any unit */
-    LINE = 64,      /* bytes of memory that come at once */
+    TASKS = 32,          /* wanted at least, if there is enough to do in one */
+    TASK_PIXELS = 1024,  /* at least, where the range of pixels is cut */
+    PARTIALS = 32 << 20, /* by bytes of a packed element: bytes of partial sums at most */
+    MOST_ROWS = 32,      /* of any unit */
+    LINE = 64,           /* bytes of memory that come at once */
 };
 
 static bool has_bf16(lt_cpu_isa isa)
@@ -208,7 +206,6 @@ static void swap_places(work *w)
 static void add_block(const job *j, work *w, int64_t first_row, int64_t rows, float *dw)
 {
     w->pixels = round_up(w->count, j->unit->pixels);
-    find_dy(j, w->first, w->count, w->dy_at);
     j->unit->dy(j->dy + first_row * j->size, w->dy_at, w->pixels, rows, w->dy);
     plan_dy(j, w, first_row, rows);
     for (int64_t tap = 0; tap < j->taps_h * j->taps_w; tap++) {
@@ -244,7 +241,9 @@ static void run_task(void *context, int64_t begin, int64_t end, int64_t chunk)
         const int64_t block = block_of(j, to - from);
         w->at = w->places[0];
         w->next_at = w->places[1];
-        find_x(j, from, lt_cpu_least(block, to - from), 0, w->at);
+        const int64_t count = lt_cpu_least(block, to - from);
+        find_dy(j, from, count, w->dy_at);
+        find_x(j, from, count, 0, w->at);
         for (w->first = from; w->first < to; w->first += block) {
             w->count = lt_cpu_least(block, to - w->first);
             w->after = lt_cpu_least(block, to - w->first - w->count);
