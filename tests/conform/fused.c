@@ -25,6 +25,11 @@ static const fused_row rows[] = {
     {"7x7 stride 2 pad 3, 3 channels", 2, 3, 20, 18, 16, 7, 2, 3, false},
     {"7x7 stride 2 pad 3, 3 channels, odd image", 1, 3, 17, 23, 8, 7, 2, 3, false},
     {"3x3 pad 1 on one pixel: eight taps meet padding", 3, 16, 1, 1, 24, 3, 1, 1, false},
+    {"3x3 pad 1, 32 to 64 channels", 3, 32, 9, 11, 64, 3, 1, 1, false},
+    {"3x3, 64 to 32 channels, means far from 0", 2, 64, 10, 14, 32, 3, 1, 0, true},
+    {"3x3 pad 1, 32 channels, many tiles", 3, 32, 30, 34, 32, 3, 1, 1, false},
+    {"3x3 pad 1, 288 to 32 channels", 3, 288, 20, 18, 32, 3, 1, 1, false},
+    {"3x3 pad 1, 32 to 288 channels", 3, 32, 20, 18, 288, 3, 1, 1, false},
 };
 
 enum { ENTRIES = 5 };
@@ -159,6 +164,17 @@ static double norm_of(const test *t, int64_t i, double *xhat)
     return x->value[i] * k[SCALE * channels + c] + k[SHIFT * channels + c];
 }
 
+/* Winograd's kernels take f32 weights with all their digits while x is bf16: these have no more than that. */
+static void round_weights(test *t)
+{
+    enum { DIGITS = 8 };
+    for (int64_t i = 0; i < operand_count(&t->operand[W]); i++) {
+        int exponent;
+        const double digits = ldexp(frexp(t->operand[W].value[i], &exponent), DIGITS);
+        t->operand[W].value[i] = ldexp(nearbyint(digits), exponent - DIGITS);
+    }
+}
+
 /* Coefficients that follow from the others, and x away from relu's kink. */
 static void prepare_sums(test *t)
 {
@@ -172,6 +188,7 @@ static void prepare_sums(test *t)
     for (int64_t i = 0; i < operand_count(&t->operand[NORM_X]); i++)
         if (fabs(norm_of(t, i, &xhat)) < 0.1)
             t->operand[NORM_X].value[i] += 1;
+    round_weights(t);
 }
 
 static const char *check_sums(const test *t, double *const *got, double *const *want)

@@ -161,7 +161,7 @@ static void describe(calls *c, const images *m, int pad)
     c->forward = (lt_own_conv){.config = &c->config, .from = &m->x, .w = &m->w, .to = &m->y};
     c->backward = (lt_own_conv){
         .config = &c->config, .from = &m->y, .w = &m->w, .to = &m->x, .backward = true};
-    c->grad = (lt_winograd_grad){&c->config, &m->x, &m->y, &m->w};
+    c->grad = (lt_winograd_grad){&c->config, &m->x, &m->y, &m->w, NULL};
 }
 
 /* In this order: each overwrites what a later one does not read. */
@@ -304,7 +304,7 @@ static void is_chosen(void **state)
     const lt_view y = channels_last(r->dtype, 128, r->out, r->size);
     const lt_view w = channels_last(LT_F32, r->out, r->in, r->taps);
     const lt_own_conv c = {.config = &r->config, .from = &x, .w = &w, .to = &y};
-    const lt_winograd_grad g = {&r->config, &x, &y, &w};
+    const lt_winograd_grad g = {&r->config, &x, &y, &w, NULL};
     assert_int_equal(lt_winograd_wanted(&cpu, &c), r->wanted);
     assert_int_equal(lt_winograd_wanted_w(&cpu, &g), r->wanted);
 }

@@ -114,37 +114,37 @@ LT_ENTRY(topk_hits, void *ctx, const lt_view *logits, const lt_view *labels, con
 LT_ENTRY(topk_select, void *ctx, const lt_view *x, const lt_view *index);
 
 /** The entries above: ext/entry.h. */
-#define LT_OPERATION_ENTRIES(X)        \
-    X(fill, BASIC, OWN)                \
-    X(cast, BASIC, OWN)                \
-    X(add, BASIC, OWN)                 \
-    X(mul, BASIC, OWN)                 \
-    X(scale, BASIC, OWN)               \
-    X(relu, BASIC, OWN)                \
-    X(relu_grad, BASIC, OWN)           \
-    X(dropout, BASIC, OWN)             \
-    X(normalize, BASIC, OWN)           \
-    X(sum, BASIC, OWN)                 \
-    X(count_up, BASIC, REF)            \
-    X(matmul, BASIC, LIBRARY)          \
-    X(linear, BASIC, LIBRARY)          \
-    X(linear_grad_w, FUSED, NONE)      \
-    X(conv2d, BASIC, LIBRARY)          \
-    X(conv2d_grad_x, BASIC, LIBRARY)   \
-    X(conv2d_grad_w, BASIC, LIBRARY)   \
-    X(conv2d_stats, FUSED, OWN)        \
-    X(conv2d_grad_x_sums, FUSED, OWN)  \
-    X(conv2d_norm_stats, FUSED, OWN)   \
-    X(conv2d_norm_grad_w, FUSED, NONE) \
-    X(maxpool2d, BASIC, OWN)           \
-    X(maxpool2d_grad, BASIC, OWN)      \
-    X(avgpool2d, BASIC, OWN)           \
-    X(avgpool2d_grad, BASIC, OWN)      \
-    X(softmax, BASIC, OWN)             \
-    X(softmax_grad, BASIC, OWN)        \
-    X(softmax_xent, BASIC, OWN)        \
-    X(softmax_xent_grad, BASIC, OWN)   \
-    X(topk_hits, BASIC, OWN)           \
+#define LT_OPERATION_ENTRIES(X)       \
+    X(fill, BASIC, OWN)               \
+    X(cast, BASIC, OWN)               \
+    X(add, BASIC, OWN)                \
+    X(mul, BASIC, OWN)                \
+    X(scale, BASIC, OWN)              \
+    X(relu, BASIC, OWN)               \
+    X(relu_grad, BASIC, OWN)          \
+    X(dropout, BASIC, OWN)            \
+    X(normalize, BASIC, OWN)          \
+    X(sum, BASIC, OWN)                \
+    X(count_up, BASIC, REF)           \
+    X(matmul, BASIC, LIBRARY)         \
+    X(linear, BASIC, LIBRARY)         \
+    X(linear_grad_w, FUSED, NONE)     \
+    X(conv2d, BASIC, LIBRARY)         \
+    X(conv2d_grad_x, BASIC, LIBRARY)  \
+    X(conv2d_grad_w, BASIC, LIBRARY)  \
+    X(conv2d_stats, FUSED, OWN)       \
+    X(conv2d_grad_x_sums, FUSED, OWN) \
+    X(conv2d_norm_stats, FUSED, OWN)  \
+    X(conv2d_norm_grad_w, FUSED, OWN) \
+    X(maxpool2d, BASIC, OWN)          \
+    X(maxpool2d_grad, BASIC, OWN)     \
+    X(avgpool2d, BASIC, OWN)          \
+    X(avgpool2d_grad, BASIC, OWN)     \
+    X(softmax, BASIC, OWN)            \
+    X(softmax_grad, BASIC, OWN)       \
+    X(softmax_xent, BASIC, OWN)       \
+    X(softmax_xent_grad, BASIC, OWN)  \
+    X(topk_hits, BASIC, OWN)          \
     X(topk_select, BASIC, OWN)
 
 #endif

@@ -55,14 +55,14 @@ static int64_t chunks_of(const lt_view *x, int64_t grain)
     return (rows_of(x) + grain - 1) / grain;
 }
 
-enum { MOMENTS_ROWS = 4 }; /* of [C] a chunk: mean and m2, each followed by work space */
+enum { MOMENTS_ROWS = 4 }; /* of [C] a chunk */
 
-lt_status lt_cpu_moments_begin(lt_cpu *cpu, const lt_view *x, int64_t grain, lt_cpu_moments *m)
+lt_status lt_cpu_moments_begin(lt_cpu *cpu, const lt_view *x, int64_t chunks, lt_cpu_moments *m)
 {
-    const int64_t count = chunks_of(x, grain) * MOMENTS_ROWS * x->shape.dim[1];
-    *m = (lt_cpu_moments){cpu->kernels, x, grain,
-                          lt_cpu_scratch(cpu, LT_CPU_PARTIAL, (size_t)count * sizeof(float))};
-    return m->part ? LT_OK : LT_E_NOMEM;
+    const int64_t count = chunks * MOMENTS_ROWS * x->shape.dim[1];
+    float *part = lt_cpu_scratch(cpu, LT_CPU_PARTIAL, (size_t)(count + chunks) * sizeof *part);
+    *m = (lt_cpu_moments){cpu->kernels, x, chunks, part, part ? part + count : NULL};
+    return part ? LT_OK : LT_E_NOMEM;
 }
 
 void lt_cpu_moments_chunk(void *context, int64_t begin, int64_t end, int64_t chunk)
@@ -71,6 +71,7 @@ void lt_cpu_moments_chunk(void *context, int64_t begin, int64_t end, int64_t chu
     const int64_t c = m->x->shape.dim[1];
     const char *x = (const char *)m->x->data + (size_t)(begin * c) * lt_dtype_size(m->x->dtype);
     float *part = m->part + chunk * MOMENTS_ROWS * c;
+    m->count[chunk] = (float)(end - begin);
     m->kernels->of[store_of(m->x)].bn_moments(x, end - begin, c, part, part + 2 * c);
 }
 
@@ -84,13 +85,13 @@ static int64_t channels_from(int64_t first, int64_t channels)
 /* Chan's formula over the chunks, in double. */
 void lt_cpu_moments_end(const lt_cpu_moments *m, float *stats)
 {
-    const int64_t channels = m->x->shape.dim[1], rows = rows_of(m->x), grain = m->grain;
+    const int64_t channels = m->x->shape.dim[1];
     for (int64_t first = 0; first < channels; first += AT_ONCE) {
         double count = 0, mean[AT_ONCE] = {0}, m2[AT_ONCE] = {0};
         const int64_t here = channels_from(first, channels);
-        for (int64_t i = 0; i * grain < rows; i++) {
+        for (int64_t i = 0; i < m->chunks; i++) {
             const float *p = m->part + i * MOMENTS_ROWS * channels + first;
-            const double n = (double)(rows - i * grain < grain ? rows - i * grain : grain);
+            const double n = (double)m->count[i];
             const double total = count + n, share = n / total, both = count * n / total;
             for (int64_t c = 0; c < here; c++) {
                 const double d = (double)p[c] - mean[c];
@@ -114,7 +115,7 @@ lt_status lt_cpu_batchnorm_stats(void *ctx, const lt_view *x, const lt_view *out
         return lt_backend_ref()->batchnorm_stats(ctx, x, out);
     lt_cpu_moments m;
     const int64_t grain = grain_of(x, SUM_CHUNK);
-    LT_TRY(lt_cpu_moments_begin(ctx, x, grain, &m));
+    LT_TRY(lt_cpu_moments_begin(ctx, x, chunks_of(x, grain), &m));
     lt_parallel(rows_of(x), grain, lt_cpu_moments_chunk, &m);
     lt_cpu_moments_end(&m, out->data);
     return LT_OK;
@@ -178,7 +179,6 @@ static grad_job make_grad(const lt_cpu *cpu, const lt_batchnorm_grad *in, const 
 {
     return (grad_job){.kernels = cpu->kernels,
                       .store = store_of(in->x),
-                      .rows = rows_of(in->x),
                       .in = {.coef = coef_of(in->coef),
                              .dy = {in->dy[0].data, in->dy[1].data},
                              .x = in->x->data,
@@ -189,11 +189,11 @@ static grad_job make_grad(const lt_cpu *cpu, const lt_batchnorm_grad *in, const 
 }
 
 lt_status lt_cpu_grad_sums_begin(lt_cpu *cpu, const lt_batchnorm_grad *in, const lt_view *g,
-                                 int64_t grain, lt_cpu_grad_sums *s)
+                                 int64_t chunks, lt_cpu_grad_sums *s)
 {
-    const int64_t count = chunks_of(in->x, grain) * 2 * in->x->shape.dim[1];
+    const int64_t count = chunks * 2 * in->x->shape.dim[1];
     *s = make_grad(cpu, in, g);
-    s->grain = grain;
+    s->chunks = chunks;
     s->part = lt_cpu_scratch(cpu, LT_CPU_PARTIAL, (size_t)count * sizeof(float));
     return s->part ? LT_OK : LT_E_NOMEM;
 }
@@ -207,11 +207,11 @@ void lt_cpu_grad_sums_chunk(void *context, int64_t begin, int64_t end, int64_t c
 
 void lt_cpu_grad_sums_end(const lt_cpu_grad_sums *s, float *out)
 {
-    const int64_t channels = s->in.channels, chunks = (s->rows + s->grain - 1) / s->grain;
+    const int64_t channels = s->in.channels;
     for (int64_t first = 0; first < channels; first += AT_ONCE) {
         double total[AT_ONCE] = {0}, product[AT_ONCE] = {0};
         const int64_t here = channels_from(first, channels);
-        for (int64_t i = 0; i < chunks; i++) {
+        for (int64_t i = 0; i < s->chunks; i++) {
             const float *p = s->part + i * 2 * channels + first;
             for (int64_t c = 0; c < here; c++) {
                 total[c] += (double)p[c];
@@ -233,8 +233,8 @@ lt_status lt_cpu_batchnorm_grad_stats(void *ctx, const lt_batchnorm_grad *in, co
         return lt_backend_ref()->batchnorm_grad_stats(ctx, in, g, sums);
     grad_job j;
     const int64_t grain = grain_of(in->x, SUM_CHUNK);
-    LT_TRY(lt_cpu_grad_sums_begin(ctx, in, g, grain, &j));
-    lt_parallel(j.rows, grain, lt_cpu_grad_sums_chunk, &j);
+    LT_TRY(lt_cpu_grad_sums_begin(ctx, in, g, chunks_of(in->x, grain), &j));
+    lt_parallel(rows_of(in->x), grain, lt_cpu_grad_sums_chunk, &j);
     lt_cpu_grad_sums_end(&j, sums->data);
     return LT_OK;
 }

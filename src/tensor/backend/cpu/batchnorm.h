@@ -9,11 +9,12 @@
 typedef struct lt_cpu_moments {
     const lt_cpu_kernels *kernels;
     const lt_view *x;
-    int64_t grain; /* pixels of a chunk */
-    float *part;
+    int64_t chunks;
+    float *part;  /* [chunks][4][C]: mean and M2, each followed by work space */
+    float *count; /* [chunks]: pixels */
 } lt_cpu_moments;
 
-lt_status lt_cpu_moments_begin(lt_cpu *cpu, const lt_view *x, int64_t grain, lt_cpu_moments *m);
+lt_status lt_cpu_moments_begin(lt_cpu *cpu, const lt_view *x, int64_t chunks, lt_cpu_moments *m);
 lt_chunk_fn lt_cpu_moments_chunk;
 void lt_cpu_moments_end(const lt_cpu_moments *m, float *stats);
 
@@ -22,12 +23,12 @@ typedef struct lt_cpu_grad_sums {
     const lt_cpu_kernels *kernels;
     lt_cpu_store store;
     lt_bn_grad in;
-    int64_t rows, grain;
+    int64_t chunks;
     float *part; /* [chunks][2][C] */
 } lt_cpu_grad_sums;
 
 lt_status lt_cpu_grad_sums_begin(lt_cpu *cpu, const lt_batchnorm_grad *in, const lt_view *g,
-                                 int64_t grain, lt_cpu_grad_sums *s);
+                                 int64_t chunks, lt_cpu_grad_sums *s);
 lt_chunk_fn lt_cpu_grad_sums_chunk;
 void lt_cpu_grad_sums_end(const lt_cpu_grad_sums *s, float *out);
 

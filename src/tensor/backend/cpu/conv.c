@@ -444,7 +444,7 @@ static lt_status run(lt_cpu *cpu, const call *c, bool *done)
         return LT_OK;
     if (c->after)
         return run_library(cpu, c, dtype, done);
-    const lt_winograd_grad grad = {c->config, c->x, c->y, c->w};
+    const lt_winograd_grad grad = {c->config, c->x, c->y, c->w, NULL};
     if (c->kind != LT_CONV_GRAD_W)
         LT_TRY(run_kernels(cpu, c, done));
     else if (lt_winograd_wanted_w(cpu, &grad)) {

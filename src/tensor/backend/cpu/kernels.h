@@ -158,14 +158,26 @@ typedef enum lt_winograd_map {
     LT_WINOGRAD_DW  /* points to 3x3 taps */
 } lt_winograd_map;
 
+/* Sums over pixels of several tiles of y, each [C]: their mean and M2 (Chan's formula), or, with grad, of gradients
+ * after relu's mask and of their products with x - mean. */
+typedef struct lt_winograd_sums {
+    float *of[2];
+    float inverse, share,
+        both; /* mean and M2: 1 / n of the n pixels of this tile, n / all, (all - n) * n / all */
+    const lt_bn_grad *grad; /* y is its dy[0]; NULL: mean and M2 */
+} lt_winograd_sums;
+
 typedef struct lt_winograd_tile {
     lt_winograd_map map;
     void *pixel[36]; /* row by row; NULL: 0, or not written */
     float *point;
     int64_t step, group; /* elements between points, and between 16 channels and the next */
     int64_t channels;
-    const lt_bn_apply *after; /* Y: batch norm of its y's pixels, without a mask; NULL: none */
-    int64_t first;            /* channel of `after` */
+    const lt_bn_apply *before; /* X: pixels are relu(batchnorm(those)); NULL: none */
+    /* Y, one of the two or none. after: batch norm of its y's pixels, without a mask. */
+    const lt_bn_apply *after;
+    const lt_winograd_sums *sums;
+    int64_t first; /* channel of after and sums */
 } lt_winograd_tile;
 
 /* y += weight * (a + shift I)^(-1), lower triangles of row-major [n,n]. */

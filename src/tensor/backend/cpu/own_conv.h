@@ -4,8 +4,7 @@
 #ifndef LT_BACKEND_CPU_OWN_CONV_H
 #define LT_BACKEND_CPU_OWN_CONV_H
 
-#include "base/parallel.h"
-#include "tensor/backend/cpu/internal.h"
+#include "tensor/backend/cpu/batchnorm.h"
 
 /*     to = convolution of from, or, backward, the gradient of its input where from is that of its output.
  * Both are channels-last, of one dtype, f32 or bf16; w is f32, or bf16 where they are, channels-last. */
@@ -18,7 +17,11 @@ typedef struct lt_own_conv {
                                   and relu count */
     lt_chunk_fn *after; /* on pixels begin..end-1 of to, when these are written; NULL: nothing */
     void *context;
-    const lt_bn_apply *normed; /* Winograd's `after`: batch norm of what is written, or NULL */
+    /* Winograd's `after`, at most one: batch norm of what is written; its moments, or sums of the gradient that it
+     * is, in lt_winograd_chunks() chunks. */
+    const lt_bn_apply *normed;
+    const lt_cpu_moments *moments;
+    const lt_cpu_grad_sums *sums;
 } lt_own_conv;
 
 /* Whether own kernels can do it on this CPU. */

@@ -3,33 +3,46 @@
 
 #include "tensor/backend/cpu/batchnorm.h"
 #include "tensor/backend/cpu/cpu.h"
+#include "tensor/backend/cpu/cut.h"
 #include "tensor/backend/cpu/moved.h"
 #include "tensor/backend/cpu/own_conv.h"
 #include "tensor/backend/cpu/wgrad.h"
 #include "tensor/backend/cpu/winograd.h"
 
-/* Nothing is done before or after it, and yet it is faster. */
 static bool is_winograd(const lt_cpu *cpu, const lt_own_conv *c)
 {
     return cpu->onednn && lt_winograd_wanted(cpu, c);
 }
 
-static bool is_fused(const lt_cpu *cpu, const lt_own_conv *c, const lt_view *sums)
+typedef enum form { APART, DIRECT, WINOGRAD } form;
+
+/* Which own kernels do it with the sums. */
+static form form_of(const lt_cpu *cpu, const lt_own_conv *c, const lt_view *sums)
 {
     if (cpu->fused == LT_FUSED_OFF || sums->dtype != LT_F32)
-        return false;
+        return APART;
+    if (is_winograd(cpu, c))
+        return WINOGRAD;
     const bool always = cpu->fused == LT_FUSED_ON && cpu->choice != LT_KERNELS_ONEDNN;
-    return always ? lt_own_conv_can(cpu, c) : !is_winograd(cpu, c) && lt_own_conv_wanted(cpu, c);
+    return (always ? lt_own_conv_can(cpu, c) : lt_own_conv_wanted(cpu, c)) ? DIRECT : APART;
 }
 
-static lt_status run_with_stats(lt_cpu *cpu, lt_own_conv *c, const lt_view *stats)
+static int64_t chunks_of(const lt_own_conv *c, form f)
+{
+    const int64_t *d = c->to->shape.dim;
+    return f == WINOGRAD ? lt_winograd_chunks(c)
+                         : lt_cpu_pieces(d[0] * d[2] * d[3], lt_own_conv_block(c));
+}
+
+static lt_status run_with_stats(lt_cpu *cpu, lt_own_conv *c, form f, const lt_view *stats)
 {
     lt_cpu_moments m;
     LT_CPU_MOVED(c->from, c->w, c->to);
-    LT_TRY(lt_cpu_moments_begin(cpu, c->to, lt_own_conv_block(c), &m));
+    LT_TRY(lt_cpu_moments_begin(cpu, c->to, chunks_of(c, f), &m));
     c->after = lt_cpu_moments_chunk;
     c->context = &m;
-    LT_TRY(lt_own_conv_run(cpu, c));
+    c->moments = &m;
+    LT_TRY(f == WINOGRAD ? lt_winograd_run(cpu, c) : lt_own_conv_run(cpu, c));
     lt_cpu_moments_end(&m, stats->data);
     return LT_OK;
 }
@@ -38,10 +51,11 @@ lt_status lt_cpu_conv2d_stats(void *ctx, const lt_conv2d_config *config, const l
                               const lt_view *w, const lt_view *y, const lt_view *stats, bool *sums)
 {
     lt_own_conv c = {.config = config, .from = x, .w = w, .to = y};
+    const form f = form_of(ctx, &c, stats);
     if (sums)
         *sums = false;
-    if (is_fused(ctx, &c, stats))
-        return run_with_stats(ctx, &c, stats);
+    if (f != APART)
+        return run_with_stats(ctx, &c, f, stats);
     LT_TRY(lt_backend_cpu()->conv2d(ctx, config, x, w, NULL, y));
     return lt_cpu_batchnorm_stats(ctx, y, stats);
 }
@@ -51,13 +65,29 @@ lt_status lt_cpu_conv2d_norm_stats(void *ctx, const lt_conv2d_config *config,
                                    const lt_view *y, const lt_view *stats, lt_norm_conv *how)
 {
     lt_own_conv c = {.config = config, .from = norm->x, .w = w, .to = y};
+    const form f = form_of(ctx, &c, stats);
     how->sums = false;
-    how->done = norm->coef->dtype == LT_F32 && is_fused(ctx, &c, stats);
+    how->done = norm->coef->dtype == LT_F32 && f != APART;
     if (!how->done)
         return LT_OK;
     const lt_bn_apply before = lt_cpu_norm_before(norm);
     c.before = &before;
-    return run_with_stats(ctx, &c, stats);
+    return run_with_stats(ctx, &c, f, stats);
+}
+
+/* Where it is Winograd's, which reads pixels for whole tiles; else the input is made again, for kernels that pack it. */
+lt_status lt_cpu_conv2d_norm_grad_w(void *ctx, const lt_conv2d_config *config, const lt_view *dy,
+                                    const lt_batchnorm_before *norm, const lt_view *dw, bool *done)
+{
+    const lt_cpu *cpu = ctx;
+    const lt_bn_apply before = lt_cpu_norm_before(norm);
+    const lt_winograd_grad g = {config, norm->x, dy, dw, &before};
+    *done = cpu->onednn && cpu->fused != LT_FUSED_OFF && norm->coef->dtype == LT_F32
+            && lt_winograd_wanted_w(cpu, &g);
+    if (!*done)
+        return LT_OK;
+    LT_CPU_MOVED(dy, norm->x, dw);
+    return lt_winograd_grad_w(ctx, &g);
 }
 
 lt_status lt_cpu_conv2d_grad_x_sums(void *ctx, const lt_conv2d_config *config, const lt_view *dy,
@@ -66,17 +96,19 @@ lt_status lt_cpu_conv2d_grad_x_sums(void *ctx, const lt_conv2d_config *config, c
 {
     lt_own_conv c = {.config = config, .from = dy, .w = w, .to = dx, .backward = true};
     const lt_batchnorm_grad in = {.dy = {*dx}, .x = norm->x, .coef = norm->coef, .relu = true};
-    if (!is_fused(ctx, &c, sums) || norm->coef->dtype != LT_F32 || !lt_cpu_same_dense(dx, norm->x)
+    const form f = form_of(ctx, &c, sums);
+    if (f == APART || norm->coef->dtype != LT_F32 || !lt_cpu_same_dense(dx, norm->x)
         || norm->x->dtype != dx->dtype) {
         LT_TRY(lt_backend_cpu()->conv2d_grad_x(ctx, config, dy, w, dx));
         return lt_cpu_batchnorm_grad_stats(ctx, &in, NULL, sums);
     }
     LT_CPU_MOVED(dy, w, norm->x, dx);
     lt_cpu_grad_sums s;
-    LT_TRY(lt_cpu_grad_sums_begin(ctx, &in, NULL, lt_own_conv_block(&c), &s));
+    LT_TRY(lt_cpu_grad_sums_begin(ctx, &in, NULL, chunks_of(&c, f), &s));
     c.after = lt_cpu_grad_sums_chunk;
     c.context = &s;
-    LT_TRY(lt_own_conv_run(ctx, &c));
+    c.sums = &s;
+    LT_TRY(f == WINOGRAD ? lt_winograd_run(ctx, &c) : lt_own_conv_run(ctx, &c));
     lt_cpu_grad_sums_end(&s, sums->data);
     return LT_OK;
 }

@@ -44,6 +44,8 @@ typedef struct job {
     int64_t depth, cols; /* channels that are read and written */
     int64_t begin;       /* first tile of the group */
     int64_t count;       /* tiles of the group */
+    int64_t chunk;       /* tiles of a chunk of sums */
+    bool apart;          /* a group is made by one task */
     int64_t width;       /* channels that a task writes */
     float *v, *u, *m, *w;
     int64_t v_step, u_step, m_step, m_size, w_size; /* steps between points; sizes: of a thread */
@@ -70,7 +72,7 @@ typedef struct walk {
     const lt_view *of;
     int side;
     int64_t first, channels;
-    ptrdiff_t residual; /* bytes from a pixel to what is added to it; 0: nothing */
+    ptrdiff_t other; /* bytes from a pixel to one that is read with it; 0: none */
     void *next[POINTS];
 } walk;
 
@@ -103,8 +105,8 @@ static void fetch_pixels(const walk *w, bool write)
                 __builtin_prefetch(at, 1);
             else
                 __builtin_prefetch(at, 0);
-            if (w->residual)
-                __builtin_prefetch(at + w->residual, 0);
+            if (w->other)
+                __builtin_prefetch(at + w->other, 0);
         }
 }
 
@@ -151,8 +153,11 @@ static void read_points(void *context, int64_t begin, int64_t end, int64_t chunk
 {
     (void)chunk;
     const job *j = context;
-    lt_winograd_tile t = {
-        .map = LT_WINOGRAD_X, .channels = j->depth, .step = j->v_step, .group = LANES};
+    lt_winograd_tile t = {.map = LT_WINOGRAD_X,
+                          .channels = j->depth,
+                          .step = j->v_step,
+                          .group = LANES,
+                          .before = j->c->before};
     walk x = {.tiles = &j->tiles, .of = j->c->from, .side = READS, .channels = j->depth};
     find_pixels(&x, j->begin + begin);
     for (int64_t i = begin; i < end; i++) {
@@ -189,9 +194,73 @@ static void multiply(const job *j, int64_t tile, int64_t tiles, int64_t first, i
             }
 }
 
-static ptrdiff_t to_residual(const lt_bn_apply *normed)
+/* Bytes from a pixel that is written to another that is read with it. */
+static ptrdiff_t to_other(const lt_own_conv *c)
 {
-    return normed && normed->residual ? (const char *)normed->residual - (char *)normed->y : 0;
+    if (c->sums)
+        return (const char *)c->sums->in.x - (const char *)c->to->data;
+    return c->normed && c->normed->residual
+               ? (const char *)c->normed->residual - (char *)c->to->data
+               : 0;
+}
+
+/* A chunk's sums of some channels, all 0. */
+static lt_winograd_sums begin_sums(const job *j, int64_t chunk, int64_t first, int64_t width)
+{
+    enum { MEAN = 0, M2 = 2, MOMENTS_ROWS = 4, SUMS_ROWS = 2 };
+    const lt_own_conv *c = j->c;
+    lt_winograd_sums s = {.grad = c->sums ? &c->sums->in : NULL};
+    if (c->moments) {
+        float *part = c->moments->part + chunk * MOMENTS_ROWS * j->cols;
+        s.of[0] = part + MEAN * j->cols;
+        s.of[1] = part + M2 * j->cols;
+    } else if (c->sums) {
+        s.of[0] = c->sums->part + chunk * SUMS_ROWS * j->cols;
+        s.of[1] = s.of[0] + j->cols;
+    }
+    for (int i = 0; i < 2 && s.of[0]; i++)
+        memset(s.of[i] + first, 0, (size_t)width * sizeof(float));
+    return s;
+}
+
+/* What the next tile weighs beside the pixels before it. */
+static int64_t weigh(lt_winograd_sums *s, const lt_winograd_tile *t, int64_t before)
+{
+    int64_t n = 0;
+    for (int i = 0; i < SIDE * SIDE; i++)
+        n += t->pixel[i] != NULL;
+    const float count = (float)n, all = (float)(before + n);
+    s->inverse = 1 / count;
+    s->share = count / all;
+    s->both = (float)before * s->share;
+    return before + n;
+}
+
+/* Some channels of some tiles, all of one chunk. */
+static void write_tiles(const job *j, int64_t tile, int64_t tiles, int64_t first, int64_t width,
+                        float *m)
+{
+    const int64_t chunk = (j->begin + tile) / j->chunk;
+    lt_winograd_sums sums = begin_sums(j, chunk, first, width);
+    lt_winograd_tile t = {.map = LT_WINOGRAD_Y,
+                          .channels = width,
+                          .step = j->m_step,
+                          .group = LANES,
+                          .after = j->c->normed,
+                          .sums = sums.of[0] ? &sums : NULL,
+                          .first = first};
+    walk y = {&j->tiles, j->c->to, SIDE, first, width, to_other(j->c), {NULL}};
+    int64_t pixels = 0;
+    find_pixels(&y, j->begin + tile);
+    for (int64_t i = 0; i < tiles; i++) {
+        take_pixels(&y, j->begin + tile + i, i + 1 == tiles, &t);
+        if (j->c->moments)
+            pixels = weigh(&sums, &t, pixels);
+        t.point = m + i * width;
+        j->kernels->of[j->store].winograd(&t);
+    }
+    if (j->c->moments && first == 0)
+        j->c->moments->count[chunk] = (float)pixels;
 }
 
 /* A task: some tiles by some channels of the result. */
@@ -206,19 +275,7 @@ static void write_outputs(void *context, int64_t begin, int64_t end, int64_t chu
         const int64_t first = task % tasks * j->width,
                       width = lt_cpu_least(j->width, j->cols - first);
         multiply(j, tile, tiles, first, width, m);
-        lt_winograd_tile t = {.map = LT_WINOGRAD_Y,
-                              .channels = width,
-                              .step = j->m_step,
-                              .group = LANES,
-                              .after = j->c->normed,
-                              .first = first};
-        walk y = {&j->tiles, j->c->to, SIDE, first, width, to_residual(j->c->normed), {NULL}};
-        find_pixels(&y, j->begin + tile);
-        for (int64_t i = 0; i < tiles; i++) {
-            take_pixels(&y, j->begin + tile + i, i + 1 == tiles, &t);
-            t.point = m + i * width;
-            j->kernels->of[j->store].winograd(&t);
-        }
+        write_tiles(j, tile, tiles, first, width, m);
     }
 }
 
@@ -239,9 +296,9 @@ static void run_tiles(void *context, int64_t begin, int64_t end, int64_t chunk)
 
 /* All tiles; apart: each group by one task. Else filters at all points are more than the caches hold, and a group is shared
  * by all tasks, so that they are read less often. */
-static void run_groups(job *j, bool apart)
+static void run_groups(job *j)
 {
-    if (apart) {
+    if (j->apart) {
         lt_parallel(lt_cpu_pieces(j->tiles.count, j->count), 1, run_tiles, j);
         return;
     }
@@ -261,13 +318,12 @@ static int64_t group_size(int64_t tiles, int64_t channels, int64_t bytes, int64_
     return lt_cpu_least(tiles, lt_cpu_most(fit, some));
 }
 
-lt_status lt_winograd_run(lt_cpu *cpu, const lt_own_conv *c)
+/* How the work is cut: by sizes alone. */
+static job make_job(const lt_own_conv *c)
 {
-    enum { WIDTH = 64, TWICE = 2, FEW = 16, EIGHT = 8, MOST_DEPTH = 256 };
-    const int threads = lt_parallel_threads();
+    enum { WIDTH = 64, TWICE = 2, EIGHT = 8, MOST_DEPTH = 256 };
     const lt_conv2d_config *g = c->config;
     job j = {.c = c,
-             .kernels = cpu->kernels,
              .store = store_of(c->from),
              .tiles = make_grid(c->to, c->backward ? TWICE - g->pad_h : g->pad_h,
                                 c->backward ? TWICE - g->pad_w : g->pad_w),
@@ -276,11 +332,27 @@ lt_status lt_winograd_run(lt_cpu *cpu, const lt_own_conv *c)
              .width = WIDTH,
              .m_step = SUB * WIDTH + PAD,
              .m_size = POINTS * (SUB * WIDTH + PAD)};
-    const bool apart = j.depth <= MOST_DEPTH;
-    const int64_t fit = apart ? group_size(SUB, j.depth, SECOND_CACHE, EIGHT)
-                              : group_size(j.tiles.count, j.depth, THIRD_CACHE, SUB);
-    const int64_t copies = apart ? threads : 1;
+    j.apart = j.depth <= MOST_DEPTH;
+    const int64_t fit = j.apart ? group_size(SUB, j.depth, SECOND_CACHE, EIGHT)
+                                : group_size(j.tiles.count, j.depth, THIRD_CACHE, SUB);
     j.count = lt_cpu_least(fit, j.tiles.count);
+    j.chunk = j.apart ? j.count : SUB;
+    return j;
+}
+
+int64_t lt_winograd_chunks(const lt_own_conv *c)
+{
+    const job j = make_job(c);
+    return lt_cpu_pieces(j.tiles.count, j.chunk);
+}
+
+lt_status lt_winograd_run(lt_cpu *cpu, const lt_own_conv *c)
+{
+    enum { FEW = 16 };
+    const int threads = lt_parallel_threads();
+    job j = make_job(c);
+    const int64_t copies = j.apart ? threads : 1;
+    j.kernels = cpu->kernels;
     j.v_step = (j.count + FEW) * j.depth + PAD; /* a last tile of a product may read behind */
     j.u_step = j.depth * j.cols + PAD;
     j.w_size = TAPS * LANES * cpu->kernels->tile_cols;
@@ -293,7 +365,7 @@ lt_status lt_winograd_run(lt_cpu *cpu, const lt_own_conv *c)
     j.m = j.u + POINTS * j.u_step;
     j.w = j.m + threads * j.m_size;
     lt_parallel(j.cols / cpu->kernels->tile_cols * (j.depth / LANES), 1, filter_points, &j);
-    run_groups(&j, apart);
+    run_groups(&j);
     return LT_OK;
 }
 
@@ -314,8 +386,11 @@ static void both_points(void *context, int64_t begin, int64_t end, int64_t chunk
 {
     (void)chunk;
     const grad_job *j = context;
-    lt_winograd_tile x = {
-        .map = LT_WINOGRAD_X, .channels = j->cols, .step = j->x_step, .group = j->count * LANES};
+    lt_winograd_tile x = {.map = LT_WINOGRAD_X,
+                          .channels = j->cols,
+                          .step = j->x_step,
+                          .group = j->count * LANES,
+                          .before = j->g->before};
     lt_winograd_tile dy = {
         .map = LT_WINOGRAD_DY, .channels = j->rows, .step = j->dy_step, .group = j->count * LANES};
     walk of_x = {.tiles = &j->tiles, .of = j->g->x, .side = READS, .channels = j->cols};

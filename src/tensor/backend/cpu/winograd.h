@@ -6,8 +6,10 @@
 #include "tensor/backend/cpu/own_conv.h"
 
 /* Whether it is to be taken for a convolution or its gradient of x: where it was measured to be
- * faster, or where LATHER_CPU_KERNELS says so. It does nothing before, and after it c->normed alone. */
+ * faster, or where LATHER_CPU_KERNELS says so. c->after does not count. */
 bool lt_winograd_wanted(const lt_cpu *cpu, const lt_own_conv *c);
+/* Chunks of c->moments or c->sums. */
+int64_t lt_winograd_chunks(const lt_own_conv *c);
 /* Errors: LT_E_NOMEM. */
 lt_status lt_winograd_run(lt_cpu *cpu, const lt_own_conv *c);
 
@@ -16,6 +18,7 @@ lt_status lt_winograd_run(lt_cpu *cpu, const lt_own_conv *c);
 typedef struct lt_winograd_grad {
     const lt_conv2d_config *config;
     const lt_view *x, *dy, *dw;
+    const lt_bn_apply *before; /* what was read is relu(batchnorm(x)); NULL: x */
 } lt_winograd_grad;
 
 bool lt_winograd_wanted_w(const lt_cpu *cpu, const lt_winograd_grad *g);

@@ -99,17 +99,46 @@ ALWAYS sums load_pixel(const lt_winograd_tile *t, int i, int64_t c, lt_cpu_store
     return load_sums(pixel ? pixel + c * size : (const char *)zeros, 0, s);
 }
 
+/* What goes along with a few channels of a tile's pixels. */
+typedef struct along {
+    sums scale, shift, mean, sum, product;
+    ptrdiff_t other; /* bytes from a pixel of y to that of a residual, or of x */
+    bool adds, relu;
+} along;
+
+ALWAYS along load_along(const lt_bn_coef *coef, int64_t c)
+{
+    return (along){.scale = load_sums(coef->scale, c, LT_STORE_F32),
+                   .shift = load_sums(coef->shift, c, LT_STORE_F32)};
+}
+
+/* NaN stays NaN. */
+ALWAYS sums rectify_sums(sums y)
+{
+    return (sums)((sums_bits)y & (sums_bits) ~(y < 0));
+}
+
+/* As bn_apply with relu, of a pixel that is there. */
+ALWAYS sums load_normed(const lt_winograd_tile *t, int i, int64_t c, const along *n, lt_cpu_store s)
+{
+    const sums y = rectify_sums(load_pixel(t, i, c, s) * n->scale + n->shift);
+    return (sums)((sums_bits)y & ((sums_bits){0} + (t->pixel[i] ? UINT32_MAX : 0)));
+}
+
 /* Pixels, where they are there, to points: along columns, then along rows. What is half way is in memory, as
  * there are fewer registers than numbers; what is read and what is written is not kept in between. */
-ALWAYS void to_points(const lt_winograd_tile *t, winograd_map *map, int side, lt_cpu_store s)
+ALWAYS void to_points(const lt_winograd_tile *t, winograd_map *map, int side, bool normed,
+                      lt_cpu_store s)
 {
     sums half_way[POINTS * POINTS];
     for (int64_t c = 0; c < t->channels; c += SUMS) {
+        const along norm = normed ? load_along(&t->before->coef, c) : (along){.relu = false};
 #pragma GCC unroll 6
         for (int i = 0; i < side; i++) {
             sums column[POINTS];
             for (int row = 0; row < side; row++)
-                column[row] = load_pixel(t, row * side + i, c, s);
+                column[row] = normed ? load_normed(t, row * side + i, c, &norm, s)
+                                     : load_pixel(t, row * side + i, c, s);
             map(column, 1, half_way + i, side);
         }
 #pragma GCC unroll 6
@@ -122,38 +151,97 @@ ALWAYS void to_points(const lt_winograd_tile *t, winograd_map *map, int side, lt
     }
 }
 
-/* A few channels of the batch norm behind what is written. */
-typedef struct norm_behind {
-    sums scale, shift;
-    const char *residual; /* from a pixel to its residual; NULL: none */
-    bool relu;
-} norm_behind;
+/* What is done with pixels that are written. */
+typedef enum behind { NOTHING, NORM, MOMENTS, GRADIENTS } behind;
 
-ALWAYS norm_behind load_norm(const lt_winograd_tile *t, int64_t c)
+ALWAYS along begin_along(const lt_winograd_tile *t, int64_t c, behind what)
 {
-    const lt_bn_apply *a = t->after;
-    return (norm_behind){load_sums(a->coef.scale, t->first + c, LT_STORE_F32),
-                         load_sums(a->coef.shift, t->first + c, LT_STORE_F32), a->residual,
-                         a->relu};
+    if (what == NORM) {
+        along n = load_along(&t->after->coef, c);
+        n.relu = t->after->relu;
+        n.adds = t->after->residual;
+        if (n.adds)
+            n.other = (const char *)t->after->residual - (const char *)t->after->y;
+        return n;
+    }
+    if (what == GRADIENTS) {
+        const lt_bn_grad *g = t->sums->grad;
+        along n = load_along(&g->coef, c);
+        n.mean = load_sums(g->coef.mean, c, LT_STORE_F32);
+        n.other = (const char *)g->x - (const char *)g->dy[0];
+        return n;
+    }
+    return (along){.relu = false};
 }
 
 /* As bn_apply, of a sum that was not rounded to the storage yet. */
-ALWAYS sums apply_norm(const lt_winograd_tile *t, const norm_behind *n, int i, int64_t c, sums y,
-                       lt_cpu_store s)
+ALWAYS sums apply_norm(const along *n, const char *pixel, int64_t c, sums y, lt_cpu_store s)
 {
     y = y * n->scale + n->shift;
-    if (n->residual)
-        y += load_sums(n->residual + ((char *)t->pixel[i] - (char *)t->after->y), c, s);
-    return n->relu ? (sums)((sums_bits)y & (sums_bits) ~(y < 0)) : y; /* NaN stays NaN */
+    if (n->adds)
+        y += load_sums(pixel + n->other, c, s);
+    return n->relu ? rectify_sums(y) : y;
+}
+
+/* Sums of differences from the tile's first pixel, whose squares do not cancel. */
+ALWAYS void add_moment(along *n, bool is_first, sums y)
+{
+    if (is_first)
+        n->mean = y;
+    const sums d = y - n->mean;
+    n->sum += d;
+    n->product += d * d;
+}
+
+/* As bn_grad_sums: the gradient after the mask that relu had. */
+ALWAYS sums add_gradient(along *n, const char *pixel, int64_t c, sums y, lt_cpu_store s)
+{
+    const sums x = load_sums(pixel + n->other, c, s);
+    y = (sums)((sums_bits)y & (sums_bits)(x * n->scale + n->shift > 0));
+    n->sum += y;
+    n->product += y * (x - n->mean);
+    return y;
+}
+
+ALWAYS void merge_moments(const lt_winograd_sums *to, int64_t c, const along *n)
+{
+    loose_sums *mean = (loose_sums *)(to->of[0] + c), *m2 = (loose_sums *)(to->of[1] + c);
+    const sums d = n->mean + n->sum * to->inverse - *mean;
+    *mean += d * to->share;
+    *m2 += n->product - n->sum * n->sum * to->inverse + d * d * to->both;
+}
+
+ALWAYS void end_along(const lt_winograd_tile *t, int64_t c, const along *n, behind what)
+{
+    if (what == MOMENTS)
+        merge_moments(t->sums, c, n);
+    if (what != GRADIENTS)
+        return;
+    *(loose_sums *)(t->sums->of[0] + c) += n->sum;
+    *(loose_sums *)(t->sums->of[1] + c) += n->product;
+}
+
+ALWAYS void write_pixel(const lt_winograd_tile *t, along *n, int i, int64_t c, sums y, behind what,
+                        lt_cpu_store s)
+{
+    if (!t->pixel[i])
+        return;
+    if (what == NORM)
+        y = apply_norm(n, t->pixel[i], c, y, s);
+    if (what == MOMENTS)
+        add_moment(n, i == 0, y);
+    if (what == GRADIENTS)
+        y = add_gradient(n, t->pixel[i], c, y, s);
+    save_sums(t->pixel[i], c, y, s);
 }
 
 /* Points to pixels, or to taps. */
-ALWAYS void from_points(const lt_winograd_tile *t, winograd_map *map, int side, bool after,
+ALWAYS void from_points(const lt_winograd_tile *t, winograd_map *map, int side, behind what,
                         lt_cpu_store s)
 {
     sums half_way[POINTS * POINTS];
     for (int64_t c = 0; c < t->channels; c += SUMS) {
-        const norm_behind norm = after ? load_norm(t, c) : (norm_behind){.relu = false};
+        along n = begin_along(t, t->first + c, what);
 #pragma GCC unroll 6
         for (int i = 0; i < POINTS; i++) {
             sums column[POINTS];
@@ -165,34 +253,45 @@ ALWAYS void from_points(const lt_winograd_tile *t, winograd_map *map, int side, 
         for (int row = 0; row < side; row++) {
             sums y[POINTS];
             map(half_way + row * POINTS, 1, y, 1);
-            for (int i = 0, k = row * side; i < side; i++, k++)
-                if (t->pixel[k])
-                    save_sums(t->pixel[k], c, after ? apply_norm(t, &norm, k, c, y[i], s) : y[i],
-                              s);
+            for (int i = 0; i < side; i++)
+                write_pixel(t, &n, row * side + i, c, y[i], what, s);
         }
+        end_along(t, t->first + c, &n, what);
     }
+}
+
+ALWAYS void map_outputs(const lt_winograd_tile *t, lt_cpu_store s)
+{
+    if (t->after)
+        from_points(t, outputs_of_points, OUTPUTS, NORM, s);
+    else if (!t->sums)
+        from_points(t, outputs_of_points, OUTPUTS, NOTHING, s);
+    else if (t->sums->grad)
+        from_points(t, outputs_of_points, OUTPUTS, GRADIENTS, s);
+    else
+        from_points(t, outputs_of_points, OUTPUTS, MOMENTS, s);
 }
 
 ALWAYS void winograd_any(const lt_winograd_tile *t, lt_cpu_store s)
 {
     switch (t->map) {
     case LT_WINOGRAD_X:
-        to_points(t, points_of_reads, POINTS, s);
+        if (t->before)
+            to_points(t, points_of_reads, POINTS, true, s);
+        else
+            to_points(t, points_of_reads, POINTS, false, s);
         break;
     case LT_WINOGRAD_DY:
-        to_points(t, points_of_outputs, OUTPUTS, s);
+        to_points(t, points_of_outputs, OUTPUTS, false, s);
         break;
     case LT_WINOGRAD_W:
-        to_points(t, points_of_taps, TAPS, s);
+        to_points(t, points_of_taps, TAPS, false, s);
         break;
     case LT_WINOGRAD_Y:
-        if (t->after)
-            from_points(t, outputs_of_points, OUTPUTS, true, s);
-        else
-            from_points(t, outputs_of_points, OUTPUTS, false, s);
+        map_outputs(t, s);
         break;
     case LT_WINOGRAD_DW:
-        from_points(t, taps_of_points, TAPS, false, s);
+        from_points(t, taps_of_points, TAPS, NOTHING, s);
         break;
     }
 }
