@@ -7,9 +7,8 @@
 ALWAYS void conv_sums(const lt_conv_tile *t, sums sum[TILE_ROWS][TILE_SUMS], lt_cpu_store s)
 {
     const int64_t steps = s == LT_STORE_BF16 ? t->depth / 2 : t->depth;
-    for (int r = 0; r < TILE_ROWS; r++)
-        for (int v = 0; v < TILE_SUMS; v++)
-            sum[r][v] = (sums){0};
+    FOR_SUMS(r, v)
+        sum[r][v] = (sums){0};
     for (int64_t tap = 0; tap < t->taps; tap++) {
         const float *row[TILE_ROWS], *b = (const float *)((const char *)t->w + t->tap[tap]);
         for (int r = 0; r < TILE_ROWS; r++) {
@@ -22,9 +21,11 @@ ALWAYS void conv_sums(const lt_conv_tile *t, sums sum[TILE_ROWS][TILE_SUMS], lt_
             sums right[TILE_SUMS];
             for (int v = 0; v < TILE_SUMS; v++)
                 right[v] = *(const loose_sums *)(b + (int64_t)v * SUMS);
+#pragma GCC unroll 8
             for (int r = 0; r < TILE_ROWS; r++) {
                 float left;
                 memcpy(&left, row[r] + k, sizeof left);
+#pragma GCC unroll 8
                 for (int v = 0; v < TILE_SUMS; v++)
                     sum[r][v] = add_product(left, right[v], sum[r][v], s == LT_STORE_BF16);
             }
@@ -43,15 +44,13 @@ ALWAYS void conv_tile_any(const lt_conv_tile *t, lt_cpu_store s)
     sums sum[TILE_ROWS][TILE_SUMS];
     conv_sums(t, sum, s);
     if (t->rows == TILE_ROWS && t->cols == TILE_COLS) { /* constants: the sums stay in registers */
-        for (int r = 0; r < TILE_ROWS; r++)
-            for (int v = 0; v < TILE_SUMS; v++)
-                save_sums(conv_row(t, r, s), (int64_t)v * SUMS, sum[r][v], s);
+        FOR_SUMS(r, v)
+            save_sums(conv_row(t, r, s), (int64_t)v * SUMS, sum[r][v], s);
         return;
     }
     float rest[TILE_ROWS][TILE_COLS] __attribute__((aligned(64)));
-    for (int r = 0; r < TILE_ROWS; r++)
-        for (int v = 0; v < TILE_SUMS; v++)
-            *(sums *)(rest[r] + v * SUMS) = sum[r][v];
+    FOR_SUMS(r, v)
+        *(sums *)(rest[r] + v * SUMS) = sum[r][v];
     for (int r = 0; r < t->rows; r++)
         for (int v = 0; v < TILE_VECS && v * LANES < t->cols; v++) {
             const int n = t->cols - v * LANES < LANES ? t->cols - v * LANES : LANES;

@@ -20,9 +20,16 @@ enum {
 };
 enum { PANELS = 4 }; /* packed by turns */
 
+/* All sums of a tile. Unrolled before GCC decides what is kept in memory: else each tile writes and reads all of its sums
+ * on the stack, before its loop and behind it. */
+#define FOR_SUMS(r, v)                                          \
+    _Pragma("GCC unroll 8") for (int r = 0; r < TILE_ROWS; r++) \
+        _Pragma("GCC unroll 8") for (int v = 0; v < TILE_SUMS; v++)
+
 /* y = alpha * sum + beta * y, a whole row of a tile. */
 ALWAYS void save_row(const lt_tile_save *s, const sums sum[TILE_SUMS], float *y)
 {
+#pragma GCC unroll 8
     for (int v = 0; v < TILE_SUMS; v++) {
         loose_sums *to = (loose_sums *)(y + (int64_t)v * SUMS);
         sums fresh = sum[v] * s->alpha;
@@ -61,28 +68,27 @@ static void gemm_tile(const float *a, const float *b, int64_t depth, const lt_ti
     for (int r = 0; r < TILE_ROWS; r++) {
         __builtin_prefetch(y + r * s->step, 1);
         __builtin_prefetch(y + r * s->step + TILE_COLS - 1, 1);
-        for (int v = 0; v < TILE_SUMS; v++)
-            sum[r][v] = (sums){0};
     }
+    FOR_SUMS(r, v)
+        sum[r][v] = (sums){0};
     for (int64_t k = 0; k < depth; k++) {
         sums right[TILE_SUMS];
         for (int64_t v = 0; v < TILE_SUMS; v++)
             right[v] = *(const loose_sums *)(b + (v * SUMS / LANES * depth + k) * LANES
                                              + v * SUMS % LANES);
-        for (int r = 0; r < TILE_ROWS; r++)
-            for (int v = 0; v < TILE_SUMS; v++)
-                sum[r][v] = add_product(CROSSES ? row[r][k * LANES] : a[k * LANES + r], right[v],
-                                        sum[r][v], false);
+        FOR_SUMS(r, v)
+            sum[r][v] = add_product(CROSSES ? row[r][k * LANES] : a[k * LANES + r], right[v],
+                                    sum[r][v], false);
     }
     if (s->rows == TILE_ROWS && s->cols == TILE_COLS) {
+#pragma GCC unroll 8
         for (int r = 0; r < TILE_ROWS; r++)
             save_row(s, sum[r], y + r * s->step);
         return;
     }
     float rest[TILE_ROWS][TILE_COLS] __attribute__((aligned(64)));
-    for (int r = 0; r < TILE_ROWS; r++)
-        for (int v = 0; v < TILE_SUMS; v++)
-            *(sums *)(rest[r] + v * SUMS) = sum[r][v];
+    FOR_SUMS(r, v)
+        *(sums *)(rest[r] + v * SUMS) = sum[r][v];
     for (int r = 0; r < s->rows; r++)
         save_some(s, rest[r], y + r * s->step);
 }

@@ -58,19 +58,16 @@ static void wgrad_product(const void *dy, const void *x, int64_t pixels, float *
                           bool add)
 {
     sums sum[TILE_ROWS][TILE_SUMS];
-    for (int r = 0; r < TILE_ROWS; r++)
-        for (int v = 0; v < TILE_SUMS; v++) {
-            sum[r][v] = (sums){0};
-            if (add)
-                sum[r][v] = *(const loose_sums *)(dw + r * ld + (int64_t)v * SUMS);
-        }
+    FOR_SUMS(r, v) {
+        sum[r][v] = (sums){0};
+        if (add)
+            sum[r][v] = *(const loose_sums *)(dw + r * ld + (int64_t)v * SUMS);
+    }
     const float *left = dy, *right = x;
     for (int64_t p = 0; p < pixels; p++, left += TILE_ROWS, right += TILE_COLS)
-        for (int r = 0; r < TILE_ROWS; r++)
-            for (int v = 0; v < TILE_SUMS; v++)
-                sum[r][v] = add_product(left[r], *(const loose_sums *)(right + (int64_t)v * SUMS),
-                                        sum[r][v], false);
-    for (int r = 0; r < TILE_ROWS; r++)
-        for (int v = 0; v < TILE_SUMS; v++)
-            *(loose_sums *)(dw + r * ld + (int64_t)v * SUMS) = sum[r][v];
+        FOR_SUMS(r, v)
+            sum[r][v] = add_product(left[r], *(const loose_sums *)(right + (int64_t)v * SUMS),
+                                    sum[r][v], false);
+    FOR_SUMS(r, v)
+        *(loose_sums *)(dw + r * ld + (int64_t)v * SUMS) = sum[r][v];
 }
