@@ -8,8 +8,16 @@
  *     PW_EXP PW_LOG PW_LOG1P PW_SQRT PW_TANH (x), PW_POW(x, y)
  *     PW_TAIL(x)           erfc(x / sqrt(2)) / 2 of x >= 0: how often a normal number is above x; or
  *     PW_NORMAL(x) PW_GELU_SLOPE(x)     what is made of it here
+ *     PW_BELOW(a, b) PW_AT_MOST(a, b) PW_EQUALS(a, b) PW_IS_NAN(x)     where these are no operators
  *
  * Formulas, and what gradients are where there is none: lather/ext/pointwise.h. */
+
+#ifndef PW_BELOW
+#define PW_BELOW(a, b)   ((a) < (b))
+#define PW_AT_MOST(a, b) ((a) <= (b))
+#define PW_EQUALS(a, b)  ((a) == (b))
+#define PW_IS_NAN(x)     ((x) != (x))
+#endif
 
 /* x^p of one p for all elements: as PyTorch does, the common exponents need no pow(). */
 PW_FUNCTION PW_REAL pw_power(PW_REAL x, double p)
@@ -37,19 +45,19 @@ PW_FUNCTION PW_REAL pw_sigmoid(PW_REAL x)
 /* Both comparisons are false for NaN, which so stays. */
 PW_FUNCTION PW_REAL pw_clamp(PW_REAL x, PW_REAL low, PW_REAL high)
 {
-    const PW_REAL raised = PW_CHOOSE(x < low, low, x);
-    return PW_CHOOSE(raised > high, high, raised);
+    const PW_REAL raised = PW_CHOOSE(PW_BELOW(x, low), low, x);
+    return PW_CHOOSE(PW_BELOW(high, raised), high, raised);
 }
 
 PW_FUNCTION PW_REAL pw_size(PW_REAL x)
 {
-    return PW_CHOOSE(x < PW_SET(0), -x, x);
+    return PW_CHOOSE(PW_BELOW(x, PW_SET(0)), -x, x);
 }
 
 /* max(x, 0) - x * t + log(1 + exp(-|x|)): nothing overflows, and what is small is not cancelled. */
 PW_FUNCTION PW_REAL pw_bce(PW_REAL x, PW_REAL t)
 {
-    return PW_CHOOSE(x > PW_SET(0), x, PW_SET(0)) - x * t + PW_LOG1P(PW_EXP(-pw_size(x)));
+    return PW_CHOOSE(PW_BELOW(PW_SET(0), x), x, PW_SET(0)) - x * t + PW_LOG1P(PW_EXP(-pw_size(x)));
 }
 
 /* P(x) and the slope P(x) + x P'(x); P' is the density exp(-x^2/2) / sqrt(2 pi). By the tail: what is
@@ -58,7 +66,7 @@ PW_FUNCTION PW_REAL pw_bce(PW_REAL x, PW_REAL t)
 PW_FUNCTION PW_REAL pw_normal(PW_REAL x)
 {
     const PW_REAL tail = PW_TAIL(pw_size(x));
-    return PW_CHOOSE(x < PW_SET(0), tail, PW_SET(1) - tail);
+    return PW_CHOOSE(PW_BELOW(x, PW_SET(0)), tail, PW_SET(1) - tail);
 }
 
 PW_FUNCTION PW_REAL pw_gelu_slope(PW_REAL x)
@@ -85,7 +93,7 @@ PW_FUNCTION PW_REAL pw_gelu_tanh_grad(PW_REAL dy, PW_REAL x)
     const PW_REAL near = PW_SET(1) / (PW_SET(1) + e), far = e * near;
     const PW_REAL cubic = PW_SET(0.134145) * (x * x); /* three times 0.044715 */
     const PW_REAL slope = PW_SET(1.59576912160573071176) * (PW_SET(1) + cubic);
-    return dy * (PW_CHOOSE(x < PW_SET(0), far, near) + x * (far * near) * slope);
+    return dy * (PW_CHOOSE(PW_BELOW(x, PW_SET(0)), far, near) + x * (far * near) * slope);
 }
 
 PW_FUNCTION PW_REAL pw_silu(PW_REAL x)
@@ -147,7 +155,8 @@ PW_FUNCTION PW_REAL pw_unary_grad(lt_pointwise f, PW_REAL dy, PW_REAL z)
     case LT_POINTWISE_SILU:
         return pw_silu_grad(dy, z);
     case LT_POINTWISE_CLAMP:
-        return PW_CHOOSE((z >= PW_SET(p)) & (z <= PW_SET(f.number[1])), dy, PW_SET(0));
+        return PW_CHOOSE(PW_AT_MOST(PW_SET(p), z) & PW_AT_MOST(z, PW_SET(f.number[1])), dy,
+                         PW_SET(0));
     case LT_POINTWISE_GELU:
         return dy * PW_GELU_SLOPE(z);
     case LT_POINTWISE_GELU_TANH:
@@ -169,9 +178,9 @@ PW_FUNCTION PW_REAL pw_binary(lt_pointwise f, PW_REAL a, PW_REAL b)
     case LT_POINTWISE_DIV:
         return a / b;
     case LT_POINTWISE_MAXIMUM: /* the second comparison: a is NaN */
-        return PW_CHOOSE((a > b) | (a != a), a, b);
+        return PW_CHOOSE(PW_BELOW(b, a) | PW_IS_NAN(a), a, b);
     case LT_POINTWISE_MINIMUM:
-        return PW_CHOOSE((a < b) | (a != a), a, b);
+        return PW_CHOOSE(PW_BELOW(a, b) | PW_IS_NAN(a), a, b);
     case LT_POINTWISE_POW_TENSOR:
         return PW_POW(a, b);
     case LT_POINTWISE_SQUARED_DIFFERENCE:
@@ -188,8 +197,8 @@ PW_FUNCTION PW_REAL pw_binary(lt_pointwise f, PW_REAL a, PW_REAL b)
 /* Half the gradient where mine and other are equal, nothing where other wins. */
 PW_FUNCTION PW_REAL pw_share(PW_REAL dy, PW_REAL loser, PW_REAL winner)
 {
-    const PW_REAL kept = PW_CHOOSE(loser < winner, PW_SET(0), dy);
-    return PW_CHOOSE(loser == winner, dy * PW_SET(0.5), kept);
+    const PW_REAL kept = PW_CHOOSE(PW_BELOW(loser, winner), PW_SET(0), dy);
+    return PW_CHOOSE(PW_EQUALS(loser, winner), dy * PW_SET(0.5), kept);
 }
 
 PW_FUNCTION PW_REAL pw_grad_a(lt_pointwise f, PW_REAL dy, PW_REAL a, PW_REAL b)
@@ -204,7 +213,7 @@ PW_FUNCTION PW_REAL pw_grad_a(lt_pointwise f, PW_REAL dy, PW_REAL a, PW_REAL b)
     case LT_POINTWISE_MINIMUM:
         return pw_share(dy, b, a);
     case LT_POINTWISE_POW_TENSOR:
-        return PW_CHOOSE(b == PW_SET(0), PW_SET(0), dy * (b * PW_POW(a, b - PW_SET(1))));
+        return PW_CHOOSE(PW_EQUALS(b, PW_SET(0)), PW_SET(0), dy * (b * PW_POW(a, b - PW_SET(1))));
     case LT_POINTWISE_SQUARED_DIFFERENCE:
         return dy * ((a - b) + (a - b));
     case LT_POINTWISE_BCE:
@@ -220,7 +229,7 @@ PW_FUNCTION PW_REAL pw_grad_a(lt_pointwise f, PW_REAL dy, PW_REAL a, PW_REAL b)
 PW_FUNCTION PW_REAL pw_power_grad_b(PW_REAL dy, PW_REAL a, PW_REAL b)
 {
     const PW_REAL slope = dy * (PW_POW(a, b) * PW_LOG(a));
-    return PW_CHOOSE((a == PW_SET(0)) & (b >= PW_SET(0)), PW_SET(0), slope);
+    return PW_CHOOSE(PW_EQUALS(a, PW_SET(0)) & PW_AT_MOST(PW_SET(0), b), PW_SET(0), slope);
 }
 
 PW_FUNCTION PW_REAL pw_grad_b(lt_pointwise f, PW_REAL dy, PW_REAL a, PW_REAL b)

@@ -310,14 +310,14 @@ ALWAYS void weigh_row(const lt_attention_weights *w, int64_t r, bool pairs)
         save(w->sum, r * LANES, (vec){0}, LANES, LT_STORE_F32);
     if (part.seen > 0) {
         const vec top = vec_set(-raise_top(w, r, part.seen)), factor = vec_set(w->factor);
-        vec sum = load(w->sum, r * LANES, LANES, LT_STORE_F32);
+        registers sum = as_registers(load(w->sum, r * LANES, LANES, LT_STORE_F32));
         for (int64_t c = 0; c < part.seen; c += LANES) {
             const vec v = *(const loose_vec *)(score + c);
             const vec e = where_seen(exponential_of_2(multiply_add(v, factor, top)), c, part.seen);
-            sum += e;
+            add_to(&sum, e);
             save(pairs ? (void *)weight : score, c, e, LANES, pairs ? LT_STORE_BF16 : LT_STORE_F32);
         }
-        save(w->sum, r * LANES, sum, LANES, LT_STORE_F32);
+        save(w->sum, r * LANES, whole(&sum), LANES, LT_STORE_F32);
     }
     for (int64_t c = whole_lanes(part.seen); c < part.read; c += LANES)
         save(pairs ? (void *)weight : score, c, (vec){0}, LANES,
@@ -417,10 +417,10 @@ ALWAYS void attention_dots_any(const lt_attention_dots *p, lt_cpu_store store)
 {
     for (int64_t r = 0; r < p->rows; r++) {
         const void *a = row_at(p->a, r, p->a_step, store), *b = row_at(p->b, r, p->b_step, store);
-        vec sum = {0};
+        registers sum = zero_registers();
         FOR_LANES(c, n, p->d,
-                  { sum = multiply_add(load(a, c, n, store), load(b, c, n, store), sum); });
-        p->dot[r] = sum_lanes(sum);
+                  { add_products_to(&sum, load(a, c, n, store), load(b, c, n, store)); });
+        p->dot[r] = sum_lanes(whole(&sum));
     }
 }
 
@@ -431,12 +431,13 @@ ALWAYS void attention_scores_any(const lt_attention_rows *p, lt_cpu_store store)
         const int64_t rows = least(p->rows - r, LANES);
         vec sum[LANES];
         for (int l = 0; l < LANES; l++) {
-            sum[l] = (vec){0};
+            registers one = zero_registers();
             const void *row = row_at(p->row, r + (l < rows ? l : 0), p->step, store);
             FOR_LANES(c, n, p->d, {
                 const vec x = load(p->x, c, n, LT_STORE_F32);
-                sum[l] = multiply_add(load(row, c, n, store), x, sum[l]);
+                add_products_to(&one, load(row, c, n, store), x);
             });
+            sum[l] = whole(&one);
         }
         transpose(sum);
         for (int apart = LANES / 2; apart; apart /= 2)
@@ -449,12 +450,12 @@ ALWAYS void attention_scores_any(const lt_attention_rows *p, lt_cpu_store store)
 
 /* sum[v] += score[r] * row[r], some vectors of columns from c on, the last of them `last` wide. */
 ALWAYS void mix_row(const lt_attention_rows *p, int64_t r, int64_t c, int vecs, int last,
-                    lt_cpu_store store, vec sum[])
+                    lt_cpu_store store, registers sum[])
 {
     const void *row = row_at(p->row, r, p->step, store);
     for (int v = 0; v < vecs; v++) {
         const vec x = load(row, c + (int64_t)v * LANES, v == vecs - 1 ? last : LANES, store);
-        sum[v] = multiply_add(x, vec_set(p->score[r]), sum[v]);
+        add_products_to(&sum[v], x, vec_set(p->score[r]));
     }
 }
 
@@ -463,7 +464,9 @@ ALWAYS void mix_columns(const lt_attention_rows *p, int64_t c, int vecs, int las
                         lt_cpu_store store)
 {
     enum { MOST = 4 };
-    vec even[MOST] = {{0}}, odd[MOST] = {{0}};
+    registers even[MOST], odd[MOST];
+    for (int v = 0; v < vecs; v++)
+        even[v] = odd[v] = zero_registers();
     int64_t r = 0;
     for (; r + 2 <= p->rows; r += 2) {
         mix_row(p, r, c, vecs, last, store, even);
@@ -472,8 +475,8 @@ ALWAYS void mix_columns(const lt_attention_rows *p, int64_t c, int vecs, int las
     if (r < p->rows)
         mix_row(p, r, c, vecs, last, store, even);
     for (int v = 0; v < vecs; v++)
-        save(p->y, c + (int64_t)v * LANES, even[v] + odd[v], v == vecs - 1 ? last : LANES,
-             LT_STORE_F32);
+        save(p->y, c + (int64_t)v * LANES, whole(&even[v]) + whole(&odd[v]),
+             v == vecs - 1 ? last : LANES, LT_STORE_F32);
 }
 
 ALWAYS void attention_mix_any(const lt_attention_rows *p, lt_cpu_store store)

@@ -10,13 +10,16 @@ ALWAYS void add_tile(const void *x, int64_t row, int rows, int64_t channels, con
                      float *sum, lt_cpu_store s)
 {
     FOR_LANES(c, n, channels, {
-        vec total = load(sum, c, n, LT_STORE_F32);
+        registers total = as_registers(load(sum, c, n, LT_STORE_F32));
         const vec centre = mean ? load(mean, c, n, LT_STORE_F32) : vec_set(0);
         for (int k = 0; k < rows; k++) {
             const vec v = load(x, (row + k) * channels + c, n, s);
-            total = mean ? multiply_add(v - centre, v - centre, total) : total + v;
+            if (mean)
+                add_products_to(&total, v - centre, v - centre);
+            else
+                add_to(&total, v);
         }
-        save(sum, c, total, n, LT_STORE_F32);
+        save(sum, c, whole(&total), n, LT_STORE_F32);
     });
 }
 
@@ -162,8 +165,8 @@ ALWAYS void sums_tile(const lt_bn_grad *in, int64_t row, int rows, float *sum, f
                       mode m)
 {
     FOR_LANES(c, n, in->channels, {
-        vec total = load(sum, c, n, LT_STORE_F32);
-        vec dot = load(product, c, n, LT_STORE_F32);
+        registers total = as_registers(load(sum, c, n, LT_STORE_F32));
+        registers dot = as_registers(load(product, c, n, LT_STORE_F32));
         const bn_lane lane = load_lane(&in->coef, c, n);
         for (int k = 0; k < rows; k++) {
             const int64_t e = (row + k) * in->channels + c;
@@ -171,11 +174,11 @@ ALWAYS void sums_tile(const lt_bn_grad *in, int64_t row, int rows, float *sum, f
             const vec g = gated(in, e, n, x, &lane, m);
             if (m.out)
                 save(in->out, e, g, n, m.store);
-            total += g;
-            dot = multiply_add(g, x - lane.mean, dot);
+            add_to(&total, g);
+            add_products_to(&dot, g, x - lane.mean);
         }
-        save(sum, c, total, n, LT_STORE_F32);
-        save(product, c, dot, n, LT_STORE_F32);
+        save(sum, c, whole(&total), n, LT_STORE_F32);
+        save(product, c, whole(&dot), n, LT_STORE_F32);
     });
 }
 

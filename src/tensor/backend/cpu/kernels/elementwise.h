@@ -35,7 +35,6 @@ ALWAYS void normalize_any(const uint8_t *x, const float *mean, const float *devi
                           int64_t channels, void *y, int64_t pixels, lt_cpu_store s)
 {
     enum { MOST = 4 };
-    typedef uint8_t bytes __attribute__((vector_size(16), aligned(1), may_alias));
     vec m[MOST], d[MOST];
     for (int64_t l = 0; l < LANES * channels; l++) {
         m[l / LANES][l % LANES] = mean[l % channels];
@@ -45,9 +44,11 @@ ALWAYS void normalize_any(const uint8_t *x, const float *mean, const float *devi
     const int64_t count = pixels * channels;
     for (; i + LANES * channels <= count; i += LANES * channels)
         for (int64_t v = 0; v < channels; v++) {
-            const bytes b = *(const bytes *)(x + i + v * LANES);
-            const vec f = __builtin_convertvector(__builtin_convertvector(b, lanes), vec);
-            save(y, i + v * LANES, (f - m[v]) / d[v], LANES, s);
+            registers f;
+            for (int p = 0; p < REGISTERS; p++)
+                f.part[p] =
+                    __builtin_convertvector(widen_bytes(x + i + v * LANES + p * SUMS), sums);
+            save(y, i + v * LANES, (whole(&f) - m[v]) / d[v], LANES, s);
         }
     for (; i < count; i++) {
         const vec f = vec_set(((float)x[i] - mean[i % channels]) / deviation[i % channels]);

@@ -73,7 +73,7 @@ ALWAYS vec exponential_of_2(vec x)
  * NaN; infinity and NaN stay. */
 ALWAYS vec logarithm(vec x)
 {
-    const lanes small = (lanes)(x < vec_set(0x1p-126F)); /* not normal */
+    const lanes small = below(x, vec_set(0x1p-126F)); /* not normal */
     const vec v = choose(small, x * 0x1p23F, x);
     /* n: the exponent of v over sqrt(1/2), whose bits are 0x3F3504F3. */
     const lanes n = ((lanes)v - 0x3F3504F3) >> 23;
@@ -86,15 +86,15 @@ ALWAYS vec logarithm(vec x)
     /* ln(2) in two parts, the first of 10 bits. */
     const vec y = power * 0.693359375F + (2 * s + (power * -2.12194440e-4F + tail));
     const vec inf = vec_set(__builtin_inff()), nan = vec_set(__builtin_nanf(""));
-    const vec finite = choose((lanes)(x == 0), -inf, choose((lanes)(x < 0), nan, y));
-    return choose((lanes)(x < inf), finite, x);
+    const vec finite = choose(equals(x, (vec){0}), -inf, choose(below(x, (vec){0}), nan, y));
+    return choose(below(x, inf), finite, x);
 }
 
 /* log(1 + x), 0 <= x: what rounding adds to 1 + x is taken off again (Kahan's way). */
 ALWAYS vec logarithm_of_1_plus(vec x)
 {
     const vec u = 1 + x, d = u - 1;
-    return choose((lanes)(d == 0), x, logarithm(u) * (x / d));
+    return choose(equals(d, (vec){0}), x, logarithm(u) * (x / d));
 }
 
 /* Up to 0.6 the fraction's end makes less than 1e-9 of it; above, 1 - 2/(exp(2|x|) + 1). */
@@ -104,7 +104,7 @@ ALWAYS vec hyperbolic_tangent(vec x)
     const vec inner = x * (945 + z * (105 + z)) / (945 + z * (420 + z * 15));
     const vec outer = 1 - 2 / (exponential(2 * size) + 1);
     const vec with_sign = (vec)((bits)outer | ((bits)x & 0x80000000));
-    return choose((lanes)(size < vec_set(0.6F)), inner, choose((lanes)(x == x), with_sign, x));
+    return choose(below(size, vec_set(0.6F)), inner, choose(equals(x, x), with_sign, x));
 }
 
 /* The normal distribution, (1 + erf(x / sqrt(2))) / 2: 1/2 and an odd rational function of x, fitted up to

@@ -18,7 +18,7 @@ ALWAYS double log_sum_exp_any(const void *z, int64_t count, lt_cpu_store s)
     vec best = vec_set(-__builtin_inff());
     FOR_LANES(i, n, count, {
         const vec v = load(z, i, n, s);
-        best = choose((lanes)(v > best) & (lanes)(lane_numbers(0) < n), v, best);
+        best = choose(below(best, v) & first_lanes(n), v, best);
     });
     float top = best[0];
     for (int l = 1; l < LANES; l++)
@@ -26,7 +26,7 @@ ALWAYS double log_sum_exp_any(const void *z, int64_t count, lt_cpu_store s)
     wide sum = {0};
     FOR_LANES(i, n, count, {
         const vec e = exponential(load(z, i, n, s) - vec_set(top));
-        const vec kept = choose((lanes)(lane_numbers(0) < n), e, vec_set(0));
+        const vec kept = choose(first_lanes(n), e, vec_set(0));
         sum += __builtin_convertvector(kept, wide);
     });
     return (double)top + log(add_lanes(sum));
@@ -42,7 +42,7 @@ ALWAYS double cross_any(const void *z, const float *target, int64_t count, doubl
         vec t = vec_set(1);
         if (target)
             t = load(target, i, n, LT_STORE_F32);
-        t = choose((lanes)(lane_numbers(0) < n), t, vec_set(0));
+        t = choose(first_lanes(n), t, vec_set(0));
         const wide weight = __builtin_convertvector(t, wide);
         typedef int64_t which __attribute__((vector_size(128)));
         /* A class that cannot occur may have the logit -Inf. */
@@ -61,7 +61,8 @@ ALWAYS void xent_grad_any(const lt_xent_grad *in, lt_cpu_store s)
         if (g.target)
             q += load(g.target, i, n, LT_STORE_F32) * g.weight;
         else
-            q += (vec)((lanes)vec_set(g.weight) & (lanes)(lane_numbers(i) == g.label));
+            q += (vec)((lanes)vec_set(g.weight)
+                       & equals_lanes(lane_numbers(i), (lanes){0} + g.label));
         save(g.dx, i, p * g.factor - q, n, s);
     });
 }
@@ -74,10 +75,10 @@ ALWAYS int64_t rank_any(const void *z, int64_t count, int64_t own, lt_cpu_store 
     lanes before = {0}, bad = {0};
     FOR_LANES(i, n, count, {
         const vec v = load(z, i, n, s);
-        const lanes counts = (lanes)(lane_numbers(0) < n);
-        const lanes first = (lanes)(v == mine) & (lanes)(lane_numbers(i) < (int)own);
-        before -= counts & ((lanes)(v > mine) | first); /* true is -1 */
-        bad |= counts & (lanes)(v != v);
+        const lanes counts = first_lanes(n);
+        const lanes first = equals(v, mine) & below_lanes(lane_numbers(i), (lanes){0} + (int)own);
+        before -= counts & (below(mine, v) | first); /* true is -1 */
+        bad |= counts & ~equals(v, v);
     });
     int64_t rank = 0, bads = 0;
     for (int l = 0; l < LANES; l++) {

@@ -6,7 +6,11 @@
 #define PW_REAL            vec
 #define PW_FUNCTION        ALWAYS
 #define PW_SET(x)          vec_set((float)(x))
-#define PW_CHOOSE(c, a, b) choose((lanes)(c), a, b)
+#define PW_CHOOSE(c, a, b) choose(c, a, b)
+#define PW_BELOW           below
+#define PW_AT_MOST         at_most
+#define PW_EQUALS          equals
+#define PW_IS_NAN(x)       (~equals(x, x))
 #define PW_EXP             exponential
 #define PW_LOG             logarithm
 #define PW_LOG1P           logarithm_of_1_plus

@@ -2,46 +2,55 @@
 
 #include "simd.h"
 
+/* The largest numbers so far, and their taps. */
+typedef struct winners {
+    registers best;
+    sums_lanes place[REGISTERS];
+} winners;
+
+/* Not above the best so far, which a NaN is, once. */
+ALWAYS void enter(winners *w, vec v, int tap)
+{
+    registers fresh;
+    memcpy(&fresh, &v, sizeof v);
+    for (int i = 0; i < REGISTERS; i++) {
+        const sums best = w->best.part[i], x = fresh.part[i];
+        const sums_lanes better = (sums_lanes) ~(x <= best) & (sums_lanes)(best == best);
+        w->best.part[i] = (sums)(((sums_lanes)x & better) | ((sums_lanes)best & ~better));
+        w->place[i] = (((sums_lanes){0} + tap) & better) | (w->place[i] & ~better);
+    }
+}
+
 ALWAYS void max_window_any(const lt_max_window *from, lt_cpu_store s)
 {
     const lt_max_window copy = *from, *in = &copy; /* stores cannot change a local copy */
     FOR_LANES(c, n, in->channels, {
-        vec best = vec_set(-__builtin_inff());
-        lanes place = (lanes){0} + (in->r0 * in->s + in->s0);
-        for (int r = in->r0; r < in->r1; r++)
-            for (int k = in->s0; k < in->s1; k++) {
-                const vec v = load(in->x, r * in->stride + k * in->channels + c, n, s);
-                /* Not above the best so far, which a NaN is, once. */
-                const lanes better = (lanes)(~(v <= best)) & (lanes)(best == best);
-                const lanes tap = (lanes){0} + (r * in->s + k);
-                best = (vec)(((lanes)v & better) | ((lanes)best & ~better));
-                place = (tap & better) | (place & ~better);
-            }
-        save(in->y, c, best, n, s);
-        if (in->index) {
-            typedef uint8_t bytes __attribute__((vector_size(16)));
-            const bytes b = __builtin_convertvector(place, bytes);
-            memcpy(in->index + c, &b, (size_t)n);
+        winners w;
+        for (int i = 0; i < REGISTERS; i++) {
+            w.best.part[i] = (sums){0} - __builtin_inff();
+            w.place[i] = (sums_lanes){0} + (in->r0 * in->s + in->s0);
         }
+        for (int r = in->r0; r < in->r1; r++)
+            for (int k = in->s0; k < in->s1; k++)
+                enter(&w, load(in->x, r * in->stride + k * in->channels + c, n, s), r * in->s + k);
+        save(in->y, c, whole(&w.best), n, s);
+        for (int l = 0; l < n && in->index; l++)
+            in->index[c + l] = (uint8_t)w.place[l / SUMS][l % SUMS];
     });
 }
 
 ALWAYS void max_grad_any(const lt_max_grad *in, lt_cpu_store s)
 {
-    typedef uint8_t bytes __attribute__((vector_size(16)));
     FOR_LANES(c, n, in->channels, {
-        vec sum = vec_set(0);
+        registers sum = zero_registers();
         for (int w = 0; w < in->windows; w++) {
             const int64_t e = in->window[w] + c;
-            bytes b = {0};
-            memcpy(&b, in->index + e, (size_t)n);
-            const lanes hit = __builtin_convertvector(b, lanes) == (lanes){0} + in->tap[w];
             vec g = load(in->dy[0], e, n, s);
             if (in->dy[1])
                 g += load(in->dy[1], e, n, s);
-            sum += (vec)((lanes)g & hit);
+            add_to(&sum, (vec)((lanes)g & equals_bytes(in->index + e, n, in->tap[w])));
         }
-        save(in->dx, c, sum, n, s);
+        save(in->dx, c, whole(&sum), n, s);
     });
 }
 
@@ -50,10 +59,10 @@ ALWAYS void sum_window_any(const lt_max_window *from, float factor, lt_cpu_store
 {
     const lt_max_window copy = *from, *in = &copy; /* stores cannot change a local copy */
     FOR_LANES(c, n, in->channels, {
-        vec sum = vec_set(0);
+        registers sum = zero_registers();
         for (int r = in->r0; r < in->r1; r++)
             for (int k = in->s0; k < in->s1; k++)
-                sum += load(in->x, r * in->stride + k * in->channels + c, n, s);
-        save(in->y, c, sum * factor, n, s);
+                add_to(&sum, load(in->x, r * in->stride + k * in->channels + c, n, s));
+        save(in->y, c, whole(&sum) * factor, n, s);
     });
 }

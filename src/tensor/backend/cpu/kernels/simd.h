@@ -30,6 +30,123 @@ ALWAYS vec vec_set(float value)
                  value, value, value, value, value, value, value, value};
 }
 
+/* What stays in registers over a loop: on targets without AVX-512 these are half as wide, and GCC keeps a vector of
+ * sixteen in memory, which makes a matrix product several times slower. */
+#if defined(__AVX512F__)
+enum { SUMS = LANES };
+#else
+enum { SUMS = LANES / 2 };
+#endif
+typedef float sums __attribute__((vector_size(SUMS * 4)));
+typedef float loose_sums __attribute__((vector_size(SUMS * 4), aligned(4), may_alias));
+typedef uint32_t sums_bits __attribute__((vector_size(SUMS * 4)));
+typedef int32_t sums_lanes __attribute__((vector_size(SUMS * 4)));
+typedef uint16_t sums_half __attribute__((vector_size(SUMS * 2)));
+typedef uint16_t loose_sums_half __attribute__((vector_size(SUMS * 2), aligned(2), may_alias));
+
+/* Comparisons. GCC compares a vector of two registers number by number: here each register by itself. */
+enum { REGISTERS = LANES / SUMS };
+#define COMPARISON(name, type, part, op)                   \
+    ALWAYS lanes name(type a, type b)                      \
+    {                                                      \
+        part left[REGISTERS], right[REGISTERS];            \
+        sums_lanes result[REGISTERS];                      \
+        lanes all;                                         \
+        memcpy(left, &a, sizeof a);                        \
+        memcpy(right, &b, sizeof b);                       \
+        for (int i = 0; i < REGISTERS; i++)                \
+            result[i] = (sums_lanes)(left[i] op right[i]); \
+        memcpy(&all, result, sizeof all);                  \
+        return all;                                        \
+    }
+COMPARISON(below, vec, sums, <)
+COMPARISON(at_most, vec, sums, <=)
+COMPARISON(equals, vec, sums, ==)
+COMPARISON(below_lanes, lanes, sums_lanes, <)
+COMPARISON(equals_lanes, lanes, sums_lanes, ==)
+
+/* Bytes to integers, and which of n bytes are this one, others compared as 0: GCC would take them one by one. */
+ALWAYS sums_lanes widen_bytes(const uint8_t *p)
+{
+#if defined(__AVX512F__)
+    return (sums_lanes)_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i_u *)p));
+#elif defined(__AVX2__)
+    return (sums_lanes)_mm256_cvtepu8_epi32(_mm_loadu_si64(p));
+#else
+    sums_lanes all = {0};
+    for (int i = 0; i < SUMS; i++)
+        all[i] = p[i];
+    return all;
+#endif
+}
+
+ALWAYS lanes equals_bytes(const uint8_t *p, int n, uint8_t byte)
+{
+    uint8_t all[LANES] = {0};
+    lanes result;
+    sums_lanes part[REGISTERS];
+    if (n < LANES)
+        p = memcpy(all, p, (size_t)n);
+    for (int i = 0; i < REGISTERS; i++)
+        part[i] = (sums_lanes)(widen_bytes(p + i * SUMS) == byte);
+    memcpy(&result, part, sizeof result);
+    return result;
+}
+
+/* A vector that goes through a loop, as registers. */
+typedef struct registers {
+    sums part[REGISTERS];
+} registers;
+
+ALWAYS registers zero_registers(void)
+{
+    registers r;
+    for (int i = 0; i < REGISTERS; i++)
+        r.part[i] = (sums){0};
+    return r;
+}
+
+ALWAYS registers as_registers(vec v)
+{
+    registers r;
+    memcpy(r.part, &v, sizeof v);
+    return r;
+}
+
+ALWAYS void add_to(registers *r, vec v)
+{
+    sums part[REGISTERS];
+    memcpy(part, &v, sizeof v);
+    for (int i = 0; i < REGISTERS; i++)
+        r->part[i] += part[i];
+}
+
+/* r += a * b. */
+ALWAYS void add_products_to(registers *r, vec a, vec b)
+{
+    sums left[REGISTERS], right[REGISTERS];
+    memcpy(left, &a, sizeof a);
+    memcpy(right, &b, sizeof b);
+    for (int i = 0; i < REGISTERS; i++)
+        r->part[i] += left[i] * right[i];
+}
+
+ALWAYS vec whole(const registers *r)
+{
+    vec v;
+    memcpy(&v, r->part, sizeof v);
+    return v;
+}
+
+/* A register at a time: GCC moves a vector of two by way of the stack. */
+ALWAYS void store_all(float *p, vec v)
+{
+    sums part[REGISTERS];
+    memcpy(part, &v, sizeof v);
+    for (int i = 0; i < REGISTERS; i++)
+        *(loose_sums *)(p + i * SUMS) = part[i];
+}
+
 ALWAYS vec choose(lanes which, vec yes, vec no)
 {
     return (vec)(((lanes)yes & which) | ((lanes)no & ~which));
@@ -69,8 +186,8 @@ ALWAYS vec widen(half h)
 ALWAYS half narrow_exactly(vec v)
 {
     const bits u = (bits)v, up = (u + 0x7FFF + (u >> 16 & 1)) >> 16;
-    const bits nan = (bits)(lanes)(v != v);
-    return __builtin_convertvector((up & ~nan) | ((u >> 16 | 0x40) & nan), half);
+    const bits number = (bits)equals(v, v);
+    return __builtin_convertvector((up & number) | ((u >> 16 | 0x40) & ~number), half);
 }
 
 #if defined(__AVX512BF16__)
@@ -85,19 +202,6 @@ ALWAYS half narrow(vec v)
     return narrow_exactly(v);
 }
 #endif
-
-/* What stays in registers over a loop: on targets without AVX-512 these are half as wide, and GCC keeps a vector of
- * sixteen in memory, which makes a matrix product several times slower. */
-#if defined(__AVX512F__)
-enum { SUMS = LANES };
-#else
-enum { SUMS = LANES / 2 };
-#endif
-typedef float sums __attribute__((vector_size(SUMS * 4)));
-typedef float loose_sums __attribute__((vector_size(SUMS * 4), aligned(4), may_alias));
-typedef uint32_t sums_bits __attribute__((vector_size(SUMS * 4)));
-typedef uint16_t sums_half __attribute__((vector_size(SUMS * 2)));
-typedef uint16_t loose_sums_half __attribute__((vector_size(SUMS * 2), aligned(2), may_alias));
 
 /* c + the products of the low and of the high halves of each lane's 32 bits, of bf16. */
 #if defined(__AVX512BF16__)
@@ -182,8 +286,8 @@ ALWAYS vec keep(unsigned mask, vec v)
 {
     const bits bit = {1,      1 << 1, 1 << 2,  1 << 3,  1 << 4,  1 << 5,  1 << 6,  1 << 7,
                       1 << 8, 1 << 9, 1 << 10, 1 << 11, 1 << 12, 1 << 13, 1 << 14, 1 << 15};
-    const bits hit = (bits)(lanes)((((bits){0} + mask) & bit) != 0);
-    return (vec)((bits)v & hit);
+    const lanes miss = equals_lanes((lanes)(((bits){0} + mask) & bit), (lanes){0});
+    return (vec)((bits)v & ~(bits)miss);
 }
 
 ALWAYS vec load_first(const float *p, int n)
@@ -217,7 +321,7 @@ ALWAYS vec larger(vec a, vec b)
 #if defined(__AVX512F__)
     return (vec)_mm512_max_ps((__m512)a, (__m512)b);
 #else
-    return choose((lanes)(a > b), a, b);
+    return choose(below(b, a), a, b);
 #endif
 }
 
@@ -227,7 +331,7 @@ ALWAYS vec smaller(vec a, vec b)
 #if defined(__AVX512F__)
     return (vec)_mm512_min_ps((__m512)a, (__m512)b);
 #else
-    return choose((lanes)(a < b), a, b);
+    return choose(below(a, b), a, b);
 #endif
 }
 
@@ -246,7 +350,7 @@ ALWAYS float largest_lane(vec v)
 /* All bits of the first n lanes. */
 ALWAYS lanes first_lanes(int n)
 {
-    return (lanes)(lane_numbers(0) < n);
+    return below_lanes(lane_numbers(0), (lanes){0} + n);
 }
 
 /* The nearest integers, and 2^n * x for integers n of -126 or more. */
@@ -301,7 +405,7 @@ ALWAYS void save(void *p, int64_t i, vec v, int n, lt_cpu_store store)
     }
     float *f = (float *)p + i;
     if (n == LANES)
-        *(loose_vec *)f = v;
+        store_all(f, v);
     else
         store_first(f, v, n);
 }
@@ -363,7 +467,7 @@ ALWAYS void save_sums(void *p, int64_t i, sums s, lt_cpu_store store)
 /* max(v, 0); NaN stays NaN. */
 ALWAYS vec rectify(vec v)
 {
-    return (vec)((bits)v & (bits)(lanes) ~(v < 0));
+    return (vec)((bits)v & ~(bits)below(v, (vec){0}));
 }
 
 /* Runs body for i = 0, LANES, ... with n = LANES, and once more with the rest. */

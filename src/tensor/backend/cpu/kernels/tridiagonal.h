@@ -12,33 +12,44 @@ enum { REDUCE_ROWS = 8 };
 enum { REDUCE_ROWS = 4 };
 #endif
 
-ALWAYS vec lanes_at(const float *x)
+ALWAYS sums numbers_at(const float *x)
 {
-    return *(const loose_vec *)x;
+    return *(const loose_sums *)x;
+}
+
+/* By halves. */
+ALWAYS float add_numbers(sums s)
+{
+    float number[SUMS];
+    memcpy(number, &s, sizeof s);
+    for (int across = SUMS / 2; across; across /= 2)
+        for (int i = 0; i < across; i++)
+            number[i] += number[i + across];
+    return number[0];
 }
 
 /* Some rows of y = a x: the block on the diagonal is whole, of the others the upper half counts twice. */
 ALWAYS void symmetric_group(const float *a, int64_t step, int64_t i, int64_t n, const float *x,
                             float *y)
 {
-    const int64_t behind = i - i % LANES + LANES;
-    vec sum[REDUCE_ROWS], factor[REDUCE_ROWS];
+    const int64_t behind = i - i % SUMS + SUMS;
+    sums sum[REDUCE_ROWS], factor[REDUCE_ROWS];
     for (int r = 0; r < REDUCE_ROWS; r++) {
-        sum[r] = lanes_at(a + (i + r) * step + behind - LANES) * lanes_at(x + behind - LANES);
-        factor[r] = vec_set(x[i + r]);
+        sum[r] = numbers_at(a + (i + r) * step + behind - SUMS) * numbers_at(x + behind - SUMS);
+        factor[r] = x[i + r] - (sums){0};
     }
-    for (int64_t c = behind; c < n; c += LANES) {
-        const vec right = lanes_at(x + c);
-        vec below = lanes_at(y + c);
+    for (int64_t c = behind; c < n; c += SUMS) {
+        const sums right = numbers_at(x + c);
+        sums lower = numbers_at(y + c);
         for (int r = 0; r < REDUCE_ROWS; r++) {
-            const vec here = lanes_at(a + (i + r) * step + c);
-            sum[r] = multiply_add(here, right, sum[r]);
-            below = multiply_add(here, factor[r], below);
+            const sums here = numbers_at(a + (i + r) * step + c);
+            sum[r] += here * right;
+            lower += here * factor[r];
         }
-        *(loose_vec *)(y + c) = below;
+        *(loose_sums *)(y + c) = lower;
     }
     for (int r = 0; r < REDUCE_ROWS; r++)
-        y[i + r] += add_across(sum[r]);
+        y[i + r] += add_numbers(sum[r]);
 }
 
 /* y = a x, a symmetric [n,n] with its upper half in place. */
@@ -55,20 +66,20 @@ static void rows_dot(const float *x, int64_t step, int64_t rows, int64_t n, cons
 {
     int64_t r = 0;
     for (; r + 4 <= rows; r += 4) {
-        vec sum[4] = {{0}};
-        for (int64_t c = 0; c < n; c += LANES) {
-            const vec right = lanes_at(y + c);
+        sums sum[4] = {{0}};
+        for (int64_t c = 0; c < n; c += SUMS) {
+            const sums right = numbers_at(y + c);
             for (int k = 0; k < 4; k++)
-                sum[k] = multiply_add(lanes_at(x + (r + k) * step + c), right, sum[k]);
+                sum[k] += numbers_at(x + (r + k) * step + c) * right;
         }
         for (int k = 0; k < 4; k++)
-            dot[r + k] = add_across(sum[k]);
+            dot[r + k] = add_numbers(sum[k]);
     }
     for (; r < rows; r++) {
-        vec sum = {0};
-        for (int64_t c = 0; c < n; c += LANES)
-            sum = multiply_add(lanes_at(x + r * step + c), lanes_at(y + c), sum);
-        dot[r] = add_across(sum);
+        sums sum = {0};
+        for (int64_t c = 0; c < n; c += SUMS)
+            sum += numbers_at(x + r * step + c) * numbers_at(y + c);
+        dot[r] = add_numbers(sum);
     }
 }
 
@@ -76,15 +87,15 @@ static void rows_dot(const float *x, int64_t step, int64_t rows, int64_t n, cons
 static void rows_subtract(const float *x, int64_t step, int64_t rows, int64_t n,
                           const float *factor, float *y)
 {
-    for (int64_t c = 0; c < n; c += 2 * LANES) {
-        vec low = lanes_at(y + c), high = lanes_at(y + c + LANES);
+    for (int64_t c = 0; c < n; c += 2 * SUMS) {
+        sums low = numbers_at(y + c), high = numbers_at(y + c + SUMS);
         for (int64_t r = 0; r < rows; r++) {
-            const vec f = vec_set(-factor[r]);
-            low = multiply_add(lanes_at(x + r * step + c), f, low);
-            high = multiply_add(lanes_at(x + r * step + c + LANES), f, high);
+            const sums f = -factor[r] - (sums){0};
+            low += numbers_at(x + r * step + c) * f;
+            high += numbers_at(x + r * step + c + SUMS) * f;
         }
-        *(loose_vec *)(y + c) = low;
-        *(loose_vec *)(y + c + LANES) = high;
+        *(loose_sums *)(y + c) = low;
+        *(loose_sums *)(y + c + SUMS) = high;
     }
 }
 
