@@ -3,6 +3,7 @@
 
 #include "bench.h"
 
+#include "lather/ext/view.h"
 #include "lather/ops.h"
 
 #include <stdio.h>
@@ -198,6 +199,7 @@ static lt_status run_once(workload *w, const row *r, const settings *s, directio
     w->weight.has_grad = w->gamma.has_grad = w->beta.has_grad = false;
     const double begin = bench_seconds();
     lt_tensor *y = apply(w, r, which);
+    LT_TRY(lt_tensor_materialize(y)); /* a batch norm defers its output */
     LT_TRY(lt_device_sync(w->device));
     seconds[0] = bench_seconds() - begin;
     lt_tensor *loss = lt_sum(w->tape, y, (lt_reduce_config){0});

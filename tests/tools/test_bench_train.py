@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""bench train and bench ceilings: one JSON object each, in every precision that the device has.
+"""bench train, bench ops and bench ceilings: one JSON object each, in every precision that the device has.
 
     test_bench_train.py BENCH
 """
@@ -47,5 +47,13 @@ small = train("--stem", "small")["moved_bytes_per_sample"]
 expect("the small stem leaves larger maps", small > 1.1 * plain["moved_bytes_per_sample"])
 c = json.loads(run("ceilings", "--megabytes", "1", "--side", "32", "--repeats", "2", "--json").stdout)
 expect("copies and products have a rate", c["copy_gigabytes_per_second"] > 0 and c["f32_gigaflops"] > 0)
+ops = ["ops", "--batch-size", "1", "--steps", "1", "--warmup", "0"]
+two = run(*ops, "--filter", "small: conv 512->512", "--beside", "onednn", "--json")
+layer = [op for op in json.loads(two.stdout)["ops"] if op["name"].startswith("small: conv 512->512")]
+expect("each direction of a layer has a time, and the network's the two kernels'",
+       len(layer) == 1 and layer[0]["forward_milliseconds"] > 0 and layer[0]["grad_w_milliseconds"] > 0
+       and "ResNet-18, grad w:" in two.stderr and "ResNet-50" not in two.stderr)
+refused = run(*ops, "--device", "ref", "--beside", "own")
+expect("other kernels are those of the device cpu", refused.returncode != 0 and "--beside own: of the device cpu, not of ref" in refused.stderr)
 expect("a device that is not there is refused", run("train", "--device", "cuda:99").returncode != 0)
 sys.exit(bool(failed))

@@ -65,14 +65,22 @@ lt_status lt_cpu_moments_begin(lt_cpu *cpu, const lt_view *x, int64_t chunks, lt
     return part ? LT_OK : LT_E_NOMEM;
 }
 
+void lt_cpu_moments_of(const lt_cpu_moments *m, int64_t chunk, float *of[2])
+{
+    const int64_t c = m->x->shape.dim[1];
+    of[0] = m->part + chunk * MOMENTS_ROWS * c;
+    of[1] = of[0] + 2 * c;
+}
+
 void lt_cpu_moments_chunk(void *context, int64_t begin, int64_t end, int64_t chunk)
 {
     const lt_cpu_moments *m = context;
     const int64_t c = m->x->shape.dim[1];
     const char *x = (const char *)m->x->data + (size_t)(begin * c) * lt_dtype_size(m->x->dtype);
-    float *part = m->part + chunk * MOMENTS_ROWS * c;
+    float *of[2];
+    lt_cpu_moments_of(m, chunk, of);
     m->count[chunk] = (float)(end - begin);
-    m->kernels->of[store_of(m->x)].bn_moments(x, end - begin, c, part, part + 2 * c);
+    m->kernels->of[store_of(m->x)].bn_moments(x, end - begin, c, of[0], of[1]);
 }
 
 enum { AT_ONCE = 64 }; /* channels whose partial results are combined together */
@@ -198,11 +206,18 @@ lt_status lt_cpu_grad_sums_begin(lt_cpu *cpu, const lt_batchnorm_grad *in, const
     return s->part ? LT_OK : LT_E_NOMEM;
 }
 
+void lt_cpu_grad_sums_of(const lt_cpu_grad_sums *s, int64_t chunk, float *of[2])
+{
+    of[0] = s->part + chunk * 2 * s->in.channels;
+    of[1] = of[0] + s->in.channels;
+}
+
 void lt_cpu_grad_sums_chunk(void *context, int64_t begin, int64_t end, int64_t chunk)
 {
     const lt_cpu_grad_sums *j = context;
-    float *part = j->part + chunk * 2 * j->in.channels;
-    j->kernels->of[j->store].bn_grad_sums(&j->in, begin, end, part, part + j->in.channels);
+    float *of[2];
+    lt_cpu_grad_sums_of(j, chunk, of);
+    j->kernels->of[j->store].bn_grad_sums(&j->in, begin, end, of[0], of[1]);
 }
 
 void lt_cpu_grad_sums_end(const lt_cpu_grad_sums *s, float *out)

@@ -16,6 +16,8 @@ typedef struct lt_cpu_moments {
 
 lt_status lt_cpu_moments_begin(lt_cpu *cpu, const lt_view *x, int64_t chunks, lt_cpu_moments *m);
 lt_chunk_fn lt_cpu_moments_chunk;
+/* A chunk's mean and M2, for who makes them himself, and count. */
+void lt_cpu_moments_of(const lt_cpu_moments *m, int64_t chunk, float *of[2]);
 void lt_cpu_moments_end(const lt_cpu_moments *m, float *stats);
 
 /* The sums of a gradient, and of its products with xhat: batchnorm_grad_stats. */
@@ -30,6 +32,7 @@ typedef struct lt_cpu_grad_sums {
 lt_status lt_cpu_grad_sums_begin(lt_cpu *cpu, const lt_batchnorm_grad *in, const lt_view *g,
                                  int64_t chunks, lt_cpu_grad_sums *s);
 lt_chunk_fn lt_cpu_grad_sums_chunk;
+void lt_cpu_grad_sums_of(const lt_cpu_grad_sums *s, int64_t chunk, float *of[2]);
 void lt_cpu_grad_sums_end(const lt_cpu_grad_sums *s, float *out);
 
 /* batchnorm_apply of what lies in y, on the spot, as lt_chunk_fn on pixels. */

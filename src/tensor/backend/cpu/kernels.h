@@ -162,9 +162,9 @@ typedef enum lt_winograd_map {
  * after relu's mask and of their products with x - mean. */
 typedef struct lt_winograd_sums {
     float *of[2];
-    float inverse, share,
-        both; /* mean and M2: 1 / n of the n pixels of this tile, n / all, (all - n) * n / all */
     const lt_bn_grad *grad; /* y is its dy[0]; NULL: mean and M2 */
+    /* Mean and M2: of the n pixels of this tile 1 / n, n / all, and n * (all - n) / all. */
+    float inverse, share, both;
 } lt_winograd_sums;
 
 typedef struct lt_winograd_tile {

@@ -207,17 +207,12 @@ static ptrdiff_t to_other(const lt_own_conv *c)
 /* A chunk's sums of some channels, all 0. */
 static lt_winograd_sums begin_sums(const job *j, int64_t chunk, int64_t first, int64_t width)
 {
-    enum { MEAN = 0, M2 = 2, MOMENTS_ROWS = 4, SUMS_ROWS = 2 };
     const lt_own_conv *c = j->c;
     lt_winograd_sums s = {.grad = c->sums ? &c->sums->in : NULL};
-    if (c->moments) {
-        float *part = c->moments->part + chunk * MOMENTS_ROWS * j->cols;
-        s.of[0] = part + MEAN * j->cols;
-        s.of[1] = part + M2 * j->cols;
-    } else if (c->sums) {
-        s.of[0] = c->sums->part + chunk * SUMS_ROWS * j->cols;
-        s.of[1] = s.of[0] + j->cols;
-    }
+    if (c->moments)
+        lt_cpu_moments_of(c->moments, chunk, s.of);
+    else if (c->sums)
+        lt_cpu_grad_sums_of(c->sums, chunk, s.of);
     for (int i = 0; i < 2 && s.of[0]; i++)
         memset(s.of[i] + first, 0, (size_t)width * sizeof(float));
     return s;

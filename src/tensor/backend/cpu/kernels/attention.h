@@ -156,7 +156,9 @@ ALWAYS void product_tile(const lt_attention_product *p, const float *a, const fl
     enum { MOST = PRODUCT_VECS * LANES / SUMS };
     const int count = vecs * LANES / SUMS;
     sums sum[PRODUCT_ROWS][MOST];
+#pragma GCC unroll 8
     for (int r = 0; r < PRODUCT_ROWS; r++)
+#pragma GCC unroll 8
         for (int v = 0; v < count; v++)
             sum[r][v] = (sums){0};
     const int64_t a_row = p->a_row, a_step = p->a_step;
@@ -164,13 +166,17 @@ ALWAYS void product_tile(const lt_attention_product *p, const float *a, const fl
         sums right[MOST];
         for (int v = 0; v < count; v++)
             right[v] = *(const loose_sums *)(b + k * LT_ATTENTION_PANEL + (int64_t)v * SUMS);
+#pragma GCC unroll 8
         for (int r = 0; r < PRODUCT_ROWS; r++) {
             const float left = a[r * a_row + k * a_step];
+#pragma GCC unroll 8
             for (int v = 0; v < count; v++)
                 sum[r][v] = add_product(left, right[v], sum[r][v], pairs);
         }
     }
+#pragma GCC unroll 8
     for (int r = 0; r < PRODUCT_ROWS && r < rows; r++)
+#pragma GCC unroll 8
         for (int v = 0; v < count; v++) {
             loose_sums *to = (loose_sums *)(c + r * p->c_row + (int64_t)v * SUMS);
             if (add)

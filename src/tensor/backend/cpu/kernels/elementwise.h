@@ -63,10 +63,10 @@ ALWAYS void add_rows_any(const void *x, int64_t rows, int64_t channels, float *s
     for (int64_t r = 0; r < rows; r += AT_ONCE) {
         const int64_t end = r + AT_ONCE < rows ? r + AT_ONCE : rows;
         FOR_LANES(c, n, channels, {
-            vec total = load(sum, c, n, LT_STORE_F32);
+            registers total = as_registers(load(sum, c, n, LT_STORE_F32));
             for (int64_t k = r; k < end; k++)
-                total += load(x, k * channels + c, n, s);
-            save(sum, c, total, n, LT_STORE_F32);
+                add_to(&total, load(x, k * channels + c, n, s));
+            save(sum, c, whole(&total), n, LT_STORE_F32);
         });
     }
 }
