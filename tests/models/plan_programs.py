@@ -63,7 +63,7 @@ def a_divided_language_model_is_planned(cwd):
 
 
 BESIDES = 100 << 20  # bytes of a process beside what a plan counts: program, libraries and their kernels, the loader's batches (docs/guides/plan.md)
-OF_STEP = 0.15  # of what two batches or optimizers differ in
+OF_STEP = 0.2  # of what two batches or optimizers differ in: work memory of kernels, which no plan counts, grows with the batch too (161 MiB of tensors beside 181 to 185 of the process)
 PEAKS = 16 << 20  # bytes that peaks of equal runs differ by: 465 and 474 MiB, by how far the loader was ahead
 
 

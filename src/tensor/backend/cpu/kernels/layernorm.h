@@ -3,30 +3,50 @@
 
 #include "simd.h"
 
-enum { TOGETHER = 4 };
+/* Their sums stay in registers. */
+enum { TOGETHER = REGISTERS == 1 ? 4 : 2 };
+
+ALWAYS void zero_all(registers sum[TOGETHER])
+{
+#pragma GCC unroll 4
+    for (int r = 0; r < TOGETHER; r++)
+        sum[r] = zero_registers();
+}
+
+ALWAYS void add_numbers_of(const lt_ln_rows *in, int64_t row, int rows, int64_t c, int n,
+                           registers sum[TOGETHER], lt_cpu_store s)
+{
+#pragma GCC unroll 4
+    for (int r = 0; r < rows; r++)
+        add_to(&sum[r], load(in->x, (row + r) * in->step_x + c, n, s));
+}
+
+ALWAYS void add_squares_of(const lt_ln_rows *in, int64_t row, int rows, int64_t c, int n,
+                           const float mean[TOGETHER], registers square[TOGETHER], lt_cpu_store s)
+{
+#pragma GCC unroll 4
+    for (int r = 0; r < rows; r++) {
+        const vec d = load(in->x, (row + r) * in->step_x + c, n, s) - mean[r];
+        const vec kept = n == LANES ? d : choose(first_lanes(n), d, vec_set(0));
+        add_products_to(&square[r], kept, kept);
+    }
+}
 
 /* Mean, and 1/sqrt(mean square of the distance from it + eps). */
 ALWAYS void ln_moments(const lt_ln_rows *in, int64_t row, int rows, float mean[TOGETHER],
                        float rstd[TOGETHER], lt_cpu_store s)
 {
-    vec sum[TOGETHER] = {{0}}, square[TOGETHER] = {{0}};
+    registers sum[TOGETHER], square[TOGETHER];
     const float share = 1 / (float)in->width;
+    zero_all(sum);
+    zero_all(square);
     if (!in->rms)
-        FOR_LANES(c, n, in->width, {
-            for (int r = 0; r < rows; r++)
-                sum[r] += load(in->x, (row + r) * in->step_x + c, n, s);
-        });
+        FOR_LANES(c, n, in->width, { add_numbers_of(in, row, rows, c, n, sum, s); });
     for (int r = 0; r < rows; r++)
-        mean[r] = in->rms ? 0 : add_across(sum[r]) * share;
-    FOR_LANES(c, n, in->width, {
-        for (int r = 0; r < rows; r++) {
-            const vec d = load(in->x, (row + r) * in->step_x + c, n, s) - mean[r];
-            const vec kept = choose(first_lanes(n), d, vec_set(0));
-            square[r] = multiply_add(kept, kept, square[r]);
-        }
-    });
+        mean[r] = in->rms ? 0 : add_across(whole(&sum[r])) * share;
+    FOR_LANES(c, n, in->width, { add_squares_of(in, row, rows, c, n, mean, square, s); });
     for (int r = 0; r < rows; r++)
-        rstd[r] = 1 / __builtin_sqrtf(add_across(square[r]) * share + in->eps);
+        rstd[r] = 1 / __builtin_sqrtf(add_across(whole(&square[r])) * share + in->eps);
 }
 
 ALWAYS void ln_some_rows(const lt_ln_rows *in, int64_t row, int rows, lt_cpu_store s)
@@ -62,31 +82,45 @@ ALWAYS vec ln_hat(const lt_ln_grad *in, int64_t row, int64_t c, int n, lt_cpu_st
     return (load(in->x, row * in->step_x + c, n, s) - in->mean[row]) * in->rstd[row];
 }
 
+/* Sums over a few rows and over the elements of each. */
+typedef struct ln_sums {
+    registers dgamma, dbeta, sum[TOGETHER], product[TOGETHER];
+} ln_sums;
+
+ALWAYS void add_gradients_of(const lt_ln_grad *in, int64_t row, int rows, int64_t c, int n,
+                             ln_sums *to, lt_cpu_store s)
+{
+    const vec gamma = load(in->gamma, c, n, LT_STORE_F32);
+#pragma GCC unroll 4
+    for (int r = 0; r < rows; r++) {
+        const vec dy = load(in->dy, (row + r) * in->step_dy + c, n, s);
+        const vec hat = ln_hat(in, row + r, c, n, s);
+        const vec h = dy * gamma;
+        add_products_to(&to->dgamma, dy, hat);
+        add_to(&to->dbeta, dy);
+        add_to(&to->sum[r], h);
+        add_products_to(&to->product[r], h, hat);
+    }
+}
+
 /* Adds to dgamma and dbeta; the means of h = gamma * dy and of h * xhat over each row. */
 ALWAYS void ln_grad_sums(const lt_ln_grad *in, int64_t row, int rows, float mean[TOGETHER],
                          float product[TOGETHER], lt_cpu_store s)
 {
-    vec sum[TOGETHER] = {{0}}, sum_product[TOGETHER] = {{0}};
+    ln_sums all;
     const float share = 1 / (float)in->width;
+    zero_all(all.sum);
+    zero_all(all.product);
     FOR_LANES(c, n, in->width, {
-        const vec gamma = load(in->gamma, c, n, LT_STORE_F32);
-        vec dgamma = load(in->dgamma, c, n, LT_STORE_F32);
-        vec dbeta = load(in->dbeta, c, n, LT_STORE_F32);
-        for (int r = 0; r < rows; r++) {
-            const vec dy = load(in->dy, (row + r) * in->step_dy + c, n, s);
-            const vec hat = ln_hat(in, row + r, c, n, s);
-            const vec h = dy * gamma;
-            dgamma = multiply_add(dy, hat, dgamma);
-            dbeta += dy;
-            sum[r] += h;
-            sum_product[r] = multiply_add(h, hat, sum_product[r]);
-        }
-        save(in->dgamma, c, dgamma, n, LT_STORE_F32);
-        save(in->dbeta, c, dbeta, n, LT_STORE_F32);
+        all.dgamma = as_registers(load(in->dgamma, c, n, LT_STORE_F32));
+        all.dbeta = as_registers(load(in->dbeta, c, n, LT_STORE_F32));
+        add_gradients_of(in, row, rows, c, n, &all, s);
+        save(in->dgamma, c, whole(&all.dgamma), n, LT_STORE_F32);
+        save(in->dbeta, c, whole(&all.dbeta), n, LT_STORE_F32);
     });
     for (int r = 0; r < rows; r++) {
-        mean[r] = in->rms ? 0 : add_across(sum[r]) * share;
-        product[r] = add_across(sum_product[r]) * share;
+        mean[r] = in->rms ? 0 : add_across(whole(&all.sum[r])) * share;
+        product[r] = add_across(whole(&all.product[r])) * share;
     }
 }
 
