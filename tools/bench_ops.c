@@ -244,9 +244,10 @@ static void take_medians(workload *w, const row *r, const settings *s, result *o
         out->gflop = 2e-9 * (double)(s->batch * r->in * r->out * r->taps * r->taps) * side * side;
 }
 
+static const char *const names[] = {"forward", "grad x", "grad w"};
+
 static void print_row(const row *r, const pair *p, bool both)
 {
-    static const char *const names[] = {"forward", "grad x", "grad w"};
     fprintf(stderr, "%-30s x%d", r->name, r->times);
     for (direction d = FORWARD; d <= GRAD_W; d++) {
         if (!has_direction(r, d))
@@ -283,7 +284,6 @@ static lt_status measure(lt_device *const *devices, const row *r, const settings
 /* Of a network's convolutions among the rows, each as often as it has it. */
 static void print_sums(const char *network, bool small, const pair *results)
 {
-    static const char *const names[] = {"forward", "grad x", "grad w"};
     for (direction d = FORWARD; d <= GRAD_W; d++) {
         double own = 0, other = 0;
         for (int i = 0; i < ROWS; i++)

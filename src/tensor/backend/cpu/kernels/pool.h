@@ -11,8 +11,7 @@ typedef struct winners {
 /* Not above the best so far, which a NaN is, once. */
 ALWAYS void enter(winners *w, vec v, int tap)
 {
-    registers fresh;
-    memcpy(&fresh, &v, sizeof v);
+    const registers fresh = as_registers(v);
     for (int i = 0; i < REGISTERS; i++) {
         const sums best = w->best.part[i], x = fresh.part[i];
         const sums_lanes better = (sums_lanes) ~(x <= best) & (sums_lanes)(best == best);

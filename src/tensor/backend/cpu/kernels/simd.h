@@ -115,20 +115,17 @@ ALWAYS registers as_registers(vec v)
 
 ALWAYS void add_to(registers *r, vec v)
 {
-    sums part[REGISTERS];
-    memcpy(part, &v, sizeof v);
+    const registers more = as_registers(v);
     for (int i = 0; i < REGISTERS; i++)
-        r->part[i] += part[i];
+        r->part[i] += more.part[i];
 }
 
 /* r += a * b. */
 ALWAYS void add_products_to(registers *r, vec a, vec b)
 {
-    sums left[REGISTERS], right[REGISTERS];
-    memcpy(left, &a, sizeof a);
-    memcpy(right, &b, sizeof b);
+    const registers left = as_registers(a), right = as_registers(b);
     for (int i = 0; i < REGISTERS; i++)
-        r->part[i] += left[i] * right[i];
+        r->part[i] += left.part[i] * right.part[i];
 }
 
 ALWAYS vec whole(const registers *r)
@@ -141,10 +138,9 @@ ALWAYS vec whole(const registers *r)
 /* A register at a time: GCC moves a vector of two by way of the stack. */
 ALWAYS void store_all(float *p, vec v)
 {
-    sums part[REGISTERS];
-    memcpy(part, &v, sizeof v);
+    const registers from = as_registers(v);
     for (int i = 0; i < REGISTERS; i++)
-        *(loose_sums *)(p + i * SUMS) = part[i];
+        *(loose_sums *)(p + i * SUMS) = from.part[i];
 }
 
 ALWAYS vec choose(lanes which, vec yes, vec no)
@@ -159,15 +155,21 @@ ALWAYS lanes lane_numbers(int64_t i)
     return number + (int)i;
 }
 
-/* The sum of all lanes, by halves: the same order on every instruction set. */
+/* The sum of a power of two of numbers, by halves. */
+ALWAYS float add_halves(float *number, int count)
+{
+    for (int across = count / 2; across; across /= 2)
+        for (int i = 0; i < across; i++)
+            number[i] += number[i + across];
+    return number[0];
+}
+
+/* The sum of all lanes: the same order on every instruction set. */
 ALWAYS float add_across(vec v)
 {
     float lane[LANES];
     memcpy(lane, &v, sizeof lane);
-    for (int across = LANES / 2; across; across /= 2)
-        for (int l = 0; l < across; l++)
-            lane[l] += lane[l + across];
-    return lane[0];
+    return add_halves(lane, LANES);
 }
 
 #if defined(__AVX512F__)

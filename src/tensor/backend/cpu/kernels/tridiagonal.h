@@ -17,15 +17,11 @@ ALWAYS sums numbers_at(const float *x)
     return *(const loose_sums *)x;
 }
 
-/* By halves. */
 ALWAYS float add_numbers(sums s)
 {
     float number[SUMS];
     memcpy(number, &s, sizeof s);
-    for (int across = SUMS / 2; across; across /= 2)
-        for (int i = 0; i < across; i++)
-            number[i] += number[i + across];
-    return number[0];
+    return add_halves(number, SUMS);
 }
 
 /* Some rows of y = a x: the block on the diagonal is whole, of the others the upper half counts twice. */
