@@ -16,6 +16,7 @@ ALWAYS void conv_sums(const lt_conv_tile *t, sums sum[TILE_ROWS][TILE_SUMS], lt_
             row[r] = (const float *)(at < 0 ? t->zeros : (const char *)t->x + at * t->pixel);
         }
         const float *next = tap || !t->next ? row[0] : (const float *)t->next;
+        FOUR_STEPS
         for (int64_t k = 0; k < steps; k++, b += TILE_COLS) {
             __builtin_prefetch(next + k * TILE_ROWS);
             sums right[TILE_SUMS];

@@ -26,6 +26,9 @@ enum { PANELS = 4 }; /* packed by turns */
     _Pragma("GCC unroll 8") for (int r = 0; r < TILE_ROWS; r++) \
         _Pragma("GCC unroll 8") for (int v = 0; v < TILE_SUMS; v++)
 
+/* Before a loop over the steps of a tile's sums: on AVX2 a loop's own instructions are one in eight of a step's. */
+#define FOUR_STEPS _Pragma("GCC unroll 4")
+
 /* y = alpha * sum + beta * y, a whole row of a tile. */
 ALWAYS void save_row(const lt_tile_save *s, const sums sum[TILE_SUMS], float *y)
 {
@@ -71,6 +74,7 @@ static void gemm_tile(const float *a, const float *b, int64_t depth, const lt_ti
     }
     FOR_SUMS(r, v)
         sum[r][v] = (sums){0};
+    FOUR_STEPS
     for (int64_t k = 0; k < depth; k++) {
         sums right[TILE_SUMS];
         for (int64_t v = 0; v < TILE_SUMS; v++)

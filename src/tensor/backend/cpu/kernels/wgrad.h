@@ -64,6 +64,7 @@ static void wgrad_product(const void *dy, const void *x, int64_t pixels, float *
             sum[r][v] = *(const loose_sums *)(dw + r * ld + (int64_t)v * SUMS);
     }
     const float *left = dy, *right = x;
+    FOUR_STEPS
     for (int64_t p = 0; p < pixels; p++, left += TILE_ROWS, right += TILE_COLS)
         FOR_SUMS(r, v)
             sum[r][v] = add_product(left[r], *(const loose_sums *)(right + (int64_t)v * SUMS),
