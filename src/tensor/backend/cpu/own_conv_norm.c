@@ -27,10 +27,10 @@ static form form_of(const lt_cpu *cpu, const lt_own_conv *c, const lt_view *sums
     return (always ? lt_own_conv_can(cpu, c) : lt_own_conv_wanted(cpu, c)) ? DIRECT : APART;
 }
 
-static int64_t chunks_of(const lt_own_conv *c, form f)
+static int64_t chunks_of(const lt_cpu *cpu, const lt_own_conv *c, form f)
 {
     const int64_t *d = c->to->shape.dim;
-    return f == WINOGRAD ? lt_winograd_chunks(c)
+    return f == WINOGRAD ? lt_winograd_chunks(cpu, c)
                          : lt_cpu_pieces(d[0] * d[2] * d[3], lt_own_conv_block(c));
 }
 
@@ -38,7 +38,7 @@ static lt_status run_with_stats(lt_cpu *cpu, lt_own_conv *c, form f, const lt_vi
 {
     lt_cpu_moments m;
     LT_CPU_MOVED(c->from, c->w, c->to);
-    LT_TRY(lt_cpu_moments_begin(cpu, c->to, chunks_of(c, f), &m));
+    LT_TRY(lt_cpu_moments_begin(cpu, c->to, chunks_of(cpu, c, f), &m));
     c->after = lt_cpu_moments_chunk;
     c->context = &m;
     c->moments = &m;
@@ -104,7 +104,7 @@ lt_status lt_cpu_conv2d_grad_x_sums(void *ctx, const lt_conv2d_config *config, c
     }
     LT_CPU_MOVED(dy, w, norm->x, dx);
     lt_cpu_grad_sums s;
-    LT_TRY(lt_cpu_grad_sums_begin(ctx, &in, NULL, chunks_of(&c, f), &s));
+    LT_TRY(lt_cpu_grad_sums_begin(ctx, &in, NULL, chunks_of(ctx, &c, f), &s));
     c.after = lt_cpu_grad_sums_chunk;
     c.context = &s;
     c.sums = &s;

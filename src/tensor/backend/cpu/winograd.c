@@ -23,9 +23,9 @@ enum {
     LANES = 16,
     PAD_BYTES = 64, /* between points: powers of two would share sets of a cache */
     PAD = PAD_BYTES / sizeof(float),
-    SUB = 64,                 /* tiles that a task multiplies */
+    SUB = 64,                 /* tiles that a task multiplies, in whole tiles of the product */
     READS = 6,                /* side of a tile of inputs */
-    SECOND_CACHE = 600 << 10, /* bytes: a share of a core's second cache */
+    SECOND_CACHE = 864 << 10, /* bytes of points that a task reads and writes */
     THIRD_CACHE = 6 << 20,
     DEEP = 128, /* tiles: sums over fewer take less time than reading and writing dw */
 };
@@ -44,10 +44,11 @@ typedef struct job {
     int64_t depth, cols; /* channels that are read and written */
     int64_t begin;       /* first tile of the group */
     int64_t count;       /* tiles of the group */
+    int64_t sub;         /* tiles that a task multiplies */
     int64_t chunk;       /* tiles of a chunk of sums */
     bool apart;          /* a group is made by one task */
     int64_t width;       /* channels that a task writes */
-    float *v, *u, *m, *w;
+    float *v, *u, *m, *w, *zeros;
     int64_t v_step, u_step, m_step, m_size, w_size; /* steps between points; sizes: of a thread */
 } job;
 
@@ -73,10 +74,11 @@ typedef struct walk {
     int side;
     int64_t first, channels;
     ptrdiff_t other; /* bytes from a pixel to one that is read with it; 0: none */
+    void *outside;   /* what stands for pixels outside the image */
     void *next[POINTS];
 } walk;
 
-/* Where the pixels of a tile are; NULL outside the image. */
+/* Where the pixels of a tile are. */
 static void find_pixels(walk *w, int64_t tile)
 {
     const grid *g = w->tiles;
@@ -90,7 +92,7 @@ static void find_pixels(walk *w, int64_t tile)
         const bool in = y >= 0 && y < d[2];
         char *row = (char *)w->of->data + (n * d[2] + y) * d[3] * step + w->first * size;
         for (int64_t x = left; x < left + w->side; x++)
-            *pixel++ = in && x >= 0 && x < d[3] ? row + x * step : NULL;
+            *pixel++ = in && x >= 0 && x < d[3] ? row + x * step : w->outside;
     }
 }
 
@@ -100,7 +102,8 @@ static void fetch_pixels(const walk *w, bool write)
     enum { LINE = 64 };
     const int64_t bytes = w->channels * (int64_t)lt_dtype_size(w->of->dtype);
     for (int i = 0; i < w->side * w->side; i++)
-        for (char *at = w->next[i]; at && at < (char *)w->next[i] + bytes; at += LINE) {
+        for (char *at = w->next[i]; at != w->outside && at < (char *)w->next[i] + bytes;
+             at += LINE) {
             if (write)
                 __builtin_prefetch(at, 1);
             else
@@ -157,14 +160,28 @@ static void read_points(void *context, int64_t begin, int64_t end, int64_t chunk
                           .channels = j->depth,
                           .step = j->v_step,
                           .group = LANES,
+                          .zeros = j->zeros,
                           .before = j->c->before};
-    walk x = {.tiles = &j->tiles, .of = j->c->from, .side = READS, .channels = j->depth};
+    walk x = {.tiles = &j->tiles,
+              .of = j->c->from,
+              .side = READS,
+              .channels = j->depth,
+              .outside = j->zeros};
     find_pixels(&x, j->begin + begin);
     for (int64_t i = begin; i < end; i++) {
         take_pixels(&x, j->begin + i, i + 1 == end, &t);
         t.point = j->v + i * j->depth;
         j->kernels->of[j->store].winograd(&t);
     }
+}
+
+/* The panel of filters behind panel c of a point: the next channels', or the next point's; NULL behind the last. */
+static const float *next_panel(const job *j, int64_t point, int64_t first, int64_t c, int64_t width)
+{
+    const int64_t next = c + j->kernels->tile_cols;
+    if (next < width)
+        return j->u + point * j->u_step + (first + next) * j->depth;
+    return point + 1 < POINTS ? j->u + (point + 1) * j->u_step + first * j->depth : NULL;
 }
 
 /* m [tiles][width] of each point = v u. */
@@ -184,14 +201,17 @@ static void multiply(const job *j, int64_t tile, int64_t tiles, int64_t first, i
                       .channels = width,
                       .cols = cols};
     for (int64_t point = 0; point < POINTS; point++)
-        for (int64_t c = 0; c < width; c += cols)
+        for (int64_t c = 0; c < width; c += cols) {
+            const float *next = next_panel(j, point, first, c, width);
             for (int64_t i = 0; i < tiles; i += rows) {
+                t.next = next && i < cols ? next + i * j->depth : NULL; /* a part of it */
                 t.x = j->v + point * j->v_step + (tile + i) * j->depth;
                 t.w = j->u + point * j->u_step + (first + c) * j->depth;
                 t.y = m + point * j->m_step + i * width + c;
                 t.rows = (int)lt_cpu_least(rows, tiles - i);
                 j->kernels->of[LT_STORE_F32].conv_tile(&t);
             }
+        }
 }
 
 /* Bytes from a pixel that is written to another that is read with it. */
@@ -244,7 +264,12 @@ static void write_tiles(const job *j, int64_t tile, int64_t tiles, int64_t first
                           .after = j->c->normed,
                           .sums = sums.of[0] ? &sums : NULL,
                           .first = first};
-    walk y = {&j->tiles, j->c->to, SIDE, first, width, to_other(j->c), {NULL}};
+    walk y = {.tiles = &j->tiles,
+              .of = j->c->to,
+              .side = SIDE,
+              .first = first,
+              .channels = width,
+              .other = to_other(j->c)};
     int64_t pixels = 0;
     find_pixels(&y, j->begin + tile);
     for (int64_t i = 0; i < tiles; i++) {
@@ -266,7 +291,7 @@ static void write_outputs(void *context, int64_t begin, int64_t end, int64_t chu
     const int64_t tasks = lt_cpu_pieces(j->cols, j->width);
     float *m = j->m + lt_parallel_index() * j->m_size;
     for (int64_t task = begin; task < end; task++) {
-        const int64_t tile = task / tasks * SUB, tiles = lt_cpu_least(SUB, j->count - tile);
+        const int64_t tile = task / tasks * j->sub, tiles = lt_cpu_least(j->sub, j->count - tile);
         const int64_t first = task % tasks * j->width,
                       width = lt_cpu_least(j->width, j->cols - first);
         multiply(j, tile, tiles, first, width, m);
@@ -301,7 +326,7 @@ static void run_groups(job *j)
     for (; j->begin < j->tiles.count; j->begin += group) {
         j->count = lt_cpu_least(group, j->tiles.count - j->begin);
         lt_parallel(j->count, LANES, read_points, j);
-        lt_parallel(lt_cpu_pieces(j->count, SUB) * lt_cpu_pieces(j->cols, j->width), 1,
+        lt_parallel(lt_cpu_pieces(j->count, j->sub) * lt_cpu_pieces(j->cols, j->width), 1,
                     write_outputs, j);
     }
 }
@@ -314,30 +339,33 @@ static int64_t group_size(int64_t tiles, int64_t channels, int64_t bytes, int64_
 }
 
 /* How the work is cut: by sizes alone. */
-static job make_job(const lt_own_conv *c)
+static job make_job(const lt_cpu *cpu, const lt_own_conv *c)
 {
-    enum { WIDTH = 64, TWICE = 2, EIGHT = 8, MOST_DEPTH = 256 };
+    enum { WIDTH = 64, TWICE = 2, MOST_DEPTH = 256 };
+    const int rows = cpu->kernels->tile_rows;
     const lt_conv2d_config *g = c->config;
     job j = {.c = c,
+             .kernels = cpu->kernels,
              .store = store_of(c->from),
              .tiles = make_grid(c->to, c->backward ? TWICE - g->pad_h : g->pad_h,
                                 c->backward ? TWICE - g->pad_w : g->pad_w),
              .depth = c->from->shape.dim[1],
              .cols = c->to->shape.dim[1],
              .width = WIDTH,
-             .m_step = SUB * WIDTH + PAD,
-             .m_size = POINTS * (SUB * WIDTH + PAD)};
+             .sub = lt_cpu_pieces(SUB, rows) * rows};
+    j.m_step = j.sub * WIDTH + PAD;
+    j.m_size = POINTS * j.m_step;
     j.apart = j.depth <= MOST_DEPTH;
-    const int64_t fit = j.apart ? group_size(SUB, j.depth, SECOND_CACHE, EIGHT)
-                                : group_size(j.tiles.count, j.depth, THIRD_CACHE, SUB);
+    const int64_t fit = j.apart ? group_size(j.sub, j.depth + WIDTH, SECOND_CACHE, rows)
+                                : group_size(j.tiles.count, j.depth, THIRD_CACHE, j.sub);
     j.count = lt_cpu_least(fit, j.tiles.count);
-    j.chunk = j.apart ? j.count : SUB;
+    j.chunk = j.apart ? j.count : j.sub;
     return j;
 }
 
-int64_t lt_winograd_chunks(const lt_own_conv *c)
+int64_t lt_winograd_chunks(const lt_cpu *cpu, const lt_own_conv *c)
 {
-    const job j = make_job(c);
+    const job j = make_job(cpu, c);
     return lt_cpu_pieces(j.tiles.count, j.chunk);
 }
 
@@ -345,20 +373,21 @@ lt_status lt_winograd_run(lt_cpu *cpu, const lt_own_conv *c)
 {
     enum { FEW = 16 };
     const int threads = lt_parallel_threads();
-    job j = make_job(c);
+    job j = make_job(cpu, c);
     const int64_t copies = j.apart ? threads : 1;
-    j.kernels = cpu->kernels;
     j.v_step = (j.count + FEW) * j.depth + PAD; /* a last tile of a product may read behind */
     j.u_step = j.depth * j.cols + PAD;
     j.w_size = TAPS * LANES * cpu->kernels->tile_cols;
     const int64_t floats =
-        POINTS * (copies * j.v_step + j.u_step) + threads * (j.m_size + j.w_size);
+        POINTS * (copies * j.v_step + j.u_step) + threads * (j.m_size + j.w_size) + j.depth;
     j.v = lt_cpu_scratch(cpu, LT_CPU_WGRAD, (size_t)floats * sizeof *j.v);
     if (!j.v)
         return LT_E_NOMEM;
     j.u = j.v + copies * POINTS * j.v_step;
     j.m = j.u + POINTS * j.u_step;
     j.w = j.m + threads * j.m_size;
+    j.zeros = j.w + threads * j.w_size;
+    memset(j.zeros, 0, (size_t)j.depth * sizeof *j.zeros);
     lt_parallel(j.cols / cpu->kernels->tile_cols * (j.depth / LANES), 1, filter_points, &j);
     run_groups(&j);
     return LT_OK;
@@ -372,7 +401,7 @@ typedef struct grad_job {
     lt_cpu_store store;
     grid tiles;
     int64_t begin, count, rows, cols; /* rows: channels of dy, cols: of x */
-    float *x, *dy, *dw;
+    float *x, *dy, *dw, *zeros;
     int64_t x_step, dy_step, dw_step;
 } grad_job;
 
@@ -385,11 +414,14 @@ static void both_points(void *context, int64_t begin, int64_t end, int64_t chunk
                           .channels = j->cols,
                           .step = j->x_step,
                           .group = j->count * LANES,
+                          .zeros = j->zeros,
                           .before = j->g->before};
     lt_winograd_tile dy = {
         .map = LT_WINOGRAD_DY, .channels = j->rows, .step = j->dy_step, .group = j->count * LANES};
-    walk of_x = {.tiles = &j->tiles, .of = j->g->x, .side = READS, .channels = j->cols};
-    walk of_dy = {.tiles = &j->tiles, .of = j->g->dy, .side = SIDE, .channels = j->rows};
+    walk of_x = {
+        .tiles = &j->tiles, .of = j->g->x, .side = READS, .channels = j->cols, .outside = j->zeros};
+    walk of_dy = {
+        .tiles = &j->tiles, .of = j->g->dy, .side = SIDE, .channels = j->rows, .outside = j->zeros};
     find_pixels(&of_x, j->begin + begin);
     find_pixels(&of_dy, j->begin + begin);
     for (int64_t i = begin; i < end; i++) {
@@ -457,12 +489,15 @@ lt_status lt_winograd_grad_w(lt_cpu *cpu, const lt_winograd_grad *g)
     j.x_step = group * j.cols + PAD;
     j.dy_step = group * j.rows + PAD;
     j.dw_step = j.rows * j.cols + PAD;
-    const int64_t floats = POINTS * (j.x_step + j.dy_step + j.dw_step);
+    const int64_t zeros = lt_cpu_most(j.rows, j.cols);
+    const int64_t floats = POINTS * (j.x_step + j.dy_step + j.dw_step) + zeros;
     j.x = lt_cpu_scratch(cpu, LT_CPU_WGRAD, (size_t)floats * sizeof *j.x);
     if (!j.x)
         return LT_E_NOMEM;
     j.dy = j.x + POINTS * j.x_step;
     j.dw = j.dy + POINTS * j.dy_step;
+    j.zeros = j.dw + POINTS * j.dw_step;
+    memset(j.zeros, 0, (size_t)zeros * sizeof *j.zeros);
     for (j.begin = 0; j.begin < j.tiles.count; j.begin += group) {
         j.count = lt_cpu_least(group, j.tiles.count - j.begin);
         lt_parallel(j.count, LANES, both_points, &j);

@@ -9,7 +9,7 @@
  * faster, or where LATHER_CPU_KERNELS says so. c->after does not count. */
 bool lt_winograd_wanted(const lt_cpu *cpu, const lt_own_conv *c);
 /* Chunks of c->moments or c->sums. */
-int64_t lt_winograd_chunks(const lt_own_conv *c);
+int64_t lt_winograd_chunks(const lt_cpu *cpu, const lt_own_conv *c);
 /* Errors: LT_E_NOMEM. */
 lt_status lt_winograd_run(lt_cpu *cpu, const lt_own_conv *c);
 

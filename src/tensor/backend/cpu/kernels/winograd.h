@@ -84,19 +84,15 @@ ALWAYS void taps_of_points(const sums *x, int step, sums *y, int to)
     y[2 * to] = SQUARE_A * plus_a + SQUARE_B * plus_b + x[5 * step];
 }
 
-/* Where a point's numbers of channel c are. */
-ALWAYS float *point_at(const lt_winograd_tile *t, int point, int64_t c)
+/* Where the first point's numbers of channel c are. */
+ALWAYS float *first_point(const lt_winograd_tile *t, int64_t c)
 {
-    return t->point + point * t->step + c / LANES * t->group + c % LANES;
+    return t->point + c / LANES * t->group + c % LANES;
 }
 
-/* A pixel's numbers from channel c on: 0 where there is none. The choice of an address is no branch. */
 ALWAYS sums load_pixel(const lt_winograd_tile *t, int i, int64_t c, lt_cpu_store s)
 {
-    static const float zeros[LANES];
-    const int64_t size = s == LT_STORE_BF16 ? sizeof(uint16_t) : sizeof(float);
-    const char *pixel = t->pixel[i];
-    return load_sums(pixel ? pixel + c * size : (const char *)zeros, 0, s);
+    return load_sums(t->pixel[i], c, s);
 }
 
 /* What goes along with a few channels of a tile's pixels. */
@@ -122,16 +118,19 @@ ALWAYS sums rectify_sums(sums y)
 ALWAYS sums load_normed(const lt_winograd_tile *t, int i, int64_t c, const along *n, lt_cpu_store s)
 {
     const sums y = rectify_sums(load_pixel(t, i, c, s) * n->scale + n->shift);
-    return (sums)((sums_bits)y & ((sums_bits){0} + (t->pixel[i] ? UINT32_MAX : 0)));
+    return (sums)((sums_bits)y & ((sums_bits){0} + (t->pixel[i] == t->zeros ? 0 : UINT32_MAX)));
 }
 
-/* Pixels, where they are there, to points: along columns, then along rows. What is half way is in memory, as
- * there are fewer registers than numbers; what is read and what is written is not kept in between. */
+/* Pixels to points: along columns, then along rows. What is half way is in memory, as
+ * there are fewer registers than numbers; what is read and what is written is not kept in between. Steps are read from t
+ * once: as far as a compiler knows, each point that is written might be t. */
 ALWAYS void to_points(const lt_winograd_tile *t, winograd_map *map, int side, bool normed,
                       lt_cpu_store s)
 {
+    const int64_t step = t->step, channels = t->channels;
     sums half_way[POINTS * POINTS];
-    for (int64_t c = 0; c < t->channels; c += SUMS) {
+    for (int64_t c = 0; c < channels; c += SUMS) {
+        float *point = first_point(t, c);
         const along norm = normed ? load_along(&t->before->coef, c) : (along){.relu = false};
 #pragma GCC unroll 6
         for (int i = 0; i < side; i++) {
@@ -145,8 +144,8 @@ ALWAYS void to_points(const lt_winograd_tile *t, winograd_map *map, int side, bo
         for (int row = 0; row < POINTS; row++) {
             sums y[POINTS];
             map(half_way + row * side, 1, y, 1);
-            for (int i = 0; i < POINTS; i++)
-                *(loose_sums *)point_at(t, row * POINTS + i, c) = y[i];
+            for (int i = 0; i < POINTS; i++, point += step)
+                *(loose_sums *)point = y[i];
         }
     }
 }
@@ -239,14 +238,16 @@ ALWAYS void write_pixel(const lt_winograd_tile *t, along *n, int i, int64_t c, s
 ALWAYS void from_points(const lt_winograd_tile *t, winograd_map *map, int side, behind what,
                         lt_cpu_store s)
 {
+    const int64_t step = t->step, channels = t->channels;
     sums half_way[POINTS * POINTS];
-    for (int64_t c = 0; c < t->channels; c += SUMS) {
+    for (int64_t c = 0; c < channels; c += SUMS) {
+        const float *point = first_point(t, c);
         along n = begin_along(t, t->first + c, what);
 #pragma GCC unroll 6
         for (int i = 0; i < POINTS; i++) {
             sums column[POINTS];
             for (int row = 0; row < POINTS; row++)
-                column[row] = *(const loose_sums *)point_at(t, row * POINTS + i, c);
+                column[row] = *(const loose_sums *)(point + (row * POINTS + i) * step);
             map(column, 1, half_way + i, POINTS);
         }
 #pragma GCC unroll 6
