@@ -122,7 +122,8 @@ static bool is_applicable(const lt_own_conv *c, const lt_conv_affine *after)
 }
 
 /* Own kernels write what batchnorm_apply would read, and that is applied to a block in the cache: the same bits as one
- * after the other. With a residual that is faster than oneDNN's convolution with a pass behind it. */
+ * after the other. On AVX-512 that is faster than oneDNN's convolution with a pass behind it, which a residual needs; on
+ * AVX2 faster than oneDNN's with batch norm in it where own kernels are without: docs/adr/0061. */
 static bool is_applied(const lt_cpu *cpu, const lt_own_conv *c, const lt_view *residual)
 {
     enum { LEAST_OUT = 64, LEAST_PIXELS = 1024 };
@@ -132,6 +133,8 @@ static bool is_applied(const lt_cpu *cpu, const lt_own_conv *c, const lt_view *r
         return false;
     if (cpu->choice == LT_KERNELS_OWN)
         return true;
+    if (cpu->isa == LT_ISA_AVX2)
+        return lt_own_conv_listed(cpu->isa, c);
     return residual && !wide && cpu->isa >= LT_ISA_AVX512 && to[1] >= LEAST_OUT
            && to[0] * to[2] * to[3] >= LEAST_PIXELS;
 }
