@@ -57,7 +57,7 @@ static const listed_row listed_rows[] = {
     {"bf16, of few channels", 32, 128, 128, 28, 3, 1, LT_BF16, LT_ISA_AVX512_BF16, true, false},
     {"bf16, of strided 1x1", 32, 2048, 1024, 7, 1, 2, LT_BF16, LT_ISA_AVX512_BF16, true, false},
     {"AVX2, 1x1 is oneDNN's", 32, 256, 64, 56, 1, 1, LT_F32, LT_ISA_AVX2, false, false},
-    {"AVX2, its gradient", 32, 256, 64, 56, 1, 1, LT_F32, LT_ISA_AVX2, true, false},
+    {"AVX2, its gradient", 32, 256, 64, 56, 1, 1, LT_F32, LT_ISA_AVX2, true, true},
     {"AVX2, strided 3x3", 32, 64, 128, 16, 3, 2, LT_F32, LT_ISA_AVX2, false, true},
     {"AVX2, gradient of strided 3x3", 32, 512, 512, 14, 3, 2, LT_F32, LT_ISA_AVX2, true, true},
     {"AVX2, of few channels", 32, 64, 64, 56, 3, 2, LT_F32, LT_ISA_AVX2, true, false},

@@ -230,6 +230,14 @@ static const void *soon(const job *j, const work *w, int64_t i)
     return at < 0 ? NULL : (const char *)w->x + at * j->in[1] * j->size;
 }
 
+/* Of one tap, the panel of weights behind this one: a part of it for each of the first tiles; or NULL. */
+static const void *next_weights(const job *j, const work *w, int64_t panel, int64_t i)
+{
+    if (w->taps != 1 || panel + 1 >= j->panels || i >= j->kernels->tile_cols)
+        return NULL;
+    return j->packed + w->tap[0] + (panel + 1) * j->panel_bytes + i * j->in[1] * j->size;
+}
+
 static void multiply(const job *j, const work *w)
 {
     const int width = j->kernels->tile_cols, rows = j->kernels->tile_rows;
@@ -248,7 +256,7 @@ static void multiply(const job *j, const work *w)
             t.at = w->at + i * w->taps;
             t.to = w->to + i;
             t.rows = (int)lt_cpu_least(rows, w->pixels - i);
-            t.next = panel || w->x == w->range ? NULL : soon(j, w, i);
+            t.next = panel || w->x == w->range ? next_weights(j, w, panel, i) : soon(j, w, i);
             j->kernels->of[j->store].conv_tile(&t);
         }
     }

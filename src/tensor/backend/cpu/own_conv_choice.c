@@ -39,6 +39,7 @@ enum { ANY = INT32_MAX };
 static const row rows_avx2[] = {
     {LT_F32, false, true, true, 64, ANY, 64},
     {LT_F32, true, true, true, 128, ANY, 64},
+    {LT_F32, true, false, false, 64, ANY, 64},
 };
 
 static const row rows_avx512[] = {
