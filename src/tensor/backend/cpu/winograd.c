@@ -67,14 +67,13 @@ static grid make_grid(const lt_view *to, int64_t pad_h, int64_t pad_w)
     return g;
 }
 
-/* Goes through the tiles of an image, of which some channels are read or written. */
+/* Goes through the tiles of an image, of which channels from the first on are read or written. */
 typedef struct walk {
     const grid *tiles;
     const lt_view *of;
     int side;
-    int64_t first, channels;
-    ptrdiff_t other; /* bytes from a pixel to one that is read with it; 0: none */
-    void *outside;   /* what stands for pixels outside the image */
+    int64_t first; /* channel */
+    void *outside; /* what stands for pixels outside the image */
     void *next[POINTS];
 } walk;
 
@@ -96,31 +95,13 @@ static void find_pixels(walk *w, int64_t tile)
     }
 }
 
-/* A tile's pixels are a few short runs of memory, which no hardware prefetcher foresees. */
-static void fetch_pixels(const walk *w, bool write)
-{
-    enum { LINE = 64 };
-    const int64_t bytes = w->channels * (int64_t)lt_dtype_size(w->of->dtype);
-    for (int i = 0; i < w->side * w->side; i++)
-        for (char *at = w->next[i]; at != w->outside && at < (char *)w->next[i] + bytes;
-             at += LINE) {
-            if (write)
-                __builtin_prefetch(at, 1);
-            else
-                __builtin_prefetch(at, 0);
-            if (w->other)
-                __builtin_prefetch(at + w->other, 0);
-        }
-}
-
-/* A tile's pixels to t. Those of the next one, if there is one, are fetched while t is mapped. */
+/* A tile's pixels to t, and those of the next one, if there is one. */
 static void take_pixels(walk *w, int64_t tile, bool is_last, lt_winograd_tile *t)
 {
     memcpy(t->pixel, w->next, sizeof t->pixel);
-    if (is_last)
-        return;
-    find_pixels(w, tile + 1);
-    fetch_pixels(w, t->map == LT_WINOGRAD_Y);
+    t->next = is_last ? NULL : w->next;
+    if (!is_last)
+        find_pixels(w, tile + 1);
 }
 
 /* --- Forward, and the gradient of x --- */
@@ -162,11 +143,7 @@ static void read_points(void *context, int64_t begin, int64_t end, int64_t chunk
                           .group = LANES,
                           .zeros = j->zeros,
                           .before = j->c->before};
-    walk x = {.tiles = &j->tiles,
-              .of = j->c->from,
-              .side = READS,
-              .channels = j->depth,
-              .outside = j->zeros};
+    walk x = {.tiles = &j->tiles, .of = j->c->from, .side = READS, .outside = j->zeros};
     find_pixels(&x, j->begin + begin);
     for (int64_t i = begin; i < end; i++) {
         take_pixels(&x, j->begin + i, i + 1 == end, &t);
@@ -214,16 +191,6 @@ static void multiply(const job *j, int64_t tile, int64_t tiles, int64_t first, i
         }
 }
 
-/* Bytes from a pixel that is written to another that is read with it. */
-static ptrdiff_t to_other(const lt_own_conv *c)
-{
-    if (c->sums)
-        return (const char *)c->sums->in.x - (const char *)c->to->data;
-    return c->normed && c->normed->residual
-               ? (const char *)c->normed->residual - (char *)c->to->data
-               : 0;
-}
-
 /* A chunk's sums of some channels, all 0. */
 static lt_winograd_sums begin_sums(const job *j, int64_t chunk, int64_t first, int64_t width)
 {
@@ -264,12 +231,7 @@ static void write_tiles(const job *j, int64_t tile, int64_t tiles, int64_t first
                           .after = j->c->normed,
                           .sums = sums.of[0] ? &sums : NULL,
                           .first = first};
-    walk y = {.tiles = &j->tiles,
-              .of = j->c->to,
-              .side = SIDE,
-              .first = first,
-              .channels = width,
-              .other = to_other(j->c)};
+    walk y = {.tiles = &j->tiles, .of = j->c->to, .side = SIDE, .first = first};
     int64_t pixels = 0;
     find_pixels(&y, j->begin + tile);
     for (int64_t i = 0; i < tiles; i++) {
@@ -418,10 +380,8 @@ static void both_points(void *context, int64_t begin, int64_t end, int64_t chunk
                           .before = j->g->before};
     lt_winograd_tile dy = {
         .map = LT_WINOGRAD_DY, .channels = j->rows, .step = j->dy_step, .group = j->count * LANES};
-    walk of_x = {
-        .tiles = &j->tiles, .of = j->g->x, .side = READS, .channels = j->cols, .outside = j->zeros};
-    walk of_dy = {
-        .tiles = &j->tiles, .of = j->g->dy, .side = SIDE, .channels = j->rows, .outside = j->zeros};
+    walk of_x = {.tiles = &j->tiles, .of = j->g->x, .side = READS, .outside = j->zeros};
+    walk of_dy = {.tiles = &j->tiles, .of = j->g->dy, .side = SIDE, .outside = j->zeros};
     find_pixels(&of_x, j->begin + begin);
     find_pixels(&of_dy, j->begin + begin);
     for (int64_t i = begin; i < end; i++) {

@@ -121,6 +121,29 @@ ALWAYS sums load_normed(const lt_winograd_tile *t, int i, int64_t c, const along
     return (sums)((sums_bits)y & ((sums_bits){0} + (t->pixel[i] == t->zeros ? 0 : UINT32_MAX)));
 }
 
+/* Of some pixels of the next tile what channel c's line holds. A tile's pixels are a few short runs of memory, which no
+ * hardware prefetcher foresees; all of them at once would be more than a core can wait for. other: bytes from a pixel to
+ * one that is read with it. */
+ALWAYS void fetch_pixels(const lt_winograd_tile *t, int from, int count, int64_t c, ptrdiff_t other,
+                         bool write, lt_cpu_store s)
+{
+    enum { LINE = 64 };
+    const int64_t size = s == LT_STORE_BF16 ? sizeof(uint16_t) : sizeof(float);
+    if (!t->next || c * size % LINE != 0)
+        return;
+    for (int i = from; i < from + count; i++) {
+        const char *at = t->next[i];
+        if (!at)
+            continue;
+        if (write)
+            __builtin_prefetch(at + c * size, 1);
+        else
+            __builtin_prefetch(at + c * size, 0);
+        if (other)
+            __builtin_prefetch(at + c * size + other, 0);
+    }
+}
+
 /* Pixels to points: along columns, then along rows. What is half way is in memory, as
  * there are fewer registers than numbers; what is read and what is written is not kept in between. Steps are read from t
  * once: as far as a compiler knows, each point that is written might be t. */
@@ -135,6 +158,7 @@ ALWAYS void to_points(const lt_winograd_tile *t, winograd_map *map, int side, bo
 #pragma GCC unroll 6
         for (int i = 0; i < side; i++) {
             sums column[POINTS];
+            fetch_pixels(t, i * side, side, c, 0, false, s);
             for (int row = 0; row < side; row++)
                 column[row] = normed ? load_normed(t, row * side + i, c, &norm, s)
                                      : load_pixel(t, row * side + i, c, s);
@@ -253,6 +277,7 @@ ALWAYS void from_points(const lt_winograd_tile *t, winograd_map *map, int side, 
 #pragma GCC unroll 6
         for (int row = 0; row < side; row++) {
             sums y[POINTS];
+            fetch_pixels(t, row * side, side, c, n.other, true, s);
             map(half_way + row * POINTS, 1, y, 1);
             for (int i = 0; i < side; i++)
                 write_pixel(t, &n, row * side + i, c, y[i], what, s);
