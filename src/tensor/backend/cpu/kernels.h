@@ -171,7 +171,7 @@ typedef struct lt_winograd_tile {
     lt_winograd_map map;
     void *pixel[36];   /* row by row; NULL: not written. Padding that is read is zeros */
     const void *zeros; /* as many as a pixel has bytes */
-    void *const *next; /* the same of the tile that comes next, fetched meanwhile; NULL: none */
+    void *const *next; /* pixels of the next tile, to be prefetched; NULL: none */
     float *point;
     int64_t step, group; /* elements between points, and between 16 channels and the next */
     int64_t channels;

@@ -230,7 +230,7 @@ static const void *soon(const job *j, const work *w, int64_t i)
     return at < 0 ? NULL : (const char *)w->x + at * j->in[1] * j->size;
 }
 
-/* Of one tap, the panel of weights behind this one: a part of it for each of the first tiles; or NULL. */
+/* What tile i prefetches of the next panel of weights; NULL behind the last panel, and for filters of several taps. */
 static const void *next_weights(const job *j, const work *w, int64_t panel, int64_t i)
 {
     if (w->taps != 1 || panel + 1 >= j->panels || i >= j->kernels->tile_cols)

@@ -122,8 +122,8 @@ static bool is_applicable(const lt_own_conv *c, const lt_conv_affine *after)
 }
 
 /* Own kernels write what batchnorm_apply would read, and that is applied to a block in the cache: the same bits as one
- * after the other. On AVX-512 that is faster than oneDNN's convolution with a pass behind it, which a residual needs; on
- * AVX2 faster than oneDNN's with batch norm in it where own kernels are without: docs/adr/0061. */
+ * after the other. On AVX-512 own kernels take 1x1 with a residual, which costs oneDNN a second pass; on AVX2 the layers
+ * that they take without a batch norm: docs/adr/0061. */
 static bool is_applied(const lt_cpu *cpu, const lt_own_conv *c, const lt_view *residual)
 {
     enum { LEAST_OUT = 64, LEAST_PIXELS = 1024 };

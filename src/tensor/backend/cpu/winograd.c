@@ -152,7 +152,7 @@ static void read_points(void *context, int64_t begin, int64_t end, int64_t chunk
     }
 }
 
-/* The panel of filters behind panel c of a point: the next channels', or the next point's; NULL behind the last. */
+/* The panel of filters that is multiplied after channel c's: the next channels', or the next point's; NULL: none. */
 static const float *next_panel(const job *j, int64_t point, int64_t first, int64_t c, int64_t width)
 {
     const int64_t next = c + j->kernels->tile_cols;
@@ -181,7 +181,7 @@ static void multiply(const job *j, int64_t tile, int64_t tiles, int64_t first, i
         for (int64_t c = 0; c < width; c += cols) {
             const float *next = next_panel(j, point, first, c, width);
             for (int64_t i = 0; i < tiles; i += rows) {
-                t.next = next && i < cols ? next + i * j->depth : NULL; /* a part of it */
+                t.next = next && i < cols ? next + i * j->depth : NULL; /* a share is prefetched */
                 t.x = j->v + point * j->v_step + (tile + i) * j->depth;
                 t.w = j->u + point * j->u_step + (first + c) * j->depth;
                 t.y = m + point * j->m_step + i * width + c;

@@ -90,11 +90,6 @@ ALWAYS float *first_point(const lt_winograd_tile *t, int64_t c)
     return t->point + c / LANES * t->group + c % LANES;
 }
 
-ALWAYS sums load_pixel(const lt_winograd_tile *t, int i, int64_t c, lt_cpu_store s)
-{
-    return load_sums(t->pixel[i], c, s);
-}
-
 /* What goes along with a few channels of a tile's pixels. */
 typedef struct along {
     sums scale, shift, mean, sum, product;
@@ -117,15 +112,15 @@ ALWAYS sums rectify_sums(sums y)
 /* As bn_apply with relu, of a pixel that is there. */
 ALWAYS sums load_normed(const lt_winograd_tile *t, int i, int64_t c, const along *n, lt_cpu_store s)
 {
-    const sums y = rectify_sums(load_pixel(t, i, c, s) * n->scale + n->shift);
+    const sums y = rectify_sums(load_sums(t->pixel[i], c, s) * n->scale + n->shift);
     return (sums)((sums_bits)y & ((sums_bits){0} + (t->pixel[i] == t->zeros ? 0 : UINT32_MAX)));
 }
 
-/* Of some pixels of the next tile what channel c's line holds. A tile's pixels are a few short runs of memory, which no
- * hardware prefetcher foresees; all of them at once would be more than a core can wait for. other: bytes from a pixel to
- * one that is read with it. */
-ALWAYS void fetch_pixels(const lt_winograd_tile *t, int from, int count, int64_t c, ptrdiff_t other,
-                         bool write, lt_cpu_store s)
+/* Prefetches the cache line that begins with channel c, of some pixels of the next tile. A tile's pixels are a few short
+ * runs of memory, which no hardware prefetcher foresees. All lines of a tile at once were slower: docs/adr/0068. other:
+ * bytes from a pixel to one that is read with it; 0: none. */
+ALWAYS void prefetch_pixels(const lt_winograd_tile *t, int from, int count, int64_t c,
+                            ptrdiff_t other, bool write, lt_cpu_store s)
 {
     enum { LINE = 64 };
     const int64_t size = s == LT_STORE_BF16 ? sizeof(uint16_t) : sizeof(float);
@@ -158,10 +153,10 @@ ALWAYS void to_points(const lt_winograd_tile *t, winograd_map *map, int side, bo
 #pragma GCC unroll 6
         for (int i = 0; i < side; i++) {
             sums column[POINTS];
-            fetch_pixels(t, i * side, side, c, 0, false, s);
+            prefetch_pixels(t, i * side, side, c, 0, false, s);
             for (int row = 0; row < side; row++)
                 column[row] = normed ? load_normed(t, row * side + i, c, &norm, s)
-                                     : load_pixel(t, row * side + i, c, s);
+                                     : load_sums(t->pixel[row * side + i], c, s);
             map(column, 1, half_way + i, side);
         }
 #pragma GCC unroll 6
@@ -277,7 +272,7 @@ ALWAYS void from_points(const lt_winograd_tile *t, winograd_map *map, int side, 
 #pragma GCC unroll 6
         for (int row = 0; row < side; row++) {
             sums y[POINTS];
-            fetch_pixels(t, row * side, side, c, n.other, true, s);
+            prefetch_pixels(t, row * side, side, c, n.other, true, s);
             map(half_way + row * POINTS, 1, y, 1);
             for (int i = 0; i < side; i++)
                 write_pixel(t, &n, row * side + i, c, y[i], what, s);
