@@ -12,9 +12,11 @@
 #include <string.h>
 #include <unistd.h>
 
-static const char *kind_of(mode_t mode)
+const char *lt_file_kind(mode_t mode)
 {
-    return S_ISDIR(mode)    ? "a folder"
+    return S_ISREG(mode)    ? "a file"
+           : S_ISDIR(mode)  ? "a folder"
+           : S_ISLNK(mode)  ? "a symbolic link"
            : S_ISFIFO(mode) ? "a pipe"
            : S_ISSOCK(mode) ? "a socket"
                             : "a device";
@@ -25,7 +27,8 @@ static lt_status check(int fd, struct stat *info, const char *path)
     if (fstat(fd, info))
         return lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
     if (!S_ISREG(info->st_mode))
-        return lt_fail(LT_E_IO, "%s: not a regular file, but %s", path, kind_of(info->st_mode));
+        return lt_fail(LT_E_IO, "%s: not a regular file, but %s", path,
+                       lt_file_kind(info->st_mode));
     return LT_OK;
 }
 

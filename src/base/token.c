@@ -2,6 +2,8 @@
 
 #include "base/token.h"
 
+#include "base/shared_file.h"
+
 #include "lather/ext/fail.h"
 
 #include <errno.h>
@@ -38,13 +40,13 @@ lt_status lt_token_write(const char *path, const char *token)
     struct stat old;
     if (!lstat(path, &old) && old.st_uid == geteuid())
         unlink(path);
-    const int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, OURS_ALONE);
+    int fd;
+    LT_TRY(lt_shared_open(&fd, path, O_WRONLY | O_CREAT | O_EXCL, OURS_ALONE));
     const ssize_t bytes = (ssize_t)strlen(token);
-    const bool written = fd >= 0 && write(fd, token, (size_t)bytes) == bytes;
+    const bool written = write(fd, token, (size_t)bytes) == bytes;
     const int why = errno;
-    if (fd >= 0)
-        close(fd);
-    if (fd >= 0 && !written)
+    close(fd);
+    if (!written)
         unlink(path);
     return written ? LT_OK : lt_fail(LT_E_IO, "comm: the job's token: %s: %s", path, strerror(why));
 }
@@ -55,9 +57,9 @@ static lt_status check_owner(int fd, const char *path)
     struct stat info;
     if (fstat(fd, &info))
         return lt_fail(LT_E_IO, "comm: the job's token: %s: %s", path, strerror(errno));
-    if (!S_ISREG(info.st_mode) || info.st_uid != geteuid())
-        return lt_fail(LT_E_ARG, "comm: the job's token: %s is no regular file of user %u", path,
-                       (unsigned)geteuid());
+    if (info.st_uid != geteuid())
+        return lt_fail(LT_E_ARG, "comm: the job's token: %s belongs to user %u, not to user %u",
+                       path, (unsigned)info.st_uid, (unsigned)geteuid());
     if (info.st_mode & OTHERS)
         return lt_fail(LT_E_ARG, "comm: the job's token: %s has mode %04o, want 0600", path,
                        (unsigned)info.st_mode & MODE);
@@ -66,9 +68,8 @@ static lt_status check_owner(int fd, const char *path)
 
 lt_status lt_token_read(char out[LT_TOKEN_BYTES], const char *path)
 {
-    const int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-    if (fd < 0)
-        return lt_fail(LT_E_IO, "comm: the job's token: %s: %s", path, strerror(errno));
+    int fd;
+    LT_TRY(lt_shared_open(&fd, path, O_RDONLY, 0));
     lt_status st = check_owner(fd, path);
     const ssize_t got = st ? 0 : read(fd, out, LT_TOKEN_BYTES - 1);
     close(fd);

@@ -24,7 +24,7 @@ LT_MUST_CHECK lt_status lt_token_prove(char out[LT_TOKEN_PROOF], const char *tok
 
 /* A file that only this user can read, new; an old one of the same user is replaced. */
 LT_MUST_CHECK lt_status lt_token_write(const char *path, const char *token);
-/* Its first line. Errors: LT_E_IO; LT_E_ARG: it belongs to another user, or others can read it. */
+/* Its first line. Errors: those of lt_shared_open(); LT_E_ARG: it belongs to another user, or others can read it. */
 LT_MUST_CHECK lt_status lt_token_read(char out[LT_TOKEN_BYTES], const char *path);
 
 #endif

@@ -14,6 +14,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/hash.h"
+#include "base/shared_file.h"
 
 #include "lather/ext/fail.h"
 
@@ -162,15 +163,10 @@ static bool has_name(const lt_turnstile *t)
 /* Opens the file of that name, and locks it. */
 static lt_status open_locked(lt_turnstile *t)
 {
-    struct stat info;
     do {
         if (t->file >= 0)
             close(t->file);
-        t->file = open(t->path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-        if (t->file < 0 || fstat(t->file, &info))
-            return io_error(t->path, "open");
-        if (!S_ISREG(info.st_mode) || info.st_uid != geteuid())
-            return lt_fail(LT_E_IO, "%s: is no file of this user", t->path);
+        LT_TRY(lt_shared_open(&t->file, t->path, O_RDWR | O_CREAT, 0600));
         LT_TRY(lock(t));
     } while (!has_name(t));
     return LT_OK;

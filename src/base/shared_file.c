@@ -1,0 +1,149 @@
+/* Opening of files where others may write. A file is created with O_EXCL first: then it is known to be this user's,
+ * whatever owner a file server maps it to. The folder's owner is trusted, as in Linux's protected_regular: he could
+ * replace any file in it. */
+
+#include "base/shared_file.h"
+
+#include "base/file.h"
+
+#include "lather/ext/fail.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MODE = 07777 };
+
+static lt_status rejected(const char *path, const char *what)
+{
+    return lt_fail(LT_E_IO, "%s: %s, but the program makes this file itself: remove it", path,
+                   what);
+}
+
+/* open() failed. The last link of a path gives ELOOP, a pipe that no one reads or a socket ENXIO. */
+static lt_status open_error(const char *path, int why)
+{
+    struct stat info;
+    if ((why == ELOOP || why == ENXIO) && !lstat(path, &info)) {
+        errno = EPERM;
+        return rejected(path, lt_file_kind(info.st_mode));
+    }
+    errno = why;
+    return lt_fail(LT_E_IO, "%s: %s", path, strerror(why));
+}
+
+static bool is_of_folder_owner(const char *path, uid_t owner)
+{
+    char folder[PATH_MAX];
+    struct stat info;
+    const char *slash = strrchr(path, '/');
+    const int bytes = slash ? (int)(slash - path) + 1 : 1;
+    if (bytes >= PATH_MAX)
+        return false;
+    snprintf(folder, sizeof folder, "%.*s", bytes, slash ? path : ".");
+    return !stat(folder, &info) && info.st_uid == owner;
+}
+
+static bool is_writable_by_others(const struct stat *info)
+{
+    const bool private_group = info->st_gid == info->st_uid;
+    return info->st_mode & (private_group ? S_IWOTH : S_IWGRP | S_IWOTH);
+}
+
+static lt_status check_owner(const struct stat *info, const char *path, int access)
+{
+    if (info->st_uid != geteuid() && info->st_uid != 0 && !is_of_folder_owner(path, info->st_uid))
+        return lt_fail(LT_E_IO,
+                       "%s: belongs to user %u, not to user %u, who runs this: remove it, or work "
+                       "in a folder of your own",
+                       path, (unsigned)info->st_uid, (unsigned)geteuid());
+    if (access == O_RDONLY && is_writable_by_others(info))
+        return lt_fail(LT_E_IO, "%s: has mode %04o, so other users may write it: chmod go-w", path,
+                       (unsigned)info->st_mode & MODE);
+    return LT_OK;
+}
+
+static lt_status check(int fd, const char *path, int access, bool any_owner)
+{
+    struct stat info;
+    if (fstat(fd, &info))
+        return lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
+    if (!S_ISREG(info.st_mode))
+        return rejected(path, lt_file_kind(info.st_mode));
+    if (access != O_RDONLY && info.st_nlink > 1)
+        return rejected(path, "has another name (a hard link)");
+    return any_owner ? LT_OK : check_owner(&info, path, access);
+}
+
+static lt_status open_checked(int *out, const char *path, int flags, mode_t mode, bool any_owner)
+{
+    const int added = O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | O_NOCTTY, created = O_CREAT | O_EXCL;
+    int fd = -1;
+    *out = -1;
+    do { /* again if it was there, and is removed between the two calls */
+        if (flags & O_CREAT && (fd = open(path, flags | created | added, mode)) >= 0) {
+            *out = fd;
+            return LT_OK;
+        }
+        if (flags & O_CREAT && (errno != EEXIST || flags & O_EXCL))
+            return open_error(path, errno);
+        fd = open(path, (flags & ~(O_CREAT | O_TRUNC)) | added);
+    } while (fd < 0 && errno == ENOENT && flags & O_CREAT);
+    if (fd < 0)
+        return open_error(path, errno);
+    lt_status st = check(fd, path, flags & O_ACCMODE, any_owner);
+    if (!st && flags & O_TRUNC && ftruncate(fd, 0))
+        st = lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
+    if (st) {
+        close(fd);
+        errno = EPERM;
+        return st;
+    }
+    *out = fd;
+    return LT_OK;
+}
+
+lt_status lt_shared_open(int *fd, const char *path, int flags, mode_t mode)
+{
+    return open_checked(fd, path, flags, mode, false);
+}
+
+lt_status lt_shared_open_any(int *fd, const char *path, int flags, mode_t mode)
+{
+    return open_checked(fd, path, flags, mode, true);
+}
+
+lt_status lt_shared_stream(FILE **out, const char *path, char mode)
+{
+    const bool append = mode == 'a';
+    int fd;
+    LT_TRY(lt_shared_open(&fd, path, O_WRONLY | O_CREAT | (append ? O_APPEND : O_TRUNC), 0666));
+    *out = fdopen(fd, append ? "ab" : "wb");
+    if (*out)
+        return LT_OK;
+    close(fd);
+    return lt_fail(LT_E_NOMEM, "%s: no memory for a stream", path);
+}
+
+lt_status lt_private_folder(const char *path)
+{
+    struct stat info;
+    if (stat(path, &info))
+        return lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
+    if (!S_ISDIR(info.st_mode))
+        return lt_fail(LT_E_IO, "%s: not a folder, but %s", path, lt_file_kind(info.st_mode));
+    if (info.st_uid != geteuid() && info.st_uid != 0)
+        return lt_fail(LT_E_IO,
+                       "%s: belongs to user %u, not to user %u, who runs this: name a folder of "
+                       "your own",
+                       path, (unsigned)info.st_uid, (unsigned)geteuid());
+    if (is_writable_by_others(&info))
+        return lt_fail(LT_E_IO,
+                       "%s: has mode %04o, so other users may write there: chmod go-w, or name a "
+                       "folder of your own in it",
+                       path, (unsigned)info.st_mode & MODE);
+    return LT_OK;
+}
