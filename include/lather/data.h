@@ -84,9 +84,11 @@ LT_API LT_MUST_CHECK lt_status lt_dataset_arrays(lt_dataset **out, const lt_arra
  *  from there. Several processes may share the folder; one of them copies a file, and others wait
  *  for it. A copy is used if size and time are the file's and its checksum is right; tar files and
  *  shards of packs are copied in pieces of 1 MiB when they are wanted, the rest by a thread. A
- *  folder that is full or read-only gives one warning, and files are read where they are. Call it
- *  before a loader is made.
- *  Errors: LT_E_UNSUPPORTED (a data set without image, tar or pack files), LT_E_NOMEM. */
+ *  folder that is full or read-only gives one warning, and files are read where they are. The folder
+ *  and its copies must be this user's or root's, and no other user may be able to write them;
+ *  "shared:FOLDER" reads and keeps copies of all users that may. Call it before a loader is made.
+ *  Errors: LT_E_UNSUPPORTED (a data set without image, tar or pack files), LT_E_IO (whose the folder
+ *  is, or its mode), LT_E_NOMEM. */
 LT_API LT_MUST_CHECK lt_status lt_dataset_cache(lt_dataset *dataset, const char *folder);
 /** The folder of the disk cache holds at most so many bytes, counted in blocks of 4 KiB, copies of
  *  all its users together; 0, the default: any number. For space go copies that were not used since

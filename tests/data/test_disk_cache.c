@@ -2,14 +2,11 @@
  * folder. */
 
 #include "base/alloc.h"
-#include "data/cache/disk_cache.h"
+#include "cache_place.h"
 #include "data/cache/disk_copy.h"
 #include "data/pack/pack.h"
-#include "images.h"
-#include "near.h"
 
 #include "lather/data.h"
-#include "lather/log.h"
 
 #include <ftw.h>
 #include <pthread.h>
@@ -24,49 +21,7 @@
 
 enum { ALL = 15 }; /* images of make_image_folder() */
 
-static int warnings;
-
-static void count_warnings(void *context, lt_log_level level, const char *area, const char *text)
-{
-    (void)context;
-    (void)area;
-    if (level == LT_LOG_WARN && strstr(text, "going on without it"))
-        warnings++;
-}
-
 /* --- Copies of files --- */
-
-enum { PLENTY = 1 << 30 }; /* bytes */
-typedef struct place {
-    char *root, *near; /* of data/, and the folder of copies */
-} place;
-
-static place open_place(void)
-{
-    char *images = make_image_folder(), *line = NULL;
-    place p = {.root = make_folder()};
-    if (asprintf(&line, "mv '%s' data", images) < 0)
-        abort();
-    run_in(p.root, line);
-    free(line);
-    free(images);
-    p.near = below(p.root, "near");
-    return p;
-}
-
-static void close_place(place *p)
-{
-    free(p->near);
-    remove_folder(p->root);
-}
-
-static lt_disk_cache *open_store(const place *p, size_t shards)
-{
-    lt_disk_cache *s = NULL;
-    assert_ok(lt_disk_cache_new(&s, p->near, shards));
-    lt_disk_cache_limit(s, PLENTY);
-    return s;
-}
 
 static int64_t walked;
 
@@ -95,24 +50,6 @@ static int64_t counted(const place *p)
     fclose(f);
     free(path);
     return bytes;
-}
-
-/* Reads data/class0/00.jpg; whether it came from a copy. The bytes must be those of the file. */
-static bool read_one(const place *p, lt_disk_cache *s)
-{
-    char *path = below(p->root, "data/class0/00.jpg");
-    lt_record a = {0}, b = {0};
-    lt_disk_cache_counts before = lt_disk_cache_statistics(s);
-    assert_ok(lt_disk_cache_read(s, path, &a));
-    assert_ok(lt_disk_cache_read(NULL, path, &b));
-    assert_int_equal(a.size, b.size);
-    assert_memory_equal(a.bytes, b.bytes, a.size);
-    lt_disk_cache_counts after = lt_disk_cache_statistics(s);
-    assert_int_equal(after.hits + after.misses, before.hits + before.misses + 1);
-    lt_free(a.bytes);
-    lt_free(b.bytes);
-    free(path);
-    return after.hits > before.hits;
 }
 
 typedef struct damage {
@@ -479,7 +416,7 @@ static void check_wait(void **state)
     assert_true(lt_disk_object_stat(&object, path));
     char *copy = lt_disk_copy_path(p.near, &object);
     assert_ok(lt_disk_cache_read(NULL, path, &r));
-    assert_ok(lt_disk_copy_begin(&w, copy));
+    assert_ok(lt_disk_copy_begin(&w, copy, false));
     assert_int_equal(pthread_create(&thread, NULL, read_in_thread, context), 0);
     usleep(30000); /* so that it comes too early; too late would pass too */
     assert_ok(lt_disk_copy_finish(&w, &object, r.bytes));

@@ -12,13 +12,16 @@
 #include "base/alloc.h"
 #include "base/commit.h"
 #include "base/file.h"
+#include "base/shared_file.h"
 #include "data/cache/disk_copy.h"
 #include "data/cache/disk_limit.h"
 #include "data/files/files.h"
 
 #include "lather/log.h"
 
+#include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
@@ -33,6 +36,9 @@ enum { PIECE = 1 << 20 };
 enum { TRIES = 4 };
 
 enum { KEPT_OPEN = 256, NOTE_SECONDS = 60 };
+
+/* In front of a folder's name. */
+static const char SHARED[] = "shared:";
 
 typedef enum stage { NEW, REQUESTED, SETTLED } stage;
 
@@ -51,6 +57,7 @@ typedef struct shard {
 
 struct lt_disk_cache {
     char *folder;
+    bool any_owner; /* shared with other users */
     shard *shard;
     size_t shards;
     lt_disk_limit limit;
@@ -83,7 +90,7 @@ static turn begin(lt_disk_cache *cache, lt_disk_copy_writer *w, const char *copy
     const int64_t bytes = lt_disk_copy_bytes(object);
     if (atomic_load(&cache->off) || !lt_disk_limit_reserve(&cache->limit, bytes))
         return NONE;
-    lt_status st = lt_disk_copy_begin(w, copy);
+    lt_status st = lt_disk_copy_begin(w, copy, cache->any_owner);
     if (!st)
         return MAKE;
     lt_disk_limit_release(&cache->limit, bytes);
@@ -153,6 +160,7 @@ lt_status lt_disk_cache_read(lt_disk_cache *cache, const char *path, lt_record *
         return lt_file_read(path, record);
     if (!lt_disk_object_stat(&object, path) || object.bytes > LT_FILE_MOST)
         return read_original(cache, path, record);
+    object.any_owner = cache->any_owner;
     char *copy = lt_disk_copy_path(cache->folder, &object);
     lt_status st = copy ? read_through(cache, copy, &object, record) : LT_E_NOMEM;
     lt_free(copy);
@@ -302,6 +310,7 @@ static bool request(lt_disk_cache *cache, shard *h, const char *path)
 {
     pthread_mutex_lock(&cache->mutex);
     if (atomic_load(&h->stage) == NEW && lt_disk_object_stat(&h->file, path)) {
+        h->file.any_owner = cache->any_owner;
         h->pieces = (size_t)((h->file.bytes + PIECE - 1) / PIECE);
         h->piece = lt_alloc(h->pieces, sizeof *h->piece);
         if (h->piece)
@@ -380,12 +389,65 @@ static void start_thread(lt_disk_cache *cache)
     pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
+/* mkdir() with that mode, and of parents with the usual one. */
+static lt_status make_folder(const char *folder, mode_t mode)
+{
+    const char *slash = strrchr(folder, '/');
+    if (mkdir(folder, mode) && errno == ENOENT && slash) {
+        char *parent = lt_format("%.*s", (int)(slash - folder), folder);
+        if (parent && !lt_commit_make_folders(parent))
+            (void)mkdir(folder, mode);
+        lt_free(parent);
+    }
+    return lt_commit_make_folders(folder); /* also says what is wrong */
+}
+
+/* Fails if path exists and another user made it or may write it. */
+static lt_status check_subfolder(const char *path)
+{
+    struct stat info;
+    if (lstat(path, &info))
+        return LT_OK;
+    if (!S_ISDIR(info.st_mode))
+        return lt_fail(LT_E_IO, "%s: not a folder, but %s", path, lt_file_kind(info.st_mode));
+    return lt_private_folder(path);
+}
+
+/* A folder in which other users may put files is not used without the user's word. */
+static lt_status check_folder(const lt_disk_cache *cache)
+{
+    enum { SUBFOLDERS = 256 };
+    char path[PATH_MAX];
+    LT_TRY(lt_private_folder(cache->folder));
+    for (unsigned i = 0; i < SUBFOLDERS; i++)
+        if (snprintf(path, sizeof path, "%s/%02x", cache->folder, i) < (int)sizeof path)
+            LT_TRY(check_subfolder(path));
+    return LT_OK;
+}
+
+static lt_status open_folder(lt_disk_cache *cache)
+{
+    if (make_folder(cache->folder, cache->any_owner ? 0777 : 0755)) {
+        give_up(cache);
+        return LT_OK;
+    }
+    lt_status st = cache->any_owner ? LT_OK : check_folder(cache);
+    if (!st)
+        st = lt_disk_limit_check(&cache->limit);
+    return st && !cache->any_owner
+               ? lt_fail(st, "cache: %s; 'shared:%s' shares it with other users",
+                         lt_error_message(), cache->folder)
+               : st;
+}
+
 lt_status lt_disk_cache_new(lt_disk_cache **out, const char *folder, size_t shards)
 {
+    const size_t prefix = strlen(SHARED);
     lt_disk_cache *cache = lt_alloc(1, sizeof *cache);
     if (!cache)
         return LT_E_NOMEM;
-    cache->folder = lt_strdup(folder);
+    cache->any_owner = !strncmp(folder, SHARED, prefix);
+    cache->folder = lt_strdup(folder + (cache->any_owner ? prefix : 0));
     cache->shard = lt_alloc(shards, sizeof *cache->shard);
     if (!cache->folder || !cache->shard) {
         lt_free(cache->folder);
@@ -395,16 +457,18 @@ lt_status lt_disk_cache_new(lt_disk_cache **out, const char *folder, size_t shar
     }
     cache->shards = shards;
     atomic_store(&cache->most_open, KEPT_OPEN);
-    lt_disk_limit_open(&cache->limit, cache->folder);
+    lt_disk_limit_open(&cache->limit, cache->folder, cache->any_owner);
     pthread_mutex_init(&cache->mutex, NULL);
     pthread_cond_init(&cache->work, NULL);
     pthread_cond_init(&cache->settled, NULL);
-    if (lt_commit_make_folders(folder))
-        give_up(cache);
-    if (shards)
+    lt_status st = open_folder(cache);
+    if (!st && shards)
         start_thread(cache);
-    *out = cache;
-    return LT_OK;
+    if (st)
+        lt_disk_cache_free(&cache);
+    else
+        *out = cache;
+    return st;
 }
 
 static void close_shard(shard *h)

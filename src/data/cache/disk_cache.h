@@ -8,7 +8,8 @@
 typedef struct lt_disk_cache lt_disk_cache;
 
 /* shards: large files, of which samples are parts. A folder that cannot be written to is no
- * failure: one warning, and files are read where they are. Errors: LT_E_NOMEM. */
+ * failure: one warning, and files are read where they are. "shared:FOLDER": other users may write there, and copies of
+ * any owner are read. Errors: LT_E_IO (others may write there, or made what is there), LT_E_NOMEM. */
 lt_status lt_disk_cache_new(lt_disk_cache **out, const char *folder, size_t shards);
 /* The folder holds at most so many bytes from now on; 0: any number. Where space is wanted, copies
  * go that were not used since this cache was made, the least recently used first. */

@@ -12,6 +12,7 @@
 #include "base/alloc.h"
 #include "base/crc32c.h"
 #include "base/hash.h"
+#include "base/shared_file.h"
 #include "data/files/files.h"
 
 #include <errno.h>
@@ -87,6 +88,20 @@ int64_t lt_disk_copy_bytes(const lt_disk_object *object)
     return (int64_t)((bytes + block - 1) / block * block);
 }
 
+lt_status lt_disk_open(int *fd, const char *path, int flags, bool any_owner)
+{
+    return any_owner ? lt_shared_open_any(fd, path, flags, LT_DISK_MODE_ANY)
+                     : lt_shared_open(fd, path, flags, LT_DISK_MODE_OWN);
+}
+
+/* Opens a copy. -1: absent, or what is there is no file of this cache (*damaged). */
+static int open_copy(const char *copy, const lt_disk_object *object, bool *damaged)
+{
+    int fd;
+    *damaged = lt_disk_open(&fd, copy, O_RDONLY, object->any_owner) && errno == EPERM;
+    return fd;
+}
+
 static bool has_size(int fd, const lt_disk_object *object)
 {
     struct stat info;
@@ -112,8 +127,7 @@ bool lt_disk_copy_read(const char *copy, const lt_disk_object *object, lt_record
                        bool *damaged)
 {
     size_t size = (size_t)object->bytes, all = size + extra_bytes(object);
-    int fd = open(copy, O_RDONLY | O_CLOEXEC);
-    *damaged = false;
+    int fd = open_copy(copy, object, damaged);
     if (fd < 0)
         return false;
     bool ok = has_size(fd, object) && !lt_record_reserve(record, all)
@@ -156,8 +170,7 @@ static bool is_whole(int fd, const char *copy, const lt_disk_object *object, lt_
 int lt_disk_copy_open(const char *copy, const lt_disk_object *object, lt_disk_known *known,
                       bool *damaged)
 {
-    int fd = open(copy, O_RDONLY | O_CLOEXEC);
-    *damaged = false;
+    int fd = open_copy(copy, object, damaged);
     if (fd < 0)
         return -1;
     if (has_size(fd, object) && is_whole(fd, copy, object, known)) {
@@ -171,33 +184,31 @@ int lt_disk_copy_open(const char *copy, const lt_disk_object *object, lt_disk_kn
 
 /* --- Writing --- */
 
-static int open_temp(const char *temp, const char *copy)
+static lt_status open_temp(lt_disk_copy_writer *w)
 {
-    enum { MODE = 0666, FOLDER_MODE = 0777 };
-    int fd = open(temp, O_RDWR | O_CREAT | O_CLOEXEC, MODE);
-    if (fd >= 0 || errno != ENOENT)
-        return fd;
-    char *folder = lt_format("%.*s", (int)(strrchr(copy, '/') - copy), copy);
-    if (folder && (!mkdir(folder, FOLDER_MODE) || errno == EEXIST))
-        fd = open(temp, O_RDWR | O_CREAT | O_CLOEXEC, MODE);
+    const int flags = O_RDWR | O_CREAT;
+    lt_status st = lt_disk_open(&w->fd, w->temp, flags, w->any_owner);
+    if (!st || errno != ENOENT)
+        return st;
+    char *folder = lt_format("%.*s", (int)(strrchr(w->copy, '/') - w->copy), w->copy);
+    if (folder && (!mkdir(folder, w->any_owner ? 0777 : 0755) || errno == EEXIST))
+        st = lt_disk_open(&w->fd, w->temp, flags, w->any_owner);
     lt_free(folder);
-    return fd;
+    return st;
 }
 
 /* Whether temp is still the file that fd locks. */
 static bool still_named(int fd, const char *temp)
 {
     struct stat ours, there;
-    return !fstat(fd, &ours) && !stat(temp, &there) && ours.st_ino == there.st_ino
+    return !fstat(fd, &ours) && !lstat(temp, &there) && ours.st_ino == there.st_ino
            && ours.st_dev == there.st_dev;
 }
 
 /* Opens COPY.part and locks it. LT_END: another writer has the lock. */
 static lt_status open_locked(lt_disk_copy_writer *w)
 {
-    w->fd = open_temp(w->temp, w->copy);
-    if (w->fd < 0)
-        return lt_fail(LT_E_IO, "%s: %s", w->temp, strerror(errno));
+    LT_TRY(open_temp(w));
     if (!flock(w->fd, LOCK_EX | LOCK_NB) && still_named(w->fd, w->temp))
         return LT_OK;
     close(w->fd);
@@ -226,9 +237,9 @@ static lt_status lock(lt_disk_copy_writer *w)
     return LT_END;
 }
 
-lt_status lt_disk_copy_begin(lt_disk_copy_writer *w, const char *copy)
+lt_status lt_disk_copy_begin(lt_disk_copy_writer *w, const char *copy, bool any_owner)
 {
-    *w = (lt_disk_copy_writer){.fd = -1, .copy = copy};
+    *w = (lt_disk_copy_writer){.fd = -1, .copy = copy, .any_owner = any_owner};
     w->temp = lt_format("%s.part", copy);
     if (!w->temp)
         return LT_E_NOMEM;

@@ -13,7 +13,14 @@ typedef struct lt_disk_object {
     const char *path; /* borrowed */
     struct stat info;
     uint64_t offset, bytes; /* the part of the file; all of it after lt_disk_object_stat() */
+    bool
+        any_owner; /* copies of other users are read, and other users may read and write new ones */
 } lt_disk_object;
+
+/* Whose files a cache uses: of this user (and root), or of any user. */
+enum { LT_DISK_MODE_OWN = 0644, LT_DISK_MODE_ANY = 0666 };
+/* Opens a file of the cache by lt_shared_open(), or with any_owner by lt_shared_open_any(). */
+lt_status lt_disk_open(int *fd, const char *path, int flags, bool any_owner);
 
 /* stat() of the file. False: it is no regular file, or absent. */
 bool lt_disk_object_stat(lt_disk_object *out, const char *path);
@@ -43,11 +50,12 @@ typedef struct lt_disk_copy_writer {
     int fd;
     char *temp;
     const char *copy; /* borrowed */
+    bool any_owner;
 } lt_disk_copy_writer;
 
 /* Waits while another thread or process is writing it. LT_END: it exists now, or the wait took too
  * long. Errors: LT_E_IO, LT_E_NOMEM. */
-lt_status lt_disk_copy_begin(lt_disk_copy_writer *w, const char *copy);
+lt_status lt_disk_copy_begin(lt_disk_copy_writer *w, const char *copy, bool any_owner);
 /* Writes the object's bytes and the tail, and renames COPY.part; w is cleared in any case. */
 lt_status lt_disk_copy_finish(lt_disk_copy_writer *w, const lt_disk_object *object,
                               const void *bytes);

@@ -11,8 +11,10 @@
 #include "data/cache/disk_limit.h"
 
 #include "base/alloc.h"
+#include "data/cache/disk_copy.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
@@ -41,11 +43,12 @@ static int64_t nanoseconds(const struct timespec *t)
     return (int64_t)t->tv_sec * NANO + t->tv_nsec;
 }
 
-void lt_disk_limit_open(lt_disk_limit *limit, const char *folder)
+void lt_disk_limit_open(lt_disk_limit *limit, const char *folder, bool any_owner)
 {
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
     limit->folder = folder;
+    limit->any_owner = any_owner;
     limit->opened_ns = nanoseconds(&now);
 }
 
@@ -54,15 +57,25 @@ void lt_disk_limit_open(lt_disk_limit *limit, const char *folder)
 /* Opens FOLDER/bytes and locks it; -1: it cannot be. */
 static int open_count(const lt_disk_limit *limit, bool create)
 {
-    enum { MODE = 0666 };
     char *path = lt_format("%s/bytes", limit->folder);
-    int fd = path ? open(path, O_RDWR | O_CLOEXEC | (create ? O_CREAT : 0), MODE) : -1;
+    int fd = -1;
+    const bool failed =
+        !path || lt_disk_open(&fd, path, O_RDWR | (create ? O_CREAT : 0), limit->any_owner);
     lt_free(path);
-    if (fd >= 0 && flock(fd, LOCK_EX)) {
+    if (!failed && flock(fd, LOCK_EX)) {
         close(fd);
         return -1;
     }
     return fd;
+}
+
+lt_status lt_disk_limit_check(const lt_disk_limit *limit)
+{
+    errno = 0;
+    int fd = open_count(limit, false);
+    if (fd >= 0)
+        close(fd);
+    return fd < 0 && errno == EPERM ? LT_E_IO : LT_OK;
 }
 
 static bool read_count(int fd, int64_t *total)
@@ -91,7 +104,7 @@ static bool is_copy(const char *name, bool *part)
 /* Whether a process is writing it. */
 static bool is_locked(int folder, const char *name)
 {
-    int fd = openat(folder, name, O_RDWR | O_CLOEXEC);
+    int fd = openat(folder, name, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     bool locked = fd >= 0 && flock(fd, LOCK_EX | LOCK_NB);
     if (fd >= 0)
         close(fd);

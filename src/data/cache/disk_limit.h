@@ -11,13 +11,16 @@
 
 typedef struct lt_disk_limit {
     const char *folder;            /* borrowed */
+    bool any_owner;                /* as in lt_disk_object */
     atomic_int_fast64_t most;      /* bytes; 0: any number */
     atomic_int_fast64_t evictions; /* copies removed by this process to make space */
     atomic_bool exhausted;         /* all that may go has gone */
     int64_t opened_ns;             /* when this process began to use the folder */
 } lt_disk_limit;
 
-void lt_disk_limit_open(lt_disk_limit *limit, const char *folder);
+void lt_disk_limit_open(lt_disk_limit *limit, const char *folder, bool any_owner);
+/* Fails if FOLDER/bytes is no file of this cache, with lt_disk_open()'s message. Errors: LT_E_IO. */
+lt_status lt_disk_limit_check(const lt_disk_limit *limit);
 /* Counts a copy that will be written, and first makes space for it: removes copies that were not
  * used since this process opened the folder, the least recently used first. False: the folder is
  * full of others. A folder that cannot be written to is not counted. */
