@@ -5,12 +5,12 @@
 
 #include "lather/options.h"
 
+#include <dirent.h>
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 typedef struct arguments {
@@ -128,18 +128,22 @@ static lt_status pack_part(arguments *a, const char *data, bool train, const cha
     return st;
 }
 
-static bool is_folder(const char *path)
-{
-    struct stat info;
-    return !stat(path, &info) && S_ISDIR(info.st_mode);
-}
-
-/* Whether DATA holds a part of that name: a folder, or tar files. */
+/* True if DATA has a part of that name: a folder ("valid" and "validation" count as val), or tar files. */
 static bool has_part(const char *data, const char *name)
 {
-    char path[4096];
-    snprintf(path, sizeof path, "%s/%s", data, name);
-    return is_folder(path);
+    bool found = false;
+    DIR *dir = opendir(data);
+    for (const struct dirent *d; dir && !found && (d = readdir(dir));) {
+        size_t bytes = strlen(d->d_name);
+        bool tar = bytes > 4 && !strcmp(d->d_name + bytes - 4, ".tar");
+        bool same = !strcmp(d->d_name, name)
+                    || (!strcmp(name, "val")
+                        && (!strcmp(d->d_name, "valid") || !strcmp(d->d_name, "validation")));
+        found = *d->d_name != '.' && (tar ? strstr(d->d_name, name) != NULL : same);
+    }
+    if (dir)
+        closedir(dir);
+    return found;
 }
 
 static lt_status pack_all(arguments *a, const char *data, const char *out)

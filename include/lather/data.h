@@ -15,19 +15,21 @@ typedef struct lt_dataset lt_dataset;
  *  - a pack (lather/pack.h), or a folder with the packs train and val;
  *  - a tar file, or a folder with tar files: to train, those in FOLDER/train or with "train" in
  *    their names; to evaluate, likewise with "val"; see lt_dataset_tar();
- *  - another folder: FOLDER/train to train, FOLDER/val to evaluate, FOLDER itself if it has
- *    neither; see lt_dataset_folder().
+ *  - another folder: FOLDER/train to train, FOLDER/val (or valid, validation) to evaluate, FOLDER
+ *    itself if it has neither; see lt_dataset_folder().
  *
  *  Errors: LT_E_ARG, LT_E_IO, LT_E_FORMAT. */
 LT_API LT_MUST_CHECK lt_status lt_dataset_open(lt_dataset **out, const char *spec, bool train);
 /** Images in one folder per class (.jpg, .jpeg, .png, .bmp, .gif, .webp, .avif, .tif, .tiff, .ppm,
  *  .pgm in any case; the first bytes of a file decide what it is), also in folders below it, behind
- *  at most four links; names that begin with a dot are left out, other extensions counted in a line
- *  of the log. Classes and files are ordered by name, bytewise.
- *  Errors: LT_E_IO (no such folder), LT_E_FORMAT (no class folder, an empty one). */
+ *  at most four links; names that begin with a dot and macOS's __MACOSX are left out, other extensions
+ *  and images outside class folders counted in a line of the log. The class is the first folder below
+ *  path. Classes and files are ordered by name, bytewise.
+ *  Errors: LT_E_IO (no such folder), LT_E_FORMAT (no class folder, or some without images). */
 LT_API LT_MUST_CHECK lt_status lt_dataset_folder(lt_dataset **out, const char *path);
 /** Images in tar files as WebDataset writes them: NAME.jpg (.jpeg, .png, ...) and NAME.cls, a class
- *  number from 0 on; in tar files without .cls the folder is the class. The first opening scans each
+ *  number from 0 on; tar files without .cls are read by the rule of lt_dataset_folder(), path being the
+ *  folder that all images have in common. The first opening scans each
  *  FILE.tar and writes FILE.tar.index beside it, or into the user's cache if its folder is
  *  read-only; an index whose tar file has changed is rebuilt. Samples are in the order of path and
  *  of the tar files.

@@ -82,8 +82,8 @@ static void check_class_names(void **state)
     } rows[] = {
         {{"content/train/cat/1.jpg", "content/train/dog/1.jpg", NULL}, {"cat", "dog"}},
         {{"content/a/b/cat/1.jpg", "content/a/b/cat/2.jpg", NULL}, {"cat", NULL}},
-        {{"content/val/cat/1.jpg", "content/valid/cat/1.jpg", NULL}, {"val/cat", "valid/cat"}},
-        {{"content/cat/1.jpg", "content/cat/kitten/1.jpg", NULL}, {"cat", "cat/kitten"}},
+        {{"content/val/cat/1.jpg", "content/valid/cat/1.jpg", NULL}, {"val", "valid"}},
+        {{"content/cat/1.jpg", "content/dog/puppy/1.jpg", NULL}, {"cat", "dog"}},
     };
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
         char *root = make_folder();
@@ -303,9 +303,11 @@ static void check_bad_tars(void **state)
     write_file(root, "content/2.jpg", "x", 1);
     free(make_tar(root, "x.tar", "ustar"));
     assert_fails(lt_dataset_open(&d, path, true), LT_E_FORMAT, "2.jpg has no .cls");
+    write_file(root, "content/2.cls", "1", 1);
     write_file(root, "content/1.png", "x", 1);
     free(make_tar(root, "x.tar", "ustar"));
-    assert_fails(lt_dataset_open(&d, path, true), LT_E_FORMAT, "two images");
+    assert_fails(lt_dataset_open(&d, path, true), LT_E_FORMAT,
+                 "two images have one .cls: 1.jpg and 1.png");
     assert_int_equal(unlink(path), 0);
     char *command = NULL;
     if (asprintf(&command,

@@ -10,11 +10,12 @@
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
 
 enum {
-    HEADER = 64,
+    HEADER = 72 + sizeof(lt_left_out),
     TAR = 2048,
     SAMPLES = 40,
     TEXT = 48,
-    CRC = 56
+    FOLDERS = 56,
+    CRC = 64
 }; /* of src/data/datasets/tar_index.c */
 
 /* A tar file with one image of 3 bytes; its index is 0 where one of its own is not wanted. */
@@ -48,6 +49,7 @@ static void look(void)
         LT_ASSERT(s->offset <= TAR && s->size <= TAR - s->offset && s->name < index.text_size);
         LT_ASSERT(s->folder <= strlen(index.text + s->name));
     }
+    LT_ASSERT(index.folders && index.folders <= index.text_size);
     lt_tar_index_clear(&index);
 }
 
@@ -69,11 +71,12 @@ static void explain(uint8_t *bytes, size_t size)
                                (uint64_t)info.st_mtim.tv_sec,
                                (uint64_t)info.st_mtim.tv_nsec,
                                samples,
-                               text};
-    uint32_t crc = lt_crc32c(0, bytes + HEADER, rest);
-    memcpy(bytes, "LTTARIX2", 8);
+                               text,
+                               bytes[FOLDERS]};
+    uint32_t crc = lt_crc32c(0, bytes + CRC + 8, size - CRC - 8);
+    memcpy(bytes, "LTTARIX3", 8);
     memcpy(bytes + 8, fields, sizeof fields);
-    memset(bytes + CRC, 0, HEADER - CRC);
+    memset(bytes + CRC, 0, 8);
     memcpy(bytes + CRC, &crc, sizeof crc);
 }
 

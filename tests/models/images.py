@@ -43,7 +43,7 @@ def files_left_out_are_counted(cwd):
         with open(os.path.join(cwd, "data/train", name), "w") as f:
             f.write("x")
     text = run(*ONE_STEP, "out", cwd=cwd).stderr
-    assert "data/train: 3 files with other extensions left out: .heic 2, .txt 1\n" in text, text
+    assert "data/train: 3 files left out: .heic 2, .txt 1\n" in text, text
     assert "data/val" not in text, text
 
 

@@ -175,16 +175,29 @@ static lt_status open_tar_folder(lt_dataset **out, const char *path, bool train)
     return st;
 }
 
+/* FOLDER/train, or the first of FOLDER/val, valid and validation that exists, else the last; lt_free() it. */
+static char *find_part(const char *path, bool train)
+{
+    static const char *const names[] = {"train", "val", "valid", "validation"};
+    size_t i = !train, last = train ? 0 : 3;
+    char *part = lt_format("%s/%s", path, names[i]);
+    while (part && i < last && !lt_is_folder(part)) {
+        lt_free(part);
+        part = lt_format("%s/%s", path, names[++i]);
+    }
+    return part;
+}
+
 /* FOLDER/train or FOLDER/val, or FOLDER if it has neither. */
 static lt_status open_folder(lt_dataset **out, const char *path, bool train)
 {
-    const char *want = train ? "train" : "val", *other = train ? "val" : "train";
-    char *part = lt_format("%s/%s", path, want), *rest = lt_format("%s/%s", path, other);
+    char *part = find_part(path, train), *rest = find_part(path, !train);
     lt_status st = part && rest ? LT_OK : LT_E_NOMEM;
     if (!st && lt_is_folder(part))
         st = lt_dataset_folder(out, part);
     else if (!st && lt_is_folder(rest))
-        st = lt_fail(LT_E_IO, "%s: it has a folder %s, but none named %s", path, other, want);
+        st = lt_fail(LT_E_IO, "%s: it has a folder %s, but none named %s", path,
+                     strrchr(rest, '/') + 1, train ? "train" : "val, valid or validation");
     else if (!st)
         st = lt_dataset_folder(out, path);
     lt_free(part);

@@ -1,41 +1,71 @@
-/* Image files by their extensions, and a count of the other files. */
+/* Image files by their extensions, hidden files by their names, and a count of the other files. */
 
+#include "base/hash.h"
 #include "data/datasets/datasets.h"
 
 #include "lather/log.h"
 #include "lather/text.h"
 
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
-bool lt_is_image(const char *extension)
+const char lt_outside_class_folders[] = "images outside class folders";
+
+static const char *extension_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return strrchr(slash ? slash : path, '.');
+}
+
+bool lt_is_image(const char *path)
 {
     static const char *const known[] = {".jpg",  ".jpeg", ".png",  ".bmp", ".gif", ".webp",
                                         ".avif", ".tif",  ".tiff", ".ppm", ".pgm"};
+    const char *extension = extension_of(path);
     for (size_t i = 0; extension && i < sizeof known / sizeof *known; i++)
         if (!strcasecmp(extension, known[i]))
             return true;
     return false;
 }
 
-/* Extensions after the 32nd count in the sum only. */
-void lt_left_out_add(lt_left_out *l, const char *name)
+bool lt_is_hidden(const char *path)
 {
-    const char *slash = strrchr(name, '/'), *dot = strrchr(slash ? slash : name, '.');
-    char extension[LT_LEFT_OUT_BYTES];
-    snprintf(extension, sizeof extension, "%s", dot ? dot : "none");
-    l->files++;
+    while (*path) {
+        size_t bytes = strcspn(path, "/");
+        bool dots = (bytes == 1 && path[0] == '.') || (bytes == 2 && !strncmp(path, "..", 2));
+        if ((path[0] == '.' && !dots) || (bytes == 8 && !strncmp(path, "__MACOSX", 8)))
+            return true;
+        path += bytes + (path[bytes] == '/');
+    }
+    return false;
+}
+
+/* Kinds after the 32nd count in the sum only. */
+void lt_left_out_count(lt_left_out *l, const char *reason, int64_t count)
+{
+    char kind[LT_LEFT_OUT_BYTES] = "";
+    if (!count)
+        return;
+    snprintf(kind, sizeof kind, "%s", reason);
+    l->files += count;
     int i = 0;
-    while (i < l->kinds && strcmp(l->kind[i].extension, extension) != 0)
+    while (i < l->kinds && strcmp(l->kind[i].extension, kind) != 0)
         i++;
     if (i == LT_LEFT_OUT_KINDS)
         return;
     if (i == l->kinds)
-        memcpy(l->kind[l->kinds++].extension, extension, sizeof extension);
-    l->kind[i].count++;
+        memcpy(l->kind[l->kinds++].extension, kind, sizeof kind);
+    l->kind[i].count += count;
+}
+
+void lt_left_out_add(lt_left_out *l, const char *name)
+{
+    const char *extension = extension_of(name);
+    lt_left_out_count(l, extension ? extension : "none", 1);
 }
 
 static int by_count(const void *a, const void *b)
@@ -48,6 +78,8 @@ static int by_count(const void *a, const void *b)
 void lt_left_out_tell(lt_left_out *l, const char *folder)
 {
     enum { SHOWN = 5, TEXT = 512 };
+    static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+    static uint64_t last; /* hash of the line before */
     char text[TEXT] = "", shown[TEXT];
     size_t at = 0;
     if (!l->files)
@@ -57,7 +89,33 @@ void lt_left_out_tell(lt_left_out *l, const char *folder)
         at += (size_t)snprintf(text + at, sizeof text - at, "%s%s %" PRId64, i ? ", " : "",
                                lt_text_escape(shown, sizeof shown, l->kind[i].extension),
                                l->kind[i].count);
-    lt_log(LT_LOG_INFO, "data", "%s: %" PRId64 " files with other extensions left out: %s%s",
-           lt_text_escape(shown, sizeof shown, folder), l->files, text,
-           l->kinds > SHOWN ? ", ..." : "");
+    uint64_t hash = lt_fnv1a_text(lt_fnv1a_text(LT_FNV1A_BEGIN, folder), text);
+    pthread_mutex_lock(&mutex);
+    if (hash != last)
+        lt_log(LT_LOG_INFO, "data", "%s: %" PRId64 " files left out: %s%s",
+               lt_text_escape(shown, sizeof shown, folder), l->files, text,
+               l->kinds > SHOWN ? ", ..." : "");
+    last = hash;
+    pthread_mutex_unlock(&mutex);
+}
+
+void lt_empty_classes_add(lt_empty_classes *e, const char *name)
+{
+    enum { SHOWN = 5 };
+    char shown[64];
+    size_t at = strlen(e->names);
+    if (e->count++ < SHOWN)
+        snprintf(e->names + at, sizeof e->names - at, "%s%.40s", at ? ", " : "",
+                 lt_text_escape(shown, sizeof shown, name));
+    else if (e->count == SHOWN + 1)
+        snprintf(e->names + at, sizeof e->names - at, ", ...");
+}
+
+lt_status lt_empty_classes_check(const lt_empty_classes *e, const char *path)
+{
+    return !e->count ? LT_OK
+                     : lt_fail(LT_E_FORMAT,
+                               "%s: no " LT_IMAGE_NAMES " file in %d class folder%s: %s; remove "
+                               "what is no class, or add images",
+                               path, e->count, e->count > 1 ? "s" : "", e->names);
 }

@@ -42,6 +42,7 @@ typedef struct folder {
     int64_t linked;       /* folders reached by links */
     bool loose;           /* there are images outside of class folders */
     lt_left_out left_out;
+    lt_empty_classes empty;
 } folder;
 
 static lt_status text_add(text *t, const char *string, size_t *offset)
@@ -104,7 +105,7 @@ static lt_status each_entry(folder *f, const char *path, way w, visit_fn *visit)
     lt_status st = LT_OK;
     struct dirent *d;
     while (!st && (errno = 0, d = readdir(dir))) {
-        if (d->d_name[0] == '.')
+        if (d->d_name[0] == '.' || lt_is_hidden(d->d_name))
             continue;
         bool slash = path[strlen(path) - 1] == '/';
         char *full = lt_format("%s%s%s", path, slash ? "" : "/", d->d_name);
@@ -126,8 +127,14 @@ static lt_status each_entry(folder *f, const char *path, way w, visit_fn *visit)
 static lt_status visit_class(folder *f, const char *path, bool is_folder, way w)
 {
     (void)w;
-    f->loose = f->loose || (!is_folder && lt_is_image(strrchr(path, '.')));
-    return is_folder ? entries_add(&f->kind, &f->text, path) : LT_OK;
+    if (is_folder)
+        return entries_add(&f->kind, &f->text, path);
+    f->loose = f->loose || lt_is_image(path);
+    if (lt_is_image(path))
+        lt_left_out_count(&f->left_out, lt_outside_class_folders, 1);
+    else
+        lt_left_out_add(&f->left_out, path);
+    return LT_OK;
 }
 
 static lt_status visit_file(folder *f, const char *path, bool is_folder, way w)
@@ -142,7 +149,7 @@ static lt_status visit_file(folder *f, const char *path, bool is_folder, way w)
         return lt_fail(LT_E_FORMAT, "%s: more than %d folders behind links", path, MAX_LINKED);
     if (is_folder)
         return each_entry(f, path, w, visit_file);
-    if (lt_is_image(strrchr(path, '.')))
+    if (lt_is_image(path))
         return entries_add(&f->sample, &f->text, path);
     lt_left_out_add(&f->left_out, path);
     return LT_OK;
@@ -158,8 +165,8 @@ static lt_status add_class(folder *f, size_t label)
     f->first[label] = (int64_t)begin;
     lt_status st = each_entry(f, path, (way){0}, visit_file);
     if (!st && f->sample.count == begin)
-        st = lt_fail(LT_E_FORMAT, "%s: no " LT_IMAGE_NAMES " file in this class folder", path);
-    if (!st)
+        lt_empty_classes_add(&f->empty, strrchr(path, '/') + 1);
+    else if (!st)
         qsort_r(f->sample.item + begin, f->sample.count - begin, sizeof(entry), by_folder_then_name,
                 f->text.bytes);
     lt_free(path);
@@ -178,6 +185,7 @@ static lt_status scan(folder *f, const char *path)
         return LT_E_NOMEM;
     for (size_t i = 0; i < f->kind.count; i++)
         LT_TRY(add_class(f, i));
+    LT_TRY(lt_empty_classes_check(&f->empty, path));
     lt_left_out_tell(&f->left_out, path);
     f->base.count = (int64_t)f->sample.count;
     f->base.classes = (int32_t)f->kind.count;

@@ -52,9 +52,11 @@ static lt_status list_images(labelled *l)
         return lt_fail(LT_E_IO, "%s: %s", l->folder, strerror(errno));
     const struct dirent *d;
     while (!st && (errno = 0, d = readdir(dir)))
-        if (d->d_name[0] != '.' && lt_is_image(strrchr(d->d_name, '.')))
+        if (d->d_name[0] == '.' || lt_is_hidden(d->d_name))
+            continue;
+        else if (lt_is_image(d->d_name))
             st = add_image(l, d->d_name);
-        else if (d->d_name[0] != '.' && d->d_type != DT_DIR)
+        else if (d->d_type != DT_DIR)
             lt_left_out_add(&left_out, d->d_name);
     if (!st && errno)
         st = lt_fail(LT_E_IO, "%s: %s", l->folder, strerror(errno));

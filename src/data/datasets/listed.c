@@ -81,14 +81,14 @@ static lt_status walk(listed *l, FTS *tree)
     lt_status st = LT_OK;
     FTSENT *e;
     while (!st && (errno = 0, e = fts_read(tree))) {
-        bool hidden = e->fts_level > 0 && *e->fts_name == '.';
+        bool hidden = e->fts_level > 0 && lt_is_hidden(e->fts_name);
         if (hidden)
             (void)fts_set(tree, e, FTS_SKIP);
         else if (e->fts_info == FTS_DNR || e->fts_info == FTS_ERR)
             st = add(l, e->fts_path); /* reading it fails with the reason */
         else if ((e->fts_info == FTS_F || e->fts_info == FTS_NS
                   || (e->fts_info == FTS_SL && !lt_is_folder(e->fts_path)))
-                 && lt_is_image(strrchr(e->fts_name, '.')))
+                 && lt_is_image(e->fts_name))
             st = add(l, e->fts_path);
     }
     return st || !errno ? st

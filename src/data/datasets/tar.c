@@ -1,7 +1,7 @@
 /* A data set of images in tar files (WebDataset's shards), read by offset. A sample's class is the
- * number in NAME.cls or, in tar files without any .cls, its folder, so that ImageNet's own tar
- * files can be read. Classes by folder are ordered by name, bytewise, and named without the folders
- * that all of them share. */
+ * number in NAME.cls or, in tar files without any .cls, its folder by the rule of image folders: the
+ * first component below the split's root, which is the folder that all images have in common. Classes by
+ * folder are ordered by name, bytewise. */
 
 #include "data/datasets/tar.h"
 
@@ -25,6 +25,7 @@ typedef struct tar {
     int64_t *first; /* [shards] sample each begins with */
     size_t shards;
     char **kind; /* [classes] names, with classes by folder */
+    size_t root; /* bytes of a name before its class: the split's root, with its slash */
     size_t capacity;
 } tar;
 
@@ -35,36 +36,37 @@ static int compare_names(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-static char *folder_of(const shard *s, const lt_tar_sample *sample)
-{
-    return lt_format("%.*s", (int)sample->folder, s->index.text + sample->name);
-}
-
-static int find_class(const tar *t, const char *folder)
+static int find_class(const tar *t, const char *name)
 {
     char *const *found =
-        bsearch(&folder, t->kind, (size_t)t->base.classes, sizeof *t->kind, compare_names);
+        bsearch(&name, t->kind, (size_t)t->base.classes, sizeof *t->kind, compare_names);
     return found ? (int)(found - t->kind) : -1;
 }
 
-/* Adds a folder unless it is the last one added, as images of a class are usually adjacent. */
-static lt_status add_folder(tar *t, const shard *s, const lt_tar_sample *sample)
+/* The first component of a path after its first root bytes; lt_free() it. */
+static char *class_of(const char *path, size_t root)
+{
+    return lt_format("%.*s", (int)strcspn(path + root, "/"), path + root);
+}
+
+/* Adds the class unless it is the last one added, as images of a class are usually adjacent. */
+static lt_status add_class(tar *t, const char *path)
 {
     size_t count = (size_t)t->base.classes;
-    char *folder = folder_of(s, sample);
-    if (!folder)
+    char *name = class_of(path, t->root);
+    if (!name)
         return LT_E_NOMEM;
-    if (count && !strcmp(t->kind[count - 1], folder)) {
-        lt_free(folder);
+    if (count && !strcmp(t->kind[count - 1], name)) {
+        lt_free(name);
         return LT_OK;
     }
     char **grown = lt_grow(t->kind, &t->capacity, count + 1, sizeof *grown);
     if (!grown) {
-        lt_free(folder);
+        lt_free(name);
         return LT_E_NOMEM;
     }
     t->kind = grown;
-    t->kind[count] = folder;
+    t->kind[count] = name;
     t->base.classes++;
     return LT_OK;
 }
@@ -82,33 +84,106 @@ static void sort_classes(tar *t)
     t->base.classes = kept;
 }
 
-/* Without the folders that all of them lie in: "train/cat", "train/dog" are cat and dog. */
-static void shorten_names(tar *t)
+/* Bytes of the folders that all images are in, with the last slash; *nested: some are in folders below. */
+static size_t common_folder(const tar *t, bool *nested)
 {
-    const char *first = t->kind[0], *last = t->kind[t->base.classes - 1];
-    size_t common = 0, shared = 0; /* of the sorted names, the first and the last differ soonest */
-    while (first[common] && first[common] == last[common])
-        if (first[common++] == '/')
-            shared = common;
-    for (int32_t i = 0; i < t->base.classes; i++)
-        memmove(t->kind[i], t->kind[i] + shared, strlen(t->kind[i]) + 1 - shared);
+    const char *first = t->shard[0].index.text + t->shard[0].index.sample[0].name;
+    size_t common = t->shard[0].index.sample[0].folder, longest = 0;
+    common += common > 0;
+    for (size_t i = 0; i < t->shards; i++)
+        for (size_t k = 0; k < t->shard[i].index.count; k++) {
+            const lt_tar_sample *s = &t->shard[i].index.sample[k];
+            const char *name = t->shard[i].index.text + s->name;
+            size_t bytes = s->folder ? s->folder + 1U : 0, same = 0;
+            longest = bytes > longest ? bytes : longest;
+            while (same < common && same < bytes && name[same] == first[same])
+                same++;
+            while (same && first[same - 1] != '/')
+                same--;
+            common = same;
+        }
+    *nested = longest > common;
+    return common;
+}
+
+/* The split's root: the common folder; where all images are directly in that, its parent, and it is the only class. */
+static lt_status find_root(tar *t)
+{
+    const char *first = t->shard[0].index.text + t->shard[0].index.sample[0].name;
+    bool nested;
+    t->root = common_folder(t, &nested);
+    if (!nested && !t->root)
+        return lt_fail(LT_E_FORMAT, "%s: %s has no .cls, and is in no folder", t->shard[0].path,
+                       first);
+    if (!nested)
+        do
+            t->root--;
+        while (t->root && first[t->root - 1] != '/');
+    return LT_OK;
+}
+
+/* Removes images directly in the split's root, as an image folder leaves them out. */
+static lt_status leave_out_loose(tar *t, shard *s)
+{
+    lt_tar_index *x = &s->index;
+    size_t kept = 0;
+    for (size_t k = 0; k < x->count; k++) {
+        const char *name = x->text + x->sample[k].name;
+        if (!strchr(name + t->root, '/'))
+            continue;
+        LT_TRY(add_class(t, name));
+        x->sample[kept++] = x->sample[k];
+    }
+    lt_left_out_count(&x->left_out, lt_outside_class_folders, (int64_t)(x->count - kept));
+    x->count = kept;
+    return LT_OK;
+}
+
+static lt_status check_empty(const tar *t, const char *root, const shard *s, lt_empty_classes *e)
+{
+    const lt_tar_index *x = &s->index;
+    for (const char *p = x->text + x->folders; p < x->text + x->text_size; p += strlen(p) + 1) {
+        if (strlen(p) <= t->root || strncmp(p, root, t->root) != 0)
+            continue;
+        char *name = class_of(p, t->root);
+        if (!name)
+            return LT_E_NOMEM;
+        if (find_class(t, name) < 0)
+            lt_empty_classes_add(e, name);
+        lt_free(name);
+    }
+    return LT_OK;
 }
 
 static lt_status name_classes(tar *t)
 {
-    for (size_t i = 0; i < t->shards; i++)
-        for (size_t k = 0; k < t->shard[i].index.count; k++)
-            LT_TRY(add_folder(t, &t->shard[i], &t->shard[i].index.sample[k]));
+    lt_empty_classes empty = {0};
+    LT_TRY(find_root(t));
+    char *root =
+        lt_format("%.*s", (int)t->root, t->shard[0].index.text + t->shard[0].index.sample[0].name);
+    lt_status st = root ? LT_OK : LT_E_NOMEM;
+    for (size_t i = 0; i < t->shards && !st; i++)
+        st = leave_out_loose(t, &t->shard[i]);
     sort_classes(t);
+    for (size_t i = 0; i < t->shards && !st; i++)
+        st = check_empty(t, root, &t->shard[i], &empty);
+    lt_free(root);
+    LT_TRY(st);
+    LT_TRY(lt_empty_classes_check(&empty, t->shard[0].path));
+    if (find_class(t, "train") >= 0 && find_class(t, "val") >= 0)
+        return lt_fail(LT_E_FORMAT,
+                       "%s: holds folders train and val: write a tar file of each, train.tar and "
+                       "val.tar in one folder",
+                       t->shard[0].path);
     for (size_t i = 0; i < t->shards; i++)
         for (size_t k = 0; k < t->shard[i].index.count; k++) {
-            char *folder = folder_of(&t->shard[i], &t->shard[i].index.sample[k]);
-            if (!folder)
+            lt_tar_sample *s = &t->shard[i].index.sample[k];
+            char *name = class_of(t->shard[i].index.text + s->name, t->root);
+            if (!name)
                 return LT_E_NOMEM;
-            t->shard[i].index.sample[k].label = find_class(t, folder);
-            lt_free(folder);
+            s->label = find_class(t, name);
+            lt_free(name);
         }
-    shorten_names(t);
     return LT_OK;
 }
 
@@ -128,6 +203,25 @@ static lt_status find_classes(tar *t)
         }
     t->base.classes = numbered ? (int32_t)largest + 1 : 0;
     return numbered ? LT_OK : name_classes(t);
+}
+
+/* One line for all shards. */
+static lt_status tell_left_out(const tar *t)
+{
+    lt_left_out all = {0};
+    for (size_t i = 0; i < t->shards; i++) {
+        const lt_left_out *one = &t->shard[i].index.left_out;
+        int64_t named = 0;
+        for (int k = 0; k < one->kinds; named += one->kind[k++].count)
+            lt_left_out_count(&all, one->kind[k].extension, one->kind[k].count);
+        all.files += one->files - named;
+    }
+    char *name = lt_format("%s%s", t->shard[0].path, t->shards > 1 ? ", ..." : "");
+    if (!name)
+        return LT_E_NOMEM;
+    lt_left_out_tell(&all, name);
+    lt_free(name);
+    return LT_OK;
 }
 
 /* --- Samples --- */
@@ -215,7 +309,6 @@ static const lt_dataset_ops ops = {
 
 static lt_status open_shards(tar *t, const char *const *path, size_t count)
 {
-    int64_t samples = 0;
     t->shard = lt_alloc(count, sizeof *t->shard);
     t->first = lt_alloc(count, sizeof *t->first);
     if (!t->shard || !t->first)
@@ -227,13 +320,14 @@ static lt_status open_shards(tar *t, const char *const *path, size_t count)
         if (!s->path)
             return LT_E_NOMEM;
         LT_TRY(lt_tar_index_open(&s->index, path[i]));
-        t->first[i] = samples;
-        samples += (int64_t)s->index.count;
     }
     LT_TRY(find_classes(t));
+    for (size_t i = 0; i < count; i++) {
+        t->first[i] = t->base.count;
+        t->base.count += (int64_t)t->shard[i].index.count;
+    }
     t->base.channels = 3;
-    t->base.count = samples;
-    return LT_OK;
+    return tell_left_out(t);
 }
 
 lt_status lt_dataset_tar(lt_dataset **out, const char *const *path, size_t count)

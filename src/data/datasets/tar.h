@@ -2,23 +2,26 @@
 #ifndef LT_DATA_TAR_H
 #define LT_DATA_TAR_H
 
-#include "lather/ext/dataset.h"
+#include "data/datasets/datasets.h"
 
-/* A regular file in a tar file, at bytes [offset, offset + size). */
+typedef enum lt_tar_kind { LT_TAR_FILE, LT_TAR_FOLDER, LT_TAR_LINK, LT_TAR_OTHER } lt_tar_kind;
+
+/* A member of a tar file; a regular file is at bytes [offset, offset + size). */
 typedef struct lt_tar_member {
     const char *name;
     uint64_t offset, size;
+    lt_tar_kind kind;
 } lt_tar_member;
 typedef lt_status lt_tar_visit(void *context, const lt_tar_member *member);
 
-/* Calls visit for every regular file in order. Errors: LT_E_IO; LT_E_FORMAT (an invalid header, or
+/* Calls visit for every member in order. Errors: LT_E_IO; LT_E_FORMAT (an invalid header, or
  * the file ends within a member), naming path and offset; the visitor's own. */
 lt_status lt_tar_scan(int fd, const char *path, lt_tar_visit *visit, void *context);
 
 /* An image in a tar file. */
 typedef struct lt_tar_sample {
     uint64_t offset, size;
-    int64_t label;   /* from NAME.cls; -1: its folder is its class */
+    int64_t label;   /* from NAME.cls; -1: the class is a folder */
     uint32_t name;   /* offset in the index's text */
     uint32_t folder; /* bytes of the name before its last slash */
 } lt_tar_sample;
@@ -26,8 +29,11 @@ typedef struct lt_tar_sample {
 typedef struct lt_tar_index {
     lt_tar_sample *sample;
     size_t count;
-    char *text; /* names, each ended by 0 */
+    char *
+        text; /* NUL-terminated names of the samples, then of folders ("FOLDER/") without an image of their own */
     size_t text_size;
+    size_t folders; /* offset of the folders' names in text */
+    lt_left_out left_out;
 } lt_tar_index;
 
 /* Reads the index from PATH.index if it is complete and of the tar file's present size and time;

@@ -1,6 +1,6 @@
-/* The images of a tar file in WebDataset's layout: members that share a name up to its first dot
- * are one sample, NAME.jpg the image, NAME.cls its label, wherever it is; without a .cls the folder
- * is the class. The index is cached beside the tar file, so that later runs need not scan it. */
+/* The images of a tar file, in one of two layouts. WebDataset's: NAME.cls, wherever it is, holds the
+ * label of image NAME.jpg. Without any .cls: class folders, as in an image folder. The index is cached
+ * beside the tar file, so that later runs need not scan it. */
 
 #include "base/alloc.h"
 #include "base/commit.h"
@@ -22,51 +22,60 @@
 
 enum { MAX_LABEL_TEXT = 16 };
 
-/* A label that is not adjacent to its image. */
-typedef struct apart {
-    char *key; /* owned */
-    int64_t label;
-} apart;
+typedef struct label {
+    char *stem; /* owned; the name of the .cls file without its extension */
+    int64_t value;
+} label;
 
 typedef struct builder {
     lt_tar_index *index;
     size_t capacity, text_capacity;
-    apart *apart;
-    size_t aparts, apart_capacity;
+    label *label;
+    size_t labels, label_capacity;
+    char *folder; /* owned: names of folders without an image of their own, each NUL-terminated */
+    size_t folder_size, folder_capacity, last_folder;
     const char *path;
     int fd;
-    /* The sample at hand. */
-    char *key;
-    bool has_image;
-    lt_tar_sample sample;
 } builder;
 
-/* Bytes of a name before the first dot of its last part: what members of a sample share. */
-static size_t key_length(const char *name)
+/* Bytes of a name before the last dot of its last component. */
+static size_t stem_bytes(const char *name)
 {
-    const char *slash = strrchr(name, '/'), *last = slash ? slash + 1 : name;
-    return (size_t)(last - name) + strcspn(last, ".");
+    const char *slash = strrchr(name, '/'), *dot = strrchr(slash ? slash : name, '.');
+    return dot ? (size_t)(dot - name) : strlen(name);
 }
 
-static lt_status keep_name(builder *b, const char *name)
+static size_t folder_bytes(const char *name)
+{
+    const char *slash = strrchr(name, '/');
+    return slash ? (size_t)(slash - name) : 0;
+}
+
+static lt_status add_image(builder *b, const lt_tar_member *m, const char *name)
 {
     lt_tar_index *x = b->index;
     size_t bytes = strlen(name) + 1;
     if (x->text_size + bytes > UINT32_MAX)
         return lt_fail(LT_E_FORMAT, "%s: more than 4 GiB of names", b->path);
+    lt_tar_sample *list = lt_grow(x->sample, &b->capacity, x->count + 1, sizeof *list);
+    if (!list)
+        return LT_E_NOMEM;
+    x->sample = list;
     char *text = lt_grow(x->text, &b->text_capacity, x->text_size + bytes, 1);
     if (!text)
         return LT_E_NOMEM;
     x->text = text;
     memcpy(x->text + x->text_size, name, bytes);
-    b->sample.name = (uint32_t)x->text_size;
+    x->sample[x->count++] = (lt_tar_sample){.offset = m->offset,
+                                            .size = m->size,
+                                            .label = -1,
+                                            .name = (uint32_t)x->text_size,
+                                            .folder = (uint32_t)folder_bytes(name)};
     x->text_size += bytes;
-    const char *slash = strrchr(name, '/');
-    b->sample.folder = slash ? (uint32_t)(slash - name) : 0;
     return LT_OK;
 }
 
-static lt_status read_label(builder *b, const lt_tar_member *m)
+static lt_status add_label(builder *b, const lt_tar_member *m, const char *name)
 {
     char text[MAX_LABEL_TEXT + 1] = {0}, *end;
     if (m->size > MAX_LABEL_TEXT
@@ -77,83 +86,29 @@ static lt_status read_label(builder *b, const lt_tar_member *m)
     if (end == text || *end || value < 0 || value > INT32_MAX)
         return lt_fail(LT_E_FORMAT, "%s: %s holds '%s', not a class number", b->path, m->name,
                        text);
-    b->sample.label = value;
-    return LT_OK;
-}
-
-/* Keeps the key too. */
-static lt_status set_apart(builder *b)
-{
-    apart *list = lt_grow(b->apart, &b->apart_capacity, b->aparts + 1, sizeof *list);
+    label *list = lt_grow(b->label, &b->label_capacity, b->labels + 1, sizeof *list);
     if (!list)
         return LT_E_NOMEM;
-    b->apart = list;
-    b->apart[b->aparts++] = (apart){b->key, b->sample.label};
-    b->key = NULL;
-    return LT_OK;
+    b->label = list;
+    list[b->labels] = (label){lt_format("%.*s", (int)stem_bytes(name), name), value};
+    return list[b->labels++].stem ? LT_OK : LT_E_NOMEM;
 }
 
-static int compare_keys(const void *a, const void *b)
+/* Keeps "FOLDER/" unless it is the one before, as files of a folder are adjacent. */
+static lt_status add_folder(builder *b, const char *name, size_t bytes)
 {
-    return strcmp(((const apart *)a)->key, ((const apart *)b)->key);
-}
-
-static lt_status find_label(const builder *b, const char *name, int64_t *label)
-{
-    const apart key = {.key = lt_format("%.*s", (int)key_length(name), name)};
-    if (!key.key)
+    if (!bytes
+        || (b->folder && !strncmp(b->folder + b->last_folder, name, bytes)
+            && !strcmp(b->folder + b->last_folder + bytes, "/")))
+        return LT_OK;
+    char *grown = lt_grow(b->folder, &b->folder_capacity, b->folder_size + bytes + 2, 1);
+    if (!grown)
         return LT_E_NOMEM;
-    const apart *found = bsearch(&key, b->apart, b->aparts, sizeof key, compare_keys);
-    lt_free(key.key);
-    if (found)
-        *label = found->label;
-    return LT_OK;
-}
-
-/* Joins images and labels that are not adjacent, as in tar files written in readdir order. */
-static lt_status join_aparts(builder *b)
-{
-    lt_tar_index *x = b->index;
-    if (b->aparts)
-        qsort(b->apart, b->aparts, sizeof *b->apart, compare_keys);
-    for (size_t i = 0; i < x->count; i++) {
-        lt_tar_sample *s = &x->sample[i];
-        const char *name = x->text + s->name;
-        if (s->label < 0 && b->aparts)
-            LT_TRY(find_label(b, name, &s->label));
-        if (s->label < 0 && !s->folder)
-            return lt_fail(LT_E_FORMAT, "%s: %s has no .cls, and is in no folder", b->path, name);
-    }
-    return LT_OK;
-}
-
-/* Ends the sample at hand; one without an image is left out. */
-static lt_status finish_sample(builder *b)
-{
-    lt_tar_index *x = b->index;
-    if (b->key && !b->has_image && b->sample.label >= 0)
-        LT_TRY(set_apart(b));
-    if (b->has_image) {
-        lt_tar_sample *list = lt_grow(x->sample, &b->capacity, x->count + 1, sizeof *list);
-        if (!list)
-            return LT_E_NOMEM;
-        x->sample = list;
-        x->sample[x->count++] = b->sample;
-    }
-    lt_free(b->key);
-    b->key = NULL;
-    b->has_image = false;
-    return LT_OK;
-}
-
-static lt_status start_sample(builder *b, const char *name, size_t key)
-{
-    LT_TRY(finish_sample(b));
-    b->sample = (lt_tar_sample){.label = -1};
-    b->key = lt_alloc(key + 1, 1);
-    if (!b->key)
-        return LT_E_NOMEM;
-    memcpy(b->key, name, key);
+    b->folder = grown;
+    b->last_folder = b->folder_size;
+    memcpy(grown + b->folder_size, name, bytes);
+    memcpy(grown + b->folder_size + bytes, "/", 2);
+    b->folder_size += bytes + 2;
     return LT_OK;
 }
 
@@ -161,43 +116,117 @@ static lt_status add_member(void *context, const lt_tar_member *m)
 {
     builder *b = context;
     const char *name = m->name + (strncmp(m->name, "./", 2) ? 0 : 2);
-    size_t key = key_length(name);
-    const char *extension = name + key;
-    if (!b->key || strlen(b->key) != key || memcmp(b->key, name, key) != 0)
-        LT_TRY(start_sample(b, name, key));
-    if (!strcmp(extension, ".cls"))
-        return read_label(b, m);
-    if (!lt_is_image(extension))
+    if (lt_is_hidden(name) || m->kind == LT_TAR_OTHER)
         return LT_OK;
-    if (b->has_image)
-        return lt_fail(LT_E_FORMAT, "%s: two images are named %s", b->path, b->key);
-    b->has_image = true;
-    b->sample.offset = m->offset;
-    b->sample.size = m->size;
-    return keep_name(b, name);
+    if (m->kind == LT_TAR_FOLDER)
+        return add_folder(b, name, strlen(name) - (*name && name[strlen(name) - 1] == '/'));
+    if (m->kind == LT_TAR_FILE && lt_is_image(name))
+        return add_image(b, m, name);
+    if (m->kind == LT_TAR_FILE && !strcmp(name + stem_bytes(name), ".cls"))
+        return add_label(b, m, name);
+    if (m->kind == LT_TAR_LINK)
+        lt_left_out_count(&b->index->left_out, "links", 1);
+    else
+        lt_left_out_add(&b->index->left_out, name);
+    return add_folder(b, name, folder_bytes(name));
 }
 
-static int compare_names(const void *a, const void *b, void *text)
+/* --- Labels --- */
+
+static int compare_stems(const void *a, const void *b)
 {
-    const char *names = text;
-    return strcmp(names + *(const uint32_t *)a, names + *(const uint32_t *)b);
+    return strcmp(((const label *)a)->stem, ((const label *)b)->stem);
 }
 
-/* Rejects duplicate names, as of an appended tar file, where tar would extract the last. */
-static lt_status check_twice(const lt_tar_index *x, const char *path)
+static lt_status find_label(const builder *b, const char *name, int64_t *value)
 {
+    const label key = {.stem = lt_format("%.*s", (int)stem_bytes(name), name)};
+    if (!key.stem)
+        return LT_E_NOMEM;
+    const label *found = bsearch(&key, b->label, b->labels, sizeof key, compare_stems);
+    lt_free(key.stem);
+    *value = found ? found->value : -1;
+    return LT_OK;
+}
+
+/* An image of a sample that has several: NAME.left.jpg beside NAME.cls. */
+static bool has_inner_dot(const char *name)
+{
+    const char *slash = strrchr(name, '/'), *last = slash ? slash + 1 : name;
+    return strcspn(last, ".") < stem_bytes(name) - (size_t)(last - name);
+}
+
+static lt_status find_labels(builder *b)
+{
+    lt_tar_index *x = b->index;
+    size_t kept = 0;
+    if (!b->labels)
+        return LT_OK;
+    qsort(b->label, b->labels, sizeof *b->label, compare_stems);
+    for (size_t i = 0; i < x->count; i++) {
+        lt_tar_sample s = x->sample[i];
+        const char *name = x->text + s.name;
+        LT_TRY(find_label(b, name, &s.label));
+        if (s.label < 0 && !has_inner_dot(name))
+            return lt_fail(LT_E_FORMAT, "%s: %s has no .cls, others have one", b->path, name);
+        if (s.label >= 0)
+            x->sample[kept++] = s;
+    }
+    lt_left_out_count(&x->left_out, "images without a .cls", (int64_t)(x->count - kept));
+    if (x->count && !kept)
+        return lt_fail(LT_E_FORMAT, "%s: none of %zu images has a .cls: %s needs %.*s.cls", b->path,
+                       x->count, x->text, (int)stem_bytes(x->text), x->text);
+    x->count = kept;
+    return LT_OK;
+}
+
+static int by_stem_then_name(const void *a, const void *b, void *text)
+{
+    const char *p = (const char *)text + *(const uint32_t *)a,
+               *q = (const char *)text + *(const uint32_t *)b;
+    size_t m = stem_bytes(p), n = stem_bytes(q);
+    int order = memcmp(p, q, m < n ? m : n);
+    order = order ? order : (m > n) - (m < n);
+    return order ? order : strcmp(p, q);
+}
+
+/* Rejects duplicate names, as of an appended tar file, where tar would extract the last, and two images of one label. */
+static lt_status check_twice(const builder *b)
+{
+    const lt_tar_index *x = b->index;
     uint32_t *name = lt_alloc(x->count, sizeof *name);
     if (!name)
         return LT_E_NOMEM;
     for (size_t i = 0; i < x->count; i++)
         name[i] = x->sample[i].name;
-    qsort_r(name, x->count, sizeof *name, compare_names, x->text);
+    qsort_r(name, x->count, sizeof *name, by_stem_then_name, x->text);
     lt_status st = LT_OK;
-    for (size_t i = 1; i < x->count && !st; i++)
-        if (!strcmp(x->text + name[i - 1], x->text + name[i]))
-            st = lt_fail(LT_E_FORMAT, "%s: two images are named %s", path, x->text + name[i]);
+    for (size_t i = 1; i < x->count && !st; i++) {
+        const char *one = x->text + name[i - 1], *two = x->text + name[i];
+        size_t stem = stem_bytes(one);
+        if (!strcmp(one, two))
+            st = lt_fail(LT_E_FORMAT, "%s: two images are named %s", b->path, two);
+        else if (b->labels && stem == stem_bytes(two) && !memcmp(one, two, stem))
+            st = lt_fail(LT_E_FORMAT, "%s: two images have one .cls: %s and %s", b->path, one, two);
+    }
     lt_free(name);
     return st;
+}
+
+/* Appends the names of folders to those of samples. */
+static lt_status keep_folders(builder *b)
+{
+    lt_tar_index *x = b->index;
+    x->folders = x->text_size;
+    if (b->labels || !b->folder_size)
+        return LT_OK;
+    char *text = lt_grow(x->text, &b->text_capacity, x->text_size + b->folder_size, 1);
+    if (!text)
+        return LT_E_NOMEM;
+    x->text = text;
+    memcpy(text + x->text_size, b->folder, b->folder_size);
+    x->text_size += b->folder_size;
+    return LT_OK;
 }
 
 lt_status lt_tar_index_build(lt_tar_index *out, int fd, const char *path)
@@ -205,16 +234,18 @@ lt_status lt_tar_index_build(lt_tar_index *out, int fd, const char *path)
     builder b = {.index = out, .path = path, .fd = fd};
     lt_status st = lt_tar_scan(fd, path, add_member, &b);
     if (!st)
-        st = finish_sample(&b);
-    if (!st)
-        st = join_aparts(&b);
-    for (size_t i = 0; i < b.aparts; i++)
-        lt_free(b.apart[i].key);
-    lt_free(b.apart);
-    lt_free(b.key);
+        st = find_labels(&b);
     if (!st && !out->count)
         st = lt_fail(LT_E_FORMAT, "%s: no " LT_IMAGE_NAMES " file in this tar file", path);
-    return st ? st : check_twice(out, path);
+    if (!st)
+        st = check_twice(&b);
+    if (!st)
+        st = keep_folders(&b);
+    for (size_t i = 0; i < b.labels; i++)
+        lt_free(b.label[i].stem);
+    lt_free(b.label);
+    lt_free(b.folder);
+    return st;
 }
 
 /* --- The index file: this header, the samples, the text; in this machine's byte order --- */
@@ -224,12 +255,13 @@ typedef struct kept {
     uint64_t order;               /* rejects files of another byte order */
     uint64_t tar_size;            /* bytes of the tar file */
     int64_t tar_second, tar_nano; /* when it was changed last */
-    uint64_t samples, text_size;
-    uint32_t crc; /* of samples and text */
+    uint64_t samples, text_size, folders;
+    uint32_t crc; /* of left_out, samples and text */
     uint32_t unused;
+    lt_left_out left_out;
 } kept;
 
-static const char magic[8] = "LTTARIX2";
+static const char magic[8] = "LTTARIX3";
 static const uint64_t byte_order = 0x0102030405060708;
 
 static kept describe(const lt_tar_index *x, const struct stat *tar)
@@ -239,16 +271,29 @@ static kept describe(const lt_tar_index *x, const struct stat *tar)
               .tar_second = tar->st_mtim.tv_sec,
               .tar_nano = tar->st_mtim.tv_nsec,
               .samples = x->count,
-              .text_size = x->text_size};
+              .text_size = x->text_size,
+              .folders = x->folders};
     memcpy(k.magic, magic, sizeof magic);
-    k.crc = lt_crc32c(lt_crc32c(0, x->sample, x->count * sizeof *x->sample), x->text, x->text_size);
+    memcpy(&k.left_out, &x->left_out, sizeof k.left_out); /* its padding too */
+    k.crc = lt_crc32c(0, &k.left_out, sizeof k.left_out);
+    k.crc = lt_crc32c(k.crc, x->sample, x->count * sizeof *x->sample);
+    k.crc = lt_crc32c(k.crc, x->text, x->text_size);
     return k;
 }
 
-/* Every sample lies in the tar file, every name in the text. */
+static bool is_left_out_sound(const lt_left_out *l)
+{
+    bool sound = l->kinds >= 0 && l->kinds <= LT_LEFT_OUT_KINDS;
+    for (int i = 0; sound && i < l->kinds; i++)
+        sound = !l->kind[i].extension[LT_LEFT_OUT_BYTES - 1];
+    return sound;
+}
+
+/* True if every sample is in the tar file, every name in the text. */
 static bool is_sound(const lt_tar_index *x, uint64_t tar_size)
 {
-    if (!x->count || !x->text_size || x->text[x->text_size - 1])
+    if (!x->count || !x->text_size || x->text[x->text_size - 1] || !x->folders
+        || x->folders > x->text_size || x->text[x->folders - 1] || !is_left_out_sound(&x->left_out))
         return false;
     for (size_t i = 0; i < x->count; i++) {
         const lt_tar_sample *s = &x->sample[i];
@@ -270,6 +315,8 @@ static bool read_parts(FILE *file, const kept *k, lt_tar_index *x)
         return false;
     x->count = (size_t)k->samples;
     x->text_size = (size_t)k->text_size;
+    x->folders = (size_t)k->folders;
+    memcpy(&x->left_out, &k->left_out, sizeof k->left_out);
     x->sample = lt_alloc(x->count + 1, sizeof *x->sample);
     x->text = lt_alloc(x->text_size + 1, 1);
     return x->sample && x->text && fread(x->sample, one, x->count, file) == x->count

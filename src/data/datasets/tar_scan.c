@@ -159,6 +159,14 @@ static void clear_description(scan *s)
     s->has_size = false;
 }
 
+static lt_tar_kind kind_of(char type)
+{
+    return type == '0' || !type         ? LT_TAR_FILE
+           : type == '5'                ? LT_TAR_FOLDER
+           : type == '1' || type == '2' ? LT_TAR_LINK
+                                        : LT_TAR_OTHER;
+}
+
 static lt_status one_member(scan *s, const header *h, lt_tar_visit *visit, void *context)
 {
     uint64_t size;
@@ -178,9 +186,9 @@ static lt_status one_member(scan *s, const header *h, lt_tar_visit *visit, void 
         join_name(s, h);
         const lt_tar_member m = {.name = s->long_name ? s->long_name : s->short_name,
                                  .offset = s->at + BLOCK,
-                                 .size = size};
-        if (h->type == '0' || h->type == 0)
-            LT_TRY(visit(context, &m));
+                                 .size = size,
+                                 .kind = kind_of(h->type)};
+        LT_TRY(visit(context, &m));
         clear_description(s);
     }
     s->at += BLOCK + (size + BLOCK - 1) / BLOCK * BLOCK;

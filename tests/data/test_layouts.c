@@ -1,0 +1,270 @@
+/* One messy tree as an image folder, a tar file, a pack and a data service: the same classes, the same images, the
+ * same line on the files that are left out. */
+
+#include "base/alloc.h"
+#include "base/crc32c.h"
+#include "images.h"
+#include "near.h"
+
+#include "lather/data_service.h"
+#include "lather/ext/dataset.h"
+#include "lather/log.h"
+#include "lather/pack.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST = 16, TEXT = 1024 };
+
+/* Images of the tree by their class; then what is in none. */
+static const struct {
+    const char *path;
+    int label; /* -1: not read */
+} tree[] = {
+    {"cat/1.jpg", 0},
+    {"cat/edited.v2.JPG", 0},
+    {"cat/edited.v3.JPG", 0},
+    {"cat/1.png", 0}, /* a class folder may hold 1.jpg and 1.png */
+    {"cat/day1/2.PNG", 0},
+    {"cat/day.2/track 2.0 (1).jpeg", 0},
+    {"dog/a.b.c.jpg", 1},
+    {"dog/a.b.d.jpg", 1},
+    {"owl/night.2.0/deep/7.bmp", 2},
+    {"cat/.hidden.jpg", -1},
+    {"cat/._1.jpg", -1},
+    {".git/1.jpg", -1},
+    {"__MACOSX/cat/1.jpg", -1},
+    {"cat/IMG.HEIC", -1},
+    {"dog/notes.txt", -1},
+    {"dog/day1/noext", -1},
+    {"README.md", -1},
+    {"logo.jpg", -1},
+};
+static const char left_out[] =
+    "5 files left out: .HEIC 1, .md 1, .txt 1, images outside class folders 1, none 1";
+
+static char *make_tree(void)
+{
+    char *root = make_folder(), name[128];
+    uint32_t seed = 7;
+    for (size_t i = 0; i < COUNT_OF(tree); i++) {
+        size_t size;
+        uint8_t *jpeg = make_jpeg(
+            &(jpeg_spec){.width = 8, .height = 8, .components = 3, .h = 1, .v = 1, .quality = 90},
+            &seed, &size);
+        snprintf(name, sizeof name, "train/%s", tree[i].path);
+        write_file(root, name, jpeg, size);
+        free(jpeg);
+    }
+    return root;
+}
+
+static void keep_line(void *context, lt_log_level level, const char *area, const char *text)
+{
+    (void)level, (void)area;
+    snprintf(context, TEXT, "%s", text);
+}
+
+/* line: the last one of the log; may be NULL. */
+static lt_dataset *open_data(const char *spec, char *line)
+{
+    lt_dataset *d = NULL;
+    if (line)
+        lt_log_set(keep_line, line);
+    lt_status st = lt_dataset_open(&d, spec, true);
+    lt_log_set(NULL, NULL);
+    assert_ok(st);
+    return d;
+}
+
+typedef struct item {
+    int32_t label;
+    uint32_t crc; /* of the file */
+} item;
+
+static int compare_items(const void *a, const void *b)
+{
+    const item *x = a, *y = b;
+    return x->label != y->label ? x->label - y->label : (x->crc > y->crc) - (x->crc < y->crc);
+}
+
+/* Labels and contents of all samples, sorted; returns their number. */
+static int list_items(const lt_dataset *d, item out[MOST])
+{
+    lt_record r = {0};
+    assert_in_range(lt_dataset_count(d), 1, MOST);
+    for (int i = 0; i < lt_dataset_count(d); i++) {
+        assert_ok(d->ops->read(d, i, &r));
+        out[i] = (item){r.label, lt_crc32c(0, r.bytes, r.size)};
+    }
+    lt_free(r.bytes);
+    qsort(out, (size_t)lt_dataset_count(d), sizeof *out, compare_items);
+    return (int)lt_dataset_count(d);
+}
+
+static void check_data(const lt_dataset *d, const item *want, int count)
+{
+    item got[MOST];
+    assert_int_equal(lt_dataset_classes(d), 3);
+    assert_string_equal(lt_dataset_class_name(d, 0), "cat");
+    assert_string_equal(lt_dataset_class_name(d, 1), "dog");
+    assert_string_equal(lt_dataset_class_name(d, 2), "owl");
+    assert_int_equal(list_items(d, got), count);
+    for (int i = 0; i < count; i++) {
+        assert_int_equal(got[i].label, want[i].label);
+        assert_int_equal(got[i].crc, want[i].crc);
+    }
+}
+
+static void check_service(const lt_dataset *source, const item *want, int count)
+{
+    lt_data_service *service = NULL;
+    const lt_data_service_config c = {
+        .address = "tcp://127.0.0.1:0", .threads = 1, .train = source};
+    char spec[256];
+    assert_ok(lt_data_service_open(&service, &c));
+    snprintf(spec, sizeof spec, "service:%s", lt_data_service_address(service));
+    lt_dataset *d = open_data(spec, NULL);
+    check_data(d, want, count);
+    lt_dataset_free(&d);
+    lt_data_service_close(&service);
+}
+
+static void check_pack(const lt_dataset *source, const char *folder, const item *want, int count)
+{
+    assert_ok(lt_pack_write(folder, source, &(lt_pack_config){.mode = LT_PACK_ORIGINAL}, NULL, NULL,
+                            NULL));
+    lt_dataset *d = open_data(folder, NULL);
+    check_data(d, want, count);
+    lt_dataset_free(&d);
+}
+
+static void check_same(void **state)
+{
+    (void)state;
+    /* Written from above the split's root, and in it; the second time from the cached index. */
+    static const char *const tars[] = {"tar -cf t.tar train", "true", "tar -C train -cf t.tar .",
+                                       "cd train && tar -cf ../t.tar *"};
+    char *root = make_tree(), *folder = below(root, "train"), *tar = below(root, "t.tar"),
+         *pack = below(root, "pack"), line[TEXT] = "";
+    item want[MOST];
+    lt_dataset *d = open_data(folder, line);
+    assert_non_null(strstr(line, left_out));
+    int count = list_items(d, want), labels[3] = {0};
+    for (int i = 0; i < count; i++)
+        labels[want[i].label]++;
+    assert_int_equal(labels[0], 6);
+    assert_int_equal(labels[1], 2);
+    assert_int_equal(labels[2], 1);
+    check_data(d, want, count);
+    check_service(d, want, count);
+    check_pack(d, pack, want, count);
+    lt_dataset_free(&d);
+    for (size_t i = 0; i < COUNT_OF(tars); i++) {
+        run_in(root, tars[i]);
+        lt_dataset *other = open_data(folder, line); /* an equal line is not repeated */
+        lt_dataset_free(&other);
+        *line = 0;
+        d = open_data(tar, line);
+        check_data(d, want, count);
+        assert_string_equal(strstr(line, "5 files"), left_out);
+        lt_dataset_free(&d);
+    }
+    d = open_data(tar, NULL);
+    check_service(d, want, count);
+    run_in(root, "rm -r pack");
+    check_pack(d, pack, want, count);
+    lt_dataset_free(&d);
+    free(pack);
+    free(tar);
+    free(folder);
+    remove_folder(root);
+}
+
+/* A class folder without a file, and one whose files are no images: both forms name both. */
+static void check_empty(void **state)
+{
+    (void)state;
+    static const char want[] = "in 2 class folders: emu, fox; remove";
+    char *root = make_tree(), *folder = below(root, "train"), *tar = below(root, "t.tar");
+    lt_dataset *d = NULL;
+    write_file(root, "train/fox/1.heic", "h", 1);
+    run_in(root, "mkdir train/emu && tar -cf t.tar --sort=name train");
+    assert_fails(lt_dataset_open(&d, tar, true), LT_E_FORMAT, want);
+    assert_fails(lt_dataset_open(&d, folder, true), LT_E_FORMAT, "2 class folders: ");
+    assert_non_null(strstr(lt_error_message(), "emu"));
+    assert_non_null(strstr(lt_error_message(), "fox"));
+    assert_null(d);
+    free(tar);
+    free(folder);
+    remove_folder(root);
+}
+
+/* Shards of one set: the split's root is common to all of them, and a class may be in one only. */
+static void check_shards(void **state)
+{
+    (void)state;
+    char *root = make_tree(), line[TEXT] = "";
+    item want[MOST];
+    run_in(root, "mkdir s && mv train tree && tar -cf s/train-0.tar tree/cat tree/logo.jpg && "
+                 "tar -cf s/train-1.tar tree/dog tree/owl tree/README.md");
+    char *folder = below(root, "tree"), *shards = below(root, "s");
+    lt_dataset *d = open_data(folder, NULL);
+    int count = list_items(d, want);
+    lt_dataset_free(&d);
+    d = open_data(shards, line);
+    check_data(d, want, count);
+    assert_string_equal(strstr(line, "5 files"), left_out);
+    lt_dataset_free(&d);
+    run_in(root, "mkdir a && cp -r tree a/train && cp -r tree a/val && tar -cf whole.tar a");
+    char *whole = below(root, "whole.tar");
+    assert_fails(lt_dataset_open(&d, whole, true), LT_E_FORMAT, "holds folders train and val");
+    free(whole);
+    free(folder);
+    free(shards);
+    remove_folder(root);
+}
+
+/* WebDataset's layout: NAME.cls is the label of NAME.jpg, whatever dots are in NAME; further images of a sample are
+ * left out and counted. */
+static void check_labels(void **state)
+{
+    (void)state;
+    char *root = make_folder(), *tar = below(root, "x.tar"), line[TEXT] = "";
+    lt_record r = {0};
+    write_file(root, "c/track 2.0 (1).png", "one", 3);
+    write_file(root, "c/track 2.0 (1).cls", "1", 1);
+    write_file(root, "c/track 2.0 (2).png", "two", 3);
+    write_file(root, "c/track 2.0 (2).cls", "0", 1);
+    write_file(root, "c/3.png", "three", 5);
+    write_file(root, "c/3.left.png", "left", 4);
+    write_file(root, "c/3.cls", "2", 1);
+    run_in(root, "tar -C c -cf x.tar --sort=name .");
+    lt_dataset *d = open_data(tar, line);
+    assert_non_null(strstr(line, ": 1 files left out: images without a .cls 1"));
+    assert_int_equal(lt_dataset_count(d), 3);
+    static const int labels[] = {2, 1, 0};
+    for (int i = 0; i < 3; i++) {
+        assert_ok(d->ops->read(d, i, &r));
+        assert_int_equal(r.label, labels[i]);
+    }
+    lt_free(r.bytes);
+    lt_dataset_free(&d);
+    run_in(root, "rm c/track* c/3.png && tar -C c -cf x.tar .");
+    assert_fails(lt_dataset_open(&d, tar, true), LT_E_FORMAT,
+                 "none of 1 images has a .cls: 3.left.png needs 3.left.cls");
+    free(tar);
+    remove_folder(root);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        {"folder, tar, pack and service have the same classes and images", check_same, 0, 0, 0},
+        {"empty class folders are named, in a folder as in a tar file", check_empty, 0, 0, 0},
+        {"tar shards share the split's root", check_shards, 0, 0, 0},
+        {"labels of names with dots", check_labels, 0, 0, 0},
+    };
+    return cmocka_run_group_tests_name("layouts", tests, NULL, NULL);
+}
