@@ -12,7 +12,7 @@
  *
  * An address is a URL: `inproc://NAME` (threads of this process), `ipc:///PATH` (processes of this machine and
  * user: a socket file of mode 0600) or `tcp://HOST:PORT`; port 0 takes a free one. Beyond loopback a service
- * needs a secret, by which each side proves to the other that it knows it (docs/adr/0019); what follows is
+ * needs a secret, by which each side proves to the other that it knows it (docs/adr/0081); what follows is
  * neither encrypted nor signed.
  */
 typedef struct lt_service lt_service;
@@ -34,7 +34,7 @@ typedef struct lt_service_config {
     const char *address;
     lt_service_handler handler;
     void *context;      /**< borrowed, for handler */
-    const char *secret; /**< NULL: whoever can connect may call; else 1 to 255 bytes */
+    const char *secret; /**< NULL: any process that can connect may call; else 16 to 255 bytes */
     int threads;        /**< handlers that run at once, of any number of connections; 0: 4 */
     size_t max_bytes;   /**< of a request and of an answer; 0: 256 MiB */
 } lt_service_config;
@@ -43,8 +43,8 @@ typedef struct lt_service_config {
  * Starts answering.
  *
  * Owns    *out is the caller's
- * Errors  LT_E_ARG: no address of these forms, or beyond loopback without a secret; LT_E_IO: the port is in
- *         use, the host is not of this machine
+ * Errors  LT_E_ARG: no address of these forms, beyond loopback without a secret, or one of fewer than 16 bytes;
+ *         LT_E_IO: the port is in use, the host is not of this machine
  */
 LT_API LT_MUST_CHECK lt_status lt_service_open(lt_service **out, const lt_service_config *config);
 /** The address that clients are to be given: with the port that it got. Borrowed. */

@@ -2,6 +2,7 @@
 
 #include "base/token.h"
 
+#include "base/sha256.h"
 #include "base/shared_file.h"
 
 #include "lather/ext/fail.h"
@@ -9,12 +10,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* What crypt() takes as salt. */
+/* 64 characters, so that a byte modulo 64 is uniform. */
 static const char alphabet[] = "./0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
 lt_status lt_token_draw(char out[LT_TOKEN_NONCE])
@@ -32,6 +34,35 @@ bool lt_token_is_nonce(const char *text)
 {
     return strnlen(text, LT_TOKEN_NONCE) == LT_TOKEN_NONCE - 1
            && strspn(text, alphabet) == LT_TOKEN_NONCE - 1;
+}
+
+void lt_token_prove(char out[LT_TOKEN_PROOF], const char *token, const char *nonce,
+                    const char *words)
+{
+    uint8_t mac[LT_SHA256_BYTES];
+    char text[LT_TOKEN_BYTES];
+    const int bytes = snprintf(text, sizeof text, "%s, %s", nonce, words);
+    LT_ASSERT(bytes > 0 && (size_t)bytes < sizeof text);
+    lt_hmac_sha256(mac, token, strlen(token), text, (size_t)bytes);
+    for (size_t i = 0; i < sizeof mac; i++)
+        snprintf(out + 2 * i, 3, "%02x", mac[i]);
+}
+
+bool lt_token_is_proof(const char got[LT_TOKEN_PROOF], const char want[LT_TOKEN_PROOF])
+{
+    volatile unsigned differ = 0; /* volatile: no early end by the compiler */
+    for (int i = 0; i < LT_TOKEN_PROOF; i++)
+        differ |= (unsigned char)(got[i] ^ want[i]);
+    return !differ;
+}
+
+lt_status lt_token_check(const char *token, const char *name)
+{
+    const size_t bytes = token ? strlen(token) : LT_TOKEN_LEAST;
+    if (bytes >= LT_TOKEN_LEAST && bytes < LT_TOKEN_BYTES)
+        return LT_OK;
+    return lt_fail(LT_E_ARG, "%s: a secret of %zu bytes, want %d to %d", name, bytes,
+                   (int)LT_TOKEN_LEAST, LT_TOKEN_BYTES - 1);
 }
 
 lt_status lt_token_write(const char *path, const char *token)
@@ -75,7 +106,5 @@ lt_status lt_token_read(char out[LT_TOKEN_BYTES], const char *path)
     close(fd);
     out[got > 0 ? got : 0] = 0;
     out[strcspn(out, "\r\n")] = 0;
-    if (!st && !*out)
-        st = lt_fail(LT_E_IO, "comm: the job's token: %s: nothing in it", path);
-    return st;
+    return st ? st : lt_token_check(out, path);
 }

@@ -83,27 +83,30 @@ static lt_status ask(connection *c, const lt_frame *out, const lt_frame *want, v
         return lt_fail(LT_E_COMM, "service: %s: %s", k->client->address, lt_frame_text(&back, "?"));
     if (back.kind != want->kind || back.bytes != want->bytes)
         return lt_fail(LT_E_COMM, "service: %s: no handshake of this protocol", k->client->address);
-    if (answer)
-        memcpy(answer, back.data, back.bytes);
+    memcpy(answer, back.data, back.bytes);
     return LT_OK;
 }
 
 static lt_status prove(connection *c, call *k)
 {
-    char nonce[LT_TOKEN_NONCE], proof[LT_TOKEN_PROOF];
-    lt_challenge challenge;
+    lt_nonces nonces;
+    char own[LT_TOKEN_PROOF], other[LT_TOKEN_PROOF];
     const char *secret = k->client->secret;
-    LT_TRY(lt_token_draw(nonce));
-    const lt_frame hello = {LT_FRAME_HELLO, LT_OK, nonce, sizeof nonce};
-    LT_TRY(ask(c, &hello, &(lt_frame){.kind = LT_FRAME_CHALLENGE, .bytes = sizeof challenge},
-               &challenge, k));
-    challenge.nonce[sizeof challenge.nonce - 1] = challenge.proof[sizeof challenge.proof - 1] = 0;
-    if (lt_proof_check(challenge.proof, secret, nonce, LT_PROOF_SERVICE))
+    LT_TRY(lt_token_draw(nonces.client));
+    const lt_frame hello = {
+        .kind = LT_FRAME_HELLO, .data = nonces.client, .bytes = sizeof nonces.client};
+    LT_TRY(ask(c, &hello, &(lt_frame){.kind = LT_FRAME_CHALLENGE, .bytes = sizeof nonces.service},
+               nonces.service, k));
+    if (!lt_token_is_nonce(nonces.service))
+        return lt_fail(LT_E_COMM, "service: %s: no handshake of this protocol", k->client->address);
+    lt_proof_make(own, secret, &nonces, LT_PROOF_CLIENT);
+    const lt_frame proof = {.kind = LT_FRAME_PROOF, .data = own, .bytes = sizeof own};
+    const lt_frame back = {.kind = LT_FRAME_RESULT, .data = other, .bytes = sizeof other};
+    LT_TRY(ask(c, &proof, &back, other, k));
+    if (!lt_proof_holds(&back, secret, &nonces, LT_PROOF_SERVICE))
         return lt_fail(LT_E_COMM, "service: %s does not know this client's secret",
                        k->client->address);
-    LT_TRY(lt_token_prove(proof, secret, challenge.nonce, LT_PROOF_CLIENT));
-    const lt_frame own = {LT_FRAME_PROOF, LT_OK, proof, strlen(proof) + 1};
-    return ask(c, &own, &(lt_frame){.kind = LT_FRAME_RESULT}, NULL, k);
+    return LT_OK;
 }
 
 static lt_status make(connection **out, call *k)
@@ -218,7 +221,7 @@ lt_status lt_client_call(lt_client *client, const void *request, size_t bytes, d
                          lt_answer *answer)
 {
     static const double first = 0.01, most = 0.25; /* seconds until it connects again */
-    const lt_frame frame = {LT_FRAME_CALL, LT_OK, request, bytes};
+    const lt_frame frame = {.kind = LT_FRAME_CALL, .data = request, .bytes = bytes};
     call k = {.client = client, .request = &frame, .deadline = lt_clock_seconds() + seconds};
     if (bytes > client->max_bytes)
         return lt_fail(LT_E_ARG, "service: %s: a request of %zu bytes, at most %zu",
@@ -242,7 +245,7 @@ lt_status lt_client_open(lt_client **out, const lt_client_config *config)
 {
     lt_address address;
     LT_TRY(lt_address_parse(&address, config->address));
-    LT_TRY(lt_secret_check(config->secret));
+    LT_TRY(lt_token_check(config->secret, "service"));
     if (address.kind == LT_ADDRESS_TCP && !address.port)
         return lt_fail(LT_E_ARG, "service: address %s: port 0 is for a service to listen at",
                        config->address);

@@ -1,8 +1,8 @@
 /* The service's end of connections. A thread reads a call, answers it and reads the next, so that nothing is handed
  * from thread to thread; how many handlers run at once is counted.
  *
- * 1. With a secret only a connection that has proved it reaches the handler, and until then sends small frames,
- *    in a limited time.
+ * 1. With a secret only a connection that has proved it reaches the handler. Until then it sends one HELLO and one
+ *    PROOF, small frames, before one deadline, and of too many such connections the oldest is dropped.
  * 2. A call that was not begun when the service closes is not begun: the caller sees the connection end.
  * 3. Whoever closes the descriptor holds the lock and writes -1, so that no thread shuts down another's. */
 
@@ -13,21 +13,26 @@
 #include "service/proof.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+enum { MOST_UNKNOWN = 256 };
 
 struct lt_reply {
     char *data;
     size_t bytes, max_bytes;
 };
 
-/* What a thread knows of its connection. */
+/* A connection's thread. */
 typedef struct state {
     lt_connection *connection;
     lt_connections *all;
-    char nonce[LT_TOKEN_NONCE]; /* what the client is to prove; "": nothing asked */
-    bool proved;
+    lt_frame_kind next; /* kind that the client may send */
+    double deadline;    /* of the handshake; INFINITY after it */
+    char version;       /* of the client's protocol; 0: this one */
+    lt_nonces nonces;
 } state;
 
 void *lt_reply_data(lt_reply *reply, size_t bytes)
@@ -44,36 +49,46 @@ void *lt_reply_data(lt_reply *reply, size_t bytes)
 
 static bool send_frame(const state *s, lt_frame_kind kind, const void *data, size_t bytes)
 {
-    const lt_frame frame = {kind, LT_OK, data, bytes};
-    return !lt_stream_send(&s->connection->stream, &frame, (double)INFINITY);
+    const lt_frame frame = {.kind = kind, .data = data, .bytes = bytes, .version = s->version};
+    return !lt_stream_send(&s->connection->stream, &frame, s->deadline);
 }
 
-/* The last word of a connection. */
+/* Ends a connection with the reason. */
 static bool refuse(const state *s, const char *why)
 {
     (void)send_frame(s, LT_FRAME_REFUSED, why, strlen(why) + 1);
     return false;
 }
 
+/* Calls may come from here on. */
+static void know(state *s)
+{
+    s->next = LT_FRAME_CALL;
+    s->deadline = (double)INFINITY;
+    pthread_mutex_lock(&s->all->lock);
+    s->connection->known = true;
+    pthread_mutex_unlock(&s->all->lock);
+}
+
 static bool greet(state *s, const lt_frame *frame)
 {
-    lt_challenge challenge;
-    if (!s->all->secret)
-        return refuse(s, "the service has no secret");
-    if (lt_challenge_make(&challenge, s->all->secret, lt_frame_text(frame, "")))
+    snprintf(s->nonces.client, sizeof s->nonces.client, "%s", lt_frame_text(frame, ""));
+    if (!lt_token_is_nonce(s->nonces.client))
+        return refuse(s, "service: a HELLO without a nonce");
+    if (lt_token_draw(s->nonces.service))
         return refuse(s, lt_error_message());
-    memcpy(s->nonce, challenge.nonce, sizeof s->nonce);
-    return send_frame(s, LT_FRAME_CHALLENGE, &challenge, sizeof challenge);
+    s->next = LT_FRAME_PROOF;
+    return send_frame(s, LT_FRAME_CHALLENGE, s->nonces.service, sizeof s->nonces.service);
 }
 
 static bool admit(state *s, const lt_frame *frame)
 {
-    if (!s->all->secret
-        || lt_proof_check(lt_frame_text(frame, ""), s->all->secret, s->nonce, LT_PROOF_CLIENT))
+    char proof[LT_TOKEN_PROOF];
+    if (!lt_proof_holds(frame, s->all->secret, &s->nonces, LT_PROOF_CLIENT))
         return refuse(s, "the service has another secret");
-    s->nonce[0] = 0; /* a nonce is for one answer */
-    s->proved = true;
-    return send_frame(s, LT_FRAME_RESULT, NULL, 0);
+    lt_proof_make(proof, s->all->secret, &s->nonces, LT_PROOF_SERVICE);
+    know(s);
+    return send_frame(s, LT_FRAME_RESULT, proof, sizeof proof);
 }
 
 /* Waits for a turn; false: the service closes. */
@@ -105,40 +120,62 @@ static bool handle(const state *s, const lt_frame *frame)
         return false;
     const lt_status st = all->handler(all->context, frame->data, frame->bytes, &reply);
     end(all);
-    lt_frame back = {LT_FRAME_RESULT, LT_OK, reply.data, reply.bytes};
+    lt_frame back = {.kind = LT_FRAME_RESULT, .data = reply.data, .bytes = reply.bytes};
     if (st)
-        back = (lt_frame){LT_FRAME_ERROR, st, lt_error_message(), strlen(lt_error_message()) + 1};
+        back = (lt_frame){.kind = LT_FRAME_ERROR,
+                          .status = st,
+                          .data = lt_error_message(),
+                          .bytes = strlen(lt_error_message()) + 1};
     const bool sent = !lt_stream_send(&s->connection->stream, &back, (double)INFINITY);
     lt_free(reply.data);
     return sent;
 }
 
-/* A frame and its answer; false: the connection ends. */
+/* Refuses what the client may not send now. */
+static bool refuse_kind(const state *s, lt_frame_kind kind)
+{
+    if (s->next != LT_FRAME_CALL && kind == LT_FRAME_CALL)
+        return refuse(s, "the service wants a secret"); /* invariant 1 */
+    if (!s->all->secret && kind == LT_FRAME_HELLO)
+        return refuse(s, "the service has no secret");
+    return refuse(s, "a message out of turn");
+}
+
+/* Receives a frame and answers it; false: the connection ends. */
 static bool serve(state *s)
 {
-    enum { PATIENCE = 30 };
     lt_frame frame;
-    const bool known = s->proved || !s->all->secret;
+    const bool calls = s->next == LT_FRAME_CALL;
     const lt_stream_end got = lt_stream_receive(
-        &s->connection->stream, &frame, known ? s->all->max_bytes : sizeof(lt_challenge),
-        known ? (double)INFINITY : lt_clock_seconds() + PATIENCE);
-    if (!known && (got == LT_STREAM_FORGED || (!got && frame.kind == LT_FRAME_CALL)))
-        return refuse(s, "the service wants a secret"); /* invariant 1 */
-    if (got == LT_STREAM_FORGED || got == LT_STREAM_NOMEM)
+        &s->connection->stream, &frame, calls ? s->all->max_bytes : LT_TOKEN_PROOF, s->deadline);
+    if (got == LT_STREAM_OTHER)
+        s->version = frame.version; /* that the client can read why */
+    if (got == LT_STREAM_FORGED && !calls)
+        return refuse_kind(s, LT_FRAME_CALL);
+    if (got == LT_STREAM_FORGED || got == LT_STREAM_NOMEM || got == LT_STREAM_OTHER)
         return refuse(s, lt_error_message());
     if (got)
         return false;
-    if (frame.kind == LT_FRAME_CALL)
-        return handle(s, &frame);
+    if (frame.kind != s->next)
+        return refuse_kind(s, frame.kind);
     if (frame.kind == LT_FRAME_HELLO)
         return greet(s, &frame);
-    return frame.kind == LT_FRAME_PROOF ? admit(s, &frame) : refuse(s, "this is no call");
+    if (frame.kind == LT_FRAME_PROOF)
+        return admit(s, &frame);
+    if (!s->connection->known)
+        know(s);
+    return handle(s, &frame);
 }
 
 static void *run(void *context)
 {
     lt_connection *c = context;
-    state s = {.connection = c, .all = c->owner};
+    state s = {
+        .connection = c, .all = c->owner, .next = LT_FRAME_CALL, .deadline = (double)INFINITY};
+    if (s.all->secret) {
+        s.next = LT_FRAME_HELLO;
+        s.deadline = lt_clock_seconds() + s.all->handshake_seconds;
+    }
     while (serve(&s)) {
     }
     lt_stream_clear(&c->stream);
@@ -154,6 +191,7 @@ static void *run(void *context)
 void lt_connections_init(lt_connections *all)
 {
     pthread_condattr_t monotonic;
+    all->handshake_seconds = 30;
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_mutex_init(&all->lock, NULL);
@@ -185,10 +223,29 @@ static void reap(lt_connections *all)
     }
 }
 
+void lt_connections_drop(lt_connections *all, int most)
+{
+    lt_connection *oldest = NULL;
+    int count = 0;
+    pthread_mutex_lock(&all->lock);
+    for (lt_connection *c = all->first; c; c = c->next) /* the newest first */
+        if (c->stream.fd >= 0 && !c->known && !c->dropped) {
+            oldest = c;
+            count++;
+        }
+    if (count > most) {
+        oldest->dropped = true;
+        (void)shutdown(oldest->stream.fd, SHUT_RDWR);
+    }
+    pthread_mutex_unlock(&all->lock);
+}
+
 void lt_connections_add(lt_connections *all, int fd)
 {
     lt_connection *c = lt_alloc(1, sizeof *c);
     reap(all);
+    if (all->secret)
+        lt_connections_drop(all, MOST_UNKNOWN - 1);
     if (!c) {
         (void)close(fd);
         return;
@@ -206,6 +263,7 @@ void lt_connections_add(lt_connections *all, int fd)
     if (c) { /* no thread: the client sees that the connection ends */
         (void)close(fd);
         lt_free(c);
+        lt_connections_drop(all, 0);
     }
 }
 

@@ -13,6 +13,8 @@ typedef struct lt_connection {
     struct lt_connections *owner;
     pthread_t thread;
     lt_stream stream; /* its fd under the lock; -1: the thread is at its end */
+    bool known;       /* it has proved the secret; without a secret: it has called */
+    bool dropped;     /* shut down in favour of newer ones */
 } lt_connection;
 
 typedef struct lt_connections {
@@ -20,6 +22,7 @@ typedef struct lt_connections {
     void *context;      /* borrowed, for handler */
     const char *secret; /* borrowed; NULL: none */
     size_t max_bytes;
+    double handshake_seconds; /* all of it; 30 */
     pthread_mutex_t lock;
     pthread_cond_t changed;
     lt_connection *first;
@@ -31,6 +34,8 @@ typedef struct lt_connections {
 void lt_connections_init(lt_connections *all);
 /* Serves a socket, which it owns, and joins threads of those that have ended. */
 void lt_connections_add(lt_connections *all, int fd);
+/* Shuts down the oldest connection that is not known, if there are more than `most` of them. */
+void lt_connections_drop(lt_connections *all, int most);
 /* Takes no more calls, waits for handlers, gives their answers a second to leave, and frees. */
 void lt_connections_close(lt_connections *all);
 

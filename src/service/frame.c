@@ -8,25 +8,33 @@
 #include <stdbool.h>
 #include <string.h>
 
-static const char magic[4] = {'L', 'T', 'S', '1'};
-enum { KIND_AT = sizeof magic, STATUS_AT, BYTES_AT = 8, BYTE_BITS = 8 };
+static const char magic[3] = {'L', 'T', 'S'}, version = '2';
+enum { VERSION_AT = sizeof magic, KIND_AT, STATUS_AT, BYTES_AT = 8, BYTE_BITS = 8 };
 
-void lt_frame_write(void *header, lt_frame_kind kind, lt_status status, size_t bytes)
+void lt_frame_write(void *header, const lt_frame *frame)
 {
     uint8_t *h = header;
     memset(h, 0, LT_FRAME_BYTES);
     memcpy(h, magic, sizeof magic);
-    h[KIND_AT] = (uint8_t)kind;
-    h[STATUS_AT] = (uint8_t)status;
+    h[VERSION_AT] = (uint8_t)(frame->version ? frame->version : version);
+    h[KIND_AT] = (uint8_t)frame->kind;
+    h[STATUS_AT] = (uint8_t)frame->status;
     for (int i = 0; i < (int)sizeof(uint64_t); i++)
-        h[BYTES_AT + i] = (uint8_t)((uint64_t)bytes >> (BYTE_BITS * i));
+        h[BYTES_AT + i] = (uint8_t)((uint64_t)frame->bytes >> (BYTE_BITS * i));
 }
 
 lt_status lt_frame_read(lt_frame *frame, const void *header, size_t most)
 {
     const uint8_t *h = header;
-    if (memcmp(h, magic, sizeof magic) != 0)
-        return lt_fail(LT_E_FORMAT, "service: a message that is none of this protocol");
+    if (memcmp(h, magic, sizeof magic) != 0 || h[VERSION_AT] < '1' || h[VERSION_AT] > '9')
+        return lt_fail(LT_E_FORMAT, "service: a message of another protocol");
+    frame->version = (char)h[VERSION_AT];
+    if (frame->version != version)
+        return lt_fail(
+            LT_E_UNSUPPORTED,
+            "service: one side has version %c of the protocol, the other version %c: run "
+            "the same version of Lather on both",
+            frame->version, version);
     uint64_t payload = 0;
     for (int i = 0; i < (int)sizeof payload; i++)
         payload |= (uint64_t)h[BYTES_AT + i] << (BYTE_BITS * i);
@@ -39,7 +47,10 @@ lt_status lt_frame_read(lt_frame *frame, const void *header, size_t most)
     if (payload > most)
         return lt_fail(LT_E_FORMAT, "service: a message of %" PRIu64 " bytes, at most %zu", payload,
                        most);
-    *frame = (lt_frame){(lt_frame_kind)h[KIND_AT], (lt_status)h[STATUS_AT], NULL, (size_t)payload};
+    *frame = (lt_frame){.kind = (lt_frame_kind)h[KIND_AT],
+                        .status = (lt_status)h[STATUS_AT],
+                        .bytes = (size_t)payload,
+                        .version = version};
     return LT_OK;
 }
 

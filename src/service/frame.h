@@ -12,10 +12,10 @@ enum { LT_FRAME_BYTES = 16 };
 typedef enum lt_frame_kind {
     LT_FRAME_CALL = 1,  /* client: the payload is the request */
     LT_FRAME_HELLO,     /* client: its nonce */
-    LT_FRAME_PROOF,     /* client: its proof for the service's nonce */
-    LT_FRAME_RESULT,    /* service: the answer; of a proof: it holds, nothing */
+    LT_FRAME_PROOF,     /* client: its proof */
+    LT_FRAME_RESULT,    /* service: the response to a call; to a proof that holds: its own proof */
     LT_FRAME_ERROR,     /* service: the handler's message, with its status */
-    LT_FRAME_CHALLENGE, /* service: its nonce and its proof for the client's */
+    LT_FRAME_CHALLENGE, /* service: its nonce */
     LT_FRAME_REFUSED,   /* service: this connection has not proved the secret; why, as text */
     LT_FRAME_KINDS
 } lt_frame_kind;
@@ -25,12 +25,14 @@ typedef struct lt_frame {
     lt_status status; /* of LT_FRAME_ERROR */
     const void *data;
     size_t bytes;
+    char
+        version; /* '1' to '9': the sender's version of the protocol; 0 in a frame to send: this one */
 } lt_frame;
 
-/* The header of a frame whose payload of so many bytes follows. */
-void lt_frame_write(void *header, lt_frame_kind kind, lt_status status, size_t bytes);
-/* What a header says; frame->data is NULL. Errors: LT_E_FORMAT, no message of ours, or a payload of more than
- * most bytes. */
+/* Writes the header of a frame, which its payload follows. */
+void lt_frame_write(void *header, const lt_frame *frame);
+/* Parses a header; frame->data is NULL. Errors: LT_E_UNSUPPORTED, another version of the protocol, where only
+ * frame->version is set; LT_E_FORMAT, another protocol, or a payload of more than most bytes. */
 LT_MUST_CHECK lt_status lt_frame_read(lt_frame *frame, const void *header, size_t most);
 /* A text payload: with its NUL inside it, else the other one. */
 const char *lt_frame_text(const lt_frame *frame, const char *other);

@@ -35,8 +35,11 @@ static void *listen_on(void *context)
         const int fd = lt_endpoint_accept(s->listener, &s->target);
         if (fd >= 0)
             lt_connections_add(&s->connections, fd);
-        else if (errno != EINTR && errno != ECONNABORTED && errno != EPERM)
+        else if (errno != EINTR && errno != ECONNABORTED && errno != EPERM) {
+            if (errno == EMFILE || errno == ENFILE)
+                lt_connections_drop(&s->connections, 0);
             (void)usleep(AGAIN_US); /* no descriptor is free, or the service closes */
+        }
     }
     return NULL;
 }
@@ -80,7 +83,7 @@ lt_status lt_service_open(lt_service **out, const lt_service_config *config)
 {
     lt_address address;
     LT_TRY(lt_address_parse(&address, config->address));
-    LT_TRY(lt_secret_check(config->secret));
+    LT_TRY(lt_token_check(config->secret, "service"));
     if (!address.is_loopback && !config->secret)
         return lt_fail(LT_E_ARG, "service: %s is reached from other machines: a secret is required",
                        config->address);

@@ -50,7 +50,7 @@ lt_stream_end lt_stream_send(const lt_stream *s, const lt_frame *frame, double d
     char header[LT_FRAME_BYTES];
     struct iovec parts[] = {{header, sizeof header},
                             {(void *)(uintptr_t)frame->data, frame->bytes}};
-    lt_frame_write(header, frame->kind, frame->status, frame->bytes);
+    lt_frame_write(header, frame);
     while (parts[0].iov_len + parts[1].iov_len) {
         const bool skip = !parts[0].iov_len;
         const struct msghdr message = {.msg_iov = parts + skip, .msg_iovlen = skip ? 1 : 2};
@@ -111,8 +111,9 @@ lt_stream_end lt_stream_receive(lt_stream *s, lt_frame *frame, size_t most, doub
         fill(s->fd, s->small, LT_FRAME_BYTES, sizeof s->small, &got, deadline);
     if (end)
         return end;
-    if (lt_frame_read(frame, s->small, most))
-        return LT_STREAM_FORGED;
+    const lt_status st = lt_frame_read(frame, s->small, most);
+    if (st)
+        return st == LT_E_UNSUPPORTED ? LT_STREAM_OTHER : LT_STREAM_FORGED;
     got -= LT_FRAME_BYTES;
     if (got > frame->bytes) {
         (void)lt_fail(LT_E_FORMAT, "service: a message says %zu bytes follow, there are %zu",

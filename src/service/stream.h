@@ -20,6 +20,7 @@ typedef enum lt_stream_end {
     LT_STREAM_LATE,   /* the deadline passed */
     LT_STREAM_BROKEN, /* the other side is gone */
     LT_STREAM_FORGED, /* no frame of this protocol, or too large a one: the message is set */
+    LT_STREAM_OTHER,  /* a frame of another version of it: frame->version and the message are set */
     LT_STREAM_NOMEM   /* the message is set */
 } lt_stream_end;
 

@@ -101,12 +101,12 @@ static void files_of_tokens_are_their_owners(void **state)
     (void)state;
     temp_make(folder);
     temp_path(path, folder, "token");
-    assert_ok(lt_token_write(path, "secret"));
-    assert_ok(lt_token_write(path, "second"));
+    assert_ok(lt_token_write(path, "the first secret"));
+    assert_ok(lt_token_write(path, "the second secret"));
     assert_int_equal(stat(path, &info), 0);
     assert_int_equal(info.st_mode & 0777, 0600);
     assert_ok(lt_token_read(token, path));
-    assert_string_equal(token, "second");
+    assert_string_equal(token, "the second secret");
     assert_int_equal(symlink(path, temp_path(other, folder, "link")), 0);
     assert_status(lt_token_read(token, other), LT_E_IO);
     assert_int_equal(chmod(path, 0640), 0);
@@ -116,7 +116,14 @@ static void files_of_tokens_are_their_owners(void **state)
     set_rank(1, 4);
     setenv("LATHER_JOB_TOKEN_FILE", path, 1);
     assert_status(lt_nccl_find_ranks(&s), LT_E_ARG);
+    assert_ok(lt_token_write(path, "too short"));
+    assert_status(lt_nccl_find_ranks(&s), LT_E_ARG);
+    assert_non_null(strstr(lt_error_message(), "token: a secret of 9 bytes, want 16 to 255"));
     unsetenv("LATHER_JOB_TOKEN_FILE");
+    setenv("LATHER_JOB_TOKEN", "fifteen bytes..", 1);
+    assert_status(lt_nccl_find_ranks(&s), LT_E_ARG);
+    assert_non_null(strstr(lt_error_message(), "LATHER_JOB_TOKEN: a secret of 15 bytes"));
+    unsetenv("LATHER_JOB_TOKEN");
     temp_remove(folder);
 }
 

@@ -56,10 +56,10 @@ def a_secret_is_wanted_beyond_this_machine(cwd):
     p = subprocess.run([PROGRAM, "serve-data", "--data", "synthetic:8:16:2", "--address", "tcp://0.0.0.0:0"], cwd=cwd, capture_output=True, text=True,
                        timeout=TIMEOUT, env=env)
     assert p.returncode == USAGE and "secret" in p.stderr, p.stderr
-    p, address = serve(cwd, "--data", "synthetic:24:16:3", env=dict(env, LATHER_JOB_TOKEN="hidden"))
+    p, address = serve(cwd, "--data", "synthetic:24:16:3", env=dict(env, LATHER_JOB_TOKEN="hidden from others"))
     try:
         fails("--data", f"service:{address}", *QUIET, cwd=cwd, code=ERROR, says="secret")
-        os.environ["LATHER_JOB_TOKEN"] = "hidden"
+        os.environ["LATHER_JOB_TOKEN"] = "hidden from others"
         run("--data", f"service:{address}", *QUIET, cwd=cwd)
     finally:
         os.environ.pop("LATHER_JOB_TOKEN", None)

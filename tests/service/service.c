@@ -44,11 +44,11 @@ static void callers_at_once(void **state)
     lt_client *c[CLIENTS];
     pthread_t thread[CLIENTS * THREADS];
     (void)state;
-    lt_service *s = serve("tcp://127.0.0.1:0", "a secret");
+    lt_service *s = serve("tcp://127.0.0.1:0", "a secret of tests");
     atomic_store(&handled, 0);
     for (int i = 0; i < CLIENTS * THREADS; i++) {
         if (i % THREADS == 0)
-            c[i / THREADS] = connect_to(lt_service_address(s), "a secret", false);
+            c[i / THREADS] = connect_to(lt_service_address(s), "a secret of tests", false);
         assert_int_equal(pthread_create(&thread[i], NULL, call_often, c[i / THREADS]), 0);
     }
     for (int i = 0; i < CLIENTS * THREADS; i++)
@@ -109,7 +109,11 @@ static void addresses_that_are_refused(void **state)
     assert_fails(lt_client_open(&c, &(lt_client_config){.address = "tcp://127.0.0.1:0"}), LT_E_ARG,
                  "port 0");
     assert_fails(lt_client_open(&c, &(lt_client_config){.address = "inproc://a", .secret = ""}),
-                 LT_E_ARG, "a secret of 0 bytes");
+                 LT_E_ARG, "a secret of 0 bytes, want 16 to 255");
+    assert_fails(lt_service_open(&s, &(lt_service_config){.address = "inproc://a",
+                                                          .handler = increment,
+                                                          .secret = "fifteen bytes.."}),
+                 LT_E_ARG, "a secret of 15 bytes, want 16 to 255");
 }
 
 static void a_port_in_use(void **state)
@@ -144,21 +148,22 @@ static void check_secret(const char *service, const char *client, const char *pa
 static void secrets(void **state)
 {
     (void)state;
-    check_secret("right", "right", NULL);
-    check_secret("right", "wrong", "does not know this client's secret");
-    check_secret("right", NULL, "the service wants a secret");
-    check_secret(NULL, "right", "the service has no secret");
+    static const char right[] = "the right secret", wrong[] = "the wrong secret";
+    check_secret(right, right, NULL);
+    check_secret(right, wrong, "the service has another secret");
+    check_secret(right, NULL, "the service wants a secret");
+    check_secret(NULL, right, "the service has no secret");
 }
 
 static void beyond_loopback_with_a_secret(void **state)
 {
     char address[64];
     (void)state;
-    lt_service *s = serve("tcp://0.0.0.0:0", "a secret");
+    lt_service *s = serve("tcp://0.0.0.0:0", "a secret of tests");
     const char *colon = strrchr(lt_service_address(s), ':');
     assert_null(strstr(lt_service_address(s), "0.0.0.0"));
     snprintf(address, sizeof address, "tcp://127.0.0.1%s", colon);
-    lt_client *c = connect_to(address, "a secret", false);
+    lt_client *c = connect_to(address, "a secret of tests", false);
     check_call(c, 10);
     lt_client_close(&c);
     lt_service_close(&s);
@@ -339,8 +344,8 @@ static void nothing_stays_open(void **state)
     int before = 0;
     (void)state;
     for (int i = 0; i < 30; i++) {
-        lt_service *s = serve("tcp://127.0.0.1:0", i % 2 ? "x" : NULL);
-        lt_client *c = connect_to(lt_service_address(s), i % 2 ? "x" : NULL, false);
+        lt_service *s = serve("tcp://127.0.0.1:0", i % 2 ? "the right secret" : NULL);
+        lt_client *c = connect_to(lt_service_address(s), i % 2 ? "the right secret" : NULL, false);
         check_call(c, 1);
         lt_client_close(&c);
         lt_service_close(&s);

@@ -1,15 +1,22 @@
 /* Services beside what is not their client: bytes by hand, other processes, files that were left, callers that do not read. */
 
+#include "base/clock.h"
 #include "increment.h"
+#include "service/connection.h"
+#include "service/proof.h"
 #include "temp.h"
 
 #include <netinet/in.h>
+#include <signal.h>
 #include <stdio.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#define SECRET "a secret of tests"
 
 static char folder[TEMP_PATH];
 
@@ -18,7 +25,9 @@ static int connect_raw(const char *address)
     struct sockaddr_in to = {.sin_family = AF_INET,
                              .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
                              .sin_port = htons((uint16_t)atoi(strrchr(address, ':') + 1))};
+    const struct timeval patience = {.tv_sec = SECONDS};
     const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
     assert_int_equal(connect(fd, (struct sockaddr *)&to, sizeof to), 0);
     return fd;
 }
@@ -42,15 +51,15 @@ static void forged_messages(void **state)
         size_t count;
     } rows[] = {
         {"LTS", 3},
-        {"LTS2\1\0\0\0\0\0\0\0\0\0\0\0", 16},                    /* another magic */
-        {"LTS1\1\0\0\0\377\377\377\377\377\377\377\377abc", 19}, /* more than a machine has */
-        {"LTS1\1\0\0\0\1\0\0\20\0\0\0\0abc", 19},                /* one more than may be sent */
-        {"LTS1\1\0\0\0\4\0\0\0\0\0\0\0abc", 19},                 /* more than there are */
-        {"LTS1\1\0\0\0\2\0\0\0\0\0\0\0abc", 19},                 /* fewer */
-        {"LTS1\0\0\0\0\0\0\0\0\0\0\0\0", 16}, /* kinds that are none, or are not asked */
-        {"LTS1\4\0\0\0\0\0\0\0\0\0\0\0", 16},
-        {"LTS1\11\0\0\0\0\0\0\0\0\0\0\0", 16},
-        {"LTS1\1\1\0\0\0\0\0\0\0\0\0\0", 16}, /* a call with a status */
+        {"LTS0\1\0\0\0\0\0\0\0\0\0\0\0", 16},                    /* another magic */
+        {"LTS2\1\0\0\0\377\377\377\377\377\377\377\377abc", 19}, /* more than a machine has */
+        {"LTS2\1\0\0\0\1\0\0\20\0\0\0\0abc", 19},                /* one more than may be sent */
+        {"LTS2\1\0\0\0\4\0\0\0\0\0\0\0abc", 19},                 /* more than there are */
+        {"LTS2\1\0\0\0\2\0\0\0\0\0\0\0abc", 19},                 /* fewer */
+        {"LTS2\0\0\0\0\0\0\0\0\0\0\0\0", 16}, /* kinds that are none, or are not asked */
+        {"LTS2\4\0\0\0\0\0\0\0\0\0\0\0", 16},
+        {"LTS2\11\0\0\0\0\0\0\0\0\0\0\0", 16},
+        {"LTS2\1\1\0\0\0\0\0\0\0\0\0\0", 16}, /* a call with a status */
         {"\0SP\0\0\60\0\0", 8},               /* a greeting of another protocol */
     };
     (void)state;
@@ -95,7 +104,7 @@ static void requests_that_are_refused(void **state)
         extra = 0;
         lt_client_close(&c);
         lt_service_close(&s);
-        s = serve(addresses[i], "a secret");
+        s = serve(addresses[i], SECRET);
         c = connect_to(lt_service_address(s), NULL, false);
         /* By TCP the end of the connection may come before the words. */
         assert_fails(lt_client_call(c, bytes, LARGE, SECONDS, &answer), LT_E_COMM,
@@ -153,7 +162,7 @@ static int connect_by_name(void)
 
 static void threads_of_one_process_only(void **state)
 {
-    static const char call[] = "LTS1\1\0\0\0\0\0\0\0\0\0\0";
+    static const char call[] = "LTS2\1\0\0\0\0\0\0\0\0\0\0";
     int status = 0;
     (void)state;
     lt_service *s = serve("inproc://own", NULL);
@@ -183,7 +192,7 @@ static void threads_of_one_process_only(void **state)
 static void closing_beside_a_caller_that_does_not_read(void **state)
 {
     enum { LARGE = 64 << 20 };
-    static const char call[] = "LTS1\1\0\0\0\0\0\0\0\0\0\0";
+    static const char call[] = "LTS2\1\0\0\0\0\0\0\0\0\0\0";
     size_t extra = LARGE;
     lt_service *s = NULL;
     (void)state;
@@ -197,6 +206,220 @@ static void closing_beside_a_caller_that_does_not_read(void **state)
         usleep(1000);
     lt_service_close(&s); /* returns */
     close(fd);
+}
+
+/* --- The handshake by hand --- */
+
+/* Sends a frame and receives one into *back; false: the connection ended. */
+static bool exchange(lt_stream *s, lt_frame_kind kind, const void *data, size_t bytes,
+                     lt_frame *back)
+{
+    const lt_frame frame = {.kind = kind, .data = data, .bytes = bytes};
+    const double deadline = lt_clock_seconds() + SECONDS;
+    return !lt_stream_send(s, &frame, deadline)
+           && !lt_stream_receive(s, back, LT_STREAM_SMALL, deadline);
+}
+
+/* A connection after HELLO and CHALLENGE. */
+static lt_stream *greet(const char *address, lt_nonces *n)
+{
+    lt_stream *s = calloc(1, sizeof *s);
+    lt_frame back;
+    s->fd = connect_raw(address);
+    assert_ok(lt_token_draw(n->client));
+    assert_true(exchange(s, LT_FRAME_HELLO, n->client, sizeof n->client, &back));
+    assert_int_equal(back.kind, LT_FRAME_CHALLENGE);
+    assert_int_equal(back.bytes, sizeof n->service); /* the nonce alone: nothing of the secret */
+    memcpy(n->service, back.data, sizeof n->service);
+    return s;
+}
+
+static void hang_up(lt_stream *s)
+{
+    close(s->fd);
+    free(s);
+}
+
+/* Sends the frame, which must be the connection's last. */
+static void check_refused(lt_stream *s, lt_frame_kind kind, const void *data, size_t bytes,
+                          const char *why)
+{
+    lt_frame back;
+    char byte;
+    assert_true(exchange(s, kind, data, bytes, &back));
+    assert_int_equal(back.kind, LT_FRAME_REFUSED);
+    assert_string_equal(lt_frame_text(&back, "?"), why);
+    assert_true(recv(s->fd, &byte, 1, 0) <= 0);
+    hang_up(s);
+}
+
+static void proofs_that_do_not_hold(void **state)
+{
+    char proof[LT_TOKEN_PROOF], replayed[LT_TOKEN_PROOF];
+    lt_nonces n, other;
+    lt_frame back;
+    (void)state;
+    lt_service *service = serve("tcp://127.0.0.1:0", SECRET);
+    const char *address = lt_service_address(service);
+    static const char why[] = "the service has another secret";
+    lt_stream *s = greet(address, &n);
+    lt_proof_make(proof, "another secret of tests", &n, LT_PROOF_CLIENT);
+    check_refused(s, LT_FRAME_PROOF, proof, sizeof proof, why);
+    s = greet(address, &n);
+    lt_proof_make(proof, SECRET, &n, LT_PROOF_SERVICE); /* the other side's */
+    check_refused(s, LT_FRAME_PROOF, proof, sizeof proof, why);
+    s = greet(address, &n);
+    lt_proof_make(proof, SECRET, &n, LT_PROOF_CLIENT);
+    check_refused(s, LT_FRAME_PROOF, proof, sizeof proof - 1, why); /* without its NUL */
+    check_refused(greet(address, &n), LT_FRAME_PROOF, "", 0, why);
+    s = greet(address, &n);
+    lt_proof_make(replayed, SECRET, &n, LT_PROOF_CLIENT); /* control: it holds here */
+    assert_true(exchange(s, LT_FRAME_PROOF, replayed, sizeof replayed, &back));
+    assert_int_equal(back.kind, LT_FRAME_RESULT);
+    assert_true(lt_proof_holds(&back, SECRET, &n, LT_PROOF_SERVICE));
+    check_refused(s, LT_FRAME_PROOF, replayed, sizeof replayed, "a message out of turn");
+    check_refused(greet(address, &other), LT_FRAME_PROOF, replayed, sizeof replayed, why);
+    lt_service_close(&service);
+}
+
+static void one_hello(void **state)
+{
+    lt_nonces n;
+    (void)state;
+    lt_service *service = serve("tcp://127.0.0.1:0", SECRET);
+    lt_stream *s = greet(lt_service_address(service), &n);
+    check_refused(s, LT_FRAME_HELLO, n.client, sizeof n.client, "a message out of turn");
+    lt_service_close(&service);
+}
+
+/* A HELLO does not give it more time. */
+static void one_deadline(void **state)
+{
+    static const double allowed = 0.2;
+    lt_connections all = {.handler = increment, .secret = SECRET, .max_bytes = 100, .threads = 1};
+    lt_stream s = {0};
+    lt_frame back;
+    char nonce[LT_TOKEN_NONCE], byte;
+    int ends[2];
+    (void)state;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+    s.fd = ends[0];
+    lt_connections_init(&all);
+    all.handshake_seconds = allowed;
+    const double begin = lt_clock_seconds();
+    lt_connections_add(&all, ends[1]);
+    assert_ok(lt_token_draw(nonce));
+    if (exchange(&s, LT_FRAME_HELLO, nonce, sizeof nonce, &back))
+        assert_true(recv(s.fd, &byte, 1, 0) <= 0);
+    assert_true(lt_clock_seconds() - begin >= allowed);
+    lt_connections_close(&all);
+    close(s.fd);
+}
+
+static void the_oldest_stranger_is_dropped(void **state)
+{
+    enum { STRANGERS = 300 };
+    int fd[STRANGERS];
+    char byte;
+    (void)state;
+    lt_service *service = serve("tcp://127.0.0.1:0", SECRET);
+    lt_client *c = connect_to(lt_service_address(service), SECRET, false);
+    check_call(c, 10); /* a connection that is kept */
+    for (int i = 0; i < STRANGERS; i++)
+        fd[i] = connect_raw(lt_service_address(service));
+    assert_int_equal(recv(fd[0], &byte, 1, 0), 0); /* ends only as it is dropped */
+    assert_true(recv(fd[STRANGERS - 1], &byte, 1, MSG_DONTWAIT) < 0);
+    check_call(c, 10);
+    lt_client *second = connect_to(lt_service_address(service), SECRET, false);
+    check_call(second, 10);
+    for (int i = 0; i < STRANGERS; i++)
+        close(fd[i]);
+    lt_client_close(&c);
+    lt_client_close(&second);
+    lt_service_close(&service);
+}
+
+/* A service without a secret in a process that may open few files; until its input ends. */
+static void serve_with_few_descriptors(const int *in, const int *out)
+{
+    char byte;
+    lt_service *s = NULL;
+    const struct rlimit few = {(rlim_t)out[1] + 20, (rlim_t)out[1] + 20};
+    close(in[1]);
+    if (lt_service_open(&s,
+                        &(lt_service_config){.address = "tcp://127.0.0.1:0", .handler = increment})
+        || setrlimit(RLIMIT_NOFILE, &few)
+        || write(out[1], lt_service_address(s), strlen(lt_service_address(s)) + 1) < 0)
+        _exit(1);
+    (void)!read(in[0], &byte, 1);
+    lt_service_close(&s);
+    _exit(0);
+}
+
+static void without_descriptors_strangers_are_dropped(void **state)
+{
+    enum { STRANGERS = 50 };
+    int fd[STRANGERS], in[2], out[2], status = -1;
+    char address[64];
+    (void)state;
+    assert_int_equal(pipe(in) || pipe(out), 0);
+    const pid_t child = fork();
+    if (!child)
+        serve_with_few_descriptors(in, out);
+    close(in[0]);
+    assert_true(read(out[0], address, sizeof address) > 0);
+    for (int i = 0; i < STRANGERS; i++)
+        fd[i] = connect_raw(address);
+    lt_client *c = connect_to(address, NULL, true);
+    check_call(c, 10);
+    lt_client_close(&c);
+    for (int i = 0; i < STRANGERS; i++)
+        close(fd[i]);
+    close(in[1]);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    close(out[0]);
+    close(out[1]);
+}
+
+static void another_version_is_named(void **state)
+{
+    static const char old_call[] = "LTS1\1\0\0\0\0\0\0\0\0\0\0",
+                      old_end[] = "LTS1\7\0\0\0\0\0\0\0\0\0\0";
+    char back[256] = "", address[64];
+    struct sockaddr_in own = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t bytes = sizeof own;
+    lt_answer answer = {0};
+    (void)state;
+    for (int secret = 0; secret < 2; secret++) {
+        lt_service *s = serve("tcp://127.0.0.1:0", secret ? SECRET : NULL);
+        const int fd = connect_raw(lt_service_address(s));
+        assert_int_equal(send(fd, old_call, sizeof old_call, 0), sizeof old_call);
+        assert_true(recv(fd, back, sizeof back - 1, MSG_WAITALL) > LT_FRAME_BYTES);
+        assert_memory_equal(back, "LTS1\7\0", 6); /* which an old client reads */
+        assert_non_null(strstr(back + LT_FRAME_BYTES, "version 1 of the protocol"));
+        close(fd);
+        lt_service_close(&s);
+    }
+    const int listener = socket(AF_INET, SOCK_STREAM, 0);
+    assert_int_equal(bind(listener, (struct sockaddr *)&own, sizeof own), 0);
+    assert_int_equal(listen(listener, 1), 0);
+    assert_int_equal(getsockname(listener, (struct sockaddr *)&own, &bytes), 0);
+    snprintf(address, sizeof address, "tcp://127.0.0.1:%d", ntohs(own.sin_port));
+    lt_client *c = connect_to(address, NULL, false);
+    const pid_t child = fork();
+    if (!child) { /* an old service, which does not know this client's message */
+        const int fd = accept(listener, NULL, NULL);
+        (void)!recv(fd, back, LT_FRAME_BYTES, MSG_WAITALL);
+        (void)send(fd, old_end, sizeof old_end, MSG_NOSIGNAL);
+        (void)!recv(fd, back, 1, 0);
+        _exit(0);
+    }
+    assert_fails(lt_client_call(c, "x", 1, SECONDS, &answer), LT_E_COMM,
+                 "version 1 of the protocol");
+    lt_client_close(&c);
+    close(listener);
+    waitpid(child, NULL, 0);
 }
 
 static int make(void **state)
@@ -223,6 +446,16 @@ int main(void)
         {"inproc is for threads of one process", threads_of_one_process_only, NULL, NULL, NULL},
         {"a service closes beside a caller that does not read",
          closing_beside_a_caller_that_does_not_read, NULL, NULL, NULL},
+        {"a stranger gets a nonce and nothing of the secret, and no proof holds a second time",
+         proofs_that_do_not_hold, NULL, NULL, NULL},
+        {"a connection says HELLO once", one_hello, NULL, NULL, NULL},
+        {"the whole handshake has one deadline", one_deadline, NULL, NULL, NULL},
+        {"of too many connections without a proof the oldest is dropped",
+         the_oldest_stranger_is_dropped, NULL, NULL, NULL},
+        {"without free descriptors the oldest connection that never called is dropped",
+         without_descriptors_strangers_are_dropped, NULL, NULL, NULL},
+        {"a peer of another version gets an error that says so", another_version_is_named, NULL,
+         NULL, NULL},
     };
     return cmocka_run_group_tests(rows, make, clean);
 }

@@ -331,11 +331,11 @@ static lt_status open_workers(struct lt_remote *r, const char *addresses, const 
 lt_status lt_remote_secret(char text[LT_TOKEN_BYTES], const char **secret)
 {
     const char *own = getenv("LATHER_JOB_TOKEN"), *file = getenv("LATHER_JOB_TOKEN_FILE");
-    if (*secret || (own && *own)) {
-        *secret = *secret ? *secret : own;
-        return LT_OK;
+    if (!*secret && own && *own) {
+        LT_TRY(lt_token_check(own, "data: LATHER_JOB_TOKEN"));
+        *secret = own;
     }
-    if (!file || !*file)
+    if (*secret || !file || !*file)
         return LT_OK;
     LT_TRY(lt_token_read(text, file));
     *secret = text;

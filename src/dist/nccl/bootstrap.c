@@ -138,9 +138,7 @@ static void take_name(job *j, int rank)
 static lt_status find_token(job *j, const lt_rendezvous_config *c, bool is_local)
 {
     const char *text = set_one("LATHER_JOB_TOKEN"), *file = set_one("LATHER_JOB_TOKEN_FILE");
-    if (text && strlen(text) >= sizeof j->token)
-        return lt_fail(LT_E_ARG, "comm nccl: LATHER_JOB_TOKEN has %zu bytes, at most %zu are taken",
-                       strlen(text), sizeof j->token - 1);
+    LT_TRY(lt_token_check(text, "comm nccl: LATHER_JOB_TOKEN"));
     if (text)
         snprintf(j->token, sizeof j->token, "%s", text);
     else if (file)

@@ -123,6 +123,15 @@ static bool is_hello(const pending *p)
                && h->bytes == sizeof p->received.hello);
 }
 
+static void refuse_hello(acceptor *a, int i)
+{
+    char text[LT_SOCKET_TEXT] = "has another version of Lather than this process", rest[1024];
+    const int fd = a->pending[i].fd;
+    (void)recv(fd, rest, sizeof rest, MSG_DONTWAIT); /* unread bytes would reset the connection */
+    (void)lt_socket_send(fd, LT_SOCKET_ABORT, text, sizeof text, lt_clock_seconds());
+    refuse(a, i, "it sent no hello of this version");
+}
+
 static void receive(acceptor *a, int i)
 {
     pending *p = &a->pending[i];
@@ -134,7 +143,7 @@ static void receive(acceptor *a, int i)
     if (n <= 0)
         refuse(a, i, "it was closed");
     else if (!is_hello(p))
-        refuse(a, i, "it sent no hello");
+        refuse_hello(a, i);
     else if (p->got == sizeof p->received)
         check_proof(a, i);
 }

@@ -9,13 +9,13 @@
 #include <stdio.h>
 #include <string.h>
 
-lt_status lt_hello_prove(const lt_hello *hello, const char *token, const char *challenge,
-                         char proof[LT_TOKEN_PROOF])
+void lt_hello_prove(const lt_hello *hello, const char *token, const char *challenge,
+                    char proof[LT_TOKEN_PROOF])
 {
     char text[128];
     snprintf(text, sizeof text, "rank %d of %d, version %s, asking %s", (int)hello->rank,
              (int)hello->size, hello->version, hello->nonce);
-    return lt_token_prove(proof, token, challenge, text);
+    lt_token_prove(proof, token, challenge, text);
 }
 
 lt_status lt_hello_make(lt_hello *hello, const lt_rendezvous *r, const char *challenge)
@@ -23,7 +23,8 @@ lt_status lt_hello_make(lt_hello *hello, const lt_rendezvous *r, const char *cha
     *hello = (lt_hello){.rank = r->rank, .size = r->size};
     snprintf(hello->version, sizeof hello->version, "%s", LT_VERSION);
     LT_TRY(lt_token_draw(hello->nonce));
-    return lt_hello_prove(hello, r->token, challenge, hello->proof);
+    lt_hello_prove(hello, r->token, challenge, hello->proof);
+    return LT_OK;
 }
 
 bool lt_hello_is_proven(lt_hello *hello, const lt_rendezvous *r, const char *challenge)
@@ -31,9 +32,10 @@ bool lt_hello_is_proven(lt_hello *hello, const lt_rendezvous *r, const char *cha
     char proof[LT_TOKEN_PROOF];
     hello->version[sizeof hello->version - 1] = 0;
     hello->nonce[sizeof hello->nonce - 1] = 0;
-    hello->proof[sizeof hello->proof - 1] = 0;
-    return lt_token_is_nonce(hello->nonce) && !lt_hello_prove(hello, r->token, challenge, proof)
-           && !strcmp(proof, hello->proof);
+    if (!lt_token_is_nonce(hello->nonce))
+        return false;
+    lt_hello_prove(hello, r->token, challenge, proof);
+    return lt_token_is_proof(hello->proof, proof);
 }
 
 lt_status lt_hello_check(const lt_hello *rank, const lt_hello *rank_0)

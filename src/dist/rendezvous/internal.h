@@ -23,12 +23,12 @@ typedef struct lt_hello {
     int32_t rank, size;
     char version[24];
     char nonce[LT_TOKEN_NONCE + 3]; /* its challenge to the other side */
-    char proof[LT_TOKEN_PROOF];     /* its answer to the other side's challenge */
+    char proof[LT_TOKEN_PROOF + 3]; /* its answer to the other side's challenge */
 } lt_hello;
 
-/* What hello->proof must be as the answer to challenge. */
-LT_MUST_CHECK lt_status lt_hello_prove(const lt_hello *hello, const char *token,
-                                       const char *challenge, char proof[LT_TOKEN_PROOF]);
+/* Writes what hello->proof must be as the answer to challenge. */
+void lt_hello_prove(const lt_hello *hello, const char *token, const char *challenge,
+                    char proof[LT_TOKEN_PROOF]);
 /* Answers challenge, and draws its own, hello->nonce. */
 LT_MUST_CHECK lt_status lt_hello_make(lt_hello *hello, const lt_rendezvous *r,
                                       const char *challenge);

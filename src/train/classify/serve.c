@@ -18,7 +18,7 @@ typedef struct serve_arguments {
 /* clang-format off */
 static const lt_option table[] = {
 {"Options", .name = "data", .type = LT_OPTION_STRING, AT(data), .meta = "DIR", .help = "as in training"},
-{"Options", .name = "address", .type = LT_OPTION_STRING, AT(address), .value = "tcp://127.0.0.1:0", .meta = "URL", .help = "tcp://HOST:PORT, 0.0.0.0 for any of this machine, port 0 for a free one; or ipc:///PATH. Beyond this machine a secret is wanted, the same as that of the trainers: LATHER_JOB_TOKEN, or a file of mode 0600 that LATHER_JOB_TOKEN_FILE names"},
+{"Options", .name = "address", .type = LT_OPTION_STRING, AT(address), .value = "tcp://127.0.0.1:0", .meta = "URL", .help = "tcp://HOST:PORT, 0.0.0.0 for any of this machine, port 0 for a free one; or ipc:///PATH. Other machines need a secret of at least 16 bytes, the same as the trainers': LATHER_JOB_TOKEN, or a file of mode 0600 that LATHER_JOB_TOKEN_FILE names"},
 {"Options", .name = "threads", .type = LT_OPTION_INT, AT(threads), .value = "0", .min = 0, .max = 4096, .help = "images that are made at once; 0: one for each processor that it may use"},
 };
 /* clang-format on */
