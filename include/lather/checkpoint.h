@@ -68,6 +68,7 @@ typedef struct lt_checkpoint_state {
     int64_t epoch_samples;
     int64_t
         epoch_unused; /**< besides: samples of the epoch that no update used (lather/stragglers.h) */
+    double epoch_loss_missing; /**< samples of the epoch that the sum of losses leaves out */
     lt_checkpoint_sum sum[LT_CHECKPOINT_SUMS];
     int sums;
     int epoch_recorded; /**< 1: nothing was trained since the last record of an epoch; 0: something

@@ -23,8 +23,8 @@ struct lt_averaging {
     lt_optim_item *item;
     lt_vec_job *job;
     size_t count;
-    double lr_sum; /* of lr^p so far */
-    double weight; /* of z in x, in this step */
+    double lr_sum, lr_sum_before; /* of lr^p so far, and without this step's */
+    double weight;                /* of z in x, in this step */
     bool is_eval;
 };
 
@@ -134,11 +134,18 @@ lt_status lt_averaging_prepare(lt_optim *o, double lr)
         return lt_fail(LT_E_ARG, "%s: a step while values are those of an evaluation",
                        o->ops->name);
     const double power = pow(lr, a->config.eval_coeff_lr_power);
+    a->lr_sum_before = a->lr_sum;
     a->lr_sum += power;
     a->weight = a->config.kind == LT_AVERAGING_PRIMAL ? 1 - a->config.eval_interp_coeff
                 : a->lr_sum > 0                       ? power / a->lr_sum
                                                       : 1; /* lr was 0: x is z */
     return LT_OK;
+}
+
+void lt_averaging_skipped(lt_optim *o)
+{
+    if (o->averaging)
+        o->averaging->lr_sum = o->averaging->lr_sum_before;
 }
 
 lt_status lt_averaging_begin(lt_optim *o)

@@ -8,6 +8,8 @@
 
 /* The weight of the step's iterate. Errors: LT_E_ARG (values are those of an evaluation). */
 LT_MUST_CHECK lt_status lt_averaging_prepare(lt_optim *o, double lr);
+/* The step was skipped: its learning rate has no weight in later means. */
+void lt_averaging_skipped(lt_optim *o);
 /* In front of an update values become z, behind it y; the update may have been skipped. */
 LT_MUST_CHECK lt_status lt_averaging_begin(lt_optim *o);
 LT_MUST_CHECK lt_status lt_averaging_end(lt_optim *o);

@@ -1,6 +1,7 @@
 /* The result of a step: read at once, or copied to the host while the next one runs. */
 
 #include "base/alloc.h"
+#include "optim/averaging.h"
 #include "optim/optim.h"
 #include "tensor/readback.h"
 
@@ -75,8 +76,10 @@ lt_status lt_optim_result(lt_optim *o, lt_step_result *result)
         LT_TRY(lt_optim_read_scalars(o, &s));
         o->advanced = false;
     }
-    if (!s.finite && advanced) /* the host learns only now that it was skipped */
+    if (!s.finite && advanced) { /* the host learns only now that it was skipped */
         lt_optim_count_updates(o, -1);
+        lt_averaging_skipped(o);
+    }
     *result = (lt_step_result){.grad_norm = s.grad_norm,
                                .applied = s.finite != 0,
                                .steps = s.applied,

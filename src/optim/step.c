@@ -168,8 +168,10 @@ void lt_optim_count_updates(lt_optim *o, int64_t by)
 void lt_optim_advance(lt_optim *o)
 {
     o->advanced = !o->skipped;
-    if (o->skipped)
+    if (o->skipped) {
+        lt_averaging_skipped(o);
         return;
+    }
     lt_optim_count_updates(o, 1);
     for (size_t i = 0; i < o->count; i++)
         if (o->slot[i].param->has_grad) {

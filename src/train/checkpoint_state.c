@@ -86,6 +86,7 @@ static const field fields[] = {
     ADDED(epoch_recorded, INT),
     ADDED(run, NAME),
     FIELD(epoch_unused, INT64_OR_0),
+    FIELD(epoch_loss_missing, DOUBLE_OR_0),
     NOISE(square, DOUBLE_OR_0),
     NOISE(trace, DOUBLE_OR_0),
     NOISE(count, INT64_OR_0),

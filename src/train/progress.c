@@ -77,7 +77,7 @@ size_t lt_bar_metric(const lt_bar *bar, const char *name, double value, char *te
 
 static void smooth(double *mean, double value)
 {
-    if (isnan(value))
+    if (!isfinite(value)) /* a skipped step's loss */
         return;
     *mean = isnan(*mean) ? value : MEMORY * *mean + (1 - MEMORY) * value;
 }

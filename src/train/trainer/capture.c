@@ -22,9 +22,11 @@ typedef struct work {
     optim_phases phases;
 } work;
 
-static lt_status update_ema(lt_train_step *step)
+/* After the optimizer, which knows whether the step is skipped; averages are of the statistics that remain. */
+static lt_status finish_update(lt_train_step *step)
 {
     const lt_train_step_config *c = &step->config;
+    LT_TRY(lt_statistics_settle(step->statistics, c->optim));
     if (!c->ema)
         return LT_OK;
     LT_TRY(lt_optim_eval(c->optim)); /* an average of what is evaluated */
@@ -33,21 +35,22 @@ static lt_status update_ema(lt_train_step *step)
     return st ? st : back;
 }
 
-/* The optimizer and the average of the weights; neither changes anything if a gradient is not finite. */
+/* The optimizer and the average of the weights; neither changes anything, and running statistics become what they were, if a
+ * gradient is not finite. */
 static lt_status update(lt_train_step *step)
 {
     const lt_train_step_config *c = &step->config;
     int64_t begin = lt_profile_begin();
     LT_TRY(lt_optim_update(c->optim));
     lt_profile_end(begin, LT_PROFILE_OPTIM, lt_optim_name(c->optim), 0);
-    return update_ema(step);
+    return finish_update(step);
 }
 
 static lt_status update_second(void *context)
 {
     lt_train_step *step = context;
     LT_TRY(lt_optim_update_second(step->config.optim));
-    return update_ema(step);
+    return finish_update(step);
 }
 
 static lt_status forward_backward(const work *w)

@@ -4,6 +4,7 @@
 #include "train/trainer/loop.h"
 
 #include "base/clock.h"
+#include "train/trainer/statistics.h"
 
 #include "lather/ext/fail.h"
 #include "lather/log.h"
@@ -268,6 +269,14 @@ static lt_status report_failed_save(const lt_train_loop *l)
     return lt_run_event(l->run, "checkpoint_failed", step, "error", why);
 }
 
+/* A running statistic that is not finite ends the run: no later step mends it, and an evaluation would be of nothing. */
+static lt_status check_statistics(const lt_train_loop *l)
+{
+    char where[32];
+    snprintf(where, sizeof where, "step %lld", (long long)l->state->now.step);
+    return lt_statistics_check(l->parts.params, where);
+}
+
 /* Where no evaluation of this step did it. */
 static lt_status update_bn(const lt_train_loop *l)
 {
@@ -287,6 +296,7 @@ static lt_status save_or_warn(const lt_train_loop *l, bool is_best)
     LT_TRY(lt_optim_gather_params(l->parts.optim));
     LT_TRY(gather_statistics(l));
     LT_TRY(update_bn(l));
+    LT_TRY(check_statistics(l));
     LT_TRY(lt_run_check(l->run)); /* saving would make the folder anew */
     l->state->save_failed = lt_train_state_save(l->state, &l->parts, l->output, &policy) != LT_OK;
     lt_optim_release_params(l->parts.optim);
@@ -349,11 +359,15 @@ static lt_status evaluate(const lt_train_loop *l, lt_evaluation *e)
     if (l->update_bn)
         st = lt_update_bn_run(l->update_bn, &l->evaluator, l->state->now.step);
     if (!st)
+        st = check_statistics(l);
+    if (!st)
         st = lt_evaluate(&l->evaluator, l->evaluated, e);
     lt_status back = lt_train_state_train(l->state, l->parts.optim);
     lt_optim_release_params(l->parts.optim);
     l->ranks->stop = l->ranks->stop || (!st && e->stopped);
     lt_profile_end(span, LT_PROFILE_PROGRAM, "evaluate", 0);
+    if (!st && !e->stopped && !l->ranks->rank && isnan(e->sums.loss)) /* a record leaves it out */
+        lt_run_warn(l->run, "step %lld: the validation loss is NaN", (long long)l->state->now.step);
     return st ? st : back;
 }
 

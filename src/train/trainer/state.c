@@ -2,6 +2,8 @@
 
 #include "train/trainer/state.h"
 
+#include "train/trainer/statistics.h"
+
 #include "lather/ext/fail.h"
 
 #include <math.h>
@@ -216,6 +218,7 @@ lt_status lt_train_state_load(lt_train_state *s, const lt_checkpoint_parts *part
     found.threads = s->now.threads;
     LT_TRY(lt_optim_eval(parts->optim)); /* what is saved are the weights of evaluations */
     LT_TRY(lt_checkpoint_load(s->folder, parts, &found));
+    LT_TRY(lt_statistics_check(parts->params, s->folder));
     LT_TRY(lt_processor_compare_checkpoint(s->folder, s->processor, sizeof s->processor));
     LT_TRY(lt_optim_train(parts->optim));
     LT_TRY(map_batch(s, &found, ranks, grad_accum));
@@ -291,7 +294,10 @@ void lt_train_state_count(lt_train_state *s, const lt_task_ops *task, const lt_t
     if (now->global_batch > (int64_t)r->sums.samples)
         now->epoch_unused += now->global_batch - (int64_t)r->sums.samples;
     now->epoch_seconds += r->seconds;
-    now->sum[SUM_LOSS].value += r->sums.loss * r->sums.samples;
+    if (isfinite(r->sums.loss))
+        now->sum[SUM_LOSS].value += r->sums.loss * r->sums.samples;
+    else
+        now->epoch_loss_missing += r->sums.samples;
     for (int i = 0, at = SUM_COUNTS; i < task->counts; i++)
         if (task->count_name[i])
             now->sum[at++].value += r->sums.count[i];
@@ -323,7 +329,7 @@ lt_task_sums lt_train_state_sums(const lt_train_state *s, const lt_task_ops *tas
 {
     const lt_checkpoint_state *now = &s->now;
     lt_task_sums sums = {.samples = (double)now->epoch_samples};
-    sums.loss = now->sum[SUM_LOSS].value / sums.samples;
+    sums.loss = now->sum[SUM_LOSS].value / (sums.samples - now->epoch_loss_missing);
     for (int i = 0, at = SUM_COUNTS; i < task->counts; i++)
         if (task->count_name[i])
             sums.count[i] = now->sum[at++].value;
@@ -335,7 +341,7 @@ void lt_train_state_next_epoch(lt_train_state *s)
     lt_checkpoint_state *now = &s->now;
     now->epoch++;
     now->batch = now->epoch_samples = now->epoch_unused = 0;
-    now->epoch_seconds = 0;
+    now->epoch_seconds = now->epoch_loss_missing = 0;
     for (int i = 0; i < now->sums; i++)
         now->sum[i].value = 0;
 }

@@ -171,6 +171,7 @@ static lt_status prepare(lt_train_step *step, const lt_step *numbers, lt_train_r
     step->parallel = parallel_bytes(step);
     step->replays = lt_graph_statistics(step->graph).replays;
     LT_TRY(lt_step_begin_noise(step));
+    LT_TRY(lt_statistics_save(step->statistics));
     lt_readback_begin(numbers_of(step, r->step));
     return lt_optim_prepare(c->optim, numbers);
 }
@@ -312,6 +313,7 @@ static lt_status open_parts(lt_train_step *step)
         LT_TRY(
             lt_tensor_new(&step->sums, c->device, LT_F64, LT_SHAPE(STEP_SUMS + c->gradient_noise)));
     LT_TRY(lt_step_open_noise(step));
+    LT_TRY(lt_statistics_new(&step->statistics, c->params));
     const size_t bytes = (size_t)c->grad_accum * lt_tensor_bytes(step->loss) + counts_bytes(step)
                          + (step->norms ? lt_tensor_bytes(step->norms) : 0);
     for (int i = 0; i < 2; i++)
@@ -409,6 +411,7 @@ void lt_train_step_free(lt_train_step **step)
     lt_tensor_free(&s->loss);
     lt_tensor_free(&s->counts);
     lt_tensor_free(&s->sums);
+    lt_statistics_free(&s->statistics);
     lt_step_close_noise(s);
     for (int i = 0; i < 2; i++)
         lt_readback_free(&s->numbers[i]);

@@ -2,6 +2,8 @@
 #ifndef LT_TRAIN_STEP_INTERNAL_H
 #define LT_TRAIN_STEP_INTERNAL_H
 
+#include "train/trainer/statistics.h"
+
 #include "lather/readback.h"
 #include "lather/train_step.h"
 
@@ -17,10 +19,11 @@ struct lt_train_step {
     int rank, ranks; /* of those that have other samples */
     bool is_counted; /* as in lt_ranks */
     lt_graph *graph;
-    lt_tensor *loss;         /* [] of the last micro-batch */
-    lt_tensor *counts;       /* i64, of the step; NULL: the task has none */
-    lt_readback *numbers[2]; /* of steps by turns: losses and counts */
-    lt_tensor *sums;         /* f64 [STEP_SUMS], on the way to the other ranks */
+    lt_statistics *statistics; /* of batch norms; NULL: the model has none */
+    lt_tensor *loss;           /* [] of the last micro-batch */
+    lt_tensor *counts;         /* i64, of the step; NULL: the task has none */
+    lt_readback *numbers[2];   /* of steps by turns: losses and counts */
+    lt_tensor *sums;           /* f64 [STEP_SUMS], on the way to the other ranks */
     lt_request *summing;
     int64_t computed;       /* micro-batches of this step */
     int64_t left;           /* of its data: not taken from next yet */

@@ -1,0 +1,151 @@
+/* A host that reads the optimizer's scalars copies the statistics back. On other devices the same kernels run in every step,
+ * so that a graph can hold them:
+ *
+ *     save     kept = value
+ *     settle   kept = value, unless scalars->finite is 0;   value = kept */
+
+#include "train/trainer/statistics.h"
+
+#include "base/alloc.h"
+#include "tensor/tensor.h"
+
+#include "lather/ext/optim.h"
+#include "lather/ext/view.h"
+
+#include <math.h>
+
+struct lt_statistics {
+    lt_device *device;
+    lt_tensor **value, **kept; /* value: borrowed */
+    lt_vec_job *save, *restore;
+    size_t count;
+};
+
+static bool is_statistic(const lt_param *p)
+{
+    return p->role == LT_ROLE_STAT || p->role == LT_ROLE_COUNT;
+}
+
+/* Kernels of vec know no integers: the bits of a count pass as those of an f64, which times 1 stay what they are. */
+static lt_view numbers_of(const lt_tensor *t)
+{
+    lt_view v = lt_tensor_view(t);
+    v.dtype = v.dtype == LT_I64 ? LT_F64 : v.dtype;
+    v.version = 0;
+    return v;
+}
+
+static lt_status add(lt_statistics *s, lt_tensor *value)
+{
+    const size_t i = s->count++;
+    s->value[i] = value;
+    LT_TRY(lt_tensor_new_like(&s->kept[i], value, lt_tensor_dtype(value)));
+    const lt_view from = numbers_of(value), to = numbers_of(s->kept[i]);
+    s->save[i] = (lt_vec_job){.op = LT_VEC_AXPBY, .alpha = 1, .a = from, .y = to};
+    s->restore[i] = (lt_vec_job){.op = LT_VEC_AXPBY, .alpha = 1, .a = to, .y = from};
+    return LT_OK;
+}
+
+static lt_status add_all(lt_statistics *s, const lt_params *params)
+{
+    s->value = lt_alloc(params->count, sizeof(lt_tensor *));
+    s->kept = lt_alloc(params->count, sizeof(lt_tensor *));
+    s->save = lt_alloc(params->count, sizeof *s->save);
+    s->restore = lt_alloc(params->count, sizeof *s->restore);
+    if (!s->value || !s->kept || !s->save || !s->restore)
+        return LT_E_NOMEM;
+    for (size_t i = 0; i < params->count; i++)
+        if (is_statistic(params->item[i]))
+            LT_TRY(add(s, params->item[i]->value));
+    return LT_OK;
+}
+
+lt_status lt_statistics_new(lt_statistics **out, const lt_params *params)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < params->count; i++)
+        count += is_statistic(params->item[i]);
+    *out = NULL;
+    if (!count)
+        return LT_OK;
+    lt_statistics *s = lt_alloc(1, sizeof *s);
+    if (!s)
+        return LT_E_NOMEM;
+    s->device = lt_tensor_device(params->item[0]->value);
+    lt_status st = add_all(s, params);
+    if (st)
+        lt_statistics_free(&s);
+    *out = s;
+    return st;
+}
+
+void lt_statistics_free(lt_statistics **statistics)
+{
+    lt_statistics *s = *statistics;
+    *statistics = NULL;
+    if (!s)
+        return;
+    for (size_t i = 0; i < s->count; i++)
+        lt_tensor_free(&s->kept[i]);
+    lt_free(s->restore);
+    lt_free(s->save);
+    lt_free(s->kept);
+    lt_free(s->value);
+    lt_free(s);
+}
+
+lt_status lt_statistics_save(const lt_statistics *s)
+{
+    const lt_backend *be = s ? s->device->backend : NULL;
+    if (be && !be->host_memory)
+        return be->vec(s->device->ctx, s->save, s->count, NULL);
+    for (size_t i = 0; s && i < s->count; i++)
+        LT_TRY(lt_tensor_copy(s->kept[i], s->value[i]));
+    return LT_OK;
+}
+
+lt_status lt_statistics_settle(const lt_statistics *s, const lt_optim *optim)
+{
+    const lt_backend *be = s ? s->device->backend : NULL;
+    if (be && !be->host_memory) {
+        LT_TRY(be->vec(s->device->ctx, s->save, s->count, optim->scalars));
+        return be->vec(s->device->ctx, s->restore, s->count, NULL);
+    }
+    for (size_t i = 0; s && optim->skipped && i < s->count; i++)
+        LT_TRY(lt_tensor_copy(s->value[i], s->kept[i]));
+    return LT_OK;
+}
+
+/* The first element of an f32 or f64 tensor that is not finite, with its index; else 0. */
+static lt_status find_bad(const lt_tensor *t, double *bad, int64_t *index)
+{
+    const size_t bytes = lt_tensor_bytes(t);
+    const int64_t count = lt_tensor_count(t);
+    void *raw = lt_alloc(1, bytes);
+    lt_status st = raw ? lt_tensor_read(t, raw, bytes) : LT_E_NOMEM;
+    *bad = 0;
+    for (int64_t i = 0; i < count && !st && isfinite(*bad); i++) {
+        *bad = lt_tensor_dtype(t) == LT_F64 ? ((double *)raw)[i] : (double)((float *)raw)[i];
+        *index = i;
+    }
+    lt_free(raw);
+    return st;
+}
+
+lt_status lt_statistics_check(const lt_params *params, const char *where)
+{
+    for (size_t i = 0; i < params->count; i++) {
+        const lt_param *p = params->item[i];
+        double value = 0;
+        int64_t channel = 0;
+        if (p->role == LT_ROLE_STAT)
+            LT_TRY(find_bad(p->value, &value, &channel));
+        if (!isfinite(value))
+            return lt_fail(LT_E_ARG,
+                           "%s: %s is %g in channel %lld and cannot recover: batch norm's input "
+                           "overflowed; resume from an earlier checkpoint with a lower --lr, or "
+                           "with --amp bf16 in place of f16",
+                           where, p->name, value, (long long)channel);
+    }
+    return LT_OK;
+}

@@ -1,0 +1,22 @@
+/* Running statistics of batch norms over a training step. Forward passes write them, micro-batch by micro-batch, before it
+ * is known whether the step is applied; a skipped step must leave them as they were (ARCHITECTURE 1.7). */
+#ifndef LT_TRAIN_STATISTICS_H
+#define LT_TRAIN_STATISTICS_H
+
+#include "lather/optim.h"
+
+typedef struct lt_statistics lt_statistics;
+
+/* Means, variances and counts among params, borrowed. *out is NULL if there are none. Errors: LT_E_NOMEM. */
+LT_MUST_CHECK lt_status lt_statistics_new(lt_statistics **out, const lt_params *params);
+void lt_statistics_free(lt_statistics **statistics);
+/* Before a step's first forward pass: saves them. NULL: does nothing. */
+LT_MUST_CHECK lt_status lt_statistics_save(const lt_statistics *s);
+/* After optim's update, which knows whether a gradient was not finite: restores them if the step is skipped. May be
+ * captured. NULL: does nothing. */
+LT_MUST_CHECK lt_status lt_statistics_settle(const lt_statistics *s, const lt_optim *optim);
+
+/* Errors: LT_E_ARG: a running mean or variance is not finite; where: begins the message. Synchronizes with the device. */
+LT_MUST_CHECK lt_status lt_statistics_check(const lt_params *params, const char *where);
+
+#endif
