@@ -2,7 +2,7 @@
 
 #include "base/file.h"
 
-#include "base/alloc.h"
+#include "base/shared_file.h"
 
 #include "lather/ext/fail.h"
 
@@ -61,9 +61,9 @@ lt_status lt_file_open(FILE **out, const char *path)
     return LT_OK;
 }
 
-static lt_status write_data(const char *to, const char *path, const void *data, size_t bytes)
+static lt_status write_in_place(const char *path, const void *data, size_t bytes)
 {
-    FILE *file = fopen(to, "wb");
+    FILE *file = fopen(path, "wb");
     if (!file)
         return lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
     const bool written = !bytes || fwrite(data, 1, bytes, file) == bytes;
@@ -76,15 +76,6 @@ lt_status lt_file_save(const char *path, const void *data, size_t bytes)
 {
     struct stat info; /* of a link itself: /dev/stdout is one, which may lead to a regular file */
     if (!lstat(path, &info) && !S_ISREG(info.st_mode))
-        return write_data(path, path, data, bytes);
-    char *temp = lt_format("%s.tmp-%ld", path, (long)getpid());
-    if (!temp)
-        return LT_E_NOMEM;
-    lt_status st = write_data(temp, path, data, bytes);
-    if (!st && rename(temp, path))
-        st = lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
-    if (st)
-        unlink(temp);
-    lt_free(temp);
-    return st;
+        return write_in_place(path, data, bytes);
+    return lt_shared_save(path, data, bytes);
 }

@@ -4,6 +4,8 @@
 
 #include "base/shared_file.h"
 
+#include "base/alloc.h"
+#include "base/commit.h"
 #include "base/file.h"
 
 #include "lather/ext/fail.h"
@@ -11,7 +13,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <stdbool.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -27,12 +28,11 @@ static lt_status rejected(const char *path, const char *what)
 static lt_status open_error(const char *path, int why)
 {
     struct stat info;
-    if ((why == ELOOP || why == ENXIO) && !lstat(path, &info)) {
-        errno = EPERM;
-        return rejected(path, lt_file_kind(info.st_mode));
-    }
-    errno = why;
-    return lt_fail(LT_E_IO, "%s: %s", path, strerror(why));
+    const bool is_kind = (why == ELOOP || why == ENXIO) && !lstat(path, &info);
+    lt_status st = is_kind ? rejected(path, lt_file_kind(info.st_mode))
+                           : lt_fail(LT_E_IO, "%s: %s", path, strerror(why));
+    errno = is_kind ? EPERM : why;
+    return st;
 }
 
 static bool is_of_folder_owner(const char *path, uid_t owner)
@@ -126,6 +126,51 @@ lt_status lt_shared_stream(FILE **out, const char *path, char mode)
         return LT_OK;
     close(fd);
     return lt_fail(LT_E_NOMEM, "%s: no memory for a stream", path);
+}
+
+lt_status lt_replacement_open(lt_replacement *r, const char *path)
+{
+    *r = (lt_replacement){.path = lt_strdup(path),
+                          .temp = lt_format("%s.tmp-%ld", path, (long)getpid())};
+    lt_status st = r->path && r->temp ? lt_shared_stream(&r->file, r->temp, 'w') : LT_E_NOMEM;
+    if (st == LT_E_IO && errno != EPERM)
+        st = lt_fail(st, "%s: %s", path, strerror(errno));
+    if (st) {
+        lt_free(r->path);
+        lt_free(r->temp);
+    }
+    return st;
+}
+
+lt_status lt_replacement_close(lt_replacement *r, lt_status status, bool synced)
+{
+    bool failed = !status && (fflush(r->file) || ferror(r->file));
+    failed = failed || (!status && synced && fsync(fileno(r->file)));
+    failed = (fclose(r->file) && !status) || failed;
+    if (failed || (!status && rename(r->temp, r->path)))
+        status = lt_fail(LT_E_IO, "%s: %s", r->path, strerror(errno));
+    if (status)
+        unlink(r->temp);
+    lt_free(r->path);
+    lt_free(r->temp);
+    *r = (lt_replacement){0};
+    return status;
+}
+
+lt_status lt_shared_save(const char *path, const void *data, size_t bytes)
+{
+    lt_replacement r;
+    LT_TRY(lt_replacement_open(&r, path));
+    fwrite(data, 1, bytes, r.file); /* its failure is the stream's, too */
+    return lt_replacement_close(&r, LT_OK, false);
+}
+
+lt_status lt_shared_folder(const char *path)
+{
+    struct stat info;
+    if (!lstat(path, &info) && S_ISLNK(info.st_mode))
+        LT_TRY(check_owner(&info, path, O_WRONLY));
+    return lt_commit_make_folders(path);
 }
 
 lt_status lt_private_folder(const char *path)

@@ -5,6 +5,7 @@
 
 #include "lather/status.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <sys/types.h>
 
@@ -17,6 +18,23 @@ LT_MUST_CHECK lt_status lt_shared_open(int *fd, const char *path, int flags, mod
 LT_MUST_CHECK lt_status lt_shared_open_any(int *fd, const char *path, int flags, mode_t mode);
 /* fopen() by lt_shared_open(): 'w' truncates, 'a' appends; both create. Errors: LT_E_IO, LT_E_NOMEM. */
 LT_MUST_CHECK lt_status lt_shared_stream(FILE **out, const char *path, char mode);
+
+/* A file that appears under its name when it is whole: written as PATH.tmp-PID. */
+typedef struct lt_replacement {
+    FILE *file;
+    char *path, *temp;
+} lt_replacement;
+/* Errors: LT_E_IO, LT_E_NOMEM. */
+LT_MUST_CHECK lt_status lt_replacement_open(lt_replacement *r, const char *path);
+/* Closes the file and gives it its name, in place of what had it, a link too; synced: it is on the disk before. With a
+ * status of failure the old file is unchanged. Clears r in any case. Returns that status, or LT_E_IO. */
+LT_MUST_CHECK lt_status lt_replacement_close(lt_replacement *r, lt_status status, bool synced);
+/* The three in one. */
+LT_MUST_CHECK lt_status lt_shared_save(const char *path, const void *data, size_t bytes);
+
+/* Makes a folder, and its parents; path may be a link to one, but of this user, of root or of the folder that it is in.
+ * Errors: LT_E_IO, LT_E_ARG. */
+LT_MUST_CHECK lt_status lt_shared_folder(const char *path);
 
 /* Fails unless path is a folder, or a link to one, of this user or of root that no other user may write: not by mode,
  * nor by its group, but for the group whose number is the owner's (a user's private group). It needs no check right

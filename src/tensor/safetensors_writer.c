@@ -4,6 +4,7 @@
 #include "base/alloc.h"
 #include "base/commit.h"
 #include "base/json.h"
+#include "base/shared_file.h"
 #include "tensor/safetensors.h"
 
 #include <errno.h>
@@ -29,7 +30,7 @@ typedef struct note {
 } note;
 
 struct lt_safetensors_writer {
-    char *path, *temp;
+    char *path;
     item *item;
     size_t count, capacity;
     note *note;
@@ -42,8 +43,7 @@ lt_status lt_safetensors_create(lt_safetensors_writer **out, const char *path)
     if (!w)
         return LT_E_NOMEM;
     w->path = lt_strdup(path);
-    w->temp = lt_format("%s.tmp-%ld", path, (long)getpid());
-    if (!w->path || !w->temp) {
+    if (!w->path) {
         lt_safetensors_discard(&w);
         return LT_E_NOMEM;
     }
@@ -200,21 +200,12 @@ static lt_status write_item(const lt_safetensors_writer *w, const item *it, FILE
 
 static lt_status write_file(const lt_safetensors_writer *w, bool sync)
 {
-    FILE *file = fopen(w->temp, "wb");
-    if (!file)
-        return lt_fail(LT_E_IO, "%s: %s", w->path, strerror(errno));
-    lt_status st = write_header(w, file);
+    lt_replacement r;
+    LT_TRY(lt_replacement_open(&r, w->path));
+    lt_status st = write_header(w, r.file);
     for (size_t i = 0; i < w->count && !st; i++)
-        st = write_item(w, &w->item[i], file);
-    if (!st && (fflush(file) || (sync && fsync(fileno(file)))))
-        st = lt_fail(LT_E_IO, "%s: %s", w->path, strerror(errno));
-    if (fclose(file) && !st)
-        st = lt_fail(LT_E_IO, "%s: %s", w->path, strerror(errno));
-    if (!st && rename(w->temp, w->path))
-        st = lt_fail(LT_E_IO, "%s: %s", w->path, strerror(errno));
-    if (st)
-        unlink(w->temp);
-    return st;
+        st = write_item(w, &w->item[i], r.file);
+    return lt_replacement_close(&r, st, sync);
 }
 
 lt_status lt_safetensors_finish(lt_safetensors_writer **writer)
@@ -247,7 +238,6 @@ void lt_safetensors_discard(lt_safetensors_writer **writer)
     lt_free(w->item);
     lt_free(w->note);
     lt_free(w->path);
-    lt_free(w->temp);
     lt_free(w);
     *writer = NULL;
 }

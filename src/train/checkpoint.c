@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/commit.h"
+#include "base/shared_file.h"
 #include "dist/agree.h"
 #include "optim/quantized_state.h"
 #include "tensor/safetensors.h"
@@ -169,7 +170,7 @@ static lt_status write_checkpoint(const char *folder, const lt_checkpoint_parts 
     char *checkpoints = lt_format("%s/checkpoints", folder);
     if (!checkpoints)
         return LT_E_NOMEM;
-    lt_status st = lt_commit_make_folders(checkpoints);
+    lt_status st = lt_shared_folder(checkpoints);
     if (!st) {
         lt_commit_clean(checkpoints);
         st = save_into(checkpoints, parts, state, queue);

@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "base/crc32c.h"
 #include "base/file.h"
+#include "base/shared_file.h"
 #include "train/checkpoint.h"
 #include "train/processor.h"
 
@@ -487,8 +488,8 @@ static lt_status write_text(const char *folder, const char *text, size_t bytes)
     char *path = lt_format("%s/%s", folder, LT_CHECKPOINT_STATE);
     if (!path)
         return LT_E_NOMEM;
-    FILE *file = fopen(path, "wb");
-    bool failed = !file || fwrite(text, 1, bytes, file) != bytes
+    FILE *file = NULL;
+    bool failed = lt_shared_stream(&file, path, 'w') || fwrite(text, 1, bytes, file) != bytes
                   || fprintf(file, ",\"crc32c\":\"%08x\"}\n", lt_crc32c(0, text, bytes)) != TAIL;
     if ((file && fclose(file)) || failed)
         failed = true;

@@ -1,7 +1,8 @@
 /* metrics.jsonl: of a resumed run, what it will do again is dropped; and what it says of evaluations. */
 
 #include "base/alloc.h"
-#include "base/commit.h"
+#include "base/file.h"
+#include "base/shared_file.h"
 #include "train/run.h"
 
 #include <errno.h>
@@ -41,29 +42,17 @@ static lt_status copy_kept(const char *path, const char *text, FILE *out, int64_
 
 static lt_status rewrite(const char *path, const char *text, int64_t step, bool redo)
 {
-    char *temp = lt_format("%s.tmp-%ld", path, (long)getpid());
-    if (!temp)
-        return LT_E_NOMEM;
-    FILE *out = fopen(temp, "wb");
-    lt_status st = out ? copy_kept(path, text, out, step, redo)
-                       : lt_fail(LT_E_IO, "%s: %s", temp, strerror(errno));
-    if (!st && (fflush(out) || fsync(fileno(out))))
-        st = lt_fail(LT_E_IO, "%s: %s", temp, strerror(errno));
-    if (out && fclose(out) && !st)
-        st = lt_fail(LT_E_IO, "%s: %s", temp, strerror(errno));
-    if (!st && rename(temp, path))
-        st = lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
-    if (st)
-        unlink(temp);
-    lt_free(temp);
-    return st;
+    lt_replacement r;
+    LT_TRY(lt_replacement_open(&r, path));
+    return lt_replacement_close(&r, copy_kept(path, text, r.file, step, redo), true);
 }
 
 static lt_status read_text(const char *path, char **text)
 {
-    FILE *file = fopen(path, "rb");
-    if (!file)
-        return errno == ENOENT ? LT_END : lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
+    FILE *file;
+    if (access(path, F_OK) && errno == ENOENT)
+        return LT_END;
+    LT_TRY(lt_file_open(&file, path));
     long size = fseek(file, 0, SEEK_END) ? -1 : ftell(file);
     rewind(file);
     *text = size < 0 ? NULL : lt_alloc((size_t)size + 1, 1);
@@ -111,10 +100,11 @@ lt_status lt_metrics_has_evaluation(const char *path, const char *run, int64_t s
     char *line = NULL;
     size_t capacity = 0;
     ssize_t bytes;
-    FILE *file = fopen(path, "rb");
+    FILE *file;
     *found = false;
-    if (!file)
-        return errno == ENOENT ? LT_OK : lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
+    if (access(path, F_OK) && errno == ENOENT)
+        return LT_OK;
+    LT_TRY(lt_file_open(&file, path));
     while (!*found && (bytes = getline(&line, &capacity, file)) > 0)
         *found = line[bytes - 1] == '\n' && is_evaluation(line, (size_t)bytes - 1, run, step);
     lt_status st = ferror(file) ? lt_fail(LT_E_IO, "%s: %s", path, strerror(errno)) : LT_OK;

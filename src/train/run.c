@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/commit.h"
+#include "base/shared_file.h"
 
 #include "lather/log.h"
 #include "lather/text.h"
@@ -42,21 +43,8 @@ static lt_status open_file(const lt_run *run, const char *name, FILE **out)
     char *path = lt_format("%s/%s", run->folder, name);
     if (!path)
         return LT_E_NOMEM;
-    *out = fopen(path, "ab");
+    lt_status st = lt_shared_stream(out, path, 'a');
     lt_free(path);
-    return *out ? LT_OK : io_error(run, name);
-}
-
-static lt_status write_temp(const lt_run *run, const lt_options *options, const char *temp)
-{
-    FILE *file = fopen(temp, "wb");
-    if (!file)
-        return io_error(run, "config.yaml");
-    lt_status st = lt_options_write_run(options, file);
-    if (st)
-        st = lt_fail(st, "%s/config.yaml: %s", run->folder, lt_error_message());
-    if (fclose(file) && !st)
-        st = io_error(run, "config.yaml");
     return st;
 }
 
@@ -64,13 +52,14 @@ static lt_status write_temp(const lt_run *run, const lt_options *options, const 
 static lt_status write_config(const lt_run *run, const lt_options *options)
 {
     char *path = lt_format("%s/config.yaml", run->folder);
-    char *temp = path ? lt_format("%s.tmp-%ld", path, (long)getpid()) : NULL;
-    lt_status st = temp ? write_temp(run, options, temp) : LT_E_NOMEM;
-    if (!st && rename(temp, path))
-        st = io_error(run, "config.yaml");
-    if (st && temp)
-        unlink(temp);
-    lt_free(temp);
+    lt_replacement r;
+    lt_status st = path ? lt_replacement_open(&r, path) : LT_E_NOMEM;
+    if (!st) {
+        st = lt_options_write_run(options, r.file);
+        if (st)
+            st = lt_fail(st, "%s: %s", path, lt_error_message());
+        st = lt_replacement_close(&r, st, false);
+    }
     lt_free(path);
     return st;
 }

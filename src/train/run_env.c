@@ -2,6 +2,7 @@
 
 #include "base/alloc.h"
 #include "base/machine.h"
+#include "base/shared_file.h"
 #include "tensor/tensor.h"
 #include "train/processor.h"
 #include "train/run.h"
@@ -108,7 +109,12 @@ lt_status lt_run_write_env(const char *folder, const lt_run_config *config, cons
     lt_json_end(&w);
     lt_json_end(&w);
     char *path = lt_format("%s/env.json", folder);
-    lt_status st = path ? lt_json_save(&w, path) : LT_E_NOMEM;
+    const char *text;
+    size_t bytes;
+    lt_json_put_raw(&w, "\n");
+    lt_status st = path ? lt_json_text(&w, &text, &bytes) : LT_E_NOMEM;
+    if (!st)
+        st = lt_shared_save(path, text, bytes);
     lt_free(path);
     lt_json_writer_clear(&w);
     return st;

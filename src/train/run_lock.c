@@ -5,6 +5,8 @@
 
 #include "base/alloc.h"
 #include "base/commit.h"
+#include "base/file.h"
+#include "base/shared_file.h"
 #include "dist/agree.h"
 
 #include "lather/log.h"
@@ -63,7 +65,7 @@ static lt_status write_holder(const lt_run_lock *l)
 static bool has_name(const lt_run_lock *l)
 {
     struct stat own, named;
-    return !fstat(l->file, &own) && !stat(l->path, &named) && own.st_ino == named.st_ino
+    return !fstat(l->file, &own) && !lstat(l->path, &named) && own.st_ino == named.st_ino
            && own.st_dev == named.st_dev;
 }
 
@@ -78,9 +80,7 @@ static int set_lock(int file)
 
 static lt_status try_lock(lt_run_lock *l)
 {
-    l->file = open(l->path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (l->file < 0)
-        return io_error(l->path);
+    LT_TRY(lt_shared_open(&l->file, l->path, O_RDWR | O_CREAT, 0666));
     if (!set_lock(l->file)) {
         l->is_locked = has_name(l);
         return LT_OK;
@@ -146,8 +146,9 @@ bool lt_run_lock_is_held(const char *folder)
 {
     struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
     char *path = lt_format("%s/lock", folder);
-    const int file = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
-    const bool asked = file >= 0
+    struct stat info;
+    int file = -1;
+    const bool asked = path && !lt_file_descriptor(&file, &info, path)
                        && (!fcntl(file, F_OFD_GETLK, &whole)
                            || (errno == EINVAL && !fcntl(file, F_GETLK, &whole)));
     if (file >= 0)

@@ -5,6 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/crc32c.h"
+#include "base/shared_file.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -126,9 +127,7 @@ lt_status lt_tensorboard_open(lt_tensorboard **out, const char *folder, int64_t 
         host[0] = 0;
     b->path = lt_format("%s/events.out.tfevents.%010lld.%s.%ld", folder, (long long)time(NULL),
                         host, (long)getpid());
-    lt_status st = b->path ? LT_OK : LT_E_NOMEM;
-    if (!st && !(b->file = fopen(b->path, "ab")))
-        st = lt_fail(LT_E_IO, "%s: %s", b->path, strerror(errno));
+    lt_status st = b->path ? lt_shared_stream(&b->file, b->path, 'a') : LT_E_NOMEM;
     if (!st)
         st = write_start(b, step);
     if (st)

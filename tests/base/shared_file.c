@@ -181,6 +181,43 @@ static void test_folders(void **state)
     assert_non_null(strstr(lt_error_message(), "not a folder, but a file"));
 }
 
+static void test_links_to_folders(void **state)
+{
+    char path[TEMP_PATH], command[2 * TEMP_PATH];
+    assert_ok(lt_shared_folder(temp_path(path, *state, "new")));
+    assert_int_equal(symlink("new", temp_path(path, *state, "own")), 0);
+    assert_ok(lt_shared_folder(path));
+    snprintf(command, sizeof command, "ln -s new %s/his", (char *)*state);
+    as_other_user(command);
+    assert_status(lt_shared_folder(temp_path(path, *state, "his")), LT_E_IO);
+    assert_non_null(strstr(lt_error_message(), "belongs to user 65534"));
+}
+
+static void test_replacement(void **state)
+{
+    char path[TEMP_PATH], temp[TEMP_PATH + 32], target[TEMP_PATH];
+    struct stat info;
+    lt_replacement r;
+    temp_write(temp_path(target, *state, "target"), "precious", 8);
+    assert_int_equal(symlink(target, temp_path(path, *state, "file")), 0);
+    snprintf(temp, sizeof temp, "%s.tmp-%ld", path, (long)getpid());
+    assert_int_equal(symlink(target, temp), 0);
+    assert_status(lt_shared_save(path, "text", 4), LT_E_IO);
+    assert_int_equal(unlink(temp), 0);
+    assert_ok(lt_shared_save(path, "text", 4)); /* the link is replaced, not followed */
+    assert_true(!lstat(path, &info) && S_ISREG(info.st_mode) && info.st_size == 4);
+    assert_ok(lt_replacement_open(&r, path));
+    fputs("half", r.file);
+    assert_status(lt_replacement_close(&r, LT_E_FORMAT, false), LT_E_FORMAT);
+    assert_int_equal(access(temp, F_OK), -1);
+    char *text = temp_read(path, NULL);
+    assert_string_equal(text, "text");
+    free(text);
+    text = temp_read(target, NULL);
+    assert_string_equal(text, "precious");
+    free(text);
+}
+
 static void test_folder_of_other(void **state)
 {
     char path[TEMP_PATH], command[2 * TEMP_PATH];
@@ -204,6 +241,8 @@ int main(void)
         ROW("a file that others may write is not read", test_mode),
         ROW("a file of another user is rejected, but in his own folder", test_other_user),
         ROW("a private folder is one that others cannot write", test_folders),
+        ROW("a link to a folder is followed if no other user made it", test_links_to_folders),
+        ROW("a file is replaced when it is whole, with a link in its place too", test_replacement),
         ROW("a folder of another user is not private", test_folder_of_other),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -235,6 +235,45 @@ def errors_are_one_line(cwd):
     finish(p, INTERRUPTED)
 
 
+def a_hostile_folder_writes_nothing_and_stops_nothing(cwd):
+    """RUN is another user's: links at the names that are written there, pipes at those that are read, settings of his own."""
+    run(*FLAGS, *NEVER, "--epochs", "1", "--output", "run", cwd=cwd)
+    victim = os.path.join(cwd, "victim")
+
+    def attempt(name, make, code, says):
+        folder = os.path.join(cwd, "copy")
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(os.path.join(cwd, "run"), folder, symlinks=True)
+        with open(victim, "w") as f:
+            f.write("precious")
+        if os.path.exists(os.path.join(folder, name)):
+            os.remove(os.path.join(folder, name))
+        make(os.path.join(folder, name))
+        p = start(*WATCH, "copy", cwd=cwd)
+        text = finish(p, code)
+        assert says in text, text
+        with open(victim) as f:
+            assert f.read() == "precious", name
+
+    def link(path):
+        os.symlink(victim, path)
+
+    attempt("lock-eval", link, 1, "lock-eval: a symbolic link")
+    attempt("lock-eval", lambda path: os.link(victim, path), 1, "lock-eval: has another name")
+    attempt("metrics-eval.jsonl", link, 0, "")  # read, then replaced
+    attempt("metrics-eval.jsonl", os.mkfifo, 1, "metrics-eval.jsonl: not a regular file, but a pipe")
+    attempt("lock", os.mkfifo, 0, "")
+    evil = {"output": "evil-output", "overwrite": "true", "profile": "evil-profile", "cache-dir": "evil-cache", "save-logits": "evil-logits",
+            "eval-json": "evil-json", "weights": "/etc/passwd", "device": "none", "threads": "4000", "max-image-pixels": "5000000000"}
+    config = os.path.join(cwd, "run", "config.yaml")
+    with open(config) as f:
+        lines = [line for line in f if line.split(":")[0] not in evil]
+    with open(config, "w") as f:
+        f.write("".join([*lines, *(f"{name}: {value}\n" for name, value in evil.items())]))
+    run(*WATCH, "run", cwd=cwd)
+    assert steps(cwd) == STEPS[:1] and not [n for n in os.listdir(cwd) if n.startswith("evil")], os.listdir(cwd)
+
+
 def two_ranks_evaluate_together(cwd):
     if LAUNCHER == "none":
         raise Skip("no MPI in this build")
@@ -254,7 +293,8 @@ def two_ranks_evaluate_together(cwd):
 ROWS = [numbers_are_those_of_a_run_that_evaluates_itself, what_the_run_evaluated_is_not_evaluated_again, a_restart_goes_on,
         a_killed_one_leaves_whole_lines, what_is_removed_or_damaged_is_passed_over, a_checkpoint_stays_readable_while_the_run_removes_it,
         links_keep_what_is_removed_in_the_middle, a_run_that_is_trained_further_has_not_ended, it_waits_for_a_run_to_begin,
-        a_run_that_goes_on_from_an_earlier_step_drops_later_records, errors_are_one_line, two_ranks_evaluate_together]
+        a_run_that_goes_on_from_an_earlier_step_drops_later_records, errors_are_one_line, a_hostile_folder_writes_nothing_and_stops_nothing,
+        two_ranks_evaluate_together]
 
 if __name__ == "__main__":
     sys.exit(run_rows(ROWS, "lather-watch-", sys.argv[3] if len(sys.argv) > 3 else None))

@@ -3,6 +3,7 @@
 #include "lather/run_folder.h"
 
 #include "temp_folder.h"
+#include "train/run.h"
 
 #include "lather/checkpoint.h"
 #include "lather/run.h"
@@ -225,6 +226,53 @@ static void test_went_back(void **state)
     assert_newest("checkpoints/step-9");
 }
 
+/* Each file of a run is a link that someone put there before. */
+static void test_links(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        lt_status lock, open, image;
+    } rows[] = {
+        {"lock", LT_E_IO, LT_OK, LT_OK},           {"env.json", LT_OK, LT_OK, LT_OK},
+        {"metrics.jsonl", LT_OK, LT_OK, LT_OK},    {"metrics-eval.jsonl", LT_OK, LT_OK, LT_OK},
+        {"bad_images.txt", LT_OK, LT_OK, LT_E_IO},
+    };
+    char victim[TEMP_PATH], path[TEMP_PATH];
+    temp_write(temp_path(victim, folder, "victim"), "precious", 8);
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        const lt_run_config c = {.progress = LT_PROGRESS_OFF, .no_tensorboard = true};
+        lt_run_lock *lock = NULL;
+        lt_run *run = NULL;
+        unlink(temp_path(path, folder, rows[i].name));
+        assert_int_equal(symlink(victim, path), 0);
+        assert_status(lt_run_lock_open(&lock, folder, NULL), rows[i].lock);
+        lt_run_lock_close(&lock);
+        assert_status(lt_run_open(&run, folder, &c), rows[i].open);
+        assert_status(lt_run_bad_image(run, "broken"), rows[i].image);
+        assert_ok(lt_run_event(run, "resume", 7, NULL, NULL));
+        lt_run_close(&run);
+        char *text = temp_read(victim, NULL);
+        assert_string_equal(text, "precious");
+        free(text);
+        unlink(path);
+    }
+}
+
+static void test_pipes(void **state)
+{
+    (void)state;
+    char path[TEMP_PATH];
+    lt_run_lock *lock = NULL;
+    bool found;
+    assert_int_equal(mkfifo(temp_path(path, folder, "lock"), 0666), 0);
+    assert_false(lt_run_lock_is_held(folder));
+    assert_status(lt_run_lock_open(&lock, folder, NULL), LT_E_IO);
+    assert_int_equal(mkfifo(temp_path(path, folder, "metrics.jsonl"), 0666), 0);
+    assert_status(lt_metrics_rewind(path, 3, false), LT_E_IO);
+    assert_status(lt_metrics_has_evaluation(path, "", 3, &found), LT_E_IO);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -238,6 +286,10 @@ int main(void)
         {"a run is set aside, and what is not its stays", test_used, temp_setup, temp_teardown,
          NULL},
         {"checkpoints of another run are neither taken nor removed", test_other_runs, temp_setup,
+         temp_teardown, NULL},
+        {"links at the names of a run's files are not followed", test_links, temp_setup,
+         temp_teardown, NULL},
+        {"pipes at the names of a run's files are not waited for", test_pipes, temp_setup,
          temp_teardown, NULL},
         {"checkpoints behind the latest are left alone", test_went_back, temp_setup, temp_teardown,
          NULL},

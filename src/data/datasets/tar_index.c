@@ -6,6 +6,7 @@
 #include "base/commit.h"
 #include "base/crc32c.h"
 #include "base/file.h"
+#include "base/shared_file.h"
 #include "data/cache/disk_copy.h"
 #include "data/datasets/datasets.h"
 #include "data/datasets/tar.h"
@@ -356,16 +357,11 @@ static bool write_parts(FILE *file, const lt_tar_index *x, const struct stat *ta
 /* Writes a temporary file and renames it. */
 static bool save(const lt_tar_index *x, const char *path, const struct stat *tar)
 {
-    char *temp = lt_format("%s.%ld", path, (long)getpid());
-    FILE *file = temp ? fopen(temp, "wbe") : NULL;
-    bool ok = file && write_parts(file, x, tar);
-    if (file)
-        ok = !fclose(file) && ok;
-    ok = ok && !rename(temp, path);
-    if (!ok && temp)
-        unlink(temp);
-    lt_free(temp);
-    return ok;
+    lt_replacement r;
+    if (lt_replacement_open(&r, path))
+        return false;
+    const bool ok = write_parts(r.file, x, tar);
+    return !lt_replacement_close(&r, ok ? LT_OK : LT_E_IO, false);
 }
 
 /* Index path in the user's cache (XDG base directory specification 0.8), for tar files in folders

@@ -4,6 +4,7 @@
 #include "base/commit.h"
 #include "base/crc32c.h"
 #include "base/file.h"
+#include "base/shared_file.h"
 #include "data/files/files.h"
 #include "data/pack/pack.h"
 
@@ -119,9 +120,8 @@ lt_status lt_pack_writer_open(lt_pack_writer *w, const char *path)
     w->path = lt_strdup(path);
     w->temp = lt_format("%s.tmp-%ld", path, (long)getpid());
     lt_status st = w->path && w->temp ? LT_OK : LT_E_NOMEM;
-    w->fd = st ? -1 : open(w->temp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (!st && w->fd < 0)
-        st = lt_fail(LT_E_IO, "%s: %s", w->temp, strerror(errno));
+    if (!st)
+        st = lt_shared_open(&w->fd, w->temp, O_WRONLY | O_CREAT | O_TRUNC, 0666);
     if (st)
         lt_pack_writer_abandon(w);
     return st;

@@ -4,6 +4,7 @@
 #include "base/alloc.h"
 #include "base/commit.h"
 #include "base/json.h"
+#include "base/shared_file.h"
 #include "data/files/files.h"
 #include "data/pack/pack.h"
 
@@ -244,16 +245,14 @@ static uint64_t recipe_of(const lt_dataset *data, const lt_pack_config *c)
 static lt_status write_bad(const job *j)
 {
     char *path = lt_format("%s/bad_images.txt", j->folder);
-    const char *mode =
-        j->report.found ? "ae" : "we"; /* keeps the lines of shards that an earlier call wrote */
+    const char mode = j->report.found ? 'a' : 'w'; /* 'a': keeps lines that an earlier call wrote */
     FILE *file = NULL;
     lt_status st = path ? LT_OK : LT_E_NOMEM;
     for (int64_t i = 0; i < j->shards && !st; i++) {
         if (!j->bad[i])
             continue;
-        if (!file && !(file = fopen(path, mode)))
-            st = lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
-        else
+        st = file ? LT_OK : lt_shared_stream(&file, path, mode);
+        if (!st)
             fputs(j->bad[i], file);
     }
     if (file && fclose(file))
@@ -295,8 +294,13 @@ static lt_status write_manifest(const job *j)
         st = put_name(&w, lt_dataset_class_name(j->data, i));
     lt_json_end(&w);
     lt_json_end(&w);
+    const char *text;
+    size_t bytes;
+    lt_json_put_raw(&w, "\n");
     if (!st)
-        st = lt_json_save(&w, path);
+        st = lt_json_text(&w, &text, &bytes);
+    if (!st)
+        st = lt_shared_save(path, text, bytes);
     if (!st)
         st = lt_commit_sync(path);
     lt_json_writer_clear(&w);

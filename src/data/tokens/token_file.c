@@ -7,6 +7,7 @@
 #include "base/commit.h"
 #include "base/crc32c.h"
 #include "base/file.h"
+#include "base/shared_file.h"
 #include "data/files/files.h"
 
 #include <errno.h>
@@ -161,8 +162,7 @@ static lt_status open_temp(lt_token_writer *w)
 {
     if (!w->path || !w->temp || !w->chunk)
         return LT_E_NOMEM;
-    w->fd = open(w->temp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    return w->fd < 0 ? lt_fail(LT_E_IO, "%s: %s", w->temp, strerror(errno)) : LT_OK;
+    return lt_shared_open(&w->fd, w->temp, O_WRONLY | O_CREAT | O_TRUNC, 0666);
 }
 
 lt_status lt_token_writer_open(lt_token_writer *w, const char *path, const lt_vocabulary *v)

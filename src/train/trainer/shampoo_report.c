@@ -3,6 +3,7 @@
 
 #include "lather/shampoo_report.h"
 
+#include "base/shared_file.h"
 #include "train/trainer/program.h"
 
 #include "lather/ext/fail.h"
@@ -144,8 +145,7 @@ static lt_status open_file(const char *folder, FILE **file)
     if (!folder)
         return LT_OK;
     snprintf(path, sizeof path, "%s/blocks.txt", folder);
-    *file = fopen(path, "w");
-    return *file ? LT_OK : lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
+    return lt_shared_stream(file, path, 'w');
 }
 
 lt_status lt_blocks_report(const lt_optim *optim, lt_run *run, int rank, bool is_verbose)

@@ -16,18 +16,30 @@
 
 /* --- What the run says --- */
 
-/* Settings of the model, its data and its evaluation; not where the run writes and how its ranks work together. */
+static bool is_listed(const char *const *names, size_t count, const char *name)
+{
+    for (size_t i = 0; i < count; i++)
+        if (!strcmp(names[i], name))
+            return true;
+    return false;
+}
+
+/* Returns whether an option is taken from the run's config.yaml, which another user may have written: those that decide
+ * what the model is and what its evaluation computes; none that names a file to write, a device or a limit. */
 static bool is_wanted(const lt_option *option)
 {
-    static const char *const groups[] = {"Output", "Ranks"};
-    static const char *const names[] = {"eval", "weights", "reset-head", "cache-ram"};
-    for (size_t i = 0; i < sizeof groups / sizeof *groups; i++)
-        if (!strcmp(option->group, groups[i]))
-            return false;
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (!strcmp(option->name, names[i]))
-            return false;
-    return true;
+    static const char *const not_of_model[] = {"weights", "reset-head", "freeze", "freeze-bn"};
+    static const char *const others[] = {
+        "data",       "val-labels",      "exif",          "mean",
+        "std",        "image-size",      "interpolation", "image-size-schedule",
+        "crop-pct",   "max-bad-images",  "seq-len",       "block-size",
+        "tokenizer",  "documents",       "val-fraction",  "limit-eval-batches",
+        "batch-size", "eval-batch-size", "amp",           "overfit-batches",
+        "seed",       "label-smoothing", "deterministic",
+    };
+    return !strcmp(option->group, "Model")
+               ? !is_listed(not_of_model, sizeof not_of_model / sizeof *not_of_model, option->name)
+               : is_listed(others, sizeof others / sizeof *others, option->name);
 }
 
 /* What launches both may start the evaluation first. */
