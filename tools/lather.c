@@ -20,13 +20,14 @@ static const lt_option table[] = {
     {"Launch", "on", 0, LT_OPTION_CHOICE, offsetof(arguments, on), .value = "local",
      .choices = "threads|local|mpirun|slurm", .help = "where nodes run"},
     {"Launch", "dry-run", 'n', LT_OPTION_BOOL, offsetof(arguments, dry_run),
-     .help = "say what would be started, and start nothing"},
+     .help = "print to standard output what would be started; start nothing, write no file"},
     {"Launch", "slots", 0, LT_OPTION_INT, offsetof(arguments, slots), .value = "0", .min = 0,
      .max = 1e6, .help = "ranks that a gang may have; 0: as many as it wants"},
     {"Launch", "grace", 0, LT_OPTION_DOUBLE, offsetof(arguments, grace), .value = "5", .min = 0.01,
      .max = 86400, .help = "seconds between asking a node to end and killing it"},
     {"Launch", "folder", 0, LT_OPTION_STRING, offsetof(arguments, folder), .meta = "DIR",
-     .help = "where nodes find each other, seen by all machines; default: a temporary one"},
+     .help =
+         "a folder of your own that all machines see, in which nodes find each other; default: a temporary one"},
     {"Launch", "log", 0, LT_OPTION_STRING, offsetof(arguments, log), .meta = "FILE",
      .help = "for the lines of all nodes; default: standard output"},
 };
@@ -54,8 +55,9 @@ static lt_status launch(const lt_options *options, const arguments *a)
                                .folder = a->folder,
                                .grace = a->grace,
                                .dry_run = a->dry_run};
-    FILE *log = a->log ? fopen(a->log, "w") : NULL;
-    if (a->log && !log) {
+    const bool to_file = a->log && !a->dry_run;
+    FILE *log = to_file ? fopen(a->log, "w") : NULL;
+    if (to_file && !log) {
         fprintf(stderr, "lather: %s cannot be written\n", a->log);
         return LT_E_IO;
     }

@@ -82,11 +82,12 @@ typedef struct lt_launch_config {
     lt_launch_platform platform;
     int slots; /**< ranks that a gang may have; 0: as many as it wants */
     const char *
-        folder; /**< where nodes find each other, on a file system that all see; NULL: a temporary one */
+        folder; /**< in which nodes find each other, on a file system that all see; must be this user's, and
+                 *   not writable by others; NULL: a temporary one */
     const char *program; /**< that runs nodes as processes; NULL: `lather`, as PATH has it */
     FILE *log;           /**< lines of nodes with their labels in front; NULL: stdout. Borrowed */
     double grace;        /**< seconds between asking a node to end and killing it; 0: 5 */
-    bool dry_run;        /**< writes to log what would be started, and where */
+    bool dry_run;        /**< writes to log what would be started, and where; makes no file */
 } lt_launch_config;
 
 /**

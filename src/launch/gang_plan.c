@@ -23,7 +23,7 @@ enum { WORDS = 512, TEXT = LT_LAUNCH_PATH };
 
 void lt_launch_flags_file(const lt_launch_place *place, const char *label, char *out, size_t size)
 {
-    snprintf(out, size, "%s/%s.flags", place->folder, label);
+    snprintf(out, size, "%s/%s.flags", place->files, label);
 }
 
 /* Words of plan's command line. */
@@ -156,7 +156,7 @@ static lt_status add_words(words *w, const lt_launch *launch, const lt_task *tas
     LT_TRY(add_ranks(w, c, most));
     LT_TRY(lt_launch_words(&own, c->plan));
     if (!has_flag(own, "--step-profile"))
-        add(w, "--step-profile=%s/%s.profile", launch->place.folder, c->label);
+        add(w, "--step-profile=%s/%s.profile", launch->place.files, c->label);
     for (size_t i = 0; own[i]; i++)
         add(w, "%s", own[i]);
     lt_free((void *)own);
@@ -169,7 +169,7 @@ static lt_status add_words(words *w, const lt_launch *launch, const lt_task *tas
         add(w, "--from=%.*s", bytes, at);
         at += bytes;
     }
-    add(w, "--json=%s/%s.plan", launch->place.folder, c->label);
+    add(w, "--json=%s/%s.plan", launch->place.files, c->label);
     return w->status;
 }
 
@@ -289,8 +289,8 @@ static lt_status ask(const lt_launch *launch, lt_task *task, char *const *comman
     char path[TEXT + 64], log[TEXT + 64], why[TEXT];
     words w = {.word = lt_alloc(WORDS, sizeof *w.word)};
     lt_json *json = NULL;
-    snprintf(path, sizeof path, "%s/%s.plan", launch->place.folder, label);
-    snprintf(log, sizeof log, "%s/%s.plan-log", launch->place.folder, label);
+    snprintf(path, sizeof path, "%s/%s.plan", launch->place.files, label);
+    snprintf(log, sizeof log, "%s/%s.plan-log", launch->place.files, label);
     lt_status st = w.word ? add_words(&w, launch, task, command, most) : LT_E_NOMEM;
     if (!st && run(w.word, log))
         st = lt_fail(LT_E_COMM, "launch: %s: plan = auto: %s", label,

@@ -2,11 +2,16 @@
 #ifndef LT_LAUNCH_LAUNCH_H
 #define LT_LAUNCH_LAUNCH_H
 
+#include "launch/guard.h"
+
 #include "lather/launch.h"
 
 #include <stdint.h>
 
 enum { LT_LAUNCH_PATH = 4096, LT_LAUNCH_NAME = 96 };
+enum {
+    LT_LAUNCH_SLURM_GRACE = 40
+}; /* seconds until srun's tasks have ended; Slurm's KillWait is 30 */
 
 struct lt_handle {
     struct lt_handle *next;
@@ -31,7 +36,9 @@ LT_MUST_CHECK lt_status lt_program_graph_save(const lt_program_graph *program, c
 /* Where this launch's nodes are, and how they find each other. */
 typedef struct lt_launch_place {
     lt_launch_platform platform;
-    char folder[LT_LAUNCH_PATH];
+    char folder[LT_LAUNCH_PATH]; /* value of ${folder} */
+    char
+        files[LT_LAUNCH_PATH]; /* folder made for this launch's files; within folder, or the same */
 } lt_launch_place;
 
 /* Where a service listens: inproc or ipc of its name, or tcp with port 0. */
@@ -116,6 +123,7 @@ typedef struct lt_launch {
     int slots; /* left */
     lt_task *task;
     size_t tasks;
+    lt_guard guard; /* process groups by index of task */
 } lt_launch;
 
 /* gang_plan.c: ranks, at most so many, grad-accum and flags of a gang, by its command's own plan; what was chosen and why is said in
@@ -134,6 +142,8 @@ LT_MUST_CHECK lt_status lt_launch_command(const lt_launch *launch, lt_task *task
 const char *lt_task_name(const lt_task *task, char *out, size_t size);
 /* The group of one of a task's ranks, and its index there (NULL: not wanted). NULL: there is no such rank. */
 const lt_handle *lt_task_group(const lt_launch *launch, const lt_task *task, int rank, int *index);
+/* Seconds between SIGTERM and SIGKILL. */
+double lt_launch_grace(const lt_launch *launch);
 /* Runs threads and processes until the program has ended. */
 LT_MUST_CHECK lt_status lt_launch_supervise(lt_launch *launch);
 

@@ -181,7 +181,7 @@ lt_status lt_node_open(lt_node **out, const lt_launch_values *values, lt_launch_
     sem_init(&n->end, 0, 0);
     pthread_mutex_init(&n->lock, NULL);
     pthread_cond_init(&n->served, NULL);
-    snprintf(path, sizeof path, "%s/secret", n->place.folder);
+    snprintf(path, sizeof path, "%s/secret", n->place.files);
     const bool is_process = n->place.platform != LT_LAUNCH_THREADS;
     const double interval = is_process ? lt_beats_interval(&values->group->config) : 0;
     lt_status st = is_process ? lt_token_read(n->secret, path) : LT_OK;

@@ -14,9 +14,9 @@ void lt_launch_listen_address(const lt_launch_place *place, const char *label, i
                               size_t size)
 {
     if (place->platform == LT_LAUNCH_THREADS)
-        snprintf(out, size, "inproc://%s/%s.%d", place->folder, label, index);
+        snprintf(out, size, "inproc://%s/%s.%d", place->files, label, index);
     else if (place->platform == LT_LAUNCH_LOCAL)
-        snprintf(out, size, "ipc://%s/%s.%d.socket", place->folder, label, index);
+        snprintf(out, size, "ipc://%s/%s.%d.socket", place->files, label, index);
     else
         snprintf(out, size, "tcp://0.0.0.0:0");
 }
@@ -24,7 +24,7 @@ void lt_launch_listen_address(const lt_launch_place *place, const char *label, i
 void lt_launch_address_file(const lt_launch_place *place, const char *label, int index, char *out,
                             size_t size)
 {
-    snprintf(out, size, "%s/%s.%d.address", place->folder, label, index);
+    snprintf(out, size, "%s/%s.%d.address", place->files, label, index);
 }
 
 lt_status lt_launch_publish(const lt_launch_place *place, const char *label, int index,

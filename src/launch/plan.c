@@ -39,11 +39,12 @@ static const char *program_of(const lt_launch *launch)
     return launch->config->program ? launch->config->program : "lather";
 }
 
-/* lather node FOLDER PLATFORM PARENT LABEL FIRST COUNT OFFSET GRAD_ACCUM RUN; PARENT 0: a launcher's */
+/* lather node FOLDER FILES PLATFORM PARENT LABEL FIRST COUNT OFFSET GRAD_ACCUM RUN; PARENT 0: a launcher's */
 static void add_node(const lt_launch *launch, line *l, const lt_task *task, int offset)
 {
     add(l, "'%s' node", program_of(launch));
     add(l, "'%s'", launch->place.folder);
+    add(l, "'%s'", launch->place.files);
     add_number(l, launch->place.platform);
     add_number(l, offset < 0 ? getpid() : 0);
     add(l, "%s", task->group->config.label);

@@ -31,7 +31,7 @@ static int number_of(const char *const *names, int otherwise)
     return otherwise;
 }
 
-/* Arguments FOLDER PLATFORM PARENT LABEL FIRST COUNT OFFSET GRAD_ACCUM RUN: of the launcher's processes this one is number OFFSET
+/* Arguments FOLDER FILES PLATFORM PARENT LABEL FIRST COUNT OFFSET GRAD_ACCUM RUN: of the launcher's processes this one is number OFFSET
  * less than its rank. */
 typedef struct request {
     const char *label;
@@ -165,7 +165,7 @@ static lt_status run(const request *r, const lt_launch_place *place)
     static const char *const ranks[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID", NULL};
     lt_program_graph *program = NULL;
     char path[LT_LAUNCH_PATH + 16];
-    snprintf(path, sizeof path, "%s/program.ini", place->folder);
+    snprintf(path, sizeof path, "%s/program.ini", place->files);
     LT_TRY(lt_program_graph_load(&program, path));
     lt_launch_values v = {.program = program,
                           .place = place,
@@ -186,12 +186,24 @@ static lt_status run(const request *r, const lt_launch_place *place)
 
 int lt_node_main(int argc, char *const *argv)
 {
-    enum { FOLDER = 1, PLATFORM, PARENT, LABEL, FIRST, COUNT, OFFSET, GRAD_ACCUM, RUN, WORDS };
+    enum {
+        FOLDER = 1,
+        FILES,
+        PLATFORM,
+        PARENT,
+        LABEL,
+        FIRST,
+        COUNT,
+        OFFSET,
+        GRAD_ACCUM,
+        RUN,
+        WORDS
+    };
     lt_launch_place place = {0};
     if (argc != WORDS) {
         fprintf(
             stderr,
-            "node: want FOLDER PLATFORM PARENT LABEL FIRST COUNT OFFSET GRAD_ACCUM RUN, which `lather launch` gives\n");
+            "node: want FOLDER FILES PLATFORM PARENT LABEL FIRST COUNT OFFSET GRAD_ACCUM RUN, which `lather launch` gives\n");
         return 2;
     }
     prctl(PR_SET_PDEATHSIG, SIGKILL); /* no node outlives its launcher */
@@ -201,6 +213,7 @@ int lt_node_main(int argc, char *const *argv)
     const request r = {argv[LABEL],        atoi(argv[FIRST]), atoi(argv[COUNT]),
                        atoi(argv[OFFSET]), atoi(argv[RUN]),   atoll(argv[GRAD_ACCUM])};
     snprintf(place.folder, sizeof place.folder, "%s", argv[FOLDER]);
+    snprintf(place.files, sizeof place.files, "%s", argv[FILES]);
     place.platform = (lt_launch_platform)atoi(argv[PLATFORM]);
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGUSR1, &action, NULL);

@@ -5,60 +5,87 @@
 #include "base/token.h"
 #include "launch/launch.h"
 
-#include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-static lt_status make_folder(lt_launch *launch)
+/* The folder that ${folder} names if one was given, else where a temporary one is made. Errors: LT_E_IO. */
+static lt_status find_folder(const lt_launch *launch, char *out)
 {
     enum { OURS_ALONE = 0700, LONGEST = 64 };
     const char *given = launch->config->folder, *base = getenv("TMPDIR");
-    char *folder = launch->place.folder;
-    if (given && (mkdir(given, OURS_ALONE) && errno != EEXIST))
+    const bool dry = launch->config->dry_run;
+    if (given && !dry && mkdir(given, OURS_ALONE) && errno != EEXIST)
         return lt_fail(LT_E_IO, "launch: %s: %s", given, strerror(errno));
-    if (given)
-        return realpath(given, folder) ? LT_OK
-                                       : lt_fail(LT_E_IO, "launch: %s: %s", given, strerror(errno));
-    if (launch->place.platform > LT_LAUNCH_LOCAL && getcwd(folder, LT_LAUNCH_PATH / 2))
-        strcat(folder,
-               "/lather-XXXXXX"); /* the machines of a job share its folder, not their /tmp */
-    else                          /* a socket's path has at most 107 bytes */
-        snprintf(folder, LT_LAUNCH_PATH, "%s/lather-XXXXXX",
+    if (given && !realpath(given, out) && !dry)
+        return lt_fail(LT_E_IO, "launch: %s: %s", given, strerror(errno));
+    /* the machines of a job share its folder, not their /tmp; a socket's path has at most 107 bytes */
+    if (!given && (launch->place.platform <= LT_LAUNCH_LOCAL || !getcwd(out, LT_LAUNCH_PATH / 2)))
+        snprintf(out, LT_LAUNCH_PATH, "%s",
                  base && *base && strlen(base) < LONGEST ? base : "/tmp");
-    return mkdtemp(folder) ? LT_OK : lt_fail(LT_E_IO, "launch: %s: %s", folder, strerror(errno));
+    return LT_OK;
 }
 
-/* What nodes left there; a folder that was given stays. */
-static void clean(const lt_launch *launch)
+/* Makes a folder for this launch's files, so that it never meets a user's; a dry run only names it. */
+static lt_status make_folder(lt_launch *launch)
 {
-    static const char *const ours[] = {".address", ".socket",   "secret",   "program.ini",
-                                       ".plan",    ".plan-log", ".profile", ".flags"};
-    DIR *dir = opendir(launch->place.folder);
-    const struct dirent *d;
-    while (dir && (d = readdir(dir))) {
-        const size_t bytes = strlen(d->d_name);
-        for (size_t i = 0; i < sizeof ours / sizeof *ours; i++) {
-            const size_t tail = strlen(ours[i]);
-            if (bytes >= tail && !strcmp(d->d_name + bytes - tail, ours[i]))
-                unlinkat(dirfd(dir), d->d_name, 0);
+    lt_launch_place *place = &launch->place;
+    LT_TRY(find_folder(launch, place->folder));
+    const int bytes =
+        snprintf(place->files, sizeof place->files, "%s/lather-XXXXXX", place->folder);
+    if (bytes >= (int)sizeof place->files)
+        return lt_fail(LT_E_ARG, "launch: %s: a path of %d bytes, at most %zu", place->folder,
+                       bytes, sizeof place->files - 1);
+    if (!launch->config->dry_run && !mkdtemp(place->files))
+        return lt_fail(LT_E_IO, "launch: %s: %s", place->files, strerror(errno));
+    if (!launch->config->folder)
+        memcpy(place->folder, place->files, sizeof place->folder);
+    return LT_OK;
+}
+
+static void LT_PRINTF(2, 3) remove_file(int folder, const char *format, ...)
+{
+    char name[LT_LAUNCH_PATH];
+    va_list list;
+    va_start(list, format);
+    vsnprintf(name, sizeof name, format, list);
+    va_end(list);
+    unlinkat(folder, name, 0);
+}
+
+/* Removes the files of this launch and of its nodes, by name, and their folder if nothing else is there. */
+static void clean(const void *context)
+{
+    static const char *const of_group[] = {"plan", "plan-log", "profile", "flags"};
+    const lt_launch *launch = context;
+    const int folder = open(launch->place.files, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (folder < 0)
+        return;
+    remove_file(folder, "secret");
+    remove_file(folder, "program.ini");
+    for (const lt_handle *h = launch->program->first; h; h = h->next) {
+        for (size_t i = 0; i < sizeof of_group / sizeof *of_group; i++)
+            remove_file(folder, "%s.%s", h->config.label, of_group[i]);
+        for (int i = 0; i < h->config.count; i++) {
+            remove_file(folder, "%s.%d.address", h->config.label, i);
+            remove_file(folder, "%s.%d.socket", h->config.label, i);
         }
     }
-    if (dir)
-        closedir(dir);
-    if (!launch->config->folder)
-        rmdir(launch->place.folder);
+    close(folder);
+    rmdir(launch->place.files);
 }
 
 static lt_status prepare(const lt_launch *launch)
 {
     char path[LT_LAUNCH_PATH + 16], token[LT_TOKEN_NONCE];
-    snprintf(path, sizeof path, "%s/secret", launch->place.folder);
+    snprintf(path, sizeof path, "%s/secret", launch->place.files);
     LT_TRY(lt_token_draw(token));
     LT_TRY(lt_token_write(path, token));
-    snprintf(path, sizeof path, "%s/program.ini", launch->place.folder);
+    snprintf(path, sizeof path, "%s/program.ini", launch->place.files);
     return lt_program_graph_save(launch->program, path);
 }
 
@@ -98,13 +125,25 @@ static void write_plan(const lt_launch *launch)
     }
 }
 
+/* A guard for as many processes as there are nodes, which a launch cannot exceed. */
+static lt_status open_guard(lt_launch *launch)
+{
+    size_t nodes = 0;
+    for (const lt_handle *h = launch->program->first; h; h = h->next)
+        nodes += (size_t)h->config.count;
+    const double more = launch->place.platform == LT_LAUNCH_SLURM ? LT_LAUNCH_SLURM_GRACE : 0;
+    return lt_guard_open(&launch->guard, nodes, lt_launch_grace(launch) + more, clean, launch);
+}
+
 static lt_status launch_in_folder(lt_launch *launch)
 {
-    LT_TRY(lt_launch_plan(launch));
     if (launch->config->dry_run) {
+        LT_TRY(lt_launch_plan(launch));
         write_plan(launch);
         return LT_OK;
     }
+    LT_TRY(open_guard(launch));
+    LT_TRY(lt_launch_plan(launch));
     LT_TRY(prepare(launch));
     return lt_launch_supervise(launch);
 }
@@ -120,7 +159,9 @@ lt_status lt_program_graph_launch(lt_program_graph *program, const lt_launch_con
     LT_TRY(make_folder(&launch));
     const lt_status st = launch_in_folder(&launch);
     char *why = st ? lt_strdup(lt_error_message()) : NULL;
-    clean(&launch);
+    if (!config->dry_run)
+        clean(&launch);
+    lt_guard_close(&launch.guard);
     for (size_t i = 0; i < launch.tasks; i++) {
         lt_free((void *)launch.task[i].argv);
         lt_free(launch.task[i].ended);

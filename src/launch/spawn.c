@@ -104,6 +104,7 @@ lt_status lt_process_start(const lt_launch *launch, lt_process *process)
         return lt_fail(LT_E_IO, "launch: %s: %s cannot be started: %s", name,
                        process->task->argv ? process->task->argv[0] : "a process", strerror(why));
     }
+    launch->guard.group[process->task - launch->task] = process->pid;
     fcntl(ends[0], F_SETFL, O_NONBLOCK);
     process->output = ends[0];
     process->pidfd = (int)syscall(SYS_pidfd_open, process->pid, 0);
@@ -206,7 +207,8 @@ int lt_process_finish(const lt_launch *launch, lt_process *process)
     int status = 0;
     while (waitpid(process->pid, &status, 0) < 0 && errno == EINTR) {
     }
-    kill(-process->pid, SIGKILL); /* what it left behind */
+    kill(-process->pid, SIGKILL); /* its children that still run */
+    launch->guard.group[process->task - launch->task] = 0;
     struct pollfd open_ = {.fd = process->output, .events = POLLIN};
     while (lt_process_read(launch, process) && poll(&open_, 1, PATIENCE_MS) > 0) {
     }

@@ -12,8 +12,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { SLURM_PATIENCE = 40 }; /* seconds; Slurm's KillWait is 30 */
-
 typedef struct supervisor {
     lt_launch *launch;
     lt_process *process; /* [launch->tasks] */
@@ -46,9 +44,9 @@ static void say(const supervisor *s, const char *text)
     fflush(s->launch->log);
 }
 
-static double grace(const supervisor *s)
+double lt_launch_grace(const lt_launch *launch)
 {
-    const double usual = 5, given = s->launch->config->grace;
+    const double usual = 5, given = launch->config->grace;
     return given > 0 ? given : usual;
 }
 
@@ -63,7 +61,7 @@ static void stop(supervisor *s)
     if (s->stopping)
         return;
     s->stopping = true;
-    s->kill_at = lt_clock_seconds() + grace(s);
+    s->kill_at = lt_clock_seconds() + lt_launch_grace(s->launch);
     for (size_t i = 0; i < s->launch->tasks; i++) {
         lt_process *p = &s->process[i];
         if (p->state == LT_PROCESS_RUNNING)
@@ -283,7 +281,7 @@ static void end_hung(supervisor *s, lt_process *p)
     lt_process_node(s->launch, p, p->hang.rank, name, sizeof name);
     snprintf(text, sizeof text, "%s %s: it is ended", name, p->hang.why);
     say(s, text);
-    p->kill_at = lt_clock_seconds() + grace(s);
+    p->kill_at = lt_clock_seconds() + lt_launch_grace(s->launch);
     kill(-p->pid, SIGTERM);
     kill(-p->pid, SIGCONT);
 }
@@ -316,13 +314,13 @@ static void kill_late(supervisor *s)
         if (s->process[i].state == LT_PROCESS_RUNNING)
             kill(-s->process[i].pid, force ? SIGTERM : SIGKILL);
     if (force)
-        s->kill_at += SLURM_PATIENCE;
+        s->kill_at += LT_LAUNCH_SLURM_GRACE;
     s->forced = s->forced || force;
 }
 
 static void stop_threads(supervisor *s)
 {
-    if (lt_node_threads_stop(&s->threads, grace(s)))
+    if (lt_node_threads_stop(&s->threads, lt_launch_grace(s->launch)))
         return;
     s->launch->program->is_in_use = true;
     say(s, "a thread that hangs did not end: it is left behind");

@@ -164,7 +164,7 @@ def node(cwd, label, index, running=None):
 
     def is_there():
         found[:] = [pid for pid, words in processes_of(cwd).items()
-                    if words[1:2] == ["node"] and words[5:7] == [label, str(index)] and "launch" not in words[:2]]
+                    if words[1:2] == ["node"] and words[6:8] == [label, str(index)] and "launch" not in words[:2]]
         return bool(found)
     wait_until(is_there, running)
     return found[0]
@@ -305,6 +305,58 @@ def a_killed_launcher_leaves_no_node(cwd):
     wait_until(lambda: not processes_of(cwd))
 
 
+ORPHANS = """
+[program]
+name = orphans
+[loop]
+command = sh -c 'sleep 1000 & sleep 1000'
+count = 2
+[gang]
+kind = gang
+ranks = 2
+command = sh -c 'sleep 1000 & sleep 1000'
+"""
+
+
+def kill_launcher(cwd, on, processes):
+    """Also in a session of its own, as a terminal or timeout(1) kills a whole process group."""
+    content = ORPHANS if MPIRUN != "none" else ORPHANS.partition("[gang]")[0]
+    running = subprocess.Popen([LATHER, "launch", text(cwd, content), "--on", on], cwd=cwd, env=environment(cwd), stdout=subprocess.DEVNULL,
+                               stderr=subprocess.STDOUT, start_new_session=True)
+    wait_until(lambda: sum(words[:1] == ["sleep"] for words in processes_of(cwd).values()) == processes)
+    assert [name for name in os.listdir(cwd) if name.startswith("lather-")], os.listdir(cwd)
+    os.killpg(running.pid, signal.SIGKILL)
+    running.wait(timeout=TIMEOUT)
+    wait_until(lambda: not processes_of(cwd))
+    assert os.listdir(cwd) == ["program.ini"], os.listdir(cwd)
+
+
+def a_killed_launcher_leaves_no_child_no_rank_and_no_secret(cwd):
+    kill_launcher(cwd, "local", 8 if MPIRUN != "none" else 4)
+
+
+def a_launcher_of_mpirun_that_is_killed_leaves_none_either(cwd):
+    needs_mpirun()
+    kill_launcher(cwd, "mpirun", 8)
+
+
+def files_of_the_user_in_the_folder_are_left_alone(cwd):
+    names = (".profile", "build.flags", "client_secret", "secret", "home.address", "network.plan", "a.plan-log", "a.0.socket", "program.ini")
+    for name in names:
+        with open(os.path.join(cwd, name), "w") as f:
+            f.write("[a]\ncommand = sh -c 'echo it is ${folder}'\n")
+    before = {name: os.stat(os.path.join(cwd, name)) for name in names}
+    for flags in (("--dry-run", "--log", "log"), ()):
+        assert "a.0" in works(launch(cwd, "program.ini", "--folder", ".", *flags))
+        assert sorted(os.listdir(cwd)) == sorted(names), os.listdir(cwd)
+        for name in names:
+            now = os.stat(os.path.join(cwd, name))
+            assert (now.st_ino, now.st_mtime_ns) == (before[name].st_ino, before[name].st_mtime_ns), name
+    assert f"a.0| it is {os.path.realpath(cwd)}\n" in works(launch(cwd, "program.ini", "--folder", "."))
+    works(launch(cwd, "program.ini", "--folder", "new", "--dry-run"))
+    assert not os.path.exists(os.path.join(cwd, "new"))
+
+
 def a_dry_run_starts_nothing(cwd):
     path = text(cwd, "[a]\ncommand = touch here\n[gang]\nkind = gang\nranks = 3\ncommand = touch here --accum ${grad-accum}\n"
                      "batch-size = 2\nglobal-batch = 12\n")
@@ -372,7 +424,8 @@ ROWS = (the_same_programs_in_threads_and_processes, fail_fast_names_the_node_and
         a_wrong_command_line_is_not_restarted, a_group_that_shrinks_goes_on_without_the_dead, a_killed_node_is_named,
         killed_producers_are_restarted_and_the_items_are_exact, a_killed_service_comes_back,
         a_node_that_hangs_is_named_and_a_slow_one_is_left_alone, a_stopped_producer_is_started_again_and_the_items_are_exact, a_signal_to_the_launcher_ends_all,
-        a_killed_launcher_leaves_no_node, a_dry_run_starts_nothing, texts_that_are_refused, many_launches_leave_nothing)
+        a_killed_launcher_leaves_no_node, a_killed_launcher_leaves_no_child_no_rank_and_no_secret, a_launcher_of_mpirun_that_is_killed_leaves_none_either,
+        files_of_the_user_in_the_folder_are_left_alone, a_dry_run_starts_nothing, texts_that_are_refused, many_launches_leave_nothing)
 
 if __name__ == "__main__":
     CHOSEN = sys.argv[4] if len(sys.argv) > 4 else None

@@ -1,0 +1,95 @@
+/* The guard is a fork in a session of its own, so that a signal to the launcher's process group does not reach it. It
+ * waits for the launcher's end at a pidfd, and finds the process groups in shared memory (ADR 0079). */
+
+#include "launch/guard.h"
+
+#include "lather/ext/fail.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Returns whether a process of any group is left. */
+static bool signal_groups(const lt_guard *guard, int signal_)
+{
+    bool left = false;
+    for (size_t i = 0; i < guard->count; i++) {
+        const pid_t group = guard->group[i];
+        left = (group > 0 && !kill(-group, signal_)) || left;
+    }
+    return left;
+}
+
+/* SIGTERM lets mpirun and srun end their ranks, on other machines too. */
+static void end_groups(const lt_guard *guard, double grace)
+{
+    enum { TICK_MS = 20, MS_NS = 1000000 };
+    const double ms = 1e3;
+    const struct timespec tick = {.tv_nsec = (long)TICK_MS * MS_NS};
+    signal_groups(guard, SIGTERM);
+    signal_groups(guard, SIGCONT);
+    for (double waited = 0; signal_groups(guard, 0) && waited < grace; waited += TICK_MS / ms)
+        nanosleep(&tick, NULL);
+    signal_groups(guard, SIGKILL);
+}
+
+/* The child of a fork. It keeps standard output and error, whose readers see their end when the nodes have ended, and
+ * no other descriptor: files stay locked as long as one is open. */
+static void wait_for_end(int launcher)
+{
+    sigset_t all;
+    sigfillset(&all);
+    sigprocmask(SIG_SETMASK, &all, NULL);
+    setsid();
+    prctl(PR_SET_NAME, "lather-guard");
+    struct pollfd end = {.fd = dup2(launcher, STDIN_FILENO), .events = POLLIN};
+    syscall(SYS_close_range, STDERR_FILENO + 1, ~0U, 0);
+    while (poll(&end, 1, -1) < 0 && errno == EINTR) {
+    }
+}
+
+lt_status lt_guard_open(lt_guard *guard, size_t count, double grace,
+                        void (*clean)(const void *context), const void *context)
+{
+    const size_t bytes = (count + 1) * sizeof *guard->group;
+    void *groups = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (groups == MAP_FAILED)
+        return lt_fail(LT_E_NOMEM, "launch: no memory for %zu processes", count);
+    lt_guard g = {.group = groups, .count = count};
+    const int self = (int)syscall(SYS_pidfd_open, getpid(), 0);
+    g.pid = self < 0 ? -1 : fork();
+    if (!g.pid) {
+        wait_for_end(self);
+        end_groups(&g, grace);
+        clean(context);
+        _exit(0);
+    }
+    const int why = errno;
+    if (self >= 0)
+        close(self);
+    if (g.pid < 0) {
+        munmap(groups, bytes);
+        return lt_fail(LT_E_IO, "launch: no guard process: %s", strerror(why));
+    }
+    *guard = g;
+    return LT_OK;
+}
+
+void lt_guard_close(lt_guard *guard)
+{
+    if (!guard->pid)
+        return;
+    kill(guard->pid, SIGKILL);
+    while (waitpid(guard->pid, NULL, 0) < 0 && errno == EINTR) {
+    }
+    munmap((void *)(size_t)guard->group, (guard->count + 1) * sizeof *guard->group);
+    *guard = (lt_guard){0};
+}
