@@ -9,10 +9,12 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <fnmatch.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -135,7 +137,7 @@ lt_status lt_commit_finish(lt_commit *commit)
 void lt_commit_abandon(lt_commit *commit)
 {
     if (commit->temp && lt_commit_remove_tree(commit->temp))
-        commit->temp[0] = 0; /* clean() of a later run removes it */
+        commit->temp[0] = 0; /* lt_commit_clean() of a later run removes it */
     clear(commit);
 }
 
@@ -168,25 +170,42 @@ lt_status lt_commit_remove(const char *path)
     return st;
 }
 
-/* "NAME.tmp-123" whose process is gone, or is this one: between its own saves nothing of it is
- * in the making. */
-static lt_status remove_stale(const char *path)
+/* Whether entry is NAME.tmp-PID with one of the names, of this user, and its process is gone or is this one, which is
+ * not saving now. */
+static bool is_stale(int folder, const char *entry, const char *const *names)
 {
-    const char *mark = strstr(strrchr(path, '/'), ".tmp-");
-    if (!mark || !isdigit((unsigned char)mark[5]))
-        return LT_OK;
-    char *end;
-    long pid = strtol(mark + 5, &end, 10);
-    if (*end || pid <= 0)
-        return LT_OK;
-    bool is_dead = kill((pid_t)pid, 0) && errno == ESRCH;
-    return is_dead || pid == (long)getpid() ? lt_commit_remove_tree(path) : LT_OK;
+    static const char mark[] = ".tmp-";
+    char *end, name[NAME_MAX + 2];
+    struct stat info;
+    const char *at = strstr(entry, mark);
+    if (!at || !isdigit((unsigned char)at[sizeof mark - 1]))
+        return false;
+    const long pid = strtol(at + sizeof mark - 1, &end, 10);
+    if (*end || pid <= 0 || (pid != (long)getpid() && (!kill((pid_t)pid, 0) || errno != ESRCH)))
+        return false;
+    if (fstatat(folder, entry, &info, AT_SYMLINK_NOFOLLOW) || info.st_uid != geteuid())
+        return false;
+    snprintf(name, sizeof name, "%.*s%s", (int)(at - entry), entry,
+             S_ISDIR(info.st_mode) ? "/" : "");
+    while (*names && fnmatch(*names, name, 0))
+        names++;
+    return *names != NULL;
 }
 
-void lt_commit_clean(const char *folder)
+void lt_commit_clean(const char *folder, const char *const *names)
 {
-    if (each_entry(folder, remove_stale))
-        return; /* nothing there, or not ours to remove: not a reason to stop */
+    DIR *dir = opendir(folder);
+    const struct dirent *entry;
+    while (dir && (entry = readdir(dir))) {
+        char *path = is_stale(dirfd(dir), entry->d_name, names)
+                         ? lt_format("%s/%s", folder, entry->d_name)
+                         : NULL;
+        if (path && lt_commit_remove_tree(path))
+            (void)path; /* it is not used */
+        lt_free(path);
+    }
+    if (dir)
+        closedir(dir);
 }
 
 lt_status lt_commit_make_folders(const char *path)

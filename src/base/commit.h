@@ -26,8 +26,9 @@ LT_MUST_CHECK lt_status lt_commit_remove(const char *path);
 /* Removes a file or a folder under its own name: for what no other process reads. It may be missing. Links are removed,
  * never followed. */
 LT_MUST_CHECK lt_status lt_commit_remove_tree(const char *path);
-/* Removes the temporary entries of dead processes in a folder. */
-void lt_commit_clean(const char *folder);
+/* Removes temporary entries of this user's dead processes in a folder. names: patterns of fnmatch() for the entries that
+ * the program makes there, NULL at the end; a pattern of folders ends with '/'. */
+void lt_commit_clean(const char *folder, const char *const *names);
 /* Makes a folder and its parents. */
 LT_MUST_CHECK lt_status lt_commit_make_folders(const char *path);
 /* Syncs a file or a folder. Errors: LT_E_IO. */

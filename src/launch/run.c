@@ -1,7 +1,7 @@
 /* A launch from its folder to its end. */
 
 #include "base/alloc.h"
-#include "base/commit.h"
+#include "base/shared_file.h"
 #include "base/token.h"
 #include "launch/launch.h"
 
@@ -13,28 +13,42 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* The folder that ${folder} names if one was given, else where a temporary one is made. Errors: LT_E_IO. */
-static lt_status find_folder(const lt_launch *launch, char *out)
+/* The path of --folder, which is made unless this is a dry run. Errors: LT_E_IO, also for a folder that others may write:
+ * they could replace the commands. */
+static lt_status find_given(const lt_launch *launch, char *out)
 {
-    enum { OURS_ALONE = 0700, LONGEST = 64 };
-    const char *given = launch->config->folder, *base = getenv("TMPDIR");
+    enum { OURS_ALONE = 0700 };
+    const char *given = launch->config->folder;
     const bool dry = launch->config->dry_run;
-    if (given && !dry && mkdir(given, OURS_ALONE) && errno != EEXIST)
-        return lt_fail(LT_E_IO, "launch: %s: %s", given, strerror(errno));
-    if (given && !realpath(given, out) && !dry)
-        return lt_fail(LT_E_IO, "launch: %s: %s", given, strerror(errno));
-    /* the machines of a job share its folder, not their /tmp; a socket's path has at most 107 bytes */
-    if (!given && (launch->place.platform <= LT_LAUNCH_LOCAL || !getcwd(out, LT_LAUNCH_PATH / 2)))
-        snprintf(out, LT_LAUNCH_PATH, "%s",
-                 base && *base && strlen(base) < LONGEST ? base : "/tmp");
-    return LT_OK;
+    const bool made = !dry && !mkdir(given, OURS_ALONE);
+    if (dry && access(given, F_OK)) {
+        snprintf(out, LT_LAUNCH_PATH, "%s", given);
+        return LT_OK;
+    }
+    if (!made)
+        LT_TRY(lt_private_folder(given));
+    return realpath(given, out) ? LT_OK
+                                : lt_fail(LT_E_IO, "launch: %s: %s", given, strerror(errno));
+}
+
+/* The folder to make a temporary one in: the machines of a job share the current folder, not their /tmp. */
+static void find_default(const lt_launch *launch, char *out)
+{
+    enum { LONGEST = 64 }; /* a socket's path has at most 107 bytes */
+    const char *base = getenv("TMPDIR");
+    if (launch->place.platform > LT_LAUNCH_LOCAL && getcwd(out, LT_LAUNCH_PATH))
+        return;
+    snprintf(out, LT_LAUNCH_PATH, "%s", base && *base && strlen(base) < LONGEST ? base : "/tmp");
 }
 
 /* Makes a folder for this launch's files, so that it never meets a user's; a dry run only names it. */
 static lt_status make_folder(lt_launch *launch)
 {
     lt_launch_place *place = &launch->place;
-    LT_TRY(find_folder(launch, place->folder));
+    if (launch->config->folder)
+        LT_TRY(find_given(launch, place->folder));
+    else
+        find_default(launch, place->folder);
     const int bytes =
         snprintf(place->files, sizeof place->files, "%s/lather-XXXXXX", place->folder);
     if (bytes >= (int)sizeof place->files)

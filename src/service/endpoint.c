@@ -151,20 +151,32 @@ lt_status lt_endpoint_connect(int *fd, const lt_address *address, const char *te
     return *fd < 0 ? LT_E_COMM : LT_OK;
 }
 
-/* A service that was killed leaves its file, which refuses connections. */
-static bool remove_stale(const struct addrinfo *a)
+static const char *path_of(const struct addrinfo *a)
 {
     const struct sockaddr_un *local = (const struct sockaddr_un *)(const void *)a->ai_addr;
-    if (errno != EADDRINUSE || a->ai_family != AF_UNIX || !local->sun_path[0])
-        return false;
-    const int fd = connect_one(a, 0);
-    const bool stale = fd < 0 && errno == ECONNREFUSED;
-    lt_endpoint_close(fd);
-    errno = EADDRINUSE;
-    return stale && !unlink(local->sun_path);
+    return a->ai_family == AF_UNIX && local->sun_path[0] ? local->sun_path : NULL;
 }
 
-static int listen_one(const struct addrinfo *a)
+/* A killed service leaves its file, a socket that refuses connections: removes it if it is this user's. */
+static bool remove_stale(const struct addrinfo *a)
+{
+    struct stat info;
+    const char *path = path_of(a);
+    if (errno != EADDRINUSE || !path)
+        return false;
+    if (lstat(path, &info) || !S_ISSOCK(info.st_mode)) {
+        errno = ENOTSOCK;
+        return false;
+    }
+    const bool own = info.st_uid == geteuid();
+    const int fd = own ? connect_one(a, 0) : -1;
+    const bool stale = own && fd < 0 && errno == ECONNREFUSED;
+    lt_endpoint_close(fd);
+    errno = EADDRINUSE;
+    return stale && !unlink(path);
+}
+
+static int listen_one(const struct addrinfo *a, struct stat *file)
 {
     const int yes = 1, fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0)
@@ -176,20 +188,33 @@ static int listen_one(const struct addrinfo *a)
     if (bind(fd, a->ai_addr, a->ai_addrlen)
         && (!remove_stale(a) || bind(fd, a->ai_addr, a->ai_addrlen)))
         return give_up(fd);
-    return listen(fd, SOMAXCONN) ? give_up(fd) : fd;
+    return listen(fd, SOMAXCONN) || (path_of(a) && lstat(path_of(a), file)) ? give_up(fd) : fd;
 }
 
-lt_status lt_endpoint_listen(int *fd, const lt_address *address, const char *text)
+lt_status lt_endpoint_listen(int *fd, struct stat *file, const lt_address *address,
+                             const char *text)
 {
     target t;
     const char *why = target_find(&t, address);
     *fd = -1;
+    *file = (struct stat){0};
     for (const struct addrinfo *a = &t.first; !why && a && *fd < 0; a = a->ai_next)
-        *fd = listen_one(a);
+        *fd = listen_one(a, file);
     if (*fd < 0)
-        (void)lt_fail(LT_E_IO, "service: listening at %s: %s", text, why ? why : strerror(errno));
+        (void)lt_fail(LT_E_IO, "service: listening at %s: %s", text,
+                      why                 ? why
+                      : errno == ENOTSOCK ? "the file exists and is no socket: name another path"
+                                          : strerror(errno));
     target_free(&t);
     return *fd < 0 ? LT_E_IO : LT_OK;
+}
+
+void lt_endpoint_remove(const lt_address *address, const struct stat *file)
+{
+    struct stat now;
+    if (address->kind == LT_ADDRESS_IPC && !lstat(address->name, &now) && now.st_dev == file->st_dev
+        && now.st_ino == file->st_ino && S_ISSOCK(now.st_mode))
+        (void)unlink(address->name);
 }
 
 int lt_endpoint_port(int fd)

@@ -4,8 +4,13 @@
 
 #include "service/address.h"
 
-/* text is the address as it was given, for messages. Errors: LT_E_IO. */
-LT_MUST_CHECK lt_status lt_endpoint_listen(int *fd, const lt_address *address, const char *text);
+#include <sys/stat.h>
+
+/* text is the address as it was given, for messages. *file: the socket file of ipc. Errors: LT_E_IO. */
+LT_MUST_CHECK lt_status lt_endpoint_listen(int *fd, struct stat *file, const lt_address *address,
+                                           const char *text);
+/* Removes the socket file of ipc, unless another one has its name now. */
+void lt_endpoint_remove(const lt_address *address, const struct stat *file);
 /* Of a socket that listens by TCP; -1: none. */
 int lt_endpoint_port(int fd);
 /* The next connection; -1: none this time, and errno. */

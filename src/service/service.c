@@ -20,7 +20,8 @@ struct lt_service {
     char *address, *secret;
     lt_address target; /* points into the address that was given */
     char *given;
-    int listener; /* -1: none */
+    int listener;     /* -1: none */
+    struct stat file; /* its socket file, of ipc */
     pthread_t thread;
     bool started;
     atomic_bool closing;
@@ -73,7 +74,7 @@ static lt_status start(lt_service *s, const lt_service_config *config)
     s->connections.max_bytes = config->max_bytes ? config->max_bytes : LT_SERVICE_MAX_BYTES;
     s->connections.threads = config->threads ? config->threads : THREADS;
     LT_TRY(lt_address_parse(&s->target, s->given));
-    LT_TRY(lt_endpoint_listen(&s->listener, &s->target, s->given));
+    LT_TRY(lt_endpoint_listen(&s->listener, &s->file, &s->target, s->given));
     LT_TRY(publish(s));
     s->started = !pthread_create(&s->thread, NULL, listen_on, s);
     return s->started ? LT_OK : lt_fail(LT_E_NOMEM, "service: %s: no thread", s->given);
@@ -115,8 +116,8 @@ void lt_service_close(lt_service **service)
         return;
     *service = NULL;
     atomic_store(&s->closing, true);
-    if (s->listener >= 0 && s->target.kind == LT_ADDRESS_IPC)
-        (void)unlink(s->target.name);
+    if (s->listener >= 0)
+        lt_endpoint_remove(&s->target, &s->file);
     if (s->started) {
         (void)shutdown(s->listener, SHUT_RDWR); /* ends accept() */
         pthread_join(s->thread, NULL);

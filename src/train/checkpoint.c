@@ -172,7 +172,7 @@ static lt_status write_checkpoint(const char *folder, const lt_checkpoint_parts 
         return LT_E_NOMEM;
     lt_status st = lt_shared_folder(checkpoints);
     if (!st) {
-        lt_commit_clean(checkpoints);
+        lt_checkpoint_clean_in(checkpoints);
         st = save_into(checkpoints, parts, state, queue);
     }
     if (!st)

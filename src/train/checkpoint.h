@@ -120,6 +120,8 @@ LT_MUST_CHECK lt_status lt_checkpoint_check_state(const lt_checkpoint_state *sta
 /* The same for the optimizer's numbers behind so many steps; step is in its range. NULL: none. */
 LT_MUST_CHECK lt_status lt_checkpoint_check_numbers(const lt_json_value *numbers, int64_t step);
 
+/* lt_checkpoint_clean() of the folder of checkpoints. */
+void lt_checkpoint_clean_in(const char *checkpoints);
 /* Points `latest` (and `best`) to the state's step, and removes those of its run beyond the newest keep. */
 LT_MUST_CHECK lt_status lt_checkpoint_point(const char *checkpoints,
                                             const lt_checkpoint_state *state,

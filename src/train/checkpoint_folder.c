@@ -256,11 +256,18 @@ lt_status lt_checkpoint_list(const char *folder, int64_t **out, size_t *count)
     return st;
 }
 
+void lt_checkpoint_clean_in(const char *checkpoints)
+{
+    static const char *const names[] = {"step-[0-9]*/", "latest",    "best",
+                                        "latest.old/",  "best.old/", NULL};
+    lt_commit_clean(checkpoints, names);
+}
+
 void lt_checkpoint_clean(const char *folder)
 {
     char *checkpoints = lt_format("%s/checkpoints", folder);
     if (checkpoints)
-        lt_commit_clean(checkpoints);
+        lt_checkpoint_clean_in(checkpoints);
     lt_free(checkpoints);
 }
 
@@ -285,7 +292,7 @@ lt_status lt_checkpoint_mend(const char *folder, const lt_checkpoint_state *stat
     char *checkpoints = lt_format("%s/checkpoints", folder);
     if (!checkpoints)
         return LT_E_NOMEM;
-    lt_commit_clean(checkpoints);
+    lt_checkpoint_clean_in(checkpoints);
     lt_status st = point_again(checkpoints, "latest", state->step);
     if (!st && state->best_step > 0)
         st = point_again(checkpoints, "best", state->best_step);

@@ -92,19 +92,37 @@ static void test_commit(void **state)
     temp_remove(folder);
 }
 
-/* Temporaries of the living stay, those of the dead and names that only look like one: */
 static void test_clean(void **state)
 {
     (void)state;
-    static const char *const names[] = {"x.tmp-999999999", "x.tmp-1", "x.tmp-", "x.tmp-12a", "y"};
-    char folder[TEMP_PATH], path[TEMP_PATH];
+    static const char *const gone[] = {"x.tmp-999999999/", "x.old.tmp-999999999/",
+                                       "step-5.tmp-999999999/", "link.tmp-999999999"},
+                             *const left[] = {"x.tmp-1/",         "x.tmp-/",
+                                              "x.tmp-12a/",       "y/",
+                                              "y.tmp-999999999/", "step-.tmp-999999999/",
+                                              "x.tmp-999999998",  "link.tmp-999999998/"},
+                             *const names[] = {"x/", "x.old/", "step-[0-9]*/", "link", NULL};
+    char folder[TEMP_PATH], path[TEMP_PATH], other[TEMP_PATH];
     temp_make(folder);
-    for (size_t i = 0; i < COUNT_OF(names); i++)
-        assert_int_equal(mkdir(temp_path(path, folder, names[i]), 0777), 0);
-    lt_commit_clean(folder);
-    assert_false(exists(folder, names[0]));
-    for (size_t i = 1; i < COUNT_OF(names); i++)
-        assert_true(exists(folder, names[i]));
+    for (size_t i = 0; i < COUNT_OF(gone) + COUNT_OF(left); i++) {
+        temp_path(path, folder, i < COUNT_OF(gone) ? gone[i] : left[i - COUNT_OF(gone)]);
+        if (path[strlen(path) - 1] == '/')
+            assert_int_equal(mkdir(path, 0777), 0);
+        else
+            assert_int_equal(symlink("/nowhere", path), 0);
+    }
+    lt_commit_clean(folder, names);
+    for (size_t i = 0; i < COUNT_OF(gone); i++)
+        assert_int_equal(lstat(temp_path(path, folder, gone[i]), &(struct stat){0}), -1);
+    for (size_t i = 0; i < COUNT_OF(left); i++)
+        assert_int_equal(lstat(temp_path(path, folder, left[i]), &(struct stat){0}), 0);
+    temp_path(other, folder, "x.tmp-999999999");
+    assert_int_equal(mkdir(other, 0777), 0);
+    if (!geteuid()) { /* another user's */
+        assert_int_equal(chown(other, 65534, 65534), 0);
+        lt_commit_clean(folder, names);
+        assert_int_equal(access(other, F_OK), 0);
+    }
     temp_remove(folder);
 }
 
@@ -235,7 +253,8 @@ int main(void)
         {"CRC-32C of published vectors", test_crc_vectors, NULL, NULL, NULL},
         {"CRC-32C by instruction, by tables, in parts", test_crc_ways, NULL, NULL, NULL},
         {"a folder is there or not", test_commit, NULL, NULL, NULL},
-        {"only temporaries of dead processes are removed", test_clean, NULL, NULL, NULL},
+        {"only named temporaries of this user's dead processes are removed", test_clean, NULL, NULL,
+         NULL},
         {"only regular files are opened", test_regular_files, NULL, NULL, NULL},
         {"files are whole, pipes and links stay what they are", test_save, NULL, NULL, NULL},
         {"spans of two threads, in trace and table", test_trace, NULL, NULL, NULL},

@@ -357,6 +357,20 @@ def files_of_the_user_in_the_folder_are_left_alone(cwd):
     assert not os.path.exists(os.path.join(cwd, "new"))
 
 
+def a_folder_that_others_may_write_is_refused(cwd):
+    path, shared, others = text(cwd, "[a]\ncommand = true\n"), os.path.join(cwd, "shared"), os.path.join(cwd, "others")
+    os.mkdir(shared)
+    os.chmod(shared, 0o777)
+    fails(launch(cwd, path, "--folder", shared), "shared: has mode 0777", "chmod go-w")
+    if os.geteuid():
+        raise Skip("only root can make a folder of another user")
+    os.mkdir(others)
+    os.chown(others, 65534, 65534)
+    for flags in ((), ("--dry-run",)):
+        fails(launch(cwd, path, "--folder", others, *flags), "others: belongs to user 65534")
+    assert not os.listdir(others) and not os.listdir(shared)
+
+
 def a_dry_run_starts_nothing(cwd):
     path = text(cwd, "[a]\ncommand = touch here\n[gang]\nkind = gang\nranks = 3\ncommand = touch here --accum ${grad-accum}\n"
                      "batch-size = 2\nglobal-batch = 12\n")
@@ -425,7 +439,7 @@ ROWS = (the_same_programs_in_threads_and_processes, fail_fast_names_the_node_and
         killed_producers_are_restarted_and_the_items_are_exact, a_killed_service_comes_back,
         a_node_that_hangs_is_named_and_a_slow_one_is_left_alone, a_stopped_producer_is_started_again_and_the_items_are_exact, a_signal_to_the_launcher_ends_all,
         a_killed_launcher_leaves_no_node, a_killed_launcher_leaves_no_child_no_rank_and_no_secret, a_launcher_of_mpirun_that_is_killed_leaves_none_either,
-        files_of_the_user_in_the_folder_are_left_alone, a_dry_run_starts_nothing, texts_that_are_refused, many_launches_leave_nothing)
+        files_of_the_user_in_the_folder_are_left_alone, a_folder_that_others_may_write_is_refused, a_dry_run_starts_nothing, texts_that_are_refused, many_launches_leave_nothing)
 
 if __name__ == "__main__":
     CHOSEN = sys.argv[4] if len(sys.argv) > 4 else None

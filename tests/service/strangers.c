@@ -141,6 +141,53 @@ static void a_file_that_a_killed_service_left(void **state)
     lt_service_close(&s);
 }
 
+static void files_that_are_no_sockets_of_ours(void **state)
+{
+    char address[TEMP_PATH + 16], moved[TEMP_PATH];
+    struct stat info;
+    size_t bytes = 0;
+    (void)state;
+    snprintf(address, sizeof address, "ipc://%s/thesis", folder);
+    const char *path = address + strlen("ipc://");
+    lt_service *s = NULL;
+    const lt_service_config config = {.address = address, .handler = increment};
+    temp_write(path, "words", 5);
+    assert_fails(lt_service_open(&s, &config), LT_E_IO, "is no socket");
+    free(temp_read(path, &bytes));
+    assert_int_equal(bytes, 5);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(symlink("nowhere", path), 0);
+    assert_fails(lt_service_open(&s, &config), LT_E_IO, "is no socket");
+    assert_int_equal(unlink(path), 0);
+    s = serve(address, NULL); /* whose file is moved, and a file of the user takes its name */
+    assert_int_equal(rename(path, temp_path(moved, folder, "moved")), 0);
+    temp_write(path, "words", 5);
+    lt_service_close(&s);
+    assert_int_equal(lstat(path, &info), 0);
+    assert_true(S_ISREG(info.st_mode));
+}
+
+static void a_socket_that_another_user_left(void **state)
+{
+    char address[TEMP_PATH + 16];
+    (void)state;
+    if (geteuid())
+        skip();
+    snprintf(address, sizeof address, "ipc://%s/others", folder);
+    struct sockaddr_un left = {.sun_family = AF_UNIX};
+    const char *path = address + strlen("ipc://");
+    memcpy(left.sun_path, path, strlen(path) + 1);
+    const int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&left, sizeof left), 0);
+    close(fd);
+    assert_int_equal(chown(path, 65534, 65534), 0);
+    lt_service *s = NULL;
+    assert_fails(
+        lt_service_open(&s, &(lt_service_config){.address = address, .handler = increment}),
+        LT_E_IO, address);
+    assert_int_equal(access(path, F_OK), 0);
+}
+
 /* The name of a socket of this process in /proc/net/unix, or -1 instead of a connection to it. */
 static int connect_by_name(void)
 {
@@ -443,6 +490,10 @@ int main(void)
         {"requests that a service does not take", requests_that_are_refused, NULL, NULL, NULL},
         {"the file of a killed service is replaced, that of a living one is not",
          a_file_that_a_killed_service_left, NULL, NULL, NULL},
+        {"a file that is no socket is neither replaced nor removed",
+         files_that_are_no_sockets_of_ours, NULL, NULL, NULL},
+        {"a socket that another user left is not removed", a_socket_that_another_user_left, NULL,
+         NULL, NULL},
         {"inproc is for threads of one process", threads_of_one_process_only, NULL, NULL, NULL},
         {"a service closes beside a caller that does not read",
          closing_beside_a_caller_that_does_not_read, NULL, NULL, NULL},

@@ -119,6 +119,23 @@ def killed_at_random_moments_it_gives_the_same_report(cwd):
     assert "step-time" not in page and "indicative" not in page.split("<pre>")[0], "seconds are in it"
 
 
+def files_of_the_user_in_out_are_left_alone(cwd):
+    """Also where their names end as temporary ones do, or lie in folders that reproduce draws into."""
+    plan, stored = "auto-refresh", os.path.join(ROOT, "docs", "results", "ablation")
+    mine = ("notes.tmp-9999999", "thesis/draft.tmp-9999999", f"{plan}/tables/mine.csv", f"{plan}/figures/mine/deep.svg", "metrics/notes.txt.tmp-9999999")
+    for name in mine:
+        os.makedirs(os.path.dirname(os.path.join(cwd, "out", name)), exist_ok=True)
+        write(cwd, os.path.join("out", name), "mine")
+    reproduce(plan, "--redraw", "--from", stored, cwd=cwd)
+    folder = os.path.join(cwd, "out", plan)
+    write(cwd, os.path.join(folder, "drawn.json"), json.dumps(["tables/old.csv", *json.loads(read(folder, "drawn.json"))]))
+    write(cwd, os.path.join(folder, "tables", "old.csv"), "old")
+    reproduce(plan, "--redraw", "--from", stored, cwd=cwd)
+    assert not os.path.exists(os.path.join(folder, "tables", "old.csv")), "a table of an earlier drawing is left"
+    for name in mine:
+        assert read(cwd, "out", name) == "mine", name
+
+
 def plans_with_cells_in_common_run_them_once(cwd):
     one = write(cwd, "one.ini", TINY)
     assert "4 cells" not in reproduce(one, "--only", "trial*", cwd=cwd).stdout.split("cells to run")[1]
@@ -394,7 +411,7 @@ def committed_results_redraw_byte_for_byte(cwd):
     for plan in plans:
         reproduce(plan, "--redraw", "--from", stored, cwd=cwd)
         made = os.path.join(cwd, "out", plan)
-        differ = [n for n in same_tree(made, os.path.join(stored, plan)) if n not in ("plan.json", "bands.json")]
+        differ = [n for n in same_tree(made, os.path.join(stored, plan)) if n not in ("plan.json", "bands.json", "drawn.json")]
         assert not differ, f"{plan}: {differ}: tools/reproduce {plan} --redraw --out docs/results/ablation"
         if os.path.exists(os.path.join(stored, plan, "bands.json")):
             reproduce(plan, "--redraw", "--check", "--from", stored, cwd=cwd)
@@ -415,7 +432,7 @@ def numbers_on_the_page_of_results_are_those_of_the_tables(cwd):
     assert not numbers_of("85.19 ± 0.85 and 1.15 [1.11, 1.18]") & known, "numbers that are in no table are found"
 
 
-ROWS = [the_smoke_plan_runs_to_a_report, killed_at_random_moments_it_gives_the_same_report, plans_with_cells_in_common_run_them_once,
+ROWS = [the_smoke_plan_runs_to_a_report, killed_at_random_moments_it_gives_the_same_report, files_of_the_user_in_out_are_left_alone, plans_with_cells_in_common_run_them_once,
         a_default_that_is_spelt_out_makes_no_other_cell, values_of_a_list_make_another_cell, finished_cells_count_under_any_name,
         a_cell_of_a_preset_that_had_no_list_is_refused, a_seed_gives_every_arm_the_same_start,
         a_cell_that_fails_leaves_a_hole_and_the_rest_goes_on, a_run_that_diverges_counts_as_nothing_learnt,

@@ -1,20 +1,23 @@
 """OUT/PLAN/: report.html, tables/, figures/, all of them functions of the finished cells' metrics; and --check."""
+import json
 import os
-import shutil
 import sys
 
 from .claims import bands_of, compare, find_bands, verdicts_of, write_bands
 from .figures import all_figures
 from .measures import Measured
 from .page import page
-from .store import write_whole
+from .store import is_own_file, read_json, remove, write_whole
 from .tables import all_tables
 
 
 def write_all(folder, files):
-    """The folders tables/ and figures/ hold these files and no old ones."""
-    for name in ("tables", "figures"):
-        shutil.rmtree(os.path.join(folder, name), ignore_errors=True)
+    """Writes the files and their list, drawn.json, after removing what an earlier list has besides."""
+    record = os.path.join(folder, "drawn.json")
+    for name in set(read_json(record) or ()) - set(files):
+        if os.path.dirname(name) in ("tables", "figures") and is_own_file(os.path.join(folder, name)):
+            remove(os.path.join(folder, name))
+    write_whole(record, json.dumps(sorted(files), indent=0) + "\n")
     for name, text in files.items():
         write_whole(os.path.join(folder, name), text)
 

@@ -3,10 +3,12 @@
 A cell is done when cells/ID/DONE names the hash of its metrics; or when only the metrics are there, as in a folder that was
 committed or copied from another machine. Files appear whole or not at all."""
 import fcntl
+import glob
 import hashlib
 import json
 import os
 import shutil
+import stat
 import time
 
 from . import compact
@@ -38,14 +40,26 @@ def is_running(pid):
     return True
 
 
+# Where write_whole() writes, below the folder of results; * is a cell's id, a plan's name or a figure's.
+WRITTEN = ("metrics/*.json", "failed/*.json", "cells/*/DONE", "*/plan.json", "*/bands.json", "*/report.html", "*/drawn.json",
+           "*/figures/*.svg", "*/figures/*.csv", "*/tables/*.csv", "*/tables/*.md")
+
+
+def is_own_file(path):
+    try:
+        info = os.lstat(path)
+    except OSError:
+        return False
+    return stat.S_ISREG(info.st_mode) and info.st_uid == os.geteuid()
+
+
 def remove_unfinished(out):
-    """What killed tools left of write_whole(). Folders of runs are the trainer's, which sees to its own."""
-    for folder, folders, names in os.walk(out):
-        folders[:] = [name for name in folders if name != "run"]
-        for name in names:
-            pid = name.rpartition(".tmp-")[2]
-            if ".tmp-" in name and pid.isdigit() and not is_running(int(pid)):
-                remove(os.path.join(folder, name))
+    """Removes temporary files that killed tools left of write_whole(), by their places, owner and type."""
+    for pattern in WRITTEN:
+        for path in glob.glob(f"{glob.escape(out)}/{pattern}.tmp-*"):
+            pid = path.rpartition(".tmp-")[2]
+            if pid.isdigit() and not is_running(int(pid)) and is_own_file(path):
+                remove(path)
 
 
 def remove(path):

@@ -310,11 +310,12 @@ static lt_status write_manifest(const job *j)
 
 static lt_status run(job *j)
 {
+    static const char *const names[] = {"shard-[0-9]*.pack", "manifest.json", NULL};
     j->bad = lt_alloc((size_t)j->shards, sizeof *j->bad);
     if (!j->bad)
         return LT_E_NOMEM;
     LT_TRY(lt_commit_make_folders(j->folder));
-    lt_commit_clean(j->folder);
+    lt_commit_clean(j->folder, names);
     run_threads(j);
     if (j->status)
         return lt_fail(j->status, "%s", j->message ? j->message : "pack: no memory");
