@@ -24,7 +24,7 @@ LT_API LT_MUST_CHECK lt_status lt_data_service_open(lt_data_service **out,
 LT_API const char *lt_data_service_address(const lt_data_service *service);
 /** Samples that it made. */
 LT_API int64_t lt_data_service_samples(const lt_data_service *service);
-/** Waits for samples being made. Before the data sets. */
+/** Waits for samples being made, whose augmentation it stops. Before the data sets. */
 LT_API void lt_data_service_close(lt_data_service **service);
 
 /**
@@ -35,7 +35,7 @@ LT_API void lt_data_service_close(lt_data_service **service);
  * that of LATHER_JOB_TOKEN, or of the file that LATHER_JOB_TOKEN_FILE names; else none.
  *
  * Errors  LT_E_ARG (an address; the services have different data), LT_E_COMM (none answers), LT_E_FORMAT
- *         (an answer that is none)
+ *         (an answer that is none, or numbers beyond what a trainer takes)
  */
 LT_API LT_MUST_CHECK lt_status lt_dataset_service(lt_dataset **out, const char *addresses,
                                                   const char *secret, bool train);

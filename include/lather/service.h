@@ -19,10 +19,14 @@ typedef struct lt_service lt_service;
 /** Calls one service. Any number of threads may call at once; calls at once are as many connections. */
 typedef struct lt_client lt_client;
 
+/** Bytes of a request or an answer, where a config does not say another number. */
+enum { LT_SERVICE_MAX_BYTES = 1 << 28 };
+
 /** What a handler answers with. */
 typedef struct lt_reply lt_reply;
-/** Memory of the answer, bytes of it, for the handler to fill; once in a call, none is an empty answer. Not
- *  aligned, not zeroed; lent until the handler returns. NULL: no memory, or larger than what a call may carry. */
+/** Memory of the answer, bytes of it, for the handler to fill; without a call the answer is empty, a second call
+ *  replaces the first. Aligned as by malloc(), not zeroed; lent until the handler returns. NULL: no memory, or larger
+ *  than what a call may carry. */
 LT_API void *lt_reply_data(lt_reply *reply, size_t bytes);
 
 /** Answers one call. request is borrowed and not aligned. Called by the service's threads, several at once. A

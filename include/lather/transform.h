@@ -26,23 +26,30 @@ typedef enum lt_augment {
 
 typedef enum lt_filter { LT_FILTER_BILINEAR, LT_FILTER_BICUBIC } lt_filter;
 
+/** Limits of lt_transform, of the command line and of requests to a data service alike. */
+enum {
+    LT_TRANSFORM_MOST_SIZE = 4096,
+    LT_JITTER_MOST = 10, /**< brightness, contrast, saturation */
+    LT_RAND_AUGMENT_MOST_OPS = 100
+};
+
 /** Largest random changes, as torchvision's ColorJitter: factors in 1 - x .. 1 + x; hue in
  *  turns. */
 typedef struct lt_jitter {
-    double brightness, contrast, saturation; /**< >= 0 */
+    double brightness, contrast, saturation; /**< 0 .. LT_JITTER_MOST */
     double hue;                              /**< in [0, 0.5] */
 } lt_jitter;
 
 /** RandAugment with torchvision's operations and its 31 strengths: Cubuk et al., NeurIPS 2020. */
 enum { LT_RAND_AUGMENT_MOST = 30 };
 typedef struct lt_rand_augment {
-    int ops;       /**< operations drawn for an image, e.g. 2; 0: none */
+    int ops; /**< operations drawn for an image, up to LT_RAND_AUGMENT_MOST_OPS, e.g. 2; 0: none */
     int magnitude; /**< strength of all of them, 0 .. LT_RAND_AUGMENT_MOST, e.g. 9 */
 } lt_rand_augment;
 
 typedef struct lt_transform {
     lt_augment augment;
-    int size;   /**< side of the input in pixels */
+    int size;   /**< side of the input in pixels, 1 .. LT_TRANSFORM_MOST_SIZE */
     int resize; /**< short side before the centre crop, >= size; 0: size * 256 / 224, rounded */
     double crop_ratio; /**< says what resize is, instead: size / crop_ratio, down; in (0, 1] */
     lt_filter filter;

@@ -6,7 +6,7 @@
 
 #include <stdbool.h>
 
-enum { LT_STREAM_SMALL = 4096, LT_SERVICE_MAX_BYTES = 1 << 28 };
+enum { LT_STREAM_SMALL = 4096 };
 
 /* Received frames of up to LT_STREAM_SMALL bytes take one recv() and no allocation. Texts of errors are shorter. */
 typedef struct lt_stream {

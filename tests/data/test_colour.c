@@ -116,7 +116,7 @@ static void check_rand(void **state)
         lt_canvas canvas = {got, other, SIDE, 3};
         int i = 0;
         make_image(got, 3);
-        lt_rand_augment_apply(&canvas, &(lt_rand_augment){1, MAGNITUDE}, &rng);
+        lt_rand_augment_apply(&canvas, &(lt_rand_augment){1, MAGNITUDE}, &rng, NULL);
         while (i < 2 * LT_PIXEL_OPS
                && ((i % 2 && !has_sign((lt_pixel_op)(i / 2))) || memcmp(got, made[i], BYTES) != 0))
             i++;
@@ -142,12 +142,12 @@ static void check_rand_ops(void **state)
         lt_canvas p = {a, other, SIDE, 3}, q = {b, other, SIDE, 3};
         make_image(a, 3);
         make_image(b, 3);
-        lt_rand_augment_apply(&p, &(lt_rand_augment){0, 9}, &x);
+        lt_rand_augment_apply(&p, &(lt_rand_augment){0, 9}, &x, NULL);
         assert_memory_equal(a, b, sizeof a);
-        lt_rand_augment_apply(&p, &(lt_rand_augment){2, 9}, &x);
-        lt_rand_augment_apply(&q, &(lt_rand_augment){1, 9}, &y);
+        lt_rand_augment_apply(&p, &(lt_rand_augment){2, 9}, &x, NULL);
+        lt_rand_augment_apply(&q, &(lt_rand_augment){1, 9}, &y, NULL);
         changed += memcmp(a, b, sizeof a) != 0;
-        lt_rand_augment_apply(&q, &(lt_rand_augment){1, 9}, &y);
+        lt_rand_augment_apply(&q, &(lt_rand_augment){1, 9}, &y, NULL);
         assert_memory_equal(a, b, sizeof a);
     }
     assert_in_range(changed, 60, 100); /* the second does something, mostly */
@@ -203,6 +203,18 @@ static void check_ranges(void **state)
     assert_status(lt_transform_check(&t), LT_E_ARG);
     assert_non_null(strstr(lt_error_message(), "magnitude 31 is not in 0 .. 30"));
     t = (lt_transform){.size = 32, .rand_augment = {-1, 9}};
+    assert_status(lt_transform_check(&t), LT_E_ARG);
+    t = (lt_transform){.size = 32, .rand_augment = {LT_RAND_AUGMENT_MOST_OPS + 1, 9}};
+    assert_status(lt_transform_check(&t), LT_E_ARG);
+    assert_non_null(strstr(lt_error_message(), "101 operations of RandAugment, want 0 to 100"));
+    t = (lt_transform){.size = LT_TRANSFORM_MOST_SIZE + 1};
+    assert_status(lt_transform_check(&t), LT_E_ARG);
+    assert_non_null(strstr(lt_error_message(), "size 4097 is not in 1 .. 4096"));
+    t = (lt_transform){.size = 32, .jitter.saturation = LT_JITTER_MOST + 0.1};
+    assert_status(lt_transform_check(&t), LT_E_ARG);
+    t = (lt_transform){.size = 32, .jitter.contrast = (double)NAN};
+    assert_status(lt_transform_check(&t), LT_E_ARG);
+    t = (lt_transform){.size = 32, .limits.seconds = -1};
     assert_status(lt_transform_check(&t), LT_E_ARG);
     t = (lt_transform){.size = 32, .rand_augment = {2, 9}, .trivial_augment = true};
     assert_status(lt_transform_check(&t), LT_E_ARG);

@@ -8,12 +8,14 @@
 #include "lather/ext/dataset.h"
 #include "lather/service.h"
 
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { SIDE = 24, MOST_WORKERS = 5, LIST = 2048 };
@@ -364,11 +366,75 @@ static void test_forged_requests(void **state)
     close_workers(&w);
 }
 
+/* Asks for the first sample with this transform. */
+static lt_status ask_for(const workers *w, const lt_transform *t)
+{
+    lt_client *client = NULL;
+    lt_answer info = {0};
+    lt_wire_info in;
+    const lt_client_config c = {.address = lt_data_service_address(w->service[0])};
+    lt_wire_request q = good_request();
+    assert_ok(lt_client_open(&client, &c));
+    assert_ok(lt_client_call(client, &q, sizeof q, 60, &info));
+    memcpy(&in, (const char *)info.data + sizeof(lt_wire_answer), sizeof in);
+    lt_answer_free(&info);
+    q.kind = LT_WIRE_SAMPLE;
+    q.data = in.data;
+    lt_wire_put_transform(&q, t);
+    const lt_status st = send_bytes(client, &q, sizeof q);
+    lt_client_close(&client);
+    return st;
+}
+
+/* The command line's ranges. */
+static void test_large_requests(void **state)
+{
+    const lt_transform good = {
+        .augment = LT_AUGMENT_IMAGENET, .size = SIDE, .rand_augment = {100, 9}};
+    lt_transform t = good;
+    workers w;
+    (void)state;
+    open_workers(&w, 1);
+    assert_ok(ask_for(&w, &good));
+    t.rand_augment.ops = INT32_MAX;
+    assert_fails(ask_for(&w, &t), LT_E_ARG, "2147483647 operations of RandAugment, want 0 to 100");
+    t = good;
+    t.size = 16384;
+    assert_fails(ask_for(&w, &t), LT_E_ARG, "size 16384 is not in 1 .. 4096");
+    close_workers(&w);
+}
+
+static void *ask_much(void *context)
+{
+    const lt_transform t = {
+        .augment = LT_AUGMENT_IMAGENET, .size = LT_TRANSFORM_MOST_SIZE, .rand_augment = {100, 9}};
+    assert_status(ask_for(context, &t), LT_E_COMM);
+    return NULL;
+}
+
+/* A hundred operations on 16 million pixels are ten seconds of a core. */
+static void test_close_while_augmenting(void **state)
+{
+    const struct timespec pause = {.tv_nsec = 1000000};
+    pthread_t thread;
+    workers w;
+    (void)state;
+    open_workers(&w, 1);
+    assert_int_equal(pthread_create(&thread, NULL, ask_much, &w), 0);
+    const clock_t begin = clock();               /* of cores */
+    while (clock() - begin < CLOCKS_PER_SEC / 2) /* it augments */
+        nanosleep(&pause, NULL);
+    close_workers(&w);
+    pthread_join(thread, NULL);
+    assert_true(clock() - begin < 3 * CLOCKS_PER_SEC);
+}
+
 /* A service that knows what the data is, and whose samples are black, cut or lengthened. */
 typedef struct liar {
     lt_answer info;
-    int change;    /* bytes more or fewer, of samples */
-    int32_t label; /* of all */
+    int change;             /* bytes more or fewer, of samples */
+    int32_t label;          /* of all */
+    const lt_wire_info *in; /* NULL: the true one */
 } liar;
 
 static lt_status lie(void *context, const void *request, size_t bytes, lt_reply *reply)
@@ -377,7 +443,10 @@ static lt_status lie(void *context, const void *request, size_t bytes, lt_reply 
     lt_wire_request q = {0};
     memcpy(&q, request, bytes < sizeof q ? bytes : sizeof q);
     if (q.kind == LT_WIRE_INFO) {
-        memcpy(lt_reply_data(reply, l->info.bytes), l->info.data, l->info.bytes);
+        char *to = lt_reply_data(reply, l->info.bytes);
+        memcpy(to, l->info.data, l->info.bytes);
+        if (l->in)
+            memcpy(to + sizeof(lt_wire_answer), l->in, sizeof *l->in);
         return LT_OK;
     }
     char whole[sizeof(lt_wire_answer) + sizeof(int32_t) + SIDE * SIDE * 3 + 1] = {0};
@@ -407,9 +476,14 @@ static void check_liar(liar l, const char *says)
     const lt_service_config own = {.address = "tcp://127.0.0.1:0", .handler = lie, .context = &l};
     assert_ok(lt_service_open(&service, &own));
     snprintf(list, LIST, "service:%s", lt_service_address(service));
-    lt_dataset *d = open_data(list);
-    assert_ok(lt_loader_new(&loader, d, device, &c));
-    assert_int_equal(lt_loader_next(loader, &b), says ? LT_E_FORMAT : LT_OK);
+    lt_dataset *d = NULL;
+    if (l.in) {
+        assert_int_equal(lt_dataset_open(&d, list, true), LT_E_FORMAT);
+    } else {
+        d = open_data(list);
+        assert_ok(lt_loader_new(&loader, d, device, &c));
+        assert_int_equal(lt_loader_next(loader, &b), says ? LT_E_FORMAT : LT_OK);
+    }
     if (says && !strstr(lt_error_message(), says))
         fail_msg("'%s' without '%s'", lt_error_message(), says);
     lt_loader_free(&loader);
@@ -429,6 +503,35 @@ static void test_forged_answers(void **state)
     check_liar((liar){.change = -(4 + SIDE * SIDE * 3) - 5}, "answer of");
     check_liar((liar){.label = 3}, "has label 3");
     check_liar((liar){.label = -1}, "has label -1");
+}
+
+static void test_forged_descriptions(void **state)
+{
+    static const struct {
+        lt_wire_info in;
+        const char *says;
+    } rows[] = {
+        {{.data = 1, .count = 8, .classes = INT32_MAX, .channels = 3},
+         "2147483647 classes, want 1 to 16777216"},
+        {{.data = 1, .count = 8, .classes = 0, .channels = 3}, "0 classes, want 1 to"},
+        {{.data = 1, .count = INT64_MAX, .classes = 2, .channels = 3},
+         "9223372036854775807 samples, want 1 to 1099511627776"},
+        {{.data = 1, .count = 8, .classes = 2, .channels = 1, .ndim = 2, .dim = {1 << 20, 1 << 20}},
+         "1099511627776 elements in a sample, want 1 to 67108864"},
+        {{.data = 1, .count = 8, .classes = 2, .channels = 1, .ndim = 1, .dim = {INT64_MAX}},
+         "9223372036854775807 elements in a dimension of a sample, want 1 to 67108864"},
+        {{.data = 1,
+          .count = 8,
+          .classes = 2,
+          .channels = 1,
+          .ndim = 1,
+          .tokens = 1,
+          .dim = {(1 << 25) + 1}},
+         "33554433 elements in a dimension of a sample, want 1 to 33554432"},
+    };
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(rows); i++)
+        check_liar((liar){.in = &rows[i].in}, rows[i].says);
 }
 
 static void test_other_data(void **state)
@@ -463,6 +566,12 @@ int main(int argc, char **argv)
         {"records of a service are those of the data set", test_records, NULL, NULL, NULL},
         {"requests of any length and noise in them are refused, and the next one is answered",
          test_forged_requests, NULL, NULL, NULL},
+        {"requests beyond the command line's ranges are refused with both numbers",
+         test_large_requests, NULL, NULL, NULL},
+        {"a service closes while it augments a large image", test_close_while_augmenting, NULL,
+         NULL, NULL},
+        {"numbers of classes, samples and elements are bounded by the trainer",
+         test_forged_descriptions, NULL, NULL, NULL},
         {"answers of a wrong length and labels of no class are errors", test_forged_answers, NULL,
          NULL, NULL},
         {"services with other data, and addresses that are none", test_other_data, NULL, NULL,

@@ -240,16 +240,30 @@ static lt_status take_names(remote_set *s, const uint8_t *text, size_t bytes)
     return LT_OK;
 }
 
-static bool makes_sense(const lt_wire_info *in)
+static lt_status check_number(const char *what, int64_t got, int64_t most)
 {
+    if (got >= 1 && got <= most)
+        return LT_OK;
+    return lt_fail(LT_E_FORMAT, "data: a service has %" PRId64 " %s, want 1 to %" PRId64, got, what,
+                   most);
+}
+
+static lt_status check_info(const lt_wire_info *in)
+{
+    const int64_t most_samples = INT64_C(1) << 40, most_classes = 1 << 24;
+    const int64_t most = LT_SERVICE_MAX_BYTES / (in->tokens ? 8 : 4); /* of 4 bytes in an answer */
     int64_t elements = 1;
-    if (in->count < 1 || in->classes < 1 || in->ndim < 0 || in->ndim >= LT_MAX_DIMS)
-        return false;
-    for (int i = 0; i < in->ndim; i++)
-        if (in->dim[i] < 1 || __builtin_mul_overflow(elements, in->dim[i], &elements)
-            || elements > INT64_C(1) << 40)
-            return false;
-    return (in->channels == 1 || in->channels == 3) && (in->ndim || !in->tokens);
+    if (in->ndim < 0 || in->ndim >= LT_MAX_DIMS || (in->channels != 1 && in->channels != 3)
+        || (in->tokens && !in->ndim))
+        return lt_fail(LT_E_FORMAT, "data: a service's data set makes no sense");
+    LT_TRY(check_number("samples", in->count, most_samples));
+    LT_TRY(check_number("classes", in->classes, most_classes));
+    for (int i = 0; i < in->ndim; i++) {
+        LT_TRY(check_number("elements in a dimension of a sample", in->dim[i], most));
+        elements *= in->dim[i]; /* most * most at most */
+        LT_TRY(check_number("elements in a sample", elements, most));
+    }
+    return LT_OK;
 }
 
 static lt_status take_info(remote_set *s, const uint8_t *body, size_t bytes)
@@ -259,8 +273,7 @@ static lt_status take_info(remote_set *s, const uint8_t *body, size_t bytes)
     if (bytes < sizeof in)
         return lt_fail(LT_E_FORMAT, "data: a service describes its data in %zu bytes", bytes);
     memcpy(&in, body, sizeof in);
-    if (!makes_sense(&in))
-        return lt_fail(LT_E_FORMAT, "data: a service's data set makes no sense");
+    LT_TRY(check_info(&in));
     d->count = in.count;
     d->classes = in.classes;
     d->channels = in.channels;

@@ -15,7 +15,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
-enum { PARTS = 2, MOST_SIDE = 1 << 14 };
+enum { PARTS = 2 };
 
 typedef struct workspace {
     lt_scratch scratch;
@@ -29,6 +29,7 @@ struct lt_data_service {
     pthread_mutex_t mutex;
     workspace *idle;
     _Atomic int64_t samples;
+    atomic_bool closing;
 };
 
 /* --- Answers --- */
@@ -45,7 +46,9 @@ static void *answer(lt_reply *reply, lt_status status, bool fatal, size_t bytes)
 
 static lt_status too_large(size_t bytes)
 {
-    return lt_fail(LT_E_NOMEM, "data: no memory for an answer of %zu bytes", bytes);
+    return lt_fail(LT_E_NOMEM,
+                   "data: an answer of %zu bytes is larger than a call may carry, or than memory",
+                   bytes);
 }
 
 static lt_status answer_failure(lt_reply *reply, lt_status status, bool fatal)
@@ -112,7 +115,10 @@ static workspace *borrow(lt_data_service *s)
     if (w)
         s->idle = w->next;
     pthread_mutex_unlock(&s->mutex);
-    return w ? w : lt_alloc(1, sizeof *w);
+    w = w ? w : lt_alloc(1, sizeof *w);
+    if (w)
+        w->scratch.stop = &s->closing;
+    return w;
 }
 
 static void give_back(lt_data_service *s, workspace *w)
@@ -143,8 +149,6 @@ static lt_status answer_sample(const lt_dataset *d, const lt_wire_request *q, wo
     bool fatal = false;
     if (!d->shape.ndim)
         LT_TRY(lt_wire_get_transform(&transform, q));
-    if (transform.size > MOST_SIDE)
-        return lt_fail(LT_E_ARG, "data: a request for images of side %d", transform.size);
     const size_t bytes = lt_sample_bytes(d, transform.size);
     const size_t labels = lt_sample_labels(d) * sizeof(int32_t);
     const lt_sample sample = {.dataset = d,
@@ -152,20 +156,14 @@ static lt_status answer_sample(const lt_dataset *d, const lt_wire_request *q, wo
                               .index = q->index,
                               .key = q->key,
                               .epoch_key = q->epoch_key};
-    uint8_t *made = lt_alloc(labels + bytes, 1);
+    uint8_t *made = answer(reply, LT_OK, false, labels + bytes);
     if (!made)
-        return LT_E_NOMEM;
-    lt_status st =
+        return too_large(labels + bytes);
+    const lt_status st =
         lt_sample_make(&sample, &w->scratch, (int32_t *)(void *)made, made + labels, &fatal);
-    if (st) {
-        lt_free(made);
-        return answer_broken(d, q->index, st, fatal, reply);
-    }
-    char *to = answer(reply, LT_OK, false, labels + bytes);
-    if (to)
-        memcpy(to, made, labels + bytes);
-    lt_free(made);
-    return to ? LT_OK : too_large(labels + bytes);
+    if (st && atomic_load(w->scratch.stop))
+        return lt_fail(LT_E_COMM, "data: the service closes"); /* the sample is not broken */
+    return st ? answer_broken(d, q->index, st, fatal, reply) : LT_OK;
 }
 
 static lt_status answer_record(const lt_dataset *d, const lt_wire_request *q, workspace *w,
@@ -275,6 +273,7 @@ void lt_data_service_close(lt_data_service **service)
     *service = NULL;
     if (!s)
         return;
+    atomic_store(&s->closing, true);
     lt_service_close(&s->service);
     while (s->idle) {
         workspace *w = s->idle;

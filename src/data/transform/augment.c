@@ -11,7 +11,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { TRIES = 10, MAX_SIDE = 1 << 14 };
+enum { TRIES = 10, MAX_RESIZE = 1 << 15, MAX_RATIO = 1 << 14 };
 
 static lt_status check_range(const char *name, double low, double high, double most)
 {
@@ -44,21 +44,26 @@ static lt_status check_resize(lt_transform *t)
         return lt_fail(LT_E_ARG, "transform: crop ratio %g is not in (0, 1]", t->crop_ratio);
     if (!t->resize)
         t->resize = short_side(t->size, t->crop_ratio);
-    if (t->resize < t->size || t->resize > 2 * MAX_SIDE)
-        return lt_fail(LT_E_ARG, "transform: resize %d is less than size %d, or very large",
-                       t->resize, t->size);
+    if (t->resize < t->size || t->resize > MAX_RESIZE)
+        return lt_fail(LT_E_ARG, "transform: resize %d is not in %d .. %d", t->resize, t->size,
+                       (int)MAX_RESIZE);
     return LT_OK;
+}
+
+static bool is_within(double x, double most)
+{
+    return x >= 0 && x <= most; /* no NaN */
 }
 
 static lt_status check_colours(const lt_transform *t)
 {
     const lt_jitter *j = &t->jitter;
-    if (!(j->brightness >= 0 && j->contrast >= 0 && j->saturation >= 0 && j->hue >= 0
-          && j->hue <= 0.5))
+    if (!is_within(j->brightness, LT_JITTER_MOST) || !is_within(j->contrast, LT_JITTER_MOST)
+        || !is_within(j->saturation, LT_JITTER_MOST) || !is_within(j->hue, 0.5))
         return lt_fail(LT_E_ARG,
-                       "transform: jitter %g, %g, %g is negative, or hue %g not in [0, 0.5]",
-                       j->brightness, j->contrast, j->saturation, j->hue);
-    if (!(t->erase >= 0 && t->erase <= 1))
+                       "transform: jitter %g, %g, %g is not in [0, %d], or hue %g not in [0, 0.5]",
+                       j->brightness, j->contrast, j->saturation, (int)LT_JITTER_MOST, j->hue);
+    if (!is_within(t->erase, 1))
         return lt_fail(LT_E_ARG, "transform: erase %g is no probability", t->erase);
     return LT_OK;
 }
@@ -66,8 +71,9 @@ static lt_status check_colours(const lt_transform *t)
 static lt_status check_rand_augment(const lt_transform *t)
 {
     const lt_rand_augment *r = &t->rand_augment;
-    if (r->ops < 0)
-        return lt_fail(LT_E_ARG, "transform: %d operations of RandAugment", r->ops);
+    if (r->ops < 0 || r->ops > LT_RAND_AUGMENT_MOST_OPS)
+        return lt_fail(LT_E_ARG, "transform: %d operations of RandAugment, want 0 to %d", r->ops,
+                       (int)LT_RAND_AUGMENT_MOST_OPS);
     if (!(r->magnitude >= 0 && r->magnitude <= LT_RAND_AUGMENT_MOST))
         return lt_fail(LT_E_ARG, "transform: RandAugment's magnitude %d is not in 0 .. %d",
                        r->magnitude, (int)LT_RAND_AUGMENT_MOST);
@@ -78,12 +84,16 @@ static lt_status check_rand_augment(const lt_transform *t)
 
 lt_status lt_transform_check(lt_transform *t)
 {
-    if (t->size < 1 || t->size > MAX_SIDE)
-        return lt_fail(LT_E_ARG, "transform: size %d is not in 1 .. %d", t->size, MAX_SIDE);
+    if (t->size < 1 || t->size > LT_TRANSFORM_MOST_SIZE)
+        return lt_fail(LT_E_ARG, "transform: size %d is not in 1 .. %d", t->size,
+                       (int)LT_TRANSFORM_MOST_SIZE);
+    if (t->limits.pixels < 0 || !(t->limits.seconds >= 0))
+        return lt_fail(LT_E_ARG, "transform: limits of %lld pixels, %g seconds",
+                       (long long)t->limits.pixels, t->limits.seconds);
     LT_TRY(check_resize(t));
     if (t->filter != LT_FILTER_BILINEAR && t->filter != LT_FILTER_BICUBIC)
         return lt_fail(LT_E_ARG, "transform: no filter %d", (int)t->filter);
-    if (!(t->flip >= 0 && t->flip <= 1))
+    if (!is_within(t->flip, 1))
         return lt_fail(LT_E_ARG, "transform: flip %g is no probability", t->flip);
     t->min_scale = t->min_scale != 0 ? t->min_scale : 0.08;
     t->max_scale = t->max_scale != 0 ? t->max_scale : 1;
@@ -92,7 +102,7 @@ lt_status lt_transform_check(lt_transform *t)
     LT_TRY(check_colours(t));
     LT_TRY(check_rand_augment(t));
     LT_TRY(check_range("scale", t->min_scale, t->max_scale, 1));
-    return check_range("ratio", t->min_ratio, t->max_ratio, MAX_SIDE);
+    return check_range("ratio", t->min_ratio, t->max_ratio, MAX_RATIO);
 }
 
 /* Half to even, like Python's round(). */

@@ -7,6 +7,8 @@
 
 #include "lather/data.h"
 
+#include <stdatomic.h>
+
 /* u8 [size][size][channels], channels 1 or 3; other: workspace of the same size. */
 typedef struct lt_canvas {
     uint8_t *pixels, *other;
@@ -38,8 +40,10 @@ void lt_pixel_apply(lt_canvas *canvas, lt_pixel_op op, double value);
  * State-of-the-Art Data Augmentation", ICCV 2021, the wide space. */
 void lt_trivial_augment(lt_canvas *canvas, lt_rng *rng);
 /* Random operations one after the other, all of one strength. Cubuk et al., "RandAugment: Practical
- * automated data augmentation with a reduced search space", NeurIPS 2020, as torchvision has it. */
-void lt_rand_augment_apply(lt_canvas *canvas, const lt_rand_augment *config, lt_rng *rng);
+ * automated data augmentation with a reduced search space", NeurIPS 2020, as torchvision has it.
+ * It ends early once *stop is set; stop may be NULL. */
+void lt_rand_augment_apply(lt_canvas *canvas, const lt_rand_augment *config, lt_rng *rng,
+                           const atomic_bool *stop);
 /* The strength of one of its operations on an image of this side, before a sign. */
 double lt_rand_augment_strength(lt_pixel_op op, int magnitude, int side);
 /* Brightness, contrast, saturation and hue in random order, as torchvision's ColorJitter. */

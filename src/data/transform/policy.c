@@ -62,9 +62,10 @@ double lt_rand_augment_strength(lt_pixel_op op, int magnitude, int side)
     return value_of(&rand_space[op], op, (uint32_t)magnitude) * (moves ? side / 331.0 : 1);
 }
 
-void lt_rand_augment_apply(lt_canvas *canvas, const lt_rand_augment *config, lt_rng *rng)
+void lt_rand_augment_apply(lt_canvas *canvas, const lt_rand_augment *config, lt_rng *rng,
+                           const atomic_bool *stop)
 {
-    for (int i = 0; i < config->ops; i++) {
+    for (int i = 0; i < config->ops && !(stop && atomic_load(stop)); i++) {
         lt_pixel_op op = (lt_pixel_op)lt_rng_below(rng, LT_PIXEL_OPS);
         apply(canvas, &rand_space[op], op,
               lt_rand_augment_strength(op, config->magnitude, canvas->size), rng);

@@ -146,12 +146,12 @@ static lt_status recolour(const lt_transform *t, int channels, lt_rng *rng, lt_s
         .pixels = out, .other = s->between.memory, .size = t->size, .channels = channels};
     if (t->trivial_augment)
         lt_trivial_augment(&canvas, rng);
-    lt_rand_augment_apply(&canvas, &t->rand_augment, rng);
+    lt_rand_augment_apply(&canvas, &t->rand_augment, rng, s->stop);
     if (jitter)
         lt_colour_jitter(&canvas, &t->jitter, rng);
     if (t->erase > 0)
         lt_random_erase(&canvas, t->erase, t->erase_fill, rng);
-    return LT_OK;
+    return s->stop && atomic_load(s->stop) ? lt_fail(LT_E_COMM, "data: stopped") : LT_OK;
 }
 
 lt_status lt_transform_run(const lt_transform *t, int channels, lt_rng *rng, lt_scratch *s,

@@ -16,7 +16,7 @@ typedef struct export_arguments {
 static const lt_option table[] = {
 {"Options", .name = "weights", .type = LT_OPTION_STRING, AT(weights), .meta = "FILE", .help = "safetensors file, as training writes it"},
 {"Options", .name = "output", .alias = 'o', .type = LT_OPTION_STRING, AT(output), .meta = "FILE", .help = "the ONNX model to write"},
-{"Options", .name = "image-size", .type = LT_OPTION_INT, AT(images.image_size), .value = "0", .min = 0, .max = 4096, .help = "side of the input in pixels; 0: as in predict"},
+{"Options", .name = "image-size", .type = LT_OPTION_INT, AT(images.image_size), .value = "0", .min = 0, .max = LT_TRANSFORM_MOST_SIZE, .help = "side of the input in pixels; 0: as in predict"},
 {"Options", .name = "mean", .type = LT_OPTION_STRING, AT(images.mean), .meta = "R,G,B", .help = "for the metadata, where the weights do not say it"},
 {"Options", .name = "std", .type = LT_OPTION_STRING, AT(images.std), .meta = "R,G,B", .help = "likewise"},
 };

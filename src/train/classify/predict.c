@@ -20,7 +20,7 @@ static const lt_option table[] = {
 {"Options", .name = "top", .alias = 'k', .type = LT_OPTION_INT, AT(top), .value = "5", .min = 1, .max = 1000000, .help = "classes to print of each image, the likeliest first"},
 {"Options", .name = "json", .type = LT_OPTION_BOOL, AT(json), .help = "an object per line (JSON Lines): path, and predictions with index, class, probability; or error"},
 {"Options", .name = "csv", .type = LT_OPTION_BOOL, AT(csv), .help = "lines of path,rank,index,class,probability, quoted as in RFC 4180"},
-{"Options", .name = "image-size", .type = LT_OPTION_INT, AT(images.image_size), .value = "0", .min = 0, .max = 4096, .help = "side of the input in pixels; 0: what the weights say, else 224, or with a small stem 28 for one channel and 32 for three"},
+{"Options", .name = "image-size", .type = LT_OPTION_INT, AT(images.image_size), .value = "0", .min = 0, .max = LT_TRANSFORM_MOST_SIZE, .help = "side of the input in pixels; 0: what the weights say, else 224, or with a small stem 28 for one channel and 32 for three"},
 {"Options", .name = "interpolation", .type = LT_OPTION_CHOICE, AT(images.interpolation), .choices = "auto|bilinear|bicubic", .help = "filter of resizing, antialiased; auto: what the weights say, else bilinear"},
 {"Options", .name = "mean", .type = LT_OPTION_STRING, AT(images.mean), .meta = "R,G,B", .help = "what is taken from pixels, white being 1; missing: what the weights say, else ImageNet's, of one channel Fashion-MNIST's"},
 {"Options", .name = "std", .type = LT_OPTION_STRING, AT(images.std), .meta = "R,G,B", .help = "what pixels are divided by then; missing: as --mean"},

@@ -20,9 +20,9 @@ static const lt_option rows[] = {
 {"Data", PICK("augment", augment, "auto|none|imagenet|small"), .help = "random crops and flips; auto: as --weights of this size were trained, else small up to 64 pixels, imagenet above"},
 {"Data", NUM("flip", flip, 0, 1), .value = "0.5", .help = "probability of a horizontal flip"},
 {"Data", PICK("auto-augment", auto_augment, "none|ta_wide|ra"), .help = "random operations on each image: ta_wide: one, of random strength (TrivialAugmentWide); ra: RandAugment"},
-{"Data", INT("ra-ops", ra_ops, 1, 100), .value = "2", .help = "RandAugment: operations on an image"},
+{"Data", INT("ra-ops", ra_ops, 1, LT_RAND_AUGMENT_MOST_OPS), .value = "2", .help = "RandAugment: operations on an image"},
 {"Data", INT("ra-magnitude", ra_magnitude, 0, LT_RAND_AUGMENT_MOST), .value = "9", .help = "RandAugment: strength of all operations, torchvision's of 31"},
-{"Data", NUM("color-jitter", color_jitter, 0, 10), .value = "0", .help = "largest change of brightness, contrast and saturation, as a factor"},
+{"Data", NUM("color-jitter", color_jitter, 0, LT_JITTER_MOST), .value = "0", .help = "largest change of brightness, contrast and saturation, as a factor"},
 {"Data", NUM("color-jitter-hue", color_jitter_hue, 0, 0.5), .value = "0", .help = "largest change of hue, in turns"},
 {"Data", NUM("random-erase", random_erase, 0, 1), .value = "0", .help = "probability of erasing a random rectangle"},
 {"Data", NUM("mixup-alpha", mixup_alpha, 0, 100), .value = "0", .also = "mixup", .help = "mix images and targets; parameter of the Beta distribution; 0: no"},
@@ -30,7 +30,7 @@ static const lt_option rows[] = {
 {"Data", PICK("exif", exif, "off|on"), .help = "turn JPEG as their EXIF orientation says; off: the pixels as stored, as torchvision's ImageFolder reads them"},
 {"Data", TEXT("mean", mean), .meta = "R,G,B", .help = "what is taken from pixels, white being 1; missing: what the weights say, else ImageNet's, of one channel Fashion-MNIST's"},
 {"Data", TEXT("std", std), .meta = "R,G,B", .help = "what pixels are divided by then; missing: as --mean"},
-{"Data", INT("image-size", image_size, 0, 4096), .value = "0", .help = "side of the input in pixels; 0: what --weights were trained at, else that of the images up to 64 pixels, else 224"},
+{"Data", INT("image-size", image_size, 0, LT_TRANSFORM_MOST_SIZE), .value = "0", .help = "side of the input in pixels; 0: what --weights were trained at, else that of the images up to 64 pixels, else 224"},
 {"Data", TEXT("image-size-schedule", image_size_schedule), .meta = "EPOCH:SIZE,...", .help = "progressive resizing: side of the input in training from these epochs on, the first from 0; --image-size, or else the last, is for evaluation"},
 {"Data", INT("repeated-aug", repeated_aug, 1, 1000), .value = "1", .help = "times that an epoch visits an image, each augmented anew; it visits so many fewer"},
 {"Data", PICK("interpolation", interpolation, "auto|bilinear|bicubic"), .help = "filter of resizing, antialiased, in training and evaluation; auto: what --weights say, else bilinear"},
@@ -47,7 +47,7 @@ static const lt_option rows[] = {
 /* clang-format on */
 OPTION_TABLE(lt_image_options, image_options, rows)
 
-enum { MOST_SIDE = 4096, NONE = -1 };
+enum { NONE = -1 };
 
 static const char *const filter_name[] = {
     [LT_FILTER_BILINEAR] = "bilinear", [LT_FILTER_BICUBIC] = "bicubic"};
@@ -103,7 +103,7 @@ static lt_status choose_size(classifier *s, int usual)
         s->transform.size = s->sizes.step[s->sizes.count - 1].size;
     if (!s->transform.size && *text) {
         double side;
-        LT_TRY(parse(META_IMAGE_SIZE, text, 1, MOST_SIDE, &side));
+        LT_TRY(parse(META_IMAGE_SIZE, text, 1, LT_TRANSFORM_MOST_SIZE, &side));
         s->transform.size = (int)side;
         s->origin[META_IMAGE_SIZE] = FROM_WEIGHTS;
     } else if (!s->transform.size) {
