@@ -170,9 +170,14 @@ lt_status lt_commit_remove(const char *path)
     return st;
 }
 
+static bool may_live(long pid)
+{
+    return pid != (long)getpid() && (!kill((pid_t)pid, 0) || errno != ESRCH);
+}
+
 /* Whether entry is NAME.tmp-PID with one of the names, of this user, and its process is gone or is this one, which is
- * not saving now. */
-static bool is_stale(int folder, const char *entry, const char *const *names)
+ * not saving now. is_locked: a living process of that number, or a thread, is another one. */
+static bool is_stale(int folder, const char *entry, const char *const *names, bool is_locked)
 {
     static const char mark[] = ".tmp-";
     char *end, name[NAME_MAX + 2];
@@ -181,7 +186,7 @@ static bool is_stale(int folder, const char *entry, const char *const *names)
     if (!at || !isdigit((unsigned char)at[sizeof mark - 1]))
         return false;
     const long pid = strtol(at + sizeof mark - 1, &end, 10);
-    if (*end || pid <= 0 || (pid != (long)getpid() && (!kill((pid_t)pid, 0) || errno != ESRCH)))
+    if (*end || pid <= 0 || (!is_locked && may_live(pid)))
         return false;
     if (fstatat(folder, entry, &info, AT_SYMLINK_NOFOLLOW) || info.st_uid != geteuid())
         return false;
@@ -192,12 +197,12 @@ static bool is_stale(int folder, const char *entry, const char *const *names)
     return *names != NULL;
 }
 
-void lt_commit_clean(const char *folder, const char *const *names)
+void lt_commit_clean(const char *folder, const char *const *names, bool is_locked)
 {
     DIR *dir = opendir(folder);
     const struct dirent *entry;
     while (dir && (entry = readdir(dir))) {
-        char *path = is_stale(dirfd(dir), entry->d_name, names)
+        char *path = is_stale(dirfd(dir), entry->d_name, names, is_locked)
                          ? lt_format("%s/%s", folder, entry->d_name)
                          : NULL;
         if (path && lt_commit_remove_tree(path))

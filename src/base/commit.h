@@ -5,6 +5,8 @@
 
 #include "lather/status.h"
 
+#include <stdbool.h>
+
 /* A folder in the making. Starts as {0}. */
 typedef struct lt_commit {
     char *path; /* where it will be; owned */
@@ -27,8 +29,9 @@ LT_MUST_CHECK lt_status lt_commit_remove(const char *path);
  * never followed. */
 LT_MUST_CHECK lt_status lt_commit_remove_tree(const char *path);
 /* Removes temporary entries of this user's dead processes in a folder. names: patterns of fnmatch() for the entries that
- * the program makes there, NULL at the end; a pattern of folders ends with '/'. */
-void lt_commit_clean(const char *folder, const char *const *names);
+ * the program makes there, NULL at the end; a pattern of folders ends with '/'. is_locked: no other process makes them,
+ * so those of living ones are removed too. */
+void lt_commit_clean(const char *folder, const char *const *names, bool is_locked);
 /* Makes a folder and its parents. */
 LT_MUST_CHECK lt_status lt_commit_make_folders(const char *path);
 /* Syncs a file or a folder. Errors: LT_E_IO. */

@@ -23,12 +23,12 @@ typedef struct steps {
 
 int64_t lt_checkpoint_step_of(const char *name)
 {
-    char *end;
+    char own[32];
     if (strncmp(name, "step-", 5) != 0 || name[5] < '0' || name[5] > '9')
         return -1;
-    errno = 0;
-    int64_t step = strtoll(name + 5, &end, 10);
-    return *end || errno ? -1 : step;
+    const int64_t step = strtoll(name + 5, NULL, 10);
+    snprintf(own, sizeof own, "step-%" PRId64, step);
+    return strcmp(name, own) != 0 ? -1 : step; /* "step-01" is not what a save makes */
 }
 
 static lt_status add_step(steps *list, int64_t step)
@@ -260,7 +260,7 @@ void lt_checkpoint_clean_in(const char *checkpoints)
 {
     static const char *const names[] = {"step-[0-9]*/", "latest",    "best",
                                         "latest.old/",  "best.old/", NULL};
-    lt_commit_clean(checkpoints, names);
+    lt_commit_clean(checkpoints, names, true); /* the process that saves holds the run's lock */
 }
 
 void lt_checkpoint_clean(const char *folder)

@@ -105,7 +105,7 @@ static lt_status make_files(lt_run *run, const lt_run_config *config)
     LT_TRY(remember_folder(run));
     if (config->append)
         return open_file(run, run->records, &run->metrics);
-    lt_commit_clean(run->folder, names); /* not where another process may be at work */
+    lt_commit_clean(run->folder, names, false); /* not where another process may be at work */
     if (config->options)
         LT_TRY(write_config(run, config->options));
     LT_TRY(lt_run_write_env(run->folder, config, run->id));

@@ -111,16 +111,18 @@ static void test_clean(void **state)
         else
             assert_int_equal(symlink("/nowhere", path), 0);
     }
-    lt_commit_clean(folder, names);
+    lt_commit_clean(folder, names, false);
     for (size_t i = 0; i < COUNT_OF(gone); i++)
         assert_int_equal(lstat(temp_path(path, folder, gone[i]), &(struct stat){0}), -1);
     for (size_t i = 0; i < COUNT_OF(left); i++)
         assert_int_equal(lstat(temp_path(path, folder, left[i]), &(struct stat){0}), 0);
+    lt_commit_clean(folder, names, true); /* no other process makes these */
+    assert_false(exists(folder, left[0]));
     temp_path(other, folder, "x.tmp-999999999");
     assert_int_equal(mkdir(other, 0777), 0);
     if (!geteuid()) { /* another user's */
         assert_int_equal(chown(other, 65534, 65534), 0);
-        lt_commit_clean(folder, names);
+        lt_commit_clean(folder, names, true);
         assert_int_equal(access(other, F_OK), 0);
     }
     temp_remove(folder);

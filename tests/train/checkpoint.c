@@ -239,10 +239,15 @@ static void test_stale(void **state)
     run_step(&r);
     save(&r, 0, false);
     assert_int_equal(mkdir(temp_path(path, folder, "checkpoints/step-9.tmp-999999999"), 0777), 0);
+    assert_int_equal(mkdir(temp_path(path, folder, "checkpoints/step-9.old.tmp-1"), 0777), 0);
+    assert_int_equal(mkdir(temp_path(path, folder, "checkpoints/mine.tmp-999999999"), 0777), 0);
     assert_ok(lt_checkpoint_newest(folder, path, sizeof path));
     assert_non_null(strstr(path, "step-1"));
     lt_checkpoint_clean(folder);
     assert_false(temp_exists("checkpoints/step-9.tmp-999999999"));
+    assert_false(
+        temp_exists("checkpoints/step-9.old.tmp-1")); /* that number is another process's by now */
+    assert_true(temp_exists("checkpoints/mine.tmp-999999999"));
     run_close(&r);
 }
 

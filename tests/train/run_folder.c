@@ -273,6 +273,26 @@ static void test_pipes(void **state)
     assert_status(lt_metrics_has_evaluation(path, "", 3, &found), LT_E_IO);
 }
 
+/* Names that a save does not make are no checkpoints. */
+static void test_stray_names(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"step-01", "step-+1", "step-1x",
+                                        "step-99999999999999999999"};
+    char a[LT_RUN_ID], path[TEMP_PATH], name[64];
+    assert_ok(lt_run_new_id(a));
+    for (int64_t step = 1; step <= 5; step++) {
+        save(a, step, 2);
+        for (size_t i = 0; i < COUNT_OF(names) && step == 1; i++) {
+            snprintf(name, sizeof name, "checkpoints/%s", names[i]);
+            assert_int_equal(mkdir(temp_path(path, folder, name), 0777), 0);
+        }
+    }
+    assert_newest("checkpoints/step-5");
+    assert_true(temp_exists("checkpoints/step-4") && temp_exists("checkpoints/step-01"));
+    assert_false(temp_exists("checkpoints/step-3"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -290,6 +310,8 @@ int main(void)
         {"links at the names of a run's files are not followed", test_links, temp_setup,
          temp_teardown, NULL},
         {"pipes at the names of a run's files are not waited for", test_pipes, temp_setup,
+         temp_teardown, NULL},
+        {"a folder with a name that no save makes is left alone", test_stray_names, temp_setup,
          temp_teardown, NULL},
         {"checkpoints behind the latest are left alone", test_went_back, temp_setup, temp_teardown,
          NULL},

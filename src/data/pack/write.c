@@ -315,7 +315,7 @@ static lt_status run(job *j)
     if (!j->bad)
         return LT_E_NOMEM;
     LT_TRY(lt_commit_make_folders(j->folder));
-    lt_commit_clean(j->folder, names);
+    lt_commit_clean(j->folder, names, false);
     run_threads(j);
     if (j->status)
         return lt_fail(j->status, "%s", j->message ? j->message : "pack: no memory");
