@@ -73,8 +73,14 @@ static lt_status read_step(run_metrics *m, const char *line)
     double step = number(line, "step");
     LT_TRY(push(&m->loss, step, number(line, "loss")));
     LT_TRY(push(&m->lr, step, number(line, "lr")));
-    LT_TRY(push(&m->speed, step, number(line, "images_per_second")));
-    LT_TRY(push(&m->tokens, step, number(line, "tokens_per_second")));
+    const double images = number(line, "images_per_second"),
+                 tokens = number(line, "tokens_per_second"), seconds = number(line, "seconds");
+    LT_TRY(push(&m->speed, step, images));
+    LT_TRY(push(&m->tokens, step, tokens));
+    if (seconds > 0 && (images > 0 || tokens > 0)) {
+        m->step_samples += seconds * (images > 0 ? images : tokens);
+        m->step_seconds += seconds;
+    }
     return push(&m->wait, step, number(line, "data_seconds"));
 }
 
@@ -89,8 +95,12 @@ static lt_status read_epoch(run_metrics *m, const char *line, bool is_beside)
     LT_TRY(push(&m->val_top1, step, number(line, "val_top1")));
     LT_TRY(push(&m->val_top5, step, number(line, "val_top5")));
     LT_TRY(push(&m->val_perplexity, step, number(line, "val_perplexity")));
+    m->val_samples = number(line, "val_samples");
+    m->val_total = number(line, "val_total");
+    m->val_is_train = number(line, "val_is_train");
     if (is_beside)
-        return LT_OK; /* the run's own time has none of it */
+        return LT_OK;                                       /* the run's own time has none of it */
+    m->epochs = fmax(m->epochs, number(line, "epoch") + 1); /* a resumed run has an epoch twice */
     double seconds = number(line, "seconds"), eval_seconds = number(line, "eval_seconds");
     m->seconds += isnan(seconds) ? 0 : seconds;
     m->eval_seconds += isnan(eval_seconds) ? 0 : eval_seconds;
@@ -141,6 +151,7 @@ static lt_status read_beside(run_metrics *out, const char *path)
 
 lt_status run_read(run_metrics *out, const char *path)
 {
+    out->val_samples = out->val_total = out->val_is_train = (double)NAN;
     LT_TRY(read_file(out, path));
     lt_status st = read_beside(out, path);
     if (!st && !out->loss.count && !out->val_top1.count)

@@ -19,8 +19,12 @@ typedef struct run_metrics {
     run_series train_loss, val_loss;           /* of epochs */
     run_series train_top1, val_top1, val_top5; /* percent */
     run_series val_perplexity;
-    double seconds, eval_seconds; /* of all epochs */
-    size_t lines, unread;         /* unread: not an object of ours */
+    double seconds, eval_seconds;      /* of all epochs */
+    double epochs;                     /* the largest number of an epoch, from 1 */
+    double step_samples, step_seconds; /* of all steps; samples: tokens for a language model */
+    /* Of the last evaluation: samples of all, if not all; 1: on the training images; else NaN. */
+    double val_samples, val_total, val_is_train;
+    size_t lines, unread; /* unread: not an object of ours */
 } run_metrics;
 
 /* Errors: LT_E_IO, LT_E_NOMEM, LT_E_FORMAT (no line of metrics in it). */

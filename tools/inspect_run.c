@@ -57,30 +57,46 @@ static void print_settings(const run_settings *s, bool json)
     }
 }
 
+/* All samples over the seconds of all steps, as report has it; logs without these have a last speed. */
+static double speed(const run_metrics *m, const run_series *last_known)
+{
+    return !last_known->count || !isfinite(last(last_known)) ? (double)NAN
+           : m->step_seconds > 0                             ? m->step_samples / m->step_seconds
+                                                             : last(last_known);
+}
+
 static void print_metrics(const run_metrics *m, bool json)
 {
+    const double epochs = m->epochs > 0 ? m->epochs : (double)m->train_loss.count;
     const struct {
         const char *key, *title;
         double value;
         bool is_optional; /* left out where it is not known */
     } rows[] = {
         {"steps", "steps", m->loss.count ? m->loss.x[m->loss.count - 1] : (double)NAN, false},
-        {"epochs", "epochs", (double)m->train_loss.count, false},
+        {"epochs", "epochs", epochs, false},
         {"seconds", "seconds", m->seconds + m->eval_seconds, false},
-        {"images_per_second", "images/s", last(&m->speed), false},
-        {"tokens_per_second", "tokens/s", last(&m->tokens), true},
+        {"images_per_second", "images/s", speed(m, &m->speed), false},
+        {"tokens_per_second", "tokens/s", speed(m, &m->tokens), true},
         {"train_loss", "train loss", last(&m->train_loss), false},
         {"val_loss", "val loss", last(&m->val_loss), false},
         {"val_top1", "val top-1 %", last(&m->val_top1), false},
         {"best_val_top1", "best top-1 %", largest(&m->val_top1), false},
         {"val_perplexity", "perplexity", last(&m->val_perplexity), true},
+        {"val_samples", NULL, m->val_samples, true},
+        {"val_total", NULL, m->val_total, true},
+        {"val_is_train", NULL, m->val_is_train, true},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         if (json && (!rows[i].is_optional || isfinite(rows[i].value)))
             inspect_number(rows[i].key, rows[i].value);
-        else if (!json && isfinite(rows[i].value))
+        else if (!json && rows[i].title && isfinite(rows[i].value))
             printf("  %-12s %.6g\n", rows[i].title, rows[i].value);
     }
+    if (!json && m->val_is_train > 0)
+        printf("  evaluated on the training images: no measure of others\n");
+    if (!json && m->val_total > 0)
+        printf("  evaluated on %.0f of %.0f samples\n", m->val_samples, m->val_total);
 }
 
 /* A run that has trained nothing yet has no records. */

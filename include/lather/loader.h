@@ -34,6 +34,9 @@ typedef struct lt_loader_config {
     /* Limits and caches. */
     int64_t limit;       /**< use only the first limit samples of the data set; 0: all */
     int64_t max_batches; /**< per epoch; 0: all */
+    /** Of samples in index order, fewer than all because of limit or max_batches: taken evenly over the
+     *  whole data set instead of its first ones, which may all be of one class. */
+    bool spread;
     int64_t cache_bytes; /**< of decoded images kept in memory; batches are the same. 0: none */
     int64_t read_ahead;  /**< samples before the decoders whose read-ahead is started */
 } lt_loader_config;

@@ -14,7 +14,8 @@
 enum { DEFAULT_WIDTH = 80, MAX_WIDTH = 400, BAR_CELLS = 20, LOG_EVERY = 50 };
 
 static const double REDRAW_SECONDS = 0.1;
-static const double MEMORY = 0.95; /* of smoothed numbers, per step */
+static const double NEWEST =
+    0.05; /* weight of a step in smoothed numbers, which begin as plain means */
 
 /* Asked again at each drawing, so that a resized window needs no signal handler. */
 static int columns(FILE *out)
@@ -45,8 +46,7 @@ void lt_bar_begin(lt_bar *bar, FILE *out, const lt_run_config *config)
                     .label = config->label,
                     .labels = config->labels,
                     .unit = config->unit_short ? config->unit_short : "samples",
-                    .rate = (double)NAN,
-                    .wait = (double)NAN};
+                    .step_wait = (double)NAN};
     for (int i = 0; i < LT_BAR_METRICS; i++)
         bar->metric[i] = (double)NAN;
 }
@@ -75,23 +75,22 @@ size_t lt_bar_metric(const lt_bar *bar, const char *name, double value, char *te
     return bytes < 0 ? 0 : (size_t)bytes < size ? (size_t)bytes : size - 1;
 }
 
-static void smooth(double *mean, double value)
+static void smooth(double *mean, double value, double weight)
 {
     if (!isfinite(value)) /* a skipped step's loss */
         return;
-    *mean = isnan(*mean) ? value : MEMORY * *mean + (1 - MEMORY) * value;
+    *mean = isnan(*mean) ? value : *mean + weight * (value - *mean);
 }
 
 static void update(lt_bar *bar, const lt_run_step_record *r)
 {
+    const double weight = fmax(NEWEST, 1.0 / (double)++bar->smoothed);
     for (size_t i = 0; i < r->metrics && i < LT_BAR_METRICS; i++)
-        smooth(&bar->metric[i], r->metric[i].value);
+        smooth(&bar->metric[i], r->metric[i].value, weight);
     if (r->seconds > 0) {
-        smooth(&bar->rate, (double)r->samples / r->seconds);
-        smooth(&bar->wait, 100 * r->data_seconds / r->seconds);
-        bar->step_seconds = bar->step_seconds > 0
-                                ? MEMORY * bar->step_seconds + (1 - MEMORY) * r->seconds
-                                : r->seconds;
+        smooth(&bar->step_samples, (double)r->samples, weight);
+        smooth(&bar->step_seconds, r->seconds, weight);
+        smooth(&bar->step_wait, r->data_seconds, weight);
     }
 }
 
@@ -109,10 +108,11 @@ static void describe(const lt_bar *bar, const lt_run_step_record *r, char *text,
     for (size_t i = 0; i < r->metrics && i < LT_BAR_METRICS; i++)
         if (lt_bar_metric(bar, r->metric[i].name, bar->metric[i], one, sizeof one))
             APPEND("%s  ", one + 1);
-    if (!isnan(bar->rate))
-        APPEND("%.*f %s/s  ", bar->rate < 100 ? 1 : 0, bar->rate, bar->unit);
-    if (!isnan(bar->wait))
-        APPEND("data %.0f %%  ", bar->wait);
+    const double rate = bar->step_samples / bar->step_seconds;
+    if (bar->step_seconds > 0)
+        APPEND("%.*f %s/s  ", rate < 100 ? 1 : 0, rate, bar->unit);
+    if (bar->step_seconds > 0 && !isnan(bar->step_wait))
+        APPEND("data %.0f %%  ", 100 * bar->step_wait / bar->step_seconds);
     if (bar->total_steps > r->step)
         APPEND("eta %s",
                lt_duration_text((double)(bar->total_steps - r->step) * bar->step_seconds, eta));

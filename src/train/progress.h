@@ -16,9 +16,10 @@ typedef struct lt_bar {
     const char *unit;
     const lt_metric_label *label;
     size_t labels;
-    double begin, drawn;                       /* seconds */
-    double metric[LT_BAR_METRICS], rate, wait; /* smoothed */
-    double step_seconds;
+    double begin, drawn; /* seconds */
+    /* Smoothed: metrics; of a step, samples, seconds and those that it waited for data. */
+    double metric[LT_BAR_METRICS], step_samples, step_seconds, step_wait;
+    int64_t smoothed; /* steps in these */
 } lt_bar;
 
 /* Asks the terminal and the environment: NO_COLOR, COLUMNS. */

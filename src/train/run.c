@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/commit.h"
+#include "base/hash.h"
 #include "base/shared_file.h"
 
 #include "lather/log.h"
@@ -13,6 +14,7 @@
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -27,6 +29,8 @@ struct lt_run {
     const char *records; /* the name of its file: "metrics.jsonl" */
     FILE *metrics;
     FILE *bad_images; /* made at the first one */
+    uint64_t *bad;    /* hashes of its lines */
+    size_t bad_count, bad_capacity, bad_told;
     lt_tensorboard *board;
     lt_json_writer line;
     lt_bar bar;
@@ -36,6 +40,8 @@ static lt_status io_error(const lt_run *run, const char *name)
 {
     return lt_fail(LT_E_IO, "%s/%s: %s", run->folder, name, strerror(errno));
 }
+
+static void tell_bad_images(lt_run *run);
 
 /* Opens FOLDER/NAME for appending. */
 static lt_status open_file(const lt_run *run, const char *name, FILE **out)
@@ -144,6 +150,8 @@ void lt_run_close(lt_run **r)
     lt_run *run = *r;
     if (!run)
         return;
+    if (run->bad_told < run->bad_count)
+        tell_bad_images(run);
     lt_bar_end(&run->bar);
     if (run->metrics)
         fclose(run->metrics);
@@ -151,6 +159,7 @@ void lt_run_close(lt_run **r)
         fclose(run->bad_images);
     lt_tensorboard_close(&run->board);
     lt_json_writer_clear(&run->line);
+    lt_free(run->bad);
     lt_free(run->id);
     lt_free(run->folder);
     lt_free(run);
@@ -261,6 +270,7 @@ static void show_epoch(lt_run *run, const lt_run_epoch_record *r)
 lt_status lt_run_epoch(lt_run *run, const lt_run_epoch_record *r)
 {
     show_epoch(run, r);
+    tell_bad_images(run);
     if (!run->metrics)
         return LT_OK;
     const lt_metric seconds[] = {{"seconds", r->seconds}, {"eval_seconds", r->eval_seconds}};
@@ -299,14 +309,59 @@ lt_status lt_run_event_values(lt_run *run, const char *event, int64_t step, cons
     return write_line(run, true);
 }
 
+/* Remembers a line of bad_images.txt; false: it was there, of another epoch or an evaluation of the same images. */
+static bool is_new(lt_run *run, const char *line)
+{
+    const uint64_t hash = lt_fnv1a_text(LT_FNV1A_BEGIN, line);
+    for (size_t i = 0; i < run->bad_count; i++)
+        if (run->bad[i] == hash)
+            return false;
+    uint64_t *grown = lt_grow(run->bad, &run->bad_capacity, run->bad_count + 1, sizeof *grown);
+    if (grown) {
+        run->bad = grown;
+        run->bad[run->bad_count++] = hash;
+    }
+    return true;
+}
+
+/* The lines that an earlier try of the run wrote. */
+static void remember_bad_images(lt_run *run)
+{
+    char *path = lt_format("%s/bad_images.txt", run->folder), *line = NULL;
+    FILE *file = path ? fopen(path, "rbe") : NULL;
+    size_t capacity = 0;
+    for (ssize_t bytes; file && (bytes = getline(&line, &capacity, file)) > 0;) {
+        line[bytes - (line[bytes - 1] == '\n')] = 0;
+        (void)is_new(run, line);
+    }
+    if (file)
+        fclose(file);
+    free(line); /* getline()'s */
+    lt_free(path);
+}
+
+static void tell_bad_images(lt_run *run)
+{
+    if (run->bad_count)
+        lt_run_warn(run, "%zu image%s could not be read, and others took the place: %s%s",
+                    run->bad_count, run->bad_count > 1 ? "s" : "",
+                    run->folder ? run->folder : "--output lists them",
+                    run->folder ? "/bad_images.txt" : "");
+    run->bad_told = run->bad_count;
+}
+
 lt_status lt_run_bad_image(lt_run *run, const char *description)
 {
-    if (!run->folder || run->is_quiet)
+    char line[2048];
+    if (run->is_quiet)
+        return LT_OK;
+    if (run->folder && !run->bad_count)
+        remember_bad_images(run);
+    lt_text_line(line, sizeof line, description); /* a file's name may have a newline */
+    if (!is_new(run, line) || !run->folder)
         return LT_OK;
     if (!run->bad_images)
         LT_TRY(open_file(run, "bad_images.txt", &run->bad_images));
-    char line[2048];
-    lt_text_line(line, sizeof line, description); /* a file's name may have a newline */
     if (fprintf(run->bad_images, "%s\n", line) < 0 || fflush(run->bad_images))
         return io_error(run, "bad_images.txt");
     return LT_OK;

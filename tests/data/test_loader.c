@@ -302,7 +302,8 @@ static void check_counters(void **state)
         assert_ok(lt_loader_next(l, &b));
     lt_loader_stats hurried = lt_loader_statistics(l);
     assert_int_equal(hurried.batches, BATCHES);
-    assert_int_equal(hurried.capacity, 3);
+    assert_int_equal(hurried.capacity, 4);
+    assert_in_range(hurried.ready, 0, 4 * hurried.batches);
     assert_in_range(hurried.starved, BATCHES / 2, BATCHES);
     assert_true(hurried.read_seconds >= BATCHES * 4 * MILLISECONDS * 1e-3);
     assert_true(hurried.wait_seconds > 0.03 * BATCHES * 4 * MILLISECONDS * 1e-3);
@@ -367,6 +368,34 @@ static void check_limits(void **state)
     lt_dataset_free(&d);
 }
 
+/* Samples in index order are sorted by class: the first batch alone would be of one. */
+static void check_spread(void **state)
+{
+    (void)state;
+    char *root = make_image_folder(); /* 4, 5 and 6 images of three classes */
+    lt_dataset *d = NULL;
+    lt_loader *l = NULL;
+    lt_batch b;
+    assert_ok(lt_dataset_open(&d, root, false));
+    for (int spread = 0; spread < 2; spread++) {
+        lt_loader_config c = usual(1);
+        int32_t labels[3];
+        c.shuffle = false;
+        c.batch = 3;
+        c.max_batches = 1;
+        c.spread = spread;
+        assert_ok(lt_loader_new(&l, d, device, &c));
+        assert_ok(lt_loader_next(l, &b));
+        assert_ok(lt_tensor_read(b.labels, labels, sizeof labels));
+        for (int i = 0; i < 3; i++)
+            assert_int_equal(labels[i], spread ? i : 0);
+        assert_int_equal(lt_loader_next(l, &b), LT_END);
+        lt_loader_free(&l);
+    }
+    lt_dataset_free(&d);
+    remove_folder(root);
+}
+
 static int open_device(void **state)
 {
     (void)state;
@@ -393,6 +422,7 @@ int main(void)
         {"a device with memory of its own gets copies at a fixed address", check_copies, 0, 0, 0},
         {"a loader can be freed at any moment", check_shutdown, 0, 0, 0},
         {"counters tell a fast consumer from a late one", check_counters, 0, 0, 0},
+        {"a limited epoch is spread over all classes", check_spread, 0, 0, 0},
         {"limits are kept, and configs out of range refused", check_limits, 0, 0, 0},
     };
     return cmocka_run_group_tests(tests, open_device, close_device);

@@ -136,6 +136,27 @@ static void check_repeats(void **state)
         }
 }
 
+/* A part of a data set is taken evenly over all of it, and its ranks share it. */
+static void check_spread(void **state)
+{
+    (void)state;
+    for (int64_t all = 1; all < 40; all++)
+        for (int64_t count = 1; count <= all; count++) {
+            const lt_sampler s = {.count = count, .size = 1, .spread = all},
+                             large = {.count = count, .size = 1, .spread = all << 30};
+            int64_t before = -all / count;
+            for (int64_t i = 0; i < count; i++) {
+                int64_t index = lt_sampler_index(&s, 0, i);
+                assert_in_range(index - before, all / count, (all + count - 1) / count);
+                assert_true(index < all && lt_sampler_index(&large, 0, i) < all << 30);
+                before = index;
+            }
+            const lt_sampler last = {
+                .count = count, .rank = (int)count - 1, .size = (int)count, .spread = all};
+            assert_int_equal(lt_sampler_index(&last, 0, 0), before);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -144,6 +165,7 @@ int main(void)
         {"over epochs every index is as likely at every place", check_uniform, 0, 0, 0},
         {"epochs and seeds have orders of their own", check_keys, 0, 0, 0},
         {"the ranks' shares partition the epoch", check_shares, 0, 0, 0},
+        {"a part is spread evenly over the data set", check_spread, 0, 0, 0},
         {"a repeated image comes so often over all ranks, other each time", check_repeats, 0, 0, 0},
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -91,7 +91,8 @@ def a_used_folder_gets_the_file_and_every_batch_size_the_same(cwd):
             s["predictions"] = [[p["index"], round(p["probability"], 4)] for p in s["predictions"]]
         f["loss"] = round(f["loss"], 4)
     assert files[0] == files[1] == files[2]
-    assert load(cwd, "run/eval.json")["samples"]
+    run(*EVAL, "--output", "run", "--eval-json", "also.json", cwd=cwd)  # written to both
+    assert load(cwd, "also.json") == load(cwd, "run/eval.json") and load(cwd, "also.json")["samples"]
     fails(*NOISE, *SMALL, "--eval-json", "x", cwd=cwd, code=USAGE, says="--eval-json: needs --eval")
 
 

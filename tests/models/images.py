@@ -5,6 +5,7 @@
 
 Prints cmocka's lines.
 """
+import json
 import os
 import shutil
 import subprocess
@@ -45,6 +46,62 @@ def files_left_out_are_counted(cwd):
     text = run(*ONE_STEP, "out", cwd=cwd).stderr
     assert "data/train: 3 files left out: .heic 2, .txt 1\n" in text, text
     assert "data/val" not in text, text
+
+
+def records(cwd, folder):
+    with open(os.path.join(cwd, folder, "metrics.jsonl"), encoding="utf-8") as f:
+        return [r for r in map(json.loads, f) if r["event"] == "epoch"]
+
+
+def data_without_a_split_is_said_to_be_evaluated_on_itself(cwd):
+    folders(cwd)
+    flags = [*SMALL, "--image-size", "16", "--max-steps", "1", "--output"]
+    text = run(*flags, "split", "--data", "data", cwd=cwd).stderr
+    assert "training images" not in text and "val_is_train" not in records(cwd, "split")[-1], text
+    text = run(*flags, "same", "--data", "data/train", cwd=cwd).stderr
+    assert text.count("data/train has no split") == 2 and "evaluations are on the training images" in text, text
+    assert records(cwd, "same")[-1]["val_is_train"] == 1, records(cwd, "same")
+    shutil.copytree(os.path.join(cwd, "data/val"), os.path.join(cwd, "other/valid"))
+    shutil.copytree(os.path.join(cwd, "data/train"), os.path.join(cwd, "other/train"))
+    subprocess.run(["tar", "-C", "data/train", "-cf", "one.tar", "."], cwd=cwd, check=True)
+    assert "has no split" in run(*flags, "tar", "--data", "one.tar", cwd=cwd).stderr
+    assert "has no split" not in run(*flags, "valid", "--data", "other", cwd=cwd).stderr
+    assert "has no split" not in run(*flags, "unseen", "--data", "data/train", "--eval-every", "-1", cwd=cwd).stderr
+
+
+def a_limited_evaluation_is_marked(cwd):
+    folders(cwd)
+    once = ["--data", "data", "--image-size", "16", "--max-steps", "1", "--eval-batch-size", "2", "--output"]
+    said = run(*SMALL, *once, "all", "--limit-eval-batches", "6", cwd=cwd).stderr
+    assert "evaluations on" not in said and "val_samples" not in records(cwd, "all")[-1], said
+    said = run(*SMALL, *once, "some", "--limit-eval-batches", "2", "--progress", "lines", cwd=cwd).stderr
+    found = records(cwd, "some")[-1]
+    assert (found["val_samples"], found["val_total"]) == (4, 12), found
+    assert "evaluations on 4 of 12 images, evenly spread" in said, said
+
+
+def broken_images_are_listed_once_and_counted_on_the_console(cwd):
+    folders(cwd)
+    for part in "train", "val":
+        with open(os.path.join(cwd, "data", part, "class1/0.bmp"), "wb") as f:
+            f.write(b"none")
+    again = [*SMALL, "--data", "data", "--image-size", "16", "--output", "out", "--resume", "auto", "--epochs"]
+    text = run(*again, "2", cwd=cwd).stderr
+    assert text.count("2 images could not be read, and others took the place: out/bad_images.txt\n") == 2, text
+    text = run(*again, "3", cwd=cwd).stderr
+    with open(os.path.join(cwd, "out/bad_images.txt")) as f:
+        lines = f.read().splitlines()
+    assert len(lines) == len(set(lines)) == 2 and "2 images could not be read" in text, (lines, text)
+
+
+def a_run_that_keeps_nothing_and_one_that_is_done_say_so(cwd):
+    folders(cwd)
+    flags = [*SMALL, "--data", "data", "--image-size", "16", "--max-steps", "1", "--progress", "lines"]
+    done = "step 1 of 1: nothing is left to train"
+    assert "no --output: nothing of this run will be saved" in run(*flags, cwd=cwd).stderr
+    for resumes in False, True:
+        text = run(*flags, "--output", "out", "--resume", "auto", cwd=cwd).stderr
+        assert (done in text) == resumes and "will be saved" not in text, text
 
 
 def a_bomb_among_good_images_is_skipped(cwd):
@@ -96,6 +153,8 @@ def help_names_tar_files_and_packs(cwd):
         assert word in text[begin:begin + 400], text[begin:begin + 400]
 
 
-ROWS = [images_of_all_formats_are_trained_on, files_left_out_are_counted, a_bomb_among_good_images_is_skipped,
+ROWS = [images_of_all_formats_are_trained_on, files_left_out_are_counted, data_without_a_split_is_said_to_be_evaluated_on_itself,
+        a_limited_evaluation_is_marked, broken_images_are_listed_once_and_counted_on_the_console,
+        a_run_that_keeps_nothing_and_one_that_is_done_say_so, a_bomb_among_good_images_is_skipped,
         the_limit_of_pixels_is_an_option, permission_denied_is_said, help_names_tar_files_and_packs]
 sys.exit(run_rows(ROWS, "lather-images-", sys.argv[2] if len(sys.argv) > 2 else None))

@@ -40,6 +40,25 @@ holds "its text is escaped" grep -q 'A &amp; B' "$folder/run/report.html"
 holds "files are escaped" grep -q '&lt;0.1&gt;' "$folder/run/report.html"
 holds "a page without eval.json has no images" fails grep -q '<img' "$folder/run/report.html"
 
+mkdir "$folder/part" "$folder/same"
+for run in part same; do
+    for step in 1 2 3 4; do # speeds of 10 and 1000 in seconds of 9 and 1: 109 in the mean
+        echo "{\"event\":\"step\",\"step\":$step,\"epoch\":0,\"loss\":1,\"images_per_second\":$((step % 2 ? 10 : 1000)),\"seconds\":$((step % 2 ? 9 : 1))}"
+    done >"$folder/$run/metrics.jsonl"
+    for step in 2 4; do # a resumed epoch has two records
+        echo "{\"event\":\"epoch\",\"epoch\":0,\"step\":$step,\"train_loss\":1,\"val_loss\":1,\"val_top1\":50,$(test $run = part \
+            && echo '"val_samples":64,"val_total":300' || echo '"val_is_train":1')}"
+    done >>"$folder/$run/metrics.jsonl"
+    "$report" "$folder/$run" >/dev/null 2>&1
+done
+holds "a part of the images is named" grep -q 'top-1 accuracy on 64 of 300 images held back' "$folder/part/report.html"
+holds "data without a split has no headline" fails grep -q 'class="big"\|held back for' "$folder/same/report.html"
+holds "it says what it was evaluated on" grep -q 'Evaluated on training images: 50.00 % top-1 there' "$folder/same/report.html"
+holds "the speed is samples over seconds" grep -q '<td>speed<td>109 images/s' "$folder/part/report.html"
+holds "an epoch with two records counts once" grep -q '<td>epochs<td>1<' "$folder/part/report.html"
+holds "a comparison says both" "$report" "$folder/part" "$folder/same" --output "$folder/both.html"
+holds "in a row" grep -q '<td>evaluated on<td>64 of 300 held-back samples<td>all training samples' "$folder/both.html"
+
 cp -r "$folder/run" "$folder/evaluated"
 cat >"$folder/evaluated/eval.json" <<'END'
 {"weights": "w<i>", "data": "<script>d", "images": 4, "top1": 50, "top5": 100, "loss": 1.5,

@@ -1,7 +1,7 @@
 """Several runs on one page: a curve of each in every chart, what of their settings differs, their last numbers."""
 import math
 
-from .page import chart, title_of
+from .page import chart, of_which, title_of
 from .records import last
 from .text import html
 
@@ -33,9 +33,9 @@ def rows_of(metrics):
     return rows + [("evaluation loss, last", "", 4, lambda m: last(m.of("val_loss"))),
                    ("training loss, last epoch", "", 4, lambda m: last(m.of("train_loss"))),
                    ("steps", "", 0, lambda m: m.steps["loss"][-1][0] if m.steps.get("loss") else math.nan),
-                   ("epochs", "", 0, lambda m: len(m.of("train_loss"))),
+                   ("epochs", "", 0, lambda m: len(m.numbers_of_epochs)),
                    ("training", " s", 1, lambda m: m.seconds),
-                   ("speed, mean of steps", f" {metrics[0].rate}/s", 0, lambda m: m.speed())]
+                   ("speed", f" {metrics[0].rate}/s", 0, lambda m: m.speed())]
 
 
 def numbers(runs, metrics):
@@ -43,6 +43,9 @@ def numbers(runs, metrics):
     for name, unit, digits, value in rows_of(metrics):
         found = [value(m) for m in metrics]
         text += f"<tr><td>{html(name)}" + "".join(f"<td>{v:.{digits}f}{unit}" if math.isfinite(v) else "<td>" for v in found) + "</tr>\n"
+    samples = [f"{of_which(m) or 'all '}{'training' if m.on_training_data else 'held-back'} samples" for m in metrics]
+    if any(of_which(m) or m.on_training_data for m in metrics):
+        text += "<tr><td>evaluated on" + "".join(f"<td>{one}" for one in samples) + "</tr>\n"
     return text + "</table></div>\n"
 
 

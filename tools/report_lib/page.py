@@ -69,25 +69,35 @@ def begin(title):
             f"<title>{html(title)}</title><style>{STYLE}</style></head><body>\n<h1>{html(title)}</h1>\n")
 
 
+def of_which(metrics):
+    """"64 of 300 ", or "" for all."""
+    some, total = metrics.evaluated
+    return "" if math.isnan(some) else f"{some:.0f} of {total:.0f} "
+
+
 def headline(metrics):
-    """The last value of the metric by which the task compares checkpoints."""
+    """The last value of the metric by which the task compares checkpoints; none where no data was held back."""
+    if metrics.on_training_data:
+        top1 = f": {last(metrics.of('val_top1')):.2f} % top-1 there" if metrics.of("val_top1") else ""
+        return (f"<p><b>Evaluated on {of_which(metrics)}training images{top1}.</b> The data had no split, so nothing was held back, and how well "
+                "other images are classified was not measured.</p>\n")
     if metrics.of("val_top1"):
-        return (f'<p><span class="big">{last(metrics.of("val_top1")):.2f} %</span><br>top-1 accuracy on the images held back '
-                "for evaluation</p>\n")
+        return (f'<p><span class="big">{last(metrics.of("val_top1")):.2f} %</span><br>top-1 accuracy on {of_which(metrics) or "the "}images '
+                "held back for evaluation</p>\n")
     names = metrics.names()
     for name in names[1:] + names[:1]:
         if metrics.of(f"val_{name}"):
-            return f'<p><span class="big">{last(metrics.of(f"val_{name}")):.4g}</span><br>{html(name)} in evaluation</p>\n'
+            return f'<p><span class="big">{last(metrics.of(f"val_{name}")):.4g}</span><br>{html(name)} in evaluation{" on " + of_which(metrics) + "samples" if of_which(metrics) else ""}</p>\n'
     return ""
 
 
 def numbers(metrics):
     loss = metrics.steps.get("loss")
     rows = [("steps", f"{loss[-1][0]:.0f}")] if loss else []
-    rows += [("epochs", str(len(metrics.of("train_loss")))), ("training", f"{metrics.seconds:.1f} s"),
+    rows += [("epochs", str(len(metrics.numbers_of_epochs))), ("training", f"{metrics.seconds:.1f} s"),
              ("evaluation", f"{metrics.eval_seconds:.1f} s")]
     if not math.isnan(metrics.speed()):
-        rows.append(("speed, mean of steps", f"{metrics.speed():.0f} {metrics.rate}/s"))
+        rows.append(("speed", f"{metrics.speed():.0f} {metrics.rate}/s"))
     if metrics.of("val_top5"):
         rows.append(("top-5 accuracy", f"{last(metrics.of('val_top5')):.2f} %"))
     return headline(metrics) + "<table>\n" + "".join(f"<tr><td>{name}<td>{value}</tr>\n" for name, value in rows) + "</table>\n"

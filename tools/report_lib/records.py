@@ -16,6 +16,10 @@ class Metrics:
     def __init__(self, path):
         self.steps, self.epochs, self.seconds, self.eval_seconds, self.last_step = {}, {}, 0.0, 0.0, math.nan
         self.rate = "images"  # what speeds are of
+        self.samples = self.step_seconds = 0.0  # of all steps
+        self.numbers_of_epochs = set()  # a resumed run has an epoch twice
+        self.evaluated = (math.nan, math.nan)  # samples of the last evaluation, of those in its data set, if fewer
+        self.on_training_data = False  # evaluations are on what was trained on
         lines = read_lines(path)
         for line in lines + evaluations_beside(path):
             self.add(line)
@@ -42,12 +46,17 @@ class Metrics:
             of, per, _ = key.partition("_per_second")
             if per:
                 self.rate, key = of, "speed"
+                self.samples += value * numbers.get("seconds", 0)
+                self.step_seconds += numbers.get("seconds", 0)
             if key in ("loss", "lr", "speed") and not math.isnan(step):
                 self.steps.setdefault(key, []).append((step, value))
 
     def add_epoch(self, numbers):
         after = self.last_step if self.steps.get("loss") else numbers.get("epoch", math.nan) + 1
         step = numbers.pop("step", after)  # an epoch ends where the last step was
+        self.numbers_of_epochs.add(numbers.get("epoch", len(self.numbers_of_epochs)))
+        self.evaluated = (numbers.pop("val_samples", math.nan), numbers.pop("val_total", math.nan))
+        self.on_training_data = bool(numbers.pop("val_is_train", 0))
         self.seconds += numbers.get("seconds", 0)
         self.eval_seconds += numbers.get("eval_seconds", 0)
         for key, value in numbers.items():
@@ -59,6 +68,9 @@ class Metrics:
         self.add_epoch({key: value for key, value in numbers.items() if key != "eval_seconds"})
 
     def speed(self):
+        """Samples over the seconds of the steps; of logs without these, the mean of the steps' speeds."""
+        if self.step_seconds > 0:
+            return self.samples / self.step_seconds
         found = self.steps.get("speed", [])
         return sum(v for _, v in found) / len(found) if found else math.nan
 

@@ -90,9 +90,12 @@ def compact(cell, folder, status):
     records = read_records(os.path.join(folder, "metrics.jsonl"))
     steps = [r for r in records if r.get("event") == "step"]
     epochs = [r for r in records if r.get("event") == "epoch"]
+    last = next((r for r in reversed(epochs) if "val_loss" in r), {})
+    part = {k: last[k] for k in ("val_samples", "val_total", "val_is_train") if k in last}  # not of all samples that were held back
     return {"id": cell.id, "status": status, "data": cell.fingerprint, "settings": cell.settings, "config": read_settings(folder),
             "env": read_env(folder), "epoch_keys": list(EPOCH_KEYS), "epochs": epoch_rows(epochs), "loss": thin(steps, POINTS),
-            "steps": steps[-1]["step"] if steps else 0, "roots": roots(steps), "optimizer_bytes": state_bytes(folder, epochs), "clock": clock(steps) if steps else None}
+            "steps": steps[-1]["step"] if steps else 0, "roots": roots(steps), "optimizer_bytes": state_bytes(folder, epochs), "clock": clock(steps) if steps else None,
+            **({"evaluated": part} if part else {})}
 
 
 def text_of(metrics):

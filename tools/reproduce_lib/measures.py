@@ -5,6 +5,7 @@ from .compact import MUON_KEY, SHAMPOO_KEYS
 from .stats import bootstrap, deviation, mean
 
 
+ELEMENTWISE = ("sgd", "adagrad", "adam", "adamw", "lars", "lamb")  # their work is not timed, and small: relative_step() takes it for none
 ROOTS, USE = SHAMPOO_KEYS.index("shampoo_root_seconds"), SHAMPOO_KEYS.index("shampoo_apply_seconds")
 
 
@@ -28,10 +29,12 @@ class Run:
         self.share = [timed.get(key, 0.0) for key in SHAMPOO_KEYS]
         self.share[USE] += timed.get(MUON_KEY, 0.0)
         self.own = sum(self.share)
-        self.has_own = metrics["settings"].get("optim") != "muon" or MUON_KEY in timed  # older trainers did not time Muon's
+        self.has_own = any(key in timed for key in (*SHAMPOO_KEYS, MUON_KEY))  # its optimizer's own work was timed
+        self.is_elementwise = metrics["settings"].get("optim", "sgd") in ELEMENTWISE
         found = metrics.get("roots") or {}
         self.roots = found.get("shampoo_roots")
         self.kept = found.get("shampoo_kept", 0)
+        self.evaluated = metrics.get("evaluated", {})
         self.bytes = metrics.get("optimizer_bytes") or 0
 
 
@@ -119,7 +122,9 @@ class Measured:
 
     def has_step(self, arm):
         """Whether the length of the arm's steps is known: see relative_step()."""
-        return self.plan.clock != "indicative" or all(run.has_own for run in self.timed(arm) + self.timed(self.plan.baseline))
+        runs = self.timed(arm) + self.timed(self.plan.baseline)
+        return self.plan.clock != "indicative" or (all(run.has_own or run.is_elementwise for run in runs)
+                                                   and (arm == self.plan.baseline or any(run.has_own for run in runs)))
 
     def relative_step(self, own, base):
         """How many times as long a step takes in some runs as in others. Where seconds are indicative, other load on the machine

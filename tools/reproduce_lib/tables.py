@@ -82,7 +82,15 @@ def finals(measured):
         rows.append([arm.label] + [spread(c, measured.metric) if c else "–" for c in cells]
                     + [tuned, "–".join(str(s) for s in sorted({min(seeds), max(seeds)}))])
     return Table(metric.noun, columns, rows,
-                 f"Final {metric.called()} in {metric.unit}, mean ± sample deviation over seeds that no trial had.")
+                 f"Final {metric.called()} in {metric.unit}, mean ± sample deviation over seeds that no trial had.{evaluated_on(measured)}")
+
+
+def evaluated_on(measured):
+    """A sentence for each kind of evaluation that is not of all samples held back."""
+    kinds = {tuple(run.evaluated.get(k) for k in ("val_samples", "val_total", "val_is_train"))
+             for arm in measured.plan.arms for run in measured.runs(arm) if run.evaluated}
+    return "".join(f" Evaluated on {f'{some:g} of {total:g}' if some else 'all'} {'training' if train else 'held-back'} samples."
+                   for some, total, train in sorted(kinds, key=str))
 
 
 def ratio_text(found):
@@ -129,9 +137,10 @@ def target(measured):
         steps = f"{found[3] * runs[0].steps_per_epoch:.0f}" if found and found[3] and runs else "–"
         recorded = measured.has_step(name)
         rows.append([arm.label, steps, ratio_text(found), longer(measured, name),
-                     ratio_text(measured.seconds_ratio(name, budget)) if recorded else "not recorded"])
+                     ratio_text(measured.seconds_ratio(name, budget)) if recorded
+                     else "not reached" if found and found[0] <= 0 else "not recorded"])
     how = ("by the share of factors, roots and their use, or of orthogonal updates, in the same steps, as other load on the machine would decide "
-           "anything else; not recorded: by trainers that did not time them" if plan.clock == "indicative" else "by medians of runs")
+           "anything else; not recorded: the work of neither optimizer was timed" if plan.clock == "indicative" else "by medians of runs")
     return Table("target", columns, rows, f"To the baseline's {noun} at the longest budget. A step is longer: {how}. Seconds: steps times their length.")
 
 

@@ -54,6 +54,8 @@ struct lt_dataset {
     int32_t channels; /**< 1 or 3; 0: 3 */
     /** Of LT_ENCODING_FLOATS or LT_ENCODING_TOKENS, which all samples have then; ndim 0: images. */
     lt_shape shape;
+    bool
+        unsplit; /**< no split: lt_dataset_open() gives the same samples to train and to evaluate */
     bool tokens; /**< LT_ENCODING_TOKENS: shape is [T], classes the vocabulary's size */
     struct lt_disk_cache *disk_cache; /**< the library's; NULL: none */
     struct lt_remote *remote; /**< the library's: services that make its samples; NULL: none */

@@ -64,9 +64,10 @@ typedef struct lt_task_ops {
 
 /** What an evaluation found. */
 typedef struct lt_evaluation {
-    lt_task_sums sums; /**< of all ranks; samples: 1 if there were none */
-    int64_t samples;
+    lt_task_sums sums;      /**< of all ranks; samples: 1 if there were none */
+    int64_t samples, total; /**< evaluated; in the data set */
     double seconds;
+    bool unsplit; /**< the data set has no split: these are its training images */
     bool stopped; /**< a rank was asked to: the numbers are of a part */
 } lt_evaluation;
 

@@ -141,6 +141,8 @@ static lt_status open_pack(lt_dataset **out, const char *path, bool train)
         st = lt_is_pack(&here, path);
     if (!st && (below || here))
         st = lt_dataset_pack(out, below ? part : path);
+    if (!st && here && !below)
+        (*out)->unsplit = true;
     lt_free(part);
     return st;
 }
@@ -198,8 +200,8 @@ static lt_status open_folder(lt_dataset **out, const char *path, bool train)
     else if (!st && lt_is_folder(rest))
         st = lt_fail(LT_E_IO, "%s: it has a folder %s, but none named %s", path,
                      strrchr(rest, '/') + 1, train ? "train" : "val, valid or validation");
-    else if (!st)
-        st = lt_dataset_folder(out, path);
+    else if (!st && !(st = lt_dataset_folder(out, path)))
+        (*out)->unsplit = true;
     lt_free(part);
     lt_free(rest);
     return st;
@@ -278,8 +280,11 @@ lt_status lt_dataset_open(lt_dataset **out, const char *spec, bool train)
     const lt_dataset_kind *kind = find_kind(spec);
     if (kind)
         return kind->open(out, spec, train);
-    if (lt_is_tar(spec))
-        return lt_dataset_tar(out, &spec, 1);
+    if (lt_is_tar(spec)) {
+        LT_TRY(lt_dataset_tar(out, &spec, 1));
+        (*out)->unsplit = true;
+        return LT_OK;
+    }
     if (!lt_is_folder(spec) && errno && errno != ENOENT && errno != ENOTDIR)
         return lt_fail(LT_E_IO, "%s: %s", spec, strerror(errno)); /* not permitted, for one */
     if (!lt_is_folder(spec))

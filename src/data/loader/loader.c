@@ -224,7 +224,10 @@ static lt_status make_slots(lt_loader *l)
 static lt_status make_queue(lt_loader *l)
 {
     enum { MAX_TRIES = 1000 };
-    const lt_loader_config *c = &l->config;
+    lt_loader_config *c = &l->config;
+    const int64_t most = c->max_batches * c->batch * c->size;
+    if (c->spread && !c->shuffle && most && most < c->limit)
+        c->limit = most;
     lt_prefetch_config queue = {.dataset = l->dataset,
                                 .transform = c->transform,
                                 .sizes = c->sizes,
@@ -235,6 +238,7 @@ static lt_status make_queue(lt_loader *l)
                                             .seed = c->seed,
                                             .shuffle = c->shuffle,
                                             .drop_last = c->drop_last,
+                                            .spread = c->spread ? l->dataset->count : 0,
                                             .repeats = c->repeats},
                                 .cache = l->cache,
                                 .keep_broken = c->keep_broken,
@@ -488,7 +492,7 @@ lt_loader_stats lt_loader_statistics(const lt_loader *l)
                          .starved = t.starved,
                          .ready = t.ready,
                          .queued = t.queued,
-                         .capacity = l->config.slots - 1}; /* the caller has one */
+                         .capacity = l->config.slots}; /* before the caller has one */
     count_caches(&s, l->cache, l->dataset->disk_cache);
     return s;
 }

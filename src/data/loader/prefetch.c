@@ -117,7 +117,7 @@ static lt_status make_sample(const lt_prefetch *q, work_item t, lt_scratch *scra
     for (int64_t i = 0; i < c->tries; i++) {
         lt_sample sample = {.dataset = c->dataset, .cache = c->cache, .transform = &transform};
         bool fatal = false;
-        sample.index = (wanted + i) % c->sampler.count;
+        sample.index = (wanted + i) % (c->sampler.spread ? c->sampler.spread : c->sampler.count);
         sample.epoch_key = epoch_key;
         sample.key = lt_sampler_key(&c->sampler, epoch, place, sample.index);
         s->row[t.place] = (lt_row){.sample = sample.index};

@@ -66,5 +66,8 @@ uint64_t lt_sampler_epoch_key(const lt_sampler *s, int64_t epoch)
 int64_t lt_sampler_index(const lt_sampler *s, int64_t epoch, int64_t i)
 {
     int64_t place = (i * s->size + s->rank) / repeats(s);
-    return s->shuffle ? lt_sampler_permute(s->count, s->seed, epoch, place) : place;
+    if (s->shuffle)
+        return lt_sampler_permute(s->count, s->seed, epoch, place);
+    const int64_t step = s->spread / s->count, rest = s->spread % s->count;
+    return s->spread ? place * step + place * rest / s->count : place;
 }

@@ -278,6 +278,7 @@ static lt_status take_info(remote_set *s, const uint8_t *body, size_t bytes)
     d->classes = in.classes;
     d->channels = in.channels;
     d->tokens = in.tokens;
+    d->unsplit = in.unsplit;
     d->shape.ndim = in.ndim;
     memcpy(d->shape.dim, in.dim, sizeof in.dim);
     s->remote.data = in.data;

@@ -36,7 +36,7 @@ typedef struct lt_wire_answer {
 typedef struct lt_wire_info {
     uint64_t data; /* of all that follows, names of samples, and the version */
     int64_t count, dim[LT_MAX_DIMS];
-    int32_t classes, channels, ndim, tokens, names, unused;
+    int32_t classes, channels, ndim, tokens, names, unsplit;
 } lt_wire_info;
 
 typedef struct lt_wire_record {

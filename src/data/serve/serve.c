@@ -71,6 +71,7 @@ static lt_wire_info describe(const lt_dataset *d)
                        .channels = lt_dataset_channels(d),
                        .ndim = d->shape.ndim,
                        .tokens = d->tokens,
+                       .unsplit = d->unsplit,
                        .names = lt_dataset_class_name(d, 0) != NULL};
     memcpy(in.dim, d->shape.dim, sizeof in.dim);
     uint64_t hash = lt_fnv1a_text(LT_FNV1A_BEGIN, lt_version());

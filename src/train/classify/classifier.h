@@ -91,9 +91,10 @@ lt_status lt_classifier_open_weights(classifier *s, const char *path, const char
 /* The softmax of logits, in their place. */
 void lt_classifier_softmax(double *logits, int classes);
 lt_status lt_classifier_save_logits(classifier *s, const char *path);
-/* details.c: from here on evaluations collect what --eval-json writes; after one, the file. Collective. */
+/* details.c: from here on evaluations collect what --eval-json writes; after one, the file, and another; either path may be NULL. Collective. */
 lt_status lt_classifier_open_details(classifier *s);
-lt_status lt_classifier_save_details(classifier *s, const lt_evaluation *e, const char *path);
+lt_status lt_classifier_save_details(classifier *s, const lt_evaluation *e, const char *path,
+                                     const char *other);
 void lt_classifier_close_details(classifier *s);
 
 /* The commands predict and export. */

@@ -139,7 +139,8 @@ static int by_label(const void *a, const void *b)
     return (x->predicted > y->predicted) - (x->predicted < y->predicted);
 }
 
-lt_status lt_classifier_save_details(classifier *s, const lt_evaluation *e, const char *path)
+lt_status lt_classifier_save_details(classifier *s, const lt_evaluation *e, const char *path,
+                                     const char *other)
 {
     struct details *d = s->details;
     char *all;
@@ -151,5 +152,9 @@ lt_status lt_classifier_save_details(classifier *s, const lt_evaluation *e, cons
     d->pair = (detail_pair *)(void *)all;
     d->count = d->capacity = bytes / sizeof *d->pair;
     qsort(d->pair, d->count, sizeof *d->pair, by_label);
-    return s->t->ranks.rank ? LT_OK : lt_details_write(d, s, e, path);
+    if (s->t->ranks.rank)
+        return LT_OK;
+    if (path)
+        LT_TRY(lt_details_write(d, s, e, path));
+    return other ? lt_details_write(d, s, e, other) : LT_OK;
 }

@@ -287,10 +287,9 @@ static lt_status end_evaluation(void *context, lt_trainer *t, const lt_evaluatio
     char path[PATH_MAX];
     if (!s->details || e->stopped)
         return LT_OK;
-    if (s->args.eval_json)
-        return lt_classifier_save_details(s, e, s->args.eval_json);
-    snprintf(path, sizeof path, "%s/eval.json", t->args.output.output);
-    return lt_classifier_save_details(s, e, path);
+    if (t->args.output.output)
+        snprintf(path, sizeof path, "%s/eval.json", t->args.output.output);
+    return lt_classifier_save_details(s, e, s->args.eval_json, t->args.output.output ? path : NULL);
 }
 
 static void report(const void *context, const lt_evaluation *e)

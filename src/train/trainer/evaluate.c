@@ -6,6 +6,7 @@
 #include "base/clock.h"
 
 #include "lather/averaging.h"
+#include "lather/ext/dataset.h"
 #include "lather/ext/fail.h"
 
 #include <math.h>
@@ -25,6 +26,7 @@ static lt_status open_loader(const lt_evaluator *e, lt_dataset *data, lt_loader 
     lt_loader_config c = e->loader;
     c.rank = e->ranks->data_rank;
     c.size = e->ranks->data_count;
+    c.spread = !c.limit;
     if (c.limit > lt_dataset_count(data))
         c.limit = 0;
     if ((c.limit ? c.limit : lt_dataset_count(data)) <= c.rank)
@@ -149,8 +151,18 @@ lt_status lt_evaluate(const lt_evaluator *e, lt_dataset *data, lt_evaluation *ou
     if (st)
         return st;
     result.seconds = lt_clock_seconds() - begin;
+    result.total = lt_dataset_count(data);
+    result.unsplit = data->unsplit;
     *out = result;
     return LT_OK;
+}
+
+void lt_evaluation_values(const lt_evaluation *e, lt_metric out[EVALUATION_VALUES])
+{
+    const bool is_part = e && e->samples < e->total;
+    out[0] = (lt_metric){"val_samples", is_part ? (double)e->samples : (double)NAN};
+    out[1] = (lt_metric){"val_total", is_part ? (double)e->total : (double)NAN};
+    out[2] = (lt_metric){"val_is_train", e && e->unsplit ? 1 : (double)NAN};
 }
 
 void lt_epoch_metrics_add(lt_epoch_metrics *out, const char *part, const char *name, double value)

@@ -31,6 +31,11 @@ lt_status lt_evaluate(const lt_evaluator *e, lt_dataset *data, lt_evaluation *ou
 /* What the task's forward counts into, zeros; the caller frees it. NULL: the task counts nothing. */
 lt_status lt_evaluator_counts(const lt_evaluator *e, lt_tensor **counts);
 
+/* Of which samples an evaluation is, for its record; without val_samples and val_total it is of all, without
+ * val_is_train of others than those trained on. e NULL: no evaluation. */
+enum { EVALUATION_VALUES = 3 };
+void lt_evaluation_values(const lt_evaluation *e, lt_metric out[EVALUATION_VALUES]);
+
 /* Metrics of an epoch's record, of two parts at most: "train_loss", "train_top1", "val_loss", "val_top1", ... */
 typedef struct lt_epoch_metrics {
     lt_metric metric[2 * (LT_TASK_METRICS + 1)]; /* their names are those below */

@@ -376,7 +376,7 @@ static lt_status record_epoch(const lt_train_loop *l, const lt_evaluation *e)
     const lt_checkpoint_state *now = &l->state->now;
     const lt_task_ops *task = task_of(l);
     const lt_task_sums sums = lt_train_state_sums(l->state, task);
-    lt_metric extra[INPUT_VALUES + 1], training[LT_TASK_METRICS + 1];
+    lt_metric extra[INPUT_VALUES + 1 + EVALUATION_VALUES], training[LT_TASK_METRICS + 1];
     lt_epoch_metrics all = {.count = 0};
     const size_t count = train_metrics(l, &sums, training);
     for (size_t i = 0; i < count; i++)
@@ -390,25 +390,32 @@ static lt_status record_epoch(const lt_train_loop *l, const lt_evaluation *e)
         .seconds = now->epoch_seconds,
         .eval_seconds = e ? e->seconds : 0,
         .extra = extra,
-        .extra_count = INPUT_VALUES + 1,
+        .extra_count = INPUT_VALUES + 1 + EVALUATION_VALUES,
     };
     lt_train_input_values(l->input, extra);
     extra[INPUT_VALUES] = (lt_metric){"optimizer_bytes", /* on this rank */
                                       (double)lt_optim_state_bytes(l->parts.optim)};
+    lt_evaluation_values(e, extra + INPUT_VALUES + 1);
     lt_train_input_note(l->input, l->run, now->epoch, now->epoch_seconds);
     LT_TRY(lt_run_epoch(l->run, &record));
     return l->end_epoch ? l->end_epoch(l->context, all.metric, all.count) : LT_OK;
 }
 
-lt_status lt_train_resumed(lt_run *run, const lt_train_state *state, const lt_ranks *ranks,
-                           const char *output, const char *changed)
+lt_status lt_train_resumed(lt_run *run, const lt_train_state *state, int64_t total_steps,
+                           const lt_ranks *ranks, const char *output, const char *changed)
 {
     const lt_checkpoint_state *now = &state->now;
     char all[2048];
     if (output && !ranks->rank)
         LT_TRY(lt_checkpoint_mend(output, now));
-    lt_run_note(run, "resumed from %s: step %lld, epoch %lld", state->folder, (long long)now->step,
-                (long long)now->epoch + 1);
+    if (now->step >= total_steps && now->epoch_recorded)
+        lt_run_note(run,
+                    "resumed from %s: step %lld of %lld: nothing is left to train; to train more, "
+                    "raise --epochs or --max-steps",
+                    state->folder, (long long)now->step, (long long)total_steps);
+    else
+        lt_run_note(run, "resumed from %s: step %lld, epoch %lld", state->folder,
+                    (long long)now->step, (long long)now->epoch + 1);
     if (*changed)
         lt_run_note(run, "flags that changed: %s", changed);
     snprintf(all, sizeof all, "%s%s%s", changed, *changed && *state->processor ? ", " : "",
@@ -474,6 +481,7 @@ static lt_status finish_epoch(const lt_train_loop *l, bool *reached)
     const bool evaluated = is_due || (l->eval_every >= 0 && now->step >= l->total_steps);
     if (evaluated)
         LT_TRY(evaluate(l, &e));
+    e.unsplit = e.unsplit || l->evaluated == l->input->train;
     if (e.stopped)
         return LT_OK;
     LT_TRY(record_epoch(l, evaluated ? &e : NULL));

@@ -69,8 +69,8 @@ void lt_train_units(const lt_task_ops *task, lt_run_config *out);
 
 /* Behind lt_run_open() of a run that goes on from state->folder: mends the links in output (NULL: none), records the
  * resume, the options that changed ("": none), and what the processor has otherwise. */
-lt_status lt_train_resumed(lt_run *run, const lt_train_state *state, const lt_ranks *ranks,
-                           const char *output, const char *changed);
+lt_status lt_train_resumed(lt_run *run, const lt_train_state *state, int64_t total_steps,
+                           const lt_ranks *ranks, const char *output, const char *changed);
 
 /* To the end, the target, or until ranks->stop. Collective. Errors: LT_E_ARG (a gradient is not finite), LT_E_IO
  * (the last checkpoint was not written), those of its parts. */

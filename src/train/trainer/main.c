@@ -3,6 +3,7 @@
 #include "train/trainer/plan.h"
 #include "train/trainer/trainer.h"
 
+#include "lather/ext/dataset.h"
 #include "lather/ext/fail.h"
 #include "lather/profile.h"
 
@@ -25,15 +26,42 @@ static void describe(lt_trainer *t)
         t->program->describe(t->context, t);
 }
 
+/* Evaluations that are not of all images held back, and a run that keeps nothing. */
+static void note_limits(lt_trainer *t)
+{
+    const arguments *a = &t->args;
+    const bool evaluates = a->evaluation.eval_every >= 0;
+    const int64_t all = lt_dataset_count(t->input.val),
+                  batch = a->eval_batch_size ? a->eval_batch_size : a->batch_size,
+                  some = a->loader.limit_eval_batches * batch * t->ranks.data_count;
+    if (evaluates && some && some < all && !a->loader.overfit_batches)
+        lt_run_note(t->run,
+                    "--limit-eval-batches %lld: evaluations on %lld of %lld %s, evenly spread",
+                    (long long)a->loader.limit_eval_batches, (long long)some, (long long)all,
+                    t->input.unit);
+    if (evaluates && t->input.val->unsplit && !t->ranks.rank)
+        lt_run_warn(t->run,
+                    "%s has no split: evaluations are on the training %s, and do not measure how "
+                    "well others are classified; DATA/train and DATA/val hold some back",
+                    a->data, t->input.unit);
+    if (!a->output.output)
+        lt_run_note(t->run, "no --output: nothing of this run will be saved");
+}
+
 static lt_status train(lt_trainer *t)
 {
     LT_TRY(lt_trainer_open_training(t));
     LT_TRY(lt_trainer_summary(t));
+    note_limits(t);
     if (t->args.weights)
         describe(t);
     lt_signals_install();
     t->at_work = true;
-    return lt_trainer_train(t);
+    LT_TRY(lt_trainer_train(t));
+    if (t->args.evaluation.eval_every >= 0 && t->input.val->unsplit && !t->ranks.rank)
+        lt_run_warn(t->run, "the evaluations above are on the training %s: %s has no split",
+                    t->input.unit, t->args.data);
+    return LT_OK;
 }
 
 static lt_status evaluate_only(lt_trainer *t)

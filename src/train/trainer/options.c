@@ -10,7 +10,7 @@
 #define OF loader_options
 static const lt_option loader_rows[] = {
 {"Data", INT("limit-train-batches", limit_train_batches, 0, MANY), .value = "0", .help = "batches per epoch at most; 0: all"},
-{"Data", INT("limit-eval-batches", limit_eval_batches, 0, MANY), .value = "0", .help = "batches per evaluation at most; 0: all"},
+{"Data", INT("limit-eval-batches", limit_eval_batches, 0, MANY), .value = "0", .help = "batches per evaluation at most, spread evenly over the data; 0: all"},
 {"Data", INT("overfit-batches", overfit_batches, 0, MANY), .value = "0", .help = "train on the first batches only, unshuffled, without augmentation; evaluate on them too"},
 };
 OPTION_TABLE(lt_loader_options, loader_options, loader_rows)
@@ -54,7 +54,7 @@ static const lt_option output_rows[] = {
 {"Output", BOOL("overwrite", overwrite), .once = true, .help = "begin anew in a folder that holds a run, whose files are renamed to old-1/, old-2/ and so on there; without it and --resume such a folder is refused"},
 {"Output", INT("checkpoint-every", checkpoint_every, 0, MANY), .value = "0", .help = "updates between checkpoints, besides those at the end of epochs; 0: none"},
 {"Output", INT("keep", keep, 0, MANY), .value = "2", .help = "newest checkpoints of this run to keep, besides the best; 0: all"},
-{"Output", PICK("progress", progress, "auto|bar|lines|off"), .help = "auto: a bar on a terminal, else lines"},
+{"Output", PICK("progress", progress, "auto|bar|lines|off"), .help = "auto: a bar on a terminal, else lines; LATHER_LOG=warn hides the library's notes"},
 {"Output", INT("log-every", log_every, 1, MANY), .value = "50", .help = "updates between lines"},
 {"Output", BOOL("verbose", verbose), .help = "show the table of Shampoo's blocks too, which is always in OUTPUT/blocks.txt"},
 {"Output", BOOL("tensorboard", tensorboard), .value = "true", .help = "write TensorBoard events"},

@@ -178,9 +178,9 @@ static lt_status open_run(lt_trainer *t)
     LT_TRY(lt_run_open(&t->run, o->output, &c));
     if (*aside)
         lt_run_note(t->run, "the run that was in %s is in %s now", o->output, aside);
-    return t->state.folder[0]
-               ? lt_train_resumed(t->run, &t->state, &t->ranks, o->output, t->changed)
-               : LT_OK;
+    return t->state.folder[0] ? lt_train_resumed(t->run, &t->state, t->total_steps, &t->ranks,
+                                                 o->output, t->changed)
+                              : LT_OK;
 }
 
 lt_status lt_trainer_open_training(lt_trainer *t)

@@ -223,8 +223,9 @@ static lt_status open_run(parts *p)
                          .id = p->state.now.run};
     lt_train_units(task, &run);
     LT_TRY(lt_run_open(&p->run, c->output, &run));
-    return p->state.folder[0] ? lt_train_resumed(p->run, &p->state, &p->ranks, c->output, "")
-                              : LT_OK;
+    return p->state.folder[0]
+               ? lt_train_resumed(p->run, &p->state, p->total_steps, &p->ranks, c->output, "")
+               : LT_OK;
 }
 
 static lt_status open_parts(parts *p)

@@ -147,6 +147,10 @@ static lt_status evaluate(lt_trainer *t, findings *f)
                                     has_averages ? &averaged : &raw);
     if (has_averages)
         lt_epoch_metrics_add_evaluation(&f->raw, "val_raw", t->program->task, &raw);
+    _Static_assert((int)EVALUATION_VALUES <= (int)LT_TASK_METRICS + 1, "no place in raw");
+    raw.unsplit = raw.unsplit && !lt_options_is_typed(t->options, "data");
+    lt_evaluation_values(&raw, f->raw.metric + f->raw.count);
+    f->raw.count += EVALUATION_VALUES;
     f->seconds = raw.seconds + averaged.seconds;
     return st == LT_END ? LT_OK : st;
 }
