@@ -11,6 +11,7 @@
 #include "lather/text.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -328,7 +329,8 @@ static bool is_new(lt_run *run, const char *line)
 static void remember_bad_images(lt_run *run)
 {
     char *path = lt_format("%s/bad_images.txt", run->folder), *line = NULL;
-    FILE *file = path ? fopen(path, "rbe") : NULL;
+    int fd;
+    FILE *file = path && !lt_shared_open(&fd, path, O_RDONLY, 0) ? fdopen(fd, "rb") : NULL;
     size_t capacity = 0;
     for (ssize_t bytes; file && (bytes = getline(&line, &capacity, file)) > 0;) {
         line[bytes - (line[bytes - 1] == '\n')] = 0;
