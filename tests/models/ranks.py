@@ -409,6 +409,18 @@ def divided_state_changes_no_result(cwd):
     assert records(cwd, "back")[-1]["step"] == 6
 
 
+def soap_is_shampoo_with_the_preset_of_its_name(cwd):
+    """Its state is divided over ranks alike, so both flags give the same bits on any number of ranks."""
+    flags = [*NOISE, *SMALL, "--epochs", "2", "--max-steps", "3", "--checkpoint-every", "3", "--precondition-frequency", "2", "--threads", "1", "--deterministic"]
+    for ranks, batch in ((1, "8"), (4, "2")):
+        for name, optim in (("soap", ["soap"]), ("preset", ["shampoo", "--preset", "soap"])):
+            run(ranks, *flags, "--batch-size", batch, "--optim", *optim, "--output", f"{name}{ranks}", cwd=cwd)
+        assert weights(cwd, f"soap{ranks}", 3) == weights(cwd, f"preset{ranks}", 3), f"{ranks} ranks: other weights"
+    whole, part = (records(cwd, f"soap{ranks}", "epoch")[-1]["optimizer_bytes"] for ranks in (1, 4))
+    assert part < whole, f"not divided: {part} bytes on one of 4 ranks, {whole} on one"
+    run(4, *flags, "--batch-size", "2", "--optim", "soap", "--shard-gradients", "--output", "gradients", cwd=cwd)
+
+
 def divided_gradients_change_no_result(cwd):
     flags = [*NOISE, *SMALL, "--batch-size", "4", "--keep", "0", "--max-steps", "6", "--threads", "1", "--deterministic",
              "--checkpoint-every", "3", "--optim", "shampoo", "--precondition-frequency", "2"]
@@ -561,7 +573,8 @@ ROWS = [two_ranks_do_what_one_does, resume_on_as_many_and_on_other_ranks, evalua
         a_group_of_one_is_the_same_run, differences_are_named, an_error_of_one_rank_ends_all, a_signal_to_one_rank_stops_all, a_lost_checkpoint_fails_on_all_ranks,
         means_in_two_levels_are_the_same_run, gradients_in_low_rank_go_on_bit_for_bit, compressed_gradients_go_on_where_they_were,
         nodes_that_meet_now_and_then_go_on_where_they_were, slow_ranks_are_not_waited_for,
-        gradients_that_are_not_finite, divided_state_changes_no_result, divided_gradients_change_no_result, divided_weights_change_no_result, a_killed_rank_ends_all_and_resume_goes_on, broken_images_of_all_ranks_are_listed,
+        gradients_that_are_not_finite, divided_state_changes_no_result, soap_is_shampoo_with_the_preset_of_its_name, divided_gradients_change_no_result, divided_weights_change_no_result,
+        a_killed_rank_ends_all_and_resume_goes_on, broken_images_of_all_ranks_are_listed,
         a_profile_has_a_trace_of_each_rank, ranks_on_the_cpu_load_no_cuda,
         wrong_command_lines_are_refused]
 

@@ -211,28 +211,24 @@ static lt_status make(lt_optim **out, const lt_params *params, const void *confi
     return lt_optim_shampoo(out, params, &c);
 }
 
+/* The method; rows differ in their presets alone. */
+#define METHOD                                                                      \
+    .group = "Shampoo", .config_bytes = sizeof(lt_shampoo_config), .field = fields, \
+    .fields = sizeof fields / sizeof *fields, .divided = true, .make = make
+
 const lt_optim_family lt_optim_family_shampoo = {
+    METHOD,
     .name = "shampoo",
-    .group = "Shampoo",
-    .config_bytes = sizeof(lt_shampoo_config),
-    .field = fields,
-    .fields = sizeof fields / sizeof *fields,
     .preset = presets,
     .presets = PRESETS,
     .preset_help = "settings to start from, lr included: ours, those of 2023, of today's reference "
                    "implementation, for transformers, of SOAP; other flags override them",
     .published = &LT_SHAMPOO_REFERENCE,
-    .divided = true,
-    .make = make,
 };
 
 const lt_optim_family lt_optim_family_soap = {
+    METHOD,
     .name = "soap",
-    .group = "Shampoo",
-    .config_bytes = sizeof(lt_shampoo_config),
-    .field = fields,
-    .fields = sizeof fields / sizeof *fields,
     .preset = &presets[SOAP],
     .presets = 1,
-    .make = make,
 };
