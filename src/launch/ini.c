@@ -4,7 +4,7 @@
 
 #include "base/alloc.h"
 
-#include "lather/ext/file.h"
+#include "lather/ext/fail.h"
 
 #include <ctype.h>
 #include <stdbool.h>
@@ -98,13 +98,11 @@ static lt_status read_line(reader *r, char *line)
     return *text == '[' ? begin_section(r, text) : begin_key(r, text);
 }
 
-lt_status lt_ini_read(const char *path, lt_ini_visit visit, void *context)
+lt_status lt_ini_read(FILE *file, const char *path, lt_ini_visit visit, void *context)
 {
     enum { LINE = 8192 };
     char line[LINE];
-    FILE *file = NULL;
     reader r = {.path = path, .visit = visit, .context = context};
-    LT_TRY(lt_file_open(&file, path));
     lt_status st = LT_OK;
     while (!st && fgets(line, sizeof line, file)) {
         if (strlen(line) == sizeof line - 1)
@@ -115,7 +113,6 @@ lt_status lt_ini_read(const char *path, lt_ini_visit visit, void *context)
     }
     if (!st)
         st = flush(&r);
-    fclose(file);
     lt_free(r.section);
     lt_free(r.key);
     lt_free(r.value);

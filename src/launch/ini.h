@@ -4,11 +4,14 @@
 
 #include "lather/status.h"
 
+#include <stdio.h>
+
 /* Calls with each section, key NULL, then with its keys. A failure of the callback ends the reading; its message has
  * path and line put in front. */
 typedef lt_status (*lt_ini_visit)(void *context, const char *section, const char *key,
                                   const char *value);
-/* Errors: LT_E_IO, LT_E_FORMAT. */
-LT_MUST_CHECK lt_status lt_ini_read(const char *path, lt_ini_visit visit, void *context);
+/* path: for messages. Errors: LT_E_FORMAT. */
+LT_MUST_CHECK lt_status lt_ini_read(FILE *file, const char *path, lt_ini_visit visit,
+                                    void *context);
 
 #endif

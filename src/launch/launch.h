@@ -30,7 +30,9 @@ struct lt_program_graph {
 lt_handle *lt_program_graph_find(const lt_program_graph *program, const char *label, size_t bytes);
 /* Placeholders and cycles of all groups. Errors: LT_E_ARG. */
 LT_MUST_CHECK lt_status lt_program_graph_check(const lt_program_graph *program);
-/* The program as INI text, of commands and modules. Errors: LT_E_IO, LT_E_UNSUPPORTED: an entry that is a function. */
+/* lt_program_graph_load() of a file that is open; path is its name. */
+LT_MUST_CHECK lt_status lt_program_graph_read(lt_program_graph **out, FILE *file, const char *path);
+/* The program as INI text in a new file of mode 0600, of commands and modules. Errors: LT_E_IO, LT_E_UNSUPPORTED: an entry that is a function. */
 LT_MUST_CHECK lt_status lt_program_graph_save(const lt_program_graph *program, const char *path);
 
 /* Where this launch's nodes are, and how they find each other. */
@@ -47,9 +49,11 @@ void lt_launch_listen_address(const lt_launch_place *place, const char *label, i
 /* The file in which it publishes what it got. */
 void lt_launch_address_file(const lt_launch_place *place, const char *label, int index, char *out,
                             size_t size);
+/* Opens a file of the launch's folder for reading. Errors: LT_E_IO, with errno; EPERM: no regular file of this user. */
+LT_MUST_CHECK lt_status lt_launch_open(FILE **out, const char *path);
 LT_MUST_CHECK lt_status lt_launch_publish(const lt_launch_place *place, const char *label,
                                           int index, const char *address);
-/* Waits for what was published. Errors: LT_E_COMM after patience seconds. */
+/* Waits for what was published. Errors: LT_E_COMM after patience seconds; LT_E_IO: another user's file. */
 LT_MUST_CHECK lt_status lt_launch_resolve(const lt_launch_place *place, const char *label,
                                           int index, double patience, char *out, size_t size);
 

@@ -1,13 +1,17 @@
 /* Where services listen, and the files in which they publish it. */
 
 #include "base/clock.h"
+#include "base/shared_file.h"
 #include "launch/launch.h"
 
 #include "lather/ext/fail.h"
 #include "lather/ext/file.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 void lt_launch_listen_address(const lt_launch_place *place, const char *label, int index, char *out,
@@ -27,6 +31,25 @@ void lt_launch_address_file(const lt_launch_place *place, const char *label, int
     snprintf(out, size, "%s/%s.%d.address", place->files, label, index);
 }
 
+/* Whoever owns a folder above the launch's could put one of his in its place, and so his commands or addresses. */
+lt_status lt_launch_open(FILE **out, const char *path)
+{
+    struct stat info;
+    int fd;
+    LT_TRY(lt_shared_open_any(&fd, path, O_RDONLY, 0));
+    lt_status st = fstat(fd, &info) ? lt_fail(LT_E_IO, "%s: %s", path, strerror(errno)) : LT_OK;
+    if (!st && info.st_uid != geteuid())
+        st = lt_fail(LT_E_IO, "%s: belongs to user %u, not to user %u, who runs this node", path,
+                     (unsigned)info.st_uid, (unsigned)geteuid());
+    if (!st && !(*out = fdopen(fd, "r")))
+        st = lt_fail(LT_E_NOMEM, "%s: no memory for a stream", path);
+    if (st) {
+        close(fd);
+        errno = EPERM;
+    }
+    return st;
+}
+
 lt_status lt_launch_publish(const lt_launch_place *place, const char *label, int index,
                             const char *address)
 {
@@ -43,7 +66,10 @@ lt_status lt_launch_resolve(const lt_launch_place *place, const char *label, int
     const double deadline = lt_clock_seconds() + patience;
     lt_launch_address_file(place, label, index, path, sizeof path);
     for (;;) {
-        FILE *file = fopen(path, "re");
+        FILE *file = NULL;
+        const lt_status st = lt_launch_open(&file, path);
+        if (st && errno == EPERM)
+            return st;
         const size_t got = file ? fread(out, 1, size - 1, file) : 0;
         if (file)
             fclose(file);

@@ -110,9 +110,8 @@ static lt_status add_flags(const lt_launch_values *v, char **text)
     char path[LT_LAUNCH_PATH + 64], flag[LT_LAUNCH_PATH];
     lt_status st = LT_OK;
     lt_launch_flags_file(v->place, v->group->config.label, path, sizeof path);
-    FILE *file = fopen(path, "r");
-    if (!file)
-        return lt_fail(LT_E_IO, "launch: %s: %s", path, strerror(errno));
+    FILE *file = NULL;
+    LT_TRY(lt_launch_open(&file, path));
     while (!st && fgets(flag, sizeof flag, file)) {
         flag[strcspn(flag, "\n")] = 0;
         char *longer = lt_format("%s '%s'", *text, flag);
@@ -166,7 +165,12 @@ static lt_status run(const request *r, const lt_launch_place *place)
     lt_program_graph *program = NULL;
     char path[LT_LAUNCH_PATH + 16];
     snprintf(path, sizeof path, "%s/program.ini", place->files);
-    LT_TRY(lt_program_graph_load(&program, path));
+    FILE *file = NULL;
+    LT_TRY(lt_launch_open(&file, path));
+    lt_status st = lt_program_graph_read(&program, file, path);
+    fclose(file);
+    if (st)
+        return st;
     lt_launch_values v = {.program = program,
                           .place = place,
                           .count = r->count,
@@ -175,7 +179,6 @@ static lt_status run(const request *r, const lt_launch_place *place)
     v.group = lt_program_graph_find(program, r->label, strlen(r->label));
     v.index = r->first + (r->offset < 0 ? 0 : number_of(ranks, r->offset) - r->offset);
     v.rank = v.index - r->first + (r->offset > 0 ? r->offset : 0);
-    lt_status st = LT_OK;
     if (!v.group || v.index < 0 || v.index >= r->count)
         st = lt_fail(LT_E_ARG, "launch: there is no node %s.%d", r->label, v.index);
     else

@@ -1,14 +1,19 @@
 /* Program graphs: groups, what may be in them, and their INI text both ways. */
 
 #include "base/alloc.h"
+#include "base/shared_file.h"
 #include "base/text.h"
 #include "launch/ini.h"
 #include "launch/launch.h"
 
+#include "lather/ext/file.h"
+
 #include <ctype.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const char *const kinds[] = {"function", "service", "gang"};
 static const char *const policies[] = {"fail-fast", "restart", "shrink"};
@@ -387,7 +392,7 @@ static lt_status visit(void *context, const char *name, const char *key, const c
                : set_text(&l->program->name, value);
 }
 
-lt_status lt_program_graph_load(lt_program_graph **out, const char *path)
+lt_status lt_program_graph_read(lt_program_graph **out, FILE *file, const char *path)
 {
     loading l = {0};
     char *slash, *folder = realpath(path, NULL);
@@ -398,7 +403,7 @@ lt_status lt_program_graph_load(lt_program_graph **out, const char *path)
     l.folder = folder;
     lt_status st = lt_program_graph_new(&l.program, "program");
     if (!st)
-        st = lt_ini_read(path, visit, &l);
+        st = lt_ini_read(file, path, visit, &l);
     if (!st)
         st = finish(&l);
     if (!st)
@@ -412,6 +417,15 @@ lt_status lt_program_graph_load(lt_program_graph **out, const char *path)
     lt_free(l.uses);
     for (int i = 0; i <= PLAN; i++)
         lt_free(l.text[i]);
+    return st;
+}
+
+lt_status lt_program_graph_load(lt_program_graph **out, const char *path)
+{
+    FILE *file = NULL;
+    LT_TRY(lt_file_open(&file, path));
+    const lt_status st = lt_program_graph_read(out, file, path);
+    fclose(file);
     return st;
 }
 
@@ -443,9 +457,14 @@ static void save_group(const lt_handle *h, FILE *file)
 
 lt_status lt_program_graph_save(const lt_program_graph *program, const char *path)
 {
-    FILE *file = fopen(path, "we");
-    if (!file)
-        return lt_fail(LT_E_IO, "launch: %s cannot be written", path);
+    enum { OURS_ALONE = 0600 };
+    int fd;
+    LT_TRY(lt_shared_open(&fd, path, O_WRONLY | O_CREAT | O_EXCL, OURS_ALONE));
+    FILE *file = fdopen(fd, "w");
+    if (!file) {
+        close(fd);
+        return lt_fail(LT_E_NOMEM, "%s: no memory for a stream", path);
+    }
     fprintf(file, "[program]\nname = %s\n", program->name);
     for (const lt_handle *h = program->first; h; h = h->next)
         if (!h->config.entry)

@@ -371,6 +371,23 @@ def a_folder_that_others_may_write_is_refused(cwd):
     assert not os.listdir(others) and not os.listdir(shared)
 
 
+def files_of_another_user_are_not_believed(cwd):
+    """Who owns a folder above the launch's could put his own in its place: a node reads no program, flag or address from there."""
+    if os.geteuid():
+        raise Skip("only root can make files of another user")
+    words = [LATHER, "node", cwd, cwd, "1", "0", "a", "0", "1", "-1", "1", "1"]
+    for path, content in (("program.ini", "[b]\nkind = service\ncommand = true\n[a]\ncommand = sh -c 'touch pwned' ${b.address}\n"), ("b.0.address", "tcp://evil:1")):
+        with open(os.path.join(cwd, path), "w") as f:
+            f.write(content)
+        os.chown(os.path.join(cwd, path), 65534, 65534)
+        out = subprocess.run(words, cwd=cwd, capture_output=True, text=True, timeout=TIMEOUT, check=False)
+        fails(out, f"{path}: belongs to user 65534, not to user 0")
+        os.chown(os.path.join(cwd, path), 0, 0)
+    assert not os.path.exists(os.path.join(cwd, "pwned"))
+    works(subprocess.run(words, cwd=cwd, capture_output=True, text=True, timeout=TIMEOUT, check=False))
+    assert os.path.exists(os.path.join(cwd, "pwned"))
+
+
 def a_dry_run_starts_nothing(cwd):
     path = text(cwd, "[a]\ncommand = touch here\n[gang]\nkind = gang\nranks = 3\ncommand = touch here --accum ${grad-accum}\n"
                      "batch-size = 2\nglobal-batch = 12\n")
@@ -416,7 +433,7 @@ def texts_that_are_refused(cwd):
             (gang.replace("ranks = 4", "ranks = 2") + "batch-size = 4\nglobal-batch = 6\n",
              "a global batch of 6 cannot be made of micro-batches of 4 on 2 ranks")):
         fails(launch(cwd, text(cwd, content), "--slots", "3"), *parts)
-    fails(launch(cwd, "nothing.ini"), "nothing.ini: there is no such file")
+    fails(launch(cwd, "nothing.ini"), "nothing.ini: No such file or directory")
     fails(launch(cwd, text(cwd, "[a]\ncommand = there-is-no-such-program\n")), "there-is-no-such-program: No such file")
     fails(launch(cwd, text(cwd, "[a]\nentry = none.so:f\n"), "--on", "threads"), "none.so")
     if FOLDER != "none":
@@ -439,7 +456,7 @@ ROWS = (the_same_programs_in_threads_and_processes, fail_fast_names_the_node_and
         killed_producers_are_restarted_and_the_items_are_exact, a_killed_service_comes_back,
         a_node_that_hangs_is_named_and_a_slow_one_is_left_alone, a_stopped_producer_is_started_again_and_the_items_are_exact, a_signal_to_the_launcher_ends_all,
         a_killed_launcher_leaves_no_node, a_killed_launcher_leaves_no_child_no_rank_and_no_secret, a_launcher_of_mpirun_that_is_killed_leaves_none_either,
-        files_of_the_user_in_the_folder_are_left_alone, a_folder_that_others_may_write_is_refused, a_dry_run_starts_nothing, texts_that_are_refused, many_launches_leave_nothing)
+        files_of_the_user_in_the_folder_are_left_alone, a_folder_that_others_may_write_is_refused, files_of_another_user_are_not_believed, a_dry_run_starts_nothing, texts_that_are_refused, many_launches_leave_nothing)
 
 if __name__ == "__main__":
     CHOSEN = sys.argv[4] if len(sys.argv) > 4 else None
