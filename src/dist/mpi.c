@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 enum { TAG_ABORT, TAG_LEAVE };
 
@@ -93,6 +94,20 @@ static bool start(lt_link *self)
                 "MPI_Init_thread");
 }
 
+/* So that messages say on which machine a rank is. */
+static bool gather_hosts(lt_link *self)
+{
+    char own[LT_LINK_HOST] = "";
+    char(*all)[LT_LINK_HOST] = calloc((size_t)self->size, sizeof *all);
+    gethostname(own, sizeof own - 1);
+    self->host = (const char(*)[LT_LINK_HOST])all;
+    return all ? good(
+               self,
+               MPI_Allgather(own, sizeof own, MPI_CHAR, all, sizeof own, MPI_CHAR, of(self)->data),
+               "MPI_Allgather")
+               : fails(self, "no memory for the names of %d machines", self->size);
+}
+
 static bool open_link(lt_link *self)
 {
     mpi_link *l = of(self);
@@ -109,7 +124,7 @@ static bool open_link(lt_link *self)
     MPI_Comm_size(l->data, &self->size);
     MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &highest, &found);
     self->tags = !found ? SHRT_MAX : *highest < INT_MAX ? *highest : INT_MAX;
-    return true;
+    return gather_hosts(self);
 }
 
 static bool grow(lt_link *self)
@@ -210,7 +225,8 @@ static bool drain(lt_link *self)
 
 static void give_up(const lt_link *self, const char *why)
 {
-    fprintf(stderr, "lather: comm mpi: rank %d: %s, so MPI_Abort ends all\n", self->rank, why);
+    fprintf(stderr, "lather: comm mpi: rank %d of %d (%s): %s, so MPI_Abort ends all\n", self->rank,
+            self->size, self->host[self->rank], why);
     MPI_Abort(MPI_COMM_WORLD, EXIT_FAILURE);
 }
 
@@ -323,6 +339,8 @@ static void close_link(lt_link *self, bool aborted)
     MPI_Comm_free(&l->data);
     MPI_Comm_free(&l->control);
     MPI_Finalize();
+    free((void *)(size_t)self->host);
+    self->host = NULL;
     free(l->slots.request);
     free(l->slots.used);
 }

@@ -210,6 +210,29 @@ static void wake_waiting_ranks(void **state)
         fail_msg("%s", why);
 }
 
+/* In the group of ranks 1 and 3, whose own numbers are 0 and 1. */
+static bool time_out_in_group(rank_case *c)
+{
+    lt_comm *half = NULL;
+    if (lt_comm_split(c->comm, lt_comm_rank(c->comm) % 2, 0, &half))
+        return case_fails(c, "%s", lt_error_message());
+    lt_comm_set_deadline(half, lt_comm_rank(c->comm) == 1 ? 0.05 : 0);
+    bool good = lt_comm_rank(c->comm) != 1
+                || (fails_with(c, lt_comm_barrier(half), "barrier, number 1, on rank 1 of 4")
+                    && fails_with(c, lt_comm_barrier(half), "nothing came from rank 3 of 4"));
+    good = good && fails_with(c, lt_comm_barrier(c->comm), "nothing came from rank 3 of 4");
+    lt_comm_close(&half);
+    return good;
+}
+
+static void time_outs_name_ranks_of_all(void **state)
+{
+    char why[512];
+    (void)state;
+    if (play_ranks(4, time_out_in_group, false, why, sizeof why))
+        fail_msg("%s", why);
+}
+
 /* A group falls with the one it was split from, and the other way round. */
 static bool abort_group(rank_case *c)
 {
@@ -218,8 +241,8 @@ static bool abort_group(rank_case *c)
         return case_fails(c, "%s", lt_error_message());
     if (lt_comm_rank(c->comm) == 3)
         lt_comm_abort(half);
-    bool good = fails_with(c, lt_comm_barrier(c->comm), "rank 1 of 2 aborted")
-                && fails_with(c, lt_comm_barrier(half), "rank 1 of 2 aborted");
+    bool good = fails_with(c, lt_comm_barrier(c->comm), "rank 3 of 4 aborted")
+                && fails_with(c, lt_comm_barrier(half), "rank 3 of 4 aborted");
     lt_comm_close(&half);
     return good;
 }
@@ -321,6 +344,7 @@ int main(void)
         {"a rank that has closed is named", name_one_that_closed, NULL, NULL, NULL},
         {"an abort wakes ranks that wait", wake_waiting_ranks, NULL, NULL, NULL},
         {"an abort reaches groups and what they came from", abort_groups, NULL, NULL, NULL},
+        {"a group's time-out names ranks among all", time_outs_name_ranks_of_all, NULL, NULL, NULL},
         {"a deadline names the call and who is missing", name_the_late, NULL, NULL, NULL},
         {"without memory there is an error, not a hang", survive_without_memory, NULL, NULL, NULL},
     };

@@ -139,8 +139,8 @@ static bool abort_part(rank_case *c)
         return case_fails(c, "%s", lt_error_message());
     if (lt_comm_rank(c->comm) == 3)
         lt_comm_abort(half);
-    bool good = fails_with(c, lt_comm_barrier(c->comm), "rank 1 of 2 aborted")
-                && fails_with(c, lt_comm_barrier(half), "rank 1 of 2 aborted");
+    bool good = fails_with(c, lt_comm_barrier(c->comm), "rank 3 of 4 aborted")
+                && fails_with(c, lt_comm_barrier(half), "rank 3 of 4 aborted");
     lt_comm_close(&half);
     return good;
 }

@@ -97,7 +97,7 @@ typedef struct lt_link_ops {
     bool (*was_aborted)(lt_link *self);
 } lt_link_ops;
 
-enum { LT_LINK_TEXT = 512 };
+enum { LT_LINK_TEXT = 512, LT_LINK_HOST = 64 };
 
 /** First member of every link's struct. */
 struct lt_link {
@@ -105,6 +105,8 @@ struct lt_link {
     int rank, size; /**< of this process; rank -1: all ranks are in it */
     int tags;
     char why[LT_LINK_TEXT];
+    /** [size] names of the ranks' machines, for messages, set by open; NULL: unknown. */
+    const char (*host)[LT_LINK_HOST];
 };
 
 /** From now on lt_comm_open(), and --dist of this program, know a communicator by its kind. Borrows ops,

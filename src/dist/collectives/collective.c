@@ -108,7 +108,8 @@ static lt_status check_header(const lt_collective *self, const lt_transfer *t)
 {
     const int64_t *at = self->received + t->peer;
     const lt_header mine = header_of(self, at[1] - at[0]), *theirs = &t->header;
-    char a[TEXT], b[TEXT];
+    const lt_endpoint *e = self->endpoint;
+    char a[TEXT], b[TEXT], own[LT_RANK_TEXT], peer[LT_RANK_TEXT];
     if (!memcmp(&mine, theirs, sizeof mine))
         return LT_OK;
     header_text(&mine, a, sizeof a);
@@ -116,27 +117,50 @@ static lt_status check_header(const lt_collective *self, const lt_transfer *t)
     bool counts = !strcmp(a, b) && mine.number == theirs->number;
     return lt_fail(LT_E_COMM,
                    "comm %s: ranks do different things: number %" PRIu64
-                   " is %s on rank %d, number %" PRIu64 " is %s%s on rank %d",
-                   self->endpoint->progress->link->ops->kind, mine.number, a, self->endpoint->rank,
-                   theirs->number, b, counts ? " with other counts" : "", t->peer);
+                   " is %s on %s, number %" PRIu64 " is %s%s on %s",
+                   e->progress->link->ops->kind, mine.number, a,
+                   lt_endpoint_rank(e, e->rank, own, sizeof own), theirs->number, b,
+                   counts ? " with other counts" : "",
+                   lt_endpoint_rank(e, t->peer, peer, sizeof peer));
+}
+
+/* What a transfer that is not done lacks; a lower number says more about the other rank. */
+static int lack_of(const lt_transfer *t)
+{
+    return t->sends ? 2 : t->headed ? 1 : 0;
+}
+
+/* Names the ranks with that lack; whether there are any. */
+static bool name_lack(const lt_collective *self, int lack, char *text, size_t bytes)
+{
+    static const char *const what[] = {"nothing came from", "data is missing from",
+                                       "data is not taken by"};
+    enum { NAMED = 4 };
+    char peer[LT_RANK_TEXT];
+    int named = 0;
+    for (int i = 0; i < transfers(self); i++) {
+        const lt_transfer *t = &self->transfer[i];
+        const size_t used = strlen(text);
+        if (t->done || lack_of(t) != lack || named++ >= NAMED)
+            continue;
+        snprintf(text + used, bytes - used, "%s%s %s", named > 1 ? "," : "; ",
+                 named > 1 ? "" : what[lack],
+                 lt_endpoint_rank(self->endpoint, t->peer, peer, sizeof peer));
+    }
+    return named > 0;
 }
 
 void lt_collective_text(const lt_collective *self, char *text, size_t bytes)
 {
-    char what[TEXT];
-    size_t used;
+    char what[TEXT], own[LT_RANK_TEXT];
     lt_call_text(&self->call, what, sizeof what);
-    snprintf(text, bytes, "%s, number %" PRIu64 ", on rank %d of %d", what, self->number,
-             self->endpoint->rank, self->endpoint->size);
-    int named = 0;
+    snprintf(text, bytes, "%s, number %" PRIu64 ", on %s", what, self->number,
+             lt_endpoint_rank(self->endpoint, self->endpoint->rank, own, sizeof own));
     if (self->partial)
         lt_partial_text(self->partial, text, bytes);
-    for (int i = 0; self->started && i < transfers(self); i++)
-        if (!self->transfer[i].sends && !self->transfer[i].headed && named++ < 8) {
-            used = strlen(text);
-            snprintf(text + used, bytes - used, "%s rank %d",
-                     named > 1 ? "," : "; nothing came from", self->transfer[i].peer);
-        }
+    for (int lack = 0; self->started && lack < 3; lack++)
+        if (name_lack(self, lack, text, bytes))
+            return;
 }
 
 /* --- Transfers --- */
@@ -249,7 +273,7 @@ static lt_status take_scratch(lt_collective *self)
     return self->scratch ? LT_OK
                          : lt_fail(LT_E_NOMEM,
                                    "comm %s: no memory for %zu bytes from other ranks, on rank %d",
-                                   e->progress->link->ops->kind, bytes, e->rank);
+                                   e->progress->link->ops->kind, bytes, e->world[e->rank]);
 }
 
 static void give_scratch(lt_collective *self)
@@ -340,14 +364,6 @@ static void sum(lt_collective *self)
     lt_trace_end(span, LT_PROFILE_COMM, "sum", (int64_t)part_bytes(self, me) * (n + 1));
 }
 
-/* A link says why in its own text, as it may be a plugin without the library's lt_fail(). */
-static lt_status link_failed(const lt_collective *self, const lt_transfer *t)
-{
-    const lt_endpoint *e = self->endpoint;
-    return lt_fail(LT_E_COMM, "comm %s: rank %d of %d, with rank %d: %.400s",
-                   e->progress->link->ops->kind, e->rank, e->size, t->peer, e->progress->link->why);
-}
-
 /* Posts the next message of a transfer: its header, or a piece of its data. */
 static lt_status post(lt_collective *self, lt_transfer *t)
 {
@@ -369,7 +385,7 @@ static lt_status post(lt_collective *self, lt_transfer *t)
     else
         m.out = t->headed ? t->out + t->posted : (char *)&t->header;
     if (!(t->sends ? link->ops->send(link, &m, handle) : link->ops->recv(link, &m, handle)))
-        return link_failed(self, t);
+        return lt_endpoint_link_failed(self->endpoint, t->peer);
     t->in_flight++;
     t->posted += t->headed ? m.bytes : 0;
     return LT_OK;
@@ -395,7 +411,7 @@ static lt_status test_message(const lt_collective *self, lt_transfer *t, bool *a
     *arrived = false;
     if (!link->ops->test(link, t->handle[t->oldest], arrived)) {
         drop_oldest(t);
-        return link_failed(self, t);
+        return lt_endpoint_link_failed(self->endpoint, t->peer);
     }
     if (!*arrived)
         return LT_OK;

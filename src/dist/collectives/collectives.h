@@ -116,8 +116,14 @@ lt_status lt_collective_advance(lt_collective *self, bool *moved);
 void lt_collective_cancel(lt_collective *self);
 /* A send or a receive. */
 bool lt_collective_is_message(const lt_collective *self);
-/* "allreduce (sum) of 10 f32, number 3, on rank 0 of 2; nothing came from rank 1" */
+/* "allreduce (sum) of 10 f32, number 3, on rank 0 of 2 (host); nothing came from rank 1 of 2 (host)" */
 void lt_collective_text(const lt_collective *self, char *text, size_t bytes);
+
+/* "rank 5 of 8 (host)" for rank r of the group: its number among all that were started. Returns text. */
+const char *lt_endpoint_rank(const lt_endpoint *endpoint, int r, char *text, size_t bytes);
+enum { LT_RANK_TEXT = 96 };
+/* Fails with link->why, naming this rank and the other one. */
+LT_MUST_CHECK lt_status lt_endpoint_link_failed(const lt_endpoint *endpoint, int peer);
 
 void lt_endpoint_free(lt_endpoint *endpoint);
 

@@ -18,6 +18,27 @@ static lt_endpoint *endpoint_of(const lt_comm *comm)
     return ((const linked_comm *)comm)->endpoint;
 }
 
+const char *lt_endpoint_rank(const lt_endpoint *endpoint, int r, char *text, size_t bytes)
+{
+    const lt_link *link = endpoint->progress->link;
+    const int rank = endpoint->world[r];
+    if (link->host)
+        snprintf(text, bytes, "rank %d of %d (%s)", rank, link->size, link->host[rank]);
+    else
+        snprintf(text, bytes, "rank %d of %d", rank, link->size);
+    return text;
+}
+
+/* A link says why in its own text, as it may be a plugin without the library's lt_fail(). */
+lt_status lt_endpoint_link_failed(const lt_endpoint *endpoint, int peer)
+{
+    const lt_link *link = endpoint->progress->link;
+    char own[LT_RANK_TEXT], other[LT_RANK_TEXT];
+    return lt_fail(LT_E_COMM, "comm %s: %s, with %s: %.300s", link->ops->kind,
+                   lt_endpoint_rank(endpoint, endpoint->rank, own, sizeof own),
+                   lt_endpoint_rank(endpoint, peer, other, sizeof other), link->why);
+}
+
 /* With the mutex locked. */
 static lt_status aborted(const lt_progress *p)
 {
@@ -281,9 +302,9 @@ static void close_endpoint(lt_comm *self)
 static void abort_group(lt_comm *self)
 {
     lt_progress *p = endpoint_of(self)->progress;
-    char why[LT_LINK_TEXT];
-    snprintf(why, sizeof why, "comm %s: rank %d of %d aborted the group", p->link->ops->kind,
-             self->rank, self->size);
+    char why[LT_LINK_TEXT], own[LT_RANK_TEXT];
+    snprintf(why, sizeof why, "comm %s: %s aborted the group", p->link->ops->kind,
+             lt_endpoint_rank(endpoint_of(self), self->rank, own, sizeof own));
     pthread_mutex_lock(&p->mutex);
     lt_progress_abort(p, why, false);
     while (!p->abort_complete)

@@ -21,13 +21,6 @@ static const size_t piece_bytes = (size_t)1 << 19;
 enum { TAG_DATA = 40, TAG_CONTROL, TAG_MEAN };
 /* --- Messages --- */
 
-static lt_status link_failed(const lt_partial *p, const lt_partial_channel *c)
-{
-    const lt_link *link = p->endpoint->progress->link;
-    return lt_fail(LT_E_COMM, "comm %s: rank %d of %d, with rank %d: %.400s", link->ops->kind,
-                   p->rank, p->size, c->peer, link->why);
-}
-
 static lt_status post(const lt_partial *p, lt_partial_channel *c, const void *in, void *out,
                       size_t bytes)
 {
@@ -42,7 +35,7 @@ static lt_status post(const lt_partial *p, lt_partial_channel *c, const void *in
                           .out = out,
                           .bytes = bytes};
     if (!(c->sends ? link->ops->send(link, &m, handle) : link->ops->recv(link, &m, handle)))
-        return link_failed(p, c);
+        return lt_endpoint_link_failed(p->endpoint, c->peer);
     c->in_flight++;
     return LT_OK;
 }
@@ -59,7 +52,7 @@ static lt_status test(const lt_partial *p, lt_partial_channel *c, bool *done)
         c->oldest = (c->oldest + 1) % LT_PARTIAL_IN_FLIGHT;
         c->in_flight--;
     }
-    return good ? LT_OK : link_failed(p, c);
+    return good ? LT_OK : lt_endpoint_link_failed(p->endpoint, c->peer);
 }
 
 static lt_status test_all(const lt_partial *p, lt_partial_channel *c, bool *moved)
@@ -127,12 +120,14 @@ static lt_status check_header(const lt_partial *p, const lt_partial_pair *l)
     if (h->update == p->update && h->bucket >= LT_PARTIAL_END
         && h->bucket < (int32_t)p->config.buckets)
         return LT_OK;
-    return lt_fail(
-        LT_E_COMM,
-        "comm %s: ranks do different things: update %lld on rank %d, bucket %d of update "
-        "%lld on rank %d",
-        p->endpoint->progress->link->ops->kind, (long long)p->update, p->rank, h->bucket,
-        (long long)h->update, l->data_in.peer);
+    const lt_endpoint *e = p->endpoint;
+    char own[LT_RANK_TEXT], peer[LT_RANK_TEXT];
+    return lt_fail(LT_E_COMM,
+                   "comm %s: ranks do different things: update %lld on %s, bucket %d of update "
+                   "%lld on %s",
+                   e->progress->link->ops->kind, (long long)p->update,
+                   lt_endpoint_rank(e, p->rank, own, sizeof own), h->bucket, (long long)h->update,
+                   lt_endpoint_rank(e, l->data_in.peer, peer, sizeof peer));
 }
 
 /* A header came: its bucket's pieces are next. */
@@ -448,12 +443,13 @@ void lt_partial_cancel(lt_partial *p)
 
 void lt_partial_text(const lt_partial *p, char *text, size_t bytes)
 {
-    enum { NAMED = 8 };
+    enum { NAMED = 4 };
+    char peer[LT_RANK_TEXT];
     int named = 0;
     for (int r = 0; p->started && r < p->size; r++) {
         const size_t used = strlen(text);
         if (r != p->rank && !p->pair[r].in_ended && named++ < NAMED)
-            snprintf(text + used, bytes - used, "%s rank %d",
-                     named > 1 ? "," : "; not all came from", r);
+            snprintf(text + used, bytes - used, "%s %s", named > 1 ? "," : "; not all came from",
+                     lt_endpoint_rank(p->endpoint, r, peer, sizeof peer));
     }
 }

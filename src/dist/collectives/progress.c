@@ -142,7 +142,7 @@ static double next_expiry(const lt_progress *p, const lt_collective **late)
 
 static void expire(lt_progress *p, const lt_collective *c)
 {
-    char why[LT_LINK_TEXT], what[LT_LINK_TEXT / 2];
+    char why[LT_LINK_TEXT], what[LT_LINK_TEXT - 64];
     lt_collective_text(c, what, sizeof what);
     snprintf(why, sizeof why, "comm %s: not done within its deadline: %s", p->link->ops->kind,
              what);

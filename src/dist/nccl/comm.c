@@ -27,7 +27,7 @@ static lt_status fatal(lt_nccl_comm *c, const lt_comm_call *call)
     char what[TEXT], reason[LT_LINK_TEXT / 2], why[LT_LINK_TEXT];
     snprintf(reason, sizeof reason, "%s", lt_error_message());
     snprintf(why, sizeof why, "comm nccl: %s on rank %d of %d: %s",
-             lt_call_text(call, what, sizeof what), c->base.rank, c->base.size, reason);
+             lt_call_text(call, what, sizeof what), c->world->rank, c->world->size, reason);
     lt_nccl_abort_all(c->world, why, true);
     return lt_nccl_aborted(c->world);
 }
@@ -224,8 +224,7 @@ static lt_status poll_request(lt_nccl_comm *c, lt_nccl_request *r, bool *done)
     if (*done || !(r->expires > 0) || lt_clock_seconds() < r->expires)
         return LT_OK;
     snprintf(why, sizeof why, "comm nccl: %s on rank %d of %d is not done after %g s",
-             lt_call_text(&r->call, what, sizeof what), c->base.rank, c->base.size,
-             c->base.deadline);
+             lt_call_text(&r->call, what, sizeof what), w->rank, w->size, c->base.deadline);
     lt_nccl_abort_all(w, why, true);
     return lt_nccl_aborted(w);
 }
@@ -311,7 +310,7 @@ static void abort_group(lt_comm *self)
 {
     lt_nccl_world *w = ((lt_nccl_comm *)self)->world;
     char why[LT_LINK_TEXT];
-    snprintf(why, sizeof why, "comm nccl: rank %d of %d aborted the group", self->rank, self->size);
+    snprintf(why, sizeof why, "comm nccl: rank %d of %d aborted the group", w->rank, w->size);
     pthread_mutex_lock(&w->mutex);
     lt_nccl_abort_all(w, why, true);
     pthread_mutex_unlock(&w->mutex);

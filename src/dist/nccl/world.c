@@ -108,7 +108,7 @@ static void poll_failures(lt_nccl_world *w)
     }
     for (lt_nccl_comm *c = w->first; c; c = c->next)
         if (w->api->async_error(c->group)) {
-            snprintf(why, sizeof why, "comm nccl: on rank %d of %d: %s", c->base.rank, c->base.size,
+            snprintf(why, sizeof why, "comm nccl: on rank %d of %d: %s", w->rank, w->size,
                      lt_error_message());
             lt_nccl_abort_all(w, why, true);
             return;
