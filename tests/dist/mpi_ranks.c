@@ -34,9 +34,10 @@ static lt_status large_sum(const rank_case *c)
 /* The last rank gives up while the others wait for its part. */
 static int abort_group(rank_case *c)
 {
-    char want[64];
+    char want[256], host[64] = "";
     int last = lt_comm_size(c->comm) - 1;
-    snprintf(want, sizeof want, "rank %d of %d aborted", last, last + 1);
+    gethostname(host, sizeof host - 1);
+    snprintf(want, sizeof want, "rank %d of %d (%s) aborted", last, last + 1, host);
     lt_status first = large_sum(c); /* may not be done here when it is there */
     if (first && fails_with(c, first, want))
         return 1;
