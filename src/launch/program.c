@@ -352,10 +352,6 @@ static lt_status set(loading *l, const char *key, const char *value)
             return texts[i].read(l, value);
     if (!strcmp(key, "command") || !strcmp(key, "arguments"))
         return set_text(&l->text[*key == 'c' ? COMMAND : ARGUMENTS], value);
-    if (!strcmp(key, "plan"))
-        return plan(l, value);
-    if (!strcmp(key, "runs"))
-        return runs(l, value);
     if (!strcmp(key, "backoff"))
         return number(key, value, 0, most_seconds, &l->config.backoff);
     if (!strcmp(key, "progress"))

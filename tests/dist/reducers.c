@@ -381,7 +381,10 @@ static void what_cannot_be_is_refused_by_name(void **state)
     (void)state;
     refuses(
         (job){.ranks = 5, .of_node = (const int[]){0, 0, 1, 1, 1}, .config.allreduce = "two-level"},
-        "node 0 has 2, node 1 has 3");
+        "--allreduce two-level needs the same number of ranks on each node; node 0 has 2, node 1 has 3");
+    refuses(
+        (job){.ranks = 3, .of_node = (const int[]){0, 0, 1}, .config.compress = "topk:0.1"},
+        "--compress topk needs the same number of ranks on each node; node 0 has 2, node 1 has 1");
     refuses((job){.ranks = 2, .per_node = -1, .config.allreduce = "two-level"}, "nodes");
     refuses((job){.ranks = 2, .per_node = 1, .config.allreduce = "tree"}, "'tree'");
     refuses((job){.ranks = 2, .per_node = 1, .config.compress = "zip:3"}, "'zip:3'");

@@ -263,7 +263,9 @@ def compressed_gradients_go_on_where_they_were(cwd):
              "--lr", "0.05", "--warmup-epochs", "0", "--checkpoint-every", "8"]
     compress = [*flags, "--compress", "topk:0.05", "--compress-warmup-epochs", "1", "--compress-until", "2"]
     run(2, *flags, "--output", "dense", cwd=cwd)
-    run(2, *compress, "--output", "whole", cwd=cwd)
+    assert "its statistics" not in run(2, *compress, "--output", "whole", cwd=cwd)[1]
+    err = run(2, *compress, "--optim", "adamw", "--compress-warmup-epochs", "0", "--max-steps", "1", "--output", "adamw", cwd=cwd)[1]
+    assert err.count("--compress topk:0.05 with --optim adamw: its statistics of gradients") == 1, err
     dense, whole = (records(cwd, f) for f in ("dense", "whole"))
     assert len(whole) == 18 and [r["loss"] for r in whole[:7]] == [r["loss"] for r in dense[:7]], "the first epoch is dense"
     assert weights(cwd, "dense", 6) == weights(cwd, "whole", 6) and weights(cwd, "dense", 8) != weights(cwd, "whole", 8)

@@ -72,14 +72,15 @@ static int ranks_of(const lt_reducer *r, int node)
 
 lt_status lt_reducer_need_even_nodes(const lt_reducer *r)
 {
+    const char *option = r->ops == &lt_reducer_two_level ? "allreduce" : "compress";
     if (!r->nodes)
-        return lt_fail(LT_E_ARG, "--allreduce: reducer %s needs to know the nodes", r->ops->kind);
+        return lt_fail(LT_E_ARG, "--%s %s needs to know the nodes", option, r->ops->kind);
     for (int node = 1; node < r->nodes->count; node++)
         if (ranks_of(r, node) != ranks_of(r, 0))
             return lt_fail(LT_E_ARG,
-                           "--allreduce: reducer %s needs as many ranks on each node; node 0 has "
-                           "%d, node %d has %d",
-                           r->ops->kind, ranks_of(r, 0), node, ranks_of(r, node));
+                           "--%s %s needs the same number of ranks on each node; node 0 has %d, "
+                           "node %d has %d",
+                           option, r->ops->kind, ranks_of(r, 0), node, ranks_of(r, node));
     return LT_OK;
 }
 

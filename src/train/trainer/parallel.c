@@ -7,6 +7,7 @@
 
 #include "lather/ext/fail.h"
 #include "lather/ext/optim_family.h"
+#include "lather/log.h"
 #include "lather/shard_params.h"
 #include "lather/share.h"
 
@@ -181,6 +182,22 @@ static lt_status check_noise(lt_trainer *t)
                    (long long)(t->args.batch_size + 1) / 2);
 }
 
+/* Said once, on rank 0. */
+static void warn_of_sparse_gradients(const lt_trainer *t)
+{
+    static const char *const linear[] = {"sgd", "lars", "lamb"}, kind[] = "topk";
+    const char *compress = t->args.ranks.compress, *name = t->args.optim.family->name;
+    if (!t->dp || t->ranks.rank || !compress || strncmp(compress, kind, sizeof kind - 1) != 0)
+        return;
+    for (size_t i = 0; i < sizeof linear / sizeof *linear; i++)
+        if (!strcmp(name, linear[i]))
+            return;
+    lt_log(LT_LOG_WARN, "train",
+           "--compress %s with --optim %s: its statistics of gradients are made of sparse ones, "
+           "which trains worse: use sgd, lars or lamb, or --local-steps with %s",
+           compress, name, name);
+}
+
 lt_status lt_trainer_open_parallel(lt_trainer *t)
 {
     const ranks_options *o = &t->args.ranks;
@@ -204,6 +221,8 @@ lt_status lt_trainer_open_parallel(lt_trainer *t)
         c.nodes = NULL;
     }
     lt_status st = open_data_parallel(t, &c);
+    if (!st)
+        warn_of_sparse_gradients(t);
     t->ranks.same_failure = st == LT_E_ARG;
     return st;
 }
