@@ -3,18 +3,17 @@ import math
 
 from .page import chart, of_which, title_of
 from .records import last
-from .text import html
+from .text import fill, html, join
 
 BEST = {"top1": max, "top5": max, "accuracy": max}  # of others the lowest: losses, perplexities
 
 
 def key(index, run):
-    return (f'<svg class="key" viewBox="0 0 9 9"><rect width="9" height="9" class="f{index}"/></svg> '
-            f"{html(run, backslash=True)}")
+    return fill('<svg class="key" viewBox="0 0 9 9"><rect width="9" height="9" class="f{}"/></svg> {}', index, html(run, backslash=True))
 
 
 def heads(runs):
-    return '<div class="wide"><table>\n<tr><th>' + "".join(f"<th>{key(i, run)}" for i, run in enumerate(runs)) + "</tr>\n"
+    return fill('<div class="wide"><table>\n<tr><th>{}</tr>\n', join(fill("<th>{}", key(i, run)) for i, run in enumerate(runs)))
 
 
 def rows_of(metrics):
@@ -39,26 +38,23 @@ def rows_of(metrics):
 
 
 def numbers(runs, metrics):
-    text = "<h2>Last numbers</h2>\n" + heads(runs)
+    rows = []
     for name, unit, digits, value in rows_of(metrics):
-        found = [value(m) for m in metrics]
-        text += f"<tr><td>{html(name)}" + "".join(f"<td>{v:.{digits}f}{unit}" if math.isfinite(v) else "<td>" for v in found) + "</tr>\n"
+        found = [f"{v:.{digits}f}{unit}" if math.isfinite(v) else "" for v in map(value, metrics)]
+        rows.append(fill("<tr><td>{}{}</tr>\n", name, join(fill("<td>{}", v) for v in found)))
     samples = [f"{of_which(m) or 'all '}{'training' if m.on_training_data else 'held-back'} samples" for m in metrics]
     if any(of_which(m) or m.on_training_data for m in metrics):
-        text += "<tr><td>evaluated on" + "".join(f"<td>{one}" for one in samples) + "</tr>\n"
-    return text + "</table></div>\n"
+        rows.append(fill("<tr><td>evaluated on{}</tr>\n", join(fill("<td>{}", one) for one in samples)))
+    return fill("<h2>Last numbers</h2>\n{}{}</table></div>\n", heads(runs), join(rows))
 
 
 def settings_table(runs, settings):
     names = {name: None for one in settings for name in one if name != "output"}
     differ = [name for name in names if len({one.get(name) for one in settings}) > 1]
-    text = "<h2>Settings that differ</h2>\n"
     if not differ:
-        return text + "<p>None.</p>\n"
-    text += heads(runs)
-    for name in differ:
-        text += f"<tr><td>{html(name)}" + "".join(f"<td>{html(one.get(name, '–'))}" for one in settings) + "</tr>\n"
-    return text + "</table></div>\n"
+        return fill("<h2>Settings that differ</h2>\n<p>None.</p>\n")
+    rows = [fill("<tr><td>{}{}</tr>\n", name, join(fill("<td>{}", one.get(name, "–")) for one in settings)) for name in differ]
+    return fill("<h2>Settings that differ</h2>\n{}{}</table></div>\n", heads(runs), join(rows))
 
 
 def curves(runs, metrics):
@@ -73,9 +69,9 @@ def curves(runs, metrics):
         parts.append(chart(f"{title} in training", unit, lines(lambda m, n=name: m.of(f"train_{n}"), True), named=False))
     parts += [chart("Learning rate", "", lines(lambda m: m.steps.get("lr", []), False), True, False),
               chart("Speed", f"{metrics[0].rate}/s", lines(lambda m: m.steps.get("speed", []), False), True, False)]
-    return "".join(parts)
+    return join(parts)
 
 
 def several_runs(runs, metrics, settings):
-    return ("<p>" + "".join(f"{key(i, run)}<br>\n" for i, run in enumerate(runs)) + "</p>\n" + numbers(runs, metrics)
-            + settings_table(runs, settings) + curves(runs, metrics))
+    keys = join(fill("{}<br>\n", key(i, run)) for i, run in enumerate(runs))
+    return fill("<p>{}</p>\n{}{}{}", keys, numbers(runs, metrics), settings_table(runs, settings), curves(runs, metrics))

@@ -1,11 +1,10 @@
 """The part of a page about an evaluation: eval.json, as --eval writes it. The file is not trusted: numbers are checked,
 text is escaped, of images only BMP, PNG and JPEG in base64 are taken."""
-import json
 import os
 import re
 
-from .records import Problem
-from .text import html
+from .checked import Problem, parse
+from .text import Markup, fill, html, join, read_lines
 
 MATRIX_CLASSES, WORST, MOST_PAIRS, MOST_SAMPLES, MOST_GUESSES = 40, 20, 20, 24, 3
 IMAGE = re.compile(r"data:image/(bmp|png|jpeg);base64,[A-Za-z0-9+/=]*")
@@ -23,7 +22,7 @@ def items(found, key):
 
 def text(found, key):
     value = found.get(key)
-    return html(value) if isinstance(value, str) else ""
+    return value if isinstance(value, str) else ""
 
 
 class Classes:
@@ -36,16 +35,16 @@ class Classes:
         """Of a class, else its number."""
         kind = self.kinds[int(index)] if 0 <= index < len(self.kinds) else None
         name = kind.get("name") if isinstance(kind, dict) else None
-        return html(name) if isinstance(name, str) else f"class {index:.0f}"
+        return name if isinstance(name, str) else f"class {index:.0f}"
 
     def row(self, index):
         kind = self.kinds[index]
         accuracy, images = number(kind, "top1"), number(kind, "images")
         bar = accuracy if 0 <= accuracy <= 100 else 0
-        shown = f'{accuracy:.2f} %<td><span class="bar" style="width:{bar:.0f}px"></span>' if images > 0 else "<td>"
+        shown = fill('{:.2f} %<td><span class="bar" style="width:{:.0f}px"></span>', accuracy, bar) if images > 0 else Markup("<td>")
         precision = kind.get("precision") if isinstance(kind, dict) else None
         right = f"{number(kind, 'precision'):.2f} %" if isinstance(precision, (int, float)) else ""
-        return f"<tr><td>{self.name(index)}<td>{shown}<td>{number(kind, 'correct'):.0f} of {images:.0f}<td>{right}</tr>\n"
+        return fill("<tr><td>{}<td>{}<td>{:.0f} of {:.0f}<td>{}</tr>\n", self.name(index), shown, number(kind, "correct"), images, right)
 
     def table(self):
         """All, or of many the worst that have images."""
@@ -54,35 +53,35 @@ class Classes:
             order = [i for i in order if number(self.kinds[i], "images") > 0]
             order = sorted(order, key=lambda i: number(self.kinds[i], "top1"))[:WORST]
         title = "Classes with the least accuracy" if many else "Classes"
-        return (f'<h2>{title}</h2>\n<div class="wide"><table>\n<tr><th>class<th>accuracy<th><th>images'
-                '<th title="of the images taken for this class, those that are of it">precision</tr>\n'
-                + "".join(self.row(i) for i in order) + "</table></div>\n")
+        return fill('<h2>{}</h2>\n<div class="wide"><table>\n<tr><th>class<th>accuracy<th><th>images'
+                    '<th title="of the images taken for this class, those that are of it">precision</tr>\n'
+                    "{}</table></div>\n", title, join(self.row(i) for i in order))
 
 
 def cell(count, images, hit):
     count = count if isinstance(count, (int, float)) and not isinstance(count, bool) else 0
     style = ""
     if 0 < count <= images:
-        style = f' style="background:rgba({"58,157,93" if hit else "181,64,58"},{0.85 * count / images:.2f})"'
-    return f'<td{" class=" + chr(34) + "hit" + chr(34) if hit else ""}{style}>' + (f"{count:.0f}" if count > 0 else "")
+        style = fill(' style="background:rgba({},{:.2f})"', "58,157,93" if hit else "181,64,58", 0.85 * count / images)
+    return fill("<td{}{}>{}", Markup(' class="hit"') if hit else "", style, f"{count:.0f}" if count > 0 else "")
 
 
 def matrix(classes, rows):
     indices = range(len(classes.kinds))
-    body = ""
+    body = []
     for i, row in zip(indices, rows):
-        cells = row if isinstance(row, list) else []
-        body += f"<tr><th>{classes.name(i)}" + "".join(
-            cell(count, number(classes.kinds[i], "images"), i == k) for k, count in zip(indices, cells)) + "</tr>\n"
-    return ("<h2>Confusion matrix</h2>\n<p>Rows: what images show. Columns: what they are taken for.</p>\n"
-            '<div class="wide"><table class="matrix">\n<tr><th>'
-            + "".join(f'<th class="up">{classes.name(k)}' for k in indices) + "</tr>\n" + body + "</table></div>\n")
+        cells = zip(indices, row if isinstance(row, list) else [])
+        body.append(fill("<tr><th>{}{}</tr>\n", classes.name(i),
+                         join(cell(count, number(classes.kinds[i], "images"), i == k) for k, count in cells)))
+    return fill("<h2>Confusion matrix</h2>\n<p>Rows: what images show. Columns: what they are taken for.</p>\n"
+                '<div class="wide"><table class="matrix">\n<tr><th>{}</tr>\n{}</table></div>\n',
+                join(fill('<th class="up">{}', classes.name(k)) for k in indices), join(body))
 
 
 def pairs(classes, found):
-    return ('<h2>Most confused classes</h2>\n<div class="wide"><table>\n<tr><th>images of<th>taken for<th>times</tr>\n'
-            + "".join(f"<tr><td>{classes.name(number(p, 'label'))}<td>{classes.name(number(p, 'predicted'))}"
-                      f"<td>{number(p, 'count'):.0f}</tr>\n" for p in found[:MOST_PAIRS]) + "</table></div>\n")
+    return fill('<h2>Most confused classes</h2>\n<div class="wide"><table>\n<tr><th>images of<th>taken for<th>times</tr>\n{}</table></div>\n',
+                join(fill("<tr><td>{}<td>{}<td>{:.0f}</tr>\n", classes.name(number(p, "label")), classes.name(number(p, "predicted")),
+                          number(p, "count")) for p in found[:MOST_PAIRS]))
 
 
 def sample(classes, found):
@@ -92,16 +91,16 @@ def sample(classes, found):
         return ""
     label = number(found, "label")
     kind = "right" if label == number(guesses[0], "index") else "wrong"
-    guessed = "".join(f"<br>{100 * number(g, 'probability'):.1f} % {classes.name(number(g, 'index'))}" for g in guesses[:MOST_GUESSES])
-    return (f'<figure class="{kind}"><img alt="" src="{image}" title="{text(found, "path")}"><figcaption>'
-            f"<b>{classes.name(label)}</b> {100 * number(found, 'probability'):.1f} %{guessed}</figcaption></figure>\n")
+    guessed = join(fill("<br>{:.1f} % {}", 100 * number(g, "probability"), classes.name(number(g, "index"))) for g in guesses[:MOST_GUESSES])
+    return fill('<figure class="{}"><img alt="" src="{}" title="{}"><figcaption><b>{}</b> {:.1f} %{}</figcaption></figure>\n',
+                kind, image, text(found, "path"), classes.name(label), 100 * number(found, "probability"), guessed)
 
 
 def samples(classes, found):
-    return ("<h2>Sample images</h2>\n<p>As the network sees them; in bold what they show and the probability given to that, "
-            "below what they are taken for. First those that are taken for something else (red), the worst first; then those "
-            'right (green), the least certain first.</p>\n<div class="samples">\n'
-            + "".join(sample(classes, s) for s in found[:MOST_SAMPLES]) + "</div>\n") if found else ""
+    return fill("<h2>Sample images</h2>\n<p>As the network sees them; in bold what they show and the probability given to that, "
+                "below what they are taken for. First those that are taken for something else (red), the worst first; then those "
+                'right (green), the least certain first.</p>\n<div class="samples">\n{}</div>\n',
+                join(sample(classes, s) for s in found[:MOST_SAMPLES])) if found else ""
 
 
 def evaluation(path):
@@ -109,13 +108,12 @@ def evaluation(path):
     if not os.path.exists(path):
         return ""
     try:
-        with open(path, encoding="utf-8") as file:
-            root = json.load(file)
+        root = parse("\n".join(read_lines(path)), path)
     except ValueError as error:
         raise Problem(f"{path}: {error}") from None
     classes = Classes(root, path)
     found, confused = items(root, "confusion"), items(root, "confused")
     what = matrix(classes, found) if found and len(classes.kinds) <= MATRIX_CLASSES else pairs(classes, confused) if confused else ""
-    return (f"<h2>Evaluation of {text(root, 'data')}</h2>\n<p>top-1 {number(root, 'top1'):.2f} %, top-5 {number(root, 'top5'):.2f} %, "
-            f"loss {number(root, 'loss'):.4f} over {number(root, 'images'):.0f} images, of {text(root, 'weights')}</p>\n"
-            + classes.table() + what + samples(classes, items(root, "samples")))
+    return fill("<h2>Evaluation of {}</h2>\n<p>top-1 {:.2f} %, top-5 {:.2f} %, loss {:.4f} over {:.0f} images, of {}</p>\n{}{}{}",
+                text(root, "data"), number(root, "top1"), number(root, "top5"), number(root, "loss"), number(root, "images"),
+                text(root, "weights"), classes.table(), what, samples(classes, items(root, "samples")))

@@ -1,14 +1,14 @@
 """The command line of report."""
 import argparse
-import json
 import os
 import sys
 
+from .checked import Problem, parse as parse_json
 from .compare import several_runs
 from .page import MOST_RUNS, begin, one_run
 from .plan import is_plan, one_plan, read_plan
-from .records import Problem, read_metrics, read_settings
-from .text import shown
+from .records import read_metrics, read_settings
+from .text import Markup, fill, join, read_lines, shown
 
 EPILOG = """RUN is a folder that a training program's --output wrote. If it holds eval.json, which --eval --output RUN writes, the
 page shows the accuracy of each class, which classes are taken for which, and sample images. Several runs are compared: their
@@ -16,6 +16,8 @@ curves in one chart, the settings that differ, their last numbers. A file PLAN.j
 a page of its own: the models' curves over what was measured, and the table.
 
 Exit status: 0 done, 1 an error, 2 a wrong command line."""
+
+END = Markup("</body></html>\n")
 
 
 def parse(argv):
@@ -34,26 +36,26 @@ def parse(argv):
 
 def written_by(run):
     """The version that trained."""
+    path = os.path.join(run, "env.json")
     try:
-        with open(os.path.join(run, "env.json"), encoding="utf-8") as file:
-            version = json.load(file).get("version")
-    except (OSError, ValueError, AttributeError):
+        version = parse_json("\n".join(read_lines(path)), path)
+    except (OSError, ValueError):
         version = None
-    return f"<p>Trained with lather {shown(version)}.</p>\n" if isinstance(version, str) else ""
+    version = version.get("version") if isinstance(version, dict) else None
+    return fill("<p>Trained with lather {}.</p>\n", version) if isinstance(version, str) else ""
 
 
 def make(args):
     if is_plan(args.run[0]):
         plan = read_plan(args.run[0])
-        return begin(args.title or f"A plan of {plan['program']}") + one_plan(plan) + "</body></html>\n"
+        return join([begin(args.title or f"A plan of {plan['program']}"), one_plan(plan), END])
     several = len(args.run) > 1
     metrics = [read_metrics(run) for run in args.run]
-    text = begin(args.title or ("Training runs" if several else "A training run"))
     if several:
-        text += several_runs(args.run, metrics, [read_settings(run) for run in args.run])
+        body = several_runs(args.run, metrics, [read_settings(run) for run in args.run])
     else:
-        text += one_run(args.run[0], metrics[0])
-    return text + written_by(args.run[0]) + "</body></html>\n"
+        body = one_run(args.run[0], metrics[0])
+    return join([begin(args.title or ("Training runs" if several else "A training run")), body, written_by(args.run[0]), END])
 
 
 def save(path, text):

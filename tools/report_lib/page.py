@@ -5,7 +5,7 @@ import os
 import charts
 from .evaluation import evaluation
 from .records import last
-from .text import html, read_lines
+from .text import Markup, fill, join, read_lines
 
 WIDTH, HEIGHT = 720, 260  # of a chart, in pixels
 POINTS = 600  # of a curve, so that one of a million steps stays small
@@ -61,12 +61,12 @@ def chart(title, unit, lines, from_zero=False, named=True):
         for (x, y), place in zip(points, places):
             if marked:
                 drawn.dot(*place, 3, f"f{index}", f"step {x:.0f}: {y:.4g}")
-    return drawn.inline()
+    return Markup(drawn.inline())
 
 
 def begin(title):
-    return ('<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
-            f"<title>{html(title)}</title><style>{STYLE}</style></head><body>\n<h1>{html(title)}</h1>\n")
+    return fill('<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
+                "<title>{0}</title><style>{1}</style></head><body>\n<h1>{0}</h1>\n", title, Markup(STYLE))
 
 
 def of_which(metrics):
@@ -79,15 +79,16 @@ def headline(metrics):
     """The last value of the metric by which the task compares checkpoints; none where no data was held back."""
     if metrics.on_training_data:
         top1 = f": {last(metrics.of('val_top1')):.2f} % top-1 there" if metrics.of("val_top1") else ""
-        return (f"<p><b>Evaluated on {of_which(metrics)}training images{top1}.</b> The data had no split, so nothing was held back, and how well "
-                "other images are classified was not measured.</p>\n")
+        return fill("<p><b>Evaluated on {}training images{}.</b> The data had no split, so nothing was held back, and how well "
+                    "other images are classified was not measured.</p>\n", of_which(metrics), top1)
     if metrics.of("val_top1"):
-        return (f'<p><span class="big">{last(metrics.of("val_top1")):.2f} %</span><br>top-1 accuracy on {of_which(metrics) or "the "}images '
-                "held back for evaluation</p>\n")
+        return fill('<p><span class="big">{:.2f} %</span><br>top-1 accuracy on {}images held back for evaluation</p>\n',
+                    last(metrics.of("val_top1")), of_which(metrics) or "the ")
     names = metrics.names()
     for name in names[1:] + names[:1]:
         if metrics.of(f"val_{name}"):
-            return f'<p><span class="big">{last(metrics.of(f"val_{name}")):.4g}</span><br>{html(name)} in evaluation{" on " + of_which(metrics) + "samples" if of_which(metrics) else ""}</p>\n'
+            return fill('<p><span class="big">{:.4g}</span><br>{} in evaluation{}</p>\n', last(metrics.of(f"val_{name}")), name,
+                        f" on {of_which(metrics)}samples" if of_which(metrics) else "")
     return ""
 
 
@@ -100,7 +101,7 @@ def numbers(metrics):
         rows.append(("speed", f"{metrics.speed():.0f} {metrics.rate}/s"))
     if metrics.of("val_top5"):
         rows.append(("top-5 accuracy", f"{last(metrics.of('val_top5')):.2f} %"))
-    return headline(metrics) + "<table>\n" + "".join(f"<tr><td>{name}<td>{value}</tr>\n" for name, value in rows) + "</table>\n"
+    return fill("{}<table>\n{}</table>\n", headline(metrics), join(fill("<tr><td>{}<td>{}</tr>\n", *row) for row in rows))
 
 
 def curves(metrics):
@@ -112,7 +113,7 @@ def curves(metrics):
                                                  ("training", metrics.of(f"train_{name}"), True)]))
     parts += [chart("Learning rate", "", [("of steps", steps.get("lr", []), False)], from_zero=True),
               chart("Speed", f"{metrics.rate}/s", [("of steps", steps.get("speed", []), False)], from_zero=True)]
-    return "".join(parts)
+    return join(parts)
 
 
 def folded(run, name):
@@ -121,9 +122,9 @@ def folded(run, name):
         lines = read_lines(os.path.join(run, name))
     except OSError:
         return ""
-    return f"<details><summary>{name}</summary><pre>" + "\n".join(html(line) for line in lines) + "</pre></details>\n"
+    return fill("<details><summary>{}</summary><pre>{}</pre></details>\n", name, join(lines, "\n"))
 
 
 def one_run(run, metrics):
-    return (numbers(metrics) + curves(metrics) + evaluation(os.path.join(run, "eval.json"))
-            + folded(run, "config.yaml") + folded(run, "env.json"))
+    return join([numbers(metrics), curves(metrics), evaluation(os.path.join(run, "eval.json")), folded(run, "config.yaml"),
+                 folded(run, "env.json")])

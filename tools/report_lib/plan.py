@@ -1,10 +1,8 @@
 """The page of a plan: what the two models say, over what was measured, and the table of candidates."""
-import json
-
 import charts
+from .checked import MOST_COUNT, Problem, flag, items, maybe, members, number, one_of, pair, parse, text
 from .page import HEIGHT, WIDTH
-from .records import Problem
-from .text import html, read_lines
+from .text import Markup, fill, join, read_lines
 
 LINES = 6  # settings in a chart
 ROWS = 30
@@ -15,6 +13,18 @@ ORDER = ["measured", "interpolated", "extrapolated", "model", "beyond", "unknown
 BEYOND = 2  # times what runs measured: known less well than by the model alone
 
 
+COUNT, VALUE = number(1, MOST_COUNT), maybe(number())
+POINTS = items(pair(number(0, MOST_COUNT), VALUE))
+ESTIMATE = members(value=VALUE, rests_on=one_of(*RESTS_ON), beyond=number(), why=maybe(text))
+CANDIDATE = members(setting=text, batch_size=COUNT, batch=COUNT, ranks=COUNT, step_seconds=ESTIMATE, steps=ESTIMATE, ernest_seconds=VALUE,
+                    modelled=members(seconds=VALUE), price=VALUE, seconds=VALUE, epoch_seconds=VALUE, memory_bytes=VALUE, command=text)
+PLAN = members(format=number(1, 1), program=text, goal=members(metric=maybe(text), value=VALUE, deadline_seconds=VALUE), goal_is_known=flag,
+               candidates=items(CANDIDATE), dropped=items(members(why=text, ranks=COUNT)),
+               runs=items(members(setting=text, batch_size=COUNT, ranks=COUNT, step_seconds=VALUE, points=POINTS, fitted=POINTS)),
+               steps_of_batch=maybe(items(members(setting=text, why=text, least_steps=number(), noise_scale=VALUE, samples=number(),
+                                                  points=items(pair(COUNT, number()))))))
+
+
 def is_plan(path):
     return path.endswith(".json")
 
@@ -22,12 +32,12 @@ def is_plan(path):
 def read_plan(path):
     """The object of a file that `plan --json` wrote. Raises Problem, OSError."""
     try:
-        found = json.loads("\n".join(read_lines(path)))
-        found["goal"]["metric"], [c["step_seconds"]["value"] for c in found["candidates"]], found["runs"], found["dropped"]
-    except (ValueError, TypeError, KeyError, IndexError):
-        raise Problem(f"{path}: no plan: train_* plan --json FILE writes one") from None
-    if found.get("format") != 1:
-        raise Problem(f"{path}: a plan of format {found.get('format')}, this program reads 1")
+        found = parse("\n".join(read_lines(path)), path)
+    except ValueError as error:
+        raise Problem(f"{path}: no plan: {error}; train_* plan --json FILE writes one") from None
+    if not isinstance(found, dict) or "candidates" not in found:
+        raise Problem(f"{path}: no plan: train_* plan --json FILE writes one")
+    PLAN(found, f"{path}: plan")
     return found
 
 
@@ -69,7 +79,7 @@ def draw(title, x_title, lines, dots, names, log_x=False, log_y=False):
         for x, y in points:
             if y is not None and (not log_y or y > 0):
                 drawn.dot(drawn.x(x), drawn.y(y), 3.5, f"f{index}", f"{note}: {x:g}, {y:.4g}")
-    return drawn.inline()
+    return Markup(drawn.inline())
 
 
 def by_setting(plan):
@@ -111,7 +121,7 @@ def loss_chart(plan):
 def batch_chart(plan):
     """steps(B) = S_min (1 + phi / B) of each course, and the runs that reached the goal."""
     lines, dots, names = [], [], []
-    for i, curve in enumerate(plan.get("steps_of_batch", [])[:LINES]):
+    for i, curve in enumerate((plan.get("steps_of_batch") or [])[:LINES]):
         batches = [b for b, _ in curve["points"]] + [c["batch"] for c in plan["candidates"]]
         low, high = min(batches), max(batches)
         phi = "" if curve["noise_scale"] is None else f", phi {curve['noise_scale']:.3g}"
@@ -125,15 +135,16 @@ def batch_chart(plan):
 def table(plan):
     known = plan["goal_is_known"]
     heads = ["ranks", "batch", "setting", "step", "steps", "time" if known else "an epoch", "cost", "GiB", "rests on"]
-    text = '<h2>Candidates</h2>\n<div class="wide"><table>\n<tr>' + "".join(f"<th>{h}" for h in heads) + "</tr>\n"
+    rows = []
     for c in plan["candidates"][:ROWS]:
         steps, price = c["steps"]["value"], c["price"]
         cells = [c["ranks"], c["batch"], c["setting"], duration(c["step_seconds"]["value"]), "?" if steps is None else f"{steps:.0f}",
                  duration(c["seconds"] if known else c["epoch_seconds"]), "" if price is None else f"{price:.2f}",
                  "?" if c["memory_bytes"] is None else f"{c['memory_bytes'] / 2**30:.3g}", rests_on(weaker(c))]
-        text += "<tr>" + "".join(f"<td>{html(str(cell))}" for cell in cells) + "</tr>\n"
+        rows.append(fill("<tr>{}</tr>\n", join(fill("<td>{}", cell) for cell in cells)))
     more = len(plan["candidates"]) - ROWS
-    return text + "</table></div>\n" + (f"<p>And {more} more.</p>\n" if more > 0 else "")
+    return fill('<h2>Candidates</h2>\n<div class="wide"><table>\n<tr>{}</tr>\n{}</table></div>\n{}', join(fill("<th>{}", h) for h in heads),
+                join(rows), fill("<p>And {} more.</p>\n", more) if more > 0 else "")
 
 
 def dropped(plan):
@@ -142,23 +153,23 @@ def dropped(plan):
         reasons.setdefault(d["why"], []).append(d["ranks"])
     if not reasons:
         return ""
-    rows = "".join(f"<tr><td>{len(ranks)}<td>{html(why)}</tr>\n" for why, ranks in reasons.items())
-    return f'<h2>Dropped</h2>\n<table>\n<tr><th>how many<th>why</tr>\n{rows}</table>\n'
+    rows = join(fill("<tr><td>{}<td>{}</tr>\n", len(ranks), why) for why, ranks in reasons.items())
+    return fill("<h2>Dropped</h2>\n<table>\n<tr><th>how many<th>why</tr>\n{}</table>\n", rows)
 
 
 def goal_text(goal):
-    parts = [f"{goal['metric']} {goal['value']:g}"] if goal["metric"] else []
-    if goal["deadline_seconds"]:
+    parts = [f"{goal['metric']} {goal['value']:g}"] if goal["metric"] and goal.get("value") is not None else []
+    if goal.get("deadline_seconds"):
         parts.append(f"within {duration(goal['deadline_seconds'])}")
     return ", ".join(parts)
 
 
 def one_plan(plan):
     if not plan["candidates"]:
-        return f"<p>No candidate is left. Goal: {html(goal_text(plan['goal']))}.</p>\n" + dropped(plan)
+        return fill("<p>No candidate is left. Goal: {}.</p>\n{}", goal_text(plan["goal"]), dropped(plan))
     best = plan["candidates"][0]
     seconds = best["seconds"] if plan["goal_is_known"] else best["epoch_seconds"]
     head = "to the goal" if plan["goal_is_known"] else f"an epoch; steps to the goal: {best['steps']['why']}"
-    return (f'<p><span class="big">{html(duration(seconds))}</span><br>{html(head)}, on {best["ranks"]} ranks: '
-            f"{html(best['setting'])}, {html(rests_on(weaker(best)))}</p>\n<p>Goal: {html(goal_text(plan['goal']))}.</p>\n"
-            f"<pre>{html(best['command'])}</pre>\n" + time_chart(plan) + cross_check(plan) + batch_chart(plan) + loss_chart(plan) + table(plan) + dropped(plan))
+    first = fill('<p><span class="big">{}</span><br>{}, on {} ranks: {}, {}</p>\n<p>Goal: {}.</p>\n<pre>{}</pre>\n', duration(seconds), head,
+                 best["ranks"], best["setting"], rests_on(weaker(best)), goal_text(plan["goal"]), best["command"])
+    return join([first, time_chart(plan), cross_check(plan), batch_chart(plan), loss_chart(plan), table(plan), dropped(plan)])

@@ -1,13 +1,11 @@
 """What a run folder holds: metrics.jsonl, one flat object a line, and config.yaml."""
-import json
 import math
 import os
 
+from .checked import MOST_COUNT, Problem, number, parse
 from .text import read_lines
 
-
-class Problem(Exception):
-    """One line for standard error."""
+COUNTS = ("step", "epoch", "seconds", "eval_seconds")
 
 
 class Metrics:
@@ -21,23 +19,26 @@ class Metrics:
         self.evaluated = (math.nan, math.nan)  # samples of the last evaluation, of those in its data set, if fewer
         self.on_training_data = False  # evaluations are on what was trained on
         lines = read_lines(path)
-        for line in lines + evaluations_beside(path):
-            self.add(line)
+        for file, found in ((path, lines), evaluations_beside(path)):
+            for i, line in enumerate(found):
+                self.add(line, file, i + 1)
         for series in self.epochs.values():
             series.sort(key=lambda point: point[0])
         if not self.steps.get("loss") and not self.epochs:
             count = len(lines) - (not lines[-1])
             raise Problem(f"{path}: no steps and no epochs in {count} lines")
 
-    def add(self, line):
+    def add(self, text, path, line):
         try:
-            record = json.loads(line)
+            record = parse(text, path, line)
         except ValueError:
-            return
+            return  # torn by a kill, or being written
         event = record.get("event") if isinstance(record, dict) else None
         if event in ("step", "epoch", "evaluation"):
-            numbers = {k: float(v) for k, v in record.items()
-                       if isinstance(v, (int, float)) and not isinstance(v, bool) and math.isfinite(v)}
+            numbers = {k: float(v) for k, v in record.items() if isinstance(v, (int, float)) and not isinstance(v, bool)}
+            for key in COUNTS:
+                if key in numbers:
+                    number(0, MOST_COUNT)(numbers[key], f"{path}:{line}: {key}")
             {"step": self.add_step, "epoch": self.add_epoch, "evaluation": self.add_evaluation}[event](numbers)
 
     def add_step(self, numbers):
@@ -86,9 +87,9 @@ class Metrics:
 
 
 def evaluations_beside(path):
-    """Lines of metrics-eval.jsonl beside a metrics.jsonl, which an evaluation beside the run writes."""
+    """Path and lines of metrics-eval.jsonl beside a metrics.jsonl, which an evaluation beside the run writes."""
     beside = os.path.join(os.path.dirname(path), "metrics-eval.jsonl")
-    return read_lines(beside) if os.path.basename(path) == "metrics.jsonl" and os.path.exists(beside) else []
+    return beside, read_lines(beside) if os.path.basename(path) == "metrics.jsonl" and os.path.exists(beside) else []
 
 
 def last(series):

@@ -1,4 +1,6 @@
-"""Text that came from files, as a page may show it: lt_text_line()'s escapes, then those of HTML."""
+"""Text for a page: what came from files is shown with lt_text_line()'s escapes, then those of HTML. A page is made of
+Markup by fill() and join(), which escape all other values: no caller has to."""
+import string
 from html import escape
 
 # Unicode 15, section 23.2: what ends a line, and what changes the order of the text around it.
@@ -19,8 +21,26 @@ def shown(text, backslash=False):
     return "".join(parts)
 
 
+class Markup(str):
+    """HTML already, which is not escaped again."""
+
+
 def html(text, backslash=False):
-    return escape(shown(text, backslash)).replace("&#x27;", "'")
+    return text if isinstance(text, Markup) else Markup(escape(shown(text, backslash)).replace("&#x27;", "'"))
+
+
+class Filler(string.Formatter):
+    def format_field(self, value, format_spec):
+        return value if isinstance(value, Markup) else html(format(value, format_spec))
+
+
+def fill(template, *values, **named):
+    """str.format() whose values are escaped, unless they are Markup. The template is markup."""
+    return Markup(Filler().vformat(template, values, named))
+
+
+def join(parts, between=""):
+    return Markup(between.join(html(part) for part in parts))
 
 
 def read_lines(path):
