@@ -81,7 +81,10 @@ typedef struct lt_checkpoint_state {
     lt_checkpoint_fact fact[LT_CHECKPOINT_FACTS];
     int facts;
     int64_t global_batch; /**< samples of an update, all ranks together; 0: unknown */
-    int ranks, threads;   /**< ranks 0: 1. Bit-equal resume needs the same */
+    /** lt_dataset_count() and 53 bits of lt_dataset_fingerprint() of the training data; 0: unknown,
+     *  as in files of earlier versions. */
+    int64_t data_samples, data_hash;
+    int ranks, threads; /**< ranks 0: 1. Bit-equal resume needs the same */
 } lt_checkpoint_state;
 
 /** The fact of that key, or NULL. Borrowed from the state. */

@@ -114,6 +114,10 @@ LT_API const char *lt_dataset_class_name(const lt_dataset *dataset, int label);
  *  Errors: LT_E_FORMAT, naming the classes that only one of them has. */
 LT_API LT_MUST_CHECK lt_status lt_dataset_same_classes(const lt_dataset *train,
                                                        const lt_dataset *val);
+/** Hash that tells versions of a data set apart: of count, classes, names of classes and of files
+ *  without their folders, and of sizes or labels where reading them is free; not of the files'
+ *  contents. Never 0. */
+LT_API uint64_t lt_dataset_fingerprint(const lt_dataset *dataset);
 /** Path of a sample, for messages. Borrowed; NULL if unknown. */
 LT_API const char *lt_dataset_sample_name(const lt_dataset *dataset, int64_t index);
 

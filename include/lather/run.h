@@ -35,6 +35,7 @@ typedef struct lt_run_config {
     int64_t total_steps;     /**< of the whole run, for the estimate; 0: unknown */
     int64_t steps_per_epoch; /**< 0: unknown */
     int64_t total_epochs;    /**< 0: unknown */
+    int64_t step_offset;     /**< steps besides those of epochs of this length */
     int64_t resume_step;     /**< steps already done: later records of an earlier try are dropped */
     bool redo_epoch;         /**< so is an epoch's at resume_step: the checkpoint is of before it */
     bool no_tensorboard;

@@ -45,6 +45,8 @@ typedef struct lt_train_config {
     double target;            /**< of the task's best metric, which ends the run; 0: none */
     const char *output;       /**< run folder; NULL: nothing is written */
     bool resume;              /**< go on from the newest checkpoint in output, if there is one */
+    /** A resume within an epoch of other data begins that epoch again; false: it is an error. */
+    bool data_may_change;
     lt_progress progress;
     const lt_metadata *metadata; /**< metadata of the weights */
     size_t metadata_count;

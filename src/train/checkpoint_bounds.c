@@ -42,6 +42,8 @@ static const counter counters[] = {
     COUNTER(ema_updates, step),
     COUNTER(global_batch, global_batch),
     COUNTER(epoch_unused, epoch_unused),
+    COUNTER(data_samples, data_samples),
+    COUNTER(data_hash, data_hash),
     {"noise_count", AT(noise.count), AT(step)},
 };
 

@@ -85,6 +85,8 @@ static const field fields[] = {
     FIELD(global_batch, INT64),
     ADDED(loss_good_steps, INT),
     ADDED(epoch_recorded, INT),
+    FIELD(data_samples, INT64_OR_0),
+    FIELD(data_hash, INT64_OR_0),
     ADDED(run, NAME),
     FIELD(epoch_unused, INT64_OR_0),
     FIELD(epoch_loss_missing, DOUBLE_OR_0),

@@ -40,6 +40,7 @@ void lt_bar_begin(lt_bar *bar, FILE *out, const lt_run_config *config)
                     .log_every = config->log_every > 0 ? config->log_every : LOG_EVERY,
                     .total_steps = config->total_steps,
                     .steps_per_epoch = config->steps_per_epoch,
+                    .step_offset = config->step_offset,
                     .total_epochs = config->total_epochs,
                     .first_step = config->resume_step,
                     .begin = lt_clock_seconds(),
@@ -157,7 +158,8 @@ static void head_text(const lt_bar *bar, const lt_run_step_record *r, char *text
 static double epoch_share(const lt_bar *bar, const lt_run_step_record *r)
 {
     if (bar->steps_per_epoch > 0)
-        return (double)((r->step - 1) % bar->steps_per_epoch + 1) / (double)bar->steps_per_epoch;
+        return (double)((r->step - bar->step_offset - 1) % bar->steps_per_epoch + 1)
+               / (double)bar->steps_per_epoch;
     return bar->total_steps > 0 ? fmin(1, (double)r->step / (double)bar->total_steps) : 0;
 }
 

@@ -12,7 +12,7 @@ typedef struct lt_bar {
     FILE *out;
     bool is_on, is_bar, color, is_drawn;
     int width;
-    int64_t log_every, total_steps, steps_per_epoch, total_epochs, first_step;
+    int64_t log_every, total_steps, steps_per_epoch, step_offset, total_epochs, first_step;
     const char *unit;
     const lt_metric_label *label;
     size_t labels;

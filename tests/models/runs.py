@@ -410,13 +410,55 @@ def a_resumed_run_keeps_earlier_traces(cwd):
     assert digest(at(cwd, "t.old-1.json")) == first != digest(at(cwd, "t.json"))
 
 
+def data_that_changes_within_an_epoch_is_an_error(cwd):
+    flags = [*(f for f in FLAGS if f not in NOISE), "--epochs", "2"]
+    run("--data", "synthetic:48:16:3", *flags, "--max-steps", "14", "--output", "run", cwd=cwd)  # 12 steps an epoch
+    shutil.copytree(at(cwd, "run"), at(cwd, "old"), symlinks=True)
+    more = ["--data", "synthetic:64:16:3", *flags, "--resume", "auto"]
+    fails(*more, "--output", "run", cwd=cwd, code=USAGE, says="was saved within epoch 2 of 48 images, the data has 64 now; --data-changed continue begins")
+    assert [r["step"] for r in steps_of(cwd, "run")][-1] == 14, "nothing is lost"
+    p = run(*more, *LINES, "--data-changed", "continue", "--log-every", "1", "--output", "run", cwd=cwd)
+    shown = re.findall(r"epoch (\d+)/(\d+)  step (\d+)/(\d+)", p.stderr)
+    assert shown == [("2", "2", str(n), "30") for n in range(15, 31)], shown  # 14 and a whole epoch of 16
+    assert "data that changed: 48 -> 64 images; epoch 2 begins with it" in p.stderr, p.stderr
+    assert [r["changed"] for r in records(cwd, "run") if r["event"] == "resume"] == ["data synthetic:48:16:3 -> synthetic:64:16:3, max-steps 14 -> 0, data 48 -> 64 images"]
+    assert state(cwd, "run", 30)["data_samples"] == 64 and "data-changed" not in config(cwd, "run")
+    run("--data", "synthetic:48:16:3", *flags, "--resume", "auto", "--output", "same", cwd=cwd)  # control: a moved copy of the same data
+    edit_state(cwd, "old", 14, lambda t: re.sub(r',"data_samples":48,"data_hash":[0-9]+', "", t))
+    run(*more, "--output", "old", cwd=cwd)  # of an earlier version: as before
+
+
+def data_that_grew_between_epochs_is_told(cwd):
+    flags = [*("cosine" if f == "constant" else f for f in FLAGS if f not in NOISE), "--warmup-epochs", "1", "--epochs", "4", "--keep", "0"]
+    run("--data", "synthetic:48:16:3", *flags, "--max-steps", "24", "--output", "run", cwd=cwd)
+    p = run("--data", "synthetic:64:16:3", *flags, *LINES, "--resume", "auto", "--output", "run", cwd=cwd)
+    assert "data that changed: 48 -> 64 images; epoch 3 begins with it" in p.stderr, p.stderr
+    run("--data", "synthetic:64:16:3", *flags, "--output", "whole", cwd=cwd)
+    got, whole = [r["lr"] for r in steps_of(cwd, "run")], [r["lr"] for r in steps_of(cwd, "whole")]
+    assert len(got) == 2 * 12 + 2 * 16 and got[24:] == whole[32:], "the schedule goes by epochs"
+    assert [r["epoch"] for r in records(cwd, "run") if r["event"] == "epoch"] == [0, 1, 2, 3]
+    run("--data", "synthetic:64:16:3", *flags, "--batch-size", "8", "--resume", "run/checkpoints/step-24", "--output", "twice", cwd=cwd)
+    assert len(steps_of(cwd, "twice")) == 2 * 8, "two epochs are left, of half as many steps"
+
+
+def a_run_without_checkpoints_is_set_aside_with_a_warning(cwd):
+    flags = [*FLAGS, "--max-steps", "2", "--resume", "auto", "--output", "run"]
+    assert "found no checkpoint" not in run(*flags, cwd=cwd).stderr  # control: there was no run
+    os.remove(at(cwd, "run", "model.safetensors"))
+    shutil.rmtree(at(cwd, "run", "checkpoints"))
+    p = run(*flags, cwd=cwd)
+    assert "--resume auto found no checkpoint: begins anew; the run that was in run is in run/old-1 now" in p.stderr, p.stderr
+    assert len(steps_of(cwd, at("run", "old-1"))) == 2
+
+
 ROWS = [a_folder_that_holds_a_run_is_refused_or_set_aside, a_new_run_in_a_used_folder_is_not_mixed_with_the_old_one,
         a_copy_of_a_folder_without_its_links_goes_on, every_record_has_the_id_of_its_run, flags_that_changed_at_a_resume_are_listed, other_kernels_at_a_resume_are_told,
         a_second_process_is_sent_away,
         of_many_processes_one_trains, a_lost_last_checkpoint_is_an_error, a_lost_checkpoint_in_between_is_told_and_ends_nothing,
         a_folder_that_goes_away_is_noticed, an_interrupted_run_says_what_it_saved, a_start_that_cannot_write_says_where_and_why,
         a_run_shorter_than_its_first_roots_says_so, fine_tuning_is_safe_to_restart, what_earlier_versions_wrote_of_fine_tuning_goes_on,
-        a_resumed_run_keeps_earlier_traces]
+        a_resumed_run_keeps_earlier_traces, data_that_changes_within_an_epoch_is_an_error, data_that_grew_between_epochs_is_told,
+        a_run_without_checkpoints_is_set_aside_with_a_warning]
 
 if __name__ == "__main__":
     sys.exit(run_rows(ROWS, "lather-runs-", sys.argv[2] if len(sys.argv) > 2 else None))

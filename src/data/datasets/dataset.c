@@ -3,6 +3,7 @@
 #include "lather/ext/dataset.h"
 
 #include "base/alloc.h"
+#include "base/hash.h"
 #include "data/cache/disk_cache.h"
 #include "data/datasets/datasets.h"
 #include "data/datasets/tar.h"
@@ -104,6 +105,23 @@ const char *lt_dataset_sample_name(const lt_dataset *dataset, int64_t index)
     if (!dataset->ops->sample_name || index < 0 || index >= dataset->count)
         return NULL;
     return dataset->ops->sample_name(dataset, index);
+}
+
+uint64_t lt_dataset_fingerprint(const lt_dataset *d)
+{
+    const int64_t numbers[] = {d->count, d->classes};
+    const char *name;
+    uint64_t hash = lt_fnv1a(LT_FNV1A_BEGIN, numbers, sizeof numbers);
+    for (int i = 0; (name = lt_dataset_class_name(d, i)); i++)
+        hash = lt_fnv1a(hash, name, strlen(name) + 1);
+    const int64_t files = d->tokens ? 1 : d->count; /* all windows are of one file */
+    for (int64_t i = 0; i < files && (name = lt_dataset_sample_name(d, i)); i++) {
+        const char *slash = strrchr(name, '/');
+        hash = lt_fnv1a_text(hash, slash ? slash + 1 : name);
+    }
+    if (d->ops->fingerprint)
+        hash = d->ops->fingerprint(d, hash);
+    return hash ? hash : 1;
 }
 
 /* Parses ":NUMBER" and advances *at; false: no number, or above most. */

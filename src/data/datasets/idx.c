@@ -3,6 +3,7 @@
  * the section on file formats. The whole set is kept in memory: 47 MB for Fashion-MNIST. */
 
 #include "base/alloc.h"
+#include "base/hash.h"
 #include "data/datasets/datasets.h"
 #include "data/files/files.h"
 
@@ -48,11 +49,17 @@ static void destroy(lt_dataset *self)
     lt_free(s->labels);
 }
 
+static uint64_t fingerprint(const lt_dataset *self, uint64_t hash)
+{
+    return lt_fnv1a(hash, ((const idx *)self)->labels, (size_t)self->count);
+}
+
 static const lt_dataset_ops ops = {
     .name = "idx",
     .bytes = sizeof(idx),
     .read = read_sample,
     .class_name = class_name,
+    .fingerprint = fingerprint,
     .destroy = destroy,
 };
 

@@ -2,6 +2,7 @@
  * records are broken images, where a mapped file would raise SIGBUS. */
 
 #include "base/alloc.h"
+#include "base/hash.h"
 #include "base/json.h"
 #include "data/cache/disk_cache.h"
 #include "data/files/files.h"
@@ -98,6 +99,15 @@ static void destroy(lt_dataset *self)
     lt_free(p->first);
 }
 
+static uint64_t fingerprint(const lt_dataset *self, uint64_t hash)
+{
+    const pack *p = (const pack *)self;
+    for (size_t i = 0; i < p->parts; i++)
+        for (size_t k = 0; k < p->part[i].shard.count; k++)
+            hash = lt_fnv1a(hash, &p->part[i].shard.entry[k].hash, sizeof(uint64_t));
+    return hash;
+}
+
 static const lt_dataset_ops ops = {
     .name = "pack",
     .bytes = sizeof(pack),
@@ -106,6 +116,7 @@ static const lt_dataset_ops ops = {
     .ahead = ahead,
     .class_name = class_name,
     .sample_name = sample_name,
+    .fingerprint = fingerprint,
     .destroy = destroy,
 };
 

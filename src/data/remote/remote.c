@@ -5,6 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/hash.h"
 #include "data/remote/wire.h"
 
 #include "lather/data_service.h"
@@ -215,10 +216,17 @@ static void destroy(lt_dataset *self)
     lt_free(s->names);
 }
 
+static uint64_t fingerprint(const lt_dataset *self, uint64_t hash)
+{
+    const remote_set *s = (const remote_set *)self;
+    return lt_fnv1a(hash, &s->remote.data, sizeof s->remote.data);
+}
+
 static const lt_dataset_ops ops = {.name = "service",
                                    .bytes = sizeof(remote_set),
                                    .read = read_sample,
                                    .class_name = class_name,
+                                   .fingerprint = fingerprint,
                                    .destroy = destroy};
 
 /* --- Opening --- */

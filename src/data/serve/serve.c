@@ -76,13 +76,8 @@ static lt_wire_info describe(const lt_dataset *d)
     memcpy(in.dim, d->shape.dim, sizeof in.dim);
     uint64_t hash = lt_fnv1a_text(LT_FNV1A_BEGIN, lt_version());
     hash = lt_fnv1a(hash, &in, sizeof in);
-    for (int i = 0; in.names && i < d->classes; i++)
-        hash = lt_fnv1a(hash, lt_dataset_class_name(d, i), strlen(lt_dataset_class_name(d, i)) + 1);
-    for (int64_t i = 0; i < d->count; i++) {
-        const char *name = lt_dataset_sample_name(d, i), *slash = name ? strrchr(name, '/') : NULL;
-        if (name)
-            hash = lt_fnv1a_text(hash, slash ? slash : name);
-    }
+    const uint64_t data = lt_dataset_fingerprint(d);
+    hash = lt_fnv1a(hash, &data, sizeof data);
     in.data = hash ? hash : 1;
     return in;
 }

@@ -6,6 +6,7 @@
  * once. Where the circle closes, the input is id 0, the end-of-text id before the first document. */
 
 #include "base/alloc.h"
+#include "base/hash.h"
 #include "base/rng.h"
 #include "data/files/files.h"
 #include "data/tokens/corpus.h"
@@ -91,11 +92,19 @@ static void destroy(lt_dataset *self)
     lt_free(t->path);
 }
 
+static uint64_t fingerprint(const lt_dataset *self, uint64_t hash)
+{
+    const tokens *t = (const tokens *)self;
+    hash = lt_fnv1a(hash, &t->vocabulary.hash, sizeof t->vocabulary.hash);
+    return lt_fnv1a(hash, &t->count, sizeof t->count);
+}
+
 static const lt_dataset_ops ops = {
     .name = "tokens",
     .bytes = sizeof(tokens),
     .read = read_sample,
     .sample_name = sample_name,
+    .fingerprint = fingerprint,
     .destroy = destroy,
 };
 

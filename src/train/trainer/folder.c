@@ -139,20 +139,17 @@ void lt_folder_compare_options(const family_choice *c, const lt_options *now, lt
 
 /* --- What an earlier start left --- */
 
-/* The weights of a run that ended, whose checkpoints were deleted since: there is nothing to go on from, and
- * `--resume auto` begins anew. */
-static bool is_only_weights(const output_options *o, const lt_train_state *state)
+/* A run whose checkpoints were deleted, or that was killed before the first: `--resume auto` begins anew. */
+static bool is_without_checkpoint(const output_options *o, const lt_train_state *state)
 {
-    char path[sizeof state->folder];
-    snprintf(path, sizeof path, "%s/model.safetensors", o->output);
-    return o->resume && !state->folder[0] && !access(path, F_OK);
+    return o->resume && !state->folder[0] && lt_run_is_used(o->output);
 }
 
 lt_status lt_folder_set_aside(const output_options *o, const lt_train_state *state, char *to,
                               size_t size)
 {
     *to = 0;
-    if (!o->output || !(o->overwrite || is_only_weights(o, state)))
+    if (!o->output || !(o->overwrite || is_without_checkpoint(o, state)))
         return LT_OK;
     return lt_run_set_aside(o->output, to, size);
 }

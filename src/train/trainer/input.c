@@ -2,8 +2,6 @@
 
 #include "train/trainer/input.h"
 
-#include "base/hash.h"
-
 #include "lather/ext/fail.h"
 
 #include <math.h>
@@ -38,20 +36,15 @@ static lt_status agree_dataset(const lt_train_input *in, lt_ranks *ranks, const 
                                const lt_dataset *data)
 {
     char what[64];
-    uint64_t names = LT_FNV1A_BEGIN;
     if (!data)
         return LT_OK;
     int classes = lt_dataset_classes(data);
-    for (int i = 0; i < classes; i++) {
-        const char *name = lt_dataset_class_name(data, i);
-        names = name ? lt_fnv1a(names, name, strlen(name) + 1) : names;
-    }
     snprintf(what, sizeof what, "the number of %s to %s", in->unit, part);
     LT_TRY(lt_ranks_same_number(ranks, what, lt_dataset_count(data)));
     snprintf(what, sizeof what, "the number of classes to %s", part);
     LT_TRY(lt_ranks_same_number(ranks, what, classes));
-    snprintf(what, sizeof what, "the sum of class names to %s", part);
-    return lt_ranks_same_hash(ranks, what, names);
+    snprintf(what, sizeof what, "the sum of the names of %s to %s", in->unit, part);
+    return lt_ranks_same_hash(ranks, what, lt_dataset_fingerprint(data));
 }
 
 lt_status lt_train_input_agree(const lt_train_input *in, lt_ranks *ranks)

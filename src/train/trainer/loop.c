@@ -14,6 +14,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 enum { MESSAGE = 512 };
 
@@ -209,8 +210,9 @@ static lt_status finish_step(const lt_train_loop *l, update *u)
 static lt_status begin_step(const lt_train_loop *l, update *u)
 {
     const int64_t attempt = l->state->now.step + 1;
-    const lt_step numbers = {
-        .lr = lt_schedule_lr(l->schedule, attempt), .clip_norm = l->clip_norm, .attempt = attempt};
+    const lt_step numbers = {.lr = lt_schedule_lr(l->schedule, attempt - l->state->offset),
+                             .clip_norm = l->clip_norm,
+                             .attempt = attempt};
     LT_TRY(lt_train_step_begin(l->step, &numbers, &u->result));
     u->queued = l->input->queued;
     u->values = l->step_values ? l->step_values(l->context, u->value) : 0;
@@ -405,7 +407,7 @@ lt_status lt_train_resumed(lt_run *run, const lt_train_state *state, int64_t tot
                            const lt_ranks *ranks, const char *output, const char *changed)
 {
     const lt_checkpoint_state *now = &state->now;
-    char all[2048];
+    char all[2048] = "", data[128] = "";
     if (output && !ranks->rank)
         LT_TRY(lt_checkpoint_mend(output, now));
     if (now->step >= total_steps && now->epoch_recorded)
@@ -418,8 +420,20 @@ lt_status lt_train_resumed(lt_run *run, const lt_train_state *state, int64_t tot
                     (long long)now->step, (long long)now->epoch + 1);
     if (*changed)
         lt_run_note(run, "flags that changed: %s", changed);
-    snprintf(all, sizeof all, "%s%s%s", changed, *changed && *state->processor ? ", " : "",
-             state->processor); /* the log has a warning of it */
+    if (state->data_changed)
+        snprintf(data, sizeof data, "data %lld -> %lld %s%s", (long long)state->found.data_samples,
+                 (long long)now->data_samples, now->unit,
+                 state->found.data_samples == now->data_samples ? " (other names or sizes)" : "");
+    if (*data)
+        lt_run_note(run, "data that changed: %s; epoch %lld begins with it", data + strlen("data "),
+                    (long long)now->epoch + 1);
+    const char *const parts[] = {changed, data,
+                                 state->processor}; /* the log has a warning of the last */
+    size_t used = 0;
+    for (int i = 0; i < 3; i++)
+        if (*parts[i] && used < sizeof all)
+            used +=
+                (size_t)snprintf(all + used, sizeof all - used, "%s%s", used ? ", " : "", parts[i]);
     return lt_run_event(run, "resume", now->step, *all ? "changed" : NULL, all);
 }
 

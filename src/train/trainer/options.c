@@ -51,6 +51,7 @@ OPTION_TABLE(lt_evaluation_options, evaluation_options, evaluation_rows)
 static const lt_option output_rows[] = {
 {"Output", TEXT("output", output), .alias = 'o', .meta = "DIR", .help = "run folder: config, metrics, checkpoints, and at the end model.safetensors (averaged with --ema-decay)"},
 {"Output", TEXT("resume", resume), .meta = "auto|PATH", .once = true, .help = "go on from a checkpoint, which has the weights, whatever --weights says; auto: the latest in --output, if there is one"},
+{"Output", PICK("data-changed", data_changed, "error|continue"), .once = true, .help = "with --resume within an epoch whose data has other files now: end with an error, or begin that epoch again with the new data"},
 {"Output", BOOL("overwrite", overwrite), .once = true, .help = "begin anew in a folder that holds a run, whose files are renamed to old-1/, old-2/ and so on there; without it and --resume such a folder is refused"},
 {"Output", INT("checkpoint-every", checkpoint_every, 0, MANY), .value = "0", .help = "updates between checkpoints, besides those at the end of epochs; 0: none"},
 {"Output", INT("keep", keep, 0, MANY), .value = "2", .help = "newest checkpoints of this run to keep, besides the best; 0: all"},

@@ -10,6 +10,7 @@ enum { AMP_OFF, AMP_BF16, AMP_F16, AMP_TF32 };
 enum { RECOMPUTE_OFF, RECOMPUTE_CHEAP, RECOMPUTE_AUTO };
 enum { ON_NAN_ABORT, ON_NAN_SKIP };
 enum { TF32_OFF, TF32_ON };
+enum { DATA_CHANGED_ERROR, DATA_CHANGED_CONTINUE };
 enum { STATE_MEMORY_ANY, STATE_MEMORY_ADAM };
 
 typedef struct loader_options {
@@ -36,7 +37,7 @@ typedef struct evaluation_options {
 typedef struct output_options {
     const char *output, *resume, *profile;
     int64_t checkpoint_every, keep, log_every;
-    int progress;
+    int progress, data_changed;
     bool verbose, tensorboard, overwrite;
 } output_options;
 

@@ -182,7 +182,7 @@ static void refuse(const plan *p, plan_candidate *c)
 double lt_plan_flag_steps(const plan_setting *s)
 {
     lt_schedule schedule = {.epochs = s->epochs, .steps_per_epoch = s->epoch_steps};
-    return (double)lt_schedule_steps(&schedule, s->max_steps);
+    return (double)lt_schedule_steps(&schedule, s->max_steps, 0);
 }
 
 /* Steps of a run that only its flags end. */

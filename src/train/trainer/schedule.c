@@ -37,16 +37,17 @@ static lt_status parse_milestones(const lt_option_list *list, lt_schedule *sched
     return LT_OK;
 }
 
-int64_t lt_schedule_steps(lt_schedule *s, int64_t max_steps)
+int64_t lt_schedule_steps(lt_schedule *s, int64_t max_steps, int64_t offset)
 {
     if (s->epochs <= 0)
-        s->epochs = (double)max_steps / (double)s->steps_per_epoch;
-    const int64_t steps = (int64_t)(s->epochs * (double)s->steps_per_epoch + 0.5);
+        s->epochs = (double)(max_steps - offset) / (double)s->steps_per_epoch;
+    const int64_t steps = (int64_t)(s->epochs * (double)s->steps_per_epoch + 0.5) + offset;
     return max_steps && max_steps < steps ? max_steps : steps;
 }
 
 lt_status lt_schedule_open(lt_schedule *out, int64_t *total_steps, const schedule_options *o,
-                           const training_options *training, double lr, int64_t per_epoch)
+                           const training_options *training, double lr, int64_t per_epoch,
+                           int64_t offset)
 {
     const double imagenet = 90;
     *out = (lt_schedule){
@@ -62,6 +63,6 @@ lt_status lt_schedule_open(lt_schedule *out, int64_t *total_steps, const schedul
         .power = o->power,
     };
     LT_TRY(parse_milestones(&o->milestone, out));
-    *total_steps = lt_schedule_steps(out, training->max_steps);
+    *total_steps = lt_schedule_steps(out, training->max_steps, offset);
     return lt_schedule_check(out);
 }

@@ -164,7 +164,8 @@ static lt_status open_run(lt_trainer *t)
         .log_every = o->log_every,
         .total_steps = t->total_steps,
         .steps_per_epoch = per_epoch,
-        .total_epochs = (t->total_steps + per_epoch - 1) / per_epoch,
+        .total_epochs = (t->total_steps - t->state.offset + per_epoch - 1) / per_epoch,
+        .step_offset = t->state.offset,
         .resume_step = t->state.now.step,
         .redo_epoch = t->state.now.epoch_recorded == 0,
         .no_tensorboard = !o->tensorboard,
@@ -176,7 +177,12 @@ static lt_status open_run(lt_trainer *t)
     if (!t->ranks.rank)
         LT_TRY(set_aside(t, aside, sizeof aside));
     LT_TRY(lt_run_open(&t->run, o->output, &c));
-    if (*aside)
+    if (*aside && !o->overwrite)
+        lt_run_warn(
+            t->run,
+            "--resume auto found no checkpoint: begins anew; the run that was in %s is in %s now",
+            o->output, aside);
+    else if (*aside)
         lt_run_note(t->run, "the run that was in %s is in %s now", o->output, aside);
     return t->state.folder[0] ? lt_train_resumed(t->run, &t->state, t->total_steps, &t->ranks,
                                                  o->output, t->changed)
@@ -196,8 +202,6 @@ lt_status lt_trainer_open_training(lt_trainer *t)
     LT_TRY(lt_param_groups_apply(whole, t->optim, a->optim.lr, &a->groups.param_group));
     LT_TRY(lt_trainer_divide_optimizer(t));
     LT_TRY(lt_trainer_open_averaging(t));
-    LT_TRY(lt_schedule_open(&t->schedule, &t->total_steps, &a->schedule, o, a->optim.lr,
-                            t->input.batches_per_epoch / o->grad_accum));
     if (o->ema_decay > 0)
         LT_TRY(lt_train_state_open_ema(&t->state, &t->params, o->ema_decay));
     if (t->state.ema)
@@ -206,11 +210,14 @@ lt_status lt_trainer_open_training(lt_trainer *t)
                          o->grad_accum);
     if (o->gradient_noise)
         lt_train_state_measure_noise(&t->state);
+    lt_train_state_set_data(&t->state, t->input.train);
     t->state.now.seed = (uint64_t)o->seed;
     t->state.now.threads = lt_device_threads(t->device);
     name_network(t);
     /* The run folder last: a run that cannot go on leaves what is there as it is. */
     LT_TRY(lt_trainer_load_checkpoint(t));
+    LT_TRY(lt_schedule_open(&t->schedule, &t->total_steps, &a->schedule, o, a->optim.lr,
+                            t->input.batches_per_epoch / o->grad_accum, t->state.offset));
     lt_optim_release_params(t->optim); /* all ranks have read all weights */
     LT_TRY(lt_train_state_scale_loss(&t->state, t->optim, o->amp == AMP_F16));
     LT_TRY(settle_recompute(t));

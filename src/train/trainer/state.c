@@ -140,6 +140,39 @@ void lt_train_state_parts(const lt_train_state *s, lt_checkpoint_parts *parts)
 
 /* --- Resume --- */
 
+static void begin_epoch(lt_checkpoint_state *now)
+{
+    now->batch = now->epoch_samples = now->epoch_unused = 0;
+    now->epoch_seconds = now->epoch_loss_missing = 0;
+    for (int i = 0; i < now->sums; i++)
+        now->sum[i].value = 0;
+}
+
+void lt_train_state_set_data(lt_train_state *s, const lt_dataset *train)
+{
+    s->now.data_samples = lt_dataset_count(train);
+    s->now.data_hash = (int64_t)(lt_dataset_fingerprint(train) >> 11) | 1; /* a double holds it */
+}
+
+lt_status lt_train_state_check_data(lt_train_state *s, bool may_continue)
+{
+    const lt_checkpoint_state *now = &s->now;
+    lt_checkpoint_state *found = &s->found;
+    s->data_changed =
+        found->data_samples
+        && (found->data_samples != now->data_samples || found->data_hash != now->data_hash);
+    if (s->data_changed && found->batch && !may_continue)
+        return lt_fail(LT_E_ARG,
+                       "%s: was saved within epoch %lld of %lld %s, the data has %lld%s now; "
+                       "--data-changed continue begins that epoch again with them",
+                       s->folder, (long long)found->epoch + 1, (long long)found->data_samples,
+                       now->unit, (long long)now->data_samples,
+                       found->data_samples == now->data_samples ? " of other names or sizes" : "");
+    if (s->data_changed)
+        begin_epoch(found);
+    return LT_OK;
+}
+
 /* Names the --batch-size that makes as many samples a step as the checkpoint's run had, if one does. */
 static lt_status other_batch(const lt_train_state *s, int64_t passes)
 {
@@ -211,7 +244,7 @@ static void keep_noise(const lt_train_state *s, lt_checkpoint_state *found)
 }
 
 lt_status lt_train_state_load(lt_train_state *s, const lt_checkpoint_parts *parts,
-                              const lt_ranks *ranks, int64_t grad_accum)
+                              const lt_ranks *ranks, int64_t grad_accum, int64_t batches_per_epoch)
 {
     lt_checkpoint_state found = s->found;
     found.ranks = ranks->count; /* what to compare with */
@@ -221,7 +254,11 @@ lt_status lt_train_state_load(lt_train_state *s, const lt_checkpoint_parts *part
     LT_TRY(lt_statistics_check(parts->params, s->folder));
     LT_TRY(lt_processor_compare_checkpoint(s->folder, s->processor, sizeof s->processor));
     LT_TRY(lt_optim_train(parts->optim));
+    if (s->data_changed)
+        begin_epoch(&found);
     LT_TRY(map_batch(s, &found, ranks, grad_accum));
+    found.data_samples = s->now.data_samples;
+    found.data_hash = s->now.data_hash;
     found.ranks = ranks->count;
     found.threads = s->now.threads;
     found.global_batch = s->now.global_batch;
@@ -230,6 +267,7 @@ lt_status lt_train_state_load(lt_train_state *s, const lt_checkpoint_parts *part
     found.facts = s->now.facts;
     keep_noise(s, &found);
     s->now = found;
+    s->offset = found.step - (found.epoch * batches_per_epoch + found.batch) / grad_accum;
     return LT_OK;
 }
 
@@ -340,10 +378,7 @@ void lt_train_state_next_epoch(lt_train_state *s)
 {
     lt_checkpoint_state *now = &s->now;
     now->epoch++;
-    now->batch = now->epoch_samples = now->epoch_unused = 0;
-    now->epoch_seconds = now->epoch_loss_missing = 0;
-    for (int i = 0; i < now->sums; i++)
-        now->sum[i].value = 0;
+    begin_epoch(now);
 }
 
 bool lt_train_state_is_best(lt_train_state *s, const lt_task_ops *task, double value)

@@ -7,6 +7,7 @@
 
 #include "lather/averaging.h"
 #include "lather/checkpoint.h"
+#include "lather/data.h"
 #include "lather/ema.h"
 #include "lather/train_step.h"
 
@@ -23,6 +24,9 @@ typedef struct lt_train_state {
     lt_checkpoint_state found;         /* its state, as it stands there */
     char processor[LT_PROCESSOR_TEXT]; /* what was otherwise there: lt_processor_compare() */
     bool save_failed;                  /* the last checkpoint was not written */
+    bool data_changed;                 /* the data is not what found had */
+    int64_t
+        offset; /* step minus the steps of as many epochs: not 0 after epochs of another length */
 } lt_train_state;
 
 /* The state of a new run: nothing counted, what the task counts and its best metric by their names. batch: samples of
@@ -48,13 +52,18 @@ void lt_train_state_parts(const lt_train_state *state, lt_checkpoint_parts *part
 
 /* --- Resume and save --- */
 
+/* What data the run trains on: its count and fingerprint go into checkpoints. */
+void lt_train_state_set_data(lt_train_state *state, const lt_dataset *train);
+/* Compares it with what found had. Data that changed within an epoch is an error, or with may_continue found becomes
+ * the beginning of that epoch. Before lt_train_state_check(). Errors: LT_E_ARG, naming both. */
+lt_status lt_train_state_check_data(lt_train_state *state, bool may_continue);
 /* Whether this run can go on from found: batches of an epoch are of grad_accum to a step.
  * Errors: LT_E_ARG, LT_E_FORMAT (numbers in state.json contradict each other). */
 lt_status lt_train_state_check(const lt_train_state *state, const lt_ranks *ranks,
                                int64_t grad_accum, int64_t batches_per_epoch);
-/* After that: now, model, optimizer and averages become the checkpoint's. Collective. */
+/* After that: now, model, optimizer and averages become the checkpoint's, and offset is set. Collective. */
 lt_status lt_train_state_load(lt_train_state *state, const lt_checkpoint_parts *parts,
-                              const lt_ranks *ranks, int64_t grad_accum);
+                              const lt_ranks *ranks, int64_t grad_accum, int64_t batches_per_epoch);
 /* The optimizer's loss scale, if it has one: where the checkpoint's run had it, or from the start. */
 lt_status lt_train_state_scale_loss(lt_train_state *state, lt_optim *optim, bool is_scaled);
 /* A checkpoint in output; NULL: none. Collective. */

@@ -138,7 +138,7 @@ static lt_status open_schedule(parts *p)
     const lt_train_config *c = p->config;
     p->schedule = c->schedule;
     p->schedule.steps_per_epoch = p->input.batches_per_epoch / p->grad_accum;
-    p->total_steps = lt_schedule_steps(&p->schedule, c->max_steps);
+    p->total_steps = lt_schedule_steps(&p->schedule, c->max_steps, p->state.offset);
     if (p->total_steps < 1)
         return lt_fail(LT_E_ARG, "train: schedule.epochs %g and max_steps 0 are no step",
                        c->schedule.epochs);
@@ -166,14 +166,16 @@ static lt_status open_state(parts *p)
     lt_checkpoint_state *now = &p->state.now;
     lt_train_state_begin(&p->state, c->task.ops, c->optim, &p->ranks, c->loader.batch,
                          p->grad_accum);
+    lt_train_state_set_data(&p->state, c->train);
     now->seed = c->loader.seed;
     if (c->gradient_noise)
         lt_train_state_measure_noise(&p->state);
     now->threads = lt_device_threads(c->device);
     if (p->state.folder[0]) {
-        LT_TRY(
-            lt_train_state_check(&p->state, &p->ranks, p->grad_accum, p->input.batches_per_epoch));
-        LT_TRY(lt_train_state_load(&p->state, &all, &p->ranks, p->grad_accum));
+        const int64_t batches = p->input.batches_per_epoch;
+        LT_TRY(lt_train_state_check_data(&p->state, c->data_may_change));
+        LT_TRY(lt_train_state_check(&p->state, &p->ranks, p->grad_accum, batches));
+        LT_TRY(lt_train_state_load(&p->state, &all, &p->ranks, p->grad_accum, batches));
     }
     LT_TRY(lt_train_state_scale_loss(&p->state, c->optim, c->dtype == LT_F16));
     return now->run[0] ? LT_OK : lt_run_new_id(now->run);
@@ -215,7 +217,9 @@ static lt_status open_run(parts *p)
                          .labels = p->labels.count,
                          .total_steps = p->total_steps,
                          .steps_per_epoch = per_epoch,
-                         .total_epochs = (p->total_steps + per_epoch - 1) / per_epoch,
+                         .total_epochs =
+                             (p->total_steps - p->state.offset + per_epoch - 1) / per_epoch,
+                         .step_offset = p->state.offset,
                          .resume_step = p->state.now.step,
                          .redo_epoch = p->state.now.epoch_recorded == 0,
                          .rank = p->ranks.rank,
@@ -237,11 +241,11 @@ static lt_status open_parts(parts *p)
     LT_TRY(open_folder(p));
     LT_TRY(open_ranks(p));
     LT_TRY(open_input(p));
-    LT_TRY(open_schedule(p));
     if (c->ema_decay > 0)
         LT_TRY(lt_train_state_open_ema(&p->state, c->params, c->ema_decay));
     LT_TRY(lt_train_state_open_iterates(&p->state, c->params, c->optim));
     LT_TRY(open_state(p));
+    LT_TRY(open_schedule(p));
     LT_TRY(open_step(p));
     return open_run(p);
 }
