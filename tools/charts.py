@@ -25,14 +25,14 @@ def fixed(value):
     return "0" if text == "-0" else text
 
 
-def ticks(low, high, most=6):
-    """Round numbers from low to high."""
+def ticks(low, high, most=6, least=0):
+    """Round numbers from low to high, least apart at least."""
     if not high > low:
         return [low]
     power = 1e-12
     while (high - low) / power > most * 10:
         power *= 10
-    step = next(power * m for m in (1, 2, 5, 10, 20, 50, 100) if (high - low) / (power * m) <= most)
+    step = next(power * m for m in (1, 2, 5, 10, 20, 50, 100) if (high - low) / (power * m) <= most and power * m >= least)
     first = int(low / step) - 1
     values = [step * (first + i) for i in range(2 * most + 4)]
     return [v for v in values if low - 1e-9 * step <= v <= high + 1e-9 * step]
@@ -111,26 +111,28 @@ class Drawing:
 
 
 class Chart(Drawing):
-    """A drawing with axes. x and y are (low, high); x may be logarithmic. y_sign: of what stands beside the y axis."""
+    """A drawing with axes. x and y are (low, high); x may be logarithmic. y_sign: of what stands beside the y axis. x_least: between ticks of x."""
 
-    def __init__(self, title, x, y, x_title, names=(), log_x=False, log_y=False, width=WIDTH, height=HEIGHT, y_sign=1):
+    def __init__(self, title, x, y, x_title, names=(), log_x=False, log_y=False, width=WIDTH, height=HEIGHT, y_sign=1, x_least=0):
         super().__init__(title, width, height)
         self.y_sign = y_sign
+        labels = [f"{y_sign * value:.6g}" for value in (powers(*y) if log_y else ticks(*y, most=6))]
+        self.left = max(LEFT, 10 + 7 * max(map(len, labels), default=0))  # wide enough for the longest label
         self.text(LEFT, 16, title, "title")
         top = self.legend(names, 34) + 12 if names else TOP
-        self.x = Scale(*x, LEFT, self.width - RIGHT, log_x)
+        self.x = Scale(*x, self.left, self.width - RIGHT, log_x)
         self.y = Scale(*y, self.height - BOTTOM, top, log_y)
-        self.axes(x, y, x_title, log_x, log_y, top)
+        self.axes(x, y, x_title, log_x, log_y, x_least)
 
-    def axes(self, x, y, x_title, log_x, log_y, top):
+    def axes(self, x, y, x_title, log_x, log_y, least):
         floor = self.height - BOTTOM
         for value in powers(*y) if log_y else ticks(*y, most=6):
-            self.line(LEFT, self.y(value), self.width - RIGHT, self.y(value), "grid")
-            self.text(LEFT - 6, self.y(value) + 4, f"{self.y_sign * value:.6g}", anchor="end")
-        for value in powers(*x) if log_x else ticks(*x, most=7):
+            self.line(self.left, self.y(value), self.width - RIGHT, self.y(value), "grid")
+            self.text(self.left - 6, self.y(value) + 4, f"{self.y_sign * value:.6g}", anchor="end")
+        for value in powers(*x) if log_x else ticks(*x, most=7, least=least):
             self.line(self.x(value), floor, self.x(value), floor + 4, "axis")
             self.text(self.x(value), floor + 17, f"{value:.6g}", anchor="middle")
-        self.line(LEFT, floor, self.width - RIGHT, floor, "axis")
+        self.line(self.left, floor, self.width - RIGHT, floor, "axis")
         self.text(self.width - RIGHT, floor + 33, x_title, anchor="end")
 
 

@@ -33,7 +33,7 @@ static const lt_option option[] = {
 {ROW("tokens"), LT_OPTION_INT, AT(tokens), "500", 1, 100000000, .also = "max-new-tokens", .help = "at most, behind the prompt"},
 {ROW("temperature"), LT_OPTION_DOUBLE, AT(temperature), "0.8", 0, 1000, .help = "below 1: likelier tokens; 0: always the likeliest one"},
 {ROW("top-k"), LT_OPTION_INT, AT(top_k), "0", 0, 100000000, .help = "of so many likeliest tokens; 0: of all"},
-{ROW("top-p"), LT_OPTION_DOUBLE, AT(top_p), "1", 0, 1, .help = "of the likeliest tokens that have this probability together"},
+{ROW("top-p"), LT_OPTION_DOUBLE, AT(top_p), "1", 0, 1, .help = "of the likeliest tokens that have this probability together; 0: the likeliest one, as --temperature 0"},
 {ROW("seed"), LT_OPTION_INT, AT(seed), "0", 0, 1e15, .help = "the same one gives the same texts"},
 {ROW("cache"), LT_OPTION_BOOL, AT(cache), "true", .help = "keep keys and values; without, each token computes the whole text again"},
 {ROW("speed"), LT_OPTION_BOOL, AT(speed), .help = "tell tokens per second on standard error"},
@@ -156,7 +156,7 @@ static lt_status begin_text(writer *w)
 /* The ids that the tokenizer knows, of those that the model knows; the end of the text is one. */
 static lt_status write_text(writer *w, int64_t text)
 {
-    const lt_sampling config = {.temperature = w->a->temperature,
+    const lt_sampling config = {.temperature = w->a->top_p > 0 ? w->a->temperature : 0,
                                 .top_k = (int)w->a->top_k,
                                 .top_p = w->a->top_p,
                                 .seed = (uint64_t)w->a->seed};

@@ -112,6 +112,8 @@ lt_status lt_options_unknown(const lt_options *o, const char *name, size_t bytes
         for (int k = 0; word_at(option->also, k, also); k++)
             try_name(&g, also, option->name);
     }
+    if (g.distance > 1 + bytes / 3) /* a far name is no help */
+        return lt_fail(LT_E_ARG, "--%.*s: no such option; --help lists them all", (int)bytes, name);
     return lt_fail(LT_E_ARG, "--%.*s: no such option; the nearest is --%s", (int)bytes, name,
                    g.text);
 }

@@ -225,6 +225,7 @@ static void add_optim(lt_optim_rows *r, table *t)
     lt_option optim = {.group = common_group,
                        .name = "optim",
                        .type = LT_OPTION_CHOICE,
+                       .also = "opt",
                        .help = "optimizer; soap: shampoo with --preset soap"},
               lr = {.group = common_group,
                     .name = "lr",

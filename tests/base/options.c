@@ -75,6 +75,8 @@ static const error_row errors[] = {
     {"--fre x",
      "--fre: no such option; the nearest is --freeze"}, /* --lr has a letter less to change */
     {"--bs 0", "--batch-size: 0 is not in 1..65536"},
+    {"--dtype f16", "--dtype: no such option; --help lists them all"},
+    {"--early-stopping 3", "--early-stopping: no such option; --help lists them all"},
     {"--hepl", "--hepl: no such option; the nearest is --help"},
     {"--batch-size 0", "--batch-size: 0 is not in 1..65536"},
     {"--batch-size 3x", "--batch-size: '3x' is no integer"},

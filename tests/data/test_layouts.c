@@ -215,7 +215,7 @@ static void check_shards(void **state)
     lt_dataset_free(&d);
     d = open_data(shards, line);
     check_data(d, want, count);
-    assert_string_equal(strstr(line, "5 files"), left_out);
+    assert_non_null(strstr(line, "train-1.tar: 3 files left out: .md 1, .txt 1, none 1"));
     lt_dataset_free(&d);
     run_in(root, "mkdir a && cp -r tree a/train && cp -r tree a/val && tar -cf whole.tar a");
     char *whole = below(root, "whole.tar");

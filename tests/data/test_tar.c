@@ -295,6 +295,9 @@ static void check_bad_tars(void **state)
     memcpy(block, words, sizeof words);
     write_file(root, "text.tar", block, sizeof block);
     assert_fails(lt_dataset_open(&d, text, true), LT_E_FORMAT, "no tar header at 0");
+    memcpy(block, "\x1f\x8b\x08", 4);
+    write_file(root, "text.tar", block, sizeof block);
+    assert_fails(lt_dataset_open(&d, text, true), LT_E_FORMAT, "compressed by gzip;");
     write_file(root, "content/1.cls", "x1", 2);
     write_file(root, "content/1.jpg", "x", 1);
     char *path = make_tar(root, "x.tar", "ustar");

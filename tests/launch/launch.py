@@ -451,7 +451,13 @@ def many_launches_leave_nothing(cwd):
 
 LONG = (the_same_programs_by_mpirun, the_same_items_of_1_to_64_producers, a_killed_service_comes_back_at_its_port,
         a_stopped_node_of_mpirun_is_named)
-ROWS = (the_same_programs_in_threads_and_processes, fail_fast_names_the_node_and_ends_the_rest, restarts_are_counted,
+def the_first_program_of_the_guide_is_the_example(_):
+    source = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+    with open(os.path.join(source, "docs/guides/launch.md")) as guide, open(os.path.join(source, "examples/launch/producers.ini")) as example:
+        assert guide.read().split("```ini\n")[1].split("```")[0] == example.read()
+
+
+ROWS = (the_first_program_of_the_guide_is_the_example, the_same_programs_in_threads_and_processes, fail_fast_names_the_node_and_ends_the_rest, restarts_are_counted,
         a_wrong_command_line_is_not_restarted, a_group_that_shrinks_goes_on_without_the_dead, a_killed_node_is_named,
         killed_producers_are_restarted_and_the_items_are_exact, a_killed_service_comes_back,
         a_node_that_hangs_is_named_and_a_slow_one_is_left_alone, a_stopped_producer_is_started_again_and_the_items_are_exact, a_signal_to_the_launcher_ends_all,

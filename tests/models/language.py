@@ -258,6 +258,7 @@ def samples_with_a_cache_are_those_without(cwd):
     for flags in (["--temperature", "0"], ["--temperature", "1", "--seed", "3"], ["--top-k", "5"], ["--top-p", "0.8"]):
         a, b = (sampled(cwd, "--tokens", "50", "--prompt", "the qu", *flags, *how) for how in ([], ["--no-cache"]))
         assert a == b and a.startswith("the qu") and len(a) > 30, (flags, a, b)
+    assert sampled(cwd, "--tokens", "50", "--top-p", "0", "--temperature", "1") == sampled(cwd, "--tokens", "50", "--temperature", "0")
     one, other = (sampled(cwd, "--tokens", "50", "--temperature", "1", "--seed", seed) for seed in "12")
     assert one != other, "another seed gives the same text"
 

@@ -209,7 +209,18 @@ def a_run_folder_is_summed_up(cwd):
     assert code == 1 and "empty: neither a checkpoint, which has a state.json, nor a run folder" in text, text
 
 
-ROWS = [options_have_the_names_that_people_type, a_schedule_of_milestones_has_some,
+def names_of_other_trainers_and_a_short_epoch_are_understood(cwd):
+    config = run(*NOISE, "--model", "resnet18", "--num-workers", "2", "--opt", "adamw", "--smoothing", "0.2", "--gradient-accumulation-steps", "3",
+                 "--print-config", cwd=cwd).stdout
+    for line in "arch: resnet18", "workers: 2", "optim: adamw", "label-smoothing: 0.2", "grad-accum: 3":
+        assert f"\n{line}\n" in config, line
+    fails(*NOISE, *SMALL, "--limit-train-batches", "1", "--grad-accum", "2", cwd=cwd, code=USAGE,
+          says="--limit-train-batches 1: an update takes --grad-accum 2 of them")
+    piped = subprocess.run(f"'{PROGRAM}' --help | head -1", shell=True, cwd=cwd, capture_output=True, text=True, timeout=60)
+    assert not piped.stderr and piped.stdout, piped
+
+
+ROWS = [options_have_the_names_that_people_type, names_of_other_trainers_and_a_short_epoch_are_understood, a_schedule_of_milestones_has_some,
         state_fits_into_that_of_adam,
         mistakes_in_a_config_count_under_the_command_line_too, files_of_pytorch_point_to_the_guide,
         another_class_count_names_reset_head, prefixes_of_wrappers_are_understood,

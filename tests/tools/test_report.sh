@@ -40,6 +40,20 @@ holds "its text is escaped" grep -q 'A &amp; B' "$folder/run/report.html"
 holds "files are escaped" grep -q '&lt;0.1&gt;' "$folder/run/report.html"
 holds "a page without eval.json has no images" fails grep -q '<img' "$folder/run/report.html"
 
+cat >"$folder/labels.py" <<'END'
+import re, sys
+found = re.findall(r'<text x="([0-9.]+)" y="[0-9.]+" text-anchor="end">([^<]*)</text>', open(sys.argv[1]).read())
+assert found and all(float(x) >= 6.6 * len(label) for x, label in found), found
+ticks = [float(label) for label in re.findall(r'text-anchor="middle">([^<]*)</text>', open(sys.argv[1]).read())]
+assert ticks and all(tick == int(tick) for tick in ticks), ticks
+END
+mkdir "$folder/small"
+for step in 1 2 3; do
+    echo "{\"event\":\"step\",\"step\":$step,\"epoch\":0,\"loss\":0.000$step,\"lr\":0.0000123$step}"
+done >"$folder/small/metrics.jsonl"
+"$report" "$folder/small" >"$folder/out" 2>&1
+holds "labels of ticks are within the chart, and steps are whole" python3 "$folder/labels.py" "$folder/small/report.html"
+
 mkdir "$folder/part" "$folder/same"
 for run in part same; do
     for step in 1 2 3 4; do # speeds of 10 and 1000 in seconds of 9 and 1: 109 in the mean

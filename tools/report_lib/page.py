@@ -15,7 +15,7 @@ STYLE = charts.STYLE + """body{font:16px/1.5 system-ui,sans-serif;max-width:760p
 svg{width:100%;height:auto;margin:.6em 0}svg.key{width:.7em;margin:0}.big{font-size:3em;font-weight:700;line-height:1.1}
 table{border-collapse:collapse}td,th{padding:.15em 1.2em .15em 0;text-align:left;overflow-wrap:anywhere}.wide{overflow-x:auto}
 .matrix td,.matrix th{padding:.1em .45em;text-align:right;font-size:13px;white-space:nowrap}
-.matrix .hit{outline:1px solid #3a9d5d}.matrix .up{writing-mode:vertical-rl;text-align:left}
+.matrix .hit{outline:1px solid #3a9d5d;outline-offset:-1px}.matrix .up{writing-mode:vertical-rl;text-align:left}
 .bar{display:inline-block;height:.7em;background:#2a6fdb;border-radius:2px}
 .samples{display:grid;grid-template-columns:repeat(auto-fill,minmax(150px,1fr));gap:1em;
 font-size:13px;line-height:1.35;overflow-wrap:anywhere}
@@ -53,7 +53,7 @@ def chart(title, unit, lines, from_zero=False, named=True):
     around = (high - low) * 0.05 or max(1e-12, 0.1 * abs(high))
     names = [(index, label) for index, label, points, _ in lines if points] if named else ()
     drawn = charts.Chart(f"{title}, {unit}" if unit else title, (min(xs), max(max(xs), min(xs) + 1)),
-                         (low if from_zero else low - around, high + around), "step", names, width=WIDTH, height=HEIGHT)
+                         (low if from_zero else low - around, high + around), "step", names, width=WIDTH, height=HEIGHT, x_least=1)
     for index, _, points, marked in lines:
         places = [(drawn.x(x), drawn.y(y)) for x, y in points]
         if points:

@@ -206,25 +206,6 @@ static lt_status find_classes(tar *t)
     return numbered ? LT_OK : name_classes(t);
 }
 
-/* One line for all shards. */
-static lt_status tell_left_out(const tar *t)
-{
-    lt_left_out all = {0};
-    for (size_t i = 0; i < t->shards; i++) {
-        const lt_left_out *one = &t->shard[i].index.left_out;
-        int64_t named = 0;
-        for (int k = 0; k < one->kinds; named += one->kind[k++].count)
-            lt_left_out_count(&all, one->kind[k].extension, one->kind[k].count);
-        all.files += one->files - named;
-    }
-    char *name = lt_format("%s%s", t->shard[0].path, t->shards > 1 ? ", ..." : "");
-    if (!name)
-        return LT_E_NOMEM;
-    lt_left_out_tell(&all, name);
-    lt_free(name);
-    return LT_OK;
-}
-
 /* --- Samples --- */
 
 /* The sample; *of: its shard. */
@@ -336,9 +317,10 @@ static lt_status open_shards(tar *t, const char *const *path, size_t count)
     for (size_t i = 0; i < count; i++) {
         t->first[i] = t->base.count;
         t->base.count += (int64_t)t->shard[i].index.count;
+        lt_left_out_tell(&t->shard[i].index.left_out, path[i]);
     }
     t->base.channels = 3;
-    return tell_left_out(t);
+    return LT_OK;
 }
 
 lt_status lt_dataset_tar(lt_dataset **out, const char *const *path, size_t count)

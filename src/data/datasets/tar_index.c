@@ -163,6 +163,7 @@ static lt_status find_labels(builder *b)
     size_t kept = 0;
     if (!b->labels)
         return LT_OK;
+    x->left_out = (lt_left_out){0}; /* other members are fields of samples */
     qsort(b->label, b->labels, sizeof *b->label, compare_stems);
     for (size_t i = 0; i < x->count; i++) {
         lt_tar_sample s = x->sample[i];

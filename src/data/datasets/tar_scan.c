@@ -171,6 +171,11 @@ static lt_status one_member(scan *s, const header *h, lt_tar_visit *visit, void 
 {
     uint64_t size;
     bool describes = h->type == 'L' || h->type == 'x';
+    if (!s->at && !memcmp(h->name, "\x1f\x8b", 2))
+        return lt_fail(
+            LT_E_FORMAT,
+            "%s: compressed by gzip; images are read by offset, so unpack it: gzip -dc <FILE >NEW.tar",
+            s->path);
     if (!checksum_holds(h) || !parse_number(h->size, sizeof h->size, &size))
         return lt_fail(LT_E_FORMAT, "%s: no tar header at %" PRIu64, s->path, s->at);
     if (!describes && s->has_size)

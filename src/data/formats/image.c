@@ -53,6 +53,21 @@ static const format formats[] = {
     {"P6", 2, 0, PNM_PER_BYTE, lt_pnm_size, lt_pnm_decode},
 };
 
+/* ISO base media (ISO 14496-12, 4.3): major brand, version, other brands. Many files are none of AVIF's. */
+static bool is_avif(const uint8_t *b, size_t size)
+{
+    enum { MAJOR = 8, BRAND = 4 };
+    const uint64_t box = (uint64_t)b[0] << 24 | (uint64_t)b[1] << 16 | (uint64_t)b[2] << 8 | b[3];
+    for (size_t at = MAJOR; at + BRAND <= size && at + BRAND <= box; at += BRAND)
+        if (!memcmp(b + at, "avif", BRAND) || !memcmp(b + at, "avis", BRAND))
+            return true;
+    const bool heic =
+        size >= MAJOR + BRAND && (!memcmp(b + MAJOR, "he", 2) || !memcmp(b + MAJOR, "mif1", BRAND));
+    (void)lt_fail(LT_E_FORMAT, "image: the file is %s, which is not supported, whatever its name",
+                  heic ? "HEIC" : "MP4, QuickTime or another ISO media file without an image");
+    return false;
+}
+
 /* NULL: none of them, and the message is set. */
 static const format *sniff(const uint8_t *bytes, size_t size)
 {
@@ -63,7 +78,7 @@ static const format *sniff(const uint8_t *bytes, size_t size)
     for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
         if (size >= formats[i].at + formats[i].length
             && !memcmp(bytes + formats[i].at, formats[i].magic, formats[i].length))
-            return &formats[i];
+            return formats[i].size != lt_avif_size || is_avif(bytes, size) ? &formats[i] : NULL;
     (void)lt_fail(LT_E_FORMAT,
                   "image: neither JPEG, PNG, BMP, GIF, WebP, AVIF, TIFF, PGM nor PPM: it begins "
                   "with %02x %02x",

@@ -147,7 +147,31 @@ static lt_status failed(void)
         return fail_budget();
     if (starved)
         return lt_fail(LT_E_NOMEM, "image: no memory for the pixels");
-    return lt_fail(LT_E_FORMAT, "image: %s", why ? why : "broken image");
+    return lt_fail(LT_E_FORMAT, "image: %s", why && *why ? why : "broken image");
+}
+
+/* BITMAPINFOHEADER.biCompression: BI_RLE8 and BI_RLE4, which stb_image does not read. */
+static bool is_rle_bmp(const uint8_t *b, size_t size)
+{
+    enum { HEADER = 14, OLD_HEADER = 12, COMPRESSION = 30, ENOUGH = 34 };
+    return size >= ENOUGH && *b == 'B' && b[HEADER] > OLD_HEADER
+           && (b[COMPRESSION] == 1 || b[COMPRESSION] == 2);
+}
+
+/* Bytes of a PNG up to the end of its last whole chunk, where it has pixels but lost its IEND; else 0. */
+static size_t png_without_end(const uint8_t *b, size_t size)
+{
+    enum { MAGIC = 8, CHUNK = 12, TYPE = 4 }; /* a chunk without its data */
+    size_t at = MAGIC;
+    bool has_pixels = false;
+    for (uint64_t bytes; *b == 0x89 && at + CHUNK <= size; at += (size_t)bytes + CHUNK) {
+        bytes = (uint64_t)b[at] << 24 | (uint64_t)b[at + 1] << 16 | (uint64_t)b[at + 2] << 8
+                | b[at + 3];
+        if (!memcmp(b + at + TYPE, "IEND", 4) || bytes > size - at - CHUNK)
+            return 0;
+        has_pixels = has_pixels || !memcmp(b + at + TYPE, "IDAT", 4);
+    }
+    return has_pixels ? at : 0;
 }
 
 lt_status lt_stb_size(const uint8_t *bytes, size_t size, int32_t *width, int32_t *height)
@@ -157,6 +181,8 @@ lt_status lt_stb_size(const uint8_t *bytes, size_t size, int32_t *width, int32_t
         return lt_fail(LT_E_FORMAT, "image: a file of %zu bytes", size);
     if (png_size(bytes, size, width, height))
         return LT_OK;
+    if (is_rle_bmp(bytes, size))
+        return lt_fail(LT_E_FORMAT, "image: a BMP with RLE compression, which is not supported");
     start(lt_image_workspace(NULL, 0), NULL);
     if (!stbi_info_from_memory(bytes, (int)size, &w, &h, &channels))
         return failed();
@@ -240,6 +266,24 @@ static lt_status load(const uint8_t *bytes, size_t size, const lt_image_limits *
     return failed();
 }
 
+/* The same with an IEND chunk behind a PNG that has none, as libpng reads it with a warning. */
+static lt_status load_whole(const uint8_t *bytes, size_t size, const lt_image_limits *limits,
+                            int channels, lt_window *whole, uint8_t **out)
+{
+    static const uint8_t end[] = {0, 0, 0, 0, 'I', 'E', 'N', 'D', 0xae, 0x42, 0x60, 0x82};
+    const size_t kept = png_without_end(bytes, size);
+    if (!kept)
+        return load(bytes, size, limits, channels, whole, out);
+    uint8_t *copy = lt_alloc(kept + sizeof end, 1);
+    if (!copy)
+        return LT_E_NOMEM;
+    memcpy(copy, bytes, kept);
+    memcpy(copy + kept, end, sizeof end);
+    lt_status st = load(copy, kept + sizeof end, limits, channels, whole, out);
+    lt_free(copy);
+    return st;
+}
+
 /* Copies the window, as stb_image's memory has no LT_IMAGE_SPARE bytes at its end. */
 static lt_status copy_window(const uint8_t *pixels, int32_t width, int channels, lt_window window,
                              lt_image *out)
@@ -267,8 +311,9 @@ lt_status lt_stb_decode(const uint8_t *bytes, size_t size, const lt_image_limits
     if (!lt_stb_is_whole(bytes, size))
         return lt_fail(LT_E_FORMAT, "image: the file is truncated");
     LT_ASSERT(window.x + window.width <= header.width && window.y + window.height <= header.height);
-    LT_TRY(load(bytes, size, limits, channels, &found, &pixels));
-    lt_status st = LT_OK;
+    lt_status st = load_whole(bytes, size, limits, channels, &found, &pixels);
+    if (st)
+        return st;
     if (found.width != header.width || found.height != header.height)
         st = lt_fail(LT_E_FORMAT, "image: header and pixels disagree on the size");
     else

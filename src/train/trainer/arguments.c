@@ -36,9 +36,12 @@ static void fill_samples(program_text *t, const char *unit)
 {
     snprintf(t->shuffle_help, sizeof t->shuffle_help,
              "visit the %s in a new random order each epoch", unit);
-    t->loader[0] =
-        (lt_option){"Data", INT("workers", loader.workers, 0, 1024), .alias = 'j', .value = "0",
-                    .help = "threads that read and decode; 0: one per core"};
+    t->loader[0] = (lt_option){"Data",
+                               INT("workers", loader.workers, 0, 1024),
+                               .alias = 'j',
+                               .value = "0",
+                               .also = "num-workers",
+                               .help = "threads that read and decode; 0: one per core"};
     t->loader[1] = (lt_option){"Data", BOOL("shuffle", loader.shuffle), .value = "true",
                                .help = t->shuffle_help};
     snprintf(t->batch_help, sizeof t->batch_help, "%s per rank and micro-batch", unit);

@@ -18,9 +18,9 @@ OPTION_TABLE(lt_loader_options, loader_options, loader_rows)
 #undef OF
 #define OF training_options
 static const lt_option training_rows[] = {
-{"Training", INT("grad-accum", grad_accum, 1, 1000000), .value = "1", .help = "micro-batches per update"},
+{"Training", INT("grad-accum", grad_accum, 1, 1000000), .value = "1", .also = "gradient-accumulation-steps", .help = "micro-batches per update"},
 {"Training", NUM("epochs", epochs, 0, 1e6), .value = "0", .also = "ep", .help = "passes over the data, and length of the schedule; 0: what --max-steps makes, else 90"},
-{"Training", INT("max-steps", max_steps, 0, MANY), .value = "0", .help = "stop after this many updates; 0: at the end of the epochs"},
+{"Training", INT("max-steps", max_steps, 0, MANY), .value = "0", .also = "max-iters", .help = "stop after this many updates; 0: at the end of the epochs"},
 {"Training", INT("seed", seed, 0, 9e15), .value = "0", .help = "of initial values, order, augmentation"},
 {"Training", NUM("clip-grad", clip_grad, 0, 1e30), .value = "0", .help = "largest global norm of the gradient; 0: no limit"},
 {"Training", NUM("ema-decay", ema_decay, 0, BELOW_ONE), .value = "0", .help = "keep an exponential moving average of the weights and evaluate it; 0: no"},

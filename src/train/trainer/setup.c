@@ -62,6 +62,10 @@ lt_status lt_trainer_count_batches(int64_t *out, const lt_trainer *t, int64_t co
     if (o->limit_train_batches && batches > o->limit_train_batches)
         batches = o->limit_train_batches;
     *out = batches / accum * accum;
+    if (!*out && count / copies / a->batch_size >= accum)
+        return lt_fail(LT_E_ARG, "--%s-batches %lld: an update takes --grad-accum %lld of them",
+                       batches == o->overfit_batches ? "overfit" : "limit-train",
+                       (long long)batches, (long long)accum);
     if (!*out)
         return lt_fail(LT_E_ARG,
                        "--batch-size %lld x --grad-accum %lld on %d %s: %s has only %lld "
