@@ -225,8 +225,9 @@ static bool drain(lt_link *self)
 
 static void give_up(const lt_link *self, const char *why)
 {
-    fprintf(stderr, "lather: comm mpi: rank %d of %d (%s): %s, so MPI_Abort ends all\n", self->rank,
-            self->size, self->host[self->rank], why);
+    fprintf(stderr,
+            "lather: comm mpi: rank %d of %d (%s): %s, so MPI_Abort ends all that it reaches\n",
+            self->rank, self->size, self->host[self->rank], why);
     MPI_Abort(MPI_COMM_WORLD, EXIT_FAILURE);
 }
 
