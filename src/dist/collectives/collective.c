@@ -83,12 +83,18 @@ static lt_header header_of(const lt_collective *self, int64_t elements)
                        .counts = lt_fnv1a(LT_FNV1A_BEGIN, self->offset, offsets)};
 }
 
-static void header_text(const lt_header *h, char *text, size_t bytes)
+static int world_rank(const lt_collective *self, int r)
+{
+    const lt_endpoint *e = self->endpoint;
+    return r >= 0 && r < e->size ? e->world[r] : r;
+}
+
+static void header_text(const lt_collective *self, const lt_header *h, char *text, size_t bytes)
 {
     lt_comm_call call = {.what = (lt_comm_what)h->what,
                          .op = (lt_reduce)h->op,
                          .dtype = (lt_dtype)h->dtype,
-                         .root = h->root,
+                         .root = world_rank(self, h->root),
                          .elements = h->elements};
     bool known = h->what >= 0 && h->what <= LT_COMM_ALLTOALL && h->dtype >= 0 && h->dtype <= LT_U8;
     if (known)
@@ -112,8 +118,8 @@ static lt_status check_header(const lt_collective *self, const lt_transfer *t)
     char a[TEXT], b[TEXT], own[LT_RANK_TEXT], peer[LT_RANK_TEXT];
     if (!memcmp(&mine, theirs, sizeof mine))
         return LT_OK;
-    header_text(&mine, a, sizeof a);
-    header_text(theirs, b, sizeof b);
+    header_text(self, &mine, a, sizeof a);
+    header_text(self, theirs, b, sizeof b);
     bool counts = !strcmp(a, b) && mine.number == theirs->number;
     return lt_fail(LT_E_COMM,
                    "comm %s: ranks do different things: number %" PRIu64
@@ -153,7 +159,9 @@ static bool name_lack(const lt_collective *self, int lack, char *text, size_t by
 void lt_collective_text(const lt_collective *self, char *text, size_t bytes)
 {
     char what[TEXT], own[LT_RANK_TEXT];
-    lt_call_text(&self->call, what, sizeof what);
+    lt_comm_call call = self->call;
+    call.root = world_rank(self, call.root);
+    lt_call_text(&call, what, sizeof what);
     snprintf(text, bytes, "%s, number %" PRIu64 ", on %s", what, self->number,
              lt_endpoint_rank(self->endpoint, self->endpoint->rank, own, sizeof own));
     if (self->partial)
