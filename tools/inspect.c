@@ -87,12 +87,18 @@ static double element(const lt_safetensors_entry *e, int64_t i)
     return 0;
 }
 
-/* Welford's recurrence (Technometrics 4, 1962). */
+/* The file's dtype. */
+static const char *dtype_of(const lt_safetensors_entry *e)
+{
+    return e->unsupported ? e->unsupported : lt_dtype_name(e->dtype);
+}
+
+/* Welford's recurrence (Technometrics 4, 1962). Values of an unsupported dtype are not counted. */
 static statistics look(const lt_safetensors_entry *e)
 {
     statistics s = {.min = (double)INFINITY, .max = -(double)INFINITY};
     double square = 0;
-    int64_t all = lt_shape_count(e->shape);
+    int64_t all = e->unsupported ? 0 : lt_shape_count(e->shape);
     for (int64_t i = 0; i < all; i++) {
         double value = element(e, i);
         if (isnan(value)) {
@@ -147,7 +153,7 @@ static void print_json_entry(const lt_safetensors_entry *e, const arguments *a)
 {
     printf("{\"name\":");
     inspect_quoted(e->name);
-    printf(",\"dtype\":\"%s\",\"shape\":[", lt_dtype_name(e->dtype));
+    printf(",\"dtype\":\"%s\",\"shape\":[", dtype_of(e));
     for (int d = 0; d < e->shape.ndim; d++)
         printf("%s%" PRId64, d ? "," : "", e->shape.dim[d]);
     printf("],\"bytes\":%zu", e->bytes);
@@ -165,7 +171,7 @@ static void print_json_entry(const lt_safetensors_entry *e, const arguments *a)
 static void print_row(const lt_safetensors_entry *e, const arguments *a)
 {
     char shape[LT_SHAPE_TEXT], *name = escape(e->name);
-    printf("%-48s %-5s %-20s", name, lt_dtype_name(e->dtype), lt_shape_text(e->shape, shape));
+    printf("%-48s %-5s %-20s", name, dtype_of(e), lt_shape_text(e->shape, shape));
     free(name);
     if (a->values) {
         statistics s = look(e);

@@ -14,9 +14,11 @@ typedef struct lt_safetensors_entry {
     lt_shape shape;
     const void *data; /**< row-major, little-endian, mapped read-only */
     size_t bytes;
+    const char *unsupported; /**< dtype without an lt_dtype, "BOOL": shape and bytes are known, the
+                                  values are not; NULL: dtype is the file's */
 } lt_safetensors_entry;
 
-/** Errors: LT_E_IO; LT_E_FORMAT (truncated, header too long, bad JSON, duplicate names, overlapping
+/** path: a file, or a folder with a model.safetensors. Errors: LT_E_IO; LT_E_FORMAT (truncated, header too long, bad JSON, duplicate names, overlapping
  *  or missing bytes, an unknown dtype, more than LT_MAX_DIMS dimensions), naming the tensor. */
 LT_API LT_MUST_CHECK lt_status lt_safetensors_open(lt_safetensors **out, const char *path);
 LT_API void lt_safetensors_close(lt_safetensors **file);

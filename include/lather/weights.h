@@ -31,6 +31,11 @@ LT_API LT_MUST_CHECK lt_status lt_weights_save_ranks(const char *path, const lt_
 typedef lt_status lt_weights_fit_fn(const void *context, const char *name, lt_shape have,
                                     const double *from, lt_shape want, double *to);
 
+/** Part of a name: in parameters' names, and in files of other versions. */
+typedef struct lt_weights_alias {
+    const char *name, *in_file; /**< "mlp.0.", "mlp.linear_1."; name NULL ends a list */
+} lt_weights_alias;
+
 typedef struct lt_weights_config {
     const char *skip;        /**< leaves out parameters whose name begins so: "fc."; NULL: none */
     lt_weights_fit_fn *fit;  /**< for entries of other shapes; NULL: they are errors */
@@ -39,9 +44,10 @@ typedef struct lt_weights_config {
     /** Ends of names of entries that the file may have besides, which are not read; NULL ends the
      *  list. NULL: none. */
     const char *const *unread;
+    const lt_weights_alias *alias; /**< other names of parameters; NULL: none */
 } lt_weights_config;
 
-/** Opens a file of weights by the names that models use: without the "module." of PyTorch's
+/** Opens a file of weights, or the model.safetensors of a folder, by the names that models use: without the "module." of PyTorch's
  *  DataParallel and the "_orig_mod." of torch.compile in front of all. Errors: as lt_safetensors_open(). */
 LT_API LT_MUST_CHECK lt_status lt_weights_open(lt_safetensors **out, const char *path);
 

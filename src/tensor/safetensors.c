@@ -46,13 +46,25 @@ static const struct {
 } dtypes[] = {{"F32", LT_F32}, {"F64", LT_F64}, {"F16", LT_F16}, {"BF16", LT_BF16},
               {"I32", LT_I32}, {"I64", LT_I64}, {"U8", LT_U8}};
 
+/* Sizes of elements that no lt_dtype is. */
+static const struct {
+    const char *name;
+    size_t bytes;
+} others[] = {{"BOOL", 1},    {"I8", 1},          {"F8_E4M3", 1},     {"F8_E5M2", 1},
+              {"F8_E8M0", 1}, {"F8_E4M3FNUZ", 1}, {"F8_E5M2FNUZ", 1}, {"I16", 2},
+              {"U16", 2},     {"U32", 4},         {"U64", 8},         {"C64", 8}};
+
+#define ONE_FILE \
+    "a sharded model is not supported: save it as one, save_pretrained(DIR, max_shard_size=\"1TB\")"
+
 static lt_status bad(const lt_safetensors *f, const char *tensor, const char *what)
 {
     return lt_fail(LT_E_FORMAT, "%s: tensor '%.100s': %s", f->path, tensor, what);
 }
 
+/* bytes: size of an element. */
 static lt_status read_dtype(const lt_safetensors *f, const lt_json_value *v,
-                            lt_safetensors_entry *e)
+                            lt_safetensors_entry *e, size_t *bytes)
 {
     const char *name;
     if (lt_json_string(v, "dtype", &name))
@@ -60,15 +72,23 @@ static lt_status read_dtype(const lt_safetensors *f, const lt_json_value *v,
     for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
         if (!strcmp(name, dtypes[i].name)) {
             e->dtype = dtypes[i].dtype;
+            *bytes = lt_dtype_size(e->dtype);
+            return LT_OK;
+        }
+    e->dtype = LT_U8;
+    e->unsupported = name;
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (!strcmp(name, others[i].name)) {
+            *bytes = others[i].bytes;
             return LT_OK;
         }
     return lt_fail(LT_E_FORMAT, "%s: tensor '%.100s': unknown dtype '%.20s'", f->path, e->name,
                    name);
 }
 
-/* Also computes the bytes; a product that overflows is an error. */
+/* Also computes the bytes from those of an element; a product that overflows is an error. */
 static lt_status read_shape(const lt_safetensors *f, const lt_json_value *v,
-                            lt_safetensors_entry *e)
+                            lt_safetensors_entry *e, size_t bytes)
 {
     const lt_json_value *shape = lt_json_member(v, "shape");
     if (!shape || shape->type != LT_JSON_ARRAY)
@@ -76,7 +96,6 @@ static lt_status read_shape(const lt_safetensors *f, const lt_json_value *v,
     if (shape->count > LT_MAX_DIMS)
         return lt_fail(LT_E_FORMAT, "%s: tensor '%.100s': %zu dimensions, at most %d", f->path,
                        e->name, shape->count, LT_MAX_DIMS);
-    size_t bytes = lt_dtype_size(e->dtype);
     for (const lt_json_value *d = shape->child; d; d = d->next) {
         if (!d->is_integer || d->integer < 0)
             return bad(f, e->name, "an extent is no count");
@@ -118,8 +137,9 @@ static lt_status read_entry(lt_safetensors *f, const lt_json_value *v)
         return bad(f, e->name, "is no object");
     if (v->count != 3)
         return bad(f, e->name, "wants dtype, shape, data_offsets and nothing else");
-    LT_TRY(read_dtype(f, v, e));
-    LT_TRY(read_shape(f, v, e));
+    size_t bytes = 0;
+    LT_TRY(read_dtype(f, v, e, &bytes));
+    LT_TRY(read_shape(f, v, e, bytes));
     LT_TRY(read_offsets(f, v, e));
     f->count++;
     return LT_OK;
@@ -201,23 +221,34 @@ static bool is_pytorch(const unsigned char *map)
     return !memcmp(map, "PK\003\004", 4) || (map[0] == 0x80 && map[1] >= 2 && map[1] <= 5);
 }
 
+/* A file that does not begin with the length of a header. */
+static lt_status explain(const lt_safetensors *f, uint64_t length)
+{
+    static const char index[] = ".index.json";
+    const size_t bytes = strlen(f->path), end = sizeof index - 1;
+    const unsigned char *map = f->map;
+    if (is_pytorch(map))
+        return lt_fail(LT_E_FORMAT,
+                       "%s: a %s, as PyTorch saves a .pth, wants to be safetensors: in Python, "
+                       "safetensors.torch.save_file(torch.load(FILE), NEW) converts a state_dict",
+                       f->path, map[0] == 'P' ? "ZIP archive" : "pickle");
+    if (bytes > end && !strcmp(f->path + bytes - end, index))
+        return lt_fail(LT_E_UNSUPPORTED, "%s: an index; " ONE_FILE, f->path);
+    if (length > MAX_HEADER)
+        return lt_fail(LT_E_FORMAT, "%s: header of %" PRIu64 " bytes, at most %d", f->path, length,
+                       MAX_HEADER);
+    return lt_fail(LT_E_FORMAT, "%s: header of %" PRIu64 " bytes in a file of %zu: truncated",
+                   f->path, length, f->size);
+}
+
 static lt_status read_header(lt_safetensors *f)
 {
     const unsigned char *map = f->map;
     uint64_t length = 0;
     for (int i = 0; i < LENGTH_BYTES; i++)
         length |= (uint64_t)map[i] << (8 * i);
-    if (length > f->size - LENGTH_BYTES && is_pytorch(map))
-        return lt_fail(LT_E_FORMAT,
-                       "%s: a %s, as PyTorch saves a .pth, wants to be safetensors: "
-                       "docs/guides/weights.md converts it in five lines",
-                       f->path, map[0] == 'P' ? "ZIP archive" : "pickle");
-    if (length > MAX_HEADER)
-        return lt_fail(LT_E_FORMAT, "%s: header of %" PRIu64 " bytes, at most %d", f->path, length,
-                       MAX_HEADER);
-    if (length > f->size - LENGTH_BYTES)
-        return lt_fail(LT_E_FORMAT, "%s: header of %" PRIu64 " bytes in a file of %zu: truncated",
-                       f->path, length, f->size);
+    if (length > MAX_HEADER || length > f->size - LENGTH_BYTES)
+        return explain(f, length);
     const char *text = (const char *)map + LENGTH_BYTES;
     if (length == 0 || text[0] != '{')
         return lt_fail(LT_E_FORMAT, "%s: the header does not begin with '{'", f->path);
@@ -240,12 +271,27 @@ static lt_status read_all(lt_safetensors *f)
     return check_names(f);
 }
 
+/* Opens the file, or the model.safetensors of a folder. */
+static lt_status open_path(const char *path, int *fd, struct stat *info)
+{
+    if (stat(path, info) || !S_ISDIR(info->st_mode))
+        return lt_file_descriptor(fd, info, path);
+    char *file = lt_format("%s/model.safetensors", path);
+    if (!file)
+        return LT_E_NOMEM;
+    lt_status st = access(file, F_OK)
+                       ? lt_fail(LT_E_IO, "%s: a folder without model.safetensors; " ONE_FILE, path)
+                       : lt_file_descriptor(fd, info, file);
+    lt_free(file);
+    return st;
+}
+
 static lt_status map_file(lt_safetensors *f)
 {
-    int fd;
+    int fd = -1;
     struct stat info;
     lt_status st = LT_OK;
-    LT_TRY(lt_file_descriptor(&fd, &info, f->path));
+    LT_TRY(open_path(f->path, &fd, &info));
     if (info.st_size < LENGTH_BYTES)
         st = lt_fail(LT_E_FORMAT, "%s: %lld bytes: truncated, or no safetensors file", f->path,
                      (long long)info.st_size);

@@ -113,14 +113,19 @@ static lt_status check_counts(const lt_safetensors_entry *e, const char *path)
     return LT_OK;
 }
 
+static bool is_float(const lt_safetensors_entry *e)
+{
+    return e->dtype == LT_F32 || e->dtype == LT_F64 || e->dtype == LT_F16 || e->dtype == LT_BF16;
+}
+
 static lt_status check_dtype(const lt_safetensors_entry *e, const char *path, lt_dtype want)
 {
     const lt_dtype have = e->dtype;
-    bool is_float = have == LT_F32 || have == LT_F64 || have == LT_F16 || have == LT_BF16;
     bool wants_float = want == LT_F32 || want == LT_F64;
-    if (have != want && !(is_float && wants_float) && !(have == LT_I32 && want == LT_I64))
+    bool converts = (is_float(e) && wants_float) || (have == LT_I32 && want == LT_I64);
+    if (e->unsupported || (have != want && !converts))
         return lt_fail(LT_E_FORMAT, "%s: '%s' is %s, the model wants %s", path, e->name,
-                       lt_dtype_name(have), lt_dtype_name(want));
+                       e->unsupported ? e->unsupported : lt_dtype_name(have), lt_dtype_name(want));
     return want == LT_I64 ? check_counts(e, path) : LT_OK;
 }
 
@@ -206,16 +211,29 @@ static bool is_skipped(const char *name, const lt_weights_rules *rules)
     return rules->skip && !strncmp(name, rules->skip, strlen(rules->skip));
 }
 
-/* The parameter's entry; NULL: there is none. */
+/* Writes name with `from` replaced by `to`; false: it is not in it. */
+static bool replace(char out[NAME_BYTES], const char *name, const char *from, const char *to)
+{
+    const char *at = strstr(name, from);
+    return at
+           && snprintf(out, NAME_BYTES, "%.*s%s%s", (int)(at - name), name, to, at + strlen(from))
+                  < NAME_BYTES;
+}
+
+/* The parameter's entry, or NULL if absent. */
 static const lt_safetensors_entry *find_entry(const lt_safetensors *file, const lt_param *p,
                                               const lt_weights_rules *rules)
 {
     char name[NAME_BYTES];
     const lt_safetensors_entry *e = lt_safetensors_find(file, p->name);
-    if (e || !rules->prefix)
-        return e;
-    const int bytes = snprintf(name, sizeof name, "%s%s", rules->prefix, p->name);
-    return bytes < (int)sizeof name ? lt_safetensors_find(file, name) : NULL;
+    for (const lt_weights_alias *a = rules->alias; !e && a && a->name; a++)
+        if (replace(name, p->name, a->name, a->in_file))
+            e = lt_safetensors_find(file, name);
+    if (!e && rules->prefix
+        && snprintf(name, sizeof name, "%s%s", rules->prefix, p->name) < NAME_BYTES)
+        e = lt_safetensors_find(file, name);
+    /* A count that {k: v.half()} made a float, which may be infinite, is as one that is absent. */
+    return e && p->role == LT_ROLE_COUNT && is_float(e) && !rules->want_counts ? NULL : e;
 }
 
 static bool is_unread(const char *name, const lt_weights_rules *rules)
@@ -232,6 +250,10 @@ static bool is_unread(const char *name, const lt_weights_rules *rules)
 static bool is_expected(const char *name, const lt_params *params, const lt_weights_rules *rules)
 {
     const char *prefix = rules->prefix;
+    char renamed[NAME_BYTES];
+    for (const lt_weights_alias *a = rules->alias; a && a->name; a++)
+        if (replace(renamed, name, a->in_file, a->name) && lt_params_find(params, renamed))
+            return true;
     if (is_skipped(name, rules) || lt_params_find(params, name) || is_unread(name, rules))
         return true;
     return prefix && !strncmp(name, prefix, strlen(prefix))
@@ -321,6 +343,7 @@ lt_status lt_weights_load(const char *path, const lt_params *params,
             .fit_context = config->fit_context,
             .prefix = config->prefix,
             .unread = config->unread,
+            .alias = config->alias,
         };
     lt_safetensors *file = NULL;
     LT_TRY(lt_weights_open(&file, path));

@@ -11,8 +11,9 @@ typedef struct lt_weights_rules {
     bool allow_nan;         /* a checkpoint stores whatever training made */
     lt_weights_fit_fn *fit; /* of lt_weights_config */
     const void *fit_context;
-    const char *prefix;        /* of lt_weights_config */
-    const char *const *unread; /* of lt_weights_config */
+    const char *prefix;            /* of lt_weights_config */
+    const char *const *unread;     /* of lt_weights_config */
+    const lt_weights_alias *alias; /* of lt_weights_config */
 } lt_weights_rules;
 
 /* Whether the file fits the parameters; path is for messages. Errors: as lt_weights_load(). */

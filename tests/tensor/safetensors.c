@@ -118,6 +118,29 @@ static void test_lengths(void **state)
     assert_status(lt_safetensors_open(&file, folder), LT_E_IO);
 }
 
+/* Tensors that a model does not want may be of any dtype: sizes are known and checked, values are not read. */
+static void test_other_dtypes(void **state)
+{
+    (void)state;
+    char path[TEMP_PATH];
+    static const char header[] =
+        "{\"mask\":{\"dtype\":\"BOOL\",\"shape\":[3],\"data_offsets\":[0,3]},"
+        "\"short\":{\"dtype\":\"I16\",\"shape\":[2],\"data_offsets\":[3,7]}," F32("a", "",
+                                                                                  "7,11") "}",
+                      wrong[] =
+                          "{\"mask\":{\"dtype\":\"I16\",\"shape\":[3],\"data_offsets\":[0,3]}}";
+    write_raw(temp_path(path, folder, "masks"), header, strlen(header), 11);
+    lt_safetensors *file = NULL;
+    assert_ok(lt_safetensors_open(&file, path));
+    assert_string_equal(lt_safetensors_find(file, "mask")->unsupported, "BOOL");
+    assert_string_equal(lt_safetensors_find(file, "short")->unsupported, "I16");
+    assert_int_equal(lt_safetensors_find(file, "short")->bytes, 4);
+    assert_null(lt_safetensors_find(file, "a")->unsupported);
+    lt_safetensors_close(&file);
+    write_raw(path, wrong, strlen(wrong), 3);
+    check_refused(path, "'mask': 3 bytes, its shape wants 6");
+}
+
 /* The control: the file that all of the above are spoilt copies of. */
 static void test_good(void **state)
 {
@@ -232,7 +255,7 @@ static void test_no_memory(void **state)
 
 int main(void)
 {
-    struct CMUnitTest tests[COUNT_OF(bad) + 5];
+    struct CMUnitTest tests[COUNT_OF(bad) + 6];
     size_t n = 0;
     for (size_t i = 0; i < COUNT_OF(bad); i++)
         tests[n++] = (struct CMUnitTest){.name = bad[i].name,
@@ -240,6 +263,8 @@ int main(void)
                                          .initial_state = (void *)(uintptr_t)&bad[i]};
     tests[n++] =
         (struct CMUnitTest){"wrong lengths of header and file", test_lengths, NULL, NULL, NULL};
+    tests[n++] = (struct CMUnitTest){"tensors of dtypes that are not read have sizes",
+                                     test_other_dtypes, NULL, NULL, NULL};
     tests[n++] = (struct CMUnitTest){"a good file is read", test_good, NULL, NULL, NULL};
     tests[n++] =
         (struct CMUnitTest){"what is written is read back", test_round_trip, NULL, NULL, NULL};

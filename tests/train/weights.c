@@ -201,6 +201,31 @@ static void test_save(void **state)
     model_close(&n);
 }
 
+/* Names of other versions, and counts that are floats, which may be infinite. */
+static void test_other_files(void **state)
+{
+    (void)state;
+    static const lt_weights_alias alias[] = {{"fc.", "head.old."}, {NULL, NULL}};
+    static const uint16_t infinite = 0x7c00;
+    lt_safetensors_writer *w = NULL;
+    model m;
+    float bias[4];
+    double count;
+    model_open(&m, false);
+    assert_ok(lt_safetensors_create(&w, path));
+    assert_ok(lt_safetensors_add_host(w, "head.old.bias", LT_F32, LT_SHAPE(4), f32));
+    assert_ok(lt_safetensors_add_host(w, "w", LT_F32, LT_SHAPE(2), f32));
+    assert_ok(lt_safetensors_add_host(w, "bn.num_batches_tracked", LT_F16, LT_SCALAR, &infinite));
+    assert_ok(lt_safetensors_finish(&w));
+    assert_status(lt_weights_load(path, &m.params, NULL), LT_E_FORMAT);
+    assert_ok(lt_weights_load(path, &m.params, &(lt_weights_config){.alias = alias}));
+    assert_ok(lt_tensor_read(m.param[0].value, bias, sizeof bias));
+    assert_near(bias[1], -2, 0);
+    assert_ok(lt_tensor_item(m.param[2].value, &count));
+    assert_near(count, 7, 0);
+    model_close(&m);
+}
+
 static void test_notes(void **state)
 {
     (void)state;
@@ -224,7 +249,7 @@ static void test_notes(void **state)
 
 int main(void)
 {
-    struct CMUnitTest tests[COUNT_OF(rows) + COUNT_OF(fitted) + 3];
+    struct CMUnitTest tests[COUNT_OF(rows) + COUNT_OF(fitted) + 4];
     size_t n = 0;
     for (size_t i = 0; i < COUNT_OF(rows); i++)
         tests[n++] = (struct CMUnitTest){rows[i].name, test_load, setup, temp_teardown,
@@ -235,6 +260,8 @@ int main(void)
     tests[n++] = (struct CMUnitTest){"saved and loaded", test_save, setup, temp_teardown, NULL};
     tests[n++] = (struct CMUnitTest){"saved from f64 masters", test_save, setup, temp_teardown,
                                      (char[]){"f64"}};
+    tests[n++] = (struct CMUnitTest){"names of other versions, and counts that became floats",
+                                     test_other_files, setup, temp_teardown, NULL};
     tests[n++] = (struct CMUnitTest){"notes are kept", test_notes, setup, temp_teardown, NULL};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
