@@ -267,7 +267,8 @@ lt_status lt_options_set(lt_options *o, const char *name, const char *value)
     if (!row)
         return lt_options_unknown(o, name, strlen(name));
     LT_TRY(lt_options_assign(row, value, LT_OPTION_FROM_USER));
-    return set_defaults(o);
+    const char *selector = o->program->selector;
+    return selector && !strcmp(row->option->name, selector) ? set_defaults(o) : LT_OK;
 }
 
 typedef struct loading {

@@ -29,11 +29,23 @@ typedef struct loading {
     lt_checkpoint_groups groups;
 } loading;
 
+/* Settings that say which blocks Shampoo has state for. */
+#define BLOCK_FLAGS "--max-preconditioner-dim, --target-dimensionality, --large-dims, --split"
+
+static lt_status fail_missing(const loading *l, const char *what, const char *name)
+{
+    return lt_fail(LT_E_FORMAT,
+                   "%s: %s '%s' is missing: the checkpointed run had other settings of the "
+                   "optimizer, of blocks if it is Shampoo (" BLOCK_FLAGS
+                   "); set them as it did, or start anew",
+                   l->path, what, name);
+}
+
 static lt_status load_tensor(loading *l, const char *name, lt_tensor *tensor, const lt_place *place)
 {
     const lt_safetensors_entry *e = lt_safetensors_find(l->file, name);
     if (!e)
-        return lt_fail(LT_E_FORMAT, "%s: state '%s' is missing", l->path, name);
+        return fail_missing(l, "state", name);
     l->entries++;
     return l->write ? lt_entry_write_box(e, tensor, place)
                     : lt_entry_check_box(e, l->path, tensor, place);
@@ -61,8 +73,8 @@ static lt_status check_block(const loading *l, const char *name, const lt_state_
     lt_status st = note ? LT_OK : LT_E_NOMEM;
     if (note && strcmp(note, stored) != 0)
         st = lt_fail(LT_E_FORMAT,
-                     "%s: block %d of %s has %s there, %s here: other settings for merging and "
-                     "splitting",
+                     "%s: block %d of %s has %s there, %s here: set " BLOCK_FLAGS
+                     " as the checkpointed run did, or start anew",
                      l->path, entry->block, entry->param, stored, note);
     lt_free(note);
     return st;
@@ -80,7 +92,7 @@ static lt_status load_entry(void *context, const lt_state_entry *entry)
     else if (!st && entry->tensor)
         st = load_tensor(l, name, entry->tensor, entry->box ? entry->box->place : NULL);
     else if (!st && !lt_safetensors_find(l->file, name))
-        st = lt_fail(LT_E_FORMAT, "%s: state '%s' is missing", l->path, name);
+        st = fail_missing(l, "state", name);
     else if (!st)
         l->entries++; /* another rank reads it */
     lt_free(name);
@@ -134,7 +146,7 @@ static lt_status load_number(void *context, const char *name, int64_t *value)
                    "chosen from here on",
                    l->path);
     } else if (lt_json_integer(l->numbers, name, &stored))
-        return lt_fail(LT_E_FORMAT, "%s: the optimizer's number '%s' is missing", l->path, name);
+        return fail_missing(l, "the optimizer's number", name);
     if (!l->write)
         LT_TRY(keep_old(l, *value));
     l->numbers_seen++;
@@ -260,20 +272,32 @@ static void close_files(files *f)
     lt_free(f->optim_path);
 }
 
-/* Whether the weights there are those of evaluations, with iterates beside them, as this run's are or not. */
-static lt_status check_iterates(const char *path, const lt_safetensors *file,
+static bool has_tensors(const lt_safetensors *file, const char *prefix)
+{
+    bool found = false;
+    for (size_t i = 0; i < lt_safetensors_count(file) && !found; i++)
+        found = !strncmp(lt_safetensors_at(file, i)->name, prefix, strlen(prefix));
+    return found;
+}
+
+/* Whether both runs keep averages, and iterates next to weights of evaluations, or both do not. */
+static lt_status check_averages(const char *path, const lt_safetensors *file,
                                 const lt_checkpoint_parts *parts)
 {
-    static const char prefix[] = "weight_buffer.";
-    bool stored = false, wanted = false;
-    for (size_t i = 0; i < lt_safetensors_count(file) && !stored; i++)
-        stored = !strncmp(lt_safetensors_at(file, i)->name, prefix, strlen(prefix));
-    for (size_t i = 0; i < parts->extra_count && !wanted; i++)
-        wanted = !strncmp(parts->extra[i].name, prefix, strlen(prefix));
-    if (stored == wanted)
-        return LT_OK;
-    return lt_fail(LT_E_FORMAT, "%s: was saved %s --iterate-averaging, this run is %s it", path,
-                   stored ? "with" : "without", wanted ? "with" : "without");
+    static const struct {
+        const char *prefix, *flag;
+    } kind[] = {{"weight_buffer.", "--iterate-averaging"}, {"ema.", "--ema-decay"}};
+    for (size_t k = 0; k < sizeof kind / sizeof *kind; k++) {
+        const bool stored = has_tensors(file, kind[k].prefix);
+        bool wanted = false;
+        for (size_t i = 0; i < parts->extra_count && !wanted; i++)
+            wanted = !strncmp(parts->extra[i].name, kind[k].prefix, strlen(kind[k].prefix));
+        if (stored != wanted)
+            return lt_fail(LT_E_FORMAT,
+                           "%s: %s was %sset in the checkpointed run; %s it or start anew", path,
+                           kind[k].flag, stored ? "" : "not ", stored ? "set" : "remove");
+    }
+    return LT_OK;
 }
 
 /* Changes nothing. */
@@ -286,7 +310,7 @@ static lt_status check_files(const char *path, files *f, const lt_checkpoint_par
     LT_TRY(lt_checkpoint_find_groups(&f->loading.groups, path, f->optim, f->loading.numbers, parts,
                                      f->state.step));
     LT_TRY(lt_weights_check(f->model, f->model_path, parts->params, &rules));
-    LT_TRY(check_iterates(path, f->optim, parts));
+    LT_TRY(check_averages(path, f->optim, parts));
     LT_TRY(visit_all(&f->loading, parts));
     return check_complete(&f->loading, parts);
 }

@@ -4,8 +4,6 @@
 
 #include "train/trainer/option_rows.h"
 
-#define BELOW_ONE 0.99999999999
-
 /* clang-format off */
 #define OF loader_options
 static const lt_option loader_rows[] = {
@@ -23,7 +21,7 @@ static const lt_option training_rows[] = {
 {"Training", INT("max-steps", max_steps, 0, MANY), .value = "0", .also = "max-iters", .help = "stop after this many updates; 0: at the end of the epochs"},
 {"Training", INT("seed", seed, 0, 9e15), .value = "0", .help = "of initial values, order, augmentation"},
 {"Training", NUM("clip-grad", clip_grad, 0, 1e30), .value = "0", .help = "largest global norm of the gradient; 0: no limit"},
-{"Training", NUM("ema-decay", ema_decay, 0, BELOW_ONE), .value = "0", .help = "keep an exponential moving average of the weights and evaluate it; 0: no"},
+{"Training", NUM("ema-decay", ema_decay, 0, 1), .below = true, .value = "0", .help = "keep an exponential moving average of the weights and evaluate it; 0: no"},
 {"Training", PICK("state-dtype", state_dtype, "f32|bf16|int8"), .help = "what the optimizer's moments are kept in between updates; int8: in blocks of 128 with a scale each; factors and roots: --factor-dtype"},
 {"Training", PICK("state-memory", state_memory, "any|adam"), .help = "adam: the optimizer's state fits into Adam's two moments in f32, by triangles, then factors and moments in fewer bytes, then smaller blocks; says what it chose"},
 {"Training", PICK("amp", amp, "off|bf16|f16|tf32"), .help = "dtype of activations; off: f32; tf32: off with --tf32 on; f16 (cuda, ref): with a loss scale that is halved after an overflow and doubled after 2000 steps without"},
