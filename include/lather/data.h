@@ -118,6 +118,12 @@ LT_API LT_MUST_CHECK lt_status lt_dataset_same_classes(const lt_dataset *train,
  *  without their folders, and of sizes or labels where reading them is free; not of the files'
  *  contents. Never 0. */
 LT_API uint64_t lt_dataset_fingerprint(const lt_dataset *dataset);
+/** Gives the data set a model's classes: each of its own takes the number of that name, whose names
+ *  must all be among them. From then on labels, names and the number of classes are the model's.
+ *  names: [classes], copied; NULL inside: no name, which matches the class of the same number. Once, before
+ *  a loader is made. Errors: LT_E_FORMAT, listing the first classes of other names; LT_E_NOMEM. */
+LT_API LT_MUST_CHECK lt_status lt_dataset_map_classes(lt_dataset *dataset, const char *const *names,
+                                                      int classes);
 /** Path of a sample, for messages. Borrowed; NULL if unknown. */
 LT_API const char *lt_dataset_sample_name(const lt_dataset *dataset, int64_t index);
 

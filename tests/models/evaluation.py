@@ -12,7 +12,7 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 from rows import run_rows  # noqa: E402
-from trainer import NOISE, SMALL, USAGE, fails, folders, write_image, read_safetensors, run  # noqa: E402
+from trainer import NOISE, SMALL, USAGE, fails, folders, metadata_of, write_image, write_safetensors, read_safetensors, run  # noqa: E402
 
 EVAL = ["--data", "data", "--threads", "1", "--progress", "off", "--eval", "--weights", "run/model.safetensors"]
 
@@ -119,7 +119,67 @@ def broken_images_do_not_shift_the_others(cwd):
         assert s["path"].startswith(f"data/val/class{s['label']}/"), s["path"]
 
 
-ROWS = [each_class_and_confusion_are_those_of_the_logits, sample_images_are_those_of_the_files,
+def reordered(cwd, order, names):
+    """The weights with the rows of their last layer in another order, under these names."""
+    path = os.path.join(cwd, "run/model.safetensors")
+    tensors, said = read_safetensors(path), metadata_of(path)
+    for name in ("fc.weight", "fc.bias"):
+        kind, shape, data = tensors[name]
+        size = len(data) // 3
+        tensors[name] = (kind, shape, b"".join(data[i * size:(i + 1) * size] for i in order))
+    write_safetensors(os.path.join(cwd, "other.safetensors"), tensors, {**said, "class_names": "\n".join(names)})
+    return ["--weights", "other.safetensors", *EVAL[2:6], "--image-size", "16"]
+
+
+def classes_go_by_their_names(cwd):
+    folders(cwd, images=6)
+    trained(cwd)
+    want = run(*EVAL, "--eval-json", "e.json", cwd=cwd).stdout
+    classes = {c["name"]: c for c in load(cwd, "e.json")["classes"]}
+    assert len({c["correct"] for c in classes.values()}) > 1, "classes that are told alike show no mistake"
+    other = reordered(cwd, (2, 0, 1), ["class2", "class0", "class1"])
+    p = run("--data", "data", *other, "--eval", "--eval-json", "e.json", cwd=cwd)
+    assert p.stdout == want and "data: 3 of the 3 classes of other.safetensors, matched by name; all 3 outputs are compared" in p.stderr, (p.stdout, want, p.stderr)
+    assert {c["name"]: c for c in load(cwd, "e.json")["classes"]} == classes
+    assert [c["name"] for c in load(cwd, "e.json")["classes"]] == ["class2", "class0", "class1"]
+    p = run("--data", "data", *other, "--max-steps", "1", "--lr", "1e-9", "--batch-size", "4", "--workers", "1", "--output", "fine", cwd=cwd)
+    assert metadata_of(os.path.join(cwd, "fine/model.safetensors"))["class_names"] == "class2\nclass0\nclass1"
+    run("--data", "data", *other, "--max-steps", "2", "--lr", "1e-9", "--batch-size", "4", "--workers", "1", "--output", "fine",
+        "--resume", "auto", cwd=cwd)
+
+
+def a_part_of_the_classes_is_evaluated_among_all(cwd):
+    folders(cwd, images=6)
+    trained(cwd)
+    run(*EVAL, "--save-logits", "l", cwd=cwd)
+    values = array.array("f", read_safetensors(os.path.join(cwd, "l"))["logits"][2])
+    rows = [(i, values[3 * i:3 * i + 3]) for i in range(6, 18)]  # of class1 and class2
+    right = sum(max(range(3), key=lambda k, row=row: row[k]) == i // 6 for i, row in rows)
+    for part in ("train", "val"):
+        os.rename(os.path.join(cwd, "data", part, "class0"), os.path.join(cwd, part))
+    p = run(*EVAL, cwd=cwd)
+    assert f"top-1 {100 * right / 12:.3f} %" in p.stdout and "over 12 images" in p.stdout, (p.stdout, right)
+    assert "data: 2 of the 3 classes of run/model.safetensors, matched by name; all 3 outputs are compared" in p.stderr, p.stderr
+    fails(*SMALL, "--data", "data", "--weights", "run", "--max-steps", "1", cwd=cwd, says="--reset-head")
+
+
+def classes_of_other_names_are_refused(cwd):
+    folders(cwd)
+    trained(cwd)
+    for part in ("train", "val"):
+        for c in (0, 2):
+            os.rename(os.path.join(cwd, "data", part, f"class{c}"), os.path.join(cwd, "data", part, f"other{c}"))
+    says = "data: classes that run/model.safetensors does not have: other0, other2; "
+    fails(*EVAL, cwd=cwd, says=says + "evaluate images of its classes, or train on these with --reset-head")
+    tune = [*SMALL, "--data", "data", "--image-size", "16", "--weights", "run/model.safetensors", "--max-steps", "1"]
+    fails(*tune, cwd=cwd, says=says + "--reset-head makes a new last layer for them")
+    run(*tune, "--reset-head", cwd=cwd)
+    assert not run(*EVAL, "--save-logits", "l", cwd=cwd).stdout, "an accuracy of other classes"
+    assert read_safetensors(os.path.join(cwd, "l"))["logits"][1] == [12, 3]
+
+
+ROWS = [classes_go_by_their_names, a_part_of_the_classes_is_evaluated_among_all, classes_of_other_names_are_refused,
+        each_class_and_confusion_are_those_of_the_logits, sample_images_are_those_of_the_files,
         a_used_folder_gets_the_file_and_every_batch_size_the_same,
         many_classes_have_no_matrix_and_large_images_become_small, broken_images_do_not_shift_the_others]
 

@@ -62,6 +62,10 @@ struct lt_dataset {
     bool tokens; /**< LT_ENCODING_TOKENS: shape is [T], classes the vocabulary's size */
     struct lt_disk_cache *disk_cache; /**< the library's; NULL: none */
     struct lt_remote *remote; /**< the library's: services that make its samples; NULL: none */
+    /** The library's, of lt_dataset_map_classes(): numbers that classes get, [classes]; NULL: their own. */
+    int32_t *label_map;
+    char **map_name; /**< [map_classes], NULL inside: no name */
+    int32_t map_classes;
 };
 
 /** A zeroed struct of ops->bytes. Errors: LT_E_NOMEM. */

@@ -1,4 +1,4 @@
-/* Comparison of two data sets' classes. */
+/* Comparison of two data sets' classes, and the map from a data set's to a model's. */
 
 #include "base/alloc.h"
 
@@ -18,12 +18,15 @@ static bool same_name(const char *a, const char *b)
     return a == b || (a && b && !strcmp(a, b));
 }
 
-static bool has_class(const lt_dataset *d, const char *name)
+/* Number of the class of that name, looked for at i first; where one side has no name, i. -1: absent. */
+static int32_t find_class(const lt_dataset *d, const char *name, int32_t i)
 {
-    for (int32_t i = 0; i < d->classes; i++)
-        if (same_name(lt_dataset_class_name(d, i), name))
-            return true;
-    return false;
+    const char *here = lt_dataset_class_name(d, i);
+    const int32_t classes = lt_dataset_classes(d);
+    for (int32_t k = 0; k < classes && name && !same_name(here, name); k++)
+        if (same_name(lt_dataset_class_name(d, k), name))
+            return k;
+    return i < classes && (!name || !here || !*here || same_name(here, name)) ? i : -1;
 }
 
 /* "cat, dog and 3 more": the classes of d that other does not have; "": none; NULL: no memory. */
@@ -34,7 +37,7 @@ static char *list_missing(const lt_dataset *d, const lt_dataset *other)
     char *text = lt_strdup("");
     for (int32_t i = 0; i < d->classes && text; i++) {
         const char *name = lt_dataset_class_name(d, i);
-        if (has_class(other, name) || count++ >= LISTED)
+        if (find_class(other, name, i) >= 0 || count++ >= LISTED)
             continue;
         char shown[SHOWN];
         char *more = lt_format("%s%s%s", text, count > 1 ? ", " : "",
@@ -81,4 +84,36 @@ lt_status lt_dataset_same_classes(const lt_dataset *train, const lt_dataset *val
     return fits ? LT_OK
                 : lt_fail(LT_E_FORMAT, "%d classes to train on, %d to evaluate",
                           (int)train->classes, (int)val->classes);
+}
+
+static lt_status check_names(const lt_dataset *d, const lt_dataset *model)
+{
+    char *missing = list_missing(d, model);
+    lt_status st = missing ? LT_OK : LT_E_NOMEM;
+    if (missing && *missing)
+        st = lt_fail(LT_E_FORMAT, "%s", missing);
+    lt_free(missing);
+    return st;
+}
+
+lt_status lt_dataset_map_classes(lt_dataset *dataset, const char *const *names, int classes)
+{
+    int32_t *label = lt_alloc((size_t)dataset->classes, sizeof *label);
+    char **name = lt_alloc((size_t)classes, sizeof *name);
+    const lt_dataset model = {.label_map = label, .map_name = name, .map_classes = classes};
+    lt_status st = label && name ? LT_OK : LT_E_NOMEM;
+    for (int32_t i = 0; i < classes && !st; i++)
+        if (names[i] && !(name[i] = lt_strdup(names[i])))
+            st = LT_E_NOMEM;
+    if (!st)
+        st = check_names(dataset, &model);
+    for (int32_t i = 0; i < dataset->classes && !st; i++)
+        label[i] = find_class(&model, lt_dataset_class_name(dataset, i), i);
+    dataset->map_name = name; /* freed with the data set, after a failure too */
+    dataset->map_classes = name ? classes : 0;
+    if (st)
+        lt_free(label);
+    else
+        dataset->label_map = label;
+    return st;
 }

@@ -49,6 +49,10 @@ void lt_dataset_free(lt_dataset **dataset)
     *dataset = NULL;
     if (!d)
         return;
+    for (int32_t i = 0; i < d->map_classes; i++)
+        lt_free(d->map_name[i]);
+    lt_free(d->map_name);
+    lt_free(d->label_map);
     lt_disk_cache_free(&d->disk_cache); /* first: its thread reads paths that the data set owns */
     if (d->ops->destroy)
         d->ops->destroy(d);
@@ -80,7 +84,7 @@ int64_t lt_dataset_count(const lt_dataset *dataset)
 
 int lt_dataset_classes(const lt_dataset *dataset)
 {
-    return dataset->classes;
+    return dataset->label_map ? dataset->map_classes : dataset->classes;
 }
 
 lt_shape lt_dataset_shape(const lt_dataset *dataset)
@@ -95,7 +99,11 @@ int lt_dataset_channels(const lt_dataset *dataset)
 
 const char *lt_dataset_class_name(const lt_dataset *dataset, int label)
 {
-    if (!dataset->ops->class_name || label < 0 || label >= dataset->classes)
+    if (label < 0 || label >= lt_dataset_classes(dataset))
+        return NULL;
+    if (dataset->label_map)
+        return dataset->map_name[label];
+    if (!dataset->ops->class_name)
         return NULL;
     return dataset->ops->class_name(dataset, label);
 }

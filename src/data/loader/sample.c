@@ -191,9 +191,13 @@ static lt_status make_remote(const lt_sample *s, lt_scratch *scratch, int32_t *l
 lt_status lt_sample_make(const lt_sample *s, lt_scratch *scratch, int32_t *label, uint8_t *out,
                          bool *fatal)
 {
+    const int32_t *map = s->dataset->label_map;
+    lt_status st = s->dataset->remote ? make_remote(s, scratch, label, out, fatal)
+                                      : make(s, scratch, label, out, fatal);
+    if (!st && map)
+        *label = map[*label];
     if (s->dataset->remote)
-        return make_remote(s, scratch, label, out, fatal);
-    lt_status st = make(s, scratch, label, out, fatal);
+        return st;
     if (*fatal || (st != LT_E_NOMEM && st != LT_E_UNSUPPORTED))
         return st;
     *fatal = true;

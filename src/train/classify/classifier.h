@@ -38,6 +38,7 @@ typedef struct classifier {
     double crop;            /* share that evaluation's centre crop keeps; 0: the usual one */
     lt_normalize_config pixels;
     metadata known, own;      /* of t->weights; of this run */
+    bool other_classes;       /* --save-logits of images whose classes the weights do not have */
     origin origin[META_KEYS]; /* of size, crop and interpolation */
     classification classify;  /* context of the task */
     struct details *details;  /* of an evaluation; NULL: they are not wanted */
@@ -61,12 +62,15 @@ lt_status lt_metadata_read(metadata *out, const char *path);
 /* False, and text as it was, if the class has no name. */
 bool lt_metadata_class_name(const metadata *n, int label, char *text, size_t size);
 int lt_metadata_class_count(const metadata *n);
+/* Those names; *name and *text, which it points into, are for free(), after a failure too. */
+lt_status lt_metadata_split(const metadata *n, char **text, const char ***name);
 /* Names as they are, a line each, in place of those that n has. */
 lt_status lt_metadata_set_names(metadata *n, const char *lines);
 void lt_metadata_clear(metadata *n);
 /* Mean and deviation of pixels with so many channels: of the flags, the weights, or the usual ones. */
 lt_status lt_classifier_choose_pixels(classifier *s, int channels);
-/* That, and the class names of the data. */
+/* That, and the class names of the data, whose labels become those of the weights' classes of these names.
+ * Errors: LT_E_FORMAT, naming classes that the weights do not have. */
 lt_status lt_classifier_open_metadata(classifier *s);
 /* Whether weights, those of the checkpoint to resume, were made with the same pixels and classes. */
 lt_status lt_classifier_check_metadata(const classifier *s, const char *path);

@@ -55,6 +55,9 @@ static lt_status run(lt_trainer *t, const void *values, int *code)
     classifier *s = lt_classifier_of(t);
     const export_arguments *a = values;
     (void)code;
+    if (!t->choice.family->onnx)
+        return lt_fail(LT_E_UNSUPPORTED, "%s models have no ONNX graph, residual networks do",
+                       t->choice.family->name);
     if (!a->weights)
         return lt_fail(LT_E_ARG, "--weights: missing; a safetensors file");
     if (!a->output)

@@ -153,6 +153,22 @@ int lt_metadata_class_count(const metadata *n)
     return count;
 }
 
+lt_status lt_metadata_split(const metadata *n, char **text, const char ***name)
+{
+    const int classes = lt_metadata_class_count(n);
+    char *rest = *text = classes ? strdup(n->names) : NULL;
+    *name = calloc((size_t)classes + 1, sizeof **name);
+    lt_status st = *name && (*text || !classes)
+                       ? LT_OK
+                       : lt_fail(LT_E_NOMEM, "no memory for the names of %d classes", classes);
+    for (int i = 0; i < classes && !st; i++) {
+        char *line = strsep(&rest, "\n");
+        (*name)[i] = line;
+        st = lt_text_unescape(line, line);
+    }
+    return st;
+}
+
 void lt_metadata_clear(metadata *n)
 {
     free(n->names);
@@ -262,24 +278,54 @@ static int find_difference(const metadata *a, const metadata *b, int classes,
     return -1;
 }
 
-/* Weights of other classes tell nothing about these: a word of warning. */
-static void compare_names(const classifier *s)
+/* Other classes than the weights': --save-logits alone can do without them; a checkpoint's are compared later. */
+static lt_status fail_classes(classifier *s)
 {
-    char shown[2][NAME_TEXT];
-    int i = s->t->args.evaluation.eval
-                ? find_difference(&s->known, &s->own, lt_dataset_classes(s->t->input.val), shown)
-                : -1;
-    if (i >= 0)
-        lt_log(LT_LOG_WARN, "data", "class %d is '%s' in %s, '%s' in %s", i, shown[0],
-               s->t->args.weights, shown[1], s->t->args.data);
+    const lt_trainer *t = s->t;
+    const bool eval = t->args.evaluation.eval;
+    char missing[NAME_TEXT];
+    snprintf(missing, sizeof missing, "%s", lt_error_message());
+    s->other_classes = s->args.save_logits;
+    if (s->other_classes || t->state.folder[0])
+        return LT_OK;
+    return lt_fail(LT_E_FORMAT, "%s: classes that %s does not have: %s; %s--reset-head%s",
+                   t->args.data, t->weights, missing,
+                   eval ? "evaluate images of its classes, or train on these with " : "",
+                   eval ? "" : " makes a new last layer for them");
+}
+
+/* The data takes the weights' numbers of classes, by name, where both have names. */
+static lt_status map_classes(classifier *s)
+{
+    const lt_trainer *t = s->t;
+    const int known = lt_metadata_class_count(&s->known), own = lt_metadata_class_count(&s->own);
+    const bool is_new = t->args.reset_head && !t->state.folder[0];
+    lt_dataset *part[] = {t->input.train, t->input.val};
+    char *text = NULL;
+    const char **name = NULL;
+    if (!known || !own || !strcmp(s->known.names, s->own.names)
+        || (!t->args.evaluation.eval && (is_new || known != own)))
+        return LT_OK;
+    lt_status st = lt_metadata_split(&s->known, &text, &name);
+    for (int i = 0; i < 2 && !st; i++)
+        st = part[i] ? lt_dataset_map_classes(part[i], name, known) : LT_OK;
+    free(name);
+    free(text);
+    if (st)
+        return st == LT_E_FORMAT ? fail_classes(s) : st;
+    free(s->own.names);
+    s->own.names = join_names(t->input.val);
+    lt_log(LT_LOG_INFO, "data",
+           "%s: %d of the %d classes of %s, matched by name; all %d outputs are compared",
+           t->args.data, own, known, t->weights, known);
+    return LT_OK;
 }
 
 lt_status lt_classifier_open_metadata(classifier *s)
 {
     LT_TRY(lt_classifier_choose_pixels(s, lt_dataset_channels(s->t->input.val)));
     s->own.names = join_names(s->t->input.train ? s->t->input.train : s->t->input.val);
-    compare_names(s);
-    return LT_OK;
+    return map_classes(s);
 }
 
 static lt_status same(const classifier *s, const char *what, const char *found, const char *now)

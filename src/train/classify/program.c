@@ -262,6 +262,8 @@ static bool fits_weights(const lt_trainer *t)
 {
     int classes = lt_dataset_classes(t->input.val);
     bool named = lt_dataset_class_name(t->input.val, 0) != NULL;
+    if (((const classifier *)lt_trainer_context(t))->other_classes)
+        return false;
     return classes == t->choice.spec.classes || (!named && classes < t->choice.spec.classes);
 }
 
@@ -317,8 +319,7 @@ const lt_trainer_program lt_classifier_program = {
     .summary = "train, evaluate and use a model that classifies images",
     .about = "Trains a model on images.",
     .packer = "lather-pack packs images",
-    .usage = "--data DIR [OPTION]...  |  predict --weights FILE IMAGE...  |  "
-             "export --weights FILE --output MODEL.onnx  |  reproduce PLAN",
+    .usage = "--data DIR [OPTION]...  |  predict --weights FILE IMAGE...  |  reproduce PLAN",
     .data_meta = "DIR",
     .data_help =
         "image folder, tar files (WebDataset) or a pack, in train/ and val/ if it has them; a .tar file, a "
@@ -355,5 +356,9 @@ const lt_trainer_program lt_classifier_program = {
 
 int lt_classifier_main(int argc, char **argv, const lt_model_family *family)
 {
-    return lt_trainer_main(argc, argv, family, &lt_classifier_program);
+    lt_trainer_program program = lt_classifier_program;
+    if (family->onnx)
+        program.usage = "--data DIR [OPTION]...  |  predict --weights FILE IMAGE...  |  "
+                        "export --weights FILE --output MODEL.onnx  |  reproduce PLAN";
+    return lt_trainer_main(argc, argv, family, &program);
 }

@@ -3,7 +3,6 @@
 #include "train/classify/classifier.h"
 
 #include "lather/ext/fail.h"
-#include "lather/text.h"
 
 #include <stdint.h>
 #include <stdio.h>
@@ -45,17 +44,10 @@ static lt_status open_like(classifier *s, const lt_dataset *like)
 /* With the class names that the weights know. */
 static lt_status open_known(classifier *s)
 {
-    int classes = lt_metadata_class_count(&s->known);
-    char *text = classes ? strdup(s->known.names) : NULL, *rest = text;
-    const char **name = calloc((size_t)classes + 1, sizeof *name);
-    lt_status st = LT_OK;
-    if (!name || (classes && !text))
-        st = lt_fail(LT_E_NOMEM, "data: no memory for %d class names", classes);
-    for (int i = 0; i < classes && !st; i++) {
-        char *line = strsep(&rest, "\n");
-        name[i] = line;
-        st = lt_text_unescape(line, line);
-    }
+    const int classes = lt_metadata_class_count(&s->known);
+    char *text = NULL;
+    const char **name = NULL;
+    lt_status st = lt_metadata_split(&s->known, &text, &name);
     if (!st)
         st = open_labelled(s, classes ? name : NULL, classes);
     free(name);
