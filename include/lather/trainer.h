@@ -34,12 +34,23 @@ typedef struct lt_model_cost {
 
 enum { LT_MODEL_FACTS = 16, LT_FACT_BYTES = 64 };
 
+/** How sure a fact of a file of weights is: a flag that contradicts the first three is an error, it
+ *  overrides the others. */
+typedef enum lt_fact_source {
+    LT_FACT_SHAPES,   /**< names and shapes of tensors */
+    LT_FACT_METADATA, /**< the file's metadata */
+    LT_FACT_CONFIG,   /**< a config.json in the same folder, which infer() reads */
+    LT_FACT_USUAL,    /**< that of all published models of these shapes */
+    LT_FACT_GUESS     /**< a warning names the flag */
+} lt_fact_source;
+
 /** What tells a model from others of its family: in the metadata of weights, in checkpoints, and as
  *  values of the family's options. */
 typedef struct lt_model_fact {
     const char *key;          /**< "hidden", as the option is called */
     char text[LT_FACT_BYTES]; /**< "128" */
     bool input;               /**< how it reads images: metadata lists it with the input's facts */
+    lt_fact_source source;    /**< of infer() */
 } lt_model_fact;
 
 typedef struct lt_model_facts {
@@ -87,14 +98,15 @@ typedef struct lt_model_family {
     /** The facts of a model. NULL: the values of all options, at most LT_MODEL_FACTS of them. */
     lt_status (*describe)(const void *config, const lt_model_spec *spec, lt_model_facts *out);
     /** What a file of weights holds: values of options, channels and classes, and the size that it
-     *  reads usually (0: any). NULL: what the metadata of a file that this program wrote say.
+     *  reads usually (0: any); classes 0: the file has no last layer. NULL: what the metadata of a file that this program wrote say.
      *  Errors: LT_E_IO, LT_E_FORMAT, LT_E_UNSUPPORTED. */
     lt_status (*infer)(const char *path, lt_model_facts *out, lt_model_spec *spec);
     /** For entries of --weights that have another shape than the model's; context: config. NULL: they
      *  are errors. */
     lt_weights_fit_fn *fit;
-    const char *prefix; /**< of lt_weights_config, as unread is */
+    const char *prefix; /**< of lt_weights_config, as unread and alias are */
     const char *const *unread;
+    const lt_weights_alias *alias;
     /** NULL: activations are not counted before the first step. Errors: LT_E_ARG. */
     lt_status (*cost)(const void *config, const lt_model_spec *spec, lt_model_cost *out);
     /** Nodes from "images" [N,channels,size,size] to "logits" [N,classes]; parameters go by their

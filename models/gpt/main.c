@@ -1,5 +1,6 @@
 /* train_gpt: GPT-2 and its like as a family of the trainer. */
 
+#include "config.h"
 #include "gpt.h"
 #include "sample.h"
 
@@ -27,7 +28,7 @@ typedef struct settings {
 static const lt_option option[] = {
 {ROW("arch"), LT_OPTION_STRING, AT(arch), "gpt2", .also = "model", .help = "gpt2, gpt2-medium, gpt2-large or gpt2-xl; with --weights alone: what the file holds"},
 {ROW("layers"), LT_OPTION_INT, AT(layers), "0", 0, 1000, .also = "depth n-layer", .help = "blocks; 0: arch's"},
-{ROW("heads"), LT_OPTION_INT, AT(heads), "0", 0, 65536, .also = "n-head", .help = "of attention; 0: arch's, or 64 features each"},
+{ROW("heads"), LT_OPTION_INT, AT(heads), "0", 0, 65536, .also = "n-head", .help = "of attention; 0: the file's, arch's, or 64 features each"},
 {ROW("width"), LT_OPTION_INT, AT(width), "0", 0, 65536, .also = "n-embd", .help = "features of a token; 0: arch's"},
 {ROW("kv-heads"), LT_OPTION_INT, AT(kv_heads), "0", 0, 65536, .help = "heads of keys and values; 0: as many as of queries"},
 {ROW("mlp-width"), LT_OPTION_INT, AT(hidden), "0", 0, 262144, .help = "features inside the mlp; 0: four times --width"},
@@ -86,20 +87,24 @@ static lt_status cost(const void *config, const lt_model_spec *spec, lt_model_co
     return lt_gpt_count(out, &((const settings *)config)->net, spec->size);
 }
 
-/* Values of the options above. */
-static void put_facts(lt_model_facts *out, const lt_gpt_config *c)
+/* Values of the options above. Shapes do not say heads, and with them the name, nor which gelu: those of a file
+ * are the usual ones or a guess, and heads of keys and values are 0, as many as of queries. */
+static void put_facts(lt_model_facts *out, const lt_gpt_config *c, bool of_file)
 {
     static const char *const activation[] = {"gelu", "gelu-tanh", "swiglu"};
     const char *name = lt_gpt_name(c);
-    lt_model_fact_put(out, "arch", "%s", name ? name : "");
+    lt_model_fact_put(out, "arch", "%s", name ? name : "")->source = LT_FACT_USUAL;
     lt_model_fact_put(out, "layers", "%d", c->layers);
-    lt_model_fact_put(out, "heads", "%d", c->heads);
+    lt_model_fact_put(out, "heads", "%d", c->heads)->source = name ? LT_FACT_USUAL : LT_FACT_GUESS;
     lt_model_fact_put(out, "width", "%d", c->width);
-    lt_model_fact_put(out, "kv-heads", "%d", c->kv_heads);
+    lt_model_fact_put(out, "kv-heads", "%d", of_file && c->kv_heads == c->heads ? 0 : c->kv_heads)
+        ->source = LT_FACT_USUAL;
     lt_model_fact_put(out, "mlp-width", "%d", c->hidden);
-    lt_model_fact_put(out, "positions", "%d", c->positions);
+    lt_model_fact_put(out, "positions", "%d", c->positions)->source =
+        c->rotary ? LT_FACT_USUAL : LT_FACT_SHAPES; /* nothing limits rotary ones */
     lt_model_fact_put(out, "norm", "%s", c->rms ? "rmsnorm" : "layernorm");
-    lt_model_fact_put(out, "activation", "%s", activation[c->mlp]);
+    lt_model_fact_put(out, "activation", "%s", activation[c->mlp])->source =
+        c->mlp == LT_MLP_SWIGLU ? LT_FACT_SHAPES : LT_FACT_USUAL;
     lt_model_fact_put(out, "position", "%s", c->rotary ? "rotary" : "learned");
 }
 
@@ -108,12 +113,12 @@ static lt_status describe(const void *config, const lt_model_spec *spec, lt_mode
     const lt_gpt_config *c = &((const settings *)config)->net;
     const char *name = lt_gpt_name(c);
     (void)spec;
-    put_facts(out, c);
+    put_facts(out, c, false);
     if (name)
         snprintf(out->title, sizeof out->title, "%s", name);
     else
-        snprintf(out->title, sizeof out->title, "gpt of %d blocks of width %d", c->layers,
-                 c->width);
+        snprintf(out->title, sizeof out->title, "gpt of %d blocks of width %d, %d heads", c->layers,
+                 c->width, c->heads);
     return LT_OK;
 }
 
@@ -124,8 +129,8 @@ static lt_status infer(const char *path, lt_model_facts *out, lt_model_spec *spe
     spec->channels = 0;
     spec->classes = c.vocabulary;
     spec->size = c.positions;
-    put_facts(out, &c);
-    return LT_OK;
+    put_facts(out, &c, true);
+    return lt_gpt_read_config(path, out, spec);
 }
 
 static const lt_model_family family = {

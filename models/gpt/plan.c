@@ -179,10 +179,10 @@ static lt_status infer(const lt_safetensors *file, const char *path, lt_gpt_conf
     const lt_safetensors_entry *up = entry(file, "h.0.mlp.c_fc.weight", 2);
     const char *known = lt_safetensors_metadata(file, "activation");
     if (!tokens || !qkv || !up)
-        return lt_fail(LT_E_FORMAT,
-                       "%s: no wte.weight, h.0.attn.c_attn.weight and h.0.mlp.c_fc.weight: not a "
-                       "GPT-2's weights",
-                       path);
+        return lt_fail(LT_E_FORMAT, "%s: no '%s' of 2 dimensions: not a GPT-2's weights", path,
+                       !tokens ? "wte.weight"
+                       : !qkv  ? "h.0.attn.c_attn.weight"
+                               : "h.0.mlp.c_fc.weight");
     *c = (lt_gpt_config){.width = (int)tokens->shape.dim[1],
                          .vocabulary = (int)tokens->shape.dim[0],
                          .hidden = (int)up->shape.dim[1],

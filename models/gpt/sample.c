@@ -18,8 +18,11 @@ typedef struct arguments {
     const char *weights, *tokenizer, *prompt, *device;
     int64_t count, tokens, top_k, seed, threads;
     double temperature, top_p;
+    int bos;
     bool cache, speed;
 } arguments;
+
+enum { BOS_ON, BOS_OFF };
 
 #define ROW(name) "Options", (name), 0
 #define AT(field) offsetof(arguments, field)
@@ -29,6 +32,7 @@ static const lt_option option[] = {
 {ROW("weights"), LT_OPTION_STRING, AT(weights), .meta = "FILE", .help = "safetensors file, as training writes it, or of HuggingFace's GPT-2"},
 {ROW("tokenizer"), LT_OPTION_STRING, AT(tokenizer), .meta = "NAME", .help = "byte or gpt2:DIR; missing: what the weights say"},
 {ROW("prompt"), LT_OPTION_STRING, AT(prompt), "", .meta = "TEXT", .help = "what the text begins with; empty: the beginning of a document"},
+{ROW("bos"), LT_OPTION_CHOICE, AT(bos), .choices = "on|off", .help = "on: <|endoftext|> before the prompt, as training has it before each document; off: the prompt alone, as HuggingFace and nanoGPT"},
 {ROW("count"), LT_OPTION_INT, AT(count), "1", 1, 1000000, .help = "texts"},
 {ROW("tokens"), LT_OPTION_INT, AT(tokens), "500", 1, 100000000, .also = "max-new-tokens", .help = "at most, behind the prompt"},
 {ROW("temperature"), LT_OPTION_DOUBLE, AT(temperature), "0.8", 0, 1000, .help = "below 1: likelier tokens; 0: always the likeliest one"},
@@ -130,7 +134,7 @@ static lt_status print_id(const writer *w, int32_t id)
     return LT_OK;
 }
 
-/* The prompt, behind the end of the document before it; with space for the tokens to come. */
+/* The prompt, after the end of the document before it unless --bos off; with space for the tokens to come. */
 static lt_status begin_text(writer *w)
 {
     const lt_text_part prompt = {
@@ -144,7 +148,8 @@ static lt_status begin_text(writer *w)
     w->id = malloc((ids.count + 1 + (size_t)w->a->tokens) * sizeof *w->id);
     lt_status st = w->id ? LT_OK : lt_fail(LT_E_NOMEM, "sample: no memory for a text");
     if (!st) {
-        w->id[w->count++] = w->vocabulary.end;
+        if (w->a->bos == BOS_ON || !ids.count)
+            w->id[w->count++] = w->vocabulary.end;
         for (size_t i = 0; i < ids.count; i++)
             w->id[w->count++] = ids.id[i];
         printf("%s", w->a->prompt);

@@ -47,24 +47,30 @@ static lt_status check_kind(const lt_safetensors *file, const char *path, int wi
     return LT_OK;
 }
 
+static lt_status fail_name(const char *path, const char *missing)
+{
+    return lt_fail(LT_E_FORMAT,
+                   "%s: no '%s' of 4 dimensions: not the weights of a residual network with "
+                   "torchvision's names",
+                   path, missing);
+}
+
 static lt_status infer(const lt_safetensors *file, const char *path, lt_resnet_config *shape)
 {
     const lt_safetensors_entry *stem = find(file, "conv1.weight", 4);
     const lt_safetensors_entry *head = find(file, "fc.weight", 2);
-    if (!stem || !head)
-        return lt_fail(LT_E_FORMAT,
-                       "%s: no conv1.weight and fc.weight: not a residual network's "
-                       "weights",
-                       path);
+    if (!stem)
+        return fail_name(path, "conv1.weight");
     shape->arch = NULL;
     shape->width = (int)stem->shape.dim[0];
     shape->channels = (int)stem->shape.dim[1];
     shape->small_stem = stem->shape.dim[2] == 3;
-    shape->classes = (int)head->shape.dim[0];
+    shape->classes = head ? (int)head->shape.dim[0] : 0;
     shape->bottleneck = lt_safetensors_find(file, "layer1.0.conv3.weight") != NULL;
     for (int i = 0; i < LT_RESNET_STAGES; i++)
         shape->depths[i] = count_blocks(file, i);
-    return check_kind(file, path, shape->width);
+    LT_TRY(check_kind(file, path, shape->width));
+    return shape->depths[0] ? LT_OK : fail_name(path, "layer1.0.conv1.weight");
 }
 
 lt_status lt_resnet_infer(const char *path, lt_resnet_config *shape)

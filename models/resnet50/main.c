@@ -89,15 +89,12 @@ static lt_status onnx(lt_onnx *graph, const void *config, const lt_model_spec *s
 }
 
 /* Of other depths than the table's: the name that has these blocks. */
-static void put_facts(lt_model_facts *out, const lt_resnet_config *c, bool with_depths)
+static void put_facts(lt_model_facts *out, const lt_resnet_config *c)
 {
     const char *name = lt_resnet_name(c), *kind = c->bottleneck ? "resnet50" : "resnet18";
     const int *d = c->depths;
     lt_model_fact_put(out, "arch", "%s", name ? name : kind);
-    if (with_depths || !name)
-        lt_model_fact_put(out, "depths", "%d,%d,%d,%d", d[0], d[1], d[2], d[3]);
-    else
-        lt_model_fact_put(out, "depths", "%s", ""); /* arch says them */
+    lt_model_fact_put(out, "depths", "%d,%d,%d,%d", d[0], d[1], d[2], d[3]);
     lt_model_fact_put(out, "width", "%d", c->width);
     lt_model_fact_put(out, "stem", "%s", c->small_stem ? "small" : "imagenet")->input = true;
 }
@@ -110,7 +107,7 @@ static lt_status describe(const void *config, const lt_model_spec *spec, lt_mode
     const int *d = c->depths;
     char blocks[32], width[16] = "";
     (void)spec;
-    put_facts(out, c, true);
+    put_facts(out, c);
     snprintf(blocks, sizeof blocks, "resnet %d-%d-%d-%d", d[0], d[1], d[2], d[3]);
     if (c->width != USUAL_WIDTH)
         snprintf(width, sizeof width, " of width %d", c->width);
@@ -127,7 +124,7 @@ static lt_status infer(const char *path, lt_model_facts *out, lt_model_spec *spe
     spec->channels = c.channels;
     spec->classes = c.classes;
     spec->size = c.small_stem ? 0 : IMAGENET_SIDE;
-    put_facts(out, &c, false);
+    put_facts(out, &c);
     return LT_OK;
 }
 

@@ -29,7 +29,7 @@ static const lt_option option[] = {
 {ROW("patch-size"), LT_OPTION_INT, AT(patch), "0", 0, 4096, .help = "side of a patch, in pixels; 0: arch's"},
 {ROW("width"), LT_OPTION_INT, AT(width), "0", 0, 65536, .help = "features of a patch; 0: arch's"},
 {ROW("depth"), LT_OPTION_INT, AT(depth), "0", 0, 1000, .help = "blocks; 0: arch's"},
-{ROW("heads"), LT_OPTION_INT, AT(heads), "0", 0, 65536, .help = "of attention; 0: arch's, or as wide as arch's"},
+{ROW("heads"), LT_OPTION_INT, AT(heads), "0", 0, 65536, .help = "of attention; 0: the file's, arch's, or as wide as arch's"},
 {ROW("mlp-ratio"), LT_OPTION_DOUBLE, AT(mlp_ratio), "0", 0, 64, .help = "width of the mlp's inside, as a multiple of --width; 0: arch's, which is 4"},
 {ROW("pool"), LT_OPTION_CHOICE, AT(pool), .choices = "cls|mean", .help = "what the last layer reads: a class token, or the mean of the patches"},
 {ROW("drop"), LT_OPTION_DOUBLE, AT(dropout), "0", 0, 0.99, .help = "probability of dropout behind positions, attention and in the mlp"},
@@ -87,21 +87,20 @@ static lt_status cost(const void *config, const lt_model_spec *spec, lt_model_co
     return lt_vit_count(out, &net);
 }
 
-/* What has a name has no numbers; without one, all of them are there. */
+/* Heads, and with them the name, are not in shapes: those of a file's are the usual ones or a guess. */
 static void put_facts(lt_model_facts *out, const lt_vit_config *c)
 {
     const char *name = lt_vit_name(c);
-    lt_model_fact_put(out, "arch", "%s", name ? name : "");
+    lt_model_fact_put(out, "arch", "%s", name ? name : "")->source = LT_FACT_USUAL;
     lt_model_fact_put(out, "patch-size", "%d", c->patch);
     lt_model_fact_put(out, "width", "%d", c->width);
     lt_model_fact_put(out, "depth", "%d", c->depth);
-    if (c->heads) /* else a flag says it */
-        lt_model_fact_put(out, "heads", "%d", c->heads);
+    lt_model_fact_put(out, "heads", "%d", c->heads)->source = name ? LT_FACT_USUAL : LT_FACT_GUESS;
     lt_model_fact_put(out, "mlp-ratio", "%.17g", (double)c->hidden / c->width);
     lt_model_fact_put(out, "pool", "%s", c->mean_pool ? "mean" : "cls");
 }
 
-/* "vit_s_16", or "vit of 6 blocks of width 192, patches of 4". */
+/* "vit_s_16", or "vit of 6 blocks of width 192, 3 heads, patches of 4". */
 static lt_status describe(const void *config, const lt_model_spec *spec, lt_model_facts *out)
 {
     const lt_vit_config *c = &((const settings *)config)->net;
@@ -111,8 +110,9 @@ static lt_status describe(const void *config, const lt_model_spec *spec, lt_mode
     if (name)
         snprintf(out->title, sizeof out->title, "%s%s", name, c->mean_pool ? ", mean pooling" : "");
     else
-        snprintf(out->title, sizeof out->title, "vit of %d blocks of width %d, patches of %d",
-                 c->depth, c->width, c->patch);
+        snprintf(out->title, sizeof out->title,
+                 "vit of %d blocks of width %d, %d heads, patches of %d", c->depth, c->width,
+                 c->heads, c->patch);
     return LT_OK;
 }
 
@@ -123,9 +123,17 @@ static lt_status infer(const char *path, lt_model_facts *out, lt_model_spec *spe
     spec->channels = c.channels;
     spec->classes = c.classes;
     spec->size = c.size;
+    lt_vit_config guess = c; /* of heads that nothing tells */
+    guess.classes = 1;
+    LT_TRY(lt_vit_resolve(&guess));
+    c.heads = guess.heads;
     put_facts(out, &c);
     return LT_OK;
 }
+
+/* Names before torchvision 0.12, those of the published weights. */
+static const lt_weights_alias alias[] = {
+    {"mlp.0.", "mlp.linear_1."}, {"mlp.3.", "mlp.linear_2."}, {NULL, NULL}};
 
 static const lt_model_family family = {
     .program = "train_vit",
@@ -145,6 +153,7 @@ static const lt_model_family family = {
     .infer = infer,
     .cost = cost,
     .fit = lt_vit_fit,
+    .alias = alias,
 };
 
 int main(int argc, char **argv)

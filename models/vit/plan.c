@@ -153,25 +153,39 @@ static int known_heads(const lt_safetensors *file, const lt_vit_config *c)
     return 0;
 }
 
+/* What a file lacks that torchvision's have; timm's ViTs are named. */
+static lt_status fail_names(const lt_safetensors *file, const char *path, const char *missing)
+{
+    if (lt_safetensors_find(file, "patch_embed.proj.weight"))
+        return lt_fail(LT_E_UNSUPPORTED,
+                       "%s: a vision transformer with timm's names ('patch_embed.proj.weight'), "
+                       "which is not supported; torchvision's vit_* are",
+                       path);
+    return lt_fail(LT_E_FORMAT,
+                   "%s: no '%s': not the weights of a vision transformer with torchvision's names",
+                   path, missing);
+}
+
 static lt_status infer(const lt_safetensors *file, const char *path, lt_vit_config *c)
 {
     const lt_safetensors_entry *patch = entry(file, "conv_proj.weight", 4);
     const lt_safetensors_entry *rows = entry(file, "encoder.pos_embedding", 3);
     const lt_safetensors_entry *head = entry(file, "heads.head.weight", 2);
     const lt_safetensors_entry *mlp = entry(file, "encoder.layers.encoder_layer_0.mlp.0.weight", 2);
-    if (!patch || !rows || !head || !mlp)
-        return lt_fail(
-            LT_E_FORMAT,
-            "%s: no conv_proj.weight, encoder.pos_embedding, encoder_layer_0.mlp.0.weight "
-            "and heads.head.weight: not a vision transformer's weights",
-            path);
+    if (!mlp) /* torchvision before 0.12 */
+        mlp = entry(file, "encoder.layers.encoder_layer_0.mlp.linear_1.weight", 2);
+    if (!patch || !rows || !mlp)
+        return fail_names(file, path,
+                          !patch  ? "conv_proj.weight"
+                          : !rows ? "encoder.pos_embedding"
+                                  : "encoder.layers.encoder_layer_0.mlp.0.weight");
     *c = (lt_vit_config){.width = (int)patch->shape.dim[0],
                          .channels = (int)patch->shape.dim[1],
                          .patch = (int)patch->shape.dim[2],
                          .hidden = (int)mlp->shape.dim[0],
                          .depth = count_blocks(file),
                          .mean_pool = !lt_safetensors_find(file, "class_token"),
-                         .classes = (int)head->shape.dim[0]};
+                         .classes = head ? (int)head->shape.dim[0] : 0};
     const int64_t patches = rows->shape.dim[1] - !c->mean_pool;
     c->size = (int)lround(sqrt((double)patches)) * c->patch;
     c->heads = known_heads(file, c);

@@ -202,7 +202,7 @@ def the_length_is_that_of_the_weights(cwd):
 
 
 def statistics_of_batch_norm_are_refused(cwd):
-    model = "gpt of 2 blocks of width 16" if IS_GPT else "bigram"
+    model = "gpt of 2 blocks of width 16, 2 heads" if IS_GPT else "bigram"
     flags = [*text(cwd), *QUIET]
     fails(*flags, "--sync-bn", cwd=cwd, code=USAGE, says=f"--sync-bn: the model, {model}, has no batch norm")
     fails(*flags, "--dist-bn", "reduce", cwd=cwd, code=USAGE, says=f"--dist-bn: the model, {model}, has no batch norm")
@@ -295,6 +295,80 @@ def weights_of_huggingface_are_read(cwd):
     fails("--eval", "--weights", WEIGHTS, "--data", "text.txt", cwd=cwd, says="'lm_head.weight' differs from 'wte.weight'")
 
 
+def bare(cwd, config=None):
+    """The weights as HuggingFace saves them: without metadata, config.json next to them."""
+    os.makedirs(os.path.join(cwd, "hf"), exist_ok=True)
+    write_safetensors(os.path.join(cwd, "hf", "model.safetensors"), read_safetensors(os.path.join(cwd, WEIGHTS)))
+    if config is not None:
+        with open(os.path.join(cwd, "hf", "config.json"), "w") as f:
+            json.dump({"model_type": "gpt2", "n_layer": 2, "n_embd": 16, "n_inner": None, **config}, f)
+
+
+def heads_come_from_a_flag_metadata_or_config_json(cwd):
+    made(cwd, "--lr", "0.1", "--epochs", "3", "--max-steps", "0")
+    data = ["--data", "text.txt", "--threads", "1", "--seq-len", "16"]
+
+    def loss(path, *flags):
+        p = run("--eval", "--weights", path, *data, *flags, cwd=cwd)
+        return LINE.fullmatch(p.stdout).group(2), p.stderr
+
+    want, said = loss(WEIGHTS)
+    assert "16, 2 heads" in said and "warn" not in said, said
+    bare(cwd)
+    guess, said = loss("hf")
+    assert guess != want and "does not say its heads: 1 is a guess; --heads sets it" in said, (guess, said)
+    found, said = loss("hf", "--heads", "2")
+    assert found == want and "warn" not in said, (found, want, said)
+    assert loss("hf", "--heads", "2", "--activation", "gelu")[0] != want, "--activation is not read"
+    flags = ["--prompt", "the qu", "--tokens", "20", "--temperature", "0", "--tokenizer", "byte", "--threads", "1"]
+    texts = [run("sample", "--weights", *which, *flags, cwd=cwd).stdout for which in ([WEIGHTS], ["hf", "--heads", "2"])]
+    assert texts[0] == texts[1], texts
+    run(*data, "--weights", "hf", "--heads", "2", "--batch-size", "8", "--max-steps", "1", "--optim", "adamw",
+        "--progress", "off", "--output", "fine", cwd=cwd)  # the other numbers are the file's
+    bare(cwd, {"n_head": 2, "activation_function": "gelu_new"})
+    for path in ("hf", "hf/model.safetensors"):
+        found, said = loss(path)
+        assert found == want and "warn" not in said, (found, want, said)
+
+
+def flags_that_contradict_the_weights_are_refused(cwd):
+    made(cwd)
+    flags = ["--eval", "--data", "text.txt", "--threads", "1", "--weights"]
+    for flag, value, says in (("layers", "7", "has 2, by its tensors"), ("heads", "4", "has 2, by its metadata"),
+                              ("activation", "gelu", "has gelu-tanh, by its metadata"), ("positions", "9", "has 64, by its tensors")):
+        fails(*flags, WEIGHTS, f"--{flag}", value, cwd=cwd, code=USAGE, says=f"--{flag} {value}: {WEIGHTS} {says}")
+    fails(*flags, WEIGHTS, "--arch", "gpt2", cwd=cwd, code=USAGE, says=f"--arch gpt2: {WEIGHTS} holds another model, gpt of 2 blocks")
+    fails(*flags[1:], WEIGHTS, "--layers", "7", "--max-steps", "1", cwd=cwd, code=USAGE, says="--layers 7")
+    run(*flags, WEIGHTS, "--layers", "2", "--heads", "2", "--width", "16", "--arch", "gpt2", cwd=cwd)  # as it is
+    for config, says in (({"n_head": 2, "n_layer": 3}, "'n_layer' is 3, by the tensors 2"), ({"vocab_size": 9}, "'vocab_size' is 9"),
+                         ({"scale_attn_by_inverse_layer_idx": True}, "'scale_attn_by_inverse_layer_idx' true is not supported, want false"),
+                         ({"activation_function": "relu"}, "'activation_function' relu is not supported"),
+                         ({"layer_norm_epsilon": 1e-6}, "'layer_norm_epsilon' 1e-06 is not supported, want 1e-05"),
+                         ({"tie_word_embeddings": False}, "'tie_word_embeddings' false")):
+        bare(cwd, config)
+        fails(*flags, "hf", cwd=cwd, says=f"hf/config.json: {says}")
+    bare(cwd, {"n_head": 2})
+    fails(*flags, "hf", "--heads", "4", cwd=cwd, code=USAGE, says="--heads 4: hf has 2, by its config.json")
+
+
+def masks_of_any_dtype_are_left_out(cwd):
+    made(cwd)
+    want, said, tensors = evaluated(cwd), metadata_of(os.path.join(cwd, WEIGHTS)), read_safetensors(os.path.join(cwd, WEIGHTS))
+    for kind, size in (("BOOL", 1), ("I8", 1), ("I16", 2), ("F8_E4M3", 1), ("C64", 8)):
+        write_safetensors(os.path.join(cwd, WEIGHTS), {**tensors, "h.0.attn.bias": (kind, [1, 1, 2, 2], bytes(4 * size))}, said)
+        assert evaluated(cwd) == want, kind
+    write_safetensors(os.path.join(cwd, WEIGHTS), {**tensors, "ln_f.weight": ("BOOL", [16], bytes(16))}, said)
+    fails("--eval", "--weights", WEIGHTS, "--data", "text.txt", cwd=cwd, says="'ln_f.weight' is BOOL, the model wants f32")
+
+
+def a_prompt_may_stand_alone(cwd):
+    made(cwd, "--tokenizer", "char", "--epochs", "4", "--max-steps", "0", "--lr", "0.1")
+    flags = ["--tokens", "30", "--temperature", "1", "--prompt"]
+    on, usual, off = (sampled(cwd, *flags, "t", *more) for more in (["--bos", "on"], [], ["--bos", "off"]))
+    assert on == usual != off, (on, usual, off)
+    assert sampled(cwd, *flags, "", "--bos", "off") == sampled(cwd, *flags, ""), "an empty prompt begins a document"
+
+
 def heads_must_divide_the_width(cwd):
     fails(*text(cwd), *QUIET, "--heads", "3", cwd=cwd, code=USAGE, says="gpt: 3 heads do not divide the width, 16")
     fails(*text(cwd), *QUIET, "--kv-heads", "3", cwd=cwd, code=USAGE, says="3 heads of keys and values do not divide the 2")
@@ -352,7 +426,8 @@ COMMON = [it_trains_and_is_evaluated_as_in_training, it_learns, speeds_are_of_to
         it_has_no_word_of_images, too_little_text_is_told]
 BIGRAM = [every_token_counts_once_in_an_evaluation, a_program_has_commands_of_its_own]
 GPT = [samples_with_a_cache_are_those_without, a_sample_may_outgrow_the_positions, a_sample_says_what_it_lacks,
-       weights_of_huggingface_are_read, heads_must_divide_the_width, other_forms_train_and_resume, steps_that_overflow_are_skipped,
+       weights_of_huggingface_are_read, heads_come_from_a_flag_metadata_or_config_json, flags_that_contradict_the_weights_are_refused,
+       masks_of_any_dtype_are_left_out, a_prompt_may_stand_alone, heads_must_divide_the_width, other_forms_train_and_resume, steps_that_overflow_are_skipped,
        every_recipe_loads]
 ROWS = COMMON + (GPT if IS_GPT else BIGRAM)
 

@@ -395,7 +395,8 @@ def what_earlier_versions_wrote_of_fine_tuning_goes_on(cwd):
     run("--config", "old/config.yaml", "--resume", "auto", cwd=cwd)
     same(cwd, "run", "old", 4)
     assert state(cwd, "old", 4)["arch"] == "resnet10" == config(cwd, "old")["arch"]
-    fails("--config", "old/config.yaml", "--resume", "auto", "--arch", "resnet50", "--max-steps", "5", cwd=cwd, says="the model wants")
+    fails("--config", "old/config.yaml", "--resume", "auto", "--arch", "resnet50", "--max-steps", "5", cwd=cwd, code=USAGE,
+          says="--arch resnet50: old/checkpoints/step-4/model.safetensors holds another model, resnet10 of width 4")
 
 
 def a_resumed_run_keeps_earlier_traces(cwd):

@@ -69,14 +69,14 @@ def accuracy(cwd, weights):
     return run(*NOISE, "--eval", "--weights", weights, "--threads", "1", cwd=cwd).stdout.splitlines()[-1]
 
 
-def files_of_pytorch_point_to_the_guide(cwd):
+def files_of_pytorch_name_the_conversion(cwd):
     with zipfile.ZipFile(os.path.join(cwd, "new.pth"), "w") as z:
         z.writestr("archive/data.pkl", pickle.dumps({"fc.weight": 1}, 2))
     with open(os.path.join(cwd, "old.pth"), "wb") as f:
         f.write(pickle.dumps(0x1950a86a20f9469cfc6c, 2) + bytes(100))
     for name, kind in (("new.pth", "a ZIP archive"), ("old.pth", "a pickle")):
         fails(*NOISE, "--eval", "--weights", name, cwd=cwd,
-              says=f"{name}: {kind}, as PyTorch saves a .pth, wants to be safetensors: docs/guides/weights.md")
+              says=f"{name}: {kind}, as PyTorch saves a .pth, wants to be safetensors: in Python, safetensors.torch.save_file(")
     with open(os.path.join(cwd, "other.pth"), "wb") as f:
         f.write(b"\x81" * 200)
     fails(*NOISE, "--eval", "--weights", "other.pth", cwd=cwd, says="header of ")
@@ -90,6 +90,75 @@ def another_class_count_names_reset_head(cwd):
     run(*four, "--reset-head", cwd=cwd)
 
 
+def a_backbone_without_head_is_fine_tuned(cwd):
+    plain = trained(cwd)
+    tune = [*NOISE, *SMALL, "--max-steps", "1", "--eval-every", "0", "--weights", "w.safetensors"]
+    for name in (None, "fc.1"):
+        tensors = {k: v for k, v in plain.items() if not k.startswith("fc.")}
+        if name:
+            tensors.update({k.replace("fc", name): v for k, v in plain.items() if k.startswith("fc.")})
+        write_safetensors(os.path.join(cwd, "w.safetensors"), tensors)
+        for flags in (["--eval", *NOISE, "--weights", "w.safetensors"], tune):
+            fails(*flags, cwd=cwd, says="w.safetensors: the last layer, 'fc.*', is missing or has other names: rename it, or train with --reset")
+        run(*tune, "--reset-head", "--freeze", "^(conv1|bn1|layer)", "--freeze-bn", "--output", "fine", "--overwrite", cwd=cwd)
+        found = read_safetensors(os.path.join(cwd, "fine", "model.safetensors"))
+        assert found["layer1.0.conv1.weight"] == plain["layer1.0.conv1.weight"] and "fc.weight" in found
+    del plain["conv1.weight"]
+    write_safetensors(os.path.join(cwd, "w.safetensors"), plain)
+    fails(*tune, cwd=cwd, says="no 'conv1.weight' of 4 dimensions: not the weights of a residual network with torchvision's names")
+
+
+def counts_that_became_floats_are_left_out(cwd):
+    """As {k: v.half()} makes them: of more than 65,504 batches they are infinite."""
+    plain = trained(cwd)
+    half = {k: ("F16", [], b"\x00\x7c") if k.endswith("num_batches_tracked") else v for k, v in plain.items()}
+    assert half != plain
+    write_safetensors(os.path.join(cwd, "w.safetensors"), half)
+    assert accuracy(cwd, "w.safetensors") == accuracy(cwd, "made/model.safetensors")
+
+
+def folders_stand_for_their_weights(cwd):
+    trained(cwd)
+    for folder in ("made", "made/checkpoints/best", "made/checkpoints/step-2"):
+        if os.path.exists(os.path.join(cwd, folder)):
+            assert accuracy(cwd, folder) == accuracy(cwd, folder + "/model.safetensors")
+    os.mkdir(os.path.join(cwd, "sharded"))
+    with open(os.path.join(cwd, "sharded", "model.safetensors.index.json"), "w") as f:
+        json.dump({"weight_map": {}}, f)
+    for path, what in (("sharded", "a folder without model.safetensors"), ("sharded/model.safetensors.index.json", "an index")):
+        fails(*NOISE, "--eval", "--weights", path, cwd=cwd, says=f"{path}: {what}; a sharded model is not supported: save it as one")
+
+
+def fine_tuning_keeps_the_defaults_of_other_flags(cwd):
+    """The weights set the network's options; --sched constant is schedule-free's default, not a flag."""
+    trained(cwd)
+    run(*NOISE, "--weights", "made/model.safetensors", "--batch-size", "4", "--threads", "1", "--workers", "1", "--progress", "off",
+        "--optim", "sgd", "--iterate-averaging", "schedule-free", "--max-steps", "1", "--output", "fine", cwd=cwd)
+    with open(os.path.join(cwd, "fine", "config.yaml")) as f:
+        assert "sched: constant" in f.read().splitlines()
+
+
+def flags_that_contradict_the_weights_are_refused(cwd):
+    trained(cwd)
+    for flag, value, says in (("arch", "resnet50", "holds another model, resnet10 of width 4"), ("width", "8", "has 4, by its tensors"),
+                              ("depths", "1,1,1,2", "has 1,1,1,1, by its tensors"), ("stem", "imagenet", "has small, by its tensors")):
+        for how in (["--eval"], ["--max-steps", "1"]):
+            fails(*NOISE, *how, "--weights", "made", f"--{flag}", value, cwd=cwd, code=USAGE, says=f"--{flag} {value}: made {says}")
+    run(*NOISE, "--eval", "--weights", "made", "--arch", "resnet10", "--width", "4", "--stem", "small", "--threads", "1", cwd=cwd)
+
+
+def a_resume_with_other_state_names_the_flag(cwd):
+    flags = [*NOISE, *SMALL, "--optim", "shampoo", "--precondition-frequency", "2", "--output", "run"]
+    run(*flags, "--max-steps", "2", cwd=cwd)
+    more = [*flags, "--max-steps", "4", "--resume", "auto"]
+    fails(*more, "--ema-decay", "0.9", cwd=cwd, says="--ema-decay was not set in the checkpointed run; remove it or start anew")
+    fails(*more, "--max-preconditioner-dim", "8", cwd=cwd, says="other settings of the optimizer, of blocks if it is Shampoo (--max-preconditioner-dim, ")
+    run(*flags, "--max-steps", "2", "--ema-decay", "0.9", "--overwrite", cwd=cwd)
+    fails(*more, cwd=cwd, says="--ema-decay was set in the checkpointed run; set it or start anew")
+    for flag in ("ema-decay", "eval-interp-coeff"):
+        fails(*more, f"--{flag}", "1", cwd=cwd, code=USAGE, says=f"--{flag}: 1 is not in [0, 1)")
+
+
 def prefixes_of_wrappers_are_understood(cwd):
     plain = trained(cwd)
     for prefix in ("module.", "_orig_mod.", "module._orig_mod."):
@@ -98,7 +167,7 @@ def prefixes_of_wrappers_are_understood(cwd):
         run(*NOISE, *SMALL, "--weights", "w.safetensors", "--max-steps", "1", "--eval-every", "0", cwd=cwd)
     some = {("module." if k == "fc.weight" else "") + k: v for k, v in plain.items()}
     write_safetensors(os.path.join(cwd, "w.safetensors"), some)
-    fails(*NOISE, "--eval", "--weights", "w.safetensors", cwd=cwd, says="no conv1.weight and fc.weight")
+    fails(*NOISE, "--eval", "--weights", "w.safetensors", cwd=cwd, says="the last layer, 'fc.*', is missing or has other names")
 
 
 def relatives_of_residual_networks_are_named(cwd):
@@ -222,8 +291,10 @@ def names_of_other_trainers_and_a_short_epoch_are_understood(cwd):
 
 ROWS = [options_have_the_names_that_people_type, names_of_other_trainers_and_a_short_epoch_are_understood, a_schedule_of_milestones_has_some,
         state_fits_into_that_of_adam,
-        mistakes_in_a_config_count_under_the_command_line_too, files_of_pytorch_point_to_the_guide,
-        another_class_count_names_reset_head, prefixes_of_wrappers_are_understood,
+        mistakes_in_a_config_count_under_the_command_line_too, files_of_pytorch_name_the_conversion,
+        another_class_count_names_reset_head, a_backbone_without_head_is_fine_tuned, counts_that_became_floats_are_left_out,
+        folders_stand_for_their_weights, fine_tuning_keeps_the_defaults_of_other_flags, flags_that_contradict_the_weights_are_refused,
+        a_resume_with_other_state_names_the_flag, prefixes_of_wrappers_are_understood,
         relatives_of_residual_networks_are_named, frozen_batch_norms_stay_as_they_are,
         help_says_what_numbers_of_groups_are, what_was_chosen_for_small_images_is_said,
         the_table_of_blocks_is_shown_on_demand, a_profile_makes_its_folder,

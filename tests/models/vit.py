@@ -12,7 +12,7 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 from rows import run_rows  # noqa: E402
-from trainer import (ERROR, NOISE, PROGRAM, SMALL, USAGE, checkpoint, digest, epochs_of, fails, metadata_of, read_safetensors, run,  # noqa: E402
+from trainer import (ERROR, NOISE, PROGRAM, SMALL, USAGE, checkpoint, digest, epochs_of, fails, folders, metadata_of, read_safetensors, run,  # noqa: E402
                      steps_of)
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
@@ -64,6 +64,14 @@ def weights_tell_what_network_they_are_of(cwd):
     told, bare = evaluated(cwd, *pixels), evaluated(cwd, *pixels, weights="bare.safetensors")
     assert max(abs(a - b) for a, b in zip(told, bare)) > 1e-9, "8 features are one head for a file that does not tell"
     assert told == evaluated(cwd, *pixels, "--heads", "2", weights="bare.safetensors"), "the flag is not read"
+    folders(cwd)
+    image = ["--json", "--image-size", "16", *pixels, "data/val/class0/0.bmp", "--weights"]
+    said = [run("predict", *image, *which, cwd=cwd) for which in ([WEIGHTS], ["bare.safetensors", "--heads", "2"], ["bare.safetensors"])]
+    assert said[0].stdout == said[1].stdout != said[2].stdout, "predict does not read --heads"
+    warning = "does not say its heads: 1 is a guess; --heads sets it"
+    assert [warning in p.stderr for p in said] == [False, False, True], said[2].stderr
+    fails("predict", *image, WEIGHTS, "--heads", "4", cwd=cwd, says=f"--heads 4: {WEIGHTS} has 2, by its metadata", code=USAGE)
+    fails("--eval", "--weights", WEIGHTS, *NOISE, "--depth", "5", cwd=cwd, says="--depth 5: made/model.safetensors has 2, by its tensors", code=USAGE)
     text = run(*NOISE, *SMALL[8:], "--max-steps", "1", "--weights", WEIGHTS, "--output", "fine", cwd=cwd).stderr  # no flag of the network
     assert metadata_of(os.path.join(cwd, "fine", "model.safetensors"))["mlp-ratio"] == "1.5", text
 
@@ -94,6 +102,20 @@ def positions_of_another_grid_are_resized_if_asked(cwd):
     assert [r["step"] for r in steps_of(cwd, "large")] == [1, 2]
 
 
+def names_of_earlier_torchvision_are_read(cwd):
+    made(cwd)
+    want = evaluated(cwd)
+
+    def rename(tensors):
+        for name in list(tensors):
+            tensors[name.replace("mlp.0.", "mlp.linear_1.").replace("mlp.3.", "mlp.linear_2.")] = tensors.pop(name)
+    rewrite(cwd, WEIGHTS, "old.safetensors", rename)
+    assert "encoder.layers.encoder_layer_1.mlp.linear_2.bias" in read_safetensors(os.path.join(cwd, "old.safetensors"))
+    assert evaluated(cwd, weights="old.safetensors") == want
+    rewrite(cwd, WEIGHTS, "timm.safetensors", lambda tensors: tensors.update({"patch_embed.proj.weight": tensors.pop("conv_proj.weight")}))
+    fails("--eval", "--weights", "timm.safetensors", *NOISE, cwd=cwd, says="timm's names ('patch_embed.proj.weight'), which is not supported")
+
+
 def a_head_is_made_anew(cwd):
     made(cwd)
     other = ["--data", "synthetic:48:16:4", *SMALL, "--max-steps", "1", "--weights", WEIGHTS]
@@ -101,6 +123,8 @@ def a_head_is_made_anew(cwd):
     run(*other, "--reset-head", "--freeze", "^(class_token|conv_proj|encoder)", "--output", "fine", cwd=cwd)
     a, b = (read_safetensors(os.path.join(cwd, folder, "model.safetensors")) for folder in ("made", "fine"))
     assert a["conv_proj.weight"] == b["conv_proj.weight"] and b["heads.head.weight"][1] == [4, 8]
+    rewrite(cwd, WEIGHTS, "heads.safetensors", lambda tensors: tensors.update({"heads.weight": tensors.pop("heads.head.weight")}))
+    fails("--eval", "--weights", "heads.safetensors", *NOISE, cwd=cwd, says="the last layer, 'heads.*', is missing or has other names: rename it, or train with")
 
 
 def whole_branches_are_dropped(cwd):
@@ -134,8 +158,9 @@ def bad_input_is_refused(cwd):
     made(cwd)
     p = subprocess.run([PROGRAM, "export", "--weights", WEIGHTS, "--output", "m.onnx"], cwd=cwd, capture_output=True, text=True, timeout=60)
     assert p.returncode == ERROR and "train_vit export: vit models have no ONNX graph" in p.stderr, p.stderr
+    assert "export" not in run("--help", cwd=cwd).stdout.split("Data:")[0], "--help offers it"
     rewrite(cwd, WEIGHTS, "none.safetensors", lambda tensors: tensors.pop("conv_proj.weight"))
-    fails("--eval", "--weights", "none.safetensors", *NOISE, cwd=cwd, says="not a vision transformer's weights")
+    fails("--eval", "--weights", "none.safetensors", *NOISE, cwd=cwd, says="no 'conv_proj.weight': not the weights of a vision transformer")
     rewrite(cwd, WEIGHTS, "odd.safetensors", lambda tensors: tensors.update({POSITIONS: ("F32", [1, 16, 8], bytes(4 * 16 * 8))}))
     fails("--eval", "--weights", "odd.safetensors", *NOISE, "--image-size", "16", "--interpolate-pos-embed", cwd=cwd, says="'encoder.pos_embedding' is [1,16,8]")
     rewrite(cwd, WEIGHTS, "token.safetensors", lambda tensors: tensors.update({POSITIONS: ("F32", [1, 1, 8], bytes(4 * 8))}))
@@ -151,7 +176,7 @@ def every_recipe_loads(cwd):
 
 
 ROWS = [evaluation_is_that_of_training, weights_tell_what_network_they_are_of, a_named_network_is_told_by_its_name,
-        positions_of_another_grid_are_resized_if_asked, a_head_is_made_anew, whole_branches_are_dropped, threads_change_no_bit, bad_input_is_refused,
+        positions_of_another_grid_are_resized_if_asked, names_of_earlier_torchvision_are_read, a_head_is_made_anew, whole_branches_are_dropped, threads_change_no_bit, bad_input_is_refused,
         every_recipe_loads]
 
 if __name__ == "__main__":

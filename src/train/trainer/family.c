@@ -4,6 +4,7 @@
 
 #include "lather/checkpoint.h"
 #include "lather/ext/fail.h"
+#include "lather/log.h"
 #include "lather/safetensors.h"
 
 #include <stdarg.h>
@@ -28,12 +29,18 @@ lt_model_fact *lt_model_fact_put(lt_model_facts *facts, const char *key, const c
     return f;
 }
 
-const char *lt_model_fact_text(const lt_model_facts *facts, const char *key)
+static const lt_model_fact *find_fact(const lt_model_facts *facts, const char *key)
 {
     for (size_t i = 0; i < facts->count; i++)
         if (!strcmp(facts->item[i].key, key))
-            return facts->item[i].text;
-    return "";
+            return &facts->item[i];
+    return NULL;
+}
+
+const char *lt_model_fact_text(const lt_model_facts *facts, const char *key)
+{
+    const lt_model_fact *f = find_fact(facts, key);
+    return f ? f->text : "";
 }
 
 /* The values of all options of the family. */
@@ -58,8 +65,9 @@ static void put_metadata(const lt_model_family *family, const lt_safetensors *fi
 {
     for (size_t i = 0; i < family->options; i++) {
         const char *name = family->option[i].name, *text = lt_safetensors_metadata(file, name);
-        if (text)
-            lt_model_fact_put(out, name, "%s", text);
+        lt_model_fact *f = text ? lt_model_fact_put(out, name, "%s", text) : NULL;
+        if (f)
+            f->source = LT_FACT_METADATA;
     }
 }
 
@@ -103,6 +111,9 @@ static lt_status infer_metadata(const family_choice *c, const char *path, lt_mod
     lt_safetensors *file = NULL;
     LT_TRY(lt_weights_open(&file, path));
     put_metadata(c->family, file, facts);
+    for (size_t i = 0; c->trains && i < facts->count; i++)
+        facts->item[i].source =
+            LT_FACT_USUAL; /* dropout too: what the weights need, their shapes tell */
     spec->channels = read_number(file, p->channels_key);
     spec->classes = read_number(file, p->classes_key);
     spec->size = read_number(file, p->size_key);
@@ -114,20 +125,89 @@ static lt_status infer_metadata(const family_choice *c, const char *path, lt_mod
                    p->classes_key, c->family->program);
 }
 
+/* What shapes leave open, from the metadata. */
+static void look_further(const family_choice *c, const lt_safetensors *file, lt_model_facts *facts)
+{
+    lt_model_facts known = {0};
+    put_metadata(c->family, file, &known);
+    for (size_t i = 0; i < facts->count; i++) {
+        const lt_model_fact *f = find_fact(&known, facts->item[i].key);
+        if (f && facts->item[i].source > LT_FACT_METADATA)
+            facts->item[i] = *f;
+    }
+}
+
 lt_status lt_family_infer(const family_choice *c, const char *path, lt_model_facts *facts,
                           lt_model_spec *spec)
 {
-    return c->family->infer ? c->family->infer(path, facts, spec)
-                            : infer_metadata(c, path, facts, spec);
+    lt_safetensors *file = NULL;
+    if (!c->family->infer)
+        return infer_metadata(c, path, facts, spec);
+    LT_TRY(c->family->infer(path, facts, spec));
+    if (!spec->classes && !c->new_head)
+        return lt_fail(LT_E_FORMAT,
+                       "%s: the last layer, '%s*', is missing or has other names: rename it, or "
+                       "train with --reset-head, which makes a new one",
+                       path, c->family->head ? c->family->head : "");
+    LT_TRY(lt_weights_open(&file, path));
+    look_further(c, file, facts);
+    lt_safetensors_close(&file);
+    return LT_OK;
 }
 
-lt_status lt_family_adopt(family_choice *c, const lt_model_facts *facts)
+/* --- Flags and files --- */
+
+/* Options leave a value to the file by these. */
+static bool is_open(const char *text)
 {
-    for (size_t i = 0; i < facts->count; i++) {
-        const lt_model_fact *f = &facts->item[i];
-        if (*f->text || lt_options_is_set(c->options, f->key)) /* "": as without the option */
-            LT_TRY(lt_options_set(c->options, f->key, f->text));
+    return !*text || !strcmp(text, "0") || !strcmp(text, "auto");
+}
+
+static bool same_value(const char *a, const char *b)
+{
+    char *end_a, *end_b;
+    const double x = strtod(a, &end_a), y = strtod(b, &end_b);
+    return !strcmp(a, b) || (*a && *b && !*end_a && !*end_b && x >= y && x <= y);
+}
+
+/* Sets an option from the file, unless the user has. */
+static lt_status adopt(family_choice *c, const lt_model_fact *f, const char *path,
+                       lt_option_question *by_user)
+{
+    static const char *const source[] = {[LT_FACT_SHAPES] = "tensors",
+                                         [LT_FACT_METADATA] = "metadata",
+                                         [LT_FACT_CONFIG] = "config.json"};
+    char given[LT_FACT_BYTES];
+    lt_options_text(c->options, f->key, given, sizeof given);
+    const bool is_given = by_user(c->options, f->key) && !is_open(given);
+    if (is_given && f->source >= LT_FACT_USUAL)
+        return LT_OK;
+    if (is_given && strcmp(f->key, "arch") != 0 && !same_value(given, f->text))
+        return lt_fail(LT_E_ARG, "--%s %s: %s has %s, by its %s", f->key, given, path, f->text,
+                       source[f->source]);
+    if (f->source == LT_FACT_GUESS)
+        lt_log(LT_LOG_WARN, "model", "%s: does not say its %s: %s is a guess; --%s sets it", path,
+               f->key, f->text, f->key);
+    if (*f->text || lt_options_is_set(c->options, f->key)) /* "": as without the option */
+        LT_TRY(lt_options_set(c->options, f->key, f->text));
+    return LT_OK;
+}
+
+lt_status lt_family_adopt(family_choice *c, const lt_model_facts *facts, const char *path,
+                          lt_option_question *by_user)
+{
+    char given[LT_FACT_BYTES] = "", name[LT_FACT_BYTES] = "";
+    if (find_fact(facts, "arch") && by_user(c->options, "arch")) {
+        lt_options_text(c->options, "arch", given, sizeof given);
+        LT_TRY(lt_family_resolve(c, NULL)); /* with the numbers that other flags change */
+        snprintf(name, sizeof name, "%s", lt_family_arch(c));
     }
+    for (size_t i = 0; i < facts->count; i++)
+        LT_TRY(adopt(c, &facts->item[i], path, by_user));
+    LT_TRY(lt_family_resolve(c, path));
+    if (*name && strcmp(name, lt_family_arch(c)) != 0)
+        return lt_fail(LT_E_ARG, "--arch %s: %s holds another model, %s", given, path,
+                       c->facts.title);
     return LT_OK;
 }
 
@@ -160,8 +240,11 @@ lt_status lt_family_resolve(family_choice *c, const char *weights)
 lt_weights_config lt_family_weights(const family_choice *c)
 {
     const lt_model_family *f = c->family;
-    return (lt_weights_config){
-        .fit = f->fit, .fit_context = c->config, .prefix = f->prefix, .unread = f->unread};
+    return (lt_weights_config){.fit = f->fit,
+                               .fit_context = c->config,
+                               .prefix = f->prefix,
+                               .unread = f->unread,
+                               .alias = f->alias};
 }
 
 bool lt_family_has_fact(const family_choice *c, const char *option)

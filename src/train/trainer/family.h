@@ -12,20 +12,26 @@ typedef struct family_choice {
     void *config;                      /* owned; of family->config_bytes */
     lt_model_spec spec;
     lt_model_facts facts; /* lt_family_resolve() */
+    bool trains; /* flags override what metadata say of options that may be no part of the model */
+    bool new_head; /* --reset-head: files may lack the last layer */
 } family_choice;
+/* lt_options_is_set(), lt_options_is_typed() */
+typedef bool lt_option_question(const lt_options *options, const char *name);
 
 /* Memory of the family's config, for a table of options. Errors: LT_E_NOMEM. */
 lt_status lt_family_open(family_choice *c, const lt_model_family *family);
-/* Options of the family alone, for a command that has no flags for them. */
+/* Options of the family alone, for a command without flags for them. */
 lt_status lt_family_open_options(family_choice *c);
 void lt_family_close(family_choice *c);
 
-/* What a file of weights holds: values of options, and of spec all but the seed.
- * Errors: as lt_weights_open(); LT_E_FORMAT, LT_E_UNSUPPORTED. */
+/* What a file of weights holds: values of options, each from its metadata, config.json, shapes or a guess, in
+ * this order; and of spec all but the seed. Errors: as lt_weights_open(); LT_E_FORMAT, LT_E_UNSUPPORTED. */
 lt_status lt_family_infer(const family_choice *c, const char *path, lt_model_facts *facts,
                           lt_model_spec *spec);
-/* Sets the options that the facts are values of, as if the user had. */
-lt_status lt_family_adopt(family_choice *c, const lt_model_facts *facts);
+/* Sets the options that the file says and the user leaves open, then resolves. by_user: whether an option is
+ * the user's. Errors: LT_E_ARG, naming a flag that contradicts the file, and both values. */
+lt_status lt_family_adopt(family_choice *c, const lt_model_facts *facts, const char *path,
+                          lt_option_question *by_user);
 /* With spec and options complete: what they leave open, and c->facts. weights: its metadata help to
  * choose; NULL or "": there are none. */
 lt_status lt_family_resolve(family_choice *c, const char *weights);

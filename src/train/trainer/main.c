@@ -259,6 +259,20 @@ static lt_status run_command(lt_trainer *t, const lt_trainer_command *c, void *v
     return c->run(t, values, code);
 }
 
+/* A command that reads weights has the family's options: a file may leave some open. */
+static lt_status open_options(lt_trainer *t, const lt_program *program, void *values)
+{
+    const lt_model_family *f = t->choice.family;
+    const lt_option_table table[] = {{program->option, program->count, values},
+                                     {f->option, f->options, t->choice.config}};
+    bool reads = false;
+    for (size_t i = 0; i < program->count; i++)
+        reads = reads || !strcmp(program->option[i].name, "weights");
+    LT_TRY(lt_options_compose(&t->options, program, table, reads ? 2 : 1));
+    t->choice.options = reads ? t->options : NULL;
+    return LT_OK;
+}
+
 static int command_other(int argc, char *const *argv, const lt_model_family *family,
                          const lt_trainer_program *of, const lt_trainer_command *c)
 {
@@ -272,7 +286,7 @@ static int command_other(int argc, char *const *argv, const lt_model_family *fam
     lt_status st = values ? lt_trainer_start(&t, family, of)
                           : lt_fail(LT_E_NOMEM, "no memory for the options");
     if (!st)
-        st = lt_options_new(&t.options, &program, values);
+        st = open_options(&t, &program, values);
     if (!st)
         st = run_command(&t, c, values, argc, argv, &code);
     if (st)

@@ -19,35 +19,34 @@ static bool any(const lt_trainer *t, bool (*is)(const lt_options *options, const
     return false;
 }
 
-/* Without a flag for the model, it is that of --weights. */
+/* Without a flag for the model, --weights decide the size of its input, too. */
 static bool weights_decide(const lt_trainer *t)
 {
     return t->args.evaluation.eval || (t->args.weights && !any(t, lt_options_is_set));
 }
 
-/* A checkpoint does so whatever its config.yaml says: earlier versions wrote resnet50 there for all --weights. */
-static bool checkpoint_decides(const lt_trainer *t)
-{
-    return t->state.folder[0] && !any(t, lt_options_is_typed);
-}
-
+/* The model of a checkpoint, or of --weights. A checkpoint overrides config.yaml: earlier versions wrote
+ * resnet50 there for all --weights. */
 static lt_status choose_model(lt_trainer *t)
 {
     family_choice *c = &t->choice;
     const lt_trainer_program *p = t->program;
     lt_model_facts facts = {0};
     lt_model_spec found = {0};
+    const bool is_checkpoint = t->state.folder[0] || t->args.evaluation.watch;
     c->options = t->options;
+    c->trains = !t->args.evaluation.eval;
+    c->new_head = t->args.reset_head;
     c->spec.seed = (uint64_t)t->args.training.seed;
     c->spec.tensor_parallel = t->ranks.mesh ? &t->ranks.parallel : NULL;
     LT_TRY(p->spec(t->context, t, NULL, false, &c->spec));
+    if (!*t->weights)
+        return lt_family_resolve(c, NULL);
     const bool by_weights = weights_decide(t);
-    if (by_weights || checkpoint_decides(t)) {
-        LT_TRY(lt_family_infer(c, t->weights, &facts, &found));
-        LT_TRY(p->spec(t->context, t, &found, by_weights, &c->spec));
-        LT_TRY(lt_family_adopt(c, &facts));
-    }
-    return lt_family_resolve(c, t->weights);
+    LT_TRY(lt_family_infer(c, t->weights, &facts, &found));
+    LT_TRY(p->spec(t->context, t, &found, by_weights, &c->spec));
+    return lt_family_adopt(c, &facts, t->weights,
+                           is_checkpoint ? lt_options_is_typed : lt_options_is_set);
 }
 
 /* A file that does not fit says what it is, if it is something else; else what may be meant. */

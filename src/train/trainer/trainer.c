@@ -89,10 +89,10 @@ static lt_status load_model(lt_trainer *t, const char *path)
 {
     family_choice *c = &t->choice;
     lt_model_facts found = {0};
-    LT_TRY(lt_family_open_options(c));
+    if (!c->options)
+        LT_TRY(lt_family_open_options(c));
     LT_TRY(lt_family_infer(c, path, &found, &c->spec));
-    LT_TRY(lt_family_adopt(c, &found));
-    LT_TRY(lt_family_resolve(c, path));
+    LT_TRY(lt_family_adopt(c, &found, path, lt_options_is_set));
     c->spec.is_loaded = true;
     LT_TRY(c->family->make(&t->model, t->device, c->config, &c->spec));
     LT_TRY(lt_module_params(t->model, &t->params));
