@@ -256,27 +256,30 @@ kill_runs()
     counted "a full disk" tools/check_full_disk.sh "$work/main/models/resnet50/train_resnet50"
 }
 
-fuzz_on_two_cores() # PROGRAM SECONDS ISA
+# With --count the same forms on every machine, with --seconds others each time.
+fuzz_on_two_cores() # PROGRAM ISA (--count|--seconds) LIMIT
 {
-    local -x LATHER_CPU_ISA=$3 OMP_NUM_THREADS=1
-    LATHER_SEED=$RANDOM "$1" --seconds "$2" >"$work/fuzz.first" 2>&1 &
+    local -x LATHER_CPU_ISA=$2 OMP_NUM_THREADS=1
+    local seed=57913
+    [ "$3" = --count ] || seed=$RANDOM
+    LATHER_SEED=$seed "$1" "${@:3}" >"$work/fuzz.first" 2>&1 &
     local first=$! code=0
-    LATHER_SEED=$((RANDOM + 40000)) "$1" --seconds "$2" >"$work/fuzz.second" 2>&1 || code=$?
+    LATHER_SEED=$((seed + 40000)) "$1" "${@:3}" >"$work/fuzz.second" 2>&1 || code=$?
     wait "$first" || code=$?
     grep -hv ' wrong 0$' "$work/fuzz.first" "$work/fuzz.second" # a report shows the last lines only
     return "$code"
 }
 
 # Random convolutions against ref. ISA: instructions that are hidden from it, "" for none.
-conv_fuzz() # BUILD-DIRECTORY SECONDS ISA...
+conv_fuzz() # BUILD-DIRECTORY (--count|--seconds) LIMIT ISA...
 {
-    local program=$1/tests/conform/conv_fuzz seconds=$2 isa
+    local program=$1/tests/conform/conv_fuzz isa
     [ -x "$program" ] || {
         skip "random convolutions" "the build failed, or is without oneDNN"
         return
     }
-    for isa in "${@:3}"; do
-        row "random convolutions, 2 x $seconds s${isa:+, $isa}" fuzz_on_two_cores "$program" "$seconds" "$isa"
+    for isa in "${@:4}"; do
+        row "random convolutions, 2 x $3 ${2#--}${isa:+, $isa}" fuzz_on_two_cores "$program" "$isa" "$2" "$3"
     done
     row "  and a spoilt one is found" rejects "$program" --control spoil --count 9
     row "  and one that crashes" rejects "$program" --control crash --count 2
@@ -285,9 +288,9 @@ conv_fuzz() # BUILD-DIRECTORY SECONDS ISA...
 fuzz_convolutions()
 {
     if $full; then
-        conv_fuzz "$work/main" 60 "" avx512_bf16 avx512 avx2 generic
+        conv_fuzz "$work/main" --seconds 60 "" avx512_bf16 avx512 avx2 generic
     else
-        conv_fuzz "$work/main" 30 ""
+        conv_fuzz "$work/main" --count 1800 ""
     fi
 }
 
@@ -556,7 +559,7 @@ both_onednn()
     }
     rm -rf "$work/dnnl3"
     row "the build with oneDNN 3" build "$work/dnnl3" -Donednn_root="$prefix" &&
-        rows "suites with oneDNN 3" "$work/dnnl3" && conv_fuzz "$work/dnnl3" 30 "" avx512 avx2 generic
+        rows "suites with oneDNN 3" "$work/dnnl3" && conv_fuzz "$work/dnnl3" --seconds 30 "" avx512 avx2 generic
     rm -rf "$prefix"
 }
 

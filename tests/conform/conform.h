@@ -14,7 +14,7 @@ typedef enum use { IN, OUT, INOUT } use;
 typedef enum kind {
     DATA,   /* the dtype of the run */
     MASTER, /* f32 in every run */
-    WEIGHT, /* f32, but counts as rounded to the run's dtype */
+    WEIGHT, /* f32; ref reads it rounded to the dtype of the run */
     DOUBLE,
     PIXEL, /* u8; compared exactly, as are the following */
     LABEL, /* i32 */

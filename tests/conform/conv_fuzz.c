@@ -2,7 +2,7 @@
  * convolutions by the cpu backend against ref in double, with conform's bound and guard zones, and
  * with NaN in all work memory that oneDNN is given. Exits 0 if all conform, 1 if not.
  *
- * The seed is printed; LATHER_SEED repeats it, --only does one form of it. Forms run in processes of
+ * Without --seconds and --count it runs for 10 seconds. The seed is printed; LATHER_SEED repeats it, --only does one form of it. Forms run in processes of
  * their own, so that one that crashes is named and the rest goes on. What fails is printed as
  * benchdnn, oneDNN's test program, takes it. --without-rules takes oneDNN's first choice, wrong
  * or not: it shows what the rules are for. The controls must fail. */
@@ -211,7 +211,7 @@ static bool parse_control(const char *name, options *o)
 static bool parse(int argc, char **argv, options *o)
 {
     const char *seed = getenv("LATHER_SEED");
-    *o = (options){.seconds = 10, .count = UINT64_MAX};
+    *o = (options){.count = UINT64_MAX};
     o->seed = seed ? strtoull(seed, NULL, 0) : (uint64_t)time(NULL);
     for (int i = 1; i < argc; i++) {
         const char *value = i + 1 < argc ? argv[i + 1] : "";
@@ -229,6 +229,8 @@ static bool parse(int argc, char **argv, options *o)
             return false;
         i++;
     }
+    if (!o->seconds)
+        o->seconds = o->count == UINT64_MAX ? 10 : INT32_MAX;
     return true;
 }
 

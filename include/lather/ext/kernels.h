@@ -51,14 +51,14 @@ LT_ENTRY(count_up, void *ctx, const lt_view *x);
 /** y[b,m,n] = sum over k of a[b,m,k] * b[b,k,n]; all 3-D, equal B or a batch stride of 0. A parameter
  *  of f32 (its version is not 0) beside a factor of 16 bits counts as rounded to that dtype. */
 LT_ENTRY(matmul, void *ctx, const lt_view *a, const lt_view *b, const lt_view *y);
-/** y[n,k] = bias[k] + sum over c of x[n,c] * w[k,c]; bias may be NULL, and may count as rounded to y's dtype. */
+/** y[n,k] = bias[k] + sum over c of x[n,c] * w[k,c]; bias may be NULL; f32 w and bias may be rounded to x's dtype. */
 LT_ENTRY(linear, void *ctx, const lt_view *x, const lt_view *w, const lt_view *bias,
          const lt_view *y);
 /** Fused: dw[k,c] = sum over n of dy[n,k] * x[n,c], db[k] = sum over n of dy[n,k]; dw of any strides. */
 LT_ENTRY(linear_grad_w, void *ctx, const lt_view *dy, const lt_view *x, const lt_view *dw,
          const lt_view *db);
-/** Formula: lt_conv2d(); b may be NULL. x, y channels-last; of config only padding may be 0. w may be f32 while x is
- *  16-bit: it counts as rounded to x's dtype, in linear and in gradients too; a packed copy per w->version is the backend's. */
+/** Formula: lt_conv2d(); b may be NULL. x, y channels-last; of config only padding may be 0. f32 w with 16-bit x: a kernel
+ *  rounds w to x's dtype or reads all its digits (cpu's Winograd), in gradients too, and may pack it per w->version. */
 LT_ENTRY(conv2d, void *ctx, const lt_conv2d_config *config, const lt_view *x, const lt_view *w,
          const lt_view *b, const lt_view *y);
 LT_ENTRY(conv2d_grad_x, void *ctx, const lt_conv2d_config *config, const lt_view *dy,

@@ -20,6 +20,7 @@ typedef struct lt_conv_rule {
     lt_conv_kind kind;
     const char *implementation; /* a part of its name, as dnnl_query_impl_info_str tells it */
     bool (*forbids)(const lt_conv_form *form);
+    const char *except; /* part of the names that the rule leaves out; NULL: none */
 } lt_conv_rule;
 
 /* Versions as numbers that compare. */
