@@ -102,7 +102,7 @@ int main(int argc, char **argv)
     if (argc > 1 && !strcmp(argv[1], "launch"))
         return launch_main(argc - 1, argv + 1);
     if (argc > 1 && !strcmp(argv[1], "node"))
-        return lt_node_main(argc - 1, argv + 1);
+        return lt_launch_node_main(argc - 1, argv + 1);
     if (argc > 1 && !strcmp(argv[1], "--version")) {
         printf("lather %s\n", lt_version());
         return 0;

@@ -4,7 +4,7 @@
  *     cc evaluator.c -shared -fPIC -o evaluator.so $(pkg-config --cflags --libs lather)
  *     lather launch evaluator.ini --on local */
 
-#include "lather/node.h"
+#include "lather/launch_node.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -26,9 +26,9 @@ typedef struct shelf {
     message newest, scored;
 } shelf;
 
-lt_status store(lt_node *node, void *context);
-lt_status train(lt_node *node, void *context);
-lt_status evaluate(lt_node *node, void *context);
+lt_status store(lt_launch_node *node, void *context);
+lt_status train(lt_launch_node *node, void *context);
+lt_status evaluate(lt_launch_node *node, void *context);
 
 static lt_status answer(void *context, const void *request, size_t bytes, lt_reply *reply)
 {
@@ -50,11 +50,11 @@ static lt_status answer(void *context, const void *request, size_t bytes, lt_rep
     return to ? LT_OK : LT_E_NOMEM;
 }
 
-lt_status store(lt_node *node, void *context)
+lt_status store(lt_launch_node *node, void *context)
 {
     shelf s = {.lock = PTHREAD_MUTEX_INITIALIZER};
     (void)context;
-    return lt_node_serve(node, answer, &s);
+    return lt_launch_node_serve(node, answer, &s);
 }
 
 static lt_status call(lt_client *client, what what_, int version, double value, message *in)
@@ -74,13 +74,13 @@ static double step(double x)
     return x - 0.2 * (x - 1);
 }
 
-lt_status train(lt_node *node, void *context)
+lt_status train(lt_launch_node *node, void *context)
 {
     lt_client *client = NULL;
     message in = {0};
     double x = 0;
     (void)context;
-    lt_status st = lt_node_client(node, "store", 0, true, &client);
+    lt_status st = lt_launch_node_client(node, "store", 0, true, &client);
     for (int v = 1; !st && v <= VERSIONS; v++) {
         x = step(x);
         st = call(client, PUT, v, x, &in);
@@ -96,14 +96,14 @@ lt_status train(lt_node *node, void *context)
     return !st && in.value != (x - 1) * (x - 1) ? LT_E_FORMAT : st;
 }
 
-lt_status evaluate(lt_node *node, void *context)
+lt_status evaluate(lt_launch_node *node, void *context)
 {
     lt_client *client = NULL;
     message in = {0};
     int last = 0;
     (void)context;
-    lt_status st = lt_node_client(node, "store", 0, true, &client);
-    while (!st && last < VERSIONS && !lt_node_stopping(node)) {
+    lt_status st = lt_launch_node_client(node, "store", 0, true, &client);
+    while (!st && last < VERSIONS && !lt_launch_node_stopping(node)) {
         st = call(client, GET, 0, 0, &in);
         if (!st && in.version > last) {
             const int version = in.version;

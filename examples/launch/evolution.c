@@ -7,7 +7,7 @@
  *
  * Evaluators keep nothing, so any of them may answer, and the result does not depend on how many there are. */
 
-#include "lather/node.h"
+#include "lather/launch_node.h"
 
 #include <math.h>
 #include <stdint.h>
@@ -23,8 +23,8 @@ typedef struct question {
     double sign, theta[WIDTH];
 } question;
 
-lt_status evaluate(lt_node *node, void *context);
-lt_status evolve(lt_node *node, void *context);
+lt_status evaluate(lt_launch_node *node, void *context);
+lt_status evolve(lt_launch_node *node, void *context);
 
 /* Uniform in [-1, 1): SplitMix64 (Steele, Lea & Flood 2014). */
 static double noise(uint64_t seed, int i)
@@ -59,10 +59,10 @@ static lt_status answer(void *context, const void *request, size_t bytes, lt_rep
     return to ? LT_OK : LT_E_NOMEM;
 }
 
-lt_status evaluate(lt_node *node, void *context)
+lt_status evaluate(lt_launch_node *node, void *context)
 {
     (void)context;
-    return lt_node_serve(node, answer, NULL);
+    return lt_launch_node_serve(node, answer, NULL);
 }
 
 /* By the evaluators, or without any here. */
@@ -103,16 +103,16 @@ static lt_status search(lt_client **client, int count, long generations, double 
     return st;
 }
 
-lt_status evolve(lt_node *node, void *context)
+lt_status evolve(lt_launch_node *node, void *context)
 {
-    const int count = lt_node_count_of(node, "evaluator");
+    const int count = lt_launch_node_count_of(node, "evaluator");
     lt_client **client = calloc((size_t)count, sizeof *client);
-    const long generations = lt_node_number(node, "generations", 60);
+    const long generations = lt_launch_node_number(node, "generations", 60);
     double theta[WIDTH] = {0}, alone[WIDTH] = {0}, far = 0;
     lt_status st = client ? LT_OK : LT_E_NOMEM;
     (void)context;
     for (int i = 0; !st && i < count; i++)
-        st = lt_node_client(node, "evaluator", i, true, &client[i]);
+        st = lt_launch_node_client(node, "evaluator", i, true, &client[i]);
     if (!st)
         st = search(client, count, generations, theta);
     if (!st)

@@ -5,7 +5,7 @@
  *
  * A reducer keeps the counts of each mapper apart, so what a mapper sends twice counts once. */
 
-#include "lather/node.h"
+#include "lather/launch_node.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -27,9 +27,9 @@ typedef struct reducer {
     char has[MOST];
 } reducer;
 
-lt_status map(lt_node *node, void *context);
-lt_status reduce(lt_node *node, void *context);
-lt_status collect(lt_node *node, void *context);
+lt_status map(lt_launch_node *node, void *context);
+lt_status reduce(lt_launch_node *node, void *context);
+lt_status collect(lt_launch_node *node, void *context);
 
 /* Word number i of the text. */
 static int word(long i)
@@ -61,23 +61,23 @@ static lt_status answer(void *context, const void *request, size_t bytes, lt_rep
     return to ? LT_OK : LT_E_NOMEM;
 }
 
-lt_status reduce(lt_node *node, void *context)
+lt_status reduce(lt_launch_node *node, void *context)
 {
     reducer *r = calloc(1, sizeof *r);
     (void)context;
     if (!r)
         return LT_E_NOMEM;
     pthread_mutex_init(&r->lock, NULL);
-    const lt_status st = lt_node_serve(node, answer, r);
+    const lt_status st = lt_launch_node_serve(node, answer, r);
     free(r);
     return st;
 }
 
-static lt_status call(lt_node *node, int reducer_, const message *out, message *in)
+static lt_status call(lt_launch_node *node, int reducer_, const message *out, message *in)
 {
     lt_client *client = NULL;
     lt_answer back = {0};
-    lt_status st = lt_node_client(node, "reducer", reducer_, true, &client);
+    lt_status st = lt_launch_node_client(node, "reducer", reducer_, true, &client);
     if (!st)
         st = lt_client_call(client, out, sizeof *out, SECONDS, &back);
     if (!st && back.bytes == sizeof *in)
@@ -87,10 +87,10 @@ static lt_status call(lt_node *node, int reducer_, const message *out, message *
     return st;
 }
 
-lt_status map(lt_node *node, void *context)
+lt_status map(lt_launch_node *node, void *context)
 {
-    const int reducers = lt_node_count_of(node, "reducer"), own = lt_node_index(node),
-              all = lt_node_count(node);
+    const int reducers = lt_launch_node_count_of(node, "reducer"), own = lt_launch_node_index(node),
+              all = lt_launch_node_count(node);
     long count[WORDS] = {0};
     lt_status st = LT_OK;
     (void)context;
@@ -105,10 +105,10 @@ lt_status map(lt_node *node, void *context)
     return st;
 }
 
-lt_status collect(lt_node *node, void *context)
+lt_status collect(lt_launch_node *node, void *context)
 {
-    const int reducers = lt_node_count_of(node, "reducer"),
-              mappers = lt_node_count_of(node, "mapper");
+    const int reducers = lt_launch_node_count_of(node, "reducer"),
+              mappers = lt_launch_node_count_of(node, "mapper");
     long want[WORDS] = {0}, got[WORDS] = {0};
     lt_status st = LT_OK;
     (void)context;

@@ -6,7 +6,7 @@
  * The server adds gradients in the order of workers, so its parameters are, bit for bit, those of one process, which
  * it computes in the end to compare. */
 
-#include "lather/node.h"
+#include "lather/launch_node.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -19,7 +19,7 @@ static const double rate = 0.002;
 
 typedef struct server {
     pthread_mutex_t lock;
-    lt_node *node;
+    lt_launch_node *node;
     int workers, step, came;
     double w[WIDTH], gradient[MOST][WIDTH];
     char has[MOST];
@@ -30,8 +30,8 @@ typedef struct message {
     double values[WIDTH];
 } message;
 
-lt_status serve(lt_node *node, void *context);
-lt_status work(lt_node *node, void *context);
+lt_status serve(lt_launch_node *node, void *context);
+lt_status work(lt_launch_node *node, void *context);
 
 /* Of the worker's rows at w: the sum of (x.w - y) x. */
 static void gradient_of(int worker, const double *w, double *g)
@@ -87,7 +87,7 @@ static lt_status answer(void *context, const void *request, size_t bytes, lt_rep
     return to ? LT_OK : LT_E_NOMEM;
 }
 
-lt_status serve(lt_node *node, void *context)
+lt_status serve(lt_launch_node *node, void *context)
 {
     static const double zero[WIDTH] = {0};
     server *s = calloc(1, sizeof *s);
@@ -96,8 +96,8 @@ lt_status serve(lt_node *node, void *context)
     if (!s)
         return LT_E_NOMEM;
     pthread_mutex_init(&s->lock, NULL);
-    s->workers = lt_node_count_of(node, "worker");
-    const lt_status st = lt_node_serve(node, answer, s);
+    s->workers = lt_launch_node_count_of(node, "worker");
+    const lt_status st = lt_launch_node_serve(node, answer, s);
     memcpy(w, zero, sizeof w);
     for (int step = 0; step < s->step; step++) {
         for (int k = 0; k < s->workers; k++)
@@ -112,12 +112,12 @@ lt_status serve(lt_node *node, void *context)
     return st ? st : same ? LT_OK : LT_E_FORMAT;
 }
 
-lt_status work(lt_node *node, void *context)
+lt_status work(lt_launch_node *node, void *context)
 {
     lt_client *client = NULL;
-    message out = {.worker = lt_node_index(node), .step = -1}, in = {0};
+    message out = {.worker = lt_launch_node_index(node), .step = -1}, in = {0};
     (void)context;
-    lt_status st = lt_node_client(node, "server", 0, true, &client);
+    lt_status st = lt_launch_node_client(node, "server", 0, true, &client);
     while (!st && in.step < STEPS) {
         lt_answer back = {0};
         st = lt_client_call(client, &out, sizeof out, SECONDS, &back);

@@ -6,7 +6,7 @@
  * A producer that is killed and started again puts its items once more; the buffer takes each number once, so the
  * consumer gets exactly the same items. */
 
-#include "lather/node.h"
+#include "lather/launch_node.h"
 
 #include <pthread.h>
 #include <stdint.h>
@@ -24,9 +24,9 @@ typedef struct queue {
     uint8_t *seen; /* [total] */
 } queue;
 
-lt_status buffer(lt_node *node, void *context);
-lt_status produce(lt_node *node, void *context);
-lt_status consume(lt_node *node, void *context);
+lt_status buffer(lt_launch_node *node, void *context);
+lt_status produce(lt_launch_node *node, void *context);
+lt_status consume(lt_launch_node *node, void *context);
 
 static void put(queue *q, int64_t number, char *reply)
 {
@@ -60,25 +60,25 @@ static lt_status answer(void *context, const void *request, size_t bytes, lt_rep
     return out ? LT_OK : LT_E_NOMEM;
 }
 
-lt_status buffer(lt_node *node, void *context)
+lt_status buffer(lt_launch_node *node, void *context)
 {
     queue q = {.lock = PTHREAD_MUTEX_INITIALIZER};
     (void)context;
-    q.total = lt_node_number(node, "items", 100) * lt_node_count_of(node, "producer");
+    q.total = lt_launch_node_number(node, "items", 100) * lt_launch_node_count_of(node, "producer");
     q.seen = calloc((size_t)q.total + 1, 1);
-    const lt_status st = lt_node_serve(node, answer, &q);
+    const lt_status st = lt_launch_node_serve(node, answer, &q);
     free(q.seen);
     return st;
 }
 
-lt_status produce(lt_node *node, void *context)
+lt_status produce(lt_launch_node *node, void *context)
 {
     lt_client *client = NULL;
-    const int64_t items = lt_node_number(node, "items", 100);
+    const int64_t items = lt_launch_node_number(node, "items", 100);
     (void)context;
-    lt_status st = lt_node_client(node, "buffer", 0, true, &client);
-    for (int64_t i = 0; !st && i < items && !lt_node_stopping(node); i++) {
-        const int64_t number = lt_node_index(node) * items + i;
+    lt_status st = lt_launch_node_client(node, "buffer", 0, true, &client);
+    for (int64_t i = 0; !st && i < items && !lt_launch_node_stopping(node); i++) {
+        const int64_t number = lt_launch_node_index(node) * items + i;
         unsigned char bytes[sizeof number];
         char taken = 0;
         for (size_t b = 0; b < sizeof bytes; b++)
@@ -114,15 +114,16 @@ static lt_status take(lt_client *client, int64_t *number)
     return st;
 }
 
-lt_status consume(lt_node *node, void *context)
+lt_status consume(lt_launch_node *node, void *context)
 {
     lt_client *client = NULL;
-    const int64_t total = lt_node_number(node, "items", 100) * lt_node_count_of(node, "producer");
+    const int64_t total =
+        lt_launch_node_number(node, "items", 100) * lt_launch_node_count_of(node, "producer");
     unsigned char *seen = calloc((size_t)total + 1, 1);
     int64_t got = 0, twice = 0;
     (void)context;
-    lt_status st = seen ? lt_node_client(node, "buffer", 0, false, &client) : LT_E_NOMEM;
-    while (!st && got < total && !lt_node_stopping(node)) {
+    lt_status st = seen ? lt_launch_node_client(node, "buffer", 0, false, &client) : LT_E_NOMEM;
+    while (!st && got < total && !lt_launch_node_stopping(node)) {
         int64_t number = 0;
         st = take(client, &number);
         if (!st && number >= 0) {

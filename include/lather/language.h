@@ -2,10 +2,8 @@
 #ifndef LATHER_LANGUAGE_H
 #define LATHER_LANGUAGE_H
 
+#include "lather/ext/program.h"
 #include "lather/tokenizer.h"
-#include "lather/trainer.h"
-
-typedef struct lt_trainer_program lt_trainer_program;
 
 /** The whole program of a family of language models, as lt_classifier_main(): trains, and with --eval
  *  tells loss and perplexity. Its models take ids, LT_I32 [N,T], and give logits [N,T,classes];

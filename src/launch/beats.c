@@ -12,7 +12,7 @@
 
 #include <string.h>
 
-double lt_beats_interval(const lt_node_config *config)
+double lt_beats_interval(const lt_launch_node_config *config)
 {
     const double beats = 2, looks = 4;
     const double by_heart = config->heartbeat / beats, by_progress = config->progress / looks;
@@ -114,7 +114,7 @@ static int least_progress(const lt_beats *beats)
     return with == 1 ? least : -1;
 }
 
-static bool is_silent(const lt_heard *h, const lt_node_config *c, lt_hang *out)
+static bool is_silent(const lt_heard *h, const lt_launch_node_config *c, lt_hang *out)
 {
     const double most = 1.5, since = lt_clock_seconds() - h->at;
     if (!(c->heartbeat > 0 && h->at > 0 && since > most * c->heartbeat))
@@ -124,7 +124,7 @@ static bool is_silent(const lt_heard *h, const lt_node_config *c, lt_hang *out)
     return true;
 }
 
-static bool is_stuck(const lt_heard *h, const lt_node_config *c, lt_hang *out)
+static bool is_stuck(const lt_heard *h, const lt_launch_node_config *c, lt_hang *out)
 {
     const double since = lt_clock_seconds() - h->moved;
     if (!(c->progress > 0 && h->at > 0 && since > c->progress))
@@ -144,7 +144,7 @@ bool lt_beats_hang(const lt_beats *beats, const lt_launch *launch, const lt_task
             return true;
         if (!h || !is_stuck(&beats->node[i], &h->config, out))
             continue;
-        if (h->config.kind == LT_NODE_GANG)
+        if (h->config.kind == LT_LAUNCH_NODE_GANG)
             out->rank = least_progress(beats);
         return true;
     }

@@ -26,7 +26,7 @@ typedef struct lt_hang {
 } lt_hang;
 
 /* Seconds between two beats of a node of the group; 0: none are wanted. */
-double lt_beats_interval(const lt_node_config *config);
+double lt_beats_interval(const lt_launch_node_config *config);
 LT_MUST_CHECK lt_status lt_beats_new(lt_beats *out, const lt_launch *launch, const lt_task *task);
 void lt_beats_free(lt_beats *beats);
 /* The task is started anew. */

@@ -58,7 +58,7 @@ static lt_status check_uses(const lt_handle *h)
         if (bytes && !used)
             return lt_fail(LT_E_ARG, "launch: %s uses %.*s, which there is not", h->config.label,
                            (int)bytes, at);
-        if (used && used->config.kind != LT_NODE_SERVICE)
+        if (used && used->config.kind != LT_LAUNCH_NODE_SERVICE)
             return lt_fail(LT_E_ARG, "launch: %s uses %s, which is no service", h->config.label,
                            used->config.label);
         at += bytes;
@@ -75,7 +75,7 @@ lt_status lt_program_graph_check(const lt_program_graph *program)
         LT_TRY(each(h, follow, &w));
         if (h->config.command && w.status)
             return w.status;
-        ends = ends || h->config.kind != LT_NODE_SERVICE;
+        ends = ends || h->config.kind != LT_LAUNCH_NODE_SERVICE;
     }
     if (!program->first)
         return lt_fail(LT_E_ARG, "launch: %s: an empty program", program->name);

@@ -83,7 +83,7 @@ static void refuse_address(void *context, const lt_handle *service)
 /* The words of a task's command. Owns: *out is for lt_free(). Errors: LT_E_ARG (an address that nothing has yet). */
 static lt_status expand(const lt_launch *launch, const lt_task *task, int ranks, char ***out)
 {
-    const lt_node_config *c = &task->group->config;
+    const lt_launch_node_config *c = &task->group->config;
     const lt_launch_values v = {.program = launch->program,
                                 .group = task->group,
                                 .place = &launch->place,
@@ -111,7 +111,7 @@ static lt_status expand(const lt_launch *launch, const lt_task *task, int ranks,
 }
 
 /* Ranks that keep the global batch, and their grad-accum. Errors: LT_E_ARG with the three numbers. */
-static lt_status add_ranks(words *w, const lt_node_config *c, int most)
+static lt_status add_ranks(words *w, const lt_launch_node_config *c, int most)
 {
     enum { MOST = 16 }; /* values of --vary */
     char ranks[TEXT / 4] = "", accum[TEXT / 4] = "";
@@ -145,7 +145,7 @@ static lt_status add_ranks(words *w, const lt_node_config *c, int most)
 static lt_status add_words(words *w, const lt_launch *launch, const lt_task *task,
                            char *const *command, int most)
 {
-    const lt_node_config *c = &task->group->config;
+    const lt_launch_node_config *c = &task->group->config;
     char **own = NULL;
     if (!*command)
         return lt_fail(LT_E_ARG, "launch: %s: plan = auto of an empty command", c->label);
@@ -272,7 +272,7 @@ static lt_status take(const lt_launch *launch, lt_task *task, const lt_json_valu
 {
     const lt_json_value *all = lt_json_member(root, "candidates");
     const lt_json_value *best = all ? all->child : NULL;
-    const lt_node_config *c = &task->group->config;
+    const lt_launch_node_config *c = &task->group->config;
     int64_t ranks = 0;
     if (!best || lt_json_integer(best, "ranks", &ranks) || ranks < 1 || ranks > most)
         return lt_fail(LT_E_FORMAT, "launch: %s: its plan has no candidate of 1 to %d ranks",

@@ -16,8 +16,8 @@ enum {
 struct lt_handle {
     struct lt_handle *next;
     const lt_program_graph *program;
-    lt_node_config config; /* strings are owned; uses are not read, but: */
-    char *uses;            /* labels, with commas between; owned, or NULL */
+    lt_launch_node_config config; /* strings are owned; uses are not read, but: */
+    char *uses;                   /* labels, with commas between; owned, or NULL */
 };
 
 struct lt_program_graph {
@@ -89,25 +89,26 @@ LT_MUST_CHECK lt_status lt_launch_placeholders(const lt_launch_values *values, c
 
 /* Ranks and grad-accum of a gang on so many slots (0: no limit): the most ranks, at most wanted, that keep the global
  * batch. Errors: LT_E_ARG with the three numbers. */
-LT_MUST_CHECK lt_status lt_launch_gang(const lt_node_config *config, int slots, int *ranks,
+LT_MUST_CHECK lt_status lt_launch_gang(const lt_launch_node_config *config, int slots, int *ranks,
                                        int64_t *grad_accum);
 
 /* A node as its entry sees it. */
 typedef struct lt_launch_gang_threads lt_launch_gang_threads;
-LT_MUST_CHECK lt_status lt_node_open(lt_node **out, const lt_launch_values *values,
-                                     lt_launch_gang_threads *gang);
+LT_MUST_CHECK lt_status lt_launch_node_open(lt_launch_node **out, const lt_launch_values *values,
+                                            lt_launch_gang_threads *gang);
 /* Runs entry; the node's arguments are expanded first, and a service is bound and published before that. */
-LT_MUST_CHECK lt_status lt_node_run(lt_node *node, lt_node_entry entry, void *context);
+LT_MUST_CHECK lt_status lt_launch_node_run(lt_launch_node *node, lt_launch_node_entry entry,
+                                           void *context);
 /* The program ends. Safe in a signal handler. */
-void lt_node_end(lt_node *node);
-void lt_node_close(lt_node **node);
-/* How many calls of lt_node_progress() there were. */
-long long lt_node_progressed(const lt_node *node);
+void lt_launch_node_end(lt_launch_node *node);
+void lt_launch_node_close(lt_launch_node **node);
+/* How many calls of lt_launch_node_progress() there were. */
+long long lt_launch_node_progressed(const lt_launch_node *node);
 /* Ranks of a gang in threads meet here. */
 LT_MUST_CHECK lt_status lt_launch_gang_threads_new(lt_launch_gang_threads **out, int size);
 void lt_launch_gang_threads_free(lt_launch_gang_threads **gang);
 /* The function of FILE.so:NAME. Errors: LT_E_IO, LT_E_ARG. */
-LT_MUST_CHECK lt_status lt_launch_module(const char *module, lt_node_entry *entry);
+LT_MUST_CHECK lt_status lt_launch_module(const char *module, lt_launch_node_entry *entry);
 
 /* What is started as one process: a node, or several of a launcher. */
 typedef struct lt_task {
@@ -152,12 +153,13 @@ double lt_launch_grace(const lt_launch *launch);
 LT_MUST_CHECK lt_status lt_launch_supervise(lt_launch *launch);
 
 /* Entries as threads. */
-typedef struct lt_node_threads lt_node_threads;
-LT_MUST_CHECK lt_status lt_node_threads_start(lt_node_threads **out, const lt_launch *launch);
+typedef struct lt_launch_node_threads lt_launch_node_threads;
+LT_MUST_CHECK lt_status lt_launch_node_threads_start(lt_launch_node_threads **out,
+                                                     const lt_launch *launch);
 /* Functions that still run. A failure is returned once, with the node's name in its message. */
-LT_MUST_CHECK lt_status lt_node_threads_poll(lt_node_threads *threads, int *running);
+LT_MUST_CHECK lt_status lt_launch_node_threads_poll(lt_launch_node_threads *threads, int *running);
 /* Tells all to end, waits for them, and frees. false: one that hangs did not end in grace seconds; it goes on to use the
  * program. */
-bool lt_node_threads_stop(lt_node_threads **threads, double grace);
+bool lt_launch_node_threads_stop(lt_launch_node_threads **threads, double grace);
 
 #endif

@@ -1,7 +1,7 @@
 /* A node while it runs.
  *
  * 1. A service is bound and published before its arguments are expanded, so that services may hold each other's
- *    addresses. Calls that come before lt_node_serve() wait in the trampoline. */
+ *    addresses. Calls that come before lt_launch_node_serve() wait in the trampoline. */
 
 #include "base/alloc.h"
 #include "base/beat.h"
@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct lt_node {
+struct lt_launch_node {
     lt_launch_values values;
     lt_launch_place place;
     char secret[LT_TOKEN_BYTES]; /* "": none */
@@ -35,33 +35,33 @@ struct lt_node {
     lt_launch_gang_threads *gang; /* borrowed; NULL: ranks are processes */
 };
 
-const char *lt_node_label(const lt_node *node)
+const char *lt_launch_node_label(const lt_launch_node *node)
 {
     return node->values.group->config.label;
 }
 
-int lt_node_index(const lt_node *node)
+int lt_launch_node_index(const lt_launch_node *node)
 {
     return node->values.index;
 }
 
-int lt_node_count(const lt_node *node)
+int lt_launch_node_count(const lt_launch_node *node)
 {
     return node->values.count;
 }
 
-int lt_node_count_of(const lt_node *node, const char *label)
+int lt_launch_node_count_of(const lt_launch_node *node, const char *label)
 {
     const lt_handle *h = lt_program_graph_find(node->values.program, label, strlen(label));
     return h ? h->config.count : -1;
 }
 
-const char *lt_node_argument(const lt_node *node, int index)
+const char *lt_launch_node_argument(const lt_launch_node *node, int index)
 {
     return index >= 0 && index < node->word_count ? node->words[index] : NULL;
 }
 
-long lt_node_number(const lt_node *node, const char *name, long otherwise)
+long lt_launch_node_number(const lt_launch_node *node, const char *name, long otherwise)
 {
     for (int i = 0; i + 1 < node->word_count; i++)
         if (!strncmp(node->words[i], "--", 2) && !strcmp(node->words[i] + 2, name)) {
@@ -72,12 +72,12 @@ long lt_node_number(const lt_node *node, const char *name, long otherwise)
     return otherwise;
 }
 
-bool lt_node_stopping(const lt_node *node)
+bool lt_launch_node_stopping(const lt_launch_node *node)
 {
-    return atomic_load(&((lt_node *)(uintptr_t)node)->ending);
+    return atomic_load(&((lt_launch_node *)(uintptr_t)node)->ending);
 }
 
-void lt_node_progress(lt_node *node)
+void lt_launch_node_progress(lt_launch_node *node)
 {
     if (node)
         atomic_fetch_add(&node->progress, 1);
@@ -85,18 +85,18 @@ void lt_node_progress(lt_node *node)
         lt_beat_here();
 }
 
-long long lt_node_progressed(const lt_node *node)
+long long lt_launch_node_progressed(const lt_launch_node *node)
 {
-    return atomic_load(&((lt_node *)(uintptr_t)node)->progress);
+    return atomic_load(&((lt_launch_node *)(uintptr_t)node)->progress);
 }
 
-void lt_node_end(lt_node *node)
+void lt_launch_node_end(lt_launch_node *node)
 {
     atomic_store(&node->ending, true);
     sem_post(&node->end);
 }
 
-void lt_node_stop(lt_node *node)
+void lt_launch_node_stop(lt_launch_node *node)
 {
     sem_post(&node->end);
 }
@@ -104,7 +104,7 @@ void lt_node_stop(lt_node *node)
 /* invariant 1 */
 static lt_status trampoline(void *context, const void *request, size_t bytes, lt_reply *reply)
 {
-    lt_node *n = context;
+    lt_launch_node *n = context;
     pthread_mutex_lock(&n->lock);
     while (!n->handler && !n->closed)
         pthread_cond_wait(&n->served, &n->lock);
@@ -115,7 +115,7 @@ static lt_status trampoline(void *context, const void *request, size_t bytes, lt
     return handler(n->context, request, bytes, reply);
 }
 
-static void set_handler(lt_node *n, lt_service_handler handler, void *context, bool closed)
+static void set_handler(lt_launch_node *n, lt_service_handler handler, void *context, bool closed)
 {
     pthread_mutex_lock(&n->lock);
     n->handler = handler;
@@ -125,10 +125,10 @@ static void set_handler(lt_node *n, lt_service_handler handler, void *context, b
     pthread_mutex_unlock(&n->lock);
 }
 
-lt_status lt_node_serve(lt_node *node, lt_service_handler handler, void *context)
+lt_status lt_launch_node_serve(lt_launch_node *node, lt_service_handler handler, void *context)
 {
     if (!node->service)
-        return lt_fail(LT_E_ARG, "launch: %s is no service", lt_node_label(node));
+        return lt_fail(LT_E_ARG, "launch: %s is no service", lt_launch_node_label(node));
     set_handler(node, handler, context, false);
     while (sem_wait(&node->end) && errno == EINTR) {
     }
@@ -137,14 +137,15 @@ lt_status lt_node_serve(lt_node *node, lt_service_handler handler, void *context
     return LT_OK;
 }
 
-lt_status lt_node_client(lt_node *node, const char *label, int index, bool repeat, lt_client **out)
+lt_status lt_launch_node_client(lt_launch_node *node, const char *label, int index, bool repeat,
+                                lt_client **out)
 {
     enum { PATIENCE = 300 };
     char address[LT_LAUNCH_PATH];
     const lt_handle *h = lt_program_graph_find(node->values.program, label, strlen(label));
-    if (!h || h->config.kind != LT_NODE_SERVICE || index < 0 || index >= h->config.count)
-        return lt_fail(LT_E_ARG, "launch: %s: there is no service %s.%d", lt_node_label(node),
-                       label, index);
+    if (!h || h->config.kind != LT_LAUNCH_NODE_SERVICE || index < 0 || index >= h->config.count)
+        return lt_fail(LT_E_ARG, "launch: %s: there is no service %s.%d",
+                       lt_launch_node_label(node), label, index);
     LT_TRY(lt_launch_resolve(&node->place, label, index, PATIENCE, address, sizeof address));
     return lt_client_open(out, &(lt_client_config){.address = address,
                                                    .secret = *node->secret ? node->secret : NULL,
@@ -152,9 +153,9 @@ lt_status lt_node_client(lt_node *node, const char *label, int index, bool repea
 }
 
 /* Binds: at what it published before, if it is started again, so that clients find it. */
-static lt_status bind_service(lt_node *n)
+static lt_status bind_service(lt_launch_node *n)
 {
-    const lt_node_config *c = &n->values.group->config;
+    const lt_launch_node_config *c = &n->values.group->config;
     char address[LT_LAUNCH_PATH];
     lt_service_config config = {.address = address,
                                 .handler = trampoline,
@@ -168,10 +169,11 @@ static lt_status bind_service(lt_node *n)
     return lt_launch_publish(&n->place, c->label, n->values.index, lt_service_address(n->service));
 }
 
-lt_status lt_node_open(lt_node **out, const lt_launch_values *values, lt_launch_gang_threads *gang)
+lt_status lt_launch_node_open(lt_launch_node **out, const lt_launch_values *values,
+                              lt_launch_gang_threads *gang)
 {
     char path[LT_LAUNCH_PATH + 16];
-    lt_node *n = lt_alloc(1, sizeof *n);
+    lt_launch_node *n = lt_alloc(1, sizeof *n);
     if (!n)
         return LT_E_NOMEM;
     n->values = *values;
@@ -188,13 +190,13 @@ lt_status lt_node_open(lt_node **out, const lt_launch_values *values, lt_launch_
     if (!st && interval > 0)
         st = lt_beat_open(&n->beat, values->rank, interval, &n->progress);
     if (st)
-        lt_node_close(&n);
+        lt_launch_node_close(&n);
     else
         *out = n;
     return st;
 }
 
-static lt_status read_arguments(lt_node *n)
+static lt_status read_arguments(lt_launch_node *n)
 {
     const char *text = n->values.group->config.arguments;
     if (!text)
@@ -206,17 +208,17 @@ static lt_status read_arguments(lt_node *n)
     return LT_OK;
 }
 
-lt_status lt_node_run(lt_node *node, lt_node_entry entry, void *context)
+lt_status lt_launch_node_run(lt_launch_node *node, lt_launch_node_entry entry, void *context)
 {
-    if (node->values.group->config.kind == LT_NODE_SERVICE)
+    if (node->values.group->config.kind == LT_LAUNCH_NODE_SERVICE)
         LT_TRY(bind_service(node));
     LT_TRY(read_arguments(node));
     return entry(node, context);
 }
 
-void lt_node_close(lt_node **node)
+void lt_launch_node_close(lt_launch_node **node)
 {
-    lt_node *n = *node;
+    lt_launch_node *n = *node;
     if (!n)
         return;
     *node = NULL;
@@ -289,16 +291,16 @@ static lt_status meet(lt_launch_gang_threads *g, int rank, lt_device *device, lt
     return st;
 }
 
-lt_status lt_node_comm(lt_node *node, lt_device *device, lt_comm **out)
+lt_status lt_launch_node_comm(lt_launch_node *node, lt_device *device, lt_comm **out)
 {
-    if (node->values.group->config.kind != LT_NODE_GANG)
-        return lt_fail(LT_E_ARG, "launch: %s is no gang", lt_node_label(node));
+    if (node->values.group->config.kind != LT_LAUNCH_NODE_GANG)
+        return lt_fail(LT_E_ARG, "launch: %s is no gang", lt_launch_node_label(node));
     if (node->gang)
         return meet(node->gang, node->values.index, device, out);
     return lt_comm_open(out, node->values.count > 1 ? lt_comm_launched_kind() : "self", device);
 }
 
-lt_status lt_launch_module(const char *module, lt_node_entry *entry)
+lt_status lt_launch_module(const char *module, lt_launch_node_entry *entry)
 {
     const char *colon = strrchr(module, ':');
     char path[LT_LAUNCH_PATH];

@@ -12,14 +12,14 @@
 
 typedef struct member {
     const lt_handle *group;
-    lt_node_threads *threads;
+    lt_launch_node_threads *threads;
     lt_launch_values values;
-    lt_node_entry entry;
+    lt_launch_node_entry entry;
     lt_launch_gang_threads *gang;
     pthread_t thread;
     bool started;
     pthread_mutex_t lock; /* of node */
-    lt_node *node;
+    lt_launch_node *node;
     atomic_int done;
     lt_status status;
     char why[512];
@@ -29,30 +29,30 @@ typedef struct member {
     bool hangs;
 } member;
 
-struct lt_node_threads {
+struct lt_launch_node_threads {
     const lt_launch *launch;
     member *member;
     int count;
     atomic_bool stopping;
 };
 
-static void set_node(member *m, lt_node *node)
+static void set_node(member *m, lt_launch_node *node)
 {
     pthread_mutex_lock(&m->lock);
     m->node = node;
     if (node && atomic_load(&m->threads->stopping))
-        lt_node_end(node);
+        lt_launch_node_end(node);
     pthread_mutex_unlock(&m->lock);
 }
 
 static lt_status run_once(member *m)
 {
-    lt_node *node = NULL;
-    LT_TRY(lt_node_open(&node, &m->values, m->gang));
+    lt_launch_node *node = NULL;
+    LT_TRY(lt_launch_node_open(&node, &m->values, m->gang));
     set_node(m, node);
-    const lt_status st = lt_node_run(node, m->entry, m->group->config.context);
+    const lt_status st = lt_launch_node_run(node, m->entry, m->group->config.context);
     set_node(m, NULL);
-    lt_node_close(&node);
+    lt_launch_node_close(&node);
     return st;
 }
 
@@ -60,8 +60,8 @@ static void *run_with_restarts(void *context)
 {
     enum { SECOND_US = 1000000 };
     member *m = context;
-    const lt_node_config *c = &m->group->config;
-    const int restarts = c->policy == LT_NODE_RESTART ? c->restarts : 0;
+    const lt_launch_node_config *c = &m->group->config;
+    const int restarts = c->policy == LT_LAUNCH_NODE_RESTART ? c->restarts : 0;
     double wait = c->backoff;
     for (int i = 0; i <= restarts && !atomic_load(&m->threads->stopping); i++) {
         m->status = run_once(m);
@@ -87,15 +87,15 @@ static int count_of(const lt_launch *launch)
     return count;
 }
 
-static lt_status add_group(lt_node_threads *threads, const lt_handle *h)
+static lt_status add_group(lt_launch_node_threads *threads, const lt_handle *h)
 {
-    lt_node_entry entry = h->config.entry;
+    lt_launch_node_entry entry = h->config.entry;
     lt_launch_gang_threads *gang = NULL;
     int ranks = h->config.count;
     int64_t accum = 0;
     if (!entry)
         LT_TRY(lt_launch_module(h->config.module, &entry));
-    if (h->config.kind == LT_NODE_GANG) {
+    if (h->config.kind == LT_LAUNCH_NODE_GANG) {
         if (threads->launch->config->slots && ranks > threads->launch->config->slots)
             return lt_fail(LT_E_ARG, "launch: %s wants %d ranks, there are %d slots",
                            h->config.label, ranks, threads->launch->config->slots);
@@ -119,7 +119,7 @@ static lt_status add_group(lt_node_threads *threads, const lt_handle *h)
     return LT_OK;
 }
 
-static lt_status start(lt_node_threads *threads)
+static lt_status start(lt_launch_node_threads *threads)
 {
     for (const lt_handle *h = threads->launch->program->first; h; h = h->next)
         if (!h->config.command)
@@ -134,9 +134,9 @@ static lt_status start(lt_node_threads *threads)
     return LT_OK;
 }
 
-lt_status lt_node_threads_start(lt_node_threads **out, const lt_launch *launch)
+lt_status lt_launch_node_threads_start(lt_launch_node_threads **out, const lt_launch *launch)
 {
-    lt_node_threads *c = lt_alloc(1, sizeof *c);
+    lt_launch_node_threads *c = lt_alloc(1, sizeof *c);
     if (!c || !(c->member = lt_alloc((size_t)count_of(launch) + 1, sizeof *c->member))) {
         lt_free(c);
         return LT_E_NOMEM;
@@ -144,16 +144,16 @@ lt_status lt_node_threads_start(lt_node_threads **out, const lt_launch *launch)
     c->launch = launch;
     const lt_status st = start(c);
     if (st)
-        (void)lt_node_threads_stop(&c, 0);
+        (void)lt_launch_node_threads_stop(&c, 0);
     else
         *out = c;
     return st;
 }
 
 /* Whether another node of a group that may shrink is left. */
-static bool may_miss(const lt_node_threads *threads, const member *m)
+static bool may_miss(const lt_launch_node_threads *threads, const member *m)
 {
-    if (m->group->config.policy != LT_NODE_SHRINK || m->gang)
+    if (m->group->config.policy != LT_LAUNCH_NODE_SHRINK || m->gang)
         return false;
     for (int i = 0; i < threads->count; i++) {
         const member *other = &threads->member[i];
@@ -166,7 +166,7 @@ static bool may_miss(const lt_node_threads *threads, const member *m)
 static long long progress_of(member *m)
 {
     pthread_mutex_lock(&m->lock);
-    const long long progress = m->node ? lt_node_progressed(m->node) : -1;
+    const long long progress = m->node ? lt_launch_node_progressed(m->node) : -1;
     pthread_mutex_unlock(&m->lock);
     return progress;
 }
@@ -185,14 +185,14 @@ static bool begins_to_hang(member *m)
     return m->hangs;
 }
 
-lt_status lt_node_threads_poll(lt_node_threads *threads, int *running)
+lt_status lt_launch_node_threads_poll(lt_launch_node_threads *threads, int *running)
 {
     lt_status st = LT_OK;
     *running = 0;
     for (int i = 0; i < threads->count; i++) {
         member *m = &threads->member[i];
         if (!atomic_load(&m->done)) {
-            *running += m->group->config.kind != LT_NODE_SERVICE;
+            *running += m->group->config.kind != LT_LAUNCH_NODE_SERVICE;
             if (begins_to_hang(m))
                 st = lt_fail(LT_E_COMM,
                              "launch: %s.%d has made no progress for %.2g s (progress = %g)",
@@ -212,7 +212,7 @@ lt_status lt_node_threads_poll(lt_node_threads *threads, int *running)
 }
 
 /* Whether all threads have ended but some that hang, which have had their time to. */
-static bool left_behind(const lt_node_threads *c, double grace)
+static bool left_behind(const lt_launch_node_threads *c, double grace)
 {
     enum { AGAIN_US = 10000 };
     const double until = lt_clock_seconds() + grace;
@@ -230,9 +230,9 @@ static bool left_behind(const lt_node_threads *c, double grace)
     }
 }
 
-bool lt_node_threads_stop(lt_node_threads **threads, double grace)
+bool lt_launch_node_threads_stop(lt_launch_node_threads **threads, double grace)
 {
-    lt_node_threads *c = *threads;
+    lt_launch_node_threads *c = *threads;
     if (!c)
         return true;
     *threads = NULL;
@@ -240,7 +240,7 @@ bool lt_node_threads_stop(lt_node_threads **threads, double grace)
     for (int i = 0; i < c->count; i++) {
         pthread_mutex_lock(&c->member[i].lock);
         if (c->member[i].node)
-            lt_node_end(c->member[i].node);
+            lt_launch_node_end(c->member[i].node);
         pthread_mutex_unlock(&c->member[i].lock);
     }
     if (left_behind(c, grace))

@@ -49,8 +49,8 @@ static void add_node(const lt_launch *launch, line *l, const lt_task *task, int 
     add_number(l, offset < 0 ? getpid() : 0);
     add(l, "%s", task->group->config.label);
     add_number(l, task->index);
-    add_number(l,
-               task->group->config.kind == LT_NODE_GANG ? task->count : task->group->config.count);
+    add_number(l, task->group->config.kind == LT_LAUNCH_NODE_GANG ? task->count
+                                                                  : task->group->config.count);
     add_number(l, offset);
     add_number(l, task->grad_accum);
     add_number(l, task->run);
@@ -83,12 +83,12 @@ static void add_launcher(const lt_launch *launch, line *l, int count, bool is_ga
 /* Groups that one mpirun starts together. */
 static bool is_joint(const lt_launch *launch, const lt_handle *h)
 {
-    return launch->place.platform == LT_LAUNCH_MPIRUN && h->config.kind != LT_NODE_GANG
-           && h->config.policy == LT_NODE_FAIL_FAST;
+    return launch->place.platform == LT_LAUNCH_MPIRUN && h->config.kind != LT_LAUNCH_NODE_GANG
+           && h->config.policy == LT_LAUNCH_NODE_FAIL_FAST;
 }
 
 /* mpirun -n 1 A : -n 4 B, of all services or of all functions. */
-static void add_joint(const lt_launch *launch, line *l, lt_node_kind kind)
+static void add_joint(const lt_launch *launch, line *l, lt_launch_node_kind kind)
 {
     int offset = 0;
     for (const lt_handle *h = launch->program->first; h; h = h->next) {
@@ -109,7 +109,7 @@ static void add_joint(const lt_launch *launch, line *l, lt_node_kind kind)
 lt_status lt_launch_command(const lt_launch *launch, lt_task *task)
 {
     line l = {0};
-    const bool is_gang = task->group && task->group->config.kind == LT_NODE_GANG;
+    const bool is_gang = task->group && task->group->config.kind == LT_LAUNCH_NODE_GANG;
     const bool by_launcher =
         launch->place.platform > LT_LAUNCH_LOCAL || (is_gang && task->count > 1);
     lt_free((void *)task->argv);
@@ -123,7 +123,7 @@ lt_status lt_launch_command(const lt_launch *launch, lt_task *task)
         return LT_OK;
     }
     if (!task->group) {
-        add_joint(launch, &l, (lt_node_kind)task->index);
+        add_joint(launch, &l, (lt_launch_node_kind)task->index);
     } else {
         if (by_launcher)
             add_launcher(launch, &l, task->count, is_gang);
@@ -137,8 +137,8 @@ lt_status lt_launch_command(const lt_launch *launch, lt_task *task)
 const char *lt_task_name(const lt_task *task, char *out, size_t size)
 {
     if (!task->group)
-        snprintf(out, size, "%s", task->index == LT_NODE_SERVICE ? "services" : "functions");
-    else if (task->count > 1 || task->group->config.kind == LT_NODE_GANG)
+        snprintf(out, size, "%s", task->index == LT_LAUNCH_NODE_SERVICE ? "services" : "functions");
+    else if (task->count > 1 || task->group->config.kind == LT_LAUNCH_NODE_GANG)
         snprintf(out, size, "%s", task->group->config.label);
     else
         snprintf(out, size, "%s.%d", task->group->config.label, task->index);
@@ -193,7 +193,7 @@ static lt_status plan_gang(lt_launch *launch, const lt_handle *h)
 static lt_status plan_nodes(lt_launch *launch, const lt_handle *h)
 {
     const bool together =
-        launch->place.platform == LT_LAUNCH_SLURM && h->config.policy == LT_NODE_FAIL_FAST;
+        launch->place.platform == LT_LAUNCH_SLURM && h->config.policy == LT_LAUNCH_NODE_FAIL_FAST;
     const int step = together ? h->config.count : 1;
     for (int i = 0; i < h->config.count; i += step)
         LT_TRY(add_task(launch, (lt_task){.group = h, .index = i, .count = step}));
@@ -202,11 +202,11 @@ static lt_status plan_nodes(lt_launch *launch, const lt_handle *h)
 
 lt_status lt_launch_plan(lt_launch *launch)
 {
-    bool joint[LT_NODE_GANG] = {false};
+    bool joint[LT_LAUNCH_NODE_GANG] = {false};
     for (const lt_handle *h = launch->program->first; h; h = h->next) {
         if (launch->place.platform == LT_LAUNCH_THREADS && !h->config.command)
             continue;
-        if (h->config.kind == LT_NODE_GANG) {
+        if (h->config.kind == LT_LAUNCH_NODE_GANG) {
             LT_TRY(plan_gang(launch, h));
         } else if (!is_joint(launch, h)) {
             LT_TRY(plan_nodes(launch, h));

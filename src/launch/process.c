@@ -14,13 +14,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static lt_node *node_of_process;
+static lt_launch_node *node_of_process;
 
 static void end(int signal_)
 {
     (void)signal_;
     if (node_of_process)
-        lt_node_end(node_of_process);
+        lt_launch_node_end(node_of_process);
 }
 
 static int number_of(const char *const *names, int otherwise)
@@ -128,7 +128,7 @@ static lt_status add_flags(const lt_launch_values *v, char **text)
 /* Becomes the command; returns only if that fails. */
 static lt_status become(const lt_launch_values *v)
 {
-    const lt_node_config *c = &v->group->config;
+    const lt_launch_node_config *c = &v->group->config;
     char *text = NULL, *expanded = NULL, **words = NULL;
     text = c->arguments ? lt_format("%s %s", c->command, c->arguments) : lt_strdup(c->command);
     lt_status st = text ? lt_launch_expand(v, text, &expanded) : LT_E_NOMEM;
@@ -148,14 +148,14 @@ static lt_status become(const lt_launch_values *v)
 
 static lt_status run_entry(const lt_launch_values *v)
 {
-    lt_node_entry entry = NULL;
-    lt_node *node = NULL;
+    lt_launch_node_entry entry = NULL;
+    lt_launch_node *node = NULL;
     LT_TRY(lt_launch_module(v->group->config.module, &entry));
-    LT_TRY(lt_node_open(&node, v, NULL));
+    LT_TRY(lt_launch_node_open(&node, v, NULL));
     node_of_process = node;
-    const lt_status st = lt_node_run(node, entry, NULL);
+    const lt_status st = lt_launch_node_run(node, entry, NULL);
     node_of_process = NULL;
-    lt_node_close(&node);
+    lt_launch_node_close(&node);
     return st;
 }
 
@@ -187,7 +187,7 @@ static lt_status run(const request *r, const lt_launch_place *place)
     return st;
 }
 
-int lt_node_main(int argc, char *const *argv)
+int lt_launch_node_main(int argc, char *const *argv)
 {
     enum {
         FOLDER = 1,

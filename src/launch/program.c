@@ -80,24 +80,24 @@ static bool is_label(const char *text)
     return true;
 }
 
-static lt_status check_gang(const lt_node_config *c)
+static lt_status check_gang(const lt_launch_node_config *c)
 {
     if (c->global_batch < 0 || c->batch_size < 0 || (c->global_batch && !c->batch_size))
         return lt_fail(LT_E_ARG,
                        "launch: %s: a global batch of %" PRId64 " of micro-batches of %" PRId64,
                        c->label, c->global_batch, c->batch_size);
-    if (c->global_batch && c->kind != LT_NODE_GANG)
+    if (c->global_batch && c->kind != LT_LAUNCH_NODE_GANG)
         return lt_fail(LT_E_ARG, "launch: %s: a global batch is a gang's", c->label);
     if (c->runs < 0 || c->runs > MOST_NODES)
         return lt_fail(LT_E_ARG, "launch: %s: %d runs, want 1 to %d", c->label, c->runs,
                        MOST_NODES);
-    if ((c->plan || c->runs > 1) && (c->kind != LT_NODE_GANG || !c->command))
+    if ((c->plan || c->runs > 1) && (c->kind != LT_LAUNCH_NODE_GANG || !c->command))
         return lt_fail(LT_E_ARG, "launch: %s: %s is of a gang with a command", c->label,
                        c->plan ? "plan = auto" : "runs");
     return LT_OK;
 }
 
-static lt_status check_numbers(const lt_node_config *c)
+static lt_status check_numbers(const lt_launch_node_config *c)
 {
     if (c->count < 0 || c->count > MOST_NODES)
         return lt_fail(LT_E_ARG, "launch: %s: %d nodes, want 1 to %d", c->label, c->count,
@@ -109,14 +109,14 @@ static lt_status check_numbers(const lt_node_config *c)
         return lt_fail(LT_E_ARG,
                        "launch: %s: a heartbeat of %g, progress in %g seconds, want 0 or more",
                        c->label, c->heartbeat, c->progress);
-    if (c->progress > 0 && c->kind == LT_NODE_SERVICE)
+    if (c->progress > 0 && c->kind == LT_LAUNCH_NODE_SERVICE)
         return lt_fail(LT_E_ARG,
                        "launch: %s: progress = %g: a service waits for calls, it has no progress",
                        c->label, c->progress);
     return check_gang(c);
 }
 
-static lt_status check_config(const lt_program_graph *program, const lt_node_config *c)
+static lt_status check_config(const lt_program_graph *program, const lt_launch_node_config *c)
 {
     if (!is_label(c->label))
         return lt_fail(
@@ -130,11 +130,11 @@ static lt_status check_config(const lt_program_graph *program, const lt_node_con
     const char *colon = c->module ? strrchr(c->module, ':') : NULL;
     if (c->module && (!colon || colon == c->module || !colon[1]))
         return lt_fail(LT_E_ARG, "launch: %s: entry %s is not FILE.so:NAME", c->label, c->module);
-    for (int i = 0; i < LT_NODE_MAX_USES && c->uses[i]; i++) {
+    for (int i = 0; i < LT_LAUNCH_NODE_MAX_USES && c->uses[i]; i++) {
         if (c->uses[i]->program != program)
             return lt_fail(LT_E_ARG, "launch: %s uses %s, a handle of another program", c->label,
                            c->uses[i]->config.label);
-        if (c->uses[i]->config.kind != LT_NODE_SERVICE)
+        if (c->uses[i]->config.kind != LT_LAUNCH_NODE_SERVICE)
             return lt_fail(LT_E_ARG, "launch: %s uses %s, which is no service", c->label,
                            c->uses[i]->config.label);
     }
@@ -147,9 +147,9 @@ static lt_status copy_text(const char **to, const char *from)
     return from && !*to ? LT_E_NOMEM : LT_OK;
 }
 
-static lt_status copy_uses(lt_handle *h, const lt_node_config *c)
+static lt_status copy_uses(lt_handle *h, const lt_launch_node_config *c)
 {
-    for (int i = 0; i < LT_NODE_MAX_USES && c->uses[i]; i++) {
+    for (int i = 0; i < LT_LAUNCH_NODE_MAX_USES && c->uses[i]; i++) {
         char *longer =
             lt_format("%s%s%s", h->uses ? h->uses : "", i ? "," : "", c->uses[i]->config.label);
         if (!longer)
@@ -160,7 +160,7 @@ static lt_status copy_uses(lt_handle *h, const lt_node_config *c)
     return LT_OK;
 }
 
-static lt_status fill(lt_handle *h, const lt_node_config *c)
+static lt_status fill(lt_handle *h, const lt_launch_node_config *c)
 {
     static const double backoff = 0.1;
     h->config = *c;
@@ -178,7 +178,7 @@ static lt_status fill(lt_handle *h, const lt_node_config *c)
     return copy_uses(h, c);
 }
 
-lt_status lt_program_graph_add(lt_program_graph *program, const lt_node_config *config,
+lt_status lt_program_graph_add(lt_program_graph *program, const lt_launch_node_config *config,
                                const lt_handle **out)
 {
     LT_TRY(check_config(program, config));
@@ -203,7 +203,7 @@ typedef struct loading {
     lt_program_graph *program;
     const char *folder; /* of the file */
     char *label, *uses, *text[4];
-    lt_node_config config; /* strings are label and text */
+    lt_launch_node_config config; /* strings are label and text */
     bool has_group, has_heartbeat;
 } loading;
 
@@ -232,7 +232,7 @@ static lt_status finish(loading *l)
     LT_TRY(lt_program_graph_add(l->program, &l->config, NULL));
     l->program->last->uses = l->uses;
     l->uses = NULL;
-    l->config = (lt_node_config){0};
+    l->config = (lt_launch_node_config){0};
     for (int i = 0; i <= PLAN; i++) {
         lt_free(l->text[i]);
         l->text[i] = NULL;
@@ -275,7 +275,7 @@ static lt_status supervise(loading *l, const char *value)
         const size_t bytes = strlen(policies[i]);
         if (strncmp(value, policies[i], bytes) != 0 || (value[bytes] && value[bytes] != ' '))
             continue;
-        l->config.policy = (lt_node_policy)i;
+        l->config.policy = (lt_launch_node_policy)i;
         if (!value[bytes])
             return LT_OK;
         LT_TRY(whole("supervise", value + bytes + 1, 1e6, &restarts));
@@ -290,7 +290,7 @@ static lt_status kind(loading *l, const char *value)
 {
     for (int i = 0; i < 3; i++)
         if (!strcmp(value, kinds[i])) {
-            l->config.kind = (lt_node_kind)i;
+            l->config.kind = (lt_launch_node_kind)i;
             return LT_OK;
         }
     return lt_fail(LT_E_ARG, "launch: kind = %s: want function, service or gang", value);
@@ -427,10 +427,10 @@ lt_status lt_program_graph_load(lt_program_graph **out, const char *path)
 
 static void save_group(const lt_handle *h, FILE *file)
 {
-    const lt_node_config *c = &h->config;
+    const lt_launch_node_config *c = &h->config;
     fprintf(file, "\n[%s]\nkind = %s\ncount = %d\nsupervise = %s", c->label, kinds[c->kind],
             c->count, policies[c->policy]);
-    fprintf(file, c->policy == LT_NODE_FAIL_FAST ? "\n" : " %d\n", c->restarts);
+    fprintf(file, c->policy == LT_LAUNCH_NODE_FAIL_FAST ? "\n" : " %d\n", c->restarts);
     fprintf(file, "backoff = %g\n", c->backoff);
     fprintf(file, c->module ? "entry = %s\n" : "command = %s\n",
             c->module ? c->module : c->command);

@@ -105,7 +105,7 @@ static lt_status prepare(const lt_launch *launch)
 
 static void write_gang(const lt_launch *launch, const lt_task *t)
 {
-    const lt_node_config *c = &t->group->config;
+    const lt_launch_node_config *c = &t->group->config;
     if (c->plan)
         fprintf(launch->log, "    plan = auto: ranks, at most %d, and flags by plan%s\n", t->count,
                 c->plan);
@@ -120,8 +120,8 @@ static void write_plan(const lt_launch *launch)
         char address[LT_LAUNCH_PATH];
         lt_launch_listen_address(&launch->place, h->config.label, 0, address, sizeof address);
         fprintf(launch->log, "%s x %d%s%s\n", h->config.label, h->config.count,
-                h->config.kind == LT_NODE_SERVICE ? " at " : "",
-                h->config.kind == LT_NODE_SERVICE ? address : "");
+                h->config.kind == LT_LAUNCH_NODE_SERVICE ? " at " : "",
+                h->config.kind == LT_LAUNCH_NODE_SERVICE ? address : "");
         if (launch->place.platform == LT_LAUNCH_THREADS && !h->config.command)
             fprintf(launch->log, "    %d threads: %s %s\n", h->config.count,
                     h->config.module ? h->config.module : "a function",

@@ -39,13 +39,13 @@ static int spawn(const lt_task *task, int output, pid_t *pid)
     return why;
 }
 
-static lt_node *node_of_child;
+static lt_launch_node *node_of_child;
 
 static void end(int signal_)
 {
     (void)signal_;
     if (node_of_child)
-        lt_node_end(node_of_child);
+        lt_launch_node_end(node_of_child);
 }
 
 /* The child of a fork: runs an entry of this program. */
@@ -53,7 +53,7 @@ static void run_child(const lt_launch *launch, const lt_task *task, int output)
 {
     const struct sigaction action = {.sa_handler = end, .sa_flags = SA_RESTART},
                            usual = {.sa_handler = SIG_DFL};
-    const lt_node_config *c = &task->group->config;
+    const lt_launch_node_config *c = &task->group->config;
     const lt_launch_values values = {.program = launch->program,
                                      .group = task->group,
                                      .place = &launch->place,
@@ -68,9 +68,9 @@ static void run_child(const lt_launch *launch, const lt_task *task, int output)
     sigprocmask(SIG_SETMASK, &none, NULL);
     dup2(output, 1);
     dup2(output, 2);
-    lt_status st = lt_node_open(&node_of_child, &values, NULL);
+    lt_status st = lt_launch_node_open(&node_of_child, &values, NULL);
     if (!st)
-        st = lt_node_run(node_of_child, c->entry, c->context);
+        st = lt_launch_node_run(node_of_child, c->entry, c->context);
     if (st)
         fprintf(stderr, "error: %s\n", lt_error_message());
     fflush(NULL);

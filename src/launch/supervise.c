@@ -16,7 +16,7 @@ typedef struct supervisor {
     lt_launch *launch;
     lt_process *process; /* [launch->tasks] */
     struct pollfd *poll; /* [2 * tasks] */
-    lt_node_threads *threads;
+    lt_launch_node_threads *threads;
     bool stopping;
     double kill_at; /* while stopping */
     bool forced;    /* srun was told to kill its tasks */
@@ -34,8 +34,8 @@ static void ask(int signal_)
 
 static bool is_service(const lt_process *p)
 {
-    return p->task->group ? p->task->group->config.kind == LT_NODE_SERVICE
-                          : p->task->index == LT_NODE_SERVICE;
+    return p->task->group ? p->task->group->config.kind == LT_LAUNCH_NODE_SERVICE
+                          : p->task->index == LT_LAUNCH_NODE_SERVICE;
 }
 
 static void say(const supervisor *s, const char *text)
@@ -96,7 +96,7 @@ static const char *describe(int status, char *out, size_t size)
 static void restart_later(supervisor *s, lt_process *p, const char *what)
 {
     enum { MOST_DOUBLINGS = 10 };
-    const lt_node_config *c = &p->task->group->config;
+    const lt_launch_node_config *c = &p->task->group->config;
     char text[768];
     const int doublings = p->failures < MOST_DOUBLINGS ? p->failures : MOST_DOUBLINGS;
     const double wait = c->backoff * (double)(1 << doublings) / 2;
@@ -121,7 +121,7 @@ static void plan_again(supervisor *s, lt_task *t, int most)
 static lt_status shrink(supervisor *s, lt_process *p)
 {
     lt_task *t = p->task;
-    const lt_node_config *c = &t->group->config;
+    const lt_launch_node_config *c = &t->group->config;
     char text[256];
     int ranks = 0;
     int64_t accum = 0;
@@ -155,12 +155,12 @@ static bool others_left(const supervisor *s, const lt_process *but)
 static bool may_restart(const lt_process *p, int status)
 {
     enum { WRONG_COMMAND_LINE = 2 };
-    const lt_node_config *c = p->task->group ? &p->task->group->config : NULL;
-    if (!c || c->policy == LT_NODE_FAIL_FAST)
+    const lt_launch_node_config *c = p->task->group ? &p->task->group->config : NULL;
+    if (!c || c->policy == LT_LAUNCH_NODE_FAIL_FAST)
         return false;
     if (!*p->hang.why && WIFEXITED(status) && WEXITSTATUS(status) == WRONG_COMMAND_LINE)
         return false;
-    return c->policy == LT_NODE_RESTART || c->kind == LT_NODE_GANG;
+    return c->policy == LT_LAUNCH_NODE_RESTART || c->kind == LT_LAUNCH_NODE_GANG;
 }
 
 /* A process failed: by the policy of its group. */
@@ -174,11 +174,11 @@ static void handle_failure(supervisor *s, lt_process *p, int status)
     else
         snprintf(what, sizeof what, "%s %s%s", name, p->guilty >= 0 ? "failed, its launcher " : "",
                  how);
-    const lt_node_policy policy =
-        p->task->group ? p->task->group->config.policy : LT_NODE_FAIL_FAST;
+    const lt_launch_node_policy policy =
+        p->task->group ? p->task->group->config.policy : LT_LAUNCH_NODE_FAIL_FAST;
     const bool again = may_restart(p, status);
     p->failures++;
-    if (policy == LT_NODE_SHRINK && !again && others_left(s, p)) {
+    if (policy == LT_LAUNCH_NODE_SHRINK && !again && others_left(s, p)) {
         say(s, what);
         return;
     }
@@ -187,7 +187,7 @@ static void handle_failure(supervisor *s, lt_process *p, int status)
                         again ? ", and may not be restarted again" : ""));
         return;
     }
-    const lt_status st = policy == LT_NODE_SHRINK ? shrink(s, p) : LT_OK;
+    const lt_status st = policy == LT_LAUNCH_NODE_SHRINK ? shrink(s, p) : LT_OK;
     if (st)
         fail(s, st);
     else
@@ -197,7 +197,7 @@ static void handle_failure(supervisor *s, lt_process *p, int status)
 static lt_status begin_next_run(supervisor *s, lt_process *p)
 {
     lt_task *t = p->task;
-    const lt_node_config *c = &t->group->config;
+    const lt_launch_node_config *c = &t->group->config;
     const int slots = s->launch->config->slots;
     char text[256];
     LT_TRY(lt_launch_note_end(s->launch, t));
@@ -248,7 +248,7 @@ static void look(supervisor *s, bool *working, bool *running)
         *running = *running || p->state != LT_PROCESS_DONE;
         *working = *working || (p->state != LT_PROCESS_DONE && !is_service(p));
     }
-    if (s->threads && lt_node_threads_poll(s->threads, &threads))
+    if (s->threads && lt_launch_node_threads_poll(s->threads, &threads))
         fail(s, LT_E_COMM);
     *working = *working || threads;
 }
@@ -320,7 +320,7 @@ static void kill_late(supervisor *s)
 
 static void stop_threads(supervisor *s)
 {
-    if (lt_node_threads_stop(&s->threads, lt_launch_grace(s->launch)))
+    if (lt_launch_node_threads_stop(&s->threads, lt_launch_grace(s->launch)))
         return;
     s->launch->program->is_in_use = true;
     say(s, "a thread that hangs did not end: it is left behind");
@@ -358,7 +358,7 @@ static lt_status start(supervisor *s)
         LT_TRY(lt_beats_new(&s->process[i].beats, s->launch, s->process[i].task));
     }
     return s->launch->place.platform == LT_LAUNCH_THREADS
-               ? lt_node_threads_start(&s->threads, s->launch)
+               ? lt_launch_node_threads_start(&s->threads, s->launch)
                : LT_OK;
 }
 

@@ -78,7 +78,7 @@ static lt_status unknown(const lt_launch_values *v, const char *name, int bytes)
     for (; count < sizeof own / sizeof *own; count++)
         known[count] = own[count];
     for (const lt_handle *h = v->program->first; h && count < KNOWN; h = h->next)
-        if (h->config.kind == LT_NODE_SERVICE) {
+        if (h->config.kind == LT_LAUNCH_NODE_SERVICE) {
             snprintf(labels[count], LT_LAUNCH_NAME, "%.*s.address", LT_LAUNCH_NAME - 10,
                      h->config.label);
             known[count] = labels[count];
@@ -117,7 +117,7 @@ static lt_status parse_address(const lt_launch_values *v, const char *name, int 
     }
     if (!out->service)
         return unknown(v, name, bytes);
-    if (out->service->config.kind != LT_NODE_SERVICE)
+    if (out->service->config.kind != LT_LAUNCH_NODE_SERVICE)
         return is_no_service(v, out->service);
     if (out->index >= out->service->config.count || out->index < -1)
         return lt_fail(LT_E_ARG, "launch: %s: ${%.*s}: there are %d of %s", v->group->config.label,
@@ -142,7 +142,7 @@ static lt_status parse(const lt_launch_values *v, const char *name, int bytes, l
         snprintf(text, LT_LAUNCH_PATH, "%d", v->count);
     else if (is(name, bytes, "folder"))
         snprintf(text, LT_LAUNCH_PATH, "%s", v->place ? v->place->folder : "");
-    else if (is(name, bytes, "run") && v->group->config.kind == LT_NODE_GANG)
+    else if (is(name, bytes, "run") && v->group->config.kind == LT_LAUNCH_NODE_GANG)
         snprintf(text, LT_LAUNCH_PATH, "%d", v->run);
     else if (is(name, bytes, "grad-accum") && v->group->config.global_batch)
         snprintf(text, LT_LAUNCH_PATH, "%lld", (long long)v->grad_accum);

@@ -32,20 +32,20 @@ static lt_status add_one(void *context, const void *request, size_t bytes, lt_re
     return out ? LT_OK : LT_E_NOMEM;
 }
 
-static lt_status serve(lt_node *node, void *context)
+static lt_status serve(lt_launch_node *node, void *context)
 {
-    return lt_node_serve(node, add_one, context);
+    return lt_launch_node_serve(node, add_one, context);
 }
 
 /* Asks service 1, checks the answer and its own arguments. */
-static lt_status ask(lt_node *node, void *context)
+static lt_status ask(lt_launch_node *node, void *context)
 {
     lt_client *client = NULL;
     lt_answer back = {0};
     const int value = 41;
     int got = 0;
     (void)context;
-    lt_status st = lt_node_client(node, "adder", 1, true, &client);
+    lt_status st = lt_launch_node_client(node, "adder", 1, true, &client);
     if (!st)
         st = lt_client_call(client, &value, sizeof value, SECONDS, &back);
     if (!st && back.bytes == sizeof got)
@@ -53,8 +53,8 @@ static lt_status ask(lt_node *node, void *context)
     lt_answer_free(&back);
     lt_client_close(&client);
     if (!st
-        && (got != value + 1 || lt_node_number(node, "seven", 0) != 7
-            || lt_node_count_of(node, "adder") != 2))
+        && (got != value + 1 || lt_launch_node_number(node, "seven", 0) != 7
+            || lt_launch_node_count_of(node, "adder") != 2))
         st = LT_E_FORMAT;
     return st;
 }
@@ -65,15 +65,18 @@ static lt_program_graph *adders(void)
     const lt_handle *adder = NULL;
     assert_ok(lt_program_graph_new(&p, "adders"));
     assert_ok(lt_program_graph_add(
-        p, &(lt_node_config){.label = "adder", .kind = LT_NODE_SERVICE, .count = 2, .entry = serve},
+        p,
+        &(lt_launch_node_config){
+            .label = "adder", .kind = LT_LAUNCH_NODE_SERVICE, .count = 2, .entry = serve},
         &adder));
-    assert_ok(lt_program_graph_add(p,
-                                   &(lt_node_config){.label = "asker",
-                                                     .entry = ask,
-                                                     .count = 3,
-                                                     .uses = {adder},
-                                                     .arguments = "--index ${index} --seven 7"},
-                                   NULL));
+    assert_ok(
+        lt_program_graph_add(p,
+                             &(lt_launch_node_config){.label = "asker",
+                                                      .entry = ask,
+                                                      .count = 3,
+                                                      .uses = {adder},
+                                                      .arguments = "--index ${index} --seven 7"},
+                             NULL));
     return p;
 }
 
@@ -96,19 +99,20 @@ static void functions_of_this_program(void **state)
     assert_null(p);
 }
 
-static lt_status sum_of_ranks(lt_node *node, void *context)
+static lt_status sum_of_ranks(lt_launch_node *node, void *context)
 {
     lt_device *device = NULL;
     lt_comm *comm = NULL;
     int *right = context;
     lt_status st = lt_device_open(&device, "ref", NULL);
     if (!st)
-        st = lt_node_comm(node, device, &comm);
+        st = lt_launch_node_comm(node, device, &comm);
     if (!st) {
-        const int64_t own = lt_node_index(node) + 1, bytes[4] = {8, 8, 8, 8};
+        const int64_t own = lt_launch_node_index(node) + 1, bytes[4] = {8, 8, 8, 8};
         int64_t all[4] = {0};
         st = lt_comm_allgather_host(comm, &own, bytes, all);
-        right[lt_node_index(node)] = all[0] == 1 && all[1] == 2 && all[2] == 3 && all[3] == 4;
+        right[lt_launch_node_index(node)] =
+            all[0] == 1 && all[1] == 2 && all[2] == 3 && all[3] == 4;
         if (!st)
             st = lt_comm_barrier(comm);
     }
@@ -124,11 +128,11 @@ static void a_gang_of_threads_has_a_communicator(void **state)
     (void)state;
     assert_ok(lt_program_graph_new(&p, "gang"));
     assert_ok(lt_program_graph_add(p,
-                                   &(lt_node_config){.label = "gang",
-                                                     .kind = LT_NODE_GANG,
-                                                     .count = 4,
-                                                     .entry = sum_of_ranks,
-                                                     .context = right},
+                                   &(lt_launch_node_config){.label = "gang",
+                                                            .kind = LT_LAUNCH_NODE_GANG,
+                                                            .count = 4,
+                                                            .entry = sum_of_ranks,
+                                                            .context = right},
                                    NULL));
     run(p, LT_LAUNCH_THREADS);
     for (int i = 0; i < 4; i++)
@@ -148,34 +152,42 @@ static void handles_and_labels_that_are_refused(void **state)
     assert_ok(lt_program_graph_new(&b, "other"));
     assert_fails(lt_program_graph_launch(b, &(lt_launch_config){.log = quiet}), LT_E_ARG,
                  "an empty program");
+    assert_ok(lt_program_graph_add(b,
+                                   &(lt_launch_node_config){.label = "service",
+                                                            .kind = LT_LAUNCH_NODE_SERVICE,
+                                                            .entry = serve},
+                                   &foreign));
     assert_ok(lt_program_graph_add(
-        b, &(lt_node_config){.label = "service", .kind = LT_NODE_SERVICE, .entry = serve},
-        &foreign));
-    assert_ok(lt_program_graph_add(a, &(lt_node_config){.label = "function", .command = "true"},
-                                   &function));
-    assert_fails(lt_program_graph_add(
-                     a, &(lt_node_config){.label = "x", .entry = ask, .uses = {foreign}}, NULL),
-                 LT_E_ARG, "x uses service, a handle of another program");
-    assert_fails(lt_program_graph_add(
-                     a, &(lt_node_config){.label = "x", .entry = ask, .uses = {function}}, NULL),
-                 LT_E_ARG, "x uses function, which is no service");
-    assert_fails(lt_program_graph_add(a, &(lt_node_config){.label = "asker", .entry = ask}, NULL),
-                 LT_E_ARG, "there is a group asker");
-    assert_fails(lt_program_graph_add(a, &(lt_node_config){.label = "x y", .entry = ask}, NULL),
-                 LT_E_ARG, "'x y' is no label");
-    assert_fails(lt_program_graph_add(
-                     a, &(lt_node_config){.label = "x", .entry = ask, .command = "true"}, NULL),
-                 LT_E_ARG, "want one of entry, module and command");
+        a, &(lt_launch_node_config){.label = "function", .command = "true"}, &function));
     assert_fails(
         lt_program_graph_add(
-            a, &(lt_node_config){.label = "x", .entry = ask, .global_batch = 4, .batch_size = 1},
-            NULL),
+            a, &(lt_launch_node_config){.label = "x", .entry = ask, .uses = {foreign}}, NULL),
+        LT_E_ARG, "x uses service, a handle of another program");
+    assert_fails(
+        lt_program_graph_add(
+            a, &(lt_launch_node_config){.label = "x", .entry = ask, .uses = {function}}, NULL),
+        LT_E_ARG, "x uses function, which is no service");
+    assert_fails(
+        lt_program_graph_add(a, &(lt_launch_node_config){.label = "asker", .entry = ask}, NULL),
+        LT_E_ARG, "there is a group asker");
+    assert_fails(
+        lt_program_graph_add(a, &(lt_launch_node_config){.label = "x y", .entry = ask}, NULL),
+        LT_E_ARG, "'x y' is no label");
+    assert_fails(
+        lt_program_graph_add(
+            a, &(lt_launch_node_config){.label = "x", .entry = ask, .command = "true"}, NULL),
+        LT_E_ARG, "want one of entry, module and command");
+    assert_fails(
+        lt_program_graph_add(a,
+                             &(lt_launch_node_config){
+                                 .label = "x", .entry = ask, .global_batch = 4, .batch_size = 1},
+                             NULL),
         LT_E_ARG, "a global batch is a gang's");
     lt_program_graph_free(&a);
     lt_program_graph_free(&b);
 }
 
-static lt_status fail_twice(lt_node *node, void *context)
+static lt_status fail_twice(lt_launch_node *node, void *context)
 {
     atomic_int *calls = context;
     (void)node;
@@ -189,12 +201,12 @@ static void a_thread_is_started_again(void **state)
     (void)state;
     assert_ok(lt_program_graph_new(&p, "again"));
     assert_ok(lt_program_graph_add(p,
-                                   &(lt_node_config){.label = "it",
-                                                     .entry = fail_twice,
-                                                     .context = &calls,
-                                                     .policy = LT_NODE_RESTART,
-                                                     .restarts = 2,
-                                                     .backoff = 0.001},
+                                   &(lt_launch_node_config){.label = "it",
+                                                            .entry = fail_twice,
+                                                            .context = &calls,
+                                                            .policy = LT_LAUNCH_NODE_RESTART,
+                                                            .restarts = 2,
+                                                            .backoff = 0.001},
                                    NULL));
     run(p, LT_LAUNCH_THREADS);
     assert_int_equal(atomic_load(&calls), 3);
@@ -208,13 +220,13 @@ static void a_thread_is_started_again(void **state)
 static atomic_bool released;
 
 /* The second makes no progress until it is told to. */
-static lt_status hang(lt_node *node, void *context)
+static lt_status hang(lt_launch_node *node, void *context)
 {
     (void)context;
     while (!atomic_load(&released)) {
-        if (lt_node_index(node) == 0)
-            lt_node_progress(node);
-        if (lt_node_index(node) == 0 && lt_node_stopping(node))
+        if (lt_launch_node_index(node) == 0)
+            lt_launch_node_progress(node);
+        if (lt_launch_node_index(node) == 0 && lt_launch_node_stopping(node))
             return LT_OK;
         usleep(1000);
     }
@@ -229,7 +241,8 @@ static void a_thread_that_makes_no_progress_is_named(void **state)
     (void)state;
     assert_ok(lt_program_graph_new(&p, "hang"));
     assert_ok(lt_program_graph_add(
-        p, &(lt_node_config){.label = "it", .entry = hang, .count = 2, .progress = 1}, NULL));
+        p, &(lt_launch_node_config){.label = "it", .entry = hang, .count = 2, .progress = 1},
+        NULL));
     const pid_t child = fork();
     if (!child) {
         const lt_status st = lt_program_graph_launch(
