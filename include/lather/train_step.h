@@ -46,9 +46,11 @@ typedef struct lt_train_step_config {
 
 /** What a step showed. */
 typedef struct lt_train_result {
-    int64_t step;         /**< its lt_step.attempt; 0: none */
-    double lr;            /**< its lt_step.lr */
-    lt_task_sums sums;    /**< of all ranks */
+    int64_t step;      /**< its lt_step.attempt; 0: none */
+    double lr;         /**< its lt_step.lr */
+    lt_task_sums sums; /**< of all ranks */
+    double
+        weight; /**< of sums.loss: the share of labels that count, if the task has terms; else 1 */
     lt_step_result optim; /**< the optimizer's */
     /** With gradient_noise; large_batch 0: the update was not applied, or is of one part alone. */
     lt_noise_sample noise;

@@ -101,6 +101,22 @@ static lt_status move_loss_scale(lt_optim *o)
                     sizeof(double), LT_COPY_WITHIN);
 }
 
+void lt_optim_scale_gradients(lt_optim *o, const lt_tensor *scale, const lt_tensor *one)
+{
+    o->gradient_scale = scale;
+    o->one = one;
+}
+
+/* The scale that grad_norm divides by, and the loss scale again. */
+static lt_status put_scale(const lt_optim *o, const lt_tensor *scale)
+{
+    void *ctx;
+    const lt_backend *be = lt_optim_backend(o, &ctx);
+    return o->gradient_scale ? be->copy(ctx, &o->scalars->loss_scale, lt_tensor_view(scale).data,
+                                        sizeof(double), LT_COPY_WITHIN)
+                             : LT_OK;
+}
+
 /* The norm, the scale; o->skipped. */
 static lt_status begin_update(lt_optim *o)
 {
@@ -111,8 +127,10 @@ static lt_status begin_update(lt_optim *o)
     lt_optim_keep_casts(o, true);
     if (o->shard && o->shard->placed)
         LT_TRY(lt_placed_pull(o));
+    LT_TRY(put_scale(o, o->gradient_scale));
     LT_TRY(o->part_norms ? lt_optim_norm_of_parts(o)
                          : be->grad_norm(ctx, o->item, lt_optim_fill_items(o, true), o->scalars));
+    LT_TRY(put_scale(o, o->loss_scale ? o->loss_scale : o->one));
     LT_TRY(move_loss_scale(o));
     /* On other devices the kernels read it: a host that asked would have to synchronize. */
     o->skipped = be->host_memory && !o->scalars->finite;

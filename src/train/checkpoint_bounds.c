@@ -73,7 +73,7 @@ static const real reals[] = {
     NUMBER(loss_scale, 0, (double)FLT_MAX),
     NUMBER(seconds, 0, 1e15),
     NUMBER(epoch_seconds, 0, 1e15),
-    NUMBER(epoch_loss_missing, 0, 1e15),
+    NUMBER(epoch_loss_missing, -1e15, 1e15),
     {"noise_square", AT(noise.square), -DBL_MAX, DBL_MAX},
     {"noise_trace", AT(noise.trace), -DBL_MAX, DBL_MAX},
 };

@@ -82,6 +82,7 @@ struct lt_optim {
     struct lt_averaging *averaging;   /**< NULL: values are the iterates themselves */
     lt_loss_scaling scaling;          /**< interval 0: none */
     lt_tensor *loss_scale;            /**< a copy of scalars->loss_scale; NULL: 1 */
+    const lt_tensor *gradient_scale, *one; /**< lt_optim_scale_gradients(); NULL: loss_scale */
     struct lt_sent *sent; /**< page-locked blocks that were copied to scalars; NULL: none */
     int64_t sends;
     struct lt_results *results; /**< in flight; NULL: none yet */
@@ -105,6 +106,9 @@ LT_API bool lt_optim_always_capturable(const lt_optim *self);
  *  reads them nowhere but in the update, which then is the same, bit for bit. Starts as false. Without effect
  *  where the optimizer or the device does not read such. Before the first step. */
 LT_API void lt_optim_read_rounded(lt_optim *self, bool on);
+/** From now on gradients are *scale times too large, which replaces the loss scale. Both f64 [] on the device, borrowed; one
+ *  is 1. NULL, NULL: by the loss scale again. */
+LT_API void lt_optim_scale_gradients(lt_optim *self, const lt_tensor *scale, const lt_tensor *one);
 /** Whether this rank updates the slot now: it has a gradient, and this rank owns it. */
 static inline bool lt_slot_is_due(const lt_slot *slot)
 {

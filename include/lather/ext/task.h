@@ -9,7 +9,7 @@ enum { LT_TASK_COUNTS = 5, LT_TASK_METRICS = 8 };
 
 /** What was summed up over micro-batches, over ranks, over an epoch. */
 typedef struct lt_task_sums {
-    double loss;                  /**< mean over the samples */
+    double loss;                  /**< mean over the samples, or over lt_task_ops.terms */
     double samples;               /**< rows of batches */
     double count[LT_TASK_COUNTS]; /**< that lt_task_ops.forward counted */
 } lt_task_sums;
@@ -44,7 +44,7 @@ typedef struct lt_task_ops {
     const char *
         count_name[LT_TASK_COUNTS]; /**< of each, in checkpoints: "correct"; NULL: it is not kept */
     /** 1 + index of the count that says over how many terms a batch's loss is the mean, as tokens that
-     *  are predicted: the loss of an evaluation is the mean over all of them. 0: over samples. */
+     *  are predicted: a mean over several batches weighs each by its terms. 0: over samples. */
     int terms;
     const lt_task_metric
         *metric; /**< table of metrics besides the loss, whose means are known; those

@@ -7,6 +7,7 @@
 #include "base/alloc.h"
 #include "dist/collectives/partial.h"
 #include "dist/data_parallel/data_parallel.h"
+#include "tensor/statistics.h"
 #include "tensor/tensor.h"
 
 #include "lather/stragglers.h"
@@ -19,10 +20,10 @@ struct lt_dp_backup {
     lt_partial *partial;
     lt_tape *tape;
     int needed;
-    bool begun, complete; /* of this update */
-    int64_t number;       /* of the last update */
-    bool *set, has_set;   /* [size] given for this update */
-    char *statistics;     /* before this update: bytes of the model's; NULL: it has none */
+    bool begun, complete;      /* of this update */
+    int64_t number;            /* of the last update */
+    bool *set, has_set;        /* [size] given for this update */
+    lt_statistics *statistics; /* of before this update */
     bool has_statistics;
     lt_reducer_bytes sent;
     lt_data_parallel_terms terms;
@@ -111,7 +112,7 @@ static void close(lt_reducer *self)
 {
     lt_dp_backup *b = (lt_dp_backup *)self;
     lt_partial_free(&b->partial);
-    lt_free(b->statistics);
+    lt_statistics_free(&b->statistics);
     lt_comm_close(&b->group);
     lt_free(b->set);
 }
@@ -174,39 +175,6 @@ lt_status lt_dp_make_backup(lt_data_parallel *dp)
 
 /* --- An update --- */
 
-/* Running statistics and their counts: copies all to bytes, or back; bytes NULL: neither. Returns how many. The
- * communicators that have messages are of memory that the host reads. */
-static size_t copy_statistics(const lt_data_parallel *dp, char *bytes, bool back)
-{
-    size_t used = 0;
-    for (size_t i = 0; i < dp->params->count; i++) {
-        const lt_param *p = dp->params->item[i];
-        const size_t size = lt_tensor_bytes(p->value);
-        void *value = lt_tensor_view(p->value).data;
-        if (p->role != LT_ROLE_STAT && p->role != LT_ROLE_COUNT)
-            continue;
-        if (bytes)
-            memcpy(back ? value : bytes + used, back ? bytes + used : value, size);
-        if (back)
-            lt_tensor_touch(p->value);
-        used += size;
-    }
-    return used;
-}
-
-/* A rank that gives up in the middle of an update leaves no trace of how far it came. */
-static lt_status keep_statistics(const lt_data_parallel *dp, lt_dp_backup *b)
-{
-    const size_t size = copy_statistics(dp, NULL, false);
-    if (!b->statistics && size)
-        b->statistics = lt_alloc(1, size);
-    if (!b->statistics && size)
-        return LT_E_NOMEM;
-    b->has_statistics = size;
-    copy_statistics(dp, b->statistics, false);
-    return LT_OK;
-}
-
 lt_status lt_data_parallel_update(lt_data_parallel *dp, int64_t number, const bool *set)
 {
     lt_dp_backup *b = dp->backup;
@@ -217,17 +185,22 @@ lt_status lt_data_parallel_update(lt_data_parallel *dp, int64_t number, const bo
     b->has_set = set;
     if (set)
         memcpy(b->set, set, (size_t)lt_comm_size(dp->comm) * sizeof *set);
-    LT_TRY(keep_statistics(dp, b));
+    if (!b->statistics)
+        LT_TRY(lt_statistics_new(&b->statistics, dp->params));
+    LT_TRY(lt_statistics_save(b->statistics));
+    b->has_statistics = true;
     return b->partial ? begin_update(b) : LT_OK;
 }
 
-void lt_dp_end_backup(lt_data_parallel *dp)
+/* A rank that gives up in the middle of an update leaves no trace of how far it came. */
+lt_status lt_dp_end_backup(lt_data_parallel *dp)
 {
     lt_dp_backup *b = dp->backup;
     if (b->has_statistics && !lt_partial_set(b->partial)[lt_comm_rank(dp->comm)])
-        copy_statistics(dp, b->statistics, true);
+        LT_TRY(lt_statistics_restore(b->statistics));
     b->begun = b->has_set = b->has_statistics = false;
     b->number++;
+    return LT_OK;
 }
 
 bool lt_data_parallel_is_late(const lt_data_parallel *dp)

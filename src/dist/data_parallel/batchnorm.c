@@ -200,25 +200,24 @@ void lt_dp_close_norm(lt_data_parallel *dp)
     lt_tensor_free(&dp->statistics);
 }
 
-/* Copies all running statistics into one tensor, or back. */
-static lt_status copy_statistics(const lt_data_parallel *dp, bool back, int64_t *count)
+lt_status lt_dp_copy_statistics(const lt_params *params, const lt_tensor *flat, bool back,
+                                int64_t *count)
 {
-    int64_t offset = 0;
-    for (size_t i = 0; i < dp->params->count; i++) {
-        const lt_param *p = dp->params->item[i];
+    *count = 0;
+    for (size_t i = 0; i < params->count; i++) {
+        const lt_param *p = params->item[i];
         if (p->role != LT_ROLE_STAT || p->frozen) /* frozen: the same everywhere already */
             continue;
-        int64_t elements = lt_tensor_count(p->value);
-        if (dp->statistics) {
-            lt_view own = lt_dp_flat(p->value);
-            lt_view place = lt_dp_slice(dp->statistics, offset, elements);
-            LT_TRY(back ? lt_dp_cast(dp, place, own) : lt_dp_cast(dp, own, place));
-        }
+        const lt_device *d = p->value->device;
+        const int64_t elements = lt_tensor_count(p->value);
+        const lt_view own = lt_dp_flat(p->value),
+                      place = flat ? lt_dp_slice(flat, *count, elements) : own;
+        if (flat)
+            LT_TRY(d->backend->cast(d->ctx, back ? &place : &own, back ? &own : &place));
         if (back)
             lt_tensor_touch(p->value);
-        offset += elements;
+        *count += elements;
     }
-    *count = offset;
     return LT_OK;
 }
 
@@ -229,18 +228,18 @@ lt_status lt_data_parallel_statistics(lt_data_parallel *dp)
     LT_TRY(lt_dp_check_present(dp));
     if (dp->config.dist_bn == LT_DIST_BN_NONE || lt_comm_size(dp->comm) == 1)
         return LT_OK;
+    LT_TRY(lt_dp_copy_statistics(dp->params, dp->statistics, false, &count));
+    if (!count)
+        return LT_OK;
     if (!dp->statistics) {
-        LT_TRY(copy_statistics(dp, false, &count));
-        if (!count)
-            return LT_OK;
         LT_TRY(lt_tensor_new(&dp->statistics, dp->device, lt_device_master(dp->device),
                              LT_SHAPE(count)));
+        LT_TRY(lt_dp_copy_statistics(dp->params, dp->statistics, false, &count));
     }
-    LT_TRY(copy_statistics(dp, false, &count));
     if (dp->config.dist_bn == LT_DIST_BN_BROADCAST)
         LT_TRY(lt_comm_broadcast_begin(dp->comm, dp->statistics, 0, &request));
     else
         LT_TRY(lt_comm_allreduce_begin(dp->comm, dp->statistics, LT_REDUCE_MEAN, &request));
     LT_TRY(lt_request_wait(&request));
-    return copy_statistics(dp, true, &count);
+    return lt_dp_copy_statistics(dp->params, dp->statistics, true, &count);
 }

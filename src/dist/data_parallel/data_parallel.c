@@ -395,7 +395,7 @@ lt_status lt_data_parallel_finish(lt_data_parallel *dp)
     if (!st && lt_dp_counts(dp))
         st = lt_dp_apply_count(dp);
     if (!st && dp->backup)
-        lt_dp_end_backup(dp);
+        st = lt_dp_end_backup(dp);
     if (!st)
         reset_buckets(dp);
     dp->reduced = !st;

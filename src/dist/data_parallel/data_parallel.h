@@ -116,7 +116,7 @@ LT_MUST_CHECK lt_status lt_dp_unpack_divided(const lt_data_parallel *dp, const l
 /* backup.c: a reducer that makes the mean of the first ranks that are done. Behind the last bucket of an update: what
  * this rank did in vain is undone. */
 LT_MUST_CHECK lt_status lt_dp_make_backup(lt_data_parallel *dp);
-void lt_dp_end_backup(lt_data_parallel *dp);
+LT_MUST_CHECK lt_status lt_dp_end_backup(lt_data_parallel *dp);
 
 /* drop_compute.c: a count of micro-batches goes with the gradients of the last bucket, which are divided by it. */
 bool lt_dp_counts(const lt_data_parallel *dp);
@@ -132,5 +132,8 @@ LT_MUST_CHECK lt_status lt_dp_zero_norms(const lt_data_parallel *dp, const lt_dp
 /* batchnorm.c: synchronised batch norm. */
 LT_MUST_CHECK lt_status lt_dp_open_norm(lt_data_parallel *dp);
 void lt_dp_close_norm(lt_data_parallel *dp);
+/* Copies all running statistics into flat, one after the other, or back; flat NULL: counts their elements. */
+LT_MUST_CHECK lt_status lt_dp_copy_statistics(const lt_params *params, const lt_tensor *flat,
+                                              bool back, int64_t *count);
 
 #endif

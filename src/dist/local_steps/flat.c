@@ -63,24 +63,6 @@ lt_status lt_local_gather(const lt_local_steps *l, const lt_tensor *part, lt_ten
 
 /* --- Running statistics --- */
 
-/* Into one tensor, or back. */
-static lt_status copy_statistics(const lt_local_steps *l, bool back)
-{
-    int64_t at = 0;
-    for (size_t i = 0; i < l->all->count; i++) {
-        const lt_param *p = l->all->item[i];
-        if (p->role != LT_ROLE_STAT || p->frozen)
-            continue;
-        const lt_view own = lt_dp_flat(p->value);
-        const lt_view place = lt_dp_slice(l->statistic, at, lt_tensor_count(p->value));
-        LT_TRY(lt_local_axpby(l, 1, back ? place : own, 0, back ? own : place));
-        if (back)
-            lt_tensor_touch(p->value);
-        at += lt_tensor_count(p->value);
-    }
-    return LT_OK;
-}
-
 static lt_status merge_among(const lt_local_steps *l, lt_comm *comm)
 {
     lt_request *request = NULL;
@@ -95,10 +77,11 @@ static lt_status merge_among(const lt_local_steps *l, lt_comm *comm)
 
 lt_status lt_local_merge_statistics(lt_local_steps *l)
 {
+    int64_t count;
     if (!l->statistics || l->config.dist_bn == LT_DIST_BN_NONE)
         return LT_OK;
-    LT_TRY(copy_statistics(l, false));
+    LT_TRY(lt_dp_copy_statistics(l->all, l->statistic, false, &count));
     LT_TRY(merge_among(l, l->node));
     LT_TRY(merge_among(l, l->peers));
-    return copy_statistics(l, true);
+    return lt_dp_copy_statistics(l->all, l->statistic, true, &count);
 }

@@ -8,6 +8,7 @@
 
 #include "lather/averaging.h"
 #include "lather/ext/fail.h"
+#include "lather/ext/optim.h"
 #include "lather/ext/view.h"
 #include "lather/profile.h"
 
@@ -26,7 +27,7 @@ typedef struct work {
 static lt_status finish_update(lt_train_step *step)
 {
     const lt_train_step_config *c = &step->config;
-    LT_TRY(lt_statistics_settle(step->statistics, c->optim));
+    LT_TRY(lt_statistics_settle(step->statistics, c->optim->scalars, c->optim->skipped));
     if (!c->ema)
         return LT_OK;
     LT_TRY(lt_optim_eval(c->optim)); /* an average of what is evaluated */
@@ -55,8 +56,10 @@ static lt_status update_second(void *context)
 
 static lt_status forward_backward(const work *w)
 {
-    const lt_train_step *step = w->step;
+    lt_train_step *step = w->step;
     const lt_train_step_config *c = &step->config;
+    const bool is_weighed = step->number[0];
+    const lt_tensor *scale = lt_optim_loss_scale(c->optim);
     lt_task_output out = {0};
     lt_pass pass = c->pass;
     pass.attempt = w->attempt;
@@ -64,13 +67,13 @@ static lt_status forward_backward(const work *w)
     lt_tape_reset(c->tape, pass);
     LT_TRY(c->task.ops->forward(c->task.context, c->tape, w->batch, step->counts, &out));
     LT_TRY(lt_tape_status(c->tape));
+    LT_TRY(lt_step_weigh(step, out.loss, !w->micro, w->is_last));
     if (c->dp) {
-        lt_data_parallel_set_loss_scale(c->dp, lt_optim_loss_scale(c->optim));
+        lt_data_parallel_set_loss_scale(c->dp, is_weighed ? step->number[TERMS_SCALE] : scale);
         lt_data_parallel_begin(c->dp, w->is_last);
     }
-    LT_TRY(lt_tape_backward_by(c->tape, out.loss, 1.0 / (double)c->grad_accum,
-                               lt_optim_loss_scale(c->optim)));
-    return lt_tensor_copy(step->loss, out.loss);
+    return lt_tape_backward_by(c->tape, out.loss, 1.0 / (double)c->grad_accum,
+                               is_weighed ? step->number[TERMS_SEED] : scale);
 }
 
 /* Gradients become the mean over ranks. */
@@ -89,12 +92,14 @@ static lt_status end_turn(const lt_train_step *step)
     return lt_share_end(step->config.share);
 }
 
-lt_status lt_step_end_backward(const lt_train_step *step)
+lt_status lt_step_end_backward(lt_train_step *step)
 {
     const lt_train_step_config *c = &step->config;
     if (c->share && step->left < c->grad_accum)
         LT_TRY(end_turn(step));
-    return c->dp ? finish_gradients(step) : LT_OK;
+    if (c->dp)
+        LT_TRY(finish_gradients(step));
+    return lt_step_end_terms(step);
 }
 
 static lt_status compute(void *context)

@@ -4,7 +4,7 @@
 #include "train/trainer/loop.h"
 
 #include "base/clock.h"
-#include "train/trainer/statistics.h"
+#include "tensor/statistics.h"
 
 #include "lather/ext/fail.h"
 #include "lather/log.h"

@@ -2,7 +2,7 @@
 
 #include "train/trainer/state.h"
 
-#include "train/trainer/statistics.h"
+#include "tensor/statistics.h"
 
 #include "lather/ext/fail.h"
 
@@ -332,10 +332,9 @@ void lt_train_state_count(lt_train_state *s, const lt_task_ops *task, const lt_t
     if (now->global_batch > (int64_t)r->sums.samples)
         now->epoch_unused += now->global_batch - (int64_t)r->sums.samples;
     now->epoch_seconds += r->seconds;
-    if (isfinite(r->sums.loss))
-        now->sum[SUM_LOSS].value += r->sums.loss * r->sums.samples;
-    else
-        now->epoch_loss_missing += r->sums.samples;
+    const double weight = isfinite(r->sums.loss) ? r->weight : 0;
+    now->sum[SUM_LOSS].value += weight > 0 ? r->sums.loss * r->sums.samples * weight : 0;
+    now->epoch_loss_missing += r->sums.samples * (1 - weight);
     for (int i = 0, at = SUM_COUNTS; i < task->counts; i++)
         if (task->count_name[i])
             now->sum[at++].value += r->sums.count[i];

@@ -14,6 +14,7 @@
 #include "lather/profile.h"
 #include "lather/shard_params.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -44,20 +45,24 @@ static lt_status read_numbers(const lt_train_step *step, lt_train_result *r)
     const void *data;
     int64_t count[LT_TASK_COUNTS] = {0};
     LT_TRY(lt_readback_wait(numbers_of(step, r->step), &data));
-    const char *at = data;
+    const char *at = data, *counts = at + (size_t)step->computed * lt_tensor_bytes(step->loss);
+    const lt_task_ops *task = step->config.task.ops;
     const bool wide = lt_tensor_dtype(step->loss) == LT_F64;
-    const int64_t passes = step->computed;
-    for (int64_t i = 0; i < passes; i++, at += lt_tensor_bytes(step->loss)) {
+    memcpy(count, counts, counts_bytes(step));
+    for (int i = 0; i < task->counts; i++)
+        r->sums.count[i] = (double)count[i];
+    const double weight =
+        step->number[0] ? r->sums.count[task->terms - 1] / step->labels : (double)step->computed;
+    for (; at < counts; at += lt_tensor_bytes(step->loss)) {
         float narrow = 0;
         double value = 0;
         memcpy(wide ? (void *)&value : (void *)&narrow, at, lt_tensor_bytes(step->loss));
-        r->sums.loss += (wide ? value : (double)narrow) / (double)passes;
+        r->sums.loss += weight > 0 ? (wide ? value : (double)narrow) / weight : 0;
     }
-    memcpy(count, at, counts_bytes(step));
-    for (int i = 0; i < step->config.task.ops->counts; i++)
-        r->sums.count[i] = (double)count[i];
     if (step->norms)
-        r->noise.small_square = lt_step_square(step, at + counts_bytes(step));
+        r->noise.small_square = lt_step_square(step, counts + counts_bytes(step));
+    if (step->norms && step->number[0] && weight > 0) /* the mean, also of one micro-batch alone */
+        r->noise.small_square *= pow((double)step->computed / weight, 2);
     return LT_OK;
 }
 
@@ -96,7 +101,7 @@ static lt_status begin_sums(lt_train_step *step, lt_train_result *r)
         LT_TRY(read_numbers(step, r));
     else
         r->sums = (lt_task_sums){0};
-    sum[STEP_LOSS] = r->sums.loss * r->sums.samples;
+    sum[STEP_LOSS] = r->sums.loss * r->sums.samples * lt_step_weight(step, &r->sums);
     sum[STEP_SAMPLES] = r->sums.samples;
     memcpy(sum + STEP_COUNTS, r->sums.count, sizeof r->sums.count);
     for (int i = 0; i < STEP_SUMS && !step->is_counted; i++)
@@ -149,10 +154,11 @@ static lt_status finish_sums(lt_train_step *step, lt_train_result *r)
         return LT_OK;
     LT_TRY(lt_request_wait(&step->summing));
     LT_TRY(lt_tensor_read(step->sums, sum, lt_tensor_bytes(step->sums)));
-    r->sums.loss = sum[STEP_LOSS] / sum[STEP_SAMPLES];
     r->sums.samples = sum[STEP_SAMPLES];
     r->noise.small_square = sum[STEP_NOISE] / sum[STEP_SAMPLES];
     memcpy(r->sums.count, sum + STEP_COUNTS, sizeof r->sums.count);
+    const double weight = lt_step_weight(step, &r->sums);
+    r->sums.loss = weight > 0 ? sum[STEP_LOSS] / (sum[STEP_SAMPLES] * weight) : 0;
     r->stop = sum[STEP_STOP] > 0;
     count_bytes(step, r);
     return LT_OK;
@@ -172,6 +178,7 @@ static lt_status prepare(lt_train_step *step, const lt_step *numbers, lt_train_r
     step->replays = lt_graph_statistics(step->graph).replays;
     LT_TRY(lt_step_begin_noise(step));
     LT_TRY(lt_statistics_save(step->statistics));
+    lt_optim_scale_gradients(c->optim, step->number[TERMS_SCALE], step->number[TERMS_ONE]);
     lt_readback_begin(numbers_of(step, r->step));
     return lt_optim_prepare(c->optim, numbers);
 }
@@ -186,6 +193,8 @@ static lt_status micro_batch(lt_train_step *step, int64_t micro, capture_plan pl
     lt_beat_here();
     if (!st && !micro && step->config.share)
         st = lt_share_begin(step->config.share, &r->turn);
+    step->labels = st ? 0 : batch.labels ? (double)lt_tensor_count(batch.labels) : batch.count;
+    step->row_labels = st ? 0 : step->labels / batch.count;
     if (!st)
         st = lt_step_run_micro_batch(step, &batch, micro, r->step, plan);
     if (st)
@@ -290,6 +299,7 @@ lt_status lt_train_step_finish(lt_train_step *step, lt_train_result *r)
     if (step->config.dp)
         LT_TRY(lt_data_parallel_commit(step->config.dp, r->optim.applied));
     LT_TRY(finish_sums(step, r));
+    r->weight = lt_step_weight(step, &r->sums);
     lt_step_finish_noise(step, r);
     measure(step, r);
     return step->config.stragglers ? lt_stragglers_end(step->config.stragglers, r->seconds) : LT_OK;
@@ -313,6 +323,7 @@ static lt_status open_parts(lt_train_step *step)
         LT_TRY(
             lt_tensor_new(&step->sums, c->device, LT_F64, LT_SHAPE(STEP_SUMS + c->gradient_noise)));
     LT_TRY(lt_step_open_noise(step));
+    LT_TRY(lt_step_open_terms(step));
     LT_TRY(lt_statistics_new(&step->statistics, c->params));
     const size_t bytes = (size_t)c->grad_accum * lt_tensor_bytes(step->loss) + counts_bytes(step)
                          + (step->norms ? lt_tensor_bytes(step->norms) : 0);
@@ -412,6 +423,7 @@ void lt_train_step_free(lt_train_step **step)
     lt_tensor_free(&s->counts);
     lt_tensor_free(&s->sums);
     lt_statistics_free(&s->statistics);
+    lt_step_close_terms(s);
     lt_step_close_noise(s);
     for (int i = 0; i < 2; i++)
         lt_readback_free(&s->numbers[i]);

@@ -167,6 +167,11 @@ bool lt_stragglers_goes_on(const lt_stragglers *s, int64_t micro)
     return !micro || !(s->deadline > 0) || s->before < s->deadline;
 }
 
+bool lt_stragglers_drops_ranks(const lt_stragglers *s)
+{
+    return !s->counts;
+}
+
 static bool is_recorded(const lt_stragglers *s)
 {
     return s->to_record && s->to_record <= (s->config.deadline > 0 ? CHECKED : RECORDED);

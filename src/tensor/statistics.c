@@ -4,12 +4,13 @@
  *     save     kept = value
  *     settle   kept = value, unless scalars->finite is 0;   value = kept */
 
-#include "train/trainer/statistics.h"
+#include "tensor/statistics.h"
 
 #include "base/alloc.h"
 #include "tensor/tensor.h"
 
-#include "lather/ext/optim.h"
+#include "lather/ext/backend.h"
+#include "lather/ext/fail.h"
 #include "lather/ext/view.h"
 
 #include <math.h>
@@ -17,63 +18,35 @@
 struct lt_statistics {
     lt_device *device;
     lt_tensor **value, **kept; /* value: borrowed */
-    lt_vec_job *save, *restore;
+    lt_vec_job *job;           /* scratch */
     size_t count;
 };
-
-static bool is_statistic(const lt_param *p)
-{
-    return p->role == LT_ROLE_STAT || p->role == LT_ROLE_COUNT;
-}
-
-/* Kernels of vec know no integers: the bits of a count pass as those of an f64, which times 1 stay what they are. */
-static lt_view numbers_of(const lt_tensor *t)
-{
-    lt_view v = lt_tensor_view(t);
-    v.dtype = v.dtype == LT_I64 ? LT_F64 : v.dtype;
-    v.version = 0;
-    return v;
-}
-
-static lt_status add(lt_statistics *s, lt_tensor *value)
-{
-    const size_t i = s->count++;
-    s->value[i] = value;
-    LT_TRY(lt_tensor_new_like(&s->kept[i], value, lt_tensor_dtype(value)));
-    const lt_view from = numbers_of(value), to = numbers_of(s->kept[i]);
-    s->save[i] = (lt_vec_job){.op = LT_VEC_AXPBY, .alpha = 1, .a = from, .y = to};
-    s->restore[i] = (lt_vec_job){.op = LT_VEC_AXPBY, .alpha = 1, .a = to, .y = from};
-    return LT_OK;
-}
 
 static lt_status add_all(lt_statistics *s, const lt_params *params)
 {
     s->value = lt_alloc(params->count, sizeof(lt_tensor *));
     s->kept = lt_alloc(params->count, sizeof(lt_tensor *));
-    s->save = lt_alloc(params->count, sizeof *s->save);
-    s->restore = lt_alloc(params->count, sizeof *s->restore);
-    if (!s->value || !s->kept || !s->save || !s->restore)
+    s->job = lt_alloc(params->count, sizeof *s->job);
+    if (!s->value || !s->kept || !s->job)
         return LT_E_NOMEM;
-    for (size_t i = 0; i < params->count; i++)
-        if (is_statistic(params->item[i]))
-            LT_TRY(add(s, params->item[i]->value));
+    for (size_t i = 0; i < params->count; i++) {
+        const lt_param *p = params->item[i];
+        if (p->role != LT_ROLE_STAT && p->role != LT_ROLE_COUNT)
+            continue;
+        s->device = lt_tensor_device(p->value);
+        s->value[s->count] = p->value;
+        LT_TRY(lt_tensor_new_like(&s->kept[s->count++], p->value, lt_tensor_dtype(p->value)));
+    }
     return LT_OK;
 }
 
 lt_status lt_statistics_new(lt_statistics **out, const lt_params *params)
 {
-    size_t count = 0;
-    for (size_t i = 0; i < params->count; i++)
-        count += is_statistic(params->item[i]);
-    *out = NULL;
-    if (!count)
-        return LT_OK;
     lt_statistics *s = lt_alloc(1, sizeof *s);
     if (!s)
         return LT_E_NOMEM;
-    s->device = lt_tensor_device(params->item[0]->value);
     lt_status st = add_all(s, params);
-    if (st)
+    if (st || !s->count)
         lt_statistics_free(&s);
     *out = s;
     return st;
@@ -87,33 +60,52 @@ void lt_statistics_free(lt_statistics **statistics)
         return;
     for (size_t i = 0; i < s->count; i++)
         lt_tensor_free(&s->kept[i]);
-    lt_free(s->restore);
-    lt_free(s->save);
+    lt_free(s->job);
     lt_free(s->kept);
     lt_free(s->value);
     lt_free(s);
 }
 
-lt_status lt_statistics_save(const lt_statistics *s)
+/* Kernels of vec know no integers: the bits of a count pass as those of an f64, which times 1 stay what they are. */
+static lt_view numbers_of(const lt_tensor *t)
 {
-    const lt_backend *be = s ? s->device->backend : NULL;
-    if (be && !be->host_memory)
-        return be->vec(s->device->ctx, s->save, s->count, NULL);
-    for (size_t i = 0; s && i < s->count; i++)
-        LT_TRY(lt_tensor_copy(s->kept[i], s->value[i]));
-    return LT_OK;
+    lt_view v = lt_tensor_view(t);
+    v.dtype = v.dtype == LT_I64 ? LT_F64 : v.dtype;
+    v.version = 0;
+    return v;
 }
 
-lt_status lt_statistics_settle(const lt_statistics *s, const lt_optim *optim)
+static lt_status copy(const lt_statistics *s, lt_tensor *const *from, lt_tensor *const *to,
+                      const lt_scalars *scalars)
 {
-    const lt_backend *be = s ? s->device->backend : NULL;
-    if (be && !be->host_memory) {
-        LT_TRY(be->vec(s->device->ctx, s->save, s->count, optim->scalars));
-        return be->vec(s->device->ctx, s->restore, s->count, NULL);
+    const lt_backend *be = s->device->backend;
+    for (size_t i = 0; i < s->count; i++) {
+        if (be->host_memory)
+            LT_TRY(lt_tensor_copy(to[i], from[i]));
+        else
+            s->job[i] = (lt_vec_job){
+                .op = LT_VEC_AXPBY, .alpha = 1, .a = numbers_of(from[i]), .y = numbers_of(to[i])};
     }
-    for (size_t i = 0; s && optim->skipped && i < s->count; i++)
-        LT_TRY(lt_tensor_copy(s->value[i], s->kept[i]));
-    return LT_OK;
+    return be->host_memory ? LT_OK : be->vec(s->device->ctx, s->job, s->count, scalars);
+}
+
+lt_status lt_statistics_save(const lt_statistics *s)
+{
+    return s ? copy(s, s->value, s->kept, NULL) : LT_OK;
+}
+
+lt_status lt_statistics_restore(const lt_statistics *s)
+{
+    return s ? copy(s, s->kept, s->value, NULL) : LT_OK;
+}
+
+lt_status lt_statistics_settle(const lt_statistics *s, const lt_scalars *scalars, bool skipped)
+{
+    if (s && s->device->backend->host_memory)
+        return skipped ? lt_statistics_restore(s) : LT_OK;
+    if (s)
+        LT_TRY(copy(s, s->value, s->kept, scalars));
+    return lt_statistics_restore(s);
 }
 
 /* The first element of an f32 or f64 tensor that is not finite, with its index; else 0. */
