@@ -235,17 +235,17 @@ static void add_little(bytes *b, uint32_t value, int count)
     }
 }
 
-uint8_t *make_tiff_bomb(uint32_t side, uint32_t tile, size_t inflated, size_t *size)
+uint8_t *make_tiff_bomb(uint32_t side, uint32_t tile, uint32_t bits, size_t inflated, size_t *size)
 {
     enum { SHORT = 3, LONG = 4, DEFLATE = 8, HEADER = 8, ENTRY = 12, FEW = 9, MANY = 10 };
     bytes b = {0}, data = {0}, nothing = {0};
     uint32_t entries = tile ? MANY : FEW, at = HEADER + 2 + entries * ENTRY + 4;
     add_zeros(&data, 15, &nothing, inflated);
-    const uint32_t of_strips[] = {256, side,    257, side, 258, 8,
+    const uint32_t of_strips[] = {256, side,    257, side, 258, bits,
                                   259, DEFLATE, 262, 1,    273, at,
                                   277, 1,       278, side, 279, (uint32_t)data.size};
     const uint32_t of_tiles[] = {
-        256, side, 257, side, 258, 8,    259, DEFLATE, 262, 1,
+        256, side, 257, side, 258, bits, 259, DEFLATE, 262, 1,
         277, 1,    322, tile, 323, tile, 324, at,      325, (uint32_t)data.size};
     const uint32_t *field = tile ? of_tiles : of_strips;
     add(&b, "II*\0", 4);

@@ -36,9 +36,9 @@ uint8_t *make_many_tensors(size_t count, size_t *size);
  * `there`. */
 uint8_t *make_idx_bomb(uint32_t claimed, uint32_t there, size_t *size);
 
-/* TIFF of one strip of deflate: the sides claimed, and zeros that the strip inflates to; tile: side
- * of its tiles instead of strips, or 0. */
-uint8_t *make_tiff_bomb(uint32_t side, uint32_t tile, size_t inflated, size_t *size);
+/* TIFF of one strip of deflate: the sides claimed, bits of a grey pixel, and zeros that the strip inflates to; tile:
+ * side of its tiles instead of strips, or 0. */
+uint8_t *make_tiff_bomb(uint32_t side, uint32_t tile, uint32_t bits, size_t inflated, size_t *size);
 /* One of side x side grey pixels, each row a strip of its own, all of them the same bytes of the
  * file. */
 uint8_t *make_tiff_strips(uint32_t side, size_t *size);

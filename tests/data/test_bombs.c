@@ -102,17 +102,22 @@ static uint8_t *jpeg_small_scans(size_t *size)
 
 static uint8_t *tiff_above(size_t *size)
 {
-    return make_tiff_bomb(60000, 0, 0, size);
+    return make_tiff_bomb(60000, 0, 8, 0, size);
 }
 
 static uint8_t *tiff_empty(size_t *size)
 {
-    return make_tiff_bomb(9000, 0, 0, size);
+    return make_tiff_bomb(9000, 0, 8, 0, size);
+}
+
+static uint8_t *tiff_deep(size_t *size)
+{
+    return make_tiff_bomb(4096, 0, 16, 33 * MIB, size);
 }
 
 static uint8_t *tiff_tiles(size_t *size)
 {
-    return make_tiff_bomb(16, 65520, (size_t)2000 * MIB, size);
+    return make_tiff_bomb(16, 65520, 8, (size_t)2000 * MIB, size);
 }
 
 static uint8_t *tiff_strips(size_t *size)
@@ -220,7 +225,8 @@ static bomb rows[] = {
     {"jpeg: 600 scans of 100 x 100", LT_E_FORMAT, "501 scans", jpeg_small_scans, read_image, 64},
     {"jpeg: more seconds than allowed", LT_E_FORMAT, "more than 0.02 seconds", jpeg_scans, read_in_time, 768},
     {"tiff: 60000 x 60000", LT_E_FORMAT, "more than the", tiff_above, read_image, 64},
-    {"tiff: 9000 x 9000 without data", LT_E_FORMAT, "tiff: ", tiff_empty, read_image, 768},
+    {"tiff: 9000 x 9000 without data", LT_E_FORMAT, "81000000 bytes cannot lie in", tiff_empty, read_image, 64},
+    {"tiff: a strip of 4096 x 4096 of 16 bits is read in 6 bytes a pixel", LT_OK, "", tiff_deep, read_image, 120},
     {"tiff: 16 x 16 in a tile of 65520 x 65520", LT_E_FORMAT, "tiff: ", tiff_tiles, read_image, 192},
     {"tiff: more seconds than allowed", LT_E_FORMAT, "more than 0.02 seconds", tiff_strips, read_in_time, 768},
     {"webp: 16384 x 16384", LT_E_FORMAT, "more than the", webp_above, read_image, 64},

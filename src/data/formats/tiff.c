@@ -1,7 +1,7 @@
 /* TIFF by libtiff, its first image, of whatever kind libtiff turns into 8 bits of red, green and
  * blue (TIFFRGBAImage). Alpha is dropped, not multiplied in, as Pillow's convert("RGB") does; the
  * orientation is not applied. Strips and rows of tiles are decoded one after the other, those of
- * the window only. */
+ * the window only; where one has all of it, within the memory of the result. */
 
 #include "base/alloc.h"
 #include "data/formats/image.h"
@@ -102,14 +102,64 @@ static lt_status read_size(TIFF *tiff, const source *s, int32_t *width, int32_t 
     return LT_OK;
 }
 
-lt_status lt_tiff_size(const uint8_t *bytes, size_t size, int32_t *width, int32_t *height)
+/* *bits: of a pixel, at most those of four channels of 16. */
+static lt_status read_header(const uint8_t *bytes, size_t size, int32_t *width, int32_t *height,
+                             uint32_t *bits)
 {
+    const uint32_t deepest = 64;
     source s = {.bytes = bytes, .size = size};
+    uint16_t depth = 0, samples = 0;
     TIFF *tiff = NULL;
     LT_TRY(open_tiff(&tiff, &s, lt_image_workspace(NULL, 0)));
     lt_status st = read_size(tiff, &s, width, height);
+    TIFFGetFieldDefaulted(tiff, TIFFTAG_BITSPERSAMPLE, &depth);
+    TIFFGetFieldDefaulted(tiff, TIFFTAG_SAMPLESPERPIXEL, &samples);
+    *bits = (uint32_t)depth * samples < deepest ? (uint32_t)depth * samples : deepest;
     TIFFClose(tiff);
     return st;
+}
+
+lt_status lt_tiff_size(const uint8_t *bytes, size_t size, int32_t *width, int32_t *height)
+{
+    uint32_t bits;
+    return read_header(bytes, size, width, height, &bits);
+}
+
+/* Bytes that one byte of the compression can make; 0: no bound that matters. */
+static uint64_t most_ratio(uint16_t compression)
+{
+    enum { DEFLATE = 1032, LZW = 4096 * 8 / 12, PACKBITS = 64 }; /* as of PNG and GIF; 128 for 2 */
+    switch (compression) {
+    case COMPRESSION_NONE:
+        return 1;
+    case COMPRESSION_PACKBITS:
+        return PACKBITS;
+    case COMPRESSION_LZW:
+        return LZW;
+    case COMPRESSION_DEFLATE:
+    case COMPRESSION_ADOBE_DEFLATE:
+        return DEFLATE;
+    default:
+        return 0;
+    }
+}
+
+/* Rejects a first strip or tile of more than a million bytes that its part of the file cannot hold, before memory is
+ * allocated for strips or tiles of this size. */
+static lt_status check_strip(TIFF *tiff, size_t size)
+{
+    const uint64_t large = 1000000;
+    uint16_t compression = COMPRESSION_NONE;
+    uint64_t held = TIFFGetStrileByteCount(tiff, 0);
+    const uint64_t made = TIFFIsTiled(tiff) ? TIFFTileSize64(tiff) : TIFFStripSize64(tiff);
+    TIFFGetFieldDefaulted(tiff, TIFFTAG_COMPRESSION, &compression);
+    const uint64_t ratio = most_ratio(compression);
+    held = held < size ? held : size;
+    if (ratio && made > large && made / ratio > held)
+        return lt_fail(LT_E_FORMAT,
+                       "tiff: a strip or tile of %llu bytes cannot lie in %llu bytes of the file",
+                       (unsigned long long)made, (unsigned long long)held);
+    return LT_OK;
 }
 
 /* Declares alpha as premultiplied: then libtiff does not multiply colours by it. */
@@ -135,7 +185,8 @@ static uint32_t band_rows(TIFF *tiff, uint32_t height)
     return rows < 1 || rows > height ? height : rows;
 }
 
-/* Copies the window's part of a band of rows from y on to out. */
+/* Copies the window's part of a band of rows from y on to out, which may begin where raster does: a pixel is not written
+ * before it is read. */
 static void take_rows(const uint32_t *raster, const TIFFRGBAImage *image, uint32_t y, uint32_t rows,
                       lt_window w, uint8_t *out)
 {
@@ -147,21 +198,31 @@ static void take_rows(const uint32_t *raster, const TIFFRGBAImage *image, uint32
         const uint32_t *from = raster + (size_t)r * image->width + w.x;
         uint8_t *to = out + (size_t)row * (size_t)w.width * COLOURS;
         for (int32_t x = 0; x < w.width; x++, to += COLOURS) {
-            to[0] = (uint8_t)TIFFGetR(from[x]);
-            to[1] = (uint8_t)TIFFGetG(from[x]);
-            to[2] = (uint8_t)TIFFGetB(from[x]);
+            const uint32_t pixel = from[x];
+            to[0] = (uint8_t)TIFFGetR(pixel);
+            to[1] = (uint8_t)TIFFGetG(pixel);
+            to[2] = (uint8_t)TIFFGetB(pixel);
         }
     }
 }
 
-static lt_status read_bands(TIFFRGBAImage *image, source *s, lt_window w, uint8_t *out)
+static lt_status read_bands(TIFFRGBAImage *image, source *s, lt_window w, lt_image *out)
 {
-    uint32_t band = band_rows(image->tif, image->height);
-    uint32_t *raster = lt_alloc((size_t)band * image->width, sizeof *raster);
+    enum { COLOURS = 3 };
+    const uint32_t band = band_rows(image->tif, image->height);
+    const uint32_t first = (uint32_t)w.y / band * band, end = (uint32_t)(w.y + w.height);
+    const size_t pixels = (size_t)band * image->width;
+    const bool in_place = end <= first + band;
+    uint32_t *raster = NULL, *own = NULL;
+    LT_TRY(lt_image_reserve(out, in_place ? pixels * sizeof *raster
+                                          : (size_t)w.width * (size_t)w.height * COLOURS));
+    if (in_place)
+        raster = (uint32_t *)(void *)out->memory; /* which is aligned */
+    else
+        raster = own = lt_alloc(pixels, sizeof *raster);
     if (!raster)
         return LT_E_NOMEM;
     lt_status st = LT_OK;
-    uint32_t first = (uint32_t)w.y / band * band, end = (uint32_t)(w.y + w.height);
     image->req_orientation = image->orientation; /* rows as they are stored */
     for (uint32_t y = first; y < end && !(st = lt_image_check_time(&s->timer)); y += band) {
         uint32_t rows = image->height - y < band ? image->height - y : band;
@@ -170,22 +231,21 @@ static lt_status read_bands(TIFFRGBAImage *image, source *s, lt_window w, uint8_
             st = failed(s);
             break;
         }
-        take_rows(raster, image, y, rows, w, out);
+        take_rows(raster, image, y, rows, w, out->memory);
     }
-    lt_free(raster);
+    lt_free(own);
     return st;
 }
 
 static lt_status read_window(TIFF *tiff, source *s, lt_window w, lt_image *out)
 {
-    enum { COLOURS = 3 };
     TIFFRGBAImage image;
     char why[1024] = "";
-    LT_TRY(lt_image_reserve(out, (size_t)w.width * (size_t)w.height * COLOURS));
+    LT_TRY(check_strip(tiff, s->size));
     ignore_alpha(tiff);
     if (!TIFFRGBAImageOK(tiff, why) || !TIFFRGBAImageBegin(&image, tiff, 1, why))
         return lt_fail(LT_E_FORMAT, "tiff: %.200s", why);
-    lt_status st = read_bands(&image, s, w, out->memory);
+    lt_status st = read_bands(&image, s, w, out);
     TIFFRGBAImageEnd(&image);
     return st;
 }
@@ -193,14 +253,15 @@ static lt_status read_window(TIFF *tiff, source *s, lt_window w, lt_image *out)
 lt_status lt_tiff_decode(const uint8_t *bytes, size_t size, const lt_image_limits *limits,
                          int channels, lt_window window, lt_image *out)
 {
-    enum { DEEPEST = 8 }; /* bytes of a pixel of four channels */
+    enum { BYTE_BITS = 8 };
     source s = {.bytes = bytes, .size = size, .timer = lt_image_start(limits)};
     int32_t width = 0, height = 0;
+    uint32_t bits = 0;
     TIFF *tiff = NULL;
-    LT_TRY(lt_tiff_size(bytes, size, &width, &height));
+    LT_TRY(read_header(bytes, size, &width, &height, &bits));
     LT_TRY(lt_image_check(limits, width, height));
-    LT_TRY(
-        open_tiff(&tiff, &s, lt_image_workspace(limits, (size_t)width * (size_t)height * DEEPEST)));
+    LT_TRY(open_tiff(
+        &tiff, &s, lt_image_workspace(limits, (size_t)width * (size_t)height * bits / BYTE_BITS)));
     lt_status st = read_window(tiff, &s, window, out);
     TIFFClose(tiff);
     LT_TRY(st);
