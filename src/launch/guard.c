@@ -36,7 +36,7 @@ static void end_groups(const lt_guard *guard, double grace)
     const struct timespec tick = {.tv_nsec = (long)TICK_MS * MS_NS};
     signal_groups(guard, SIGTERM);
     signal_groups(guard, SIGCONT);
-    for (double waited = 0; signal_groups(guard, 0) && waited < grace; waited += TICK_MS / ms)
+    for (int waited = 0; signal_groups(guard, 0) && waited < ms * grace; waited += TICK_MS)
         nanosleep(&tick, NULL);
     signal_groups(guard, SIGKILL);
 }
