@@ -322,13 +322,12 @@ def heads_come_from_a_flag_metadata_or_config_json(cwd):
     flags = ["--prompt", "the qu", "--tokens", "20", "--temperature", "0", "--tokenizer", "byte", "--threads", "1"]
     texts = [run("sample", "--weights", *which, *flags, cwd=cwd).stdout for which in ([WEIGHTS], ["hf", "--heads", "2"])]
     assert texts[0] == texts[1], texts
-    run(*data, "--weights", "hf", "--heads", "2", "--batch-size", "8", "--max-steps", "1", "--optim", "adamw",
+    run(*data, "--weights", "hf", "--heads", "2", "--activation", "gelu", "--batch-size", "8", "--max-steps", "1", "--optim", "adamw",
         "--progress", "off", "--output", "fine", cwd=cwd)  # the other numbers are the file's
-    large = {name: (kind, shape, struct.pack(f"<{len(data) // 4}f", *(20 * x for x in struct.unpack(f"<{len(data) // 4}f", data))))
-             if ".mlp." in name else (kind, shape, data) for name, (kind, shape, data) in read_safetensors(os.path.join(cwd, WEIGHTS)).items()}
-    write_safetensors(os.path.join(cwd, "large.safetensors"), large)  # where both kinds of gelu differ
-    kinds = [loss("large.safetensors", "--heads", "2", "--activation", kind)[0] for kind in ("gelu", "gelu-tanh")]
-    assert kinds[0] != kinds[1], "--activation is not read"
+    found = metadata_of(os.path.join(cwd, "fine", "model.safetensors"))
+    assert [found[key] for key in ("activation", "heads", "layers", "positions")] == ["gelu", "2", "2", "64"], found
+    bare(cwd, {"n_head": 2, "activation_function": "gelu"})
+    fails("--eval", "--weights", "hf", *data, "--activation", "gelu-tanh", cwd=cwd, code=USAGE, says="hf has gelu, by its config.json")
     bare(cwd, {"n_head": 2, "activation_function": "gelu_new"})
     for path in ("hf", "hf/model.safetensors"):
         found, said = loss(path)
