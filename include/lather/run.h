@@ -17,7 +17,7 @@ typedef enum lt_progress {
 } lt_progress;
 
 /** How the bar and the lines show a metric: {"top1", "top-1", "%"}, {"val_loss", "| val loss", NULL}.
- *  With a unit it has two digits behind the point, else four. */
+ *  With a unit it has two digits behind the point, else four. A label of NULL: not shown. */
 typedef struct lt_metric_label {
     const char *name, *label, *unit;
 } lt_metric_label;

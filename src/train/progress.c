@@ -69,7 +69,7 @@ size_t lt_bar_metric(const lt_bar *bar, const char *name, double value, char *te
         if (!strcmp(bar->label[i].name, name))
             l = &bar->label[i];
     *text = 0;
-    if (isnan(value))
+    if (isnan(value) || !l->label)
         return 0;
     int bytes = snprintf(text, size, " %s %.*f%s%s", l->label, l->unit ? 2 : 4, value,
                          l->unit ? " " : "", l->unit ? l->unit : "");

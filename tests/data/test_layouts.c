@@ -127,6 +127,7 @@ static void check_service(const lt_dataset *source, const item *want, int count)
     snprintf(spec, sizeof spec, "service:%s", lt_data_service_address(service));
     lt_dataset *d = open_data(spec, NULL);
     check_data(d, want, count);
+    assert_true(d->unsplit == source->unsplit);
     lt_dataset_free(&d);
     lt_data_service_close(&service);
 }
@@ -137,6 +138,7 @@ static void check_pack(const lt_dataset *source, const char *folder, const item 
                             NULL));
     lt_dataset *d = open_data(folder, NULL);
     check_data(d, want, count);
+    assert_true(d->unsplit);
     lt_dataset_free(&d);
 }
 
@@ -151,6 +153,7 @@ static void check_same(void **state)
     item want[MOST];
     lt_dataset *d = open_data(folder, line);
     assert_non_null(strstr(line, left_out));
+    assert_true(d->unsplit); /* the same samples to evaluate on */
     int count = list_items(d, want), labels[3] = {0};
     for (int i = 0; i < count; i++)
         labels[want[i].label]++;
@@ -168,6 +171,7 @@ static void check_same(void **state)
         *line = 0;
         d = open_data(tar, line);
         check_data(d, want, count);
+        assert_true(d->unsplit);
         assert_string_equal(strstr(line, "5 files"), left_out);
         lt_dataset_free(&d);
     }
@@ -215,6 +219,7 @@ static void check_shards(void **state)
     lt_dataset_free(&d);
     d = open_data(shards, line);
     check_data(d, want, count);
+    assert_false(d->unsplit);
     assert_non_null(strstr(line, "train-1.tar: 3 files left out: .md 1, .txt 1, none 1"));
     lt_dataset_free(&d);
     run_in(root, "mkdir a && cp -r tree a/train && cp -r tree a/val && tar -cf whole.tar a");

@@ -58,7 +58,8 @@ def data_without_a_split_is_said_to_be_evaluated_on_itself(cwd):
     flags = [*SMALL, "--image-size", "16", "--max-steps", "1", "--output"]
     text = run(*flags, "split", "--data", "data", cwd=cwd).stderr
     assert "training images" not in text and "val_is_train" not in records(cwd, "split")[-1], text
-    text = run(*flags, "same", "--data", "data/train", cwd=cwd).stderr
+    text = run(*flags, "same", "--data", "data/train", "--progress", "lines", cwd=cwd).stderr
+    assert "val loss" in text and "top-5" not in text, text  # of three classes
     assert text.count("data/train has no split") == 2 and "evaluations are on the training images" in text, text
     assert records(cwd, "same")[-1]["val_is_train"] == 1, records(cwd, "same")
     shutil.copytree(os.path.join(cwd, "data/val"), os.path.join(cwd, "other/valid"))

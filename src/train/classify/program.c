@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { FIVE = 5 }; /* classes of which top-5 says nothing */
+
 #define OF classifier_options
 /* clang-format off */
 static const lt_option own_rows[] = {
@@ -216,6 +218,10 @@ static void note_choices(const void *context, lt_trainer *t)
     static const char *const augment[] = {[LT_AUGMENT_NONE] = "none",
                                           [LT_AUGMENT_IMAGENET] = "imagenet",
                                           [LT_AUGMENT_SMALL] = "small"};
+    if (t->choice.spec.classes <= FIVE) /* top-5 of so few is 100 % */
+        for (size_t i = 0; i < t->labels.count; i++)
+            if (!strcmp(t->labels.label[i].name, "val_top5"))
+                t->labels.label[i].label = NULL;
     const bool crops = s->args.images.augment == AUGMENT_AUTO && !t->args.loader.overfit_batches;
     if (!t->args.weights)
         list_resolved(t, resolved, sizeof resolved);
@@ -296,10 +302,11 @@ static lt_status end_evaluation(void *context, lt_trainer *t, const lt_evaluatio
 
 static void report(const void *context, const lt_evaluation *e)
 {
-    (void)context;
-    printf("top-1 %.3f %%, top-5 %.3f %%, loss %.5f over %lld images\n",
-           lt_classification_top1(&e->sums), lt_classification_top5(&e->sums), e->sums.loss,
-           (long long)e->samples);
+    const classifier *s = context;
+    printf("top-1 %.3f %%, ", lt_classification_top1(&e->sums));
+    if (s->t->choice.spec.classes > FIVE)
+        printf("top-5 %.3f %%, ", lt_classification_top5(&e->sums));
+    printf("loss %.5f over %lld images\n", e->sums.loss, (long long)e->samples);
 }
 
 static void close_classifier(void *context)
