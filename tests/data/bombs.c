@@ -2,7 +2,9 @@
 
 #include "bombs.h"
 
+#include "golden.h"
 #include "images.h"
+#include "temp.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -305,6 +307,41 @@ uint8_t *make_webp_bomb(int side, size_t *size)
     for (int i = 0; i < 9; i++)
         add_little(&b, 0, 1);
     return finish(&b, size);
+}
+
+uint8_t *read_format(const char *name, size_t *size)
+{
+    char part[64];
+    snprintf(part, sizeof part, "data/formats/%s", name);
+    char *path = golden_path(part);
+    uint8_t *whole = (uint8_t *)temp_read(path, size);
+    free(path);
+    return whole;
+}
+
+/* Two sides in place of those that stand there. */
+static void put_sides(uint8_t *at, uint32_t side, int bytes_of_one)
+{
+    for (int k = 0; k < 2; k++)
+        for (int i = bytes_of_one; i--; at++)
+            *at = (uint8_t)(side >> (8 * i));
+}
+
+uint8_t *make_avif_bomb(const char *name, uint32_t side, size_t *size)
+{
+    /* ISO/IEC 23008-12, 6.6.2.3: version and flags, rows and columns less 1, then the sides. */
+    static const uint8_t grid[] = {0, 0, 3, 3};
+    enum { ISPE = 8 }; /* its name, version and flags */
+    uint8_t *b = read_format(name, size), *ispe = b, *last = b + *size - 2 * ISPE;
+    while (ispe < last && memcmp(ispe, "ispe", 4) != 0)
+        ispe++;
+    put_sides(ispe + ISPE, side, 4);
+    uint8_t *cells = ispe;
+    while (cells < last && memcmp(cells, "mdat", 4) != 0)
+        cells++;
+    if (!memcmp(cells + 4, grid, sizeof grid))
+        put_sides(cells + 4 + sizeof grid, side, 2);
+    return b;
 }
 
 /* --- Tensors and numbers --- */

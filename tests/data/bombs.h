@@ -45,4 +45,10 @@ uint8_t *make_tiff_strips(uint32_t side, size_t *size);
 /* WebP without a loss whose header says side x side. */
 uint8_t *make_webp_bomb(int side, size_t *size);
 
+/* A file of tests/golden/data/formats. grid.avif was made by libavif 0.11 (avifEncoderAddImageGrid()): 4 x 4 cells of
+ * 2048 x 2048 pixels of one colour, in 1,202 bytes. */
+uint8_t *read_format(const char *name, size_t *size);
+/* An AVIF file whose header claims side x side pixels; what is inside is unchanged. */
+uint8_t *make_avif_bomb(const char *name, uint32_t side, size_t *size);
+
 #endif

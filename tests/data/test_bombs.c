@@ -135,6 +135,23 @@ static uint8_t *webp_empty(size_t *size)
     return make_webp_bomb(9900, size);
 }
 
+/* 37 x 22 pixels, which libavif would scale. */
+static uint8_t *avif_scaled(size_t *size)
+{
+    return make_avif_bomb("420.avif", 9000, size);
+}
+
+static uint8_t *avif_grid(size_t *size)
+{
+    return read_format("grid.avif", size);
+}
+
+/* 16 cells, each as large as the whole. */
+static uint8_t *avif_cells(size_t *size)
+{
+    return make_avif_bomb("grid.avif", 2048, size);
+}
+
 static uint8_t *shape_bomb(size_t *size)
 {
     return make_shape_bomb(10 * MIB, size);
@@ -190,6 +207,19 @@ static lt_status read_in_time(const char *path, const uint8_t *bytes, size_t siz
     return read_with(bytes, size, &limits);
 }
 
+/* What has failed for want of memory in a library says only that it failed: this looks at the memory it took. */
+static lt_status read_and_look(const char *path, const uint8_t *bytes, size_t size)
+{
+    enum { KIB = 1024 };
+    struct rusage before, after;
+    (void)path;
+    getrusage(RUSAGE_SELF, &before);
+    const lt_status st = read_with(bytes, size, NULL);
+    getrusage(RUSAGE_SELF, &after);
+    const long mib = (after.ru_maxrss - before.ru_maxrss) / KIB;
+    return mib > 32 ? lt_fail(LT_E_NOMEM, "it took %ld MiB", mib) : st;
+}
+
 static lt_status read_tensors(const char *path, const uint8_t *bytes, size_t size)
 {
     lt_safetensors *file = NULL;
@@ -231,6 +261,9 @@ static bomb rows[] = {
     {"tiff: more seconds than allowed", LT_E_FORMAT, "more than 0.02 seconds", tiff_strips, read_in_time, 768},
     {"webp: 16384 x 16384", LT_E_FORMAT, "more than the", webp_above, read_image, 64},
     {"webp: 9900 x 9900 without data", LT_E_FORMAT, "webp: ", webp_empty, read_image, 768},
+    {"avif: 37 x 22 pixels that claim to be 9000 x 9000", LT_E_FORMAT, "avif: ", avif_scaled, read_and_look, 768},
+    {"avif: a grid of 16 cells of the whole's size", LT_E_FORMAT, "avif: ", avif_cells, read_and_look, 768},
+    {"avif: a grid of 16 cells of 2048 x 2048 is read", LT_OK, "", avif_grid, read_image, 768},
     {"safetensors: a shape of 10 million extents", LT_E_FORMAT, "more values than", shape_bomb, read_tensors, 192},
     {"safetensors: 200,000 tensors are read", LT_OK, "", many_tensors, read_tensors, 192},
     {"idx: 3 MB of gzip that hold 3.2 GB", LT_E_FORMAT, "ends too early", idx_full, read_idx, 64},

@@ -5,6 +5,7 @@
 #include "data/formats/image.h"
 
 #include <avif/avif.h>
+#include <string.h>
 
 static lt_status failed(avifResult result)
 {
@@ -43,6 +44,74 @@ lt_status lt_avif_size(const uint8_t *bytes, size_t size, int32_t *width, int32_
     return result == AVIF_RESULT_OK ? LT_OK : failed(result);
 }
 
+/* --- The number of a grid's cells, which libavif does not say --- */
+
+static uint64_t big_endian(const uint8_t *bytes, size_t count)
+{
+    const int byte_bits = 8;
+    uint64_t value = 0;
+    while (count--)
+        value = value << byte_bits | *bytes++;
+    return value;
+}
+
+typedef struct span {
+    const uint8_t *at;
+    size_t left;
+} span;
+
+/* Takes the next box (ISO/IEC 14496-12, 4.2) from `in`; false: there is none. */
+static bool next_box(span *in, span *box, char type[4])
+{
+    enum { LONG = 8, HEADER = 8, LONG_HEADER = 16 };
+    size_t header = HEADER;
+    if (in->left < HEADER)
+        return false;
+    uint64_t bytes = big_endian(in->at, 4);
+    memcpy(type, in->at + 4, 4);
+    if (bytes == 1 && in->left >= LONG_HEADER) {
+        header = LONG_HEADER;
+        bytes = big_endian(in->at + HEADER, LONG);
+    } else if (!bytes) {
+        bytes = in->left; /* to the end */
+    }
+    if (bytes < header || bytes > in->left)
+        return false;
+    *box = (span){in->at + header, (size_t)bytes - header};
+    *in = (span){in->at + bytes, in->left - (size_t)bytes};
+    return true;
+}
+
+/* The content of the first box of that type behind its version and flags, four bytes; empty if there is none. */
+static span find_box(span in, const char *type, uint8_t *version)
+{
+    enum { FULL = 4 };
+    span box;
+    char found[4];
+    while (next_box(&in, &box, found))
+        if (!memcmp(found, type, sizeof found) && box.left >= FULL) {
+            *version = *box.at;
+            return (span){box.at + FULL, box.left - FULL};
+        }
+    return (span){0};
+}
+
+/* The most images that one is derived from (ISO/IEC 14496-12, 8.11.12: "dimg"), at least 1. */
+static uint64_t most_cells(const uint8_t *bytes, size_t size)
+{
+    uint8_t version = 0;
+    uint64_t most = 1;
+    char type[4];
+    span box, all = find_box(find_box((span){bytes, size}, "meta", &version), "iref", &version);
+    const size_t id = version ? 4 : 2; /* bytes of the deriving image's number */
+    while (next_box(&all, &box, type))
+        if (!memcmp(type, "dimg", sizeof type) && box.left >= id + 2) {
+            const uint64_t count = big_endian(box.at + id, 2);
+            most = count > most ? count : most;
+        }
+    return most;
+}
+
 static lt_status convert(avifImage *image, lt_image *out)
 {
     enum { COLOURS = 3, BITS = 8 };
@@ -58,13 +127,19 @@ static lt_status convert(avifImage *image, lt_image *out)
     return result == AVIF_RESULT_OK ? LT_OK : failed(result);
 }
 
-/* Decodes the pixels. An image inside that is larger than the header says is rejected, where
- * libavif would scale it. */
-static lt_status decode(avifDecoder *d, const lt_image_limits *limits)
+/* Decodes the pixels. An image inside of another size than the header says is rejected, where
+ * libavif would scale it, and so are cells of a grid that all together have more than four times its pixels: those that
+ * go over its right and lower edge may have so many, and libavif holds all before it looks. */
+static lt_status decode(avifDecoder *d, const lt_image_limits *limits, uint64_t cells)
 {
+    const uint64_t small = 1 << 16, times = 4;
     const uint32_t width = d->image->width, height = d->image->height;
     LT_TRY(lt_image_check(limits, width, height));
-    d->imageSizeLimit = width * height;
+    const uint64_t all = (uint64_t)width * height, share = times * all / cells;
+    const uint64_t most = share > small ? share : small;
+    d->imageSizeLimit = (uint32_t)(most < all ? most : all);
+    d->imageDimensionLimit =
+        1; /* of scaling, from here on: a smaller image inside is not scaled up */
     avifResult result = avifDecoderNextImage(d);
     if (result != AVIF_RESULT_OK)
         return failed(result);
@@ -80,7 +155,8 @@ lt_status lt_avif_decode(const uint8_t *bytes, size_t size, const lt_image_limit
     if (!d)
         return lt_fail(LT_E_NOMEM, "avif: no memory for a decoder");
     avifResult result = parse(d, bytes, size, limits);
-    lt_status st = result == AVIF_RESULT_OK ? decode(d, limits) : failed(result);
+    lt_status st =
+        result == AVIF_RESULT_OK ? decode(d, limits, most_cells(bytes, size)) : failed(result);
     if (!st)
         st = convert(d->image, out);
     if (!st)
