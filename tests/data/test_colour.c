@@ -85,6 +85,29 @@ static void check_strengths(void **state)
     assert_int_equal(rows, 3 * LT_PIXEL_OPS * (LT_RAND_AUGMENT_MOST + 1));
 }
 
+/* torchvision's, as torch.linspace rounds them: numbers of PyTorch 2, in float32. */
+static void check_trivial_strengths(void **state)
+{
+    (void)state;
+    static const struct {
+        lt_pixel_op op;
+        uint32_t bin;
+        double want;
+    } row[] = {
+        {LT_PIXEL_TRANSLATE_X, 14, 14.9333343505859},
+        {LT_PIXEL_TRANSLATE_X, 15, 15.9999990463257},
+        {LT_PIXEL_TRANSLATE_Y, 30, 32},
+        {LT_PIXEL_TRANSLATE_Y, 16, 17.0666656494141},
+        {LT_PIXEL_BRIGHTNESS, 15, 0.495000004768372},
+        {LT_PIXEL_COLOUR, 1, 0.0329999998211861},
+        {LT_PIXEL_ROTATE, 7, 31.5},
+        {LT_PIXEL_SOLARIZE, 0, 255},
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++)
+        assert_near(lt_trivial_augment_strength(row[i].op, row[i].bin), row[i].want, 1e-12);
+    assert_int_equal((int)lt_trivial_augment_strength(LT_PIXEL_TRANSLATE_X, 15), 15);
+}
+
 /* Whether the operation's strength has a sign, and what it is added to. */
 static bool has_sign(lt_pixel_op op)
 {
@@ -233,6 +256,7 @@ int main(void)
         {"every operation equals Pillow's and torchvision's", check_operations},
         {"TrivialAugment: the same numbers, the same image", check_trivial},
         {"RandAugment: torchvision's strengths", check_strengths},
+        {"TrivialAugment: torchvision's strengths", check_trivial_strengths},
         {"RandAugment: every operation and sign, equally often", check_rand},
         {"RandAugment: two operations are one and one more", check_rand_ops},
         {"colour jitter", check_jitter},

@@ -46,6 +46,8 @@ void lt_rand_augment_apply(lt_canvas *canvas, const lt_rand_augment *config, lt_
                            const atomic_bool *stop);
 /* The strength of one of its operations on an image of this side, before a sign. */
 double lt_rand_augment_strength(lt_pixel_op op, int magnitude, int side);
+/* The same of TrivialAugment's, of bins 0 to 30. */
+double lt_trivial_augment_strength(lt_pixel_op op, uint32_t bin);
 /* Brightness, contrast, saturation and hue in random order, as torchvision's ColorJitter. */
 void lt_colour_jitter(lt_canvas *canvas, const lt_jitter *jitter, lt_rng *rng);
 /* With this probability a rectangle gets the fill colour. Zhong et al., "Random Erasing Data

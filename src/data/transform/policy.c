@@ -43,6 +43,18 @@ static double value_of(const strength *s, lt_pixel_op op, uint32_t bin)
     return s->low + (s->high - s->low) * bin / (BINS - 1);
 }
 
+/* As torchvision's, a float of torch.linspace, which counts from both ends: 15 bins of 32 pixels are 15.999999, which
+ * moves by 15. */
+double lt_trivial_augment_strength(lt_pixel_op op, uint32_t bin)
+{
+    const strength *s = &wide[op];
+    const double step = (double)((float)(s->high - s->low) / (BINS - 1));
+    if (op == LT_PIXEL_POSTERIZE)
+        return value_of(s, op, bin);
+    return (double)(float)(bin < BINS / 2 ? s->low + step * bin
+                                          : (double)(float)s->high - step * (BINS - 1 - bin));
+}
+
 static void apply(lt_canvas *canvas, const strength *s, lt_pixel_op op, double value, lt_rng *rng)
 {
     bool minus = s->has_sign && lt_rng_below(rng, 2);
@@ -53,7 +65,7 @@ void lt_trivial_augment(lt_canvas *canvas, lt_rng *rng)
 {
     lt_pixel_op op = (lt_pixel_op)lt_rng_below(rng, LT_PIXEL_OPS);
     uint32_t bin = lt_rng_below(rng, BINS);
-    apply(canvas, &wide[op], op, value_of(&wide[op], op, bin), rng);
+    apply(canvas, &wide[op], op, lt_trivial_augment_strength(op, bin), rng);
 }
 
 double lt_rand_augment_strength(lt_pixel_op op, int magnitude, int side)

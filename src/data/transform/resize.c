@@ -4,8 +4,8 @@
  * its centre at start + (i + 1/2) scale in the source; the filter is stretched by max(scale, 1);
  * its half width before is 1 for the triangle, 2 for the cubic; weights are normalised in double,
  * rounded to 22 bits; each pass rounds to 8 bits, along rows first. (Pillow 13 begins with the
- * columns where an image shrinks much more in height than in width: one level apart.) Source: the
- * documentation of Pillow's Image.resize, and its output in tests/golden. */
+ * columns where an image shrinks much more in height than in width: one level apart, with the cubic up to four.)
+ * Source: the documentation of Pillow's Image.resize, and its output in tests/golden. */
 
 #include "data/transform/resize.h"
 
