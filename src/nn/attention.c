@@ -119,7 +119,7 @@ lt_tensor *lt_attention_layer_run(lt_module *layer, lt_tape *tape, lt_tensor *x,
     attention *a = (attention *)layer;
     const lt_attention_layer *c = &a->config;
     const lt_attention_config to = {
-        .heads = c->heads, .kv_heads = c->kv_heads, .causal = c->causal};
+        .heads = c->heads, .kv_heads = c->kv_heads, .causal = c->causal, .lower_right = true};
     lt_tensor *qkv = project(a, tape, x, run.rows);
     qkv = reshaped(a, tape, qkv, LT_SHAPE(-1, run.rows.tokens, c->width + 2 * kv_width(c)));
     const bool apart = run.cache || c->rotary > 0;

@@ -228,7 +228,7 @@ bool attention_tests(size_t i, test *t)
     const attention_row *r = &rows[i / 2];
     *t = (test){.name = r->name, .large = r->large};
     t->config.attention =
-        (lt_attention_config){r->heads, r->kv_heads, r->causal, 1 / sqrt((double)r->d)};
+        (lt_attention_config){r->heads, r->kv_heads, r->causal, 1 / sqrt((double)r->d), true};
     (i % 2 ? make_grad : make)(r, t);
     return true;
 }

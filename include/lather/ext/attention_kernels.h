@@ -7,7 +7,8 @@
 
 /** Formula: lt_attention(). q, y [B,Tq,heads,d]; k, v [B,Tk,kv_heads,d]: 4-D views of any strides,
  *  as they are parts of joined features. lse [B,heads,Tq], of the master dtype, contiguous:
- *  log(sum(exp(scores))) of each query. config has no zero fields left but causal. */
+ *  log(sum(exp(scores))) of each query. config has no zero fields left but causal, with which query i sees keys
+ *  0 .. i + Tk - Tq whatever lower_right is. f32 scores are rounded before lse is taken from them, in both entries. */
 LT_ENTRY(attention, void *ctx, const lt_attention_config *config, const lt_view *q,
          const lt_view *k, const lt_view *v, const lt_view *y, const lt_view *lse);
 /** What backward of it reads, and what it writes: each of dq, dk and dv may be NULL.

@@ -9,8 +9,11 @@ typedef struct lt_attention_config {
     int heads;    /**< of q */
     int kv_heads; /**< of k and v, a divisor of heads; 0: heads. Head h of q reads head
                        h / (heads / kv_heads) */
-    bool causal;  /**< query i of Tq sees keys 0 .. i + Tk - Tq; else all */
+    bool causal;  /**< query i sees keys 0 .. i; else all */
     double scale; /**< of scores; 0: 1/sqrt(d), d features a head */
+    /** causal, with Tk > Tq: query i sees keys 0 .. i + Tk - Tq, as when keys come from a cache
+     *  (PyTorch's causal_lower_right). Else keys from Tq on are seen by none (is_causal, causal_upper_left). */
+    bool lower_right;
 } lt_attention_config;
 
 /**
@@ -25,7 +28,8 @@ typedef struct lt_attention_config {
  * Dtypes  q, k, v of one floating dtype; y has it
  * Grads   q, k, v
  * Owns    the tape owns y
- * Errors  NULL, and lt_tape_status() says: LT_E_SHAPE (also causal with Tk < Tq), LT_E_ARG (heads;
+ * Errors  NULL, and lt_tape_status() says: LT_E_SHAPE (also causal with Tk < Tq: of
+ *         queries that see all keys make a call of their own), LT_E_ARG (heads;
  *         one of k and v NULL), LT_E_NOMEM, LT_E_DEVICE
  * Source  Vaswani et al., "Attention is all you need", NeurIPS 2017, section 3.2; kv_heads: Ainslie
  *         et al., "GQA", EMNLP 2023; memory and gradient: Dao et al., "FlashAttention", NeurIPS 2022

@@ -7,6 +7,8 @@
 #include "tensor/ops/ops.h"
 #include "tensor/tape.h"
 
+#include "lather/ops/shape.h"
+
 #include <math.h>
 
 enum { Q, K, V, PARTS }; /* inputs; K and V are absent where Q is joined */
@@ -176,6 +178,14 @@ const lt_op lt_op_attention = {
     .backward = backward,
 };
 
+/* x, keys or values, without those from the number of queries on. */
+static lt_tensor *seen_from_upper_left(lt_tape *tape, lt_tensor *x, const lt_tensor *q)
+{
+    const int64_t queries = q && q->shape.ndim == 3 ? q->shape.dim[1] : 0;
+    const bool has_more = x && x->shape.ndim == 3 && x->shape.dim[1] > queries;
+    return has_more && queries ? lt_slice(tape, x, 1, 0, queries) : x;
+}
+
 lt_tensor *lt_attention(lt_tape *tape, lt_tensor *q, lt_tensor *k, lt_tensor *v,
                         lt_attention_config config)
 {
@@ -186,5 +196,9 @@ lt_tensor *lt_attention(lt_tape *tape, lt_tensor *q, lt_tensor *k, lt_tensor *v,
         config.scale = 1 / sqrt((double)(q->shape.dim[2] / heads));
     else if (config.scale == 0)
         config.scale = 1; /* infer refuses the shape */
+    if (config.causal && !config.lower_right) {
+        k = seen_from_upper_left(tape, k, q);
+        v = seen_from_upper_left(tape, v, q);
+    }
     return lt_op_run(tape, &lt_op_attention, (lt_tensor *[]){q, k, v}, PARTS, &config);
 }

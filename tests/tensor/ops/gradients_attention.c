@@ -10,7 +10,8 @@
         return lt_attention(t, q, k, v, (lt_attention_config){__VA_ARGS__}); \
     }
 ATTENTION(two_heads, in[0], in[1], in[2], .heads = 2)
-ATTENTION(two_heads_causal, in[0], in[1], in[2], .heads = 2, .causal = true)
+ATTENTION(two_heads_causal, in[0], in[1], in[2], .heads = 2, .causal = true, .lower_right = true)
+ATTENTION(upper_left, in[0], in[1], in[2], .heads = 2, .causal = true)
 ATTENTION(four_of_two, in[0], in[1], in[2], .heads = 4, .kv_heads = 2)
 ATTENTION(three_of_one_causal, in[0], in[1], in[2], .heads = 3, .kv_heads = 1, .causal = true)
 ATTENTION(scaled, in[0], in[1], in[2], .heads = 1, .scale = 1.7)
@@ -66,6 +67,8 @@ static const grad_row rows[] = {
      .in = {SHAPE3(1, 1, 4), SHAPE3(1, 1, 4), SHAPE3(1, 1, 4)}},
     {"attention, fewer queries", two_heads, 3, 0, .in = {SHAPE3(2, 3, 4), SHAPE3(2, 7, 4), SHAPE3(2, 7, 4)}},
     {"attention, fewer queries, causal", two_heads_causal, 3, 0,
+     .in = {SHAPE3(2, 3, 4), SHAPE3(2, 7, 4), SHAPE3(2, 7, 4)}},
+    {"attention, fewer queries, causal from the upper left", upper_left, 3, 0,
      .in = {SHAPE3(2, 3, 4), SHAPE3(2, 7, 4), SHAPE3(2, 7, 4)}},
     {"attention, one query", two_heads_causal, 3, 0, .in = {SHAPE3(1, 1, 6), SHAPE3(1, 9, 6), SHAPE3(1, 9, 6)}},
     {"attention, fewer keys", two_heads, 3, 0, .in = {SHAPE3(1, 7, 4), SHAPE3(1, 3, 4), SHAPE3(1, 3, 4)}},

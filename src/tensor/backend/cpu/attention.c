@@ -36,8 +36,7 @@ lt_attention_job lt_attention_measure(const lt_cpu *cpu, const lt_attention_conf
                           .d = d,
                           .words = (d + step - 1) / step,
                           .width = lt_round_up(d, LT_ATTENTION_LANES),
-                          .scale = (float)config->scale,
-                          .factor = (float)config->scale * LT_LOG2_E};
+                          .scale = (float)config->scale};
     j.tile = divide(j.queries, QUERIES, LT_ATTENTION_ROWS);
     j.block = divide(j.keys, KEYS, LT_ATTENTION_PANEL);
     j.row = j.block + LT_ATTENTION_LANES; /* not a power of 2: rows share few places of a cache */
@@ -91,7 +90,7 @@ static void finish_softmax(const work *w, int64_t rows, float *lse)
         for (int l = 0; l < LT_ATTENTION_LANES; l++)
             sum += w->sum[r * LT_ATTENTION_LANES + l];
         w->norm[r] = 1 / sum;
-        lse[r] = (w->top[r] + log2f(sum)) * LT_LN_2;
+        lse[r] = w->top[r] + logf(sum);
     }
 }
 
@@ -125,7 +124,7 @@ static void add_block(const lt_attention_job *j, const work *w, int64_t rows, in
                                           .row = j->row,
                                           .rows = rows,
                                           .cols = cols,
-                                          .factor = j->factor,
+                                          .scale = j->scale,
                                           .top = w->top,
                                           .sum = w->sum,
                                           .y = w->y,
@@ -232,7 +231,7 @@ static void attend_query(const call *c, int64_t b, int64_t h, int64_t i)
     const lt_attention_weights weights = {.score = w.score,
                                           .rows = 1,
                                           .cols = rows.rows,
-                                          .factor = j->factor,
+                                          .scale = j->scale,
                                           .top = w.top,
                                           .sum = w.sum,
                                           .first = true};

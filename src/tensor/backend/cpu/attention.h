@@ -50,7 +50,7 @@ typedef struct lt_attention_product {
     int64_t offset;
 } lt_attention_product;
 
-/* Scores of a tile become weights: exp2(factor * score - top), with the largest so far as top.
+/* Scores of a tile become weights: exp(scale * score - top), with the largest so far as top.
  * sum: LT_ATTENTION_LANES partial sums a row; y [rows][d filled up] is what was added up with an earlier
  * top. */
 typedef struct lt_attention_weights {
@@ -58,22 +58,22 @@ typedef struct lt_attention_weights {
     uint16_t *weight; /* with pairs: bf16, rows as far apart as scores */
     int64_t row;      /* elements from row to row */
     int64_t rows, cols;
-    float factor;
+    float scale;
     float *top, *sum, *y;
     int64_t y_row;
     bool pairs, first, causal;
     int64_t offset;
 } lt_attention_weights;
 
-/* Scores s and products p = dy v^T of a tile: s becomes the weights w = exp2(factor * s - lse), p the
+/* Scores s and products p = dy v^T of a tile: s becomes the weights w = exp(scale * s - lse), p the
  * slopes w * (p - mean). With pairs they go to 16-bit copies: slopes by rows, and both by pairs of rows. */
 typedef struct lt_attention_slopes {
     float *score, *slope;             /* slope NULL: weights alone */
     uint16_t *slope_rows;             /* rows as far apart as scores */
     float *score_pairs, *slope_pairs; /* [rows/2][row] */
     int64_t row, rows, cols;
-    float factor;
-    const float *lse, *mean; /* lse in powers of 2 */
+    float scale;
+    const float *lse, *mean;
     bool pairs, causal;
     int64_t offset;
 } lt_attention_slopes;

@@ -104,8 +104,7 @@ static void pack_queries(const call *c, const work *w, const place *p)
                                     .d = j->d,
                                     .dot = w->mean};
     j->kernels->of[lt_attention_store(j->dtype)].attention_dots(&dots);
-    for (int64_t r = 0; r < p->queries; r++)
-        w->lse[r] = lse[r] * LT_LOG2_E;
+    memcpy(w->lse, lse, (size_t)p->queries * sizeof *lse);
 }
 
 /* A tile: the keys first .. first+cols-1 of the task. */
@@ -191,7 +190,7 @@ static void add_tile(const call *c, const work *w, const place *p, const tile *t
                                    .row = j->row,
                                    .rows = p->queries,
                                    .cols = t->cols,
-                                   .factor = j->factor,
+                                   .scale = j->scale,
                                    .lse = w->lse,
                                    .mean = w->mean,
                                    .pairs = j->pairs,

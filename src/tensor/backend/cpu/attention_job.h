@@ -15,13 +15,10 @@ typedef struct lt_attention_job {
     int64_t tile, block, row; /* queries of a tile, keys of a tile, floats from row to row */
     int64_t value_depth;      /* words along all keys */
     int64_t packed;           /* keys that are packed: all, or none */
-    float scale, factor;      /* of scores; with the logarithm in powers of 2 */
+    float scale;              /* of scores */
     float *memory;            /* of each thread: */
     int64_t memory_floats;
 } lt_attention_job;
-
-#define LT_LOG2_E 1.44269504F
-#define LT_LN_2   0.693147181F
 
 enum { LT_ATTENTION_TASKS = 16 }; /* as many as keep a machine's threads busy */
 

@@ -82,6 +82,12 @@ __device__ score_row score_row_of(const lt_scores &s)
     return r;
 }
 
+/* Rounded before anything is taken from it, in both passes: the largest one less itself is 0. */
+__device__ float scaled_score(const score_row &r, int64_t k)
+{
+    return fmaf(r.scores[k], r.scale, 0.0f);
+}
+
 __global__ void softmax_scores(lt_scores s, float *lse)
 {
     const score_row r = score_row_of(s);
@@ -90,18 +96,18 @@ __global__ void softmax_scores(lt_scores s, float *lse)
     if (!r.there)
         return;
     for (int64_t k = threadIdx.x % WARP; k < r.seen; k += WARP) {
-        const float x = r.scores[k] * r.scale;
+        const float x = scaled_score(r, k);
         top = x > top || x != x ? x : top;
     }
     top = warp_max(top);
     for (int64_t k = threadIdx.x % WARP; k < r.seen; k += WARP)
-        sum += (double)expf(r.scores[k] * r.scale - top);
+        sum += (double)expf(scaled_score(r, k) - top);
     sum = warp_sum(sum);
     if (threadIdx.x % WARP == 0)
         lse[r.item * s.rows + r.row] = (float)((double)top + log(sum));
     const float share = (float)(1 / sum);
     for (int64_t k = threadIdx.x % WARP; k < s.keys; k += WARP)
-        r.scores[k] = k < r.seen ? expf(r.scores[k] * r.scale - top) * share : 0;
+        r.scores[k] = k < r.seen ? expf(scaled_score(r, k) - top) * share : 0;
 }
 
 /* The row's sum of dy * y. */
@@ -125,7 +131,7 @@ __global__ void slope_scores(lt_scores s, const float *lse, lt_heads dy, lt_head
     const float sum = sum_of_row(dy, y, r), away = lse[r.item * s.rows + r.row];
     float *row = slope + (r.scores - s.data);
     for (int64_t k = threadIdx.x % WARP; k < s.keys; k += WARP) {
-        const float p = k < r.seen ? expf(r.scores[k] * r.scale - away) : 0;
+        const float p = k < r.seen ? expf(scaled_score(r, k) - away) : 0;
         r.scores[k] = p;
         row[k] = k < r.seen ? r.scale * p * (row[k] - sum) : 0;
     }

@@ -1,4 +1,5 @@
-/* Attention and its gradient in double, a query at a time. Formulas: ext/attention_kernels.h. */
+/* Attention and its gradient in double, a query at a time. Formulas: ext/attention_kernels.h. Scores are rounded as lse
+ * is: what is left of their difference is then the weight, however large both are. */
 
 #include "ref.h"
 
@@ -7,14 +8,15 @@
 /* Gathered operands, row-major, and what the gradient adds up. */
 typedef struct parts {
     int64_t batch, queries, keys, heads, kv_heads, d;
-    bool causal;
+    bool causal, narrow; /* narrow: lse is f32 */
     double scale;
     double *q, *k, *v, *y, *lse, *dy;
     double *dq, *dk, *dv;
     double *score; /* of a query: [keys] */
 } parts;
 
-static parts measure(const lt_attention_config *c, const lt_view *q, const lt_view *k)
+static parts measure(const lt_attention_config *c, const lt_view *q, const lt_view *k,
+                     const lt_view *lse)
 {
     return (parts){.batch = q->shape.dim[0],
                    .queries = q->shape.dim[1],
@@ -23,6 +25,7 @@ static parts measure(const lt_attention_config *c, const lt_view *q, const lt_vi
                    .kv_heads = c->kv_heads,
                    .d = q->shape.dim[3],
                    .causal = c->causal,
+                   .narrow = lse->dtype == LT_F32,
                    .scale = c->scale};
 }
 
@@ -56,8 +59,11 @@ static void add(double factor, const double *x, int64_t count, double *y)
 
 static void find_scores(const parts *p, query at)
 {
-    for (int64_t j = 0; j < at.keys; j++)
-        p->score[j] = p->scale * dot(p->q + at.q, p->k + at.k + j * p->kv_heads * p->d, p->d);
+    for (int64_t j = 0; j < at.keys; j++) {
+        const double score =
+            p->scale * dot(p->q + at.q, p->k + at.k + j * p->kv_heads * p->d, p->d);
+        p->score[j] = p->narrow ? (double)(float)score : score;
+    }
 }
 
 static void attend(const parts *p, query at)
@@ -114,7 +120,7 @@ lt_status lt_ref_attention(void *ctx, const lt_attention_config *config, const l
                            const lt_view *k, const lt_view *v, const lt_view *y, const lt_view *lse)
 {
     (void)ctx;
-    parts p = measure(config, q, k);
+    parts p = measure(config, q, k, lse);
     p.q = lt_ref_gather_f64(q);
     p.k = lt_ref_gather_f64(k);
     p.v = lt_ref_gather_f64(v);
@@ -135,7 +141,7 @@ lt_status lt_ref_attention_grad(void *ctx, const lt_attention_config *config,
                                 const lt_attention_grad *g)
 {
     (void)ctx;
-    parts p = measure(config, g->q, g->k);
+    parts p = measure(config, g->q, g->k, g->lse);
     p.q = lt_ref_gather_f64(g->q);
     p.k = lt_ref_gather_f64(g->k);
     p.v = lt_ref_gather_f64(g->v);

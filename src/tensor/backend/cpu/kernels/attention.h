@@ -291,13 +291,22 @@ ALWAYS float largest_of_row(const float *score, int64_t seen)
     return largest_lane(larger(top[0], top[1]));
 }
 
+/* exp(scale * score - top). The product is rounded before top is taken from it, as the largest one was, and as in
+ * backward: that of the largest score is 1, however large it is. */
+ALWAYS vec weights_of(vec score, float scale, float top)
+{
+    const vec scaled =
+        multiply_add(score, vec_set(scale), vec_set(0)); /* not merged with the difference */
+    return exponential_of_2((scaled - vec_set(top)) * vec_set(1.44269504F));
+}
+
 /* The new largest score, and what was made with the old one adapted to it. */
 ALWAYS float raise_top(const lt_attention_weights *w, int64_t r, int64_t seen)
 {
-    const float top = w->factor * largest_of_row(w->score + r * w->row, seen);
+    const float top = w->scale * largest_of_row(w->score + r * w->row, seen);
     if (w->first || !(top <= w->top[r])) { /* NaN goes on */
         if (!w->first) {
-            const vec less = exponential_of_2(vec_set(w->top[r] - top));
+            const vec less = weights_of(vec_set(w->top[r]), 1, top);
             *(loose_vec *)(w->sum + r * LANES) *= less;
             for (int64_t c = 0; c < w->y_row; c += LANES)
                 *(loose_vec *)(w->y + r * w->y_row + c) *= less;
@@ -315,11 +324,11 @@ ALWAYS void weigh_row(const lt_attention_weights *w, int64_t r, bool pairs)
     if (w->first)
         save(w->sum, r * LANES, (vec){0}, LANES, LT_STORE_F32);
     if (part.seen > 0) {
-        const vec top = vec_set(-raise_top(w, r, part.seen)), factor = vec_set(w->factor);
+        const float top = raise_top(w, r, part.seen);
         registers sum = as_registers(load(w->sum, r * LANES, LANES, LT_STORE_F32));
         for (int64_t c = 0; c < part.seen; c += LANES) {
             const vec v = *(const loose_vec *)(score + c);
-            const vec e = where_seen(exponential_of_2(multiply_add(v, factor, top)), c, part.seen);
+            const vec e = where_seen(weights_of(v, w->scale, top), c, part.seen);
             add_to(&sum, e);
             save(pairs ? (void *)weight : score, c, e, LANES, pairs ? LT_STORE_BF16 : LT_STORE_F32);
         }
@@ -347,8 +356,7 @@ ALWAYS void slope_lanes(const lt_attention_slopes *s, int64_t r, int64_t c, int6
     if (c >= seen)
         return;
     const vec score = *(const loose_vec *)(s->score + r * s->row + c);
-    const vec t = multiply_add(score, vec_set(s->factor), vec_set(-s->lse[r]));
-    *weight = where_seen(exponential_of_2(t), c, seen);
+    *weight = where_seen(weights_of(score, s->scale, s->lse[r]), c, seen);
     if (s->slope) {
         const vec p = *(const loose_vec *)(s->slope + r * s->row + c) - vec_set(s->mean[r]);
         *slope = where_seen(*weight * p, c, seen); /* beyond, products are not computed */
