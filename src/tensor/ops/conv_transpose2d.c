@@ -50,14 +50,15 @@ static lt_status infer(const lt_node *node, lt_desc *out)
     if (xs.dim[1] % c->groups)
         return lt_fail(LT_E_SHAPE, "conv_transpose2d: %lld channels do not divide into %d groups",
                        (long long)xs.dim[1], c->groups);
-    const int64_t p = extent(xs.dim[2], ws.dim[2], c->stride_h, c->pad_h, c->dilation_h);
-    const int64_t q = extent(xs.dim[3], ws.dim[3], c->stride_w, c->pad_w, c->dilation_w);
+    const int64_t p =
+        extent(xs.dim[2], ws.dim[2], c->stride_h, c->pad_h, c->dilation_h) + t->output_pad_h;
+    const int64_t q =
+        extent(xs.dim[3], ws.dim[3], c->stride_w, c->pad_w, c->dilation_w) + t->output_pad_w;
     if (p < 1 || q < 1)
         return lt_fail(LT_E_SHAPE, "conv_transpose2d: of x %s and w %s padding leaves nothing",
                        lt_shape_text(xs, x), lt_shape_text(ws, w));
     *out = (lt_desc){.dtype = node->in[X]->dtype,
-                     .shape = LT_SHAPE(xs.dim[0], ws.dim[1] * c->groups, p + t->output_pad_h,
-                                       q + t->output_pad_w),
+                     .shape = LT_SHAPE(xs.dim[0], ws.dim[1] * c->groups, p, q),
                      .format = LT_FORMAT_CHANNELS_LAST};
     return LT_OK;
 }

@@ -129,21 +129,37 @@ static lt_status product_b(lt_node *node, const lt_view *a, const lt_view *dy, c
     return product(node, a, !c->transpose_a, dy, false, db);
 }
 
+/* The rows of all matrices of a batch, op(x), as one matrix: a view if there is one, else a copy. */
+static lt_status fold(lt_node *node, const lt_view *x, bool transpose, lt_view *out)
+{
+    void *ctx;
+    lt_view batch;
+    LT_TRY(as_batch(node, x, transpose, &batch));
+    *out = batch;
+    out->shape = LT_SHAPE(batch.shape.dim[0] * batch.shape.dim[1], batch.shape.dim[2]);
+    if (lt_view_reshape(&batch, out->shape, out->stride))
+        return LT_OK;
+    LT_TRY(lt_node_scratch(node, x->dtype, batch.shape, out));
+    LT_TRY(lt_node_backend(node, &ctx)->cast(ctx, &batch, out));
+    out->shape = LT_SHAPE(batch.shape.dim[0] * batch.shape.dim[1], batch.shape.dim[2]);
+    lt_row_major_strides(out->shape, out->stride);
+    return LT_OK;
+}
+
 static lt_status backward_b(lt_node *node, const lt_view *dy)
 {
-    lt_view a, all;
+    const lt_matmul_config *c = node->config;
+    lt_view a, db, rows_a, rows_dy;
     LT_TRY(lt_node_in(node, 0, &a));
-    lt_shape b = node->in[1]->shape;
-    if (b.ndim == node->out->shape.ndim) {
-        LT_TRY(lt_node_grad_out(node, 1, &all));
-        return product_b(node, &a, dy, &all);
-    }
-    /* One matrix for the whole batch: a product each, then their sum. */
-    int64_t rest = lt_shape_count(dy->shape)
-                   / (dy->shape.dim[dy->shape.ndim - 2] * dy->shape.dim[dy->shape.ndim - 1]);
-    LT_TRY(lt_node_scratch(node, node->in[1]->dtype, LT_SHAPE(rest, b.dim[0], b.dim[1]), &all));
-    LT_TRY(product_b(node, &a, dy, &all));
-    return lt_op_unbroadcast(node, 1, &all);
+    LT_TRY(lt_node_grad_out(node, 1, &db));
+    if (node->in[1]->shape.ndim == node->out->shape.ndim)
+        return product_b(node, &a, dy, &db);
+    /* One matrix for the whole batch, whose rows are those of one product. */
+    LT_TRY(fold(node, &a, c->transpose_a, &rows_a));
+    LT_TRY(fold(node, dy, false, &rows_dy));
+    if (c->transpose_b)
+        return product(node, &rows_dy, true, &rows_a, false, &db);
+    return product(node, &rows_a, true, &rows_dy, false, &db);
 }
 
 static lt_status backward(lt_node *node)

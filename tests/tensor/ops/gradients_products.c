@@ -101,6 +101,7 @@ static const grad_row rows[] = {
      .in = {{{3, {2, 3, 4}}, UNIFORM}, {{2, {4, 5}}, UNIFORM}}},
     {"matmul, batches, b shared, both transposed", matmul_both, 2, 0,
      .in = {{{3, {2, 4, 3}}, UNIFORM}, {{2, {5, 4}}, UNIFORM}}},
+    {"matmul, batches, b shared, a transposed", matmul_ta, 2, 0, .in = {{{4, {2, 3, 4, 5}}, UNIFORM}, {{2, {4, 3}}, UNIFORM}}},
     {"matmul, a a^T", matmul_square, 1, 0, .in = {{{2, {3, 4}}, UNIFORM}}},
     {"linear", linear, 3, 0,
      .in = {{{2, {3, 4}}, UNIFORM}, {{2, {5, 4}}, UNIFORM}, {{1, {5}}, UNIFORM}}},
@@ -139,8 +140,8 @@ static const grad_row rows[] = {
      .in = {{{4, {1, 4, 3, 2}}, UNIFORM}, {{4, {4, 3, 3, 3}}, UNIFORM}, {{1, {6}}, UNIFORM}}},
     {"conv_transpose2d 2x3 stride 2 by 3, pad 0 by 2, dilation 2 by 1, output pad 0 by 2", transpose_uneven, 2, 0,
      .in = {{{4, {1, 3, 3, 3}}, UNIFORM}, {{4, {3, 2, 2, 3}}, UNIFORM}}},
-    {"conv_transpose2d of one pixel", transpose_plain, 2, 0,
-     .in = {{{4, {2, 3, 1, 1}}, UNIFORM}, {{4, {3, 2, 3, 3}}, UNIFORM}}},
+    {"conv_transpose2d of output pad alone", transpose_s2, 3, 0, .in = {{{4, {1, 2, 1, 4}}, UNIFORM}, {{4, {2, 2, 2, 1}}, UNIFORM}, {{1, {2}}, UNIFORM}}},
+    {"conv_transpose2d of one pixel", transpose_plain, 2, 0, .in = {{{4, {2, 3, 1, 1}}, UNIFORM}, {{4, {3, 2, 3, 3}}, UNIFORM}}},
 };
 /* clang-format on */
 

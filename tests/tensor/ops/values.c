@@ -145,6 +145,45 @@ static void matmul_in_all_transposes(void **state)
         check_matmul(*state, i & 1, i & 2);
 }
 
+/* In bf16 the gradient of one b for a batch is rounded once, and not once for each matrix of the batch. */
+static void the_gradient_of_a_shared_matrix_is_one_sum(void **state)
+{
+    enum { BATCH = 64, N = 2 };
+    (void)state;
+    for (int transposed = 0; transposed < 2; transposed++) {
+        bench b = {0};
+        double a[BATCH * N * N], ones[N * N] = {1, 1, 1, 1}, got[N * N];
+        assert_ok(lt_device_open(&b.device, "cpu", &(lt_device_config){.threads = 1}));
+        assert_ok(lt_tape_new(&b.tape, b.device));
+        lt_tape_reset(b.tape, LT_PASS_TRAIN);
+        for (int i = 0; i < BATCH * N * N; i++)
+            a[i] = 1 + (i % 5) / 128.0; /* bf16 numbers, each of whose sums of two is not one */
+        lt_tensor *in[2] = {tensor(&b, LT_F64, LT_SHAPE(BATCH, N, N), a),
+                            tensor(&b, LT_F64, LT_SHAPE(N, N), ones)};
+        for (int i = 0; i < 2; i++) {
+            lt_tensor **narrow = &b.made[b.count++];
+            assert_ok(lt_tensor_new(narrow, b.device, LT_BF16, lt_tensor_shape(in[i])));
+            assert_ok(lt_tensor_copy(*narrow, in[i]));
+            in[i] = lt_tape_variable(b.tape, *narrow);
+        }
+        lt_tensor *y =
+            lt_matmul(b.tape, in[0], in[1], (lt_matmul_config){.transpose_a = transposed});
+        lt_tensor *loss = lt_sum(b.tape, y, (lt_reduce_config){.dims = 0});
+        assert_ok(lt_tape_backward(b.tape, loss, 1));
+        lt_tensor *wide = tensor(&b, LT_F64, LT_SHAPE(N, N), ones);
+        assert_ok(lt_tensor_copy(wide, lt_tape_gradient(b.tape, in[1])));
+        assert_ok(lt_tensor_read(wide, got, sizeof got));
+        for (int k = 0; k < N; k++) {
+            double want = 0;
+            for (int i = 0; i < BATCH * N; i++) /* op(a)^T times ones */
+                want += transposed ? a[i / N * N * N + k * N + i % N] : a[i * N + k];
+            assert_near(got[k * N], want, want / 512 * 1.001);
+        }
+        bench *p = &b;
+        bench_close((void **)&p);
+    }
+}
+
 static void linear_is_x_wt_plus_b(void **state)
 {
     double x[MOST], w[MOST], bias[MOST], want[MOST];
@@ -283,6 +322,7 @@ int main(void)
         ROW(sums_run_over_the_chosen_dimensions),
         ROW(reshape_goes_by_logical_order),
         ROW(matmul_in_all_transposes),
+        cmocka_unit_test(the_gradient_of_a_shared_matrix_is_one_sum),
         ROW(linear_is_x_wt_plus_b),
         ROW(a_delta_filter_shifts_the_image),
         ROW(average_counts_padding_as_zeros),
