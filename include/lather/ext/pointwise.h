@@ -5,7 +5,7 @@
 #include "lather/ext/entry.h"
 
 /** Functions of a[i], then of a[i] and b[i]. Gradients at the places where there is none are
- *  PyTorch's: of clamp 0 outside its bounds and for NaN, of maximum and minimum half for each where
+ *  PyTorch's: of clamp 0 outside and at its bounds and for NaN, of maximum and minimum half for each where
  *  both are equal, of a power 0 where the exponent is 0. */
 typedef enum lt_pointwise_kind {
     LT_POINTWISE_EXP,
@@ -27,7 +27,7 @@ typedef enum lt_pointwise_kind {
     LT_POINTWISE_MINIMUM,
     LT_POINTWISE_POW_TENSOR,         /**< a^b */
     LT_POINTWISE_SQUARED_DIFFERENCE, /**< (a - b)^2 */
-    LT_POINTWISE_BCE,    /**< max(a, 0) - a * b + log(1 + exp(-|a|)): of logit a, target b */
+    LT_POINTWISE_BCE, /**< max(a, 0) - a * b + log(1 + exp(-|a|)): of logit a, target b; a * 0 is 0 */
     LT_POINTWISE_SWIGLU, /**< a / (1 + exp(-a)) * b */
     LT_POINTWISE_KINDS
 } lt_pointwise_kind;

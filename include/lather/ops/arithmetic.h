@@ -64,7 +64,8 @@ LT_API lt_tensor *lt_minimum(lt_tape *tape, lt_tensor *a, lt_tensor *b);
 
 /**
  * Power, elementwise, with an exponent of its own for each element; lt_pow() takes one for all. The
- * gradient of a is 0 where b is 0, that of b where a is 0 and b >= 0.
+ * gradient of a is 0 where b is 0, that of b where a is 0 and b >= 0. That of a is b a^(b - 1) as in PyTorch, with
+ * b - 1 rounded: in f32 it may be wrong by |log(a)| units in the last place.
  *
  *     y[i] = a[i]^b[i]
  *

@@ -63,8 +63,8 @@ LT_API lt_tensor *lt_sqrt(lt_tape *tape, lt_tensor *x);
 LT_API lt_tensor *lt_pow(lt_tape *tape, lt_tensor *x, double exponent);
 
 /**
- * Values outside an interval become its bounds; NaN stays NaN. The gradient is 0 outside and 1 at the
- * bounds. Use INFINITY or -INFINITY for no bound.
+ * Values outside an interval become its bounds; NaN stays NaN. The gradient is 1 between the bounds, else 0,
+ * at the bounds too. Use INFINITY or -INFINITY for no bound.
  *
  *     y[i] = min(max(x[i], low), high)
  *

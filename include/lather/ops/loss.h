@@ -67,6 +67,9 @@ LT_API lt_tensor *lt_mse_loss(lt_tape *tape, lt_tensor *x, lt_tensor *target,
  *
  *     loss = mean or sum over i of max(z[i], 0) - z[i] * target[i] + log(1 + exp(-|z[i]|))
  *
+ * Of infinite logits: infinity with target 0, as PyTorch; -infinity with target 1 gives infinity and with 0 gives 0, the limits,
+ * where PyTorch gives NaN; infinity with a target above 0 is NaN in both.
+ *
  * Shapes  logits z [..], target like it, in [0,1] -> loss [], or like z without reduction
  * Dtypes  any; loss of the master dtype, and computed in it
  * Grads   logits, target

@@ -47,7 +47,8 @@ LT_API lt_tensor *lt_mul(lt_tape *tape, lt_tensor *a, lt_tensor *b);
 LT_API lt_tensor *lt_scale(lt_tape *tape, lt_tensor *x, double factor);
 
 /**
- * Rectifier; the gradient at 0 is 0. NaN stays NaN.
+ * Rectifier; the gradient at 0 is 0. NaN stays NaN, and its gradient is 0 (PyTorch passes it on): fused forms keep
+ * one bit for each value, whether it is above 0.
  *
  *     y[i] = max(x[i], 0)
  *

@@ -54,10 +54,12 @@ PW_FUNCTION PW_REAL pw_size(PW_REAL x)
     return PW_CHOOSE(PW_BELOW(x, PW_SET(0)), -x, x);
 }
 
-/* max(x, 0) - x * t + log(1 + exp(-|x|)): nothing overflows, and what is small is not cancelled. */
+/* max(x, 0) - x * t + log(1 + exp(-|x|)): nothing overflows, and what is small is not cancelled. Where t is 0, x * t is,
+ * of an infinite x too. */
 PW_FUNCTION PW_REAL pw_bce(PW_REAL x, PW_REAL t)
 {
-    return PW_CHOOSE(PW_BELOW(PW_SET(0), x), x, PW_SET(0)) - x * t + PW_LOG1P(PW_EXP(-pw_size(x)));
+    const PW_REAL part = PW_CHOOSE(PW_EQUALS(t, PW_SET(0)), PW_SET(0), x * t);
+    return PW_CHOOSE(PW_BELOW(PW_SET(0), x), x, PW_SET(0)) - part + PW_LOG1P(PW_EXP(-pw_size(x)));
 }
 
 /* P(x) and the slope P(x) + x P'(x); P' is the density exp(-x^2/2) / sqrt(2 pi). By the tail: what is
@@ -155,8 +157,7 @@ PW_FUNCTION PW_REAL pw_unary_grad(lt_pointwise f, PW_REAL dy, PW_REAL z)
     case LT_POINTWISE_SILU:
         return pw_silu_grad(dy, z);
     case LT_POINTWISE_CLAMP:
-        return PW_CHOOSE(PW_AT_MOST(PW_SET(p), z) & PW_AT_MOST(z, PW_SET(f.number[1])), dy,
-                         PW_SET(0));
+        return PW_CHOOSE(PW_BELOW(PW_SET(p), z) & PW_BELOW(z, PW_SET(f.number[1])), dy, PW_SET(0));
     case LT_POINTWISE_GELU:
         return dy * PW_GELU_SLOPE(z);
     case LT_POINTWISE_GELU_TANH:

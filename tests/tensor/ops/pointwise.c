@@ -75,6 +75,7 @@ FUNCTION(sigmoid, lt_sigmoid(t, a));
 FUNCTION(tangent, lt_tanh(t, a));
 FUNCTION(silu, lt_silu(t, a));
 FUNCTION(bce, lt_bce_with_logits(t, a, b, LT_LOSS_NONE));
+FUNCTION(gelu, lt_gelu(t, a, LT_GELU_ERF));
 
 /* Value and gradients where dy is 1. */
 typedef struct row {
@@ -98,9 +99,9 @@ static const row rows[] = {
     {"pow -1", power_minus_1, 5, 1, {0, -0.0F, 4, INF, NOT}, {0}, {INF, -INF, 0.25F, 0, NOT},
      {-INF, -INF, -0.0625F, 0, NOT}, {0}},
     {"clamp", clamp, 7, 1, {-INF, -1, 0, 2, 3, INF, NOT}, {0}, {-1, -1, 0, 2, 2, 2, NOT},
-     {0, 1, 1, 1, 0, 0, 0}, {0}},
+     {0, 0, 1, 0, 0, 0, 0}, {0}},
     {"clamp without an upper bound", clamp_below, 4, 1, {-1, 0, INF, NOT}, {0}, {0, 0, INF, NOT},
-     {0, 1, 1, 0}, {0}},
+     {0, 0, 0, 0}, {0}},
     {"sigmoid", sigmoid, 6, 1, {-INF, -200, 0, 200, INF, NOT}, {0}, {0, 0, 0.5F, 1, 1, NOT},
      {0, 0, 0.25F, 0, 0, NOT}, {0}},
     {"tanh", tangent, 7, 1, {-INF, -100, 0, 1e-20F, 100, INF, NOT}, {0}, {-1, -1, 0, 1e-20F, 1, 1, NOT},
@@ -116,6 +117,9 @@ static const row rows[] = {
      {0, 0, INF, 12, 12, NOT}, {0, 0, 0, 5.54517746F, NOT, NOT}},
     {"bce_with_logits", bce, 6, 2, {200, 200, -200, -200, 0, NOT}, {1, 0, 1, 0, 0.5F, 1},
      {0, 200, 200, 0, 0.693147182F, NOT}, {0, 1, -1, 0, 0, NOT}, {-200, -200, 200, 200, 0, NOT}},
+    {"bce_with_logits of infinite logits", bce, 4, 2, {INF, -INF, -INF, INF}, {0, 1, 0, 1}, {INF, INF, 0, NOT},
+     {1, -1, 0, 0}, {-INF, INF, INF, -INF}},
+    {"gelu far left", gelu, 3, 1, {-1000, -15, NOT}, {0}, {0, 0, NOT}, {0, 0, NOT}, {0}},
 };
 /* clang-format on */
 
