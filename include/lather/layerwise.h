@@ -57,7 +57,8 @@ typedef struct lt_lamb_config {
                       .grad_averaging = true,  \
                       .decay_scope = LT_DECAY_WEIGHTS})
 
-/** u = Adam's update + weight_decay w; w -= lr (|w| / |u|) u. As lt_optim_lars().
+/** u = Adam's update + weight_decay w; w -= lr (|w| / |u|) u. Bias corrections count all steps, as timm's Lamb does.
+ *  As lt_optim_lars().
  *  Source: You et al., "Large batch optimization for deep learning: training BERT in 76 minutes", ICLR 2020
  *  (arXiv 1904.00962), algorithm 2 with phi(x) = x. */
 LT_API LT_MUST_CHECK lt_status lt_optim_lamb(lt_optim **out, const lt_params *params,

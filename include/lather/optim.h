@@ -122,8 +122,8 @@ typedef struct lt_adam_config {
 } lt_adam_config;
 #define LT_ADAM_DEFAULTS ((lt_adam_config){.beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8})
 
-/** Adam and AdamW. As lt_optim_sgd(). Source: Kingma & Ba, ICLR 2015, algorithm 1;
- *  Loshchilov & Hutter, ICLR 2019, algorithm 2. */
+/** Adam and AdamW; bias corrections count the steps in which a parameter has a gradient. As lt_optim_sgd().
+ *  Source: Kingma & Ba, ICLR 2015, algorithm 1; Loshchilov & Hutter, ICLR 2019, algorithm 2. */
 LT_API LT_MUST_CHECK lt_status lt_optim_adam(lt_optim **out, const lt_params *params,
                                              const lt_adam_config *config);
 

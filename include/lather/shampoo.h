@@ -42,6 +42,8 @@ typedef struct lt_shampoo_config {
     double precondition_budget;
     int64_t start_preconditioning_step; /**< -1: precondition_frequency */
     bool use_bias_correction;
+    /** Bias corrections count the steps in which the parameter has a gradient; false: all steps. */
+    bool per_param_steps;
     lt_grafting grafting;
     double grafting_beta2;   /**< < 0: 1 for AdaGrad, 0.99 for RMSprop, 0.999 for Adam */
     double grafting_epsilon; /**< added after the square root */

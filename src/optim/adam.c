@@ -33,9 +33,15 @@ lt_status lt_optim_adam(lt_optim **out, const lt_params *params, const lt_adam_c
     lt_adam_config c = config ? *config : LT_ADAM_DEFAULTS;
     const lt_optim_ops *ops = c.decoupled ? &decoupled : &coupled;
     LT_TRY(lt_optim_check(c.decoupled ? &lt_optim_family_adamw : &lt_optim_family_adam, &c));
-    LT_TRY(lt_optim_new(out, ops, params, c.weight_decay, c.decay_scope));
-    ((adam *)*out)->kernel = (lt_adam_kernel){c.beta1, c.beta2, c.eps, c.decoupled};
-    return LT_OK;
+    lt_optim *o = NULL;
+    LT_TRY(lt_optim_new(&o, ops, params, c.weight_decay, c.decay_scope));
+    ((adam *)o)->kernel = (lt_adam_kernel){c.beta1, c.beta2, c.eps, c.decoupled};
+    lt_status st = lt_optim_count_per_param(o);
+    if (st)
+        lt_optim_free(&o);
+    else
+        *out = o;
+    return st;
 }
 
 /* --- The rows --- */

@@ -259,6 +259,7 @@ static lt_status update_by_adamw(muon *m)
             .state = {lt_tensor_view(slot->state[0]), lt_tensor_view(slot->state[1])},
             .lr_scale = slot->lr_scale * m->config.adamw_lr_scale,
             .weight_decay = slot->weight_decay,
+            .missed = lt_optim_missed(&m->base, slot),
         };
     }
     return count ? be->adam(ctx, &m->kernel, m->base.item, count, m->base.scalars) : LT_OK;
@@ -392,6 +393,7 @@ static lt_status build(muon *m)
     m->job = lt_alloc(slots, sizeof *m->job);
     if (!m->adamw || !m->matrix || !m->due || !m->vec || !m->job)
         return LT_E_NOMEM;
+    LT_TRY(lt_optim_count_per_param(&m->base));
     return choose(m);
 }
 

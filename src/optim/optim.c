@@ -133,6 +133,7 @@ void lt_optim_free(lt_optim **optim)
     if (o->sent)
         be->uploads->host_free(ctx, o->sent);
     lt_tensor_free(&o->loss_scale);
+    lt_tensor_free(&o->missed);
     lt_free(o->item);
     lt_free(o->slot);
     lt_free(o);
@@ -157,6 +158,7 @@ size_t lt_optim_fill_items(lt_optim *self, bool all)
             .grad = lt_tensor_view(slot->param->grad),
             .lr_scale = slot->lr_scale,
             .weight_decay = slot->weight_decay,
+            .missed = lt_optim_missed(self, slot),
         };
         for (int k = 0; k < LT_MAX_ITEM_STATE && slot->state[k]; k++)
             item->state[k] = lt_tensor_view(slot->state[k]);
@@ -270,12 +272,14 @@ lt_status lt_optim_visit(lt_optim *optim, lt_state_visitor *visitor)
     LT_TRY(check_whole(optim));
     LT_TRY(lt_optim_make_state(optim));
     LT_TRY(lt_optim_read_scalars(optim, &s));
+    LT_TRY(lt_optim_convert_counts(optim, s.applied, false));
     LT_TRY(visitor->number(visitor->context, "attempt", &optim->attempt));
     LT_TRY(visitor->number(visitor->context, "applied", &s.applied));
     LT_TRY(be->copy(ctx, optim->scalars, &s, sizeof s, LT_COPY_IN));
     LT_TRY(lt_averaging_visit(optim, visitor));
     for (size_t i = 0; i < optim->count; i++)
         LT_TRY(visit_slot(optim, &optim->slot[i], visitor));
+    LT_TRY(lt_optim_convert_counts(optim, s.applied, true));
     return optim->ops->visit ? optim->ops->visit(optim, visitor) : LT_OK;
 }
 

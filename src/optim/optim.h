@@ -19,6 +19,12 @@ lt_status lt_optim_read_scalars(const lt_optim *o, lt_scalars *s);
 /* Of parameters with a gradient. */
 void lt_optim_count_updates(lt_optim *o, int64_t by);
 
+/* missed.c, without effect unless lt_optim_count_per_param() was called. */
+/* Counts this step for parameters without a gradient, unless it is skipped. Before ops->step, after grad_norm. */
+LT_MUST_CHECK lt_status lt_optim_count_missed(lt_optim *o);
+/* Sets slots' updates from the counts on the device (to_missed: the other way round). Waits for the device. */
+LT_MUST_CHECK lt_status lt_optim_convert_counts(lt_optim *o, int64_t applied, bool to_missed);
+
 /* step.c: entries of the backend also write the 16-bit copies that it keeps of weights, or not any more. */
 void lt_optim_keep_casts(const lt_optim *o, bool on);
 /* Before a step: copies of values that were written since the last one. */

@@ -132,6 +132,7 @@ static lt_status begin_update(lt_optim *o)
                          : be->grad_norm(ctx, o->item, lt_optim_fill_items(o, true), o->scalars));
     LT_TRY(put_scale(o, o->loss_scale ? o->loss_scale : o->one));
     LT_TRY(move_loss_scale(o));
+    LT_TRY(lt_optim_count_missed(o));
     /* On other devices the kernels read it: a host that asked would have to synchronize. */
     o->skipped = be->host_memory && !o->scalars->finite;
     return LT_OK;

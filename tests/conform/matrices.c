@@ -5,6 +5,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 typedef struct vec_row {
     const char *name;
@@ -28,6 +29,13 @@ static const vec_row vecs[] = {
       .gamma = 1e-3,
       .factor = {.bias = 1, .base = 0.9}},
      true},
+    {"rsqrt, a step missed",
+     {.op = LT_VEC_RSQRT,
+      .alpha = 0.3,
+      .beta = 2,
+      .gamma = 1e-3,
+      .factor = {.bias = 1, .base = 0.9}},
+     true},
     {"power", {.op = LT_VEC_POW, .alpha = 1, .beta = 2, .gamma = 1e-3, .delta = 0.75}, true},
 };
 
@@ -43,8 +51,11 @@ static lt_status call_vec(const test *t, const lt_backend *be, void *ctx, const 
     job.b = v[1];
     job.y = v[2];
     lt_scalars *device = scalars_new(be, ctx, &s);
+    lt_scalars one = {.lr = 1}, *number = scalars_new(be, ctx, &one);
+    job.factor.missed = strstr(t->name, "a step missed") ? &number->lr : NULL;
     lt_status st = be->vec(ctx, &job, 1, device);
     scalars_free(be, ctx, device, &s);
+    scalars_free(be, ctx, number, &one);
     return st;
 }
 

@@ -3,6 +3,7 @@
 #include "conform.h"
 
 #include <math.h>
+#include <string.h>
 
 enum { VALUE, GRAD, STATE, SLOT = 4, ITEMS = 2 }; /* operands of one item: value, grad, 2 states */
 
@@ -31,6 +32,7 @@ static const optim_row rows[] = {
     {"adam", "L2", 2, {.adam = {0.9, 0.99, 1e-8, false}}, 0, 0.1, false, false, false},
     {"adam", "decoupled decay", 2, {.adam = {0.9, 0.99, 1e-8, true}}, 0, 0.1, false, false, false},
     {"adam", "a skipped step", 2, {.adam = {0.9, 0.99, 1e-8, true}}, 0, 0.1, false, true, false},
+    {"adam", "steps missed", 2, {.adam = {0.9, 0.99, 1e-8, true}}, 0, 0.1, false, false, false},
     {"sgd", "gradients in 16 bits", 1, {.sgd = {0.9, 0, true}}, 0, 0.1, false, false, true},
     {"adagrad", "gradients in 16 bits", 1, {.sgd = {0, 0, false}}, 1e-8, 0.1, false, false, true},
     {"adam",
@@ -81,8 +83,11 @@ static lt_status call_step(const test *t, const lt_backend *be, void *ctx, const
         item[i].weight_decay = r->weight_decay;
     }
     lt_scalars *device = scalars_new(be, ctx, &s);
+    lt_scalars two = {.lr = 2}, *number = scalars_new(be, ctx, &two);
+    item[1].missed = !strcmp(r->name, "steps missed") ? &number->lr : NULL;
     lt_status st = dispatch(r, be, ctx, item, device);
     scalars_free(be, ctx, device, &s);
+    scalars_free(be, ctx, number, &two);
     return st;
 }
 

@@ -114,6 +114,10 @@ SINGLE = {
     "adam grafting": (shampoo(grafting="adam"), shampoo()),
     "rmsprop grafting without bias correction": (shampoo(grafting="rmsprop", use_bias_correction=False),
                                                  shampoo(grafting="rmsprop")),
+    "adam grafting, steps of each parameter": (shampoo(grafting="adam", per_param_steps=True), shampoo(grafting="adam")),
+    "eigenvalue corrected, diagonals, steps of each parameter": (
+        shampoo(preconditioner="eigenvalue_corrected", diagonal_vectors=True, beta2=0.9, per_param_steps=True),
+        shampoo(preconditioner="eigenvalue_corrected", diagonal_vectors=True, beta2=0.9)),
     "adam grafting, own beta2": (shampoo(grafting="adam", grafting_beta2=0.95), shampoo(grafting="adam")),
     "adam grafting, own epsilon": (shampoo(grafting="adam", grafting_epsilon=1e-3), shampoo(grafting="adam")),
     "no filter": (shampoo(beta1=0.0), shampoo()),

@@ -77,6 +77,7 @@ struct lt_optim {
     size_t count;
     lt_optim_item *item;              /**< scratch of count items for the backend's list entries */
     lt_scalars *scalars;              /**< on the device; host devices: in memory */
+    lt_tensor *missed;                /**< lt_optim_missed() of each slot, and a 1; or NULL */
     struct lt_shard *shard;           /**< NULL: not divided over ranks */
     struct lt_part_norms *part_norms; /**< NULL: the gradient norm is one sum over all */
     struct lt_averaging *averaging;   /**< NULL: values are the iterates themselves */
@@ -99,6 +100,13 @@ LT_API LT_MUST_CHECK lt_status lt_optim_new(lt_optim **out, const lt_optim_ops *
 typedef lt_status lt_slot_fn(lt_optim *self, lt_slot *slot, const lt_scalars *scalars);
 /** For simple optimizers: calls fn for each slot that is due; fn reads slot->grad. */
 LT_API LT_MUST_CHECK lt_status lt_optim_each(lt_optim *self, lt_slot_fn *fn, const lt_scalars *s);
+
+/** Counts steps per parameter, as PyTorch's Adam does: what lt_optim_items() fills then has missed. After
+ *  lt_optim_new(), before the first step. */
+LT_API LT_MUST_CHECK lt_status lt_optim_count_per_param(lt_optim *self);
+/** For lt_optim_item and lt_vec_factor: the applied steps in which the slot had no gradient, on the device; NULL without
+ *  lt_optim_count_per_param(). */
+LT_API const double *lt_optim_missed(const lt_optim *self, const lt_slot *slot);
 
 /** For is_capturable: the host decides nothing. */
 LT_API bool lt_optim_always_capturable(const lt_optim *self);

@@ -16,6 +16,7 @@ typedef struct lt_optim_item {
     lt_view state[LT_MAX_ITEM_STATE]; /**< what the entry says */
     double lr_scale;                  /**< times scalars->lr */
     double weight_decay;
+    const double *missed; /**< adam: t = applied - *missed; on the device; NULL: 0 */
 } lt_optim_item;
 
 /** scalars: grad_norm, finite, grad_scale = min(1, clip_norm / grad_norm) / loss_scale, and
@@ -43,8 +44,8 @@ typedef struct lt_adam_kernel {
     double beta1, beta2, eps;
     bool decoupled; /**< p *= 1 - lr * weight_decay first, instead of g += weight_decay * p */
 } lt_adam_kernel;
-/** m, v: EMA of g and g*g; p -= lr * m/(1-beta1^t) / (sqrt(v/(1-beta2^t)) + eps), t = applied.
- *  state: m, v. */
+/** m, v: EMA of g and g*g; p -= lr * m/(1-beta1^t) / (sqrt(v/(1-beta2^t)) + eps),
+ *  t = applied - *missed. state: m, v. */
 LT_ENTRY(adam, void *ctx, const lt_adam_kernel *config, const lt_optim_item *item, size_t count,
          const lt_scalars *scalars);
 

@@ -20,11 +20,12 @@ typedef enum lt_vec_op {
 } lt_vec_op;
 /** Numbers that change from step to step: the kernel reads them where they lie. */
 typedef struct lt_vec_factor {
-    bool lr;            /**< alpha *= scalars->lr */
-    bool grad_scale;    /**< alpha *= scalars->grad_scale */
-    double bias, base;  /**< bias not 0: alpha (in RSQRT and POW: beta) is divided by */
-    int lag;            /**< 1 - bias * base^(scalars->applied - lag) */
-    const double *over; /**< not NULL: alpha *= *over / (*under + 1e-16), device memory */
+    bool lr;              /**< alpha *= scalars->lr */
+    bool grad_scale;      /**< alpha *= scalars->grad_scale */
+    double bias, base;    /**< bias not 0: alpha (in RSQRT and POW: beta) is divided by */
+    int lag;              /**< 1 - bias * base^(scalars->applied - lag - *missed) */
+    const double *missed; /**< device memory; NULL: 0 */
+    const double *over;   /**< not NULL: alpha *= *over / (*under + 1e-16), device memory */
     const double *under;
 } lt_vec_factor;
 /** One elementwise kernel on strided views of one shape (stride 0 repeats); b is absent where
@@ -48,7 +49,10 @@ LT_ENTRY(vec_lists, void *ctx, const lt_vec_list *list, size_t count, const lt_s
 static inline double lt_vec_bias(const lt_vec_job *job, const lt_scalars *s)
 {
     const lt_vec_factor *f = &job->factor;
-    return f->bias > 0 ? 1 - f->bias * pow(f->base, (double)(s->applied - f->lag)) : 1;
+    if (!(f->bias > 0))
+        return 1;
+    const double steps = (double)(s->applied - f->lag) - (f->missed ? *f->missed : 0);
+    return 1 - f->bias * pow(f->base, steps);
 }
 static inline bool lt_vec_corrects_beta(const lt_vec_job *job)
 {

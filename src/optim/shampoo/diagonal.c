@@ -37,7 +37,7 @@ static bool correct_bias(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
 {
     if (!b->factor[0].diagonal)
         return false;
-    job->factor = lt_shampoo_bias(&s->config);
+    job->factor = lt_shampoo_bias(s, b);
     job->a = lt_tensor_view(b->factor[0].diagonal);
     job->y = *lt_block_spare(b);
     return true;

@@ -37,6 +37,7 @@ static bool correct_bias(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
     job->factor.bias = s->config.beta3;
     job->factor.base = s->config.beta1;
     job->factor.lag = 1;
+    job->factor.missed = lt_optim_missed(&s->base, b->slot);
     job->a = job->y = b->u;
     return true;
 }
@@ -75,7 +76,7 @@ static bool divide(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
     job->beta = 1;
     job->gamma = c->epsilon;
     job->delta = b->box.shape.ndim ? b->factor[0].exponent : 0.5;
-    job->factor = lt_shampoo_bias(c);
+    job->factor = lt_shampoo_bias(s, b);
     job->a = b->p;
     job->b = lt_tensor_view(b->corrected);
     job->y = *lt_block_spare(b);

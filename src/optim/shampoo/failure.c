@@ -82,11 +82,11 @@ static lt_status copy_diagonal(const lt_shampoo *s, lt_view x, lt_view y, lt_vec
 }
 
 /* diag F / c2 to the host. fresh: F has this step's gradient in it already. */
-static lt_status read_diagonal(const lt_shampoo *s, const lt_factor *f, bool fresh,
+static lt_status read_diagonal(const lt_shampoo *s, const lt_block *b, int d, bool fresh,
                                lt_tensor *vector, double *host)
 {
-    const lt_view gram = lt_tensor_view(f->gram);
-    lt_vec_factor factor = lt_shampoo_factor_bias(s);
+    const lt_view gram = lt_tensor_view(b->factor[d].gram);
+    lt_vec_factor factor = lt_shampoo_factor_bias(s, b);
     factor.lag += fresh ? 0 : 1;
     LT_TRY(copy_diagonal(s, lt_root_diagonal(&gram), lt_tensor_view(vector), factor));
     return move_vector(vector, NULL, host);
@@ -119,7 +119,7 @@ static lt_status use_diagonal(const lt_shampoo *s, const lt_block *b, int d, boo
     if (!st)
         st = lt_tensor_new(&vector, device, lt_device_master(device), LT_SHAPE(n));
     if (!st)
-        st = read_diagonal(s, f, fresh, vector, host);
+        st = read_diagonal(s, b, d, fresh, vector, host);
     if (!st && !powers_of(s, f->exponent, host, n, entries))
         st = lt_fail(LT_E_ARG,
                      "shampoo: %s block %d, dimension %d: the factor's diagonal has no power %g "

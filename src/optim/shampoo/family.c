@@ -92,6 +92,7 @@ static const lt_optim_field fields[] = {
 {"ignored_basis_change_dims", .type = LT_FIELD_LIST, .set = lt_shampoo_set_ignored, .read = lt_shampoo_read_ignored, .meta = "ORDER:DIM,...", READ_IF(is_corrected, "--preconditioner eigenvalue_corrected", 0), .help = "eigenvalue_corrected: dimensions of blocks with ORDER dimensions that keep their own basis"},
 {"diagonal_vectors", FLAG(diagonal_vectors), NEEDS_FACTORS(1), .help = "blocks with one dimension keep only the diagonal of their factor"},
 {"use_bias_correction", FLAG(use_bias_correction), .help = "correct moments for their start at zero"},
+{"per_param_steps", FLAG(per_param_steps), .help = "bias corrections count the steps in which the parameter has a gradient, as AdamW's; else all steps, as Meta's Shampoo"},
 {"weight_decay_type", CHOICE(decay_type, "decoupled|l2|corrected|independent"), .help = "how weights decay"},
 {"peak_lr", REAL(peak_lr, HUGE_VAL), .flag_only = true, READ_IF(decays_by_lr, "--weight-decay-type corrected or independent", 0), .help = "of corrected and independent weight decay; 0: lr"},
 {"preconditioner", CHOICE(preconditioner, "root|eigendecomposed|eigenvalue_corrected|kl|kl_eigendecomposed|spectral|sign"), .help = "how factors act: inverse roots, the same as eigenvectors, with a second moment in their basis (SOAP), or KL; without factors: orthogonal updates, or signs"},

@@ -175,6 +175,8 @@ lt_status lt_optim_shampoo(lt_optim **out, const lt_params *params, const lt_sha
     lt_shampoo *s = (lt_shampoo *)o;
     s->config = c;
     lt_status st = build(s);
+    if (!st && c.per_param_steps)
+        st = lt_optim_count_per_param(o);
     if (st) {
         lt_optim_free(&o);
         return st;

@@ -22,7 +22,7 @@ lt_status lt_shampoo_root_jobs(lt_shampoo *s, const lt_root_task *tasks, size_t 
         const lt_factor *f = &t->block->factor[t->dim];
         lt_view a = lt_tensor_view(f->gram);
         s->vec[i] = (lt_vec_job){
-            .op = LT_VEC_AXPBY, .alpha = 1, .factor = lt_shampoo_factor_bias(s), .a = a};
+            .op = LT_VEC_AXPBY, .alpha = 1, .factor = lt_shampoo_factor_bias(s, t->block), .a = a};
         a.data = at;
         at += (size_t)(t->n * t->n) * lt_dtype_size(a.dtype);
         s->vec[i].y = a;

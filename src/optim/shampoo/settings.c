@@ -283,6 +283,11 @@ static lt_status check_kept(const lt_shampoo_config *c)
                        "shampoo: refresh async contradicts %s: its threads read the roots "
                        "that the step uses",
                        c->packed_factors ? "packed_factors" : "factor_dtype below f32");
+    if (c->per_param_steps && c->factor_frequency > 1)
+        return lt_fail(LT_E_ARG,
+                       "shampoo: per_param_steps contradicts factor_frequency %" PRId64
+                       ", which counts all steps",
+                       c->factor_frequency);
     if (c->start_preconditioning_step < c->factor_frequency)
         return lt_fail(LT_E_ARG,
                        "shampoo: factor_frequency %" PRId64

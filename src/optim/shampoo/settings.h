@@ -57,14 +57,6 @@ static inline bool lt_shampoo_keeps_factors(const lt_shampoo_config *c)
 {
     return c->factor_dtype != LT_STATE_F32 || c->packed_factors;
 }
-/* Divides by c2, what their weights sum to, if that is not 1. */
-static inline lt_vec_factor lt_shampoo_bias(const lt_shampoo_config *c)
-{
-    if (!c->use_bias_correction || c->beta2 >= 1 || c->drop_weighting)
-        return (lt_vec_factor){0};
-    return (lt_vec_factor){.bias = 1, .base = c->beta2};
-}
-
 /* Ranges of a config; replaces markers of defaults. Errors: LT_E_ARG, naming field and range. */
 lt_status lt_shampoo_check(lt_shampoo_config *config);
 

@@ -127,10 +127,20 @@ static inline lt_block *lt_shampoo_block_number(const lt_shampoo *s, size_t numb
     return &s->block[s->place[number]];
 }
 
-/* Of factors: the weights' sum is that of the gradients they have seen. */
-static inline lt_vec_factor lt_shampoo_factor_bias(const lt_shampoo *s)
+/* Divides by c2, what their weights sum to, if that is not 1. */
+static inline lt_vec_factor lt_shampoo_bias(const lt_shampoo *s, const lt_block *b)
 {
-    lt_vec_factor f = lt_shampoo_bias(&s->config);
+    const lt_shampoo_config *c = &s->config;
+    if (!c->use_bias_correction || c->beta2 >= 1 || c->drop_weighting)
+        return (lt_vec_factor){0};
+    return (lt_vec_factor){
+        .bias = 1, .base = c->beta2, .missed = lt_optim_missed(&s->base, b->slot)};
+}
+
+/* Of factors: the weights' sum is that of the gradients they have seen. */
+static inline lt_vec_factor lt_shampoo_factor_bias(const lt_shampoo *s, const lt_block *b)
+{
+    lt_vec_factor f = lt_shampoo_bias(s, b);
     f.lag = (int)(s->base.attempt % s->config.factor_frequency);
     return f;
 }

@@ -22,7 +22,6 @@ typedef struct pass {
     const bool *first;
     const piece *pieces;
     double number; /* grad_norm: nothing; lerp: weight; adagrad: eps */
-    double correct1, correct2;
     double *sums;
 } pass;
 
@@ -171,6 +170,8 @@ static void adam_pieces(void *context, int64_t begin, int64_t end, int64_t chunk
         const piece *c = &p->pieces[i];
         const lt_optim_item *item = &p->item[c->item];
         const double lr = lr_of(p, item), decay = item->weight_decay;
+        const double step = (double)p->scalars->applied - (item->missed ? *item->missed : 0);
+        const double correct1 = 1 - pow(k->beta1, step), correct2 = 1 - pow(k->beta2, step);
         const lt_adam_numbers n = {.scale = (float)p->scalars->grad_scale,
                                    .decay = k->decoupled ? 0 : (float)decay,
                                    .keep = k->decoupled ? (float)(1 - lr * decay) : 1,
@@ -178,8 +179,8 @@ static void adam_pieces(void *context, int64_t begin, int64_t end, int64_t chunk
                                    .fresh1 = (float)(1 - k->beta1),
                                    .beta2 = (float)k->beta2,
                                    .fresh2 = (float)(1 - k->beta2),
-                                   .step = (float)(lr / p->correct1),
-                                   .root = (float)sqrt(1 / p->correct2),
+                                   .step = (float)(lr / correct1),
+                                   .root = (float)sqrt(1 / correct2),
                                    .eps = (float)k->eps};
         p->kernels->adam(&n, at(&item->value, c), at(&item->grad, c), at(&item->state[0], c),
                          at(&item->state[1], c), c->count);
@@ -191,12 +192,7 @@ lt_status lt_cpu_adam(void *ctx, const lt_adam_kernel *config, const lt_optim_it
 {
     if (!is_fast(item, count))
         return lt_backend_ref()->adam(ctx, config, item, count, scalars);
-    const double step = (double)scalars->applied;
-    pass p = {.item = item,
-              .scalars = scalars,
-              .config = config,
-              .correct1 = 1 - pow(config->beta1, step),
-              .correct2 = 1 - pow(config->beta2, step)};
+    pass p = {.item = item, .scalars = scalars, .config = config};
     int64_t pieces;
     return scalars->finite ? run(ctx, &p, count, adam_pieces, &pieces) : LT_OK;
 }

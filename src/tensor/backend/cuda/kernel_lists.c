@@ -36,6 +36,7 @@ static lt_status take_item(lt_list_item *to, const lt_optim_item *from)
         .count = lt_view_count(measured),
         .lr_scale = (float)from->lr_scale,
         .weight_decay = (float)from->weight_decay,
+        .missed = from->missed,
     };
     return LT_OK;
 }

@@ -113,8 +113,9 @@ __device__ void fill_step(lt_list_step *s, const lt_list_item &item, const lt_sc
     s->first = item.first;
     s->momentum = item.state[0] != NULL;
     if (beta1 > 0 || beta2 > 0) {
-        s->correct1 = (float)(1 / (1 - pow(beta1, (double)scalars->applied)));
-        s->correct2 = (float)(1 / (1 - pow(beta2, (double)scalars->applied)));
+        const double t = (double)scalars->applied - (item.missed ? *item.missed : 0);
+        s->correct1 = (float)(1 / (1 - pow(beta1, t)));
+        s->correct2 = (float)(1 / (1 - pow(beta2, t)));
     }
 }
 

@@ -8,7 +8,7 @@
 #include "lather/ext/optim_kernels.h"
 
 enum {
-    LT_LIST_ITEMS = 256,  /* of one launch: they are the kernel's parameter, 20 KiB */
+    LT_LIST_ITEMS = 256,  /* of one launch: they are the kernel's parameter, 24 KiB */
     LT_LIST_BLOCK = 8192, /* elements of a block */
     LT_LIST_STATES = 2
 };
@@ -20,7 +20,8 @@ typedef struct lt_list_item {
     float *state[LT_LIST_STATES];
     int64_t count;
     float lr_scale, weight_decay;
-    void *beside; /* value in 16 bits, written along; NULL: nothing is */
+    const double *missed; /* Adam: lt_optim_item's */
+    void *beside;         /* value in 16 bits, written along; NULL: nothing is */
     lt_dtype beside_dtype;
     lt_dtype grad_dtype;
     int first_block;

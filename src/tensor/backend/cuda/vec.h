@@ -70,7 +70,8 @@ LT_HD lt_vec_numbers lt_vec_resolve(const lt_vec_expression *s, const lt_scalars
     if (f->over)
         n.alpha *= *f->over / (*f->under + 1e-16);
     if (f->bias > 0) {
-        const double bias = 1 - f->bias * pow(f->base, (double)(scalars->applied - f->lag));
+        const double steps = (double)(scalars->applied - f->lag) - (f->missed ? *f->missed : 0);
+        const double bias = 1 - f->bias * pow(f->base, steps);
         n.alpha = corrects_beta ? n.alpha : n.alpha / bias;
         n.beta = corrects_beta ? n.beta / bias : n.beta;
     }

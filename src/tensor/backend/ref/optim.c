@@ -143,10 +143,10 @@ lt_status lt_ref_adagrad(void *ctx, double eps, const lt_optim_item *item, size_
     return LT_OK;
 }
 
-static void adam(const lt_adam_kernel *c, slot *s, int64_t step)
+static void adam(const lt_adam_kernel *c, slot *s, double step)
 {
     double *m = s->state[0], *v = s->state[1];
-    double correct1 = 1 - pow(c->beta1, (double)step), correct2 = 1 - pow(c->beta2, (double)step);
+    double correct1 = 1 - pow(c->beta1, step), correct2 = 1 - pow(c->beta2, step);
     for (int64_t j = 0; j < s->count; j++) {
         double g = s->g[j];
         if (c->decoupled)
@@ -166,7 +166,7 @@ lt_status lt_ref_adam(void *ctx, const lt_adam_kernel *config, const lt_optim_it
     for (size_t i = 0; scalars->finite && i < count; i++) {
         slot s;
         LT_TRY(slot_gather(&s, &item[i], scalars));
-        adam(config, &s, scalars->applied);
+        adam(config, &s, (double)scalars->applied - (item[i].missed ? *item[i].missed : 0));
         slot_scatter(&s, &item[i]);
         slot_free(&s);
     }
