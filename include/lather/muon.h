@@ -8,7 +8,9 @@
 
 /** What an orthogonal update of a [rows,cols] matrix is multiplied by. */
 typedef enum lt_muon_scale {
-    LT_MUON_ORIGINAL,       /**< sqrt(max(1, rows / cols)): Jordan's */
+    /** Jordan's: sqrt(max(1, outputs / inputs)) of a matrix, [out,in] or by its fans [in,out]; of a filter of his code's
+     *  size(-2) / size(-1), its height over its width: 1 of a square one. Joined q, k and v are one matrix. */
+    LT_MUON_ORIGINAL,
     LT_MUON_MATCH_RMS_ADAMW /**< 0.2 sqrt(max(rows, cols)): as long as AdamW's, so that its lr serves */
 } lt_muon_scale;
 

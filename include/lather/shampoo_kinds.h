@@ -40,7 +40,7 @@ typedef enum lt_preconditioner {
 /** What an orthogonal factor of a [rows,cols] block is multiplied by. */
 typedef enum lt_spectral_scale {
     LT_SPECTRAL_NONE,
-    LT_SPECTRAL_ORIGINAL,       /**< sqrt(max(1, rows / cols)), as LT_MUON_ORIGINAL */
+    LT_SPECTRAL_ORIGINAL,       /**< sqrt(max(1, rows / cols)), of [in,out] weights cols / rows */
     LT_SPECTRAL_MATCH_RMS_ADAMW /**< 0.2 sqrt(max(rows, cols)) */
 } lt_spectral_scale;
 

@@ -12,6 +12,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "optim/names.h"
+#include "optim/optim.h"
 #include "optim/orthogonal.h"
 #include "optim/registry.h"
 #include "tensor/tensor.h"
@@ -31,6 +32,7 @@ enum { X, Y, SCRATCHES };
 typedef struct matrix {
     lt_slot *slot;
     int64_t rows, cols;
+    double tall;   /* outputs over inputs, for LT_MUON_ORIGINAL */
     int dim;       /* the smaller one */
     int64_t small; /* its extent */
     int64_t at;    /* in a batch: where it begins in X and Y */
@@ -145,7 +147,7 @@ static void look_ahead(const muon *m, const batch *b, const matrix *x, lt_vec_jo
 static double scale_of(const muon *m, const matrix *x)
 {
     const double rows = (double)x->rows, cols = (double)x->cols;
-    return m->config.scale == LT_MUON_ORIGINAL ? sqrt(fmax(1, rows / cols))
+    return m->config.scale == LT_MUON_ORIGINAL ? sqrt(fmax(1, x->tall))
                                                : rms_of_adamw * sqrt(fmax(rows, cols));
 }
 
@@ -351,9 +353,15 @@ static matrix describe(lt_slot *slot)
 {
     const lt_shape shape = lt_tensor_shape(slot->param->value);
     const int64_t rows = shape.dim[0], cols = lt_shape_count(shape) / rows;
+    const double last = (double)shape.dim[shape.ndim - 1],
+                 other = (double)shape.dim[shape.ndim - 2];
     const bool wide = rows <= cols;
-    return (matrix){
-        .slot = slot, .rows = rows, .cols = cols, .dim = wide ? 0 : 1, .small = wide ? rows : cols};
+    return (matrix){.slot = slot,
+                    .rows = rows,
+                    .cols = cols,
+                    .tall = lt_optim_is_in_out(slot->param) ? last / other : other / last,
+                    .dim = wide ? 0 : 1,
+                    .small = wide ? rows : cols};
 }
 
 /* Which parameters are matrices: weights of 2 and more dimensions that the config does not leave to AdamW. */
@@ -477,7 +485,7 @@ static const lt_optim_field fields[] = {
 {"nesterov", LT_FIELD_FLAG, AT(nesterov), .is_read = has_momentum, .needs = "--momentum above 0"},
 {"weight_decay", LT_FIELD_REAL, AT(weight_decay), .high = HUGE_VAL},
 {"norm_weight_decay", LT_FIELD_SCOPE, AT(decay_scope), .flag_only = true},
-{"muon_scale", LT_FIELD_CHOICE, AT(scale), .choices = "original|match_rms_adamw", .help = "length of orthogonal updates: sqrt(max(1, rows/columns)), or as long as AdamW's are, so that its lr and decay serve"},
+{"muon_scale", LT_FIELD_CHOICE, AT(scale), .choices = "original|match_rms_adamw", .help = "length of orthogonal updates: sqrt(max(1, outputs/inputs)), or as long as AdamW's are, so that its lr and decay serve"},
 {"orthogonalization", LT_FIELD_CHOICE, AT(orthogonalization.method), .choices = "newton_schulz|polar_express|svd", .help = "how an update is made orthogonal: by the same polynomial in each step, by another one in each, or exactly, on the host"},
 {"newton_schulz_iterations", LT_FIELD_SMALL, AT(orthogonalization.iterations), .low = 1, .high = 20, .is_read = iterates, .needs = "an --orthogonalization that iterates", .neutral = 5, .help = "steps that make an update orthogonal"},
 {"newton_schulz_coefficients", LT_FIELD_LIST, .set = set_coefficients, .read = read_coefficients, .meta = "A,B,C", .is_read = has_coefficients, .needs = "--orthogonalization newton_schulz", .help = "of its polynomial a x + b x^3 + c x^5; without the flag 3.4445, -4.7750 and 2.0315"},

@@ -19,6 +19,14 @@ lt_status lt_optim_read_scalars(const lt_optim *o, lt_scalars *s);
 /* Of parameters with a gradient. */
 void lt_optim_count_updates(lt_optim *o, int64_t by);
 
+/* Whether it is a matrix [in,out], as GPT-2's Conv1D, and not [out,in]: by its fans. */
+static inline bool lt_optim_is_in_out(const lt_param *p)
+{
+    const lt_shape s = lt_tensor_shape(p->value);
+    return s.ndim == 2 && p->fan_in != p->fan_out && p->fan_in == s.dim[0]
+           && p->fan_out == s.dim[1];
+}
+
 /* missed.c, without effect unless lt_optim_count_per_param() was called. */
 /* Counts this step for parameters without a gradient, unless it is skipped. Before ops->step, after grad_norm. */
 LT_MUST_CHECK lt_status lt_optim_count_missed(lt_optim *o);

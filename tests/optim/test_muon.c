@@ -74,15 +74,26 @@ typedef struct side {
     const char *device;
     bool f64;
     double bound;
+    bool in_out; /* stored as [in,out] */
 } side;
 
 static const side sides[] = {
-    {"a wide matrix", {2, {3, 4}}, "ref", true, 1e-13},
-    {"a tall matrix", {2, {4, 3}}, "ref", true, 1e-13},
-    {"a filter, wide", {4, {3, 2, 2, 1}}, "ref", true, 1e-13},
-    {"a filter, tall", {4, {4, 3, 1, 1}}, "ref", true, 1e-13},
-    {"a tall matrix on cpu", {2, {4, 3}}, "cpu", false, 1e-5},
+    {"a wide matrix", {2, {3, 4}}, "ref", true, 1e-13, false},
+    {"a wide matrix of [in,out]", {2, {3, 4}}, "ref", true, 1e-13, true},
+    {"a tall matrix of [in,out]", {2, {4, 3}}, "ref", true, 1e-13, true},
+    {"a tall matrix", {2, {4, 3}}, "ref", true, 1e-13, false},
+    {"a filter twice as high as wide", {4, {3, 2, 2, 1}}, "ref", true, 1e-13, false},
+    {"a filter of one pixel", {4, {4, 3, 1, 1}}, "ref", true, 1e-13, false},
+    {"a tall matrix on cpu", {2, {4, 3}}, "cpu", false, 1e-5, false},
 };
+
+/* Jordan's muon.py: max(1, grad.size(-2) / grad.size(-1))**0.5, of the gradient as PyTorch has it: 4-D for filters,
+ * outputs first for matrices. */
+static double length_of(const side *row)
+{
+    const int64_t *d = row->shape.dim + row->shape.ndim - 2;
+    return sqrt(fmax(1, row->in_out ? (double)d[1] / (double)d[0] : (double)d[0] / (double)d[1]));
+}
 
 /* The gradient is diagonal, so that its singular values stand there. */
 static void the_polynomial_acts_on_singular_values(void **state)
@@ -98,6 +109,10 @@ static void the_polynomial_acts_on_singular_values(void **state)
     assert_ok(
         lt_device_open(&f.device, row->device, &(lt_device_config){.f64 = row->f64, .threads = 2}));
     lt_param *p = fixture_add(&f, "w", row->shape);
+    if (row->in_out) {
+        p->fan_in = (int)row->shape.dim[0];
+        p->fan_out = (int)row->shape.dim[1];
+    }
     put(p->value, zero);
     assert_ok(lt_optim_muon(&f.optim, &f.list, &c));
     for (int i = 0; i < 3; i++)
@@ -105,7 +120,7 @@ static void the_polynomial_acts_on_singular_values(void **state)
     put_grad(p, g);
     fixture_step(&f, 0.25);
     get(p->value, w);
-    const double length = sqrt(fmax(1, (double)row->shape.dim[0] / (double)cols));
+    const double length = length_of(row);
     double worst = 0, worst_linear = 0;
     for (int i = 0; i < 12; i++) {
         const double x = g[i] / norm;

@@ -99,7 +99,7 @@ static const lt_optim_field fields[] = {
 {"orthogonalization", CHOICE(orthogonalization.method, "newton_schulz|polar_express|svd"), READ_IF(is_spectral, "--preconditioner spectral", 0), .shared = true},
 {"newton_schulz_iterations", SMALL(orthogonalization.iterations, 1, 20), UNSET(0, "5"), READ_IF(makes_steps, "--preconditioner spectral and an --orthogonalization that iterates", 0), .shared = true},
 {"newton_schulz_coefficients", .type = LT_FIELD_LIST, .set = lt_shampoo_set_coefficients, .read = lt_shampoo_read_coefficients, .meta = "A,B,C", READ_IF(has_coefficients, "--preconditioner spectral with --orthogonalization newton_schulz", 0), .shared = true},
-{"spectral_scale", CHOICE(spectral_scale, "none|original|match_rms_adamw"), READ_IF(is_spectral, "--preconditioner spectral", 0), .help = "length of orthogonal updates: 1, sqrt(max(1, rows/columns)), or as long as AdamW's are"},
+{"spectral_scale", CHOICE(spectral_scale, "none|original|match_rms_adamw"), READ_IF(is_spectral, "--preconditioner spectral", 0), .help = "length of orthogonal updates: 1, sqrt(max(1, outputs/inputs)), or as long as AdamW's are"},
 {"sign_scale", CHOICE(sign_scale, "none|l1"), READ_IF(is_sign, "--preconditioner sign", 0), .help = "length of signs: 1, or the sum of magnitudes"},
 {"epsilon_rule", CHOICE(epsilon_rule, "before|after|pseudo_inverse|relative"), NEEDS_FACTORS(LT_EPSILON_RELATIVE), .help = "where epsilon enters the root; relative: times the largest eigenvalue"},
 {"rank_rtol", REAL(rank_rtol, 1), UNSET(-1, "by size and precision"), READ_IF(is_pseudo, "--epsilon-rule pseudo_inverse", -1), .help = "pseudo_inverse: relative cut; -1: by size and precision"},

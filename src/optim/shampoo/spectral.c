@@ -32,8 +32,9 @@ static bool rescale(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
 {
     const double rows = (double)rows_of(b);
     const double cols = (double)lt_shape_count(b->box.shape) / rows;
+    const bool in_out = b->box.shape.ndim == 2 && lt_optim_is_in_out(b->slot->param);
     job->alpha = s->config.spectral_scale == LT_SPECTRAL_ORIGINAL
-                     ? sqrt(fmax(1, rows / cols))
+                     ? sqrt(fmax(1, in_out ? cols / rows : rows / cols))
                      : rms_of_adamw * sqrt(fmax(rows, cols));
     job->a = job->y = b->p;
     return true;
