@@ -17,6 +17,7 @@ typedef struct lt_averaging_config {
     double train_interp_coeff;  /**< mu_y in (0,1]: of x in y */
     double eval_interp_coeff;   /**< mu_x in [0,1), of PRIMAL: of the last x in x */
     double eval_coeff_lr_power; /**< p >= 0, of SCHEDULE_FREE: an iterate's weight is lr^p */
+    bool decay_of_y;            /**< z decays by lr * weight_decay * y, not by its own value */
 } lt_averaging_config;
 #define LT_AVERAGING_DEFAULTS \
     ((lt_averaging_config){   \
@@ -25,7 +26,7 @@ typedef struct lt_averaging_config {
 /**
  * From now on each update of the optimizer is one of z, with the gradient of y:
  *
- *     z = z + the optimizer's own update of z       (its weight decay is of z too)
+ *     z = z + the optimizer's own update of z       (its weight decay is of z too, unless decay_of_y)
  *     x = mu_x x + (1 - mu_x) z                     (schedule-free: mu_x = 1 - lr^p / sum of all lr^p so far)
  *     y = mu_y x + (1 - mu_y) z
  *
@@ -33,8 +34,9 @@ typedef struct lt_averaging_config {
  * gradient, and a step that is skipped, leave them alone. Running statistics are not averaged: they are those of y.
  * params: what the optimizer was made over, or the boxes of it that this rank has; borrowed. Before the first
  * step; each rank keeps its own, also where the optimizer's state is divided. Keeps two tensors as large as each parameter.
+ * decay_of_y: for optimizers with ops->decay_is_apart; takes weight decays as lt_optim_set_group() has set them by now.
  * Errors: LT_E_ARG (a coefficient out of its range; there was a step), LT_E_UNSUPPORTED (values are divided over
- * ranks by lt_optim_shard_params()), LT_E_NOMEM.
+ * ranks by lt_optim_shard_params(); decay_of_y with another optimizer), LT_E_NOMEM.
  * Sources: Defazio et al., "The Road Less Scheduled", NeurIPS 2024 (arXiv 2405.15682), equations (2)-(4) and, for
  * the weights, (23); "Generalized Primal Averaging" (arXiv 2512.17131).
  */

@@ -20,13 +20,14 @@ static lt_status step(lt_optim *self, const lt_scalars *scalars)
     return be->adam(ctx, &((adam *)self)->kernel, self->item, count, scalars);
 }
 
-#define OPS(called)                                                                             \
-    {                                                                                           \
-        .name = (called), .bytes = sizeof(adam), .slot_state = {"m", "v"}, .step = step,        \
-        .by_entries = true, .reads_rounded = true, .is_capturable = lt_optim_always_capturable, \
-        .by_slots = true, .positive_state = 1U << 1, .elementwise = true,                       \
+#define OPS(called, apart)                                                                        \
+    {                                                                                             \
+        .decay_is_apart = (apart), .name = (called), .bytes = sizeof(adam),                       \
+        .slot_state = {"m", "v"}, .step = step, .by_entries = true, .reads_rounded = true,        \
+        .is_capturable = lt_optim_always_capturable, .by_slots = true, .positive_state = 1U << 1, \
+        .elementwise = true,                                                                      \
     }
-static const lt_optim_ops coupled = OPS("adam"), decoupled = OPS("adamw");
+static const lt_optim_ops coupled = OPS("adam", false), decoupled = OPS("adamw", true);
 
 lt_status lt_optim_adam(lt_optim **out, const lt_params *params, const lt_adam_config *config)
 {

@@ -20,6 +20,7 @@ struct lt_averaging {
     lt_averaging_config config;
     lt_param **param;   /* borrowed */
     lt_tensor **x, **z; /* one per parameter */
+    double *decay;      /* lr_scale * weight_decay of it, with decay_of_y */
     lt_optim_item *item;
     lt_vec_job *job;
     size_t count;
@@ -46,6 +47,11 @@ static lt_status check(const lt_optim *o, const lt_averaging_config *c)
     if (!(c->eval_coeff_lr_power >= 0 && isfinite(c->eval_coeff_lr_power)))
         return lt_fail(LT_E_ARG, "%s: eval_coeff_lr_power %g is not a number >= 0", name,
                        c->eval_coeff_lr_power);
+    if (c->decay_of_y && !o->ops->decay_is_apart)
+        return lt_fail(LT_E_UNSUPPORTED,
+                       "%s: decay of y is for adamw, and sgd without momentum, whose weight decay "
+                       "is apart from the update",
+                       name);
     if (o->shard && o->shard->values)
         return lt_fail(LT_E_UNSUPPORTED,
                        "%s: iterates of parameters that are divided over ranks are not averaged",
@@ -71,7 +77,8 @@ static lt_status add_all(struct lt_averaging *a, const lt_params *params)
     a->z = lt_alloc(params->count, sizeof(lt_tensor *));
     a->item = lt_alloc(params->count, sizeof *a->item);
     a->job = lt_alloc(params->count, sizeof *a->job);
-    if (!a->param || !a->x || !a->z || !a->item || !a->job)
+    a->decay = lt_alloc(params->count, sizeof *a->decay);
+    if (!a->param || !a->x || !a->z || !a->item || !a->job || !a->decay)
         return LT_E_NOMEM;
     for (size_t i = 0; i < params->count; i++)
         if (lt_param_is_trained(params->item[i]))
@@ -87,6 +94,10 @@ lt_status lt_optim_average(lt_optim *o, const lt_params *params, const lt_averag
         return LT_E_NOMEM;
     o->averaging->config = *config;
     lt_status st = add_all(o->averaging, params);
+    for (size_t i = 0; i < o->count && config->decay_of_y && !st; i++) {
+        o->averaging->decay[i] = o->slot[i].lr_scale * o->slot[i].weight_decay;
+        o->slot[i].weight_decay = 0;
+    }
     if (st)
         lt_averaging_free(o);
     return st;
@@ -101,6 +112,7 @@ void lt_averaging_free(lt_optim *o)
         lt_tensor_free(&a->x[i]);
         lt_tensor_free(&a->z[i]);
     }
+    lt_free(a->decay);
     lt_free(a->job);
     lt_free(a->item);
     lt_free(a->z);
@@ -178,6 +190,23 @@ static lt_status mix(const lt_optim *o, bool all)
     return count ? be->vec(ctx, a->job, count, NULL) : LT_OK;
 }
 
+/* z, which values are, decays by y = mu_y x + (1 - mu_y) z, of x and z before the step; unless it is skipped. */
+static lt_status decay_by(const lt_optim *o, double share, lt_tensor *const *iterate)
+{
+    void *ctx;
+    const lt_backend *be = lt_optim_backend(o, &ctx);
+    const struct lt_averaging *a = o->averaging;
+    size_t count = 0;
+    for (size_t i = 0; i < a->count; i++)
+        if (a->param[i]->has_grad && a->decay[i] > 0 && share > 0)
+            a->job[count++] = (lt_vec_job){.alpha = -share * a->decay[i],
+                                           .beta = 1,
+                                           .factor.lr = true,
+                                           .a = lt_tensor_view(iterate[i]),
+                                           .y = lt_tensor_view(a->param[i]->value)};
+    return count ? be->vec(ctx, a->job, count, o->scalars) : LT_OK;
+}
+
 /* x follows z, unless the step is skipped. */
 static lt_status follow(lt_optim *o)
 {
@@ -197,6 +226,8 @@ lt_status lt_averaging_end(lt_optim *o)
     const struct lt_averaging *a = o->averaging;
     if (!a)
         return LT_OK;
+    LT_TRY(decay_by(o, a->config.train_interp_coeff, a->x));
+    LT_TRY(decay_by(o, 1 - a->config.train_interp_coeff, a->z));
     for (size_t i = 0; i < a->count; i++)
         if (a->param[i]->has_grad)
             LT_TRY(lt_tensor_copy(a->z[i], a->param[i]->value));

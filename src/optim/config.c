@@ -71,6 +71,7 @@ static const lt_optim_field common[] = {
     {"train_interp_coeff", LT_FIELD_REAL, AT(averaging.train_interp_coeff)},
     {"eval_interp_coeff", LT_FIELD_REAL, AT(averaging.eval_interp_coeff)},
     {"eval_coeff_lr_power", LT_FIELD_REAL, AT(averaging.eval_coeff_lr_power)},
+    {"decay_of_y", LT_FIELD_FLAG, AT(averaging.decay_of_y)},
 };
 #undef AT
 enum { COMMON = sizeof common / sizeof *common };

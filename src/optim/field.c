@@ -224,7 +224,7 @@ static lt_status read_real(const lt_optim_field *f, double *to, const lt_json_va
     bool null = v->type == LT_JSON_NULL && f->unset_means;
     if (v->type != LT_JSON_NUMBER && !null)
         return wants(f, f->unset_means ? "a number or null" : "a number");
-    if (f->unset_means && !null && v->number < f->low)
+    if (f->unset_means && !null && v->number < f->low && v->number != f->unset)
         return lt_fail(LT_E_ARG, "%s: %s %g is below %g", json, f->name, v->number, f->low);
     *to = null ? f->unset : v->number;
     return LT_OK;

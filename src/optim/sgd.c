@@ -46,13 +46,13 @@ static void destroy(lt_optim *self)
     lt_free(((sgd *)self)->first);
 }
 
-#define OPS(state)                                                                 \
-    {                                                                              \
-        .name = "sgd", .bytes = sizeof(sgd), .slot_state = {state}, .step = step,  \
-        .by_entries = true, .reads_rounded = true, .is_capturable = is_capturable, \
-        .destroy = destroy, .by_slots = true, .elementwise = true,                 \
+#define OPS(state, apart)                                                                        \
+    {                                                                                            \
+        .decay_is_apart = (apart), .name = "sgd", .bytes = sizeof(sgd), .slot_state = {state},   \
+        .step = step, .by_entries = true, .reads_rounded = true, .is_capturable = is_capturable, \
+        .destroy = destroy, .by_slots = true, .elementwise = true,                               \
     }
-static const lt_optim_ops plain = OPS(NULL), with_momentum = OPS("momentum");
+static const lt_optim_ops plain = OPS(NULL, true), with_momentum = OPS("momentum", false);
 
 lt_status lt_optim_sgd(lt_optim **out, const lt_params *params, const lt_sgd_config *config)
 {

@@ -49,6 +49,7 @@ static void sequences_follow_their_formulas(void **state)
     two_params(&f, make_plain, true);
     get(f.param[0].value, z);
     memcpy(x, z, sizeof x);
+    memcpy(y, z, sizeof y);
     average(&f, *c);
     for (int t = 1; t <= STEPS; t++) {
         const double lr = rates[t - 1], power = pow(lr, c->eval_coeff_lr_power);
@@ -60,7 +61,7 @@ static void sequences_follow_their_formulas(void **state)
         gradient_of(&f, 0, g);
         fixture_step(&f, lr);
         for (int i = 0; i < COUNT; i++) {
-            z[i] -= lr * (g[i] + 0.25 * z[i]);
+            z[i] -= lr * (g[i] + 0.25 * (c->decay_of_y ? y[i] : z[i]));
             x[i] = mu * x[i] + (1 - mu) * z[i];
         }
         get(f.param[0].value, y);
@@ -78,10 +79,12 @@ static void sequences_follow_their_formulas(void **state)
 }
 
 static const lt_averaging_config kinds[] = {
-    {LT_AVERAGING_SCHEDULE_FREE, 0.8, 0.9, 2},
-    {LT_AVERAGING_SCHEDULE_FREE, 0.25, 0, 1},
-    {LT_AVERAGING_PRIMAL, 0.8, 0.9, 2},
-    {LT_AVERAGING_PRIMAL, 1, 0.5, 0},
+    {LT_AVERAGING_SCHEDULE_FREE, 0.8, 0.9, 2, false},
+    {LT_AVERAGING_SCHEDULE_FREE, 0.25, 0, 1, false},
+    {LT_AVERAGING_SCHEDULE_FREE, 0.8, 0.9, 2, true},
+    {LT_AVERAGING_PRIMAL, 0.8, 0.9, 2, false},
+    {LT_AVERAGING_PRIMAL, 0.8, 0.9, 2, true},
+    {LT_AVERAGING_PRIMAL, 1, 0.5, 0, true},
 };
 
 static void what_has_no_gradient_or_is_skipped_stays(void **state)
@@ -128,7 +131,7 @@ static void primal_averaging_is_heavy_ball(void **state)
     lt_optim_free(&other.optim);
     assert_ok(lt_optim_sgd(&f.optim, &f.list, &ball));
     assert_ok(lt_optim_sgd(&other.optim, &other.list, &plain));
-    average(&other, (lt_averaging_config){LT_AVERAGING_PRIMAL, 1, 0.5, 0});
+    average(&other, (lt_averaging_config){LT_AVERAGING_PRIMAL, 1, 0.5, 0, false});
     for (int t = 1; t <= STEPS; t++) {
         give_gradients(&f, t, 1);
         give_gradients(&other, t, 1);
@@ -193,11 +196,11 @@ static void bad_coefficients_are_refused(void **state)
         lt_averaging_config c;
         const char *word;
     } rows[] = {
-        {{LT_AVERAGING_OFF, 0.8, 0.9, 2}, "kind 0"},
-        {{LT_AVERAGING_PRIMAL, 0, 0.9, 2}, "train_interp_coeff 0 "},
-        {{LT_AVERAGING_PRIMAL, 1.5, 0.9, 2}, "train_interp_coeff 1.5"},
-        {{LT_AVERAGING_PRIMAL, 0.8, 1, 2}, "eval_interp_coeff 1 "},
-        {{LT_AVERAGING_SCHEDULE_FREE, 0.8, 0.9, -1}, "eval_coeff_lr_power -1"},
+        {{LT_AVERAGING_OFF, 0.8, 0.9, 2, false}, "kind 0"},
+        {{LT_AVERAGING_PRIMAL, 0, 0.9, 2, false}, "train_interp_coeff 0 "},
+        {{LT_AVERAGING_PRIMAL, 1.5, 0.9, 2, false}, "train_interp_coeff 1.5"},
+        {{LT_AVERAGING_PRIMAL, 0.8, 1, 2, false}, "eval_interp_coeff 1 "},
+        {{LT_AVERAGING_SCHEDULE_FREE, 0.8, 0.9, -1, false}, "eval_coeff_lr_power -1"},
     };
     fixture f;
     two_params(&f, make_plain, true);
@@ -208,6 +211,12 @@ static void bad_coefficients_are_refused(void **state)
     }
     average(&f, config_of(LT_AVERAGING_PRIMAL));
     assert_status(lt_optim_average(f.optim, &f.list, &rows[1].c), LT_E_ARG); /* once */
+    fixture_close(&f);
+
+    lt_averaging_config of_y = config_of(LT_AVERAGING_PRIMAL); /* L2 decay is in Adam's moments */
+    of_y.decay_of_y = true;
+    two_params(&f, make_adam, true);
+    assert_status(lt_optim_average(f.optim, &f.list, &of_y), LT_E_UNSUPPORTED);
     fixture_close(&f);
 }
 

@@ -4,6 +4,7 @@
 #include "fixture.h"
 
 #include "lather/optim_config.h"
+#include "lather/shampoo_report.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -159,7 +160,7 @@ static void float64_agrees_with_the_model(void **state)
 {
     (void)state;
     int wrong;
-    assert_int_equal(run_all(true, 0, &wrong), 136);
+    assert_int_equal(run_all(true, 0, &wrong), 138);
     assert_int_equal(wrong, 0);
 }
 
@@ -205,7 +206,7 @@ static const bad_row bad[] = {
      "{\"optim\": \"shampoo\", \"lr\": 1, \"precondition_frequency\": 1.5}", "an integer"},
     {"a block of side 0", "{\"optim\": \"shampoo\", \"lr\": 1, \"max_preconditioner_dim\": 0}",
      "[1,"},
-    {"a negative beta3", "{\"optim\": \"shampoo\", \"lr\": 1, \"beta3\": -1}", "below 0"},
+    {"a negative beta3", "{\"optim\": \"shampoo\", \"lr\": 1, \"beta3\": -0.5}", "below 0"},
     {"an order that cannot be",
      "{\"optim\": \"shampoo\", \"lr\": 1, \"inverse_exponent\": {\"7\": 1}}", "'7'"},
     {"a dimension that cannot be",
@@ -331,6 +332,31 @@ static void has_a_value_out_of_range(void **state)
 }
 
 /* In JSON and C a config has a value for everything. */
+static void minus_one_means_what_the_flag_means(void **state)
+{
+    (void)state;
+    static const char *const json[] = {
+        "{\"optim\": \"shampoo\", \"lr\": 1, \"beta3\": -1, \"grafting\": \"adam\", \"grafting_beta2\": -1,"
+        " \"epsilon_rule\": \"pseudo_inverse\", \"epsilon\": 0, \"rank_rtol\": -1}",
+        "{\"optim\": \"shampoo\", \"lr\": 1, \"beta3\": null, \"grafting\": \"adam\", \"grafting_beta2\": null,"
+        " \"epsilon_rule\": \"pseudo_inverse\", \"epsilon\": 0, \"rank_rtol\": null}"};
+    lt_shampoo_config made[2];
+    for (int i = 0; i < 2; i++) {
+        fixture f;
+        lt_optim_config c;
+        fixture_open(&f, true);
+        fixture_add(&f, "w", LT_SHAPE(2, 2));
+        assert_ok(lt_optim_config_parse(&c, json[i], strlen(json[i])));
+        assert_ok(lt_optim_config_make(&f.optim, &c, &f.list));
+        made[i] = *lt_shampoo_settings(f.optim);
+        lt_optim_config_clear(&c);
+        fixture_close(&f);
+    }
+    assert_near(made[0].beta3, made[1].beta3, 0);
+    assert_near(made[0].grafting_beta2, made[1].grafting_beta2, 0);
+    assert_near(made[0].rank_rtol, made[1].rank_rtol, 0);
+}
+
 static void without_factors_no_solver_is_refused(void **state)
 {
     (void)state;
@@ -369,6 +395,7 @@ int main(void)
         cmocka_unit_test(float32_agrees_to_1e_4),
         cmocka_unit_test(control_float32_is_not_float64),
         cmocka_unit_test(without_factors_no_solver_is_refused),
+        cmocka_unit_test(minus_one_means_what_the_flag_means),
         cmocka_unit_test(a_schedule_that_is_too_short_is_an_error),
     };
     struct CMUnitTest tests[B + O + COUNT_OF(single)];

@@ -49,6 +49,8 @@ typedef struct lt_optim_ops {
     bool elementwise;
     /** step reads gradients by the backend's sgd, adagrad and adam and as operand a of vec alone: they may be in 16 bits. */
     bool reads_rounded;
+    /** An update is that without weight decay, less lr * lr_scale * weight_decay * value. */
+    bool decay_is_apart;
     void (*destroy)(lt_optim *self); /**< optional: what the struct points to, not the struct */
     /** For lt_optim_set_state_dtype(): a step may be several calls of step(), in each of which other slots
      *  have a gradient; and bit k: slot_state[k] is never negative. */

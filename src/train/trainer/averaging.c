@@ -16,6 +16,7 @@ static const lt_option rows[] = {
 {"Optimizer", NUM("train-interp-coeff", train_interp_coeff, 1e-6, 1), .value = "0.8", .help = "how much of the mean is in the weights at which gradients are taken; the rest is the last iterate"},
 {"Optimizer", NUM("eval-interp-coeff", eval_interp_coeff, 0, 1), .below = true, .value = "0.9", .help = "primal: how much of the last mean is in the mean"},
 {"Optimizer", NUM("eval-coeff-lr-power", eval_coeff_lr_power, 0, 100), .value = "2", .help = "schedule-free: an iterate's weight is this power of its learning rate, so that those of a warm-up count less"},
+{"Optimizer", BOOL("decay-of-y", decay_of_y), .help = "adamw, sgd without momentum: weight decay is of the weights at which gradients are taken, as in schedulefree's optimizers, not of the last iterate"},
 };
 /* clang-format on */
 OPTION_TABLE(lt_averaging_options, lt_averaging_config, rows)
@@ -45,6 +46,7 @@ static lt_status check_read(const lt_averaging_config *c)
         {"eval-coeff-lr-power", " schedule-free",
          fabs(c->eval_coeff_lr_power - usual.eval_coeff_lr_power) > 0,
          c->kind == LT_AVERAGING_SCHEDULE_FREE},
+        {"decay-of-y", "", c->decay_of_y, c->kind != LT_AVERAGING_OFF},
     };
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
         if (flags[i].given && !flags[i].is_read)
