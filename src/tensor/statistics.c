@@ -1,5 +1,5 @@
 /* A host that reads the optimizer's scalars copies the statistics back. On other devices the same kernels run in every step,
- * so that a graph can hold them:
+ * after its graph, and no host waits:
  *
  *     save     kept = value
  *     settle   kept = value, unless scalars->finite is 0;   value = kept */

@@ -17,7 +17,7 @@ LT_MUST_CHECK lt_status lt_statistics_save(const lt_statistics *s);
 /* They become what was saved. */
 LT_MUST_CHECK lt_status lt_statistics_restore(const lt_statistics *s);
 /* After the optimizer's update: restores them if it was skipped, as the host knows (skipped) or the device
- * (scalars->finite). May be captured. */
+ * (scalars->finite). */
 LT_MUST_CHECK lt_status lt_statistics_settle(const lt_statistics *s, const lt_scalars *scalars,
                                              bool skipped);
 

@@ -170,8 +170,9 @@ static lt_status begin(lt_reducer *self, size_t bucket)
     lt_topk_drop_kept(t);
     b->dense = b->is_dense || self->dense;
     b->finished = false;
-    b->scaled = self->loss_scale;
-    b->scale = b->scaled ? *(const double *)lt_topk_data(self->loss_scale) : 1;
+    b->scale = self->loss_scale ? *(const double *)lt_topk_data(self->loss_scale) : 1;
+    b->scaled =
+        b->scale > 1; /* else gradients may have weights, and an overflow is worth a warning */
     return lt_stages_begin(t->stages, bucket);
 }
 

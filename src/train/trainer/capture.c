@@ -8,7 +8,6 @@
 
 #include "lather/averaging.h"
 #include "lather/ext/fail.h"
-#include "lather/ext/optim.h"
 #include "lather/ext/view.h"
 #include "lather/profile.h"
 
@@ -23,11 +22,9 @@ typedef struct work {
     optim_phases phases;
 } work;
 
-/* After the optimizer, which knows whether the step is skipped; averages are of the statistics that remain. */
-static lt_status finish_update(lt_train_step *step)
+static lt_status update_ema(lt_train_step *step)
 {
     const lt_train_step_config *c = &step->config;
-    LT_TRY(lt_statistics_settle(step->statistics, c->optim->scalars, c->optim->skipped));
     if (!c->ema)
         return LT_OK;
     LT_TRY(lt_optim_eval(c->optim)); /* an average of what is evaluated */
@@ -36,22 +33,21 @@ static lt_status finish_update(lt_train_step *step)
     return st ? st : back;
 }
 
-/* The optimizer and the average of the weights; neither changes anything, and running statistics become what they were, if a
- * gradient is not finite. */
+/* The optimizer and the average of the weights; neither changes anything if a gradient is not finite. */
 static lt_status update(lt_train_step *step)
 {
     const lt_train_step_config *c = &step->config;
     int64_t begin = lt_profile_begin();
     LT_TRY(lt_optim_update(c->optim));
     lt_profile_end(begin, LT_PROFILE_OPTIM, lt_optim_name(c->optim), 0);
-    return finish_update(step);
+    return update_ema(step);
 }
 
 static lt_status update_second(void *context)
 {
     lt_train_step *step = context;
     LT_TRY(lt_optim_update_second(step->config.optim));
-    return finish_update(step);
+    return update_ema(step);
 }
 
 static lt_status forward_backward(const work *w)

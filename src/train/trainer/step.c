@@ -260,6 +260,7 @@ static lt_status queue_step(lt_train_step *step, const lt_step *numbers, lt_trai
     if (!plan.sums_last)
         LT_TRY(begin_sums(step, r));
     LT_TRY(lt_step_run_optimizer(step, plan));
+    LT_TRY(lt_statistics_settle(step->statistics, c->optim->scalars, c->optim->skipped));
     if (plan.sums_last)
         LT_TRY(begin_sums(step, r));
     lt_optim_advance(c->optim);
