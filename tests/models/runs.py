@@ -452,6 +452,21 @@ def a_run_without_checkpoints_is_set_aside_with_a_warning(cwd):
     assert len(steps_of(cwd, at("run", "old-1"))) == 2
 
 
+def links_at_names_of_files_of_a_run_are_not_followed(cwd):
+    run(*FLAGS, "--max-steps", "1", "--output", "run", cwd=cwd)
+    victim = at(cwd, "victim")
+    with open(victim, "w") as f:
+        f.write("precious")
+    os.symlink(victim, at(cwd, "run", "eval.json"))
+    run("--eval", *NETWORKLESS, "--weights", "run/model.safetensors", "--output", "run", cwd=cwd)
+    assert not os.path.islink(at(cwd, "run", "eval.json"))
+    os.mkdir(at(cwd, "other"))
+    os.symlink(victim, at(cwd, "other", "blocks.txt"))
+    fails(*FLAGS[:-5], "--no-tensorboard", "--optim", "shampoo", "--max-steps", "1", "--output", "other", cwd=cwd, says="other/blocks.txt: a symbolic link")
+    with open(victim) as f:
+        assert f.read() == "precious"
+
+
 ROWS = [a_folder_that_holds_a_run_is_refused_or_set_aside, a_new_run_in_a_used_folder_is_not_mixed_with_the_old_one,
         a_copy_of_a_folder_without_its_links_goes_on, every_record_has_the_id_of_its_run, flags_that_changed_at_a_resume_are_listed, other_kernels_at_a_resume_are_told,
         a_second_process_is_sent_away,
@@ -459,7 +474,8 @@ ROWS = [a_folder_that_holds_a_run_is_refused_or_set_aside, a_new_run_in_a_used_f
         a_folder_that_goes_away_is_noticed, an_interrupted_run_says_what_it_saved, a_start_that_cannot_write_says_where_and_why,
         a_run_shorter_than_its_first_roots_says_so, fine_tuning_is_safe_to_restart, what_earlier_versions_wrote_of_fine_tuning_goes_on,
         a_resumed_run_keeps_earlier_traces, data_that_changes_within_an_epoch_is_an_error, data_that_grew_between_epochs_is_told,
-        a_run_without_checkpoints_is_set_aside_with_a_warning]
+        a_run_without_checkpoints_is_set_aside_with_a_warning,
+        links_at_names_of_files_of_a_run_are_not_followed]
 
 if __name__ == "__main__":
     sys.exit(run_rows(ROWS, "lather-runs-", sys.argv[2] if len(sys.argv) > 2 else None))

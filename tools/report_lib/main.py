@@ -62,7 +62,7 @@ def save(path, text):
     """Whole or not at all."""
     part = f"{path}.part-{os.getpid()}"
     try:
-        with open(part, "w", encoding="utf-8", errors="surrogateescape") as file:
+        with open(part, "x", encoding="utf-8", errors="surrogateescape") as file:  # not through a link that another user made
             file.write(text)
         os.replace(part, path)
     finally:

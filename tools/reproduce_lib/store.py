@@ -2,6 +2,7 @@
 
 A cell is done when cells/ID/DONE names the hash of its metrics; or when only the metrics are there, as in a folder that was
 committed or copied from another machine. Files appear whole or not at all."""
+import contextlib
 import fcntl
 import glob
 import hashlib
@@ -20,10 +21,17 @@ class StoreError(Exception):
     """The folder cannot be used."""
 
 
+def open_lock(folder):
+    """A file that is only locked; a link at its name is an error."""
+    return os.fdopen(os.open(os.path.join(folder, ".lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666), "w", encoding="utf-8")
+
+
 def write_whole(path, text):
     os.makedirs(os.path.dirname(path), exist_ok=True)
     temporary = f"{path}.tmp-{os.getpid()}"
-    with open(temporary, "w", encoding="utf-8") as file:
+    with contextlib.suppress(FileNotFoundError):
+        os.remove(temporary)
+    with open(temporary, "x", encoding="utf-8") as file:  # not through a link that another user made
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
@@ -99,7 +107,7 @@ class Store:
     def lock(self):
         """One tool at a time. Errors: StoreError. The lock ends with the process."""
         os.makedirs(self.out, exist_ok=True)
-        self.locked = open(os.path.join(self.out, ".lock"), "w", encoding="utf-8")
+        self.locked = open_lock(self.out)
         try:
             fcntl.flock(self.locked, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -110,7 +118,7 @@ class Store:
         """A file locked as long as some process has it open: the run inherits it, so that a run that outlives a killed tool
         keeps others out. Waits for such a run to end. Errors: StoreError."""
         os.makedirs(self.folder(cell_id), exist_ok=True)
-        file = open(os.path.join(self.folder(cell_id), ".lock"), "w", encoding="utf-8")
+        file = open_lock(self.folder(cell_id))
         end = time.monotonic() + seconds
         while True:
             try:

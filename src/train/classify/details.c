@@ -155,6 +155,6 @@ lt_status lt_classifier_save_details(classifier *s, const lt_evaluation *e, cons
     if (s->t->ranks.rank)
         return LT_OK;
     if (path)
-        LT_TRY(lt_details_write(d, s, e, path));
-    return other ? lt_details_write(d, s, e, other) : LT_OK;
+        LT_TRY(lt_details_write(d, s, e, path, false));
+    return other ? lt_details_write(d, s, e, other, true) : LT_OK;
 }

@@ -43,8 +43,8 @@ lt_status lt_details_add(struct details *d, lt_tape *tape, const lt_batch *batch
 /* thumbnail.c: pixels [channels][side][side] as "data:image/bmp;base64,...", at most 64 x 64; yours. NULL: no memory. */
 char *lt_thumbnail(const uint8_t *pixels, int channels, int side);
 
-/* details_write.c: pairs are sorted. Errors: LT_E_IO, LT_E_NOMEM. */
+/* details_write.c: pairs are sorted. is_own_name: the program made up the path, in a folder of a run. Errors: LT_E_IO, LT_E_NOMEM. */
 lt_status lt_details_write(const struct details *d, const classifier *s, const lt_evaluation *e,
-                           const char *path);
+                           const char *path, bool is_own_name);
 
 #endif

@@ -1,5 +1,6 @@
 /* The file of --eval-json: accuracy of each class, which classes are taken for which, and sample images. */
 
+#include "base/shared_file.h"
 #include "train/classify/details.h"
 
 #include "lather/ext/fail.h"
@@ -180,17 +181,17 @@ static lt_status write_all(lt_json_writer *w, const struct details *d, const cla
     return LT_OK;
 }
 
-static lt_status save(lt_json_writer *w, const char *path)
+static lt_status save(lt_json_writer *w, const char *path, bool is_own_name)
 {
     const char *text;
     size_t bytes;
     lt_json_put_raw(w, "\n");
     LT_TRY(lt_json_text(w, &text, &bytes));
-    return lt_file_save(path, text, bytes);
+    return is_own_name ? lt_shared_save(path, text, bytes) : lt_file_save(path, text, bytes);
 }
 
 lt_status lt_details_write(const struct details *d, const classifier *s, const lt_evaluation *e,
-                           const char *path)
+                           const char *path, bool is_own_name)
 {
     lt_json_writer w = {0};
     int64_t *counts = calloc(2 * (size_t)s->t->choice.spec.classes, sizeof *counts);
@@ -198,7 +199,7 @@ lt_status lt_details_write(const struct details *d, const classifier *s, const l
                           : lt_fail(LT_E_NOMEM, "--eval-json: no memory for %d classes",
                                     s->t->choice.spec.classes);
     if (!st)
-        st = save(&w, path);
+        st = save(&w, path, is_own_name);
     free(counts);
     lt_json_writer_clear(&w);
     return st;

@@ -314,7 +314,8 @@ static int start(char *const *argv, const char *log, pid_t *pid)
         return ENOMEM;
     posix_spawn_file_actions_init(&files);
     posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
-    posix_spawn_file_actions_addopen(&files, 1, log, O_WRONLY | O_CREAT | O_TRUNC, 0666);
+    posix_spawn_file_actions_addopen(&files, 1, log, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW,
+                                     0666);
     posix_spawn_file_actions_adddup2(&files, 1, 2);
     const int why = posix_spawnp(pid, argv[0], &files, NULL, argv, env);
     posix_spawn_file_actions_destroy(&files);
