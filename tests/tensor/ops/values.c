@@ -148,7 +148,7 @@ static void matmul_in_all_transposes(void **state)
 /* In bf16 the gradient of one b for a batch is rounded once, and not once for each matrix of the batch. */
 static void the_gradient_of_a_shared_matrix_is_one_sum(void **state)
 {
-    enum { BATCH = 64, N = 2 };
+    enum { BATCH = 43, N = 2 }; /* a matrix has sums of 2 + 3/128, in bf16 2 + 4/128 */
     (void)state;
     for (int transposed = 0; transposed < 2; transposed++) {
         bench b = {0};
@@ -157,7 +157,7 @@ static void the_gradient_of_a_shared_matrix_is_one_sum(void **state)
         assert_ok(lt_tape_new(&b.tape, b.device));
         lt_tape_reset(b.tape, LT_PASS_TRAIN);
         for (int i = 0; i < BATCH * N * N; i++)
-            a[i] = 1 + (i % 5) / 128.0; /* bf16 numbers, each of whose sums of two is not one */
+            a[i] = 1 + (i % 4 == 1 || i % 4 == 2 ? 2 : 1) / 128.0;
         lt_tensor *in[2] = {tensor(&b, LT_F64, LT_SHAPE(BATCH, N, N), a),
                             tensor(&b, LT_F64, LT_SHAPE(N, N), ones)};
         for (int i = 0; i < 2; i++) {
@@ -177,7 +177,7 @@ static void the_gradient_of_a_shared_matrix_is_one_sum(void **state)
             double want = 0;
             for (int i = 0; i < BATCH * N; i++) /* op(a)^T times ones */
                 want += transposed ? a[i / N * N * N + k * N + i % N] : a[i * N + k];
-            assert_near(got[k * N], want, want / 512 * 1.001);
+            assert_near(got[k * N], want, want / 256);
         }
         bench *p = &b;
         bench_close((void **)&p);
