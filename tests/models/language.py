@@ -341,6 +341,7 @@ def flags_that_contradict_the_weights_are_refused(cwd):
                               ("activation", "gelu", "has gelu-tanh, by its metadata"), ("positions", "9", "has 64, by its tensors")):
         fails(*flags, WEIGHTS, f"--{flag}", value, cwd=cwd, code=USAGE, says=f"--{flag} {value}: {WEIGHTS} {says}")
     fails(*flags, WEIGHTS, "--arch", "gpt2", cwd=cwd, code=USAGE, says=f"--arch gpt2: {WEIGHTS} holds another model, gpt of 2 blocks")
+    fails(*flags, WEIGHTS, "--vocab-size", "300", cwd=cwd, code=USAGE, says=f"--vocab-size 300: {WEIGHTS} has 257")
     fails(*flags[1:], WEIGHTS, "--layers", "7", "--max-steps", "1", cwd=cwd, code=USAGE, says="--layers 7")
     run(*flags, WEIGHTS, "--layers", "2", "--heads", "2", "--width", "16", "--arch", "gpt2", cwd=cwd)  # as it is
     for config, says in (({"n_head": 2, "n_layer": 3}, "'n_layer' is 3, by the tensors 2"), ({"vocab_size": 9}, "'vocab_size' is 9"),

@@ -144,7 +144,8 @@ def flags_that_contradict_the_weights_are_refused(cwd):
                               ("depths", "1,1,1,2", "has 1,1,1,1, by its tensors"), ("stem", "imagenet", "has small, by its tensors")):
         for how in (["--eval"], ["--max-steps", "1"]):
             fails(*NOISE, *how, "--weights", "made", f"--{flag}", value, cwd=cwd, code=USAGE, says=f"--{flag} {value}: made {says}")
-    run(*NOISE, "--eval", "--weights", "made", "--arch", "resnet10", "--width", "4", "--stem", "small", "--threads", "1", cwd=cwd)
+    fails(*NOISE, "--eval", "--weights", "made", "--num-classes", "7", cwd=cwd, code=USAGE, says="--num-classes 7: made has 3")
+    run(*NOISE, "--eval", "--weights", "made", "--num-classes", "3", "--arch", "resnet10", "--width", "4", "--stem", "small", "--threads", "1", cwd=cwd)
 
 
 def a_resume_with_other_state_names_the_flag(cwd):

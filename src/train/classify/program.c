@@ -130,6 +130,9 @@ static lt_status spec(void *context, lt_trainer *t, const lt_model_spec *found, 
         LT_TRY(take_over(s, found, of_weights));
     if (!lt_trainer_evaluates(t))
         LT_TRY(choose_classes(s, &out->classes));
+    else if (found && s->args.num_classes && s->args.num_classes != found->classes)
+        return lt_fail(LT_E_ARG, "--num-classes %lld: %s has %d", (long long)s->args.num_classes,
+                       t->weights, found->classes);
     out->size = s->transform.size;
     print_number(s, META_CHANNELS, out->channels);
     print_number(s, META_CLASSES, out->classes);

@@ -120,6 +120,9 @@ static lt_status spec(void *context, lt_trainer *t, const lt_model_spec *found, 
     out->size = (int)l->length;
     out->classes = asked ? (int)asked : l->vocabulary.size;
     if (found) {
+        if (asked && asked != found->classes)
+            return lt_fail(LT_E_ARG, "--vocab-size %lld: %s has %d", (long long)asked,
+                           lt_trainer_weights(t), found->classes);
         LT_TRY(take_over(l, t, found));
         out->classes = found->classes;
     }
