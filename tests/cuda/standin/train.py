@@ -9,9 +9,11 @@ Prints cmocka's lines."""
 import difflib
 import filecmp
 import json
+import math
 import os
 import re
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -191,6 +193,21 @@ def it_learns(cwd):
     assert last["train_top1"] == 100 and last["train_loss"] < first / 2, f"from {first} to {last}"
 
 
+def skipped_steps_leave_running_statistics(cwd):
+    """After the first step weights overflow in f16: all others are skipped, recorded ones too."""
+    p = run(cwd, "skip", *CUDA, "--amp", "f16", "--lr", "1e6", "--on-nan", "skip")
+    assert p.captures and p.launches and sum(r.get("skipped", 0) for r in numbers(cwd, "skip")) == 7
+    with open(os.path.join(cwd, "skip", "model.safetensors"), "rb") as f:
+        header = json.loads(f.read(*struct.unpack("<Q", f.read(8))))
+        data = f.read()
+    del header["__metadata__"]
+    for name, entry in header.items():
+        begin, end = entry["data_offsets"]
+        values = struct.unpack("<q" if entry["dtype"] == "I64" else f"<{(end - begin) // 4}f", data[begin:end])
+        assert "num_batches" not in name or values == (1,), (name, values)
+        assert "running" not in name or all(map(math.isfinite, values)), (name, values)
+
+
 def the_second_device_has_the_same_bits(cwd):
     run(cwd, "one", *CUDA, order="late", devices=2)
     run(cwd, "two", "--device", "cuda:1", order="late", devices=2)
@@ -349,7 +366,7 @@ ROWS = [every_order_has_the_same_bits, the_host_leaves_device_memory_alone,
         dropped_waits_of_streams_are_found, dropped_waits_of_the_host_are_found,
         products_of_tf32_and_fused_kernels_too, mixed_images_too, parts_of_batches_too,
         steps_that_keep_all_activations_too, memory_decides_what_is_made_again, a_killed_run_goes_on_bit_for_bit, checkpoints_go_on_on_the_other_device,
-        it_learns, each_tensor_may_be_an_allocation_of_its_own, failures_that_cost_time_only,
+        it_learns, skipped_steps_leave_running_statistics, each_tensor_may_be_an_allocation_of_its_own, failures_that_cost_time_only,
         the_second_device_has_the_same_bits, no_driver_is_said, an_old_driver_is_said, a_library_of_another_version_is_said, no_device_is_said,
         an_unknown_device_is_said, too_little_memory_is_said, calls_that_fail_are_said, libraries_that_fail_are_said,
         memory_that_ends_within_a_library_is_said,
