@@ -114,6 +114,12 @@ static double round_to(double x, lt_dtype dtype)
     return floor(x);
 }
 
+void round_weights(operand *w)
+{
+    for (int64_t i = 0; i < operand_count(w); i++)
+        w->value[i] = round_to(w->value[i], LT_BF16);
+}
+
 /* A view of row-major doubles, in the layout of o: for reading what a broadcast layout repeats. */
 static void repeat_broadcast(const operand *o)
 {

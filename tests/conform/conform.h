@@ -124,6 +124,10 @@ void scalars_free(const lt_backend *be, void *ctx, lt_scalars *on_device, lt_sca
 /* Number of elements. */
 int64_t operand_count(const operand *o);
 
+/* A kernel may round f32 weights to the dtype of x or read all their digits (conv2d in ext/kernels.h): leaves weights
+ * no more digits than bf16 has, so that both are the same and the bounds are for what follows. */
+void round_weights(operand *w);
+
 /* The backward of a batch norm that goes along with another's, from entries of its own. in: the gradient
  * that it reads; absolute: as in call_fn. For backends with host memory. */
 lt_status compose_along(const lt_backend *be, void *ctx, lt_batchnorm_grad in,

@@ -161,6 +161,8 @@ static const conv_row convs[] = {
      false},
     {"7x7, 128 to 257 channels, one output: an odd channel tail", 1, 128, 7, 7, 257, 7, 7,
      CONFIG(1, 0, 1, 1), false, false},
+    {"3x3 pad 1, 32 to 64 channels, 20 x 18", 3, 32, 20, 18, 64, 3, 3, CONFIG(1, 1, 1, 1), false,
+     false},
     {"64 channels, 3x3, 28 x 28", 4, 64, 28, 28, 64, 3, 3, CONFIG(1, 1, 1, 1), false, true},
     {"256 to 64 channels, 28 x 28", 4, 256, 28, 28, 64, 1, 1, CONFIG(1, 0, 1, 1), false, true},
 };
@@ -244,6 +246,18 @@ static void make_grad_w(const conv_row *r, layout storage, test *t)
     t->terms = (double)(r->n * conv_output(r).dim[2] * conv_output(r).dim[3]) + 2;
 }
 
+static void prepare_weights(test *t)
+{
+    round_weights(&t->operand[1]);
+}
+
+/* Forms that Winograd's kernels may take: they read f32 weights with all digits. */
+static bool may_read_all_digits(const conv_row *r)
+{
+    enum { CHANNELS = 32 };
+    return r->r == 3 && r->s == 3 && r->c % CHANNELS == 0 && r->k % CHANNELS == 0;
+}
+
 void conv_make(const conv_row *r, conv_way way, test *t)
 {
     if (way == FORWARD)
@@ -252,6 +266,8 @@ void conv_make(const conv_row *r, conv_way way, test *t)
         make_grad_x(r, t);
     else
         make_grad_w(r, way == GRAD_W ? STORAGE : ROWS, t);
+    if (way <= GRAD_X && may_read_all_digits(r))
+        t->prepare = prepare_weights;
     t->name = r->name;
     t->large = r->large;
     t->config.conv = r->config;

@@ -123,23 +123,16 @@ static const char *check_stats(const test *t, double *const *got, double *const 
     return check_stats_of(t, Y, 0, got, want);
 }
 
-/* A kernel may round f32 weights to the dtype of x or read all their digits (conv2d in ext/kernels.h). These
- * weights have no more digits than bf16, so that both are the same and the bounds are for what follows. */
-static void round_weights(test *t)
+static void prepare_stats(test *t)
 {
-    enum { DIGITS = 8 };
-    for (int64_t i = 0; i < operand_count(&t->operand[W]); i++) {
-        int exponent;
-        const double digits = ldexp(frexp(t->operand[W].value[i], &exponent), DIGITS);
-        t->operand[W].value[i] = ldexp(nearbyint(digits), exponent - DIGITS);
-    }
+    round_weights(&t->operand[W]);
 }
 
 static void make_stats(const fused_row *r, test *t)
 {
     t->entry = "conv2d_stats";
     t->call = call_stats;
-    t->prepare = round_weights;
+    t->prepare = prepare_stats;
     t->check = check_stats;
     t->operands = 4;
     t->operand[X] =
@@ -190,7 +183,7 @@ static void prepare_sums(test *t)
     for (int64_t i = 0; i < operand_count(&t->operand[NORM_X]); i++)
         if (fabs(norm_of(t, i, &xhat)) < 0.1)
             t->operand[NORM_X].value[i] += 1;
-    round_weights(t);
+    round_weights(&t->operand[W]);
 }
 
 static const char *check_sums(const test *t, double *const *got, double *const *want)
