@@ -29,15 +29,18 @@ static int32_t find_class(const lt_dataset *d, const char *name, int32_t i)
     return i < classes && (!name || !here || !*here || same_name(here, name)) ? i : -1;
 }
 
-/* "cat, dog and 3 more": the classes of d that other does not have; "": none; NULL: no memory. */
-static char *list_missing(const lt_dataset *d, const lt_dataset *other)
+/* "cat, dog and 3 more": the classes of d that other lacks; "": none; NULL: no memory. by_number: a class without a name
+ * matches the other's class of its number. */
+static char *list_missing(const lt_dataset *d, const lt_dataset *other, bool by_number)
 {
     enum { LISTED = 5, SHOWN = 1024 };
     int count = 0;
     char *text = lt_strdup("");
     for (int32_t i = 0; i < d->classes && text; i++) {
         const char *name = lt_dataset_class_name(d, i);
-        if (find_class(other, name, i) >= 0 || count++ >= LISTED)
+        const int32_t k = find_class(other, name, i);
+        if ((k >= 0 && (by_number || same_name(lt_dataset_class_name(other, k), name)))
+            || count++ >= LISTED)
             continue;
         char shown[SHOWN];
         char *more = lt_format("%s%s%s", text, count > 1 ? ", " : "",
@@ -56,7 +59,7 @@ static char *list_missing(const lt_dataset *d, const lt_dataset *other)
 static lt_status name_differences(const lt_dataset *train, const lt_dataset *val)
 {
     lt_status st;
-    char *a = list_missing(train, val), *b = list_missing(val, train);
+    char *a = list_missing(train, val, false), *b = list_missing(val, train, false);
     if (!a || !b)
         st = LT_E_NOMEM;
     else if (*a && *b)
@@ -88,7 +91,7 @@ lt_status lt_dataset_same_classes(const lt_dataset *train, const lt_dataset *val
 
 static lt_status check_names(const lt_dataset *d, const lt_dataset *model)
 {
-    char *missing = list_missing(d, model);
+    char *missing = list_missing(d, model, true);
     lt_status st = missing ? LT_OK : LT_E_NOMEM;
     if (missing && *missing)
         st = lt_fail(LT_E_FORMAT, "%s", missing);

@@ -140,22 +140,23 @@ static bool has_odd_channel_tail(const lt_conv_form *f)
 enum { FIRST_RIGHT = 3002 };
 
 static const lt_conv_rule rules[] = {
-    {"scratchpad overrun", 0, LT_CONV_GRAD_W, "1x1", strided_1x1_of_few_channels},
-    {"AMX, dilation", 0, LT_CONV_GRAD_W, "amx", dilated},
-    {"bf16, dilation", 0, LT_CONV_GRAD_W, "jit_bf16:avx512", dilated},
-    {"AMX, taps in padding only", 0, LT_CONV_GRAD_W, "amx", taps_in_padding_only},
-    {"bf16, taps in padding only", 0, LT_CONV_GRAD_W, "jit_bf16:avx512", taps_in_padding_only},
+    {"scratchpad overrun", 0, LT_CONV_GRAD_W, "1x1", strided_1x1_of_few_channels, NULL},
+    {"AMX, dilation", 0, LT_CONV_GRAD_W, "amx", dilated, NULL},
+    {"bf16, dilation", 0, LT_CONV_GRAD_W, "jit_bf16:avx512", dilated, NULL},
+    {"AMX, taps in padding only", 0, LT_CONV_GRAD_W, "amx", taps_in_padding_only, NULL},
+    {"bf16, taps in padding only", 0, LT_CONV_GRAD_W, "jit_bf16:avx512", taps_in_padding_only,
+     NULL},
     {"bf16, stride wider than the row", 0, LT_CONV_GRAD_W, "jit_bf16:avx512",
-     is_stride_wider_than_row},
-    {"bf16 1x1, odd channels of y", 0, LT_CONV_GRAD_X, "jit_bf16_1x1", of_odd_outputs},
+     is_stride_wider_than_row, NULL},
+    {"bf16 1x1, odd channels of y", 0, LT_CONV_GRAD_X, "jit_bf16_1x1", of_odd_outputs, NULL},
     {"right padding wider than the tail", FIRST_RIGHT, LT_CONV, "brgconv:avx512_core",
-     has_right_padding_wider_than_tail, .except = "amx"},
-    {"bf16, odd channel tail", 0, LT_CONV, "brgconv:avx512_core_bf16", has_odd_channel_tail},
+     has_right_padding_wider_than_tail, "amx"},
+    {"bf16, odd channel tail", 0, LT_CONV, "brgconv:avx512_core_bf16", has_odd_channel_tail, NULL},
     {"bf16, odd channel tail of dy", 0, LT_CONV_GRAD_X, "brgconv:avx512_core_bf16",
-     has_odd_channel_tail},
-    {"AMX, stride 3", FIRST_RIGHT, LT_CONV, "amx", strided_by_3},
-    {"AMX, wide padding", 0, LT_CONV, "amx", padded_widely},
-    {"AMX, outputs in padding only", 0, LT_CONV, "amx", outputs_in_padding_only},
+     has_odd_channel_tail, NULL},
+    {"AMX, stride 3", FIRST_RIGHT, LT_CONV, "amx", strided_by_3, NULL},
+    {"AMX, wide padding", 0, LT_CONV, "amx", padded_widely, NULL},
+    {"AMX, outputs in padding only", 0, LT_CONV, "amx", outputs_in_padding_only, NULL},
 };
 
 enum { RULES = sizeof rules / sizeof *rules };
