@@ -134,9 +134,9 @@ lt_status lt_statistics_check(const lt_params *params, const char *where)
             LT_TRY(find_bad(p->value, &value, &channel));
         if (!isfinite(value))
             return lt_fail(LT_E_ARG,
-                           "%s: %s is %g in channel %lld and cannot recover: batch norm's input "
-                           "overflowed; resume from an earlier checkpoint with a lower --lr, or "
-                           "with --amp bf16 in place of f16",
+                           "%s: %s is not finite (%g in channel %lld) and cannot recover: batch "
+                           "norm's input overflowed; resume from an earlier checkpoint with a "
+                           "lower --lr, or with --amp bf16 in place of f16",
                            where, p->name, value, (long long)channel);
     }
     return LT_OK;

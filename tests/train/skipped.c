@@ -376,7 +376,7 @@ static void an_infinite_running_variance_ends_the_run(void **state)
 {
     (void)state;
     assert_fails(train(&(trial){.folder = "run", .epochs = 1, .value = 1e25}), LT_E_ARG,
-                 "step 4: norm.running_var is inf in channel 0");
+                 "step 4: norm.running_var is not finite (inf in channel 0)");
     assert_false(temp_exists("run/model.safetensors"));
     assert_false(temp_exists("run/checkpoints/latest"));
 }

@@ -86,7 +86,7 @@ def roots(steps):
 
 
 def compact(cell, folder, status):
-    """status: done, or diverged (a gradient that was not finite ended the run)."""
+    """status: done, or diverged (a gradient or running statistic that was not finite ended the run)."""
     records = read_records(os.path.join(folder, "metrics.jsonl"))
     steps = [r for r in records if r.get("event") == "step"]
     epochs = [r for r in records if r.get("event") == "epoch"]

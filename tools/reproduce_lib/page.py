@@ -85,7 +85,7 @@ def holes(measured):
     for cell in measured.cells.by_id.values():
         found, failure = measured.store.metrics(cell.id), measured.store.failure(cell.id)
         if found and found["status"] == "diverged":
-            parts.append(f"<p>{escape(cell.roles[0])} ({cell.id}) diverged: a gradient was not finite. It counts as "
+            parts.append(f"<p>{escape(cell.roles[0])} ({cell.id}) diverged: a gradient or a running statistic was not finite. It counts as "
                          f"{measured.metric.text(measured.metric.worst, 0)} {measured.metric.unit}.</p>\n")
         elif not found and failure:
             log = escape("\n".join(failure["log"]))

@@ -114,10 +114,10 @@ lt_status lt_trainer_load_checkpoint(lt_trainer *t)
     const lt_checkpoint_parts parts = parts_of(t, entry);
     if (!t->state.folder[0])
         return LT_OK;
+    LT_TRY(check_metadata(t)); /* other classes first: with them the data is another too */
     LT_TRY(
         lt_train_state_check_data(&t->state, t->args.output.data_changed == DATA_CHANGED_CONTINUE));
     LT_TRY(lt_train_state_check(&t->state, &t->ranks, passes, t->input.batches_per_epoch));
-    LT_TRY(check_metadata(t));
     return lt_train_state_load(&t->state, &parts, &t->ranks, passes, t->input.batches_per_epoch);
 }
 
