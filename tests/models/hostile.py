@@ -13,7 +13,7 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 from rows import run_rows  # noqa: E402
-from trainer import NOISE, PROGRAM, SMALL, TIMEOUT, USAGE, checkpoint, crc32c, fails, write_image, run, same, write_state  # noqa: E402
+from trainer import ERROR, NOISE, PROGRAM, SMALL, TIMEOUT, USAGE, checkpoint, crc32c, fails, write_image, run, same, write_state  # noqa: E402
 
 
 NAMES = [b"a\\x41", b"b\xff", b"esc\x1b[2J", "gr\u00fcn".encode(), b"new\nline", b"o" * 255, b"plain"]  # sorted
@@ -74,7 +74,7 @@ def class_names_are_bytes(cwd):
         name = new
         said = rf"class 1 was 'b\xff', and is '{shown}' now"
         fails(*flags, "--max-steps", "6", "--output", "run", "--resume", "auto", cwd=cwd, says=said, code=USAGE)
-        fails("--data", "data", *test, cwd=cwd, says=f"data: classes that {last} does not have: {shown}", code=USAGE)
+        fails("--data", "data", *test, cwd=cwd, says=f"data: classes that {last} does not have: {shown}", code=ERROR)
 
 
 def packs_keep_names_that_are_bytes(cwd):
