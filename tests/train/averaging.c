@@ -253,8 +253,8 @@ static void test_other_runs(void **state)
         lt_train_config c = config_of(&f, run);
         c.resume = true;
         assert_status(lt_train(&c, NULL), LT_E_FORMAT);
-        assert_non_null(strstr(lt_error_message(),
-                               i ? "with --iterate-averaging" : "without --iterate-averaging"));
+        assert_non_null(strstr(lt_error_message(), i ? "--iterate-averaging was set"
+                                                     : "--iterate-averaging was not set"));
         close_fixture(&f);
     }
 }
