@@ -114,9 +114,9 @@ LT_API const char *lt_dataset_class_name(const lt_dataset *dataset, int label);
  *  Errors: LT_E_FORMAT, naming the classes that only one of them has. */
 LT_API LT_MUST_CHECK lt_status lt_dataset_same_classes(const lt_dataset *train,
                                                        const lt_dataset *val);
-/** Hash that tells versions of a data set apart: of count, classes, names of classes and of files
- *  without their folders, and of sizes or labels where reading them is free; not of the files'
- *  contents. Never 0. */
+/** Hash that tells versions of a data set apart: of count, classes, names of classes and of files in
+ *  their order, without their folders; the same for a folder, its tar files, its pack and a service of
+ *  it. Of data without such names: of labels, or of a text's tokens. Not of images. Never 0. */
 LT_API uint64_t lt_dataset_fingerprint(const lt_dataset *dataset);
 /** Gives the data set a model's classes: each of its own takes the number of that name, whose names
  *  must all be among them. From then on labels, names and the number of classes are the model's.

@@ -44,9 +44,10 @@ LT_API lt_tensor *lt_gpt_forward_cached(lt_module *gpt, lt_tape *tape, lt_tensor
                                         lt_kv_cache *cache);
 
 /** What network a file of weights belongs to, read off its names and shapes; the number of heads is
- *  its metadata's, else that of the arch of its width, else heads are 64 features wide. arch stays
- *  NULL. Errors: LT_E_IO, LT_E_FORMAT (also a last layer that is not the embeddings). */
-LT_API LT_MUST_CHECK lt_status lt_gpt_infer(const char *path, lt_gpt_config *config);
+ *  its metadata's (says_heads), else that of the arch of its width, else heads are 64 features wide.
+ *  arch stays NULL. Errors: LT_E_IO, LT_E_FORMAT (also a last layer that is not the embeddings). */
+LT_API LT_MUST_CHECK lt_status lt_gpt_infer(const char *path, lt_gpt_config *config,
+                                            bool *says_heads);
 
 /** Replaces arch by what it stands for. Errors: LT_E_ARG. */
 LT_API LT_MUST_CHECK lt_status lt_gpt_resolve(lt_gpt_config *config);

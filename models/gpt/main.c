@@ -125,12 +125,13 @@ static lt_status describe(const void *config, const lt_model_spec *spec, lt_mode
 static lt_status infer(const char *path, lt_model_facts *out, lt_model_spec *spec)
 {
     lt_gpt_config c;
-    LT_TRY(lt_gpt_infer(path, &c));
+    bool says_heads = false;
+    LT_TRY(lt_gpt_infer(path, &c, &says_heads));
     spec->channels = 0;
     spec->classes = c.vocabulary;
     spec->size = c.positions;
     put_facts(out, &c, true);
-    return lt_gpt_read_config(path, out, spec);
+    return says_heads ? LT_OK : lt_gpt_read_config(path, out, spec);
 }
 
 static const lt_model_family family = {

@@ -200,11 +200,12 @@ static lt_status infer(const lt_safetensors *file, const char *path, lt_gpt_conf
     return check_head(file, path, tokens);
 }
 
-lt_status lt_gpt_infer(const char *path, lt_gpt_config *config)
+lt_status lt_gpt_infer(const char *path, lt_gpt_config *config, bool *says_heads)
 {
     lt_safetensors *file = NULL;
     LT_TRY(lt_weights_open(&file, path));
     lt_status st = infer(file, path, config);
+    *says_heads = lt_safetensors_metadata(file, "heads") != NULL;
     lt_safetensors_close(&file);
     return st;
 }

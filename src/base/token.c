@@ -88,6 +88,8 @@ static lt_status check_owner(int fd, const char *path)
     struct stat info;
     if (fstat(fd, &info))
         return lt_fail(LT_E_IO, "comm: the job's token: %s: %s", path, strerror(errno));
+    if (!S_ISREG(info.st_mode))
+        return lt_fail(LT_E_ARG, "comm: the job's token: %s is no regular file", path);
     if (info.st_uid != geteuid())
         return lt_fail(LT_E_ARG, "comm: the job's token: %s belongs to user %u, not to user %u",
                        path, (unsigned)info.st_uid, (unsigned)geteuid());
@@ -99,8 +101,10 @@ static lt_status check_owner(int fd, const char *path)
 
 lt_status lt_token_read(char out[LT_TOKEN_BYTES], const char *path)
 {
-    int fd;
-    LT_TRY(lt_shared_open(&fd, path, O_RDONLY, 0));
+    const int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0)
+        return lt_fail(LT_E_IO, "comm: the job's token: %s: %s", path,
+                       errno == ELOOP ? "a symbolic link: name the file itself" : strerror(errno));
     lt_status st = check_owner(fd, path);
     const ssize_t got = st ? 0 : read(fd, out, LT_TOKEN_BYTES - 1);
     close(fd);

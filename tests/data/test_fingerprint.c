@@ -39,7 +39,7 @@ static row rows[] = {
     {"data", ":", "mv data/class0 data/renamed", false},
     {"x.tar", TAR, "touch data/class0/00.jpg", true},
     {"x.tar", TAR, MORE, false},
-    {"x.tar", TAR, "cp data/class0/01.jpg data/class0/00.jpg", false},
+    {"x.tar", TAR, "mv data/class0/00.jpg data/class0/0a.jpg", false},
 };
 
 static void test_files(void **state)
@@ -77,12 +77,13 @@ static void test_packs(void **state)
 {
     (void)state;
     char *images = make_image_folder(), *root = make_folder(), *line = NULL;
-    assert_true(asprintf(&line, "mv '%s' data", images) > 0);
+    assert_true(asprintf(&line, "mv '%s' data && " TAR, images) > 0);
     run_in(root, line);
-    const uint64_t before = pack_and_hash(root, "a");
-    assert_int_equal(pack_and_hash(root, "b"), before);
-    run_in(root, "cp data/class0/01.jpg data/class0/00.jpg"); /* the same names and number */
-    assert_int_not_equal(pack_and_hash(root, "c"), before);
+    const uint64_t before = fingerprint_of(root, "data");
+    assert_int_equal(fingerprint_of(root, "x.tar"), before);
+    assert_int_equal(pack_and_hash(root, "a"), before);
+    run_in(root, "mv data/class0/01.jpg data/class0/0a.jpg"); /* the same number */
+    assert_int_not_equal(pack_and_hash(root, "b"), before);
     free(line);
     free(images);
     remove_folder(root);
@@ -104,12 +105,12 @@ static void test_others(void **state)
     assert_int_not_equal(hash[0], hash[2]);
 }
 
-static uint64_t hash_of_text(const char *root, const char *text)
+static uint64_t hash_of_text(const char *root, const char *name, const char *text)
 {
-    char *path = below(root, "x.txt"), *line = NULL;
+    char *path = below(root, name), *line = NULL;
     const lt_tokens_config config = {.length = 64, .tokenizer = "byte"};
     lt_dataset *d = NULL;
-    assert_true(asprintf(&line, "printf '%s' > x.txt", text) > 0);
+    assert_true(asprintf(&line, "printf '%s' > %s", text, name) > 0);
     run_in(root, line);
     assert_ok(lt_dataset_tokens(&d, path, &config, true));
     assert_int_equal(lt_dataset_count(d), 1);
@@ -120,22 +121,23 @@ static uint64_t hash_of_text(const char *root, const char *text)
     return hash;
 }
 
-/* The number of windows is the same, that of tokens is not. */
+/* The number of windows is the same, tokens are not. */
 static void test_tokens(void **state)
 {
     (void)state;
     char *root = make_folder();
-    const uint64_t before = hash_of_text(root, "abcdefghijklmnopqrs");
-    assert_int_equal(hash_of_text(root, "abcdefghijklmnopqrs"), before);
-    assert_int_not_equal(hash_of_text(root, "abcdefghijklmnopqrstuvwxyz"), before);
+    const uint64_t before = hash_of_text(root, "x.txt", "abcdefghijklmnopqrs");
+    assert_int_equal(hash_of_text(root, "y.txt", "abcdefghijklmnopqrs"), before);
+    assert_int_not_equal(hash_of_text(root, "x.txt", "abcdefghijklmnopqrstuvwxyz"), before);
+    assert_int_not_equal(hash_of_text(root, "x.txt", "aBcdefghijklmnopqrs"), before);
     remove_folder(root);
 }
 
 int main(void)
 {
     struct CMUnitTest tests[COUNT_OF(rows) + 3] = {
-        {"packs: by names and contents", test_packs, NULL, NULL, NULL},
-        {"tokens: by their number", test_tokens, NULL, NULL, NULL},
+        {"a folder, its tar file and its pack have one", test_packs, NULL, NULL, NULL},
+        {"a text: by its tokens, not by its name", test_tokens, NULL, NULL, NULL},
         {"without names: by the count", test_others, NULL, NULL, NULL},
     };
     for (size_t i = 0; i < COUNT_OF(rows); i++)

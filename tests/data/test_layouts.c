@@ -263,9 +263,37 @@ static void check_labels(void **state)
     remove_folder(root);
 }
 
+/* "valid" is the images to evaluate on next to "train", and a class among classes. */
+static void check_valid(void **state)
+{
+    (void)state;
+    char *root = make_folder(), *data = below(root, "d"), *classes = below(root, "d/train");
+    for (int i = 0; i < 4; i++) {
+        char name[TEXT];
+        snprintf(name, sizeof name, "d/%s/%s/1.png", i / 2 ? "valid" : "train",
+                 i % 2 ? "valid" : "invalid");
+        write_file(root, name, "x", 1);
+    }
+    for (int train = 0; train < 2; train++) {
+        lt_dataset *d = NULL;
+        assert_ok(lt_dataset_open(&d, data, train));
+        assert_false(d->unsplit);
+        assert_int_equal(lt_dataset_classes(d), 2);
+        lt_dataset_free(&d);
+        assert_ok(lt_dataset_open(&d, classes, train));
+        assert_true(d->unsplit);
+        assert_string_equal(lt_dataset_class_name(d, 1), "valid");
+        lt_dataset_free(&d);
+    }
+    free(classes);
+    free(data);
+    remove_folder(root);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        {"a class may be named valid", check_valid, 0, 0, 0},
         {"folder, tar, pack and service have the same classes and images", check_same, 0, 0, 0},
         {"empty class folders are named, in a folder as in a tar file", check_empty, 0, 0, 0},
         {"tar shards share the split's root", check_shards, 0, 0, 0},

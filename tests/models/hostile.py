@@ -85,7 +85,7 @@ def packs_keep_names_that_are_bytes(cwd):
     with open(os.path.join(cwd, "packs", "train", "manifest.json"), encoding="utf-8") as f:
         assert json.load(f)["class_names"] == SHOWN
     run("--data", "data", *SMALL, *IMAGES, "--max-steps", "2", "--output", "run", cwd=cwd)
-    run("--data", "packs", *SMALL, *IMAGES, "--max-steps", "4", "--output", "run", "--resume", "auto", "--data-changed", "continue", cwd=cwd)
+    run("--data", "packs", *SMALL, *IMAGES, "--max-steps", "4", "--output", "run", "--resume", "auto", cwd=cwd)
     assert class_names(checkpoint(cwd, "run", 4)) == SHOWN
 
 

@@ -170,7 +170,7 @@ def controls(folder):
 def messages(folder):
     """One for each kind, with the file, the line, the member, both numbers."""
     os.mkdir(f"{folder}/said")
-    rows = [("metrics.jsonl", lines_of(METRICS) + b'{"event":"step","step":1e308,"loss":1}\n', "metrics.jsonl:5: the number 1e308 is beyond 1e+100"),
+    rows = [("metrics.jsonl", lines_of(METRICS) + b'{"event":"step","step":1e308,"loss":1}\n', "metrics.jsonl:5: step is Infinity, want a number from 0 to 1e+15"),
             ("metrics.jsonl", lines_of(METRICS) + b'{"event":"step","step":1e17,"loss":1}\n', "metrics.jsonl:5: step is 1e+17, want a number from 0 to 1e+15"),
             ("eval.json", b'{"classes": [{"images": 1,\n"top1": 1' + b"0" * 400 + b"}]}", "eval.json:2: the number 1000000000000000000000000000000000000000... is beyond"),
             ("plan.json", json.dumps({k: v for k, v in PLAN.items() if k != "program"}).encode(), "plan.json: plan.program is null, want a text"),
@@ -183,6 +183,10 @@ def messages(folder):
         code, said = run([*words, "-o", f"{folder}/page.html"])
         yield code == 1 and want in said, f"'{want}' is not in {said!r}"
         os.remove(f"{folder}/said/{name}")
+    diverged = b'{"event":"step","step":4,"loss":701.5,"perplexity":8.5e+302}\n'  # written by a trainer: a gap, as null is
+    write(f"{folder}/said/metrics.jsonl", lines_of(METRICS) + diverged)
+    code, said = run([f"{folder}/said", "-o", f"{folder}/page.html"])
+    yield code == 0, f"a diverged run has no page: {said!r}"
 
 
 def main():

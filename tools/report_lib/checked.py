@@ -2,6 +2,7 @@
 are a Problem with the file, the line or the member, what is there and what is wanted. A checker is called with a value and
 where it is from."""
 import json
+import math
 
 MOST = 1e100  # of any number: sums and products of a few stay finite
 MOST_COUNT = 1e15  # of steps, ranks, samples: one more is another double
@@ -17,10 +18,13 @@ def said(value):
 
 
 def parse(text, path, line=1):
-    """The value of a JSON text that begins in that line of a file. NaN and infinities become None. Raises Problem for a
-    number that is too large, ValueError for what is no JSON."""
+    """The value of a JSON text that begins in that line of a file. NaN and infinities become None, a fraction that is too
+    large infinity, as the perplexity of a run that diverged is. Raises Problem for an integer that is too large, ValueError
+    for what is no JSON."""
     def number(token):
         value = float(token)
+        if abs(value) > MOST and not token.lstrip("-").isdigit():
+            return math.copysign(math.inf, value)
         if abs(value) > MOST:
             at = line + text[:text.find(token)].count("\n")
             raise Problem(f"{path}:{at}: the number {said(token)} is beyond {MOST:g}")

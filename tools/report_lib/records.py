@@ -39,6 +39,7 @@ class Metrics:
             for key in COUNTS:
                 if key in numbers:
                     number(0, MOST_COUNT)(numbers[key], f"{path}:{line}: {key}")
+            numbers = {k: v for k, v in numbers.items() if math.isfinite(v)}
             {"step": self.add_step, "epoch": self.add_epoch, "evaluation": self.add_evaluation}[event](numbers)
 
     def add_step(self, numbers):

@@ -43,8 +43,8 @@ typedef struct lt_dataset_ops {
     /** Optional. */
     const char *(*class_name)(const lt_dataset *self, int label);
     const char *(*sample_name)(const lt_dataset *self, int64_t index);
-    /** Optional: for lt_dataset_fingerprint(), which has count, classes and names already: continues
-     *  the hash with sizes, labels or other contents that are in memory. */
+    /** Optional: for lt_dataset_fingerprint() of data without names of samples, or of a text: continues
+     *  the hash of count and classes with labels or other contents that are in memory. */
     uint64_t (*fingerprint)(const lt_dataset *self, uint64_t hash);
     void (*destroy)(lt_dataset *self);
 } lt_dataset_ops;

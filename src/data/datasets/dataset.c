@@ -118,16 +118,16 @@ const char *lt_dataset_sample_name(const lt_dataset *dataset, int64_t index)
 uint64_t lt_dataset_fingerprint(const lt_dataset *d)
 {
     const int64_t numbers[] = {d->count, d->classes};
-    const char *name;
+    const bool has_names = !d->tokens && lt_dataset_sample_name(d, 0);
     uint64_t hash = lt_fnv1a(LT_FNV1A_BEGIN, numbers, sizeof numbers);
-    for (int i = 0; (name = lt_dataset_class_name(d, i)); i++)
-        hash = lt_fnv1a(hash, name, strlen(name) + 1);
-    const int64_t files = d->tokens ? 1 : d->count; /* all windows are of one file */
-    for (int64_t i = 0; i < files && (name = lt_dataset_sample_name(d, i)); i++) {
-        const char *slash = strrchr(name, '/');
-        hash = lt_fnv1a_text(hash, slash ? slash + 1 : name);
+    /* The data's own names of classes, not those of a model that it is mapped to. */
+    for (int i = 0; i < d->classes && d->ops->class_name && d->ops->class_name(d, i); i++)
+        hash = lt_fnv1a_text(lt_fnv1a(hash, "", 1), d->ops->class_name(d, i));
+    for (int64_t i = 0; has_names && i < d->count; i++) {
+        const char *name = lt_dataset_sample_name(d, i), *slash = name ? strrchr(name, '/') : NULL;
+        hash = lt_fnv1a_text(hash, slash ? slash + 1 : name ? name : "");
     }
-    if (d->ops->fingerprint)
+    if (!has_names && d->ops->fingerprint)
         hash = d->ops->fingerprint(d, hash);
     return hash ? hash : 1;
 }
@@ -203,15 +203,16 @@ static lt_status open_tar_folder(lt_dataset **out, const char *path, bool train)
     return st;
 }
 
-/* FOLDER/train, or the first of FOLDER/val, valid and validation that exists, else the last; lt_free() it. */
+/* FOLDER/train; or FOLDER/val, beside FOLDER/train also named valid or validation, which are classes elsewhere. The last
+ * name tried if there is no such folder; lt_free() it. */
 static char *find_part(const char *path, bool train)
 {
     static const char *const names[] = {"train", "val", "valid", "validation"};
-    size_t i = !train, last = train ? 0 : 3;
-    char *part = lt_format("%s/%s", path, names[i]);
-    while (part && i < last && !lt_is_folder(part)) {
+    char *part = lt_format("%s/train", path);
+    const int last = train ? 0 : part && lt_is_folder(part) ? 3 : 1;
+    for (int i = 1; part && i <= last && (i == 1 || !lt_is_folder(part)); i++) {
         lt_free(part);
-        part = lt_format("%s/%s", path, names[++i]);
+        part = lt_format("%s/%s", path, names[i]);
     }
     return part;
 }

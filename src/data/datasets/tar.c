@@ -278,15 +278,6 @@ static void destroy(lt_dataset *self)
     free_names(t->kind, (size_t)t->base.classes);
 }
 
-static uint64_t fingerprint(const lt_dataset *self, uint64_t hash)
-{
-    const tar *t = (const tar *)self;
-    for (size_t i = 0; i < t->shards; i++)
-        for (size_t k = 0; k < t->shard[i].index.count; k++)
-            hash = lt_fnv1a(hash, &t->shard[i].index.sample[k].size, sizeof(uint64_t));
-    return hash;
-}
-
 static const lt_dataset_ops ops = {
     .name = "tar",
     .bytes = sizeof(tar),
@@ -295,7 +286,6 @@ static const lt_dataset_ops ops = {
     .ahead = ahead,
     .class_name = class_name,
     .sample_name = sample_name,
-    .fingerprint = fingerprint,
     .destroy = destroy,
 };
 

@@ -34,7 +34,8 @@ typedef struct lt_wire_answer {
 } lt_wire_answer;
 
 typedef struct lt_wire_info {
-    uint64_t data; /* of all that follows, names of samples, and the version */
+    uint64_t data;        /* hash of all that follows, and of the version */
+    uint64_t fingerprint; /* lt_dataset_fingerprint() */
     int64_t count, dim[LT_MAX_DIMS];
     int32_t classes, channels, ndim, tokens, names, unsplit;
 } lt_wire_info;

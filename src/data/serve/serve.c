@@ -74,10 +74,9 @@ static lt_wire_info describe(const lt_dataset *d)
                        .unsplit = d->unsplit,
                        .names = lt_dataset_class_name(d, 0) != NULL};
     memcpy(in.dim, d->shape.dim, sizeof in.dim);
+    in.fingerprint = lt_dataset_fingerprint(d);
     uint64_t hash = lt_fnv1a_text(LT_FNV1A_BEGIN, lt_version());
     hash = lt_fnv1a(hash, &in, sizeof in);
-    const uint64_t data = lt_dataset_fingerprint(d);
-    hash = lt_fnv1a(hash, &data, sizeof data);
     in.data = hash ? hash : 1;
     return in;
 }

@@ -95,8 +95,17 @@ static void destroy(lt_dataset *self)
 static uint64_t fingerprint(const lt_dataset *self, uint64_t hash)
 {
     const tokens *t = (const tokens *)self;
+    enum { RUN = 256, RUNS = 4096 }; /* all tokens of a short text, a million of a long one */
+    int32_t ids[RUN];
+    const int64_t step = t->count / RUN > RUNS ? t->count / RUNS : RUN;
     hash = lt_fnv1a(hash, &t->vocabulary.hash, sizeof t->vocabulary.hash);
-    return lt_fnv1a(hash, &t->count, sizeof t->count);
+    hash = lt_fnv1a(hash, &t->count, sizeof t->count);
+    for (int64_t i = 0; i < t->count; i += step) {
+        const int64_t count = t->count - i < RUN ? t->count - i : RUN;
+        if (!read_ids(t, i, count, ids)) /* else training on it will fail */
+            hash = lt_fnv1a(hash, ids, (size_t)count * sizeof *ids);
+    }
+    return hash;
 }
 
 static const lt_dataset_ops ops = {

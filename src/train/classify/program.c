@@ -269,11 +269,12 @@ static void begin_epoch(const void *context, lt_trainer *t)
 /* Numbers without names may lack the last ones. */
 static bool fits_weights(const lt_trainer *t)
 {
-    int classes = lt_dataset_classes(t->input.val);
-    bool named = lt_dataset_class_name(t->input.val, 0) != NULL;
-    if (((const classifier *)lt_trainer_context(t))->other_classes)
-        return false;
-    return classes == t->choice.spec.classes || (!named && classes < t->choice.spec.classes);
+    const classifier *s = lt_trainer_context(t);
+    const int classes = lt_dataset_classes(t->input.val), outputs = t->choice.spec.classes;
+    /* The first outputs have the data's names, if --num-classes made more of them. */
+    const bool by_number =
+        !lt_dataset_class_name(t->input.val, 0) || lt_metadata_class_count(&s->known) == classes;
+    return !s->other_classes && (classes == outputs || (by_number && classes < outputs));
 }
 
 static lt_status begin_evaluation(void *context, lt_trainer *t, bool *is_done)

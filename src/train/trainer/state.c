@@ -167,7 +167,7 @@ lt_status lt_train_state_check_data(lt_train_state *s, bool may_continue)
                        "--data-changed continue begins that epoch again with them",
                        s->folder, (long long)found->epoch + 1, (long long)found->data_samples,
                        now->unit, (long long)now->data_samples,
-                       found->data_samples == now->data_samples ? " of other names or sizes" : "");
+                       found->data_samples == now->data_samples ? " of other names, contents or order" : "");
     if (s->data_changed)
         begin_epoch(found);
     return LT_OK;
