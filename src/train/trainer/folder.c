@@ -1,6 +1,7 @@
 /* The run folder before the run: it is locked, a run that is in it is gone on with, set aside or refused, and the
  * checkpoint to go on from is found, as network and input come from it. */
 
+#include "train/checkpoint.h"
 #include "train/trainer/program.h"
 
 #include "lather/ext/fail.h"
@@ -151,6 +152,7 @@ lt_status lt_folder_set_aside(const output_options *o, const lt_train_state *sta
     *to = 0;
     if (!o->output || !(o->overwrite || is_without_checkpoint(o, state)))
         return LT_OK;
+    lt_checkpoint_clean(o->output); /* what a killed save left is not kept */
     return lt_run_set_aside(o->output, to, size);
 }
 

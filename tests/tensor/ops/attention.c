@@ -226,7 +226,7 @@ static double error_at(const char *device, double size)
     lt_rng rng = {.key = 5};
     for (int i = Q; i <= DY; i++)
         for (int j = 0; j < COUNT; j++) /* f32 numbers */
-            x[i][j] = (float)((2 * lt_rng_uniform(&rng) - 1) * (i <= K ? sqrt(size) : 1));
+            x[i][j] = (double)(float)((2 * lt_rng_uniform(&rng) - 1) * (i <= K ? sqrt(size) : 1.0));
     for (int f64 = 0; f64 < 2; f64++) {
         lt_device *d = NULL;
         lt_tape *tape = NULL;
