@@ -423,7 +423,9 @@ lt_status lt_train_resumed(lt_run *run, const lt_train_state *state, int64_t tot
     if (state->data_changed)
         snprintf(data, sizeof data, "data %lld -> %lld %s%s", (long long)state->found.data_samples,
                  (long long)now->data_samples, now->unit,
-                 state->found.data_samples == now->data_samples ? " (other names, contents or order)" : "");
+                 state->found.data_samples == now->data_samples
+                     ? " (other names, contents or order)"
+                     : "");
     if (*data)
         lt_run_note(run, "data that changed: %s; epoch %lld begins with it", data + strlen("data "),
                     (long long)now->epoch + 1);

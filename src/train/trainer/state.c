@@ -162,12 +162,13 @@ lt_status lt_train_state_check_data(lt_train_state *s, bool may_continue)
         found->data_samples
         && (found->data_samples != now->data_samples || found->data_hash != now->data_hash);
     if (s->data_changed && found->batch && !may_continue)
-        return lt_fail(LT_E_ARG,
-                       "%s: was saved within epoch %lld of %lld %s, the data has %lld%s now; "
-                       "--data-changed continue begins that epoch again with them",
-                       s->folder, (long long)found->epoch + 1, (long long)found->data_samples,
-                       now->unit, (long long)now->data_samples,
-                       found->data_samples == now->data_samples ? " of other names, contents or order" : "");
+        return lt_fail(
+            LT_E_ARG,
+            "%s: was saved within epoch %lld of %lld %s, the data has %lld%s now; "
+            "--data-changed continue begins that epoch again with them",
+            s->folder, (long long)found->epoch + 1, (long long)found->data_samples, now->unit,
+            (long long)now->data_samples,
+            found->data_samples == now->data_samples ? " of other names, contents or order" : "");
     if (s->data_changed)
         begin_epoch(found);
     return LT_OK;
