@@ -193,6 +193,16 @@ static lt_status adopt(family_choice *c, const lt_model_fact *f, const char *pat
     return LT_OK;
 }
 
+bool lt_family_fits(family_choice *c, const lt_model_facts *facts, const char *path)
+{
+    bool fits = !lt_family_resolve(c, path);
+    for (size_t i = 0; i < facts->count && fits; i++) {
+        const lt_model_fact *f = &facts->item[i], *own = find_fact(&c->facts, f->key);
+        fits = f->source >= LT_FACT_USUAL || (own && same_value(own->text, f->text));
+    }
+    return fits;
+}
+
 lt_status lt_family_adopt(family_choice *c, const lt_model_facts *facts, const char *path,
                           lt_option_question *by_user)
 {

@@ -28,6 +28,8 @@ void lt_family_close(family_choice *c);
  * this order; and of spec all but the seed. Errors: as lt_weights_open(); LT_E_FORMAT, LT_E_UNSUPPORTED. */
 lt_status lt_family_infer(const family_choice *c, const char *path, lt_model_facts *facts,
                           lt_model_spec *spec);
+/* Resolves; returns whether the options as they are make the file's model. */
+bool lt_family_fits(family_choice *c, const lt_model_facts *facts, const char *path);
 /* Sets the options that the file says and the user leaves open, then resolves. by_user: whether an option is
  * the user's. Errors: LT_E_ARG, naming a flag that contradicts the file, and both values. */
 lt_status lt_family_adopt(family_choice *c, const lt_model_facts *facts, const char *path,

@@ -45,6 +45,9 @@ static lt_status choose_model(lt_trainer *t)
     const bool by_weights = weights_decide(t);
     LT_TRY(lt_family_infer(c, t->weights, &facts, &found));
     LT_TRY(p->spec(t->context, t, &found, by_weights, &c->spec));
+    if (is_checkpoint
+        && lt_family_fits(c, &facts, t->weights)) /* options stay as they were given */
+        return LT_OK;
     return lt_family_adopt(c, &facts, t->weights,
                            is_checkpoint ? lt_options_is_typed : lt_options_is_set);
 }
