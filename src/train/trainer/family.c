@@ -198,7 +198,8 @@ bool lt_family_fits(family_choice *c, const lt_model_facts *facts, const char *p
     bool fits = !lt_family_resolve(c, path);
     for (size_t i = 0; i < facts->count && fits; i++) {
         const lt_model_fact *f = &facts->item[i], *own = find_fact(&c->facts, f->key);
-        fits = f->source >= LT_FACT_USUAL || (own && same_value(own->text, f->text));
+        fits = f->source == LT_FACT_GUESS || is_open(f->text)
+               || (own && same_value(own->text, f->text));
     }
     return fits;
 }
