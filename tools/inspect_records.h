@@ -22,7 +22,7 @@ typedef struct run_metrics {
     double seconds, eval_seconds;      /* of all epochs */
     double epochs;                     /* the largest number of an epoch, from 1 */
     double step_samples, step_seconds; /* of all steps; samples: tokens for a language model */
-    /* Of the last evaluation: samples of all, if not all; 1: on the training images; else NaN. */
+    /* The last evaluation: samples evaluated and in the data set, if fewer; 1 if on the training images; else NaN. */
     double val_samples, val_total, val_is_train;
     size_t lines, unread; /* unread: not an object of ours */
 } run_metrics;

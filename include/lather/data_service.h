@@ -35,7 +35,7 @@ LT_API void lt_data_service_close(lt_data_service **service);
  * that of LATHER_JOB_TOKEN, or of the file that LATHER_JOB_TOKEN_FILE names; else none.
  *
  * Errors  LT_E_ARG (an address; the services have different data), LT_E_COMM (none answers), LT_E_FORMAT
- *         (an answer that is none, or numbers beyond what a trainer takes)
+ *         (a malformed response, or numbers above the trainer's limits)
  */
 LT_API LT_MUST_CHECK lt_status lt_dataset_service(lt_dataset **out, const char *addresses,
                                                   const char *secret, bool train);

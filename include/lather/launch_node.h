@@ -11,7 +11,7 @@
 typedef struct lt_launch_node lt_launch_node;
 
 /** A node's code: a function of this program, or of a shared object that `entry = FILE.so:NAME` names. Runs in a thread
- *  or a process of its own. What it returns is the node's outcome: LT_OK, or a failure that its group's policy handles. */
+ *  or in a separate process. Its return value is the node's outcome: LT_OK, or a failure that its group's policy handles. */
 typedef lt_status (*lt_launch_node_entry)(lt_launch_node *node, void *context);
 
 LT_API const char *
@@ -24,7 +24,7 @@ lt_launch_node_count(const lt_launch_node *node); /**< nodes of its group; a gan
 LT_API int lt_launch_node_count_of(const lt_launch_node *node, const char *label);
 /** Its arguments, placeholders replaced; NULL past the end. */
 LT_API const char *lt_launch_node_argument(const lt_launch_node *node, int index);
-/** The argument behind "--name" as a number, or otherwise. Errors: none; text that is no number is otherwise. */
+/** Parses the argument after "--name" as a number. Returns otherwise if it is absent or not a number. */
 LT_API long lt_launch_node_number(const lt_launch_node *node, const char *name, long otherwise);
 /** Whether the program is to end: a function should return soon. */
 LT_API bool lt_launch_node_stopping(const lt_launch_node *node);
@@ -43,7 +43,7 @@ LT_API void lt_launch_node_stop(lt_launch_node *node);
  *  lt_client_config. Owns: *out is the caller's. Errors: LT_E_ARG: no such service; LT_E_COMM: nothing was published. */
 LT_API LT_MUST_CHECK lt_status lt_launch_node_client(lt_launch_node *node, const char *label,
                                                      int index, bool repeat, lt_client **out);
-/** Of a gang: the communicator of its ranks. Collective. Owns: *out is the caller's. Errors: LT_E_ARG: it is none. */
+/** Opens the communicator of a gang's ranks. Collective. Owns: *out is the caller's. Errors: LT_E_ARG: the group is no gang. */
 LT_API LT_MUST_CHECK lt_status lt_launch_node_comm(lt_launch_node *node, lt_device *device,
                                                    lt_comm **out);
 

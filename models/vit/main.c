@@ -123,7 +123,7 @@ static lt_status infer(const char *path, lt_model_facts *out, lt_model_spec *spe
     spec->channels = c.channels;
     spec->classes = c.classes;
     spec->size = c.size;
-    lt_vit_config guess = c; /* of heads that nothing tells */
+    lt_vit_config guess = c; /* number of heads if no metadata has it */
     guess.classes = 1;
     LT_TRY(lt_vit_resolve(&guess));
     c.heads = guess.heads;

@@ -153,7 +153,7 @@ static int known_heads(const lt_safetensors *file, const lt_vit_config *c)
     return 0;
 }
 
-/* What a file lacks that torchvision's have; timm's ViTs are named. */
+/* Fails with the tensors missing from torchvision's layout, or with a hint if the file is timm's. */
 static lt_status fail_names(const lt_safetensors *file, const char *path, const char *missing)
 {
     if (lt_safetensors_find(file, "patch_embed.proj.weight"))

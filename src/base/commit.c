@@ -206,7 +206,7 @@ void lt_commit_clean(const char *folder, const char *const *names, bool is_locke
                          ? lt_format("%s/%s", folder, entry->d_name)
                          : NULL;
         if (path && lt_commit_remove_tree(path))
-            (void)path; /* it is not used */
+            (void)path; /* nothing depends on its removal */
         lt_free(path);
     }
     if (dir)

@@ -14,7 +14,7 @@
  * no other user may be able to write it; opened for writing, it must have one name. *fd is -1 on failure, with errno
  * from open(), or EPERM if the file is rejected. Errors: LT_E_IO (what is there, and what was wanted). */
 LT_MUST_CHECK lt_status lt_shared_open(int *fd, const char *path, int flags, mode_t mode);
-/* The same in a folder that the user shares on purpose: owner and mode are not checked. */
+/* lt_shared_open() without the checks of owner and mode, for a folder that the user shares on purpose. */
 LT_MUST_CHECK lt_status lt_shared_open_any(int *fd, const char *path, int flags, mode_t mode);
 /* fopen() by lt_shared_open(): 'w' truncates, 'a' appends; both create. Errors: LT_E_IO, LT_E_NOMEM. */
 LT_MUST_CHECK lt_status lt_shared_stream(FILE **out, const char *path, char mode);

@@ -24,7 +24,7 @@ void lt_token_prove(char out[LT_TOKEN_PROOF], const char *token, const char *non
                     const char *words);
 /* Compares a received proof with the right one in a time that depends on neither. */
 bool lt_token_is_proof(const char got[LT_TOKEN_PROOF], const char want[LT_TOKEN_PROOF]);
-/* Checks the length of a token, which messages call `name`; NULL is none. Errors: LT_E_ARG. */
+/* Checks the length of a token; NULL (no token) passes. name: for the message. Errors: LT_E_ARG. */
 LT_MUST_CHECK lt_status lt_token_check(const char *token, const char *name);
 
 /* A file that only this user can read, new; an old one of the same user is replaced. */

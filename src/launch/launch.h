@@ -53,7 +53,7 @@ void lt_launch_address_file(const lt_launch_place *place, const char *label, int
 LT_MUST_CHECK lt_status lt_launch_open(FILE **out, const char *path);
 LT_MUST_CHECK lt_status lt_launch_publish(const lt_launch_place *place, const char *label,
                                           int index, const char *address);
-/* Waits for what was published. Errors: LT_E_COMM after patience seconds; LT_E_IO: another user's file. */
+/* Waits for a published address. Errors: LT_E_COMM: none within `patience` seconds; LT_E_IO: another user's file. */
 LT_MUST_CHECK lt_status lt_launch_resolve(const lt_launch_place *place, const char *label,
                                           int index, double patience, char *out, size_t size);
 

@@ -31,7 +31,7 @@ void lt_launch_address_file(const lt_launch_place *place, const char *label, int
     snprintf(out, size, "%s/%s.%d.address", place->files, label, index);
 }
 
-/* Whoever owns a folder above the launch's could put one of his in its place, and so his commands or addresses. */
+/* The owner of a parent folder could replace the launch's folder, and so its commands and addresses. */
 lt_status lt_launch_open(FILE **out, const char *path)
 {
     struct stat info;

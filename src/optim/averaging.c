@@ -24,8 +24,8 @@ struct lt_averaging {
     lt_optim_item *item;
     lt_vec_job *job;
     size_t count;
-    double lr_sum, lr_sum_before; /* of lr^p so far, and without this step's */
-    double weight;                /* of z in x, in this step */
+    double lr_sum, lr_sum_before; /* sum of lr^p with and without this step */
+    double weight;                /* z's coefficient in this step's x */
     bool is_eval;
 };
 

@@ -55,7 +55,7 @@ lt_status lt_optim_convert_counts(lt_optim *o, int64_t applied, bool to_missed)
             missed[i] = slot->updates < applied ? (double)(applied - slot->updates) : 0;
     }
     if (!st)
-        missed[o->count] = 1; /* what is added */
+        missed[o->count] = 1; /* the addend of lt_optim_count_missed() */
     if (!st && to_missed)
         st = lt_tensor_write(o->missed, missed, bytes);
     lt_free(missed);

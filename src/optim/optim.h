@@ -19,7 +19,7 @@ lt_status lt_optim_read_scalars(const lt_optim *o, lt_scalars *s);
 /* Of parameters with a gradient. */
 void lt_optim_count_updates(lt_optim *o, int64_t by);
 
-/* Whether it is a matrix [in,out], as GPT-2's Conv1D, and not [out,in]: by its fans. */
+/* Returns true for a matrix stored [in,out], as GPT-2's Conv1D, not [out,in]; decided by fan_in and fan_out. */
 static inline bool lt_optim_is_in_out(const lt_param *p)
 {
     const lt_shape s = lt_tensor_shape(p->value);

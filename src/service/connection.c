@@ -30,7 +30,7 @@ typedef struct state {
     lt_connection *connection;
     lt_connections *all;
     lt_frame_kind next; /* kind that the client may send */
-    double deadline;    /* of the handshake; INFINITY after it */
+    double deadline;    /* end of the handshake in seconds of the clock; INFINITY once it is done */
     char version;       /* of the client's protocol; 0: this one */
     lt_nonces nonces;
 } state;

@@ -13,7 +13,7 @@ typedef struct lt_connection {
     struct lt_connections *owner;
     pthread_t thread;
     lt_stream stream; /* its fd under the lock; -1: the thread is at its end */
-    bool known;       /* it has proved the secret; without a secret: it has called */
+    bool known;       /* the client has proved the secret; if there is none: has made a call */
     bool dropped;     /* shut down in favour of newer ones */
 } lt_connection;
 

@@ -8,13 +8,13 @@
 
 typedef struct lt_statistics lt_statistics;
 
-/* Means, variances and counts among params, borrowed. *out is NULL, which the other functions take, if there are none.
+/* Means, variances and counts among params, borrowed. *out is NULL, which the other functions accept, if params have none.
  * Errors: LT_E_NOMEM. */
 LT_MUST_CHECK lt_status lt_statistics_new(lt_statistics **out, const lt_params *params);
 void lt_statistics_free(lt_statistics **statistics);
 /* Before a step's first forward pass. */
 LT_MUST_CHECK lt_status lt_statistics_save(const lt_statistics *s);
-/* They become what was saved. */
+/* Copies the saved values back. */
 LT_MUST_CHECK lt_status lt_statistics_restore(const lt_statistics *s);
 /* After the optimizer's update: restores them if it was skipped, as the host knows (skipped) or the device
  * (scalars->finite). */

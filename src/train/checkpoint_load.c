@@ -29,7 +29,7 @@ typedef struct loading {
     lt_checkpoint_groups groups;
 } loading;
 
-/* Settings that say which blocks Shampoo has state for. */
+/* Settings that determine the blocks of Shampoo's state. */
 #define BLOCK_FLAGS "--max-preconditioner-dim, --target-dimensionality, --large-dims, --split"
 
 static lt_status fail_missing(const loading *l, const char *what, const char *name)
@@ -280,7 +280,7 @@ static bool has_tensors(const lt_safetensors *file, const char *prefix)
     return found;
 }
 
-/* Whether both runs keep averages, and iterates next to weights of evaluations, or both do not. */
+/* Fails unless checkpoint and run agree on --ema-decay and on --iterate-averaging. */
 static lt_status check_averages(const char *path, const lt_safetensors *file,
                                 const lt_checkpoint_parts *parts)
 {

@@ -29,7 +29,7 @@ typedef struct lt_attention_config {
  * Grads   q, k, v
  * Owns    the tape owns y
  * Errors  NULL, and lt_tape_status() says: LT_E_SHAPE (also causal with Tk < Tq: of
- *         queries that see all keys make a call of their own), LT_E_ARG (heads;
+ *         queries that see all keys need a separate call), LT_E_ARG (heads;
  *         one of k and v NULL), LT_E_NOMEM, LT_E_DEVICE
  * Source  Vaswani et al., "Attention is all you need", NeurIPS 2017, section 3.2; kv_heads: Ainslie
  *         et al., "GQA", EMNLP 2023; memory and gradient: Dao et al., "FlashAttention", NeurIPS 2022

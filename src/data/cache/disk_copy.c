@@ -94,7 +94,7 @@ lt_status lt_disk_open(int *fd, const char *path, int flags, bool any_owner)
                      : lt_shared_open(fd, path, flags, LT_DISK_MODE_OWN);
 }
 
-/* Opens a copy. -1: absent, or what is there is no file of this cache (*damaged). */
+/* Opens a copy; returns -1 if it is absent, or is not a file of this cache (*damaged). */
 static int open_copy(const char *copy, const lt_disk_object *object, bool *damaged)
 {
     int fd;

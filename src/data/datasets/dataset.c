@@ -203,7 +203,7 @@ static lt_status open_tar_folder(lt_dataset **out, const char *path, bool train)
     return st;
 }
 
-/* FOLDER/train; or FOLDER/val, beside FOLDER/train also named valid or validation, else those are classes. The last
+/* FOLDER/train; or FOLDER/val, which next to FOLDER/train may be named valid or validation (without train they are classes). The last
  * name tried if there is no such folder; lt_free() it. */
 static char *find_part(const char *path, bool train)
 {

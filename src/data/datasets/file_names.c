@@ -116,6 +116,6 @@ lt_status lt_empty_classes_check(const lt_empty_classes *e, const char *path)
     return !e->count ? LT_OK
                      : lt_fail(LT_E_FORMAT,
                                "%s: no " LT_IMAGE_NAMES " file in %d class folder%s: %s; remove "
-                               "what is no class, or add images",
+                               "folders that are not classes, or add images",
                                path, e->count, e->count > 1 ? "s" : "", e->names);
 }

@@ -30,7 +30,7 @@ typedef struct lt_tar_index {
     lt_tar_sample *sample;
     size_t count;
     char *
-        text; /* NUL-terminated names of the samples, then of folders ("FOLDER/") without an image of their own */
+        text; /* NUL-terminated names of the samples, then of folders ("FOLDER/") that directly hold no image */
     size_t text_size;
     size_t folders; /* offset of the folders' names in text */
     lt_left_out left_out;

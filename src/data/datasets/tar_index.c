@@ -1,6 +1,6 @@
 /* The images of a tar file, in one of two layouts. WebDataset's: NAME.cls, wherever it is, holds the
  * label of image NAME.jpg. Without any .cls: class folders, as in an image folder. The index is cached
- * beside the tar file, so that later runs need not scan it. */
+ * next to the tar file, so that later runs need not scan it. */
 
 #include "base/alloc.h"
 #include "base/commit.h"
@@ -33,7 +33,7 @@ typedef struct builder {
     size_t capacity, text_capacity;
     label *label;
     size_t labels, label_capacity;
-    char *folder; /* owned: names of folders without an image of their own, each NUL-terminated */
+    char *folder; /* owned: names of folders that directly hold no image, each NUL-terminated */
     size_t folder_size, folder_capacity, last_folder;
     const char *path;
     int fd;
@@ -150,7 +150,7 @@ static lt_status find_label(const builder *b, const char *name, int64_t *value)
     return LT_OK;
 }
 
-/* An image of a sample that has several: NAME.left.jpg beside NAME.cls. */
+/* Matches a further image of a sample: NAME.left.jpg next to NAME.jpg and NAME.cls. */
 static bool has_inner_dot(const char *name)
 {
     const char *slash = strrchr(name, '/'), *last = slash ? slash + 1 : name;

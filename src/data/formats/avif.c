@@ -60,7 +60,7 @@ typedef struct span {
     size_t left;
 } span;
 
-/* Takes the next box (ISO/IEC 14496-12, 4.2) from `in`; false: there is none. */
+/* Reads the next box (ISO/IEC 14496-12, 4.2) from `in`; returns false at the end. */
 static bool next_box(span *in, span *box, char type[4])
 {
     enum { LONG = 8, HEADER = 8, LONG_HEADER = 16 };
@@ -82,7 +82,7 @@ static bool next_box(span *in, span *box, char type[4])
     return true;
 }
 
-/* The content of the first box of that type behind its version and flags, four bytes; empty if there is none. */
+/* Returns the content of the first box of that type, after its 4 bytes of version and flags; empty if absent. */
 static span find_box(span in, const char *type, uint8_t *version)
 {
     enum { FULL = 4 };

@@ -53,7 +53,7 @@ static const format formats[] = {
     {"P6", 2, 0, PNM_PER_BYTE, lt_pnm_size, lt_pnm_decode},
 };
 
-/* ISO base media (ISO 14496-12, 4.3): major brand, version, other brands. Many files are none of AVIF's. */
+/* ISO base media (ISO 14496-12, 4.3): major brand, version, other brands. Files of other formats have it too. */
 static bool is_avif(const uint8_t *b, size_t size)
 {
     enum { MAJOR = 8, BRAND = 4 };

@@ -266,7 +266,7 @@ static lt_status load(const uint8_t *bytes, size_t size, const lt_image_limits *
     return failed();
 }
 
-/* The same with an IEND chunk behind a PNG that has none, as libpng reads it with a warning. */
+/* Decodes a PNG that lacks its IEND chunk with one appended; libpng accepts such a file with a warning. */
 static lt_status load_whole(const uint8_t *bytes, size_t size, const lt_image_limits *limits,
                             int channels, lt_window *whole, uint8_t **out)
 {

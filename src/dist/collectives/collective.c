@@ -130,7 +130,7 @@ static lt_status check_header(const lt_collective *self, const lt_transfer *t)
                    lt_endpoint_rank(e, t->peer, peer, sizeof peer));
 }
 
-/* What a transfer that is not done lacks; a lower number says more about the other rank. */
+/* State of an unfinished transfer, the ones that say most about the peer first. */
 static int lack_of(const lt_transfer *t)
 {
     return t->sends ? 2 : t->headed ? 1 : 0;

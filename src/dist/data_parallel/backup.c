@@ -21,9 +21,9 @@ struct lt_dp_backup {
     lt_tape *tape;
     int needed;
     bool begun, complete;      /* of this update */
-    int64_t number;            /* of the last update */
+    int64_t number;            /* sequence number of the last update */
     bool *set, has_set;        /* [size] given for this update */
-    lt_statistics *statistics; /* of before this update */
+    lt_statistics *statistics; /* running statistics before this update */
     bool has_statistics;
     lt_reducer_bytes sent;
     lt_data_parallel_terms terms;

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { FIVE = 5 }; /* classes of which top-5 says nothing */
+enum { FIVE = 5 }; /* with up to this many classes top-5 is always 100 % */
 
 #define OF classifier_options
 /* clang-format off */

@@ -125,7 +125,7 @@ static lt_status infer_metadata(const family_choice *c, const char *path, lt_mod
                    p->classes_key, c->family->program);
 }
 
-/* What shapes leave open, from the metadata. */
+/* Replaces facts that shapes do not determine by those of the metadata. */
 static void look_further(const family_choice *c, const lt_safetensors *file, lt_model_facts *facts)
 {
     lt_model_facts known = {0};

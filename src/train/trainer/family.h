@@ -12,7 +12,8 @@ typedef struct family_choice {
     void *config;                      /* owned; of family->config_bytes */
     lt_model_spec spec;
     lt_model_facts facts; /* lt_family_resolve() */
-    bool trains; /* flags override what metadata say of options that may be no part of the model */
+    bool
+        trains; /* flags override metadata, which may also hold options that are not part of the model */
     bool new_head; /* --reset-head: files may lack the last layer */
 } family_choice;
 /* lt_options_is_set(), lt_options_is_typed() */
@@ -24,8 +25,8 @@ lt_status lt_family_open(family_choice *c, const lt_model_family *family);
 lt_status lt_family_open_options(family_choice *c);
 void lt_family_close(family_choice *c);
 
-/* What a file of weights holds: values of options, each from its metadata, config.json, shapes or a guess, in
- * this order; and of spec all but the seed. Errors: as lt_weights_open(); LT_E_FORMAT, LT_E_UNSUPPORTED. */
+/* Reads the model of a weights file: values of options, each from metadata, config.json, shapes or a guess, in
+ * this order; and all of spec but the seed. Errors: as lt_weights_open(); LT_E_FORMAT, LT_E_UNSUPPORTED. */
 lt_status lt_family_infer(const family_choice *c, const char *path, lt_model_facts *facts,
                           lt_model_spec *spec);
 /* Resolves; returns whether the options as they are make the file's model. */

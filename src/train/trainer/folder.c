@@ -152,7 +152,7 @@ lt_status lt_folder_set_aside(const output_options *o, const lt_train_state *sta
     *to = 0;
     if (!o->output || !(o->overwrite || is_without_checkpoint(o, state)))
         return LT_OK;
-    lt_checkpoint_clean(o->output); /* what a killed save left is not kept */
+    lt_checkpoint_clean(o->output); /* removes partial checkpoints of a killed save */
     return lt_run_set_aside(o->output, to, size);
 }
 

@@ -75,7 +75,7 @@ typedef struct schedule_options {
 lt_option_table lt_schedule_options(schedule_options *o);
 
 /* Steps of a run, at most max_steps if that is not 0; a schedule without epochs gets those that max_steps take.
- * offset: lt_train_state's, by which the run ends later than so many epochs of steps_per_epoch. */
+ * offset: lt_train_state's: steps that the run takes beyond epochs * steps_per_epoch. */
 int64_t lt_schedule_steps(lt_schedule *schedule, int64_t max_steps, int64_t offset);
 /* The schedule with this learning rate, and where the run ends, of so many steps an epoch. Errors: LT_E_ARG. */
 lt_status lt_schedule_open(lt_schedule *out, int64_t *total_steps, const schedule_options *o,

@@ -52,7 +52,7 @@ void lt_train_state_parts(const lt_train_state *state, lt_checkpoint_parts *part
 
 /* --- Resume and save --- */
 
-/* What data the run trains on: its count and fingerprint go into checkpoints. */
+/* Records the count and fingerprint of the training data, which go into checkpoints. */
 void lt_train_state_set_data(lt_train_state *state, const lt_dataset *train);
 /* Compares it with what found had. Data that changed within an epoch is an error, or with may_continue found becomes
  * the beginning of that epoch. Before lt_train_state_check(). Errors: LT_E_ARG, naming both. */

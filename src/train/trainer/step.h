@@ -18,7 +18,7 @@ enum { STEP_NOISE = STEP_SUMS }; /* one more with gradient_noise: samples x |g|^
 enum {
     TERMS_COUNTED, /* in the step so far */
     TERMS_SPARE,
-    TERMS_WEIGHT, /* of this micro-batch, in the loss's dtype */
+    TERMS_WEIGHT, /* weight of this micro-batch, in the loss's dtype */
     TERMS_SEED,   /* times the loss scale: what backward begins with */
     TERMS_MEAN,   /* over ranks and micro-batches */
     TERMS_SCALE,  /* times the loss scale: what gradients are divided by */
@@ -31,7 +31,7 @@ struct lt_train_step {
     int rank, ranks; /* of those that have other samples */
     bool is_counted; /* as in lt_ranks */
     lt_graph *graph;
-    lt_statistics *statistics; /* of batch norms; NULL: the model has none */
+    lt_statistics *statistics; /* running statistics of batch norm; NULL if the model has none */
     lt_tensor *loss;           /* [] of the last micro-batch, times its weight */
     lt_tensor *counts;         /* i64, of the step; NULL: the task has none */
     lt_readback *numbers[2];   /* of steps by turns: losses and counts */
@@ -39,8 +39,8 @@ struct lt_train_step {
     lt_request *summing;
     lt_tensor *number[TERMS]; /* NULL: micro-batches weigh the same */
     lt_request *averaging;    /* TERMS_MEAN, between begin and end */
-    double labels;            /* of a micro-batch */
-    double row_labels;        /* of a sample */
+    double labels;            /* number of labels in a micro-batch */
+    double row_labels;        /* number of labels in a sample */
     int64_t computed;         /* micro-batches of this step */
     int64_t left;             /* of its data: not taken from next yet */
     double finished;          /* when the last step's results were there */

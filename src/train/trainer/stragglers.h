@@ -24,7 +24,7 @@ void lt_stragglers_configure(const lt_straggler_config *config, int ranks, int64
 LT_MUST_CHECK lt_status lt_stragglers_begin(lt_stragglers *s, int64_t step);
 /* Whether micro-batch number micro is to be begun. */
 bool lt_stragglers_goes_on(const lt_stragglers *s, int64_t micro);
-/* Whether updates may leave out whole ranks (backup workers), not single micro-batches. */
+/* Returns true if updates may leave out whole ranks (backup workers), false if single micro-batches. */
 bool lt_stragglers_drops_ranks(const lt_stragglers *s);
 /* So many micro-batches were computed by now; before their gradients are exchanged. Errors: LT_E_DEVICE. */
 LT_MUST_CHECK lt_status lt_stragglers_computed(lt_stragglers *s, int64_t count);

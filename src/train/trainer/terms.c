@@ -71,7 +71,7 @@ static lt_status begin_mean(lt_train_step *step)
 {
     const lt_train_step_config *c = &step->config;
     lt_comm *comm = c->mesh ? lt_mesh_comm(c->mesh, LT_MESH_DATA) : c->comm;
-    if (step->averaging) /* of a capture that failed */
+    if (step->averaging) /* left by a capture that failed */
         (void)!lt_request_wait(&step->averaging);
     LT_TRY(divide(step->number[TERMS_COUNTED], step->labels * (double)c->grad_accum,
                   step->number[TERMS_MEAN]));

@@ -1,5 +1,5 @@
 /* Attention and its gradient in double, a query at a time. Formulas: ext/attention_kernels.h. Scores are rounded as lse
- * is: what is left of their difference is then the weight, however large both are. */
+ * is, so that both passes compute the weight from the same difference, however large the scores. */
 
 #include "ref.h"
 
