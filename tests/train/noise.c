@@ -2,6 +2,7 @@
  * a run that was interrupted goes on with the same numbers. A rank is a thread. */
 
 #include "temp_folder.h"
+#include "thread_ranks.h"
 #include "train/trainer/stragglers.h"
 
 #include "lather/data_parallel.h"
@@ -11,8 +12,6 @@
 #include "lather/shard.h"
 #include "lather/shard_params.h"
 #include "lather/train.h"
-
-#include <pthread.h>
 
 enum { INPUTS = 5, HIDDEN = 6, CLASSES = 4, BATCH = 3, SAMPLES = 96 };
 enum { RANKS = 4, ACCUM = 4, STEPS = 3, MOST = 256 };
@@ -240,26 +239,12 @@ static void *play(void *context)
 
 static void run_all(const plan *p)
 {
-    lt_device *device[RANKS];
-    lt_comm *comm[RANKS] = {NULL};
-    pthread_t thread[RANKS];
-    const lt_device_config config = {.f64 = true, .threads = 1};
-    for (int i = 0; i < p->ranks; i++) {
-        assert_ok(lt_device_open(&device[i], "ref", &config));
-        ranks[i] = (rank){.plan = p, .device = device[i], .index = i};
-    }
-    if (p->ranks > 1)
-        assert_ok(lt_comm_open_threads(comm, device, p->ranks));
-    for (int i = 0; i < p->ranks; i++) {
-        ranks[i].comm = comm[i];
-        assert_int_equal(pthread_create(&thread[i], NULL, play, &ranks[i]), 0);
-    }
+    thread_ranks t;
+    open_ranks(&t, p->ranks);
     for (int i = 0; i < p->ranks; i++)
-        pthread_join(thread[i], NULL);
-    for (int i = 0; i < p->ranks; i++)
-        lt_comm_close(&comm[i]);
-    for (int i = 0; i < p->ranks; i++)
-        lt_device_close(&device[i]);
+        ranks[i] = (rank){.plan = p, .device = t.device[i], .comm = t.comm[i], .index = i};
+    play_ranks(&t, play, ranks, sizeof *ranks);
+    close_ranks(&t);
 }
 
 static void run_well(const plan *p)

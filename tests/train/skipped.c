@@ -3,6 +3,7 @@
 
 #include "temp_folder.h"
 #include "tensor/tensor.h"
+#include "thread_ranks.h"
 
 #include "lather/averaging.h"
 #include "lather/data_parallel.h"
@@ -11,8 +12,6 @@
 #include "lather/ops.h"
 #include "lather/shampoo.h"
 #include "lather/train.h"
-
-#include <pthread.h>
 
 enum { CHANNELS = 2, SIDE = 3, PIXELS = CHANNELS * SIDE * SIDE, CLASSES = 3, BATCH = 4 };
 enum { RANKS = 2, GOOD = 3, MOST = 1 << 14, SAMPLES = 16 };
@@ -240,30 +239,16 @@ static void leaves_everything_as_it_was(void **state)
 {
     static lt_backend far;
     const plan *p = *state;
-    lt_device *device[RANKS];
-    lt_comm *comm[RANKS] = {NULL};
-    pthread_t thread[RANKS];
-    const lt_device_config config = {.f64 = true, .threads = 1};
-    for (int i = 0; i < p->ranks; i++) {
-        assert_ok(lt_device_open(&device[i], "ref", &config));
-        ranks[i] = (rank){.plan = p, .device = device[i], .index = i};
-    }
-    far = *device[0]->backend;
+    thread_ranks t;
+    open_ranks(&t, p->ranks);
+    for (int i = 0; i < p->ranks; i++)
+        ranks[i] = (rank){.plan = p, .device = t.device[i], .comm = t.comm[i], .index = i};
+    far = *t.device[0]->backend;
     far.host_memory = false;
     if (p->far)
-        device[0]->backend = &far;
-    if (p->ranks > 1)
-        assert_ok(lt_comm_open_threads(comm, device, p->ranks));
-    for (int i = 0; i < p->ranks; i++) {
-        ranks[i].comm = comm[i];
-        assert_int_equal(pthread_create(&thread[i], NULL, play, &ranks[i]), 0);
-    }
-    for (int i = 0; i < p->ranks; i++)
-        pthread_join(thread[i], NULL);
-    for (int i = 0; i < p->ranks; i++)
-        lt_comm_close(&comm[i]);
-    for (int i = 0; i < p->ranks; i++)
-        lt_device_close(&device[i]);
+        t.device[0]->backend = &far;
+    play_ranks(&t, play, ranks, sizeof *ranks);
+    close_ranks(&t);
     for (int i = 0; i < p->ranks; i++) {
         const bytes *b = kept[i];
         if (ranks[i].status)

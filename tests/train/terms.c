@@ -1,7 +1,7 @@
 /* Micro-batches and ranks whose losses are means over different counts of labels: loss, gradient norm and values are those of
  * one batch of all their samples. A rank is a thread. */
 
-#include "near.h"
+#include "thread_ranks.h"
 #include "train/trainer/stragglers.h"
 
 #include "lather/data_parallel.h"
@@ -11,7 +11,6 @@
 #include "lather/shard.h"
 #include "lather/train_step.h"
 
-#include <pthread.h>
 #include <stdio.h>
 
 enum { INPUTS = 5, CLASSES = 4, ROWS = 8, RANKS = 4, STEPS = 3, VALUES = (INPUTS + 1) * CLASSES };
@@ -186,26 +185,12 @@ static void *play(void *context)
 /* The ranks' results are in ranks; returns a copy of the first one's. */
 static rank run_all(const plan *p)
 {
-    lt_device *device[RANKS];
-    lt_comm *comm[RANKS] = {NULL};
-    pthread_t thread[RANKS];
-    const lt_device_config config = {.f64 = true, .threads = 1};
-    for (int i = 0; i < p->ranks; i++) {
-        assert_ok(lt_device_open(&device[i], "ref", &config));
-        ranks[i] = (rank){.plan = p, .device = device[i], .index = i};
-    }
-    if (p->ranks > 1)
-        assert_ok(lt_comm_open_threads(comm, device, p->ranks));
-    for (int i = 0; i < p->ranks; i++) {
-        ranks[i].comm = comm[i];
-        assert_int_equal(pthread_create(&thread[i], NULL, play, &ranks[i]), 0);
-    }
+    thread_ranks t;
+    open_ranks(&t, p->ranks);
     for (int i = 0; i < p->ranks; i++)
-        pthread_join(thread[i], NULL);
-    for (int i = 0; i < p->ranks; i++)
-        lt_comm_close(&comm[i]);
-    for (int i = 0; i < p->ranks; i++)
-        lt_device_close(&device[i]);
+        ranks[i] = (rank){.plan = p, .device = t.device[i], .comm = t.comm[i], .index = i};
+    play_ranks(&t, play, ranks, sizeof *ranks);
+    close_ranks(&t);
     for (int i = 0; i < p->ranks; i++)
         if (ranks[i].status)
             fail_msg("rank %d: %s", i, ranks[i].why);
