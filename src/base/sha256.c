@@ -2,6 +2,8 @@
 
 #include "base/sha256.h"
 
+#include "base/big_endian.h"
+
 #include <string.h>
 
 enum { BLOCK = 64, WORDS = 8, ROUNDS = 64, LENGTH_AT = 56, BYTE_BITS = 8, WORD_BITS = 32 };
@@ -38,9 +40,8 @@ static void add_block(hash *s)
 {
     uint32_t w[ROUNDS], v[WORDS];
     for (int i = 0; i < ROUNDS; i++) {
-        const uint8_t *b = s->block + i * sizeof *w;
         const uint32_t x = i < 16 ? 0 : w[i - 15], y = i < 16 ? 0 : w[i - 2];
-        w[i] = i < 16 ? (uint32_t)b[0] << 24 | (uint32_t)b[1] << 16 | (uint32_t)b[2] << 8 | b[3]
+        w[i] = i < 16 ? (uint32_t)lt_big_endian(s->block + i * sizeof *w, sizeof *w)
                       : w[i - 16] + w[i - 7] + (rotate(x, 7) ^ rotate(x, 18) ^ x >> 3)
                             + (rotate(y, 17) ^ rotate(y, 19) ^ y >> 10);
     }

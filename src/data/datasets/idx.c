@@ -3,6 +3,7 @@
  * the section on file formats. The whole set is kept in memory: 47 MB for Fashion-MNIST. */
 
 #include "base/alloc.h"
+#include "base/big_endian.h"
 #include "base/hash.h"
 #include "data/datasets/datasets.h"
 #include "data/files/files.h"
@@ -75,8 +76,7 @@ static lt_status read_header(lt_stream_in *in, const char *path, int dims, uint3
             head[0], head[1], head[2], head[3], dims == IMAGES ? "images" : "labels",
             (unsigned)dims);
     for (int i = 0; i < dims; i++) {
-        const uint8_t *b = head + 4 + (size_t)4 * (size_t)i;
-        extent[i] = (uint32_t)b[0] << 24 | (uint32_t)b[1] << 16 | (uint32_t)b[2] << 8 | b[3];
+        extent[i] = (uint32_t)lt_big_endian(head + 4 + (size_t)4 * (size_t)i, 4);
         if (!extent[i])
             return lt_fail(LT_E_FORMAT, "%s: extent %d is zero", path, i);
     }

@@ -2,6 +2,7 @@
  * formats. The file's size is no bound: AV1 codes a hundred thousand pixels of one colour in a byte. So the limit on
  * pixels is: 8-bit images take 4.4 to 6.5 bytes a pixel here (PNG: 6), deeper ones up to twice as many for their planes. */
 
+#include "base/big_endian.h"
 #include "data/formats/image.h"
 
 #include <avif/avif.h>
@@ -46,15 +47,6 @@ lt_status lt_avif_size(const uint8_t *bytes, size_t size, int32_t *width, int32_
 
 /* --- The number of a grid's cells, which libavif does not say --- */
 
-static uint64_t big_endian(const uint8_t *bytes, size_t count)
-{
-    const int byte_bits = 8;
-    uint64_t value = 0;
-    while (count--)
-        value = value << byte_bits | *bytes++;
-    return value;
-}
-
 typedef struct span {
     const uint8_t *at;
     size_t left;
@@ -67,11 +59,11 @@ static bool next_box(span *in, span *box, char type[4])
     size_t header = HEADER;
     if (in->left < HEADER)
         return false;
-    uint64_t bytes = big_endian(in->at, 4);
+    uint64_t bytes = lt_big_endian(in->at, 4);
     memcpy(type, in->at + 4, 4);
     if (bytes == 1 && in->left >= LONG_HEADER) {
         header = LONG_HEADER;
-        bytes = big_endian(in->at + HEADER, LONG);
+        bytes = lt_big_endian(in->at + HEADER, LONG);
     } else if (!bytes) {
         bytes = in->left; /* to the end */
     }
@@ -106,7 +98,7 @@ static uint64_t most_cells(const uint8_t *bytes, size_t size)
     const size_t id = version ? 4 : 2; /* bytes of the deriving image's number */
     while (next_box(&all, &box, type))
         if (!memcmp(type, "dimg", sizeof type) && box.left >= id + 2) {
-            const uint64_t count = big_endian(box.at + id, 2);
+            const uint64_t count = lt_big_endian(box.at + id, 2);
             most = count > most ? count : most;
         }
     return most;
@@ -138,8 +130,7 @@ static lt_status decode(avifDecoder *d, const lt_image_limits *limits, uint64_t 
     const uint64_t all = (uint64_t)width * height, share = times * all / cells;
     const uint64_t most = share > small ? share : small;
     d->imageSizeLimit = (uint32_t)(most < all ? most : all);
-    d->imageDimensionLimit =
-        1; /* of scaling, from here on: a smaller image inside is not scaled up */
+    d->imageDimensionLimit = 1; /* limits scaling from here on: smaller images are not scaled up */
     avifResult result = avifDecoderNextImage(d);
     if (result != AVIF_RESULT_OK)
         return failed(result);

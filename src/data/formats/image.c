@@ -6,6 +6,7 @@
 #include "data/formats/image.h"
 
 #include "base/alloc.h"
+#include "base/big_endian.h"
 #include "base/clock.h"
 #include "data/formats/jpeg.h"
 
@@ -57,7 +58,7 @@ static const format formats[] = {
 static bool is_avif(const uint8_t *b, size_t size)
 {
     enum { MAJOR = 8, BRAND = 4 };
-    const uint64_t box = (uint64_t)b[0] << 24 | (uint64_t)b[1] << 16 | (uint64_t)b[2] << 8 | b[3];
+    const uint64_t box = lt_big_endian(b, BRAND);
     for (size_t at = MAJOR; at + BRAND <= size && at + BRAND <= box; at += BRAND)
         if (!memcmp(b + at, "avif", BRAND) || !memcmp(b + at, "avis", BRAND))
             return true;

@@ -2,6 +2,7 @@
  * dropped, as Pillow's convert("RGB") does. */
 
 #include "base/alloc.h"
+#include "base/big_endian.h"
 #include "data/formats/image.h"
 
 #include <limits.h>
@@ -122,11 +123,8 @@ static bool png_size(const uint8_t *b, size_t size, int32_t *width, int32_t *hei
     const uint32_t most = 1U << 30;
     if (size < END || *b != 0x89)
         return false;
-    uint32_t w = (uint32_t)b[WIDTH] << 24 | (uint32_t)b[WIDTH + 1] << 16
-                 | (uint32_t)b[WIDTH + 2] << 8 | b[WIDTH + 3];
-    uint32_t h = (uint32_t)b[HEIGHT] << 24 | (uint32_t)b[HEIGHT + 1] << 16
-                 | (uint32_t)b[HEIGHT + 2] << 8 | b[HEIGHT + 3];
-    if (w > INT32_MAX || h > INT32_MAX || (uint64_t)w * h < most / COLOURS)
+    const uint64_t w = lt_big_endian(b + WIDTH, 4), h = lt_big_endian(b + HEIGHT, 4);
+    if (w > INT32_MAX || h > INT32_MAX || w * h < most / COLOURS)
         return false;
     *width = (int32_t)w;
     *height = (int32_t)h;
@@ -165,8 +163,7 @@ static size_t png_without_end(const uint8_t *b, size_t size)
     size_t at = MAGIC;
     bool has_pixels = false;
     for (uint64_t bytes; *b == 0x89 && at + CHUNK <= size; at += (size_t)bytes + CHUNK) {
-        bytes = (uint64_t)b[at] << 24 | (uint64_t)b[at + 1] << 16 | (uint64_t)b[at + 2] << 8
-                | b[at + 3];
+        bytes = lt_big_endian(b + at, TYPE);
         if (!memcmp(b + at + TYPE, "IEND", 4) || bytes > size - at - CHUNK)
             return 0;
         has_pixels = has_pixels || !memcmp(b + at + TYPE, "IDAT", 4);

@@ -8,6 +8,7 @@
 #include "data/tokens/kjv.h"
 
 #include "base/alloc.h"
+#include "base/big_endian.h"
 #include "base/file.h"
 #include "data/files/files.h"
 #include "data/tokens/lzw.h"
@@ -23,8 +24,7 @@ enum { SIZE_AT = 84, COUNT_AT = 88, TABLE_AT = 92, WINDOW = 1 << 16, MOST = 4096
 
 static uint32_t number_at(const uint8_t *file, size_t at)
 {
-    return (uint32_t)file[at] << 24 | (uint32_t)file[at + 1] << 16 | (uint32_t)file[at + 2] << 8
-           | file[at + 3];
+    return (uint32_t)lt_big_endian(file + at, NUMBER);
 }
 
 static lt_status check(const uint8_t *file, size_t bytes, const char *name)
