@@ -81,9 +81,9 @@ typedef struct lt_checkpoint_state {
     lt_checkpoint_fact fact[LT_CHECKPOINT_FACTS];
     int facts;
     int64_t global_batch; /**< samples of an update, all ranks together; 0: unknown */
-    /** lt_dataset_count() and 53 bits of lt_dataset_fingerprint() of the training data; 0: unknown,
-     *  as in files of earlier versions. */
-    int64_t data_samples, data_hash;
+    /** lt_dataset_count(), 53 bits of lt_dataset_fingerprint() and lt_dataset_bytes() of the training
+     *  data; 0: unknown, as in files of earlier versions. */
+    int64_t data_samples, data_hash, data_bytes;
     int ranks, threads; /**< ranks 0: 1. Bit-equal resume needs the same */
 } lt_checkpoint_state;
 

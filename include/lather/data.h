@@ -118,6 +118,8 @@ LT_API LT_MUST_CHECK lt_status lt_dataset_same_classes(const lt_dataset *train,
  *  their order, without their folders; the same for a folder, its tar files, its pack and a service of
  *  it. Of data without such names: of labels, or of a text's tokens. Not of images. Never 0. */
 LT_API uint64_t lt_dataset_fingerprint(const lt_dataset *dataset);
+/** Bytes of all samples' files, where an index has them (tar files, packs of whole files); else 0. */
+LT_API int64_t lt_dataset_bytes(const lt_dataset *dataset);
 /** Maps the data set's classes to a model's by name: each class takes the index of the model's class
  *  with its name; every name must be among the model's. From then on labels, names and the number of classes are the model's.
  *  names: [classes], copied; NULL inside: no name, which matches the class of the same number. Once, before

@@ -44,6 +44,7 @@ static const counter counters[] = {
     COUNTER(epoch_unused, epoch_unused),
     COUNTER(data_samples, data_samples),
     COUNTER(data_hash, data_hash),
+    COUNTER(data_bytes, data_bytes),
     {"noise_count", AT(noise.count), AT(step)},
 };
 

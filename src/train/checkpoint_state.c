@@ -87,6 +87,7 @@ static const field fields[] = {
     ADDED(epoch_recorded, INT),
     FIELD(data_samples, INT64_OR_0),
     FIELD(data_hash, INT64_OR_0),
+    FIELD(data_bytes, INT64_OR_0),
     ADDED(run, NAME),
     FIELD(epoch_unused, INT64_OR_0),
     FIELD(epoch_loss_missing, DOUBLE_OR_0),

@@ -11,12 +11,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-static uint64_t fingerprint_of(const char *root, const char *name)
+static uint64_t fingerprint_of(const char *root, const char *name, int64_t *bytes)
 {
     char *path = below(root, name);
     lt_dataset *d = NULL;
     assert_ok(lt_dataset_open(&d, path, true));
     const uint64_t hash = lt_dataset_fingerprint(d);
+    *bytes = lt_dataset_bytes(d);
     lt_dataset_free(&d);
     free(path);
     return hash;
@@ -40,6 +41,7 @@ static row rows[] = {
     {"x.tar", TAR, "touch data/class0/00.jpg", true},
     {"x.tar", TAR, MORE, false},
     {"x.tar", TAR, "mv data/class0/00.jpg data/class0/0a.jpg", false},
+    {"x.tar", TAR, "cp data/class0/01.jpg data/class0/00.jpg", false},
 };
 
 static void test_files(void **state)
@@ -48,17 +50,19 @@ static void test_files(void **state)
     char *images = make_image_folder(), *root = make_folder(), *line = NULL;
     assert_true(asprintf(&line, "mv '%s' data && %s", images, r->make) > 0);
     run_in(root, line);
-    const uint64_t before = fingerprint_of(root, r->name);
+    int64_t bytes, bytes_before;
+    const uint64_t before = fingerprint_of(root, r->name, &bytes_before);
     assert_int_not_equal(before, 0);
     run_in(root, r->change);
     run_in(root, r->make);
-    assert_int_equal(fingerprint_of(root, r->name) == before, r->is_same);
+    const bool same_hash = fingerprint_of(root, r->name, &bytes) == before;
+    assert_int_equal(same_hash && bytes == bytes_before, r->is_same);
     free(line);
     free(images);
     remove_folder(root);
 }
 
-static uint64_t pack_and_hash(const char *root, const char *name)
+static uint64_t pack_and_hash(const char *root, const char *name, int64_t *bytes)
 {
     char *path = below(root, name), *data = below(root, "data");
     const lt_pack_config config = {
@@ -70,7 +74,7 @@ static uint64_t pack_and_hash(const char *root, const char *name)
     lt_dataset_free(&d);
     free(data);
     free(path);
-    return fingerprint_of(root, name);
+    return fingerprint_of(root, name, bytes);
 }
 
 static void test_packs(void **state)
@@ -79,11 +83,18 @@ static void test_packs(void **state)
     char *images = make_image_folder(), *root = make_folder(), *line = NULL;
     assert_true(asprintf(&line, "mv '%s' data && " TAR, images) > 0);
     run_in(root, line);
-    const uint64_t before = fingerprint_of(root, "data");
-    assert_int_equal(fingerprint_of(root, "x.tar"), before);
-    assert_int_equal(pack_and_hash(root, "a"), before);
+    int64_t unknown, of_tar, of_pack;
+    const uint64_t before = fingerprint_of(root, "data", &unknown);
+    assert_int_equal(fingerprint_of(root, "x.tar", &of_tar), before);
+    assert_int_equal(pack_and_hash(root, "a", &of_pack), before);
+    assert_int_equal(unknown, 0);
+    assert_true(of_tar > 0);
+    assert_int_equal(of_pack, of_tar);
+    run_in(root, "cp data/class0/01.jpg data/class0/00.jpg"); /* the same names and number */
+    assert_int_equal(pack_and_hash(root, "b", &of_pack), before);
+    assert_int_not_equal(of_pack, of_tar);
     run_in(root, "mv data/class0/01.jpg data/class0/0a.jpg"); /* the same number */
-    assert_int_not_equal(pack_and_hash(root, "b"), before);
+    assert_int_not_equal(pack_and_hash(root, "c", &of_pack), before);
     free(line);
     free(images);
     remove_folder(root);

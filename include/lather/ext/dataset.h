@@ -46,6 +46,8 @@ typedef struct lt_dataset_ops {
     /** Optional: for lt_dataset_fingerprint() of data without names of samples, or of a text: continues
      *  the hash of count and classes with labels or other contents that are in memory. */
     uint64_t (*fingerprint)(const lt_dataset *self, uint64_t hash);
+    /** Optional: for lt_dataset_bytes(). */
+    int64_t (*bytes_of_files)(const lt_dataset *self);
     void (*destroy)(lt_dataset *self);
 } lt_dataset_ops;
 
@@ -57,9 +59,8 @@ struct lt_dataset {
     int32_t channels; /**< 1 or 3; 0: 3 */
     /** Of LT_ENCODING_FLOATS or LT_ENCODING_TOKENS, which all samples have then; ndim 0: images. */
     lt_shape shape;
-    bool
-        unsplit; /**< no split: lt_dataset_open() gives the same samples to train and to evaluate */
-    bool tokens; /**< LT_ENCODING_TOKENS: shape is [T], classes the vocabulary's size */
+    bool unsplit; /**< lt_dataset_open() gives the same samples to train and to evaluate */
+    bool tokens;  /**< LT_ENCODING_TOKENS: shape is [T], classes the vocabulary's size */
     struct lt_disk_cache *disk_cache; /**< the library's; NULL: none */
     struct lt_remote *remote; /**< the library's: services that make its samples; NULL: none */
     /** The library's, of lt_dataset_map_classes(): numbers that classes get, [classes]; NULL: their own. */

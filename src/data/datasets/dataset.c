@@ -132,6 +132,11 @@ uint64_t lt_dataset_fingerprint(const lt_dataset *d)
     return hash ? hash : 1;
 }
 
+int64_t lt_dataset_bytes(const lt_dataset *dataset)
+{
+    return dataset->ops->bytes_of_files ? dataset->ops->bytes_of_files(dataset) : 0;
+}
+
 /* Parses ":NUMBER" and advances *at; false: no number, or above most. */
 static bool read_number(const char **at, int64_t most, int64_t *out)
 {

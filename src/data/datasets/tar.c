@@ -278,6 +278,16 @@ static void destroy(lt_dataset *self)
     free_names(t->kind, (size_t)t->base.classes);
 }
 
+static int64_t bytes_of_files(const lt_dataset *self)
+{
+    const tar *t = (const tar *)self;
+    int64_t bytes = 0;
+    for (size_t i = 0; i < t->shards; i++)
+        for (size_t k = 0; k < t->shard[i].index.count; k++)
+            bytes += (int64_t)t->shard[i].index.sample[k].size;
+    return bytes;
+}
+
 static const lt_dataset_ops ops = {
     .name = "tar",
     .bytes = sizeof(tar),
@@ -286,6 +296,7 @@ static const lt_dataset_ops ops = {
     .ahead = ahead,
     .class_name = class_name,
     .sample_name = sample_name,
+    .bytes_of_files = bytes_of_files,
     .destroy = destroy,
 };
 

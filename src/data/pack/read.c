@@ -108,6 +108,20 @@ static uint64_t fingerprint(const lt_dataset *self, uint64_t hash)
     return hash;
 }
 
+/* 0 for decoded pixels, which may be of the same files. */
+static int64_t bytes_of_files(const lt_dataset *self)
+{
+    const pack *p = (const pack *)self;
+    int64_t bytes = 0;
+    for (size_t i = 0; i < p->parts; i++)
+        for (size_t k = 0; k < p->part[i].shard.count; k++) {
+            if (p->part[i].shard.entry[k].encoding == LT_ENCODING_PIXELS)
+                return 0;
+            bytes += (int64_t)p->part[i].shard.entry[k].size;
+        }
+    return bytes;
+}
+
 static const lt_dataset_ops ops = {
     .name = "pack",
     .bytes = sizeof(pack),
@@ -117,6 +131,7 @@ static const lt_dataset_ops ops = {
     .class_name = class_name,
     .sample_name = sample_name,
     .fingerprint = fingerprint,
+    .bytes_of_files = bytes_of_files,
     .destroy = destroy,
 };
 

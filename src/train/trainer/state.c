@@ -152,15 +152,18 @@ void lt_train_state_set_data(lt_train_state *s, const lt_dataset *train)
 {
     s->now.data_samples = lt_dataset_count(train);
     s->now.data_hash = (int64_t)(lt_dataset_fingerprint(train) >> 11) | 1; /* a double holds it */
+    s->now.data_bytes = lt_dataset_bytes(train);
 }
 
 lt_status lt_train_state_check_data(lt_train_state *s, bool may_continue)
 {
     const lt_checkpoint_state *now = &s->now;
     lt_checkpoint_state *found = &s->found;
-    s->data_changed =
-        found->data_samples
-        && (found->data_samples != now->data_samples || found->data_hash != now->data_hash);
+    const bool other_bytes =
+        found->data_bytes && now->data_bytes && found->data_bytes != now->data_bytes;
+    s->data_changed = found->data_samples
+                      && (found->data_samples != now->data_samples
+                          || found->data_hash != now->data_hash || other_bytes);
     if (s->data_changed && found->batch && !may_continue)
         return lt_fail(
             LT_E_ARG,
@@ -260,6 +263,7 @@ lt_status lt_train_state_load(lt_train_state *s, const lt_checkpoint_parts *part
     LT_TRY(map_batch(s, &found, ranks, grad_accum));
     found.data_samples = s->now.data_samples;
     found.data_hash = s->now.data_hash;
+    found.data_bytes = s->now.data_bytes;
     found.ranks = ranks->count;
     found.threads = s->now.threads;
     found.global_batch = s->now.global_batch;
