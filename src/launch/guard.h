@@ -9,9 +9,8 @@
 
 /* Starts as {0}. */
 typedef struct lt_guard {
-    pid_t pid; /* 0: not started */
-    volatile pid_t
-        *group; /* [count] process groups to end, 0 if none; memory shared with the guard */
+    pid_t pid;             /* 0: not started */
+    volatile pid_t *group; /* [count] process groups to end, or 0; shared with the guard */
     size_t count;
 } lt_guard;
 

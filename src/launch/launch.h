@@ -9,9 +9,8 @@
 #include <stdint.h>
 
 enum { LT_LAUNCH_PATH = 4096, LT_LAUNCH_NAME = 96 };
-enum {
-    LT_LAUNCH_SLURM_GRACE = 40
-}; /* seconds until srun's tasks have ended; Slurm's KillWait is 30 */
+/* Seconds until srun's tasks have ended; Slurm's KillWait is 30. */
+enum { LT_LAUNCH_SLURM_GRACE = 40 };
 
 struct lt_handle {
     struct lt_handle *next;
@@ -39,8 +38,7 @@ LT_MUST_CHECK lt_status lt_program_graph_save(const lt_program_graph *program, c
 typedef struct lt_launch_place {
     lt_launch_platform platform;
     char folder[LT_LAUNCH_PATH]; /* value of ${folder} */
-    char
-        files[LT_LAUNCH_PATH]; /* folder made for this launch's files; within folder, or the same */
+    char files[LT_LAUNCH_PATH];  /* for this launch's files: in folder, or the same */
 } lt_launch_place;
 
 /* Where a service listens: inproc or ipc of its name, or tcp with port 0. */

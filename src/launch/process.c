@@ -187,21 +187,11 @@ static lt_status run(const request *r, const lt_launch_place *place)
     return st;
 }
 
+/* Arguments of `lather node`. */
+enum { FOLDER = 1, FILES, PLATFORM, PARENT, LABEL, FIRST, COUNT, OFFSET, GRAD_ACCUM, RUN, WORDS };
+
 int lt_launch_node_main(int argc, char *const *argv)
 {
-    enum {
-        FOLDER = 1,
-        FILES,
-        PLATFORM,
-        PARENT,
-        LABEL,
-        FIRST,
-        COUNT,
-        OFFSET,
-        GRAD_ACCUM,
-        RUN,
-        WORDS
-    };
     lt_launch_place place = {0};
     if (argc != WORDS) {
         fprintf(

@@ -25,8 +25,7 @@ typedef struct lt_frame {
     lt_status status; /* of LT_FRAME_ERROR */
     const void *data;
     size_t bytes;
-    char
-        version; /* '1' to '9': the sender's version of the protocol; 0 in a frame to send: this one */
+    char version; /* '1' to '9': the sender's version of the protocol; 0 when sending: this one */
 } lt_frame;
 
 /* Writes the header of a frame, which its payload follows. */

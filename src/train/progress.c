@@ -14,8 +14,8 @@
 enum { DEFAULT_WIDTH = 80, MAX_WIDTH = 400, BAR_CELLS = 20, LOG_EVERY = 50 };
 
 static const double REDRAW_SECONDS = 0.1;
-static const double NEWEST =
-    0.05; /* weight of a step in smoothed numbers, which begin as plain means */
+/* Weight of a step in smoothed numbers, which begin as plain means. */
+static const double NEWEST = 0.05;
 
 /* Asked again at each drawing, so that a resized window needs no signal handler. */
 static int columns(FILE *out)

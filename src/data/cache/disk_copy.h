@@ -13,8 +13,7 @@ typedef struct lt_disk_object {
     const char *path; /* borrowed */
     struct stat info;
     uint64_t offset, bytes; /* the part of the file; all of it after lt_disk_object_stat() */
-    bool
-        any_owner; /* copies of other users are read, and other users may read and write new ones */
+    bool any_owner;         /* copies are shared with other users, in both directions */
 } lt_disk_object;
 
 /* Whose files a cache uses: of this user (and root), or of any user. */

@@ -29,8 +29,8 @@ typedef struct lt_tar_sample {
 typedef struct lt_tar_index {
     lt_tar_sample *sample;
     size_t count;
-    char *
-        text; /* NUL-terminated names of the samples, then of folders ("FOLDER/") that directly hold no image */
+    /* NUL-terminated names of the samples, then of folders ("FOLDER/") that directly hold no image */
+    char *text;
     size_t text_size;
     size_t folders; /* offset of the folders' names in text */
     lt_left_out left_out;

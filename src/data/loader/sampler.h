@@ -11,7 +11,7 @@ typedef struct lt_sampler {
     uint64_t seed;
     bool shuffle, drop_last;
     int64_t
-        spread; /* samples of the data set over which those count are spread evenly; 0: the first ones */
+        spread; /* size of the data set, over which count samples are spread evenly; 0: the first */
     int repeats; /* of a sample, in neighbouring places of the epoch's order; 0: 1 */
 } lt_sampler;
 

@@ -260,10 +260,8 @@ static lt_status check_number(const char *what, int64_t got, int64_t most)
 static lt_status check_info(const lt_wire_info *in)
 {
     const int64_t most_samples = INT64_C(1) << 40, most_classes = 1 << 24;
-    const int64_t most =
-        LT_SERVICE_MAX_BYTES
-        / (in->tokens ? 8
-                      : 4); /* a label and an id, or an f32, per element of the largest response */
+    /* A response has an id and a label of 4 bytes, or an f32, for each element. */
+    const int64_t most = LT_SERVICE_MAX_BYTES / (in->tokens ? 8 : 4);
     int64_t elements = 1;
     if (in->ndim < 0 || in->ndim >= LT_MAX_DIMS || (in->channels != 1 && in->channels != 3)
         || (in->tokens && !in->ndim))

@@ -12,9 +12,8 @@ typedef struct family_choice {
     void *config;                      /* owned; of family->config_bytes */
     lt_model_spec spec;
     lt_model_facts facts; /* lt_family_resolve() */
-    bool
-        trains; /* flags override metadata, which may also hold options that are not part of the model */
-    bool new_head; /* --reset-head: files may lack the last layer */
+    bool trains;          /* flags override metadata, which may hold options beyond the model's */
+    bool new_head;        /* --reset-head: files may lack the last layer */
 } family_choice;
 /* lt_options_is_set(), lt_options_is_typed() */
 typedef bool lt_option_question(const lt_options *options, const char *name);

@@ -14,7 +14,6 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 enum { MESSAGE = 512 };
 
@@ -407,7 +406,7 @@ lt_status lt_train_resumed(lt_run *run, const lt_train_state *state, int64_t tot
                            const lt_ranks *ranks, const char *output, const char *changed)
 {
     const lt_checkpoint_state *now = &state->now;
-    char all[2048] = "", data[128] = "";
+    char all[2048], data[128] = "";
     if (output && !ranks->rank)
         LT_TRY(lt_checkpoint_mend(output, now));
     if (now->step >= total_steps && now->epoch_recorded)
@@ -420,22 +419,18 @@ lt_status lt_train_resumed(lt_run *run, const lt_train_state *state, int64_t tot
                     (long long)now->step, (long long)now->epoch + 1);
     if (*changed)
         lt_run_note(run, "flags that changed: %s", changed);
-    if (state->data_changed)
-        snprintf(data, sizeof data, "data %lld -> %lld %s%s", (long long)state->found.data_samples,
+    if (state->data_changed) {
+        const int64_t before = state->found.data_samples;
+        snprintf(data, sizeof data, "%lld -> %lld %s%s", (long long)before,
                  (long long)now->data_samples, now->unit,
-                 state->found.data_samples == now->data_samples
-                     ? " (other names, contents or order)"
-                     : "");
-    if (*data)
-        lt_run_note(run, "data that changed: %s; epoch %lld begins with it", data + strlen("data "),
+                 before == now->data_samples ? " (other names, contents or order)" : "");
+        lt_run_note(run, "data that changed: %s; epoch %lld begins with it", data,
                     (long long)now->epoch + 1);
-    const char *const parts[] = {changed, data,
-                                 state->processor}; /* the log has a warning of the last */
-    size_t used = 0;
-    for (int i = 0; i < 3; i++)
-        if (*parts[i] && used < sizeof all)
-            used +=
-                (size_t)snprintf(all + used, sizeof all - used, "%s%s", used ? ", " : "", parts[i]);
+    }
+    /* The log has a warning of another processor. */
+    snprintf(all, sizeof all, "%s%s%s%s%s%s", changed, *changed && *data ? ", " : "",
+             *data ? "data " : "", data, (*changed || *data) && *state->processor ? ", " : "",
+             state->processor);
     return lt_run_event(run, "resume", now->step, *all ? "changed" : NULL, all);
 }
 

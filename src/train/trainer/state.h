@@ -25,8 +25,7 @@ typedef struct lt_train_state {
     char processor[LT_PROCESSOR_TEXT]; /* what was otherwise there: lt_processor_compare() */
     bool save_failed;                  /* the last checkpoint was not written */
     bool data_changed;                 /* the data is not what found had */
-    int64_t
-        offset; /* step minus the steps of as many epochs: not 0 after epochs of another length */
+    int64_t offset; /* step - epoch * steps per epoch; not 0 after epochs of another length */
 } lt_train_state;
 
 /* The state of a new run: nothing counted, what the task counts and its best metric by their names. batch: samples of
