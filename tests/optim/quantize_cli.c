@@ -1,29 +1,23 @@
-/* For quantized_formats.py: codes arrays of f32 from stdin, one after the other into the same memory, and
- * writes that memory and what it decodes to.
+/* For quantized_formats.py: codes arrays of f32 into the same memory, one after the other, and writes that memory
+ * and what it decodes to. Each request on stdin is a line, then the arrays:
  *
- *     quantize_cli KIND DTYPE ELEMENTS COUNT [KEY]        numbers of lt_quantized_kind and lt_state_dtype; KEY:
- *                                                         rounded stochastically, in steps from 1 */
+ *     KIND DTYPE ELEMENTS COUNT KEY       numbers of lt_quantized_kind and lt_state_dtype; KEY: rounded stochastically,
+ *                                         in steps from 1, or 0: to nearest */
 
 #include "optim/quantized_formats.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-int main(int argc, char **argv)
+static bool answer(lt_quantized_format format, size_t elements, int count, uint64_t key)
 {
-    if (argc != 5 && argc != 6)
-        return 2;
-    const lt_quantized_format format = {(lt_quantized_kind)strtol(argv[1], NULL, 10),
-                                        (lt_state_dtype)strtol(argv[2], NULL, 10)};
-    const size_t elements = (size_t)strtol(argv[3], NULL, 10);
     const size_t bytes = (size_t)lt_quantized_bytes(format, (int64_t)elements);
+    lt_quantized_rounding rounding = {.stochastic = key != 0, .key = key};
     float *x = calloc(elements, sizeof *x);
     unsigned char *memory = calloc(1, bytes);
     bool ok = x && memory;
-    lt_quantized_rounding rounding = {.stochastic = argc == 6};
-    if (rounding.stochastic)
-        rounding.key = strtoull(argv[5], NULL, 10);
-    for (long left = strtol(argv[4], NULL, 10); left > 0 && ok; left--) {
+    for (; count > 0 && ok; count--) {
         rounding.step++;
         ok = fread(x, sizeof *x, elements, stdin) == elements;
         if (ok)
@@ -31,10 +25,27 @@ int main(int argc, char **argv)
     }
     if (ok) {
         lt_quantized_decode(format, memory, (int64_t)elements, true, x);
-        ok = fwrite(memory, 1, bytes, stdout) == bytes
-             && fwrite(x, sizeof *x, elements, stdout) == elements;
+        ok = fwrite(&bytes, sizeof bytes, 1, stdout) == 1
+             && fwrite(memory, 1, bytes, stdout) == bytes
+             && fwrite(x, sizeof *x, elements, stdout) == elements && fflush(stdout) == 0;
     }
     free(memory);
     free(x);
-    return ok ? 0 : 1;
+    return ok;
+}
+
+int main(void)
+{
+    char line[128];
+    int kind, dtype, count;
+    size_t elements;
+    uint64_t key;
+    while (fgets(line, sizeof line, stdin)) {
+        if (sscanf(line, "%d %d %zu %d %" SCNu64, &kind, &dtype, &elements, &count, &key) != 5)
+            return 2;
+        const lt_quantized_format format = {(lt_quantized_kind)kind, (lt_state_dtype)dtype};
+        if (!answer(format, elements, count, key))
+            return 1;
+    }
+    return 0;
 }

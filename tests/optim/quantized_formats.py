@@ -3,7 +3,7 @@
 
     quantized_formats.py QUANTIZE_CLI      exit 0: the same bytes; 77: no numpy here; 1: a difference
 """
-import os, subprocess, sys
+import os, struct, subprocess, sys
 
 try:
     import numpy as np
@@ -35,17 +35,32 @@ def numbers(rng, n, kind, dtype, how):
     return (x + x.T if kind == model.SYMMETRIC else x).astype(np.float32)
 
 
-def run(program, kind, dtype, arrays, key=None):
-    """The program's bytes after the arrays, and what it decodes."""
-    n = arrays[0].size
-    more = [] if key is None else [str(key)]
-    out = subprocess.run([program, str(kind), str(dtype), str(n), str(len(arrays))] + more, check=True,
-                         input=b"".join(a.tobytes() for a in arrays), stdout=subprocess.PIPE).stdout
-    return out[:-4 * n], np.frombuffer(out[-4 * n:], np.float32)
+class Program:
+    """quantize_cli, started once."""
+
+    def __init__(self, path):
+        self.process = subprocess.Popen([path], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    def run(self, kind, dtype, arrays, key=None):
+        """The program's bytes after the arrays, and what it decodes."""
+        n = arrays[0].size
+        self.process.stdin.write(f"{kind} {dtype} {n} {len(arrays)} {key or 0}\n".encode() + b"".join(a.tobytes() for a in arrays))
+        self.process.stdin.flush()
+        size, = struct.unpack("N", self.read(struct.calcsize("N")))
+        return self.read(size), np.frombuffer(self.read(4 * n), np.float32)
+
+    def read(self, size):
+        data = self.process.stdout.read(size)
+        assert len(data) == size, f"{len(data)} of {size} bytes: the program has ended with {self.process.wait()}"
+        return data
+
+    def close(self):
+        self.process.stdin.close()
+        return self.process.wait()
 
 
 def main():
-    rng, rows, bad = np.random.default_rng(7), 0, 0
+    program, rng, rows, bad = Program(sys.argv[1]), np.random.default_rng(7), 0, 0
     np.seterr(all="ignore")
     for kind in range(5):
         for dtype in range(4):
@@ -54,7 +69,7 @@ def main():
             keys = (None, KEY)
             for n, how, key in [(s, h, k) for s in SIDES for h in ("plain", "tiny", "holes", "levels") for k in keys]:
                 arrays = [numbers(rng, n, kind, dtype, how) for _ in range(ROUNDS)]
-                memory, values = run(sys.argv[1], kind, dtype, arrays, key)
+                memory, values = program.run(kind, dtype, arrays, key)
                 want, back = model.store(arrays, kind, dtype, key)
                 same = memory == want and np.array_equal(values, back, equal_nan=True)
                 rows += 1
@@ -65,13 +80,13 @@ def main():
     # A control: one element on the other side of a middle.
     one = [np.full((2, 2), 1.0, np.float32)]
     one[0][1, 1] = 0.98
-    memory, _ = run(sys.argv[1], model.MOMENT, model.INT8, one)
+    memory, _ = program.run(model.MOMENT, model.INT8, one)
     one[0][1, 1] = 0.999
     if memory == model.store(one, model.MOMENT, model.INT8)[0]:
         bad += 1
         print("the control passes: another number has the same codes")
     print(f"{rows} formats, {bad} differ")
-    return bad > 0
+    return bad > 0 or program.close()
 
 
 sys.exit(main())

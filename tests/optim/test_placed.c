@@ -1,6 +1,7 @@
 /* Optimizers over boxes of parameters: parameters and state have the bits of one rank. */
 
 #include "boxes.h"
+#include "full.h"
 
 static const grid grids[] = {{1, 0, 0}, {2, 0, 0}, {3, 0, 0}, {4, 0, 0}, {0, 2, 1}, {0, 2, 2}};
 enum { GRIDS = COUNT_OF(grids) };
@@ -63,31 +64,40 @@ static void compare(const player *p, int ranks, const player *one)
     compare_state(p, ranks, one);
 }
 
-/* Each grid, once or as two copies. few: three of these layouts. */
-static void test_layouts(const scenario *s, bool few)
+static void test_layout(const scenario *s, const player *one, grid g, int copies)
 {
-    static player one, p[RANKS];
-    play_whole(&one, s, NULL);
+    static player p[RANKS];
+    play_boxes(p, s, g, copies, NULL);
+    compare(p, ranks_of(g) * copies, one);
+    drop_records(p, ranks_of(g) * copies);
+}
+
+/* Each grid, once and as two copies. */
+static void test_all(void **state)
+{
+    static player one;
+    play_whole(&one, *state, NULL);
     for (int g = 0; g < GRIDS; g++)
-        for (int copies = 1; copies <= 2; copies++) {
-            const int ranks = ranks_of(grids[g]) * copies;
-            if (few && !(g == 2 && copies == 1) && !(g == 4 && copies == 2) && g != 5)
-                continue;
-            play_boxes(p, s, grids[g], copies, NULL);
-            compare(p, ranks, &one);
-            drop_records(p, ranks);
-        }
+        for (int copies = 1; copies <= 2; copies++)
+            test_layout(*state, &one, grids[g], copies);
     drop_records(&one, 1);
 }
 
-static void test_all(void **state)
-{
-    test_layouts(*state, false);
-}
-
+/* Four layouts, or, but in ./check --full, the next of them in turn. */
 static void test_few(void **state)
 {
-    test_layouts(*state, true);
+    static const struct {
+        grid grid;
+        int copies;
+    } layouts[] = {{{3, 0, 0}, 1}, {{0, 2, 1}, 2}, {{0, 2, 2}, 1}, {{0, 2, 2}, 2}};
+    static player one;
+    static size_t turn;
+    turn++;
+    play_whole(&one, *state, NULL);
+    for (size_t i = 0; i < COUNT_OF(layouts); i++)
+        if (test_full() || i == turn % COUNT_OF(layouts))
+            test_layout(*state, &one, layouts[i].grid, layouts[i].copies);
+    drop_records(&one, 1);
 }
 
 static lt_status make_wide(lt_optim **out, const lt_params *params)
@@ -103,9 +113,10 @@ static lt_status make_wide(lt_optim **out, const lt_params *params)
 static void a_norm_is_summed_by_the_runs_of_the_parameter(void **state)
 {
     (void)state;
-    const scenario s = {.make = make_wide, .kind = "cpu", .clip = 0.5};
+    scenario s = {.make = make_wide, .kind = "cpu", .clip = 0.5};
+    void *row = &s;
     shapes = wide;
-    test_layouts(&s, true);
+    test_few(&row);
     shapes = uneven;
 }
 
@@ -494,7 +505,8 @@ int main(void)
                             + COUNT_OF(counted) + COUNT_OF(bads) + 4];
     size_t n = 0;
     for (size_t i = 0; i < COUNT_OF(all_layouts); i++)
-        tests[n++] = row_of("the bits of one rank on 1 to 16", test_all, &all_layouts[i]);
+        tests[n++] = row_of("the bits of one rank on 1 to 16",
+                            i == 1 || test_full() ? test_all : test_few, &all_layouts[i]);
     for (size_t i = 0; i < COUNT_OF(few_layouts); i++)
         tests[n++] = row_of("the bits of one rank", test_few, &few_layouts[i]);
     for (size_t i = 0; i < COUNT_OF(resumed); i++)

@@ -2,6 +2,7 @@
 
 #include "plan/simulate.h"
 
+#include "full.h"
 #include "near.h"
 #include "plan/events.h"
 
@@ -19,6 +20,12 @@ static const lt_cost_cluster machines = {
     .factor = 1e-10,
 };
 static const double close = 1e-9; /* relative */
+
+/* The cost grows with the square of the ranks. */
+static int most_ranks(void)
+{
+    return test_full() ? 1024 : 128;
+}
 
 /* --- Events --- */
 
@@ -114,7 +121,7 @@ static double simulate(const lt_cost_plan *p, const lt_cost_cluster *c, const lt
 static void messages_take_what_the_closed_form_says(void **state)
 {
     const exchange_row *row = *state;
-    for (int ranks = 64; ranks <= 1024; ranks *= 2) {
+    for (int ranks = 64; ranks <= most_ranks(); ranks *= 2) {
         const lt_cost_cluster c = cluster_of(ranks, 8);
         const lt_cost_bucket b = {.elements = 1 << 24, .rows = 4096, .columns = 8192, .ready = 0.1};
         lt_cost_plan p = row->plan;
@@ -158,7 +165,7 @@ static void gathers_behind_an_update_too(void **state)
     static int64_t elements[MOST];
     const lt_cost_plan divided = {.scheme = LT_COST_FLAT, .element_bytes = 4, .divided = true},
                        round = {.scheme = LT_COST_LOCAL_STEPS, .element_bytes = 4, .every = 1};
-    for (int ranks = 64; ranks <= MOST; ranks *= 2) {
+    for (int ranks = 64; ranks <= most_ranks(); ranks *= 2) {
         const lt_cost_cluster c = cluster_of(ranks, 8), apart = cluster_of(ranks, 1);
         const lt_simulated_update u = {seconds, elements, 0};
         double got;
@@ -205,9 +212,10 @@ static void gathers_behind_an_update_too(void **state)
 static void shared_cores_do_one_thing_after_the_other(void **state)
 {
     const exchange_row *row = *state;
-    enum { BUCKETS = 3, FEW = 64, MANY = 1024 };
+    enum { BUCKETS = 3, FEW = 64 };
+    const int many = most_ranks();
     const double backward = 0.2, core = 3e-10;
-    for (int ranks = FEW; ranks <= MANY; ranks *= MANY / FEW) {
+    for (int ranks = FEW; ranks <= many; ranks *= many / FEW) {
         const size_t buckets = ranks == FEW ? BUCKETS : 1;
         lt_cost_cluster c = cluster_of(ranks, 8);
         lt_cost_bucket b[BUCKETS];
@@ -368,6 +376,8 @@ static void products_on_grids_take_what_the_closed_forms_say(void **state)
     static const double sizes[][2] = {{1e6, 1e6}, {1e6, 3e6}, {5e6, 1e6}};
     for (size_t i = 0; i < COUNT_OF(grids); i++)
         for (size_t k = 0; k < COUNT_OF(sizes) * PACES; k++) {
+            if (grids[i].q * grids[i].q * grids[i].depth > most_ranks())
+                continue;
             const int q = grids[i].q;
             const double *size = sizes[k / PACES];
             lt_cost_cluster c = cluster_of(q * q * grids[i].depth, 1);
