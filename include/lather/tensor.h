@@ -71,8 +71,6 @@ LT_API LT_MUST_CHECK lt_status lt_tensor_read(const lt_tensor *tensor, void *hos
 LT_API LT_MUST_CHECK lt_status lt_tensor_write(lt_tensor *tensor, const void *host, size_t bytes);
 /** Sets every element. */
 LT_API LT_MUST_CHECK lt_status lt_tensor_fill(lt_tensor *tensor, double value);
-/** Adds 1 to every element of an LT_I64 tensor, on the device. */
-LT_API LT_MUST_CHECK lt_status lt_tensor_count_up(lt_tensor *tensor);
 /** Copies src to dst, converting the dtype. Errors: LT_E_SHAPE. */
 LT_API LT_MUST_CHECK lt_status lt_tensor_copy(lt_tensor *dst, const lt_tensor *src);
 /** The single element of a scalar or one-element tensor, of any dtype. Errors: LT_E_SHAPE. */

@@ -276,18 +276,6 @@ lt_status lt_tensor_fill(lt_tensor *tensor, double value)
     return tensor->device->backend->fill(tensor->device->ctx, value, &view);
 }
 
-lt_status lt_tensor_count_up(lt_tensor *tensor)
-{
-    const lt_view view = lt_tensor_view(tensor);
-    const lt_backend *be = tensor->device->backend;
-    if (view.dtype != LT_I64)
-        return lt_fail(LT_E_ARG, "tensor: count_up of %s, want i64", lt_dtype_name(view.dtype));
-    if (!be->count_up)
-        return lt_fail(LT_E_UNSUPPORTED, "backend %s has no kernel for count_up", be->name);
-    lt_tensor_touch(tensor);
-    return be->count_up(tensor->device->ctx, &view);
-}
-
 lt_status lt_tensor_copy(lt_tensor *dst, const lt_tensor *src)
 {
     char a[LT_SHAPE_TEXT], b[LT_SHAPE_TEXT];

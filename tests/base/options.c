@@ -234,6 +234,24 @@ static void test_config(void **state)
     }
 }
 
+/* A text that ends early would leave out what follows. */
+static void test_nul_in_config(void **state)
+{
+    (void)state;
+    static const char *const bad[] = {"batch-size: 8\nlr: \"1\\0\"\n",
+                                      "data: x\nfreeze: [a, \"b\\0c\"]\n"};
+    for (size_t i = 0; i < COUNT_OF(bad); i++) {
+        lt_options *o = NULL;
+        values v;
+        const lt_status st = parse_config(&o, &v, "", bad[i], "");
+        lt_options_free(&o);
+        if (st == LT_E_UNSUPPORTED)
+            skip();
+        assert_status(st, LT_E_FORMAT);
+        assert_non_null(strstr(lt_error_message(), ": line 2: a NUL in a value"));
+    }
+}
+
 /* A mistake in a file is one on the day when nothing overrides it, too. */
 static void test_overridden_config(void **state)
 {
@@ -407,7 +425,7 @@ static void test_no_memory(void **state)
 
 int main(void)
 {
-    struct CMUnitTest tests[COUNT_OF(errors) + COUNT_OF(wrong_tables) + 7];
+    struct CMUnitTest tests[COUNT_OF(errors) + COUNT_OF(wrong_tables) + 8];
     size_t n = 0;
     for (size_t i = 0; i < COUNT_OF(errors); i++)
         tests[n++] = (struct CMUnitTest){.name = errors[i].line,
@@ -421,6 +439,7 @@ int main(void)
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(test_values);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(test_answers);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(test_config);
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(test_nul_in_config);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(test_overridden_config);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(test_config_round_trip);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(test_no_memory);

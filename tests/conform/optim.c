@@ -263,21 +263,6 @@ static void make_trust(size_t i, test *t)
     t->exact = trusts[i].skipped;
 }
 
-static lt_status call_count(const test *t, const lt_backend *be, void *ctx, const lt_view *v,
-                            bool absolute)
-{
-    (void)t;
-    (void)absolute;
-    return be->count_up(ctx, &v[0]);
-}
-
-static void make_count(test *t)
-{
-    *t = (test){.entry = "count_up", .name = "300 counters", .call = call_count, .operands = 1};
-    t->operand[0] = (operand){INOUT, COUNT, LT_SHAPE(300), ROWS, KEEP, 0, 1e6, NULL};
-    t->master = true;
-}
-
 bool optim_tests(size_t i, test *t)
 {
     if (i < COUNT_OF(scales)) {
@@ -312,9 +297,6 @@ bool optim_tests(size_t i, test *t)
         return true;
     case 5:
         make_norm_of_norms(t);
-        return true;
-    case 6:
-        make_count(t);
         return true;
     default:
         return false;

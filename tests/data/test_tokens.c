@@ -301,6 +301,60 @@ static void check_shift(void **state)
     remove_folder(folder);
 }
 
+/* --- Ids and labels out of the vocabulary, in a user's data set --- */
+
+enum { LENGTH = 3, SMALL = 5 };
+
+static int32_t sample[2 * LENGTH]; /* ids, then labels */
+
+static lt_status read_sample(const lt_dataset *self, int64_t index, lt_record *record)
+{
+    (void)self, (void)index;
+    LT_TRY(lt_record_reserve(record, sizeof sample));
+    memcpy(record->bytes, sample, sizeof sample);
+    record->size = sizeof sample;
+    record->encoding = LT_ENCODING_TOKENS;
+    return LT_OK;
+}
+
+static lt_status load_sample(void)
+{
+    static const lt_dataset_ops ops = {
+        .name = "users", .bytes = sizeof(lt_dataset), .read = read_sample};
+    const lt_loader_config c = {.batch = 1, .threads = 1};
+    lt_dataset *d = NULL;
+    lt_loader *l = NULL;
+    lt_batch b;
+    assert_ok(lt_dataset_new(&d, &ops));
+    d->count = 1;
+    d->classes = SMALL;
+    d->shape = LT_SHAPE(LENGTH);
+    d->tokens = true;
+    assert_ok(lt_loader_new(&l, d, device, &c));
+    const lt_status st = lt_loader_next(l, &b);
+    lt_loader_free(&l);
+    lt_dataset_free(&d);
+    return st;
+}
+
+/* At each place, below and above; a label may be the ignored one, an id may not. */
+static void check_ids(void **state)
+{
+    static const int32_t values[] = {LT_IGNORED_LABEL, -1, 0, SMALL - 1, SMALL};
+    (void)state;
+    for (int place = 0; place < 2 * LENGTH; place++)
+        for (size_t i = 0; i < COUNT_OF(values); i++) {
+            const int32_t value = values[i];
+            const bool ignored = place >= LENGTH && value == LT_IGNORED_LABEL;
+            const bool good = ignored || (value >= 0 && value < SMALL);
+            memset(sample, 0, sizeof sample);
+            sample[place] = value;
+            assert_status(load_sample(), good ? LT_OK : LT_E_FORMAT);
+            if (!good)
+                assert_non_null(strstr(lt_error_message(), "; the vocabulary has 5"));
+        }
+}
+
 /* --- Token files --- */
 
 static void check_widths(void **state)
@@ -528,6 +582,7 @@ int main(void)
         {"an epoch of tokens goes on in its middle", check_resume, 0, 0, 0},
         {"ranks share the windows of one order", check_ranks, 0, 0, 0},
         {"windows of shuffled epochs are shifted", check_shift, 0, 0, 0},
+        {"each id and each label of a sample is one of the vocabulary's", check_ids, 0, 0, 0},
         {"token files have ids of 2 and of 4 bytes", check_widths, 0, 0, 0},
         {"packing with memory that runs out is whole or absent", check_memory, 0, 0, 0},
         {"packing that is stopped leaves nothing", check_stop, 0, 0, 0},

@@ -8,6 +8,7 @@
 #include "lather/device.h"
 #include "lather/ext/fail.h"
 
+#include <float.h>
 #include <math.h>
 #include <pthread.h>
 #include <string.h>
@@ -400,6 +401,65 @@ static void check_bad(void **state)
     assert_true(r.step == 0.5 && r.exposed == 0);
 }
 
+/* Both sides of each limit of a plan and of a cluster. */
+static void check_limits(void **state)
+{
+    (void)state;
+    static const struct {
+        lt_cost_scheme scheme;
+        double density;
+        int rank, every, element_bytes;
+        const char *message; /* NULL: accepted */
+    } rows[] = {
+        {LT_COST_POWERSGD, 0, 0, 0, 4, "cost: rank 0 of factors is below 1"},
+        {LT_COST_POWERSGD, 0, 1, 0, 4, NULL},
+        {LT_COST_LOCAL_STEPS, 0, 0, 0, 4, "cost: a round of 0 steps, less than 1"},
+        {LT_COST_LOCAL_STEPS, 0, 0, 1, 4, NULL},
+        {LT_COST_TOPK, 0, 0, 0, 4, "cost: density 0 is not in (0, 1]"},
+        {LT_COST_TOPK, 1e-300, 0, 0, 4, NULL},
+        {LT_COST_TOPK, 1, 0, 0, 4, NULL},
+        {LT_COST_TOPK, 1 + DBL_EPSILON, 0, 0, 4, "cost: density 1 is not in (0, 1]"},
+        {LT_COST_FLAT, 0, 0, 0, 1, "cost: elements of 1 bytes, not 2, 4 or 8"},
+        {LT_COST_FLAT, 0, 0, 0, 2, NULL},
+        {LT_COST_FLAT, 0, 0, 0, 8, NULL},
+        {LT_COST_FLAT, 0, 0, 0, 16, "cost: elements of 16 bytes, not 2, 4 or 8"},
+        {LT_COST_SCHEMES, 0, 0, 0, 4, "is no scheme"},
+        {(lt_cost_scheme)-1, 0, 0, 0, 4, "cost: -1 is no scheme"},
+    };
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        const lt_cost_bucket b = {.elements = 10, .rows = 2, .columns = 3};
+        const lt_cost_plan p = {.scheme = rows[i].scheme,
+                                .density = rows[i].density,
+                                .rank = rows[i].rank,
+                                .every = rows[i].every,
+                                .element_bytes = rows[i].element_bytes};
+        lt_cost_result r;
+        const lt_status st = lt_cost_simulate(&r, &p, &machines, &b, 1, 0);
+        assert_status(st, rows[i].message ? LT_E_ARG : LT_OK);
+        if (st && !strstr(lt_error_message(), rows[i].message))
+            fail_msg("'%s' does not say '%s'", lt_error_message(), rows[i].message);
+    }
+    static const struct {
+        double cores;
+        int nodes, per_node;
+        lt_status status;
+    } cluster[] = {
+        {0, 1, 1, LT_OK},         {1, 1, 1, LT_OK},
+        {0.999, 1, 1, LT_E_ARG},  {-1, 1, 1, LT_E_ARG},
+        {0, 1, 0, LT_E_ARG},      {0, INT32_MAX, 1, LT_OK},
+        {0, 1, INT32_MAX, LT_OK}, {0, INT32_MAX / 2 + 1, 2, LT_E_ARG},
+    };
+    for (size_t i = 0; i < COUNT_OF(cluster); i++) {
+        const lt_cost_plan p = plan_of(LT_COST_FLAT);
+        lt_cost_cluster c = machines;
+        lt_cost_result r;
+        c.cores = cluster[i].cores;
+        c.nodes = cluster[i].nodes;
+        c.per_node = cluster[i].per_node;
+        assert_status(lt_cost_simulate(&r, &p, &c, NULL, 0, 0), cluster[i].status);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -410,6 +470,7 @@ int main(void)
         {"seconds of ResNet-50 by hand", check_by_hand, 0, 0, 0},
         {"nothing is below its bound, and faster links are not slower", check_properties, 0, 0, 0},
         {"what is out of range is refused", check_bad, 0, 0, 0},
+        {"limits of plans and clusters hold on both sides", check_limits, 0, 0, 0},
     };
     return cmocka_run_group_tests_name("cost", tests, NULL, NULL);
 }

@@ -244,7 +244,8 @@ def a_killed_service_comes_back_at_its_port(cwd):
     kill_a_service(cwd, "mpirun")
 
 
-# Slow: sleeps through several heartbeats. Stopped: the second stops itself. Stuck: never says that it has made progress.
+# Slow: sleeps through several heartbeats. Stopped: the second stops itself. Stuck: never says that it has made progress,
+# and cleans up when it is told to end.
 WATCHED = """
 [program]
 name = watched
@@ -256,7 +257,7 @@ command = sh -c 'test ${index} = 0 || kill -STOP $$'
 count = 2
 supervise = shrink
 [stuck]
-command = sh -c 'test ${index} = 0 || sleep 1000'
+command = sh -c 'test ${index} = 0 && exit; trap "touch cleaned; exit 1" TERM; sleep 1000 & wait'
 count = 2
 supervise = shrink
 progress = 1.5
@@ -271,6 +272,7 @@ def a_node_that_hangs_is_named_and_a_slow_one_is_left_alone(cwd):
     assert any("stopped.1 has not been heard of for" in line and "(heartbeat = 2)" in line for line in hangs), out
     assert any("stuck.1 has made no progress for" in line and "(progress = 1.5)" in line for line in hangs), out
     assert "slow" not in out and not processes_of(cwd), (out, processes_of(cwd))
+    assert os.path.exists(os.path.join(cwd, "cleaned")), out
 
 
 def a_stopped_producer_is_started_again_and_the_items_are_exact(cwd):

@@ -132,24 +132,34 @@ def two_options_of_one_name_are_refused(cwd):
                         "(Model)\n"), p.stderr
 
 
-def two_ranks_train_it(cwd):
+def two_ranks(cwd, *flags):
+    """Two ranks that train; the state of their last checkpoint, of step 3."""
     if LAUNCHER == "none":
         raise Skip("no MPI")
     env = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMPI_MCA_rmaps_base_oversubscribe="1",
                OMPI_MCA_btl_vader_single_copy_mechanism="none", OMP_WAIT_POLICY="passive",
                PRTE_MCA_rmaps_default_mapping_policy=":oversubscribe")
-    p = subprocess.run([LAUNCHER, "-n", "2", PROGRAM, *NOISE, *QUIET, "--optim", "shampoo", "--max-steps", "3", "--output", "made"],
+    p = subprocess.run([LAUNCHER, "-n", "2", PROGRAM, *NOISE, *QUIET, *flags, "--max-steps", "3", "--output", "made"],
                        cwd=cwd, env=env, capture_output=True, text=True, timeout=120)
     assert p.returncode == OK, p.stderr
     with open(checkpoint(cwd, "made", 3, "state.json")) as f:
-        assert json.load(f)["ranks"] == 2
+        return json.load(f)
+
+
+def two_ranks_train_it(cwd):
+    assert two_ranks(cwd, "--optim", "shampoo")["ranks"] == 2
+
+
+def two_ranks_take_local_steps(cwd):
+    """At the end the device has nothing left open: a round that is not freed would abort."""
+    assert two_ranks(cwd, "--local-steps", "2", "--ranks-per-node", "1")["ranks"] == 2
 
 
 ROWS = [it_trains_and_is_evaluated_as_in_training, it_learns_fashion_mnist, a_resume_has_the_same_bits,
         a_resume_is_of_the_model_that_the_checkpoint_has, it_predicts, training_without_augmentation_sees_what_evaluation_sees, it_is_profiled, it_has_recipes_of_its_own,
         it_is_fine_tuned_with_another_head, a_typed_text_wins_over_the_weights,
         a_text_that_weights_cannot_keep_is_refused, what_it_lacks_is_said,
-        statistics_of_batch_norm_are_refused, two_options_of_one_name_are_refused, two_ranks_train_it]
+        statistics_of_batch_norm_are_refused, two_options_of_one_name_are_refused, two_ranks_train_it, two_ranks_take_local_steps]
 
 if __name__ == "__main__":
     sys.exit(run_rows(ROWS, "lather-family-", sys.argv[4] if len(sys.argv) > 4 else None))

@@ -3,6 +3,7 @@
 
 #include "vit.h"
 
+#include "deviation.h"
 #include "keys.h"
 #include "near.h"
 
@@ -53,24 +54,6 @@ static void vit_b_16_has_the_152_tensors_of_torchvision(void **state)
     lt_module_free(&m);
 }
 
-/* Deviation of a parameter's values, and their largest size. */
-static double deviation(const lt_params *p, const char *name, double *most)
-{
-    const lt_param *param = lt_params_find(p, name);
-    assert_non_null(param);
-    const size_t bytes = lt_tensor_bytes(param->value), count = bytes / sizeof(float);
-    float *host = malloc(bytes);
-    double square = 0;
-    assert_ok(lt_tensor_read(param->value, host, bytes));
-    *most = 0;
-    for (size_t i = 0; i < count; i++) {
-        square += (double)host[i] * (double)host[i];
-        *most = fmax(*most, fabs((double)host[i]));
-    }
-    free(host);
-    return sqrt(square / (double)count);
-}
-
 typedef struct draw_row {
     const char *param;
     double deviation, most; /* most: 0 for normal numbers */
@@ -105,7 +88,7 @@ static void initial_values_are_distributed_as_torchvisions(void **state)
         if (!lt_params_find(&p, rows[i].param))
             strcpy(name, block);
         strcat(name, rows[i].param);
-        double got = deviation(&p, name, &most);
+        double got = deviation_of(&p, name, &most);
         assert_near(got, rows[i].deviation, 0.15 * rows[i].deviation);
         if (rows[i].most > 0)
             assert_near(most, rows[i].most, 0.01 * rows[i].most);

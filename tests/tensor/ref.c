@@ -232,6 +232,50 @@ static void eigh_of_the_second_difference_matrix(void **state)
     }
 }
 
+/* By its definition in the header: Gram and Schmidt's, from the largest diagonal element on. want: the result. */
+static void orthonormalize(const double *a, const int *order, int64_t n, double *want)
+{
+    for (int64_t k = 0; k < n; k++) {
+        const int c = order[k];
+        double norm = 0;
+        for (int64_t i = 0; i < n; i++)
+            want[i * n + c] = a[i * n + c];
+        for (int64_t before = 0; before < k; before++) {
+            double product = 0;
+            for (int64_t i = 0; i < n; i++)
+                product += want[i * n + order[before]] * want[i * n + c];
+            for (int64_t i = 0; i < n; i++)
+                want[i * n + c] -= product * want[i * n + order[before]];
+        }
+        for (int64_t i = 0; i < n; i++)
+            norm += want[i * n + c] * want[i * n + c];
+        for (int64_t i = 0; i < n; i++)
+            want[i * n + c] /= sqrt(norm);
+    }
+}
+
+/* Also of a matrix that is nearly diagonal, where a reflection of the other sign cancels. */
+static void qr_is_gram_and_schmidts_by_falling_diagonal(void **state)
+{
+    enum { ROWS = 5 };
+    static const int order[ROWS] = {3, 0, 4, 1, 2}; /* of the diagonal 7, 2, 1, 9, 2.5 */
+    static const double full[ROWS * ROWS] = {7,  1,    0.5,  -2,  3,    0.25, 2,  1.5, 1,
+                                             -1, 0.75, -0.5, 1,   0.25, 2,    1,  3,   -3,
+                                             9,  1,    -2,   0.5, 1,    1.25, 2.5};
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        double a[ROWS * ROWS], q[ROWS * ROWS] = {0}, want[ROWS * ROWS];
+        for (int i = 0; i < ROWS * ROWS; i++)
+            a[i] = k && i % (ROWS + 1) ? 1e-7 * full[i] : full[i];
+        const lt_qr_job job = {.a = view_of(a, LT_F64, LT_SHAPE(ROWS, ROWS)),
+                               .q = view_of(q, LT_F64, LT_SHAPE(ROWS, ROWS))};
+        assert_ok(lt_backend_ref()->qr(NULL, &job, 1));
+        orthonormalize(a, order, ROWS, want);
+        for (int i = 0; i < ROWS * ROWS; i++)
+            assert_near(q[i], want[i], 1e-13);
+    }
+}
+
 static void eigh_of_what_is_not_finite_fails_alone(void **state)
 {
     (void)state;
@@ -296,6 +340,7 @@ int main(void)
         cmocka_unit_test(batch_norm_of_a_worked_example),
         cmocka_unit_test(cross_entropy_of_two_classes),
         cmocka_unit_test(eigh_of_the_second_difference_matrix),
+        cmocka_unit_test(qr_is_gram_and_schmidts_by_falling_diagonal),
         cmocka_unit_test(eigh_of_what_is_not_finite_fails_alone),
         cmocka_unit_test(casts_to_integers),
         cmocka_unit_test(no_basic_entry_is_missing),

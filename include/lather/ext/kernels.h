@@ -43,8 +43,6 @@ LT_ENTRY(normalize, void *ctx, const lt_normalize_config *config, const lt_view 
          const lt_view *y);
 /** y[j] = factor * sum of x over the dimensions where y's extent is 1 and x's is not; same ndim. */
 LT_ENTRY(sum, void *ctx, double factor, const lt_view *x, const lt_view *y);
-/** x[i] += 1; x i64, contiguous. */
-LT_ENTRY(count_up, void *ctx, const lt_view *x);
 
 /* Part 2: products. Transposes are strides. */
 
@@ -125,7 +123,6 @@ LT_ENTRY(topk_select, void *ctx, const lt_view *x, const lt_view *index);
     X(dropout, BASIC, OWN)            \
     X(normalize, BASIC, OWN)          \
     X(sum, BASIC, OWN)                \
-    X(count_up, BASIC, REF)           \
     X(matmul, BASIC, LIBRARY)         \
     X(linear, BASIC, LIBRARY)         \
     X(linear_grad_w, FUSED, NONE)     \

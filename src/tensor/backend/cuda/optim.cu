@@ -237,13 +237,6 @@ __global__ void move_scale(lt_loss_scaling config, lt_scalars *s)
         s->good_steps = 0;
 }
 
-__global__ void add_one(int64_t *x, int64_t count)
-{
-    const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
-    if (i < count)
-        x[i]++;
-}
-
 lt_status loss_scale(void *ctx, const lt_loss_scaling *config, lt_scalars *scalars)
 {
     lt_cuda *c = (lt_cuda *)ctx;
@@ -282,17 +275,6 @@ lt_status trust_ratio(void *ctx, const lt_trust_kernel *config, const lt_trust_i
     return lt_cuda_end(c);
 }
 
-lt_status count_up(void *ctx, const lt_view *x)
-{
-    lt_cuda *c = (lt_cuda *)ctx;
-    int64_t count = 1;
-    for (int i = 0; i < x->shape.ndim; i++)
-        count *= x->shape.dim[i];
-    LT_TRY(lt_cuda_begin(c, "count_up"));
-    add_one<<<blocks_for(count, THREADS), THREADS, 0, main_stream(c)>>>((int64_t *)x->data, count);
-    return lt_cuda_end(c);
-}
-
 } /* namespace */
 
 extern "C" void lt_cuda_install_optim(lt_backend *be)
@@ -303,5 +285,4 @@ extern "C" void lt_cuda_install_optim(lt_backend *be)
     be->lerp = lerp;
     be->trust_ratio = trust_ratio;
     be->loss_scale = loss_scale;
-    be->count_up = count_up;
 }

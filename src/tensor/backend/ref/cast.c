@@ -41,12 +41,3 @@ lt_status lt_ref_fill(void *ctx, double value, const lt_view *y)
     lt_free(values);
     return LT_OK;
 }
-
-lt_status lt_ref_count_up(void *ctx, const lt_view *x)
-{
-    (void)ctx;
-    int64_t *value = x->data;
-    for (int64_t i = 0, count = lt_ref_count(x); i < count; i++)
-        value[i]++;
-    return LT_OK;
-}
