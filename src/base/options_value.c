@@ -39,7 +39,7 @@ static lt_status out_of_range(const lt_option *option, const char *value)
         return lt_fail(LT_E_ARG, "--%s: %s is not in %.0f..%.0f", option->name, value, option->min,
                        option->max);
     return lt_fail(LT_E_ARG, "--%s: %s is not in [%g, %g%c", option->name, value, option->min,
-                   option->max, option->below ? ')' : ']');
+                   option->max, option->below || isinf(option->max) ? ')' : ']');
 }
 
 /* Not !=: min and max are written in a table, not computed. */
