@@ -69,10 +69,9 @@ static lt_status list_steps(const char *checkpoints, steps *list)
 /* Where a link points to, as a step; -1: nowhere. */
 static int64_t link_step(const char *checkpoints, const char *name)
 {
-    char target[128];
-    char *path = lt_format("%s/%s", checkpoints, name);
-    ssize_t bytes = path ? readlink(path, target, sizeof target - 1) : -1;
-    lt_free(path);
+    char target[128], path[PATH_MAX];
+    snprintf(path, sizeof path, "%s/%s", checkpoints, name);
+    const ssize_t bytes = readlink(path, target, sizeof target - 1);
     if (bytes < 0)
         return -1;
     target[bytes] = 0;
@@ -119,29 +118,28 @@ static lt_status unfold(const char *checkpoints, const char *name)
 }
 
 /* The run whose checkpoint of this step it is; "": not said. */
-static void run_of(const char *checkpoints, int64_t step, char run[LT_RUN_ID])
+static lt_status run_of(const char *checkpoints, int64_t step, char run[LT_RUN_ID])
 {
-    char *path = lt_format("%s/step-%" PRId64, checkpoints, step);
-    *run = 0;
-    if (path)
-        lt_run_id_in(path, LT_CHECKPOINT_STATE, run);
-    lt_free(path);
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s/step-%" PRId64, checkpoints, step);
+    return lt_run_id_in(path, LT_CHECKPOINT_STATE, run);
 }
 
 /* Leaves those of this run up to a step: later ones are of a part that was done again from an earlier
  * checkpoint. Those that name no run may be of any. */
-static void keep_own(const char *checkpoints, steps *list, int64_t last, const char *run)
+static lt_status keep_own(const char *checkpoints, steps *list, int64_t last, const char *run)
 {
     size_t count = 0;
     for (size_t i = 0; i < list->count; i++) {
         char found[LT_RUN_ID];
         if (last >= 0 && list->step[i] > last)
             continue;
-        run_of(checkpoints, list->step[i], found);
+        LT_TRY(run_of(checkpoints, list->step[i], found));
         if (!*run || !*found || !strcmp(found, run))
             list->step[count++] = list->step[i];
     }
     list->count = count;
+    return LT_OK;
 }
 
 static lt_status remove_old(const char *checkpoints, const steps *list, int keep, int64_t latest)
@@ -172,10 +170,10 @@ lt_status lt_checkpoint_point(const char *checkpoints, const lt_checkpoint_state
         return LT_OK;
     steps list = {0};
     lt_status st = list_steps(checkpoints, &list);
-    if (!st) {
-        keep_own(checkpoints, &list, state->step, state->run);
+    if (!st)
+        st = keep_own(checkpoints, &list, state->step, state->run);
+    if (!st)
         st = remove_old(checkpoints, &list, policy->keep, state->step);
-    }
     lt_free(list.step);
     return st;
 }
@@ -218,10 +216,10 @@ static lt_status choose_own(const char *folder, const char *checkpoints, steps *
         return LT_OK;
     if (!has_step(list, latest))
         latest = -1;
-    lt_run_read_id(folder, run);
+    LT_TRY(lt_run_id_in(folder, "env.json", run));
     if (!*run)
-        run_of(checkpoints, latest < 0 ? list->step[0] : latest, run);
-    keep_own(checkpoints, list, latest, run);
+        LT_TRY(run_of(checkpoints, latest < 0 ? list->step[0] : latest, run));
+    LT_TRY(keep_own(checkpoints, list, latest, run));
     return list->count ? LT_OK
                        : lt_fail(LT_E_FORMAT, "%s: none is of run %s, which env.json names",
                                  checkpoints, run);
@@ -246,8 +244,12 @@ lt_status lt_checkpoint_list(const char *folder, int64_t **out, size_t *count)
     char *checkpoints = lt_format("%s/checkpoints", folder);
     steps list = {0};
     lt_status st = checkpoints ? list_steps(checkpoints, &list) : LT_E_NOMEM;
-    if (!st && choose_own(folder, checkpoints, &list))
-        list.count = 0; /* all are of other runs */
+    if (!st)
+        st = choose_own(folder, checkpoints, &list);
+    if (st == LT_E_FORMAT) { /* all are of other runs */
+        list.count = 0;
+        st = LT_OK;
+    }
     lt_free(checkpoints);
     if (st)
         lt_free(list.step);

@@ -17,8 +17,8 @@
 LT_MUST_CHECK lt_status lt_run_write_env(const char *folder, const lt_run_config *config,
                                          const char *id);
 
-/* The member "run" of a JSON file in a folder, if it is an id; else "". */
-void lt_run_id_in(const char *folder, const char *file, char id[LT_RUN_ID]);
+/* The member "run" of a JSON file in a folder, if it is an id; else "". Errors: LT_E_NOMEM. */
+LT_MUST_CHECK lt_status lt_run_id_in(const char *folder, const char *file, char id[LT_RUN_ID]);
 
 /* Drops the records behind step from a metrics file that a resumed run goes on with, and a line that
  * a kill cut off; redo: the record of an epoch at that step too; the file stays whole whatever happens. No file is fine. */

@@ -25,22 +25,25 @@ lt_status lt_run_new_id(char id[LT_RUN_ID])
     return LT_OK;
 }
 
-void lt_run_id_in(const char *folder, const char *file, char id[LT_RUN_ID])
+lt_status lt_run_id_in(const char *folder, const char *file, char id[LT_RUN_ID])
 {
     lt_json *json = NULL;
     const char *found = NULL;
     char *path = lt_format("%s/%s", folder, file);
-    bool is_found =
-        path && !lt_json_load(&json, path) && !lt_json_string(lt_json_root(json), "run", &found)
-        && strlen(found) == LT_RUN_ID - 1 && strspn(found, "0123456789abcdef") == LT_RUN_ID - 1;
+    const lt_status st = path ? lt_json_load(&json, path) : LT_E_NOMEM;
+    const bool is_found = !st && !lt_json_string(lt_json_root(json), "run", &found)
+                          && strlen(found) == LT_RUN_ID - 1
+                          && strspn(found, "0123456789abcdef") == LT_RUN_ID - 1;
     snprintf(id, LT_RUN_ID, "%s", is_found ? found : "");
     lt_json_free(&json);
     lt_free(path);
+    return st == LT_E_NOMEM ? st : LT_OK;
 }
 
 void lt_run_read_id(const char *folder, char id[LT_RUN_ID])
 {
-    lt_run_id_in(folder, "env.json", id);
+    if (lt_run_id_in(folder, "env.json", id))
+        *id = 0;
 }
 
 /* False, with errno set, if the path is too long. */

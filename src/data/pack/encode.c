@@ -85,16 +85,17 @@ static lt_status recode(lt_pack_encoder *e, lt_record *r, int channels, bool *ke
     uint8_t *bytes = NULL;
     size_t size = 0;
     *kept = true;
-    if (!is_jpeg(r) || lt_jpeg_repack(r->bytes, r->size, &bytes, &size))
-        return LT_OK;
-    lt_record again = {.bytes = bytes, .size = size, .capacity = size};
-    lt_status st = LT_OK;
-    if (!decode_whole(e, &again, channels, &e->again) && same_pixels(&e->whole, &e->again)) {
+    lt_status st = is_jpeg(r) ? lt_jpeg_repack(r->bytes, r->size, &bytes, &size) : LT_E_FORMAT;
+    if (!st) {
+        lt_record again = {.bytes = bytes, .size = size, .capacity = size};
+        st = decode_whole(e, &again, channels, &e->again);
+    }
+    if (!st && same_pixels(&e->whole, &e->again)) {
         st = replace(r, bytes, size);
         *kept = false;
     }
     lt_free(bytes);
-    return st;
+    return st == LT_E_NOMEM ? st : LT_OK;
 }
 
 static int32_t scaled(int32_t side, int32_t longest, int limit)

@@ -231,15 +231,18 @@ static void run_threads(job *j)
 
 /* Hash of the config, the numbers of samples and classes, the first and the last name; not of the
  * images' bytes. */
-static uint64_t recipe_of(const lt_dataset *data, const lt_pack_config *c)
+static lt_status hash_recipe(uint64_t *out, const lt_dataset *data, const lt_pack_config *c)
 {
     char number[24];
     char *text = lt_format("%d %d %d %" PRId64 " %" PRId64 " %d %s %s", (int)c->mode, c->max_side,
                            c->quality, c->shard_samples, data->count, data->classes,
                            name_of(data, 0, number), name_of(data, data->count - 1, number));
-    uint64_t hash = text ? lt_hash64(text, strlen(text)) : 0;
+    if (!text)
+        return LT_E_NOMEM;
+    const uint64_t hash = lt_hash64(text, strlen(text));
     lt_free(text);
-    return hash ? hash : 1;
+    *out = hash ? hash : 1;
+    return LT_OK;
 }
 
 static lt_status write_bad(const job *j)
@@ -340,7 +343,7 @@ lt_status lt_pack_write(const char *folder, const lt_dataset *data, const lt_pac
     LT_TRY(check_images(&j.config));
     LT_TRY(check_work(&j.config, data->count));
     j.shards = (data->count + j.config.shard_samples - 1) / j.config.shard_samples;
-    j.recipe = recipe_of(data, &j.config);
+    LT_TRY(hash_recipe(&j.recipe, data, &j.config));
     lt_status st = run(&j);
     for (int64_t i = 0; j.bad && i < j.shards; i++)
         lt_free(j.bad[i]);

@@ -67,7 +67,7 @@ static int64_t square_of(const lt_block *b)
 static lt_status open(lt_shampoo *s)
 {
     int64_t most = 1;
-    if (s->spectral)
+    if (s->spectral_job)
         return LT_OK;
     for (size_t i = 0; i < s->batches; i++) {
         int64_t squares = 0;
@@ -75,11 +75,13 @@ static lt_status open(lt_shampoo *s)
             squares += square_of(&s->block[k]);
         most = squares > most ? squares : most;
     }
-    s->spectral = lt_alloc(1, sizeof *s->spectral);
-    s->spectral_job = lt_alloc(s->count, sizeof *s->spectral_job);
-    if (!s->spectral || !s->spectral_job)
+    if (!s->spectral) /* an attempt that failed leaves it */
+        s->spectral = lt_alloc(1, sizeof *s->spectral);
+    if (!s->spectral)
         return LT_E_NOMEM;
-    return lt_orthogonal_open(s->spectral, &s->base, s->count, most);
+    LT_TRY(lt_orthogonal_open(s->spectral, &s->base, s->count, most));
+    s->spectral_job = lt_alloc(s->count, sizeof *s->spectral_job);
+    return s->spectral_job ? LT_OK : LT_E_NOMEM;
 }
 
 lt_status lt_shampoo_spectral(lt_shampoo *s, lt_block_batch batch)

@@ -267,12 +267,22 @@ static lt_status check_sizes(run *r)
     return LT_OK;
 }
 
+/* A lack of memory is not the matrix's fault: no policy tolerates it. */
+static lt_status check_memory(const run *r)
+{
+    for (size_t i = 0; i < r->set.count; i++)
+        if (r->set.item[i].job->status == LT_E_NOMEM)
+            return lt_fail(LT_E_NOMEM, "shampoo: no memory to compute a root");
+    return LT_OK;
+}
+
 static lt_status solve(run *r, const lt_root_method *method)
 {
     if (!r->set.count)
         return LT_OK;
     LT_TRY(place_results(r));
     LT_TRY(method->solve(&r->set));
+    LT_TRY(check_memory(r));
     check_residuals(r);
     LT_TRY(check_sizes(r));
     return store_results(r);
