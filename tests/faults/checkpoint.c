@@ -6,7 +6,7 @@
 #include "temp_folder.h"
 #include "tiny.h"
 
-enum { MOST_CALLS = 60 };
+enum { MOST_CALLS = 40 };
 
 typedef struct row {
     const char *name, *optim, *survives;

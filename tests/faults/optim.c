@@ -60,7 +60,7 @@ static const maker more[] = {
     {"int4", make_int4},       {"triangles", make_triangles}, {"diagonals", make_diagonals},
 };
 
-enum { MOST_CALLS = 150 };
+enum { MOST_CALLS = 100 };
 
 /* --- One step --- */
 
