@@ -126,6 +126,12 @@ static void test_values(void **state)
     assert_true(lt_options_applies(o, "nesterov"));
     assert_false(lt_options_applies(o, "beta1"));
     assert_string_equal(lt_options_choice(o, "optim"), "sgd");
+    v.lr = 0.3; /* as a preset chooses another default */
+    assert_ok(lt_options_set(o, "workers", "3"));
+    assert_near(v.lr, 0.3, 0);
+    assert_ok(lt_options_set(o, "optim", "adam"));
+    assert_near(v.lr, 0.001, 0);
+    assert_ok(lt_options_set(o, "optim", "sgd"));
     assert_string_equal(lt_options_argument(o, 2), "/d");
     assert_null(lt_options_argument(o, 99));
     lt_options_free(&o);

@@ -77,10 +77,16 @@ static void counts_are_saved(void **state)
     static snapshot middle, end, again;
     fixture f;
     open_two(&f, *(make_fn **)*state);
+    late_steps(&f, 1, 9);
+    take(&end, &f, false);
+    fixture_close(&f);
+
+    open_two(&f, *(make_fn **)*state);
     late_steps(&f, 1, SAVED);
     take(&middle, &f, false);
     late_steps(&f, SAVED + 1, 9);
-    take(&end, &f, false);
+    take(&again, &f, false); /* to save changes nothing */
+    assert_memory_equal(end.bytes, again.bytes, end.used);
     fixture_close(&f);
 
     open_two(&f, *(make_fn **)*state);

@@ -74,17 +74,21 @@ typedef struct side {
     const char *device;
     bool f64;
     double bound;
-    bool in_out; /* stored as [in,out] */
+    bool in_out;   /* stored as [in,out] */
+    bool spectral; /* by Shampoo's spectral method, which has the same updates */
 } side;
 
 static const side sides[] = {
-    {"a wide matrix", {2, {3, 4}}, "ref", true, 1e-13, false},
-    {"a wide matrix of [in,out]", {2, {3, 4}}, "ref", true, 1e-13, true},
-    {"a tall matrix of [in,out]", {2, {4, 3}}, "ref", true, 1e-13, true},
-    {"a tall matrix", {2, {4, 3}}, "ref", true, 1e-13, false},
-    {"a filter twice as high as wide", {4, {3, 2, 2, 1}}, "ref", true, 1e-13, false},
-    {"a filter of one pixel", {4, {4, 3, 1, 1}}, "ref", true, 1e-13, false},
-    {"a tall matrix on cpu", {2, {4, 3}}, "cpu", false, 1e-5, false},
+    {"a wide matrix", {2, {3, 4}}, "ref", true, 1e-13, false, false},
+    {"a wide matrix of [in,out]", {2, {3, 4}}, "ref", true, 1e-13, true, false},
+    {"a tall matrix of [in,out]", {2, {4, 3}}, "ref", true, 1e-13, true, false},
+    {"a tall matrix", {2, {4, 3}}, "ref", true, 1e-13, false, false},
+    {"a filter twice as high as wide", {4, {3, 2, 2, 1}}, "ref", true, 1e-13, false, false},
+    {"a filter of one pixel", {4, {4, 3, 1, 1}}, "ref", true, 1e-13, false, false},
+    {"a tall matrix on cpu", {2, {4, 3}}, "cpu", false, 1e-5, false, false},
+    {"Shampoo's, a tall matrix", {2, {4, 3}}, "ref", true, 1e-13, false, true},
+    {"Shampoo's, a wide matrix of [in,out]", {2, {3, 4}}, "ref", true, 1e-13, true, true},
+    {"Shampoo's, a tall matrix of [in,out]", {2, {4, 3}}, "ref", true, 1e-13, true, true},
 };
 
 /* Jordan's muon.py: max(1, grad.size(-2) / grad.size(-1))**0.5, of the gradient as PyTorch has it: 4-D for filters,
@@ -95,6 +99,20 @@ static double length_of(const side *row)
     return sqrt(fmax(1, row->in_out ? (double)d[1] / (double)d[0] : (double)d[0] / (double)d[1]));
 }
 
+static lt_status make_side(fixture *f, const side *row)
+{
+    if (row->spectral) {
+        lt_shampoo_config c = LT_SHAMPOO_REFERENCE;
+        c.preconditioner = LT_PRECONDITIONER_SPECTRAL;
+        c.spectral_scale = LT_SPECTRAL_ORIGINAL;
+        c.target_dimensionality = 2;
+        return lt_optim_shampoo(&f->optim, &f->list, &c);
+    }
+    lt_muon_config c = LT_MUON_DEFAULTS;
+    c.scale = LT_MUON_ORIGINAL;
+    return lt_optim_muon(&f->optim, &f->list, &c);
+}
+
 /* The gradient is diagonal, so that its singular values stand there. */
 static void the_polynomial_acts_on_singular_values(void **state)
 {
@@ -103,8 +121,6 @@ static void the_polynomial_acts_on_singular_values(void **state)
     const int64_t cols = 12 / row->shape.dim[0];
     const double norm = sqrt(9 + 0.25 + 1e-6);
     double g[12] = {0}, w[12];
-    lt_muon_config c = LT_MUON_DEFAULTS;
-    c.scale = LT_MUON_ORIGINAL;
     fixture f = {0};
     assert_ok(
         lt_device_open(&f.device, row->device, &(lt_device_config){.f64 = row->f64, .threads = 2}));
@@ -114,7 +130,7 @@ static void the_polynomial_acts_on_singular_values(void **state)
         p->fan_out = (int)row->shape.dim[1];
     }
     put(p->value, zero);
-    assert_ok(lt_optim_muon(&f.optim, &f.list, &c));
+    assert_ok(make_side(&f, row));
     for (int i = 0; i < 3; i++)
         g[i * (cols + 1)] = values[i];
     put_grad(p, g);
