@@ -99,7 +99,9 @@ def a_folder_that_holds_a_run_is_refused_or_set_aside(cwd):
     with open(at(cwd, "run", "notes.txt"), "w") as f:
         f.write("the user's own")
     for n in (1, 2):
+        os.makedirs(at(cwd, "run", "checkpoints", "step-7.tmp-999999999"))  # of a killed save
         p = run(*other, *LINES, "--overwrite", cwd=cwd)
+        assert not [name for name in os.listdir(at(cwd, "run", f"old-{n}", "checkpoints")) if "tmp" in name]
         assert f"the run that was in run is in run/old-{n} now" in p.stderr, p.stderr
     assert before == {name: digest(at(cwd, "run", "old-1", name)) for name in before}
     assert os.path.exists(at(cwd, "run", "old-1", "checkpoints", "step-2")) and os.path.exists(at(cwd, "run", "notes.txt"))

@@ -4,6 +4,7 @@
 #include "temp_folder.h"
 #include "tiny.h"
 #include "train/processor.h"
+#include "train/trainer/state.h"
 
 #include "lather/json.h"
 
@@ -248,6 +249,27 @@ static void test_numbers(void **state)
     run_close(&b);
 }
 
+/* Number, names and contents; where a side has no size of files, sizes are not compared. */
+static void test_data(void **state)
+{
+    static const struct {
+        int64_t samples, hash, bytes;
+        bool is_same;
+    } rows[] = {{8, 5, 100, true},  {9, 5, 100, false}, {8, 6, 100, false},
+                {8, 5, 101, false}, {8, 5, 0, true},    {0, 0, 0, true}};
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        lt_train_state s = {.now = {.data_samples = 8, .data_hash = 5, .data_bytes = 100}};
+        s.found = (lt_checkpoint_state){.data_samples = rows[i].samples,
+                                        .data_hash = rows[i].hash,
+                                        .data_bytes = rows[i].bytes,
+                                        .batch = 1};
+        assert_status(lt_train_state_check_data(&s, false), rows[i].is_same ? LT_OK : LT_E_ARG);
+        assert_ok(lt_train_state_check_data(&s, true));
+        assert_int_equal(s.data_changed, !rows[i].is_same);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -262,6 +284,7 @@ int main(void)
         {"a processor is compared by what is known of both", test_processor, NULL, NULL, NULL},
         {"names that a reader would mistake are refused", test_names, temp_setup, temp_teardown,
          NULL},
+        {"other data is told from the same", test_data, NULL, NULL, NULL},
         {"another task's checkpoint is refused by name", test_tasks_differ, temp_setup,
          temp_teardown, NULL},
     };

@@ -258,6 +258,7 @@ static void test_progress(void **state)
 {
     static const lt_metric_label labels[] = {{"top1", "top-1", "%"}};
     const lt_metric metric[] = {{"loss", 2.5}, {"top1", 10}};
+    const lt_metric skipped[] = {{"loss", (double)INFINITY}, {"top1", 10}};
     const char *form = *state;
     const bool is_bar = !strcmp(form, "bar"), is_named = strcmp(form, "plain") != 0;
     char path[TEMP_PATH];
@@ -277,7 +278,7 @@ static void test_progress(void **state)
     lt_bar_begin(&bar, out, &config);
     for (int64_t i = 1; i <= 3; i++)
         lt_bar_step(&bar, &(lt_run_step_record){.step = i,
-                                                .metric = metric,
+                                                .metric = i == 2 ? skipped : metric,
                                                 .metrics = 2,
                                                 .samples = 64,
                                                 .seconds = 90,
@@ -298,7 +299,7 @@ static void test_progress(void **state)
                                                 "0.7 img/s  data 10 %  eta 3:00\n"
                                               : "epoch 1/1  step 1/3  loss 2.5000  top1 10.0000  "
                                                 "0.7 samples/s  data 10 %  eta 3:00\n"));
-        assert_non_null(strstr(text, "step 3/3"));
+        assert_non_null(strstr(text, "step 3/3  loss 2.5000"));
         assert_null(strchr(text, '\r'));
     }
     free(text);
