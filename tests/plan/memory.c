@@ -23,7 +23,7 @@ static int fill(void **state)
         a[2 * i + 1] = cos(3 * i);
         b[i] = a[2 * i] + 0.1 * i;
         fold[i] = i % 3;
-        times[i] = (lt_time_point){m, 1, 1 + 4 / m};
+        times[i] = (lt_time_point){m, 1, 1 + 4 / m + 0.1 * sin(i)};
         losses[i] = (lt_loss_point){m, step, 1 + 1 / step + 0.1 * m};
     }
     return 0;
@@ -73,6 +73,8 @@ static lt_status guessed_floor(results *r)
 static void repeat(lt_status (*call)(results *), int64_t step)
 {
     const results nothing = {.norm = 5};
+    results want = nothing;
+    assert_ok(call(&want));
     for (int64_t n = 1;; n += step) {
         results r = nothing;
         lt_alloc_fail_at(n);
@@ -80,6 +82,7 @@ static void repeat(lt_status (*call)(results *), int64_t step)
         lt_alloc_fail_at(0);
         if (!st) {
             assert_true(n > 1);
+            assert_memory_equal(&r, &want, sizeof r); /* no failure was ignored */
             return;
         }
         assert_int_equal(st, LT_E_NOMEM);
