@@ -249,7 +249,8 @@ static void test_links(void **state)
         assert_status(lt_run_lock_open(&lock, folder, NULL), rows[i].lock);
         lt_run_lock_close(&lock);
         assert_status(lt_run_open(&run, folder, &c), rows[i].open);
-        assert_status(lt_run_bad_image(run, "broken"), rows[i].image); /* not known from the victim */
+        assert_status(lt_run_bad_image(run, "broken"),
+                      rows[i].image); /* not known from the victim */
         assert_ok(lt_run_event(run, "resume", 7, NULL, NULL));
         lt_run_close(&run);
         char *text = temp_read(victim, NULL);
