@@ -7,10 +7,12 @@ import os
 import random
 import subprocess
 import sys
+import tempfile
+import traceback
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 TOOL = os.path.join(ROOT, "tools", "reproduce")
-sys.path.insert(0, os.path.join(ROOT, "tests", "support"))
+sys.path[:0] = [os.path.join(ROOT, "tests", "support"), os.path.dirname(TOOL)]
 import rows  # noqa: E402
 
 OK, ERROR, USAGE, INTERRUPTED, CANNOT = 0, 1, 2, 3, 77
@@ -36,10 +38,37 @@ lr           = 1e-4 .. 1e-2
 """
 
 
+def call(line, cwd):
+    """The tool in a child that has its modules already: starting Python and importing them takes longer than most calls."""
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err, open(os.devnull) as none:
+        sys.stdout.flush()
+        pid = os.fork()
+        if not pid:
+            code = 70
+            try:
+                os.chdir(cwd)
+                for file, number in ((none, 0), (out, 1), (err, 2)):
+                    os.dup2(file.fileno(), number)
+                code = tool.main(line)
+            except SystemExit as end:
+                code = end.code
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                sys.stdout.flush()
+                sys.stderr.flush()
+                os._exit(code)
+        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        out.seek(0)
+        err.seek(0)
+        return subprocess.CompletedProcess(line, code, out.read(), err.read())
+
+
 def reproduce(*args, cwd, code=OK, program=None):
-    line = [TOOL, *args, "--threads", "1", "--out", os.path.join(cwd, "out")]
-    line += [] if "--redraw" in args else ["--train", program or options.program]
-    p = subprocess.run([sys.executable] + line, cwd=cwd, capture_output=True, text=True, timeout=500, stdin=subprocess.DEVNULL, check=False)
+    """program: the trainer. Without one the stub, or, where all rows run, the real one."""
+    line = [*args, "--threads", "1", "--out", os.path.join(cwd, "out")]
+    line += [] if "--redraw" in args else ["--train", program or options.trainer]
+    p = call(line, cwd)
     failed = "".join(line for line in p.stdout.splitlines(True) if "FAILED" in line)
     assert p.returncode == code, f"exit {p.returncode}, want {code}: {failed} {p.stdout[-300:]} {p.stderr[-700:]}"
     return p
@@ -47,7 +76,7 @@ def reproduce(*args, cwd, code=OK, program=None):
 
 def refused(text, says, cwd, code=USAGE, *args):
     path = write(cwd, "bad.ini", text)
-    said = reproduce(path, *args, cwd=cwd, code=code).stderr
+    said = reproduce(path, *args, cwd=cwd, code=code, program=options.program).stderr
     assert says in said and said.count("\n") == 1, f"'{said}' does not say '{says}' in one line"
     assert not os.path.exists(os.path.join(cwd, "out", "cells")), "cells were run"
 
@@ -76,9 +105,38 @@ def same_tree(a, b):
     return found
 
 
+def make_stub(folder):
+    """stub_trainer.py under the trainer's name, started without what Python usually looks for."""
+    path = os.path.join(folder, os.path.basename(options.program))
+    with open(os.path.join(ROOT, "tests", "tools", "stub_trainer.py"), encoding="utf-8") as file:
+        write(folder, path, f"#!{sys.executable} -SE\n{file.read()}\nsys.exit(main({options.program!r}, {folder!r}))\n")
+    os.chmod(path, 0o755)
+    return path
+
+
+LAUNCHER = """#!/bin/sh
+ranks=1
+while :; do
+    case $1 in
+    -n) ranks=$2 ;;
+    --host | -x) ;;
+    *) break ;;
+    esac
+    shift 2
+done
+OMPI_COMM_WORLD_SIZE=$ranks OMPI_COMM_WORLD_RANK=0 exec "$@"
+"""
+
+
 def run_rows(chosen):
     """The exit status."""
-    return rows.run_rows(chosen, "lather-reproduce-", options.only)
+    with tempfile.TemporaryDirectory(prefix="lather-stub-") as folder:
+        options.stub = make_stub(folder)
+        options.launcher = write(folder, "mpirun", LAUNCHER)
+        os.chmod(options.launcher, 0o755)
+        options.everything = os.environ.get("LATHER_TEST_FULL") == "1" or options.only is not None
+        options.trainer = options.program if options.everything else options.stub
+        return rows.run_rows(chosen, "lather-reproduce-", options.only)
 
 
 parser = argparse.ArgumentParser()
@@ -97,3 +155,5 @@ if not os.access(options.program, os.X_OK):
 # Root may start ranks here: a test's machine is often a container.
 os.environ.update(OMP_WAIT_POLICY="passive", OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
                   OMPI_MCA_btl_vader_single_copy_mechanism="none")
+
+from reproduce_lib import main as tool  # noqa: E402 (it keeps the environment for trainers)

@@ -23,10 +23,17 @@ SHARED = (TINY.replace("trials     = 2", "trials     = 1\nglobal-batch = 16").re
           .replace("budgets    = 1 2", "budgets    = 2").replace("[common]", "[common]\nlimit-train-batches = 2"))
 
 
-def on_ranks(ranks):
+def launcher(real=False):
+    """mpirun; else, as the stub's other ranks would do nothing, a script that starts rank 0."""
+    if not real and not options.everything:
+        return options.launcher
     if not options.mpirun or not shutil.which(options.mpirun):
         raise Skip("no mpirun")
-    return ["--ranks", str(ranks), "--mpirun", options.mpirun]
+    return options.mpirun
+
+
+def on_ranks(ranks, real=False):
+    return ["--ranks", str(ranks), "--mpirun", launcher(real)]
 
 
 def metrics_of(cwd):
@@ -66,11 +73,11 @@ def a_global_batch_that_ranks_cannot_make_is_refused(cwd):
 def what_a_failed_rank_said_is_in_the_report(cwd):
     fake = write(cwd, "fake", f"""#!/bin/sh
 case " $* " in *" --optim adamw "*" --output "*cells*) echo "train_resnet50: some trouble" >&2 && exit 1 ;; esac
-exec {options.program} "$@"
+exec {options.trainer} "$@"
 """)
     os.chmod(fake, 0o755)
     wild = SHARED.replace("0.01 .. 1\n", "1e5 .. 1e6\nmomentum = 0\nnorm-weight-decay = true\nweight-decay = 1e5\n")
-    said = reproduce(write(cwd, "ranks.ini", wild), *on_ranks(2), cwd=cwd, code=ERROR, program=fake).stdout
+    said = reproduce(write(cwd, "ranks.ini", wild), *on_ranks(2, real=True), cwd=cwd, code=ERROR, program=fake).stdout
     assert "FAILED" in said and "some trouble" in said and "one 2 seed 1  diverged" in said, said
     page = read(cwd, "out", "ranks", "report.html")
     assert "some trouble" in page and "mpirun detected" not in page, "mpirun's own remarks hide the reason"
@@ -79,14 +86,16 @@ exec {options.program} "$@"
 def stop_and_go_on(cwd, *flags):
     plan = write(cwd, "long.ini", SHARED.replace("budgets    = 2", "budgets    = 60"))
     line = [sys.executable, TOOL, plan, "--only", "trial one*", "--threads", "1", "--out", os.path.join(cwd, "out"), "--train",
-            options.program, *on_ranks(2), *flags]
+            options.trainer, *on_ranks(2, real=True), *flags]
+    os.environ["LATHER_STUB_PACE"] = "0.01"
     p = subprocess.Popen(line, cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     end = time.monotonic() + 120
     while not any("epoch 3:" in log for log in logs_of(cwd)) and p.poll() is None and time.monotonic() < end:
         time.sleep(0.02)  # the log is what is waited for
     p.send_signal(signal.SIGTERM)
     assert p.wait(timeout=120) == INTERRUPTED, f"exit status {p.returncode}"
-    reproduce(plan, "--only", "trial one*", *on_ranks(2), *flags, cwd=cwd)
+    del os.environ["LATHER_STUB_PACE"]
+    reproduce(plan, "--only", "trial one*", *on_ranks(2, real=True), *flags, cwd=cwd)
     log = logs_of(cwd)[0].split("\n$ ")
     assert len(log) == 2 and "epoch 1:" not in log[1] and "epoch 3:" not in log[1], "it began anew"
     assert [m["steps"] for m in metrics_of(cwd).values()] == [120]
@@ -107,10 +116,9 @@ def results_of(cwd):
 
 def cells_on_machines_are_those_of_this_one(cwd):
     """The same bytes in every table and page, whether drawn then or again."""
-    on_ranks(1)
     plan, here, there = write(cwd, "places.ini", TINY), folder(cwd, "here"), folder(cwd, "there")
     reproduce(plan, "--no-clock", cwd=here)
-    on = ["--on", "mpirun", "--hosts", "localhost:2", "--mpirun", options.mpirun]
+    on = ["--on", "mpirun", "--hosts", "localhost:2", "--mpirun", launcher()]
     lines = reproduce(plan, *on, "--dry-run", cwd=there).stdout
     assert lines.count("--host localhost:1 ") == 4, lines
     shutil.rmtree(os.path.join(there, "out"))
@@ -141,7 +149,7 @@ def jobs_take_devices_in_turn(cwd):
 
 def a_device_that_is_not_there_is_refused(cwd):
     refused(TINY, "--devices: nosuch: train_resnet50: device: no device 'nosuch'", cwd, ERROR, "--jobs", "2", "--devices", "cpu,nosuch")
-    said = reproduce(write(cwd, "later.ini", TINY), "--devices", "nosuch", "--dry-run", cwd=cwd).stdout  # a plan for another machine
+    said = reproduce(write(cwd, "later.ini", TINY), "--devices", "nosuch", "--dry-run", cwd=cwd, program=options.program).stdout  # a plan for another machine
     assert said.count("--device nosuch") == 4 and "no estimate" in said, said
 
 
