@@ -6,6 +6,7 @@
 #include "data/files/files.h"
 #include "data/formats/image.h"
 #include "data/pack/pack.h"
+#include "full.h"
 #include "golden.h"
 #include "images.h"
 #include "near.h"
@@ -216,6 +217,15 @@ static int read_set(const char *path, const lt_dataset *whole)
     return good;
 }
 
+/* Whether a set is read with so many bytes of its file: near the edges of a tar file's blocks always, and in between every
+ * 11th time. Thousands of cuts, each of which writes an index, take half a minute on a busy disk. */
+static bool is_tried(size_t n, size_t size)
+{
+    enum { BLOCK = 512, STRIDE = 11 };
+    const size_t in_block = n % BLOCK;
+    return test_full() || size < BLOCK || in_block < 2 || in_block == BLOCK - 1 || n % STRIDE == 0;
+}
+
 static void check_set(void **state)
 {
     const set_row *row = *state;
@@ -228,6 +238,8 @@ static void check_set(void **state)
     assert_int_equal(read_set(spec, whole), 3); /* now a tar file has an index, too */
     assert_ok(lt_file_read(file, &r));
     for (size_t n = r.size; n-- > 0;) {
+        if (!is_tried(n, r.size))
+            continue;
         FILE *f = fopen(file, "wb"); /* whole again, where it was made anew */
         assert_true(f && fwrite(r.bytes, 1, n, f) == n && !fclose(f));
         int good = read_set(spec, whole);
