@@ -10,7 +10,7 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 
-from rows import Skip, run_rows  # noqa: E402
+from rows import MPI, Skip, run_rows  # noqa: E402
 from trainer import (ERROR, NOISE, OK, PROGRAM, USAGE, checkpoint, digest, epochs_of, fails, folders, metadata_of,  # noqa: E402
                      run)
 
@@ -136,11 +136,8 @@ def two_ranks(cwd, *flags):
     """Two ranks that train; the state of their last checkpoint, of step 3."""
     if LAUNCHER == "none":
         raise Skip("no MPI")
-    env = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMPI_MCA_rmaps_base_oversubscribe="1",
-               OMPI_MCA_btl_vader_single_copy_mechanism="none", OMP_WAIT_POLICY="passive",
-               PRTE_MCA_rmaps_default_mapping_policy=":oversubscribe")
     p = subprocess.run([LAUNCHER, "-n", "2", PROGRAM, *NOISE, *QUIET, *flags, "--max-steps", "3", "--output", "made"],
-                       cwd=cwd, env=env, capture_output=True, text=True, timeout=120)
+                       cwd=cwd, env={**os.environ, **MPI}, capture_output=True, text=True, timeout=120)
     assert p.returncode == OK, p.stderr
     with open(checkpoint(cwd, "made", 3, "state.json")) as f:
         return json.load(f)

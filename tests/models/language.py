@@ -13,7 +13,7 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 
-from rows import Skip, run_rows  # noqa: E402
+from rows import MPI, Skip, run_rows  # noqa: E402
 from trainer import (ERROR, OK, PROGRAM, USAGE, checkpoint, digest, epochs_of, fails, metadata_of, read_safetensors, run,  # noqa: E402
                      same, steps_of, write_safetensors)
 
@@ -116,10 +116,7 @@ def micro_batches_make_a_batch(cwd):
 def launch(count, *args, cwd, code=OK):
     if LAUNCHER == "none":
         raise Skip("no MPI")
-    env = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMPI_MCA_rmaps_base_oversubscribe="1",
-               OMPI_MCA_btl_vader_single_copy_mechanism="none", OMP_WAIT_POLICY="passive",
-               PRTE_MCA_rmaps_default_mapping_policy=":oversubscribe")
-    p = subprocess.run([LAUNCHER, "-n", str(count), PROGRAM, *args], cwd=cwd, env=env, capture_output=True, text=True, timeout=120)
+    p = subprocess.run([LAUNCHER, "-n", str(count), PROGRAM, *args], cwd=cwd, env={**os.environ, **MPI}, capture_output=True, text=True, timeout=120)
     assert p.returncode == code, p.stderr
     return p
 

@@ -3,13 +3,13 @@
     plan_programs.py TRAIN_RESNET50|TRAIN_VIT|TRAIN_GPT none [ROW]
 """
 import os
-import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 
 from plan import by_ranks, near, plan, profile, refuses, step, write  # noqa: E402
-from rows import run_rows  # noqa: E402
+from plan_memory import memory, must_fail  # noqa: E402
+from rows import full, run_rows  # noqa: E402
 from trainer import MODEL, NAME, OK, PROGRAM, run  # noqa: E402
 
 IS_GPT = NAME == "train_gpt"
@@ -62,49 +62,25 @@ def a_divided_language_model_is_planned(cwd):
     assert sorted(found) == [2, 4] and all(c["tensor_parallel"] == 2 and c["verdict"] for c in found.values()), found
 
 
-BESIDES = 100 << 20  # bytes of a process beside what a plan counts: program, libraries and their kernels, the loader's batches (docs/guides/plan.md)
-OF_STEP = 0.2  # of what two batches or optimizers differ in: work memory of kernels, which no plan counts, grows with the batch too (161 MiB of tensors beside 181 to 185 of the process)
-PEAKS = 16 << 20  # bytes that peaks of equal runs differ by: 465 and 474 MiB, by how far the loader was ahead
+def activations_of_a_batch_take_the_memory_that_was_predicted(cwd):
+    """A network of few weights."""
+    words = ["--data", "synthetic:1600:32:10", "--arch", "resnet10", "--width", "16", "--batch-size", "8", "--threads", "1", "--workers", "1"]
+    said, real = memory(cwd, *words, batches=(16, 192), optims=["sgd"])
+    sample = (said["sgd", 192] - said["sgd", 16]) / 176
+    must_fail(said, real, activations=lambda optim, batch: sample * batch)
 
 
-def peak_of(cwd, *words):
-    """Most bytes that a run of some steps has in memory. meson's MALLOC_PERTURB_ writes to all that is allocated, used or not."""
-    env = {k: v for k, v in os.environ.items() if k != "MALLOC_PERTURB_"}
-    p = subprocess.Popen([PROGRAM, *words, "--max-steps", "3", "--eval-every", "-1", "--checkpoint-every", "0", "--no-tensorboard", "--progress", "off", "--output", "run", "--overwrite"], cwd=cwd,
-                         env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    _, status, usage = os.wait4(p.pid, 0)
-    assert os.waitstatus_to_exitcode(status) == OK, (status, words)
-    p.returncode = OK
-    return 1024 * usage.ru_maxrss
-
-
-def is_near_peak(said, real):
-    """Both: {(optimizer, batch): bytes}."""
-    plain, moments = "sgd", "adamw"
-    small, large = sorted({batch for _, batch in said})
-    differ = [((o, large), (o, small)) for o in (plain, moments)] + [((moments, b), (plain, b)) for b in (small, large)]
-    return (all(0 < real[k] - said[k] < BESIDES for k in said)
-            and all(abs(said[a] - said[b] - real[a] + real[b]) < max(OF_STEP * (said[a] - said[b]), PEAKS) for a, b in differ))
-
-
+@full
 def a_rank_takes_the_memory_that_was_predicted(cwd):
-    """ResNet-18 on two batches, with SGD's momentum and AdamW's two moments. Controls: a plan without activations, one without the second moment, and one without gradients are none."""
+    """ResNet-18 on two batches, with SGD's momentum and AdamW's two moments."""
     words = ["--data", "synthetic:1600:32:10", "--arch", "resnet18", "--threads", "1", "--workers", "1"]
-    said, real = {}, {}
-    for optim in ("sgd", "adamw"):
-        found = plan(cwd, *words, "--optim", optim, "--goal", "deadline=1d", "--max-steps", "3", "--ranks", "1", "--vary", "batch-size=16,64", "--profile-seconds", "0.05", profile_file=f"{optim}.json")
-        for c in found["candidates"]:
-            said[optim, c["batch_size"]] = c["memory_bytes"]
-            real[optim, c["batch_size"]] = peak_of(cwd, *words, "--optim", optim, "--batch-size", str(c["batch_size"]))
-    print({k: (round(said[k] / 2 ** 20), round(real[k] / 2 ** 20)) for k in said}, "MiB predicted, and of the process")
-    assert len(said) == 4 and is_near_peak(said, real), (said, real)
+    said, real = memory(cwd, *words, batches=(16, 64), optims=["sgd", "adamw"])
     parameters = said["adamw", 16] - said["sgd", 16]
     sample = (said["sgd", 64] - said["sgd", 16]) / 48
-    for name, less in (("activations", lambda k: sample * k[1]), ("second moment", lambda k: parameters * (k[0] == "adamw")), ("gradients", lambda k: parameters)):
-        assert not is_near_peak({k: said[k] - less(k) for k in said}, real), name
+    must_fail(said, real, activations=lambda optim, batch: sample * batch, moment=lambda optim, batch: parameters * (optim == "adamw"), gradients=lambda optim, batch: parameters)
 
 
-ROWS = [it_plans] + {"train_resnet50": [a_rank_takes_the_memory_that_was_predicted], "train_vit": [a_grid_is_refused_for_vit_b], "train_gpt": [a_divided_language_model_is_planned]}.get(NAME, [])
+ROWS = [it_plans] + {"train_resnet50": [activations_of_a_batch_take_the_memory_that_was_predicted, a_rank_takes_the_memory_that_was_predicted], "train_vit": [a_grid_is_refused_for_vit_b], "train_gpt": [a_divided_language_model_is_planned]}.get(NAME, [])
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ import sys
 import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../support"))
-from rows import SKIPPED, run_rows  # noqa: E402
+from rows import MPI, SKIPPED, full, run_rows  # noqa: E402
 
 LONG = "--long" in sys.argv
 ARGS = [a for a in sys.argv[1:] if a != "--long"]
@@ -30,9 +30,6 @@ OK, USAGE = 0, 2
 MODEL = ["--layers", "1", "--positions", "16"] if GPT else ["--patch-size", "8", "--depth", "1"]
 MODEL += ["--width", "24", "--heads", "6"]
 COMMON = [*MODEL, "--progress", "off", "--no-tensorboard", "--workers", "1", "--threads", "1", "--eval-every", "0", "--keep", "0"]
-ENV = dict(os.environ, OMPI_MCA_btl_vader_single_copy_mechanism="none", OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
-           OMPI_MCA_rmaps_base_oversubscribe="1", OMPI_MCA_btl_base_warn_component_unused="0", OMP_WAIT_POLICY="passive", OMPI_MCA_mpi_yield_when_idle="1",
-           PRTE_MCA_rmaps_default_mapping_policy=":oversubscribe")
 
 
 def data(cwd):
@@ -45,7 +42,7 @@ def data(cwd):
 
 def run(ranks, *args, cwd, code=OK, program=PROGRAM):
     words = [*([LAUNCHER, "-n", str(ranks)] if ranks > 1 else []), program, *args]
-    with subprocess.Popen(words, cwd=cwd, env=ENV, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True) as p:
+    with subprocess.Popen(words, cwd=cwd, env={**os.environ, **MPI}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True) as p:
         try:
             out, err = p.communicate(timeout=TIMEOUT)
         except subprocess.TimeoutExpired:
@@ -95,11 +92,11 @@ def once(cwd, tp, ranks, flags, output, batch):
 
 
 def losses_are_those_of_one_rank(cwd, tp, ranks, copies, flags):
-    flags = [*flags, "--max-steps", "50"]
+    flags = [*flags, "--max-steps", "12"]
     once(cwd, "1", 1, flags, "one", 8)
     once(cwd, tp, ranks, flags, "many", 8 // copies)
     one, many = steps(cwd, "one"), steps(cwd, "many")
-    assert len(one) == 50 and abs(one[-1]["loss"] - one[0]["loss"]) > 1e-3, "nothing was trained"
+    assert len(one) == 12 and abs(one[-1]["loss"] - one[0]["loss"]) > 1e-3, "nothing was trained"
     same_losses(one, many)
     assert all(0 < r["tp_bytes"] < r["comm_bytes"] for r in many) and "tp_bytes" not in one[0], many[0]
     rate = "tokens_per_second" if GPT else "images_per_second"
@@ -108,7 +105,7 @@ def losses_are_those_of_one_rank(cwd, tp, ranks, copies, flags):
     for key in ("val_loss", "train_loss"):
         assert abs(a[key] - b[key]) <= 2e-5 * max(1, a[key]), (key, a[key], b[key])
     for name in ("model.safetensors", "optim.safetensors"):
-        assert header(path(cwd, "one", 50, name)) == header(path(cwd, "many", 50, name)), name
+        assert header(path(cwd, "one", 12, name)) == header(path(cwd, "many", 12, name)), name
     assert len(content(os.path.join(cwd, "many", "model.safetensors"))) == len(content(os.path.join(cwd, "one", "model.safetensors")))
     return many
 
@@ -119,7 +116,7 @@ SHAMPOO = ["--optim", "shampoo", "--lr", "0.01", "--precondition-frequency", "5"
 def copies_of_two_ranks_do_what_one_does(cwd):
     copies = 1 if GPT else 2  # two means over labels are not one where some are ignored
     losses_are_those_of_one_rank(cwd, "2", 2 * copies, copies, [*SHAMPOO, "--ema-decay", "0.9", "--clip-grad", "1"])
-    with open(path(cwd, "many", 50, "state.json"), encoding="utf-8") as f:
+    with open(path(cwd, "many", 12, "state.json"), encoding="utf-8") as f:
         state = json.load(f)
     assert (state["ranks"], state["global_batch"]) == (2 * copies, 8), state
     with open(os.path.join(cwd, "many", "config.yaml"), encoding="utf-8") as f:
@@ -134,20 +131,41 @@ def a_grid_in_depth_does_what_one_rank_does(cwd):
     losses_are_those_of_one_rank(cwd, "2x2x2", 8, 1, SHAMPOO)
 
 
-def a_run_goes_on_with_any_mesh(cwd):
-    flags = [*data(cwd), *COMMON, *SHAMPOO, "--precondition-frequency", "3", "--deterministic", "--epochs", "2"]
-    run(4, *flags, "--batch-size", "8", "--tensor-parallel", "2x2", "--max-steps", "6", "--output", "begun", cwd=cwd)
-    for ranks, tp, batch, accum in ((4, "2x2", 8, 1), (4, "2", 4, 1), (3, "3", 4, 2), (1, "1", 8, 1)):
+def killed_after(cwd, copy, step):
+    """A copy of the run "whole" as if it had been killed right after the checkpoint of a step."""
+    copy = os.path.join(cwd, copy)
+    shutil.copytree(os.path.join(cwd, "whole"), copy, symlinks=True)
+    os.remove(os.path.join(copy, "model.safetensors"))
+    folder = os.path.join(copy, "checkpoints")
+    for name in os.listdir(folder):
+        entry = os.path.join(folder, name)
+        if os.path.islink(entry):
+            os.unlink(entry)
+        elif int(name[5:]) > step:
+            shutil.rmtree(entry)
+
+
+def go_on_with(cwd, meshes):
+    flags = [*data(cwd), *COMMON, *SHAMPOO, "--precondition-frequency", "3", "--deterministic", "--epochs", "2", "--max-steps", "12", "--checkpoint-every", "6"]
+    run(4, *flags, "--batch-size", "8", "--tensor-parallel", "2x2", "--output", "whole", cwd=cwd)
+    for ranks, tp, batch, accum in meshes:
         name = f"{ranks}-{tp}"
-        shutil.copytree(os.path.join(cwd, "begun"), os.path.join(cwd, name))
-        run(ranks, *flags, "--batch-size", str(batch), "--grad-accum", str(accum), "--tensor-parallel", tp, "--max-steps", "12", "--output", name,
-            "--resume", "auto", cwd=cwd)
+        killed_after(cwd, name, 6)
+        run(ranks, *flags, "--batch-size", str(batch), "--grad-accum", str(accum), "--tensor-parallel", tp, "--output", name, "--resume", "auto", cwd=cwd)
         for file in ("model.safetensors", "optim.safetensors"):
-            assert header(path(cwd, name, 12, file)) == header(path(cwd, "4-2x2", 12, file)), (name, file)
-        same_losses(steps(cwd, "4-2x2"), steps(cwd, name))
-    run(4, *flags, "--batch-size", "8", "--tensor-parallel", "2x2", "--max-steps", "12", "--output", "whole", cwd=cwd)
+            assert header(path(cwd, name, 12, file)) == header(path(cwd, "whole", 12, file)), (name, file)
+        same_losses(steps(cwd, "whole"), steps(cwd, name))
+
+
+def a_run_goes_on_with_any_mesh(cwd):
+    go_on_with(cwd, ((4, "2x2", 8, 1), (3, "3", 4, 2), (1, "1", 8, 1)))
     for file in ("model.safetensors", "optim.safetensors"):
         assert content(path(cwd, "whole", 12, file)) == content(path(cwd, "4-2x2", 12, file)), f"{file}: not bit for bit"
+
+
+@full
+def a_run_of_a_grid_goes_on_with_copies(cwd):
+    go_on_with(cwd, ((4, "2", 4, 1),))
 
 
 def overlap_changes_no_bit(cwd):
@@ -161,13 +179,13 @@ def overlap_changes_no_bit(cwd):
 def elementwise_updates_of_boxes_are_those_of_owners(cwd):
     """Files bit for bit, also of a run that went on; nothing of the update is sent but norms."""
     flags = ["--optim", "adamw", "--ema-decay", "0.9", "--deterministic", "--epochs", "4", "--max-steps"]
-    once(cwd, "2", 4, [*flags, "6"], "boxes", 4)
+    once(cwd, "2", 4, [*flags, "6", "--checkpoint-every", "3"], "whole", 4)
     once(cwd, "2", 4, [*flags, "6", "--shard-optimizer"], "owners", 4)
-    once(cwd, "2", 4, [*flags, "3"], "half", 4)
+    killed_after(cwd, "half", 3)
     once(cwd, "2", 4, [*flags, "6", "--resume", "auto"], "half", 4)
     for file in ("model.safetensors", "optim.safetensors"):
-        assert content(path(cwd, "boxes", 6, file)) == content(path(cwd, "owners", 6, file)) == content(path(cwd, "half", 6, file)), file
-    boxes, owners = (steps(cwd, f)[5]["comm_bytes"] for f in ("boxes", "owners"))
+        assert content(path(cwd, "whole", 6, file)) == content(path(cwd, "owners", 6, file)) == content(path(cwd, "half", 6, file)), file
+    boxes, owners = (steps(cwd, f)[4]["comm_bytes"] for f in ("whole", "owners"))
     assert 1.5 * boxes < owners, (boxes, owners)
 
 
@@ -206,7 +224,7 @@ def what_contradicts_is_named(cwd):
 def ranks_disagree(cwd):
     flags = [*data(cwd), *COMMON, "--batch-size", "8", "--max-steps", "1"]
     words = [LAUNCHER, "-n", "1", PROGRAM, *flags, "--tensor-parallel", "2", ":", "-n", "1", PROGRAM, *flags]
-    done = subprocess.run(words, cwd=cwd, env=ENV, capture_output=True, text=True, timeout=TIMEOUT, check=False)
+    done = subprocess.run(words, cwd=cwd, env={**os.environ, **MPI}, capture_output=True, text=True, timeout=TIMEOUT, check=False)
     assert done.returncode and "--tensor-parallel is 2 on rank 0, 1 on rank 1" in done.stderr, done.stderr
 
 
@@ -225,7 +243,7 @@ def where_data_parallelism_moves_less_it_says_so_once(cwd):
 
 
 ROWS = [copies_of_two_ranks_do_what_one_does, a_grid_does_what_one_rank_does, overlap_changes_no_bit, evaluation_counts_each_sample_once]
-OF_VIT = [a_run_goes_on_with_any_mesh, elementwise_updates_of_boxes_are_those_of_owners, what_does_not_divide_is_named, what_contradicts_is_named, ranks_disagree,
+OF_VIT = [a_run_goes_on_with_any_mesh, a_run_of_a_grid_goes_on_with_copies, elementwise_updates_of_boxes_are_those_of_owners, what_does_not_divide_is_named, what_contradicts_is_named, ranks_disagree,
           residual_networks_say_that_they_have_no_form, where_data_parallelism_moves_less_it_says_so_once]
 
 
@@ -235,7 +253,7 @@ def can_run():
         return False
     with tempfile.TemporaryDirectory(prefix="lather-tp-") as cwd:
         words = [LAUNCHER, "-n", "2", PROGRAM, *data(cwd), *COMMON, "--max-steps", "1", "--batch-size", "4"]
-        done = subprocess.run(words, cwd=cwd, env=ENV, capture_output=True, text=True, timeout=TIMEOUT, check=False)
+        done = subprocess.run(words, cwd=cwd, env={**os.environ, **MPI}, capture_output=True, text=True, timeout=TIMEOUT, check=False)
     missing = done.returncode and ("not in this build" in done.stderr or "no communicator" in done.stderr)
     if missing:
         print(done.stderr)

@@ -12,14 +12,11 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 
-from rows import Skip, run_rows  # noqa: E402
+from rows import MPI, Skip, run_rows  # noqa: E402
 from trainer import NOISE, PROGRAM, TIMEOUT, USAGE, digest, fails, run  # noqa: E402
 
 LAUNCHER = sys.argv[2]
 QUIET = ["--batch-size", "8", "--threads", "1", "--workers", "1", "--progress", "off", "--deterministic", "--hidden", "8"]
-ENV = dict(os.environ, OMPI_MCA_btl_vader_single_copy_mechanism="none", OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
-           OMPI_MCA_rmaps_base_oversubscribe="1", OMPI_MCA_btl_base_warn_component_unused="0", OMP_WAIT_POLICY="passive",
-           PRTE_MCA_rmaps_default_mapping_policy=":oversubscribe")
 STEPS = 12
 
 
@@ -35,7 +32,7 @@ def start(*args, cwd, ranks=1):
     if ranks > 1 and LAUNCHER == "none":
         raise Skip("no MPI in this build")
     launcher = [LAUNCHER, "-n", str(ranks)] if ranks > 1 else []
-    return subprocess.Popen([*launcher, PROGRAM, *NOISE, *QUIET, *args], cwd=cwd, env=ENV, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen([*launcher, PROGRAM, *NOISE, *QUIET, *args], cwd=cwd, env={**os.environ, **MPI}, stderr=subprocess.PIPE, text=True)
 
 
 def finish(p):

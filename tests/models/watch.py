@@ -15,7 +15,7 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tools"))
 
-from rows import Skip, run_rows  # noqa: E402
+from rows import MPI, Skip, run_rows  # noqa: E402
 from trainer import INTERRUPTED, NOISE, PROGRAM, TIMEOUT, USAGE, checkpoint, epochs_of, fails, run  # noqa: E402
 
 from report_lib.records import read_metrics  # noqa: E402
@@ -280,10 +280,7 @@ def two_ranks_evaluate_together(cwd):
     run(*FLAGS, *NEVER, "--output", "run", cwd=cwd)
     shutil.copytree(os.path.join(cwd, "run"), os.path.join(cwd, "alone"), symlinks=True)
     run(*WATCH, "alone", cwd=cwd)
-    env = dict(os.environ, OMPI_MCA_btl_vader_single_copy_mechanism="none", OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
-               OMPI_MCA_rmaps_base_oversubscribe="1", OMPI_MCA_btl_base_warn_component_unused="0", OMP_WAIT_POLICY="passive",
-               PRTE_MCA_rmaps_default_mapping_policy=":oversubscribe")
-    p = subprocess.run([LAUNCHER, "-n", "2", PROGRAM, *WATCH, "run"], cwd=cwd, env=env, capture_output=True, text=True, timeout=TIMEOUT)
+    p = subprocess.run([LAUNCHER, "-n", "2", PROGRAM, *WATCH, "run"], cwd=cwd, env={**os.environ, **MPI}, capture_output=True, text=True, timeout=TIMEOUT)
     assert p.returncode == 0, p.stderr[-600:]
     a, b = evaluations(cwd), evaluations(cwd, "alone")
     assert [(r["step"], r["val_top1"]) for r in a] == [(r["step"], r["val_top1"]) for r in b] and len(a) == 4, (a, b)

@@ -1,10 +1,16 @@
 """Rows of a test program: functions of a fresh folder, whose names are sentences."""
 import os
+import resource
 import subprocess
 import tempfile
 import time
 
 SKIPPED = 77
+# Environment of an mpirun that a test starts: as root, more ranks than processors, none bound to one that another test's ranks use too; where a rank has
+# failed the others are ended at once, not after two seconds; messages by memory, without a search for network cards.
+MPI = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1", "OMPI_MCA_hwloc_base_binding_policy": "none",
+       "OMPI_MCA_btl_vader_single_copy_mechanism": "none", "OMPI_MCA_btl_base_warn_component_unused": "0", "OMPI_MCA_odls_base_sigkill_timeout": "0",
+       "OMPI_MCA_pml": "ob1", "OMPI_MCA_mpi_yield_when_idle": "1", "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe", "OMP_WAIT_POLICY": "passive"}
 FAILURES = (AssertionError, OSError, ValueError, KeyError, IndexError, subprocess.TimeoutExpired)
 
 
@@ -18,9 +24,14 @@ class Skip(Exception):
     """Raised by a row that cannot run here, with the reason."""
 
 
+def core_seconds():
+    """Core-seconds of this process and of its children that have ended."""
+    return sum(u.ru_utime + u.ru_stime for u in map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)))
+
+
 def run_row(row, prefix):
-    """Prints cmocka's line. Whether it passed; None: it cannot run here."""
-    name, begin = row.__name__.replace("_", " "), time.monotonic()
+    """Prints cmocka's line, with seconds by the clock and core-seconds. Whether it passed; None: it cannot run here."""
+    name, begin, used = row.__name__.replace("_", " "), time.monotonic(), core_seconds()
     with tempfile.TemporaryDirectory(prefix=prefix) as cwd:
         try:
             row(cwd)
@@ -30,7 +41,7 @@ def run_row(row, prefix):
         except FAILURES as why:
             print(f"{type(why).__name__}: {why}\n[  FAILED  ] {name}", flush=True)
             return False
-    print(f"[       OK ] {name} ({time.monotonic() - begin:.1f} s)", flush=True)
+    print(f"[       OK ] {name} ({time.monotonic() - begin:.1f} s, {core_seconds() - used:.1f} core-s)", flush=True)
     return True
 
 
