@@ -17,6 +17,8 @@ typedef enum lt_cpu_isa {
 /* The best set of this machine; LATHER_CPU_ISA=generic|avx2|avx512|avx512_bf16|amx hides
  * what is better. Errors: LT_E_ARG (no such name). */
 lt_status lt_cpu_isa_find(lt_cpu_isa *out);
+/* The best set of this machine, whatever LATHER_CPU_ISA says. */
+lt_cpu_isa lt_cpu_detect(void);
 const char *lt_cpu_isa_name(lt_cpu_isa isa);
 /* The kernels for a set. */
 const lt_cpu_kernels *lt_cpu_isa_kernels(lt_cpu_isa isa);

@@ -1,0 +1,66 @@
+/* What the processor has. A part of its own: tests put another in its place, which reports every instruction set. */
+
+#include "tensor/backend/cpu/isa.h"
+
+#if defined(__x86_64__) && defined(__linux__)
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
+/* AMX: CPUID, XCR0, and Linux's permission (arch/x86/include/uapi/asm/prctl.h). */
+enum { OSXSAVE = 27, AMX_BF16 = 22, AMX_TILE = 24, TILE_CONFIG = 17, TILE_DATA = 18 }; /* bits */
+
+static bool has_bit(uint64_t word, int bit)
+{
+    return word >> bit & 1;
+}
+
+bool lt_amx_reported(uint32_t leaf1_ecx, uint32_t leaf7_edx, uint64_t xcr0)
+{
+    return has_bit(leaf1_ecx, OSXSAVE) && has_bit(leaf7_edx, AMX_BF16)
+           && has_bit(leaf7_edx, AMX_TILE) && has_bit(xcr0, TILE_CONFIG)
+           && has_bit(xcr0, TILE_DATA);
+}
+
+#if defined(__x86_64__) && defined(__linux__)
+static uint64_t read_xcr0(void)
+{
+    uint32_t low, high;
+    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    return (uint64_t)high << 32 | low;
+}
+
+bool lt_amx_request(void)
+{
+    enum { REQUEST_PERMISSION = 0x1023 }; /* ARCH_REQ_XCOMP_PERM */
+    unsigned a, b, c = 0, d = 0, leaf1_ecx = 0;
+    if (!__get_cpuid(1, &a, &b, &leaf1_ecx, &d) || !__get_cpuid_count(7, 0, &a, &b, &c, &d))
+        return false;
+    uint64_t xcr0 = has_bit(leaf1_ecx, OSXSAVE) ? read_xcr0() : 0;
+    return lt_amx_reported(leaf1_ecx, d, xcr0)
+           && !syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA);
+}
+#else
+bool lt_amx_request(void)
+{
+    return false;
+}
+#endif
+
+lt_cpu_isa lt_cpu_detect(void)
+{
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma"))
+        return LT_ISA_GENERIC;
+    if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw")
+        || !__builtin_cpu_supports("avx512vl") || !__builtin_cpu_supports("avx512dq"))
+        return LT_ISA_AVX2;
+    if (!__builtin_cpu_supports("avx512bf16"))
+        return LT_ISA_AVX512;
+    return lt_amx_request() ? LT_ISA_AMX : LT_ISA_AVX512_BF16;
+#else
+    return LT_ISA_GENERIC;
+#endif
+}
