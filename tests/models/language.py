@@ -13,7 +13,7 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 
-from rows import MPI, Skip, run_rows  # noqa: E402
+from rows import MPI, Skip, full, run_rows  # noqa: E402
 from trainer import (ERROR, OK, PROGRAM, USAGE, checkpoint, digest, epochs_of, fails, metadata_of, read_safetensors, run,  # noqa: E402
                      same, steps_of, write_safetensors)
 
@@ -430,6 +430,13 @@ GPT = [samples_with_a_cache_are_those_without, a_sample_may_outgrow_the_position
        weights_of_huggingface_are_read, heads_come_from_a_flag_metadata_or_config_json, flags_that_contradict_the_weights_are_refused,
        masks_of_any_dtype_are_left_out, a_prompt_may_stand_alone, heads_must_divide_the_width, other_forms_train_and_resume, steps_that_overflow_are_skipped,
        every_recipe_loads]
+# With the other model these are the same lines of the trainer and of the task.
+BOTH = [it_trains_and_is_evaluated_as_in_training, it_learns, a_resume_has_the_same_bits, micro_batches_make_a_batch, weights_tell_their_vocabulary,
+        a_sequence_longer_than_the_positions_is_refused, broken_metadata_are_refused, statistics_of_batch_norm_are_refused, it_has_no_word_of_images]
+if IS_GPT:
+    COMMON = [row if row in BOTH or row is two_ranks_equal_one else full(row) for row in COMMON]
+else:
+    full(two_ranks_equal_one)
 ROWS = COMMON + (GPT if IS_GPT else BIGRAM)
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@
 import fcntl
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -55,6 +56,16 @@ def wait_for(p, what):
     assert what(), f"it never came: {p.poll()}"
 
 
+def wait_for_looks(p):
+    """Until it has slept twice more: as often it looked for a checkpoint or an end, and went on."""
+    def sleeps():
+        with open(f"/proc/{p.pid}/task/{p.pid}/status") as f:
+            return int(re.search(r"\nvoluntary_ctxt_switches:\s*(\d+)", f.read()).group(1))
+    last = sleeps() + 2
+    wait_for(p, lambda: p.poll() is None and sleeps() >= last)
+    assert p.poll() is None, p.communicate()
+
+
 def finish(p, code=0):
     text = p.communicate(timeout=TIMEOUT)[1]
     assert p.returncode == code, f"exit {p.returncode}, want {code}: {text[-500:]}"
@@ -66,6 +77,16 @@ def lock(path):
     file = open(path, "w")
     fcntl.lockf(file, fcntl.LOCK_EX)
     return file
+
+
+def is_held(path):
+    """Whether a process holds the lock."""
+    with open(path, "a") as file:
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return True
+    return False
 
 
 def checkpoints(cwd, folder="run"):
@@ -175,7 +196,7 @@ def a_checkpoint_stays_readable_while_the_run_removes_it(cwd):
 
 def links_keep_what_is_removed_in_the_middle(cwd):
     run(*FLAGS, *NEVER, "--ema-decay", "0.9", "--output", "run", cwd=cwd)
-    p = start(*WATCH, "run", "--data", "synthetic:20000:16:3", cwd=cwd)  # it takes a while; the averages are read behind the weights' part
+    p = start(*WATCH, "run", "--data", "synthetic:8000:16:3", cwd=cwd)  # it takes a while; the averages are read behind the weights' part
     wait_for(p, lambda: os.path.exists(os.path.join(cwd, "run", "checkpoints", "evaluated", "optim.safetensors")))
     shutil.rmtree(os.path.join(cwd, "run", "checkpoints", "step-6"))
     text = finish(p)
@@ -188,14 +209,13 @@ def a_run_that_is_trained_further_has_not_ended(cwd):
     with lock(os.path.join(cwd, "run", "lock")):
         p = start(*WATCH, "run", cwd=cwd)
         wait_for(p, lambda: steps(cwd) == STEPS)
-        time.sleep(1)
-        assert p.poll() is None, "it ended while a process held the run"
+        wait_for_looks(p)  # it does not end while a process holds the run
     finish(p)
     weights = os.path.join(cwd, "run", "model.safetensors")
     os.utime(weights, (1, 1))  # of an earlier end; the run was killed since
     p = start(*WATCH, "run", cwd=cwd)
-    time.sleep(1)
-    assert p.poll() is None, "weights older than the newest checkpoint are no end"
+    wait_for(p, lambda: p.poll() is None and is_held(os.path.join(cwd, "run", "lock-eval")))
+    wait_for_looks(p)  # weights older than the newest checkpoint are no end
     os.utime(weights)
     assert "waiting for one" in finish(p)
 

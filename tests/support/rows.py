@@ -11,6 +11,20 @@ SKIPPED = 77
 MPI = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1", "OMPI_MCA_hwloc_base_binding_policy": "none",
        "OMPI_MCA_btl_vader_single_copy_mechanism": "none", "OMPI_MCA_btl_base_warn_component_unused": "0", "OMPI_MCA_odls_base_sigkill_timeout": "0",
        "OMPI_MCA_pml": "ob1", "OMPI_MCA_mpi_yield_when_idle": "1", "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe", "OMP_WAIT_POLICY": "passive"}
+FREE = 2 << 30  # bytes that folders of rows may take
+
+
+def use_memory():
+    """Folders of rows are in memory where there is enough: a checkpoint waits for the disk ten times, which is most of what a small run takes. Programs may be in them."""
+    try:
+        shm = os.statvfs("/dev/shm")
+    except OSError:
+        return
+    if "TMPDIR" not in os.environ and os.access("/dev/shm", os.W_OK) and shm.f_bavail * shm.f_frsize >= FREE and not shm.f_flag & os.ST_NOEXEC:
+        os.environ["TMPDIR"] = tempfile.tempdir = "/dev/shm"
+
+
+use_memory()
 FAILURES = (AssertionError, OSError, ValueError, KeyError, IndexError, subprocess.TimeoutExpired)
 
 
