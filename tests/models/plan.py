@@ -770,7 +770,7 @@ def a_profile_is_of_ranks_in_step(cwd):
 
 
 def ranks_that_take_turns_count_seconds_of_a_core(cwd):
-    """Two and five on one processor, with batches that take longer than a slice, of which one by the clock would take 2.5 times as long, whatever else the machine does."""
+    """Two and five on one processor, with batches that take longer than a slice, of which one by the clock would take 2.5 times as long, less where the processor has other work."""
     def of(ranks):
         plan(cwd, "--goal", "loss=1", "--ranks", "1", "--threads", "1", "--hidden", "1024", "--batch-size", "128", "--profile-ranks", str(ranks), "--profile-seconds", "0.02", profile_file=f"{ranks}.json")
         with open(os.path.join(cwd, f"{ranks}.json")) as f:
@@ -781,7 +781,7 @@ def ranks_that_take_turns_count_seconds_of_a_core(cwd):
         two, five = of(2), of(5)
     finally:
         os.sched_setaffinity(0, processors)
-    assert five < 1.8 * two, (two, five)
+    assert five < 1.25 * two, (two, five)  # of a core they take as long within some percent
 
 
 # --- Bad input ---
