@@ -37,9 +37,9 @@ typedef struct lt_shard_config {
 
 /** Divides the state; before the first step and before a checkpoint is loaded. From then on
  *  lt_optim_step() and lt_optim_free() are collective, and all ranks have bit-identical parameters
- *  after a step if they had bit-identical gradients. What fails on one rank fails on all of its group,
- *  naming the rank. Shampoo is divided by blocks, others by parameters (ZeRO-1: Rajbhandari et al.,
- *  SC 2020); of these the parameters are gathered if dtype is LT_F32, as that is exact.
+ *  after a step if they had bit-identical gradients. What fails on one rank before it has sent its part
+ *  fails on all of its group, naming the rank; what fails later, on that rank. Shampoo is divided by
+ *  blocks, others by parameters (ZeRO-1: Rajbhandari et al., SC 2020); of these the parameters are gathered if dtype is LT_F32, as that is exact.
  *  Each rank sends (ranks of its group - 1) * (elements that it owns + 1) * size of dtype bytes a step,
  *  counted by comm. The result does not depend on ranks, groups and balance. It is that of the
  *  undivided optimizer if parameters are gathered in LT_F32; else an update is rounded to dtype
