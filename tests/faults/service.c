@@ -8,7 +8,7 @@
 
 #include "lather/data_service.h"
 
-enum { REQUEST = 100, SIDE = 8, MOST_CALLS = 40 };
+enum { REQUEST = 100, SIDE = 8 };
 static const double seconds = 2; /* of a call */
 
 typedef struct row {
@@ -104,7 +104,7 @@ static void a_call_that_fails_says_so(void **state)
                           .close = end,
                           .context = &s,
                           .least = 4};
-    (void)faults_each(&c, MOST_CALLS);
+    (void)faults_each(&c);
 }
 
 /* --- Data --- */
@@ -189,7 +189,7 @@ static void data_that_cannot_be_had_is_missed(void **state)
                           .close = end_remote,
                           .context = f,
                           .least = 10};
-    (void)faults_each(&c, MOST_CALLS);
+    (void)faults_each(&c);
     lt_dataset_free(&f->data);
 }
 

@@ -44,17 +44,38 @@ enum {
 static _Atomic int64_t fault_countdown; /* the call that brings it to 0 fails; 0: none will */
 static _Atomic unsigned fault_kinds;
 static _Atomic(const char *) fault_name; /* of the call that failed; NULL: none did */
+static _Atomic unsigned fault_kind;      /* of that call */
 static _Atomic int64_t fault_live;       /* allocations that were not freed */
+
+/* Who makes each call: a hash of its frames, for calls that are counted down from FAULT_BEYOND. */
+enum { FAULT_BEYOND = 1 << 30, FAULT_SITES = 1 << 14, FAULT_FRAMES = 24 };
+static uint64_t fault_site[FAULT_SITES];
+
+static inline void fault_note(int64_t k)
+{
+    void *frame[FAULT_FRAMES];
+    uint64_t hash = 0;
+    if (k < 0 || k >= FAULT_SITES)
+        return;
+    for (int i = backtrace(frame, FAULT_FRAMES) - 1; i >= 0; i--)
+        hash = (hash ^ (uint64_t)(uintptr_t)frame[i]) * 1099511628211U;
+    fault_site[k] = hash;
+}
 
 static inline bool fault_due(unsigned kind, const char *name)
 {
-    if (!(atomic_load(&fault_kinds) & kind) || atomic_load(&fault_countdown) <= 0
-        || atomic_fetch_sub(&fault_countdown, 1) != 1)
+    if (!(atomic_load(&fault_kinds) & kind) || atomic_load(&fault_countdown) <= 0)
         return false;
+    const int64_t left = atomic_fetch_sub(&fault_countdown, 1);
+    if (left != 1) {
+        fault_note(FAULT_BEYOND - left);
+        return false;
+    }
+    atomic_store(&fault_kind, kind);
     atomic_store(&fault_name, name);
     if (getenv("LATHER_FAULT_TRACE")) {
-        void *frame[24];
-        backtrace_symbols_fd(frame, backtrace(frame, 24), STDERR_FILENO);
+        void *frame[FAULT_FRAMES];
+        backtrace_symbols_fd(frame, backtrace(frame, FAULT_FRAMES), STDERR_FILENO);
     }
     errno = kind == FAULT_MEMORY   ? ENOMEM
             : kind == FAULT_FILE   ? EIO
@@ -342,9 +363,9 @@ static inline bool fault_fits(const fault_case *c, lt_status st)
 {
     if (c->any_status)
         return true;
-    if (!(c->kinds & ~(unsigned)FAULT_MEMORY))
+    if (atomic_load(&fault_kind) & (FAULT_MEMORY | FAULT_THREAD))
         return st == LT_E_NOMEM;
-    if (!(c->kinds & ~(unsigned)FAULT_KERNEL))
+    if (atomic_load(&fault_kind) == FAULT_KERNEL)
         return st == LT_E_DEVICE || st == LT_E_NOMEM; /* oneDNN's own are out of memory */
     return true;
 }
@@ -402,26 +423,55 @@ static inline int faults_run(const char *name, const struct CMUnitTest *tests, s
     return _cmocka_run_group_tests(name, tests, count, setup, teardown);
 }
 
-/* Fails calls 1, 2, ... of the action until none is left to fail. Of an action with more than `most` calls about so
- * many, spread evenly; LATHER_TEST_FULL=1: all. Returns how many calls there are. */
-static inline int64_t faults_each(const fault_case *c, int64_t most)
+/* Whether call k + 1 is the first or the last one of the action from its place in the program, by the frames that led
+ * there, and no row before it failed such a one. */
+static inline bool fault_is_new(int64_t k, int64_t calls)
 {
-    enum { SECONDS = 60, BEYOND = 1 << 30 };
+    enum { SEEN = 1 << 18 };
+    static uint64_t seen[SEEN];
+    bool first = true, last = true;
+    for (int64_t i = 0; i < calls && (first || last); i++) {
+        first = first && !(i < k && fault_site[i] == fault_site[k]);
+        last = last && !(i > k && fault_site[i] == fault_site[k]);
+    }
+    if (!first && !last)
+        return false;
+    const uint64_t key = first ? fault_site[k] : ~fault_site[k];
+    size_t at = (size_t)(key >> 40) % SEEN;
+    while (seen[at] && seen[at] != key)
+        at = (at + 1) % SEEN;
+    const bool new = seen[at] != key;
+    seen[at] = key;
+    return new;
+}
+
+/* Fails calls of the action, one at a time: the first and the last from each place in the program that no earlier row
+ * reached; LATHER_TEST_FULL=1: each one. Returns how many calls there are. */
+static inline int64_t faults_each(const fault_case *c)
+{
+    enum { SECONDS = 60 };
+    const bool all = getenv("LATHER_TEST_FULL");
+    int64_t failed = 0;
     fault_running = c;
     lt_log_set(fault_quiet, NULL);
     signal(SIGALRM, fault_hangs);
-    (void)fault_try(c, BEYOND, true); /* what is made once and kept; counts calls */
-    const int64_t calls = BEYOND - fault_left;
-    const int64_t step = getenv("LATHER_TEST_FULL") ? 1 : 1 + calls / most;
-    if (calls < c->least)
-        fail_msg("%s: %lld calls, want %lld", c->name, (long long)calls, (long long)c->least);
-    for (int64_t k = 1; alarm(SECONDS), fault_try(c, k, false);)
-        k += step < 2 ? 1
-                      : 1 + (int64_t)(((uint64_t)k * 2654435761u >> 16) % (uint64_t)(2 * step - 1));
+    (void)fault_try(c, FAULT_BEYOND, true); /* what is made once and kept */
+    (void)fault_try(c, FAULT_BEYOND, false);
+    const int64_t calls = FAULT_BEYOND - fault_left;
+    if (calls < c->least || calls > FAULT_SITES)
+        fail_msg("%s: %lld calls, want %lld to %d", c->name, (long long)calls, (long long)c->least,
+                 FAULT_SITES);
+    for (int64_t k = 0; k < calls; k++) {
+        if (!all && !fault_is_new(k, calls))
+            continue;
+        alarm(SECONDS);
+        failed += fault_try(c, k + 1, false);
+    }
     alarm(0);
     lt_log_set(NULL, NULL);
     if (getenv("LATHER_FAULT_COUNTS"))
-        printf("%s: %lld calls\n", c->name, (long long)calls);
+        printf("%s: %lld calls, of which %lld failed\n", c->name, (long long)calls,
+               (long long)failed);
     return calls;
 }
 
