@@ -13,6 +13,7 @@ typedef struct row {
     const lt_optim_family *family;
     const lt_optim_preset *preset;
     make_fn *make;
+    const char *device; /* NULL: ref */
     lt_state_dtype dtype;
     bool averaged, scaled;
     int at; /* the step that fails */
@@ -98,7 +99,9 @@ static void begin(void *context)
 {
     (void)context;
     static const double start[12] = {1, -2, 3, -4, 5, -6, 7, -8, 9, -10, 11, -12};
-    fixture_open(&f, false);
+    const lt_device_config config = {.threads = 1};
+    f = (fixture){0};
+    assert_ok(lt_device_open(&f.device, current->device ? current->device : "ref", &config));
     put(fixture_add(&f, "matrix", LT_SHAPE(3, 4))->value, start);
     put(fixture_add(&f, "kernel", LT_SHAPE(3, 2, 1, 2))->value, start);
     put(fixture_add(&f, "bias", LT_SHAPE(5))->value, start);
@@ -256,6 +259,15 @@ int main(void)
         r.dtype = LT_STATE_F32;
         snprintf(r.name, sizeof r.name, "%s averaged, with a loss scale", first_order[i].name);
         r.averaged = r.scaled = true;
+        add_all(r);
+    }
+    static const maker on_cpu[] = {
+        {"shampoo", make_shampoo},   {"eigendecomposed", make_eigendecomposed},
+        {"rational", make_rational}, {"qr", make_qr},
+        {"tracked", make_tracked},   {"newton", make_newton}};
+    for (size_t i = 0; i < COUNT_OF(on_cpu); i++) {
+        row r = {.make = on_cpu[i].make, .device = "cpu"};
+        snprintf(r.name, sizeof r.name, "%s on the cpu", on_cpu[i].name);
         add_all(r);
     }
     return faults_run("faults in an optimizer's step", tests, count, NULL, NULL);
