@@ -2,6 +2,8 @@
 
 #include "cases.h"
 
+#include "lather/ext/comm.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -98,7 +100,11 @@ bool case_split(rank_case *c)
     lt_comm *half = NULL, *pair = NULL;
     for (int r = rank % 2; r < n; r += 2, members++)
         want += r;
+    lt_comm_set_deadline(c->comm, c->comm->deadline + 1);
     bool good = ok(c, lt_comm_split(c->comm, rank % 2, -rank, &half), "split");
+    if (good && half->deadline < c->comm->deadline)
+        good = case_fails(c, "a deadline of %g s in a group", half->deadline);
+    lt_comm_set_deadline(c->comm, c->comm->deadline - 1);
     int place = members - 1 - rank / 2;
     if (good && (lt_comm_size(half) != members || lt_comm_rank(half) != place))
         good = case_fails(c, "rank %d is %d of %d in its half", rank, lt_comm_rank(half),
