@@ -420,6 +420,7 @@ def texts_that_are_refused(cwd):
             ("[a]\ncommand = true\n[a]\ncommand = true\n", "program.ini:3: launch: ", "there is a group a already"),
             ("[self]\ncommand = true\n", "'self' is no label"),
             ("[a]\ncommand = true\ncuont = 2\n", "program.ini:3: ", "unknown key cuont; did you mean count?"),
+            ("[a]\ncuont = 2\ncommand = true\n", "program.ini:2: ", "unknown key cuont"),
             ("[a]\ncommand = true\ncount = 0\n", "count = 0: want a number, 1 to"),
             ("[a]\ncommand = true\ncount = 1.5\n", "want a whole number"),
             ("[a]\nkind = thing\n", "kind = thing: want function, service or gang"),

@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "near.h"
 
+#include "lather/embedding_layers.h"
 #include "lather/transformer_layers.h"
 
 #include <string.h>
@@ -380,6 +381,50 @@ static void folding_without_memory_changes_nothing(void **state)
     lt_module_free(&chain);
 }
 
+static lt_status make_layer(int which, lt_module **out, lt_device *device)
+{
+    switch (which) {
+    case 0:
+        return lt_layer_conv2d(out, device, "l", (lt_conv2d_layer){.in = C, .out = C, .kernel = 3});
+    case 1:
+        return lt_layer_conv_transpose2d(
+            out, device, "l", (lt_conv_transpose2d_layer){.in = C, .out = C, .kernel = 2});
+    case 2:
+        return lt_layer_linear(out, device, "l", C, C, true);
+    case 3:
+        return lt_layer_batchnorm2d(out, device, "l", C, (lt_batchnorm2d_config){0});
+    case 4:
+        return lt_layer_group_norm(out, device, "l", C, (lt_group_norm_config){.groups = 2});
+    case 5:
+        return lt_layer_layernorm(out, device, "l", C, (lt_layernorm_config){0});
+    case 6:
+        return lt_layer_patch_embedding(
+            out, device, "l", (lt_patch_embedding_layer){.channels = C, .width = C, .patch = 2});
+    case 7:
+        return lt_layer_class_token(out, device, "l", C);
+    case 8:
+        return lt_layer_positions(out, device, "l", (lt_positions_layer){.rows = C, .width = C});
+    default:
+        return lt_layer_dropout(out, 0.5);
+    }
+}
+
+static void layers_without_memory_are_not_made(void **state)
+{
+    const fixture *f = *state;
+    for (int which = 0; which < 10; which++) {
+        lt_module *m = NULL;
+        lt_status st = LT_E_NOMEM;
+        for (int n = 1; st; n++) {
+            lt_alloc_fail_at(n);
+            st = make_layer(which, &m, f->device);
+            lt_alloc_fail_at(0);
+            assert_true(st ? st == LT_E_NOMEM && !m : n > 1);
+        }
+        lt_module_free(&m);
+    }
+}
+
 static void global_pooling_is_the_mean(void **state)
 {
     fixture *f = *state;
@@ -489,6 +534,7 @@ int main(void)
         cmocka_unit_test(linear_layers_store_their_weight_both_ways),
         cmocka_unit_test(only_a_batch_norm_folds_into_only_a_convolution),
         cmocka_unit_test(folding_without_memory_changes_nothing),
+        cmocka_unit_test(layers_without_memory_are_not_made),
         cmocka_unit_test(global_pooling_is_the_mean),
         cmocka_unit_test(bad_arguments_are_refused_and_nothing_is_made),
     };
