@@ -1,0 +1,282 @@
+/* What the system refuses: threads, random numbers, memory that is mapped, an exchange of names, the set of processors. Each is
+ * an error that names it, or is done another way; afterwards the same works. The linker puts these functions in the place of
+ * libc's. */
+
+#include "../optim/refreshes.h"
+#include "../service/increment.h"
+#include "base/beat.h"
+#include "base/commit.h"
+#include "base/machine.h"
+#include "base/token.h"
+#include "temp_folder.h"
+#include "tensor/backend/cpu/cpu.h"
+
+#include "lather/ext/backend.h"
+#include "lather/ext/dataset.h"
+#include "lather/loader.h"
+#include "lather/run_folder.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static int refused_thread; /* which one from now on, from 1; 0: none */
+static bool refuses_random, refuses_map, refuses_exchange, refuses_affinity;
+
+int __real_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *),
+                          void *context);
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *),
+                          void *context);
+ssize_t __real_getrandom(void *to, size_t bytes, unsigned flags);
+ssize_t __wrap_getrandom(void *to, size_t bytes, unsigned flags);
+void *__real_mmap64(void *at, size_t bytes, int access, int flags, int fd, off_t offset);
+void *__wrap_mmap64(void *at, size_t bytes, int access, int flags, int fd, off_t offset);
+int __real_renameat2(int from, const char *old, int to, const char *new, unsigned flags);
+int __wrap_renameat2(int from, const char *old, int to, const char *new, unsigned flags);
+int __real_sched_getaffinity(pid_t process, size_t bytes, cpu_set_t *set);
+int __wrap_sched_getaffinity(pid_t process, size_t bytes, cpu_set_t *set);
+
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *),
+                          void *context)
+{
+    if (refused_thread && !--refused_thread)
+        return EAGAIN;
+    return __real_pthread_create(thread, attributes, run, context);
+}
+
+ssize_t __wrap_getrandom(void *to, size_t bytes, unsigned flags)
+{
+    errno = ENOSYS;
+    return refuses_random ? -1 : __real_getrandom(to, bytes, flags);
+}
+
+void *__wrap_mmap64(void *at, size_t bytes, int access, int flags, int fd, off_t offset)
+{
+    return refuses_map ? MAP_FAILED : __real_mmap64(at, bytes, access, flags, fd, offset);
+}
+
+int __wrap_renameat2(int from, const char *old, int to, const char *new, unsigned flags)
+{
+    errno = EINVAL;
+    return refuses_exchange ? -1 : __real_renameat2(from, old, to, new, flags);
+}
+
+int __wrap_sched_getaffinity(pid_t process, size_t bytes, cpu_set_t *set)
+{
+    return refuses_affinity ? -1 : __real_sched_getaffinity(process, bytes, set);
+}
+
+static void assert_says(const char *words)
+{
+    if (!strstr(lt_error_message(), words))
+        fail_msg("'%s' does not say '%s'", lt_error_message(), words);
+}
+
+/* --- Threads --- */
+
+static void a_thread_of_the_loader(void **state)
+{
+    enum { THREADS = 3 };
+    const lt_loader_config c = {
+        .transform = {.size = 8, .resize = 8}, .batch = 4, .threads = THREADS, .seed = 3};
+    lt_device *device = NULL;
+    lt_dataset *data = NULL;
+    (void)state;
+    assert_ok(lt_device_open(&device, "ref", NULL));
+    assert_ok(lt_dataset_synthetic(&data, 12, 8, 3, 5));
+    for (int k = 1; k <= THREADS + 1; k++) {
+        char message[64];
+        lt_loader *l = NULL;
+        lt_batch b;
+        refused_thread = k;
+        const lt_status st = lt_loader_new(&l, data, device, &c);
+        refused_thread = 0;
+        snprintf(message, sizeof message, "data: no thread %d of %d: ", k, THREADS);
+        assert_status(st, k <= THREADS ? LT_E_NOMEM : LT_OK);
+        if (st)
+            assert_says(message);
+        else
+            assert_ok(lt_loader_next(l, &b));
+        lt_loader_free(&l);
+    }
+    lt_dataset_free(&data);
+    lt_device_close(&device);
+}
+
+static void the_thread_of_a_service(void **state)
+{
+    lt_service *s = NULL;
+    (void)state;
+    refused_thread = 1;
+    assert_status(lt_service_open(&s, &(lt_service_config){.address = "inproc://refused",
+                                                           .handler = increment}),
+                  LT_E_NOMEM);
+    refused_thread = 0;
+    assert_says("service: inproc://refused: no thread");
+    assert_null(s);
+    lt_service_close(&s);
+    s = serve("inproc://refused", NULL); /* the name is free again */
+    lt_client *c = connect_to("inproc://refused", NULL, false);
+    check_call(c, 5);
+    lt_client_close(&c);
+    lt_service_close(&s);
+}
+
+/* The client sees that its connection ends, and the next one is served. */
+static void the_thread_of_a_connection(void **state)
+{
+    lt_answer answer = {0};
+    (void)state;
+    lt_service *s = serve("inproc://connections", NULL);
+    refused_thread = 1;
+    lt_client *c = NULL;
+    lt_status st = lt_client_open(&c, &(lt_client_config){.address = "inproc://connections"});
+    if (!st)
+        st = lt_client_call(c, "x", 1, SECONDS, &answer);
+    assert_int_not_equal(st, LT_OK);
+    assert_int_equal(refused_thread, 0);
+    lt_answer_free(&answer);
+    lt_client_close(&c);
+    c = connect_to("inproc://connections", NULL, false);
+    check_call(c, 5);
+    lt_client_close(&c);
+    lt_service_close(&s);
+}
+
+/* The step fails; a later one makes the roots. */
+static void the_thread_of_shampoos_roots(void **state)
+{
+    const lt_shampoo_config config = small_blocks(LT_REFRESH_ASYNC, 3);
+    fixture f;
+    int failed = 0;
+    (void)state;
+    open_blocks(&f, &config);
+    refused_thread = 1;
+    for (int t = 1; t <= 8; t++) {
+        double g[64] = {1, 2, 3, 4, 5};
+        for (size_t i = 0; i < f.list.count; i++)
+            put_grad(f.list.item[i], g);
+        const lt_status st = lt_optim_step(f.optim, &(lt_step){.lr = 0.1, .attempt = ++f.attempt});
+        failed += st != LT_OK;
+        if (!st)
+            continue;
+        assert_status(st, LT_E_NOMEM);
+        assert_says("shampoo: no thread for the roots of step ");
+    }
+    assert_int_equal(failed, 1);
+    assert_int_equal(refused_thread, 0);
+    fixture_close(&f);
+}
+
+static void the_thread_of_a_heartbeat(void **state)
+{
+    atomic_llong progress = 0;
+    lt_beat *b = NULL;
+    (void)state;
+    refused_thread = 1;
+    assert_status(lt_beat_open(&b, 0, 1, &progress), LT_E_NOMEM);
+    refused_thread = 0;
+    assert_says("beat: no thread");
+    assert_null(b);
+}
+
+/* --- Others --- */
+
+static void random_numbers(void **state)
+{
+    char id[LT_RUN_ID], other[LT_RUN_ID], nonce[LT_TOKEN_NONCE];
+    (void)state;
+    refuses_random = true;
+    assert_status(lt_run_new_id(id), LT_E_IO);
+    assert_says("run: no random numbers: Function not implemented");
+    assert_status(lt_token_draw(nonce), LT_E_IO);
+    assert_says("comm: no random bytes: Function not implemented");
+    refuses_random = false;
+    assert_ok(lt_run_new_id(id));
+    assert_ok(lt_run_new_id(other));
+    assert_string_not_equal(id, other);
+    assert_ok(lt_token_draw(nonce));
+    assert_true(lt_token_is_nonce(nonce));
+}
+
+/* Without the range as large as the machine's memory there are segments that grow. */
+static void a_range_of_addresses(void **state)
+{
+    lt_device *device = NULL;
+    lt_tensor *t = NULL;
+    void *memory = NULL;
+    (void)state;
+    refuses_map = true;
+    assert_status(lt_backend_cpu()->alloc(NULL, (size_t)1 << 30, &memory), LT_E_NOMEM);
+    assert_says("cpu: no 1024 MiB of addresses");
+    assert_ok(lt_device_open(&device, "cpu", NULL));
+    assert_ok(lt_tensor_new(&t, device, LT_F32, LT_SHAPE(1000)));
+    assert_ok(lt_tensor_fill(t, 3));
+    refuses_map = false;
+    assert_true(lt_device_memory(device).reserved < (size_t)1 << 30);
+    lt_tensor_free(&t);
+    lt_device_close(&device);
+}
+
+static void put_file(const lt_commit *c, const char *text)
+{
+    char path[2 * TEMP_PATH];
+    snprintf(path, sizeof path, "%s/text", c->temp);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fputs(text, file);
+    fclose(file);
+}
+
+/* A file system that cannot exchange two names: the old folder goes first. */
+static void an_exchange_of_names(void **state)
+{
+    char path[2 * TEMP_PATH], text[8] = "";
+    (void)state;
+    snprintf(path, sizeof path, "%s/folder", folder);
+    for (int k = 0; k < 2; k++) {
+        lt_commit c = {0};
+        assert_ok(lt_commit_begin(&c, path));
+        put_file(&c, k ? "new" : "old");
+        refuses_exchange = true;
+        assert_ok(lt_commit_finish(&c));
+        refuses_exchange = false;
+    }
+    snprintf(path, sizeof path, "%s/folder/text", folder);
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    assert_non_null(fgets(text, sizeof text, file));
+    fclose(file);
+    assert_string_equal(text, "new");
+}
+
+static void the_set_of_processors(void **state)
+{
+    (void)state;
+    const int known = lt_cpu_threads();
+    refuses_affinity = true;
+    const int all = lt_cpu_threads();
+    refuses_affinity = false;
+    assert_in_range(all, known, sysconf(_SC_NPROCESSORS_ONLN));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_thread_of_the_loader),
+        cmocka_unit_test(the_thread_of_a_service),
+        cmocka_unit_test(the_thread_of_a_connection),
+        cmocka_unit_test(the_thread_of_shampoos_roots),
+        cmocka_unit_test(the_thread_of_a_heartbeat),
+        cmocka_unit_test(random_numbers),
+        cmocka_unit_test(a_range_of_addresses),
+        cmocka_unit_test_setup_teardown(an_exchange_of_names, temp_setup, temp_teardown),
+        cmocka_unit_test(the_set_of_processors),
+    };
+    return cmocka_run_group_tests_name("refused", tests, NULL, NULL);
+}
