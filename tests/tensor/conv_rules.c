@@ -287,35 +287,72 @@ static void what_was_right_is_not(void **state)
         assert_null(lt_conv_forbidden(wrong[i].version, "jit:avx512_core", &f));
         assert_null(lt_conv_forbidden(wrong[i].version, wrong[i].implementation, &good));
     }
-    /* One step to the side of each form's fault. */
-    const geometry few = {16, 16, 56, 56, 1, 1, 2, 2, 1, 1, 0, 0, 1};
-    const geometry even = {15, 8, 30, 30, 1, 1, 1, 1, 1, 1, 0, 0, 1};
-    const geometry met = {52, 16, 3, 3, 3, 3, 2, 2, 1, 1, 1, 1, 1};
-    lt_conv_form f = form_of(&few, LT_CONV_GRAD_W);
-    assert_null(lt_conv_forbidden(V2_6, "jit_1x1:avx512_core", &f));
-    f = form_of(&even, LT_CONV_GRAD_X);
-    assert_null(lt_conv_forbidden(V2_6, "jit_bf16_1x1:avx512_core_bf16", &f));
-    f = form_of(&met, LT_CONV_GRAD_W);
-    assert_null(lt_conv_forbidden(V2_6, BF16_W, &f));
-    const geometry within[] = {{1, 3, 1, 3, 1, 2, 1, 3, 1, 1, 0, 0, 1},
-                               {1, 3, 1, 4, 1, 1, 1, 3, 1, 1, 0, 0, 1},
-                               {2, 3, 1, 2, 1, 2, 1, 3, 1, 1, 0, 0, 1}};
-    for (size_t i = 0; i < COUNT_OF(within); i++) {
-        f = form_of(&within[i], LT_CONV_GRAD_W);
-        assert_null(lt_conv_forbidden(V2_6, BF16_W, &f));
-    }
-    const geometry forward[] = {{48, 64, 8, 8, 1, 6, 1, 1, 1, 2, 0, 5, 1},
-                                {48, 64, 8, 30, 1, 6, 1, 2, 1, 2, 0, 5, 1},
-                                {84, 60, 4, 4, 7, 7, 3, 3, 1, 1, 6, 3, 1},
-                                {31, 60, 4, 4, 7, 7, 3, 3, 1, 1, 6, 3, 1}};
-    for (size_t i = 0; i < COUNT_OF(forward); i++) {
-        f = form_of(&forward[i], LT_CONV);
-        assert_null(lt_conv_forbidden(V2_6, BF16_Y, &f));
-    }
     const geometry large = {64, 64, 28, 28, 5, 5, 1, 1, 1, 1, 2, 2, 1};
-    f = form_of(&large, LT_CONV);
+    const lt_conv_form f = form_of(&large, LT_CONV);
     assert_non_null(lt_conv_forbidden(V2_6, F32_Y, &f));
     assert_null(lt_conv_forbidden(V2_6, AMX_Y26, &f));
+}
+
+typedef struct right_row {
+    const char *rule;
+    geometry form;
+} right_row;
+
+/* One step to the side of a form that the rule refuses. */
+static const right_row right[] = {
+    {"scratchpad overrun", {16, 16, 56, 56, 1, 1, 2, 2, 1, 1, 0, 0, 1}},
+    {"scratchpad overrun", {8, 16, 56, 56, 1, 1, 1, 1, 1, 1, 0, 0, 1}},
+    {"scratchpad overrun", {8, 16, 56, 56, 1, 2, 2, 2, 1, 1, 0, 0, 1}},
+    {"AMX, dilation", {53, 50, 30, 24, 3, 3, 1, 1, 1, 1, 1, 0, 1}},
+    {"bf16, dilation", {24, 112, 29, 29, 3, 3, 1, 1, 1, 1, 1, 1, 4}},
+    {"AMX, taps in padding only", {4, 3, 2, 2, 3, 3, 1, 1, 1, 1, 1, 1, 1}},
+    {"bf16, taps in padding only", {13, 35, 2, 2, 3, 3, 1, 1, 1, 1, 1, 1, 1}},
+    {"bf16, taps in padding only", {52, 16, 3, 3, 3, 3, 2, 2, 1, 1, 1, 1, 1}},
+    {"bf16, stride wider than the row", {1, 3, 1, 3, 1, 2, 1, 3, 1, 1, 0, 0, 1}},
+    {"bf16, stride wider than the row", {1, 3, 1, 4, 1, 1, 1, 3, 1, 1, 0, 0, 1}},
+    {"bf16, stride wider than the row", {2, 3, 1, 2, 1, 2, 1, 3, 1, 1, 0, 0, 1}},
+    {"bf16 1x1, odd channels of y", {15, 8, 30, 30, 1, 1, 1, 1, 1, 1, 0, 0, 1}},
+    {"right padding wider than the tail", {48, 64, 8, 8, 1, 6, 1, 1, 1, 2, 0, 5, 1}},
+    {"right padding wider than the tail", {48, 64, 8, 30, 1, 6, 1, 2, 1, 2, 0, 5, 1}},
+    {"bf16, odd channel tail", {84, 60, 4, 4, 7, 7, 3, 3, 1, 1, 6, 3, 1}},
+    {"bf16, odd channel tail", {31, 60, 4, 4, 7, 7, 3, 3, 1, 1, 6, 3, 1}},
+    {"bf16, odd channel tail of dy", {128, 256, 7, 7, 7, 7, 1, 1, 1, 1, 0, 0, 1}},
+    {"bf16, odd channel tail of dy", {128, 31, 7, 7, 7, 7, 1, 1, 1, 1, 0, 0, 1}},
+    {"AMX, stride 3", {16, 64, 25, 25, 2, 2, 2, 2, 1, 1, 0, 0, 1}},
+    {"AMX, wide padding", {8, 4, 9, 13, 3, 3, 1, 1, 2, 2, 2, 2, 1}},
+    {"AMX, outputs in padding only", {8, 4, 1, 9, 2, 1, 1, 1, 1, 1, 0, 0, 1}},
+    {"AMX, outputs in padding only", {8, 4, 3, 9, 2, 1, 1, 1, 2, 1, 0, 0, 1}},
+};
+
+static const wrong_row *row_of(const char *rule)
+{
+    for (size_t i = 0; i < COUNT_OF(wrong); i++)
+        if (!strcmp(wrong[i].rule, rule))
+            return &wrong[i];
+    return NULL;
+}
+
+/* Under the implementation that the rule is about. */
+static void each_rule_allows_what_is_beside_it(void **state)
+{
+    (void)state;
+    for (int i = 0; lt_conv_rule_at(i); i++) {
+        const lt_conv_rule *rule = lt_conv_rule_at(i);
+        const wrong_row *seen = row_of(rule->name);
+        int compared = 0;
+        assert_non_null(seen);
+        for (size_t j = 0; j < COUNT_OF(right); j++) {
+            if (strcmp(right[j].rule, rule->name) != 0)
+                continue;
+            const lt_conv_form f = form_of(&right[j].form, rule->kind);
+            if (rule->forbids(&f) || lt_conv_forbidden(seen->version, seen->implementation, &f))
+                fail_msg("right[%zu], %s: refused by %s", j, rule->name,
+                         refused_by(seen->version, seen->implementation, &f));
+            compared++;
+        }
+        if (!compared)
+            fail_msg("rule %s: no form beside it is allowed", rule->name);
+    }
 }
 
 /* A rule without a form that was seen would be a guess; each must be the one that refuses it. */
@@ -398,6 +435,7 @@ int main(void)
         cmocka_unit_test(what_was_seen_to_be_wrong_is_refused),
         cmocka_unit_test(newer_versions_are_not_trusted),
         cmocka_unit_test(what_was_right_is_not),
+        cmocka_unit_test(each_rule_allows_what_is_beside_it),
         cmocka_unit_test(every_rule_has_a_form),
         cmocka_unit_test(the_resnets_forms_are_allowed),
     };
