@@ -144,6 +144,53 @@ static void a_gang_of_threads_has_a_communicator(void **state)
     lt_program_graph_free(&p);
 }
 
+/* Both sides of each limit of a group's numbers. */
+static void numbers_of_a_group_have_limits(void **state)
+{
+    enum { MOST = 4096 };
+    static const struct {
+        lt_launch_node_config c;
+        const char *message; /* NULL: accepted */
+    } row[] = {
+        {{.count = MOST}, NULL},
+        {{.count = MOST + 1}, "launch: group: 4097 nodes, want 1 to 4096"},
+        {{.count = -1}, "launch: group: -1 nodes, want 1 to 4096"},
+        {{.restarts = 0, .backoff = 0}, NULL},
+        {{.restarts = -1}, "launch: group: -1 restarts after 0 seconds, want 0 or more"},
+        {{.backoff = -0.5}, "launch: group: 0 restarts after -0.5 seconds, want 0 or more"},
+        {{.heartbeat = -0.5}, "a heartbeat of -0.5, progress in 0 seconds, want 0 or more"},
+        {{.progress = -0.5}, "a heartbeat of 0, progress in -0.5 seconds, want 0 or more"},
+        {{.kind = LT_LAUNCH_NODE_GANG, .runs = MOST}, NULL},
+        {{.kind = LT_LAUNCH_NODE_GANG, .runs = MOST + 1},
+         "launch: group: 4097 runs, want 1 to 4096"},
+        {{.kind = LT_LAUNCH_NODE_GANG, .runs = -1}, "launch: group: -1 runs, want 1 to 4096"},
+        {{.runs = 1}, NULL},
+        {{.runs = 2}, "launch: group: runs is of a gang with a command"},
+        {{.kind = LT_LAUNCH_NODE_GANG, .global_batch = 8, .batch_size = 1}, NULL},
+        {{.kind = LT_LAUNCH_NODE_GANG, .global_batch = 8},
+         "a global batch of 8 of micro-batches of 0"},
+        {{.kind = LT_LAUNCH_NODE_GANG, .global_batch = -1},
+         "a global batch of -1 of micro-batches of 0"},
+        {{.kind = LT_LAUNCH_NODE_GANG, .batch_size = -1},
+         "a global batch of 0 of micro-batches of -1"},
+        {{.global_batch = 8, .batch_size = 1}, "launch: group: a global batch is a gang's"},
+    };
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(row); i++) {
+        lt_program_graph *p = NULL;
+        const lt_handle *handle = NULL;
+        lt_launch_node_config c = row[i].c;
+        c.label = "group";
+        c.command = "true";
+        assert_ok(lt_program_graph_new(&p, "limits"));
+        const lt_status st = lt_program_graph_add(p, &c, &handle);
+        assert_status(st, row[i].message ? LT_E_ARG : LT_OK);
+        if (st && !strstr(lt_error_message(), row[i].message))
+            fail_msg("'%s' does not say '%s'", lt_error_message(), row[i].message);
+        lt_program_graph_free(&p);
+    }
+}
+
 static void handles_and_labels_that_are_refused(void **state)
 {
     lt_program_graph *a = adders(), *b = NULL;
@@ -350,6 +397,7 @@ int main(void)
         {"functions of this program as threads", functions_of_this_program, NULL, NULL, NULL},
         {"a gang of threads has a communicator", a_gang_of_threads_has_a_communicator, NULL, NULL,
          NULL},
+        {"numbers of a group have limits", numbers_of_a_group_have_limits, NULL, NULL, NULL},
         {"handles and labels that are refused", handles_and_labels_that_are_refused, NULL, NULL,
          NULL},
         {"a thread that fails is started again", a_thread_is_started_again, NULL, NULL, NULL},
