@@ -754,7 +754,7 @@ def others_are_at_work_while_a_profile_is_measured(cwd):
 
 def a_profile_is_of_ranks_in_step(cwd):
     """What is measured waits for the others, so that one that is killed is an error, not a profile, and not a wait without end."""
-    p = subprocess.Popen([PROGRAM, "plan", *DATA, *LINK, "--goal", "loss=1", "--ranks", "1", "--profile-ranks", "3", "--hidden", "256", "--profile-seconds", "60", "--step-profile", "none.json"],
+    p = subprocess.Popen([PROGRAM, "plan", *DATA, *LINK, "--goal", "loss=1", "--ranks", "1", "--profile-ranks", "3", "--hidden", "1024", "--batch-size", "128", "--profile-seconds", "60", "--step-profile", "none.json"],
                          cwd=cwd, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     core_seconds = 0
     while core_seconds < 0.3:  # it measures

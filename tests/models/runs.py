@@ -266,8 +266,8 @@ def a_lost_last_checkpoint_is_an_error(cwd):
 
 
 def a_lost_checkpoint_in_between_is_told_and_ends_nothing(cwd):
-    flags = [*FLAGS, *FOR_EVER, "--checkpoint-every", "1", "--output", "run"]
-    p = start(cwd, *flags, preexec_fn=small_files(20000))
+    flags = [*FLAGS, *FOR_EVER, "--width", "16", "--checkpoint-every", "1", "--output", "run"]
+    p = start(cwd, *flags, preexec_fn=small_files(400000))  # which records of a thousand steps stay below, and weights do not
     try:
         wait_for(p, lambda: os.path.exists(at(cwd, "run", "metrics.jsonl")) and '"checkpoint_failed"' in open(at(cwd, "run", "metrics.jsonl")).read())
         resource.prlimit(p.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))

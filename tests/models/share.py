@@ -96,12 +96,12 @@ def a_killed_job_does_not_stop_the_other(cwd):
     shared = ["--share-device", session(cwd)]
     first = start(*job("first", "sgd", *shared, "--max-steps", "100000", "--epochs", "100000"), cwd=cwd)
     wait_for(first, cwd, "first", 3)
-    second = start(*job("second", "sgd", *shared), cwd=cwd)
+    second = start(*job("second", "sgd", *shared, "--max-steps", "300", "--epochs", "50", "--eval-every", "-1"), cwd=cwd)  # longer than a busy machine lets this wait
     wait_for(second, cwd, "second", 2)
     first.send_signal(signal.SIGKILL)
     first.communicate(timeout=TIMEOUT)
     finish(second)
-    assert len(steps(cwd, "second")) == STEPS and not left_over(cwd)
+    assert len(steps(cwd, "second")) == 300 and not left_over(cwd)
 
 
 def flags_that_are_wrong(cwd):

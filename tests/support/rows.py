@@ -1,6 +1,10 @@
 """Rows of a test program: functions of a fresh folder, whose names are sentences."""
+import atexit
+import contextlib
+import fcntl
 import os
 import resource
+import shutil
 import subprocess
 import tempfile
 import time
@@ -11,17 +15,41 @@ SKIPPED = 77
 MPI = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1", "OMPI_MCA_hwloc_base_binding_policy": "none",
        "OMPI_MCA_btl_vader_single_copy_mechanism": "none", "OMPI_MCA_btl_base_warn_component_unused": "0", "OMPI_MCA_odls_base_sigkill_timeout": "0",
        "OMPI_MCA_pml": "ob1", "OMPI_MCA_mpi_yield_when_idle": "1", "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe", "OMP_WAIT_POLICY": "passive"}
-FREE = 2 << 30  # bytes that folders of rows may take
+MEMORY, FREE = "/dev/shm", 2 << 30  # bytes that folders of rows may take
+LOCKS = []  # descriptors, held as long as this process is there
+
+
+def is_locked(folder):
+    """Whether another process has it. If not, this one has it now."""
+    lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(lock)
+        return True
+    LOCKS.append(lock)
+    return False
 
 
 def use_memory():
-    """Folders of rows are in memory where there is enough: a checkpoint waits for the disk ten times, which is most of what a small run takes. Programs may be in them."""
+    """Folders of rows are in memory where there is enough: a checkpoint waits for the disk ten times, which is most of what a small run takes. Programs may be in them.
+    What killed tests left there is removed."""
     try:
-        shm = os.statvfs("/dev/shm")
+        memory = os.statvfs(MEMORY)
     except OSError:
         return
-    if "TMPDIR" not in os.environ and os.access("/dev/shm", os.W_OK) and shm.f_bavail * shm.f_frsize >= FREE and not shm.f_flag & os.ST_NOEXEC:
-        os.environ["TMPDIR"] = tempfile.tempdir = "/dev/shm"
+    if "TMPDIR" in os.environ or not os.access(MEMORY, os.W_OK) or memory.f_bavail * memory.f_frsize < FREE or memory.f_flag & os.ST_NOEXEC:
+        return
+    for name in os.listdir(MEMORY):
+        with contextlib.suppress(OSError):
+            if name.startswith("lather-rows-") and not is_locked(os.path.join(MEMORY, name)):
+                shutil.rmtree(os.path.join(MEMORY, name))
+    begun = tempfile.mkdtemp(prefix="lather-begun-", dir=MEMORY)
+    is_locked(begun)  # before it has the name that others remove
+    folder = begun.replace("lather-begun-", "lather-rows-")
+    os.rename(begun, folder)
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    os.environ["TMPDIR"] = tempfile.tempdir = folder
 
 
 use_memory()
