@@ -667,7 +667,7 @@ def bad_settings_are_refused(cwd):
     fails(*NOISE, *SMALL, "--arch", "resnet51", cwd=cwd, says="resnet51", code=USAGE)
     fails(*NOISE, *SMALL, "--num-classes", "2", cwd=cwd, says="3", code=USAGE)
     fails(*NOISE, *SMALL, "--batch-size", "64", cwd=cwd, says="--batch-size", code=USAGE)
-    fails("--data", "synthetic:100000:224:10", "--batch-size", "65536", cwd=cwd, says="GiB")
+    fails("--data", "synthetic:100000:224:10", "--arch", "resnet10", "--width", "8", "--batch-size", "65536", cwd=cwd, says="GiB")
 
 
 def a_run_without_finite_gradients_stops(cwd):
