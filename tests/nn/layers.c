@@ -421,6 +421,14 @@ static void layers_without_memory_are_not_made(void **state)
             lt_alloc_fail_at(0);
             assert_true(st ? st == LT_E_NOMEM && !m : n > 1);
         }
+        lt_params whole = {0}, list = {0};
+        assert_ok(lt_module_params(m, &whole));
+        lt_alloc_fail_at(1);
+        st = lt_module_params(m, &list);
+        lt_alloc_fail_at(0);
+        assert_int_equal(st, whole.count ? LT_E_NOMEM : LT_OK);
+        lt_params_clear(&list);
+        lt_params_clear(&whole);
         lt_module_free(&m);
     }
 }
