@@ -3,7 +3,7 @@
 
     replay_matrix.py OPTIM_REPLAY [--long]      exit 0: all agree; 77: no numpy here; 1: a difference
 
-FIRST_ORDER and SINGLE of tests/oracle/matrix.py: every third row, or all with LATHER_TEST_FULL=1 or --long.
+All of FIRST_ORDER of tests/oracle/matrix.py, and every third of SINGLE, or all with LATHER_TEST_FULL=1 or --long.
 
 In float64 every parameter after every step agrees to 1e-9 of the tensor's largest value, or to 10 times what
 rounding alone does to the configuration (`optim_model.py sensitivity`), if that is more (LARS and LAMB to 1e-12); configurations in which it does
@@ -149,7 +149,7 @@ def main():
     controls = dict(CLOSE)
     everything = args.long or os.environ.get("LATHER_TEST_FULL") == "1"
     if not everything:
-        rows = {name: rows[name] for name in list(rows)[1::3]}
+        rows = {**matrix.FIRST_ORDER, **{name: rows[name] for name in list(matrix.SINGLE)[::3]}}
     if args.long:
         rows.update({**matrix.grid(), **matrix.pairs()})
         controls.update({f"without '{n}'": pair for n, pair in matrix.SINGLE.items()})

@@ -2,9 +2,8 @@
 real one, and writes the files that reproduce reads of a run, with numbers made up of the settings.
 
 reproduce_support.py appends the call of main() with the real one's path. LATHER_STUB_PACE: seconds of a step."""
+import _signal  # signal imports enum and re, which take as long as all else
 import os
-import signal
-import subprocess
 import sys
 import time
 import zlib
@@ -38,7 +37,7 @@ def resolve(plan, real, answers):
         with open(path, encoding="utf-8") as file:
             return file.read()
     except FileNotFoundError:
-        pass
+        import subprocess
     done = subprocess.run([real, *plan, "--print-config"], stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode:
         sys.exit(done.returncode)
@@ -73,6 +72,7 @@ class Run:
         count = int(config["data"].split(":")[1]) // self.together
         limit = int(config["limit-train-batches"]) // self.accum
         self.steps = min(max(1, count), limit) if limit else max(1, count)
+        self.resumes = run.get("resume") == "auto"
         self.pace = float(os.environ.get("LATHER_STUB_PACE", 0))
 
     def path(self, name):
@@ -87,6 +87,7 @@ class Run:
                 done, size = (int(word) for word in file.read().split())
         except FileNotFoundError:
             pass
+        done, size = (done, size) if self.resumes else (0, 0)
         write(self.path("config.yaml"), self.text)
         write(self.path("env.json"), '{"version": "0.0", "cpu": "none", "cpu_threads": 1, "os": "none"}\n')
         file = open(self.path("metrics.jsonl"), "a", encoding="utf-8")
@@ -138,8 +139,8 @@ class Run:
 
 
 def main(real, answers):
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
-        signal.signal(number, lambda *_: stopped.append(True))
+    for number in (_signal.SIGTERM, _signal.SIGINT, _signal.SIGUSR1):
+        _signal.signal(number, lambda *_: stopped.append(True))
     plan, run = divide(sys.argv[1:])
     text = resolve(plan, real, answers)
     if "--print-config" in sys.argv:
