@@ -75,7 +75,8 @@ static lt_status add_class(tar *t, const char *path)
 static void sort_classes(tar *t)
 {
     int32_t kept = 0;
-    qsort(t->kind, (size_t)t->base.classes, sizeof *t->kind, compare_names);
+    if (t->kind)
+        qsort(t->kind, (size_t)t->base.classes, sizeof *t->kind, compare_names);
     for (int32_t i = 0; i < t->base.classes; i++) {
         if (kept && !strcmp(t->kind[kept - 1], t->kind[i]))
             lt_free(t->kind[i]);
