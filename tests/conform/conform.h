@@ -110,7 +110,20 @@ struct test {
     bool tf32;    /* products of f32 may round their factors to 11 bits; set by the program */
 };
 
-/* Runs t on the backend with data of dtype. Returns NULL if it conforms, else why not (lent until
+/* Outputs of ref in double, row-major, and their magnitudes; NULL for an operand that is no output. */
+typedef struct expected {
+    double *want[MAX_OPERANDS], *magnitude[MAX_OPERANDS];
+} expected;
+
+/* Draws the operands of t in dtype and computes what any backend must return for them. Returns NULL, or why ref
+ * fails (lent until the next call). The caller releases *e with expected_free() in both cases. */
+const char *expect(test *t, lt_dtype dtype, expected *e);
+/* Runs t on a backend and compares. Returns as conform(). */
+const char *conform_to(const test *t, lt_dtype dtype, const expected *e, const lt_backend *be,
+                       void *ctx, double *bench);
+void expected_free(test *t, expected *e);
+
+/* expect() and conform_to() for one backend. Returns NULL if it conforms, else why not (lent until
  * the next call). bench: microseconds per call, or NULL. */
 const char *conform(test *t, lt_dtype dtype, const lt_backend *be, void *ctx, double *bench);
 

@@ -8,6 +8,7 @@
 typedef struct rows {
     int first;   /* number of the first row to run */
     int next;    /* of the row that comes next */
+    int row;     /* counts rows of the tables, each on several devices */
     int seconds; /* that a row may take; 0: any */
     bool isolated;
     int passed, failed;

@@ -1,6 +1,8 @@
-/* conform [--backend NAME] [--filter TEXT] [--only TEXT] [--first] [--also ROW]... [--fused auto|on|off] [--deterministic] [--own]
+/* conform [--backend NAME | --levels] [--part K/N] [--filter TEXT] [--only TEXT] [--first] [--also ROW]... [--fused auto|on|off] [--deterministic] [--own]
  * [--tf32] [--bench] [--verbose] [--isolate SECONDS] [--control]: every entry of a backend against ref in double,
  * with computed bounds. Without --backend: ref itself, in single precision against double.
+ *   --levels   ref and all levels of the cpu backend: what ref computes in double is computed once for all
+ *   --part     every N-th row, beginning with number K of 0 ... N-1
  *   --only     rows whose "ENTRY DTYPE NAME", as a failure prints it, begins with the text
  *   --first    of each entry and dtype the first row
  *   --also     and this row, by its whole "ENTRY DTYPE NAME", whatever --first and --own leave out
@@ -14,6 +16,7 @@
 #include "conform.h"
 #include "driver.h"
 #include "isolate.h"
+#include "targets.h"
 #include "tensor/backend/missing.h"
 #include "tensor/tensor.h"
 
@@ -26,8 +29,9 @@ enum { CANNOT_RUN = 77, MOST_ALSO = 32 };
 typedef struct options {
     const char *backend, *filter, *only;
     lt_fused fused;
-    bool bench, own, tf32, verbose, isolate, control, first, deterministic;
+    bool bench, own, tf32, verbose, isolate, control, first, deterministic, levels;
     int seconds; /* of a row, with isolate */
+    int part, parts;
     const char *also[MOST_ALSO];
     int also_count;
 } options;
@@ -50,10 +54,10 @@ static bool *flag(options *o, const char *text)
     const struct {
         const char *name;
         bool *value;
-    } flags[] = {{"--bench", &o->bench},    {"--own", &o->own},
-                 {"--tf32", &o->tf32},      {"--verbose", &o->verbose},
-                 {"--first", &o->first},    {"--deterministic", &o->deterministic},
-                 {"--control", &o->control}};
+    } flags[] = {{"--bench", &o->bench},     {"--own", &o->own},
+                 {"--tf32", &o->tf32},       {"--verbose", &o->verbose},
+                 {"--first", &o->first},     {"--deterministic", &o->deterministic},
+                 {"--control", &o->control}, {"--levels", &o->levels}};
     for (size_t i = 0; i < COUNT_OF(flags); i++)
         if (!strcmp(text, flags[i].name))
             return flags[i].value;
@@ -76,6 +80,11 @@ static bool parse_seconds(const char *text, options *o)
     return o->seconds > 0;
 }
 
+static bool parse_part(const char *text, options *o)
+{
+    return sscanf(text, "%d/%d", &o->part, &o->parts) == 2 && o->part >= 0 && o->part < o->parts;
+}
+
 static bool parse_also(const char *row, options *o)
 {
     if (o->also_count == MOST_ALSO)
@@ -86,7 +95,7 @@ static bool parse_also(const char *row, options *o)
 
 static bool parse(int argc, char **argv, options *o)
 {
-    *o = (options){.backend = "ref", .filter = "", .only = ""};
+    *o = (options){.backend = "ref", .filter = "", .only = "", .parts = 1};
     for (int i = 1; i < argc; i++) {
         if (flag(o, argv[i]))
             *flag(o, argv[i]) = true;
@@ -94,6 +103,8 @@ static bool parse(int argc, char **argv, options *o)
             *text_option(o, argv[i]) = argv[i + 1];
             i++;
         } else if (!strcmp(argv[i], "--also") && i + 1 < argc && parse_also(argv[i + 1], o))
+            i++;
+        else if (!strcmp(argv[i], "--part") && i + 1 < argc && parse_part(argv[i + 1], o))
             i++;
         else if (!strcmp(argv[i], "--isolate") && i + 1 < argc && parse_seconds(argv[i + 1], o))
             i++;
@@ -103,13 +114,6 @@ static bool parse(int argc, char **argv, options *o)
             return false;
     }
     return true;
-}
-
-static const lt_backend *find_backend(const char *name)
-{
-    const lt_backend *unit = wgrad_backend(name), *found;
-    unit = unit ? unit : emulated_backend(name);
-    return unit ? unit : lt_backend_find(name, &found) ? NULL : found;
 }
 
 /* Every entry of the table must have rows. */
@@ -198,27 +202,6 @@ static bool is_also(const options *o, const test *t, lt_dtype dtype)
     return false;
 }
 
-/* Whether the process can go on. */
-static bool run(test *t, lt_dtype dtype, const options *o, const lt_backend *be, void *ctx, rows *r)
-{
-    char what[MOST_NAME];
-    double microseconds = 0;
-    name_row(what, t, dtype);
-    if (strncmp(what, o->only, strlen(o->only)) != 0)
-        return true;
-    if (!rows_begin(r, what, o->verbose))
-        return true;
-    t->tf32 = o->tf32;
-    const char *problem = o->control ? rows_control(r->next) : NULL;
-    if (!problem)
-        problem = conform(t, dtype, be, ctx, o->bench ? &microseconds : NULL);
-    if (problem)
-        printf("FAIL %s: %s\n", what, problem);
-    else if (o->bench)
-        printf("%10.1f us  %s\n", microseconds, what);
-    return rows_end(r, !problem);
-}
-
 /* The cpu's products take operands of 16 bits on every processor, if not always fast. */
 static bool takes(const lt_backend *be, void *ctx, const test *t, lt_dtype dtype)
 {
@@ -226,6 +209,77 @@ static bool takes(const lt_backend *be, void *ctx, const test *t, lt_dtype dtype
     return dtype == LT_F32
            || (!t->master && (!t->rounded || be->rounds_grad_w)
                && (slowly || be->has_fast(ctx, dtype)));
+}
+
+static const lt_dtype dtypes[] = {LT_F32, LT_BF16, LT_F16};
+
+/* A row that runs on several devices. */
+typedef struct run {
+    test *t;
+    lt_dtype dtype;
+    const options *o;
+    expected want;
+    const char *problem; /* of ref in double */
+    bool is_expected;
+} run;
+
+/* Why the row fails on a device; NULL: it does not. */
+static const char *conform_on(run *x, const target *to, double *microseconds)
+{
+    if (!x->is_expected)
+        x->problem = expect(x->t, x->dtype, &x->want);
+    x->is_expected = true;
+    return x->problem ? x->problem
+                      : conform_to(x->t, x->dtype, &x->want, to->be, to->ctx, microseconds);
+}
+
+/* Whether the process can go on. */
+static bool run_on_one(run *x, const target *to, rows *r)
+{
+    const options *o = x->o;
+    char what[MOST_NAME];
+    double microseconds = 0;
+    name_row(what, x->t, x->dtype);
+    strncat(what, to->label, MOST_NAME - strlen(what) - 1);
+    if (!rows_begin(r, what, o->verbose))
+        return true;
+    const char *problem = o->control ? rows_control(r->next) : NULL;
+    if (!problem)
+        problem = conform_on(x, to, o->bench ? &microseconds : NULL);
+    if (problem)
+        printf("FAIL %s: %s\n", what, problem);
+    else if (o->bench)
+        printf("%10.1f us  %s\n", microseconds, what);
+    return rows_end(r, !problem);
+}
+
+static bool is_of(const target *to, const test *t)
+{
+    return strstr(t->entry, to->filter) || strstr(t->name, to->filter);
+}
+
+/* Rows differ by dtype first: the next rows of a part are of other dtypes. */
+static bool is_other_part(const options *o, int row)
+{
+    return (row + row / (int)COUNT_OF(dtypes)) % o->parts != o->part;
+}
+
+/* The row on every device that takes it. Whether the process can go on. */
+static bool run_row(test *t, lt_dtype dtype, const options *o, const targets *to, rows *r)
+{
+    char name[MOST_NAME];
+    run x = {.t = t, .dtype = dtype, .o = o};
+    bool goes_on = true;
+    name_row(name, t, dtype);
+    if (strncmp(name, o->only, strlen(o->only)) != 0 || is_other_part(o, r->row++))
+        return true;
+    t->tf32 = o->tf32;
+    for (int i = 0; i < to->count && goes_on; i++)
+        if (is_of(&to->at[i], t) && takes(to->at[i].be, to->at[i].ctx, t, dtype))
+            goes_on = run_on_one(&x, &to->at[i], r);
+    if (x.is_expected)
+        expected_free(t, &x.want);
+    return goes_on;
 }
 
 /* Whether no chosen row of the file before this one is of the same entry. */
@@ -239,8 +293,6 @@ static bool is_first(tests_fn *tests, size_t row, const options *o, const char *
     }
     return true;
 }
-
-static const lt_dtype dtypes[] = {LT_F32, LT_BF16, LT_F16};
 
 static bool is_row(const char *name)
 {
@@ -266,7 +318,7 @@ static int unknown_rows(const options *o)
     return unknown;
 }
 
-static bool run_file(tests_fn *tests, const options *o, const lt_backend *be, void *ctx, rows *r)
+static bool run_file(tests_fn *tests, const options *o, const targets *to, rows *r)
 {
     for (size_t i = 0;; i++) {
         test t = {0};
@@ -275,8 +327,7 @@ static bool run_file(tests_fn *tests, const options *o, const lt_backend *be, vo
         const bool all = is_chosen(o, &t) && !(o->first && !is_first(tests, i, o, t.entry));
         tests(i, &t); /* a name made of several is the last row's that was asked for */
         for (size_t d = 0; d < COUNT_OF(dtypes); d++)
-            if ((all || is_also(o, &t, dtypes[d])) && takes(be, ctx, &t, dtypes[d])
-                && !run(&t, dtypes[d], o, be, ctx, r))
+            if ((all || is_also(o, &t, dtypes[d])) && !run_row(&t, dtypes[d], o, to, r))
                 return false;
     }
 }
@@ -287,20 +338,20 @@ static int run_all(void *context, rows *r)
     const options *o = context;
     const lt_device_config config = {
         .fused = o->fused, .tf32 = o->tf32, .deterministic = o->deterministic};
-    const lt_backend *be = find_backend(o->backend);
-    void *ctx = NULL;
-    if (!be || be->open(&ctx, 0, &config)) {
+    targets to;
+    if (o->levels ? targets_open_levels(&to, &config) : targets_open(&to, o->backend, &config)) {
         fprintf(stderr, "conform: backend %s: %s\n", o->backend, lt_error_message());
         if (!strcmp(o->backend, "cuda"))
             say_what_the_driver_says();
         return CANNOT_RUN;
     }
     r->next = 0;
+    r->row = 0;
     bool is_well = true;
     for (size_t i = 0; is_well && i < COUNT_OF(files); i++)
-        is_well = run_file(files[i], o, be, ctx, r);
+        is_well = run_file(files[i], o, &to, r);
     if (is_well)
-        be->close(ctx);
+        targets_close(&to);
     return is_well ? 0 : ROWS_GO_ON;
 }
 
@@ -310,21 +361,23 @@ int main(int argc, char **argv)
     rows sum = {0};
     setvbuf(stdout, NULL, _IOLBF, 0); /* a log shows what ran last */
     if (!parse(argc, argv, &o)) {
-        fprintf(stderr, "usage: conform [--backend NAME] [--filter TEXT] [--only TEXT] [--first] "
-                        "[--also ROW]... [--fused auto|on|off] [--deterministic] [--own] "
-                        "[--tf32] [--bench] [--verbose] [--isolate SECONDS] [--control]\n");
+        fprintf(
+            stderr,
+            "usage: conform [--backend NAME | --levels] [--part K/N] [--filter TEXT] [--only TEXT] [--first] "
+            "[--also ROW]... [--fused auto|on|off] [--deterministic] [--own] "
+            "[--tf32] [--bench] [--verbose] [--isolate SECONDS] [--control]\n");
         return 2;
     }
     int code = o.isolate ? run_isolated(&sum, o.seconds, run_all, &o) : run_all(&o, &sum);
     if (code == CANNOT_RUN && !sum.failed)
         return code;
     sum.failed += unknown_rows(&o);
-    sum.failed +=
-        without_rows() + pointwise_without_rows() + is_incomplete(find_backend(o.backend));
+    const lt_backend *be = backend_of(o.levels ? "cpu" : o.backend);
+    sum.failed += without_rows() + pointwise_without_rows() + is_incomplete(be);
 
-    int accepted = controls() + table_controls(find_backend(o.backend));
-    printf("%s: %d passed, %d failed; %d broken kernels accepted\n", o.backend, sum.passed,
-           sum.failed, accepted);
+    int accepted = controls() + table_controls(be);
+    printf("%s: %d passed, %d failed; %d broken kernels accepted\n",
+           o.levels ? "all levels" : o.backend, sum.passed, sum.failed, accepted);
     if (o.control)
         return !(sum.passed && sum.failed == ROWS_CONTROLS);
     return code || sum.failed || accepted || !sum.passed;

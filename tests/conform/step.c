@@ -300,13 +300,14 @@ static bool check_gradients(tally *a, const place *at)
     static const char *const fused[] = {
         [LT_FUSED_AUTO] = "", [LT_FUSED_ON] = "fused", [LT_FUSED_OFF] = "not fused"};
     const lt_dtype dtype = at->dtype;
+    static numbers want; /* the same for every row: computed once */
     const place exact = {.device = "ref", .dtype = LT_F32, .f64 = true};
     const double bound = dtype == LT_F32 ? 1e-4 : dtype == LT_F16 ? 0.1 : 0.45;
-    numbers want = {0}, got = {0};
+    numbers got = {0};
     char text[256] = "", what[NAME];
     if (!begins(a, "gradients", dtype, fused[at->fused], what, sizeof what))
         return true;
-    lt_status st = gradients_of(&want, &exact);
+    lt_status st = want.value ? LT_OK : gradients_of(&want, &exact);
     if (!st)
         st = gradients_of(&got, at);
     if (!st && a->broken)
@@ -315,7 +316,6 @@ static bool check_gradients(tally *a, const place *at)
     double apart = st ? (double)NAN : distance(&got, &want);
     snprintf(text, sizeof text, "%s%g, allowed %g", st ? lt_error_message() : "distance ", apart,
              bound);
-    free(want.value);
     free(got.value);
     return tell(a, apart <= bound, what, text);
 }

@@ -1,0 +1,83 @@
+/* Opening of the devices that conform compares. */
+
+#include "targets.h"
+
+#include "tensor/backend/cpu/cpu.h"
+#include "tensor/backend/ref/ref.h"
+#include "tensor/tensor.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+const lt_backend *backend_of(const char *name)
+{
+    const lt_backend *unit = wgrad_backend(name), *found;
+    unit = unit ? unit : emulated_backend(name);
+    return unit ? unit : lt_backend_find(name, &found) ? NULL : found;
+}
+
+static lt_status add(targets *t, const lt_backend *be, const lt_device_config *config,
+                     const char *label, const char *filter)
+{
+    target next = {.be = be, .label = label, .filter = filter};
+    LT_ASSERT(t->count < MAX_TARGETS);
+    LT_TRY(be->open(&next.ctx, 0, config));
+    t->at[t->count++] = next;
+    return LT_OK;
+}
+
+lt_status targets_open(targets *t, const char *backend, const lt_device_config *config)
+{
+    const lt_backend *be = backend_of(backend);
+    *t = (targets){.count = 0};
+    return be ? add(t, be, config, "", "") : LT_E_ARG; /* lt_backend_find() says which there are */
+}
+
+/* A way to open the cpu backend. */
+typedef struct level {
+    const char *label, *isa, *kernels, *filter;
+    lt_fused fused;
+} level;
+
+static const level levels[] = {
+    {" [amx]", "amx", "", "", LT_FUSED_AUTO}, /* the best first: oneDNN keeps the first level */
+    {" [avx512_bf16]", "avx512_bf16", "", "", LT_FUSED_AUTO},
+    {" [avx512]", "avx512", "", "", LT_FUSED_AUTO},
+    {" [avx2]", "avx2", "", "", LT_FUSED_AUTO},
+    {" [generic]", "generic", "", "", LT_FUSED_AUTO},
+    {" [avx512_bf16, own, fused]", "avx512_bf16", "own", "conv2d", LT_FUSED_ON},
+    {" [avx512_bf16, own, not fused]", "avx512_bf16", "own", "conv2d", LT_FUSED_OFF},
+    {" [avx512, own, fused]", "avx512", "own", "conv2d", LT_FUSED_ON},
+    {" [avx512, own, not fused]", "avx512", "own", "conv2d", LT_FUSED_OFF},
+    {" [avx2, own, fused]", "avx2", "own", "conv2d", LT_FUSED_ON},
+    {" [avx2, own, not fused]", "avx2", "own", "conv2d", LT_FUSED_OFF},
+};
+
+static lt_status open_level(targets *t, const level *l, const lt_device_config *config)
+{
+    lt_device_config c = *config;
+    const lt_backend *be = backend_of("cpu");
+    if (!be)
+        return lt_fail(LT_E_UNSUPPORTED, "this build has no cpu backend");
+    setenv("LATHER_CPU_ISA", l->isa, 1);
+    setenv("LATHER_CPU_KERNELS", l->kernels, 1);
+    if (strcmp(lt_cpu_isa_in_use(), l->isa) != 0)
+        return LT_OK; /* this processor, or the user, does not go so far */
+    c.fused = l->fused;
+    return add(t, be, &c, l->label, l->filter);
+}
+
+lt_status targets_open_levels(targets *t, const lt_device_config *config)
+{
+    *t = (targets){.count = 0};
+    LT_TRY(add(t, lt_backend_ref(), config, " [ref]", ""));
+    for (size_t i = 0; i < COUNT_OF(levels); i++)
+        LT_TRY(open_level(t, &levels[i], config));
+    return LT_OK;
+}
+
+void targets_close(targets *t)
+{
+    for (int i = 0; i < t->count; i++)
+        t->at[i].be->close(t->at[i].ctx);
+}
