@@ -75,6 +75,7 @@ def check_tiny(model, amp):
         check_time(found, amp, MOST_TIME[model, amp])
 
 
+@rows.full
 def a_recorded_step_has_at_most_so_many_tiny_nodes(_):
     """And takes so long by the model. Of batch 256 of 224 x 224 pixels, by bytes, which takes half a minute of a core."""
     need_traces()
@@ -88,6 +89,7 @@ def every_recorded_step_has_at_most_so_many_tiny_nodes(_):
         check_tiny(model, amp)
 
 
+@rows.full
 def attention_moves_and_computes_what_it_must(_):
     """Of the narrow GPT-2's graphs: two products forward and five backward, q, k, v in 16 bits and a number for each query;
     backward a matrix of scores in padded rows, written and read, and the sums of dy * y."""
@@ -103,6 +105,7 @@ def attention_moves_and_computes_what_it_must(_):
             assert all(0 <= got - least <= 256 for got, least in zip((w.read, w.written, w.flops), want)), (w, want)
 
 
+@rows.full
 def shampoo_asks_for_at_most_so_much(_):
     """Of full width: how its blocks are batched hangs on their sizes. The control: a work less is refused. The one
     read-back is the last of both."""
@@ -127,6 +130,7 @@ def shampoo_takes_as_long_as_the_page_says(_):
         assert block == 1024 or nodes.times_adamw(*both, 1) > 1.3, nodes.times_adamw(*both, 1)
 
 
+@rows.full
 def staggered_steps_have_all_roots_or_none(_):
     """Without roots it is the update between refreshes; a step with a batch of them, which here is of all, looks at its numbers and at
     what came of the roots besides."""
@@ -136,6 +140,7 @@ def staggered_steps_have_all_roots_or_none(_):
     assert sum(w.name == nodes.READ_BACK for w in rooted) == 3 and len(rooted) >= len(plain) + len(refresh), (len(rooted), len(plain))
 
 
+@rows.full
 def directions_are_not_written_back(folder):
     """The update's last pass over memory reads the direction, the parameter and momentum, and writes the last two: to 2 %, as parts
     of vectors are no fours."""
@@ -149,6 +154,7 @@ def directions_are_not_written_back(folder):
     assert passes and abs(read / 3 - written / 2) <= 0.02 * written / 2, (read, written)
 
 
+@rows.full
 def bytes_of_kernels_are_counted(_):
     """What is known of some: a cast of f32 to 16 bits, or back; dx of batch norm from dy and x."""
     need_traces()
@@ -168,6 +174,7 @@ def traced_roots(folder, alike="0"):
         "rational", "--lapack-threads", "1", "--threads", "1"], 1, NORM="1000", EAGER="1", ALIKE=alike)
 
 
+@rows.full
 def terms_of_roots_move_triangles(folder):
     """Of two matrices of side 512: a term in double each, the sums' first, then some by TF32 in two parts. What begins reads half of a
     matrix once, and writes halves, and the low part of the block that is a factor as it is, a quarter. What adds reads and writes halves,
@@ -185,6 +192,7 @@ def terms_of_roots_move_triangles(folder):
         assert abs(got - want) <= 0.02 * want, (got, want, wide, begin, first, second)
 
 
+@rows.full
 def panels_of_factors_wait_for_one_another(folder):
     """A leaf of 256 rows has four panels of 64: ten launches of a factor, seven of a solve, each at least as long as a tiny node;
     what has no such rows takes its bytes or its arithmetic."""
@@ -200,6 +208,7 @@ def panels_of_factors_wait_for_one_another(folder):
     assert [nodes.panel_launches(few._replace(rows=n)) for n in (1, 64, 65, 128, 129)] == [1, 1, 4, 4, 7]
 
 
+@rows.full
 def alike_matrices_move_the_same_bytes(folder):
     """When one of them runs, as when all do: each work, but for a product's first vectors, which matrices share."""
     every, one = traced_roots(folder), traced_roots(folder, "1")

@@ -19,6 +19,7 @@ import sys
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../support"))
+from rows import full  # noqa: E402
 from standin_ranks import ENV, TIMEOUT, environment, run_rows  # noqa: E402
 
 PROGRAM = os.path.abspath(sys.argv[1])
@@ -87,6 +88,7 @@ def every_order_has_the_same_bits(cwd):
         assert same(cwd, "eager", f"seed{seed}")
 
 
+@full
 def the_host_leaves_device_memory_alone(cwd):
     run(cwd, "late", *CUDA, order="late", STANDIN_PROTECT=1)
 
@@ -114,6 +116,7 @@ def dropped_waits_of_streams_are_found(cwd):
     assert found and sum(found) >= 2 * len(found) // 3, f"found: {found}"
 
 
+@full
 def dropped_waits_of_the_host_are_found(cwd):
     """For images whose memory is written again, and for results: all of them, then single ones until three were missed.
     What is copied to or from memory that is not page-locked is waited for in the copy, and once more."""
@@ -125,23 +128,28 @@ def dropped_waits_of_the_host_are_found(cwd):
         wait += 2
 
 
+@full
 def products_of_tf32_and_fused_kernels_too(cwd):
     agree(cwd, ["--amp", "tf32"], "late")
     agree(cwd, ["--amp", "bf16", "--fused", "on"], "late")
 
 
+@full
 def mixed_images_too(cwd):
     agree(cwd, ["--mixup-alpha", "0.4"], "shuffled")
 
 
+@full
 def parts_of_batches_too(cwd):
     agree(cwd, ["--eval-batch-size", "5", "--clip-grad", "1"], *MAIN)
 
 
+@full
 def steps_that_keep_all_activations_too(cwd):
     agree(cwd, ["--recompute", "off"], "shuffled")
 
 
+@full
 def memory_decides_what_is_made_again(cwd):
     """And a run that goes on keeps to it, with whatever memory."""
     large = ["--data", "synthetic:64:128:3", "--width", "16", "--amp", "f16", "--batch-size", "32", "--max-steps", "1",
@@ -161,6 +169,7 @@ def memory_decides_what_is_made_again(cwd):
     assert chosen("--device", "cpu", "--amp", "off") == "off"
 
 
+@full
 def a_killed_run_goes_on_bit_for_bit(cwd):
     more = ["--checkpoint-every", "1", *ADAMW, "--epochs", "4", "--max-steps", "20"]
     run(cwd, "whole", *CUDA, *more, order="late")
@@ -175,6 +184,7 @@ def a_killed_run_goes_on_bit_for_bit(cwd):
     assert same(cwd, "whole", "cut")
 
 
+@full
 def checkpoints_go_on_on_the_other_device(cwd):
     """With nearly its losses: sums are not in the same order."""
     for here, there in (("cuda", "cpu"), ("cpu", "cuda")):
@@ -186,6 +196,7 @@ def checkpoints_go_on_on_the_other_device(cwd):
         assert want["step"] == got["step"] == 8 and abs(got["loss"] - want["loss"]) <= 0.01 * want["loss"], (want, got)
 
 
+@full
 def it_learns(cwd):
     run(cwd, "learn", *CUDA, "--overfit-batches", "2", "--epochs", "30", "--max-steps", "60", "--eval-every", "30",
         "--lr", "0.05", "--label-smoothing", "0", order="late")
@@ -193,6 +204,7 @@ def it_learns(cwd):
     assert last["train_top1"] == 100 and last["train_loss"] < first / 2, f"from {first} to {last}"
 
 
+@full
 def skipped_steps_leave_running_statistics(cwd):
     """After the first step weights overflow in f16: all others are skipped, recorded ones too."""
     p = run(cwd, "skip", *CUDA, "--amp", "f16", "--lr", "1e6", "--on-nan", "skip")
@@ -208,12 +220,14 @@ def skipped_steps_leave_running_statistics(cwd):
         assert "running" not in name or all(map(math.isfinite, values)), (name, values)
 
 
+@full
 def the_second_device_has_the_same_bits(cwd):
     run(cwd, "one", *CUDA, order="late", devices=2)
     run(cwd, "two", "--device", "cuda:1", order="late", devices=2)
     assert same(cwd, "one", "two")
 
 
+@full
 def each_tensor_may_be_an_allocation_of_its_own(cwd):
     """Freed while the device works, which cudaFree() need not wait for; nothing can be recorded then."""
     run(cwd, "pool", *CUDA)
@@ -221,6 +235,7 @@ def each_tensor_may_be_an_allocation_of_its_own(cwd):
     assert same(cwd, "pool", "none") and not p.captures and "without a graph" not in p.said, p.said
 
 
+@full
 def failures_that_cost_time_only(cwd):
     """Nothing is recorded, or something stays allocated; the next operation is not at fault."""
     run(cwd, "right", *CUDA)
@@ -243,10 +258,12 @@ def no_driver_is_said(cwd):
     says(cwd, "this machine has no NVIDIA driver", devices=-1)
 
 
+@full
 def an_old_driver_is_said(cwd):
     says(cwd, r"the driver is for CUDA \d+\.0, want one for CUDA \d+\.0 or later", STANDIN_OLD=1)
 
 
+@full
 def a_library_of_another_version_is_said(cwd):
     """What was found, where, and what is wanted; the control: a later minor version will do."""
     for found, words in (("cuDNN 9.7", r"cuDNN 9\.7 was found \(.+\), want 9\.8 or a later 9\.x"),
@@ -260,10 +277,12 @@ def no_device_is_said(cwd):
     says(cwd, "there is a driver, but no device", devices=0)
 
 
+@full
 def an_unknown_device_is_said(cwd):
     says(cwd, r"device cuda:1: there are 1 devices", args=["--device", "cuda:1"])
 
 
+@full
 def too_little_memory_is_said(cwd):
     """The tensor, the bytes, what is free, and a batch that may fit: which does."""
     args = ["--data", "synthetic:64:64:3", "--batch-size", "64", "--max-steps", "1"]
@@ -271,6 +290,7 @@ def too_little_memory_is_said(cwd):
          r"a batch of \d+ instead of 64 may fit", args=args, STANDIN_MEMORY=52)
 
 
+@full
 def calls_that_fail_are_said(cwd):
     """By their own names, not by those of what is cleaned up behind them; queued copies keep their memory till then."""
     for call, words in {"cudaMallocHost:2": "page-locked memory", "cudaEventRecord:2": "upload", "cudaEventSynchronize:3": "wait for results",
@@ -289,6 +309,7 @@ LIBRARIES = (("cudnnBackendExecute:140", [], r"conv2d\w*: cudnn: cudnnBackendExe
               r"CUSOLVER_STATUS_EXECUTION_FAILED, .* \(6\)", r"CUSOLVER_STATUS_ALLOC_FAILED, no memory \(2\)"))
 
 
+@full
 def libraries_that_fail_are_said(cwd):
     """By operation, call, name and number; a plan of cuDNN that has run before is not made in another way."""
     for call, args, words, failed, _ in LIBRARIES:
@@ -296,6 +317,7 @@ def libraries_that_fail_are_said(cwd):
         assert "are free" not in p.said and "may fit" not in p.said, p.said
 
 
+@full
 def memory_that_ends_within_a_library_is_said(cwd):
     """As where a tensor wants it: what is free, and in a pass a batch that may fit. The row above is the control."""
     for call, args, words, _, ended in LIBRARIES:
@@ -304,6 +326,7 @@ def memory_that_ends_within_a_library_is_said(cwd):
              args=["--no-graph", *args], STANDIN_FAIL=call, STANDIN_NO_MEMORY=1)
 
 
+@full
 def a_profiler_looks_at_one_step(cwd):
     """At all of its kernels, which are those of the next one too, and at no other; a step that is none is refused. When batches are copied is the loader's matter."""
     def profiled(step):
@@ -323,6 +346,7 @@ def a_profiler_looks_at_one_step(cwd):
     assert "LATHER_PROFILE_STEP=soon: want the number of a step, 1 or more" in p.said, p.said
 
 
+@full
 def entries_are_timed_by_events(cwd):
     """All entries of one step and their calls, those of the next one but for uploads, which are the loader's matter; as many convolutions as the step has; nothing without a step, and a file that cannot be written is said."""
     def timed(step, name):
@@ -345,6 +369,7 @@ def entries_are_timed_by_events(cwd):
     assert re.search("LATHER_PROFILE_EVENTS=.*no/table: No such file or directory", p.said), p.said
 
 
+@full
 def a_fault_is_said(cwd):
     """In a captured graph, whose kernels have no operations; in the evaluation behind the steps; before one was captured."""
     recorded, earlier = "a recorded step was running: if an operation in it", "if an earlier operation"
@@ -353,6 +378,7 @@ def a_fault_is_said(cwd):
         assert bool(p.launches) == launched, p.said
 
 
+@full
 def a_fault_has_a_name(cwd):
     """Of the operation that was at fault, whatever it was."""
     names = set()
