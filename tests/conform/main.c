@@ -2,7 +2,7 @@
  * [--tf32] [--bench] [--verbose] [--isolate SECONDS] [--control]: every entry of a backend against ref in double,
  * with computed bounds. Without --backend: ref itself, in single precision against double.
  *   --levels   ref and all levels of the cpu backend: what ref computes in double is computed once for all
- *   --part     every N-th row, beginning with number K of 0 ... N-1
+ *   --part     the K-th of N samples of the rows, from 0 on
  *   --only     rows whose "ENTRY DTYPE NAME", as a failure prints it, begins with the text
  *   --first    of each entry and dtype the first row
  *   --also     and this row, by its whole "ENTRY DTYPE NAME", whatever --first and --own leave out
@@ -258,10 +258,11 @@ static bool is_of(const target *to, const test *t)
     return strstr(t->entry, to->filter) || strstr(t->name, to->filter);
 }
 
-/* Rows differ by dtype first: the next rows of a part are of other dtypes. */
+/* Rows that are neighbours, of one entry or of one dtype, go to different parts: by Fibonacci hashing. */
 static bool is_other_part(const options *o, int row)
 {
-    return (row + row / (int)COUNT_OF(dtypes)) % o->parts != o->part;
+    const uint32_t spread = (uint32_t)row * 2654435769U >> 16;
+    return (int)(spread % (uint32_t)o->parts) != o->part;
 }
 
 /* The row on every device that takes it. Whether the process can go on. */
