@@ -93,24 +93,39 @@ static bool parse_also(const char *row, options *o)
     return true;
 }
 
+static bool parse_fusion(const char *text, options *o)
+{
+    return parse_fused(text, &o->fused);
+}
+
+/* An option whose value is not just a text; whether the value is one. */
+static bool parse_value(options *o, const char *name, const char *value)
+{
+    static const struct {
+        const char *name;
+        bool (*parse)(const char *value, options *o);
+    } all[] = {{"--also", parse_also},
+               {"--part", parse_part},
+               {"--isolate", parse_seconds},
+               {"--fused", parse_fusion}};
+    for (size_t i = 0; i < COUNT_OF(all); i++)
+        if (!strcmp(name, all[i].name))
+            return all[i].parse(value, o);
+    return false;
+}
+
 static bool parse(int argc, char **argv, options *o)
 {
     *o = (options){.backend = "ref", .filter = "", .only = "", .parts = 1};
     for (int i = 1; i < argc; i++) {
-        if (flag(o, argv[i]))
+        if (flag(o, argv[i])) {
             *flag(o, argv[i]) = true;
-        else if (text_option(o, argv[i]) && i + 1 < argc) {
-            *text_option(o, argv[i]) = argv[i + 1];
-            i++;
-        } else if (!strcmp(argv[i], "--also") && i + 1 < argc && parse_also(argv[i + 1], o))
-            i++;
-        else if (!strcmp(argv[i], "--part") && i + 1 < argc && parse_part(argv[i + 1], o))
-            i++;
-        else if (!strcmp(argv[i], "--isolate") && i + 1 < argc && parse_seconds(argv[i + 1], o))
-            i++;
-        else if (!strcmp(argv[i], "--fused") && i + 1 < argc && parse_fused(argv[i + 1], &o->fused))
-            i++;
-        else
+            continue;
+        }
+        const char *name = argv[i], *value = argv[++i]; /* NULL past the last */
+        if (value && text_option(o, name))
+            *text_option(o, name) = value;
+        else if (!value || !parse_value(o, name, value))
             return false;
     }
     return true;
