@@ -140,6 +140,7 @@ stop() # EXIT-STATUS
     sleep 1
     # shellcheck disable=SC2086
     kill -KILL $all 2>/dev/null
+    [ -z "${memory_folder-}" ] || rm -rf "$memory_folder"
     echo "interrupted in ${stage_name-}: ./check begins anew and keeps what was built"
     exit "$1"
 }
