@@ -123,6 +123,7 @@ pack_and_try_gpu_check()
         stages="conform sanitize bench peer shampoo profile more"
         controls="smoke:smoke train:transformers conform:conform sanitize:sanitize train:learn bench:bench peer:peer shampoo:shampoo profile:profile"
     fi
+    counted "gpu_check finds libraries, keeps results, has time limits" tests/tools/test_gpu_check.sh tools/gpu_check
     row "gpu_check pack" tools/gpu_check pack "$folder" --build "$work/lean" || return
     local -x LATHER_SANITIZER=$root/tests/tools/fake_sanitizer LATHER_PYTHON=$root/tests/tools/fake_torch/python3
     for stage in $stages; do

@@ -59,7 +59,7 @@ with_folders_in_memory() # COMMAND...
 {
     local code
     memory_folder=$(mktemp -d /dev/shm/lather-check-XXXXXX 2>/dev/null)
-    if [ -n "$memory_folder" ] && cp "$(command -v true)" "$memory_folder/" && "$memory_folder/true" &&
+    if [ -n "$memory_folder" ] && cp "$(type -P true)" "$memory_folder/" && "$memory_folder/true" &&
         [ "$(df --output=avail -k "$memory_folder" | tail -1)" -gt $((2 << 20)) ]; then
         local -x TMPDIR=$memory_folder
     fi
@@ -135,10 +135,10 @@ documentation()
 }
 
 # Leaks are errors too, but for what OpenMP's and OpenBLAS's own threads keep until the end. Suites in which bytes from
-# outside are read and memory is handed between threads, without the fast backend; the others are for --full.
+# outside are read and memory is handed between threads, unoptimised; the others are for --full.
 test_sanitized()
 {
-    row "a build with ASan and UBSan" configure_sanitized "$work/asan" -Dcpu=disabled -Dcuda=disabled \
+    row "a build with ASan and UBSan" configure_sanitized "$work/asan" -Dcuda=disabled \
         -Doptimization=0 -Dc_args=-g1 || {
         skip "sanitized suites" "it cannot be set up"
         return
@@ -223,13 +223,13 @@ fuzz_convolutions()
     conv_fuzz "$work/main" --count 1800 ""
 }
 
-# What gpu_check does on a machine with a GPU is packed and tried where something of CUDA changed, and in --full.
+# The tool for a machine with a GPU: where something of CUDA or of the tool changed, and in --full.
 check_gpu()
 {
-    counted "gpu_check finds libraries, keeps results, has time limits" tests/tools/test_gpu_check.sh tools/gpu_check
-    if [ "${device_tests-off}" = full ] && $built; then
-        pack_and_try_gpu_check
+    if [ "${device_tests-off}" != full ] || ! $built; then
+        return
     fi
+    pack_and_try_gpu_check
 }
 
 install_and_run_examples()
