@@ -59,7 +59,7 @@ with_folders_in_memory() # COMMAND...
 {
     local code
     memory_folder=$(mktemp -d /dev/shm/lather-check-XXXXXX 2>/dev/null)
-    if [ -n "$memory_folder" ] && cp "$(type -P true)" "$memory_folder/" && "$memory_folder/true" &&
+    if [ -n "$memory_folder" ] && chmod 1777 "$memory_folder" && cp "$(type -P true)" "$memory_folder/" && "$memory_folder/true" &&
         [ "$(df --output=avail -k "$memory_folder" | tail -1)" -gt $((2 << 20)) ]; then
         local -x TMPDIR=$memory_folder
     fi
@@ -144,7 +144,7 @@ test_sanitized()
         return
     }
     local rebuild= # only what these suites run
-    with_folders_in_memory sanitized "suites under ASan and UBSan" "$work/asan" base data service fuzz dist faults
+    with_folders_in_memory sanitized "suites under ASan and UBSan" "$work/asan" base data service fuzz dist bytes
 }
 
 configure_sanitized() # BUILD-DIRECTORY [meson arguments]
