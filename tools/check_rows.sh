@@ -3,6 +3,7 @@
 # shellcheck shell=bash disable=SC2154,SC2034
 
 passed=0 failed=0 skipped=0 stage_seconds=
+exec 3>&1 # a signal comes while a command's output goes to its log
 
 stage() # NAME FUNCTION
 {
@@ -28,7 +29,7 @@ stage() # NAME FUNCTION
 # A command in the background, so that a signal ends it at once.
 run() # COMMAND...
 {
-    "$@" &
+    "$@" 3>&- &
     wait $!
 }
 
@@ -141,7 +142,7 @@ stop() # EXIT-STATUS
     # shellcheck disable=SC2086
     kill -KILL $all 2>/dev/null
     [ -z "${memory_folder-}" ] || rm -rf "$memory_folder"
-    echo "interrupted in ${stage_name-}: ./check begins anew and keeps what was built"
+    echo "interrupted in ${stage_name-}: ./check begins anew and keeps what was built" >&3
     exit "$1"
 }
 
