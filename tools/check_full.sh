@@ -38,8 +38,8 @@ slow_stages()
     full_option=" --full"
     for line in "${all_slow[@]}"; do
         read -r name minutes function <<<"$line"
-        # A stage belongs to the slice in which it begins.
-        [ $((before * ${slice#*/} / all + 1)) != "${slice%/*}" ] || slow_stage "$name" "$function"
+        # A stage belongs to the slice in which its middle is.
+        [ $(((2 * before + minutes) * ${slice#*/} / (2 * all) + 1)) != "${slice%/*}" ] || slow_stage "$name" "$function"
         before=$((before + minutes))
     done
 }
