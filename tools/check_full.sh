@@ -1,7 +1,7 @@
 # The slow tiers: ./check --full, which sources this file after check_stages.sh.
 # shellcheck shell=bash disable=SC2154,SC2034
 
-# Stages, how many minutes each takes on two cores, and what it needs of the build.
+# A line a stage: its name, estimated minutes on two cores, its function.
 slow_stages()
 {
     all_slow=(
@@ -44,7 +44,7 @@ slow_stages()
     done
 }
 
-# What is compiled and tested; "+": with changes that no commit has.
+# The commit that is tested; "+" if the tree has uncommitted changes.
 version()
 {
     local plus=
@@ -73,11 +73,11 @@ slow_stage() # NAME FUNCTION
     } >"$work/report" && cp "$work/report" "$report"
 }
 
-# All rows of the test programs, those marked full too.
+# All rows of the test programs, those marked full too; those of CUDA are the stage after this.
 test_all_rows()
 {
     local -x LATHER_TEST_FULL=1
-    rows "all rows of the test programs" "$work/main" --timeout-multiplier 3
+    rows "all rows of the test programs" "$work/main" --no-suite device --timeout-multiplier 3
 }
 
 # The CUDA backend on stand-ins and emulators.
@@ -201,7 +201,7 @@ no_such_device()
 # Host logic of the CUDA backend, its kernels on the host, the stand-ins for its libraries.
 test_sanitized_cuda()
 {
-    row "a build with ASan, UBSan and CUDA" configure_sanitized "$work/asan-cuda" || return
+    row "a build with ASan, UBSan and CUDA" configure_sanitized "$work/asan-cuda" -Ddevice_tests=full || return
     local rebuild= leaks=0 # tests of misuse leave things behind
     sanitized "suites of CUDA under ASan and UBSan" "$work/asan-cuda" cuda emulated recorded-steps
 }
@@ -317,7 +317,7 @@ both_onednn()
     }
     rm -rf "$work/dnnl3"
     row "the build with oneDNN 3" build "$work/dnnl3" -Donednn_root="$prefix" &&
-        rows "suites with oneDNN 3" "$work/dnnl3" && conv_fuzz "$work/dnnl3" --seconds 30 "" avx512 avx2 generic
+        rows "suites with oneDNN 3" "$work/dnnl3" --no-suite full && conv_fuzz "$work/dnnl3" --seconds 30 "" avx512 avx2 generic
     rm -rf "$prefix"
 }
 
@@ -329,7 +329,7 @@ both_mpis()
         return
     }
     row "the build with MPICH" build "$work/mpich" -Dmpi=enabled -Dmpi_package=mpich &&
-        rows "ranks under MPICH" "$work/mpich" --suite dist
+        rows "ranks under MPICH" "$work/mpich" --no-suite full --suite dist
 }
 
 fuzz_one() # TARGET SECONDS
@@ -416,7 +416,7 @@ build_apart()
         return
     }
     local -x CC=clang CXX=g++
-    row "clang beside g++" build "$work/mixed" -Dmpi=disabled &&
+    row "clang beside g++" build "$work/mixed" -Dmpi=disabled -Ddevice_tests=full &&
         row "  and the kernels conform" "$work/mixed/tests/conform/conform" --backend emulated
 }
 

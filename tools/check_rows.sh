@@ -130,7 +130,7 @@ descendants() # PID...
     done
 }
 
-# Ends what runs: tests have sessions of their own, which a terminal's signal does not reach.
+# Kills all descendants: meson starts tests in sessions of their own, which a terminal's signal does not reach.
 stop() # EXIT-STATUS
 {
     local all
@@ -142,7 +142,7 @@ stop() # EXIT-STATUS
     # shellcheck disable=SC2086
     kill -KILL $all 2>/dev/null
     [ -z "${memory_folder-}" ] || rm -rf "$memory_folder"
-    echo "interrupted in ${stage_name-}: ./check begins anew and keeps what was built" >&3
+    echo "interrupted in ${stage_name-}: nothing is left running; a new ./check reuses the build" >&3
     exit "$1"
 }
 

@@ -34,7 +34,7 @@ install_packages()
     tools/packages install $sets || skip "packages" "some are missing: what needs them is skipped"
 }
 
-# CUDA without a GPU: a short pass over the stand-ins, or all of it if what it compiles has changed since all of it passed.
+# Sets device_tests: short, or full if CUDA sources changed since the last complete run of their tests.
 choose_device_tests()
 {
     device_tests=short
@@ -223,10 +223,10 @@ fuzz_convolutions()
     conv_fuzz "$work/main" --count 1800 ""
 }
 
-# The tool for a machine with a GPU: where something of CUDA or of the tool changed, and in --full.
+# gpu_check without a GPU, where CUDA sources or the tool changed.
 check_gpu()
 {
-    if [ "${device_tests-off}" != full ] || ! $built; then
+    if $full || [ "${device_tests-off}" != full ] || ! $built; then # --full has a stage of its own
         return
     fi
     pack_and_try_gpu_check
