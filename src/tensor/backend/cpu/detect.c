@@ -1,4 +1,4 @@
-/* What the processor has. A part of its own: tests put another in its place, which reports every instruction set. */
+/* Detection of the instruction set. A static library of its own, so that tests can link one that reports every set. */
 
 #include "tensor/backend/cpu/isa.h"
 
