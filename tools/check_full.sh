@@ -148,7 +148,7 @@ smoke_on_the_standin()
     }
     rm -rf "$to" && cp -r "$1" "$to" && cp "$module" "$to/lib/" && rm -rf "$to/logs" "$to/results"
     row "gpu_check smoke: a library's call that fails is one row's" one_row_fails "$to" ncclRecv "NCCL: each collective, one rank"
-    row "  and every kernel, call of a library and form of graph ran" tests/tools/smoke_covers.py "$to/calls" "$to/results/plans.tsv" src/tensor/backend/cuda/*.cu
+    row "  and every kernel, call of a library and form of graph ran" tests/tools/smoke_covers.py "$to/calls" "$to/results/plans.tsv" src/tensor/backend/cuda/*/*.cu
     row "gpu_check profile on the stand-in" "$to/gpu_check" profile "$to" --device cuda --small
     row "  and by a profiler, of one step" profiles_one_step "$to"
     row "  and a spoilt profile is found" rejects "$to/gpu_check" profile "$to" --device cuda --small --control profile

@@ -1,5 +1,5 @@
 /* FNV-1a, 64 bits: Fowler, Noll & Vo, draft-eastlake-fnv. For tables and comparisons inside a run;
- * not against damage (base/crc32c.h) nor against chosen inputs. */
+ * not against damage (base/encoding/crc32c.h) nor against chosen inputs. */
 #ifndef LT_BASE_HASH_H
 #define LT_BASE_HASH_H
 

@@ -2,7 +2,7 @@
 
 #include "base/token.h"
 
-#include "base/sha256.h"
+#include "base/encoding/sha256.h"
 #include "base/shared_file.h"
 
 #include "lather/ext/fail.h"

@@ -5,7 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/commit.h"
-#include "base/json.h"
+#include "base/encoding/json.h"
 
 #include <errno.h>
 #include <inttypes.h>

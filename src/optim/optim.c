@@ -3,8 +3,8 @@
 #include "optim/optim.h"
 
 #include "base/alloc.h"
-#include "optim/averaging.h"
-#include "optim/quantized_state.h"
+#include "optim/averaging/averaging.h"
+#include "optim/low_precision/quantized_state.h"
 #include "tensor/tensor.h"
 
 #include <math.h>

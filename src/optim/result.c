@@ -1,7 +1,7 @@
 /* The result of a step: read at once, or copied to the host while the next one runs. */
 
 #include "base/alloc.h"
-#include "optim/averaging.h"
+#include "optim/averaging/averaging.h"
 #include "optim/optim.h"
 #include "tensor/readback.h"
 

@@ -4,8 +4,8 @@
  * copies from a ring of page-locked blocks, queued like any other work: the host goes on at once,
  * and waits for the device when the ring is full. */
 
-#include "optim/averaging.h"
-#include "optim/placed.h"
+#include "optim/averaging/averaging.h"
+#include "optim/sharding/placed.h"
 #include "tensor/tensor.h"
 
 #include <math.h>

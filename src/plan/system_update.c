@@ -3,7 +3,7 @@
  *     ((f - 1) max over ranks of u(r) + max over ranks of (u(r) + R(r))) / f. */
 
 #include "base/alloc.h"
-#include "optim/assign.h"
+#include "optim/sharding/assign.h"
 #include "plan/system.h"
 
 #include <math.h>

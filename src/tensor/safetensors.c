@@ -4,8 +4,8 @@
 #include "tensor/safetensors.h"
 
 #include "base/alloc.h"
+#include "base/encoding/json.h"
 #include "base/file.h"
-#include "base/json.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -1,9 +1,9 @@
 /* Checksums, atomic folders, and the profile's trace. */
 
 #include "base/commit.h"
-#include "base/crc32c.h"
+#include "base/encoding/crc32c.h"
+#include "base/encoding/json.h"
 #include "base/file.h"
-#include "base/json.h"
 #include "base/trace.h"
 #include "temp.h"
 

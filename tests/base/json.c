@@ -1,6 +1,6 @@
 /* JSON: what is read, what is refused and where, and what is written. */
 
-#include "base/json.h"
+#include "base/encoding/json.h"
 
 #include "near.h"
 

@@ -1,6 +1,6 @@
 /* The option table: parsing, ranges, the selector's options, config files, help. */
 
-#include "base/options.h"
+#include "base/options/options.h"
 
 #include "base/alloc.h"
 #include "near.h"

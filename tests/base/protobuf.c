@@ -1,4 +1,4 @@
-/* src/base/protobuf.c: what is written is read again; broken messages are noticed, and no byte behind them is read. */
+/* src/base/encoding/protobuf.c: what is written is read again; broken messages are noticed, and no byte behind them is read. */
 
 #include "lather/protobuf.h"
 

@@ -1,6 +1,6 @@
-/* src/base/sha256.c against the vectors of FIPS 180-4's examples (NIST, "SHA256.pdf") and RFC 4231. */
+/* src/base/encoding/sha256.c against the vectors of FIPS 180-4's examples (NIST, "SHA256.pdf") and RFC 4231. */
 
-#include "base/sha256.h"
+#include "base/encoding/sha256.h"
 
 #include "base/token.h"
 #include "near.h"

@@ -4,7 +4,7 @@
 #include "conv_forms.h"
 
 #include "base/rng.h"
-#include "tensor/backend/cpu/onednn_compat.h"
+#include "tensor/backend/cpu/onednn/onednn_compat.h"
 
 #include <stdio.h>
 

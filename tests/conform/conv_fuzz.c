@@ -10,7 +10,7 @@
 #include "base/alloc.h"
 #include "conv_forms.h"
 #include "tensor/backend/cpu/cpu.h"
-#include "tensor/backend/cpu/onednn.h"
+#include "tensor/backend/cpu/onednn/onednn.h"
 
 #include <signal.h>
 #include <stdio.h>

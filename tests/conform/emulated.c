@@ -4,11 +4,11 @@
 #include "base/alloc.h"
 #include "conform.h"
 #include "fake.h"
-#include "tensor/backend/cuda/attention.h"
 #include "tensor/backend/cuda/kernels.h"
-#include "tensor/backend/cuda/matrices.h"
+#include "tensor/backend/cuda/kernels/attention.h"
+#include "tensor/backend/cuda/kernels/stem.h"
+#include "tensor/backend/cuda/matrix/matrices.h"
 #include "tensor/backend/cuda/norm_sums.h"
-#include "tensor/backend/cuda/stem.h"
 
 #include <string.h>
 

@@ -5,7 +5,7 @@
  *   tiles      AMX's product over tiles in C, with packing in C: runs anywhere
  *   tiles512   the same with the packing that AMX machines use, which needs AVX-512 */
 
-#include "tensor/backend/cpu/wgrad.h"
+#include "tensor/backend/cpu/conv/wgrad.h"
 
 #include "conform.h"
 #include "tensor/backend/cpu/cpu.h"
@@ -60,7 +60,7 @@ static void multiply(int sum, int a, int b)
 #define TILE_LOAD(t, from, stride) load(t, from, stride)
 #define TILE_STORE(t, to, stride)  store(t, to, stride)
 #define TILE_PRODUCT(sum, a, b)    multiply(sum, a, b)
-#include "tensor/backend/cpu/wgrad_tiles.h"
+#include "tensor/backend/cpu/conv/wgrad_tiles.h"
 
 static uint16_t channel(const uint16_t *base, int64_t at, int64_t c, int64_t count)
 {

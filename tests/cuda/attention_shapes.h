@@ -2,7 +2,7 @@
 #ifndef LT_TESTS_CUDA_ATTENTION_SHAPES_H
 #define LT_TESTS_CUDA_ATTENTION_SHAPES_H
 
-#include "tensor/backend/cuda/attention_graph.h"
+#include "tensor/backend/cuda/attention/attention_graph.h"
 
 typedef struct attention_shape {
     bool causal, joined; /* joined: q, k and v are parts of one tensor, as their gradients */

@@ -2,12 +2,12 @@
 
 #include "base/rng.h"
 #include "near.h"
+#include "tensor/backend/cuda/kernels/optim.h"
+#include "tensor/backend/cuda/kernels/vec.h"
+#include "tensor/backend/cuda/kernels/window.h"
 #include "tensor/backend/cuda/norm_sums.h"
-#include "tensor/backend/cuda/optim.h"
 #include "tensor/backend/cuda/rows.h"
-#include "tensor/backend/cuda/vec.h"
 #include "tensor/backend/cuda/walk.h"
-#include "tensor/backend/cuda/window.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -18,6 +18,7 @@ import sys
 LAUNCH = re.compile(r"([A-Za-z_]\w*)((?:<[^<>;(){}]*>)?)\s*<<<")
 SHARED = re.compile(r"__shared__\s+([^;=]*?)\s*\b([A-Za-z_]\w*)((?:\[[^\];]*\])*);")
 KERNEL = re.compile(r"__global__\s+(?:__launch_bounds__\([^)]*\)\s+)?void\s+(?:__launch_bounds__\([^)]*\)\s+)?(\w+)\(")
+TRANSLATED = re.compile(r'(#include ")[\w/]+/(\w+\.cuh")')  # lies beside what includes it, without folders
 PARAMETER = re.compile(r"const __grid_constant__ (\w+) (\w+)")
 
 
@@ -61,6 +62,7 @@ def name_kernels(text, file):
 
 
 def translate(text):
+    text = TRANSLATED.sub(r"\1\2", text)
     text = SHARED.sub(r"static lt_emulate_variable<\1\3> \2_of; auto &\2 = \2_of.mine();", text)
     return launches(PARAMETER.sub(r"const \1 &\2", text))
 
@@ -78,6 +80,7 @@ def self_test():
             ("shared", "__shared__ double x[A][B / 2];\n__shared__ lt_step s;",
              "static lt_emulate_variable<double[A][B / 2]> x_of; auto &x = x_of.mine();\n"
              "static lt_emulate_variable<lt_step> s_of; auto &s = s_of.mine();"),
+            ("a translated header", '#include "a/b/c.cuh"\n#include "a/b/c.h"', '#include "c.cuh"\n#include "a/b/c.h"'),
             ("none", "x << 3 >> 1; a<b> c;", "x << 3 >> 1; a<b> c;")]
     failed = [title for title, text, want in rows if translate(text) != want]
     kernel = "template <class T>\n__global__ void __launch_bounds__(N, 2)\n    f(g<T> x)\n{%s\n    x();\n}"

@@ -2,8 +2,8 @@
 #ifndef LT_TESTS_CUDA_GRAPHS_H
 #define LT_TESTS_CUDA_GRAPHS_H
 
-#include "tensor/backend/cuda/conv_graph.h"
-#include "tensor/backend/cuda/dnn_plan.h"
+#include "tensor/backend/cuda/dnn/conv_graph.h"
+#include "tensor/backend/cuda/dnn/dnn_plan.h"
 
 /* One convolution, without the batch. */
 typedef struct conv_shape {

@@ -1,6 +1,6 @@
 /* Which of Shampoo's jobs go together on the cuda backend, and where the parts of a batch lie. */
 
-#include "tensor/backend/cuda/matrices.h"
+#include "tensor/backend/cuda/matrix/matrices.h"
 
 #include "near.h"
 #include "tensor/backend/cuda/walk.h"

@@ -11,6 +11,7 @@ BUILD has been built. After DeMillo, Lipton & Sayward, "Hints on test data selec
 1978.
 """
 import argparse
+import glob
 import os
 import re
 import shlex
@@ -78,12 +79,17 @@ EQUAL = [("loss.cu", "barrier", "a largest before this one was read", "a kernel 
          ("matrix_grams.cu", "bound", "if (right < s.columns)", "what is read beyond the tile is written nowhere")]
 
 
+def sources():
+    """The text of each file of kernels."""
+    texts = {}
+    for path in glob.glob(os.path.join(KERNELS, "*/*.cu")) + glob.glob(os.path.join(KERNELS, "*/*.cuh")):
+        with open(path, encoding="utf-8") as f:
+            texts[os.path.basename(path)] = f.read()
+    return texts
+
+
 def mutants():
-    for name in sorted(os.listdir(KERNELS)):
-        if not name.endswith((".cu", ".cuh")):
-            continue
-        with open(os.path.join(KERNELS, name), encoding="utf-8") as f:
-            text = f.read()
+    for name, text in sorted(sources().items()):
         by_hand = [(kind, re.escape(part), to) for file, kind, part, to in BY_HAND if file == name]
         for kind, pattern, replacement in KINDS + by_hand:
             for found in re.finditer(pattern, text):
@@ -178,9 +184,8 @@ def self_test():
               ("launch.cuh", "warp"), ("launch.cuh", "lane")]
     bad = [w for w in wanted if w not in found]
     for name, kind, part, _ in BY_HAND:
-        with open(os.path.join(KERNELS, name), encoding="utf-8") as f:
-            if part not in f.read():
-                bad.append((name, kind, part))
+        if part not in sources()[name]:
+            bad.append((name, kind, part))
     lines = [line for name, kind, _, _, line in mutants() if reason(name, kind, line)]
     if len(lines) != len(EQUAL):
         bad.append(f"{len(EQUAL)} mutants said to be equal, found {lines}")

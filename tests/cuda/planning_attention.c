@@ -3,7 +3,7 @@
 
 #include "attention_shapes.h"
 #include "near.h"
-#include "tensor/backend/cuda/dnn_plan.h"
+#include "tensor/backend/cuda/dnn/dnn_plan.h"
 
 #include <dlfcn.h>
 #include <stdio.h>

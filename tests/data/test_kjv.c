@@ -1,7 +1,7 @@
 /* The text of the King James Bible, and the compression that its file has. */
 
 #include "base/alloc.h"
-#include "base/crc32c.h"
+#include "base/encoding/crc32c.h"
 #include "data/tokens/kjv.h"
 #include "data/tokens/lzw.h"
 #include "images.h"

@@ -2,7 +2,7 @@
  * same line on the files that are left out. */
 
 #include "base/alloc.h"
-#include "base/crc32c.h"
+#include "base/encoding/crc32c.h"
 #include "images.h"
 #include "near.h"
 

@@ -2,7 +2,7 @@
  * and threads, and an epoch goes on in its middle; files that are damaged. */
 
 #include "base/alloc.h"
-#include "base/crc32c.h"
+#include "base/encoding/crc32c.h"
 #include "data/tokens/token_file.h"
 #include "images.h"
 #include "near.h"

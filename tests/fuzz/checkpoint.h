@@ -3,9 +3,9 @@
 #define LT_FUZZ_CHECKPOINT_H
 
 #include "base/alloc.h"
-#include "base/crc32c.h"
+#include "base/encoding/crc32c.h"
 #include "folder.h"
-#include "train/checkpoint.h"
+#include "train/checkpoint/checkpoint.h"
 
 #include "lather/ext/fail.h"
 #include "lather/log.h"

@@ -1,6 +1,6 @@
 /* Fuzz target: the JSON reader. */
 
-#include "base/json.h"
+#include "base/encoding/json.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -3,7 +3,7 @@
  * right first, so that what is behind them is reached too. */
 
 #include "base/alloc.h"
-#include "base/crc32c.h"
+#include "base/encoding/crc32c.h"
 #include "data/pack/pack.h"
 #include "data/transform/transform.h"
 #include "folder.h"

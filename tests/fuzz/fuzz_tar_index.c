@@ -1,7 +1,7 @@
 /* Kept indices of tar files: whatever lies beside a tar file, it opens, and its samples lie within
  * it. The input is the index; it is tried as it is, and with a header that explains the rest. */
 
-#include "base/crc32c.h"
+#include "base/encoding/crc32c.h"
 #include "data/datasets/tar.h"
 #include "folder.h"
 

@@ -1,7 +1,7 @@
 /* Token files: any bytes are refused, or give windows whose ids are in the vocabulary, or errors.
  * Checksums are made right first, so that what is behind them is reached too. */
 
-#include "base/crc32c.h"
+#include "base/encoding/crc32c.h"
 #include "data/tokens/token_file.h"
 #include "folder.h"
 

@@ -6,8 +6,8 @@
 #include "full.h"
 #include "near.h"
 #include "resnet.h"
-#include "tensor/backend/cpu/own_conv.h"
-#include "tensor/backend/cpu/winograd.h"
+#include "tensor/backend/cpu/conv/own_conv.h"
+#include "tensor/backend/cpu/conv/winograd.h"
 #include "tensor/tensor.h"
 
 #include "lather/ops.h"

@@ -4,7 +4,7 @@
 
 #include "base/alloc.h"
 #include "makers.h"
-#include "optim/placed.h"
+#include "optim/sharding/placed.h"
 #include "tensor/tensor.h"
 
 #include "lather/ext/fail.h"

@@ -4,7 +4,7 @@
  *     KIND DTYPE ELEMENTS COUNT KEY       numbers of lt_quantized_kind and lt_state_dtype; KEY: rounded stochastically,
  *                                         in steps from 1, or 0: to nearest */
 
-#include "optim/quantized_formats.h"
+#include "optim/low_precision/quantized_formats.h"
 
 #include <inttypes.h>
 #include <stdio.h>

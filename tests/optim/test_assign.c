@@ -1,10 +1,10 @@
 /* Who owns what: published vectors, random lists against exhaustive search, and ResNet-50. */
 
 #include "near.h"
-#include "optim/assign.h"
 #include "optim/shampoo/assign.h"
 #include "optim/shampoo/reference.h"
 #include "optim/shampoo/state.h"
+#include "optim/sharding/assign.h"
 #include "resnet50_shapes.h"
 
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* Roots and bases that stay because their factor has hardly changed. */
 
-#include "optim/quantized_state.h"
+#include "optim/low_precision/quantized_state.h"
 #include "optim/shampoo/reference.h"
 #include "refreshes.h"
 #include "roots.h"

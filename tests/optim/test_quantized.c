@@ -2,7 +2,7 @@
 
 #include "base/alloc.h"
 #include "makers.h"
-#include "optim/quantized_state.h"
+#include "optim/low_precision/quantized_state.h"
 
 #include "lather/shampoo.h"
 #include "lather/train.h"

@@ -1,7 +1,7 @@
 /* Both sides of the range of each setting of each optimizer: in its config, and as a flag. */
 
 #include "fixture.h"
-#include "optim/registry.h"
+#include "optim/registry/registry.h"
 #include "option_limits.h"
 
 #include "lather/optim_config.h"

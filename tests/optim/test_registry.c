@@ -3,7 +3,7 @@
 
 #include "base/alloc.h"
 #include "fixture.h"
-#include "optim/registry.h"
+#include "optim/registry/registry.h"
 
 #include "lather/ext/vec.h"
 #include "lather/optim_config.h"

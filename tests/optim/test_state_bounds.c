@@ -1,6 +1,6 @@
 /* Bounds, computed from the formats, of how far state in fewer bytes leads from f32. */
 
-#include "optim/quantized_state.h"
+#include "optim/low_precision/quantized_state.h"
 #include "state_problem.h"
 
 #include <stdio.h>

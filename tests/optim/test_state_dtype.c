@@ -1,6 +1,6 @@
 /* Optimizers whose state is in fewer bytes between steps. */
 
-#include "optim/quantized_state.h"
+#include "optim/low_precision/quantized_state.h"
 #include "optim/shampoo/settings.h"
 #include "state_problem.h"
 #include "temp_folder.h"

@@ -1,5 +1,5 @@
 """The formats of quantized optimizer state in NumPy, from their description in docs/adr/0046 and
-src/optim/quantized_formats.h: bytes as the library must have them, and the f32 numbers they stand for."""
+src/optim/low_precision/quantized_formats.h: bytes as the library must have them, and the f32 numbers they stand for."""
 import numpy as np
 
 MOMENT, POSITIVE, MATRIX, SYMMETRIC, CHOLESKY = range(5)

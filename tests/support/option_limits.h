@@ -2,7 +2,7 @@
 #ifndef TESTS_OPTION_LIMITS_H
 #define TESTS_OPTION_LIMITS_H
 
-#include "base/options.h"
+#include "base/options/options.h"
 #include "near.h"
 
 #include <string.h>

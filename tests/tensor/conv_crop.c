@@ -1,7 +1,7 @@
 /* What is left of a filter where some of its taps meet padding only: tap for tap against a list of
  * those that meet a pixel, and the same outputs by ref. */
 
-#include "tensor/backend/cpu/conv_crop.h"
+#include "tensor/backend/cpu/onednn/conv_crop.h"
 
 #include "near.h"
 

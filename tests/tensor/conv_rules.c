@@ -1,7 +1,7 @@
 /* The rules about oneDNN's wrong primitives, without oneDNN: forms that were seen to be wrong are
  * refused under the names of those that made them, on any CPU; the ResNets' forms are not. */
 
-#include "tensor/backend/cpu/conv_rules.h"
+#include "tensor/backend/cpu/onednn/conv_rules.h"
 
 #include "near.h"
 

@@ -1,13 +1,13 @@
 /* LATHER_VERIFY: what compares a convolution's result with ref's, and where it is asked. */
 
-#include "tensor/backend/cpu/conv_verify.h"
+#include "tensor/backend/cpu/onednn/conv_verify.h"
 
 #include "base/alloc.h"
 #include "base/rng.h"
 #include "near.h"
 #include "tensor/backend/cpu/cpu.h"
 #include "tensor/backend/cpu/internal.h"
-#include "tensor/backend/cpu/onednn.h"
+#include "tensor/backend/cpu/onednn/onednn.h"
 
 #include <stdlib.h>
 #include <string.h>

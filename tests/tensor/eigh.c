@@ -5,7 +5,7 @@
 #include "near.h"
 #include "tensor/backend/cpu/cpu.h"
 #include "tensor/backend/cpu/internal.h"
-#include "tensor/backend/cpu/lapack.h"
+#include "tensor/backend/cpu/linalg/lapack.h"
 
 #include <dlfcn.h>
 #include <float.h>

@@ -1,6 +1,6 @@
 /* The cpu backend's own products, and sums over positions of ids: the same bits for any number of threads. */
 
-#include "tensor/backend/cpu/gemm.h"
+#include "tensor/backend/cpu/gemm/gemm.h"
 
 #include "near.h"
 

@@ -2,7 +2,7 @@
  * AMX may be used. */
 
 #include "near.h"
-#include "tensor/backend/cpu/wgrad.h"
+#include "tensor/backend/cpu/conv/wgrad.h"
 
 #include "lather/status.h"
 

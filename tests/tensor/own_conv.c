@@ -1,10 +1,10 @@
 /* Own convolutions of the cpu backend: which are taken, and that their bits do not depend on threads.
  * Their values are tests/conform's business. */
 
-#include "tensor/backend/cpu/own_conv.h"
+#include "tensor/backend/cpu/conv/own_conv.h"
 
 #include "near.h"
-#include "tensor/backend/cpu/wgrad.h"
+#include "tensor/backend/cpu/conv/wgrad.h"
 #include "tensor/tensor.h"
 
 #include "lather/status.h"

@@ -1,7 +1,7 @@
 /* Winograd's convolutions of the cpu backend: their values and gradients, which are taken, and that their bits do
  * not depend on threads. */
 
-#include "tensor/backend/cpu/winograd.h"
+#include "tensor/backend/cpu/conv/winograd.h"
 
 #include "near.h"
 #include "tensor/tensor.h"

@@ -2,7 +2,7 @@
  * the other, and that their bits do not depend on threads. */
 
 #include "near.h"
-#include "tensor/backend/cpu/winograd.h"
+#include "tensor/backend/cpu/conv/winograd.h"
 #include "tensor/tensor.h"
 
 #include "lather/status.h"

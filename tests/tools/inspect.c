@@ -1,6 +1,6 @@
 /* tools/inspect on good files, damaged ones, and wrong command lines. */
 
-#include "base/json.h"
+#include "base/encoding/json.h"
 #include "temp_folder.h"
 
 #include "lather/checkpoint.h"

@@ -3,8 +3,8 @@
 #include "base/machine.h"
 #include "temp_folder.h"
 #include "tiny.h"
-#include "train/processor.h"
-#include "train/trainer/state.h"
+#include "train/loop/state.h"
+#include "train/run/processor.h"
 
 #include "lather/json.h"
 

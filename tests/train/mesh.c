@@ -1,6 +1,6 @@
 /* --tensor-parallel: what the flag says, whose rank is whose copy's, and when data parallelism moves less. */
 
-#include "train/trainer/mesh.h"
+#include "train/loop/mesh.h"
 
 #include "temp_folder.h"
 

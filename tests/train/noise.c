@@ -3,7 +3,7 @@
 
 #include "temp_folder.h"
 #include "thread_ranks.h"
-#include "train/trainer/stragglers.h"
+#include "train/loop/stragglers.h"
 
 #include "lather/data_parallel.h"
 #include "lather/init.h"

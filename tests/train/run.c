@@ -2,11 +2,11 @@
 
 #include "lather/run.h"
 
-#include "base/crc32c.h"
-#include "base/json.h"
+#include "base/encoding/crc32c.h"
+#include "base/encoding/json.h"
 #include "temp_folder.h"
-#include "train/progress.h"
-#include "train/run.h"
+#include "train/run/progress.h"
+#include "train/run/run.h"
 
 #include <dirent.h>
 

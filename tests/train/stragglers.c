@@ -3,7 +3,7 @@
 
 #include "base/rng.h"
 #include "temp_folder.h"
-#include "train/trainer/contributors.h"
+#include "train/loop/contributors.h"
 
 #include "lather/init.h"
 #include "lather/layers.h"

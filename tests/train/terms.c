@@ -2,7 +2,7 @@
  * one batch of all their samples. A rank is a thread. */
 
 #include "thread_ranks.h"
-#include "train/trainer/stragglers.h"
+#include "train/loop/stragglers.h"
 
 #include "lather/data_parallel.h"
 #include "lather/init.h"

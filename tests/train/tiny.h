@@ -2,7 +2,7 @@
 #ifndef LT_TESTS_TRAIN_TINY_H
 #define LT_TESTS_TRAIN_TINY_H
 
-#include "base/crc32c.h"
+#include "base/encoding/crc32c.h"
 #include "near.h"
 #include "optim/shampoo/reference.h"
 #include "temp.h"

@@ -1,4 +1,4 @@
-/** For writing an optimizer. Start from src/optim/sgd.c. */
+/** For writing an optimizer. Start from src/optim/methods/sgd.c. */
 #ifndef LATHER_EXT_OPTIM_H
 #define LATHER_EXT_OPTIM_H
 

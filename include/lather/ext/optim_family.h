@@ -1,5 +1,5 @@
 /** Optimizers by name: one row per optimizer, from which come its flags and their help, its keys in
- *  JSON, its presets and its ranges. Start from src/optim/adagrad.c. */
+ *  JSON, its presets and its ranges. Start from src/optim/methods/adagrad.c. */
 #ifndef LATHER_EXT_OPTIM_FAMILY_H
 #define LATHER_EXT_OPTIM_FAMILY_H
 

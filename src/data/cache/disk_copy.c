@@ -10,7 +10,7 @@
 #include "data/cache/disk_copy.h"
 
 #include "base/alloc.h"
-#include "base/crc32c.h"
+#include "base/encoding/crc32c.h"
 #include "base/hash.h"
 #include "base/shared_file.h"
 #include "data/files/files.h"

@@ -6,7 +6,7 @@
 #include "data/datasets/labels.h"
 
 #include "base/alloc.h"
-#include "base/json.h"
+#include "base/encoding/json.h"
 
 #include <stdlib.h>
 #include <string.h>

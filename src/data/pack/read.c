@@ -2,8 +2,8 @@
  * records are broken images, where a mapped file would raise SIGBUS. */
 
 #include "base/alloc.h"
+#include "base/encoding/json.h"
 #include "base/hash.h"
-#include "base/json.h"
 #include "data/cache/disk_cache.h"
 #include "data/files/files.h"
 #include "data/formats/image.h"

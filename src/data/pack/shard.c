@@ -2,7 +2,7 @@
 
 #include "base/alloc.h"
 #include "base/commit.h"
-#include "base/crc32c.h"
+#include "base/encoding/crc32c.h"
 #include "base/file.h"
 #include "base/shared_file.h"
 #include "data/files/files.h"

@@ -3,7 +3,7 @@
 
 #include "base/alloc.h"
 #include "base/commit.h"
-#include "base/json.h"
+#include "base/encoding/json.h"
 #include "base/shared_file.h"
 #include "data/files/files.h"
 #include "data/pack/pack.h"

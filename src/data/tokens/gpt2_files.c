@@ -2,7 +2,7 @@
  * published GPT-2's and as Hugging Face's libraries write them. */
 
 #include "base/alloc.h"
-#include "base/json.h"
+#include "base/encoding/json.h"
 #include "base/text.h"
 #include "data/tokens/gpt2.h"
 #include "data/tokens/tokenizer.h"

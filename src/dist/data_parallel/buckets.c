@@ -1,7 +1,7 @@
 /* What ranks agree on before they train together: the parameters, their values, the buckets. */
 
 #include "base/alloc.h"
-#include "base/crc32c.h"
+#include "base/encoding/crc32c.h"
 #include "dist/data_parallel/data_parallel.h"
 
 #include <stdio.h>

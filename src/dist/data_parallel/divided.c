@@ -7,7 +7,7 @@
  * Sums are in rank order, as in an all-reduce: the same bits. */
 
 #include "base/alloc.h"
-#include "base/crc32c.h"
+#include "base/encoding/crc32c.h"
 #include "dist/data_parallel/data_parallel.h"
 #include "tensor/tensor.h"
 

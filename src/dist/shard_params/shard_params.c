@@ -11,7 +11,7 @@
 #include "dist/shard_params/shard_params.h"
 
 #include "base/alloc.h"
-#include "base/crc32c.h"
+#include "base/encoding/crc32c.h"
 #include "dist/agree.h"
 #include "tensor/tensor.h"
 

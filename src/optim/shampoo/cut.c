@@ -6,7 +6,7 @@
 #include "optim/shampoo/cut.h"
 
 #include "base/alloc.h"
-#include "optim/names.h"
+#include "optim/registry/names.h"
 #include "tensor/tensor.h"
 
 /* --- The parts of a joined parameter --- */

@@ -7,7 +7,7 @@
  *   soap         Vyas et al., "SOAP: Improving and Stabilizing Shampoo using Adam", 2024 */
 
 #include "base/text.h"
-#include "optim/registry.h"
+#include "optim/registry/registry.h"
 #include "optim/shampoo/reference.h"
 #include "optim/shampoo/settings.h"
 

@@ -4,7 +4,7 @@
 #ifndef LT_OPTIM_SHAMPOO_KEPT_H
 #define LT_OPTIM_SHAMPOO_KEPT_H
 
-#include "optim/quantized_state.h"
+#include "optim/low_precision/quantized_state.h"
 #include "optim/shampoo/refresh.h"
 
 /* Sets of a block's state. */

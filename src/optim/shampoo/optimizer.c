@@ -3,7 +3,7 @@
  * Optimizer for Training Neural Networks At-Scale", 2023 (arXiv 2309.06497), section 3. */
 
 #include "base/alloc.h"
-#include "optim/quantized_state.h"
+#include "optim/low_precision/quantized_state.h"
 #include "optim/shampoo/assign.h"
 #include "optim/shampoo/async.h"
 #include "optim/shampoo/refresh.h"

@@ -1,6 +1,6 @@
 /* Settings that are for some parameters only, from flags and from JSON: splits, tables by rows, diagonals. */
 
-#include "optim/names.h"
+#include "optim/registry/names.h"
 #include "optim/shampoo/settings.h"
 
 #include "lather/text.h"

@@ -3,8 +3,8 @@
 
 #include "optim/shampoo/settings.h"
 
-#include "optim/orthogonal.h"
-#include "optim/registry.h"
+#include "optim/methods/orthogonal.h"
+#include "optim/registry/registry.h"
 
 #include "lather/ext/roots.h"
 #include "lather/text.h"

@@ -15,10 +15,10 @@
 #ifndef LT_OPTIM_SHAMPOO_SHAMPOO_H
 #define LT_OPTIM_SHAMPOO_SHAMPOO_H
 
-#include "optim/orthogonal.h"
+#include "optim/methods/orthogonal.h"
 #include "optim/shampoo/cut.h"
 #include "optim/shampoo/settings.h"
-#include "optim/shard.h"
+#include "optim/sharding/shard.h"
 
 #include "lather/shampoo_report.h"
 

@@ -4,7 +4,7 @@
 
 #include "train/classify/arguments.h"
 #include "train/classify/task.h"
-#include "train/trainer/trainer.h"
+#include "train/program/trainer.h"
 
 /* What a file of weights says besides numbers: texts in its metadata, under the names lt_metadata_name[]. */
 typedef enum metadata_key {

@@ -1,7 +1,7 @@
 /* train_resnet50 export --weights FILE --output MODEL.onnx: network and weights for other runtimes. */
 
 #include "train/classify/classifier.h"
-#include "train/onnx.h"
+#include "train/weights/onnx.h"
 
 #include "lather/ext/fail.h"
 

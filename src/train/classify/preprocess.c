@@ -2,7 +2,7 @@
  * usual one of this data or network; what is in force goes into the metadata of the weights that a run writes. */
 
 #include "train/classify/classifier.h"
-#include "train/trainer/option_rows.h"
+#include "train/loop/option_rows.h"
 
 #include "lather/ext/fail.h"
 #include "lather/log.h"

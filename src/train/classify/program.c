@@ -1,7 +1,7 @@
 /* Image classification as a program: lt_classifier_main(). The table that the trainer asks. */
 
 #include "train/classify/classifier.h"
-#include "train/trainer/option_rows.h"
+#include "train/loop/option_rows.h"
 
 #include "lather/ext/fail.h"
 

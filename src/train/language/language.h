@@ -3,7 +3,7 @@
 #define LT_TRAIN_LANGUAGE_LANGUAGE_H
 
 #include "train/language/task.h"
-#include "train/trainer/trainer.h"
+#include "train/program/trainer.h"
 
 #include "lather/language.h"
 #include "lather/tokens.h"

@@ -1,7 +1,7 @@
 /* Language models as a program: lt_language_main(). The table that the trainer asks. */
 
 #include "train/language/language.h"
-#include "train/trainer/option_rows.h"
+#include "train/loop/option_rows.h"
 
 #include "lather/ext/fail.h"
 #include "lather/log.h"

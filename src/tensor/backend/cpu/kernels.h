@@ -5,7 +5,7 @@
 #ifndef LT_BACKEND_CPU_KERNELS_H
 #define LT_BACKEND_CPU_KERNELS_H
 
-#include "tensor/backend/cpu/attention.h"
+#include "attention.h"
 
 #include "lather/ext/pointwise.h"
 #include "lather/ext/vec_kernels.h"

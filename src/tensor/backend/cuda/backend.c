@@ -4,7 +4,6 @@
 #include "cuda.h"
 #include "kernels.h"
 #include "libraries.h"
-#include "matrices.h"
 #include "operands.h"
 #include "steps.h"
 #include "times.h"

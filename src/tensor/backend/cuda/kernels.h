@@ -27,6 +27,12 @@ void lt_cuda_install_fused_convs(lt_backend *be);
 void lt_cuda_install_norm_convs(lt_backend *be);
 void lt_cuda_install_products(lt_backend *be);
 void lt_cuda_install_attention(lt_backend *be);
+void lt_cuda_install_products_of_matrices(lt_backend *be);
+void lt_cuda_install_functions_of_matrices(lt_backend *be);
+void lt_cuda_install_rational(lt_backend *be);
+void lt_cuda_install_small_matrices(lt_backend *be);
+void lt_cuda_install_norms_of_matrices(lt_backend *be);
+void lt_cuda_install_ritz(lt_backend *be);
 
 /* The table itself, for entries that use others. */
 const lt_backend *lt_cuda_table(void);
@@ -52,6 +58,17 @@ static inline void lt_cuda_install_kernels(lt_backend *be)
     lt_cuda_install_optim(be);
     lt_cuda_install_grad_norm(be);
     lt_cuda_install_vec(be);
+}
+
+/* All that are functions of matrices. */
+static inline void lt_cuda_install_matrices(lt_backend *be)
+{
+    lt_cuda_install_products_of_matrices(be);
+    lt_cuda_install_functions_of_matrices(be);
+    lt_cuda_install_rational(be);
+    lt_cuda_install_small_matrices(be);
+    lt_cuda_install_norms_of_matrices(be);
+    lt_cuda_install_ritz(be);
 }
 
 #endif

@@ -1,0 +1,345 @@
+/* The command line parser: long options as GNU getopt_long has them, from one table. */
+
+#include "options.h"
+
+#include "base/alloc.h"
+#include "base/encoding/yaml.h"
+
+#include <string.h>
+
+const lt_option_builtin lt_option_builtins[] = {
+    {"config", "FILE", "read options from a YAML file; the command line overrides it", 0,
+     LT_OPTIONS_RUN},
+    {"print-config", NULL, "print the resolved options as such a file, and stop", 0,
+     LT_OPTIONS_PRINT_CONFIG},
+    {"help", NULL, "print this, and stop", 'h', LT_OPTIONS_HELP},
+    {"help-man", NULL, "print the manual page, and stop", 0, LT_OPTIONS_MAN},
+    {"version", NULL, "print versions and CPU features, and stop", 0, LT_OPTIONS_VERSION},
+};
+const size_t lt_option_builtin_count = sizeof lt_option_builtins / sizeof *lt_option_builtins;
+
+static const lt_option_row *find_text(const lt_options *o, const char *name)
+{
+    const lt_option_row *row = lt_options_find(o, name, strlen(name));
+    LT_ASSERT(row); /* the program asks about its own table */
+    return row;
+}
+
+/* Life. */
+
+static lt_status set_defaults(lt_options *o)
+{
+    char text[256];
+    for (size_t i = 0; i < o->count; i++) {
+        lt_option_row *row = &o->row[i];
+        const char *value = lt_options_default(o, row->option, text, sizeof text);
+        if (row->source == LT_OPTION_FROM_TABLE && value)
+            LT_TRY(lt_options_assign(row, value, LT_OPTION_FROM_TABLE));
+    }
+    return LT_OK;
+}
+
+/* Before its default, every field is what a table without one means. */
+static void clear_fields(lt_options *o)
+{
+    static const size_t bytes[] = {
+        [LT_OPTION_BOOL] = sizeof(bool),     [LT_OPTION_INT] = sizeof(int64_t),
+        [LT_OPTION_DOUBLE] = sizeof(double), [LT_OPTION_STRING] = sizeof(const char *),
+        [LT_OPTION_CHOICE] = sizeof(int),    [LT_OPTION_LIST] = sizeof(lt_option_list),
+    };
+    for (size_t i = 0; i < o->count; i++)
+        memset(o->row[i].field, 0, bytes[o->row[i].option->type]);
+}
+
+lt_status lt_options_compose(lt_options **out, const lt_program *program,
+                             const lt_option_table *table, size_t count)
+{
+    lt_options *o = lt_alloc(1, sizeof *o);
+    if (!o)
+        return LT_E_NOMEM;
+    o->program = program;
+    lt_status st = lt_options_gather(o, table, count);
+    clear_fields(o);
+    /* Twice: defaults depend on the selector, which may stand below the rows that do. */
+    for (int pass = 0; pass < 2 && !st; pass++)
+        st = set_defaults(o);
+    if (st) {
+        lt_options_free(&o);
+        return st;
+    }
+    *out = o;
+    return LT_OK;
+}
+
+lt_status lt_options_new(lt_options **out, const lt_program *program, void *values)
+{
+    lt_option_table whole = {program->option, program->count, values};
+    return lt_options_compose(out, program, &whole, 1);
+}
+
+static void clear_lists(lt_options *o)
+{
+    for (size_t i = 0; i < o->count; i++) {
+        if (o->row[i].option->type != LT_OPTION_LIST)
+            continue;
+        lt_option_list *list = o->row[i].field;
+        for (size_t k = 0; k < list->count; k++)
+            lt_free(list->item[k]);
+        lt_free(list->item);
+        *list = (lt_option_list){0};
+    }
+}
+
+static void free_texts(char **text, size_t count)
+{
+    for (size_t i = 0; text && i < count; i++)
+        lt_free(text[i]);
+    lt_free(text);
+}
+
+void lt_options_free(lt_options **options)
+{
+    lt_options *o = *options;
+    if (!o)
+        return;
+    clear_lists(o);
+    for (size_t i = 0; i < o->count; i++)
+        lt_free(o->row[i].string);
+    free_texts(o->rest, o->rest_count);
+    free_texts(o->argument, (size_t)o->argument_count);
+    lt_free(o->row);
+    lt_free(o);
+    *options = NULL;
+}
+
+/* Parsing. */
+
+typedef struct arguments {
+    int count, at;
+    char *const *value;
+} arguments;
+
+static lt_status add_rest(lt_options *o, const char *text)
+{
+    if (!o->program->rest)
+        return lt_fail(LT_E_ARG, "'%s': an option is wanted here, not a plain word", text);
+    char **more = lt_realloc(o->rest, o->rest_count + 1, sizeof *more);
+    if (!more)
+        return LT_E_NOMEM;
+    o->rest = more;
+    o->rest[o->rest_count] = lt_strdup(text);
+    return o->rest[o->rest_count] ? (o->rest_count++, LT_OK) : LT_E_NOMEM;
+}
+
+/* The value after '=', or else the next argument. */
+static lt_status take_value(arguments *args, const char *name, const char *equal,
+                            const char **value)
+{
+    if (equal) {
+        *value = equal + 1;
+        return LT_OK;
+    }
+    if (args->at == args->count)
+        return lt_fail(LT_E_ARG, "--%s: a value is missing", name);
+    *value = args->value[args->at++];
+    return LT_OK;
+}
+
+static lt_status use_row(arguments *args, lt_option_row *row, const char *equal)
+{
+    const char *value = "true";
+    if (row->option->type != LT_OPTION_BOOL || equal)
+        LT_TRY(take_value(args, row->option->name, equal, &value));
+    return lt_options_assign(row, value, LT_OPTION_FROM_USER);
+}
+
+static lt_status use_builtin(lt_options *o, arguments *args, const lt_option_builtin *b,
+                             const char *equal)
+{
+    const char *path = NULL;
+    if (b->asks) {
+        if (equal)
+            return lt_fail(LT_E_ARG, "--%s: takes no value", b->name);
+        o->asked = b->asks;
+        return LT_OK;
+    }
+    LT_TRY(take_value(args, b->name, equal, &path));
+    return lt_options_load(o, path);
+}
+
+static lt_status parse_long(lt_options *o, arguments *args, const char *name)
+{
+    const char *equal = strchr(name, '=');
+    size_t bytes = equal ? (size_t)(equal - name) : strlen(name);
+    lt_option_row *row = lt_options_find(o, name, bytes);
+    if (row)
+        return use_row(args, row, equal);
+    const lt_option_builtin *builtin = lt_options_find_builtin(name, bytes);
+    if (builtin)
+        return use_builtin(o, args, builtin, equal);
+    if (bytes > 3 && !strncmp(name, "no-", 3)) {
+        row = lt_options_find(o, name + 3, bytes - 3);
+        if (row && row->option->type != LT_OPTION_BOOL)
+            return lt_fail(LT_E_ARG, "--%.*s: --%s wants a value, it cannot be switched off",
+                           (int)bytes, name, row->option->name);
+        if (row && equal)
+            return lt_fail(LT_E_ARG, "--%.*s: takes no value", (int)bytes, name);
+        if (row)
+            return lt_options_assign(row, "false", LT_OPTION_FROM_USER);
+    }
+    return lt_options_unknown(o, name, bytes);
+}
+
+/* -b 32, -b32; no bundles. */
+static lt_status parse_short(lt_options *o, arguments *args, const char *text)
+{
+    for (size_t i = 0; i < lt_option_builtin_count; i++)
+        if (text[0] == lt_option_builtins[i].alias && !text[1])
+            return use_builtin(o, args, &lt_option_builtins[i], NULL);
+    for (size_t i = 0; i < o->count; i++) {
+        const lt_option *option = o->row[i].option;
+        if (!option->alias || option->alias != text[0])
+            continue;
+        if (option->type == LT_OPTION_BOOL && text[1])
+            break;
+        return use_row(args, &o->row[i], text[1] ? text : NULL); /* the value is text + 1 */
+    }
+    return lt_fail(LT_E_ARG, "-%s: no such option; --help lists them", text);
+}
+
+static lt_status keep_arguments(lt_options *o, int argc, char *const *argv)
+{
+    o->argument = lt_alloc((size_t)argc, sizeof *o->argument);
+    if (!o->argument)
+        return LT_E_NOMEM;
+    for (; o->argument_count < argc; o->argument_count++) {
+        o->argument[o->argument_count] = lt_strdup(argv[o->argument_count]);
+        if (!o->argument[o->argument_count])
+            return LT_E_NOMEM;
+    }
+    return LT_OK;
+}
+
+static lt_status parse_all(lt_options *o, arguments *args)
+{
+    bool only_rest = false;
+    while (args->at < args->count) {
+        const char *text = args->value[args->at++];
+        if (only_rest || text[0] != '-' || !text[1])
+            LT_TRY(add_rest(o, text));
+        else if (!strcmp(text, "--"))
+            only_rest = true;
+        else if (text[1] == '-')
+            LT_TRY(parse_long(o, args, text + 2));
+        else
+            LT_TRY(parse_short(o, args, text + 1));
+    }
+    return LT_OK;
+}
+
+/* A value that is set but not read is a mistake that costs a training run. */
+static lt_status check_applies(const lt_options *o)
+{
+    for (size_t i = 0; i < o->count; i++) {
+        const lt_option *option = o->row[i].option;
+        if (o->row[i].source != LT_OPTION_FROM_TABLE && !lt_options_applies(o, option->name))
+            return lt_fail(LT_E_ARG, "--%s: --%s %s does not read it (read by: %s)", option->name,
+                           o->program->selector, lt_options_choice(o, o->program->selector),
+                           option->applies);
+    }
+    return LT_OK;
+}
+
+lt_status lt_options_parse(lt_options *o, int argc, char *const *argv)
+{
+    if (!o->argument)
+        LT_TRY(keep_arguments(o, argc, argv));
+    arguments args = {.count = argc, .at = argc ? 1 : 0, .value = argv};
+    LT_TRY(parse_all(o, &args));
+    LT_TRY(set_defaults(o)); /* those of the chosen optimizer */
+    return o->asked == LT_OPTIONS_RUN || o->asked == LT_OPTIONS_PRINT_CONFIG ? check_applies(o)
+                                                                             : LT_OK;
+}
+
+lt_status lt_options_set(lt_options *o, const char *name, const char *value)
+{
+    lt_option_row *row = lt_options_find(o, name, strlen(name));
+    if (!row)
+        return lt_options_unknown(o, name, strlen(name));
+    LT_TRY(lt_options_assign(row, value, LT_OPTION_FROM_USER));
+    const char *selector = o->program->selector;
+    return selector && !strcmp(row->option->name, selector) ? set_defaults(o) : LT_OK;
+}
+
+typedef struct loading {
+    lt_options *options;
+    bool (*wanted)(const lt_option *option); /* NULL: all are */
+} loading;
+
+static lt_status load_line(void *context, const char *key, const char *value, int line)
+{
+    const loading *l = context;
+    lt_options *o = l->options;
+    lt_option_row *row = lt_options_find(o, key, strlen(key));
+    if (row && l->wanted && !l->wanted(row->option))
+        return LT_OK;
+    lt_status st = row ? lt_options_assign(row, value, LT_OPTION_FROM_FILE)
+                       : lt_options_unknown(o, key, strlen(key));
+    return st ? lt_fail(st, "line %d: %s", line, lt_error_message()) : LT_OK;
+}
+
+lt_status lt_options_load(lt_options *o, const char *path)
+{
+    return lt_options_load_some(o, path, NULL);
+}
+
+lt_status lt_options_load_some(lt_options *o, const char *path,
+                               bool (*wanted)(const lt_option *option))
+{
+    loading l = {o, wanted};
+    return lt_yaml_read(path, load_line, &l);
+}
+
+/* Questions. */
+
+lt_options_request lt_options_asked(const lt_options *o)
+{
+    return o->asked;
+}
+
+const lt_option *lt_options_at(const lt_options *o, size_t index)
+{
+    return index < o->count ? o->row[index].option : NULL;
+}
+
+bool lt_options_is_set(const lt_options *o, const char *name)
+{
+    return find_text(o, name)->source != LT_OPTION_FROM_TABLE;
+}
+
+bool lt_options_is_typed(const lt_options *o, const char *name)
+{
+    return find_text(o, name)->source == LT_OPTION_FROM_USER;
+}
+
+bool lt_options_applies(const lt_options *o, const char *name)
+{
+    const lt_option *option = find_text(o, name)->option;
+    return !option->applies || !o->program->selector
+           || lt_options_has_word(option->applies, lt_options_choice(o, o->program->selector), " ");
+}
+
+size_t lt_options_rest_count(const lt_options *o)
+{
+    return o->rest_count;
+}
+
+const char *lt_options_rest(const lt_options *o, size_t index)
+{
+    return index < o->rest_count ? o->rest[index] : NULL;
+}
+
+const char *lt_options_argument(const lt_options *o, int index)
+{
+    return index >= 0 && index < o->argument_count ? o->argument[index] : NULL;
+}

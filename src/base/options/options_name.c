@@ -1,0 +1,119 @@
+/* Names of options: finding a row by any of its names, and what an unknown one was meant to be. */
+
+#include "base/text.h"
+#include "options.h"
+
+#include "lather/ext/fail.h"
+
+#include <string.h>
+
+/* Whether name is this one; '_' counts as '-', which is how Python's names are often typed. */
+static bool is_named(const char *known, const char *name, size_t bytes)
+{
+    size_t i = 0;
+    while (i < bytes && known[i] && (known[i] == name[i] || (known[i] == '-' && name[i] == '_')))
+        i++;
+    return i == bytes && !known[i];
+}
+
+/* Item number index of a list of words, in word; false past the end. */
+static bool word_at(const char *list, int index, char word[LT_OPTION_NAME])
+{
+    const char *at = list ? list : "";
+    for (; index > 0 && *at; index--) {
+        at += strcspn(at, " ");
+        at += strspn(at, " ");
+    }
+    snprintf(word, LT_OPTION_NAME, "%.*s", (int)strcspn(at, " "), at);
+    return *word;
+}
+
+lt_option_row *lt_options_find(const lt_options *o, const char *name, size_t bytes)
+{
+    char also[LT_OPTION_NAME];
+    for (size_t i = 0; i < o->count; i++) {
+        const lt_option *option = o->row[i].option;
+        if (is_named(option->name, name, bytes))
+            return &o->row[i];
+        for (int k = 0; word_at(option->also, k, also); k++)
+            if (is_named(also, name, bytes))
+                return &o->row[i];
+    }
+    return NULL;
+}
+
+const lt_option_builtin *lt_options_find_builtin(const char *name, size_t bytes)
+{
+    for (size_t i = 0; i < lt_option_builtin_count; i++)
+        if (is_named(lt_option_builtins[i].name, name, bytes))
+            return &lt_option_builtins[i];
+    return NULL;
+}
+
+static lt_status check_name(const lt_options *o, const lt_option *option, const char *name)
+{
+    const lt_option_row *other = lt_options_find(o, name, strlen(name));
+    if (!other && !lt_options_find_builtin(name, strlen(name)))
+        return LT_OK;
+    return lt_fail(LT_E_ARG, "options: two are called --%s: --%s (%s) and --%s (%s)", name,
+                   option->name, option->group, other ? other->option->name : name,
+                   other ? other->option->group : "General");
+}
+
+static lt_status check_alias(const lt_options *o, const lt_option *option)
+{
+    const char *other = NULL;
+    for (size_t i = 0; i < lt_option_builtin_count; i++)
+        if (lt_option_builtins[i].alias == option->alias)
+            other = lt_option_builtins[i].name;
+    for (size_t i = 0; i < o->count; i++)
+        if (o->row[i].option->alias == option->alias)
+            other = o->row[i].option->name;
+    if (!option->alias || !other)
+        return LT_OK;
+    return lt_fail(LT_E_ARG, "options: -%c is --%s and --%s", option->alias, other, option->name);
+}
+
+lt_status lt_options_check_names(const lt_options *o, const lt_option *option)
+{
+    char also[LT_OPTION_NAME];
+    LT_TRY(check_name(o, option, option->name));
+    for (int k = 0; word_at(option->also, k, also); k++)
+        LT_TRY(check_name(o, option, also));
+    return check_alias(o, option);
+}
+
+typedef struct guess {
+    const char *typed;
+    size_t bytes, distance;
+    char text[2 * LT_OPTION_NAME + 8]; /* "wd (--weight-decay)" */
+} guess;
+
+/* A name that goes on where the typed one ends is what was meant, however long it is. */
+static void try_name(guess *g, const char *name, const char *stands_for)
+{
+    bool begins = g->bytes > 2 && !strncmp(name, g->typed, g->bytes);
+    size_t d = begins ? 0 : lt_edit_distance(g->typed, g->bytes, name);
+    if (d >= g->distance)
+        return;
+    g->distance = d;
+    snprintf(g->text, sizeof g->text, stands_for ? "%s (--%s)" : "%s", name, stands_for);
+}
+
+lt_status lt_options_unknown(const lt_options *o, const char *name, size_t bytes)
+{
+    char also[LT_OPTION_NAME];
+    guess g = {.typed = name, .bytes = bytes, .distance = SIZE_MAX};
+    for (size_t i = 0; i < lt_option_builtin_count; i++)
+        try_name(&g, lt_option_builtins[i].name, NULL);
+    for (size_t i = 0; i < o->count; i++) {
+        const lt_option *option = o->row[i].option;
+        try_name(&g, option->name, NULL);
+        for (int k = 0; word_at(option->also, k, also); k++)
+            try_name(&g, also, option->name);
+    }
+    if (g.distance > 1 + bytes / 3) /* a far name is no help */
+        return lt_fail(LT_E_ARG, "--%.*s: no such option; --help lists them all", (int)bytes, name);
+    return lt_fail(LT_E_ARG, "--%.*s: no such option; the nearest is --%s", (int)bytes, name,
+                   g.text);
+}

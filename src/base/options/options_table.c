@@ -1,0 +1,96 @@
+/* The tables of a program as one list: its order, and what a table can have wrong. */
+
+#include "base/alloc.h"
+#include "options.h"
+
+#include <string.h>
+
+/* Behind the last row of its group; a new group stands at the end. */
+static size_t place_in_group(const lt_options *o, const char *group)
+{
+    for (size_t i = o->count; i > 0; i--)
+        if (!strcmp(o->row[i - 1].option->group, group))
+            return i;
+    return o->count;
+}
+
+static lt_status insert(lt_options *o, const lt_option *option, void *values)
+{
+    size_t at = place_in_group(o, option->group);
+    LT_TRY(lt_options_check_names(o, option));
+    const lt_option_row *before =
+        option->after ? lt_options_find(o, option->after, strlen(option->after)) : NULL;
+    if (before)
+        at = (size_t)(before - o->row) + 1;
+    memmove(o->row + at + 1, o->row + at, (o->count - at) * sizeof *o->row);
+    o->row[at] = (lt_option_row){.option = option, .field = (char *)values + option->offset};
+    o->count++;
+    return LT_OK;
+}
+
+/* Rows that are listed behind another one come last: that one may be in a later table. */
+static lt_status insert_all(lt_options *o, const lt_option_table *table, size_t count)
+{
+    for (int pass = 0; pass < 2; pass++)
+        for (size_t t = 0; t < count; t++)
+            for (size_t i = 0; i < table[t].count; i++)
+                if ((table[t].option[i].after != NULL) == (pass == 1))
+                    LT_TRY(insert(o, &table[t].option[i], table[t].values));
+    return LT_OK;
+}
+
+static lt_status check_default(const lt_option *option, const char *value)
+{
+    if (!lt_options_check_value(option, value))
+        return LT_OK;
+    char why[256];
+    snprintf(why, sizeof why, "%s", lt_error_message());
+    return lt_fail(LT_E_ARG, "options: the default of %s", why);
+}
+
+/* words: "sgd=0.1 adam=0.001", or choices alone. */
+static lt_status check_choices(const lt_options *o, const lt_option *option, const char *words,
+                               const char *choices)
+{
+    for (const char *at = words; at && *at; at += strspn(at, " ")) {
+        char word[256];
+        snprintf(word, sizeof word, "%.*s", (int)strcspn(at, " "), at);
+        at += strcspn(at, " ");
+        char *equal = strchr(word, '=');
+        if (equal)
+            *equal = 0;
+        if (!lt_options_has_word(choices, word, "|"))
+            return lt_fail(LT_E_ARG, "options: --%s: it speaks of --%s %s, which is none of %s",
+                           option->name, o->program->selector, word, choices);
+        if (equal)
+            LT_TRY(check_default(option, equal + 1));
+    }
+    return LT_OK;
+}
+
+static lt_status check_row(const lt_options *o, const lt_option *option, const char *choices)
+{
+    if (option->value)
+        LT_TRY(check_default(option, option->value));
+    if (!choices)
+        return LT_OK;
+    LT_TRY(check_choices(o, option, option->applies, choices));
+    return check_choices(o, option, option->defaults, choices);
+}
+
+lt_status lt_options_gather(lt_options *o, const lt_option_table *table, size_t count)
+{
+    size_t rows = 0;
+    const char *selector = o->program->selector;
+    for (size_t t = 0; t < count; t++)
+        rows += table[t].count;
+    if (!(o->row = lt_alloc(rows, sizeof *o->row)))
+        return LT_E_NOMEM;
+    LT_TRY(insert_all(o, table, count));
+    const lt_option_row *chosen = selector ? lt_options_find(o, selector, strlen(selector)) : NULL;
+    if (selector && !chosen)
+        return lt_fail(LT_E_ARG, "options: the selector --%s is none", selector);
+    for (size_t i = 0; i < o->count; i++)
+        LT_TRY(check_row(o, o->row[i].option, chosen ? chosen->option->choices : NULL));
+    return LT_OK;
+}

@@ -1,0 +1,311 @@
+/* Iterate averaging: Defazio et al., "The Road Less Scheduled", NeurIPS 2024 (arXiv 2405.15682), and "Generalized
+ * Primal Averaging" (arXiv 2512.17131); the formulas are in lather/averaging.h.
+ *
+ * Invariants:
+ * 1. y is a function of x and z, always by the same kernel: what is saved is x and z, and neither a resume nor an
+ *    evaluation changes a bit of what follows.
+ * 2. During an update values are z: the optimizer knows of nothing, whatever it keeps and however it is divided.
+ * 3. While values are x nothing is updated and, where they are y, nothing is saved. */
+
+#include "averaging.h"
+
+#include "base/alloc.h"
+#include "optim/sharding/shard.h"
+#include "tensor/tensor.h"
+
+#include <math.h>
+#include <string.h>
+
+struct lt_averaging {
+    lt_averaging_config config;
+    lt_param **param;   /* borrowed */
+    lt_tensor **x, **z; /* one per parameter */
+    double *decay;      /* lr_scale * weight_decay of it, with decay_of_y */
+    lt_optim_item *item;
+    lt_vec_job *job;
+    size_t count;
+    double lr_sum, lr_sum_before; /* sum of lr^p with and without this step */
+    double weight;                /* z's coefficient in this step's x */
+    bool is_eval;
+};
+
+/* --- Life --- */
+
+static lt_status check(const lt_optim *o, const lt_averaging_config *c)
+{
+    const char *name = o->ops->name;
+    if (o->averaging || o->attempt)
+        return lt_fail(LT_E_ARG, "%s: iterates are averaged from the first step on, once", name);
+    if (c->kind != LT_AVERAGING_SCHEDULE_FREE && c->kind != LT_AVERAGING_PRIMAL)
+        return lt_fail(LT_E_ARG, "%s: iterate averaging of kind %d", name, (int)c->kind);
+    if (!(c->train_interp_coeff > 0 && c->train_interp_coeff <= 1))
+        return lt_fail(LT_E_ARG, "%s: train_interp_coeff %g is not in (0,1]", name,
+                       c->train_interp_coeff);
+    if (!(c->eval_interp_coeff >= 0 && c->eval_interp_coeff < 1))
+        return lt_fail(LT_E_ARG, "%s: eval_interp_coeff %g is not in [0,1)", name,
+                       c->eval_interp_coeff);
+    if (!(c->eval_coeff_lr_power >= 0 && isfinite(c->eval_coeff_lr_power)))
+        return lt_fail(LT_E_ARG, "%s: eval_coeff_lr_power %g is not a number >= 0", name,
+                       c->eval_coeff_lr_power);
+    if (c->decay_of_y && !o->ops->decay_is_apart)
+        return lt_fail(LT_E_UNSUPPORTED,
+                       "%s: decay of y is for adamw, and sgd without momentum, whose weight decay "
+                       "is apart from the update",
+                       name);
+    if (o->shard && o->shard->values)
+        return lt_fail(LT_E_UNSUPPORTED,
+                       "%s: iterates of parameters that are divided over ranks are not averaged",
+                       name);
+    LT_TRY(lt_optim_need(o, o->device->backend->lerp != NULL, "lerp"));
+    return lt_optim_need(o, o->device->backend->vec != NULL, "vec");
+}
+
+static lt_status add(struct lt_averaging *a, lt_param *param)
+{
+    const size_t i = a->count++;
+    a->param[i] = param;
+    LT_TRY(lt_tensor_new_like(&a->x[i], param->value, lt_tensor_dtype(param->value)));
+    LT_TRY(lt_tensor_new_like(&a->z[i], param->value, lt_tensor_dtype(param->value)));
+    LT_TRY(lt_tensor_copy(a->x[i], param->value));
+    return lt_tensor_copy(a->z[i], param->value);
+}
+
+static lt_status add_all(struct lt_averaging *a, const lt_params *params)
+{
+    a->param = lt_alloc(params->count, sizeof(lt_param *));
+    a->x = lt_alloc(params->count, sizeof(lt_tensor *));
+    a->z = lt_alloc(params->count, sizeof(lt_tensor *));
+    a->item = lt_alloc(params->count, sizeof *a->item);
+    a->job = lt_alloc(params->count, sizeof *a->job);
+    a->decay = lt_alloc(params->count, sizeof *a->decay);
+    if (!a->param || !a->x || !a->z || !a->item || !a->job || !a->decay)
+        return LT_E_NOMEM;
+    for (size_t i = 0; i < params->count; i++)
+        if (lt_param_is_trained(params->item[i]))
+            LT_TRY(add(a, params->item[i]));
+    return LT_OK;
+}
+
+lt_status lt_optim_average(lt_optim *o, const lt_params *params, const lt_averaging_config *config)
+{
+    LT_TRY(check(o, config));
+    o->averaging = lt_alloc(1, sizeof *o->averaging);
+    if (!o->averaging)
+        return LT_E_NOMEM;
+    o->averaging->config = *config;
+    lt_status st = add_all(o->averaging, params);
+    for (size_t i = 0; i < o->count && config->decay_of_y && !st; i++) {
+        o->averaging->decay[i] = o->slot[i].lr_scale * o->slot[i].weight_decay;
+        o->slot[i].weight_decay = 0;
+    }
+    if (st)
+        lt_averaging_free(o);
+    return st;
+}
+
+void lt_averaging_free(lt_optim *o)
+{
+    struct lt_averaging *a = o->averaging;
+    if (!a)
+        return;
+    for (size_t i = 0; i < a->count; i++) {
+        lt_tensor_free(&a->x[i]);
+        lt_tensor_free(&a->z[i]);
+    }
+    lt_free(a->decay);
+    lt_free(a->job);
+    lt_free(a->item);
+    lt_free(a->z);
+    lt_free(a->x);
+    lt_free(a->param);
+    lt_free(a);
+    o->averaging = NULL;
+}
+
+size_t lt_averaging_bytes(const lt_optim *o)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; o->averaging && i < o->averaging->count; i++)
+        bytes += lt_tensor_bytes(o->averaging->x[i]) + lt_tensor_bytes(o->averaging->z[i]);
+    return bytes;
+}
+
+/* --- A step --- */
+
+bool lt_averaging_is_constant(const lt_optim *o)
+{
+    return !o->averaging || o->averaging->config.kind == LT_AVERAGING_PRIMAL;
+}
+
+lt_status lt_averaging_prepare(lt_optim *o, double lr)
+{
+    struct lt_averaging *a = o->averaging;
+    if (!a)
+        return LT_OK;
+    if (a->is_eval)
+        return lt_fail(LT_E_ARG, "%s: a step while values are those of an evaluation",
+                       o->ops->name);
+    const double power = pow(lr, a->config.eval_coeff_lr_power);
+    a->lr_sum_before = a->lr_sum;
+    a->lr_sum += power;
+    a->weight = a->config.kind == LT_AVERAGING_PRIMAL ? 1 - a->config.eval_interp_coeff
+                : a->lr_sum > 0                       ? power / a->lr_sum
+                                                      : 1; /* lr was 0: x is z */
+    return LT_OK;
+}
+
+void lt_averaging_skipped(lt_optim *o)
+{
+    if (o->averaging)
+        o->averaging->lr_sum = o->averaging->lr_sum_before;
+}
+
+lt_status lt_averaging_begin(lt_optim *o)
+{
+    const struct lt_averaging *a = o->averaging;
+    for (size_t i = 0; a && i < a->count; i++)
+        if (a->param[i]->has_grad)
+            LT_TRY(lt_tensor_copy(a->param[i]->value, a->z[i]));
+    return LT_OK;
+}
+
+/* Values, which are z, become y: of all parameters, or of those that have a gradient. */
+static lt_status mix(const lt_optim *o, bool all)
+{
+    void *ctx;
+    const lt_backend *be = lt_optim_backend(o, &ctx);
+    const struct lt_averaging *a = o->averaging;
+    const double mu = a->config.train_interp_coeff;
+    size_t count = 0;
+    for (size_t i = 0; i < a->count; i++) {
+        if (!all && !a->param[i]->has_grad)
+            continue;
+        lt_tensor_touch(a->param[i]->value);
+        a->job[count++] = (lt_vec_job){.op = LT_VEC_AXPBY,
+                                       .alpha = mu,
+                                       .beta = 1 - mu,
+                                       .a = lt_tensor_view(a->x[i]),
+                                       .y = lt_tensor_view(a->param[i]->value)};
+    }
+    return count ? be->vec(ctx, a->job, count, NULL) : LT_OK;
+}
+
+/* z, which values are, decays by y = mu_y x + (1 - mu_y) z, of x and z before the step; unless it is skipped. */
+static lt_status decay_by(const lt_optim *o, double share, lt_tensor *const *iterate)
+{
+    void *ctx;
+    const lt_backend *be = lt_optim_backend(o, &ctx);
+    const struct lt_averaging *a = o->averaging;
+    size_t count = 0;
+    for (size_t i = 0; i < a->count; i++)
+        if (a->param[i]->has_grad && a->decay[i] > 0 && share > 0)
+            a->job[count++] = (lt_vec_job){.alpha = -share * a->decay[i],
+                                           .beta = 1,
+                                           .factor.lr = true,
+                                           .a = lt_tensor_view(iterate[i]),
+                                           .y = lt_tensor_view(a->param[i]->value)};
+    return count ? be->vec(ctx, a->job, count, o->scalars) : LT_OK;
+}
+
+/* x follows z, unless the step is skipped. */
+static lt_status follow(lt_optim *o)
+{
+    void *ctx;
+    const lt_backend *be = lt_optim_backend(o, &ctx);
+    const struct lt_averaging *a = o->averaging;
+    size_t count = 0;
+    for (size_t i = 0; i < a->count; i++)
+        if (a->param[i]->has_grad)
+            a->item[count++] = (lt_optim_item){.value = lt_tensor_view(a->x[i]),
+                                               .state = {lt_tensor_view(a->z[i])}};
+    return be->lerp(ctx, a->weight, a->item, count, o->scalars);
+}
+
+lt_status lt_averaging_end(lt_optim *o)
+{
+    const struct lt_averaging *a = o->averaging;
+    if (!a)
+        return LT_OK;
+    LT_TRY(decay_by(o, a->config.train_interp_coeff, a->x));
+    LT_TRY(decay_by(o, 1 - a->config.train_interp_coeff, a->z));
+    for (size_t i = 0; i < a->count; i++)
+        if (a->param[i]->has_grad)
+            LT_TRY(lt_tensor_copy(a->z[i], a->param[i]->value));
+    LT_TRY(follow(o));
+    return mix(o, false);
+}
+
+/* --- Evaluation --- */
+
+lt_status lt_optim_eval(lt_optim *o)
+{
+    struct lt_averaging *a = o->averaging;
+    if (!a || a->is_eval)
+        return LT_OK;
+    for (size_t i = 0; i < a->count; i++)
+        LT_TRY(lt_tensor_copy(a->param[i]->value, a->x[i]));
+    a->is_eval = true;
+    return LT_OK;
+}
+
+lt_status lt_optim_train(lt_optim *o)
+{
+    struct lt_averaging *a = o->averaging;
+    if (!a || !a->is_eval)
+        return LT_OK;
+    for (size_t i = 0; i < a->count; i++) {
+        LT_TRY(lt_tensor_copy(a->x[i], a->param[i]->value)); /* a checkpoint may have been read */
+        LT_TRY(lt_tensor_copy(a->param[i]->value, a->z[i]));
+    }
+    a->is_eval = false;
+    return mix(o, true);
+}
+
+bool lt_optim_is_eval(const lt_optim *o)
+{
+    return !o->averaging || o->averaging->is_eval;
+}
+
+bool lt_optim_is_averaged(const lt_optim *o)
+{
+    return o->averaging;
+}
+
+/* --- What is saved --- */
+
+lt_status lt_averaging_visit(lt_optim *o, const lt_state_visitor *visitor)
+{
+    struct lt_averaging *a = o->averaging;
+    int64_t bits;
+    if (!a)
+        return LT_OK;
+    if (!a->is_eval)
+        return lt_fail(LT_E_ARG,
+                       "%s: values are those of training, and of evaluations only such "
+                       "are saved: lt_optim_eval()",
+                       o->ops->name);
+    memcpy(&bits, &a->lr_sum, sizeof bits); /* numbers are integers */
+    LT_TRY(visitor->number(visitor->context, "lr_sum_bits", &bits));
+    memcpy(&a->lr_sum, &bits, sizeof bits);
+    return LT_OK;
+}
+
+lt_status lt_optim_visit_iterates(lt_optim *o, lt_state_visitor *visitor)
+{
+    const struct lt_averaging *a = o->averaging;
+    for (size_t i = 0; a && i < a->count; i++) {
+        const lt_shape shape = lt_param_place(a->param[i]).logical;
+        const lt_state_entry entry = {
+            .param = a->param[i]->name,
+            .name = "weight_buffer",
+            .block = -1,
+            .offset.ndim = shape.ndim,
+            .shape = shape,
+            .dtype = lt_tensor_dtype(a->z[i]),
+            .extent = lt_tensor_shape(a->z[i]),
+            .tensor = a->z[i],
+        };
+        LT_TRY(visitor->entry(visitor->context, &entry));
+    }
+    return LT_OK;
+}

@@ -1,0 +1,128 @@
+/* Moments in fewer bytes: quantized_state.h. In a step the state of some parameters at a time is opened as f32
+ * tensors, and parameters that are not among them have no gradient as long. */
+
+#include "base/alloc.h"
+#include "optim/optim.h"
+#include "quantized_state.h"
+#include "tensor/tensor.h"
+
+#include <stdio.h>
+
+/* Elements of the parameters whose state is open together, unless a single one has more: 4 MiB a state. */
+static const int64_t open_elements = (int64_t)1 << 20;
+
+static const char *const names[] = {"f32", "bf16", "int8", "int4"};
+
+static lt_quantized_format format_of(const lt_optim *o, int state)
+{
+    const bool positive = o->ops->positive_state >> state & 1;
+    return (lt_quantized_format){positive ? LT_QUANTIZED_POSITIVE : LT_QUANTIZED_MOMENT,
+                                 o->state_dtype};
+}
+
+lt_status lt_optim_set_state_dtype(lt_optim *o, lt_state_dtype dtype)
+{
+    char what[96];
+    snprintf(what, sizeof what, "--state-dtype %s of %s", names[dtype], o->ops->name);
+    if (dtype == LT_STATE_F32 && o->state_dtype == LT_STATE_F32)
+        return LT_OK;
+    if (dtype == LT_STATE_INT4)
+        return lt_fail(LT_E_ARG, "%s: moments are f32, bf16 or int8", what);
+    if (o->attempt > 0)
+        return lt_fail(LT_E_ARG, "%s: after a step", what);
+    if (!o->ops->by_slots)
+        return lt_fail(LT_E_UNSUPPORTED, "%s: this optimizer keeps f32", what);
+    LT_TRY(lt_quantized_check(o->device, what));
+    o->state_dtype = dtype;
+    return LT_OK;
+}
+
+int64_t lt_optim_slot_state_bytes(const lt_optim *o, const lt_slot *slot)
+{
+    const lt_tensor *value = slot->param->value;
+    int64_t bytes = 0;
+    for (int k = 0; k < LT_MAX_STATE; k++)
+        if (lt_optim_has_state(o, slot, k))
+            bytes += o->state_dtype == LT_STATE_F32
+                         ? (int64_t)lt_tensor_bytes(value)
+                         : lt_quantized_bytes(format_of(o, k), lt_tensor_count(value));
+    return bytes;
+}
+
+lt_status lt_optim_make_quantized(const lt_optim *o, lt_slot *slot)
+{
+    const lt_tensor *like = lt_tensor_storage(slot->param->value);
+    for (int k = 0; k < LT_MAX_STATE && !slot->not_owned; k++)
+        if (!slot->quantized[k] && lt_optim_has_state(o, slot, k))
+            LT_TRY(lt_quantized_new(
+                &slot->quantized[k], o->device, format_of(o, k), like->shape, like->stride,
+                lt_quantized_key(slot->param->name, o->ops->slot_state[k], -1)));
+    return LT_OK;
+}
+
+static lt_status open_slot(lt_slot *slot)
+{
+    for (int k = 0; k < LT_MAX_STATE; k++)
+        if (slot->quantized[k])
+            LT_TRY(lt_quantized_open(slot->quantized[k], &slot->state[k]));
+    return LT_OK;
+}
+
+/* attempt: 0: what was opened is let go. */
+static void close_slot(lt_slot *slot, int64_t attempt)
+{
+    for (int k = 0; k < LT_MAX_STATE; k++) {
+        if (!slot->quantized[k])
+            continue;
+        if (attempt && slot->state[k])
+            lt_quantized_store(slot->quantized[k], slot->state[k], attempt);
+        lt_tensor_free(&slot->state[k]);
+    }
+}
+
+/* Parameters that are due, as many as are opened together; others lose their gradient for the call. */
+static lt_status step_some(lt_optim *o, const bool *due, size_t begin, size_t end)
+{
+    lt_status st = LT_OK;
+    for (size_t i = 0; i < o->count; i++)
+        o->slot[i].param->has_grad = due[i] && i >= begin && i < end;
+    for (size_t i = begin; i < end && !st; i++)
+        st = due[i] ? open_slot(&o->slot[i]) : LT_OK;
+    if (!st)
+        st = o->ops->step(o, o->scalars);
+    for (size_t i = begin; i < end; i++)
+        close_slot(&o->slot[i], st ? 0 : o->attempt);
+    return st;
+}
+
+static size_t end_of(const lt_optim *o, size_t begin)
+{
+    int64_t elements = 0;
+    size_t end = begin;
+    for (; end < o->count; end++) {
+        elements += lt_tensor_count(o->slot[end].param->value);
+        if (elements > open_elements && end > begin)
+            break;
+    }
+    return end;
+}
+
+lt_status lt_optim_step_slots(lt_optim *o)
+{
+    if (o->state_dtype == LT_STATE_F32 || !o->ops->slot_state[0])
+        return o->ops->step(o, o->scalars);
+    bool *due = lt_alloc(2 * o->count, sizeof *due), *had = due ? due + o->count : NULL;
+    lt_status st = due ? LT_OK : LT_E_NOMEM;
+    for (size_t i = 0; i < o->count && !st; i++) {
+        had[i] = o->slot[i].param->has_grad;
+        due[i] = lt_slot_is_due(&o->slot[i]);
+    }
+    for (size_t begin = 0, end; begin < o->count && !st; begin = end) {
+        end = end_of(o, begin);
+        st = step_some(o, due, begin, end);
+    }
+    for (size_t i = 0; i < o->count && had; i++)
+        o->slot[i].param->has_grad = had[i];
+    lt_free(due);
+    return st;
+}

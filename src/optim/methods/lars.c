@@ -1,0 +1,168 @@
+/* LARS: You, Gitman & Ginsburg, "Large batch training of convolutional networks", 2017 (arXiv 1708.03888),
+ * algorithm 1; lr multiplies the momentum buffer instead of the update, as in sgd.c. trust_clip: the clipped
+ * form of section 5's successor LARC, where a layer's rate is no larger than lr. */
+
+#include "trust.h"
+
+#include "lather/layerwise.h"
+
+#include <math.h>
+
+typedef struct lars {
+    lt_trust base;
+    double momentum, dampening;
+    bool nesterov;
+} lars;
+
+/* --- Batched kernels --- */
+
+static bool take(const lt_trust *t, size_t i, lt_vec_job *job)
+{
+    lt_trust_scale(t, i, job);
+    return lt_trust_take_gradient(t, i, job);
+}
+
+static bool decay(const lt_trust *t, size_t i, lt_vec_job *job)
+{
+    lt_trust_scale(t, i, job);
+    return lt_trust_decay(t, i, job);
+}
+
+/* A parameter's first update starts the momentum with it. */
+static bool remember(const lt_trust *t, size_t i, lt_vec_job *job)
+{
+    const lars *l = (const lars *)t;
+    const bool first = t->due[i]->updates == 0;
+    job->alpha = first ? 1 : 1 - l->dampening;
+    job->beta = first ? 0 : l->momentum;
+    job->a = lt_trust_direction(t, i);
+    job->y = lt_tensor_view(t->due[i]->state[0]);
+    return true;
+}
+
+static bool look_ahead(const lt_trust *t, size_t i, lt_vec_job *job)
+{
+    job->alpha = ((const lars *)t)->momentum;
+    job->beta = 1;
+    job->a = lt_tensor_view(t->due[i]->state[0]);
+    job->y = lt_trust_direction(t, i);
+    return true;
+}
+
+static bool move(const lt_trust *t, size_t i, lt_vec_job *job)
+{
+    const lars *l = (const lars *)t;
+    const lt_slot *slot = t->due[i];
+    const bool by_momentum = l->momentum > 0 && !l->nesterov;
+    job->alpha = -slot->lr_scale;
+    job->beta = 1;
+    job->factor.lr = true;
+    job->a = by_momentum ? lt_tensor_view(slot->state[0]) : lt_trust_direction(t, i);
+    job->y = lt_tensor_view(slot->param->value);
+    return true;
+}
+
+static lt_status update(lt_trust *t, lt_trust_batch batch)
+{
+    const lars *l = (const lars *)t;
+    lt_trust_rule *rules[LT_TRUST_RULES] = {take, decay};
+    size_t count = 2;
+    if (l->momentum > 0)
+        rules[count++] = remember;
+    if (l->momentum > 0 && l->nesterov)
+        rules[count++] = look_ahead;
+    rules[count++] = move;
+    LT_TRY(lt_trust_ratios(t, batch, true));
+    return lt_trust_vec(t, batch, rules, count);
+}
+
+/* --- The table --- */
+
+static lt_status step(lt_optim *self, const lt_scalars *scalars)
+{
+    (void)scalars; /* kernels read self->scalars */
+    return lt_trust_each((lt_trust *)self, update);
+}
+
+/* No parameter's first update is due, which starts its momentum. */
+static bool is_capturable(const lt_optim *self)
+{
+    for (size_t i = 0; i < self->count && ((const lars *)self)->momentum > 0; i++)
+        if (lt_slot_is_due(&self->slot[i]) && !self->slot[i].updates)
+            return false;
+    return lt_trust_is_prepared(self);
+}
+
+#define OPS(state)                                                                       \
+    {                                                                                    \
+        .name = "lars", .bytes = sizeof(lars), .slot_state = {state}, .step = step,      \
+        .by_entries = true, .is_capturable = is_capturable, .destroy = lt_trust_destroy, \
+        .by_slots = true,                                                                \
+    }
+static const lt_optim_ops plain = OPS(NULL), with_momentum = OPS("momentum");
+
+lt_status lt_optim_lars(lt_optim **out, const lt_params *params, const lt_lars_config *config)
+{
+    const lt_lars_config c = config ? *config : LT_LARS_DEFAULTS;
+    lt_optim *o = NULL;
+    LT_TRY(lt_optim_check(&lt_optim_family_lars, &c));
+    LT_TRY(lt_trust_new(&o, c.momentum > 0 ? &with_momentum : &plain, params, c.weight_decay,
+                        c.decay_scope));
+    lars *l = (lars *)o;
+    l->base.always_adapt = c.always_adapt;
+    l->base.kernel = (lt_trust_kernel){
+        .coefficient = c.trust_coefficient,
+        .eps = c.eps,
+        .of_gradients = true,
+        .limit = c.trust_clip ? LT_TRUST_LIMIT_LR : LT_TRUST_NO_LIMIT,
+    };
+    l->momentum = c.momentum;
+    l->dampening = c.dampening;
+    l->nesterov = c.nesterov;
+    *out = o;
+    return LT_OK;
+}
+
+/* --- The row --- */
+
+static bool has_momentum(const void *config)
+{
+    return ((const lt_lars_config *)config)->momentum > 0;
+}
+
+#define AT(field) .offset = offsetof(lt_lars_config, field)
+/* clang-format off */
+static const lt_optim_field fields[] = {
+{"momentum", LT_FIELD_REAL, AT(momentum), .high = 1, .below = true},
+{"dampening", LT_FIELD_REAL, AT(dampening), .high = 1},
+{"nesterov", LT_FIELD_FLAG, AT(nesterov), .is_read = has_momentum, .needs = "--momentum above 0"},
+{"weight_decay", LT_FIELD_REAL, AT(weight_decay), .high = HUGE_VAL},
+{"norm_weight_decay", LT_FIELD_SCOPE, AT(decay_scope), .flag_only = true},
+{"trust_coefficient", LT_FIELD_REAL, AT(trust_coefficient), .low = 1e-12, .high = HUGE_VAL, .help = "length of a layer's update over that of its weight, at learning rate 1"},
+{"epsilon", LT_FIELD_REAL, AT(eps), .high = HUGE_VAL},
+{"trust_clip", LT_FIELD_FLAG, AT(trust_clip), .help = "no layer's learning rate is above --lr (LARC), no trust ratio above 1 (LAMB)"},
+{"always_adapt", LT_FIELD_FLAG, AT(always_adapt), .help = "trust ratios of parameters without weight decay, too"},
+};
+/* clang-format on */
+#undef AT
+
+static lt_status make(lt_optim **out, const lt_params *params, const void *config, double lr)
+{
+    (void)lr;
+    return lt_optim_lars(out, params, config);
+}
+
+static const lt_optim_preset usual = {NULL, 1, &LT_LARS_DEFAULTS};
+/* With neither momentum nor decay, as other frameworks' begin. */
+static const lt_lars_config published = {.trust_coefficient = 0.001, .eps = 1e-8};
+
+const lt_optim_family lt_optim_family_lars = {
+    .name = "lars",
+    .config_bytes = sizeof(lt_lars_config),
+    .field = fields,
+    .fields = sizeof fields / sizeof *fields,
+    .preset = &usual,
+    .presets = 1,
+    .published = &published,
+    .make = make,
+};

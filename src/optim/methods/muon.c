@@ -1,0 +1,531 @@
+/* Muon: Jordan, "Muon: An optimizer for hidden layers in neural networks", 2024.
+ *
+ * A step goes by batches of matrices, so that scratch memory stays small; a batch is a list of batched
+ * kernels, each of them one call of the backend with a job per matrix:
+ *
+ *   m = mu m + (1 - mu) g,  X = m or mu m + (1 - mu) g
+ *   X to its orthogonal factor                       orthogonal.c
+ *   X = scale X + decay W,  W -= lr X */
+
+#include "lather/muon.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "optim/optim.h"
+#include "optim/registry/names.h"
+#include "optim/registry/registry.h"
+#include "orthogonal.h"
+#include "tensor/tensor.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Root mean square of AdamW's updates: Liu et al. 2025, section 2.2. */
+static const double rms_of_adamw = 0.2;
+/* Elements of a batch, unless a single matrix has more: 8 MiB of f32 for each scratch tensor. */
+static const int64_t batch_elements = (int64_t)1 << 21;
+/* Modelled nanoseconds of a multiplication in a product: shampoo/assign.c. */
+static const double per_gram = 0.012, per_product = 0.020;
+
+enum { X, Y, SCRATCHES };
+
+typedef struct matrix {
+    lt_slot *slot;
+    int64_t rows, cols;
+    double tall;   /* outputs over inputs, for LT_MUON_ORIGINAL */
+    int dim;       /* the smaller one */
+    int64_t small; /* its extent */
+    int64_t at;    /* in a batch: where it begins in X and Y */
+} matrix;
+
+typedef struct muon {
+    lt_optim base;
+    lt_muon_config config;
+    bool *adamw; /* per slot */
+    matrix *matrix;
+    size_t count;
+    lt_adam_kernel kernel;
+    lt_tensor *scratch[SCRATCHES];
+    lt_orthogonal orthogonal;
+    bool ready;     /* that and scratch are made */
+    double seconds; /* of the matrices, in the step that was attempt timed */
+    int64_t timed;
+    /* Workspace: one per matrix. */
+    matrix **due;
+    lt_vec_job *vec;
+    lt_orthogonal_job *job;
+} muon;
+
+/* due[begin] to due[end - 1]; where their X is. */
+typedef struct batch {
+    size_t begin, end;
+    int x, y;
+} batch;
+
+/* --- Views of scratch --- */
+
+static lt_view place(const muon *m, int which, int64_t at)
+{
+    lt_view v = lt_tensor_view(m->scratch[which]);
+    v.data = (char *)v.data + (size_t)at * lt_dtype_size(v.dtype);
+    v.version = 0;
+    return v;
+}
+
+static lt_view matrix_at(const muon *m, int which, int64_t at, int64_t rows, int64_t cols)
+{
+    lt_view v = place(m, which, at);
+    v.shape = LT_SHAPE(rows, cols);
+    v.stride[0] = cols;
+    v.stride[1] = 1;
+    return v;
+}
+
+static lt_view matrix_of(const muon *m, const matrix *x, int which)
+{
+    return matrix_at(m, which, x->at, x->rows, x->cols);
+}
+
+/* The same elements as the parameter's dimensions. The order of columns is free: that of the parameter's
+ * memory if its first dimension is the outermost there, so that kernels pass over both without jumps. */
+static lt_view values_of(const muon *m, const matrix *x, int which)
+{
+    const lt_view value = lt_tensor_view(x->slot->param->value);
+    lt_view v = place(m, which, x->at);
+    int64_t step = 1;
+    v.shape = value.shape;
+    for (int d = v.shape.ndim - 1; d >= 0; d--) {
+        v.stride[d] = value.stride[0] == x->cols ? value.stride[d] : step;
+        step *= v.shape.dim[d];
+    }
+    return v;
+}
+
+/* --- Batched kernels --- */
+
+typedef void vec_rule(const muon *m, const batch *b, const matrix *x, lt_vec_job *job);
+
+static lt_status vec(muon *m, const batch *b, vec_rule *rule)
+{
+    void *ctx;
+    const lt_backend *be = lt_optim_backend(&m->base, &ctx);
+    size_t count = 0;
+    for (size_t i = b->begin; i < b->end; i++) {
+        lt_vec_job *job = &m->vec[count++];
+        *job = (lt_vec_job){.op = LT_VEC_AXPBY, .alpha = 1};
+        rule(m, b, m->due[i], job);
+    }
+    return be->vec(ctx, m->vec, count, m->base.scalars);
+}
+
+static void remember(const muon *m, const batch *b, const matrix *x, lt_vec_job *job)
+{
+    (void)b;
+    job->alpha = 1 - m->config.momentum;
+    job->beta = m->config.momentum;
+    job->factor.grad_scale = true;
+    job->a = lt_tensor_view(x->slot->param->grad);
+    job->y = lt_tensor_view(x->slot->state[0]);
+}
+
+static void take_mean(const muon *m, const batch *b, const matrix *x, lt_vec_job *job)
+{
+    job->alpha = m->config.nesterov ? m->config.momentum : 1;
+    job->a = lt_tensor_view(x->slot->state[0]);
+    job->y = values_of(m, x, b->x);
+}
+
+static void look_ahead(const muon *m, const batch *b, const matrix *x, lt_vec_job *job)
+{
+    job->alpha = 1 - m->config.momentum;
+    job->beta = 1;
+    job->factor.grad_scale = true;
+    job->a = lt_tensor_view(x->slot->param->grad);
+    job->y = values_of(m, x, b->x);
+}
+
+static double scale_of(const muon *m, const matrix *x)
+{
+    const double rows = (double)x->rows, cols = (double)x->cols;
+    return m->config.scale == LT_MUON_ORIGINAL ? sqrt(fmax(1, x->tall))
+                                               : rms_of_adamw * sqrt(fmax(rows, cols));
+}
+
+static void decay(const muon *m, const batch *b, const matrix *x, lt_vec_job *job)
+{
+    job->alpha = x->slot->weight_decay;
+    job->beta = scale_of(m, x);
+    job->a = lt_tensor_view(x->slot->param->value);
+    job->y = values_of(m, x, b->x);
+}
+
+static void move(const muon *m, const batch *b, const matrix *x, lt_vec_job *job)
+{
+    job->alpha = -x->slot->lr_scale;
+    job->beta = 1;
+    job->factor.lr = true;
+    job->a = values_of(m, x, b->x);
+    job->y = lt_tensor_view(x->slot->param->value);
+}
+
+/* --- A batch --- */
+
+static lt_status orthogonalise(muon *m, batch *b)
+{
+    const lt_orthogonalization *how = &m->config.orthogonalization;
+    const size_t count = b->end - b->begin;
+    for (size_t i = 0; i < count; i++) {
+        const matrix *x = m->due[b->begin + i];
+        m->job[i] = (lt_orthogonal_job){
+            .x = matrix_of(m, x, b->x), .y = matrix_of(m, x, b->y), .dim = x->dim};
+    }
+    if (lt_orthogonal_swaps(how)) {
+        b->x = Y;
+        b->y = X;
+    }
+    return lt_orthogonal_run(&m->orthogonal, &m->base, how, m->job, count);
+}
+
+static lt_status update(muon *m, batch b)
+{
+    b.x = X;
+    b.y = Y;
+    LT_TRY(vec(m, &b, remember));
+    LT_TRY(vec(m, &b, take_mean));
+    if (m->config.nesterov)
+        LT_TRY(vec(m, &b, look_ahead));
+    LT_TRY(orthogonalise(m, &b));
+    LT_TRY(vec(m, &b, decay));
+    return vec(m, &b, move);
+}
+
+/* --- A step --- */
+
+/* Matrices from due[begin] on that go together; gives them their places. */
+static batch next_batch(const muon *m, size_t begin, size_t count)
+{
+    batch b = {.begin = begin, .end = begin};
+    int64_t elements = 0;
+    for (; b.end < count; b.end++) {
+        matrix *x = m->due[b.end];
+        if (b.end > begin && elements + x->rows * x->cols > batch_elements)
+            break;
+        x->at = elements;
+        elements += x->rows * x->cols;
+    }
+    return b;
+}
+
+/* As many elements as the largest batch of these may have; squares have no more. */
+static int64_t most_elements(const muon *m)
+{
+    int64_t all = 0, largest = batch_elements;
+    for (size_t i = 0; i < m->count; i++) {
+        const matrix *x = &m->matrix[i];
+        if (x->slot->not_owned)
+            continue;
+        all += x->rows * x->cols;
+        largest = x->rows * x->cols > largest ? x->rows * x->cols : largest;
+    }
+    return all < largest ? all : largest;
+}
+
+static lt_status prepare(muon *m)
+{
+    lt_device *device = m->base.device;
+    const int64_t elements = most_elements(m);
+    if (m->ready)
+        return LT_OK;
+    for (int i = 0; i < SCRATCHES && elements; i++)
+        if (!m->scratch[i])
+            LT_TRY(lt_tensor_new(&m->scratch[i], device, lt_device_master(device),
+                                 LT_SHAPE(elements)));
+    if (elements)
+        LT_TRY(lt_orthogonal_open(&m->orthogonal, &m->base, m->count, elements));
+    m->ready = true;
+    return LT_OK;
+}
+
+static lt_status update_by_adamw(muon *m)
+{
+    void *ctx;
+    const lt_backend *be = lt_optim_backend(&m->base, &ctx);
+    size_t count = 0;
+    for (size_t i = 0; i < m->base.count; i++) {
+        const lt_slot *slot = &m->base.slot[i];
+        if (!m->adamw[i] || !lt_slot_is_due(slot))
+            continue;
+        m->base.item[count++] = (lt_optim_item){
+            .value = lt_tensor_view(slot->param->value),
+            .grad = lt_tensor_view(slot->param->grad),
+            .state = {lt_tensor_view(slot->state[0]), lt_tensor_view(slot->state[1])},
+            .lr_scale = slot->lr_scale * m->config.adamw_lr_scale,
+            .weight_decay = slot->weight_decay,
+            .missed = lt_optim_missed(&m->base, slot),
+        };
+    }
+    return count ? be->adam(ctx, &m->kernel, m->base.item, count, m->base.scalars) : LT_OK;
+}
+
+static lt_status update_matrices(muon *m)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < m->count; i++)
+        if (lt_slot_is_due(m->matrix[i].slot))
+            m->due[count++] = &m->matrix[i];
+    for (size_t begin = 0; begin < count;) {
+        const batch b = next_batch(m, begin, count);
+        LT_TRY(update(m, b));
+        begin = b.end;
+    }
+    return LT_OK;
+}
+
+static lt_status step(lt_optim *self, const lt_scalars *scalars)
+{
+    (void)scalars; /* kernels read self->scalars */
+    muon *m = (muon *)self;
+    LT_TRY(prepare(m));
+    LT_TRY(update_by_adamw(m));
+    const int64_t begin = lt_clock_nanoseconds();
+    LT_TRY(update_matrices(m));
+    m->seconds = (double)(lt_clock_nanoseconds() - begin) * 1e-9;
+    m->timed = self->attempt;
+    return LT_OK;
+}
+
+/* --- The table --- */
+
+/* "m" of each parameter, "v" where AdamW is. */
+static bool has_state(const lt_optim *self, const lt_slot *slot, int index)
+{
+    return index == 0 || ((const muon *)self)->adamw[slot - self->slot];
+}
+
+static double nanoseconds(const lt_optim *self, const lt_slot *slot)
+{
+    const muon *m = (const muon *)self;
+    for (size_t i = 0; i < m->count; i++) {
+        const matrix *x = &m->matrix[i];
+        const double n = (double)x->small, elements = (double)x->rows * (double)x->cols;
+        if (x->slot == slot)
+            return lt_orthogonal_iterations(&m->config.orthogonalization)
+                   * (per_gram * n * (elements + n * n) + per_product * n * elements);
+    }
+    return 0;
+}
+
+/* The first step makes scratch memory. */
+static bool is_capturable(const lt_optim *self)
+{
+    const muon *m = (const muon *)self;
+    return m->ready && lt_orthogonal_is_capturable(&m->config.orthogonalization);
+}
+
+static void destroy(lt_optim *self)
+{
+    muon *m = (muon *)self;
+    for (int i = 0; i < SCRATCHES; i++)
+        lt_tensor_free(&m->scratch[i]);
+    lt_orthogonal_close(&m->orthogonal);
+    lt_free(m->job);
+    lt_free(m->vec);
+    lt_free(m->due);
+    lt_free(m->matrix);
+    lt_free(m->adamw);
+}
+
+static const lt_optim_ops ops = {
+    .name = "muon",
+    .bytes = sizeof(muon),
+    .slot_state = {"m", "v"},
+    .has_state = has_state,
+    .nanoseconds = nanoseconds,
+    .step = step,
+    .by_entries = true,
+    .by_slots = true,
+    .positive_state = 1U << 1,
+    .is_capturable = is_capturable,
+    .destroy = destroy,
+};
+
+static matrix describe(lt_slot *slot)
+{
+    const lt_shape shape = lt_tensor_shape(slot->param->value);
+    const int64_t rows = shape.dim[0], cols = lt_shape_count(shape) / rows;
+    const double last = (double)shape.dim[shape.ndim - 1],
+                 other = (double)shape.dim[shape.ndim - 2];
+    const bool wide = rows <= cols;
+    return (matrix){.slot = slot,
+                    .rows = rows,
+                    .cols = cols,
+                    .tall = lt_optim_is_in_out(slot->param) ? last / other : other / last,
+                    .dim = wide ? 0 : 1,
+                    .small = wide ? rows : cols};
+}
+
+/* Which parameters are matrices: weights of 2 and more dimensions that the config does not leave to AdamW. */
+static lt_status choose(muon *m)
+{
+    LT_TRY(lt_names_find(&m->config.adamw_params, "muon: adamw_params", &m->base, m->adamw));
+    for (size_t i = 0; i < m->base.count; i++) {
+        lt_slot *slot = &m->base.slot[i];
+        const lt_shape shape = lt_tensor_shape(slot->param->value);
+        m->adamw[i] = m->adamw[i] || shape.ndim < 2 || slot->param->role != LT_ROLE_WEIGHT
+                      || !lt_shape_count(shape);
+        if (!m->adamw[i])
+            m->matrix[m->count++] = describe(slot);
+    }
+    return LT_OK;
+}
+
+static lt_status check_backend(const lt_optim *o)
+{
+    void *ctx;
+    const lt_backend *be = lt_optim_backend(o, &ctx);
+    LT_TRY(lt_optim_need(o, be->adam != NULL, "adam"));
+    LT_TRY(lt_optim_need(o, be->vec != NULL, "vec"));
+    LT_TRY(lt_optim_need(o, be->gram != NULL, "gram"));
+    LT_TRY(lt_optim_need(o, be->mode_product != NULL, "mode_product"));
+    return lt_optim_need(o, be->frobenius != NULL, "frobenius");
+}
+
+static lt_status build(muon *m)
+{
+    const size_t slots = m->base.count;
+    LT_TRY(check_backend(&m->base));
+    m->adamw = lt_alloc(slots, sizeof *m->adamw);
+    m->matrix = lt_alloc(slots, sizeof *m->matrix);
+    m->due = lt_alloc(slots, sizeof(matrix *));
+    m->vec = lt_alloc(slots, sizeof *m->vec);
+    m->job = lt_alloc(slots, sizeof *m->job);
+    if (!m->adamw || !m->matrix || !m->due || !m->vec || !m->job)
+        return LT_E_NOMEM;
+    LT_TRY(lt_optim_count_per_param(&m->base));
+    return choose(m);
+}
+
+lt_status lt_optim_muon(lt_optim **out, const lt_params *params, const lt_muon_config *config)
+{
+    const lt_muon_config c = config ? *config : LT_MUON_DEFAULTS;
+    lt_optim *o = NULL;
+    LT_TRY(lt_optim_check(&lt_optim_family_muon, &c));
+    LT_TRY(lt_optim_new(&o, &ops, params, c.weight_decay, c.decay_scope));
+    muon *m = (muon *)o;
+    m->config = c;
+    m->kernel = (lt_adam_kernel){c.beta1, c.beta2, c.eps, true};
+    lt_status st = build(m);
+    if (st) {
+        lt_optim_free(&o);
+        return st;
+    }
+    *out = o;
+    return LT_OK;
+}
+
+bool lt_muon_has_matrix(const lt_optim *optim, const char *param)
+{
+    const muon *m = (const muon *)optim;
+    for (size_t i = 0; optim->ops == &ops && i < m->count; i++)
+        if (!strcmp(m->matrix[i].slot->param->name, param))
+            return true;
+    return false;
+}
+
+double lt_muon_seconds(const lt_optim *optim)
+{
+    const muon *m = (const muon *)optim;
+    if (optim->ops != &ops)
+        return (double)NAN;
+    return m->timed == optim->attempt ? m->seconds : 0;
+}
+
+/* --- The row --- */
+
+static lt_status set_adamw_params(void *config, const char *text)
+{
+    return lt_names_set(&((lt_muon_config *)config)->adamw_params, "--adamw-params", text);
+}
+
+static lt_status read_adamw_params(void *config, const lt_json_value *v)
+{
+    return lt_names_read(&((lt_muon_config *)config)->adamw_params, v);
+}
+
+static lt_status set_coefficients(void *config, const char *text)
+{
+    return lt_orthogonal_set(&((lt_muon_config *)config)->orthogonalization, text);
+}
+
+static lt_status read_coefficients(void *config, const lt_json_value *v)
+{
+    return lt_orthogonal_read(&((lt_muon_config *)config)->orthogonalization, v);
+}
+
+static bool iterates(const void *config)
+{
+    return ((const lt_muon_config *)config)->orthogonalization.method != LT_ORTHOGONAL_SVD;
+}
+
+static bool has_coefficients(const void *config)
+{
+    return ((const lt_muon_config *)config)->orthogonalization.method
+           == LT_ORTHOGONAL_NEWTON_SCHULZ;
+}
+
+static bool has_momentum(const void *config)
+{
+    return ((const lt_muon_config *)config)->momentum > 0;
+}
+
+#define AT(field) .offset = offsetof(lt_muon_config, field)
+/* clang-format off */
+static const lt_optim_field fields[] = {
+{"momentum", LT_FIELD_REAL, AT(momentum), .high = 1, .below = true},
+{"nesterov", LT_FIELD_FLAG, AT(nesterov), .is_read = has_momentum, .needs = "--momentum above 0"},
+{"weight_decay", LT_FIELD_REAL, AT(weight_decay), .high = HUGE_VAL},
+{"norm_weight_decay", LT_FIELD_SCOPE, AT(decay_scope), .flag_only = true},
+{"muon_scale", LT_FIELD_CHOICE, AT(scale), .choices = "original|match_rms_adamw", .help = "length of orthogonal updates: sqrt(max(1, outputs/inputs)), or as long as AdamW's are, so that its lr and decay serve"},
+{"orthogonalization", LT_FIELD_CHOICE, AT(orthogonalization.method), .choices = "newton_schulz|polar_express|svd", .help = "how an update is made orthogonal: by the same polynomial in each step, by another one in each, or exactly, on the host"},
+{"newton_schulz_iterations", LT_FIELD_SMALL, AT(orthogonalization.iterations), .low = 1, .high = 20, .is_read = iterates, .needs = "an --orthogonalization that iterates", .neutral = 5, .help = "steps that make an update orthogonal"},
+{"newton_schulz_coefficients", LT_FIELD_LIST, .set = set_coefficients, .read = read_coefficients, .meta = "A,B,C", .is_read = has_coefficients, .needs = "--orthogonalization newton_schulz", .help = "of its polynomial a x + b x^3 + c x^5; without the flag 3.4445, -4.7750 and 2.0315"},
+{"adamw_params", LT_FIELD_LIST, .set = set_adamw_params, .read = read_adamw_params, .meta = "REGEX", .help = "parameters that AdamW updates besides biases, gains and shifts: those whose name matches; without the flag embeddings, positions, class tokens and heads"},
+{"adamw_lr_scale", LT_FIELD_REAL, AT(adamw_lr_scale), .high = HUGE_VAL, .help = "their learning rate, times lr"},
+{"beta1", LT_FIELD_REAL, AT(beta1), .high = 1, .below = true},
+{"beta2", LT_FIELD_REAL, AT(beta2), .high = 1, .below = true},
+{"epsilon", LT_FIELD_REAL, AT(eps), .high = HUGE_VAL},
+};
+/* clang-format on */
+#undef AT
+
+static lt_status make(lt_optim **out, const lt_params *params, const void *config, double lr)
+{
+    (void)lr;
+    return lt_optim_muon(out, params, config);
+}
+
+static const lt_optim_preset usual = {NULL, 0.001, &LT_MUON_DEFAULTS};
+/* Jordan's, with the same rate for AdamW. */
+static const lt_muon_config published = {
+    .momentum = 0.95,
+    .nesterov = true,
+    .scale = LT_MUON_ORIGINAL,
+    .orthogonalization = {.iterations = 5},
+    .adamw_params = {LT_MUON_ADAMW_PARAMS, true},
+    .adamw_lr_scale = 1,
+    .beta1 = 0.9,
+    .beta2 = 0.95,
+    .eps = 1e-8,
+};
+
+const lt_optim_family lt_optim_family_muon = {
+    .name = "muon",
+    .config_bytes = sizeof(lt_muon_config),
+    .field = fields,
+    .fields = sizeof fields / sizeof *fields,
+    .preset = &usual,
+    .presets = 1,
+    .published = &published,
+    .divided = true,
+    .make = make,
+};

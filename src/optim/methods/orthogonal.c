@@ -1,0 +1,339 @@
+/* Orthogonal factors of matrices: the iteration of Newton and Schulz, Bernstein & Newhouse, "Old optimizer, new
+ * norm", 2024, with Jordan's quintic polynomial, which is steepest at 0 and leaves singular values between 0.7 and
+ * 1.2, or with that of each step of Amsel et al., "The Polar Express", 2025 (arXiv 2505.16932). Each of a batch is
+ * a job of the same kernels:
+ *
+ *   X = X / |X|
+ *   A = X X^T,  B = b A + c A A + a I,  X = B X      some times, on the smaller side
+ *
+ * |X| has 1e-16 added where Jordan has 1e-7: gradients may be small. Products are of the master dtype. */
+
+#include "orthogonal.h"
+
+#include "base/alloc.h"
+#include "tensor/tensor.h"
+
+#include <math.h>
+#include <stdio.h>
+
+enum { USUAL_ITERATIONS = 5, EXPRESS = 8 };
+static const double usual[3] = {3.4445, -4.7750, 2.0315}; /* Jordan's */
+/* Of |X|, and so of the polynomials but the last: their algorithm 1. */
+static const double safety = 1.01;
+static const double express[EXPRESS][3] = {
+    {8.28721201814563, -23.595886519098837, 17.300387312530933},
+    {4.107059111542203, -2.9478499167379106, 0.5448431082926601},
+    {3.9486908534822946, -2.908902115962949, 0.5518191394370137},
+    {3.3184196573706015, -2.488488024314874, 0.51004894012372},
+    {2.300652019954817, -1.6689039845747493, 0.4188073119525673},
+    {1.891301407787398, -1.2679958271945868, 0.37680408948524835},
+    {1.8750014808534479, -1.2500016453999487, 0.3750001645474248},
+    {1.875, -1.25, 0.375},
+};
+
+int lt_orthogonal_iterations(const lt_orthogonalization *how)
+{
+    return how->iterations ? how->iterations : USUAL_ITERATIONS;
+}
+
+bool lt_orthogonal_swaps(const lt_orthogonalization *how)
+{
+    return how->method != LT_ORTHOGONAL_SVD && lt_orthogonal_iterations(how) % 2;
+}
+
+static bool has_own(const lt_orthogonalization *how)
+{
+    return fabs(how->coefficients[0]) + fabs(how->coefficients[1]) + fabs(how->coefficients[2]) > 0;
+}
+
+/* a, b, c of iteration i. */
+static void coefficients_of(const lt_orthogonalization *how, int i, double c[3])
+{
+    const bool is_express = how->method == LT_ORTHOGONAL_POLAR_EXPRESS;
+    const int at = i < EXPRESS - 1 ? i : EXPRESS - 1;
+    const double by = is_express && at < EXPRESS - 1 ? safety : 1;
+    const double *from = is_express ? express[at] : has_own(how) ? how->coefficients : usual;
+    c[0] = from[0] / by;
+    c[1] = from[1] / (by * by * by);
+    c[2] = from[2] / (by * by * by * by * by);
+}
+
+/* --- Memory --- */
+
+/* Norms of count views to the places from `to` on. */
+static lt_status measure(lt_orthogonal *o, const lt_optim *optim, size_t count, size_t to)
+{
+    void *ctx;
+    const lt_backend *be = lt_optim_backend(optim, &ctx);
+    lt_view out = lt_tensor_view(o->norms);
+    out.data = (double *)out.data + to;
+    out.shape = LT_SHAPE((int64_t)count);
+    out.stride[0] = 1;
+    return be->frobenius(ctx, o->view, count, &out);
+}
+
+lt_status lt_orthogonal_open(lt_orthogonal *o, const lt_optim *optim, size_t matrices,
+                             int64_t squares)
+{
+    lt_device *device = optim->device;
+    const lt_dtype master = lt_device_master(device);
+    lt_orthogonal_close(o); /* of an attempt that failed */
+    o->most = matrices;
+    o->vec = lt_alloc(matrices, sizeof *o->vec);
+    o->gram = lt_alloc(matrices, sizeof *o->gram);
+    o->product = lt_alloc(matrices, sizeof *o->product);
+    o->view = lt_alloc(matrices, sizeof *o->view);
+    o->at = lt_alloc(matrices, sizeof *o->at);
+    if (!o->vec || !o->gram || !o->product || !o->view || !o->at)
+        return LT_E_NOMEM;
+    LT_TRY(lt_tensor_new(&o->a, device, master, LT_SHAPE(squares)));
+    LT_TRY(lt_tensor_new(&o->b, device, master, LT_SHAPE(squares)));
+    LT_TRY(lt_tensor_new(&o->one, device, master, LT_SHAPE(1)));
+    LT_TRY(lt_tensor_fill(o->one, 1));
+    LT_TRY(lt_tensor_new(&o->norms, device, LT_F64, LT_SHAPE((int64_t)matrices + 1)));
+    o->view[0] = lt_tensor_view(o->one);
+    return measure(o, optim, 1, matrices);
+}
+
+void lt_orthogonal_close(lt_orthogonal *o)
+{
+    lt_tensor_free(&o->a);
+    lt_tensor_free(&o->b);
+    lt_tensor_free(&o->norms);
+    lt_tensor_free(&o->one);
+    lt_free(o->at);
+    lt_free(o->view);
+    lt_free(o->product);
+    lt_free(o->gram);
+    lt_free(o->vec);
+    *o = (lt_orthogonal){0};
+}
+
+/* --- Batched kernels --- */
+
+static int64_t small(const lt_orthogonal_job *job)
+{
+    return job->x.shape.dim[job->dim];
+}
+
+static lt_view square(const lt_orthogonal *o, const lt_tensor *from, const lt_orthogonal_job *job,
+                      size_t i)
+{
+    lt_view v = lt_tensor_view(from);
+    v.data = (char *)v.data + (size_t)o->at[i] * lt_dtype_size(v.dtype);
+    v.version = 0;
+    v.shape = LT_SHAPE(small(&job[i]), small(&job[i]));
+    v.stride[0] = small(&job[i]);
+    v.stride[1] = 1;
+    return v;
+}
+
+static const double *norm_at(const lt_orthogonal *o, size_t i)
+{
+    return (const double *)lt_tensor_view(o->norms).data + i;
+}
+
+/* X / (|X| times the margin). */
+static lt_status make_unit(lt_orthogonal *o, const lt_optim *optim, double margin,
+                           const lt_orthogonal_job *job, size_t count)
+{
+    void *ctx;
+    const lt_backend *be = lt_optim_backend(optim, &ctx);
+    for (size_t i = 0; i < count; i++)
+        o->view[i] = job[i].x;
+    LT_TRY(measure(o, optim, count, 0));
+    for (size_t i = 0; i < count; i++)
+        o->vec[i] = (lt_vec_job){
+            .op = LT_VEC_AXPBY,
+            .alpha = 1 / margin,
+            .factor = {.over = norm_at(o, o->most), .under = norm_at(o, i)},
+            .a = job[i].x,
+            .y = job[i].x,
+        };
+    return be->vec(ctx, o->vec, count, optim->scalars);
+}
+
+/* A = X X^T or X^T X; of squares: B = b B + c A A. */
+static lt_status grams(lt_orthogonal *o, const lt_optim *optim, const double *of_square,
+                       const lt_orthogonal_job *job, size_t count)
+{
+    void *ctx;
+    const lt_backend *be = lt_optim_backend(optim, &ctx);
+    for (size_t i = 0; i < count; i++)
+        o->gram[i] = (lt_gram_job){
+            .g = of_square ? square(o, o->a, job, i) : job[i].x,
+            .f = square(o, of_square ? o->b : o->a, job, i),
+            .dim = of_square ? 0 : job[i].dim,
+            .alpha = of_square ? of_square[2] : 1,
+            .beta = of_square ? of_square[1] : 0,
+        };
+    return be->gram(ctx, o->gram, count, optim->scalars);
+}
+
+static lt_status copy_squares(lt_orthogonal *o, const lt_optim *optim, const lt_orthogonal_job *job,
+                              size_t count)
+{
+    void *ctx;
+    const lt_backend *be = lt_optim_backend(optim, &ctx);
+    for (size_t i = 0; i < count; i++)
+        o->vec[i] = (lt_vec_job){.op = LT_VEC_AXPBY,
+                                 .alpha = 1,
+                                 .a = square(o, o->a, job, i),
+                                 .y = square(o, o->b, job, i)};
+    return be->vec(ctx, o->vec, count, optim->scalars);
+}
+
+/* On the diagonals of B. */
+static lt_status add_identity(lt_orthogonal *o, const lt_optim *optim, double a,
+                              const lt_orthogonal_job *job, size_t count)
+{
+    void *ctx;
+    const lt_backend *be = lt_optim_backend(optim, &ctx);
+    for (size_t i = 0; i < count; i++) {
+        lt_vec_job *v = &o->vec[i];
+        *v = (lt_vec_job){.op = LT_VEC_AXPBY, .alpha = a, .beta = 1};
+        v->a = lt_tensor_view(o->one);
+        v->y = square(o, o->b, job, i);
+        v->y.stride[0] = small(&job[i]) + 1;
+        v->y.shape = v->a.shape = LT_SHAPE(small(&job[i]));
+        v->a.stride[0] = 0;
+    }
+    return be->vec(ctx, o->vec, count, optim->scalars);
+}
+
+/* X = B X, or X B; in the other place. */
+static lt_status multiply(lt_orthogonal *o, const lt_optim *optim, lt_orthogonal_job *job,
+                          size_t count)
+{
+    void *ctx;
+    const lt_backend *be = lt_optim_backend(optim, &ctx);
+    for (size_t i = 0; i < count; i++) {
+        const lt_view x = job[i].x;
+        o->product[i] = (lt_mode_product_job){
+            .g = x, .y = job[i].y, .m = square(o, o->b, job, i), .dim = job[i].dim};
+        job[i].x = job[i].y;
+        job[i].y = x;
+    }
+    return be->mode_product(ctx, o->product, count, optim->scalars);
+}
+
+static lt_status iterate(lt_orthogonal *o, const lt_optim *optim, const lt_orthogonalization *how,
+                         lt_orthogonal_job *job, size_t count)
+{
+    double c[3];
+    const double margin = how->method == LT_ORTHOGONAL_POLAR_EXPRESS ? safety : 1;
+    LT_TRY(make_unit(o, optim, margin, job, count));
+    for (int i = 0; i < lt_orthogonal_iterations(how); i++) {
+        coefficients_of(how, i, c);
+        LT_TRY(grams(o, optim, NULL, job, count));
+        LT_TRY(copy_squares(o, optim, job, count));
+        LT_TRY(grams(o, optim, c, job, count));
+        LT_TRY(add_identity(o, optim, c[0], job, count));
+        LT_TRY(multiply(o, optim, job, count));
+    }
+    return LT_OK;
+}
+
+/* --- On the host --- */
+
+/* Where element i of the matrix, row-major, is in x: rows are the job's dimension, columns all others. */
+static int64_t place_of(const lt_orthogonal_job *job, int64_t cols, int64_t i)
+{
+    const lt_view *x = &job->x;
+    int64_t at = i / cols * x->stride[job->dim], rest = i % cols;
+    for (int d = x->shape.ndim - 1; d >= 0; d--) {
+        if (d == job->dim)
+            continue;
+        at += rest % x->shape.dim[d] * x->stride[d];
+        rest /= x->shape.dim[d];
+    }
+    return at;
+}
+
+static lt_status decompose(const lt_orthogonal_job *job, void *host, double *matrix, int64_t count)
+{
+    const int64_t rows = small(job), cols = count / rows;
+    const bool wide = job->x.dtype == LT_F64;
+    double *f64 = host;
+    float *f32 = host;
+    for (int64_t i = 0; i < count; i++) {
+        const int64_t at = place_of(job, cols, i);
+        matrix[i] = wide ? f64[at] : (double)f32[at];
+    }
+    LT_TRY(lt_orthogonal_svd(matrix, rows, cols));
+    for (int64_t i = 0; i < count; i++) {
+        const int64_t at = place_of(job, cols, i);
+        if (wide)
+            f64[at] = matrix[i];
+        else
+            f32[at] = (float)matrix[i];
+    }
+    return LT_OK;
+}
+
+/* The memory of x is dense. */
+static lt_status by_svd(const lt_optim *optim, const lt_orthogonal_job *job)
+{
+    void *ctx;
+    const lt_backend *be = lt_optim_backend(optim, &ctx);
+    const int64_t count = lt_shape_count(job->x.shape);
+    const size_t bytes = (size_t)count * lt_dtype_size(job->x.dtype);
+    void *host = lt_alloc(bytes, 1);
+    double *matrix = lt_alloc((size_t)count, sizeof *matrix);
+    lt_status st = host && matrix ? LT_OK : LT_E_NOMEM;
+    if (!st)
+        st = be->copy(ctx, host, job->x.data, bytes, LT_COPY_OUT);
+    if (!st)
+        st = be->sync(ctx);
+    if (!st)
+        st = decompose(job, host, matrix, count);
+    if (!st)
+        st = be->copy(ctx, job->x.data, host, bytes, LT_COPY_IN);
+    if (!st)
+        st = be->sync(ctx);
+    lt_free(matrix);
+    lt_free(host);
+    return st;
+}
+
+lt_status lt_orthogonal_run(lt_orthogonal *o, const lt_optim *optim,
+                            const lt_orthogonalization *how, lt_orthogonal_job *job, size_t count)
+{
+    int64_t at = 0;
+    LT_ASSERT(count <= o->most);
+    for (size_t i = 0; i < count && how->method == LT_ORTHOGONAL_SVD; i++)
+        LT_TRY(by_svd(optim, &job[i]));
+    if (!count || how->method == LT_ORTHOGONAL_SVD)
+        return LT_OK;
+    for (size_t i = 0; i < count; i++) {
+        o->at[i] = at;
+        at += small(&job[i]) * small(&job[i]);
+    }
+    return iterate(o, optim, how, job, count);
+}
+
+/* --- Coefficients from text --- */
+
+lt_status lt_orthogonal_set(lt_orthogonalization *how, const char *text)
+{
+    double c[3];
+    char rest;
+    if (sscanf(text, "%lf,%lf,%lf%c", &c[0], &c[1], &c[2], &rest) != 3)
+        return lt_fail(LT_E_ARG, "--newton-schulz-coefficients: '%s' is not A,B,C", text);
+    for (int i = 0; i < 3; i++)
+        how->coefficients[i] = c[i];
+    return LT_OK;
+}
+
+lt_status lt_orthogonal_read(lt_orthogonalization *how, const lt_json_value *v)
+{
+    int count = 0;
+    if (v->type == LT_JSON_NULL)
+        return LT_OK;
+    for (const lt_json_value *m = v->type == LT_JSON_ARRAY ? v->child : NULL; m; m = m->next)
+        if (m->type == LT_JSON_NUMBER && count++ < 3)
+            how->coefficients[count - 1] = m->number;
+    return v->type == LT_JSON_ARRAY && count == 3 && v->count == 3
+               ? LT_OK
+               : lt_fail(LT_E_ARG, "optimizer config: %s wants [a, b, c]", v->key);
+}

@@ -1,0 +1,274 @@
+/* Values of optimizers' settings: in the config struct, as text, in JSON, and whether they are in
+ * range, which the constructor asks, whatever the config was made of. */
+
+#include "base/options/options.h"
+#include "base/text.h"
+#include "registry.h"
+
+#include <inttypes.h>
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { WORDS = 16, WORD = 32 }; /* choices of a field at most, and bytes of one */
+
+_Static_assert(sizeof(lt_decay_scope) == sizeof(int), "enumerations have the size of int");
+
+const lt_optim_field *lt_optim_find_field(const lt_optim_family *family, const char *name)
+{
+    for (size_t i = 0; i < family->fields; i++)
+        if (!strcmp(family->field[i].name, name))
+            return &family->field[i];
+    return NULL;
+}
+
+/* --- Ranges --- */
+
+static bool is_integer(const lt_optim_field *f)
+{
+    return f->type == LT_FIELD_COUNT || f->type == LT_FIELD_LIMIT || f->type == LT_FIELD_SMALL;
+}
+
+/* A real below the range is as good as unset. */
+static bool holds(const lt_optim_field *f, double value)
+{
+    if (f->unset_means && (value == f->unset || (f->type == LT_FIELD_REAL && value < f->low)))
+        return true;
+    return value >= f->low && (f->below || isinf(f->high) ? value < f->high : value <= f->high);
+}
+
+/* "5 is not in [0,1); -1: beta1" */
+static lt_status out_of_range(const char *who, const lt_optim_field *f, const char *value)
+{
+    char unset[WORD] = "";
+    if (f->unset_means)
+        snprintf(unset, sizeof unset, "; %g: ", f->unset);
+    return lt_fail(LT_E_ARG, "%s: %s %s is not in [%.10g,%.10g%c%s%s", who, f->name, value, f->low,
+                   f->high, f->below || isinf(f->high) ? ')' : ']', unset,
+                   f->unset_means ? f->unset_means : "");
+}
+
+static int count_choices(const char *choices)
+{
+    int bytes, count = 0;
+    while (lt_options_item(choices, count, &bytes))
+        count++;
+    return count;
+}
+
+static lt_status check(const char *who, const lt_optim_field *f, const void *config)
+{
+    char text[WORD];
+    double value = lt_field_number(f, config);
+    if (f->type == LT_FIELD_CHOICE && !(value >= 0 && value < count_choices(f->choices)))
+        return lt_fail(LT_E_ARG, "%s: %s has no value %g; they are in [0,%d]", who, f->name, value,
+                       count_choices(f->choices) - 1);
+    if ((f->type == LT_FIELD_REAL || is_integer(f)) && !holds(f, value)) {
+        lt_field_text(f, config, text, sizeof text);
+        return out_of_range(who, f, text);
+    }
+    return LT_OK;
+}
+
+lt_status lt_optim_check(const lt_optim_family *family, const void *config)
+{
+    for (size_t i = 0; i < family->fields; i++)
+        LT_TRY(check(family->name, &family->field[i], config));
+    return LT_OK;
+}
+
+/* --- In the struct, and as text --- */
+
+static const void *at(const lt_optim_field *f, const void *config)
+{
+    return (const char *)config + f->offset;
+}
+
+double lt_field_number(const lt_optim_field *f, const void *config)
+{
+    const void *from = at(f, config);
+    switch (f->type) {
+    case LT_FIELD_REAL:
+        return *(const double *)from;
+    case LT_FIELD_COUNT:
+    case LT_FIELD_LIMIT:
+        return (double)*(const int64_t *)from;
+    case LT_FIELD_SMALL:
+    case LT_FIELD_CHOICE:
+        return *(const int *)from;
+    case LT_FIELD_FLAG:
+        return *(const bool *)from;
+    case LT_FIELD_SCOPE:
+        return *(const int *)from == LT_DECAY_ALL;
+    case LT_FIELD_LIST:
+        break;
+    }
+    return 0;
+}
+
+const char *lt_field_text(const lt_optim_field *f, const void *config, char *text, size_t size)
+{
+    int bytes = 0;
+    double value = lt_field_number(f, config);
+    const char *word;
+    *text = 0;
+    switch (f->type) {
+    case LT_FIELD_REAL:
+        lt_options_number(text, size, value);
+        break;
+    case LT_FIELD_COUNT:
+    case LT_FIELD_LIMIT:
+        if (f->zero && value >= 0 && value <= 0)
+            snprintf(text, size, "%s", f->zero);
+        else
+            snprintf(text, size, "%" PRId64, *(const int64_t *)at(f, config));
+        break;
+    case LT_FIELD_SMALL:
+        snprintf(text, size, "%d", *(const int *)at(f, config));
+        break;
+    case LT_FIELD_CHOICE:
+        word = lt_options_item(f->choices, (int)value, &bytes);
+        snprintf(text, size, "%.*s", bytes, word ? word : "");
+        break;
+    case LT_FIELD_FLAG:
+    case LT_FIELD_SCOPE:
+        snprintf(text, size, "%s", value > 0 ? "true" : "false");
+        break;
+    case LT_FIELD_LIST:
+        break;
+    }
+    return text;
+}
+
+/* The index of word among choices, or -1. */
+static int find_choice(const char *choices, const char *word)
+{
+    int bytes;
+    const char *item;
+    for (int i = 0; (item = lt_options_item(choices, i, &bytes)); i++)
+        if (strlen(word) == (size_t)bytes && !strncmp(item, word, (size_t)bytes))
+            return i;
+    return -1;
+}
+
+lt_status lt_field_set(const lt_optim_field *f, void *config, const char *text)
+{
+    void *to = (char *)config + f->offset;
+    switch (f->type) {
+    case LT_FIELD_REAL:
+        *(double *)to = strtod(text, NULL);
+        break;
+    case LT_FIELD_COUNT:
+    case LT_FIELD_LIMIT:
+        *(int64_t *)to = f->zero && !strcmp(text, f->zero) ? 0 : strtoll(text, NULL, 10);
+        break;
+    case LT_FIELD_SMALL:
+        *(int *)to = (int)strtoll(text, NULL, 10);
+        break;
+    case LT_FIELD_CHOICE:
+        *(int *)to = find_choice(f->choices, text);
+        break;
+    case LT_FIELD_FLAG:
+        *(bool *)to = !strcmp(text, "true");
+        break;
+    case LT_FIELD_SCOPE:
+        *(int *)to = strcmp(text, "true") ? LT_DECAY_WEIGHTS : LT_DECAY_ALL;
+        break;
+    case LT_FIELD_LIST:
+        return f->set(config, text);
+    }
+    return LT_OK;
+}
+
+/* --- JSON --- */
+
+static const char json[] = "optimizer config";
+
+static lt_status wants(const lt_optim_field *f, const char *what)
+{
+    return lt_fail(LT_E_ARG, "%s: %s wants %s", json, f->name, what);
+}
+
+/* Number of the choice, or -1 with LT_E_ARG in the message, which names the nearest. */
+static int choose(const lt_optim_field *f, const char *word)
+{
+    char text[WORDS][WORD];
+    const char *words[WORDS], *item;
+    int bytes, found = find_choice(f->choices, word);
+    size_t count = 0;
+    if (found >= 0)
+        return found;
+    for (; count < WORDS && (item = lt_options_item(f->choices, (int)count, &bytes)); count++) {
+        snprintf(text[count], WORD, "%.*s", bytes, item);
+        words[count] = text[count];
+    }
+    (void)lt_fail(LT_E_ARG, "%s: %s has no value '%s'; the nearest is '%s'", json, f->name, word,
+                  lt_nearest(word, words, count));
+    return -1;
+}
+
+static lt_status read_choice(const lt_optim_field *f, int *to, const lt_json_value *v)
+{
+    if (v->type != LT_JSON_STRING)
+        return wants(f, "a string");
+    int found = choose(f, v->string);
+    if (found < 0)
+        return LT_E_ARG;
+    *to = found;
+    return LT_OK;
+}
+
+static lt_status read_real(const lt_optim_field *f, double *to, const lt_json_value *v)
+{
+    bool null = v->type == LT_JSON_NULL && f->unset_means;
+    if (v->type != LT_JSON_NUMBER && !null)
+        return wants(f, f->unset_means ? "a number or null" : "a number");
+    if (f->unset_means && !null && v->number < f->low && v->number != f->unset)
+        return lt_fail(LT_E_ARG, "%s: %s %g is below %g", json, f->name, v->number, f->low);
+    *to = null ? f->unset : v->number;
+    return LT_OK;
+}
+
+static lt_status read_integer(const lt_optim_field *f, void *to, const lt_json_value *v)
+{
+    bool infinite = v->type == LT_JSON_STRING && !strcmp(v->string, "inf");
+    bool limit = f->type == LT_FIELD_LIMIT;
+    char text[WORD];
+    if (infinite && f->type != LT_FIELD_SMALL) {
+        *(int64_t *)to = limit ? 0 : INT64_MAX;
+        return LT_OK;
+    }
+    if (v->type != LT_JSON_NUMBER || !v->is_integer)
+        return wants(f, "an integer");
+    if (limit && v->integer < 1)
+        return lt_fail(LT_E_ARG, "%s: %s %" PRId64 " is not in [1,inf]", json, f->name, v->integer);
+    if (f->type == LT_FIELD_SMALL && (v->integer < INT_MIN || v->integer > INT_MAX)) {
+        snprintf(text, sizeof text, "%" PRId64, v->integer);
+        return out_of_range(json, f, text);
+    }
+    if (f->type == LT_FIELD_SMALL)
+        *(int *)to = (int)v->integer;
+    else
+        *(int64_t *)to = v->integer;
+    return LT_OK;
+}
+
+lt_status lt_field_read(const lt_optim_field *f, void *config, const lt_json_value *v)
+{
+    void *to = (char *)config + f->offset;
+    if (f->read)
+        return f->read(config, v);
+    if (f->zero && v->type == LT_JSON_STRING && !strcmp(v->string, f->zero))
+        return lt_field_set(f, config, f->zero);
+    if (f->type == LT_FIELD_REAL)
+        return read_real(f, to, v);
+    if (f->type == LT_FIELD_CHOICE)
+        return read_choice(f, to, v);
+    if (f->type != LT_FIELD_FLAG)
+        return read_integer(f, to, v);
+    if (v->type != LT_JSON_BOOL)
+        return wants(f, "true or false");
+    *(bool *)to = v->boolean;
+    return LT_OK;
+}

@@ -1,0 +1,194 @@
+/* The global norm from norms of parts: each by its owner, as f64, gathered, and their squares added in the
+ * order of the parts on every rank. The order of a sum then follows from the parts, not from who has them: the
+ * clipped gradient and whether a step is skipped are the same for any number of ranks, one included.
+ *
+ * A sum over ranks gathers: all but the owner add 0, which changes no bit. */
+
+#include "base/alloc.h"
+#include "shard.h"
+#include "tensor/tensor.h"
+
+#include "lather/ext/gradient_parts.h"
+
+struct lt_part_norms {
+    size_t count;
+    lt_comm *comm;   /* parts are boxes, and summed over it; NULL: parts are those of the state */
+    int64_t *at;     /* of each slot's box among the parts; owned */
+    lt_slot **slot;  /* of each part */
+    lt_view *view;   /* workspace: what is measured */
+    lt_tensor *norm; /* f64 [count] */
+    lt_tensor *zero; /* [1]: stands for a part of another rank, or without a gradient */
+};
+
+static lt_status make_views(const lt_optim *o, struct lt_part_norms *n)
+{
+    n->view = lt_alloc(n->count, sizeof *n->view);
+    if (!n->view)
+        return LT_E_NOMEM;
+    LT_TRY(lt_tensor_new(&n->zero, o->device, lt_device_master(o->device), LT_SHAPE(1)));
+    LT_TRY(lt_tensor_fill(n->zero, 0));
+    return lt_tensor_new(&n->norm, o->device, LT_F64, LT_SHAPE((int64_t)n->count));
+}
+
+static lt_status find_slots(lt_optim *o, struct lt_part_norms *n)
+{
+    n->count = lt_shard_parts(o);
+    n->slot = lt_alloc(n->count, sizeof(lt_slot *));
+    if (!n->slot)
+        return LT_E_NOMEM;
+    for (size_t i = 0; i < n->count; i++) {
+        lt_part part = {0};
+        lt_shard_describe(o, i, &part);
+        n->slot[i] = part.slot;
+    }
+    return make_views(o, n);
+}
+
+void lt_optim_free_part_norms(lt_optim *o)
+{
+    struct lt_part_norms *n = o->part_norms;
+    if (!n)
+        return;
+    lt_tensor_free(&n->norm);
+    lt_tensor_free(&n->zero);
+    lt_free(n->view);
+    lt_free(n->slot);
+    lt_free(n->at);
+    lt_free(n);
+    o->part_norms = NULL;
+}
+
+static lt_status make_norms(lt_optim *o)
+{
+    LT_TRY(lt_optim_need(o, o->device->backend->frobenius != NULL, "frobenius"));
+    o->part_norms = lt_alloc(1, sizeof *o->part_norms);
+    lt_status st = o->part_norms ? find_slots(o, o->part_norms) : LT_E_NOMEM;
+    if (st)
+        lt_optim_free_part_norms(o);
+    return st;
+}
+
+lt_status lt_optim_norm_by_boxes(lt_optim *o, lt_comm *comm, int64_t *at, size_t count)
+{
+    lt_status st = o->part_norms || !o->device->backend->frobenius
+                       ? lt_fail(LT_E_ARG, "%s: the norm is one of parts, or %s has no frobenius",
+                                 o->ops->name, o->device->backend->name)
+                       : LT_OK;
+    if (!st && !(o->part_norms = lt_alloc(1, sizeof *o->part_norms)))
+        st = LT_E_NOMEM;
+    if (st) {
+        lt_free(at);
+        return st;
+    }
+    *o->part_norms = (struct lt_part_norms){.count = count, .comm = comm, .at = at};
+    st = make_views(o, o->part_norms);
+    if (st)
+        lt_optim_free_part_norms(o);
+    return st;
+}
+
+bool lt_optim_has_boxes(const lt_optim *o)
+{
+    return o->part_norms && o->part_norms->comm;
+}
+
+/* Zeros where there is no gradient, or another rank has the part. */
+static void find_boxes(const lt_optim *o, const struct lt_part_norms *n)
+{
+    for (size_t i = 0; i < n->count; i++)
+        n->view[i] = lt_tensor_view(n->zero);
+    for (size_t k = 0; k < o->count; k++)
+        if (n->at[k] >= 0 && o->slot[k].param->has_grad)
+            n->view[n->at[k]] = lt_tensor_view(o->slot[k].param->grad);
+}
+
+/* The parts that this rank owns; zeros of the others. */
+static void find_parts(lt_optim *o, const struct lt_part_norms *n)
+{
+    const lt_shard *s = o->shard;
+    for (size_t i = 0; i < n->count; i++) {
+        const bool mine = !s || s->part[i].owner == s->rank;
+        if (!mine || !n->slot[i]->param->has_grad)
+            n->view[i] = lt_tensor_view(n->zero);
+        else
+            n->view[i] = s ? lt_shard_grad(o, i) : lt_shard_part(o, i, n->slot[i]->param->grad);
+    }
+}
+
+static lt_status measure(lt_optim *o)
+{
+    void *ctx;
+    const lt_backend *be = lt_optim_backend(o, &ctx);
+    const struct lt_part_norms *n = o->part_norms;
+    const lt_view out = lt_tensor_view(n->norm);
+    if (n->comm)
+        find_boxes(o, n);
+    else
+        find_parts(o, n);
+    return be->frobenius(ctx, n->view, n->count, &out);
+}
+
+lt_status lt_optim_norm_of_parts(lt_optim *o)
+{
+    void *ctx;
+    const lt_backend *be = lt_optim_backend(o, &ctx);
+    lt_request *request = NULL;
+    LT_TRY(measure(o));
+    lt_comm *comm = o->part_norms->comm ? o->part_norms->comm : o->shard ? o->shard->group : NULL;
+    if (comm && lt_comm_size(comm) > 1) {
+        LT_TRY(lt_comm_allreduce_begin(comm, o->part_norms->norm, LT_REDUCE_SUM, &request));
+        LT_TRY(lt_request_wait(&request));
+    }
+    const lt_optim_item item = {.grad = lt_tensor_view(o->part_norms->norm)};
+    return be->grad_norm(ctx, &item, 1, o->scalars);
+}
+
+/* --- Gradients divided like the state --- */
+
+static lt_view part_of(void *context, size_t index, const lt_tensor *tensor)
+{
+    return lt_shard_part(context, index, tensor);
+}
+
+static lt_view flat_of(void *context, size_t index, const lt_tensor *flat, int64_t at)
+{
+    return lt_shard_flat(context, index, flat, at);
+}
+
+static lt_status divide(lt_optim *o, lt_data_parallel *dp)
+{
+    const lt_shard *s = o->shard;
+    lt_gradient_parts parts = {.count = s->count,
+                               .of = part_of,
+                               .flat = flat_of,
+                               .context = o,
+                               .releases = s->config.shard_params};
+    parts.part = lt_alloc(s->count, sizeof *parts.part);
+    if (!parts.part)
+        return LT_E_NOMEM;
+    for (size_t i = 0; i < s->count; i++)
+        parts.part[i] = (lt_gradient_part){
+            .param = s->part[i].slot->param,
+            .elements = s->part[i].elements,
+            .owner = s->part[i].owner,
+        };
+    return lt_data_parallel_divide(dp, &parts);
+}
+
+lt_status lt_optim_shard_gradients(lt_optim *o, lt_data_parallel *dp)
+{
+    if (o->part_norms)
+        return lt_fail(LT_E_ARG, "%s: gradients are divided already", o->ops->name);
+    if (dp && !o->shard)
+        return lt_fail(LT_E_ARG, "%s: gradients are divided like the state, which is not",
+                       o->ops->name);
+    if (o->shard && o->shard->owns_group)
+        return lt_fail(LT_E_ARG,
+                       "%s: gradients are divided over all %d ranks, the state over groups of %d",
+                       o->ops->name, lt_comm_size(o->shard->config.comm), o->shard->ranks);
+    LT_TRY(make_norms(o));
+    lt_status st = dp ? divide(o, dp) : LT_OK;
+    if (st)
+        lt_optim_free_part_norms(o);
+    return st;
+}

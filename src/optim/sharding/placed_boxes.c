@@ -1,0 +1,74 @@
+/* Elementwise optimizers over boxes: each rank updates what it holds, ranks that hold the same do the same. Only the
+ * gradient's norm needs the others: a norm for each box of the first copy, by the first rank that holds it, in the order
+ * of parameters and ranks; the same sum on all ranks, as their gradients are the same in every copy. */
+
+#include "base/alloc.h"
+#include "dist/agree.h"
+#include "placed.h"
+
+/* Whether a lower rank of the copy has the same box. */
+static bool has_before(const struct lt_placed *p, int rank, size_t k)
+{
+    const lt_place *own = &p->place[(size_t)rank * p->own.count + k];
+    for (int r = 0; r < rank; r++)
+        if (p->copy_of[r] == p->copy_of[rank]
+            && lt_place_equal(own, &p->place[(size_t)r * p->own.count + k]))
+            return true;
+    return false;
+}
+
+/* All boxes of the first copy are numbered; of this rank's, at[k] is the number, or BOX_OF_OTHERS. */
+static int64_t number_boxes(const struct lt_placed *p, int64_t *at)
+{
+    const int me = lt_comm_rank(p->world);
+    int64_t count = 0;
+    for (size_t k = 0; k < p->own.count; k++) {
+        at[k] = LT_BOX_OF_OTHERS;
+        for (int r = 0; r < lt_comm_size(p->world); r++) {
+            if (p->copy_of[r] != p->copy_of[0] || has_before(p, r, k))
+                continue;
+            if (r == me)
+                at[k] = count;
+            count++;
+        }
+    }
+    return count;
+}
+
+static lt_status check(const struct lt_placed *p, const lt_optim *o)
+{
+    bool fits = o->count == p->own.count;
+    for (size_t k = 0; fits && k < o->count; k++)
+        fits = o->slot[k].param == p->own.item[k];
+    if (!fits)
+        return lt_fail(LT_E_ARG, "%s: is not made over the boxes of these placed parameters",
+                       o->ops->name);
+    if (!o->ops->elementwise)
+        return lt_fail(LT_E_ARG,
+                       "%s: sees more of a parameter than an element: make it over "
+                       "lt_placed_params()",
+                       o->ops->name);
+    if (o->state_dtype != LT_STATE_F32)
+        return lt_fail(LT_E_ARG,
+                       "%s: state in fewer bytes is of whole parameters, made over "
+                       "lt_placed_params()",
+                       o->ops->name);
+    return p->optim || o->shard ? lt_fail(
+               LT_E_ARG, "%s: another optimizer is attached, or it is divided", o->ops->name)
+                                : LT_OK;
+}
+
+lt_status lt_placed_attach_boxes(lt_placed *placed, lt_optim *optim)
+{
+    LT_TRY(lt_comm_agree(placed->world, check(placed, optim)));
+    int64_t *at = lt_alloc(placed->own.count, sizeof *at);
+    lt_status st = lt_comm_agree(placed->world, at ? LT_OK : LT_E_NOMEM);
+    if (st) {
+        lt_free(at);
+        return st;
+    }
+    placed->boxes = number_boxes(placed, at);
+    st = lt_optim_norm_by_boxes(optim, placed->world, at, (size_t)placed->boxes);
+    placed->optim = st ? NULL : optim;
+    return lt_comm_agree(placed->world, st);
+}

@@ -1,0 +1,338 @@
+/* A step's two exchanges of a placed optimizer: gradients to the owners of parts, values to all that hold them.
+ * Routing matrices to their optimizer by all-to-all is also Megatron-LM's layer-wise distributed Muon; here the
+ * pieces are those of Shampoo's blocks, and owners are chosen by cost. */
+
+#include "base/trace.h"
+#include "dist/agree.h"
+#include "placed.h"
+#include "tensor/tensor.h"
+
+#include "lather/ext/comm.h"
+
+/* --- Packing --- */
+
+static size_t slot_of(const lt_optim *o, lt_end end, size_t index)
+{
+    return end == LT_OWN_VALUE || end == LT_OWN_GRAD
+               ? index
+               : (size_t)(o->shard->part[index].slot - o->slot);
+}
+
+/* The memory that a piece's places count from. */
+static lt_view memory_of(const lt_optim *o, lt_end end, size_t index)
+{
+    const struct lt_placed *p = o->shard->placed;
+    lt_view v = {0};
+    switch (end) {
+    case LT_OWN_VALUE:
+        return lt_tensor_view(p->own.item[index]->value);
+    case LT_OWN_GRAD:
+        return lt_tensor_view(p->own.item[index]->grad);
+    case LT_HOME_VALUE:
+        return o->shard->part[index].value;
+    case LT_HOME_GRAD:
+        return o->shard->part[index].grad;
+    case LT_HOME_UPDATE:
+        break;
+    }
+    v = lt_tensor_view(p->update);
+    v.data = (char *)v.data + (size_t)o->shard->part[index].at * lt_dtype_size(v.dtype);
+    return v;
+}
+
+static lt_view rows(lt_view v, int64_t at, const lt_piece *piece, int64_t step)
+{
+    v.data = (char *)v.data + (size_t)at * lt_dtype_size(v.dtype);
+    v.shape = LT_SHAPE(piece->rows, piece->count);
+    v.stride[0] = step;
+    v.stride[1] = 1;
+    v.version = 0;
+    return v;
+}
+
+/* Runs what has gathered in the workspace, if that is full or at the end. */
+static lt_status run_jobs(lt_optim *o, size_t *jobs, bool all)
+{
+    void *ctx;
+    const lt_backend *be = lt_optim_backend(o, &ctx);
+    struct lt_placed *p = o->shard->placed;
+    if (!*jobs || (!all && *jobs < p->jobs))
+        return LT_OK;
+    const size_t count = *jobs;
+    *jobs = 0;
+    return be->vec(ctx, p->job, count, NULL); /* also in a skipped step */
+}
+
+/* Between messages and memory, of parameters that have a gradient, or all. beta: what unpacking keeps of the
+ * memory. */
+typedef struct copying {
+    const lt_piece_list *list;
+    lt_end end;
+    bool pack, all;
+    double beta;
+} copying;
+
+static lt_status copy_pieces(lt_optim *o, const copying *c)
+{
+    struct lt_placed *p = o->shard->placed;
+    const lt_view flat = lt_tensor_view(c->pack ? p->sent : p->received);
+    size_t jobs = 0;
+    for (size_t i = 0; i < c->list->count; i++) {
+        const lt_piece *piece = &c->list->piece[i];
+        if (!c->all && !p->own.item[slot_of(o, c->end, piece->index)]->has_grad)
+            continue;
+        const lt_view memory =
+            rows(memory_of(o, c->end, piece->index), piece->at, piece, piece->step);
+        const lt_view message = rows(flat, piece->message, piece, piece->count);
+        p->job[jobs++] = (lt_vec_job){
+            .op = LT_VEC_AXPBY,
+            .alpha = 1,
+            .beta = c->pack ? 0 : c->beta,
+            .a = c->pack ? memory : message,
+            .y = c->pack ? message : memory,
+        };
+        LT_TRY(run_jobs(o, &jobs, false));
+    }
+    return run_jobs(o, &jobs, true);
+}
+
+/* --- Messages --- */
+
+static lt_view header_at(const lt_tensor *flat, int64_t at)
+{
+    lt_view v = lt_tensor_view(flat);
+    v.data = (char *)v.data + (size_t)at * lt_dtype_size(v.dtype);
+    v.shape = LT_SHAPE(1);
+    v.stride[0] = 1;
+    return v;
+}
+
+static lt_status write_headers(lt_optim *o, const lt_route *r, double number)
+{
+    struct lt_placed *p = o->shard->placed;
+    size_t jobs = 0;
+    LT_TRY(lt_tensor_fill(p->header, number));
+    for (int i = 0; i < lt_comm_size(r->comm); i++) {
+        p->job[jobs++] = (lt_vec_job){
+            .op = LT_VEC_AXPBY,
+            .alpha = 1,
+            .a = lt_tensor_view(p->header),
+            .y = header_at(p->sent, r->sent_at[i]),
+        };
+        LT_TRY(run_jobs(o, &jobs, false));
+    }
+    return run_jobs(o, &jobs, true);
+}
+
+/* To header_of, by rank of the route's communicator. */
+static lt_status read_headers(lt_optim *o, const lt_route *r)
+{
+    void *ctx;
+    const lt_backend *be = lt_optim_backend(o, &ctx);
+    struct lt_placed *p = o->shard->placed;
+    for (int i = 0; i < lt_comm_size(r->comm); i++) {
+        const lt_view v = header_at(p->received, r->received_at[i]);
+        float narrow = 0;
+        double wide = 0;
+        LT_TRY(be->copy(ctx, v.dtype == LT_F64 ? (void *)&wide : &narrow, v.data,
+                        lt_dtype_size(v.dtype), LT_COPY_OUT));
+        LT_TRY(be->sync(ctx));
+        p->header_of[i] = v.dtype == LT_F64 ? wide : (double)narrow;
+    }
+    return LT_OK;
+}
+
+/* The first elements of a flat tensor of messages, which is as long as the longer route wants. */
+static lt_tensor first_of(const lt_tensor *flat, int64_t elements)
+{
+    lt_tensor t = *flat;
+    t.shape = LT_SHAPE(elements);
+    return t;
+}
+
+static lt_status send(const lt_route *r, const lt_tensor *sent, const lt_tensor *received)
+{
+    lt_request *request = NULL;
+    lt_tensor in = first_of(sent, r->out.elements), out = first_of(received, r->in.elements);
+    LT_TRY(lt_comm_alltoall_begin(r->comm, &in, &out, r->sent, r->received, &request));
+    return lt_request_wait(&request);
+}
+
+/* What is packed, with that header; narrow: in the communication dtype. */
+static lt_status exchange(lt_optim *o, const lt_route *r, double number, bool narrow)
+{
+    struct lt_placed *p = o->shard->placed;
+    LT_TRY(write_headers(o, r, number));
+    if (!narrow) {
+        LT_TRY(send(r, p->sent, p->received));
+        return read_headers(o, r);
+    }
+    lt_tensor wide = first_of(p->sent, r->out.elements);
+    LT_TRY(lt_tensor_copy(p->sent_narrow, &wide));
+    LT_TRY(send(r, p->sent_narrow, p->received_narrow));
+    wide = first_of(p->received, r->in.elements);
+    LT_TRY(lt_tensor_copy(&wide, p->received_narrow));
+    return read_headers(o, r);
+}
+
+/* --- Gradients and values to their owners --- */
+
+enum { HASH = 1 << 16 }; /* with a bit beside it, exact in f32 */
+
+/* Which parameters have a gradient, as a number below HASH. */
+static int hash_present(const struct lt_placed *p)
+{
+    uint32_t h = UINT32_C(2166136261); /* FNV-1a */
+    for (size_t k = 0; k < p->own.count; k++)
+        h = (h ^ p->own.item[k]->has_grad) * UINT32_C(16777619);
+    return (int)((h >> 16 ^ h) % HASH);
+}
+
+static bool values_changed(const struct lt_placed *p)
+{
+    for (size_t k = 0; k < p->own.count; k++)
+        if (p->own.item[k]->value->version != p->version[k])
+            return true;
+    return false;
+}
+
+static void remember_versions(struct lt_placed *p)
+{
+    for (size_t k = 0; k < p->own.count; k++)
+        p->version[k] = p->own.item[k]->value->version;
+}
+
+/* Ranks of the copy do not have the same gradients: which parameter it is. */
+static lt_status name_absent(const lt_optim *o)
+{
+    const struct lt_placed *p = o->shard->placed;
+    for (size_t k = 0; k < p->own.count; k++) {
+        const lt_param *param = p->own.item[k];
+        char what[256];
+        snprintf(what, sizeof what, "%s: the gradient of %s", o->ops->name, param->name);
+        LT_TRY(lt_comm_same(p->copy, what, param->has_grad ? "there" : "absent"));
+    }
+    return lt_fail(LT_E_COMM, "%s: gradients differ between ranks", o->ops->name);
+}
+
+static lt_status pull_values(lt_optim *o)
+{
+    struct lt_placed *p = o->shard->placed;
+    LT_TRY(copy_pieces(o, &(copying){&p->pull.out, LT_OWN_VALUE, .pack = true, .all = true}));
+    LT_TRY(exchange(o, &p->pull, 0, false));
+    LT_TRY(copy_pieces(o, &(copying){&p->pull.in, LT_HOME_VALUE, .all = true}));
+    remember_versions(p);
+    return LT_OK;
+}
+
+static lt_status pull(lt_optim *o)
+{
+    struct lt_placed *p = o->shard->placed;
+    const int own = hash_present(p);
+    bool changed = false;
+    LT_TRY(copy_pieces(o, &(copying){&p->pull.out, LT_OWN_GRAD, .pack = true}));
+    LT_TRY(exchange(o, &p->pull, 2 * own + values_changed(p), false));
+    for (int r = 0; r < lt_comm_size(p->copy); r++) {
+        const int header = (int)p->header_of[r];
+        if (header / 2 != own)
+            return name_absent(o);
+        changed = changed || header % 2;
+    }
+    LT_TRY(copy_pieces(o, &(copying){&p->pull.in, LT_HOME_GRAD, .pack = false}));
+    return changed ? pull_values(o) : LT_OK;
+}
+
+lt_status lt_placed_pull(lt_optim *o)
+{
+    struct lt_placed *p = o->shard->placed;
+    const int64_t span = lt_trace_begin();
+    char text[512];
+    for (size_t k = 0; k < p->own.count; k++)
+        o->slot[k].param->has_grad = p->own.item[k]->has_grad;
+    lt_status st = pull(o);
+    lt_trace_end(span, LT_PROFILE_OPTIM, "gradients to owners", 0);
+    if (!st)
+        return LT_OK;
+    snprintf(text, sizeof text, "%s", lt_error_message());
+    lt_comm_abort(p->world); /* or the others would wait for ever */
+    return lt_fail(st, "%s", text);
+}
+
+/* --- Values to who holds them --- */
+
+/* One batched kernel: y = alpha a + beta y over this rank's parts that have a gradient. */
+static lt_status each_home(lt_optim *o, const lt_tensor *a, const lt_tensor *y, double alpha,
+                           double beta)
+{
+    const lt_shard *s = o->shard;
+    struct lt_placed *p = s->placed;
+    size_t jobs = 0;
+    for (size_t i = 0; i < s->count; i++) {
+        const lt_part *part = &s->part[i];
+        if (part->owner != s->rank || !part->slot->param->has_grad)
+            continue;
+        p->job[jobs++] = (lt_vec_job){
+            .op = LT_VEC_AXPBY,
+            .alpha = alpha,
+            .beta = beta,
+            .a = a ? lt_placed_home(o, i, a) : part->value,
+            .y = y ? lt_placed_home(o, i, y) : part->value,
+        };
+        LT_TRY(run_jobs(o, &jobs, false));
+    }
+    return run_jobs(o, &jobs, true);
+}
+
+lt_status lt_placed_before(lt_optim *o)
+{
+    return o->shard->differences ? each_home(o, NULL, o->shard->placed->old, 1, 0) : LT_OK;
+}
+
+static bool sends_updates(const lt_shard *s)
+{
+    return s->config.dtype != LT_F32 && !s->config.gather_params;
+}
+
+/* What is sent is rounded to the communication dtype, at home too. */
+static lt_status round_update(lt_optim *o)
+{
+    const lt_shard *s = o->shard;
+    struct lt_placed *p = s->placed;
+    if (s->differences || s->config.gather_params)
+        LT_TRY(each_home(o, NULL, p->update, 1, 0));
+    if (s->differences) {
+        LT_TRY(each_home(o, p->old, p->update, -1, 1)); /* new - old */
+        LT_TRY(each_home(o, p->old, NULL, 1, 0));
+    }
+    if (p->narrow) { /* else this rank has no part */
+        LT_TRY(lt_tensor_copy(p->narrow, p->update));
+        LT_TRY(lt_tensor_copy(p->update, p->narrow));
+    }
+    return each_home(o, p->update, NULL, 1, sends_updates(s));
+}
+
+lt_status lt_placed_pack(lt_optim *o)
+{
+    const struct lt_placed *p = o->shard->placed;
+    const bool narrow = o->shard->config.dtype != LT_F32;
+    if (narrow)
+        LT_TRY(round_update(o));
+    return copy_pieces(
+        o, &(copying){&p->push.out, narrow ? LT_HOME_UPDATE : LT_HOME_VALUE, .pack = true});
+}
+
+lt_status lt_placed_send(lt_optim *o, double flag)
+{
+    return exchange(o, &o->shard->placed->push, flag, o->shard->config.dtype != LT_F32);
+}
+
+lt_status lt_placed_spread(lt_optim *o)
+{
+    struct lt_placed *p = o->shard->placed;
+    LT_TRY(copy_pieces(o, &(copying){&p->push.in, LT_OWN_VALUE, .beta = sends_updates(o->shard)}));
+    for (size_t k = 0; k < p->own.count; k++)
+        if (p->own.item[k]->has_grad)
+            lt_tensor_touch(p->own.item[k]->value);
+    remember_versions(p);
+    return LT_OK;
+}

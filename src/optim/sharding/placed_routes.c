@@ -1,0 +1,349 @@
+/* Which elements go from whom to whom: the runs of each part in each rank's box, by arithmetic on indices. */
+
+#include "assign.h"
+#include "base/alloc.h"
+#include "placed.h"
+
+/* --- Boxes --- */
+
+/* A part in stored order, and where its elements are at home. */
+typedef struct box {
+    lt_shape whole, offset, extent;
+    int64_t stride[LT_MAX_DIMS];
+} box;
+
+/* Logical dimension number d of the stored order. */
+static int stored_dim(bool channels_last, int d)
+{
+    static const int order[] = {0, 2, 3, 1};
+    return channels_last ? order[d] : d;
+}
+
+static lt_shape stored(lt_shape shape, bool channels_last)
+{
+    lt_shape out = shape;
+    for (int d = 0; d < shape.ndim; d++)
+        out.dim[d] = shape.dim[stored_dim(channels_last, d)];
+    return out;
+}
+
+static bool is_whole_dim(const lt_shape *whole, const lt_shape *extent, int d)
+{
+    return extent->dim[d] == whole->dim[d];
+}
+
+/* Takes the last dimension into the one before it. */
+static void join_last(lt_shape *whole, lt_shape *offset, lt_shape *extent)
+{
+    const int last = --whole->ndim, into = last - 1;
+    offset->ndim = extent->ndim = last;
+    offset->dim[into] *= whole->dim[last];
+    extent->dim[into] *= whole->dim[last];
+    whole->dim[into] *= whole->dim[last];
+}
+
+/* A scalar as one dimension; dimensions at the end of which the box has all as one. */
+static void flatten(lt_shape *whole, lt_shape *offset, lt_shape *extent)
+{
+    if (!whole->ndim) {
+        *whole = *extent = LT_SHAPE(1);
+        *offset = LT_SHAPE(0);
+    }
+    while (whole->ndim > 1 && is_whole_dim(whole, extent, whole->ndim - 1))
+        join_last(whole, offset, extent);
+}
+
+lt_place lt_placed_stored(const lt_place *place, bool channels_last)
+{
+    lt_place p = *place;
+    p.logical = stored(place->logical, channels_last);
+    p.view = stored(place->view, channels_last);
+    p.offset = stored(place->offset, channels_last);
+    p.extent = stored(place->extent, channels_last);
+    flatten(&p.view, &p.offset, &p.extent);
+    return p;
+}
+
+/* Where the parameter has other elements between two runs of the part, its home has a gap of one: kernels
+ * that sum run by run then do so in the same order in both. */
+int64_t lt_placed_home_strides(lt_optim *o, size_t i, int64_t stride[LT_MAX_DIMS])
+{
+    const lt_slot *slot = o->shard->part[i].slot;
+    const lt_shape whole = lt_tensor_shape(slot->param->value);
+    const bool channels_last = o->shard->placed->channels_last[slot - o->slot];
+    lt_shape offset, extent;
+    int64_t step = 1, span = 1;
+    lt_shard_box(o, i, &offset, &extent);
+    for (int k = extent.ndim - 1; k >= 0; k--) {
+        const int d = stored_dim(channels_last, k);
+        stride[d] = step;
+        span += (extent.dim[d] - 1) * step;
+        step *= extent.dim[d];
+        step += !is_whole_dim(&whole, &extent, d);
+    }
+    return span;
+}
+
+static box box_of(lt_optim *o, size_t i)
+{
+    const lt_slot *slot = o->shard->part[i].slot;
+    const bool channels_last = o->shard->placed->channels_last[slot - o->slot];
+    int64_t stride[LT_MAX_DIMS] = {1};
+    box b = {.whole = stored(lt_tensor_shape(slot->param->value), channels_last)};
+    lt_shard_box(o, i, &b.offset, &b.extent);
+    lt_placed_home_strides(o, i, stride);
+    b.offset = stored(b.offset, channels_last);
+    b.extent = stored(b.extent, channels_last);
+    for (int d = 0; d < b.extent.ndim; d++)
+        b.stride[d] = stride[stored_dim(channels_last, d)];
+    flatten(&b.whole, &b.offset, &b.extent);
+    b.stride[b.whole.ndim - 1] = 1; /* also of those that were joined */
+    return b;
+}
+
+/* --- Runs --- */
+
+/* Elements of a part in a box of a rank. */
+typedef struct listing {
+    const lt_place *place;
+    lt_piece_list *list; /* NULL: they are only counted */
+    int64_t elements;
+    size_t index;
+    bool at_home; /* pieces of the part's home, else of the rank's own tensor */
+    lt_status status;
+} listing;
+
+static lt_status grow(lt_piece_list *l)
+{
+    const size_t capacity = l->capacity ? 2 * l->capacity : 8;
+    lt_piece *grown =
+        l->count < l->capacity ? l->piece : lt_realloc(l->piece, capacity, sizeof *l->piece);
+    if (!grown)
+        return LT_E_NOMEM;
+    l->capacity = l->count < l->capacity ? l->capacity : capacity;
+    l->piece = grown;
+    return LT_OK;
+}
+
+/* Whether the run goes on where the piece ends, or is its next row. */
+static bool extend(lt_piece *last, size_t index, int64_t at, int64_t count)
+{
+    if (last->index != index)
+        return false;
+    if (last->rows == 1 && at == last->at + last->count) {
+        last->count += count;
+        return true;
+    }
+    if (count != last->count || (last->rows > 1 && at != last->at + last->rows * last->step))
+        return false;
+    last->step = last->rows == 1 ? at - last->at : last->step;
+    last->rows++;
+    return true;
+}
+
+static void add_run(listing *l, int64_t at, int64_t count)
+{
+    lt_piece_list *list = l->list;
+    l->elements += count;
+    if (!list)
+        return;
+    const int64_t message = list->elements;
+    list->elements += count;
+    /* A header lies between pieces of two messages. */
+    const lt_piece *last = list->count ? &list->piece[list->count - 1] : NULL;
+    if (last && last->message + last->rows * last->count == message
+        && extend(&list->piece[list->count - 1], l->index, at, count))
+        return;
+    if (!l->status)
+        l->status = grow(list);
+    if (!l->status)
+        list->piece[list->count++] = (lt_piece){l->index, at, 0, count, 1, message};
+}
+
+/* Which row of the box a row of the view is; false: none. */
+static bool row_of_box(const lt_place *p, int64_t row, int64_t *out)
+{
+    int64_t step = 1;
+    *out = 0;
+    for (int d = p->view.ndim - 2; d >= 0; d--) {
+        const int64_t at = row % p->view.dim[d] - p->offset.dim[d];
+        if (at < 0 || at >= p->extent.dim[d])
+            return false;
+        *out += at * step;
+        step *= p->extent.dim[d];
+        row /= p->view.dim[d];
+    }
+    return true;
+}
+
+/* count elements from stored element `from` on, which are at home from `home` on. */
+static void meet_run(listing *l, int64_t from, int64_t count, int64_t home)
+{
+    const lt_place *p = l->place;
+    const int last = p->view.ndim - 1;
+    const int64_t width = p->view.dim[last], begin = p->offset.dim[last];
+    const int64_t end = begin + p->extent.dim[last];
+    for (int64_t n, row; count > 0; from += n, home += n, count -= n) {
+        const int64_t at = from % width;
+        n = width - at < count ? width - at : count;
+        const int64_t low = at > begin ? at : begin, high = at + n < end ? at + n : end;
+        if (low < high && row_of_box(p, from / width, &row))
+            add_run(l, l->at_home ? home + low - at : row * (end - begin) + low - begin,
+                    high - low);
+    }
+}
+
+static void meet(listing *l, const box *part)
+{
+    const int last = part->whole.ndim - 1;
+    int64_t at[LT_MAX_DIMS] = {0};
+    for (int d = 0; d >= 0;) {
+        int64_t from = 0, home = 0;
+        for (int k = 0; k <= last; k++) {
+            from = from * part->whole.dim[k] + part->offset.dim[k] + at[k];
+            home += at[k] * part->stride[k];
+        }
+        meet_run(l, from, part->extent.dim[last], home);
+        for (d = last - 1; d >= 0; d--) {
+            if (++at[d] < part->extent.dim[d])
+                break;
+            at[d] = 0;
+        }
+    }
+}
+
+/* --- Owners --- */
+
+static const lt_place *place_of(const struct lt_placed *p, int rank, size_t k)
+{
+    return &p->place[(size_t)rank * p->own.count + k];
+}
+
+/* Elements of a part that each rank holds, [ranks]. Copies of the model are alike: those of one are counted. */
+static void count_local(lt_optim *o, size_t part, int64_t *local)
+{
+    const struct lt_placed *p = o->shard->placed;
+    const size_t k = (size_t)(o->shard->part[part].slot - o->slot);
+    const box b = box_of(o, part);
+    for (int r = 0; r < o->shard->ranks; r++) {
+        int same = 0;
+        while (same < r
+               && (p->copy_of[same] || !lt_place_equal(place_of(p, same, k), place_of(p, r, k))))
+            same++;
+        listing l = {.place = place_of(p, r, k)};
+        if (same == r)
+            meet(&l, &b);
+        local[r] = same == r ? l.elements : local[same];
+    }
+}
+
+lt_status lt_placed_prefer_local(lt_optim *o, const int64_t *cost, int *owner)
+{
+    const lt_shard *s = o->shard;
+    int64_t *local = lt_alloc(s->count * (size_t)s->ranks, sizeof *local);
+    if (!local)
+        return LT_E_NOMEM;
+    for (size_t i = 0; i < s->count; i++)
+        count_local(o, i, local + i * (size_t)s->ranks);
+    lt_assign_local(cost, local, s->count, s->ranks, owner);
+    lt_free(local);
+    return LT_OK;
+}
+
+/* --- Routes --- */
+
+/* Whether `rank`, of this copy, gives its elements of a part to the part's owner: the owner itself, if it is
+ * one of those that hold them, else one of them, by the part's number. */
+static bool is_source(const struct lt_placed *p, const lt_optim *o, size_t part, int rank)
+{
+    const size_t k = (size_t)(o->shard->part[part].slot - o->slot);
+    const lt_place *own = place_of(p, rank, k);
+    const int owner = o->shard->part[part].owner;
+    int before = 0, holders = 0;
+    for (int m = 0; m < lt_comm_size(p->copy); m++) {
+        const int other = p->member[m];
+        if (!lt_place_equal(place_of(p, other, k), own))
+            continue;
+        if (other == owner)
+            return rank == owner;
+        before += other < rank;
+        holders++;
+    }
+    return (int)(part % (size_t)holders) == before;
+}
+
+/* The elements of a part that `holder` has: where they are at home, or in the holder's tensor. */
+static lt_status add_part(const struct lt_placed *p, lt_optim *o, size_t part, int holder,
+                          bool at_home, lt_piece_list *list)
+{
+    const size_t k = (size_t)(o->shard->part[part].slot - o->slot);
+    const box b = box_of(o, part);
+    listing l = {.place = place_of(p, holder, k),
+                 .list = list,
+                 .index = at_home ? part : k,
+                 .at_home = at_home};
+    meet(&l, &b);
+    return l.status;
+}
+
+/* What goes from one rank of the world to another: to the owner of parts, or from it to who holds them. */
+typedef struct message {
+    int from, to;
+    bool pull;
+    bool at_home; /* pieces of the owner's end */
+} message;
+
+static lt_status add_message(const struct lt_placed *p, lt_optim *o, const message *m,
+                             lt_piece_list *list)
+{
+    const lt_shard *s = o->shard;
+    const int owner = m->pull ? m->to : m->from, holder = m->pull ? m->from : m->to;
+    list->elements++; /* the header */
+    for (size_t i = 0; i < s->count; i++)
+        if (s->part[i].owner == owner && (!m->pull || is_source(p, o, i, holder)))
+            LT_TRY(add_part(p, o, i, holder, m->at_home, list));
+    return LT_OK;
+}
+
+static lt_status plan(const struct lt_placed *p, lt_optim *o, lt_route *r, bool pull)
+{
+    const int ranks = lt_comm_size(r->comm), me = o->shard->rank;
+    r->sent = lt_alloc((size_t)ranks * 4, sizeof *r->sent);
+    if (!r->sent)
+        return LT_E_NOMEM;
+    r->received = r->sent + ranks;
+    r->sent_at = r->received + ranks;
+    r->received_at = r->sent_at + ranks;
+    for (int i = 0; i < ranks; i++) {
+        const int other = pull ? p->member[i] : i;
+        r->sent_at[i] = r->out.elements;
+        LT_TRY(add_message(p, o, &(message){me, other, pull, !pull}, &r->out));
+        r->sent[i] = r->out.elements - r->sent_at[i];
+        r->received_at[i] = r->in.elements;
+        LT_TRY(add_message(p, o, &(message){other, me, pull, pull}, &r->in));
+        r->received[i] = r->in.elements - r->received_at[i];
+    }
+    return LT_OK;
+}
+
+lt_status lt_placed_route(struct lt_placed *p, lt_optim *o)
+{
+    p->pull.comm = p->copy;
+    p->push.comm = p->world;
+    LT_TRY(plan(p, o, &p->pull, true));
+    return plan(p, o, &p->push, false);
+}
+
+static void free_route(lt_route *r)
+{
+    lt_free(r->out.piece);
+    lt_free(r->in.piece);
+    lt_free(r->sent);
+    *r = (lt_route){0};
+}
+
+void lt_placed_free_routes(struct lt_placed *p)
+{
+    free_route(&p->pull);
+    free_route(&p->push);
+}

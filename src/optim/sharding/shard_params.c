@@ -1,0 +1,111 @@
+/* Divided parameters, as an optimizer sees them: who owns a parameter's parts keeps its value. */
+
+#include "lather/shard_params.h"
+
+#include "base/alloc.h"
+#include "shard.h"
+#include "tensor/tensor.h"
+
+static lt_shard_params *values_of(const lt_optim *o)
+{
+    return o->shard ? o->shard->values : NULL;
+}
+
+/* Parts of a parameter follow each other, and have one owner. */
+static size_t list_owners(const lt_shard *s, lt_owned_param *list)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < s->count; i++)
+        if (!i || s->part[i].slot != s->part[i - 1].slot)
+            list[count++] = (lt_owned_param){s->part[i].slot->param, s->part[i].owner};
+    return count;
+}
+
+static lt_status check(const lt_optim *o)
+{
+    if (!o->shard || !o->shard->config.shard_params || !o->part_norms)
+        return lt_fail(LT_E_ARG,
+                       "%s: parameters are divided like the state and the gradients, which are not",
+                       o->ops->name);
+    if (o->shard->values)
+        return lt_fail(LT_E_ARG, "%s: parameters are divided already", o->ops->name);
+    if (o->averaging)
+        return lt_fail(LT_E_UNSUPPORTED, "%s: each rank has all averaged iterates", o->ops->name);
+    return LT_OK;
+}
+
+lt_status lt_optim_shard_params(lt_optim *o, lt_tape *tape, const lt_shard_params_config *config)
+{
+    LT_TRY(check(o));
+    lt_shard *s = o->shard;
+    lt_owned_param *list = lt_alloc(o->count, sizeof *list);
+    if (!list)
+        return LT_E_NOMEM;
+    const size_t count = list_owners(s, list);
+    lt_status st = lt_shard_params_new(&s->values, s->group, tape, list, count, config);
+    lt_free(list);
+    return st;
+}
+
+lt_status lt_optim_gather_params(lt_optim *o)
+{
+    return values_of(o) ? lt_shard_params_gather(values_of(o)) : LT_OK;
+}
+
+/* Gradients were released by data parallelism, but for means at their owners. */
+static void release_gradients(const lt_optim *o)
+{
+    for (size_t i = 0; i < o->count; i++)
+        lt_tensor_release(o->slot[i].param->grad);
+}
+
+void lt_optim_release_params(lt_optim *o)
+{
+    if (!values_of(o))
+        return;
+    lt_shard_params_release(values_of(o));
+    release_gradients(o);
+}
+
+lt_status lt_optim_begin_owned_update(lt_optim *o)
+{
+    return values_of(o) ? lt_shard_params_begin_update(values_of(o)) : LT_OK;
+}
+
+void lt_optim_end_owned_update(lt_optim *o)
+{
+    if (values_of(o))
+        release_gradients(o);
+}
+
+void lt_optim_shard_params_stats(const lt_optim *o, lt_shard_params_stats *out)
+{
+    *out = (lt_shard_params_stats){0};
+    if (values_of(o))
+        lt_shard_params_stats_of(values_of(o), out);
+}
+
+/* --- Averages --- */
+
+static lt_status follow(void *context, const lt_state_entry *entry)
+{
+    const lt_optim *o = context;
+    for (size_t i = 0; i < o->count; i++)
+        if (o->slot[i].param->name == entry->param)
+            return lt_shard_params_follow(values_of(o), o->slot[i].param, entry->tensor);
+    return LT_OK; /* running statistics are whole */
+}
+
+static lt_status no_number(void *context, const char *name, int64_t *value)
+{
+    (void)context;
+    (void)name;
+    (void)value;
+    return LT_OK;
+}
+
+lt_status lt_optim_shard_ema(lt_optim *o, lt_ema *ema)
+{
+    lt_state_visitor visitor = {.entry = follow, .number = no_number, .context = o};
+    return values_of(o) ? lt_ema_visit(ema, &visitor) : LT_OK;
+}

@@ -1,0 +1,309 @@
+/* Attention by tiles of queries and keys: a tile's scores, their softmax with the largest so far, and
+ * what was added up adapted to it. Dao et al., "FlashAttention", NeurIPS 2022; Milakov & Gimelshein,
+ * "Online normalizer calculation for softmax", 2018. A few queries alone, as in sampling, read keys and
+ * values where they lie. Other strides and dtypes go to ref. */
+
+#include "attention_job.h"
+#include "base/parallel.h"
+
+#include <math.h>
+
+/* Parts as equal as whole steps allow. */
+static int64_t divide(int64_t count, int64_t most, int64_t step)
+{
+    const int64_t parts = (count + most - 1) / most;
+    return lt_round_up((count + parts - 1) / parts, step);
+}
+
+lt_attention_job lt_attention_measure(const lt_cpu *cpu, const lt_attention_config *config,
+                                      const lt_view *q, const lt_view *k)
+{
+    enum {
+        QUERIES = 72,
+        KEYS = 256
+    }; /* of a tile, at most: measured; half and twice are 3 % slower */
+    const bool pairs = q->dtype == LT_BF16 && cpu->kernels->pairs;
+    const int64_t d = q->shape.dim[3], step = pairs ? 2 : 1;
+    lt_attention_job j = {.kernels = cpu->kernels,
+                          .pairs = pairs,
+                          .causal = config->causal,
+                          .dtype = q->dtype,
+                          .batch = q->shape.dim[0],
+                          .heads = config->heads,
+                          .kv_heads = config->kv_heads,
+                          .queries = q->shape.dim[1],
+                          .keys = k->shape.dim[1],
+                          .d = d,
+                          .words = (d + step - 1) / step,
+                          .width = lt_round_up(d, LT_ATTENTION_LANES),
+                          .scale = (float)config->scale};
+    j.tile = divide(j.queries, QUERIES, LT_ATTENTION_ROWS);
+    j.block = divide(j.keys, KEYS, LT_ATTENTION_PANEL);
+    j.row = j.block + LT_ATTENTION_LANES; /* not a power of 2: rows share few places of a cache */
+    j.value_depth = (j.keys + step - 1) / step;
+    j.packed = j.keys;
+    return j;
+}
+
+typedef struct operands {
+    const lt_view *q, *k, *v, *y, *lse;
+} operands;
+
+typedef struct call {
+    lt_attention_job job;
+    operands x;
+    int64_t chunk, chunks; /* queries that one thread takes, and how often */
+} call;
+
+/* A thread's memory: packed operands and a tile. */
+typedef struct work {
+    float *keys, *values, *query, *score, *weight, *y, *top, *sum, *norm;
+} work;
+
+static int64_t lay_out(const lt_attention_job *j, float *base, work *w)
+{
+    const int64_t key_columns = lt_round_up(j->packed, LT_ATTENTION_PANEL);
+    int64_t at = 0;
+    w->keys = lt_attention_take(base, &at, key_columns * j->words);
+    w->values =
+        lt_attention_take(base, &at, lt_round_up(j->width, LT_ATTENTION_PANEL) * j->value_depth);
+    w->query = lt_attention_take(base, &at, j->tile * j->words);
+    w->score = lt_attention_take(base, &at, j->tile * j->row);
+    w->weight = lt_attention_take(base, &at, j->pairs ? j->tile * j->row / 2 : 0);
+    w->y = lt_attention_take(base, &at, j->tile * j->width);
+    w->top = lt_attention_take(base, &at, j->tile);
+    w->sum = lt_attention_take(base, &at, j->tile * LT_ATTENTION_LANES);
+    w->norm = lt_attention_take(base, &at, j->tile);
+    return at;
+}
+
+float *lt_attention_memory(const lt_attention_job *j)
+{
+    return j->memory + lt_parallel_index() * j->memory_floats;
+}
+
+/* One over the sums, and lse. */
+static void finish_softmax(const work *w, int64_t rows, float *lse)
+{
+    for (int64_t r = 0; r < rows; r++) {
+        float sum = 0;
+        for (int l = 0; l < LT_ATTENTION_LANES; l++)
+            sum += w->sum[r * LT_ATTENTION_LANES + l];
+        w->norm[r] = 1 / sum;
+        lse[r] = w->top[r] + logf(sum);
+    }
+}
+
+static float *lse_row(const call *c, int64_t b, int64_t h, int64_t i)
+{
+    return (float *)c->x.lse->data + (b * c->job.heads + h) * c->job.queries + i;
+}
+
+/* y = weights v, in place of what was there or added to it. */
+static void add_block(const lt_attention_job *j, const work *w, int64_t rows, int64_t first_query,
+                      int64_t key)
+{
+    const int64_t cols = j->keys - key < j->block ? j->keys - key : j->block;
+    const int64_t offset = lt_attention_seen(j, first_query) - 1 - key;
+    const lt_attention_product scores = {.a = w->query,
+                                         .a_row = j->words,
+                                         .a_step = 1,
+                                         .b = w->keys + key * j->words,
+                                         .b_panel = LT_ATTENTION_PANEL * j->words,
+                                         .c = w->score,
+                                         .c_row = j->row,
+                                         .rows = rows,
+                                         .cols = lt_round_up(cols, LT_ATTENTION_LANES),
+                                         .depth = j->d,
+                                         .pairs = j->pairs,
+                                         .bound = lt_attention_if_causal(j, LT_ATTENTION_COLUMNS),
+                                         .offset = offset};
+    j->kernels->attention_product(&scores);
+    const lt_attention_weights weights = {.score = w->score,
+                                          .weight = (uint16_t *)(void *)w->weight,
+                                          .row = j->row,
+                                          .rows = rows,
+                                          .cols = cols,
+                                          .scale = j->scale,
+                                          .top = w->top,
+                                          .sum = w->sum,
+                                          .y = w->y,
+                                          .y_row = j->width,
+                                          .pairs = j->pairs,
+                                          .first = key == 0,
+                                          .causal = j->causal,
+                                          .offset = offset};
+    j->kernels->attention_weights(&weights);
+    const lt_attention_product values = {.a = j->pairs ? w->weight : w->score,
+                                         .a_row = j->pairs ? j->row / 2 : j->row,
+                                         .a_step = 1,
+                                         .b = w->values
+                                              + (j->pairs ? key / 2 : key) * LT_ATTENTION_PANEL,
+                                         .b_panel = j->value_depth * LT_ATTENTION_PANEL,
+                                         .c = w->y,
+                                         .c_row = j->width,
+                                         .rows = rows,
+                                         .cols = j->width,
+                                         .depth = cols,
+                                         .pairs = j->pairs,
+                                         .add = key > 0,
+                                         .bound = lt_attention_if_causal(j, LT_ATTENTION_END),
+                                         .offset = offset};
+    j->kernels->attention_product(&values);
+}
+
+/* Queries first .. first+rows-1 of a head. */
+static void attend_tile(const call *c, const work *w, int64_t b, int64_t h, int64_t first,
+                        int64_t rows)
+{
+    const lt_attention_job *j = &c->job;
+    const operands *x = &c->x;
+    const lt_attention_pack query = {.x = lt_attention_row(x->q, b, first, h),
+                                     .step = x->q->stride[1],
+                                     .rows = rows,
+                                     .d = j->d,
+                                     .pairs = j->pairs,
+                                     .left = w->query};
+    j->kernels->of[lt_attention_store(j->dtype)].attention_pack(&query);
+    for (int64_t key = 0; key < lt_attention_seen(j, first + rows - 1); key += j->block)
+        add_block(j, w, rows, first, key);
+    finish_softmax(w, rows, lse_row(c, b, h, first));
+    const lt_attention_save out = {.x = w->y,
+                                   .scale = w->norm,
+                                   .x_row = j->width,
+                                   .factor = 1,
+                                   .y = lt_attention_row(x->y, b, first, h),
+                                   .y_row = x->y->stride[1],
+                                   .rows = rows,
+                                   .d = j->d};
+    j->kernels->of[lt_attention_store(j->dtype)].attention_save(&out);
+}
+
+static void attend(void *context, int64_t begin, int64_t end, int64_t index)
+{
+    (void)end;
+    (void)index;
+    const call *c = context;
+    const lt_attention_job *j = &c->job;
+    const operands *x = &c->x;
+    const int64_t h = begin / c->chunks % j->heads, b = begin / c->chunks / j->heads;
+    const int64_t g = h / (j->heads / j->kv_heads), first = begin % c->chunks * c->chunk;
+    const int64_t last = first + c->chunk < j->queries ? first + c->chunk : j->queries;
+    work w;
+    lay_out(j, lt_attention_memory(j), &w);
+    const lt_attention_pack keys = {.x = lt_attention_row(x->k, b, 0, g),
+                                    .step = x->k->stride[1],
+                                    .rows = lt_attention_seen(j, last - 1),
+                                    .d = j->d,
+                                    .pairs = j->pairs,
+                                    .across = w.keys};
+    lt_attention_pack values = keys;
+    values.x = lt_attention_row(x->v, b, 0, g);
+    values.step = x->v->stride[1];
+    values.across = NULL;
+    values.along = w.values;
+    values.along_panel = j->value_depth * LT_ATTENTION_PANEL;
+    j->kernels->of[lt_attention_store(j->dtype)].attention_pack(&keys);
+    j->kernels->of[lt_attention_store(j->dtype)].attention_pack(&values);
+    for (int64_t i = first; i < last; i += j->tile)
+        attend_tile(c, &w, b, h, i, last - i < j->tile ? last - i : j->tile);
+}
+
+/* One query, keys and values as they lie. */
+static void attend_query(const call *c, int64_t b, int64_t h, int64_t i)
+{
+    const lt_attention_job *j = &c->job;
+    const int64_t g = h / (j->heads / j->kv_heads);
+    const lt_cpu_store store = lt_attention_store(j->dtype);
+    work w;
+    lay_out(j, lt_attention_memory(j), &w);
+    const lt_attention_pack query = {
+        .x = lt_attention_row(c->x.q, b, i, h), .rows = 1, .d = j->d, .left = w.query};
+    j->kernels->of[store].attention_pack(&query);
+    lt_attention_rows rows = {.row = lt_attention_row(c->x.k, b, 0, g),
+                              .step = c->x.k->stride[1],
+                              .rows = lt_attention_seen(j, i),
+                              .d = j->d,
+                              .x = w.query,
+                              .score = w.score,
+                              .y = w.y};
+    j->kernels->of[store].attention_scores(&rows);
+    const lt_attention_weights weights = {.score = w.score,
+                                          .rows = 1,
+                                          .cols = rows.rows,
+                                          .scale = j->scale,
+                                          .top = w.top,
+                                          .sum = w.sum,
+                                          .first = true};
+    j->kernels->attention_weights(&weights);
+    rows.row = lt_attention_row(c->x.v, b, 0, g);
+    rows.step = c->x.v->stride[1];
+    j->kernels->of[store].attention_mix(&rows);
+    finish_softmax(&w, 1, lse_row(c, b, h, i));
+    const lt_attention_save out = {.x = w.y,
+                                   .scale = w.norm,
+                                   .factor = 1,
+                                   .y = lt_attention_row(c->x.y, b, i, h),
+                                   .rows = 1,
+                                   .d = j->d};
+    j->kernels->of[store].attention_save(&out);
+}
+
+/* The heads that share keys, so that these are read from far memory once. */
+static void attend_few(void *context, int64_t begin, int64_t end, int64_t index)
+{
+    (void)end;
+    (void)index;
+    const call *c = context;
+    const lt_attention_job *j = &c->job;
+    const int64_t group = j->heads / j->kv_heads, g = begin % j->kv_heads;
+    for (int64_t h = g * group; h < (g + 1) * group; h++)
+        for (int64_t i = 0; i < j->queries; i++)
+            attend_query(c, begin / j->kv_heads, h, i);
+}
+
+static bool is_fast(const lt_attention_config *config, const operands *x)
+{
+    const lt_view *const views[] = {x->q, x->k, x->v, x->y};
+    for (int i = 0; i < 4; i++)
+        if (views[i]->dtype != x->q->dtype || !lt_attention_has_rows(views[i]))
+            return false;
+    return lt_cpu_is_fast_dtype(x->q->dtype) && x->lse->dtype == LT_F32 && config->scale > 0;
+}
+
+lt_status lt_cpu_attention(void *ctx, const lt_attention_config *config, const lt_view *q,
+                           const lt_view *k, const lt_view *v, const lt_view *y, const lt_view *lse)
+{
+    enum { FEW = 4 };
+    lt_cpu *cpu = ctx;
+    call c = {.x = {q, k, v, y, lse}};
+    if (!is_fast(config, &c.x))
+        return lt_backend_ref()->attention(ctx, config, q, k, v, y, lse);
+    lt_attention_job *j = &c.job;
+    *j = lt_attention_measure(cpu, config, q, k);
+    const bool few = j->queries < FEW;
+    if (few) { /* one row of scores, which stay floats */
+        j->pairs = false;
+        j->tile = 1;
+        j->words = j->d;
+        j->row = lt_round_up(j->keys, LT_ATTENTION_LANES);
+        j->packed = 0;
+        j->value_depth = 0;
+    }
+    work unused;
+    j->memory_floats = lay_out(j, NULL, &unused);
+    j->memory = lt_cpu_scratch(cpu, LT_CPU_ATTENTION,
+                               (size_t)(lt_parallel_threads() * j->memory_floats) * sizeof(float));
+    if (!j->memory)
+        return LT_E_NOMEM;
+    if (few) {
+        lt_parallel(j->batch * j->kv_heads, 1, attend_few, &c);
+        return LT_OK;
+    }
+    const int64_t tiles = (j->queries + j->tile - 1) / j->tile, heads = j->batch * j->heads;
+    const int64_t wanted = (LT_ATTENTION_TASKS + heads - 1) / heads;
+    c.chunk = (tiles + wanted - 1) / wanted * j->tile;
+    c.chunks = (j->queries + c.chunk - 1) / c.chunk;
+    lt_parallel(heads * c.chunks, 1, attend, &c);
+    return LT_OK;
+}

@@ -1,0 +1,389 @@
+/* Attention's gradient by tiles: scores again from q and k, weights from lse, never more than a tile of
+ * them. Dao et al., "FlashAttention", NeurIPS 2022, algorithm 4; formulas: ext/attention_kernels.h.
+ *
+ * A task is one head and an interval of its keys, for all queries that see it. With several intervals a
+ * task's dq, and with several heads to one of k and v a task's dk and dv, are partial sums, which are
+ * then added in order. */
+
+#include "attention_job.h"
+#include "base/parallel.h"
+
+#include <string.h>
+
+typedef struct call {
+    lt_attention_job job;
+    const lt_attention_grad *g;
+    int64_t chunk, chunks; /* keys of a task, and how many tasks a head has */
+    float *part_q, *part_k,
+        *part_v; /* [chunks][B][heads][Tq][width], [B][heads][Tk][width]; or NULL */
+} call;
+
+/* A thread's memory: packed operands, a tile, and what a task adds up. */
+typedef struct work {
+    float *keys, *values, *key_rows;                               /* of the task */
+    float *query, *query_rows, *dy, *dy_rows, *lse, *mean;         /* of a tile's queries */
+    float *score, *slope, *score_pairs, *slope_pairs, *slope_rows; /* of a tile */
+    float *dq, *dk, *dv;
+} work;
+
+static int64_t lay_out(const call *c, float *base, work *w)
+{
+    const lt_attention_job *j = &c->job;
+    const int64_t panels = lt_round_up(j->width, LT_ATTENTION_PANEL), tile = j->tile * j->row;
+    int64_t at = 0;
+    w->keys = lt_attention_take(base, &at, c->chunk * j->words);
+    w->values = lt_attention_take(base, &at, c->chunk * j->words);
+    w->key_rows = lt_attention_take(base, &at, panels * c->chunk);
+    w->query = lt_attention_take(base, &at, j->tile * j->words);
+    w->query_rows = lt_attention_take(base, &at, panels * j->tile);
+    w->dy = lt_attention_take(base, &at, j->tile * j->words);
+    w->dy_rows = lt_attention_take(base, &at, panels * j->tile);
+    w->lse = lt_attention_take(base, &at, j->tile);
+    w->mean = lt_attention_take(base, &at, j->tile);
+    w->score = lt_attention_take(base, &at, tile);
+    w->slope = lt_attention_take(base, &at, tile);
+    w->score_pairs = lt_attention_take(base, &at, j->pairs ? tile / 2 : 0);
+    w->slope_pairs = lt_attention_take(base, &at, j->pairs ? tile / 2 : 0);
+    w->slope_rows = lt_attention_take(base, &at, j->pairs ? tile / 2 : 0);
+    w->dq = lt_attention_take(base, &at, j->tile * j->width);
+    w->dk = lt_attention_take(base, &at, c->chunk * j->width);
+    w->dv = lt_attention_take(base, &at, c->chunk * j->width);
+    return at;
+}
+
+/* What a task is at: a head, its head of keys, its keys, a tile's queries. */
+typedef struct place {
+    int64_t b, h, g, key, keys, query, queries, chunk;
+} place;
+
+static void pack(const lt_attention_job *j, const lt_view *x, int64_t b, int64_t first, int64_t h,
+                 lt_attention_pack to)
+{
+    to.x = lt_attention_row(x, b, first, h);
+    to.step = x->stride[1];
+    to.d = j->d;
+    to.pairs = j->pairs;
+    j->kernels->of[lt_attention_store(j->dtype)].attention_pack(&to);
+}
+
+static void pack_keys(const call *c, const work *w, const place *p)
+{
+    const lt_attention_grad *g = c->g;
+    pack(&c->job, g->k, p->b, p->key, p->g,
+         (lt_attention_pack){.rows = p->keys,
+                             .across = w->keys,
+                             .along = g->dq ? w->key_rows : NULL,
+                             .along_panel = c->chunk * LT_ATTENTION_PANEL});
+    if (g->dq || g->dk)
+        pack(&c->job, g->v, p->b, p->key, p->g,
+             (lt_attention_pack){.rows = p->keys, .across = w->values});
+}
+
+static void pack_queries(const call *c, const work *w, const place *p)
+{
+    const lt_attention_job *j = &c->job;
+    const lt_attention_grad *g = c->g;
+    const int64_t panel = j->tile * LT_ATTENTION_PANEL;
+    const float *lse =
+        (const float *)g->lse->data + (p->b * j->heads + p->h) * j->queries + p->query;
+    pack(j, g->q, p->b, p->query, p->h,
+         (lt_attention_pack){.rows = p->queries,
+                             .left = w->query,
+                             .along = g->dk ? w->query_rows : NULL,
+                             .along_panel = panel});
+    pack(j, g->dy, p->b, p->query, p->h,
+         (lt_attention_pack){.rows = p->queries,
+                             .left = g->dq || g->dk ? w->dy : NULL,
+                             .along = g->dv ? w->dy_rows : NULL,
+                             .along_panel = panel});
+    const lt_attention_dots dots = {.a = lt_attention_row(g->dy, p->b, p->query, p->h),
+                                    .b = lt_attention_row(g->y, p->b, p->query, p->h),
+                                    .a_step = g->dy->stride[1],
+                                    .b_step = g->y->stride[1],
+                                    .rows = p->queries,
+                                    .d = j->d,
+                                    .dot = w->mean};
+    j->kernels->of[lt_attention_store(j->dtype)].attention_dots(&dots);
+    memcpy(w->lse, lse, (size_t)p->queries * sizeof *lse);
+}
+
+/* A tile: the keys first .. first+cols-1 of the task. */
+typedef struct tile {
+    int64_t first, cols, offset;
+} tile;
+
+/* Products of the tile's queries with its keys' columns: scores, or dy v^T. */
+static void multiply_across(const lt_attention_job *j, const place *p, const tile *t,
+                            const float *a, const float *b, float *y)
+{
+    const lt_attention_product product = {.a = a,
+                                          .a_row = j->words,
+                                          .a_step = 1,
+                                          .b = b + t->first * j->words,
+                                          .b_panel = LT_ATTENTION_PANEL * j->words,
+                                          .c = y,
+                                          .c_row = j->row,
+                                          .rows = p->queries,
+                                          .cols = lt_round_up(t->cols, LT_ATTENTION_LANES),
+                                          .depth = j->d,
+                                          .pairs = j->pairs,
+                                          .bound = lt_attention_if_causal(j, LT_ATTENTION_COLUMNS),
+                                          .offset = t->offset};
+    j->kernels->attention_product(&product);
+}
+
+/* dk or dv of the tile's keys += the transposed tile times its queries' rows. */
+static void multiply_keys(const lt_attention_job *j, const place *p, const tile *t, const float *a,
+                          const float *b, float *y)
+{
+    const lt_attention_product product = {.a = a,
+                                          .a_row = 1,
+                                          .a_step = j->row,
+                                          .b = b,
+                                          .b_panel = j->tile * LT_ATTENTION_PANEL,
+                                          .c = y + t->first * j->width,
+                                          .c_row = j->width,
+                                          .rows = t->cols,
+                                          .cols = j->width,
+                                          .depth = p->queries,
+                                          .pairs = j->pairs,
+                                          .add = true,
+                                          .bound = lt_attention_if_causal(j, LT_ATTENTION_BEGIN),
+                                          .offset = t->offset};
+    j->kernels->attention_product(&product);
+}
+
+/* dq of the tile's queries = or += slopes times keys. */
+static void multiply_queries(const call *c, const work *w, const place *p, const tile *t)
+{
+    const lt_attention_job *j = &c->job;
+    const lt_attention_product product = {
+        .a = j->pairs ? w->slope_rows : w->slope,
+        .a_row = j->pairs ? j->row / 2 : j->row,
+        .a_step = 1,
+        .b = w->key_rows + (j->pairs ? t->first / 2 : t->first) * LT_ATTENTION_PANEL,
+        .b_panel = c->chunk * LT_ATTENTION_PANEL,
+        .c = w->dq,
+        .c_row = j->width,
+        .rows = p->queries,
+        .cols = j->width,
+        .depth = t->cols,
+        .pairs = j->pairs,
+        .add = t->first > 0,
+        .bound = lt_attention_if_causal(j, LT_ATTENTION_END),
+        .offset = t->offset};
+    j->kernels->attention_product(&product);
+}
+
+static void add_tile(const call *c, const work *w, const place *p, const tile *t)
+{
+    const lt_attention_job *j = &c->job;
+    const bool slopes = c->g->dq || c->g->dk;
+    multiply_across(j, p, t, w->query, w->keys, w->score);
+    if (slopes)
+        multiply_across(j, p, t, w->dy, w->values, w->slope);
+    const lt_attention_slopes s = {.score = w->score,
+                                   .slope = slopes ? w->slope : NULL,
+                                   .slope_rows = (uint16_t *)(void *)w->slope_rows,
+                                   .score_pairs = w->score_pairs,
+                                   .slope_pairs = w->slope_pairs,
+                                   .row = j->row,
+                                   .rows = p->queries,
+                                   .cols = t->cols,
+                                   .scale = j->scale,
+                                   .lse = w->lse,
+                                   .mean = w->mean,
+                                   .pairs = j->pairs,
+                                   .causal = j->causal,
+                                   .offset = t->offset};
+    j->kernels->attention_slopes(&s);
+    if (c->g->dv)
+        multiply_keys(j, p, t, j->pairs ? w->score_pairs : w->score, w->dy_rows, w->dv);
+    if (c->g->dk)
+        multiply_keys(j, p, t, j->pairs ? w->slope_pairs : w->slope, w->query_rows, w->dk);
+    if (c->g->dq)
+        multiply_queries(c, w, p, t);
+}
+
+/* Rows of sums to a view. */
+static void store(const lt_attention_job *j, const float *x, float factor, int64_t rows, void *y,
+                  const lt_view *of)
+{
+    const lt_attention_save out = {.x = x,
+                                   .x_row = j->width,
+                                   .factor = factor,
+                                   .y = y,
+                                   .y_row = of->stride[1],
+                                   .rows = rows,
+                                   .d = j->d};
+    j->kernels->of[lt_attention_store(of->dtype)].attention_save(&out);
+}
+
+static void store_queries(const call *c, const work *w, const place *p)
+{
+    const lt_attention_job *j = &c->job;
+    const int64_t row = ((p->chunk * j->batch + p->b) * j->heads + p->h) * j->queries + p->query;
+    if (c->part_q)
+        memcpy(c->part_q + row * j->width, w->dq, (size_t)(p->queries * j->width) * sizeof *w->dq);
+    else
+        store(j, w->dq, j->scale, p->queries, lt_attention_row(c->g->dq, p->b, p->query, p->h),
+              c->g->dq);
+}
+
+static void store_keys(const call *c, const float *sum, float factor, const place *p, float *part,
+                       const lt_view *to)
+{
+    const lt_attention_job *j = &c->job;
+    const int64_t row = (p->b * j->heads + p->h) * j->keys + p->key;
+    if (part)
+        memcpy(part + row * j->width, sum, (size_t)(p->keys * j->width) * sizeof *sum);
+    else
+        store(j, sum, factor, p->keys, lt_attention_row(to, p->b, p->key, p->g), to);
+}
+
+/* The tiles of some queries. */
+static void attend_queries(const call *c, const work *w, const place *p)
+{
+    const lt_attention_job *j = &c->job;
+    const int64_t all = lt_attention_seen(j, p->query + p->queries - 1) - p->key;
+    const int64_t seen = all < p->keys ? all : p->keys;
+    if (seen > 0)
+        pack_queries(c, w, p);
+    else /* in another task's interval */
+        memset(w->dq, 0, (size_t)(p->queries * j->width) * sizeof *w->dq);
+    for (int64_t first = 0; first < seen; first += j->block) {
+        const int64_t rest = p->keys - first;
+        const tile t = {first, rest < j->block ? rest : j->block,
+                        lt_attention_seen(j, p->query) - 1 - p->key - first};
+        add_tile(c, w, p, &t);
+    }
+    if (c->g->dq)
+        store_queries(c, w, p);
+}
+
+static void attend_back(void *context, int64_t begin, int64_t end, int64_t index)
+{
+    (void)end;
+    (void)index;
+    const call *c = context;
+    const lt_attention_job *j = &c->job;
+    place p = {.chunk = begin % c->chunks,
+               .h = begin / c->chunks % j->heads,
+               .b = begin / c->chunks / j->heads};
+    p.g = p.h / (j->heads / j->kv_heads);
+    p.key = p.chunk * c->chunk;
+    p.keys = j->keys - p.key < c->chunk ? j->keys - p.key : c->chunk;
+    work w;
+    lay_out(c, lt_attention_memory(j), &w);
+    pack_keys(c, &w, &p);
+    memset(w.dk, 0, (size_t)(p.keys * j->width) * sizeof *w.dk);
+    memset(w.dv, 0, (size_t)(p.keys * j->width) * sizeof *w.dv);
+    for (p.query = 0; p.query < j->queries; p.query += j->tile) {
+        const int64_t rest = j->queries - p.query;
+        p.queries = rest < j->tile ? rest : j->tile;
+        attend_queries(c, &w, &p);
+    }
+    if (c->g->dk)
+        store_keys(c, w.dk, j->scale, &p, c->part_k, c->g->dk);
+    if (c->g->dv)
+        store_keys(c, w.dv, 1, &p, c->part_v, c->g->dv);
+}
+
+/* sum[0 .. count-1] of `parts` intervals that lie `apart` floats apart, in order, into the first. */
+static void add_parts(const lt_attention_job *j, float *sum, int64_t parts, int64_t apart,
+                      int64_t count)
+{
+    for (int64_t i = 1; i < parts; i++)
+        j->kernels->of[LT_STORE_F32].add(sum, sum + i * apart, sum, count);
+}
+
+/* A head of queries, or of keys. */
+static void add_up_queries(void *context, int64_t begin, int64_t end, int64_t index)
+{
+    (void)end;
+    (void)index;
+    const call *c = context;
+    const lt_attention_job *j = &c->job;
+    const int64_t count = j->queries * j->width, h = begin % j->heads, b = begin / j->heads;
+    float *sum = c->part_q + begin * count;
+    add_parts(j, sum, c->chunks, j->batch * j->heads * count, count);
+    store(j, sum, j->scale, j->queries, lt_attention_row(c->g->dq, b, 0, h), c->g->dq);
+}
+
+static void add_up_keys(void *context, int64_t begin, int64_t end, int64_t index)
+{
+    (void)end;
+    (void)index;
+    const call *c = context;
+    const lt_attention_job *j = &c->job;
+    const int64_t count = j->keys * j->width, g = begin % j->kv_heads, b = begin / j->kv_heads;
+    const int64_t group = j->heads / j->kv_heads, first = begin * group * count;
+    if (c->part_k) {
+        add_parts(j, c->part_k + first, group, count, count);
+        store(j, c->part_k + first, j->scale, j->keys, lt_attention_row(c->g->dk, b, 0, g),
+              c->g->dk);
+    }
+    if (c->part_v) {
+        add_parts(j, c->part_v + first, group, count, count);
+        store(j, c->part_v + first, 1, j->keys, lt_attention_row(c->g->dv, b, 0, g), c->g->dv);
+    }
+}
+
+static bool is_fast(const lt_attention_config *config, const lt_attention_grad *g)
+{
+    const lt_view *const in[] = {g->q, g->k, g->v, g->y, g->dy}, *const out[] = {g->dq, g->dk,
+                                                                                 g->dv};
+    for (int i = 0; i < 5; i++)
+        if (in[i]->dtype != g->q->dtype || !lt_attention_has_rows(in[i]))
+            return false;
+    for (int i = 0; i < 3; i++)
+        if (out[i] && (!lt_cpu_is_fast_dtype(out[i]->dtype) || !lt_attention_has_rows(out[i])))
+            return false;
+    return lt_cpu_is_fast_dtype(g->q->dtype) && g->lse->dtype == LT_F32 && config->scale > 0;
+}
+
+/* Memory of the threads, and of partial sums. */
+static lt_status take_memory(lt_cpu *cpu, call *c)
+{
+    lt_attention_job *j = &c->job;
+    const int64_t rows = j->batch * j->heads * j->width;
+    const int64_t of_q = c->g->dq && c->chunks > 1 ? c->chunks * rows * j->queries : 0;
+    const bool shared = j->heads > j->kv_heads;
+    const int64_t of_k = c->g->dk && shared ? rows * j->keys : 0;
+    const int64_t of_v = c->g->dv && shared ? rows * j->keys : 0;
+    work unused;
+    j->memory_floats = lay_out(c, NULL, &unused);
+    j->memory = lt_cpu_scratch(cpu, LT_CPU_ATTENTION,
+                               (size_t)(lt_parallel_threads() * j->memory_floats) * sizeof(float));
+    if (!j->memory)
+        return LT_E_NOMEM;
+    if (of_q + of_k + of_v == 0)
+        return LT_OK;
+    float *part = lt_cpu_scratch(cpu, LT_CPU_PARTIAL, (size_t)(of_q + of_k + of_v) * sizeof *part);
+    if (!part)
+        return LT_E_NOMEM;
+    c->part_q = of_q ? part : NULL;
+    c->part_k = of_k ? part + of_q : NULL;
+    c->part_v = of_v ? part + of_q + of_k : NULL;
+    return LT_OK;
+}
+
+lt_status lt_cpu_attention_grad(void *ctx, const lt_attention_config *config,
+                                const lt_attention_grad *g)
+{
+    if (!is_fast(config, g))
+        return lt_backend_ref()->attention_grad(ctx, config, g);
+    call c = {.job = lt_attention_measure(ctx, config, g->q, g->k), .g = g};
+    lt_attention_job *j = &c.job;
+    const int64_t blocks = (j->keys + j->block - 1) / j->block, heads = j->batch * j->heads;
+    const int64_t wanted = (LT_ATTENTION_TASKS / 2 + heads - 1) / heads;
+    c.chunk = (blocks + wanted - 1) / wanted * j->block;
+    c.chunks = (j->keys + c.chunk - 1) / c.chunk;
+    LT_TRY(take_memory(ctx, &c));
+    lt_parallel(heads * c.chunks, 1, attend_back, &c);
+    if (c.part_q)
+        lt_parallel(heads, 1, add_up_queries, &c);
+    if (c.part_k || c.part_v)
+        lt_parallel(j->batch * j->kv_heads, 1, add_up_keys, &c);
+    return LT_OK;
+}

@@ -1,0 +1,361 @@
+/* Products of bf16 by AVX512_BF16: VDPBF16PS adds two steps' products to 16 sums. See gemm.h. f32 operands
+ * are rounded to nearest even while they are packed; subnormal ones become 0. */
+
+#include "gemm.h"
+#include "tensor/backend/cpu/transpose_avx512.h"
+
+#include <immintrin.h>
+
+/* NOLINTBEGIN(bugprone-implicit-widening-of-multiplication-result): indices inside a tile */
+
+enum { ROWS = 8, VECS = 2, LANES = 16, COLS = VECS * LANES, PAIRS = 16 };
+
+/* --- Packing --- */
+
+static inline __mmask16 first16(int64_t count)
+{
+    return count >= LANES ? 0xFFFF : count <= 0 ? 0 : (__mmask16)((1U << count) - 1);
+}
+
+static inline __mmask32 first32(int64_t count)
+{
+    return count >= 2 * LANES ? 0xFFFFFFFF : count <= 0 ? 0 : (__mmask32)((1U << count) - 1);
+}
+
+/* 32 neighbours, of which count are there; the others are 0. */
+static inline __m512i load32(const lt_gemm_operand *x, int64_t at, int64_t count)
+{
+    const float *f = (const float *)x->data + at;
+    if (count <= 0)
+        return _mm512_setzero_si512();
+    if (x->dtype == LT_BF16)
+        return _mm512_maskz_loadu_epi16(first32(count), (const uint16_t *)x->data + at);
+    return (__m512i)_mm512_cvtne2ps_pbh(_mm512_maskz_loadu_ps(first16(count - LANES), f + LANES),
+                                        _mm512_maskz_loadu_ps(first16(count), f));
+}
+
+/* Where pairs of steps of 16 lanes go: to one panel of columns, or to two of rows. */
+typedef struct place {
+    uint16_t *to;
+    int64_t next; /* elements from a pair of steps to the next */
+    int64_t high; /* elements to where lanes 8 to 15 go; 0: right behind */
+} place;
+
+static inline place place_of(uint16_t *to, int64_t lane, int64_t steps, int width)
+{
+    const int64_t panel = (steps + 1) / 2 * 2 * width;
+    return (place){.to = to + lane / width * panel + 2 * (lane % width),
+                   .next = (int64_t)2 * width,
+                   .high = width < LANES ? panel : 0};
+}
+
+static inline void put(const place *p, int64_t pair, __m512i v)
+{
+    uint16_t *to = p->to + pair * p->next;
+    if (!p->high) {
+        _mm512_store_si512(to, v);
+        return;
+    }
+    _mm256_store_si256((__m256i *)(void *)to, _mm512_castsi512_si256(v));
+    _mm256_store_si256((__m256i *)(void *)(to + p->high), _mm512_extracti64x4_epi64(v, 1));
+}
+
+/* 16 lanes from `first` on, of which count are there, whose steps are neighbours. */
+static inline void pack_across(const lt_gemm_operand *x, int64_t first, int64_t count,
+                               int64_t steps, place p)
+{
+    for (int64_t k = 0; k < steps; k += 2 * PAIRS) {
+        __m512i row[LANES];
+        for (int l = 0; l < LANES; l++)
+            row[l] = load32(x, (first + l) * x->lane + k, l < count ? steps - k : 0);
+        lt_transpose_avx512(row);
+        const int64_t left = (steps - k + 1) / 2;
+        for (int64_t i = 0; i < PAIRS && i < left; i++)
+            put(&p, k / 2 + i, row[i]);
+    }
+}
+
+/* Lanes first .. first+15 of two steps: (a0, b0), (a1, b1), ... */
+static inline __m512i side_by_side(__m512i a, __m512i b, int first)
+{
+    const __m512i low = _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40,
+                                         8, 39, 7, 38, 6, 37, 5, 36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
+    return _mm512_permutex2var_epi16(a, _mm512_add_epi16(low, _mm512_set1_epi16((short)first)), b);
+}
+
+enum { GROUPS = 2 }; /* of 32 lanes, packed together: two cache lines of bf16 */
+
+/* Lanes from `first` on that are neighbours, count of them, at most 32 * GROUPS. */
+static inline void pack_along(const lt_gemm_operand *x, int64_t first, int64_t count, int64_t steps,
+                              const place p[2 * GROUPS])
+{
+    for (int64_t k = 0; k < steps; k += 2)
+        for (int g = 0; g < GROUPS && g * 2 * LANES < count; g++) {
+            const int64_t at = first + (int64_t)g * 2 * LANES,
+                          here = count - (int64_t)g * 2 * LANES;
+            const __m512i a = load32(x, at + k * x->step, here);
+            const __m512i b = load32(x, at + (k + 1) * x->step, k + 1 < steps ? here : 0);
+            put(&p[2 * g], k / 2, side_by_side(a, b, 0));
+            put(&p[2 * g + 1], k / 2, side_by_side(a, b, LANES));
+        }
+}
+
+/* `to` has places for a multiple of 32 lanes. */
+static inline void pack_panels(lt_gemm_operand x, int64_t lanes, int64_t steps, int width,
+                               uint16_t *to)
+{
+    const int64_t whole = (lanes + 2 * LANES - 1) / (2 * LANES) * 2 * LANES;
+    for (int64_t first = 0; first < whole && x.step == 1; first += LANES)
+        pack_across(&x, first, lanes - first, steps, place_of(to, first, steps, width));
+    for (int64_t first = 0; first < whole && x.step != 1; first += (int64_t)GROUPS * 2 * LANES) {
+        place p[2 * GROUPS];
+        for (int i = 0; i < 2 * GROUPS; i++)
+            p[i] = place_of(to, first + (int64_t)i * LANES, steps, width);
+        pack_along(&x, first, lanes - first, steps, p);
+    }
+}
+
+static void pack(const lt_gemm_operand *x, int64_t lanes, int64_t steps, int width, void *to)
+{
+    if (width == COLS && x->dtype == LT_BF16) /* constants: no branches in the loops */
+        pack_panels((lt_gemm_operand){x->data, LT_BF16, x->lane, x->step}, lanes, steps, COLS, to);
+    else if (width == COLS)
+        pack_panels((lt_gemm_operand){x->data, LT_F32, x->lane, x->step}, lanes, steps, COLS, to);
+    else if (x->dtype == LT_BF16)
+        pack_panels((lt_gemm_operand){x->data, LT_BF16, x->lane, x->step}, lanes, steps, ROWS, to);
+    else
+        pack_panels((lt_gemm_operand){x->data, LT_F32, x->lane, x->step}, lanes, steps, ROWS, to);
+}
+
+/* --- Multiplying --- */
+
+typedef __m512 sums[ROWS][VECS];
+
+static inline __attribute__((always_inline)) void add_from(const lt_gemm_save *s, int rows,
+                                                           sums sum)
+{
+    for (int r = 0; r < rows; r++)
+        for (int v = 0; v < VECS; v++)
+            sum[r][v] = _mm512_add_ps(
+                sum[r][v], _mm512_maskz_loadu_ps(first16(s->cols - v * LANES),
+                                                 s->from + r * s->from_step + v * LANES));
+}
+
+static inline __attribute__((always_inline)) void add_bias(const lt_gemm_save *s, int rows,
+                                                           sums sum)
+{
+    for (int v = 0; v < VECS; v++) {
+        const __m512 bias =
+            _mm512_maskz_loadu_ps(first16(s->cols - v * LANES), s->bias + v * LANES);
+        for (int r = 0; r < rows; r++)
+            sum[r][v] = _mm512_add_ps(sum[r][v], bias);
+    }
+}
+
+/* rows is a constant where it is ROWS: the sums stay in registers. */
+static inline __attribute__((always_inline)) void save(const lt_gemm_save *s, int rows, sums sum)
+{
+    const __mmask32 cols = first32(s->cols);
+    if (s->from)
+        add_from(s, rows, sum);
+    if (s->bias)
+        add_bias(s, rows, sum);
+    if (s->dtype == LT_BF16) {
+        uint16_t *to = s->to;
+        for (int r = 0; r < rows; r++)
+            _mm512_mask_storeu_epi16(to + r * s->to_step, cols,
+                                     (__m512i)_mm512_cvtne2ps_pbh(sum[r][1], sum[r][0]));
+        return;
+    }
+    float *to = s->to;
+    for (int r = 0; r < rows; r++) {
+        _mm512_mask_storeu_ps(to + r * s->to_step, (__mmask16)cols, sum[r][0]);
+        _mm512_mask_storeu_ps(to + r * s->to_step + LANES, (__mmask16)(cols >> LANES), sum[r][1]);
+    }
+}
+
+/* Sums to begin with come into the first cache while the tile is computed. */
+static inline __attribute__((always_inline)) void fetch(const lt_gemm_save *s)
+{
+    for (int r = 0; r < s->rows && s->from; r++) {
+        __builtin_prefetch(s->from + r * s->from_step, 1);
+        __builtin_prefetch(s->from + r * s->from_step + s->cols - 1, 1);
+    }
+}
+
+/* Rows of a: row r begins row[r] elements behind a, and its pairs of steps are `next` elements apart. */
+static inline __attribute__((always_inline)) void multiply(const uint16_t *a,
+                                                           const int64_t row[ROWS], int64_t next,
+                                                           const uint16_t *b, int64_t steps,
+                                                           const lt_gemm_save *s)
+{
+    sums sum;
+    fetch(s);
+    for (int r = 0; r < ROWS; r++)
+        for (int v = 0; v < VECS; v++)
+            sum[r][v] = _mm512_setzero_ps();
+    for (int64_t k = 0; k < steps; k += 2, a += next) {
+        __m512bh right[VECS];
+        for (int v = 0; v < VECS; v++)
+            right[v] = (__m512bh)_mm512_load_si512(b + k * COLS + (int64_t)v * 2 * LANES);
+        for (int r = 0; r < ROWS; r++) {
+            int32_t two;
+            __builtin_memcpy(&two, a + row[r], sizeof two);
+            const __m512bh left = (__m512bh)_mm512_set1_epi32(two);
+            for (int v = 0; v < VECS; v++)
+                sum[r][v] = _mm512_dpbf16_ps(sum[r][v], left, right[v]);
+        }
+    }
+    if (s->rows == ROWS) {
+        save(s, ROWS, sum);
+        return;
+    }
+    sums rest;
+    __builtin_memcpy(rest, sum, sizeof rest);
+    save(s, s->rows, rest);
+}
+
+static void tile(const void *a, const void *b, int64_t steps, const lt_gemm_save *s)
+{
+    const int64_t row[ROWS] = {0, 2, 4, 6, 8, 10, 12, 14};
+    multiply(a, row, (int64_t)2 * ROWS, b, steps, s);
+}
+
+/* The rows that are there, again and again, stand for those that are not. */
+static void tile_of_rows(const void *a, int64_t step, const void *b, int64_t steps,
+                         const lt_gemm_save *s)
+{
+    int64_t row[ROWS];
+    for (int r = 0; r < ROWS; r++)
+        row[r] = (r < s->rows ? r : s->rows - 1) * step;
+    multiply(a, row, 2, b, steps, s);
+}
+
+static bool reads_rows(const lt_gemm_operand *a, int64_t depth)
+{
+    return a->dtype == LT_BF16 && a->step == 1 && depth % 2 == 0;
+}
+
+/* --- Few rows --- */
+
+enum { FEW = 4, AT_ONCE = 2 }; /* rows; columns, for more sums than a multiply-add's latency */
+
+static inline __attribute__((always_inline)) void dots_of(const lt_gemm_operand *a,
+                                                          const lt_gemm_operand *b, int64_t col,
+                                                          int64_t steps, const lt_gemm_save *s,
+                                                          int rows)
+{
+    __m512 sum[AT_ONCE][FEW];
+    for (int c = 0; c < AT_ONCE; c++)
+        for (int r = 0; r < rows; r++)
+            sum[c][r] = _mm512_setzero_ps();
+    for (int64_t k = 0; k < steps; k += 2 * LANES)
+        for (int c = 0; c < AT_ONCE; c++) {
+            const int64_t there = col + c < s->cols ? col + c : col;
+            const __m512bh right = (__m512bh)load32(b, there * b->lane + k, steps - k);
+            for (int r = 0; r < rows; r++)
+                sum[c][r] = _mm512_dpbf16_ps(
+                    sum[c][r], (__m512bh)load32(a, r * a->lane + k, steps - k), right);
+        }
+    for (int c = 0; c < AT_ONCE && col + c < s->cols; c++)
+        for (int r = 0; r < rows; r++) {
+            const float bias = s->bias ? s->bias[col + c] : 0;
+            const __m512 y = _mm512_set1_ps(_mm512_reduce_add_ps(sum[c][r]) + bias);
+            const int64_t at = r * s->to_step + col + c;
+            if (s->dtype == LT_F32)
+                _mm512_mask_storeu_ps((float *)s->to + at, 1, y);
+            else
+                _mm256_mask_storeu_epi16((uint16_t *)s->to + at, 1, (__m256i)_mm512_cvtneps_pbh(y));
+        }
+}
+
+/* Steps k and k+1 of a row, as one number of 32 bits. */
+static inline __m512bh pair_of(const lt_gemm_operand *a, int row, int64_t k, int64_t steps)
+{
+    const uint16_t *at = (const uint16_t *)a->data + row * a->lane + k;
+    const uint32_t next = k + 1 < steps ? at[1] : 0;
+    return (__m512bh)_mm512_set1_epi32((int32_t)(at[0] | next << 16));
+}
+
+/* 64 columns from col on, where b's columns are neighbours. */
+static inline __attribute__((always_inline)) void sums_of(const lt_gemm_operand *a,
+                                                          const lt_gemm_operand *b, int64_t col,
+                                                          int64_t steps, const lt_gemm_save *s,
+                                                          int rows)
+{
+    sums sum[GROUPS];
+    for (int g = 0; g < GROUPS; g++)
+        for (int r = 0; r < rows; r++)
+            sum[g][r][0] = sum[g][r][1] = _mm512_setzero_ps();
+    for (int64_t k = 0; k < steps; k += 2)
+        for (int g = 0; g < GROUPS; g++) {
+            const int64_t at = col + (int64_t)g * COLS, count = s->cols - at;
+            const __m512i one = load32(b, at + k * b->step, count);
+            const __m512i two = load32(b, at + (k + 1) * b->step, k + 1 < steps ? count : 0);
+            const __m512bh low = (__m512bh)side_by_side(one, two, 0);
+            const __m512bh high = (__m512bh)side_by_side(one, two, LANES);
+            for (int r = 0; r < rows; r++) {
+                const __m512bh left = pair_of(a, r, k, steps);
+                sum[g][r][0] = _mm512_dpbf16_ps(sum[g][r][0], left, low);
+                sum[g][r][1] = _mm512_dpbf16_ps(sum[g][r][1], left, high);
+            }
+        }
+    const int64_t size = s->dtype == LT_F32 ? sizeof(float) : sizeof(uint16_t);
+    for (int g = 0; g < GROUPS && col + g * COLS < s->cols; g++) {
+        const int64_t at = col + (int64_t)g * COLS;
+        lt_gemm_save part = *s;
+        part.to = (char *)s->to + at * size;
+        part.bias = s->bias ? s->bias + at : NULL;
+        part.cols = (int)(s->cols - at);
+        save(&part, rows, sum[g]);
+    }
+}
+
+/* Constants of each case: the sums stay in registers. */
+static inline __attribute__((always_inline)) void
+dots_all(lt_gemm_operand a, lt_gemm_operand b, int64_t steps, const lt_gemm_save *s, int rows)
+{
+    for (int64_t col = 0; col < s->cols && b.step == 1; col += AT_ONCE)
+        dots_of(&a, &b, col, steps, s, rows);
+    for (int64_t col = 0; col < s->cols && b.step != 1; col += (int64_t)GROUPS * COLS)
+        sums_of(&a, &b, col, steps, s, rows);
+}
+
+static inline __attribute__((always_inline)) void dots_by_dtype(const lt_gemm_operand *a,
+                                                                const lt_gemm_operand *b,
+                                                                int64_t steps,
+                                                                const lt_gemm_save *s, int rows)
+{
+    const lt_gemm_operand x = {a->data, LT_BF16, a->lane, 1};
+    if (b->dtype == LT_BF16)
+        dots_all(x, (lt_gemm_operand){b->data, LT_BF16, b->lane, b->step}, steps, s, rows);
+    else
+        dots_all(x, (lt_gemm_operand){b->data, LT_F32, b->lane, b->step}, steps, s, rows);
+}
+
+static void dots(const lt_gemm_operand *a, const lt_gemm_operand *b, int64_t steps,
+                 const lt_gemm_save *s)
+{
+    if (s->rows == 1)
+        dots_by_dtype(a, b, steps, s, 1);
+    else if (s->rows == 2)
+        dots_by_dtype(a, b, steps, s, 2);
+    else if (s->rows == 3)
+        dots_by_dtype(a, b, steps, s, 3);
+    else
+        dots_by_dtype(a, b, steps, s, FEW);
+}
+
+const lt_gemm_unit lt_gemm_bf16 = {
+    .rows = ROWS,
+    .cols = COLS,
+    .adds = 2,
+    .size = sizeof(uint16_t),
+    .pack = pack,
+    .tile = tile,
+    .reads_rows = reads_rows,
+    .tile_of_rows = tile_of_rows,
+    .few = FEW,
+    .dots = dots,
+};
+/* NOLINTEND(bugprone-implicit-widening-of-multiplication-result) */

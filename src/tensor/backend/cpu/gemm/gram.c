@@ -1,0 +1,125 @@
+/* Contractions of Shampoo in f32: gram and mode products as matrix products (product.c). Formulas:
+ * ext/matrix_kernels.h. */
+
+#include "product.h"
+
+/* All dimensions of y but dim as one axis, in the order of their strides in y, and the same
+ * elements of g. Neighbours become one dimension where both strides allow it. */
+static void other_axes(const lt_view *y, const lt_view *g, int dim, lt_axis *of_y, lt_axis *of_g)
+{
+    int order[LT_MAX_DIMS], n = 0;
+    for (int d = 0; d < y->shape.ndim; d++) {
+        if (d == dim || y->shape.dim[d] == 1)
+            continue;
+        int at = n++;
+        for (; at > 0 && y->stride[order[at - 1]] < y->stride[d]; at--)
+            order[at] = order[at - 1];
+        order[at] = d;
+    }
+    *of_y = *of_g = lt_axis_line(1, 1);
+    for (int i = 0; i < n; i++) {
+        const int64_t count = y->shape.dim[order[i]];
+        const int64_t in_y = y->stride[order[i]], in_g = g->stride[order[i]];
+        int last = of_y->dims - 1;
+        const bool joins =
+            i == 0 || (of_y->stride[last] == in_y * count && of_g->stride[last] == in_g * count);
+        if (!joins)
+            last++;
+        of_y->dims = of_g->dims = last + 1;
+        of_y->count[last] = of_g->count[last] = (joins ? of_y->count[last] : 1) * count;
+        of_y->stride[last] = in_y;
+        of_g->stride[last] = in_g;
+    }
+}
+
+static lt_product gram_product(const lt_gram_job *job)
+{
+    const int64_t n = job->g.shape.dim[job->dim];
+    lt_axis rest, same;
+    other_axes(&job->g, &job->g, job->dim, &rest, &same);
+    const lt_operand g = {job->g.data, lt_axis_line(n, job->g.stride[job->dim]), rest};
+    return (lt_product){.a = g,
+                        .b = g,
+                        .y = job->f.data,
+                        .row = lt_axis_line(n, n),
+                        .col = lt_axis_line(n, 1),
+                        .rows = n,
+                        .cols = n,
+                        .depth = lt_cpu_count(&job->g) / n,
+                        .alpha = (float)job->alpha,
+                        .beta = (float)job->beta,
+                        .symmetric = true};
+}
+
+/* The dimension of y that is dense becomes its columns. */
+static lt_product mode_product(const lt_mode_product_job *job)
+{
+    const int64_t n = job->y.shape.dim[job->dim], rest = lt_cpu_count(&job->y) / n;
+    lt_axis in_y, in_g;
+    other_axes(&job->y, &job->g, job->dim, &in_y, &in_g);
+    const lt_axis along_y = lt_axis_line(n, job->y.stride[job->dim]);
+    const lt_axis along_g = lt_axis_line(n, job->g.stride[job->dim]);
+    const lt_operand g = {job->g.data, in_g, along_g};
+    const lt_operand m = {job->m.data, lt_axis_line(n, job->transpose ? 1 : n),
+                          lt_axis_line(n, job->transpose ? n : 1)};
+    const bool across = rest == 1 || in_y.stride[in_y.dims - 1] != 1;
+    return (lt_product){.a = across ? g : m,
+                        .b = across ? m : g,
+                        .y = job->y.data,
+                        .row = across ? in_y : along_y,
+                        .col = across ? along_y : in_y,
+                        .rows = across ? rest : n,
+                        .cols = across ? n : rest,
+                        .depth = n,
+                        .alpha = 1};
+}
+
+static bool all_f32(const lt_view *x, const lt_view *y, const lt_view *z)
+{
+    return x->dtype == LT_F32 && y->dtype == LT_F32 && z->dtype == LT_F32;
+}
+
+/* Appends job i of a list as a product, or does it at once if its dtypes are not ours. */
+typedef lt_status add_fn(void *ctx, const void *jobs, size_t i, lt_product *list, size_t *fast);
+
+static lt_status add_gram(void *ctx, const void *jobs, size_t i, lt_product *list, size_t *fast)
+{
+    const lt_gram_job *job = (const lt_gram_job *)jobs + i;
+    if (!all_f32(&job->g, &job->f, &job->f))
+        return lt_backend_ref()->gram(ctx, job, 1, NULL);
+    list[(*fast)++] = gram_product(job);
+    return LT_OK;
+}
+
+static lt_status add_product(void *ctx, const void *jobs, size_t i, lt_product *list, size_t *fast)
+{
+    const lt_mode_product_job *job = (const lt_mode_product_job *)jobs + i;
+    if (!all_f32(&job->g, &job->y, &job->m))
+        return lt_backend_ref()->mode_product(ctx, job, 1, NULL);
+    list[(*fast)++] = mode_product(job);
+    return LT_OK;
+}
+
+static lt_status run_jobs(void *ctx, const void *jobs, size_t count, add_fn *add)
+{
+    lt_product *list = lt_alloc(count, sizeof *list);
+    lt_status st = list ? LT_OK : LT_E_NOMEM;
+    size_t fast = 0;
+    for (size_t i = 0; i < count && !st; i++)
+        st = add(ctx, jobs, i, list, &fast);
+    if (!st)
+        st = lt_cpu_multiply(ctx, list, fast);
+    lt_free(list);
+    return st;
+}
+
+lt_status lt_cpu_gram(void *ctx, const lt_gram_job *job, size_t count, const lt_scalars *scalars)
+{
+    return scalars && !scalars->finite ? LT_OK : run_jobs(ctx, job, count, add_gram);
+}
+
+lt_status lt_cpu_mode_product(void *ctx, const lt_mode_product_job *job, size_t count,
+                              const lt_scalars *scalars)
+{
+    return scalars && !scalars->finite ? LT_OK : run_jobs(ctx, job, count, add_product);
+}

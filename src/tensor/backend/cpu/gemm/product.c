@@ -1,0 +1,299 @@
+/* Matrix products in f32 from packed panels, for Shampoo's contractions and the eigendecomposition. Tasks
+ * cut rows and columns, never a sum, and sums have one order: the same bits for any number of
+ * threads. Of a symmetric result only the upper half is computed. Kernels: kernels/gemm.h. */
+
+#include "product.h"
+
+#include "base/parallel.h"
+
+#include <stdlib.h>
+
+/* A task packs 256 KiB of a and 512 KiB of b at a time, for the second cache; a panel of b then
+ * takes half of the first. */
+enum { ROWS = 256, COLS = 512, DEPTH = 256, PANEL = 16, LARGEST_TILE = 16 * 64 };
+enum { PACKED = (ROWS + COLS) * DEPTH };
+
+/* Tasks a thread, so that all have work to the end. A task of more rows packs b for more of them. */
+enum { ENOUGH = 4, MOST_ROWS = 8192 };
+
+typedef struct task {
+    size_t product;
+    int64_t row, end, col; /* rows from row to end */
+    int64_t cost;          /* elements of y that are computed, by steps */
+} task;
+
+typedef struct pass {
+    const lt_cpu_kernels *kernels;
+    const lt_product *product;
+    const task *task;
+    float *packed; /* workspace for a and b, for each thread */
+} pass;
+
+/* Offsets of `count` indices from begin on. */
+static void fill_offsets(const lt_axis *x, int64_t begin, int64_t count, int64_t *out)
+{
+    int64_t at[LT_MAX_DIMS] = {0}, offset = 0;
+    for (int d = x->dims - 1, i = 0; d >= 0; d--, i++) {
+        at[d] = begin % x->count[d];
+        offset += at[d] * x->stride[d];
+        begin /= x->count[d];
+    }
+    for (int64_t i = 0; i < count; i++) {
+        out[i] = offset;
+        for (int d = x->dims - 1; d >= 0; d--) {
+            offset += x->stride[d];
+            if (++at[d] < x->count[d])
+                break;
+            at[d] = 0;
+            offset -= x->count[d] * x->stride[d];
+        }
+    }
+}
+
+/* --- One task --- */
+
+/* The part of a product that a task does, and where its rows and columns are in y. */
+typedef struct part {
+    const pass *pass;
+    const lt_product *p;
+    int64_t row, rows, col, cols;
+    int64_t in_row[ROWS], in_col[COLS];
+    bool rows_even[ROWS];             /* of each tile, at its first row: equal distances */
+    bool cols_adjacent[COLS / PANEL]; /* of each tile, at its first panel */
+} part;
+
+static void pack_operand(const lt_cpu_kernels *k, const lt_operand *x, const int64_t range[2],
+                         const int64_t depth[2], float *to)
+{
+    int64_t lane[COLS], step[DEPTH];
+    const lt_panel panel = {.data = x->data,
+                            .lane = lane,
+                            .step = step,
+                            .lanes = (int)(range[1] - range[0]),
+                            .depth = depth[1] - depth[0]};
+    fill_offsets(&x->lane, range[0], panel.lanes, lane);
+    fill_offsets(&x->step, depth[0], panel.depth, step);
+    k->gemm_pack(&panel, to);
+}
+
+/* Columns that are apart, or rows at uneven distances. */
+static void scatter(const part *t, const lt_tile_save *save, const float *tile, int64_t i,
+                    int64_t j)
+{
+    for (int r = 0; r < save->rows; r++)
+        for (int c = 0; c < save->cols; c++) {
+            float *y = t->p->y + t->in_row[i + r] + t->in_col[j + c];
+            const float fresh = save->alpha * tile[r * t->pass->kernels->tile_cols + c];
+            *y = save->beta == 0 ? fresh : save->beta * *y + fresh;
+        }
+}
+
+static bool rows_are_even(const part *t, int64_t i, int64_t rows)
+{
+    const int64_t *at = t->in_row + i;
+    for (int64_t r = 2; r < rows; r++)
+        if (at[r] - at[r - 1] != at[1] - at[0])
+            return false;
+    return true;
+}
+
+/* The tile of y that begins at row i and column j. */
+static void multiply_tile(const part *t, int64_t i, int64_t j, const float *a, const float *b,
+                          int64_t depth, float beta)
+{
+    const lt_cpu_kernels *k = t->pass->kernels;
+    const int rows = t->rows - i < k->tile_rows ? (int)(t->rows - i) : k->tile_rows;
+    const int cols = t->cols - j < k->tile_cols ? (int)(t->cols - j) : k->tile_cols;
+    lt_tile_save save = {t->p->alpha, beta, rows, cols, 0, (int)(i % PANEL)};
+    if (t->cols_adjacent[j / PANEL] && t->rows_even[i]) {
+        save.step = rows > 1 ? t->in_row[i + 1] - t->in_row[i] : 0;
+        k->gemm_tile(a, b, depth, &save, t->p->y + t->in_row[i] + t->in_col[j]);
+        return;
+    }
+    float tile[LARGEST_TILE] __attribute__((aligned(64)));
+    const lt_tile_save keep = {1, 0, rows, cols, k->tile_cols, save.lane};
+    k->gemm_tile(a, b, depth, &keep, tile);
+    scatter(t, &save, tile, i, j);
+}
+
+/* Tiles on the diagonal are computed as a whole: below it only this task writes there, because
+ * rows and columns of one tile are in one task's range. */
+static void multiply_packed(const part *t, const float *a, const float *b, int64_t depth,
+                            bool first)
+{
+    const lt_cpu_kernels *k = t->pass->kernels;
+    const float beta = first ? t->p->beta : 1;
+    for (int64_t j = 0; j < t->cols; j += k->tile_cols)
+        for (int64_t i = 0; i < t->rows; i += k->tile_rows) {
+            if (t->p->symmetric && t->col + j + k->tile_cols <= t->row + i)
+                continue; /* below the diagonal */
+            multiply_tile(t, i, j, a + i / PANEL * PANEL * depth + i % PANEL, b + j * depth, depth,
+                          beta);
+        }
+}
+
+/* The half of a symmetric result that was not computed. */
+static void mirror(const part *t)
+{
+    enum { STRIP = 16 };
+    const int64_t n = t->p->rows, end = t->col + t->cols;
+    float *y = t->p->y;
+    for (int64_t i = t->row; i < t->row + t->rows; i += STRIP) {
+        const int64_t high = t->row + t->rows - i < STRIP ? t->row + t->rows - i : STRIP;
+        const int64_t from = i + high > t->col ? i + high : t->col; /* the first column behind */
+        for (int64_t r = i; r < i + high; r++)
+            for (int64_t c = r + 1 > t->col ? r + 1 : t->col; c < from && c < end; c++)
+                y[c * n + r] = y[r * n + c];
+        if (from < end)
+            t->pass->kernels->transpose_block(y + i * n + from, n, high, end - from,
+                                              y + from * n + i, n);
+    }
+}
+
+/* Rows [row, row + rows) of a part, whose b is packed: a's rows too, where it is b. */
+static void multiply_rows(part *t, const int64_t depth[2], float *a, const float *b)
+{
+    const int64_t rows[] = {t->row, t->row + t->rows}, steps = depth[1] - depth[0];
+    const bool packed = t->p->symmetric && t->p->a.data == t->p->b.data && t->row >= t->col;
+    if (!packed)
+        pack_operand(t->pass->kernels, &t->p->a, rows, depth, a);
+    multiply_packed(t, packed ? b + (t->row - t->col) * steps : a, b, steps, depth[0] == 0);
+}
+
+/* ROWS of them begin and end where a range of columns does. */
+static void begin_rows(part *t, int64_t row, int64_t end)
+{
+    const int step = t->pass->kernels->tile_rows;
+    t->row = row;
+    t->rows = end - row < ROWS ? end - row : ROWS;
+    fill_offsets(&t->p->row, t->row, t->rows, t->in_row);
+    for (int64_t i = 0; i < t->rows; i += step)
+        t->rows_even[i] = rows_are_even(t, i, t->rows - i < step ? t->rows - i : step);
+}
+
+static void find_columns(part *t)
+{
+    const int step = t->pass->kernels->tile_cols;
+    fill_offsets(&t->p->col, t->col, t->cols, t->in_col);
+    for (int64_t j = 0; j < t->cols; j += step) {
+        bool *adjacent = &t->cols_adjacent[j / PANEL];
+        *adjacent = true;
+        for (int64_t c = j + 1; c < j + step && c < t->cols; c++)
+            *adjacent = *adjacent && t->in_col[c] == t->in_col[c - 1] + 1;
+    }
+}
+
+static void run_task(const pass *all, const task *what, float *a)
+{
+    const lt_product *p = &all->product[what->product];
+    part t = {.pass = all, .p = p, .col = what->col};
+    t.cols = p->cols - t.col < COLS ? p->cols - t.col : COLS;
+    find_columns(&t);
+
+    float *b = a + (size_t)ROWS * DEPTH;
+    const int64_t cols[] = {t.col, t.col + t.cols};
+    for (int64_t d = 0; d < p->depth; d += DEPTH) {
+        const int64_t depth[] = {d, p->depth - d < DEPTH ? p->depth : d + DEPTH};
+        pack_operand(all->kernels, &p->b, cols, depth, b);
+        for (int64_t row = what->row; row < what->end; row += ROWS) {
+            begin_rows(&t, row, what->end);
+            multiply_rows(&t, depth, a, b);
+        }
+    }
+    for (int64_t row = what->row; row < what->end && p->symmetric && !p->half; row += ROWS) {
+        begin_rows(&t, row, what->end);
+        mirror(&t);
+    }
+}
+
+static void run_tasks(void *context, int64_t begin, int64_t end, int64_t chunk)
+{
+    (void)chunk;
+    const pass *all = context;
+    for (int64_t i = begin; i < end; i++)
+        run_task(all, &all->task[i], all->packed + (size_t)lt_parallel_index() * PACKED);
+}
+
+/* --- Lists of products --- */
+
+/* Rows above and on the diagonal, where the result is symmetric. */
+static int64_t rows_of(const lt_product *p, int64_t col)
+{
+    return p->symmetric && col + COLS < p->rows ? col + COLS : p->rows;
+}
+
+static int64_t cost_of(const lt_product *p, const task *t)
+{
+    const int64_t cols = p->cols - t->col < COLS ? p->cols - t->col : COLS;
+    const int64_t first = t->row > t->col ? t->row : t->col; /* row behind the diagonal's begin */
+    int64_t elements = (t->end - t->row) * cols;
+    if (p->symmetric && t->end > first)
+        elements -= (t->end - first) * (t->end + first - 2 * t->col) / 2;
+    return elements * p->depth;
+}
+
+/* Cuts products into tasks of at most this many rows; with out NULL only counts them. */
+static int64_t cut(const lt_product *p, size_t count, int64_t most, task *out)
+{
+    int64_t n = 0;
+    for (size_t i = 0; i < count; i++)
+        for (int64_t col = 0; col < p[i].cols; col += COLS) {
+            const int64_t rows = rows_of(&p[i], col);
+            for (int64_t row = 0; row < rows; row += most, n++)
+                if (out) {
+                    out[n] = (task){i, row, row + most < rows ? row + most : rows, col, 0};
+                    out[n].cost = cost_of(&p[i], &out[n]);
+                }
+        }
+    return n;
+}
+
+/* How a list is cut changes no sum: it may depend on the number of threads. */
+static int64_t rows_of_task(const lt_product *p, size_t count, size_t threads)
+{
+    int64_t most = MOST_ROWS;
+    while (most > ROWS && cut(p, count, most, NULL) < (int64_t)(ENOUGH * threads))
+        most /= 2;
+    return most;
+}
+
+/* The dearest first: at the end, where threads may have to wait for one, little is left. */
+static int by_cost(const void *x, const void *y)
+{
+    const task *a = x, *b = y;
+    if (a->cost != b->cost)
+        return a->cost > b->cost ? -1 : 1;
+    if (a->product != b->product)
+        return a->product < b->product ? -1 : 1;
+    if (a->col != b->col)
+        return a->col < b->col ? -1 : 1;
+    return a->row < b->row ? -1 : a->row > b->row;
+}
+
+lt_status lt_cpu_multiply(lt_cpu *cpu, const lt_product *p, size_t count)
+{
+    const size_t threads = (size_t)lt_parallel_threads();
+    const int64_t most = rows_of_task(p, count, threads);
+    const int64_t tasks = cut(p, count, most, NULL);
+    task *list = lt_cpu_scratch(cpu, LT_CPU_PARTIAL, (size_t)(tasks + 1) * sizeof *list);
+    float *packed = lt_cpu_scratch(cpu, LT_CPU_PREPACKED, threads * PACKED * sizeof *packed);
+    if (!list || !packed)
+        return LT_E_NOMEM;
+    cut(p, count, most, list);
+    qsort(list, (size_t)tasks, sizeof *list, by_cost);
+    pass all = {cpu->kernels, p, list, packed};
+    lt_parallel(tasks, 1, run_tasks, &all);
+    return LT_OK;
+}
+
+int64_t lt_cpu_multiply_work(void)
+{
+    return PACKED;
+}
+
+void lt_cpu_multiply_here(const lt_cpu_kernels *kernels, const lt_product *p, float *work)
+{
+    const pass all = {.kernels = kernels, .product = p};
+    for (int64_t col = 0; col < p->cols; col += COLS)
+        run_task(&all, &(task){0, 0, rows_of(p, col), col, 0}, work);
+}

@@ -1,0 +1,263 @@
+/* Eigenvectors of symmetric matrices: reduction to a tridiagonal matrix (tridiagonal.c), LAPACK's divide and
+ * conquer of that, and its vectors times the reflectors. Cuppen, "A divide and conquer method for the symmetric
+ * tridiagonal eigenproblem", 1981; Gu & Eisenstat, SIAM J. Matrix Anal. Appl. 16, 1995. A matrix that f32 fails on
+ * is solved in f64. */
+
+#include "base/parallel.h"
+#include "lapack.h"
+#include "tensor/backend/cpu/cut.h"
+#include "tensor/backend/cpu/internal.h"
+#include "tridiagonal.h"
+
+#include <math.h>
+#include <string.h>
+
+lt_eigh_fn lt_cpu_eigh;
+
+static lt_status out_of_reach(lapack_int info, int64_t n)
+{
+    return lt_fail(LT_E_ARG, "eigh: %lld x %lld: LAPACK gave up with %d", (long long)n,
+                   (long long)n, (int)info);
+}
+
+static bool is_finite(const lt_view *a)
+{
+    const int64_t count = lt_cpu_count(a);
+    for (int64_t i = 0; i < count; i++) {
+        const double v =
+            a->dtype == LT_F32 ? (double)((const float *)a->data)[i] : ((const double *)a->data)[i];
+        if (!isfinite(v))
+            return false;
+    }
+    return true;
+}
+
+/* --- f32: own reduction and products, LAPACK between them --- */
+
+/* One matrix at work. */
+typedef struct small {
+    const lt_eigh_job *job;
+    lt_tridiagonal t;
+    double unit;    /* what 1 stands for: a power of 2 of the largest element's size */
+    int64_t *order; /* which rows of z the vectors are, by rising values */
+    float *work;    /* sstedc's, of lwork() */
+    lapack_int *iwork;
+} small;
+
+/* sstedc's LWORK and LIWORK for COMPZ 'I', by its documentation. */
+static int64_t lwork(int64_t n)
+{
+    return 1 + 4 * n + n * n;
+}
+
+static int64_t liwork(int64_t n)
+{
+    return 3 + 5 * n;
+}
+
+/* Where in a thread's work memory the parts for n rows lie; with memory NULL how many floats they take, a multiple of 64 bytes. */
+static int64_t lay_out(small *s, int64_t n, float *memory)
+{
+    lt_tridiagonal *t = &s->t;
+    t->size = lt_tridiagonal_size(n);
+    t->step = t->size + 16; /* rows a power of two apart would share a cache's few lines */
+    const int64_t square = t->size * t->step, work = lt_tridiagonal_work(t->size);
+    const int64_t floats = 2 * square + 3 * t->size + work + lwork(n)
+                           + liwork(n) * (int64_t)(sizeof(lapack_int) / sizeof(float)) + 2 * n + 1;
+    if (!memory)
+        return lt_cpu_pieces(floats, 16) * 16;
+    t->a = memory;
+    t->z = t->a + square;
+    t->diagonal = t->z + square;
+    t->beside = t->diagonal + t->size;
+    t->scale = t->beside + t->size;
+    t->work = t->scale + t->size;
+    s->work = t->work + work;
+    s->iwork = (lapack_int *)(s->work + lwork(n));
+    const uintptr_t end = (uintptr_t)(s->iwork + liwork(n)), align = sizeof *s->order;
+    s->order = (int64_t *)((end + align - 1) / align * align);
+    return 0;
+}
+
+/* Scaled by a power of 2, so that column norms are not taken for nothing. */
+static void read_f32(small *s)
+{
+    const lt_tridiagonal *t = &s->t;
+    const float *from = s->job->a.data;
+    const int64_t count = t->n * t->n;
+    float largest = 0;
+    int exponent;
+    for (int64_t i = 0; i < count; i++)
+        largest = fmaxf(largest, fabsf(from[i]));
+    (void)frexpf(largest, &exponent);
+    s->unit = ldexp(1, exponent);
+    memset(t->a, 0, (size_t)(t->size * t->step) * sizeof *t->a);
+    for (int64_t i = 0; i < t->n; i++)
+        for (int64_t j = 0; j < t->n; j++)
+            t->a[i * t->step + j] = (float)((double)from[i * t->n + j] / s->unit);
+}
+
+/* T's values to the diagonal, its vectors to z, whose rows are LAPACK's columns. Returns LAPACK's info. */
+static lapack_int solve_tridiagonal(small *s)
+{
+    lt_tridiagonal *t = &s->t;
+    const lapack_int n = (lapack_int)t->coupled, step = (lapack_int)t->step;
+    memset(t->z, 0, (size_t)(t->size * t->step) * sizeof *t->z);
+    for (int64_t i = t->coupled; i < t->n; i++)
+        t->z[i * (t->step + 1)] = 1;
+    return n ? lt_lapack_calls.sstedc(LAPACK_COL_MAJOR, 'I', n, t->diagonal, t->beside, t->z, step,
+                                      s->work, (lapack_int)lwork(n), s->iwork,
+                                      (lapack_int)liwork(n))
+             : 0;
+}
+
+/* LAPACK's values rise; those of the part that was diagonal are put between them. */
+static void find_order(small *s)
+{
+    const float *value = s->t.diagonal;
+    for (int64_t i = 0; i < s->t.n; i++) {
+        int64_t at = i;
+        for (; at > 0 && value[s->order[at - 1]] > value[i]; at--)
+            s->order[at] = s->order[at - 1];
+        s->order[at] = i;
+    }
+}
+
+static void write_f32(small *s)
+{
+    lt_tridiagonal *t = &s->t;
+    float *value = s->job->values.data;
+    find_order(s);
+    for (int64_t i = 0; i < t->n; i++) {
+        const int64_t from = s->order[i];
+        value[i * s->job->values.stride[0]] = (float)((double)t->diagonal[from] * s->unit);
+        memcpy(t->a + i * t->step, t->z + from * t->step, (size_t)t->n * sizeof *t->a);
+    }
+    t->kernels->transpose_block(t->a, t->step, t->n, t->n, s->job->vectors.data, t->n);
+}
+
+/* Whether LAPACK solved it. */
+static bool run_f32(const lt_cpu_kernels *kernels, const lt_eigh_job *job, float *memory)
+{
+    small s = {.job = job, .t = {.kernels = kernels, .n = job->a.shape.dim[0]}};
+    lay_out(&s, s.t.n, memory);
+    read_f32(&s);
+    lt_tridiagonal_reduce(&s.t);
+    if (solve_tridiagonal(&s))
+        return false;
+    lt_tridiagonal_turn(&s.t);
+    write_f32(&s);
+    return true;
+}
+
+/* --- f64: LAPACK's --- */
+
+static lt_status solve_f64(int64_t n, double *a, double *values, lapack_int *info)
+{
+    double size;
+    lapack_int isize;
+    *info = lt_lapack_calls.dsyevd(LAPACK_COL_MAJOR, 'V', 'L', (lapack_int)n, a, (lapack_int)n,
+                                   values, &size, -1, &isize, -1);
+    double *work = lt_alloc((size_t)size, sizeof *work);
+    lapack_int *iwork = lt_alloc((size_t)isize, sizeof *iwork);
+    if (work && iwork)
+        *info = lt_lapack_calls.dsyevd(LAPACK_COL_MAJOR, 'V', 'L', (lapack_int)n, a, (lapack_int)n,
+                                       values, work, (lapack_int)size, iwork, isize);
+    const bool ok = work && iwork;
+    lt_free(work);
+    lt_free(iwork);
+    return ok ? LT_OK : LT_E_NOMEM;
+}
+
+static void read_f64(const lt_view *from, double *to)
+{
+    const int64_t count = lt_cpu_count(from);
+    for (int64_t i = 0; i < count; i++)
+        to[i] = from->dtype == LT_F32 ? (double)((const float *)from->data)[i]
+                                      : ((const double *)from->data)[i];
+}
+
+static void store(const lt_view *to, int64_t i, double value)
+{
+    if (to->dtype == LT_F32)
+        ((float *)to->data)[i] = (float)value;
+    else
+        ((double *)to->data)[i] = value;
+}
+
+static lt_status run_f64(const lt_eigh_job *job)
+{
+    const int64_t n = job->a.shape.dim[0];
+    const size_t count = (size_t)(n * n);
+    lapack_int info = 0;
+    double *a = lt_alloc_aligned(64, count * sizeof *a);
+    double *values = lt_alloc((size_t)n, sizeof *values);
+    lt_status st = a && values ? LT_OK : LT_E_NOMEM;
+    if (!st) {
+        read_f64(&job->a, a);
+        st = solve_f64(n, a, values, &info);
+    }
+    if (!st && info)
+        st = out_of_reach(info, n);
+    for (int64_t i = 0; !st && i < n; i++) {
+        store(&job->values, i * job->values.stride[0], values[i]);
+        for (int64_t j = 0; j < n; j++)
+            store(&job->vectors, i * n + j, a[j * n + i]);
+    }
+    lt_free(a);
+    lt_free(values);
+    return st;
+}
+
+static lt_status solve(const lt_cpu_kernels *kernels, const lt_eigh_job *job, float *memory)
+{
+    const int64_t n = job->a.shape.dim[0];
+    if (!is_finite(&job->a))
+        return lt_fail(LT_E_ARG, "eigh: the %lld x %lld matrix has elements that are not finite",
+                       (long long)n, (long long)n);
+    if (job->a.dtype == LT_F32 && run_f32(kernels, job, memory))
+        return LT_OK;
+    return run_f64(job);
+}
+
+typedef struct list {
+    const lt_cpu_kernels *kernels;
+    lt_eigh_job *job;
+    float *memory; /* [threads, floats] */
+    int64_t floats;
+} list;
+
+static void run(void *context, int64_t begin, int64_t end, int64_t chunk)
+{
+    (void)chunk;
+    const list *l = context;
+    float *memory = l->memory + lt_parallel_index() * l->floats;
+    for (int64_t i = begin; i < end; i++)
+        l->job[i].status = solve(l->kernels, &l->job[i], memory);
+}
+
+/* The floats that the largest matrix takes. Memory of its own for each would be new pages each time, which the system
+ * clears: a fifth of the time of ResNet-50's roots and steps (docs/results/shampoo-step.md). */
+static int64_t most_floats(const lt_eigh_job *job, size_t count)
+{
+    int64_t most = 16;
+    for (size_t i = 0; i < count; i++) {
+        small s;
+        const int64_t floats = lay_out(&s, job[i].a.shape.dim[0], NULL);
+        most = job[i].a.dtype == LT_F32 && floats > most ? floats : most;
+    }
+    return most;
+}
+
+lt_status lt_cpu_eigh(void *ctx, lt_eigh_job *job, size_t count)
+{
+    const lt_cpu *cpu = ctx;
+    list l = {.kernels = cpu->kernels, .job = job, .floats = most_floats(job, count)};
+    const size_t threads = (size_t)lt_parallel_threads();
+    l.memory = lt_alloc_aligned(64, threads * (size_t)l.floats * sizeof *l.memory);
+    if (!l.memory)
+        return LT_E_NOMEM;
+    lt_parallel((int64_t)count, 1, run, &l);
+    lt_free(l.memory);
+    return LT_OK;
+}

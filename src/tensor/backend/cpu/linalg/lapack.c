@@ -1,0 +1,65 @@
+/* OpenBLAS and LAPACKE are loaded here and not by the linker: OpenBLAS starts a thread for each core
+ * in its constructor, and only the environment keeps it from that. Each of these threads wants 128 MB
+ * of addresses and asks again until it has them, and exit() and fork() wait for it: under
+ * `ulimit -v`, for ever (OpenBLAS 0.3.21, driver/others/blas_server.c and memory.c). */
+
+#include "lapack.h"
+
+#include "lather/log.h"
+
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+
+lt_lapack lt_lapack_calls;
+
+static const char threads_variable[] = "OPENBLAS_NUM_THREADS";
+
+/* ISO C keeps pointers to functions apart from others. */
+static bool find(void *library, const char *name, void *function)
+{
+    void *found = library ? dlsym(library, name) : NULL;
+    memcpy(function, &found, sizeof found);
+    return found != NULL;
+}
+
+/* BLAS first and for all: LAPACKE's calls go to OpenBLAS's own LAPACK, whatever liblapack.so.3 is. */
+static bool load(lt_lapack *l)
+{
+    void *blas = dlopen("libopenblas.so.0", RTLD_NOW | RTLD_GLOBAL);
+    void *lapacke = blas ? dlopen("liblapacke.so.3", RTLD_NOW | RTLD_GLOBAL) : NULL;
+    return find(blas, "openblas_set_num_threads", &l->set_threads)
+           && find(blas, "openblas_get_config", &l->config)
+           && find(lapacke, "LAPACKE_sstedc_work", &l->sstedc)
+           && find(lapacke, "LAPACKE_dsyevd_work", &l->dsyevd)
+           && find(lapacke, "LAPACKE_sgeqrf", &l->sgeqrf)
+           && find(lapacke, "LAPACKE_sorgqr", &l->sorgqr);
+}
+
+static bool load_single_threaded(lt_lapack *l)
+{
+    const char *set = getenv(threads_variable);
+    char *before = set ? strdup(set) : NULL;
+    setenv(threads_variable, "1", 1);
+    const bool ok = load(l);
+    if (before)
+        setenv(threads_variable, before, 1);
+    else
+        unsetenv(threads_variable);
+    free(before);
+    if (ok)
+        l->set_threads(1); /* the program may have loaded it before this */
+    return ok;
+}
+
+bool lt_lapack_open(void)
+{
+    const bool ok = load_single_threaded(&lt_lapack_calls);
+    if (!ok) {
+        const char *why = dlerror();
+        lt_lapack_calls = (lt_lapack){0};
+        lt_log(LT_LOG_WARN, "tensor", "cpu: eigendecompositions will be slow, as ref's are: %s",
+               why ? why : "libopenblas.so.0 and liblapacke.so.3 are other ones");
+    }
+    return ok;
+}

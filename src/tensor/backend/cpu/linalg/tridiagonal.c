@@ -1,0 +1,291 @@
+/* Householder reduction of a symmetric matrix to a tridiagonal one, and products with its reflectors.
+ * A panel of columns is reduced at a time, the rest of the matrix is updated by one product: Dongarra,
+ * Sorensen & Hammarling, "Block reduction of matrices to condensed forms for eigenvalue computations", J. Comput.
+ * Appl. Math. 27, 1989. Reflectors act in blocks I - V T V^T: Schreiber & Van Loan, "A storage-efficient WY
+ * representation for products of Householder transformations", SIAM J. Sci. Stat. Comput. 10, 1989.
+ *
+ * The reduction of a matrix of rank r is done after r columns, as the Krylov space of the first unit vector has
+ * no more dimensions: what is left differs from a diagonal matrix by rounding errors, and is taken for one. */
+
+#include "tridiagonal.h"
+
+#include "tensor/backend/cpu/gemm/product.h"
+
+#include <math.h>
+#include <string.h>
+
+enum {
+    PANEL = LT_CPU_REDUCE_BLOCK,
+    TURN = 2 * PANEL, /* reflectors that act together */
+};
+
+/* Of the Frobenius norm: as large as what rounding leaves in a reduction by f32. */
+static const double negligible = 0x1p-22;
+/* A column's norm beside a largest element of about 1; its square is no f32. */
+static const double nothing = 1e-30;
+
+/* Workspace: three times PANEL rows for the panel, or for reflectors; a vector; what products need. */
+int64_t lt_tridiagonal_work(int64_t size)
+{
+    return (3 * PANEL + 1 + 2 * TURN) * (size + 16) + 3 * TURN * TURN + lt_cpu_multiply_work();
+}
+
+/* --- Reduction --- */
+
+/* A panel: columns [begin, end). rows: V, W and V again, so that A - V W^T - W V^T is one product. */
+typedef struct panel {
+    lt_tridiagonal *t;
+    int64_t begin, end;
+    float *rows, *x;
+    float *products;
+} panel;
+
+static float *v_of(const panel *p, int64_t i)
+{
+    return p->rows + i * p->t->step;
+}
+
+static float *w_of(const panel *p, int64_t i)
+{
+    return v_of(p, PANEL + i);
+}
+
+/* What the panel's columns before j change in row j. */
+static void update_row(const panel *p, int64_t j)
+{
+    const lt_tridiagonal *t = p->t;
+    const int64_t i = j - p->begin, from = p->begin;
+    float in_v[PANEL], in_w[PANEL], *row = t->a + j * t->step;
+    for (int64_t k = 0; k < i; k++) {
+        in_v[k] = v_of(p, k)[j];
+        in_w[k] = w_of(p, k)[j];
+    }
+    t->kernels->rows_subtract(w_of(p, 0) + from, t->step, i, t->size - from, in_v, row + from);
+    t->kernels->rows_subtract(v_of(p, 0) + from, t->step, i, t->size - from, in_w, row + from);
+}
+
+/* Reflector j of row j: v with v[j + 1] = 1, zeros before. */
+static void make_reflector(const panel *p, int64_t j, float *v)
+{
+    lt_tridiagonal *t = p->t;
+    float *row = t->a + j * t->step;
+    const int64_t rest = t->size - j - 2;
+    const double first = (double)row[j + 1];
+    const double square = rest > 0 ? t->kernels->square_sum(row + j + 2, 1, rest) : 0;
+    t->diagonal[j] = row[j];
+    memset(v, 0, (size_t)t->size * sizeof *v);
+    v[j + 1] = 1;
+    t->beside[j] = row[j + 1];
+    t->scale[j] = 0;
+    if (square > nothing * nothing) {
+        const double norm = sqrt(first * first + square), to = first > 0 ? -norm : norm;
+        const double factor = 1 / (first - to);
+        for (int64_t c = j + 2; c < t->n; c++)
+            v[c] = (float)((double)row[c] * factor);
+        t->beside[j] = (float)to;
+        t->scale[j] = (float)((to - first) / to);
+    }
+    memcpy(row + j + 1, v + j + 1, (size_t)(t->size - j - 1) * sizeof *row);
+}
+
+/* w = scale * (A - V W^T - W V^T) v, less its part along v, of the panel's columns before j. */
+static void make_partner(const panel *p, int64_t j, const float *v, float *w)
+{
+    const lt_tridiagonal *t = p->t;
+    const int64_t i = j - p->begin, from = p->begin, count = t->size - from;
+    float along_v[PANEL], along_w[PANEL], dot;
+    t->kernels->symmetric_product(t->a + from * (t->step + 1), t->step, count, v + from, w + from);
+    t->kernels->rows_dot(v_of(p, 0) + from, t->step, i, count, v + from, along_v);
+    t->kernels->rows_dot(w_of(p, 0) + from, t->step, i, count, v + from, along_w);
+    t->kernels->rows_subtract(v_of(p, 0) + from, t->step, i, count, along_w, w + from);
+    t->kernels->rows_subtract(w_of(p, 0) + from, t->step, i, count, along_v, w + from);
+    memset(w, 0, (size_t)(j + 1) * sizeof *w);
+    t->kernels->rows_dot(v + from, t->step, 1, count, w + from, &dot);
+    const float scale = t->scale[j], half = 0.5F * scale * scale * dot;
+    for (int64_t c = j + 1; c < t->n; c++)
+        w[c] = scale * w[c] - half * v[c];
+}
+
+static void reduce_panel(const panel *p)
+{
+    const lt_tridiagonal *t = p->t;
+    for (int64_t j = p->begin; j < p->end; j++) {
+        const int64_t i = j - p->begin;
+        update_row(p, j);
+        if (j + 1 >= t->n) {
+            t->diagonal[j] = t->a[j * (t->step + 1)];
+            return;
+        }
+        make_reflector(p, j, v_of(p, i));
+        make_partner(p, j, v_of(p, i), w_of(p, i));
+    }
+}
+
+/* A -= V W^T + W V^T behind the panel, in its upper half and in the tiles on the diagonal. */
+static void update_rest(const panel *p)
+{
+    const lt_tridiagonal *t = p->t;
+    const int64_t rest = t->size - p->end;
+    memcpy(v_of(p, 2 * (int64_t)PANEL), v_of(p, 0), (size_t)(PANEL * t->step) * sizeof *p->rows);
+    const lt_axis lane = lt_axis_line(rest, 1), step = lt_axis_line(2 * PANEL, t->step);
+    const lt_product all = {.a = {v_of(p, 0) + p->end, lane, step},
+                            .b = {w_of(p, 0) + p->end, lane, step},
+                            .y = t->a + p->end * (t->step + 1),
+                            .row = lt_axis_line(rest, t->step),
+                            .col = lane,
+                            .rows = rest,
+                            .cols = rest,
+                            .depth = 2 * PANEL,
+                            .alpha = -1,
+                            .beta = 1,
+                            .symmetric = true,
+                            .half = true};
+    lt_cpu_multiply_here(t->kernels, &all, p->products);
+}
+
+/* Squares above the diagonal from row i on. */
+static double squares_beside(const lt_tridiagonal *t, int64_t i)
+{
+    double sum = 0;
+    for (; i + 1 < t->n; i++)
+        sum += t->kernels->square_sum(t->a + i * (t->step + 1) + 1, 1, t->n - i - 1);
+    return sum;
+}
+
+static double square_norm(const lt_tridiagonal *t)
+{
+    double sum = 2 * squares_beside(t, 0);
+    for (int64_t i = 0; i < t->n; i++)
+        sum += (double)t->a[i * (t->step + 1)] * (double)t->a[i * (t->step + 1)];
+    return sum;
+}
+
+void lt_tridiagonal_reduce(lt_tridiagonal *t)
+{
+    panel p = {.t = t, .rows = t->work};
+    p.products = t->work + lt_tridiagonal_work(t->size) - lt_cpu_multiply_work();
+    const double least = negligible * negligible * square_norm(t);
+    int64_t j = 0;
+    while (j < t->n && 2 * squares_beside(t, j) > least) {
+        p.begin = j;
+        j = p.end = j + PANEL;
+        reduce_panel(&p);
+        if (j < t->size)
+            update_rest(&p);
+    }
+    t->reflectors = j < t->n ? j : t->n;
+    t->coupled = j < t->n && j > 0 ? j + 1 : t->reflectors; /* beside[j - 1] reaches row j */
+    for (; j < t->n; j++)
+        t->diagonal[j] = t->a[j * (t->step + 1)];
+}
+
+/* --- Products with Q --- */
+
+/* Reflectors [begin, begin + count), and what makes a block of them. */
+typedef struct block {
+    const lt_tridiagonal *t;
+    int64_t begin, count;
+    float *v, *turned;           /* V^T, and T^T V^T: TURN rows */
+    float *gram, *triangle, *zv; /* V^T V, T, and Z V */
+    float *products;
+} block;
+
+static void read_reflectors(const block *b)
+{
+    const lt_tridiagonal *t = b->t;
+    for (int64_t i = 0; i < b->count; i++) {
+        const int64_t j = b->begin + i;
+        float *v = b->v + i * t->step;
+        memset(v, 0, (size_t)t->size * sizeof *v);
+        if (j + 1 < t->n)
+            memcpy(v + j + 1, t->a + j * t->step + j + 1, (size_t)(t->n - j - 1) * sizeof *v);
+    }
+}
+
+/* y [rows, cols] = beta y + alpha a b; of rows and columns there are `count` in b. */
+static void multiply(const block *b, lt_product p)
+{
+    lt_cpu_multiply_here(b->t->kernels, &p, b->products);
+}
+
+/* Column i of T is -scale_i T (V^T v_i), with scale_i below it. */
+static void make_triangle(const block *b)
+{
+    const lt_tridiagonal *t = b->t;
+    const int64_t n = b->count, from = b->begin, depth = t->size - from;
+    const lt_operand rows = {b->v + from, lt_axis_line(n, t->step), lt_axis_line(depth, 1)};
+    multiply(b, (lt_product){.a = rows,
+                             .b = rows,
+                             .y = b->gram,
+                             .row = lt_axis_line(n, n),
+                             .col = lt_axis_line(n, 1),
+                             .rows = n,
+                             .cols = n,
+                             .depth = depth,
+                             .alpha = 1,
+                             .symmetric = true});
+    memset(b->triangle, 0, (size_t)(n * n) * sizeof *b->triangle);
+    for (int64_t i = 0; i < n; i++) {
+        const float scale = from + i + 1 < t->n ? t->scale[from + i] : 0;
+        for (int64_t k = 0; k < i; k++) {
+            float sum = 0;
+            for (int64_t m = k; m < i; m++)
+                sum += b->triangle[k * n + m] * b->gram[m * n + i];
+            b->triangle[k * n + i] = -scale * sum;
+        }
+        b->triangle[i * (n + 1)] = scale;
+    }
+}
+
+/* Z = Z (I - V T^T V^T), rows of Z. */
+static void apply(const block *b)
+{
+    const lt_tridiagonal *t = b->t;
+    const int64_t n = b->count, from = b->begin, rest = t->size - from;
+    const lt_axis along = lt_axis_line(rest, 1), blocks = lt_axis_line(n, t->step);
+    multiply(b, (lt_product){.a = {b->triangle, lt_axis_line(n, 1), lt_axis_line(n, n)},
+                             .b = {b->v + from, along, blocks},
+                             .y = b->turned + from,
+                             .row = blocks,
+                             .col = along,
+                             .rows = n,
+                             .cols = rest,
+                             .depth = n,
+                             .alpha = 1});
+    multiply(b, (lt_product){.a = {t->z + from, lt_axis_line(t->n, t->step), along},
+                             .b = {b->v + from, blocks, along},
+                             .y = b->zv,
+                             .row = lt_axis_line(t->n, n),
+                             .col = lt_axis_line(n, 1),
+                             .rows = t->n,
+                             .cols = n,
+                             .depth = rest,
+                             .alpha = 1});
+    multiply(b, (lt_product){.a = {b->zv, lt_axis_line(t->n, n), lt_axis_line(n, 1)},
+                             .b = {b->turned + from, along, blocks},
+                             .y = t->z + from,
+                             .row = lt_axis_line(t->n, t->step),
+                             .col = along,
+                             .rows = t->n,
+                             .cols = rest,
+                             .depth = n,
+                             .alpha = -1,
+                             .beta = 1});
+}
+
+void lt_tridiagonal_turn(const lt_tridiagonal *t)
+{
+    block b = {.t = t, .v = t->work};
+    b.turned = b.v + TURN * t->step;
+    b.zv = b.turned + TURN * t->step;
+    b.gram = b.zv + TURN * t->size;
+    b.triangle = b.gram + (int64_t)TURN * TURN;
+    b.products = t->work + lt_tridiagonal_work(t->size) - lt_cpu_multiply_work();
+    for (int64_t end = t->reflectors; end > 0; end = b.begin) {
+        b.begin = (end - 1) / TURN * TURN;
+        b.count = end - b.begin;
+        read_reflectors(&b);
+        make_triangle(&b);
+        apply(&b);
+    }
+}

@@ -1,0 +1,534 @@
+/* Convolution by oneDNN. Activations are channels-last; a weight is read in the library's storage
+ * and brought to the layout that the primitive wants. Formula: lt_conv2d(). */
+
+#include "base/parallel.h"
+#include "conv_crop.h"
+#include "conv_verify.h"
+#include "onednn.h"
+#include "tensor/backend/cpu/conv/own_conv.h"
+#include "tensor/backend/cpu/conv/wgrad.h"
+#include "tensor/backend/cpu/conv/winograd.h"
+#include "tensor/backend/cpu/moved.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { SCALE = 2, SHIFT }; /* rows of a batch norm's coefficients */
+
+typedef struct call {
+    lt_conv_kind kind;
+    const lt_conv2d_config *config;
+    const lt_view *x, *w, *b, *y; /* or the gradients of x, w, y */
+    bool cropped;                 /* w is a part of a filter, and may be read where it lies */
+    lt_conv_affine *after; /* forward: b is its shift, w is multiplied by its scale; or NULL */
+} call;
+
+static lt_conv_form form_of(const call *c)
+{
+    return (lt_conv_form){c->kind, *c->config, c->x->shape, c->w->shape, c->y->shape};
+}
+
+static dnnl_data_type_t dnnl_dtype(lt_dtype dtype)
+{
+    return dtype == LT_BF16 ? dnnl_bf16 : dnnl_f32;
+}
+
+/* Whether a part of a filter is given to the primitive's reorder as it lies. */
+static bool is_in_place(const call *c, lt_dtype dtype, lt_dtype w_dtype)
+{
+    return c->cropped && !c->after && c->x->dtype == dtype && c->w->dtype == w_dtype;
+}
+
+/* Everything that makes one primitive differ from another. */
+static void make_key(const call *c, lt_dtype dtype, lt_dtype w_dtype, int64_t key[LT_PRIMITIVE_KEY])
+{
+    const lt_conv2d_config *g = c->config;
+    const bool in_place = is_in_place(c, dtype, w_dtype);
+    const int64_t all[LT_PRIMITIVE_KEY] = {
+        1 + c->kind,
+        dtype,
+        w_dtype,
+        lt_cpu_has(c->b),
+        c->x->shape.dim[0],
+        c->x->shape.dim[1],
+        c->x->shape.dim[2],
+        c->x->shape.dim[3],
+        c->w->shape.dim[0],
+        c->w->shape.dim[2],
+        c->w->shape.dim[3],
+        g->stride_h,
+        g->stride_w,
+        g->pad_h,
+        g->pad_w,
+        g->dilation_h,
+        g->dilation_w,
+        g->groups,
+        lt_parallel_threads(),
+        in_place ? c->w->stride[0] : 0,
+        in_place ? c->w->stride[2] : 0,
+        c->after ? 1 + c->after->relu : 0,
+    };
+    for (int i = 0; i < LT_PRIMITIVE_KEY; i++)
+        key[i] = all[i];
+}
+
+static dnnl_status_t describe_image(dnnl_memory_desc_t *md, lt_shape shape, lt_dtype dtype)
+{
+    const int64_t n = shape.dim[0], c = shape.dim[1], h = shape.dim[2], w = shape.dim[3];
+    const dnnl_dims_t dims = {n, c, h, w}, strides = {h * w * c, 1, w * c, c};
+    return lt_md_make(md, 4, dims, dnnl_dtype(dtype), strides);
+}
+
+/* strides: as it is stored; NULL: as the primitive likes it. */
+static dnnl_status_t describe_weight(dnnl_memory_desc_t *md, const call *c, lt_dtype dtype,
+                                     const int64_t *strides)
+{
+    const int64_t g = c->config->groups;
+    const int64_t *w = c->w->shape.dim;
+    const dnnl_dims_t grouped = {g, w[0] / g, w[1], w[2], w[3]};
+    int skip = g == 1; /* no dimension for one group */
+    if (!strides)
+        return lt_md_make(md, 5 - skip, grouped + skip, dnnl_dtype(dtype), NULL);
+    const dnnl_dim_t all[] = {w[0] / g * strides[0], strides[0], strides[1], strides[2],
+                              strides[3]};
+    return lt_md_make(md, 5 - skip, grouped + skip, dnnl_dtype(dtype), all + skip);
+}
+
+static dnnl_status_t describe_stored(dnnl_memory_desc_t *md, const call *c, lt_dtype dtype,
+                                     lt_dtype w_dtype)
+{
+    const lt_view dense = lt_cpu_dense_view(NULL, w_dtype, c->w->shape);
+    const bool in_place = is_in_place(c, dtype, w_dtype);
+    return describe_weight(md, c, w_dtype, in_place ? c->w->stride : dense.stride);
+}
+
+typedef struct description {
+    lt_conv_problem problem;
+    dnnl_memory_desc_t stored; /* w as the library has it */
+    dnnl_primitive_desc_t forward, pd;
+    dnnl_primitive_attr_t attr; /* of what comes after; or NULL */
+} description;
+
+static void free_description(description *d)
+{
+    if (d->pd)
+        dnnl_primitive_desc_destroy(d->pd);
+    if (d->forward)
+        dnnl_primitive_desc_destroy(d->forward);
+    if (d->attr)
+        dnnl_primitive_attr_destroy(d->attr);
+    lt_md_free(&d->problem.x);
+    lt_md_free(&d->problem.w);
+    lt_md_free(&d->problem.b);
+    lt_md_free(&d->problem.y);
+    lt_md_free(&d->stored);
+}
+
+static dnnl_status_t describe_operands(description *d, const call *c, lt_dtype dtype,
+                                       lt_dtype w_dtype)
+{
+    lt_conv_problem *p = &d->problem;
+    /* The gradient of a weight is f32, whatever the activations are. */
+    const lt_dtype own = c->kind == LT_CONV_GRAD_W ? LT_F32 : dtype;
+    const dnnl_dims_t bias_dims = {c->w->shape.dim[0]}, bias_strides = {1};
+    dnnl_status_t st = describe_image(&p->x, c->x->shape, dtype);
+    if (!st)
+        st = describe_image(&p->y, c->y->shape, dtype);
+    if (!st)
+        st = describe_weight(&p->w, c, own, NULL);
+    if (!st)
+        st = describe_stored(&d->stored, c, dtype, w_dtype);
+    p->has_bias = lt_cpu_has(c->b);
+    if (!st && p->has_bias)
+        st = lt_md_make(&p->b, 1, bias_dims, dnnl_f32, bias_strides);
+    return st;
+}
+
+/* The forward primitive's descriptor, which oneDNN asks for with a gradient. It reads the weight in
+ * the activations' dtype. */
+static dnnl_status_t describe_hint(description *d, lt_onednn *onednn, const call *c, lt_dtype dtype)
+{
+    lt_conv_problem hint = d->problem;
+    dnnl_memory_desc_t w = {0};
+    dnnl_status_t st = describe_weight(&w, c, dtype, NULL);
+    hint.w = w;
+    if (!st)
+        st = lt_conv_describe(&d->forward, onednn->engine, LT_CONV, &hint, onednn->attr, NULL);
+    lt_md_free(&w);
+    return st;
+}
+
+/* One with what comes after; oneDNN's own reference of that is not wanted. */
+static dnnl_status_t describe_affine(description *d, lt_onednn *onednn, const call *c)
+{
+    dnnl_status_t st = lt_attr_make(&d->attr, c->after->relu);
+    if (!st)
+        st = lt_conv_describe(&d->pd, onednn->engine, c->kind, &d->problem, d->attr, NULL);
+    return !st && !strncmp(lt_pd_name(d->pd), "ref", 3) ? dnnl_unimplemented : st;
+}
+
+/* The primitive's descriptor; for a gradient also the forward one. */
+static dnnl_status_t describe(description *d, lt_onednn *onednn, const call *c, lt_dtype dtype,
+                              lt_dtype w_dtype)
+{
+    const lt_conv2d_config *g = c->config;
+    lt_conv_problem *p = &d->problem;
+    p->stride[0] = g->stride_h;
+    p->stride[1] = g->stride_w;
+    p->pad[0] = g->pad_h;
+    p->pad[1] = g->pad_w;
+    p->dilate[0] = g->dilation_h - 1;
+    p->dilate[1] = g->dilation_w - 1;
+
+    dnnl_status_t st = describe_operands(d, c, dtype, w_dtype);
+    if (!st && c->kind != LT_CONV)
+        st = describe_hint(d, onednn, c, dtype);
+    if (st)
+        return st;
+    const lt_conv_form form = form_of(c);
+    p->form = onednn->without_rules ? NULL : &form;
+    st = c->after ? describe_affine(d, onednn, c)
+                  : lt_conv_describe(&d->pd, onednn->engine, c->kind, p, onednn->attr, d->forward);
+    p->form = NULL;
+    return st;
+}
+
+/* The reorder between the primitive's layout of w and ours, if they differ. */
+static lt_status make_reorder(lt_onednn *onednn, lt_primitive *prim, const description *d,
+                              lt_conv_kind kind, lt_md_in w)
+{
+    lt_md_in ours = lt_md_pass(&d->stored);
+    LT_TRY(lt_primitive_memory(onednn, &prim->w_user, ours));
+    if (dnnl_memory_desc_equal(w, ours))
+        return LT_OK;
+    const bool out = kind == LT_CONV_GRAD_W;
+    dnnl_primitive_desc_t pd;
+    LT_TRY(lt_dnnl_check(dnnl_reorder_primitive_desc_create(&pd, out ? w : ours, onednn->engine,
+                                                            out ? ours : w, onednn->engine, NULL),
+                         "reorder"));
+    dnnl_status_t st = dnnl_primitive_create(&prim->reorder, pd);
+    dnnl_primitive_desc_destroy(pd);
+    return lt_dnnl_check(st, "reorder");
+}
+
+static lt_status fill_primitive(lt_onednn *onednn, lt_primitive *prim, const description *d,
+                                lt_conv_kind kind)
+{
+    const dnnl_query_t query =
+        kind == LT_CONV_GRAD_W ? dnnl_query_diff_weights_md : dnnl_query_weights_md;
+    lt_md_in w = dnnl_primitive_desc_query_md(d->pd, query, 0);
+    prim->w_bytes = dnnl_memory_desc_get_size(w);
+    LT_TRY(lt_primitive_memory(onednn, &prim->x, lt_md_pass(&d->problem.x)));
+    LT_TRY(lt_primitive_memory(onednn, &prim->y, lt_md_pass(&d->problem.y)));
+    LT_TRY(lt_primitive_memory(onednn, &prim->w, w));
+    if (d->problem.has_bias)
+        LT_TRY(lt_primitive_memory(onednn, &prim->b, lt_md_pass(&d->problem.b)));
+    LT_TRY(make_reorder(onednn, prim, d, kind, w));
+    LT_TRY(lt_primitive_scratchpad(onednn, prim, d->pd));
+    prim->unverified = lt_conv_verify_wanted();
+    snprintf(prim->implementation, sizeof prim->implementation, "%s", lt_pd_name(d->pd));
+    return lt_dnnl_check(dnnl_primitive_create(&prim->primitive, d->pd), "convolution");
+}
+
+static lt_status get_primitive(lt_onednn *onednn, const call *c, lt_dtype dtype, lt_dtype w_dtype,
+                               lt_primitive **out)
+{
+    int64_t key[LT_PRIMITIVE_KEY];
+    make_key(c, dtype, w_dtype, key);
+    *out = lt_primitive_find(onednn, key);
+    if (*out)
+        return LT_OK;
+
+    lt_primitive *prim;
+    LT_TRY(lt_primitive_new(&prim, key));
+    description d = {0};
+    lt_status st = LT_OK;
+    if (!describe(&d, onednn, c, dtype, w_dtype)) /* else the primitive says that there is none */
+        st = fill_primitive(onednn, prim, &d, c->kind);
+    free_description(&d);
+    if (st) {
+        lt_primitive_free(prim);
+        return st;
+    }
+    lt_primitive_add(onednn, prim);
+    *out = prim;
+    return LT_OK;
+}
+
+/* oneDNN 2.x fills the padding of a memory when it is told where that lies, so a packed memory must
+ * never be told an unpacked address: with 8 channels it would write behind them. */
+static lt_status set_weight(lt_cpu *cpu, lt_primitive *prim, const call *c, void *w)
+{
+    if (prim->reorder)
+        return lt_prepack_weight(cpu, prim, w, w == c->w->data ? c->w->version : 0);
+    return lt_dnnl_check(dnnl_memory_set_data_handle(prim->w, w), "handle");
+}
+
+/* Where the primitive computes in the activations' dtype, its reorder rounds. */
+static lt_status read_weight(lt_cpu *cpu, const call *c, lt_dtype dtype, lt_dtype w_dtype, void **w)
+{
+    lt_view read = *c->w;
+    *w = read.data;
+    if (is_in_place(c, dtype, w_dtype))
+        return LT_OK;
+    if (c->x->dtype != dtype)
+        LT_TRY(lt_onednn_round(cpu, c->x->dtype, &read));
+    return lt_onednn_read(cpu, LT_CPU_COPY_W, &read, w_dtype, w);
+}
+
+static lt_view row_of(const lt_view *coef, int row)
+{
+    const int64_t channels = coef->shape.dim[1];
+    return lt_cpu_dense_view((float *)coef->data + row * channels, LT_F32, LT_SHAPE(channels));
+}
+
+static lt_status give_weight(lt_cpu *cpu, lt_primitive *prim, const call *c, lt_dtype dtype,
+                             lt_dtype w_dtype)
+{
+    void *w;
+    const lt_view scale = c->after ? row_of(c->after->coef, SCALE) : (lt_view){0};
+    if (c->after)
+        return lt_prepack_scaled(cpu, prim, c->w, &scale);
+    LT_TRY(read_weight(cpu, c, dtype, w_dtype, &w));
+    return set_weight(cpu, prim, c, w);
+}
+
+static lt_status run_forward(lt_cpu *cpu, lt_primitive *prim, const call *c, lt_dtype dtype,
+                             lt_dtype w_dtype)
+{
+    void *x, *b = NULL, *y;
+    LT_TRY(lt_onednn_read(cpu, LT_CPU_COPY_X, c->x, dtype, &x));
+    LT_TRY(lt_onednn_write(cpu, LT_CPU_COPY_Y, c->y, dtype, &y));
+    if (lt_cpu_has(c->b)) {
+        LT_TRY(lt_onednn_read(cpu, LT_CPU_BIAS, c->b, LT_F32, &b));
+        dnnl_memory_set_data_handle(prim->b, b);
+    }
+    dnnl_memory_set_data_handle(prim->x, x);
+    dnnl_memory_set_data_handle(prim->y, y);
+    LT_TRY(give_weight(cpu, prim, c, dtype, w_dtype));
+    const dnnl_exec_arg_t args[] = {{DNNL_ARG_SRC, prim->x},
+                                    {DNNL_ARG_WEIGHTS, prim->w},
+                                    {DNNL_ARG_DST, prim->y},
+                                    {DNNL_ARG_BIAS, prim->b}};
+    LT_TRY(lt_primitive_run(cpu, prim, args, b ? 4 : 3));
+    return lt_onednn_written(cpu, c->y, dtype, y);
+}
+
+static lt_status run_grad_x(lt_cpu *cpu, lt_primitive *prim, const call *c, lt_dtype dtype,
+                            lt_dtype w_dtype)
+{
+    void *dx, *w, *dy;
+    LT_TRY(lt_onednn_read(cpu, LT_CPU_COPY_Y, c->y, dtype, &dy));
+    LT_TRY(read_weight(cpu, c, dtype, w_dtype, &w));
+    LT_TRY(lt_onednn_write(cpu, LT_CPU_COPY_X, c->x, dtype, &dx));
+    dnnl_memory_set_data_handle(prim->x, dx);
+    dnnl_memory_set_data_handle(prim->y, dy);
+    LT_TRY(set_weight(cpu, prim, c, w));
+    const dnnl_exec_arg_t args[] = {
+        {DNNL_ARG_DIFF_DST, prim->y}, {DNNL_ARG_WEIGHTS, prim->w}, {DNNL_ARG_DIFF_SRC, prim->x}};
+    LT_TRY(lt_primitive_run(cpu, prim, args, 3));
+    return lt_onednn_written(cpu, c->x, dtype, dx);
+}
+
+static lt_status run_grad_w(lt_cpu *cpu, lt_primitive *prim, const call *c, lt_dtype dtype)
+{
+    void *x, *dw, *dy;
+    LT_TRY(lt_onednn_read(cpu, LT_CPU_COPY_Y, c->y, dtype, &dy));
+    LT_TRY(lt_onednn_read(cpu, LT_CPU_COPY_X, c->x, dtype, &x));
+    const bool in_place = is_in_place(c, dtype, LT_F32);
+    dw = c->w->data;
+    if (!in_place)
+        LT_TRY(lt_onednn_write(cpu, LT_CPU_COPY_W, c->w, LT_F32, &dw));
+    void *own = prim->reorder ? lt_cpu_scratch(cpu, LT_CPU_PREPACKED, prim->w_bytes) : dw;
+    if (!own)
+        return LT_E_NOMEM;
+    dnnl_memory_set_data_handle(prim->x, x);
+    dnnl_memory_set_data_handle(prim->y, dy);
+    dnnl_memory_set_data_handle(prim->w, own);
+    dnnl_memory_set_data_handle(prim->w_user, dw);
+    const dnnl_exec_arg_t args[] = {
+        {DNNL_ARG_DIFF_DST, prim->y}, {DNNL_ARG_SRC, prim->x}, {DNNL_ARG_DIFF_WEIGHTS, prim->w}};
+    LT_TRY(lt_primitive_run(cpu, prim, args, 3));
+    if (prim->reorder) {
+        const dnnl_exec_arg_t move[] = {{DNNL_ARG_FROM, prim->w}, {DNNL_ARG_TO, prim->w_user}};
+        dnnl_stream_t stream = cpu->onednn->stream;
+        LT_TRY(lt_dnnl_check(dnnl_primitive_execute(prim->reorder, stream, 2, move), "reorder"));
+        LT_TRY(lt_dnnl_check(dnnl_stream_wait(stream), "reorder"));
+    }
+    return in_place ? LT_OK : lt_onednn_written(cpu, c->w, LT_F32, dw);
+}
+
+/* Whether it is a gradient of a weight that our own unit can make. */
+static bool has_unit(const call *c)
+{
+    return c->kind == LT_CONV_GRAD_W && lt_cpu_is_fast_dtype(c->x->dtype)
+           && c->y->dtype == c->x->dtype && c->config->groups == 1;
+}
+
+static lt_status run_wgrad(lt_cpu *cpu, const call *c, bool *done)
+{
+    const lt_dtype dtype = c->x->dtype;
+    const lt_wgrad_unit unit = lt_wgrad_unit_of(cpu, dtype);
+    void *x, *dw, *dy;
+    LT_TRY(lt_onednn_read(cpu, LT_CPU_COPY_Y, c->y, dtype, &dy));
+    LT_TRY(lt_onednn_read(cpu, LT_CPU_COPY_X, c->x, dtype, &x));
+    LT_TRY(lt_onednn_write(cpu, LT_CPU_COPY_W, c->w, LT_F32, &dw));
+    lt_view x_view = lt_cpu_dense_view(x, dtype, c->x->shape);
+    lt_view dy_view = lt_cpu_dense_view(dy, dtype, c->y->shape);
+    LT_TRY(lt_wgrad_run(cpu, &unit, c->config, &x_view, &dy_view, c->w->shape, dw));
+    *done = true;
+    cpu->onednn->last = "wgrad";
+    return lt_onednn_written(cpu, c->w, LT_F32, dw);
+}
+
+/* Forward or the gradient of x by own kernels, where these are wanted. */
+static lt_status run_kernels(lt_cpu *cpu, const call *c, bool *done)
+{
+    const bool backward = c->kind == LT_CONV_GRAD_X;
+    const lt_own_conv own = {.config = c->config,
+                             .from = backward ? c->y : c->x,
+                             .w = c->w,
+                             .to = backward ? c->x : c->y,
+                             .backward = backward};
+    if (lt_cpu_has(c->b))
+        return LT_OK;
+    const bool winograd = lt_winograd_wanted(cpu, &own);
+    *done = winograd || lt_own_conv_wanted(cpu, &own);
+    if (*done)
+        cpu->onednn->last = winograd ? "winograd" : "own";
+    if (winograd)
+        return lt_winograd_run(cpu, &own);
+    return *done ? lt_own_conv_run(cpu, &own) : LT_OK;
+}
+
+static lt_status verify(lt_primitive *prim, const call *c)
+{
+    const lt_conv_form form = form_of(c);
+    const lt_conv_ran ran = {&form, prim->implementation, c->x, c->w, c->b, c->y};
+    LT_TRY(lt_conv_verify(&ran));
+    prim->unverified = false;
+    return LT_OK;
+}
+
+/* By oneDNN, which computes in dtype. *done is false if it has nothing right for this on this CPU. */
+static lt_status run_library(lt_cpu *cpu, const call *c, lt_dtype dtype, bool *done)
+{
+    if (!lt_cpu_is_fast_dtype(dtype))
+        return LT_OK;
+    /* A weight in bf16 is read as it is only where the primitive computes in bf16. */
+    lt_dtype w_dtype = c->w->dtype == LT_BF16 && dtype == LT_BF16 ? LT_BF16 : LT_F32;
+    lt_primitive *prim;
+    LT_TRY(get_primitive(cpu->onednn, c, dtype, w_dtype, &prim));
+    if (!prim->primitive)
+        return LT_OK;
+    *done = true;
+    cpu->onednn->last = prim->implementation;
+    if (c->kind == LT_CONV)
+        LT_TRY(run_forward(cpu, prim, c, dtype, w_dtype));
+    else if (c->kind == LT_CONV_GRAD_X)
+        LT_TRY(run_grad_x(cpu, prim, c, dtype, w_dtype));
+    else
+        LT_TRY(run_grad_w(cpu, prim, c, dtype));
+    return prim->unverified ? verify(prim, c) : LT_OK;
+}
+
+/* In the activations' own dtype if that can be done on this CPU, else through f32. *done is false if
+ * neither works: then it is ref's. */
+static lt_status run(lt_cpu *cpu, const call *c, bool *done)
+{
+    const lt_dtype dtype = c->x->dtype;
+    const bool own = has_unit(c);
+    *done = false;
+    cpu->onednn->last = "ref";
+    if (dtype == LT_F64 || c->w->dtype == LT_F64)
+        return LT_OK;
+    if (c->after)
+        return run_library(cpu, c, dtype, done);
+    const lt_winograd_grad grad = {c->config, c->x, c->y, c->w, NULL};
+    if (c->kind != LT_CONV_GRAD_W)
+        LT_TRY(run_kernels(cpu, c, done));
+    else if (lt_winograd_wanted_w(cpu, &grad)) {
+        *done = true;
+        cpu->onednn->last = "winograd";
+        LT_TRY(lt_winograd_grad_w(cpu, &grad));
+    }
+    if (*done)
+        return LT_OK;
+    if (own && lt_wgrad_wanted(cpu, c->config, dtype, c->w->shape))
+        return run_wgrad(cpu, c, done);
+    LT_TRY(run_library(cpu, c, dtype, done));
+    if (!*done && own) /* where oneDNN is wrong, or has nothing */
+        LT_TRY(run_wgrad(cpu, c, done));
+    if (!*done)
+        LT_TRY(run_library(cpu, c, LT_F32, done));
+    return LT_OK;
+}
+
+/* Without the taps that meet padding only. Their gradients are zeros. */
+static lt_status run_used(lt_cpu *cpu, const call *c, bool *done)
+{
+    const lt_conv_form form = form_of(c);
+    lt_conv_cropped part;
+    if (cpu->onednn->without_rules || !lt_conv_crop(&form, c->w, &part))
+        return run(cpu, c, done);
+    call used = *c;
+    used.config = &part.config;
+    used.w = &part.w;
+    used.cropped = true;
+    if (c->kind == LT_CONV_GRAD_W)
+        memset(c->w->data, 0, (size_t)lt_cpu_count(c->w) * lt_dtype_size(c->w->dtype));
+    return run(cpu, &used, done);
+}
+
+lt_status lt_cpu_conv2d(void *ctx, const lt_conv2d_config *config, const lt_view *x,
+                        const lt_view *w, const lt_view *b, const lt_view *y)
+{
+    LT_CPU_MOVED(x, w, b, y);
+    const call c = {LT_CONV, config, x, w, b, y, false, NULL};
+    bool done;
+    LT_TRY(run_used(ctx, &c, &done));
+    return done ? LT_OK : lt_backend_ref()->conv2d(ctx, config, x, w, b, y);
+}
+
+lt_status lt_cpu_conv2d_grad_x(void *ctx, const lt_conv2d_config *config, const lt_view *dy,
+                               const lt_view *w, const lt_view *dx)
+{
+    LT_CPU_MOVED(dy, w, dx);
+    const call c = {LT_CONV_GRAD_X, config, dx, w, NULL, dy, false, NULL};
+    bool done;
+    LT_TRY(run_used(ctx, &c, &done));
+    return done ? LT_OK : lt_backend_ref()->conv2d_grad_x(ctx, config, dy, w, dx);
+}
+
+lt_status lt_cpu_conv2d_grad_w(void *ctx, const lt_conv2d_config *config, const lt_view *dy,
+                               const lt_view *x, const lt_view *dw)
+{
+    LT_CPU_MOVED(dy, x, dw);
+    const call c = {LT_CONV_GRAD_W, config, x, dw, NULL, dy, false, NULL};
+    bool done;
+    LT_TRY(run_used(ctx, &c, &done));
+    return done ? LT_OK : lt_backend_ref()->conv2d_grad_w(ctx, config, dy, x, dw);
+}
+
+/* LATHER_VERIFY looks at convolutions as they are. A residual would have to be copied to y first, and oneDNN 2.6 adds
+ * what lies there slowly. */
+static bool takes_affine(const call *c)
+{
+    const lt_conv_affine *after = c->after;
+    return !after->residual && !lt_conv_verify_wanted() && lt_cpu_is_fast_dtype(c->x->dtype)
+           && c->y->dtype == c->x->dtype && c->w->dtype == LT_F32 && after->coef->dtype == LT_F32;
+}
+
+lt_status lt_cpu_onednn_affine(void *ctx, const lt_conv2d_config *config, const lt_view *x,
+                               const lt_view *w, lt_conv_affine *after, const lt_view *y)
+{
+    const lt_view shift = row_of(after->coef, SHIFT);
+    const call c = {LT_CONV, config, x, w, &shift, y, false, after};
+    after->done = false;
+    if (!takes_affine(&c))
+        return LT_OK;
+    LT_TRY(run_used(ctx, &c, &after->done));
+    if (after->done)
+        LT_CPU_MOVED(x, w, y);
+    return LT_OK;
+}

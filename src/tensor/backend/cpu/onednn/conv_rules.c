@@ -1,0 +1,182 @@
+/* The table of rules. What was found, with which versions, and how to see it again:
+ * docs/results/onednn-wrong-primitives.md.
+ *
+ * A rule covers more forms than were seen to fail, since random forms find only some. It ends with a
+ * version only where that version was searched for the same fault in vain; untested
+ * versions are taken to be as wrong as those before them. */
+
+#include "conv_rules.h"
+
+#include <string.h>
+
+enum { HEIGHT = 2, WIDTH = 3 }; /* dimensions of a shape */
+
+/* A convolution along one dimension of the image. */
+typedef struct axis {
+    int64_t size, taps, outputs, stride, pad, dilation;
+} axis;
+
+static axis along(const lt_conv_form *f, int dim)
+{
+    const lt_conv2d_config *c = &f->config;
+    const bool h = dim == HEIGHT;
+    return (axis){.size = f->x.dim[dim],
+                  .taps = f->w.dim[dim],
+                  .outputs = f->y.dim[dim],
+                  .stride = h ? c->stride_h : c->stride_w,
+                  .pad = h ? c->pad_h : c->pad_w,
+                  .dilation = h ? c->dilation_h : c->dilation_w};
+}
+
+static bool meets_image(const axis *a, int64_t output, int64_t tap)
+{
+    const int64_t at = output * a->stride - a->pad + tap * a->dilation;
+    return at >= 0 && at < a->size;
+}
+
+static bool has_idle_tap(axis a)
+{
+    for (int64_t tap = 0; tap < a.taps; tap++) {
+        bool meets = false;
+        for (int64_t output = 0; output < a.outputs && !meets; output++)
+            meets = meets_image(&a, output, tap);
+        if (!meets)
+            return true;
+    }
+    return false;
+}
+
+static bool has_idle_output(axis a)
+{
+    for (int64_t output = 0; output < a.outputs; output++) {
+        bool meets = false;
+        for (int64_t tap = 0; tap < a.taps && !meets; tap++)
+            meets = meets_image(&a, output, tap);
+        if (!meets)
+            return true;
+    }
+    return false;
+}
+
+/* More than keeps an image's size with stride 1. */
+static bool is_padded_widely(axis a)
+{
+    return 2 * a.pad > (a.taps - 1) * a.dilation;
+}
+
+static bool taps_in_padding_only(const lt_conv_form *f)
+{
+    return has_idle_tap(along(f, HEIGHT)) || has_idle_tap(along(f, WIDTH));
+}
+
+static bool outputs_in_padding_only(const lt_conv_form *f)
+{
+    return has_idle_output(along(f, HEIGHT)) || has_idle_output(along(f, WIDTH));
+}
+
+static bool padded_widely(const lt_conv_form *f)
+{
+    return is_padded_widely(along(f, HEIGHT)) || is_padded_widely(along(f, WIDTH));
+}
+
+static bool dilated(const lt_conv_form *f)
+{
+    return f->config.dilation_h > 1 || f->config.dilation_w > 1;
+}
+
+static bool of_odd_outputs(const lt_conv_form *f)
+{
+    return f->w.dim[0] / f->config.groups % 2 != 0;
+}
+
+static bool strided_by_3(const lt_conv_form *f)
+{
+    return f->config.stride_h > 2 || f->config.stride_w > 2;
+}
+
+/* The strided rows that are gathered for a 1x1 filter are counted with the channels that there are
+ * and stored with 16: 16320 bytes too far with 8 channels. With 16 and more none was seen. */
+static bool strided_1x1_of_few_channels(const lt_conv_form *f)
+{
+    enum { BLOCK = 16 };
+    return f->w.dim[1] < BLOCK && f->w.dim[HEIGHT] == 1 && f->w.dim[WIDTH] == 1
+           && (f->config.stride_h > 1 || f->config.stride_w > 1);
+}
+
+/* A lone output of one channel is paired with a second one that is 0, and with the pixels a stride further on:
+ * all are behind the row, and the mask of what to load keeps all but 1 or more of 16. NaN there times 0 is
+ * NaN. jit_avx512_core_bf16_conv_kernel.cpp, compute_ic_block_step_interleave: reorder_stride_overflow is more than
+ * reorder_size. */
+static bool is_stride_wider_than_row(const lt_conv_form *f)
+{
+    const axis a = along(f, WIDTH);
+    return f->w.dim[1] == 1 && a.outputs == 1 && a.size + a.pad < a.stride;
+}
+
+/* The kernel computes a row of outputs in register blocks. With one full block and a tail it checks right padding in
+ * the tail only: where the padding is wider, outputs of the full block read pixels of the next row. Its block sizes leave
+ * such a tail for stride 1 only, in a part of the row of 2 * padding - 1 outputs. jit_brgemm_kernel.cpp,
+ * bdb_loop_avx512: corrected in 3.1. */
+static bool has_right_padding_wider_than_tail(const lt_conv_form *f)
+{
+    const axis a = along(f, WIDTH);
+    const int64_t right = (a.taps - 1) * a.dilation + a.outputs - a.size - a.pad;
+    return a.stride == 1 && right > 1 && a.pad <= right && a.outputs >= 2 * right - 1;
+}
+
+/* Channels are multiplied in pairs, in blocks of a multiple of 32. A tail block, which large filters have (it depends
+ * on the cache), is rounded up to whole pairs: one value past the last pixel is read and multiplied by 0, which gives
+ * NaN where that value is NaN. jit_brgemm_conv_utils.cpp, estimate_brgemm_ur: K_tail. */
+static bool has_odd_channel_tail(const lt_conv_form *f)
+{
+    enum { BLOCK = 32 };
+    const bool forward = f->kind == LT_CONV;
+    const int64_t channels = forward ? f->w.dim[1] : f->w.dim[0] / f->config.groups;
+    return channels > BLOCK && channels % 2 != 0;
+}
+
+/* 3.2: of 2,307 random forms with AMX none with stride 3 was wrong, where 2.6 had 9 of 1,781; right padding is
+ * checked in the full block too. */
+enum { FIRST_RIGHT = 3002 };
+
+static const lt_conv_rule rules[] = {
+    {"scratchpad overrun", 0, LT_CONV_GRAD_W, "1x1", strided_1x1_of_few_channels, NULL},
+    {"AMX, dilation", 0, LT_CONV_GRAD_W, "amx", dilated, NULL},
+    {"bf16, dilation", 0, LT_CONV_GRAD_W, "jit_bf16:avx512", dilated, NULL},
+    {"AMX, taps in padding only", 0, LT_CONV_GRAD_W, "amx", taps_in_padding_only, NULL},
+    {"bf16, taps in padding only", 0, LT_CONV_GRAD_W, "jit_bf16:avx512", taps_in_padding_only,
+     NULL},
+    {"bf16, stride wider than the row", 0, LT_CONV_GRAD_W, "jit_bf16:avx512",
+     is_stride_wider_than_row, NULL},
+    {"bf16 1x1, odd channels of y", 0, LT_CONV_GRAD_X, "jit_bf16_1x1", of_odd_outputs, NULL},
+    {"right padding wider than the tail", FIRST_RIGHT, LT_CONV, "brgconv:avx512_core",
+     has_right_padding_wider_than_tail, "amx"},
+    {"bf16, odd channel tail", 0, LT_CONV, "brgconv:avx512_core_bf16", has_odd_channel_tail, NULL},
+    {"bf16, odd channel tail of dy", 0, LT_CONV_GRAD_X, "brgconv:avx512_core_bf16",
+     has_odd_channel_tail, NULL},
+    {"AMX, stride 3", FIRST_RIGHT, LT_CONV, "amx", strided_by_3, NULL},
+    {"AMX, wide padding", 0, LT_CONV, "amx", padded_widely, NULL},
+    {"AMX, outputs in padding only", 0, LT_CONV, "amx", outputs_in_padding_only, NULL},
+};
+
+enum { RULES = sizeof rules / sizeof *rules };
+
+static bool is_of(const lt_conv_rule *r, int version, const char *implementation)
+{
+    return (!r->until || version < r->until) && strstr(implementation, r->implementation)
+           && !(r->except && strstr(implementation, r->except));
+}
+
+const lt_conv_rule *lt_conv_forbidden(int version, const char *implementation,
+                                      const lt_conv_form *form)
+{
+    for (const lt_conv_rule *r = rules; r < rules + RULES; r++)
+        if (r->kind == form->kind && is_of(r, version, implementation) && r->forbids(form))
+            return r;
+    return NULL;
+}
+
+const lt_conv_rule *lt_conv_rule_at(int i)
+{
+    return i < RULES ? &rules[i] : NULL;
+}

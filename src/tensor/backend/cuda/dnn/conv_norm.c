@@ -1,0 +1,180 @@
+/* Convolutions of an input that was never written.
+ *
+ * Of relu(batchnorm(x)): cuDNN's kernels scale, shift and mask x as they read it. Only f16 has them for the
+ * weight's gradient too (tests/cuda/planning.c), and they take scale and shift in f16: an element errs by that
+ * rounding once more than one that was written.
+ *
+ * Of normalize(x), by the first convolution: its blocks of pixels (stem.h) are made of x, once for forward and
+ * gradient, with the bits that they would have otherwise.
+ *
+ * The other way is to write it, which only the caller can do. While ways are timed it is written to memory
+ * that lives as long as the trial. */
+
+#include "conv_stem.h"
+#include "tensor/backend/cuda/kernels.h"
+#include "tensor/backend/cuda/kernels/stem.h"
+#include "tensor/backend/cuda/norm_sums.h"
+
+typedef struct norm_call {
+    const lt_batchnorm_before *norm; /* NULL: of pixels */
+    const lt_view *stats;            /* NULL: the gradient of the weight */
+    bool *sums, *done;
+    void **written; /* of a trial */
+} norm_call;
+
+static size_t bytes_of(const lt_view *x)
+{
+    return (size_t)lt_shape_count(x->shape) * lt_dtype_size(x->dtype);
+}
+
+static lt_status write_input(lt_cuda *c, const lt_conv_call *call, const lt_batchnorm_before *norm,
+                             const lt_view *x)
+{
+    const lt_backend *be = lt_cuda_table();
+    const lt_batchnorm2d_config config = {.relu = true};
+    return norm ? be->batchnorm_apply(c, &config, norm->x, norm->coef, NULL, x, NULL)
+                : be->normalize(c, call->pixels->config, call->pixels->x, x);
+}
+
+static lt_status write_and_run(lt_cuda *c, const lt_conv_call *call, const norm_call *n)
+{
+    const lt_backend *be = lt_cuda_table();
+    lt_view x = *call->x;
+    bool sums;
+    if (!*n->written)
+        LT_TRY(lt_cuda_alloc(c, bytes_of(&x), n->written));
+    x.data = *n->written;
+    LT_TRY(write_input(c, call, n->norm, &x));
+    return n->stats ? be->conv2d_stats(c, call->config, &x, call->w, call->y, n->stats,
+                                       n->sums ? &sums : NULL)
+                    : be->conv2d_grad_w(c, call->config, call->y, &x, call->w);
+}
+
+static lt_status other(lt_cuda *c, const lt_conv_call *call)
+{
+    const norm_call *n = call->context;
+    if (call->trying)
+        return write_and_run(c, call, n);
+    *n->done = false;
+    return LT_OK;
+}
+
+static lt_status finish_stats(lt_cuda *c, const lt_conv_call *call)
+{
+    const norm_call *n = call->context;
+    return lt_conv_take_sums(c, call, n->norm ? LT_CONV_NORM_SUM : LT_CONV_SUM, n->stats, n->sums);
+}
+
+static lt_status run(lt_cuda *c, const char *operation, lt_conv_call *call, norm_call context)
+{
+    void *written = NULL;
+    lt_view sum[2];
+    context.written = &written;
+    *context.done = true;
+    call->context = &context;
+    call->fused = true;
+    call->after = context.stats ? finish_stats : call->after;
+    call->other = other;
+    for (int i = 0; context.stats && i < 2; i++)
+        sum[i] = lt_conv_row(context.stats, 1 + i);
+    if (context.stats)
+        lt_conv_place_sums(call, context.norm ? LT_CONV_NORM_SUM : LT_CONV_SUM,
+                           context.sums ? sum : NULL);
+    LT_TRY(lt_cuda_begin(c, operation));
+    lt_status st = lt_conv_run(c, call);
+    if (written)
+        lt_cuda_free(c, written, bytes_of(call->x));
+    return st ? st : lt_cuda_end(c);
+}
+
+static bool may_fuse(const lt_conv_problem *p, const lt_batchnorm_before *norm)
+{
+    return p->dtype == LT_F16 && norm->x->dtype == LT_F16 && lt_conv_may_fuse(p) && norm->rounded
+           && lt_view_is_channels_last(norm->x);
+}
+
+static lt_status run_of_norm(lt_cuda *c, const char *operation, lt_conv_call *call,
+                             norm_call context)
+{
+    const lt_batchnorm_before *norm = context.norm;
+    *context.done = false;
+    if (!may_fuse(&call->problem, norm))
+        return LT_OK;
+    const lt_view part[] = {lt_conv_row(norm->rounded, 0), lt_conv_row(norm->rounded, 1)};
+    for (int i = 0; i < 2; i++)
+        call->operand[LT_CONV_SCALE + i] = lt_conv_vector(&part[i], LT_F16, false);
+    return run(c, operation, call, context);
+}
+
+static lt_status conv2d_norm_stats(void *ctx, const lt_conv2d_config *config,
+                                   const lt_batchnorm_before *norm, const lt_view *w,
+                                   const lt_view *y, const lt_view *stats, lt_norm_conv *how)
+{
+    lt_conv_call call = lt_conv_call_of(LT_CONV_NORM_STATS, config, norm->x, w, y);
+    return run_of_norm(ctx, "conv2d_norm_stats", &call,
+                       (norm_call){.norm = norm,
+                                   .stats = stats,
+                                   .sums = how->moments ? NULL : &how->sums,
+                                   .done = &how->done});
+}
+
+static lt_status conv2d_norm_grad_w(void *ctx, const lt_conv2d_config *config, const lt_view *dy,
+                                    const lt_batchnorm_before *norm, const lt_view *dw, bool *done)
+{
+    lt_conv_call call = lt_conv_call_of(LT_CONV_NORM_GRAD_W, config, norm->x, dw, dy);
+    return run_of_norm(ctx, "conv2d_norm_grad_w", &call, (norm_call){.norm = norm, .done = done});
+}
+
+/* The normalised pixels, which are not in memory. */
+static lt_view normalized(const lt_view *pixels, lt_dtype dtype)
+{
+    const int64_t *dim = pixels->shape.dim;
+    return (lt_view){.dtype = dtype,
+                     .shape = pixels->shape,
+                     .stride = {dim[1] * dim[2] * dim[3], 1, dim[1] * dim[3], dim[1]}};
+}
+
+/* The shape of what is kept of x, if it is the first convolution; without dimensions: it is not. */
+static lt_shape folded_shape(const lt_conv2d_config *config, const lt_view *x, const lt_view *w,
+                             const lt_view *y)
+{
+    const lt_view b = lt_stem_blocks(x, y);
+    const bool fits = lt_stem_fits(config, x, w, y);
+    return fits ? LT_SHAPE(b.shape.dim[0], b.shape.dim[2], b.shape.dim[3], b.shape.dim[1])
+                : LT_SCALAR;
+}
+
+static lt_status conv2d_pixels_stats(void *ctx, const lt_conv2d_config *config,
+                                     const lt_conv_pixels *pixels, const lt_view *w,
+                                     const lt_view *y, const lt_view *stats, lt_norm_conv *how)
+{
+    const lt_view x = normalized(pixels->x, y->dtype);
+    lt_view blocks;
+    how->done = false;
+    pixels->folded->shape = folded_shape(config, &x, w, y);
+    if (!pixels->folded->data)
+        return LT_OK;
+    lt_conv_call call = lt_conv_call_of(LT_CONV_STATS, config, &x, w, y);
+    lt_conv_fold_pixels(&call, &blocks, pixels);
+    return run(
+        ctx, "conv2d_pixels_stats", &call,
+        (norm_call){.stats = stats, .sums = how->moments ? NULL : &how->sums, .done = &how->done});
+}
+
+static lt_status conv2d_pixels_grad_w(void *ctx, const lt_conv2d_config *config, const lt_view *dy,
+                                      const lt_conv_pixels *pixels, const lt_view *dw, bool *done)
+{
+    const lt_view x = normalized(pixels->x, dy->dtype);
+    lt_view blocks;
+    lt_conv_call call = lt_conv_call_of(LT_CONV_GRAD_W, config, &x, dw, dy);
+    lt_conv_fold_pixels(&call, &blocks, pixels);
+    return run(ctx, "conv2d_pixels_grad_w", &call, (norm_call){.done = done});
+}
+
+void lt_cuda_install_norm_convs(lt_backend *be)
+{
+    be->conv2d_norm_stats = conv2d_norm_stats;
+    be->conv2d_norm_grad_w = conv2d_norm_grad_w;
+    be->conv2d_pixels_stats = conv2d_pixels_stats;
+    be->conv2d_pixels_grad_w = conv2d_pixels_grad_w;
+}

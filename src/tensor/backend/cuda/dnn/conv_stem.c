@@ -1,0 +1,85 @@
+/* The first convolution's calls. */
+
+#include "conv_stem.h"
+
+#include "tensor/backend/cuda/kernels/stem.h"
+
+#include <string.h>
+
+/* A tensor in work memory instead of the call's own. */
+static void replace(lt_conv_call *call, int slot, const lt_view *by, int64_t dim[4])
+{
+    call->operand[slot] = (lt_operand){.dtype = by->dtype};
+    call->work[slot] = lt_dtype_size(by->dtype);
+    for (int d = 0; d < 4; d++) {
+        dim[d] = by->shape.dim[d];
+        call->work[slot] *= (size_t)dim[d];
+    }
+}
+
+static lt_status fold_x(lt_cuda *c, const lt_conv_call *call)
+{
+    lt_view blocks = lt_stem_blocks(call->x, call->y);
+    blocks.data = call->memory[LT_CONV_X];
+    return lt_stem_fold_x(c, call->x, &blocks);
+}
+
+static lt_status fold_both(lt_cuda *c, const lt_conv_call *call)
+{
+    lt_view filters = lt_stem_filters(call->w, call->y);
+    filters.data = call->memory[LT_CONV_W];
+    LT_TRY(lt_stem_fold_w(c, call->w, &filters));
+    return fold_x(c, call);
+}
+
+static lt_status unfold_w(lt_cuda *c, const lt_conv_call *call)
+{
+    lt_view filters = lt_stem_filters(call->w, call->y);
+    filters.data = call->memory[LT_CONV_W];
+    return lt_stem_unfold_w(c, &filters, call->w);
+}
+
+static lt_status as_it_was(lt_cuda *c, const lt_conv_call *call)
+{
+    lt_conv_call plain =
+        lt_conv_call_of(call->problem.form, call->config, call->x, call->w, call->y);
+    return lt_conv_run(c, &plain);
+}
+
+void lt_conv_fold_stem(lt_conv_call *call)
+{
+    lt_conv_problem *p = &call->problem;
+    if (!lt_stem_fits(call->config, call->x, call->w, call->y))
+        return;
+    const lt_view blocks = lt_stem_blocks(call->x, call->y);
+    const lt_view filters = lt_stem_filters(call->w, call->y);
+    const bool grad_w = p->form == LT_CONV_GRAD_W;
+    p->config = lt_stem_config();
+    replace(call, LT_CONV_X, &blocks, p->x);
+    replace(call, LT_CONV_W, &filters, p->w);
+    call->before = grad_w ? fold_x : fold_both;
+    if (grad_w)
+        call->after = unfold_w;
+    if (!call->other)
+        call->other = as_it_was;
+}
+
+static lt_status fold_pixels(lt_cuda *c, const lt_conv_call *call)
+{
+    const lt_view *blocks = call->operand[LT_CONV_X].view;
+    lt_view filters = lt_stem_filters(call->w, call->y);
+    filters.data = call->memory[LT_CONV_W];
+    LT_TRY(lt_stem_fold_w(c, call->w, &filters));
+    return lt_stem_fold_pixels(c, call->pixels->x, call->pixels->config, blocks);
+}
+
+void lt_conv_fold_pixels(lt_conv_call *call, lt_view *blocks, const lt_conv_pixels *pixels)
+{
+    *blocks = lt_stem_blocks(call->x, call->y);
+    blocks->data = pixels->folded->data;
+    lt_conv_fold_stem(call);
+    call->pixels = pixels;
+    call->operand[LT_CONV_X] = (lt_operand){.view = blocks, .dtype = blocks->dtype, .fits = true};
+    call->work[LT_CONV_X] = 0;
+    call->before = call->problem.form == LT_CONV_GRAD_W ? NULL : fold_pixels;
+}

@@ -1,0 +1,160 @@
+/* Lists as parameters of one launch: tensors of first-order optimizers, and elementwise expressions. */
+
+#include "optim.h"
+#include "tensor/backend/cuda/cuda.h"
+#include "tensor/backend/cuda/walk.h"
+#include "vec.h"
+
+#include "lather/ext/fail.h"
+
+static lt_status want_f32(const lt_view *view)
+{
+    if (!view->data || view->dtype == LT_F32)
+        return LT_OK;
+    return lt_fail(LT_E_UNSUPPORTED, "cuda: an optimizer's tensor is %s, want f32",
+                   lt_dtype_name(view->dtype));
+}
+
+/* Of a weight it may have the dtype of the pass. */
+static lt_status want_gradient(const lt_view *view)
+{
+    return lt_cuda_is_16_bit(view->dtype) ? LT_OK : want_f32(view);
+}
+
+static lt_status take_item(lt_list_item *to, const lt_optim_item *from)
+{
+    LT_TRY(want_f32(&from->value));
+    LT_TRY(want_gradient(&from->grad));
+    for (int i = 0; i < LT_LIST_STATES; i++)
+        LT_TRY(want_f32(&from->state[i]));
+    const lt_view *measured = from->value.data ? &from->value : &from->grad;
+    *to = (lt_list_item){
+        .value = from->value.data,
+        .grad = from->grad.data,
+        .grad_dtype = from->grad.dtype,
+        .state = {from->state[0].data, from->state[1].data},
+        .count = lt_view_count(measured),
+        .lr_scale = (float)from->lr_scale,
+        .weight_decay = (float)from->weight_decay,
+        .missed = from->missed,
+    };
+    return LT_OK;
+}
+
+lt_status lt_list_fill(lt_list *list, const lt_optim_item *item, const bool *first, size_t count,
+                       size_t *taken)
+{
+    *taken = 0;
+    list->count = list->blocks = 0;
+    while (list->count < LT_LIST_ITEMS && (size_t)list->count < count) {
+        lt_list_item *to = &list->item[list->count];
+        LT_TRY(take_item(to, &item[list->count]));
+        to->first = first && first[list->count];
+        to->first_block = list->blocks;
+        list->blocks += (int)((to->count + LT_LIST_BLOCK - 1) / LT_LIST_BLOCK);
+        list->count++;
+    }
+    *taken = (size_t)list->count;
+    return LT_OK;
+}
+
+/* Whether four neighbours can be read or written at once: operand A may be a gradient in 16 bits. */
+static bool takes_fours(const lt_view *v, int operand)
+{
+    enum { A = 1 };
+    const bool narrow = operand == A && (v->dtype == LT_BF16 || v->dtype == LT_F16);
+    return (narrow || v->dtype == LT_F32) && (uintptr_t)v->data % (narrow ? 8 : 16) == 0;
+}
+
+/* All expressions of a list go in one order: that of the first one's y in memory. */
+static void take_job(lt_vec_expression *s, const lt_vec_job *job, const int order[LT_MAX_DIMS])
+{
+    const lt_view *const view[] = {&job->y, &job->a, &job->b};
+    const int operands = job->b.data ? 3 : 2;
+    *s = (lt_vec_expression){
+        .op = job->op,
+        .alpha = job->alpha,
+        .beta = job->beta,
+        .gamma = job->gamma,
+        .delta = job->delta,
+        .factor = job->factor,
+    };
+    lt_walk_in_order(&s->walk, view, operands, order);
+    s->fours = lt_walk_has_fours(&s->walk);
+    for (int k = 0; k < operands; k++) {
+        s->data[k] = view[k]->data;
+        s->dtype[k] = view[k]->dtype;
+        s->fours = s->fours && takes_fours(view[k], k);
+    }
+}
+
+static void append_list(lt_vec_batch *batch, const lt_vec_list *list)
+{
+    const int at = batch->lists++;
+    int order[LT_MAX_DIMS];
+    lt_walk_order(&list->job[0].y, order);
+    batch->list[at].first = batch->expressions;
+    batch->list[at].length = (int)list->count;
+    batch->list[at].scratch = list->scratch;
+    batch->list[at].first_block = batch->blocks;
+    for (size_t i = 0; i < list->count; i++)
+        take_job(&batch->expression[batch->expressions++], &list->job[i], order);
+    const int64_t count = lt_view_count(&list->job[0].y);
+    batch->blocks += (int)((count + LT_VEC_BLOCK - 1) / LT_VEC_BLOCK);
+}
+
+lt_status lt_vec_fill(lt_vec_batch *batch, const lt_vec_list *list, size_t count, size_t *taken)
+{
+    size_t i = 0;
+    *taken = 0;
+    batch->lists = batch->expressions = batch->blocks = 0;
+    for (; i < count && batch->expressions + (int)list[i].count <= LT_VEC_JOBS; i++) {
+        if (list[i].count > LT_VEC_LIST_LENGTH)
+            return lt_fail(LT_E_UNSUPPORTED, "cuda: a list of %zu expressions, at most %d",
+                           list[i].count, LT_VEC_LIST_LENGTH);
+        if (list[i].count > 0)
+            append_list(batch, &list[i]);
+    }
+    *taken = i;
+    return LT_OK;
+}
+
+static bool can_hold(const lt_vec_expression *s, int count, const void *scratch)
+{
+    bool can = scratch != NULL;
+    for (int k = 0; k < count; k++)
+        for (int d = 0; d < 3; d++)
+            can = can && (s[k].data[d] != scratch || s[k].fours);
+    return can;
+}
+
+void lt_vec_hold(lt_vec_batch *batch)
+{
+    for (int i = 0; i < batch->lists; i++) {
+        lt_vec_expression *s = &batch->expression[batch->list[i].first];
+        const void *scratch = batch->list[i].scratch;
+        const bool can = can_hold(s, batch->list[i].length, scratch);
+        bool made = false;
+        for (int k = 0; k < batch->list[i].length && can; k++) {
+            const int inputs = (s[k].data[1] == scratch ? LT_VEC_HELD_A : 0)
+                               | (s[k].data[2] == scratch ? LT_VEC_HELD_B : 0);
+            const bool is_made = s[k].data[0] == scratch;
+            s[k].held = (uint8_t)((made ? inputs : 0) | (is_made ? LT_VEC_HELD_Y : 0)
+                                  | (is_made && made ? LT_VEC_HELD_OLD : 0));
+            made = made || is_made;
+        }
+    }
+}
+
+lt_vec_norm lt_vec_norm_of(const lt_vec_job *job, double *out, int64_t first_block)
+{
+    lt_vec_job of = *job;
+    int order[LT_MAX_DIMS];
+    of.y.data = NULL;
+    lt_walk_order(&of.y, order);
+    lt_vec_norm n = {.first_block = first_block, .out = out};
+    take_job(&n.expression, &of, order);
+    n.expression.fours = n.expression.fours && of.a.dtype == LT_F32;
+    n.blocks = (n.expression.walk.count + LT_VEC_NORM_BLOCK - 1) / LT_VEC_NORM_BLOCK;
+    return n;
+}

@@ -1,0 +1,218 @@
+/* What kernels share: dtypes as types, 16-byte accesses, sums over a block in a fixed order, sizes of
+ * grids. */
+#ifndef LT_CUDA_LAUNCH_CUH
+#define LT_CUDA_LAUNCH_CUH
+
+#include "tensor/backend/cuda/cuda.h"
+#include "tensor/backend/cuda/element.h"
+#include "tensor/backend/cuda/rows.h"
+#include "tensor/backend/cuda/walk.h"
+
+#include <cuda_runtime.h>
+
+enum { THREADS = 256 };
+
+/* A kernel's parameters in bytes, at most: since CUDA 12.1, for compute capability 7.0 and later. */
+enum { MAX_PARAMETERS = 32764 };
+
+/* Runs the code with T the type of a floating dtype that is no f64, else returns a failure. */
+#define WITH_TYPE(c, dtype_, ...)                                                       \
+    switch (dtype_) {                                                                   \
+    case LT_F32: {                                                                      \
+        typedef float T;                                                                \
+        __VA_ARGS__;                                                                    \
+        break;                                                                          \
+    }                                                                                   \
+    case LT_BF16: {                                                                     \
+        typedef lt_bf16 T;                                                              \
+        __VA_ARGS__;                                                                    \
+        break;                                                                          \
+    }                                                                                   \
+    case LT_F16: {                                                                      \
+        typedef lt_f16 T;                                                               \
+        __VA_ARGS__;                                                                    \
+        break;                                                                          \
+    }                                                                                   \
+    default:                                                                            \
+        return lt_fail(LT_E_UNSUPPORTED, "cuda:%d: %s: no kernel for %s", (c)->ordinal, \
+                       (c)->operation, lt_dtype_name(dtype_));                          \
+    }
+
+/* Runs the kernel for doubles or floats: T is the type. */
+#define WIDE_OR_NOT(wide, ...) \
+    if (wide) {                \
+        typedef double T;      \
+        __VA_ARGS__;           \
+    } else {                   \
+        typedef float T;       \
+        __VA_ARGS__;           \
+    }
+
+static inline unsigned blocks_for(int64_t count, int64_t per_block)
+{
+    return (unsigned)((count + per_block - 1) / per_block);
+}
+
+static inline cudaStream_t main_stream(const lt_cuda *c)
+{
+    return c->stream[LT_CUDA_MAIN];
+}
+
+__host__ __device__ static inline bool is_aligned(const void *data)
+{
+    return ((uintptr_t)data & 15) == 0;
+}
+
+static inline lt_rows rows_of(const lt_view *x)
+{
+    lt_rows r;
+    r.height = x->shape.dim[2];
+    r.width = x->shape.dim[3];
+    r.channels = x->shape.dim[1];
+    r.count = x->shape.dim[0] * r.height * r.width;
+    for (int d = 0; d < 4; d++)
+        r.stride[d] = x->stride[d];
+    r.dense = lt_view_is_channels_last(x);
+    return r;
+}
+
+/* Whether vectors of 8 channels can be read with 16-byte accesses. An absent view can. */
+static inline bool has_vectors(const lt_view *x)
+{
+    return !x || !x->data
+           || (x->shape.dim[1] % LT_VECTOR_WIDTH == 0 && lt_view_is_channels_last(x)
+               && is_aligned(x->data));
+}
+
+__device__ inline float to_float(float x)
+{
+    return x;
+}
+__device__ inline float to_float(lt_bf16 x)
+{
+    return lt_bf16_load(x);
+}
+__device__ inline float to_float(lt_f16 x)
+{
+    return lt_f16_load(x);
+}
+__device__ inline void set(float *to, float x)
+{
+    *to = x;
+}
+__device__ inline void set(lt_bf16 *to, float x)
+{
+    *to = lt_bf16_round(x);
+}
+__device__ inline void set(lt_f16 *to, float x)
+{
+    *to = lt_f16_round(x);
+}
+
+/* Eight elements as they lie in memory, which is aligned to 16 bytes. Loads are issued before
+ * they are needed: a thread stalls at the first use, not at the load. */
+template <class T> struct raw_vector {
+    uint4 bits;
+};
+template <> struct raw_vector<float> {
+    float4 low, high;
+};
+
+__device__ inline raw_vector<float> fetch_vector(const float *from)
+{
+    raw_vector<float> r;
+    r.low = ((const float4 *)from)[0];
+    r.high = ((const float4 *)from)[1];
+    return r;
+}
+
+template <class T> __device__ inline raw_vector<T> fetch_vector(const T *from)
+{
+    raw_vector<T> r;
+    r.bits = *(const uint4 *)from;
+    return r;
+}
+
+__device__ inline void widen(const raw_vector<float> &r, float (&v)[LT_VECTOR_WIDTH])
+{
+    v[0] = r.low.x, v[1] = r.low.y, v[2] = r.low.z, v[3] = r.low.w;
+    v[4] = r.high.x, v[5] = r.high.y, v[6] = r.high.z, v[7] = r.high.w;
+}
+
+template <class T> __device__ inline void widen(const raw_vector<T> &r, float (&v)[LT_VECTOR_WIDTH])
+{
+    const unsigned word[4] = {r.bits.x, r.bits.y, r.bits.z, r.bits.w};
+#pragma unroll
+    for (int i = 0; i < LT_VECTOR_WIDTH; i++) {
+        T x;
+        x.bits = (uint16_t)(word[i / 2] >> 16 * (i % 2));
+        v[i] = to_float(x);
+    }
+}
+
+template <class T> __device__ inline void load_vector(const T *from, float (&v)[LT_VECTOR_WIDTH])
+{
+    widen(fetch_vector(from), v);
+}
+
+/* One store of 16 bytes: what is assigned, the compiler often splits into four. */
+__device__ inline void store_16(uint4 *to, uint4 x)
+{
+#ifdef __CUDA_ARCH__
+    asm("st.global.v4.u32 [%0], {%1, %2, %3, %4};"
+        :
+        : "l"(to), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w)
+        : "memory");
+#else
+    *to = x;
+#endif
+}
+
+__device__ inline void store_16(float4 *to, float4 x)
+{
+#ifdef __CUDA_ARCH__
+    asm("st.global.v4.f32 [%0], {%1, %2, %3, %4};"
+        :
+        : "l"(to), "f"(x.x), "f"(x.y), "f"(x.z), "f"(x.w)
+        : "memory");
+#else
+    *to = x;
+#endif
+}
+
+__device__ inline void store_vector(float *to, const float (&v)[LT_VECTOR_WIDTH])
+{
+    store_16((float4 *)to, make_float4(v[0], v[1], v[2], v[3]));
+    store_16((float4 *)to + 1, make_float4(v[4], v[5], v[6], v[7]));
+}
+
+template <class T> __device__ inline void store_vector(T *to, const float (&v)[LT_VECTOR_WIDTH])
+{
+    unsigned word[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        T low, high;
+        set(&low, v[2 * i]);
+        set(&high, v[2 * i + 1]);
+        word[i] = low.bits | (unsigned)high.bits << 16;
+    }
+    store_16((uint4 *)to, make_uint4(word[0], word[1], word[2], word[3]));
+}
+
+/* The sum of all threads' x, in a fixed order, in thread 0. Blocks have THREADS threads. */
+__device__ inline double block_sum(double x)
+{
+    __shared__ double warp[THREADS / 32];
+    for (int step = 16; step > 0; step /= 2)
+        x += __shfl_down_sync(0xFFFFFFFFU, x, step);
+    __syncthreads(); /* a sum before this one was read */
+    if (threadIdx.x % 32 == 0)
+        warp[threadIdx.x / 32] = x;
+    __syncthreads();
+    if (threadIdx.x == 0)
+        for (int i = 1; i < THREADS / 32; i++)
+            x += warp[i];
+    return x;
+}
+
+#endif

@@ -1,0 +1,55 @@
+/* Per-element formulas of softmax cross-entropy. */
+#ifndef LT_CUDA_LOSS_H
+#define LT_CUDA_LOSS_H
+
+#include "tensor/backend/cuda/element.h"
+
+#include <math.h>
+
+/* Targets of a batch of logits [rows, classes], by address. */
+typedef struct lt_targets {
+    const void *values; /* i32 [rows], or floating [rows, classes] */
+    lt_dtype dtype;
+    int64_t rows, classes, stride[2];
+    bool soft;
+    double smoothing;
+} lt_targets;
+
+/* Whether row n has neither loss nor gradient. */
+LT_HD bool lt_target_is_ignored(const lt_targets *t, int64_t n)
+{
+    return !t->soft
+           && lt_element(t->values, t->dtype, n * t->stride[0]) == (double)LT_IGNORED_LABEL;
+}
+
+/* q[n,k]; of an ignored row 0. */
+LT_HD double lt_target(const lt_targets *t, int64_t n, int64_t k)
+{
+    const double value =
+        lt_element(t->values, t->dtype, n * t->stride[0] + (t->soft ? k * t->stride[1] : 0));
+    if (lt_target_is_ignored(t, n))
+        return 0;
+    const double one = t->soft ? value : (double)((int64_t)value == k);
+    return (1 - t->smoothing) * one + t->smoothing / (double)t->classes;
+}
+
+/* Whether row n's label is a class, or says to ignore it. Soft labels are not range-checked. */
+LT_HD bool lt_target_is_class(const lt_targets *t, int64_t n)
+{
+    const double label = t->soft ? 0 : lt_element(t->values, t->dtype, n * t->stride[0]);
+    return (label >= 0 && label < (double)t->classes) || lt_target_is_ignored(t, n);
+}
+
+/* What a class adds to the row's loss. One that cannot occur adds nothing: its logit may be -Inf. */
+LT_HD double lt_loss_term(double q, float z, float lse)
+{
+    return q == 0 ? 0 : -q * ((double)z - (double)lse);
+}
+
+/* Whether class k with logit z comes before the label, whose logit is own. */
+LT_HD bool lt_comes_before(float z, int64_t k, float own, int64_t label)
+{
+    return z > own || (k < label && z == own);
+}
+
+#endif

@@ -1,0 +1,44 @@
+/* Per-element formulas of batch normalisation, the same in forward and backward, so that both decide
+ * alike where relu passes. */
+#ifndef LT_CUDA_NORM_H
+#define LT_CUDA_NORM_H
+
+#include "tensor/backend/cuda/host_device.h"
+
+#include <math.h>
+
+/* x * scale + shift, rounded once. */
+LT_HD float lt_norm_affine(float x, float scale, float shift)
+{
+    return fmaf(x, scale, shift);
+}
+
+/* NaN stays. */
+LT_HD float lt_norm_relu(float y)
+{
+    return y < 0 ? 0 : y;
+}
+
+/* scale * (g - mean_g - xhat * mean_gx), where slope = mean_gx / sqrt(var + eps). */
+LT_HD float lt_norm_dx(float g, float x, float mean, float scale, float mean_g, float slope)
+{
+    return scale * (g - mean_g - (x - mean) * slope);
+}
+
+/* What batchnorm_finish makes of one channel, in double as the reference does. */
+typedef struct lt_norm_channel {
+    double mean, rstd, scale, shift;
+} lt_norm_channel;
+
+LT_HD lt_norm_channel lt_norm_coefficients(double mean, double var, double gamma, double beta,
+                                           double eps)
+{
+    lt_norm_channel c;
+    c.mean = mean;
+    c.rstd = 1 / sqrt(var + eps);
+    c.scale = gamma * c.rstd;
+    c.shift = beta - mean * c.scale;
+    return c;
+}
+
+#endif

@@ -1,0 +1,149 @@
+/* First-order optimizers, element by element, and how a list of tensors is cut into blocks. Sources:
+ * src/tensor/backend/ref/optim.c. */
+#ifndef LT_CUDA_OPTIM_H
+#define LT_CUDA_OPTIM_H
+
+#include "tensor/backend/cuda/host_device.h"
+
+#include "lather/ext/optim_kernels.h"
+
+enum {
+    LT_LIST_ITEMS = 256,  /* of one launch: they are the kernel's parameter, 24 KiB */
+    LT_LIST_BLOCK = 8192, /* elements of a block */
+    LT_LIST_STATES = 2
+};
+
+/* A tensor of a list: its views have the same dense strides, so elements go by their place. */
+typedef struct lt_list_item {
+    float *value;
+    const void *grad; /* in that dtype: f32 or 16 bits */
+    float *state[LT_LIST_STATES];
+    int64_t count;
+    float lr_scale, weight_decay;
+    const double *missed; /* Adam: lt_optim_item's */
+    void *beside;         /* value in 16 bits, written along; NULL: nothing is */
+    lt_dtype beside_dtype;
+    lt_dtype grad_dtype;
+    int first_block;
+    bool first; /* SGD: the momentum is the gradient */
+} lt_list_item;
+
+typedef struct lt_list {
+    int count, blocks;
+    lt_list_item item[LT_LIST_ITEMS];
+} lt_list;
+
+/* Which item a block works on: the last one that begins at it or before. */
+LT_HD int lt_list_find(const lt_list *list, int block)
+{
+    int low = 0, high = list->count - 1;
+    while (low < high) {
+        const int middle = (low + high + 1) / 2;
+        if (list->item[middle].first_block <= block)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    return low;
+}
+
+/* What a rule reads and writes; the gradient comes unscaled and clipped. */
+typedef struct lt_list_element {
+    float p, g, state[LT_LIST_STATES];
+} lt_list_element;
+
+/* Numbers of a step that all elements of an item share. */
+typedef struct lt_list_step {
+    float lr, weight_decay;
+    float a, rest_a;      /* Adam: beta1, 1 - beta1; SGD: momentum, 1 - dampening; lerp: weight */
+    float b, rest_b, eps; /* Adam: beta2, 1 - beta2 */
+    float correct1, correct2; /* Adam: 1 / (1 - beta^t) */
+    bool first, nesterov, decoupled, momentum;
+} lt_list_step;
+
+LT_HD void lt_sgd_element(lt_list_element *e, const lt_list_step *s)
+{
+    const float g = e->g + s->weight_decay * e->p;
+    float d = g;
+    if (s->momentum) {
+        const float m = s->first ? g : s->a * e->state[0] + s->rest_a * g;
+        e->state[0] = m;
+        d = s->nesterov ? g + s->a * m : m;
+    }
+    e->p -= s->lr * d;
+}
+
+LT_HD void lt_adagrad_element(lt_list_element *e, const lt_list_step *s)
+{
+    const float g = e->g + s->weight_decay * e->p;
+    e->state[0] += g * g;
+    e->p -= s->lr * g / (sqrtf(e->state[0]) + s->eps);
+}
+
+LT_HD void lt_adam_element(lt_list_element *e, const lt_list_step *s)
+{
+    float g = e->g;
+    if (s->decoupled)
+        e->p *= 1 - s->lr * s->weight_decay;
+    else
+        g += s->weight_decay * e->p;
+    e->state[0] = s->a * e->state[0] + s->rest_a * g;
+    e->state[1] = s->b * e->state[1] + s->rest_b * g * g;
+    e->p -= s->lr * (e->state[0] * s->correct1) / (sqrtf(e->state[1] * s->correct2) + s->eps);
+}
+
+LT_HD void lt_lerp_element(lt_list_element *e, const lt_list_step *s)
+{
+    e->p += s->a * (e->state[0] - e->p);
+}
+
+/* What grad_norm makes of the sum of squares. */
+LT_HD void lt_apply_norm(lt_scalars *s, double square)
+{
+    const double norm = sqrt(square) / s->loss_scale, clip = s->clip_norm;
+    s->finite = square - square == 0;
+    s->grad_norm = norm;
+    s->grad_scale = (clip > 0 && norm > clip ? clip / norm : 1) / s->loss_scale;
+    s->applied += s->finite;
+}
+
+enum { LT_TRUST_ITEMS = 256 }; /* of one launch: they are the kernel's parameter, 4 KiB */
+
+typedef struct lt_trust_list {
+    lt_trust_kernel config;
+    int count;
+    lt_trust_item item[LT_TRUST_ITEMS];
+} lt_trust_list;
+
+/* As ref's. */
+LT_HD double lt_trust_of(const lt_trust_kernel *c, const lt_trust_item *item, double weight,
+                         double update, const lt_scalars *s)
+{
+    const double u =
+        c->of_gradients ? update * s->grad_scale + item->weight_decay * weight : update;
+    const double ratio = weight > 0 && update > 0 ? c->coefficient * weight / (u + c->eps) : 1;
+    switch (c->limit) {
+    case LT_TRUST_LIMIT_ONE:
+        return fmin(1.0, ratio);
+    case LT_TRUST_LIMIT_LR:
+        return fmin(1.0, ratio / (s->lr * item->lr_scale));
+    case LT_TRUST_NO_LIMIT:
+        break;
+    }
+    return ratio;
+}
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Takes items into the list until it is full; returns how many. Errors (dtypes other than f32) leave
+ * *taken at 0. first may be NULL. */
+lt_status lt_list_fill(lt_list *list, const lt_optim_item *item, const bool *first, size_t count,
+                       size_t *taken);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,20 @@
+/* Per-element formulas of dropout and of pixels' normalisation. */
+#ifndef LT_CUDA_PIXELS_H
+#define LT_CUDA_PIXELS_H
+
+#include "tensor/backend/cuda/host_device.h"
+
+#include "lather/ops/norm.h"
+
+/* Whether the element with that random word survives dropout with probability p. */
+LT_HD bool lt_is_kept(uint32_t word, double p)
+{
+    return (double)word * 0x1p-32 >= p;
+}
+
+LT_HD float lt_normalized(uint8_t pixel, const lt_normalize_config *config, int channel)
+{
+    return ((float)pixel - config->mean[channel]) / config->deviation[channel];
+}
+
+#endif

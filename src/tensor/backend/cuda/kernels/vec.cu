@@ -1,0 +1,161 @@
+/* Elementwise expressions of optimizers: a launch does up to LT_VEC_JOBS of them. Those of a list pass
+ * over memory once: a thread does one after the other on each of its elements, and holds what is scratch. */
+
+#include "launch.cuh"
+#include "optim.cuh"
+#include "vec.h"
+#include "tensor/backend/cuda/weights.h"
+
+namespace
+{
+
+static_assert(sizeof(lt_vec_batch) + 64 <= MAX_PARAMETERS, "it is a parameter, beside others");
+
+/* Not inlined: with it and do_four() in one loop registers are spilled. */
+__device__ __attribute__((noinline)) void do_element(const lt_vec_expression &s, const lt_vec_numbers &n, int64_t i)
+{
+    int64_t at[LT_WALK_OPERANDS];
+    lt_walk_offsets(&s.walk, i, at);
+    if (s.dtype[0] == LT_F64) {
+        const double a = lt_element(s.data[1], s.dtype[1], at[1]);
+        const double b = s.data[2] ? lt_element(s.data[2], s.dtype[2], at[2]) : 0;
+        const double y = n.beta == 0 ? 0 : lt_element(s.data[0], s.dtype[0], at[0]);
+        lt_set_element(s.data[0], s.dtype[0], at[0], lt_vec_f64(s.op, &n, a, b, y));
+    } else {
+        const lt_vec_numbers_f32 m = lt_vec_narrow(n);
+        const float a = lt_element_f32(s.data[1], s.dtype[1], at[1]);
+        const float b = s.data[2] ? lt_element_f32(s.data[2], s.dtype[2], at[2]) : 0;
+        const float y = n.beta == 0 ? 0 : lt_element_f32(s.data[0], s.dtype[0], at[0]);
+        const float made = lt_vec_f32(s.op, &m, a, b, y);
+        lt_set_element_f32(s.data[0], s.dtype[0], at[0], made);
+        if (s.beside)
+            lt_set_element_f32(s.beside, s.beside_dtype, at[0], made);
+    }
+}
+
+/* Four of a, which may be a gradient in 16 bits. */
+__device__ float4 four_of_a(const lt_vec_expression &s, int64_t at)
+{
+    if (s.dtype[1] == LT_F32)
+        return *(const float4 *)((const float *)s.data[1] + at);
+    float v[4];
+    take_four_16(s.data[1], s.dtype[1], at, v);
+    return make_float4(v[0], v[1], v[2], v[3]);
+}
+
+/* Elements i to i + 3; i is a multiple of 4. held: the list's scratch. */
+__device__ void do_four(const lt_vec_expression &s, const lt_vec_numbers_f32 &n, int64_t i, float4 &held)
+{
+    int64_t at[LT_WALK_OPERANDS];
+    lt_walk_offsets(&s.walk, i, at);
+    float4 *const to = (float4 *)((float *)s.data[0] + at[0]), none = make_float4(0, 0, 0, 0);
+    const float4 a = s.held & LT_VEC_HELD_A ? held : four_of_a(s, at[1]);
+    const float4 b = s.held & LT_VEC_HELD_B ? held : s.data[2] ? *(const float4 *)((const float *)s.data[2] + at[2]) : none;
+    float4 y = n.beta == 0 ? none : s.held & LT_VEC_HELD_OLD ? held : *to;
+    y.x = lt_vec_f32(s.op, &n, a.x, b.x, y.x);
+    y.y = lt_vec_f32(s.op, &n, a.y, b.y, y.y);
+    y.z = lt_vec_f32(s.op, &n, a.z, b.z, y.z);
+    y.w = lt_vec_f32(s.op, &n, a.w, b.w, y.w);
+    if (s.held & LT_VEC_HELD_Y) {
+        held = y;
+        return;
+    }
+    store_16(to, y);
+    if (s.beside) {
+        const float made[4] = {y.x, y.y, y.z, y.w};
+        lt_put_four_16(s.beside, s.beside_dtype, at[0], made);
+    }
+}
+
+/* By fours, those expressions of the list that can; else element by element. A thread has the same
+ * elements in all of them, so that none waits for another. */
+__device__ void do_block(const lt_vec_expression *s, int length, const lt_vec_numbers *n,
+                         int64_t begin, int64_t end)
+{
+    bool any = false;
+    for (int k = 0; k < length; k++)
+        any = any || s[k].fours;
+    const int64_t fours = any ? begin + (end - begin) / 4 * 4 : begin;
+    for (int64_t i = begin + threadIdx.x * 4; i < fours; i += THREADS * 4) {
+        float4 held = make_float4(0, 0, 0, 0);
+        for (int k = 0; k < length; k++) {
+            if (s[k].fours)
+                do_four(s[k], lt_vec_narrow(n[k]), i, held);
+            else
+                for (int j = 0; j < 4; j++)
+                    do_element(s[k], n[k], i + j);
+        }
+    }
+    for (int64_t i = fours + threadIdx.x; i < end; i += THREADS)
+        for (int k = 0; k < length; k++)
+            do_element(s[k], n[k], i);
+}
+
+/* Four blocks: with more the compiler for compute capability 12.0 would spill. */
+__global__ void __launch_bounds__(THREADS, 4)
+    run_batch(const __grid_constant__ lt_vec_batch batch, const lt_scalars *scalars)
+{
+    __shared__ lt_vec_numbers numbers[LT_VEC_LIST_LENGTH];
+    if (scalars && !scalars->finite)
+        return;
+    const int mine = lt_vec_find(&batch, blockIdx.x);
+    const int length = batch.list[mine].length;
+    const lt_vec_expression *s = &batch.expression[batch.list[mine].first];
+    if ((int)threadIdx.x < length)
+        numbers[threadIdx.x] = lt_vec_resolve(&s[threadIdx.x], scalars);
+    __syncthreads();
+    const int64_t begin = (int64_t)(blockIdx.x - batch.list[mine].first_block) * LT_VEC_BLOCK;
+    do_block(s, length, numbers, begin, min(begin + LT_VEC_BLOCK, s->walk.count));
+}
+
+void attach(const lt_cuda *c, lt_vec_expression *s)
+{
+    s->beside = s->dtype[0] == LT_F32 ? lt_weight_beside(c, s->data[0], &s->beside_dtype) : NULL;
+    s->fours = s->fours && ((uintptr_t)s->beside & 7) == 0;
+}
+
+lt_status run(lt_cuda *c, const lt_vec_list *list, size_t count, const lt_scalars *scalars)
+{
+    lt_vec_batch batch;
+    for (size_t i = 0, taken = 0; i < count; i += taken) {
+        LT_TRY(lt_vec_fill(&batch, list + i, count - i, &taken));
+        for (int j = 0; j < batch.expressions; j++)
+            attach(c, &batch.expression[j]);
+        lt_vec_hold(&batch);
+        if (batch.blocks > 0)
+            run_batch<<<(unsigned)batch.blocks, THREADS, 0, main_stream(c)>>>(batch, scalars);
+    }
+    return lt_cuda_end(c);
+}
+
+lt_status vec_lists(void *ctx, const lt_vec_list *list, size_t count, const lt_scalars *scalars)
+{
+    lt_cuda *c = (lt_cuda *)ctx;
+    LT_TRY(lt_cuda_begin(c, "vec_lists"));
+    return run(c, list, count, scalars);
+}
+
+lt_status vec(void *ctx, const lt_vec_job *job, size_t count, const lt_scalars *scalars)
+{
+    lt_cuda *c = (lt_cuda *)ctx;
+    lt_vec_list list[LT_VEC_JOBS];
+    LT_TRY(lt_cuda_begin(c, "vec"));
+    for (size_t i = 0; i < count; i += LT_VEC_JOBS) {
+        const size_t some = count - i < LT_VEC_JOBS ? count - i : (size_t)LT_VEC_JOBS;
+        for (size_t j = 0; j < some; j++) {
+            list[j].job = job + i + j;
+            list[j].count = 1;
+            list[j].scratch = NULL;
+        }
+        LT_TRY(run(c, list, some, scalars));
+    }
+    return LT_OK;
+}
+
+} /* namespace */
+
+extern "C" void lt_cuda_install_vec(lt_backend *be)
+{
+    be->vec = vec;
+    be->vec_lists = vec_lists;
+}

@@ -1,0 +1,167 @@
+/* Elementwise expressions of optimizers (lt_vec_op): their formulas, and jobs as a kernel's parameter. */
+#ifndef LT_CUDA_VEC_H
+#define LT_CUDA_VEC_H
+
+#include "tensor/backend/cuda/element.h"
+#include "tensor/backend/cuda/walk.h"
+
+#include "lather/ext/vec_kernels.h"
+
+enum {
+    LT_VEC_JOBS = 64,        /* of one launch: they are the kernel's parameter, 24 KiB */
+    LT_VEC_LIST_LENGTH = 16, /* jobs of one list */
+    LT_VEC_BLOCK = 4096      /* elements of a block */
+};
+
+typedef struct lt_vec_expression {
+    lt_vec_op op;
+    lt_dtype dtype[3];
+    bool fours; /* y, b: f32, a: f32 or 16 bits; four of each are aligned to their bytes */
+    uint8_t
+        held; /* LT_VEC_HELD_...: what of it is in the thread's registers, where the list has scratch */
+    double alpha, beta, gamma, delta;
+    lt_vec_factor factor;
+    void *data[3]; /* y, a, b; b NULL: absent */
+    void *beside;  /* y in 16 bits, written along; NULL: nothing is */
+    lt_dtype beside_dtype;
+    lt_walk walk;
+} lt_vec_expression;
+
+/* y is not written; what y was, a, b are those that the list made before. */
+enum { LT_VEC_HELD_Y = 1, LT_VEC_HELD_OLD = 2, LT_VEC_HELD_A = 4, LT_VEC_HELD_B = 8 };
+
+/* Lists of expressions: list i's are expression[first], ... on the same elements. */
+typedef struct lt_vec_batch {
+    int lists, expressions, blocks;
+    struct {
+        int first, length, first_block;
+        const void *scratch;
+    } list[LT_VEC_JOBS];
+    lt_vec_expression expression[LT_VEC_JOBS];
+} lt_vec_batch;
+
+/* An expression whose norm is wanted, not its values; block b of a list of them has elements
+ * [b', b' + 1) * LT_VEC_NORM_BLOCK, b' = b - first_block. The list is sent in words of 8 bytes. */
+enum { LT_VEC_NORM_BLOCK = 8192 };
+typedef struct lt_vec_norm {
+    lt_vec_expression expression; /* y's data is NULL; fours: a is f32, too */
+    int64_t first_block, blocks;
+    double *out;
+} lt_vec_norm;
+
+/* alpha to delta as they are in this step: lt_vec_alpha(), lt_vec_beta(). */
+typedef struct lt_vec_numbers {
+    double alpha, beta, gamma, delta;
+} lt_vec_numbers;
+
+LT_HD lt_vec_numbers lt_vec_resolve(const lt_vec_expression *s, const lt_scalars *scalars)
+{
+    const lt_vec_factor *f = &s->factor;
+    const bool corrects_beta = s->op == LT_VEC_RSQRT || s->op == LT_VEC_POW;
+    lt_vec_numbers n;
+    n.alpha = s->alpha;
+    n.beta = s->beta;
+    n.gamma = s->gamma;
+    n.delta = s->delta;
+    if (f->lr)
+        n.alpha *= scalars->lr;
+    if (f->grad_scale)
+        n.alpha *= scalars->grad_scale;
+    if (f->over)
+        n.alpha *= *f->over / (*f->under + 1e-16);
+    if (f->bias > 0) {
+        const double steps = (double)(scalars->applied - f->lag) - (f->missed ? *f->missed : 0);
+        const double bias = 1 - f->bias * pow(f->base, steps);
+        n.alpha = corrects_beta ? n.alpha : n.alpha / bias;
+        n.beta = corrects_beta ? n.beta / bias : n.beta;
+    }
+    return n;
+}
+
+/* The numbers in single precision: what f32 data is computed with. */
+typedef struct lt_vec_numbers_f32 {
+    float alpha, beta, gamma, delta;
+} lt_vec_numbers_f32;
+
+LT_HD lt_vec_numbers_f32 lt_vec_narrow(lt_vec_numbers n)
+{
+    lt_vec_numbers_f32 s;
+    s.alpha = (float)n.alpha;
+    s.beta = (float)n.beta;
+    s.gamma = (float)n.gamma;
+    s.delta = (float)n.delta;
+    return s;
+}
+
+LT_HD float lt_vec_f32(lt_vec_op op, const lt_vec_numbers_f32 *n, float a, float b, float y)
+{
+    const float kept = n->beta == 0 ? 0 : n->beta * y; /* a NaN in y must not come through a 0 */
+    switch (op) {
+    case LT_VEC_AXPBY:
+        return n->alpha * a + kept;
+    case LT_VEC_SQUARE:
+        return n->alpha * a * a + kept;
+    case LT_VEC_MUL:
+        return n->alpha * a * b;
+    case LT_VEC_RSQRT:
+        return n->alpha * a / (sqrtf(n->beta * b) + n->gamma);
+    case LT_VEC_POW:
+        return n->alpha * a / (powf(n->beta * b, n->delta) + n->gamma);
+    case LT_VEC_SIGN:
+        return n->alpha * (float)((a > 0) - (a < 0));
+    }
+    return 0;
+}
+
+LT_HD double lt_vec_f64(lt_vec_op op, const lt_vec_numbers *n, double a, double b, double y)
+{
+    const double kept = n->beta == 0 ? 0 : n->beta * y;
+    switch (op) {
+    case LT_VEC_AXPBY:
+        return n->alpha * a + kept;
+    case LT_VEC_SQUARE:
+        return n->alpha * a * a + kept;
+    case LT_VEC_MUL:
+        return n->alpha * a * b;
+    case LT_VEC_RSQRT:
+        return n->alpha * a / (sqrt(n->beta * b) + n->gamma);
+    case LT_VEC_POW:
+        return n->alpha * a / (pow(n->beta * b, n->delta) + n->gamma);
+    case LT_VEC_SIGN:
+        return n->alpha * (double)((a > 0) - (a < 0));
+    }
+    return 0;
+}
+
+/* Which list a block works on. */
+LT_HD int lt_vec_find(const lt_vec_batch *batch, int block)
+{
+    int low = 0, high = batch->lists - 1;
+    while (low < high) {
+        const int middle = (low + high + 1) / 2;
+        if (batch->list[middle].first_block <= block)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    return low;
+}
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Takes lists into the batch while they fit; returns how many. A longer list than
+ * LT_VEC_LIST_LENGTH is LT_E_UNSUPPORTED. */
+lt_status lt_vec_fill(lt_vec_batch *batch, const lt_vec_list *list, size_t count, size_t *taken);
+/* Sets held of those lists whose scratch goes by fours everywhere; of the others, scratch is memory. */
+void lt_vec_hold(lt_vec_batch *batch);
+
+/* The norm of the job's y at *out; its first block is number first_block. */
+lt_vec_norm lt_vec_norm_of(const lt_vec_job *job, double *out, int64_t first_block);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,71 @@
+/* Geometry of pooling: which pixels a window has, and which windows have a pixel. Sides of
+ * images fit in 32 bits, so that divisions are of 32 bits. */
+#ifndef LT_CUDA_WINDOW_H
+#define LT_CUDA_WINDOW_H
+
+#include "tensor/backend/cuda/host_device.h"
+
+#include <stdint.h>
+
+/* Indices first .. end-1. */
+typedef struct lt_range {
+    int64_t first, end;
+} lt_range;
+
+/* The taps of window p that lie in an image of that size. */
+LT_HD lt_range lt_window_taps(int64_t p, int kernel, int stride, int pad, int64_t size)
+{
+    const int64_t begin = p * stride - pad;
+    lt_range taps;
+    taps.first = begin < 0 ? -begin : 0;
+    taps.end = size - begin < kernel ? size - begin : kernel;
+    return taps;
+}
+
+/* The windows, of `windows` many, that have pixel h: window p has it at tap h + pad - p * stride. */
+LT_HD lt_range lt_windows_of(int64_t h, int kernel, int stride, int pad, int64_t windows)
+{
+    const int64_t last = lt_quotient(h + pad, stride, true), before = h + pad - kernel;
+    lt_range p;
+    p.first = before < 0 ? 0 : lt_quotient(before, stride, true) + 1;
+    p.end = last + 1 < windows ? last + 1 : windows;
+    return p;
+}
+
+/* The first channel of a thread, and its pixel of y or of x. */
+typedef struct lt_pixel {
+    int64_t image, h, w, channel;
+} lt_pixel;
+
+/* Vector number i of [images, height, width, vectors]; of those behind the last the image is images or
+ * more. Short divisions are much faster. */
+LT_HD lt_pixel lt_pixel_of(int64_t i, int64_t images, int64_t height, int64_t width,
+                           int64_t vectors)
+{
+    lt_pixel p;
+    if (images * height * width * vectors < INT32_MAX) {
+        const uint32_t of_row = (uint32_t)vectors, of_line = (uint32_t)width;
+        const uint32_t row = (uint32_t)i / of_row, line = row / of_line,
+                       image = line / (uint32_t)height;
+        p.channel = (uint32_t)i - row * of_row;
+        p.w = row - line * of_line;
+        p.h = line - image * (uint32_t)height;
+        p.image = image;
+    } else {
+        const int64_t row = i / vectors, line = row / width;
+        p.image = line / height;
+        p.channel = i - row * vectors;
+        p.w = row - line * width;
+        p.h = line - p.image * height;
+    }
+    return p;
+}
+
+/* Whether a candidate takes a window's place of the largest: NaN is larger than any number; of
+ * equals, the first wins. */
+LT_HD bool lt_window_beats(float candidate, float best)
+{
+    return candidate > best || (candidate != candidate && best == best);
+}
+
+#endif

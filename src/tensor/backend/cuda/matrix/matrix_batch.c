@@ -1,0 +1,157 @@
+/* Which of Shampoo's jobs go together, and where their parts lie. */
+
+#include "matrices.h"
+#include "tensor/backend/cuda/walk.h"
+
+#include <stdlib.h>
+
+enum { MOST_TOGETHER = 65535 }; /* matrices are a grid's second dimension */
+
+/* One dimension more, inside of the others. */
+static void take_inner(lt_fold *f, int *last, int64_t extent, int64_t stride)
+{
+    if (extent == 1)
+        return;
+    if (*last >= 0 && f->stride[*last] == extent * stride)
+        f->extent[*last] *= extent;
+    else
+        f->extent[++*last] = extent;
+    f->stride[*last] = stride;
+}
+
+static bool is_innermost(const lt_view *v, const int order[LT_MAX_DIMS], int dim)
+{
+    int last = v->shape.ndim - 1;
+    while (last > 0 && v->shape.dim[order[last]] == 1)
+        last--;
+    return order[last] == dim;
+}
+
+lt_fold lt_fold_of(const lt_view *view, int dim, const lt_view *first)
+{
+    lt_fold f = {.data = view->data, .n = view->shape.dim[dim]};
+    int last = -1, order[LT_MAX_DIMS];
+    lt_walk_order(first, order);
+    for (int d = 0; d < LT_MAX_DIMS; d++)
+        f.extent[d] = 1;
+    f.rest = lt_view_count(view) / f.n;
+    f.by_columns = is_innermost(first, order, dim);
+    if (!f.by_columns)
+        take_inner(&f, &last, f.n, view->stride[dim]);
+    for (int i = 0; i < view->shape.ndim; i++)
+        if (order[i] != dim || f.by_columns)
+            take_inner(&f, &last, view->shape.dim[order[i]], view->stride[order[i]]);
+    return f;
+}
+
+/* Along the innermost dimension: the order of memory. */
+lt_norm lt_norm_of(const lt_view *x, double *out, int64_t first_block)
+{
+    int order[LT_MAX_DIMS];
+    lt_view flat = *x;
+    if (!flat.shape.ndim) {
+        flat.shape = LT_SHAPE(1);
+        flat.stride[0] = 1;
+    }
+    lt_walk_order(&flat, order);
+    int last = flat.shape.ndim - 1;
+    while (!is_innermost(&flat, order, order[last]))
+        last--;
+    lt_norm n = {.fold = lt_fold_of(&flat, order[last], &flat),
+                 .first_block = first_block,
+                 .out = out,
+                 .wide = x->dtype == LT_F64};
+    n.elements = n.fold.n * n.fold.rest;
+    n.blocks = (n.elements + LT_NORM_BLOCK - 1) / LT_NORM_BLOCK;
+    return n;
+}
+
+bool lt_short_take(lt_short *list, size_t *count, const lt_short *job)
+{
+    const lt_fold *f = &job->from;
+    lt_short *last = &list[*count];
+    if (f->n > LT_SHORT || f->by_columns || f->rest < LT_SHORT_COLUMNS)
+        return false;
+    *last = *job;
+    last->from_step = lt_fold_place(f, f->rest);
+    last->to_step = job->to.data ? lt_fold_place(&job->to, f->rest) : 0;
+    last->blocks = (f->rest + LT_SHORT_COLUMNS - 1) / LT_SHORT_COLUMNS;
+    last->first_block = *count ? last[-1].first_block + last[-1].blocks : 0;
+    ++*count;
+    return true;
+}
+
+lt_status lt_matrix_dtype(const lt_cuda *c, lt_dtype dtype)
+{
+    if (dtype == LT_F32 || dtype == LT_F64)
+        return LT_OK;
+    return lt_fail(LT_E_UNSUPPORTED, "cuda:%d: %s: no kernel for %s", c->ordinal, c->operation,
+                   lt_dtype_name(dtype));
+}
+
+/* -1, 0, 1. */
+static int compare(const lt_batch_key *a, const lt_batch_key *b)
+{
+    if (a->n != b->n)
+        return a->n < b->n ? 1 : -1; /* large ones first */
+    if (a->rest != b->rest)
+        return a->rest < b->rest ? 1 : -1;
+    if (a->dtype != b->dtype)
+        return a->dtype < b->dtype ? -1 : 1;
+    if (a->transpose != b->transpose)
+        return a->transpose ? 1 : -1;
+    if (a->by_columns != b->by_columns)
+        return a->by_columns ? 1 : -1;
+    if (a->alpha < b->alpha || a->alpha > b->alpha)
+        return a->alpha < b->alpha ? -1 : 1;
+    return a->beta < b->beta ? -1 : a->beta > b->beta;
+}
+
+bool lt_batch_key_same(const lt_batch_key *a, const lt_batch_key *b)
+{
+    return compare(a, b) == 0;
+}
+
+/* qsort has no context: elements carry their keys. */
+typedef struct element {
+    const lt_batch_key *key;
+    size_t index;
+} element;
+
+static int by_key(const void *x, const void *y)
+{
+    const element *a = x, *b = y;
+    int order = compare(a->key, b->key);
+    return order ? order : a->index < b->index ? -1 : a->index > b->index;
+}
+
+lt_status lt_batch_sort(const lt_batch_key *key, size_t count, size_t *order)
+{
+    element *e = calloc(count ? count : 1, sizeof *e);
+    if (!e)
+        return lt_fail(LT_E_NOMEM, "cuda: no memory for %zu jobs", count);
+    for (size_t i = 0; i < count; i++)
+        e[i] = (element){&key[i], i};
+    qsort(e, count, sizeof *e, by_key);
+    for (size_t i = 0; i < count; i++)
+        order[i] = e[i].index;
+    free(e);
+    return LT_OK;
+}
+
+size_t lt_batch_end(const lt_batch_key *key, const size_t *order, size_t begin, size_t count,
+                    size_t bytes, size_t limit)
+{
+    size_t end = begin + 1;
+    while (end < count && lt_batch_key_same(&key[order[begin]], &key[order[end]])
+           && (end + 1 - begin) * bytes <= limit && end - begin < MOST_TOGETHER)
+        end++;
+    return end;
+}
+
+void *lt_carve(lt_carver *c, size_t bytes)
+{
+    size_t at = c->used;
+    c->used += lt_cuda_padded(bytes);
+    return c->begin ? c->begin + at : NULL;
+}

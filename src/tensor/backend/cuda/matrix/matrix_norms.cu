@@ -1,0 +1,178 @@
+/* Norms of lists of tensors, in double and in a fixed order: blocks of LT_NORM_BLOCK elements, then the
+ * blocks of each tensor. The same of elementwise expressions, whose values are not written. */
+
+#include "tensor/backend/cuda/kernels/launch.cuh"
+#include "matrices.h"
+#include "tensor/backend/cuda/kernels/vec.h"
+
+namespace
+{
+
+__device__ double element_of(const lt_norm &v, int64_t i)
+{
+    const int64_t at = lt_fold_place(&v.fold, i);
+    return v.wide ? ((const double *)v.fold.data)[at] : (double)((const float *)v.fold.data)[at];
+}
+
+__global__ void __launch_bounds__(THREADS)
+    squares(const lt_norm *norm, int64_t count, double *partial)
+{
+    const lt_norm v = norm[lt_find_block(&norm->first_block, sizeof *norm, count, blockIdx.x)];
+    const int64_t begin = (blockIdx.x - v.first_block) * LT_NORM_BLOCK;
+    const int64_t end = min(begin + LT_NORM_BLOCK, v.elements);
+    double sum = 0;
+#pragma unroll 4
+    for (int64_t i = begin + threadIdx.x; i < end; i += THREADS) {
+        const double x = element_of(v, i);
+        sum += x * x;
+    }
+    sum = block_sum(sum);
+    if (threadIdx.x == 0)
+        partial[blockIdx.x] = sum;
+}
+
+__device__ double value_at(const lt_vec_expression &s, const lt_vec_numbers &n, int64_t i)
+{
+    int64_t at[LT_WALK_OPERANDS];
+    lt_walk_offsets(&s.walk, i, at);
+    if (s.dtype[0] == LT_F64) {
+        const double a = lt_element(s.data[1], s.dtype[1], at[1]);
+        const double b = s.data[2] ? lt_element(s.data[2], s.dtype[2], at[2]) : 0;
+        return lt_vec_f64(s.op, &n, a, b, 0);
+    }
+    const lt_vec_numbers_f32 m = lt_vec_narrow(n);
+    const float a = lt_element_f32(s.data[1], s.dtype[1], at[1]);
+    const float b = s.data[2] ? lt_element_f32(s.data[2], s.dtype[2], at[2]) : 0;
+    return (double)lt_vec_f32(s.op, &m, a, b, 0);
+}
+
+__device__ double square_of(float x)
+{
+    return (double)x * (double)x;
+}
+
+/* Of elements i to i + 3; i is a multiple of 4. */
+__device__ double squares_of_four(const lt_vec_expression &s, const lt_vec_numbers_f32 &n, int64_t i)
+{
+    int64_t at[LT_WALK_OPERANDS];
+    lt_walk_offsets(&s.walk, i, at);
+    const float4 a = *(const float4 *)((const float *)s.data[1] + at[1]), none = make_float4(0, 0, 0, 0);
+    const float4 b = s.data[2] ? *(const float4 *)((const float *)s.data[2] + at[2]) : none;
+    return square_of(lt_vec_f32(s.op, &n, a.x, b.x, 0)) + square_of(lt_vec_f32(s.op, &n, a.y, b.y, 0))
+           + square_of(lt_vec_f32(s.op, &n, a.z, b.z, 0)) + square_of(lt_vec_f32(s.op, &n, a.w, b.w, 0));
+}
+
+__global__ void __launch_bounds__(THREADS)
+    vec_squares(const lt_vec_norm *norm, int64_t count, double *partial, const lt_scalars *scalars)
+{
+    __shared__ lt_vec_numbers numbers;
+    const lt_vec_norm &v = norm[lt_find_block(&norm->first_block, sizeof *norm, count, blockIdx.x)];
+    const lt_vec_expression &s = v.expression;
+    const int64_t begin = (blockIdx.x - v.first_block) * LT_VEC_NORM_BLOCK;
+    const int64_t end = min(begin + LT_VEC_NORM_BLOCK, s.walk.count);
+    const int64_t fours = s.fours ? begin + (end - begin) / 4 * 4 : begin;
+    if (threadIdx.x == 0)
+        numbers = lt_vec_resolve(&s, scalars);
+    __syncthreads();
+    const lt_vec_numbers n = numbers;
+    const lt_vec_numbers_f32 m = lt_vec_narrow(n);
+    double sum = 0;
+#pragma unroll 2
+    for (int64_t i = begin + threadIdx.x * 4; i < fours; i += THREADS * 4)
+        sum += squares_of_four(s, m, i);
+    for (int64_t i = fours + threadIdx.x; i < end; i += THREADS) {
+        const double x = value_at(s, n, i);
+        sum += x * x;
+    }
+    sum = block_sum(sum);
+    if (threadIdx.x == 0)
+        partial[blockIdx.x] = sum;
+}
+
+/* A block a tensor. */
+template <class Norm>
+__global__ void __launch_bounds__(THREADS) finish(const Norm *norm, const double *partial)
+{
+    const Norm &v = norm[blockIdx.x];
+    double sum = 0;
+    for (int64_t i = threadIdx.x; i < v.blocks; i += THREADS)
+        sum += partial[v.first_block + i];
+    sum = block_sum(sum);
+    if (threadIdx.x == 0)
+        *v.out = sqrt(sum);
+}
+
+lt_norm norm_of(const lt_view &x, double *out, int64_t first_block)
+{
+    return lt_norm_of(&x, out, first_block);
+}
+
+lt_vec_norm norm_of(const lt_vec_job &job, double *out, int64_t first_block)
+{
+    return lt_vec_norm_of(&job, out, first_block);
+}
+
+/* What tensors or expressions become in memory for the kernels: their list, then the blocks' sums. */
+template <class Norm, class Item>
+lt_status send_norms(lt_cuda *c, const Item *x, size_t count, const lt_view *out,
+                     void **workspace, int64_t *blocks)
+{
+    Norm *list = new Norm[count];
+    *blocks = 0;
+    for (size_t i = 0; i < count; i++) {
+        list[i] = norm_of(x[i], (double *)out->data + i * (size_t)out->stride[0], *blocks);
+        *blocks += list[i].blocks;
+    }
+    const size_t bytes = count * sizeof *list;
+    lt_status st =
+        lt_cuda_workspace(c, LT_CUDA_MAIN, bytes + (size_t)*blocks * sizeof(double), workspace);
+    if (!st)
+        lt_send(main_stream(c), *workspace, list, bytes);
+    delete[] list;
+    return st;
+}
+
+lt_status frobenius(void *ctx, const lt_view *x, size_t count, const lt_view *out)
+{
+    lt_cuda *c = (lt_cuda *)ctx;
+    void *workspace = NULL;
+    int64_t blocks;
+    LT_TRY(lt_cuda_begin(c, "frobenius"));
+    if (!count)
+        return lt_cuda_end(c);
+    for (size_t i = 0; i < count; i++)
+        LT_TRY(lt_matrix_dtype(c, x[i].dtype));
+    LT_TRY(send_norms<lt_norm>(c, x, count, out, &workspace, &blocks));
+    const lt_norm *list = (const lt_norm *)workspace;
+    double *partial = (double *)(list + count);
+    squares<<<(unsigned)blocks, THREADS, 0, main_stream(c)>>>(list, (int64_t)count, partial);
+    finish<lt_norm><<<(unsigned)count, THREADS, 0, main_stream(c)>>>(list, partial);
+    return lt_cuda_end(c);
+}
+
+lt_status vec_norms(void *ctx, const lt_vec_job *job, size_t count, const lt_view *out,
+                    const lt_scalars *scalars)
+{
+    lt_cuda *c = (lt_cuda *)ctx;
+    void *workspace = NULL;
+    int64_t blocks;
+    LT_TRY(lt_cuda_begin(c, "vec_norms"));
+    if (!count)
+        return lt_cuda_end(c);
+    for (size_t i = 0; i < count; i++)
+        LT_TRY(lt_matrix_dtype(c, job[i].y.dtype));
+    LT_TRY(send_norms<lt_vec_norm>(c, job, count, out, &workspace, &blocks));
+    const lt_vec_norm *list = (const lt_vec_norm *)workspace;
+    double *partial = (double *)(list + count);
+    vec_squares<<<(unsigned)blocks, THREADS, 0, main_stream(c)>>>(list, (int64_t)count, partial, scalars);
+    finish<lt_vec_norm><<<(unsigned)count, THREADS, 0, main_stream(c)>>>(list, partial);
+    return lt_cuda_end(c);
+}
+
+} /* namespace */
+
+extern "C" void lt_cuda_install_norms_of_matrices(lt_backend *be)
+{
+    be->frobenius = frobenius;
+    be->vec_norms = vec_norms;
+}

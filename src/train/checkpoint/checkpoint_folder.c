@@ -1,0 +1,303 @@
+/* Which checkpoints there are: the newest good one, `latest` and `best`, and which to remove. */
+
+#include "base/alloc.h"
+#include "base/commit.h"
+#include "checkpoint.h"
+#include "train/run/run.h"
+
+#include "lather/log.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+typedef struct steps {
+    int64_t *step;
+    size_t count, capacity;
+} steps;
+
+int64_t lt_checkpoint_step_of(const char *name)
+{
+    char own[32];
+    if (strncmp(name, "step-", 5) != 0 || name[5] < '0' || name[5] > '9')
+        return -1;
+    const int64_t step = strtoll(name + 5, NULL, 10);
+    snprintf(own, sizeof own, "step-%" PRId64, step);
+    return strcmp(name, own) != 0 ? -1 : step; /* "step-01" is not what a save makes */
+}
+
+static lt_status add_step(steps *list, int64_t step)
+{
+    int64_t *grown = lt_grow(list->step, &list->capacity, list->count + 1, sizeof *grown);
+    if (!grown)
+        return LT_E_NOMEM;
+    list->step = grown;
+    list->step[list->count++] = step;
+    return LT_OK;
+}
+
+static int newest_first(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x < y) - (x > y);
+}
+
+/* Steps of the checkpoints in a folder, the newest first. A folder that is not there has none. */
+static lt_status list_steps(const char *checkpoints, steps *list)
+{
+    DIR *dir = opendir(checkpoints);
+    if (!dir)
+        return errno == ENOENT ? LT_OK : lt_fail(LT_E_IO, "%s: %s", checkpoints, strerror(errno));
+    lt_status st = LT_OK;
+    const struct dirent *entry;
+    while (!st && (entry = readdir(dir))) {
+        int64_t step = lt_checkpoint_step_of(entry->d_name);
+        if (step >= 0)
+            st = add_step(list, step);
+    }
+    closedir(dir);
+    if (list->count)
+        qsort(list->step, list->count, sizeof *list->step, newest_first);
+    return st;
+}
+
+/* Where a link points to, as a step; -1: nowhere. */
+static int64_t link_step(const char *checkpoints, const char *name)
+{
+    char target[128], path[PATH_MAX];
+    snprintf(path, sizeof path, "%s/%s", checkpoints, name);
+    const ssize_t bytes = readlink(path, target, sizeof target - 1);
+    if (bytes < 0)
+        return -1;
+    target[bytes] = 0;
+    return lt_checkpoint_step_of(target);
+}
+
+static lt_status point(const char *checkpoints, const char *name, int64_t step)
+{
+    char target[32];
+    char *path = lt_format("%s/%s", checkpoints, name);
+    if (!path)
+        return LT_E_NOMEM;
+    snprintf(target, sizeof target, "step-%" PRId64, step);
+    lt_status st = lt_commit_link(path, target);
+    lt_free(path);
+    return st;
+}
+
+/* A copy of a run folder may have the checkpoint itself where the link was: it gets its own name, unless
+ * that is there too. */
+static lt_status unfold_at(const char *checkpoints, const char *name, const char *path)
+{
+    lt_checkpoint_state state;
+    struct stat info;
+    if (lstat(path, &info) || !S_ISDIR(info.st_mode))
+        return LT_OK;
+    LT_TRY(lt_checkpoint_verify(path, &state));
+    char *own = lt_format("%s/step-%" PRId64, checkpoints, state.step);
+    lt_status st = own ? LT_OK : LT_E_NOMEM;
+    if (!st && !stat(own, &info))
+        st = lt_commit_remove(path);
+    else if (!st && rename(path, own))
+        st = lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
+    lt_free(own);
+    return st ? st : point(checkpoints, name, state.step);
+}
+
+static lt_status unfold(const char *checkpoints, const char *name)
+{
+    char *path = lt_format("%s/%s", checkpoints, name);
+    lt_status st = path ? unfold_at(checkpoints, name, path) : LT_E_NOMEM;
+    lt_free(path);
+    return st;
+}
+
+/* The run whose checkpoint of this step it is; "": not said. */
+static lt_status run_of(const char *checkpoints, int64_t step, char run[LT_RUN_ID])
+{
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s/step-%" PRId64, checkpoints, step);
+    return lt_run_id_in(path, LT_CHECKPOINT_STATE, run);
+}
+
+/* Leaves those of this run up to a step: later ones are of a part that was done again from an earlier
+ * checkpoint. Those that name no run may be of any. */
+static lt_status keep_own(const char *checkpoints, steps *list, int64_t last, const char *run)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < list->count; i++) {
+        char found[LT_RUN_ID];
+        if (last >= 0 && list->step[i] > last)
+            continue;
+        LT_TRY(run_of(checkpoints, list->step[i], found));
+        if (!*run || !*found || !strcmp(found, run))
+            list->step[count++] = list->step[i];
+    }
+    list->count = count;
+    return LT_OK;
+}
+
+static lt_status remove_old(const char *checkpoints, const steps *list, int keep, int64_t latest)
+{
+    int64_t best = link_step(checkpoints, "best");
+    for (size_t i = (size_t)keep; i < list->count; i++) {
+        if (list->step[i] == best || list->step[i] == latest)
+            continue;
+        char *path = lt_format("%s/step-%" PRId64, checkpoints, list->step[i]);
+        if (!path)
+            return LT_E_NOMEM;
+        lt_status st = lt_commit_remove(path);
+        lt_free(path);
+        LT_TRY(st);
+    }
+    return LT_OK;
+}
+
+lt_status lt_checkpoint_point(const char *checkpoints, const lt_checkpoint_state *state,
+                              const lt_checkpoint_policy *policy)
+{
+    LT_TRY(unfold(checkpoints, "latest"));
+    LT_TRY(unfold(checkpoints, "best"));
+    LT_TRY(point(checkpoints, "latest", state->step));
+    if (policy->is_best)
+        LT_TRY(point(checkpoints, "best", state->step));
+    if (policy->keep <= 0)
+        return LT_OK;
+    steps list = {0};
+    lt_status st = list_steps(checkpoints, &list);
+    if (!st)
+        st = keep_own(checkpoints, &list, state->step, state->run);
+    if (!st)
+        st = remove_old(checkpoints, &list, policy->keep, state->step);
+    lt_free(list.step);
+    return st;
+}
+
+static lt_status choose(const char *checkpoints, const steps *list, char *path, size_t size)
+{
+    char last[512] = "";
+    for (size_t i = 0; i < list->count; i++) {
+        lt_checkpoint_state state;
+        if (snprintf(path, size, "%s/step-%" PRId64, checkpoints, list->step[i]) >= (int)size)
+            return lt_fail(LT_E_ARG, "checkpoint: a path of %zu bytes is too small", size);
+        lt_status st = lt_checkpoint_verify(path, &state);
+        if (!st)
+            return LT_OK;
+        if (st == LT_E_NOMEM)
+            return st;
+        snprintf(last, sizeof last, "%s", lt_error_message());
+        lt_log(LT_LOG_WARN, "train", "DAMAGED CHECKPOINT, trying the one before: %s", last);
+    }
+    return list->count ? lt_fail(LT_E_FORMAT, "%s: every checkpoint is damaged; the oldest: %s",
+                                 checkpoints, last)
+                       : LT_END;
+}
+
+static bool has_step(const steps *list, int64_t step)
+{
+    for (size_t i = 0; i < list->count; i++)
+        if (list->step[i] == step)
+            return true;
+    return false;
+}
+
+/* Those that the run in a folder may go on from: `latest` and what is before it. A link to nothing
+ * says nothing. */
+static lt_status choose_own(const char *folder, const char *checkpoints, steps *list)
+{
+    char run[LT_RUN_ID];
+    int64_t latest = link_step(checkpoints, "latest");
+    if (!list->count)
+        return LT_OK;
+    if (!has_step(list, latest))
+        latest = -1;
+    LT_TRY(lt_run_id_in(folder, "env.json", run));
+    if (!*run)
+        LT_TRY(run_of(checkpoints, latest < 0 ? list->step[0] : latest, run));
+    LT_TRY(keep_own(checkpoints, list, latest, run));
+    return list->count ? LT_OK
+                       : lt_fail(LT_E_FORMAT, "%s: none is of run %s, which env.json names",
+                                 checkpoints, run);
+}
+
+lt_status lt_checkpoint_newest(const char *folder, char *path, size_t size)
+{
+    char *checkpoints = lt_format("%s/checkpoints", folder);
+    steps list = {0};
+    lt_status st = checkpoints ? list_steps(checkpoints, &list) : LT_E_NOMEM;
+    if (!st)
+        st = choose_own(folder, checkpoints, &list);
+    if (!st)
+        st = choose(checkpoints, &list, path, size);
+    lt_free(list.step);
+    lt_free(checkpoints);
+    return st;
+}
+
+lt_status lt_checkpoint_list(const char *folder, int64_t **out, size_t *count)
+{
+    char *checkpoints = lt_format("%s/checkpoints", folder);
+    steps list = {0};
+    lt_status st = checkpoints ? list_steps(checkpoints, &list) : LT_E_NOMEM;
+    if (!st)
+        st = choose_own(folder, checkpoints, &list);
+    if (st == LT_E_FORMAT) { /* all are of other runs */
+        list.count = 0;
+        st = LT_OK;
+    }
+    lt_free(checkpoints);
+    if (st)
+        lt_free(list.step);
+    *out = st ? NULL : list.step;
+    *count = st ? 0 : list.count;
+    return st;
+}
+
+void lt_checkpoint_clean_in(const char *checkpoints)
+{
+    static const char *const names[] = {"step-[0-9]*/", "latest",    "best",
+                                        "latest.old/",  "best.old/", NULL};
+    lt_commit_clean(checkpoints, names, true); /* the process that saves holds the run's lock */
+}
+
+void lt_checkpoint_clean(const char *folder)
+{
+    char *checkpoints = lt_format("%s/checkpoints", folder);
+    if (checkpoints)
+        lt_checkpoint_clean_in(checkpoints);
+    lt_free(checkpoints);
+}
+
+/* A link to a checkpoint that is there; a kill may have come in front of it. What a copy has in the
+ * link's place stays until the next save. */
+static lt_status point_again(const char *checkpoints, const char *name, int64_t step)
+{
+    struct stat info;
+    char *path = lt_format("%s/step-%" PRId64, checkpoints, step);
+    char *link = lt_format("%s/%s", checkpoints, name);
+    lt_status st = path && link ? LT_OK : LT_E_NOMEM;
+    bool is_folder = link && !lstat(link, &info) && !S_ISLNK(info.st_mode);
+    if (!st && !is_folder && link_step(checkpoints, name) != step && !access(path, F_OK))
+        st = point(checkpoints, name, step);
+    lt_free(link);
+    lt_free(path);
+    return st;
+}
+
+lt_status lt_checkpoint_mend(const char *folder, const lt_checkpoint_state *state)
+{
+    char *checkpoints = lt_format("%s/checkpoints", folder);
+    if (!checkpoints)
+        return LT_E_NOMEM;
+    lt_checkpoint_clean_in(checkpoints);
+    lt_status st = point_again(checkpoints, "latest", state->step);
+    if (!st && state->best_step > 0)
+        st = point_again(checkpoints, "best", state->best_step);
+    lt_free(checkpoints);
+    return st;
+}

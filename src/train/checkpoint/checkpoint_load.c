@@ -1,0 +1,412 @@
+/* Loading checkpoints: a pass that only checks, then one that writes. Numbers are written in both, as
+ * it depends on them which tensors there are; if the check fails, a third pass takes them back. */
+
+#include "base/alloc.h"
+#include "checkpoint.h"
+#include "dist/agree.h"
+#include "optim/low_precision/quantized_state.h"
+#include "optim/optim.h"
+#include "train/run/processor.h"
+#include "train/weights/weights.h"
+
+#include "lather/log.h"
+#include "lather/shampoo.h"
+#include "lather/shampoo_report.h"
+
+#include <stdio.h>
+#include <string.h>
+
+typedef struct loading {
+    const char *path; /* of optim.safetensors */
+    const lt_safetensors *file;
+    const lt_json_value *numbers;
+    bool write;
+    int64_t step;
+    size_t entries, numbers_seen,
+        absent;   /* absent: of the numbers seen, those that are not there */
+    int64_t *old; /* the run's own numbers, as far as they were seen */
+    size_t old_count, capacity;
+    lt_checkpoint_groups groups;
+} loading;
+
+/* Settings that determine the blocks of Shampoo's state. */
+#define BLOCK_FLAGS "--max-preconditioner-dim, --target-dimensionality, --large-dims, --split"
+
+static lt_status fail_missing(const loading *l, const char *what, const char *name)
+{
+    return lt_fail(LT_E_FORMAT,
+                   "%s: %s '%s' is missing: the checkpointed run had other settings of the "
+                   "optimizer, of blocks if it is Shampoo (" BLOCK_FLAGS
+                   "); set them as it did, or start anew",
+                   l->path, what, name);
+}
+
+static lt_status load_tensor(loading *l, const char *name, lt_tensor *tensor, const lt_place *place)
+{
+    const lt_safetensors_entry *e = lt_safetensors_find(l->file, name);
+    if (!e)
+        return fail_missing(l, "state", name);
+    l->entries++;
+    return l->write ? lt_entry_write_box(e, tensor, place)
+                    : lt_entry_check_box(e, l->path, tensor, place);
+}
+
+/* By way of the tensor that a checkpoint has of it. */
+static lt_status load_quantized(loading *l, const char *name, lt_quantized *state)
+{
+    lt_tensor *shown = NULL;
+    LT_TRY(lt_quantized_show(state, &shown));
+    lt_status st = load_tensor(l, name, shown, NULL);
+    if (!st && l->write)
+        st = lt_quantized_take(state, shown);
+    lt_tensor_free(&shown);
+    return st;
+}
+
+/* Whether this run cuts the parameter as the checkpoint's did. */
+static lt_status check_block(const loading *l, const char *name, const lt_state_entry *entry)
+{
+    const char *stored = lt_safetensors_metadata(l->file, name);
+    if (!stored)
+        return LT_OK;
+    char *note = lt_checkpoint_entry_note(entry);
+    lt_status st = note ? LT_OK : LT_E_NOMEM;
+    if (note && strcmp(note, stored) != 0)
+        st = lt_fail(LT_E_FORMAT,
+                     "%s: block %d of %s has %s there, %s here: set " BLOCK_FLAGS
+                     " as the checkpointed run did, or start anew",
+                     l->path, entry->block, entry->param, stored, note);
+    lt_free(note);
+    return st;
+}
+
+static lt_status load_entry(void *context, const lt_state_entry *entry)
+{
+    loading *l = context;
+    char *plain = lt_checkpoint_entry_name(entry);
+    char *name = plain ? lt_format("%s%s", l->groups.prefix, plain) : NULL;
+    lt_status st = name ? check_block(l, plain, entry) : LT_E_NOMEM;
+    lt_free(plain);
+    if (!st && entry->quantized)
+        st = load_quantized(l, name, entry->quantized);
+    else if (!st && entry->tensor)
+        st = load_tensor(l, name, entry->tensor, entry->box ? entry->box->place : NULL);
+    else if (!st && !lt_safetensors_find(l->file, name))
+        st = fail_missing(l, "state", name);
+    else if (!st)
+        l->entries++; /* another rank reads it */
+    lt_free(name);
+    return st;
+}
+
+static lt_status keep_old(loading *l, int64_t value)
+{
+    int64_t *grown = lt_grow(l->old, &l->capacity, l->old_count + 1, sizeof *grown);
+    if (!grown)
+        return LT_E_NOMEM;
+    l->old = grown;
+    l->old[l->old_count++] = value;
+    return LT_OK;
+}
+
+/* Other groups' have no names: they come in the order of visiting. */
+static lt_status number_of_group(const loading *l, const char *name, int64_t *value)
+{
+    int64_t low, high;
+    if (l->numbers_seen >= l->groups.numbers)
+        return lt_fail(LT_E_FORMAT, "%s: '%snumbers' has no '%s'", l->path, l->groups.prefix, name);
+    *value = l->groups.number[l->numbers_seen];
+    lt_optim_number_range(name, l->step, &low, &high);
+    if (*value >= low && *value <= high)
+        return LT_OK;
+    return lt_fail(LT_E_FORMAT, "%s: '%s' of '%snumbers' is %lld, not in [%lld,%lld]", l->path,
+                   name, l->groups.prefix, (long long)*value, (long long)low, (long long)high);
+}
+
+/* The interval that a budget chose: a run may go on with a budget that it did not begin with, or without. */
+static const char interval[] = "precondition_interval";
+
+static bool is_added(const loading *l, const char *name)
+{
+    int64_t stored;
+    return !strcmp(name, interval) && lt_json_integer(l->numbers, name, &stored);
+}
+
+static lt_status load_number(void *context, const char *name, int64_t *value)
+{
+    loading *l = context;
+    int64_t stored = 0;
+    if (l->groups.number) {
+        LT_TRY(number_of_group(l, name, &stored));
+    } else if (is_added(l, name)) {
+        l->absent++;
+        if (!l->write)
+            lt_log(LT_LOG_INFO, "train",
+                   "%s: was saved without precondition_budget: the interval of roots is timed and "
+                   "chosen from here on",
+                   l->path);
+    } else if (lt_json_integer(l->numbers, name, &stored))
+        return fail_missing(l, "the optimizer's number", name);
+    if (!l->write)
+        LT_TRY(keep_old(l, *value));
+    l->numbers_seen++;
+    *value = stored;
+    return LT_OK;
+}
+
+static lt_status restore_number(void *context, const char *name, int64_t *value)
+{
+    (void)name;
+    loading *l = context;
+    if (l->numbers_seen < l->old_count)
+        *value = l->old[l->numbers_seen++];
+    return LT_OK;
+}
+
+static lt_status skip_entry(void *context, const lt_state_entry *entry)
+{
+    (void)context;
+    (void)entry;
+    return LT_OK;
+}
+
+static void restore_numbers(loading *l, const lt_checkpoint_parts *parts)
+{
+    l->numbers_seen = 0;
+    lt_state_visitor visitor = {.entry = skip_entry, .number = restore_number, .context = l};
+    if (l->old_count && lt_optim_visit(parts->optim, &visitor))
+        lt_log(LT_LOG_WARN, "train", "%s: %s", l->path, lt_error_message());
+}
+
+static lt_status visit_all(loading *l, const lt_checkpoint_parts *parts)
+{
+    l->entries = l->numbers_seen = l->absent = 0;
+    lt_state_visitor visitor = {.entry = load_entry, .number = load_number, .context = l};
+    if (parts->optim)
+        LT_TRY(lt_optim_visit(parts->optim, &visitor));
+    for (size_t i = 0; i < parts->extra_count; i++)
+        LT_TRY(load_tensor(l, parts->extra[i].name, parts->extra[i].tensor,
+                           parts->extra[i].param ? parts->extra[i].param->place : NULL));
+    LT_TRY(lt_checkpoint_load_groups(&l->groups, l->path, l->file, parts, l->write));
+    return lt_checkpoint_take_reducer(l->path, l->file, parts, l->write);
+}
+
+/* Without what groups of ranks store of their own, and the reducer's state. */
+static size_t count_stored(const loading *l)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < lt_safetensors_count(l->file); i++) {
+        const char *name = lt_safetensors_at(l->file, i)->name;
+        count +=
+            !lt_checkpoint_is_of_groups(&l->groups, name) && !lt_checkpoint_is_of_reducer(name);
+    }
+    return count;
+}
+
+/* 1 if a budget's interval is there and this run has no budget. */
+static size_t count_dropped(const loading *l, const lt_checkpoint_parts *parts)
+{
+    const lt_shampoo_config *c = parts->optim ? lt_shampoo_settings(parts->optim) : NULL;
+    int64_t stored;
+    if (l->groups.number || !c || c->precondition_budget > 0
+        || lt_json_integer(l->numbers, interval, &stored))
+        return 0;
+    lt_log(LT_LOG_INFO, "train",
+           "%s: was saved with a precondition_budget, which had new roots every %lld updates; this "
+           "run has none, and new roots every %lld",
+           l->path, (long long)stored, (long long)c->precondition_frequency);
+    return 1;
+}
+
+static lt_status check_complete(const loading *l, const lt_checkpoint_parts *parts)
+{
+    size_t stored = count_stored(l);
+    if (l->entries < stored)
+        return lt_fail(LT_E_FORMAT, "%s: %zu state tensors, this run knows %zu of them", l->path,
+                       stored, l->entries);
+    enum { OUTER = 2 }; /* "outer.groups", "outer.since" */
+    const size_t numbers = !l->numbers        ? SIZE_MAX
+                           : l->groups.number ? l->groups.numbers
+                           : l->groups.stored ? l->numbers->count - OUTER
+                                              : l->numbers->count;
+    if (l->numbers_seen - l->absent + count_dropped(l, parts) < numbers)
+        return lt_fail(LT_E_FORMAT, "%s: numbers of another optimizer", l->path);
+    return LT_OK;
+}
+
+/* The files of a checkpoint, open. */
+typedef struct files {
+    char *model_path, *optim_path;
+    lt_safetensors *model, *optim;
+    lt_json *json;
+    lt_checkpoint_state state;
+    loading loading;
+} files;
+
+static const lt_weights_rules rules = {.want_counts = true, .allow_nan = true};
+
+static lt_status open_files(const char *path, files *f)
+{
+    LT_TRY(lt_checkpoint_read_state(path, &f->json, &f->state));
+    f->model_path = lt_format("%s/%s", path, LT_CHECKPOINT_MODEL);
+    f->optim_path = lt_format("%s/%s", path, LT_CHECKPOINT_OPTIM);
+    if (!f->model_path || !f->optim_path)
+        return LT_E_NOMEM;
+    LT_TRY(lt_safetensors_open(&f->model, f->model_path));
+    LT_TRY(lt_safetensors_open(&f->optim, f->optim_path));
+    f->loading = (loading){.path = f->optim_path,
+                           .file = f->optim,
+                           .numbers = lt_json_member(lt_json_root(f->json), "numbers"),
+                           .step = f->state.step};
+    return LT_OK;
+}
+
+static void close_files(files *f)
+{
+    lt_safetensors_close(&f->model);
+    lt_safetensors_close(&f->optim);
+    lt_json_free(&f->json);
+    lt_free(f->loading.old);
+    lt_checkpoint_clear_groups(&f->loading.groups);
+    lt_free(f->model_path);
+    lt_free(f->optim_path);
+}
+
+static bool has_tensors(const lt_safetensors *file, const char *prefix)
+{
+    bool found = false;
+    for (size_t i = 0; i < lt_safetensors_count(file) && !found; i++)
+        found = !strncmp(lt_safetensors_at(file, i)->name, prefix, strlen(prefix));
+    return found;
+}
+
+/* Fails unless checkpoint and run agree on --ema-decay and on --iterate-averaging. */
+static lt_status check_averages(const char *path, const lt_safetensors *file,
+                                const lt_checkpoint_parts *parts)
+{
+    static const struct {
+        const char *prefix, *flag;
+    } kind[] = {{"weight_buffer.", "--iterate-averaging"}, {"ema.", "--ema-decay"}};
+    for (size_t k = 0; k < sizeof kind / sizeof *kind; k++) {
+        const bool stored = has_tensors(file, kind[k].prefix);
+        bool wanted = false;
+        for (size_t i = 0; i < parts->extra_count && !wanted; i++)
+            wanted = !strncmp(parts->extra[i].name, kind[k].prefix, strlen(kind[k].prefix));
+        if (stored != wanted)
+            return lt_fail(LT_E_FORMAT,
+                           "%s: %s was %sset in the checkpointed run; %s it or start anew", path,
+                           kind[k].flag, stored ? "" : "not ", stored ? "set" : "remove");
+    }
+    return LT_OK;
+}
+
+/* Changes nothing. */
+static lt_status check_files(const char *path, files *f, const lt_checkpoint_parts *parts)
+{
+    LT_TRY(open_files(path, f));
+    if (parts->optim && strcmp(f->state.optim, lt_optim_name(parts->optim)) != 0)
+        return lt_fail(LT_E_FORMAT, "%s: state of optimizer %s, this run uses %s", path,
+                       f->state.optim, lt_optim_name(parts->optim));
+    LT_TRY(lt_checkpoint_find_groups(&f->loading.groups, path, f->optim, f->loading.numbers, parts,
+                                     f->state.step));
+    LT_TRY(lt_weights_check(f->model, f->model_path, parts->params, &rules));
+    LT_TRY(check_averages(path, f->optim, parts));
+    LT_TRY(visit_all(&f->loading, parts));
+    return check_complete(&f->loading, parts);
+}
+
+static lt_status apply_files(files *f, const lt_checkpoint_parts *parts)
+{
+    LT_TRY(lt_weights_apply(f->model, parts->params, &rules));
+    f->loading.write = true;
+    LT_TRY(visit_all(&f->loading, parts));
+    return lt_checkpoint_load_scaling(&f->loading.groups, f->optim_path, f->optim, &f->state);
+}
+
+/* Bit equality is promised for the same build, CPU type and kernels, and threads. */
+static void compare_machine(const char *path, const lt_json_value *root)
+{
+    char changed[LT_PROCESSOR_TEXT];
+    const char *version = "";
+    if (*lt_processor_compare(root, changed, sizeof changed))
+        lt_log(LT_LOG_WARN, "train", "%s: results may differ in the last bits: %s", path, changed);
+    if (lt_json_string(root, "version", &version))
+        return;
+    if (strcmp(version, lt_version()) != 0)
+        lt_log(LT_LOG_WARN, "train", "%s: saved by version %s, this is %s", path, version,
+               lt_version());
+}
+
+lt_status lt_checkpoint_verify(const char *path, lt_checkpoint_state *state)
+{
+    lt_json *json = NULL;
+    LT_TRY(lt_checkpoint_read_state(path, &json, state));
+    lt_json_free(&json);
+    return LT_OK;
+}
+
+/* What differs from the run that saved it, and may show in the last bits. */
+static void compare_runs(const char *path, const files *f, const lt_checkpoint_state *now)
+{
+    const lt_checkpoint_state *s = &f->state;
+    compare_machine(path, lt_json_root(f->json));
+    if (s->threads != now->threads && now->threads)
+        lt_log(LT_LOG_WARN, "train", "%s: saved with %d threads, this run has %d", path, s->threads,
+               now->threads);
+    if (s->ranks != now->ranks && now->ranks)
+        lt_log(LT_LOG_WARN, "train", "%s: saved with %d ranks, this run has %d", path, s->ranks,
+               now->ranks);
+}
+
+static lt_status agree(const lt_checkpoint_parts *parts, lt_status st)
+{
+    return parts->comm ? lt_comm_agree(parts->comm, st) : st;
+}
+
+/* After a failed check; its message stays. */
+static void undo(files *f, const lt_checkpoint_parts *parts)
+{
+    char text[512];
+    snprintf(text, sizeof text, "%s", lt_error_message());
+    restore_numbers(&f->loading, parts);
+    (void)lt_fail(LT_E_FORMAT, "%s", text);
+}
+
+/* A round that had begun goes on, else one begins. */
+static lt_status begin_round(const files *f, const lt_checkpoint_parts *parts, lt_status st)
+{
+    if (!parts->local)
+        return st;
+    lt_status folded = lt_local_steps_fold(parts->local, !st && f->loading.groups.stored);
+    if (!st)
+        st = folded;
+    return st || lt_local_steps_since(parts->local) ? st : lt_local_steps_begin(parts->local);
+}
+
+/* Behind the check: all ranks come to the reducer's part in it. */
+static lt_status load_files(files *f, const lt_checkpoint_parts *parts)
+{
+    LT_TRY(agree(parts, apply_files(f, parts)));
+    return parts->dp ? lt_data_parallel_loaded(parts->dp) : LT_OK;
+}
+
+lt_status lt_checkpoint_load(const char *path, const lt_checkpoint_parts *parts,
+                             lt_checkpoint_state *state)
+{
+    files f = {0};
+    if (parts->local)
+        LT_TRY(lt_local_steps_unfold(parts->local));
+    lt_status st = agree(parts, check_files(path, &f, parts));
+    if (!st)
+        st = agree(parts, load_files(&f, parts));
+    else
+        undo(&f, parts);
+    st = begin_round(&f, parts, st);
+    if (!st) {
+        if (!parts->comm || lt_comm_rank(parts->comm) == 0)
+            compare_runs(path, &f, state);
+        *state = f.state;
+    }
+    close_files(&f);
+    return st;
+}

@@ -1,0 +1,206 @@
+/* State of the reducer of gradients in optim.safetensors, as PARAM@NAME: residuals and the like. Unlike the optimizer's
+ * it may be missing, or left over: then it starts at zero, or is dropped, and the log says so.
+ *
+ * Entries PARAM@NAME.0 .. PARAM@NAME.(m-1) are parts of a sum, one per node. In a run with another count of nodes each
+ * gets the sum of all divided by that count, so that nothing is lost. */
+
+#include "base/alloc.h"
+#include "checkpoint.h"
+#include "train/weights/weights.h"
+
+#include "lather/ext/fail.h"
+#include "lather/log.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MARK = '@', NAME = 128 };
+
+typedef struct taking {
+    const char *path; /* of optim.safetensors */
+    const lt_safetensors *file;
+    bool write;
+    int parts;    /* of a sum, in this run: found by a first visit */
+    size_t taken; /* of the file */
+    size_t missing, regrouped;
+    int stored; /* parts of the last sum that was regrouped */
+} taking;
+
+char *lt_checkpoint_reducer_name(const lt_state_entry *entry)
+{
+    return lt_format("%s%c%s", entry->param, MARK, entry->name);
+}
+
+bool lt_checkpoint_is_of_reducer(const char *name)
+{
+    return strchr(name, MARK);
+}
+
+static lt_status no_number(void *context, const char *name, int64_t *value)
+{
+    (void)context;
+    (void)value;
+    return lt_fail(LT_E_ARG, "checkpoint: a reducer's state is tensors, not the number '%s'", name);
+}
+
+/* I of "NAME.I", and the bytes of "NAME."; -1: no part of a sum. */
+static int part_of(const char *name, size_t *stem)
+{
+    const char *dot = strrchr(name, '.');
+    char *end;
+    if (!dot || dot[1] < '0' || dot[1] > '9')
+        return -1;
+    const long part = strtol(dot + 1, &end, 10);
+    *stem = (size_t)(dot + 1 - name);
+    return *end || part > INT16_MAX ? -1 : (int)part;
+}
+
+static lt_status count_parts(void *context, const lt_state_entry *entry)
+{
+    taking *t = context;
+    size_t stem;
+    const int part = part_of(entry->name, &stem);
+    t->parts = part >= t->parts ? part + 1 : t->parts;
+    return LT_OK;
+}
+
+/* Part number index of the same sum in the file; NULL: there is none. */
+static const lt_safetensors_entry *find_part(const taking *t, const lt_state_entry *entry,
+                                             size_t stem, int index)
+{
+    char name[NAME];
+    snprintf(name, sizeof name, "%.*s%d", (int)stem, entry->name, index);
+    const lt_state_entry part = {.param = entry->param, .name = name};
+    char *full = lt_checkpoint_reducer_name(&part);
+    const lt_safetensors_entry *found = full ? lt_safetensors_find(t->file, full) : NULL;
+    lt_free(full);
+    return found;
+}
+
+static lt_status take_tensor(const taking *t, const lt_safetensors_entry *from, lt_tensor *to)
+{
+    if (!to) /* another rank reads it */
+        return LT_OK;
+    return t->write ? lt_entry_write(from, to) : lt_entry_check(from, t->path, to);
+}
+
+/* sum += the part, by way of one, a tensor like that of the run. */
+static lt_status add_part(const lt_safetensors_entry *from, lt_tensor *one, float *host,
+                          double *sum)
+{
+    LT_TRY(lt_entry_write(from, one));
+    LT_TRY(lt_tensor_read(one, host, lt_tensor_bytes(one)));
+    for (int64_t i = 0; i < lt_tensor_count(one); i++)
+        sum[i] += (double)host[i];
+    return LT_OK;
+}
+
+static lt_status write_share(const taking *t, const lt_state_entry *entry, size_t stem, int stored,
+                             lt_tensor *one)
+{
+    const size_t count = (size_t)lt_tensor_count(one);
+    float *host = lt_alloc(count, sizeof *host);
+    double *sum = lt_alloc(count, sizeof *sum);
+    lt_status st = host && sum ? LT_OK : LT_E_NOMEM;
+    for (int i = 0; i < stored && !st; i++)
+        st = add_part(find_part(t, entry, stem, i), one, host, sum);
+    for (size_t i = 0; i < count && !st; i++)
+        host[i] = (float)(sum[i] / t->parts);
+    if (!st)
+        st = lt_tensor_write(entry->tensor, host, count * sizeof *host);
+    lt_free(host);
+    lt_free(sum);
+    return st;
+}
+
+/* The sum of so many parts in the file, divided by those of this run. */
+static lt_status take_share(taking *t, const lt_state_entry *entry, size_t stem, int stored)
+{
+    t->regrouped++;
+    t->stored = stored;
+    if (entry->dtype != LT_F32)
+        return lt_fail(LT_E_FORMAT, "%s: %s of %s is %s; only f32 is divided over other nodes",
+                       t->path, entry->name, entry->param, lt_dtype_name(entry->dtype));
+    if (!entry->tensor)
+        return LT_OK;
+    for (int i = 0; i < stored; i++)
+        LT_TRY(lt_entry_check(find_part(t, entry, stem, i), t->path, entry->tensor));
+    if (!t->write)
+        return LT_OK;
+    lt_tensor *one;
+    LT_TRY(lt_tensor_new(&one, lt_tensor_device(entry->tensor), LT_F32,
+                         lt_tensor_shape(entry->tensor)));
+    lt_status st = write_share(t, entry, stem, stored, one);
+    lt_tensor_free(&one);
+    return st;
+}
+
+static lt_status take_part(taking *t, const lt_state_entry *entry, size_t stem, int part)
+{
+    int stored = 0;
+    while (find_part(t, entry, stem, stored))
+        stored++;
+    if (!part)
+        t->taken += (size_t)stored;
+    t->missing += !stored;
+    if (!stored)
+        return LT_OK;
+    return stored == t->parts ? take_tensor(t, find_part(t, entry, stem, part), entry->tensor)
+                              : take_share(t, entry, stem, stored);
+}
+
+static lt_status take_entry(void *context, const lt_state_entry *entry)
+{
+    taking *t = context;
+    size_t stem;
+    const int part = part_of(entry->name, &stem);
+    if (part >= 0)
+        return take_part(t, entry, stem, part);
+    char *name = lt_checkpoint_reducer_name(entry);
+    if (!name)
+        return LT_E_NOMEM;
+    const lt_safetensors_entry *found = lt_safetensors_find(t->file, name);
+    lt_free(name);
+    t->taken += found != NULL;
+    t->missing += !found;
+    return found ? take_tensor(t, found, entry->tensor) : LT_OK;
+}
+
+static size_t count_stored(const lt_safetensors *file)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < lt_safetensors_count(file); i++)
+        count += lt_checkpoint_is_of_reducer(lt_safetensors_at(file, i)->name);
+    return count;
+}
+
+static void say(const taking *t, size_t stored)
+{
+    if (stored > t->taken)
+        lt_log(LT_LOG_WARN, "train",
+               "%s: %zu tensors of compressed gradients, such as residuals, are dropped: this run "
+               "does not compress as the one that saved them",
+               t->path, stored - t->taken);
+    if (t->missing)
+        lt_log(LT_LOG_WARN, "train",
+               "%s: %zu tensors of compressed gradients are not in it: residuals start at zero",
+               t->path, t->missing);
+    if (t->regrouped)
+        lt_log(LT_LOG_WARN, "train", "%s: residuals of %d nodes are divided equally over %d nodes",
+               t->path, t->stored, t->parts);
+}
+
+lt_status lt_checkpoint_take_reducer(const char *path, const lt_safetensors *file,
+                                     const lt_checkpoint_parts *parts, bool write)
+{
+    taking t = {.path = path, .file = file, .write = write};
+    lt_state_visitor count = {count_parts, no_number, &t}, take = {take_entry, no_number, &t};
+    if (parts->dp) {
+        LT_TRY(lt_data_parallel_visit(parts->dp, &count));
+        LT_TRY(lt_data_parallel_visit(parts->dp, &take));
+    }
+    if (write && (!parts->comm || lt_comm_rank(parts->comm) == 0))
+        say(&t, count_stored(file));
+    return LT_OK;
+}

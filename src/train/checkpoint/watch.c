@@ -1,0 +1,310 @@
+/* Evaluation beside training. The folder belongs to the process that trains; what is written here has names of its own.
+ *
+ * 1. A checkpoint appears complete, by a rename; its files are then linked to a name of this process, so that they
+ *    stay while it reads them even if the run removes the checkpoint.
+ * 2. What was evaluated is what is recorded, in the run's records or in those of evaluations: a restart goes on there.
+ * 3. A run has ended when no process holds its folder and its weights are not older than its newest checkpoint. */
+
+#include "watch.h"
+
+#include "base/alloc.h"
+#include "base/commit.h"
+#include "checkpoint.h"
+#include "train/run/run.h"
+#include "train/weights/weights.h"
+
+#include "lather/log.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* The files of a checkpoint as they were looked at: another one of the same step has others. */
+typedef struct identity {
+    int64_t step;
+    ino_t inode[2];
+    struct timespec time[2];
+} identity;
+
+struct lt_watch {
+    char *folder, *records, *metrics; /* the folder, and two files in it */
+    char *
+        held; /* the folder of links; its name is no process's, as those are cleaned by others that do not see it */
+    char run[LT_RUN_ID];
+    lt_run_lock *lock;
+    identity *seen; /* nothing more is to be done about these */
+    size_t count, capacity;
+    bool told_waiting;
+};
+
+/* --- The run --- */
+
+lt_status lt_watch_check(const char *folder)
+{
+    struct stat info;
+    char run[LT_RUN_ID];
+    if (stat(folder, &info))
+        return lt_fail(LT_E_IO, "%s: %s", folder, strerror(errno));
+    lt_run_read_id(folder, run);
+    return *run || lt_run_is_used(folder) ? LT_OK : lt_fail(LT_E_ARG, "%s: holds no run", folder);
+}
+
+/* Under its own name, so that whoever comes behind a kill finds what is left. */
+static void release(const lt_watch *w)
+{
+    if (w->held && lt_commit_remove_tree(w->held))
+        lt_log(LT_LOG_WARN, "train", "%s", lt_error_message());
+}
+
+static lt_status open_files(lt_watch *w)
+{
+    const lt_run_lock_config lock = {.name = "lock-eval", .doing = "evaluated"};
+    LT_TRY(lt_run_lock_open(&w->lock, w->folder, &lock));
+    release(w);                                             /* what a killed one held */
+    return lt_metrics_rewind(w->records, INT64_MAX, false); /* a line that a kill cut off */
+}
+
+lt_status lt_watch_open(lt_watch **out, const char *folder)
+{
+    LT_TRY(lt_watch_check(folder));
+    lt_watch *w = lt_alloc(1, sizeof *w);
+    if (!w)
+        return LT_E_NOMEM;
+    w->folder = lt_strdup(folder);
+    w->records = lt_format("%s/%s", folder, LT_RUN_EVALUATIONS);
+    w->metrics = lt_format("%s/metrics.jsonl", folder);
+    w->held = lt_format("%s/checkpoints/evaluated", folder);
+    lt_run_read_id(folder, w->run);
+    lt_status st = w->folder && w->records && w->metrics && w->held ? open_files(w) : LT_E_NOMEM;
+    if (st)
+        lt_watch_close(&w);
+    else
+        *out = w;
+    return st;
+}
+
+void lt_watch_close(lt_watch **watch)
+{
+    lt_watch *w = *watch;
+    if (!w)
+        return;
+    if (w->lock)
+        release(w);
+    lt_run_lock_close(&w->lock);
+    lt_free(w->seen);
+    lt_free(w->held);
+    lt_free(w->metrics);
+    lt_free(w->records);
+    lt_free(w->folder);
+    lt_free(w);
+    *watch = NULL;
+}
+
+const char *lt_watch_run(const lt_watch *w)
+{
+    return w->run;
+}
+
+static bool is_older(const struct timespec *a, const struct timespec *b)
+{
+    return a->tv_sec < b->tv_sec || (a->tv_sec == b->tv_sec && a->tv_nsec < b->tv_nsec);
+}
+
+/* Of FOLDER/NAME. */
+static bool find(const lt_watch *w, const char *name, struct stat *info)
+{
+    char path[LT_WATCH_PATH];
+    return snprintf(path, sizeof path, "%s/%s", w->folder, name) < (int)sizeof path
+           && !stat(path, info);
+}
+
+static bool has_ended(const lt_watch *w)
+{
+    struct stat weights, newest;
+    if (lt_run_lock_is_held(w->folder) || !find(w, "model.safetensors", &weights))
+        return false;
+    return !find(w, "checkpoints/latest/" LT_CHECKPOINT_STATE, &newest)
+           || !is_older(&weights.st_mtim, &newest.st_mtim);
+}
+
+/* --- Checkpoints --- */
+
+/* False: it is gone, or not complete yet. */
+static bool identify(const lt_watch *w, int64_t step, identity *out)
+{
+    static const char *const files[] = {LT_CHECKPOINT_STATE, LT_CHECKPOINT_MODEL};
+    struct stat info;
+    *out = (identity){.step = step};
+    for (int i = 0; i < 2; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "checkpoints/step-%" PRId64 "/%s", step, files[i]);
+        if (!find(w, name, &info))
+            return false;
+        out->inode[i] = info.st_ino;
+        out->time[i] = info.st_mtim;
+    }
+    return true;
+}
+
+static bool is_same(const identity *a, const identity *b)
+{
+    bool same = a->step == b->step;
+    for (int i = 0; i < 2; i++)
+        same = same && a->inode[i] == b->inode[i] && !is_older(&a->time[i], &b->time[i])
+               && !is_older(&b->time[i], &a->time[i]);
+    return same;
+}
+
+static bool is_seen(const lt_watch *w, const identity *id)
+{
+    for (size_t i = 0; i < w->count; i++)
+        if (is_same(&w->seen[i], id))
+            return true;
+    return false;
+}
+
+static lt_status see(lt_watch *w, const identity *id)
+{
+    identity *grown = lt_grow(w->seen, &w->capacity, w->count + 1, sizeof *grown);
+    if (!grown)
+        return LT_E_NOMEM;
+    w->seen = grown;
+    w->seen[w->count++] = *id;
+    return LT_OK;
+}
+
+static lt_status link_files(const lt_watch *w, int64_t step)
+{
+    static const char *const files[] = {LT_CHECKPOINT_STATE, LT_CHECKPOINT_MODEL,
+                                        LT_CHECKPOINT_OPTIM};
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        char from[LT_WATCH_PATH], to[LT_WATCH_PATH];
+        snprintf(from, sizeof from, "%s/checkpoints/step-%" PRId64 "/%s", w->folder, step,
+                 files[i]);
+        snprintf(to, sizeof to, "%s/%s", w->held, files[i]);
+        if (link(from, to))
+            return lt_fail(LT_E_IO, "%s: %s", from, strerror(errno));
+    }
+    return LT_OK;
+}
+
+/* Where it can be read: links to its files or, where the file system has none, the checkpoint itself. */
+static void hold(const lt_watch *w, int64_t step, char path[LT_WATCH_PATH])
+{
+    release(w);
+    if (!mkdir(w->held, 0777) && !link_files(w, step)) {
+        snprintf(path, LT_WATCH_PATH, "%s", w->held);
+        return;
+    }
+    release(w);
+    snprintf(path, LT_WATCH_PATH, "%s/checkpoints/step-%" PRId64, w->folder, step);
+}
+
+/* Holds and checks one; path "": it is passed over. */
+static lt_status take(lt_watch *w, const identity *id, lt_watched *out)
+{
+    lt_checkpoint_state state;
+    hold(w, id->step, out->path);
+    lt_status st = lt_checkpoint_verify(out->path, &state);
+    if (st == LT_E_NOMEM)
+        return st;
+    if (st) {
+        identity now;
+        *out->path = 0;
+        lt_log(LT_LOG_WARN, "train", "step %" PRId64 " is not evaluated: %s", id->step,
+               identify(w, id->step, &now) ? lt_error_message() : "its checkpoint was removed");
+        return LT_OK;
+    }
+    out->step = state.step;
+    out->epoch = state.batch || !state.epoch ? state.epoch : state.epoch - 1;
+    return LT_OK;
+}
+
+static lt_status is_recorded(const lt_watch *w, int64_t step, bool *found)
+{
+    LT_TRY(lt_metrics_has_evaluation(w->records, w->run, step, found));
+    return *found ? LT_OK : lt_metrics_has_evaluation(w->metrics, w->run, step, found);
+}
+
+/* Whether the checkpoint of a step is one to evaluate: then it is out->path. */
+static lt_status look_at(lt_watch *w, int64_t step, lt_watched *out)
+{
+    identity id;
+    bool recorded = false;
+    if (!identify(w, step, &id) || is_seen(w, &id))
+        return LT_OK;
+    LT_TRY(is_recorded(w, step, &recorded));
+    if (!recorded)
+        LT_TRY(take(w, &id, out));
+    return see(w, &id);
+}
+
+/* Once for each time that it is so. */
+static void tell_waiting(lt_watch *w)
+{
+    const bool held = lt_run_lock_is_held(w->folder);
+    if (!held && !w->told_waiting)
+        lt_log(LT_LOG_INFO, "train",
+               "%s: the run has not ended, and no process trains it: waiting for one", w->folder);
+    w->told_waiting = !held;
+}
+
+lt_status lt_watch_next(lt_watch *w, lt_watched *out)
+{
+    int64_t *step = NULL;
+    size_t count = 0;
+    *out = (lt_watched){0};
+    const bool ended = has_ended(w); /* first: its last checkpoint is there then */
+    LT_TRY(lt_watch_check(w->folder));
+    lt_status st = lt_checkpoint_list(w->folder, &step, &count);
+    for (size_t i = count; i-- && !st && !*out->path;) /* the newest is first */
+        st = look_at(w, step[i], out);
+    lt_free(step);
+    if (st || *out->path)
+        return st;
+    if (!ended)
+        tell_waiting(w);
+    return ended ? LT_END : LT_OK;
+}
+
+/* --- Averages --- */
+
+static lt_status load_average(const lt_safetensors *file, const char *path, const lt_param *p)
+{
+    char name[256];
+    snprintf(name, sizeof name, "ema.%s", p->name);
+    const lt_safetensors_entry *e = lt_safetensors_find(file, name);
+    if (!e)
+        return lt_fail(LT_E_FORMAT, "%s: state '%s' is missing", path, name);
+    LT_TRY(lt_entry_check_box(e, path, p->value, p->place));
+    return lt_entry_write_box(e, p->value, p->place);
+}
+
+static lt_status load_averages(const lt_safetensors *file, const char *path,
+                               const lt_params *params)
+{
+    bool any = false;
+    for (size_t i = 0; i < lt_safetensors_count(file) && !any; i++)
+        any = !strncmp(lt_safetensors_at(file, i)->name, "ema.", 4);
+    if (!any)
+        return LT_END;
+    for (size_t i = 0; i < params->count; i++)
+        if (params->item[i]->role != LT_ROLE_COUNT) /* counts are not averaged */
+            LT_TRY(load_average(file, path, params->item[i]));
+    return LT_OK;
+}
+
+lt_status lt_watch_load_averages(const char *checkpoint, const lt_params *params)
+{
+    lt_safetensors *file = NULL;
+    char *path = lt_format("%s/%s", checkpoint, LT_CHECKPOINT_OPTIM);
+    lt_status st = path ? lt_safetensors_open(&file, path) : LT_E_NOMEM;
+    if (!st)
+        st = load_averages(file, path, params);
+    lt_safetensors_close(&file);
+    lt_free(path);
+    return st;
+}

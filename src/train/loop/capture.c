@@ -1,0 +1,193 @@
+/* A training step's work on the device, as functions that lt_graph_run() captures once and replays: without a
+ * read-back and without a choice by what is on the device. Data is at fixed addresses; what changes from step to
+ * step lies in device memory. */
+
+#include "base/beat.h"
+#include "step.h"
+#include "stragglers.h"
+
+#include "lather/averaging.h"
+#include "lather/ext/fail.h"
+#include "lather/ext/view.h"
+#include "lather/profile.h"
+
+#include <string.h>
+
+/* A micro-batch, and the phases of the optimizer that follow in the same graph. */
+typedef struct work {
+    lt_train_step *step;
+    const lt_batch *batch;
+    int64_t micro, attempt;
+    bool is_last;
+    optim_phases phases;
+} work;
+
+static lt_status update_ema(lt_train_step *step)
+{
+    const lt_train_step_config *c = &step->config;
+    if (!c->ema)
+        return LT_OK;
+    LT_TRY(lt_optim_eval(c->optim)); /* an average of what is evaluated */
+    lt_status st = lt_ema_update(c->ema, c->optim);
+    lt_status back = lt_optim_train(c->optim);
+    return st ? st : back;
+}
+
+/* The optimizer and the average of the weights; neither changes anything if a gradient is not finite. */
+static lt_status update(lt_train_step *step)
+{
+    const lt_train_step_config *c = &step->config;
+    int64_t begin = lt_profile_begin();
+    LT_TRY(lt_optim_update(c->optim));
+    lt_profile_end(begin, LT_PROFILE_OPTIM, lt_optim_name(c->optim), 0);
+    return update_ema(step);
+}
+
+static lt_status update_second(void *context)
+{
+    lt_train_step *step = context;
+    LT_TRY(lt_optim_update_second(step->config.optim));
+    return update_ema(step);
+}
+
+static lt_status forward_backward(const work *w)
+{
+    lt_train_step *step = w->step;
+    const lt_train_step_config *c = &step->config;
+    const bool is_weighed = step->number[0];
+    const lt_tensor *scale = lt_optim_loss_scale(c->optim);
+    lt_task_output out = {0};
+    lt_pass pass = c->pass;
+    pass.attempt = w->attempt;
+    pass.micro = (int32_t)(w->micro * step->ranks + step->rank);
+    lt_tape_reset(c->tape, pass);
+    LT_TRY(c->task.ops->forward(c->task.context, c->tape, w->batch, step->counts, &out));
+    LT_TRY(lt_tape_status(c->tape));
+    LT_TRY(lt_step_weigh(step, out.loss, !w->micro, w->is_last));
+    if (c->dp) {
+        lt_data_parallel_set_loss_scale(c->dp, is_weighed ? step->number[TERMS_SCALE] : scale);
+        lt_data_parallel_begin(c->dp, w->is_last);
+    }
+    return lt_tape_backward_by(c->tape, out.loss, 1.0 / (double)c->grad_accum,
+                               is_weighed ? step->number[TERMS_SEED] : scale);
+}
+
+/* Gradients become the mean over ranks. */
+static lt_status finish_gradients(const lt_train_step *step)
+{
+    int64_t begin = lt_profile_begin();
+    LT_TRY(lt_data_parallel_finish(step->config.dp));
+    lt_profile_end(begin, LT_PROFILE_COMM, "gradients", 0);
+    return LT_OK;
+}
+
+/* The device is the next job's when the last backward is done. */
+static lt_status end_turn(const lt_train_step *step)
+{
+    LT_TRY(lt_device_sync(step->config.device));
+    return lt_share_end(step->config.share);
+}
+
+lt_status lt_step_end_backward(lt_train_step *step)
+{
+    const lt_train_step_config *c = &step->config;
+    if (c->share && step->left < c->grad_accum)
+        LT_TRY(end_turn(step));
+    if (c->dp)
+        LT_TRY(finish_gradients(step));
+    return lt_step_end_terms(step);
+}
+
+static lt_status compute(void *context)
+{
+    const work *w = context;
+    lt_train_step *step = w->step;
+    const lt_train_step_config *c = &step->config;
+    if (!w->micro) {
+        if (step->counts)
+            LT_TRY(lt_tensor_fill(step->counts, 0));
+        lt_params_zero_grad(c->params);
+    }
+    LT_TRY(forward_backward(w));
+    lt_beat_here();
+    if (!w->micro)
+        LT_TRY(lt_step_note_gradients(step));
+    if (c->stragglers)
+        LT_TRY(lt_stragglers_computed(c->stragglers, w->micro + 1));
+    if (w->is_last)
+        LT_TRY(lt_step_end_backward(step));
+    if (w->phases == PHASES_FIRST)
+        return lt_optim_update_first(c->optim);
+    return w->phases == PHASES_ALL ? update(step) : LT_OK;
+}
+
+/* Inputs may grow from epoch to epoch, and lie in either of the loader's two buffers. */
+static lt_graph_key graph_key(const work *w)
+{
+    const lt_view input = lt_tensor_view(w->batch->inputs);
+    return (lt_graph_key){.kind = (int)w->phases,
+                          .first = !w->micro,
+                          .last = w->is_last,
+                          .input = input.data,
+                          .shape = input.shape};
+}
+
+/* A reducer may need the host; then micro-batches run eagerly. */
+static bool has_capturable_gradients(const lt_train_step *step)
+{
+    return !step->config.dp || lt_data_parallel_is_capturable(step->config.dp);
+}
+
+/* Ranks on GPUs average gradients by NCCL, whose collectives can be captured; those of the host cannot, and then
+ * the optimizer cannot share backward's graph. */
+static bool captures_gradients(const lt_train_step *step)
+{
+    const lt_train_step_config *c = &step->config;
+    return c->graph && has_capturable_gradients(step)
+           && !strncmp(lt_device_name(c->device), "cuda", strlen("cuda"));
+}
+
+/* An optimizer whose update is the same work in each step (lt_optim_is_capturable) goes into one graph with
+ * backward; of one with a host phase, such as a choice of blocks whose roots are due, the first phase does.
+ * In front of the optimizer the sums over ranks overlap with its work; but where gradients are captured, one
+ * rank may replay what another runs eagerly, and the collectives of all must have the same order: behind it. */
+capture_plan lt_step_plan_capture(const lt_train_step *step)
+{
+    const lt_train_step_config *c = &step->config;
+    capture_plan plan = {.with_backward = PHASES_NONE, .sums_last = captures_gradients(step)};
+    if (c->share)
+        return plan;
+    if (lt_optim_is_capturable(c->optim))
+        plan.with_backward = !c->dp || plan.sums_last ? PHASES_ALL : PHASES_NONE;
+    else if (c->graph && lt_optim_has_host_phase(c->optim))
+        plan.with_backward = PHASES_FIRST;
+    return plan;
+}
+
+lt_status lt_step_run_micro_batch(lt_train_step *step, const lt_batch *batch, int64_t micro,
+                                  int64_t attempt, capture_plan plan)
+{
+    work w = {.step = step,
+              .batch = batch,
+              .micro = micro,
+              .attempt = attempt,
+              .is_last = micro + 1 == step->config.grad_accum};
+    w.phases = w.is_last ? plan.with_backward : PHASES_NONE;
+    if (!step->config.graph || step->config.share || !has_capturable_gradients(step))
+        return compute(&w);
+    return lt_graph_run(step->config.device, &step->graph, graph_key(&w), compute, &w);
+}
+
+lt_status lt_step_run_optimizer(lt_train_step *step, capture_plan plan)
+{
+    const lt_train_step_config *c = &step->config;
+    const lt_graph_key key = {.kind = PHASES_SECOND};
+    if (plan.with_backward == PHASES_ALL)
+        return LT_OK;
+    if (plan.with_backward == PHASES_NONE)
+        return update(step);
+    int64_t begin = lt_profile_begin();
+    LT_TRY(lt_optim_update_host(c->optim));
+    lt_profile_end(begin, LT_PROFILE_OPTIM, lt_optim_name(c->optim), 0);
+    return lt_graph_run(c->device, &step->graph, key, update_second, step);
+}

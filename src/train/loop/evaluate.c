@@ -1,0 +1,183 @@
+/* Evaluation by a task: forward passes over a data set, summed over batches and ranks. */
+
+#include "evaluate.h"
+
+#include "base/beat.h"
+#include "base/clock.h"
+
+#include "lather/averaging.h"
+#include "lather/ext/dataset.h"
+#include "lather/ext/fail.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+typedef struct sums {
+    lt_tensor *counts; /* i64, of the task; NULL: it has none */
+    double loss, samples;
+    int64_t terms; /* so far, of lt_task_ops.terms */
+    bool stopped;
+} sums;
+
+/* *loader stays NULL on a rank that gets no sample. */
+static lt_status open_loader(const lt_evaluator *e, lt_dataset *data, lt_loader **loader)
+{
+    lt_loader_config c = e->loader;
+    c.rank = e->ranks->data_rank;
+    c.size = e->ranks->data_count;
+    c.spread = !c.limit;
+    if (c.limit > lt_dataset_count(data))
+        c.limit = 0;
+    if ((c.limit ? c.limit : lt_dataset_count(data)) <= c.rank)
+        return LT_OK;
+    return lt_loader_new(loader, data, e->device, &c);
+}
+
+/* What a batch's loss weighs: its samples, or the terms that it is the mean of. */
+static lt_status weigh_batch(const lt_evaluator *e, const lt_batch *batch, sums *sum, double *out)
+{
+    int64_t count[LT_TASK_COUNTS] = {0};
+    const int terms = e->task.ops->terms;
+    *out = batch->count;
+    if (!terms)
+        return LT_OK;
+    LT_TRY(lt_tensor_read(sum->counts, count, lt_tensor_bytes(sum->counts)));
+    *out = (double)(count[terms - 1] - sum->terms);
+    sum->terms = count[terms - 1];
+    return LT_OK;
+}
+
+static lt_status evaluate_batch(const lt_evaluator *e, const lt_batch *batch, sums *sum)
+{
+    const lt_task *task = &e->task;
+    double loss, weight;
+    lt_task_output out = {0};
+    lt_tape_reset(e->tape, e->pass);
+    LT_TRY(task->ops->forward(task->context, e->tape, batch, sum->counts, &out));
+    LT_TRY(lt_tape_status(e->tape));
+    LT_TRY(lt_tensor_item(out.loss, &loss));
+    if (task->ops->observe)
+        LT_TRY(task->ops->observe(task->context, e->tape, batch, &out));
+    LT_TRY(weigh_batch(e, batch, sum, &weight));
+    sum->loss += loss * weight;
+    sum->samples += batch->count;
+    return LT_OK;
+}
+
+static lt_status run_batches(const lt_evaluator *e, lt_loader *loader, sums *sum)
+{
+    lt_batch batch;
+    lt_status st;
+    if (!loader)
+        return LT_OK;
+    const int64_t batches = lt_loader_batches(loader);
+    while (!(st = lt_loader_next(loader, &batch))) {
+        sum->stopped = e->stop && e->stop(e->context);
+        if (sum->stopped)
+            return LT_OK;
+        LT_TRY(evaluate_batch(e, &batch, sum));
+        lt_beat_here();
+        if (e->run)
+            lt_run_part(e->run, "evaluate", batch.index + 1, batches);
+    }
+    return st == LT_END ? LT_OK : st;
+}
+
+/* All ranks take a turn, those without a sample too. */
+static lt_status run(const lt_evaluator *e, lt_loader *loader, sums *sum)
+{
+    lt_share_turn turn;
+    if (!e->share)
+        return run_batches(e, loader, sum);
+    LT_TRY(lt_share_begin(e->share, &turn));
+    LT_TRY(run_batches(e, loader, sum));
+    return lt_share_end(e->share);
+}
+
+/* Of all copies of the model: counts are exact, and the loss is added in rank order. */
+static lt_status finish(const lt_evaluator *e, const sums *own, lt_evaluation *out)
+{
+    enum { LOSS, SAMPLES, STOPPED, COUNT, TOTALS = COUNT + LT_TASK_COUNTS };
+    _Static_assert(TOTALS <= (int)RANK_SUMS, "lt_ranks_sum() has no place for them");
+    int64_t count[LT_TASK_COUNTS] = {0};
+    if (own->counts)
+        LT_TRY(lt_tensor_read(own->counts, count, lt_tensor_bytes(own->counts)));
+    double sum[TOTALS] = {[LOSS] = own->loss, [SAMPLES] = own->samples, [STOPPED] = own->stopped};
+    for (int i = 0; i < LT_TASK_COUNTS; i++)
+        sum[COUNT + i] = (double)count[i];
+    for (int i = 0; i < TOTALS && !e->ranks->is_counted; i++)
+        sum[i] = i == STOPPED ? sum[i] : 0;
+    LT_TRY(lt_ranks_sum(e->ranks, sum, TOTALS));
+    out->samples = (int64_t)sum[SAMPLES];
+    out->sums.samples = sum[SAMPLES] > 0 ? sum[SAMPLES] : 1;
+    const int terms = e->task.ops->terms;
+    const double weight = terms ? sum[COUNT + terms - 1] : out->sums.samples;
+    out->sums.loss = weight > 0 ? sum[LOSS] / weight : 0;
+    memcpy(out->sums.count, sum + COUNT, sizeof out->sums.count);
+    out->stopped = sum[STOPPED] > 0;
+    return LT_OK;
+}
+
+lt_status lt_evaluator_counts(const lt_evaluator *e, lt_tensor **counts)
+{
+    const int count = e->task.ops->counts;
+    if (!count)
+        return LT_OK;
+    LT_TRY(lt_tensor_new(counts, e->device, LT_I64, LT_SHAPE(count)));
+    return lt_tensor_fill(*counts, 0);
+}
+
+lt_status lt_evaluate(const lt_evaluator *e, lt_dataset *data, lt_evaluation *out)
+{
+    lt_loader *loader = NULL;
+    lt_evaluation result = {0};
+    sums sum = {0};
+    int64_t listed = 0;
+    const double begin = lt_clock_seconds();
+    if (e->optim && !lt_optim_is_eval(e->optim))
+        return lt_fail(LT_E_ARG, "evaluate: the model has the weights at which gradients are "
+                                 "taken, not those of evaluations: lt_optim_eval()");
+    LT_TRY(open_loader(e, data, &loader));
+    lt_status st = lt_evaluator_counts(e, &sum.counts);
+    if (!st)
+        st = run(e, loader, &sum);
+    if (!st && e->run)
+        st = lt_train_input_list_bad(e->ranks, e->run, loader, &listed);
+    lt_loader_free(&loader);
+    if (!st)
+        st = finish(e, &sum, &result);
+    lt_tensor_free(&sum.counts);
+    if (st)
+        return st;
+    result.seconds = lt_clock_seconds() - begin;
+    result.total = lt_dataset_count(data);
+    result.unsplit = data->unsplit;
+    *out = result;
+    return LT_OK;
+}
+
+void lt_evaluation_values(const lt_evaluation *e, lt_metric out[EVALUATION_VALUES])
+{
+    const bool is_part = e && e->samples < e->total;
+    out[0] = (lt_metric){"val_samples", is_part ? (double)e->samples : (double)NAN};
+    out[1] = (lt_metric){"val_total", is_part ? (double)e->total : (double)NAN};
+    out[2] = (lt_metric){"val_is_train", e && e->unsplit ? 1 : (double)NAN};
+}
+
+void lt_epoch_metrics_add(lt_epoch_metrics *out, const char *part, const char *name, double value)
+{
+    char *to = out->name[out->count];
+    snprintf(to, LT_CHECKPOINT_NAME, "%s_%s", part, name);
+    out->metric[out->count++] = (lt_metric){to, value};
+}
+
+void lt_epoch_metrics_add_evaluation(lt_epoch_metrics *out, const char *part,
+                                     const lt_task_ops *task, const lt_evaluation *e)
+{
+    const double unknown = (double)NAN;
+    lt_epoch_metrics_add(out, part, "loss", e ? e->sums.loss : unknown);
+    for (int i = 0; i < task->metrics; i++)
+        lt_epoch_metrics_add(out, part, task->metric[i].name,
+                             e ? task->metric[i].value(&e->sums) : unknown);
+}

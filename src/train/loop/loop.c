@@ -1,0 +1,533 @@
+/* The training loop. Checkpoints and records are of what is known: a step that is still in flight is finished in
+ * front of them. */
+
+#include "loop.h"
+
+#include "base/clock.h"
+#include "tensor/statistics.h"
+
+#include "lather/ext/fail.h"
+#include "lather/log.h"
+#include "lather/profile.h"
+#include "lather/readback.h"
+#include "lather/shard_params.h"
+
+#include <math.h>
+#include <stdio.h>
+
+enum { MESSAGE = 512 };
+
+/* A step in flight, and what else its record says. */
+typedef struct update {
+    lt_train_result result;
+    int queued;
+    lt_metric value[LOOP_VALUES];
+    int values;
+    bool met; /* an outer step followed it, */
+    double outer_seconds, outer_bytes;
+} update;
+
+static const lt_task_ops *task_of(const lt_train_loop *l)
+{
+    return l->evaluator.task.ops;
+}
+
+/* --- A step --- */
+
+/* Under f16 a step that overflows is part of the search for the scale; one that overflows at any
+ * scale is not. */
+static bool may_skip(const lt_train_loop *l, const lt_train_result *r)
+{
+    const double hopeless = 0x1p-14;
+    return l->skip_nan || (l->is_scaled && r->optim.loss_scale > hopeless);
+}
+
+static lt_status check_finite(const lt_train_loop *l, const lt_train_result *r)
+{
+    if (r->optim.applied)
+        return LT_OK;
+    if (!may_skip(l, r)) {
+        l->ranks->same_failure =
+            !l->local; /* all ranks have the same gradients, or those of a group */
+        return lt_fail(LT_E_ARG,
+                       "step %lld: a gradient is not finite (loss %g, norm %g); --on-nan skip "
+                       "passes over such steps",
+                       (long long)r->step, r->sums.loss, r->optim.grad_norm);
+    }
+    const bool tells = !(l->local ? lt_comm_rank(lt_local_steps_comm(l->local)) : l->ranks->rank);
+    if (tells && l->is_scaled)
+        lt_log(LT_LOG_INFO, "train", "step %lld skipped: an overflow; the loss scale is %g now",
+               (long long)r->step, r->optim.loss_scale);
+    else if (tells)
+        lt_log(LT_LOG_WARN, "train", "step %lld skipped: a gradient is not finite",
+               (long long)r->step);
+    return LT_OK;
+}
+
+/* The loss and the task's metrics of training. */
+static size_t train_metrics(const lt_train_loop *l, const lt_task_sums *sums,
+                            lt_metric out[LT_TASK_METRICS + 1])
+{
+    size_t count = 0;
+    out[count++] = (lt_metric){"loss", sums->loss};
+    for (int i = 0; i < task_of(l)->metrics; i++) {
+        const lt_task_metric *m = &task_of(l)->metric[i];
+        if (m->of_training)
+            out[count++] = (lt_metric){m->name, m->value(sums)};
+    }
+    return count;
+}
+
+/* What a sample counts for in speeds. */
+static int64_t rate_of(const lt_train_loop *l)
+{
+    const lt_task *task = &l->evaluator.task;
+    return task->ops->rate_per_sample ? task->ops->rate_per_sample(task->context) : 1;
+}
+
+/* Whose gradients a step is of; a new deadline. */
+static lt_status record_stragglers(const lt_train_loop *l, int64_t step)
+{
+    lt_stragglers *s = l->stragglers;
+    if (!s)
+        return LT_OK;
+    const lt_drop_plan *plan = lt_stragglers_new_plan(s);
+    if (plan && plan->deadline > 0)
+        lt_run_note(l->run,
+                    "--drop-compute: a deadline of %.4g s: %.1f %% of the micro-batches in %.4g s, "
+                    "%.1f %% more a second",
+                    plan->deadline, 100 * plan->kept, plan->step, 100 * (plan->gain - 1));
+    else if (plan)
+        lt_run_note(l->run, "--drop-compute: no deadline computes more a second");
+    return lt_run_event(l->run, lt_stragglers_event(s), step, lt_stragglers_by(s),
+                        lt_stragglers_text(s));
+}
+
+static lt_status record_step(const lt_train_loop *l, const update *u)
+{
+    const lt_train_result *r = &u->result;
+    const double unknown = (double)NAN;
+    const bool many = l->ranks->comm, shares = l->evaluator.share;
+    enum { OWN = 16 };
+    lt_metric metric[LT_TASK_METRICS + 1],
+        extra[OWN + LOOP_VALUES] = {
+            {"gradient_norm", r->optim.grad_norm},
+            {"skipped", r->optim.applied ? unknown : 1},
+            {"skipped_steps", l->is_scaled ? (double)(r->step - r->optim.steps) : unknown},
+            {"loss_scale", l->is_scaled ? r->optim.loss_scale : unknown},
+            {"comm_exposed_seconds", many ? r->exposed_seconds : unknown},
+            {"comm_bytes", many ? r->comm_bytes : unknown},
+            {"tp_bytes", l->ranks->mesh ? r->parallel_bytes : unknown},
+            {"loader_queue", u->queued},
+            {"grad_bytes_between",
+             l->ranks->nodes.count > 1 && !l->local ? r->between_bytes : unknown},
+            {"outer_seconds", u->met ? u->outer_seconds : unknown},
+            {"outer_bytes", u->met ? u->outer_bytes : unknown},
+            {"turn", shares ? (double)r->turn.number : unknown},
+            {"turn_seconds", shares ? r->turn.seconds : unknown},
+            {"micro_dropped", lt_stragglers_dropped(l->stragglers)},
+            {"drop_deadline", lt_stragglers_deadline(l->stragglers)},
+            {"noise_scale", lt_train_state_noise_scale(l->state)},
+        };
+    for (int i = 0; i < u->values; i++)
+        extra[OWN + i] = u->value[i];
+    const lt_run_step_record record = {
+        .step = r->step,
+        .epoch = l->state->now.epoch,
+        .metric = metric,
+        .metrics = train_metrics(l, &r->sums, metric),
+        .lr = r->lr,
+        .samples = (int64_t)r->sums.samples * rate_of(l),
+        .seconds = r->seconds,
+        .data_seconds = r->data_seconds,
+        .extra = extra,
+        .extra_count = OWN + (size_t)u->values,
+    };
+    if (!many) /* together with the other ranks: at the end of the epoch */
+        LT_TRY(lt_train_input_list_bad(l->ranks, l->run, l->input->loader, &l->input->bad_listed));
+    LT_TRY(lt_run_step(l->run, &record));
+    return record_stragglers(l, r->step);
+}
+
+/* --- Outer steps of local steps --- */
+
+/* now: the groups meet, however long the round is yet; else at its end. Averages follow the values that all have. */
+static lt_status outer_step(const lt_train_loop *l, bool now, bool *met)
+{
+    *met = false;
+    if (!l->local)
+        return LT_OK;
+    const int64_t since = lt_local_steps_since(l->local);
+    int64_t span = lt_profile_begin();
+    LT_TRY(now ? lt_local_steps_meet(l->local, met) : lt_local_steps_step(l->local, met));
+    lt_profile_end(span, LT_PROFILE_PROGRAM, "outer step", 0);
+    return *met && l->state->ema ? lt_ema_update_after(l->state->ema, since + !now) : LT_OK;
+}
+
+static double outer_bytes(const lt_train_loop *l)
+{
+    const lt_local_steps_bytes sent = lt_local_steps_sent(l->local);
+    return (double)(sent.within + sent.between);
+}
+
+/* Behind a step that was finished; its time and bytes are the step's. */
+static lt_status end_inner_step(const lt_train_loop *l, update *u)
+{
+    if (!l->local)
+        return LT_OK;
+    const double begin = lt_clock_seconds(), sent = outer_bytes(l);
+    LT_TRY(outer_step(l, false, &u->met));
+    if (!u->met)
+        return LT_OK;
+    u->outer_seconds = lt_clock_seconds() - begin;
+    u->outer_bytes = outer_bytes(l) - sent;
+    u->result.seconds += u->outer_seconds;
+    u->result.comm_bytes += u->outer_bytes;
+    return LT_OK;
+}
+
+/* Waits for the results of a step that was begun, counts and records them; number 0: there is none. */
+static lt_status finish_step(const lt_train_loop *l, update *u)
+{
+    if (!u->result.step)
+        return LT_OK;
+    lt_status st = lt_train_step_finish(l->step, &u->result);
+    if (st && l->stragglers && lt_stragglers_same_failure(l->stragglers))
+        l->ranks->same_failure = true;
+    if (st)
+        return st;
+    l->ranks->stop = l->ranks->stop || u->result.stop;
+    LT_TRY(check_finite(l, &u->result));
+    LT_TRY(end_inner_step(l, u));
+    lt_train_state_count(l->state, task_of(l), &u->result);
+    LT_TRY(lt_train_state_add_noise(l->state, &u->result));
+    LT_TRY(record_step(l, u));
+    *u = (update){0};
+    return LT_OK;
+}
+
+static lt_status begin_step(const lt_train_loop *l, update *u)
+{
+    const int64_t attempt = l->state->now.step + 1;
+    const lt_step numbers = {.lr = lt_schedule_lr(l->schedule, attempt - l->state->offset),
+                             .clip_norm = l->clip_norm,
+                             .attempt = attempt};
+    LT_TRY(lt_train_step_begin(l->step, &numbers, &u->result));
+    u->queued = l->input->queued;
+    u->values = l->step_values ? l->step_values(l->context, u->value) : 0;
+    l->ranks->stop = l->ranks->stop || u->result.stop;
+    return LT_OK;
+}
+
+static bool runs_ahead(const lt_train_loop *l, const update *u)
+{
+    if (l->ranks->comm || !u->result.may_run_ahead || l->ahead == LT_RUN_AHEAD_OFF)
+        return false;
+    return l->ahead == LT_RUN_AHEAD_ON || lt_device_has_queue(l->evaluator.device);
+}
+
+/* Begins one more step, then finishes the one before it. If the new one fails, the earlier one is recorded all
+ * the same. */
+static lt_status next_step(const lt_train_loop *l, update *pending)
+{
+    update u = {0};
+    char why[MESSAGE];
+    lt_status st = begin_step(l, &u);
+    if (st)
+        snprintf(why, sizeof why, "%s", lt_error_message());
+    LT_TRY(finish_step(l, pending));
+    if (st)
+        return lt_fail(st, "%s", why);
+    lt_train_state_queued(l->state, l->grad_accum);
+    *pending = u;
+    return runs_ahead(l, pending) ? LT_OK : finish_step(l, pending);
+}
+
+/* --- Checkpoints --- */
+
+/* Brings running statistics together, those of the average too. */
+static lt_status gather_statistics(const lt_train_loop *l)
+{
+    if (!l->dp)
+        return LT_OK;
+    LT_TRY(lt_data_parallel_statistics(l->dp));
+    if (!l->state->ema)
+        return LT_OK;
+    LT_TRY(lt_train_state_swap_ema(l->state));
+    lt_status st = lt_data_parallel_statistics(l->dp);
+    lt_status back = lt_train_state_swap_ema(l->state);
+    return st ? st : back;
+}
+
+static lt_status report_failed_save(const lt_train_loop *l)
+{
+    char why[MESSAGE];
+    long long step = (long long)l->state->now.step;
+    if (l->ranks->rank) /* rank 0 reports it and writes the record */
+        return LT_OK;
+    snprintf(why, sizeof why, "%s", lt_error_message());
+    lt_run_warn(l->run, "checkpoint of step %lld not written: %s", step, why);
+    return lt_run_event(l->run, "checkpoint_failed", step, "error", why);
+}
+
+/* A running statistic that is not finite ends the run: no later step mends it, and an evaluation would be of nothing. */
+static lt_status check_statistics(const lt_train_loop *l)
+{
+    char where[32];
+    snprintf(where, sizeof where, "step %lld", (long long)l->state->now.step);
+    return lt_statistics_check(l->parts.params, where);
+}
+
+/* Where no evaluation of this step did it. */
+static lt_status update_bn(const lt_train_loop *l)
+{
+    if (!l->update_bn || l->update_bn->step == l->state->now.step)
+        return LT_OK;
+    LT_TRY(lt_train_state_eval(l->state, l->parts.optim));
+    lt_status st = lt_update_bn_run(l->update_bn, &l->evaluator, l->state->now.step);
+    lt_status back = lt_train_state_train(l->state, l->parts.optim);
+    return st ? st : back;
+}
+
+/* A checkpoint that cannot be written ends nothing: the last good one is still there. */
+static lt_status save_or_warn(const lt_train_loop *l, bool is_best)
+{
+    const lt_checkpoint_policy policy = {.keep = l->keep, .is_best = is_best};
+    int64_t span = lt_profile_begin();
+    LT_TRY(lt_optim_gather_params(l->parts.optim));
+    LT_TRY(gather_statistics(l));
+    LT_TRY(update_bn(l));
+    LT_TRY(check_statistics(l));
+    LT_TRY(lt_run_check(l->run)); /* saving would make the folder anew */
+    l->state->save_failed = lt_train_state_save(l->state, &l->parts, l->output, &policy) != LT_OK;
+    lt_optim_release_params(l->parts.optim);
+    lt_profile_end(span, LT_PROFILE_PROGRAM, "checkpoint", 0);
+    return l->state->save_failed ? report_failed_save(l) : LT_OK;
+}
+
+/* All ranks have the same save_failed, as saving is collective. */
+static lt_status check_saved(const lt_train_loop *l)
+{
+    if (!l->state->save_failed)
+        return LT_OK;
+    l->ranks->same_failure = true;
+    return lt_fail(LT_E_IO, "%s: the checkpoint of the last step, %lld, is missing", l->output,
+                   (long long)l->state->now.step);
+}
+
+/* --- An epoch --- */
+
+static bool is_done(const lt_train_loop *l)
+{
+    return l->state->now.step >= l->total_steps || l->ranks->stop;
+}
+
+/* A signal may come between the last step of an epoch and its record, while it is evaluated too: the run that goes
+ * on has that to do, even if all its steps are done. */
+static bool is_over(const lt_train_loop *l)
+{
+    return is_done(l) && (l->ranks->stop || l->state->now.epoch_recorded);
+}
+
+/* Steps to the end of the epoch, or to where the run stops. */
+static lt_status train_epoch(const lt_train_loop *l)
+{
+    const lt_checkpoint_state *now = &l->state->now;
+    const int64_t every = l->checkpoint_every;
+    update pending = {0};
+    if (l->begin_epoch)
+        l->begin_epoch(l->context);
+    if (l->stragglers)
+        lt_stragglers_renew(l->stragglers);
+    lt_train_input_begin(l->input, now->epoch_seconds);
+    while (now->batch < l->input->batches_per_epoch && !is_done(l)) {
+        LT_TRY(next_step(l, &pending));
+        if (every && now->step % every == 0 && now->batch < l->input->batches_per_epoch) {
+            LT_TRY(finish_step(l, &pending));
+            LT_TRY(save_or_warn(l, false));
+        }
+    }
+    return finish_step(l, &pending);
+}
+
+static lt_status evaluate(const lt_train_loop *l, lt_evaluation *e)
+{
+    int64_t span = lt_profile_begin();
+    LT_TRY(lt_optim_gather_params(l->parts.optim)); /* ranks may have other counts of batches */
+    LT_TRY(gather_statistics(l));
+    LT_TRY(lt_train_state_eval(l->state, l->parts.optim));
+    lt_status st = LT_OK;
+    if (l->update_bn)
+        st = lt_update_bn_run(l->update_bn, &l->evaluator, l->state->now.step);
+    if (!st)
+        st = check_statistics(l);
+    if (!st)
+        st = lt_evaluate(&l->evaluator, l->evaluated, e);
+    lt_status back = lt_train_state_train(l->state, l->parts.optim);
+    lt_optim_release_params(l->parts.optim);
+    l->ranks->stop = l->ranks->stop || (!st && e->stopped);
+    lt_profile_end(span, LT_PROFILE_PROGRAM, "evaluate", 0);
+    if (!st && !e->stopped && !l->ranks->rank && isnan(e->sums.loss)) /* a record leaves it out */
+        lt_run_warn(l->run, "step %lld: the validation loss is NaN", (long long)l->state->now.step);
+    return st ? st : back;
+}
+
+static lt_status record_epoch(const lt_train_loop *l, const lt_evaluation *e)
+{
+    const lt_checkpoint_state *now = &l->state->now;
+    const lt_task_ops *task = task_of(l);
+    const lt_task_sums sums = lt_train_state_sums(l->state, task);
+    lt_metric extra[INPUT_VALUES + 1 + EVALUATION_VALUES], training[LT_TASK_METRICS + 1];
+    lt_epoch_metrics all = {.count = 0};
+    const size_t count = train_metrics(l, &sums, training);
+    for (size_t i = 0; i < count; i++)
+        lt_epoch_metrics_add(&all, "train", training[i].name, training[i].value);
+    lt_epoch_metrics_add_evaluation(&all, "val", task, e);
+    const lt_run_epoch_record record = {
+        .epoch = now->epoch,
+        .step = now->step,
+        .metric = all.metric,
+        .metrics = all.count,
+        .seconds = now->epoch_seconds,
+        .eval_seconds = e ? e->seconds : 0,
+        .extra = extra,
+        .extra_count = INPUT_VALUES + 1 + EVALUATION_VALUES,
+    };
+    lt_train_input_values(l->input, extra);
+    extra[INPUT_VALUES] = (lt_metric){"optimizer_bytes", /* on this rank */
+                                      (double)lt_optim_state_bytes(l->parts.optim)};
+    lt_evaluation_values(e, extra + INPUT_VALUES + 1);
+    lt_train_input_note(l->input, l->run, now->epoch, now->epoch_seconds);
+    LT_TRY(lt_run_epoch(l->run, &record));
+    return l->end_epoch ? l->end_epoch(l->context, all.metric, all.count) : LT_OK;
+}
+
+lt_status lt_train_resumed(lt_run *run, const lt_train_state *state, int64_t total_steps,
+                           const lt_ranks *ranks, const char *output, const char *changed)
+{
+    const lt_checkpoint_state *now = &state->now;
+    char all[2048], data[128] = "";
+    if (output && !ranks->rank)
+        LT_TRY(lt_checkpoint_mend(output, now));
+    if (now->step >= total_steps && now->epoch_recorded)
+        lt_run_note(run,
+                    "resumed from %s: step %lld of %lld: nothing is left to train; to train more, "
+                    "raise --epochs or --max-steps",
+                    state->folder, (long long)now->step, (long long)total_steps);
+    else
+        lt_run_note(run, "resumed from %s: step %lld, epoch %lld", state->folder,
+                    (long long)now->step, (long long)now->epoch + 1);
+    if (*changed)
+        lt_run_note(run, "flags that changed: %s", changed);
+    if (state->data_changed) {
+        const int64_t before = state->found.data_samples;
+        snprintf(data, sizeof data, "%lld -> %lld %s%s", (long long)before,
+                 (long long)now->data_samples, now->unit,
+                 before == now->data_samples ? " (other names, contents or order)" : "");
+        lt_run_note(run, "data that changed: %s; epoch %lld begins with it", data,
+                    (long long)now->epoch + 1);
+    }
+    /* The log has a warning of another processor. */
+    snprintf(all, sizeof all, "%s%s%s%s%s%s", changed, *changed && *data ? ", " : "",
+             *data ? "data " : "", data, (*changed || *data) && *state->processor ? ", " : "",
+             state->processor);
+    return lt_run_event(run, "resume", now->step, *all ? "changed" : NULL, all);
+}
+
+static void add_label(lt_task_labels *out, const char *name, const lt_task_metric *m)
+{
+    out->label[out->count++] = (lt_metric_label){name, m->label, m->unit};
+}
+
+void lt_train_labels(const lt_task_ops *task, lt_task_labels *out)
+{
+    out->count = 0;
+    out->label[out->count++] = (lt_metric_label){"train_loss", "train loss", NULL};
+    out->label[out->count++] = (lt_metric_label){"val_loss", "| val loss", NULL};
+    for (int i = 0; i < task->metrics; i++) {
+        const lt_task_metric *m = &task->metric[i];
+        char *train = out->name[2 * i], *val = out->name[2 * i + 1];
+        snprintf(train, LT_CHECKPOINT_NAME, "train_%s", m->name);
+        snprintf(val, LT_CHECKPOINT_NAME, "val_%s", m->name);
+        add_label(out, m->name, m);
+        add_label(out, train, m);
+        add_label(out, val, m);
+    }
+}
+
+void lt_train_units(const lt_task_ops *task, lt_run_config *out)
+{
+    const bool is_rate = task->rate_unit;
+    const char *brief = is_rate ? task->rate_unit_short : task->unit_short;
+    out->unit = is_rate ? task->rate_unit : task->unit;
+    out->unit_short = brief ? brief : out->unit;
+}
+
+/* Whether the best metric of the evaluation is the run's best so far, and whether it reaches the target. */
+static bool check_evaluation(const lt_train_loop *l, const lt_evaluation *e, bool *reached)
+{
+    const lt_task_ops *task = task_of(l);
+    const lt_task_metric loss = {.label = "loss", .lower_is_better = true};
+    const lt_task_metric *m = task->metrics ? &task->metric[task->best] : &loss;
+    const double value = m->value ? m->value(&e->sums) : e->sums.loss;
+    *reached = l->target > 0 && (m->lower_is_better ? value <= l->target : value >= l->target);
+    if (*reached)
+        lt_run_note(l->run, "reached %.2f%s%s %s (target %g) at step %lld", value,
+                    m->unit ? " " : "", m->unit ? m->unit : "", m->label, l->target,
+                    (long long)l->state->now.step);
+    return lt_train_state_is_best(l->state, task, value);
+}
+
+/* Evaluation, record and checkpoint at the end of an epoch, or of the run within one, where groups meet; nothing of
+ * it if a signal stops the evaluation. */
+static lt_status finish_epoch(const lt_train_loop *l, bool *reached)
+{
+    lt_checkpoint_state *now = &l->state->now;
+    lt_evaluation e = {0};
+    bool met;
+    LT_TRY(outer_step(l, true, &met));
+    if (l->ranks->comm)
+        LT_TRY(lt_train_input_list_bad(l->ranks, l->run, l->input->loader, &l->input->bad_listed));
+    const bool is_due = l->eval_every > 0 && (now->epoch + 1) % l->eval_every == 0;
+    const bool evaluated = is_due || (l->eval_every >= 0 && now->step >= l->total_steps);
+    if (evaluated)
+        LT_TRY(evaluate(l, &e));
+    e.unsplit = e.unsplit || l->evaluated == l->input->train;
+    if (e.stopped)
+        return LT_OK;
+    LT_TRY(record_epoch(l, evaluated ? &e : NULL));
+    now->epoch_recorded = 1;
+    const bool is_best = evaluated && check_evaluation(l, &e, reached);
+    if (now->batch >= l->input->batches_per_epoch)
+        lt_train_state_next_epoch(l->state);
+    return save_or_warn(l, is_best);
+}
+
+static lt_status stop_run(const lt_train_loop *l)
+{
+    LT_TRY(save_or_warn(l, false));
+    if (l->ranks->comm)
+        LT_TRY(lt_train_input_list_bad(l->ranks, l->run, l->input->loader, &l->input->bad_listed));
+    return check_saved(l);
+}
+
+lt_status lt_train_loop_run(const lt_train_loop *l)
+{
+    const lt_checkpoint_state *now = &l->state->now;
+    bool reached = false;
+    LT_TRY(lt_loader_seek(l->input->loader, now->epoch, now->batch));
+    while (!reached && !is_over(l)) {
+        LT_TRY(train_epoch(l));
+        if (!l->ranks->stop)
+            LT_TRY(finish_epoch(l, &reached));
+        if (l->ranks->stop)
+            return stop_run(l);
+        if (!reached && !is_done(l))
+            LT_TRY(lt_train_input_next_epoch(l->input, now->epoch, now->batch));
+    }
+    if (l->output) {
+        LT_TRY(lt_optim_gather_params(l->parts.optim));
+        LT_TRY(lt_train_state_save_weights(l->state, &l->parts, l->output));
+    }
+    return check_saved(l);
+}

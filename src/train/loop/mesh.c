@@ -1,0 +1,222 @@
+/* Copies of a model, each divided over a mesh of ranks. */
+
+#include "mesh.h"
+
+#include "lather/ext/comm.h"
+#include "lather/ext/fail.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST = 1 << 20, SIZES = 3, NAME = 48 };
+
+/* --- The flag --- */
+
+static int copy_size(const lt_mesh_config *c)
+{
+    return c->depth * c->rows * c->columns;
+}
+
+/* "4", "2x2", "2x2x2": how many numbers, 0 if it is something else. */
+static int read_sizes(const char *text, int size[SIZES])
+{
+    for (int i = 0; i < SIZES; i++) {
+        char *end;
+        const long value = strtol(text, &end, 10);
+        if (end == text || *text < '0' || *text > '9' || value < 1 || value > MOST)
+            return 0;
+        size[i] = (int)value;
+        if (!*end)
+            return i + 1;
+        if (*end != 'x')
+            return 0;
+        text = end + 1;
+    }
+    return 0;
+}
+
+lt_status lt_mesh_flag_parse(const ranks_options *o, lt_mesh_config *out)
+{
+    int size[SIZES] = {1, 1, 1};
+    const char *text = o->tensor_parallel ? o->tensor_parallel : "1";
+    const int count = read_sizes(text, size);
+    *out = (lt_mesh_config){.data = 1, .depth = 1, .rows = 1, .columns = size[0]};
+    if (count == 1)
+        return LT_OK;
+    if (!count || size[0] != size[1] || size[0] < 2)
+        return lt_fail(LT_E_ARG,
+                       "--tensor-parallel %s: want a number of ranks T, or a grid of them, QxQ or "
+                       "QxQxD, Q from 2 on",
+                       text);
+    *out = (lt_mesh_config){
+        .data = 1, .depth = size[2], .rows = size[0], .columns = size[1], .force = o->force};
+    if (size[2] > size[0] && !o->force)
+        return lt_fail(
+            LT_E_ARG,
+            "--tensor-parallel %s: a depth of %d is above the grid's %d; --force takes it "
+            "all the same",
+            text, size[2], size[0]);
+    return LT_OK;
+}
+
+bool lt_mesh_flag_is_on(const ranks_options *o)
+{
+    return o->tensor_parallel && strcmp(o->tensor_parallel, "1") != 0;
+}
+
+/* A config file has all flags: another value than the default's counts. */
+static lt_status check_without(const ranks_options *o)
+{
+    if (o->sequence_parallel == SWITCH_OFF || o->tp_overlap == SWITCH_OFF)
+        return lt_fail(LT_E_ARG, "--%s off: needs --tensor-parallel",
+                       o->tp_overlap == SWITCH_OFF ? "tp-overlap" : "sequence-parallel");
+    return o->force ? lt_fail(LT_E_ARG, "--force: needs --tensor-parallel QxQxD") : LT_OK;
+}
+
+static bool is_on(const char *text)
+{
+    return text && strcmp(text, "off") != 0;
+}
+
+lt_status lt_mesh_flag_check(const ranks_options *o, const lt_options *flags)
+{
+    lt_mesh_config c;
+    LT_TRY(lt_mesh_flag_parse(o, &c));
+    if (copy_size(&c) == 1)
+        return check_without(o);
+    if (c.rows > 1 && lt_options_is_typed(flags, "sequence-parallel"))
+        return lt_fail(LT_E_ARG,
+                       "--sequence-parallel: --tensor-parallel %s is a grid, which divides rows "
+                       "in any case",
+                       o->tensor_parallel);
+    const struct {
+        bool given;
+        const char *flag, *why;
+    } rows[] = {
+        {o->share_device != NULL, "share-device",
+         "turns of a device end with a rank's own products"},
+        {o->local_steps, "local-steps", "groups of nodes hold whole models"},
+        {is_on(o->compress), "compress", "what is left over belongs to whole gradients"},
+        {o->allreduce == ALLREDUCE_TWO_LEVEL, "allreduce two-level",
+         "ranks of a node hold different parts"},
+        {o->shard_gradients, "shard-gradients", "pieces of gradients go to their owners already"},
+        {o->shard_params, "shard-params", "ranks of a copy hold parts of parameters already"},
+        {o->num_trainers_per_group, "num-trainers-per-group",
+         "the state is divided over all ranks"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (rows[i].given)
+            return lt_fail(LT_E_ARG, "--%s and --tensor-parallel %s contradict each other: %s",
+                           rows[i].flag, o->tensor_parallel, rows[i].why);
+    return LT_OK;
+}
+
+/* --- The mesh --- */
+
+static void print_shape(const lt_mesh_config *c, char text[NAME])
+{
+    if (c->rows == 1)
+        snprintf(text, NAME, "%d", c->columns);
+    else if (c->depth == 1)
+        snprintf(text, NAME, "%dx%d", c->rows, c->columns);
+    else
+        snprintf(text, NAME, "%dx%dx%d", c->rows, c->columns, c->depth);
+}
+
+static bool is_nearer(const lt_mesh_config *a, const lt_mesh_config *b, int wanted)
+{
+    return !b->rows || abs(copy_size(a) - wanted) < abs(copy_size(b) - wanted);
+}
+
+/* The mesh of the same kind whose size is nearest among those that divide the ranks; one dimension if no grid does. */
+static lt_mesh_config nearest(const lt_mesh_config *wanted, int ranks)
+{
+    lt_mesh_config best = {0};
+    const int size = copy_size(wanted);
+    for (int q = 2; wanted->rows > 1 && q * q <= ranks; q++)
+        for (int d = 1; d <= q && q * q * d <= ranks; d++) {
+            const lt_mesh_config c = {.depth = d, .rows = q, .columns = q};
+            if (ranks % copy_size(&c) == 0 && is_nearer(&c, &best, size))
+                best = c;
+        }
+    const bool has_grid = best.rows;
+    for (int t = 1; t <= ranks && !has_grid; t++) {
+        const lt_mesh_config c = {.depth = 1, .rows = 1, .columns = t};
+        if (ranks % t == 0 && is_nearer(&c, &best, size))
+            best = c;
+    }
+    return best;
+}
+
+static lt_status check_ranks(const lt_mesh_config *c, int ranks)
+{
+    char want[NAME], other[NAME];
+    const int size = copy_size(c);
+    if (ranks % size == 0)
+        return LT_OK;
+    print_shape(c, want);
+    const lt_mesh_config near = nearest(c, ranks);
+    print_shape(&near, other);
+    if (ranks == 1)
+        return lt_fail(
+            LT_E_ARG,
+            "--tensor-parallel %s: a copy of the model is %d ranks, and this is one process "
+            "alone: start %d with mpirun or srun, without --dist off",
+            want, size, size);
+    return lt_fail(
+        LT_E_ARG,
+        "--tensor-parallel %s: %d ranks are no multiple of the %d of a copy of the model; "
+        "nearest: --tensor-parallel %s, or %d ranks",
+        want, ranks, size, other, ranks < size ? size : (ranks + size / 2) / size * size);
+}
+
+static void take_groups(lt_ranks *r, const ranks_options *o)
+{
+    const bool grid = lt_mesh_config_of(r->mesh).rows > 1;
+    r->parallel = (lt_tensor_parallel){
+        .row = lt_mesh_group(r->mesh, LT_MESH_ROW),
+        .column = grid ? lt_mesh_group(r->mesh, LT_MESH_COLUMN) : NULL,
+        .depth = grid ? lt_mesh_group(r->mesh, LT_MESH_DEPTH) : NULL,
+        .model = lt_mesh_group(r->mesh, LT_MESH_MODEL),
+        .sequence = o->sequence_parallel == SWITCH_ON,
+        .overlap = o->tp_overlap == SWITCH_ON,
+    };
+    r->data = lt_mesh_comm(r->mesh, LT_MESH_DATA);
+    r->data_rank = lt_comm_rank(r->data);
+    r->data_count = lt_comm_size(r->data);
+    r->is_counted = !r->parallel.model->rank;
+}
+
+lt_status lt_ranks_open_mesh(lt_ranks *r, const ranks_options *o)
+{
+    lt_mesh_config c;
+    LT_TRY(lt_mesh_flag_parse(o, &c));
+    const int size = copy_size(&c);
+    if (size == 1)
+        return LT_OK;
+    lt_status st = check_ranks(&c, r->count);
+    c.data = r->count / size;
+    if (!st)
+        st = lt_mesh_new(&r->mesh, r->comm, &c);
+    r->same_failure = st == LT_E_ARG;
+    if (!st)
+        take_groups(r, o);
+    return st;
+}
+
+/* --- What moves --- */
+
+lt_status lt_mesh_compare(const lt_mesh_config *config, double rows, double features, double passes,
+                          lt_mesh_traffic *out)
+{
+    const double weights = 12 * features * features; /* of a layer */
+    const lt_mesh_config *c = config;
+    const double ranks = (double)c->data * copy_size(c), copies = c->data;
+    LT_TRY(lt_mesh_cost_layer(&out->mesh, c, rows, features));
+    out->mesh *= passes;
+    out->mesh += 2 * (copies - 1) / copies * weights / ((double)c->rows * c->columns);
+    out->data_parallel = 2 * (ranks - 1) / ranks * weights;
+    out->sharded_params = 3 * (ranks - 1) / ranks * weights;
+    return LT_OK;
+}

@@ -1,0 +1,131 @@
+/* Squares of gradients for the gradient noise scale (lather/noise_scale.h). The parts of a step are its ranks, whose
+ * gradients data parallelism measures before it averages them, or, of one rank alone, its micro-batches: then of the first
+ * only, whose gradient lies by itself until the second is added.
+ *
+ * Parts may have other counts of samples b_r, where a deadline leaves out micro-batches. With k parts and B = sum of b_r
+ *
+ *     E[sum of b_r |g_r|^2] = B |G|^2 + k tr(Sigma),
+ *
+ * which is what k parts of B/k samples each, of that mean square, would give. */
+
+#include "step.h"
+
+#include "lather/ext/fail.h"
+#include "lather/ext/optim.h"
+#include "lather/ext/view.h"
+#include "lather/stragglers.h"
+
+#include <string.h>
+
+static lt_status check(const lt_train_step *step)
+{
+    const lt_train_step_config *c = &step->config;
+    if (c->mesh || c->group)
+        return lt_fail(LT_E_ARG, "train: gradient_noise: %s",
+                       c->mesh ? "ranks of a mesh have parts of a gradient"
+                               : "groups with local steps have other weights");
+    if (step->ranks < 2 && c->grad_accum < 2)
+        return lt_fail(LT_E_ARG, "train: gradient_noise compares gradients of two batch sizes; one "
+                                 "rank with one micro-batch to a step has one: grad_accum 2 with "
+                                 "half the batch, or a second rank, gives the other");
+    return LT_OK;
+}
+
+lt_status lt_step_open_noise(lt_train_step *step)
+{
+    void *ctx;
+    const lt_train_step_config *c = &step->config;
+    if (!c->gradient_noise)
+        return LT_OK;
+    LT_TRY(check(step));
+    if (step->ranks > 1) {
+        step->norms = lt_data_parallel_norms(c->dp);
+        return step->norms ? LT_OK
+                           : lt_fail(LT_E_ARG, "train: gradient_noise: dp measures no norms");
+    }
+    if (!lt_optim_backend(c->optim, &ctx)->frobenius)
+        return lt_fail(LT_E_UNSUPPORTED, "train: gradient_noise: %s has no frobenius",
+                       lt_device_name(c->device));
+    step->owns_norms = true;
+    LT_TRY(lt_tensor_new(&step->norms, c->device, LT_F64, LT_SHAPE((int64_t)c->params->count)));
+    return lt_tensor_fill(step->norms, 0);
+}
+
+void lt_step_close_noise(lt_train_step *step)
+{
+    if (step->owns_norms)
+        lt_tensor_free(&step->norms);
+}
+
+lt_status lt_step_begin_noise(lt_train_step *step)
+{
+    const lt_tensor *scale = lt_optim_loss_scale(step->config.optim);
+    if (!step->norms || step->loss_scale > 0)
+        return LT_OK;
+    step->loss_scale = 1;
+    return scale ? lt_tensor_read(scale, &step->loss_scale, sizeof step->loss_scale) : LT_OK;
+}
+
+/* The norm of one gradient; a parameter without one keeps the 0 that is there. */
+static lt_status note(const lt_train_step *step, size_t index)
+{
+    void *ctx;
+    const lt_backend *be = lt_optim_backend(step->config.optim, &ctx);
+    const lt_param *param = step->config.params->item[index];
+    lt_view out = lt_tensor_view(step->norms);
+    out.data = (double *)out.data + index;
+    out.shape = LT_SHAPE(1);
+    const lt_view grad = lt_tensor_view(param->grad);
+    return be->frobenius(ctx, &grad, 1, &out);
+}
+
+lt_status lt_step_note_gradients(const lt_train_step *step)
+{
+    const lt_params *params = step->config.params;
+    for (size_t i = 0; i < params->count && step->owns_norms; i++)
+        if (lt_param_is_trained(params->item[i]) && params->item[i]->has_grad)
+            LT_TRY(note(step, i));
+    return LT_OK;
+}
+
+double lt_step_square(const lt_train_step *step, const void *norms)
+{
+    const double planned = (double)step->config.grad_accum;
+    const double terms =
+        step->owns_norms ? 1 : (double)step->computed; /* each divided by planned */
+    const size_t bytes = lt_tensor_bytes(step->norms);
+    double square = 0, norm;
+    for (size_t at = 0; at < bytes; at += sizeof norm) {
+        memcpy(&norm, (const char *)norms + at, sizeof norm);
+        square += norm * norm;
+    }
+    return square * (planned / terms) * (planned / terms);
+}
+
+/* Ranks, or micro-batches, whose gradients made the update. */
+static int64_t parts_of(const lt_train_step *step)
+{
+    const bool *set = step->ranks > 1 ? lt_data_parallel_set(step->config.dp) : NULL;
+    int64_t parts = 0;
+    if (step->owns_norms)
+        return step->computed;
+    for (int r = 0; r < step->ranks; r++)
+        parts += !set || set[r];
+    return parts;
+}
+
+void lt_step_finish_noise(lt_train_step *step, lt_train_result *r)
+{
+    const int64_t parts = step->norms ? parts_of(step) : 0;
+    const double scale = step->loss_scale, square = r->noise.small_square;
+    r->noise = (lt_noise_sample){0};
+    if (!step->norms)
+        return;
+    step->loss_scale = r->optim.loss_scale;
+    if (!r->optim.applied || parts < 2)
+        return;
+    r->noise = (lt_noise_sample){.small_batch = r->sums.samples / (double)parts,
+                                 .small_square = square / (scale * scale),
+                                 .large_batch = r->sums.samples,
+                                 .large_square = r->optim.grad_norm * r->optim.grad_norm};
+}

@@ -1,0 +1,345 @@
+/* Ranks of a run: who they are, what they must have in common, what they tell each other besides gradients. */
+
+#include "ranks.h"
+
+#include "option_rows.h"
+
+#include "lather/ext/comm.h"
+#include "lather/ext/fail.h"
+#include "lather/text.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define OF ranks_options
+/* clang-format off */
+static const lt_option rows[] = {
+{"Ranks", PICK("dist-bn", dist_bn, "none|broadcast|reduce"), .value = "reduce", .help = "running statistics of batch norm before an evaluation or checkpoint: each rank's own, rank 0's, or the mean"},
+{"Ranks", BOOL("sync-bn", sync_bn), .help = "batch norm over the batches of all ranks"},
+{"Ranks", NUM("bucket-mib", bucket_mib, 0.001, 4096), .value = "25", .help = "gradients are sent in groups of about this many MiB"},
+{"Ranks", BOOL("overlap", overlap), .value = "true", .help = "send gradients while backward goes on"},
+{"Ranks", PICK("grad-comm-dtype", grad_comm_dtype, "f32|bf16|f16"), .help = "dtype of gradients on the way"},
+{"Ranks", PICK("allreduce", allreduce, "auto|flat|two-level"), .help = "how gradients are averaged: over all ranks at once, or in each node and then between nodes; auto: two-level where there are several nodes of as many ranks each"},
+{"Ranks", TEXT("compress", compress), .meta = "KIND:ARG", .value = "off", .help = "send gradients compressed, what is left out is added to the next ones: off, or a reducer and its argument"},
+{"Ranks", INT("compress-warmup-epochs", compress_warmup_epochs, 0, 1000000), .value = "0", .help = "epochs at the beginning without --compress"},
+{"Ranks", INT("compress-until", compress_until, 0, 1000000), .value = "0", .meta = "EPOCH", .help = "no --compress behind this many epochs; 0: to the end"},
+{"Ranks", BOOL("shard-optimizer", shard_optimizer), .help = "each rank keeps and updates a part of the optimizer's state (ZeRO-1); shampoo and muon always do"},
+{"Ranks", BOOL("shard-gradients", shard_gradients), .help = "each rank gets the mean gradient of what it updates only (ZeRO-2): two thirds of the bytes, the same updates"},
+{"Ranks", BOOL("shard-params", shard_params), .help = "each rank keeps the weights, gradients and state of what it updates only (ZeRO-3, FSDP), and gathers others' weights while layers use them, --bucket-mib at once: the same updates"},
+{"Ranks", PICK("comm-dtype", comm_dtype, "f32|bf16|f16"), .help = "dtype of gathered updates, where the state is divided"},
+{"Ranks", BOOL("communicate-params", communicate_params), .help = "gather parameters instead of updates"},
+{"Ranks", INT("num-trainers-per-group", num_trainers_per_group, 0, 1000000), .value = "0", .help = "ranks that share one copy of the divided state; 0: all"},
+{"Ranks", PICK("balance", balance, "cost|memory|bytes|polynomial"), .help = "what is spread evenly where the state is divided: modelled time, bytes of state, bytes gathered, or --balance-polynomial"},
+{"Ranks", TEXT("balance-polynomial", balance_polynomial), .meta = "C0,C1,..", .help = "with --balance polynomial: a side n of a block costs C0 + C1 n + C2 n^2 .., a block the sum over its sides"},
+{"Ranks", NUM("balance-min-cost", balance_min_cost, 0, 1e100), .value = "0", .help = "with --balance polynomial: what a side costs at least"},
+{"Ranks", NUM("comm-timeout", comm_timeout, 0, 1e6), .value = "600", .help = "seconds after which a missing rank ends the run; 0: wait for ever"},
+{"Ranks", INT("ranks-per-node", ranks_per_node, 0, 1000000), .value = "0", .help = "ranks of a node, neighbours in order; 0: those that see one boot id and host name"},
+{"Ranks", INT("local-steps", local_steps, 0, 1000000000), .value = "0", .help = "the ranks of a node train by themselves, and nodes meet in an outer step every so many steps, and at the end of an epoch before the evaluation; 0: all ranks average each gradient"},
+{"Ranks", NUM("outer-lr", outer_lr, 1e-6, 100), .value = "0.7", .help = "with --local-steps: learning rate of the outer step; 1 without momentum takes the mean of the nodes"},
+{"Ranks", NUM("outer-momentum", outer_momentum, -1, 0.9999), .value = "-1", .help = "with --local-steps: Nesterov's momentum of the outer step; -1: 0.9, with --outer-compress 0"},
+{"Ranks", TEXT("outer-compress", outer_compress), .value = "off", .meta = "off|topk:DENSITY[,bf16|,2bit]", .help = "with --local-steps: what nodes send in an outer step: all, or the largest part of it and the rest later; f32, bf16, or two bits each"},
+{"Ranks", NUM("outer-decay", outer_decay, 1e-6, 1), .value = "0.95", .help = "with --outer-compress: what of the rest is kept from one outer step to the next"},
+{"Ranks", TEXT("tensor-parallel", tensor_parallel), .value = "1", .meta = "T|QxQ|QxQxD", .help = "ranks that hold a copy of the model together: T of them, a grid, or a grid in D layers; the others are further copies, and --batch-size is per copy"},
+{"Ranks", PICK("sequence-parallel", sequence_parallel, "on|off"), .help = "with --tensor-parallel T: norms, dropout and residuals of own rows only; off: of all rows on each rank"},
+{"Ranks", PICK("tp-overlap", tp_overlap, "on|off"), .help = "with --tensor-parallel: products begin before all of their operands are there; off: whole exchanges, then whole products, the same bits"},
+{"Ranks", BOOL("force", force), .help = "with --tensor-parallel QxQxD: D may exceed Q"},
+{"Ranks", TEXT("share-device", share_device), .meta = "NAME[:WEIGHT]", .help = "jobs with the same name take turns on their devices: one computes while the gradients of another are on the way; WEIGHT turns for each of a job of weight 1"},
+{"Ranks", INT("backup-workers", backup_workers, 0, 1000000), .value = "0", .meta = "B", .help = "an update is of the first ranks that are done, all but so many; the others give up and apply it too. Communicators of messages: mpi"},
+{"Ranks", TEXT("contributors", contributors), .meta = "FILE", .help = "with --backup-workers: updates are of the ranks that this metrics.jsonl of a run names, and repeat its bits"},
+{"Ranks", TEXT("drop-compute", drop_compute), .value = "off", .meta = "off|auto|SECONDS", .help = "with --grad-accum: a rank begins no micro-batch later than so many seconds behind an update's beginning; auto: what computes most a second, by recorded latencies"},
+{"Ranks", TEXT("comm-model", comm_model), .meta = "US,GBIT", .help = "hold messages back as a link of this latency in microseconds and rate in Gbit/s would, for measuring"},
+};
+/* clang-format on */
+OPTION_TABLE(lt_ranks_options, ranks_options, rows)
+
+lt_option_table lt_ranks_options_dist(ranks_options *o)
+{
+    const char *name;
+    const size_t size = sizeof o->dists;
+    size_t used = (size_t)snprintf(o->dists, size, "auto|off|mpi");
+    for (size_t i = 0; (name = lt_comm_registered(i)) && used < size; i++)
+        used += (size_t)snprintf(o->dists + used, size - used, "|%s", name);
+    o->dist_row =
+        (lt_option){"Ranks", PICK("dist", dist, o->dists),
+                    .help = "auto: one run of all processes that mpirun or srun started; off: "
+                            "each process alone; mpi: ranks in any case, if only one"};
+    return (lt_option_table){&o->dist_row, 1, o};
+}
+
+lt_status lt_ranks_polynomial(const ranks_options *o, lt_balance_polynomial *p)
+{
+    *p = (lt_balance_polynomial){.least = o->balance_min_cost};
+    if (o->balance != LT_BALANCE_POLYNOMIAL)
+        return LT_OK;
+    if (!o->balance_polynomial)
+        return lt_fail(LT_E_ARG, "--balance polynomial: needs --balance-polynomial");
+    if (lt_text_numbers(o->balance_polynomial, p->coefficient, LT_BALANCE_COEFFICIENTS) < 1)
+        return lt_fail(LT_E_ARG,
+                       "--balance-polynomial '%s': expected 1 to %d numbers of 0 or more, the "
+                       "constant first",
+                       o->balance_polynomial, (int)LT_BALANCE_COEFFICIENTS);
+    return LT_OK;
+}
+
+/* --- Opening and leaving --- */
+
+void lt_ranks_join(lt_ranks *r, lt_comm *comm)
+{
+    r->comm = r->data = comm;
+    r->rank = r->data_rank = lt_comm_rank(comm);
+    r->count = r->data_count = lt_comm_size(comm);
+}
+
+lt_status lt_ranks_open(lt_ranks *r, lt_device *device, const char *kind, double deadline)
+{
+    lt_comm *comm;
+    *r = LT_RANKS_ALONE;
+    LT_TRY(lt_comm_open(&comm, kind, device));
+    lt_ranks_join(r, comm);
+    lt_comm_set_deadline(comm, deadline);
+    return lt_tensor_new(&r->sums, device, LT_F64, LT_SHAPE(RANK_SUMS));
+}
+
+void lt_ranks_leave(lt_ranks *r, lt_status failure)
+{
+    if (failure && r->comm && !r->same_failure)
+        lt_comm_abort(r->comm);
+}
+
+void lt_ranks_close(lt_ranks *r)
+{
+    lt_tensor_free(&r->sums);
+    lt_nodes_clear(&r->nodes);
+    if (r->mesh)
+        lt_mesh_free(&r->mesh);
+    lt_comm_close(&r->comm);
+}
+
+lt_status lt_ranks_find_nodes(lt_ranks *r, int64_t ranks_per_node)
+{
+    lt_status st = lt_comm_nodes(&r->nodes, r->comm, (int)ranks_per_node);
+    r->same_failure = st == LT_E_ARG;
+    return st == LT_E_ARG ? lt_fail(st, "--ranks-per-node: %s", lt_error_message()) : st;
+}
+
+lt_status lt_ranks_set_link(lt_ranks *r, const char *text)
+{
+    double link[2];
+    if (lt_text_numbers(text, link, 2) != 2 || !(link[1] > 0))
+        return lt_fail(LT_E_ARG,
+                       "--comm-model: '%s' is not LATENCY,RATE: microseconds of 0 or more, Gbit/s "
+                       "above 0",
+                       text);
+    lt_comm_set_model(r->comm, link[0], link[1]);
+    return LT_OK;
+}
+
+lt_status lt_ranks_stragglers(const ranks_options *o, lt_straggler_config *out, bool *on)
+{
+    const char *drop =
+        o->drop_compute && strcmp(o->drop_compute, "off") != 0 ? o->drop_compute : NULL;
+    *out = (lt_straggler_config){.backup_workers = (int)o->backup_workers,
+                                 .contributors = o->contributors,
+                                 .drop_compute = drop};
+    *on = o->backup_workers || o->contributors || drop;
+    if (!drop || !strcmp(drop, "auto"))
+        return LT_OK;
+    if (lt_text_numbers(drop, &out->deadline, 1) != 1 || !(out->deadline > 0))
+        return lt_fail(LT_E_ARG,
+                       "--drop-compute: '%s' is none of off, auto, a number of seconds above 0",
+                       drop);
+    return LT_OK;
+}
+
+lt_local_steps_config lt_ranks_local_steps(const ranks_options *o)
+{
+    const double usual = 0.9;
+    const bool sends_all = !o->outer_compress || !strcmp(o->outer_compress, "off");
+    return (lt_local_steps_config){.every = o->local_steps,
+                                   .lr = o->outer_lr,
+                                   .momentum = o->outer_momentum >= 0 ? o->outer_momentum
+                                               : sends_all            ? usual
+                                                                      : 0,
+                                   .compress = o->outer_compress,
+                                   .decay = o->outer_decay,
+                                   .dist_bn = (lt_dist_bn)o->dist_bn};
+}
+
+/* --- Sums and lists --- */
+
+lt_status lt_ranks_sum(lt_ranks *r, double *values, int count)
+{
+    double all[RANK_SUMS] = {0};
+    lt_request *request = NULL;
+    if (!r->comm)
+        return LT_OK;
+    memcpy(all, values, (size_t)count * sizeof *all);
+    LT_TRY(lt_tensor_write(r->sums, all, sizeof all));
+    LT_TRY(lt_comm_allreduce_begin(r->comm, r->sums, LT_REDUCE_SUM, &request));
+    LT_TRY(lt_request_wait(&request));
+    LT_TRY(lt_tensor_read(r->sums, all, sizeof all));
+    memcpy(values, all, (size_t)count * sizeof *all);
+    return LT_OK;
+}
+
+static lt_status no_memory(int64_t bytes)
+{
+    return lt_fail(LT_E_NOMEM, "ranks: no memory for %lld bytes", (long long)bytes);
+}
+
+/* The same number of bytes on each rank. */
+static lt_status allgather_equal(lt_ranks *r, const void *own, int64_t bytes, void *all)
+{
+    int64_t *count = calloc((size_t)r->count, sizeof *count);
+    if (!count)
+        return no_memory(r->count);
+    for (int i = 0; i < r->count; i++)
+        count[i] = bytes;
+    lt_status st = lt_comm_allgather_host(r->comm, own, count, all);
+    free(count);
+    return st;
+}
+
+/* Each rank's part is sent with a byte behind it, so that none is empty; count has that byte. */
+static lt_status gather_parts(lt_ranks *r, const void *own, size_t bytes, int64_t *count,
+                              char **all)
+{
+    const int64_t sent = (int64_t)bytes + 1;
+    char *part = malloc((size_t)sent);
+    if (!part)
+        return no_memory(sent);
+    if (bytes)
+        memcpy(part, own, bytes);
+    part[bytes] = 0;
+    if (!r->comm) {
+        *count = sent;
+        *all = part;
+        return LT_OK;
+    }
+    int64_t total = 1;
+    lt_status st = allgather_equal(r, &sent, sizeof sent, count);
+    for (int i = 0; i < r->count && !st; i++)
+        total += count[i];
+    *all = st ? NULL : malloc((size_t)total);
+    if (!st)
+        st = *all ? lt_comm_allgather_host(r->comm, part, count, *all) : no_memory(total);
+    free(part);
+    return st;
+}
+
+lt_status lt_ranks_gather(lt_ranks *r, const void *own, size_t bytes, char **all, size_t *total)
+{
+    int64_t *count = calloc((size_t)r->count, sizeof *count);
+    *all = NULL;
+    *total = 0;
+    lt_status st = count ? gather_parts(r, own, bytes, count, all) : no_memory(r->count);
+    const char *from = *all;
+    for (int i = 0; !st && i < r->count; i++) { /* the bytes between the parts go */
+        memmove(*all + *total, from, (size_t)count[i] - 1);
+        *total += (size_t)count[i] - 1;
+        from += count[i];
+    }
+    free(count);
+    if (st) {
+        free(*all);
+        *all = NULL;
+    }
+    return st;
+}
+
+/* --- What is the same on all ranks --- */
+
+lt_status lt_ranks_same_text(lt_ranks *r, const char *what, const char *text)
+{
+    if (!r->comm)
+        return LT_OK;
+    lt_status st = lt_comm_same(r->comm, what, text);
+    r->same_failure = st == LT_E_ARG;
+    return st;
+}
+
+lt_status lt_ranks_same_number(lt_ranks *r, const char *what, int64_t value)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%lld", (long long)value);
+    return lt_ranks_same_text(r, what, text);
+}
+
+lt_status lt_ranks_same_hash(lt_ranks *r, const char *what, uint64_t value)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%016llx", (unsigned long long)value);
+    return lt_ranks_same_text(r, what, text);
+}
+
+/* --- Processors --- */
+
+/* CPU affinity of a rank: a bit for every processor that it may use. */
+enum { MASK_WORDS = 16, WORD_BITS = 64 };
+typedef struct cpu_affinity {
+    uint64_t mask[MASK_WORDS];
+} cpu_affinity;
+
+static bool may_use(const cpu_affinity *a, int processor)
+{
+    return a->mask[processor / WORD_BITS] >> processor % WORD_BITS & 1;
+}
+
+static void find_affinity(cpu_affinity *own)
+{
+    cpu_set_t set;
+    *own = (cpu_affinity){0};
+    CPU_ZERO(&set);
+    sched_getaffinity(0, sizeof set, &set);
+    for (int i = 0; i < MASK_WORDS * WORD_BITS && i < CPU_SETSIZE; i++)
+        if (CPU_ISSET(i, &set))
+            own->mask[i / WORD_BITS] |= UINT64_C(1) << i % WORD_BITS;
+}
+
+/* Each processor counts for a part of one, by how many ranks of the machine may use it. */
+static double share_of(const cpu_affinity *all, const lt_nodes *machines, int ranks, int rank)
+{
+    double share = 0;
+    for (int i = 0; i < MASK_WORDS * WORD_BITS; i++) {
+        int users = 0;
+        for (int r = 0; r < ranks; r++)
+            users += machines->of[r] == machines->index && may_use(&all[r], i);
+        if (may_use(&all[rank], i))
+            share += 1.0 / users;
+    }
+    return share;
+}
+
+/* A quota of processor time (a control group's) is of all ranks of the machine together. */
+static int count_threads(const cpu_affinity *own, double share, int local)
+{
+    const int allowed = lt_cpu_threads();
+    const double quota = (double)allowed / local;
+    int processors = 0;
+    for (int i = 0; i < MASK_WORDS; i++)
+        processors += __builtin_popcountll(own->mask[i]);
+    if (allowed < processors && quota < share)
+        share = quota;
+    return share < 1 ? 1 : (int)(share + 1e-6);
+}
+
+lt_status lt_ranks_share_threads(lt_ranks *r, int *threads)
+{
+    lt_nodes machines = {0};
+    cpu_affinity own, *all = calloc((size_t)r->count, sizeof *all);
+    if (!all)
+        return no_memory(r->count);
+    find_affinity(&own);
+    lt_status st = allgather_equal(r, &own, sizeof own, all);
+    if (!st)
+        st = lt_comm_nodes(&machines, r->comm, 0);
+    if (!st) {
+        r->local = machines.locals;
+        *threads = count_threads(&own, share_of(all, &machines, r->count, r->rank), r->local);
+    }
+    lt_nodes_clear(&machines);
+    free(all);
+    return st;
+}

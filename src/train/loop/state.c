@@ -1,0 +1,399 @@
+/* The state of a run: counted by steps and epochs, saved in checkpoints, and found again in one. */
+
+#include "state.h"
+
+#include "tensor/statistics.h"
+
+#include "lather/ext/fail.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    SUM_LOSS,
+    SUM_COUNTS
+}; /* of lt_checkpoint_state.sum: the loss, then counts that have names */
+
+static void copy_name(char *to, const char *from)
+{
+    snprintf(to, LT_CHECKPOINT_NAME, "%s", from);
+}
+
+void lt_train_state_begin(lt_train_state *s, const lt_task_ops *task, const lt_optim *optim,
+                          const lt_ranks *ranks, int64_t batch, int64_t grad_accum)
+{
+    lt_checkpoint_state *now = &s->now;
+    *now = (lt_checkpoint_state){.loss_scale = 1,
+                                 .loss_good_steps = -1,
+                                 .epoch_recorded = 1,
+                                 .best = -1, /* unknown: best_step is 0 */
+                                 .ranks = ranks->count,
+                                 .global_batch = batch * grad_accum * ranks->data_count};
+    copy_name(now->optim, lt_optim_name(optim));
+    copy_name(now->unit, task->unit);
+    copy_name(now->best_name, task->metrics ? task->metric[task->best].name : "loss");
+    copy_name(now->sum[SUM_LOSS].name, "loss");
+    now->sums = SUM_COUNTS;
+    for (int i = 0; i < task->counts; i++)
+        if (task->count_name[i])
+            copy_name(now->sum[now->sums++].name, task->count_name[i]);
+}
+
+void lt_train_state_close(lt_train_state *s)
+{
+    for (size_t i = 0; i < s->extras; i++) {
+        union {
+            const char *shown;
+            char *owned;
+        } name = {s->extra[i].name};
+        free(name.owned);
+    }
+    free(s->extra);
+    s->extra = NULL;
+    s->extras = 0;
+    lt_ema_free(&s->ema);
+}
+
+/* --- Tensors of averages and iterates, under the names that a checkpoint keeps them by --- */
+
+typedef struct naming {
+    lt_train_state *state;
+    const lt_params *params;
+} naming;
+
+static lt_status add_extra(void *context, const lt_state_entry *entry)
+{
+    const naming *n = context;
+    lt_train_state *s = n->state;
+    const size_t bytes = strlen(entry->name) + strlen(entry->param) + 2;
+    char *name = malloc(bytes);
+    if (!name)
+        return lt_fail(LT_E_NOMEM, "%s: no memory for a name", entry->name);
+    snprintf(name, bytes, "%s.%s", entry->name, entry->param);
+    s->extra[s->extras++] = (lt_checkpoint_tensor){
+        .name = name, .tensor = entry->tensor, .param = lt_params_find(n->params, entry->param)};
+    /* cppcheck-suppress memleak ; it is in extra */
+    return LT_OK;
+}
+
+static lt_status ignore_number(void *context, const char *name, int64_t *value)
+{
+    (void)context;
+    (void)name;
+    (void)value;
+    return LT_OK;
+}
+
+/* As many more as there are parameters at most. */
+static lt_status reserve(lt_train_state *s, const lt_params *params)
+{
+    lt_checkpoint_tensor *grown = realloc(s->extra, (s->extras + params->count) * sizeof *s->extra);
+    if (!grown)
+        return lt_fail(LT_E_NOMEM, "averages: no memory for %zu names", params->count);
+    s->extra = grown;
+    return LT_OK;
+}
+
+lt_status lt_train_state_open_ema(lt_train_state *s, const lt_params *params, double decay)
+{
+    naming all = {s, params};
+    lt_state_visitor visitor = {.entry = add_extra, .number = ignore_number, .context = &all};
+    LT_TRY(reserve(s, params));
+    LT_TRY(lt_ema_new(&s->ema, params, decay));
+    return lt_ema_visit(s->ema, &visitor);
+}
+
+lt_status lt_train_state_open_iterates(lt_train_state *s, const lt_params *params, lt_optim *optim)
+{
+    naming all = {s, params};
+    lt_state_visitor visitor = {.entry = add_extra, .number = ignore_number, .context = &all};
+    if (!lt_optim_is_averaged(optim))
+        return LT_OK;
+    LT_TRY(reserve(s, params));
+    return lt_optim_visit_iterates(optim, &visitor);
+}
+
+lt_status lt_train_state_swap_ema(lt_train_state *s)
+{
+    return s->ema ? lt_ema_swap(s->ema) : LT_OK;
+}
+
+lt_status lt_train_state_eval(lt_train_state *s, lt_optim *optim)
+{
+    LT_TRY(lt_optim_eval(optim));
+    return lt_train_state_swap_ema(s);
+}
+
+lt_status lt_train_state_train(lt_train_state *s, lt_optim *optim)
+{
+    LT_TRY(lt_train_state_swap_ema(s));
+    return lt_optim_train(optim);
+}
+
+void lt_train_state_parts(const lt_train_state *s, lt_checkpoint_parts *parts)
+{
+    parts->extra = s->extra;
+    parts->extra_count = s->extras;
+}
+
+/* --- Resume --- */
+
+static void begin_epoch(lt_checkpoint_state *now)
+{
+    now->batch = now->epoch_samples = now->epoch_unused = 0;
+    now->epoch_seconds = now->epoch_loss_missing = 0;
+    for (int i = 0; i < now->sums; i++)
+        now->sum[i].value = 0;
+}
+
+void lt_train_state_set_data(lt_train_state *s, const lt_dataset *train)
+{
+    s->now.data_samples = lt_dataset_count(train);
+    s->now.data_hash = (int64_t)(lt_dataset_fingerprint(train) >> 11) | 1; /* a double holds it */
+    s->now.data_bytes = lt_dataset_bytes(train);
+}
+
+lt_status lt_train_state_check_data(lt_train_state *s, bool may_continue)
+{
+    const lt_checkpoint_state *now = &s->now;
+    lt_checkpoint_state *found = &s->found;
+    const bool other_bytes =
+        found->data_bytes && now->data_bytes && found->data_bytes != now->data_bytes;
+    s->data_changed = found->data_samples
+                      && (found->data_samples != now->data_samples
+                          || found->data_hash != now->data_hash || other_bytes);
+    if (s->data_changed && found->batch && !may_continue)
+        return lt_fail(
+            LT_E_ARG,
+            "%s: was saved within epoch %lld of %lld %s, the data has %lld%s now; "
+            "--data-changed continue begins that epoch again with them",
+            s->folder, (long long)found->epoch + 1, (long long)found->data_samples, now->unit,
+            (long long)now->data_samples,
+            found->data_samples == now->data_samples ? " of other names, contents or order" : "");
+    if (s->data_changed)
+        begin_epoch(found);
+    return LT_OK;
+}
+
+/* Names the --batch-size that makes as many samples a step as the checkpoint's run had, if one does. */
+static lt_status other_batch(const lt_train_state *s, int64_t passes)
+{
+    char advice[64] = "";
+    const int64_t found = s->found.global_batch;
+    if (found > 0 && found % passes == 0)
+        snprintf(advice, sizeof advice, "; use --batch-size %lld", (long long)(found / passes));
+    return lt_fail(LT_E_ARG,
+                   "%s: was saved within an epoch with %lld %s to an update, this run has "
+                   "%lld (--batch-size x --grad-accum x ranks)%s",
+                   s->folder, (long long)found, s->now.unit, (long long)s->now.global_batch,
+                   advice);
+}
+
+/* Maps the batch within the epoch to this run's ranks, batches and micro-batches: all samples in front of it were
+ * seen, if a step still has as many. */
+static lt_status map_batch(const lt_train_state *s, lt_checkpoint_state *found,
+                           const lt_ranks *ranks, int64_t grad_accum)
+{
+    const int64_t samples = s->now.global_batch;
+    if (!found->batch)
+        return LT_OK;
+    if (found->global_batch != samples)
+        return other_batch(s, grad_accum * ranks->data_count);
+    const int64_t passed = found->epoch_samples + found->epoch_unused;
+    int64_t steps = passed / samples, batch = 0;
+    if (steps < 1 || passed % samples || found->batch % steps || found->batch > passed
+        || __builtin_mul_overflow(steps, grad_accum, &batch))
+        return lt_fail(LT_E_FORMAT,
+                       "%s/state.json: 'batch' %lld and 'epoch_%s' %lld contradict each other, "
+                       "with %lld %s to an update",
+                       s->folder, (long long)found->batch, s->now.unit, (long long)passed,
+                       (long long)samples, s->now.unit);
+    found->batch = batch;
+    return LT_OK;
+}
+
+static lt_status check_same_run(const lt_train_state *s, const lt_checkpoint_state *found,
+                                int64_t batches_per_epoch)
+{
+    const lt_checkpoint_state *now = &s->now;
+    LT_TRY(lt_checkpoint_check_task(s->folder, found, now));
+    if (strcmp(found->optim, now->optim) != 0)
+        return lt_fail(LT_E_ARG, "%s: was trained with --optim %s, this run has %s", s->folder,
+                       found->optim, now->optim);
+    if (found->seed != now->seed)
+        return lt_fail(LT_E_ARG, "%s: was trained with --seed %llu, this run has %llu", s->folder,
+                       (unsigned long long)found->seed, (unsigned long long)now->seed);
+    if (found->batch > batches_per_epoch)
+        return lt_fail(LT_E_ARG, "%s: was saved at batch %lld of an epoch, which has %lld now",
+                       s->folder, (long long)found->batch, (long long)batches_per_epoch);
+    return LT_OK;
+}
+
+lt_status lt_train_state_check(const lt_train_state *s, const lt_ranks *ranks, int64_t grad_accum,
+                               int64_t batches_per_epoch)
+{
+    lt_checkpoint_state found = s->found;
+    LT_TRY(map_batch(s, &found, ranks, grad_accum));
+    return check_same_run(s, &found, batches_per_epoch);
+}
+
+/* The averages found, of a run that measures them too. */
+static void keep_noise(const lt_train_state *s, lt_checkpoint_state *found)
+{
+    found->noise.decay = s->now.noise.decay;
+    if (!(found->noise.decay > 0))
+        found->noise = (lt_noise_scale){0};
+}
+
+lt_status lt_train_state_load(lt_train_state *s, const lt_checkpoint_parts *parts,
+                              const lt_ranks *ranks, int64_t grad_accum, int64_t batches_per_epoch)
+{
+    lt_checkpoint_state found = s->found;
+    found.ranks = ranks->count; /* what to compare with */
+    found.threads = s->now.threads;
+    LT_TRY(lt_optim_eval(parts->optim)); /* what is saved are the weights of evaluations */
+    LT_TRY(lt_checkpoint_load(s->folder, parts, &found));
+    LT_TRY(lt_statistics_check(parts->params, s->folder));
+    LT_TRY(lt_processor_compare_checkpoint(s->folder, s->processor, sizeof s->processor));
+    LT_TRY(lt_optim_train(parts->optim));
+    if (s->data_changed)
+        begin_epoch(&found);
+    LT_TRY(map_batch(s, &found, ranks, grad_accum));
+    found.data_samples = s->now.data_samples;
+    found.data_hash = s->now.data_hash;
+    found.data_bytes = s->now.data_bytes;
+    found.ranks = ranks->count;
+    found.threads = s->now.threads;
+    found.global_batch = s->now.global_batch;
+    /* Earlier versions named resnet50 whatever --weights had. */
+    memcpy(found.fact, s->now.fact, sizeof found.fact);
+    found.facts = s->now.facts;
+    keep_noise(s, &found);
+    s->now = found;
+    s->offset = found.step - (found.epoch * batches_per_epoch + found.batch) / grad_accum;
+    return LT_OK;
+}
+
+lt_status lt_train_state_scale_loss(lt_train_state *s, lt_optim *optim, bool is_scaled)
+{
+    lt_checkpoint_state *now = &s->now;
+    lt_loss_scaling scaling = LT_LOSS_SCALING_DEFAULTS;
+    if (!is_scaled) {
+        now->loss_scale = 1;
+        now->loss_good_steps = -1;
+        return LT_OK;
+    }
+    if (now->loss_good_steps >= 0) {
+        scaling.start = now->loss_scale;
+        scaling.good_steps = now->loss_good_steps;
+    }
+    now->loss_scale = scaling.start;
+    now->loss_good_steps = scaling.good_steps;
+    return lt_optim_scale_loss(optim, &scaling);
+}
+
+/* --- Save --- */
+
+lt_status lt_train_state_save(const lt_train_state *s, const lt_checkpoint_parts *parts,
+                              const char *output, const lt_checkpoint_policy *policy)
+{
+    if (!output)
+        return LT_OK;
+    LT_TRY(lt_optim_eval(parts->optim));
+    lt_status st = lt_checkpoint_save(output, parts, &s->now, policy);
+    lt_status back = lt_optim_train(parts->optim);
+    return st ? st : back;
+}
+
+lt_status lt_train_state_save_weights(lt_train_state *s, const lt_checkpoint_parts *parts,
+                                      const char *output)
+{
+    char path[1024];
+    snprintf(path, sizeof path, "%s/model.safetensors", output);
+    LT_TRY(lt_train_state_eval(s, parts->optim));
+    lt_status st = lt_weights_save_ranks(path, parts->params, parts->metadata,
+                                         parts->metadata_count, parts->comm);
+    lt_status back = lt_train_state_train(s, parts->optim);
+    return st ? st : back;
+}
+
+/* --- Counting --- */
+
+void lt_train_state_queued(lt_train_state *s, int64_t grad_accum)
+{
+    s->now.step++;
+    s->now.epoch_recorded = 0;
+    s->now.batch += grad_accum;
+}
+
+void lt_train_state_count(lt_train_state *s, const lt_task_ops *task, const lt_train_result *r)
+{
+    lt_checkpoint_state *now = &s->now;
+    now->samples += (int64_t)r->sums.samples;
+    now->seconds += r->seconds;
+    now->epoch_samples += (int64_t)r->sums.samples;
+    if (now->global_batch > (int64_t)r->sums.samples)
+        now->epoch_unused += now->global_batch - (int64_t)r->sums.samples;
+    now->epoch_seconds += r->seconds;
+    const double weight = isfinite(r->sums.loss) ? r->weight : 0;
+    now->sum[SUM_LOSS].value += weight > 0 ? r->sums.loss * r->sums.samples * weight : 0;
+    now->epoch_loss_missing += r->sums.samples * (1 - weight);
+    for (int i = 0, at = SUM_COUNTS; i < task->counts; i++)
+        if (task->count_name[i])
+            now->sum[at++].value += r->sums.count[i];
+    now->loss_scale = r->optim.loss_scale;
+    if (now->loss_good_steps >= 0)
+        now->loss_good_steps = r->optim.good_steps;
+    if (r->optim.applied && s->ema)
+        now->ema_updates++;
+}
+
+void lt_train_state_measure_noise(lt_train_state *s)
+{
+    s->now.noise = LT_NOISE_SCALE_DEFAULTS;
+}
+
+lt_status lt_train_state_add_noise(lt_train_state *s, const lt_train_result *r)
+{
+    lt_noise_scale *noise = &s->now.noise;
+    return noise->decay > 0 && r->noise.large_batch > 0 ? lt_noise_scale_add(noise, &r->noise)
+                                                        : LT_OK;
+}
+
+double lt_train_state_noise_scale(const lt_train_state *s)
+{
+    return lt_noise_scale_estimate(&s->now.noise).scale;
+}
+
+lt_task_sums lt_train_state_sums(const lt_train_state *s, const lt_task_ops *task)
+{
+    const lt_checkpoint_state *now = &s->now;
+    lt_task_sums sums = {.samples = (double)now->epoch_samples};
+    sums.loss = now->sum[SUM_LOSS].value / (sums.samples - now->epoch_loss_missing);
+    for (int i = 0, at = SUM_COUNTS; i < task->counts; i++)
+        if (task->count_name[i])
+            sums.count[i] = now->sum[at++].value;
+    return sums;
+}
+
+void lt_train_state_next_epoch(lt_train_state *s)
+{
+    lt_checkpoint_state *now = &s->now;
+    now->epoch++;
+    begin_epoch(now);
+}
+
+bool lt_train_state_is_best(lt_train_state *s, const lt_task_ops *task, double value)
+{
+    const bool lower = !task->metrics || task->metric[task->best].lower_is_better;
+    const double best = s->now.best;
+    const bool is_best =
+        !isnan(value) && (!s->now.best_step || (lower ? value < best : value > best));
+    if (is_best) {
+        s->now.best = value;
+        s->now.best_step = s->now.step;
+    }
+    return is_best;
+}

@@ -1,0 +1,433 @@
+/* A training step: queued by lt_train_step_begin(), its numbers read by lt_train_step_finish(). On a device with
+ * a queue the host may begin the next step in between, so what is read back has two buffers. capture.c has
+ * the work itself. */
+
+#include "step.h"
+
+#include "base/alloc.h"
+#include "base/beat.h"
+#include "base/clock.h"
+#include "stragglers.h"
+#include "tensor/tensor.h"
+
+#include "lather/ext/optim.h"
+#include "lather/profile.h"
+#include "lather/shard_params.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- Numbers read back: the loss of each micro-batch, then the counts --- */
+
+static lt_readback *numbers_of(const lt_train_step *step, int64_t number)
+{
+    return step->numbers[number % 2];
+}
+
+static size_t counts_bytes(const lt_train_step *step)
+{
+    return step->counts ? lt_tensor_bytes(step->counts) : 0;
+}
+
+static lt_status send_numbers(const lt_train_step *step, int64_t number)
+{
+    lt_readback *numbers = numbers_of(step, number);
+    if (step->counts)
+        LT_TRY(lt_readback_add(numbers, step->counts));
+    if (step->norms)
+        LT_TRY(lt_readback_add(numbers, step->norms));
+    return lt_readback_send(numbers);
+}
+
+static lt_status read_numbers(const lt_train_step *step, lt_train_result *r)
+{
+    const void *data;
+    int64_t count[LT_TASK_COUNTS] = {0};
+    LT_TRY(lt_readback_wait(numbers_of(step, r->step), &data));
+    const char *at = data, *counts = at + (size_t)step->computed * lt_tensor_bytes(step->loss);
+    const lt_task_ops *task = step->config.task.ops;
+    const bool wide = lt_tensor_dtype(step->loss) == LT_F64;
+    memcpy(count, counts, counts_bytes(step));
+    for (int i = 0; i < task->counts; i++)
+        r->sums.count[i] = (double)count[i];
+    const double weight =
+        step->number[0] ? r->sums.count[task->terms - 1] / step->labels : (double)step->computed;
+    for (; at < counts; at += lt_tensor_bytes(step->loss)) {
+        float narrow = 0;
+        double value = 0;
+        memcpy(wide ? (void *)&value : (void *)&narrow, at, lt_tensor_bytes(step->loss));
+        r->sums.loss += weight > 0 ? (wide ? value : (double)narrow) / weight : 0;
+    }
+    if (step->norms)
+        r->noise.small_square = lt_step_square(step, counts + counts_bytes(step));
+    if (step->norms && step->number[0] && weight > 0) /* the mean, also of one micro-batch alone */
+        r->noise.small_square *= pow((double)step->computed / weight, 2);
+    return LT_OK;
+}
+
+/* --- Sums over ranks --- */
+
+static bool asked_to_stop(const lt_train_step *step)
+{
+    const lt_train_step_config *c = &step->config;
+    return c->stop && c->stop(c->stop_context);
+}
+
+/* Seconds that passes have waited for divided parameters. */
+static double exposed_gathers(const lt_train_step *step)
+{
+    lt_shard_params_stats stats;
+    lt_optim_shard_params_stats(step->config.optim, &stats);
+    return stats.exposed;
+}
+
+/* Whether what this rank computed is a part of the update. */
+static bool is_used(const lt_train_step *step)
+{
+    const lt_stragglers *s = step->config.stragglers;
+    return !s || lt_stragglers_is_used(s);
+}
+
+/* The gradients of this rank are complete or in flight. */
+static lt_status begin_sums(lt_train_step *step, lt_train_result *r)
+{
+    double sum[STEP_SUMS + 1];
+    if (!step->config.dp)
+        return LT_OK;
+    r->exposed_seconds =
+        lt_data_parallel_exposed(step->config.dp) + exposed_gathers(step) - step->exposed;
+    if (is_used(step))
+        LT_TRY(read_numbers(step, r));
+    else
+        r->sums = (lt_task_sums){0};
+    sum[STEP_LOSS] = r->sums.loss * r->sums.samples * lt_step_weight(step, &r->sums);
+    sum[STEP_SAMPLES] = r->sums.samples;
+    memcpy(sum + STEP_COUNTS, r->sums.count, sizeof r->sums.count);
+    for (int i = 0; i < STEP_SUMS && !step->is_counted; i++)
+        sum[i] = 0;
+    sum[STEP_STOP] = asked_to_stop(step);
+    sum[STEP_NOISE] = r->sums.samples * r->noise.small_square;
+    LT_TRY(lt_tensor_write(step->sums, sum, lt_tensor_bytes(step->sums)));
+    if (step->config.stragglers)
+        LT_TRY(lt_stragglers_send(step->config.stragglers));
+    return lt_comm_allreduce_begin(step->config.comm, step->sums, LT_REDUCE_SUM, &step->summing);
+}
+
+/* Over all axes of the mesh but that of the copies. */
+static uint64_t parallel_bytes(const lt_train_step *step)
+{
+    const lt_mesh *mesh = step->config.mesh;
+    return mesh ? lt_mesh_bytes(mesh) - lt_comm_bytes(lt_mesh_comm(mesh, LT_MESH_DATA)) : 0;
+}
+
+static uint64_t sent_bytes(const lt_train_step *step)
+{
+    const lt_train_step_config *c = &step->config;
+    return (c->comm ? lt_comm_bytes(c->comm) : 0) + (c->group ? lt_comm_bytes(c->group) : 0)
+           + (c->dp ? lt_data_parallel_apart(c->dp) : 0) + (c->mesh ? lt_mesh_bytes(c->mesh) : 0);
+}
+
+static uint64_t between_bytes(const lt_train_step *step)
+{
+    lt_reducer_bytes sent = {0};
+    if (step->config.dp)
+        lt_data_parallel_sent(step->config.dp, &sent);
+    return sent.between;
+}
+
+/* A replayed step asks the communicator for nothing on the host, and sends as much as the last eager one. */
+static void count_bytes(lt_train_step *step, lt_train_result *r)
+{
+    if (lt_graph_statistics(step->graph).replays == step->replays) {
+        step->eager_bytes = sent_bytes(step) - step->bytes;
+        step->eager_between = between_bytes(step) - step->between;
+    }
+    r->comm_bytes = (double)step->eager_bytes;
+    r->between_bytes = (double)step->eager_between;
+}
+
+static lt_status finish_sums(lt_train_step *step, lt_train_result *r)
+{
+    double sum[STEP_SUMS + 1] = {0};
+    if (!step->config.dp)
+        return LT_OK;
+    LT_TRY(lt_request_wait(&step->summing));
+    LT_TRY(lt_tensor_read(step->sums, sum, lt_tensor_bytes(step->sums)));
+    r->sums.samples = sum[STEP_SAMPLES];
+    r->noise.small_square = sum[STEP_NOISE] / sum[STEP_SAMPLES];
+    memcpy(r->sums.count, sum + STEP_COUNTS, sizeof r->sums.count);
+    const double weight = lt_step_weight(step, &r->sums);
+    r->sums.loss = weight > 0 ? sum[STEP_LOSS] / (sum[STEP_SAMPLES] * weight) : 0;
+    r->stop = sum[STEP_STOP] > 0;
+    count_bytes(step, r);
+    return LT_OK;
+}
+
+/* --- A step --- */
+
+static lt_status prepare(lt_train_step *step, const lt_step *numbers, lt_train_result *r)
+{
+    const lt_train_step_config *c = &step->config;
+    *r =
+        (lt_train_result){.step = numbers->attempt, .lr = numbers->lr, .begin = lt_clock_seconds()};
+    step->bytes = sent_bytes(step);
+    step->between = between_bytes(step);
+    step->exposed = exposed_gathers(step);
+    step->parallel = parallel_bytes(step);
+    step->replays = lt_graph_statistics(step->graph).replays;
+    LT_TRY(lt_step_begin_noise(step));
+    LT_TRY(lt_statistics_save(step->statistics));
+    lt_optim_scale_gradients(c->optim, step->number[TERMS_SCALE], step->number[TERMS_ONE]);
+    lt_readback_begin(numbers_of(step, r->step));
+    return lt_optim_prepare(c->optim, numbers);
+}
+
+static lt_status micro_batch(lt_train_step *step, int64_t micro, capture_plan plan,
+                             lt_train_result *r)
+{
+    lt_batch batch;
+    double begin = lt_clock_seconds();
+    lt_status st = step->config.next(step->config.next_context, &batch);
+    r->data_seconds += lt_clock_seconds() - begin;
+    lt_beat_here();
+    if (!st && !micro && step->config.share)
+        st = lt_share_begin(step->config.share, &r->turn);
+    step->labels = st ? 0 : batch.labels ? (double)lt_tensor_count(batch.labels) : batch.count;
+    step->row_labels = st ? 0 : step->labels / batch.count;
+    if (!st)
+        st = lt_step_run_micro_batch(step, &batch, micro, r->step, plan);
+    if (st)
+        return st;
+    r->sums.samples += batch.count;
+    return lt_readback_add(numbers_of(step, r->step), step->loss);
+}
+
+/* Whether this rank gave up in a micro-batch, as the update has others' gradients. */
+static bool gave_up(const lt_train_step *step, lt_status st)
+{
+    return st == LT_E_CANCELLED && step->config.dp && lt_data_parallel_is_late(step->config.dp);
+}
+
+/* All micro-batches of the step, or those that there is time for. */
+static lt_status run_micro_batches(lt_train_step *step, capture_plan plan, lt_train_result *r)
+{
+    const lt_train_step_config *c = &step->config;
+    lt_status st = LT_OK;
+    step->left = c->grad_accum;
+    for (step->computed = 0; step->left; step->computed++) {
+        if (c->stragglers && !lt_stragglers_goes_on(c->stragglers, step->computed))
+            break;
+        step->left--;
+        st = micro_batch(step, step->computed, plan, r);
+        if (gave_up(step, st))
+            break;
+        if (st)
+            return st;
+    }
+    if (step->computed == c->grad_accum)
+        return LT_OK;
+    if (c->dp)
+        lt_data_parallel_computed(c->dp, step->computed);
+    return lt_step_end_backward(step);
+}
+
+/* The data of a step is that of all its micro-batches, wherever it ended. */
+static lt_status pass_over_data(lt_train_step *step, lt_train_result *r)
+{
+    lt_batch unused;
+    const double begin = lt_clock_seconds();
+    for (; step->left; step->left--)
+        LT_TRY(step->config.next(step->config.next_context, &unused));
+    r->data_seconds += lt_clock_seconds() - begin;
+    return LT_OK;
+}
+
+static lt_status queue_step(lt_train_step *step, const lt_step *numbers, lt_train_result *r)
+{
+    enum { LARGE = 24 };
+    const lt_train_step_config *c = &step->config;
+    lt_beat_here_from(numbers->attempt
+                      << LARGE); /* evaluations have not as many batches on all ranks */
+    LT_TRY(prepare(step, numbers, r));
+    if (c->stragglers)
+        LT_TRY(lt_stragglers_begin(c->stragglers, r->step));
+    const capture_plan plan = lt_step_plan_capture(step);
+    LT_TRY(run_micro_batches(step, plan, r));
+    r->parallel_bytes = (double)(parallel_bytes(step) - step->parallel);
+    if (is_used(step))
+        LT_TRY(send_numbers(step, r->step));
+    if (!plan.sums_last)
+        LT_TRY(begin_sums(step, r));
+    LT_TRY(lt_step_run_optimizer(step, plan));
+    LT_TRY(lt_statistics_settle(step->statistics, c->optim->scalars, c->optim->skipped));
+    if (plan.sums_last)
+        LT_TRY(begin_sums(step, r));
+    lt_optim_advance(c->optim);
+    LT_TRY(lt_optim_send_result(c->optim));
+    r->may_run_ahead = plan.with_backward != PHASES_NONE;
+    if (!c->dp)
+        r->stop = asked_to_stop(step);
+    return pass_over_data(step, r);
+}
+
+lt_status lt_train_step_begin(lt_train_step *step, const lt_step *numbers, lt_train_result *r)
+{
+    const bool profiled = numbers->attempt == step->profiled;
+    const int64_t span = lt_profile_begin();
+    if (profiled)
+        LT_TRY(lt_device_profiler(step->config.device, true));
+    LT_TRY(queue_step(step, numbers, r));
+    if (profiled)
+        LT_TRY(lt_device_profiler(step->config.device, false));
+    lt_profile_end(span, LT_PROFILE_PROGRAM, "step", 0);
+    return LT_OK;
+}
+
+/* Two steps in flight share the time: one's begins when the other's results are there. */
+static void measure(lt_train_step *step, lt_train_result *r)
+{
+    const double now = lt_clock_seconds();
+    r->seconds = now - (r->begin > step->finished ? r->begin : step->finished);
+    step->finished = now;
+}
+
+lt_status lt_train_step_finish(lt_train_step *step, lt_train_result *r)
+{
+    if (!step->config.dp)
+        LT_TRY(read_numbers(step, r));
+    LT_TRY(lt_optim_result(step->config.optim, &r->optim));
+    if (step->config.dp)
+        LT_TRY(lt_data_parallel_commit(step->config.dp, r->optim.applied));
+    LT_TRY(finish_sums(step, r));
+    r->weight = lt_step_weight(step, &r->sums);
+    lt_step_finish_noise(step, r);
+    measure(step, r);
+    return step->config.stragglers ? lt_stragglers_end(step->config.stragglers, r->seconds) : LT_OK;
+}
+
+lt_graph_stats lt_train_step_graphs(const lt_train_step *step)
+{
+    return lt_graph_statistics(step->graph);
+}
+
+/* --- Its life --- */
+
+static lt_status open_parts(lt_train_step *step)
+{
+    const lt_train_step_config *c = &step->config;
+    const int counts = c->task.ops->counts;
+    LT_TRY(lt_tensor_new(&step->loss, c->device, lt_device_master(c->device), LT_SCALAR));
+    if (counts)
+        LT_TRY(lt_tensor_new(&step->counts, c->device, LT_I64, LT_SHAPE(counts)));
+    if (c->dp)
+        LT_TRY(
+            lt_tensor_new(&step->sums, c->device, LT_F64, LT_SHAPE(STEP_SUMS + c->gradient_noise)));
+    LT_TRY(lt_step_open_noise(step));
+    LT_TRY(lt_step_open_terms(step));
+    LT_TRY(lt_statistics_new(&step->statistics, c->params));
+    const size_t bytes = (size_t)c->grad_accum * lt_tensor_bytes(step->loss) + counts_bytes(step)
+                         + (step->norms ? lt_tensor_bytes(step->norms) : 0);
+    for (int i = 0; i < 2; i++)
+        LT_TRY(lt_readback_new(&step->numbers[i], c->device, bytes));
+    return LT_OK;
+}
+
+static lt_status check_metrics(const lt_task_ops *task)
+{
+    for (int i = 0; i < task->metrics; i++) {
+        const lt_task_metric *m = &task->metric[i];
+        if (!m->name || !m->label || !m->value)
+            return lt_fail(LT_E_ARG, "train: task %s: metric %d needs a name, a label and a value",
+                           task->name, i);
+    }
+    return LT_OK;
+}
+
+lt_status lt_task_check(const lt_task_ops *task)
+{
+    if (!task->name || !task->unit)
+        return lt_fail(LT_E_ARG, "train: a task needs a name and a unit of samples");
+    if (!task->forward)
+        return lt_fail(LT_E_ARG, "train: task %s has no forward", task->name);
+    if (task->counts < 0 || task->counts > LT_TASK_COUNTS)
+        return lt_fail(LT_E_ARG, "train: task %s has %d counts, at most %d are possible",
+                       task->name, task->counts, LT_TASK_COUNTS);
+    if (task->terms < 0 || task->terms > task->counts)
+        return lt_fail(LT_E_ARG, "train: task %s: its terms are count %d of %d", task->name,
+                       task->terms, task->counts);
+    if (!task->rate_unit != !task->rate_per_sample)
+        return lt_fail(LT_E_ARG, "train: task %s: rate_unit needs rate_per_sample, and it that",
+                       task->name);
+    if (task->metrics < 0 || task->metrics > LT_TASK_METRICS)
+        return lt_fail(LT_E_ARG, "train: task %s has %d metrics, at most %d are possible",
+                       task->name, task->metrics, LT_TASK_METRICS);
+    if (task->metrics && (task->best < 0 || task->best >= task->metrics))
+        return lt_fail(LT_E_ARG, "train: task %s: its best metric is number %d of %d", task->name,
+                       task->best, task->metrics);
+    return check_metrics(task);
+}
+
+/* Nothing but the optimizer takes gradients, which then may be in 16 bits: sums over ranks and norms want f32. */
+static bool reads_no_gradient(const lt_train_step_config *c)
+{
+    return !c->dp && !c->mesh && !c->gradient_noise;
+}
+
+static lt_status read_profiled(int64_t *out)
+{
+    const char *text = getenv("LATHER_PROFILE_STEP");
+    char *end = NULL;
+    *out = text && *text ? strtoll(text, &end, 10) : 0;
+    if (end && (*end || *out < 1))
+        return lt_fail(LT_E_ARG, "LATHER_PROFILE_STEP=%s: want the number of a step, 1 or more",
+                       text);
+    return LT_OK;
+}
+
+lt_status lt_train_step_new(lt_train_step **out, const lt_train_step_config *config)
+{
+    int64_t profiled;
+    LT_TRY(lt_task_check(config->task.ops));
+    LT_TRY(read_profiled(&profiled));
+    lt_train_step *step = lt_alloc(1, sizeof *step);
+    if (!step)
+        return LT_E_NOMEM;
+    step->config = *config;
+    step->profiled = profiled;
+    if (!config->grad_accum)
+        step->config.grad_accum = 1;
+    const lt_mesh *mesh = config->mesh;
+    const lt_comm *data = mesh ? lt_mesh_comm(mesh, LT_MESH_DATA) : config->comm;
+    step->rank = data ? lt_comm_rank(data) : 0;
+    step->ranks = data ? lt_comm_size(data) : 1;
+    step->is_counted = !mesh || !lt_comm_rank(lt_mesh_comm(mesh, LT_MESH_MODEL));
+    lt_status st = open_parts(step);
+    if (st) {
+        lt_train_step_free(&step);
+        return st;
+    }
+    lt_optim_read_rounded(config->optim, reads_no_gradient(config));
+    *out = step;
+    return LT_OK;
+}
+
+void lt_train_step_free(lt_train_step **step)
+{
+    lt_train_step *s = *step;
+    if (!s)
+        return;
+    if (s->summing)
+        (void)!lt_request_wait(&s->summing);
+    lt_graph_free(&s->graph);
+    lt_tensor_free(&s->loss);
+    lt_tensor_free(&s->counts);
+    lt_tensor_free(&s->sums);
+    lt_statistics_free(&s->statistics);
+    lt_step_close_terms(s);
+    lt_step_close_noise(s);
+    for (int i = 0; i < 2; i++)
+        lt_readback_free(&s->numbers[i]);
+    lt_free(s);
+    *step = NULL;
+}

@@ -1,0 +1,355 @@
+/* Backup workers and deadlines in steps. Latencies of micro-batches are recorded over a few steps without a deadline;
+ * then all ranks gather them, and choose by the same numbers. */
+
+#include "stragglers.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "contributors.h"
+
+#include "lather/ext/comm.h"
+#include "lather/ext/fail.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Steps: the first, which makes buckets and warms caches, is not recorded. A given deadline is checked sooner. */
+enum { WARM = 1, RECORDED = 16, CHECKED = 4, NUMBER = 24 };
+
+struct lt_stragglers {
+    lt_straggler_config config;
+    lt_data_parallel *dp;
+    lt_comm *comm;
+    int rank, ranks, grad_accum;
+    lt_contributors *given; /* on rank 0; NULL: none */
+
+    double deadline; /* 0: none */
+    double began;    /* this step */
+    double before;   /* seconds of the micro-batches so far */
+    int computed;
+    int to_record; /* steps to record, also those to warm up; 0: none */
+    int recorded;  /* of those: in own */
+    double *own,
+        *all; /* [RECORDED][grad_accum + 1]: latencies, then seconds of the step; of all ranks */
+    lt_drop_plan plan;
+    bool has_plan, same_failure;
+
+    lt_tensor *counts; /* f64 [ranks]: micro-batches that each computed; NULL: no deadline */
+    lt_request *counting;
+    double *count; /* [ranks] */
+    char *text;
+};
+
+void lt_stragglers_configure(const lt_straggler_config *c, int ranks, int64_t grad_accum,
+                             lt_data_parallel_config *out)
+{
+    out->needed = c->backup_workers ? ranks - c->backup_workers : 0;
+    out->micro_batches = c->drop_compute ? grad_accum : 0;
+}
+
+/* --- Its life --- */
+
+lt_status lt_stragglers_check(const lt_straggler_config *c, int ranks, int64_t grad_accum)
+{
+    if (c->backup_workers < 0 || c->backup_workers >= ranks)
+        return lt_fail(LT_E_ARG,
+                       "--backup-workers %d of %d ranks: at least one rank makes an update, so at "
+                       "most %d",
+                       c->backup_workers, ranks, ranks - 1);
+    if (c->backup_workers && c->drop_compute)
+        return lt_fail(LT_E_ARG,
+                       "--backup-workers %d and --drop-compute contradict each other: "
+                       "one leaves out whole ranks, the other parts of any",
+                       c->backup_workers);
+    if (c->contributors && !c->backup_workers)
+        return lt_fail(LT_E_ARG, "--contributors %s: needs --backup-workers", c->contributors);
+    if (c->drop_compute && grad_accum < 2)
+        return lt_fail(LT_E_ARG,
+                       "--drop-compute: an update is of %lld micro-batch, and the first one is "
+                       "always computed; --grad-accum makes more",
+                       (long long)grad_accum);
+    return LT_OK;
+}
+
+static lt_status make(lt_stragglers *s)
+{
+    const size_t steps = RECORDED * ((size_t)s->grad_accum + 1), ranks = (size_t)s->ranks;
+    s->text = lt_alloc(ranks, NUMBER);
+    if (!s->text)
+        return LT_E_NOMEM;
+    if (s->config.contributors && !s->rank)
+        return lt_contributors_read(&s->given, s->config.contributors, s->ranks,
+                                    s->ranks - s->config.backup_workers);
+    if (!s->config.drop_compute)
+        return LT_OK;
+    s->own = lt_alloc(steps, sizeof *s->own);
+    s->all = lt_alloc(steps * ranks, sizeof *s->all);
+    s->count = lt_alloc(ranks, sizeof *s->count);
+    s->deadline = s->config.deadline;
+    lt_stragglers_renew(s);
+    if (!s->own || !s->all || !s->count)
+        return LT_E_NOMEM;
+    return lt_tensor_new(&s->counts, s->comm->device, LT_F64, LT_SHAPE((int64_t)ranks));
+}
+
+lt_status lt_stragglers_new(lt_stragglers **out, const lt_straggler_config *config,
+                            lt_data_parallel *dp, lt_comm *comm, int64_t grad_accum)
+{
+    lt_stragglers *s = lt_alloc(1, sizeof *s);
+    if (!s)
+        return LT_E_NOMEM;
+    s->config = *config;
+    s->dp = dp;
+    s->comm = comm;
+    s->rank = lt_comm_rank(comm);
+    s->ranks = lt_comm_size(comm);
+    s->grad_accum = (int)grad_accum;
+    lt_status st = make(s);
+    if (st)
+        lt_stragglers_free(&s);
+    else
+        *out = s;
+    return st;
+}
+
+void lt_stragglers_free(lt_stragglers **stragglers)
+{
+    lt_stragglers *s = *stragglers;
+    *stragglers = NULL;
+    if (!s)
+        return;
+    if (s->counting)
+        (void)!lt_request_wait(&s->counting);
+    lt_tensor_free(&s->counts);
+    lt_contributors_free(&s->given);
+    lt_free(s->own);
+    lt_free(s->all);
+    lt_free(s->count);
+    lt_free(s->text);
+    lt_free(s);
+}
+
+void lt_stragglers_renew(lt_stragglers *s)
+{
+    if (!s->config.drop_compute || s->to_record || (s->config.deadline > 0 && s->recorded))
+        return;
+    s->to_record = WARM + (s->config.deadline > 0 ? CHECKED : RECORDED);
+    s->recorded = 0;
+    s->deadline = s->config.deadline;
+}
+
+/* --- A step --- */
+
+static lt_status find_set(const lt_stragglers *s, int64_t step, const bool **set)
+{
+    *set = s->given ? lt_contributors_of(s->given, step) : NULL;
+    if (s->given && !*set)
+        return lt_fail(LT_E_ARG, "--contributors %s: has no set of step %lld",
+                       lt_contributors_path(s->given), (long long)step);
+    return LT_OK;
+}
+
+lt_status lt_stragglers_begin(lt_stragglers *s, int64_t step)
+{
+    const bool *set;
+    s->began = lt_clock_seconds();
+    s->before = 0;
+    s->computed = 0;
+    LT_TRY(find_set(s, step, &set));
+    return lt_data_parallel_update(s->dp, step, set);
+}
+
+bool lt_stragglers_goes_on(const lt_stragglers *s, int64_t micro)
+{
+    if (lt_data_parallel_is_late(s->dp))
+        return false;
+    return !micro || !(s->deadline > 0) || s->before < s->deadline;
+}
+
+bool lt_stragglers_drops_ranks(const lt_stragglers *s)
+{
+    return !s->counts;
+}
+
+static bool is_recorded(const lt_stragglers *s)
+{
+    return s->to_record && s->to_record <= (s->config.deadline > 0 ? CHECKED : RECORDED);
+}
+
+static double *row_of(const lt_stragglers *s)
+{
+    return s->own + (size_t)s->recorded * ((size_t)s->grad_accum + 1);
+}
+
+lt_status lt_stragglers_computed(lt_stragglers *s, int64_t count)
+{
+    s->computed = (int)count;
+    if (!s->counts)
+        return LT_OK;
+    LT_TRY(lt_device_sync(s->comm->device));
+    const double now = lt_clock_seconds() - s->began;
+    if (is_recorded(s))
+        row_of(s)[count - 1] = now - s->before;
+    s->before = now;
+    return LT_OK;
+}
+
+bool lt_stragglers_is_used(const lt_stragglers *s)
+{
+    const bool *set = lt_data_parallel_set(s->dp);
+    return !set || set[s->rank];
+}
+
+lt_status lt_stragglers_send(lt_stragglers *s)
+{
+    if (!s->counts)
+        return LT_OK;
+    memset(s->count, 0, (size_t)s->ranks * sizeof *s->count);
+    s->count[s->rank] = s->computed;
+    LT_TRY(lt_tensor_write(s->counts, s->count, lt_tensor_bytes(s->counts)));
+    return lt_comm_allreduce_begin(s->comm, s->counts, LT_REDUCE_SUM, &s->counting);
+}
+
+/* --- The deadline --- */
+
+/* s->all is [ranks][steps][grad_accum + 1]: into [steps][ranks][grad_accum], in place of own; the steps' seconds as
+ * rank 0 has them. Returns the mean of what a step takes besides its longest rank. */
+static double arrange(const lt_stragglers *s, double *latency)
+{
+    const size_t micro = (size_t)s->grad_accum, row = micro + 1;
+    double rest = 0;
+    for (int u = 0; u < s->recorded; u++) {
+        double longest = 0;
+        for (int r = 0; r < s->ranks; r++) {
+            const double *from = s->all + ((size_t)r * (size_t)s->recorded + (size_t)u) * row;
+            double sum = 0;
+            for (size_t m = 0; m < micro; m++) {
+                *latency++ = from[m];
+                sum += from[m];
+            }
+            longest = sum > longest ? sum : longest;
+        }
+        rest += s->all[(size_t)u * row + micro] - longest;
+    }
+    return rest > 0 ? rest / s->recorded : 0;
+}
+
+static lt_status choose(lt_stragglers *s)
+{
+    const size_t count = (size_t)s->recorded * (size_t)s->ranks * (size_t)s->grad_accum;
+    double *latency = lt_alloc(count, sizeof *latency);
+    if (!latency)
+        return LT_E_NOMEM;
+    const lt_drop_latencies all = {.rest = arrange(s, latency),
+                                   .seconds = latency,
+                                   .updates = s->recorded,
+                                   .ranks = s->ranks,
+                                   .micro_batches = s->grad_accum};
+    s->plan = lt_drop_choose(&all);
+    s->has_plan = true;
+    s->deadline = s->plan.deadline;
+    lt_free(latency);
+    return LT_OK;
+}
+
+/* The first of a step is computed whatever the deadline is. */
+static lt_status check_deadline(lt_stragglers *s)
+{
+    const size_t row = (size_t)s->grad_accum + 1;
+    const int rows = s->recorded * s->ranks;
+    double shortest = s->all[0];
+    int rank = 0;
+    for (int i = 1; i < rows; i++)
+        if (s->all[(size_t)i * row] < shortest) {
+            shortest = s->all[(size_t)i * row];
+            rank = i / s->recorded;
+        }
+    if (s->deadline >= shortest)
+        return LT_OK;
+    s->same_failure = true;
+    return lt_fail(LT_E_ARG,
+                   "--drop-compute %g: is below one micro-batch, the shortest of which took %g "
+                   "seconds, on rank %d",
+                   s->deadline, shortest, rank);
+}
+
+static lt_status gather(lt_stragglers *s)
+{
+    const int64_t own = (int64_t)s->recorded * (s->grad_accum + 1) * (int64_t)sizeof *s->own;
+    int64_t *bytes = lt_alloc((size_t)s->ranks, sizeof *bytes);
+    if (!bytes)
+        return LT_E_NOMEM;
+    for (int r = 0; r < s->ranks; r++)
+        bytes[r] = own;
+    lt_status st = lt_comm_allgather_host(s->comm, s->own, bytes, s->all);
+    lt_free(bytes);
+    if (st)
+        return st;
+    return s->config.deadline > 0 ? check_deadline(s) : choose(s);
+}
+
+lt_status lt_stragglers_end(lt_stragglers *s, double seconds)
+{
+    if (!s->counts)
+        return LT_OK;
+    LT_TRY(lt_request_wait(&s->counting));
+    LT_TRY(lt_tensor_read(s->counts, s->count, lt_tensor_bytes(s->counts)));
+    if (!s->to_record)
+        return LT_OK;
+    if (is_recorded(s)) {
+        row_of(s)[s->grad_accum] = seconds;
+        s->recorded++;
+    }
+    return --s->to_record ? LT_OK : gather(s);
+}
+
+/* --- What it says --- */
+
+const char *lt_stragglers_text(const lt_stragglers *s)
+{
+    const bool *set = lt_data_parallel_set(s->dp);
+    size_t used = 0;
+    s->text[0] = 0;
+    for (int r = 0; r < s->ranks; r++)
+        if (s->counts || (set && set[r]))
+            used += (size_t)snprintf(s->text + used, NUMBER, "%s%d", used ? " " : "",
+                                     s->counts ? (int)s->count[r] : r);
+    return s->text;
+}
+
+const char *lt_stragglers_event(const lt_stragglers *s)
+{
+    return s->counts ? "micro_batches" : "contributors";
+}
+
+const char *lt_stragglers_by(const lt_stragglers *s)
+{
+    return s->counts ? "computed" : "ranks";
+}
+
+double lt_stragglers_dropped(const lt_stragglers *s)
+{
+    if (!s)
+        return (double)NAN;
+    const double all = (double)s->ranks * s->grad_accum;
+    return s->counts ? all - (double)lt_data_parallel_computed_by_all(s->dp)
+                     : (double)s->config.backup_workers * s->grad_accum;
+}
+
+double lt_stragglers_deadline(const lt_stragglers *s)
+{
+    return s && s->deadline > 0 ? s->deadline : (double)NAN;
+}
+
+const lt_drop_plan *lt_stragglers_new_plan(lt_stragglers *s)
+{
+    const bool has = s->has_plan;
+    s->has_plan = false;
+    return has ? &s->plan : NULL;
+}
+
+bool lt_stragglers_same_failure(const lt_stragglers *s)
+{
+    return s->same_failure;
+}

@@ -1,0 +1,62 @@
+/* Forward passes over some batches of training data, for nothing but their statistics. */
+
+#include "update_bn.h"
+
+#include "base/beat.h"
+
+#include "lather/ext/fail.h"
+
+/* The k-th batch weighs 1/(k+1), the first all: nothing is left of what was there. */
+static lt_status pass(const lt_evaluator *e, const lt_batch *batch, int64_t k, lt_tensor *counts)
+{
+    lt_task_output out = {0};
+    lt_pass now = e->pass;
+    now.batch_stats = true;
+    now.stat_momentum = 1 / (double)(k + 1);
+    lt_tape_reset(e->tape, now);
+    LT_TRY(e->task.ops->forward(e->task.context, e->tape, batch, counts, &out));
+    return lt_tape_status(e->tape);
+}
+
+static lt_status run(const lt_evaluator *e, lt_loader *loader, lt_tensor *counts)
+{
+    lt_batch batch;
+    lt_status st;
+    for (int64_t k = 0; !(st = lt_loader_next(loader, &batch)); k++) {
+        LT_TRY(pass(e, &batch, k, counts));
+        lt_beat_here();
+    }
+    return st == LT_END ? LT_OK : st;
+}
+
+static lt_status run_in_turn(const lt_evaluator *e, lt_loader *loader, lt_tensor *counts)
+{
+    lt_share_turn turn;
+    if (!e->share)
+        return run(e, loader, counts);
+    LT_TRY(lt_share_begin(e->share, &turn));
+    LT_TRY(run(e, loader, counts));
+    return lt_share_end(e->share);
+}
+
+lt_status lt_update_bn_run(lt_update_bn *u, const lt_evaluator *e, int64_t step)
+{
+    lt_loader *loader = NULL;
+    lt_tensor *counts = NULL;
+    if (u->step == step)
+        return LT_OK;
+    lt_loader_config c = u->loader;
+    c.rank = e->ranks->data_rank;
+    c.size = e->ranks->data_count;
+    lt_status st = lt_evaluator_counts(e, &counts);
+    if (!st)
+        st = lt_loader_new(&loader, u->train, e->device, &c);
+    if (!st)
+        st = run_in_turn(e, loader, counts);
+    lt_loader_free(&loader);
+    lt_tensor_free(&counts);
+    if (!st && u->dp)
+        st = lt_data_parallel_statistics(u->dp);
+    u->step = st ? u->step : step;
+    return st;
+}

@@ -1,0 +1,195 @@
+/* `plan ...`: the flags of training and those of plan; a profile that is read or measured; runs; the choice. */
+
+#include "plan.h"
+
+#include "base/clock.h"
+
+#include "lather/ext/fail.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char description[] =
+    "Says what a run would take on so many ranks, and which set-up to run: a table of time, cost and memory, the best "
+    "first, and at the end its command line. All flags of training are taken as training takes them. A step's parts "
+    "are measured here at one rank (--step-profile keeps them), its exchange is simulated; runs of --from say how many "
+    "steps the goal takes. What is not known is called so.\n\n"
+    "Exit status: 0 done, 1 an error, 2 a wrong command line.";
+
+/* --- The profile --- */
+
+/* What the candidate's exchange computes; for a file that is kept, all that any may. */
+static lt_status measure_exchange(plan *p, const plan_setting *s)
+{
+    const bool kept = p->options.step_profile;
+    const lt_cost_scheme scheme = s->setup.exchange.scheme;
+    const double begin = lt_clock_seconds();
+    LT_TRY(lt_plan_measure_exchange(&p->profile, kept || scheme == LT_COST_TOPK,
+                                    kept || scheme == LT_COST_POWERSGD));
+    p->profile.spent += lt_clock_seconds() - begin;
+    return LT_OK;
+}
+
+/* Each optimizer of the candidates once. */
+static lt_status measure_choice(plan *p, const int *choice)
+{
+    lt_trainer t = {0};
+    plan_setting s;
+    char why[PLAN_TEXT];
+    lt_status st = lt_plan_start(p, choice, &t);
+    if (!st)
+        st = lt_plan_setting(&s, &t, 1, 1);
+    const bool is_wrong = st == LT_E_ARG; /* the candidate falls, with this reason */
+    if (!st && !lt_plan_find_optimizer(&p->profile, &s))
+        st = lt_plan_measure(&p->profile, &t, p->options.profile_seconds);
+    if (!st)
+        st = measure_exchange(p, &s);
+    snprintf(why, sizeof why, "%s", lt_error_message());
+    lt_trainer_close(&t);
+    return st && !is_wrong ? lt_fail(st, "%s", why) : LT_OK;
+}
+
+static lt_status measure_all(plan *p)
+{
+    int choice[PLAN_AXES] = {0};
+    plan_crowd others;
+    p->profile.ranks = (double)p->options.profile_ranks;
+    lt_status st = lt_plan_crowd_begin(&others, p);
+    p->profile.crowd = &others;
+    do
+        st = st ? st : measure_choice(p, choice);
+    while (lt_plan_advance(&p->request, choice) && !st);
+    p->profile.paid = p->profile.ranks * p->profile.spent;
+    p->profile.crowd = NULL;
+    lt_plan_crowd_end(&others);
+    return st;
+}
+
+static lt_status open_profile(plan *p)
+{
+    const char *path = p->options.step_profile;
+    if (path && !access(path, F_OK)) {
+        LT_TRY(lt_plan_profile_load(&p->profile, path));
+        return lt_plan_check_profile(p);
+    }
+    if (p->options.simulate && !path)
+        fprintf(
+            stderr,
+            "%s plan: steps are measured here; --step-profile FILE would take those of the machines\n",
+            p->family->program);
+    LT_TRY(measure_all(p));
+    return path && p->profile.batches ? lt_plan_profile_save(&p->profile, path) : LT_OK;
+}
+
+/* --- The command --- */
+
+/* What the goal's metric is like, by the task's table. */
+static lt_status describe_goal(plan_goal *g, const lt_task_ops *task)
+{
+    char known[PLAN_TEXT] = "loss, train_loss";
+    size_t at = strlen(known);
+    g->lower = !strcmp(g->metric, "loss") || !strcmp(g->metric, "train_loss");
+    for (int i = 0; i < task->metrics; i++) {
+        const lt_task_metric *m = &task->metric[i];
+        if (!strcmp(m->name, g->metric)) {
+            g->lower = m->lower_is_better;
+            g->percent = m->unit && !strcmp(m->unit, "%");
+            return LT_OK;
+        }
+        if (at < sizeof known)
+            at += (size_t)snprintf(known + at, sizeof known - at, ", %s", m->name);
+    }
+    return g->lower || !*g->metric
+               ? LT_OK
+               : lt_fail(LT_E_ARG, "--goal %s: no metric of this program: %s, deadline", g->metric,
+                         known);
+}
+
+static lt_status open_plan(plan *p, int argc, char *const *argv)
+{
+    lt_trainer *t = p->trainer;
+    LT_TRY(lt_trainer_check(t));
+    LT_TRY(lt_plan_request(&p->request, &p->options, t));
+    LT_TRY(describe_goal(&p->request.goal, t->program->task));
+    LT_TRY(lt_plan_training_words(&p->words, argc, argv, &p->request, t->options));
+    LT_TRY(lt_plan_read_runs(&p->runs, &p->options.from, t, &p->request.goal, p->request.per_node));
+    lt_plan_fit_runs(&p->runs, &p->request.goal);
+    return LT_OK;
+}
+
+static lt_status answer(const plan *p)
+{
+    const char *json = p->options.json;
+    if (json)
+        LT_TRY(lt_plan_write_json(p, json));
+    if (!json || strcmp(json, "-") != 0)
+        lt_plan_print(p, stdout);
+    return LT_OK;
+}
+
+lt_status lt_plan_work(plan *p, int argc, char *const *argv)
+{
+    LT_TRY(open_plan(p, argc, argv));
+    LT_TRY(open_profile(p));
+    p->pilots.racing = p->request.pilot_share > 0;
+    LT_TRY(lt_plan_choose(p));
+    if (p->request.pilot_share > 0)
+        LT_TRY(lt_plan_make_pilots(p));
+    p->trainer->at_work = true;
+    return LT_OK;
+}
+
+lt_status lt_plan_parse(plan *p, const lt_program *program, int argc, char *const *argv)
+{
+    const arguments_more more = {program, lt_plan_options(&p->options)};
+    LT_TRY(lt_trainer_start(p->trainer, p->family, p->program));
+    LT_TRY(lt_trainer_open_options(p->trainer, &more));
+    return lt_trainer_parse(p->trainer, argc, argv);
+}
+
+static lt_status run(plan *p, const lt_program *program, int argc, char *const *argv)
+{
+    LT_TRY(lt_plan_parse(p, program, argc, argv));
+    if (lt_options_asked(p->trainer->options) != LT_OPTIONS_RUN)
+        return lt_options_answer(p->trainer->options, stdout);
+    char why[PLAN_REASON];
+    const lt_status st = lt_plan_work(p, argc, argv);
+    if (st && (p->table.kept || !p->table.count))
+        return st;
+    snprintf(why, sizeof why, "%s", lt_error_message()); /* a message does not hold all reasons */
+    LT_TRY(answer(p));
+    return st ? lt_fail(st, "%s", why) : LT_OK;
+}
+
+void lt_plan_close(plan *p)
+{
+    lt_trainer_close(p->trainer);
+    lt_plan_profile_clear(&p->profile);
+    lt_plan_free_runs(&p->runs);
+    lt_plan_free_words(&p->words);
+    free(p->table.item);
+    p->table = (plan_table){0};
+}
+
+int lt_command_plan(int argc, char **argv, const lt_model_family *family,
+                    const lt_trainer_program *program)
+{
+    char name[PLAN_TEXT];
+    lt_trainer t = {0};
+    plan p = {.family = family, .program = program, .trainer = &t, .path = argv[-1]};
+    const lt_program text = {.name = name,
+                             .summary = "what a run costs, and which set-up to run",
+                             .usage = "--goal NAME=VALUE --ranks A..B --data DIR [OPTION]...",
+                             .description = description,
+                             .rest = true};
+    snprintf(name, sizeof name, "%s plan", family->program);
+    lt_status st = run(&p, &text, argc, argv);
+    if (st)
+        fprintf(stderr, "%s: %s\n", name, lt_error_message());
+    const int code = !st ? EXIT_DONE : st == LT_E_ARG && !t.at_work ? EXIT_USAGE : EXIT_ERROR;
+    lt_plan_close(&p);
+    return code;
+}

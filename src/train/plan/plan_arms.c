@@ -1,0 +1,220 @@
+/* Pilots of what loses or delays gradients between ranks: top-k, PowerSGD, local steps, backup workers, deadlines. Neither
+ * batches nor noise scales say how many steps these take; the course that loses nothing does, as both see the same samples in
+ * the same order: the noise of their losses is one noise. At step i
+ *
+ *     log loss(i, m) = a - b log i + D(m)
+ *
+ * with b of the lossless course and D the mean difference, both over the second half of the pilot, so that the steps to a loss are
+ * exp(D / b) times as many: the slowdown, at least 1. These are the terms of Hemingway's model that one or two numbers of ranks
+ * tell apart (lather/fit.h). Of ranks without a pilot it is the power of m through those that have one, and 1 of a single
+ * rank. ADR 0048. */
+
+#include "plan.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* Steps of a pilot. */
+enum { USUAL_STEPS = 200, LEAST_STEPS = 100 };
+
+/* --- The course that loses nothing --- */
+
+static bool is_lossless_of(const plan_setting *exact, const plan_setting *s)
+{
+    return exact->is_exact && !s->is_exact && exact->lossless == s->lossless
+           && exact->batch == s->batch;
+}
+
+const plan_candidate *lt_plan_find_lossless(const plan *p, const plan_setting *s)
+{
+    const plan_table *t = &p->table;
+    const plan_candidate *found = NULL;
+    for (size_t i = 0; i < t->count; i++) {
+        const plan_candidate *c = &t->item[i];
+        if (c->is_possible && c->cost.fits && is_lossless_of(&c->setting, s)
+            && (!found
+                || c->setting.setup.ranks * c->step.value
+                       < found->setting.setup.ranks * found->step.value))
+            found = c;
+    }
+    return found;
+}
+
+/* The longest pilot of it, as runs may have had other rates; NULL: there is none that is long enough. */
+static const plan_run *find_pilot(const plan *p, const plan_setting *s)
+{
+    const plan_run *found = NULL;
+    for (size_t i = 0; i < p->runs.count; i++) {
+        const plan_run *run = &p->runs.run[i];
+        if (run->is_pilot && is_lossless_of(&run->setting, s)
+            && run->timed >= (found ? found->timed : LEAST_STEPS))
+            found = run;
+    }
+    return found;
+}
+
+/* What loses gradients between machines alone loses none within one. */
+static bool is_on_one_machine(const lt_plan_setup *u)
+{
+    return u->ranks <= u->ranks_per_node && !u->backup_workers && !(u->deadline > 0);
+}
+
+/* Whether it is one, if some candidate loses nothing and is otherwise the same. */
+static bool loses_gradients(const plan *p, const plan_candidate *c)
+{
+    return *p->request.goal.metric && !c->setting.is_exact && c->steps.trust >= PLAN_MODEL
+           && !is_on_one_machine(&c->setting.setup);
+}
+
+bool lt_plan_is_arm(const plan *p, const plan_candidate *c)
+{
+    return loses_gradients(p, c) && lt_plan_find_lossless(p, &c->setting);
+}
+
+/* Its run is so much longer than a pilot that it would fall. exact: NULL: nothing says how long. */
+static bool is_beyond_pilots(const plan *p, const plan_candidate *exact)
+{
+    return exact && !p->options.extrapolate && exact->steps.value > PLAN_BEYOND * USUAL_STEPS;
+}
+
+bool lt_plan_is_out_of_reach(const plan *p, const plan_candidate *c)
+{
+    return loses_gradients(p, c) && is_beyond_pilots(p, lt_plan_find_lossless(p, &c->setting));
+}
+
+/* --- The slowdown --- */
+
+double lt_plan_slowdown(const plan_run *arm, const plan_run *exact)
+{
+    lt_power_fit course = {0};
+    double apart = 0;
+    size_t k = 0;
+    if (!arm->points || !exact->points)
+        return (double)NAN;
+    const double last =
+        fmin(arm->point[arm->points - 1].step, exact->point[exact->points - 1].step);
+    for (size_t i = 0; i < arm->points; i++) {
+        const plan_point *a = &arm->point[i];
+        while (k < exact->points && exact->point[k].step < a->step)
+            k++;
+        if (k == exact->points || exact->point[k].step > a->step || 2 * a->step < last
+            || !(a->value > 0) || !(exact->point[k].value > 0))
+            continue;
+        apart += log(a->value / exact->point[k].value);
+        lt_plan_power_add(&course, a->step, exact->point[k].value);
+    }
+    const double at = exp(course.y / course.count), by = exp(-apart / course.count);
+    const double times = lt_plan_power_steps(&course, at * by) / lt_plan_power_steps(&course, at);
+    return isnan(times) ? times : fmax(1, times); /* fmax(1, NaN) is 1 */
+}
+
+/* log of the slowdown = power log m, least squares over the pilots of this set-up, the longest of which has *steps; false:
+ * there are none. *own: of as many ranks, else NaN. */
+static bool fit_slowdown(const plan_runs *runs, const plan_setting *s, double *power, double *own,
+                         double *steps)
+{
+    double xx = 0, xy = 0;
+    *own = (double)NAN;
+    for (size_t i = 0; i < runs->count; i++) {
+        const plan_run *run = &runs->run[i];
+        const double x = log(run->setting.setup.ranks), y = log(run->slowdown);
+        if (!(run->slowdown > 0) || run->setting.converge != s->converge)
+            continue;
+        if (run->setting.setup.ranks == s->setup.ranks && run->setting.batch == s->batch)
+            *own = run->slowdown;
+        *steps = fmax(*steps, (double)run->timed);
+        xx += x * x;
+        xy += x * y;
+    }
+    *power = xy / xx;
+    return xx > 0;
+}
+
+/* Slowdowns grow with the run: local steps had 1.03 in 200 steps and 1.75 in 4,000 (docs/results/plan.md). So a run is as far beyond its
+ * pilot as it is longer. */
+bool lt_plan_steps_of_arm(const plan *p, const plan_setting *s, plan_estimate *out)
+{
+    double power = 0, own = 1, steps = 0;
+    const plan_candidate *exact = lt_plan_find_lossless(p, s);
+    if (!exact || !isfinite(exact->steps.value))
+        return false;
+    if (!is_on_one_machine(&s->setup) && !fit_slowdown(&p->runs, s, &power, &own, &steps)) {
+        if (p->request.pilot_share > 0 && is_beyond_pilots(p, exact))
+            snprintf(out->why, sizeof out->why,
+                     "not enough measurements: a pilot of %d steps says little of %.0f "
+                     "(--extrapolate takes it)",
+                     USUAL_STEPS, exact->steps.value);
+        return false;
+    }
+    const double slowdown = isfinite(own) ? own : pow(s->setup.ranks, power);
+    *out = exact->steps;
+    out->value *= slowdown;
+    out->trust = out->trust > PLAN_MODEL ? out->trust : PLAN_MODEL;
+    out->beyond = steps > 0 ? fmax(out->beyond, out->value / steps) : out->beyond;
+    snprintf(out->why, sizeof out->why, "%.4g times those of %.40s%s: %.100s", slowdown,
+             exact->setting.label,
+             is_on_one_machine(&s->setup) ? ""
+             : isfinite(own)              ? " by a pilot"
+                                          : " by pilots on other ranks",
+             exact->steps.why);
+    return true;
+}
+
+/* --- A pilot --- */
+
+/* Whole rounds of roots and of local steps. */
+static int64_t whole(const plan_candidate *c, int64_t steps)
+{
+    const int64_t round = lt_plan_period(&c->setting.setup);
+    return PLAN_WARM_STEPS + round * ((steps + round - 1) / round);
+}
+
+double lt_plan_arm_cost(const plan *p, const plan_candidate *c, int64_t *steps)
+{
+    const plan_candidate *exact =
+        find_pilot(p, &c->setting) ? NULL : lt_plan_find_lossless(p, &c->setting);
+    double cost = 0;
+    for (int64_t n = USUAL_STEPS; n >= LEAST_STEPS; n -= USUAL_STEPS - LEAST_STEPS) {
+        cost = lt_plan_pilot_cost(p, c, whole(c, n))
+               + (exact ? lt_plan_pilot_cost(p, exact, whole(exact, n)) : 0);
+        *steps = n;
+        if (cost <= lt_plan_budget_left(p))
+            break;
+    }
+    return cost;
+}
+
+/* Both with the losses of their steps. */
+static lt_status compare(plan *p, plan_run *arm)
+{
+    plan_run lossy = {0}, lossless = {0};
+    const plan_run *exact = find_pilot(p, &arm->setting);
+    lt_status st = lt_plan_read_losses(&lossy, arm->name);
+    if (!st)
+        st = lt_plan_read_losses(&lossless, exact->name);
+    if (!st)
+        arm->slowdown = p->pilots.item[p->pilots.count - 1].slowdown =
+            lt_plan_slowdown(&lossy, &lossless);
+    free(lossy.point);
+    free(lossless.point);
+    return st;
+}
+
+lt_status lt_plan_pilot_arm(plan *p, plan_candidate *c)
+{
+    plan_candidate *exact = NULL;
+    int64_t steps;
+    (void)lt_plan_arm_cost(p, c, &steps);
+    const plan_candidate *lossless = lt_plan_find_lossless(p, &c->setting);
+    if (!find_pilot(p, &c->setting) && lossless)
+        exact = &p->table.item[lossless - p->table.item];
+    c->is_tried = true;
+    if (exact)
+        LT_TRY(lt_plan_run_pilot(p, exact, whole(exact, steps), false));
+    if (!find_pilot(p, &c->setting)) /* it failed */
+        return LT_OK;
+    const size_t before = p->runs.count;
+    LT_TRY(lt_plan_run_pilot(p, c, whole(c, steps), false));
+    return p->runs.count > before ? compare(p, &p->runs.run[before]) : LT_OK;
+}

@@ -1,0 +1,240 @@
+/* --plan auto: plans, says what it chose and why, and trains with it in the same process. The words of the choice are those of
+ * an ordinary command line, so that config.yaml has them, and a resume repeats them without planning. */
+
+#include "plan.h"
+
+#include "lather/ext/comm.h"
+#include "lather/ext/fail.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { ROWS = 5 };
+
+bool lt_plan_is_asked(int argc, char *const *argv)
+{
+    static const char flag[] = "--plan";
+    bool is_asked = false;
+    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
+        if (!strcmp(argv[i], flag))
+            is_asked = i + 1 < argc && !strcmp(argv[i + 1], "auto");
+        else if (!strncmp(argv[i], "--plan=", strlen("--plan=")))
+            is_asked = !strcmp(argv[i] + strlen("--plan="), "auto");
+    }
+    return is_asked;
+}
+
+/* --- A run that goes on --- */
+
+/* config.yaml of the run that --resume goes on with; "": there is none. */
+static void find_config(const lt_trainer *t, char *path, size_t size)
+{
+    const output_options *o = &t->args.output;
+    snprintf(path, size, "%s/config.yaml", o->output ? o->output : "");
+    if (!o->resume || !o->output || access(path, F_OK))
+        *path = 0;
+}
+
+/* What the run that goes on has of the flags that were varied. */
+static lt_status repeat_words(const plan *p, const char *config, plan_words *out)
+{
+    lt_trainer then = {0};
+    char value[PLAN_TEXT];
+    lt_status st = lt_trainer_start(&then, p->family, p->program);
+    if (!st)
+        st = lt_trainer_open_options(&then, NULL);
+    if (!st)
+        st = lt_options_load(then.options, config);
+    for (int i = 0; i < p->words.count && !st; i++)
+        st = lt_plan_add_word(out, "%s", p->words.word[i]);
+    for (int i = 0; i < p->request.axes && !st; i++) {
+        const char *flag = p->request.axis[i].flag;
+        if (lt_options_applies(then.options, flag))
+            st = lt_plan_add_flag(out, then.options, flag,
+                                  lt_options_text(then.options, flag, value, sizeof value));
+    }
+    lt_trainer_close(&then);
+    return st;
+}
+
+static lt_status go_on(plan *p, int argc, char *const *argv, const char *config, plan_words *out)
+{
+    lt_trainer *t = p->trainer;
+    LT_TRY(lt_plan_request(&p->request, &p->options, t));
+    LT_TRY(lt_plan_training_words(&p->words, argc, argv, &p->request, t->options));
+    fprintf(stderr, "%s: --plan auto: as %s has it\n", p->family->program, config);
+    return repeat_words(p, config, out);
+}
+
+/* --- A new one --- */
+
+/* Several ranks plan each by itself, so that all must read the same. */
+static lt_status check_launched(const plan *p)
+{
+    const char *profile = p->options.step_profile;
+    if (!strcmp(lt_comm_launched_kind(), "self"))
+        return LT_OK;
+    if (p->options.pilots == PILOTS_AUTO || !profile || access(profile, F_OK))
+        return lt_fail(
+            LT_E_ARG,
+            "--plan auto: of several ranks each plans by itself: they need a --step-profile that is there, "
+            "and no --pilots");
+    return LT_OK;
+}
+
+/* Something must have been measured, or be measured now. */
+static lt_status check_known(const plan *p)
+{
+    const size_t runs = p->options.from.count + lt_options_rest_count(p->trainer->options);
+    if (p->options.pilots == PILOTS_AUTO || runs)
+        return LT_OK;
+    return lt_fail(
+        LT_E_ARG, "--plan auto: not enough measurements: 0 runs of --from, and it takes 1 or more; "
+                  "--pilots auto makes them");
+}
+
+/* Errors: LT_E_ARG (its ranks are not those that run now). */
+static lt_status check_ranks(const plan *p)
+{
+    int rank, ranks;
+    const int wanted = p->table.item[0].setting.setup.ranks;
+    lt_comm_launched_local(&rank, &ranks);
+    const int64_t now = ranks * (p->options.nodes ? p->options.nodes : 1);
+    if (wanted == now || (!strcmp(lt_comm_launched_kind(), "self") && wanted == 1))
+        return LT_OK;
+    return lt_fail(LT_E_ARG,
+                   "--plan auto: the best has %d ranks, and %d run: the command above starts it",
+                   wanted, ranks);
+}
+
+static void tell(plan *p)
+{
+    int rank, ranks;
+    lt_comm_launched_local(&rank, &ranks);
+    if (!lt_options_is_set(p->trainer->options, "rows"))
+        p->options.rows = ROWS;
+    if (!rank)
+        lt_plan_print(p, stdout);
+    fflush(stdout);
+}
+
+static void expect(const plan *p, lt_planned *out)
+{
+    const plan_candidate *best = &p->table.item[0];
+    const plan_goal *g = &p->request.goal;
+    *out = (lt_planned){.step_seconds = best->step.value,
+                        .steps = best->steps.value,
+                        .goal = g->value,
+                        .lower = g->lower,
+                        .percent = g->percent};
+    const lt_loss_model *loss = lt_plan_find_loss(&p->runs, &best->setting);
+    if (loss) {
+        out->loss = *loss;
+        out->ranks = best->setting.setup.ranks;
+    }
+    if (*g->metric)
+        snprintf(out->metric, sizeof out->metric, "%s%.24s",
+                 strcmp(g->metric, "train_loss") ? "val_" : "", g->metric);
+}
+
+static lt_status choose(plan *p, int argc, char *const *argv, plan_words *out, lt_planned *planned)
+{
+    LT_TRY(check_launched(p));
+    LT_TRY(check_known(p));
+    LT_TRY(lt_plan_work(p, argc, argv));
+    tell(p);
+    p->trainer->at_work = false; /* what follows is of the command line */
+    LT_TRY(check_ranks(p));
+    expect(p, planned);
+    return lt_plan_candidate_words(p, p->table.item[0].choice, out);
+}
+
+static lt_status run(plan *p, int argc, char *const *argv, plan_words *out, lt_planned *planned)
+{
+    char config[PLAN_TEXT];
+    const lt_program text = {.name = p->family->program,
+                             .summary = "plans, then trains",
+                             .usage = "--plan auto --goal NAME=VALUE [OPTION]...",
+                             .rest = true};
+    LT_TRY(lt_plan_parse(p, &text, argc, argv));
+    if (lt_options_asked(p->trainer->options) != LT_OPTIONS_RUN)
+        return lt_options_answer(p->trainer->options, stdout);
+    LT_TRY(lt_plan_add_word(out, "%s", argv[0]));
+    find_config(p->trainer, config, sizeof config);
+    return *config ? go_on(p, argc, argv, config, out) : choose(p, argc, argv, out, planned);
+}
+
+int lt_plan_then_train(int argc, char **argv, const lt_model_family *family,
+                       const lt_trainer_program *program, plan_words *words, lt_planned *planned)
+{
+    lt_trainer t = {0};
+    plan p = {.family = family, .program = program, .trainer = &t, .path = argv[0]};
+    lt_status st = run(&p, argc, argv, words, planned);
+    int code = -1;
+    if (st)
+        fprintf(stderr, "%s: %s\n", family->program, lt_error_message());
+    if (st)
+        code = st == LT_E_ARG && !t.at_work ? EXIT_USAGE : EXIT_ERROR;
+    else if (words->count == 0)
+        code = EXIT_DONE; /* --help */
+    lt_plan_close(&p);
+    return code;
+}
+
+/* --- While it runs --- */
+
+/* One more epoch, its metric as something that falls to 0. */
+static void add_epoch(lt_planned *p, double step, double loss)
+{
+    lt_plan_power_add(&p->power, step, loss);
+    const double said = p->ranks > 0 ? lt_loss_predict(&p->loss, p->ranks, step) : 0;
+    if (!(p->ranks > 0) || !(loss > p->loss.floor))
+        return;
+    p->above += log10((loss - p->loss.floor) / (said - p->loss.floor));
+    p->epochs++;
+}
+
+/* To the goal by Hemingway's model of the plan's runs, moved onto the epochs so far: its level is theirs; without one by their
+ * own power of the step. NaN: neither says it. */
+static double own_steps(const lt_planned *p)
+{
+    const double goal = p->lower ? p->goal : 100 - p->goal, by = pow(10, p->above / p->epochs);
+    double steps;
+    if (p->epochs > 0
+        && !lt_loss_steps(&steps, &p->loss, p->ranks, p->loss.floor + (goal - p->loss.floor) / by))
+        return steps;
+    return lt_plan_power_steps(&p->power, goal);
+}
+
+/* Steps that the goal takes, by the epochs so far where they say it, else by the plan; the run's at most. */
+static double refine_steps(lt_planned *p, const lt_trainer *t, const lt_metric *metric,
+                           size_t count)
+{
+    const bool falls = p->lower || p->percent;
+    for (size_t i = 0; i < count && *p->metric && falls; i++)
+        if (!strcmp(metric[i].name, p->metric))
+            add_epoch(p, (double)t->state.now.step,
+                      p->lower ? metric[i].value : 100 - metric[i].value);
+    const double own = own_steps(p);
+    const double steps = isfinite(own) ? own : p->steps;
+    return isfinite(steps) && steps < (double)t->total_steps ? steps : (double)t->total_steps;
+}
+
+lt_status lt_planned_refit(lt_trainer *t, const lt_metric *metric, size_t count)
+{
+    lt_planned *p = &t->planned;
+    const double now = (double)t->state.now.step;
+    p->seconds += t->state.now.epoch_seconds;
+    const double steps = refine_steps(p, t, metric, count), step = p->seconds / now;
+    const lt_metric value[] = {{"predicted_seconds", p->step_seconds * p->steps},
+                               {"predicted_step_seconds", p->step_seconds},
+                               {"measured_seconds", p->seconds},
+                               {"measured_step_seconds", step},
+                               {"steps", steps},
+                               {"left_seconds", steps > now ? (steps - now) * step : 0}};
+    return lt_run_event_values(t->run, "plan", t->state.now.step, value,
+                               sizeof value / sizeof *value);
+}

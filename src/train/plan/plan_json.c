@@ -1,0 +1,297 @@
+/* A plan for programs: one JSON object, described in docs/guides/plan.md. */
+
+#include "plan.h"
+
+#include "lather/ext/fail.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { CURVE = 60 };
+
+static void put_goal(lt_json_writer *w, const plan_goal *g)
+{
+    lt_json_begin_object(w, "goal");
+    lt_json_put_string(w, "metric", *g->metric ? g->metric : NULL);
+    lt_json_put_number(w, "value", *g->metric ? g->value : (double)NAN);
+    lt_json_put_number(w, "deadline_seconds", g->deadline > 0 ? g->deadline : (double)NAN);
+    lt_json_end(w);
+}
+
+static void put_link(lt_json_writer *w, const char *key, const lt_cost_link *l)
+{
+    lt_json_begin_object(w, key);
+    lt_json_put_number(w, "latency_us", 1e6 * l->latency);
+    lt_json_put_number(w, "gbit", l->bandwidth * 8 / 1e9);
+    lt_json_put_number(w, "gather_gbit", lt_cost_gather_rate(l) * 8 / 1e9);
+    lt_json_end(w);
+}
+
+static void put_machine(lt_json_writer *w, const plan *p)
+{
+    const lt_plan_machine *m = &p->request.machine;
+    lt_json_begin_object(w, "machine");
+    lt_json_put_bool(w, "simulated", p->options.simulate);
+    lt_json_put_bool(w, "one_machine", p->options.one_machine);
+    lt_json_put_integer(w, "ranks_per_node", p->request.per_node);
+    lt_json_put_number(w, "slots", m->slots);
+    lt_json_put_number(w, "memory_bytes", m->memory);
+    put_link(w, "within", &m->cluster.within);
+    put_link(w, "between", &m->cluster.between);
+    lt_json_end(w);
+}
+
+static void put_profile(lt_json_writer *w, const plan_profile *p)
+{
+    lt_json_begin_object(w, "profile");
+    lt_json_put_string(w, "model", p->model);
+    lt_json_put_number(w, "fixed", p->base.fixed);
+    lt_json_put_number(w, "per_sample", p->base.per_sample);
+    lt_json_put_number(w, "load_per_sample", p->base.load_per_sample);
+    lt_json_put_number(w, "samples", p->samples);
+    lt_json_put_number(w, "spent_seconds", p->spent);
+    lt_json_begin_array(w, "batches");
+    for (int i = 0; i < p->batches; i++) {
+        lt_json_begin_object(w, NULL);
+        lt_json_put_number(w, "batch", p->batch[i]);
+        lt_json_put_number(w, "seconds", p->seconds[i]);
+        lt_json_end(w);
+    }
+    lt_json_end(w);
+    lt_json_end(w);
+}
+
+/* --- Runs and the curve of the loss model through them --- */
+
+static void put_point(lt_json_writer *w, double x, double y)
+{
+    lt_json_begin_array(w, NULL);
+    lt_json_put_number(w, NULL, x);
+    lt_json_put_number(w, NULL, y);
+    lt_json_end(w);
+}
+
+static void put_fitted(lt_json_writer *w, const plan *p, const plan_run *run)
+{
+    const plan_goal *g = &p->request.goal;
+    lt_json_begin_array(w, "fitted");
+    if (run->points && run->has_loss) {
+        const double first = run->point[0].step, last = run->point[run->points - 1].step;
+        for (int i = 0; i <= CURVE; i++) {
+            const double step = first + (last - first) * i / CURVE;
+            put_point(
+                w, step,
+                lt_plan_as_loss(g, lt_loss_predict(&run->loss, run->setting.setup.ranks, step)));
+        }
+    }
+    lt_json_end(w);
+}
+
+static void put_run(lt_json_writer *w, const plan *p, const plan_run *run)
+{
+    lt_json_begin_object(w, NULL);
+    lt_json_put_string(w, "name", run->name);
+    lt_json_put_string(w, "setting", run->setting.label);
+    lt_json_put_integer(w, "ranks", run->setting.setup.ranks);
+    lt_json_put_integer(w, "batch_size", run->setting.setup.batch_size);
+    lt_json_put_integer(w, "batch", run->setting.batch);
+    lt_json_put_number(w, "step_seconds", run->seconds > 0 ? run->seconds : (double)NAN);
+    lt_json_put_number(w, "modelled_seconds",
+                       run->modelled.seconds > 0 ? run->modelled.seconds : (double)NAN);
+    lt_json_put_number(w, "noise_scale", run->noise_scale > 0 ? run->noise_scale : (double)NAN);
+    lt_json_put_bool(w, "pilot", run->is_pilot);
+    lt_json_put_number(w, "steps_to_goal", run->reached > 0 ? run->reached : (double)NAN);
+    const bool is_of_goal = !run->is_pilot || lt_plan_is_of_steps(&p->request.goal);
+    lt_json_begin_array(w, "points");
+    for (size_t i = 0; i < run->points && is_of_goal; i++)
+        put_point(w, run->point[i].step, run->point[i].value);
+    lt_json_end(w);
+    put_fitted(w, p, run);
+    lt_json_end(w);
+}
+
+/* --- Steps by batch --- */
+
+static void put_curve(lt_json_writer *w, const plan *p, const plan_setting *s)
+{
+    plan_curve c;
+    if (!lt_plan_find_curve(&c, &p->runs, s))
+        return;
+    lt_json_begin_object(w, NULL);
+    lt_json_put_string(w, "setting", s->label);
+    lt_json_put_number(w, "least_steps", c.least);
+    lt_json_put_number(w, "noise_scale", c.least > 0 ? c.samples / c.least : (double)NAN);
+    lt_json_put_number(w, "samples", c.samples);
+    lt_json_put_string(w, "why", c.why);
+    lt_json_begin_array(w, "points");
+    for (size_t i = 0; i < p->runs.count; i++)
+        if (lt_plan_is_on_curve(&p->runs.run[i], s))
+            put_point(w, (double)p->runs.run[i].setting.batch, p->runs.run[i].reached);
+    lt_json_end(w);
+    lt_json_end(w);
+}
+
+/* One of each course of the candidates. */
+static void put_curves(lt_json_writer *w, const plan *p)
+{
+    const plan_candidate *item = p->table.item;
+    lt_json_begin_array(w, "steps_of_batch");
+    for (size_t i = 0; i < p->table.kept; i++) {
+        size_t k = 0;
+        while (item[k].setting.converge != item[i].setting.converge)
+            k++;
+        if (k == i)
+            put_curve(w, p, &item[i].setting);
+    }
+    lt_json_end(w);
+}
+
+/* --- Candidates --- */
+
+static void put_setup(lt_json_writer *w, const plan_setting *s)
+{
+    const lt_plan_setup *u = &s->setup;
+    lt_json_put_string(w, "setting", s->label);
+    lt_json_put_integer(w, "ranks", u->ranks);
+    lt_json_put_integer(w, "ranks_per_node", u->ranks_per_node);
+    lt_json_put_integer(w, "batch_size", u->batch_size);
+    lt_json_put_integer(w, "grad_accum", u->grad_accum);
+    lt_json_put_integer(w, "batch", s->batch);
+    lt_json_put_string(w, "optim", u->optim);
+    lt_json_put_integer(w, "precondition_frequency", u->frequency);
+    lt_json_put_integer(w, "max_preconditioner_dim", u->block);
+    lt_json_put_string(w, "exchange", lt_cost_name(u->exchange.scheme));
+    lt_json_put_integer(w, "local_steps",
+                        u->exchange.scheme == LT_COST_LOCAL_STEPS ? u->exchange.every : 0);
+    lt_json_put_integer(w, "tensor_parallel",
+                        u->mesh.data ? u->mesh.depth * u->mesh.rows * u->mesh.columns : 1);
+    lt_json_put_integer(w, "backup_workers", u->backup_workers);
+    lt_json_put_number(w, "drop_compute_seconds", u->deadline > 0 ? u->deadline : (double)NAN);
+}
+
+static void put_estimate(lt_json_writer *w, const char *key, const plan_estimate *e)
+{
+    static const char *const names[] = {"measured", "interpolated", "extrapolated", "model",
+                                        "unknown"};
+    lt_json_begin_object(w, key);
+    lt_json_put_number(w, "value", e->value);
+    lt_json_put_string(w, "rests_on", names[e->trust]);
+    lt_json_put_number(w, "beyond", e->beyond);
+    lt_json_put_number(w, "error", e->error);
+    lt_json_put_string(w, "why", e->why);
+    lt_json_end(w);
+}
+
+/* By the system model; nothing of an optimizer that the profile does not have. */
+static void put_cost(lt_json_writer *w, const plan_candidate *of)
+{
+    const lt_plan_cost *c = &of->cost;
+    const double known = of->is_by_runs ? (double)NAN : 1;
+    lt_json_begin_object(w, "modelled");
+    lt_json_put_number(w, "seconds", known * c->seconds);
+    lt_json_put_number(w, "load", known * c->load);
+    lt_json_put_number(w, "compute", known * c->compute);
+    lt_json_put_number(w, "update", known * c->update);
+    lt_json_put_number(w, "exposed", known * c->exposed);
+    lt_json_put_number(w, "waiting", known * c->waiting);
+    lt_json_end(w);
+}
+
+/* What the candidate has of --vary, and its ranks of a machine where they are fewer than the flags say. */
+static void put_flags(lt_json_writer *w, const plan *p, const plan_candidate *c)
+{
+    plan_words all = {0};
+    lt_json_begin_array(w, "flags");
+    if (!lt_plan_start_words(p, c, p->path, &all)) {
+        const int own =
+            p->request.axes + (p->trainer->args.ranks.ranks_per_node > c->setting.setup.ranks);
+        for (int i = all.count - own; i < all.count; i++)
+            lt_json_put_string(w, NULL, all.word[i]);
+    }
+    lt_plan_free_words(&all);
+    lt_json_end(w);
+}
+
+static void put_candidate(lt_json_writer *w, const plan *p, const plan_candidate *c, char *text,
+                          size_t size)
+{
+    lt_json_begin_object(w, NULL);
+    put_setup(w, &c->setting);
+    put_estimate(w, "step_seconds", &c->step);
+    put_estimate(w, "steps", &c->steps);
+    put_cost(w, c);
+    lt_json_put_number(w, "ernest_seconds", c->ernest);
+    lt_json_put_string(w, "verdict", *c->verdict.why ? c->verdict.why : NULL);
+    lt_json_put_number(w, "memory_bytes", c->cost.memory);
+    lt_json_put_number(w, "seconds", c->seconds);
+    lt_json_put_number(w, "epoch_seconds", c->epoch);
+    lt_json_put_number(w, "price", c->price);
+    lt_json_put_string(w, "command", lt_plan_command(p, c, text, size));
+    put_flags(w, p, c);
+    lt_json_end(w);
+}
+
+static void put_dropped(lt_json_writer *w, const plan_candidate *c)
+{
+    lt_json_begin_object(w, NULL);
+    lt_json_put_integer(w, "ranks", c->setting.setup.ranks);
+    lt_json_put_string(w, "setting", c->setting.label);
+    lt_json_put_string(w, "why", c->why);
+    if (c->is_possible)
+        put_cost(w, c);
+    lt_json_end(w);
+}
+
+static void put_plan(lt_json_writer *w, const plan *p, char *text, size_t size)
+{
+    const plan_table *t = &p->table;
+    lt_json_begin_object(w, NULL);
+    lt_json_put_integer(w, "format", 1);
+    lt_json_put_string(w, "program", p->family->program);
+    lt_json_put_string(w, "version", lt_version());
+    put_goal(w, &p->request.goal);
+    put_machine(w, p);
+    put_profile(w, &p->profile);
+    lt_json_begin_array(w, "runs");
+    for (size_t i = 0; i < p->runs.count; i++)
+        put_run(w, p, &p->runs.run[i]);
+    lt_json_end(w);
+    put_curves(w, p);
+    lt_plan_put_pilots(w, p);
+    lt_json_put_bool(w, "goal_is_known", t->is_known);
+    lt_json_put_number(w, "simulated_seconds", t->simulated);
+    lt_json_begin_array(w, "candidates");
+    for (size_t i = 0; i < t->kept; i++)
+        put_candidate(w, p, &t->item[i], text, size);
+    lt_json_end(w);
+    lt_json_begin_array(w, "dropped");
+    for (size_t i = t->kept; i < t->count; i++)
+        put_dropped(w, &t->item[i]);
+    lt_json_end(w);
+    lt_json_end(w);
+}
+
+lt_status lt_plan_write_json(const plan *p, const char *path)
+{
+    enum { COMMAND = 1 << 16 };
+    lt_json_writer w = {0};
+    const char *whole;
+    size_t bytes;
+    char *text = malloc(COMMAND);
+    if (!text)
+        return lt_fail(LT_E_NOMEM, "no memory for the plan");
+    put_plan(&w, p, text, COMMAND);
+    lt_status st;
+    if (strcmp(path, "-") != 0) {
+        st = lt_json_save(&w, path);
+    } else {
+        st = lt_json_text(&w, &whole, &bytes);
+        if (!st)
+            puts(whole);
+    }
+    free(text);
+    lt_json_writer_clear(&w);
+    return st;
+}

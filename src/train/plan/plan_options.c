@@ -1,0 +1,366 @@
+/* The flags of `plan` and what they say: goal, ranks, machine, and which flags of training candidates vary. */
+
+#include "plan.h"
+#include "train/loop/option_rows.h"
+
+#include "lather/ext/fail.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define OF plan_options
+/* clang-format off */
+static const lt_option rows[] = {
+{"Plan", LIST("goal", goal), .meta = "NAME=VALUE", .once = true, .help = "what the run is for: top1=75, loss=1.2 (any metric of evaluations, or train_loss), deadline=6h (s, m, h, d); a metric and a deadline may both be given"},
+{"Plan", TEXT("ranks", ranks), .meta = "A..B|N,N,...", .once = true, .help = "ranks to choose from; A..B: A, its doubles, and B [1, or with --nodes all of them]"},
+{"Plan", LIST("vary", vary), .meta = "FLAG=V,V,...", .once = true, .help = "values of a flag of training to choose from, as optim=sgd,shampoo or allreduce=flat,two-level; the others are as given"},
+{"Plan", INT("global-batch", global_batch, 0, MANY), .value = "0", .once = true, .help = "samples of an update of all ranks together: candidates with another batch fall; 0: any"},
+{"Plan", LIST("from", from), .meta = "RUN", .once = true, .help = "a run folder whose metrics the models are fitted to; RUN,RUN,... or RUN RUN ... are several"},
+{"Plan", NUM("price", price, 0, 1e9), .value = "0", .once = true, .help = "of a rank for an hour"},
+{"Plan", BOOL("simulate", simulate), .once = true, .help = "the machines are not here: only what --nodes, --ranks-per-node, --link, --link-between and --memory say counts"},
+{"Plan", INT("nodes", nodes, 0, 1e6), .value = "0", .once = true, .help = "machines that there are; 0: as many as the ranks need"},
+{"Plan", TEXT("link", link), .meta = "LAT_US,GBIT|FILE", .once = true, .help = "between two ranks of a machine; FILE: of `bench links --json`, which has both links, and what a message takes of a core [1,100]"},
+{"Plan", TEXT("link-between", link_between), .meta = "LAT_US,GBIT", .once = true, .help = "a machine's network card, which its ranks share [50,10]"},
+{"Plan", NUM("memory", memory, 0, 1e9), .value = "0", .once = true, .help = "GiB of a rank; 0: what is free here, not limited with --simulate"},
+{"Plan", NUM("slots", slots, 0, 1e6), .value = "0", .once = true, .help = "ranks of a machine that compute at full speed together, more of them share it; below 1 where several are one machine's namespaces; 0: all"},
+{"Plan", BOOL("one-machine", one_machine), .once = true, .help = "all nodes are this machine, whose --slots they share: namespaces, or ranks with --ranks-per-node and a modelled link"},
+{"Plan", TEXT("step-profile", step_profile), .meta = "FILE", .once = true, .help = "seconds of a step's parts at one rank: read if it is there, else measured and written"},
+{"Plan", NUM("profile-seconds", profile_seconds, 0.01, 1e6), .value = "20", .once = true, .help = "that measuring them may take, about"},
+{"Plan", INT("profile-ranks", profile_ranks, 1, 1024), .value = "1", .once = true, .help = "ranks of a machine: so many are at work while the parts of one are measured, as they share its memory and caches"},
+{"Plan", INT("rows", rows, 1, 100000), .value = "20", .once = true, .help = "of the table that is printed"},
+{"Plan", BOOL("extrapolate", extrapolate), .once = true, .help = "take candidates beyond twice the ranks, batch or steps that runs had, or below half of them"},
+{"Plan", PICK("pilots", pilots, "off|auto"), .once = true, .help = "auto: make short runs of the candidates that may be the best, here, as the printed command would be started, until one leads by more than what is not known"},
+{"Plan", TEXT("pilot-budget", pilot_budget), .meta = "P%", .value = "5%", .once = true, .help = "what they and the profile may take: percent of the rank-seconds of the cheapest run that may yet be chosen"},
+{"Plan", TEXT("pilot-dir", pilot_dir), .meta = "DIR", .once = true, .help = "keep their run folders there, for --from; without it they are removed, but for those that failed"},
+{"Plan", TEXT("json", json), .meta = "FILE|-", .once = true, .help = "write the plan as JSON, of which lather-report makes a page; -: to standard output, instead of the table"},
+};
+OPTION_TABLE(lt_plan_options, plan_options, rows)
+/* clang-format on */
+
+bool lt_plan_is_own_flag(const char *name, size_t bytes, bool *takes_value)
+{
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (strlen(rows[i].name) == bytes && !strncmp(rows[i].name, name, bytes)) {
+            *takes_value = rows[i].type != LT_OPTION_BOOL;
+            return true;
+        }
+    return false;
+}
+
+/* --- Goal --- */
+
+/* "6h", "90": seconds; negative: it is none. */
+static double read_seconds(const char *text)
+{
+    static const struct {
+        char unit;
+        double seconds;
+    } units[] = {{'s', 1}, {'m', 60}, {'h', 3600}, {'d', 86400}};
+    char *end;
+    const double value = strtod(text, &end);
+    if (end == text || !isfinite(value) || value <= 0)
+        return -1;
+    if (!*end)
+        return value;
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+        if (*end == units[i].unit && !end[1])
+            return value * units[i].seconds;
+    return -1;
+}
+
+static lt_status add_deadline(plan_goal *g, const char *text, const char *value)
+{
+    if (g->deadline > 0)
+        return lt_fail(LT_E_ARG, "--goal %s: a second deadline", text);
+    g->deadline = read_seconds(value);
+    return g->deadline > 0
+               ? LT_OK
+               : lt_fail(LT_E_ARG, "--goal %s: want a time as 90s, 30m, 6h or 2d", text);
+}
+
+static lt_status add_metric(plan_goal *g, const char *text, const char *equals)
+{
+    char *end;
+    const size_t bytes = (size_t)(equals - text);
+    if (*g->metric)
+        return lt_fail(LT_E_ARG, "--goal %s: the goal is %s=%g already", text, g->metric, g->value);
+    g->value = strtod(equals + 1, &end);
+    if (!bytes || bytes >= sizeof g->metric || end == equals + 1 || *end || !isfinite(g->value))
+        return lt_fail(LT_E_ARG,
+                       "--goal %s: want METRIC=NUMBER, as loss=1.2 or top1=75, or deadline=TIME",
+                       text);
+    snprintf(g->metric, sizeof g->metric, "%.*s", (int)bytes, text);
+    return LT_OK;
+}
+
+static lt_status read_goal(plan_goal *g, const lt_option_list *list)
+{
+    for (size_t i = 0; i < list->count; i++) {
+        const char *text = list->item[i], *equals = strchr(text, '=');
+        if (!equals)
+            return lt_fail(
+                LT_E_ARG, "--goal %s: want METRIC=NUMBER, as loss=1.2 or top1=75, or deadline=TIME",
+                text);
+        if (!strncmp(text, "deadline=", strlen("deadline=")))
+            LT_TRY(add_deadline(g, text, equals + 1));
+        else
+            LT_TRY(add_metric(g, text, equals));
+    }
+    return list->count ? LT_OK
+                       : lt_fail(LT_E_ARG, "--goal: missing; loss=1.2, top1=75 or deadline=6h");
+}
+
+/* --- Ranks --- */
+
+enum { MOST_RANKS = 1 << 20 };
+
+static lt_status add_ranks(plan_request *r, long ranks)
+{
+    if (r->rank_counts && ranks <= r->ranks[r->rank_counts - 1])
+        return lt_fail(LT_E_ARG, "--ranks %s: %ld behind %d: want ascending numbers",
+                       r->options->ranks, ranks, r->ranks[r->rank_counts - 1]);
+    if (r->rank_counts == PLAN_RANKS)
+        return lt_fail(LT_E_ARG, "--ranks %s: more than %d numbers", r->options->ranks, PLAN_RANKS);
+    r->ranks[r->rank_counts++] = (int)ranks;
+    return LT_OK;
+}
+
+static lt_status bad_ranks(const char *text)
+{
+    return lt_fail(LT_E_ARG, "--ranks %s: want A..B or N,N,..., from 1 to %d", text, MOST_RANKS);
+}
+
+/* A number from 1 on; *end: what follows it. 0: it is none. */
+static long read_count(const char *text, char **end)
+{
+    if (*text < '0' || *text > '9')
+        return 0;
+    const long value = strtol(text, end, 10);
+    return value < 1 || value > MOST_RANKS ? 0 : value;
+}
+
+static lt_status read_ranks(plan_request *r, const char *text)
+{
+    char *end;
+    for (const char *at = text;; at = end + 1) {
+        const long first = read_count(at, &end);
+        if (!first)
+            return bad_ranks(text);
+        LT_TRY(add_ranks(r, first));
+        if (!strncmp(end, "..", 2)) {
+            const long last = read_count(end + 2, &end);
+            if (last < first || *end)
+                return bad_ranks(text);
+            for (long ranks = 2 * first; ranks < last; ranks *= 2)
+                LT_TRY(add_ranks(r, ranks));
+            return last > first ? add_ranks(r, last) : LT_OK;
+        }
+        if (!*end)
+            return LT_OK;
+        if (*end != ',')
+            return bad_ranks(text);
+    }
+}
+
+/* What all machines together hold. */
+static lt_status check_nodes(const plan_request *r)
+{
+    const int64_t nodes = r->options->nodes;
+    const int most = r->ranks[r->rank_counts - 1];
+    if (nodes && most > nodes * r->per_node)
+        return lt_fail(LT_E_ARG, "--ranks %d: --nodes %lld of --ranks-per-node %d have %lld", most,
+                       (long long)nodes, r->per_node, (long long)(nodes * r->per_node));
+    return LT_OK;
+}
+
+/* --- Links --- */
+
+static lt_status read_link(lt_cost_link *out, const char *flag, const char *text)
+{
+    char *end, *rest;
+    const double us = strtod(text, &end);
+    const double gbit = *end == ',' ? strtod(end + 1, &rest) : 0;
+    if (end == text || *end != ',' || *rest || !(us >= 0) || !(gbit > 0) || !isfinite(us + gbit))
+        return lt_fail(LT_E_ARG, "--%s %s: want LATENCY_US,GBIT, as 50,10", flag, text);
+    *out = (lt_cost_link){.latency = 1e-6 * us, .bandwidth = gbit * 1e9 / 8};
+    return LT_OK;
+}
+
+static lt_status link_of(const lt_json_value *root, const char *name, lt_cost_link *out)
+{
+    const lt_json_value *link = lt_json_member(root, name);
+    double us, gbit, gather = 0;
+    if (!link || link->type == LT_JSON_NULL) /* of one machine there is no other link */
+        return LT_OK;
+    LT_TRY(lt_json_number(link, "latency_us", &us));
+    LT_TRY(lt_json_number(link, "gbit", &gbit));
+    if (lt_json_member(link, "gather_gbit"))
+        LT_TRY(lt_json_number(link, "gather_gbit", &gather));
+    *out = (lt_cost_link){
+        .latency = 1e-6 * us, .bandwidth = gbit * 1e9 / 8, .gather = gather * 1e9 / 8};
+    return us >= 0 && gbit > 0 && gather >= 0
+               ? LT_OK
+               : lt_fail(LT_E_FORMAT, "%s: latency_us %g, gbit %g, gather_gbit %g are no link",
+                         name, us, gbit, gather);
+}
+
+/* What messages take of cores, where the file says it. */
+static lt_status core_of(const lt_json_value *root, const char *name, const char *key,
+                         double *seconds)
+{
+    const lt_json_value *link = lt_json_member(root, name);
+    double us = 0;
+    if (!link || !lt_json_member(link, key))
+        return LT_OK;
+    LT_TRY(lt_json_number(link, key, &us));
+    *seconds = 1e-6 * us;
+    return us >= 0 && isfinite(us)
+               ? LT_OK
+               : lt_fail(LT_E_FORMAT, "%s: %s is %g, want 0 or more", name, key, us);
+}
+
+/* Both links, of a file of `bench links --json`. */
+static lt_status load_links(lt_cost_cluster *c, const char *path)
+{
+    enum { MIB = 1 << 20 };
+    lt_json *json;
+    lt_status st = lt_json_load(&json, path);
+    if (st)
+        return lt_fail(st == LT_E_IO ? LT_E_ARG : st,
+                       "--link %s: neither LATENCY_US,GBIT nor a file of bench links --json: %s",
+                       path, lt_error_message());
+    st = link_of(lt_json_root(json), "within", &c->within);
+    if (!st)
+        st = link_of(lt_json_root(json), "between", &c->between);
+    if (!st)
+        st = core_of(lt_json_root(json), "within", "core_us", &c->wake);
+    if (!st)
+        st = core_of(lt_json_root(json), "between", "core_us", &c->wake);
+    if (!st)
+        st = core_of(lt_json_root(json), "within", "core_us_mib", &c->carry);
+    c->carry /= MIB;
+    lt_json_free(&json);
+    return st ? lt_fail(st, "--link %s: %s", path, lt_error_message()) : LT_OK;
+}
+
+static lt_status read_machine(plan_request *r)
+{
+    const plan_options *o = r->options;
+    lt_cost_cluster *c = &r->machine.cluster;
+    LT_TRY(read_link(&c->within, "link", "1,100"));
+    LT_TRY(read_link(&c->between, "link-between", "50,10"));
+    if (o->link && strchr(o->link, ','))
+        LT_TRY(read_link(&c->within, "link", o->link));
+    else if (o->link)
+        LT_TRY(load_links(c, o->link));
+    if (o->link_between)
+        LT_TRY(read_link(&c->between, "link-between", o->link_between));
+    r->machine.compute = 1;
+    r->machine.slots = o->slots;
+    r->machine.memory = o->memory > 0 ? o->memory * 0x1p30
+                        : o->simulate ? 0
+                                      : lt_trainer_free_memory() / r->per_node;
+    return LT_OK;
+}
+
+/* --- Axes --- */
+
+/* What a plan knows the cost of. */
+static const char *const axes[] = {"batch-size",
+                                   "grad-accum",
+                                   "optim",
+                                   "precondition-frequency",
+                                   "max-preconditioner-dim",
+                                   "allreduce",
+                                   "compress",
+                                   "local-steps",
+                                   "shard-optimizer",
+                                   "shard-gradients",
+                                   "grad-comm-dtype",
+                                   "tensor-parallel",
+                                   "backup-workers",
+                                   "drop-compute",
+                                   "state-dtype",
+                                   "state-memory",
+                                   "factor-dtype",
+                                   "packed-factors"};
+
+static lt_status check_axis(const char *text, const plan_axis *axis)
+{
+    char known[PLAN_TEXT] = "";
+    size_t at = 0;
+    for (size_t i = 0; i < sizeof axes / sizeof *axes; i++) {
+        if (!strcmp(axes[i], axis->flag))
+            return LT_OK;
+        at += (size_t)snprintf(known + at, sizeof known - at, "%s%s", at ? ", " : "", axes[i]);
+    }
+    return lt_fail(LT_E_ARG, "--vary %s: not one of %s", text, known);
+}
+
+static lt_status read_axis(plan_axis *axis, const char *text)
+{
+    const char *at = strchr(text, '=');
+    if (!at || at == text || (size_t)(at - text) >= sizeof axis->flag)
+        return lt_fail(LT_E_ARG, "--vary %s: want FLAG=VALUE,VALUE,...", text);
+    snprintf(axis->flag, sizeof axis->flag, "%.*s", (int)(at - text), text);
+    LT_TRY(check_axis(text, axis));
+    do {
+        const char *value = ++at;
+        at += strcspn(at, ",");
+        if (at == value || at - value >= PLAN_NAME || axis->values == PLAN_VALUES)
+            return lt_fail(LT_E_ARG, "--vary %s: want 1 to %d values of at most %d bytes", text,
+                           PLAN_VALUES, PLAN_NAME - 1);
+        snprintf(axis->value[axis->values++], PLAN_NAME, "%.*s", (int)(at - value), value);
+    } while (*at == ',');
+    return LT_OK;
+}
+
+static lt_status read_axes(plan_request *r)
+{
+    const lt_option_list *list = &r->options->vary;
+    for (size_t i = 0; i < list->count; i++) {
+        if (r->axes == PLAN_AXES)
+            return lt_fail(LT_E_ARG, "--vary: more than %d flags", PLAN_AXES);
+        plan_axis *axis = &r->axis[r->axes++];
+        LT_TRY(read_axis(axis, list->item[i]));
+        for (int k = 0; k + 1 < r->axes; k++)
+            if (!strcmp(r->axis[k].flag, axis->flag))
+                return lt_fail(LT_E_ARG, "--vary %s: %s is varied already", list->item[i],
+                               axis->flag);
+    }
+    return LT_OK;
+}
+
+/* "5%", "5": a share. */
+static lt_status read_budget(plan_request *r)
+{
+    const plan_options *o = r->options;
+    char *end;
+    const double percent = strtod(o->pilot_budget, &end);
+    if (end == o->pilot_budget || (*end && strcmp(end, "%") != 0) || !(percent > 0)
+        || percent > 100)
+        return lt_fail(LT_E_ARG, "--pilot-budget %s: want percent, above 0 and at most 100",
+                       o->pilot_budget);
+    if (o->pilots == PILOTS_OFF)
+        return LT_OK;
+    if (o->simulate)
+        return lt_fail(LT_E_ARG, "--pilots: --simulate says that the machines are not here");
+    r->pilot_share = percent / 100;
+    return LT_OK;
+}
+
+lt_status lt_plan_request(plan_request *r, const plan_options *o, const lt_trainer *t)
+{
+    char all[PLAN_NAME];
+    const int64_t per_node = t->args.ranks.ranks_per_node;
+    *r = (plan_request){.options = o, .per_node = per_node ? (int)per_node : 1};
+    LT_TRY(read_goal(&r->goal, &o->goal));
+    snprintf(all, sizeof all, "1..%lld", (long long)(o->nodes ? o->nodes * r->per_node : 1));
+    LT_TRY(read_ranks(r, o->ranks ? o->ranks : all));
+    LT_TRY(check_nodes(r));
+    LT_TRY(read_machine(r));
+    LT_TRY(read_budget(r));
+    return read_axes(r);
+}

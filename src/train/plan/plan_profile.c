@@ -1,0 +1,589 @@
+/* A step's parts, measured here at one rank: forward and backward of three batch sizes, when backward finishes which
+ * gradient, what optimizers take, what the loader gives by itself or to a step that waits for it. */
+
+#include "base/clock.h"
+#include "plan.h"
+#include "tensor/tensor.h"
+#include "train/loop/step.h"
+
+#include "lather/device.h"
+#include "lather/ext/dataset.h"
+#include "lather/ext/fail.h"
+#include "lather/ext/optim_family.h"
+#include "lather/shampoo_report.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { WARM = 2, LOADS = 8 };
+/* Of Shampoo's roots, all of them in the first step that is timed: a round has one refresh, and steps are of whole rounds. */
+enum { ROUND = WARM + 1 };
+static const double load_seconds = 0.02; /* at least, as a batch may take microseconds */
+
+/* One batch size at work. */
+typedef struct bench {
+    lt_trainer *trainer;
+    lt_train_step *step;
+    lt_task_ops ops; /* the task's, with this file's forward */
+    lt_task task;    /* the real one */
+    double forward;  /* clock when it was done */
+    double *final;   /* clock when backward finished each parameter; NULL: not recorded */
+    size_t *order;   /* parameters in that order */
+    size_t finals;
+    int64_t attempt;
+    bool by_core; /* seconds are those that the thread had a core */
+    const plan_crowd *crowd;
+} bench;
+
+static int ascending(const void *x, const void *y)
+{
+    const double a = *(const double *)x, b = *(const double *)y;
+    return a > b ? 1 : -(a < b);
+}
+
+static double median(double *values, int count)
+{
+    qsort(values, (size_t)count, sizeof *values, ascending);
+    return count ? (values[(count - 1) / 2] + values[count / 2]) / 2 : 0;
+}
+
+/* --- The steps --- */
+
+/* Of one of more ranks than processors: core seconds, as waiting for a core is what --slots counts. ADR 0051. */
+static double now(const bench *b)
+{
+    return b->by_core ? lt_clock_thread_seconds() : lt_clock_seconds();
+}
+
+static lt_status forward(void *context, lt_tape *tape, const lt_batch *batch, lt_tensor *counts,
+                         lt_task_output *out)
+{
+    bench *b = context;
+    LT_TRY(b->task.ops->forward(b->task.context, tape, batch, counts, out));
+    LT_TRY(lt_device_sync(b->trainer->device));
+    b->forward = now(b);
+    return LT_OK;
+}
+
+static void on_final(void *context, lt_param *param)
+{
+    bench *b = context;
+    const lt_params *all = &b->trainer->params;
+    for (size_t i = 0; i < all->count && b->finals < all->count; i++)
+        if (all->item[i] == param && b->final) {
+            b->order[b->finals] = i;
+            b->final[b->finals++] = now(b);
+        }
+}
+
+/* From epoch to epoch. */
+static lt_status next(void *context, lt_batch *batch)
+{
+    lt_loader *loader = context;
+    lt_status st = lt_loader_next(loader, batch);
+    return st == LT_END ? lt_loader_next(loader, batch) : st;
+}
+
+/* Zeroed fields are not there yet. */
+static void close_bench(bench *b)
+{
+    lt_tape_on_param_final(b->trainer->tape, NULL, NULL);
+    lt_train_step_free(&b->step);
+    lt_loader_free(&b->trainer->input.loader);
+}
+
+/* Of a processor, where so many ranks are at work. */
+static double fair_part(double ranks)
+{
+    const double processors = lt_cpu_threads();
+    return ranks > processors ? processors / ranks : 1;
+}
+
+static lt_status open_bench(bench *b, lt_trainer *t, int64_t batch, const plan_crowd *crowd)
+{
+    lt_loader_config c = lt_trainer_loader(t, true);
+    const bool one_thread = lt_device_threads(t->device) == 1 && t->device->backend->host_memory;
+    *b = (bench){.trainer = t,
+                 .task = lt_trainer_task(t),
+                 .by_core = one_thread && fair_part(crowd->count + 1) < 1,
+                 .crowd = crowd};
+    b->ops = *b->task.ops;
+    b->ops.forward = forward;
+    c.batch = (int)batch;
+    c.size = 1;
+    c.seed = (uint64_t)t->args.training.seed;
+    c.shuffle = t->args.loader.shuffle;
+    c.drop_last = true;
+    LT_TRY(lt_loader_new(&t->input.loader, t->input.train, t->device, &c));
+    const lt_train_step_config config = {.device = t->device,
+                                         .tape = t->tape,
+                                         .params = &t->params,
+                                         .optim = t->optim,
+                                         .task = {&b->ops, b},
+                                         .pass = lt_trainer_pass(t, true),
+                                         .grad_accum = 1,
+                                         .next = next,
+                                         .next_context = t->input.loader};
+    lt_tape_on_param_final(t->tape, on_final, b);
+    return lt_train_step_new(&b->step, &config);
+}
+
+/* Seconds of one step's parts; waited: for the loader; factors: what an update takes longer that makes Shampoo's factors,
+ * where not all of them do. */
+typedef struct parts {
+    double waited, compute, backward, update, roots, factors;
+} parts;
+
+static lt_status run_step(bench *b, parts *out)
+{
+    const lt_trainer *t = b->trainer;
+    const capture_plan eager = {PHASES_NONE, false};
+    const lt_step numbers = {
+        .lr = 0, .clip_norm = t->args.training.clip_grad, .attempt = ++b->attempt};
+    lt_batch batch;
+    lt_step_result result;
+    LT_TRY(lt_optim_prepare(t->optim, &numbers));
+    const double asked = now(b);
+    LT_TRY(next(t->input.loader, &batch));
+    const double given = now(b);
+    b->finals = 0;
+    LT_TRY(lt_device_sync(t->device));
+    const double begin = now(b);
+    LT_TRY(lt_step_run_micro_batch(b->step, &batch, 0, b->attempt, eager));
+    LT_TRY(lt_device_sync(t->device));
+    const double computed = now(b);
+    LT_TRY(lt_plan_crowd_meet(b->crowd));
+    const double met = now(b), clock = lt_clock_seconds();
+    LT_TRY(lt_step_run_optimizer(b->step, eager));
+    LT_TRY(lt_device_sync(t->device));
+    const double updated = now(b), taken = lt_clock_seconds() - clock;
+    lt_optim_advance(t->optim);
+    LT_TRY(lt_optim_result(t->optim, &result));
+    const double share = b->by_core && taken > 0 ? (updated - met) / taken : 1; /* of a core */
+    const double roots = share * lt_shampoo_statistics(t->optim).root_seconds;
+    *out = (parts){.waited = given - asked,
+                   .compute = computed - begin,
+                   .backward = computed - b->forward,
+                   .update = updated - met - roots,
+                   .roots = roots};
+    return LT_OK;
+}
+
+/* Medians of the rounds of steps that fit into so many seconds, and the mean of roots; compute: of each step, at most
+ * PLAN_STEPS, or NULL. */
+static lt_status run_steps(bench *b, double seconds, parts *out, double *compute, size_t *steps)
+{
+    double wait[PLAN_STEPS], c[PLAN_STEPS], back[PLAN_STEPS], up[PLAN_STEPS];
+    double updates = 0, roots = 0;
+    int count = 0;
+    parts p;
+    lt_plan_crowd_in_step(b->crowd, true);
+    for (int i = 0; i < WARM; i++)
+        LT_TRY(run_step(b, &p));
+    const double end = lt_clock_seconds() + seconds;
+    for (; count % ROUND || (count + ROUND <= PLAN_STEPS && (!count || lt_clock_seconds() < end));
+         count++) {
+        LT_TRY(run_step(b, &p));
+        wait[count] = p.waited;
+        c[count] = p.compute;
+        back[count] = p.backward;
+        up[count] = p.update;
+        updates += p.update;
+        roots += p.roots;
+    }
+    lt_plan_crowd_in_step(b->crowd, false);
+    if (compute) {
+        memcpy(compute, c, (size_t)count * sizeof *c);
+        *steps = (size_t)count;
+    }
+    *out = (parts){median(wait, count), median(c, count), median(back, count),
+                   median(up, count),   roots / count,    0};
+    out->factors = fmax(ROUND * (updates / count - out->update), 0);
+    return LT_OK;
+}
+
+/* --- Forward and backward --- */
+
+/* C(b) = fixed + per_sample b through the batch sizes, rows weighted by 1/t so that errors are relative. */
+static lt_status fit_compute(plan_profile *p)
+{
+    double a[2 * PLAN_BATCHES], y[PLAN_BATCHES], x[2], norm;
+    for (int i = 0; i < p->batches; i++) {
+        a[2 * i] = 1 / p->seconds[i];
+        a[2 * i + 1] = p->batch[i] / p->seconds[i];
+        y[i] = 1;
+    }
+    LT_TRY(lt_nnls(x, &norm, a, p->batches, 2, y));
+    p->base.fixed = x[0];
+    p->base.per_sample = x[1];
+    return LT_OK;
+}
+
+/* Half, whole and twice the batch size, as far as there are samples. */
+static void choose_batches(plan_profile *p, const lt_trainer *t)
+{
+    const int64_t most = lt_dataset_count(t->input.train);
+    int64_t b = t->args.batch_size / 2 ? t->args.batch_size / 2 : 1;
+    for (p->batches = 0; p->batches < PLAN_BATCHES && (b <= most || !p->batches); b *= 2)
+        p->batch[p->batches++] = (double)(b < most ? b : most);
+}
+
+static void add_to_bucket(lt_cost_bucket *b, const lt_param *p, double ready)
+{
+    const lt_shape shape = lt_tensor_shape(p->value);
+    const int64_t count = lt_tensor_count(p->value);
+    b->elements += count;
+    b->ready = ready;
+    if (shape.ndim < 2) {
+        b->dense += count;
+    } else {
+        b->rows += shape.dim[0];
+        b->columns += count / shape.dim[0];
+    }
+}
+
+/* Parameters in the order in which backward finished them, cut as gradients are that go over the communicator. */
+static lt_status make_buckets(plan_profile *p, const bench *b)
+{
+    enum { ITEM = 4, SMALLEST = 1 << 18 }; /* bytes; elements, as in data_parallel */
+    const lt_trainer *t = b->trainer;
+    const double full = t->args.ranks.bucket_mib * 0x1p20 / ITEM;
+    double rest = p->base.parameter_bytes / ITEM, limit = 0;
+    size_t at = 0;
+    p->bucket = calloc(b->finals + 1, sizeof *p->bucket);
+    if (!p->bucket)
+        return lt_fail(LT_E_NOMEM, "no memory for %zu buckets", b->finals);
+    for (size_t i = 0; i < b->finals; i++) {
+        const lt_param *param = t->params.item[b->order[i]];
+        const double count = (double)lt_tensor_count(param->value);
+        if (at && (double)p->bucket[at - 1].elements + count <= limit) {
+            rest -= count;
+        } else {
+            limit = rest / 2 > SMALLEST ? rest / 2 : SMALLEST;
+            limit = limit < full ? limit : full;
+            rest -= count;
+            at++;
+        }
+        add_to_bucket(&p->bucket[at - 1], param, b->final[i] - b->forward);
+    }
+    p->base.buckets = at;
+    p->base.bucket = p->bucket;
+    return LT_OK;
+}
+
+/* Of one backward, whose own seconds stand for all of them. */
+static lt_status record_buckets(plan_profile *p, bench *b)
+{
+    const size_t count = b->trainer->params.count + 1;
+    parts one;
+    b->final = calloc(count, sizeof *b->final);
+    b->order = calloc(count, sizeof *b->order);
+    lt_status st = b->final && b->order
+                       ? run_step(b, &one)
+                       : lt_fail(LT_E_NOMEM, "no memory for %zu parameters", count);
+    if (!st)
+        st = make_buckets(p, b);
+    for (size_t i = 0; !st && i < p->base.buckets; i++)
+        p->bucket[i].ready /= one.backward > 0 ? one.backward : 1;
+    free(b->final);
+    free(b->order);
+    b->final = NULL;
+    b->order = NULL;
+    return st;
+}
+
+/* There and back. kept: a tensor like each gradient. */
+static lt_status copy_gradients(const lt_params *all, lt_tensor **kept)
+{
+    for (int back = 0; back < 2; back++)
+        for (size_t i = 0; i < all->count; i++) {
+            lt_tensor *gradient = all->item[i]->grad;
+            if (kept[i])
+                LT_TRY(lt_tensor_copy(back ? gradient : kept[i], back ? kept[i] : gradient));
+        }
+    return LT_OK;
+}
+
+/* What data-parallel training copies: each gradient into its bucket, and the mean back. */
+static lt_status time_copies(plan_profile *p, const bench *b, lt_tensor **kept)
+{
+    enum { REPEATS = 5 };
+    double seconds[REPEATS];
+    lt_device *device = b->trainer->device;
+    LT_TRY(copy_gradients(&b->trainer->params, kept)); /* pages that are new */
+    for (int i = 0; i < REPEATS; i++) {
+        LT_TRY(lt_device_sync(device));
+        const double begin = now(b);
+        LT_TRY(copy_gradients(&b->trainer->params, kept));
+        LT_TRY(lt_device_sync(device));
+        seconds[i] = now(b) - begin;
+    }
+    p->base.staging = median(seconds, REPEATS);
+    return LT_OK;
+}
+
+static lt_status measure_staging(plan_profile *p, const bench *b)
+{
+    const lt_params *all = &b->trainer->params;
+    lt_tensor **kept = calloc(all->count + 1, sizeof *kept);
+    lt_status st = kept ? LT_OK : lt_fail(LT_E_NOMEM, "no memory for %zu tensors", all->count);
+    for (size_t i = 0; !st && i < all->count; i++)
+        if (all->item[i]->grad)
+            st = lt_tensor_new_like(&kept[i], all->item[i]->grad,
+                                    lt_tensor_dtype(all->item[i]->grad));
+    if (!st)
+        st = time_copies(p, b, kept);
+    for (size_t i = 0; kept && i < all->count; i++)
+        lt_tensor_free(&kept[i]);
+    free(kept);
+    return st;
+}
+
+/* One batch size; that of the flags (*middle) has buckets and single steps too. */
+static lt_status measure_batch(plan_profile *p, lt_trainer *t, int index, double seconds,
+                               parts *middle)
+{
+    bench b;
+    parts found;
+    const bool is_middle = index == (p->batches > 1);
+    lt_status st = open_bench(&b, t, (int64_t)p->batch[index], p->crowd);
+    if (!st)
+        st = run_steps(&b, seconds, &found, is_middle ? p->step : NULL, &p->base.steps);
+    if (!st && is_middle)
+        st = record_buckets(p, &b);
+    if (!st && is_middle)
+        st = measure_staging(p, &b);
+    close_bench(&b);
+    if (st)
+        return st;
+    p->seconds[index] = found.compute;
+    if (is_middle) {
+        p->base.backward = found.backward / found.compute;
+        *middle = found;
+    }
+    p->base.step_seconds = p->step;
+    return LT_OK;
+}
+
+/* Of a step that waits for it, whose thread takes cores and memory from the loader's. */
+static double load_beside(const parts *step)
+{
+    const double own = step->compute + step->update, noticeable = 0.1;
+    return step->waited > noticeable * own ? step->waited + own : 0;
+}
+
+/* Behind the batches that were made before anybody asked for one. */
+static lt_status measure_loader(plan_profile *p, lt_trainer *t, const parts *middle)
+{
+    bench b;
+    lt_batch batch;
+    lt_status st = open_bench(&b, t, (int64_t)p->batch[0], p->crowd);
+    for (int i = 0; !st && i <= lt_loader_statistics(t->input.loader).capacity; i++)
+        st = next(t->input.loader, &batch);
+    const double begin = lt_clock_seconds();
+    int loads = 0;
+    for (; !st && (loads < LOADS || lt_clock_seconds() - begin < load_seconds); loads++)
+        st = next(t->input.loader, &batch);
+    const double alone = fair_part(p->ranks) * (lt_clock_seconds() - begin);
+    p->base.load_per_sample =
+        fmax(alone / (loads * p->batch[0]), load_beside(middle) / p->batch[p->batches > 1]);
+    close_bench(&b);
+    return st;
+}
+
+/* What the family says of its network. */
+static lt_status count_model(plan_profile *p, const lt_trainer *t)
+{
+    const lt_model_facts *facts = lt_trainer_facts(t);
+    const char *depth = lt_model_fact_text(facts, "depth");
+    lt_model_cost cost;
+    LT_TRY(lt_trainer_count_cost(t, &cost, &p->base.activation_bytes));
+    p->base.layers = strtod(*depth ? depth : lt_model_fact_text(facts, "layers"), NULL);
+    p->base.hidden = (double)cost.features;
+    p->base.tokens = (double)cost.rows;
+    p->base.vocabulary = t->input.train->tokens ? t->input.train->classes : 0;
+    for (size_t i = 0; i < t->params.count; i++)
+        if (lt_param_is_trained(t->params.item[i]))
+            p->base.parameter_bytes += (double)lt_tensor_bytes(t->params.item[i]->value);
+    p->samples = (double)lt_dataset_count(t->input.train);
+    snprintf(p->program, sizeof p->program, "%s", t->choice.family->program);
+    snprintf(p->model, sizeof p->model, "%s", facts->title);
+    return LT_OK;
+}
+
+static lt_status measure_model(plan_profile *p, lt_trainer *t, double seconds, parts *middle)
+{
+    choose_batches(p, t);
+    LT_TRY(count_model(p, t));
+    for (int i = 0; i < p->batches; i++)
+        LT_TRY(measure_batch(p, t, i, seconds / p->batches, middle));
+    LT_TRY(measure_loader(p, t, middle));
+    return fit_compute(p);
+}
+
+/* --- The optimizer --- */
+
+/* Modelled nanoseconds of Shampoo's blocks, scaled so that their sums are what was measured. */
+static lt_status list_blocks(plan_optimizer *o, const lt_optim *optim)
+{
+    lt_shampoo_block b;
+    double update = 0, refresh = 0;
+    while (lt_shampoo_settings(optim) && !lt_shampoo_block_at(optim, o->blocks, &b)) {
+        update += b.step_ns;
+        refresh += b.refresh_ns;
+        o->blocks++;
+    }
+    o->block_update = calloc(o->blocks + 1, sizeof *o->block_update);
+    o->block_refresh = calloc(o->blocks + 1, sizeof *o->block_refresh);
+    o->block_elements = calloc(o->blocks + 1, sizeof *o->block_elements);
+    if (!o->block_update || !o->block_refresh || !o->block_elements)
+        return lt_fail(LT_E_NOMEM, "no memory for %zu blocks", o->blocks);
+    for (size_t i = 0; i < o->blocks; i++) {
+        LT_TRY(lt_shampoo_block_at(optim, i, &b));
+        o->block_update[i] = update > 0 ? o->update * b.step_ns / update : 0;
+        o->block_refresh[i] = refresh > 0 ? o->refresh * b.refresh_ns / refresh : 0;
+        o->block_elements[i] = lt_shape_count(b.shape);
+    }
+    return LT_OK;
+}
+
+static lt_status measure_optimizer(const plan_profile *p, lt_trainer *t, double seconds, parts *out)
+{
+    bench b;
+    lt_status st = open_bench(&b, t, (int64_t)p->batch[0], p->crowd);
+    if (!st)
+        st = run_steps(&b, seconds, out, NULL, NULL);
+    close_bench(&b);
+    return st;
+}
+
+/* factor_frequency: of the run; all updates of the profile are alike where it is 1. */
+static lt_status add_optimizer(plan_profile *p, const lt_trainer *t, const plan_setting *s,
+                               const parts *found, int64_t factor_frequency)
+{
+    const double factors = factor_frequency > 1 ? found->factors / (double)factor_frequency : 0;
+    if (p->optimizers == PLAN_OPTIMIZERS)
+        return lt_fail(LT_E_ARG, "--vary: more than %d optimizers", PLAN_OPTIMIZERS);
+    plan_optimizer *o = &p->optimizer[p->optimizers++];
+    *o = (plan_optimizer){.block = s->block,
+                          .update = found->update + factors,
+                          .refresh = found->roots * ROUND,
+                          .state_bytes = (double)lt_optim_state_bytes(t->optim)};
+    snprintf(o->name, sizeof o->name, "%s", s->setup.optim);
+    snprintf(o->state, sizeof o->state, "%s", s->state);
+    return list_blocks(o, t->optim);
+}
+
+/* --- The whole --- */
+
+static lt_status open_optimizer(lt_trainer *t)
+{
+    const arguments *a = &t->args;
+    LT_TRY(lt_trainer_open_optimizer(t, &t->params));
+    LT_TRY(lt_param_groups_apply(&t->params, t->optim, a->optim.lr, &a->groups.param_group));
+    return a->training.amp == AMP_F16 ? lt_optim_scale_loss(t->optim, NULL) : LT_OK;
+}
+
+/* As training opens them, of one rank and without a run folder. */
+static lt_status open_parts(lt_trainer *t)
+{
+    const arguments *a = &t->args;
+    t->args.ranks.dist = DIST_OFF;
+    t->args.ranks.tensor_parallel = NULL;
+    if (a->weights)
+        snprintf(t->weights, sizeof t->weights, "%s", a->weights);
+    LT_TRY(lt_trainer_open_device(t));
+    LT_TRY(lt_trainer_open_data(t));
+    LT_TRY(lt_trainer_open_model(t));
+    LT_TRY(lt_params_freeze(&t->params, &a->groups.freeze, a->groups.freeze_bn));
+    return open_optimizer(t);
+}
+
+/* Roots soon: they are timed apart from the rest of an update. Factors likewise, where they are not made in all of them;
+ * *factor_frequency: of the run. */
+static lt_status hurry_roots(lt_trainer *t, int64_t *factor_frequency)
+{
+    const lt_shampoo_config *c = lt_shampoo_settings(t->optim);
+    char round[PLAN_NAME];
+    snprintf(round, sizeof round, "%d", ROUND);
+    *factor_frequency = c ? c->factor_frequency : 1;
+    if (!lt_options_applies(t->options, "precondition-frequency"))
+        return LT_OK;
+    LT_TRY(lt_options_set(t->options, "precondition-frequency", round));
+    LT_TRY(lt_options_set(t->options, "start-preconditioning-step", round));
+    LT_TRY(lt_options_set(t->options, "factor-frequency", *factor_frequency > 1 ? round : "1"));
+    LT_TRY(lt_options_set(t->options, "refresh", "reference"));
+    LT_TRY(lt_optim_flags_resolve(&t->args.optim, t->options));
+    lt_optim_free(&t->optim);
+    return open_optimizer(t);
+}
+
+lt_status lt_plan_measure(plan_profile *p, lt_trainer *t, double seconds)
+{
+    const double begin = lt_clock_seconds();
+    plan_setting s;
+    parts found;
+    int64_t factor_frequency;
+    LT_TRY(lt_plan_setting(&s, t, 1, 1));
+    LT_TRY(open_parts(t));
+    LT_TRY(hurry_roots(t, &factor_frequency));
+    p->samples_hash = s.samples;
+    if (!p->batches)
+        LT_TRY(measure_model(p, t, seconds, &found));
+    else
+        LT_TRY(measure_optimizer(p, t, seconds, &found));
+    LT_TRY(add_optimizer(p, t, &s, &found, factor_frequency));
+    p->spent += lt_clock_seconds() - begin;
+    return LT_OK;
+}
+
+lt_status lt_plan_keep_busy(lt_trainer *t, const plan_crowd *crowd, int ready)
+{
+    bench b;
+    parts found;
+    LT_TRY(open_parts(t));
+    lt_status st = open_bench(&b, t, t->args.batch_size, crowd);
+    for (int64_t i = 0; !st; i++) {
+        st = run_step(&b, &found);
+        if (i + 1 == WARM && write(ready, "", 1) != 1)
+            st = lt_fail(LT_E_IO, "the process that waits for it is gone");
+    }
+    return st;
+}
+
+void lt_plan_profile_clear(plan_profile *p)
+{
+    for (int i = 0; i < p->optimizers; i++) {
+        free(p->optimizer[i].block_update);
+        free(p->optimizer[i].block_refresh);
+        free(p->optimizer[i].block_elements);
+    }
+    free(p->bucket);
+    *p = (plan_profile){0};
+}
+
+const plan_optimizer *lt_plan_find_optimizer(const plan_profile *p, const plan_setting *s)
+{
+    for (int i = 0; i < p->optimizers; i++) {
+        const plan_optimizer *o = &p->optimizer[i];
+        if (!strcmp(o->name, s->setup.optim) && o->block == s->block && !strcmp(o->state, s->state))
+            return o;
+    }
+    return NULL;
+}
+
+lt_plan_profile lt_plan_profile_of(const plan_profile *p, const plan_optimizer *o)
+{
+    lt_plan_profile all = p->base;
+    all.update = o->update;
+    all.refresh = o->refresh;
+    all.state_bytes = o->state_bytes;
+    all.block_update = o->block_update;
+    all.block_refresh = o->block_refresh;
+    all.block_elements = o->block_elements;
+    all.blocks = o->blocks;
+    return all;
+}

@@ -1,0 +1,213 @@
+/* What exchanges compute, measured here: two ranks as threads, each a node, make means of gradients through memory. Counted are
+ * the core seconds of the whole process, which other work on the machine changes little. */
+
+#include "base/clock.h"
+#include "plan.h"
+
+#include "lather/data_parallel.h"
+#include "lather/ext/fail.h"
+#include "lather/init.h"
+#include "lather/layers.h"
+#include "lather/ops.h"
+#include "lather/topology.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+enum {
+    RANKS = 2,
+    LEAST_SIDE = 512,
+    MOST_SIDE = 2048,
+    ROUNDS = 5,
+    WARM = 2,
+    FACTORS = 4,
+    KINDS = 3
+};
+enum { FLAT, TOPK, POWERSGD };
+
+/* A rank, and what all of them share. */
+typedef struct player {
+    lt_device *device;
+    lt_comm *comm;
+    lt_nodes nodes;
+    lt_module *model;
+    lt_params params;
+    lt_tensor *x, *label;
+    lt_tape *tape;
+    int side;              /* of a square matrix */
+    const bool *wanted;    /* [KINDS] */
+    lt_tensor *spare;      /* like the gradient */
+    double seconds[KINDS]; /* of all ranks, in a mean */
+    lt_status status;
+    char why[PLAN_TEXT];
+    pthread_t thread;
+} player;
+
+/* A matrix, and a sample whose forward and backward are next to nothing. */
+static lt_status open_player(player *p)
+{
+    const int32_t first = 0;
+    float x[MOST_SIDE];
+    const int side = p->side;
+    LT_TRY(lt_comm_nodes(&p->nodes, p->comm, 1));
+    LT_TRY(lt_layer_linear(&p->model, p->device, "exchanged", side, side, false));
+    LT_TRY(lt_module_params(p->model, &p->params));
+    LT_TRY(lt_tape_new(&p->tape, p->device));
+    LT_TRY(lt_tensor_new(&p->x, p->device, LT_F32, LT_SHAPE(1, side)));
+    LT_TRY(lt_tensor_new(&p->label, p->device, LT_I32, LT_SHAPE(1)));
+    LT_TRY(lt_tensor_new(&p->spare, p->device, LT_F32, LT_SHAPE(side, side)));
+    for (int i = 0; i < side; i++)
+        x[i] = (float)sin(i * (1.0 + lt_comm_rank(p->comm)));
+    LT_TRY(lt_tensor_write(p->x, x, (size_t)side * sizeof *x));
+    LT_TRY(lt_tensor_write(p->label, &first, sizeof first));
+    return lt_init_uniform(p->params.item[0], 1 / sqrt(side), 1);
+}
+
+static void close_player(player *p)
+{
+    lt_tape_free(&p->tape);
+    lt_tensor_free(&p->x);
+    lt_tensor_free(&p->label);
+    lt_tensor_free(&p->spare);
+    lt_params_clear(&p->params);
+    lt_module_free(&p->model);
+    lt_nodes_clear(&p->nodes);
+}
+
+/* What all ranks take to copy a mean to the gradient, which is staging's. */
+static lt_status copy_back(player *p, double *seconds)
+{
+    LT_TRY(lt_comm_barrier(p->comm));
+    const double begin = lt_clock_core_seconds();
+    LT_TRY(lt_tensor_copy(p->spare, p->params.item[0]->grad));
+    LT_TRY(lt_device_sync(p->device));
+    LT_TRY(lt_comm_barrier(p->comm));
+    *seconds = lt_clock_core_seconds() - begin;
+    return LT_OK;
+}
+
+/* From when all ranks have gradients to when all have the mean, without its copy. */
+static lt_status exchange(player *p, lt_data_parallel *dp, double *seconds)
+{
+    lt_tape_reset(p->tape, LT_PASS_TRAIN);
+    lt_tensor *logits = lt_module_forward(p->model, p->tape, p->x);
+    lt_tensor *loss = lt_softmax_xent(p->tape, logits, p->label, 0);
+    lt_params_zero_grad(&p->params);
+    lt_data_parallel_begin(dp, true);
+    LT_TRY(lt_tape_backward(p->tape, loss, 1));
+    LT_TRY(lt_comm_barrier(p->comm));
+    const double begin = lt_clock_core_seconds();
+    LT_TRY(lt_data_parallel_finish(dp));
+    LT_TRY(lt_data_parallel_commit(dp, true));
+    LT_TRY(lt_comm_barrier(p->comm));
+    const double all = lt_clock_core_seconds() - begin;
+    double copy;
+    LT_TRY(copy_back(p, &copy));
+    *seconds += fmax(all - copy, 0);
+    return LT_OK;
+}
+
+static lt_status measure_kind(player *p, const char *compress, double *seconds)
+{
+    const lt_data_parallel_config config = {
+        .no_overlap = true, .compress = compress, .nodes = &p->nodes};
+    lt_data_parallel *dp = NULL;
+    LT_TRY(lt_data_parallel_new(&dp, p->comm, &p->params, p->tape, &config));
+    lt_status st = LT_OK;
+    for (int i = 0; !st && i < WARM + ROUNDS; i++) {
+        *seconds = i == WARM ? 0 : *seconds;
+        st = exchange(p, dp, seconds);
+    }
+    *seconds /= ROUNDS;
+    lt_data_parallel_free(&dp);
+    return st;
+}
+
+static void *play(void *argument)
+{
+    static const char *const kinds[KINDS] = {NULL, "topk:0.01", "powersgd:4"};
+    player *p = argument;
+    p->status = open_player(p);
+    for (int i = 0; !p->status && i < KINDS; i++)
+        p->status = !p->wanted[i] ? LT_OK : measure_kind(p, kinds[i], &p->seconds[i]);
+    if (p->status) {
+        snprintf(p->why, sizeof p->why, "%s", lt_error_message());
+        lt_comm_abort(p->comm);
+    }
+    close_player(p);
+    return NULL;
+}
+
+static lt_status open_ranks(player *p)
+{
+    const lt_device_config one = {.threads = 1};
+    lt_device *device[RANKS];
+    lt_comm *comm[RANKS];
+    for (int r = 0; r < RANKS; r++) {
+        LT_TRY(lt_device_open(&p[r].device, "cpu", &one));
+        device[r] = p[r].device;
+    }
+    LT_TRY(lt_comm_open_threads(comm, device, RANKS));
+    for (int r = 0; r < RANKS; r++)
+        p[r].comm = comm[r];
+    return LT_OK;
+}
+
+static lt_status play_all(player *p)
+{
+    int started = 0;
+    lt_status st = LT_OK;
+    for (; started < RANKS && !pthread_create(&p[started].thread, NULL, play, &p[started]);
+         started++)
+        continue;
+    if (started < RANKS)
+        lt_comm_abort(p[started].comm);
+    for (int r = 0; r < started; r++)
+        pthread_join(p[r].thread, NULL);
+    for (int r = 0; r < started && !st; r++)
+        st = p[r].status ? lt_fail(p[r].status, "%s", p[r].why) : LT_OK;
+    return started < RANKS ? lt_fail(LT_E_NOMEM, "plan: no thread for rank %d", started) : st;
+}
+
+static lt_status measure(double *seconds, int side, const bool *wanted)
+{
+    player ranks[RANKS] = {{.side = side, .wanted = wanted}, {.side = side, .wanted = wanted}};
+    lt_status st = open_ranks(ranks);
+    if (!st)
+        st = play_all(ranks);
+    memcpy(seconds, ranks[0].seconds, sizeof ranks[0].seconds);
+    for (int r = 0; r < RANKS; r++) {
+        lt_comm_close(&ranks[r].comm);
+        lt_device_close(&ranks[r].device);
+    }
+    return st;
+}
+
+/* A matrix of as many elements as the model has, within limits: what caches hold goes through memory faster. */
+static int choose_side(const plan_profile *p)
+{
+    const double side = sqrt(p->base.parameter_bytes / sizeof(float));
+    return (int)fmin(fmax(side, LEAST_SIDE), MOST_SIDE);
+}
+
+lt_status lt_plan_measure_exchange(plan_profile *p, bool topk, bool powersgd)
+{
+    enum { BYTES = 2 * sizeof(float) }; /* a rank sends of an element, and as many that it gets */
+    const bool wanted[KINDS] = {!(p->copy > 0), topk && !(p->select > 0),
+                                powersgd && !(p->factor > 0)};
+    const int side = choose_side(p);
+    const double elements = (double)side * side;
+    double seconds[KINDS];
+    if (!wanted[FLAT] && !wanted[TOPK] && !wanted[POWERSGD])
+        return LT_OK;
+    LT_TRY(measure(seconds, side, wanted));
+    if (wanted[FLAT])
+        p->copy = seconds[FLAT] / RANKS / (BYTES * elements);
+    if (wanted[TOPK])
+        p->select = seconds[TOPK] / RANKS / elements;
+    if (wanted[POWERSGD])
+        p->factor = seconds[POWERSGD] / RANKS / (FACTORS * elements);
+    return LT_OK;
+}

@@ -1,0 +1,352 @@
+/* Runs of --from: what their folders say of the flags, the ranks, the seconds of a step and the goal's metric. */
+
+#include "base/alloc.h"
+#include "plan.h"
+
+#include "lather/ext/fail.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { WINDOWS = 200, DEPTH = 8 };
+
+/* A run folder while it is read. */
+typedef struct reader {
+    plan_run *run;
+    const plan_goal *goal;
+    char field[PLAN_NAME + 8];    /* of epochs: "val_top1" */
+    bool of_steps;                /* the metric is the steps' own loss */
+    double seconds, squares;      /* sums behind the first steps of each start */
+    double whole, whole_squares;  /* of whole periods */
+    int64_t steps, timed, period; /* steps: since the start */
+    size_t capacity;
+} reader;
+
+static lt_status add_point(reader *r, double step, double value)
+{
+    plan_run *run = r->run;
+    if (run->points == r->capacity) {
+        const size_t capacity = 2 * r->capacity + 64;
+        plan_point *point = realloc(run->point, capacity * sizeof *point);
+        if (!point)
+            return lt_fail(LT_E_NOMEM, "%s: no memory for its points", run->name);
+        run->point = point;
+        r->capacity = capacity;
+    }
+    run->point[run->points++] = (plan_point){step, value};
+    return LT_OK;
+}
+
+bool lt_plan_is_of_steps(const plan_goal *g)
+{
+    return !strcmp(g->metric, "train_loss");
+}
+
+static double number_of(const lt_json_value *record, const char *key)
+{
+    const lt_json_value *v = lt_json_member(record, key);
+    return v && v->type == LT_JSON_NUMBER ? v->number : (double)NAN;
+}
+
+static lt_status read_step(reader *r, const lt_json_value *record)
+{
+    const double seconds = number_of(record, "seconds"), noise = number_of(record, "noise_scale");
+    if (seconds <= 0)
+        return lt_fail(LT_E_FORMAT, "--from %s: step %g took %g s, want more than 0", r->run->name,
+                       number_of(record, "step"), seconds);
+    if (++r->steps > PLAN_WARM_STEPS && isfinite(seconds)) {
+        r->seconds += seconds;
+        r->squares += seconds * seconds;
+        r->timed++;
+        if (r->timed % r->period == 0) {
+            r->whole = r->seconds;
+            r->whole_squares = r->squares;
+        }
+    }
+    if (noise > 0)
+        r->run->noise_scale = noise;
+    if (!r->of_steps)
+        return LT_OK;
+    const double loss = number_of(record, "loss");
+    return isfinite(loss) ? add_point(r, number_of(record, "step"), loss) : LT_OK;
+}
+
+/* The period in which the last start ended is not a whole one. */
+static void begin_again(reader *r)
+{
+    r->steps = 0;
+    r->timed -= r->timed % r->period;
+    r->seconds = r->whole;
+    r->squares = r->whole_squares;
+}
+
+/* An epoch's train_loss is a mean of steps that are points themselves. */
+static lt_status read_evaluation(reader *r, const lt_json_value *record)
+{
+    if (r->of_steps)
+        return LT_OK;
+    const double step = number_of(record, "step"), value = number_of(record, r->field);
+    return step > 0 && isfinite(value) ? add_point(r, step, value) : LT_OK;
+}
+
+static lt_status read_record(reader *r, const lt_json_value *record)
+{
+    const char *event;
+    LT_TRY(lt_json_string(record, "event", &event));
+    if (!strcmp(event, "step"))
+        return read_step(r, record);
+    if (!strcmp(event, "resume"))
+        begin_again(r);
+    return !strcmp(event, "epoch") || !strcmp(event, "evaluation") ? read_evaluation(r, record)
+                                                                   : LT_OK;
+}
+
+/* A line that a kill cut short is the last one, and left out. */
+static lt_status read_line(reader *r, const char *path, const char *line, size_t bytes)
+{
+    lt_json *json;
+    if (!bytes || line[bytes - 1] != '\n')
+        return LT_OK;
+    LT_TRY(lt_json_parse(&json, line, bytes, path, DEPTH));
+    lt_status st = read_record(r, lt_json_root(json));
+    lt_json_free(&json);
+    return st;
+}
+
+static lt_status read_file(reader *r, const char *name, bool must)
+{
+    char path[PLAN_TEXT + 32], *line = NULL;
+    size_t capacity = 0;
+    ssize_t bytes;
+    lt_status st = LT_OK;
+    snprintf(path, sizeof path, "%s/%s", r->run->name, name);
+    FILE *file = fopen(path, "r");
+    if (!file)
+        return must ? lt_fail(LT_E_ARG, "--from %s: no run: no %s", r->run->name, name) : LT_OK;
+    while (!st && (bytes = getline(&line, &capacity, file)) >= 0)
+        st = read_line(r, path, line, (size_t)bytes);
+    free(line);
+    fclose(file);
+    return st;
+}
+
+/* An integer of a run's file; 0: there is none. */
+static int read_integer(const char *folder, const char *name, const char *key)
+{
+    char path[PLAN_TEXT + 64];
+    lt_json *json;
+    int64_t value = 0;
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    if (lt_json_load(&json, path))
+        return 0;
+    if (lt_json_integer(lt_json_root(json), key, &value))
+        value = 0;
+    lt_json_free(&json);
+    return (int)value;
+}
+
+/* --- Settings --- */
+
+/* Of a run with these options, opened like those of the plan. */
+static lt_status load_setting(plan_run *run, lt_trainer *t, const lt_trainer *like, int per_node)
+{
+    char path[PLAN_TEXT + 32];
+    static const char state[] = "checkpoints/latest/state.json";
+    int ranks = read_integer(run->name, "env.json", "ranks");
+    if (!ranks)
+        ranks = read_integer(run->name, state, "ranks");
+    if (ranks < 1)
+        return lt_fail(LT_E_ARG, "--from %s: neither env.json nor a checkpoint says its ranks",
+                       run->name);
+    snprintf(path, sizeof path, "%s/config.yaml", run->name);
+    LT_TRY(lt_trainer_start(t, like->choice.family, like->program));
+    LT_TRY(lt_trainer_open_options(t, NULL));
+    lt_status st = lt_options_load(t->options, path);
+    if (st)
+        return lt_fail(LT_E_ARG, "--from %s: no run: %s", run->name, lt_error_message());
+    LT_TRY(lt_optim_flags_resolve(&t->args.optim, t->options));
+    LT_TRY(lt_plan_same_samples(like->options, t->options, run->name));
+    const int64_t own = t->args.ranks.ranks_per_node;
+    LT_TRY(lt_plan_setting(&run->setting, t, ranks, own ? (int)own : per_node));
+    if (!run->setting.threads)
+        run->setting.real_threads = read_integer(run->name, state, "threads");
+    return LT_OK;
+}
+
+static lt_status read_setting(plan_run *run, const lt_trainer *like, int per_node)
+{
+    lt_trainer t = {0};
+    lt_status st = load_setting(run, &t, like, per_node);
+    char why[PLAN_TEXT];
+    snprintf(why, sizeof why, "%s", lt_error_message());
+    lt_trainer_close(&t);
+    return st ? lt_fail(st, "%s", why) : LT_OK;
+}
+
+/* --- The goal --- */
+
+static int by_step(const void *x, const void *y)
+{
+    const plan_point *a = x, *b = y;
+    return a->step > b->step ? 1 : -(a->step < b->step);
+}
+
+/* The loss of a single batch says little: each becomes the mean of a twentieth of the run in front of it. */
+static void smooth(plan_run *run)
+{
+    const size_t window = run->points / 20 + 5;
+    double *value = calloc(run->points + 1, sizeof *value), sum = 0;
+    for (size_t i = 0; i < run->points && value; i++) {
+        value[i] = run->point[i].value;
+        sum += value[i] - (i < window ? 0 : value[i - window]);
+        run->point[i].value = sum / (double)(i < window ? i + 1 : window);
+    }
+    free(value);
+    const size_t first = run->points < window ? run->points : window - 1;
+    run->points -= first; /* means of too few */
+    if (first)
+        memmove(run->point, run->point + first, run->points * sizeof *run->point);
+}
+
+/* Means of windows of equal length. */
+static void thin(plan_run *run)
+{
+    const size_t count = run->points;
+    if (count <= WINDOWS)
+        return;
+    for (size_t i = 0; i < WINDOWS; i++) {
+        const size_t from = i * count / WINDOWS, to = (i + 1) * count / WINDOWS;
+        plan_point sum = {0};
+        for (size_t k = from; k < to; k++) {
+            sum.step += run->point[k].step / (double)(to - from);
+            sum.value += run->point[k].value / (double)(to - from);
+        }
+        run->point[i] = sum;
+    }
+    run->points = WINDOWS;
+}
+
+static void find_goal(plan_run *run, const plan_goal *g)
+{
+    for (size_t i = 0; i < run->points && !(run->reached > 0); i++)
+        if (g->lower ? run->point[i].value <= g->value : run->point[i].value >= g->value)
+            run->reached = run->point[i].step;
+}
+
+/* Relative standard error of the mean step. */
+static double spread_of(const reader *r)
+{
+    if (r->run->timed < 2)
+        return 0;
+    const double count = (double)r->run->timed, mean = r->run->seconds;
+    const double variance = (r->whole_squares / count - mean * mean) / (count - 1);
+    return variance > 0 ? sqrt(variance) / mean : 0;
+}
+
+static lt_status read_run(plan_run *run, const char *folder, const lt_trainer *like,
+                          const plan_goal *goal, int per_node)
+{
+    reader r = {.run = run, .goal = goal, .of_steps = lt_plan_is_of_steps(goal)};
+    snprintf(run->name, sizeof run->name, "%s", folder);
+    snprintf(r.field, sizeof r.field, "%s%s", r.of_steps ? "" : "val_", goal->metric);
+    LT_TRY(read_setting(run, like, per_node));
+    r.period = lt_plan_period(&run->setting.setup);
+    LT_TRY(read_file(&r, "metrics.jsonl", true));
+    LT_TRY(read_file(&r, "metrics-eval.jsonl", false));
+    run->timed = r.timed - r.timed % r.period;
+    run->seconds = run->timed ? r.whole / (double)run->timed : 0;
+    run->spread = spread_of(&r);
+    if (run->points)
+        qsort(run->point, run->points, sizeof *run->point, by_step);
+    if (r.of_steps)
+        smooth(run);
+    thin(run);
+    find_goal(run, goal);
+    return LT_OK;
+}
+
+/* --- All of them --- */
+
+static lt_status add_run(plan_runs *runs, const char *name, const lt_trainer *like,
+                         const plan_goal *goal, int per_node)
+{
+    plan_run *grown = realloc(runs->run, (runs->count + 1) * sizeof *grown);
+    if (!grown)
+        return lt_fail(LT_E_NOMEM, "no memory for run %s", name);
+    runs->run = grown;
+    plan_run *run = &runs->run[runs->count++];
+    *run = (plan_run){0};
+    LT_TRY(read_run(run, name, like, goal, per_node));
+    runs->most = run->setting.setup.ranks > runs->most ? run->setting.setup.ranks : runs->most;
+    return LT_OK;
+}
+
+static lt_status read_names(plan_runs *runs, const char *text, const lt_trainer *like,
+                            const plan_goal *goal, int per_node)
+{
+    char name[PLAN_TEXT];
+    for (const char *at = text;; at++) {
+        const size_t bytes = strcspn(at, ",");
+        if (!bytes || bytes >= sizeof name)
+            return lt_fail(LT_E_ARG, "--from %s: want folders of runs, with commas between", text);
+        snprintf(name, sizeof name, "%.*s", (int)bytes, at);
+        LT_TRY(add_run(runs, name, like, goal, per_node));
+        at += bytes;
+        if (!*at)
+            return LT_OK;
+    }
+}
+
+lt_status lt_plan_read_runs(plan_runs *out, const lt_option_list *folders, const lt_trainer *like,
+                            const plan_goal *goal, int per_node)
+{
+    const size_t rest = lt_options_rest_count(like->options);
+    if (rest && !folders->count)
+        return lt_fail(LT_E_ARG, "'%s': an argument without a flag; runs come behind --from",
+                       lt_options_rest(like->options, 0));
+    for (size_t i = 0; i < folders->count; i++)
+        LT_TRY(read_names(out, folders->item[i], like, goal, per_node));
+    for (size_t i = 0; i < rest; i++)
+        LT_TRY(add_run(out, lt_options_rest(like->options, i), like, goal, per_node));
+    return LT_OK;
+}
+
+lt_status lt_plan_read_pilot(plan_runs *runs, const char *folder, const plan *p, bool of_loss)
+{
+    static const plan_goal loss = {.metric = "train_loss", .lower = true, .value = -HUGE_VAL};
+    const plan_goal *g = &p->request.goal;
+    const int most = runs->most;
+    const size_t count = runs->count;
+    if (of_loss && !lt_plan_is_of_steps(g))
+        g = &loss;
+    lt_status st = add_run(runs, folder, p->trainer, g, p->request.per_node);
+    plan_run *run = &runs->run[count];
+    if (st && runs->count > count) {
+        free(run->point);
+        runs->count = count;
+        runs->most = most;
+    }
+    if (st)
+        return st;
+    run->is_pilot = true;
+    run->points = of_loss ? run->points : 0;
+    return LT_OK;
+}
+
+lt_status lt_plan_read_losses(plan_run *out, const char *folder)
+{
+    reader r = {.run = out, .of_steps = true, .period = 1};
+    *out = (plan_run){0};
+    snprintf(out->name, sizeof out->name, "%s", folder);
+    return read_file(&r, "metrics.jsonl", true);
+}
+
+void lt_plan_free_runs(plan_runs *runs)
+{
+    for (size_t i = 0; i < runs->count; i++)
+        free(runs->run[i].point);
+    free(runs->run);
+    *runs = (plan_runs){0};
+}

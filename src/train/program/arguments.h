@@ -1,0 +1,70 @@
+/* What the command line of a training program says: a struct for each group of options. */
+#ifndef LT_TRAINER_ARGUMENTS_H
+#define LT_TRAINER_ARGUMENTS_H
+
+#include "program.h"
+#include "train/loop/ranks.h"
+
+#include "lather/averaging.h"
+#include "lather/ext/program.h"
+#include "lather/optim_flags.h"
+
+/* What --help says of a family, a task and its samples. */
+typedef struct program_text {
+    lt_program program;
+    lt_option data, loader[2], recipe, batch, eval_batch; /* rows whose help speaks of these */
+    char description[1024], recipe_help[256], shuffle_help[128], batch_help[128],
+        eval_batch_help[128];
+} program_text;
+
+typedef struct arguments {
+    program_text text;
+    const char *data, *recipe, *weights;
+    bool reset_head;
+    int64_t batch_size, eval_batch_size; /* samples */
+    loader_options loader;
+    training_options training;
+    lt_optim_flags optim;
+    lt_averaging_config averaging;
+    group_options groups;
+    schedule_options schedule;
+    evaluation_options evaluation;
+    output_options output;
+    ranks_options ranks;
+    machine_options machine;
+} arguments;
+
+/* Whose options: the family's go into config, the program's into context. */
+typedef struct arguments_of {
+    const lt_model_family *family;
+    const lt_trainer_program *program;
+    void *config, *context;
+} arguments_of;
+
+/* The program's options, into args, config and context; the selector is "optim".
+ * Errors: as lt_options_compose(). */
+lt_status lt_arguments_open(lt_options **out, arguments *args, const arguments_of *of);
+
+/* What a command that takes the flags of training adds to them: its own, and the text of --help. */
+typedef struct arguments_more {
+    const lt_program *program; /* name, summary, usage, description */
+    lt_option_table table;
+} arguments_more;
+/* The same with more; NULL: nothing. */
+lt_status lt_arguments_open_more(lt_options **out, arguments *args, const arguments_of *of,
+                                 const arguments_more *more);
+
+void lt_arguments_close(lt_options **options, arguments *args);
+
+/* averaging.c */
+lt_option_table lt_averaging_options(lt_averaging_config *o);
+/* Behind lt_optim_flags_resolve(): schedule-free has a constant schedule, unless another one is asked for. */
+lt_status lt_averaging_resolve(const lt_averaging_config *c, lt_options *options);
+/* Errors: LT_E_ARG (what contradicts it; a coefficient that nothing reads). */
+lt_status lt_averaging_check(const arguments *args, const lt_options *options);
+
+/* Contradictions that no single option's range can tell. */
+lt_status lt_arguments_check(const arguments *args, const lt_trainer_program *program,
+                             const lt_options *options);
+
+#endif

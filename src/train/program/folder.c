@@ -1,0 +1,174 @@
+/* The run folder before the run: it is locked, a run that is in it is gone on with, set aside or refused, and the
+ * checkpoint to go on from is found, as network and input come from it. */
+
+#include "program.h"
+#include "train/checkpoint/checkpoint.h"
+
+#include "lather/ext/fail.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* --- Whose folder it is --- */
+
+static lt_status lock(const output_options *o, lt_ranks *ranks, lt_run_lock **out)
+{
+    lt_run_lock_config c = {.is_new = !o->resume && !o->overwrite, .comm = ranks->comm};
+    lt_status st = lt_run_lock_open(out, o->output, &c);
+    ranks->same_failure = st != LT_OK && st != LT_E_COMM;
+    if (st == LT_E_ARG)
+        return lt_fail(st, "%s; --resume auto goes on with it, --overwrite sets it aside",
+                       lt_error_message());
+    return st;
+}
+
+/* Whether the checkpoint lies in --output. */
+static bool is_own(const lt_train_state *state, const char *output)
+{
+    char path[sizeof state->folder + sizeof "/../.."];
+    struct stat from, to;
+    snprintf(path, sizeof path, "%s/../..", state->folder);
+    return !stat(path, &from) && !stat(output, &to) && from.st_ino == to.st_ino
+           && from.st_dev == to.st_dev;
+}
+
+/* --resume PATH leads from one folder into another, which must not hold a third run. */
+static lt_status check_other_run(const output_options *o, const lt_train_state *state)
+{
+    char id[LT_RUN_ID];
+    const char *output = o->output;
+    if (o->overwrite || !lt_run_is_used(output) || is_own(state, output))
+        return LT_OK;
+    lt_run_read_id(output, id);
+    if (*id && !strcmp(id, state->found.run))
+        return LT_OK;
+    return lt_fail(LT_E_ARG, "%s: holds another run than %s; --overwrite sets it aside", output,
+                   state->folder);
+}
+
+/* --- The checkpoint to go on from --- */
+
+/* A run folder stands for its newest checkpoint. */
+static lt_status find_newest(lt_train_state *state, const char *folder)
+{
+    lt_status st = lt_checkpoint_newest(folder, state->folder, sizeof state->folder);
+    if (st == LT_END)
+        state->folder[0] = 0;
+    return st == LT_END ? LT_OK : st;
+}
+
+static lt_status find_checkpoint(const output_options *o, lt_train_state *state)
+{
+    const char *resume = o->resume;
+    if (!resume)
+        return LT_OK;
+    bool is_auto = !strcmp(resume, "auto");
+    LT_TRY(find_newest(state, is_auto ? o->output : resume));
+    if (!state->folder[0] && !is_auto)
+        snprintf(state->folder, sizeof state->folder, "%s", resume);
+    return LT_OK;
+}
+
+lt_status lt_folder_open(const output_options *o, lt_ranks *ranks, lt_train_state *state,
+                         lt_run_lock **lock_out)
+{
+    if (!o->output)
+        return LT_OK;
+    LT_TRY(lock(o, ranks, lock_out));
+    LT_TRY(find_checkpoint(o, state));
+    LT_TRY(lt_ranks_same_text(ranks, "the checkpoint to resume", state->folder));
+    if (!state->folder[0])
+        return LT_OK;
+    LT_TRY(lt_checkpoint_verify(state->folder, &state->found));
+    return check_other_run(o, state);
+}
+
+/* --- Flags that changed --- */
+
+/* Flags of one start; and those of the model, as the checkpoint loads into the same one only. */
+static bool is_passed_over(const family_choice *c, const lt_option *option)
+{
+    static const char *const names[] = {"output", "progress", "log-every",
+                                        "recipe", "weights",  "reset-head"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (!strcmp(names[i], option->name))
+            return true;
+    return option->once || lt_family_has_fact(c, option->name);
+}
+
+/* What is not in the file: an option of a later version, whose value then is not known, or a text that was not
+ * given, which is "". */
+static bool is_known(const lt_options *before, const lt_option *option)
+{
+    return option->type == LT_OPTION_STRING || option->type == LT_OPTION_LIST
+           || lt_options_is_set(before, option->name);
+}
+
+static void list_changes(const family_choice *c, const lt_options *now, const lt_options *before,
+                         char *text, size_t size)
+{
+    enum { TEXT = 256 };
+    char was[TEXT], is[TEXT];
+    size_t used = 0;
+    const lt_option *o;
+    for (size_t i = 0; (o = lt_options_at(now, i)); i++) {
+        if (is_passed_over(c, o) || !is_known(before, o) || !lt_options_applies(now, o->name))
+            continue;
+        lt_options_text(before, o->name, was, TEXT);
+        lt_options_text(now, o->name, is, TEXT);
+        if (strcmp(was, is) != 0 && used < size)
+            used += (size_t)snprintf(text + used, size - used, "%s%s %s -> %s", used ? ", " : "",
+                                     o->name, *was ? was : "(none)", *is ? is : "(none)");
+    }
+}
+
+void lt_folder_compare_options(const family_choice *c, const lt_options *now, lt_options *before,
+                               const lt_train_state *state, char *text, size_t size)
+{
+    char path[sizeof state->folder + sizeof "/../../config.yaml"];
+    snprintf(path, sizeof path, "%s/../../config.yaml", state->folder);
+    if (access(path, R_OK))
+        return;
+    if (lt_options_load(before, path))
+        snprintf(text, size, "unknown: %s", lt_error_message());
+    else
+        list_changes(c, now, before, text, size);
+}
+
+/* --- What an earlier start left --- */
+
+/* A run whose checkpoints were deleted, or that was killed before the first: `--resume auto` begins anew. */
+static bool is_without_checkpoint(const output_options *o, const lt_train_state *state)
+{
+    return o->resume && !state->folder[0] && lt_run_is_used(o->output);
+}
+
+lt_status lt_folder_set_aside(const output_options *o, const lt_train_state *state, char *to,
+                              size_t size)
+{
+    *to = 0;
+    if (!o->output || !(o->overwrite || is_without_checkpoint(o, state)))
+        return LT_OK;
+    lt_checkpoint_clean(o->output); /* removes partial checkpoints of a killed save */
+    return lt_run_set_aside(o->output, to, size);
+}
+
+lt_status lt_folder_keep_file(const lt_train_state *state, const char *path)
+{
+    enum { MOST = 100000 };
+    char aside[1100];
+    const char *slash = strrchr(path, '/'), *dot = strrchr(slash ? slash : path, '.');
+    int stem = dot ? (int)(dot - path) : (int)strlen(path);
+    if (!state->folder[0] || access(path, F_OK))
+        return LT_OK;
+    for (int n = 1; n < MOST; n++) {
+        snprintf(aside, sizeof aside, "%.*s.old-%d%s", stem, path, n, path + stem);
+        if (!access(aside, F_OK))
+            continue;
+        return rename(path, aside) ? lt_fail(LT_E_IO, "%s: %s", path, strerror(errno)) : LT_OK;
+    }
+    return LT_OK;
+}

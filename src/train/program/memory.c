@@ -1,0 +1,315 @@
+/* What a run will need, said before its first step, and refused if the machine has not got it. */
+
+#include "tensor/tensor.h"
+#include "train/loop/mesh.h"
+#include "trainer.h"
+
+#include "lather/ext/fail.h"
+#include "lather/log.h"
+#include "lather/shampoo_report.h"
+#include "lather/shard_params.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const double gib = 0x1p30;
+
+/* Bytes of activations that live at the end of the forward pass: what backward reads. With cheap
+ * recomputation outputs of batch norm are made again: about half of the recomputable is left where blocks keep
+ * theirs, as they do beside batchnorm_add, else about a tenth. */
+static double bytes_kept(const lt_trainer *t, const lt_model_cost *cost, bool again)
+{
+    double item = t->args.training.amp == AMP_BF16 || t->args.training.amp == AMP_F16 ? 2 : 4;
+    const double left = t->device->backend->batchnorm_add ? 0.5 : 0.1;
+    double outputs = (double)cost->recomputable * (again ? left : 1);
+    double gradients = 3 * (double)cost->largest;
+    const int parts = t->ranks.mesh ? t->ranks.parallel.model->size : 1;
+    return (double)t->args.batch_size / parts * item * ((double)cost->kept + outputs + gradients);
+}
+
+/* As --recompute says. */
+static double activation_bytes(const lt_trainer *t, const lt_model_cost *cost)
+{
+    return bytes_kept(t, cost, t->args.training.recompute != RECOMPUTE_OFF);
+}
+
+static lt_trainer_sample sample_of(const lt_trainer *t)
+{
+    lt_trainer_sample sample = {.size = t->choice.spec.size, .largest = t->choice.spec.size};
+    if (t->program->sample)
+        t->program->sample(t->context, t, &sample);
+    return sample;
+}
+
+/* Batches that a loader makes ahead. */
+static double loader_bytes(const lt_trainer *t)
+{
+    enum { SLOTS = 4 };
+    return SLOTS * (double)t->args.batch_size * sample_of(t).bytes;
+}
+
+/* First number after key in a file of the kernel's, or -1. */
+static double read_number(const char *path, const char *key)
+{
+    char line[256];
+    double value = -1;
+    FILE *f = fopen(path, "r");
+    if (!f)
+        return -1;
+    while (value < 0 && fgets(line, sizeof line, f))
+        if (!strncmp(line, key, strlen(key))) {
+            char *end;
+            const double number = strtod(line + strlen(key), &end);
+            value = end > line + strlen(key) ? number : -1; /* memory.max may say "max" */
+        }
+    fclose(f);
+    return value;
+}
+
+/* Bytes that this process can still get: what the machine has free, and what its control group
+ * leaves, whose file pages can be taken back. Negative: unknown. */
+static double available_bytes(void)
+{
+    const double kib = 1024;
+    double free = read_number("/proc/meminfo", "MemAvailable:") * kib;
+    double limit = read_number("/sys/fs/cgroup/memory.max", "");
+    double used = read_number("/sys/fs/cgroup/memory.current", "");
+    double cached = read_number("/sys/fs/cgroup/memory.stat", "file ");
+    if (limit < 0 || used < 0)
+        return free;
+    double rest = limit - used + (cached > 0 ? cached : 0);
+    return free >= 0 && free < rest ? free : rest;
+}
+
+/* Of parameters and gradients; where they are divided, of what this rank keeps. */
+static double param_bytes(const lt_trainer *t)
+{
+    lt_shard_params_stats divided;
+    lt_optim_shard_params_stats(t->optim, &divided);
+    double bytes = 2 * (double)divided.value_bytes;
+    for (size_t i = 0; i < t->params.count; i++) {
+        const lt_param *p = t->params.item[i];
+        if (divided.units && lt_param_is_trained(p))
+            continue;
+        bytes += (double)lt_tensor_bytes(p->value);
+        bytes += p->grad ? (double)lt_tensor_bytes(p->grad) : 0;
+    }
+    return bytes;
+}
+
+/* Without the family's own count: the parameters alone. */
+static lt_status count_cost(const lt_trainer *t, int size, lt_model_cost *out)
+{
+    const family_choice *c = &t->choice;
+    lt_model_spec spec = c->spec;
+    spec.size = size;
+    if (c->family->cost)
+        return c->family->cost(c->config, &spec, out);
+    *out = (lt_model_cost){0};
+    for (size_t i = 0; i < t->params.count; i++)
+        if (lt_param_is_trained(t->params.item[i]))
+            out->params += lt_tensor_count(t->params.item[i]->value);
+    return LT_OK;
+}
+
+lt_status lt_trainer_count_cost(const lt_trainer *t, lt_model_cost *out, double *sample_bytes)
+{
+    LT_TRY(count_cost(t, sample_of(t).largest, out));
+    *sample_bytes = (activation_bytes(t, out) + loader_bytes(t)) / (double)t->args.batch_size;
+    return LT_OK;
+}
+
+double lt_trainer_free_memory(void)
+{
+    const double bytes = available_bytes();
+    return bytes < 0 ? 0 : bytes;
+}
+
+/* Of a checkpoint the optimizer's state was read already, of a new run it is made in step 1. */
+static double state_to_come(const lt_trainer *t)
+{
+    return t->state.folder[0] ? 0 : (double)lt_optim_state_bytes(t->optim);
+}
+
+/* Whether the device still has so many bytes: the machine that is its own memory by its count, another one by
+ * giving them at once. */
+static lt_status are_free(const lt_trainer *t, double bytes, bool *out)
+{
+    const lt_device *d = t->device;
+    const double rest = available_bytes() / t->ranks.local;
+    void *block;
+    if (d->backend->host_memory) {
+        *out = rest >= bytes;
+        return LT_OK;
+    }
+    const lt_status st = d->backend->alloc(d->ctx, (size_t)bytes, &block);
+    *out = !st;
+    if (!st)
+        d->backend->free(d->ctx, block, (size_t)bytes);
+    return st == LT_E_NOMEM ? LT_OK : st;
+}
+
+/* need: bytes of a step that keeps all activations; 0: not known. */
+static void say_choice(const lt_trainer *t, double need, bool earlier)
+{
+    const bool off = t->args.training.recompute == RECOMPUTE_OFF;
+    const char *chosen = off ? "off" : "cheap";
+    if (t->ranks.rank)
+        return;
+    if (earlier)
+        lt_log(LT_LOG_INFO, "train", "--recompute auto: %s: as the run that goes on", chosen);
+    else if (need > 0)
+        lt_log(
+            LT_LOG_INFO, "train",
+            "--recompute auto: %s: a step that keeps all activations may need %.1f MiB, which %s",
+            chosen, need / 0x1p20, off ? "are free" : "are not free on every rank's device");
+    else
+        lt_log(LT_LOG_INFO, "train", "--recompute auto: %s: nothing tells what a step needs",
+               chosen);
+}
+
+lt_status lt_trainer_choose_recompute(lt_trainer *t, int before)
+{
+    const double margin = 2; /* for work memory, and gaps between allocations */
+    enum { SCARCE, EARLIER };
+    double found[2] = {
+        0}; /* on how many ranks memory is scarce; what rank 0 read of an earlier start */
+    lt_model_cost cost;
+    bool fits = false;
+    int *chosen = &t->args.training.recompute;
+    if (*chosen != RECOMPUTE_AUTO)
+        return LT_OK;
+    LT_TRY(count_cost(t, sample_of(t).largest, &cost));
+    const double need = margin * (bytes_kept(t, &cost, false) + loader_bytes(t) + state_to_come(t));
+    if (cost.kept > 0)
+        LT_TRY(are_free(t, need, &fits));
+    found[SCARCE] = !fits;
+    found[EARLIER] = t->ranks.rank || before == RECOMPUTE_AUTO ? 0 : 1 + before;
+    LT_TRY(lt_ranks_sum(&t->ranks, found, 2));
+    *chosen = found[SCARCE] > 0 ? RECOMPUTE_CHEAP : RECOMPUTE_OFF;
+    if (found[EARLIER] > 0)
+        *chosen = (int)found[EARLIER] - 1;
+    say_choice(t, cost.kept > 0 ? need : 0, found[EARLIER] > 0);
+    return LT_OK;
+}
+
+lt_status lt_trainer_check_memory(const lt_trainer *t)
+{
+    lt_model_cost cost;
+    LT_TRY(count_cost(t, sample_of(t).largest, &cost));
+    double need = activation_bytes(t, &cost) + loader_bytes(t);
+    double rest = available_bytes();
+    need += state_to_come(t);
+    rest /= t->ranks.local;
+    if (rest < 0 || need <= rest)
+        return LT_OK;
+    return lt_fail(LT_E_NOMEM,
+                   "memory: a step needs about %.1f GiB more, and %.1f GiB are free; a smaller "
+                   "--batch-size with --grad-accum needs less",
+                   need / gib, rest / gib);
+}
+
+/* Before its first roots Shampoo's updates are those of the grafted method: nothing else would show it. */
+static void note_late_roots(lt_trainer *t)
+{
+    const lt_shampoo_config *c = lt_shampoo_settings(t->optim);
+    if (c && c->start_preconditioning_step > t->total_steps)
+        lt_run_note(
+            t->run,
+            "shampoo: its first roots come at step %lld, and this run has %lld: none of its "
+            "updates is preconditioned (--precondition-frequency, "
+            "--start-preconditioning-step)",
+            (long long)c->start_preconditioning_step, (long long)t->total_steps);
+}
+
+/* Whether whole models would find memory: parameters, gradients and state of all ranks of a copy, and what a
+ * rank's part of the samples keeps. */
+static bool fits_whole(const lt_trainer *t, const lt_model_cost *cost)
+{
+    const int parts = t->ranks.parallel.model->size;
+    const double held = param_bytes(t) + (double)lt_optim_state_bytes(t->optim);
+    const double rest = available_bytes() / t->ranks.local;
+    return rest < 0 || (parts - 1) * held + activation_bytes(t, cost) + loader_bytes(t) <= rest;
+}
+
+/* Data parallelism over as many ranks, the same samples in an update: says so where it moves less and could be. */
+static lt_status note_data_parallel(lt_trainer *t, const lt_model_cost *cost)
+{
+    const lt_ranks *r = &t->ranks;
+    const int64_t accum = t->args.training.grad_accum, samples = t->args.batch_size * r->data_count;
+    lt_mesh_traffic moved;
+    if (!r->mesh || !cost->rows || samples % r->count || !fits_whole(t, cost))
+        return LT_OK;
+    const lt_mesh_config config = lt_mesh_config_of(r->mesh);
+    LT_TRY(lt_mesh_compare(&config, (double)(t->args.batch_size * cost->rows),
+                           (double)cost->features, (double)accum, &moved));
+    if (moved.data_parallel < moved.mesh)
+        lt_run_note(
+            t->run,
+            "--tensor-parallel %s: a rank receives %.3g numbers for each layer and update; with "
+            "--tensor-parallel 1 --batch-size %lld, which fits into memory, %.3g: that would be "
+            "faster",
+            t->args.ranks.tensor_parallel, moved.mesh, (long long)(samples / r->count),
+            moved.data_parallel);
+    return LT_OK;
+}
+
+/* A parameter has one owner, so no rank can have less than the largest. */
+static void note_uneven_params(const lt_trainer *t)
+{
+    const double tolerated = 1.15;
+    const lt_param *largest = NULL;
+    int64_t most = 0, sum = 0;
+    for (size_t i = 0; i < t->params.count; i++) {
+        const lt_param *p = t->params.item[i];
+        const int64_t count = lt_param_is_trained(p) ? lt_tensor_count(p->value) : 0;
+        sum += count;
+        largest = count > most ? p : largest;
+        most = count > most ? count : most;
+    }
+    if (largest && (double)most * t->ranks.count > tolerated * (double)sum)
+        lt_run_note(t->run,
+                    "--shard-params: %s is %.0f %% of the model, and its owner keeps all of it, "
+                    "more than 1/%d",
+                    largest->name, 100 * (double)most / (double)sum, t->ranks.count);
+}
+
+lt_status lt_trainer_summary(lt_trainer *t)
+{
+    const double train_factor = 3; /* backward costs two forward passes */
+    const lt_trainer_sample sample = sample_of(t);
+    lt_model_cost cost;
+    LT_TRY(count_cost(t, sample.size, &cost));
+    if (t->ranks.mesh)
+        lt_run_note(t->run, "%d ranks are %d %s of the model, each divided over %d (%s)",
+                    t->ranks.count, t->ranks.data_count,
+                    t->ranks.data_count == 1 ? "copy" : "copies", t->ranks.parallel.model->size,
+                    t->args.ranks.tensor_parallel);
+    if (t->ranks.count > 1)
+        lt_run_note(t->run, "%d ranks, %d compute threads on rank 0, %lld %s in an update",
+                    t->ranks.count, lt_device_threads(t->device),
+                    (long long)t->state.now.global_batch, t->input.unit);
+    double held = param_bytes(t) + (double)lt_optim_state_bytes(t->optim);
+    if (t->choice.family->cost)
+        lt_run_note(t->run, "%s: %.2f M parameters, %.3f GFLOP per %s to train",
+                    lt_family_arch(&t->choice), 1e-6 * (double)cost.params,
+                    2e-9 * train_factor * (double)cost.multiply_adds,
+                    *sample.text ? sample.text : "sample");
+    else
+        lt_run_note(t->run, "%s: %.2f M parameters", lt_family_arch(&t->choice),
+                    1e-6 * (double)cost.params);
+    if (t->program->note_choices)
+        t->program->note_choices(t->context, t);
+    char more[64] = "";
+    if (t->choice.family->cost)
+        snprintf(more, sizeof more, ", about %.2f GiB more in a step",
+                 (activation_bytes(t, &cost) + loader_bytes(t)) / gib);
+    lt_run_note(t->run, "memory: %.2f GiB parameters, gradients and %s state%s", held / gib,
+                lt_optim_name(t->optim), more);
+    note_late_roots(t);
+    if (t->args.ranks.shard_params)
+        note_uneven_params(t);
+    LT_TRY(note_data_parallel(t, &cost));
+    return lt_blocks_report(t->optim, t->run, t->ranks.rank, t->args.output.verbose);
+}

@@ -1,0 +1,127 @@
+/* Which model a run has: that of the checkpoint it goes on from, of --weights, or of the flags; and saying it, so
+ * that weights, checkpoints and config.yaml tell it without the file that it came from. */
+
+#include "trainer.h"
+
+#include "lather/ext/fail.h"
+
+#include <stdio.h>
+
+/* Whether one of the options that are facts of a model is; others, such as --zero-init-last, are of its
+ * initial values alone. */
+static bool any(const lt_trainer *t, bool (*is)(const lt_options *options, const char *name))
+{
+    for (size_t i = 0; i < t->choice.family->options; i++) {
+        const char *name = t->choice.family->option[i].name;
+        if (lt_family_has_fact(&t->choice, name) && is(t->options, name))
+            return true;
+    }
+    return false;
+}
+
+/* Without a flag for the model, --weights decide the size of its input, too. */
+static bool weights_decide(const lt_trainer *t)
+{
+    return t->args.evaluation.eval || (t->args.weights && !any(t, lt_options_is_set));
+}
+
+/* The model of a checkpoint, or of --weights. A checkpoint overrides config.yaml: earlier versions wrote
+ * resnet50 there for all --weights. */
+static lt_status choose_model(lt_trainer *t)
+{
+    family_choice *c = &t->choice;
+    const lt_trainer_program *p = t->program;
+    lt_model_facts facts = {0};
+    lt_model_spec found = {0};
+    const bool is_checkpoint = t->state.folder[0] || t->args.evaluation.watch;
+    c->options = t->options;
+    c->trains = !t->args.evaluation.eval;
+    c->new_head = t->args.reset_head;
+    c->spec.seed = (uint64_t)t->args.training.seed;
+    c->spec.tensor_parallel = t->ranks.mesh ? &t->ranks.parallel : NULL;
+    LT_TRY(p->spec(t->context, t, NULL, false, &c->spec));
+    if (!*t->weights)
+        return lt_family_resolve(c, NULL);
+    const bool by_weights = weights_decide(t);
+    LT_TRY(lt_family_infer(c, t->weights, &facts, &found));
+    LT_TRY(p->spec(t->context, t, &found, by_weights, &c->spec));
+    if (is_checkpoint
+        && lt_family_fits(c, &facts, t->weights)) /* options stay as they were given */
+        return LT_OK;
+    return lt_family_adopt(c, &facts, t->weights,
+                           is_checkpoint ? lt_options_is_typed : lt_options_is_set);
+}
+
+/* A file that does not fit says what it is, if it is something else; else what may be meant. */
+static lt_status explain_weights(const lt_trainer *t, lt_status failure)
+{
+    char why[512];
+    lt_model_facts facts = {0};
+    lt_model_spec found = {0};
+    snprintf(why, sizeof why, "%s", lt_error_message());
+    LT_TRY(lt_family_infer(&t->choice, t->args.weights, &facts, &found));
+    bool head = !t->args.reset_head && found.classes != t->choice.spec.classes;
+    return lt_fail(failure, "%s%s", why,
+                   head ? "; --reset-head keeps the rest and makes a new last layer" : "");
+}
+
+/* A checkpoint has weights of its own. */
+static lt_status load_weights(lt_trainer *t)
+{
+    const char *head = t->choice.family->head;
+    lt_weights_config config = lt_family_weights(&t->choice);
+    config.skip = t->args.reset_head ? head : NULL;
+    if (t->args.reset_head && !head)
+        return lt_fail(LT_E_UNSUPPORTED, "--reset-head: %s models have no last layer of that kind",
+                       t->choice.family->name);
+    if (!t->args.weights || t->state.folder[0] || t->args.evaluation.watch)
+        return LT_OK;
+    lt_status st = lt_weights_load(t->args.weights, &t->params, &config);
+    return st ? explain_weights(t, st) : LT_OK;
+}
+
+/* Flags of batch norm's statistics, on a model that has none. */
+static lt_status check_norms(const lt_trainer *t)
+{
+    const bool sync = t->args.ranks.sync_bn;
+    const bool dist =
+        lt_options_is_typed(t->options, "dist-bn") || t->args.ranks.dist_bn != LT_DIST_BN_REDUCE;
+    if (!sync && !dist)
+        return LT_OK;
+    for (size_t i = 0; i < t->params.count; i++)
+        if (t->params.item[i]->role == LT_ROLE_STAT)
+            return LT_OK;
+    return lt_fail(LT_E_ARG, "--%s: the model, %s, has no batch norm", sync ? "sync-bn" : "dist-bn",
+                   lt_trainer_facts(t)->title);
+}
+
+/* Whether the family can divide the model over the ranks of a copy, in training and evaluation. */
+static lt_status check_parallel(lt_trainer *t)
+{
+    const arguments *a = &t->args;
+    const family_choice *c = &t->choice;
+    const int64_t batch =
+        a->evaluation.eval && a->eval_batch_size ? a->eval_batch_size : a->batch_size;
+    if (!t->ranks.mesh)
+        return LT_OK;
+    lt_status st =
+        c->family->check_parallel
+            ? c->family->check_parallel(c->config, &c->spec, batch)
+            : lt_fail(LT_E_ARG, "%s has no tensor-parallel form: its models are whole on each rank",
+                      c->facts.title);
+    t->ranks.same_failure = st == LT_E_ARG || st == LT_E_UNSUPPORTED;
+    return st ? lt_fail(st, "--tensor-parallel %s: %s", a->ranks.tensor_parallel,
+                        lt_error_message())
+              : LT_OK;
+}
+
+lt_status lt_trainer_open_model(lt_trainer *t)
+{
+    LT_TRY(choose_model(t));
+    LT_TRY(check_parallel(t));
+    LT_TRY(t->choice.family->make(&t->model, t->device, t->choice.config, &t->choice.spec));
+    LT_TRY(lt_module_params(t->model, &t->params));
+    LT_TRY(check_norms(t));
+    LT_TRY(load_weights(t));
+    return lt_tape_new(&t->tape, t->device);
+}

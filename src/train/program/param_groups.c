@@ -1,0 +1,138 @@
+/* --freeze, --freeze-bn and --param-group: what applies to parameters whose name matches a pattern. */
+
+#include "base/pattern.h"
+#include "program.h"
+#include "train/loop/option_rows.h"
+
+#include "lather/ext/fail.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define OF group_options
+/* clang-format off */
+static const lt_option rows[] = {
+{"Model", LIST("freeze", freeze), .meta = "REGEX", .help = "do not train parameters whose name matches a POSIX extended regular expression; running statistics of batch norms go on changing without --freeze-bn"},
+{"Model", BOOL("freeze-bn", freeze_bn), .help = "batch norms that --freeze matches keep their running statistics, gain and shift, and normalise with them in training"},
+{"Optimizer", LIST("param-group", param_group), .meta = "REGEX:lr=..,weight_decay=..", .help = "other numbers for parameters whose name matches; lr is absolute, what --lr is for the others, and follows the same schedule: with --lr 0.1, ^fc:lr=1 trains the last layer ten times as fast; the last match counts"},
+};
+/* clang-format on */
+OPTION_TABLE(lt_group_options, group_options, rows)
+
+static bool matches(const regex_t *pattern, const lt_param *param)
+{
+    return !regexec(pattern, param->name, 0, NULL, 0);
+}
+
+static lt_status freeze(const lt_params *params, const char *text)
+{
+    regex_t pattern;
+    size_t found = 0;
+    LT_TRY(lt_pattern_compile("--freeze", text, &pattern));
+    for (size_t i = 0; i < params->count; i++) {
+        lt_param *p = params->item[i];
+        if (!lt_param_is_trained(p) || !matches(&pattern, p))
+            continue;
+        p->frozen = true;
+        found++;
+    }
+    regfree(&pattern);
+    return found ? LT_OK : lt_fail(LT_E_ARG, "--freeze: no parameter matches '%s'", text);
+}
+
+/* Whether both are of one layer: the same name but for what follows the last dot. */
+static bool are_siblings(const lt_param *a, const lt_param *b)
+{
+    const char *dot = strrchr(a->name, '.');
+    return dot && !strncmp(a->name, b->name, (size_t)(dot + 1 - a->name))
+           && !strchr(b->name + (dot + 1 - a->name), '.');
+}
+
+/* --freeze-bn: a batch norm of which something is frozen is frozen whole, statistics too. */
+static lt_status freeze_norms(const lt_params *params)
+{
+    size_t found = 0;
+    for (size_t i = 0; i < params->count; i++) {
+        const lt_param *p = params->item[i];
+        if (p->role != LT_ROLE_NORM || !p->frozen)
+            continue;
+        for (size_t k = 0; k < params->count; k++)
+            if (are_siblings(p, params->item[k]))
+                params->item[k]->frozen = true;
+        found++;
+    }
+    return found ? LT_OK : lt_fail(LT_E_ARG, "--freeze-bn: --freeze matches no batch norm");
+}
+
+lt_status lt_params_freeze(const lt_params *params, const lt_option_list *patterns, bool norms)
+{
+    for (size_t i = 0; i < patterns->count; i++)
+        LT_TRY(freeze(params, patterns->item[i]));
+    if (norms)
+        LT_TRY(freeze_norms(params));
+    for (size_t i = 0; i < params->count; i++)
+        if (lt_param_is_trained(params->item[i]))
+            return LT_OK;
+    return lt_fail(LT_E_ARG, "--freeze: nothing is left to train");
+}
+
+/* "REGEX:lr=0.1,weight_decay=0": the pattern ends at the last colon. */
+static lt_status parse_group(double lr, const char *text, char *pattern, lt_optim_group *group)
+{
+    const char *colon = strrchr(text, ':');
+    if (!colon || colon == text)
+        return lt_fail(LT_E_ARG, "--param-group: '%s' is not REGEX:lr=..,weight_decay=..", text);
+    LT_TRY(lt_pattern_check_length("--param-group", (size_t)(colon - text)));
+    memcpy(pattern, text, (size_t)(colon - text));
+    pattern[colon - text] = 0;
+    *group = (lt_optim_group){.lr_scale = 1, .weight_decay = (double)NAN};
+    for (const char *item = colon + 1; *item;) {
+        char *end;
+        const char *equal = strchr(item, '=');
+        double value = equal ? strtod(equal + 1, &end) : 0;
+        if (!equal || end == equal + 1 || (*end && *end != ',') || !(value >= 0))
+            return lt_fail(LT_E_ARG,
+                           "--param-group: '%s' is not lr=NUMBER or "
+                           "weight_decay=NUMBER, 0 or more",
+                           item);
+        if (!strncmp(item, "lr=", 3))
+            group->lr_scale = lr > 0 ? value / lr : 0;
+        else if (!strncmp(item, "weight_decay=", 13))
+            group->weight_decay = value;
+        else
+            return lt_fail(LT_E_ARG, "--param-group: '%s': there are lr and weight_decay", item);
+        item = end + (*end == ',');
+    }
+    return LT_OK;
+}
+
+static lt_status apply_group(const lt_params *params, lt_optim *optim, double lr, const char *text)
+{
+    char pattern_text[LT_PATTERN_BYTES];
+    lt_optim_group group = {0};
+    regex_t pattern;
+    size_t found = 0;
+    LT_TRY(parse_group(lr, text, pattern_text, &group));
+    LT_TRY(lt_pattern_compile("--param-group", pattern_text, &pattern));
+    lt_status st = LT_OK;
+    for (size_t i = 0; i < params->count && !st; i++) {
+        const lt_param *p = params->item[i];
+        if (!lt_param_is_trained(p) || !matches(&pattern, p))
+            continue;
+        st = lt_optim_set_group(optim, p->name, group);
+        found++;
+    }
+    regfree(&pattern);
+    LT_TRY(st);
+    return found ? LT_OK
+                 : lt_fail(LT_E_ARG, "--param-group: no parameter matches '%s'", pattern_text);
+}
+
+lt_status lt_param_groups_apply(const lt_params *params, lt_optim *optim, double lr,
+                                const lt_option_list *groups)
+{
+    for (size_t i = 0; i < groups->count; i++)
+        LT_TRY(apply_group(params, optim, lr, groups->item[i]));
+    return LT_OK;
+}

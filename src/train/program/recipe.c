@@ -1,0 +1,103 @@
+/* --recipe NAME: settings of a known run from a file of recipes/, below what the command line and
+ * --config say. And the subcommand reproduce. */
+
+#include "program.h"
+
+#include "lather/ext/fail.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Looks for a file of the program's above its folder, so that an installation can be moved: as FOLDER/in_source in
+ * any of the folders above a build, or FOLDER/installed where the program lies in FOLDER/bin.
+ * Errors: LT_E_IO (in neither place; names what was looked for). */
+static lt_status find_file(char *path, size_t size, const char *in_source, const char *installed)
+{
+    enum { LEVELS = 5 };
+    char folder[PATH_MAX];
+    const char *const names[] = {in_source, installed};
+    ssize_t bytes = readlink("/proc/self/exe", folder, sizeof folder - 1);
+    if (bytes < 0)
+        return lt_fail(LT_E_IO, "/proc/self/exe: cannot be read");
+    folder[bytes] = 0;
+    for (int level = 0; level < LEVELS; level++) {
+        char *slash = strrchr(folder, '/');
+        if (!slash)
+            break;
+        *slash = 0;
+        for (int i = 0; i < 2; i++) {
+            int length = snprintf(path, size, "%s/%s", folder, names[i]);
+            if (length > 0 && (size_t)length < size && !access(path, R_OK))
+                return LT_OK;
+        }
+    }
+    return lt_fail(LT_E_IO, "%s: not found, nor %s, in the folders above the program", in_source,
+                   installed);
+}
+
+/* What --recipe or another flag says, or NULL. The last one counts, as with any option. */
+static const char *find_flag(const char *flag, int argc, char *const *argv)
+{
+    const size_t bytes = strlen(flag);
+    const char *found = NULL;
+    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
+        if (strncmp(argv[i], flag, bytes) != 0)
+            continue;
+        if (argv[i][bytes] == '=')
+            found = argv[i] + bytes + 1;
+        else if (!argv[i][bytes] && i + 1 < argc)
+            found = argv[++i];
+    }
+    return found;
+}
+
+static lt_status load(lt_options *options, const char *folder, const char *name)
+{
+    char path[PATH_MAX], source[PATH_MAX], installed[PATH_MAX];
+    snprintf(path, sizeof path, "%s", name);
+    if (folder && !strchr(name, '/') && !strchr(name, '.')) {
+        snprintf(source, sizeof source, "%s/%s.yaml", folder, name);
+        snprintf(installed, sizeof installed, "share/lather/recipes/%s.yaml", name);
+        if (find_file(path, sizeof path, source, installed))
+            return lt_fail(LT_E_ARG, "--recipe: no recipe '%s': %s", name, lt_error_message());
+    }
+    lt_status st = lt_options_load(options, path);
+    return st ? lt_fail(st, "--recipe: %s", lt_error_message()) : LT_OK;
+}
+
+lt_status lt_recipe_parse(lt_options *options, const char *folder, int argc, char *const *argv)
+{
+    char given[8];
+    const char *name = find_flag("--recipe", argc, argv);
+    const char *run = find_flag("--watch", argc, argv);
+    if (name)
+        LT_TRY(load(options, folder, name));
+    if (run)
+        LT_TRY(lt_watch_settings(options, run, find_flag("--watch-wait", argc, argv)));
+    LT_TRY(lt_options_parse(options, argc, argv));
+    if (run)
+        LT_TRY(lt_options_set(options, "eval", "true"));
+    if (!name && *lt_options_text(options, "recipe", given, sizeof given))
+        return lt_fail(LT_E_ARG, "--recipe: only on the command line, not in a config file");
+    return name ? lt_options_set(options, "recipe", "") : LT_OK;
+}
+
+int lt_command_reproduce(char **argv, const char *program)
+{
+    char tool[PATH_MAX], self[PATH_MAX];
+    ssize_t bytes = readlink("/proc/self/exe", self, sizeof self - 1);
+    if (bytes < 0 || find_file(tool, sizeof tool, "tools/reproduce", "libexec/lather/reproduce")) {
+        fprintf(stderr, "%s: %s\n", program, lt_error_message());
+        return 1;
+    }
+    self[bytes] = 0;
+    setenv("LATHER_TRAIN", self, 1);
+    argv[1] = tool;
+    execv(tool, argv + 1);
+    fprintf(stderr, "%s: %s: %s\n", program, tool, strerror(errno));
+    return 1;
+}

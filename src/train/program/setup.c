@@ -1,0 +1,263 @@
+/* Opening what a run needs, in the order in which one part needs another. */
+
+#include "train/loop/mesh.h"
+#include "trainer.h"
+
+#include "lather/ext/fail.h"
+#include "lather/shard_params.h"
+
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A GPU for each rank of the machine. */
+static lt_status open_own_gpu(lt_trainer *t, int local, int locals, const lt_device_config *config)
+{
+    enum { WHY = 512 };
+    char name[16], why[WHY];
+    snprintf(name, sizeof name, "cuda:%d", local);
+    lt_status st = lt_device_open(&t->device, name, config);
+    if (!st)
+        return LT_OK;
+    snprintf(why, sizeof why, "%s", lt_error_message());
+    return lt_fail(st, "rank %d of %d on this machine: %s; each rank takes a GPU of its own", local,
+                   locals, why);
+}
+
+lt_status lt_trainer_open_device(lt_trainer *t)
+{
+    const machine_options *m = &t->args.machine;
+    lt_device_config config = {.threads = (int)m->threads,
+                               .deterministic = t->args.training.deterministic,
+                               .tf32 = m->tf32 == TF32_ON || t->args.training.amp == AMP_TF32,
+                               .fused = (lt_fused)m->fused};
+    int local, locals;
+    lt_comm_launched_local(&local, &locals);
+    if (!strcmp(m->device, "cuda") && locals > 1 && t->args.ranks.dist != DIST_OFF)
+        LT_TRY(open_own_gpu(t, local, locals, &config));
+    else
+        LT_TRY(lt_device_open(&t->device, m->device, &config));
+    return lt_trainer_open_ranks(t);
+}
+
+lt_status lt_trainer_open_data(lt_trainer *t)
+{
+    const lt_trainer_program *p = t->program;
+    LT_TRY(p->open_data(t->context, t, &t->input.train, &t->input.val));
+    t->input.unit = p->task->unit;
+    LT_TRY(lt_train_input_agree(&t->input, &t->ranks));
+    return p->agree ? p->agree(t->context, t) : LT_OK;
+}
+
+lt_status lt_trainer_count_batches(int64_t *out, const lt_trainer *t, int64_t count, int copies)
+{
+    const arguments *a = &t->args;
+    const loader_options *o = &a->loader;
+    const int64_t accum = a->training.grad_accum;
+    int64_t batches = count / copies / a->batch_size;
+    if (o->overfit_batches && batches > o->overfit_batches)
+        batches = o->overfit_batches;
+    if (o->limit_train_batches && batches > o->limit_train_batches)
+        batches = o->limit_train_batches;
+    *out = batches / accum * accum;
+    if (!*out && count / copies / a->batch_size >= accum)
+        return lt_fail(LT_E_ARG, "--%s-batches %lld: an update takes --grad-accum %lld of them",
+                       batches == o->overfit_batches ? "overfit" : "limit-train",
+                       (long long)batches, (long long)accum);
+    if (!*out)
+        return lt_fail(LT_E_ARG,
+                       "--batch-size %lld x --grad-accum %lld on %d %s: %s has only %lld "
+                       "%s to train on",
+                       (long long)a->batch_size, (long long)accum, copies,
+                       lt_mesh_flag_is_on(&a->ranks) ? "copies of the model" : "ranks", a->data,
+                       (long long)count, t->program->task->unit);
+    return LT_OK;
+}
+
+lt_loader_config lt_trainer_training_loader(const lt_trainer *t)
+{
+    const arguments *a = &t->args;
+    const int64_t overfit = a->loader.overfit_batches, batches = t->input.batches_per_epoch;
+    lt_loader_config c = lt_trainer_loader(t, true);
+    c.batch = (int)a->batch_size;
+    c.rank = t->ranks.data_rank;
+    c.size = t->ranks.data_count;
+    c.seed = (uint64_t)a->training.seed;
+    c.shuffle = a->loader.shuffle && !overfit;
+    c.drop_last = true;
+    c.limit = overfit ? batches * a->batch_size * t->ranks.data_count : 0;
+    c.max_batches = batches;
+    return c;
+}
+
+static lt_status open_loader(lt_trainer *t)
+{
+    const lt_loader_config c = lt_trainer_training_loader(t);
+    return lt_loader_new(&t->input.loader, t->input.train, t->device, &c);
+}
+
+/* What state.json says of the network. */
+static void name_network(lt_trainer *t)
+{
+    lt_checkpoint_state *state = &t->state.now;
+    state->facts = 3;
+    state->fact[0] = (lt_checkpoint_fact){.key = "arch"};
+    snprintf(state->fact[0].text, LT_CHECKPOINT_NAME, "%s", lt_family_arch(&t->choice));
+    state->fact[1] =
+        (lt_checkpoint_fact){.key = "classes", .is_number = true, .number = t->choice.spec.classes};
+    state->fact[2] = (lt_checkpoint_fact){.key = "network", .later = true};
+    lt_family_print(&t->choice, state->fact[2].text, LT_CHECKPOINT_NAME);
+}
+
+/* Into text: what is otherwise than in the run to go on from; and what that had for --recompute. */
+static lt_status compare_options(const lt_trainer *t, char *text, size_t size, int *recompute)
+{
+    arguments values = {0};
+    family_choice choice = {0};
+    lt_options *before = NULL;
+    if (!t->state.folder[0])
+        return LT_OK;
+    void *context = calloc(1, t->program->context_bytes + 1);
+    lt_status st = context ? lt_family_open(&choice, t->choice.family)
+                           : lt_fail(LT_E_NOMEM, "no memory for the options");
+    const arguments_of of = {t->choice.family, t->program, choice.config, context};
+    if (!st)
+        st = lt_arguments_open(&before, &values, &of);
+    if (!st)
+        lt_folder_compare_options(&t->choice, t->options, before, &t->state, text, size);
+    if (!st)
+        *recompute = values.training.recompute;
+    lt_arguments_close(&before, &values);
+    lt_family_close(&choice);
+    free(context);
+    return st;
+}
+
+/* Rank 0 looks at what an earlier start left. */
+static lt_status set_aside(lt_trainer *t, char *to, size_t size)
+{
+    int recompute;
+    LT_TRY(compare_options(t, t->changed, sizeof t->changed, &recompute));
+    return lt_folder_set_aside(&t->args.output, &t->state, to, size);
+}
+
+/* Of --recompute auto. */
+static lt_status settle_recompute(lt_trainer *t)
+{
+    char changed[sizeof t->changed];
+    int before = RECOMPUTE_AUTO;
+    if (!t->ranks.rank)
+        LT_TRY(compare_options(t, changed, sizeof changed, &before));
+    return lt_trainer_choose_recompute(t, before);
+}
+
+static lt_status open_run(lt_trainer *t)
+{
+    const output_options *o = &t->args.output;
+    int64_t per_epoch = t->input.batches_per_epoch / t->args.training.grad_accum;
+    char aside[sizeof t->state.folder] = "";
+    const lt_task_ops *task = t->program->task;
+    lt_train_labels(task, &t->labels);
+    lt_run_config c = {
+        .options = t->options,
+        .progress = (lt_progress)o->progress,
+        .label = t->labels.label,
+        .labels = t->labels.count,
+        .log_every = o->log_every,
+        .total_steps = t->total_steps,
+        .steps_per_epoch = per_epoch,
+        .total_epochs = (t->total_steps - t->state.offset + per_epoch - 1) / per_epoch,
+        .step_offset = t->state.offset,
+        .resume_step = t->state.now.step,
+        .redo_epoch = t->state.now.epoch_recorded == 0,
+        .no_tensorboard = !o->tensorboard,
+        .rank = t->ranks.rank,
+        .ranks = t->ranks.count,
+        .id = t->state.now.run,
+    };
+    lt_train_units(task, &c);
+    if (!t->ranks.rank)
+        LT_TRY(set_aside(t, aside, sizeof aside));
+    LT_TRY(lt_run_open(&t->run, o->output, &c));
+    if (*aside && !o->overwrite)
+        lt_run_warn(
+            t->run,
+            "--resume auto found no checkpoint: begins anew; the run that was in %s is in %s now",
+            o->output, aside);
+    else if (*aside)
+        lt_run_note(t->run, "the run that was in %s is in %s now", o->output, aside);
+    return t->state.folder[0] ? lt_train_resumed(t->run, &t->state, t->total_steps, &t->ranks,
+                                                 o->output, t->changed)
+                              : LT_OK;
+}
+
+lt_status lt_trainer_open_training(lt_trainer *t)
+{
+    const arguments *a = &t->args;
+    const training_options *o = &a->training;
+    const lt_params *whole = NULL; /* what the optimizer is made over, or boxes of it */
+    LT_TRY(lt_trainer_count_batches(&t->input.batches_per_epoch, t,
+                                    lt_dataset_count(t->input.train), t->ranks.data_count));
+    LT_TRY(lt_params_freeze(&t->params, &a->groups.freeze, a->groups.freeze_bn));
+    LT_TRY(lt_trainer_open_parallel(t));
+    LT_TRY(lt_trainer_make_optimizer(t, &whole));
+    LT_TRY(lt_param_groups_apply(whole, t->optim, a->optim.lr, &a->groups.param_group));
+    LT_TRY(lt_trainer_divide_optimizer(t));
+    LT_TRY(lt_trainer_open_averaging(t));
+    if (o->ema_decay > 0)
+        LT_TRY(lt_train_state_open_ema(&t->state, &t->params, o->ema_decay));
+    if (t->state.ema)
+        LT_TRY(lt_optim_shard_ema(t->optim, t->state.ema));
+    lt_train_state_begin(&t->state, t->program->task, t->optim, &t->ranks, a->batch_size,
+                         o->grad_accum);
+    if (o->gradient_noise)
+        lt_train_state_measure_noise(&t->state);
+    lt_train_state_set_data(&t->state, t->input.train);
+    t->state.now.seed = (uint64_t)o->seed;
+    t->state.now.threads = lt_device_threads(t->device);
+    name_network(t);
+    /* The run folder last: a run that cannot go on leaves what is there as it is. */
+    LT_TRY(lt_trainer_load_checkpoint(t));
+    LT_TRY(lt_schedule_open(&t->schedule, &t->total_steps, &a->schedule, o, a->optim.lr,
+                            t->input.batches_per_epoch / o->grad_accum, t->state.offset));
+    lt_optim_release_params(t->optim); /* all ranks have read all weights */
+    LT_TRY(lt_train_state_scale_loss(&t->state, t->optim, o->amp == AMP_F16));
+    LT_TRY(settle_recompute(t));
+    LT_TRY(lt_trainer_check_memory(t));
+    LT_TRY(open_loader(t));
+    LT_TRY(lt_trainer_open_share(t));
+    LT_TRY(lt_trainer_open_step(t));
+    if (!t->state.now.run[0])
+        LT_TRY(lt_run_new_id(t->state.now.run));
+    return open_run(t);
+}
+
+void lt_trainer_close(lt_trainer *t)
+{
+    lt_run_close(&t->run);
+    lt_loader_free(&t->input.loader); /* before the device that its batches are on */
+    lt_train_step_free(&t->step);
+    if (t->context && t->program->close)
+        t->program->close(t->context);
+    lt_train_state_close(&t->state);
+    lt_optim_free(&t->optim);
+    lt_placed_free(&t->placed);
+    lt_stragglers_free(&t->stragglers);
+    lt_data_parallel_free(&t->dp);
+    lt_local_steps_free(&t->local);
+    lt_share_close(&t->share);
+    lt_ranks_close(&t->ranks);
+    lt_tape_free(&t->tape);
+    lt_params_clear(&t->params);
+    lt_module_free(&t->model);
+    lt_device_close(&t->device);
+    lt_train_input_close(&t->input);
+    lt_family_close(&t->choice);
+    lt_arguments_close(&t->options, &t->args);
+    lt_run_lock_close(&t->lock);
+    lt_watch_close(&t->watch);
+    free(t->context);
+    t->context = NULL;
+}

@@ -1,0 +1,196 @@
+/* What Shampoo did in a step, and the table of its blocks: how many of which shape, what they keep, what they cost by the model
+ * that also deals them out to ranks, and how even that came out. */
+
+#include "lather/shampoo_report.h"
+
+#include "base/shared_file.h"
+#include "program.h"
+
+#include "lather/ext/fail.h"
+#include "lather/shard.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const double mib = 0x1p20, per_ms = 1e-6; /* milliseconds of a nanosecond */
+
+/* Blocks of one shape, or all. */
+typedef struct group {
+    lt_shape shape;
+    int64_t count, factors, factor_bytes, state_bytes;
+    double step_ns, refresh_ns;
+} group;
+
+/* Where lines go: shown, the first one or all, and to a file if there is one. */
+typedef struct sink {
+    lt_run *run; /* NULL: not shown */
+    FILE *file;
+    bool is_verbose; /* all lines are shown */
+} sink;
+
+static void say(const sink *out, const char *fmt, ...) LT_PRINTF(2, 3);
+static void say(const sink *out, const char *fmt, ...)
+{
+    char line[256];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(line, sizeof line, fmt, args);
+    va_end(args);
+    if (out->run)
+        lt_run_note(out->run, "%s", line);
+    if (out->file)
+        fprintf(out->file, "%s\n", line);
+}
+
+static void add(group *g, const lt_shampoo_block *b)
+{
+    g->shape = b->shape;
+    g->count++;
+    g->factors += b->factors;
+    g->factor_bytes += b->factor_bytes;
+    g->state_bytes += b->state_bytes;
+    g->step_ns += b->step_ns;
+    g->refresh_ns += b->refresh_ns;
+}
+
+static int by_cost(const void *x, const void *y)
+{
+    const group *a = x, *b = y;
+    double left = a->refresh_ns + a->step_ns, right = b->refresh_ns + b->step_ns;
+    return left > right ? -1 : left < right;
+}
+
+static size_t count_blocks(const lt_optim *optim)
+{
+    lt_shampoo_block b;
+    size_t count = 0;
+    while (!lt_shampoo_block_at(optim, count, &b))
+        count++;
+    return count;
+}
+
+/* Blocks by shape, the most expensive first; returns how many shapes. */
+static size_t collect(const lt_optim *optim, size_t blocks, group *list, group *total)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < blocks; i++) {
+        lt_shampoo_block b;
+        size_t k = 0;
+        if (lt_shampoo_block_at(optim, i, &b))
+            break;
+        while (k < count && !lt_shape_equal(list[k].shape, b.shape))
+            k++;
+        count += k == count;
+        add(&list[k], &b);
+        add(total, &b);
+    }
+    qsort(list, count, sizeof *list, by_cost);
+    return count;
+}
+
+static void show_groups(const sink *out, const group *list, size_t count)
+{
+    char shape[LT_SHAPE_TEXT];
+    say(out, "  %-18s %6s %8s %12s %10s %12s", "shape", "blocks", "factors", "factors MiB",
+        "step ms", "refresh ms");
+    for (size_t i = 0; i < count; i++)
+        say(out, "  %-18s %6lld %8lld %12.2f %10.3f %12.2f", lt_shape_text(list[i].shape, shape),
+            (long long)list[i].count, (long long)list[i].factors,
+            (double)list[i].factor_bytes / mib, per_ms * list[i].step_ns,
+            per_ms * list[i].refresh_ns);
+}
+
+/* One line per rank, if the state is divided. */
+static void show_owners(const sink *out, const lt_optim *optim)
+{
+    double sum = 0, most = 0;
+    lt_shard_load load;
+    int ranks = 0;
+    for (; !lt_optim_shard_load(optim, ranks, &load); ranks++) {
+        if (!ranks)
+            say(out, "  %-18s %6s %12s %20s %12s", "owner", "blocks", "state MiB",
+                "modelled ms a step", "gathers MiB");
+        say(out, "  rank %-13d %6lld %12.2f %20.3f %12.2f", ranks, (long long)load.parts,
+            (double)load.state_bytes / mib, per_ms * load.cost, (double)load.gather_bytes / mib);
+        sum += load.cost;
+        most = load.cost > most ? load.cost : most;
+    }
+    if (ranks && sum > 0)
+        say(out, "  the busiest rank has %.3f times the mean", most * ranks / sum);
+}
+
+static void show(const sink *out, const lt_optim *optim, const group *total, const group *list,
+                 size_t count)
+{
+    double f = (double)lt_shampoo_settings(optim)->precondition_frequency;
+    say(out,
+        "blocks: %lld with %lld factors, %.1f MiB of factors and roots in %.1f MiB of state; "
+        "modelled on one core: %.1f ms a step, %.1f ms a refresh, %.1f ms a step with 1/%g of it",
+        (long long)total->count, (long long)total->factors, (double)total->factor_bytes / mib,
+        (double)total->state_bytes / mib, per_ms * total->step_ns, per_ms * total->refresh_ns,
+        per_ms * (total->step_ns + total->refresh_ns / f), f);
+    const sink table = {out->is_verbose ? out->run : NULL, out->file, false};
+    show_groups(&table, list, count);
+    show_owners(&table, optim);
+}
+
+static lt_status open_file(const char *folder, FILE **file)
+{
+    char path[1200];
+    *file = NULL;
+    if (!folder)
+        return LT_OK;
+    snprintf(path, sizeof path, "%s/blocks.txt", folder);
+    return lt_shared_stream(file, path, 'w');
+}
+
+lt_status lt_blocks_report(const lt_optim *optim, lt_run *run, int rank, bool is_verbose)
+{
+    if (!lt_shampoo_settings(optim))
+        return LT_OK;
+    size_t blocks = count_blocks(optim);
+    group total = {0}, *list = calloc(blocks ? blocks : 1, sizeof *list);
+    if (!list)
+        return lt_fail(LT_E_NOMEM, "blocks: no memory for %zu", blocks);
+    size_t count = collect(optim, blocks, list, &total);
+    sink out = {.run = run, .is_verbose = is_verbose};
+    lt_status st = open_file(rank ? NULL : lt_run_folder(run), &out.file);
+    if (!st)
+        show(&out, optim, &total, list, count);
+    if (out.file && fclose(out.file) && !st)
+        st = lt_fail(LT_E_IO, "%s/blocks.txt: %s", lt_run_folder(run), strerror(errno));
+    free(list);
+    return st;
+}
+
+void lt_shampoo_values(const lt_optim *optim, bool is_divided, lt_metric out[SHAMPOO_VALUES])
+{
+    const double unknown = (double)NAN;
+    const lt_shampoo_config *shampoo = lt_shampoo_settings(optim);
+    const bool async = shampoo && shampoo->refresh_timing == LT_REFRESH_ASYNC;
+    const lt_shampoo_stats got = lt_shampoo_statistics(optim);
+    const bool looks = shampoo && shampoo->refresh_tolerance > 0;
+    const bool budget = shampoo && shampoo->precondition_budget > 0;
+    const double seen = (double)(got.kept + got.roots);
+    const lt_metric value[SHAMPOO_VALUES] = {
+        {"shampoo_factor_seconds", got.factor_seconds},
+        {"shampoo_root_seconds", got.root_seconds},
+        {"shampoo_apply_seconds", got.apply_seconds},
+        {"shampoo_roots", (double)got.roots},
+        {"shampoo_kept", looks ? (double)got.kept : unknown},
+        {"shampoo_kept_share", looks && seen > 0 ? (double)got.kept / seen : unknown},
+        {"shampoo_interval", budget ? (double)got.interval : unknown},
+        {"shampoo_root_retries", (double)got.retries},
+        {"shampoo_root_failures", (double)got.failures},
+        {"shampoo_root_age", (double)got.root_age},
+        {"shampoo_gather_seconds", is_divided ? got.gather_seconds : unknown},
+        {"shampoo_wait_seconds", async ? got.wait_seconds : unknown},
+        {"shampoo_worker_seconds", async ? got.worker_seconds : unknown},
+    };
+    for (int i = 0; i < SHAMPOO_VALUES; i++)
+        out[i] = (lt_metric){value[i].name, shampoo ? value[i].value : unknown};
+}

@@ -1,0 +1,62 @@
+/* Signals that ask a run to stop after its step, and those in whose place write() fails. */
+
+#include "program.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static volatile sig_atomic_t seen, asked;
+
+static void on_signal(int signal)
+{
+    enum { SHELL_OFFSET = 128 }; /* a shell's status for a process that a signal ended */
+    static const char text[] = "\nstopping after this step; once more: at once\n";
+    /* A terminal that goes away may send SIGHUP twice, a batch system SIGUSR1 before SIGTERM: only
+     * a person's second signal, or a batch system's, means at once. */
+    const bool urgent = signal == SIGINT || signal == SIGTERM;
+    if (asked && urgent)
+        _exit(SHELL_OFFSET + signal);
+    asked |= urgent;
+    if (seen)
+        return;
+    seen = 1;
+    ssize_t written = write(STDERR_FILENO, text, sizeof text - 1);
+    (void)written;
+}
+
+void lt_signals_install(void)
+{
+    static const int asking[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
+    struct sigaction old, action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+    sigemptyset(&action.sa_mask);
+    for (size_t i = 0; i < sizeof asking / sizeof *asking; i++) {
+        sigaction(asking[i], NULL, &old);
+        if (asking[i] != SIGHUP || old.sa_handler != SIG_IGN) /* nohup ignores it */
+            sigaction(asking[i], &action, NULL);
+    }
+}
+
+int lt_signals_seen(void)
+{
+    return seen;
+}
+
+void lt_signals_as_errors(void)
+{
+    signal(SIGXFSZ, SIG_IGN);
+    signal(SIGPIPE, SIG_IGN);
+}
+
+int lt_signals_flush(const char *program, int code)
+{
+    errno = 0;
+    if (!fflush(stdout) && !ferror(stdout))
+        return code;
+    if (!code)
+        fprintf(stderr, "%s: the output was refused: %s\n", program,
+                errno ? strerror(errno) : "not all of it was written");
+    return code ? code : 1;
+}

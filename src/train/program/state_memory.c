@@ -1,0 +1,113 @@
+/* --state-memory adam: the optimizer whose state fits into the bytes of Adam's two moments in f32. Settings are tried
+ * in this order, the first that fits is it: what the flags say; factors as triangles, in bf16, in int8; moments
+ * in bf16, in int8; factors in int4; blocks of half the side, and again. Roots stay in int8 with factors in int4, so
+ * these save the least and come last (docs/adr/0065). What a flag asks for stays, if it is less. It depends on flags
+ * and parameters alone: a resume chooses the same. */
+
+#include "trainer.h"
+
+#include "lather/log.h"
+#include "lather/shampoo.h"
+#include "lather/shampoo_report.h"
+
+#include <stdio.h>
+
+static const char *const names[] = {"f32", "bf16", "int8", "int4"};
+enum { LEAST_BLOCK = 64 };
+
+/* What is tried. */
+typedef struct choice {
+    bool shampoo, packed;
+    lt_state_dtype factors, moments;
+    int64_t block;
+} choice;
+
+static choice as_flags_say(const lt_trainer *t)
+{
+    const lt_shampoo_config *c = lt_shampoo_settings(t->optim);
+    choice now = {.moments = (lt_state_dtype)t->args.training.state_dtype};
+    if (c) {
+        now.shampoo = true;
+        now.packed = c->packed_factors;
+        now.factors = c->factor_dtype;
+        now.block = c->max_preconditioner_dim;
+    }
+    return now;
+}
+
+/* The next one; false: there is none. */
+static bool advance(choice *c)
+{
+    if (c->shampoo && c->factors == LT_STATE_F32 && !c->packed) {
+        c->packed = true;
+    } else if (c->shampoo && c->factors < LT_STATE_INT8) {
+        c->packed = false;
+        c->factors++;
+    } else if (c->moments == LT_STATE_F32) {
+        c->moments = LT_STATE_BF16;
+    } else if (c->moments == LT_STATE_BF16) {
+        c->moments = LT_STATE_INT8;
+    } else if (c->shampoo && c->factors == LT_STATE_INT8) {
+        c->factors = LT_STATE_INT4;
+    } else if (c->shampoo && c->block / 2 >= LEAST_BLOCK) {
+        c->block /= 2;
+    } else {
+        return false;
+    }
+    return true;
+}
+
+static lt_status make(lt_trainer *t, const lt_params *params, const choice *c)
+{
+    lt_shampoo_config *settings = c->shampoo ? t->args.optim.settings : NULL;
+    lt_optim_free(&t->optim);
+    if (settings) {
+        settings->packed_factors = c->packed;
+        settings->factor_dtype = c->factors;
+        settings->max_preconditioner_dim = c->block;
+    }
+    LT_TRY(lt_optim_flags_make(&t->optim, &t->args.optim, params));
+    return lt_optim_set_state_dtype(t->optim, c->moments);
+}
+
+/* Of all ranks together: before it is divided. */
+static double budget_of(const lt_params *params)
+{
+    double elements = 0;
+    for (size_t i = 0; i < params->count; i++)
+        if (lt_param_is_trained(params->item[i]))
+            elements += (double)lt_tensor_count(params->item[i]->value);
+    return 2 * sizeof(float) * elements;
+}
+
+static lt_status fit(lt_trainer *t, const lt_params *params)
+{
+    const double mib = 0x1p20, budget = budget_of(params);
+    choice c = as_flags_say(t);
+    while ((double)lt_optim_state_bytes(t->optim) > budget) {
+        if (!advance(&c))
+            return lt_fail(LT_E_ARG,
+                           "--state-memory adam: %s needs %.1f MiB at least, Adam's moments %.1f "
+                           "MiB",
+                           lt_optim_name(t->optim), (double)lt_optim_state_bytes(t->optim) / mib,
+                           budget / mib);
+        LT_TRY(make(t, params, &c));
+    }
+    if (t->ranks.rank)
+        return LT_OK;
+    char more[96] = "";
+    if (c.shampoo)
+        snprintf(more, sizeof more, ", factors in %s%s, blocks of %lld", names[c.factors],
+                 c.packed ? ", packed" : "", (long long)c.block);
+    lt_log(LT_LOG_INFO, "optim",
+           "--state-memory adam: moments in %s%s: %.1f MiB of state, Adam's moments are %.1f MiB",
+           names[c.moments], more, (double)lt_optim_state_bytes(t->optim) / mib, budget / mib);
+    return LT_OK;
+}
+
+lt_status lt_trainer_open_optimizer(lt_trainer *t, const lt_params *params)
+{
+    LT_TRY(lt_optim_flags_make(&t->optim, &t->args.optim, params));
+    LT_TRY(lt_optim_set_state_dtype(t->optim, (lt_state_dtype)t->args.training.state_dtype));
+    return t->args.training.state_memory == STATE_MEMORY_ADAM ? fit(t, params) : LT_OK;
+}

@@ -1,0 +1,338 @@
+/* lt_train(): the loop with all that it needs, for programs without options. */
+
+#include "lather/train.h"
+
+#include "program.h"
+#include "train/loop/loop.h"
+#include "train/loop/step.h"
+
+#include "lather/ext/fail.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { MESSAGE = 512 };
+
+/* Zeroed parts are not there yet. */
+typedef struct parts {
+    const lt_train_config *config;
+    lt_ranks ranks;
+    lt_train_input input;
+    lt_train_state state;
+    lt_tape *tape;
+    lt_data_parallel *dp;
+    lt_local_steps *local;
+    lt_stragglers *stragglers;
+    lt_train_step *step;
+    lt_schedule schedule;
+    int64_t grad_accum, total_steps;
+    lt_task_labels labels;
+    lt_run_lock *lock;
+    lt_run *run;
+} parts;
+
+static lt_pass pass_of(const lt_train_config *c, lt_pass pass)
+{
+    pass.dtype = c->dtype;
+    pass.recompute = c->recompute;
+    pass.seed = c->loader.seed;
+    return pass;
+}
+
+static lt_status check_config(const lt_train_config *c)
+{
+    LT_TRY(lt_task_check(c->task.ops));
+    if (c->loader.batch < 1 || c->grad_accum < 0 || c->max_steps < 0)
+        return lt_fail(LT_E_ARG, "train: loader.batch %d, grad_accum %lld, max_steps %lld",
+                       c->loader.batch, (long long)c->grad_accum, (long long)c->max_steps);
+    if (c->output && strlen(c->output) > OUTPUT_BYTES)
+        return lt_fail(LT_E_ARG, "train: output: a path of %zu bytes, at most %d are taken",
+                       strlen(c->output), OUTPUT_BYTES);
+    return LT_OK;
+}
+
+/* Locks the folder and finds the checkpoint to go on from. */
+static lt_status open_folder(parts *p)
+{
+    const lt_train_config *c = p->config;
+    const lt_run_lock_config lock = {.is_new = !c->resume, .comm = c->comm};
+    lt_train_state *s = &p->state;
+    if (!c->output)
+        return LT_OK;
+    LT_TRY(lt_run_lock_open(&p->lock, c->output, &lock));
+    lt_status st =
+        c->resume ? lt_checkpoint_newest(c->output, s->folder, sizeof s->folder) : LT_END;
+    if (st == LT_END)
+        s->folder[0] = 0;
+    else if (st)
+        return st;
+    LT_TRY(lt_ranks_same_text(&p->ranks, "the checkpoint to resume", s->folder));
+    return s->folder[0] ? lt_checkpoint_verify(s->folder, &s->found) : LT_OK;
+}
+
+/* Averages of gradients, and of whose. */
+static lt_status open_parallel(parts *p)
+{
+    const lt_train_config *c = p->config;
+    const lt_ranks *r = &p->ranks;
+    lt_data_parallel_config dp = {.norms = c->gradient_noise};
+    if (!c->stragglers)
+        return lt_data_parallel_new(&p->dp, p->local ? lt_local_steps_comm(p->local) : r->comm,
+                                    c->params, p->tape, &dp);
+    if (p->local)
+        return lt_fail(LT_E_ARG, "train: stragglers and local_steps contradict each other");
+    LT_TRY(lt_stragglers_check(c->stragglers, r->count, p->grad_accum));
+    lt_stragglers_configure(c->stragglers, r->count, p->grad_accum, &dp);
+    LT_TRY(lt_data_parallel_new(&p->dp, r->comm, c->params, p->tape, &dp));
+    return lt_stragglers_new(&p->stragglers, c->stragglers, p->dp, r->comm, p->grad_accum);
+}
+
+static lt_status open_ranks(parts *p)
+{
+    lt_ranks *r = &p->ranks;
+    const lt_train_config *c = p->config;
+    if (!r->comm && (c->local_steps || c->stragglers))
+        return lt_fail(LT_E_ARG, "train: %s of one rank alone",
+                       c->local_steps ? "local_steps" : "stragglers");
+    if (!r->comm)
+        return LT_OK;
+    LT_TRY(lt_tensor_new(&r->sums, c->device, LT_F64, LT_SHAPE(RANK_SUMS)));
+    if (c->local_steps && lt_optim_is_averaged(c->optim))
+        return lt_fail(LT_E_ARG, "train: local_steps of an optimizer that averages iterates");
+    if (c->local_steps) {
+        LT_TRY(lt_ranks_find_nodes(r, c->ranks_per_node));
+        LT_TRY(lt_local_steps_new(&p->local, r->comm, &r->nodes, c->params, c->local_steps));
+    }
+    return open_parallel(p);
+}
+
+/* An epoch is a whole number of steps; what is left over is not seen in it. */
+static lt_status open_input(parts *p)
+{
+    const lt_train_config *c = p->config;
+    lt_train_input *in = &p->input;
+    lt_loader_config loader = c->loader;
+    const int64_t limit = loader.limit, all = lt_dataset_count(c->train);
+    const int64_t count = limit && limit < all ? limit : all;
+    int64_t batches = count / p->ranks.count / loader.batch;
+    if (loader.max_batches && batches > loader.max_batches)
+        batches = loader.max_batches;
+    in->unit = c->task.ops->unit;
+    in->train = c->train;
+    in->val = c->val ? c->val : c->train;
+    in->batches_per_epoch = batches / p->grad_accum * p->grad_accum;
+    if (!in->batches_per_epoch)
+        return lt_fail(LT_E_ARG,
+                       "train: %lld samples are fewer than a step of %d x %lld on %d ranks",
+                       (long long)count, loader.batch, (long long)p->grad_accum, p->ranks.count);
+    loader.rank = p->ranks.rank;
+    loader.size = p->ranks.count;
+    loader.drop_last = true;
+    loader.max_batches = in->batches_per_epoch;
+    LT_TRY(lt_train_input_agree(in, &p->ranks));
+    return lt_loader_new(&in->loader, c->train, c->device, &loader);
+}
+
+static lt_status open_schedule(parts *p)
+{
+    const lt_train_config *c = p->config;
+    p->schedule = c->schedule;
+    p->schedule.steps_per_epoch = p->input.batches_per_epoch / p->grad_accum;
+    p->total_steps = lt_schedule_steps(&p->schedule, c->max_steps, p->state.offset);
+    if (p->total_steps < 1)
+        return lt_fail(LT_E_ARG, "train: schedule.epochs %g and max_steps 0 are no step",
+                       c->schedule.epochs);
+    return lt_schedule_check(&p->schedule);
+}
+
+static lt_checkpoint_parts checkpoint_of(const parts *p)
+{
+    const lt_train_config *c = p->config;
+    lt_checkpoint_parts all = {.params = c->params,
+                               .optim = c->optim,
+                               .comm = c->comm,
+                               .local = p->local,
+                               .dp = p->dp,
+                               .metadata = c->metadata,
+                               .metadata_count = c->metadata_count};
+    lt_train_state_parts(&p->state, &all);
+    return all;
+}
+
+static lt_status open_state(parts *p)
+{
+    const lt_train_config *c = p->config;
+    const lt_checkpoint_parts all = checkpoint_of(p);
+    lt_checkpoint_state *now = &p->state.now;
+    lt_train_state_begin(&p->state, c->task.ops, c->optim, &p->ranks, c->loader.batch,
+                         p->grad_accum);
+    lt_train_state_set_data(&p->state, c->train);
+    now->seed = c->loader.seed;
+    if (c->gradient_noise)
+        lt_train_state_measure_noise(&p->state);
+    now->threads = lt_device_threads(c->device);
+    if (p->state.folder[0]) {
+        const int64_t batches = p->input.batches_per_epoch;
+        LT_TRY(lt_train_state_check_data(&p->state, c->data_may_change));
+        LT_TRY(lt_train_state_check(&p->state, &p->ranks, p->grad_accum, batches));
+        LT_TRY(lt_train_state_load(&p->state, &all, &p->ranks, p->grad_accum, batches));
+    }
+    LT_TRY(lt_train_state_scale_loss(&p->state, c->optim, c->dtype == LT_F16));
+    return now->run[0] ? LT_OK : lt_run_new_id(now->run);
+}
+
+static lt_status open_step(parts *p)
+{
+    const lt_train_config *c = p->config;
+    const lt_train_step_config step = {.device = c->device,
+                                       .tape = p->tape,
+                                       .params = c->params,
+                                       .optim = c->optim,
+                                       .task = c->task,
+                                       .ema = p->local ? NULL : p->state.ema,
+                                       .comm = c->comm,
+                                       .dp = p->dp,
+                                       .group = p->local ? lt_local_steps_comm(p->local) : NULL,
+                                       .share = c->share,
+                                       .pass = pass_of(c, LT_PASS_TRAIN),
+                                       .grad_accum = p->grad_accum,
+                                       .stragglers = p->stragglers,
+                                       .gradient_noise = c->gradient_noise,
+                                       .graph = c->graph,
+                                       .next = lt_train_input_next,
+                                       .next_context = &p->input,
+                                       .stop = c->stop,
+                                       .stop_context = c->context};
+    return lt_train_step_new(&p->step, &step);
+}
+
+static lt_status open_run(parts *p)
+{
+    const lt_train_config *c = p->config;
+    const lt_task_ops *task = c->task.ops;
+    const int64_t per_epoch = p->schedule.steps_per_epoch;
+    lt_train_labels(task, &p->labels);
+    lt_run_config run = {.progress = c->progress,
+                         .label = p->labels.label,
+                         .labels = p->labels.count,
+                         .total_steps = p->total_steps,
+                         .steps_per_epoch = per_epoch,
+                         .total_epochs =
+                             (p->total_steps - p->state.offset + per_epoch - 1) / per_epoch,
+                         .step_offset = p->state.offset,
+                         .resume_step = p->state.now.step,
+                         .redo_epoch = p->state.now.epoch_recorded == 0,
+                         .rank = p->ranks.rank,
+                         .ranks = p->ranks.count,
+                         .id = p->state.now.run};
+    lt_train_units(task, &run);
+    LT_TRY(lt_run_open(&p->run, c->output, &run));
+    return p->state.folder[0]
+               ? lt_train_resumed(p->run, &p->state, p->total_steps, &p->ranks, c->output, "")
+               : LT_OK;
+}
+
+static lt_status open_parts(parts *p)
+{
+    const lt_train_config *c = p->config;
+    LT_TRY(check_config(c));
+    p->grad_accum = c->grad_accum ? c->grad_accum : 1;
+    LT_TRY(lt_tape_new(&p->tape, c->device));
+    LT_TRY(open_folder(p));
+    LT_TRY(open_ranks(p));
+    LT_TRY(open_input(p));
+    if (c->ema_decay > 0)
+        LT_TRY(lt_train_state_open_ema(&p->state, c->params, c->ema_decay));
+    LT_TRY(lt_train_state_open_iterates(&p->state, c->params, c->optim));
+    LT_TRY(open_state(p));
+    LT_TRY(open_schedule(p));
+    LT_TRY(open_step(p));
+    return open_run(p);
+}
+
+static lt_evaluator evaluator_of(parts *p)
+{
+    const lt_train_config *c = p->config;
+    lt_loader_config loader = {.transform = c->loader.transform,
+                               .batch = c->loader.batch,
+                               .threads = c->loader.threads,
+                               .max_bad = c->loader.max_bad,
+                               .limit = c->loader.limit};
+    loader.transform.augment = LT_AUGMENT_NONE;
+    return (lt_evaluator){.device = c->device,
+                          .tape = p->tape,
+                          .task = c->task,
+                          .pass = pass_of(c, LT_PASS_EVAL),
+                          .loader = loader,
+                          .ranks = &p->ranks,
+                          .optim = c->optim,
+                          .share = c->share,
+                          .run = p->run,
+                          .stop = c->stop,
+                          .context = c->context};
+}
+
+static lt_status run_loop(parts *p)
+{
+    const lt_train_config *c = p->config;
+    const lt_train_loop loop = {.step = p->step,
+                                .input = &p->input,
+                                .state = &p->state,
+                                .ranks = &p->ranks,
+                                .run = p->run,
+                                .dp = p->dp,
+                                .local = p->local,
+                                .stragglers = p->stragglers,
+                                .schedule = &p->schedule,
+                                .evaluator = evaluator_of(p),
+                                .evaluated = p->input.val,
+                                .parts = checkpoint_of(p),
+                                .output = c->output,
+                                .total_steps = p->total_steps,
+                                .grad_accum = p->grad_accum,
+                                .eval_every = c->eval_every,
+                                .checkpoint_every = c->checkpoint_every,
+                                .keep = c->keep,
+                                .clip_norm = c->clip_norm,
+                                .target = c->target,
+                                .skip_nan = c->skip_nan,
+                                .is_scaled = c->dtype == LT_F16};
+    return lt_train_loop_run(&loop);
+}
+
+static void close_parts(parts *p, lt_status failure)
+{
+    lt_ranks_leave(&p->ranks, failure);
+    lt_run_close(&p->run);
+    lt_loader_free(&p->input.loader);
+    lt_train_step_free(&p->step);
+    lt_train_state_close(&p->state);
+    lt_stragglers_free(&p->stragglers);
+    lt_data_parallel_free(&p->dp);
+    lt_local_steps_free(&p->local);
+    lt_tensor_free(&p->ranks.sums);
+    lt_nodes_clear(&p->ranks.nodes);
+    lt_tape_free(&p->tape);
+    lt_run_lock_close(&p->lock);
+}
+
+lt_status lt_train(const lt_train_config *config, lt_train_end *end)
+{
+    parts p = {.config = config, .ranks = LT_RANKS_ALONE};
+    if (config->comm) /* before anything can fail, as the other ranks are told then */
+        lt_ranks_join(&p.ranks, config->comm);
+    lt_status st = open_parts(&p);
+    if (!st)
+        st = run_loop(&p);
+    if (end)
+        *end = (lt_train_end){.step = p.state.now.step,
+                              .epoch = p.state.now.epoch,
+                              .best = p.state.now.best,
+                              .best_step = p.state.now.best_step,
+                              .stopped = p.ranks.stop};
+    char why[MESSAGE];
+    snprintf(why, sizeof why, "%s", lt_error_message());
+    close_parts(&p, st);
+    return st ? lt_fail(st, "%s", why)
+              : LT_OK; /* closing what was aborted has messages of its own */
+}

@@ -1,0 +1,109 @@
+/* What a program's table may ask of its start: lather/ext/program.h. */
+
+#include "trainer.h"
+
+#include "lather/ext/fail.h"
+
+void *lt_trainer_context(const lt_trainer *t)
+{
+    return t->context;
+}
+
+const lt_options *lt_trainer_options(const lt_trainer *t)
+{
+    return t->options;
+}
+
+lt_device *lt_trainer_device(const lt_trainer *t)
+{
+    return t->device;
+}
+
+lt_tape *lt_trainer_tape(const lt_trainer *t)
+{
+    return t->tape;
+}
+
+lt_module *lt_trainer_model(const lt_trainer *t)
+{
+    return t->model;
+}
+
+lt_run *lt_trainer_run(const lt_trainer *t)
+{
+    return t->run;
+}
+
+const lt_model_spec *lt_trainer_spec(const lt_trainer *t)
+{
+    return &t->choice.spec;
+}
+
+const lt_model_facts *lt_trainer_facts(const lt_trainer *t)
+{
+    return &t->choice.facts;
+}
+
+const char *lt_trainer_data(const lt_trainer *t)
+{
+    return t->args.data ? t->args.data : "";
+}
+
+const char *lt_trainer_weights(const lt_trainer *t)
+{
+    return t->weights;
+}
+
+bool lt_trainer_evaluates(const lt_trainer *t)
+{
+    return t->args.evaluation.eval;
+}
+
+int lt_trainer_ranks(const lt_trainer *t)
+{
+    return t->ranks.count;
+}
+
+lt_pass lt_trainer_pass(const lt_trainer *t, bool train)
+{
+    static const lt_dtype dtypes[] = {LT_F32, LT_BF16, LT_F16, LT_F32};
+    lt_pass pass = train ? LT_PASS_TRAIN : LT_PASS_EVAL;
+    pass.dtype = dtypes[t->args.training.amp];
+    pass.recompute = t->args.training.recompute ? LT_RECOMPUTE_CHEAP : LT_RECOMPUTE_OFF;
+    pass.seed = (uint64_t)t->args.training.seed;
+    return pass;
+}
+
+lt_status lt_trainer_same_number(lt_trainer *t, const char *what, int64_t value)
+{
+    return lt_ranks_same_number(&t->ranks, what, value);
+}
+
+void lt_trainer_begin_work(lt_trainer *t)
+{
+    t->at_work = true;
+}
+
+/* The weights of the model that the file belongs to. */
+static lt_status load_model(lt_trainer *t, const char *path)
+{
+    family_choice *c = &t->choice;
+    lt_model_facts found = {0};
+    if (!c->options)
+        LT_TRY(lt_family_open_options(c));
+    LT_TRY(lt_family_infer(c, path, &found, &c->spec));
+    LT_TRY(lt_family_adopt(c, &found, path, lt_options_is_set));
+    c->spec.is_loaded = true;
+    LT_TRY(c->family->make(&t->model, t->device, c->config, &c->spec));
+    LT_TRY(lt_module_params(t->model, &t->params));
+    const lt_weights_config config = lt_family_weights(c);
+    return lt_weights_load(path, &t->params, &config);
+}
+
+lt_status lt_trainer_open_weights(lt_trainer *t, const char *path, const char *device, int threads)
+{
+    const lt_device_config config = {.threads = threads};
+    LT_TRY(lt_device_open(&t->device, device, &config));
+    LT_TRY(load_model(t, path));
+    return lt_tape_new(&t->tape, t->device);
+}

@@ -1,0 +1,150 @@
+/* One start of a training program: its options and all that they open. */
+#ifndef LT_TRAINER_TRAINER_H
+#define LT_TRAINER_TRAINER_H
+
+#include "arguments.h"
+#include "train/checkpoint/watch.h"
+#include "train/loop/loop.h"
+
+#include "lather/fit.h"
+#include "lather/placed_optim.h"
+
+/* Least squares of log loss by log step. */
+typedef struct lt_power_fit {
+    double count, x, y, xx, xy;
+} lt_power_fit;
+
+/* What --plan auto expects of the run that it chose. */
+typedef struct lt_planned {
+    double step_seconds; /* 0: nothing was planned */
+    double steps;        /* to the goal; NaN: not known */
+    char metric[32];     /* of the goal, as records of epochs have it: "val_loss"; "": none */
+    double goal;
+    bool lower, percent; /* as plan_goal has them */
+    double seconds;      /* of training so far */
+    lt_power_fit power;  /* of the epochs so far */
+    lt_loss_model loss;  /* Hemingway's, of the plan's runs */
+    double ranks;        /* of this run in it; 0: there is none */
+    double above,
+        epochs; /* sum of log10 of what epochs had over what it says, above its floor; epochs in it */
+} lt_planned;
+
+/* Zeroed parts are not there yet; lt_trainer_close() frees what is. */
+struct lt_trainer {
+    const lt_trainer_program *program;
+    void *context; /* the program's; owned */
+    lt_options *options;
+    arguments args;
+
+    lt_ranks ranks;
+    lt_train_input input;
+    lt_train_state state;
+    lt_train_step *step; /* NULL in an evaluation */
+    lt_device *device;
+    lt_module *model;
+    family_choice choice; /* of the model */
+    lt_params params;
+    lt_optim *optim;
+    lt_placed *
+        placed; /* whole parameters behind those of a model that is divided; NULL: params are whole */
+    lt_schedule schedule;
+    lt_tape *tape;
+    lt_run *run;
+    lt_task_labels labels; /* borrowed by run */
+
+    lt_planned planned;
+    int64_t total_steps;
+    char weights[LT_WATCH_PATH + 32]; /* its model.safetensors, else --weights; "": neither */
+    char changed[1024];               /* flags that are others than before the resume */
+    lt_run_lock *lock;                /* of --output; NULL: none */
+
+    lt_data_parallel *dp;      /* NULL: one rank, or an evaluation */
+    lt_local_steps *local;     /* NULL: none */
+    lt_stragglers *stragglers; /* NULL: ranks wait for each other */
+    lt_share *share;           /* NULL: none */
+    lt_watch *watch;           /* of --watch, on rank 0; NULL: none */
+    lt_watched watched;        /* the checkpoint that is evaluated */
+    int workers;               /* loader threads of this rank; 0: as many as allowed */
+    bool at_work; /* everything is open: what fails from here on is no wrong command line */
+};
+
+/* main.c: of the process, by how its work ended. An LT_E_ARG before the first sample is a wrong command line: found
+ * while reading it, in a value that only the library can check, or beside a checkpoint or data that it does not fit. */
+enum { EXIT_DONE, EXIT_ERROR, EXIT_USAGE, EXIT_INTERRUPTED };
+
+/* main.c: a start of the program before it opens anything: memory of its options, their table (more: NULL, or what a
+ * command adds), the command line, what it must agree on. Errors: LT_E_ARG, LT_E_NOMEM, those of a config file. */
+lt_status lt_trainer_start(lt_trainer *t, const lt_model_family *family,
+                           const lt_trainer_program *program);
+lt_status lt_trainer_open_options(lt_trainer *t, const arguments_more *more);
+lt_status lt_trainer_parse(lt_trainer *t, int argc, char *const *argv);
+lt_status lt_trainer_check(const lt_trainer *t);
+
+/* parallel.c: several processes train one model. */
+/* Joins the others that the launcher started; shares out the machine's threads. */
+lt_status lt_trainer_open_ranks(lt_trainer *t);
+/* Of --share-device; once nothing but the work itself is left to do, as the others wait for this job's turns. */
+lt_status lt_trainer_open_share(lt_trainer *t);
+/* Before the optimizer: gradients are averaged from now on. */
+lt_status lt_trainer_open_parallel(lt_trainer *t);
+/* Whether gradients are compressed in the epoch that begins. */
+void lt_trainer_begin_compression(lt_trainer *t);
+/* What the optimizer is made over, when what is frozen is known: params, or the whole parameters of a divided model. */
+lt_status lt_trainer_make_optimizer(lt_trainer *t, const lt_params **params);
+/* Behind the optimizer and its groups, before a checkpoint: each rank keeps a part of the state. */
+lt_status lt_trainer_divide_optimizer(lt_trainer *t);
+
+/* averaging.c: behind that; what --iterate-averaging asks for. */
+lt_status lt_trainer_open_averaging(lt_trainer *t);
+/* What makes statistics of the averaged weights, if --update-bn and the model want that. */
+bool lt_trainer_update_bn(const lt_trainer *t, lt_update_bn *out);
+
+/* model.c */
+lt_status lt_trainer_open_model(lt_trainer *t);
+
+/* setup.c: opens everything that the arguments ask for, in this order. */
+lt_status lt_trainer_open_device(lt_trainer *t);
+lt_status lt_trainer_open_data(lt_trainer *t);
+/* Of an epoch on each of so many copies of the model: whole updates, the rest is not seen. Errors: LT_E_ARG (there are none). */
+lt_status lt_trainer_count_batches(int64_t *out, const lt_trainer *t, int64_t count, int copies);
+lt_status lt_trainer_open_training(lt_trainer *t);
+/* Of this rank's samples; of a trainer whose data are open. */
+lt_loader_config lt_trainer_training_loader(const lt_trainer *t);
+void lt_trainer_close(lt_trainer *t);
+
+/* work.c: to the end, a target, a limit or a signal. */
+lt_status lt_trainer_train(lt_trainer *t);
+lt_status lt_trainer_open_step(lt_trainer *t);
+/* What --resume asks for, if there is one: state, model, optimizer, averages. */
+lt_status lt_trainer_load_checkpoint(lt_trainer *t);
+lt_status lt_trainer_evaluate(lt_trainer *t, lt_evaluation *out);
+lt_task lt_trainer_task(lt_trainer *t);
+/* The loader's fields that the program has. */
+lt_loader_config lt_trainer_loader(const lt_trainer *t, bool train);
+
+/* plan_auto.c: behind an epoch of a run of --plan auto: what it took, and what is left by what was measured, goes to metrics.jsonl as an event
+ * "plan". metric: the epoch's. */
+lt_status lt_planned_refit(lt_trainer *t, const lt_metric *metric, size_t count);
+
+/* watch.c: --watch RUN. */
+/* Finds the run's first checkpoint to evaluate, whose weights are the model's; *over: it has none any more, or a signal
+ * came. Collective, as the other. */
+lt_status lt_trainer_open_watch(lt_trainer *t, bool *over);
+/* Evaluates that and those that come, to the end of the run or a signal. */
+lt_status lt_trainer_watch(lt_trainer *t);
+
+/* memory.c: of --recompute auto, off where that fits into memory on every rank, else cheap; of a run that goes on what
+ * it had before, RECOMPUTE_AUTO: not known. Says it, and writes it into the options. Collective. */
+lt_status lt_trainer_choose_recompute(lt_trainer *t, int before);
+/* whether a step will fit; parameters, FLOPs, memory. Errors: LT_E_NOMEM. */
+lt_status lt_trainer_check_memory(const lt_trainer *t);
+lt_status lt_trainer_summary(lt_trainer *t);
+/* What the network costs, and the bytes that a sample of a batch takes in a step; of a model that is open. */
+lt_status lt_trainer_count_cost(const lt_trainer *t, lt_model_cost *out, double *sample_bytes);
+/* Bytes that this process can still get; 0: not known. */
+double lt_trainer_free_memory(void);
+
+/* state_memory.c: the optimizer of the flags over these parameters, its state as small as --state-memory says. */
+lt_status lt_trainer_open_optimizer(lt_trainer *t, const lt_params *params);
+
+#endif

@@ -1,0 +1,187 @@
+/* Training and evaluation as the command line asks for them: fills the tables of the library's loop. */
+
+#include "trainer.h"
+
+#include "lather/ext/fail.h"
+#include "lather/muon.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static bool asked_to_stop(void *context)
+{
+    (void)context;
+    return lt_signals_seen() > 0;
+}
+
+lt_task lt_trainer_task(lt_trainer *t)
+{
+    const lt_trainer_program *p = t->program;
+    return (lt_task){p->task, p->task_context ? p->task_context(t->context, t) : t->context};
+}
+
+lt_loader_config lt_trainer_loader(const lt_trainer *t, bool train)
+{
+    lt_loader_config c = {.threads = t->workers};
+    if (t->program->loader)
+        t->program->loader(t->context, t, train, &c);
+    return c;
+}
+
+/* --- Evaluation --- */
+
+static lt_evaluator evaluator_of(lt_trainer *t)
+{
+    const arguments *a = &t->args;
+    lt_loader_config loader = lt_trainer_loader(t, false);
+    loader.batch = (int)(a->eval_batch_size ? a->eval_batch_size : a->batch_size);
+    loader.max_batches = a->loader.limit_eval_batches;
+    loader.limit = a->loader.overfit_batches * a->batch_size * t->ranks.data_count;
+    return (lt_evaluator){.device = t->device,
+                          .tape = t->tape,
+                          .task = lt_trainer_task(t),
+                          .pass = lt_trainer_pass(t, false),
+                          .loader = loader,
+                          .ranks = &t->ranks,
+                          .optim = t->optim,
+                          .share = t->share,
+                          .run = t->run,
+                          .stop = asked_to_stop};
+}
+
+lt_status lt_trainer_evaluate(lt_trainer *t, lt_evaluation *out)
+{
+    const lt_evaluator evaluator = evaluator_of(t);
+    LT_TRY(lt_evaluate(&evaluator, t->input.val, out));
+    t->ranks.stop = out->stopped;
+    return LT_OK;
+}
+
+/* --- Training --- */
+
+lt_status lt_trainer_open_step(lt_trainer *t)
+{
+    const lt_train_step_config c = {
+        .device = t->device,
+        .tape = t->tape,
+        .params = &t->params,
+        .optim = t->optim,
+        .task = lt_trainer_task(t),
+        .ema = t->local ? NULL : t->state.ema, /* it follows outer steps */
+        .comm = t->ranks.comm,
+        .dp = t->dp,
+        .mesh = t->ranks.mesh,
+        .group = t->local ? lt_local_steps_comm(t->local) : NULL,
+        .share = t->share,
+        .pass = lt_trainer_pass(t, true),
+        .grad_accum = t->args.training.grad_accum,
+        .stragglers = t->stragglers,
+        .gradient_noise = t->args.training.gradient_noise,
+        .graph = t->args.machine.graph && !t->ranks.mesh && !t->args.ranks.shard_params,
+        .next = lt_train_input_next,
+        .next_context = &t->input,
+        .stop = asked_to_stop};
+    return lt_train_step_new(&t->step, &c);
+}
+
+/* entry: the metadata of the weights, for the lifetime of the parts. */
+static lt_checkpoint_parts parts_of(const lt_trainer *t, lt_metadata entry[LT_TRAINER_METADATA])
+{
+    const lt_trainer_program *p = t->program;
+    lt_checkpoint_parts parts = {.params = &t->params,
+                                 .optim = t->optim,
+                                 .comm = t->ranks.comm,
+                                 .local = t->local,
+                                 .dp = t->dp,
+                                 .metadata = entry,
+                                 .metadata_count =
+                                     p->metadata ? p->metadata(t->context, t, entry) : 0};
+    lt_train_state_parts(&t->state, &parts);
+    return parts;
+}
+
+static lt_status check_metadata(const lt_trainer *t)
+{
+    char path[sizeof t->weights];
+    snprintf(path, sizeof path, "%s/model.safetensors", t->state.folder);
+    return t->program->check_metadata ? t->program->check_metadata(t->context, t, path) : LT_OK;
+}
+
+lt_status lt_trainer_load_checkpoint(lt_trainer *t)
+{
+    const int64_t passes = t->args.training.grad_accum;
+    lt_metadata entry[LT_TRAINER_METADATA];
+    const lt_checkpoint_parts parts = parts_of(t, entry);
+    if (!t->state.folder[0])
+        return LT_OK;
+    LT_TRY(check_metadata(t)); /* other classes first: with them the data is another too */
+    LT_TRY(
+        lt_train_state_check_data(&t->state, t->args.output.data_changed == DATA_CHANGED_CONTINUE));
+    LT_TRY(lt_train_state_check(&t->state, &t->ranks, passes, t->input.batches_per_epoch));
+    return lt_train_state_load(&t->state, &parts, &t->ranks, passes, t->input.batches_per_epoch);
+}
+
+static int step_values(void *context, lt_metric out[LOOP_VALUES])
+{
+    const lt_trainer *t = context;
+    const lt_trainer_program *p = t->program;
+    const int own = p->step_values ? p->step_values(t->context, t, out) : 0;
+    lt_shampoo_values(t->optim, t->ranks.comm != NULL, out + own);
+    out[own + SHAMPOO_VALUES] = (lt_metric){"muon_seconds", lt_muon_seconds(t->optim)};
+    return own + SHAMPOO_VALUES + 1;
+}
+
+static void begin_epoch(void *context)
+{
+    lt_trainer *t = context;
+    lt_trainer_begin_compression(t);
+    if (t->program->begin_epoch)
+        t->program->begin_epoch(t->context, t);
+}
+
+static lt_status end_epoch(void *context, const lt_metric *metric, size_t count)
+{
+    lt_trainer *t = context;
+    return lt_planned_refit(t, metric, count);
+}
+
+lt_status lt_trainer_train(lt_trainer *t)
+{
+    const arguments *a = &t->args;
+    const training_options *training = &a->training;
+    const output_options *o = &a->output;
+    lt_metadata entry[LT_TRAINER_METADATA];
+    lt_update_bn statistics;
+    const bool updates_bn = lt_trainer_update_bn(t, &statistics);
+    const lt_train_loop loop = {
+        .step = t->step,
+        .input = &t->input,
+        .state = &t->state,
+        .ranks = &t->ranks,
+        .run = t->run,
+        .dp = t->dp,
+        .local = t->local,
+        .stragglers = t->stragglers,
+        .schedule = &t->schedule,
+        .evaluator = evaluator_of(t),
+        .evaluated = a->loader.overfit_batches ? t->input.train : t->input.val,
+        .update_bn = updates_bn ? &statistics : NULL,
+        .parts = parts_of(t, entry),
+        .output = o->output,
+        .total_steps = t->total_steps,
+        .grad_accum = training->grad_accum,
+        .eval_every = a->evaluation.eval_every,
+        .checkpoint_every = o->checkpoint_every,
+        .keep = (int)o->keep,
+        .clip_norm = training->clip_grad,
+        .target = t->program->target ? t->program->target(t->context) : 0,
+        .skip_nan = training->on_nan == ON_NAN_SKIP,
+        .is_scaled = training->amp == AMP_F16,
+        .ahead = (lt_run_ahead)a->machine.run_ahead,
+        .step_values = step_values,
+        .begin_epoch = begin_epoch,
+        .end_epoch = t->planned.step_seconds > 0 ? end_epoch : NULL,
+        .context = t,
+    };
+    return lt_train_loop_run(&loop);
+}

@@ -1,0 +1,401 @@
+/* The run folder and its files. */
+
+#include "run.h"
+
+#include "base/alloc.h"
+#include "base/commit.h"
+#include "base/hash.h"
+#include "base/shared_file.h"
+
+#include "lather/log.h"
+#include "lather/text.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+struct lt_run {
+    char *folder, *id;
+    dev_t device; /* of the folder when it was opened */
+    ino_t inode;
+    bool is_quiet; /* a rank above 0 */
+    int64_t flush_every;
+    char rate[64];       /* "images_per_second" */
+    const char *records; /* the name of its file: "metrics.jsonl" */
+    FILE *metrics;
+    FILE *bad_images; /* made at the first one */
+    uint64_t *bad;    /* hashes of its lines */
+    size_t bad_count, bad_capacity, bad_told;
+    lt_tensorboard *board;
+    lt_json_writer line;
+    lt_bar bar;
+};
+
+static lt_status io_error(const lt_run *run, const char *name)
+{
+    return lt_fail(LT_E_IO, "%s/%s: %s", run->folder, name, strerror(errno));
+}
+
+static void tell_bad_images(lt_run *run);
+
+/* Opens FOLDER/NAME for appending. */
+static lt_status open_file(const lt_run *run, const char *name, FILE **out)
+{
+    char *path = lt_format("%s/%s", run->folder, name);
+    if (!path)
+        return LT_E_NOMEM;
+    lt_status st = lt_shared_stream(out, path, 'a');
+    lt_free(path);
+    return st;
+}
+
+/* Whole or not at all, and the earlier one of a resumed run stays until then. */
+static lt_status write_config(const lt_run *run, const lt_options *options)
+{
+    char *path = lt_format("%s/config.yaml", run->folder);
+    lt_replacement r;
+    lt_status st = path ? lt_replacement_open(&r, path) : LT_E_NOMEM;
+    if (!st) {
+        st = lt_options_write_run(options, r.file);
+        if (st)
+            st = lt_fail(st, "%s: %s", path, lt_error_message());
+        st = lt_replacement_close(&r, st, false);
+    }
+    lt_free(path);
+    return st;
+}
+
+/* Starts a file of records afresh, or at the step to resume. */
+static lt_status begin_records(const lt_run *run, const char *name, const lt_run_config *config)
+{
+    char *path = lt_format("%s/%s", run->folder, name);
+    if (!path)
+        return LT_E_NOMEM;
+    lt_status st = LT_OK;
+    if (config->resume_step > 0)
+        st = lt_metrics_rewind(path, config->resume_step, config->redo_epoch);
+    else if (unlink(path) && errno != ENOENT)
+        st = io_error(run, name);
+    lt_free(path);
+    return st;
+}
+
+/* Those of evaluations beside the run are of its steps too. */
+static lt_status open_metrics(lt_run *run, const lt_run_config *config)
+{
+    LT_TRY(begin_records(run, LT_RUN_EVALUATIONS, config));
+    LT_TRY(begin_records(run, run->records, config));
+    return open_file(run, run->records, &run->metrics);
+}
+
+static lt_status remember_folder(lt_run *run)
+{
+    struct stat info;
+    if (stat(run->folder, &info))
+        return lt_fail(LT_E_IO, "%s: %s", run->folder, strerror(errno));
+    run->device = info.st_dev;
+    run->inode = info.st_ino;
+    return LT_OK;
+}
+
+static lt_status make_files(lt_run *run, const lt_run_config *config)
+{
+    static const char *const names[] = {"config.yaml",      "env.json",          "metrics.jsonl",
+                                        LT_RUN_EVALUATIONS, "model.safetensors", NULL};
+    LT_TRY(lt_commit_make_folders(run->folder));
+    LT_TRY(remember_folder(run));
+    if (config->append)
+        return open_file(run, run->records, &run->metrics);
+    lt_commit_clean(run->folder, names, false); /* not where another process may be at work */
+    if (config->options)
+        LT_TRY(write_config(run, config->options));
+    LT_TRY(lt_run_write_env(run->folder, config, run->id));
+    LT_TRY(open_metrics(run, config));
+    return config->no_tensorboard
+               ? LT_OK
+               : lt_tensorboard_open(&run->board, run->folder, config->resume_step);
+}
+
+lt_status lt_run_open(lt_run **out, const char *folder, const lt_run_config *config)
+{
+    lt_run *run = lt_alloc(1, sizeof *run);
+    if (!run)
+        return LT_E_NOMEM;
+    run->is_quiet = config->rank > 0;
+    run->records = config->records ? config->records : "metrics.jsonl";
+    run->flush_every = config->flush_every > 0 ? config->flush_every : 1;
+    snprintf(run->rate, sizeof run->rate, "%s_per_second", config->unit ? config->unit : "samples");
+    lt_bar_begin(&run->bar, stderr, config);
+    lt_status st = LT_OK;
+    if (folder && !(run->folder = lt_strdup(folder)))
+        st = LT_E_NOMEM;
+    if (config->id && !(run->id = lt_strdup(config->id)))
+        st = LT_E_NOMEM;
+    if (!st && folder && !run->is_quiet)
+        st = make_files(run, config);
+    if (st)
+        lt_run_close(&run);
+    else
+        *out = run;
+    return st;
+}
+
+void lt_run_close(lt_run **r)
+{
+    lt_run *run = *r;
+    if (!run)
+        return;
+    if (run->bad_told < run->bad_count)
+        tell_bad_images(run);
+    lt_bar_end(&run->bar);
+    if (run->metrics)
+        fclose(run->metrics);
+    if (run->bad_images)
+        fclose(run->bad_images);
+    lt_tensorboard_close(&run->board);
+    lt_json_writer_clear(&run->line);
+    lt_free(run->bad);
+    lt_free(run->id);
+    lt_free(run->folder);
+    lt_free(run);
+    *r = NULL;
+}
+
+/* A number that is not NaN. Infinity is written as null: JSON has no other way. */
+static void put(lt_run *run, const char *key, double value)
+{
+    if (!isnan(value))
+        lt_json_put_number(&run->line, key, value);
+}
+
+static lt_status put_board(lt_run *run, const char *tag, int64_t step, double value)
+{
+    return run->board && !isnan(value) ? lt_tensorboard_scalar(run->board, tag, step, value)
+                                       : LT_OK;
+}
+
+static lt_status put_all(lt_run *run, const char *group, int64_t step, const lt_metric *metric,
+                         size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        char tag[128];
+        snprintf(tag, sizeof tag, "%s/%s", group, metric[i].name);
+        put(run, metric[i].name, metric[i].value);
+        LT_TRY(put_board(run, tag, step, metric[i].value));
+    }
+    return LT_OK;
+}
+
+/* What stat() cannot say now, as on a server that is away, is no reason to end a run. */
+lt_status lt_run_check(const lt_run *run)
+{
+    struct stat info;
+    if (!run->metrics)
+        return LT_OK;
+    bool gone = stat(run->folder, &info) ? errno == ENOENT || errno == ENOTDIR || errno == ESTALE
+                                         : info.st_ino != run->inode || info.st_dev != run->device;
+    if (!fstat(fileno(run->metrics), &info))
+        gone = gone || info.st_nlink == 0;
+    return gone ? lt_fail(LT_E_IO,
+                          "%s: was deleted or moved while the run was writing to it: nothing more "
+                          "of it can be kept",
+                          run->folder)
+                : LT_OK;
+}
+
+/* Ends the line and hands it to the system. */
+static lt_status write_line(lt_run *run, bool flush)
+{
+    const char *text = NULL;
+    size_t bytes = 0;
+    if (flush)
+        LT_TRY(lt_run_check(run));
+    if (run->id)
+        lt_json_put_string(&run->line, "run", run->id);
+    lt_json_end(&run->line);
+    lt_json_put_raw(&run->line, "\n");
+    LT_TRY(lt_json_text(&run->line, &text, &bytes));
+    if (fwrite(text, 1, bytes, run->metrics) != bytes || (flush && fflush(run->metrics)))
+        return io_error(run, run->records);
+    return flush && run->board ? lt_tensorboard_flush(run->board) : LT_OK;
+}
+
+static void begin_line(lt_run *run, const char *event)
+{
+    lt_json_rewind(&run->line);
+    lt_json_begin_object(&run->line, NULL);
+    lt_json_put_string(&run->line, "event", event);
+}
+
+lt_status lt_run_step(lt_run *run, const lt_run_step_record *r)
+{
+    lt_bar_step(&run->bar, r);
+    if (!run->metrics)
+        return LT_OK;
+    const lt_metric lr = {"lr", r->lr};
+    const lt_metric speed[] = {
+        {run->rate, r->seconds > 0 ? (double)r->samples / r->seconds : (double)NAN},
+        {"data_seconds", r->data_seconds},
+    };
+    begin_line(run, "step");
+    lt_json_put_integer(&run->line, "step", r->step);
+    lt_json_put_integer(&run->line, "epoch", r->epoch);
+    LT_TRY(put_all(run, "train", r->step, r->metric, r->metrics));
+    LT_TRY(put_all(run, "train", r->step, &lr, 1));
+    LT_TRY(put_all(run, "speed", r->step, speed, sizeof speed / sizeof *speed));
+    put(run, "seconds", r->seconds);
+    LT_TRY(put_all(run, "train", r->step, r->extra, r->extra_count));
+    return write_line(run, r->step % run->flush_every == 0);
+}
+
+static void show_epoch(lt_run *run, const lt_run_epoch_record *r)
+{
+    char text[256], duration[32];
+    size_t used =
+        (size_t)snprintf(text, sizeof text, "%s %" PRId64 ":", r->is_evaluation ? "step" : "epoch",
+                         r->is_evaluation ? r->step : r->epoch + 1);
+    for (size_t i = 0; i < r->metrics; i++)
+        used += lt_bar_metric(&run->bar, r->metric[i].name, r->metric[i].value, text + used,
+                              sizeof text - used);
+    snprintf(text + used, sizeof text - used, " | %s",
+             lt_duration_text(r->is_evaluation ? r->eval_seconds : r->seconds, duration));
+    lt_bar_line(&run->bar, text);
+}
+
+lt_status lt_run_epoch(lt_run *run, const lt_run_epoch_record *r)
+{
+    show_epoch(run, r);
+    tell_bad_images(run);
+    if (!run->metrics)
+        return LT_OK;
+    const lt_metric seconds[] = {{"seconds", r->seconds}, {"eval_seconds", r->eval_seconds}};
+    begin_line(run, r->is_evaluation ? "evaluation" : "epoch");
+    lt_json_put_integer(&run->line, "epoch", r->epoch);
+    lt_json_put_integer(&run->line, "step", r->step);
+    LT_TRY(put_all(run, "epoch", r->step, r->metric, r->metrics));
+    LT_TRY(put_all(run, "epoch", r->step, seconds, sizeof seconds / sizeof *seconds));
+    LT_TRY(put_all(run, "epoch", r->step, r->extra, r->extra_count));
+    LT_TRY(write_line(run, true));
+    return fsync(fileno(run->metrics)) && errno != EINVAL ? io_error(run, run->records) : LT_OK;
+}
+
+lt_status lt_run_event(lt_run *run, const char *event, int64_t step, const char *key,
+                       const char *text)
+{
+    if (!run->metrics)
+        return LT_OK;
+    begin_line(run, event);
+    lt_json_put_integer(&run->line, "step", step);
+    if (key)
+        lt_json_put_string(&run->line, key, text);
+    return write_line(run, true);
+}
+
+lt_status lt_run_event_values(lt_run *run, const char *event, int64_t step, const lt_metric *value,
+                              size_t count)
+{
+    if (!run->metrics)
+        return LT_OK;
+    begin_line(run, event);
+    lt_json_put_integer(&run->line, "step", step);
+    for (size_t i = 0; i < count; i++)
+        if (isfinite(value[i].value))
+            lt_json_put_number(&run->line, value[i].name, value[i].value);
+    return write_line(run, true);
+}
+
+/* Remembers a line of bad_images.txt; false: it was there, of another epoch or an evaluation of the same images. */
+static bool is_new(lt_run *run, const char *line)
+{
+    const uint64_t hash = lt_fnv1a_text(LT_FNV1A_BEGIN, line);
+    for (size_t i = 0; i < run->bad_count; i++)
+        if (run->bad[i] == hash)
+            return false;
+    uint64_t *grown = lt_grow(run->bad, &run->bad_capacity, run->bad_count + 1, sizeof *grown);
+    if (grown) {
+        run->bad = grown;
+        run->bad[run->bad_count++] = hash;
+    }
+    return true;
+}
+
+/* The lines that an earlier try of the run wrote. */
+static void remember_bad_images(lt_run *run)
+{
+    char *path = lt_format("%s/bad_images.txt", run->folder), *line = NULL;
+    int fd;
+    FILE *file = path && !lt_shared_open(&fd, path, O_RDONLY, 0) ? fdopen(fd, "rb") : NULL;
+    size_t capacity = 0;
+    for (ssize_t bytes; file && (bytes = getline(&line, &capacity, file)) > 0;) {
+        line[bytes - (line[bytes - 1] == '\n')] = 0;
+        (void)is_new(run, line);
+    }
+    if (file)
+        fclose(file);
+    free(line); /* getline()'s */
+    lt_free(path);
+}
+
+static void tell_bad_images(lt_run *run)
+{
+    if (run->bad_count)
+        lt_run_warn(run, "%zu image%s could not be read, and others took the place: %s%s",
+                    run->bad_count, run->bad_count > 1 ? "s" : "",
+                    run->folder ? run->folder : "--output lists them",
+                    run->folder ? "/bad_images.txt" : "");
+    run->bad_told = run->bad_count;
+}
+
+lt_status lt_run_bad_image(lt_run *run, const char *description)
+{
+    char line[2048];
+    if (run->is_quiet)
+        return LT_OK;
+    if (run->folder && !run->bad_count)
+        remember_bad_images(run);
+    lt_text_line(line, sizeof line, description); /* a file's name may have a newline */
+    if (!is_new(run, line) || !run->folder)
+        return LT_OK;
+    if (!run->bad_images)
+        LT_TRY(open_file(run, "bad_images.txt", &run->bad_images));
+    if (fprintf(run->bad_images, "%s\n", line) < 0 || fflush(run->bad_images))
+        return io_error(run, "bad_images.txt");
+    return LT_OK;
+}
+
+void lt_run_note(lt_run *run, const char *fmt, ...)
+{
+    char raw[1024], text[1024];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(raw, sizeof raw, fmt, args);
+    va_end(args);
+    lt_bar_line(&run->bar, lt_text_line(text, sizeof text, raw));
+}
+
+void lt_run_warn(lt_run *run, const char *fmt, ...)
+{
+    char text[1024];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    lt_bar_clear(&run->bar);
+    lt_log(LT_LOG_WARN, "train", "%s", text);
+}
+
+void lt_run_part(lt_run *run, const char *name, int64_t done, int64_t total)
+{
+    lt_bar_part(&run->bar, name, done, total);
+}
+
+const char *lt_run_folder(const lt_run *run)
+{
+    return run->folder;
+}

@@ -1,0 +1,134 @@
+/* What a run folder holds, and which run that is. */
+
+#include "lather/run_folder.h"
+
+#include "base/alloc.h"
+#include "base/encoding/json.h"
+#include "run.h"
+#include "train/checkpoint/checkpoint.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+
+lt_status lt_run_new_id(char id[LT_RUN_ID])
+{
+    unsigned char bits[(LT_RUN_ID - 1) / 2];
+    if (getrandom(bits, sizeof bits, 0) != (ssize_t)sizeof bits)
+        return lt_fail(LT_E_IO, "run: no random numbers: %s", strerror(errno));
+    for (size_t i = 0; i < sizeof bits; i++)
+        snprintf(id + 2 * i, 3, "%02x", bits[i]);
+    return LT_OK;
+}
+
+lt_status lt_run_id_in(const char *folder, const char *file, char id[LT_RUN_ID])
+{
+    lt_json *json = NULL;
+    const char *found = NULL;
+    char *path = lt_format("%s/%s", folder, file);
+    const lt_status st = path ? lt_json_load(&json, path) : LT_E_NOMEM;
+    const bool is_found = !st && !lt_json_string(lt_json_root(json), "run", &found)
+                          && strlen(found) == LT_RUN_ID - 1
+                          && strspn(found, "0123456789abcdef") == LT_RUN_ID - 1;
+    snprintf(id, LT_RUN_ID, "%s", is_found ? found : "");
+    lt_json_free(&json);
+    lt_free(path);
+    return st == LT_E_NOMEM ? st : LT_OK;
+}
+
+void lt_run_read_id(const char *folder, char id[LT_RUN_ID])
+{
+    if (lt_run_id_in(folder, "env.json", id))
+        *id = 0;
+}
+
+/* False, with errno set, if the path is too long. */
+static bool join(char path[PATH_MAX], const char *folder, const char *name)
+{
+    errno = ENAMETOOLONG;
+    return snprintf(path, PATH_MAX, "%s/%s", folder, name) < PATH_MAX;
+}
+
+/* Bytes of a file; -1: there is none. */
+static int64_t size_of(const char *folder, const char *name)
+{
+    char path[PATH_MAX];
+    struct stat info;
+    return join(path, folder, name) && !stat(path, &info) ? (int64_t)info.st_size : -1;
+}
+
+static bool has_checkpoints(const char *folder)
+{
+    char path[PATH_MAX];
+    DIR *dir = join(path, folder, "checkpoints") ? opendir(path) : NULL;
+    const struct dirent *entry;
+    bool found = false;
+    while (dir && !found && (entry = readdir(dir)))
+        found = lt_checkpoint_step_of(entry->d_name) >= 0;
+    if (dir)
+        closedir(dir);
+    return found;
+}
+
+/* Its config.yaml may be the user's own, and a run that did no step leaves metrics.jsonl empty. */
+bool lt_run_is_used(const char *folder)
+{
+    return size_of(folder, "metrics.jsonl") > 0 || size_of(folder, "model.safetensors") >= 0
+           || has_checkpoints(folder);
+}
+
+static bool is_of_a_run(const char *name)
+{
+    static const char *const names[] = {
+        "config.yaml", "env.json",          "metrics.jsonl", "bad_images.txt", "blocks.txt",
+        "checkpoints", "model.safetensors", "report.html",   "eval.json",      "metrics-eval.jsonl",
+    };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (!strcmp(name, names[i]))
+            return true;
+    return !strncmp(name, "events.out.tfevents.", strlen("events.out.tfevents."));
+}
+
+/* The first OLD-N that is not there yet. */
+static lt_status make_place(const char *folder, char *to, size_t size)
+{
+    enum { MOST = 100000 };
+    for (int n = 1; n < MOST; n++) {
+        if (snprintf(to, size, "%s/old-%d", folder, n) >= (int)size)
+            return lt_fail(LT_E_ARG, "run: a path of %zu bytes is too small", size);
+        if (!mkdir(to, 0777))
+            return LT_OK;
+        if (errno != EEXIST)
+            break;
+    }
+    return lt_fail(LT_E_IO, "%s: %s", to, strerror(errno));
+}
+
+static lt_status move(const char *folder, const char *name, char *to, size_t size)
+{
+    char from[PATH_MAX], there[PATH_MAX];
+    if (!*to)
+        LT_TRY(make_place(folder, to, size));
+    if (join(from, folder, name) && join(there, to, name) && !rename(from, there))
+        return LT_OK;
+    return lt_fail(LT_E_IO, "%s: %s", from, strerror(errno));
+}
+
+lt_status lt_run_set_aside(const char *folder, char *to, size_t size)
+{
+    *to = 0;
+    DIR *dir = opendir(folder);
+    if (!dir)
+        return errno == ENOENT ? LT_OK : lt_fail(LT_E_IO, "%s: %s", folder, strerror(errno));
+    lt_status st = LT_OK;
+    const struct dirent *entry;
+    while (!st && (entry = readdir(dir)))
+        if (is_of_a_run(entry->d_name))
+            st = move(folder, entry->d_name, to, size);
+    closedir(dir);
+    return st;
+}

@@ -1,0 +1,467 @@
+/* Weight files: torchvision's names and shapes in a safetensors file. */
+
+#include "weights.h"
+
+#include "base/alloc.h"
+#include "dist/agree.h"
+#include "tensor/safetensors.h"
+#include "train/checkpoint/checkpoint.h"
+
+#include "lather/trainer.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { NAME_BYTES = 256 }; /* of a parameter with its prefix */
+
+/* Conversion on the host: small, and only when the dtypes differ. */
+
+/* IEEE 754 binary16; exact in float. */
+static double from_f16(uint16_t bits)
+{
+    int exponent = (bits >> 10) & 31, fraction = bits & 1023;
+    double value = exponent == 31 ? (fraction ? (double)NAN : (double)INFINITY)
+                   : exponent     ? ldexp(1024 + fraction, exponent - 25)
+                                  : ldexp(fraction, -24);
+    return bits & 0x8000 ? -value : value;
+}
+
+static double from_bf16(uint16_t bits)
+{
+    uint32_t wide = (uint32_t)bits << 16;
+    float value;
+    memcpy(&value, &wide, sizeof value);
+    return (double)value;
+}
+
+/* Element i; data need not be aligned. */
+static double element(const lt_safetensors_entry *e, int64_t i)
+{
+    const char *at = (const char *)e->data + (size_t)i * lt_dtype_size(e->dtype);
+    union {
+        float f32;
+        double f64;
+        uint16_t bits16;
+        int32_t i32;
+        int64_t i64;
+        uint8_t u8;
+    } v;
+    memcpy(&v, at, lt_dtype_size(e->dtype));
+    switch (e->dtype) {
+    case LT_F32:
+        return (double)v.f32;
+    case LT_F64:
+        return v.f64;
+    case LT_F16:
+        return from_f16(v.bits16);
+    case LT_BF16:
+        return from_bf16(v.bits16);
+    case LT_I32:
+        return v.i32;
+    case LT_I64:
+        return (double)v.i64;
+    case LT_U8:
+        return v.u8;
+    }
+    return 0;
+}
+
+static void put_element(void *host, lt_dtype dtype, int64_t i, double value)
+{
+    if (dtype == LT_F32)
+        ((float *)host)[i] = (float)value;
+    else if (dtype == LT_F64)
+        ((double *)host)[i] = value;
+    else
+        ((int64_t *)host)[i] = (int64_t)value;
+}
+
+lt_status lt_entry_write_box(const lt_safetensors_entry *e, lt_tensor *tensor,
+                             const lt_place *place)
+{
+    size_t bytes = lt_tensor_bytes(tensor);
+    lt_dtype dtype = lt_tensor_dtype(tensor);
+    const lt_place all = place ? *place : lt_place_whole(lt_tensor_shape(tensor));
+    void *host = lt_alloc_aligned(64, bytes); /* the file's data may lie at any address */
+    if (!host)
+        return LT_E_NOMEM;
+    if (dtype == e->dtype)
+        lt_place_read(&all, e->data, host, lt_dtype_size(dtype));
+    else
+        for (lt_place_run run = {0}; lt_place_next_run(&all, &run);)
+            for (int64_t i = 0; i < run.count; i++)
+                put_element(host, dtype, run.local + i, element(e, run.logical + i));
+    lt_status st = lt_tensor_write(tensor, host, bytes);
+    lt_free(host);
+    return st;
+}
+
+lt_status lt_entry_write(const lt_safetensors_entry *e, lt_tensor *tensor)
+{
+    return lt_entry_write_box(e, tensor, NULL);
+}
+
+/* A count goes up by one a batch and must not overflow. */
+static lt_status check_counts(const lt_safetensors_entry *e, const char *path)
+{
+    const double most = 0x1p53;
+    for (int64_t i = 0; i < lt_shape_count(e->shape); i++)
+        if (!(element(e, i) >= 0 && element(e, i) <= most))
+            return lt_fail(LT_E_FORMAT, "%s: '%s' %.0f is not in [0,%.0f]", path, e->name,
+                           element(e, i), most);
+    return LT_OK;
+}
+
+static bool is_float(const lt_safetensors_entry *e)
+{
+    return e->dtype == LT_F32 || e->dtype == LT_F64 || e->dtype == LT_F16 || e->dtype == LT_BF16;
+}
+
+static lt_status check_dtype(const lt_safetensors_entry *e, const char *path, lt_dtype want)
+{
+    const lt_dtype have = e->dtype;
+    bool wants_float = want == LT_F32 || want == LT_F64;
+    bool converts = (is_float(e) && wants_float) || (have == LT_I32 && want == LT_I64);
+    if (e->unsupported || (have != want && !converts))
+        return lt_fail(LT_E_FORMAT, "%s: '%s' is %s, the model wants %s", path, e->name,
+                       e->unsupported ? e->unsupported : lt_dtype_name(have), lt_dtype_name(want));
+    return want == LT_I64 ? check_counts(e, path) : LT_OK;
+}
+
+lt_status lt_entry_check_box(const lt_safetensors_entry *e, const char *path,
+                             const lt_tensor *tensor, const lt_place *place)
+{
+    char a[LT_SHAPE_TEXT], b[LT_SHAPE_TEXT];
+    const lt_shape want = place ? place->logical : lt_tensor_shape(tensor);
+    if (!lt_shape_equal(e->shape, want))
+        return lt_fail(LT_E_SHAPE, "%s: '%s' is %s, the model wants %s", path, e->name,
+                       lt_shape_text(e->shape, a), lt_shape_text(want, b));
+    return check_dtype(e, path, lt_tensor_dtype(tensor));
+}
+
+lt_status lt_entry_check(const lt_safetensors_entry *e, const char *path, const lt_tensor *tensor)
+{
+    return lt_entry_check_box(e, path, tensor, NULL);
+}
+
+/* Whether rules->fit takes an entry of another shape. */
+static lt_status check_fit(const lt_safetensors_entry *e, const char *path, const lt_param *p,
+                           const lt_weights_rules *rules)
+{
+    char why[256];
+    lt_status st =
+        rules->fit(rules->fit_context, p->name, e->shape, NULL, lt_param_place(p).logical, NULL);
+    snprintf(why, sizeof why, "%s", lt_error_message());
+    return st ? lt_fail(st, "%s: %s", path, why) : check_dtype(e, path, lt_tensor_dtype(p->value));
+}
+
+static bool is_fitted(const lt_safetensors_entry *e, const lt_param *p,
+                      const lt_weights_rules *rules)
+{
+    return rules->fit && !lt_shape_equal(e->shape, lt_param_place(p).logical);
+}
+
+static lt_status check_entry(const lt_safetensors_entry *e, const char *path, const lt_param *p,
+                             const lt_weights_rules *rules)
+{
+    return is_fitted(e, p, rules) ? check_fit(e, path, p, rules)
+                                  : lt_entry_check_box(e, path, p->value, p->place);
+}
+
+static lt_status write_fitted(const lt_safetensors_entry *e, lt_param *p,
+                              const lt_weights_rules *rules)
+{
+    const lt_place place = lt_param_place(p);
+    const int64_t have = lt_shape_count(e->shape), want = lt_shape_count(place.logical);
+    const lt_dtype dtype = lt_tensor_dtype(p->value);
+    double *from = lt_alloc((size_t)have, sizeof *from), *to = lt_alloc((size_t)want, sizeof *to);
+    void *host = lt_alloc_aligned(64, lt_tensor_bytes(p->value));
+    lt_status st = from && to && host ? LT_OK : LT_E_NOMEM;
+    for (int64_t i = 0; i < have && !st; i++)
+        from[i] = element(e, i);
+    if (!st)
+        st = rules->fit(rules->fit_context, p->name, e->shape, from, place.logical, to);
+    for (int64_t i = 0; i < lt_tensor_count(p->value) && !st; i++)
+        put_element(host, dtype, i, to[lt_place_index(&place, i)]);
+    if (!st)
+        st = lt_tensor_write(p->value, host, lt_tensor_bytes(p->value));
+    lt_free(from);
+    lt_free(to);
+    lt_free(host);
+    return st;
+}
+
+static lt_status check_finite(const lt_safetensors_entry *e, const char *path)
+{
+    if (e->dtype == LT_I64 || e->dtype == LT_I32 || e->dtype == LT_U8)
+        return LT_OK;
+    int64_t count = lt_shape_count(e->shape);
+    for (int64_t i = 0; i < count; i++)
+        if (isnan(element(e, i)))
+            return lt_fail(LT_E_FORMAT, "%s: '%s' has a NaN at element %lld", path, e->name,
+                           (long long)i);
+    return LT_OK;
+}
+
+/* Names. */
+
+static bool is_skipped(const char *name, const lt_weights_rules *rules)
+{
+    return rules->skip && !strncmp(name, rules->skip, strlen(rules->skip));
+}
+
+/* Writes name with `from` replaced by `to`; false: it is not in it. */
+static bool replace(char out[NAME_BYTES], const char *name, const char *from, const char *to)
+{
+    const char *at = strstr(name, from);
+    return at
+           && snprintf(out, NAME_BYTES, "%.*s%s%s", (int)(at - name), name, to, at + strlen(from))
+                  < NAME_BYTES;
+}
+
+/* The parameter's entry, or NULL if absent. */
+static const lt_safetensors_entry *find_entry(const lt_safetensors *file, const lt_param *p,
+                                              const lt_weights_rules *rules)
+{
+    char name[NAME_BYTES];
+    const lt_safetensors_entry *e = lt_safetensors_find(file, p->name);
+    for (const lt_weights_alias *a = rules->alias; !e && a && a->name; a++)
+        if (replace(name, p->name, a->name, a->in_file))
+            e = lt_safetensors_find(file, name);
+    if (!e && rules->prefix
+        && snprintf(name, sizeof name, "%s%s", rules->prefix, p->name) < NAME_BYTES)
+        e = lt_safetensors_find(file, name);
+    /* A count that {k: v.half()} made a float, which may be infinite, is as one that is absent. */
+    return e && p->role == LT_ROLE_COUNT && is_float(e) && !rules->want_counts ? NULL : e;
+}
+
+static bool is_unread(const char *name, const lt_weights_rules *rules)
+{
+    const size_t length = strlen(name);
+    for (const char *const *end = rules->unread; end && *end; end++) {
+        const size_t bytes = strlen(*end);
+        if (length >= bytes && !strcmp(name + length - bytes, *end))
+            return true;
+    }
+    return false;
+}
+
+static bool is_expected(const char *name, const lt_params *params, const lt_weights_rules *rules)
+{
+    const char *prefix = rules->prefix;
+    char renamed[NAME_BYTES];
+    for (const lt_weights_alias *a = rules->alias; a && a->name; a++)
+        if (replace(renamed, name, a->in_file, a->name) && lt_params_find(params, renamed))
+            return true;
+    if (is_skipped(name, rules) || lt_params_find(params, name) || is_unread(name, rules))
+        return true;
+    return prefix && !strncmp(name, prefix, strlen(prefix))
+           && lt_params_find(params, name + strlen(prefix));
+}
+
+static lt_status check_missing(const lt_safetensors *file, const char *path,
+                               const lt_params *params, const lt_weights_rules *rules)
+{
+    const char *first = NULL;
+    size_t missing = 0;
+    for (size_t i = 0; i < params->count; i++) {
+        const lt_param *p = params->item[i];
+        if (is_skipped(p->name, rules) || (p->role == LT_ROLE_COUNT && !rules->want_counts)
+            || find_entry(file, p, rules))
+            continue;
+        first = missing++ ? first : p->name;
+    }
+    return missing ? lt_fail(LT_E_FORMAT, "%s: '%s' is missing, one of %zu that the model wants",
+                             path, first, missing)
+                   : LT_OK;
+}
+
+static lt_status check_unexpected(const lt_safetensors *file, const char *path,
+                                  const lt_params *params, const lt_weights_rules *rules)
+{
+    const char *first = NULL;
+    size_t unexpected = 0;
+    for (size_t i = 0; i < lt_safetensors_count(file); i++) {
+        const char *name = lt_safetensors_at(file, i)->name;
+        if (is_expected(name, params, rules))
+            continue;
+        first = unexpected++ ? first : name;
+    }
+    return unexpected ? lt_fail(LT_E_FORMAT, "%s: '%s' is not in the model, one of %zu", path,
+                                first, unexpected)
+                      : LT_OK;
+}
+
+lt_status lt_weights_check(const lt_safetensors *file, const char *path, const lt_params *params,
+                           const lt_weights_rules *rules)
+{
+    /* Shapes first: that a class count differs says more than which names are missing. */
+    for (size_t i = 0; i < params->count; i++) {
+        const lt_param *p = params->item[i];
+        const lt_safetensors_entry *e = find_entry(file, p, rules);
+        if (!e || is_skipped(p->name, rules))
+            continue;
+        LT_TRY(check_entry(e, path, p, rules));
+        if (!rules->allow_nan)
+            LT_TRY(check_finite(e, path));
+    }
+    LT_TRY(check_missing(file, path, params, rules));
+    return check_unexpected(file, path, params, rules);
+}
+
+lt_status lt_weights_apply(const lt_safetensors *file, const lt_params *params,
+                           const lt_weights_rules *rules)
+{
+    for (size_t i = 0; i < params->count; i++) {
+        lt_param *p = params->item[i];
+        const lt_safetensors_entry *e = find_entry(file, p, rules);
+        if (!e || is_skipped(p->name, rules))
+            continue;
+        LT_TRY(is_fitted(e, p, rules) ? write_fitted(e, p, rules)
+                                      : lt_entry_write_box(e, p->value, p->place));
+    }
+    return LT_OK;
+}
+
+lt_status lt_weights_open(lt_safetensors **out, const char *path)
+{
+    LT_TRY(lt_safetensors_open(out, path));
+    while (lt_safetensors_strip(*out, "module.") || lt_safetensors_strip(*out, "_orig_mod."))
+        ;
+    return LT_OK;
+}
+
+lt_status lt_weights_load(const char *path, const lt_params *params,
+                          const lt_weights_config *config)
+{
+    lt_weights_rules rules = {0};
+    if (config)
+        rules = (lt_weights_rules){
+            .skip = config->skip,
+            .fit = config->fit,
+            .fit_context = config->fit_context,
+            .prefix = config->prefix,
+            .unread = config->unread,
+            .alias = config->alias,
+        };
+    lt_safetensors *file = NULL;
+    LT_TRY(lt_weights_open(&file, path));
+    lt_status st = lt_weights_check(file, path, params, &rules);
+    if (!st)
+        st = lt_weights_apply(file, params, &rules);
+    lt_safetensors_close(&file);
+    return st;
+}
+
+/* A value of f64 as f32 in new memory, *host; f32 and counts as they are. */
+static lt_status to_f32(const lt_tensor *tensor, void **host)
+{
+    size_t bytes = lt_tensor_bytes(tensor);
+    int64_t count = lt_tensor_count(tensor);
+    double *wide = lt_alloc_aligned(64, bytes);
+    float *narrow = lt_alloc_aligned(64, (size_t)count * sizeof *narrow);
+    lt_status st = wide && narrow ? lt_tensor_read(tensor, wide, bytes) : LT_E_NOMEM;
+    for (int64_t i = 0; i < count && !st; i++)
+        narrow[i] = (float)wide[i];
+    lt_free(wide);
+    if (st)
+        lt_free(narrow);
+    else
+        *host = narrow;
+    return st;
+}
+
+static lt_status add_param(lt_safetensors_writer *w, const lt_param *p, void **host,
+                           lt_checkpoint_queue *queue)
+{
+    const lt_dtype dtype = lt_tensor_dtype(p->value);
+    if (p->place)
+        return lt_checkpoint_add_boxes(queue, w, p->name, p->value, p,
+                                       dtype == LT_F64 ? LT_F32 : dtype);
+    if (dtype != LT_F64)
+        return lt_safetensors_add(w, p->name, p->value);
+    LT_TRY(to_f32(p->value, host));
+    return lt_safetensors_add_host(w, p->name, LT_F32, lt_tensor_shape(p->value), *host);
+}
+
+lt_status lt_weights_add_metadata(lt_safetensors_writer *w, const lt_metadata *metadata,
+                                  size_t count)
+{
+    LT_TRY(lt_safetensors_add_metadata(w, "format", "pt"));
+    for (size_t i = 0; i < count; i++)
+        LT_TRY(lt_safetensors_add_metadata(w, metadata[i].key, metadata[i].value));
+    return LT_OK;
+}
+
+lt_status lt_weights_save(const char *path, const lt_params *params)
+{
+    return lt_weights_save_with(path, params, NULL, 0);
+}
+
+lt_status lt_weights_load_model(const char *path, lt_module *model)
+{
+    lt_params list = {0};
+    lt_status st = lt_module_params(model, &list);
+    if (!st)
+        st = lt_weights_load(path, &list, NULL);
+    lt_params_clear(&list);
+    return st;
+}
+
+static lt_status write_file(const char *path, const lt_params *params, const lt_metadata *metadata,
+                            size_t count, lt_checkpoint_queue *queue)
+{
+    lt_safetensors_writer *w = NULL;
+    void **host = lt_alloc(params->count, sizeof *host);
+    lt_status st = host ? lt_safetensors_create(&w, path) : LT_E_NOMEM;
+    if (!st)
+        st = lt_weights_add_metadata(w, metadata, count);
+    for (size_t i = 0; i < params->count && !st; i++)
+        st = add_param(w, params->item[i], &host[i], queue);
+    if (!st)
+        st = lt_safetensors_finish(&w);
+    lt_safetensors_discard(&w);
+    for (size_t i = 0; host && i < params->count; i++)
+        lt_free(host[i]);
+    lt_free(host);
+    return st;
+}
+
+lt_status lt_weights_save_with(const char *path, const lt_params *params,
+                               const lt_metadata *metadata, size_t count)
+{
+    return lt_weights_save_ranks(path, params, metadata, count, NULL);
+}
+
+static lt_status save_boxes(const char *path, const lt_params *params, const lt_metadata *metadata,
+                            size_t count, lt_checkpoint_queue *queue)
+{
+    lt_status st = LT_OK;
+    for (size_t i = 0; i < params->count && !st; i++)
+        st = lt_checkpoint_list_boxes(queue, params->item[i],
+                                      lt_tensor_dtype(params->item[i]->value));
+    st = lt_comm_agree(queue->comm, st);
+    if (st)
+        queue->count = 0; /* no rank sends */
+    else if (lt_comm_rank(queue->comm) == 0)
+        st = write_file(path, params, metadata, count, queue);
+    else
+        for (size_t i = 0; i < params->count && !st; i++)
+            st = lt_checkpoint_send_boxes(queue, params->item[i], params->item[i]->value);
+    return st;
+}
+
+lt_status lt_weights_save_ranks(const char *path, const lt_params *params,
+                                const lt_metadata *metadata, size_t count, lt_comm *comm)
+{
+    lt_checkpoint_queue queue = {.comm = comm};
+    lt_status st = lt_checkpoint_find_boxes(&queue, params, 0);
+    const bool together = queue.params;
+    if (!st && together)
+        st = save_boxes(path, params, metadata, count, &queue);
+    else if (!st && (!comm || !lt_comm_rank(comm)))
+        st = write_file(path, params, metadata, count, &queue);
+    lt_checkpoint_drain(&queue);
+    return together ? lt_comm_agree(comm, st) : st;
+}
