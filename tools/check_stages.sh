@@ -90,13 +90,15 @@ check_repository()
     row "kernels have places to break" tests/cuda/mutate.py --self-test
     checked "includes follow the arrows" tools/check_includes
     checked "no new circle of files" tools/check_circles
-    checked "functions, files and src/ are within their sizes" tools/check_size
+    checked "functions, files and folders are within their sizes" tools/check_size
     checked "headers, functions and operations are documented" tools/check_docs
     checked "words and pragmas have their place" tools/check_words
     checked "each public header compiles alone, as C11 and C++17" tools/check_headers
     checked "files are formatted" tools/check_format
-    checked "the source's structure is measured" tools/structure
+    row "a page of figures that are not the source's is rejected" tools/structure --self-test
     if $built; then
+        row "docs/results/structure.md has the source's figures" tools/structure --check docs/results/structure.md \
+            --program "$work/main/models/resnet50/train_resnet50"
         documentation
         [ "$device_tests" != full ] || machine_code
         checked "the library exports what its headers declare" tools/check_symbols "$work/main"
