@@ -3,15 +3,11 @@
 #define LT_TESTS_DIST_BROUGHT_H
 
 #include "base/rng.h"
-#include "near.h"
+#include "ranks.h"
 
 #include "lather/data_parallel.h"
 #include "lather/ext/fail.h"
 #include "lather/topology.h"
-
-#include <pthread.h>
-#include <stdio.h>
-#include <string.h>
 
 enum { RANKS = 4, PARAMS = 5, MOST = 512, UPDATES = 40, TEXT = 256 };
 enum { MATRIX, FILTER, VECTOR, SMALL, TALL };
@@ -25,10 +21,8 @@ static const int compressed[COMPRESSED] = {MATRIX, FILTER, TALL};
 /* --- Ranks --- */
 
 typedef struct world {
+    test_rank at;
     const struct scene *scene;
-    int rank, ranks;
-    lt_device *device;
-    lt_comm *comm;
     lt_tape *tape;
     lt_param param[PARAMS];
     lt_params params;
@@ -38,8 +32,6 @@ typedef struct world {
     double trace[UPDATES];     /* a scene's own */
     double state[2 * COMPRESSED][MOST * 2];
     lt_reducer_bytes sent;
-    lt_status status;
-    char message[TEXT];
 } world;
 
 typedef lt_status play_fn(world *w);
@@ -109,7 +101,7 @@ static inline lt_status bring_random(world *w, int t)
     double g[MOST];
     for (int k = 0; k < PARAMS; k++) {
         for (int64_t i = 0; i < count_of(k); i++)
-            g[i] = random_gradient(w->rank, t, k, i);
+            g[i] = random_gradient(w->at.rank, t, k, i);
         LT_TRY(bring(w, k, g));
     }
     return LT_OK;
@@ -131,7 +123,7 @@ static inline lt_status open_dp(world *w)
     const scene *s = w->scene;
     const bool known = s->ranks_per_node > 0;
     if (known && !w->nodes.of)
-        LT_TRY(lt_comm_nodes(&w->nodes, w->comm, s->ranks_per_node));
+        LT_TRY(lt_comm_nodes(&w->nodes, w->at.comm, s->ranks_per_node));
     const lt_data_parallel_config c = {.nodes = known ? &w->nodes : NULL,
                                        .bucket_bytes = s->bucket_bytes,
                                        .dtype = s->dtype,
@@ -139,72 +131,52 @@ static inline lt_status open_dp(world *w)
                                        .needed = s->needed,
                                        .micro_batches = s->micro_batches,
                                        .sync_bn = s->sync_bn};
-    return lt_data_parallel_new(&w->dp, w->comm, &w->params, w->tape, &c);
+    return lt_data_parallel_new(&w->dp, w->at.comm, &w->params, w->tape, &c);
 }
 
-static inline lt_status run(world *w)
+static inline lt_status run(void *context)
 {
+    world *w = context;
     for (int k = 0; k < PARAMS; k++) {
         LT_TRY(shapes[k].ndim == 4
-                   ? lt_param_init_filter(&w->param[k], w->device, "", names[k], shapes[k])
-                   : lt_param_init(&w->param[k], w->device, "", names[k], shapes[k], 0));
+                   ? lt_param_init_filter(&w->param[k], w->at.device, "", names[k], shapes[k])
+                   : lt_param_init(&w->param[k], w->at.device, "", names[k], shapes[k], 0));
         LT_TRY(lt_params_add(&w->params, &w->param[k]));
     }
-    LT_TRY(lt_tape_new(&w->tape, w->device));
+    LT_TRY(lt_tape_new(&w->tape, w->at.device));
     LT_TRY(open_dp(w));
     LT_TRY(w->scene->play(w));
     lt_data_parallel_sent(w->dp, &w->sent);
     return LT_OK;
 }
 
-static inline void *thread_of(void *context)
+static inline void finish(void *context)
 {
     world *w = context;
-    lt_device_set_threads(w->device, 1);
-    w->status = run(w);
-    if (w->status) {
-        snprintf(w->message, TEXT, "%s", lt_error_message());
-        lt_comm_abort(w->comm);
-    }
     lt_data_parallel_free(&w->dp);
     lt_nodes_clear(&w->nodes);
     lt_tape_free(&w->tape);
     lt_params_clear(&w->params);
     for (int k = 0; k < PARAMS; k++)
         lt_param_clear(&w->param[k]);
-    lt_comm_close(&w->comm);
-    return NULL;
 }
 
 /* Plays the scene; the ranks' worlds are lent until the next call. */
 static inline world *play(const scene *s, int ranks)
 {
     static world w[RANKS];
-    lt_device *device[RANKS] = {NULL};
-    lt_comm *comm[RANKS];
-    pthread_t thread[RANKS];
     memset(w, 0, sizeof w);
     for (int r = 0; r < ranks; r++)
-        assert_ok(lt_device_open(&device[r], s->f64 ? "ref" : "cpu",
-                                 &(lt_device_config){.f64 = s->f64, .threads = 1}));
-    assert_ok(lt_comm_open_threads(comm, device, ranks));
-    for (int r = 0; r < ranks; r++) {
-        w[r] = (world){.scene = s, .rank = r, .ranks = ranks, .device = device[r], .comm = comm[r]};
-        assert_int_equal(pthread_create(&thread[r], NULL, thread_of, &w[r]), 0);
-    }
-    for (int r = 0; r < ranks; r++)
-        assert_int_equal(pthread_join(thread[r], NULL), 0);
-    for (int r = 0; r < ranks; r++)
-        lt_device_close(&device[r]);
+        w[r].scene = s;
+    play_ranks(&(rank_group){RANKS_OF(w, ranks), .device = s->f64 ? "ref" : "cpu", .f64 = s->f64,
+                             .run = run, .end = finish});
     return w;
 }
 
 static inline world *play_well(const scene *s, int ranks)
 {
     world *w = play(s, ranks);
-    for (int r = 0; r < ranks; r++)
-        if (w[r].status)
-            fail_msg("rank %d: %s", r, w[r].message);
+    expect_ranks(&(rank_group){RANKS_OF(w, ranks)});
     return w;
 }
 

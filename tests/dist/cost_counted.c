@@ -69,7 +69,7 @@ static lt_status play_round(world *w)
     const lt_local_steps_config c = {.every = 2, .lr = 0.7, .momentum = 0.9};
     lt_local_steps *local = NULL;
     bool met = true;
-    LT_TRY(lt_local_steps_new(&local, w->comm, &w->nodes, &w->params, &c));
+    LT_TRY(lt_local_steps_new(&local, w->at.comm, &w->nodes, &w->params, &c));
     lt_status st = lt_local_steps_step(local, &met);
     if (!st && !met)
         st = lt_local_steps_step(local, &met);

@@ -3,7 +3,7 @@
 
 #include "dist/local_steps/local_steps.h"
 
-#include "ranks.h"
+#include "case_ranks.h"
 
 #include <stdlib.h>
 
@@ -152,44 +152,19 @@ static bool play_row(rank_case *c)
     return good;
 }
 
-typedef struct player {
-    rank_case c;
-    bool good;
-    pthread_t thread;
-} player;
-static player players[MOST_RANKS];
-
-static void *play_one(void *context)
-{
-    player *p = context;
-    p->good = play_row(&p->c);
-    return NULL;
-}
+static played ranks[8];
 
 static void run_row(const row *r)
 {
+    char why[512];
     const int size = r->groups * r->locals;
-    const lt_device_config config = {.f64 = !r->f32, .threads = 1};
-    lt_device *device[MOST_RANKS] = {NULL};
-    lt_comm *comm[MOST_RANKS];
     now = *r;
     memset(ends, 0, sizeof ends);
     for (int i = 0; i < size; i++)
-        assert_ok(lt_device_open(&device[i], "ref", &config));
-    assert_ok(lt_comm_open_threads(comm, device, size));
-    for (int i = 0; i < size; i++) {
-        players[i] = (player){.c = {.comm = comm[i], .device = device[i]}};
-        assert_int_equal(pthread_create(&players[i].thread, NULL, play_one, &players[i]), 0);
-    }
-    for (int i = 0; i < size; i++)
-        pthread_join(players[i].thread, NULL);
-    for (int i = 0; i < size; i++)
-        lt_comm_close(&comm[i]);
-    for (int i = 0; i < size; i++)
-        lt_device_close(&device[i]);
-    for (int i = 0; i < size; i++)
-        if (!players[i].good)
-            fail_msg("rank %d of %d: %s", i, size, players[i].c.why);
+        ranks[i] = (played){.run = play_row};
+    play_ranks(&(rank_group){RANKS_OF(ranks, size), .f64 = !r->f32, .run = play_case});
+    if (count_bad(ranks, size, why, sizeof why))
+        fail_msg("%s", why);
 }
 
 /* --- What must come of it --- */
@@ -513,8 +488,8 @@ static void test_not_finite(void **state)
     int named = 0;
     run_row(&r);
     for (int i = 0; i < r.groups * r.locals; i++)
-        named += strstr(players[i].c.why, "the change of second.weight in group 1 is not finite")
-                 != NULL;
+        named +=
+            strstr(ranks[i].c.why, "the change of second.weight in group 1 is not finite") != NULL;
     assert_int_equal(named, 1); /* the others are told that a rank aborted */
 }
 

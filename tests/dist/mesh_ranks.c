@@ -2,17 +2,16 @@
 
 #include "mesh_ranks.h"
 
-#include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
 
-static lt_status run(mesh_rank *r)
+static lt_status run(void *context)
 {
+    mesh_rank *r = context;
     const lt_mesh_config *c = r->config;
-    LT_TRY(lt_tape_new(&r->tape, r->device));
+    LT_TRY(lt_tape_new(&r->tape, r->at.device));
     if (c) {
-        const int n = lt_comm_rank(r->comm);
-        LT_TRY(lt_mesh_new(&r->mesh, r->comm, c));
+        const int n = lt_comm_rank(r->at.comm);
+        LT_TRY(lt_mesh_new(&r->mesh, r->at.comm, c));
         const lt_mesh_config full = lt_mesh_config_of(r->mesh);
         const int grid = full.rows * full.columns;
         r->j = n % full.columns;
@@ -27,65 +26,29 @@ static lt_status run(mesh_rank *r)
     return LT_OK;
 }
 
-static void *play(void *context)
+static void finish(void *context)
 {
     mesh_rank *r = context;
-    r->status = run(r);
-    snprintf(r->why, sizeof r->why, "%s", r->status ? lt_error_message() : "");
-    if (r->status)
-        lt_comm_abort(r->comm);
     lt_tape_free(&r->tape);
     lt_mesh_free(&r->mesh);
-    return NULL;
-}
-
-static lt_status open_all(int ranks, bool f64, lt_device **device, lt_comm **comm)
-{
-    for (int n = 0; n < ranks; n++)
-        LT_TRY(lt_device_open(&device[n], "ref", &(lt_device_config){.f64 = f64, .threads = 1}));
-    return lt_comm_open_threads(comm, device, ranks);
-}
-
-/* The rank that failed by itself says more than those that it aborted. */
-static lt_status first_failure(const mesh_rank *r, int ranks, char *why)
-{
-    lt_status st = LT_OK;
-    for (int pass = 0; pass < 2; pass++)
-        for (int n = 0; n < ranks && !st; n++)
-            if (r[n].status && (pass || r[n].status != LT_E_COMM)) {
-                st = r[n].status;
-                snprintf(why, sizeof r->why + 16, "rank %d: %.511s", n % 1000, r[n].why);
-            }
-    return st;
 }
 
 lt_status play_mesh(int ranks, bool f64, mesh_rank model, uint64_t *bytes, char *why)
 {
-    static mesh_rank rank[MOST_MESH_RANKS];
-    lt_device *device[MOST_MESH_RANKS] = {NULL};
-    lt_comm *comm[MOST_MESH_RANKS] = {NULL};
-    pthread_t thread[MOST_MESH_RANKS];
-    lt_status st = open_all(ranks, f64, device, comm);
-    snprintf(why, sizeof rank->why, "%s", st ? lt_error_message() : "");
-    for (int n = 0; n < ranks && !st; n++) {
-        rank[n] = model;
-        rank[n].comm = comm[n];
-        rank[n].device = device[n];
-        if (pthread_create(&thread[n], NULL, play, &rank[n]))
-            abort();
-    }
-    for (int n = 0; n < ranks && !st; n++)
-        pthread_join(thread[n], NULL);
-    for (int n = 0; n < ranks; n++)
-        lt_comm_close(&comm[n]);
-    for (int n = 0; n < ranks; n++)
-        lt_device_close(&device[n]);
+    static mesh_rank rank[MOST_RANKS];
+    const rank_group g = {RANKS_OF(rank, ranks), .f64 = f64, .run = run, .end = finish};
     uint64_t sum = 0;
+    for (int n = 0; n < ranks; n++)
+        rank[n] = model;
+    play_ranks(&g);
     for (int n = 0; n < ranks; n++)
         sum += rank[n].bytes;
     if (bytes)
         *bytes = sum;
-    return st ? st : first_failure(rank, ranks, why);
+    const test_rank *failed = failed_rank(&g);
+    if (failed)
+        snprintf(why, MESH_WHY, "rank %d: %s", failed->rank % 1000, failed->message);
+    return failed ? failed->status : LT_OK;
 }
 
 void cut(int64_t whole, int parts, int index, int64_t *first, int64_t *extent)
@@ -133,9 +96,9 @@ lt_status make_box(const mesh_rank *r, lt_tensor **out, box b, int matrix, eleme
                    bool vector)
 {
     const lt_shape shape = vector ? LT_SHAPE(b.columns) : LT_SHAPE(b.rows, b.columns);
-    const bool f64 = lt_device_master(r->device) == LT_F64;
+    const bool f64 = lt_device_master(r->at.device) == LT_F64;
     const size_t count = (size_t)(b.rows * b.columns);
-    LT_TRY(lt_tensor_new(out, r->device, f64 ? LT_F64 : LT_F32, shape));
+    LT_TRY(lt_tensor_new(out, r->at.device, f64 ? LT_F64 : LT_F32, shape));
     double *wide = malloc(count * sizeof *wide);
     float *narrow = malloc(count * sizeof *narrow);
     for (int64_t m = 0; m < b.rows; m++)

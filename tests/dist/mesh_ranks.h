@@ -2,28 +2,27 @@
 #ifndef LT_TESTS_DIST_MESH_RANKS_H
 #define LT_TESTS_DIST_MESH_RANKS_H
 
+#include "ranks.h"
+
 #include "lather/ext/fail.h"
 #include "lather/mesh.h"
 #include "lather/tape.h"
 
-enum { MOST_MESH_RANKS = 64 };
+enum { MESH_WHY = RANK_TEXT + 16 };
 
 /* One rank; the mesh is made before fn runs, if the config is not NULL. */
 typedef struct mesh_rank {
-    lt_comm *comm;
-    lt_device *device;
+    test_rank at;
     lt_mesh *mesh;
     lt_tape *tape;
     int i, j, k, copy;
     const lt_mesh_config *config;
     const void *context;
     lt_status (*fn)(struct mesh_rank *r);
-    lt_status status;
     uint64_t bytes; /* sent over the mesh's axes */
-    char why[512];
 } mesh_rank;
 
-/* Runs fn on every rank. LT_OK, or the first failure, its message in why. *bytes: sent by all; or NULL. */
+/* Runs fn on every rank. LT_OK, or the first failure, its message in why[MESH_WHY]. *bytes: sent by all; or NULL. */
 lt_status play_mesh(int ranks, bool f64, mesh_rank model, uint64_t *bytes, char *why);
 
 /* A rectangle of a matrix. */

@@ -2,10 +2,10 @@
 #ifndef LT_TESTS_DIST_NCCL_RANKS_H
 #define LT_TESTS_DIST_NCCL_RANKS_H
 
+#include "case_ranks.h"
 #include "dist/comm/comm.h"
 #include "dist/rendezvous/rendezvous.h"
 #include "fake_nccl.h"
-#include "ranks.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -15,23 +15,21 @@ static const double patience = 20;
 /* One rank's thread. */
 typedef struct player {
     played base;
-    int rank, size, port;
+    int size, port;
     lt_rendezvous *rendezvous; /* of rank 0, which listens */
     fake_gpu gpu;
-    lt_status opened;
-    char why[512];
 } player;
 
 static inline lt_status open_rank(player *p, lt_comm **out)
 {
-    lt_rendezvous_config c = {.rank = p->rank,
+    lt_rendezvous_config c = {.rank = p->base.at.rank,
                               .size = p->size,
                               .address = "127.0.0.1",
                               .port = p->port,
                               .timeout = patience};
     if (p->size > 1)
         LT_TRY(lt_rendezvous_join(&p->rendezvous, &c));
-    const lt_nccl_start start = {p->rank, p->size, p->rendezvous};
+    const lt_nccl_start start = {p->base.at.rank, p->size, p->rendezvous};
     LT_TRY(lt_comm_make(out, &lt_comm_nccl, p->base.c.device));
     lt_status st = lt_nccl_open_with(*out, &fake_nccl, &p->gpu, &start);
     if (st) {
@@ -41,16 +39,15 @@ static inline lt_status open_rank(player *p, lt_comm **out)
     return st;
 }
 
-static inline void *play_one(void *context)
+/* Fails where the communicator does not open; whether the case is good is in base. */
+static inline lt_status play_one(void *context)
 {
     player *p = context;
     rank_case *c = &p->base.c;
-    p->opened = open_rank(p, &c->comm);
-    snprintf(p->why, sizeof p->why, "%s", lt_error_message());
-    if (!p->opened)
-        p->base.good = p->base.run(c);
+    LT_TRY(open_rank(p, &c->comm));
+    p->base.good = p->base.run(c);
     lt_comm_close(&c->comm);
-    return NULL;
+    return LT_OK;
 }
 
 static player players[MOST_RANKS];
@@ -65,28 +62,27 @@ static inline void prepare(int size, case_fn *fn)
         assert_ok(lt_rendezvous_listen(&players[0].rendezvous, &c, &port));
     for (int r = 0; r < size; r++) {
         player *p = &players[r];
-        p->rank = r;
         p->size = size;
         p->port = port;
         p->base.run = fn;
         snprintf(p->gpu.name, sizeof p->gpu.name, "GPU %d", r);
-        assert_ok(lt_device_open(&p->base.c.device, "ref", NULL));
     }
+    open_ranks(&(rank_group){RANKS_OF(players, size), .without_comm = true});
+    for (int r = 0; r < size; r++)
+        players[r].base.c.device = players[r].base.at.device;
 }
 
 /* How many said that something is wrong. */
 static inline int play_all(int size, char *why, size_t bytes)
 {
+    const rank_group g = {RANKS_OF(players, size), .run = play_one};
     int bad = 0;
-    for (int r = 0; r < size; r++)
-        assert_int_equal(pthread_create(&players[r].base.thread, NULL, play_one, &players[r]), 0);
-    for (int r = 0; r < size; r++)
-        pthread_join(players[r].base.thread, NULL);
+    run_ranks(&g);
+    close_ranks(&g);
     for (int r = 0; r < size; r++) {
-        const player *p = &players[r];
-        if ((p->opened || !p->base.good) && bad++ == 0)
-            snprintf(why, bytes, "%.*s", (int)bytes - 1, p->opened ? p->why : p->base.c.why);
-        lt_device_close(&players[r].base.c.device);
+        const played *p = &players[r].base;
+        if ((p->at.status || !p->good) && bad++ == 0)
+            snprintf(why, bytes, "%.*s", (int)bytes - 1, p->at.status ? p->at.message : p->c.why);
     }
     return bad;
 }

@@ -2,30 +2,22 @@
 
 #include "lather/ext/place.h"
 
-#include "base/alloc.h"
-#include "near.h"
+#include "ranks.h"
 
-#include "lather/comm.h"
 #include "lather/data_parallel.h"
 #include "lather/ext/fail.h"
 
-#include <pthread.h>
-#include <stdio.h>
-
-enum { RANKS = 6, ROWS = 6, COLUMNS = 5, COUNT = ROWS * COLUMNS, TEXT = 1024 };
+enum { RANKS = 6, ROWS = 6, COLUMNS = 5, COUNT = ROWS * COLUMNS };
 
 /* What each of six ranks holds of [6,5]: a row of the table is a way to divide it. */
 typedef enum way { WHOLE, HALVES, GRID, THIRDS, WAYS } way;
 
 typedef struct player {
+    test_rank at;
     way way;
-    int rank, root;
+    int root;
     bool averages; /* over all ranks, by data parallelism */
     int64_t odd;   /* rank 1 lists another logical shape, with so many columns; 0: no */
-    lt_device *device;
-    lt_comm *comm;
-    lt_status status;
-    char message[TEXT];
 } player;
 
 static lt_place place_of(way w, int rank)
@@ -46,8 +38,8 @@ static lt_place place_of(way w, int rank)
 /* Element i of the lowest rank with the box is i; what others have there must not be seen. */
 static double value_of(const player *p, int64_t logical)
 {
-    const lt_place own = place_of(p->way, p->rank);
-    for (int r = 0; r < p->rank; r++) {
+    const lt_place own = place_of(p->way, p->at.rank);
+    for (int r = 0; r < p->at.rank; r++) {
         const lt_place other = place_of(p->way, r);
         if (lt_place_equal(&own, &other))
             return -1;
@@ -70,9 +62,9 @@ static lt_status gather(const player *p, lt_param *param)
     for (int i = 0; i < COUNT; i++)
         whole[i] = -2;
     LT_TRY(fill(p, param));
-    LT_TRY(
-        lt_place_gather(p->comm, param, param->value, p->root, p->rank == p->root ? whole : NULL));
-    for (int i = 0; i < COUNT && p->rank == p->root; i++)
+    LT_TRY(lt_place_gather(p->at.comm, param, param->value, p->root,
+                           p->at.rank == p->root ? whole : NULL));
+    for (int i = 0; i < COUNT && p->at.rank == p->root; i++)
         if (fabs(whole[i] - i) > 0)
             return lt_fail(LT_E_FORMAT, "element %d is %g", i, whole[i]);
     return LT_OK;
@@ -82,23 +74,24 @@ static lt_status average(const player *p, const lt_params *params)
 {
     lt_tape *tape = NULL;
     lt_data_parallel *dp = NULL;
-    LT_TRY(lt_tape_new(&tape, p->device));
-    lt_status st = lt_data_parallel_new(&dp, p->comm, params, tape, NULL);
+    LT_TRY(lt_tape_new(&tape, p->at.device));
+    lt_status st = lt_data_parallel_new(&dp, p->at.comm, params, tape, NULL);
     lt_data_parallel_free(&dp);
     lt_tape_free(&tape);
     return st;
 }
 
-static lt_status run(player *p)
+static lt_status run(void *context)
 {
+    player *p = context;
     lt_param param = {0}, other = {0}, *list[] = {&other, &param};
-    lt_place place = place_of(p->way, p->rank);
-    if (p->odd && p->rank == 1)
+    lt_place place = place_of(p->way, p->at.rank);
+    if (p->odd && p->at.rank == 1)
         place = lt_place_shard(LT_SHAPE(ROWS, p->odd), LT_SHAPE(ROWS, p->odd), 1, 2, 1);
     const lt_shape shape = LT_SHAPE(lt_place_count(&place));
-    lt_status st = lt_param_init(&param, p->device, "", "w", shape, 0);
+    lt_status st = lt_param_init(&param, p->at.device, "", "w", shape, 0);
     if (!st)
-        st = lt_param_init(&other, p->device, "", "b", LT_SHAPE(3), 0);
+        st = lt_param_init(&other, p->at.device, "", "b", LT_SHAPE(3), 0);
     if (!st)
         st = lt_param_set_place(&param, &place);
     if (!st)
@@ -108,38 +101,11 @@ static lt_status run(player *p)
     return st;
 }
 
-static void *play(void *context)
-{
-    player *p = context;
-    p->status = run(p);
-    snprintf(p->message, TEXT, "%s", p->status ? lt_error_message() : "");
-    if (p->status)
-        lt_comm_abort(p->comm);
-    return NULL;
-}
-
 static void play_all(player *p, int ranks, player what)
 {
-    lt_device *devices[RANKS] = {NULL};
-    lt_comm *comms[RANKS];
-    pthread_t threads[RANKS];
-    const lt_device_config config = {.threads = 1, .f64 = true};
     for (int r = 0; r < ranks; r++)
-        assert_ok(lt_device_open(&devices[r], "ref", &config));
-    assert_ok(lt_comm_open_threads(comms, devices, ranks));
-    for (int r = 0; r < ranks; r++) {
         p[r] = what;
-        p[r].rank = r;
-        p[r].device = devices[r];
-        p[r].comm = comms[r];
-        assert_int_equal(pthread_create(&threads[r], NULL, play, &p[r]), 0);
-    }
-    for (int r = 0; r < ranks; r++)
-        assert_int_equal(pthread_join(threads[r], NULL), 0);
-    for (int r = 0; r < ranks; r++) {
-        lt_comm_close(&comms[r]);
-        lt_device_close(&devices[r]);
-    }
+    play_ranks(&(rank_group){RANKS_OF(p, ranks), .f64 = true, .run = run});
 }
 
 static void each_element_comes_from_the_lowest_rank_that_holds_it(void **state)
@@ -150,17 +116,17 @@ static void each_element_comes_from_the_lowest_rank_that_holds_it(void **state)
             player p[RANKS];
             play_all(p, RANKS, (player){.way = w, .root = root});
             for (int r = 0; r < RANKS; r++)
-                if (p[r].status)
-                    fail_msg("way %d, root %d, rank %d: %s", (int)w, root, r, p[r].message);
+                if (p[r].at.status)
+                    fail_msg("way %d, root %d, rank %d: %s", (int)w, root, r, p[r].at.message);
         }
 }
 
 static void check_all(const player *p, int ranks, lt_status status, const char *says)
 {
     for (int r = 0; r < ranks; r++) {
-        assert_int_equal(p[r].status, status);
-        if (!strstr(p[r].message, says))
-            fail_msg("rank %d says '%s', not '%s'", r, p[r].message, says);
+        assert_int_equal(p[r].at.status, status);
+        if (!strstr(p[r].at.message, says))
+            fail_msg("rank %d says '%s', not '%s'", r, p[r].at.message, says);
     }
 }
 
@@ -197,21 +163,21 @@ static void missing_memory_is_survived(void **state)
     player p = {.way = WHOLE};
     lt_param param;
     int64_t n = 0;
-    assert_ok(lt_device_open(&p.device, "ref", &(lt_device_config){.f64 = true}));
-    assert_ok(lt_comm_open(&p.comm, "self", p.device));
-    assert_ok(lt_param_init(&param, p.device, "", "w", LT_SHAPE(ROWS, COLUMNS), 0));
+    assert_ok(lt_device_open(&p.at.device, "ref", &(lt_device_config){.f64 = true}));
+    assert_ok(lt_comm_open(&p.at.comm, "self", p.at.device));
+    assert_ok(lt_param_init(&param, p.at.device, "", "w", LT_SHAPE(ROWS, COLUMNS), 0));
     assert_ok(fill(&p, &param));
     while (st == LT_E_NOMEM) {
         lt_alloc_fail_at(++n);
-        st = lt_place_gather(p.comm, &param, param.value, 0, whole);
+        st = lt_place_gather(p.at.comm, &param, param.value, 0, whole);
     }
     lt_alloc_fail_at(0);
     assert_ok(st);
     assert_true(n > 5);
     assert_near(whole[COUNT - 1], COUNT - 1, 0);
     lt_param_clear(&param);
-    lt_comm_close(&p.comm);
-    lt_device_close(&p.device);
+    lt_comm_close(&p.at.comm);
+    lt_device_close(&p.at.device);
 }
 
 int main(void)

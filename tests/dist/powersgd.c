@@ -100,8 +100,8 @@ static lt_status play_low_rank(world *w)
             for (int64_t i = 0; i < rows; i++)
                 for (int64_t j = 0; j < cols; j++)
                     g[i * cols + j] =
-                        number("u", (w->rank * 9 + t) * 100 + i) * number("v", t * 100 + j)
-                        + number("x", (w->rank * 9 + t) * 100 + i) * number("y", j);
+                        number("u", (w->at.rank * 9 + t) * 100 + i) * number("v", t * 100 + j)
+                        + number("x", (w->at.rank * 9 + t) * 100 + i) * number("y", j);
             LT_TRY(bring(w, k, g));
         }
         LT_TRY(average(w, true));
@@ -111,11 +111,11 @@ static lt_status play_low_rank(world *w)
             const int64_t cols = count_of(k) / shapes[k].dim[0];
             for (int64_t e = 0; e < count_of(k); e++) {
                 double want = 0;
-                for (int r = 0; r < w->ranks; r++)
+                for (int r = 0; r < w->at.ranks; r++)
                     want +=
                         number("u", (r * 9 + t) * 100 + e / cols) * number("v", t * 100 + e % cols)
                         + number("x", (r * 9 + t) * 100 + e / cols) * number("y", e % cols);
-                most = fmax(most, fabs(w->mean[k][e] - want / w->ranks));
+                most = fmax(most, fabs(w->mean[k][e] - want / w->at.ranks));
             }
         }
         w->trace[t] = most;
@@ -242,7 +242,7 @@ static lt_status play_poison(world *w)
     for (int t = 0; t < 2; t++) {
         g[5] = t ? (double)INFINITY : (double)NAN;
         LT_TRY(bring_random(w, 1));
-        if (w->rank == 1)
+        if (w->at.rank == 1)
             LT_TRY(bring(w, MATRIX, g));
         LT_TRY(average(w, false));
         w->trace[t] = isfinite(w->mean[MATRIX][5]) + isfinite(w->mean[MATRIX][0]);
@@ -289,9 +289,9 @@ static lt_status play_dense(world *w)
     }
     for (int64_t i = 0; i < count_of(MATRIX); i++) {
         double want = 0;
-        for (int r = 0; r < w->ranks; r++)
+        for (int r = 0; r < w->at.ranks; r++)
             want += random_gradient(r, 0, MATRIX, i) + random_gradient(r, 1, MATRIX, i);
-        w->trace[0] = fmax(w->trace[0], fabs(sum[MATRIX][i] - want / w->ranks));
+        w->trace[0] = fmax(w->trace[0], fabs(sum[MATRIX][i] - want / w->at.ranks));
     }
     return visit(w, &s);
 }
@@ -336,7 +336,7 @@ static lt_status play_missing(world *w)
     w->trace[0] = memcmp(before, w->state[0], sizeof before) == 0;
     w->trace[1] = w->param[MATRIX].has_grad;
     LT_TRY(bring_random(w, 2));
-    if (w->rank)
+    if (w->at.rank)
         LT_TRY(bring(w, MATRIX, NULL));
     LT_TRY(average(w, true));
     w->trace[2] = w->param[MATRIX].has_grad;
@@ -360,7 +360,7 @@ static lt_status play_scaled(world *w)
 {
     shown s = {0};
     lt_tensor *scale = NULL;
-    LT_TRY(lt_tensor_new(&scale, w->device, LT_F64, (lt_shape){0}));
+    LT_TRY(lt_tensor_new(&scale, w->at.device, LT_F64, (lt_shape){0}));
     lt_data_parallel_set_loss_scale(w->dp, scale);
     lt_status st = LT_OK;
     for (int t = 0; t < 4 && !st; t++) {
@@ -369,7 +369,7 @@ static lt_status play_scaled(world *w)
         st = lt_tensor_write(scale, &by, sizeof by);
         for (int k = 0; k < PARAMS && !st; k++) {
             for (int64_t i = 0; i < count_of(k); i++)
-                g[i] = by * (double)(float)random_gradient(w->rank, t, k, i);
+                g[i] = by * (double)(float)random_gradient(w->at.rank, t, k, i);
             st = bring(w, k, g);
         }
         if (!st)
@@ -500,9 +500,9 @@ static void is_refused(void **state)
     const scene s = {.play = play_third, .compress = *state};
     const world *w = play(&s, 2);
     for (int r = 0; r < 2; r++) {
-        assert_int_equal(w[r].status, LT_E_ARG);
-        if (!strstr(w[r].message, "want powersgd:RANK, 1 to 64"))
-            fail_msg("%s", w[r].message);
+        assert_int_equal(w[r].at.status, LT_E_ARG);
+        if (!strstr(w[r].at.message, "want powersgd:RANK, 1 to 64"))
+            fail_msg("%s", w[r].at.message);
     }
 }
 

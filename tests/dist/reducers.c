@@ -1,15 +1,10 @@
 /* Reducers: the mean over ranks of given gradients, in buckets, by each of them. */
 
-#include "base/alloc.h"
-#include "near.h"
+#include "ranks.h"
 
 #include "lather/data_parallel.h"
 
-#include <pthread.h>
-#include <stdio.h>
-#include <string.h>
-
-enum { RANKS = 8, PARAMS = 4, STEPS = 3, ELEMENTS = 37 + 1 + 5 + 64, TEXT = 512 };
+enum { RANKS = 8, PARAMS = 4, STEPS = 3, ELEMENTS = 37 + 1 + 5 + 64, TEXT = RANK_TEXT };
 static const int64_t sizes[PARAMS] = {37, 1, 5, 64};
 
 /* What to reduce. */
@@ -33,17 +28,14 @@ typedef struct outcome {
 } outcome;
 
 typedef struct rank_run {
+    test_rank at;
     const job *j;
     outcome *out;
-    lt_comm *comm;
-    lt_device *device;
     lt_tape *tape;
     lt_param param[PARAMS];
     lt_params params;
     lt_nodes nodes;
     lt_data_parallel *dp;
-    int rank;
-    pthread_t thread;
 } rank_run;
 
 /* Integers of few bits, so that their sums are exact in every dtype. */
@@ -57,15 +49,15 @@ static lt_status make_nodes(rank_run *r)
 {
     const job *j = r->j;
     if (j->per_node > 0)
-        return lt_comm_nodes(&r->nodes, r->comm, j->per_node);
+        return lt_comm_nodes(&r->nodes, r->at.comm, j->per_node);
     r->nodes = LT_NODES_ALONE;
     r->nodes.of = lt_alloc((size_t)j->ranks, sizeof *r->nodes.of);
-    r->nodes.index = j->of_node ? j->of_node[r->rank] : 0;
+    r->nodes.index = j->of_node ? j->of_node[r->at.rank] : 0;
     r->nodes.locals = 0;
     for (int i = 0; i < j->ranks && j->of_node; i++) {
         r->nodes.of[i] = j->of_node[i];
         r->nodes.count = j->of_node[i] + 1 > r->nodes.count ? j->of_node[i] + 1 : r->nodes.count;
-        r->nodes.local += i < r->rank && j->of_node[i] == r->nodes.index;
+        r->nodes.local += i < r->at.rank && j->of_node[i] == r->nodes.index;
         r->nodes.locals += j->of_node[i] == r->nodes.index;
     }
     r->nodes.ranks_per_node = 0;
@@ -77,19 +69,19 @@ static lt_status make(rank_run *r)
     static const char *const names[PARAMS] = {"a", "b", "c", "d"};
     lt_data_parallel_config c = r->j->config;
     for (int i = 0; i < PARAMS; i++) {
-        LT_TRY(lt_param_init(&r->param[i], r->device, "", names[i], LT_SHAPE(sizes[i]), 0));
+        LT_TRY(lt_param_init(&r->param[i], r->at.device, "", names[i], LT_SHAPE(sizes[i]), 0));
         LT_TRY(lt_params_add(&r->params, &r->param[i]));
     }
-    LT_TRY(lt_tape_new(&r->tape, r->device));
+    LT_TRY(lt_tape_new(&r->tape, r->at.device));
     LT_TRY(make_nodes(r));
     c.nodes = r->j->per_node < 0 ? NULL : &r->nodes;
-    return lt_data_parallel_new(&r->dp, r->comm, &r->params, r->tape, &c);
+    return lt_data_parallel_new(&r->dp, r->at.comm, &r->params, r->tape, &c);
 }
 
 static lt_status copy(const rank_run *r, int i, double *value, bool to_grad)
 {
     lt_tensor *wide = NULL, *grad = r->param[i].grad;
-    LT_TRY(lt_tensor_new(&wide, r->device, LT_F64, LT_SHAPE(sizes[i])));
+    LT_TRY(lt_tensor_new(&wide, r->at.device, LT_F64, LT_SHAPE(sizes[i])));
     lt_status st = to_grad ? lt_tensor_write(wide, value, lt_tensor_bytes(wide)) : LT_OK;
     if (!st)
         st = to_grad ? lt_tensor_copy(grad, wide) : lt_tensor_copy(wide, grad);
@@ -105,11 +97,11 @@ static lt_status update(rank_run *r, int step)
     int64_t at = 0;
     lt_reducer_bytes before, after;
     lt_data_parallel_sent(r->dp, &before);
-    const uint64_t comm = lt_comm_bytes(r->comm), apart = lt_data_parallel_apart(r->dp);
+    const uint64_t comm = lt_comm_bytes(r->at.comm), apart = lt_data_parallel_apart(r->dp);
     for (int i = 0; i < PARAMS; at += sizes[i++]) {
-        r->param[i].has_grad = !(r->j->lacking == r->rank + 1 && i == 2) && i != 1;
+        r->param[i].has_grad = !(r->j->lacking == r->at.rank + 1 && i == 2) && i != 1;
         for (int64_t k = 0; k < sizes[i]; k++)
-            value[k] = gradient(r->j, r->rank, step, at + k);
+            value[k] = gradient(r->j, r->at.rank, step, at + k);
         LT_TRY(copy(r, i, value, true));
     }
     lt_data_parallel_begin(r->dp, true);
@@ -119,12 +111,13 @@ static lt_status update(rank_run *r, int step)
     lt_data_parallel_sent(r->dp, &after);
     r->out->sent = (lt_reducer_bytes){after.within - before.within, after.between - before.between};
     r->out->apart = lt_data_parallel_apart(r->dp) - apart;
-    r->out->on_comm = lt_comm_bytes(r->comm) - comm;
+    r->out->on_comm = lt_comm_bytes(r->at.comm) - comm;
     return LT_OK;
 }
 
-static lt_status work(rank_run *r)
+static lt_status work(void *context)
 {
+    rank_run *r = context;
     double *to = r->out->grad;
     LT_TRY(make(r));
     for (int step = 0; step < STEPS; step++)
@@ -137,45 +130,31 @@ static lt_status work(rank_run *r)
     return LT_OK;
 }
 
-static void *play(void *context)
+static void finish(void *context)
 {
     rank_run *r = context;
-    lt_device_set_threads(r->device, 1);
-    r->out->status = work(r);
-    if (r->out->status) {
-        snprintf(r->out->message, TEXT, "%s", lt_error_message());
-        if (r->out->status != LT_E_ARG)
-            lt_comm_abort(r->comm);
-    }
     lt_data_parallel_free(&r->dp);
     lt_nodes_clear(&r->nodes);
     lt_tape_free(&r->tape);
     lt_params_clear(&r->params);
     for (int i = 0; i < PARAMS; i++)
         lt_param_clear(&r->param[i]);
-    lt_comm_close(&r->comm);
-    return NULL;
 }
 
 static void run(const job *j, outcome *out)
 {
     rank_run rank[RANKS] = {0};
-    lt_device *device[RANKS] = {0};
-    lt_comm *comm[RANKS] = {0};
-    const lt_device_config config = {.f64 = j->f64, .threads = 1};
     memset(out, 0, (size_t)j->ranks * sizeof *out);
-    for (int r = 0; r < j->ranks; r++)
-        assert_ok(lt_device_open(&device[r], j->f64 ? "ref" : "cpu", &config));
-    assert_ok(lt_comm_open_threads(comm, device, j->ranks));
     for (int r = 0; r < j->ranks; r++) {
-        rank[r] =
-            (rank_run){.j = j, .out = &out[r], .comm = comm[r], .device = device[r], .rank = r};
-        assert_int_equal(pthread_create(&rank[r].thread, NULL, play, &rank[r]), 0);
+        rank[r].j = j;
+        rank[r].out = &out[r];
     }
-    for (int r = 0; r < j->ranks; r++)
-        assert_int_equal(pthread_join(rank[r].thread, NULL), 0);
-    for (int r = 0; r < j->ranks; r++)
-        lt_device_close(&device[r]);
+    play_ranks(&(rank_group){RANKS_OF(rank, j->ranks), .device = j->f64 ? "ref" : "cpu",
+                             .f64 = j->f64, .same_refusal = true, .run = work, .end = finish});
+    for (int r = 0; r < j->ranks; r++) {
+        out[r].status = rank[r].at.status;
+        snprintf(out[r].message, TEXT, "%s", rank[r].at.message);
+    }
 }
 
 static void run_well(const job *j, outcome *out)

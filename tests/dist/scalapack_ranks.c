@@ -168,7 +168,7 @@ static int play_grids(const wanted *want)
         {1, 1, 3, 3, false}, {1, 3, 3, 3, false},
     };
     int wrong = 0;
-    char why[600];
+    char why[MESH_WHY];
     for (size_t i = 0; i < sizeof grids / sizeof *grids; i++) {
         const lt_mesh_config *g = &grids[i];
         const mesh_rank model = {.config = g, .context = want, .fn = on_a_rank};
@@ -184,7 +184,7 @@ static bool finds_an_error(const wanted *want)
 {
     const lt_mesh_config g = {1, 1, 2, 2, false};
     const mesh_rank model = {.config = &g, .context = want, .fn = on_a_rank};
-    char why[600];
+    char why[MESH_WHY];
     want->dw[IN + 1] += 1e-9;
     return play_mesh(4, true, model, NULL, why) && strstr(why, "dw[1,1]");
 }

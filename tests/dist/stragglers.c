@@ -32,7 +32,7 @@ static lt_status bring_rough(world *w, int t)
     double g[MOST];
     for (int k = 0; k < PARAMS; k++) {
         for (int64_t i = 0; i < count_of(k); i++)
-            g[i] = rough(w->rank, t, k, i);
+            g[i] = rough(w->at.rank, t, k, i);
         LT_TRY(bring(w, k, g));
     }
     return LT_OK;
@@ -54,12 +54,12 @@ static void compute(const world *w, double milliseconds)
 /* One update; what came out of it is noted. */
 static lt_status update(world *w, int t, const bool *set, double milliseconds)
 {
-    record *out = &log_of[w->rank][t];
+    record *out = &log_of[w->at.rank][t];
     LT_TRY(lt_data_parallel_update(w->dp, t + 1, set));
     compute(w, milliseconds);
     LT_TRY(bring_rough(w, t));
     LT_TRY(average(w, true));
-    for (int r = 0; r < w->ranks; r++)
+    for (int r = 0; r < w->at.ranks; r++)
         out->set[r] = lt_data_parallel_set(w->dp) ? lt_data_parallel_set(w->dp)[r] : true;
     for (int k = 0; k < PARAMS; k++)
         for (int64_t i = 0; i < count_of(k); i++)
@@ -70,7 +70,7 @@ static lt_status update(world *w, int t, const bool *set, double milliseconds)
 static lt_status updates(world *w)
 {
     for (int t = 0; t < UPDATES_HERE; t++)
-        LT_TRY(update(w, t, NULL, 4 * (number("delay", 31 * t + w->rank) + 0.5)));
+        LT_TRY(update(w, t, NULL, 4 * (number("delay", 31 * t + w->at.rank) + 0.5)));
     const lt_data_parallel_terms terms = lt_data_parallel_count_terms(w->dp);
     w->trace[0] = (double)terms.received;
     w->trace[1] = (double)terms.used;
@@ -81,7 +81,7 @@ static lt_status updates(world *w)
 static lt_status repeat(world *w)
 {
     for (int t = 0; t < UPDATES_HERE; t++)
-        LT_TRY(update(w, t, given[t], 4 * (number("other", 31 * t + w->rank) + 0.5)));
+        LT_TRY(update(w, t, given[t], 4 * (number("other", 31 * t + w->at.rank) + 0.5)));
     return LT_OK;
 }
 
@@ -215,7 +215,7 @@ static lt_status with_slow_rank(world *w)
 {
     LT_TRY(update(w, 0, NULL, 0));
     for (int t = 1; t < UPDATES_HERE; t++)
-        LT_TRY(update(w, t, NULL, w->rank == SLOW ? 1e6 : 0));
+        LT_TRY(update(w, t, NULL, w->at.rank == SLOW ? 1e6 : 0));
     return LT_OK;
 }
 
@@ -234,7 +234,7 @@ static lt_status with_slow_leader(world *w)
 {
     LT_TRY(update(w, 0, NULL, 0));
     for (int t = 1; t < UPDATES_HERE; t++)
-        LT_TRY(update(w, t, NULL, w->rank ? 0 : 1e6));
+        LT_TRY(update(w, t, NULL, w->at.rank ? 0 : 1e6));
     return LT_OK;
 }
 
@@ -256,17 +256,17 @@ static lt_status cancel(world *w)
     LT_TRY(lt_data_parallel_update(w->dp, 1, NULL));
     LT_TRY(bring_rough(w, 0));
     LT_TRY(average(w, true));
-    LT_TRY(lt_tensor_new(&x, w->device, LT_F32, LT_SHAPE(8)));
+    LT_TRY(lt_tensor_new(&x, w->at.device, LT_F32, LT_SHAPE(8)));
     lt_tape_reset(
         w->tape,
         LT_PASS_TRAIN); /* the others may have made the update before this rank begins it */
     LT_TRY(lt_data_parallel_update(w->dp, 2, NULL));
     y = x;
-    for (int i = 0; w->rank == SLOW && y; i++) { /* a forward pass without an end */
+    for (int i = 0; w->at.rank == SLOW && y; i++) { /* a forward pass without an end */
         y = lt_relu(w->tape, y);
         nap(0.1);
     }
-    w->trace[0] = w->rank == SLOW && lt_tape_status(w->tape) == LT_E_CANCELLED;
+    w->trace[0] = w->at.rank == SLOW && lt_tape_status(w->tape) == LT_E_CANCELLED;
     w->trace[1] = lt_data_parallel_is_late(w->dp);
     LT_TRY(bring_rough(w, 1));
     LT_TRY(average(w, true));
@@ -315,8 +315,8 @@ static void contradictions_are_named(void **state)
         s.play = nothing;
         const world *w = play(&s, RANKS);
         for (int r = 0; r < RANKS; r++) {
-            assert_int_equal(w[r].status, LT_E_ARG);
-            assert_non_null(strstr(w[r].message, rows[i].says));
+            assert_int_equal(w[r].at.status, LT_E_ARG);
+            assert_non_null(strstr(w[r].at.message, rows[i].says));
         }
     }
 }
@@ -337,18 +337,18 @@ static lt_status drop(world *w)
     double g[MOST];
     for (int t = 0; t < UPDATES_HERE; t++) {
         for (int k = 0; k < PARAMS; k++) {
-            const bool has = k != SMALL || w->rank;
+            const bool has = k != SMALL || w->at.rank;
             for (int64_t i = 0; i < count_of(k) && has; i++)
-                g[i] = random_gradient(w->rank, t, k, i) * computed(w->rank, t) / MICRO;
+                g[i] = random_gradient(w->at.rank, t, k, i) * computed(w->at.rank, t) / MICRO;
             LT_TRY(bring(w, k, has ? g : NULL));
         }
         if (w->scene->micro_batches)
-            lt_data_parallel_computed(w->dp, computed(w->rank, t));
+            lt_data_parallel_computed(w->dp, computed(w->at.rank, t));
         LT_TRY(average(w, true));
         w->trace[t] = (double)lt_data_parallel_computed_by_all(w->dp);
         for (int k = 0; k < PARAMS; k++)
             for (int64_t i = 0; i < count_of(k); i++)
-                log_of[w->rank][t].mean[k][i] = (float)w->mean[k][i];
+                log_of[w->at.rank][t].mean[k][i] = (float)w->mean[k][i];
     }
     return LT_OK;
 }

@@ -2,8 +2,8 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "case_ranks.h"
 #include "dist/comm/comm.h"
-#include "ranks.h"
 #include "temp.h"
 #include "tensor/tensor.h"
 
@@ -25,7 +25,7 @@ static bool good(rank_case *c, lt_status st)
 static void play_all(int size, case_fn *fn)
 {
     char why[512];
-    if (play_ranks(size, fn, false, why, sizeof why))
+    if (play_cases(size, fn, false, why, sizeof why))
         fail_msg("%s", why);
 }
 

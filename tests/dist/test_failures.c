@@ -1,7 +1,7 @@
 /* What goes wrong between ranks ends in an error on every rank that names it, never in a hang. */
 
 #include "base/alloc.h"
-#include "ranks.h"
+#include "case_ranks.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -153,7 +153,7 @@ static void name_mismatches(void **state)
     (void)state;
     for (size_t i = 0; i < COUNT_OF(mismatches); i++) {
         current = &mismatches[i];
-        if (play_ranks(2, play_mismatch, false, why, sizeof why))
+        if (play_cases(2, play_mismatch, false, why, sizeof why))
             fail_msg("%s: %s", current->name, why);
     }
 }
@@ -171,7 +171,7 @@ static void accept_matches(void **state)
     for (size_t i = 0; i < COUNT_OF(mismatches); i++) {
         current = &mismatches[i];
         if (current->does[0].what != SEND)
-            assert_int_equal(play_ranks(2, play_match, false, why, sizeof why), 2);
+            assert_int_equal(play_cases(2, play_match, false, why, sizeof why), 2);
     }
 }
 
@@ -206,7 +206,7 @@ static void wake_waiting_ranks(void **state)
 {
     char why[512];
     (void)state;
-    if (play_ranks(3, abort_all, false, why, sizeof why))
+    if (play_cases(3, abort_all, false, why, sizeof why))
         fail_msg("%s", why);
 }
 
@@ -233,7 +233,7 @@ static void time_outs_name_ranks_of_all(void **state)
 {
     char why[512];
     (void)state;
-    if (play_ranks(4, time_out_in_group, false, why, sizeof why))
+    if (play_cases(4, time_out_in_group, false, why, sizeof why))
         fail_msg("%s", why);
 }
 
@@ -255,7 +255,7 @@ static void abort_groups(void **state)
 {
     char why[512];
     (void)state;
-    if (play_ranks(4, abort_group, false, why, sizeof why))
+    if (play_cases(4, abort_group, false, why, sizeof why))
         fail_msg("%s", why);
 }
 
@@ -281,10 +281,10 @@ static void name_the_late(void **state)
 {
     char why[512];
     (void)state;
-    /* All are joined by play_ranks(), rank 2 first of all: its end is closed after the deadline. */
-    if (play_ranks(3, miss_deadline, false, why, sizeof why))
+    /* All are joined by play_cases(), rank 2 first of all: its end is closed after the deadline. */
+    if (play_cases(3, miss_deadline, false, why, sizeof why))
         fail_msg("%s", why);
-    assert_int_equal(play_ranks(3, miss_nothing, false, why, sizeof why), 3);
+    assert_int_equal(play_cases(3, miss_nothing, false, why, sizeof why), 3);
 }
 
 /* The n-th allocation fails, on whichever thread: every rank gets an error or its result. */
@@ -308,30 +308,35 @@ static bool sum_and_abort(rank_case *c)
     return true;
 }
 
+static lt_status sum_before_deadline(void *context)
+{
+    played *p = context;
+    lt_comm_set_deadline(p->at.comm, 0.2); /* one rank fails alone, the other waits for it */
+    return play_case(p);
+}
+
 static void survive_without_memory(void **state)
 {
     enum { ALLOCATIONS = 60 };
+    played rank[2];
+    const rank_group g = {RANKS_OF(rank, 2), .run = sum_before_deadline};
     lt_device *device[2];
     (void)state;
     for (int r = 0; r < 2; r++)
         assert_ok(lt_device_open(&device[r], "ref", NULL));
     for (int n = 1; n <= ALLOCATIONS; n++) {
         lt_comm *comm[2] = {NULL};
-        played rank[2];
+        char why[512];
         lt_alloc_fail_at(n);
         lt_status st = lt_comm_open_threads(comm, device, 2);
-        for (int r = 0; r < 2 && !st; r++) {
-            rank[r] = (played){.c = {.comm = comm[r], .device = device[r]}, .run = sum_and_abort};
-            lt_comm_set_deadline(comm[r], 0.2); /* one rank fails alone, the other waits for it */
-            assert_int_equal(pthread_create(&rank[r].thread, NULL, play, &rank[r]), 0);
-        }
-        for (int r = 0; r < 2 && !st; r++) {
-            pthread_join(rank[r].thread, NULL);
-            if (!rank[r].good)
-                fail_msg("allocation %d: %s", n, rank[r].c.why);
-        }
         for (int r = 0; r < 2; r++)
-            lt_comm_close(&comm[r]);
+            rank[r] = (played){.at = {.rank = r, .device = device[r], .comm = comm[r]},
+                               .run = sum_and_abort};
+        if (!st)
+            run_ranks(&g);
+        if (!st && count_bad(rank, 2, why, sizeof why))
+            fail_msg("allocation %d: %s", n, why);
+        close_ranks(&g);
         assert_true(!st || st == LT_E_NOMEM || st == LT_E_COMM);
     }
     lt_alloc_fail_at(0);

@@ -17,7 +17,7 @@ static lt_status want(bool good, const char *what)
 static void play(int ranks, bool f64, const lt_mesh_config *g, lt_status (*fn)(mesh_rank *),
                  const void *context)
 {
-    char why[600];
+    char why[MESH_WHY];
     if (play_mesh(ranks, f64, (mesh_rank){.config = g, .context = context, .fn = fn}, NULL, why))
         fail_msg("%d ranks: %s", ranks, why);
 }
@@ -28,10 +28,10 @@ static void play(int ranks, bool f64, const lt_mesh_config *g, lt_status (*fn)(m
 static lt_status axis_is(mesh_rank *r, lt_mesh_axis axis, const int *rank, int count)
 {
     lt_exchange *group = lt_mesh_group(r->mesh, axis);
-    const double mine = lt_comm_rank(r->comm);
-    double all[MOST_MESH_RANKS];
-    int64_t bytes[MOST_MESH_RANKS];
-    LT_TRY(want(group->size == count && rank[group->rank] == lt_comm_rank(r->comm),
+    const double mine = lt_comm_rank(r->at.comm);
+    double all[MOST_RANKS];
+    int64_t bytes[MOST_RANKS];
+    LT_TRY(want(group->size == count && rank[group->rank] == lt_comm_rank(r->at.comm),
                 "this rank's place on an axis"));
     for (int i = 0; i < count; i++)
         bytes[i] = sizeof mine;
@@ -44,7 +44,7 @@ static lt_status axis_is(mesh_rank *r, lt_mesh_axis axis, const int *rank, int c
 /* 2 copies x 2 deep x 2 rows x 2 columns: rank = 8 copy + 4 k + 2 i + j. */
 static lt_status axes(mesh_rank *r)
 {
-    const int n = lt_comm_rank(r->comm), c = n / 8, k = n / 4 % 2, i = n / 2 % 2, j = n % 2;
+    const int n = lt_comm_rank(r->at.comm), c = n / 8, k = n / 4 % 2, i = n / 2 % 2, j = n % 2;
     const int copy = 8 * c, grid = 2 * i + j;
     LT_TRY(axis_is(r, LT_MESH_DATA, (int[]){n % 8, 8 + n % 8}, 2));
     LT_TRY(axis_is(r, LT_MESH_DEPTH, (int[]){copy + grid, copy + 4 + grid}, 2));
@@ -74,10 +74,10 @@ typedef struct bad_mesh {
 static lt_status refused(mesh_rank *r)
 {
     const bad_mesh *b = r->context;
-    lt_status st = lt_mesh_new(&r->mesh, r->comm, &b->config[lt_comm_rank(r->comm) > 0]);
+    lt_status st = lt_mesh_new(&r->mesh, r->at.comm, &b->config[lt_comm_rank(r->at.comm) > 0]);
     if (st == LT_E_ARG && strstr(lt_error_message(), b->words) && !r->mesh)
         return LT_OK;
-    char why[300];
+    char why[MESH_WHY];
     snprintf(why, sizeof why, "%s", lt_error_message());
     return lt_fail(LT_E_ARG, "%s: '%s', want '%s'", lt_status_name(st), why, b->words);
 }
@@ -137,13 +137,13 @@ static double number(lt_placement p, lt_shape s, int64_t first, int64_t i)
 /* A piece; terms that add up: rank r has its number and an r more, rank 0 that much less. */
 static lt_status make_piece(const mesh_rank *r, lt_tensor **out, lt_placement p, bool fill)
 {
-    const int size = lt_comm_size(r->comm), rank = lt_comm_rank(r->comm);
+    const int size = lt_comm_size(r->at.comm), rank = lt_comm_rank(r->at.comm);
     int64_t first;
     float data[WHOLE];
     const lt_shape s = piece(p, size, rank, &first);
     const bool term = p.kind == LT_PLACE_PARTIAL;
     const int others = size * (size - 1) / 2;
-    LT_TRY(lt_tensor_new(out, r->device, LT_F32, s));
+    LT_TRY(lt_tensor_new(out, r->at.device, LT_F32, s));
     for (int64_t i = 0; i < lt_shape_count(s); i++) {
         const double x = number(p, s, first, i);
         data[i] = (float)(!term ? x : rank ? rank : x - others);
@@ -155,7 +155,7 @@ static lt_status check_piece(const mesh_rank *r, const lt_tensor *t, lt_placemen
 {
     int64_t first;
     float data[WHOLE];
-    const lt_shape s = piece(p, lt_comm_size(r->comm), lt_comm_rank(r->comm), &first);
+    const lt_shape s = piece(p, lt_comm_size(r->at.comm), lt_comm_rank(r->at.comm), &first);
     LT_TRY(lt_tensor_read(t, data, lt_tensor_bytes(t)));
     for (int64_t i = 0; i < lt_shape_count(s); i++)
         if (data[i] != (float)number(p, s, first, i))
@@ -263,14 +263,14 @@ static lt_status check_chain(mesh_rank *r)
 {
     chain c = {.r = r, .wrong = r->context != NULL};
     lt_tensor *x = NULL;
-    const int rank = lt_comm_rank(r->comm);
+    const int rank = lt_comm_rank(r->at.comm);
     lt_status st = make_box(r, &x, (box){0, 5, 0, 2}, 1, fraction, false);
     if (!st)
         st = make_box(r, &c.own, (box){0, 5, 0, 2}, 10 + rank, fraction, false);
     if (!st)
-        st = lt_tensor_new(&c.empty, r->device, LT_F64, LT_SHAPE(5, 2));
+        st = lt_tensor_new(&c.empty, r->at.device, LT_F64, LT_SHAPE(5, 2));
     if (!st)
-        st = lt_gradcheck(r->device, follow, &c, &x, 1, NULL);
+        st = lt_gradcheck(r->at.device, follow, &c, &x, 1, NULL);
     lt_tensor_free(&x);
     lt_tensor_free(&c.own);
     lt_tensor_free(&c.empty);
@@ -289,7 +289,7 @@ static void pairs_are_conjugate(void **state)
 static void wrong_pair_is_found(void **state)
 {
     const lt_mesh_config g = {1, 1, 1, 3, false};
-    char why[600] = "";
+    char why[MESH_WHY] = "";
     (void)state;
     lt_status st =
         play_mesh(3, true, (mesh_rank){.config = &g, .context = &g, .fn = check_chain}, NULL, why);

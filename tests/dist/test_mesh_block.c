@@ -122,7 +122,7 @@ static lt_status make(net *n, int t)
         data[i] = fraction(t, row, column) + (t == G1 || t == G2 ? 1 : 0);
     }
     lt_status st =
-        lt_tensor_new(&n->tensor[t], n->r->device, LT_F64,
+        lt_tensor_new(&n->tensor[t], n->r->at.device, LT_F64,
                       whole[t].vector ? LT_SHAPE(b->columns) : LT_SHAPE(b->rows, b->columns));
     if (!st)
         st = lt_tensor_write(n->tensor[t], data, (size_t)count * sizeof *data);
@@ -141,7 +141,7 @@ static lt_status make_labels(net *n)
         label[m] = (int32_t)((first + m) * 7 % CLASSES);
     if (first == 0)
         label[2] = LT_IGNORED_LABEL;
-    LT_TRY(lt_tensor_new(&n->labels, n->r->device, LT_I32, LT_SHAPE(rows)));
+    LT_TRY(lt_tensor_new(&n->labels, n->r->at.device, LT_I32, LT_SHAPE(rows)));
     return lt_tensor_write(n->labels, label, (size_t)rows * sizeof *label);
 }
 
@@ -305,7 +305,7 @@ static lt_status block(mesh_rank *r)
 
 static void play(form f, lt_mesh_config g)
 {
-    char why[600];
+    char why[MESH_WHY];
     g.force = true;
     if (play_mesh(g.depth * g.rows * g.columns, true,
                   (mesh_rank){.config = &g, .context = &f, .fn = block}, NULL, why))
@@ -349,9 +349,9 @@ static lt_status make_hits(mesh_rank *r, box b, lt_tensor **logits, lt_tensor **
                 x[m * b.columns + k] = (double)NAN;
         }
     }
-    LT_TRY(lt_tensor_new(logits, r->device, LT_F64, LT_SHAPE(b.rows, b.columns)));
+    LT_TRY(lt_tensor_new(logits, r->at.device, LT_F64, LT_SHAPE(b.rows, b.columns)));
     LT_TRY(lt_tensor_write(*logits, x, (size_t)(b.rows * b.columns) * sizeof *x));
-    LT_TRY(lt_tensor_new(labels, r->device, LT_I32, LT_SHAPE(b.rows)));
+    LT_TRY(lt_tensor_new(labels, r->at.device, LT_I32, LT_SHAPE(b.rows)));
     return lt_tensor_write(*labels, label, (size_t)b.rows * sizeof *label);
 }
 
@@ -363,7 +363,7 @@ static lt_status count(mesh_rank *r, box b, bool divided, int64_t hits[3])
                                            .classes = CLASSES};
     lt_tensor *x = NULL, *labels = NULL, *found = NULL;
     lt_status st = make_hits(r, b, &x, &labels);
-    st = st ? st : lt_tensor_new(&found, r->device, LT_I64, LT_SHAPE(3));
+    st = st ? st : lt_tensor_new(&found, r->at.device, LT_I64, LT_SHAPE(3));
     st = st ? st : lt_tensor_write(found, hits, 3 * sizeof *hits);
     if (!st)
         st = divided ? lt_topk_hits_sharded(x, labels, found, config)
@@ -397,7 +397,7 @@ static void hits(void **state)
 {
     static const lt_mesh_config mesh[] = {
         {1, 1, 1, 3, false}, {1, 1, 2, 2, false}, {1, 2, 2, 2, false}, {1, 1, 3, 3, false}};
-    char why[600];
+    char why[MESH_WHY];
     (void)state;
     for (size_t i = 0; i < COUNT_OF(mesh); i++)
         if (play_mesh(mesh[i].depth * mesh[i].rows * mesh[i].columns, true,
@@ -444,7 +444,7 @@ static lt_status wrong(mesh_rank *r)
 
 static void refuse(void **state)
 {
-    char why[600];
+    char why[MESH_WHY];
     const lt_mesh_config g = {1, 1, 1, 2, false};
     (void)state;
     if (play_mesh(2, true, (mesh_rank){.config = &g, .fn = wrong}, NULL, why))

@@ -130,7 +130,7 @@ static lt_status summa(mesh_rank *r)
 
 static void play(lt_mesh_config g, task c, lt_status (*fn)(mesh_rank *), uint64_t *bytes)
 {
-    char why[600];
+    char why[MESH_WHY];
     g.force = true;
     const mesh_rank model = {.config = &g, .context = &c, .fn = fn};
     const int ranks = g.data * g.depth * g.rows * g.columns;

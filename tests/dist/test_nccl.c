@@ -100,7 +100,8 @@ static void two_ranks_on_a_gpu_are_told_both(void **state)
     snprintf(players[2].gpu.name, LT_NCCL_GPU_NAME, "GPU 1");
     assert_int_equal(play_all(3, why, sizeof why), 3);
     for (int r = 0; r < 3; r++)
-        assert_non_null(strstr(players[r].why, "ranks 1 and 2 have the same GPU, GPU 1"));
+        assert_non_null(
+            strstr(players[r].base.at.message, "ranks 1 and 2 have the same GPU, GPU 1"));
 }
 
 /* What one rank meets while they open is told to all. */
@@ -113,8 +114,8 @@ static void a_rank_that_cannot_open_is_heard(void **state)
         players[bad].gpu.fails = "gpu_name";
         assert_int_equal(play_all(3, why, sizeof why), 3);
         for (int r = 0; r < 3; r++)
-            if (!strstr(players[r].why, "a gpu_name that fails"))
-                fail_msg("rank %d of those with %d: %s", r, bad, players[r].why);
+            if (!strstr(players[r].base.at.message, "a gpu_name that fails"))
+                fail_msg("rank %d of those with %d: %s", r, bad, players[r].base.at.message);
     }
 }
 
@@ -307,7 +308,7 @@ static void negative_colors_are_refused(void **state)
     assert_ok(open_rank(&players[0], &players[0].base.c.comm));
     assert_status(lt_comm_split(players[0].base.c.comm, -2, 0, &part), LT_E_ARG);
     lt_comm_close(&players[0].base.c.comm);
-    lt_device_close(&players[0].base.c.device);
+    lt_device_close(&players[0].base.at.device);
 }
 
 static void other_devices_are_refused(void **state)

@@ -1,6 +1,6 @@
 /* Every collective over dtypes, reductions and sizes, on ranks that are threads. */
 
-#include "ranks.h"
+#include "case_ranks.h"
 
 #include <stdlib.h>
 
@@ -15,7 +15,7 @@ static void run_case(void **state)
 {
     const job *j = *state;
     char why[512];
-    if (play_ranks(j->size, j->row->run, false, why, sizeof why))
+    if (play_cases(j->size, j->row->run, false, why, sizeof why))
         fail_msg("%s on %d ranks: %s", j->row->name, j->size, why);
 }
 
@@ -26,7 +26,7 @@ static void reject_wrong(void **state)
     (void)state;
     for (int i = 0; i < case_count; i++)
         if (case_rows[i].run != case_messages && case_rows[i].run != case_reducescatter)
-            assert_int_equal(play_ranks(3, case_rows[i].run, true, why, sizeof why), 3);
+            assert_int_equal(play_cases(3, case_rows[i].run, true, why, sizeof why), 3);
 }
 
 int main(void)

@@ -1,12 +1,10 @@
 /* --compress topk on ranks that are threads: what goes in comes out or stays, every bit of it. */
 
 #include "dist/reducer/sparse.h"
-#include "near.h"
 #include "topk_ranks.h"
 
 #include "lather/log.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
 /* --- Mass --- */
@@ -21,22 +19,21 @@ static uint64_t mixed(uint64_t x)
 /* Multiples of the ranks, which a mean divides exactly; many are equal. */
 static double integers(const rank *r, int step, int64_t i)
 {
-    const uint64_t x = mixed((uint64_t)(step * 131 + r->index) << 32 | (uint64_t)i);
+    const uint64_t x = mixed((uint64_t)(step * 131 + r->at.rank) << 32 | (uint64_t)i);
     return (double)((int)(x % 41) - 20) * (i % 7 ? 1 : 9) * r->s->nodes * r->s->per_node;
 }
 
 static double reals(const rank *r, int step, int64_t i)
 {
-    const uint64_t x = mixed((uint64_t)(step * 131 + r->index) << 32 | (uint64_t)i);
+    const uint64_t x = mixed((uint64_t)(step * 131 + r->at.rank) << 32 | (uint64_t)i);
     return ldexp((double)(x >> 11), -53 - (int)(x % 9)) * (x & 512 ? 1 : -1);
 }
 
-static bool play_steps(rank *r)
+static lt_status play_steps(rank *r)
 {
     for (int step = 0; step < STEPS; step++)
-        if (!fine(r, update(r, step, 0)))
-            return false;
-    return true;
+        LT_TRY(update(r, step, 0));
+    return LT_OK;
 }
 
 /* Mean of what went in, minus what came out, minus residuals. */
@@ -144,21 +141,19 @@ static void ranks_have_the_same_bits(void **state)
 /* --- Dense updates --- */
 
 /* Is dense for a while, sparse, dense once, sparse again. */
-static bool play_switches(rank *r)
+static lt_status play_switches(rank *r)
 {
     for (int step = 0; step < 12; step++) {
         r->reducer->dense = step < 3 || step == 8;
-        if (!fine(r, update(r, step, 0)))
-            return false;
-        if (!fine(r, read_residual(r)))
-            return false;
+        LT_TRY(update(r, step, 0));
+        LT_TRY(read_residual(r));
         double most = 0;
         for (int i = 0; i < ALL; i++)
             most = fmax(most, fabs(r->residual[i]));
         if (r->reducer->dense != (most <= 0))
-            return fails(r, "largest residual", most, 0);
+            return differs("largest residual", most, 0);
     }
-    return true;
+    return LT_OK;
 }
 
 static void dense_updates_flush_once(void **state)
@@ -172,22 +167,21 @@ static void dense_updates_flush_once(void **state)
 }
 
 /* The mean itself, while nothing is to be lost. */
-static bool play_warm_up(rank *r)
+static lt_status play_warm_up(rank *r)
 {
     r->reducer->dense = true;
     for (int step = 0; step < 3; step++) {
-        if (!fine(r, update(r, step, 0)))
-            return false;
+        LT_TRY(update(r, step, 0));
         for (int i = 0; i < ALL; i++) {
             double mean = 0;
             for (int k = 0; k < r->s->nodes * r->s->per_node; k++)
-                mean += integers(&(rank){.s = r->s, .index = k}, step, i);
+                mean += integers(&(rank){.s = r->s, .at.rank = k}, step, i);
             mean /= r->s->nodes * r->s->per_node;
             if (!(fabs(r->out[i] - mean) <= 0))
-                return fails(r, "mean", r->out[i], mean);
+                return differs("mean", r->out[i], mean);
         }
     }
-    return true;
+    return LT_OK;
 }
 
 static void warm_up_is_dense(void **state)
@@ -199,32 +193,31 @@ static void warm_up_is_dense(void **state)
 
 /* --- Updates that are not applied --- */
 
-static bool same_residual(rank *r, const double *before)
+static lt_status same_residual(rank *r, const double *before)
 {
-    if (!fine(r, read_residual(r)))
-        return false;
+    LT_TRY(read_residual(r));
     for (int i = 0; i < ALL; i++)
         if (!(fabs(r->residual[i] - before[i]) <= 0))
-            return fails(r, "residual", r->residual[i], before[i]);
-    return true;
+            return differs("residual", r->residual[i], before[i]);
+    return LT_OK;
 }
 
-static bool play_skips(rank *r)
+static lt_status play_skips(rank *r)
 {
     double before[ALL];
     for (int step = 0; step < 6; step++) {
-        if (!fine(r, update(r, step, 0)) || !fine(r, read_residual(r)))
-            return false;
+        LT_TRY(update(r, step, 0));
+        LT_TRY(read_residual(r));
         memcpy(before, r->residual, sizeof before);
         r->reducer->dense = step == 3;
-        if (!fine(r, reduce(r, 100 + step, 0))
-            || !fine(r, r->reducer->ops->commit(r->reducer, false)) || !same_residual(r, before))
-            return false;
+        LT_TRY(reduce(r, 100 + step, 0));
+        LT_TRY(r->reducer->ops->commit(r->reducer, false));
+        LT_TRY(same_residual(r, before));
         r->reducer->dense = false;
         for (int i = 0; i < ALL; i++) /* of what was skipped */
             r->in[i] -= integers(r, 100 + step, i);
     }
-    return true;
+    return LT_OK;
 }
 
 static void skipped_updates_change_nothing(void **state)
@@ -240,40 +233,37 @@ static void skipped_updates_change_nothing(void **state)
 /* A NaN on rank 3 in the parameter "fc", at the sixth step. */
 static double poisoned(const rank *r, int step, int64_t i)
 {
-    return step == 5 && r->index == 3 && i == start_of(1) + 700 ? (double)NAN
-                                                                : integers(r, step, i);
+    return step == 5 && r->at.rank == 3 && i == start_of(1) + 700 ? (double)NAN
+                                                                  : integers(r, step, i);
 }
 
-static bool play_poison(rank *r)
+static lt_status play_poison(rank *r)
 {
     double before[ALL];
     for (int step = 0; step < 5; step++)
-        if (!fine(r, update(r, step, 0)))
-            return false;
-    if (!fine(r, read_residual(r)))
-        return false;
+        LT_TRY(update(r, step, 0));
+    LT_TRY(read_residual(r));
     memcpy(before, r->residual, sizeof before);
     for (int k = 0; k < 3; k++) { /* without and with a loss scale; and whole */
         r->reducer->dense = k == 2;
-        if (!fine(r, reduce(r, 5, k == 1 ? 1024 : 0)))
-            return false;
+        LT_TRY(reduce(r, 5, k == 1 ? 1024 : 0));
         if (!isnan(r->out[start_of(1) + 700]))
-            return fails(r, "poisoned element", r->out[start_of(1) + 700], (double)NAN);
-        if (!fine(r, r->reducer->ops->commit(r->reducer, false)) || !same_residual(r, before))
-            return false;
+            return differs("poisoned element", r->out[start_of(1) + 700], (double)NAN);
+        LT_TRY(r->reducer->ops->commit(r->reducer, false));
+        LT_TRY(same_residual(r, before));
     }
     /* Who applies it all the same does not get NaNs for ever. */
     r->reducer->dense = false;
-    if (!fine(r, reduce(r, 5, 0)) || !fine(r, r->reducer->ops->commit(r->reducer, true))
-        || !fine(r, read_residual(r)))
-        return false;
+    LT_TRY(reduce(r, 5, 0));
+    LT_TRY(r->reducer->ops->commit(r->reducer, true));
+    LT_TRY(read_residual(r));
     for (int i = 0; i < ALL; i++)
         if (!isfinite(r->residual[i]))
-            return fails(r, "residual", r->residual[i], before[i]);
-    return true;
+            return differs("residual", r->residual[i], before[i]);
+    return LT_OK;
 }
 
-static char said[TEXT];
+static char said[256];
 static int sayings;
 static pthread_mutex_t said_lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -304,13 +294,12 @@ static void non_finite_gradients_are_named(void **state)
 
 /* --- Scales --- */
 
-static bool play_scales(rank *r)
+static lt_status play_scales(rank *r)
 {
     static const double scales[] = {1024, 1024, 2048, 4, 0.5, 65536};
     for (int step = 0; step < STEPS; step++)
-        if (!fine(r, update(r, step, scales[step % 6])))
-            return false;
-    return true;
+        LT_TRY(update(r, step, scales[step % 6]));
+    return LT_OK;
 }
 
 static void loss_scales_change_nothing(void **state)
@@ -330,18 +319,17 @@ static double first_alone(const rank *r, int step, int64_t i)
     return step % 2 && i >= start_of(1) && i < start_of(2) ? 0 : integers(r, step, i);
 }
 
-static bool play_absent(rank *r)
+static lt_status play_absent(rank *r)
 {
     for (int step = 0; step < 20; step++) {
         double before[ALL];
         memcpy(before, r->applied, sizeof before);
         r->param[1].has_grad = step % 2 == 0;
-        if (!fine(r, update(r, step, 0)))
-            return false;
+        LT_TRY(update(r, step, 0));
         for (int64_t i = start_of(1); i < start_of(2) && step % 2; i++)
             r->applied[i] = before[i]; /* an optimizer leaves it alone */
     }
-    return true;
+    return LT_OK;
 }
 
 static void unused_parameters_keep_their_residual(void **state)
@@ -362,19 +350,19 @@ enum { DESCENT = 1000 };
 static double slope(const rank *r, int step, int64_t i)
 {
     (void)step;
-    const double a = i == 0 ? (r->index ? -1000 : 1000) : (double)(i % 5) - 2;
+    const double a = i == 0 ? (r->at.rank ? -1000 : 1000) : (double)(i % 5) - 2;
     return -r->applied[i] - a; /* applied is -x */
 }
 
-static bool play_descent(rank *r)
+static lt_status play_descent(rank *r)
 {
     for (int step = 0; step < DESCENT; step++) {
-        if (!fine(r, reduce(r, step, 0)) || !fine(r, r->reducer->ops->commit(r->reducer, true)))
-            return false;
+        LT_TRY(reduce(r, step, 0));
+        LT_TRY(r->reducer->ops->commit(r->reducer, true));
         for (int i = 0; i < ALL; i++)
             r->applied[i] += 0.008 * r->out[i];
     }
-    return true;
+    return LT_OK;
 }
 
 static double distance_from_optimum(const rank *r)
@@ -399,21 +387,20 @@ static void only_feedback_reaches_the_optimum(void **state)
 
 enum { SAVED_AT = 20 };
 
-static bool play_resume(rank *r)
+static lt_status play_resume(rank *r)
 {
     for (int step = 0; step < STEPS; step++) {
-        if (!fine(r, update(r, step, 0)))
-            return false;
+        LT_TRY(update(r, step, 0));
         if (step != SAVED_AT)
             continue;
-        if (!fine(r, read_residual(r)))
-            return false;
+        LT_TRY(read_residual(r));
         lt_reducer_free(&r->reducer);
-        if (!fine(r, open_reducer(r)) || !fine(r, visit(r, true))
-            || !fine(r, r->reducer->ops->loaded(r->reducer)) || !fine(r, lay_out(r)))
-            return false;
+        LT_TRY(open_reducer(r));
+        LT_TRY(visit(r, true));
+        LT_TRY(r->reducer->ops->loaded(r->reducer));
+        LT_TRY(lay_out(r));
     }
-    return true;
+    return LT_OK;
 }
 
 static void resumed_ranks_repeat_the_bits(void **state)
@@ -428,20 +415,19 @@ static void resumed_ranks_repeat_the_bits(void **state)
 
 /* --- Bad input --- */
 
-static bool play_nothing(rank *r)
+static lt_status play_nothing(rank *r)
 {
     (void)r;
-    return true;
+    return LT_OK;
 }
 
 static void refused(const scene *s, const char *part)
 {
     static rank ranks[RANKS];
-    open_ranks(s, ranks);
-    run_threads(ranks, s->nodes * s->per_node);
-    close_ranks(ranks, s->nodes * s->per_node);
-    if (!strstr(ranks[0].why, part))
-        fail_msg("'%s' has no '%s'", ranks[0].why, part);
+    const rank_group g = group_of(s, ranks);
+    play_ranks(&g);
+    if (!strstr(ranks[0].at.message, part))
+        fail_msg("'%s' has no '%s'", ranks[0].at.message, part);
 }
 
 static void densities_are_checked(void **state)

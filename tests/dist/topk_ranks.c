@@ -3,9 +3,6 @@
 #include "topk_ranks.h"
 
 #include "base/alloc.h"
-#include "near.h"
-
-#include <stdio.h>
 
 const int64_t sizes[PARAMS] = {108, 997, 13};
 const size_t first_of[BUCKETS] = {1, 0}, count_of[BUCKETS] = {2, 1};
@@ -18,19 +15,9 @@ int64_t start_of(size_t param)
     return at;
 }
 
-bool fails(rank *r, const char *what, double got, double want)
+lt_status differs(const char *what, double got, double want)
 {
-    snprintf(r->why, sizeof r->why, "rank %d: %s: %.9g, want %.9g", r->index, what, got, want);
-    return false;
-}
-
-bool fine(rank *r, lt_status st)
-{
-    if (!st)
-        return true;
-    snprintf(r->why, sizeof r->why, "rank %d: %s", r->index, lt_error_message());
-    lt_comm_abort(r->comm);
-    return false;
+    return lt_fail(LT_E_FORMAT, "%s: %.9g, want %.9g", what, got, want);
 }
 
 /* --- A reducer with its buckets --- */
@@ -52,7 +39,7 @@ lt_status lay_out(rank *r)
             part[p] = (lt_reducer_part){&r->param[at], k->elements, sizes[at]};
             k->elements += sizes[at];
         }
-        LT_TRY(lt_tensor_new(&k->flat, r->device, r->s->dtype,
+        LT_TRY(lt_tensor_new(&k->flat, r->at.device, r->s->dtype,
                              LT_SHAPE(k->elements + (int64_t)k->parts)));
     }
     return lt_reducer_open(red);
@@ -60,8 +47,8 @@ lt_status lay_out(rank *r)
 
 lt_status open_reducer(rank *r)
 {
-    const lt_reducer_config config = {.comm = r->comm,
-                                      .device = r->device,
+    const lt_reducer_config config = {.comm = r->at.comm,
+                                      .device = r->at.device,
                                       .nodes = &r->nodes,
                                       .params = &r->params,
                                       .compress = r->s->compress};
@@ -71,21 +58,22 @@ lt_status open_reducer(rank *r)
 static lt_status set_up(rank *r)
 {
     static const char *const names[PARAMS] = {"conv", "fc", "bias"};
-    LT_TRY(lt_comm_nodes(&r->nodes, r->comm, r->s->per_node));
-    LT_TRY(lt_tensor_new(&r->scale, r->device, LT_F64, LT_SCALAR));
+    LT_TRY(lt_comm_nodes(&r->nodes, r->at.comm, r->s->per_node));
+    LT_TRY(lt_tensor_new(&r->scale, r->at.device, LT_F64, LT_SCALAR));
     for (int p = 0; p < PARAMS; p++) {
-        LT_TRY(
-            p == 0
-                ? lt_param_init_filter(&r->param[p], r->device, "", names[p], LT_SHAPE(4, 3, 3, 3))
-                : lt_param_init(&r->param[p], r->device, "", names[p], LT_SHAPE(sizes[p]), 0));
+        LT_TRY(p == 0 ? lt_param_init_filter(&r->param[p], r->at.device, "", names[p],
+                                             LT_SHAPE(4, 3, 3, 3))
+                      : lt_param_init(&r->param[p], r->at.device, "", names[p], LT_SHAPE(sizes[p]),
+                                      0));
         r->param[p].has_grad = true;
         LT_TRY(lt_params_add(&r->params, &r->param[p]));
     }
     return open_reducer(r);
 }
 
-static void tear_down(rank *r)
+static void tear_down(void *context)
 {
+    rank *r = context;
     lt_reducer_free(&r->reducer);
     for (int p = 0; p < PARAMS; p++)
         lt_param_clear(&r->param[p]);
@@ -191,59 +179,31 @@ lt_status read_residual(rank *r)
 
 /* --- Ranks --- */
 
-static void *run_rank(void *context)
+static lt_status play_scene(void *context)
 {
     rank *r = context;
-    if (fine(r, set_up(r)) && fine(r, lay_out(r)) && r->s->play(r) && fine(r, read_residual(r)))
-        r->reducer->ops->sent(r->reducer, &r->bytes);
-    return NULL;
+    LT_TRY(set_up(r));
+    LT_TRY(lay_out(r));
+    LT_TRY(r->s->play(r));
+    LT_TRY(read_residual(r));
+    r->reducer->ops->sent(r->reducer, &r->bytes);
+    return LT_OK;
 }
 
-void open_ranks(const scene *s, rank *ranks)
+rank_group group_of(const scene *s, rank *ranks)
 {
     const int size = s->nodes * s->per_node;
-    lt_device *device[RANKS] = {NULL};
-    lt_comm *comm[RANKS];
-    const lt_device_config f64 = {.f64 = true};
     memset(ranks, 0, RANKS * sizeof *ranks);
     for (int i = 0; i < size; i++)
-        assert_ok(lt_device_open(&device[i], "ref", s->dtype == LT_F64 ? &f64 : NULL));
-    assert_ok(lt_comm_open_threads(comm, device, size));
-    for (int i = 0; i < size; i++) {
         ranks[i].s = s;
-        ranks[i].index = i;
-        ranks[i].device = device[i];
-        ranks[i].comm = comm[i];
-    }
-}
-
-void run_threads(rank *ranks, int size)
-{
-    for (int i = 0; i < size; i++)
-        assert_int_equal(pthread_create(&ranks[i].thread, NULL, run_rank, &ranks[i]), 0);
-    for (int i = 0; i < size; i++)
-        pthread_join(ranks[i].thread, NULL);
-}
-
-void close_ranks(rank *ranks, int size)
-{
-    for (int i = 0; i < size; i++)
-        tear_down(&ranks[i]);
-    for (int i = 0; i < size; i++)
-        lt_comm_close(&ranks[i].comm);
-    for (int i = 0; i < size; i++)
-        lt_device_close(&ranks[i].device);
+    return (rank_group){RANKS_OF(ranks, size), .f64 = s->dtype == LT_F64, .same_refusal = true,
+                        .run = play_scene, .end = tear_down};
 }
 
 void run(const scene *s, rank *ranks)
 {
-    const int size = s->nodes * s->per_node;
-    open_ranks(s, ranks);
-    run_threads(ranks, size);
-    close_ranks(ranks, size);
-    for (int i = 0; i < size; i++)
-        if (ranks[i].why[0])
-            fail_msg("%s", ranks[i].why);
-    for (int i = 1; i < size; i++)
+    const rank_group g = group_of(s, ranks);
+    play_ranks_well(&g);
+    for (int i = 1; i < g.count; i++)
         assert_memory_equal(ranks[i].applied, ranks[0].applied, sizeof ranks->applied);
 }

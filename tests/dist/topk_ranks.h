@@ -3,14 +3,12 @@
 #define LT_TESTS_DIST_TOPK_RANKS_H
 
 #include "dist/reducer/reducer.h"
+#include "ranks.h"
 
 #include "lather/ext/backend.h"
 #include "lather/topology.h"
 
-#include <pthread.h>
-#include <stdbool.h>
-
-enum { RANKS = 8, PARAMS = 3, BUCKETS = 2, MOST = 1200, STEPS = 50, TEXT = 256 };
+enum { RANKS = 8, PARAMS = 3, BUCKETS = 2, MOST = 1200, STEPS = 50 };
 
 /* Parameters as the buckets have them: the last two in the first one. */
 extern const int64_t sizes[PARAMS];
@@ -26,14 +24,12 @@ typedef struct scene {
     const char *compress;
     lt_dtype dtype; /* LT_F64: on devices of doubles */
     gradient_fn *gradient;
-    bool (*play)(rank *r);
+    lt_status (*play)(rank *r);
 } scene;
 
 struct rank {
+    test_rank at;
     const scene *s;
-    int index;
-    lt_device *device;
-    lt_comm *comm;
     lt_nodes nodes;
     lt_param param[PARAMS];
     lt_params params;
@@ -44,16 +40,12 @@ struct rank {
     double applied[ALL];    /* sum of means */
     double residual[ALL];   /* of its node; read_residual() */
     lt_reducer_bytes bytes; /* sent */
-    char why[TEXT];
-    pthread_t thread;
 };
 
 /* Where a parameter begins in arrays of ALL. */
 int64_t start_of(size_t param);
-/* Says what is wrong on this rank; false. */
-bool fails(rank *r, const char *what, double got, double want);
-/* Whether st is LT_OK; else says why, and ends the others. */
-bool fine(rank *r, lt_status st);
+/* LT_E_FORMAT, which says what is wrong. */
+lt_status differs(const char *what, double got, double want);
 /* A reducer as the scene says, and its buckets. */
 lt_status lay_out(rank *r);
 lt_status open_reducer(rank *r);
@@ -64,10 +56,8 @@ lt_status update(rank *r, int step, double scale);
 /* Residuals into or from r->residual, as checkpoints see them. */
 lt_status visit(rank *r, bool load);
 lt_status read_residual(rank *r);
-/* The parts of run(). */
-void open_ranks(const scene *s, rank *ranks);
-void run_threads(rank *ranks, int size);
-void close_ranks(rank *ranks, int size);
+/* Ranks that play the scene, for open_ranks() and so on. */
+rank_group group_of(const scene *s, rank *ranks);
 /* All ranks, of which none may complain; what they leave stays readable. */
 void run(const scene *s, rank *ranks);
 

@@ -3,7 +3,7 @@
 #include "dist/topology.h"
 
 #include "base/alloc.h"
-#include "ranks.h"
+#include "case_ranks.h"
 
 #include <string.h>
 
@@ -232,7 +232,7 @@ static void run_layout(void **state)
 {
     char why[512];
     current = *state;
-    if (play_ranks(current->ranks, layout_holds, false, why, sizeof why))
+    if (play_cases(current->ranks, layout_holds, false, why, sizeof why))
         fail_msg("%s", why);
 }
 
@@ -243,7 +243,7 @@ static void reject_wrong(void **state)
     char why[512];
     (void)state;
     current = &layouts[1];
-    assert_int_equal(play_ranks(3, layout_holds, true, why, sizeof why), 3);
+    assert_int_equal(play_cases(3, layout_holds, true, why, sizeof why), 3);
 }
 
 static bool found_is_one_node(rank_case *c)
@@ -260,7 +260,7 @@ static void threads_are_one_node(void **state)
 {
     char why[512];
     (void)state;
-    if (play_ranks(3, found_is_one_node, false, why, sizeof why))
+    if (play_cases(3, found_is_one_node, false, why, sizeof why))
         fail_msg("%s", why);
 }
 
@@ -286,7 +286,7 @@ static void both_numbers_are_named(void **state)
 {
     char why[512];
     (void)state;
-    if (play_ranks(8, not_divided, false, why, sizeof why))
+    if (play_cases(8, not_divided, false, why, sizeof why))
         fail_msg("%s", why);
 }
 
@@ -300,7 +300,7 @@ static void ranks_must_agree(void **state)
 {
     char why[512];
     (void)state;
-    if (play_ranks(4, told_apart, false, why, sizeof why))
+    if (play_cases(4, told_apart, false, why, sizeof why))
         fail_msg("%s", why);
 }
 

@@ -2,27 +2,21 @@
 
 #include "trial.h"
 
-#include "base/alloc.h"
 #include "base/rng.h"
-#include "near.h"
+#include "ranks.h"
 
 #include "lather/ops.h"
 #include "lather/optim.h"
 #include "lather/shard.h"
-
-#include <pthread.h>
-#include <stdio.h>
-#include <string.h>
 
 enum { CHANNELS = 4, SIDE = 4, CLASSES = 5, PIXELS = 3 * SIDE * SIDE, PARAMS = 9 };
 enum { CONV, GAMMA, BETA, MEAN, VAR, FC, BIAS, EXTRA, UNUSED };
 
 /* A rank's own. */
 typedef struct rank_run {
+    test_rank at;
     const trial *t;
     outcome *out;
-    lt_comm *comm;
-    lt_device *device;
     lt_tape *tape;
     lt_param param[PARAMS];
     lt_params params;
@@ -30,7 +24,7 @@ typedef struct rank_run {
     lt_nodes nodes;
     lt_data_parallel *dp;
     lt_tensor *x, *labels;
-    int rank, batch;
+    int batch;
 } rank_run;
 
 static double number(const char *name, int64_t i)
@@ -64,7 +58,7 @@ static lt_status read_doubles(const lt_tensor *t, double *values)
 /* Rank 0's values are those of all: the others start with their own. */
 static lt_status make_params(rank_run *r)
 {
-    int classes = CLASSES + (r->t->other_shape == r->rank + 1);
+    int classes = CLASSES + (r->t->other_shape == r->at.rank + 1);
     const struct {
         const char *name;
         lt_shape shape;
@@ -85,14 +79,14 @@ static lt_status make_params(rank_run *r)
         double values[CHANNELS * SIDE * SIDE * (CLASSES + 1)];
         lt_param *p = &r->param[i];
         LT_TRY(rows[i].shape.ndim == 4
-                   ? lt_param_init_filter(p, r->device, "", rows[i].name, rows[i].shape)
-                   : lt_param_init_role(p, r->device, "", rows[i].name, rows[i].shape, rows[i].fill,
-                                        rows[i].role));
+                   ? lt_param_init_filter(p, r->at.device, "", rows[i].name, rows[i].shape)
+                   : lt_param_init_role(p, r->at.device, "", rows[i].name, rows[i].shape,
+                                        rows[i].fill, rows[i].role));
         LT_TRY(lt_params_add(&r->params, p));
         if (rows[i].fill > 0 || rows[i].role == LT_ROLE_STAT)
             continue;
         for (int64_t k = 0; k < lt_tensor_count(p->value); k++)
-            values[k] = number(rows[i].name, k) + (r->rank ? 1 : 0);
+            values[k] = number(rows[i].name, k) + (r->at.rank ? 1 : 0);
         LT_TRY(write_doubles(p->value, values));
     }
     return LT_OK;
@@ -104,12 +98,12 @@ static lt_status fill_batch(rank_run *r, int step, int m)
     double pixels[SAMPLES * PIXELS];
     int32_t labels[SAMPLES];
     for (int i = 0; i < r->batch; i++) {
-        int sample = (r->rank * (r->t->accum ? r->t->accum : 1) + m) * r->batch + i;
+        int sample = (r->at.rank * (r->t->accum ? r->t->accum : 1) + m) * r->batch + i;
         for (int k = 0; k < PIXELS; k++)
             pixels[i * PIXELS + k] = number("x", (int64_t)(step * SAMPLES + sample) * PIXELS + k);
         labels[i] = (int32_t)((step + sample) % CLASSES);
     }
-    if (r->t->poisoned == r->rank + 1 && step == TRIAL_STEPS - 1)
+    if (r->t->poisoned == r->at.rank + 1 && step == TRIAL_STEPS - 1)
         pixels[0] = (double)NAN;
     LT_TRY(lt_tensor_write(r->labels, labels, (size_t)r->batch * sizeof *labels));
     return write_doubles(r->x, pixels);
@@ -119,7 +113,7 @@ static lt_tensor *forward(rank_run *r)
 {
     lt_tape *t = r->tape;
     lt_param *p = r->param;
-    bool other_way = r->t->swapped && r->rank % 2;
+    bool other_way = r->t->swapped && r->at.rank % 2;
     lt_tape_reset(t, LT_PASS_TRAIN);
     lt_tensor *y = lt_conv2d(t, r->x, lt_tape_param(t, &p[CONV]), NULL,
                              (lt_conv2d_config){.pad_h = 1, .pad_w = 1});
@@ -133,7 +127,7 @@ static lt_tensor *forward(rank_run *r)
         y = lt_batchnorm2d(t, y, args, (lt_batchnorm2d_config){.eps = 1e-5, .momentum = 0.1});
     }
     y = lt_flatten(t, lt_relu(t, y));
-    bool has_extra = !r->t->extra_on_zero || !r->rank;
+    bool has_extra = !r->t->extra_on_zero || !r->at.rank;
     y = lt_linear(t, y, lt_tape_param(t, &p[FC]), NULL);
     if (has_extra && !other_way)
         y = lt_add(t, y, lt_tape_param(t, &p[EXTRA]));
@@ -147,7 +141,7 @@ static lt_status gradients(rank_run *r, int step)
 {
     int accum = r->t->accum ? r->t->accum : 1;
     lt_params_zero_grad(&r->params);
-    for (int m = 0; m < accum && r->rank < r->t->ranks - r->t->idle; m++) {
+    for (int m = 0; m < accum && r->at.rank < r->t->ranks - r->t->idle; m++) {
         LT_TRY(fill_batch(r, step, m));
         lt_tensor *loss = forward(r);
         if (r->dp)
@@ -161,13 +155,13 @@ static lt_status train(rank_run *r)
 {
     for (int step = 0; step < TRIAL_STEPS; step++) {
         lt_step_result result;
-        uint64_t before = r->comm ? lt_comm_bytes(r->comm) : 0;
+        uint64_t before = r->at.comm ? lt_comm_bytes(r->at.comm) : 0;
         LT_TRY(gradients(r, step));
-        r->out->update_bytes = r->comm ? lt_comm_bytes(r->comm) - before : 0;
+        r->out->update_bytes = r->at.comm ? lt_comm_bytes(r->at.comm) - before : 0;
         LT_TRY(lt_optim_step(r->optim, &(lt_step){.lr = 0.05, .attempt = step + 1}));
         LT_TRY(lt_optim_result(r->optim, &result));
         r->out->applied = result.applied;
-        if (r->t->disturbed == r->rank + 1)
+        if (r->t->disturbed == r->at.rank + 1)
             LT_TRY(lt_tensor_fill(r->param[UNUSED].value, 0.5000001));
     }
     return LT_OK;
@@ -198,42 +192,36 @@ static lt_status open_parallel(rank_run *r)
 {
     lt_data_parallel_config config = r->t->config;
     if (r->t->per_node) {
-        LT_TRY(lt_comm_nodes(&r->nodes, r->comm, r->t->per_node));
+        LT_TRY(lt_comm_nodes(&r->nodes, r->at.comm, r->t->per_node));
         config.nodes = &r->nodes;
     }
-    return lt_data_parallel_new(&r->dp, r->comm, &r->params, r->tape, &config);
+    return lt_data_parallel_new(&r->dp, r->at.comm, &r->params, r->tape, &config);
 }
 
-static lt_status work(rank_run *r)
+static lt_status work(void *context)
 {
+    rank_run *r = context;
     int parts = r->t->ranks * (r->t->accum ? r->t->accum : 1);
     r->batch = SAMPLES / parts;
     LT_TRY(make_params(r));
-    LT_TRY(lt_tape_new(&r->tape, r->device));
-    LT_TRY(lt_tensor_new(&r->x, r->device, lt_device_master(r->device),
+    LT_TRY(lt_tape_new(&r->tape, r->at.device));
+    LT_TRY(lt_tensor_new(&r->x, r->at.device, lt_device_master(r->at.device),
                          LT_SHAPE(r->batch, 3, SIDE, SIDE)));
-    LT_TRY(lt_tensor_new(&r->labels, r->device, LT_I32, LT_SHAPE(r->batch)));
-    if (r->comm)
+    LT_TRY(lt_tensor_new(&r->labels, r->at.device, LT_I32, LT_SHAPE(r->batch)));
+    if (r->at.comm)
         LT_TRY(open_parallel(r));
     LT_TRY(lt_optim_sgd(&r->optim, &r->params, &(lt_sgd_config){.momentum = 0.9}));
-    if (r->comm && r->t->divided) {
-        LT_TRY(lt_optim_shard(r->optim, &(lt_shard_config){.comm = r->comm}));
+    if (r->at.comm && r->t->divided) {
+        LT_TRY(lt_optim_shard(r->optim, &(lt_shard_config){.comm = r->at.comm}));
         LT_TRY(lt_optim_shard_gradients(r->optim, r->dp));
     }
     LT_TRY(train(r));
     return report(r);
 }
 
-static void *play(void *argument)
+static void finish(void *context)
 {
-    rank_run *r = argument;
-    lt_device_set_threads(r->device, 1);
-    r->out->status = work(r);
-    if (r->out->status) {
-        snprintf(r->out->message, RANKS_MESSAGE, "%s", lt_error_message());
-        if (r->comm && r->out->status != LT_E_ARG)
-            lt_comm_abort(r->comm);
-    }
+    rank_run *r = context;
     lt_optim_free(&r->optim);
     lt_data_parallel_free(&r->dp);
     lt_nodes_clear(&r->nodes);
@@ -243,29 +231,21 @@ static void *play(void *argument)
     lt_params_clear(&r->params);
     for (int i = 0; i < PARAMS; i++)
         lt_param_clear(&r->param[i]);
-    lt_comm_close(&r->comm);
-    return NULL;
 }
 
 void trial_run(const trial *t, outcome *out)
 {
     rank_run run[MAX_RANKS] = {0};
-    lt_device *device[MAX_RANKS] = {0};
-    lt_comm *comm[MAX_RANKS] = {0};
-    pthread_t thread[MAX_RANKS];
-    lt_device_config config = {.f64 = t->f64, .threads = 1};
     memset(out, 0, (size_t)t->ranks * sizeof *out);
-    for (int r = 0; r < t->ranks; r++)
-        assert_ok(lt_device_open(&device[r], t->f64 ? "ref" : "cpu", &config));
-    if (t->ranks > 1)
-        assert_ok(lt_comm_open_threads(comm, device, t->ranks));
     for (int r = 0; r < t->ranks; r++) {
-        run[r] =
-            (rank_run){.t = t, .out = &out[r], .comm = comm[r], .device = device[r], .rank = r};
-        assert_int_equal(pthread_create(&thread[r], NULL, play, &run[r]), 0);
+        run[r].t = t;
+        run[r].out = &out[r];
     }
-    for (int r = 0; r < t->ranks; r++)
-        assert_int_equal(pthread_join(thread[r], NULL), 0);
-    for (int r = 0; r < t->ranks; r++)
-        lt_device_close(&device[r]);
+    play_ranks(&(rank_group){RANKS_OF(run, t->ranks), .device = t->f64 ? "ref" : "cpu",
+                             .f64 = t->f64, .without_comm = t->ranks == 1, .same_refusal = true,
+                             .run = work, .end = finish});
+    for (int r = 0; r < t->ranks; r++) {
+        out[r].status = run[r].at.status;
+        snprintf(out[r].message, RANKS_MESSAGE, "%.*s", RANKS_MESSAGE - 1, run[r].at.message);
+    }
 }

@@ -234,7 +234,7 @@ static lt_status several_steps(mesh_rank *r)
     for (int i = 0; i < count && !st; i++)
         if ((st = step_both(&n[0], &n[1])))
             st = lt_fail(st, "step %d: %s", i, lt_error_message());
-    st = st ? st : store_end(&n[1], lt_comm_rank(r->comm));
+    st = st ? st : store_end(&n[1], lt_comm_rank(r->at.comm));
     for (int i = 0; i < 2; i++)
         if (n[i].r)
             net_clear(&n[i]);
@@ -313,7 +313,7 @@ static lt_status one_block(mesh_rank *r)
     const int64_t width = BLOCK_WIDTH / (to.column ? to.row->size : 1);
     lt_module *block = NULL;
     lt_tensor *x = NULL;
-    LT_TRY(lt_layer_transformer(&block, r->device, "block", config));
+    LT_TRY(lt_layer_transformer(&block, r->at.device, "block", config));
     lt_status st = make_box(r, &x, (box){0, own, 0, width}, 0, fraction, false);
     if (!st) {
         lt_tape_reset(r->tape, LT_PASS_TRAIN);
@@ -409,7 +409,7 @@ static lt_status without_a_cache(mesh_rank *r)
     lt_kv_cache *cache = NULL;
     net *n = calloc(1, sizeof *n);
     lt_status st = net_make(n, p, r, &to);
-    st = st ? st : lt_gpt_cache(&cache, n->model, r->device, 3, TOKENS);
+    st = st ? st : lt_gpt_cache(&cache, n->model, r->at.device, 3, TOKENS);
     if (!st) {
         lt_tape_reset(r->tape, LT_PASS_EVAL);
         const bool refused = !lt_gpt_forward_cached(n->model, r->tape, n->inputs, cache)

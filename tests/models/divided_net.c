@@ -35,7 +35,7 @@ static lt_status make_model(net *n)
                                  .dropout = n->plan->noise ? 0.2 : 0,
                                  .drop_path = n->plan->noise ? 0.4 : 0,
                                  .parallel = n->parallel};
-        return lt_vit_new(&n->model, n->r->device, &c);
+        return lt_vit_new(&n->model, n->r->at.device, &c);
     }
     const lt_gpt_config c = {.width = WIDTH,
                              .layers = LAYERS,
@@ -49,7 +49,7 @@ static lt_status make_model(net *n)
                              .mlp = f == GPT2 ? LT_MLP_GELU_TANH : LT_MLP_SWIGLU,
                              .dropout = n->plan->noise ? 0.2 : 0,
                              .parallel = n->parallel};
-    return lt_gpt_new(&n->model, n->r->device, &c);
+    return lt_gpt_new(&n->model, n->r->at.device, &c);
 }
 
 lt_status write_double(lt_tensor *t, const double *values)
@@ -94,9 +94,9 @@ static lt_status make_images(net *n)
         x[i] = fraction(97, i / PIXELS, i % PIXELS);
     for (int i = 0; i < samples; i++)
         label[i] = i * 7 % CLASSES;
-    LT_TRY(lt_tensor_new(&n->inputs, n->r->device, dtype, LT_SHAPE(samples, 3, SIDE, SIDE)));
+    LT_TRY(lt_tensor_new(&n->inputs, n->r->at.device, dtype, LT_SHAPE(samples, 3, SIDE, SIDE)));
     LT_TRY(write_double(n->inputs, x));
-    LT_TRY(lt_tensor_new(&n->labels, n->r->device, LT_I32, LT_SHAPE(samples)));
+    LT_TRY(lt_tensor_new(&n->labels, n->r->at.device, LT_I32, LT_SHAPE(samples)));
     return lt_tensor_write(n->labels, label, (size_t)samples * sizeof *label);
 }
 
@@ -108,8 +108,8 @@ static lt_status make_tokens(net *n)
         id[i] = (i * 5 + i / 3) % CLASSES;
         label[i] = i % 9 == 2 ? LT_IGNORED_LABEL : (i * 11 + 3) % CLASSES;
     }
-    LT_TRY(lt_tensor_new(&n->inputs, n->r->device, LT_I32, LT_SHAPE(samples, TOKENS)));
-    LT_TRY(lt_tensor_new(&n->labels, n->r->device, LT_I32, LT_SHAPE(samples, TOKENS)));
+    LT_TRY(lt_tensor_new(&n->inputs, n->r->at.device, LT_I32, LT_SHAPE(samples, TOKENS)));
+    LT_TRY(lt_tensor_new(&n->labels, n->r->at.device, LT_I32, LT_SHAPE(samples, TOKENS)));
     LT_TRY(lt_tensor_write(n->inputs, id, (size_t)count * sizeof *id));
     return lt_tensor_write(n->labels, label, (size_t)count * sizeof *label);
 }
@@ -120,7 +120,7 @@ lt_status net_make(net *n, const plan *p, mesh_rank *r, const lt_tensor_parallel
     LT_TRY(make_model(n));
     LT_TRY(lt_module_params(n->model, &n->params));
     LT_TRY(fill(n));
-    LT_TRY(lt_tensor_new(&n->found, r->device, LT_I64, LT_SHAPE(3)));
+    LT_TRY(lt_tensor_new(&n->found, r->at.device, LT_I64, LT_SHAPE(3)));
     return is_vit(p->family) ? make_images(n) : make_tokens(n);
 }
 
@@ -190,7 +190,7 @@ lt_tensor_parallel net_groups(const mesh_rank *r, bool sequence, bool overlap)
 
 void net_play(plan p, lt_status (*fn)(mesh_rank *r), uint64_t *bytes)
 {
-    char why[600];
+    char why[MESH_WHY];
     const lt_mesh_config *m = &p.mesh;
     if (play_mesh(m->depth * m->rows * m->columns, !p.f32,
                   (mesh_rank){.config = m, .context = &p, .fn = fn}, bytes, why))

@@ -17,12 +17,7 @@ enum {
     PATCH = 2,
     TOKENS = 7
 };
-enum {
-    MOST_RANKS = 16,
-    MOST_SAMPLES = 6,
-    MOST_PARAMS = 64,
-    MOST_LOGITS = MOST_SAMPLES * TOKENS * CLASSES
-};
+enum { MOST_SAMPLES = 6, MOST_PARAMS = 64, MOST_LOGITS = MOST_SAMPLES * TOKENS * CLASSES };
 
 typedef enum family { VIT_TOKEN, VIT_MEAN, GPT2, LLAMA, LLAMA_FEW_KEYS } family;
 
