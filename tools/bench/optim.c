@@ -6,7 +6,7 @@
  * see one gradient in some steps a step takes that share. */
 
 #include "bench.h"
-#include "bench_models.h"
+#include "models.h"
 
 #include "lather/optim_config.h"
 #include "lather/shampoo_report.h"

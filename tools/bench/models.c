@@ -1,6 +1,6 @@
 /* The models of `bench train`: residual networks and vision transformers on images, GPT-2 on tokens. */
 
-#include "bench_models.h"
+#include "models.h"
 
 #include "bench.h"
 #include "gpt.h"

@@ -1,10 +1,11 @@
 /* bench ops: single operations of ResNet-50 and of ResNet-18 on small images, each direction by itself, repeated on warm
  * memory; by other kernels too, by turns. */
 
+#include "lather/ops.h"
+
 #include "bench.h"
 
 #include "lather/ext/view.h"
-#include "lather/ops.h"
 
 #include <stdio.h>
 #include <stdlib.h>

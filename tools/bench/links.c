@@ -3,7 +3,7 @@
  * until one takes long enough. Of both also what they take of rank 0's cores, its waiting included. It takes a few
  * seconds. */
 
-#include "bench_ranks.h"
+#include "ranks.h"
 
 #include "lather/topology.h"
 

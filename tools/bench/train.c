@@ -1,7 +1,7 @@
 /* bench train: the median time of a training step on synthetic data. */
 
 #include "bench.h"
-#include "bench_models.h"
+#include "models.h"
 
 #include "lather/memory_use.h"
 #include "lather/optim_config.h"

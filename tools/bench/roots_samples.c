@@ -1,6 +1,6 @@
 /* Matrices of `bench roots`, how good a root is, and LAPACK's time. */
 
-#include "bench_roots.h"
+#include "roots.h"
 
 #include "lather/safetensors.h"
 

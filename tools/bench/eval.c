@@ -1,7 +1,7 @@
 /* bench eval: the median time of a forward pass that evaluates, on synthetic data. */
 
 #include "bench.h"
-#include "bench_models.h"
+#include "models.h"
 
 #include <stdio.h>
 #include <stdlib.h>

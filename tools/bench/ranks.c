@@ -1,6 +1,6 @@
-/* Ranks of a benchmark: see bench_ranks.h. */
+/* Ranks of a benchmark: see ranks.h. */
 
-#include "bench_ranks.h"
+#include "ranks.h"
 
 #include <pthread.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* bench exchange: one mean of gradients over ranks, by each of several reducers, and the bytes that it takes. The
  * reducers take turns, so that a busy machine slows all of them alike. */
 
-#include "bench_ranks.h"
+#include "ranks.h"
 
 #include "lather/data_parallel.h"
 #include "lather/layers.h"

@@ -5,9 +5,9 @@
  * The gain of b backup workers is that of Chen et al. (arXiv 1604.00981) as it is usually given, t(0) / t(b) * N /
  * (N + b): gradients a second and rank, relative to N ranks that wait for each other. */
 
-#include "bench_ranks.h"
-
 #include "lather/stragglers.h"
+
+#include "ranks.h"
 
 #include <math.h>
 #include <stdio.h>

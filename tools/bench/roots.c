@@ -1,7 +1,7 @@
 /* bench roots: accuracy and time of the solvers of Shampoo's inverse roots, against a loop of
  * LAPACK's ssyevd over the same matrices. */
 
-#include "bench_roots.h"
+#include "roots.h"
 
 #include <math.h>
 #include <stdio.h>

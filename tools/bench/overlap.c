@@ -3,7 +3,7 @@
  * alike; what is left of the first two beyond the third is exposed. With --gradient-noise, steps that
  * measure the norms of ranks' gradients too take their turn beside them. */
 
-#include "bench_ranks.h"
+#include "ranks.h"
 #include "resnet.h"
 
 #include "lather/data_parallel.h"
