@@ -156,7 +156,7 @@ static const lt_model_family family = {
 
 int main(int argc, char **argv)
 {
-    static const lt_trainer_command *const commands[] = {&gpt_sample_command};
+    static const lt_trainer_command *const commands[] = {&gpt_sample_command, &lt_plan_command};
     lt_trainer_program program = *lt_language_program();
     program.usage =
         "--data FILE|DIR [OPTION]...  |  sample --weights FILE [OPTION]...  |  reproduce PLAN";

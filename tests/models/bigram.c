@@ -103,9 +103,9 @@ int main(int argc, char **argv)
     };
     static const lt_trainer_command ids = {
         .name = "ids", .program = &ids_program, .bytes = sizeof(ids_arguments), .run = show_ids};
-    static const lt_trainer_command *const commands[] = {&ids};
+    static const lt_trainer_command *const commands[] = {&ids, &lt_plan_command};
     lt_trainer_program program = *lt_language_program();
     program.command = commands;
-    program.commands = 1;
+    program.commands = sizeof commands / sizeof *commands;
     return lt_trainer_main(argc, argv, &family, &program);
 }

@@ -10,6 +10,7 @@
 
 /** One start of a program: its options and all that they open. */
 typedef struct lt_trainer lt_trainer;
+typedef struct lt_trainer_program lt_trainer_program;
 
 /** What one sample is, for the notes on costs. */
 typedef struct lt_trainer_sample {
@@ -25,13 +26,22 @@ typedef struct lt_trainer_command {
     size_t bytes;              /**< of the struct that the options fill */
     /** Its work; values: that struct; *code: the exit status if it succeeds, 0 before. */
     lt_status (*run)(lt_trainer *trainer, const void *values, int *code);
+    /** Instead of all of these but the name: reads the whole command line by itself; returns the exit status. */
+    int (*main)(int argc, char **argv, const lt_model_family *family, const lt_trainer_program *of);
+    /** With main: a choice that training has as an option too, into an int; and whether a command line of
+     *  training has it so that main() is called instead. NULL: none. */
+    const lt_option *option;
+    bool (*is_asked)(int argc, char *const *argv);
 } lt_trainer_command;
+
+/** `plan`, and --plan auto of training: which lt_classifier_main() and lt_language_main() have, and others list. */
+LT_API extern const lt_trainer_command lt_plan_command;
 
 enum { LT_TRAINER_METADATA = 40 };
 
 /** A kind of task. `context` is a struct of context_bytes, zeroed, for the program's own; all entries are
  *  called by the main thread, in this order, and are optional unless they say otherwise. All texts stay valid. */
-typedef struct lt_trainer_program {
+struct lt_trainer_program {
     const char *summary, *about,
         *packer;                       /**< of --help; of families that say nothing of their own */
     const char *usage;                 /**< what follows the name: "--data DIR [OPTION]..." */
@@ -85,7 +95,7 @@ typedef struct lt_trainer_program {
     /** The line of --eval on standard output; rank 0 alone. Required. */
     void (*report)(const void *context, const lt_evaluation *found);
     void (*close)(void *context);
-} lt_trainer_program;
+};
 
 /** The whole program, as lt_classifier_main(). Both tables are borrowed. */
 LT_API int lt_trainer_main(int argc, char **argv, const lt_model_family *family,

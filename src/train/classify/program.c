@@ -324,7 +324,7 @@ static void close_classifier(void *context)
 static const char *const local[] = {"cache-dir",  "cache-dir-limit", "cache-ram",
                                     "read-ahead", "val-labels",      NULL};
 static const lt_trainer_command *const commands[] = {&lt_predict_command, &lt_export_command,
-                                                     &lt_serve_data_command};
+                                                     &lt_serve_data_command, &lt_plan_command};
 
 const lt_trainer_program lt_classifier_program = {
     .summary = "train, evaluate and use a model that classifies images",

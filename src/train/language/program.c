@@ -186,6 +186,8 @@ static void close_language(void *context)
 
 static const char *const local[] = {"tokenizer", NULL};
 
+static const lt_trainer_command *const commands[] = {&lt_plan_command};
+
 static const lt_trainer_program program = {
     .summary = "train, evaluate and use a language model",
     .about = "Trains a language model on text.",
@@ -201,6 +203,8 @@ static const lt_trainer_program program = {
     .classes_key = "classes",
     .task = &lt_language_task,
     .context_bytes = sizeof(language),
+    .command = commands,
+    .commands = sizeof commands / sizeof *commands,
     .options = options,
     .open_data = open_data,
     .agree = agree,

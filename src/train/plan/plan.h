@@ -367,12 +367,10 @@ double lt_plan_flag_steps(const plan_setting *s);
 
 /* --- plan_auto.c: --plan auto --- */
 
-/* Whether the words of a command line have it. */
-bool lt_plan_is_asked(int argc, char *const *argv);
-/* Plans by them, says what was chosen and why, and leaves in words the start of training that was chosen, what it is
- * to take in planned. Not of this many ranks, or an error: the exit status; else below 0. */
+/* Plans by the words of a command line, says what was chosen and why, and trains with it, if it is of this many ranks. Returns
+ * the exit status. */
 int lt_plan_then_train(int argc, char **argv, const lt_model_family *family,
-                       const lt_trainer_program *program, plan_words *words, lt_planned *planned);
+                       const lt_trainer_program *program);
 
 /* --- plan_pilots.c: short runs of candidates --- */
 
@@ -393,6 +391,10 @@ void lt_plan_put_pilots(lt_json_writer *w, const plan *p);
 
 /* --- plan_courses.c: pilots of what makes the loss fall --- */
 
+/* Least squares of log loss by log step. */
+typedef struct lt_power_fit {
+    double count, x, y, xx, xy;
+} lt_power_fit;
 /* loss = a step^-b by least squares of its logarithm. Points that have none are left out. */
 void lt_plan_power_add(lt_power_fit *fit, double step, double loss);
 /* NaN: of fewer than three points, or it does not fall. */
@@ -426,7 +428,7 @@ void lt_plan_print(const plan *p, FILE *out);
 lt_status lt_plan_start_words(const plan *p, const plan_candidate *c, const char *program,
                               plan_words *out);
 /* The command that runs a candidate, into text of size bytes. Returns text. */
-const char *lt_plan_command(const plan *p, const plan_candidate *c, char *text, size_t size);
+const char *lt_plan_command_text(const plan *p, const plan_candidate *c, char *text, size_t size);
 lt_status lt_plan_write_json(const plan *p, const char *path);
 /* "6.2 h". Returns text. */
 const char *lt_plan_seconds_text(double s, char *text, size_t size);
@@ -439,9 +441,5 @@ lt_status lt_plan_parse(plan *p, const lt_program *program, int argc, char *cons
 lt_status lt_plan_work(plan *p, int argc, char *const *argv);
 /* With the trainer. */
 void lt_plan_close(plan *p);
-
-/* `plan ...`: the exit status. */
-int lt_command_plan(int argc, char **argv, const lt_model_family *family,
-                    const lt_trainer_program *program);
 
 #endif

@@ -14,18 +14,20 @@
 
 enum { ROWS = 5 };
 
-bool lt_plan_is_asked(int argc, char *const *argv)
-{
-    static const char flag[] = "--plan";
-    bool is_asked = false;
-    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
-        if (!strcmp(argv[i], flag))
-            is_asked = i + 1 < argc && !strcmp(argv[i + 1], "auto");
-        else if (!strncmp(argv[i], "--plan=", strlen("--plan=")))
-            is_asked = !strcmp(argv[i] + strlen("--plan="), "auto");
-    }
-    return is_asked;
-}
+/* What the run that was chosen is expected to do, and does. */
+typedef struct planned {
+    double step_seconds; /* 0: nothing was planned */
+    double steps;        /* to the goal; NaN: not known */
+    char metric[32];     /* of the goal, as records of epochs have it: "val_loss"; "": none */
+    double goal;
+    bool lower, percent; /* as plan_goal has them */
+    double seconds;      /* of training so far */
+    lt_power_fit power;  /* of the epochs so far */
+    lt_loss_model loss;  /* Hemingway's, of the plan's runs */
+    double ranks;        /* of this run in it; 0: there is none */
+    double above,
+        epochs; /* sum of log10 of what epochs had over what it says, above its floor; epochs in it */
+} planned;
 
 /* --- A run that goes on --- */
 
@@ -121,15 +123,15 @@ static void tell(plan *p)
     fflush(stdout);
 }
 
-static void expect(const plan *p, lt_planned *out)
+static void expect(const plan *p, planned *out)
 {
     const plan_candidate *best = &p->table.item[0];
     const plan_goal *g = &p->request.goal;
-    *out = (lt_planned){.step_seconds = best->step.value,
-                        .steps = best->steps.value,
-                        .goal = g->value,
-                        .lower = g->lower,
-                        .percent = g->percent};
+    *out = (planned){.step_seconds = best->step.value,
+                     .steps = best->steps.value,
+                     .goal = g->value,
+                     .lower = g->lower,
+                     .percent = g->percent};
     const lt_loss_model *loss = lt_plan_find_loss(&p->runs, &best->setting);
     if (loss) {
         out->loss = *loss;
@@ -140,7 +142,7 @@ static void expect(const plan *p, lt_planned *out)
                  strcmp(g->metric, "train_loss") ? "val_" : "", g->metric);
 }
 
-static lt_status choose(plan *p, int argc, char *const *argv, plan_words *out, lt_planned *planned)
+static lt_status choose(plan *p, int argc, char *const *argv, plan_words *out, planned *expected)
 {
     LT_TRY(check_launched(p));
     LT_TRY(check_known(p));
@@ -148,11 +150,11 @@ static lt_status choose(plan *p, int argc, char *const *argv, plan_words *out, l
     tell(p);
     p->trainer->at_work = false; /* what follows is of the command line */
     LT_TRY(check_ranks(p));
-    expect(p, planned);
+    expect(p, expected);
     return lt_plan_candidate_words(p, p->table.item[0].choice, out);
 }
 
-static lt_status run(plan *p, int argc, char *const *argv, plan_words *out, lt_planned *planned)
+static lt_status run(plan *p, int argc, char *const *argv, plan_words *out, planned *expected)
 {
     char config[PLAN_TEXT];
     const lt_program text = {.name = p->family->program,
@@ -164,30 +166,13 @@ static lt_status run(plan *p, int argc, char *const *argv, plan_words *out, lt_p
         return lt_options_answer(p->trainer->options, stdout);
     LT_TRY(lt_plan_add_word(out, "%s", argv[0]));
     find_config(p->trainer, config, sizeof config);
-    return *config ? go_on(p, argc, argv, config, out) : choose(p, argc, argv, out, planned);
-}
-
-int lt_plan_then_train(int argc, char **argv, const lt_model_family *family,
-                       const lt_trainer_program *program, plan_words *words, lt_planned *planned)
-{
-    lt_trainer t = {0};
-    plan p = {.family = family, .program = program, .trainer = &t, .path = argv[0]};
-    lt_status st = run(&p, argc, argv, words, planned);
-    int code = -1;
-    if (st)
-        fprintf(stderr, "%s: %s\n", family->program, lt_error_message());
-    if (st)
-        code = st == LT_E_ARG && !t.at_work ? EXIT_USAGE : EXIT_ERROR;
-    else if (words->count == 0)
-        code = EXIT_DONE; /* --help */
-    lt_plan_close(&p);
-    return code;
+    return *config ? go_on(p, argc, argv, config, out) : choose(p, argc, argv, out, expected);
 }
 
 /* --- While it runs --- */
 
 /* One more epoch, its metric as something that falls to 0. */
-static void add_epoch(lt_planned *p, double step, double loss)
+static void add_epoch(planned *p, double step, double loss)
 {
     lt_plan_power_add(&p->power, step, loss);
     const double said = p->ranks > 0 ? lt_loss_predict(&p->loss, p->ranks, step) : 0;
@@ -199,7 +184,7 @@ static void add_epoch(lt_planned *p, double step, double loss)
 
 /* To the goal by Hemingway's model of the plan's runs, moved onto the epochs so far: its level is theirs; without one by their
  * own power of the step. NaN: neither says it. */
-static double own_steps(const lt_planned *p)
+static double own_steps(const planned *p)
 {
     const double goal = p->lower ? p->goal : 100 - p->goal, by = pow(10, p->above / p->epochs);
     double steps;
@@ -210,8 +195,7 @@ static double own_steps(const lt_planned *p)
 }
 
 /* Steps that the goal takes, by the epochs so far where they say it, else by the plan; the run's at most. */
-static double refine_steps(lt_planned *p, const lt_trainer *t, const lt_metric *metric,
-                           size_t count)
+static double refine_steps(planned *p, const lt_trainer *t, const lt_metric *metric, size_t count)
 {
     const bool falls = p->lower || p->percent;
     for (size_t i = 0; i < count && *p->metric && falls; i++)
@@ -223,9 +207,10 @@ static double refine_steps(lt_planned *p, const lt_trainer *t, const lt_metric *
     return isfinite(steps) && steps < (double)t->total_steps ? steps : (double)t->total_steps;
 }
 
-lt_status lt_planned_refit(lt_trainer *t, const lt_metric *metric, size_t count)
+/* Behind an epoch: what it took, and what is left by what was measured, goes to metrics.jsonl as an event "plan". */
+static lt_status refit(void *context, lt_trainer *t, const lt_metric *metric, size_t count)
 {
-    lt_planned *p = &t->planned;
+    planned *p = context;
     const double now = (double)t->state.now.step;
     p->seconds += t->state.now.epoch_seconds;
     const double steps = refine_steps(p, t, metric, count), step = p->seconds / now;
@@ -237,4 +222,25 @@ lt_status lt_planned_refit(lt_trainer *t, const lt_metric *metric, size_t count)
                                {"left_seconds", steps > now ? (steps - now) * step : 0}};
     return lt_run_event_values(t->run, "plan", t->state.now.step, value,
                                sizeof value / sizeof *value);
+}
+
+int lt_plan_then_train(int argc, char **argv, const lt_model_family *family,
+                       const lt_trainer_program *program)
+{
+    lt_trainer t = {0};
+    plan p = {.family = family, .program = program, .trainer = &t, .path = argv[0]};
+    plan_words words = {0};
+    planned expected = {0};
+    const lt_trainer_hook hook = {refit, &expected};
+    const lt_status st = run(&p, argc, argv, &words, &expected);
+    const bool is_usage = st == LT_E_ARG && !t.at_work;
+    int code = st ? (is_usage ? EXIT_USAGE : EXIT_ERROR) : EXIT_DONE;
+    if (st)
+        fprintf(stderr, "%s: %s\n", family->program, lt_error_message());
+    lt_plan_close(&p);
+    if (!st && words.count) /* none: --help */
+        code = lt_trainer_train_by(words.count, words.word, family, program,
+                                   expected.step_seconds > 0 ? &hook : NULL);
+    lt_plan_free_words(&words);
+    return code;
 }

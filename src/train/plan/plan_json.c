@@ -228,7 +228,7 @@ static void put_candidate(lt_json_writer *w, const plan *p, const plan_candidate
     lt_json_put_number(w, "seconds", c->seconds);
     lt_json_put_number(w, "epoch_seconds", c->epoch);
     lt_json_put_number(w, "price", c->price);
-    lt_json_put_string(w, "command", lt_plan_command(p, c, text, size));
+    lt_json_put_string(w, "command", lt_plan_command_text(p, c, text, size));
     put_flags(w, p, c);
     lt_json_end(w);
 }

@@ -90,7 +90,7 @@ lt_status lt_plan_start_words(const plan *p, const plan_candidate *c, const char
     return LT_OK;
 }
 
-const char *lt_plan_command(const plan *p, const plan_candidate *c, char *text, size_t size)
+const char *lt_plan_command_text(const plan *p, const plan_candidate *c, char *text, size_t size)
 {
     plan_words w = {0};
     size_t at = 0;
@@ -214,6 +214,6 @@ void lt_plan_print(const plan *p, FILE *out)
         print_why(p, &t->item[0], out);
     char *command = t->kept ? malloc(COMMAND) : NULL;
     if (command)
-        fprintf(out, "\n%s\n", lt_plan_command(p, &t->item[0], command, COMMAND));
+        fprintf(out, "\n%s\n", lt_plan_command_text(p, &t->item[0], command, COMMAND));
     free(command);
 }

@@ -81,6 +81,15 @@ lt_status lt_arguments_open(lt_options **out, arguments *a, const arguments_of *
     return lt_arguments_open_more(out, a, of, NULL);
 }
 
+/* That of the command which training's options may ask for. */
+static lt_option_table command_option(arguments *a, const lt_trainer_program *p)
+{
+    for (size_t i = 0; i < p->commands; i++)
+        if (p->command[i]->option)
+            return (lt_option_table){p->command[i]->option, 1, &a->other};
+    return (lt_option_table){0};
+}
+
 lt_status lt_arguments_open_more(lt_options **out, arguments *a, const arguments_of *of,
                                  const arguments_more *more)
 {
@@ -105,6 +114,7 @@ lt_status lt_arguments_open_more(lt_options **out, arguments *a, const arguments
         {&a->text.recipe, 1, a},
         {&a->text.batch, 1, a},
         lt_training_options(&a->training),
+        command_option(a, of->program),
         lt_optim_flags_table(&a->optim, LT_OPTIM_FLAGS_COMMON),
         lt_averaging_options(&a->averaging),
         lt_group_options(&a->groups),

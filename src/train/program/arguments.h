@@ -32,6 +32,7 @@ typedef struct arguments {
     output_options output;
     ranks_options ranks;
     machine_options machine;
+    int other; /* of a command's option; read by its is_asked() */
 } arguments;
 
 /* Whose options: the family's go into config, the program's into context. */

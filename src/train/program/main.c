@@ -1,6 +1,5 @@
 /* A program that trains: lt_trainer_main(). */
 
-#include "train/plan/plan.h"
 #include "trainer.h"
 
 #include "lather/ext/dataset.h"
@@ -206,11 +205,11 @@ lt_status lt_trainer_check(const lt_trainer *t)
     return t->program->check ? t->program->check(t->context, t) : LT_OK;
 }
 
-static int command_train(int argc, char *const *argv, const lt_model_family *family,
-                         const lt_trainer_program *program, const lt_planned *planned)
+int lt_trainer_train_by(int argc, char *const *argv, const lt_model_family *family,
+                        const lt_trainer_program *program, const lt_trainer_hook *hook)
 {
     static lt_trainer t; /* 17 kB, once a process: a stack may have 64 kB */
-    t.planned = *planned;
+    t.hook = hook;
     int code = EXIT_USAGE;
     lt_status st = lt_trainer_start(&t, family, program);
     if (!st)
@@ -231,19 +230,6 @@ static int command_train(int argc, char *const *argv, const lt_model_family *fam
         code = st ? fail_on_rank(&t, st) : exit_status(&t, st);
     }
     lt_trainer_close(&t);
-    return code;
-}
-
-/* --plan auto: the start that was chosen, instead of this one. */
-static int command_planned(int argc, char **argv, const lt_model_family *family,
-                           const lt_trainer_program *program)
-{
-    plan_words words = {0};
-    lt_planned planned = {0};
-    int code = lt_plan_then_train(argc, argv, family, program, &words, &planned);
-    if (code < 0)
-        code = command_train(words.count, words.word, family, program, &planned);
-    lt_plan_free_words(&words);
     return code;
 }
 
@@ -298,6 +284,19 @@ static int command_other(int argc, char *const *argv, const lt_model_family *fam
     return code;
 }
 
+/* By its name, else by an option of training; NULL: it is training. */
+static const lt_trainer_command *find_command(int argc, char *const *argv,
+                                              const lt_trainer_program *program)
+{
+    for (size_t i = 0; i < program->commands && argc > 1; i++)
+        if (!strcmp(argv[1], program->command[i]->name))
+            return program->command[i];
+    for (size_t i = 0; i < program->commands; i++)
+        if (program->command[i]->is_asked && program->command[i]->is_asked(argc, argv))
+            return program->command[i];
+    return NULL;
+}
+
 int lt_trainer_main(int argc, char **argv, const lt_model_family *family,
                     const lt_trainer_program *program)
 {
@@ -305,17 +304,12 @@ int lt_trainer_main(int argc, char **argv, const lt_model_family *family,
     lt_threads_sleep_soon(argv);
     if (argc > 1 && !strcmp(argv[1], "evaluate"))
         argv[1] = eval;
-    const char *first = argc > 1 ? argv[1] : "";
-    if (!strcmp(first, "reproduce"))
+    if (argc > 1 && !strcmp(argv[1], "reproduce"))
         return lt_command_reproduce(argv, family->program); /* with signals as they were */
     lt_signals_as_errors();
-    int code = strcmp(first, "plan") ? -1 : lt_command_plan(argc - 1, argv + 1, family, program);
-    for (size_t i = 0; i < program->commands; i++)
-        if (!strcmp(first, program->command[i]->name))
-            code = command_other(argc - 1, argv + 1, family, program, program->command[i]);
-    const lt_planned none = {0};
-    if (code < 0)
-        code = lt_plan_is_asked(argc, argv) ? command_planned(argc, argv, family, program)
-                                            : command_train(argc, argv, family, program, &none);
+    const lt_trainer_command *c = find_command(argc, argv, program);
+    const int code = !c        ? lt_trainer_train_by(argc, argv, family, program, NULL)
+                     : c->main ? c->main(argc, argv, family, program)
+                               : command_other(argc - 1, argv + 1, family, program, c);
     return lt_signals_flush(family->program, code);
 }

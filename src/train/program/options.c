@@ -28,7 +28,6 @@ static const lt_option training_rows[] = {
 {"Training", PICK("recompute", recompute, "off|cheap|auto"), .value = "cheap", .help = "cheap: make batch norm and relu outputs again in backward instead of keeping them; auto: off where a step without fits into the free memory of every rank's device (cpu: the machine's), twice as much as it is counted to need, else cheap: says which, and config.yaml has it, so that --resume repeats it"},
 {"Training", PICK("on-nan", on_nan, "abort|skip"), .help = "what to do when a gradient is not finite (--amp f16: at a loss scale below 2^-14)"},
 {"Training", BOOL("gradient-noise", gradient_noise), .help = "measure the gradient noise scale, in samples, into noise_scale of metrics.jsonl: about the batch above which more samples save few steps; with several ranks, or --grad-accum 2 and more"},
-{"Plan", PICK("plan", plan, "off|auto"), .once = true, .help = "auto: choose the set-up first, by --goal, --ranks, --vary, --pilots and the other flags of the command plan, then train with it"},
 {"Training", BOOL("deterministic", deterministic), .help = "the same bits on the same build, CPU type and thread count"},
 };
 OPTION_TABLE(lt_training_options, training_options, training_rows)

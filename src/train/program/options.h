@@ -24,7 +24,6 @@ typedef struct training_options {
     double epochs, clip_grad, ema_decay;
     int amp, recompute, on_nan, state_dtype, state_memory;
     bool gradient_noise, deterministic;
-    int plan; /* read by lt_plan_is_asked() */
 } training_options;
 
 typedef struct evaluation_options {

@@ -6,28 +6,13 @@
 #include "train/checkpoint/watch.h"
 #include "train/loop/loop.h"
 
-#include "lather/fit.h"
 #include "lather/placed_optim.h"
 
-/* Least squares of log loss by log step. */
-typedef struct lt_power_fit {
-    double count, x, y, xx, xy;
-} lt_power_fit;
-
-/* What --plan auto expects of the run that it chose. */
-typedef struct lt_planned {
-    double step_seconds; /* 0: nothing was planned */
-    double steps;        /* to the goal; NaN: not known */
-    char metric[32];     /* of the goal, as records of epochs have it: "val_loss"; "": none */
-    double goal;
-    bool lower, percent; /* as plan_goal has them */
-    double seconds;      /* of training so far */
-    lt_power_fit power;  /* of the epochs so far */
-    lt_loss_model loss;  /* Hemingway's, of the plan's runs */
-    double ranks;        /* of this run in it; 0: there is none */
-    double above,
-        epochs; /* sum of log10 of what epochs had over what it says, above its floor; epochs in it */
-} lt_planned;
+/* What follows a run beside the loop: called behind the record of each epoch, with its metrics. */
+typedef struct lt_trainer_hook {
+    lt_status (*end_epoch)(void *context, lt_trainer *t, const lt_metric *metric, size_t count);
+    void *context;
+} lt_trainer_hook;
 
 /* Zeroed parts are not there yet; lt_trainer_close() frees what is. */
 struct lt_trainer {
@@ -52,7 +37,7 @@ struct lt_trainer {
     lt_run *run;
     lt_task_labels labels; /* borrowed by run */
 
-    lt_planned planned;
+    const lt_trainer_hook *hook; /* NULL: none */
     int64_t total_steps;
     char weights[LT_WATCH_PATH + 32]; /* its model.safetensors, else --weights; "": neither */
     char changed[1024];               /* flags that are others than before the resume */
@@ -79,6 +64,9 @@ lt_status lt_trainer_start(lt_trainer *t, const lt_model_family *family,
 lt_status lt_trainer_open_options(lt_trainer *t, const arguments_more *more);
 lt_status lt_trainer_parse(lt_trainer *t, int argc, char *const *argv);
 lt_status lt_trainer_check(const lt_trainer *t);
+/* main.c: trains as the command line says; the exit status. hook: borrowed; NULL: none. */
+int lt_trainer_train_by(int argc, char *const *argv, const lt_model_family *family,
+                        const lt_trainer_program *program, const lt_trainer_hook *hook);
 
 /* parallel.c: several processes train one model. */
 /* Joins the others that the launcher started; shares out the machine's threads. */
@@ -121,10 +109,6 @@ lt_status lt_trainer_evaluate(lt_trainer *t, lt_evaluation *out);
 lt_task lt_trainer_task(lt_trainer *t);
 /* The loader's fields that the program has. */
 lt_loader_config lt_trainer_loader(const lt_trainer *t, bool train);
-
-/* plan_auto.c: behind an epoch of a run of --plan auto: what it took, and what is left by what was measured, goes to metrics.jsonl as an event
- * "plan". metric: the epoch's. */
-lt_status lt_planned_refit(lt_trainer *t, const lt_metric *metric, size_t count);
 
 /* watch.c: --watch RUN. */
 /* Finds the run's first checkpoint to evaluate, whose weights are the model's; *over: it has none any more, or a signal

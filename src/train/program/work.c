@@ -142,7 +142,7 @@ static void begin_epoch(void *context)
 static lt_status end_epoch(void *context, const lt_metric *metric, size_t count)
 {
     lt_trainer *t = context;
-    return lt_planned_refit(t, metric, count);
+    return t->hook->end_epoch(t->hook->context, t, metric, count);
 }
 
 lt_status lt_trainer_train(lt_trainer *t)
@@ -180,7 +180,7 @@ lt_status lt_trainer_train(lt_trainer *t)
         .ahead = (lt_run_ahead)a->machine.run_ahead,
         .step_values = step_values,
         .begin_epoch = begin_epoch,
-        .end_epoch = t->planned.step_seconds > 0 ? end_epoch : NULL,
+        .end_epoch = t->hook ? end_epoch : NULL,
         .context = t,
     };
     return lt_train_loop_run(&loop);
