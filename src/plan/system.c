@@ -1,8 +1,7 @@
 /* A step's cost from a profile of one rank: max(load, C + U) + X + waiting, or load + C + U where all cores are shared. */
 
-#include "plan/system.h"
-
 #include "base/alloc.h"
+#include "plan/parts.h"
 
 #include "lather/ext/fail.h"
 
@@ -187,12 +186,6 @@ lt_status lt_system_open(lt_system *out, const lt_plan_profile *profile,
 }
 
 /* --- The sum --- */
-
-double lt_system_micro(const lt_system *s)
-{
-    const lt_plan_profile *p = s->profile;
-    return s->slow * (p->fixed + p->per_sample * (double)s->setup->batch_size / s->model);
-}
 
 /* Of what a rank holds; sharded gradients do not come back. */
 static double staging(const lt_system *s)

@@ -1,8 +1,8 @@
 /* Exchanges of gradients between copies, and of updates. */
 
 #include "base/alloc.h"
+#include "plan/parts.h"
 #include "plan/simulate.h"
-#include "plan/system.h"
 
 #include <math.h>
 

@@ -1,13 +1,19 @@
-/* Exchanges inside the layers of a divided model, of which a part is behind products. */
+/* Forward and backward, and exchanges inside the layers of a divided model, of which a part is behind products. */
 
+#include "plan/parts.h"
 #include "plan/simulate.h"
-#include "plan/system.h"
 
 #include "lather/ext/fail.h"
 
 #include <math.h>
 
 enum { F32 = 4 };
+
+double lt_system_micro(const lt_system *s)
+{
+    const lt_plan_profile *p = s->profile;
+    return s->slow * (p->fixed + p->per_sample * (double)s->setup->batch_size / s->model);
+}
 
 /* The products of a layer, in h^2 weights: of 36 forward and backward. */
 static const struct {

@@ -1,6 +1,6 @@
 /* Bytes of a rank: values, gradients, the optimizer's state, activations, and what exchanges leave behind. */
 
-#include "plan/system.h"
+#include "plan/parts.h"
 
 /* What is kept between steps beside the optimizer's state. */
 static double residual_bytes(const lt_system *s, double parameters)

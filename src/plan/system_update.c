@@ -4,7 +4,7 @@
 
 #include "base/alloc.h"
 #include "optim/sharding/assign.h"
-#include "plan/system.h"
+#include "plan/parts.h"
 
 #include <math.h>
 #include <stdlib.h>

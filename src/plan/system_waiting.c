@@ -2,7 +2,7 @@
  * every rank draws from by itself. */
 
 #include "base/alloc.h"
-#include "plan/system.h"
+#include "plan/parts.h"
 
 #include "lather/ext/fail.h"
 

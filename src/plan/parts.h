@@ -1,6 +1,6 @@
 /* Parts of a step's cost. */
-#ifndef LT_PLAN_SYSTEM_H
-#define LT_PLAN_SYSTEM_H
+#ifndef LT_PLAN_PARTS_H
+#define LT_PLAN_PARTS_H
 
 #include "lather/plan.h"
 
