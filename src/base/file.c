@@ -12,16 +12,6 @@
 #include <string.h>
 #include <unistd.h>
 
-const char *lt_file_kind(mode_t mode)
-{
-    return S_ISREG(mode)    ? "a file"
-           : S_ISDIR(mode)  ? "a folder"
-           : S_ISLNK(mode)  ? "a symbolic link"
-           : S_ISFIFO(mode) ? "a pipe"
-           : S_ISSOCK(mode) ? "a socket"
-                            : "a device";
-}
-
 static lt_status check(int fd, struct stat *info, const char *path)
 {
     if (fstat(fd, info))

@@ -8,7 +8,5 @@
 
 /* As lt_file_open(); *info is what fstat() says. The caller closes *fd; -1 on failure. */
 LT_MUST_CHECK lt_status lt_file_descriptor(int *fd, struct stat *info, const char *path);
-/* "a file", "a folder", "a symbolic link", ..., by st_mode. */
-const char *lt_file_kind(mode_t mode);
 
 #endif

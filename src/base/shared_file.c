@@ -6,7 +6,6 @@
 
 #include "base/alloc.h"
 #include "base/commit.h"
-#include "base/file.h"
 
 #include "lather/ext/fail.h"
 
@@ -14,7 +13,18 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
+
+const char *lt_file_kind(mode_t mode)
+{
+    return S_ISREG(mode)    ? "a file"
+           : S_ISDIR(mode)  ? "a folder"
+           : S_ISLNK(mode)  ? "a symbolic link"
+           : S_ISFIFO(mode) ? "a pipe"
+           : S_ISSOCK(mode) ? "a socket"
+                            : "a device";
+}
 
 enum { MODE = 07777 };
 

@@ -41,4 +41,7 @@ LT_MUST_CHECK lt_status lt_shared_folder(const char *path);
  * after mkdir(): a file server may map its owner. Errors: LT_E_IO (owner or mode, and what was wanted). */
 LT_MUST_CHECK lt_status lt_private_folder(const char *path);
 
+/* "a file", "a folder", "a symbolic link", ..., by st_mode. */
+const char *lt_file_kind(mode_t mode);
+
 #endif

@@ -1,6 +1,7 @@
 /* Batch normalisation as a layer, of images (2d) and of vectors and sequences (1d): gain, shift,
  * running statistics and their count. Names and defaults are PyTorch's, as weights are exchanged. */
 
+#include "nn/conv2d.h"
 #include "nn/fold.h"
 
 #include "lather/ext/module.h"

@@ -1,6 +1,6 @@
 /* Convolution with a square filter, as a layer around lt_conv2d(). */
 
-#include "nn/fold.h"
+#include "nn/conv2d.h"
 
 #include "lather/ext/module.h"
 #include "lather/layers.h"

@@ -8,6 +8,7 @@
 #include "nn/fold.h"
 
 #include "base/alloc.h"
+#include "nn/conv2d.h"
 
 #include "lather/ext/fail.h"
 

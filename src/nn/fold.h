@@ -4,19 +4,14 @@
 
 #include "lather/layers.h"
 
-/* conv2d.c, batchnorm2d.c */
-bool lt_is_conv2d(const lt_module *module);
-bool lt_is_batchnorm2d(const lt_module *module);
-lt_param *lt_conv2d_weight(lt_module *module);
-/* Its value is NULL if there is none. */
-lt_param *lt_conv2d_bias(lt_module *module);
+bool lt_is_batchnorm2d(const lt_module *module); /* batchnorm2d.c */
 
 typedef struct lt_fold_norm {
     const lt_param *gamma, *beta, *mean, *var;
     double eps;
 } lt_fold_norm;
 
-/* fold.c: lets conv do what the norm does, with a bias if it had none. Changes nothing on failure.
+/* Lets conv do what the norm does, with a bias if it had none. Changes nothing on failure.
  * Errors: LT_E_SHAPE, LT_E_NOMEM, LT_E_DEVICE. */
 lt_status lt_fold_affine(lt_module *conv, const lt_fold_norm *norm);
 

@@ -4,6 +4,7 @@
  * not record then needs memory for two layers, not for all. */
 
 #include "base/alloc.h"
+#include "nn/conv2d.h"
 #include "nn/fold.h"
 
 #include "lather/ext/module.h"

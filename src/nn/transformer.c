@@ -11,8 +11,6 @@
 #include "lather/ext/op.h"
 #include "lather/ops.h"
 
-#include <stdio.h>
-
 enum { MLP_RATIO = 4 }; /* Vaswani et al. 2017, section 3.3 */
 
 typedef struct block {
@@ -23,14 +21,6 @@ typedef struct block {
     bool causal;
     const lt_tensor_parallel *parallel;
 } block;
-
-lt_status lt_layer_path(char path[LT_LAYER_NAME], const char *name, const char *leaf)
-{
-    int bytes = snprintf(path, LT_LAYER_NAME, "%s%s%s", name, *name ? "." : "", leaf);
-    return bytes < LT_LAYER_NAME ? LT_OK
-                                 : lt_fail(LT_E_ARG, "layer %s: a name of %d bytes, at most %d",
-                                           path, bytes, LT_LAYER_NAME - 1);
-}
 
 /* x + branch, which is dropped: whole for some samples if drop_path is not 0. */
 static lt_tensor *add_branch(const block *b, lt_tape *tape, lt_tensor *x, lt_tensor *branch,

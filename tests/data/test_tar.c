@@ -2,7 +2,7 @@
  * samples, the kept index, and files that are not right. */
 
 #include "base/alloc.h"
-#include "data/datasets/tar.h"
+#include "data/datasets/tar_index.h"
 #include "data/files/files.h"
 #include "images.h"
 #include "near.h"

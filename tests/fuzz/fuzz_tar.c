@@ -1,6 +1,7 @@
 /* Tar files: any bytes give a status, or an index whose samples lie within the file. */
 
-#include "data/datasets/tar.h"
+#include "data/datasets/tar_index.h"
+#include "data/datasets/tar_scan.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
  * it. The input is the index; it is tried as it is, and with a header that explains the rest. */
 
 #include "base/encoding/crc32c.h"
-#include "data/datasets/tar.h"
+#include "data/datasets/tar_index.h"
 #include "folder.h"
 
 #include <sys/stat.h>

@@ -1,7 +1,7 @@
 /* JSON text, written piece by piece. */
 
 #include "base/alloc.h"
-#include "base/text.h"
+#include "base/utf8.h"
 #include "json.h"
 
 #include <errno.h>

@@ -7,6 +7,17 @@
 
 #include <string.h>
 
+const lt_option_builtin lt_option_builtins[] = {
+    {"config", "FILE", "read options from a YAML file; the command line overrides it", 0,
+     LT_OPTIONS_RUN},
+    {"print-config", NULL, "print the resolved options as such a file, and stop", 0,
+     LT_OPTIONS_PRINT_CONFIG},
+    {"help", NULL, "print this, and stop", 'h', LT_OPTIONS_HELP},
+    {"help-man", NULL, "print the manual page, and stop", 0, LT_OPTIONS_MAN},
+    {"version", NULL, "print versions and CPU features, and stop", 0, LT_OPTIONS_VERSION},
+};
+const size_t lt_option_builtin_count = sizeof lt_option_builtins / sizeof *lt_option_builtins;
+
 /* Whether name is this one; '_' counts as '-', which is how Python's names are often typed. */
 static bool is_named(const char *known, const char *name, size_t bytes)
 {

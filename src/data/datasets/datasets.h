@@ -47,4 +47,10 @@ lt_status lt_empty_classes_check(const lt_empty_classes *e, const char *path);
 lt_status lt_has_mnist(bool *out, const char *folder, bool train);
 lt_status lt_dataset_mnist(lt_dataset **out, const char *folder, bool train);
 
+/* Whether path is FOLDER/NAME.tar, not hidden. */
+bool lt_is_tar(const char *path);
+/* Every tar file of a folder whose name has part in it, by name; *count 0: there is none. Free each
+ * path and the list with lt_free(). */
+lt_status lt_tar_list(char ***out, size_t *count, const char *folder, const char *part);
+
 #endif

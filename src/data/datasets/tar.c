@@ -3,11 +3,10 @@
  * first component below the split's root, which is the folder that all images have in common. Classes by
  * folder are ordered by name, bytewise. */
 
-#include "data/datasets/tar.h"
-
 #include "base/alloc.h"
 #include "base/hash.h"
 #include "data/cache/disk_cache.h"
+#include "data/datasets/tar_index.h"
 #include "data/files/files.h"
 
 #include <dirent.h>

@@ -2,6 +2,8 @@
  * label of image NAME.jpg. Without any .cls: class folders, as in an image folder. The index is cached
  * next to the tar file, so that later runs need not scan it. */
 
+#include "data/datasets/tar_index.h"
+
 #include "base/alloc.h"
 #include "base/commit.h"
 #include "base/encoding/crc32c.h"
@@ -9,7 +11,7 @@
 #include "base/shared_file.h"
 #include "data/cache/disk_copy.h"
 #include "data/datasets/datasets.h"
-#include "data/datasets/tar.h"
+#include "data/datasets/tar_scan.h"
 #include "data/files/files.h"
 
 #include "lather/log.h"

@@ -2,8 +2,9 @@
  * extension (POSIX.1-2001: names and sizes in a member of type x before the one they belong to),
  * and GNU's long names (type L) and binary numbers. */
 
+#include "data/datasets/tar_scan.h"
+
 #include "base/alloc.h"
-#include "data/datasets/tar.h"
 #include "data/files/files.h"
 
 #include <errno.h>

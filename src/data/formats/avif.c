@@ -3,7 +3,7 @@
  * pixels is: 8-bit images take 4.4 to 6.5 bytes a pixel here (PNG: 6), deeper ones up to twice as many for their planes. */
 
 #include "base/big_endian.h"
-#include "data/formats/image.h"
+#include "data/formats/decoder.h"
 
 #include <avif/avif.h>
 #include <string.h>

@@ -17,6 +17,7 @@
 #include "data/formats/jpeg.h"
 
 #include "base/alloc.h"
+#include "data/formats/jpeg_cut.h"
 
 #include <setjmp.h>
 #include <stdio.h>

@@ -1,8 +1,8 @@
-/* JPEG: decoding of a window, rows cut out of a file, writing. */
+/* JPEG: decoding of a window, writing. */
 #ifndef LT_DATA_JPEG_H
 #define LT_DATA_JPEG_H
 
-#include "data/formats/image.h"
+#include "data/formats/decoder.h"
 
 lt_status lt_jpeg_size(const uint8_t *bytes, size_t size, int32_t *width, int32_t *height);
 lt_status lt_jpeg_decode(const uint8_t *bytes, size_t size, const lt_image_limits *limits,
@@ -11,27 +11,6 @@ lt_status lt_jpeg_decode(const uint8_t *bytes, size_t size, const lt_image_limit
 bool lt_jpeg_shrinks(const uint8_t *bytes, size_t size);
 lt_status lt_jpeg_decode_small(const uint8_t *bytes, size_t size, const lt_image_limits *limits,
                                int channels, int shrink, lt_window window, lt_image *out);
-
-/* --- Rows of a file as a file of its own, where restart markers allow it --- */
-
-/* A sequential file of one scan. */
-typedef struct lt_jpeg_rows {
-    const uint8_t *bytes;
-    size_t size, coded;   /* where the coded data begin */
-    int64_t mcus_per_row; /* minimum coded units: a row of them is mcu_height pixels high */
-    int64_t interval;     /* of them between restart markers */
-    int32_t mcu_height, height;
-} lt_jpeg_rows;
-
-typedef struct lt_jpeg_piece {
-    uint8_t *bytes; /* owned: lt_free() */
-    size_t size;
-    int32_t y, height; /* rows [y, y + height) of the image */
-} lt_jpeg_piece;
-
-/* A file with the rows [low, high) and at least one row of units above and below them. LT_END:
- * there are no rows to skip above, or no usable markers. Errors: LT_E_NOMEM. */
-lt_status lt_jpeg_cut(const lt_jpeg_rows *rows, int32_t low, int32_t high, lt_jpeg_piece *out);
 
 /* --- Writing --- */
 

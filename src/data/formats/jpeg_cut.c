@@ -4,9 +4,11 @@
  * numbered from 0, and an end marker are a file of their own. Finding the markers reads the bytes
  * once; decoding them takes a hundred times as long. */
 
-#include "base/alloc.h"
-#include "data/formats/jpeg.h"
+#include "data/formats/jpeg_cut.h"
 
+#include "base/alloc.h"
+
+#include <stdbool.h>
 #include <string.h>
 
 enum { MARK = 0xFF, RST0 = 0xD0, RST7 = 0xD7, EOI = 0xD9, SOS = 0xDA, SOF0 = 0xC0, SOF2 = 0xC2 };

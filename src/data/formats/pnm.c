@@ -1,7 +1,7 @@
 /* PGM and PPM, plain and raw: Netpbm's pgm(5) and ppm(5). Samples of another maxval than 255 are
  * scaled and rounded, as Pillow does for PPM. */
 
-#include "data/formats/image.h"
+#include "data/formats/decoder.h"
 
 #include <string.h>
 

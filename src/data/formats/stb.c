@@ -3,7 +3,7 @@
 
 #include "base/alloc.h"
 #include "base/big_endian.h"
-#include "data/formats/image.h"
+#include "data/formats/decoder.h"
 
 #include <limits.h>
 #include <malloc.h>

@@ -2,7 +2,7 @@
  * BITMAPINFOHEADER. GIF: CompuServe, "Graphics Interchange Format, version 89a", sections 15 to
  * 26. */
 
-#include "data/formats/image.h"
+#include "data/formats/decoder.h"
 
 static uint32_t number(const uint8_t *at, int bytes)
 {

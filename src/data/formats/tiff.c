@@ -4,7 +4,7 @@
  * the window only; where one has all of it, within the memory of the result. */
 
 #include "base/alloc.h"
-#include "data/formats/image.h"
+#include "data/formats/decoder.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* WebP by libwebp. The alpha channel is dropped, as Pillow's convert("RGB") does. */
 
-#include "data/formats/image.h"
+#include "data/formats/decoder.h"
 
 #include <webp/decode.h>
 

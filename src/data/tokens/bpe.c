@@ -9,7 +9,7 @@
 
 #include "base/alloc.h"
 #include "base/hash.h"
-#include "data/tokens/tokenizer.h"
+#include "data/tokens/vocabulary.h"
 
 #include <string.h>
 

@@ -1,8 +1,8 @@
 /* The tokenizer of characters: an id for each character of a text. */
 
 #include "base/alloc.h"
-#include "base/text.h"
-#include "data/tokens/tokenizer.h"
+#include "base/utf8.h"
+#include "data/tokens/vocabulary.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -8,7 +8,7 @@
 #include "base/rng.h"
 #include "data/files/files.h"
 #include "data/tokens/kjv.h"
-#include "data/tokens/tokenizer.h"
+#include "data/tokens/vocabulary.h"
 
 #include <errno.h>
 #include <fts.h>

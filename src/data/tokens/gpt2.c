@@ -1,11 +1,10 @@
 /* The tokenizer of GPT-2: words by its pattern, each to ids by byte-pair encoding of its bytes. */
 
-#include "data/tokens/gpt2.h"
-
 #include "base/alloc.h"
 #include "base/hash.h"
 #include "data/tokens/bpe.h"
-#include "data/tokens/tokenizer.h"
+#include "data/tokens/gpt2_files.h"
+#include "data/tokens/vocabulary.h"
 #include "data/tokens/words.h"
 
 #include <inttypes.h>

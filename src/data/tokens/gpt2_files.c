@@ -1,11 +1,12 @@
 /* Reads vocab.json and merges.txt, or tokenizer.json: the files of byte-level vocabularies as OpenAI
  * published GPT-2's and as Hugging Face's libraries write them. */
 
+#include "data/tokens/gpt2_files.h"
+
 #include "base/alloc.h"
 #include "base/encoding/json.h"
-#include "base/text.h"
-#include "data/tokens/gpt2.h"
-#include "data/tokens/tokenizer.h"
+#include "base/utf8.h"
+#include "data/tokens/vocabulary.h"
 
 #include <inttypes.h>
 #include <string.h>

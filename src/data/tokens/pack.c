@@ -4,7 +4,7 @@
 #include "base/commit.h"
 #include "data/tokens/corpus.h"
 #include "data/tokens/token_file.h"
-#include "data/tokens/tokenizer.h"
+#include "data/tokens/vocabulary.h"
 
 #include <errno.h>
 #include <string.h>

@@ -11,7 +11,7 @@
 #include "data/files/files.h"
 #include "data/tokens/corpus.h"
 #include "data/tokens/token_file.h"
-#include "data/tokens/tokenizer.h"
+#include "data/tokens/vocabulary.h"
 
 #include "lather/ext/dataset.h"
 #include "lather/ops/loss.h"

@@ -4,45 +4,7 @@
 #define LT_DATA_RESIZE_H
 
 #include "data/formats/image.h"
-
-#include "lather/loader.h"
-
-/* One direction of a resampling: its output pixels and their source pixels. */
-typedef struct lt_axis {
-    int32_t limit;        /* source pixels lie in 0 .. limit-1 */
-    double start, extent; /* the part of the source that becomes the whole output */
-    int64_t size;         /* of the whole output */
-    int64_t first;        /* the part of it to compute, with count */
-    int32_t count;
-    bool reverse; /* from right to left */
-    lt_filter filter;
-} lt_axis;
-
-/* The weights along one axis. Start with {0}. */
-typedef struct lt_taps {
-    int32_t low, high; /* source pixels needed: low .. high-1 */
-    int32_t count;     /* output pixels */
-    int32_t width;     /* weights per output pixel, an even number, the unused ones zero */
-    int32_t *first;    /* [count] source pixel of the first weight, minus low */
-    int32_t *used;     /* [count] weights that are used */
-    int32_t *weight;   /* [count][width] in units of 2^-LT_RESIZE_BITS */
-    bool overshoots;   /* weights may be negative: sums leave 0 .. 255 and are clamped */
-    int32_t *memory;
-    size_t capacity;
-} lt_taps;
-
-enum { LT_RESIZE_BITS = 22 };
-
-/* Errors: LT_E_NOMEM. */
-lt_status lt_taps_make(lt_taps *taps, const lt_axis *axis);
-void lt_taps_clear(lt_taps *taps);
-
-/* Each of rows rows of src to taps->count pixels; dst has no gaps, and spare bytes behind. */
-typedef void lt_across_fn(const uint8_t *src, size_t stride, int32_t rows, const lt_taps *taps,
-                          int channels, uint8_t *dst);
-/* Columns of src, rows of `bytes` without gaps, to taps->count rows, stride apart. */
-typedef void lt_down_fn(const uint8_t *src, size_t bytes, const lt_taps *taps, uint8_t *dst,
-                        size_t stride);
+#include "data/transform/taps.h"
 
 /* One implementation of the two passes. Both read up to LT_IMAGE_SPARE bytes behind the last row
  * of src. */
@@ -50,9 +12,6 @@ typedef struct lt_resize_kernels {
     lt_across_fn *across;
     lt_down_fn *down;
 } lt_resize_kernels;
-
-lt_across_fn lt_across_base, lt_across_avx2, lt_across_wide;
-lt_down_fn lt_down_base, lt_down_avx2;
 
 /* For any CPU, and the fastest that this one runs. */
 lt_resize_kernels lt_resize_base(void);

@@ -5,7 +5,7 @@
  * at most half their number, so that with 255 in every pixel the sum is below 255.5 * 2^22. The
  * cubic's weights add up to less than 1.3 * 2^22 in absolute value: an int32 holds the sums. */
 
-#include "data/transform/resize.h"
+#include "data/transform/taps.h"
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* The pass along rows of 3-channel images with vectors of 32 bytes, for CPUs that have them: two
  * source pixels at once. The same integers as in resize_kernel.c, so the same bits. */
 
-#include "data/transform/resize.h"
+#include "data/transform/taps.h"
 
 #include <string.h>
 

@@ -1,22 +1,8 @@
-/* Tar files: their members, and a cached index of the images in them. */
-#ifndef LT_DATA_TAR_H
-#define LT_DATA_TAR_H
+/* The images of a tar file: an index, which is kept on the disk. */
+#ifndef LT_DATA_TAR_INDEX_H
+#define LT_DATA_TAR_INDEX_H
 
 #include "data/datasets/datasets.h"
-
-typedef enum lt_tar_kind { LT_TAR_FILE, LT_TAR_FOLDER, LT_TAR_LINK, LT_TAR_OTHER } lt_tar_kind;
-
-/* A member of a tar file; a regular file is at bytes [offset, offset + size). */
-typedef struct lt_tar_member {
-    const char *name;
-    uint64_t offset, size;
-    lt_tar_kind kind;
-} lt_tar_member;
-typedef lt_status lt_tar_visit(void *context, const lt_tar_member *member);
-
-/* Calls visit for every member in order. Errors: LT_E_IO; LT_E_FORMAT (an invalid header, or
- * the file ends within a member), naming path and offset; the visitor's own. */
-lt_status lt_tar_scan(int fd, const char *path, lt_tar_visit *visit, void *context);
 
 /* An image in a tar file. */
 typedef struct lt_tar_sample {
@@ -43,11 +29,5 @@ lt_status lt_tar_index_open(lt_tar_index *out, const char *path);
 /* The same without a cached index; out starts as {0} and must be cleared in any case. */
 lt_status lt_tar_index_build(lt_tar_index *out, int fd, const char *path);
 void lt_tar_index_clear(lt_tar_index *index);
-
-/* Whether path is FOLDER/NAME.tar, not hidden. */
-bool lt_is_tar(const char *path);
-/* Every tar file of a folder whose name has part in it, by name; *count 0: there is none. Free each
- * path and the list with lt_free(). */
-lt_status lt_tar_list(char ***out, size_t *count, const char *folder, const char *part);
 
 #endif

@@ -1,6 +1,6 @@
 /* Reading of the files of a byte-level vocabulary. */
-#ifndef LT_DATA_GPT2_H
-#define LT_DATA_GPT2_H
+#ifndef LT_DATA_GPT2_FILES_H
+#define LT_DATA_GPT2_FILES_H
 
 #include "lather/ext/fail.h"
 

@@ -1,6 +1,6 @@
 /* What the kinds of tokenizers share. */
-#ifndef LT_DATA_TOKENIZER_H
-#define LT_DATA_TOKENIZER_H
+#ifndef LT_DATA_VOCABULARY_H
+#define LT_DATA_VOCABULARY_H
 
 #include "lather/ext/fail.h"
 #include "lather/tokenizer.h"
@@ -33,8 +33,6 @@ lt_status lt_tokenizer_add(lt_tokenizer *t, const char *text, size_t bytes);
 /* Appends an id. Errors: LT_E_NOMEM. */
 lt_status lt_ids_add(lt_ids *ids, int32_t id);
 
-/* The character at `at`, whose UTF-8 is whole; *bytes: its bytes. */
-uint32_t lt_utf8_code(const char *at, int *bytes);
 /* LT_E_FORMAT, naming the first byte that is not UTF-8. */
 lt_status lt_check_utf8(const lt_text_part *text);
 const char *lt_text_part_name(const lt_text_part *text);

@@ -1,22 +1,10 @@
 /* The command line parser: long options as GNU getopt_long has them, from one table. */
 
-#include "options.h"
-
 #include "base/alloc.h"
 #include "base/encoding/yaml.h"
+#include "options.h"
 
 #include <string.h>
-
-const lt_option_builtin lt_option_builtins[] = {
-    {"config", "FILE", "read options from a YAML file; the command line overrides it", 0,
-     LT_OPTIONS_RUN},
-    {"print-config", NULL, "print the resolved options as such a file, and stop", 0,
-     LT_OPTIONS_PRINT_CONFIG},
-    {"help", NULL, "print this, and stop", 'h', LT_OPTIONS_HELP},
-    {"help-man", NULL, "print the manual page, and stop", 0, LT_OPTIONS_MAN},
-    {"version", NULL, "print versions and CPU features, and stop", 0, LT_OPTIONS_VERSION},
-};
-const size_t lt_option_builtin_count = sizeof lt_option_builtins / sizeof *lt_option_builtins;
 
 static const lt_option_row *find_text(const lt_options *o, const char *name)
 {
