@@ -1,9 +1,9 @@
 /* Reads the text of the King James Bible from /usr/lib/bible.data of Debian's bible-kjv-text, whose
- * copyright has expired: a table of windows of 64 KiB, each compressed by itself.
+ * copyright has expired: a table of windows of 64 KiB, each compressed by itself, which gzip expands.
  *
  *   "EC02Compressed Data File" and zeros, 84 bytes
  *   bytes of a window, number of windows, where each begins: 32 bits each, the high byte first
- *   windows: LZW without a header; the last one is shorter */
+ *   windows: the output of compress without its header; the last one is shorter */
 
 #include "data/tokens/kjv.h"
 
@@ -11,13 +11,15 @@
 #include "base/big_endian.h"
 #include "base/file.h"
 #include "data/files/files.h"
-#include "data/tokens/lzw.h"
 
 #include "lather/ext/fail.h"
 
+#include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 enum { SIZE_AT = 84, COUNT_AT = 88, TABLE_AT = 92, WINDOW = 1 << 16, MOST = 4096, NUMBER = 4 };
@@ -39,8 +41,32 @@ static lt_status check(const uint8_t *file, size_t bytes, const char *name)
     return LT_OK;
 }
 
-static lt_status decode(lt_lzw *w, const uint8_t *file, size_t file_bytes, const char *name,
-                        char *out, size_t *bytes)
+/* Reads what a command prints, less than size bytes; -1: it failed, or printed more. */
+static int64_t read_command(const char *command, char *to, size_t size)
+{
+    FILE *from = popen(command, "re");
+    const size_t got = from ? fread(to, 1, size, from) : size;
+    return from && !pclose(from) && got < size ? (int64_t)got : -1;
+}
+
+/* Decompresses a window, which lacks the header of compress (16 bits, the table may be cleared); returns
+ * its bytes, or -1. */
+static int64_t expand(const uint8_t *from, size_t bytes, char *to)
+{
+    static const uint8_t header[] = {0x1f, 0x9d, 0x90};
+    char command[64];
+    const int fd = memfd_create("kjv", 0);
+    snprintf(command, sizeof command, "gzip -dc </dev/fd/%d 2>/dev/null", fd);
+    const bool written = fd >= 0 && !lt_write_at(fd, "kjv", header, sizeof header, 0)
+                         && !lt_write_at(fd, "kjv", from, bytes, sizeof header);
+    const int64_t got = written ? read_command(command, to, WINDOW + 1) : -1;
+    if (fd >= 0)
+        close(fd);
+    return got;
+}
+
+static lt_status decode(const uint8_t *file, size_t file_bytes, const char *name, char *out,
+                        size_t *bytes)
 {
     const uint32_t count = number_at(file, COUNT_AT);
     for (uint32_t i = 0; i < count; i++) {
@@ -48,11 +74,11 @@ static lt_status decode(lt_lzw *w, const uint8_t *file, size_t file_bytes, const
                      end = i + 1 == count ? file_bytes
                                           : number_at(file, TABLE_AT + (size_t)(i + 1) * NUMBER);
         const int64_t got =
-            begin > end || end > file_bytes
-                ? -1
-                : lt_lzw_decode(w, file + begin, end - begin, (uint8_t *)out + *bytes, WINDOW);
+            begin > end || end > file_bytes ? -1 : expand(file + begin, end - begin, out + *bytes);
         if (got < 0)
-            return lt_fail(LT_E_FORMAT, "%s: window %u of %u is damaged", name, i, count);
+            return lt_fail(LT_E_FORMAT,
+                           "%s: window %u of %u is damaged, or there is no gzip to expand it", name,
+                           i, count);
         *bytes += (size_t)got;
     }
     return LT_OK;
@@ -63,10 +89,10 @@ lt_status lt_kjv_decode(const void *file, size_t file_bytes, const char *name, c
 {
     LT_TRY(check(file, file_bytes, name));
     *bytes = 0;
-    char *text = lt_alloc(number_at(file, COUNT_AT), WINDOW);
-    lt_lzw *w = lt_alloc(1, sizeof *w);
-    lt_status st = text && w ? decode(w, file, file_bytes, name, text, bytes) : LT_E_NOMEM;
-    lt_free(w);
+    char *text = lt_alloc((size_t)number_at(file, COUNT_AT) * WINDOW + 1, 1);
+    if (!text)
+        return LT_E_NOMEM;
+    lt_status st = decode(file, file_bytes, name, text, bytes);
     if (st)
         lt_free(text);
     else
