@@ -319,6 +319,44 @@ static void test_config_round_trip(void **state)
     lt_options_free(&again);
 }
 
+/* Options and values that earlier versions had are refused by name, on the command line and in a file, where their
+ * default asks for nothing. */
+static void test_gone(void **state)
+{
+    (void)state;
+    const char *name, *value;
+    char line[128], text[128], says[128];
+    size_t i = 0;
+    for (; lt_options_list_gone(i, &name, &value); i++) {
+        lt_options *o = NULL;
+        values v;
+        if (value) { /* of an option that this program does not have */
+            assert_status(lt_options_check_gone(name, strlen(name), value), LT_E_ARG);
+            assert_ok(lt_options_check_gone(name, strlen(name), NULL));
+            continue;
+        }
+        snprintf(line, sizeof line, "--%s", name);
+        snprintf(says, sizeof says, "--%s is gone since 0.", name);
+        assert_status(parse(&o, &v, line), LT_E_ARG);
+        assert_true(!strncmp(lt_error_message(), says, strlen(says)));
+        assert_non_null(strstr(lt_error_message(), ": use "));
+        lt_options_free(&o);
+        snprintf(text, sizeof text, "lr: 1\n%s: an impossible value\n", name);
+        const lt_status st = parse_config(&o, &v, "", text, "");
+        lt_options_free(&o);
+        if (st == LT_E_UNSUPPORTED)
+            skip();
+        assert_status(st, LT_E_ARG);
+        assert_non_null(strstr(lt_error_message(), ": line 2: --"));
+        assert_non_null(strstr(lt_error_message(), says));
+    }
+    assert_true(i > 0);
+    assert_true(lt_options_is_gone_default("read_ahead", "64"));
+    assert_false(lt_options_is_gone_default("read-ahead", "6"));
+    assert_false(lt_options_is_gone_default("lr", "64"));
+    assert_status(lt_options_check_gone("no-read-ahead", strlen("no-read-ahead"), NULL), LT_E_ARG);
+}
+
 /* A program of two tables, each with its own struct. */
 
 typedef struct more {
@@ -431,7 +469,7 @@ static void test_no_memory(void **state)
 
 int main(void)
 {
-    struct CMUnitTest tests[COUNT_OF(errors) + COUNT_OF(wrong_tables) + 8];
+    struct CMUnitTest tests[COUNT_OF(errors) + COUNT_OF(wrong_tables) + 9];
     size_t n = 0;
     for (size_t i = 0; i < COUNT_OF(errors); i++)
         tests[n++] = (struct CMUnitTest){.name = errors[i].line,
@@ -447,6 +485,7 @@ int main(void)
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(test_config);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(test_nul_in_config);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(test_overridden_config);
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(test_gone);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(test_config_round_trip);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(test_no_memory);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -399,7 +399,7 @@ def caches_change_nothing(cwd):
     flags = ["--data", "data", *SMALL, "--image-size", "16", "--epochs", "3", "--optim", "sgd", "--keep", "0"]
     run(*flags, "--output", "plain", cwd=cwd)
     for _ in range(2):  # with copies that are made, and with those that are there
-        run(*flags, "--cache-dir", "near", "--cache-ram", "9K", "--read-ahead", "5", "--output", "cached", "--overwrite", cwd=cwd)
+        run(*flags, "--cache-dir", "near", "--cache-ram", "9K", "--output", "cached", "--overwrite", cwd=cwd)
         same(cwd, "plain", "cached", 9)
     with open(os.path.join(cwd, "cached", "metrics.jsonl")) as f:
         epochs = [r for r in map(json.loads, f) if r["event"] == "epoch"]

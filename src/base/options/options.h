@@ -33,8 +33,17 @@ struct lt_options {
 
 /* Row that goes by that name, or NULL; name need not end in NUL. */
 lt_option_row *lt_options_find(const lt_options *o, const char *name, size_t bytes);
-/* LT_E_ARG, with the name that comes nearest. */
+/* Whether name, which need not end in NUL, is a known one; '_' counts as '-'. */
+bool lt_options_is_named(const char *known, const char *name, size_t bytes);
+/* LT_E_ARG, with what to use instead of an option of earlier versions, or the name that comes nearest. */
 lt_status lt_options_unknown(const lt_options *o, const char *name, size_t bytes);
+/* Refuses what options_gone.c lists: LT_E_ARG, with what to use instead. value: NULL, or what an option that is still
+ * there was given. Takes keys of JSON too, whose '_' counts as '-'. */
+lt_status lt_options_check_gone(const char *name, size_t bytes, const char *value);
+/* Whether value was the default of an option that is gone: files of its time say it, and ask for nothing. */
+bool lt_options_is_gone_default(const char *name, const char *value);
+/* Row number index of the list; false past the end. *value: NULL, or only this value is gone. */
+bool lt_options_list_gone(size_t index, const char **name, const char **value);
 /* LT_E_ARG if option has a name or an alias that a row or every program has. */
 lt_status lt_options_check_names(const lt_options *o, const lt_option *option);
 

@@ -18,15 +18,6 @@ const lt_option_builtin lt_option_builtins[] = {
 };
 const size_t lt_option_builtin_count = sizeof lt_option_builtins / sizeof *lt_option_builtins;
 
-/* Whether name is this one; '_' counts as '-', which is how Python's names are often typed. */
-static bool is_named(const char *known, const char *name, size_t bytes)
-{
-    size_t i = 0;
-    while (i < bytes && known[i] && (known[i] == name[i] || (known[i] == '-' && name[i] == '_')))
-        i++;
-    return i == bytes && !known[i];
-}
-
 /* Item number index of a list of words, in word; false past the end. */
 static bool word_at(const char *list, int index, char word[LT_OPTION_NAME])
 {
@@ -44,10 +35,10 @@ lt_option_row *lt_options_find(const lt_options *o, const char *name, size_t byt
     char also[LT_OPTION_NAME];
     for (size_t i = 0; i < o->count; i++) {
         const lt_option *option = o->row[i].option;
-        if (is_named(option->name, name, bytes))
+        if (lt_options_is_named(option->name, name, bytes))
             return &o->row[i];
         for (int k = 0; word_at(option->also, k, also); k++)
-            if (is_named(also, name, bytes))
+            if (lt_options_is_named(also, name, bytes))
                 return &o->row[i];
     }
     return NULL;
@@ -56,7 +47,7 @@ lt_option_row *lt_options_find(const lt_options *o, const char *name, size_t byt
 const lt_option_builtin *lt_options_find_builtin(const char *name, size_t bytes)
 {
     for (size_t i = 0; i < lt_option_builtin_count; i++)
-        if (is_named(lt_option_builtins[i].name, name, bytes))
+        if (lt_options_is_named(lt_option_builtins[i].name, name, bytes))
             return &lt_option_builtins[i];
     return NULL;
 }
@@ -114,6 +105,7 @@ static void try_name(guess *g, const char *name, const char *stands_for)
 lt_status lt_options_unknown(const lt_options *o, const char *name, size_t bytes)
 {
     char also[LT_OPTION_NAME];
+    LT_TRY(lt_options_check_gone(name, bytes, NULL));
     guess g = {.typed = name, .bytes = bytes, .distance = SIZE_MAX};
     for (size_t i = 0; i < lt_option_builtin_count; i++)
         try_name(&g, lt_option_builtins[i].name, NULL);

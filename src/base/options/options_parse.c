@@ -271,6 +271,8 @@ static lt_status load_line(void *context, const char *key, const char *value, in
     lt_option_row *row = lt_options_find(o, key, strlen(key));
     if (row && l->wanted && !l->wanted(row->option))
         return LT_OK;
+    if (!row && lt_options_is_gone_default(key, value))
+        return LT_OK;
     lt_status st = row ? lt_options_assign(row, value, LT_OPTION_FROM_FILE)
                        : lt_options_unknown(o, key, strlen(key));
     return st ? lt_fail(st, "line %d: %s", line, lt_error_message()) : LT_OK;

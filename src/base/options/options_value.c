@@ -8,31 +8,6 @@
 #include <math.h>
 #include <string.h>
 
-bool lt_options_has_word(const char *list, const char *word, const char *separators)
-{
-    size_t bytes = strlen(word);
-    for (const char *at = list; *at;) {
-        size_t span = strcspn(at, separators);
-        if (span == bytes && !strncmp(at, word, bytes))
-            return true;
-        at += span;
-        at += strspn(at, separators);
-    }
-    return false;
-}
-
-const char *lt_options_item(const char *choices, int index, int *bytes)
-{
-    for (const char *at = choices;; at++) {
-        *bytes = (int)strcspn(at, "|");
-        if (index-- == 0)
-            return at;
-        at += *bytes;
-        if (!*at)
-            return NULL;
-    }
-}
-
 static lt_status out_of_range(const lt_option *option, const char *value)
 {
     if (option->type == LT_OPTION_INT)
@@ -100,6 +75,7 @@ static lt_status parse_choice(const lt_option *option, const char *value, int *o
             *out = i;
             return LT_OK;
         }
+    LT_TRY(lt_options_check_gone(option->name, strlen(option->name), value));
     return lt_fail(LT_E_ARG, "--%s: '%s' is none of %s", option->name, value, option->choices);
 }
 

@@ -14,7 +14,7 @@ typedef struct image_options {
     const char *val_labels, *image_size_schedule, *mean, *std, *cache_ram, *cache_dir,
         *cache_dir_limit;
     int augment, auto_augment, interpolation, decode, exif;
-    int64_t image_size, max_image_pixels, repeated_aug, read_ahead, max_bad_images;
+    int64_t image_size, max_image_pixels, repeated_aug, max_bad_images;
     int64_t ra_ops, ra_magnitude;
     double flip, color_jitter, color_jitter_hue, random_erase, mixup_alpha, cutmix_alpha, crop_pct;
     double max_image_seconds;

@@ -99,7 +99,6 @@ static bool is_one_of(const char *name, const char *const *list)
 static bool is_of_samples(const lt_option *o)
 {
     static const char *const not [] = {"workers",
-                                       "read-ahead",
                                        "cache-ram",
                                        "cache-dir",
                                        "cache-dir-limit",

@@ -1,0 +1,61 @@
+/* Options that earlier versions had. A row stays for good: the name of an option that went means nothing else later. */
+
+#include "options.h"
+
+#include "lather/ext/fail.h"
+
+#include <string.h>
+
+typedef struct gone {
+    const char *name;
+    const char *since; /* the first version without it */
+    const char *use;   /* what to use instead, as in "use --other" */
+    const char
+        *value; /* the option is still there, without this value; NULL: all of the option went */
+    const char
+        *was; /* its default then, or "a|b", which config files of that version have; NULL: none */
+} gone;
+
+/* clang-format off */
+static const gone table[] = {
+{"read-ahead", "0.2", "--workers: more threads wait for a slow disk at once", .was = "64"},
+};
+/* clang-format on */
+
+static const gone *find(const char *name, size_t bytes, const char *value)
+{
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        const gone *g = &table[i];
+        if (lt_options_is_named(g->name, name, bytes)
+            && (!g->value || (value && !strcmp(g->value, value))))
+            return g;
+    }
+    return NULL;
+}
+
+lt_status lt_options_check_gone(const char *name, size_t bytes, const char *value)
+{
+    const bool negated = bytes > 3 && !strncmp(name, "no-", 3);
+    const gone *g = find(name, bytes, value);
+    if (!g && negated)
+        g = find(name + 3, bytes - 3, value);
+    if (!g)
+        return LT_OK;
+    return lt_fail(LT_E_ARG, "--%s%s%s is gone since %s: use %s", g->name, g->value ? " " : "",
+                   g->value ? g->value : "", g->since, g->use);
+}
+
+bool lt_options_is_gone_default(const char *name, const char *value)
+{
+    const gone *g = find(name, strlen(name), NULL);
+    return g && g->was && lt_options_has_word(g->was, value, "|");
+}
+
+bool lt_options_list_gone(size_t index, const char **name, const char **value)
+{
+    if (index >= sizeof table / sizeof *table)
+        return false;
+    *name = table[index].name;
+    *value = table[index].value;
+    return true;
+}

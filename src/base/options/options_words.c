@@ -1,0 +1,39 @@
+/* Names, and words of lists, in the rows of a table. */
+
+#include "options.h"
+
+#include <string.h>
+
+/* '_' counts as '-', which is how Python's names are often typed. */
+bool lt_options_is_named(const char *known, const char *name, size_t bytes)
+{
+    size_t i = 0;
+    while (i < bytes && known[i] && (known[i] == name[i] || (known[i] == '-' && name[i] == '_')))
+        i++;
+    return i == bytes && !known[i];
+}
+
+bool lt_options_has_word(const char *list, const char *word, const char *separators)
+{
+    size_t bytes = strlen(word);
+    for (const char *at = list; *at;) {
+        size_t span = strcspn(at, separators);
+        if (span == bytes && !strncmp(at, word, bytes))
+            return true;
+        at += span;
+        at += strspn(at, separators);
+    }
+    return false;
+}
+
+const char *lt_options_item(const char *choices, int index, int *bytes)
+{
+    for (const char *at = choices;; at++) {
+        *bytes = (int)strcspn(at, "|");
+        if (index-- == 0)
+            return at;
+        at += *bytes;
+        if (!*at)
+            return NULL;
+    }
+}
