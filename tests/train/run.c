@@ -5,8 +5,8 @@
 #include "base/encoding/crc32c.h"
 #include "base/encoding/json.h"
 #include "temp_folder.h"
+#include "train/run/metrics.h"
 #include "train/run/progress.h"
-#include "train/run/run.h"
 
 #include <dirent.h>
 

@@ -3,13 +3,10 @@
 #define LT_TRAIN_CHECKPOINT_H
 
 #include "base/encoding/json.h"
+#include "train/run/run_folder.h"
 
 #include "lather/checkpoint.h"
 #include "lather/ext/place.h"
-
-#define LT_CHECKPOINT_MODEL "model.safetensors"
-#define LT_CHECKPOINT_OPTIM "optim.safetensors"
-#define LT_CHECKPOINT_STATE "state.json"
 
 /* "PARAM#block.B.NAME", or "PARAM#NAME" for state of the whole parameter; NULL: no memory. */
 char *lt_checkpoint_entry_name(const lt_state_entry *entry);
@@ -129,7 +126,4 @@ LT_MUST_CHECK lt_status lt_checkpoint_point(const char *checkpoints,
 /* Steps of the checkpoints of the run in a folder, up to `latest`, the newest first; for lt_free(). There may be none.
  * Errors: LT_E_IO, LT_E_NOMEM. */
 LT_MUST_CHECK lt_status lt_checkpoint_list(const char *folder, int64_t **out, size_t *count);
-/* The step of a name "step-12", or -1. */
-int64_t lt_checkpoint_step_of(const char *name);
-
 #endif

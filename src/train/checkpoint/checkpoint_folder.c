@@ -3,7 +3,6 @@
 #include "base/alloc.h"
 #include "base/commit.h"
 #include "checkpoint.h"
-#include "train/run/run.h"
 
 #include "lather/log.h"
 
@@ -20,16 +19,6 @@ typedef struct steps {
     int64_t *step;
     size_t count, capacity;
 } steps;
-
-int64_t lt_checkpoint_step_of(const char *name)
-{
-    char own[32];
-    if (strncmp(name, "step-", 5) != 0 || name[5] < '0' || name[5] > '9')
-        return -1;
-    const int64_t step = strtoll(name + 5, NULL, 10);
-    snprintf(own, sizeof own, "step-%" PRId64, step);
-    return strcmp(name, own) != 0 ? -1 : step; /* "step-01" is not what a save makes */
-}
 
 static lt_status add_step(steps *list, int64_t step)
 {
@@ -56,7 +45,7 @@ static lt_status list_steps(const char *checkpoints, steps *list)
     lt_status st = LT_OK;
     const struct dirent *entry;
     while (!st && (entry = readdir(dir))) {
-        int64_t step = lt_checkpoint_step_of(entry->d_name);
+        int64_t step = lt_run_step_of(entry->d_name);
         if (step >= 0)
             st = add_step(list, step);
     }
@@ -75,7 +64,7 @@ static int64_t link_step(const char *checkpoints, const char *name)
     if (bytes < 0)
         return -1;
     target[bytes] = 0;
-    return lt_checkpoint_step_of(target);
+    return lt_run_step_of(target);
 }
 
 static lt_status point(const char *checkpoints, const char *name, int64_t step)

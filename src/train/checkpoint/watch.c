@@ -10,7 +10,7 @@
 #include "base/alloc.h"
 #include "base/commit.h"
 #include "checkpoint.h"
-#include "train/run/run.h"
+#include "train/run/metrics.h"
 #include "train/weights/weights.h"
 
 #include "lather/log.h"

@@ -2,7 +2,7 @@
  * are told. */
 
 #include "base/clock.h"
-#include "train/run/run.h"
+#include "train/run/metrics.h"
 #include "trainer.h"
 
 #include "lather/ext/fail.h"

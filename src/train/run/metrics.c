@@ -1,9 +1,11 @@
 /* metrics.jsonl: of a resumed run, what it will do again is dropped; and what it says of evaluations. */
 
+#include "metrics.h"
+
 #include "base/alloc.h"
+#include "base/encoding/json.h"
 #include "base/file.h"
 #include "base/shared_file.h"
-#include "run.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -5,8 +5,8 @@
 
 #include "base/alloc.h"
 #include "base/machine.h"
+#include "run_folder.h"
 #include "tensor/tensor.h"
-#include "train/checkpoint/checkpoint.h"
 
 #include <stdio.h>
 #include <string.h>

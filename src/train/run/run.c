@@ -1,11 +1,14 @@
 /* The run folder and its files. */
 
-#include "run.h"
-
 #include "base/alloc.h"
 #include "base/commit.h"
+#include "base/encoding/json.h"
 #include "base/hash.h"
 #include "base/shared_file.h"
+#include "metrics.h"
+#include "progress.h"
+#include "run_env.h"
+#include "tensorboard.h"
 
 #include "lather/log.h"
 #include "lather/text.h"

@@ -1,10 +1,11 @@
 /* env.json: what is needed to understand a run later. */
 
+#include "run_env.h"
+
 #include "base/alloc.h"
 #include "base/machine.h"
 #include "base/shared_file.h"
 #include "processor.h"
-#include "run.h"
 #include "tensor/tensor.h"
 
 #include "lather/device.h"

@@ -1,16 +1,16 @@
 /* What a run folder holds, and which run that is. */
 
-#include "lather/run_folder.h"
+#include "run_folder.h"
 
 #include "base/alloc.h"
 #include "base/encoding/json.h"
-#include "run.h"
-#include "train/checkpoint/checkpoint.h"
 
 #include <dirent.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
@@ -46,6 +46,16 @@ void lt_run_read_id(const char *folder, char id[LT_RUN_ID])
         *id = 0;
 }
 
+int64_t lt_run_step_of(const char *name)
+{
+    char own[32];
+    if (strncmp(name, "step-", 5) != 0 || name[5] < '0' || name[5] > '9')
+        return -1;
+    const int64_t step = strtoll(name + 5, NULL, 10);
+    snprintf(own, sizeof own, "step-%" PRId64, step);
+    return strcmp(name, own) != 0 ? -1 : step; /* "step-01" is not what a save makes */
+}
+
 /* False, with errno set, if the path is too long. */
 static bool join(char path[PATH_MAX], const char *folder, const char *name)
 {
@@ -68,7 +78,7 @@ static bool has_checkpoints(const char *folder)
     const struct dirent *entry;
     bool found = false;
     while (dir && !found && (entry = readdir(dir)))
-        found = lt_checkpoint_step_of(entry->d_name) >= 0;
+        found = lt_run_step_of(entry->d_name) >= 0;
     if (dir)
         closedir(dir);
     return found;
