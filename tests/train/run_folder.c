@@ -3,7 +3,7 @@
 #include "lather/run_folder.h"
 
 #include "temp_folder.h"
-#include "train/run/run_folder.h"
+#include "train/run/metrics.h"
 
 #include "lather/checkpoint.h"
 #include "lather/run.h"

@@ -3,71 +3,26 @@
 #define LT_TRAIN_CHECKPOINT_H
 
 #include "base/encoding/json.h"
+#include "gather.h"
 #include "train/run/run_folder.h"
 
 #include "lather/checkpoint.h"
-#include "lather/ext/place.h"
 
-/* "PARAM#block.B.NAME", or "PARAM#NAME" for state of the whole parameter; NULL: no memory. */
-char *lt_checkpoint_entry_name(const lt_state_entry *entry);
+enum { LT_CHECKPOINT_PREFIX = 32 };
+/* Of names of what this rank's group has for itself: "group.2."; "" for the first group, and without groups. Returns
+ * prefix. */
+const char *lt_checkpoint_prefix(const lt_local_steps *local, char prefix[LT_CHECKPOINT_PREFIX]);
+/* Adds to rank 0's list what the groups after the first send: what each one's first rank listed from number own on, its
+ * optimizer's numbers and its loss scale. Collective. */
+LT_MUST_CHECK lt_status lt_checkpoint_list_groups(lt_gather *gather,
+                                                  const lt_checkpoint_parts *parts,
+                                                  const lt_checkpoint_state *state, size_t own);
 
-/* What rank 0 writes of other ranks' state, in the order of visiting. Starts as {0}. */
-typedef struct lt_checkpoint_queue {
-    lt_comm *comm;
-    const lt_local_steps *local; /* NULL: none */
-    size_t groups_at; /* entries from here on are other groups', with their whole name in `name` */
-    char *names;      /* where those are; owned */
-    lt_tensor *numbers,
-        *scaling; /* what this group stores of its own: lt_checkpoint_list_group(); NULL: nothing */
-    lt_state_entry *entry; /* owner, dtype and extent are read */
-    size_t count, capacity, done;
-    const lt_params *params; /* of which map says who holds what; NULL: all ranks have all */
-    lt_place_map *map;
-    struct lt_checkpoint_boxes *boxes; /* what is gathered, in the order of adding */
-    size_t box_count;
-} lt_checkpoint_queue;
-
-/* Where some parameters are boxes: finds all ranks' boxes; up to as many tensors as params, and extra ones,
- * will be added. Collective if there are any. Errors: LT_E_ARG (a box, and no other ranks: names both). */
-LT_MUST_CHECK lt_status lt_checkpoint_find_boxes(lt_checkpoint_queue *queue,
-                                                 const lt_params *params, size_t extra);
-/* On rank 0: lists what others hold of a tensor that is cut as param is; nothing of a whole one. */
-LT_MUST_CHECK lt_status lt_checkpoint_list_boxes(lt_checkpoint_queue *queue, const lt_param *param,
-                                                 lt_dtype dtype);
-/* On the others: this rank's box, if it is the one to send it. */
-LT_MUST_CHECK lt_status lt_checkpoint_send_boxes(const lt_checkpoint_queue *queue,
-                                                 const lt_param *param, const lt_tensor *own);
-/* The whole tensor, to the writer; f64 may become f32. */
-LT_MUST_CHECK lt_status lt_checkpoint_add_boxes(lt_checkpoint_queue *queue,
-                                                lt_safetensors_writer *writer, const char *name,
-                                                const lt_tensor *own, const lt_param *param,
-                                                lt_dtype dtype);
-
-/* Collective, before saving: makes missing state, shares the numbers of parts, and lists on rank 0
- * what it will get. Errors: what failed on any rank. */
-LT_MUST_CHECK lt_status lt_checkpoint_meet(const lt_checkpoint_parts *parts,
-                                           const lt_checkpoint_state *state,
-                                           lt_checkpoint_queue *queue);
-/* On the others, while rank 0 writes: sends what it wants. */
-LT_MUST_CHECK lt_status lt_checkpoint_send(const lt_checkpoint_parts *parts,
-                                           const lt_checkpoint_queue *queue);
-/* A lt_safetensors_source on rank 0: the next one of the queue. */
-LT_MUST_CHECK lt_status lt_checkpoint_receive(void *queue, void *host, size_t bytes);
-/* What was not written must be taken all the same, as the others send it. Clears the queue. */
-void lt_checkpoint_drain(lt_checkpoint_queue *queue);
-
-/* Behind the queue's own end: what the ranks of the other groups have, on rank 0 into queue->entry. Collective. */
-LT_MUST_CHECK lt_status lt_checkpoint_meet_groups(const lt_checkpoint_parts *parts,
-                                                  const lt_checkpoint_state *state,
-                                                  lt_checkpoint_queue *queue);
-/* On the ranks of other groups: what is theirs beyond the optimizer's state. */
-LT_MUST_CHECK lt_status lt_checkpoint_send_group(const lt_checkpoint_parts *parts,
-                                                 const lt_checkpoint_queue *queue);
 /* What a checkpoint says of local steps, and what this rank takes of it. */
 typedef struct lt_checkpoint_groups {
-    int64_t stored, since; /* groups; 0: trained without. Inner steps since they met */
-    bool same;             /* this run has as many: each goes on with its own */
-    char prefix[32];       /* of this rank's entries: "", "group.2." */
+    int64_t stored, since;             /* groups; 0: trained without. Inner steps since they met */
+    bool same;                         /* this run has as many: each goes on with its own */
+    char prefix[LT_CHECKPOINT_PREFIX]; /* of this rank's entries */
     int64_t *number; /* the optimizer's, of this rank's group; NULL: those of state.json. Owned */
     size_t numbers;
 } lt_checkpoint_groups;
@@ -87,16 +42,11 @@ LT_MUST_CHECK lt_status lt_checkpoint_load_scaling(const lt_checkpoint_groups *g
                                                    lt_checkpoint_state *state);
 /* Whether an entry of optim.safetensors is of the outer step, or of another group than the first. */
 bool lt_checkpoint_is_of_groups(const lt_checkpoint_groups *groups, const char *name);
-/* "PARAM@NAME": state of the reducer; NULL: no memory. */
-char *lt_checkpoint_reducer_name(const lt_state_entry *entry);
 /* Whether that is a name in optim.safetensors of such. */
 bool lt_checkpoint_is_of_reducer(const char *name);
 /* Checks what the file has for the reducer of parts->dp (NULL: none), or writes it and says what did not fit. */
 LT_MUST_CHECK lt_status lt_checkpoint_take_reducer(const char *path, const lt_safetensors *file,
                                                    const lt_checkpoint_parts *parts, bool write);
-
-/* "offset [0,0] shape [64,147]"; NULL: no memory. */
-char *lt_checkpoint_entry_note(const lt_state_entry *entry);
 
 /* Writes FOLDER/state.json: counters, the optimizer's numbers, and size and checksum of the other
  * files there, which are complete. */

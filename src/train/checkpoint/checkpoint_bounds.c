@@ -12,6 +12,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stddef.h>
+#include <stdio.h>
 
 /* A double counts so far without a gap, and products with what one machine holds fit 64 bits. */
 static const int64_t most = INT64_C(1) << 53;
@@ -81,6 +82,14 @@ static const real reals[] = {
 #undef COUNTER
 #undef NUMBER
 #undef AT
+
+const char *lt_checkpoint_count_key(const lt_checkpoint_state *state, bool of_epoch,
+                                    char key[LT_CHECKPOINT_KEY])
+{
+    snprintf(key, LT_CHECKPOINT_KEY, "%s%s", of_epoch ? "epoch_" : "",
+             *state->unit ? state->unit : "samples");
+    return key;
+}
 
 static lt_status check_integer(const char *key, int64_t value, int64_t low, int64_t high)
 {

@@ -7,9 +7,10 @@
 #include "base/alloc.h"
 #include "checkpoint.h"
 #include "dist/agree.h"
-#include "dist/place.h"
+#include "names.h"
 #include "train/weights/weights.h"
 
+#include "lather/ext/comm.h"
 #include "lather/ext/fail.h"
 #include "lather/ext/vec.h"
 #include "lather/log.h"
@@ -20,181 +21,149 @@
 
 static const char numbers_name[] = "numbers", scaling_name[] = "scaling", outer_mark[] = "#outer.";
 
-static lt_status keep_number(void *context, const char *name, int64_t *value)
+const char *lt_checkpoint_prefix(const lt_local_steps *local, char prefix[LT_CHECKPOINT_PREFIX])
 {
-    (void)context;
-    (void)name;
-    (void)value;
-    return LT_OK;
+    const int group = local ? lt_local_steps_group(local) : 0;
+    snprintf(prefix, LT_CHECKPOINT_PREFIX, group ? "group.%d." : "", group);
+    return prefix;
 }
 
-/* --- What a group lists for rank 0: a line of owner, dtype, dimensions and name for each tensor --- */
+/* --- Saving: a group tells rank 0 its tensors, a line of owner, dtype, dimensions and name for each --- */
 
-typedef struct listing {
-    int group;
+typedef struct telling {
     char *text;
     size_t bytes, capacity;
     int64_t *number;
     size_t numbers, most;
-} listing;
+} telling;
 
-static lt_status add_text(listing *l, const char *text)
+static lt_status skip_entry(void *context, const lt_state_entry *entry)
 {
-    const size_t bytes = strlen(text);
-    char *grown = lt_grow(l->text, &l->capacity, l->bytes + bytes + 1, 1);
-    if (!grown)
-        return LT_E_NOMEM;
-    l->text = grown;
-    memcpy(l->text + l->bytes, text, bytes + 1);
-    l->bytes += bytes;
+    (void)context;
+    (void)entry;
     return LT_OK;
 }
 
-static lt_status list_tensor(listing *l, const char *name, int owner, lt_dtype dtype,
-                             const lt_shape *shape)
+static lt_status keep_number(void *context, const char *name, int64_t *value)
+{
+    telling *t = context;
+    (void)name;
+    int64_t *grown = lt_grow(t->number, &t->most, t->numbers + 1, sizeof *grown);
+    if (!grown)
+        return LT_E_NOMEM;
+    t->number = grown;
+    t->number[t->numbers++] = *value;
+    return LT_OK;
+}
+
+static lt_status add_list(lt_gather *g, const char *prefix, const char *name, lt_dtype dtype,
+                          const void *value, int64_t count)
+{
+    lt_gathered item = {.dtype = dtype,
+                        .stored = dtype,
+                        .shape = LT_SHAPE(count),
+                        .owner = g->comm->rank,
+                        .name = lt_format("%s%s", prefix, name)};
+    lt_status st = lt_tensor_new(&item.made, g->comm->device, dtype, item.shape);
+    if (!st)
+        st = lt_tensor_write(item.made, value, (size_t)count * lt_dtype_size(dtype));
+    item.tensor = item.made;
+    if (!st)
+        return lt_gather_add(g, &item, NULL);
+    lt_tensor_free(&item.made);
+    lt_free(item.name);
+    return st;
+}
+
+static lt_status add_numbers(lt_gather *g, const lt_checkpoint_parts *parts,
+                             const lt_checkpoint_state *state, const char *prefix, telling *t)
+{
+    const double scaling[] = {state->loss_scale, (double)state->loss_good_steps};
+    lt_state_visitor visitor = {.entry = skip_entry, .number = keep_number, .context = t};
+    if (!parts->optim)
+        return LT_OK;
+    LT_TRY(lt_optim_visit(parts->optim, &visitor));
+    LT_TRY(add_list(g, prefix, numbers_name, LT_I64, t->number, (int64_t)t->numbers));
+    return add_list(g, prefix, scaling_name, LT_F64, scaling, 2);
+}
+
+static lt_status tell_line(telling *t, const lt_gathered *item)
 {
     char head[32 + 24 * LT_MAX_DIMS];
-    int at = snprintf(head, sizeof head, "%d %d %d", owner, (int)dtype, shape->ndim);
-    for (int d = 0; d < shape->ndim; d++)
-        at += snprintf(head + at, sizeof head - (size_t)at, " %lld", (long long)shape->dim[d]);
-    char *line = lt_format("%s group.%d.%s\n", head, l->group, name);
-    lt_status st = line ? add_text(l, line) : LT_E_NOMEM;
-    lt_free(line);
-    return st;
-}
-
-static lt_status list_entry(void *context, const lt_state_entry *entry)
-{
-    char *name = lt_checkpoint_entry_name(entry);
-    lt_status st =
-        name ? list_tensor(context, name, entry->owner, entry->dtype, &entry->extent) : LT_E_NOMEM;
-    lt_free(name);
-    return st;
-}
-
-static lt_status list_number(void *context, const char *name, int64_t *value)
-{
-    listing *l = context;
-    (void)name;
-    int64_t *grown = lt_grow(l->number, &l->most, l->numbers + 1, sizeof *grown);
+    int at =
+        snprintf(head, sizeof head, "%d %d %d", item->owner, (int)item->dtype, item->shape.ndim);
+    for (int d = 0; d < item->shape.ndim; d++)
+        at += snprintf(head + at, sizeof head - (size_t)at, " %lld", (long long)item->shape.dim[d]);
+    const size_t bytes = (size_t)at + strlen(item->name) + 2;
+    char *grown = lt_grow(t->text, &t->capacity, t->bytes + bytes + 1, 1);
     if (!grown)
         return LT_E_NOMEM;
-    l->number = grown;
-    l->number[l->numbers++] = *value;
+    t->text = grown;
+    t->bytes += (size_t)snprintf(t->text + t->bytes, bytes + 1, "%s %s\n", head, item->name);
     return LT_OK;
 }
 
-/* The numbers and the scale as tensors, which are sent last. */
-static lt_status make_tensors(const listing *l, const lt_checkpoint_state *state,
-                              lt_checkpoint_queue *q)
+static lt_status add_line(lt_gather *g, const char *line, size_t bytes)
 {
-    lt_device *device = lt_tensor_device(q->numbers);
-    const double scaling[] = {state->loss_scale, (double)state->loss_good_steps};
-    LT_TRY(lt_tensor_write(q->numbers, l->number, l->numbers * sizeof *l->number));
-    LT_TRY(lt_tensor_new(&q->scaling, device, LT_F64, LT_SHAPE(2)));
-    return lt_tensor_write(q->scaling, scaling, sizeof scaling);
+    char *at;
+    lt_gathered item = {.owner = (int)strtol(line, &at, 10)};
+    item.dtype = item.stored = (lt_dtype)strtol(at, &at, 10);
+    item.shape.ndim = (int)strtol(at, &at, 10);
+    for (int d = 0; d < item.shape.ndim; d++)
+        item.shape.dim[d] = strtoll(at, &at, 10);
+    item.name = lt_format("%.*s", (int)(line + bytes - at - 1), at + 1);
+    return lt_gather_add(g, &item, NULL);
 }
 
-static lt_status list_group(const lt_checkpoint_parts *parts, const lt_checkpoint_state *state,
-                            lt_checkpoint_queue *q, listing *l)
-{
-    lt_state_visitor visitor = {.entry = list_entry, .number = list_number, .context = l};
-    if (parts->optim)
-        LT_TRY(lt_optim_visit(parts->optim, &visitor));
-    LT_TRY(lt_local_steps_visit_group(parts->local, &visitor));
-    if (!l->numbers)
-        return LT_OK;
-    lt_device *device = lt_tensor_device(parts->params->item[0]->value);
-    const lt_shape shape = LT_SHAPE((int64_t)l->numbers), two = LT_SHAPE(2);
-    LT_TRY(lt_tensor_new(&q->numbers, device, LT_I64, shape));
-    LT_TRY(list_tensor(l, numbers_name, 0, LT_I64, &shape));
-    LT_TRY(list_tensor(l, scaling_name, 0, LT_F64, &two));
-    return make_tensors(l, state, q);
-}
-
-/* --- What rank 0 makes of the lists --- */
-
-/* Ends the line in the text, which the name stays in. */
-static char *read_line(char *line, lt_state_entry *entry)
-{
-    char *at = line, *end = strchr(line, '\n');
-    entry->owner = (int)strtol(at, &at, 10);
-    entry->dtype = (lt_dtype)strtol(at, &at, 10);
-    entry->extent.ndim = (int)strtol(at, &at, 10);
-    for (int d = 0; d < entry->extent.ndim; d++)
-        entry->extent.dim[d] = strtoll(at, &at, 10);
-    entry->name = at + 1;
-    *end = 0;
-    return end + 1;
-}
-
-static lt_status read_list(lt_checkpoint_queue *q, int group, char *text)
-{
-    while (*text) {
-        lt_state_entry entry = {0};
-        lt_state_entry *grown = lt_grow(q->entry, &q->capacity, q->count + 1, sizeof *grown);
-        if (!grown)
-            return LT_E_NOMEM;
-        q->entry = grown;
-        text = read_line(text, &entry);
-        entry.owner = lt_local_steps_rank(q->local, group, entry.owner);
-        q->entry[q->count++] = entry;
-    }
-    return LT_OK;
-}
-
-static char *text_of(char *all, int rank)
+static const char *text_of(const char *all, int rank)
 {
     while (rank--)
         all += strlen(all) + 1;
     return all;
 }
 
-static lt_status read_lists(lt_checkpoint_queue *q)
+/* On rank 0; all: texts of all ranks. */
+static lt_status add_lines(lt_gather *g, const lt_local_steps *local, const char *all)
 {
-    const int groups = lt_local_steps_groups(q->local);
-    char **text = lt_alloc((size_t)groups, sizeof(char *));
-    lt_status st = text ? LT_OK : LT_E_NOMEM;
-    for (int g = 1; g < groups && !st; g++) /* before lines of one are ended */
-        text[g] = text_of(q->names, lt_local_steps_rank(q->local, g, 0));
-    for (int g = 1; g < groups && !st; g++)
-        st = read_list(q, g, text[g]);
-    lt_free(text);
-    return st;
+    for (int group = 1; group < lt_local_steps_groups(local); group++) {
+        const char *line = text_of(all, lt_local_steps_rank(local, group, 0));
+        for (size_t bytes; *line; line += bytes + 1) {
+            bytes = strcspn(line, "\n");
+            LT_TRY(add_line(g, line, bytes));
+        }
+    }
+    return LT_OK;
 }
 
-lt_status lt_checkpoint_meet_groups(const lt_checkpoint_parts *parts,
-                                    const lt_checkpoint_state *state, lt_checkpoint_queue *q)
+/* On a group's first rank. */
+static lt_status tell(lt_gather *g, const lt_checkpoint_parts *parts,
+                      const lt_checkpoint_state *state, size_t own, telling *t)
 {
-    const int group = lt_local_steps_group(parts->local);
-    const bool tells = group > 0 && lt_comm_rank(lt_local_steps_comm(parts->local)) == 0;
-    listing l = {.group = group};
-    lt_status st = lt_comm_agree(parts->comm, tells ? list_group(parts, state, q, &l) : LT_OK);
+    char prefix[LT_CHECKPOINT_PREFIX];
+    lt_checkpoint_prefix(parts->local, prefix);
+    LT_TRY(add_numbers(g, parts, state, prefix, t));
+    for (size_t i = own; i < g->count; i++)
+        LT_TRY(tell_line(t, &g->item[i]));
+    return LT_OK;
+}
+
+lt_status lt_checkpoint_list_groups(lt_gather *g, const lt_checkpoint_parts *parts,
+                                    const lt_checkpoint_state *state, size_t own)
+{
+    const lt_local_steps *local = parts->local;
+    const bool tells =
+        lt_local_steps_group(local) > 0 && lt_comm_rank(lt_local_steps_comm(local)) == 0;
+    telling t = {0};
+    char *all = NULL;
+    lt_status st = lt_comm_agree(g->comm, tells ? tell(g, parts, state, own, &t) : LT_OK);
     if (!st)
-        st = lt_comm_gather_texts(parts->comm, l.text ? l.text : "", &q->names);
+        st = lt_comm_gather_texts(g->comm, t.text ? t.text : "", &all);
     if (!st)
-        st = lt_comm_agree(parts->comm, lt_comm_rank(parts->comm) == 0 ? read_lists(q) : LT_OK);
-    lt_free(l.text);
-    lt_free(l.number);
+        st = lt_comm_agree(g->comm, g->comm->rank == 0 ? add_lines(g, local, all) : LT_OK);
+    lt_free(all);
+    lt_free(t.text);
+    lt_free(t.number);
     return st;
-}
-
-static lt_status send_entry(void *context, const lt_state_entry *entry)
-{
-    return lt_place_send(context, entry->tensor, 0);
-}
-
-lt_status lt_checkpoint_send_group(const lt_checkpoint_parts *parts, const lt_checkpoint_queue *q)
-{
-    lt_state_visitor visitor = {.entry = send_entry, .number = keep_number, .context = parts->comm};
-    if (lt_local_steps_group(parts->local) == 0
-        || lt_comm_rank(lt_local_steps_comm(parts->local)) > 0)
-        return LT_OK;
-    LT_TRY(lt_local_steps_visit_group(parts->local, &visitor));
-    if (!q->numbers)
-        return LT_OK;
-    LT_TRY(lt_place_send(parts->comm, q->numbers, 0));
-    return lt_place_send(parts->comm, q->scaling, 0);
 }
 
 /* --- Loading --- */
@@ -251,7 +220,7 @@ static lt_status check_round(const lt_checkpoint_groups *g, const char *path,
         (long long)g->since + 1);
 }
 
-static void tell(const lt_checkpoint_groups *g, const char *path, const lt_checkpoint_parts *parts)
+static void report(const lt_checkpoint_groups *g, const char *path, const lt_checkpoint_parts *parts)
 {
     if (parts->comm && lt_comm_rank(parts->comm) > 0)
         return;
@@ -280,10 +249,10 @@ lt_status lt_checkpoint_find_groups(lt_checkpoint_groups *g, const char *path,
     LT_TRY(get_number(numbers, "outer.since", step, &g->since));
     g->same = parts->local && g->stored == lt_local_steps_groups(parts->local);
     LT_TRY(check_round(g, path, parts));
-    tell(g, path, parts);
+    report(g, path, parts);
     if (!g->same || !lt_local_steps_group(parts->local))
         return LT_OK;
-    snprintf(g->prefix, sizeof g->prefix, "group.%d.", lt_local_steps_group(parts->local));
+    lt_checkpoint_prefix(parts->local, g->prefix);
     return parts->optim ? take_numbers(g, file) : LT_OK;
 }
 
@@ -363,7 +332,7 @@ static bool is_required(const lt_state_entry *entry)
 static lt_status load_entry(void *context, const lt_state_entry *entry)
 {
     const loading *l = context;
-    char *name = lt_checkpoint_entry_name(entry);
+    char *name = lt_checkpoint_name("", entry, LT_CHECKPOINT_OF_OPTIM);
     lt_status st = name ? load_one(l, name, entry->tensor, is_required(entry)) : LT_E_NOMEM;
     lt_free(name);
     return st;
@@ -372,10 +341,8 @@ static lt_status load_entry(void *context, const lt_state_entry *entry)
 static lt_status load_of_group(void *context, const lt_state_entry *entry)
 {
     const loading *l = context;
-    char *plain = lt_checkpoint_entry_name(entry);
-    char *name = plain ? lt_format("%s%s", l->groups->prefix, plain) : NULL;
+    char *name = lt_checkpoint_name(l->groups->prefix, entry, LT_CHECKPOINT_OF_OPTIM);
     lt_status st = name ? load_one(l, name, entry->tensor, is_required(entry)) : LT_E_NOMEM;
-    lt_free(plain);
     lt_free(name);
     return st;
 }
@@ -385,7 +352,7 @@ static lt_status load_mean(void *context, const lt_state_entry *entry)
 {
     const loading *l = context;
     lt_tensor *one = NULL;
-    char *plain = lt_checkpoint_entry_name(entry);
+    char *plain = lt_checkpoint_name("", entry, LT_CHECKPOINT_OF_OPTIM);
     lt_status st = plain ? lt_tensor_new_like(&one, entry->tensor, entry->dtype) : LT_E_NOMEM;
     for (int64_t g = 0; g < l->groups->stored && !st; g++) {
         char *name = g ? lt_format("group.%lld.%s", (long long)g, plain) : lt_strdup(plain);

@@ -4,6 +4,7 @@
 #include "base/alloc.h"
 #include "checkpoint.h"
 #include "dist/agree.h"
+#include "names.h"
 #include "optim/low_precision/quantized_state.h"
 #include "optim/optim.h"
 #include "train/run/processor.h"
@@ -69,7 +70,7 @@ static lt_status check_block(const loading *l, const char *name, const lt_state_
     const char *stored = lt_safetensors_metadata(l->file, name);
     if (!stored)
         return LT_OK;
-    char *note = lt_checkpoint_entry_note(entry);
+    char *note = lt_checkpoint_note(entry);
     lt_status st = note ? LT_OK : LT_E_NOMEM;
     if (note && strcmp(note, stored) != 0)
         st = lt_fail(LT_E_FORMAT,
@@ -83,10 +84,8 @@ static lt_status check_block(const loading *l, const char *name, const lt_state_
 static lt_status load_entry(void *context, const lt_state_entry *entry)
 {
     loading *l = context;
-    char *plain = lt_checkpoint_entry_name(entry);
-    char *name = plain ? lt_format("%s%s", l->groups.prefix, plain) : NULL;
-    lt_status st = name ? check_block(l, plain, entry) : LT_E_NOMEM;
-    lt_free(plain);
+    char *name = lt_checkpoint_name(l->groups.prefix, entry, LT_CHECKPOINT_OF_OPTIM);
+    lt_status st = name ? check_block(l, name + strlen(l->groups.prefix), entry) : LT_E_NOMEM;
     if (!st && entry->quantized)
         st = load_quantized(l, name, entry->quantized);
     else if (!st && entry->tensor)
@@ -335,14 +334,6 @@ static void compare_machine(const char *path, const lt_json_value *root)
     if (strcmp(version, lt_version()) != 0)
         lt_log(LT_LOG_WARN, "train", "%s: saved by version %s, this is %s", path, version,
                lt_version());
-}
-
-lt_status lt_checkpoint_verify(const char *path, lt_checkpoint_state *state)
-{
-    lt_json *json = NULL;
-    LT_TRY(lt_checkpoint_read_state(path, &json, state));
-    lt_json_free(&json);
-    return LT_OK;
 }
 
 /* What differs from the run that saved it, and may show in the last bits. */

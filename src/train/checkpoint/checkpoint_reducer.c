@@ -6,6 +6,7 @@
 
 #include "base/alloc.h"
 #include "checkpoint.h"
+#include "names.h"
 #include "train/weights/weights.h"
 
 #include "lather/ext/fail.h"
@@ -15,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MARK = '@', NAME = 128 };
+enum { NAME = 128 };
 
 typedef struct taking {
     const char *path; /* of optim.safetensors */
@@ -27,14 +28,9 @@ typedef struct taking {
     int stored; /* parts of the last sum that was regrouped */
 } taking;
 
-char *lt_checkpoint_reducer_name(const lt_state_entry *entry)
-{
-    return lt_format("%s%c%s", entry->param, MARK, entry->name);
-}
-
 bool lt_checkpoint_is_of_reducer(const char *name)
 {
-    return strchr(name, MARK);
+    return strchr(name, LT_CHECKPOINT_OF_REDUCER);
 }
 
 static lt_status no_number(void *context, const char *name, int64_t *value)
@@ -71,8 +67,8 @@ static const lt_safetensors_entry *find_part(const taking *t, const lt_state_ent
 {
     char name[NAME];
     snprintf(name, sizeof name, "%.*s%d", (int)stem, entry->name, index);
-    const lt_state_entry part = {.param = entry->param, .name = name};
-    char *full = lt_checkpoint_reducer_name(&part);
+    const lt_state_entry part = {.param = entry->param, .name = name, .block = -1};
+    char *full = lt_checkpoint_name("", &part, LT_CHECKPOINT_OF_REDUCER);
     const lt_safetensors_entry *found = full ? lt_safetensors_find(t->file, full) : NULL;
     lt_free(full);
     return found;
@@ -157,7 +153,7 @@ static lt_status take_entry(void *context, const lt_state_entry *entry)
     const int part = part_of(entry->name, &stem);
     if (part >= 0)
         return take_part(t, entry, stem, part);
-    char *name = lt_checkpoint_reducer_name(entry);
+    char *name = lt_checkpoint_name("", entry, LT_CHECKPOINT_OF_REDUCER);
     if (!name)
         return LT_E_NOMEM;
     const lt_safetensors_entry *found = lt_safetensors_find(t->file, name);

@@ -130,12 +130,6 @@ static const char *join(char key[KEY], const char *prefix, const char *name)
     return key;
 }
 
-const char *lt_checkpoint_count_key(const lt_checkpoint_state *state, bool of_epoch,
-                                    char key[LT_CHECKPOINT_KEY])
-{
-    return join(key, of_epoch ? "epoch_" : "", unit_of(state));
-}
-
 const lt_checkpoint_fact *lt_checkpoint_find_fact(const lt_checkpoint_state *state, const char *key)
 {
     for (int i = 0; i < state->facts; i++)
@@ -587,5 +581,13 @@ lt_status lt_checkpoint_read_state(const char *folder, lt_json **json, lt_checkp
     }
     *json = j;
     *state = s;
+    return LT_OK;
+}
+
+lt_status lt_checkpoint_verify(const char *path, lt_checkpoint_state *state)
+{
+    lt_json *json = NULL;
+    LT_TRY(lt_checkpoint_read_state(path, &json, state));
+    lt_json_free(&json);
     return LT_OK;
 }

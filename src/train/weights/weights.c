@@ -3,9 +3,7 @@
 #include "weights.h"
 
 #include "base/alloc.h"
-#include "dist/agree.h"
 #include "tensor/safetensors.h"
-#include "train/checkpoint/checkpoint.h"
 
 #include "lather/trainer.h"
 
@@ -354,37 +352,6 @@ lt_status lt_weights_load(const char *path, const lt_params *params,
     return st;
 }
 
-/* A value of f64 as f32 in new memory, *host; f32 and counts as they are. */
-static lt_status to_f32(const lt_tensor *tensor, void **host)
-{
-    size_t bytes = lt_tensor_bytes(tensor);
-    int64_t count = lt_tensor_count(tensor);
-    double *wide = lt_alloc_aligned(64, bytes);
-    float *narrow = lt_alloc_aligned(64, (size_t)count * sizeof *narrow);
-    lt_status st = wide && narrow ? lt_tensor_read(tensor, wide, bytes) : LT_E_NOMEM;
-    for (int64_t i = 0; i < count && !st; i++)
-        narrow[i] = (float)wide[i];
-    lt_free(wide);
-    if (st)
-        lt_free(narrow);
-    else
-        *host = narrow;
-    return st;
-}
-
-static lt_status add_param(lt_safetensors_writer *w, const lt_param *p, void **host,
-                           lt_checkpoint_queue *queue)
-{
-    const lt_dtype dtype = lt_tensor_dtype(p->value);
-    if (p->place)
-        return lt_checkpoint_add_boxes(queue, w, p->name, p->value, p,
-                                       dtype == LT_F64 ? LT_F32 : dtype);
-    if (dtype != LT_F64)
-        return lt_safetensors_add(w, p->name, p->value);
-    LT_TRY(to_f32(p->value, host));
-    return lt_safetensors_add_host(w, p->name, LT_F32, lt_tensor_shape(p->value), *host);
-}
-
 lt_status lt_weights_add_metadata(lt_safetensors_writer *w, const lt_metadata *metadata,
                                   size_t count)
 {
@@ -392,11 +359,6 @@ lt_status lt_weights_add_metadata(lt_safetensors_writer *w, const lt_metadata *m
     for (size_t i = 0; i < count; i++)
         LT_TRY(lt_safetensors_add_metadata(w, metadata[i].key, metadata[i].value));
     return LT_OK;
-}
-
-lt_status lt_weights_save(const char *path, const lt_params *params)
-{
-    return lt_weights_save_with(path, params, NULL, 0);
 }
 
 lt_status lt_weights_load_model(const char *path, lt_module *model)
@@ -407,61 +369,4 @@ lt_status lt_weights_load_model(const char *path, lt_module *model)
         st = lt_weights_load(path, &list, NULL);
     lt_params_clear(&list);
     return st;
-}
-
-static lt_status write_file(const char *path, const lt_params *params, const lt_metadata *metadata,
-                            size_t count, lt_checkpoint_queue *queue)
-{
-    lt_safetensors_writer *w = NULL;
-    void **host = lt_alloc(params->count, sizeof *host);
-    lt_status st = host ? lt_safetensors_create(&w, path) : LT_E_NOMEM;
-    if (!st)
-        st = lt_weights_add_metadata(w, metadata, count);
-    for (size_t i = 0; i < params->count && !st; i++)
-        st = add_param(w, params->item[i], &host[i], queue);
-    if (!st)
-        st = lt_safetensors_finish(&w);
-    lt_safetensors_discard(&w);
-    for (size_t i = 0; host && i < params->count; i++)
-        lt_free(host[i]);
-    lt_free(host);
-    return st;
-}
-
-lt_status lt_weights_save_with(const char *path, const lt_params *params,
-                               const lt_metadata *metadata, size_t count)
-{
-    return lt_weights_save_ranks(path, params, metadata, count, NULL);
-}
-
-static lt_status save_boxes(const char *path, const lt_params *params, const lt_metadata *metadata,
-                            size_t count, lt_checkpoint_queue *queue)
-{
-    lt_status st = LT_OK;
-    for (size_t i = 0; i < params->count && !st; i++)
-        st = lt_checkpoint_list_boxes(queue, params->item[i],
-                                      lt_tensor_dtype(params->item[i]->value));
-    st = lt_comm_agree(queue->comm, st);
-    if (st)
-        queue->count = 0; /* no rank sends */
-    else if (lt_comm_rank(queue->comm) == 0)
-        st = write_file(path, params, metadata, count, queue);
-    else
-        for (size_t i = 0; i < params->count && !st; i++)
-            st = lt_checkpoint_send_boxes(queue, params->item[i], params->item[i]->value);
-    return st;
-}
-
-lt_status lt_weights_save_ranks(const char *path, const lt_params *params,
-                                const lt_metadata *metadata, size_t count, lt_comm *comm)
-{
-    lt_checkpoint_queue queue = {.comm = comm};
-    lt_status st = lt_checkpoint_find_boxes(&queue, params, 0);
-    const bool together = queue.params;
-    if (!st && together)
-        st = save_boxes(path, params, metadata, count, &queue);
-    else if (!st && (!comm || !lt_comm_rank(comm)))
-        st = write_file(path, params, metadata, count, &queue);
-    lt_checkpoint_drain(&queue);
-    return together ? lt_comm_agree(comm, st) : st;
 }

@@ -1,0 +1,217 @@
+/* Saving checkpoints: all ranks list what the files hold, then rank 0 writes it and the others send. */
+
+#include "base/alloc.h"
+#include "base/commit.h"
+#include "base/shared_file.h"
+#include "checkpoint.h"
+#include "dist/agree.h"
+#include "names.h"
+#include "optim/sharding/shard.h"
+#include "train/weights/weights.h"
+
+#include "lather/ext/comm.h"
+#include "lather/ext/fail.h"
+
+#include <inttypes.h>
+
+/* A save on one rank. */
+typedef struct saving {
+    const lt_checkpoint_parts *parts;
+    const lt_checkpoint_state *state;
+    lt_gather gather;
+    size_t models; /* its first tensors, which are those of model.safetensors */
+    size_t own;    /* from here on they are this rank's group's */
+    int group;     /* this rank's, see checkpoint_groups.c; 0 without groups */
+} saving;
+
+static bool is_alone(const lt_checkpoint_parts *parts)
+{
+    return !parts->comm || lt_comm_size(parts->comm) == 1;
+}
+
+/* --- The list --- */
+
+static lt_status skip_number(void *context, const char *name, int64_t *value)
+{
+    (void)context;
+    (void)name;
+    (void)value;
+    return LT_OK;
+}
+
+/* An owner is a rank of a group where there are groups. */
+static lt_status list_entry(saving *s, const lt_state_entry *entry, int group, char mark)
+{
+    const lt_local_steps *local = s->parts->local;
+    char prefix[LT_CHECKPOINT_PREFIX];
+    lt_gathered t = {.dtype = entry->dtype,
+                     .stored = entry->dtype,
+                     .shape = entry->extent,
+                     .tensor = entry->tensor,
+                     .quantized = entry->quantized};
+    if (!t.tensor && !t.quantized && is_alone(s->parts))
+        return lt_fail(LT_E_ARG, "checkpoint: state '%s' of %s is on rank %d: save with all ranks",
+                       entry->name, entry->param, entry->owner);
+    if (!entry->box)
+        t.owner = local ? lt_local_steps_rank(local, group, entry->owner) : entry->owner;
+    if (entry->block >= 0 && !(t.note = lt_checkpoint_note(entry)))
+        return LT_E_NOMEM;
+    t.name = lt_checkpoint_name(group ? lt_checkpoint_prefix(local, prefix) : "", entry, mark);
+    return lt_gather_add(&s->gather, &t, entry->box);
+}
+
+static lt_status list_common(void *context, const lt_state_entry *entry)
+{
+    return list_entry(context, entry, 0, LT_CHECKPOINT_OF_OPTIM);
+}
+
+static lt_status list_own(void *context, const lt_state_entry *entry)
+{
+    saving *s = context;
+    return list_entry(s, entry, s->group, LT_CHECKPOINT_OF_OPTIM);
+}
+
+static lt_status list_reducer(void *context, const lt_state_entry *entry)
+{
+    return list_entry(context, entry, 0, LT_CHECKPOINT_OF_REDUCER);
+}
+
+/* In the order of the files. A group after the first has its optimizer's state for itself. */
+static lt_status list_all(saving *s)
+{
+    const lt_checkpoint_parts *parts = s->parts;
+    lt_state_visitor own = {list_own, skip_number, s}, common = {list_common, skip_number, s},
+                     reducer = {list_reducer, skip_number, s};
+    for (size_t i = 0; i < parts->params->count; i++) {
+        const lt_param *p = parts->params->item[i];
+        LT_TRY(lt_gather_add_tensor(&s->gather, p->name, p->value, p));
+    }
+    s->models = s->gather.count;
+    if (parts->optim && !s->group)
+        LT_TRY(lt_optim_visit(parts->optim, &own));
+    for (size_t i = 0; i < parts->extra_count; i++)
+        LT_TRY(lt_gather_add_tensor(&s->gather, parts->extra[i].name, parts->extra[i].tensor,
+                                    parts->extra[i].param));
+    if (parts->dp)
+        LT_TRY(lt_data_parallel_visit(parts->dp, &reducer));
+    if (parts->local)
+        LT_TRY(lt_local_steps_visit(parts->local, &common));
+    s->own = s->gather.count;
+    if (parts->optim && s->group)
+        LT_TRY(lt_optim_visit(parts->optim, &own));
+    return parts->local ? lt_local_steps_visit_group(parts->local, &own) : LT_OK;
+}
+
+/* Collective: makes missing state, shares the numbers of parts, and lists the tensors. Errors: what failed on any
+ * rank. */
+static lt_status list_with_all(saving *s)
+{
+    const lt_checkpoint_parts *parts = s->parts;
+    lt_status st = lt_gather_open(&s->gather, parts->comm, parts->params);
+    if (!st && parts->dp)
+        st = lt_data_parallel_gather(parts->dp);
+    if (!st)
+        st = list_all(s);
+    if (is_alone(parts))
+        return st;
+    st = lt_comm_agree(parts->comm, st);
+    if (!st && parts->optim)
+        st = lt_shard_share_counters(parts->optim);
+    return st || !parts->local ? st
+                               : lt_checkpoint_list_groups(&s->gather, parts, s->state, s->own);
+}
+
+/* --- Rank 0 --- */
+
+static lt_status add_model(saving *s, lt_safetensors_writer *w)
+{
+    LT_TRY(lt_gather_write(&s->gather, 0, s->models, w));
+    return lt_weights_add_metadata(w, s->parts->metadata, s->parts->metadata_count);
+}
+
+static lt_status add_optim(saving *s, lt_safetensors_writer *w)
+{
+    return lt_gather_write(&s->gather, s->models, s->gather.count, w);
+}
+
+typedef lt_status add_fn(saving *s, lt_safetensors_writer *w);
+
+static lt_status write_tensors(const char *folder, const char *name, add_fn *add, saving *s)
+{
+    char *path = lt_format("%s/%s", folder, name);
+    lt_safetensors_writer *w = NULL;
+    lt_status st = path ? lt_safetensors_create(&w, path) : LT_E_NOMEM;
+    if (!st)
+        st = add(s, w);
+    if (!st)
+        st = lt_safetensors_finish_part(&w);
+    lt_safetensors_discard(&w);
+    lt_free(path);
+    return st;
+}
+
+static lt_status write_all(const char *folder, saving *s)
+{
+    LT_TRY(write_tensors(folder, LT_CHECKPOINT_MODEL, add_model, s));
+    LT_TRY(write_tensors(folder, LT_CHECKPOINT_OPTIM, add_optim, s));
+    return lt_checkpoint_write_state(folder, s->parts, s->state);
+}
+
+static lt_status save_into(const char *checkpoints, saving *s)
+{
+    char *path = lt_format("%s/step-%" PRId64, checkpoints, s->state->step);
+    if (!path)
+        return LT_E_NOMEM;
+    lt_commit commit = {0};
+    lt_status st = lt_commit_begin(&commit, path);
+    lt_free(path);
+    LT_TRY(st);
+    st = write_all(commit.temp, s);
+    if (st) {
+        lt_commit_abandon(&commit);
+        return st;
+    }
+    return lt_commit_finish(&commit);
+}
+
+static lt_status write_checkpoint(const char *folder, const lt_checkpoint_policy *policy, saving *s)
+{
+    static const lt_checkpoint_policy keep_all = {0};
+    char *checkpoints = lt_format("%s/checkpoints", folder);
+    if (!checkpoints)
+        return LT_E_NOMEM;
+    lt_status st = lt_shared_folder(checkpoints);
+    if (!st) {
+        lt_checkpoint_clean_in(checkpoints);
+        st = save_into(checkpoints, s);
+    }
+    if (!st)
+        st = lt_checkpoint_point(checkpoints, s->state, policy ? policy : &keep_all);
+    lt_free(checkpoints);
+    return st;
+}
+
+static lt_status save_all(const char *folder, const lt_checkpoint_policy *policy, saving *s)
+{
+    lt_comm *comm = s->parts->comm;
+    lt_status st = list_with_all(s);
+    const bool listed = !st;
+    if (listed)
+        st = comm && lt_comm_rank(comm) > 0 ? lt_gather_send(&s->gather)
+                                            : write_checkpoint(folder, policy, s);
+    lt_gather_close(&s->gather, listed);
+    return listed && comm ? lt_comm_agree(comm, st) : st;
+}
+
+lt_status lt_checkpoint_save(const char *folder, const lt_checkpoint_parts *parts,
+                             const lt_checkpoint_state *state, const lt_checkpoint_policy *policy)
+{
+    lt_local_steps *local = parts->local;
+    saving s = {.parts = parts, .state = state, .group = local ? lt_local_steps_group(local) : 0};
+    lt_status st = local ? lt_local_steps_unfold(local) : LT_OK;
+    if (!st)
+        st = save_all(folder, policy, &s);
+    if (local)
+        (void)!lt_local_steps_fold(local, false);
+    return st;
+}
