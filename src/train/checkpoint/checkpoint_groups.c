@@ -220,7 +220,8 @@ static lt_status check_round(const lt_checkpoint_groups *g, const char *path,
         (long long)g->since + 1);
 }
 
-static void report(const lt_checkpoint_groups *g, const char *path, const lt_checkpoint_parts *parts)
+static void report(const lt_checkpoint_groups *g, const char *path,
+                   const lt_checkpoint_parts *parts)
 {
     if (parts->comm && lt_comm_rank(parts->comm) > 0)
         return;
