@@ -1,9 +1,8 @@
 /* Local steps: what an outer step makes of the values of groups, on ranks that are threads. "Inner steps" are changes
  * that follow from (rank's group, step, element). */
 
-#include "dist/local_steps/local_steps.h"
-
 #include "case_ranks.h"
+#include "dist/local_steps/state.h"
 
 #include <stdlib.h>
 

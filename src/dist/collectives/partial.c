@@ -1,7 +1,7 @@
 /* A partial mean as the thread of its rank sees it; the progress thread's part is in partial_exchange.c. */
 
 #include "base/alloc.h"
-#include "dist/collectives/partial_parts.h"
+#include "dist/collectives/partial_exchange.h"
 
 size_t lt_partial_chunk_at(const lt_partial *p, const lt_partial_bucket *b, int rank)
 {

@@ -8,9 +8,10 @@
  *  - control: a report to rank 0, also of a rank that is late; the set from rank 0;
  *  - mean: the sums of the sender's chunks. */
 
+#include "dist/collectives/partial_exchange.h"
+
 #include "base/alloc.h"
 #include "base/trace.h"
-#include "dist/collectives/partial_parts.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -6,7 +6,7 @@
 
 #include "base/alloc.h"
 #include "dist/collectives/partial.h"
-#include "dist/data_parallel/data_parallel.h"
+#include "dist/data_parallel/state.h"
 #include "tensor/statistics.h"
 #include "tensor/tensor.h"
 

@@ -3,7 +3,7 @@
  * computing sample variances", 1979, equations 2.1, in rank order: all ranks get the same bits. */
 
 #include "base/alloc.h"
-#include "dist/data_parallel/data_parallel.h"
+#include "dist/data_parallel/state.h"
 #include "tensor/tensor.h"
 
 /* Count, mean, and sum of squared differences from it. */

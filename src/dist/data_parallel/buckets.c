@@ -2,7 +2,7 @@
 
 #include "base/alloc.h"
 #include "base/encoding/crc32c.h"
-#include "dist/data_parallel/data_parallel.h"
+#include "dist/data_parallel/state.h"
 
 #include <stdio.h>
 #include <string.h>

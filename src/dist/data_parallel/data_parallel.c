@@ -6,10 +6,9 @@
  * starts when all its gradients are final and the one before it has started. What is left after backward (a
  * parameter without a gradient, a rank without a batch) starts in lt_data_parallel_finish(). */
 
-#include "dist/data_parallel/data_parallel.h"
-
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "dist/data_parallel/state.h"
 #include "tensor/tensor.h"
 
 #include <stdio.h>

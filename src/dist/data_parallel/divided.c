@@ -8,7 +8,7 @@
 
 #include "base/alloc.h"
 #include "base/encoding/crc32c.h"
-#include "dist/data_parallel/data_parallel.h"
+#include "dist/data_parallel/state.h"
 #include "tensor/tensor.h"
 
 #include "lather/ext/gradient_parts.h"

@@ -5,7 +5,7 @@
  * The count is an element more of the last bucket, so that one all-reduce carries the gradients and it. */
 
 #include "base/alloc.h"
-#include "dist/data_parallel/data_parallel.h"
+#include "dist/data_parallel/state.h"
 #include "tensor/tensor.h"
 
 #include "lather/stragglers.h"

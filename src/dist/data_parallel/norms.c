@@ -1,6 +1,6 @@
 /* Norms of this rank's own gradients, measured when they are final and before they become a mean. */
 
-#include "dist/data_parallel/data_parallel.h"
+#include "dist/data_parallel/state.h"
 #include "tensor/tensor.h"
 
 lt_status lt_dp_make_norms(lt_data_parallel *dp)

@@ -3,7 +3,7 @@
  * read where the host synchronizes anyway, before an evaluation and before a checkpoint. */
 
 #include "base/alloc.h"
-#include "dist/data_parallel/data_parallel.h"
+#include "dist/data_parallel/state.h"
 #include "tensor/tensor.h"
 
 static size_t bytes_of_flags(const lt_data_parallel *dp)

@@ -4,7 +4,7 @@
  * two f32 levels, low and high, and for each value its sign and which level. With m the mean of |v| in the block, low
  * is the mean of the |v| <= m and high that of the others: the best levels, in squares, for that division. */
 
-#include "dist/local_steps/local_steps.h"
+#include "dist/local_steps/state.h"
 #include "tensor/backend/dtype.h"
 
 #include <math.h>

@@ -1,8 +1,8 @@
 /* Elements of all trained parameters, one after the other as they lie in memory, and the parts of them that ranks
  * keep. */
 
-#include "dist/data_parallel/data_parallel.h"
-#include "dist/local_steps/local_steps.h"
+#include "dist/data_parallel/state.h"
+#include "dist/local_steps/state.h"
 #include "tensor/tensor.h"
 
 lt_status lt_local_axpby(const lt_local_steps *l, double alpha, lt_view x, double beta, lt_view y)

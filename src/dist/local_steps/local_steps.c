@@ -1,8 +1,7 @@
 /* Rounds of inner steps, and the outer step at the end of each. */
 
-#include "dist/local_steps/local_steps.h"
-
 #include "base/alloc.h"
+#include "dist/local_steps/state.h"
 
 #include <inttypes.h>
 #include <math.h>

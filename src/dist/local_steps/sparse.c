@@ -1,7 +1,7 @@
 /* The exchange of an outer step that sends the largest elements alone. It is rare, and works in host memory. */
 
 #include "base/alloc.h"
-#include "dist/local_steps/local_steps.h"
+#include "dist/local_steps/state.h"
 #include "tensor/backend/select.h"
 
 #include <math.h>

@@ -1,8 +1,8 @@
 /* What checkpoints store of local steps: whole tensors, so that files do not depend on how a group divides them. */
 
 #include "base/alloc.h"
-#include "dist/data_parallel/data_parallel.h"
-#include "dist/local_steps/local_steps.h"
+#include "dist/data_parallel/state.h"
+#include "dist/local_steps/state.h"
 
 enum { START, MOMENTUM, RESIDUAL, KINDS };
 

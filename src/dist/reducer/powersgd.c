@@ -18,10 +18,9 @@
  * of the communicator go by buckets and stages alone. 3. residuals and starts that are in use are written by
  * commit only. */
 
-#include "dist/reducer/powersgd.h"
-
 #include "base/alloc.h"
 #include "dist/reducer/lowrank.h"
+#include "dist/reducer/powersgd_state.h"
 #include "tensor/tensor.h"
 
 #include "lather/ext/backend.h"

@@ -6,11 +6,10 @@
  *
  * A residual changes only in commit(true), so that a skipped update leaves it as it was. */
 
-#include "dist/reducer/topk.h"
-
 #include "base/alloc.h"
 #include "base/parallel.h"
 #include "dist/reducer/reducer.h"
+#include "dist/reducer/topk_state.h"
 #include "tensor/backend/select.h"
 
 #include "lather/log.h"

@@ -1,7 +1,7 @@
 /* The part of --compress topk between nodes: w = shard + residual, its largest elements are sent to the
  * peers, the rest is the next residual. w is scaled as the gradients are; residuals are not. */
 
-#include "dist/reducer/topk.h"
+#include "dist/reducer/topk_state.h"
 #include "tensor/backend/dtype.h"
 #include "tensor/backend/select.h"
 

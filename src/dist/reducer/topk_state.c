@@ -1,8 +1,9 @@
 /* Residuals of --compress topk in checkpoints: one of each node, "residual.I", in the shape of each trained
  * parameter; every rank of a node has the node's. ADR 0027. */
 
+#include "dist/reducer/topk_state.h"
+
 #include "base/alloc.h"
-#include "dist/reducer/topk.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -8,11 +8,10 @@
  * 2. A unit stays while the operation that read it runs: one operation may read several.
  * 3. Values change in updates only, and are released in front of each: nothing that was gathered gets stale. */
 
-#include "dist/shard_params/shard_params.h"
-
 #include "base/alloc.h"
 #include "base/encoding/crc32c.h"
 #include "dist/agree.h"
+#include "dist/shard_params/units.h"
 #include "tensor/tensor.h"
 
 #include "lather/ext/comm.h"

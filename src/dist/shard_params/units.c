@@ -1,9 +1,10 @@
 /* Units of divided parameters: what is gathered at once. A unit in flight is a segment per rank, in it the rank's
  * values of the unit in its order, each as it lies in memory. */
 
+#include "dist/shard_params/units.h"
+
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "dist/shard_params/shard_params.h"
 #include "tensor/tensor.h"
 
 #include "lather/ext/comm.h"

@@ -1,6 +1,6 @@
 /* Inside of --compress topk. */
-#ifndef LT_DIST_REDUCER_TOPK_H
-#define LT_DIST_REDUCER_TOPK_H
+#ifndef LT_DIST_REDUCER_TOPK_STATE_H
+#define LT_DIST_REDUCER_TOPK_STATE_H
 
 #include "dist/reducer/sparse.h"
 #include "dist/reducer/stages.h"

@@ -1,6 +1,6 @@
 /* Inside of divided parameters. */
-#ifndef LT_DIST_SHARD_PARAMS_H
-#define LT_DIST_SHARD_PARAMS_H
+#ifndef LT_DIST_SHARD_PARAMS_UNITS_H
+#define LT_DIST_SHARD_PARAMS_UNITS_H
 
 #include "lather/ext/shard_params.h"
 

@@ -1,6 +1,6 @@
 /* Inside of data-parallel training. */
-#ifndef LT_DIST_DATA_PARALLEL_H
-#define LT_DIST_DATA_PARALLEL_H
+#ifndef LT_DIST_DATA_PARALLEL_STATE_H
+#define LT_DIST_DATA_PARALLEL_STATE_H
 
 #include "dist/reducer/reducer.h"
 

@@ -1,6 +1,6 @@
 /* Inside of PowerSGD. */
-#ifndef LT_DIST_REDUCER_POWERSGD_H
-#define LT_DIST_REDUCER_POWERSGD_H
+#ifndef LT_DIST_REDUCER_POWERSGD_STATE_H
+#define LT_DIST_REDUCER_POWERSGD_STATE_H
 
 #include "dist/reducer/levels.h"
 #include "dist/reducer/reducer.h"
@@ -54,7 +54,7 @@ typedef struct lt_powersgd {
     lt_levels levels;
 } lt_powersgd;
 
-/* powersgd_make.c: the table's entries. */
+/* powersgd_state.c: the table's entries. */
 lt_status lt_powersgd_configure(lt_reducer *self);
 lt_status lt_powersgd_open(lt_reducer *self);
 void lt_powersgd_close(lt_reducer *self);

@@ -1,6 +1,6 @@
 /* Inside of local steps. */
-#ifndef LT_DIST_LOCAL_STEPS_H
-#define LT_DIST_LOCAL_STEPS_H
+#ifndef LT_DIST_LOCAL_STEPS_STATE_H
+#define LT_DIST_LOCAL_STEPS_STATE_H
 
 #include "lather/ext/backend.h"
 #include "lather/ext/fail.h"

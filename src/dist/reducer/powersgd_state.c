@@ -1,8 +1,9 @@
 /* PowerSGD's tensors: made, found, shown, freed. */
 
+#include "dist/reducer/powersgd_state.h"
+
 #include "base/alloc.h"
 #include "dist/reducer/lowrank.h"
-#include "dist/reducer/powersgd.h"
 #include "tensor/tensor.h"
 
 #include <stdio.h>
