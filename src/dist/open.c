@@ -64,7 +64,7 @@ static lt_status open_nccl(lt_comm *comm, const kind *k)
     const lt_nccl_api *api = table;
     LT_TRY(lt_plugin_check_version("comm nccl", api->version));
     LT_TRY(api->check());
-    LT_TRY(lt_nccl_find_ranks(&start));
+    LT_TRY(lt_nccl_find_ranks(&start, lt_comm_open));
     (void)k;
     return lt_nccl_open_with(comm, api, d->ctx, &start);
 }

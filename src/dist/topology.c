@@ -43,18 +43,27 @@ static int ranks_of(const lt_nodes *n, int node, int ranks)
     return found;
 }
 
+int lt_nodes_uneven(const lt_nodes *n, int ranks, int *first, int *other)
+{
+    *first = ranks_of(n, 0, ranks);
+    for (int node = 1; node < n->count; node++) {
+        *other = ranks_of(n, node, ranks);
+        if (*other != *first)
+            return node;
+    }
+    return 0;
+}
+
 /* All else follows from the number of each rank's node. */
 static void complete(lt_nodes *n, int rank, int ranks)
 {
+    int first, other;
     n->index = n->of[rank];
     n->local = 0;
     for (int r = 0; r < rank; r++)
         n->local += n->of[r] == n->index;
     n->locals = ranks_of(n, n->index, ranks);
-    n->ranks_per_node = n->locals;
-    for (int i = 0; i < n->count; i++)
-        if (ranks_of(n, i, ranks) != n->locals)
-            n->ranks_per_node = 0;
+    n->ranks_per_node = lt_nodes_uneven(n, ranks, &first, &other) ? 0 : n->locals;
     n->contiguous = true;
     for (int r = 1; r < ranks; r++) /* numbered by their lowest rank */
         n->contiguous &= n->of[r] >= n->of[r - 1];

@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "dist/rendezvous/internal.h"
+#include "dist/rendezvous/rendezvous.h"
 #include "near.h"
 
 #include <netinet/in.h>

@@ -271,12 +271,12 @@ static void wrong_variables_are_named(void **state)
     (void)state;
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
         set(&rows[i]);
-        assert_status(lt_nccl_find_ranks(&start), LT_E_ARG);
+        assert_status(lt_nccl_find_ranks(&start, lt_comm_open), LT_E_ARG);
         if (!strstr(lt_error_message(), rows[i].words))
             fail_msg("'%s', want '%s'", lt_error_message(), rows[i].words);
     }
     set(&(variables){"1", "0", NULL, NULL, NULL});
-    assert_ok(lt_nccl_find_ranks(&start));
+    assert_ok(lt_nccl_find_ranks(&start, lt_comm_open));
     assert_int_equal(start.size, 1);
     assert_null(start.rendezvous);
     set(&(variables){0});
@@ -291,7 +291,7 @@ static int find_as(int rank, int port)
     snprintf(number, sizeof number, "%d", rank);
     snprintf(text_port, sizeof text_port, "%d", port);
     set(&(variables){"3", number, "localhost", text_port, NULL});
-    if (lt_nccl_find_ranks(&start)
+    if (lt_nccl_find_ranks(&start, lt_comm_open)
         || lt_rendezvous_allgather(start.rendezvous, &mine, of, sizeof mine))
         return 1;
     for (int r = 0; r < 3; r++)

@@ -2,6 +2,7 @@
 
 #include "dist/nccl/nccl.h"
 #include "dist/rendezvous/internal.h"
+#include "dist/rendezvous/rendezvous.h"
 #include "temp.h"
 
 #include <poll.h>
@@ -37,7 +38,8 @@ static int find_as(int rank, int port)
     lt_nccl_start s;
     int both[2], mine = rank;
     set_rank(rank, port);
-    if (lt_nccl_find_ranks(&s) || lt_rendezvous_allgather(s.rendezvous, &mine, both, sizeof mine))
+    if (lt_nccl_find_ranks(&s, lt_comm_open)
+        || lt_rendezvous_allgather(s.rendezvous, &mine, both, sizeof mine))
         return 1;
     lt_rendezvous_leave(s.rendezvous);
     lt_rendezvous_close(&s.rendezvous);
@@ -115,13 +117,13 @@ static void files_of_tokens_are_their_owners(void **state)
     lt_nccl_start s;
     set_rank(1, 4);
     setenv("LATHER_JOB_TOKEN_FILE", path, 1);
-    assert_status(lt_nccl_find_ranks(&s), LT_E_ARG);
+    assert_status(lt_nccl_find_ranks(&s, lt_comm_open), LT_E_ARG);
     assert_ok(lt_token_write(path, "too short"));
-    assert_status(lt_nccl_find_ranks(&s), LT_E_ARG);
+    assert_status(lt_nccl_find_ranks(&s, lt_comm_open), LT_E_ARG);
     assert_non_null(strstr(lt_error_message(), "token: a secret of 9 bytes, want 16 to 255"));
     unsetenv("LATHER_JOB_TOKEN_FILE");
     setenv("LATHER_JOB_TOKEN", "fifteen bytes..", 1);
-    assert_status(lt_nccl_find_ranks(&s), LT_E_ARG);
+    assert_status(lt_nccl_find_ranks(&s, lt_comm_open), LT_E_ARG);
     assert_non_null(strstr(lt_error_message(), "LATHER_JOB_TOKEN: a secret of 15 bytes"));
     unsetenv("LATHER_JOB_TOKEN");
     temp_remove(folder);

@@ -3,15 +3,11 @@
 #include "base/alloc.h"
 #include "base/hash.h"
 #include "base/trace.h"
-#include "dist/collectives/partial.h"
+#include "dist/collectives/collectives.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-
-/* Data goes in messages of this size: the thread sees progress before it sleeps, and MPI's count is an
- * int. */
-static const size_t piece_bytes = (size_t)1 << 19;
 
 enum { WINDOW = 2 }; /* collectives of one endpoint in flight: one is summed, one moves */
 enum { ROOTED = 8 }; /* of them where all data goes from or to one rank, whose link alone is busy */
@@ -112,7 +108,7 @@ static void header_text(const lt_collective *self, const lt_header *h, char *tex
 /* Fails where the other rank's header is not this one's. */
 static lt_status check_header(const lt_collective *self, const lt_transfer *t)
 {
-    const int64_t *at = self->received + t->peer;
+    const int64_t *at = self->received + t->channel.peer;
     const lt_header mine = header_of(self, at[1] - at[0]), *theirs = &t->header;
     const lt_endpoint *e = self->endpoint;
     char a[TEXT], b[TEXT], own[LT_RANK_TEXT], peer[LT_RANK_TEXT];
@@ -127,13 +123,13 @@ static lt_status check_header(const lt_collective *self, const lt_transfer *t)
                    e->progress->link->ops->kind, mine.number, a,
                    lt_endpoint_rank(e, e->rank, own, sizeof own), theirs->number, b,
                    counts ? " with other counts" : "",
-                   lt_endpoint_rank(e, t->peer, peer, sizeof peer));
+                   lt_endpoint_rank(e, t->channel.peer, peer, sizeof peer));
 }
 
 /* State of an unfinished transfer, the ones that say most about the peer first. */
 static int lack_of(const lt_transfer *t)
 {
-    return t->sends ? 2 : t->headed ? 1 : 0;
+    return t->channel.sends ? 2 : t->headed ? 1 : 0;
 }
 
 /* Names the ranks with that lack; whether there are any. */
@@ -151,7 +147,7 @@ static bool name_lack(const lt_collective *self, int lack, char *text, size_t by
             continue;
         snprintf(text + used, bytes - used, "%s%s %s", named > 1 ? "," : "; ",
                  named > 1 ? "" : what[lack],
-                 lt_endpoint_rank(self->endpoint, t->peer, peer, sizeof peer));
+                 lt_endpoint_rank(self->endpoint, t->channel.peer, peer, sizeof peer));
     }
     return named > 0;
 }
@@ -164,8 +160,8 @@ void lt_collective_text(const lt_collective *self, char *text, size_t bytes)
     lt_call_text(&call, what, sizeof what);
     snprintf(text, bytes, "%s, number %" PRIu64 ", on %s", what, self->number,
              lt_endpoint_rank(self->endpoint, self->endpoint->rank, own, sizeof own));
-    if (self->partial)
-        lt_partial_text(self->partial, text, bytes);
+    if (self->protocol.ops)
+        self->protocol.ops->text(self->protocol.context, text, bytes);
     for (int lack = 0; self->started && lack < 3; lack++)
         if (name_lack(self, lack, text, bytes))
             return;
@@ -189,6 +185,14 @@ static char *scratch_of(const lt_collective *self, int peer)
     return self->scratch
            + part_bytes(self, self->endpoint->rank)
                  * (size_t)(peer - (peer > self->endpoint->rank));
+}
+
+/* Messages have tags of their own by number and phase; those of sends and receives the group's first. */
+static lt_channel channel_to(const lt_collective *self, int peer, bool sends)
+{
+    const int tag = 2 + 2 * (int)(self->number % NUMBERS) + self->phase;
+    return (lt_channel){
+        .peer = peer, .sends = sends, .tag = lt_collective_is_message(self) ? 0 : tag};
 }
 
 static void set(lt_transfer *t, const char *in, char *out, size_t bytes)
@@ -228,8 +232,9 @@ static void set_transfers(lt_collective *self)
         int target = (me + i) % n, source = (me + n - i) % n;
         lt_transfer unused = {0};
         int64_t elements = self->offset[target + 1] - self->offset[target];
-        *to = (lt_transfer){.peer = target, .sends = true, .header = header_of(self, elements)};
-        *from = (lt_transfer){.peer = source};
+        *to = (lt_transfer){.channel = channel_to(self, target, true),
+                            .header = header_of(self, elements)};
+        *from = (lt_transfer){.channel = channel_to(self, source, false)};
         set_data(self, to, &unused, target);
         set_data(self, &unused, from, source);
     }
@@ -239,8 +244,8 @@ static void set_message(lt_collective *self)
 {
     const lt_comm_call *c = &self->call;
     lt_transfer *t = self->transfer;
-    *t = (lt_transfer){
-        .peer = c->root, .sends = c->what == LT_COMM_SEND, .header = header_of(self, 0)};
+    *t = (lt_transfer){.channel = channel_to(self, c->root, c->what == LT_COMM_SEND),
+                       .header = header_of(self, 0)};
     set(t, c->in, c->out, (size_t)c->elements * lt_dtype_size(c->dtype));
 }
 
@@ -249,15 +254,15 @@ static void set_gather(lt_collective *self)
 {
     int n = self->endpoint->size, me = self->endpoint->rank;
     char *out = self->call.out;
+    self->phase = 1;
     for (int i = 1; i < n; i++) {
         lt_transfer *to = &self->transfer[2 * i - 2], *from = to + 1;
         int target = (me + i) % n, source = (me + n - i) % n;
-        *to = (lt_transfer){.peer = target, .sends = true, .headed = true};
-        *from = (lt_transfer){.peer = source, .headed = true};
+        *to = (lt_transfer){.channel = channel_to(self, target, true), .headed = true};
+        *from = (lt_transfer){.channel = channel_to(self, source, false), .headed = true};
         set(to, out + part_at(self, me), NULL, part_bytes(self, me));
         set(from, NULL, out + part_at(self, source), part_bytes(self, source));
     }
-    self->phase = 1;
     self->left = transfers(self);
 }
 
@@ -373,61 +378,35 @@ static void sum(lt_collective *self)
 }
 
 /* Posts the next message of a transfer: its header, or a piece of its data. */
-static lt_status post(lt_collective *self, lt_transfer *t)
+static lt_status post(const lt_collective *self, lt_transfer *t)
 {
-    const lt_endpoint *e = self->endpoint;
-    lt_link *link = e->progress->link;
-    int base = LT_GROUP_TAGS * e->context, mine = e->world[e->rank], other = e->world[t->peer];
-    uint64_t *handle = &t->handle[(t->oldest + t->in_flight) % LT_TRANSFER_IN_FLIGHT];
-    size_t rest = t->bytes - t->posted;
-    lt_message m = {.from = t->sends ? mine : other,
-                    .to = t->sends ? other : mine,
-                    .tag = base,
-                    .bytes = !t->headed           ? sizeof t->header
-                             : rest < piece_bytes ? rest
-                                                  : piece_bytes};
-    if (!lt_collective_is_message(self))
-        m.tag += 2 + 2 * (int)(self->number % NUMBERS) + self->phase;
-    if (t->sends)
-        m.in = t->headed ? t->in + t->posted : (const char *)&t->header;
-    else
-        m.out = t->headed ? t->out + t->posted : (char *)&t->header;
-    if (!(t->sends ? link->ops->send(link, &m, handle) : link->ops->recv(link, &m, handle)))
-        return lt_endpoint_link_failed(self->endpoint, t->peer);
-    t->in_flight++;
-    t->posted += t->headed ? m.bytes : 0;
-    return LT_OK;
+    const bool sends = t->channel.sends;
+    const size_t rest = t->bytes - t->posted, piece = rest < LT_PIECE_BYTES ? rest : LT_PIECE_BYTES;
+    if (!t->headed)
+        return lt_channel_post(self->endpoint, &t->channel, sends ? &t->header : NULL,
+                               sends ? NULL : &t->header, sizeof t->header);
+    const size_t at = t->posted;
+    t->posted += piece;
+    return lt_channel_post(self->endpoint, &t->channel, sends ? t->in + at : NULL,
+                           sends ? NULL : t->out + at, piece);
 }
 
 /* The header goes alone, since data of another size must not be received; of the data several messages are in
  * flight, so that the link is busy while one of them is agreed on and while this thread naps. */
 static bool may_post(const lt_transfer *t)
 {
-    return t->headed ? t->posted < t->bytes && t->in_flight < LT_TRANSFER_IN_FLIGHT : !t->in_flight;
-}
-
-static void drop_oldest(lt_transfer *t)
-{
-    t->oldest = (t->oldest + 1) % LT_TRANSFER_IN_FLIGHT;
-    t->in_flight--;
+    const int in_flight = t->channel.in_flight;
+    return t->headed ? t->posted < t->bytes && in_flight < LT_CHANNEL_IN_FLIGHT : !in_flight;
 }
 
 /* Whether the oldest message in flight has arrived, and what follows from it. */
 static lt_status test_message(const lt_collective *self, lt_transfer *t, bool *arrived)
 {
-    lt_link *link = self->endpoint->progress->link;
-    *arrived = false;
-    if (!link->ops->test(link, t->handle[t->oldest], arrived)) {
-        drop_oldest(t);
-        return lt_endpoint_link_failed(self->endpoint, t->peer);
-    }
-    if (!*arrived)
-        return LT_OK;
-    drop_oldest(t);
-    if (t->headed)
+    LT_TRY(lt_channel_test(self->endpoint, &t->channel, arrived));
+    if (!*arrived || t->headed)
         return LT_OK;
     t->headed = true;
-    return t->sends ? LT_OK : check_header(self, t);
+    return t->channel.sends ? LT_OK : check_header(self, t);
 }
 
 static lt_status advance_transfer(lt_collective *self, lt_transfer *t, bool *moved)
@@ -435,7 +414,7 @@ static lt_status advance_transfer(lt_collective *self, lt_transfer *t, bool *mov
     while (!t->done) {
         if (may_post(t)) {
             LT_TRY(post(self, t));
-        } else if (t->in_flight) {
+        } else if (t->channel.in_flight) {
             bool arrived;
             LT_TRY(test_message(self, t, &arrived));
             if (!arrived)
@@ -461,8 +440,9 @@ static void finish(lt_collective *self)
 
 lt_status lt_collective_advance(lt_collective *self, bool *moved)
 {
-    if (self->partial)
-        return self->finished ? LT_OK : lt_partial_advance(self->partial, moved, &self->finished);
+    const lt_protocol *other = &self->protocol;
+    if (other->ops)
+        return self->finished ? LT_OK : other->ops->advance(other->context, moved, &self->finished);
     if (self->finished || (!self->started && !may_start(self)))
         return LT_OK;
     if (!self->started)
@@ -481,16 +461,10 @@ lt_status lt_collective_advance(lt_collective *self, bool *moved)
     return LT_OK;
 }
 
-static void cancel_transfer(lt_link *link, lt_transfer *t)
-{
-    for (; t->in_flight; drop_oldest(t))
-        link->ops->cancel(link, t->handle[t->oldest]);
-}
-
 void lt_collective_cancel(lt_collective *self)
 {
-    if (self->partial && !self->finished)
-        lt_partial_cancel(self->partial);
+    if (self->protocol.ops && !self->finished)
+        self->protocol.ops->cancel(self->protocol.context);
     for (int i = 0; self->started && i < transfers(self); i++)
-        cancel_transfer(self->endpoint->progress->link, &self->transfer[i]);
+        lt_channel_cancel(self->endpoint, &self->transfer[i].channel);
 }

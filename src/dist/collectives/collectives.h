@@ -12,7 +12,6 @@
 
 typedef struct lt_progress lt_progress;
 typedef struct lt_endpoint lt_endpoint;
-typedef struct lt_partial lt_partial;
 
 /* Sent before the data of every collective, so that ranks that do different things find out. */
 typedef struct lt_header {
@@ -22,19 +21,39 @@ typedef struct lt_header {
     uint64_t counts;  /* hash of the per-rank counts */
 } lt_header;
 
-enum { LT_TRANSFER_IN_FLIGHT = 4 }; /* messages */
+enum { LT_CHANNEL_IN_FLIGHT = 4 };
+/* Data goes in messages of this size: the thread sees progress before it sleeps, and MPI's count is an int. */
+enum { LT_PIECE_BYTES = 1 << 19 };
+
+/* Messages to or from one other rank, in order. */
+typedef struct lt_channel {
+    int peer, tag; /* in the group */
+    bool sends;
+    int oldest, in_flight; /* messages in flight: a ring in handle */
+    uint64_t handle[LT_CHANNEL_IN_FLIGHT];
+} lt_channel;
 
 /* Data to or from one other rank. */
 typedef struct lt_transfer {
-    int peer; /* rank in the group */
-    bool sends, headed, done;
+    lt_channel channel;
+    bool headed, done;
     lt_header header;
     const char *in;
     char *out;
-    size_t bytes, posted;  /* in all; in messages that were posted */
-    int oldest, in_flight; /* messages in flight: a ring in handle */
-    uint64_t handle[LT_TRANSFER_IN_FLIGHT];
+    size_t bytes, posted; /* in all; in messages that were posted */
 } lt_transfer;
+
+/* A request that is no collective: by the progress thread, with the same meaning as of lt_collective. */
+typedef struct lt_protocol_ops {
+    lt_status (*advance)(void *context, bool *moved, bool *finished);
+    void (*cancel)(void *context);
+    void (*text)(const void *context, char *text, size_t bytes); /* appends what is missing */
+} lt_protocol_ops;
+
+typedef struct lt_protocol {
+    const lt_protocol_ops *ops; /* NULL: a collective */
+    void *context;
+} lt_protocol;
 
 /* A collective, a send or a receive on one rank. The fields after the blank line belong to the progress
  * thread alone. */
@@ -42,7 +61,7 @@ typedef struct lt_collective {
     lt_request base;
     lt_comm_call call; /* counts are NULL: see offset, received */
     lt_endpoint *endpoint;
-    lt_partial *partial;                  /* what it does instead (partial.h); NULL: a collective */
+    lt_protocol protocol;
     struct lt_collective *next;           /* submitted or active */
     struct lt_collective *before, *after; /* of the endpoint, to be freed with it */
     double expires;                       /* 0: never */
@@ -119,11 +138,16 @@ bool lt_collective_is_message(const lt_collective *self);
 /* "allreduce (sum) of 10 f32, number 3, on rank 0 of 2 (host); nothing came from rank 1 of 2 (host)" */
 void lt_collective_text(const lt_collective *self, char *text, size_t bytes);
 
+/* channel.c: posts a message, which one of in and out is of; fewer than LT_CHANNEL_IN_FLIGHT are in flight. */
+LT_MUST_CHECK lt_status lt_channel_post(const lt_endpoint *endpoint, lt_channel *channel,
+                                        const void *in, void *out, size_t bytes);
+/* Whether the oldest message in flight is done; false: there is none. */
+LT_MUST_CHECK lt_status lt_channel_test(const lt_endpoint *endpoint, lt_channel *channel,
+                                        bool *done);
+void lt_channel_cancel(const lt_endpoint *endpoint, lt_channel *channel);
 /* "rank 5 of 8 (host)" for rank r of the group: its number among all that were started. Returns text. */
 const char *lt_endpoint_rank(const lt_endpoint *endpoint, int r, char *text, size_t bytes);
 enum { LT_RANK_TEXT = 96 };
-/* Fails with link->why, naming this rank and the other one. */
-LT_MUST_CHECK lt_status lt_endpoint_link_failed(const lt_endpoint *endpoint, int peer);
 
 void lt_endpoint_free(lt_endpoint *endpoint);
 
@@ -132,8 +156,8 @@ extern const lt_comm_ops lt_comm_linked;
 
 /* NULL: the communicator has none. */
 lt_endpoint *lt_linked_endpoint(lt_comm *comm);
-/* Starts a partial mean, described by call. */
-lt_status lt_linked_begin(lt_comm *self, const lt_comm_call *call, lt_partial *partial,
+/* Starts a request of a protocol, described by call. */
+lt_status lt_linked_begin(lt_comm *self, const lt_comm_call *call, lt_protocol protocol,
                           lt_request **request);
 
 /* Opens the local ends of a link: one, or all of them (link rank -1). out[i]: of lt_comm_linked's

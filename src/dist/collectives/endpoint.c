@@ -18,27 +18,6 @@ static lt_endpoint *endpoint_of(const lt_comm *comm)
     return ((const linked_comm *)comm)->endpoint;
 }
 
-const char *lt_endpoint_rank(const lt_endpoint *endpoint, int r, char *text, size_t bytes)
-{
-    const lt_link *link = endpoint->progress->link;
-    const int rank = endpoint->world[r];
-    if (link->host)
-        snprintf(text, bytes, "rank %d of %d (%s)", rank, link->size, link->host[rank]);
-    else
-        snprintf(text, bytes, "rank %d of %d", rank, link->size);
-    return text;
-}
-
-/* A link says why in its own text, as it may be a plugin without the library's lt_fail(). */
-lt_status lt_endpoint_link_failed(const lt_endpoint *endpoint, int peer)
-{
-    const lt_link *link = endpoint->progress->link;
-    char own[LT_RANK_TEXT], other[LT_RANK_TEXT];
-    return lt_fail(LT_E_COMM, "comm %s: %s, with %s: %.300s", link->ops->kind,
-                   lt_endpoint_rank(endpoint, endpoint->rank, own, sizeof own),
-                   lt_endpoint_rank(endpoint, peer, other, sizeof other), link->why);
-}
-
 /* With the mutex locked. */
 static lt_status aborted(const lt_progress *p)
 {
@@ -121,7 +100,7 @@ lt_endpoint *lt_linked_endpoint(lt_comm *comm)
     return comm->ops == &lt_comm_linked ? endpoint_of(comm) : NULL;
 }
 
-lt_status lt_linked_begin(lt_comm *self, const lt_comm_call *call, lt_partial *partial,
+lt_status lt_linked_begin(lt_comm *self, const lt_comm_call *call, lt_protocol protocol,
                           lt_request **request)
 {
     lt_endpoint *endpoint = endpoint_of(self);
@@ -129,7 +108,7 @@ lt_status lt_linked_begin(lt_comm *self, const lt_comm_call *call, lt_partial *p
     lt_collective *c;
     LT_TRY(lt_collective_new(&c, endpoint, call));
     c->base.comm = self;
-    c->partial = partial;
+    c->protocol = protocol;
     c->expires = self->deadline > 0 ? lt_clock_seconds() + self->deadline : 0;
     pthread_mutex_lock(&p->mutex);
     lt_status st = aborted(p);
@@ -149,7 +128,7 @@ lt_status lt_linked_begin(lt_comm *self, const lt_comm_call *call, lt_partial *p
 
 static lt_status submit(lt_comm *self, const lt_comm_call *call, lt_request **request)
 {
-    return lt_linked_begin(self, call, NULL, request);
+    return lt_linked_begin(self, call, (lt_protocol){.ops = NULL}, request);
 }
 
 static lt_status begin(lt_comm *self, const lt_comm_call *call, lt_request **request)

@@ -1,18 +1,8 @@
 /* A partial mean as the thread of its rank sees it; the progress thread's part is in partial_exchange.c. */
 
+#include "dist/collectives/partial.h"
+
 #include "base/alloc.h"
-#include "dist/collectives/partial_exchange.h"
-
-size_t lt_partial_chunk_at(const lt_partial *p, const lt_partial_bucket *b, int rank)
-{
-    const lt_comm_call call = {.elements = b->elements};
-    return (size_t)lt_call_offset(&call, rank, p->size) * lt_dtype_size(p->config.dtype);
-}
-
-size_t lt_partial_chunk_bytes(const lt_partial *p, const lt_partial_bucket *b, int rank)
-{
-    return lt_partial_chunk_at(p, b, rank + 1) - lt_partial_chunk_at(p, b, rank);
-}
 
 /* --- An update --- */
 
@@ -37,7 +27,8 @@ lt_status lt_partial_begin(lt_partial *p, int64_t update, const bool *set)
         atomic_store(&p->bucket[i].ready, false);
     }
     atomic_store(&p->late, false);
-    return lt_linked_begin(p->config.comm, &call, p, &p->request);
+    return lt_linked_begin(p->config.comm, &call, (lt_protocol){&lt_partial_protocol, p},
+                           &p->request);
 }
 
 void lt_partial_ready(lt_partial *p, size_t index)

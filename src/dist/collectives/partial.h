@@ -3,25 +3,7 @@
 #ifndef LT_DIST_PARTIAL_H
 #define LT_DIST_PARTIAL_H
 
-#include "dist/collectives/collectives.h"
-
-/* Borrowed, but for elements and in, which are copied. */
-typedef struct lt_partial_config {
-    lt_comm *comm; /* of messages, on which nothing else is asked for */
-    int needed;    /* ranks of a set: 1 .. size */
-    lt_dtype dtype;
-    size_t buckets;
-    const int64_t *elements; /* [buckets] */
-    const void *const *in;   /* [buckets] this rank's terms */
-    /* This rank is not in the set: what it computes for this update is not used. By the progress thread. NULL: nothing. */
-    void (*late)(void *context);
-    void *context;
-} lt_partial_config;
-
-/* Of one update, on this rank. Bytes are of terms, without headers. received = used + dropped. */
-typedef struct lt_partial_counts {
-    uint64_t sent, received, used, dropped;
-} lt_partial_counts;
+#include "dist/collectives/partial_exchange.h"
 
 /* Errors: LT_E_UNSUPPORTED (the communicator is not one of messages), LT_E_ARG (needed), LT_E_NOMEM. */
 LT_MUST_CHECK lt_status lt_partial_new(lt_partial **out, const lt_partial_config *config);
@@ -41,11 +23,5 @@ LT_MUST_CHECK lt_status lt_partial_wait(lt_partial *partial);
 const void *lt_partial_mean(const lt_partial *partial, size_t bucket);
 const bool *lt_partial_set(const lt_partial *partial);
 lt_partial_counts lt_partial_count(const lt_partial *partial);
-
-/* By the progress thread, as of any collective. */
-lt_status lt_partial_advance(lt_partial *partial, bool *moved, bool *finished);
-void lt_partial_cancel(lt_partial *partial);
-/* Appends the ranks whose terms are missing. */
-void lt_partial_text(const lt_partial *partial, char *text, size_t bytes);
 
 #endif

@@ -16,50 +16,23 @@
 #include <stdio.h>
 #include <string.h>
 
-static const size_t piece_bytes = (size_t)1 << 19;
-
 /* Tags of a group above those of its collectives. */
 enum { TAG_DATA = 40, TAG_CONTROL, TAG_MEAN };
-/* --- Messages --- */
-
-static lt_status post(const lt_partial *p, lt_partial_channel *c, const void *in, void *out,
-                      size_t bytes)
+size_t lt_partial_chunk_at(const lt_partial *p, const lt_partial_bucket *b, int rank)
 {
-    const lt_endpoint *e = p->endpoint;
-    lt_link *link = e->progress->link;
-    const int mine = e->world[p->rank], other = e->world[c->peer];
-    uint64_t *handle = &c->handle[(c->oldest + c->in_flight) % LT_PARTIAL_IN_FLIGHT];
-    const lt_message m = {.from = c->sends ? mine : other,
-                          .to = c->sends ? other : mine,
-                          .tag = LT_GROUP_TAGS * e->context + c->tag,
-                          .in = in,
-                          .out = out,
-                          .bytes = bytes};
-    if (!(c->sends ? link->ops->send(link, &m, handle) : link->ops->recv(link, &m, handle)))
-        return lt_endpoint_link_failed(p->endpoint, c->peer);
-    c->in_flight++;
-    return LT_OK;
+    const lt_comm_call call = {.elements = b->elements};
+    return (size_t)lt_call_offset(&call, rank, p->size) * lt_dtype_size(p->config.dtype);
 }
 
-/* Whether the oldest message in flight is done. */
-static lt_status test(const lt_partial *p, lt_partial_channel *c, bool *done)
+size_t lt_partial_chunk_bytes(const lt_partial *p, const lt_partial_bucket *b, int rank)
 {
-    lt_link *link = p->endpoint->progress->link;
-    *done = false;
-    if (!c->in_flight)
-        return LT_OK;
-    const bool good = link->ops->test(link, c->handle[c->oldest], done);
-    if (*done || !good) {
-        c->oldest = (c->oldest + 1) % LT_PARTIAL_IN_FLIGHT;
-        c->in_flight--;
-    }
-    return good ? LT_OK : lt_endpoint_link_failed(p->endpoint, c->peer);
+    return lt_partial_chunk_at(p, b, rank + 1) - lt_partial_chunk_at(p, b, rank);
 }
 
-static lt_status test_all(const lt_partial *p, lt_partial_channel *c, bool *moved)
+static lt_status test_all(const lt_partial *p, lt_channel *c, bool *moved)
 {
     for (bool done = true; done && c->in_flight;) {
-        LT_TRY(test(p, c, &done));
+        LT_TRY(lt_channel_test(p->endpoint, c, &done));
         *moved |= done;
     }
     return LT_OK;
@@ -80,11 +53,14 @@ static lt_status send_header(lt_partial *p, lt_partial_pair *l, bool *posted)
     if (all || is_late(p)) {
         l->out_ended = true;
         l->out_complete = all;
-        return post(p, &l->data_out, &p->end[all], NULL, sizeof(lt_partial_header));
+        return lt_channel_post(p->endpoint, &l->data_out, &p->end[all], NULL,
+                               sizeof(lt_partial_header));
     }
     lt_partial_bucket *b = &p->bucket[l->out.bucket];
     l->headed = *posted = atomic_load(&b->ready);
-    return *posted ? post(p, &l->data_out, &b->header, NULL, sizeof(lt_partial_header)) : LT_OK;
+    return *posted ? lt_channel_post(p->endpoint, &l->data_out, &b->header, NULL,
+                                     sizeof(lt_partial_header))
+                   : LT_OK;
 }
 
 /* The next piece of a bucket. */
@@ -93,7 +69,7 @@ static lt_status send_piece(lt_partial *p, lt_partial_pair *l)
     const lt_partial_bucket *b = &p->bucket[l->out.bucket];
     const int peer = l->data_out.peer;
     const size_t rest = lt_partial_chunk_bytes(p, b, peer) - l->out.at;
-    const size_t bytes = rest < piece_bytes ? rest : piece_bytes;
+    const size_t bytes = rest < LT_PIECE_BYTES ? rest : LT_PIECE_BYTES;
     const char *from = b->in + lt_partial_chunk_at(p, b, peer) + l->out.at;
     l->out.at += bytes;
     p->count.sent += bytes;
@@ -101,14 +77,14 @@ static lt_status send_piece(lt_partial *p, lt_partial_pair *l)
         l->out = (lt_partial_cursor){l->out.bucket + 1, 0};
         l->headed = false;
     }
-    return bytes ? post(p, &l->data_out, from, NULL, bytes) : LT_OK;
+    return bytes ? lt_channel_post(p->endpoint, &l->data_out, from, NULL, bytes) : LT_OK;
 }
 
 static lt_status send_terms(lt_partial *p, lt_partial_pair *l, bool *moved)
 {
     LT_TRY(test_all(p, &l->data_out, moved));
     for (bool posted = true;
-         posted && !l->out_ended && l->data_out.in_flight < LT_PARTIAL_IN_FLIGHT;) {
+         posted && !l->out_ended && l->data_out.in_flight < LT_CHANNEL_IN_FLIGHT;) {
         LT_TRY(l->headed ? send_piece(p, l) : send_header(p, l, &posted));
         *moved |= posted;
     }
@@ -147,27 +123,28 @@ static lt_status receive_next(lt_partial *p, lt_partial_pair *l, bool *posted)
     const lt_partial_bucket *b = &p->bucket[l->in.bucket];
     const size_t all = lt_partial_chunk_bytes(p, b, p->rank),
                  rest = l->reads_header ? 0 : all - l->in.at;
-    const size_t bytes = rest < piece_bytes ? rest : piece_bytes;
+    const size_t bytes = rest < LT_PIECE_BYTES ? rest : LT_PIECE_BYTES;
     char *to = b->term + all * (size_t)l->data_in.peer + l->in.at;
     *posted = true;
     if (bytes) {
         l->in.at += bytes;
         p->count.received += bytes;
-        return post(p, &l->data_in, NULL, to, bytes);
+        return lt_channel_post(p->endpoint, &l->data_in, NULL, to, bytes);
     }
     *posted = !l->data_in.in_flight; /* of unknown kind: alone */
     l->reads_header = l->reads_header || *posted;
-    return *posted ? post(p, &l->data_in, NULL, &l->next, sizeof l->next) : LT_OK;
+    return *posted ? lt_channel_post(p->endpoint, &l->data_in, NULL, &l->next, sizeof l->next)
+                   : LT_OK;
 }
 
 static lt_status receive_terms(lt_partial *p, lt_partial_pair *l, bool *moved)
 {
     for (bool again = true; again && !l->in_ended;) {
         bool done, posted = false;
-        LT_TRY(test(p, &l->data_in, &done));
+        LT_TRY(lt_channel_test(p->endpoint, &l->data_in, &done));
         if (done && l->reads_header)
             LT_TRY(begin_bucket(p, l));
-        if (!l->in_ended && l->data_in.in_flight < LT_PARTIAL_IN_FLIGHT)
+        if (!l->in_ended && l->data_in.in_flight < LT_CHANNEL_IN_FLIGHT)
             LT_TRY(receive_next(p, l, &posted));
         again = done || posted;
         *moved |= again;
@@ -214,7 +191,8 @@ static lt_status send_set(lt_partial *p)
 {
     know_set(p);
     for (int r = 1; r < p->size; r++)
-        LT_TRY(post(p, &p->pair[r].control_out, p->set, NULL, (size_t)p->size * sizeof *p->set));
+        LT_TRY(lt_channel_post(p->endpoint, &p->pair[r].control_out, p->set, NULL,
+                               (size_t)p->size * sizeof *p->set));
     return LT_OK;
 }
 
@@ -230,7 +208,7 @@ static lt_status lead(lt_partial *p, bool *moved)
     for (int r = 1; r < p->size; r++) {
         lt_partial_pair *l = &p->pair[r];
         bool done;
-        LT_TRY(test(p, &l->control_in, &done));
+        LT_TRY(lt_channel_test(p->endpoint, &l->control_in, &done));
         if (done) {
             l->told = *moved = true;
             count_report(p, r, l->report.complete);
@@ -248,7 +226,7 @@ static lt_status follow(lt_partial *p, bool *moved)
 {
     lt_partial_pair *l = &p->pair[0];
     bool done;
-    LT_TRY(test(p, &l->control_in, &done));
+    LT_TRY(lt_channel_test(p->endpoint, &l->control_in, &done));
     if (done) {
         l->told = *moved = true;
         know_set(p);
@@ -257,7 +235,7 @@ static lt_status follow(lt_partial *p, bool *moved)
         p->own_left = *moved = true;
         l->report = (lt_partial_header){
             .update = p->update, .bucket = LT_PARTIAL_END, .complete = !is_late(p)};
-        LT_TRY(post(p, &l->control_out, &l->report, NULL, sizeof l->report));
+        LT_TRY(lt_channel_post(p->endpoint, &l->control_out, &l->report, NULL, sizeof l->report));
     }
     LT_TRY(test_all(p, &l->control_out, moved));
     l->reported = p->own_left && !l->control_out.in_flight;
@@ -312,7 +290,7 @@ static lt_status sum(lt_partial *p)
 }
 
 /* Posts the next piece of the mean, of the chunks of rank; false in *posted: that was all. */
-static lt_status move_mean(lt_partial *p, lt_partial_channel *c, lt_partial_cursor *at, int rank,
+static lt_status move_mean(lt_partial *p, lt_channel *c, lt_partial_cursor *at, int rank,
                            bool *posted)
 {
     while (at->bucket < p->config.buckets
@@ -324,17 +302,17 @@ static lt_status move_mean(lt_partial *p, lt_partial_channel *c, lt_partial_curs
     const lt_partial_bucket *b = &p->bucket[at->bucket];
     char *data = b->out + lt_partial_chunk_at(p, b, rank) + at->at;
     const size_t rest = lt_partial_chunk_bytes(p, b, rank) - at->at;
-    const size_t bytes = rest < piece_bytes ? rest : piece_bytes;
+    const size_t bytes = rest < LT_PIECE_BYTES ? rest : LT_PIECE_BYTES;
     at->at += bytes;
     p->count.sent += c->sends ? bytes : 0;
-    return post(p, c, c->sends ? data : NULL, c->sends ? NULL : data, bytes);
+    return lt_channel_post(p->endpoint, c, c->sends ? data : NULL, c->sends ? NULL : data, bytes);
 }
 
-static lt_status exchange_mean(lt_partial *p, lt_partial_channel *c, lt_partial_cursor *at,
-                               int rank, bool *moved)
+static lt_status exchange_mean(lt_partial *p, lt_channel *c, lt_partial_cursor *at, int rank,
+                               bool *moved)
 {
     LT_TRY(test_all(p, c, moved));
-    for (bool posted = true; posted && c->in_flight < LT_PARTIAL_IN_FLIGHT;) {
+    for (bool posted = true; posted && c->in_flight < LT_CHANNEL_IN_FLIGHT;) {
         LT_TRY(move_mean(p, c, at, rank, &posted));
         *moved |= posted;
     }
@@ -343,28 +321,24 @@ static lt_status exchange_mean(lt_partial *p, lt_partial_channel *c, lt_partial_
 
 /* --- An update --- */
 
-static void open_channel(lt_partial_channel *c, int peer, int tag, bool sends)
-{
-    *c = (lt_partial_channel){.peer = peer, .tag = tag, .sends = sends};
-}
-
 static lt_status start_pair(lt_partial *p, int peer)
 {
     lt_partial_pair *l = &p->pair[peer];
     *l = (lt_partial_pair){.reported = p->rank && peer, .told = p->rank && peer};
-    open_channel(&l->data_out, peer, TAG_DATA, true);
-    open_channel(&l->data_in, peer, TAG_DATA, false);
-    open_channel(&l->control_out, peer, TAG_CONTROL, true);
-    open_channel(&l->control_in, peer, TAG_CONTROL, false);
-    open_channel(&l->mean_out, peer, TAG_MEAN, true);
-    open_channel(&l->mean_in, peer, TAG_MEAN, false);
+    l->data_out = (lt_channel){.peer = peer, .tag = TAG_DATA, .sends = true};
+    l->data_in = (lt_channel){.peer = peer, .tag = TAG_DATA, .sends = false};
+    l->control_out = (lt_channel){.peer = peer, .tag = TAG_CONTROL, .sends = true};
+    l->control_in = (lt_channel){.peer = peer, .tag = TAG_CONTROL, .sends = false};
+    l->mean_out = (lt_channel){.peer = peer, .tag = TAG_MEAN, .sends = true};
+    l->mean_in = (lt_channel){.peer = peer, .tag = TAG_MEAN, .sends = false};
     l->reads_header = true;
-    LT_TRY(post(p, &l->data_in, NULL, &l->next, sizeof l->next));
+    LT_TRY(lt_channel_post(p->endpoint, &l->data_in, NULL, &l->next, sizeof l->next));
     if (!p->rank)
-        return post(p, &l->control_in, NULL, &l->report, sizeof l->report);
+        return lt_channel_post(p->endpoint, &l->control_in, NULL, &l->report, sizeof l->report);
     if (peer)
         return LT_OK;
-    return post(p, &l->control_in, NULL, p->set, (size_t)p->size * sizeof *p->set);
+    return lt_channel_post(p->endpoint, &l->control_in, NULL, p->set,
+                           (size_t)p->size * sizeof *p->set);
 }
 
 static lt_status start(lt_partial *p)
@@ -403,8 +377,9 @@ static lt_status advance_pair(lt_partial *p, int peer, bool *moved)
     return p->has_set ? exchange_mean(p, &l->mean_in, &l->mean_from, peer, moved) : LT_OK;
 }
 
-lt_status lt_partial_advance(lt_partial *p, bool *moved, bool *finished)
+static lt_status advance(void *context, bool *moved, bool *finished)
 {
+    lt_partial *p = context;
     if (!p->started)
         LT_TRY(start(p));
     for (int r = 0; r < p->size; r++)
@@ -422,28 +397,22 @@ lt_status lt_partial_advance(lt_partial *p, bool *moved, bool *finished)
     return LT_OK;
 }
 
-static void cancel_channel(lt_link *link, lt_partial_channel *c)
+static void cancel(void *context)
 {
-    for (; c->in_flight; c->in_flight--) {
-        link->ops->cancel(link, c->handle[c->oldest]);
-        c->oldest = (c->oldest + 1) % LT_PARTIAL_IN_FLIGHT;
-    }
-}
-
-void lt_partial_cancel(lt_partial *p)
-{
-    lt_link *link = p->endpoint->progress->link;
+    lt_partial *p = context;
     for (int r = 0; p->started && r < p->size; r++) {
         lt_partial_pair *l = &p->pair[r];
-        lt_partial_channel *all[] = {&l->data_out,   &l->data_in,  &l->control_out,
-                                     &l->control_in, &l->mean_out, &l->mean_in};
+        lt_channel *all[] = {&l->data_out,   &l->data_in,  &l->control_out,
+                             &l->control_in, &l->mean_out, &l->mean_in};
         for (size_t i = 0; i < sizeof all / sizeof *all && r != p->rank; i++)
-            cancel_channel(link, all[i]);
+            lt_channel_cancel(p->endpoint, all[i]);
     }
 }
 
-void lt_partial_text(const lt_partial *p, char *text, size_t bytes)
+/* The ranks whose terms are missing. */
+static void text_of(const void *context, char *text, size_t bytes)
 {
+    const lt_partial *p = context;
     enum { NAMED = 4 };
     char peer[LT_RANK_TEXT];
     int named = 0;
@@ -454,3 +423,5 @@ void lt_partial_text(const lt_partial *p, char *text, size_t bytes)
                      lt_endpoint_rank(p->endpoint, r, peer, sizeof peer));
     }
 }
+
+const lt_protocol_ops lt_partial_protocol = {advance, cancel, text_of};

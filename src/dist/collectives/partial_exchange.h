@@ -2,11 +2,29 @@
 #ifndef LT_DIST_PARTIAL_EXCHANGE_H
 #define LT_DIST_PARTIAL_EXCHANGE_H
 
-#include "dist/collectives/partial.h"
+#include "dist/collectives/collectives.h"
 
 #include <stdatomic.h>
 
-enum { LT_PARTIAL_IN_FLIGHT = 4, LT_PARTIAL_END = -1 };
+/* Borrowed, but for elements and in, which are copied. */
+typedef struct lt_partial_config {
+    lt_comm *comm; /* of messages, on which nothing else is asked for */
+    int needed;    /* ranks of a set: 1 .. size */
+    lt_dtype dtype;
+    size_t buckets;
+    const int64_t *elements; /* [buckets] */
+    const void *const *in;   /* [buckets] this rank's terms */
+    /* This rank is not in the set: what it computes for this update is not used. By the progress thread. NULL: nothing. */
+    void (*late)(void *context);
+    void *context;
+} lt_partial_config;
+
+/* Of one update, on this rank. Bytes are of terms, without headers. received = used + dropped. */
+typedef struct lt_partial_counts {
+    uint64_t sent, received, used, dropped;
+} lt_partial_counts;
+
+enum { LT_PARTIAL_END = -1 };
 
 /* What comes next on the data channel; a report. */
 typedef struct lt_partial_header {
@@ -15,14 +33,6 @@ typedef struct lt_partial_header {
     int32_t complete; /* all buckets were sent */
 } lt_partial_header;
 
-/* Messages of one kind, to or from one other rank. */
-typedef struct lt_partial_channel {
-    int peer, tag;
-    bool sends;
-    int oldest, in_flight; /* a ring in handle */
-    uint64_t handle[LT_PARTIAL_IN_FLIGHT];
-} lt_partial_channel;
-
 /* Where the next piece of data begins. */
 typedef struct lt_partial_cursor {
     size_t bucket, at;
@@ -30,7 +40,7 @@ typedef struct lt_partial_cursor {
 
 /* Everything between this rank and one other in an update. */
 typedef struct lt_partial_pair {
-    lt_partial_channel data_out, data_in, control_out, control_in, mean_out, mean_in;
+    lt_channel data_out, data_in, control_out, control_in, mean_out, mean_in;
     lt_partial_cursor out, in, mean_to, mean_from;
     lt_partial_header next; /* the last one that came */
     bool headed;            /* of data_out: the header of the bucket was sent */
@@ -48,7 +58,7 @@ typedef struct lt_partial_bucket {
     lt_partial_header header;
 } lt_partial_bucket;
 
-struct lt_partial {
+typedef struct lt_partial {
     lt_partial_config config;
     lt_endpoint *endpoint;
     lt_request *request;
@@ -65,10 +75,13 @@ struct lt_partial {
     bool summed;
     atomic_bool late;
     lt_partial_counts count;
-};
+} lt_partial;
 
 /* Of a bucket, in bytes: where the chunk of a rank begins; how large it is. */
 size_t lt_partial_chunk_at(const lt_partial *partial, const lt_partial_bucket *bucket, int rank);
 size_t lt_partial_chunk_bytes(const lt_partial *partial, const lt_partial_bucket *bucket, int rank);
+
+/* How the progress thread moves one; the context is the lt_partial. */
+extern const lt_protocol_ops lt_partial_protocol;
 
 #endif

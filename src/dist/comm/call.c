@@ -1,6 +1,7 @@
 /* Checks the arguments of a collective, says it in words, and counts its payload. */
 
-#include "dist/comm/comm.h"
+#include "dist/comm/call.h"
+
 #include "tensor/tensor.h"
 
 #include <inttypes.h>

@@ -115,15 +115,15 @@ static lt_status merge_on_device(lt_data_parallel *dp, lt_tensor *whole, lt_tens
     for (int r = 1; r < lt_comm_size(dp->norm_comm) && !st; r++) {
         lt_view a[3], b[3];
         for (int i = 0; i < 3; i++) {
-            a[i] = lt_dp_slice(whole, i * channels, channels);
-            b[i] = lt_dp_slice(whole, (3 * r + i) * channels, channels);
+            a[i] = lt_flat_slice(whole, i * channels, channels);
+            b[i] = lt_flat_slice(whole, (3 * r + i) * channels, channels);
         }
-        const lt_view spare[2] = {lt_dp_slice(scratch, 0, channels),
-                                  lt_dp_slice(scratch, channels, channels)};
+        const lt_view spare[2] = {lt_flat_slice(scratch, 0, channels),
+                                  lt_flat_slice(scratch, channels, channels)};
         st = combine_on_device(dp, a, b, spare, dp->norm_part[r]);
     }
     lt_tensor_free(&scratch);
-    return st ? st : lt_dp_cast(dp, lt_dp_slice(whole, 0, 3 * channels), lt_dp_flat(x));
+    return st ? st : lt_dp_cast(dp, lt_flat_slice(whole, 0, 3 * channels), lt_flat(x));
 }
 
 /* whole, f64 and on the host while it is combined, ends up in x. */
@@ -141,7 +141,7 @@ static lt_status merge_on_host(lt_data_parallel *dp, lt_tensor *whole, lt_tensor
         st = lt_tensor_write(whole, host, lt_tensor_bytes(whole));
     }
     lt_free(host);
-    return st ? st : lt_dp_cast(dp, lt_dp_slice(whole, 0, 3 * channels), lt_dp_flat(x));
+    return st ? st : lt_dp_cast(dp, lt_flat_slice(whole, 0, 3 * channels), lt_flat(x));
 }
 
 static lt_status merge_moments(lt_data_parallel *dp, lt_tensor *x)
@@ -153,7 +153,7 @@ static lt_status merge_moments(lt_data_parallel *dp, lt_tensor *x)
         st = lt_tensor_new(&whole, dp->device, LT_F64,
                            LT_SHAPE(count * lt_comm_size(dp->norm_comm)));
     if (!st)
-        st = lt_dp_cast(dp, lt_dp_flat(x), lt_dp_flat(own));
+        st = lt_dp_cast(dp, lt_flat(x), lt_flat(own));
     if (!st)
         st = gather(dp, own, whole);
     if (!st)
@@ -169,7 +169,7 @@ static lt_status merge_moments(lt_data_parallel *dp, lt_tensor *x)
 static lt_status merge_sums(lt_data_parallel *dp, lt_tensor *x)
 {
     lt_request *request = NULL;
-    lt_view view = lt_dp_flat(x);
+    lt_view view = lt_flat(x);
     LT_TRY(lt_comm_allreduce_begin(dp->norm_comm, x, LT_REDUCE_SUM, &request));
     LT_TRY(lt_request_wait(&request));
     return dp->device->backend->scale(dp->device->ctx, dp->norm_share, &view, &view);
@@ -210,8 +210,8 @@ lt_status lt_dp_copy_statistics(const lt_params *params, const lt_tensor *flat, 
             continue;
         const lt_device *d = p->value->device;
         const int64_t elements = lt_tensor_count(p->value);
-        const lt_view own = lt_dp_flat(p->value),
-                      place = flat ? lt_dp_slice(flat, *count, elements) : own;
+        const lt_view own = lt_flat(p->value),
+                      place = flat ? lt_flat_slice(flat, *count, elements) : own;
         if (flat)
             LT_TRY(d->backend->cast(d->ctx, back ? &place : &own, back ? &own : &place));
         if (back)

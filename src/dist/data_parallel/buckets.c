@@ -63,14 +63,12 @@ lt_status lt_dp_check_params(const lt_data_parallel *dp)
     return st;
 }
 
-lt_status lt_dp_broadcast_values(const lt_data_parallel *dp)
+lt_status lt_dp_broadcast_values(lt_comm *comm, const lt_params *params)
 {
-    if (lt_comm_size(dp->comm) == 1)
-        return LT_OK;
-    for (size_t i = 0; i < dp->params->count; i++) {
+    for (size_t i = 0; i < params->count && lt_comm_size(comm) > 1; i++) {
         lt_request *request = NULL;
-        lt_tensor *value = dp->params->item[i]->value;
-        LT_TRY(lt_comm_broadcast_begin(dp->comm, value, 0, &request));
+        lt_tensor *value = params->item[i]->value;
+        LT_TRY(lt_comm_broadcast_begin(comm, value, 0, &request));
         LT_TRY(lt_request_wait(&request));
         lt_tensor_touch(value);
     }

@@ -16,23 +16,6 @@
 
 enum { DEFAULT_BUCKET = 25 << 20 };
 
-lt_view lt_dp_flat(const lt_tensor *tensor)
-{
-    lt_view view = lt_tensor_view(tensor);
-    LT_ASSERT(lt_view_is_dense(&view));
-    view.shape = LT_SHAPE(lt_tensor_count(tensor));
-    view.stride[0] = 1;
-    return view;
-}
-
-lt_view lt_dp_slice(const lt_tensor *flat, int64_t offset, int64_t count)
-{
-    lt_view view = lt_dp_flat(flat);
-    view.data = (char *)view.data + (size_t)offset * lt_dtype_size(view.dtype);
-    view.shape = LT_SHAPE(count);
-    return view;
-}
-
 typedef lt_status bucket_fn(lt_reducer *reducer, size_t bucket);
 
 /* Begins or finishes a bucket, and keeps count of what comm counts. */
@@ -70,31 +53,20 @@ static lt_view flags_of(const lt_data_parallel *dp, const lt_dp_bucket *b)
 {
     const size_t bucket = (size_t)(b - dp->bucket);
     if (!dp->reducer->ops->reduces_flags)
-        return lt_dp_slice(dp->present, (int64_t)b->first, (int64_t)b->count);
-    return lt_dp_slice(flat_of(dp, bucket), dp->reducer->bucket[bucket].elements,
-                       (int64_t)b->count);
+        return lt_flat_slice(dp->present, (int64_t)b->first, (int64_t)b->count);
+    return lt_flat_slice(flat_of(dp, bucket), dp->reducer->bucket[bucket].elements,
+                         (int64_t)b->count);
 }
 
 /* A gradient, and its slice of the bucket. */
 static lt_view grad_of(const lt_dp_member *m)
 {
-    return lt_dp_flat(m->param->grad);
+    return lt_flat(m->param->grad);
 }
 
 static lt_view slice_of(const lt_data_parallel *dp, const lt_dp_member *m)
 {
-    return lt_dp_slice(flat_of(dp, m->bucket), m->offset, lt_tensor_count(m->param->grad));
-}
-
-lt_status lt_dp_copy_listed(const lt_data_parallel *dp, size_t count)
-{
-    const lt_backend *be = dp->device->backend;
-    return count ? be->vec(dp->device->ctx, dp->job, count, NULL) : LT_OK;
-}
-
-void lt_dp_list_copy(const lt_data_parallel *dp, size_t *count, lt_view from, lt_view to)
-{
-    dp->job[(*count)++] = (lt_vec_job){.op = LT_VEC_AXPBY, .alpha = 1, .a = from, .y = to};
+    return lt_flat_slice(flat_of(dp, m->bucket), m->offset, lt_tensor_count(m->param->grad));
 }
 
 /* One gradient into its bucket; where dp->job lists the copies, in start_bucket() with the others. */
@@ -149,7 +121,7 @@ static lt_status receive(lt_data_parallel *dp, lt_dp_bucket *b)
     if (!dp->reducer->ops->reduces_flags)
         return LT_OK;
     LT_TRY(lt_dp_cast(dp, dp->divided ? lt_dp_divided_flags(dp, b) : flags_of(dp, b),
-                      lt_dp_slice(dp->present, (int64_t)b->first, (int64_t)b->count)));
+                      lt_flat_slice(dp->present, (int64_t)b->first, (int64_t)b->count)));
     return lt_dp_releases(dp) ? lt_dp_settle_divided(dp, b) : LT_OK;
 }
 
@@ -202,16 +174,6 @@ static void on_final(void *context, lt_param *param)
         snprintf(dp->message, sizeof dp->message, "%s", lt_error_message());
 }
 
-lt_status lt_dp_cast(const lt_data_parallel *dp, lt_view from, lt_view to)
-{
-    return dp->device->backend->cast(dp->device->ctx, &from, &to);
-}
-
-lt_status lt_dp_fill(const lt_data_parallel *dp, double value, lt_view to)
-{
-    return dp->device->backend->fill(dp->device->ctx, value, &to);
-}
-
 static lt_status list_members(lt_data_parallel *dp)
 {
     size_t count = 0;
@@ -256,7 +218,7 @@ static lt_status prepare(lt_data_parallel *dp)
     LT_TRY(lt_dp_make_norms(dp));
     LT_TRY(lt_dp_check_params(dp));
     LT_TRY(make_reducer(dp));
-    LT_TRY(lt_dp_broadcast_values(dp));
+    LT_TRY(lt_dp_broadcast_values(dp->comm, dp->params));
     return lt_dp_open_norm(dp);
 }
 
@@ -310,6 +272,12 @@ void lt_data_parallel_free(lt_data_parallel **data_parallel)
     lt_free(dp->order);
     lt_free(dp->member);
     lt_free(dp);
+}
+
+lt_status lt_data_parallel_divide(lt_data_parallel *dp, const lt_gradient_parts *parts)
+{
+    LT_TRY(lt_dp_divide(dp, parts));
+    return lt_dp_releases(dp) ? lt_dp_make_buckets(dp) : LT_OK;
 }
 
 /* For the next update. */

@@ -9,6 +9,7 @@
 #include "base/alloc.h"
 #include "base/encoding/crc32c.h"
 #include "dist/data_parallel/state.h"
+#include "dist/reducer/kinds.h"
 #include "tensor/tensor.h"
 
 #include "lather/ext/gradient_parts.h"
@@ -190,7 +191,7 @@ static lt_dp_divided *make(const lt_data_parallel *dp, const lt_gradient_parts *
     return d;
 }
 
-lt_status lt_data_parallel_divide(lt_data_parallel *dp, const lt_gradient_parts *parts)
+lt_status lt_dp_divide(lt_data_parallel *dp, const lt_gradient_parts *parts)
 {
     lt_dp_divided *d = make(dp, parts);
     if (!d)
@@ -203,7 +204,7 @@ lt_status lt_data_parallel_divide(lt_data_parallel *dp, const lt_gradient_parts 
         dp->divided = d;
     }
     lt_reducer_free(&reducer);
-    return !st && d->parts.releases ? lt_dp_make_buckets(dp) : st;
+    return st;
 }
 
 /* --- Buckets --- */
@@ -280,7 +281,7 @@ lt_view lt_dp_divided_flags(const lt_data_parallel *dp, const lt_dp_bucket *b)
 {
     const segments *s = segments_of(dp, b);
     const int64_t flags = (int64_t)b->count;
-    return lt_dp_slice(s->own, s->share[dp->divided->rank] - flags, flags);
+    return lt_flat_slice(s->own, s->share[dp->divided->rank] - flags, flags);
 }
 
 /* --- An update --- */
@@ -345,8 +346,8 @@ static lt_status fill_flags(const lt_data_parallel *dp, const lt_dp_bucket *b, s
 {
     for (int r = 0; r < dp->divided->ranks; r++) {
         const int64_t flags = begin_of(segments_of(dp, b), r + 1) - (int64_t)b->count;
-        LT_TRY(
-            lt_dp_fill(dp, value, lt_dp_slice(flat_of(dp, b), flags + (int64_t)i, (int64_t)count)));
+        LT_TRY(lt_dp_fill(dp, value,
+                          lt_flat_slice(flat_of(dp, b), flags + (int64_t)i, (int64_t)count)));
     }
     return LT_OK;
 }
@@ -357,7 +358,8 @@ static lt_status fill_missing(const lt_data_parallel *dp, const lt_dp_bucket *b,
     const lt_dp_divided *d = dp->divided;
     const size_t m = member_at(dp, b, i);
     for (size_t k = d->first[m]; k < d->first[m + 1]; k++)
-        LT_TRY(lt_dp_fill(dp, 0, lt_dp_slice(flat_of(dp, b), d->at[k], d->parts.part[k].elements)));
+        LT_TRY(
+            lt_dp_fill(dp, 0, lt_flat_slice(flat_of(dp, b), d->at[k], d->parts.part[k].elements)));
     return fill_flags(dp, b, i, 1, 0);
 }
 

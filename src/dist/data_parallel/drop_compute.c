@@ -16,16 +16,11 @@
 
 /* --- The count --- */
 
-bool lt_dp_counts(const lt_data_parallel *dp)
-{
-    return dp->config.micro_batches > 0;
-}
-
 /* The element behind the flags of the last bucket. */
 static lt_view count_of(const lt_data_parallel *dp)
 {
     const lt_reducer_bucket *b = &dp->reducer->bucket[dp->buckets - 1];
-    return lt_dp_slice(b->flat, b->elements + (int64_t)b->parts, 1);
+    return lt_flat_slice(b->flat, b->elements + (int64_t)b->parts, 1);
 }
 
 lt_status lt_dp_check_counts(const lt_data_parallel *dp)
@@ -60,7 +55,7 @@ lt_status lt_dp_apply_count(lt_data_parallel *dp)
     const double ranks = lt_comm_size(dp->comm), planned = (double)dp->config.micro_batches;
     const lt_backend *be = dp->device->backend;
     double mean;
-    LT_TRY(lt_dp_cast(dp, count_of(dp), lt_dp_flat(dp->mean_computed)));
+    LT_TRY(lt_dp_cast(dp, count_of(dp), lt_flat(dp->mean_computed)));
     LT_TRY(lt_tensor_read(dp->mean_computed, &mean, sizeof mean));
     dp->all_computed = llround(mean * ranks);
     dp->computed = dp->config.micro_batches;
@@ -69,7 +64,7 @@ lt_status lt_dp_apply_count(lt_data_parallel *dp)
     const double factor = planned * ranks / (double)dp->all_computed;
     for (size_t i = 0; i < dp->members && factor > 1; i++) {
         const lt_param *p = dp->member[i].param;
-        const lt_view g = lt_dp_flat(p->grad);
+        const lt_view g = lt_flat(p->grad);
         if (p->has_grad)
             LT_TRY(be->vec(dp->device->ctx,
                            &(lt_vec_job){.op = LT_VEC_AXPBY, .alpha = factor, .a = g, .y = g}, 1,

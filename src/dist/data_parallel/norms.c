@@ -18,7 +18,7 @@ lt_status lt_dp_note_norm(const lt_data_parallel *dp, const lt_dp_member *m)
     if (!dp->norm)
         return LT_OK;
     const lt_view grad = lt_tensor_view(m->param->grad);
-    const lt_view out = lt_dp_slice(dp->norm, m - dp->member, 1);
+    const lt_view out = lt_flat_slice(dp->norm, m - dp->member, 1);
     return dp->device->backend->frobenius(dp->device->ctx, &grad, 1, &out);
 }
 
@@ -27,7 +27,7 @@ lt_status lt_dp_zero_norms(const lt_data_parallel *dp, const lt_dp_bucket *b)
     for (size_t i = 0; i < b->count && b->waiting && dp->norm; i++) {
         const lt_dp_member *m = &dp->member[dp->order[b->first + i]];
         if (!m->is_packed)
-            LT_TRY(lt_dp_fill(dp, 0, lt_dp_slice(dp->norm, m - dp->member, 1)));
+            LT_TRY(lt_dp_fill(dp, 0, lt_flat_slice(dp->norm, m - dp->member, 1)));
     }
     return LT_OK;
 }

@@ -42,13 +42,13 @@ static lt_status compare(lt_data_parallel *dp)
         {.op = LT_VEC_AXPBY,
          .alpha = 1,
          .beta = 1,
-         .a = lt_dp_flat(dp->expected),
-         .y = lt_dp_flat(dp->present)},
+         .a = lt_flat(dp->expected),
+         .y = lt_flat(dp->present)},
         {.op = LT_VEC_SQUARE,
          .alpha = 1,
          .beta = 1,
-         .a = lt_dp_flat(dp->present),
-         .y = lt_dp_flat(dp->deviation)},
+         .a = lt_flat(dp->present),
+         .y = lt_flat(dp->deviation)},
     };
     if (!be->vec)
         return lt_fail(LT_E_UNSUPPORTED, "data parallel: backend %s has no kernel for vec",

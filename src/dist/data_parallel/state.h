@@ -2,11 +2,14 @@
 #ifndef LT_DIST_DATA_PARALLEL_STATE_H
 #define LT_DIST_DATA_PARALLEL_STATE_H
 
+#include "dist/comm/flat.h"
 #include "dist/reducer/reducer.h"
+#include "tensor/tensor.h"
 
 #include "lather/data_parallel.h"
 #include "lather/ext/backend.h"
 #include "lather/ext/fail.h"
+#include "lather/ext/gradient_parts.h"
 #include "lather/ext/view.h"
 
 /* A trained parameter and its slice of a bucket. */
@@ -76,21 +79,39 @@ struct lt_data_parallel {
     lt_tensor *statistics; /* all running statistics one after the other */
 };
 
-/* The memory of a dense tensor, in storage order. */
-lt_view lt_dp_flat(const lt_tensor *tensor);
-/* Elements [offset, offset + count) of a flat tensor. */
-lt_view lt_dp_slice(const lt_tensor *flat, int64_t offset, int64_t count);
-lt_status lt_dp_cast(const lt_data_parallel *dp, lt_view from, lt_view to);
-lt_status lt_dp_fill(const lt_data_parallel *dp, double value, lt_view to);
+static inline lt_status lt_dp_cast(const lt_data_parallel *dp, lt_view from, lt_view to)
+{
+    return dp->device->backend->cast(dp->device->ctx, &from, &to);
+}
+
+static inline lt_status lt_dp_fill(const lt_data_parallel *dp, double value, lt_view to)
+{
+    return dp->device->backend->fill(dp->device->ctx, value, &to);
+}
 
 /* Lists a copy in dp->job; converts and copies the first count of them in one batched kernel. */
-void lt_dp_list_copy(const lt_data_parallel *dp, size_t *count, lt_view from, lt_view to);
-lt_status lt_dp_copy_listed(const lt_data_parallel *dp, size_t count);
+static inline void lt_dp_list_copy(const lt_data_parallel *dp, size_t *count, lt_view from,
+                                   lt_view to)
+{
+    dp->job[(*count)++] = (lt_vec_job){.op = LT_VEC_AXPBY, .alpha = 1, .a = from, .y = to};
+}
+
+static inline lt_status lt_dp_copy_listed(const lt_data_parallel *dp, size_t count)
+{
+    const lt_backend *be = dp->device->backend;
+    return count ? be->vec(dp->device->ctx, dp->job, count, NULL) : LT_OK;
+}
+
+/* Whether a count of micro-batches goes with the gradients (drop_compute.c). */
+static inline bool lt_dp_counts(const lt_data_parallel *dp)
+{
+    return dp->config.micro_batches > 0;
+}
 
 /* buckets.c: checks that all ranks have the same parameters; sends rank 0's values; lays out the buckets in
  * rank 0's order. */
 LT_MUST_CHECK lt_status lt_dp_check_params(const lt_data_parallel *dp);
-LT_MUST_CHECK lt_status lt_dp_broadcast_values(const lt_data_parallel *dp);
+LT_MUST_CHECK lt_status lt_dp_broadcast_values(lt_comm *comm, const lt_params *params);
 LT_MUST_CHECK lt_status lt_dp_make_buckets(lt_data_parallel *dp);
 
 /* present.c: reads present into present_host. A captured update does not read it: it assumes what the last
@@ -99,9 +120,10 @@ LT_MUST_CHECK lt_status lt_dp_note_present(lt_data_parallel *dp);
 /* Fails if a captured update deviated; synchronizes with the device. */
 LT_MUST_CHECK lt_status lt_dp_check_present(const lt_data_parallel *dp);
 
-/* divided.c: what is done instead where each rank gets its parts of gradients. Memory of a bucket; a final
+/* divided.c: what is done instead where each rank gets its parts of gradients. The reducer; memory of a bucket; a final
  * gradient into it; flags and what is missing before it is reduced; its flags afterwards; a gradient's own
  * parts out of it. */
+LT_MUST_CHECK lt_status lt_dp_divide(lt_data_parallel *dp, const lt_gradient_parts *parts);
 LT_MUST_CHECK lt_status lt_dp_make_divided(lt_data_parallel *dp, const lt_dp_bucket *b);
 LT_MUST_CHECK lt_status lt_dp_pack_divided(const lt_data_parallel *dp, const lt_dp_member *m);
 LT_MUST_CHECK lt_status lt_dp_fill_divided(const lt_data_parallel *dp, const lt_dp_bucket *b);
@@ -119,7 +141,6 @@ LT_MUST_CHECK lt_status lt_dp_make_backup(lt_data_parallel *dp);
 LT_MUST_CHECK lt_status lt_dp_end_backup(lt_data_parallel *dp);
 
 /* drop_compute.c: a count of micro-batches goes with the gradients of the last bucket, which are divided by it. */
-bool lt_dp_counts(const lt_data_parallel *dp);
 LT_MUST_CHECK lt_status lt_dp_check_counts(const lt_data_parallel *dp);
 LT_MUST_CHECK lt_status lt_dp_fill_count(const lt_data_parallel *dp);
 LT_MUST_CHECK lt_status lt_dp_apply_count(lt_data_parallel *dp);

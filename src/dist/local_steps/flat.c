@@ -1,6 +1,8 @@
 /* Elements of all trained parameters, one after the other as they lie in memory, and the parts of them that ranks
  * keep. */
 
+#include "dist/comm/flat.h"
+
 #include "dist/data_parallel/state.h"
 #include "dist/local_steps/state.h"
 #include "tensor/tensor.h"
@@ -22,8 +24,8 @@ static lt_status pack_param(const lt_local_steps *l, size_t i, const lt_tensor *
     const int64_t to = l->begin[i + 1] < end ? l->begin[i + 1] : end;
     if (from >= to)
         return LT_OK;
-    return lt_local_axpby(l, 1, lt_dp_slice(l->param[i]->value, from - l->begin[i], to - from), 0,
-                          lt_dp_slice(part, from - l->first, to - from));
+    return lt_local_axpby(l, 1, lt_flat_slice(l->param[i]->value, from - l->begin[i], to - from), 0,
+                          lt_flat_slice(part, from - l->first, to - from));
 }
 
 lt_status lt_local_pack(const lt_local_steps *l, lt_tensor *part)
@@ -37,8 +39,9 @@ lt_status lt_local_unpack(const lt_local_steps *l, const lt_tensor *whole)
 {
     for (size_t i = 0; i < l->params; i++) {
         lt_tensor *value = l->param[i]->value;
-        LT_TRY(lt_local_axpby(l, 1, lt_dp_slice(whole, l->begin[i], l->begin[i + 1] - l->begin[i]),
-                              0, lt_dp_flat(value)));
+        LT_TRY(lt_local_axpby(l, 1,
+                              lt_flat_slice(whole, l->begin[i], l->begin[i + 1] - l->begin[i]), 0,
+                              lt_flat(value)));
         lt_tensor_touch(value);
     }
     return LT_OK;

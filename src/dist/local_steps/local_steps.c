@@ -1,7 +1,9 @@
 /* Rounds of inner steps, and the outer step at the end of each. */
 
 #include "base/alloc.h"
+#include "dist/data_parallel/state.h"
 #include "dist/local_steps/state.h"
+#include "dist/topology.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -129,16 +131,8 @@ static lt_status check_nodes(const lt_nodes *n, int ranks)
                        ranks, n->count);
     if (n->ranks_per_node)
         return LT_OK;
-    int first = 0, other = 0, node = 1;
-    for (int r = 0; r < ranks; r++)
-        first += n->of[r] == 0;
-    for (; node < n->count; node++) {
-        other = 0;
-        for (int r = 0; r < ranks; r++)
-            other += n->of[r] == node;
-        if (other != first)
-            break;
-    }
+    int first, other;
+    const int node = lt_nodes_uneven(n, ranks, &first, &other);
     return lt_fail(LT_E_ARG,
                    "local steps: node 0 has %d ranks, node %d has %d: groups must be of one size",
                    first, node, other);
@@ -230,18 +224,6 @@ static lt_status agree(const lt_local_steps *l, lt_comm *comm)
     return lt_comm_same(comm, "local steps", text);
 }
 
-static lt_status broadcast_values(const lt_local_steps *l, lt_comm *comm)
-{
-    for (size_t i = 0; i < l->all->count; i++) {
-        lt_request *request = NULL;
-        lt_tensor *value = l->all->item[i]->value;
-        LT_TRY(lt_comm_broadcast_begin(comm, value, 0, &request));
-        LT_TRY(lt_request_wait(&request));
-        lt_tensor_touch(value);
-    }
-    return LT_OK;
-}
-
 static lt_status prepare(lt_local_steps *l, lt_comm *comm, const lt_nodes *nodes)
 {
     LT_TRY(list_ranks(l, nodes, lt_comm_size(comm)));
@@ -251,7 +233,7 @@ static lt_status prepare(lt_local_steps *l, lt_comm *comm, const lt_nodes *nodes
     LT_TRY(lt_nodes_open_node(nodes, comm, &l->node));
     LT_TRY(lt_nodes_open_peers(nodes, comm, &l->peers));
     LT_TRY(make_tensors(l));
-    LT_TRY(broadcast_values(l, comm));
+    LT_TRY(lt_dp_broadcast_values(comm, l->all));
     return lt_local_steps_begin(l);
 }
 

@@ -1,7 +1,7 @@
 /* What checkpoints store of local steps: whole tensors, so that files do not depend on how a group divides them. */
 
 #include "base/alloc.h"
-#include "dist/data_parallel/state.h"
+#include "dist/comm/flat.h"
 #include "dist/local_steps/state.h"
 
 enum { START, MOMENTUM, RESIDUAL, KINDS };
@@ -17,8 +17,8 @@ static lt_tensor *part_of(const lt_local_steps *l, int kind)
 static lt_status copy_whole(const lt_local_steps *l, const lt_tensor *whole, int kind, bool back)
 {
     for (size_t i = 0; i < l->params; i++) {
-        const lt_view place = lt_dp_slice(whole, l->begin[i], l->begin[i + 1] - l->begin[i]);
-        const lt_view own = lt_dp_flat(l->whole[kind][i]);
+        const lt_view place = lt_flat_slice(whole, l->begin[i], l->begin[i + 1] - l->begin[i]);
+        const lt_view own = lt_flat(l->whole[kind][i]);
         LT_TRY(lt_local_axpby(l, 1, back ? own : place, 0, back ? place : own));
     }
     return LT_OK;
@@ -54,7 +54,7 @@ static lt_status take_part(const lt_local_steps *l, int kind)
     LT_TRY(lt_tensor_new(&whole, l->device, lt_tensor_dtype(part), LT_SHAPE(l->begin[l->params])));
     lt_status st = copy_whole(l, whole, kind, true);
     if (!st)
-        st = lt_local_axpby(l, 1, lt_dp_slice(whole, l->first, l->count[l->local]), 0,
+        st = lt_local_axpby(l, 1, lt_flat_slice(whole, l->first, l->count[l->local]), 0,
                             lt_tensor_view(part));
     lt_tensor_free(&whole);
     return st;

@@ -1,9 +1,10 @@
 /* The calls of operations on an axis of a mesh, as calls of its communicator. A reduction to a root is a
  * reduce-scatter whose elements are all the root's: each other rank sends all of its own, once. */
 
+#include "dist/mesh/exchange.h"
+
 #include "base/alloc.h"
 #include "dist/comm/comm.h"
-#include "dist/mesh/mesh.h"
 
 static const lt_comm_what whats[] = {
     [LT_EXCHANGE_SUM] = LT_COMM_ALLREDUCE,       [LT_EXCHANGE_MAX] = LT_COMM_ALLREDUCE,

@@ -66,12 +66,12 @@ static lt_status meet(lt_comm *mpi, lt_nccl_start *start)
     return st || c.size == 1 ? st : lt_rendezvous_join(&start->rendezvous, &c);
 }
 
-static lt_status by_mpi(lt_nccl_start *start)
+static lt_status by_mpi(lt_nccl_start *start, lt_comm_opener *open)
 {
     lt_device *host = NULL;
     lt_comm *mpi = NULL;
     LT_TRY(lt_device_open(&host, "cpu", NULL));
-    lt_status st = lt_comm_open(&mpi, "mpi", host);
+    lt_status st = open(&mpi, "mpi", host);
     if (!st)
         st = meet(mpi, start);
     if (st)
@@ -202,10 +202,10 @@ static lt_status by_environment(lt_nccl_start *start)
     return lt_rendezvous_join(&start->rendezvous, &c);
 }
 
-lt_status lt_nccl_find_ranks(lt_nccl_start *start)
+lt_status lt_nccl_find_ranks(lt_nccl_start *start, lt_comm_opener *open)
 {
     *start = (lt_nccl_start){.size = 1};
     if (lt_launched_size() > 1)
-        return by_mpi(start);
+        return by_mpi(start, open);
     return getenv("WORLD_SIZE") ? by_environment(start) : LT_OK;
 }

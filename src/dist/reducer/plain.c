@@ -1,7 +1,7 @@
 /* The mean by one all-reduce over all ranks. */
 
 #include "dist/comm/comm.h"
-#include "dist/reducer/reducer.h"
+#include "dist/reducer/kinds.h"
 #include "tensor/tensor.h"
 
 static lt_request **request_of(const lt_reducer *self, size_t bucket)

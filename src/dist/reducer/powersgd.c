@@ -19,6 +19,8 @@
  * commit only. */
 
 #include "base/alloc.h"
+#include "dist/comm/flat.h"
+#include "dist/reducer/kinds.h"
 #include "dist/reducer/lowrank.h"
 #include "dist/reducer/powersgd_state.h"
 #include "tensor/tensor.h"
@@ -33,21 +35,6 @@ static lt_powersgd_state *state_of(const lt_reducer *self, size_t bucket)
 }
 
 /* --- Views --- */
-
-static lt_view slice(const lt_tensor *t, int64_t at, int64_t count)
-{
-    lt_view v = lt_tensor_view(t);
-    v.data = (char *)v.data + (size_t)at * lt_dtype_size(v.dtype);
-    v.shape = LT_SHAPE(count);
-    v.stride[0] = 1;
-    v.version = 0;
-    return v;
-}
-
-static lt_view whole(const lt_tensor *t)
-{
-    return slice(t, 0, lt_tensor_count(t));
-}
 
 /* The same elements as one [rows,cols] of a batch. */
 static lt_view as_matrix(lt_view v, int64_t rows, int64_t cols)
@@ -117,12 +104,12 @@ static lt_status multiply(const lt_powersgd *s, product which, const lt_powersgd
 
 static lt_view p_of(const lt_powersgd *s, const lt_powersgd_state *t, const lt_powersgd_piece *x)
 {
-    return slice(t->p, x->p_at, x->matrix->rows * s->rank);
+    return lt_flat_slice(t->p, x->p_at, x->matrix->rows * s->rank);
 }
 
 static lt_view q_of(const lt_powersgd *s, const lt_powersgd_state *t, const lt_powersgd_piece *x)
 {
-    return slice(t->q, x->q_at, x->matrix->cols * s->rank);
+    return lt_flat_slice(t->q, x->q_at, x->matrix->cols * s->rank);
 }
 
 /* The numbers of a tensor of the master dtype in double. */
@@ -160,9 +147,9 @@ static lt_status add_residual(const lt_powersgd *s, const lt_reducer_bucket *b,
                               const lt_powersgd_piece *x)
 {
     const lt_reducer_part *part = &b->part[x->part];
-    const lt_view next = whole(x->matrix->residual[LT_POWERSGD_NEXT]);
-    LT_TRY(cast(s, slice(b->flat, part->offset, part->elements), next));
-    return axpby(s, s->scale, whole(x->matrix->residual[LT_POWERSGD_NOW]), 1, next);
+    const lt_view next = lt_flat(x->matrix->residual[LT_POWERSGD_NEXT]);
+    LT_TRY(cast(s, lt_flat_slice(b->flat, part->offset, part->elements), next));
+    return axpby(s, s->scale, lt_flat(x->matrix->residual[LT_POWERSGD_NOW]), 1, next);
 }
 
 /* Copies what is not compressed between flat and the head of out. */
@@ -174,8 +161,8 @@ static lt_status copy_kept(const lt_powersgd *s, const lt_reducer_bucket *b, boo
         const lt_reducer_part *part = i < t->pieces ? &b->part[t->piece[i].part] : NULL;
         const int64_t end = part ? part->offset : b->elements + (int64_t)b->parts;
         if (end > from) {
-            const lt_view here = slice(b->flat, from, end - from),
-                          there = slice(t->out, at, end - from);
+            const lt_view here = lt_flat_slice(b->flat, from, end - from),
+                          there = lt_flat_slice(t->out, at, end - from);
             LT_TRY(back ? cast(s, there, here) : cast(s, here, there));
         }
         at += end - from;
@@ -190,11 +177,11 @@ static lt_status begin_pieces(lt_powersgd *s, lt_reducer_bucket *b)
     for (size_t i = 0; i < t->pieces; i++) {
         const lt_powersgd_piece *x = &t->piece[i];
         LT_TRY(add_residual(s, b, x));
-        LT_TRY(multiply(s, PROJECT, x, whole(x->matrix->residual[LT_POWERSGD_NEXT]), p_of(s, t, x),
-                        whole(x->matrix->q[LT_POWERSGD_NOW])));
+        LT_TRY(multiply(s, PROJECT, x, lt_flat(x->matrix->residual[LT_POWERSGD_NEXT]),
+                        p_of(s, t, x), lt_flat(x->matrix->q[LT_POWERSGD_NOW])));
     }
     LT_TRY(copy_kept(s, b, false));
-    LT_TRY(cast(s, whole(t->p), slice(t->out, t->kept, lt_tensor_count(t->p))));
+    LT_TRY(cast(s, lt_flat(t->p), lt_flat_slice(t->out, t->kept, lt_tensor_count(t->p))));
     return start(t, LT_POWERSGD_FIRST);
 }
 
@@ -205,8 +192,8 @@ static lt_status begin_dense(lt_powersgd *s, lt_reducer_bucket *b)
     for (size_t i = 0; i < t->pieces; i++) {
         const lt_reducer_part *part = &b->part[t->piece[i].part];
         LT_TRY(add_residual(s, b, &t->piece[i]));
-        LT_TRY(cast(s, whole(t->piece[i].matrix->residual[LT_POWERSGD_NEXT]),
-                    slice(b->flat, part->offset, part->elements)));
+        LT_TRY(cast(s, lt_flat(t->piece[i].matrix->residual[LT_POWERSGD_NEXT]),
+                    lt_flat_slice(b->flat, part->offset, part->elements)));
     }
     return start(b->own, LT_POWERSGD_DENSE);
 }
@@ -225,7 +212,7 @@ static lt_status read_scale(lt_powersgd *s)
 static lt_status orthonormalise(const lt_powersgd *s, const lt_powersgd_state *t)
 {
     double *values = NULL;
-    LT_TRY(cast(s, slice(t->out, t->kept, lt_tensor_count(t->p)), whole(t->p)));
+    LT_TRY(cast(s, lt_flat_slice(t->out, t->kept, lt_tensor_count(t->p)), lt_flat(t->p)));
     LT_TRY(to_host(t->p, &values));
     for (size_t i = 0; i < t->pieces; i++)
         lt_lowrank_orthonormalise(values + t->piece[i].p_at, t->piece[i].matrix->rows, s->rank);
@@ -239,10 +226,10 @@ static lt_status begin_back(lt_powersgd *s, lt_powersgd_state *t)
     LT_TRY(orthonormalise(s, t));
     for (size_t i = 0; i < t->pieces; i++) {
         const lt_powersgd_piece *x = &t->piece[i];
-        LT_TRY(multiply(s, BACK, x, whole(x->matrix->residual[LT_POWERSGD_NEXT]), p_of(s, t, x),
+        LT_TRY(multiply(s, BACK, x, lt_flat(x->matrix->residual[LT_POWERSGD_NEXT]), p_of(s, t, x),
                         q_of(s, t, x)));
     }
-    LT_TRY(cast(s, whole(t->q), whole(t->back)));
+    LT_TRY(cast(s, lt_flat(t->q), lt_flat(t->back)));
     return start(t, LT_POWERSGD_SECOND);
 }
 
@@ -252,14 +239,14 @@ static lt_status finish_piece(lt_powersgd *s, lt_reducer_bucket *b, const lt_pow
 {
     const lt_powersgd_state *t = b->own;
     const lt_reducer_part *part = &b->part[x->part];
-    const lt_view to = slice(b->flat, part->offset, part->elements);
-    const lt_view next = whole(x->matrix->residual[LT_POWERSGD_NEXT]),
-                  now = whole(x->matrix->residual[LT_POWERSGD_NOW]);
+    const lt_view to = lt_flat_slice(b->flat, part->offset, part->elements);
+    const lt_view next = lt_flat(x->matrix->residual[LT_POWERSGD_NEXT]),
+                  now = lt_flat(x->matrix->residual[LT_POWERSGD_NOW]);
     lt_view made = to;
     if (!(flag > 0))
         return cast(s, now, next);
     if (s->scratch)
-        made = slice(s->scratch, 0, part->elements);
+        made = lt_flat_slice(s->scratch, 0, part->elements);
     LT_TRY(multiply(s, EXPAND, x, made, p_of(s, t, x), q_of(s, t, x)));
     if (s->scratch) { /* what is applied is rounded */
         LT_TRY(cast(s, made, to));
@@ -282,7 +269,7 @@ static lt_status warm(lt_powersgd *s, const lt_powersgd_state *t, const double *
         lt_lowrank_warm(values + x->q_at, s->rank, m->cols, m->param->name);
         st = flags[x->part] > 0
                  ? LT_OK
-                 : cast(s, whole(m->q[LT_POWERSGD_NOW]), whole(m->q[LT_POWERSGD_NEXT]));
+                 : cast(s, lt_flat(m->q[LT_POWERSGD_NOW]), lt_flat(m->q[LT_POWERSGD_NEXT]));
     }
     for (size_t i = 0; i < t->pieces && !st; i++) {
         const lt_powersgd_piece *x = &t->piece[i];
@@ -299,7 +286,7 @@ static lt_status read_flags(const lt_powersgd *s, const lt_reducer_bucket *b, do
     lt_tensor *wide = NULL;
     const int64_t parts = (int64_t)b->parts;
     LT_TRY(lt_tensor_new(&wide, s->base.device, LT_F64, LT_SHAPE(parts)));
-    lt_status st = cast(s, slice(b->flat, b->elements, parts), whole(wide));
+    lt_status st = cast(s, lt_flat_slice(b->flat, b->elements, parts), lt_flat(wide));
     if (!st)
         st = to_host(wide, out);
     lt_tensor_free(&wide);
@@ -311,7 +298,7 @@ static lt_status finish_pieces(lt_powersgd *s, lt_reducer_bucket *b)
     const lt_powersgd_state *t = b->own;
     double *flags = NULL;
     LT_TRY(copy_kept(s, b, true));
-    LT_TRY(cast(s, whole(t->back), whole(t->q)));
+    LT_TRY(cast(s, lt_flat(t->back), lt_flat(t->q)));
     LT_TRY(read_flags(s, b, &flags));
     lt_status st = LT_OK;
     for (size_t i = 0; i < t->pieces && !st; i++)
@@ -334,10 +321,10 @@ static lt_status finish_dense(lt_powersgd *s, lt_reducer_bucket *b)
     for (size_t i = 0; i < t->pieces && !st; i++) {
         const lt_powersgd_matrix *m = t->piece[i].matrix;
         const double rest = flags[t->piece[i].part] > 0 ? 0 : 1;
-        st = axpby(s, rest, whole(m->residual[LT_POWERSGD_NOW]), 0,
-                   whole(m->residual[LT_POWERSGD_NEXT]));
+        st = axpby(s, rest, lt_flat(m->residual[LT_POWERSGD_NOW]), 0,
+                   lt_flat(m->residual[LT_POWERSGD_NEXT]));
         if (!st)
-            st = cast(s, whole(m->q[LT_POWERSGD_NOW]), whole(m->q[LT_POWERSGD_NEXT]));
+            st = cast(s, lt_flat(m->q[LT_POWERSGD_NOW]), lt_flat(m->q[LT_POWERSGD_NEXT]));
     }
     lt_free(flags);
     return st;

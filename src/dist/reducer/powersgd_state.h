@@ -3,7 +3,8 @@
 #define LT_DIST_REDUCER_POWERSGD_STATE_H
 
 #include "dist/reducer/levels.h"
-#include "dist/reducer/reducer.h"
+
+#include "lather/ext/reducer.h"
 
 /* What is in use, and what commit puts in its place. */
 enum { LT_POWERSGD_NOW, LT_POWERSGD_NEXT, LT_POWERSGD_TURNS };

@@ -3,6 +3,7 @@
 #include "dist/reducer/reducer.h"
 
 #include "base/alloc.h"
+#include "dist/reducer/kinds.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -60,28 +61,6 @@ static lt_status unknown(const char *name)
         used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", i ? ", " : "",
                                  kinds[i]->kind);
     return lt_fail(LT_E_ARG, "--compress: there is no reducer '%s'; there are %s", name, list);
-}
-
-static int ranks_of(const lt_reducer *r, int node)
-{
-    int ranks = 0;
-    for (int i = 0; i < lt_comm_size(r->comm); i++)
-        ranks += r->nodes->of[i] == node;
-    return ranks;
-}
-
-lt_status lt_reducer_need_even_nodes(const lt_reducer *r)
-{
-    const char *option = r->ops == &lt_reducer_two_level ? "allreduce" : "compress";
-    if (!r->nodes)
-        return lt_fail(LT_E_ARG, "--%s %s needs to know the nodes", option, r->ops->kind);
-    for (int node = 1; node < r->nodes->count; node++)
-        if (ranks_of(r, node) != ranks_of(r, 0))
-            return lt_fail(LT_E_ARG,
-                           "--%s %s needs the same number of ranks on each node; node 0 has %d, "
-                           "node %d has %d",
-                           option, r->ops->kind, ranks_of(r, 0), node, ranks_of(r, node));
-    return LT_OK;
 }
 
 /* Where every node has several ranks there is something to save. */

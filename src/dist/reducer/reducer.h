@@ -4,9 +4,6 @@
 
 #include "lather/ext/reducer.h"
 
-extern const lt_reducer_ops lt_reducer_plain, lt_reducer_two_level, lt_reducer_powersgd,
-    lt_reducer_topk;
-
 /* What a reducer is made of. */
 typedef struct lt_reducer_config {
     lt_comm *comm;
@@ -22,8 +19,5 @@ LT_MUST_CHECK lt_status lt_reducer_new(lt_reducer **out, const lt_reducer_config
 /* The buckets are its own from now on, and freed with it: makes own of each, and opens it. Collective. */
 LT_MUST_CHECK lt_status lt_reducer_open(lt_reducer *reducer);
 void lt_reducer_free(lt_reducer **reducer);
-
-/* Errors: LT_E_ARG (nodes are not known, or differ in their ranks: names two of them and both counts). */
-LT_MUST_CHECK lt_status lt_reducer_need_even_nodes(const lt_reducer *reducer);
 
 #endif

@@ -8,7 +8,7 @@
 
 #include "base/alloc.h"
 #include "base/parallel.h"
-#include "dist/reducer/reducer.h"
+#include "dist/reducer/kinds.h"
 #include "dist/reducer/topk_state.h"
 #include "tensor/backend/select.h"
 
@@ -47,7 +47,7 @@ static lt_status configure(lt_reducer *self)
                        "--compress topk: gradients are in the memory of %s; only "
                        "devices with the host's memory select",
                        self->device->name);
-    LT_TRY(self->nodes ? lt_reducer_need_even_nodes(self)
+    LT_TRY(self->nodes ? lt_reducer_need_even_nodes(self, "compress")
                        : lt_comm_nodes(&t->nodes, self->comm, 1));
     t->bytes = lt_alloc((size_t)lt_topk_nodes(t)->count, sizeof *t->bytes);
     if (!t->bytes)

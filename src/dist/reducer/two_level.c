@@ -9,7 +9,7 @@
 
 #include "base/alloc.h"
 #include "dist/comm/comm.h"
-#include "dist/reducer/reducer.h"
+#include "dist/reducer/kinds.h"
 #include "dist/reducer/stages.h"
 #include "tensor/backend/dtype.h"
 #include "tensor/tensor.h"
@@ -45,7 +45,7 @@ static lt_status configure(lt_reducer *self)
     if (*self->argument)
         return lt_fail(LT_E_ARG, "--compress: reducer two-level takes no argument, not '%s'",
                        self->argument);
-    LT_TRY(lt_reducer_need_even_nodes(self));
+    LT_TRY(lt_reducer_need_even_nodes(self, "allreduce"));
     LT_TRY(lt_nodes_open_node(self->nodes, self->comm, &t->scatter));
     LT_TRY(lt_nodes_open_peers(self->nodes, self->comm, &t->peers));
     return lt_nodes_open_node(self->nodes, self->comm, &t->gather);

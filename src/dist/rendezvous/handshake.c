@@ -84,14 +84,15 @@ static lt_status try_once(lt_rendezvous *r, const struct addrinfo *all, double d
     return shake_hands(r, deadline, final);
 }
 
-lt_status lt_rendezvous_connect(lt_rendezvous *r, const lt_rendezvous_config *config)
+lt_status lt_rendezvous_connect(lt_rendezvous *r, const char *address, int port)
 {
     const double deadline = lt_clock_seconds() + r->timeout;
     struct addrinfo *all;
     char why[LT_SOCKET_TEXT] = "";
     bool final = false;
     lt_status st;
-    LT_TRY(lt_socket_resolve(config, false, &all)); /* rank 0 may start later than this one */
+    LT_TRY(
+        lt_socket_resolve(address, port, false, &all)); /* rank 0 may start later than this one */
     for (int wait = RETRY_MS; (st = try_once(r, all, deadline, &final)) && !final; wait *= 2) {
         const double left = 1e3 * (deadline - lt_clock_seconds());
         if (left > 0 || !*why) /* else the time for it was too short */
@@ -107,5 +108,5 @@ lt_status lt_rendezvous_connect(lt_rendezvous *r, const lt_rendezvous_config *co
         return st;
     return lt_fail(LT_E_COMM,
                    "comm: rank %d of %d does not reach rank 0 at %s, port %d, within %g s: %s",
-                   r->rank, r->size, config->address, config->port, r->timeout, why);
+                   r->rank, r->size, address, port, r->timeout, why);
 }

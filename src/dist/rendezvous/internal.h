@@ -5,18 +5,18 @@
 #include "base/token.h"
 #include "dist/rendezvous/socket.h"
 
-struct lt_rendezvous {
+typedef struct lt_rendezvous {
     int rank, size, listener; /* -1: none */
     bool aborted;
     double timeout;
     char token[LT_TOKEN_BYTES];
     const char *token_file; /* until all have joined or it failed; on rank 0 removed then */
     int socket[];           /* by rank: on rank 0 to each, on the others to rank 0; -1: none */
-};
+} lt_rendezvous;
 
 /* Rank 0, then the others. Errors: LT_E_COMM. */
 LT_MUST_CHECK lt_status lt_rendezvous_accept(lt_rendezvous *r);
-LT_MUST_CHECK lt_status lt_rendezvous_connect(lt_rendezvous *r, const lt_rendezvous_config *config);
+LT_MUST_CHECK lt_status lt_rendezvous_connect(lt_rendezvous *r, const char *address, int port);
 
 /* The first message of each side: its rank, the size of its group, its challenge and its proof. */
 typedef struct lt_hello {

@@ -1,5 +1,7 @@
 /* Opening and closing a rendezvous, and what ranks send each other through it. */
 
+#include "dist/rendezvous/rendezvous.h"
+
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "dist/rendezvous/internal.h"
@@ -67,7 +69,7 @@ lt_status lt_rendezvous_listen(lt_rendezvous **out, const lt_rendezvous_config *
     lt_rendezvous *r = new_rendezvous(config);
     if (!r)
         return LT_E_NOMEM;
-    lt_status st = lt_socket_resolve(config, true, &all);
+    lt_status st = lt_socket_resolve(config->address, config->port, true, &all);
     if (st) {
         lt_rendezvous_close(&r);
         return st;
@@ -93,7 +95,8 @@ lt_status lt_rendezvous_join(lt_rendezvous **out, const lt_rendezvous_config *co
     if (!*out)
         return LT_E_NOMEM;
     (*out)->token_file = config->token_file; /* not before it listens: another job's till then */
-    lt_status st = config->rank ? lt_rendezvous_connect(*out, config) : lt_rendezvous_accept(*out);
+    lt_status st = config->rank ? lt_rendezvous_connect(*out, config->address, config->port)
+                                : lt_rendezvous_accept(*out);
     remove_token(*out);
     lt_socket_close(&(*out)->listener);
     char text[LT_SOCKET_TEXT];

@@ -94,17 +94,17 @@ void lt_socket_set_options(int fd)
     setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
 }
 
-lt_status lt_socket_resolve(const lt_rendezvous_config *config, bool passive, struct addrinfo **out)
+lt_status lt_socket_resolve(const char *address, int port, bool passive, struct addrinfo **out)
 {
-    char port[16];
+    char service[16];
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = passive ? AI_PASSIVE : 0};
     /* Any own address is IPv4's, which every machine has. */
-    hints.ai_family = config->address ? AF_UNSPEC : AF_INET;
-    snprintf(port, sizeof port, "%d", config->port);
-    const int code = getaddrinfo(config->address, port, &hints, out);
+    hints.ai_family = address ? AF_UNSPEC : AF_INET;
+    snprintf(service, sizeof service, "%d", port);
+    const int code = getaddrinfo(address, service, &hints, out);
     if (code)
-        return lt_fail(LT_E_COMM, "comm: the address %s of rank 0: %s",
-                       config->address ? config->address : "*", gai_strerror(code));
+        return lt_fail(LT_E_COMM, "comm: the address %s of rank 0: %s", address ? address : "*",
+                       gai_strerror(code));
     return LT_OK;
 }
 

@@ -4,9 +4,11 @@
 #ifndef LT_DIST_SOCKET_H
 #define LT_DIST_SOCKET_H
 
-#include "dist/rendezvous/rendezvous.h"
+#include "lather/ext/fail.h"
 
 #include <netdb.h>
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 enum { LT_SOCKET_TEXT = 384, LT_SOCKET_MAGIC = 0x4c545354 };
@@ -34,8 +36,8 @@ lt_status lt_socket_recv_abort(int fd, char *text, double deadline);
 /* Waits until the socket can be read or written (events of poll()); false: not before the deadline. */
 bool lt_socket_poll(int fd, short events, double deadline);
 
-lt_status lt_socket_resolve(const lt_rendezvous_config *config, bool passive,
-                            struct addrinfo **out);
+/* address NULL: any of its own. */
+lt_status lt_socket_resolve(const char *address, int port, bool passive, struct addrinfo **out);
 /* A socket, or -1 and errno. */
 int lt_socket_listen(const struct addrinfo *a);
 int lt_socket_connect(const struct addrinfo *all);

@@ -5,6 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "dist/comm/flat.h"
 #include "tensor/tensor.h"
 
 #include "lather/ext/comm.h"
@@ -86,18 +87,6 @@ lt_status lt_sp_make_units(lt_shard_params *sp, size_t bytes)
 
 /* --- Gathering --- */
 
-/* The memory of a dense tensor from an element on, in storage order. */
-static lt_view slice(const lt_tensor *tensor, int64_t at, int64_t count)
-{
-    lt_view v = lt_tensor_view(tensor);
-    LT_ASSERT(lt_view_is_dense(&v));
-    v.data = (char *)v.data + (size_t)at * lt_dtype_size(v.dtype);
-    v.shape = LT_SHAPE(count);
-    v.stride[0] = 1;
-    v.version = 0;
-    return v;
-}
-
 static lt_status copy(const lt_shard_params *sp, lt_view from, lt_view to)
 {
     return sp->device->backend->cast(sp->device->ctx, &from, &to);
@@ -119,7 +108,8 @@ static lt_status pack(const lt_shard_params *sp, const lt_sp_unit *u)
         const int64_t count = lt_tensor_count(p->param->value);
         if (p->owner != sp->rank)
             continue;
-        LT_TRY(copy(sp, slice(p->param->value, 0, count), slice(u->own, at, count)));
+        LT_TRY(
+            copy(sp, lt_flat_slice(p->param->value, 0, count), lt_flat_slice(u->own, at, count)));
         at += count;
     }
     return LT_OK;
@@ -158,7 +148,7 @@ static lt_status unpack_rank(lt_shard_params *sp, const lt_sp_unit *u, int rank,
         if (!lt_tensor_has_memory(value))
             sp->stats.value_bytes += (int64_t)lt_tensor_bytes(value);
         LT_TRY(lt_tensor_allocate_raw(value));
-        LT_TRY(copy(sp, slice(u->whole, at, count), slice(value, 0, count)));
+        LT_TRY(copy(sp, lt_flat_slice(u->whole, at, count), lt_flat_slice(value, 0, count)));
         at += count;
     }
     return LT_OK;
