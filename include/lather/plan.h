@@ -90,13 +90,6 @@ LT_API LT_MUST_CHECK lt_status lt_plan_predict(lt_plan_cost *out, const lt_plan_
                                                const lt_plan_machine *machine,
                                                const lt_plan_setup *setup);
 
-/** The same, with every message of every rank as an event, through the card that a node's ranks share, and owners that
- *  begin to send when they are done: for a set-up that was chosen; a step of 1,024 ranks takes up to a few seconds.
- *  Errors: as lt_plan_predict(); LT_E_ARG (more messages than are counted). */
-LT_API LT_MUST_CHECK lt_status lt_plan_simulate(lt_plan_cost *out, const lt_plan_profile *profile,
-                                                const lt_plan_machine *machine,
-                                                const lt_plan_setup *setup);
-
 /** Expected k-th smallest of n draws, with replacement, from count values: sum over the sorted x(i) of
  *  x(i) (I(i / count) - I((i-1) / count)), I(p) = P[at least k of n are below p]. Source: David & Nagaraja,
  *  "Order Statistics", 3rd ed., 2003, section 2.1. Errors: LT_E_ARG, LT_E_NOMEM. */

@@ -15,7 +15,6 @@ typedef struct lt_system {
     int64_t accum;
     bool divided; /* the optimizer's state */
     double slow;  /* seconds here of a second in the profile */
-    bool events;  /* exchanges are simulated message by message */
 } lt_system;
 
 /* Checks all fields. */
@@ -37,7 +36,7 @@ LT_MUST_CHECK lt_status lt_system_deal(lt_system_owner **out, const lt_system *s
 /* The slowest owner's seconds, and the largest share of all elements that one has. */
 double lt_system_update(const lt_system_owner *owner, const lt_system *s, double *share);
 /* Exchange inside the layers, in an update, that products do not hide. */
-LT_MUST_CHECK lt_status lt_system_layers(double *seconds, const lt_system *s);
+double lt_system_layers(const lt_system *s);
 /* Exchange of gradients and updates that is not behind backward. */
 LT_MUST_CHECK lt_status lt_system_exchange(double *seconds, const lt_system *s,
                                            const lt_system_owner *owner);

@@ -209,14 +209,13 @@ static double own_seconds(const lt_system *s, const lt_plan_cost *c)
 static lt_status add_up(lt_plan_cost *out, const lt_system *s, const lt_system_owner *owner)
 {
     const double samples = (double)s->setup->batch_size * (double)s->accum;
-    double share, kept, layers;
+    double share, kept;
     lt_plan_cost c = {.compute = (double)s->accum * lt_system_micro(s),
                       .load = s->slow * s->profile->load_per_sample * samples / s->model};
     LT_TRY(lt_system_waiting(&c.waiting, &kept, s, c.compute));
-    LT_TRY(lt_system_layers(&layers, s));
     LT_TRY(lt_system_exchange(&c.exposed, s, owner));
     c.update = lt_system_update(owner, s, &share);
-    c.compute += layers + staging(s);
+    c.compute += lt_system_layers(s) + staging(s);
     c.seconds = own_seconds(s, &c) + c.exposed + c.waiting;
     c.samples = kept * samples * s->mesh.data;
     c.memory = lt_system_memory(s, share);
@@ -225,29 +224,15 @@ static lt_status add_up(lt_plan_cost *out, const lt_system *s, const lt_system_o
     return LT_OK;
 }
 
-static lt_status cost_of(lt_plan_cost *out, const lt_system *s)
-{
-    lt_system_owner *owner = NULL;
-    lt_status st = lt_system_deal(&owner, s);
-    if (!st)
-        st = add_up(out, s, owner);
-    lt_free(owner);
-    return st;
-}
-
 lt_status lt_plan_predict(lt_plan_cost *out, const lt_plan_profile *profile,
                           const lt_plan_machine *machine, const lt_plan_setup *setup)
 {
     lt_system s;
+    lt_system_owner *owner = NULL;
     LT_TRY(lt_system_open(&s, profile, machine, setup));
-    return cost_of(out, &s);
-}
-
-lt_status lt_plan_simulate(lt_plan_cost *out, const lt_plan_profile *profile,
-                           const lt_plan_machine *machine, const lt_plan_setup *setup)
-{
-    lt_system s;
-    LT_TRY(lt_system_open(&s, profile, machine, setup));
-    s.events = true;
-    return cost_of(out, &s);
+    lt_status st = lt_system_deal(&owner, &s);
+    if (!st)
+        st = add_up(out, &s, owner);
+    lt_free(owner);
+    return st;
 }

@@ -2,7 +2,6 @@
 
 #include "base/alloc.h"
 #include "plan/parts.h"
-#include "plan/simulate.h"
 
 #include <math.h>
 
@@ -66,44 +65,6 @@ static double routes(const lt_system *s, const lt_cost_cluster *c)
                   : sharers * bytes / s->cluster.between.bandwidth + 2 * c->between.latency;
 }
 
-/* The update and what follows it, on the ranks of c; with new roots if whole. */
-static lt_status simulate_once(double *seconds, const exchange *x, bool whole)
-{
-    const lt_system *s = x->s;
-    const int ranks = x->cluster.nodes * x->cluster.per_node, owners = lt_system_owners(s);
-    double *update = lt_alloc((size_t)ranks, sizeof *update);
-    int64_t *elements = lt_alloc((size_t)ranks, sizeof *elements);
-    lt_status st = update && elements ? LT_OK : LT_E_NOMEM;
-    for (int r = 0; !st && r < ranks; r++) {
-        const lt_system_owner *o = &x->owner[r % owners];
-        update[r] = o->update + (whole ? o->refresh : 0);
-        elements[r] = llround(o->elements);
-    }
-    const lt_simulated_update u = {update, s->divided ? elements : NULL, s->machine->burst};
-    if (!st)
-        st = lt_simulate_exchange(seconds, &x->plan, &x->cluster, x->bucket, s->profile->buckets,
-                                  x->backward, &u);
-    lt_free(update);
-    lt_free(elements);
-    return st;
-}
-
-/* Event by event: what is not backward, nor the slowest owner's update. */
-static lt_status simulate(double *seconds, const exchange *x)
-{
-    double plain, whole, share, round = 0;
-    int64_t elements = 0;
-    for (size_t i = 0; i < x->s->profile->buckets; i++)
-        elements += x->bucket[i].elements;
-    LT_TRY(simulate_once(&plain, x, false));
-    LT_TRY(simulate_once(&whole, x, true));
-    if (x->plan.scheme == LT_COST_LOCAL_STEPS)
-        LT_TRY(lt_simulate_round(&round, &x->cluster, elements));
-    *seconds = plain + (whole - plain) / lt_system_frequency(x->s) - x->backward
-               - lt_system_update(x->owner, x->s, &share) + (round > 0 ? round / x->plan.every : 0);
-    return LT_OK;
-}
-
 /* What the busiest card moves when owners send their updates to all, as elements of owners alike: a node's ranks share a
  * card, which sends their elements to all ranks outside and gets all others for each of its own. */
 static int64_t as_of_equal_owners(const exchange *x, int64_t elements)
@@ -164,9 +125,7 @@ lt_status lt_system_exchange(double *seconds, const lt_system *s, const lt_syste
     x.plan.divided = s->divided;
     x.plan.element_bytes = x.plan.element_bytes ? x.plan.element_bytes : F32;
     LT_TRY(copy_buckets(&x.bucket, s, x.backward));
-    lt_status st = by_queues(seconds, &x); /* checks what is sent, too */
-    if (!st && s->events)
-        st = simulate(seconds, &x);
+    const lt_status st = by_queues(seconds, &x); /* checks what is sent, too */
     lt_free(x.bucket);
     *seconds += routes(s, &x.cluster);
     return st;

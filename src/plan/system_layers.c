@@ -1,9 +1,6 @@
 /* Forward and backward, and exchanges inside the layers of a divided model, of which a part is behind products. */
 
 #include "plan/parts.h"
-#include "plan/simulate.h"
-
-#include "lather/ext/fail.h"
 
 #include <math.h>
 
@@ -115,9 +112,16 @@ static double gradient(int q, broadcast of, broadcast sum, double g)
     return b + (sum.in_flight > 1 ? apart : (q - 1) * fmax(step, s)) + g + s;
 }
 
+/* A product on a grid of rows x rows ranks in as many steps. */
+typedef struct grid_product {
+    int rows;
+    double x_bytes, w_bytes; /* of a block */
+    double seconds;          /* of a step's own product */
+} grid_product;
+
 /* All three products, less what they compute, which is g a step. forward = f + l + (q - 1) max(g, m + l) + g, where f is the first
  * step's exchange, on the diagonal, whose card sends both blocks, and m any later one's. */
-static double products_of_steps(const lt_system *s, const lt_simulated_product *p)
+static double products_of_steps(const lt_system *s, const grid_product *p)
 {
     const int q = p->rows;
     const double g = p->seconds;
@@ -129,37 +133,22 @@ static double products_of_steps(const lt_system *s, const lt_simulated_product *
     return forward + gradient(q, w, x, g) + gradient(q, x, w, g) - 3 * q * g;
 }
 
-static lt_status simulate_products(double *seconds, const lt_system *s, lt_simulated_product p)
-{
-    *seconds = -3 * p.rows * p.seconds;
-    for (p.kind = 0; p.kind < LT_PRODUCT_KINDS; p.kind++) {
-        double one;
-        LT_TRY(lt_simulate_product(&one, &s->cluster, &p));
-        *seconds += one;
-    }
-    return LT_OK;
-}
-
 /* A product of rows [rows, inputs] and weights [inputs, outputs], its two gradients too, less the seconds of computing of
  * each. What a step's messages compute takes turns with its product. */
-static lt_status add_product(double *seconds, const lt_system *s, double rows, double inputs,
-                             double outputs, double computing)
+static double product_on_grid(const lt_system *s, double rows, double inputs, double outputs,
+                              double computing)
 {
     const int q = s->mesh.rows;
     const double blocks = q * q;
-    lt_simulated_product p = {.rows = q,
-                              .x_bytes = F32 * rows * inputs / (blocks * s->mesh.depth),
-                              .w_bytes = F32 * inputs * outputs / blocks,
-                              .seconds = computing / q};
+    grid_product p = {.rows = q,
+                      .x_bytes = F32 * rows * inputs / (blocks * s->mesh.depth),
+                      .w_bytes = F32 * inputs * outputs / blocks,
+                      .seconds = computing / q};
     const double rest = (q - 1.0) / q,
                  own = work(s, q <= s->cluster.per_node, rest * p.x_bytes, rest)
                        + work(s, q * q <= s->cluster.per_node, rest * p.w_bytes, rest);
     p.seconds += own;
-    double all = products_of_steps(s, &p);
-    if (s->events)
-        LT_TRY(simulate_products(&all, s, p));
-    *seconds += all + 3 * q * own;
-    return LT_OK;
+    return products_of_steps(s, &p) + 3 * q * own;
 }
 
 /* Moments of the norms' rows, forward and backward, and gradients of gains, shifts and biases. */
@@ -174,46 +163,42 @@ static double norms_of_layer(const lt_system *s, double rows)
 
 /* A table of vocabulary x h: its columns are gathered, its terms of embedded rows summed and scattered, both backward again;
  * it is the last layer's weight, too. In depth gradients of weights are summed, a table's of both its uses. */
-static lt_status around_grid(double *seconds, const lt_system *s, double rows, double computing)
+static double around_grid(const lt_system *s, double rows, double computing)
 {
     enum { BOTH = 2, SUM = 2 };
     const int q = s->mesh.rows, d = s->mesh.depth;
     const double h = s->profile->hidden, table = s->profile->vocabulary * h,
                  weights = 12 * h * h * s->profile->layers + BOTH * table,
                  others = (q - 1.0) / q / q;
-    *seconds += in_group(s, d, q * q, F32 * SUM * (d - 1.0) / d * weights / q / q);
+    const double sum = in_group(s, d, q * q, F32 * SUM * (d - 1.0) / d * weights / q / q);
     if (table <= 0)
-        return LT_OK;
-    *seconds += BOTH * in_group(s, q, q, F32 * others * table)
-                + BOTH * in_group(s, q, 1, F32 * others * rows * h / d);
-    return add_product(seconds, s, rows, h, s->profile->vocabulary, computing / 3);
+        return sum;
+    return sum + BOTH * in_group(s, q, q, F32 * others * table)
+           + BOTH * in_group(s, q, 1, F32 * others * rows * h / d)
+           + product_on_grid(s, rows, h, s->profile->vocabulary, computing / 3);
 }
 
-static lt_status on_grid(double *seconds, const lt_system *s, double rows)
+static double on_grid(const lt_system *s, double rows)
 {
     const lt_plan_profile *p = s->profile;
     const double h = p->hidden, last = p->vocabulary / (12 * h), /* in layers, of the products */
         layer = lt_system_micro(s) / (p->layers + last);
-    *seconds = norms_of_layer(s, rows);
+    double seconds = norms_of_layer(s, rows);
     for (int i = 0; i < PRODUCTS; i++)
-        LT_TRY(add_product(seconds, s, rows, product[i].inputs * h, product[i].outputs * h,
-                           layer * product[i].inputs * product[i].outputs / ALL_WEIGHTS));
-    *seconds *= p->layers;
-    return around_grid(seconds, s, rows, layer * last);
+        seconds += product_on_grid(s, rows, product[i].inputs * h, product[i].outputs * h,
+                                   layer * product[i].inputs * product[i].outputs / ALL_WEIGHTS);
+    return seconds * p->layers + around_grid(s, rows, layer * last);
 }
 
-lt_status lt_system_layers(double *seconds, const lt_system *s)
+double lt_system_layers(const lt_system *s)
 {
-    *seconds = 0;
     if (s->model == 1)
-        return LT_OK;
+        return 0;
     const double rows = (double)s->setup->batch_size * s->profile->tokens;
     const double layers = s->profile->layers;
-    if (s->mesh.rows > 1)
-        LT_TRY(on_grid(seconds, s, rows));
-    else
-        *seconds = layers * in_one_dimension(s, rows, lt_system_micro(s) / layers)
-                   + around_layers(s, rows);
-    *seconds *= (double)s->accum;
-    return LT_OK;
+    const double seconds = s->mesh.rows > 1
+                               ? on_grid(s, rows)
+                               : layers * in_one_dimension(s, rows, lt_system_micro(s) / layers)
+                                     + around_layers(s, rows);
+    return seconds * (double)s->accum;
 }

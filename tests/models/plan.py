@@ -121,7 +121,7 @@ def reasons_are_given_once(cwd):
     assert len(reasons) > 8, text
     with open(os.path.join(cwd, "none.json")) as f:
         found = json.load(f)  # has all, as the table does
-    assert none.returncode == USAGE and not found["candidates"] and not found["goal_is_known"] and found["simulated_seconds"] is None, (none, found)
+    assert none.returncode == USAGE and not found["candidates"] and not found["goal_is_known"], (none, found)
     whole = {f"  1: 1 ranks, batch {2 + i}, sgd, flat: a rank needs " for i in range(16)}
     assert len({d["why"] for d in found["dropped"]}) == 16 and all(none.stdout.count(w) == 1 for w in whole) and "dropped: 16 of 16" in none.stdout, none.stdout
     p = subprocess.run([sys.executable, REPORT, "none.json"], cwd=cwd, capture_output=True, text=True, timeout=TIMEOUT)
@@ -456,7 +456,6 @@ def what_moves_more_is_not_chosen(cwd):
     assert first["tensor_parallel"] == 1 and first["verdict"] is None
     assert first["modelled"]["seconds"] < second["modelled"]["seconds"], found
     assert "tensor 2x2x2" in second["setting"] and "a rank receives" in second["why"] and "and there are 3152; what it replaces is predicted to take" in second["why"], second
-    near(found["simulated_seconds"], first["modelled"]["seconds"], 0.05)
     found = plan(cwd, *words, "--vary", "compress=topk:0.98,off,topk:0.01")
     of = {c["setting"]: c for c in found["candidates"]}
     assert sorted(of) == ["sgd, topk 0.01", "sgd, two-level"] and of["sgd, topk 0.01"]["modelled"]["seconds"] < of["sgd, two-level"]["modelled"]["seconds"], of

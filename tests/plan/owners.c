@@ -79,12 +79,13 @@ static void the_owner_of_the_most_is_behind_its_card(void **state)
     s.frequency = 0;
     const double gradients = 2 * 7.0 / 8 * 4 * 1.3e6 / 1e8;
     assert_near(predict(&p, &machine, &s).exposed, gradients + 7 * 4 * 1e6 / 1e8, 1e-8);
-    for (s.ranks_per_node = 1; s.ranks_per_node < 8; s.ranks_per_node *= 2) {
-        lt_plan_cost c;
-        assert_ok(lt_plan_simulate(&c, &p, &machine, &s));
-        print_message("%d of a node: %.6f s, simulated %.6f\n", s.ranks_per_node,
-                      predict(&p, &machine, &s).exposed, c.exposed);
-        assert_near(c.exposed / predict(&p, &machine, &s).exposed, 1, 0.01);
+    static const struct {
+        int per_node;
+        double exposed; /* by a simulation of every message through its card */
+    } nodes[] = {{1, 0.371}, {2, 0.42}, {4, 0.416}};
+    for (size_t i = 0; i < COUNT_OF(nodes); i++) {
+        s.ranks_per_node = nodes[i].per_node;
+        assert_near(predict(&p, &machine, &s).exposed / nodes[i].exposed, 1, 0.01);
     }
 }
 

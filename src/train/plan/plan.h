@@ -278,7 +278,6 @@ typedef struct plan_candidate {
 typedef struct plan_table {
     plan_candidate *item; /* kept first, the best first; then the dropped */
     size_t count, kept;
-    double simulated;   /* seconds of the best one's step, message by message; NaN: not simulated */
     bool is_known;      /* seconds to the goal; else the table is of epochs */
     double least_batch; /* of all ranks, of any candidate */
     double least_steps; /* that the flags give this one; 0: they say nothing */

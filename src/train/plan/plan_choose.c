@@ -71,9 +71,6 @@ static void drop(plan_candidate *c, const char *format, ...)
     va_end(args);
 }
 
-typedef lt_status cost_fn(lt_plan_cost *out, const lt_plan_profile *profile,
-                          const lt_plan_machine *machine, const lt_plan_setup *setup);
-
 static lt_cost_cluster cluster_of(const plan *p, const lt_plan_setup *u)
 {
     lt_cost_cluster cluster = p->request.machine.cluster;
@@ -86,7 +83,7 @@ static lt_cost_cluster cluster_of(const plan *p, const lt_plan_setup *u)
 }
 
 /* By the system model. Errors: LT_E_ARG (nothing is known of its optimizer; those of lt_plan_predict()). */
-static lt_status cost_by(const plan *p, const plan_setting *s, cost_fn *how, lt_plan_cost *out)
+static lt_status cost_of(const plan *p, const plan_setting *s, lt_plan_cost *out)
 {
     const plan_optimizer *o = lt_plan_find_optimizer(&p->profile, s);
     if (!o)
@@ -100,17 +97,7 @@ static lt_status cost_by(const plan *p, const plan_setting *s, cost_fn *how, lt_
     machine.cluster = cluster_of(p, &s->setup);
     if (p->options.one_machine)
         machine.slots /= machine.cluster.nodes;
-    return how(out, &profile, &machine, &s->setup);
-}
-
-/* The best one's step, message by message. */
-static void simulate(plan *p)
-{
-    enum { MOST = 1024 }; /* ranks, which take seconds */
-    const plan_setting *s = &p->table.item[0].setting;
-    lt_plan_cost cost;
-    if (s->setup.ranks <= MOST && !cost_by(p, s, lt_plan_simulate, &cost))
-        p->table.simulated = cost.seconds;
+    return lt_plan_predict(out, &profile, &machine, &s->setup);
 }
 
 /* Of an optimizer that the profile does not have, what Ernest's model says of runs with it. Memory is not known then; nor what
@@ -172,8 +159,8 @@ static void refuse(const plan *p, plan_candidate *c)
     plan_setting plain;
     lt_plan_cost cost;
     if (!*c->verdict.why || c->verdict.pays || c->step.trust == PLAN_MEASURED
-        || !find_plain(&c->setting, &plain) || cost_by(p, &plain, lt_plan_predict, &cost)
-        || !cost.fits || cost.seconds > c->cost.seconds * (1 + rounding))
+        || !find_plain(&c->setting, &plain) || cost_of(p, &plain, &cost) || !cost.fits
+        || cost.seconds > c->cost.seconds * (1 + rounding))
         return;
     drop(c, "%s; what it replaces is predicted to take %.3g s a step, this %.3g s", c->verdict.why,
          cost.seconds, c->cost.seconds);
@@ -296,7 +283,7 @@ static void fill(const plan *p, plan_candidate *c, int ranks)
         st = check_batch(p, &c->setting);
     if (!st) {
         c->is_by_runs = predict_by_runs(p, &c->setting, &c->cost);
-        st = c->is_by_runs ? LT_OK : cost_by(p, &c->setting, lt_plan_predict, &c->cost);
+        st = c->is_by_runs ? LT_OK : cost_of(p, &c->setting, &c->cost);
     }
     if (!st)
         st = ask_verdict(p, c);
@@ -313,8 +300,7 @@ static void model_runs(plan *p)
     lt_plan_cost cost;
     for (size_t i = 0; i < p->runs.count; i++) {
         plan_run *run = &p->runs.run[i];
-        const bool is_known =
-            !cost_by(p, &run->setting, lt_plan_predict, &cost) && cost.seconds > 0;
+        const bool is_known = !cost_of(p, &run->setting, &cost) && cost.seconds > 0;
         run->modelled = is_known ? (plan_modelled){cost.seconds, cost.exposed, cost.load}
                                  : (plan_modelled){run->seconds, 0, 0};
     }
@@ -481,12 +467,9 @@ lt_status lt_plan_rank(plan *p)
     estimate_all(p);
     qsort_r(t->item, t->count, sizeof *t->item, compare, p);
     t->kept = 0;
-    t->simulated = (double)NAN;
     while (t->kept < t->count && !*t->item[t->kept].why)
         t->kept++;
     t->is_known = t->kept && isfinite(t->item[0].seconds);
-    if (t->kept && !p->pilots.racing)
-        simulate(p);
     return t->kept ? LT_OK : none_left(t);
 }
 

@@ -261,7 +261,6 @@ static void put_plan(lt_json_writer *w, const plan *p, char *text, size_t size)
     put_curves(w, p);
     lt_plan_put_pilots(w, p);
     lt_json_put_bool(w, "goal_is_known", t->is_known);
-    lt_json_put_number(w, "simulated_seconds", t->simulated);
     lt_json_begin_array(w, "candidates");
     for (size_t i = 0; i < t->kept; i++)
         put_candidate(w, p, &t->item[i], text, size);

@@ -182,7 +182,6 @@ static void print_parts(const lt_plan_cost *c, FILE *out)
 
 static void print_why(const plan *p, const plan_candidate *best, FILE *out)
 {
-    char time[PLAN_NAME];
     if (!p->table.is_known)
         fprintf(out, "\nsteps to the goal: %s; the table is of an epoch%s\n", best->steps.why,
                 p->options.price > 0 ? ", and a run's cost is not known" : "");
@@ -192,9 +191,6 @@ static void print_why(const plan *p, const plan_candidate *best, FILE *out)
     if (!best->is_by_runs)
         print_parts(&best->cost, out);
     fprintf(out, "\n");
-    if (isfinite(p->table.simulated))
-        fprintf(out, "simulated message by message: %s\n",
-                lt_plan_seconds_text(p->table.simulated, time, sizeof time));
     if (*best->verdict.why)
         fprintf(out, "%s\n", best->verdict.why);
 }
