@@ -4,27 +4,6 @@
 
 #include "own_conv.h"
 
-#include "lather/ext/fail.h"
-
-#include <stdlib.h>
-#include <string.h>
-
-lt_status lt_cpu_choice_find(lt_cpu_choice *out)
-{
-    static const char *const names[] = {
-        [LT_KERNELS_AUTO] = "auto", [LT_KERNELS_OWN] = "own", [LT_KERNELS_ONEDNN] = "onednn"};
-    const char *text = getenv("LATHER_CPU_KERNELS");
-    *out = LT_KERNELS_AUTO;
-    if (!text || !*text)
-        return LT_OK;
-    for (int i = LT_KERNELS_AUTO; i <= LT_KERNELS_ONEDNN; i++)
-        if (!strcmp(text, names[i])) {
-            *out = (lt_cpu_choice)i;
-            return LT_OK;
-        }
-    return lt_fail(LT_E_ARG, "LATHER_CPU_KERNELS: '%s' is none of auto, own, onednn", text);
-}
-
 /* A class of convolutions where own kernels take less CPU time than oneDNN 2.6.3's and batch norm's
  * passes, measured layer by layer on Zen 5, on AVX2 on Zen 3: docs/adr/0053. In bf16 with VDPBF16PS: where there is
  * AMX, oneDNN has it. */

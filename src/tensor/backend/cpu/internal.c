@@ -1,0 +1,93 @@
+/* Work memory, views, lists of jobs on the team, and the choice of convolutions. */
+
+#include "tensor/backend/cpu/internal.h"
+
+#include "base/parallel.h"
+
+#include "lather/ext/fail.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+void *lt_cpu_scratch(lt_cpu *cpu, lt_cpu_slot slot, size_t bytes)
+{
+    lt_cpu_buffer *b = &cpu->slot[slot];
+    if (bytes > b->bytes) {
+        lt_free(b->data);
+        b->data = lt_alloc_aligned(64, bytes);
+        b->bytes = b->data ? bytes : 0;
+    }
+    b->asked = bytes;
+    return b->data;
+}
+
+bool lt_cpu_same_dense(const lt_view *a, const lt_view *b)
+{
+    if (!lt_shape_equal(a->shape, b->shape))
+        return false;
+    for (int d = 0; d < a->shape.ndim; d++)
+        if (a->shape.dim[d] > 1 && a->stride[d] != b->stride[d])
+            return false;
+    return lt_view_is_dense(a);
+}
+
+lt_view lt_cpu_dense_view(void *data, lt_dtype dtype, lt_shape shape)
+{
+    lt_view v = {.data = data, .dtype = dtype, .shape = shape};
+    int64_t step = 1;
+    for (int d = shape.ndim - 1; d >= 0; d--) {
+        if (shape.ndim == 4 && d == 1)
+            continue; /* channels are innermost, and were stepped over first */
+        if (shape.ndim == 4 && d == 3)
+            step = shape.dim[1];
+        v.stride[d] = step;
+        step *= shape.dim[d];
+    }
+    if (shape.ndim == 4)
+        v.stride[1] = 1;
+    return v;
+}
+
+/* Lists of jobs on the team, a job a thread. */
+typedef struct list {
+    lt_cpu_job_fn *fn;
+    void *context;
+    atomic_int status; /* of the first job that failed */
+} list;
+
+static void run(void *context, int64_t begin, int64_t end, int64_t chunk)
+{
+    (void)chunk;
+    list *l = context;
+    for (int64_t i = begin; i < end; i++) {
+        const lt_status st = l->fn(l->context, i);
+        int ok = LT_OK;
+        if (st)
+            atomic_compare_exchange_strong(&l->status, &ok, (int)st);
+    }
+}
+
+lt_status lt_cpu_each(const char *what, size_t count, lt_cpu_job_fn *fn, void *context)
+{
+    list l = {.fn = fn, .context = context};
+    lt_parallel((int64_t)count, 1, run, &l);
+    const lt_status st = (lt_status)atomic_load(&l.status);
+    return st ? lt_fail(st, "cpu: %s failed", what) : LT_OK;
+}
+
+lt_status lt_cpu_choice_find(lt_cpu_choice *out)
+{
+    static const char *const names[] = {
+        [LT_KERNELS_AUTO] = "auto", [LT_KERNELS_OWN] = "own", [LT_KERNELS_ONEDNN] = "onednn"};
+    const char *text = getenv("LATHER_CPU_KERNELS");
+    *out = LT_KERNELS_AUTO;
+    if (!text || !*text)
+        return LT_OK;
+    for (int i = LT_KERNELS_AUTO; i <= LT_KERNELS_ONEDNN; i++)
+        if (!strcmp(text, names[i])) {
+            *out = (lt_cpu_choice)i;
+            return LT_OK;
+        }
+    return lt_fail(LT_E_ARG, "LATHER_CPU_KERNELS: '%s' is none of auto, own, onednn", text);
+}
