@@ -30,6 +30,7 @@ static lt_status open_device(void **ctx, int ordinal, const lt_device_config *co
     if (!cpu)
         return LT_E_NOMEM;
     lt_parallel_set_threads(config->threads ? config->threads : lt_cpu_threads());
+    cpu->table = lt_backend_cpu();
     cpu->isa = isa;
     cpu->choice = choice;
     cpu->fused = config->fused;
@@ -107,7 +108,8 @@ static void fill_table(void)
 #define SET(name, kind, cpu) SET_##cpu(name)
     LT_BACKEND_ENTRIES(SET)
     install_memory(&table);
-    lt_cpu_install_onednn(&table);
+    lt_cpu_install_convs(&table);
+    lt_cpu_install_products(&table);
     lt_cpu_install_matrix(&table);
 }
 

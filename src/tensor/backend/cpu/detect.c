@@ -1,6 +1,6 @@
 /* Detection of the instruction set. A static library of its own, so that tests can link one that reports every set. */
 
-#include "tensor/backend/cpu/isa.h"
+#include "tensor/backend/cpu/detect.h"
 
 #if defined(__x86_64__) && defined(__linux__)
 #include <cpuid.h>

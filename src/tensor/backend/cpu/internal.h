@@ -49,6 +49,8 @@ typedef struct lt_cpu_rotary_key {
 
 /* An opened device. */
 typedef struct lt_cpu {
+    const lt_backend
+        *table; /* its entries: oneDNN's or ref's where there is none of this backend */
     lt_cpu_isa isa;
     lt_cpu_choice choice;
     lt_fused fused;                /* parts of batch norm in convolutions */
@@ -106,7 +108,8 @@ LT_BACKEND_ENTRIES(LT_CPU_ENTRY)
 lt_conv2d_affine_fn lt_cpu_onednn_affine;
 
 /* Put oneDNN's entries, and LAPACK's, in place of ref's; nothing in a build without. */
-void lt_cpu_install_onednn(lt_backend *be);
+void lt_cpu_install_convs(lt_backend *be);
+void lt_cpu_install_products(lt_backend *be);
 void lt_cpu_install_matrix(lt_backend *be);
 
 /* Opens and closes what a library needs; succeeds without it. */

@@ -3,7 +3,6 @@
 
 #include "own_conv.h"
 #include "tensor/backend/cpu/batchnorm.h"
-#include "tensor/backend/cpu/cpu.h"
 #include "tensor/backend/cpu/cut.h"
 #include "tensor/backend/cpu/moved.h"
 #include "wgrad.h"
@@ -50,13 +49,14 @@ static lt_status run_with_stats(lt_cpu *cpu, lt_own_conv *c, form f, const lt_vi
 lt_status lt_cpu_conv2d_stats(void *ctx, const lt_conv2d_config *config, const lt_view *x,
                               const lt_view *w, const lt_view *y, const lt_view *stats, bool *sums)
 {
+    lt_cpu *cpu = ctx;
     lt_own_conv c = {.config = config, .from = x, .w = w, .to = y};
-    const form f = form_of(ctx, &c, stats);
+    const form f = form_of(cpu, &c, stats);
     if (sums)
         *sums = false;
     if (f != APART)
-        return run_with_stats(ctx, &c, f, stats);
-    LT_TRY(lt_backend_cpu()->conv2d(ctx, config, x, w, NULL, y));
+        return run_with_stats(cpu, &c, f, stats);
+    LT_TRY(cpu->table->conv2d(ctx, config, x, w, NULL, y));
     return lt_cpu_batchnorm_stats(ctx, y, stats);
 }
 
@@ -94,21 +94,22 @@ lt_status lt_cpu_conv2d_grad_x_sums(void *ctx, const lt_conv2d_config *config, c
                                     const lt_view *w, const lt_batchnorm_before *norm,
                                     const lt_view *dx, const lt_view *sums)
 {
+    lt_cpu *cpu = ctx;
     lt_own_conv c = {.config = config, .from = dy, .w = w, .to = dx, .backward = true};
     const lt_batchnorm_grad in = {.dy = {*dx}, .x = norm->x, .coef = norm->coef, .relu = true};
-    const form f = form_of(ctx, &c, sums);
+    const form f = form_of(cpu, &c, sums);
     if (f == APART || norm->coef->dtype != LT_F32 || !lt_cpu_same_dense(dx, norm->x)
         || norm->x->dtype != dx->dtype) {
-        LT_TRY(lt_backend_cpu()->conv2d_grad_x(ctx, config, dy, w, dx));
+        LT_TRY(cpu->table->conv2d_grad_x(ctx, config, dy, w, dx));
         return lt_cpu_batchnorm_grad_stats(ctx, &in, NULL, sums);
     }
     LT_CPU_MOVED(dy, w, norm->x, dx);
     lt_cpu_grad_sums s;
-    LT_TRY(lt_cpu_grad_sums_begin(ctx, &in, NULL, chunks_of(ctx, &c, f), &s));
+    LT_TRY(lt_cpu_grad_sums_begin(cpu, &in, NULL, chunks_of(cpu, &c, f), &s));
     c.after = lt_cpu_grad_sums_chunk;
     c.context = &s;
     c.sums = &s;
-    LT_TRY(f == WINOGRAD ? lt_winograd_run(ctx, &c) : lt_own_conv_run(ctx, &c));
+    LT_TRY(f == WINOGRAD ? lt_winograd_run(cpu, &c) : lt_own_conv_run(cpu, &c));
     lt_cpu_grad_sums_end(&s, sums->data);
     return LT_OK;
 }

@@ -1,9 +1,8 @@
 /* The weight gradient's unit for AVX512_BF16: VDPBF16PS adds two pixels' products to 16 sums. Also
  * the packing of pixels with AVX-512 for the tile units. See wgrad.h. */
 
-#include "wgrad_avx512.h"
-
 #include "tensor/backend/cpu/transpose_avx512.h"
+#include "wgrad_unit.h"
 
 #include <immintrin.h>
 

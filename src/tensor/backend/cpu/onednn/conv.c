@@ -480,7 +480,7 @@ static lt_status run_used(lt_cpu *cpu, const call *c, bool *done)
     return run(cpu, &used, done);
 }
 
-lt_status lt_cpu_conv2d(void *ctx, const lt_conv2d_config *config, const lt_view *x,
+static lt_status conv2d(void *ctx, const lt_conv2d_config *config, const lt_view *x,
                         const lt_view *w, const lt_view *b, const lt_view *y)
 {
     LT_CPU_MOVED(x, w, b, y);
@@ -490,7 +490,7 @@ lt_status lt_cpu_conv2d(void *ctx, const lt_conv2d_config *config, const lt_view
     return done ? LT_OK : lt_backend_ref()->conv2d(ctx, config, x, w, b, y);
 }
 
-lt_status lt_cpu_conv2d_grad_x(void *ctx, const lt_conv2d_config *config, const lt_view *dy,
+static lt_status conv2d_grad_x(void *ctx, const lt_conv2d_config *config, const lt_view *dy,
                                const lt_view *w, const lt_view *dx)
 {
     LT_CPU_MOVED(dy, w, dx);
@@ -500,7 +500,7 @@ lt_status lt_cpu_conv2d_grad_x(void *ctx, const lt_conv2d_config *config, const 
     return done ? LT_OK : lt_backend_ref()->conv2d_grad_x(ctx, config, dy, w, dx);
 }
 
-lt_status lt_cpu_conv2d_grad_w(void *ctx, const lt_conv2d_config *config, const lt_view *dy,
+static lt_status conv2d_grad_w(void *ctx, const lt_conv2d_config *config, const lt_view *dy,
                                const lt_view *x, const lt_view *dw)
 {
     LT_CPU_MOVED(dy, x, dw);
@@ -531,4 +531,11 @@ lt_status lt_cpu_onednn_affine(void *ctx, const lt_conv2d_config *config, const 
     if (after->done)
         LT_CPU_MOVED(x, w, y);
     return LT_OK;
+}
+
+void lt_cpu_install_convs(lt_backend *be)
+{
+    be->conv2d = conv2d;
+    be->conv2d_grad_x = conv2d_grad_x;
+    be->conv2d_grad_w = conv2d_grad_w;
 }

@@ -44,7 +44,7 @@ static lt_status make_readable(lt_cpu *cpu, lt_cpu_slot slot, lt_dtype dtype, lt
     if (!data)
         return LT_E_NOMEM;
     lt_view copy = lt_cpu_dense_view(data, dtype, v->shape);
-    LT_TRY(lt_backend_cpu()->cast(cpu, v, &copy));
+    LT_TRY(lt_cpu_cast(cpu, v, &copy));
     if (v->shape.dim[B] == 1)
         copy.stride[B] = 0;
     *v = copy;
@@ -261,7 +261,7 @@ static lt_status multiply_f32(lt_cpu *cpu, const product *p)
         LT_TRY(lt_dnnl_check(multiply_all(cpu, &f), "sgemm"));
     if (lt_cpu_has(&f.bias))
         add_bias(cpu, &f);
-    return direct ? LT_OK : lt_backend_cpu()->cast(cpu, &f.y, &p->y);
+    return direct ? LT_OK : lt_cpu_cast(cpu, &f.y, &p->y);
 }
 
 static dnnl_status_t describe_matrix(dnnl_memory_desc_t *md, const lt_view *v)
@@ -450,7 +450,7 @@ static bool is_parameter(const lt_view *v)
     return v->dtype == LT_F32 && v->version;
 }
 
-lt_status lt_cpu_matmul(void *ctx, const lt_view *a, const lt_view *b, const lt_view *y)
+static lt_status matmul(void *ctx, const lt_view *a, const lt_view *b, const lt_view *y)
 {
     if (has_f64(a, b, y))
         return lt_backend_ref()->matmul(ctx, a, b, y);
@@ -472,7 +472,7 @@ static lt_view one_batch(const lt_view *v, bool transpose)
     return m;
 }
 
-lt_status lt_cpu_linear(void *ctx, const lt_view *x, const lt_view *w, const lt_view *bias,
+static lt_status linear(void *ctx, const lt_view *x, const lt_view *w, const lt_view *bias,
                         const lt_view *y)
 {
     if (has_f64(x, w, y))
@@ -484,4 +484,10 @@ lt_status lt_cpu_linear(void *ctx, const lt_view *x, const lt_view *w, const lt_
     if (lt_cpu_has(bias))
         p.bias = *bias;
     return run(ctx, &p);
+}
+
+void lt_cpu_install_products(lt_backend *be)
+{
+    be->matmul = matmul;
+    be->linear = linear;
 }

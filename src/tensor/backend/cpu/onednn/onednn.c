@@ -187,7 +187,7 @@ static lt_status write_scaled(lt_cpu *cpu, lt_primitive *prim, const lt_view *w,
     if (!product)
         return LT_E_NOMEM;
     lt_view scaled = lt_cpu_dense_view(product, LT_F32, w->shape);
-    LT_TRY(lt_backend_cpu()->mul(cpu, w, &each, &scaled));
+    LT_TRY(lt_cpu_mul(cpu, w, &each, &scaled));
     if (prim->reorder)
         return reorder_weight(cpu->onednn, prim, product, to);
     return lt_dnnl_check(dnnl_memory_set_data_handle(prim->w, to), "handle");
@@ -261,7 +261,7 @@ lt_status lt_onednn_read(lt_cpu *cpu, lt_cpu_slot slot, const lt_view *view, lt_
     if (*data == view->data)
         return LT_OK;
     lt_view copy = lt_cpu_dense_view(*data, dtype, view->shape);
-    return lt_backend_cpu()->cast(cpu, view, &copy);
+    return lt_cpu_cast(cpu, view, &copy);
 }
 
 lt_status lt_onednn_round(lt_cpu *cpu, lt_dtype dtype, lt_view *w)
@@ -273,7 +273,7 @@ lt_status lt_onednn_round(lt_cpu *cpu, lt_dtype dtype, lt_view *w)
     if (!data)
         return LT_E_NOMEM;
     lt_view rounded = lt_cpu_dense_view(data, dtype, w->shape);
-    LT_TRY(lt_backend_cpu()->cast(cpu, w, &rounded));
+    LT_TRY(lt_cpu_cast(cpu, w, &rounded));
     *w = rounded;
     return LT_OK;
 }
@@ -283,7 +283,7 @@ lt_status lt_onednn_written(lt_cpu *cpu, const lt_view *view, lt_dtype dtype, vo
     if (data == view->data)
         return LT_OK;
     lt_view copy = lt_cpu_dense_view(data, dtype, view->shape);
-    return lt_backend_cpu()->cast(cpu, &copy, view);
+    return lt_cpu_cast(cpu, &copy, view);
 }
 
 lt_status lt_cpu_onednn_open(lt_cpu *cpu)
@@ -322,15 +322,6 @@ void lt_cpu_onednn_close(lt_cpu *cpu)
         dnnl_engine_destroy(p->engine);
     lt_free(p);
     cpu->onednn = NULL;
-}
-
-void lt_cpu_install_onednn(lt_backend *be)
-{
-    be->conv2d = lt_cpu_conv2d;
-    be->conv2d_grad_x = lt_cpu_conv2d_grad_x;
-    be->conv2d_grad_w = lt_cpu_conv2d_grad_w;
-    be->matmul = lt_cpu_matmul;
-    be->linear = lt_cpu_linear;
 }
 
 const char *lt_cpu_onednn_info(void)

@@ -3,7 +3,6 @@
 #define LT_BACKEND_CPU_PRODUCTS_H
 
 #include "onednn_compat.h"
-#include "tensor/backend/cpu/cpu.h"
 #include "tensor/backend/cpu/internal.h"
 
 enum { LT_PRIMITIVE_KEY = 22, LT_PRIMITIVE_BUCKETS = 256, LT_PRIMITIVE_NAME = 64 };
@@ -80,11 +79,5 @@ lt_status lt_onednn_round(lt_cpu *cpu, lt_dtype dtype, lt_view *w);
 lt_status lt_onednn_write(lt_cpu *cpu, lt_cpu_slot slot, const lt_view *view, lt_dtype dtype,
                           void **data);
 lt_status lt_onednn_written(lt_cpu *cpu, const lt_view *view, lt_dtype dtype, void *data);
-
-lt_conv2d_fn lt_cpu_conv2d;
-lt_conv2d_grad_x_fn lt_cpu_conv2d_grad_x;
-lt_conv2d_grad_w_fn lt_cpu_conv2d_grad_w;
-lt_matmul_fn lt_cpu_matmul;
-lt_linear_fn lt_cpu_linear;
 
 #endif
