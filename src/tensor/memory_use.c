@@ -3,7 +3,6 @@
 #include "tensor/memory_use.h"
 
 #include "base/moved.h"
-#include "tensor/tensor.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,10 @@
-/* What an operation may ask of its node: data, saved tensors, scratch. */
+/* What an operation may ask of its node: data, saved tensors, scratch.
+ *
+ * Life of an intermediate's memory: made when its operation writes it; given back
+ *  - in a pass that does not record, when dropped;
+ *  - when dropped, if no recorded backward reads it, or if its operation can make it again;
+ *  - in backward, after its producer's turn;
+ *  - at the reset. */
 
 #include "base/alloc.h"
 #include "base/trace.h"
@@ -24,6 +30,59 @@ int64_t lt_node_bytes(const lt_node *node)
     for (int i = 0; i < LT_MAX_INPUTS; i++)
         bytes += node->in[i] ? lt_tensor_bytes(node->in[i]) : 0;
     return (int64_t)bytes;
+}
+
+bool lt_node_is_recorded(const lt_node *node)
+{
+    if (!node->tape->pass.record || !node->op->backward)
+        return false;
+    for (int i = 0; i < LT_MAX_INPUTS; i++)
+        if (node->in[i] && node->in[i]->wants_grad)
+            return true;
+    return false;
+}
+
+/* Says for what there was no memory. */
+static lt_status no_memory(const lt_tensor *handle)
+{
+    char shape[LT_SHAPE_TEXT];
+    return lt_fail(LT_E_NOMEM, "%s; it was for %s %s%s%s", lt_error_message(),
+                   lt_dtype_name(handle->dtype), lt_shape_text(handle->shape, shape),
+                   handle->producer ? ", the output of " : "",
+                   handle->producer ? handle->producer->op->name : "");
+}
+
+lt_status lt_handle_allocate(lt_tensor *handle)
+{
+    size_t bytes;
+    LT_TRY(lt_shape_bytes(handle->shape, handle->dtype, &bytes));
+    handle->given_back = false;
+    lt_status st = lt_buffer_new(&handle->buffer, handle->device, bytes);
+    return st == LT_E_NOMEM ? no_memory(handle) : st;
+}
+
+void lt_handle_give_back(lt_tensor *handle)
+{
+    if (handle->source || handle->keep)
+        return;
+    const bool deferred = handle->deferred;
+    lt_buffer_release(&handle->buffer);
+    handle->given_back = true;
+    handle->deferred = false;
+    if (deferred)
+        lt_node_release_inputs(handle->producer);
+}
+
+static bool can_recompute(const lt_tensor *handle)
+{
+    return handle->tape->pass.recompute && handle->producer && handle->producer->op->recomputable;
+}
+
+void lt_handle_settle(lt_tensor *handle)
+{
+    bool idle = !handle->producer || (handle->producer->op->backward_ignores & LT_IGNORES_OUT);
+    if (handle->dropped && ((!handle->readers && idle) || can_recompute(handle)))
+        lt_handle_give_back(handle);
 }
 
 lt_status lt_node_forward(lt_node *node)
@@ -103,6 +162,24 @@ lt_status lt_tensor_materialize(const lt_tensor *tensor)
     lt_status st = lt_node_replay(s->producer);
     lt_tape_free_scratch(s->tape);
     return st;
+}
+
+void lt_tape_keep(lt_tape *tape, lt_tensor *x)
+{
+    if (!x)
+        return;
+    x->keep = true;
+    lt_status st = lt_tensor_materialize(x); /* now: what it is computed from may be gone later */
+    if (st)
+        (void)lt_tape_fail(tape, st);
+}
+
+void lt_tape_drop(lt_tape *tape, lt_tensor *x)
+{
+    if (!x || x->tape != tape)
+        return;
+    x->dropped = true;
+    lt_handle_settle(x);
 }
 
 /* What is not in memory is brought there. */
@@ -203,12 +280,6 @@ lt_status lt_node_scratch(lt_node *node, lt_dtype dtype, lt_shape shape, lt_view
     *view = (lt_view){.data = lt_chunk_data(b->chunk), .dtype = dtype, .shape = shape};
     set_strides(node, shape, view->stride);
     return LT_OK;
-}
-
-void lt_tape_free_scratch(lt_tape *tape)
-{
-    while (tape->scratches)
-        lt_buffer_release(&tape->scratch[--tape->scratches]);
 }
 
 lt_status lt_node_norm_reduce(lt_node *node, lt_norm_reduce op, int slot)

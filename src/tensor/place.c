@@ -9,6 +9,17 @@
 #include <stdio.h>
 #include <string.h>
 
+int64_t lt_exchange_part(int64_t whole, int parts, int index)
+{
+    return whole / parts + (index < whole % parts);
+}
+
+int64_t lt_exchange_first(int64_t whole, int parts, int index)
+{
+    const int64_t longer = whole % parts;
+    return whole / parts * index + (index < longer ? index : longer);
+}
+
 lt_place lt_place_whole(lt_shape shape)
 {
     return (lt_place){shape, shape, {.ndim = shape.ndim}, shape};

@@ -197,76 +197,6 @@ lt_status lt_device_cast(lt_device *device, const lt_view *x, const lt_view *y)
     return device->backend->cast(device->ctx, x, y);
 }
 
-static lt_status check_host_bytes(const lt_tensor *tensor, size_t bytes)
-{
-    char text[LT_SHAPE_TEXT];
-    LT_TRY(lt_tensor_materialize(tensor));
-    if (bytes != lt_tensor_bytes(tensor))
-        return lt_fail(LT_E_ARG, "tensor: %zu bytes of host memory for %s %s, which has %zu", bytes,
-                       lt_dtype_name(tensor->dtype), lt_shape_text(tensor->shape, text),
-                       lt_tensor_bytes(tensor));
-    const lt_tensor *storage = lt_tensor_storage(tensor);
-    if (!storage->buffer && !storage->tape)
-        return lt_fail(LT_E_ARG, "tensor: this %s has a shape, but no memory on this rank",
-                       lt_shape_text(tensor->shape, text));
-    if (!storage->buffer)
-        return lt_fail(LT_E_ARG,
-                       "tensor: the memory of this %s was given back after its last use in "
-                       "backward; lt_tape_keep() keeps it",
-                       lt_shape_text(tensor->shape, text));
-    if (tensor->device->capturing)
-        return lt_fail(LT_E_UNSUPPORTED, "tensor: read or written by the host in a captured step");
-    return LT_OK;
-}
-
-/* The same elements in row-major order in device memory of their own, or the view itself. */
-static lt_status stage(const lt_tensor *tensor, lt_buffer **buffer, lt_view *staged)
-{
-    *buffer = NULL;
-    *staged = lt_tensor_view(tensor);
-    if (lt_view_is_contiguous(staged))
-        return LT_OK;
-    LT_TRY(lt_buffer_new(buffer, tensor->device, lt_tensor_bytes(tensor)));
-    staged->data = lt_chunk_data((*buffer)->chunk);
-    lt_row_major_strides(staged->shape, staged->stride);
-    return LT_OK;
-}
-
-lt_status lt_tensor_read(const lt_tensor *tensor, void *host, size_t bytes)
-{
-    LT_TRY(check_host_bytes(tensor, bytes));
-    const lt_device *d = tensor->device;
-    lt_view view = lt_tensor_view(tensor), staged;
-    lt_buffer *buffer;
-    LT_TRY(stage(tensor, &buffer, &staged));
-
-    lt_status st = buffer ? d->backend->cast(d->ctx, &view, &staged) : LT_OK;
-    if (!st)
-        st = d->backend->copy(d->ctx, host, staged.data, bytes, LT_COPY_OUT);
-    if (!st)
-        st = d->backend->sync(d->ctx);
-    lt_buffer_release(&buffer);
-    return st;
-}
-
-lt_status lt_tensor_write(lt_tensor *tensor, const void *host, size_t bytes)
-{
-    LT_TRY(check_host_bytes(tensor, bytes));
-    const lt_device *d = tensor->device;
-    lt_view view = lt_tensor_view(tensor), staged;
-    lt_buffer *buffer;
-    LT_TRY(stage(tensor, &buffer, &staged));
-
-    lt_status st = d->backend->copy(d->ctx, staged.data, host, bytes, LT_COPY_IN);
-    if (!st && buffer)
-        st = d->backend->cast(d->ctx, &staged, &view);
-    if (!st)
-        st = d->backend->sync(d->ctx);
-    lt_buffer_release(&buffer);
-    lt_tensor_touch(tensor);
-    return st;
-}
-
 lt_status lt_tensor_fill(lt_tensor *tensor, double value)
 {
     lt_view view = lt_tensor_view(tensor);
@@ -274,34 +204,4 @@ lt_status lt_tensor_fill(lt_tensor *tensor, double value)
         return lt_fail(LT_E_ARG, "tensor: fill of memory that was given back");
     lt_tensor_touch(tensor);
     return tensor->device->backend->fill(tensor->device->ctx, value, &view);
-}
-
-lt_status lt_tensor_copy(lt_tensor *dst, const lt_tensor *src)
-{
-    char a[LT_SHAPE_TEXT], b[LT_SHAPE_TEXT];
-    if (!lt_shape_equal(dst->shape, src->shape))
-        return lt_fail(LT_E_SHAPE, "tensor: copy of %s to %s", lt_shape_text(src->shape, a),
-                       lt_shape_text(dst->shape, b));
-    LT_TRY(lt_tensor_materialize(src));
-    lt_view from = lt_tensor_view(src), to = lt_tensor_view(dst);
-    if (!from.data || !to.data)
-        return lt_fail(LT_E_ARG, "tensor: copy of memory that was given back");
-    lt_tensor_touch(dst);
-    return lt_device_cast(dst->device, &from, &to);
-}
-
-lt_status lt_tensor_item(const lt_tensor *tensor, double *value)
-{
-    char text[LT_SHAPE_TEXT];
-    if (lt_tensor_count(tensor) != 1)
-        return lt_fail(LT_E_SHAPE, "tensor: item of %s, which has more than one element",
-                       lt_shape_text(tensor->shape, text));
-    LT_TRY(check_host_bytes(tensor, lt_tensor_bytes(tensor)));
-    lt_tensor *wide = NULL;
-    LT_TRY(lt_tensor_new(&wide, tensor->device, LT_F64, tensor->shape));
-    lt_status st = lt_tensor_copy(wide, tensor);
-    if (!st)
-        st = lt_tensor_read(wide, value, sizeof *value);
-    lt_tensor_free(&wide);
-    return st;
 }

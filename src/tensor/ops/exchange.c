@@ -12,17 +12,6 @@ lt_status lt_exchange_run(lt_exchange *self, const lt_exchange_call *call)
     return self->wait(self, &request);
 }
 
-int64_t lt_exchange_part(int64_t whole, int parts, int index)
-{
-    return whole / parts + (index < whole % parts);
-}
-
-int64_t lt_exchange_first(int64_t whole, int parts, int index)
-{
-    const int64_t longer = whole % parts;
-    return whole / parts * index + (index < longer ? index : longer);
-}
-
 typedef struct among {
     lt_exchange *group;
     int64_t rows; /* of the whole, where rows are cut */

@@ -1,0 +1,106 @@
+/* Running an operation, and recording it. */
+
+#include "base/alloc.h"
+#include "tensor/tape.h"
+
+#include <string.h>
+
+static lt_status new_node(lt_tape *tape, const lt_op *op, lt_tensor *const *inputs, int count,
+                          const void *config, lt_node **out)
+{
+    LT_ASSERT(count <= LT_MAX_INPUTS);
+    lt_node *n = lt_arena_alloc(&tape->arena, sizeof *n + op->config_bytes);
+    if (!n)
+        return LT_E_NOMEM;
+    n->op = op;
+    n->tape = tape;
+    n->ordinal = tape->ordinal++;
+    if (op->config_bytes)
+        n->config = memcpy(n + 1, config, op->config_bytes);
+    for (int i = 0; i < count; i++)
+        n->in[i] = inputs[i];
+    *out = n;
+    return LT_OK;
+}
+
+static lt_status check_inputs(const lt_node *node)
+{
+    if (!node->in[0])
+        return lt_fail(LT_E_ARG, "%s: its first input is NULL", node->op->name);
+    for (int i = 0; i < LT_MAX_INPUTS; i++)
+        if (node->in[i] && node->in[i]->device != node->tape->device)
+            return lt_fail(LT_E_ARG, "%s: input %d is on another device", node->op->name, i);
+    return LT_OK;
+}
+
+static lt_status record(lt_tape *tape, lt_node *node)
+{
+    lt_node **list = lt_grow(tape->node, &tape->node_capacity, tape->nodes + 1, sizeof(lt_node *));
+    if (!list)
+        return LT_E_NOMEM;
+    tape->node = list;
+    tape->node[tape->nodes++] = node;
+    node->out->producer = node;
+    node->out->wants_grad = true;
+    bool again = node->op->recomputable && tape->pass.recompute; /* forward may read them again */
+    for (int i = 0; i < LT_MAX_INPUTS; i++) {
+        if (!node->in[i])
+            continue;
+        node->in[i]->uses++;
+        node->in[i]->readers += again || !(node->op->backward_ignores & LT_IGNORES_IN(i));
+    }
+    return LT_OK;
+}
+
+static bool is_channels_last(const lt_tensor *t)
+{
+    const lt_view v = lt_tensor_view(t);
+    return lt_view_is_channels_last(&v) && !lt_view_is_contiguous(&v);
+}
+
+/* LT_FORMAT_PRESERVE: as the first input of its shape; channels-last if a 4-D input is, as where
+ * each input is broadcast over the other; else row-major. */
+static void set_format(lt_node *node, lt_memory_format format)
+{
+    lt_tensor *out = node->out;
+    for (int i = 0; i < LT_MAX_INPUTS && format == LT_FORMAT_PRESERVE; i++)
+        if (node->in[i] && lt_shape_equal(node->in[i]->shape, out->shape)) {
+            memcpy(out->stride, lt_tensor_storage(node->in[i])->stride, sizeof out->stride);
+            return;
+        }
+    for (int i = 0; i < LT_MAX_INPUTS && format == LT_FORMAT_PRESERVE; i++)
+        if (node->in[i] && out->shape.ndim == 4 && is_channels_last(node->in[i]))
+            format = LT_FORMAT_CHANNELS_LAST;
+    lt_format_strides(out->shape, format, out->stride);
+}
+
+static lt_status run(lt_node *node)
+{
+    lt_tape *tape = node->tape;
+    lt_desc desc = {0};
+    LT_TRY(check_inputs(node));
+    LT_TRY(node->op->infer(node, &desc));
+    node->out = lt_tape_handle(tape, desc.dtype, desc.shape);
+    if (!node->out)
+        return LT_E_NOMEM;
+    set_format(node, desc.format);
+    LT_TRY(lt_node_forward(node));
+    if (lt_node_is_recorded(node))
+        return record(tape, node);
+    lt_node_release_saved(node);
+    return LT_OK;
+}
+
+lt_tensor *lt_op_run(lt_tape *tape, const lt_op *op, lt_tensor *const *inputs, int count,
+                     const void *config)
+{
+    if (tape->status)
+        return NULL;
+    lt_node *node;
+    lt_status st = lt_tape_check_cancelled(tape);
+    if (!st)
+        st = new_node(tape, op, inputs, count, config, &node);
+    if (!st)
+        st = run(node);
+    return st ? lt_tape_fail(tape, st) : node->out;
+}
