@@ -12,13 +12,11 @@
 #include "lather/ops/norm.h"
 #include "lather/ops/shape.h"
 
-enum { X, GAMMA, BETA, MEAN, VAR, RESIDUAL, BATCHES }; /* inputs */
-enum { STATS, COEF, MASK, SUMS, ROUNDED };             /* saved */
-enum { STATS_ROWS = 3, COEF_ROWS = 4, SUMS_ROWS = 2, ROUNDED_ROWS = 2 };
+enum { STATS_ROWS = 3, COEF_ROWS = 4, ROUNDED_ROWS = 2 };
 
 static int64_t channels(const lt_node *node)
 {
-    return node->in[X]->shape.dim[1];
+    return node->in[LT_NORM_X]->shape.dim[1];
 }
 
 static lt_dtype master(const lt_node *node)
@@ -26,18 +24,11 @@ static lt_dtype master(const lt_node *node)
     return lt_device_master(lt_tape_device(node->tape));
 }
 
-/* Else the running statistics are read, and stay. */
-static bool uses_batch(const lt_node *node)
-{
-    const lt_batchnorm2d_config *c = node->config;
-    return lt_tape_pass(node->tape).batch_stats && !c->frozen;
-}
-
 static lt_status check_vectors(const lt_node *node)
 {
     static const char *const names[] = {"x", "gamma", "beta", "mean", "var"};
     char text[LT_SHAPE_TEXT];
-    for (int i = GAMMA; i <= VAR; i++) {
+    for (int i = LT_NORM_GAMMA; i <= LT_NORM_VAR; i++) {
         if (!node->in[i])
             return lt_fail(LT_E_ARG, "batchnorm2d: %s is NULL", names[i]);
         if (!lt_shape_equal(node->in[i]->shape, LT_SHAPE(channels(node))))
@@ -49,7 +40,7 @@ static lt_status check_vectors(const lt_node *node)
 
 static lt_status check_batches(const lt_node *node)
 {
-    const lt_tensor *batches = node->in[BATCHES];
+    const lt_tensor *batches = node->in[LT_NORM_BATCHES];
     char text[LT_SHAPE_TEXT];
     if (batches && (batches->dtype != LT_I64 || lt_shape_count(batches->shape) != 1))
         return lt_fail(LT_E_ARG, "batchnorm2d: batches %s %s, want i64 []",
@@ -61,24 +52,26 @@ static lt_status infer(const lt_node *node, lt_desc *out)
 {
     const lt_batchnorm2d_config *c = node->config;
     char x[LT_SHAPE_TEXT], r[LT_SHAPE_TEXT];
-    lt_shape xs = node->in[X]->shape;
+    lt_shape xs = node->in[LT_NORM_X]->shape;
     if (xs.ndim != 4)
         return lt_fail(LT_E_SHAPE, "batchnorm2d: x %s, want 4 dimensions", lt_shape_text(xs, x));
     LT_TRY(check_vectors(node));
     LT_TRY(check_batches(node));
-    const lt_tensor *residual = node->in[RESIDUAL];
-    if (residual && (!lt_shape_equal(residual->shape, xs) || residual->dtype != node->in[X]->dtype))
+    const lt_tensor *residual = node->in[LT_NORM_RESIDUAL];
+    if (residual
+        && (!lt_shape_equal(residual->shape, xs) || residual->dtype != node->in[LT_NORM_X]->dtype))
         return lt_fail(LT_E_SHAPE, "batchnorm2d: residual %s %s, x is %s %s",
                        lt_dtype_name(residual->dtype), lt_shape_text(residual->shape, r),
-                       lt_dtype_name(node->in[X]->dtype), lt_shape_text(xs, x));
+                       lt_dtype_name(node->in[LT_NORM_X]->dtype), lt_shape_text(xs, x));
     if (!(c->eps > 0) || !(c->momentum >= 0 && c->momentum <= 1))
         return lt_fail(LT_E_ARG, "batchnorm2d: eps %g, want > 0; momentum %g, want in [0,1]",
                        c->eps, c->momentum);
-    if (uses_batch(node) && lt_shape_count(xs) == xs.dim[1])
+    if (lt_batchnorm2d_uses_batch(node) && lt_shape_count(xs) == xs.dim[1])
         return lt_fail(LT_E_SHAPE,
                        "batchnorm2d: x %s has one value per channel: no variance to train with",
                        lt_shape_text(xs, x));
-    *out = (lt_desc){.dtype = node->in[X]->dtype, .shape = xs, .format = LT_FORMAT_CHANNELS_LAST};
+    *out = (lt_desc){
+        .dtype = node->in[LT_NORM_X]->dtype, .shape = xs, .format = LT_FORMAT_CHANNELS_LAST};
     return LT_OK;
 }
 
@@ -89,29 +82,31 @@ static lt_status find_stats(lt_node *node, const lt_view *x, lt_view *stats, boo
     const lt_backend *be = lt_node_backend(node, &ctx);
     lt_node *conv = lt_fuse_producer(node, LT_FUSE_STATS);
     lt_tensor *computed = conv ? lt_conv2d_take_stats(conv, sums) : NULL;
-    node->saved[STATS] = computed;
-    LT_TRY(lt_node_save(node, STATS, master(node), LT_SHAPE(STATS_ROWS, channels(node)), stats));
+    node->saved[LT_NORM_STATS] = computed;
+    LT_TRY(lt_node_save(node, LT_NORM_STATS, master(node), LT_SHAPE(STATS_ROWS, channels(node)),
+                        stats));
     return computed ? LT_OK : be->batchnorm_stats(ctx, x, stats);
 }
 
 /* Memory for scale and shift as a convolution behind it reads them. */
 static lt_status save_rounded(lt_node *node, lt_view *rounded)
 {
-    const lt_dtype dtype = node->in[X]->dtype;
+    const lt_dtype dtype = node->in[LT_NORM_X]->dtype;
     if (lt_dtype_size(dtype) != 2 || !lt_fuse_offers(node, LT_FUSE_APPLY))
         return LT_OK;
-    return lt_node_save(node, ROUNDED, dtype, LT_SHAPE(ROUNDED_ROWS, channels(node)), rounded);
+    return lt_node_save(node, LT_NORM_ROUNDED, dtype, LT_SHAPE(ROUNDED_ROWS, channels(node)),
+                        rounded);
 }
 
 /* Moments of the batch; the running statistics and their count are about to change. */
 static lt_status take_batch(lt_node *node, const lt_view *x, lt_view *stats, bool *sums)
 {
     LT_TRY(find_stats(node, x, stats, sums));
-    LT_TRY(lt_node_norm_reduce(node, LT_NORM_REDUCE_MOMENTS, STATS));
-    lt_tensor_touch(node->in[MEAN]);
-    lt_tensor_touch(node->in[VAR]);
-    if (node->in[BATCHES])
-        lt_tensor_touch(node->in[BATCHES]);
+    LT_TRY(lt_node_norm_reduce(node, LT_NORM_REDUCE_MOMENTS, LT_NORM_STATS));
+    lt_tensor_touch(node->in[LT_NORM_MEAN]);
+    lt_tensor_touch(node->in[LT_NORM_VAR]);
+    if (node->in[LT_NORM_BATCHES])
+        lt_tensor_touch(node->in[LT_NORM_BATCHES]);
     return LT_OK;
 }
 
@@ -122,16 +117,17 @@ static lt_status find_coefficients(lt_node *node, const lt_view *x, lt_view *coe
     const lt_backend *be = lt_node_backend(node, &ctx);
     lt_view stats = {0}, gamma, beta, mean, var, batches = {0}, rounded = {0};
     bool sums = false;
-    LT_TRY(lt_node_in(node, GAMMA, &gamma));
-    LT_TRY(lt_node_in(node, BETA, &beta));
-    LT_TRY(lt_node_in(node, MEAN, &mean));
-    LT_TRY(lt_node_in(node, VAR, &var));
-    LT_TRY(lt_node_save(node, COEF, master(node), LT_SHAPE(COEF_ROWS, channels(node)), coef));
+    LT_TRY(lt_node_in(node, LT_NORM_GAMMA, &gamma));
+    LT_TRY(lt_node_in(node, LT_NORM_BETA, &beta));
+    LT_TRY(lt_node_in(node, LT_NORM_MEAN, &mean));
+    LT_TRY(lt_node_in(node, LT_NORM_VAR, &var));
+    LT_TRY(
+        lt_node_save(node, LT_NORM_COEF, master(node), LT_SHAPE(COEF_ROWS, channels(node)), coef));
     LT_TRY(save_rounded(node, &rounded));
-    if (uses_batch(node))
+    if (lt_batchnorm2d_uses_batch(node))
         LT_TRY(take_batch(node, x, &stats, &sums));
-    if (uses_batch(node) && node->in[BATCHES])
-        LT_TRY(lt_node_in(node, BATCHES, &batches));
+    if (lt_batchnorm2d_uses_batch(node) && node->in[LT_NORM_BATCHES])
+        LT_TRY(lt_node_in(node, LT_NORM_BATCHES, &batches));
     const lt_batchnorm_parts parts = {.stats = &stats,
                                       .sums_of = sums ? x : NULL,
                                       .gamma = &gamma,
@@ -150,7 +146,7 @@ static const lt_op add_again;
 static bool needs_mask(const lt_node *node)
 {
     const lt_batchnorm2d_config *c = node->config;
-    return c->relu && node->in[RESIDUAL] && lt_tape_pass(node->tape).record
+    return c->relu && node->in[LT_NORM_RESIDUAL] && lt_tape_pass(node->tape).record
            && (node->op != &add_again || lt_node_is_replay(node));
 }
 
@@ -173,8 +169,8 @@ static lt_status apply(lt_node *node, const lt_batchnorm_term *own, const lt_vie
     const lt_backend *be = lt_node_backend(node, &ctx);
     lt_node *other = lt_fuse_producer(node, LT_FUSE_ADD);
     lt_view y, residual = {0};
-    if (node->in[RESIDUAL] && !other)
-        LT_TRY(lt_node_in(node, RESIDUAL, &residual));
+    if (node->in[LT_NORM_RESIDUAL] && !other)
+        LT_TRY(lt_node_in(node, LT_NORM_RESIDUAL, &residual));
     LT_TRY(lt_node_out(node, &y));
     if (other)
         return apply_both(node, other, own, &y, mask);
@@ -202,8 +198,8 @@ static lt_status apply_in_conv(lt_node *node, bool *done)
         return LT_OK;
     LT_TRY(find_coefficients(node, NULL, &coef));
     LT_TRY(lt_conv2d_views(conv, &x, &w));
-    if (node->in[RESIDUAL])
-        LT_TRY(lt_node_in(node, RESIDUAL, &residual));
+    if (node->in[LT_NORM_RESIDUAL])
+        LT_TRY(lt_node_in(node, LT_NORM_RESIDUAL, &residual));
     LT_TRY(lt_node_out(node, &y));
     lt_conv_affine after = {&coef, residual.data ? &residual : NULL, c->relu, false};
     LT_TRY(be->conv2d_affine(ctx, conv->config, &x, &w, &after, &y));
@@ -221,9 +217,9 @@ static lt_status forward(lt_node *node)
     LT_TRY(apply_in_conv(node, &done));
     if (done)
         return LT_OK;
-    LT_TRY(lt_node_in(node, X, &x));
+    LT_TRY(lt_node_in(node, LT_NORM_X, &x));
     if (lt_node_is_replay(node))
-        LT_TRY(lt_node_saved(node, COEF, &coef));
+        LT_TRY(lt_node_saved(node, LT_NORM_COEF, &coef));
     else
         LT_TRY(find_coefficients(node, &x, &coef));
     if (!lt_node_is_replay(node) && is_applied_later(node)) {
@@ -231,26 +227,9 @@ static lt_status forward(lt_node *node)
         return LT_OK;
     }
     if (needs_mask(node))
-        LT_TRY(lt_node_save(node, MASK, LT_U8, LT_SHAPE((lt_shape_count(x.shape) + 7) / 8), &mask));
+        LT_TRY(lt_node_save(node, LT_NORM_MASK, LT_U8, LT_SHAPE((lt_shape_count(x.shape) + 7) / 8),
+                            &mask));
     return apply(node, &(lt_batchnorm_term){&x, &coef}, mask.data ? &mask : NULL);
-}
-
-lt_status lt_batchnorm2d_views(lt_node *norm, lt_fuse_views *v, lt_batchnorm_before *out)
-{
-    LT_TRY(lt_node_in(norm, X, &v->x));
-    LT_TRY(lt_node_in(norm, GAMMA, &v->gamma));
-    LT_TRY(lt_node_in(norm, BETA, &v->beta));
-    LT_TRY(lt_node_saved(norm, COEF, &v->coef));
-    *out = (lt_batchnorm_before){&v->x, &v->coef, &v->gamma, &v->beta, NULL};
-    if (!norm->saved[ROUNDED])
-        return LT_OK;
-    out->rounded = &v->rounded;
-    return lt_node_saved(norm, ROUNDED, &v->rounded);
-}
-
-lt_status lt_batchnorm2d_save_sums(lt_node *norm, lt_view *sums)
-{
-    return lt_node_save(norm, SUMS, master(norm), LT_SHAPE(SUMS_ROWS, channels(norm)), sums);
 }
 
 /* A row of sums as the gradient of a [C] parameter. */
@@ -270,31 +249,17 @@ static lt_status give_row(lt_node *node, int input, const lt_view *sums, int64_t
 
 static lt_status give_rows(lt_node *node, const lt_view *sums)
 {
-    LT_TRY(give_row(node, BETA, sums, 0));
-    return give_row(node, GAMMA, sums, 1);
-}
-
-/* Whether the sums stay this rank's, so that batchnorm_grad_x can give them to gamma and beta. */
-static bool is_local(const lt_node *node)
-{
-    return lt_node_wants(node, X) && !node->tape->norm_reduce;
+    LT_TRY(give_row(node, LT_NORM_BETA, sums, 0));
+    return give_row(node, LT_NORM_GAMMA, sums, 1);
 }
 
 static lt_status affine_outputs(lt_node *node, lt_view out[2])
 {
-    static const int input[] = {BETA, GAMMA};
+    static const int input[] = {LT_NORM_BETA, LT_NORM_GAMMA};
     for (int i = 0; i < 2; i++)
         if (lt_node_wants(node, input[i]))
             LT_TRY(lt_node_grad_out(node, input[i], &out[i]));
     return LT_OK;
-}
-
-/* This rank's values per channel; 0 if the statistics were constants. */
-static double batch_count(const lt_node *node)
-{
-    lt_shape x = node->in[X]->shape;
-    const int64_t values = lt_shape_count(x) / x.dim[1];
-    return uses_batch(node) ? (double)values : 0;
 }
 
 /* The sums over the gradient, masked by relu. in: what comes in; then, with a residual, what was
@@ -304,36 +269,15 @@ static lt_status find_sums(lt_node *node, lt_batchnorm_grad *in, lt_view *sums)
     void *ctx;
     const lt_backend *be = lt_node_backend(node, &ctx);
     lt_view g = {0};
-    if (node->saved[SUMS]) /* the convolution behind it has summed */
-        return lt_node_saved(node, SUMS, sums);
+    if (node->saved[LT_NORM_SUMS]) /* the convolution behind it has summed */
+        return lt_node_saved(node, LT_NORM_SUMS, sums);
     LT_TRY(lt_batchnorm2d_save_sums(node, sums));
-    if (lt_node_wants(node, RESIDUAL))
-        LT_TRY(lt_node_grad_over(node, RESIDUAL, 0, &g)); /* dy[0] is not read again */
+    if (lt_node_wants(node, LT_NORM_RESIDUAL))
+        LT_TRY(lt_node_grad_over(node, LT_NORM_RESIDUAL, 0, &g)); /* dy[0] is not read again */
     LT_TRY(be->batchnorm_grad_stats(ctx, in, g.data ? &g : NULL, sums));
     if (g.data)
         *in = (lt_batchnorm_grad){.dy = {g}, .x = in->x, .coef = in->coef};
     return LT_OK;
-}
-
-bool lt_batchnorm2d_goes_along(const lt_node *norm)
-{
-    bool first = is_local(norm);
-    for (int i = X; i <= BETA; i++)
-        first = first && (!lt_node_wants(norm, i) || lt_node_is_first_grad(norm, i));
-    return first;
-}
-
-lt_status lt_batchnorm2d_along(lt_node *norm, lt_fuse_along *v, lt_batchnorm_along *out)
-{
-    static const int input[] = {BETA, GAMMA};
-    *out = (lt_batchnorm_along){&v->x, &v->coef, &v->sums, &v->dx, batch_count(norm), {{0}}};
-    LT_TRY(lt_node_in(norm, X, &v->x));
-    LT_TRY(lt_node_saved(norm, COEF, &v->coef));
-    LT_TRY(lt_batchnorm2d_save_sums(norm, &v->sums));
-    for (int i = 0; i < 2; i++)
-        if (lt_node_wants(norm, input[i]))
-            LT_TRY(lt_node_grad_ahead(norm, input[i], &out->affine[i]));
-    return lt_node_grad_ahead(norm, X, &v->dx);
 }
 
 /* With the residual's batch norm. in: the gradient that comes in. */
@@ -343,10 +287,10 @@ static lt_status backward_of_both(lt_node *node, lt_node *other, const lt_batchn
     const lt_backend *be = lt_node_backend(node, &ctx);
     lt_view sums, dx;
     lt_fuse_along v;
-    lt_batchnorm_along norm[2] = {{in->x, in->coef, &sums, &dx, batch_count(node), {{0}}}};
+    lt_batchnorm_along norm[2] = {{in->x, in->coef, &sums, &dx, lt_batchnorm2d_count(node), {{0}}}};
     LT_TRY(lt_batchnorm2d_save_sums(node, &sums));
     LT_TRY(affine_outputs(node, norm[0].affine));
-    LT_TRY(lt_node_grad_out(node, X, &dx));
+    LT_TRY(lt_node_grad_out(node, LT_NORM_X, &dx));
     LT_TRY(lt_batchnorm2d_along(other, &v, &norm[1]));
     return be->batchnorm_add_grad(ctx, in, norm);
 }
@@ -359,37 +303,38 @@ static lt_status backward(lt_node *node)
     lt_view x, coef, mask, sums, dx;
     lt_batchnorm_grad in = {.x = &x, .coef = &coef, .relu = c->relu};
     LT_TRY(lt_node_grad_pair(node, in.dy));
-    LT_TRY(lt_node_in(node, X, &x));
-    LT_TRY(lt_node_saved(node, COEF, &coef));
-    if (node->op == &add_again && c->relu && !node->saved[MASK]) { /* the output was not read */
+    LT_TRY(lt_node_in(node, LT_NORM_X, &x));
+    LT_TRY(lt_node_saved(node, LT_NORM_COEF, &coef));
+    if (node->op == &add_again && c->relu
+        && !node->saved[LT_NORM_MASK]) { /* the output was not read */
         LT_TRY(lt_node_replay(node));
         lt_handle_give_back(node->out);
     }
-    if (node->saved[MASK]) {
-        LT_TRY(lt_node_saved(node, MASK, &mask));
+    if (node->saved[LT_NORM_MASK]) {
+        LT_TRY(lt_node_saved(node, LT_NORM_MASK, &mask));
         in.mask = &mask;
     }
     lt_node *other = lt_fuse_producer(node, LT_FUSE_ADD_GRAD);
     if (other)
         return backward_of_both(node, other, &in);
     LT_TRY(find_sums(node, &in, &sums));
-    if (is_local(node))
+    if (lt_batchnorm2d_is_local(node))
         LT_TRY(affine_outputs(node, in.affine));
     else
         LT_TRY(give_rows(node, &sums));
-    if (!lt_node_wants(node, X))
+    if (!lt_node_wants(node, LT_NORM_X))
         return LT_OK;
     if (!c->frozen)
-        LT_TRY(lt_node_norm_reduce(node, LT_NORM_REDUCE_MEAN, SUMS));
-    LT_TRY(lt_node_grad_over(node, X, lt_node_wants(node, RESIDUAL), &dx));
-    return be->batchnorm_grad_x(ctx, &in, &sums, batch_count(node), &dx);
+        LT_TRY(lt_node_norm_reduce(node, LT_NORM_REDUCE_MEAN, LT_NORM_SUMS));
+    LT_TRY(lt_node_grad_over(node, LT_NORM_X, lt_node_wants(node, LT_NORM_RESIDUAL), &dx));
+    return be->batchnorm_grad_x(ctx, &in, &sums, lt_batchnorm2d_count(node), &dx);
 }
 
 const lt_op lt_op_batchnorm2d = {
-    .name = "batchnorm2d",
+    .name = lt_name_batchnorm2d,
     .config_bytes = sizeof(lt_batchnorm2d_config),
     .recomputable = true,
-    .backward_ignores = LT_IGNORES_IN(BETA) | LT_IGNORES_OUT,
+    .backward_ignores = LT_IGNORES_IN(LT_NORM_BETA) | LT_IGNORES_OUT,
     .infer = infer,
     .forward = forward,
     .backward = backward,
@@ -398,19 +343,21 @@ const lt_op lt_op_batchnorm2d = {
 /* With a residual the output is made again (add_again) only where the two norms of a sum are not fused: what is fused
  * would have to be done again. */
 const lt_op lt_op_batchnorm2d_add = {
-    .name = "batchnorm2d",
+    .name = lt_name_batchnorm2d,
     .config_bytes = sizeof(lt_batchnorm2d_config),
-    .backward_ignores = LT_IGNORES_IN(BETA) | LT_IGNORES_IN(RESIDUAL) | LT_IGNORES_OUT,
+    .backward_ignores =
+        LT_IGNORES_IN(LT_NORM_BETA) | LT_IGNORES_IN(LT_NORM_RESIDUAL) | LT_IGNORES_OUT,
     .infer = infer,
     .forward = forward,
     .backward = backward,
 };
 
 static const lt_op add_again = {
-    .name = "batchnorm2d",
+    .name = lt_name_batchnorm2d,
     .config_bytes = sizeof(lt_batchnorm2d_config),
     .recomputable = true,
-    .backward_ignores = LT_IGNORES_IN(BETA) | LT_IGNORES_IN(RESIDUAL) | LT_IGNORES_OUT,
+    .backward_ignores =
+        LT_IGNORES_IN(LT_NORM_BETA) | LT_IGNORES_IN(LT_NORM_RESIDUAL) | LT_IGNORES_OUT,
     .infer = infer,
     .forward = forward,
     .backward = backward,
@@ -425,7 +372,7 @@ static const lt_op *op_with(const lt_tape *tape, const lt_tensor *residual)
         return &lt_op_batchnorm2d;
     int chain = 1;
     for (const lt_node *n = residual->producer; n && n->op == &add_again;
-         n = n->in[RESIDUAL]->producer)
+         n = n->in[LT_NORM_RESIDUAL]->producer)
         chain++;
     const bool again = tape->pass.recompute && !tape->device->backend->batchnorm_add;
     return again && chain <= MOST_IN_CHAIN ? &add_again : &lt_op_batchnorm2d_add;

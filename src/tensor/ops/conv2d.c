@@ -7,10 +7,6 @@
 
 #include "lather/ops/conv.h"
 
-enum { X, W, B }; /* inputs */
-/* Saved: of the output, one of them for the batch norm behind it; of pixels. */
-enum { STATS, SUMS, FOLDED };
-
 /* floor((size + 2*pad - dilation*(taps-1) - 1) / stride) + 1; below 1 if the filter does not fit. */
 static int64_t extent(int64_t size, int64_t taps, int stride, int pad, int dilation)
 {
@@ -34,7 +30,8 @@ static lt_status check_shapes(const lt_node *node)
 {
     const lt_conv2d_config *c = node->config;
     char x[LT_SHAPE_TEXT], w[LT_SHAPE_TEXT];
-    lt_shape xs = node->in[X]->shape, ws = node->in[W] ? node->in[W]->shape : LT_SCALAR;
+    lt_shape xs = node->in[LT_CONV_X]->shape,
+             ws = node->in[LT_CONV_W] ? node->in[LT_CONV_W]->shape : LT_SCALAR;
     if (xs.ndim != 4 || ws.ndim != 4)
         return lt_fail(LT_E_SHAPE, "conv2d: x %s and w %s, want 4 dimensions each",
                        lt_shape_text(xs, x), lt_shape_text(ws, w));
@@ -45,9 +42,9 @@ static lt_status check_shapes(const lt_node *node)
     if (ws.dim[0] % c->groups)
         return lt_fail(LT_E_SHAPE, "conv2d: w %s has no %d groups", lt_shape_text(ws, w),
                        c->groups);
-    if (node->in[B] && !lt_shape_equal(node->in[B]->shape, LT_SHAPE(ws.dim[0])))
+    if (node->in[LT_CONV_B] && !lt_shape_equal(node->in[LT_CONV_B]->shape, LT_SHAPE(ws.dim[0])))
         return lt_fail(LT_E_SHAPE, "conv2d: b %s, want [%lld]",
-                       lt_shape_text(node->in[B]->shape, x), (long long)ws.dim[0]);
+                       lt_shape_text(node->in[LT_CONV_B]->shape, x), (long long)ws.dim[0]);
     return LT_OK;
 }
 
@@ -57,24 +54,16 @@ static lt_status infer(const lt_node *node, lt_desc *out)
     LT_TRY(check_config(c));
     LT_TRY(check_shapes(node));
     char x[LT_SHAPE_TEXT], w[LT_SHAPE_TEXT];
-    lt_shape xs = node->in[X]->shape, ws = node->in[W]->shape;
+    lt_shape xs = node->in[LT_CONV_X]->shape, ws = node->in[LT_CONV_W]->shape;
     int64_t p = extent(xs.dim[2], ws.dim[2], c->stride_h, c->pad_h, c->dilation_h);
     int64_t q = extent(xs.dim[3], ws.dim[3], c->stride_w, c->pad_w, c->dilation_w);
     if (p < 1 || q < 1)
         return lt_fail(LT_E_SHAPE, "conv2d: the filter of w %s is larger than x %s with padding",
                        lt_shape_text(ws, w), lt_shape_text(xs, x));
-    *out = (lt_desc){.dtype = node->in[X]->dtype,
+    *out = (lt_desc){.dtype = node->in[LT_CONV_X]->dtype,
                      .shape = LT_SHAPE(xs.dim[0], ws.dim[0], p, q),
                      .format = LT_FORMAT_CHANNELS_LAST};
     return LT_OK;
-}
-
-lt_tensor *lt_conv2d_take_stats(lt_node *conv, bool *sums)
-{
-    *sums = conv->saved[SUMS];
-    lt_tensor *stats = conv->saved[*sums ? SUMS : STATS];
-    conv->saved[STATS] = conv->saved[SUMS] = NULL;
-    return stats;
 }
 
 /* On a batch norm's deferred output, if the backend can; *done says. */
@@ -117,11 +106,11 @@ static lt_status forward_of_pixels(lt_node *node, const lt_view *w, const lt_vie
         LT_TRY(be->conv2d_pixels_stats(ctx, node->config, &pixels, w, y, stats, how));
     if (!folded.shape.ndim)
         return LT_OK;
-    LT_TRY(lt_node_save(node, FOLDED, y->dtype, folded.shape, &folded));
+    LT_TRY(lt_node_save(node, LT_CONV_FOLDED, y->dtype, folded.shape, &folded));
     LT_TRY(be->conv2d_pixels_stats(ctx, node->config, &pixels, w, y, stats, how));
     if (!how->done) {
-        lt_handle_give_back(node->saved[FOLDED]);
-        node->saved[FOLDED] = NULL;
+        lt_handle_give_back(node->saved[LT_CONV_FOLDED]);
+        node->saved[LT_CONV_FOLDED] = NULL;
     }
     return LT_OK;
 }
@@ -141,7 +130,7 @@ static lt_status fill_stats(lt_node *node, const lt_view *w, const lt_view *y, c
         *sums = how.sums;
     if (how.done)
         return LT_OK;
-    LT_TRY(lt_node_in(node, X, &x));
+    LT_TRY(lt_node_in(node, LT_CONV_X, &x));
     return be->conv2d_stats(ctx, node->config, &x, w, y, stats, sums);
 }
 
@@ -150,20 +139,14 @@ static lt_status forward_with_stats(lt_node *node, const lt_view *w, const lt_vi
 {
     lt_view stats;
     bool sums = false;
-    LT_TRY(lt_node_save(node, STATS, lt_device_master(lt_tape_device(node->tape)),
+    LT_TRY(lt_node_save(node, LT_CONV_STATS, lt_device_master(lt_tape_device(node->tape)),
                         LT_SHAPE(3, y->shape.dim[1]), &stats));
     LT_TRY(fill_stats(node, w, y, &stats, node->tape->norm_reduce ? NULL : &sums));
     if (sums) {
-        node->saved[SUMS] = node->saved[STATS];
-        node->saved[STATS] = NULL;
+        node->saved[LT_CONV_SUMS] = node->saved[LT_CONV_STATS];
+        node->saved[LT_CONV_STATS] = NULL;
     }
     return LT_OK;
-}
-
-lt_status lt_conv2d_views(lt_node *conv, lt_view *x, lt_view *w)
-{
-    LT_TRY(lt_node_in(conv, X, x));
-    return lt_node_in(conv, W, w);
 }
 
 static lt_status forward(lt_node *node)
@@ -176,13 +159,13 @@ static lt_status forward(lt_node *node)
         lt_node_defer(node);
         return LT_OK;
     }
-    LT_TRY(lt_node_in(node, W, &w));
+    LT_TRY(lt_node_in(node, LT_CONV_W, &w));
     LT_TRY(lt_node_out(node, &y));
     if (lt_fuse_offers(node, LT_FUSE_STATS))
         return forward_with_stats(node, &w, &y);
-    LT_TRY(lt_node_in(node, X, &x));
-    if (node->in[B])
-        LT_TRY(lt_node_in(node, B, &b));
+    LT_TRY(lt_node_in(node, LT_CONV_X, &x));
+    if (node->in[LT_CONV_B])
+        LT_TRY(lt_node_in(node, LT_CONV_B, &b));
     return be->conv2d(ctx, node->config, &x, &w, b.data ? &b : NULL, &y);
 }
 
@@ -209,9 +192,9 @@ static lt_status backward_w_of_pixels(lt_node *node, const lt_view *dy, const lt
     const lt_backend *be = lt_node_backend(node, &ctx);
     lt_view x, folded;
     lt_conv_pixels pixels;
-    if (!node->saved[FOLDED])
+    if (!node->saved[LT_CONV_FOLDED])
         return LT_OK;
-    LT_TRY(lt_node_saved(node, FOLDED, &folded));
+    LT_TRY(lt_node_saved(node, LT_CONV_FOLDED, &folded));
     LT_TRY(find_pixels(node, &x, &folded, &pixels));
     return pixels.x ? be->conv2d_pixels_grad_w(ctx, node->config, dy, &pixels, dw, done) : LT_OK;
 }
@@ -223,13 +206,13 @@ static lt_status backward_w(lt_node *node, const lt_view *dy)
     lt_view x, dw;
     bool done;
     LT_TRY(LT_HAS_ENTRY(node, be, conv2d_grad_w));
-    LT_TRY(lt_node_grad_out_rounded(node, W, dy->dtype, &dw));
+    LT_TRY(lt_node_grad_out_rounded(node, LT_CONV_W, dy->dtype, &dw));
     LT_TRY(backward_w_of_norm(node, dy, &dw, &done));
     if (!done)
         LT_TRY(backward_w_of_pixels(node, dy, &dw, &done));
     if (done)
         return LT_OK;
-    LT_TRY(lt_node_in(node, X, &x));
+    LT_TRY(lt_node_in(node, LT_CONV_X, &x));
     return be->conv2d_grad_w(ctx, node->config, dy, &x, &dw);
 }
 
@@ -253,9 +236,9 @@ static lt_status backward_x(lt_node *node, const lt_view *dy)
     const lt_backend *be = lt_node_backend(node, &ctx);
     lt_view w, dx;
     LT_TRY(LT_HAS_ENTRY(node, be, conv2d_grad_x));
-    LT_TRY(lt_node_in(node, W, &w));
+    LT_TRY(lt_node_in(node, LT_CONV_W, &w));
     lt_node *norm = lt_fuse_producer(node, LT_FUSE_GRAD_SUMS);
-    LT_TRY(lt_node_grad_out(node, X, &dx));
+    LT_TRY(lt_node_grad_out(node, LT_CONV_X, &dx));
     if (norm)
         return backward_x_and_sums(node, norm, dy, &w, &dx);
     return be->conv2d_grad_x(ctx, node->config, dy, &w, &dx);
@@ -267,7 +250,7 @@ static lt_status backward_b(lt_node *node, const lt_view *dy)
     void *ctx;
     const lt_backend *be = lt_node_backend(node, &ctx);
     lt_view db;
-    LT_TRY(lt_node_grad_out(node, B, &db));
+    LT_TRY(lt_node_grad_out(node, LT_CONV_B, &db));
     lt_view wide = db;
     wide.shape = LT_SHAPE(1, db.shape.dim[0], 1, 1);
     wide.stride[1] = db.stride[0];
@@ -278,17 +261,17 @@ static lt_status backward(lt_node *node)
 {
     lt_view dy;
     LT_TRY(lt_node_grad(node, &dy));
-    if (lt_node_wants(node, W))
+    if (lt_node_wants(node, LT_CONV_W))
         LT_TRY(backward_w(node, &dy));
-    if (lt_node_wants(node, B))
+    if (lt_node_wants(node, LT_CONV_B))
         LT_TRY(backward_b(node, &dy));
-    return lt_node_wants(node, X) ? backward_x(node, &dy) : LT_OK;
+    return lt_node_wants(node, LT_CONV_X) ? backward_x(node, &dy) : LT_OK;
 }
 
 const lt_op lt_op_conv2d = {
-    .name = "conv2d",
+    .name = lt_name_conv2d,
     .config_bytes = sizeof(lt_conv2d_config),
-    .backward_ignores = LT_IGNORES_IN(B) | LT_IGNORES_OUT,
+    .backward_ignores = LT_IGNORES_IN(LT_CONV_B) | LT_IGNORES_OUT,
     .infer = infer,
     .forward = forward,
     .backward = backward,

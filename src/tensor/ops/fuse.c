@@ -2,14 +2,13 @@
 
 #include "tensor/ops/fuse.h"
 
-#include "tensor/ops/ops.h"
 #include "tensor/tape.h"
 
 #include <stddef.h>
 #include <string.h>
 
-enum { BIAS = 2 };                            /* a convolution's input */
-enum { X, GAMMA, BETA, RESIDUAL = BETA + 3 }; /* a batch norm's */
+const char lt_name_conv2d[] = "conv2d", lt_name_batchnorm2d[] = "batchnorm2d",
+           lt_name_maxpool2d[] = "maxpool2d", lt_name_normalize[] = "normalize";
 
 static bool has_groups(const lt_node *conv)
 {
@@ -20,7 +19,7 @@ static bool has_groups(const lt_node *conv)
  * why it has no bias. */
 static bool is_before_norm(const lt_node *conv)
 {
-    return conv->tape->pass.batch_stats && !conv->in[BIAS] && !has_groups(conv)
+    return conv->tape->pass.batch_stats && !conv->in[LT_CONV_B] && !has_groups(conv)
            && lt_node_is_recorded(conv);
 }
 
@@ -28,13 +27,14 @@ static bool is_before_norm(const lt_node *conv)
 static bool is_evaluated(const lt_node *conv)
 {
     const lt_pass *pass = &conv->tape->pass;
-    return !pass->record && !pass->batch_stats && !conv->in[BIAS];
+    return !pass->record && !pass->batch_stats && !conv->in[LT_CONV_B];
 }
 
+/* One with a residual is no producer. */
 static bool is_plain_norm(const lt_node *norm)
 {
     const lt_batchnorm2d_config *c = norm->config;
-    return c->relu && !c->frozen;
+    return c->relu && !c->frozen && !norm->in[LT_NORM_RESIDUAL];
 }
 
 static bool is_deferrable_norm(const lt_node *norm)
@@ -46,7 +46,8 @@ static bool is_deferrable_norm(const lt_node *norm)
 static bool is_term(const lt_node *norm)
 {
     const lt_batchnorm2d_config *c = norm->config;
-    return !c->relu && !c->frozen && norm->tape->pass.batch_stats && lt_node_is_recorded(norm);
+    return !c->relu && !c->frozen && !norm->in[LT_NORM_RESIDUAL] && norm->tape->pass.batch_stats
+           && lt_node_is_recorded(norm);
 }
 
 static bool takes_all(const lt_node *norm)
@@ -69,7 +70,7 @@ static bool lacks_input(const lt_node *conv)
 
 static bool lacks_residual(const lt_node *norm)
 {
-    return norm->in[RESIDUAL]->given_back;
+    return norm->in[LT_NORM_RESIDUAL]->given_back;
 }
 
 static bool lacks_image(const lt_node *pool)
@@ -79,7 +80,7 @@ static bool lacks_image(const lt_node *pool)
 
 static bool lacks_deferred(const lt_node *norm)
 {
-    return norm->in[X]->deferred;
+    return norm->in[LT_NORM_X]->deferred;
 }
 
 /* One use is left, this convolution's, and no gradient came before: its gradient is all of it. */
@@ -108,43 +109,42 @@ static bool is_only_pool(const lt_node *pool)
 static bool is_only_sum(const lt_node *norm)
 {
     const lt_batchnorm2d_config *c = norm->config;
-    const lt_tensor *r = norm->in[RESIDUAL];
-    for (int i = GAMMA; i <= BETA; i++)
-        for (int k = GAMMA; k <= BETA; k++)
+    const lt_tensor *r = norm->in[LT_NORM_RESIDUAL];
+    for (int i = LT_NORM_GAMMA; i <= LT_NORM_BETA; i++)
+        for (int k = LT_NORM_GAMMA; k <= LT_NORM_BETA; k++)
             if (norm->in[i] == r->producer->in[k])
                 return false;
-    return r->uses == 1 && !r->grad[0] && !c->frozen && lt_node_wants(norm, X);
+    return r->uses == 1 && !r->grad[0] && !c->frozen && lt_node_wants(norm, LT_NORM_X);
 }
 
-/* batchnorm2d as a consumer is also that with a residual: they share their functions. */
 static const struct pattern {
-    const lt_op *producer, *consumer;
-    size_t entry; /* of lt_backend: NULL where the backend cannot fuse this */
+    const char *producer, *consumer; /* names */
+    size_t entry;                    /* of lt_backend: NULL where the backend cannot fuse this */
     bool (*offers)(const lt_node *producer);
     bool (*accepts)(const lt_node *consumer);
     int input; /* of the consumer: the producer's output */
 } patterns[LT_FUSIONS] = {
 #define ENTRY(name) offsetof(lt_backend, name)
-    [LT_FUSE_STATS] = {&lt_op_conv2d, &lt_op_batchnorm2d, ENTRY(conv2d_stats), is_before_norm,
-                       takes_all, X},
-    [LT_FUSE_APPLY] = {&lt_op_batchnorm2d, &lt_op_conv2d, ENTRY(conv2d_norm_stats),
-                       is_deferrable_norm, lacks_input, X},
-    [LT_FUSE_APPLY_GRAD_W] = {&lt_op_batchnorm2d, &lt_op_conv2d, ENTRY(conv2d_norm_grad_w),
-                              is_plain_norm, lacks_input, X},
-    [LT_FUSE_GRAD_SUMS] = {&lt_op_batchnorm2d, &lt_op_conv2d, ENTRY(conv2d_grad_x_sums),
-                           is_plain_norm, is_only_reader, X},
-    [LT_FUSE_ADD] = {&lt_op_batchnorm2d, &lt_op_batchnorm2d, ENTRY(batchnorm_add), is_term,
-                     lacks_residual, RESIDUAL},
-    [LT_FUSE_POOL] = {&lt_op_batchnorm2d, &lt_op_maxpool2d, ENTRY(maxpool2d_norm),
-                      is_deferrable_norm, lacks_image, X},
-    [LT_FUSE_ADD_GRAD] = {&lt_op_batchnorm2d, &lt_op_batchnorm2d, ENTRY(batchnorm_add_grad),
-                          is_term_along, is_only_sum, RESIDUAL},
-    [LT_FUSE_POOL_GRAD] = {&lt_op_batchnorm2d, &lt_op_maxpool2d, ENTRY(maxpool2d_norm_grad),
-                           is_plain_along, is_only_pool, X},
-    [LT_FUSE_AFFINE] = {&lt_op_conv2d, &lt_op_batchnorm2d, ENTRY(conv2d_affine), is_evaluated,
-                        lacks_deferred, X},
-    [LT_FUSE_PIXELS] = {&lt_op_normalize, &lt_op_conv2d, ENTRY(conv2d_pixels_stats),
-                        is_trained_in_16_bits, lacks_input, X},
+    [LT_FUSE_STATS] = {lt_name_conv2d, lt_name_batchnorm2d, ENTRY(conv2d_stats), is_before_norm,
+                       takes_all, 0},
+    [LT_FUSE_APPLY] = {lt_name_batchnorm2d, lt_name_conv2d, ENTRY(conv2d_norm_stats),
+                       is_deferrable_norm, lacks_input, 0},
+    [LT_FUSE_APPLY_GRAD_W] = {lt_name_batchnorm2d, lt_name_conv2d, ENTRY(conv2d_norm_grad_w),
+                              is_plain_norm, lacks_input, 0},
+    [LT_FUSE_GRAD_SUMS] = {lt_name_batchnorm2d, lt_name_conv2d, ENTRY(conv2d_grad_x_sums),
+                           is_plain_norm, is_only_reader, 0},
+    [LT_FUSE_ADD] = {lt_name_batchnorm2d, lt_name_batchnorm2d, ENTRY(batchnorm_add), is_term,
+                     lacks_residual, LT_NORM_RESIDUAL},
+    [LT_FUSE_POOL] = {lt_name_batchnorm2d, lt_name_maxpool2d, ENTRY(maxpool2d_norm),
+                      is_deferrable_norm, lacks_image, 0},
+    [LT_FUSE_ADD_GRAD] = {lt_name_batchnorm2d, lt_name_batchnorm2d, ENTRY(batchnorm_add_grad),
+                          is_term_along, is_only_sum, LT_NORM_RESIDUAL},
+    [LT_FUSE_POOL_GRAD] = {lt_name_batchnorm2d, lt_name_maxpool2d, ENTRY(maxpool2d_norm_grad),
+                           is_plain_along, is_only_pool, 0},
+    [LT_FUSE_AFFINE] = {lt_name_conv2d, lt_name_batchnorm2d, ENTRY(conv2d_affine), is_evaluated,
+                        lacks_deferred, 0},
+    [LT_FUSE_PIXELS] = {lt_name_normalize, lt_name_conv2d, ENTRY(conv2d_pixels_stats),
+                        is_trained_in_16_bits, lacks_input, 0},
 };
 
 static bool has_entry(const lt_node *node, size_t entry)
@@ -157,7 +157,8 @@ static bool has_entry(const lt_node *node, size_t entry)
 bool lt_fuse_offers(const lt_node *producer, lt_fusion fusion)
 {
     const struct pattern *p = &patterns[fusion];
-    return producer->op == p->producer && has_entry(producer, p->entry) && p->offers(producer);
+    return producer->op->name == p->producer && has_entry(producer, p->entry)
+           && p->offers(producer);
 }
 
 lt_node *lt_fuse_producer(const lt_node *consumer, lt_fusion fusion)
@@ -165,7 +166,7 @@ lt_node *lt_fuse_producer(const lt_node *consumer, lt_fusion fusion)
     const struct pattern *p = &patterns[fusion];
     const lt_tensor *input = consumer->in[p->input];
     lt_node *producer = input ? input->producer : NULL;
-    LT_ASSERT(consumer->op->forward == p->consumer->forward);
+    LT_ASSERT(consumer->op->name == p->consumer);
     if (!producer || producer->tape != consumer->tape || !lt_fuse_offers(producer, fusion))
         return NULL;
     return p->accepts(consumer) ? producer : NULL;

@@ -4,7 +4,10 @@
 #ifndef LT_TENSOR_FUSE_H
 #define LT_TENSOR_FUSE_H
 
-#include "lather/ext/op.h"
+#include "tensor/ops/fused_nodes.h"
+
+/* Names of the operations that are fused: the table knows them by the addresses. */
+extern const char lt_name_conv2d[], lt_name_batchnorm2d[], lt_name_maxpool2d[], lt_name_normalize[];
 
 typedef enum lt_fusion {
     /* Forward: the convolution computes the statistics that the batch norm behind it needs. */
@@ -38,32 +41,5 @@ bool lt_fuse_offers(const lt_node *producer, lt_fusion fusion);
 
 /* The node that made the consumer's first input, or its residual, if the two are such a pair; else NULL. */
 lt_node *lt_fuse_producer(const lt_node *consumer, lt_fusion fusion);
-
-/* What producers hand over; each operation alone knows its saved tensors. */
-
-/* The statistics of the convolution's output; NULL: none, or taken before. Taken once, as a reduction over
- * ranks writes to them. *sums: as conv2d_stats says. */
-lt_tensor *lt_conv2d_take_stats(lt_node *conv, bool *sums);
-
-/* What a convolution whose output is deferred reads. */
-LT_MUST_CHECK lt_status lt_conv2d_views(lt_node *conv, lt_view *x, lt_view *w);
-
-/* What a batch norm read. */
-typedef struct lt_fuse_views {
-    lt_view x, coef, gamma, beta, rounded;
-} lt_fuse_views;
-LT_MUST_CHECK lt_status lt_batchnorm2d_views(lt_node *norm, lt_fuse_views *v,
-                                             lt_batchnorm_before *out);
-/* Memory for the sums that its backward then finds there. */
-LT_MUST_CHECK lt_status lt_batchnorm2d_save_sums(lt_node *norm, lt_view *sums);
-
-/* A batch norm's whole backward as a part of its reader's: whether that can be, and what the backend is given.
- * Its own turn then finds no gradient. */
-typedef struct lt_fuse_along {
-    lt_view x, coef, sums, dx;
-} lt_fuse_along;
-bool lt_batchnorm2d_goes_along(const lt_node *norm);
-LT_MUST_CHECK lt_status lt_batchnorm2d_along(lt_node *norm, lt_fuse_along *v,
-                                             lt_batchnorm_along *out);
 
 #endif

@@ -39,7 +39,7 @@ static lt_status forward(lt_node *node)
 }
 
 const lt_op lt_op_normalize = {
-    .name = "normalize",
+    .name = lt_name_normalize,
     .config_bytes = sizeof(lt_normalize_config),
     .infer = infer,
     .forward = forward,

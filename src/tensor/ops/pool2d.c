@@ -96,7 +96,7 @@ static lt_status max_backward(lt_node *node)
 }
 
 const lt_op lt_op_maxpool2d = {
-    .name = "maxpool2d",
+    .name = lt_name_maxpool2d,
     .config_bytes = sizeof(lt_pool2d_config),
     .backward_ignores = LT_IGNORES_IN(0) | LT_IGNORES_OUT,
     .infer = max_infer,

@@ -1,0 +1,78 @@
+/* What operations that are fused ask of each other's nodes. */
+
+#include "tensor/ops/fused_nodes.h"
+
+#include "tensor/tape.h"
+
+lt_tensor *lt_conv2d_take_stats(lt_node *conv, bool *sums)
+{
+    *sums = conv->saved[LT_CONV_SUMS];
+    lt_tensor *stats = conv->saved[*sums ? LT_CONV_SUMS : LT_CONV_STATS];
+    conv->saved[LT_CONV_STATS] = conv->saved[LT_CONV_SUMS] = NULL;
+    return stats;
+}
+
+lt_status lt_conv2d_views(lt_node *conv, lt_view *x, lt_view *w)
+{
+    LT_TRY(lt_node_in(conv, LT_CONV_X, x));
+    return lt_node_in(conv, LT_CONV_W, w);
+}
+
+bool lt_batchnorm2d_uses_batch(const lt_node *node)
+{
+    const lt_batchnorm2d_config *c = node->config;
+    return lt_tape_pass(node->tape).batch_stats && !c->frozen;
+}
+
+double lt_batchnorm2d_count(const lt_node *node)
+{
+    lt_shape x = node->in[LT_NORM_X]->shape;
+    const int64_t values = lt_shape_count(x) / x.dim[1];
+    return lt_batchnorm2d_uses_batch(node) ? (double)values : 0;
+}
+
+bool lt_batchnorm2d_is_local(const lt_node *node)
+{
+    return lt_node_wants(node, LT_NORM_X) && !node->tape->norm_reduce;
+}
+
+lt_status lt_batchnorm2d_views(lt_node *norm, lt_fuse_views *v, lt_batchnorm_before *out)
+{
+    LT_TRY(lt_node_in(norm, LT_NORM_X, &v->x));
+    LT_TRY(lt_node_in(norm, LT_NORM_GAMMA, &v->gamma));
+    LT_TRY(lt_node_in(norm, LT_NORM_BETA, &v->beta));
+    LT_TRY(lt_node_saved(norm, LT_NORM_COEF, &v->coef));
+    *out = (lt_batchnorm_before){&v->x, &v->coef, &v->gamma, &v->beta, NULL};
+    if (!norm->saved[LT_NORM_ROUNDED])
+        return LT_OK;
+    out->rounded = &v->rounded;
+    return lt_node_saved(norm, LT_NORM_ROUNDED, &v->rounded);
+}
+
+lt_status lt_batchnorm2d_save_sums(lt_node *norm, lt_view *sums)
+{
+    return lt_node_save(norm, LT_NORM_SUMS, lt_device_master(lt_tape_device(norm->tape)),
+                        LT_SHAPE(2, norm->in[LT_NORM_X]->shape.dim[1]), sums);
+}
+
+bool lt_batchnorm2d_goes_along(const lt_node *norm)
+{
+    bool first = lt_batchnorm2d_is_local(norm);
+    for (int i = LT_NORM_X; i <= LT_NORM_BETA; i++)
+        first = first && (!lt_node_wants(norm, i) || lt_node_is_first_grad(norm, i));
+    return first;
+}
+
+lt_status lt_batchnorm2d_along(lt_node *norm, lt_fuse_along *v, lt_batchnorm_along *out)
+{
+    static const int input[] = {LT_NORM_BETA, LT_NORM_GAMMA};
+    *out =
+        (lt_batchnorm_along){&v->x, &v->coef, &v->sums, &v->dx, lt_batchnorm2d_count(norm), {{0}}};
+    LT_TRY(lt_node_in(norm, LT_NORM_X, &v->x));
+    LT_TRY(lt_node_saved(norm, LT_NORM_COEF, &v->coef));
+    LT_TRY(lt_batchnorm2d_save_sums(norm, &v->sums));
+    for (int i = 0; i < 2; i++)
+        if (lt_node_wants(norm, input[i]))
+            LT_TRY(lt_node_grad_ahead(norm, input[i], &out->affine[i]));
+    return lt_node_grad_ahead(norm, LT_NORM_X, &v->dx);
+}
