@@ -1,4 +1,4 @@
-/* Running an operation, and recording it. */
+/* Running an operation; in a pass that records, its node goes on the tape. */
 
 #include "base/alloc.h"
 #include "tensor/tape.h"
