@@ -12,7 +12,6 @@
 
 #include "lather/ext/comm.h"
 #include "lather/ext/fail.h"
-#include "lather/ext/vec.h"
 #include "lather/log.h"
 
 #include <stdio.h>
@@ -21,11 +20,15 @@
 
 static const char numbers_name[] = "numbers", scaling_name[] = "scaling", outer_mark[] = "#outer.";
 
-const char *lt_checkpoint_prefix(const lt_local_steps *local, char prefix[LT_CHECKPOINT_PREFIX])
+static const char *prefix_of(int group, char prefix[LT_CHECKPOINT_PREFIX])
 {
-    const int group = local ? lt_local_steps_group(local) : 0;
     snprintf(prefix, LT_CHECKPOINT_PREFIX, group ? "group.%d." : "", group);
     return prefix;
+}
+
+const char *lt_checkpoint_prefix(const lt_local_steps *local, char prefix[LT_CHECKPOINT_PREFIX])
+{
+    return prefix_of(local ? lt_local_steps_group(local) : 0, prefix);
 }
 
 /* --- Saving: a group tells rank 0 its tensors, a line of owner, dtype, dimensions and name for each --- */
@@ -317,55 +320,44 @@ static lt_status load_number(void *context, const char *name, int64_t *value)
 }
 
 /* Momentum and residual may be missing, as earlier settings had none: then they are 0 as at the start. */
-static lt_status load_one(const loading *l, const char *name, lt_tensor *tensor, bool required)
+static lt_status load_one(const loading *l, const char *prefix, const lt_state_entry *entry)
 {
-    const lt_safetensors_entry *e = lt_safetensors_find(l->file, name);
-    if (!e)
-        return required ? lt_fail(LT_E_FORMAT, "%s: state '%s' is missing", l->path, name) : LT_OK;
-    return l->write ? lt_entry_write(e, tensor) : lt_entry_check(e, l->path, tensor);
+    const lt_safetensors_entry *e = NULL;
+    LT_TRY(lt_checkpoint_find(l->file, prefix, entry, LT_CHECKPOINT_OF_OPTIM, &e));
+    if (e)
+        return lt_entry_load(e, l->path, entry->tensor, NULL, l->write);
+    return !strcmp(entry->name, "outer.start") || !strcmp(entry->name, "outer.value")
+               ? lt_fail(LT_E_FORMAT, "%s: state '%s%s%c%s' is missing", l->path, prefix,
+                         entry->param, LT_CHECKPOINT_OF_OPTIM, entry->name)
+               : LT_OK;
 }
 
-static bool is_required(const lt_state_entry *entry)
+static lt_status load_common(void *context, const lt_state_entry *entry)
 {
-    return !strcmp(entry->name, "outer.start") || !strcmp(entry->name, "outer.value");
+    return load_one(context, "", entry);
 }
 
-static lt_status load_entry(void *context, const lt_state_entry *entry)
-{
-    const loading *l = context;
-    char *name = lt_checkpoint_name("", entry, LT_CHECKPOINT_OF_OPTIM);
-    lt_status st = name ? load_one(l, name, entry->tensor, is_required(entry)) : LT_E_NOMEM;
-    lt_free(name);
-    return st;
-}
-
-static lt_status load_of_group(void *context, const lt_state_entry *entry)
+static lt_status load_own(void *context, const lt_state_entry *entry)
 {
     const loading *l = context;
-    char *name = lt_checkpoint_name(l->groups->prefix, entry, LT_CHECKPOINT_OF_OPTIM);
-    lt_status st = name ? load_one(l, name, entry->tensor, is_required(entry)) : LT_E_NOMEM;
-    lt_free(name);
-    return st;
+    return load_one(l, l->groups->prefix, entry);
 }
 
-/* The mean over the groups that were: so the mean over those that are stays what it was. */
+/* The mean over the stored groups: another count of groups keeps the mean over all. */
 static lt_status load_mean(void *context, const lt_state_entry *entry)
 {
     const loading *l = context;
-    lt_tensor *one = NULL;
-    char *plain = lt_checkpoint_name("", entry, LT_CHECKPOINT_OF_OPTIM);
-    lt_status st = plain ? lt_tensor_new_like(&one, entry->tensor, entry->dtype) : LT_E_NOMEM;
-    for (int64_t g = 0; g < l->groups->stored && !st; g++) {
-        char *name = g ? lt_format("group.%lld.%s", (long long)g, plain) : lt_strdup(plain);
-        st = name ? lt_tensor_fill(one, 0) : LT_E_NOMEM;
-        if (!st)
-            st = load_one(l, name, one, false);
-        if (!st && l->write)
-            st = lt_vec_axpby(entry->tensor, 1.0 / (double)l->groups->stored, one, g > 0, NULL);
-        lt_free(name);
+    const int stored = (int)l->groups->stored;
+    const lt_safetensors_entry **e = lt_alloc((size_t)stored, sizeof(void *));
+    lt_status st = e ? LT_OK : LT_E_NOMEM;
+    for (int g = 0; g < stored && !st; g++) {
+        char prefix[LT_CHECKPOINT_PREFIX];
+        st =
+            lt_checkpoint_find(l->file, prefix_of(g, prefix), entry, LT_CHECKPOINT_OF_OPTIM, &e[g]);
     }
-    lt_tensor_free(&one);
-    lt_free(plain);
+    if (!st)
+        st = lt_entry_load_share(e, stored, stored, l->path, entry->tensor, l->write);
+    lt_free(e);
     return st;
 }
 
@@ -374,9 +366,8 @@ lt_status lt_checkpoint_load_groups(const lt_checkpoint_groups *g, const char *p
                                     bool write)
 {
     loading l = {.groups = g, .path = path, .file = file, .write = write};
-    lt_state_visitor common = {.entry = load_entry, .number = load_number, .context = &l};
-    lt_state_visitor own = {
-        .entry = g->same ? load_of_group : load_mean, .number = load_number, .context = &l};
+    lt_state_visitor common = {load_common, load_number, &l},
+                     own = {g->same ? load_own : load_mean, load_number, &l};
     if (!parts->local || !g->stored)
         return LT_OK;
     LT_TRY(lt_local_steps_visit(parts->local, &common));

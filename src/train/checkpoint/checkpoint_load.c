@@ -48,8 +48,7 @@ static lt_status load_tensor(loading *l, const char *name, lt_tensor *tensor, co
     if (!e)
         return fail_missing(l, "state", name);
     l->entries++;
-    return l->write ? lt_entry_write_box(e, tensor, place)
-                    : lt_entry_check_box(e, l->path, tensor, place);
+    return lt_entry_load(e, l->path, tensor, place, l->write);
 }
 
 /* By way of the tensor that a checkpoint has of it. */

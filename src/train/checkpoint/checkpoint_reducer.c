@@ -62,87 +62,51 @@ static lt_status count_parts(void *context, const lt_state_entry *entry)
 }
 
 /* Part number index of the same sum in the file; NULL: there is none. */
-static const lt_safetensors_entry *find_part(const taking *t, const lt_state_entry *entry,
-                                             size_t stem, int index)
+static lt_status find_part(const taking *t, const lt_state_entry *entry, size_t stem, int index,
+                           const lt_safetensors_entry **out)
 {
     char name[NAME];
     snprintf(name, sizeof name, "%.*s%d", (int)stem, entry->name, index);
     const lt_state_entry part = {.param = entry->param, .name = name, .block = -1};
-    char *full = lt_checkpoint_name("", &part, LT_CHECKPOINT_OF_REDUCER);
-    const lt_safetensors_entry *found = full ? lt_safetensors_find(t->file, full) : NULL;
-    lt_free(full);
-    return found;
+    return lt_checkpoint_find(t->file, "", &part, LT_CHECKPOINT_OF_REDUCER, out);
 }
 
 static lt_status take_tensor(const taking *t, const lt_safetensors_entry *from, lt_tensor *to)
 {
     if (!to) /* another rank reads it */
         return LT_OK;
-    return t->write ? lt_entry_write(from, to) : lt_entry_check(from, t->path, to);
+    return lt_entry_load(from, t->path, to, NULL, t->write);
 }
 
-/* sum += the part, by way of one, a tensor like that of the run. */
-static lt_status add_part(const lt_safetensors_entry *from, lt_tensor *one, float *host,
-                          double *sum)
-{
-    LT_TRY(lt_entry_write(from, one));
-    LT_TRY(lt_tensor_read(one, host, lt_tensor_bytes(one)));
-    for (int64_t i = 0; i < lt_tensor_count(one); i++)
-        sum[i] += (double)host[i];
-    return LT_OK;
-}
-
-static lt_status write_share(const taking *t, const lt_state_entry *entry, size_t stem, int stored,
-                             lt_tensor *one)
-{
-    const size_t count = (size_t)lt_tensor_count(one);
-    float *host = lt_alloc(count, sizeof *host);
-    double *sum = lt_alloc(count, sizeof *sum);
-    lt_status st = host && sum ? LT_OK : LT_E_NOMEM;
-    for (int i = 0; i < stored && !st; i++)
-        st = add_part(find_part(t, entry, stem, i), one, host, sum);
-    for (size_t i = 0; i < count && !st; i++)
-        host[i] = (float)(sum[i] / t->parts);
-    if (!st)
-        st = lt_tensor_write(entry->tensor, host, count * sizeof *host);
-    lt_free(host);
-    lt_free(sum);
-    return st;
-}
-
-/* The sum of so many parts in the file, divided by those of this run. */
+/* The sum of all parts in the file, divided by those of this run. */
 static lt_status take_share(taking *t, const lt_state_entry *entry, size_t stem, int stored)
 {
     t->regrouped++;
     t->stored = stored;
-    if (entry->dtype != LT_F32)
-        return lt_fail(LT_E_FORMAT, "%s: %s of %s is %s; only f32 is divided over other nodes",
-                       t->path, entry->name, entry->param, lt_dtype_name(entry->dtype));
-    if (!entry->tensor)
-        return LT_OK;
-    for (int i = 0; i < stored; i++)
-        LT_TRY(lt_entry_check(find_part(t, entry, stem, i), t->path, entry->tensor));
-    if (!t->write)
-        return LT_OK;
-    lt_tensor *one;
-    LT_TRY(lt_tensor_new(&one, lt_tensor_device(entry->tensor), LT_F32,
-                         lt_tensor_shape(entry->tensor)));
-    lt_status st = write_share(t, entry, stem, stored, one);
-    lt_tensor_free(&one);
+    const lt_safetensors_entry **part = lt_alloc((size_t)stored, sizeof(void *));
+    lt_status st = part ? LT_OK : LT_E_NOMEM;
+    for (int i = 0; i < stored && !st; i++)
+        st = find_part(t, entry, stem, i, &part[i]);
+    if (!st && entry->tensor)
+        st = lt_entry_load_share(part, stored, t->parts, t->path, entry->tensor, t->write);
+    lt_free(part);
     return st;
 }
 
 static lt_status take_part(taking *t, const lt_state_entry *entry, size_t stem, int part)
 {
+    const lt_safetensors_entry *found, *own = NULL;
     int stored = 0;
-    while (find_part(t, entry, stem, stored))
-        stored++;
+    LT_TRY(find_part(t, entry, stem, part, &own));
+    LT_TRY(find_part(t, entry, stem, 0, &found));
+    while (found)
+        LT_TRY(find_part(t, entry, stem, ++stored, &found));
     if (!part)
         t->taken += (size_t)stored;
     t->missing += !stored;
     if (!stored)
         return LT_OK;
-    return stored == t->parts ? take_tensor(t, find_part(t, entry, stem, part), entry->tensor)
+    return stored == t->parts ? take_tensor(t, own, entry->tensor)
                               : take_share(t, entry, stem, stored);
 }
 
@@ -153,11 +117,8 @@ static lt_status take_entry(void *context, const lt_state_entry *entry)
     const int part = part_of(entry->name, &stem);
     if (part >= 0)
         return take_part(t, entry, stem, part);
-    char *name = lt_checkpoint_name("", entry, LT_CHECKPOINT_OF_REDUCER);
-    if (!name)
-        return LT_E_NOMEM;
-    const lt_safetensors_entry *found = lt_safetensors_find(t->file, name);
-    lt_free(name);
+    const lt_safetensors_entry *found = NULL;
+    LT_TRY(lt_checkpoint_find(t->file, "", entry, LT_CHECKPOINT_OF_REDUCER, &found));
     t->taken += found != NULL;
     t->missing += !found;
     return found ? take_tensor(t, found, entry->tensor) : LT_OK;

@@ -11,6 +11,16 @@ char *lt_checkpoint_name(const char *prefix, const lt_state_entry *entry, char m
                                         entry->block, entry->name);
 }
 
+lt_status lt_checkpoint_find(const lt_safetensors *file, const char *prefix,
+                             const lt_state_entry *entry, char mark,
+                             const lt_safetensors_entry **out)
+{
+    char *name = lt_checkpoint_name(prefix, entry, mark);
+    *out = name ? lt_safetensors_find(file, name) : NULL;
+    lt_free(name);
+    return name ? LT_OK : LT_E_NOMEM;
+}
+
 char *lt_checkpoint_note(const lt_state_entry *entry)
 {
     char offset[LT_SHAPE_TEXT], shape[LT_SHAPE_TEXT];

@@ -279,8 +279,8 @@ static lt_status load_average(const lt_safetensors *file, const char *path, cons
     const lt_safetensors_entry *e = lt_safetensors_find(file, name);
     if (!e)
         return lt_fail(LT_E_FORMAT, "%s: state '%s' is missing", path, name);
-    LT_TRY(lt_entry_check_box(e, path, p->value, p->place));
-    return lt_entry_write_box(e, p->value, p->place);
+    LT_TRY(lt_entry_load(e, path, p->value, p->place, false));
+    return lt_entry_load(e, path, p->value, p->place, true);
 }
 
 static lt_status load_averages(const lt_safetensors *file, const char *path,

@@ -75,7 +75,7 @@ static void put_element(void *host, lt_dtype dtype, int64_t i, double value)
         ((int64_t *)host)[i] = (int64_t)value;
 }
 
-lt_status lt_entry_write_box(const lt_safetensors_entry *e, lt_tensor *tensor,
+static lt_status write_entry(const lt_safetensors_entry *e, lt_tensor *tensor,
                              const lt_place *place)
 {
     size_t bytes = lt_tensor_bytes(tensor);
@@ -93,11 +93,6 @@ lt_status lt_entry_write_box(const lt_safetensors_entry *e, lt_tensor *tensor,
     lt_status st = lt_tensor_write(tensor, host, bytes);
     lt_free(host);
     return st;
-}
-
-lt_status lt_entry_write(const lt_safetensors_entry *e, lt_tensor *tensor)
-{
-    return lt_entry_write_box(e, tensor, NULL);
 }
 
 /* A count goes up by one a batch and must not overflow. */
@@ -127,8 +122,8 @@ static lt_status check_dtype(const lt_safetensors_entry *e, const char *path, lt
     return want == LT_I64 ? check_counts(e, path) : LT_OK;
 }
 
-lt_status lt_entry_check_box(const lt_safetensors_entry *e, const char *path,
-                             const lt_tensor *tensor, const lt_place *place)
+static lt_status check_box(const lt_safetensors_entry *e, const char *path, const lt_tensor *tensor,
+                           const lt_place *place)
 {
     char a[LT_SHAPE_TEXT], b[LT_SHAPE_TEXT];
     const lt_shape want = place ? place->logical : lt_tensor_shape(tensor);
@@ -138,9 +133,37 @@ lt_status lt_entry_check_box(const lt_safetensors_entry *e, const char *path,
     return check_dtype(e, path, lt_tensor_dtype(tensor));
 }
 
-lt_status lt_entry_check(const lt_safetensors_entry *e, const char *path, const lt_tensor *tensor)
+lt_status lt_entry_load(const lt_safetensors_entry *e, const char *path, lt_tensor *tensor,
+                        const lt_place *place, bool write)
 {
-    return lt_entry_check_box(e, path, tensor, NULL);
+    return write ? write_entry(e, tensor, place) : check_box(e, path, tensor, place);
+}
+
+static lt_status write_share(const lt_safetensors_entry *const *e, int count, int parts,
+                             lt_tensor *tensor)
+{
+    const size_t bytes = lt_tensor_bytes(tensor);
+    void *host = lt_alloc_aligned(64, bytes);
+    if (!host)
+        return LT_E_NOMEM;
+    for (int64_t i = 0; i < lt_tensor_count(tensor); i++) {
+        double sum = 0;
+        for (int k = 0; k < count; k++)
+            sum += e[k] ? element(e[k], i) : 0;
+        put_element(host, lt_tensor_dtype(tensor), i, sum / parts);
+    }
+    lt_status st = lt_tensor_write(tensor, host, bytes);
+    lt_free(host);
+    return st;
+}
+
+lt_status lt_entry_load_share(const lt_safetensors_entry *const *e, int count, int parts,
+                              const char *path, lt_tensor *tensor, bool write)
+{
+    for (int k = 0; k < count && !write; k++)
+        if (e[k])
+            LT_TRY(check_box(e[k], path, tensor, NULL));
+    return write ? write_share(e, count, parts, tensor) : LT_OK;
 }
 
 /* Whether rules->fit takes an entry of another shape. */
@@ -164,7 +187,7 @@ static lt_status check_entry(const lt_safetensors_entry *e, const char *path, co
                              const lt_weights_rules *rules)
 {
     return is_fitted(e, p, rules) ? check_fit(e, path, p, rules)
-                                  : lt_entry_check_box(e, path, p->value, p->place);
+                                  : check_box(e, path, p->value, p->place);
 }
 
 static lt_status write_fitted(const lt_safetensors_entry *e, lt_param *p,
@@ -317,7 +340,7 @@ lt_status lt_weights_apply(const lt_safetensors *file, const lt_params *params,
         if (!e || is_skipped(p->name, rules))
             continue;
         LT_TRY(is_fitted(e, p, rules) ? write_fitted(e, p, rules)
-                                      : lt_entry_write_box(e, p->value, p->place));
+                                      : write_entry(e, p->value, p->place));
     }
     return LT_OK;
 }

@@ -27,15 +27,13 @@ LT_MUST_CHECK lt_status lt_weights_apply(const lt_safetensors *file, const lt_pa
 LT_MUST_CHECK lt_status lt_weights_add_metadata(lt_safetensors_writer *w,
                                                 const lt_metadata *metadata, size_t count);
 
-/* Whether an entry fits a tensor: LT_E_SHAPE, naming both shapes. */
-LT_MUST_CHECK lt_status lt_entry_check(const lt_safetensors_entry *entry, const char *path,
-                                       const lt_tensor *tensor);
-/* Converts the entry's values to the tensor's dtype (f32, f64, i64) and writes them. */
-LT_MUST_CHECK lt_status lt_entry_write(const lt_safetensors_entry *entry, lt_tensor *tensor);
-/* The same of a tensor that is a box of the entry; place NULL: all of it. */
-LT_MUST_CHECK lt_status lt_entry_check_box(const lt_safetensors_entry *entry, const char *path,
-                                           const lt_tensor *tensor, const lt_place *place);
-LT_MUST_CHECK lt_status lt_entry_write_box(const lt_safetensors_entry *entry, lt_tensor *tensor,
-                                           const lt_place *place);
+/* An entry for a tensor, or for the box of it that place says; NULL: all of it. write false: whether it fits (else
+ * LT_E_SHAPE, naming both shapes); true: converts its values to the tensor's dtype (f32, f64, i64) and writes them. */
+LT_MUST_CHECK lt_status lt_entry_load(const lt_safetensors_entry *entry, const char *path,
+                                      lt_tensor *tensor, const lt_place *place, bool write);
+/* The same for the sum of count entries divided by parts; an entry of NULL is zeros. */
+LT_MUST_CHECK lt_status lt_entry_load_share(const lt_safetensors_entry *const *entry, int count,
+                                            int parts, const char *path, lt_tensor *tensor,
+                                            bool write);
 
 #endif
