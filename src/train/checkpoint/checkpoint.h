@@ -57,15 +57,16 @@ LT_MUST_CHECK lt_status lt_checkpoint_write_state(const char *folder,
 LT_MUST_CHECK lt_status lt_checkpoint_read_state(const char *folder, lt_json **json,
                                                  lt_checkpoint_state *state);
 
-enum { LT_CHECKPOINT_KEY = LT_CHECKPOINT_NAME + 8 };
-/* The key of the samples' count: "images", "epoch_images". Returns key. */
-const char *lt_checkpoint_count_key(const lt_checkpoint_state *state, bool of_epoch,
-                                    char key[LT_CHECKPOINT_KEY]);
-
-/* Errors: LT_E_FORMAT, naming the first counter out of its range, and the range. */
+/* Writes the members of state.json that are the state's. Errors: LT_E_ARG (a name that a task gave is one of others). */
+LT_MUST_CHECK lt_status lt_checkpoint_put_fields(lt_json_writer *w,
+                                                 const lt_checkpoint_state *state);
+/* Reads and checks them; *state is zeros. Errors: LT_E_FORMAT. */
+LT_MUST_CHECK lt_status lt_checkpoint_get_fields(const lt_json_value *root,
+                                                 lt_checkpoint_state *state);
+/* Errors: LT_E_FORMAT, naming the first field out of its range, and the range. */
 LT_MUST_CHECK lt_status lt_checkpoint_check_state(const lt_checkpoint_state *state);
-/* The same for the optimizer's numbers behind so many steps; step is in its range. NULL: none. */
-LT_MUST_CHECK lt_status lt_checkpoint_check_numbers(const lt_json_value *numbers, int64_t step);
+LT_MUST_CHECK lt_status lt_checkpoint_check_integer(const char *key, int64_t value, int64_t low,
+                                                    int64_t high);
 
 /* lt_checkpoint_clean() of the folder of checkpoints. */
 void lt_checkpoint_clean_in(const char *checkpoints);

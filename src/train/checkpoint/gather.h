@@ -35,7 +35,8 @@ LT_MUST_CHECK lt_status lt_gather_open(lt_gather *out, lt_comm *comm, const lt_p
 /* On rank 0, what it has not received is received and thrown away if sent, that is if the others send. */
 void lt_gather_close(lt_gather *gather, bool sent);
 
-/* Adds a tensor, cut as param is; param NULL: whole. Takes name, note and made even if it fails; name NULL: LT_E_NOMEM. Errors: LT_E_ARG (a box of another parameter than those of lt_gather_open()), LT_E_NOMEM. */
+/* Adds a tensor, cut as param is; param NULL: whole. Takes name, note and made even if it fails; name NULL: LT_E_NOMEM.
+ * Errors: LT_E_ARG (a box of another parameter than those of lt_gather_open()), LT_E_NOMEM. */
 LT_MUST_CHECK lt_status lt_gather_add(lt_gather *gather, const lt_gathered *item,
                                       const lt_param *param);
 /* The same for a tensor that each rank has, all of it or its box. */

@@ -1,0 +1,458 @@
+/* The fields of state.json, and the range of each. Besides those of every run there are those of a task, by names that
+ * the task gives: "best_METRIC", "epoch_SUM", facts, and the counts of its unit, UNIT and "epoch_UNIT". A file without
+ * "unit" counts images, as those of all versions before 0.2 do. */
+
+#include "checkpoint.h"
+#include "train/run/processor.h"
+
+#include "lather/ext/fail.h"
+
+#include <errno.h>
+#include <float.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <math.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* INT64_OR_0, DOUBLE_OR_0: 0 where it is missing, and missing where it is 0. */
+typedef enum field_type {
+    INT64,
+    INT64_OR_0,
+    INT,
+    UINT64,
+    DOUBLE,
+    DOUBLE_OR_0,
+    NAME,
+    GIVEN
+} field_type;
+
+/* What a task gives, without a key of its own. LATER: facts that files of earlier versions lack. */
+typedef enum given { NOTHING, COUNT, EPOCH_COUNT, BEST, SUMS, TEXTS, NUMBERS, LATER } given;
+
+typedef struct field {
+    const char *key;
+    size_t offset;
+    field_type type;
+    bool later; /* files of earlier versions lack it: it is -1, a name is "" */
+    given given;
+    double low, high; /* its range: what is computed from it does not overflow */
+    size_t limit;     /* a counter before it in the table that it may not exceed; itself: high */
+} field;
+
+/* A double counts so far without a gap, and products with what one machine holds fit 64 bits. */
+#define MOST 0x1p53
+
+enum { MOST_PROCESSES = 1 << 20 };
+
+#define AT(name) offsetof(lt_checkpoint_state, name)
+/* clang-format off */
+#define COUNTER(name, type, limit)        {#name, AT(name), type, false, NOTHING, 0, MOST, AT(limit)}
+#define FIELD(name, type, low, high)      {#name, AT(name), type, false, NOTHING, low, high, AT(name)}
+#define ADDED(name, type, low, high)      {#name, AT(name), type, true, NOTHING, low, high, AT(name)}
+#define NOISE(name, type, low, high, limit) {"noise_" #name, AT(noise.name), type, true, NOTHING, low, high, AT(limit)}
+#define TASK(given)                       {"", 0, GIVEN, false, given, 0, 0, 0}
+#define TASK_COUNT(given, name)           {"", AT(name), GIVEN, false, given, 0, MOST, AT(samples)}
+
+/* The sums and the best metric are a task's, and may be anything: a run that diverged has it. */
+static const field fields[] = {
+    COUNTER(step, INT64, step),
+    COUNTER(epoch, INT64, step),
+    COUNTER(batch, INT64, batch),
+    TASK_COUNT(COUNT, samples),
+    FIELD(seed, UINT64, 0, 0),
+    FIELD(loss_scale, DOUBLE, 0, (double)FLT_MAX),
+    TASK(BEST),
+    COUNTER(best_step, INT64, step),
+    FIELD(seconds, DOUBLE, 0, 1e15),
+    TASK(SUMS),
+    FIELD(epoch_seconds, DOUBLE, 0, 1e15),
+    TASK_COUNT(EPOCH_COUNT, epoch_samples),
+    COUNTER(ema_updates, INT64, step),
+    TASK(TEXTS),
+    FIELD(optim, NAME, 0, 0),
+    TASK(NUMBERS),
+    FIELD(ranks, INT, 0, MOST_PROCESSES),
+    FIELD(threads, INT, 0, MOST_PROCESSES),
+    COUNTER(global_batch, INT64, global_batch),
+    ADDED(loss_good_steps, INT, -1, INT32_MAX),
+    ADDED(epoch_recorded, INT, -1, 1),
+    COUNTER(data_samples, INT64_OR_0, data_samples),
+    COUNTER(data_hash, INT64_OR_0, data_hash),
+    COUNTER(data_bytes, INT64_OR_0, data_bytes),
+    ADDED(run, NAME, 0, 0),
+    COUNTER(epoch_unused, INT64_OR_0, epoch_unused),
+    FIELD(epoch_loss_missing, DOUBLE_OR_0, -1e15, 1e15),
+    NOISE(square, DOUBLE_OR_0, -DBL_MAX, DBL_MAX, noise.square),
+    NOISE(trace, DOUBLE_OR_0, -DBL_MAX, DBL_MAX, noise.trace),
+    NOISE(count, INT64_OR_0, 0, MOST, step),
+    TASK(LATER),
+};
+/* clang-format on */
+#undef AT
+#undef COUNTER
+#undef FIELD
+#undef ADDED
+#undef NOISE
+#undef TASK
+#undef TASK_COUNT
+
+enum { FIELDS = sizeof fields / sizeof *fields, KEY = LT_CHECKPOINT_NAME + 8 };
+
+static const char plain_unit[] = "samples", first_unit[] = "images";
+
+/* Members that are no state. */
+static const char *const others[] = {"format", "unit", "version", "numbers", "files", "crc32c"};
+
+static bool is_fixed(const char *key)
+{
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (!strcmp(others[i], key))
+            return true;
+    for (int i = 0; i < FIELDS; i++)
+        if (!strcmp(fields[i].key, key))
+            return true;
+    return lt_processor_has(key);
+}
+
+static const char *unit_of(const lt_checkpoint_state *state)
+{
+    return *state->unit ? state->unit : plain_unit;
+}
+
+static const char *join(char key[KEY], const char *prefix, const char *name)
+{
+    snprintf(key, KEY, "%s%s", prefix, name);
+    return key;
+}
+
+/* The key of the samples' count: "images", "epoch_images". */
+static const char *count_key(const lt_checkpoint_state *state, given which, char key[KEY])
+{
+    return join(key, which == EPOCH_COUNT ? "epoch_" : "", unit_of(state));
+}
+
+const lt_checkpoint_fact *lt_checkpoint_find_fact(const lt_checkpoint_state *state, const char *key)
+{
+    for (int i = 0; i < state->facts; i++)
+        if (!strcmp(state->fact[i].key, key))
+            return &state->fact[i];
+    return NULL;
+}
+
+lt_status lt_checkpoint_check_task(const char *path, const lt_checkpoint_state *found,
+                                   const lt_checkpoint_state *now)
+{
+    if (strcmp(unit_of(found), unit_of(now)) != 0)
+        return lt_fail(LT_E_ARG, "%s: counts %s, this run %s: it is of another task", path,
+                       unit_of(found), unit_of(now));
+    if (strcmp(found->best_name, now->best_name) != 0)
+        return lt_fail(LT_E_ARG, "%s: its best checkpoint is by '%s', this run's by '%s'", path,
+                       found->best_name, now->best_name);
+    for (int i = 0; i < now->sums; i++)
+        if (i >= found->sums || strcmp(found->sum[i].name, now->sum[i].name) != 0)
+            return lt_fail(LT_E_ARG, "%s: has no sum 'epoch_%s' in place %d: it is of another task",
+                           path, now->sum[i].name, i + 1);
+    return LT_OK;
+}
+
+/* JSON has no infinity and no NaN, a run that diverged has: as text. */
+static void put_double(lt_json_writer *w, const char *key, double value)
+{
+    if (isfinite(value))
+        lt_json_put_number(w, key, value);
+    else
+        lt_json_put_string(w, key, isnan(value) ? "nan" : value > 0 ? "inf" : "-inf");
+}
+
+static lt_status get_double(const lt_json_value *root, const char *key, double *value)
+{
+    const lt_json_value *v = lt_json_member(root, key);
+    if (!v || v->type != LT_JSON_STRING)
+        return lt_json_number(root, key, value);
+    *value = strtod(v->string, NULL);
+    return isfinite(*value) ? lt_fail(LT_E_FORMAT, "'%s' is no number", key) : LT_OK;
+}
+
+static void put_sums(lt_json_writer *w, const lt_checkpoint_state *state)
+{
+    char key[KEY];
+    for (int i = 0; i < state->sums; i++)
+        put_double(w, join(key, "epoch_", state->sum[i].name), state->sum[i].value);
+}
+
+static void put_facts(lt_json_writer *w, const lt_checkpoint_state *state, given which)
+{
+    for (int i = 0; i < state->facts; i++) {
+        const lt_checkpoint_fact *f = &state->fact[i];
+        if (which != (f->later ? LATER : f->is_number ? NUMBERS : TEXTS))
+            continue;
+        if (f->is_number)
+            lt_json_put_integer(w, f->key, f->number);
+        else
+            lt_json_put_string(w, f->key, f->text);
+    }
+}
+
+static void put_given(lt_json_writer *w, given which, const lt_checkpoint_state *state)
+{
+    char key[KEY];
+    switch (which) {
+    case COUNT:
+        lt_json_put_integer(w, count_key(state, which, key), state->samples);
+        break;
+    case EPOCH_COUNT:
+        lt_json_put_integer(w, count_key(state, which, key), state->epoch_samples);
+        break;
+    case BEST:
+        if (*state->best_name)
+            put_double(w, join(key, "best_", state->best_name), state->best);
+        break;
+    case SUMS:
+        put_sums(w, state);
+        break;
+    case TEXTS:
+    case NUMBERS:
+    case LATER:
+        put_facts(w, state, which);
+        break;
+    case NOTHING:
+        break;
+    }
+}
+
+static void put_field(lt_json_writer *w, const field *f, const lt_checkpoint_state *state)
+{
+    const void *at = (const char *)state + f->offset;
+    char text[32];
+    switch (f->type) {
+    case INT64:
+        lt_json_put_integer(w, f->key, *(const int64_t *)at);
+        break;
+    case INT64_OR_0:
+        if (*(const int64_t *)at)
+            lt_json_put_integer(w, f->key, *(const int64_t *)at);
+        break;
+    case INT:
+        lt_json_put_integer(w, f->key, *(const int *)at);
+        break;
+    case UINT64: /* as text: many readers of JSON know only doubles */
+        snprintf(text, sizeof text, "%" PRIu64, *(const uint64_t *)at);
+        lt_json_put_string(w, f->key, text);
+        break;
+    case DOUBLE:
+        put_double(w, f->key, *(const double *)at);
+        break;
+    case DOUBLE_OR_0:
+        if (*(const double *)at != 0)
+            put_double(w, f->key, *(const double *)at);
+        break;
+    case NAME:
+        lt_json_put_string(w, f->key, at);
+        break;
+    case GIVEN:
+        put_given(w, f->given, state);
+        break;
+    }
+}
+
+static lt_status read_unsigned(const char *text, uint64_t *out)
+{
+    char *end;
+    errno = 0;
+    *out = strtoull(text, &end, 10);
+    return *text < '0' || *text > '9' || *end || errno
+               ? lt_fail(LT_E_FORMAT, "'%s' is no number", text)
+               : LT_OK;
+}
+
+static lt_status get_field(const lt_json_value *root, const field *f, void *state)
+{
+    void *at = (char *)state + f->offset;
+    int64_t number = -1;
+    const char *text = NULL;
+    switch (f->type) {
+    case INT64:
+        return lt_json_integer(root, f->key, at);
+    case INT64_OR_0:
+        *(int64_t *)at = 0;
+        return lt_json_member(root, f->key) ? lt_json_integer(root, f->key, at) : LT_OK;
+    case INT:
+        if (!f->later || lt_json_member(root, f->key))
+            LT_TRY(lt_json_integer(root, f->key, &number));
+        if (number < INT_MIN || number > INT_MAX)
+            return lt_fail(LT_E_FORMAT, "'%s' %" PRId64 " is not in [%d,%d]", f->key, number,
+                           INT_MIN, INT_MAX);
+        *(int *)at = (int)number;
+        return LT_OK;
+    case UINT64:
+        LT_TRY(lt_json_string(root, f->key, &text));
+        return read_unsigned(text, at);
+    case DOUBLE:
+        return get_double(root, f->key, at);
+    case DOUBLE_OR_0:
+        *(double *)at = 0;
+        return lt_json_member(root, f->key) ? get_double(root, f->key, at) : LT_OK;
+    case NAME:
+        if (!f->later || lt_json_member(root, f->key))
+            LT_TRY(lt_json_string(root, f->key, &text));
+        snprintf(at, LT_CHECKPOINT_NAME, "%s", text ? text : "");
+        return LT_OK;
+    case GIVEN: /* get_given() */
+        return LT_OK;
+    }
+    return LT_OK;
+}
+
+static lt_status get_unit(const lt_json_value *root, lt_checkpoint_state *state)
+{
+    const char *unit = first_unit;
+    char key[KEY];
+    if (lt_json_member(root, "unit"))
+        LT_TRY(lt_json_string(root, "unit", &unit));
+    snprintf(state->unit, sizeof state->unit, "%s", unit);
+    if (strlen(unit) >= sizeof state->unit || is_fixed(unit) || is_fixed(join(key, "epoch_", unit)))
+        return lt_fail(LT_E_FORMAT, "'unit' is no name of samples");
+    LT_TRY(lt_json_integer(root, unit, &state->samples));
+    return lt_json_integer(root, join(key, "epoch_", unit), &state->epoch_samples);
+}
+
+static lt_status get_fact(const lt_json_value *v, bool later, lt_checkpoint_state *state)
+{
+    if (state->facts == LT_CHECKPOINT_FACTS
+        || (v->type != LT_JSON_STRING && v->type != LT_JSON_NUMBER))
+        return LT_OK; /* of a later version */
+    lt_checkpoint_fact *f = &state->fact[state->facts++];
+    snprintf(f->key, sizeof f->key, "%s", v->key);
+    f->later = later;
+    f->is_number = v->type == LT_JSON_NUMBER;
+    if (f->is_number && !v->is_integer)
+        return lt_fail(LT_E_FORMAT, "'%s' is no integer of 64 bits", f->key);
+    if (f->is_number)
+        f->number = v->integer;
+    else
+        snprintf(f->text, sizeof f->text, "%s", v->string);
+    return LT_OK;
+}
+
+/* What the task gave, in the order of the file. */
+static lt_status get_given(const lt_json_value *root, lt_checkpoint_state *state)
+{
+    char samples[KEY];
+    bool later = false;
+    join(samples, "epoch_", state->unit);
+    for (const lt_json_value *v = root->child; v; v = v->next) {
+        later = later || !strcmp(v->key, "ranks"); /* in front of which the other facts are */
+        if (is_fixed(v->key) || !strcmp(v->key, state->unit) || !strcmp(v->key, samples))
+            continue;
+        if (!strncmp(v->key, "best_", 5) && !*state->best_name) {
+            snprintf(state->best_name, sizeof state->best_name, "%s", v->key + 5);
+            LT_TRY(get_double(root, v->key, &state->best));
+        } else if (!strncmp(v->key, "epoch_", 6) && state->sums < LT_CHECKPOINT_SUMS) {
+            lt_checkpoint_sum *sum = &state->sum[state->sums++];
+            snprintf(sum->name, sizeof sum->name, "%s", v->key + 6);
+            LT_TRY(get_double(root, v->key, &sum->value));
+        } else {
+            LT_TRY(get_fact(v, later, state));
+        }
+    }
+    return LT_OK;
+}
+
+/* A name that the reader would take for something else, or find twice. */
+static lt_status check_names(const lt_checkpoint_state *state)
+{
+    char key[KEY];
+    for (int i = 0; i < state->facts; i++) {
+        const char *name = state->fact[i].key;
+        if (is_fixed(name) || !strcmp(name, unit_of(state)) || !strncmp(name, "best_", 5)
+            || !strncmp(name, "epoch_", 6)
+            || lt_checkpoint_find_fact(state, name) != &state->fact[i])
+            return lt_fail(LT_E_ARG, "checkpoint: a fact cannot be named '%s'", name);
+    }
+    for (int i = 0; i < state->sums; i++)
+        if (is_fixed(join(key, "epoch_", state->sum[i].name))
+            || !strcmp(state->sum[i].name, unit_of(state)))
+            return lt_fail(LT_E_ARG, "checkpoint: a sum cannot be named '%s'", state->sum[i].name);
+    return LT_OK;
+}
+
+/* --- Ranges: a checksum tells a flipped bit, not whether the numbers make sense --- */
+
+lt_status lt_checkpoint_check_integer(const char *key, int64_t value, int64_t low, int64_t high)
+{
+    if (value >= low && value <= high)
+        return LT_OK;
+    return lt_fail(LT_E_FORMAT, "'%s' %" PRId64 " is not in [%" PRId64 ",%" PRId64 "]", key, value,
+                   low, high);
+}
+
+static lt_status check_real(const field *f, double value)
+{
+    return value >= f->low && value <= f->high
+               ? LT_OK
+               : lt_fail(LT_E_FORMAT, "'%s' %.17g is not in [%g,%g]", f->key, value, f->low,
+                         f->high);
+}
+
+static lt_status check_counter(const field *f, const char *key, const char *state)
+{
+    const int64_t *value = (const void *)(state + f->offset),
+                  *limit = (const void *)(state + f->limit);
+    return lt_checkpoint_check_integer(key, *value, 0, value == limit ? (int64_t)f->high : *limit);
+}
+
+static lt_status check_field(const field *f, const lt_checkpoint_state *state)
+{
+    const char *base = (const char *)state;
+    const void *at = base + f->offset;
+    char key[KEY];
+    switch (f->type) {
+    case INT64:
+    case INT64_OR_0:
+        return check_counter(f, f->key, base);
+    case INT:
+        return lt_checkpoint_check_integer(f->key, *(const int *)at, (int64_t)f->low,
+                                           (int64_t)f->high);
+    case DOUBLE:
+    case DOUBLE_OR_0:
+        return check_real(f, *(const double *)at);
+    case GIVEN:
+        return f->given == COUNT || f->given == EPOCH_COUNT
+                   ? check_counter(f, count_key(state, f->given, key), base)
+                   : LT_OK;
+    case UINT64:
+    case NAME:
+        return LT_OK;
+    }
+    return LT_OK;
+}
+
+lt_status lt_checkpoint_check_state(const lt_checkpoint_state *state)
+{
+    for (int i = 0; i < FIELDS; i++)
+        LT_TRY(check_field(&fields[i], state));
+    return isnan(state->best) ? lt_fail(LT_E_FORMAT, "'best_%s' is not a number", state->best_name)
+                              : LT_OK;
+}
+
+lt_status lt_checkpoint_put_fields(lt_json_writer *w, const lt_checkpoint_state *state)
+{
+    LT_TRY(check_names(state));
+    for (int i = 0; i < FIELDS; i++)
+        put_field(w, &fields[i], state);
+    if (strcmp(unit_of(state), first_unit) != 0)
+        lt_json_put_string(w, "unit", unit_of(state));
+    return LT_OK;
+}
+
+lt_status lt_checkpoint_get_fields(const lt_json_value *root, lt_checkpoint_state *state)
+{
+    for (int i = 0; i < FIELDS; i++)
+        LT_TRY(get_field(root, &fields[i], state));
+    LT_TRY(get_unit(root, state));
+    LT_TRY(get_given(root, state));
+    return lt_checkpoint_check_state(state);
+}
