@@ -64,8 +64,8 @@ LT_API LT_MUST_CHECK lt_status lt_local_steps_begin(lt_local_steps *local);
  *  running statistics, n ranks of its group and m groups, a step sends
  *      between groups: an all-reduce of d and one of s (lather/comm.h), or with compress (m-1) M and one of s;
  *      within: (n-1) d b, and an all-reduce of s.
- *  M, of k = ceil(DENSITY d) elements: min(2 k + 2 ceil(d/4096), ceil(d/8)) bytes of places, and of values 4 k,
- *  bf16 2 k, 2bit ceil(k/4) + 8 ceil(k/4096). */
+ *  M, of k = ceil(DENSITY d) elements: the fewest of 4 k, 2 k + 2 ceil(d/4096) and ceil(d/8) bytes of places, and of
+ *  values 4 k, bf16 2 k, 2bit ceil(k/4) + 8 ceil(k/4096); both filled up to multiples of 4. */
 typedef struct lt_local_steps_bytes {
     uint64_t within, between;
 } lt_local_steps_bytes;

@@ -1,20 +1,66 @@
-/* The exchange of an outer step that sends the largest elements alone. It is rare, and works in host memory. */
+/* An outer step that sends the largest elements alone. It is rare, and works in host memory. */
 
 #include "base/alloc.h"
+#include "dist/comm/element.h"
 #include "dist/local_steps/state.h"
 #include "tensor/backend/select.h"
 
 #include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static lt_status bad(const char *text)
+{
+    return lt_fail(LT_E_ARG,
+                   "outer compression '%s' is not off or topk:DENSITY[,bf16|,2bit], a density in "
+                   "(0,1]",
+                   text);
+}
+
+lt_status lt_outer_parse(lt_outer_code *out, const char *text)
+{
+    static const char kind[] = "topk:";
+    static const char *const values[] = {
+        [LT_OUTER_F32] = ",f32", [LT_OUTER_BF16] = ",bf16", [LT_OUTER_2BIT] = ",2bit"};
+    *out = (lt_outer_code){.density = 0};
+    if (!text || !strcmp(text, "off"))
+        return LT_OK;
+    if (strncmp(text, kind, strlen(kind)) != 0)
+        return bad(text);
+    const char *number = text + strlen(kind);
+    char *end;
+    const double density = strtod(number, &end);
+    if (end == number || !(density > 0 && density <= 1))
+        return bad(text);
+    for (int i = 0; *end && i < (int)(sizeof values / sizeof *values); i++)
+        if (!strcmp(end, values[i])) {
+            *out = (lt_outer_code){density, (lt_outer_values)i};
+            return LT_OK;
+        }
+    if (*end)
+        return bad(text);
+    out->density = density;
+    return LT_OK;
+}
+
+lt_sparse lt_outer_plan(const lt_outer_code *code, int64_t elements)
+{
+    const int64_t count = lt_sparse_count(code->density, elements);
+    if (code->values == LT_OUTER_2BIT)
+        return lt_sparse_plan_2bit(elements, count);
+    return lt_sparse_plan(elements, count, code->values == LT_OUTER_BF16 ? LT_BF16 : LT_F32);
+}
+
+/* --- The exchange --- */
 
 typedef struct exchange {
-    int64_t elements, selected, bytes;
-    void *master;          /* the elements in the device's master dtype */
+    lt_sparse pack;
+    void *master;          /* the residual in the device's master dtype, then the change */
     float *x;              /* residual + change */
-    double *sum, *own;     /* of all groups' messages; of this group's */
+    double *sum;           /* of all groups' messages */
     uint32_t *index;       /* the places that this group sends */
     void *workspace;       /* of the selection */
-    unsigned char *all;    /* all messages, in the order of groups */
-    unsigned char *sent;   /* this group's */
+    char *all, *sent;      /* all messages, in the order of groups; this group's */
     int64_t *message_size; /* [groups] */
 } exchange;
 
@@ -23,7 +69,6 @@ static void close_exchange(exchange *x)
     lt_free(x->master);
     lt_free(x->x);
     lt_free(x->sum);
-    lt_free(x->own);
     lt_free(x->index);
     lt_free(x->workspace);
     lt_free(x->all);
@@ -34,39 +79,23 @@ static void close_exchange(exchange *x)
 static lt_status open_exchange(const lt_local_steps *l, exchange *x)
 {
     const int64_t n = l->count[l->local];
-    *x = (exchange){.elements = n,
-                    .selected = lt_outer_selected(&l->code, n),
-                    .bytes = lt_outer_bytes(&l->code, n)};
+    *x = (exchange){.pack = lt_outer_plan(&l->code, n)};
+    const size_t bytes = (size_t)x->pack.bytes;
     x->master = lt_alloc(1, lt_tensor_bytes(l->residual));
     x->x = lt_alloc((size_t)n, sizeof *x->x);
     x->sum = lt_alloc((size_t)n, sizeof *x->sum);
-    x->own = lt_alloc((size_t)n, sizeof *x->own);
-    x->index = lt_alloc((size_t)x->selected, sizeof *x->index);
+    x->index = lt_alloc((size_t)x->pack.count, sizeof *x->index);
     x->workspace = lt_alloc(1, lt_select_workspace(n));
-    x->all = lt_alloc((size_t)l->groups, (size_t)x->bytes);
-    x->sent = lt_alloc(1, (size_t)x->bytes);
+    x->all = lt_alloc((size_t)l->groups, bytes);
+    x->sent = lt_alloc(1, bytes);
     x->message_size = lt_alloc((size_t)l->groups, sizeof *x->message_size);
-    return x->master && x->x && x->sum && x->own && x->index && x->workspace && x->all && x->sent
+    return x->master && x->x && x->sum && x->index && x->workspace && x->all && x->sent
                    && x->message_size
                ? LT_OK
                : LT_E_NOMEM;
 }
 
 /* --- Between tensors and host memory --- */
-
-static double element(const lt_tensor *t, const void *master, int64_t i)
-{
-    return lt_tensor_dtype(t) == LT_F64 ? ((const double *)master)[i]
-                                        : (double)((const float *)master)[i];
-}
-
-static void set_element(const lt_tensor *t, void *master, int64_t i, double value)
-{
-    if (lt_tensor_dtype(t) == LT_F64)
-        ((double *)master)[i] = value;
-    else
-        ((float *)master)[i] = (float)value;
-}
 
 static lt_status not_finite(const lt_local_steps *l, int64_t place)
 {
@@ -81,35 +110,30 @@ static lt_status not_finite(const lt_local_steps *l, int64_t place)
 static lt_status read_residual(const lt_local_steps *l, exchange *x)
 {
     LT_TRY(lt_tensor_read(l->residual, x->master, lt_tensor_bytes(l->residual)));
-    for (int64_t i = 0; i < x->elements; i++) {
-        x->x[i] = (float)element(l->residual, x->master, i);
+    for (int64_t i = 0; i < x->pack.elements; i++) {
+        x->x[i] = (float)lt_element(lt_tensor_dtype(l->residual), x->master, i);
         if (!isfinite(x->x[i]))
             return not_finite(l, i);
     }
     return LT_OK;
 }
 
-static lt_status add_messages(const lt_local_steps *l, exchange *x)
-{
-    for (int g = 0; g < l->groups; g++)
-        LT_TRY(lt_outer_decode(&l->code, x->all + (size_t)(g * x->bytes), x->elements, x->sum));
-    return lt_outer_decode(&l->code, x->sent, x->elements, x->own);
-}
-
 static lt_status send_selected(lt_local_steps *l, exchange *x)
 {
+    const lt_sparse *p = &x->pack;
+    const lt_dtype master = lt_tensor_dtype(l->residual);
     LT_TRY(read_residual(l, x));
-    LT_TRY(lt_select_topk(x->x, x->elements, x->selected, x->index, x->workspace));
-    lt_outer_encode(&l->code, x->x, x->elements, x->index, x->sent);
+    LT_TRY(lt_select_topk(x->x, p->elements, p->count, x->index, x->workspace));
+    lt_sparse_write(p, x->x, x->index, x->sent);
     for (int g = 0; g < l->groups; g++)
-        x->message_size[g] = x->bytes;
+        x->message_size[g] = p->bytes;
     LT_TRY(lt_comm_allgather_host(l->peers, x->sent, x->message_size, x->all));
-    LT_TRY(add_messages(l, x));
-    for (int64_t i = 0; i < x->elements; i++)
-        set_element(l->residual, x->master, i, element(l->residual, x->master, i) - x->own[i]);
+    for (int g = 0; g < l->groups; g++)
+        LT_TRY(lt_sparse_add(p, x->all + (size_t)(g * p->bytes), 1, x->sum, LT_F64));
+    LT_TRY(lt_sparse_add(p, x->sent, -1, x->master, master));
     LT_TRY(lt_tensor_write(l->residual, x->master, lt_tensor_bytes(l->residual)));
-    for (int64_t i = 0; i < x->elements; i++)
-        set_element(l->change, x->master, i, x->sum[i] / l->groups);
+    for (int64_t i = 0; i < p->elements; i++)
+        lt_element_set(master, x->master, i, x->sum[i] / l->groups);
     return lt_tensor_write(l->change, x->master, lt_tensor_bytes(l->change));
 }
 

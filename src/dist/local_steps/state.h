@@ -2,6 +2,8 @@
 #ifndef LT_DIST_LOCAL_STEPS_STATE_H
 #define LT_DIST_LOCAL_STEPS_STATE_H
 
+#include "dist/reducer/sparse.h"
+
 #include "lather/ext/backend.h"
 #include "lather/ext/fail.h"
 #include "lather/ext/view.h"
@@ -52,19 +54,10 @@ LT_MUST_CHECK lt_status lt_local_gather(const lt_local_steps *local, const lt_te
 /* Running statistics become equal. Collective. */
 LT_MUST_CHECK lt_status lt_local_merge_statistics(lt_local_steps *local);
 
-/* code.c: a message, pure functions on host memory. */
+/* sparse.c: what is sent of `elements` by --outer-compress. */
 LT_MUST_CHECK lt_status lt_outer_parse(lt_outer_code *out, const char *text);
-int64_t lt_outer_selected(const lt_outer_code *code, int64_t elements);
-/* Bytes of a message: the formula of lt_local_steps_sent(). */
-int64_t lt_outer_bytes(const lt_outer_code *code, int64_t elements);
-/* index: the selected places, ascending; message: zeroed. */
-void lt_outer_encode(const lt_outer_code *code, const float *x, int64_t elements,
-                     const uint32_t *index, unsigned char *message);
-/* sum[place] += value. Errors: LT_E_COMM (places that are not ascending or too large). */
-LT_MUST_CHECK lt_status lt_outer_decode(const lt_outer_code *code, const unsigned char *message,
-                                        int64_t elements, double *sum);
-
-/* sparse.c: change becomes the mean over groups of what each sends of residual. Collective among peers. */
+lt_sparse lt_outer_plan(const lt_outer_code *code, int64_t elements);
+/* Change becomes the mean over groups of what each sends of residual. Collective among peers. */
 LT_MUST_CHECK lt_status lt_local_exchange_sparse(lt_local_steps *local);
 
 #endif

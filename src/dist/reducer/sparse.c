@@ -2,62 +2,141 @@
 
 #include "dist/reducer/sparse.h"
 
-#include "tensor/backend/dtype.h"
+#include "dist/comm/element.h"
 
 #include "lather/ext/fail.h"
 
+#include <math.h>
 #include <string.h>
 
-enum { CHUNK = 4096, WORD = 4, BITS = 8 };
+enum { CHUNK = 4096, WORD = 4, BITS = 8, VALUES_PER_BYTE = 4 };
+
+static int64_t ceil_div(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
 
 static int64_t filled_up(int64_t bytes)
 {
-    return (bytes + WORD - 1) / WORD * WORD;
+    return ceil_div(bytes, WORD) * WORD;
 }
 
 static int64_t chunks_of(const lt_sparse *p)
 {
-    return (p->elements + CHUNK - 1) / CHUNK;
+    return ceil_div(p->elements, CHUNK);
+}
+
+static int64_t blocks_of(int64_t count)
+{
+    return ceil_div(count, CHUNK);
+}
+
+int64_t lt_sparse_count(double density, int64_t elements)
+{
+    const int64_t count = (int64_t)ceil(density * (double)elements);
+    return count < elements ? count : elements;
+}
+
+/* The form of places, and bytes. */
+static lt_sparse complete(lt_sparse p, int64_t value_bytes)
+{
+    const int64_t bytes[] = {WORD * p.count, filled_up(2 * (p.count + chunks_of(&p))),
+                             filled_up(ceil_div(p.elements, BITS))};
+    p.form = LT_SPARSE_PLACES;
+    for (lt_sparse_form f = LT_SPARSE_CHUNKS; f <= LT_SPARSE_BITS; f++)
+        p.form = bytes[f] < bytes[p.form] ? f : p.form;
+    p.value_bytes = filled_up(value_bytes);
+    p.bytes = p.count ? p.value_bytes + bytes[p.form] : 0;
+    return p;
 }
 
 lt_sparse lt_sparse_plan(int64_t elements, int64_t count, lt_dtype dtype)
 {
-    lt_sparse p = {.elements = elements, .count = count, .dtype = dtype};
-    const int64_t bytes[] = {WORD * count, filled_up(2 * (count + chunks_of(&p))),
-                             filled_up((elements + BITS - 1) / BITS)};
-    p.form = LT_SPARSE_PLACES;
-    for (lt_sparse_form f = LT_SPARSE_CHUNKS; f <= LT_SPARSE_BITS; f++)
-        p.form = bytes[f] < bytes[p.form] ? f : p.form;
-    p.value_bytes = filled_up(count * (int64_t)lt_dtype_size(dtype));
-    p.bytes = count ? p.value_bytes + bytes[p.form] : 0;
-    return p;
+    return complete((lt_sparse){.elements = elements, .count = count, .dtype = dtype},
+                    count * (int64_t)lt_dtype_size(dtype));
 }
+
+/* --- Values in two bits --- */
+
+typedef struct levels {
+    float low, high;
+} levels;
+
+static levels find_levels(const float *x, const uint32_t *index, int64_t count, double *mean)
+{
+    double sum[2] = {0}, all = 0;
+    int64_t number[2] = {0};
+    for (int64_t i = 0; i < count; i++)
+        all += fabs((double)x[index[i]]);
+    *mean = all / (double)count;
+    for (int64_t i = 0; i < count; i++) {
+        const double a = fabs((double)x[index[i]]);
+        sum[a > *mean] += a;
+        number[a > *mean]++;
+    }
+    const double low = number[0] ? sum[0] / (double)number[0] : 0;
+    return (levels){(float)low, (float)(number[1] ? sum[1] / (double)number[1] : low)};
+}
+
+static void put_block(unsigned char *bits, levels *to, const float *x, const uint32_t *index,
+                      int64_t count)
+{
+    double mean;
+    *to = find_levels(x, index, count, &mean);
+    for (int64_t i = 0; i < count; i++) {
+        const double v = (double)x[index[i]];
+        const unsigned value = (v < 0) | (unsigned)(fabs(v) > mean) << 1;
+        bits[i / VALUES_PER_BYTE] |= (unsigned char)(value << 2 * (i % VALUES_PER_BYTE));
+    }
+}
+
+/* A block is a whole number of bytes, but for the last. */
+static void put_2bit(unsigned char *to, const float *x, const uint32_t *index, int64_t count)
+{
+    const int64_t blocks = blocks_of(count);
+    unsigned char *bits = to + (size_t)blocks * sizeof(levels);
+    for (int64_t b = 0; b < blocks; b++) {
+        const int64_t at = b * CHUNK, left = count - at;
+        levels level;
+        put_block(bits + at / VALUES_PER_BYTE, &level, x, index + at, left < CHUNK ? left : CHUNK);
+        memcpy(to + (size_t)b * sizeof level, &level, sizeof level);
+    }
+}
+
+static double get_2bit(const unsigned char *from, int64_t count, int64_t i)
+{
+    const unsigned char *bits = from + (size_t)blocks_of(count) * sizeof(levels);
+    const unsigned value = bits[i / VALUES_PER_BYTE] >> 2 * (i % VALUES_PER_BYTE) & 3U;
+    levels level;
+    memcpy(&level, from + (size_t)(i / CHUNK) * sizeof level, sizeof level);
+    const double size = (double)(value & 2 ? level.high : level.low);
+    return value & 1 ? -size : size;
+}
+
+lt_sparse lt_sparse_plan_2bit(int64_t elements, int64_t count)
+{
+    return complete(
+        (lt_sparse){.elements = elements, .count = count, .dtype = LT_F32, .two_bits = true},
+        blocks_of(count) * (int64_t)sizeof(levels) + ceil_div(count, VALUES_PER_BYTE));
+}
+
+/* --- Messages --- */
 
 static void write_values(const lt_sparse *p, const void *x, const uint32_t *index, void *values)
 {
-    const float *f = x;
-    for (int64_t i = 0; i < p->count; i++) {
-        if (p->dtype == LT_F64)
-            ((double *)values)[i] = ((const double *)x)[index[i]];
-        else if (p->dtype == LT_F32)
-            ((float *)values)[i] = f[index[i]];
-        else
-            ((uint16_t *)values)[i] =
-                p->dtype == LT_BF16 ? lt_bf16_from_f32(f[index[i]]) : lt_f16_from_f32(f[index[i]]);
+    const lt_dtype wide = p->dtype == LT_F64 ? LT_F64 : LT_F32;
+    if (p->two_bits) {
+        put_2bit(values, x, index, p->count);
+        return;
     }
+    for (int64_t i = 0; i < p->count; i++)
+        lt_element_set(p->dtype, values, i, lt_element(wide, x, index[i]));
 }
 
+/* Messages lie one behind the other, at multiples of 4. */
 static double value_at(const lt_sparse *p, const void *values, int64_t i)
 {
-    if (p->dtype == LT_F64) { /* messages lie one behind the other, at multiples of 4 */
-        double value;
-        memcpy(&value, (const char *)values + i * (int64_t)sizeof value, sizeof value);
-        return value;
-    }
-    if (p->dtype == LT_F32)
-        return (double)((const float *)values)[i];
-    const uint16_t bits = ((const uint16_t *)values)[i];
-    return (double)(p->dtype == LT_BF16 ? lt_f32_from_bf16(bits) : lt_f32_from_f16(bits));
+    return p->two_bits ? get_2bit(values, p->count, i) : lt_element(p->dtype, values, i);
 }
 
 static void write_chunks(const lt_sparse *p, const uint32_t *index, uint16_t *to)
@@ -96,16 +175,18 @@ typedef struct sum {
     const void *values;
     double sign;
     void *x;
-    int64_t added;
+    lt_dtype dtype;
+    int64_t added, last; /* place; -1: none yet */
 } sum;
 
-/* Adds the next value at a place; false: there is no such value or place. */
+/* Adds the next value at a place; false: there is no such value, or no such place behind the last one. */
 static inline bool add(sum *s, int64_t place)
 {
-    if (s->added >= s->p->count || place >= s->p->elements)
+    if (s->added >= s->p->count || place >= s->p->elements || place <= s->last)
         return false;
+    s->last = place;
     const double term = s->sign * value_at(s->p, s->values, s->added++);
-    if (s->p->dtype == LT_F64)
+    if (s->dtype == LT_F64)
         ((double *)s->x)[place] += term;
     else
         ((float *)s->x)[place] += (float)term;
@@ -133,7 +214,7 @@ static bool add_chunks(sum *s, const uint16_t *counts)
 
 static bool add_bits(sum *s, const unsigned char *bits)
 {
-    const int64_t bytes = (s->p->elements + BITS - 1) / BITS;
+    const int64_t bytes = ceil_div(s->p->elements, BITS);
     bool fits = true;
     for (int64_t b = 0; b < bytes; b++)
         for (int i = 0; bits[b] >> i && fits; i++)
@@ -142,10 +223,11 @@ static bool add_bits(sum *s, const unsigned char *bits)
     return fits;
 }
 
-lt_status lt_sparse_add(const lt_sparse *p, const void *message, double sign, void *x)
+lt_status lt_sparse_add(const lt_sparse *p, const void *message, double sign, void *x,
+                        lt_dtype dtype)
 {
     const unsigned char *places = (const unsigned char *)message + p->value_bytes;
-    sum s = {.p = p, .values = message, .sign = sign, .x = x};
+    sum s = {.p = p, .values = message, .sign = sign, .x = x, .dtype = dtype, .last = -1};
     bool fits = p->count == 0;
     if (!fits && p->form == LT_SPARSE_PLACES)
         fits = add_places(&s, (const uint32_t *)(const void *)places);
@@ -155,6 +237,6 @@ lt_status lt_sparse_add(const lt_sparse *p, const void *message, double sign, vo
         fits = add_bits(&s, places);
     if (fits && s.added == p->count)
         return LT_OK;
-    return lt_fail(LT_E_COMM, "compress topk: a message of %lld of %lld elements does not fit them",
+    return lt_fail(LT_E_COMM, "compress: a message of %lld of %lld elements does not fit them",
                    (long long)p->count, (long long)p->elements);
 }

@@ -104,9 +104,8 @@ static lt_status open_bucket(const lt_topk *t, const lt_reducer_bucket *bucket)
 {
     lt_topk_bucket *b = bucket->own;
     LT_TRY(cut(t, bucket, b));
-    int64_t k = (int64_t)ceil(t->density * (double)b->elements);
-    k = k < b->elements ? k : b->elements;
-    b->pack = lt_sparse_plan(b->elements, k, lt_tensor_dtype(bucket->flat));
+    b->pack = lt_sparse_plan(b->elements, lt_sparse_count(t->density, b->elements),
+                             lt_tensor_dtype(bucket->flat));
     b->is_dense = is_dense(t, b);
     return make_memory(t, b);
 }

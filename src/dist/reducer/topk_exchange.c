@@ -1,8 +1,8 @@
 /* The part of --compress topk between nodes: w = shard + residual, its largest elements are sent to the
  * peers, the rest is the next residual. w is scaled as the gradients are; residuals are not. */
 
+#include "dist/comm/element.h"
 #include "dist/reducer/topk_state.h"
-#include "tensor/backend/dtype.h"
 #include "tensor/backend/select.h"
 
 #include "lather/log.h"
@@ -10,28 +10,6 @@
 #include <float.h>
 #include <math.h>
 #include <string.h>
-
-/* Narrow to wide and back, of dtypes as gradients have them. */
-static double load(lt_dtype dtype, const void *x, int64_t i)
-{
-    if (dtype == LT_F64)
-        return ((const double *)x)[i];
-    if (dtype == LT_F32)
-        return (double)((const float *)x)[i];
-    const uint16_t bits = ((const uint16_t *)x)[i];
-    return (double)(dtype == LT_BF16 ? lt_f32_from_bf16(bits) : lt_f32_from_f16(bits));
-}
-
-static void store(lt_dtype dtype, double value, void *x, int64_t i)
-{
-    if (dtype == LT_F64)
-        ((double *)x)[i] = value;
-    else if (dtype == LT_F32)
-        ((float *)x)[i] = (float)value;
-    else
-        ((uint16_t *)x)[i] =
-            dtype == LT_BF16 ? lt_bf16_from_f32((float)value) : lt_f16_from_f32((float)value);
-}
 
 /* Whether elements first .. first + n - 1 are: no exponent has all bits. */
 static bool is_finite(lt_dtype dtype, const void *x, int64_t first, int64_t n)
@@ -66,8 +44,9 @@ static bool add_residual(const lt_topk *t, lt_topk_bucket *b)
         return !bad;
     }
     for (int64_t i = 0; i < b->elements; i++)
-        store(t->wide, load(b->pack.dtype, f, i) / nodes + load(t->wide, e, i) * b->scale, b->next,
-              i);
+        lt_element_set(t->wide, b->next, i,
+                       lt_element(b->pack.dtype, f, i) / nodes
+                           + lt_element(t->wide, e, i) * b->scale);
     return is_finite(t->wide, b->next, 0, b->elements);
 }
 
@@ -80,13 +59,13 @@ static void narrow(const lt_topk *t, const lt_topk_bucket *b, const void *from)
         return;
     }
     for (int64_t i = 0; i < b->elements; i++)
-        store(b->pack.dtype, load(t->wide, from, i), shard, i);
+        lt_element_set(b->pack.dtype, shard, i, lt_element(t->wide, from, i));
 }
 
 static void unscale(const lt_topk *t, lt_topk_bucket *b)
 {
     for (int64_t i = 0; i < b->elements && b->scale != 1; i++)
-        store(t->wide, load(t->wide, b->next, i) / b->scale, b->next, i);
+        lt_element_set(t->wide, b->next, i, lt_element(t->wide, b->next, i) / b->scale);
 }
 
 /* All of w, so that nothing is left of it. */
@@ -117,7 +96,7 @@ static lt_status add_messages(lt_topk *t, lt_topk_bucket *b)
     void *sum = is_wide ? lt_topk_data(b->shard) : t->sum;
     memset(sum, 0, (size_t)b->elements * lt_dtype_size(t->wide));
     for (int n = 0; n < lt_topk_nodes(t)->count; n++)
-        LT_TRY(lt_sparse_add(&b->pack, arrived + n * b->pack.bytes, 1, sum));
+        LT_TRY(lt_sparse_add(&b->pack, arrived + n * b->pack.bytes, 1, sum, t->wide));
     if (!is_wide)
         narrow(t, b, sum);
     return LT_OK;
@@ -133,7 +112,7 @@ static lt_status exchange_largest(lt_topk *t, lt_topk_bucket *b)
     lt_sparse_write(&b->pack, b->next, b->index, lt_topk_data(b->message));
     LT_TRY(lt_comm_allgather_begin(t->peers, b->message, b->arrived, count, &request));
     /* What 16 bits round off of a value stays here too. */
-    lt_status st = lt_sparse_add(&b->pack, lt_topk_data(b->message), -1, b->next);
+    lt_status st = lt_sparse_add(&b->pack, lt_topk_data(b->message), -1, b->next, t->wide);
     unscale(t, b);
     const lt_status received = lt_request_wait(&request);
     if (st || received)
