@@ -82,21 +82,6 @@ typedef struct lt_arrays {
  *  images only. Order, ranks and lt_loader_seek() are as with other data sets.
  *  Errors: LT_E_ARG (also a label out of range), LT_E_NOMEM. */
 LT_API LT_MUST_CHECK lt_status lt_dataset_arrays(lt_dataset **out, const lt_arrays *arrays);
-/** Sets a disk cache, for files on a network: files are copied to folder, on a local disk, and read
- *  from there. Several processes may share the folder; one of them copies a file, and others wait
- *  for it. A copy is used if size and time are the file's and its checksum is right; tar files and
- *  shards of packs are copied in pieces of 1 MiB when they are wanted, the rest by a thread. A
- *  folder that is full or read-only gives one warning, and files are read where they are. The folder
- *  and its copies must be this user's or root's, and no other user may be able to write them;
- *  "shared:FOLDER" reads and keeps copies of all users that may. Call it before a loader is made.
- *  Errors: LT_E_UNSUPPORTED (a data set without image, tar or pack files), LT_E_IO (whose the folder
- *  is, or its mode), LT_E_NOMEM. */
-LT_API LT_MUST_CHECK lt_status lt_dataset_cache(lt_dataset *dataset, const char *folder);
-/** The folder of the disk cache holds at most so many bytes, counted in blocks of 4 KiB, copies of
- *  all its users together; 0, the default: any number. For space go copies that were not used since
- *  lt_dataset_cache(), the least recently used first; once there are none, further files are read
- *  where they are. Errors: LT_E_ARG (no disk cache, bytes < 0). */
-LT_API LT_MUST_CHECK lt_status lt_dataset_cache_limit(lt_dataset *dataset, int64_t bytes);
 LT_API void lt_dataset_free(lt_dataset **dataset);
 
 LT_API int64_t lt_dataset_count(const lt_dataset *dataset);

@@ -88,10 +88,6 @@ typedef struct lt_loader_stats {
     int queued;    /**< complete batches in the prefetch queue now */
     int capacity;  /**< the largest value of queued */
     int64_t cache_hits, cache_misses, cache_bytes; /**< of decoded images */
-    /** Disk cache (lt_dataset_cache()), of all loaders of the data set: samples read from copies
-     *  and from the files; files and pieces that this process copied, times that it opened a file
-     *  to read from it, copies that it evicted. */
-    int64_t disk_hits, disk_misses, disk_copies, disk_reads, disk_evictions;
 } lt_loader_stats;
 LT_API lt_loader_stats lt_loader_statistics(const lt_loader *loader);
 /** What was counted between two moments. */

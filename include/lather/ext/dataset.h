@@ -37,9 +37,6 @@ typedef struct lt_dataset_ops {
     lt_status (*read)(const lt_dataset *self, int64_t index, lt_record *record);
     /** Optional: starts read-ahead of the sample. Called by several threads at once. */
     void (*ahead)(const lt_dataset *self, int64_t index);
-    /** Optional: number of files that hold several samples; 0: each file is one sample. NULL: the
-     *  data set has no files to copy, and lt_dataset_cache() returns LT_E_UNSUPPORTED. */
-    size_t (*shards)(const lt_dataset *self);
     /** Optional. */
     const char *(*class_name)(const lt_dataset *self, int label);
     const char *(*sample_name)(const lt_dataset *self, int64_t index);
@@ -61,7 +58,6 @@ struct lt_dataset {
     lt_shape shape;
     bool unsplit; /**< lt_dataset_open() gives the same samples to train and to evaluate */
     bool tokens;  /**< LT_ENCODING_TOKENS: shape is [T], classes the vocabulary's size */
-    struct lt_disk_cache *disk_cache; /**< the library's; NULL: none */
     struct lt_remote *remote; /**< the library's: services that make its samples; NULL: none */
     /** The library's, of lt_dataset_map_classes(): numbers that classes get, [classes]; NULL: their own. */
     int32_t *label_map;

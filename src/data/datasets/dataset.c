@@ -4,7 +4,6 @@
 
 #include "base/alloc.h"
 #include "base/hash.h"
-#include "data/cache/disk_cache.h"
 #include "data/formats/image.h"
 
 #include <string.h>
@@ -30,28 +29,9 @@ void lt_dataset_free(lt_dataset **dataset)
         lt_free(d->map_name[i]);
     lt_free(d->map_name);
     lt_free(d->label_map);
-    lt_disk_cache_free(&d->disk_cache); /* first: its thread reads paths that the data set owns */
     if (d->ops->destroy)
         d->ops->destroy(d);
     lt_free(d);
-}
-
-lt_status lt_dataset_cache(lt_dataset *dataset, const char *folder)
-{
-    if (!dataset->ops->shards)
-        return lt_fail(LT_E_UNSUPPORTED, "data: a data set '%s' has no files to keep copies of",
-                       dataset->ops->name);
-    lt_disk_cache_free(&dataset->disk_cache);
-    return lt_disk_cache_new(&dataset->disk_cache, folder, dataset->ops->shards(dataset));
-}
-
-lt_status lt_dataset_cache_limit(lt_dataset *dataset, int64_t bytes)
-{
-    if (!dataset->disk_cache || bytes < 0)
-        return lt_fail(LT_E_ARG, "data: a limit of %lld bytes for %s", (long long)bytes,
-                       dataset->disk_cache ? "a disk cache" : "a data set without disk cache");
-    lt_disk_cache_limit(dataset->disk_cache, bytes);
-    return LT_OK;
 }
 
 int64_t lt_dataset_count(const lt_dataset *dataset)

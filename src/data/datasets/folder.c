@@ -2,7 +2,6 @@
  * then the folders below them by path, then files by name, all bytewise. Links are followed. */
 
 #include "base/alloc.h"
-#include "data/cache/disk_cache.h"
 #include "data/datasets/datasets.h"
 #include "data/files/files.h"
 
@@ -209,7 +208,7 @@ static const char *class_name(const lt_dataset *self, int label)
 static lt_status read_sample(const lt_dataset *self, int64_t index, lt_record *record)
 {
     const folder *f = (const folder *)self;
-    LT_TRY(lt_disk_cache_read(self->disk_cache, sample_name(self, index), record));
+    LT_TRY(lt_file_read(sample_name(self, index), record));
     record->encoding = LT_ENCODING_FILE;
     record->label = (int32_t)lt_part_of(f->first, (size_t)self->classes, index);
     return LT_OK;
@@ -217,13 +216,7 @@ static lt_status read_sample(const lt_dataset *self, int64_t index, lt_record *r
 
 static void ahead(const lt_dataset *self, int64_t index)
 {
-    lt_disk_cache_ahead(self->disk_cache, sample_name(self, index));
-}
-
-static size_t shards(const lt_dataset *self)
-{
-    (void)self;
-    return 0;
+    lt_file_ahead(sample_name(self, index), 0, 0);
 }
 
 static void destroy(lt_dataset *self)
@@ -239,7 +232,6 @@ static const lt_dataset_ops ops = {
     .name = "folder",
     .bytes = sizeof(folder),
     .read = read_sample,
-    .shards = shards,
     .ahead = ahead,
     .class_name = class_name,
     .sample_name = sample_name,

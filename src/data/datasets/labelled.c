@@ -3,7 +3,6 @@
  * folders. */
 
 #include "base/alloc.h"
-#include "data/cache/disk_cache.h"
 #include "data/datasets/datasets.h"
 #include "data/datasets/labels.h"
 #include "data/files/files.h"
@@ -151,7 +150,7 @@ static lt_status label_all(labelled *l, const char *path, const char *const *nam
 static lt_status read_sample(const lt_dataset *self, int64_t index, lt_record *record)
 {
     const labelled *l = (const labelled *)self;
-    LT_TRY(lt_disk_cache_read(self->disk_cache, l->path[index], record));
+    LT_TRY(lt_file_read(l->path[index], record));
     record->encoding = LT_ENCODING_FILE;
     record->label = l->image[index].label;
     return LT_OK;
@@ -170,13 +169,7 @@ static const char *class_name(const lt_dataset *self, int label)
 
 static void ahead(const lt_dataset *self, int64_t index)
 {
-    lt_disk_cache_ahead(self->disk_cache, ((const labelled *)self)->path[index]);
-}
-
-static size_t shards(const lt_dataset *self)
-{
-    (void)self;
-    return 0;
+    lt_file_ahead(((const labelled *)self)->path[index], 0, 0);
 }
 
 static void destroy(lt_dataset *self)
@@ -199,7 +192,6 @@ static const lt_dataset_ops ops = {
     .name = "labelled",
     .bytes = sizeof(labelled),
     .read = read_sample,
-    .shards = shards,
     .ahead = ahead,
     .class_name = class_name,
     .sample_name = sample_name,

@@ -2,7 +2,6 @@
  * it. */
 
 #include "base/alloc.h"
-#include "data/cache/disk_cache.h"
 #include "data/datasets/datasets.h"
 #include "data/files/files.h"
 
@@ -22,7 +21,7 @@ static lt_status read_sample(const lt_dataset *self, int64_t index, lt_record *r
     const char *path = ((const listed *)self)->path[index];
     if (lt_is_folder(path)) /* walk() lists folders without images and unreadable ones */
         return lt_fail(LT_E_IO, "%s: no image can be read in this folder", path);
-    LT_TRY(lt_disk_cache_read(self->disk_cache, path, record));
+    LT_TRY(lt_file_read(path, record));
     record->encoding = LT_ENCODING_FILE;
     record->label = 0;
     return LT_OK;
@@ -31,12 +30,6 @@ static lt_status read_sample(const lt_dataset *self, int64_t index, lt_record *r
 static const char *sample_name(const lt_dataset *self, int64_t index)
 {
     return ((const listed *)self)->path[index];
-}
-
-static size_t shards(const lt_dataset *self)
-{
-    (void)self;
-    return 0;
 }
 
 static void destroy(lt_dataset *self)
@@ -51,7 +44,6 @@ static const lt_dataset_ops ops = {
     .name = "files",
     .bytes = sizeof(listed),
     .read = read_sample,
-    .shards = shards,
     .sample_name = sample_name,
     .destroy = destroy,
 };

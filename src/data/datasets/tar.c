@@ -5,7 +5,6 @@
 
 #include "base/alloc.h"
 #include "base/hash.h"
-#include "data/cache/disk_cache.h"
 #include "data/datasets/tar_index.h"
 #include "data/files/files.h"
 
@@ -217,21 +216,11 @@ static const lt_tar_sample *find_sample(const lt_dataset *self, int64_t index, c
     return &t->shard[i].index.sample[index - t->first[i]];
 }
 
-static size_t shard_index(const lt_dataset *self, const shard *s)
-{
-    return (size_t)(s - ((const tar *)self)->shard);
-}
-
-static size_t shards(const lt_dataset *self)
-{
-    return ((const tar *)self)->shards;
-}
-
 static lt_status read_sample(const lt_dataset *self, int64_t index, lt_record *record)
 {
     const shard *s;
     const lt_tar_sample *sample = find_sample(self, index, &s);
-    LT_TRY(lt_disk_cache_read_part(self->disk_cache, shard_index(self, s), s->path, sample->offset,
+    LT_TRY(lt_file_read_part(s->path, sample->offset,
                                    sample->size, record));
     record->encoding = LT_ENCODING_FILE;
     record->label = (int32_t)sample->label;
@@ -262,7 +251,7 @@ static void ahead(const lt_dataset *self, int64_t index)
 {
     const shard *s;
     const lt_tar_sample *sample = find_sample(self, index, &s);
-    lt_disk_cache_ahead_part(self->disk_cache, shard_index(self, s), s->path, sample->offset,
+    lt_file_ahead(s->path, sample->offset,
                              sample->size);
 }
 
@@ -292,7 +281,6 @@ static const lt_dataset_ops ops = {
     .name = "tar",
     .bytes = sizeof(tar),
     .read = read_sample,
-    .shards = shards,
     .ahead = ahead,
     .class_name = class_name,
     .sample_name = sample_name,

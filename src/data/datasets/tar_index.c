@@ -8,8 +8,8 @@
 #include "base/commit.h"
 #include "base/encoding/crc32c.h"
 #include "base/file.h"
+#include "base/hash.h"
 #include "base/shared_file.h"
-#include "data/cache/disk_copy.h"
 #include "data/datasets/datasets.h"
 #include "data/datasets/tar_scan.h"
 #include "data/files/files.h"
@@ -377,8 +377,9 @@ static char *path_in_cache(const char *tar)
     char *folder = given                  ? lt_format("%s/lather", cache)
                    : home && *home == '/' ? lt_format("%s/.cache/lather", home)
                                           : NULL;
+    const uint64_t hash = lt_fnv1a_text(LT_FNV1A_BEGIN, real ? real : ""), low = (UINT64_C(1) << 56) - 1;
     if (real && folder)
-        path = lt_disk_copy_path(folder, &(lt_disk_object){.path = real});
+        path = lt_format("%s/%02x/%014" PRIx64, folder, (unsigned)(hash >> 56), hash & low);
     free(real);
     lt_free(folder);
     return path;

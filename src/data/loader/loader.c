@@ -8,7 +8,6 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/trace.h"
-#include "data/cache/disk_cache.h"
 #include "data/loader/prefetch.h"
 #include "data/loader/upload.h"
 #include "data/transform/augment.h"
@@ -458,26 +457,6 @@ int64_t lt_loader_batches(const lt_loader *loader)
 
 /* --- Counters --- */
 
-/* What the caches counted; either may be NULL. */
-static void count_caches(lt_loader_stats *stats, const lt_image_cache *cache,
-                         const lt_disk_cache *disk)
-{
-    lt_image_cache_counts images = {0};
-    lt_disk_cache_counts files = {0};
-    if (cache)
-        images = lt_image_cache_statistics(cache);
-    if (disk)
-        files = lt_disk_cache_statistics(disk);
-    stats->cache_hits = images.hits;
-    stats->cache_misses = images.misses;
-    stats->cache_bytes = images.bytes;
-    stats->disk_hits = files.hits;
-    stats->disk_misses = files.misses;
-    stats->disk_copies = files.copies;
-    stats->disk_reads = files.reads;
-    stats->disk_evictions = files.evictions;
-}
-
 lt_loader_stats lt_loader_statistics(const lt_loader *l)
 {
     lt_prefetch_times t = lt_prefetch_statistics(l->queue);
@@ -493,7 +472,12 @@ lt_loader_stats lt_loader_statistics(const lt_loader *l)
                          .ready = t.ready,
                          .queued = t.queued,
                          .capacity = l->config.slots}; /* before the caller has one */
-    count_caches(&s, l->cache, l->dataset->disk_cache);
+    if (l->cache) {
+        const lt_image_cache_counts images = lt_image_cache_statistics(l->cache);
+        s.cache_hits = images.hits;
+        s.cache_misses = images.misses;
+        s.cache_bytes = images.bytes;
+    }
     return s;
 }
 
@@ -512,11 +496,6 @@ lt_loader_stats lt_loader_stats_since(const lt_loader_stats *now, const lt_loade
     s.ready -= before->ready;
     s.cache_hits -= before->cache_hits;
     s.cache_misses -= before->cache_misses;
-    s.disk_hits -= before->disk_hits;
-    s.disk_misses -= before->disk_misses;
-    s.disk_copies -= before->disk_copies;
-    s.disk_reads -= before->disk_reads;
-    s.disk_evictions -= before->disk_evictions;
     return s;
 }
 

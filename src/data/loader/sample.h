@@ -2,7 +2,7 @@
 #ifndef LT_DATA_SAMPLE_H
 #define LT_DATA_SAMPLE_H
 
-#include "data/cache/image_cache.h"
+#include "data/loader/image_cache.h"
 #include "data/transform/transform.h"
 
 typedef struct lt_sample {

@@ -4,7 +4,6 @@
 #include "base/alloc.h"
 #include "base/encoding/json.h"
 #include "base/hash.h"
-#include "data/cache/disk_cache.h"
 #include "data/files/files.h"
 #include "data/formats/image.h"
 #include "data/pack/pack.h"
@@ -38,21 +37,11 @@ static const lt_pack_entry *find_entry(const lt_dataset *self, int64_t index, co
     return &p->part[i].shard.entry[index - p->first[i]];
 }
 
-static size_t part_index(const lt_dataset *self, const part *p)
-{
-    return (size_t)(p - ((const pack *)self)->part);
-}
-
-static size_t shards(const lt_dataset *self)
-{
-    return ((const pack *)self)->parts;
-}
-
 static lt_status read_sample(const lt_dataset *self, int64_t index, lt_record *record)
 {
     const part *p;
     const lt_pack_entry *e = find_entry(self, index, &p);
-    LT_TRY(lt_disk_cache_read_part(self->disk_cache, part_index(self, p), p->path, e->offset,
+    LT_TRY(lt_file_read_part(p->path, e->offset,
                                    e->size, record));
     if (lt_hash64(record->bytes, record->size) != e->hash)
         return lt_fail(LT_E_FORMAT, "%s: the record of %s is damaged", p->path,
@@ -82,7 +71,7 @@ static void ahead(const lt_dataset *self, int64_t index)
 {
     const part *p;
     const lt_pack_entry *e = find_entry(self, index, &p);
-    lt_disk_cache_ahead_part(self->disk_cache, part_index(self, p), p->path, e->offset, e->size);
+    lt_file_ahead(p->path, e->offset, e->size);
 }
 
 static void destroy(lt_dataset *self)
@@ -126,7 +115,6 @@ static const lt_dataset_ops ops = {
     .name = "pack",
     .bytes = sizeof(pack),
     .read = read_sample,
-    .shards = shards,
     .ahead = ahead,
     .class_name = class_name,
     .sample_name = sample_name,

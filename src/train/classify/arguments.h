@@ -11,8 +11,7 @@ enum { FILTER_AUTO, FILTER_BILINEAR };
 
 /* preprocess.c: what images are read, and how they become inputs. */
 typedef struct image_options {
-    const char *val_labels, *image_size_schedule, *mean, *std, *cache_ram, *cache_dir,
-        *cache_dir_limit;
+    const char *val_labels, *image_size_schedule, *mean, *std, *cache_ram;
     int augment, auto_augment, interpolation, decode, exif;
     int64_t image_size, max_image_pixels, repeated_aug, max_bad_images;
     int64_t ra_ops, ra_magnitude;

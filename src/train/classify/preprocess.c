@@ -37,9 +37,7 @@ static const lt_option rows[] = {
 {"Data", NUM("crop-pct", crop_pct, 0, 1), .value = "0", .help = "evaluation: share of the short side that the centre crop keeps; 0: what --weights say, else 224 of 256 (0.875), or all up to 64 pixels"},
 {"Data", PICK("decode", decode, "exact|fast"), .help = "fast: large crops of JPEG to train on are decoded at 1/2, 1/4 or 1/8 of their size"},
 {"Data", TEXT("cache-ram", cache_ram), .meta = "SIZE", .after = "shuffle", .help = "keep decoded training images in memory, up to this many bytes on each rank: 500M, 16G"},
-{"Data", TEXT("cache-dir", cache_dir), .meta = "DIR", .after = "cache-ram", .help = "keep copies of image files, tar files and packs in a folder of yours on a disk of this machine, for all your processes; shared:DIR also uses one that other users may write, and their copies"},
-    {"Data", TEXT("cache-dir-limit", cache_dir_limit), .meta = "SIZE", .after = "cache-dir", .help = "what the folder of --cache-dir may hold, all copies in it together: 500M, 200G; what was not used longest goes, nothing that was used since the start"},
-{"Data", INT("max-bad-images", max_bad_images, -1, MANY), .value = "100", .after = "cache-dir-limit", .help = "broken images to pass over before giving up; -1: any number"},
+{"Data", INT("max-bad-images", max_bad_images, -1, MANY), .value = "100", .after = "cache-ram", .help = "broken images to pass over before giving up; -1: any number"},
 {"Data", INT("max-image-pixels", max_image_pixels, 1, MANY), .value = "100000000", .after = "max-bad-images", .help = "width times height of an image to decode; larger ones are broken"},
 {"Data", NUM("max-image-seconds", max_image_seconds, 0.001, MANY), .value = "10", .after = "max-image-pixels", .help = "of one core to decode an image, but for WebP and AVIF; one that takes longer is broken"},
 };

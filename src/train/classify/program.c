@@ -82,7 +82,6 @@ static lt_status open_data(void *context, lt_trainer *t, lt_dataset **train, lt_
     for (int c = 0; c < 3; c++) /* what is erased becomes 0 after normalisation */
         s->transform.erase_fill[c] = (uint8_t)(s->pixels.mean[c] + 0.5F);
     t->input.has_ram_cache = s->args.images.cache_ram;
-    t->input.has_disk_cache = s->args.images.cache_dir;
     return LT_OK;
 }
 
@@ -323,8 +322,7 @@ static void close_classifier(void *context)
     lt_metadata_clear(&s->own);
 }
 
-static const char *const local[] = {"cache-dir", "cache-dir-limit", "cache-ram", "val-labels",
-                                    NULL};
+static const char *const local[] = {"cache-ram", "val-labels", NULL};
 static const lt_trainer_command *const commands[] = {&lt_predict_command, &lt_export_command,
                                                      &lt_serve_data_command, &lt_plan_command};
 

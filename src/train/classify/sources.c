@@ -97,18 +97,6 @@ static lt_status open_caches(classifier *s)
     const image_options *o = &s->args.images;
     if (o->cache_ram && !parse_bytes(o->cache_ram))
         return lt_fail(LT_E_ARG, "--cache-ram: '%s' is no size such as 500M or 16G", o->cache_ram);
-    const int64_t most = o->cache_dir_limit ? parse_bytes(o->cache_dir_limit) : 0;
-    if (o->cache_dir_limit && !most)
-        return lt_fail(LT_E_ARG, "--cache-dir-limit: '%s' is no size such as 500M or 200G",
-                       o->cache_dir_limit);
-    if (o->cache_dir_limit && !o->cache_dir)
-        return lt_fail(LT_E_ARG, "--cache-dir-limit: there is no --cache-dir");
-    lt_dataset *data[] = {s->t->input.train, s->t->input.val};
-    for (int i = 0; o->cache_dir && i < 2; i++)
-        if (data[i]) {
-            LT_TRY(lt_dataset_cache(data[i], o->cache_dir));
-            LT_TRY(lt_dataset_cache_limit(data[i], most));
-        }
     return LT_OK;
 }
 

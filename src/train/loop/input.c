@@ -100,7 +100,7 @@ static lt_loader_stats counted(const lt_train_input *in)
 void lt_train_input_values(const lt_train_input *in, lt_metric out[INPUT_VALUES])
 {
     const lt_loader_stats t = counted(in);
-    const bool ram = in->has_ram_cache, disk = in->has_disk_cache;
+    const bool ram = in->has_ram_cache;
     const double unknown = (double)NAN;
     const lt_metric values[INPUT_VALUES] = {
         {"loader_wait_seconds", t.wait_seconds},
@@ -113,10 +113,6 @@ void lt_train_input_values(const lt_train_input *in, lt_metric out[INPUT_VALUES]
         {"cache_ram_hits", ram ? (double)t.cache_hits : unknown},
         {"cache_ram_misses", ram ? (double)t.cache_misses : unknown},
         {"cache_ram_bytes", ram ? (double)t.cache_bytes : unknown},
-        {"cache_dir_hits", disk ? (double)t.disk_hits : unknown},
-        {"cache_dir_misses", disk ? (double)t.disk_misses : unknown},
-        {"cache_dir_reads", disk ? (double)t.disk_reads : unknown},
-        {"cache_dir_evictions", disk ? (double)t.disk_evictions : unknown},
     };
     memcpy(out, values, sizeof values);
 }

@@ -12,7 +12,7 @@ typedef struct lt_train_input {
     lt_loader *loader;                  /* of train */
     const char *unit;                   /* of samples, plural: "images" */
     int64_t batches_per_epoch;          /* micro-batches of this rank, a multiple of grad_accum */
-    bool has_ram_cache, has_disk_cache; /* whether records tell what they did */
+    bool has_ram_cache; /* whether records tell what it did */
     int queued;                         /* batches that were ready for the last micro-batch */
     int64_t bad_listed;                 /* bad samples that are in the run's list */
     lt_loader_stats begin;              /* counters when this part of the epoch began, */
@@ -36,7 +36,7 @@ lt_status lt_train_input_list_bad(lt_ranks *ranks, lt_run *run, const lt_loader 
 
 /* Input statistics: the loader's counters from the beginning of a part of an epoch on, which has taken
  * epoch_seconds so far. */
-enum { INPUT_VALUES = 14 };
+enum { INPUT_VALUES = 10 };
 void lt_train_input_begin(lt_train_input *input, double epoch_seconds);
 void lt_train_input_values(const lt_train_input *input, lt_metric out[INPUT_VALUES]);
 /* One line: whether the loader or the computation held the run up. */

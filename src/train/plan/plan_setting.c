@@ -100,8 +100,6 @@ static bool is_of_samples(const lt_option *o)
 {
     static const char *const not [] = {"workers",
                                        "cache-ram",
-                                       "cache-dir",
-                                       "cache-dir-limit",
                                        "max-bad-images",
                                        "max-image-pixels",
                                        "max-image-seconds",

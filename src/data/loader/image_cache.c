@@ -7,7 +7,7 @@
  * An image is written by one thread and published by an atomic pointer; it does not change after
  * that. */
 
-#include "data/cache/image_cache.h"
+#include "data/loader/image_cache.h"
 
 #include "base/alloc.h"
 #include "data/formats/exif.h"
