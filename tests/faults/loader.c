@@ -13,7 +13,7 @@ enum { MEMORY_THREAD_KERNEL = FAULT_MEMORY | FAULT_THREAD | FAULT_KERNEL };
 enum { SIDE = 8, SHARD = 6, COMMAND = 4096, SLOTS = 4 };
 
 static lt_device *device;
-static char *folder, *tars, *pack, *near, *written, *home; /* of images; of what is made of them */
+static char *folder, *tars, *pack, *written, *home; /* of images; of what is made of them */
 
 typedef struct row {
     const char *name;
@@ -21,7 +21,6 @@ typedef struct row {
     unsigned kinds;
     const char *survives; /* as in fault_case */
     const char *removed;  /* files of this ending are removed first; NULL: none */
-    bool copies;          /* to a disk cache */
     int64_t cache_bytes;
     int threads;
 } row;
@@ -58,8 +57,6 @@ static void begin(void *context)
         remove_files(*s->row->data, s->row->removed);
         remove_files(home, "");
     }
-    if (s->row->copies)
-        remove_files(near, "");
 }
 
 static lt_status add(scene *s, const lt_tensor *t)
@@ -104,8 +101,6 @@ static lt_status epoch(void *context)
                                 .shuffle = true,
                                 .limit = 8};
     LT_TRY(lt_dataset_open(&s->data, *s->row->data, true));
-    if (s->row->copies)
-        LT_TRY(lt_dataset_cache(s->data, near));
     LT_TRY(lt_loader_new(&s->loader, s->data, device, &c));
     return read_epoch(s);
 }
@@ -140,23 +135,18 @@ static void end(void *context)
     release(context);
 }
 
-/* A disk cache or an index that cannot be written or read back is done without. */
+/* An index that cannot be written or read back is done without. */
 static const row rows[] = {
-    {"a folder", &folder, MEMORY_THREAD_KERNEL, NULL, NULL, false, 0, 1},
-    {"a folder: files", &folder, FAULT_FILE, NULL, NULL, false, 0, 1},
-    {"a folder, two threads", &folder, FAULT_MEMORY | FAULT_THREAD, NULL, NULL, false, 0, 2},
-    {"a folder, image cache", &folder, FAULT_MEMORY, "*", NULL, false, 1 << 20, 1},
-    {"a folder, disk cache", &folder, FAULT_MEMORY | FAULT_THREAD, "*", NULL, true, 0, 1},
-    {"a folder, disk cache: files", &folder, FAULT_FILE, "*", NULL, true, 0, 1},
-    {"a tar file", &tars, FAULT_MEMORY, "*", ".index", false, 0, 1},
-    {"a tar file: files", &tars, FAULT_FILE, "*", ".index", false, 0, 1},
-    {"a tar file, index", &tars, FAULT_MEMORY, "*", NULL, false, 0, 1},
-    {"a tar file, index: files", &tars, FAULT_FILE, "*", NULL, false, 0, 1},
-    {"a tar file, disk cache", &tars, FAULT_MEMORY | FAULT_THREAD, "*", NULL, true, 0, 1},
-    {"a tar file, disk cache: files", &tars, FAULT_FILE, "*", NULL, true, 0, 1},
-    {"a pack", &pack, FAULT_MEMORY, NULL, NULL, false, 0, 1},
-    {"a pack: files", &pack, FAULT_FILE, NULL, NULL, false, 0, 1},
-    {"a pack, disk cache: files", &pack, FAULT_FILE, "*", NULL, true, 0, 1},
+    {"a folder", &folder, MEMORY_THREAD_KERNEL, NULL, NULL, 0, 1},
+    {"a folder: files", &folder, FAULT_FILE, NULL, NULL, 0, 1},
+    {"a folder, two threads", &folder, FAULT_MEMORY | FAULT_THREAD, NULL, NULL, 0, 2},
+    {"a folder, image cache", &folder, FAULT_MEMORY, "*", NULL, 1 << 20, 1},
+    {"a tar file", &tars, FAULT_MEMORY, "*", ".index", 0, 1},
+    {"a tar file: files", &tars, FAULT_FILE, "*", ".index", 0, 1},
+    {"a tar file, index", &tars, FAULT_MEMORY, "*", NULL, 0, 1},
+    {"a tar file, index: files", &tars, FAULT_FILE, "*", NULL, 0, 1},
+    {"a pack", &pack, FAULT_MEMORY, NULL, NULL, 0, 1},
+    {"a pack: files", &pack, FAULT_FILE, NULL, NULL, 0, 1},
 };
 
 static void an_epoch_that_fails_says_so(void **state)
@@ -248,7 +238,6 @@ static int setup(void **state)
     folder = make_image_folder();
     tars = make_folder();
     pack = make_folder();
-    near = make_folder();
     written = make_folder();
     home = make_folder(); /* an index that cannot lie next to its tar file lies there */
     setenv("XDG_CACHE_HOME", home, 1);
@@ -267,7 +256,7 @@ static int setup(void **state)
 static int teardown(void **state)
 {
     (void)state;
-    char *const all[] = {folder, tars, pack, near, written, home};
+    char *const all[] = {folder, tars, pack, written, home};
     for (size_t i = 0; i < COUNT_OF(all); i++)
         remove_folder(all[i]);
     lt_device_close(&device);

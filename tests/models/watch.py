@@ -283,7 +283,7 @@ def a_hostile_folder_writes_nothing_and_stops_nothing(cwd):
     attempt("metrics-eval.jsonl", link, 0, "")  # read, then replaced
     attempt("metrics-eval.jsonl", os.mkfifo, 1, "metrics-eval.jsonl: not a regular file, but a pipe")
     attempt("lock", os.mkfifo, 0, "")
-    evil = {"output": "evil-output", "overwrite": "true", "profile": "evil-profile", "cache-dir": "evil-cache", "save-logits": "evil-logits",
+    evil = {"output": "evil-output", "overwrite": "true", "profile": "evil-profile", "save-logits": "evil-logits",
             "eval-json": "evil-json", "weights": "/etc/passwd", "device": "none", "threads": "4000", "max-image-pixels": "5000000000"}
     config = os.path.join(cwd, "run", "config.yaml")
     with open(config) as f:

@@ -18,6 +18,8 @@ typedef struct gone {
 
 /* clang-format off */
 static const gone table[] = {
+{"cache-dir", "0.2", "lather-pack --mode original DIR LOCAL, then --data LOCAL", .was = NULL},
+{"cache-dir-limit", "0.2", "lather-pack --mode resized, whose packs are smaller", .was = NULL},
 {"read-ahead", "0.2", "--workers: more threads wait for a slow disk at once", .was = "64"},
 };
 /* clang-format on */

@@ -220,8 +220,7 @@ static lt_status read_sample(const lt_dataset *self, int64_t index, lt_record *r
 {
     const shard *s;
     const lt_tar_sample *sample = find_sample(self, index, &s);
-    LT_TRY(lt_file_read_part(s->path, sample->offset,
-                                   sample->size, record));
+    LT_TRY(lt_file_read_part(s->path, sample->offset, sample->size, record));
     record->encoding = LT_ENCODING_FILE;
     record->label = (int32_t)sample->label;
     return LT_OK;
@@ -251,8 +250,7 @@ static void ahead(const lt_dataset *self, int64_t index)
 {
     const shard *s;
     const lt_tar_sample *sample = find_sample(self, index, &s);
-    lt_file_ahead(s->path, sample->offset,
-                             sample->size);
+    lt_file_ahead(s->path, sample->offset, sample->size);
 }
 
 static void destroy(lt_dataset *self)

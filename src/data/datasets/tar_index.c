@@ -377,7 +377,8 @@ static char *path_in_cache(const char *tar)
     char *folder = given                  ? lt_format("%s/lather", cache)
                    : home && *home == '/' ? lt_format("%s/.cache/lather", home)
                                           : NULL;
-    const uint64_t hash = lt_fnv1a_text(LT_FNV1A_BEGIN, real ? real : ""), low = (UINT64_C(1) << 56) - 1;
+    const uint64_t hash = lt_fnv1a_text(LT_FNV1A_BEGIN, real ? real : ""),
+                   low = (UINT64_C(1) << 56) - 1;
     if (real && folder)
         path = lt_format("%s/%02x/%014" PRIx64, folder, (unsigned)(hash >> 56), hash & low);
     free(real);

@@ -41,8 +41,7 @@ static lt_status read_sample(const lt_dataset *self, int64_t index, lt_record *r
 {
     const part *p;
     const lt_pack_entry *e = find_entry(self, index, &p);
-    LT_TRY(lt_file_read_part(p->path, e->offset,
-                                   e->size, record));
+    LT_TRY(lt_file_read_part(p->path, e->offset, e->size, record));
     if (lt_hash64(record->bytes, record->size) != e->hash)
         return lt_fail(LT_E_FORMAT, "%s: the record of %s is damaged", p->path,
                        p->shard.text + e->name);

@@ -8,15 +8,15 @@
 #include "lather/run.h"
 
 typedef struct lt_train_input {
-    lt_dataset *train, *val;            /* train: NULL in an evaluation */
-    lt_loader *loader;                  /* of train */
-    const char *unit;                   /* of samples, plural: "images" */
-    int64_t batches_per_epoch;          /* micro-batches of this rank, a multiple of grad_accum */
-    bool has_ram_cache; /* whether records tell what it did */
-    int queued;                         /* batches that were ready for the last micro-batch */
-    int64_t bad_listed;                 /* bad samples that are in the run's list */
-    lt_loader_stats begin;              /* counters when this part of the epoch began, */
-    double begin_seconds;               /* and the epoch's seconds then */
+    lt_dataset *train, *val;   /* train: NULL in an evaluation */
+    lt_loader *loader;         /* of train */
+    const char *unit;          /* of samples, plural: "images" */
+    int64_t batches_per_epoch; /* micro-batches of this rank, a multiple of grad_accum */
+    bool has_ram_cache;        /* whether records tell what it did */
+    int queued;                /* batches that were ready for the last micro-batch */
+    int64_t bad_listed;        /* bad samples that are in the run's list */
+    lt_loader_stats begin;     /* counters when this part of the epoch began, */
+    double begin_seconds;      /* and the epoch's seconds then */
 } lt_train_input;
 
 void lt_train_input_close(lt_train_input *input);

@@ -98,14 +98,9 @@ static bool is_one_of(const char *name, const char *const *list)
 /* Flags that change neither data nor model: where they lie, how fast they are read. */
 static bool is_of_samples(const lt_option *o)
 {
-    static const char *const not [] = {"workers",
-                                       "cache-ram",
-                                       "max-bad-images",
-                                       "max-image-pixels",
-                                       "max-image-seconds",
-                                       "limit-eval-batches",
-                                       "note",
-                                       NULL};
+    static const char *const not [] = {
+        "workers",           "cache-ram",          "max-bad-images", "max-image-pixels",
+        "max-image-seconds", "limit-eval-batches", "note",           NULL};
     return (!strcmp(o->group, "Data") || !strcmp(o->group, "Model")) && !is_one_of(o->name, not );
 }
 
