@@ -107,7 +107,7 @@ def main():
     parser.add_argument("--large", type=int, default=5)
     a = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        peer, own = build_peer(folder), os.path.abspath(os.path.join(a.build, "tools", "bench_service"))
+        peer, own = build_peer(folder), os.path.abspath(os.path.join(a.build, "tools", "bench"))
         print("| transport | | this library | gRPC C++ | ratio of medians |\n| --- | --- | --- | --- | --- |")
         for transport in ("tcp", "ipc"):
             got = {own: [], peer: []}
@@ -115,7 +115,10 @@ def main():
                 path = os.path.join(folder, f"socket{r}")
                 where = {own: "tcp://127.0.0.1:0" if transport == "tcp" else f"ipc://{path}", peer: "tcp" if transport == "tcp" else path + ".peer"}
                 for program in (own, peer) if r % 2 else (peer, own):
-                    out = subprocess.run([program, where[program], str(a.calls), str(a.large)], check=True, capture_output=True, text=True)
+                    words = [where[program], str(a.calls), str(a.large)]
+                    if program == own:
+                        words = ["service", "--json", "--address", words[0], "--calls", words[1], "--large", words[2]]
+                    out = subprocess.run([program, *words], check=True, capture_output=True, text=True)
                     got[program].append(json.loads(out.stdout))
             for key, name in (("calls_per_second", "calls/s, 64 bytes, one thread"), ("calls_per_second_4", "calls/s, 64 bytes, 4 threads"),
                               ("gigabytes_per_second", "GB/s, 64 MiB there and back")):

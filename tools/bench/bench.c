@@ -2,60 +2,69 @@
 
 #include "bench.h"
 
-#include "lather/optim_config.h"
-#include "lather/shampoo.h"
+#include "models.h"
+#include "optim.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-static const struct {
-    const char *name;
-    bench_fn *run;
-    const char *help;
-} commands[] = {
-    {"train", bench_train, "a training step on synthetic data"},
-    {"eval", bench_eval, "a forward pass that evaluates, on synthetic data"},
-    {"regimes", bench_regimes,
-     "which exchange of gradients is the fastest, by links and ranks: simulated"},
-    {"overlap", bench_overlap, "several ranks: gradients in flight while backward goes on"},
-    {"exchange", bench_exchange, "the mean of gradients over ranks, by each of several reducers"},
-    {"stragglers", bench_stragglers, "steps that do not wait for slow ranks, which sleep"},
-    {"links", bench_links, "latency and bandwidth inside a node and between two"},
-    {"loader", bench_loader, "reading, decoding and transforming images"},
-    {"optim", bench_optim, "an optimizer's step on a network's parameters"},
-    {"attention", bench_attention, "attention of one size, forward and backward"},
-    {"linear", bench_linear, "matrix products of transformers, forward and backward"},
-    {"ops", bench_ops, "single operations, forward and backward"},
-    {"ceilings", bench_ceilings, "copies and matrix products: what the device can reach"},
-    {"roots", bench_roots, "Shampoo's inverse roots, against LAPACK"},
+static const bench_command *const commands[] = {
+    &bench_train,      &bench_eval,  &bench_regimes,  &bench_overlap, &bench_exchange,
+    &bench_stragglers, &bench_links, &bench_loader,   &bench_optim,   &bench_attention,
+    &bench_linear,     &bench_ops,   &bench_ceilings, &bench_roots,   &bench_service,
 };
+enum { COMMANDS = sizeof commands / sizeof(commands[0]) };
+
+/* --- Measuring --- */
+
+static double read_clock(clockid_t clock)
+{
+    struct timespec now;
+    clock_gettime(clock, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
 
 double bench_seconds(void)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+    return read_clock(CLOCK_MONOTONIC);
 }
 
 double bench_core_seconds(void)
 {
-    struct timespec spent;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &spent);
-    return (double)spent.tv_sec + 1e-9 * (double)spent.tv_nsec;
+    return read_clock(CLOCK_PROCESS_CPUTIME_ID);
 }
 
-static int ascending(const void *a, const void *b)
+int bench_ascending(const void *a, const void *b)
 {
-    double x = *(const double *)a, y = *(const double *)b;
+    const double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
 }
 
 double bench_median(double *values, int count)
 {
-    qsort(values, (size_t)count, sizeof *values, ascending);
+    qsort(values, (size_t)count, sizeof *values, bench_ascending);
     return (values[(count - 1) / 2] + values[count / 2]) / 2;
+}
+
+lt_status bench_rounds(const bench_common *c, bench_round_fn *fn, void *context, int columns,
+                       double *median)
+{
+    const size_t steps = (size_t)c->steps, width = (size_t)columns;
+    double *found = calloc((steps + 1) * width, sizeof *found);
+    double *column = calloc(steps, sizeof *column);
+    lt_status st = found && column ? LT_OK : lt_fail(LT_E_NOMEM, "bench: no memory for the times");
+    for (int64_t i = -c->warmup; i < c->steps && !st; i++) /* the row after the last is ignored */
+        st = fn(context, i, found + (i < 0 ? steps : (size_t)i) * width);
+    for (size_t k = 0; k < width && !st; k++) {
+        for (size_t i = 0; i < steps; i++)
+            column[i] = found[i * width + k];
+        median[k] = bench_median(column, (int)steps);
+    }
+    free(found);
+    free(column);
+    return st;
 }
 
 int64_t bench_process_bytes(const char *field)
@@ -70,55 +79,6 @@ int64_t bench_process_bytes(const char *field)
     if (file)
         fclose(file);
     return (int64_t)kib * 1024;
-}
-
-void bench_print_header(const bench_header *h)
-{
-    printf("{\"benchmark\": \"%s\", \"version\": \"%s\", \"device\": \"%s\", \"dtype\": \"%s\", "
-           "\"batch_size\": %d, \"threads\": %d",
-           h->benchmark, lt_version(), h->device, h->dtype, h->batch_size, h->threads);
-}
-
-/* Strings in a command's settings are these options'. */
-static lt_options *options;
-static bool is_understood; /* the command line */
-
-const char *bench_optims[BENCH_OPTIMS];
-int bench_optim_count;
-char bench_all_optims[BENCH_OPTIMS * 64] = "all";
-
-static void list_optims(void)
-{
-    static char name[BENCH_OPTIMS][64];
-    size_t used = strlen(bench_all_optims);
-    for (int i = 0; i < BENCH_OPTIMS && lt_optim_name_at((size_t)i, name[i], sizeof name[i]); i++) {
-        bench_optims[bench_optim_count++] = name[i];
-        used += (size_t)snprintf(bench_all_optims + used, sizeof bench_all_optims - used, "|%s",
-                                 name[i]);
-    }
-}
-
-lt_status bench_parse(const lt_program *program, void *values, int argc, char *const *argv,
-                      bool *run)
-{
-    list_optims();
-    lt_status st = lt_options_new(&options, program, values);
-    if (!st)
-        st = lt_options_parse(options, argc, argv);
-    is_understood = !st;
-    if (!st)
-        st = lt_options_answer(options, stdout);
-    *run = !st && lt_options_asked(options) == LT_OPTIONS_RUN;
-    return st;
-}
-
-bool bench_shampoo_config(lt_shampoo_config *out, const char *name)
-{
-    static const char prefix[] = "shampoo-";
-    const char *preset = !strcmp(name, "shampoo")                 ? "recommended"
-                         : !strncmp(name, prefix, strlen(prefix)) ? name + strlen(prefix)
-                                                                  : name;
-    return lt_shampoo_preset(preset, out) == LT_OK;
 }
 
 /* A linear congruential sequence (Knuth's MMIX multiplier): fast, and speed is all that counts. */
@@ -149,11 +109,128 @@ lt_status bench_fill_random(lt_tensor *tensor, double bound, uint64_t seed)
     return st;
 }
 
+lt_status bench_random(lt_tensor **out, lt_device *device, lt_dtype dtype, lt_shape shape,
+                       lt_memory_format format, uint64_t seed)
+{
+    lt_tensor *values = NULL;
+    LT_TRY(lt_tensor_new_as(&values, device, LT_F32, shape, format));
+    lt_status st = bench_fill_random(values, 1, seed);
+    if (!st)
+        st = lt_tensor_new_like(out, values, dtype);
+    if (!st)
+        st = lt_tensor_copy(*out, values);
+    lt_tensor_free(&values);
+    return st;
+}
+
+/* --- Output --- */
+
+const char *const bench_amp_names[] = {"f32", "bf16", "f16", "tf32"};
+const lt_dtype bench_amp_dtypes[] = {LT_F32, LT_BF16, LT_F16, LT_F32};
+
+void bench_print_header(const char *benchmark, const char *device, const char *dtype, int64_t batch,
+                        int threads)
+{
+    printf("{\"benchmark\": \"%s\", \"version\": \"%s\", \"device\": \"%s\", \"dtype\": \"%s\", "
+           "\"batch_size\": %d, \"threads\": %d",
+           benchmark, lt_version(), device, dtype, (int)batch, threads);
+}
+
+void bench_print_head(const char *benchmark, const lt_device *device, const char *dtype,
+                      int64_t batch)
+{
+    bench_print_header(benchmark, lt_device_name(device), dtype, batch, lt_device_threads(device));
+}
+
+/* --- Options --- */
+
+typedef bench_common settings;
+/* clang-format off */
+static const lt_option of_machine[] = {
+    {"Machine", TEXT("device", device), .value = "cpu", .help = "ref, cpu, cuda"},
+    {"Machine", INT("threads", threads, 0, 1024), .alias = 't', .value = "0", .help = "threads that compute, or decode images; 0: as many as allowed"},
+};
+static const lt_option of_output[] = {
+    {"Output", FLAG("json", json), .help = "print one JSON object on stdout"},
+};
+static const lt_option of_model[] = {
+    {"Benchmark", TEXT("arch", model.arch), .value = "resnet50", .help = "resnet18, 34, 50, 101, 152; vit_ti_16, s_16, b_16, ...; gpt2, gpt2-medium, ..."},
+    {"Benchmark", INT("batch-size", model.batch, 1, 65536), .alias = 'b', .value = "32", .help = "samples of a batch"},
+    {"Benchmark", INT("image-size", model.size, 1, 4096), .value = "224", .help = "side of the images in pixels"},
+    {"Benchmark", PICK("stem", model.stem, "imagenet|small"), .help = "small: of residual networks, a 3x3 convolution without pooling first"},
+    {"Benchmark", INT("seq-len", model.length, 1, 1000000), .value = "256", .help = "tokens of a sequence, of gpt2"},
+    {"Benchmark", INT("num-classes", model.classes, 0, 1000000), .value = "0", .help = "classes, or ids of gpt2; 0: 1000, 50257"},
+};
+static const lt_option of_ranks[] = {
+    {"Ranks", INT("ranks", ranks, 2, BENCH_MAX_RANKS), .value = "2", .help = "threads that are ranks; under mpirun: its processes"},
+    {"Ranks", TEXT("comm-model", link), .meta = "US,GBIT", .help = "the link: latency in microseconds and rate in Gbit/s; default: the real one"},
+    {"Ranks", INT("ranks-per-node", ranks_per_node, 0, 1000000), .value = "0", .help = "ranks of a node, neighbours in order; 0: those that see one boot id and host name"},
+};
+/* clang-format on */
+
+/* Fills the settings, which begin with *c. */
+static lt_status parse(lt_options **options, const lt_program *program, const bench_command *b,
+                       bench_common *c, int argc, char *const *argv)
+{
+    lt_option_table table[5] = {{b->option, b->count, c}};
+    size_t count = 1;
+    if (b->has_model)
+        table[count++] = (lt_option_table){of_model, sizeof of_model / sizeof *of_model, c};
+    if (b->kind == BENCH_RANKS)
+        table[count++] = (lt_option_table){of_ranks, sizeof of_ranks / sizeof *of_ranks, c};
+    if (b->kind != BENCH_NO_DEVICE)
+        table[count++] = (lt_option_table){of_machine, sizeof of_machine / sizeof *of_machine, c};
+    table[count++] = (lt_option_table){of_output, 1, c};
+    LT_TRY(lt_options_compose(options, program, table, count));
+    LT_TRY(lt_options_parse(*options, argc, argv));
+    return lt_options_answer(*options, stdout);
+}
+
+static lt_status run(const bench_command *b, bench_common *c)
+{
+    if (b->kind == BENCH_NO_DEVICE || b->kind == BENCH_OWN_DEVICES)
+        return b->run(NULL, NULL, c);
+    if (b->kind == BENCH_RANKS)
+        return bench_play(c, b->run, c);
+    const lt_device_config config = {.threads = (int)c->threads,
+                                     .tf32 = c->tf32,
+                                     .deterministic = c->deterministic,
+                                     .fused = (lt_fused)c->fused};
+    lt_device *device = NULL;
+    c->began = bench_seconds();
+    if (b->has_model && !c->model.classes)
+        c->model.classes = bench_model_of(c->model.arch)->usual_classes;
+    LT_TRY(lt_device_open(&device, c->device, &config));
+    const lt_status st = b->run(device, NULL, c);
+    lt_device_close(&device);
+    return st;
+}
+
+/* Status of the program: 0; 1: failed; 2: not understood. */
+static int run_command(const bench_command *b, int argc, char *const *argv)
+{
+    char name[32];
+    const lt_program program = {.name = name, .summary = b->summary, .usage = "[OPTION]..."};
+    lt_options *options = NULL;
+    bench_common *c = calloc(1, b->size);
+    snprintf(name, sizeof name, "bench %s", b->name);
+    lt_status st = c ? parse(&options, &program, b, c, argc, argv)
+                     : lt_fail(LT_E_NOMEM, "no memory for the settings");
+    const bool is_understood = !st;
+    if (!st && lt_options_asked(options) == LT_OPTIONS_RUN)
+        st = run(b, c);
+    if (st)
+        fprintf(stderr, "bench %s: %s\n", b->name, lt_error_message());
+    lt_options_free(&options);
+    free(c);
+    return !st ? 0 : is_understood && st != LT_E_ARG ? 1 : 2;
+}
+
 static int usage(FILE *out)
 {
     fprintf(out, "usage: bench COMMAND [OPTION]...\n\n");
-    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
-        fprintf(out, "  %-8s %s\n", commands[i].name, commands[i].help);
+    for (size_t i = 0; i < COMMANDS; i++)
+        fprintf(out, "  %-10s %s\n", commands[i]->name, commands[i]->summary);
     fprintf(out, "\n`bench COMMAND --help` lists its options. With --json stdout is one object.\n");
     return out == stdout ? 0 : 2;
 }
@@ -161,20 +238,14 @@ static int usage(FILE *out)
 int main(int argc, char **argv)
 {
     lt_threads_sleep_soon(argv);
+    bench_list_optims();
     if (argc < 2)
         return usage(stderr);
     if (!strcmp(argv[1], "--help"))
         return usage(stdout);
-    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
-        if (strcmp(argv[1], commands[i].name) != 0)
-            continue;
-        lt_status st = commands[i].run(argc - 1, argv + 1);
-        lt_options_free(&options);
-        if (!st)
-            return 0;
-        fprintf(stderr, "bench %s: %s\n", argv[1], lt_error_message());
-        return is_understood && st != LT_E_ARG ? 1 : 2;
-    }
+    for (size_t i = 0; i < COMMANDS; i++)
+        if (!strcmp(argv[1], commands[i]->name))
+            return run_command(commands[i], argc - 1, argv + 1);
     fprintf(stderr, "bench: no benchmark '%s'\n", argv[1]);
     return usage(stderr);
 }

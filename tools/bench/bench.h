@@ -1,67 +1,114 @@
-/* The benchmarks behind `bench`, and what they share. */
+/* The benchmarks of the program bench, and the frame that they share: options, ranks, rounds, output. */
 #ifndef BENCH_H
 #define BENCH_H
 
+#include "lather/comm.h"
 #include "lather/ext/fail.h"
-#include "lather/optim.h"
 #include "lather/options.h"
-#include "lather/shampoo.h"
 
-/* Fields that every benchmark's JSON object starts with. */
-typedef struct bench_header {
-    const char *benchmark, *device, *dtype;
-    int batch_size, threads;
-} bench_header;
+#include <stddef.h>
 
-/* Rows that every benchmark's table ends with; its settings have device, threads and json. */
-/* clang-format off */
-#define BENCH_MACHINE_OPTIONS(settings)                                                            \
-    {.group = "Machine", .name = "device", .type = LT_OPTION_STRING,                               \
-     .offset = offsetof(settings, device), .value = "cpu", .help = "ref, cpu, cuda"},              \
-    {.group = "Machine", .name = "threads", .alias = 't', .type = LT_OPTION_INT,                   \
-     .offset = offsetof(settings, threads), .value = "0", .min = 0, .max = 1024,                   \
-     .help = "compute threads; 0: as many as allowed"},                                            \
-    {.group = "Output", .name = "json", .type = LT_OPTION_BOOL,                                    \
-     .offset = offsetof(settings, json), .help = "print one JSON object on stdout"}
-/* clang-format on */
+/* Model and batch of a benchmark of a network. */
+typedef struct bench_model_config {
+    const char *arch;
+    int64_t batch, classes;
+    int64_t size;   /* side of the images, in pixels */
+    int64_t length; /* tokens of a sequence */
+    int stem;       /* of residual networks: 0 ImageNet's, 1 small */
+} bench_model_config;
 
-typedef lt_status bench_fn(int argc, char *const *argv);
-bench_fn bench_attention, bench_ceilings, bench_eval, bench_linear, bench_train, bench_overlap,
-    bench_exchange, bench_links, bench_loader, bench_optim, bench_ops, bench_regimes, bench_roots,
-    bench_stragglers;
+/* First member of every benchmark's settings: `common`. A member that it has no option for is 0. */
+typedef struct bench_common {
+    const char *device, *link; /* link: of --comm-model, or NULL */
+    int64_t threads;           /* of a rank; 0: its part of the machine */
+    int64_t steps, warmup, ranks, ranks_per_node;
+    int amp, fused; /* indices of choices */
+    bool json, tf32, deterministic;
+    bench_model_config model;
+    double began; /* bench_seconds() before the device was opened */
+} bench_common;
 
-/* Reads a benchmark's options. *run false: --help or the like was answered. */
-lt_status bench_parse(const lt_program *program, void *values, int argc, char *const *argv,
-                      bool *run);
+/* Members of a row of options, after its group; `settings` is the type that the row's field is in. */
+#define AT(field)           .offset = offsetof(settings, field)
+#define INT(n, field, a, b) .name = (n), .type = LT_OPTION_INT, AT(field), .min = (a), .max = (b)
+#define REAL(n, field, a, b) \
+    .name = (n), .type = LT_OPTION_DOUBLE, AT(field), .min = (a), .max = (b)
+#define TEXT(n, field)       .name = (n), .type = LT_OPTION_STRING, AT(field)
+#define PICK(n, field, list) .name = (n), .type = LT_OPTION_CHOICE, AT(field), .choices = (list)
+#define FLAG(n, field)       .name = (n), .type = LT_OPTION_BOOL, AT(field)
+#define STEPS                INT("steps", common.steps, 1, 100000)
+#define WARMUP               INT("warmup", common.warmup, 0, 1000)
+
+/* Work of one rank. comm: NULL but for BENCH_RANKS; device: NULL where the frame opens none. */
+typedef lt_status bench_run_fn(lt_device *device, lt_comm *comm, const void *settings);
+
+typedef enum bench_kind {
+    BENCH_NO_DEVICE,
+    BENCH_OWN_DEVICES, /* opens them itself */
+    BENCH_DEVICE,      /* on one device */
+    BENCH_RANKS        /* on every rank, with the options of ranks */
+} bench_kind;
+
+typedef struct bench_command {
+    const char *name, *summary;
+    bench_kind kind;
+    bool has_model; /* has the options of a model and a batch */
+    const lt_option *option;
+    size_t count, size; /* rows of options; bytes of the settings */
+    bench_run_fn *run;
+} bench_command;
+
+#define BENCH_SETTINGS(table) \
+    .option = (table), .count = sizeof(table) / sizeof *(table), .size = sizeof(settings)
+
+extern const bench_command bench_attention, bench_ceilings, bench_eval, bench_exchange,
+    bench_linear, bench_links, bench_loader, bench_ops, bench_optim, bench_overlap, bench_regimes,
+    bench_roots, bench_service, bench_stragglers, bench_train;
+
+/* --- Ranks: threads of this process, or the processes of a launcher --- */
+
+enum { BENCH_MAX_RANKS = 128 };
+
+/* Calls run on every rank; the failure of one ends all. */
+lt_status bench_play(const bench_common *c, bench_run_fn *run, const void *settings);
+
+/* --- Measuring --- */
 
 /* Seconds on a clock that only goes forward. */
 double bench_seconds(void);
 /* Of processors, by all threads of this process. */
 double bench_core_seconds(void);
+/* Orders two doubles for qsort(). */
+int bench_ascending(const void *a, const void *b);
 /* Sorts values; the median of an even count is the mean of the middle two. */
 double bench_median(double *values, int count);
+
+/* A round in which every contestant has its turn, so that a busy machine slows all alike: fills the
+ * columns of found. round: below 0 to warm up. */
+typedef lt_status bench_round_fn(void *context, int64_t round, double *found);
+
+/* Runs warmup + steps rounds; median[column] is that of the rounds from 0 on. */
+lt_status bench_rounds(const bench_common *c, bench_round_fn *fn, void *context, int columns,
+                       double *median);
 
 /* A number of /proc/self/status in bytes: "VmHWM", "VmRSS"; 0 if there is none. */
 int64_t bench_process_bytes(const char *field);
 
-/* "{" and the header's fields, to be followed by ", ..." and "}". */
-void bench_print_header(const bench_header *header);
-
-/* The optimizers that have a name, as lt_optim_open() takes them, and as choices of an option: there
- * once bench_parse() was called, and with "all|" in front. */
-enum { BENCH_OPTIMS = 64 };
-extern const char *bench_optims[BENCH_OPTIMS];
-extern int bench_optim_count;
-extern char bench_all_optims[];
-#define BENCH_OPTIM_CHOICES (bench_all_optims + 4)
-
-/* Whether the name is one of Shampoo's, and the config of its preset. */
-bool bench_shampoo_config(lt_shampoo_config *out, const char *name);
-
-/* The sides of a Shampoo's factors and how many there are of each: "2048x7,1152x4"; else "". */
-lt_status bench_factor_sides(lt_optim *optim, char *out, size_t size);
-
 /* Fills a tensor with numbers in [-bound, bound), or pixels, or labels below classes. */
 lt_status bench_fill_random(lt_tensor *tensor, double bound, uint64_t seed);
+/* Makes a tensor of such numbers in dtype, in the memory format. The caller owns *out. */
+lt_status bench_random(lt_tensor **out, lt_device *device, lt_dtype dtype, lt_shape shape,
+                       lt_memory_format format, uint64_t seed);
+
+/* "{" and the fields that every JSON object begins with, to be followed by ", ..." and "}". */
+void bench_print_header(const char *benchmark, const char *device, const char *dtype, int64_t batch,
+                        int threads);
+/* The same with name and threads of a device. */
+void bench_print_head(const char *benchmark, const lt_device *device, const char *dtype,
+                      int64_t batch);
+
+/* "f32", "bf16", "f16", "tf32": by choice of --amp, and the dtype of activations. */
+extern const char *const bench_amp_names[];
+extern const lt_dtype bench_amp_dtypes[];
 
 #endif

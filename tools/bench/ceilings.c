@@ -6,65 +6,29 @@
 #include "lather/ops.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 
 typedef struct settings {
-    const char *device;
-    int64_t megabytes, side, threads, repeats;
-    bool json, tf32;
+    bench_common common;
+    int64_t megabytes, side;
 } settings;
 
-#define AT(field) offsetof(settings, field)
-
+/* clang-format off */
 static const lt_option table[] = {
-    {.group = "Benchmark",
-     .name = "megabytes",
-     .type = LT_OPTION_INT,
-     .offset = AT(megabytes),
-     .value = "256",
-     .min = 1,
-     .max = 65536,
-     .help = "of the tensor that is copied"},
-    {.group = "Benchmark",
-     .name = "side",
-     .type = LT_OPTION_INT,
-     .offset = AT(side),
-     .value = "2048",
-     .min = 1,
-     .max = 65536,
-     .help = "of the square matrices"},
-    {.group = "Benchmark",
-     .name = "repeats",
-     .type = LT_OPTION_INT,
-     .offset = AT(repeats),
-     .value = "5",
-     .min = 1,
-     .max = 1000,
-     .help = "measurements; the median counts"},
-    {.group = "Benchmark",
-     .name = "tf32",
-     .type = LT_OPTION_BOOL,
-     .offset = AT(tf32),
-     .help = "cuda: products of f32 matrices in that precision"},
-    BENCH_MACHINE_OPTIONS(settings),
+    {"Benchmark", INT("megabytes", megabytes, 1, 65536), .value = "256", .help = "size of the tensor that is copied"},
+    {"Benchmark", INT("side", side, 1, 65536), .value = "2048", .help = "side of the square matrices"},
+    {"Benchmark", INT("repeats", common.steps, 1, 1000), .value = "5", .help = "measurements; the median counts"},
+    {"Benchmark", FLAG("tf32", common.tf32), .help = "cuda: products of f32 matrices in that precision"},
 };
-
-static const lt_program program = {
-    .name = "bench ceilings",
-    .summary = "time copies and matrix products",
-    .usage = "[OPTION]...",
-    .option = table,
-    .count = sizeof table / sizeof *table,
-};
+/* clang-format on */
 
 enum { AT_ONCE = 8 }; /* queued before the device is waited for */
 
-/* One measured piece of work. */
+/* Two tensors, and what is done with them. */
 typedef struct work {
     lt_device *device;
     lt_tape *tape;
     lt_tensor *a, *b;
-    lt_dtype dtype;
+    lt_status (*run)(struct work *);
 } work;
 
 static lt_status copy(work *w)
@@ -75,115 +39,80 @@ static lt_status copy(work *w)
 static lt_status product(work *w)
 {
     lt_pass pass = LT_PASS_EVAL;
-    pass.dtype = w->dtype;
+    pass.dtype = lt_tensor_dtype(w->a);
     lt_tape_reset(w->tape, pass);
     lt_tensor *a = lt_tape_variable(w->tape, w->a), *b = lt_tape_variable(w->tape, w->b);
     (void)lt_matmul(w->tape, a, b, (lt_matmul_config){0});
     return lt_tape_status(w->tape);
 }
 
-/* Median seconds of one. */
-static lt_status measure(work *w, lt_status (*run)(work *), int64_t repeats, double *out)
+/* Seconds of one. */
+static lt_status run_several(void *context, int64_t round, double *found)
 {
-    double *seconds = malloc((size_t)repeats * sizeof *seconds);
-    lt_status st = seconds ? run(w) : lt_fail(LT_E_NOMEM, "no memory");
-    for (int64_t i = 0; i < repeats && !st; i++) {
-        st = lt_device_sync(w->device);
-        double begin = bench_seconds();
-        for (int k = 0; k < AT_ONCE && !st; k++)
-            st = run(w);
-        if (!st)
-            st = lt_device_sync(w->device);
-        seconds[i] = (bench_seconds() - begin) / AT_ONCE;
-    }
-    if (!st)
-        *out = bench_median(seconds, (int)repeats);
-    free(seconds);
-    return st;
-}
-
-static lt_status open_pair(work *w, lt_dtype dtype, lt_shape shape)
-{
-    lt_tensor *random = NULL;
-    w->dtype = dtype;
-    LT_TRY(lt_tensor_new(&w->a, w->device, dtype, shape));
-    LT_TRY(lt_tensor_new(&w->b, w->device, dtype, shape));
-    LT_TRY(lt_tensor_new(&random, w->device, LT_F32, shape));
-    lt_status st = bench_fill_random(random, 1, 3); /* zeros would be faster */
-    if (!st)
-        st = lt_tensor_copy(w->a, random);
-    if (!st)
-        st = lt_tensor_copy(w->b, random);
-    lt_tensor_free(&random);
-    return st;
-}
-
-static void close_pair(work *w)
-{
-    if (w->tape)
-        lt_tape_reset(w->tape, LT_PASS_EVAL);
-    lt_tensor_free(&w->a);
-    lt_tensor_free(&w->b);
-}
-
-static lt_status measure_copy(work *w, const settings *s, double *rate)
-{
-    double seconds = 0, bytes = (double)s->megabytes * 1e6;
-    lt_status st = open_pair(w, LT_F32, LT_SHAPE(s->megabytes * 1000000 / 4));
-    if (!st)
-        st = measure(w, copy, s->repeats, &seconds);
-    *rate = 2 * bytes / seconds / 1e9; /* read and written */
-    close_pair(w);
-    return st;
-}
-
-static lt_status measure_product(work *w, const settings *s, lt_dtype dtype, double *rate)
-{
-    double seconds = 0, n = (double)s->side;
-    lt_status st = open_pair(w, dtype, LT_SHAPE(s->side, s->side));
-    if (!st)
-        st = measure(w, product, s->repeats, &seconds);
-    *rate = 2 * n * n * n / seconds / 1e9;
-    close_pair(w);
-    return st;
-}
-
-static lt_status run(work *w, const settings *s)
-{
-    static const lt_dtype dtypes[] = {LT_F32, LT_BF16, LT_F16};
-    enum { DTYPES = sizeof dtypes / sizeof *dtypes };
-    double bytes = 0, flop[DTYPES] = {0};
-    LT_TRY(lt_tape_new(&w->tape, w->device));
-    LT_TRY(measure_copy(w, s, &bytes));
-    for (int i = 0; i < DTYPES; i++)
-        if (lt_device_has_fast(w->device, dtypes[i]))
-            LT_TRY(measure_product(w, s, dtypes[i], &flop[i]));
-    fprintf(stderr, "copy %.1f GB/s, products %s %.0f, bf16 %.0f, f16 %.0f GFLOP/s\n", bytes,
-            s->tf32 ? "tf32" : "f32", flop[0], flop[1], flop[2]);
-    if (!s->json)
-        return LT_OK;
-    bench_header header = {"ceilings", lt_device_name(w->device), "f32", 1,
-                           lt_device_threads(w->device)};
-    bench_print_header(&header);
-    printf(", \"copy_gigabytes_per_second\": %.6g, \"%s_gigaflops\": %.6g, "
-           "\"bf16_gigaflops\": %.6g, \"f16_gigaflops\": %.6g}\n",
-           bytes, s->tf32 ? "tf32" : "f32", flop[0], flop[1], flop[2]);
+    work *w = context;
+    (void)round;
+    LT_TRY(lt_device_sync(w->device));
+    const double begin = bench_seconds();
+    for (int k = 0; k < AT_ONCE; k++)
+        LT_TRY(w->run(w));
+    LT_TRY(lt_device_sync(w->device));
+    *found = (bench_seconds() - begin) / AT_ONCE;
     return LT_OK;
 }
 
-lt_status bench_ceilings(int argc, char *const *argv)
+/* Billions of `amount` a second. The numbers are random, as zeros would be faster. */
+static lt_status measure(work *w, const bench_common *c, lt_dtype dtype, lt_shape shape,
+                         double amount, double *rate)
 {
-    settings s = {0};
-    work w = {0};
-    bool runs;
-    LT_TRY(bench_parse(&program, &s, argc, argv, &runs));
-    if (!runs)
-        return LT_OK;
-    const lt_device_config config = {.threads = (int)s.threads, .tf32 = s.tf32};
-    LT_TRY(lt_device_open(&w.device, s.device, &config));
-    lt_status st = run(&w, &s);
-    close_pair(&w);
-    lt_tape_free(&w.tape);
-    lt_device_close(&w.device);
+    double seconds = 0;
+    lt_status st = bench_random(&w->a, w->device, dtype, shape, LT_FORMAT_CONTIGUOUS, 3);
+    if (!st)
+        st = bench_random(&w->b, w->device, dtype, shape, LT_FORMAT_CONTIGUOUS, 3);
+    if (!st)
+        st = w->run(w);
+    if (!st)
+        st = bench_rounds(c, run_several, w, 1, &seconds);
+    *rate = 1e-9 * amount / seconds;
+    lt_tape_reset(w->tape, LT_PASS_EVAL);
+    lt_tensor_free(&w->a);
+    lt_tensor_free(&w->b);
     return st;
 }
+
+static lt_status run_ceilings(lt_device *device, lt_comm *comm, const void *values)
+{
+    const settings *s = values;
+    const bench_common *c = &s->common;
+    const char *f32 = c->tf32 ? "tf32" : "f32";
+    const double n = (double)s->side;
+    double bytes = 0, flop[3] = {0}; /* f32, bf16, f16 */
+    work w = {.device = device, .run = copy};
+    (void)comm;
+    LT_TRY(lt_tape_new(&w.tape, device));
+    lt_status st = measure(&w, c, LT_F32, LT_SHAPE(s->megabytes * 1000000 / 4),
+                           2e6 * (double)s->megabytes, &bytes); /* read and written */
+    w.run = product;
+    for (int i = 0; i < 3 && !st; i++)
+        if (lt_device_has_fast(device, bench_amp_dtypes[i]))
+            st = measure(&w, c, bench_amp_dtypes[i], LT_SHAPE(s->side, s->side), 2 * n * n * n,
+                         &flop[i]);
+    lt_tape_free(&w.tape);
+    LT_TRY(st);
+    fprintf(stderr, "copy %.1f GB/s, products %s %.0f, bf16 %.0f, f16 %.0f GFLOP/s\n", bytes, f32,
+            flop[0], flop[1], flop[2]);
+    if (!c->json)
+        return LT_OK;
+    bench_print_head("ceilings", device, "f32", 1);
+    printf(
+        ", \"copy_gigabytes_per_second\": %.6g, \"%s_gigaflops\": %.6g, \"bf16_gigaflops\": %.6g, "
+        "\"f16_gigaflops\": %.6g}\n",
+        bytes, f32, flop[0], flop[1], flop[2]);
+    return LT_OK;
+}
+
+const bench_command bench_ceilings = {
+    .name = "ceilings",
+    .summary = "time copies and matrix products: what the device can reach",
+    .kind = BENCH_DEVICE,
+    BENCH_SETTINGS(table),
+    .run = run_ceilings};

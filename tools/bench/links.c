@@ -3,7 +3,7 @@
  * until one takes long enough. Of both also what they take of rank 0's cores, its waiting included. It takes a few
  * seconds. */
 
-#include "ranks.h"
+#include "bench.h"
 
 #include "lather/topology.h"
 
@@ -14,28 +14,6 @@ enum { SAMPLES = 200, FIRST_BYTES = 1 << 16, MOST_BYTES = 1 << 26 };
 static const double latency_seconds = 1; /* at most, of each link */
 static const double rate_seconds = 3;
 static const double long_enough = 0.05; /* of one message: latency and bursts are small beside it */
-
-typedef struct settings {
-    const char *device, *link;
-    int64_t ranks, ranks_per_node, threads;
-    bool json;
-} settings;
-
-/* clang-format off */
-static const lt_option table[] = {
-    BENCH_RANKS_OPTIONS(settings, 2),
-    BENCH_NODES_OPTION(settings),
-    BENCH_MACHINE_OPTIONS(settings),
-};
-/* clang-format on */
-
-static const lt_program program = {
-    .name = "bench links",
-    .summary = "time messages inside a node and between two",
-    .usage = "[OPTION]...",
-    .option = table,
-    .count = sizeof table / sizeof *table,
-};
 
 /* One of the two ends of a link. */
 typedef struct end {
@@ -192,9 +170,7 @@ static void print_table(const lt_nodes *nodes, const link *found)
 
 static void print_object(lt_device *device, int ranks, const lt_nodes *nodes, const link *found)
 {
-    const bench_header header = {"links", lt_device_name(device), "u8", 0,
-                                 lt_device_threads(device)};
-    bench_print_header(&header);
+    bench_print_head("links", device, "u8", 0);
     printf(", \"ranks\": %d, \"nodes\": %d, \"ranks_per_node\": %d", ranks, nodes->count,
            nodes->ranks_per_node);
     for (int kind = 0; kind < LINKS; kind++)
@@ -209,29 +185,24 @@ static void print_object(lt_device *device, int ranks, const lt_nodes *nodes, co
     printf("}\n");
 }
 
-static lt_status play(lt_device *device, lt_comm *comm, const void *context)
+static lt_status run_links(lt_device *device, lt_comm *comm, const void *values)
 {
-    const settings *s = context;
+    const bench_common *c = values;
     lt_nodes nodes;
     link found[LINKS];
-    LT_TRY(lt_comm_nodes(&nodes, comm, (int)s->ranks_per_node));
+    LT_TRY(lt_comm_nodes(&nodes, comm, (int)c->ranks_per_node));
     lt_status st = measure(device, comm, &nodes, found);
     if (!st && !lt_comm_rank(comm)) {
         print_table(&nodes, found);
-        if (s->json)
+        if (c->json)
             print_object(device, lt_comm_size(comm), &nodes, found);
     }
     lt_nodes_clear(&nodes);
     return st;
 }
 
-lt_status bench_links(int argc, char *const *argv)
-{
-    settings s = {0};
-    bool run;
-    LT_TRY(bench_parse(&program, &s, argc, argv, &run));
-    if (!run)
-        return LT_OK;
-    const bench_ranks ranks = {s.device, s.link, s.ranks, s.threads};
-    return bench_play(&ranks, play, &s);
-}
+const bench_command bench_links = {.name = "links",
+                                   .summary = "time messages inside a node and between two",
+                                   .kind = BENCH_RANKS,
+                                   .size = sizeof(bench_common),
+                                   .run = run_links};

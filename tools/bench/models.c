@@ -2,7 +2,6 @@
 
 #include "models.h"
 
-#include "bench.h"
 #include "gpt.h"
 #include "resnet.h"
 #include "vit.h"

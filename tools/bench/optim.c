@@ -5,100 +5,122 @@
  * timing the refresh is what a round of steps has of it, behind the first one. Of factors that
  * see one gradient in some steps a step takes that share. */
 
-#include "bench.h"
+#include "optim.h"
+
 #include "models.h"
 
-#include "lather/optim_config.h"
 #include "lather/shampoo_report.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 typedef struct settings {
-    const char *arch, *device;
-    int optim, factor_dtype, state_dtype, refresh;
-    bool packed, tf32;
-    int64_t threads, steps, warmup, block;
-    bool json;
+    bench_common common;
+    const char *arch;
+    int optim, factor_dtype, state_dtype, refresh; /* indices of choices */
+    bool packed;
+    int64_t block;
 } settings;
 
-#define AT(field) offsetof(settings, field)
-
+/* clang-format off */
 static const lt_option table[] = {
-    {.group = "Benchmark",
-     .name = "arch",
-     .type = LT_OPTION_STRING,
-     .offset = AT(arch),
-     .value = "resnet50",
-     .help = "network whose parameters are updated"},
-    {.group = "Benchmark",
-     .name = "optim",
-     .type = LT_OPTION_CHOICE,
-     .offset = AT(optim),
-     .choices = bench_all_optims,
-     .help = "optimizer"},
-    {.group = "Benchmark",
-     .name = "steps",
-     .type = LT_OPTION_INT,
-     .offset = AT(steps),
-     .value = "5",
-     .min = 1,
-     .max = 100000,
-     .help = "measured steps"},
-    {.group = "Benchmark",
-     .name = "warmup",
-     .type = LT_OPTION_INT,
-     .offset = AT(warmup),
-     .value = "1",
-     .min = 0,
-     .max = 1000,
-     .help = "steps before those"},
-    {.group = "Benchmark",
-     .name = "max-preconditioner-dim",
-     .type = LT_OPTION_INT,
-     .offset = AT(block),
-     .value = "1024",
-     .min = 0,
-     .max = 1000000,
-     .help = "Shampoo's largest side of a block; 0: no limit"},
-    {.group = "Benchmark",
-     .name = "refresh",
-     .type = LT_OPTION_CHOICE,
-     .offset = AT(refresh),
-     .choices = "reference|staggered",
-     .help = "when Shampoo's roots are computed: all in one step, or in the steps of a round"},
-    {.group = "Benchmark",
-     .name = "factor-dtype",
-     .type = LT_OPTION_CHOICE,
-     .offset = AT(factor_dtype),
-     .choices = "f32|bf16|int8|int4",
-     .help = "what Shampoo's factors and roots are kept in"},
-    {.group = "Benchmark",
-     .name = "packed-factors",
-     .type = LT_OPTION_BOOL,
-     .offset = AT(packed),
-     .help = "those in f32 as triangles"},
-    {.group = "Benchmark",
-     .name = "state-dtype",
-     .type = LT_OPTION_CHOICE,
-     .offset = AT(state_dtype),
-     .choices = "f32|bf16|int8",
-     .help = "what moments are kept in"},
-    {.group = "Benchmark",
-     .name = "tf32",
-     .type = LT_OPTION_BOOL,
-     .offset = AT(tf32),
-     .help = "cuda: products of f32 matrices in that precision"},
-    BENCH_MACHINE_OPTIONS(settings),
+    {"Benchmark", TEXT("arch", arch), .value = "resnet50", .help = "network whose parameters are updated"},
+    {"Benchmark", PICK("optim", optim, bench_all_optims), .help = "optimizer"},
+    {"Benchmark", STEPS, .value = "5", .help = "measured steps"},
+    {"Benchmark", WARMUP, .value = "1", .help = "steps before those"},
+    {"Benchmark", INT("max-preconditioner-dim", block, 0, 1000000), .value = "1024", .help = "Shampoo's largest side of a block; 0: no limit"},
+    {"Benchmark", PICK("refresh", refresh, "reference|staggered"), .help = "when Shampoo's roots are computed: all in one step, or in the steps of a round"},
+    {"Benchmark", PICK("factor-dtype", factor_dtype, "f32|bf16|int8|int4"), .help = "dtype of Shampoo's factors and roots"},
+    {"Benchmark", FLAG("packed-factors", packed), .help = "those in f32 as triangles"},
+    {"Benchmark", PICK("state-dtype", state_dtype, "f32|bf16|int8"), .help = "dtype of moments"},
+    {"Benchmark", FLAG("tf32", common.tf32), .help = "cuda: products of f32 matrices in that precision"},
 };
+/* clang-format on */
 
-static const lt_program program = {
-    .name = "bench optim",
-    .summary = "time an optimizer's step",
-    .usage = "[OPTION]...",
-    .option = table,
-    .count = sizeof table / sizeof *table,
-};
+/* --- Optimizers by name --- */
+
+const char *bench_optims[BENCH_OPTIMS];
+static int optims;
+char bench_all_optims[BENCH_OPTIMS * 64] = "all";
+
+void bench_list_optims(void)
+{
+    static char name[BENCH_OPTIMS][64];
+    size_t used = strlen(bench_all_optims);
+    while (optims < BENCH_OPTIMS
+           && lt_optim_name_at((size_t)optims, name[optims], sizeof name[optims])) {
+        used += (size_t)snprintf(bench_all_optims + used, sizeof bench_all_optims - used, "|%s",
+                                 name[optims]);
+        bench_optims[optims] = name[optims];
+        optims++;
+    }
+}
+
+bool bench_shampoo_config(lt_shampoo_config *out, const char *name)
+{
+    static const char prefix[] = "shampoo-";
+    const char *preset = !strcmp(name, "shampoo")                 ? "recommended"
+                         : !strncmp(name, prefix, strlen(prefix)) ? name + strlen(prefix)
+                                                                  : name;
+    return lt_shampoo_preset(preset, out) == LT_OK;
+}
+
+enum { MOST_SIDES = 256 };
+
+typedef struct tally {
+    int64_t side[MOST_SIDES], count[MOST_SIDES];
+    int sides;
+} tally;
+
+static lt_status add_factor(void *context, const lt_state_entry *entry)
+{
+    tally *t = context;
+    int i = 0;
+    if (strncmp(entry->name, "factor.", 7) != 0 || entry->extent.ndim != 2)
+        return LT_OK;
+    while (i < t->sides && t->side[i] != entry->extent.dim[0])
+        i++;
+    if (i == MOST_SIDES)
+        return lt_fail(LT_E_UNSUPPORTED, "bench: factors of more than %d sizes", MOST_SIDES);
+    t->sides += i == t->sides;
+    t->side[i] = entry->extent.dim[0];
+    t->count[i]++;
+    return LT_OK;
+}
+
+static lt_status pass_over(void *context, const char *name, int64_t *value)
+{
+    (void)context, (void)name, (void)value;
+    return LT_OK;
+}
+
+static int largest(const tally *t)
+{
+    int at = 0;
+    for (int i = 1; i < t->sides; i++)
+        if (t->side[i] > t->side[at])
+            at = i;
+    return at;
+}
+
+lt_status bench_factor_sides(lt_optim *optim, char *out, size_t size)
+{
+    tally t = {0};
+    lt_state_visitor visitor = {.entry = add_factor, .number = pass_over, .context = &t};
+    size_t used = 0;
+    *out = 0;
+    LT_TRY(lt_optim_visit(optim, &visitor));
+    for (int left = t.sides; left > 0 && used < size; left--) {
+        const int at = largest(&t);
+        used += (size_t)snprintf(out + used, size - used, "%s%lldx%lld", used ? "," : "",
+                                 (long long)t.side[at], (long long)t.count[at]);
+        t.side[at] = -1;
+    }
+    return LT_OK;
+}
+
+/* --- Steps --- */
 
 /* One optimizer's figures; those of Shampoo alone are 0 for others. */
 typedef struct result {
@@ -122,17 +144,12 @@ static lt_status fill_gradients(const lt_params *params)
     return LT_OK;
 }
 
-/* One step; waits for the device. */
-static lt_status time_step(lt_optim *optim, int64_t attempt, double *seconds)
-{
-    lt_step step = {.lr = 1e-3, .attempt = attempt};
-    lt_step_result done;
-    double begin = bench_seconds();
-    LT_TRY(lt_optim_step(optim, &step));
-    LT_TRY(lt_optim_result(optim, &done));
-    *seconds = bench_seconds() - begin;
-    return LT_OK;
-}
+/* An optimizer whose steps are timed. */
+typedef struct stepped {
+    lt_optim *optim;
+    int64_t attempt;
+    result *all;
+} stepped;
 
 static void add_roots(const lt_optim *optim, result *out)
 {
@@ -143,25 +160,30 @@ static void add_roots(const lt_optim *optim, result *out)
     out->root_steps += parts.roots > 0;
 }
 
-/* Steps measured in all, and their parts. */
-typedef struct samples {
-    double *total, *factor, *apply;
-} samples;
-
-static lt_status time_steps(lt_optim *optim, const settings *s, int64_t first, samples *out,
-                            result *all)
+/* One step; waits for the device. */
+static lt_status time_step(stepped *o, double *seconds)
 {
-    for (int64_t i = 0; i < s->warmup + s->steps; i++) {
-        double seconds;
-        LT_TRY(time_step(optim, first + i, &seconds));
-        add_roots(optim, all);
-        if (i < s->warmup)
-            continue;
-        lt_shampoo_stats parts = lt_shampoo_statistics(optim);
-        out->total[i - s->warmup] = seconds - parts.root_seconds;
-        out->factor[i - s->warmup] = parts.factor_seconds;
-        out->apply[i - s->warmup] = parts.apply_seconds;
-    }
+    const lt_step step = {.lr = 1e-3, .attempt = o->attempt++};
+    lt_step_result done;
+    const double begin = bench_seconds();
+    LT_TRY(lt_optim_step(o->optim, &step));
+    LT_TRY(lt_optim_result(o->optim, &done));
+    *seconds = bench_seconds() - begin;
+    return LT_OK;
+}
+
+enum { TOTAL, FACTOR, APPLY, COLUMNS };
+
+static lt_status next_step(void *context, int64_t round, double *found)
+{
+    stepped *o = context;
+    (void)round;
+    LT_TRY(time_step(o, &found[TOTAL]));
+    add_roots(o->optim, o->all);
+    const lt_shampoo_stats parts = lt_shampoo_statistics(o->optim);
+    found[TOTAL] -= parts.root_seconds;
+    found[FACTOR] = parts.factor_seconds;
+    found[APPLY] = parts.apply_seconds;
     return LT_OK;
 }
 
@@ -188,7 +210,7 @@ static lt_status make_shampoo(lt_optim **out, const lt_params *params, const set
 {
     c.max_preconditioner_dim = s->block;
     c.refresh_timing = s->refresh == STAGGERED ? LT_REFRESH_STAGGERED : LT_REFRESH_REFERENCE;
-    c.precondition_frequency = s->warmup + s->steps + MORE;
+    c.precondition_frequency = s->common.warmup + s->common.steps + MORE;
     c.start_preconditioning_step = c.precondition_frequency;
     c.factor_frequency = 1;
     c.factor_dtype = (lt_state_dtype)s->factor_dtype;
@@ -196,68 +218,55 @@ static lt_status make_shampoo(lt_optim **out, const lt_params *params, const set
     return lt_optim_shampoo(out, params, &c);
 }
 
-/* The step in which all roots are computed, whatever the timing; a round is counted apart. */
-static lt_status time_refresh(lt_optim *optim, const settings *s, int64_t attempt, result *out)
+/* A step in which all roots are computed, whatever the timing, then those that are measured, then the rest of a round:
+ * on a device with a queue a batch of roots comes at the end of its share of the round. Roots count where they belong
+ * to the timing: in the first step, or in the round after it. */
+static lt_status time_steps(stepped *o, const settings *s, bool shampoo, double *median)
 {
-    double seconds;
-    LT_TRY(time_step(optim, attempt, &seconds));
-    if (s->refresh == REFERENCE)
-        add_roots(optim, out);
-    return LT_OK;
-}
-
-/* On a device with a queue a batch of roots comes at the end of its share of the round. */
-static lt_status end_round(lt_optim *optim, const settings *s, int64_t first, result *out)
-{
-    double seconds;
-    for (int64_t i = 0; s->refresh == STAGGERED && i < MORE; i++) {
-        LT_TRY(time_step(optim, first + i, &seconds));
-        add_roots(optim, out);
+    double ignored;
+    if (shampoo)
+        LT_TRY(time_step(o, &ignored));
+    if (shampoo && s->refresh == REFERENCE)
+        add_roots(o->optim, o->all);
+    LT_TRY(bench_rounds(&s->common, next_step, o, COLUMNS, median));
+    for (int64_t i = 0; shampoo && s->refresh == STAGGERED && i < MORE; i++) {
+        LT_TRY(time_step(o, &ignored));
+        add_roots(o->optim, o->all);
     }
     return LT_OK;
 }
 
-static lt_status run(const lt_params *params, const settings *s, const char *name, samples *times,
-                     result *out)
+static lt_status run(const lt_params *params, const settings *s, const char *name, result *out)
 {
-    lt_optim *optim = NULL;
     lt_shampoo_config c;
-    bool shampoo = bench_shampoo_config(&c, name);
-    int64_t first = shampoo ? s->warmup + s->steps + MORE : 0, seen = 1;
+    const bool shampoo = bench_shampoo_config(&c, name);
+    const int64_t every = s->common.warmup + s->common.steps + MORE;
+    stepped o = {.attempt = shampoo ? every : 1, .all = out};
+    double median[COLUMNS];
+    int64_t seen = 1;
     lt_status st = shampoo ? ask_factor_frequency(params, s, c, &seen) : LT_OK;
     if (!st)
-        st = shampoo ? make_shampoo(&optim, params, s, c) : lt_optim_open(&optim, name, params);
+        st = shampoo ? make_shampoo(&o.optim, params, s, c) : lt_optim_open(&o.optim, name, params);
     if (!st)
-        st = lt_optim_set_state_dtype(optim, (lt_state_dtype)s->state_dtype);
-    if (!st && shampoo)
-        st = time_refresh(optim, s, first, out);
+        st = lt_optim_set_state_dtype(o.optim, (lt_state_dtype)s->state_dtype);
     if (!st)
-        st = time_steps(optim, s, first + 1, times, out);
-    if (!st && shampoo)
-        st = end_round(optim, s, first + 1 + s->warmup + s->steps, out);
+        st = time_steps(&o, s, shampoo, median);
     if (!st) {
-        int count = (int)s->steps;
-        out->plain = 1e3 * bench_median(times->total, count);
-        out->factor = 1e3 * bench_median(times->factor, count) / (double)seen;
-        out->plain -= out->factor * (double)(seen - 1);
-        out->apply = 1e3 * bench_median(times->apply, count);
-        out->frequency = shampoo ? c.precondition_frequency : 0;
+        out->factor = 1e3 * median[FACTOR] / (double)seen;
+        out->plain = 1e3 * median[TOTAL] - out->factor * (double)(seen - 1);
+        out->apply = 1e3 * median[APPLY];
+        out->frequency = shampoo ? c.precondition_frequency : 0; /* of the preset */
         out->share = shampoo ? out->refresh / (double)c.precondition_frequency : 0;
         out->milliseconds = out->plain + out->share;
-        out->state_bytes = lt_optim_state_bytes(optim);
+        out->state_bytes = lt_optim_state_bytes(o.optim);
     }
-    lt_optim_free(&optim);
+    lt_optim_free(&o.optim);
     return st;
 }
 
 static lt_status measure(const lt_params *params, const settings *s, const char *name, result *out)
 {
-    double *memory = calloc(3 * (size_t)s->steps, sizeof *memory);
-    samples times = {memory, memory + s->steps, memory + 2 * s->steps};
-    lt_status st = memory ? run(params, s, name, &times, out) : LT_E_NOMEM;
-    free(memory);
-    if (st)
-        return st;
+    LT_TRY(run(params, s, name, out));
     fprintf(stderr, "%-18s %10.2f ms a step, %8.1f MiB of state", name, out->milliseconds,
             (double)out->state_bytes / 0x1p20);
     if (out->frequency)
@@ -286,18 +295,16 @@ static void print_result(const char *name, const result *r)
 
 static lt_status measure_all(lt_device *device, const lt_params *params, const settings *s)
 {
-    int first = s->optim ? s->optim - 1 : 0, end = s->optim ? s->optim : bench_optim_count;
-    result *r = calloc((size_t)bench_optim_count, sizeof *r);
+    int first = s->optim ? s->optim - 1 : 0, end = s->optim ? s->optim : optims;
+    result *r = calloc((size_t)optims, sizeof *r);
     lt_status st = r ? fill_gradients(params) : LT_E_NOMEM;
     for (int i = first; i < end && !st; i++)
         st = measure(params, s, bench_optims[i], &r[i]);
-    if (!st && s->json) {
-        bench_header header = {"optim", lt_device_name(device), "f32", 0,
-                               lt_device_threads(device)};
-        bench_print_header(&header);
+    if (!st && s->common.json) {
+        bench_print_head("optim", device, "f32", 0);
         printf(", \"arch\": \"%s\", \"steps\": %d, \"milliseconds\": %.6g, "
                "\"peak_memory_bytes\": %zu, \"optimizers\": {",
-               s->arch, (int)s->steps, r[first].milliseconds, lt_device_memory(device).peak);
+               s->arch, (int)s->common.steps, r[first].milliseconds, lt_device_memory(device).peak);
         for (int i = first; i < end; i++) {
             if (i > first)
                 printf(", ");
@@ -309,13 +316,15 @@ static lt_status measure_all(lt_device *device, const lt_params *params, const s
     return st;
 }
 
-static lt_status measure_model(lt_device *device, const settings *s)
+static lt_status run_optim(lt_device *device, lt_comm *comm, const void *values)
 {
-    lt_module *model = NULL;
-    lt_params params = {0};
+    const settings *s = values;
     const bench_model *kind = bench_model_of(s->arch);
     const bench_model_config config = {
         .arch = s->arch, .classes = kind->usual_classes, .size = 224};
+    lt_module *model = NULL;
+    lt_params params = {0};
+    (void)comm;
     lt_status st = kind->make(&model, device, &config);
     if (!st)
         st = lt_module_params(model, &params);
@@ -326,18 +335,8 @@ static lt_status measure_model(lt_device *device, const settings *s)
     return st;
 }
 
-lt_status bench_optim(int argc, char *const *argv)
-{
-    settings s = {0};
-    bool run;
-    LT_TRY(bench_parse(&program, &s, argc, argv, &run));
-    if (!run)
-        return LT_OK;
-    lt_device *device = NULL;
-    const lt_device_config config = {.threads = (int)s.threads, .tf32 = s.tf32};
-    lt_status st = lt_device_open(&device, s.device, &config);
-    if (!st)
-        st = measure_model(device, &s);
-    lt_device_close(&device);
-    return st;
-}
+const bench_command bench_optim = {.name = "optim",
+                                   .summary = "time an optimizer's step on a network's parameters",
+                                   .kind = BENCH_DEVICE,
+                                   BENCH_SETTINGS(table),
+                                   .run = run_optim};

@@ -1,6 +1,6 @@
-/* Ranks of a benchmark: see ranks.h. */
+/* Ranks of a benchmark: threads of this process, or the processes of a launcher. */
 
-#include "ranks.h"
+#include "bench.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -8,7 +8,7 @@
 #include <string.h>
 
 typedef struct player {
-    bench_rank_fn *fn;
+    bench_run_fn *run;
     const void *settings;
     lt_device *device;
     lt_comm *comm;
@@ -20,7 +20,7 @@ typedef struct player {
 static void *play(void *argument)
 {
     player *p = argument;
-    p->status = p->fn(p->device, p->comm, p->settings);
+    p->status = p->run(p->device, p->comm, p->settings);
     if (p->status) {
         snprintf(p->message, sizeof p->message, "%s", lt_error_message());
         lt_comm_abort(p->comm);
@@ -42,12 +42,12 @@ static lt_status set_link(const char *link, lt_comm *comm)
     return LT_OK;
 }
 
-static lt_status play_process(const bench_ranks *ranks, player *p, const lt_device_config *config)
+static lt_status play_process(const bench_common *c, player *p, const lt_device_config *config)
 {
-    LT_TRY(lt_device_open(&p->device, ranks->device, config));
+    LT_TRY(lt_device_open(&p->device, c->device, config));
     lt_status st = lt_comm_open(&p->comm, "mpi", p->device);
     if (!st)
-        st = set_link(ranks->link, p->comm);
+        st = set_link(c->link, p->comm);
     if (!st) {
         play(p);
         st = p->status ? lt_fail(p->status, "%s", p->message) : LT_OK;
@@ -57,19 +57,19 @@ static lt_status play_process(const bench_ranks *ranks, player *p, const lt_devi
     return st;
 }
 
-static lt_status open_threads(const bench_ranks *ranks, player *p, const lt_device_config *config)
+static lt_status open_threads(const bench_common *c, player *p, const lt_device_config *config)
 {
     lt_device *device[BENCH_MAX_RANKS];
     lt_comm *comm[BENCH_MAX_RANKS];
-    for (int r = 0; r < ranks->ranks; r++) {
-        LT_TRY(lt_device_open(&p[r].device, ranks->device, config));
+    for (int r = 0; r < c->ranks; r++) {
+        LT_TRY(lt_device_open(&p[r].device, c->device, config));
         device[r] = p[r].device;
     }
-    LT_TRY(lt_comm_open_threads(comm, device, (int)ranks->ranks));
-    for (int r = 0; r < ranks->ranks; r++)
+    LT_TRY(lt_comm_open_threads(comm, device, (int)c->ranks));
+    for (int r = 0; r < c->ranks; r++)
         p[r].comm = comm[r];
-    for (int r = 0; r < ranks->ranks; r++)
-        LT_TRY(set_link(ranks->link, comm[r]));
+    for (int r = 0; r < c->ranks; r++)
+        LT_TRY(set_link(c->link, comm[r]));
     return LT_OK;
 }
 
@@ -95,12 +95,12 @@ static lt_status start(player *p, int count, int *started)
     return LT_OK;
 }
 
-static lt_status play_threads(const bench_ranks *ranks, player *p, const lt_device_config *config)
+static lt_status play_threads(const bench_common *c, player *p, const lt_device_config *config)
 {
-    const int count = (int)ranks->ranks;
+    const int count = (int)c->ranks;
     int started = 0;
     char why[sizeof p->message] = "";
-    lt_status st = open_threads(ranks, p, config);
+    lt_status st = open_threads(c, p, config);
     if (!st)
         st = start(p, count, &started);
     if (st) /* before other calls say something else */
@@ -118,19 +118,17 @@ static lt_status play_threads(const bench_ranks *ranks, player *p, const lt_devi
     return theirs ? lt_fail(theirs, "%s", first) : LT_OK;
 }
 
-lt_status bench_play(const bench_ranks *ranks, bench_rank_fn *fn, const void *settings)
+lt_status bench_play(const bench_common *c, bench_run_fn *run, const void *settings)
 {
-    player p[BENCH_MAX_RANKS] = {0};
+    player p[BENCH_MAX_RANKS];
     const bool launched = strcmp(lt_comm_launched_kind(), "self") != 0;
-    int here = (int)ranks->ranks, place;
+    int here = (int)c->ranks, place;
     if (launched)
         lt_comm_launched_local(&place, &here);
     const int share = lt_cpu_threads() / here; /* ranks share the machine */
-    const int threads = ranks->threads ? (int)ranks->threads : share > 1 ? share : 1;
+    const int threads = c->threads ? (int)c->threads : share > 1 ? share : 1;
     const lt_device_config config = {.threads = threads};
-    for (int r = 0; r < BENCH_MAX_RANKS; r++) {
-        p[r].fn = fn;
-        p[r].settings = settings;
-    }
-    return launched ? play_process(ranks, p, &config) : play_threads(ranks, p, &config);
+    for (int r = 0; r < BENCH_MAX_RANKS; r++)
+        p[r] = (player){.run = run, .settings = settings};
+    return launched ? play_process(c, p, &config) : play_threads(c, p, &config);
 }

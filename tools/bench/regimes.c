@@ -15,18 +15,15 @@
 #include <string.h>
 
 typedef struct settings {
+    bench_common common;
     const char *gbit, *ranks;
     double params, backward_ms, forward_ms, density, bucket_mib, within_gbit, within_us, between_us,
         message_us, select_ns, factor_ns;
     int64_t per_node, rank, local, matrices;
-    bool divided, json;
+    bool divided;
 } settings;
 
-#define AT(field)           .offset = offsetof(settings, field)
-#define INT(n, field, a, b) .name = (n), .type = LT_OPTION_INT, AT(field), .min = (a), .max = (b)
-#define REAL(n, f, a, b)    .name = (n), .type = LT_OPTION_DOUBLE, AT(f), .min = (a), .max = (b)
-#define TEXT(n, field)      .name = (n), .type = LT_OPTION_STRING, AT(field)
-#define TINY                1e-9
+#define TINY 1e-9
 
 /* clang-format off */
 static const lt_option table[] = {
@@ -47,18 +44,9 @@ static const lt_option table[] = {
     {"Exchange", INT("local", local, 1, 1000000), .value = "32", .help = "local steps: inner steps of a round"},
     {"Exchange", REAL("select-ns", select_ns, 0, 1e6), .value = "3.6", .help = "topk: nanoseconds per element of a shard to select (radix select on one CPU core: 3.6)"},
     {"Exchange", REAL("factor-ns", factor_ns, 0, 1e6), .value = "0.6", .help = "powersgd: nanoseconds per element and rank of the factors (assumed)"},
-    {"Exchange", .name = "divided-optimizer", .type = LT_OPTION_BOOL, AT(divided), .help = "the optimizer's state is divided over ranks, as Shampoo's: updates are gathered"},
-    {"Output", .name = "json", .type = LT_OPTION_BOOL, AT(json), .help = "print one JSON object on stdout"},
+    {"Exchange", FLAG("divided-optimizer", divided), .help = "the optimizer's state is divided over ranks, as Shampoo's: updates are gathered"},
 };
 /* clang-format on */
-
-static const lt_program program = {
-    .name = "bench regimes",
-    .summary = "map which exchange of gradients is the fastest, by simulation",
-    .usage = "[OPTION]...",
-    .option = table,
-    .count = sizeof table / sizeof *table,
-};
 
 enum { MAX_VALUES = 64 };
 
@@ -210,8 +198,7 @@ static void print_table(const cell *c, int count)
 
 static void print_json(const settings *s, const cell *c, int count)
 {
-    const bench_header header = {"regimes", "none", "f32", 0, 0};
-    bench_print_header(&header);
+    bench_print_header("regimes", "none", "f32", 0, 0);
     printf(", \"params\": %.6g, \"backward_ms\": %.6g, \"forward_ms\": %.6g, \"density\": %.6g, "
            "\"rank\": %d, \"local\": %d, \"version\": \"%s\", \"cells\": [",
            s->params, s->backward_ms, s->forward_ms, s->density, (int)s->rank, (int)s->local,
@@ -244,22 +231,26 @@ static lt_status map(const settings *s, const values *gbit, const values *ranks)
         }
     if (!st)
         print_table(cells, count);
-    if (!st && s->json)
+    if (!st && s->common.json)
         print_json(s, cells, count);
     free(cells);
     free(b);
     return st;
 }
 
-lt_status bench_regimes(int argc, char *const *argv)
+static lt_status run_regimes(lt_device *device, lt_comm *comm, const void *values_of_options)
 {
-    settings s;
+    const settings *s = values_of_options;
     values gbit = {.count = 0}, ranks = {.count = 0};
-    bool run;
-    LT_TRY(bench_parse(&program, &s, argc, argv, &run));
-    if (!run)
-        return LT_OK;
-    LT_TRY(read_list(&gbit, "gbit", s.gbit, 1e6));
-    LT_TRY(read_ranks(&ranks, s.ranks));
-    return map(&s, &gbit, &ranks);
+    (void)device, (void)comm;
+    LT_TRY(read_list(&gbit, "gbit", s->gbit, 1e6));
+    LT_TRY(read_ranks(&ranks, s->ranks));
+    return map(s, &gbit, &ranks);
 }
+
+const bench_command bench_regimes = {
+    .name = "regimes",
+    .summary = "map which exchange of gradients is the fastest, by simulation",
+    .kind = BENCH_NO_DEVICE,
+    BENCH_SETTINGS(table),
+    .run = run_regimes};

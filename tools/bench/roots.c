@@ -9,68 +9,37 @@
 #include <string.h>
 
 typedef struct settings {
-    const char *device, *factors, *old, *sizes, *conditions, *solvers;
-    int64_t threads, repeats, batch, every, step, lapack;
+    bench_common common; /* steps: --repeats */
+    const char *factors, *old, *sizes, *conditions, *solvers;
+    int64_t batch, every, step, lapack;
     double epsilon, beta2, exponent, tolerance, moved;
     int rule;
-    bool json, accuracy, bases, looks;
+    bool accuracy, bases, looks;
 } settings;
 
-#define AT(field) offsetof(settings, field)
 /* clang-format off */
 static const lt_option table[] = {
-    {.group = "Benchmark", .name = "factors", .type = LT_OPTION_STRING, .offset = AT(factors),
-     .help = "a checkpoint's optim.safetensors, whose factors are used instead of made ones"},
-    {.group = "Benchmark", .name = "old", .type = LT_OPTION_STRING, .offset = AT(old),
-     .help = "the same of an earlier checkpoint: roots to begin from"},
-    {.group = "Benchmark", .name = "every", .type = LT_OPTION_INT, .offset = AT(every),
-     .value = "1", .min = 1, .max = 1000, .help = "take every N-th factor only"},
-    {.group = "Benchmark", .name = "beta2", .type = LT_OPTION_DOUBLE, .offset = AT(beta2),
-     .value = "0.999", .min = 0, .max = 1, .help = "of the run that --factors is from"},
-    {.group = "Benchmark", .name = "exponent", .type = LT_OPTION_DOUBLE, .offset = AT(exponent),
-     .value = "0.25", .min = 0.01, .max = 1,
-     .help = "of the run's matrices (preset transformer: 0.5); other orders have 1/(2 * order)"},
-    {.group = "Benchmark", .name = "step", .type = LT_OPTION_INT, .offset = AT(step),
-     .value = "50", .min = 1, .max = 1000000000, .help = "of the checkpoint: bias correction"},
-    {.group = "Benchmark", .name = "sizes", .type = LT_OPTION_STRING, .offset = AT(sizes),
-     .value = "64,256,1024", .help = "sides of made matrices; 512x27: so many, instead of --batch"},
-    {.group = "Benchmark", .name = "conditions", .type = LT_OPTION_STRING, .offset = AT(conditions),
-     .value = "1e2,1e4,1e6,1e8,-1e4", .help = "condition numbers; negative: a quarter of the rank"},
-    {.group = "Benchmark", .name = "batch", .type = LT_OPTION_INT, .offset = AT(batch),
-     .value = "4", .min = 1, .max = 1000, .help = "made matrices of a kind"},
-    {.group = "Benchmark", .name = "bases", .type = LT_OPTION_BOOL, .offset = AT(bases),
-     .help = "solvers keep eigenvectors, and begin with those of the matrix before it moved"},
-    {.group = "Benchmark", .name = "moved", .type = LT_OPTION_DOUBLE, .offset = AT(moved),
-     .value = "0.05", .min = 0, .max = 1, .help = "share of another matrix in that move"},
-    {.group = "Benchmark", .name = "solvers", .type = LT_OPTION_STRING, .offset = AT(solvers),
-     .value = "eigh,rational", .help = "solvers to compare"},
-    {.group = "Benchmark", .name = "epsilon", .type = LT_OPTION_DOUBLE, .offset = AT(epsilon),
-     .value = "1e-6", .min = 1e-30, .max = 1, .help = "damping"},
-    {.group = "Benchmark", .name = "epsilon-rule", .type = LT_OPTION_CHOICE, .offset = AT(rule),
-     .value = "relative", .choices = "before|after|pseudo_inverse|relative",
-     .help = "where epsilon enters the root"},
-    {.group = "Benchmark", .name = "tolerance", .type = LT_OPTION_DOUBLE, .offset = AT(tolerance),
-     .value = "0", .min = 0, .max = 1, .help = "residual to reach; 0: the solver's own"},
-    {.group = "Benchmark", .name = "repeats", .type = LT_OPTION_INT, .offset = AT(repeats),
-     .value = "3", .min = 1, .max = 1000, .help = "interleaved measurements; the median counts"},
-    {.group = "Benchmark", .name = "accuracy", .type = LT_OPTION_BOOL, .offset = AT(accuracy),
-     .value = "on", .help = "compare with double"},
-    {.group = "Benchmark", .name = "looks", .type = LT_OPTION_BOOL, .offset = AT(looks),
-     .help = "also what it takes to look at a root that stays: --refresh-tolerance of shampoo"},
-    {.group = "Benchmark", .name = "lapack-threads", .type = LT_OPTION_INT, .offset = AT(lapack),
-     .value = "0", .min = 0, .max = 2,
-     .help = "OpenBLAS threads of ssyevd; 0: both 1 and 2 are measured (2 spin for ages under load)"},
-    BENCH_MACHINE_OPTIONS(settings),
+    {"Benchmark", TEXT("factors", factors), .help = "a checkpoint's optim.safetensors, whose factors are used instead of made ones"},
+    {"Benchmark", TEXT("old", old), .help = "the same of an earlier checkpoint: roots to begin from"},
+    {"Benchmark", INT("every", every, 1, 1000), .value = "1", .help = "take every N-th factor only"},
+    {"Benchmark", REAL("beta2", beta2, 0, 1), .value = "0.999", .help = "of the run that --factors is from"},
+    {"Benchmark", REAL("exponent", exponent, 0.01, 1), .value = "0.25", .help = "of the run's matrices (preset transformer: 0.5); other orders have 1/(2 * order)"},
+    {"Benchmark", INT("step", step, 1, 1000000000), .value = "50", .help = "of the checkpoint: bias correction"},
+    {"Benchmark", TEXT("sizes", sizes), .value = "64,256,1024", .help = "sides of made matrices; 512x27: 27 of them, instead of --batch"},
+    {"Benchmark", TEXT("conditions", conditions), .value = "1e2,1e4,1e6,1e8,-1e4", .help = "condition numbers; negative: a quarter of the rank"},
+    {"Benchmark", INT("batch", batch, 1, 1000), .value = "4", .help = "made matrices of a kind"},
+    {"Benchmark", FLAG("bases", bases), .help = "solvers keep eigenvectors, and begin with those of the matrix before it moved"},
+    {"Benchmark", REAL("moved", moved, 0, 1), .value = "0.05", .help = "share of another matrix in that move"},
+    {"Benchmark", TEXT("solvers", solvers), .value = "eigh,rational", .help = "solvers to compare"},
+    {"Benchmark", REAL("epsilon", epsilon, 1e-30, 1), .value = "1e-6", .help = "damping"},
+    {"Benchmark", PICK("epsilon-rule", rule, "before|after|pseudo_inverse|relative"), .value = "relative", .help = "where epsilon enters the root"},
+    {"Benchmark", REAL("tolerance", tolerance, 0, 1), .value = "0", .help = "residual to reach; 0: the solver's own"},
+    {"Benchmark", INT("repeats", common.steps, 1, 1000), .value = "3", .help = "interleaved measurements; the median counts"},
+    {"Benchmark", FLAG("accuracy", accuracy), .value = "on", .help = "compare with double"},
+    {"Benchmark", FLAG("looks", looks), .help = "also what it takes to look at a root that stays: --refresh-tolerance of shampoo"},
+    {"Benchmark", INT("lapack-threads", lapack, 0, 2), .value = "0", .help = "OpenBLAS threads of ssyevd; 0: both 1 and 2 are measured (2 spin for ages under load)"},
 };
 /* clang-format on */
-
-static const lt_program program = {
-    .name = "bench roots",
-    .summary = "accuracy and time of inverse roots",
-    .usage = "[OPTION]...",
-    .option = table,
-    .count = sizeof table / sizeof *table,
-};
 
 enum { SOLVERS = 16, REPEATS = 1000 };
 
@@ -271,7 +240,7 @@ static void print_rows(const settings *s, const char *name, const samples *list,
                 name, (long long)n, list->count, r[k].solver, r[k].look,
                 100 * r[k].look / r[k].cpu_milliseconds);
     print_lapack(name, list, lapack);
-    for (int k = 0; k < solvers && s->json; k++, first_row = false)
+    for (int k = 0; k < solvers && s->common.json; k++, first_row = false)
         printf("%s{\"matrices\": \"%s\", \"n\": %lld, \"count\": %zu, \"solver\": \"%s\", "
                "\"milliseconds\": %.6g, \"cpu_milliseconds\": %.6g, \"ssyevd_milliseconds\": "
                "[%s, %s], \"ssyevd_cpu_milliseconds\": %s, \"residual\": "
@@ -313,7 +282,7 @@ static lt_status time_looks(lt_device *device, lt_shampoo_config c, const sample
 static lt_status time_all(lt_device *device, const settings *s, const lt_shampoo_config *config,
                           const samples *list, place *p, result *r, double *times)
 {
-    const int64_t n = s->repeats;
+    const int64_t n = s->common.steps;
     for (int64_t i = 0; i < n; i++) {
         const seconds one = time_lapack(list, s->lapack == 2 ? 2 : 1);
         times[i] = one.wall;
@@ -342,7 +311,7 @@ static lt_status time_all(lt_device *device, const settings *s, const lt_shampoo
 static lt_status compare(lt_device *device, const settings *s, const char *name, samples *list)
 {
     result r[SOLVERS + 1] = {{0}};
-    const int solvers = read_solvers(s->solvers, r), repeats = (int)s->repeats;
+    const int solvers = read_solvers(s->solvers, r), repeats = (int)s->common.steps;
     const ptrdiff_t n = repeats;
     lt_shampoo_config config;
     LT_TRY(lt_shampoo_preset("reference", &config));
@@ -413,29 +382,26 @@ static lt_status compare_recorded(lt_device *device, const settings *s)
     return st;
 }
 
-lt_status bench_roots(int argc, char *const *argv)
+static lt_status run_roots(lt_device *device, lt_comm *comm, const void *values)
 {
-    settings s = {0};
-    bool run;
-    LT_TRY(bench_parse(&program, &s, argc, argv, &run));
-    if (!run)
-        return LT_OK;
-    if (s.looks && (s.bases || (s.old && *s.old)))
+    const settings *s = values;
+    (void)comm;
+    if (s->looks && (s->bases || (s->old && *s->old)))
         return lt_fail(LT_E_ARG, "bench roots: --looks has old roots of its own, not --bases nor "
                                  "those of --old");
-    lt_device *device = NULL;
-    lt_device_config config = {.threads = (int)s.threads};
-    LT_TRY(lt_device_open(&device, s.device, &config));
-    if (s.json) {
-        bench_header header = {"roots", lt_device_name(device), "f32", 0,
-                               lt_device_threads(device)};
-        bench_print_header(&header);
-        printf(", \"repeats\": %lld, \"rows\": [", (long long)s.repeats);
+    if (s->common.json) {
+        bench_print_head("roots", device, "f32", 0);
+        printf(", \"repeats\": %lld, \"rows\": [", (long long)s->common.steps);
     }
     lt_status st =
-        s.factors && *s.factors ? compare_recorded(device, &s) : compare_made(device, &s);
-    if (s.json)
+        s->factors && *s->factors ? compare_recorded(device, s) : compare_made(device, s);
+    if (s->common.json)
         printf("], \"failures\": %d}\n", failures);
-    lt_device_close(&device);
     return st;
 }
+
+const bench_command bench_roots = {.name = "roots",
+                                   .summary = "accuracy and time of inverse roots, against LAPACK",
+                                   .kind = BENCH_DEVICE,
+                                   BENCH_SETTINGS(table),
+                                   .run = run_roots};

@@ -1,30 +1,37 @@
-/* Calls of a service: rate of small ones, in order and by several threads, and bytes per second of large ones.
- *
- *     bench_service ADDRESS [CALLS [LARGE]]      prints one JSON object */
+/* bench service: calls of a service: rate of small ones, in order and by several threads, and bytes per second of large
+ * ones. */
 
 #include "lather/service.h"
+
+#include "bench.h"
 
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { SMALL = 64, LARGE_BYTES = 64 << 20, THREADS = 4 };
+
+typedef struct settings {
+    bench_common common;
+    const char *address;
+    int64_t calls, large;
+} settings;
+
+/* clang-format off */
+static const lt_option table[] = {
+    {"Benchmark", TEXT("address", address), .value = "tcp://127.0.0.1:0", .help = "where the service listens"},
+    {"Benchmark", INT("calls", calls, 10, 1000000000), .value = "20000", .help = "calls of 64 bytes"},
+    {"Benchmark", INT("large", large, 1, 1000000), .value = "10", .help = "calls of 64 MiB"},
+};
+/* clang-format on */
 
 typedef struct work {
     lt_client *client;
     size_t bytes;
-    int calls;
+    int64_t calls;
     int failed;
 } work;
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static lt_status echo(void *context, const void *request, size_t bytes, lt_reply *reply)
 {
@@ -39,7 +46,7 @@ static void *call(void *context)
 {
     work *w = context;
     char *bytes = calloc(w->bytes, 1);
-    for (int i = 0; bytes && i < w->calls; i++) {
+    for (int64_t i = 0; bytes && i < w->calls; i++) {
         lt_answer back = {0};
         w->failed +=
             lt_client_call(w->client, bytes, w->bytes, 60, &back) || back.bytes != w->bytes;
@@ -49,13 +56,14 @@ static void *call(void *context)
     return NULL;
 }
 
-/* Seconds of so many calls by so many threads; 0: one failed. */
-static double measure(lt_client *client, size_t bytes, int calls, int threads)
+/* Seconds of these calls by that number of threads. */
+static lt_status measure(lt_client *client, size_t bytes, int64_t calls, int threads,
+                         double *seconds)
 {
     pthread_t thread[THREADS];
     work w[THREADS];
     int failed = 0;
-    const double begin = now();
+    const double begin = bench_seconds();
     for (int i = 0; i < threads; i++) {
         w[i] = (work){client, bytes, calls / threads, 0};
         if (pthread_create(&thread[i], NULL, call, &w[i]) != 0)
@@ -65,34 +73,52 @@ static double measure(lt_client *client, size_t bytes, int calls, int threads)
         pthread_join(thread[i], NULL);
         failed += w[i].failed;
     }
-    return failed ? 0 : now() - begin;
+    *seconds = bench_seconds() - begin;
+    return failed ? lt_fail(LT_E_COMM, "%d of %lld calls failed", failed, (long long)calls) : LT_OK;
 }
 
-int main(int argc, char **argv)
+static lt_status measure_all(lt_client *client, const settings *s)
 {
+    double ignored, one, several, bulk;
+    LT_TRY(measure(client, SMALL, s->calls / 10, 1, &ignored));
+    LT_TRY(measure(client, SMALL, s->calls, 1, &one));
+    LT_TRY(measure(client, SMALL, s->calls, THREADS, &several));
+    LT_TRY(measure(client, LARGE_BYTES, s->large, 1, &bulk));
+    one = (double)s->calls / one;
+    several = (double)s->calls / several;
+    bulk = 1e-9 * LARGE_BYTES * (double)s->large / bulk;
+    fprintf(stderr, "%.0f calls/s, %.0f by %d threads; %.3f GB/s there and back\n", one, several,
+            THREADS, bulk);
+    if (!s->common.json)
+        return LT_OK;
+    bench_print_header("service", "none", "u8", 0, THREADS);
+    printf(
+        ", \"calls_per_second\": %.0f, \"calls_per_second_4\": %.0f, \"gigabytes_per_second\": %.3f}\n",
+        one, several, bulk);
+    return LT_OK;
+}
+
+static lt_status run_service(lt_device *device, lt_comm *comm, const void *values)
+{
+    const settings *s = values;
+    const size_t most = (size_t)LARGE_BYTES * 2;
     lt_service *service = NULL;
     lt_client *client = NULL;
-    const int calls = argc > 2 ? atoi(argv[2]) : 20000, large = argc > 3 ? atoi(argv[3]) : 10;
-    const size_t most = (size_t)LARGE_BYTES * 2;
+    (void)device, (void)comm;
     lt_status st = lt_service_open(
-        &service, &(lt_service_config){.address = argc > 1 ? argv[1] : "tcp://127.0.0.1:0",
-                                       .handler = echo,
-                                       .max_bytes = most});
+        &service, &(lt_service_config){.address = s->address, .handler = echo, .max_bytes = most});
     if (!st)
         st = lt_client_open(&client, &(lt_client_config){.address = lt_service_address(service),
                                                          .max_bytes = most});
-    if (st) {
-        fprintf(stderr, "bench_service: %s\n", lt_error_message());
-        return 1;
-    }
-    (void)measure(client, SMALL, calls / 10, 1);
-    const double one = measure(client, SMALL, calls, 1),
-                 several = measure(client, SMALL, calls, THREADS);
-    const double bulk = measure(client, LARGE_BYTES, large, 1);
-    printf(
-        "{\"calls_per_second\": %.0f, \"calls_per_second_4\": %.0f, \"gigabytes_per_second\": %.3f}\n",
-        calls / one, calls / several, 1e-9 * LARGE_BYTES * large / bulk);
+    if (!st)
+        st = measure_all(client, s);
     lt_client_close(&client);
     lt_service_close(&service);
-    return one > 0 && several > 0 && bulk > 0 ? 0 : 1;
+    return st;
 }
+
+const bench_command bench_service = {.name = "service",
+                                     .summary = "time calls of a service",
+                                     .kind = BENCH_NO_DEVICE,
+                                     BENCH_SETTINGS(table),
+                                     .run = run_service};

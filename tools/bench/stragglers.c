@@ -7,7 +7,7 @@
 
 #include "lather/stragglers.h"
 
-#include "ranks.h"
+#include "bench.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -19,17 +19,11 @@ enum { EXPONENTIAL, TAIL, SLOW, MODELS };
 enum { MAX_BACKUPS = 8, RECORDED = 16, ELEMENTS = 4096 };
 
 typedef struct settings {
-    const char *device, *backups, *model;
-    int64_t needed, steps, micro_batches, threads, seed;
+    bench_common common;
+    const char *backups, *model;
+    int64_t needed, micro_batches, seed;
     double base_ms, tail, tail_share;
-    bool json;
 } settings;
-
-#define AT(field)           .offset = offsetof(settings, field)
-#define INT(n, field, a, b) .name = (n), .type = LT_OPTION_INT, AT(field), .min = (a), .max = (b)
-#define REAL(n, field, a, b) \
-    .name = (n), .type = LT_OPTION_DOUBLE, AT(field), .min = (a), .max = (b)
-#define TEXT(n, field) .name = (n), .type = LT_OPTION_STRING, AT(field)
 
 /* clang-format off */
 static const lt_option table[] = {
@@ -41,18 +35,9 @@ static const lt_option table[] = {
     {"Delays", REAL("tail-share", tail_share, 0, 1), .value = "0.01", .help = "tail: share of steps in which a rank is slow"},
     {"Delays", INT("seed", seed, 0, 1000000000), .value = "1", .help = "of the delays"},
     {"Benchmark", INT("micro-batches", micro_batches, 1, 64), .value = "4", .help = "of a rank's step; with 1 there is no deadline"},
-    {"Benchmark", INT("steps", steps, 1, 100000), .value = "60", .help = "measured steps of each kind"},
-    BENCH_MACHINE_OPTIONS(settings),
+    {"Benchmark", STEPS, .value = "60", .help = "measured steps of each kind"},
 };
 /* clang-format on */
-
-static const lt_program program = {
-    .name = "bench stragglers",
-    .summary = "time steps that do not wait for slow ranks, beside what order statistics predict",
-    .usage = "[OPTION]...",
-    .option = table,
-    .count = sizeof table / sizeof *table,
-};
 
 static const char *const models[MODELS] = {"exponential", "tail", "slow"};
 
@@ -94,12 +79,6 @@ static double sum_of(const settings *s, int model, int64_t step, int rank)
     return sum;
 }
 
-static int ascending(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* Mean over steps first .. first + steps - 1 of the needed-th smallest of ranks sums. */
 static double order_statistic(const settings *s, int model, int64_t first, int64_t steps, int ranks)
 {
@@ -107,7 +86,7 @@ static double order_statistic(const settings *s, int model, int64_t first, int64
     for (int64_t t = first; t < first + steps; t++) {
         for (int r = 0; r < ranks; r++)
             sum[r] = sum_of(s, model, t, r);
-        qsort(sum, (size_t)ranks, sizeof *sum, ascending);
+        qsort(sum, (size_t)ranks, sizeof *sum, bench_ascending);
         all += sum[s->needed - 1];
     }
     return all / (double)steps;
@@ -234,7 +213,7 @@ static lt_status play(lt_device *device, lt_comm *comm, const void *what)
 
 static lt_status try_it(const settings *s, trial t, int ranks)
 {
-    const bench_ranks all = {.device = s->device, .ranks = ranks, .threads = 1};
+    const bench_common all = {.device = s->common.device, .ranks = ranks, .threads = 1};
     return bench_play(&all, play, &t);
 }
 
@@ -263,9 +242,9 @@ static result *add(results *all, int model, const char *policy, int ranks)
 /* Seconds of a step in which no rank sleeps: what the exchange takes. */
 static lt_status measure_rest(const settings *s, int backups, double *rest)
 {
-    enum { STEPS = 20 };
+    enum { FEW = 20 };
     double kept;
-    const trial t = {s, MODELS, backups, 0, STEPS, rest, &kept};
+    const trial t = {s, MODELS, backups, 0, FEW, rest, &kept};
     return try_it(s, t, (int)s->needed + (backups > 0 ? backups : 0));
 }
 
@@ -277,9 +256,9 @@ static lt_status try_backups(const settings *s, int model, int backups, results 
     snprintf(policy, sizeof policy, "%d backup workers", backups);
     LT_TRY(measure_rest(s, backups, &rest));
     result *r = add(all, model, policy, ranks);
-    const trial t = {s, model, backups, 0, s->steps, &r->measured, &r->kept};
+    const trial t = {s, model, backups, 0, s->common.steps, &r->measured, &r->kept};
     LT_TRY(try_it(s, t, ranks));
-    r->predicted = order_statistic(s, model, RECORDED + 2, s->steps, ranks) + rest;
+    r->predicted = order_statistic(s, model, RECORDED + 2, s->common.steps, ranks) + rest;
     r->kept = r->predicted_kept = (double)s->needed / ranks;
     return LT_OK;
 }
@@ -296,14 +275,14 @@ static lt_status try_deadline(const settings *s, int model, results *all)
     free(memory);
     if (!(deadline > 0))
         return LT_OK;
-    LT_TRY(make_latencies(s, model, RECORDED + 2, s->steps, rest, &during, &memory));
+    LT_TRY(make_latencies(s, model, RECORDED + 2, s->common.steps, rest, &during, &memory));
     const lt_drop_plan plan = lt_drop_predict(&during, deadline);
     free(memory);
     result *r = add(all, model, "deadline", (int)s->needed);
     r->predicted = plan.step;
     r->predicted_kept = plan.kept;
     r->deadline = deadline;
-    const trial t = {s, model, -1, deadline, s->steps, &r->measured, &r->kept};
+    const trial t = {s, model, -1, deadline, s->common.steps, &r->measured, &r->kept};
     return try_it(s, t, (int)s->needed);
 }
 
@@ -338,11 +317,11 @@ static void print_table(const results *all)
 
 static void print_json(const settings *s, const results *all)
 {
-    const bench_header header = {"stragglers", s->device, "f32", (int)s->micro_batches, 1};
-    bench_print_header(&header);
+    bench_print_header("stragglers", s->common.device, "f32", s->micro_batches, 1);
     printf(", \"needed\": %d, \"base_ms\": %.6g, \"tail\": %.6g, \"tail_share\": %.6g, "
            "\"steps\": %lld, \"version\": \"%s\", \"cells\": [",
-           (int)s->needed, s->base_ms, s->tail, s->tail_share, (long long)s->steps, lt_version());
+           (int)s->needed, s->base_ms, s->tail, s->tail_share, (long long)s->common.steps,
+           lt_version());
     for (int i = 0; i < all->count; i++) {
         const result *r = &all->row[i];
         printf("%s{\"delays\": \"%s\", \"policy\": \"%s\", \"ranks\": %d, \"milliseconds\": %.6g, "
@@ -391,18 +370,22 @@ static lt_status try_all(const settings *s, results *all)
                            s->model);
 }
 
-lt_status bench_stragglers(int argc, char *const *argv)
+static lt_status run_stragglers(lt_device *device, lt_comm *comm, const void *values)
 {
-    settings s;
+    const settings *s = values;
     result row[MODELS * (MAX_BACKUPS + 1)];
     results all = {row, 0};
-    bool go;
-    LT_TRY(bench_parse(&program, &s, argc, argv, &go));
-    if (!go)
-        return LT_OK;
-    LT_TRY(try_all(&s, &all));
+    (void)device, (void)comm;
+    LT_TRY(try_all(s, &all));
     print_table(&all);
-    if (s.json)
-        print_json(&s, &all);
+    if (s->common.json)
+        print_json(s, &all);
     return LT_OK;
 }
+
+const bench_command bench_stragglers = {
+    .name = "stragglers",
+    .summary = "time steps that do not wait for slow ranks, beside what order statistics predict",
+    .kind = BENCH_OWN_DEVICES,
+    BENCH_SETTINGS(table),
+    .run = run_stragglers};

@@ -1,10 +1,10 @@
-/* bench train: the median time of a training step on synthetic data. */
+/* bench train and bench eval: the median time of a training step, and of a forward pass that evaluates, on
+ * synthetic data. */
 
-#include "bench.h"
 #include "models.h"
+#include "optim.h"
 
 #include "lather/memory_use.h"
-#include "lather/optim_config.h"
 #include "lather/readback.h"
 #include "lather/train_step.h"
 
@@ -13,136 +13,152 @@
 #include <string.h>
 
 typedef struct settings {
-    const char *device;
-    int amp, optim, recompute, fused; /* indices of choices */
-    int64_t threads, steps, warmup, frequency, block;
-    bench_model_config model;
-    bool json, tf32, graph, deterministic, memory;
+    bench_common common;
+    int optim, recompute; /* indices of choices; these and the rest: of train alone */
+    int64_t frequency, block;
+    bool graph, memory;
 } settings;
 
 enum { OFF, BF16, F16, TF32 };
-static const char *const amps[] = {"f32", "bf16", "f16", "tf32"};
 
-#define AT(field) offsetof(settings, field)
-
-static const lt_option table[] = {
-    BENCH_MODEL_OPTIONS(settings),
-    {.group = "Benchmark",
-     .name = "amp",
-     .type = LT_OPTION_CHOICE,
-     .offset = AT(amp),
-     .choices = "off|bf16|f16|tf32",
-     .help = "dtype of activations; off is f32, tf32 is off with --tf32"},
-    {.group = "Benchmark",
-     .name = "tf32",
-     .type = LT_OPTION_BOOL,
-     .offset = AT(tf32),
-     .help = "cuda: products of f32 numbers in that precision, Shampoo's too"},
-    {.group = "Benchmark",
-     .name = "optim",
-     .type = LT_OPTION_CHOICE,
-     .offset = AT(optim),
-     .choices = BENCH_OPTIM_CHOICES,
-     .help = "optimizer"},
-    {.group = "Benchmark",
-     .name = "recompute",
-     .type = LT_OPTION_CHOICE,
-     .offset = AT(recompute),
-     .choices = "off|cheap",
-     .value = "cheap",
-     .help = "outputs that backward makes again instead of keeping"},
-    {.group = "Benchmark",
-     .name = "fused",
-     .type = LT_OPTION_CHOICE,
-     .offset = AT(fused),
-     .choices = "auto|on|off",
-     .help = "cuda, cpu: batch norm's sums in the kernels of convolutions"},
-    {.group = "Benchmark",
-     .name = "steps",
-     .type = LT_OPTION_INT,
-     .offset = AT(steps),
-     .value = "5",
-     .min = 1,
-     .max = 100000,
-     .help = "measured steps"},
-    {.group = "Benchmark",
-     .name = "warmup",
-     .type = LT_OPTION_INT,
-     .offset = AT(warmup),
-     .value = "2",
-     .min = 0,
-     .max = 1000,
-     .help = "steps before those"},
-    {.group = "Benchmark",
-     .name = "precondition-frequency",
-     .type = LT_OPTION_INT,
-     .offset = AT(frequency),
-     .value = "0",
-     .min = 0,
-     .max = 1e9,
-     .help = "Shampoo: steps between new roots; 0: the preset's"},
-    {.group = "Benchmark",
-     .name = "max-preconditioner-dim",
-     .type = LT_OPTION_INT,
-     .offset = AT(block),
-     .value = "0",
-     .min = 0,
-     .max = 1e9,
-     .help = "Shampoo: largest side of a block; 0: the preset's"},
-    {.group = "Benchmark",
-     .name = "graph",
-     .type = LT_OPTION_BOOL,
-     .offset = AT(graph),
-     .value = "true",
-     .help = "cuda: record the work of a step once and replay it"},
-    {.group = "Benchmark",
-     .name = "deterministic",
-     .type = LT_OPTION_BOOL,
-     .offset = AT(deterministic),
-     .help = "the same bits in each run"},
-    {.group = "Output",
-     .name = "memory",
-     .type = LT_OPTION_BOOL,
-     .offset = AT(memory),
-     .help = "print on stderr which operations held the memory of tensors at its peak"},
-    BENCH_MACHINE_OPTIONS(settings),
+/* clang-format off */
+static const lt_option train_options[] = {
+    {"Benchmark", PICK("amp", common.amp, "off|bf16|f16|tf32"), .help = "dtype of activations; off is f32, tf32 is off with --tf32"},
+    {"Benchmark", FLAG("tf32", common.tf32), .help = "cuda: products of f32 numbers in that precision, Shampoo's too"},
+    {"Benchmark", PICK("optim", optim, BENCH_OPTIM_CHOICES), .help = "optimizer"},
+    {"Benchmark", PICK("recompute", recompute, "off|cheap"), .value = "cheap", .help = "outputs that backward makes again instead of keeping"},
+    {"Benchmark", PICK("fused", common.fused, "auto|on|off"), .help = "cuda, cpu: batch norm's sums in the kernels of convolutions"},
+    {"Benchmark", STEPS, .value = "5", .help = "measured steps"},
+    {"Benchmark", WARMUP, .value = "2", .help = "steps before those"},
+    {"Benchmark", INT("precondition-frequency", frequency, 0, 1e9), .value = "0", .help = "Shampoo: steps between new roots; 0: the preset's"},
+    {"Benchmark", INT("max-preconditioner-dim", block, 0, 1e9), .value = "0", .help = "Shampoo: largest side of a block; 0: the preset's"},
+    {"Benchmark", FLAG("graph", graph), .value = "true", .help = "cuda: record the work of a step once and replay it"},
+    {"Benchmark", FLAG("deterministic", common.deterministic), .help = "the same bits in each run"},
+    {"Output", FLAG("memory", memory), .help = "print on stderr which operations held the memory of tensors at its peak"},
 };
-
-static const lt_program program = {
-    .name = "bench train",
-    .summary = "time a training step on synthetic data",
-    .usage = "[OPTION]...",
-    .option = table,
-    .count = sizeof table / sizeof *table,
+static const lt_option eval_options[] = {
+    {"Benchmark", PICK("amp", common.amp, "off|bf16|f16"), .help = "dtype of activations; off is f32"},
+    {"Benchmark", PICK("fused", common.fused, "auto|on|off"), .help = "cpu: batch norms in the convolutions before them"},
+    {"Benchmark", STEPS, .value = "10", .help = "measured passes"},
+    {"Benchmark", WARMUP, .value = "3", .help = "passes before those"},
 };
+/* clang-format on */
 
-/* All that a step touches. Zeroed parts are not there yet. */
-typedef struct training {
+/* The model and its batch, which is the same in each step. Zeroed parts are not there yet. */
+typedef struct network {
     const bench_model *kind;
     lt_device *device;
     lt_module *model;
+    lt_tape *tape;
+    lt_pass pass;
+    lt_batch batch;
+    double loss;
+    int64_t before; /* resident bytes of the process, before the first step */
+} network;
+
+static void close_network(network *n)
+{
+    lt_tape_free(&n->tape);
+    lt_module_free(&n->model);
+    lt_tensor_free(&n->batch.inputs);
+    lt_tensor_free(&n->batch.labels);
+}
+
+static lt_status open_network(network *n, lt_device *device, const bench_common *c, lt_pass pass)
+{
+    *n = (network){.kind = bench_model_of(c->model.arch), .device = device, .pass = pass};
+    n->pass.dtype = bench_amp_dtypes[c->amp];
+    LT_TRY(n->kind->make(&n->model, device, &c->model));
+    LT_TRY(lt_tape_new(&n->tape, device));
+    LT_TRY(n->kind->batch(&n->batch, device, &c->model));
+    n->before = bench_process_bytes("VmRSS");
+    return LT_OK;
+}
+
+/* Bytes of the host beyond those before the first step; of a device with memory of its own, all that the
+ * allocator took. */
+static int64_t peak_bytes(const network *n)
+{
+    const bool is_device = !strncmp(lt_device_name(n->device), "cuda", 4);
+    return is_device ? (int64_t)lt_device_memory(n->device).reserved
+                     : bench_process_bytes("VmHWM") - n->before;
+}
+
+/* The fields that both objects begin with; seconds: the median. */
+static void print_network(const char *name, const network *n, const bench_common *c, double seconds)
+{
+    bench_print_head(name, n->device, bench_amp_names[c->amp], c->model.batch);
+    printf(", \"arch\": \"%s\", \"steps\": %d, \"%s_per_second\": %.6g, \"milliseconds\": %.6g, "
+           "\"peak_memory_bytes\": %lld, \"tensor_peak_bytes\": %zu, \"loss\": %.6g",
+           c->model.arch, (int)c->steps, n->kind->samples, (double)c->model.batch / seconds,
+           1e3 * seconds, (long long)peak_bytes(n), lt_device_memory(n->device).peak, n->loss);
+}
+
+/* --- Evaluation --- */
+
+static lt_status run_pass(void *context, int64_t round, double *found)
+{
+    network *n = context;
+    lt_task_output out = {0};
+    (void)round;
+    const double begin = bench_seconds();
+    lt_tape_reset(n->tape, n->pass);
+    n->kind->loss(n->model, n->tape, &n->batch, &out);
+    LT_TRY(lt_tape_status(n->tape));
+    LT_TRY(lt_tensor_item(out.loss, &n->loss)); /* waits for a device with a queue */
+    *found = bench_seconds() - begin;
+    return LT_OK;
+}
+
+static lt_status evaluate(network *n, const bench_common *c)
+{
+    double seconds;
+    LT_TRY(bench_rounds(c, run_pass, n, 1, &seconds));
+    fprintf(stderr, "%s %s batch %d, %d threads: %.1f ms a pass, %.2f %s/s, peak %.0f MiB\n",
+            c->model.arch, bench_amp_names[c->amp], (int)c->model.batch,
+            lt_device_threads(n->device), 1e3 * seconds, (double)c->model.batch / seconds,
+            n->kind->samples, (double)peak_bytes(n) / 0x1p20);
+    if (!c->json)
+        return LT_OK;
+    print_network("eval", n, c, seconds);
+    printf("}\n");
+    return LT_OK;
+}
+
+static lt_status run_eval(lt_device *device, lt_comm *comm, const void *values)
+{
+    const settings *s = values;
+    network n;
+    (void)comm;
+    lt_status st = open_network(&n, device, &s->common, LT_PASS_EVAL);
+    if (!st)
+        st = evaluate(&n, &s->common);
+    close_network(&n);
+    return st;
+}
+
+const bench_command bench_eval = {.name = "eval",
+                                  .summary =
+                                      "time a forward pass that evaluates, on synthetic data",
+                                  .kind = BENCH_DEVICE,
+                                  .has_model = true,
+                                  BENCH_SETTINGS(eval_options),
+                                  .run = run_eval};
+
+/* --- Training --- */
+
+/* All that a step touches. */
+typedef struct training {
+    network net;
     lt_params params;
     lt_optim *optim;
-    lt_tape *tape;
     lt_train_step *step;
-    lt_batch batch;             /* the same in each step */
-    lt_train_result result[2];  /* of steps by turns: one may be in flight */
+    lt_train_result result[2];  /* of steps in turn: one may be in flight */
+    int64_t begun, done, steps; /* steps; steps: that are measured */
     int64_t first_roots;        /* the step with Shampoo's first ones, if it was asked for; or 0 */
     int64_t moved;              /* lt_memory_moved() in the measured steps */
-    double loss, opened, first; /* seconds of opening, to the end of the first step */
+    double first, last, sum; /* when the first and the last step ended; seconds of measured steps */
 } training;
-
-static void close_training(training *t)
-{
-    lt_train_step_free(&t->step);
-    lt_tape_free(&t->tape);
-    lt_optim_free(&t->optim);
-    lt_params_clear(&t->params);
-    lt_module_free(&t->model);
-    lt_tensor_free(&t->batch.inputs);
-    lt_tensor_free(&t->batch.labels);
-    lt_device_close(&t->device);
-}
 
 static lt_status make_optim(training *t, const settings *s)
 {
@@ -150,21 +166,21 @@ static lt_status make_optim(training *t, const settings *s)
     if (bench_shampoo_config(&c, bench_optims[s->optim])) {
         c.precondition_frequency = s->frequency ? s->frequency : c.precondition_frequency;
         c.max_preconditioner_dim = s->block ? s->block : c.max_preconditioner_dim;
-        if (s->frequency) /* no earlier start is allowed; all measured steps come behind it */
+        if (s->frequency) /* no earlier start is allowed; all measured steps come after it */
             t->first_roots = c.start_preconditioning_step = s->frequency;
         LT_TRY(lt_optim_shampoo(&t->optim, &t->params, &c));
     } else {
         LT_TRY(lt_optim_open(&t->optim, bench_optims[s->optim], &t->params));
     }
-    return s->amp == F16 ? lt_optim_scale_loss(t->optim, NULL) : LT_OK;
+    return s->common.amp == F16 ? lt_optim_scale_loss(t->optim, NULL) : LT_OK;
 }
 
 static lt_status forward(void *context, lt_tape *tape, const lt_batch *batch, lt_tensor *counts,
                          lt_task_output *out)
 {
-    const training *t = context;
+    const network *n = context;
     (void)counts;
-    t->kind->loss(t->model, tape, batch, out);
+    n->kind->loss(n->model, tape, batch, out);
     return LT_OK;
 }
 
@@ -172,54 +188,73 @@ static const lt_task_ops task = {.name = "bench", .unit = "samples", .forward = 
 
 static lt_status next_batch(void *context, lt_batch *batch)
 {
-    const training *t = context;
-    *batch = t->batch;
+    const network *n = context;
+    *batch = n->batch;
     return LT_OK;
 }
 
-static lt_status open_step(training *t, const settings *s)
+static lt_status open_training(training *t, lt_device *device, const settings *s)
 {
-    lt_train_step_config c = {.device = t->device,
-                              .tape = t->tape,
+    network *n = &t->net;
+    LT_TRY(open_network(n, device, &s->common, LT_PASS_TRAIN));
+    LT_TRY(lt_module_params(n->model, &t->params));
+    LT_TRY(make_optim(t, s));
+    lt_train_step_config c = {.device = device,
+                              .tape = n->tape,
                               .params = &t->params,
                               .optim = t->optim,
-                              .task = {&task, t},
-                              .pass = LT_PASS_TRAIN,
+                              .task = {&task, n},
+                              .pass = n->pass,
                               .graph = s->graph,
                               .next = next_batch,
-                              .next_context = t};
-    c.pass.dtype = s->amp == BF16 ? LT_BF16 : s->amp == F16 ? LT_F16 : LT_F32;
+                              .next_context = n};
     c.pass.recompute = s->recompute ? LT_RECOMPUTE_CHEAP : LT_RECOMPUTE_OFF;
-    return lt_train_step_new(&t->step, &c);
+    LT_TRY(lt_train_step_new(&t->step, &c));
+    n->before = bench_process_bytes("VmRSS");
+    t->last = bench_seconds();
+    return LT_OK;
 }
 
-static lt_status open_training(training *t, const settings *s)
+static void close_training(training *t)
 {
-    lt_device_config device = {.threads = (int)s->threads,
-                               .tf32 = s->tf32 || s->amp == TF32,
-                               .deterministic = s->deterministic,
-                               .fused = (lt_fused)s->fused};
-    LT_TRY(lt_device_open(&t->device, s->device, &device));
-    LT_TRY(t->kind->make(&t->model, t->device, &s->model));
-    LT_TRY(lt_module_params(t->model, &t->params));
-    LT_TRY(make_optim(t, s));
-    LT_TRY(lt_tape_new(&t->tape, t->device));
-    LT_TRY(t->kind->batch(&t->batch, t->device, &s->model));
-    return open_step(t, s);
+    lt_train_step_free(&t->step);
+    lt_tape_free(&t->net.tape);
+    lt_optim_free(&t->optim);
+    lt_params_clear(&t->params);
+    close_network(&t->net);
 }
 
-static lt_status begin_step(training *t, int64_t attempt)
+static lt_status begin_step(training *t)
 {
-    const lt_step numbers = {.lr = 0.01, .attempt = attempt};
-    return lt_train_step_begin(t->step, &numbers, &t->result[attempt % 2]);
+    const lt_step numbers = {.lr = 0.01, .attempt = ++t->begun};
+    return lt_train_step_begin(t->step, &numbers, &t->result[t->begun % 2]);
 }
 
-static double mean_of(const double *seconds, int64_t count)
+/* As the training loop: on a device with a queue a step is waited for when the next one is queued, if the optimizer
+ * allows that. Its time is that since the end of the one before, and has the queueing of one step in it. So one more
+ * may be queued after those that count. */
+static lt_status next_step(void *context, int64_t round, double *found)
 {
-    double sum = 0;
-    for (int64_t i = 0; i < count; i++)
-        sum += seconds[i];
-    return sum / (double)count;
+    training *t = context;
+    const bool queues = lt_device_has_queue(t->net.device);
+    if (!round)
+        t->moved = -lt_memory_moved();
+    if (t->begun == t->done)
+        LT_TRY(begin_step(t));
+    if (queues && t->begun == t->done + 1 && t->result[t->begun % 2].may_run_ahead)
+        LT_TRY(begin_step(t));
+    lt_train_result *result = &t->result[++t->done % 2];
+    LT_TRY(lt_train_step_finish(t->step, result));
+    const double now = bench_seconds();
+    if (t->done == 1)
+        t->first = now;
+    if (round + 1 == t->steps)
+        t->moved += lt_memory_moved();
+    *found = now - t->last;
+    t->sum += round < 0 ? 0 : *found;
+    t->net.loss = result->sums.loss;
+    t->last = now;
+    return LT_OK;
 }
 
 /* Rows of what tensors held at the peak. */
@@ -236,128 +271,62 @@ static void print_memory(const lt_device *device)
             1e-6 * (double)lt_device_memory(device).peak);
 }
 
-/* seconds: the median step, and the mean, which has the refreshes of Shampoo in it. */
-static void report(const training *t, const settings *s, double seconds, double mean, int64_t peak)
+static void print_json(const training *t, const settings *s, double seconds, double mean)
 {
-    const bench_model_config *m = &s->model;
-    double rate = (double)m->batch / seconds;
-    lt_graph_stats graph = lt_train_step_graphs(t->step);
-    fprintf(stderr,
-            "%s %s batch %d, %d threads, %s: %.1f ms a step (mean %.1f), %.2f %s/s, "
-            "peak %.0f MiB\n",
-            m->arch, amps[s->amp], (int)m->batch, lt_device_threads(t->device),
-            bench_optims[s->optim], 1e3 * seconds, 1e3 * mean, rate, t->kind->samples,
-            (double)peak / 0x1p20);
-    if (s->memory)
-        print_memory(t->device);
-    if (s->memory && t->moved)
-        fprintf(stderr, "%.1f MB read and written for a sample\n",
-                1e-6 * (double)t->moved / (double)(s->steps * m->batch));
-    if (!s->json)
-        return;
-    bench_header header = {"train", lt_device_name(t->device), amps[s->amp], (int)m->batch,
-                           lt_device_threads(t->device)};
-    bench_print_header(&header);
     char sides[4096];
+    print_network("train", &t->net, &s->common, seconds);
     if (!bench_factor_sides(t->optim, sides, sizeof sides))
         printf(", \"factor_sides\": \"%s\"", sides);
-    printf(
-        ", \"arch\": \"%s\", \"optim\": \"%s\", \"steps\": %d, \"%s_per_second\": %.6g, "
-        "\"milliseconds\": %.6g, \"mean_milliseconds\": %.6g, \"peak_memory_bytes\": %lld, \"tensor_peak_bytes\": %zu, "
-        "\"loss\": %.6g, \"replayed_steps\": %lld, \"cold_start_seconds\": %.6g, "
-        "\"moved_bytes_per_sample\": %.6g}\n",
-        m->arch, bench_optims[s->optim], (int)s->steps, t->kind->samples, rate, 1e3 * seconds,
-        1e3 * mean, (long long)peak, lt_device_memory(t->device).peak, t->loss,
-        (long long)graph.replays, t->first - t->opened,
-        (double)t->moved / (double)(s->steps * m->batch));
+    printf(", \"optim\": \"%s\", \"mean_milliseconds\": %.6g, \"replayed_steps\": %lld, "
+           "\"cold_start_seconds\": %.6g, \"moved_bytes_per_sample\": %.6g}\n",
+           bench_optims[s->optim], 1e3 * mean, (long long)lt_train_step_graphs(t->step).replays,
+           t->first - s->common.began,
+           (double)t->moved / (double)(s->common.steps * s->common.model.batch));
 }
 
-/* Of the host beyond what it had before the first step; of a device with memory of its own, all that
- * the allocator took. */
-static int64_t peak_bytes(const training *t, int64_t before)
+/* The mean has the refreshes of Shampoo in it. */
+static lt_status train(training *t, const settings *s)
 {
-    bool is_device = !strncmp(lt_device_name(t->device), "cuda", 4);
-    return is_device ? (int64_t)lt_device_memory(t->device).reserved
-                     : bench_process_bytes("VmHWM") - before;
-}
-
-/* When steps were done, in their order. */
-typedef struct timing {
-    int64_t done, warmup, steps;
-    double last, *seconds; /* of the measured steps */
-} timing;
-
-/* Waits for all steps up to number, and for no later one. */
-static lt_status finish_steps(training *t, timing *all, int64_t number)
-{
-    while (all->done < number) {
-        lt_train_result *result = &t->result[++all->done % 2];
-        const int64_t measured = all->done - all->warmup;
-        LT_TRY(lt_train_step_finish(t->step, result));
-        const double now = bench_seconds();
-        if (all->done == 1)
-            t->first = now;
-        if (!measured)
-            t->moved = -lt_memory_moved();
-        if (measured == all->steps)
-            t->moved += lt_memory_moved();
-        if (measured >= 1 && measured <= all->steps) {
-            all->seconds[measured - 1] = now - all->last;
-            t->loss = result->sums.loss;
-        }
-        all->last = now;
-    }
+    enum { AFTER_ROOTS = 4 };
+    bench_common c = s->common;
+    double seconds;
+    if (t->first_roots && t->first_roots + AFTER_ROOTS > c.warmup)
+        c.warmup = t->first_roots + AFTER_ROOTS;
+    t->steps = c.steps;
+    LT_TRY(bench_rounds(&c, next_step, t, 1, &seconds));
+    LT_TRY(lt_device_sync(t->net.device));
+    const double mean = t->sum / (double)c.steps, rate = (double)c.model.batch / seconds;
+    fprintf(stderr,
+            "%s %s batch %d, %d threads, %s: %.1f ms a step (mean %.1f), %.2f %s/s, peak %.0f "
+            "MiB\n",
+            c.model.arch, bench_amp_names[c.amp], (int)c.model.batch,
+            lt_device_threads(t->net.device), bench_optims[s->optim], 1e3 * seconds, 1e3 * mean,
+            rate, t->net.kind->samples, (double)peak_bytes(&t->net) / 0x1p20);
+    if (s->memory)
+        print_memory(t->net.device);
+    if (s->memory && t->moved)
+        fprintf(stderr, "%.1f MB read and written for a sample\n",
+                1e-6 * (double)t->moved / (double)(c.steps * c.model.batch));
+    if (c.json)
+        print_json(t, s, seconds, mean);
     return LT_OK;
 }
 
-/* As the training loop: on a device with a queue a step is waited for when the next one is queued, if the optimizer
- * allows that. Its time is that since the end of the one before, and has the queueing of one step in it. So one more
- * is queued behind those that count. */
-static lt_status run_steps(training *t, const settings *s, double *seconds)
+static lt_status run_train(lt_device *device, lt_comm *comm, const void *values)
 {
-    const bool queues = lt_device_has_queue(t->device);
-    const int64_t own = t->first_roots + 4;
-    timing all = {.warmup = t->first_roots && own > s->warmup ? own : s->warmup,
-                  .steps = s->steps,
-                  .last = bench_seconds(),
-                  .seconds = seconds};
-    if (!all.warmup)
-        t->moved = -lt_memory_moved();
-    for (int64_t i = 1; i <= all.warmup + s->steps + queues; i++) {
-        LT_TRY(begin_step(t, i));
-        const bool ahead = queues && t->result[i % 2].may_run_ahead;
-        LT_TRY(finish_steps(t, &all, i - ahead));
-    }
-    return queues ? lt_device_sync(t->device) : LT_OK;
-}
-
-static lt_status measure(training *t, const settings *s)
-{
-    double *seconds = calloc((size_t)s->steps, sizeof *seconds);
-    if (!seconds)
-        return LT_E_NOMEM;
-    int64_t before = bench_process_bytes("VmRSS");
-    lt_status st = run_steps(t, s, seconds);
-    if (!st) {
-        const double mean = mean_of(seconds, s->steps);
-        report(t, s, bench_median(seconds, (int)s->steps), mean, peak_bytes(t, before));
-    }
-    free(seconds);
-    return st;
-}
-
-lt_status bench_train(int argc, char *const *argv)
-{
-    settings s = {0};
-    bool run;
-    LT_TRY(bench_parse(&program, &s, argc, argv, &run));
-    if (!run)
-        return LT_OK;
-    training t = {.opened = bench_seconds(), .kind = bench_model_of(s.model.arch)};
-    s.model.classes = s.model.classes ? s.model.classes : t.kind->usual_classes;
-    lt_status st = open_training(&t, &s);
+    const settings *s = values;
+    training t = {.begun = 0};
+    (void)comm;
+    lt_status st = open_training(&t, device, s);
     if (!st)
-        st = measure(&t, &s);
+        st = train(&t, s);
     close_training(&t);
     return st;
 }
+
+const bench_command bench_train = {.name = "train",
+                                   .summary = "time a training step on synthetic data",
+                                   .kind = BENCH_DEVICE,
+                                   .has_model = true,
+                                   BENCH_SETTINGS(train_options),
+                                   .run = run_train};

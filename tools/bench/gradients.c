@@ -1,0 +1,431 @@
+/* bench overlap: how much of the exchange of gradients is hidden by backward. Steps with overlap, without it, and without
+ * any communication have turns; what is left of the first two beyond the third is exposed. With --gradient-noise,
+ * steps that measure the norms of ranks' gradients have their turn too.
+ *
+ * bench exchange: one mean of gradients over ranks, by each of several reducers in turn, and the bytes that it takes. */
+
+#include "models.h"
+
+#include "lather/data_parallel.h"
+#include "lather/layers.h"
+#include "lather/ops.h"
+#include "lather/optim_config.h"
+#include "lather/topology.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    LAYERS = 4,
+    BATCH = 4,
+    MOST_CONTESTS = 16,
+    WARM = 2 /* rounds; the first makes the buckets */
+};
+
+typedef struct settings {
+    bench_common common;
+    int dtype; /* index of a choice */
+    double bucket_mib;
+    const char *allreduce, *compress; /* of overlap */
+    bool noise;
+    int64_t elements; /* of exchange, as the reducers */
+    lt_option_list reducers;
+} settings;
+
+#define COMM_DTYPE \
+    PICK("grad-comm-dtype", dtype, "f32|bf16|f16"), .help = "dtype of gradients on the way"
+#define BUCKET_SIZE                                             \
+    REAL("bucket-mib", bucket_mib, 0.001, 4096), .value = "25", \
+                                                 .help = "size of a bucket of gradients"
+
+/* clang-format off */
+static const lt_option overlap_options[] = {
+    {"Benchmark", TEXT("arch", common.model.arch), .value = "resnet50", .help = "network, as of bench train"},
+    {"Benchmark", INT("batch-size", common.model.batch, 1, 65536), .alias = 'b', .value = "16", .help = "images per rank and step"},
+    {"Benchmark", INT("image-size", common.model.size, 1, 4096), .value = "224", .help = "side of the images in pixels"},
+    {"Benchmark", PICK("amp", common.amp, "off|bf16"), .help = "dtype of activations; off is f32"},
+    {"Benchmark", STEPS, .value = "5", .help = "measured steps of each kind"},
+    {"Ranks", TEXT("allreduce", allreduce), .meta = "NAME", .value = "flat", .help = "flat, two-level, or auto"},
+    {"Ranks", TEXT("compress", compress), .meta = "NAME", .value = "off", .help = "what --compress of a trainer takes"},
+    {"Ranks", COMM_DTYPE},
+    {"Ranks", BUCKET_SIZE},
+    {"Ranks", FLAG("gradient-noise", noise), .help = "time steps with the norms that --gradient-noise of a trainer measures too"},
+};
+static const lt_option exchange_options[] = {
+    {"Benchmark", INT("elements", elements, 4, 1 << 30), .value = "6400000", .help = "gradients, in four square matrices: about this many"},
+    {"Benchmark", .name = "reducer", .type = LT_OPTION_LIST, AT(reducers), .meta = "NAME", .help = "flat, two-level, or what --compress of a trainer takes (topk:0.01); may be given several times; default: flat"},
+    {"Benchmark", STEPS, .value = "5", .help = "measured exchanges of each reducer"},
+    {"Benchmark", COMM_DTYPE},
+    {"Benchmark", BUCKET_SIZE},
+};
+/* clang-format on */
+
+/* A way to exchange gradients, on one rank. */
+typedef struct contest {
+    const char *name;
+    lt_tape *tape; /* each listens to its own backward */
+    lt_data_parallel *dp;
+    lt_reducer_bytes sent; /* in all measured exchanges */
+} contest;
+
+/* All of a rank. Zeroed parts are not there yet. */
+typedef struct player {
+    const settings *s;
+    lt_device *device;
+    lt_comm *comm;
+    lt_nodes nodes;
+    const bench_model *kind;
+    lt_module *model;
+    lt_params params;
+    lt_optim *optim;
+    lt_batch batch;
+    lt_pass pass;
+    contest contest[MOST_CONTESTS];
+    int contests;
+    int64_t attempt;
+    uint64_t bytes; /* sent in a step */
+} player;
+
+static lt_status open_contest(player *p, contest *c, lt_data_parallel_config config)
+{
+    config.bucket_bytes = (size_t)(p->s->bucket_mib * 0x1p20);
+    config.dtype = bench_amp_dtypes[p->s->dtype];
+    config.nodes = &p->nodes;
+    LT_TRY(lt_tape_new(&c->tape, p->device));
+    return lt_data_parallel_new(&c->dp, p->comm, &p->params, c->tape, &config);
+}
+
+static void close_player(player *p)
+{
+    for (int i = 0; i < MOST_CONTESTS; i++) {
+        lt_data_parallel_free(&p->contest[i].dp);
+        lt_tape_free(&p->contest[i].tape);
+    }
+    lt_optim_free(&p->optim);
+    lt_params_clear(&p->params);
+    lt_module_free(&p->model);
+    lt_tensor_free(&p->batch.inputs);
+    lt_tensor_free(&p->batch.labels);
+    lt_nodes_clear(&p->nodes);
+}
+
+/* Opens, measures and reports by rank 0. */
+static lt_status play(player p, lt_status (*open)(player *), lt_status (*measure)(player *))
+{
+    lt_status st = lt_comm_nodes(&p.nodes, p.comm, (int)p.s->common.ranks_per_node);
+    if (!st)
+        st = open(&p);
+    if (!st)
+        st = measure(&p);
+    close_player(&p);
+    return st;
+}
+
+static lt_status backward(player *p, contest *c, bool exchanges)
+{
+    lt_task_output out = {0};
+    lt_tape_reset(c->tape, p->pass);
+    p->kind->loss(p->model, c->tape, &p->batch, &out);
+    lt_params_zero_grad(&p->params);
+    lt_data_parallel_begin(c->dp, exchanges);
+    return lt_tape_backward(c->tape, out.loss, 1);
+}
+
+static lt_status finish(contest *c)
+{
+    LT_TRY(lt_data_parallel_finish(c->dp));
+    return lt_data_parallel_commit(c->dp, true);
+}
+
+/* --- bench overlap --- */
+
+enum { WITH, WITHOUT, NORMS, NONE, MODES, EXCHANGES = NONE };
+/* Columns of a round: milliseconds of each mode, waited in those that exchange, and of each exchange beyond NONE, of
+ * NORMS beyond WITH. */
+enum { WAITED = MODES, BEYOND = WAITED + EXCHANGES, COLUMNS = BEYOND + EXCHANGES };
+
+static bool is_on(const player *p, int mode)
+{
+    return mode != NORMS || p->s->noise;
+}
+
+static lt_status open_overlap(player *p)
+{
+    const bench_common *c = &p->s->common;
+    bench_model_config model = c->model;
+    p->kind = bench_model_of(model.arch);
+    model.classes = p->kind->usual_classes;
+    p->pass = LT_PASS_TRAIN;
+    p->pass.dtype = bench_amp_dtypes[c->amp];
+    p->pass.recompute = LT_RECOMPUTE_CHEAP;
+    LT_TRY(p->kind->make(&p->model, p->device, &model));
+    LT_TRY(lt_module_params(p->model, &p->params));
+    LT_TRY(lt_optim_open(&p->optim, "sgd", &p->params));
+    LT_TRY(p->kind->batch(&p->batch, p->device, &model));
+    for (int mode = 0; mode < EXCHANGES; mode++)
+        if (is_on(p, mode))
+            LT_TRY(open_contest(p, &p->contest[mode],
+                                (lt_data_parallel_config){.no_overlap = mode == WITHOUT,
+                                                          .norms = mode == NORMS,
+                                                          .allreduce = p->s->allreduce,
+                                                          .compress = p->s->compress}));
+    return LT_OK;
+}
+
+/* In comm, and in groups that reducers split from it. */
+static uint64_t bytes_sent(const player *p)
+{
+    uint64_t bytes = lt_comm_bytes(p->comm);
+    for (int mode = 0; mode < EXCHANGES; mode++)
+        bytes += is_on(p, mode) ? lt_data_parallel_apart(p->contest[mode].dp) : 0;
+    return bytes;
+}
+
+static lt_status step(player *p, int mode)
+{
+    contest *c = &p->contest[mode == NONE ? WITH : mode];
+    LT_TRY(backward(p, c, mode != NONE));
+    if (mode != NONE)
+        LT_TRY(finish(c));
+    const lt_step numbers = {.lr = 0.001, .attempt = ++p->attempt};
+    LT_TRY(lt_optim_step(p->optim, &numbers));
+    return lt_device_sync(p->device);
+}
+
+/* From when all ranks are there to when the last one is done. */
+static lt_status timed_step(player *p, int mode, double *ms)
+{
+    LT_TRY(lt_comm_barrier(p->comm));
+    const uint64_t before = bytes_sent(p);
+    const double begin = bench_seconds();
+    LT_TRY(step(p, mode));
+    const uint64_t sent = bytes_sent(p) - before;
+    LT_TRY(lt_comm_barrier(p->comm));
+    *ms = 1e3 * (bench_seconds() - begin);
+    p->bytes = sent ? sent : p->bytes;
+    return LT_OK;
+}
+
+static lt_status run_modes(void *context, int64_t round, double found[COLUMNS])
+{
+    player *p = context;
+    (void)round;
+    for (int mode = 0; mode < MODES; mode++) {
+        if (!is_on(p, mode))
+            continue;
+        lt_data_parallel *dp = mode == NONE ? NULL : p->contest[mode].dp;
+        if (dp)
+            (void)lt_data_parallel_exposed(dp);
+        LT_TRY(timed_step(p, mode, &found[mode]));
+        if (dp)
+            found[WAITED + mode] = 1e3 * lt_data_parallel_exposed(dp);
+    }
+    for (int mode = 0; mode < EXCHANGES; mode++)
+        found[BEYOND + mode] = found[mode] - found[mode == NORMS ? WITH : NONE];
+    return LT_OK;
+}
+
+static void print_overlap(const player *p, const double *ms)
+{
+    const settings *s = p->s;
+    const bench_model_config *m = &s->common.model;
+    const char *link = s->common.link ? s->common.link : "real";
+    const double *waited = ms + WAITED, *beyond = ms + BEYOND;
+    fprintf(stderr,
+            "%s batch %d on %d ranks, link %s: %.1f ms with overlap, %.1f without, %.1f without "
+            "communication; exposed %.1f of %.1f ms; waited %.1f of %.1f ms\n",
+            m->arch, (int)m->batch, lt_comm_size(p->comm), link, ms[WITH], ms[WITHOUT], ms[NONE],
+            beyond[WITH], beyond[WITHOUT], waited[WITH], waited[WITHOUT]);
+    if (s->noise)
+        fprintf(stderr, "norms of gradients: %.2f ms, %.2f %% of a step with overlap\n",
+                beyond[NORMS], 100 * beyond[NORMS] / ms[WITH]);
+    if (!s->common.json)
+        return;
+    bench_print_head("overlap", p->device, bench_amp_names[s->common.amp], m->batch);
+    if (s->noise)
+        printf(", \"gradient_noise_milliseconds\": %.6g", beyond[NORMS]);
+    printf(
+        ", \"arch\": \"%s\", \"ranks\": %d, \"link\": \"%s\", \"steps\": %d, \"milliseconds\": %.6g, "
+        "\"milliseconds_without_overlap\": %.6g, \"milliseconds_without_communication\": %.6g, "
+        "\"exposed_milliseconds\": %.6g, \"exposed_milliseconds_without_overlap\": %.6g, "
+        "\"exposed_ratio\": %.6g, \"waited_milliseconds\": %.6g, "
+        "\"waited_milliseconds_without_overlap\": %.6g, \"bytes_per_step\": %llu, "
+        "\"allreduce\": \"%s\", \"compress\": \"%s\", \"peak_memory_bytes\": %lld}\n",
+        m->arch, lt_comm_size(p->comm), link, (int)s->common.steps, ms[WITH], ms[WITHOUT], ms[NONE],
+        beyond[WITH], beyond[WITHOUT], beyond[WITH] / beyond[WITHOUT], waited[WITH],
+        waited[WITHOUT], (unsigned long long)p->bytes, s->allreduce, s->compress,
+        (long long)bench_process_bytes("VmHWM"));
+}
+
+static lt_status measure_overlap(player *p)
+{
+    const bench_common c = {.warmup = WARM, .steps = p->s->common.steps};
+    double ms[COLUMNS];
+    LT_TRY(bench_rounds(&c, run_modes, p, COLUMNS, ms));
+    if (!lt_comm_rank(p->comm))
+        print_overlap(p, ms);
+    return LT_OK;
+}
+
+static lt_status run_overlap(lt_device *device, lt_comm *comm, const void *s)
+{
+    return play((player){.s = s, .device = device, .comm = comm}, open_overlap, measure_overlap);
+}
+
+const bench_command bench_overlap = {
+    .name = "overlap",
+    .summary = "time a training step of several ranks with and without overlap",
+    .kind = BENCH_RANKS,
+    BENCH_SETTINGS(overlap_options),
+    .run = run_overlap};
+
+/* --- bench exchange --- */
+
+static void loss_of_layers(lt_module *model, lt_tape *tape, const lt_batch *batch,
+                           lt_task_output *out)
+{
+    out->loss =
+        lt_softmax_xent(tape, lt_module_forward(model, tape, batch->inputs), batch->labels, 0);
+}
+
+/* Square matrices, so that a step of them is next to nothing beside their exchange. */
+static const bench_model square_layers = {.loss = loss_of_layers};
+
+static int64_t side_of(const settings *s)
+{
+    return (int64_t)(sqrt((double)s->elements / LAYERS) + 0.5);
+}
+
+static lt_status open_layers(player *p)
+{
+    const int64_t side = side_of(p->s);
+    lt_module *layer = NULL;
+    p->kind = &square_layers;
+    p->pass = LT_PASS_TRAIN;
+    LT_TRY(lt_layer_sequential(&p->model));
+    for (int i = 0; i < LAYERS; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "%d", i);
+        LT_TRY(lt_layer_linear(&layer, p->device, name, (int)side, (int)side, false));
+        LT_TRY(lt_sequential_add(p->model, &layer));
+    }
+    LT_TRY(lt_module_params(p->model, &p->params));
+    for (size_t i = 0; i < p->params.count; i++) /* so that signals neither grow nor shrink */
+        LT_TRY(bench_fill_random(p->params.item[i]->value, sqrt(3.0 / (double)side), i));
+    LT_TRY(lt_tensor_new(&p->batch.inputs, p->device, LT_F32, LT_SHAPE(BATCH, side)));
+    LT_TRY(lt_tensor_new(&p->batch.labels, p->device, LT_I32, LT_SHAPE(BATCH)));
+    LT_TRY(bench_fill_random(p->batch.inputs, 1, 1 + (uint64_t)lt_comm_rank(p->comm)));
+    return bench_fill_random(p->batch.labels, (double)side, 2);
+}
+
+static lt_status open_exchange(player *p)
+{
+    const lt_option_list *wanted = &p->s->reducers;
+    LT_TRY(open_layers(p));
+    if (wanted->count > MOST_CONTESTS)
+        return lt_fail(LT_E_ARG, "--reducer: %d of them, at most %d are taken", (int)wanted->count,
+                       MOST_CONTESTS);
+    for (size_t i = 0; i < wanted->count || !i; i++) {
+        const char *name = wanted->count ? wanted->item[i] : "flat";
+        const bool dense =
+            !strcmp(name, "flat") || !strcmp(name, "two-level") || !strcmp(name, "auto");
+        contest *c = &p->contest[p->contests++];
+        c->name = name;
+        LT_TRY(open_contest(p, c,
+                            (lt_data_parallel_config){.no_overlap = true,
+                                                      .allreduce = dense ? name : NULL,
+                                                      .compress = dense ? NULL : name}));
+    }
+    return LT_OK;
+}
+
+/* From when all ranks have their gradients to when the last one has the mean. */
+static lt_status run_exchanges(void *context, int64_t round, double *found)
+{
+    player *p = context;
+    for (int i = 0; i < p->contests; i++) {
+        contest *c = &p->contest[i];
+        if (!round)
+            lt_data_parallel_sent(c->dp, &c->sent);
+        LT_TRY(backward(p, c, true));
+        LT_TRY(lt_device_sync(p->device));
+        LT_TRY(lt_comm_barrier(p->comm));
+        const double begin = bench_seconds();
+        LT_TRY(finish(c));
+        LT_TRY(lt_device_sync(p->device));
+        LT_TRY(lt_comm_barrier(p->comm));
+        found[i] = 1e3 * (bench_seconds() - begin);
+    }
+    return LT_OK;
+}
+
+/* Of all ranks together, in one exchange; c->sent is what was sent before the measured ones. */
+static lt_status sum_bytes(player *p, contest *c, double *within, double *between)
+{
+    const int ranks = lt_comm_size(p->comm);
+    const double steps = (double)p->s->common.steps;
+    lt_reducer_bytes now, *all = calloc((size_t)ranks, sizeof *all);
+    int64_t *bytes = calloc((size_t)ranks, sizeof *bytes);
+    lt_status st = all && bytes ? LT_OK : LT_E_NOMEM;
+    lt_data_parallel_sent(c->dp, &now);
+    now.within -= c->sent.within;
+    now.between -= c->sent.between;
+    for (int r = 0; !st && r < ranks; r++)
+        bytes[r] = sizeof *all;
+    if (!st)
+        st = lt_comm_allgather_host(p->comm, &now, bytes, all);
+    *within = *between = 0;
+    for (int r = 0; !st && r < ranks; r++) {
+        *within += (double)all[r].within / steps;
+        *between += (double)all[r].between / steps;
+    }
+    free(all);
+    free(bytes);
+    return st;
+}
+
+static lt_status measure_exchange(player *p)
+{
+    const bench_common c = {.warmup = WARM, .steps = p->s->common.steps};
+    const bool speaks = !lt_comm_rank(p->comm), json = speaks && p->s->common.json;
+    const int64_t side = side_of(p->s);
+    double ms[MOST_CONTESTS], within, between;
+    LT_TRY(bench_rounds(&c, run_exchanges, p, p->contests, ms));
+    if (json) {
+        bench_print_head("exchange", p->device, "f32", 0);
+        printf(", \"ranks\": %d, \"nodes\": %d, \"ranks_per_node\": %d, \"elements\": %lld, "
+               "\"steps\": %d, \"reducers\": [",
+               lt_comm_size(p->comm), p->nodes.count, p->nodes.ranks_per_node,
+               (long long)(LAYERS * side * side), (int)c.steps);
+    }
+    for (int i = 0; i < p->contests; i++) {
+        const char *name = p->contest[i].name;
+        LT_TRY(sum_bytes(p, &p->contest[i], &within, &between));
+        if (speaks)
+            fprintf(stderr,
+                    "%-14s %9.1f ms, %.2f of the first; all ranks sent %.0f bytes inside nodes, "
+                    "%.0f between\n",
+                    name, ms[i], ms[i] / ms[0], within, between);
+        if (json)
+            printf("%s{\"name\": \"%s\", \"milliseconds\": %.6g, \"bytes_within\": %.0f, "
+                   "\"bytes_between\": %.0f}",
+                   i ? ", " : "", name, ms[i], within, between);
+    }
+    if (json)
+        printf("]}\n");
+    return LT_OK;
+}
+
+static lt_status run_exchange(lt_device *device, lt_comm *comm, const void *s)
+{
+    return play((player){.s = s, .device = device, .comm = comm}, open_exchange, measure_exchange);
+}
+
+const bench_command bench_exchange = {
+    .name = "exchange",
+    .summary = "time the mean of gradients over ranks, by each of several reducers",
+    .kind = BENCH_RANKS,
+    BENCH_SETTINGS(exchange_options),
+    .run = run_exchange};
