@@ -68,10 +68,10 @@ def expect(got, *codes):
         s[-400:] for _, s in got)
 
 
-def run_rows(chosen, build, prefix):
-    """Exit status, and cmocka's lines."""
+def run_rows(chosen, build, prefix, only=None):
+    """Exit status, and cmocka's lines. only: the name of one row."""
     with tempfile.TemporaryDirectory(prefix=prefix) as folder:
         if not modules(build, folder):
             print(f"{build}: no stand-in")
             return rows.SKIPPED
-        return rows.run_rows(chosen, prefix)
+        return rows.run_rows(chosen, prefix, only)
