@@ -15,7 +15,8 @@ typedef enum lt_option_type {
     LT_OPTION_DOUBLE, /**< double */
     LT_OPTION_STRING, /**< const char *, owned by lt_options; NULL if it has no default */
     LT_OPTION_CHOICE, /**< int: index in choices */
-    LT_OPTION_LIST    /**< lt_option_list: may be given several times */
+    LT_OPTION_LIST,   /**< lt_option_list: may be given several times */
+    LT_OPTION_PAIR    /**< no field: NAME=VALUE sets the option NAME that is set through this one */
 } lt_option_type;
 
 typedef struct lt_option_list {
@@ -43,9 +44,11 @@ typedef struct lt_option {
     bool once;            /**< of one start, not of a run: lt_options_write_run() leaves it out */
     /** Row that --help lists it behind; NULL, or no such row: the last of its group. */
     const char *after;
+    const char *through; /**< the LT_OPTION_PAIR that sets it on the command line; NULL: --name */
+    bool common;         /**< listed by --help alone; of a table without such a row all are */
 } lt_option;
 
-/** A command line program. --help, --help-man, --version, --config FILE and --print-config are
+/** A command line program. --help [TOPIC], --help-man, --version, --config FILE and --print-config are
  *  added to its table. */
 typedef struct lt_program {
     const char *name;        /**< "train_resnet50" */

@@ -26,10 +26,10 @@ typedef struct settings {
 
 /* clang-format off */
 static const lt_option option[] = {
-{ROW("arch"), LT_OPTION_STRING, AT(arch), "gpt2", .also = "model", .help = "gpt2, gpt2-medium, gpt2-large or gpt2-xl; with --weights alone: what the file holds"},
-{ROW("layers"), LT_OPTION_INT, AT(layers), "0", 0, 1000, .also = "depth n-layer", .help = "blocks; 0: arch's"},
+{ROW("arch"), LT_OPTION_STRING, AT(arch), "gpt2", .also = "model", .common = true, .help = "gpt2, gpt2-medium, gpt2-large or gpt2-xl; with --weights alone: what the file holds"},
+{ROW("layers"), LT_OPTION_INT, AT(layers), "0", 0, 1000, .also = "depth n-layer", .common = true, .help = "blocks; 0: arch's"},
 {ROW("heads"), LT_OPTION_INT, AT(heads), "0", 0, 65536, .also = "n-head", .help = "of attention; 0: the file's, arch's, or 64 features each"},
-{ROW("width"), LT_OPTION_INT, AT(width), "0", 0, 65536, .also = "n-embd", .help = "features of a token; 0: arch's"},
+{ROW("width"), LT_OPTION_INT, AT(width), "0", 0, 65536, .also = "n-embd", .common = true, .help = "features of a token; 0: arch's"},
 {ROW("kv-heads"), LT_OPTION_INT, AT(kv_heads), "0", 0, 65536, .help = "heads of keys and values; 0: as many as of queries"},
 {ROW("mlp-width"), LT_OPTION_INT, AT(hidden), "0", 0, 262144, .help = "features inside the mlp; 0: four times --width"},
 {ROW("positions"), LT_OPTION_INT, AT(positions), "0", 0, 10000000, .help = "longest sequence that a new model takes; 0: --seq-len"},

@@ -23,7 +23,7 @@ typedef struct settings {
 
 /* clang-format off */
 static const lt_option option[] = {
-{ROW("arch"), LT_OPTION_STRING, AT(arch), "resnet50", .also = "model", .help = "resnet10, 14, 18, 34, 50, 101 or 152; with --weights alone: what the file holds"},
+{ROW("arch"), LT_OPTION_STRING, AT(arch), "resnet50", .also = "model", .common = true, .help = "resnet10, 14, 18, 34, 50, 101 or 152; with --weights alone: what the file holds"},
 {ROW("width"), LT_OPTION_INT, AT(width), "64", 1, 4096, .help = "channels of the first stage"},
 {ROW("depths"), LT_OPTION_STRING, AT(depths), .meta = "A,B,C,D", .help = "blocks of each stage instead of arch's"},
 {ROW("stem"), LT_OPTION_CHOICE, AT(stem), .choices = "auto|imagenet|small", .help = "small: a 3x3 convolution without pooling; auto: as --weights have it, else small up to 64 pixels"},

@@ -25,7 +25,7 @@ typedef struct settings {
 
 /* clang-format off */
 static const lt_option option[] = {
-{ROW("arch"), LT_OPTION_STRING, AT(arch), "vit_b_16", .also = "model", .help = "vit_ti_16, vit_s_16, vit_b_16, vit_b_32, vit_l_16, vit_l_32 or vit_h_14; with --weights alone: what the file holds"},
+{ROW("arch"), LT_OPTION_STRING, AT(arch), "vit_b_16", .also = "model", .common = true, .help = "vit_ti_16, vit_s_16, vit_b_16, vit_b_32, vit_l_16, vit_l_32 or vit_h_14; with --weights alone: what the file holds"},
 {ROW("patch-size"), LT_OPTION_INT, AT(patch), "0", 0, 4096, .help = "side of a patch, in pixels; 0: arch's"},
 {ROW("width"), LT_OPTION_INT, AT(width), "0", 0, 65536, .help = "features of a patch; 0: arch's"},
 {ROW("depth"), LT_OPTION_INT, AT(depth), "0", 0, 1000, .help = "blocks; 0: arch's"},

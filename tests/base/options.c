@@ -24,10 +24,11 @@ typedef struct values {
 #define FIELD(name) offsetof(values, name)
 
 static const lt_option table[] = {
-    {"Data", "data", 'd', LT_OPTION_STRING, FIELD(data), .meta = "DIR", .help = "the images"},
+    {"Data", "data", 'd', LT_OPTION_STRING, FIELD(data), .meta = "DIR", .help = "the images",
+     .common = true},
     {"Data", "batch-size", 'b', LT_OPTION_INT, FIELD(batch), "32", 1, 65536,
      .help = "images per step", .also = "bs per-step"},
-    {"Data", "workers", 0, LT_OPTION_INT, FIELD(workers), "2", 0, 9, .zero = "auto",
+    {"Data", "workers", 0, LT_OPTION_INT, FIELD(workers), "2", 0, 9, .zero = "auto", .common = true,
      .meta = "N|auto", .help = "threads that read"},
     {"Optimizer", "lr", 0, LT_OPTION_DOUBLE, FIELD(lr), "0.5", 0, 100,
      .defaults = "sgd=0.1 adam=0.001", .help = "learning rate"},
@@ -75,8 +76,8 @@ static const error_row errors[] = {
     {"--fre x",
      "--fre: no such option; the nearest is --freeze"}, /* --lr has a letter less to change */
     {"--bs 0", "--batch-size: 0 is not in 1..65536"},
-    {"--dtype f16", "--dtype: no such option; --help lists them all"},
-    {"--early-stopping 3", "--early-stopping: no such option; --help lists them all"},
+    {"--dtype f16", "--dtype: no such option; --help all lists them"},
+    {"--early-stopping 3", "--early-stopping: no such option; --help all lists them"},
     {"--hepl", "--hepl: no such option; the nearest is --help"},
     {"--batch-size 0", "--batch-size: 0 is not in 1..65536"},
     {"--batch-size 3x", "--batch-size: '3x' is no integer"},
@@ -91,7 +92,11 @@ static const error_row errors[] = {
     {"--optim sgd --beta1 0.5", "--beta1: --optim sgd does not read it"},
     {"--nesterov=maybe --optim sgd", "--nesterov: 'maybe' is neither true nor false"},
     {"--no-lr", "--lr wants a value"},
-    {"--help=3", "--help: takes no value"},
+    {"--version=3", "--version: takes no value"},
+    {"--help 3", "--help 3: no such section or option; --help all lists them"},
+    {"--help=optimiser", "--help optimiser: no such section or option; the nearest is Optimizer"},
+    {"-h --batchsize", "--help --batchsize: no such section or option; the nearest is batch-size"},
+    {"--help no-read-ahead", "--read-ahead is gone since 0.2: use --workers"},
     {"-z", "-z: no such option"},
     {"word", "'word': an option is wanted here"},
     {"--config /nowhere/at/all.yaml", "/nowhere/at/all.yaml: "},
@@ -158,36 +163,69 @@ static void read_all(FILE *file, char *text, size_t size)
     fclose(file);
 }
 
+/* What is asked for, up to five texts of the answer, and one that it lacks. */
+static const struct {
+    const char *line;
+    const char *say[5];
+    const char *lacks;
+} answers[] = {
+    {"--help",
+     {"Usage: prog --data DIR", "-d, --data DIR", "threads that read [2]", "General:\n",
+      "These are 2 of 8 options. --help all lists all; --help SECTION those of Data, Optimizer; "
+      "--help\nOPTION one"},
+     "--lr"},
+    {"--help all --lr nonsense",
+     {"Usage: prog --data DIR", "images per step; also --bs, --per-step [32]",
+      "[sgd=0.1 adam=0.001]", "(adam shampoo only)", "--[no-]nesterov"},
+     "--help SECTION"},
+    {"--help optimizer",
+     {"\nOptimizer:\n", "learning rate [sgd=0.1 adam=0.001]", "--[no-]nesterov", "--freeze REGEX",
+      "Defaults in [brackets]"},
+     "Usage"},
+    {"--help data", {"\nData:\n", "--data DIR", "--workers N|auto", "per-step", "[32]"}, "--lr"},
+    {"-h General", {"General:\n", "--config FILE", "--version", "-h, --help", "\n"}, "--data"},
+    {"--help --data",
+     {"-d, --data DIR", "the images\n", "Section Data; values: any text\n", "no default\n"},
+     "--workers"},
+    {"--help lr",
+     {"--lr X", "learning rate [sgd=0.1", "Section Optimizer; values: numbers from 0 to 100\n"},
+     "no default"},
+    {"--help=per_step",
+     {"-b, --batch-size N", "values: whole numbers from 1 to 65536\n"},
+     "--data"},
+    {"--help workers", {"values: whole numbers from 0 to 9, or auto\n"}, "--data"},
+    {"--help no-nesterov", {"--[no-]nesterov", "values: on or off\n"}, "--data"},
+    {"--help optim", {"values: sgd|adam|shampoo\n"}, "--data"},
+    {"--help config", {"--config FILE", "read options from a YAML file"}, "--data"},
+    {"--help-man",
+     {".TH PROG 1", ".SH OPTIONS", "\\-\\-batch\\-size N", "also \\-\\-bs", "\\-b, "},
+     "These are"},
+    {"--print-config --workers 0",
+     {"workers: auto\n", "optim: shampoo\n", "\n", "batch-size: 32\n", "lr: 0.5\n"},
+     "nesterov"},
+    {"--print-config --optim sgd",
+     {"batch-size: 32\n", "lr: 0.1\n", "nesterov: true\n", "optim: sgd\n", "\n"},
+     "beta1"},
+    {"--version", {"prog 0.", "prog", "prog", "prog", "prog"}, "--"},
+};
+
 static void test_answers(void **state)
 {
     (void)state;
-    static const struct {
-        const char *line;
-        const char *say[5];
-    } rows[] = {
-        {"--help",
-         {"Usage: prog --data DIR", "images per step; also --bs, --per-step [32]",
-          "[sgd=0.1 adam=0.001]", "(adam shampoo only)", "--[no-]nesterov"}},
-        {"--help-man",
-         {".TH PROG 1", ".SH OPTIONS", "\\-\\-batch\\-size N", "also \\-\\-bs", "\\-b, "}},
-        {"--print-config --workers 0",
-         {"workers: auto\n", "optim: shampoo\n", "\n", "batch-size: 32\n", "lr: 0.5\n"}},
-        {"--print-config --optim sgd",
-         {"batch-size: 32\n", "lr: 0.1\n", "nesterov: true\n", "optim: sgd\n", "\n"}},
-        {"--version", {"prog 0.", "prog", "prog", "prog", "prog"}},
-    };
-    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+    for (size_t i = 0; i < COUNT_OF(answers); i++) {
         lt_options *o = NULL;
         values v;
         char text[8192];
-        assert_ok(parse(&o, &v, rows[i].line));
+        assert_ok(parse(&o, &v, answers[i].line));
         FILE *file = tmpfile();
         assert_non_null(file);
         assert_ok(lt_options_answer(o, file));
         read_all(file, text, sizeof text);
-        for (int k = 0; k < 5; k++)
-            if (!strstr(text, rows[i].say[k]))
-                fail_msg("%s does not say '%s' but:\n%s", rows[i].line, rows[i].say[k], text);
+        for (int k = 0; k < 5 && answers[i].say[k]; k++)
+            if (!strstr(text, answers[i].say[k]))
+                fail_msg("%s does not say '%s' but:\n%s", answers[i].line, answers[i].say[k], text);
+        if (answers[i].lacks && strstr(text, answers[i].lacks))
+            fail_msg("%s says '%s':\n%s", answers[i].line, answers[i].lacks, text);
         lt_options_free(&o);
     }
 }
@@ -396,6 +434,62 @@ static void test_tables(void **state)
     lt_options_free(&o);
 }
 
+/* Options that are set through another one, by the command line; a file has their names. */
+static void test_pairs(void **state)
+{
+    (void)state;
+    static const lt_option rows[] = {
+        {"Model", "kwargs", .type = LT_OPTION_PAIR, .help = "rare settings"},
+        {"Model", "depth", 'n', LT_OPTION_INT, offsetof(more, depth), "3", 1, 99, .help = "layers",
+         .through = "kwargs"},
+        {"Model", "wide", 0, LT_OPTION_BOOL, offsetof(more, wide), .help = "twice the width",
+         .through = "kwargs"},
+    };
+    static const struct {
+        const char *words[2], *says; /* NULL: depth becomes 5 */
+    } lines[] = {
+        {{"--kwargs", "depth=5"}, NULL},
+        {{"--kwargs=wide=yes", "--kwargs=depth=5"}, NULL},
+        {{"--kwargs", "depth=100"}, "--depth: 100 is not in 1..99"},
+        {{"--kwargs", "depth"}, "--kwargs: 'depth': want NAME=VALUE"},
+        {{"--kwargs", "lr=1"}, "--kwargs: 'lr' is none of its settings; --help kwargs lists them"},
+        {{"--depth", "5"}, "--depth is gone since 0.2: use --kwargs depth=VALUE"},
+        {{"-n5"}, "--depth is gone since 0.2: use --kwargs depth=VALUE"},
+        {{"--no-wide"}, "--wide is gone since 0.2: use --kwargs wide=VALUE"},
+        {{"--config", ""}, NULL},
+    };
+    for (size_t i = 0; i < COUNT_OF(lines); i++) {
+        lt_options *o = NULL;
+        values v;
+        more m;
+        char path[64], text[4096];
+        const lt_option_table tables[] = {{rows, COUNT_OF(rows), &m}, {table, COUNT_OF(table), &v}};
+        write_config(path, "depth: 5\nkwargs:\n  - wide=true\n");
+        char *argv[3] = {(char[]){"prog"}};
+        int argc = 1;
+        for (; argc < 3 && lines[i].words[argc - 1]; argc++)
+            argv[argc] = (char *)(uintptr_t)lines[i].words[argc - 1];
+        if (!strcmp(argv[1], "--config"))
+            argv[2] = path;
+        assert_ok(lt_options_compose(&o, &program, tables, 2));
+        const lt_status st = lt_options_parse(o, argc, argv);
+        unlink(path);
+        if (lines[i].says) {
+            assert_status(st, LT_E_ARG);
+            assert_string_equal(lt_error_message(), lines[i].says);
+        } else if (st != LT_E_UNSUPPORTED) {
+            assert_ok(st);
+            assert_int_equal(m.depth, 5);
+            FILE *file = tmpfile();
+            assert_ok(lt_options_write_config(o, file));
+            read_all(file, text, sizeof text);
+            assert_non_null(strstr(text, "depth: 5\n"));
+            assert_null(strstr(text, "kwargs"));
+        }
+        lt_options_free(&o);
+    }
+}
+
 typedef struct table_row {
     const char *name;
     lt_option option;
@@ -469,7 +563,7 @@ static void test_no_memory(void **state)
 
 int main(void)
 {
-    struct CMUnitTest tests[COUNT_OF(errors) + COUNT_OF(wrong_tables) + 9];
+    struct CMUnitTest tests[COUNT_OF(errors) + COUNT_OF(wrong_tables) + 10];
     size_t n = 0;
     for (size_t i = 0; i < COUNT_OF(errors); i++)
         tests[n++] = (struct CMUnitTest){.name = errors[i].line,
@@ -480,6 +574,7 @@ int main(void)
                                          .test_func = test_wrong_table,
                                          .initial_state = (void *)(uintptr_t)&wrong_tables[i]};
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(test_tables);
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(test_pairs);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(test_values);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(test_answers);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(test_config);

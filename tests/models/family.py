@@ -114,7 +114,7 @@ def what_it_lacks_is_said(cwd):
     p = subprocess.run([PROGRAM, "export", "--weights", WEIGHTS, "--output", "m.onnx"], cwd=cwd, capture_output=True, text=True, timeout=60)
     assert p.returncode == ERROR and "train_mlp export: mlp models have no ONNX graph" in p.stderr, p.stderr
     assert not os.path.exists(os.path.join(cwd, "m.onnx"))
-    text = run("--help", cwd=cwd, code=OK).stdout
+    text = run("--help", "all", cwd=cwd, code=OK).stdout
     assert "--hidden N" in text and "--arch" not in text and "train_mlp" in text and "resnet" not in text, text
 
 

@@ -148,7 +148,7 @@ def permission_denied_is_said(cwd):
 
 
 def help_names_tar_files_and_packs(cwd):
-    text = " ".join(run("--help", cwd=cwd).stdout.split())
+    text = " ".join(run("--help", "all", cwd=cwd).stdout.split())
     begin = text.index("--data DIR image folder")
     for word in "tar", "pack", "WebDataset":
         assert word in text[begin:begin + 400], text[begin:begin + 400]

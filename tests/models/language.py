@@ -232,7 +232,7 @@ def reports_speak_of_tokens(cwd):
 
 
 def it_has_no_word_of_images(cwd):
-    said = run("--help", cwd=cwd).stdout
+    said = run("--help", "all", cwd=cwd).stdout
     options = said[said.index("Data:"):]
     assert "--seq-len N" in said and "sequences per rank and micro-batch" in said, said
     for word in ("image", "top1", "num-classes", "augment ", "crop"):

@@ -102,7 +102,7 @@ def lars(cwd):
 
 
 def lamb(cwd):
-    check(cwd, "--optim", "lamb", "--amp", "f16", "--lr", "0.01", "--always-adapt")
+    check(cwd, "--optim", "lamb", "--amp", "f16", "--lr", "0.01", "--opt-kwargs", "always-adapt=true")
 
 
 def shampoo_with_rules_for_some_parameters(cwd):

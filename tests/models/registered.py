@@ -32,7 +32,7 @@ def they_train_and_resume(cwd):
 
 
 def help_and_messages_name_them(cwd):
-    text = " ".join(run("--help", cwd=cwd).stdout.split())
+    text = " ".join(run("--help", "all", cwd=cwd).stdout.split())
     assert "--optim sgd|adagrad|adam|adamw|shampoo|soap|muon|lars|lamb|average" in text and "average=0.5" in text
     assert "--dist auto|off|mpi|alone" in text
     assert "Average: --memory X share of the average that stays [0.5] (average only)" in text, text

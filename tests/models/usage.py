@@ -156,8 +156,8 @@ def a_resume_with_other_state_names_the_flag(cwd):
     fails(*more, "--max-preconditioner-dim", "8", cwd=cwd, says="other settings of the optimizer, of blocks if it is Shampoo (--max-preconditioner-dim, ")
     run(*flags, "--max-steps", "2", "--ema-decay", "0.9", "--overwrite", cwd=cwd)
     fails(*more, cwd=cwd, says="--ema-decay was set in the checkpointed run; set it or start anew")
-    for flag in ("ema-decay", "eval-interp-coeff"):
-        fails(*more, f"--{flag}", "1", cwd=cwd, code=USAGE, says=f"--{flag}: 1 is not in [0, 1)")
+    for typed, flag in (("--ema-decay=1", "ema-decay"), ("--opt-kwargs=eval-interp-coeff=1", "eval-interp-coeff")):
+        fails(*more, typed, cwd=cwd, code=USAGE, says=f"--{flag}: 1 is not in [0, 1)")
 
 
 def prefixes_of_wrappers_are_understood(cwd):
@@ -201,8 +201,37 @@ def frozen_batch_norms_stay_as_they_are(cwd):
 
 
 def help_says_what_numbers_of_groups_are(cwd):
-    text = " ".join(run("--help", cwd=cwd).stdout.split())
+    text = " ".join(run("--help", "all", cwd=cwd).stdout.split())
     assert "with --lr 0.1, ^fc:lr=1 trains the last layer ten times as fast" in text
+
+
+def help_has_what_most_need_and_the_rest_by_topic(cwd):
+    def flags(*topic):
+        return re.findall(r"^  (?:-\w, )?--(?:\[no-\])?([\w-]+)", run("--help", *topic, cwd=cwd, code=OK).stdout, re.M)
+    few, every = flags(), flags("all")
+    assert 35 <= len(few) <= 50 and set(few) < set(every) and len(every) == len(set(every)) <= 168, (len(few), len(every))
+    assert {"data", "epochs", "optim", "lr", "output", "resume", "help"} <= set(few)
+    assert set(flags("optimizer")) < set(every) and "lr" in flags("Optimizer") and "data" not in flags("optimizer")
+    lr = " ".join(run("--help", "lr", cwd=cwd, code=OK).stdout.split())
+    assert lr == " ".join(run("--help", "--learning_rate", "never read", cwd=cwd, code=OK).stdout.split())
+    assert "shampoo=0.1" in lr and "Section Optimizer; values: numbers from 0 to 1000000" in lr, lr
+    settings = " ".join(run("--help", "opt-kwargs", cwd=cwd, code=OK).stdout.split())
+    assert "rank-rtol=X pseudo_inverse: relative cut" in settings and "rank-rtol" not in every, settings
+    fails("--help", "optimiser", cwd=cwd, code=USAGE, says="--help optimiser: no such section or option; the nearest is Optimizer")
+    fails("--help", "--batchsize", cwd=cwd, code=USAGE, says="the nearest is batch-size")
+
+
+def options_that_went_are_refused_with_what_to_use(cwd):
+    instead = "--read-ahead is gone since 0.2: use --workers"
+    with open(os.path.join(cwd, "old.yaml"), "w") as f:
+        f.write("arch: resnet10\nread-ahead: 64\nrank-rtol: 0\nread_ahead: 65\n")
+    fails(*NOISE, "--read-ahead", "64", cwd=cwd, code=USAGE, says=instead)
+    fails("--help", "read-ahead", cwd=cwd, code=USAGE, says=instead)
+    for flag in ("--config", "--recipe"):
+        fails(*NOISE, flag, "./old.yaml", cwd=cwd, code=USAGE, says=f"old.yaml: line 4: {instead}")
+    fails(*NOISE, "--rank-rtol", "0.5", cwd=cwd, code=USAGE, says="--rank-rtol is gone since 0.2: use --opt-kwargs rank-rtol=VALUE")
+    shampoo = [*NOISE, "--optim", "shampoo", "--opt-kwargs", "epsilon-rule=pseudo_inverse", "--opt-kwargs", "rank_rtol=0.5"]
+    assert "rank-rtol: 0.5" in run(*shampoo, "--print-config", cwd=cwd, code=OK).stdout.splitlines()
 
 
 def what_was_chosen_for_small_images_is_said(cwd):
@@ -297,7 +326,8 @@ ROWS = [options_have_the_names_that_people_type, names_of_other_trainers_and_a_s
         folders_stand_for_their_weights, fine_tuning_keeps_the_defaults_of_other_flags, flags_that_contradict_the_weights_are_refused,
         a_resume_with_other_state_names_the_flag, prefixes_of_wrappers_are_understood,
         relatives_of_residual_networks_are_named, frozen_batch_norms_stay_as_they_are,
-        help_says_what_numbers_of_groups_are, what_was_chosen_for_small_images_is_said,
+        help_says_what_numbers_of_groups_are, help_has_what_most_need_and_the_rest_by_topic,
+        options_that_went_are_refused_with_what_to_use, what_was_chosen_for_small_images_is_said,
         the_table_of_blocks_is_shown_on_demand, a_profile_makes_its_folder,
         a_resume_with_another_batch_says_which_it_was, a_run_folder_is_summed_up]
 

@@ -159,7 +159,7 @@ def bad_input_is_refused(cwd):
     made(cwd)
     p = subprocess.run([PROGRAM, "export", "--weights", WEIGHTS, "--output", "m.onnx"], cwd=cwd, capture_output=True, text=True, timeout=60)
     assert p.returncode == ERROR and "train_vit export: vit models have no ONNX graph" in p.stderr, p.stderr
-    assert "export" not in run("--help", cwd=cwd).stdout.split("Data:")[0], "--help offers it"
+    assert "export" not in run("--help", "all", cwd=cwd).stdout.split("Data:")[0], "--help offers it"
     rewrite(cwd, WEIGHTS, "none.safetensors", lambda tensors: tensors.pop("conv_proj.weight"))
     fails("--eval", "--weights", "none.safetensors", *NOISE, cwd=cwd, says="no 'conv_proj.weight': not the weights of a vision transformer")
     rewrite(cwd, WEIGHTS, "odd.safetensors", lambda tensors: tensors.update({POSITIONS: ("F32", [1, 16, 8], bytes(4 * 16 * 8))}))

@@ -33,6 +33,8 @@ typedef struct lt_optim_field {
     bool shared;             /**< listed under "Optimizer", whatever the family's group */
     bool flag_only;          /**< no key in JSON, and no preset sets it */
     const char *meta;        /**< what a list's value is called in --help: "ORDER:DIM,..." */
+    bool common;             /**< its flag is listed by --help alone */
+    bool rare;               /**< no flag of its own: --opt-kwargs NAME=VALUE */
     const char *also;        /**< other names of the flag; NULL: none */
     const char *help;        /**< one sentence; NULL: that of the same field in another family */
     /** Optional: whether the other settings let this one count. Where not, it is neutral, and a flag

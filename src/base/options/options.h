@@ -17,6 +17,7 @@ typedef struct lt_option_row {
     const lt_option *option;
     void *field; /* in the struct of its table */
     lt_option_source source;
+    bool common;  /* listed by --help alone */
     char *string; /* what a string field points to; owned */
 } lt_option_row;
 
@@ -25,6 +26,7 @@ struct lt_options {
     lt_option_row *row; /* of all tables, in the order of --help */
     size_t count;
     lt_options_request asked;
+    char topic[LT_OPTION_NAME]; /* of --help: "all", a group, an option; "": none */
     char **rest;
     size_t rest_count;
     char **argument;
@@ -37,6 +39,12 @@ lt_option_row *lt_options_find(const lt_options *o, const char *name, size_t byt
 bool lt_options_is_named(const char *known, const char *name, size_t bytes);
 /* LT_E_ARG, with what to use instead of an option of earlier versions, or the name that comes nearest. */
 lt_status lt_options_unknown(const lt_options *o, const char *name, size_t bytes);
+/* The option that --help TOPIC means, with or without its dashes, or NULL. */
+const lt_option *lt_options_topic_option(const lt_options *o, const char *topic);
+/* Whether topic is a group of --help, in any case; General too. */
+bool lt_options_is_group(const lt_options *o, const char *topic);
+/* LT_E_ARG, with the nearest one, if topic is neither "all" nor a group nor an option. */
+lt_status lt_options_check_topic(const lt_options *o, const char *topic);
 /* Refuses what options_gone.c lists: LT_E_ARG, with what to use instead. value: NULL, or what an option that is still
  * there was given. Takes keys of JSON too, whose '_' counts as '-'. */
 lt_status lt_options_check_gone(const char *name, size_t bytes, const char *value);
@@ -74,6 +82,8 @@ typedef struct lt_option_builtin {
 extern const lt_option_builtin lt_option_builtins[];
 extern const size_t lt_option_builtin_count;
 const lt_option_builtin *lt_options_find_builtin(const char *name, size_t bytes); /* or NULL */
+/* The one that --help TOPIC means, or NULL. */
+const lt_option_builtin *lt_options_topic_builtin(const char *topic);
 
 lt_status lt_options_write_help(const lt_options *o, FILE *out);
 lt_status lt_options_write_man(const lt_options *o, FILE *out);

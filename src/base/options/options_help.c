@@ -7,9 +7,12 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <math.h>
 #include <string.h>
+#include <strings.h>
 
 enum { COLUMN = 34, WIDTH = 100 };
+static const double MOST = 1e15; /* a limit that stands for none */
 
 static lt_status check(FILE *out)
 {
@@ -26,11 +29,9 @@ static lt_status check(FILE *out)
 
 static const char *meta(const lt_option *option)
 {
-    static const char *const names[] = {[LT_OPTION_INT] = "N",
-                                        [LT_OPTION_DOUBLE] = "X",
-                                        [LT_OPTION_STRING] = "TEXT",
-                                        [LT_OPTION_CHOICE] = "",
-                                        [LT_OPTION_LIST] = "TEXT"};
+    static const char *const names[] = {
+        [LT_OPTION_INT] = "N",   [LT_OPTION_DOUBLE] = "X",  [LT_OPTION_STRING] = "TEXT",
+        [LT_OPTION_CHOICE] = "", [LT_OPTION_LIST] = "TEXT", [LT_OPTION_PAIR] = "NAME=VALUE"};
     if (option->meta)
         return option->meta;
     return option->type == LT_OPTION_CHOICE ? option->choices : names[option->type];
@@ -42,7 +43,10 @@ static void left_side(const lt_option *option, char *text, size_t size)
     char alias[8] = "";
     if (option->alias)
         snprintf(alias, sizeof alias, "-%c, ", option->alias);
-    if (option->type == LT_OPTION_BOOL)
+    if (option->through)
+        snprintf(text, size, "%s=%s", option->name,
+                 option->type == LT_OPTION_BOOL ? "true|false" : meta(option));
+    else if (option->type == LT_OPTION_BOOL)
         snprintf(text, size, "%s--[no-]%s", alias, option->name);
     else
         snprintf(text, size, "%s--%s %s", alias, option->name, meta(option));
@@ -57,7 +61,7 @@ static void right_side(const lt_option *option, char *text, size_t size)
         if (used < size)                                                     \
             used += (size_t)snprintf(text + used, size - used, __VA_ARGS__); \
     } while (0)
-    if (option->type == LT_OPTION_LIST)
+    if (option->type == LT_OPTION_LIST || option->type == LT_OPTION_PAIR)
         APPEND("; may be repeated");
     for (const char *at = option->also; at && *at; at += strspn(at, " ")) {
         APPEND("%s--%.*s", at == option->also ? "; also " : ", ", (int)strcspn(at, " "), at);
@@ -117,30 +121,166 @@ static const char *called(const lt_options *o)
     return name && !strncmp(name, "lather-", 7) ? name : o->program->name;
 }
 
+static void print_option(FILE *out, const lt_option *option)
+{
+    char left[256], right[1024];
+    left_side(option, left, sizeof left);
+    right_side(option, right, sizeof right);
+    print_row(out, left, right);
+}
+
+static void print_builtin(FILE *out, const lt_option_builtin *b)
+{
+    char left[256];
+    snprintf(left, sizeof left, "%s--%s%s%s", b->alias ? "-h, " : "", b->name, b->meta ? " " : "",
+             b->meta ? b->meta : "");
+    print_row(out, left, b->help);
+}
+
+static bool is_listed(const lt_options *o, size_t index)
+{
+    const lt_option_row *row = &o->row[index];
+    if (!strcmp(o->topic, "all"))
+        return true;
+    return *o->topic ? !strcasecmp(o->topic, row->option->group)
+                     : row->common && !row->option->through;
+}
+
+/* The options of a group that are set by themselves, or those through another one. Returns how many there are. */
+static size_t print_group(const lt_options *o, FILE *out, const char *group, bool through)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < o->count; i++) {
+        const lt_option *option = o->row[i].option;
+        if (!is_listed(o, i) || strcmp(option->group, group) != 0
+            || (option->through != NULL) != through)
+            continue;
+        if (!count++ && through)
+            fprintf(out, "\n%s, by --%s NAME=VALUE:\n", group, option->through);
+        else if (count == 1)
+            fprintf(out, "\n%s:\n", group);
+        print_option(out, option);
+    }
+    return count;
+}
+
+/* The options of the topic. Returns how many there are. */
+static size_t print_groups(const lt_options *o, FILE *out)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < o->count; i++) {
+        const char *group = o->row[i].option->group;
+        if (i > 0 && !strcmp(group, o->row[i - 1].option->group))
+            continue;
+        count += print_group(o, out, group, false);
+        count += print_group(o, out, group, true);
+    }
+    if (*o->topic && strcmp(o->topic, "all") != 0 && strcasecmp(o->topic, "general") != 0)
+        return count;
+    fprintf(out, "\nGeneral:\n");
+    for (size_t i = 0; i < lt_option_builtin_count; i++)
+        print_builtin(out, &lt_option_builtins[i]);
+    return count;
+}
+
+/* What else --help has, where it did not list everything. */
+static void print_topics(const lt_options *o, FILE *out, size_t shown)
+{
+    char text[512];
+    size_t used = (size_t)snprintf(
+        text, sizeof text,
+        "These are %zu of %zu options. --help all lists all; --help SECTION those of", shown,
+        o->count);
+    for (size_t i = 0; i < o->count && used < sizeof text; i++)
+        if (i == 0 || strcmp(o->row[i].option->group, o->row[i - 1].option->group) != 0)
+            used += (size_t)snprintf(text + used, sizeof text - used, "%s %s", i ? "," : "",
+                                     o->row[i].option->group);
+    if (used < sizeof text)
+        snprintf(text + used, sizeof text - used,
+                 "; --help OPTION one, with its range, as in --help %s.", o->row[0].option->name);
+    fputc('\n', out);
+    print_wrapped(out, text, 0, 0);
+}
+
+/* 1000000, not 1e+06. */
+static void write_limit(double value, char *text, size_t size)
+{
+    if (!(fabs(value) < MOST) || floor(value) < value)
+        lt_options_number(text, size, value);
+    else
+        snprintf(text, size, "%.0f", value);
+}
+
+/* "whole numbers from 1 to 65536, or auto" */
+static void write_range(const lt_option *option, char *text, size_t size)
+{
+    char low[32], high[32], limits[80] = "";
+    write_limit(option->min, low, sizeof low);
+    write_limit(option->max, high, sizeof high);
+    if (option->min < option->max && option->max >= MOST)
+        snprintf(limits, sizeof limits, " from %s on", low);
+    else if (option->min < option->max)
+        snprintf(limits, sizeof limits, " from %s to %s%s", low, option->below ? "below " : "",
+                 high);
+    snprintf(text, size, "%s%s%s%s", option->type == LT_OPTION_INT ? "whole numbers" : "numbers",
+             limits, option->zero ? ", or " : "", option->zero ? option->zero : "");
+}
+
+static void write_values(const lt_option *option, char *text, size_t size)
+{
+    static const char *const words[] = {[LT_OPTION_BOOL] = "on or off",
+                                        [LT_OPTION_STRING] = "any text",
+                                        [LT_OPTION_LIST] = "any text",
+                                        [LT_OPTION_PAIR] = "a setting and its value"};
+    if (option->type == LT_OPTION_INT || option->type == LT_OPTION_DOUBLE)
+        write_range(option, text, size);
+    else
+        snprintf(text, size, "%s",
+                 option->type == LT_OPTION_CHOICE ? option->choices : words[option->type]);
+}
+
+static bool has_default(const lt_option *option)
+{
+    return option->value || option->defaults || option->type == LT_OPTION_BOOL
+           || option->type == LT_OPTION_CHOICE || option->type == LT_OPTION_PAIR;
+}
+
+static void print_details(const lt_options *o, FILE *out)
+{
+    const lt_option *option = lt_options_topic_option(o, o->topic);
+    char text[512];
+    if (!option) {
+        print_builtin(out, lt_options_topic_builtin(o->topic));
+        return;
+    }
+    print_option(out, option);
+    const size_t used = (size_t)snprintf(text, sizeof text, "Section %s; values: ", option->group);
+    write_values(option, text + used, sizeof text - used);
+    print_wrapped(out, text, 0, COLUMN);
+    if (!has_default(option))
+        print_wrapped(out, "no default", 0, COLUMN);
+    for (size_t i = 0; i < o->count; i++)
+        if (o->row[i].option->through && !strcmp(o->row[i].option->through, option->name))
+            print_option(out, o->row[i].option);
+}
+
 lt_status lt_options_write_help(const lt_options *o, FILE *out)
 {
     const lt_program *p = o->program;
-    char left[256], right[1024];
-    fprintf(out, "%s: %s\n\nUsage: %s %s\n", called(o), p->summary, called(o), p->usage);
-    if (p->description)
-        fprintf(out, "\n%s\n", p->description);
-    for (size_t i = 0; i < o->count; i++) {
-        const lt_option *option = o->row[i].option;
-        if (i == 0 || strcmp(option->group, o->row[i - 1].option->group) != 0)
-            fprintf(out, "\n%s:\n", option->group);
-        left_side(option, left, sizeof left);
-        right_side(option, right, sizeof right);
-        print_row(out, left, right);
+    const bool about_all = !*o->topic || !strcmp(o->topic, "all");
+    if (about_all) {
+        fprintf(out, "%s: %s\n\nUsage: %s %s\n", called(o), p->summary, called(o), p->usage);
+        if (p->description)
+            fprintf(out, "\n%s\n", p->description);
+    } else if (!lt_options_is_group(o, o->topic)) {
+        print_details(o, out);
+        return check(out);
     }
-    fprintf(out, "\nGeneral:\n");
-    for (size_t i = 0; i < lt_option_builtin_count; i++) {
-        const lt_option_builtin *b = &lt_option_builtins[i];
-        snprintf(left, sizeof left, "%s--%s%s%s", b->alias ? "-h, " : "", b->name,
-                 b->meta ? " " : "", b->meta ? b->meta : "");
-        print_row(out, left, b->help);
-    }
+    const size_t shown = print_groups(o, out);
     if (p->selector)
         fprintf(out, "\nDefaults in [brackets]; name=value: with --%s name.\n", p->selector);
+    if (!*o->topic && shown < o->count)
+        print_topics(o, out, shown);
     return check(out);
 }
 
@@ -266,6 +406,8 @@ static lt_status write_options(const lt_options *o, FILE *out, bool with_once)
         const lt_option_row *row = &o->row[i];
         const lt_option *option = row->option;
         if (!lt_options_applies(o, option->name) || (option->once && !with_once))
+            continue;
+        if (option->type == LT_OPTION_PAIR)
             continue;
         if (option->type == LT_OPTION_LIST)
             write_list(out, option->name, row->field);

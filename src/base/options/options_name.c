@@ -6,6 +6,7 @@
 #include "lather/ext/fail.h"
 
 #include <string.h>
+#include <strings.h>
 
 const lt_option_builtin lt_option_builtins[] = {
     {"config", "FILE", "read options from a YAML file; the command line overrides it", 0,
@@ -102,10 +103,9 @@ static void try_name(guess *g, const char *name, const char *stands_for)
     snprintf(g->text, sizeof g->text, stands_for ? "%s (--%s)" : "%s", name, stands_for);
 }
 
-lt_status lt_options_unknown(const lt_options *o, const char *name, size_t bytes)
+static guess nearest(const lt_options *o, const char *name, size_t bytes)
 {
     char also[LT_OPTION_NAME];
-    LT_TRY(lt_options_check_gone(name, bytes, NULL));
     guess g = {.typed = name, .bytes = bytes, .distance = SIZE_MAX};
     for (size_t i = 0; i < lt_option_builtin_count; i++)
         try_name(&g, lt_option_builtins[i].name, NULL);
@@ -115,8 +115,65 @@ lt_status lt_options_unknown(const lt_options *o, const char *name, size_t bytes
         for (int k = 0; word_at(option->also, k, also); k++)
             try_name(&g, also, option->name);
     }
-    if (g.distance > 1 + bytes / 3) /* a far name is no help */
-        return lt_fail(LT_E_ARG, "--%.*s: no such option; --help lists them all", (int)bytes, name);
+    return g;
+}
+
+static bool is_near(const guess *g)
+{
+    return g->distance <= 1 + g->bytes / 3; /* a far name is no help */
+}
+
+lt_status lt_options_unknown(const lt_options *o, const char *name, size_t bytes)
+{
+    LT_TRY(lt_options_check_gone(name, bytes, NULL));
+    const guess g = nearest(o, name, bytes);
+    if (!is_near(&g))
+        return lt_fail(LT_E_ARG, "--%.*s: no such option; --help all lists them", (int)bytes, name);
     return lt_fail(LT_E_ARG, "--%.*s: no such option; the nearest is --%s", (int)bytes, name,
                    g.text);
+}
+
+/* --- Topics of --help --- */
+
+static const char *without_dashes(const char *topic)
+{
+    return topic + strspn(topic, "-");
+}
+
+const lt_option *lt_options_topic_option(const lt_options *o, const char *topic)
+{
+    const char *name = without_dashes(topic);
+    const lt_option_row *row = lt_options_find(o, name, strlen(name));
+    if (!row && !strncmp(name, "no-", 3))
+        row = lt_options_find(o, name + 3, strlen(name + 3));
+    return row ? row->option : NULL;
+}
+
+const lt_option_builtin *lt_options_topic_builtin(const char *topic)
+{
+    const char *name = without_dashes(topic);
+    return lt_options_find_builtin(name, strlen(name));
+}
+
+bool lt_options_is_group(const lt_options *o, const char *topic)
+{
+    for (size_t i = 0; i < o->count; i++)
+        if (!strcasecmp(o->row[i].option->group, topic))
+            return true;
+    return !strcasecmp(topic, "general");
+}
+
+lt_status lt_options_check_topic(const lt_options *o, const char *topic)
+{
+    const char *name = without_dashes(topic);
+    if (!*topic || !strcmp(topic, "all") || lt_options_is_group(o, topic)
+        || lt_options_topic_option(o, topic) || lt_options_topic_builtin(topic))
+        return LT_OK;
+    LT_TRY(lt_options_check_gone(name, strlen(name), NULL));
+    guess g = nearest(o, name, strlen(name));
+    for (size_t i = 0; i < o->count; i++)
+        try_name(&g, o->row[i].option->group, NULL);
+    return lt_fail(LT_E_ARG, "--help %s: no such section or option; %s%s", topic,
+                   is_near(&g) ? "the nearest is " : "--help all lists them",
+                   is_near(&g) ? g.text : "");
 }

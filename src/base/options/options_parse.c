@@ -31,9 +31,13 @@ static lt_status set_defaults(lt_options *o)
 static void clear_fields(lt_options *o)
 {
     static const size_t bytes[] = {
-        [LT_OPTION_BOOL] = sizeof(bool),     [LT_OPTION_INT] = sizeof(int64_t),
-        [LT_OPTION_DOUBLE] = sizeof(double), [LT_OPTION_STRING] = sizeof(const char *),
-        [LT_OPTION_CHOICE] = sizeof(int),    [LT_OPTION_LIST] = sizeof(lt_option_list),
+        [LT_OPTION_BOOL] = sizeof(bool),
+        [LT_OPTION_INT] = sizeof(int64_t),
+        [LT_OPTION_DOUBLE] = sizeof(double),
+        [LT_OPTION_STRING] = sizeof(const char *),
+        [LT_OPTION_CHOICE] = sizeof(int),
+        [LT_OPTION_LIST] = sizeof(lt_option_list),
+        [LT_OPTION_PAIR] = 0,
     };
     for (size_t i = 0; i < o->count; i++)
         memset(o->row[i].field, 0, bytes[o->row[i].option->type]);
@@ -133,18 +137,56 @@ static lt_status take_value(arguments *args, const char *name, const char *equal
     return LT_OK;
 }
 
-static lt_status use_row(arguments *args, lt_option_row *row, const char *equal)
+/* NAME=VALUE: the option NAME that is set through this one. */
+static lt_status assign_pair(const lt_options *o, const lt_option *pair, const char *text,
+                             lt_option_source source)
+{
+    const char *equal = strchr(text, '=');
+    if (!equal)
+        return lt_fail(LT_E_ARG, "--%s: '%s': want NAME=VALUE", pair->name, text);
+    lt_option_row *row = lt_options_find(o, text, (size_t)(equal - text));
+    if (!row || !row->option->through || strcmp(row->option->through, pair->name) != 0)
+        return lt_fail(LT_E_ARG, "--%s: '%.*s' is none of its settings; --help %s lists them",
+                       pair->name, (int)(equal - text), text, pair->name);
+    return lt_options_assign(row, equal + 1, source);
+}
+
+static lt_status assign(const lt_options *o, lt_option_row *row, const char *value,
+                        lt_option_source source)
+{
+    return row->option->type == LT_OPTION_PAIR ? assign_pair(o, row->option, value, source)
+                                               : lt_options_assign(row, value, source);
+}
+
+static lt_status use_row(const lt_options *o, arguments *args, lt_option_row *row,
+                         const char *equal)
 {
     const char *value = "true";
+    if (row->option->through)
+        return lt_fail(LT_E_ARG, "--%s is gone since 0.2: use --%s %s=VALUE", row->option->name,
+                       row->option->through, row->option->name);
     if (row->option->type != LT_OPTION_BOOL || equal)
         LT_TRY(take_value(args, row->option->name, equal, &value));
-    return lt_options_assign(row, value, LT_OPTION_FROM_USER);
+    return assign(o, row, value, LT_OPTION_FROM_USER);
+}
+
+/* --help [TOPIC]: nothing after it is read. */
+static lt_status take_topic(lt_options *o, arguments *args, const char *equal)
+{
+    const char *topic = equal ? equal + 1 : args->at < args->count ? args->value[args->at] : "";
+    o->asked = LT_OPTIONS_HELP;
+    args->at = args->count;
+    LT_TRY(lt_options_check_topic(o, topic));
+    snprintf(o->topic, sizeof o->topic, "%s", topic);
+    return LT_OK;
 }
 
 static lt_status use_builtin(lt_options *o, arguments *args, const lt_option_builtin *b,
                              const char *equal)
 {
     const char *path = NULL;
+    if (b->asks == LT_OPTIONS_HELP)
+        return take_topic(o, args, equal);
     if (b->asks) {
         if (equal)
             return lt_fail(LT_E_ARG, "--%s: takes no value", b->name);
@@ -161,7 +203,7 @@ static lt_status parse_long(lt_options *o, arguments *args, const char *name)
     size_t bytes = equal ? (size_t)(equal - name) : strlen(name);
     lt_option_row *row = lt_options_find(o, name, bytes);
     if (row)
-        return use_row(args, row, equal);
+        return use_row(o, args, row, equal);
     const lt_option_builtin *builtin = lt_options_find_builtin(name, bytes);
     if (builtin)
         return use_builtin(o, args, builtin, equal);
@@ -172,6 +214,8 @@ static lt_status parse_long(lt_options *o, arguments *args, const char *name)
                            (int)bytes, name, row->option->name);
         if (row && equal)
             return lt_fail(LT_E_ARG, "--%.*s: takes no value", (int)bytes, name);
+        if (row && row->option->through)
+            return use_row(o, args, row, NULL);
         if (row)
             return lt_options_assign(row, "false", LT_OPTION_FROM_USER);
     }
@@ -190,7 +234,7 @@ static lt_status parse_short(lt_options *o, arguments *args, const char *text)
             continue;
         if (option->type == LT_OPTION_BOOL && text[1])
             break;
-        return use_row(args, &o->row[i], text[1] ? text : NULL); /* the value is text + 1 */
+        return use_row(o, args, &o->row[i], text[1] ? text : NULL); /* the value is text + 1 */
     }
     return lt_fail(LT_E_ARG, "-%s: no such option; --help lists them", text);
 }
@@ -273,8 +317,8 @@ static lt_status load_line(void *context, const char *key, const char *value, in
         return LT_OK;
     if (!row && lt_options_is_gone_default(key, value))
         return LT_OK;
-    lt_status st = row ? lt_options_assign(row, value, LT_OPTION_FROM_FILE)
-                       : lt_options_unknown(o, key, strlen(key));
+    lt_status st =
+        row ? assign(o, row, value, LT_OPTION_FROM_FILE) : lt_options_unknown(o, key, strlen(key));
     return st ? lt_fail(st, "line %d: %s", line, lt_error_message()) : LT_OK;
 }
 

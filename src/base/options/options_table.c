@@ -14,7 +14,8 @@ static size_t place_in_group(const lt_options *o, const char *group)
     return o->count;
 }
 
-static lt_status insert(lt_options *o, const lt_option *option, void *values)
+static lt_status insert(lt_options *o, const lt_option_table *table, const lt_option *option,
+                        bool common)
 {
     size_t at = place_in_group(o, option->group);
     LT_TRY(lt_options_check_names(o, option));
@@ -23,9 +24,19 @@ static lt_status insert(lt_options *o, const lt_option *option, void *values)
     if (before)
         at = (size_t)(before - o->row) + 1;
     memmove(o->row + at + 1, o->row + at, (o->count - at) * sizeof *o->row);
-    o->row[at] = (lt_option_row){.option = option, .field = (char *)values + option->offset};
+    o->row[at] = (lt_option_row){
+        .option = option, .field = (char *)table->values + option->offset, .common = common};
     o->count++;
     return LT_OK;
+}
+
+/* Of a table without a common row all are: it is a small program's, or a user's. */
+static bool has_common(const lt_option_table *table)
+{
+    for (size_t i = 0; i < table->count; i++)
+        if (table->option[i].common)
+            return true;
+    return false;
 }
 
 /* Rows that are listed behind another one come last: that one may be in a later table. */
@@ -35,7 +46,8 @@ static lt_status insert_all(lt_options *o, const lt_option_table *table, size_t 
         for (size_t t = 0; t < count; t++)
             for (size_t i = 0; i < table[t].count; i++)
                 if ((table[t].option[i].after != NULL) == (pass == 1))
-                    LT_TRY(insert(o, &table[t].option[i], table[t].values));
+                    LT_TRY(insert(o, &table[t], &table[t].option[i],
+                                  table[t].option[i].common || !has_common(&table[t])));
     return LT_OK;
 }
 

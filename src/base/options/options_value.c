@@ -119,6 +119,7 @@ static lt_status parse(const lt_option *option, const char *value, void *to)
         return parse_choice(option, value, to);
     case LT_OPTION_STRING:
     case LT_OPTION_LIST:
+    case LT_OPTION_PAIR:
         break;
     }
     return LT_OK;
@@ -239,6 +240,8 @@ const char *lt_options_text(const lt_options *o, const char *name, char *text, s
         break;
     case LT_OPTION_LIST:
         join(from, text, size);
+        break;
+    case LT_OPTION_PAIR: /* its settings have values, each under its name */
         break;
     }
     return text;

@@ -46,7 +46,7 @@ lt_status lt_optim_adagrad(lt_optim **out, const lt_params *params, const lt_ada
 
 #define AT(field) .offset = offsetof(lt_adagrad_config, field)
 static const lt_optim_field fields[] = {
-    {"weight_decay", LT_FIELD_REAL, AT(weight_decay), .high = HUGE_VAL},
+    {"weight_decay", LT_FIELD_REAL, AT(weight_decay), .high = HUGE_VAL, .common = true},
     {"norm_weight_decay", LT_FIELD_SCOPE, AT(decay_scope), .flag_only = true},
     {"epsilon", LT_FIELD_REAL, AT(eps), .high = HUGE_VAL},
 };

@@ -49,7 +49,7 @@ lt_status lt_optim_adam(lt_optim **out, const lt_params *params, const lt_adam_c
 
 #define AT(field) .offset = offsetof(lt_adam_config, field)
 static const lt_optim_field fields[] = {
-    {"weight_decay", LT_FIELD_REAL, AT(weight_decay), .high = HUGE_VAL},
+    {"weight_decay", LT_FIELD_REAL, AT(weight_decay), .high = HUGE_VAL, .common = true},
     {"norm_weight_decay", LT_FIELD_SCOPE, AT(decay_scope), .flag_only = true},
     {"beta1", LT_FIELD_REAL, AT(beta1), .high = 1, .below = true,
      .help = "memory of the mean gradient"},

@@ -129,15 +129,15 @@ lt_status lt_optim_lamb(lt_optim **out, const lt_params *params, const lt_lamb_c
 #define AT(field) .offset = offsetof(lt_lamb_config, field)
 /* clang-format off */
 static const lt_optim_field fields[] = {
-{"weight_decay", LT_FIELD_REAL, AT(weight_decay), .high = HUGE_VAL},
+{"weight_decay", LT_FIELD_REAL, AT(weight_decay), .high = HUGE_VAL, .common = true},
 {"norm_weight_decay", LT_FIELD_SCOPE, AT(decay_scope), .flag_only = true},
 {"beta1", LT_FIELD_REAL, AT(beta1), .high = 1, .below = true},
 {"beta2", LT_FIELD_REAL, AT(beta2), .high = 1, .below = true},
 {"epsilon", LT_FIELD_REAL, AT(eps), .high = HUGE_VAL},
-{"bias_correction", LT_FIELD_FLAG, AT(bias_correction), .help = "moments are corrected for their start at zero"},
-{"grad_averaging", LT_FIELD_FLAG, AT(grad_averaging), .help = "a gradient enters the mean times 1 - beta1, not times 1"},
-{"trust_clip", LT_FIELD_FLAG, AT(trust_clip)},
-{"always_adapt", LT_FIELD_FLAG, AT(always_adapt)},
+{"bias_correction", LT_FIELD_FLAG, AT(bias_correction), .rare = true, .help = "moments are corrected for their start at zero"},
+{"grad_averaging", LT_FIELD_FLAG, AT(grad_averaging), .rare = true, .help = "a gradient enters the mean times 1 - beta1, not times 1"},
+{"trust_clip", LT_FIELD_FLAG, AT(trust_clip), .rare = true},
+{"always_adapt", LT_FIELD_FLAG, AT(always_adapt), .rare = true},
 };
 /* clang-format on */
 #undef AT

@@ -133,15 +133,15 @@ static bool has_momentum(const void *config)
 #define AT(field) .offset = offsetof(lt_lars_config, field)
 /* clang-format off */
 static const lt_optim_field fields[] = {
-{"momentum", LT_FIELD_REAL, AT(momentum), .high = 1, .below = true},
-{"dampening", LT_FIELD_REAL, AT(dampening), .high = 1},
+{"momentum", LT_FIELD_REAL, AT(momentum), .high = 1, .below = true, .common = true},
+{"dampening", LT_FIELD_REAL, AT(dampening), .high = 1, .rare = true},
 {"nesterov", LT_FIELD_FLAG, AT(nesterov), .is_read = has_momentum, .needs = "--momentum above 0"},
-{"weight_decay", LT_FIELD_REAL, AT(weight_decay), .high = HUGE_VAL},
+{"weight_decay", LT_FIELD_REAL, AT(weight_decay), .high = HUGE_VAL, .common = true},
 {"norm_weight_decay", LT_FIELD_SCOPE, AT(decay_scope), .flag_only = true},
-{"trust_coefficient", LT_FIELD_REAL, AT(trust_coefficient), .low = 1e-12, .high = HUGE_VAL, .help = "length of a layer's update over that of its weight, at learning rate 1"},
+{"trust_coefficient", LT_FIELD_REAL, AT(trust_coefficient), .low = 1e-12, .high = HUGE_VAL, .rare = true, .help = "length of a layer's update over that of its weight, at learning rate 1"},
 {"epsilon", LT_FIELD_REAL, AT(eps), .high = HUGE_VAL},
-{"trust_clip", LT_FIELD_FLAG, AT(trust_clip), .help = "no layer's learning rate is above --lr (LARC), no trust ratio above 1 (LAMB)"},
-{"always_adapt", LT_FIELD_FLAG, AT(always_adapt), .help = "trust ratios of parameters without weight decay, too"},
+{"trust_clip", LT_FIELD_FLAG, AT(trust_clip), .rare = true, .help = "no layer's learning rate is above --lr (LARC), no trust ratio above 1 (LAMB)"},
+{"always_adapt", LT_FIELD_FLAG, AT(always_adapt), .rare = true, .help = "trust ratios of parameters without weight decay, too"},
 };
 /* clang-format on */
 #undef AT

@@ -81,12 +81,14 @@ static bool has_momentum(const void *config)
 
 #define AT(field) .offset = offsetof(lt_sgd_config, field)
 static const lt_optim_field fields[] = {
-    {"momentum", LT_FIELD_REAL, AT(momentum), .high = 1, .below = true, .help = "momentum"},
-    {"dampening", LT_FIELD_REAL, AT(dampening), .high = 1, .help = "dampening of momentum"},
+    {"momentum", LT_FIELD_REAL, AT(momentum), .high = 1, .below = true, .common = true,
+     .help = "momentum"},
+    {"dampening", LT_FIELD_REAL, AT(dampening), .high = 1, .rare = true,
+     .help = "dampening of momentum"},
     {"nesterov", LT_FIELD_FLAG, AT(nesterov), .is_read = has_momentum,
      .needs = "--momentum above 0", .help = "Nesterov's momentum"},
     {"weight_decay", LT_FIELD_REAL, AT(weight_decay), .high = HUGE_VAL, .also = "wd",
-     .help = "weight decay"},
+     .common = true, .help = "weight decay"},
     {"norm_weight_decay", LT_FIELD_SCOPE, AT(decay_scope), .flag_only = true,
      .help = "biases, gains and shifts of normalisations decay too"},
 };

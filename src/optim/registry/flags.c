@@ -16,7 +16,7 @@
 #include <string.h>
 
 enum { NAME = 48, NUMBER = 40 };
-static const char common_group[] = "Optimizer";
+static const char common_group[] = "Optimizer", pairs[] = "opt-kwargs";
 
 typedef struct lt_optim_rows lt_optim_rows;
 
@@ -156,6 +156,8 @@ static void describe_readers(lt_optim_rows *r, const char *name, lt_option *row)
         row->meta = row->meta ? row->meta : field->meta;
         row->zero = row->zero ? row->zero : field->zero;
         row->also = row->also ? row->also : field->also;
+        row->common = row->common || field->common;
+        row->through = field->rare ? pairs : row->through;
     }
     row->applies = all ? NULL : row->applies;
     row->help = row->help ? row->help : "";
@@ -226,13 +228,19 @@ static void add_optim(lt_optim_rows *r, table *t)
                        .name = "optim",
                        .type = LT_OPTION_CHOICE,
                        .also = "opt",
+                       .common = true,
                        .help = "optimizer; soap: shampoo with --preset soap"},
               lr = {.group = common_group,
                     .name = "lr",
                     .type = LT_OPTION_DOUBLE,
                     .max = 1e6,
                     .also = "learning-rate",
-                    .help = "learning rate of the whole batch; never rescaled"};
+                    .common = true,
+                    .help = "learning rate of the whole batch; never rescaled"},
+              kwargs = {.group = common_group,
+                        .name = pairs,
+                        .type = LT_OPTION_PAIR,
+                        .help = "a setting that few need, by its name"};
     for (size_t k = 0; (f = lt_optim_family_at(k)); k++) {
         char rate[NUMBER];
         lt_options_number(rate, sizeof rate, f->preset[0].lr);
@@ -241,13 +249,14 @@ static void add_optim(lt_optim_rows *r, table *t)
     }
     add_row(t, optim);
     add_row(t, lr);
+    add_row(t, kwargs);
 }
 
 /* --preset, if a family has several. */
 static void add_preset(lt_optim_rows *r, table *t)
 {
     const lt_optim_family *f;
-    lt_option row = {.name = "preset", .type = LT_OPTION_CHOICE};
+    lt_option row = {.name = "preset", .type = LT_OPTION_CHOICE, .common = true};
     for (size_t k = 0; (f = lt_optim_family_at(k)); k++) {
         if (!f->preset[0].name)
             continue;
@@ -267,7 +276,7 @@ static void add_preset(lt_optim_rows *r, table *t)
 
 static void fill_table(lt_optim_rows *r, table *t, bool common)
 {
-    size_t most = 2; /* optim and lr, or preset */
+    size_t most = 3; /* optim, lr and opt-kwargs, or preset */
     const lt_optim_family *f;
     for (size_t k = 0; (f = lt_optim_family_at(k)); k++)
         most += f->fields;

@@ -14,8 +14,8 @@ enum { FIVE = 5 }; /* with up to this many classes top-5 is always 100 % */
 #define OF classifier_options
 /* clang-format off */
 static const lt_option own_rows[] = {
-{"Model", INT("num-classes", num_classes, 0, 1000000), .value = "0", .help = "classes; 0: as many as the data (or the weights) have"},
-{"Training", NUM("label-smoothing", label_smoothing, 0, 1), .value = "0.1", .also = "smoothing", .after = "seed", .help = "share of the target spread over all classes"},
+{"Model", INT("num-classes", num_classes, 0, 1000000), .value = "0", .common = true, .help = "classes; 0: as many as the data (or the weights) have"},
+{"Training", NUM("label-smoothing", label_smoothing, 0, 1), .value = "0.1", .also = "smoothing", .after = "seed", .common = true, .help = "share of the target spread over all classes"},
 {"Evaluation", NUM("target-top1", target_top1, 0, 100), .value = "0", .after = "eval-batch-size", .help = "stop when an evaluation reaches this percentage; 0: never"},
 {"Evaluation", TEXT("save-logits", save_logits), .meta = "FILE", .once = true, .after = "target-top1", .help = "with --eval: write logits and labels as safetensors"},
 {"Evaluation", TEXT("eval-json", eval_json), .meta = "FILE", .once = true, .after = "save-logits", .help = "with --eval: write the accuracy of each class, which classes are taken for which, and sample images as JSON; with --output also without this: eval.json there, which report shows"},

@@ -14,13 +14,13 @@ enum { USUAL_LENGTH = 256 }; /* tokens: nanoGPT's for characters */
 #define OF language_options
 /* clang-format off */
 static const lt_option data_rows[] = {
-{"Data", INT("seq-len", seq_len, 0, MOST_LENGTH), .value = "0", .also = "block-size", .help = "tokens of a sequence; 0: as --weights were trained, else 256"},
-{"Data", TEXT("tokenizer", tokenizer), .meta = "NAME", .help = "of text: byte, char (the characters of the text) or gpt2:DIR; missing: that of --weights, else byte; a token file has its own"},
+{"Data", INT("seq-len", seq_len, 0, MOST_LENGTH), .value = "0", .also = "block-size", .common = true, .help = "tokens of a sequence; 0: as --weights were trained, else 256"},
+{"Data", TEXT("tokenizer", tokenizer), .meta = "NAME", .common = true, .help = "of text: byte, char (the characters of the text) or gpt2:DIR; missing: that of --weights, else byte; a token file has its own"},
 {"Data", PICK("documents", documents, "files|blank-lines|end-of-text"), .help = "of text: a document is a file, what lies between blank lines, or between <|endoftext|>"},
 {"Data", NUM("val-fraction", val_fraction, 0, 0.9), .value = "0.1", .help = "of text: share of the documents, or of the one document's end, to evaluate on"},
 };
 static const lt_option own_rows[] = {
-{"Model", INT("vocab-size", vocab_size, 0, 1000000), .value = "0", .help = "ids that a new model knows; 0: as many as the vocabulary has"},
+{"Model", INT("vocab-size", vocab_size, 0, 1000000), .value = "0", .common = true, .help = "ids that a new model knows; 0: as many as the vocabulary has"},
 {"Evaluation", NUM("target-perplexity", target_perplexity, 0, 1e9), .value = "0", .after = "eval-batch-size", .help = "stop when an evaluation is down to it; 0: never"},
 };
 /* clang-format on */

@@ -25,7 +25,7 @@ static const lt_option rows[] = {
 {"Ranks", TEXT("compress", compress), .meta = "KIND:ARG", .value = "off", .help = "send gradients compressed, what is left out is added to the next ones: off, or a reducer and its argument"},
 {"Ranks", INT("compress-warmup-epochs", compress_warmup_epochs, 0, 1000000), .value = "0", .help = "epochs at the beginning without --compress"},
 {"Ranks", INT("compress-until", compress_until, 0, 1000000), .value = "0", .meta = "EPOCH", .help = "no --compress behind this many epochs; 0: to the end"},
-{"Ranks", BOOL("shard-optimizer", shard_optimizer), .help = "each rank keeps and updates a part of the optimizer's state (ZeRO-1); shampoo and muon always do"},
+{"Ranks", BOOL("shard-optimizer", shard_optimizer), .common = true, .help = "each rank keeps and updates a part of the optimizer's state (ZeRO-1); shampoo and muon always do"},
 {"Ranks", BOOL("shard-gradients", shard_gradients), .help = "each rank gets the mean gradient of what it updates only (ZeRO-2): two thirds of the bytes, the same updates"},
 {"Ranks", BOOL("shard-params", shard_params), .help = "each rank keeps the weights, gradients and state of what it updates only (ZeRO-3, FSDP), and gathers others' weights while layers use them, --bucket-mib at once: the same updates"},
 {"Ranks", PICK("comm-dtype", comm_dtype, "f32|bf16|f16"), .help = "dtype of gathered updates, where the state is divided"},

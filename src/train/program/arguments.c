@@ -18,7 +18,7 @@
 #define OF arguments
 /* clang-format off */
 static const lt_option model_rows[] = {
-{"Model", TEXT("weights", weights), .meta = "FILE", .help = "safetensors file to start from or to evaluate"},
+{"Model", TEXT("weights", weights), .meta = "FILE", .common = true, .help = "safetensors file to start from or to evaluate"},
 {"Model", BOOL("reset-head", reset_head), .help = "with --weights: a new last layer"},
 };
 /* clang-format on */
@@ -38,6 +38,7 @@ static void fill_samples(program_text *t, const char *unit)
              "visit the %s in a new random order each epoch", unit);
     t->loader[0] = (lt_option){"Data",
                                INT("workers", loader.workers, 0, 1024),
+                               .common = true,
                                .alias = 'j',
                                .value = "0",
                                .also = "num-workers",

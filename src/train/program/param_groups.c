@@ -13,7 +13,7 @@
 #define OF group_options
 /* clang-format off */
 static const lt_option rows[] = {
-{"Model", LIST("freeze", freeze), .meta = "REGEX", .help = "do not train parameters whose name matches a POSIX extended regular expression; running statistics of batch norms go on changing without --freeze-bn"},
+{"Model", LIST("freeze", freeze), .meta = "REGEX", .common = true, .help = "do not train parameters whose name matches a POSIX extended regular expression; running statistics of batch norms go on changing without --freeze-bn"},
 {"Model", BOOL("freeze-bn", freeze_bn), .help = "batch norms that --freeze matches keep their running statistics, gain and shift, and normalise with them in training"},
 {"Optimizer", LIST("param-group", param_group), .meta = "REGEX:lr=..,weight_decay=..", .help = "other numbers for parameters whose name matches; lr is absolute, what --lr is for the others, and follows the same schedule: with --lr 0.1, ^fc:lr=1 trains the last layer ten times as fast; the last match counts"},
 };

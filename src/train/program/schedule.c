@@ -10,8 +10,8 @@
 #define OF schedule_options
 /* clang-format off */
 static const lt_option rows[] = {
-{"Schedule", PICK("sched", sched, "constant|step|multistep|cosine|poly"), .value = "cosine", .help = "how the learning rate falls, per update"},
-{"Schedule", NUM("warmup-epochs", warmup_epochs, 0, 1e6), .value = "0", .help = "linear rise at the start; fractions count updates"},
+{"Schedule", PICK("sched", sched, "constant|step|multistep|cosine|poly"), .value = "cosine", .common = true, .help = "how the learning rate falls, per update"},
+{"Schedule", NUM("warmup-epochs", warmup_epochs, 0, 1e6), .value = "0", .common = true, .help = "linear rise at the start; fractions count updates"},
 {"Schedule", NUM("warmup-lr", warmup_lr, 0, 1e6), .value = "0", .help = "where it starts"},
 {"Schedule", NUM("min-lr", min_lr, 0, 1e6), .value = "0", .help = "where cosine and poly end"},
 {"Schedule", NUM("step-epochs", step_epochs, 1e-6, 1e6), .value = "30", .help = "step: epochs between falls"},
