@@ -39,9 +39,10 @@ typedef struct lt_protobuf_writer {
 /** A message as a field: everything up to lt_protobuf_end() is in it. */
 LT_API void lt_protobuf_begin(lt_protobuf_writer *w, int field);
 LT_API void lt_protobuf_end(lt_protobuf_writer *w);
-/** A field: a varint, a fixed 32-bit number, a text, bytes. */
+/** A field: a varint, a fixed 32-bit or 64-bit number, a text, bytes. */
 LT_API void lt_protobuf_integer(lt_protobuf_writer *w, int field, uint64_t value);
 LT_API void lt_protobuf_float(lt_protobuf_writer *w, int field, float value);
+LT_API void lt_protobuf_double(lt_protobuf_writer *w, int field, double value);
 LT_API void lt_protobuf_text(lt_protobuf_writer *w, int field, const char *text);
 LT_API void lt_protobuf_data(lt_protobuf_writer *w, int field, const void *data, size_t bytes);
 /** Writes a file, which appears whole or not at all. Errors: LT_E_NOMEM, LT_E_UNSUPPORTED (2 GiB or

@@ -20,6 +20,7 @@ static void what_is_written_is_read(void **state)
     lt_protobuf_end(&w);
     lt_protobuf_end(&w);
     lt_protobuf_float(&w, 3, 1.5F);
+    lt_protobuf_double(&w, 5, 1.5);
     lt_protobuf_text(&w, 4, "text");
     assert_int_equal(lt_protobuf_save(&w, path), LT_OK);
     lt_protobuf_clear(&w);
@@ -40,6 +41,8 @@ static void what_is_written_is_read(void **state)
                 && f.data.at == f.data.end);
     assert_false(lt_protobuf_next(&inner, &f, &broken));
     assert_true(lt_protobuf_next(&m, &f, &broken) && f.number == 3 && f.value == 0x3FC00000);
+    assert_true(lt_protobuf_next(&m, &f, &broken) && f.number == 5
+                && f.value == 0x3FF8000000000000);
     assert_true(lt_protobuf_next(&m, &f, &broken) && f.number == 4);
     assert_true(f.data.end - f.data.at == 4 && !memcmp(f.data.at, "text", 4));
     assert_false(lt_protobuf_next(&m, &f, &broken));

@@ -130,13 +130,26 @@ void lt_protobuf_integer(lt_protobuf_writer *w, int field, uint64_t value)
     put_varint(w, value);
 }
 
+static void put_fixed(lt_protobuf_writer *w, uint64_t word, int bytes)
+{
+    for (int i = 0; i < bytes; i++, word >>= BYTE)
+        put(w, &(uint8_t){(uint8_t)word}, 1);
+}
+
 void lt_protobuf_float(lt_protobuf_writer *w, int field, float value)
 {
     uint32_t word;
     memcpy(&word, &value, sizeof word);
     put_tag(w, field, FIXED32);
-    for (size_t i = 0; i < sizeof word; i++, word >>= BYTE)
-        put(w, &(uint8_t){(uint8_t)word}, 1);
+    put_fixed(w, word, sizeof word);
+}
+
+void lt_protobuf_double(lt_protobuf_writer *w, int field, double value)
+{
+    uint64_t word;
+    memcpy(&word, &value, sizeof word);
+    put_tag(w, field, FIXED64);
+    put_fixed(w, word, sizeof word);
 }
 
 void lt_protobuf_data(lt_protobuf_writer *w, int field, const void *data, size_t bytes)

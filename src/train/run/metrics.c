@@ -1,11 +1,12 @@
-/* metrics.jsonl: of a resumed run, what it will do again is dropped; and what it says of evaluations. */
+/* metrics.jsonl: drops the records that a resumed run will write again, and finds those of evaluations. */
 
 #include "metrics.h"
 
-#include "base/alloc.h"
 #include "base/encoding/json.h"
 #include "base/file.h"
 #include "base/shared_file.h"
+
+#include "lather/ext/fail.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -30,51 +31,39 @@ static bool is_kept(const char *line, size_t bytes, int64_t step, bool redo)
     return kept;
 }
 
-static lt_status copy_kept(const char *path, const char *text, FILE *out, int64_t step, bool redo)
+/* LT_END: there is none. */
+static lt_status open_records(FILE **out, const char *path)
 {
-    for (const char *line = text; *line;) {
-        size_t bytes = strcspn(line, "\n");
-        if (line[bytes] && is_kept(line, bytes, step, redo)
-            && (fwrite(line, 1, bytes, out) != bytes || fputc('\n', out) == EOF))
-            return lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
-        line += bytes + (line[bytes] == '\n');
-    }
-    return LT_OK;
+    return access(path, F_OK) && errno == ENOENT ? LT_END : lt_file_open(out, path);
 }
 
-static lt_status rewrite(const char *path, const char *text, int64_t step, bool redo)
+static lt_status copy_kept(const char *path, FILE *in, FILE *out, int64_t step, bool redo)
 {
-    lt_replacement r;
-    LT_TRY(lt_replacement_open(&r, path));
-    return lt_replacement_close(&r, copy_kept(path, text, r.file, step, redo), true);
-}
-
-static lt_status read_text(const char *path, char **text)
-{
-    FILE *file;
-    if (access(path, F_OK) && errno == ENOENT)
-        return LT_END;
-    LT_TRY(lt_file_open(&file, path));
-    long size = fseek(file, 0, SEEK_END) ? -1 : ftell(file);
-    rewind(file);
-    *text = size < 0 ? NULL : lt_alloc((size_t)size + 1, 1);
-    lt_status st = size < 0 ? lt_fail(LT_E_IO, "%s: %s", path, strerror(errno))
-                   : *text  ? LT_OK
-                            : LT_E_NOMEM;
-    if (!st && fread(*text, 1, (size_t)size, file) != (size_t)size)
+    char *line = NULL;
+    size_t capacity = 0;
+    lt_status st = LT_OK;
+    for (ssize_t bytes; !st && (bytes = getline(&line, &capacity, in)) > 0;)
+        if (line[bytes - 1] == '\n' && is_kept(line, (size_t)bytes - 1, step, redo)
+            && fwrite(line, 1, (size_t)bytes, out) != (size_t)bytes)
+            st = lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
+    if (!st && ferror(in))
         st = lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
-    fclose(file);
+    free(line); /* getline()'s */
     return st;
 }
 
 lt_status lt_metrics_rewind(const char *path, int64_t step, bool redo)
 {
-    char *text = NULL;
-    lt_status st = read_text(path, &text);
+    FILE *file;
+    lt_replacement r;
+    lt_status st = open_records(&file, path);
+    if (st)
+        return st == LT_END ? LT_OK : st;
+    st = lt_replacement_open(&r, path);
     if (!st)
-        st = rewrite(path, text, step, redo);
-    lt_free(text);
-    return st == LT_END ? LT_OK : st;
+        st = lt_replacement_close(&r, copy_kept(path, file, r.file, step, redo), true);
+    fclose(file);
+    return st;
 }
 
 /* --- Evaluations --- */
@@ -104,12 +93,13 @@ lt_status lt_metrics_has_evaluation(const char *path, const char *run, int64_t s
     ssize_t bytes;
     FILE *file;
     *found = false;
-    if (access(path, F_OK) && errno == ENOENT)
-        return LT_OK;
-    LT_TRY(lt_file_open(&file, path));
+    lt_status st = open_records(&file, path);
+    if (st)
+        return st == LT_END ? LT_OK : st;
     while (!*found && (bytes = getline(&line, &capacity, file)) > 0)
         *found = line[bytes - 1] == '\n' && is_evaluation(line, (size_t)bytes - 1, run, step);
-    lt_status st = ferror(file) ? lt_fail(LT_E_IO, "%s: %s", path, strerror(errno)) : LT_OK;
+    if (ferror(file))
+        st = lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
     free(line); /* getline()'s */
     fclose(file);
     return st;

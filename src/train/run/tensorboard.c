@@ -7,78 +7,45 @@
 #include "base/encoding/crc32c.h"
 #include "base/shared_file.h"
 
+#include "lather/protobuf.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { MESSAGE = 512, MAX_TAG = 200 };
-/* Field numbers of event.proto and summary.proto, and wire types. */
+enum { MAX_TAG = 200 };
+/* Field numbers of event.proto and summary.proto. */
 enum { EVENT_TIME = 1, EVENT_STEP = 2, EVENT_VERSION = 3, EVENT_SUMMARY = 5, EVENT_SESSION = 7 };
 enum { SUMMARY_VALUE = 1, VALUE_TAG = 1, VALUE_SIMPLE = 2, SESSION_STATUS = 1, SESSION_START = 1 };
-enum { VARINT = 0, FIXED64 = 1, BYTES = 2, FIXED32 = 5 };
-
 struct lt_tensorboard {
     FILE *file;
     char *path;
 };
 
-typedef struct message {
-    unsigned char data[MESSAGE];
-    size_t bytes;
-} message;
-
-static void put_varint(message *m, uint64_t value)
-{
-    for (; value >= 128; value >>= 7)
-        m->data[m->bytes++] = (unsigned char)(value | 128);
-    m->data[m->bytes++] = (unsigned char)value;
-}
-
-static void put_key(message *m, int field, int wire)
-{
-    put_varint(m, (uint64_t)(field << 3 | wire));
-}
-
-static void put_little(message *m, uint64_t bits, int bytes)
-{
-    for (int i = 0; i < bytes; i++)
-        m->data[m->bytes++] = (unsigned char)(bits >> (8 * i));
-}
-
-static void put_double(message *m, int field, double value)
-{
-    uint64_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    put_key(m, field, FIXED64);
-    put_little(m, bits, 8);
-}
-
-static void put_float(message *m, int field, float value)
-{
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    put_key(m, field, FIXED32);
-    put_little(m, bits, 4);
-}
-
-static void put_bytes(message *m, int field, const void *data, size_t bytes)
-{
-    put_key(m, field, BYTES);
-    put_varint(m, bytes);
-    memcpy(m->data + m->bytes, data, bytes);
-    m->bytes += bytes;
-}
-
-static void begin_event(message *m, int64_t step)
+static void begin_event(lt_protobuf_writer *event, int64_t step)
 {
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
-    m->bytes = 0;
-    put_double(m, EVENT_TIME, (double)now.tv_sec + 1e-9 * (double)now.tv_nsec);
-    put_key(m, EVENT_STEP, VARINT);
-    put_varint(m, (uint64_t)step);
+    lt_protobuf_double(event, EVENT_TIME, (double)now.tv_sec + 1e-9 * (double)now.tv_nsec);
+    lt_protobuf_integer(event, EVENT_STEP, (uint64_t)step);
+}
+
+/* Puts a message into another one, and frees it. */
+static void put_message(lt_protobuf_writer *to, int field, lt_protobuf_writer *part)
+{
+    lt_protobuf_data(to, field, part->bytes, part->size);
+    to->failed = to->failed || part->failed;
+    lt_protobuf_clear(part);
+}
+
+/* --- Records --- */
+
+static void put_little(unsigned char *to, uint64_t bits, int bytes)
+{
+    for (int i = 0; i < bytes; i++)
+        to[i] = (unsigned char)(bits >> (8 * i));
 }
 
 /* A checksum of data that holds checksums is weak; hence the mask. */
@@ -88,33 +55,36 @@ static uint32_t masked(const void *data, size_t bytes)
     return ((crc >> 15) | (crc << 17)) + 0xa282ead8U;
 }
 
-static lt_status write_record(lt_tensorboard *b, const message *m)
+/* Writes an event, and frees it. */
+static lt_status write_event(lt_tensorboard *b, lt_protobuf_writer *event)
 {
-    message head = {.bytes = 0}, tail = {.bytes = 0};
-    put_little(&head, m->bytes, 8);
-    put_little(&head, masked(head.data, 8), 4);
-    put_little(&tail, masked(m->data, m->bytes), 4);
-    if (fwrite(head.data, 1, head.bytes, b->file) != head.bytes
-        || fwrite(m->data, 1, m->bytes, b->file) != m->bytes
-        || fwrite(tail.data, 1, tail.bytes, b->file) != tail.bytes)
-        return lt_fail(LT_E_IO, "%s: %s", b->path, strerror(errno));
-    return LT_OK;
+    enum { LENGTH = 8, SUM = 4 };
+    unsigned char head[LENGTH + SUM], tail[SUM];
+    lt_status st = event->failed ? LT_E_NOMEM : LT_OK;
+    put_little(head, event->size, LENGTH);
+    put_little(head + LENGTH, masked(head, LENGTH), SUM);
+    put_little(tail, masked(event->bytes, event->size), SUM);
+    if (!st
+        && (fwrite(head, 1, sizeof head, b->file) != sizeof head
+            || fwrite(event->bytes, 1, event->size, b->file) != event->size
+            || fwrite(tail, 1, sizeof tail, b->file) != sizeof tail))
+        st = lt_fail(LT_E_IO, "%s: %s", b->path, strerror(errno));
+    lt_protobuf_clear(event);
+    return st;
 }
 
 static lt_status write_start(lt_tensorboard *b, int64_t step)
 {
-    static const char version[] = "brain.Event:2";
-    message m, session = {.bytes = 0};
-    begin_event(&m, 0);
-    put_bytes(&m, EVENT_VERSION, version, sizeof version - 1);
-    LT_TRY(write_record(b, &m));
+    lt_protobuf_writer event = {0}, session = {0};
+    begin_event(&event, 0);
+    lt_protobuf_text(&event, EVENT_VERSION, "brain.Event:2");
+    LT_TRY(write_event(b, &event));
     if (step == 0)
         return LT_OK;
-    begin_event(&m, step + 1); /* the first step of this session */
-    put_key(&session, SESSION_STATUS, VARINT);
-    put_varint(&session, SESSION_START);
-    put_bytes(&m, EVENT_SESSION, session.data, session.bytes);
-    return write_record(b, &m);
+    begin_event(&event, step + 1); /* the first step of this session */
+    lt_protobuf_integer(&session, SESSION_STATUS, SESSION_START);
+    put_message(&event, EVENT_SESSION, &session);
+    return write_event(b, &event);
 }
 
 lt_status lt_tensorboard_open(lt_tensorboard **out, const char *folder, int64_t step)
@@ -139,13 +109,13 @@ lt_status lt_tensorboard_open(lt_tensorboard **out, const char *folder, int64_t 
 
 lt_status lt_tensorboard_scalar(lt_tensorboard *b, const char *tag, int64_t step, double value)
 {
-    message scalar = {.bytes = 0}, summary = {.bytes = 0}, event;
-    put_bytes(&scalar, VALUE_TAG, tag, strnlen(tag, MAX_TAG));
-    put_float(&scalar, VALUE_SIMPLE, (float)value);
-    put_bytes(&summary, SUMMARY_VALUE, scalar.data, scalar.bytes);
+    lt_protobuf_writer scalar = {0}, summary = {0}, event = {0};
+    lt_protobuf_data(&scalar, VALUE_TAG, tag, strnlen(tag, MAX_TAG));
+    lt_protobuf_float(&scalar, VALUE_SIMPLE, (float)value);
+    put_message(&summary, SUMMARY_VALUE, &scalar);
     begin_event(&event, step);
-    put_bytes(&event, EVENT_SUMMARY, summary.data, summary.bytes);
-    return write_record(b, &event);
+    put_message(&event, EVENT_SUMMARY, &summary);
+    return write_event(b, &event);
 }
 
 lt_status lt_tensorboard_flush(lt_tensorboard *b)
