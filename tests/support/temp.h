@@ -4,6 +4,7 @@
 
 #include "near.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -60,17 +61,23 @@ static inline char *temp_read(const char *path, size_t *bytes)
     return text;
 }
 
-/* Two files of the folder have the same bytes. */
-static inline void temp_assert_same(const char *folder, const char *a, const char *b)
+/* Whether two files have the same bytes. */
+static inline bool temp_same(const char *a, const char *b)
 {
-    char path[TEMP_PATH];
     size_t bytes, others;
-    char *one = temp_read(temp_path(path, folder, a), &bytes);
-    char *other = temp_read(temp_path(path, folder, b), &others);
-    assert_int_equal(bytes, others);
-    assert_memory_equal(one, other, bytes);
+    char *one = temp_read(a, &bytes), *other = temp_read(b, &others);
+    const bool same = bytes == others && !memcmp(one, other, bytes);
     free(one);
     free(other);
+    return same;
+}
+
+/* The same of two files of a folder, as an assertion. */
+static inline void temp_assert_same(const char *folder, const char *a, const char *b)
+{
+    char one[TEMP_PATH], other[TEMP_PATH];
+    if (!temp_same(temp_path(one, folder, a), temp_path(other, folder, b)))
+        fail_msg("%s and %s differ", one, other);
 }
 
 #endif

@@ -1,6 +1,7 @@
 /* Checkpoints and weights of parameters of which ranks, each a thread, hold boxes: the files are those of one rank, and
  * are read on any mesh. */
 
+#include "ranks.h"
 #include "temp_folder.h"
 
 #include "lather/checkpoint.h"
@@ -9,7 +10,6 @@
 #include "lather/init.h"
 #include "lather/placed_optim.h"
 
-#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/resource.h>
@@ -57,10 +57,8 @@ typedef struct plan {
 } plan;
 
 typedef struct player {
+    test_rank base;
     const plan *plan;
-    int rank;
-    lt_device *device;
-    lt_comm *comm;
     lt_param param[PARAMS];
     lt_params params;
     lt_placed *placed;
@@ -68,8 +66,6 @@ typedef struct player {
     lt_ema *ema;
     lt_checkpoint_tensor extra[PARAMS];
     char name[PARAMS][TEXT];
-    lt_status status;
-    char message[TEXT];
 } player;
 
 static lt_place place_of(const model_row *row, const mesh *m, int rank)
@@ -84,12 +80,12 @@ static lt_place place_of(const model_row *row, const mesh *m, int rank)
 
 static lt_status open_param(player *p, int k)
 {
-    lt_place place = place_of(&model[k], p->plan->mesh, p->rank);
-    if (p->plan->shift && p->rank == 1 && k == 1)
+    lt_place place = place_of(&model[k], p->plan->mesh, p->base.rank);
+    if (p->plan->shift && p->base.rank == 1 && k == 1)
         place.offset.dim[0] -= p->plan->shift;
     const lt_shape shape =
         model[k].view.ndim == 4 && k == 3 ? place.extent : LT_SHAPE(lt_place_count(&place));
-    LT_TRY(lt_param_init(&p->param[k], p->device, "", model[k].name,
+    LT_TRY(lt_param_init(&p->param[k], p->base.device, "", model[k].name,
                          p->plan->plain ? model[k].logical : shape, 0));
     if (!p->plan->plain)
         LT_TRY(lt_param_set_place(&p->param[k], &place));
@@ -129,12 +125,12 @@ static lt_status name_average(void *context, const lt_state_entry *entry)
 static lt_status open_all(player *p)
 {
     const lt_adam_config adam = LT_ADAM_DEFAULTS;
-    const lt_shard_config shard = {.comm = p->comm};
+    const lt_shard_config shard = {.comm = p->base.comm};
     for (int k = 0; k < PARAMS; k++)
         LT_TRY(open_param(p, k));
     if (p->plan->weights || p->plan->shift)
         return LT_OK;
-    LT_TRY(lt_placed_new(&p->placed, &p->params, p->comm, p->comm));
+    LT_TRY(lt_placed_new(&p->placed, &p->params, p->base.comm, p->base.comm));
     LT_TRY(lt_optim_adam(&p->optim, lt_placed_params(p->placed), &adam));
     LT_TRY(lt_placed_attach(p->placed, p->optim, &shard));
     LT_TRY(lt_ema_new(&p->ema, &p->params, 0.75));
@@ -148,7 +144,7 @@ static lt_checkpoint_parts parts_of(player *p)
                                  .optim = p->optim,
                                  .extra = p->extra,
                                  .extra_count = p->optim ? PARAMS : 0,
-                                 .comm = p->plan->alone ? NULL : p->comm};
+                                 .comm = p->plan->alone ? NULL : p->base.comm};
 }
 
 static lt_status train(player *p)
@@ -190,78 +186,49 @@ static lt_status read_weights(player *p)
     return LT_OK;
 }
 
-static lt_status run(player *p)
+static lt_status run(void *rank)
 {
+    player *p = rank;
     LT_TRY(open_all(p));
     if (p->plan->weights)
         return p->plan->read_weights
                    ? read_weights(p)
-                   : lt_weights_save_ranks(p->plan->weights, &p->params, NULL, 0, p->comm);
+                   : lt_weights_save_ranks(p->plan->weights, &p->params, NULL, 0, p->base.comm);
     return train(p);
 }
 
-static void *play(void *context)
+static void end(void *rank)
 {
-    player *p = context;
-    p->status = run(p);
-    snprintf(p->message, TEXT, "%s", p->status ? lt_error_message() : "");
-    if (p->status)
-        lt_comm_abort(p->comm);
+    player *p = rank;
     lt_ema_free(&p->ema);
     lt_optim_free(&p->optim);
     lt_placed_free(&p->placed);
-    return NULL;
+    lt_params_clear(&p->params);
+    for (int k = 0; k < PARAMS; k++)
+        lt_param_clear(&p->param[k]);
 }
 
-static void play_all(player *p, const plan *what)
+static rank_group play_all(player *p, const plan *what)
 {
-    lt_device *devices[RANKS] = {NULL};
-    lt_comm *comms[RANKS];
-    pthread_t threads[RANKS];
-    const int ranks = size_of(what->mesh);
-    for (int r = 0; r < ranks; r++) {
-        const lt_device_config config = {.threads = 1, .f64 = what->f64};
-        assert_ok(lt_device_open(&devices[r], "ref", &config));
-    }
-    assert_ok(lt_comm_open_threads(comms, devices, ranks));
-    for (int r = 0; r < ranks; r++) {
-        p[r] = (player){.plan = what, .rank = r, .device = devices[r], .comm = comms[r]};
-        assert_int_equal(pthread_create(&threads[r], NULL, play, &p[r]), 0);
-    }
-    for (int r = 0; r < ranks; r++)
-        assert_int_equal(pthread_join(threads[r], NULL), 0);
-    for (int r = 0; r < ranks; r++) {
-        lt_comm_close(&comms[r]);
-        lt_params_clear(&p[r].params);
-        for (int k = 0; k < PARAMS; k++)
-            lt_param_clear(&p[r].param[k]);
-        lt_device_close(&p[r].device);
-    }
+    const rank_group group = {RANKS_OF(p, size_of(what->mesh)), .f64 = what->f64, .run = run,
+                              .end = end};
+    for (int r = 0; r < group.count; r++)
+        p[r] = (player){.plan = what};
+    play_ranks(&group);
+    return group;
 }
 
 static void play_well(const plan *what)
 {
     player p[RANKS];
-    play_all(p, what);
-    for (int r = 0; r < size_of(what->mesh); r++)
-        if (p[r].status)
-            fail_msg("%s, rank %d: %s", what->mesh->name, r, p[r].message);
-}
-
-static bool same_file(const char *a, const char *b)
-{
-    size_t bytes[2];
-    char *data[2] = {temp_read(a, &bytes[0]), temp_read(b, &bytes[1])};
-    bool same = bytes[0] == bytes[1] && !memcmp(data[0], data[1], bytes[0]);
-    free(data[0]);
-    free(data[1]);
-    return same;
+    const rank_group group = play_all(p, what);
+    expect_ranks(&group);
 }
 
 static void check_same(const char *a, const char *b, const char *name)
 {
     char x[TEMP_PATH], y[TEMP_PATH];
-    if (!same_file(temp_path(x, a, name), temp_path(y, b, name)))
+    if (!temp_same(temp_path(x, a, name), temp_path(y, b, name)))
         fail_msg("%s and %s differ", x, y);
 }
 
@@ -311,7 +278,7 @@ static void weights_are_one_ranks(void **state)
             char path[TEMP_PATH];
             run_folder(path, "weights", i, (size_t)f64);
             play_well(&(plan){.mesh = &meshes[i], .weights = path, .f64 = f64});
-            assert_true(same_file(one, path));
+            assert_true(temp_same(one, path));
             if (!f64)
                 play_well(&(plan){.mesh = &meshes[i], .weights = one, .read_weights = true});
         }
@@ -327,9 +294,10 @@ static void boxes_with_a_gap_are_refused_by_name(void **state)
                         .shift = 1,
                         .save = run_folder(path, "gap", 0, 0)});
     for (int r = 0; r < 8; r++) {
-        assert_int_equal(p[r].status, LT_E_SHAPE);
-        assert_non_null(strstr(p[r].message, "the boxes of fc on all ranks have 85 elements, it "
-                                             "has 70"));
+        assert_int_equal(p[r].base.status, LT_E_SHAPE);
+        assert_non_null(strstr(p[r].base.message,
+                               "the boxes of fc on all ranks have 85 elements, it "
+                               "has 70"));
     }
 }
 
@@ -343,8 +311,8 @@ static void a_box_is_not_saved_alone(void **state)
                         .to = 1,
                         .save = run_folder(path, "alone", 0, 0)});
     for (int r = 0; r < 2; r++) {
-        assert_int_equal(p[r].status, LT_E_ARG);
-        assert_non_null(strstr(p[r].message, "in_proj is the box [0:3,"));
+        assert_int_equal(p[r].base.status, LT_E_ARG);
+        assert_non_null(strstr(p[r].base.message, "in_proj is the box [0:3,"));
     }
 }
 
@@ -368,8 +336,8 @@ static void a_full_disk_ends_all_ranks(void **state)
                             .weights = weights ? path : NULL});
         assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
         for (int r = 0; r < 4; r++) {
-            assert_int_equal(p[r].status, LT_E_IO);
-            assert_int_equal(strncmp(p[r].message, "rank 0: ", 8), 0);
+            assert_int_equal(p[r].base.status, LT_E_IO);
+            assert_int_equal(strncmp(p[r].base.message, "rank 0: ", 8), 0);
         }
     }
 }
@@ -388,8 +356,8 @@ static void a_file_of_another_shape_is_refused_by_the_logical_one(void **state)
     assert_ok(lt_weights_save(path, &(lt_params){&item, 1}));
     play_all(p, &(plan){.mesh = &meshes[1], .weights = path, .read_weights = true});
     for (int r = 0; r < 2; r++) {
-        assert_int_equal(p[r].status, LT_E_SHAPE);
-        assert_non_null(strstr(p[r].message, "'in_proj' is [12,8], the model wants [24,8]"));
+        assert_int_equal(p[r].base.status, LT_E_SHAPE);
+        assert_non_null(strstr(p[r].base.message, "'in_proj' is [12,8], the model wants [24,8]"));
     }
     lt_param_clear(&wrong);
     lt_device_close(&device);

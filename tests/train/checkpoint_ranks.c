@@ -1,6 +1,7 @@
 /* Checkpoints of several ranks, each a thread: the files do not depend on how many there are. */
 
 #include "optim/shampoo/reference.h"
+#include "ranks.h"
 #include "temp_folder.h"
 
 #include "lather/checkpoint.h"
@@ -11,11 +12,10 @@
 #include "lather/shard.h"
 
 #include <math.h>
-#include <pthread.h>
 #include <signal.h>
 #include <sys/resource.h>
 
-enum { PARAMS = 3, MOST = 49, RANKS = 4, BEFORE = 5, AFTER = 3, TEXT = 512 };
+enum { PARAMS = 3, MOST = 49, RANKS = 4, BEFORE = 5, AFTER = 3 };
 
 static const char *const names[PARAMS] = {"matrix", "kernel", "bias"};
 static const lt_shape shapes[PARAMS] = {{2, {7, 7}}, {4, {4, 3, 2, 2}}, {1, {6}}};
@@ -34,15 +34,11 @@ typedef struct plan {
 } plan;
 
 typedef struct player {
+    test_rank base;
     const plan *plan;
-    int rank;
-    lt_device *device;
-    lt_comm *comm;
     lt_param param[PARAMS];
     lt_params params;
     lt_optim *optim;
-    lt_status status;
-    char message[TEXT];
     int64_t attempt; /* of the optimizer, after all */
 } player;
 
@@ -116,8 +112,8 @@ static lt_status open_model(player *p)
 {
     for (int k = 0; k < PARAMS; k++) {
         LT_TRY(shapes[k].ndim == 4
-                   ? lt_param_init_filter(&p->param[k], p->device, "", names[k], shapes[k])
-                   : lt_param_init(&p->param[k], p->device, "", names[k], shapes[k], 0));
+                   ? lt_param_init_filter(&p->param[k], p->base.device, "", names[k], shapes[k])
+                   : lt_param_init(&p->param[k], p->base.device, "", names[k], shapes[k], 0));
         LT_TRY(write_values(p->param[k].value, 0, k, 0.5));
         LT_TRY(lt_params_add(&p->params, &p->param[k]));
     }
@@ -140,7 +136,7 @@ static lt_status all_steps(player *p)
 static lt_checkpoint_parts parts_of(player *p)
 {
     return (lt_checkpoint_parts){
-        .params = &p->params, .optim = p->optim, .comm = p->plan->alone ? NULL : p->comm};
+        .params = &p->params, .optim = p->optim, .comm = p->plan->alone ? NULL : p->base.comm};
 }
 
 static lt_status load(player *p)
@@ -158,16 +154,17 @@ static lt_status save(player *p)
     lt_checkpoint_parts parts = parts_of(p);
     lt_checkpoint_state state = {.step = p->plan->to, .seed = 1};
     snprintf(state.optim, sizeof state.optim, "%s", lt_optim_name(p->optim));
-    if (p->plan->gone && p->rank == p->plan->gone)
+    if (p->plan->gone && p->base.rank == p->plan->gone)
         return lt_fail(LT_E_ARG, "this rank goes");
-    if (p->plan->alone && p->rank) /* one process has one temporary folder */
+    if (p->plan->alone && p->base.rank) /* one process has one temporary folder */
         return LT_OK;
     return lt_checkpoint_save(p->plan->save, &parts, &state, NULL);
 }
 
-static lt_status run(player *p)
+static lt_status run(void *rank)
 {
-    const lt_shard_config config = {.comm = p->comm, .group = p->plan->group};
+    player *p = rank;
+    const lt_shard_config config = {.comm = p->base.comm, .group = p->plan->group};
     LT_TRY(open_model(p));
     LT_TRY(lt_optim_shard(p->optim, &config));
     if (p->plan->load)
@@ -189,73 +186,46 @@ static lt_status no_entry(void *context, const lt_state_entry *entry)
     return LT_OK;
 }
 
-static void *play(void *context)
+static void end(void *rank)
 {
-    player *p = context;
-    p->status = run(p);
-    snprintf(p->message, TEXT, "%s", p->status ? lt_error_message() : "");
+    player *p = rank;
     lt_state_visitor v = {no_entry, read_attempt, &p->attempt};
     if (p->optim && lt_optim_visit(p->optim, &v))
         p->attempt = -1;
-    if (p->status)
-        lt_comm_abort(p->comm);
     lt_optim_free(&p->optim);
-    return NULL;
+    lt_params_clear(&p->params);
+    for (int k = 0; k < PARAMS; k++)
+        lt_param_clear(&p->param[k]);
 }
 
-static void play_all(player *p, int ranks, const plan *what)
+static rank_group play_all(player *p, int ranks, const plan *what)
 {
-    lt_device *devices[RANKS] = {NULL};
-    lt_comm *comms[RANKS];
-    pthread_t threads[RANKS];
-    for (int r = 0; r < ranks; r++) {
-        const lt_device_config config = {.threads = 1};
-        assert_ok(lt_device_open(&devices[r], "ref", &config));
-    }
-    assert_ok(lt_comm_open_threads(comms, devices, ranks));
-    for (int r = 0; r < ranks; r++) {
-        p[r] = (player){.plan = what, .rank = r, .device = devices[r], .comm = comms[r]};
-        assert_int_equal(pthread_create(&threads[r], NULL, play, &p[r]), 0);
-    }
+    const rank_group group = {RANKS_OF(p, ranks), .run = run, .end = end};
     for (int r = 0; r < ranks; r++)
-        assert_int_equal(pthread_join(threads[r], NULL), 0);
-    for (int r = 0; r < ranks; r++) {
-        lt_comm_close(&comms[r]);
-        lt_params_clear(&p[r].params);
-        for (int k = 0; k < PARAMS; k++)
-            lt_param_clear(&p[r].param[k]);
-        lt_device_close(&p[r].device);
-    }
+        p[r] = (player){.plan = what};
+    play_ranks(&group);
+    return group;
 }
 
 static void play_well(int ranks, const plan *what)
 {
     player p[RANKS];
-    play_all(p, ranks, what);
-    for (int r = 0; r < ranks; r++)
-        if (p[r].status)
-            fail_msg("rank %d of %d: %s", r, ranks, p[r].message);
+    const rank_group group = play_all(p, ranks, what);
+    expect_ranks(&group);
 }
 
 /* --- Files --- */
 
-static bool same_file(const char *a, const char *b, const char *name)
-{
-    char path[TEMP_PATH];
-    size_t bytes[2];
-    char *data[2] = {temp_read(temp_path(path, a, name), &bytes[0]),
-                     temp_read(temp_path(path, b, name), &bytes[1])};
-    bool same = bytes[0] == bytes[1] && !memcmp(data[0], data[1], bytes[0]);
-    free(data[0]);
-    free(data[1]);
-    return same;
-}
-
 static bool same_checkpoints(const char *a, const char *b)
 {
-    return same_file(a, b, "checkpoints/latest/model.safetensors")
-           && same_file(a, b, "checkpoints/latest/optim.safetensors")
-           && same_file(a, b, "checkpoints/latest/state.json");
+    static const char *const files[] = {"model.safetensors", "optim.safetensors", "state.json"};
+    bool same = true;
+    for (size_t i = 0; i < COUNT_OF(files); i++) {
+        char x[TEMP_PATH], y[TEMP_PATH], name[64];
+        snprintf(name, sizeof name, "checkpoints/latest/%s", files[i]);
+        same = same && temp_same(temp_path(x, a, name), temp_path(y, b, name));
+    }
+    return same;
 }
 
 static const char *run_folder(char *path, const char *name, int ranks)
@@ -325,9 +295,9 @@ static void test_other_blocks(void **state)
     play_all(p, 3,
              &(plan){.make = make_larger, .from = BEFORE, .to = BEFORE + AFTER, .load = path});
     for (int r = 0; r < 3; r++) {
-        assert_int_equal(p[r].status, LT_E_FORMAT);
+        assert_int_equal(p[r].base.status, LT_E_FORMAT);
         assert_int_equal(p[r].attempt, 0); /* nothing was changed */
-        assert_non_null(strstr(p[r].message,
+        assert_non_null(strstr(p[r].base.message,
                                "block 0 of matrix has offset [0,0] shape [3,3] there, "
                                "offset [0,0] shape [4,4] here"));
     }
@@ -350,8 +320,8 @@ static void test_full_disk(void **state)
         play_all(p, 3, &all);
         assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
         for (int r = 0; r < 3; r++) {
-            assert_int_equal(p[r].status, LT_E_IO);
-            assert_int_equal(strncmp(p[r].message, "rank 0: ", 8), 0);
+            assert_int_equal(p[r].base.status, LT_E_IO);
+            assert_int_equal(strncmp(p[r].base.message, "rank 0: ", 8), 0);
         }
         assert_int_equal(temp_count(path, "checkpoints"), 0);
     }
@@ -369,7 +339,7 @@ static void test_gone(void **state)
         run_folder(path, "gone", gone);
         play_all(p, 3, &(plan){.make = make_shampoo, .to = BEFORE, .save = path, .gone = gone});
         for (int r = 0; r < 3; r++)
-            assert_int_equal(p[r].status, r == gone ? LT_E_ARG : LT_E_COMM);
+            assert_int_equal(p[r].base.status, r == gone ? LT_E_ARG : LT_E_COMM);
     }
 }
 
@@ -381,8 +351,8 @@ static void test_alone(void **state)
     player p[RANKS];
     run_folder(path, "alone", 1);
     play_all(p, 2, &(plan){.make = make_adam, .to = BEFORE, .save = path, .alone = true});
-    assert_int_equal(p[0].status, LT_E_ARG);
-    assert_non_null(strstr(p[0].message, "is on rank 1: save with all ranks"));
+    assert_int_equal(p[0].base.status, LT_E_ARG);
+    assert_non_null(strstr(p[0].base.message, "is on rank 1: save with all ranks"));
 }
 
 static lt_status make_lars(lt_optim **out, const lt_params *params)

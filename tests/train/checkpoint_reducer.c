@@ -2,17 +2,17 @@
 
 #include "base/alloc.h"
 #include "near.h"
+#include "ranks.h"
 #include "temp_folder.h"
 
 #include "lather/checkpoint.h"
 #include "lather/ext/reducer.h"
 #include "lather/log.h"
 
-#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { RANKS = 8, PARAMS = 2, NODES = 8, MOST = 6, TEXT = 512 };
+enum { RANKS = 8, PARAMS = 2, NODES = 8, MOST = 6 };
 static const char *const names[PARAMS] = {"matrix", "bias"};
 static const lt_shape shapes[PARAMS] = {{2, {2, 3}}, {1, {4}}};
 
@@ -129,18 +129,14 @@ typedef struct plan {
 } plan;
 
 typedef struct player {
+    test_rank base;
     const plan *plan;
-    lt_device *device;
-    lt_comm *comm;
     lt_nodes nodes;
     lt_tape *tape;
     lt_param param[PARAMS];
     lt_params params;
     lt_optim *optim;
     lt_data_parallel *dp;
-    pthread_t thread;
-    lt_status status;
-    char message[TEXT];
     float residual[PARAMS][MOST], basis[3]; /* in the end */
 } player;
 
@@ -177,21 +173,22 @@ static lt_status open_all(player *p)
 {
     lt_data_parallel_config c = {.nodes = &p->nodes, .compress = p->plan->plain ? NULL : "keep"};
     for (int i = 0; i < PARAMS; i++) {
-        LT_TRY(lt_param_init(&p->param[i], p->device, "", names[i], shapes[i], 0.5));
+        LT_TRY(lt_param_init(&p->param[i], p->base.device, "", names[i], shapes[i], 0.5));
         LT_TRY(lt_params_add(&p->params, &p->param[i]));
     }
-    LT_TRY(lt_tape_new(&p->tape, p->device));
-    LT_TRY(lt_comm_nodes(&p->nodes, p->comm, p->plan->per_node));
+    LT_TRY(lt_tape_new(&p->tape, p->base.device));
+    LT_TRY(lt_comm_nodes(&p->nodes, p->base.comm, p->plan->per_node));
     LT_TRY(lt_optim_sgd(&p->optim, &p->params, &(lt_sgd_config){.momentum = 0.9}));
-    return lt_data_parallel_new(&p->dp, p->comm, &p->params, p->tape, &c);
+    return lt_data_parallel_new(&p->dp, p->base.comm, &p->params, p->tape, &c);
 }
 
-static lt_status run(player *p)
+static lt_status run(void *rank)
 {
+    player *p = rank;
     lt_state_visitor fill = {fill_entry, NULL, p}, read = {read_entry, NULL, p};
     LT_TRY(open_all(p));
     const lt_checkpoint_parts parts = {
-        .params = &p->params, .optim = p->optim, .comm = p->comm, .dp = p->dp};
+        .params = &p->params, .optim = p->optim, .comm = p->base.comm, .dp = p->dp};
     lt_checkpoint_state state = {.seed = 1};
     snprintf(state.optim, sizeof state.optim, "%s", lt_optim_name(p->optim));
     if (p->plan->load) {
@@ -206,14 +203,9 @@ static lt_status run(player *p)
     return lt_data_parallel_visit(p->dp, &read);
 }
 
-static void *play(void *context)
+static void end(void *rank)
 {
-    player *p = context;
-    p->status = run(p);
-    if (p->status) {
-        snprintf(p->message, TEXT, "%s", lt_error_message());
-        lt_comm_abort(p->comm);
-    }
+    player *p = rank;
     lt_data_parallel_free(&p->dp);
     lt_optim_free(&p->optim);
     lt_tape_free(&p->tape);
@@ -221,33 +213,14 @@ static void *play(void *context)
     lt_params_clear(&p->params);
     for (int i = 0; i < PARAMS; i++)
         lt_param_clear(&p->param[i]);
-    lt_comm_close(&p->comm);
-    return NULL;
-}
-
-static void play_all(player p[RANKS], const plan *what)
-{
-    lt_device *device[RANKS];
-    lt_comm *comm[RANKS];
-    for (int r = 0; r < what->ranks; r++)
-        assert_ok(lt_device_open(&device[r], "ref", &(lt_device_config){.threads = 1}));
-    assert_ok(lt_comm_open_threads(comm, device, what->ranks));
-    for (int r = 0; r < what->ranks; r++) {
-        p[r] = (player){.plan = what, .device = device[r], .comm = comm[r]};
-        assert_int_equal(pthread_create(&p[r].thread, NULL, play, &p[r]), 0);
-    }
-    for (int r = 0; r < what->ranks; r++)
-        assert_int_equal(pthread_join(p[r].thread, NULL), 0);
-    for (int r = 0; r < what->ranks; r++)
-        lt_device_close(&device[r]);
 }
 
 static void play_well(player p[RANKS], const plan *what)
 {
-    play_all(p, what);
+    const rank_group group = {RANKS_OF(p, what->ranks), .run = run, .end = end};
     for (int r = 0; r < what->ranks; r++)
-        if (p[r].status)
-            fail_msg("rank %d of %d: %s", r, what->ranks, p[r].message);
+        p[r] = (player){.plan = what};
+    play_ranks_well(&group);
 }
 
 static char said[4096];

@@ -56,22 +56,13 @@ static void run_steps(const scenario *s, int from, int to, const grid *layout, i
     drop_records(p, ranks);
 }
 
-static bool same_file(const char *a, const char *b, const char *name)
-{
-    char path[TEMP_PATH];
-    size_t bytes[2];
-    char *data[2] = {temp_read(temp_path(path, a, name), &bytes[0]),
-                     temp_read(temp_path(path, b, name), &bytes[1])};
-    const bool same = bytes[0] == bytes[1] && !memcmp(data[0], data[1], bytes[0]);
-    free(data[0]);
-    free(data[1]);
-    return same;
-}
-
 static bool same_checkpoints(const char *a, const char *b)
 {
-    return same_file(a, b, "checkpoints/latest/optim.safetensors")
-           && same_file(a, b, "checkpoints/latest/model.safetensors");
+    static const char *const files[] = {"checkpoints/latest/optim.safetensors",
+                                        "checkpoints/latest/model.safetensors"};
+    char x[TEMP_PATH], y[TEMP_PATH];
+    return temp_same(temp_path(x, a, files[0]), temp_path(y, b, files[0]))
+           && temp_same(temp_path(x, a, files[1]), temp_path(y, b, files[1]));
 }
 
 /* Ten steps on one rank and on two copies of 2x2, or 2x2x2; ten more of theirs on 1, 4 and 3 ranks. */
