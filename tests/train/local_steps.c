@@ -1,6 +1,7 @@
 /* Runs of lt_train() whose groups of ranks meet every so many steps: that they learn what they should, and go on from
  * their checkpoints, bit for bit, wherever in a round they were stopped. A rank is a thread. */
 
+#include "ranks.h"
 #include "temp_folder.h"
 
 #include "lather/init.h"
@@ -11,7 +12,6 @@
 #include "lather/train.h"
 
 #include <math.h>
-#include <pthread.h>
 
 enum { INPUTS = 5, HIDDEN = 6, SAMPLES = 64, STEP = 8, RANKS = 4, VALUES = INPUTS * HIDDEN };
 
@@ -29,16 +29,14 @@ typedef struct plan {
 } plan;
 
 typedef struct rank {
+    test_rank base;
     const plan *plan;
-    lt_device *device;
-    lt_comm *comm, *group;
+    lt_comm *group;
     lt_dataset *data;
     lt_module *model;
     lt_params params;
     lt_optim *optim;
     lt_train_end end;
-    lt_status status;
-    char why[512];
     int asked;
     double first[VALUES], value[VALUES]; /* of the first parameter, before and behind training */
 } rank;
@@ -81,9 +79,9 @@ static lt_status make_model(rank *r)
 {
     lt_module *layer[3] = {NULL};
     LT_TRY(lt_layer_sequential(&r->model));
-    LT_TRY(lt_layer_linear(&layer[0], r->device, "first", INPUTS, HIDDEN, true));
+    LT_TRY(lt_layer_linear(&layer[0], r->base.device, "first", INPUTS, HIDDEN, true));
     LT_TRY(lt_layer_relu(&layer[1]));
-    LT_TRY(lt_layer_linear(&layer[2], r->device, "last", HIDDEN, 3, true));
+    LT_TRY(lt_layer_linear(&layer[2], r->base.device, "last", HIDDEN, 3, true));
     for (int i = 0; i < 3; i++)
         LT_TRY(lt_sequential_add(r->model, &layer[i]));
     LT_TRY(lt_init_module(r->model, 5));
@@ -105,8 +103,8 @@ static lt_status make_optim(rank *r)
         LT_TRY(lt_optim_shampoo(&r->optim, &r->params, &shampoo));
     if (!p->divided)
         return LT_OK;
-    const int me = lt_comm_rank(r->comm);
-    LT_TRY(lt_comm_split(r->comm, me / locals, me, &r->group));
+    const int me = lt_comm_rank(r->base.comm);
+    LT_TRY(lt_comm_split(r->base.comm, me / locals, me, &r->group));
     const lt_shard_config shard = {.comm = r->group};
     return lt_optim_shard(r->optim, &shard);
 }
@@ -115,11 +113,11 @@ static lt_status train(rank *r)
 {
     const plan *p = r->plan;
     const lt_train_config c = {
-        .device = r->device,
+        .device = r->base.device,
         .params = &r->params,
         .optim = r->optim,
         .task = {&task, r},
-        .comm = r->comm,
+        .comm = r->base.comm,
         .local_steps = p->locals ? &p->local : NULL,
         .ranks_per_node = p->locals,
         .train = r->data,
@@ -150,82 +148,49 @@ static void note_values(const rank *r, double *value)
         value[i] = (double)narrow[i];
 }
 
-static void *play(void *context)
+static lt_status run(void *context)
 {
     rank *r = context;
-    lt_status st = make_model(r);
-    if (!st)
-        st = make_optim(r);
-    if (!st)
-        note_values(r, r->first);
-    if (!st)
-        st = train(r);
-    r->status = st;
-    if (st) {
-        snprintf(r->why, sizeof r->why, "%s", lt_error_message());
-        lt_comm_abort(r->comm);
-    } else {
-        note_values(r, r->value);
-    }
-    lt_optim_free(&r->optim);
-    lt_comm_close(&r->group);
-    return NULL;
-}
-
-static void open_rank(rank *r, const plan *p)
-{
     const lt_arrays arrays = {.values = &inputs[0][0],
                               .labels = labels,
                               .count = SAMPLES,
                               .shape = LT_SHAPE(INPUTS),
                               .classes = 3};
-    const lt_device_config config = {.f64 = p->f64, .threads = 1};
-    memset(r, 0, sizeof *r);
-    r->plan = p;
-    assert_ok(lt_device_open(&r->device, "ref", &config));
-    assert_ok(lt_dataset_arrays(&r->data, &arrays));
+    LT_TRY(lt_dataset_arrays(&r->data, &arrays));
+    LT_TRY(make_model(r));
+    LT_TRY(make_optim(r));
+    note_values(r, r->first);
+    LT_TRY(train(r));
+    note_values(r, r->value);
+    return LT_OK;
 }
 
-static void close_rank(rank *r)
+static void end(void *context)
 {
+    rank *r = context;
+    lt_optim_free(&r->optim);
+    lt_comm_close(&r->group);
     lt_params_clear(&r->params);
     lt_module_free(&r->model);
     lt_dataset_free(&r->data);
 }
 
-static void run_all(const plan *p)
+static rank_group run_all(const plan *p)
 {
-    lt_device *device[RANKS];
-    lt_comm *comm[RANKS];
-    pthread_t thread[RANKS];
+    const rank_group group = {RANKS_OF(ranks, RANKS), .f64 = p->f64, .run = run, .end = end};
     make_data();
     if (p->run)
         temp_path(output, folder, p->run);
-    for (int i = 0; i < RANKS; i++) {
-        open_rank(&ranks[i], p);
-        device[i] = ranks[i].device;
-    }
-    assert_ok(lt_comm_open_threads(comm, device, RANKS));
-    for (int i = 0; i < RANKS; i++) {
-        ranks[i].comm = comm[i];
-        assert_int_equal(pthread_create(&thread[i], NULL, play, &ranks[i]), 0);
-    }
     for (int i = 0; i < RANKS; i++)
-        pthread_join(thread[i], NULL);
-    for (int i = 0; i < RANKS; i++)
-        lt_comm_close(&comm[i]);
-    for (int i = 0; i < RANKS; i++)
-        close_rank(&ranks[i]);
-    for (int i = 0; i < RANKS; i++)
-        lt_device_close(&device[i]);
+        ranks[i] = (rank){.plan = p};
+    play_ranks(&group);
+    return group;
 }
 
 static void run_well(const plan *p)
 {
-    run_all(p);
-    for (int i = 0; i < RANKS; i++)
-        if (ranks[i].status)
-            fail_msg("rank %d: %s", i, ranks[i].why);
+    const rank_group group = run_all(p);
+    expect_ranks(&group);
     for (int i = 1; i < RANKS && !p->stop_after; i++) /* a run ends with an outer step */
         assert_memory_equal(ranks[i].value, ranks[0].value, sizeof ranks[0].value);
 }
@@ -233,9 +198,9 @@ static void run_well(const plan *p)
 static void run_badly(const plan *p, const char *why)
 {
     run_all(p);
-    assert_int_equal(ranks[0].status, LT_E_ARG);
-    if (!strstr(ranks[0].why, why))
-        fail_msg("'%s' without '%s'", ranks[0].why, why);
+    assert_int_equal(ranks[0].base.status, LT_E_ARG);
+    if (!strstr(ranks[0].base.message, why))
+        fail_msg("'%s' without '%s'", ranks[0].base.message, why);
 }
 
 /* --- Rows --- */
