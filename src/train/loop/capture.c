@@ -3,7 +3,7 @@
  * step lies in device memory. */
 
 #include "base/beat.h"
-#include "step.h"
+#include "step_parts.h"
 #include "stragglers.h"
 
 #include "lather/averaging.h"

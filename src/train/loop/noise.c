@@ -8,7 +8,7 @@
  *
  * which is what k parts of B/k samples each, of that mean square, would give. */
 
-#include "step.h"
+#include "step_parts.h"
 
 #include "lather/ext/fail.h"
 #include "lather/ext/optim.h"

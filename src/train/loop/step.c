@@ -2,11 +2,10 @@
  * a queue the host may begin the next step in between, so what is read back has two buffers. capture.c has
  * the work itself. */
 
-#include "step.h"
-
 #include "base/alloc.h"
 #include "base/beat.h"
 #include "base/clock.h"
+#include "step_parts.h"
 #include "stragglers.h"
 #include "tensor/tensor.h"
 

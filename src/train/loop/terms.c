@@ -7,7 +7,7 @@
  * Backward takes n_i/N. m is known after the last forward pass: the optimizer divides by it as by the loss scale. All numbers
  * are on the device, so that a graph may hold the work. If every label counts, all factors are exactly 1. */
 
-#include "step.h"
+#include "step_parts.h"
 #include "stragglers.h"
 
 #include "lather/ext/fail.h"

@@ -4,7 +4,7 @@
 #include "base/clock.h"
 #include "plan.h"
 #include "tensor/tensor.h"
-#include "train/loop/step.h"
+#include "train/loop/step_parts.h"
 
 #include "lather/device.h"
 #include "lather/ext/dataset.h"

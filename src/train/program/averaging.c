@@ -1,8 +1,8 @@
-/* Iterate averaging as the command line asks for it. */
+/* Flags of iterate averaging. */
 
+#include "arguments.h"
 #include "base/options/options.h"
 #include "train/loop/option_rows.h"
-#include "trainer.h"
 
 #include "lather/ext/fail.h"
 
@@ -92,34 +92,4 @@ lt_status lt_averaging_check(const arguments *a, const lt_options *options)
                            others[i].flag, lt_options_choice(options, "iterate-averaging"),
                            others[i].why);
     return LT_OK;
-}
-
-lt_status lt_trainer_open_averaging(lt_trainer *t)
-{
-    if (!t->args.averaging.kind)
-        return LT_OK;
-    LT_TRY(lt_optim_average(t->optim, &t->params, &t->args.averaging));
-    return lt_train_state_open_iterates(&t->state, &t->params, t->optim);
-}
-
-static bool has_statistics(const lt_params *params)
-{
-    for (size_t i = 0; i < params->count; i++)
-        if (params->item[i]->role == LT_ROLE_STAT)
-            return true;
-    return false;
-}
-
-bool lt_trainer_update_bn(const lt_trainer *t, lt_update_bn *out)
-{
-    enum { USUAL = 50 };
-    const int64_t asked = t->args.evaluation.update_bn, batches = asked < 0 ? USUAL : asked;
-    if (!t->args.averaging.kind || !batches || t->state.ema || !has_statistics(&t->params))
-        return false;
-    *out = (lt_update_bn){.train = t->input.train, .dp = t->dp, .step = -1};
-    out->loader = lt_trainer_training_loader(t);
-    out->loader.cache_bytes = 0; /* they are few */
-    if (batches < out->loader.max_batches)
-        out->loader.max_batches = batches;
-    return true;
 }

@@ -76,22 +76,6 @@ lt_status lt_trainer_count_batches(int64_t *out, const lt_trainer *t, int64_t co
     return LT_OK;
 }
 
-lt_loader_config lt_trainer_training_loader(const lt_trainer *t)
-{
-    const arguments *a = &t->args;
-    const int64_t overfit = a->loader.overfit_batches, batches = t->input.batches_per_epoch;
-    lt_loader_config c = lt_trainer_loader(t, true);
-    c.batch = (int)a->batch_size;
-    c.rank = t->ranks.data_rank;
-    c.size = t->ranks.data_count;
-    c.seed = (uint64_t)a->training.seed;
-    c.shuffle = a->loader.shuffle && !overfit;
-    c.drop_last = true;
-    c.limit = overfit ? batches * a->batch_size * t->ranks.data_count : 0;
-    c.max_batches = batches;
-    return c;
-}
-
 static lt_status open_loader(lt_trainer *t)
 {
     const lt_loader_config c = lt_trainer_training_loader(t);
@@ -193,6 +177,14 @@ static lt_status open_run(lt_trainer *t)
                               : LT_OK;
 }
 
+static lt_status open_averaging(lt_trainer *t)
+{
+    if (!t->args.averaging.kind)
+        return LT_OK;
+    LT_TRY(lt_optim_average(t->optim, &t->params, &t->args.averaging));
+    return lt_train_state_open_iterates(&t->state, &t->params, t->optim);
+}
+
 lt_status lt_trainer_open_training(lt_trainer *t)
 {
     const arguments *a = &t->args;
@@ -205,7 +197,7 @@ lt_status lt_trainer_open_training(lt_trainer *t)
     LT_TRY(lt_trainer_make_optimizer(t, &whole));
     LT_TRY(lt_param_groups_apply(whole, t->optim, a->optim.lr, &a->groups.param_group));
     LT_TRY(lt_trainer_divide_optimizer(t));
-    LT_TRY(lt_trainer_open_averaging(t));
+    LT_TRY(open_averaging(t));
     if (o->ema_decay > 0)
         LT_TRY(lt_train_state_open_ema(&t->state, &t->params, o->ema_decay));
     if (t->state.ema)

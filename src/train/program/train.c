@@ -4,7 +4,7 @@
 
 #include "program.h"
 #include "train/loop/loop.h"
-#include "train/loop/step.h"
+#include "train/loop/step_parts.h"
 
 #include "lather/ext/fail.h"
 

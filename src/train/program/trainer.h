@@ -82,11 +82,6 @@ lt_status lt_trainer_make_optimizer(lt_trainer *t, const lt_params **params);
 /* Behind the optimizer and its groups, before a checkpoint: each rank keeps a part of the state. */
 lt_status lt_trainer_divide_optimizer(lt_trainer *t);
 
-/* averaging.c: behind that; what --iterate-averaging asks for. */
-lt_status lt_trainer_open_averaging(lt_trainer *t);
-/* What makes statistics of the averaged weights, if --update-bn and the model want that. */
-bool lt_trainer_update_bn(const lt_trainer *t, lt_update_bn *out);
-
 /* model.c */
 lt_status lt_trainer_open_model(lt_trainer *t);
 
@@ -96,8 +91,6 @@ lt_status lt_trainer_open_data(lt_trainer *t);
 /* Of an epoch on each of so many copies of the model: whole updates, the rest is not seen. Errors: LT_E_ARG (there are none). */
 lt_status lt_trainer_count_batches(int64_t *out, const lt_trainer *t, int64_t count, int copies);
 lt_status lt_trainer_open_training(lt_trainer *t);
-/* Of this rank's samples; of a trainer whose data are open. */
-lt_loader_config lt_trainer_training_loader(const lt_trainer *t);
 void lt_trainer_close(lt_trainer *t);
 
 /* work.c: to the end, a target, a limit or a signal. */
@@ -109,6 +102,8 @@ lt_status lt_trainer_evaluate(lt_trainer *t, lt_evaluation *out);
 lt_task lt_trainer_task(lt_trainer *t);
 /* The loader's fields that the program has. */
 lt_loader_config lt_trainer_loader(const lt_trainer *t, bool train);
+/* That of this rank's samples to train on; the data are open. */
+lt_loader_config lt_trainer_training_loader(const lt_trainer *t);
 
 /* watch.c: --watch RUN. */
 /* Finds the run's first checkpoint to evaluate, whose weights are the model's; *over: it has none any more, or a signal

@@ -28,6 +28,44 @@ lt_loader_config lt_trainer_loader(const lt_trainer *t, bool train)
     return c;
 }
 
+lt_loader_config lt_trainer_training_loader(const lt_trainer *t)
+{
+    const arguments *a = &t->args;
+    const int64_t overfit = a->loader.overfit_batches, batches = t->input.batches_per_epoch;
+    lt_loader_config c = lt_trainer_loader(t, true);
+    c.batch = (int)a->batch_size;
+    c.rank = t->ranks.data_rank;
+    c.size = t->ranks.data_count;
+    c.seed = (uint64_t)a->training.seed;
+    c.shuffle = a->loader.shuffle && !overfit;
+    c.drop_last = true;
+    c.limit = overfit ? batches * a->batch_size * t->ranks.data_count : 0;
+    c.max_batches = batches;
+    return c;
+}
+
+static bool has_statistics(const lt_params *params)
+{
+    for (size_t i = 0; i < params->count; i++)
+        if (params->item[i]->role == LT_ROLE_STAT)
+            return true;
+    return false;
+}
+
+static bool update_bn(const lt_trainer *t, lt_update_bn *out)
+{
+    enum { USUAL = 50 };
+    const int64_t asked = t->args.evaluation.update_bn, batches = asked < 0 ? USUAL : asked;
+    if (!t->args.averaging.kind || !batches || t->state.ema || !has_statistics(&t->params))
+        return false;
+    *out = (lt_update_bn){.train = t->input.train, .dp = t->dp, .step = -1};
+    out->loader = lt_trainer_training_loader(t);
+    out->loader.cache_bytes = 0; /* they are few */
+    if (batches < out->loader.max_batches)
+        out->loader.max_batches = batches;
+    return true;
+}
+
 /* --- Evaluation --- */
 
 static lt_evaluator evaluator_of(lt_trainer *t)
@@ -152,7 +190,7 @@ lt_status lt_trainer_train(lt_trainer *t)
     const output_options *o = &a->output;
     lt_metadata entry[LT_TRAINER_METADATA];
     lt_update_bn statistics;
-    const bool updates_bn = lt_trainer_update_bn(t, &statistics);
+    const bool updates_bn = update_bn(t, &statistics);
     const lt_train_loop loop = {
         .step = t->step,
         .input = &t->input,

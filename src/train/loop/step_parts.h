@@ -1,6 +1,6 @@
-/* The parts of a training step that step.c and capture.c share. */
-#ifndef LT_TRAIN_STEP_INTERNAL_H
-#define LT_TRAIN_STEP_INTERNAL_H
+/* A training step and its phases: step.c runs those of capture.c, which run terms.c and noise.c. */
+#ifndef LT_TRAIN_STEP_PARTS_H
+#define LT_TRAIN_STEP_PARTS_H
 
 #include "tensor/statistics.h"
 
