@@ -1,6 +1,6 @@
 /* `plan ...`: the flags of training and those of plan; a profile that is read or measured; runs; the choice. */
 
-#include "plan.h"
+#include "planner.h"
 
 #include "base/clock.h"
 

@@ -6,7 +6,7 @@
  * little of the rest. What then is left of a run's seconds is interpolated between runs by the logarithm of ranks. No step is
  * shorter than its loader's. */
 
-#include "plan.h"
+#include "planner.h"
 
 #include "lather/fit.h"
 

@@ -1,7 +1,7 @@
 /* Runs of --from: what their folders say of the flags, the ranks, the seconds of a step and the goal's metric. */
 
 #include "base/alloc.h"
-#include "plan.h"
+#include "planner.h"
 
 #include "lather/ext/fail.h"
 

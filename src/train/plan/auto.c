@@ -1,7 +1,7 @@
 /* --plan auto: plans, says what it chose and why, and trains with it in the same process. The words of the choice are those of
  * an ordinary command line, so that config.yaml has them, and a resume repeats them without planning. */
 
-#include "plan.h"
+#include "planner.h"
 
 #include "lather/ext/comm.h"
 #include "lather/ext/fail.h"

@@ -11,7 +11,7 @@
 
 #include <sys/types.h>
 
-/* --- plan_options.c: the flags --- */
+/* --- options.c: the flags --- */
 
 typedef struct plan_options {
     lt_option_list goal, from, vary;
@@ -59,7 +59,7 @@ typedef struct plan_request {
 /* Errors: LT_E_ARG, naming the flag. */
 lt_status lt_plan_request(plan_request *r, const plan_options *o, const lt_trainer *t);
 
-/* --- plan_setting.c: what a start of the program would do --- */
+/* --- setting.c: what a start of the program would do --- */
 
 typedef struct plan_setting {
     lt_plan_setup setup;
@@ -99,7 +99,7 @@ void lt_plan_free_words(plan_words *w);
 lt_status lt_plan_training_words(plan_words *out, int argc, char *const *argv,
                                  const plan_request *request, const lt_options *options);
 
-/* --- plan_profile.c, plan_profile_exchange.c, plan_profile_file.c: what was measured at one rank --- */
+/* --- profile.c, profile_exchange.c, profile_file.c: what was measured at one rank --- */
 
 /* Of one optimizer; block: its settings' largest side; state: as of a setting. */
 typedef struct plan_optimizer {
@@ -113,7 +113,7 @@ typedef struct plan_optimizer {
 
 enum { PLAN_OPTIMIZERS = 32, PLAN_BATCHES = 3, PLAN_STEPS = 256 };
 
-typedef struct plan_crowd plan_crowd; /* plan_crowd.c */
+typedef struct plan_crowd plan_crowd; /* crowd.c */
 
 typedef struct plan_profile {
     char program[64], model[LT_FACT_BYTES];
@@ -148,7 +148,7 @@ lt_status lt_plan_profile_save(const plan_profile *p, const char *path);
 /* Errors: LT_E_IO, LT_E_FORMAT (names the key). */
 lt_status lt_plan_profile_load(plan_profile *p, const char *path);
 
-/* --- plan_runs.c: --from --- */
+/* --- runs.c: --from --- */
 
 typedef struct plan plan;
 
@@ -197,7 +197,7 @@ void lt_plan_free_runs(plan_runs *runs);
 /* Whether the metric is the steps' own loss, which every run records. */
 bool lt_plan_is_of_steps(const plan_goal *g);
 
-/* --- plan_steps.c: how many steps the goal takes --- */
+/* --- steps.c: how many steps the goal takes --- */
 
 typedef enum plan_trust {
     PLAN_MEASURED,
@@ -243,7 +243,7 @@ const lt_loss_model *lt_plan_find_loss(const plan_runs *runs, const plan_setting
 /* A value of the goal's metric as something that falls to 0. */
 double lt_plan_as_loss(const plan_goal *goal, double value);
 
-/* --- plan_seconds.c: how long a step is --- */
+/* --- seconds.c: how long a step is --- */
 
 bool lt_plan_is_same_number(double a, double b);
 /* Whether ranks (or a batch) lie between what was measured, or how far beyond. */
@@ -257,7 +257,7 @@ plan_estimate lt_plan_seconds(const plan_runs *runs, const plan_setting *s, plan
 /* What Ernest's model, fitted to the runs that differ in ranks alone, says of a step; NaN: too few runs. */
 double lt_plan_ernest(const plan_runs *runs, const plan_setting *s);
 
-/* --- plan_choose.c: candidates --- */
+/* --- choose.c: candidates --- */
 
 typedef struct plan_candidate {
     plan_setting setting;
@@ -342,7 +342,7 @@ lt_status lt_plan_rank(plan *p);
  * Returns the bytes; 0: an earlier one has the same reason. */
 int lt_plan_reason(const plan_table *t, size_t i, char *text, size_t size);
 
-/* --- plan_crowd.c: --profile-ranks --- */
+/* --- crowd.c: --profile-ranks --- */
 
 /* Processes that take steps as the first candidate does. */
 typedef struct plan_meeting plan_meeting;
@@ -364,14 +364,14 @@ double lt_plan_key(const plan *p, const plan_candidate *c);
 /* Updates that --epochs and --max-steps of a setting give; 0: they say nothing. */
 double lt_plan_flag_steps(const plan_setting *s);
 
-/* --- plan_auto.c: --plan auto --- */
+/* --- auto.c: --plan auto --- */
 
 /* Plans by the words of a command line, says what was chosen and why, and trains with it, if it is of this many ranks. Returns
  * the exit status. */
 int lt_plan_then_train(int argc, char **argv, const lt_model_family *family,
                        const lt_trainer_program *program);
 
-/* --- plan_pilots.c: short runs of candidates --- */
+/* --- pilots.c: short runs of candidates --- */
 
 /* Behind lt_plan_choose(): runs, and chooses again, until the best one leads by more than what is not known, or
  * the budget is spent. A pilot that fails is no error. Errors: LT_E_ARG (how long the run is is not known). */
@@ -388,7 +388,7 @@ double lt_plan_start_seconds(const plan *p, int ranks);
 void lt_plan_print_pilots(const plan *p, FILE *out);
 void lt_plan_put_pilots(lt_json_writer *w, const plan *p);
 
-/* --- plan_courses.c: pilots of what makes the loss fall --- */
+/* --- courses.c: pilots of what makes the loss fall --- */
 
 /* Least squares of log loss by log step. */
 typedef struct lt_power_fit {
@@ -404,7 +404,7 @@ lt_status lt_plan_pilot_courses(plan *p);
 /* By the pilot of the setting's course; false: there is none, or its loss did not fall. */
 bool lt_plan_steps_of_course(const plan *p, const plan_setting *s, plan_estimate *out);
 
-/* --- plan_arms.c: pilots of what loses or delays gradients --- */
+/* --- arms.c: pilots of what loses or delays gradients --- */
 
 /* The cheapest candidate that loses nothing and is otherwise the same, with the same batch of all ranks; NULL: none. */
 const plan_candidate *lt_plan_find_lossless(const plan *p, const plan_setting *s);
@@ -420,7 +420,7 @@ bool lt_plan_steps_of_arm(const plan *p, const plan_setting *s, plan_estimate *o
 double lt_plan_arm_cost(const plan *p, const plan_candidate *c, int64_t *steps);
 lt_status lt_plan_pilot_arm(plan *p, plan_candidate *c);
 
-/* --- plan_print.c, plan_json.c --- */
+/* --- print.c, json.c --- */
 
 void lt_plan_print(const plan *p, FILE *out);
 /* The words that start a candidate: program, behind mpirun where there are several ranks. */

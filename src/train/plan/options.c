@@ -1,6 +1,6 @@
 /* The flags of `plan` and what they say: goal, ranks, machine, and which flags of training candidates vary. */
 
-#include "plan.h"
+#include "planner.h"
 #include "train/loop/option_rows.h"
 
 #include "lather/ext/fail.h"

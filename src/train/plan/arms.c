@@ -9,7 +9,7 @@
  * tell apart (lather/fit.h). Of ranks without a pilot it is the power of m through those that have one, and 1 of a single
  * rank. ADR 0048. */
 
-#include "plan.h"
+#include "planner.h"
 
 #include <math.h>
 #include <stdio.h>

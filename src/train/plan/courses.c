@@ -5,7 +5,7 @@
  * other courses alone, and needs all of them. Each pilot measures a step, by which the budget is known better: the next one may
  * be shorter, and as many steps of the others are read. ADR 0048. */
 
-#include "plan.h"
+#include "planner.h"
 
 #include <math.h>
 #include <stdio.h>

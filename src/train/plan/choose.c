@@ -1,6 +1,6 @@
 /* Candidates: every choice of --vary on every number of ranks; what each costs; which fall, and why; the order. */
 
-#include "plan.h"
+#include "planner.h"
 
 #include "lather/ext/fail.h"
 

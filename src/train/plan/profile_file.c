@@ -1,6 +1,6 @@
-/* The file of --step-profile: what plan_profile.c measured, as JSON, to be read again or written by hand. */
+/* The file of --step-profile: what profile.c measured, as JSON, to be read again or written by hand. */
 
-#include "plan.h"
+#include "planner.h"
 
 #include "lather/ext/fail.h"
 

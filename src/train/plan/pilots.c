@@ -8,7 +8,7 @@
 
 #include "base/clock.h"
 #include "base/commit.h"
-#include "plan.h"
+#include "planner.h"
 
 #include "lather/ext/comm.h"
 #include "lather/ext/fail.h"

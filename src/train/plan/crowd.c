@@ -3,7 +3,7 @@
  * of the optimizer, as the mean of gradients makes ranks do: an update is bound by memory, and slower beside updates than
  * beside others' backward. */
 
-#include "plan.h"
+#include "planner.h"
 
 #include "lather/ext/fail.h"
 

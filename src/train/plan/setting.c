@@ -1,7 +1,7 @@
 /* What a start of the program would do, read off its flags: those of a candidate, or of a run that is done. */
 
 #include "base/hash.h"
-#include "plan.h"
+#include "planner.h"
 #include "train/loop/mesh.h"
 
 #include "lather/device.h"

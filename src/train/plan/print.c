@@ -1,6 +1,6 @@
 /* A plan for people: the table, why others fell, and the command line of the best. */
 
-#include "plan.h"
+#include "planner.h"
 
 #include <math.h>
 #include <stdio.h>

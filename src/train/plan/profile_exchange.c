@@ -2,7 +2,7 @@
  * the core seconds of the whole process, which other work on the machine changes little. */
 
 #include "base/clock.h"
-#include "plan.h"
+#include "planner.h"
 
 #include "lather/data_parallel.h"
 #include "lather/ext/fail.h"

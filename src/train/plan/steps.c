@@ -2,7 +2,7 @@
  * steps: steps(B) = S (1 + phi / B), McCandlish et al. 2018, equation 2.11; ranks and steps: Hemingway's model of the loss
  * (lather/fit.h). */
 
-#include "plan.h"
+#include "planner.h"
 
 #include "lather/noise_scale.h"
 

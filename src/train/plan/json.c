@@ -1,6 +1,6 @@
 /* A plan for programs: one JSON object, described in docs/guides/plan.md. */
 
-#include "plan.h"
+#include "planner.h"
 
 #include "lather/ext/fail.h"
 

@@ -2,7 +2,7 @@
  * gradient, what optimizers take, what the loader gives by itself or to a step that waits for it. */
 
 #include "base/clock.h"
-#include "plan.h"
+#include "planner.h"
 #include "tensor/tensor.h"
 #include "train/loop/step_parts.h"
 
