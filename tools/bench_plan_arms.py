@@ -119,7 +119,7 @@ def report(problem, goal, said, step, steps):
 
 
 def slowdown(lossy, lossless):
-    """Of the first steps of both, as plan_arms.c has it."""
+    """Of the first steps of both, as arms.c has it."""
     steps = range((len(lossy) + 1) // 2, len(lossy) + 1)
     x, y = [math.log(i) for i in steps], [math.log(lossless[i - 1]) for i in steps]
     mean = sum(x) / len(x), sum(y) / len(y)

@@ -1,5 +1,5 @@
 /** What measurements say about runs that were not made: least squares with conditions, models of a step's seconds
- *  and of a run's loss on m ranks, and which runs to measure. Small problems in host memory. */
+ *  and of a run's loss on m ranks. Small problems in host memory. */
 #ifndef LATHER_FIT_H
 #define LATHER_FIT_H
 
@@ -124,24 +124,5 @@ LT_API LT_MUST_CHECK lt_status lt_loss_steps(double *steps, const lt_loss_model 
                                              double ranks, double goal);
 /** More than twice as many ranks or steps as were measured, or fewer than half the ranks. */
 LT_API bool lt_loss_is_beyond(const lt_loss_model *model, double ranks, double step);
-
-/* --- What to measure --- */
-
-/**
- * How much of each candidate to measure: weights w >= 0 with cost . w <= budget that minimise the trace of the inverse
- * of the sum over i of w[i] f[i] f[i]^T, f [candidates,columns], the errors of a fit (A-optimal). cost: NULL: each 1.
- * gap: how far the trace can be above the minimum, relative to it, at most 1e-4; or NULL.
- * Errors  LT_E_ARG (not finite; cost or budget not above 0; candidates that do not determine the columns), LT_E_NOMEM
- * Source  the equivalence theorem: Kiefer, "General equivalence theory for optimum designs", 1974; multiplicative
- *         updates: Silvey, Titterington & Torsney, 1978
- */
-LT_API LT_MUST_CHECK lt_status lt_design(double *weight, double *gap, const double *f,
-                                         int candidates, int columns, const double *cost,
-                                         double budget);
-/** lt_design() for lt_time_fit(): candidates are points, their seconds those that are expected, each row divided by
- *  them; terms are divided by their means over the candidates. Errors: as both. */
-LT_API LT_MUST_CHECK lt_status lt_time_design(double *weight, double *gap,
-                                              const lt_time_point *candidate, size_t count,
-                                              const double *cost, double budget);
 
 #endif

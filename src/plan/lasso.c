@@ -1,16 +1,20 @@
 /* The Lasso, and its penalty by cross-validation. */
 
-#include "plan/lasso.h"
-
 #include "base/alloc.h"
-#include "plan/active_set.h"
-#include "plan/dense.h"
+#include "plan/least_squares.h"
 
 #include "lather/ext/fail.h"
 #include "lather/fit.h"
 
 #include <math.h>
 #include <string.h>
+
+/* Rows of a problem that is fitted several times. */
+typedef struct rows_of {
+    const double *a, *b; /* [rows,columns], [rows] */
+    const int *fold;     /* [rows] */
+    int rows, columns;
+} rows_of;
 
 /* The objective times rows, of columns with norm 1. */
 static lt_status solve(lt_active_set *s, int rows, double penalty)
@@ -21,7 +25,7 @@ static lt_status solve(lt_active_set *s, int rows, double penalty)
 }
 
 /* The mean of b - a x. */
-static double middle(const lt_lasso_rows *r, const double *x)
+static double middle(const rows_of *r, const double *x)
 {
     double sum = 0;
     for (int i = 0; i < r->rows; i++) {
@@ -36,14 +40,14 @@ lt_status lt_lasso(double *x, double *intercept, const double *a, int rows, int 
                    const double *b, double penalty)
 {
     lt_active_set s;
-    LT_TRY(lt_dense_check("lasso", a, rows, columns, b));
+    LT_TRY(lt_least_squares_check("lasso", a, rows, columns, b));
     if (!(penalty >= 0) || !isfinite(penalty))
         return lt_fail(LT_E_ARG, "lasso: penalty %g, want at least 0", penalty);
     LT_TRY(lt_active_set_new(&s, a, rows, columns, b, true));
     const lt_status st = solve(&s, rows, penalty);
     if (!st) {
         lt_active_set_read(&s, x);
-        *intercept = middle(&(lt_lasso_rows){a, b, NULL, rows, columns}, x);
+        *intercept = middle(&(rows_of){a, b, NULL, rows, columns}, x);
     }
     lt_active_set_free(&s);
     return st;
@@ -58,7 +62,7 @@ static double penalty_at(double largest, int i)
 }
 
 /* The smallest penalty with which x is 0. */
-static lt_status largest_penalty(double *out, const lt_lasso_rows *all)
+static lt_status largest_penalty(double *out, const rows_of *all)
 {
     lt_active_set s;
     LT_TRY(lt_active_set_new(&s, all->a, all->rows, all->columns, all->b, true));
@@ -76,7 +80,7 @@ static lt_status largest_penalty(double *out, const lt_lasso_rows *all)
 }
 
 /* Rows of a fold go behind the others, in memory of the same size. */
-static lt_lasso_rows split(const lt_lasso_rows *all, int fold, double *a, double *b)
+static rows_of split(const rows_of *all, int fold, double *a, double *b)
 {
     const size_t n = (size_t)all->columns;
     int kept = 0, out = all->rows;
@@ -85,12 +89,11 @@ static lt_lasso_rows split(const lt_lasso_rows *all, int fold, double *a, double
         memcpy(a + to * n, all->a + (size_t)i * n, n * sizeof *a);
         b[to] = all->b[i];
     }
-    return (lt_lasso_rows){.a = a, .b = b, .rows = kept, .columns = all->columns};
+    return (rows_of){.a = a, .b = b, .rows = kept, .columns = all->columns};
 }
 
 /* Adds a fold's mean squares with each penalty to error [PENALTIES]. */
-static lt_status add_errors(double *error, const lt_lasso_rows *kept, int rows, double largest,
-                            double *x)
+static lt_status add_errors(double *error, const rows_of *kept, int rows, double largest, double *x)
 {
     lt_active_set s;
     const int left = rows - kept->rows;
@@ -101,16 +104,15 @@ static lt_status add_errors(double *error, const lt_lasso_rows *kept, int rows, 
         if (st)
             break;
         lt_active_set_read(&s, x);
-        const double apart =
-            lt_dense_residual(kept->a + (size_t)kept->rows * (size_t)kept->columns, left,
-                              kept->columns, kept->b + kept->rows, x, middle(kept, x));
+        const double apart = lt_residual(kept->a + (size_t)kept->rows * (size_t)kept->columns, left,
+                                         kept->columns, kept->b + kept->rows, x, middle(kept, x));
         error[i] += apart * apart / left;
     }
     lt_active_set_free(&s);
     return st;
 }
 
-static bool is_first(const lt_lasso_rows *all, int row)
+static bool is_first(const rows_of *all, int row)
 {
     for (int i = 0; i < row; i++)
         if (all->fold[i] == all->fold[row])
@@ -119,7 +121,7 @@ static bool is_first(const lt_lasso_rows *all, int row)
 }
 
 /* error [PENALTIES]: sums over the folds. */
-static lt_status each_fold(double *error, int *folds, const lt_lasso_rows *all, double largest)
+static lt_status each_fold(double *error, int *folds, const rows_of *all, double largest)
 {
     const size_t cells = (size_t)all->rows * (size_t)all->columns;
     double *memory = lt_alloc(cells + (size_t)all->rows + (size_t)all->columns, sizeof *memory);
@@ -128,7 +130,7 @@ static lt_status each_fold(double *error, int *folds, const lt_lasso_rows *all, 
     for (int i = 0; !st && i < all->rows; i++) {
         if (!is_first(all, i))
             continue;
-        const lt_lasso_rows kept = split(all, all->fold[i], memory, memory + cells);
+        const rows_of kept = split(all, all->fold[i], memory, memory + cells);
         ++*folds;
         if (!kept.rows)
             st = lt_fail(LT_E_ARG, "lasso: 1 fold, want at least 2");
@@ -139,23 +141,19 @@ static lt_status each_fold(double *error, int *folds, const lt_lasso_rows *all, 
     return st;
 }
 
-lt_status lt_lasso_validate(double *penalty, double *error, const lt_lasso_rows *all)
+lt_status lt_lasso_choose(double *penalty, double *error, const double *a, int rows, int columns,
+                          const double *b, const int *fold)
 {
+    const rows_of all = {a, b, fold, rows, columns};
     double sum[PENALTIES] = {0}, largest = 0;
     int folds = 0, best = 0;
-    LT_TRY(largest_penalty(&largest, all));
-    LT_TRY(each_fold(sum, &folds, all, largest));
+    LT_TRY(lt_least_squares_check("lasso", a, rows, columns, b));
+    LT_TRY(largest_penalty(&largest, &all));
+    LT_TRY(each_fold(sum, &folds, &all, largest));
     for (int i = 1; i < PENALTIES; i++)
         best = sum[i] < sum[best] ? i : best;
     *penalty = penalty_at(largest, best);
     if (error)
         *error = sqrt(sum[best] / folds);
     return LT_OK;
-}
-
-lt_status lt_lasso_choose(double *penalty, double *error, const double *a, int rows, int columns,
-                          const double *b, const int *fold)
-{
-    LT_TRY(lt_dense_check("lasso", a, rows, columns, b));
-    return lt_lasso_validate(penalty, error, &(lt_lasso_rows){a, b, fold, rows, columns});
 }

@@ -3,7 +3,6 @@
  * -(log sd + mean of log(loss - f)) per point, and constants. */
 
 #include "base/alloc.h"
-#include "plan/lasso.h"
 
 #include "lather/ext/fail.h"
 #include "lather/fit.h"
@@ -165,8 +164,7 @@ static lt_status try_floor(losses *s, double at, double *penalty, double *held_o
         s->b[i] = log10(s->point[i].loss - at);
         sum += log(s->point[i].loss - at);
     }
-    const lt_lasso_rows rows = {s->a, s->b, s->fold, (int)s->count, LT_LOSS_TERMS};
-    LT_TRY(lt_lasso_validate(penalty, held_out, &rows));
+    LT_TRY(lt_lasso_choose(penalty, held_out, s->a, (int)s->count, LT_LOSS_TERMS, s->b, s->fold));
     *cost = log(fmax(*held_out, 1e-300)) + sum / (double)s->count;
     return LT_OK;
 }

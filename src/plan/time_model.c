@@ -144,23 +144,3 @@ lt_status lt_time_fit(lt_time_model *out, const lt_time_point *point, size_t cou
     lt_free(memory);
     return st;
 }
-
-lt_status lt_time_design(double *weight, double *gap, const lt_time_point *candidate, size_t count,
-                         const double *cost, double budget)
-{
-    LT_TRY(check(candidate, count));
-    double mean[LT_TIME_TERMS] = {0};
-    double *f = lt_alloc(count * LT_TIME_TERMS, sizeof *f);
-    if (!f)
-        return LT_E_NOMEM;
-    for (size_t i = 0; i < count; i++) {
-        terms(f + i * LT_TIME_TERMS, candidate[i].ranks, candidate[i].scale);
-        for (size_t j = 0; j < LT_TIME_TERMS; j++)
-            mean[j] += f[i * LT_TIME_TERMS + j] / (double)count;
-    }
-    for (size_t i = 0; i < count * LT_TIME_TERMS; i++)
-        f[i] /= mean[i % LT_TIME_TERMS] * candidate[i / LT_TIME_TERMS].seconds;
-    const lt_status st = lt_design(weight, gap, f, (int)count, LT_TIME_TERMS, cost, budget);
-    lt_free(f);
-    return st;
-}

@@ -91,17 +91,15 @@ def the_budget_is_of_the_cheapest_run_that_may_be_chosen(cwd):
     assert made and made[0]["ranks"] < 4, found["pilots"]
 
 
-def of_four_numbers_of_ranks_the_design_chooses(cwd):
-    """A run measured one rank, the best one: by its noise scale more ranks need as many steps, of 31 to 33 ms instead of 27. Three ranks say the most of Ernest's four terms;
-    of fewer numbers than terms the cheapest is tried, two."""
+def of_several_numbers_of_ranks_the_cheapest_is_tried(cwd):
+    """A run measured one rank, the best one: by its noise scale more ranks need as many steps, of 31 to 33 ms instead of 27."""
     if MPIRUN == "none":
         raise Skip("no MPI")
     write(cwd, profile())
     base(cwd)
     make_run(cwd, "m1", 1, 500, 0.027, noise=1e-6)
-    for ranks, first in ("1,2,3,4", 3), ("1,2,3", 2):
-        pilots = plan(cwd, "--goal", "loss=1", "--ranks", ranks, "--from", "m1", "--extrapolate", "--pilots", "auto", "--pilot-budget", "100%")["pilots"]
-        assert pilots["made"] and pilots["made"][0]["ranks"] == first and not pilots["made"][0]["failed"], (ranks, pilots)
+    pilots = plan(cwd, "--goal", "loss=1", "--ranks", "1,2,3,4", "--from", "m1", "--extrapolate", "--pilots", "auto", "--pilot-budget", "100%")["pilots"]
+    assert pilots["made"] and pilots["made"][0]["ranks"] == 2 and not pilots["made"][0]["failed"], pilots
 
 
 def two_ranks_tell_the_noise_scale(cwd):
@@ -438,7 +436,7 @@ def bad_input(cwd):
 
 
 ROWS = [a_pilot_measures_what_was_predicted, the_budget_is_kept, the_profile_is_paid_from_the_budget, one_that_overruns_is_ended_and_not_used, one_that_fails_is_named_and_not_used,
-        the_budget_is_of_the_cheapest_run_that_may_be_chosen, of_four_numbers_of_ranks_the_design_chooses, two_ranks_tell_the_noise_scale,
+        the_budget_is_of_the_cheapest_run_that_may_be_chosen, of_several_numbers_of_ranks_the_cheapest_is_tried, two_ranks_tell_the_noise_scale,
         pilots_of_courses_say_what_each_takes, a_course_has_what_the_first_pilot_leaves, goals_that_steps_do_not_record_compare_courses_at_the_flags_end, a_goal_of_training_that_is_not_reached_compares_courses_too, a_course_whose_loss_does_not_fall_says_nothing, courses_without_pilots_are_as_the_flags_say, pilots_say_what_losing_gradients_costs_in_steps, pilots_say_what_local_steps_cost, plan_auto_trains_with_what_it_chose, own_epochs_say_what_is_left, the_plan_s_model_of_the_loss_is_refitted,
         plan_auto_of_other_ranks_says_the_command, plan_auto_of_two_ranks_trains, bad_input]
 

@@ -50,11 +50,6 @@ static lt_status choose(results *r)
     return lt_lasso_choose(r->x, &r->norm, a, POINTS, 2, b, fold);
 }
 
-static lt_status design(results *r)
-{
-    return lt_time_design(r->x, &r->norm, times, POINTS, NULL, 1);
-}
-
 static lt_status time_model(results *r)
 {
     return lt_time_fit(&r->time, times, POINTS);
@@ -96,7 +91,6 @@ static void fits_fail_well_without_memory(void **state)
     repeat(nnls, 1);
     repeat(lasso, 1);
     repeat(choose, 1);
-    repeat(design, 1);
     repeat(time_model, 1);
     repeat(loss_model, 1);
     repeat(guessed_floor, 331); /* of some 3,000 */

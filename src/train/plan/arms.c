@@ -15,9 +15,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Steps of a pilot. */
-enum { USUAL_STEPS = 200, LEAST_STEPS = 100 };
-
 /* --- The course that loses nothing --- */
 
 static bool is_lossless_of(const plan_setting *exact, const plan_setting *s)
@@ -41,14 +38,13 @@ const plan_candidate *lt_plan_find_lossless(const plan *p, const plan_setting *s
     return found;
 }
 
-/* The longest pilot of it, as runs may have had other rates; NULL: there is none that is long enough. */
-static const plan_run *find_pilot(const plan *p, const plan_setting *s)
+const plan_run *lt_plan_find_lossless_pilot(const plan *p, const plan_setting *s)
 {
     const plan_run *found = NULL;
     for (size_t i = 0; i < p->runs.count; i++) {
         const plan_run *run = &p->runs.run[i];
         if (run->is_pilot && is_lossless_of(&run->setting, s)
-            && run->timed >= (found ? found->timed : LEAST_STEPS))
+            && run->timed >= (found ? found->timed : PLAN_ARM_LEAST))
             found = run;
     }
     return found;
@@ -75,7 +71,7 @@ bool lt_plan_is_arm(const plan *p, const plan_candidate *c)
 /* Its run is so much longer than a pilot that it would fall. exact: NULL: nothing says how long. */
 static bool is_beyond_pilots(const plan *p, const plan_candidate *exact)
 {
-    return exact && !p->options.extrapolate && exact->steps.value > PLAN_BEYOND * USUAL_STEPS;
+    return exact && !p->options.extrapolate && exact->steps.value > PLAN_BEYOND * PLAN_ARM_STEPS;
 }
 
 bool lt_plan_is_out_of_reach(const plan *p, const plan_candidate *c)
@@ -144,7 +140,7 @@ bool lt_plan_steps_of_arm(const plan *p, const plan_setting *s, plan_estimate *o
             snprintf(out->why, sizeof out->why,
                      "not enough measurements: a pilot of %d steps says little of %.0f "
                      "(--extrapolate takes it)",
-                     USUAL_STEPS, exact->steps.value);
+                     PLAN_ARM_STEPS, exact->steps.value);
         return false;
     }
     const double slowdown = isfinite(own) ? own : pow(s->setup.ranks, power);
@@ -159,62 +155,4 @@ bool lt_plan_steps_of_arm(const plan *p, const plan_setting *s, plan_estimate *o
                                           : " by pilots on other ranks",
              exact->steps.why);
     return true;
-}
-
-/* --- A pilot --- */
-
-/* Whole rounds of roots and of local steps. */
-static int64_t whole(const plan_candidate *c, int64_t steps)
-{
-    const int64_t round = lt_plan_period(&c->setting.setup);
-    return PLAN_WARM_STEPS + round * ((steps + round - 1) / round);
-}
-
-double lt_plan_arm_cost(const plan *p, const plan_candidate *c, int64_t *steps)
-{
-    const plan_candidate *exact =
-        find_pilot(p, &c->setting) ? NULL : lt_plan_find_lossless(p, &c->setting);
-    double cost = 0;
-    for (int64_t n = USUAL_STEPS; n >= LEAST_STEPS; n -= USUAL_STEPS - LEAST_STEPS) {
-        cost = lt_plan_pilot_cost(p, c, whole(c, n))
-               + (exact ? lt_plan_pilot_cost(p, exact, whole(exact, n)) : 0);
-        *steps = n;
-        if (cost <= lt_plan_budget_left(p))
-            break;
-    }
-    return cost;
-}
-
-/* Both with the losses of their steps. */
-static lt_status compare(plan *p, plan_run *arm)
-{
-    plan_run lossy = {0}, lossless = {0};
-    const plan_run *exact = find_pilot(p, &arm->setting);
-    lt_status st = lt_plan_read_losses(&lossy, arm->name);
-    if (!st)
-        st = lt_plan_read_losses(&lossless, exact->name);
-    if (!st)
-        arm->slowdown = p->pilots.item[p->pilots.count - 1].slowdown =
-            lt_plan_slowdown(&lossy, &lossless);
-    free(lossy.point);
-    free(lossless.point);
-    return st;
-}
-
-lt_status lt_plan_pilot_arm(plan *p, plan_candidate *c)
-{
-    plan_candidate *exact = NULL;
-    int64_t steps;
-    (void)lt_plan_arm_cost(p, c, &steps);
-    const plan_candidate *lossless = lt_plan_find_lossless(p, &c->setting);
-    if (!find_pilot(p, &c->setting) && lossless)
-        exact = &p->table.item[lossless - p->table.item];
-    c->is_tried = true;
-    if (exact)
-        LT_TRY(lt_plan_run_pilot(p, exact, whole(exact, steps), false));
-    if (!find_pilot(p, &c->setting)) /* it failed */
-        return LT_OK;
-    const size_t before = p->runs.count;
-    LT_TRY(lt_plan_run_pilot(p, c, whole(c, steps), false));
-    return p->runs.count > before ? compare(p, &p->runs.run[before]) : LT_OK;
 }

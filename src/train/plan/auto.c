@@ -224,8 +224,8 @@ static lt_status refit(void *context, lt_trainer *t, const lt_metric *metric, si
                                sizeof value / sizeof *value);
 }
 
-int lt_plan_then_train(int argc, char **argv, const lt_model_family *family,
-                       const lt_trainer_program *program)
+static int plan_then_train(int argc, char **argv, const lt_model_family *family,
+                           const lt_trainer_program *program)
 {
     lt_trainer t = {0};
     plan p = {.family = family, .program = program, .trainer = &t, .path = argv[0]};
@@ -244,3 +244,39 @@ int lt_plan_then_train(int argc, char **argv, const lt_model_family *family,
     lt_plan_free_words(&words);
     return code;
 }
+
+/* --- What training knows of it --- */
+
+static bool is_command(int argc, char *const *argv)
+{
+    return argc > 1 && !strcmp(argv[1], lt_plan_command.name);
+}
+
+static int plan_main(int argc, char **argv, const lt_model_family *family,
+                     const lt_trainer_program *program)
+{
+    return is_command(argc, argv) ? lt_command_plan(argc - 1, argv + 1, family, program)
+                                  : plan_then_train(argc, argv, family, program);
+}
+
+static bool is_asked(int argc, char *const *argv)
+{
+    static const char flag[] = "--plan";
+    bool has_auto = false;
+    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
+        if (!strcmp(argv[i], flag))
+            has_auto = i + 1 < argc && !strcmp(argv[i + 1], "auto");
+        else if (!strncmp(argv[i], "--plan=", strlen("--plan=")))
+            has_auto = !strcmp(argv[i] + strlen("--plan="), "auto");
+    }
+    return has_auto;
+}
+
+/* clang-format off */
+static const lt_option option = {
+    "Plan", .name = "plan", .type = LT_OPTION_CHOICE, .choices = "off|auto", .once = true, .help = "auto: choose the set-up first, by --goal, --ranks, --vary, --pilots and the other flags of the command plan, then train with it"
+};
+/* clang-format on */
+
+const lt_trainer_command lt_plan_command = {
+    .name = "plan", .main = plan_main, .option = &option, .is_asked = is_asked};

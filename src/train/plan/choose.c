@@ -13,53 +13,6 @@
 enum { MOST_CANDIDATES = 20000 };
 static const double hour = 3600, gib = 0x1p30;
 
-/* --- The starts --- */
-
-lt_status lt_plan_add_flag(plan_words *w, const lt_options *options, const char *flag,
-                           const char *value)
-{
-    const lt_option *o;
-    for (size_t i = 0; (o = lt_options_at(options, i)); i++)
-        if (!strcmp(o->name, flag) && o->type == LT_OPTION_BOOL) {
-            const bool on = !strcmp(value, "true") || !strcmp(value, "on");
-            if (!on && strcmp(value, "false") != 0 && strcmp(value, "off") != 0)
-                return lt_fail(LT_E_ARG, "--vary %s=%s: want on or off", flag, value);
-            return lt_plan_add_word(w, on ? "--%s" : "--no-%s", flag);
-        }
-    return lt_plan_add_word(w, "--%s=%s", flag, value);
-}
-
-lt_status lt_plan_candidate_words(const plan *p, const int *choice, plan_words *out)
-{
-    for (int i = 0; i < p->words.count; i++)
-        LT_TRY(lt_plan_add_word(out, "%s", p->words.word[i]));
-    for (int i = 0; i < p->request.axes; i++) {
-        const plan_axis *a = &p->request.axis[i];
-        LT_TRY(lt_plan_add_flag(out, p->trainer->options, a->flag, a->value[choice[i]]));
-    }
-    return LT_OK;
-}
-
-static lt_status start(const plan *p, const plan_words *w, lt_trainer *out)
-{
-    LT_TRY(lt_trainer_start(out, p->family, p->program));
-    LT_TRY(lt_trainer_open_options(out, NULL));
-    LT_TRY(lt_trainer_parse(out, w->count, w->word));
-    return lt_trainer_check(out);
-}
-
-lt_status lt_plan_start(const plan *p, const int *choice, lt_trainer *out)
-{
-    plan_words w = {0};
-    lt_status st = lt_plan_add_word(&w, "%s", p->family->program);
-    if (!st)
-        st = lt_plan_candidate_words(p, choice, &w);
-    if (!st)
-        st = start(p, &w, out);
-    lt_plan_free_words(&w);
-    return st;
-}
-
 /* --- One candidate --- */
 
 static void drop(plan_candidate *c, const char *format, ...) LT_PRINTF(2, 3);
@@ -164,12 +117,6 @@ static void refuse(const plan *p, plan_candidate *c)
         return;
     drop(c, "%s; what it replaces is predicted to take %.3g s a step, this %.3g s", c->verdict.why,
          cost.seconds, c->cost.seconds);
-}
-
-double lt_plan_flag_steps(const plan_setting *s)
-{
-    lt_schedule schedule = {.epochs = s->epochs, .steps_per_epoch = s->epoch_steps};
-    return (double)lt_schedule_steps(&schedule, s->max_steps, 0);
 }
 
 /* Steps of a run that only its flags end. */

@@ -11,12 +11,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Of logistic regression 226 steps chose the wrong one, 400 said that Shampoo takes 0.45 of SGD's steps, 800 0.38; it took a tenth
- * (docs/results/plan.md). */
-enum { COURSES = 16, LEAST_STEPS = 400 };
-/* Of the budget, with the profile. The run may turn out several times shorter, 7 times where that was measured. */
-enum { USUAL_SHARE = 16, LARGEST_SHARE = 4 };
-
 /* --- A power --- */
 
 void lt_plan_power_add(lt_power_fit *f, double step, double loss)
@@ -57,7 +51,7 @@ static double power_loss(const lt_power_fit *f, double step)
 
 /* --- What a pilot says --- */
 
-static const plan_run *find_course(const plan_runs *runs, const plan_setting *s)
+const plan_run *lt_plan_find_course(const plan_runs *runs, const plan_setting *s)
 {
     for (size_t i = 0; i < runs->count; i++) {
         const plan_setting *of = &runs->run[i].setting;
@@ -93,7 +87,7 @@ static lt_power_fit fit_course(const plan_run *run, double last)
 bool lt_plan_steps_of_course(const plan *p, const plan_setting *s, plan_estimate *out)
 {
     const plan_pilots *all = &p->pilots;
-    const plan_run *run = find_course(&p->runs, s);
+    const plan_run *run = lt_plan_find_course(&p->runs, s);
     if (!run)
         return false;
     const double length = common_steps(&p->runs);
@@ -118,36 +112,12 @@ bool lt_plan_steps_of_course(const plan *p, const plan_setting *s, plan_estimate
 
 /* --- What they are compared at --- */
 
-/* Where a candidate stands in the order of --vary. */
-static int order_of(const plan *p, const plan_candidate *c)
-{
-    int at = 0;
-    for (int i = p->request.axes - 1; i >= 0; i--)
-        at = at * p->request.axis[i].values + c->choice[i];
-    return at;
-}
-
-/* The course of the flags as given, else the first of --vary. */
-static const plan_candidate *find_own(const plan *p, plan_candidate *const *of, int count)
-{
-    plan_setting own;
-    const bool is_known = !lt_plan_setting(&own, p->trainer, 1, 1);
-    const plan_candidate *first = of[0];
-    for (int i = 0; i < count; i++) {
-        if (is_known && of[i]->setting.converge == own.converge)
-            return of[i];
-        if (order_of(p, of[i]) < order_of(p, first))
-            first = of[i];
-    }
-    return first;
-}
-
 /* The goal's training loss, where the flags' course is predicted to have it before its end; else that of its end. false: there is no
  * goal of training, and its pilot's loss does not fall. */
-static bool find_loss(plan *p, const plan_setting *own)
+bool lt_plan_find_course_loss(plan *p, const plan_setting *own)
 {
     plan_pilots *all = &p->pilots;
-    const plan_run *run = find_course(&p->runs, own);
+    const plan_run *run = lt_plan_find_course(&p->runs, own);
     const bool is_of_steps = lt_plan_is_of_steps(&p->request.goal);
     double end = (double)NAN;
     if (run) {
@@ -162,87 +132,4 @@ static bool find_loss(plan *p, const plan_setting *own)
     all->course_steps = lt_plan_flag_steps(own);
     all->course_loss = end;
     return isfinite(end);
-}
-
-/* --- Which ones --- */
-
-static double step_cost(const plan_candidate *c)
-{
-    return c->setting.setup.ranks * c->step.value;
-}
-
-/* The cheapest candidate of each course; 0: there are no two, or runs say what some of them takes. */
-static int find_courses(const plan *p, plan_candidate **of)
-{
-    const plan_table *t = &p->table;
-    int count = 0;
-    for (size_t i = 0; i < t->kept; i++) {
-        plan_candidate *c = &t->item[i];
-        const plan_setting *s = &c->setting;
-        if (c->steps.trust < PLAN_MODEL)
-            return 0;
-        if (!s->is_exact || (double)s->batch > t->least_batch)
-            continue;
-        int k = 0;
-        while (k < count && of[k]->setting.converge != s->converge)
-            k++;
-        if (k == COURSES)
-            return 0;
-        if (k == count || step_cost(c) < step_cost(of[k]))
-            of[k] = c;
-        count += k == count;
-    }
-    return count > 1 ? count : 0;
-}
-
-/* Those without a pilot, the first of all in front. */
-static int drop_tried(const plan *p, plan_candidate **of, int count)
-{
-    int left = 0;
-    for (int i = 0; i < count; i++)
-        if (!find_course(&p->runs, &of[i]->setting))
-            of[left++] = of[i];
-    return left;
-}
-
-/* With what is left of a share of the budget. */
-static double affordable_steps(const plan *p, plan_candidate *const *of, int count, int share)
-{
-    double step = 0, budget = lt_plan_budget(p) / share - p->profile.paid - p->pilots.spent;
-    for (int i = 0; i < count; i++) {
-        const int ranks = of[i]->setting.setup.ranks;
-        budget -= ranks * lt_plan_start_seconds(p, ranks);
-        step += step_cost(of[i]);
-    }
-    return floor(budget / step);
-}
-
-/* What the usual share pays, at least what is of use, unless that takes more than the largest; else 0. */
-static double choose_steps(const plan *p, plan_candidate *const *of, int count)
-{
-    if (affordable_steps(p, of, count, LARGEST_SHARE) < LEAST_STEPS)
-        return 0;
-    return fmax(affordable_steps(p, of, count, USUAL_SHARE), LEAST_STEPS);
-}
-
-lt_status lt_plan_pilot_courses(plan *p)
-{
-    plan_candidate *of[COURSES];
-    double most = HUGE_VAL;
-    int count = *p->request.goal.metric ? find_courses(p, of) : 0;
-    if (!count)
-        return LT_OK;
-    const plan_setting own = find_own(p, of, count)->setting;
-    while (count) {
-        most = fmin(most, choose_steps(p, of, count));
-        if (!(most > 0))
-            return LT_OK;
-        LT_TRY(lt_plan_run_pilot(p, of[0], (int64_t)most, true));
-        if (!find_course(&p->runs, &of[0]->setting))
-            return LT_OK;
-        LT_TRY(lt_plan_rank(p));
-        count = drop_tried(p, of, find_courses(p, of));
-    }
-    p->pilots.has_courses = find_loss(p, &own);
-    return LT_OK;
 }

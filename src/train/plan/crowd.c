@@ -76,19 +76,19 @@ lt_status lt_plan_crowd_meet(const plan_crowd *c)
 /* --- Processes --- */
 
 /* In a child; it ends with its parent. */
-static void take_steps(const plan *p, const plan_crowd *c, int ready)
+static void take_steps(const plan *p, const plan_crowd *c, int ready, plan_crowd_work *work)
 {
     lt_trainer t = {0};
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     lt_status st = lt_plan_start(p, (int[PLAN_AXES]){0}, &t);
     if (!st)
-        st = lt_plan_keep_busy(&t, c, ready);
+        st = work(&t, c, ready);
     fprintf(stderr, "%s plan: --profile-ranks: %s\n", p->family->program, lt_error_message());
     _exit(1);
 }
 
 /* Waits until it is at work. */
-static lt_status start(const plan *p, const plan_crowd *c, pid_t *pid)
+static lt_status start(const plan *p, const plan_crowd *c, pid_t *pid, plan_crowd_work *work)
 {
     int ends[2];
     char byte;
@@ -98,7 +98,7 @@ static lt_status start(const plan *p, const plan_crowd *c, pid_t *pid)
     fflush(NULL); /* or the child would write it again */
     *pid = fork();
     if (!*pid)
-        take_steps(p, c, ends[1]);
+        take_steps(p, c, ends[1], work);
     close(ends[1]);
     do
         got = read(ends[0], &byte, 1);
@@ -122,7 +122,7 @@ static lt_status open_meeting(plan_crowd *c, int ranks)
     return LT_OK;
 }
 
-lt_status lt_plan_crowd_begin(plan_crowd *c, const plan *p)
+lt_status lt_plan_crowd_begin(plan_crowd *c, const plan *p, plan_crowd_work *work)
 {
     const int others = (int)p->options.profile_ranks - 1;
     *c = (plan_crowd){0};
@@ -133,7 +133,7 @@ lt_status lt_plan_crowd_begin(plan_crowd *c, const plan *p)
         return lt_fail(LT_E_NOMEM, "no memory for %d ranks", others);
     lt_status st = open_meeting(c, others + 1);
     for (; !st && c->count < others; c->count++)
-        st = start(p, c, &c->pid[c->count]);
+        st = start(p, c, &c->pid[c->count], work);
     return st;
 }
 

@@ -244,6 +244,53 @@ static void put_dropped(lt_json_writer *w, const plan_candidate *c)
     lt_json_end(w);
 }
 
+/* --- Pilots --- */
+
+static void put_pilot(lt_json_writer *w, const plan_pilot *q)
+{
+    lt_json_begin_object(w, NULL);
+    lt_json_put_integer(w, "ranks", q->ranks);
+    lt_json_put_string(w, "setting", q->label);
+    lt_json_put_integer(w, "steps", q->steps);
+    lt_json_put_number(w, "predicted_seconds", q->predicted);
+    lt_json_put_number(w, "step_seconds", *q->why ? (double)NAN : q->measured);
+    lt_json_put_number(w, "rank_seconds", q->spent);
+    lt_json_put_string(w, "of", q->of_loss ? "loss" : "step");
+    lt_json_put_number(w, "slowdown", q->slowdown > 0 ? q->slowdown : (double)NAN);
+    lt_json_put_string(w, "failed", *q->why ? q->why : NULL);
+    lt_json_end(w);
+}
+
+/* What steps of courses are to; null: there are none. */
+static void put_courses(lt_json_writer *w, const plan *p)
+{
+    const plan_pilots *all = &p->pilots;
+    const bool is_of_flags = all->has_courses && all->course_steps > 0;
+    lt_json_put_number(w, "course_loss", all->has_courses ? all->course_loss : (double)NAN);
+    lt_json_put_number(w, "course_steps", is_of_flags ? all->course_steps : (double)NAN);
+    lt_json_put_string(w, "course_of",
+                       is_of_flags ? p->runs.run[all->course_run].setting.label : NULL);
+}
+
+static void put_pilots(lt_json_writer *w, const plan *p)
+{
+    const plan_pilots *all = &p->pilots;
+    if (!(p->request.pilot_share > 0))
+        return;
+    lt_json_begin_object(w, "pilots");
+    lt_json_put_number(w, "budget_share", p->request.pilot_share);
+    lt_json_put_number(w, "rank_seconds", all->spent);
+    lt_json_put_number(w, "profile_rank_seconds", p->profile.paid);
+    lt_json_put_number(w, "run_rank_seconds", all->run);
+    lt_json_put_string(w, "no_more", all->why);
+    put_courses(w, p);
+    lt_json_begin_array(w, "made");
+    for (int i = 0; i < all->count; i++)
+        put_pilot(w, &all->item[i]);
+    lt_json_end(w);
+    lt_json_end(w);
+}
+
 static void put_plan(lt_json_writer *w, const plan *p, char *text, size_t size)
 {
     const plan_table *t = &p->table;
@@ -259,7 +306,7 @@ static void put_plan(lt_json_writer *w, const plan *p, char *text, size_t size)
         put_run(w, p, &p->runs.run[i]);
     lt_json_end(w);
     put_curves(w, p);
-    lt_plan_put_pilots(w, p);
+    put_pilots(w, p);
     lt_json_put_bool(w, "goal_is_known", t->is_known);
     lt_json_begin_array(w, "candidates");
     for (size_t i = 0; i < t->kept; i++)

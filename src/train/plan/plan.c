@@ -1,8 +1,7 @@
 /* `plan ...`: the flags of training and those of plan; a profile that is read or measured; runs; the choice. */
 
-#include "planner.h"
-
 #include "base/clock.h"
+#include "planner.h"
 
 #include "lather/ext/fail.h"
 
@@ -57,7 +56,7 @@ static lt_status measure_all(plan *p)
     int choice[PLAN_AXES] = {0};
     plan_crowd others;
     p->profile.ranks = (double)p->options.profile_ranks;
-    lt_status st = lt_plan_crowd_begin(&others, p);
+    lt_status st = lt_plan_crowd_begin(&others, p, lt_plan_keep_busy);
     p->profile.crowd = &others;
     do
         st = st ? st : measure_choice(p, choice);
@@ -174,9 +173,8 @@ void lt_plan_close(plan *p)
     p->table = (plan_table){0};
 }
 
-/* argv: from `plan` on. */
-static int command_plan(int argc, char **argv, const lt_model_family *family,
-                        const lt_trainer_program *program)
+int lt_command_plan(int argc, char **argv, const lt_model_family *family,
+                    const lt_trainer_program *program)
 {
     char name[PLAN_TEXT];
     lt_trainer t = {0};
@@ -194,39 +192,3 @@ static int command_plan(int argc, char **argv, const lt_model_family *family,
     lt_plan_close(&p);
     return code;
 }
-
-/* --- What training knows of it --- */
-
-static bool is_command(int argc, char *const *argv)
-{
-    return argc > 1 && !strcmp(argv[1], lt_plan_command.name);
-}
-
-static int plan_main(int argc, char **argv, const lt_model_family *family,
-                     const lt_trainer_program *program)
-{
-    return is_command(argc, argv) ? command_plan(argc - 1, argv + 1, family, program)
-                                  : lt_plan_then_train(argc, argv, family, program);
-}
-
-static bool is_asked(int argc, char *const *argv)
-{
-    static const char flag[] = "--plan";
-    bool has_auto = false;
-    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
-        if (!strcmp(argv[i], flag))
-            has_auto = i + 1 < argc && !strcmp(argv[i + 1], "auto");
-        else if (!strncmp(argv[i], "--plan=", strlen("--plan=")))
-            has_auto = !strcmp(argv[i] + strlen("--plan="), "auto");
-    }
-    return has_auto;
-}
-
-/* clang-format off */
-static const lt_option option = {
-    "Plan", .name = "plan", .type = LT_OPTION_CHOICE, .choices = "off|auto", .once = true, .help = "auto: choose the set-up first, by --goal, --ranks, --vary, --pilots and the other flags of the command plan, then train with it"
-};
-/* clang-format on */
-
-const lt_trainer_command lt_plan_command = {
-    .name = "plan", .main = plan_main, .option = &option, .is_asked = is_asked};

@@ -323,13 +323,6 @@ struct plan {
     plan_table table;
     plan_pilots pilots;
 };
-/* "--flag=value", as the table of options knows it. Errors: LT_E_ARG (a switch that is neither on nor off). */
-lt_status lt_plan_add_flag(plan_words *w, const lt_options *options, const char *flag,
-                           const char *value);
-/* The words of training with a candidate's choice of --vary. */
-lt_status lt_plan_candidate_words(const plan *p, const int *choice, plan_words *out);
-/* A start of the program with the candidate's words, parsed. lt_trainer_close() in any case. */
-lt_status lt_plan_start(const plan *p, const int *choice, lt_trainer *out);
 /* Counts choice up; false behind the last one, which is as zeros again. */
 bool lt_plan_advance(const plan_request *r, int *choice);
 /* Whether a profile that was read is of this program's model and data. Errors: LT_E_ARG. */
@@ -351,8 +344,10 @@ struct plan_crowd {
     int count;
     plan_meeting *meeting; /* owned; memory of all; NULL: of one rank */
 };
+/* What each of them does, in step with the others, until it is killed; a byte to the pipe `ready` when it has begun. Returns errors alone. */
+typedef lt_status plan_crowd_work(lt_trainer *t, const plan_crowd *crowd, int ready);
 /* Before this process has threads. All are at work when it returns. lt_plan_crowd_end() in any case. */
-lt_status lt_plan_crowd_begin(plan_crowd *c, const plan *p);
+lt_status lt_plan_crowd_begin(plan_crowd *c, const plan *p, plan_crowd_work *work);
 void lt_plan_crowd_end(plan_crowd *c);
 /* From now on, or no longer, each lt_plan_crowd_meet() waits until all processes are at theirs. Of the one that measures. */
 void lt_plan_crowd_in_step(const plan_crowd *c, bool is_on);
@@ -364,29 +359,28 @@ double lt_plan_key(const plan *p, const plan_candidate *c);
 /* Updates that --epochs and --max-steps of a setting give; 0: they say nothing. */
 double lt_plan_flag_steps(const plan_setting *s);
 
-/* --- auto.c: --plan auto --- */
+/* --- pilot.c: a short run of a candidate --- */
 
-/* Plans by the words of a command line, says what was chosen and why, and trains with it, if it is of this many ranks. Returns
- * the exit status. */
-int lt_plan_then_train(int argc, char **argv, const lt_model_family *family,
-                       const lt_trainer_program *program);
+/* What the goal minimises, at the least; whether that is below the best one's largest. */
+double lt_plan_least_key(const plan *p, const plan_candidate *c);
+bool lt_plan_may_be_best(const plan *p, const plan_candidate *c);
+/* Rank-seconds of a candidate's run; 0: not known. */
+double lt_plan_run_cost(const plan_candidate *c);
+/* Rank-seconds of the whole choice, profile included; what is left of them. */
+double lt_plan_budget(const plan *p);
+double lt_plan_budget_left(const plan *p);
+/* Rank-seconds of a pilot of so many steps, or of as many as a step's seconds want: 0. */
+double lt_plan_pilot_cost(const plan *p, const plan_candidate *c, int64_t steps);
+/* Seconds of a start without its steps. */
+double lt_plan_start_seconds(const plan *p, int ranks);
+/* So many steps of a candidate, 0 as above. of_loss: of its course. One that fails is no error. */
+lt_status lt_plan_run_pilot(plan *p, plan_candidate *c, int64_t steps, bool of_loss);
 
-/* --- pilots.c: short runs of candidates --- */
+/* --- pilots.c --- */
 
 /* Behind lt_plan_choose(): runs, and chooses again, until the best one leads by more than what is not known, or
  * the budget is spent. A pilot that fails is no error. Errors: LT_E_ARG (how long the run is is not known). */
 lt_status lt_plan_make_pilots(plan *p);
-/* So many steps of a candidate, or as many as a step's seconds want: 0. of_loss: of its course. */
-lt_status lt_plan_run_pilot(plan *p, plan_candidate *c, int64_t steps, bool of_loss);
-/* Rank-seconds of the whole choice, profile included; what is left of them. */
-double lt_plan_budget(const plan *p);
-double lt_plan_budget_left(const plan *p);
-/* Rank-seconds of a pilot of so many steps. */
-double lt_plan_pilot_cost(const plan *p, const plan_candidate *c, int64_t steps);
-/* Seconds of a start without its steps. */
-double lt_plan_start_seconds(const plan *p, int ranks);
-void lt_plan_print_pilots(const plan *p, FILE *out);
-void lt_plan_put_pilots(lt_json_writer *w, const plan *p);
 
 /* --- courses.c: pilots of what makes the loss fall --- */
 
@@ -398,9 +392,11 @@ typedef struct lt_power_fit {
 void lt_plan_power_add(lt_power_fit *fit, double step, double loss);
 /* NaN: of fewer than three points, or it does not fall. */
 double lt_plan_power_steps(const lt_power_fit *fit, double loss);
-/* One of each course, where the goal has a metric, candidates have several courses, no run says what one takes, and a quarter of
- * the budget is enough for 400 steps of each; and the training loss at which they are compared. */
-lt_status lt_plan_pilot_courses(plan *p);
+/* The pilot of a setting's course; NULL: none. */
+const plan_run *lt_plan_find_course(const plan_runs *runs, const plan_setting *s);
+/* The training loss at which courses are compared, own being the flags': the goal's, where that course is predicted to have it
+ * before its end; else that of its end. false: there is neither. */
+bool lt_plan_find_course_loss(plan *p, const plan_setting *own);
 /* By the pilot of the setting's course; false: there is none, or its loss did not fall. */
 bool lt_plan_steps_of_course(const plan *p, const plan_setting *s, plan_estimate *out);
 
@@ -416,21 +412,30 @@ bool lt_plan_is_out_of_reach(const plan *p, const plan_candidate *c);
 double lt_plan_slowdown(const plan_run *arm, const plan_run *exact);
 /* By pilots of the set-up, on these or other ranks, and the steps of the course that loses nothing; false: neither. */
 bool lt_plan_steps_of_arm(const plan *p, const plan_setting *s, plan_estimate *out);
-/* Rank-seconds of its pilot, and of that of the course that loses nothing where there is none yet; steps: of each. */
-double lt_plan_arm_cost(const plan *p, const plan_candidate *c, int64_t *steps);
-lt_status lt_plan_pilot_arm(plan *p, plan_candidate *c);
+/* Steps of its pilot. */
+enum { PLAN_ARM_STEPS = 200, PLAN_ARM_LEAST = 100 };
+/* The longest pilot of what loses nothing, as runs may have had other rates; NULL: there is none that is long enough. */
+const plan_run *lt_plan_find_lossless_pilot(const plan *p, const plan_setting *s);
 
-/* --- print.c, json.c --- */
+/* --- words.c: command lines --- */
 
-void lt_plan_print(const plan *p, FILE *out);
+/* "--flag=value", as the table of options knows it. Errors: LT_E_ARG (a switch that is neither on nor off). */
+lt_status lt_plan_add_flag(plan_words *w, const lt_options *options, const char *flag,
+                           const char *value);
+/* The words of training with a candidate's choice of --vary. */
+lt_status lt_plan_candidate_words(const plan *p, const int *choice, plan_words *out);
+/* A start of the program with the candidate's words, parsed. lt_trainer_close() in any case. */
+lt_status lt_plan_start(const plan *p, const int *choice, lt_trainer *out);
 /* The words that start a candidate: program, behind mpirun where there are several ranks. */
 lt_status lt_plan_start_words(const plan *p, const plan_candidate *c, const char *program,
                               plan_words *out);
 /* The command that runs a candidate, into text of size bytes. Returns text. */
 const char *lt_plan_command_text(const plan *p, const plan_candidate *c, char *text, size_t size);
+
+/* --- print.c, json.c --- */
+
+void lt_plan_print(const plan *p, FILE *out);
 lt_status lt_plan_write_json(const plan *p, const char *path);
-/* "6.2 h". Returns text. */
-const char *lt_plan_seconds_text(double s, char *text, size_t size);
 
 /* --- plan.c --- */
 
@@ -440,5 +445,8 @@ lt_status lt_plan_parse(plan *p, const lt_program *program, int argc, char *cons
 lt_status lt_plan_work(plan *p, int argc, char *const *argv);
 /* With the trainer. */
 void lt_plan_close(plan *p);
+/* `plan ...`, argv from that word on: the exit status. */
+int lt_command_plan(int argc, char **argv, const lt_model_family *family,
+                    const lt_trainer_program *program);
 
 #endif

@@ -9,7 +9,7 @@
 
 static const double gib = 0x1p30;
 
-const char *lt_plan_seconds_text(double s, char *text, size_t size)
+static const char *seconds_text(double s, char *text, size_t size)
 {
     static const struct {
         double seconds;
@@ -50,58 +50,6 @@ static const plan_estimate *weaker(const plan_candidate *c)
                                                                                : &c->step;
 }
 
-/* --- The command --- */
-
-static size_t add(char *text, size_t size, size_t at, const char *word)
-{
-    static const char safe[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
-                               "-_=./,:@%+";
-    const bool plain = *word && strspn(word, safe) == strlen(word);
-    if (at + 8 >= size)
-        return at;
-    at += (size_t)snprintf(text + at, size - at, "%s%s", at ? " " : "", plain ? "" : "'");
-    for (; *word && at + 8 < size; word++)
-        if (*word == '\'')
-            at += (size_t)snprintf(text + at, size - at, "'\\''");
-        else
-            text[at++] = *word;
-    text[at] = 0;
-    return plain ? at : at + (size_t)snprintf(text + at, size - at, "'");
-}
-
-lt_status lt_plan_start_words(const plan *p, const plan_candidate *c, const char *program,
-                              plan_words *out)
-{
-    const lt_plan_setup *u = &c->setting.setup;
-    if (u->ranks > 1) {
-        LT_TRY(lt_plan_add_word(out, "mpirun"));
-        LT_TRY(lt_plan_add_word(out, "-n"));
-        LT_TRY(lt_plan_add_word(out, "%d", u->ranks));
-    }
-    if (u->ranks > 1 && (p->options.simulate || p->options.nodes)) {
-        LT_TRY(lt_plan_add_word(out, "--map-by"));
-        LT_TRY(lt_plan_add_word(out, "ppr:%d:node", u->ranks_per_node));
-    }
-    LT_TRY(lt_plan_add_word(out, "%s", program));
-    LT_TRY(lt_plan_candidate_words(p, c->choice, out));
-    if (p->trainer->args.ranks.ranks_per_node
-        > u->ranks) /* what all machines have; this run is on a part of one */
-        LT_TRY(lt_plan_add_word(out, "--ranks-per-node=%d", u->ranks));
-    return LT_OK;
-}
-
-const char *lt_plan_command_text(const plan *p, const plan_candidate *c, char *text, size_t size)
-{
-    plan_words w = {0};
-    size_t at = 0;
-    *text = 0;
-    const bool whole = !lt_plan_start_words(p, c, p->path, &w);
-    for (int i = 0; i < w.count && whole; i++)
-        at = add(text, size, at, w.word[i]);
-    lt_plan_free_words(&w);
-    return text;
-}
-
 /* --- The table --- */
 
 /* Whether runs say enough for Ernest's model of any candidate, which then is a column. */
@@ -120,6 +68,38 @@ static void print_ernest(const plan_table *t, const char *text, FILE *out)
         fprintf(out, " %10s", text);
 }
 
+static void print_pilots(const plan *p, FILE *out)
+{
+    char now[PLAN_NAME], before[PLAN_NAME];
+    const plan_pilots *all = &p->pilots;
+    if (!(p->request.pilot_share > 0))
+        return;
+    fprintf(
+        out,
+        "pilots: %d, %.3g rank-seconds, and the profile %.3g, %.3g %% of the %.4g of the run below (budget %g %%); no more: %s\n",
+        all->count, all->spent, p->profile.paid, 100 * (all->spent + p->profile.paid) / all->run,
+        all->run, 100 * p->request.pilot_share, all->why);
+    if (all->has_courses && all->course_steps > 0)
+        fprintf(
+            out,
+            "  steps of each course: to a training loss of %.4g, predicted of %s behind the %.0f steps that the flags give\n",
+            all->course_loss, p->runs.run[all->course_run].setting.label, all->course_steps);
+    for (int i = 0; i < all->count; i++) {
+        const plan_pilot *q = &all->item[i];
+        fprintf(out, "  %d ranks, %s: %lld steps, %.3g rank-seconds: ", q->ranks, q->label,
+                (long long)q->steps, q->spent);
+        if (*q->why)
+            fprintf(out, "failed, and is not used: %s\n", q->why);
+        else
+            fprintf(out, "%s a step, predicted %s", seconds_text(q->measured, now, sizeof now),
+                    seconds_text(q->predicted, before, sizeof before));
+        if (q->slowdown > 0)
+            fprintf(out, "; %.4g times the steps", q->slowdown);
+        if (!*q->why)
+            fprintf(out, "\n");
+    }
+}
+
 static void print_head(const plan *p, FILE *out)
 {
     const plan_goal *g = &p->request.goal;
@@ -128,14 +108,14 @@ static void print_head(const plan *p, FILE *out)
     if (*g->metric)
         fprintf(out, " %s %s %g", g->metric, g->lower ? "<=" : ">=", g->value);
     if (g->deadline > 0)
-        fprintf(out, " within %s", lt_plan_seconds_text(g->deadline, time, sizeof time));
+        fprintf(out, " within %s", seconds_text(g->deadline, time, sizeof time));
     fprintf(out, "\nprofile: %s, %s a sample and %s a step beside, %g samples an epoch\n",
-            p->profile.model, lt_plan_seconds_text(p->profile.base.per_sample, time, sizeof time),
-            lt_plan_seconds_text(p->profile.base.fixed, (char[PLAN_NAME]){0}, PLAN_NAME),
+            p->profile.model, seconds_text(p->profile.base.per_sample, time, sizeof time),
+            seconds_text(p->profile.base.fixed, (char[PLAN_NAME]){0}, PLAN_NAME),
             p->profile.samples);
     if (p->runs.count)
         fprintf(out, "runs: %zu, of at most %d ranks\n", p->runs.count, p->runs.most);
-    lt_plan_print_pilots(p, out);
+    print_pilots(p, out);
     fprintf(out, "\n%6s %8s %-36s %10s", "ranks", "batch", "setting", "step");
     print_ernest(&p->table, "by Ernest", out);
     fprintf(out, " %10s %10s %10s %8s  %s\n", "steps", p->table.is_known ? "time" : "epoch", "cost",
@@ -151,11 +131,10 @@ static void print_row(const plan *p, const plan_candidate *c, FILE *out)
     snprintf(cost, sizeof cost, isfinite(c->price) ? "%.2f" : "-", c->price);
     snprintf(memory, sizeof memory, isfinite(c->cost.memory) ? "%.3g" : "?", c->cost.memory / gib);
     fprintf(out, "%6d %8lld %-36s %10s", c->setting.setup.ranks, (long long)c->setting.batch,
-            c->setting.label, lt_plan_seconds_text(c->step.value, step, sizeof step));
-    print_ernest(&p->table, lt_plan_seconds_text(c->ernest, ernest, sizeof ernest), out);
-    fprintf(out, " %10s %10s %10s %8s  %s\n", steps,
-            lt_plan_seconds_text(seconds, whole, sizeof whole), cost, memory,
-            trust_text(weaker(c), trust, sizeof trust));
+            c->setting.label, seconds_text(c->step.value, step, sizeof step));
+    print_ernest(&p->table, seconds_text(c->ernest, ernest, sizeof ernest), out);
+    fprintf(out, " %10s %10s %10s %8s  %s\n", steps, seconds_text(seconds, whole, sizeof whole),
+            cost, memory, trust_text(weaker(c), trust, sizeof trust));
 }
 
 static void print_dropped(const plan *p, FILE *out)
@@ -172,12 +151,12 @@ static void print_dropped(const plan *p, FILE *out)
 static void print_parts(const lt_plan_cost *c, FILE *out)
 {
     char time[PLAN_NAME];
-    fprintf(out, "; modelled %s:", lt_plan_seconds_text(c->seconds, time, sizeof time));
-    fprintf(out, " compute %s,", lt_plan_seconds_text(c->compute, time, sizeof time));
-    fprintf(out, " update %s,", lt_plan_seconds_text(c->update, time, sizeof time));
-    fprintf(out, " exposed exchange %s,", lt_plan_seconds_text(c->exposed, time, sizeof time));
-    fprintf(out, " waiting %s,", lt_plan_seconds_text(c->waiting, time, sizeof time));
-    fprintf(out, " loading %s", lt_plan_seconds_text(c->load, time, sizeof time));
+    fprintf(out, "; modelled %s:", seconds_text(c->seconds, time, sizeof time));
+    fprintf(out, " compute %s,", seconds_text(c->compute, time, sizeof time));
+    fprintf(out, " update %s,", seconds_text(c->update, time, sizeof time));
+    fprintf(out, " exposed exchange %s,", seconds_text(c->exposed, time, sizeof time));
+    fprintf(out, " waiting %s,", seconds_text(c->waiting, time, sizeof time));
+    fprintf(out, " loading %s", seconds_text(c->load, time, sizeof time));
 }
 
 static void print_why(const plan *p, const plan_candidate *best, FILE *out)

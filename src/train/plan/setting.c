@@ -15,76 +15,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- Words of a command line --- */
-
-lt_status lt_plan_add_word(plan_words *w, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    const int bytes = vsnprintf(NULL, 0, format, args) + 1;
-    va_end(args);
-    if (w->count + 1 >= w->capacity) { /* NULL stays behind the last */
-        const int capacity = 2 * w->capacity + 8;
-        char **word = realloc(w->word, (size_t)capacity * sizeof *word);
-        if (!word)
-            return lt_fail(LT_E_NOMEM, "no memory for a command line");
-        w->word = word;
-        w->capacity = capacity;
-    }
-    char *word = malloc((size_t)bytes);
-    if (!word)
-        return lt_fail(LT_E_NOMEM, "no memory for a command line");
-    va_start(args, format);
-    vsnprintf(word, (size_t)bytes, format, args);
-    va_end(args);
-    w->word[w->count++] = word;
-    w->word[w->count] = NULL;
-    return LT_OK;
-}
-
-void lt_plan_free_words(plan_words *w)
-{
-    for (int i = 0; i < w->count; i++)
-        free(w->word[i]);
-    free(w->word);
-    *w = (plan_words){0};
-}
-
-/* Whether a word is a flag that training is not to see; skip: nor the word behind it. */
-static bool is_left_out(const char *word, const plan_request *r, bool *skip)
-{
-    bool takes_value = false;
-    *skip = false;
-    if (strncmp(word, "--", 2) != 0)
-        return false;
-    const char *name = word + (strncmp(word, "--no-", 5) ? 2 : 5);
-    const size_t bytes = strcspn(name, "=");
-    bool out = lt_plan_is_own_flag(name, bytes, &takes_value);
-    if (bytes == strlen("plan") && !strncmp(name, "plan", bytes))
-        out = takes_value = true;
-    for (int i = 0; i < r->axes; i++)
-        if (strlen(r->axis[i].flag) == bytes && !strncmp(r->axis[i].flag, name, bytes))
-            out = takes_value = true;
-    *skip = out && takes_value && !name[bytes];
-    return out;
-}
-
-lt_status lt_plan_training_words(plan_words *out, int argc, char *const *argv,
-                                 const plan_request *r, const lt_options *options)
-{
-    bool skip;
-    size_t rest = 0; /* further runs of --from, in their order */
-    for (int i = 1; i < argc; i++) {
-        const char *run = lt_options_rest(options, rest);
-        const bool is_run = run && !strcmp(argv[i], run);
-        rest += is_run;
-        if (!is_left_out(argv[i], r, &skip) && !is_run)
-            LT_TRY(lt_plan_add_word(out, "%s", argv[i]));
-        i += skip;
-    }
-    return LT_OK;
-}
-
 /* --- What flags mean --- */
 
 static bool is_one_of(const char *name, const char *const *list)
@@ -261,6 +191,12 @@ int64_t lt_plan_period(const lt_plan_setup *u)
     while (period % every)
         period += roots;
     return period;
+}
+
+double lt_plan_flag_steps(const plan_setting *s)
+{
+    lt_schedule schedule = {.epochs = s->epochs, .steps_per_epoch = s->epoch_steps};
+    return (double)lt_schedule_steps(&schedule, s->max_steps, 0);
 }
 
 /* --- The whole --- */

@@ -1,6 +1,6 @@
 /* Least squares with conditions on signs: what lt_nnls() and lt_lasso() are made of. */
-#ifndef LT_PLAN_ACTIVE_SET_H
-#define LT_PLAN_ACTIVE_SET_H
+#ifndef LT_PLAN_LEAST_SQUARES_H
+#define LT_PLAN_LEAST_SQUARES_H
 
 #include "lather/status.h"
 
@@ -28,5 +28,12 @@ LT_MUST_CHECK lt_status lt_active_set_solve(lt_active_set *s);
 /* x of the caller's columns. */
 void lt_active_set_read(const lt_active_set *s, double *x);
 void lt_active_set_free(lt_active_set *s);
+
+/* LT_E_ARG unless a [rows,columns] and b [rows] are there and finite. */
+LT_MUST_CHECK lt_status lt_least_squares_check(const char *who, const double *a, int rows,
+                                               int columns, const double *b);
+/* |a x + intercept - b|. */
+double lt_residual(const double *a, int rows, int columns, const double *b, const double *x,
+                   double intercept);
 
 #endif

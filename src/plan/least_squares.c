@@ -7,16 +7,109 @@
  *    the objective, so that no set comes twice and the end is the exact minimum.
  * 3. A column that would enter and leave at once (its gradient is rounding) is rejected until x has changed. */
 
-#include "plan/active_set.h"
+#include "plan/least_squares.h"
 
 #include "base/alloc.h"
-#include "plan/dense.h"
 
 #include "lather/ext/fail.h"
+#include "lather/fit.h"
 
 #include <float.h>
 #include <math.h>
 #include <string.h>
+
+/* --- Householder triangles: Golub & Van Loan, "Matrix Computations", 4th edition, algorithms 5.1.1 and 5.2.1 --- */
+
+static double norm_of(const double *x, size_t count, size_t stride)
+{
+    double most = 0, sum = 0;
+    for (size_t i = 0; i < count; i++)
+        most = fmax(most, fabs(x[i * stride]));
+    if (!(most > 0))
+        return 0;
+    for (size_t i = 0; i < count; i++) {
+        const double part = x[i * stride] / most;
+        sum += part * part;
+    }
+    return most * sqrt(sum);
+}
+
+enum { CHUNK = 4 };
+
+/* (I - scale w w^T) x for columns beside each other, count of CHUNK; w [rows,1] and x [rows,*] have a row's stride. */
+static void apply(const double *w, double *x, size_t rows, size_t stride, double scale,
+                  size_t count)
+{
+    double dot[CHUNK] = {0};
+    for (size_t i = 0; i < rows; i++)
+        for (size_t j = 0; j < count; j++)
+            dot[j] += w[i * stride] * x[i * stride + j];
+    for (size_t j = 0; j < count; j++)
+        dot[j] *= scale;
+    for (size_t i = 0; i < rows; i++)
+        for (size_t j = 0; j < count; j++)
+            x[i * stride + j] -= dot[j] * w[i * stride];
+}
+
+/* Column at, from its diagonal on, becomes (alpha, 0, ...), and the columns behind it follow. */
+static void reflect(double *a, int rows, int columns, int at)
+{
+    const size_t n = (size_t)columns, below = (size_t)(rows - at), behind = n - (size_t)at;
+    double *v = a + (size_t)at * n + (size_t)at;
+    const double norm = norm_of(v, below, n);
+    if (!(norm > 0))
+        return;
+    /* H = I - w w^T / (1 + |v0|), w = v + sign(v0) e1, of v with norm 1, so that nothing overflows. */
+    for (size_t i = 0; i < below; i++)
+        v[i * n] /= norm;
+    const double scale = 1 / (1 + fabs(v[0])), alpha = v[0] > 0 ? -norm : norm;
+    v[0] += v[0] > 0 ? 1 : -1;
+    size_t j = 1;
+    for (; j + CHUNK <= behind; j += CHUNK)
+        apply(v, v + j, below, n, scale, CHUNK);
+    if (j < behind)
+        apply(v, v + j, below, n, scale, behind - j);
+    v[0] = alpha;
+    for (size_t i = 1; i < below; i++)
+        v[i * n] = 0;
+}
+
+/* Q^T a in place, upper triangular: a [rows,columns] with any rows. Below the diagonal: zeros. */
+static void make_triangle(double *a, int rows, int columns)
+{
+    for (int at = 0; at < columns && at < rows - 1; at++)
+        reflect(a, rows, columns, at);
+}
+
+/* r x = y in place of y, for the leading order x order triangle of r [*,stride]. False: r is singular to
+ * rounding, and y is spoilt. */
+static bool solve(const double *r, int stride, int order, double *y)
+{
+    double most = 0;
+    for (int i = 0; i < order; i++)
+        most = fmax(most, fabs(r[(size_t)i * (size_t)stride + (size_t)i]));
+    for (int i = order - 1; i >= 0; i--) {
+        const double *row = r + (size_t)i * (size_t)stride;
+        if (!(fabs(row[i]) > 8 * order * DBL_EPSILON * most))
+            return false;
+        for (int j = i + 1; j < order; j++)
+            y[i] -= row[j] * y[j];
+        y[i] /= row[i];
+    }
+    return true;
+}
+
+/* r^T x = y in place of y. The triangle is not singular. */
+static void solve_transposed(const double *r, int stride, int order, double *y)
+{
+    for (int i = 0; i < order; i++) {
+        for (int j = 0; j < i; j++)
+            y[i] -= r[(size_t)j * (size_t)stride + (size_t)i] * y[j];
+        y[i] /= r[(size_t)i * (size_t)stride + (size_t)i];
+    }
+}
+
+/* --- The active set --- */
 
 static size_t place(const lt_active_set *s, int row, int column)
 {
@@ -36,10 +129,10 @@ static double mean(const double *x, int count, int step, bool centred)
 static void scale_column(lt_active_set *s, double *m, int rows, int j, double shift)
 {
     const size_t n = (size_t)s->columns + 1;
-    const double whole = lt_dense_norm(m + j, (size_t)rows, n);
+    const double whole = norm_of(m + j, (size_t)rows, n);
     for (int i = 0; i < rows; i++)
         m[(size_t)i * n + (size_t)j] -= shift;
-    const double norm = lt_dense_norm(m + j, (size_t)rows, n);
+    const double norm = norm_of(m + j, (size_t)rows, n);
     s->scale[j] = norm > 8 * DBL_EPSILON * whole ? norm : 0;
     for (int i = 0; i < rows; i++)
         m[(size_t)i * n + (size_t)j] *= s->scale[j] > 0 ? 1 / norm : 0;
@@ -60,7 +153,7 @@ static lt_status compress(lt_active_set *s, const double *a, int rows, const dou
     }
     for (int j = 0; j < s->columns; j++)
         scale_column(s, m, rows, j, mean(a + j, rows, s->columns, centred));
-    lt_dense_triangle(m, rows, s->columns + 1);
+    make_triangle(m, rows, s->columns + 1);
     memcpy(s->triangle, m, (size_t)s->rows * n * sizeof *m);
     lt_free(m);
     return LT_OK;
@@ -157,7 +250,7 @@ static bool minimum(lt_active_set *s, int entering, double sign)
             s->work[(size_t)i * (size_t)n + (size_t)j] = s->triangle[place(s, i, s->passive[j])];
         s->work[(size_t)i * (size_t)n + (size_t)k] = s->triangle[place(s, i, s->columns)];
     }
-    lt_dense_triangle(s->work, s->rows, n);
+    make_triangle(s->work, s->rows, n);
     for (int j = 0; j < k; j++) {
         const int column = s->passive[j];
         const double pull = column == entering ? sign : copysign(1, s->x[column]);
@@ -165,10 +258,10 @@ static bool minimum(lt_active_set *s, int entering, double sign)
         if (!(fabs(s->work[(size_t)j * (size_t)n + (size_t)j]) > 32 * n * DBL_EPSILON))
             return false;
     }
-    lt_dense_solve_transposed(s->work, n, k, s->trial);
+    solve_transposed(s->work, n, k, s->trial);
     for (int j = 0; j < k; j++)
         s->trial[j] = s->work[(size_t)j * (size_t)n + (size_t)k] - s->trial[j];
-    return lt_dense_solve(s->work, n, k, s->trial);
+    return solve(s->work, n, k, s->trial);
 }
 
 static void leave(lt_active_set *s, int k)
@@ -251,4 +344,52 @@ lt_status lt_active_set_solve(lt_active_set *s)
     }
     return lt_fail(LT_E_ARG, "fit: no minimum over %d columns after %d exchanges", s->columns,
                    most);
+}
+
+/* --- Problems --- */
+
+lt_status lt_least_squares_check(const char *who, const double *a, int rows, int columns,
+                                 const double *b)
+{
+    if (rows < 1 || columns < 1)
+        return lt_fail(LT_E_ARG, "%s: %d rows of %d columns, want at least 1 of 1", who, rows,
+                       columns);
+    for (int i = 0; i < rows; i++) {
+        for (int j = 0; j < columns; j++) {
+            const double value = a[(size_t)i * (size_t)columns + (size_t)j];
+            if (!isfinite(value))
+                return lt_fail(LT_E_ARG, "%s: a[%d,%d] is %g", who, i, j, value);
+        }
+        if (!isfinite(b[i]))
+            return lt_fail(LT_E_ARG, "%s: b[%d] is %g", who, i, b[i]);
+    }
+    return LT_OK;
+}
+
+double lt_residual(const double *a, int rows, int columns, const double *b, const double *x,
+                   double intercept)
+{
+    double sum = 0;
+    for (int i = 0; i < rows; i++) {
+        double apart = intercept - b[i];
+        for (int j = 0; j < columns; j++)
+            apart += a[(size_t)i * (size_t)columns + (size_t)j] * x[j];
+        sum += apart * apart;
+    }
+    return sqrt(sum);
+}
+
+lt_status lt_nnls(double *x, double *norm, const double *a, int rows, int columns, const double *b)
+{
+    lt_active_set s;
+    LT_TRY(lt_least_squares_check("nnls", a, rows, columns, b));
+    LT_TRY(lt_active_set_new(&s, a, rows, columns, b, false));
+    s.positive = true;
+    const lt_status st = lt_active_set_solve(&s);
+    if (!st)
+        lt_active_set_read(&s, x);
+    if (!st && norm)
+        *norm = lt_residual(a, rows, columns, b, x, 0);
+    lt_active_set_free(&s);
+    return st;
 }
