@@ -8,7 +8,7 @@
 
 #include <stdint.h>
 
-enum { LT_LAUNCH_PATH = 4096, LT_LAUNCH_NAME = 96 };
+enum { LT_LAUNCH_PATH = 4096, LT_LAUNCH_NAME = 96, LT_LAUNCH_MOST_NODES = 4096 };
 /* Seconds until srun's tasks have ended; Slurm's KillWait is 30. */
 enum { LT_LAUNCH_SLURM_GRACE = 40 };
 

@@ -1,0 +1,313 @@
+/* Program graphs as INI text, both ways. */
+
+#include "base/alloc.h"
+#include "base/shared_file.h"
+#include "base/text.h"
+#include "launch/ini.h"
+#include "launch/launch.h"
+
+#include "lather/ext/file.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char *const kinds[] = {"function", "service", "gang"};
+static const char *const policies[] = {"fail-fast", "restart", "shrink"};
+
+/* A file being read. */
+typedef struct loading {
+    lt_program_graph *program;
+    const char *folder; /* of the file */
+    char *label, *uses, *text[4];
+    lt_launch_node_config config; /* strings are label and text */
+    bool has_group;
+} loading;
+
+enum { MODULE, COMMAND, ARGUMENTS, PLAN };
+
+/* heartbeat -1: the program's. */
+static const lt_launch_node_config no_group = {.heartbeat = -1};
+
+static lt_status set_text(char **to, const char *value)
+{
+    lt_free(*to);
+    *to = lt_strdup(value);
+    return *to ? LT_OK : LT_E_NOMEM;
+}
+
+/* Adds the section that was read. Its uses may name later sections, so they are found in the end. */
+static lt_status finish(loading *l)
+{
+    if (!l->has_group)
+        return LT_OK;
+    l->config.label = l->label;
+    l->config.module = l->text[MODULE];
+    l->config.command = l->text[COMMAND];
+    l->config.arguments = l->text[ARGUMENTS];
+    l->config.plan = l->text[PLAN];
+    if (l->config.heartbeat < 0)
+        l->config.heartbeat = l->program->heartbeat;
+    LT_TRY(lt_program_graph_add(l->program, &l->config, NULL));
+    l->program->last->uses = l->uses;
+    l->uses = NULL;
+    l->config = no_group;
+    for (int i = 0; i <= PLAN; i++) {
+        lt_free(l->text[i]);
+        l->text[i] = NULL;
+    }
+    return LT_OK;
+}
+
+static lt_status section(loading *l, const char *name)
+{
+    LT_TRY(finish(l));
+    l->has_group = strcmp(name, "program") != 0;
+    if (lt_program_graph_find(l->program, name, strlen(name)))
+        return lt_fail(LT_E_ARG, "launch: there is a group %s already", name);
+    return set_text(&l->label, name);
+}
+
+static lt_status number(const char *key, const char *value, double least, double most, double *out)
+{
+    char *end = NULL;
+    *out = strtod(value, &end);
+    if (end == value || *end || !(*out >= least && *out <= most))
+        return lt_fail(LT_E_ARG, "launch: %s = %s: want a number, %g to %g", key, value, least,
+                       most);
+    return LT_OK;
+}
+
+static lt_status whole(const char *key, const char *value, double most, int64_t *out)
+{
+    double n = 0;
+    LT_TRY(number(key, value, 1, most, &n));
+    *out = (int64_t)n;
+    return (double)*out < n ? lt_fail(LT_E_ARG, "launch: %s = %s: want a whole number", key, value)
+                            : LT_OK;
+}
+
+/* --- Keys of a group --- */
+
+/* A key, and where its value goes in `loading`. */
+typedef struct field {
+    const char *key;
+    lt_status (*read)(loading *l, const struct field *f, const char *value);
+    size_t at;
+} field;
+
+static void *place_of(loading *l, const field *f)
+{
+    return (char *)l + f->at;
+}
+
+static lt_status text(loading *l, const field *f, const char *value)
+{
+    return set_text(place_of(l, f), value);
+}
+
+static const double most_seconds = 1e6;
+
+static lt_status seconds(loading *l, const field *f, const char *value)
+{
+    return number(f->key, value, 0, most_seconds, place_of(l, f));
+}
+
+static lt_status samples(loading *l, const field *f, const char *value)
+{
+    const double many = 1e15;
+    return whole(f->key, value, many, place_of(l, f));
+}
+
+static lt_status nodes(loading *l, const field *f, const char *value)
+{
+    int64_t n = 0;
+    int *out = place_of(l, f);
+    LT_TRY(whole(f->key, value, LT_LAUNCH_MOST_NODES, &n));
+    *out = (int)n;
+    return LT_OK;
+}
+
+static lt_status supervise(loading *l, const field *f, const char *value)
+{
+    int64_t restarts = 0;
+    for (int i = 0; i < 3; i++) {
+        const size_t bytes = strlen(policies[i]);
+        if (strncmp(value, policies[i], bytes) != 0 || (value[bytes] && value[bytes] != ' '))
+            continue;
+        l->config.policy = (lt_launch_node_policy)i;
+        if (!value[bytes])
+            return LT_OK;
+        LT_TRY(whole(f->key, value + bytes + 1, 1e6, &restarts));
+        l->config.restarts = (int)restarts;
+        return LT_OK;
+    }
+    return lt_fail(LT_E_ARG, "launch: supervise = %s: want fail-fast, restart COUNT or shrink",
+                   value);
+}
+
+static lt_status kind(loading *l, const field *f, const char *value)
+{
+    (void)f;
+    for (int i = 0; i < 3; i++)
+        if (!strcmp(value, kinds[i])) {
+            l->config.kind = (lt_launch_node_kind)i;
+            return LT_OK;
+        }
+    return lt_fail(LT_E_ARG, "launch: kind = %s: want function, service or gang", value);
+}
+
+/* A module's path is relative to the file's folder. */
+static lt_status entry(loading *l, const field *f, const char *value)
+{
+    char **out = place_of(l, f);
+    char *path = *value == '/' ? lt_strdup(value) : lt_format("%s/%s", l->folder, value);
+    if (!path)
+        return LT_E_NOMEM;
+    lt_free(*out);
+    *out = path;
+    return LT_OK;
+}
+
+/* `auto`, and behind it flags of plan. */
+static lt_status plan(loading *l, const field *f, const char *value)
+{
+    static const char word[] = "auto";
+    const size_t bytes = sizeof word - 1;
+    if (strncmp(value, word, bytes) != 0 || (value[bytes] && value[bytes] != ' '))
+        return lt_fail(LT_E_ARG, "launch: plan = %s: want auto, and behind it flags of plan",
+                       value);
+    return text(l, f, value + bytes);
+}
+
+#define CONFIG(member) offsetof(loading, config.member)
+static const field fields[] = {
+    {"kind", kind, 0},
+    {"count", nodes, CONFIG(count)},
+    {"ranks", nodes, CONFIG(count)},
+    {"entry", entry, offsetof(loading, text[MODULE])},
+    {"command", text, offsetof(loading, text[COMMAND])},
+    {"arguments", text, offsetof(loading, text[ARGUMENTS])},
+    {"uses", text, offsetof(loading, uses)},
+    {"supervise", supervise, 0},
+    {"backoff", seconds, CONFIG(backoff)},
+    {"batch-size", samples, CONFIG(batch_size)},
+    {"global-batch", samples, CONFIG(global_batch)},
+    {"heartbeat", seconds, CONFIG(heartbeat)},
+    {"progress", seconds, CONFIG(progress)},
+    {"plan", plan, offsetof(loading, text[PLAN])},
+    {"runs", nodes, CONFIG(runs)},
+};
+#undef CONFIG
+enum { FIELDS = sizeof fields / sizeof *fields };
+
+static lt_status set(loading *l, const char *key, const char *value)
+{
+    const char *known[FIELDS];
+    for (size_t i = 0; i < FIELDS; i++) {
+        if (!strcmp(key, fields[i].key))
+            return fields[i].read(l, &fields[i], value);
+        known[i] = fields[i].key;
+    }
+    return lt_fail(LT_E_ARG, "launch: %s: unknown key %s; did you mean %s?", l->label, key,
+                   lt_nearest(key, known, FIELDS));
+}
+
+static lt_status visit(void *context, const char *name, const char *key, const char *value)
+{
+    loading *l = context;
+    if (!key)
+        return section(l, name);
+    if (l->has_group)
+        return set(l, key, value);
+    if (!strcmp(key, "heartbeat") && l->program->first)
+        return lt_fail(LT_E_ARG, "launch: the heartbeat of [program] is for groups behind it");
+    if (!strcmp(key, "heartbeat"))
+        return number(key, value, 0, most_seconds, &l->program->heartbeat);
+    return strcmp(key, "name")
+               ? lt_fail(LT_E_ARG, "launch: [program] has name and heartbeat, not %s", key)
+               : set_text(&l->program->name, value);
+}
+
+lt_status lt_program_graph_read(lt_program_graph **out, FILE *file, const char *path)
+{
+    loading l = {.config = no_group};
+    char *slash, *folder = realpath(path, NULL);
+    if (!folder)
+        return lt_fail(LT_E_IO, "%s: there is no such file", path);
+    slash = strrchr(folder, '/');
+    *slash = 0;
+    l.folder = folder;
+    lt_status st = lt_program_graph_new(&l.program, "program");
+    if (!st)
+        st = lt_ini_read(file, path, visit, &l);
+    if (!st)
+        st = finish(&l);
+    if (!st)
+        st = lt_program_graph_check(l.program);
+    if (st)
+        lt_program_graph_free(&l.program);
+    else
+        *out = l.program;
+    free(folder);
+    lt_free(l.label);
+    lt_free(l.uses);
+    for (int i = 0; i <= PLAN; i++)
+        lt_free(l.text[i]);
+    return st;
+}
+
+lt_status lt_program_graph_load(lt_program_graph **out, const char *path)
+{
+    FILE *file = NULL;
+    LT_TRY(lt_file_open(&file, path));
+    const lt_status st = lt_program_graph_read(out, file, path);
+    fclose(file);
+    return st;
+}
+
+static void save_group(const lt_handle *h, FILE *file)
+{
+    const lt_launch_node_config *c = &h->config;
+    fprintf(file, "\n[%s]\nkind = %s\ncount = %d\nsupervise = %s", c->label, kinds[c->kind],
+            c->count, policies[c->policy]);
+    fprintf(file, c->policy == LT_LAUNCH_NODE_FAIL_FAST ? "\n" : " %d\n", c->restarts);
+    fprintf(file, "backoff = %g\n", c->backoff);
+    fprintf(file, c->module ? "entry = %s\n" : "command = %s\n",
+            c->module ? c->module : c->command);
+    if (c->heartbeat > 0)
+        fprintf(file, "heartbeat = %g\n", c->heartbeat);
+    if (c->progress > 0)
+        fprintf(file, "progress = %g\n", c->progress);
+    if (c->arguments)
+        fprintf(file, "arguments = %s\n", c->arguments);
+    if (h->uses)
+        fprintf(file, "uses = %s\n", h->uses);
+    if (c->plan)
+        fprintf(file, "plan = auto%s\n", c->plan);
+    if (c->runs > 1)
+        fprintf(file, "runs = %d\n", c->runs);
+    if (c->global_batch)
+        fprintf(file, "batch-size = %" PRId64 "\nglobal-batch = %" PRId64 "\n", c->batch_size,
+                c->global_batch);
+}
+
+lt_status lt_program_graph_save(const lt_program_graph *program, const char *path)
+{
+    enum { OURS_ALONE = 0600 };
+    int fd;
+    LT_TRY(lt_shared_open(&fd, path, O_WRONLY | O_CREAT | O_EXCL, OURS_ALONE));
+    FILE *file = fdopen(fd, "w");
+    if (!file) {
+        close(fd);
+        return lt_fail(LT_E_NOMEM, "%s: no memory for a stream", path);
+    }
+    fprintf(file, "[program]\nname = %s\n", program->name);
+    for (const lt_handle *h = program->first; h; h = h->next)
+        if (!h->config.entry)
+            save_group(h, file);
+    const bool failed = ferror(file) != 0;
+    return fclose(file) || failed ? lt_fail(LT_E_IO, "launch: %s cannot be written", path) : LT_OK;
+}
