@@ -5,7 +5,7 @@
 
 #include "faults.h"
 #include "makers.h"
-#include "thread_ranks.h"
+#include "ranks.h"
 
 enum { RANKS = 2, PARAMS = 3, STEPS = 2 };
 
@@ -20,22 +20,21 @@ typedef struct row {
 } row;
 
 typedef struct player {
+    test_rank at;
     const row *row;
-    lt_comm *comm;
     lt_param param[PARAMS];
     lt_params list;
     lt_optim *optim;
-    lt_status status;
 } player;
 
 typedef struct scene {
     const row *row;
-    thread_ranks ranks;
     player player[RANKS];
 } scene;
 
-static void open_model(player *p, lt_device *device)
+static void open_model(player *p)
 {
+    lt_device *device = p->at.device;
     static const double start[12] = {1, -2, 3, -4, 5, -6, 7, -8, 9, -10, 11, -12};
     for (int k = 0; k < PARAMS; k++) {
         lt_param *param = &p->param[k];
@@ -50,24 +49,15 @@ static void open_model(player *p, lt_device *device)
         assert_ok(lt_optim_set_state_dtype(p->optim, p->row->dtype));
 }
 
-/* In f32, as quantized state wants it. */
-static void open_devices(thread_ranks *r)
-{
-    const lt_device_config config = {.threads = 1};
-    *r = (thread_ranks){.count = RANKS};
-    for (int i = 0; i < RANKS; i++)
-        assert_ok(lt_device_open(&r->device[i], "ref", &config));
-    assert_ok(lt_comm_open_threads(r->comm, r->device, RANKS));
-}
-
 static void begin(void *context)
 {
     scene *s = context;
-    open_devices(&s->ranks);
+    for (int r = 0; r < RANKS; r++)
+        s->player[r] = (player){.row = s->row};
+    open_ranks(&(rank_group){RANKS_OF(s->player, RANKS)}); /* in f32, as quantized state wants it */
     for (int r = 0; r < RANKS; r++) {
-        s->player[r] = (player){.row = s->row, .comm = s->ranks.comm[r]};
-        open_model(&s->player[r], s->ranks.device[r]);
-        faults_attach(s->ranks.device[r]);
+        open_model(&s->player[r]);
+        faults_attach(s->player[r].at.device);
     }
 }
 
@@ -81,12 +71,13 @@ static void end(void *context)
             lt_param_clear(&p->param[k]);
         lt_params_clear(&p->list);
     }
-    close_ranks(&s->ranks);
+    close_ranks(&(rank_group){RANKS_OF(s->player, RANKS)});
 }
 
-static lt_status play_steps(player *p)
+static lt_status play(void *context)
 {
-    const lt_shard_config c = {.comm = p->comm, .group = p->row->group};
+    player *p = context;
+    const lt_shard_config c = {.comm = p->at.comm, .group = p->row->group};
     LT_TRY(lt_optim_shard(p->optim, &c));
     for (int t = 1; t <= STEPS; t++) {
         const lt_step step = {.lr = 0.05, .clip_norm = 5, .attempt = t};
@@ -95,31 +86,20 @@ static lt_status play_steps(player *p)
     return LT_OK;
 }
 
-static void *play(void *context)
-{
-    player *p = context;
-    p->status = play_steps(p);
-    if (p->status)
-        lt_comm_abort(p->comm);
-    return NULL;
-}
-
 /* The one whose call failed says so, the other that it was aborted. */
 static lt_status act(void *context)
 {
     scene *s = context;
-    play_ranks(&s->ranks, play, s->player, sizeof *s->player);
-    const lt_status a = s->player[0].status, b = s->player[1].status;
+    run_ranks(&(rank_group){RANKS_OF(s->player, RANKS), .run = play});
+    const lt_status a = s->player[0].at.status, b = s->player[1].at.status;
     return a && a != LT_E_COMM ? a : b ? b : a;
 }
 
-static void *play_on(void *context)
+static lt_status play_on(void *context)
 {
     player *p = context;
     const lt_step next = {.lr = 0.05, .attempt = STEPS + 1};
-    if (!p->status)
-        p->status = lt_optim_step(p->optim, &next);
-    return NULL;
+    return p->at.status ? p->at.status : lt_optim_step(p->optim, &next);
 }
 
 /* Where a rank fails after the exchange, or as it sends its last message, the other has done its step, and the next
@@ -127,11 +107,11 @@ static void *play_on(void *context)
 static void after(void *context, lt_status st)
 {
     scene *s = context;
-    const bool one = s->player[0].status == LT_OK || s->player[1].status == LT_OK;
+    const bool one = s->player[0].at.status == LT_OK || s->player[1].at.status == LT_OK;
     if (st && one)
-        play_ranks(&s->ranks, play_on, s->player, sizeof *s->player);
+        run_ranks(&(rank_group){RANKS_OF(s->player, RANKS), .run = play_on});
     for (int r = 0; r < RANKS; r++)
-        assert_int_equal(!s->player[r].status, !st);
+        assert_int_equal(!s->player[r].at.status, !st);
 }
 
 static const row rows[] = {

@@ -1,8 +1,8 @@
 /* The gradient noise scale in training: what a step measures is what the gradients of its parts say, computed one by one;
  * a run that was interrupted goes on with the same numbers. A rank is a thread. */
 
+#include "ranks.h"
 #include "temp_folder.h"
-#include "thread_ranks.h"
 #include "train/loop/stragglers.h"
 
 #include "lather/data_parallel.h"
@@ -28,9 +28,8 @@ typedef struct plan {
 } plan;
 
 typedef struct rank {
+    test_rank at;
     const plan *plan;
-    lt_device *device;
-    lt_comm *comm;
     lt_module *model, *extra;
     lt_params params;
     lt_tape *tape;
@@ -39,13 +38,11 @@ typedef struct rank {
     lt_optim *optim;
     lt_train_step *step;
     lt_tensor *inputs, *labels;
-    int index, number, micro; /* of the next micro-batch */
+    int number, micro; /* of the next micro-batch */
     double part[STEPS][ACCUM][MOST];
     size_t count; /* elements of a gradient */
     lt_train_result result[STEPS];
     bool used[STEPS];
-    lt_status status;
-    char why[512];
 } rank;
 
 static rank ranks[RANKS];
@@ -57,10 +54,10 @@ static lt_status fill(rank *r, int step, int micro)
     double x[BATCH * INPUTS];
     int32_t label[BATCH];
     for (int i = 0; i < BATCH * INPUTS; i++)
-        x[i] = sin(1 + 7.0 * i + 31 * r->index + 5 * micro + 13 * step);
+        x[i] = sin(1 + 7.0 * i + 31 * r->at.rank + 5 * micro + 13 * step);
     for (int i = 0; i < BATCH; i++)
-        label[i] = (i + r->index + micro) % CLASSES;
-    if (r->plan->bad == step + 1 && r->index + 1 == r->plan->ranks)
+        label[i] = (i + r->at.rank + micro) % CLASSES;
+    if (r->plan->bad == step + 1 && r->at.rank + 1 == r->plan->ranks)
         x[0] = (double)NAN;
     LT_TRY(lt_tensor_write(r->inputs, x, sizeof x));
     return lt_tensor_write(r->labels, label, sizeof label);
@@ -69,7 +66,7 @@ static lt_status fill(rank *r, int step, int micro)
 static lt_tensor *loss_of(const rank *r, lt_tape *tape, int step)
 {
     lt_tensor *logits = lt_module_forward(r->model, tape, r->inputs);
-    if (!r->plan->absent || (r->index + step) % 2)
+    if (!r->plan->absent || (r->at.rank + step) % 2)
         logits = lt_add(tape, logits, lt_module_forward(r->extra, tape, r->inputs));
     return lt_softmax_xent(tape, logits, r->labels, 0);
 }
@@ -98,18 +95,18 @@ static lt_status make_model(rank *r)
 {
     lt_module *layer[3] = {NULL};
     LT_TRY(lt_layer_sequential(&r->model));
-    LT_TRY(lt_layer_linear(&layer[0], r->device, "first", INPUTS, HIDDEN, true));
+    LT_TRY(lt_layer_linear(&layer[0], r->at.device, "first", INPUTS, HIDDEN, true));
     LT_TRY(lt_layer_relu(&layer[1]));
-    LT_TRY(lt_layer_linear(&layer[2], r->device, "last", HIDDEN, CLASSES, true));
+    LT_TRY(lt_layer_linear(&layer[2], r->at.device, "last", HIDDEN, CLASSES, true));
     for (int i = 0; i < 3; i++)
         LT_TRY(lt_sequential_add(r->model, &layer[i]));
-    LT_TRY(lt_layer_linear(&r->extra, r->device, "extra", INPUTS, CLASSES, false));
+    LT_TRY(lt_layer_linear(&r->extra, r->at.device, "extra", INPUTS, CLASSES, false));
     LT_TRY(lt_init_module(r->model, 5));
     LT_TRY(lt_init_module(r->extra, 6));
     LT_TRY(lt_module_params(r->model, &r->params));
     LT_TRY(lt_module_params(r->extra, &r->params));
-    LT_TRY(lt_tensor_new(&r->inputs, r->device, LT_F64, LT_SHAPE(BATCH, INPUTS)));
-    return lt_tensor_new(&r->labels, r->device, LT_I32, LT_SHAPE(BATCH));
+    LT_TRY(lt_tensor_new(&r->inputs, r->at.device, LT_F64, LT_SHAPE(BATCH, INPUTS)));
+    return lt_tensor_new(&r->labels, r->at.device, LT_I32, LT_SHAPE(BATCH));
 }
 
 /* --- The gradients of a step's parts, one by one --- */
@@ -132,7 +129,7 @@ static lt_status read_gradient(rank *r, double *out)
 static lt_status compute_parts(rank *r, int step)
 {
     lt_tape *tape;
-    LT_TRY(lt_tape_new(&tape, r->device));
+    LT_TRY(lt_tape_new(&tape, r->at.device));
     lt_status st = LT_OK;
     for (int m = 0; m < r->plan->accum && !st; m++) {
         lt_tape_reset(tape, LT_PASS_TRAIN);
@@ -154,7 +151,7 @@ static lt_status open_optim(rank *r)
 {
     const plan *p = r->plan;
     const lt_loss_scaling scaling = {.start = p->scale, .growth = 2, .backoff = 0.5, .interval = 1};
-    const lt_shard_config c = {.comm = r->comm, .shard_params = p->division == PARAMS};
+    const lt_shard_config c = {.comm = r->at.comm, .shard_params = p->division == PARAMS};
     LT_TRY(lt_optim_sgd(&r->optim, &r->params, NULL));
     if (p->scale > 0)
         LT_TRY(lt_optim_scale_loss(r->optim, &scaling));
@@ -170,19 +167,19 @@ static lt_status open_step(rank *r)
     const plan *p = r->plan;
     const bool drops = p->stragglers.drop_compute || p->stragglers.backup_workers;
     lt_data_parallel_config dp = {.bucket_bytes = 200, .norms = true};
-    LT_TRY(lt_tape_new(&r->tape, r->device));
+    LT_TRY(lt_tape_new(&r->tape, r->at.device));
     lt_stragglers_configure(&p->stragglers, p->ranks, p->accum, &dp);
-    if (r->comm)
-        LT_TRY(lt_data_parallel_new(&r->dp, r->comm, &r->params, r->tape, &dp));
+    if (r->at.comm)
+        LT_TRY(lt_data_parallel_new(&r->dp, r->at.comm, &r->params, r->tape, &dp));
     if (drops)
-        LT_TRY(lt_stragglers_new(&r->stragglers, &p->stragglers, r->dp, r->comm, p->accum));
+        LT_TRY(lt_stragglers_new(&r->stragglers, &p->stragglers, r->dp, r->at.comm, p->accum));
     LT_TRY(open_optim(r));
-    const lt_train_step_config c = {.device = r->device,
+    const lt_train_step_config c = {.device = r->at.device,
                                     .tape = r->tape,
                                     .params = &r->params,
                                     .optim = r->optim,
                                     .task = {&task, r},
-                                    .comm = r->comm,
+                                    .comm = r->at.comm,
                                     .dp = r->dp,
                                     .pass = LT_PASS_TRAIN,
                                     .grad_accum = p->accum,
@@ -207,8 +204,9 @@ static lt_status take_step(rank *r, int number)
     return LT_OK;
 }
 
-static lt_status run(rank *r)
+static lt_status run(void *context)
 {
+    rank *r = context;
     LT_TRY(make_model(r));
     LT_TRY(compute_parts(r, 0)); /* values may be divided behind it */
     LT_TRY(open_step(r));
@@ -217,13 +215,9 @@ static lt_status run(rank *r)
     return LT_OK;
 }
 
-static void *play(void *context)
+static void end(void *context)
 {
     rank *r = context;
-    r->status = run(r);
-    snprintf(r->why, sizeof r->why, "%s", r->status ? lt_error_message() : "");
-    if (r->status && r->comm)
-        lt_comm_abort(r->comm);
     lt_train_step_free(&r->step);
     lt_optim_free(&r->optim);
     lt_stragglers_free(&r->stragglers);
@@ -234,25 +228,21 @@ static void *play(void *context)
     lt_params_clear(&r->params);
     lt_module_free(&r->extra);
     lt_module_free(&r->model);
-    return NULL;
 }
 
 static void run_all(const plan *p)
 {
-    thread_ranks t;
-    open_ranks(&t, p->ranks);
+    const rank_group g = {RANKS_OF(ranks, p->ranks), .f64 = true, .without_comm = p->ranks == 1,
+                          .run = run, .end = end};
     for (int i = 0; i < p->ranks; i++)
-        ranks[i] = (rank){.plan = p, .device = t.device[i], .comm = t.comm[i], .index = i};
-    play_ranks(&t, play, ranks, sizeof *ranks);
-    close_ranks(&t);
+        ranks[i] = (rank){.plan = p};
+    play_ranks(&g);
 }
 
 static void run_well(const plan *p)
 {
     run_all(p);
-    for (int i = 0; i < p->ranks; i++)
-        if (ranks[i].status)
-            fail_msg("rank %d: %s", i, ranks[i].why);
+    expect_ranks(&(rank_group){RANKS_OF(ranks, p->ranks)});
 }
 
 /* --- By hand --- */
@@ -334,8 +324,8 @@ static void test_alone(void **state)
     const plan p = {.ranks = 1, .accum = 1, .steps = 1};
     (void)state;
     run_all(&p);
-    assert_int_equal(ranks[0].status, LT_E_ARG);
-    assert_non_null(strstr(ranks[0].why, "grad_accum 2"));
+    assert_int_equal(ranks[0].at.status, LT_E_ARG);
+    assert_non_null(strstr(ranks[0].at.message, "grad_accum 2"));
 }
 
 /* --- A run that is interrupted --- */
@@ -380,11 +370,11 @@ static void train(trial *t)
                               .count = SAMPLES,
                               .shape = LT_SHAPE(INPUTS),
                               .classes = CLASSES};
-    assert_ok(lt_device_open(&r.device, "ref", &(lt_device_config){.threads = 1}));
+    assert_ok(lt_device_open(&r.at.device, "ref", &(lt_device_config){.threads = 1}));
     assert_ok(make_model(&r));
     assert_ok(lt_dataset_arrays(&data, &arrays));
     assert_ok(lt_optim_sgd(&r.optim, &r.params, NULL));
-    const lt_train_config c = {.device = r.device,
+    const lt_train_config c = {.device = r.at.device,
                                .params = &r.params,
                                .optim = r.optim,
                                .task = {&classes, r.model},
@@ -407,7 +397,7 @@ static void train(trial *t)
     lt_params_clear(&r.params);
     lt_module_free(&r.extra);
     lt_module_free(&r.model);
-    lt_device_close(&r.device);
+    lt_device_close(&r.at.device);
 }
 
 /* The texts of all numbers behind a key in a file, and how many. */

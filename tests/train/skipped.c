@@ -1,9 +1,9 @@
 /* A skipped step leaves everything as it was that the next one goes by: values, running statistics, state of the optimizer,
  * averages, residuals of the reducer. One batch has a NaN, in one micro-batch of one rank. A rank is a thread. */
 
+#include "ranks.h"
 #include "temp_folder.h"
 #include "tensor/tensor.h"
-#include "thread_ranks.h"
 
 #include "lather/averaging.h"
 #include "lather/data_parallel.h"
@@ -33,9 +33,8 @@ typedef struct bytes {
 } bytes;
 
 typedef struct rank {
+    test_rank at;
     const plan *plan;
-    lt_device *device;
-    lt_comm *comm;
     lt_module *model;
     lt_params params;
     lt_tape *tape;
@@ -44,11 +43,9 @@ typedef struct rank {
     lt_ema *ema;
     lt_train_step *step;
     lt_tensor *inputs, *labels;
-    int index, number, micro; /* of the next micro-batch */
+    int number, micro; /* of the next micro-batch */
     bool is_bad;
     lt_train_result result;
-    lt_status status;
-    char why[512];
 } rank;
 
 static rank ranks[RANKS];
@@ -62,10 +59,10 @@ static lt_status next(void *context, lt_batch *batch)
     double x[BATCH * PIXELS];
     int32_t label[BATCH];
     for (int i = 0; i < BATCH * PIXELS; i++)
-        x[i] = sin(1 + 7.0 * i + 31 * r->index + 5 * r->micro + 13 * r->number);
+        x[i] = sin(1 + 7.0 * i + 31 * r->at.rank + 5 * r->micro + 13 * r->number);
     for (int i = 0; i < BATCH; i++)
-        label[i] = (i + r->index + r->micro) % CLASSES;
-    if (r->is_bad && r->index + 1 == r->plan->ranks && r->micro == r->plan->bad)
+        label[i] = (i + r->at.rank + r->micro) % CLASSES;
+    if (r->is_bad && r->at.rank + 1 == r->plan->ranks && r->micro == r->plan->bad)
         x[5] = (double)NAN;
     r->micro++;
     LT_TRY(lt_tensor_write(r->inputs, x, sizeof x));
@@ -89,11 +86,11 @@ static lt_status make_model(rank *r)
 {
     lt_module *layer[4] = {NULL};
     LT_TRY(lt_layer_sequential(&r->model));
-    LT_TRY(lt_layer_batchnorm2d(&layer[0], r->device, "norm", CHANNELS,
+    LT_TRY(lt_layer_batchnorm2d(&layer[0], r->at.device, "norm", CHANNELS,
                                 (lt_batchnorm2d_config){.relu = true}));
     LT_TRY(lt_layer_flatten(&layer[1]));
     LT_TRY(lt_layer_dropout(&layer[2], 0.25));
-    LT_TRY(lt_layer_linear(&layer[3], r->device, "last", PIXELS, CLASSES, true));
+    LT_TRY(lt_layer_linear(&layer[3], r->at.device, "last", PIXELS, CLASSES, true));
     for (int i = 0; i < 4; i++)
         LT_TRY(lt_sequential_add(r->model, &layer[i]));
     LT_TRY(lt_init_module(r->model, 5));
@@ -121,19 +118,19 @@ static lt_status open_rank(rank *r)
     const plan *p = r->plan;
     const lt_data_parallel_config dp = {.compress = p->compress, .sync_bn = p->sync_bn};
     LT_TRY(make_model(r));
-    LT_TRY(lt_tensor_new(&r->inputs, r->device, LT_F64, LT_SHAPE(BATCH, CHANNELS, SIDE, SIDE)));
-    LT_TRY(lt_tensor_new(&r->labels, r->device, LT_I32, LT_SHAPE(BATCH)));
-    LT_TRY(lt_tape_new(&r->tape, r->device));
-    if (r->comm)
-        LT_TRY(lt_data_parallel_new(&r->dp, r->comm, &r->params, r->tape, &dp));
+    LT_TRY(lt_tensor_new(&r->inputs, r->at.device, LT_F64, LT_SHAPE(BATCH, CHANNELS, SIDE, SIDE)));
+    LT_TRY(lt_tensor_new(&r->labels, r->at.device, LT_I32, LT_SHAPE(BATCH)));
+    LT_TRY(lt_tape_new(&r->tape, r->at.device));
+    if (r->at.comm)
+        LT_TRY(lt_data_parallel_new(&r->dp, r->at.comm, &r->params, r->tape, &dp));
     LT_TRY(open_optim(r));
-    const lt_train_step_config c = {.device = r->device,
+    const lt_train_step_config c = {.device = r->at.device,
                                     .tape = r->tape,
                                     .params = &r->params,
                                     .optim = r->optim,
                                     .task = {&task, r->model},
                                     .ema = r->ema,
-                                    .comm = r->comm,
+                                    .comm = r->at.comm,
                                     .dp = r->dp,
                                     .pass = LT_PASS_TRAIN,
                                     .grad_accum = p->accum,
@@ -203,9 +200,10 @@ static lt_status take_step(rank *r, bool is_bad)
                : lt_fail(LT_E_ARG, "step %d: applied: %d", r->number, r->result.optim.applied);
 }
 
-static lt_status run(rank *r)
+static lt_status run(void *context)
 {
-    bytes *b = kept[r->index];
+    rank *r = context;
+    bytes *b = kept[r->at.rank];
     LT_TRY(open_rank(r));
     for (int i = 0; i < GOOD; i++)
         LT_TRY(take_step(r, false));
@@ -216,13 +214,9 @@ static lt_status run(rank *r)
     return take_all(r, &b[2]);
 }
 
-static void *play(void *context)
+static void end(void *context)
 {
     rank *r = context;
-    r->status = run(r);
-    snprintf(r->why, sizeof r->why, "%s", r->status ? lt_error_message() : "");
-    if (r->status && r->comm)
-        lt_comm_abort(r->comm);
     lt_train_step_free(&r->step);
     lt_ema_free(&r->ema);
     lt_optim_free(&r->optim);
@@ -232,27 +226,26 @@ static void *play(void *context)
     lt_tensor_free(&r->labels);
     lt_params_clear(&r->params);
     lt_module_free(&r->model);
-    return NULL;
 }
 
 static void leaves_everything_as_it_was(void **state)
 {
     static lt_backend far;
     const plan *p = *state;
-    thread_ranks t;
-    open_ranks(&t, p->ranks);
+    const rank_group g = {RANKS_OF(ranks, p->ranks), .f64 = true, .without_comm = p->ranks == 1,
+                          .run = run, .end = end};
     for (int i = 0; i < p->ranks; i++)
-        ranks[i] = (rank){.plan = p, .device = t.device[i], .comm = t.comm[i], .index = i};
-    far = *t.device[0]->backend;
+        ranks[i] = (rank){.plan = p};
+    open_ranks(&g);
+    far = *ranks[0].at.device->backend;
     far.host_memory = false;
     if (p->far)
-        t.device[0]->backend = &far;
-    play_ranks(&t, play, ranks, sizeof *ranks);
-    close_ranks(&t);
+        ranks[0].at.device->backend = &far;
+    run_ranks(&g);
+    close_ranks(&g);
+    expect_ranks(&g);
     for (int i = 0; i < p->ranks; i++) {
         const bytes *b = kept[i];
-        if (ranks[i].status)
-            fail_msg("rank %d: %s", i, ranks[i].why);
         assert_int_equal(b[1].used, b[0].used);
         assert_memory_equal(b[1].of, b[0].of, b[0].used);
         assert_true(b[2].finite);
@@ -301,11 +294,11 @@ static lt_status train(const trial *t)
                               .count = SAMPLES,
                               .shape = LT_SHAPE(CHANNELS, SIDE, SIDE),
                               .classes = CLASSES};
-    assert_ok(lt_device_open(&r.device, "ref", &(lt_device_config){.threads = 1}));
+    assert_ok(lt_device_open(&r.at.device, "ref", &(lt_device_config){.threads = 1}));
     assert_ok(make_model(&r));
     assert_ok(lt_dataset_arrays(&data, &arrays));
     assert_ok(lt_optim_sgd(&r.optim, &r.params, NULL));
-    const lt_train_config c = {.device = r.device,
+    const lt_train_config c = {.device = r.at.device,
                                .params = &r.params,
                                .optim = r.optim,
                                .task = {&task, r.model},
@@ -324,7 +317,7 @@ static lt_status train(const trial *t)
     lt_dataset_free(&data);
     lt_params_clear(&r.params);
     lt_module_free(&r.model);
-    lt_device_close(&r.device);
+    lt_device_close(&r.at.device);
     return st;
 }
 

@@ -1,7 +1,7 @@
 /* Micro-batches and ranks whose losses are means over different counts of labels: loss, gradient norm and values are those of
  * one batch of all their samples. A rank is a thread. */
 
-#include "thread_ranks.h"
+#include "ranks.h"
 #include "train/loop/stragglers.h"
 
 #include "lather/data_parallel.h"
@@ -37,9 +37,8 @@ typedef struct plan {
 } plan;
 
 typedef struct rank {
+    test_rank at;
     const plan *plan;
-    lt_device *device;
-    lt_comm *comm;
     lt_module *model;
     lt_params params;
     lt_tape *tape;
@@ -48,11 +47,9 @@ typedef struct rank {
     lt_optim *optim;
     lt_train_step *step;
     lt_tensor *inputs[2], *labels[2]; /* the second ones are padded */
-    int index, number, micro;         /* of the next micro-batch */
+    int number, micro;                /* of the next micro-batch */
     lt_train_result result[STEPS];
     double value[VALUES];
-    lt_status status;
-    char why[512];
 } rank;
 
 static rank ranks[RANKS];
@@ -61,7 +58,7 @@ static lt_status next(void *context, lt_batch *batch)
 {
     rank *r = context;
     const int rows = ROWS / r->plan->ranks / r->plan->accum;
-    const int first = (r->index * r->plan->accum + r->micro++) * rows;
+    const int first = (r->at.rank * r->plan->accum + r->micro++) * rows;
     const int padded = r->plan->padded && r->number % 2;
     double x[2 * ROWS * INPUTS];
     int32_t label[2 * ROWS];
@@ -97,7 +94,7 @@ static lt_status open_optim(rank *r)
     const plan *p = r->plan;
     const lt_loss_scaling scaling = {.start = p->scale, .growth = 2, .backoff = 0.5, .interval = 1};
     const lt_sgd_config sgd = {.momentum = 0.9};
-    const lt_shard_config shard = {.comm = r->comm};
+    const lt_shard_config shard = {.comm = r->at.comm};
     LT_TRY(lt_optim_sgd(&r->optim, &r->params, &sgd));
     if (p->scale > 0)
         LT_TRY(lt_optim_scale_loss(r->optim, &scaling));
@@ -113,25 +110,25 @@ static lt_status open_rank(rank *r)
     const bool drops = p->stragglers.drop_compute;
     lt_data_parallel_config dp = {.compress = p->compress, .norms = p->noise};
     lt_stragglers_configure(&p->stragglers, p->ranks, p->accum, &dp);
-    LT_TRY(lt_layer_linear(&r->model, r->device, "last", INPUTS, CLASSES, true));
+    LT_TRY(lt_layer_linear(&r->model, r->at.device, "last", INPUTS, CLASSES, true));
     LT_TRY(lt_init_module(r->model, 5));
     LT_TRY(lt_module_params(r->model, &r->params));
     for (int i = 0; i < 2; i++) {
-        LT_TRY(lt_tensor_new(&r->inputs[i], r->device, LT_F64, LT_SHAPE(rows << i, INPUTS)));
-        LT_TRY(lt_tensor_new(&r->labels[i], r->device, LT_I32, LT_SHAPE(rows << i)));
+        LT_TRY(lt_tensor_new(&r->inputs[i], r->at.device, LT_F64, LT_SHAPE(rows << i, INPUTS)));
+        LT_TRY(lt_tensor_new(&r->labels[i], r->at.device, LT_I32, LT_SHAPE(rows << i)));
     }
-    LT_TRY(lt_tape_new(&r->tape, r->device));
-    if (r->comm)
-        LT_TRY(lt_data_parallel_new(&r->dp, r->comm, &r->params, r->tape, &dp));
+    LT_TRY(lt_tape_new(&r->tape, r->at.device));
+    if (r->at.comm)
+        LT_TRY(lt_data_parallel_new(&r->dp, r->at.comm, &r->params, r->tape, &dp));
     if (drops)
-        LT_TRY(lt_stragglers_new(&r->stragglers, &p->stragglers, r->dp, r->comm, p->accum));
+        LT_TRY(lt_stragglers_new(&r->stragglers, &p->stragglers, r->dp, r->at.comm, p->accum));
     LT_TRY(open_optim(r));
-    const lt_train_step_config c = {.device = r->device,
+    const lt_train_step_config c = {.device = r->at.device,
                                     .tape = r->tape,
                                     .params = &r->params,
                                     .optim = r->optim,
                                     .task = {p->unweighed ? &unweighed : &weighed, r},
-                                    .comm = r->comm,
+                                    .comm = r->at.comm,
                                     .dp = r->dp,
                                     .pass = LT_PASS_TRAIN,
                                     .grad_accum = p->accum,
@@ -142,8 +139,9 @@ static lt_status open_rank(rank *r)
     return lt_train_step_new(&r->step, &c);
 }
 
-static lt_status run(rank *r)
+static lt_status run(void *context)
 {
+    rank *r = context;
     double *to = r->value;
     LT_TRY(open_rank(r));
     for (r->number = 0; r->number < STEPS; r->number++) {
@@ -161,13 +159,9 @@ static lt_status run(rank *r)
     return LT_OK;
 }
 
-static void *play(void *context)
+static void end(void *context)
 {
     rank *r = context;
-    r->status = run(r);
-    snprintf(r->why, sizeof r->why, "%s", r->status ? lt_error_message() : "");
-    if (r->status && r->comm)
-        lt_comm_abort(r->comm);
     lt_train_step_free(&r->step);
     lt_optim_free(&r->optim);
     lt_stragglers_free(&r->stragglers);
@@ -179,21 +173,16 @@ static void *play(void *context)
     }
     lt_params_clear(&r->params);
     lt_module_free(&r->model);
-    return NULL;
 }
 
 /* The ranks' results are in ranks; returns a copy of the first one's. */
 static rank run_all(const plan *p)
 {
-    thread_ranks t;
-    open_ranks(&t, p->ranks);
+    const rank_group g = {RANKS_OF(ranks, p->ranks), .f64 = true, .without_comm = p->ranks == 1,
+                          .run = run, .end = end};
     for (int i = 0; i < p->ranks; i++)
-        ranks[i] = (rank){.plan = p, .device = t.device[i], .comm = t.comm[i], .index = i};
-    play_ranks(&t, play, ranks, sizeof *ranks);
-    close_ranks(&t);
-    for (int i = 0; i < p->ranks; i++)
-        if (ranks[i].status)
-            fail_msg("rank %d: %s", i, ranks[i].why);
+        ranks[i] = (rank){.plan = p};
+    play_ranks_well(&g);
     return ranks[0];
 }
 
