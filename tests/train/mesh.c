@@ -2,10 +2,10 @@
 
 #include "train/loop/mesh.h"
 
+#include "ranks.h"
 #include "temp_folder.h"
 
 #include <math.h>
-#include <pthread.h>
 #include <string.h>
 
 /* --- The flag --- */
@@ -53,8 +53,6 @@ static void a_flag_is_a_mesh(void **state)
 
 /* --- Ranks --- */
 
-enum { MOST_RANKS = 8 };
-
 typedef struct ranks_row {
     const char *name, *text;
     int count;        /* ranks */
@@ -75,25 +73,26 @@ static const ranks_row meshes[] = {
 };
 
 typedef struct rank {
-    lt_comm *comm;
+    test_rank at;
     const ranks_row *row;
     lt_ranks ranks;
-    lt_status status;
     double counted; /* of all ranks */
-    char why[512];
 } rank;
 
-static void *open_rank(void *context)
+static lt_status open_mesh(void *context)
 {
     rank *r = context;
     const ranks_options o = {.tensor_parallel = r->row->text};
     r->ranks = LT_RANKS_ALONE;
-    lt_ranks_join(&r->ranks, r->comm);
-    r->status = lt_ranks_open_mesh(&r->ranks, &o);
-    snprintf(r->why, sizeof r->why, "%s", r->status ? lt_error_message() : "");
+    lt_ranks_join(&r->ranks, r->at.comm);
+    return lt_ranks_open_mesh(&r->ranks, &o);
+}
+
+static void close_mesh(void *context)
+{
+    rank *r = context;
     if (r->ranks.mesh)
         lt_mesh_free(&r->ranks.mesh);
-    return NULL;
 }
 
 /* Sees each rank's numbers before the communicators close. */
@@ -101,12 +100,12 @@ static void check_rank(const rank *r, int index)
 {
     const ranks_row *row = r->row;
     if (row->says) {
-        assert_int_equal(r->status, LT_E_ARG);
-        assert_non_null(strstr(r->why, row->says));
+        assert_int_equal(r->at.status, LT_E_ARG);
+        assert_non_null(strstr(r->at.message, row->says));
         assert_true(r->ranks.same_failure);
         return;
     }
-    assert_int_equal(r->status, LT_OK);
+    assert_int_equal(r->at.status, LT_OK);
     assert_int_equal(r->ranks.data_count, row->copies);
     assert_int_equal(r->ranks.data_rank, index / row->size);
     assert_int_equal(r->ranks.is_counted, index % row->size == 0);
@@ -116,24 +115,16 @@ static void check_rank(const rank *r, int index)
 static void ranks_are_copies_of_a_model(void **state)
 {
     const ranks_row *row = *state;
-    lt_device *device[MOST_RANKS];
-    lt_comm *comm[MOST_RANKS];
-    rank ranks[MOST_RANKS] = {0};
-    pthread_t thread[MOST_RANKS];
+    rank ranks[8] = {0};
+    const rank_group g = {RANKS_OF(ranks, row->count), .same_refusal = true, .run = open_mesh,
+                          .end = close_mesh};
     for (int i = 0; i < row->count; i++)
-        assert_int_equal(lt_device_open(&device[i], "ref", NULL), LT_OK);
-    assert_int_equal(lt_comm_open_threads(comm, device, row->count), LT_OK);
-    for (int i = 0; i < row->count; i++) {
-        ranks[i] = (rank){.comm = comm[i], .row = row};
-        assert_int_equal(pthread_create(&thread[i], NULL, open_rank, &ranks[i]), 0);
-    }
+        ranks[i].row = row;
+    open_ranks(&g);
+    run_ranks(&g);
     for (int i = 0; i < row->count; i++)
-        pthread_join(thread[i], NULL);
-    for (int i = 0; i < row->count; i++) {
         check_rank(&ranks[i], i);
-        lt_comm_close(&comm[i]);
-        lt_device_close(&device[i]);
-    }
+    close_ranks(&g);
 }
 
 static void alone_there_is_no_copy(void **state)

@@ -2,6 +2,7 @@
  * and what is counted is what was used. A rank is a thread, and a delay a sleep in its forward pass. */
 
 #include "base/rng.h"
+#include "ranks.h"
 #include "temp_folder.h"
 #include "train/loop/contributors.h"
 
@@ -13,7 +14,6 @@
 #include "lather/train.h"
 
 #include <math.h>
-#include <pthread.h>
 #include <time.h>
 
 enum { INPUTS = 5, HIDDEN = 6, CLASSES = 4, SAMPLES = 96, BATCH = 2, RANKS = 4 };
@@ -34,15 +34,13 @@ typedef struct plan {
 } plan;
 
 typedef struct rank {
+    test_rank at;
     const plan *plan;
-    lt_device *device;
-    lt_comm *comm, *group;
+    lt_comm *group;
     lt_dataset *data;
     lt_module *model;
     lt_params params;
     lt_optim *optim;
-    lt_status status;
-    char why[512];
     int asked;
     float value[VALUES], mean[HIDDEN];       /* of the first parameter; running statistics */
     int seen[STEPS][PER_STEP], count[STEPS]; /* labels of each step */
@@ -66,7 +64,7 @@ static void delay(rank *r, lt_tape *tape, lt_tensor *x)
                                     (uint64_t)pass.micro)};
     const bool waits = r->plan->stragglers->drop_compute; /* for the slow one, so once */
     const bool is_slow =
-        r->plan->slow == lt_comm_rank(r->comm) && (waits ? pass.attempt == 2 : pass.attempt > 1);
+        r->plan->slow == lt_comm_rank(r->at.comm) && (waits ? pass.attempt == 2 : pass.attempt > 1);
     const double until =
         is_slow ? (waits ? r->plan->late : 2200) : r->plan->delay * -log(1 - lt_rng_uniform(&rng));
     for (double done = 0; done < until && lt_relu(tape, x); done += 0.2)
@@ -116,10 +114,11 @@ static lt_status make_model(rank *r)
 {
     lt_module *layer[4] = {NULL};
     LT_TRY(lt_layer_sequential(&r->model));
-    LT_TRY(lt_layer_linear(&layer[0], r->device, "first", INPUTS, HIDDEN, true));
-    LT_TRY(lt_layer_batchnorm1d(&layer[1], r->device, "norm", HIDDEN, (lt_batchnorm2d_config){0}));
+    LT_TRY(lt_layer_linear(&layer[0], r->at.device, "first", INPUTS, HIDDEN, true));
+    LT_TRY(
+        lt_layer_batchnorm1d(&layer[1], r->at.device, "norm", HIDDEN, (lt_batchnorm2d_config){0}));
     LT_TRY(lt_layer_relu(&layer[2]));
-    LT_TRY(lt_layer_linear(&layer[3], r->device, "last", HIDDEN, CLASSES, true));
+    LT_TRY(lt_layer_linear(&layer[3], r->at.device, "last", HIDDEN, CLASSES, true));
     for (int i = 0; i < 4; i++)
         LT_TRY(lt_sequential_add(r->model, &layer[i]));
     LT_TRY(lt_init_module(r->model, 5));
@@ -137,7 +136,7 @@ static lt_status make_optim(rank *r)
         LT_TRY(lt_optim_shampoo(&r->optim, &r->params, &shampoo));
     if (!p->divided)
         return LT_OK;
-    LT_TRY(lt_comm_split(r->comm, 0, lt_comm_rank(r->comm), &r->group));
+    LT_TRY(lt_comm_split(r->at.comm, 0, lt_comm_rank(r->at.comm), &r->group));
     return lt_optim_shard(r->optim, &(lt_shard_config){.comm = r->group});
 }
 
@@ -145,11 +144,11 @@ static lt_status train(rank *r)
 {
     const plan *p = r->plan;
     const lt_train_config c = {
-        .device = r->device,
+        .device = r->at.device,
         .params = &r->params,
         .optim = r->optim,
         .task = {&task, r},
-        .comm = r->comm,
+        .comm = r->at.comm,
         .stragglers = p->stragglers,
         .train = r->data,
         .loader = {.batch = BATCH, .shuffle = !p->in_order, .seed = 3, .threads = 1},
@@ -172,80 +171,52 @@ static lt_status note_values(rank *r)
     return LT_OK;
 }
 
-static void *play(void *context)
+static lt_status play(void *context)
 {
     rank *r = context;
-    lt_status st = make_model(r);
-    if (!st)
-        st = make_optim(r);
-    if (!st)
-        st = train(r);
-    if (!st)
-        st = note_values(r);
-    r->status = st;
-    if (st) {
-        snprintf(r->why, sizeof r->why, "%s", lt_error_message());
-        lt_comm_abort(r->comm);
-    }
-    lt_optim_free(&r->optim);
-    lt_comm_close(&r->group);
-    return NULL;
+    LT_TRY(make_model(r));
+    LT_TRY(make_optim(r));
+    LT_TRY(train(r));
+    return note_values(r);
 }
 
-static void open_rank(rank *r, const plan *p)
+static void end(void *context)
+{
+    rank *r = context;
+    lt_optim_free(&r->optim);
+    lt_comm_close(&r->group);
+}
+
+static void run_all(const plan *p)
 {
     const lt_arrays arrays = {.values = &inputs[0][0],
                               .labels = labels,
                               .count = SAMPLES,
                               .shape = LT_SHAPE(INPUTS),
                               .classes = CLASSES};
-    const lt_device_config config = {.threads = 1};
-    memset(r, 0, sizeof *r);
-    r->plan = p;
-    assert_ok(lt_device_open(&r->device, "ref", &config));
-    assert_ok(lt_dataset_arrays(&r->data, &arrays));
-}
-
-static void close_rank(rank *r)
-{
-    lt_params_clear(&r->params);
-    lt_module_free(&r->model);
-    lt_dataset_free(&r->data);
-}
-
-static void run_all(const plan *p)
-{
-    lt_device *device[RANKS];
-    lt_comm *comm[RANKS];
-    pthread_t thread[RANKS];
+    const rank_group g = {RANKS_OF(ranks, RANKS), .run = play, .end = end};
     make_data();
     if (p->run)
         temp_path(output, folder, p->run);
+    memset(ranks, 0, sizeof ranks);
     for (int i = 0; i < RANKS; i++) {
-        open_rank(&ranks[i], p);
-        device[i] = ranks[i].device;
+        ranks[i].plan = p;
+        assert_ok(lt_dataset_arrays(&ranks[i].data, &arrays));
     }
-    assert_ok(lt_comm_open_threads(comm, device, RANKS));
+    open_ranks(&g);
+    run_ranks(&g);
     for (int i = 0; i < RANKS; i++) {
-        ranks[i].comm = comm[i];
-        assert_int_equal(pthread_create(&thread[i], NULL, play, &ranks[i]), 0);
+        lt_params_clear(&ranks[i].params);
+        lt_module_free(&ranks[i].model);
+        lt_dataset_free(&ranks[i].data);
     }
-    for (int i = 0; i < RANKS; i++)
-        pthread_join(thread[i], NULL);
-    for (int i = 0; i < RANKS; i++)
-        lt_comm_close(&comm[i]);
-    for (int i = 0; i < RANKS; i++)
-        close_rank(&ranks[i]);
-    for (int i = 0; i < RANKS; i++)
-        lt_device_close(&device[i]);
+    close_ranks(&g);
 }
 
 static void run_well(const plan *p)
 {
     run_all(p);
-    for (int i = 0; i < RANKS; i++)
-        if (ranks[i].status)
-            fail_msg("rank %d: %s", i, ranks[i].why);
+    expect_ranks(&(rank_group){RANKS_OF(ranks, RANKS)});
     for (int i = 1; i < RANKS; i++)
         assert_memory_equal(ranks[i].value, ranks[0].value, sizeof ranks[0].value);
 }
@@ -253,9 +224,9 @@ static void run_well(const plan *p)
 static void run_badly(const plan *p, lt_status status, const char *why)
 {
     run_all(p);
-    assert_int_equal(ranks[0].status, status);
-    if (!strstr(ranks[0].why, why))
-        fail_msg("'%s' without '%s'", ranks[0].why, why);
+    assert_int_equal(ranks[0].at.status, status);
+    if (!strstr(ranks[0].at.message, why))
+        fail_msg("'%s' without '%s'", ranks[0].at.message, why);
 }
 
 /* --- Backup workers --- */
