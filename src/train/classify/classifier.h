@@ -3,28 +3,10 @@
 #define LT_CLASSIFIER_H
 
 #include "train/classify/arguments.h"
+#include "train/classify/metadata.h"
 #include "train/classify/task.h"
 #include "train/program/trainer.h"
 
-/* What a file of weights says besides numbers: texts in its metadata, under the names lt_metadata_name[]. */
-typedef enum metadata_key {
-    META_MEAN,
-    META_STD, /* "0.485,0.456,0.406", of white 1 */
-    META_IMAGE_SIZE,
-    META_CROP_PCT,
-    META_INTERPOLATION,
-    META_AUGMENT,
-    META_CHANNELS,
-    META_CLASSES,
-    META_KEYS,
-    META_ENTRIES = META_KEYS + LT_MODEL_FACTS + 1 /* and the names of classes */
-} metadata_key;
-extern const char *const lt_metadata_name[META_KEYS];
-enum { META_BYTES = 64, NAME_TEXT = 256 };
-typedef struct metadata {
-    char *names;                      /* of classes, escaped, a line each; NULL: unknown */
-    char text[META_KEYS][META_BYTES]; /* "": unknown */
-} metadata;
 typedef enum origin { FROM_USUAL, FROM_FLAG, FROM_WEIGHTS } origin;
 enum { SMALL_SIDE = 64, IMAGENET_SIDE = 224 }; /* pixels */
 
@@ -44,40 +26,30 @@ typedef struct classifier {
     struct details *details;  /* of an evaluation; NULL: they are not wanted */
 } classifier;
 
-/* program.c */
-extern const lt_trainer_program lt_classifier_program;
+/* classifier.c */
 /* The context of a start. */
 classifier *lt_classifier_of(lt_trainer *t);
 /* images -> logits on the tape. */
 lt_tensor *lt_classifier_forward(classifier *s, lt_tensor *images);
 
+/* program.c */
+extern const lt_trainer_program lt_classifier_program;
+
 /* sources.c: --data's parts to train on and to evaluate. */
 lt_status lt_classifier_open_sources(classifier *s);
-/* Bytes that --cache-ram says; 0: no cache. */
-int64_t lt_classifier_cache_bytes(const classifier *s);
-
-/* metadata.c */
-/* Errors: as lt_safetensors_open(). */
-lt_status lt_metadata_read(metadata *out, const char *path);
-/* False, and text as it was, if the class has no name. */
-bool lt_metadata_class_name(const metadata *n, int label, char *text, size_t size);
-int lt_metadata_class_count(const metadata *n);
-/* Those names; *name and *text, which it points into, are for free(), after a failure too. */
-lt_status lt_metadata_split(const metadata *n, char **text, const char ***name);
-/* Names as they are, a line each, in place of those that n has. */
-lt_status lt_metadata_set_names(metadata *n, const char *lines);
-void lt_metadata_clear(metadata *n);
-/* Mean and deviation of pixels with so many channels: of the flags, the weights, or the usual ones. */
-lt_status lt_classifier_choose_pixels(classifier *s, int channels);
-/* That, and the class names of the data, whose labels become those of the weights' classes of these names.
+/* Pixels, and the class names of the data, whose labels become those of the weights' classes of these names.
  * Errors: LT_E_FORMAT, naming classes that the weights do not have. */
 lt_status lt_classifier_open_metadata(classifier *s);
 /* Whether weights, those of the checkpoint to resume, were made with the same pixels and classes. */
 lt_status lt_classifier_check_metadata(const classifier *s, const char *path);
 /* Those to save; borrowed from s. Returns how many. */
 size_t lt_classifier_metadata(const classifier *s, lt_metadata out[META_ENTRIES]);
+/* Bytes that --cache-ram says; 0: no cache. */
+int64_t lt_classifier_cache_bytes(const classifier *s);
 
 /* preprocess.c */
+/* Mean and deviation of pixels with so many channels: of the flags, the weights, or the usual ones. */
+lt_status lt_classifier_choose_pixels(classifier *s, int channels);
 /* Size, crop, filter and augmentation; usual: the side that neither flags nor weights say.
  * Errors: LT_E_FORMAT (the weights' metadata). */
 lt_status lt_classifier_choose_input(classifier *s, int usual);
@@ -92,11 +64,12 @@ lt_status lt_classifier_open_weights(classifier *s, const char *path, const char
                                      int threads);
 
 /* logits.c */
-/* The softmax of logits, in their place. */
-void lt_classifier_softmax(double *logits, int classes);
 lt_status lt_classifier_save_logits(classifier *s, const char *path);
 /* details.c: from here on evaluations collect what --eval-json writes; after one, the file, and another; either path may be NULL. Collective. */
 lt_status lt_classifier_open_details(classifier *s);
+/* The task's collect; details: s->details. */
+lt_status lt_classifier_add_details(void *details, lt_tape *tape, const lt_batch *batch,
+                                    lt_tensor *logits);
 lt_status lt_classifier_save_details(classifier *s, const lt_evaluation *e, const char *path,
                                      const char *other);
 void lt_classifier_close_details(classifier *s);

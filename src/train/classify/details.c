@@ -1,11 +1,48 @@
-/* --eval-json: collects what each image was taken for, and which images are the most telling. */
+/* --eval-json: collects what each image was taken for and the most telling images, and writes the accuracy of each
+ * class, which classes are taken for which, and those images. */
 
-#include "train/classify/details.h"
+#include "base/shared_file.h"
+#include "train/classify/classifier.h"
+#include "train/classify/thumbnail.h"
 
 #include "lather/ext/fail.h"
+#include "lather/ext/file.h"
+#include "lather/json.h"
+#include "lather/text.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+
+enum { DETAIL_TOP = 3, DETAIL_WRONG = 16, DETAIL_RIGHT = 8 };
+
+typedef struct detail_pair {
+    int32_t label, predicted;
+} detail_pair;
+
+/* An image to show. */
+typedef struct detail_sample {
+    int64_t index; /* in the data set */
+    int label, predicted[DETAIL_TOP];
+    double certain, probability[DETAIL_TOP]; /* of the label; of those predicted */
+    char *image;                             /* a data URI; owned */
+} detail_sample;
+
+/* Those with the least probability of their label; of equal ones the first. */
+typedef struct detail_list {
+    detail_sample item[DETAIL_WRONG];
+    int count, most;
+} detail_list;
+
+struct details {
+    int classes, channels, side; /* of logits; of the batches' images */
+    detail_pair *pair;           /* of every image of this rank */
+    size_t count, capacity;
+    detail_list wrong, right;
+    double *probability; /* [N,classes] of a batch */
+    int32_t *label;      /* [N] */
+    uint8_t *pixels;     /* [N,C,H,W] */
+};
 
 lt_status lt_classifier_open_details(classifier *s)
 {
@@ -94,7 +131,7 @@ static lt_status add_row(struct details *d, const lt_batch *batch, int row)
     size_t image = (size_t)d->channels * (size_t)side * (size_t)side;
     double *p = d->probability + (size_t)row * (size_t)classes;
     detail_sample sample = {.index = batch->row[row].sample, .label = d->label[row]};
-    lt_classifier_softmax(p, classes);
+    lt_classification_softmax(p, classes);
     find_top(p, classes, &sample);
     sample.certain = p[sample.label];
     LT_TRY(add_pair(d, sample.label, sample.predicted[0]));
@@ -114,8 +151,10 @@ static lt_status read_tensor(const lt_tensor *from, void *to)
               : lt_fail(LT_E_NOMEM, "--eval-json: no memory for a batch");
 }
 
-lt_status lt_details_add(struct details *d, lt_tape *tape, const lt_batch *batch, lt_tensor *logits)
+lt_status lt_classifier_add_details(void *details, lt_tape *tape, const lt_batch *batch,
+                                    lt_tensor *logits)
 {
+    struct details *d = details;
     lt_tensor *y = lt_cast(tape, logits, LT_F64);
     LT_TRY(lt_tape_status(tape));
     if (!d->probability) { /* the first batch is the largest */
@@ -129,6 +168,202 @@ lt_status lt_details_add(struct details *d, lt_tape *tape, const lt_batch *batch
     for (int row = 0; row < batch->count; row++)
         LT_TRY(add_row(d, batch, row));
     return LT_OK;
+}
+
+/* --- The file --- */
+
+enum { MATRIX_CLASSES = 256, MOST_CONFUSED = 1000 };
+enum { SHOWN_BYTES = 4 * PATH_MAX }; /* a byte may become \xHH */
+
+static void put_escaped(lt_json_writer *w, const char *key, const char *text)
+{
+    char shown[SHOWN_BYTES];
+    lt_json_put_string(w, key, text ? lt_text_escape(shown, sizeof shown, text) : NULL);
+}
+
+static void put_share(lt_json_writer *w, const char *key, int64_t part, int64_t whole)
+{
+    const double percent = 100;
+    if (whole)
+        lt_json_put_number(w, key, percent * (double)part / (double)whole);
+    else
+        lt_json_put_string(w, key, NULL);
+}
+
+static void write_class(lt_json_writer *w, const classifier *s, int label, const int64_t *row,
+                        int64_t predicted)
+{
+    char name[NAME_TEXT];
+    const metadata *names = s->own.names ? &s->own : &s->known;
+    int64_t images = 0;
+    for (int k = 0; k < s->t->choice.spec.classes; k++)
+        images += row[k];
+    lt_json_begin_object(w, NULL);
+    put_escaped(w, "name", lt_metadata_class_name(names, label, name, sizeof name) ? name : NULL);
+    lt_json_put_integer(w, "images", images);
+    lt_json_put_integer(w, "correct", row[label]);
+    lt_json_put_integer(w, "predicted", predicted);
+    put_share(w, "top1", row[label], images);
+    put_share(w, "precision", row[label], predicted);
+    lt_json_end(w);
+    lt_json_put_raw(w, "\n");
+}
+
+/* Fills row with the counts of a label; pairs are sorted. Returns where the next label begins. */
+static size_t count_row(const struct details *d, size_t at, int label, int64_t *row, int classes)
+{
+    memset(row, 0, (size_t)classes * sizeof *row);
+    for (; at < d->count && d->pair[at].label == label; at++)
+        row[d->pair[at].predicted]++;
+    return at;
+}
+
+static void write_classes(lt_json_writer *w, const struct details *d, const classifier *s,
+                          int64_t *row, int64_t *predicted)
+{
+    for (size_t i = 0; i < d->count; i++)
+        predicted[d->pair[i].predicted]++;
+    lt_json_begin_array(w, "classes");
+    size_t at = 0;
+    for (int label = 0; label < s->t->choice.spec.classes; label++) {
+        at = count_row(d, at, label, row, s->t->choice.spec.classes);
+        write_class(w, s, label, row, predicted[label]);
+    }
+    lt_json_end(w);
+}
+
+/* Rows are labels, columns what they were taken for. */
+static void write_matrix(lt_json_writer *w, const struct details *d, int classes, int64_t *row)
+{
+    if (classes > MATRIX_CLASSES)
+        return;
+    lt_json_begin_array(w, "confusion");
+    size_t at = 0;
+    for (int label = 0; label < classes; label++) {
+        at = count_row(d, at, label, row, classes);
+        lt_json_begin_array(w, NULL);
+        for (int k = 0; k < classes; k++)
+            lt_json_put_integer(w, NULL, row[k]);
+        lt_json_end(w);
+        lt_json_put_raw(w, "\n");
+    }
+    lt_json_end(w);
+}
+
+typedef struct confused {
+    detail_pair pair;
+    int64_t count;
+} confused;
+
+/* The most frequent first; equal ones by label, then by what they were taken for. */
+static int by_count(const void *a, const void *b)
+{
+    const confused *x = a, *y = b;
+    if (x->count != y->count)
+        return x->count > y->count ? -1 : 1;
+    if (x->pair.label != y->pair.label)
+        return x->pair.label < y->pair.label ? -1 : 1;
+    return (x->pair.predicted > y->pair.predicted) - (x->pair.predicted < y->pair.predicted);
+}
+
+static lt_status write_confused(lt_json_writer *w, const struct details *d)
+{
+    size_t count = 0;
+    confused *list = calloc(d->count + 1, sizeof *list);
+    if (!list)
+        return lt_fail(LT_E_NOMEM, "--eval-json: no memory for %zu images", d->count);
+    for (size_t i = 0; i < d->count; i++) {
+        const detail_pair p = d->pair[i];
+        if (p.label == p.predicted)
+            continue;
+        bool again = count && list[count - 1].pair.label == p.label
+                     && list[count - 1].pair.predicted == p.predicted;
+        if (!again)
+            list[count++].pair = p;
+        list[count - 1].count++;
+    }
+    qsort(list, count, sizeof *list, by_count);
+    lt_json_begin_array(w, "confused");
+    for (size_t i = 0; i < count && i < MOST_CONFUSED; i++) {
+        lt_json_begin_object(w, NULL);
+        lt_json_put_integer(w, "label", list[i].pair.label);
+        lt_json_put_integer(w, "predicted", list[i].pair.predicted);
+        lt_json_put_integer(w, "count", list[i].count);
+        lt_json_end(w);
+        lt_json_put_raw(w, "\n");
+    }
+    lt_json_end(w);
+    free(list);
+    return LT_OK;
+}
+
+static void write_samples(lt_json_writer *w, const detail_list *list, const classifier *s)
+{
+    for (int i = 0; i < list->count; i++) {
+        const detail_sample *p = &list->item[i];
+        lt_json_begin_object(w, NULL);
+        put_escaped(w, "path", lt_dataset_sample_name(s->t->input.val, p->index));
+        lt_json_put_integer(w, "sample", p->index);
+        lt_json_put_integer(w, "label", p->label);
+        lt_json_put_number(w, "probability", p->certain);
+        lt_json_begin_array(w, "predictions");
+        for (int k = 0; k < DETAIL_TOP && p->predicted[k] >= 0; k++) {
+            lt_json_begin_object(w, NULL);
+            lt_json_put_integer(w, "index", p->predicted[k]);
+            lt_json_put_number(w, "probability", p->probability[k]);
+            lt_json_end(w);
+        }
+        lt_json_end(w);
+        lt_json_put_string(w, "image", p->image);
+        lt_json_end(w);
+        lt_json_put_raw(w, "\n");
+    }
+}
+
+static lt_status write_all(lt_json_writer *w, const struct details *d, const classifier *s,
+                           const lt_evaluation *e, int64_t *counts)
+{
+    int classes = s->t->choice.spec.classes;
+    lt_json_begin_object(w, NULL);
+    put_escaped(w, "weights", s->t->args.weights);
+    put_escaped(w, "data", s->t->args.data);
+    lt_json_put_integer(w, "images", e->samples);
+    lt_json_put_number(w, "top1", lt_classification_top1(&e->sums));
+    lt_json_put_number(w, "top5", lt_classification_top5(&e->sums));
+    lt_json_put_number(w, "loss", e->sums.loss);
+    write_classes(w, d, s, counts, counts + classes);
+    write_matrix(w, d, classes, counts);
+    LT_TRY(write_confused(w, d));
+    lt_json_begin_array(w, "samples");
+    write_samples(w, &d->wrong, s);
+    write_samples(w, &d->right, s);
+    lt_json_end(w);
+    lt_json_end(w);
+    return LT_OK;
+}
+
+static lt_status save(lt_json_writer *w, const char *path, bool is_own_name)
+{
+    const char *text;
+    size_t bytes;
+    lt_json_put_raw(w, "\n");
+    LT_TRY(lt_json_text(w, &text, &bytes));
+    return is_own_name ? lt_shared_save(path, text, bytes) : lt_file_save(path, text, bytes);
+}
+
+static lt_status write_details(const struct details *d, const classifier *s, const lt_evaluation *e,
+                               const char *path, bool is_own_name)
+{
+    lt_json_writer w = {0};
+    int64_t *counts = calloc(2 * (size_t)s->t->choice.spec.classes, sizeof *counts);
+    lt_status st = counts ? write_all(&w, d, s, e, counts)
+                          : lt_fail(LT_E_NOMEM, "--eval-json: no memory for %d classes",
+                                    s->t->choice.spec.classes);
+    if (!st)
+        st = save(&w, path, is_own_name);
+    free(counts);
+    lt_json_writer_clear(&w);
+    return st;
 }
 
 static int by_label(const void *a, const void *b)
@@ -155,6 +390,6 @@ lt_status lt_classifier_save_details(classifier *s, const lt_evaluation *e, cons
     if (s->t->ranks.rank)
         return LT_OK;
     if (path)
-        LT_TRY(lt_details_write(d, s, e, path, false));
-    return other ? lt_details_write(d, s, e, other, true) : LT_OK;
+        LT_TRY(write_details(d, s, e, path, false));
+    return other ? write_details(d, s, e, other, true) : LT_OK;
 }

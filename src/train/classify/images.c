@@ -1,6 +1,6 @@
 /* The images that predict's command line lists: files, folders, standard input, and lines of a file. */
 
-#include "train/classify/predict.h"
+#include "train/classify/images.h"
 
 #include "lather/ext/fail.h"
 

@@ -5,19 +5,7 @@
 #include "lather/ext/fail.h"
 #include "lather/safetensors.h"
 
-#include <math.h>
 #include <stdlib.h>
-
-void lt_classifier_softmax(double *logits, int classes)
-{
-    double largest = logits[0], sum = 0;
-    for (int k = 1; k < classes; k++)
-        largest = fmax(largest, logits[k]);
-    for (int k = 0; k < classes; k++)
-        sum += logits[k] = exp(logits[k] - largest);
-    for (int k = 0; k < classes; k++)
-        logits[k] /= sum;
-}
 
 typedef struct logits {
     float *values;

@@ -1,14 +1,24 @@
 /* train_resnet50 predict --weights FILE IMAGE...: the likeliest classes of each image. */
 
-#include "train/classify/predict.h"
+#include "train/classify/classifier.h"
+#include "train/classify/images.h"
+#include "train/classify/predictions.h"
 
 #include "lather/ext/fail.h"
 #include "lather/ext/file.h"
 #include "lather/text.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+typedef struct predict_arguments {
+    const char *weights, *device, *class_names, *files_from;
+    image_options images; /* those that predict has */
+    int64_t threads, top;
+    bool json, csv;
+} predict_arguments;
 
 #define AT(field) .offset = offsetof(predict_arguments, field)
 
@@ -121,7 +131,12 @@ static lt_status predict_all(classifier *s, const image_list *list, predictions 
 static lt_status open_and_predict(classifier *s, const predict_arguments *a, const image_list *list,
                                   int64_t *broken)
 {
-    predictions out = {0};
+    predictions out = {.program = s->t->choice.family->program,
+                       .form = a->json  ? OUTPUT_JSON
+                               : a->csv ? OUTPUT_CSV
+                                        : OUTPUT_TEXT,
+                       .top = a->top < INT_MAX ? (int)a->top : INT_MAX,
+                       .names = &s->known};
     s->args.images = a->images;
     LT_TRY(lt_classifier_open_weights(s, a->weights, a->device, (int)a->threads));
     if (a->class_names)
@@ -129,7 +144,7 @@ static lt_status open_and_predict(classifier *s, const predict_arguments *a, con
     LT_TRY(lt_dataset_files(&s->t->input.val, (const char *const *)list->path, (int64_t)list->count,
                             s->t->choice.spec.channels));
     lt_trainer_begin_work(s->t);
-    lt_status st = lt_predictions_open(&out, a, s);
+    lt_status st = lt_predictions_open(&out, s->t->choice.spec.classes);
     if (!st)
         st = predict_all(s, list, &out, broken);
     lt_predictions_close(&out);

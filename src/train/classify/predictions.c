@@ -1,6 +1,8 @@
 /* What predict prints of an image: lines to read, JSON Lines, or CSV. Names come from files: they are escaped. */
 
-#include "train/classify/predict.h"
+#include "train/classify/predictions.h"
+
+#include "train/classify/task.h"
 
 #include "lather/ext/fail.h"
 #include "lather/text.h"
@@ -9,16 +11,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-lt_status lt_predictions_open(predictions *out, const predict_arguments *a, const classifier *s)
+lt_status lt_predictions_open(predictions *out, int classes)
 {
-    const int classes = s->t->choice.spec.classes;
-    *out = (predictions){.program = s->t->choice.family->program,
-                         .form = a->json  ? OUTPUT_JSON
-                                 : a->csv ? OUTPUT_CSV
-                                          : OUTPUT_TEXT,
-                         .top = a->top < classes ? (int)a->top : classes,
-                         .names = &s->known,
-                         .classes = classes};
+    out->classes = classes;
+    out->top = out->top < classes ? out->top : classes;
     out->order = calloc((size_t)classes, sizeof *out->order);
     out->probability = calloc((size_t)classes, sizeof *out->probability);
     if (!out->order || !out->probability)
@@ -142,7 +138,7 @@ lt_status lt_predictions_add(predictions *s, const char *name, const double *log
     if (!shown)
         return LT_E_NOMEM;
     memcpy(s->probability, logits, (size_t)s->classes * sizeof *logits);
-    lt_classifier_softmax(s->probability, s->classes);
+    lt_classification_softmax(s->probability, s->classes);
     for (int k = 0; k < s->classes; k++)
         s->order[k] = k;
     qsort_r(s->order, (size_t)s->classes, sizeof *s->order, by_probability, s->probability);

@@ -44,7 +44,8 @@ static const lt_option rows[] = {
 /* clang-format on */
 OPTION_TABLE(lt_image_options, image_options, rows)
 
-enum { NONE = -1 };
+enum { NONE = -1, CHANNELS = 3 };
+static const double white = 255;
 
 static const char *const filter_name[] = {
     [LT_FILTER_BILINEAR] = "bilinear", [LT_FILTER_BICUBIC] = "bicubic"};
@@ -249,6 +250,76 @@ void lt_classifier_describe_input(const classifier *s)
            s->own.text[META_CROP_PCT], from[s->origin[META_CROP_PCT]],
            s->own.text[META_INTERPOLATION], from[s->origin[META_INTERPOLATION]], other);
 }
+
+/* --- Pixels --- */
+
+/* The shortest "0.485,0.456,0.406" that reads back as the same floats. */
+static void print_pixels(char text[META_BYTES], const float *value, int channels)
+{
+    enum { MOST_DIGITS = 9 }; /* enough for any float */
+    size_t at = 0;
+    for (int c = 0; c < channels; c++) {
+        char number[32] = "";
+        for (int digits = 3; digits <= MOST_DIGITS; digits++) {
+            snprintf(number, sizeof number, "%.*g", digits, (double)value[c] / white);
+            float again = (float)(white * strtod(number, NULL));
+            if (again <= value[c] && again >= value[c])
+                break;
+        }
+        at += (size_t)snprintf(text + at, META_BYTES - at, "%s%s", c ? "," : "", number);
+    }
+}
+
+/* what: whose text it is, for the message. */
+static lt_status parse_pixels(const char *what, const char *text, int channels, double least,
+                              float *value)
+{
+    double number[CHANNELS];
+    int count = lt_text_numbers(text, number, CHANNELS);
+    bool fits = count == channels;
+    for (int c = 0; c < count; c++)
+        fits = fits && number[c] >= least && number[c] <= 1;
+    if (!fits)
+        return lt_fail(LT_E_ARG, "%s: '%s' is not %s in %g..1, of %d channels", what, text,
+                       channels == 1 ? "a number" : "R,G,B", least, channels);
+    for (int c = 0; c < channels; c++)
+        value[c] = (float)(white * number[c]);
+    return LT_OK;
+}
+
+/* One channel: Fashion-MNIST's, of its training part. */
+static lt_normalize_config usual_pixels(int channels)
+{
+    return channels == 1 ? (lt_normalize_config){.mean = {72.94F}, .deviation = {90.02F}}
+                         : LT_NORMALIZE_IMAGENET;
+}
+
+/* The flag; else what the weights say; else *value stays. */
+static lt_status choose(const char *flag, const char *given, const char *known, int channels,
+                        double least, float *value)
+{
+    if (given)
+        return parse_pixels(flag, given, channels, least, value);
+    if (!*known || !parse_pixels(flag + strlen("--"), known, channels, least, value))
+        return LT_OK;
+    return lt_fail(LT_E_FORMAT, "the weights' metadata: %s; %s overrides it", lt_error_message(),
+                   flag);
+}
+
+lt_status lt_classifier_choose_pixels(classifier *s, int channels)
+{
+    const double least_deviation = 1e-4;
+    s->pixels = usual_pixels(channels);
+    LT_TRY(choose("--mean", s->args.images.mean, s->known.text[META_MEAN], channels, 0,
+                  s->pixels.mean));
+    LT_TRY(choose("--std", s->args.images.std, s->known.text[META_STD], channels, least_deviation,
+                  s->pixels.deviation));
+    print_pixels(s->own.text[META_MEAN], s->pixels.mean, channels);
+    print_pixels(s->own.text[META_STD], s->pixels.deviation, channels);
+    return LT_OK;
+}
+
+/* --- Weights alone --- */
 
 lt_status lt_classifier_open_weights(classifier *s, const char *path, const char *device,
                                      int threads)

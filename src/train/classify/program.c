@@ -22,13 +22,6 @@ static const lt_option own_rows[] = {
 };
 /* clang-format on */
 
-classifier *lt_classifier_of(lt_trainer *t)
-{
-    classifier *s = lt_trainer_context(t);
-    s->t = t;
-    return s;
-}
-
 static void options(void *context, lt_option_table *data, lt_option_table *own)
 {
     classifier_options *o = &((classifier *)context)->args;
@@ -189,14 +182,9 @@ static void *task_context(void *context, lt_trainer *t)
     s->classify = (classification){.model = lt_trainer_model(t),
                                    .pixels = s->pixels,
                                    .label_smoothing = s->args.label_smoothing,
-                                   .details = s->details};
+                                   .collect = s->details ? lt_classifier_add_details : NULL,
+                                   .collector = s->details};
     return &s->classify;
-}
-
-lt_tensor *lt_classifier_forward(classifier *s, lt_tensor *images)
-{
-    lt_tensor *x = lt_normalize(s->t->tape, images, &s->pixels);
-    return lt_module_forward(s->t->model, s->t->tape, x);
 }
 
 /* Options of the family that were left to it, and what they came to: " --stem small". */

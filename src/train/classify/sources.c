@@ -1,8 +1,9 @@
-/* Where the images come from. */
+/* The data of a run: where its images come from, their classes, and whether the weights have the same. */
 
 #include "train/classify/classifier.h"
 
 #include "lather/ext/fail.h"
+#include "lather/log.h"
 
 #include <stdint.h>
 #include <stdio.h>
@@ -110,4 +111,108 @@ lt_status lt_classifier_open_sources(classifier *s)
     lt_status st =
         s->t->input.train ? lt_dataset_same_classes(s->t->input.train, s->t->input.val) : LT_OK;
     return st ? lt_fail(st, "%s: %s", s->t->args.data, lt_error_message()) : open_caches(s);
+}
+
+/* --- Classes --- */
+
+/* Other classes than the weights': --save-logits alone can do without them; a checkpoint's are compared later. */
+static lt_status fail_classes(classifier *s)
+{
+    const lt_trainer *t = s->t;
+    const bool eval = t->args.evaluation.eval;
+    char missing[NAME_TEXT];
+    snprintf(missing, sizeof missing, "%s", lt_error_message());
+    s->other_classes = s->args.save_logits;
+    if (s->other_classes || t->state.folder[0])
+        return LT_OK;
+    return lt_fail(LT_E_FORMAT, "%s: classes that %s does not have: %s; %s--reset-head%s",
+                   t->args.data, t->weights, missing,
+                   eval ? "evaluate images of its classes, or train on these with " : "",
+                   eval ? "" : " makes a new last layer for them");
+}
+
+/* The data takes the weights' numbers of classes, by name, where both have names. */
+static lt_status map_classes(classifier *s)
+{
+    const lt_trainer *t = s->t;
+    const int known = lt_metadata_class_count(&s->known), own = lt_metadata_class_count(&s->own);
+    const bool is_new = t->args.reset_head && !t->state.folder[0];
+    lt_dataset *part[] = {t->input.train, t->input.val};
+    char *text = NULL;
+    const char **name = NULL;
+    if (!known || !own || !strcmp(s->known.names, s->own.names)
+        || (!t->args.evaluation.eval && (is_new || known != own)))
+        return LT_OK;
+    lt_status st = lt_metadata_split(&s->known, &text, &name);
+    for (int i = 0; i < 2 && !st; i++)
+        st = part[i] ? lt_dataset_map_classes(part[i], name, known) : LT_OK;
+    free(name);
+    free(text);
+    if (st)
+        return st == LT_E_FORMAT ? fail_classes(s) : st;
+    free(s->own.names);
+    s->own.names = lt_metadata_join(t->input.val);
+    lt_log(LT_LOG_INFO, "data",
+           "%s: %d of the %d classes of %s, matched by name; all %d outputs are compared",
+           t->args.data, own, known, t->weights, known);
+    return LT_OK;
+}
+
+lt_status lt_classifier_open_metadata(classifier *s)
+{
+    LT_TRY(lt_classifier_choose_pixels(s, lt_dataset_channels(s->t->input.val)));
+    s->own.names = lt_metadata_join(s->t->input.train ? s->t->input.train : s->t->input.val);
+    return map_classes(s);
+}
+
+static lt_status same(const classifier *s, const char *what, const char *found, const char *now)
+{
+    if (!*found || !strcmp(found, now))
+        return LT_OK;
+    return lt_fail(LT_E_ARG, "%s: was trained with --%s %s, this run has %s", s->t->state.folder,
+                   what, found, now);
+}
+
+lt_status lt_classifier_check_metadata(const classifier *s, const char *path)
+{
+    char shown[2][NAME_TEXT];
+    metadata found = {0};
+    LT_TRY(lt_metadata_read(&found, path));
+    lt_status st = same(s, "mean", found.text[META_MEAN], s->own.text[META_MEAN]);
+    if (!st)
+        st = same(s, "std", found.text[META_STD], s->own.text[META_STD]);
+    int i = lt_metadata_find_difference(&found, &s->own, lt_metadata_class_count(&s->own), shown);
+    if (!st && i >= 0)
+        st = lt_fail(LT_E_ARG, "%s: class %d was '%s', and is '%s' now", s->t->state.folder, i,
+                     shown[0], shown[1]);
+    lt_metadata_clear(&found);
+    return st;
+}
+
+/* --- What a run saves of it --- */
+
+/* Of the model: those of its input, or the others. */
+static size_t add_facts(const classifier *s, bool input, lt_metadata *out, size_t count)
+{
+    const lt_model_facts *f = &s->t->choice.facts;
+    for (size_t i = 0; i < f->count; i++)
+        if (f->item[i].input == input)
+            out[count++] = (lt_metadata){f->item[i].key, f->item[i].text};
+    return count;
+}
+
+size_t lt_classifier_metadata(const classifier *s, lt_metadata out[META_ENTRIES])
+{
+    const metadata *n = &s->own;
+    size_t count = 0;
+    for (int i = 0; i < META_KEYS; i++) {
+        if (i == META_AUGMENT)
+            count = add_facts(s, true, out, count);
+        if (i == META_CHANNELS)
+            count = add_facts(s, false, out, count);
+        out[count++] = (lt_metadata){lt_metadata_name[i], n->text[i]};
+    }
+    if (n->names)
+        out[count++] = (lt_metadata){"class_names", n->names};
+    return count;
 }

@@ -2,11 +2,22 @@
 
 #include "train/classify/task.h"
 
-#include "train/classify/details.h"
-
 #include "lather/ext/fail.h"
 
+#include <math.h>
+
 enum { TOP1, TOP5 };
+
+void lt_classification_softmax(double *logits, int classes)
+{
+    double largest = logits[0], sum = 0;
+    for (int k = 1; k < classes; k++)
+        largest = fmax(largest, logits[k]);
+    for (int k = 0; k < classes; k++)
+        sum += logits[k] = exp(logits[k] - largest);
+    for (int k = 0; k < classes; k++)
+        logits[k] /= sum;
+}
 
 double lt_classification_top1(const lt_task_sums *sums)
 {
@@ -46,7 +57,7 @@ static lt_status observe(void *context, lt_tape *tape, const lt_batch *batch,
                          const lt_task_output *out)
 {
     const classification *c = context;
-    return c->details ? lt_details_add(c->details, tape, batch, out->output) : LT_OK;
+    return c->collect ? c->collect(c->collector, tape, batch, out->output) : LT_OK;
 }
 
 const lt_task_ops lt_classification_task = {

@@ -1,6 +1,6 @@
 /* A small image that a page can hold: a BMP file in a data URI. BMP, because it needs no compressor; at most 12 kB. */
 
-#include "train/classify/details.h"
+#include "train/classify/thumbnail.h"
 
 #include <stdlib.h>
 #include <string.h>
