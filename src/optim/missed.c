@@ -2,8 +2,9 @@
  * parameter had no gradient. Those are counted on the device, where it is known whether a step is skipped, by the same
  * work in each step, so that it may be captured in a graph. */
 
+#include "optim/missed.h"
+
 #include "base/alloc.h"
-#include "optim/optim.h"
 #include "tensor/tensor.h"
 
 lt_status lt_optim_count_per_param(lt_optim *o)
@@ -11,11 +12,6 @@ lt_status lt_optim_count_per_param(lt_optim *o)
     LT_TRY(lt_optim_need(o, o->device->backend->vec != NULL, "vec"));
     LT_TRY(lt_tensor_new(&o->missed, o->device, LT_F64, LT_SHAPE((int64_t)o->count + 1)));
     return lt_optim_convert_counts(o, 0, true);
-}
-
-const double *lt_optim_missed(const lt_optim *o, const lt_slot *slot)
-{
-    return o->missed ? (const double *)lt_tensor_view(o->missed).data + (slot - o->slot) : NULL;
 }
 
 /* A job for each run of parameters without a gradient: usually none. */

@@ -2,9 +2,8 @@
 #ifndef LT_OPTIM_AVERAGING_H
 #define LT_OPTIM_AVERAGING_H
 
-#include "optim/optim.h"
-
 #include "lather/averaging.h"
+#include "lather/ext/optim.h"
 
 /* The weight of the step's iterate. Errors: LT_E_ARG (values are those of an evaluation). */
 LT_MUST_CHECK lt_status lt_averaging_prepare(lt_optim *o, double lr);

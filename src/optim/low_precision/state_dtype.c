@@ -1,8 +1,10 @@
 /* Moments in fewer bytes: quantized_state.h. In a step the state of some parameters at a time is opened as f32
  * tensors, and parameters that are not among them have no gradient as long. */
 
+#include "state_dtype.h"
+
 #include "base/alloc.h"
-#include "optim/optim.h"
+#include "optim/slots.h"
 #include "quantized_state.h"
 #include "tensor/tensor.h"
 

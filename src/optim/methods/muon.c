@@ -11,9 +11,9 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "optim/optim.h"
 #include "optim/registry/names.h"
 #include "optim/registry/registry.h"
+#include "optim/slots.h"
 #include "orthogonal.h"
 #include "tensor/tensor.h"
 

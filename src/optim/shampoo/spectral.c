@@ -7,6 +7,7 @@
 #include "base/alloc.h"
 #include "optim/shampoo/layout.h"
 #include "optim/shampoo/phases.h"
+#include "optim/slots.h"
 
 #include <math.h>
 

@@ -6,6 +6,7 @@
 #include "optim/shampoo/budget.h"
 #include "optim/shampoo/kept.h"
 #include "optim/shampoo/layout.h"
+#include "optim/slots.h"
 #include "tensor/tensor.h"
 
 #include "lather/log.h"

@@ -4,6 +4,8 @@
  *
  * A sum over ranks gathers: all but the owner add 0, which changes no bit. */
 
+#include "part_norms.h"
+
 #include "base/alloc.h"
 #include "shard.h"
 #include "tensor/tensor.h"

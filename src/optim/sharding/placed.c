@@ -1,283 +1,77 @@
-/* Optimizers over placed parameters: what ranks tell each other about their boxes, logical parameters, homes
- * of parts. What is exact and why: docs/adr/0032-exact-optimizers-over-placed-parameters.md. */
+/* Boxes, parts and their homes in stored order. */
 
 #include "placed.h"
 
-#include "base/alloc.h"
-#include "base/hash.h"
-#include "dist/agree.h"
-#include "tensor/tensor.h"
-
-#include <inttypes.h>
-#include <stdio.h>
-#include <string.h>
-
-enum { JOBS = 256 }; /* of one batched kernel */
-
-/* --- What ranks tell each other --- */
-
-/* One rank's box of one parameter; which orders of memory its tensor may be read in. */
-typedef struct holding {
-    lt_place place;
-    int32_t row_major, channels_last;
-} holding;
-
-static holding holding_of(const lt_param *param)
+/* Logical dimension number d of the stored order. */
+static int stored_dim(bool channels_last, int d)
 {
-    const lt_view v = lt_tensor_view(param->value);
-    holding h = {.place = lt_param_place(param)};
-    h.row_major = lt_view_is_contiguous(&v);
-    h.channels_last = v.shape.ndim == 4 && lt_view_is_channels_last(&v)
-                      && lt_shape_equal(h.place.view, h.place.logical)
-                      && lt_shape_equal(h.place.extent, v.shape);
-    return h;
+    static const int order[] = {0, 2, 3, 1};
+    return channels_last ? order[d] : d;
 }
 
-static lt_status agree_on_names(const struct lt_placed *p)
+static lt_shape stored(lt_shape shape, bool channels_last)
 {
-    uint64_t hash = LT_FNV1A_BEGIN;
-    int64_t elements = 0;
-    char text[128];
-    for (size_t k = 0; k < p->own.count; k++) {
-        const lt_place place = lt_param_place(p->own.item[k]);
-        elements += lt_shape_count(place.logical);
-        hash = lt_fnv1a(hash, p->own.item[k]->name, strlen(p->own.item[k]->name) + 1);
-        for (int d = 0; d < place.logical.ndim; d++)
-            hash = lt_fnv1a(hash, &place.logical.dim[d], sizeof place.logical.dim[d]);
+    lt_shape out = shape;
+    for (int d = 0; d < shape.ndim; d++)
+        out.dim[d] = shape.dim[stored_dim(channels_last, d)];
+    return out;
+}
+
+static bool is_whole_dim(const lt_shape *whole, const lt_shape *extent, int d)
+{
+    return extent->dim[d] == whole->dim[d];
+}
+
+/* Takes the last dimension into the one before it. */
+static void join_last(lt_shape *whole, lt_shape *offset, lt_shape *extent)
+{
+    const int last = --whole->ndim, into = last - 1;
+    offset->ndim = extent->ndim = last;
+    offset->dim[into] *= whole->dim[last];
+    extent->dim[into] *= whole->dim[last];
+    whole->dim[into] *= whole->dim[last];
+}
+
+/* A scalar as one dimension; dimensions at the end of which the box has all as one. */
+static void flatten(lt_shape *whole, lt_shape *offset, lt_shape *extent)
+{
+    if (!whole->ndim) {
+        *whole = *extent = LT_SHAPE(1);
+        *offset = LT_SHAPE(0);
     }
-    snprintf(text, sizeof text,
-             "%zu parameters of %" PRId64 " elements, with names and shapes %016" PRIx64,
-             p->own.count, elements, hash);
-    return lt_comm_same(p->world, "what is to be updated", text);
+    while (whole->ndim > 1 && is_whole_dim(whole, extent, whole->ndim - 1))
+        join_last(whole, offset, extent);
 }
 
-/* All ranks' copies: the world's rank of each copy's first one; and the members of this one. */
-static lt_status find_copies(struct lt_placed *p)
+lt_place lt_placed_stored(const lt_place *place, bool channels_last)
 {
-    const int ranks = lt_comm_size(p->world), members = lt_comm_size(p->copy);
-    const int32_t me = lt_comm_rank(p->world);
-    int64_t *bytes = lt_alloc((size_t)ranks, sizeof *bytes);
-    lt_status st = lt_comm_agree(p->world, bytes ? LT_OK : LT_E_NOMEM);
-    for (int r = 0; r < ranks && bytes; r++)
-        bytes[r] = sizeof me;
-    LT_ASSERT(st || members <= ranks);
-    if (!st)
-        st = lt_comm_allgather_host(p->copy, &me, bytes, p->member);
-    if (!st)
-        st = lt_comm_allgather_host(p->world, &p->member[0], bytes, p->copy_of);
-    lt_free(bytes);
-    return st;
+    lt_place p = *place;
+    p.logical = stored(place->logical, channels_last);
+    p.view = stored(place->view, channels_last);
+    p.offset = stored(place->offset, channels_last);
+    p.extent = stored(place->extent, channels_last);
+    flatten(&p.view, &p.offset, &p.extent);
+    return p;
 }
 
-/* Each parameter is row-major on all ranks, or channels-last on all. */
-static lt_status find_orders(struct lt_placed *p, const holding *all)
+/* Where the parameter has other elements between two runs of the part, its home has a gap of one: kernels
+ * that sum run by run then do so in the same order in both. */
+int64_t lt_placed_home_strides(lt_optim *o, size_t i, int64_t stride[LT_MAX_DIMS])
 {
-    const int ranks = lt_comm_size(p->world);
-    for (size_t k = 0; k < p->own.count; k++) {
-        int row_major = 0, channels_last = 0;
-        for (int r = 0; r < ranks; r++) {
-            row_major += all[(size_t)r * p->own.count + k].row_major;
-            channels_last += all[(size_t)r * p->own.count + k].channels_last;
-        }
-        p->channels_last[k] = row_major < ranks;
-        if (row_major < ranks && channels_last < ranks)
-            return lt_fail(
-                row_major || channels_last ? LT_E_ARG : LT_E_UNSUPPORTED,
-                "optim: %s is row-major on %d of %d ranks, and a channels-last box of its "
-                "own dimensions on %d: want one of them on all",
-                p->own.item[k]->name, row_major, ranks, channels_last);
+    const lt_slot *slot = o->shard->part[i].slot;
+    const lt_shape whole = lt_tensor_shape(slot->param->value);
+    const bool channels_last = lt_placed_of(o)->channels_last[slot - o->slot];
+    lt_shape offset, extent;
+    int64_t step = 1, span = 1;
+    lt_shard_box(o, i, &offset, &extent);
+    for (int k = extent.ndim - 1; k >= 0; k--) {
+        const int d = stored_dim(channels_last, k);
+        stride[d] = step;
+        span += (extent.dim[d] - 1) * step;
+        step *= extent.dim[d];
+        step += !is_whole_dim(&whole, &extent, d);
     }
-    return LT_OK;
-}
-
-/* --- Boxes of a copy --- */
-
-static bool overlap(const lt_place *a, const lt_place *b)
-{
-    for (int d = 0; d < a->view.ndim; d++)
-        if (a->offset.dim[d] >= b->offset.dim[d] + b->extent.dim[d]
-            || b->offset.dim[d] >= a->offset.dim[d] + a->extent.dim[d])
-            return false;
-    return true;
-}
-
-/* Against those of lower ranks of the copy; *new: none of them has the same. */
-static lt_status check_box(const holding *all, size_t count, const int *copy_of, int rank, size_t k,
-                           const char *name, bool *new)
-{
-    const lt_place *own = &all[(size_t)rank * count + k].place;
-    char a[LT_PLACE_TEXT], b[LT_PLACE_TEXT];
-    *new = true;
-    for (int r = 0; r < rank; r++) {
-        const lt_place *other = &all[(size_t)r * count + k].place;
-        if (copy_of[r] != copy_of[rank])
-            continue;
-        if (lt_place_equal(own, other)) {
-            *new = false;
-            continue;
-        }
-        if (!lt_shape_equal(own->view, other->view) || overlap(own, other))
-            return lt_fail(LT_E_ARG,
-                           "optim: %s: rank %d holds %s, rank %d %s: want equal or disjoint boxes "
-                           "of one view",
-                           name, r, lt_place_text(other, b), rank, lt_place_text(own, a));
-    }
-    return LT_OK;
-}
-
-/* Disjoint boxes make up a parameter if they have as many elements. */
-static lt_status check_copy(const struct lt_placed *p, const holding *all, int first, size_t k)
-{
-    const int ranks = lt_comm_size(p->world);
-    const int64_t want = lt_shape_count(all[k].place.logical);
-    int64_t elements = 0;
-    for (int r = 0; r < ranks; r++) {
-        bool new = false;
-        if (p->copy_of[r] != first)
-            continue;
-        LT_TRY(check_box(all, p->own.count, p->copy_of, r, k, p->own.item[k]->name, &new));
-        elements += new ? lt_place_count(&all[(size_t)r * p->own.count + k].place) : 0;
-    }
-    if (elements != want)
-        return lt_fail(LT_E_ARG,
-                       "optim: %s has %" PRId64
-                       " elements, the ranks of rank %d's copy hold %" PRId64,
-                       p->own.item[k]->name, want, first, elements);
-    return LT_OK;
-}
-
-static lt_status check_boxes(const struct lt_placed *p, const holding *all)
-{
-    for (int r = 0; r < lt_comm_size(p->world); r++)
-        for (size_t k = 0; k < p->own.count && p->copy_of[r] == r; k++)
-            LT_TRY(check_copy(p, all, r, k));
-    return LT_OK;
-}
-
-/* --- Making --- */
-
-static lt_status learn(struct lt_placed *p, holding *all, int64_t *bytes, holding *own)
-{
-    const int ranks = lt_comm_size(p->world);
-    for (int r = 0; r < ranks; r++)
-        bytes[r] = (int64_t)(p->own.count * sizeof *own);
-    for (size_t k = 0; k < p->own.count; k++)
-        own[k] = holding_of(p->own.item[k]);
-    LT_TRY(lt_comm_allgather_host(p->world, own, bytes, all));
-    LT_TRY(find_orders(p, all));
-    LT_TRY(check_boxes(p, all));
-    for (int r = 0; r < ranks; r++)
-        for (size_t k = 0; k < p->own.count; k++)
-            p->place[(size_t)r * p->own.count + k] =
-                lt_placed_stored(&all[(size_t)r * p->own.count + k].place, p->channels_last[k]);
-    return LT_OK;
-}
-
-static lt_status exchange_places(struct lt_placed *p)
-{
-    const size_t ranks = (size_t)lt_comm_size(p->world);
-    holding *all = lt_alloc(ranks * p->own.count, sizeof *all);
-    holding *own = lt_alloc(p->own.count, sizeof *own);
-    int64_t *bytes = lt_alloc(ranks, sizeof *bytes);
-    lt_status st = lt_comm_agree(p->world, all && own && bytes ? LT_OK : LT_E_NOMEM);
-    if (!st)
-        st = learn(p, all, bytes, own);
-    lt_free(bytes);
-    lt_free(own);
-    lt_free(all);
-    return st;
-}
-
-/* The whole of one, in the order of memory that its boxes have. */
-static lt_status make_logical(lt_param *out, const lt_param *own, bool channels_last)
-{
-    const lt_shape shape = lt_param_place(own).logical;
-    const lt_dtype dtype = lt_tensor_dtype(own->value);
-    lt_device *device = lt_tensor_device(own->value);
-    int64_t stride[LT_MAX_DIMS] = {0};
-    *out = (lt_param){
-        .role = own->role, .frozen = own->frozen, .fan_in = own->fan_in, .fan_out = own->fan_out};
-    lt_format_strides(shape, channels_last ? LT_FORMAT_CHANNELS_LAST : LT_FORMAT_CONTIGUOUS,
-                      stride);
-    out->name = lt_format("%s", own->name);
-    if (!out->name)
-        return LT_E_NOMEM;
-    LT_TRY(lt_tensor_new_meta(&out->value, device, dtype, shape, stride));
-    return own->grad ? lt_tensor_new_meta(&out->grad, device, dtype, shape, stride) : LT_OK;
-}
-
-static lt_status make_all(struct lt_placed *p, const lt_params *own)
-{
-    size_t k = 0;
-    for (size_t i = 0; i < own->count; i++) {
-        const bool trained = lt_param_is_trained(own->item[i]);
-        LT_TRY(lt_params_add(&p->all, &p->logical[i])); /* who is in the list is cleared */
-        LT_TRY(make_logical(&p->logical[i], own->item[i], trained && p->channels_last[k]));
-        if (trained)
-            p->number[k++] = i;
-    }
-    return LT_OK;
-}
-
-static lt_status make_lists(struct lt_placed *p, const lt_params *own)
-{
-    const size_t ranks = (size_t)lt_comm_size(p->world);
-    for (size_t i = 0; i < own->count; i++)
-        if (lt_param_is_trained(own->item[i]))
-            LT_TRY(lt_params_add(&p->own, own->item[i]));
-    if (!p->own.count)
-        return lt_fail(LT_E_ARG, "optim: no parameter to train");
-    p->logical = lt_alloc(own->count, sizeof *p->logical);
-    p->number = lt_alloc(p->own.count, sizeof *p->number);
-    p->channels_last = lt_alloc(p->own.count, sizeof *p->channels_last);
-    p->version = lt_alloc(p->own.count, sizeof *p->version);
-    p->place = lt_alloc(ranks * p->own.count, sizeof *p->place);
-    p->copy_of = lt_alloc(ranks, sizeof *p->copy_of);
-    p->member = lt_alloc((size_t)lt_comm_size(p->copy), sizeof *p->member);
-    p->header_of = lt_alloc(ranks, sizeof *p->header_of);
-    p->job = lt_alloc(JOBS, sizeof *p->job);
-    p->jobs = JOBS;
-    return p->logical && p->number && p->channels_last && p->version && p->place && p->copy_of
-                   && p->member && p->header_of && p->job
-               ? LT_OK
-               : LT_E_NOMEM;
-}
-
-lt_status lt_placed_new(lt_placed **out, const lt_params *own, lt_comm *world, lt_comm *copy)
-{
-    struct lt_placed *p = lt_alloc(1, sizeof *p);
-    lt_status st = lt_comm_agree(world, p ? LT_OK : LT_E_NOMEM);
-    LT_ASSERT(st || p);
-    if (!st) {
-        p->world = world;
-        p->copy = copy;
-        st = lt_comm_agree(world, make_lists(p, own));
-    }
-    if (!st)
-        st = agree_on_names(p);
-    if (!st)
-        st = find_copies(p);
-    if (!st)
-        st = exchange_places(p);
-    if (!st)
-        st = lt_comm_agree(world, make_all(p, own));
-    if (st)
-        lt_placed_free(&p);
-    else
-        *out = p;
-    return st;
-}
-
-const lt_params *lt_placed_params(const lt_placed *placed)
-{
-    return &placed->all;
-}
-
-/* --- Homes --- */
-
-static lt_status new_flat(lt_tensor **out, const lt_optim *o, lt_dtype dtype, int64_t elements)
-{
-    return elements ? lt_tensor_new(out, o->device, dtype, LT_SHAPE(elements)) : LT_OK;
+    return span;
 }
 
 lt_view lt_placed_home(lt_optim *o, size_t i, const lt_tensor *flat)
@@ -291,173 +85,19 @@ lt_view lt_placed_home(lt_optim *o, size_t i, const lt_tensor *flat)
     return v;
 }
 
-/* Where this rank's parts begin in flat tensors; returns all that they span. */
-static int64_t lay_out(lt_optim *o)
+lt_part_box lt_placed_box(lt_optim *o, size_t i)
 {
-    lt_shard *s = o->shard;
-    int64_t stride[LT_MAX_DIMS], span = 0;
-    for (size_t i = 0; i < s->count; i++) {
-        s->part[i].at = span;
-        if (s->part[i].owner == s->rank)
-            span += lt_placed_home_strides(o, i, stride);
-    }
-    return span;
-}
-
-/* Parts that are whole parameters: the owner's logical tensors get memory. */
-static lt_status settle_whole(lt_optim *o)
-{
-    lt_shard *s = o->shard;
-    for (size_t i = 0; i < s->count; i++) {
-        lt_part *part = &s->part[i];
-        const lt_param *param = part->slot->param;
-        if (part->owner != s->rank)
-            continue;
-        LT_TRY(lt_tensor_allocate(param->value));
-        LT_TRY(lt_tensor_allocate(param->grad));
-        part->value = lt_tensor_view(param->value);
-        part->grad = lt_tensor_view(param->grad);
-        part->value.version = part->grad.version = 0;
-    }
-    return LT_OK;
-}
-
-static lt_status settle_blocks(struct lt_placed *p, lt_optim *o, int64_t span, bool updates)
-{
-    lt_shard *s = o->shard;
-    const lt_dtype master = lt_device_master(o->device);
-    LT_TRY(new_flat(&p->value, o, master, span));
-    LT_TRY(new_flat(&p->grad, o, master, span));
-    for (size_t i = 0; i < s->count; i++) {
-        if (s->part[i].owner != s->rank)
-            continue;
-        s->part[i].value = lt_placed_home(o, i, p->value);
-        s->part[i].grad = lt_placed_home(o, i, p->grad);
-        if (updates)
-            s->part[i].update = lt_placed_home(o, i, p->update);
-    }
-    return LT_OK;
-}
-
-static int64_t larger(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
-
-static lt_status make_messages(struct lt_placed *p, const lt_optim *o)
-{
-    const lt_dtype master = lt_device_master(o->device), dtype = o->shard->config.dtype;
-    const lt_route *pull = &p->pull, *push = &p->push;
-    LT_TRY(lt_tensor_new(&p->header, o->device, master, LT_SHAPE(1)));
-    LT_TRY(new_flat(&p->sent, o, master, larger(pull->out.elements, push->out.elements)));
-    LT_TRY(new_flat(&p->received, o, master, larger(pull->in.elements, push->in.elements)));
-    if (dtype == LT_F32)
-        return LT_OK;
-    LT_TRY(new_flat(&p->sent_narrow, o, dtype, push->out.elements));
-    return new_flat(&p->received_narrow, o, dtype, push->in.elements);
-}
-
-lt_status lt_placed_settle(struct lt_placed *p, lt_optim *o)
-{
-    const lt_shard *s = o->shard;
-    const lt_dtype master = lt_device_master(o->device);
-    const bool narrow = s->config.dtype != LT_F32;
-    const int64_t span = lay_out(o);
-    if (narrow) {
-        LT_TRY(new_flat(&p->update, o, master, span));
-        LT_TRY(new_flat(&p->narrow, o, s->config.dtype, span));
-    }
-    if (s->differences)
-        LT_TRY(new_flat(&p->old, o, master, span));
-    LT_TRY(o->ops->parts ? settle_blocks(p, o, span, narrow && !s->config.gather_params)
-                         : settle_whole(o));
-    LT_TRY(lt_placed_route(p, o));
-    return make_messages(p, o);
-}
-
-static lt_status check(const struct lt_placed *p, const lt_optim *o, const lt_shard_config *c)
-{
-    bool fits = o->count == p->own.count;
-    for (size_t k = 0; fits && k < o->count; k++)
-        fits = o->slot[k].param == &p->logical[p->number[k]];
-    if (!fits)
-        return lt_fail(LT_E_ARG, "%s: is not made over these placed parameters", o->ops->name);
-    LT_TRY(lt_optim_need(o, o->device->backend->vec != NULL, "vec"));
-    if (p->optim)
-        return lt_fail(LT_E_ARG, "%s: another optimizer is attached", o->ops->name);
-    if (c->shard_params)
-        return lt_fail(LT_E_ARG,
-                       "%s: placed parameters have their values on all ranks: shard_params",
-                       o->ops->name);
-    if (c->comm != p->world || c->group)
-        return lt_fail(LT_E_ARG,
-                       "%s: placed parameters are divided over all ranks, not groups of %d",
-                       o->ops->name, c->group);
-    return LT_OK;
-}
-
-lt_status lt_placed_attach(lt_placed *placed, lt_optim *optim, const lt_shard_config *config)
-{
-    LT_TRY(lt_comm_agree(placed->world, check(placed, optim, config)));
-    LT_TRY(lt_shard_divide(optim, config, placed));
-    placed->optim = optim;
-    return lt_comm_agree(placed->world, lt_optim_shard_gradients(optim, NULL));
-}
-
-/* Elements of a route's messages to others. */
-static int64_t sent_by(const lt_route *r)
-{
-    return r->out.elements - r->sent[lt_comm_rank(r->comm)];
-}
-
-lt_status lt_placed_traffic_of(const lt_placed *placed, lt_placed_traffic *out)
-{
-    const lt_tensor *const tensors[] = {
-        placed->value,       placed->grad,           placed->update,   placed->old,
-        placed->narrow,      placed->sent,           placed->received, placed->header,
-        placed->sent_narrow, placed->received_narrow};
-    if (!placed->optim)
-        return lt_fail(LT_E_ARG, "optim: no optimizer is attached to the placed parameters");
-    *out = (lt_placed_traffic){.parts = placed->boxes};
-    if (placed->boxes)
-        return LT_OK;
-    *out = (lt_placed_traffic){
-        .gradients = sent_by(&placed->pull),
-        .values = sent_by(&placed->push),
-        .parts = (int64_t)placed->optim->shard->count,
-    };
-    for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++)
-        out->bytes += tensors[i] ? (int64_t)lt_tensor_bytes(tensors[i]) : 0;
-    for (size_t i = 0; i < placed->all.count; i++)
-        if (placed->logical[i].value->buffer)
-            out->bytes += 2 * (int64_t)lt_tensor_bytes(placed->logical[i].value);
-    return LT_OK;
-}
-
-void lt_placed_free(lt_placed **placed)
-{
-    struct lt_placed *p = *placed;
-    if (!p)
-        return;
-    lt_tensor **const tensors[] = {&p->value,       &p->grad,           &p->update,   &p->old,
-                                   &p->narrow,      &p->sent,           &p->received, &p->header,
-                                   &p->sent_narrow, &p->received_narrow};
-    for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++)
-        lt_tensor_free(tensors[i]);
-    lt_placed_free_routes(p);
-    for (size_t i = 0; i < p->all.count; i++)
-        lt_param_clear(&p->logical[i]);
-    lt_params_clear(&p->all);
-    lt_params_clear(&p->own);
-    lt_free(p->job);
-    lt_free(p->header_of);
-    lt_free(p->member);
-    lt_free(p->copy_of);
-    lt_free(p->place);
-    lt_free(p->version);
-    lt_free(p->channels_last);
-    lt_free(p->number);
-    lt_free(p->logical);
-    lt_free(p);
-    *placed = NULL;
+    const lt_slot *slot = o->shard->part[i].slot;
+    const bool channels_last = lt_placed_of(o)->channels_last[slot - o->slot];
+    int64_t stride[LT_MAX_DIMS] = {1};
+    lt_part_box b = {.whole = stored(lt_tensor_shape(slot->param->value), channels_last)};
+    lt_shard_box(o, i, &b.offset, &b.extent);
+    lt_placed_home_strides(o, i, stride);
+    b.offset = stored(b.offset, channels_last);
+    b.extent = stored(b.extent, channels_last);
+    for (int d = 0; d < b.extent.ndim; d++)
+        b.stride[d] = stride[stored_dim(channels_last, d)];
+    flatten(&b.whole, &b.offset, &b.extent);
+    b.stride[b.whole.ndim - 1] = 1; /* also of those that were joined */
+    return b;
 }

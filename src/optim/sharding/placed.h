@@ -78,32 +78,38 @@ struct lt_placed {
     size_t jobs;
 };
 
+static inline struct lt_placed *lt_placed_of(const lt_optim *o)
+{
+    return o->shard->held;
+}
+
 /* In stored order, with as few dimensions as describe it. */
 lt_place lt_placed_stored(const lt_place *place, bool channels_last);
 
-/* placed_routes.c: both routes, once parts have owners. Errors: LT_E_NOMEM. */
-lt_status lt_placed_route(struct lt_placed *p, lt_optim *o);
-void lt_placed_free_routes(struct lt_placed *p);
+/* A part in stored order, and where its elements are at home. */
+typedef struct lt_part_box {
+    lt_shape whole, offset, extent;
+    int64_t stride[LT_MAX_DIMS];
+} lt_part_box;
+
+lt_part_box lt_placed_box(lt_optim *o, size_t i);
 /* Strides, by logical dimension, of part i's home, and how many elements it spans. */
 int64_t lt_placed_home_strides(lt_optim *o, size_t i, int64_t stride[LT_MAX_DIMS]);
 /* Part i in a flat tensor of this rank's parts. */
 lt_view lt_placed_home(lt_optim *o, size_t i, const lt_tensor *flat);
 
-/* shard.c: lt_optim_shard(), of a placed optimizer if placed is not NULL. */
-lt_status lt_shard_divide(lt_optim *optim, const lt_shard_config *config, struct lt_placed *placed);
-/* placed.c: homes and routes; every part has its owner. */
-lt_status lt_placed_settle(struct lt_placed *p, lt_optim *o);
-/* placed_routes.c: exchanges owners of parts of equal cost where more of their elements are local then. */
-lt_status lt_placed_prefer_local(lt_optim *o, const int64_t *cost, int *owner);
+/* placed_routes.c: both routes, once parts have owners. Errors: LT_E_NOMEM. */
+lt_status lt_placed_route(struct lt_placed *p, lt_optim *o);
+void lt_placed_free_routes(struct lt_placed *p);
 
-/* placed_exchange.c. Gradients to their owners; values too if any were written. Collective over copy. */
+/* Entries of lt_shard_ops: placed_routes.c, which exchanges owners of parts of equal cost where more of their elements
+ * are local then, and placed_exchange.c. Pulling is collective over copy, sending over world. */
+lt_status lt_placed_prefer_local(lt_optim *o, const int64_t *cost, int *owner);
 lt_status lt_placed_pull(lt_optim *o);
-/* Before the optimizer's own step, and after it: what there is to send. */
 lt_status lt_placed_before(lt_optim *o);
 lt_status lt_placed_pack(lt_optim *o);
-/* Messages, with a status flag each to header_of. Collective over world. */
-lt_status lt_placed_send(lt_optim *o, double flag);
-/* What came to the boxes. */
+lt_status lt_placed_send(lt_optim *o, int flag);
+lt_status lt_placed_flag(const lt_optim *o, int rank, int *flag);
 lt_status lt_placed_spread(lt_optim *o);
 
 #endif

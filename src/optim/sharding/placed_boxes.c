@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "dist/agree.h"
+#include "part_norms.h"
 #include "placed.h"
 
 /* Whether a lower rank of the copy has the same box. */

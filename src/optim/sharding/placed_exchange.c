@@ -4,6 +4,7 @@
 
 #include "base/trace.h"
 #include "dist/agree.h"
+#include "optim/slots.h"
 #include "placed.h"
 #include "tensor/tensor.h"
 
@@ -21,7 +22,7 @@ static size_t slot_of(const lt_optim *o, lt_end end, size_t index)
 /* The memory that a piece's places count from. */
 static lt_view memory_of(const lt_optim *o, lt_end end, size_t index)
 {
-    const struct lt_placed *p = o->shard->placed;
+    const struct lt_placed *p = lt_placed_of(o);
     lt_view v = {0};
     switch (end) {
     case LT_OWN_VALUE:
@@ -55,7 +56,7 @@ static lt_status run_jobs(lt_optim *o, size_t *jobs, bool all)
 {
     void *ctx;
     const lt_backend *be = lt_optim_backend(o, &ctx);
-    struct lt_placed *p = o->shard->placed;
+    struct lt_placed *p = lt_placed_of(o);
     if (!*jobs || (!all && *jobs < p->jobs))
         return LT_OK;
     const size_t count = *jobs;
@@ -74,7 +75,7 @@ typedef struct copying {
 
 static lt_status copy_pieces(lt_optim *o, const copying *c)
 {
-    struct lt_placed *p = o->shard->placed;
+    struct lt_placed *p = lt_placed_of(o);
     const lt_view flat = lt_tensor_view(c->pack ? p->sent : p->received);
     size_t jobs = 0;
     for (size_t i = 0; i < c->list->count; i++) {
@@ -109,7 +110,7 @@ static lt_view header_at(const lt_tensor *flat, int64_t at)
 
 static lt_status write_headers(lt_optim *o, const lt_route *r, double number)
 {
-    struct lt_placed *p = o->shard->placed;
+    struct lt_placed *p = lt_placed_of(o);
     size_t jobs = 0;
     LT_TRY(lt_tensor_fill(p->header, number));
     for (int i = 0; i < lt_comm_size(r->comm); i++) {
@@ -129,7 +130,7 @@ static lt_status read_headers(lt_optim *o, const lt_route *r)
 {
     void *ctx;
     const lt_backend *be = lt_optim_backend(o, &ctx);
-    struct lt_placed *p = o->shard->placed;
+    struct lt_placed *p = lt_placed_of(o);
     for (int i = 0; i < lt_comm_size(r->comm); i++) {
         const lt_view v = header_at(p->received, r->received_at[i]);
         float narrow = 0;
@@ -161,7 +162,7 @@ static lt_status send(const lt_route *r, const lt_tensor *sent, const lt_tensor 
 /* What is packed, with that header; narrow: in the communication dtype. */
 static lt_status exchange(lt_optim *o, const lt_route *r, double number, bool narrow)
 {
-    struct lt_placed *p = o->shard->placed;
+    struct lt_placed *p = lt_placed_of(o);
     LT_TRY(write_headers(o, r, number));
     if (!narrow) {
         LT_TRY(send(r, p->sent, p->received));
@@ -205,7 +206,7 @@ static void remember_versions(struct lt_placed *p)
 /* Ranks of the copy do not have the same gradients: which parameter it is. */
 static lt_status name_absent(const lt_optim *o)
 {
-    const struct lt_placed *p = o->shard->placed;
+    const struct lt_placed *p = lt_placed_of(o);
     for (size_t k = 0; k < p->own.count; k++) {
         const lt_param *param = p->own.item[k];
         char what[256];
@@ -217,7 +218,7 @@ static lt_status name_absent(const lt_optim *o)
 
 static lt_status pull_values(lt_optim *o)
 {
-    struct lt_placed *p = o->shard->placed;
+    struct lt_placed *p = lt_placed_of(o);
     LT_TRY(copy_pieces(o, &(copying){&p->pull.out, LT_OWN_VALUE, .pack = true, .all = true}));
     LT_TRY(exchange(o, &p->pull, 0, false));
     LT_TRY(copy_pieces(o, &(copying){&p->pull.in, LT_HOME_VALUE, .all = true}));
@@ -227,7 +228,7 @@ static lt_status pull_values(lt_optim *o)
 
 static lt_status pull(lt_optim *o)
 {
-    struct lt_placed *p = o->shard->placed;
+    struct lt_placed *p = lt_placed_of(o);
     const int own = hash_present(p);
     bool changed = false;
     LT_TRY(copy_pieces(o, &(copying){&p->pull.out, LT_OWN_GRAD, .pack = true}));
@@ -244,7 +245,7 @@ static lt_status pull(lt_optim *o)
 
 lt_status lt_placed_pull(lt_optim *o)
 {
-    struct lt_placed *p = o->shard->placed;
+    struct lt_placed *p = lt_placed_of(o);
     const int64_t span = lt_trace_begin();
     char text[512];
     for (size_t k = 0; k < p->own.count; k++)
@@ -265,7 +266,7 @@ static lt_status each_home(lt_optim *o, const lt_tensor *a, const lt_tensor *y, 
                            double beta)
 {
     const lt_shard *s = o->shard;
-    struct lt_placed *p = s->placed;
+    struct lt_placed *p = lt_placed_of(o);
     size_t jobs = 0;
     for (size_t i = 0; i < s->count; i++) {
         const lt_part *part = &s->part[i];
@@ -285,7 +286,7 @@ static lt_status each_home(lt_optim *o, const lt_tensor *a, const lt_tensor *y, 
 
 lt_status lt_placed_before(lt_optim *o)
 {
-    return o->shard->differences ? each_home(o, NULL, o->shard->placed->old, 1, 0) : LT_OK;
+    return o->shard->differences ? each_home(o, NULL, lt_placed_of(o)->old, 1, 0) : LT_OK;
 }
 
 static bool sends_updates(const lt_shard *s)
@@ -297,7 +298,7 @@ static bool sends_updates(const lt_shard *s)
 static lt_status round_update(lt_optim *o)
 {
     const lt_shard *s = o->shard;
-    struct lt_placed *p = s->placed;
+    struct lt_placed *p = lt_placed_of(o);
     if (s->differences || s->config.gather_params)
         LT_TRY(each_home(o, NULL, p->update, 1, 0));
     if (s->differences) {
@@ -313,7 +314,7 @@ static lt_status round_update(lt_optim *o)
 
 lt_status lt_placed_pack(lt_optim *o)
 {
-    const struct lt_placed *p = o->shard->placed;
+    const struct lt_placed *p = lt_placed_of(o);
     const bool narrow = o->shard->config.dtype != LT_F32;
     if (narrow)
         LT_TRY(round_update(o));
@@ -321,14 +322,20 @@ lt_status lt_placed_pack(lt_optim *o)
         o, &(copying){&p->push.out, narrow ? LT_HOME_UPDATE : LT_HOME_VALUE, .pack = true});
 }
 
-lt_status lt_placed_send(lt_optim *o, double flag)
+lt_status lt_placed_send(lt_optim *o, int flag)
 {
-    return exchange(o, &o->shard->placed->push, flag, o->shard->config.dtype != LT_F32);
+    return exchange(o, &lt_placed_of(o)->push, flag, o->shard->config.dtype != LT_F32);
+}
+
+lt_status lt_placed_flag(const lt_optim *o, int rank, int *flag)
+{
+    *flag = (int)lt_placed_of(o)->header_of[rank];
+    return LT_OK;
 }
 
 lt_status lt_placed_spread(lt_optim *o)
 {
-    struct lt_placed *p = o->shard->placed;
+    struct lt_placed *p = lt_placed_of(o);
     LT_TRY(copy_pieces(o, &(copying){&p->push.in, LT_OWN_VALUE, .beta = sends_updates(o->shard)}));
     for (size_t k = 0; k < p->own.count; k++)
         if (p->own.item[k]->has_grad)

@@ -4,103 +4,6 @@
 #include "base/alloc.h"
 #include "placed.h"
 
-/* --- Boxes --- */
-
-/* A part in stored order, and where its elements are at home. */
-typedef struct box {
-    lt_shape whole, offset, extent;
-    int64_t stride[LT_MAX_DIMS];
-} box;
-
-/* Logical dimension number d of the stored order. */
-static int stored_dim(bool channels_last, int d)
-{
-    static const int order[] = {0, 2, 3, 1};
-    return channels_last ? order[d] : d;
-}
-
-static lt_shape stored(lt_shape shape, bool channels_last)
-{
-    lt_shape out = shape;
-    for (int d = 0; d < shape.ndim; d++)
-        out.dim[d] = shape.dim[stored_dim(channels_last, d)];
-    return out;
-}
-
-static bool is_whole_dim(const lt_shape *whole, const lt_shape *extent, int d)
-{
-    return extent->dim[d] == whole->dim[d];
-}
-
-/* Takes the last dimension into the one before it. */
-static void join_last(lt_shape *whole, lt_shape *offset, lt_shape *extent)
-{
-    const int last = --whole->ndim, into = last - 1;
-    offset->ndim = extent->ndim = last;
-    offset->dim[into] *= whole->dim[last];
-    extent->dim[into] *= whole->dim[last];
-    whole->dim[into] *= whole->dim[last];
-}
-
-/* A scalar as one dimension; dimensions at the end of which the box has all as one. */
-static void flatten(lt_shape *whole, lt_shape *offset, lt_shape *extent)
-{
-    if (!whole->ndim) {
-        *whole = *extent = LT_SHAPE(1);
-        *offset = LT_SHAPE(0);
-    }
-    while (whole->ndim > 1 && is_whole_dim(whole, extent, whole->ndim - 1))
-        join_last(whole, offset, extent);
-}
-
-lt_place lt_placed_stored(const lt_place *place, bool channels_last)
-{
-    lt_place p = *place;
-    p.logical = stored(place->logical, channels_last);
-    p.view = stored(place->view, channels_last);
-    p.offset = stored(place->offset, channels_last);
-    p.extent = stored(place->extent, channels_last);
-    flatten(&p.view, &p.offset, &p.extent);
-    return p;
-}
-
-/* Where the parameter has other elements between two runs of the part, its home has a gap of one: kernels
- * that sum run by run then do so in the same order in both. */
-int64_t lt_placed_home_strides(lt_optim *o, size_t i, int64_t stride[LT_MAX_DIMS])
-{
-    const lt_slot *slot = o->shard->part[i].slot;
-    const lt_shape whole = lt_tensor_shape(slot->param->value);
-    const bool channels_last = o->shard->placed->channels_last[slot - o->slot];
-    lt_shape offset, extent;
-    int64_t step = 1, span = 1;
-    lt_shard_box(o, i, &offset, &extent);
-    for (int k = extent.ndim - 1; k >= 0; k--) {
-        const int d = stored_dim(channels_last, k);
-        stride[d] = step;
-        span += (extent.dim[d] - 1) * step;
-        step *= extent.dim[d];
-        step += !is_whole_dim(&whole, &extent, d);
-    }
-    return span;
-}
-
-static box box_of(lt_optim *o, size_t i)
-{
-    const lt_slot *slot = o->shard->part[i].slot;
-    const bool channels_last = o->shard->placed->channels_last[slot - o->slot];
-    int64_t stride[LT_MAX_DIMS] = {1};
-    box b = {.whole = stored(lt_tensor_shape(slot->param->value), channels_last)};
-    lt_shard_box(o, i, &b.offset, &b.extent);
-    lt_placed_home_strides(o, i, stride);
-    b.offset = stored(b.offset, channels_last);
-    b.extent = stored(b.extent, channels_last);
-    for (int d = 0; d < b.extent.ndim; d++)
-        b.stride[d] = stride[stored_dim(channels_last, d)];
-    flatten(&b.whole, &b.offset, &b.extent);
-    b.stride[b.whole.ndim - 1] = 1; /* also of those that were joined */
-    return b;
-}
-
 /* --- Runs --- */
 
 /* Elements of a part in a box of a rank. */
@@ -193,7 +96,7 @@ static void meet_run(listing *l, int64_t from, int64_t count, int64_t home)
     }
 }
 
-static void meet(listing *l, const box *part)
+static void meet(listing *l, const lt_part_box *part)
 {
     const int last = part->whole.ndim - 1;
     int64_t at[LT_MAX_DIMS] = {0};
@@ -222,9 +125,9 @@ static const lt_place *place_of(const struct lt_placed *p, int rank, size_t k)
 /* Elements of a part that each rank holds, [ranks]. Copies of the model are alike: those of one are counted. */
 static void count_local(lt_optim *o, size_t part, int64_t *local)
 {
-    const struct lt_placed *p = o->shard->placed;
+    const struct lt_placed *p = lt_placed_of(o);
     const size_t k = (size_t)(o->shard->part[part].slot - o->slot);
-    const box b = box_of(o, part);
+    const lt_part_box b = lt_placed_box(o, part);
     for (int r = 0; r < o->shard->ranks; r++) {
         int same = 0;
         while (same < r
@@ -277,7 +180,7 @@ static lt_status add_part(const struct lt_placed *p, lt_optim *o, size_t part, i
                           bool at_home, lt_piece_list *list)
 {
     const size_t k = (size_t)(o->shard->part[part].slot - o->slot);
-    const box b = box_of(o, part);
+    const lt_part_box b = lt_placed_box(o, part);
     listing l = {.place = place_of(p, holder, k),
                  .list = list,
                  .index = at_home ? part : k,

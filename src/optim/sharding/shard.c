@@ -1,24 +1,10 @@
-/* State divided over ranks: who owns what.
- * Owners compute, all gather: Shi et al., "A Distributed Data-Parallel PyTorch Implementation of the
- * Distributed Shampoo Optimizer", 2023 (arXiv 2309.06497), section 4.1; for other optimizers
- * Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", SC 2020,
- * stage 1.
- *
- * What is gathered is one flat buffer: a segment per rank, in it the rank's parts in the order of all
- * parts, each dense in the parameter's own order of storage, and after them a status flag of the rank's
- * step. Nothing is padded: a rank sends (ranks - 1) * (its elements + 1) * the dtype's size. */
+/* Parts of an optimizer, divided or not, and what a rank owns of them. */
 
 #include "shard.h"
 
-#include "assign.h"
 #include "base/alloc.h"
-#include "dist/agree.h"
-#include "optim/low_precision/quantized_state.h"
-#include "placed.h"
-
-#include <inttypes.h>
-#include <math.h>
-#include <stdio.h>
+#include "optim/low_precision/state_dtype.h"
+#include "optim/slots.h"
 
 /* Modelled nanoseconds to move a byte through an elementwise update: shampoo/assign.c. */
 static const double per_byte = 0.029;
@@ -102,319 +88,22 @@ lt_view lt_shard_flat(lt_optim *o, size_t i, const lt_tensor *flat, int64_t at)
     return v;
 }
 
-/* --- Dividing --- */
+/* --- A divided optimizer --- */
 
-static int64_t weight(const lt_shard *s, const lt_part *part)
+void lt_shard_free(lt_optim *optim)
 {
-    const int64_t align = 64;
-    switch (s->config.balance) {
-    case LT_BALANCE_COST: /* in picoseconds */
-        return (int64_t)(part->nanoseconds * 1000);
-    case LT_BALANCE_MEMORY:
-        return part->state_bytes;
-    case LT_BALANCE_BYTES:
-    case LT_BALANCE_POLYNOMIAL: /* not here: weigh_by_polynomial() */
-        break;
-    }
-    int64_t bytes = part->elements * (int64_t)lt_dtype_size(s->config.dtype);
-    return (bytes + align - 1) / align * align;
-}
-
-/* Bytes of value, gradient and state of each parameter, at its first part; then the owner of that is the
- * owner of all. Parts of a parameter follow each other. */
-static void weigh_params(const lt_shard *s, int64_t *cost)
-{
-    const int64_t value_and_grad = 2 * (int64_t)sizeof(float);
-    size_t first = 0;
-    for (size_t i = 0; i < s->count; i++) {
-        if (s->part[i].slot != s->part[first].slot)
-            first = i;
-        cost[i] = 0;
-        cost[first] += s->part[i].state_bytes + value_and_grad * s->part[i].elements;
-    }
-}
-
-static double polynomial(const lt_balance_polynomial *p, const lt_shape *sides)
-{
-    double sum = 0;
-    for (int d = 0; d < sides->ndim; d++) {
-        double value = 0;
-        for (int k = LT_BALANCE_COEFFICIENTS - 1; k >= 0; k--)
-            value = value * (double)sides->dim[d] + p->coefficient[k];
-        sum += fmax(p->least, value);
-    }
-    return sum;
-}
-
-/* In units in which the dearest part costs 2^40: lt_assign() adds whole numbers. */
-static lt_status weigh_by_polynomial(const lt_shard *s, int64_t *cost)
-{
-    double most = 0;
-    for (size_t i = 0; i < s->count; i++) {
-        const double c = polynomial(&s->config.polynomial, &s->part[i].sides);
-        if (!(c >= 0 && c <= 1e300))
-            return lt_fail(LT_E_ARG, "balance polynomial: parameter %s: a part costs %g",
-                           s->part[i].slot->param->name, c);
-        most = fmax(most, c);
-    }
-    for (size_t i = 0; i < s->count && most > 0; i++)
-        cost[i] = llround(ldexp(polynomial(&s->config.polynomial, &s->part[i].sides) / most, 40));
-    return LT_OK;
-}
-
-static lt_status weigh(const lt_shard *s, int64_t *cost)
-{
-    if (s->config.balance == LT_BALANCE_POLYNOMIAL && !s->config.shard_params)
-        return weigh_by_polynomial(s, cost);
-    for (size_t i = 0; i < s->count; i++)
-        cost[i] = weight(s, &s->part[i]);
-    if (s->config.shard_params)
-        weigh_params(s, cost);
-    return LT_OK;
-}
-
-/* These stay as the reference implementation has them: the largest first, each to the least loaded rank. */
-static bool is_greedy(lt_balance balance)
-{
-    return balance == LT_BALANCE_BYTES || balance == LT_BALANCE_POLYNOMIAL;
-}
-
-static void take_owners(lt_shard *s, const int *owner)
-{
-    for (size_t i = 0; i < s->count; i++) {
-        const bool joined = s->config.shard_params && i && s->part[i].slot == s->part[i - 1].slot;
-        s->part[i].owner = joined ? s->part[i - 1].owner : owner[i];
-    }
-}
-
-static lt_status choose_owners(lt_optim *o, lt_shard *s)
-{
-    int64_t *cost = lt_alloc(s->count, sizeof *cost);
-    int *owner = lt_alloc(s->count, sizeof *owner);
-    lt_status st = cost && owner ? LT_OK : LT_E_NOMEM;
-    if (!st)
-        st = weigh(s, cost);
-    if (!st)
-        st = lt_assign(cost, s->count, s->ranks, owner);
-    if (!st && !is_greedy(s->config.balance))
-        st = lt_assign_improve(cost, s->count, s->ranks, owner);
-    if (!st && s->placed && !is_greedy(s->config.balance))
-        st = lt_placed_prefer_local(o, cost, owner);
-    if (!st)
-        take_owners(s, owner);
-    lt_free(cost);
-    lt_free(owner);
-    return st;
-}
-
-/* Where the segments and the parts in them are. */
-static void lay_out(lt_shard *s)
-{
-    for (size_t i = 0; i < s->count; i++)
-        s->elements[s->part[i].owner] += s->part[i].elements;
-    for (int r = 1; r < s->ranks; r++)
-        s->begin[r] = s->begin[r - 1] + s->elements[r - 1] + 1;
-    for (int r = 0; r < s->ranks; r++)
-        s->elements[r] = 0;
-    for (size_t i = 0; i < s->count; i++) {
-        lt_part *p = &s->part[i];
-        p->at = s->begin[p->owner] + s->elements[p->owner];
-        s->elements[p->owner] += p->elements;
-    }
-    for (int r = 0; r < s->ranks; r++)
-        s->elements[r]++; /* the word */
-}
-
-/* Values stay where they are: a segment is the status flag alone. */
-static lt_status lay_out_flags(lt_optim *o, lt_shard *s)
-{
-    const int64_t mine = s->elements[s->rank] - 1;
-    for (size_t i = 0; i < s->count; i++)
-        s->part[i].at -= s->begin[s->part[i].owner];
-    for (int r = 0; r < s->ranks; r++) {
-        s->begin[r] = r;
-        s->elements[r] = 1;
-    }
-    s->adds_updates = o->ops->parts && !s->config.gather_params;
-    if (!s->adds_updates)
-        return LT_OK;
-    return lt_tensor_new(&s->updates, o->device, lt_device_master(o->device),
-                         LT_SHAPE(mine ? mine : 1));
-}
-
-static lt_status make_buffers(lt_optim *o, lt_shard *s)
-{
-    const lt_dtype master = lt_device_master(o->device);
-    if (s->config.shard_params)
-        LT_TRY(lay_out_flags(o, s));
-    const int64_t mine = s->elements[s->rank];
-    const int64_t whole = s->begin[s->ranks - 1] + s->elements[s->ranks - 1];
-    LT_TRY(lt_tensor_new(&s->mine, o->device, master, LT_SHAPE(mine)));
-    LT_TRY(lt_tensor_new(&s->whole, o->device, master, LT_SHAPE(whole)));
-    if (s->differences)
-        LT_TRY(lt_tensor_new(&s->old, o->device, master, LT_SHAPE(mine)));
-    if (s->config.dtype == LT_F32)
-        return LT_OK;
-    LT_TRY(lt_tensor_new(&s->comm_own, o->device, s->config.dtype, LT_SHAPE(mine)));
-    return lt_tensor_new(&s->comm_whole, o->device, s->config.dtype, LT_SHAPE(whole));
-}
-
-static lt_status open_group(lt_shard *s)
-{
-    lt_comm *comm = s->config.comm;
-    const int all = lt_comm_size(comm), size = s->config.group ? s->config.group : all;
-    s->group = comm;
-    s->first = lt_comm_rank(comm) / size * size;
-    if (size != all) {
-        LT_TRY(lt_comm_split(comm, lt_comm_rank(comm) / size, lt_comm_rank(comm), &s->group));
-        s->owns_group = true;
-    }
-    s->rank = lt_comm_rank(s->group);
-    s->ranks = lt_comm_size(s->group);
-    return LT_OK;
-}
-
-static lt_status plan(lt_optim *o, lt_shard *s)
-{
-    s->count = lt_shard_parts(o);
-    s->part = lt_alloc(s->count, sizeof *s->part);
-    s->job = lt_alloc(s->count, sizeof *s->job);
-    s->elements = lt_alloc((size_t)s->ranks, sizeof *s->elements);
-    s->begin = lt_alloc((size_t)s->ranks, sizeof *s->begin);
-    if (!s->part || !s->job || !s->elements || !s->begin)
-        return LT_E_NOMEM;
-    for (size_t i = 0; i < s->count; i++)
-        lt_shard_describe(o, i, &s->part[i]);
-    LT_TRY(choose_owners(o, s));
-    lay_out(s);
-    /* In the master dtype parameters themselves are as short, and exact. */
-    s->differences = !o->ops->parts && !s->config.gather_params && s->config.dtype != LT_F32;
-    return s->placed ? lt_placed_settle(s->placed, o) : make_buffers(o, s);
-}
-
-/* From here on the optimizer knows what is its own. */
-static void divide(lt_optim *o)
-{
-    lt_shard *s = o->shard;
-    const bool updates = o->ops->parts && !s->config.gather_params && !s->placed;
-    for (size_t i = 0; i < s->count && updates; i++)
-        if (s->part[i].owner == s->rank)
-            s->part[i].update =
-                s->updates ? lt_shard_flat(o, i, s->updates, s->part[i].at)
-                           : lt_shard_flat(o, i, s->mine, s->part[i].at - s->begin[s->rank]);
-    if (o->ops->parts) {
-        o->ops->parts->divide(o, s->part, s->rank);
-        return;
-    }
-    for (size_t i = 0; i < o->count; i++) {
-        lt_slot *slot = &o->slot[i];
-        slot->owner = s->part[i].owner;
-        slot->not_owned = slot->owner != s->rank;
-        for (int k = 0; k < LT_MAX_STATE; k++) {
-            lt_tensor_free(&slot->state[k]);
-            lt_quantized_free(&slot->quantized[k]);
-        }
-    }
-}
-
-static lt_status check(const lt_optim *o, const lt_shard_config *c)
-{
-    const int all = lt_comm_size(c->comm);
-    if (o->shard)
-        return lt_fail(LT_E_ARG, "%s: divided already", o->ops->name);
-    if (o->attempt > 0)
-        return lt_fail(LT_E_ARG, "%s: cannot be divided after a step", o->ops->name);
-    if (c->group < 0 || (c->group > 0 && all % c->group))
-        return lt_fail(LT_E_ARG, "%s: groups of %d do not divide %d ranks", o->ops->name, c->group,
-                       all);
-    if (c->dtype != LT_F32 && c->dtype != LT_BF16 && c->dtype != LT_F16)
-        return lt_fail(LT_E_ARG, "%s: gathers f32, bf16 or f16", o->ops->name);
-    if (c->shard_params && (c->dtype != LT_F32 || c->group))
-        return lt_fail(
-            LT_E_ARG,
-            "%s: divided parameters are gathered as they are, over all ranks: neither in "
-            "%s nor over groups of %d",
-            o->ops->name, lt_dtype_name(c->dtype), c->group);
-    if (o->ops->visit && !o->ops->parts)
-        return lt_fail(LT_E_UNSUPPORTED, "%s: has state that is not per parameter", o->ops->name);
-    return LT_OK;
-}
-
-/* Ranks that do not fit together must not begin to wait for each other. */
-static lt_status check_ranks(const lt_optim *o, const lt_shard_config *c)
-{
-    int64_t elements = 0;
-    for (size_t i = 0; i < o->count; i++)
-        elements += lt_tensor_count(o->slot[i].param->value);
-    char text[512];
-    const double *p = c->polynomial.coefficient;
-    snprintf(text, sizeof text,
-             "optimizer %s, balance %d (%g %g %g %g %g %g, %g), groups of %d, dtype %d, %s, %zu "
-             "parts, %" PRId64 " elements",
-             o->ops->name, (int)c->balance, p[0], p[1], p[2], p[3], p[4], p[5], c->polynomial.least,
-             c->group, (int)c->dtype,
-             c->shard_params    ? "nothing"
-             : c->gather_params ? "parameters"
-                                : "updates",
-             lt_shard_parts(o), elements);
-    return lt_comm_same(c->comm, "the divided optimizer", text);
-}
-
-static void free_shard(lt_shard *s)
-{
+    lt_shard *s = optim->shard;
     if (!s)
         return;
-    lt_tensor *const tensors[] = {s->mine,       s->whole, s->comm_own,
-                                  s->comm_whole, s->old,   s->updates};
-    for (size_t i = 0; i < sizeof tensors / sizeof(lt_tensor *); i++) {
-        lt_tensor *t = tensors[i];
-        lt_tensor_free(&t);
-    }
+    if (s->ops->free)
+        s->ops->free(s);
     lt_shard_params_free(&s->values);
     if (s->owns_group)
         lt_comm_close(&s->group);
-    lt_free(s->job);
     lt_free(s->begin);
     lt_free(s->elements);
     lt_free(s->part);
     lt_free(s);
-}
-
-lt_status lt_optim_shard(lt_optim *optim, const lt_shard_config *config)
-{
-    return lt_shard_divide(optim, config, NULL);
-}
-
-lt_status lt_shard_divide(lt_optim *optim, const lt_shard_config *config, struct lt_placed *placed)
-{
-    LT_TRY(lt_comm_agree(config->comm, check(optim, config)));
-    LT_TRY(check_ranks(optim, config));
-    lt_shard *s = lt_alloc(1, sizeof *s);
-    lt_status st = lt_comm_agree(config->comm, s ? LT_OK : LT_E_NOMEM);
-    LT_ASSERT(st || s);
-    if (!st) {
-        optim->shard = s;
-        s->config = *config;
-        s->placed = placed;
-        st = lt_comm_agree(config->comm, open_group(s));
-    }
-    if (!st)
-        st = lt_comm_agree(config->comm, plan(optim, s));
-    if (st) {
-        if (s && s->owns_group) /* another rank may have no group to close */
-            lt_comm_abort(s->group);
-        free_shard(s);
-        optim->shard = NULL;
-        return st;
-    }
-    divide(optim);
-    return LT_OK;
-}
-
-void lt_shard_free(lt_optim *optim)
-{
-    if (optim->shard)
-        free_shard(optim->shard);
     optim->shard = NULL;
 }
 
@@ -425,7 +114,8 @@ lt_status lt_optim_shard_load(const lt_optim *optim, int rank, lt_shard_load *ou
         return lt_fail(LT_E_ARG, "%s: not divided", optim->ops->name);
     if (rank < 0 || rank >= s->ranks)
         return lt_fail(LT_E_ARG, "%s: rank %d of a group of %d", optim->ops->name, rank, s->ranks);
-    const lt_dtype dtype = s->comm_own ? s->config.dtype : lt_device_master(optim->device);
+    const lt_dtype dtype =
+        s->config.dtype != LT_F32 ? s->config.dtype : lt_device_master(optim->device);
     *out = (lt_shard_load){.gather_bytes = s->elements[rank] * (int64_t)lt_dtype_size(dtype)};
     for (size_t i = 0; i < s->count; i++) {
         if (s->part[i].owner != rank)

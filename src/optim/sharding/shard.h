@@ -3,8 +3,8 @@
 #ifndef LT_OPTIM_SHARD_H
 #define LT_OPTIM_SHARD_H
 
-#include "optim/optim.h"
-
+#include "lather/comm.h"
+#include "lather/ext/optim.h"
 #include "lather/shard_params.h"
 
 typedef struct lt_part {
@@ -46,21 +46,37 @@ typedef struct lt_shard {
     int first;       /* its rank 0, among all ranks */
     lt_part *part;
     size_t count;
-    int64_t *elements; /* per rank: of its segment, the status flag included */
-    int64_t *begin;    /* per rank: where that begins */
-    bool differences;  /* the optimizer changes parameters, updates are gathered */
-    bool
-        adds_updates; /* shard_params: what the optimizer wrote to `updates` is added to its parts */
-    lt_tensor *updates;               /* then: this rank's parts behind each other; else NULL */
-    lt_tensor *mine, *whole;          /* this rank's segment, all; master dtype */
-    lt_tensor *comm_own, *comm_whole; /* the same in the communication dtype, if it is another */
-    lt_tensor *old;                   /* with differences: this rank's parameters before the step */
+    int64_t *elements;       /* per rank: of its segment, the status flag included */
+    int64_t *begin;          /* per rank: where that begins */
+    bool differences;        /* the optimizer changes parameters, updates are sent */
     lt_shard_params *values; /* of lt_optim_shard_params(); NULL: all values are on all ranks */
-    struct lt_placed
-        *placed;     /* parts have homes, and none of the tensors above is made; NULL: not so */
-    double seconds;  /* of the last exchange */
-    lt_vec_job *job; /* workspace: one per part */
+    const struct lt_shard_ops *ops;
+    void *held;     /* by ops: buffers; or placed parameters, which are not the shard's */
+    double seconds; /* of the last exchange */
 } lt_shard;
+
+/* How gradients get to the owners of parts, and values from them to all ranks: gathered in one flat buffer, or sent
+ * between the boxes and the homes of placed parameters. An entry that may be NULL has nothing to do then. */
+typedef struct lt_shard_ops {
+    /* May be NULL. Exchanges owners of parts of equal cost. */
+    lt_status (*prefer)(lt_optim *o, const int64_t *cost, int *owner);
+    /* Once each part has its owner: buffers, and the views of lt_part. */
+    lt_status (*settle)(lt_optim *o);
+    void (*free)(lt_shard *s); /* may be NULL */
+    /* May be NULL. Before the gradient norm: gradients to their owners, values too if any were written. */
+    lt_status (*pull)(lt_optim *o);
+    lt_status (*begin)(lt_optim *o);          /* before the optimizer's own step */
+    lt_status (*pack)(lt_optim *o);           /* after it: what there is to send */
+    lt_status (*send)(lt_optim *o, int flag); /* all of it, with this rank's status flag */
+    lt_status (*flag)(const lt_optim *o, int rank, int *flag); /* that came */
+    lt_status (*spread)(lt_optim *o);                          /* what came, to the parameters */
+    bool is_capturable; /* else the host reads how it went on other ranks */
+} lt_shard_ops;
+
+/* divide.c: lt_optim_shard() by these ops. */
+LT_MUST_CHECK lt_status lt_shard_divide(lt_optim *optim, const lt_shard_config *config,
+                                        const lt_shard_ops *ops, void *held);
+void lt_shard_free(lt_optim *optim);
 
 /* How many parts there are; slot, elements and what part i costs. Divided or not. */
 size_t lt_shard_parts(const lt_optim *optim);
@@ -75,11 +91,14 @@ lt_view lt_shard_grad(lt_optim *optim, size_t i);
  * order in which the parameter lies in memory, so that most kernels run along it. */
 lt_view lt_shard_flat(lt_optim *optim, size_t i, const lt_tensor *flat, int64_t at);
 
-/* Around the optimizer's own step: between them only this rank's parts are changed, then every
- * rank gets all changes. st: how the step went here; skipped: a gradient was not finite. Errors: st; what
- * another rank failed with, naming it. */
-LT_MUST_CHECK lt_status lt_shard_begin(lt_optim *optim);
+/* shard_exchange.c. After the optimizer's own step, which changed this rank's parts only, every rank gets all
+ * changes. st: how the step went here; skipped: a gradient was not finite. Errors: st; what another rank failed with,
+ * naming it. */
 LT_MUST_CHECK lt_status lt_shard_finish(lt_optim *optim, lt_status st, bool skipped);
+
+/* shard_params.c: around an update; without effect where parameters are not divided. */
+LT_MUST_CHECK lt_status lt_optim_begin_owned_update(lt_optim *o);
+void lt_optim_end_owned_update(lt_optim *o);
 
 /* Collective, if the optimizer is divided: every rank gets all counters of parts. */
 LT_MUST_CHECK lt_status lt_shard_share_counters(lt_optim *optim);

@@ -1,8 +1,11 @@
 /* The result of a step: read at once, or copied to the host while the next one runs. */
 
+#include "optim/step/result.h"
+
 #include "base/alloc.h"
 #include "optim/averaging/averaging.h"
-#include "optim/optim.h"
+#include "optim/scalars.h"
+#include "optim/slots.h"
 #include "tensor/readback.h"
 
 #include <string.h>

@@ -1,44 +1,17 @@
-/* One step of any optimizer: numbers to the device, unscale and check the gradients, update, count.
- *
- * Kernels read the numbers where they lie, so that a captured step can be replayed. They arrive by
- * copies from a ring of page-locked blocks, queued like any other work: the host goes on at once,
- * and waits for the device when the ring is full. */
+/* One step of any optimizer: numbers to the device, unscale and check the gradients, update, count. */
 
 #include "optim/averaging/averaging.h"
-#include "optim/sharding/placed.h"
+#include "optim/casts.h"
+#include "optim/low_precision/state_dtype.h"
+#include "optim/missed.h"
+#include "optim/scalars.h"
+#include "optim/sharding/part_norms.h"
+#include "optim/sharding/shard.h"
+#include "optim/slots.h"
+#include "optim/step/optim.h"
 #include "tensor/tensor.h"
 
 #include <math.h>
-
-enum { SENT_BLOCKS = 16 };
-
-/* A block of the ring. */
-typedef struct lt_sent {
-    lt_scalars scalars;
-    uint64_t event; /* of the main queue, behind its copy */
-} lt_sent;
-
-lt_status lt_optim_make_scalars(lt_optim *o)
-{
-    void *ctx, *memory;
-    const lt_backend *be = lt_optim_backend(o, &ctx);
-    LT_TRY(be->alloc(ctx, sizeof(lt_scalars), &memory));
-    o->scalars = memory;
-    const lt_scalars start = {.loss_scale = 1, .grad_scale = 1, .finite = 1};
-    if (be->uploads) {
-        LT_TRY(be->uploads->host_alloc(ctx, SENT_BLOCKS * sizeof(lt_sent), &memory));
-        o->sent = memory;
-    }
-    return be->copy(ctx, o->scalars, &start, sizeof start, LT_COPY_IN);
-}
-
-lt_status lt_optim_read_scalars(const lt_optim *o, lt_scalars *s)
-{
-    void *ctx;
-    const lt_backend *be = lt_optim_backend(o, &ctx);
-    LT_TRY(be->copy(ctx, s, o->scalars, sizeof *s, LT_COPY_OUT));
-    return be->sync(ctx);
-}
 
 static lt_status check_step(const lt_optim *o, const lt_step *step)
 {
@@ -51,33 +24,13 @@ static lt_status check_step(const lt_optim *o, const lt_step *step)
     return LT_OK;
 }
 
-/* The next block of the ring, when its last copy is done. */
-static lt_status next_block(lt_optim *o, lt_sent **out)
-{
-    void *ctx;
-    const lt_backend *be = lt_optim_backend(o, &ctx);
-    *out = &o->sent[o->sends % SENT_BLOCKS];
-    return o->sends++ < SENT_BLOCKS ? LT_OK : be->uploads->event_synchronize(ctx, (*out)->event);
-}
-
-/* The host writes the scalars' first group only; kernels keep the rest. */
 lt_status lt_optim_prepare(lt_optim *o, const lt_step *step)
 {
-    void *ctx;
-    const lt_backend *be = lt_optim_backend(o, &ctx);
-    const size_t bytes = offsetof(lt_scalars, loss_scale);
-    const lt_scalars s = {.lr = step->lr, .clip_norm = step->clip_norm, .attempt = step->attempt};
-    lt_sent *block;
     LT_TRY(check_step(o, step));
     LT_TRY(lt_averaging_prepare(o, step->lr));
     LT_TRY(lt_optim_refresh_casts(o));
     o->attempt = step->attempt;
-    if (!o->sent)
-        return be->copy(ctx, o->scalars, &s, bytes, LT_COPY_IN);
-    LT_TRY(next_block(o, &block));
-    block->scalars = s;
-    LT_TRY(be->copy(ctx, o->scalars, &block->scalars, bytes, LT_COPY_IN));
-    return be->uploads->event_record(ctx, &block->event);
+    return lt_optim_send_scalars(o, step);
 }
 
 /* All of them, or of a divided optimizer those that this rank owns. */
@@ -85,7 +38,7 @@ static lt_status change_parameters(lt_optim *o)
 {
     LT_TRY(lt_optim_make_state(o));
     if (o->shard)
-        LT_TRY(lt_shard_begin(o));
+        LT_TRY(o->shard->ops->begin(o));
     return lt_optim_step_slots(o);
 }
 
@@ -125,8 +78,8 @@ static lt_status begin_update(lt_optim *o)
     LT_TRY(lt_optim_need(o, be->grad_norm != NULL, "grad_norm"));
     LT_TRY(lt_averaging_begin(o)); /* first: values are pulled too */
     lt_optim_keep_casts(o, true);
-    if (o->shard && o->shard->placed)
-        LT_TRY(lt_placed_pull(o));
+    if (o->shard && o->shard->ops->pull)
+        LT_TRY(o->shard->ops->pull(o));
     LT_TRY(put_scale(o, o->gradient_scale));
     LT_TRY(o->part_norms ? lt_optim_norm_of_parts(o)
                          : be->grad_norm(ctx, o->item, lt_optim_fill_items(o, true), o->scalars));
@@ -177,13 +130,6 @@ lt_status lt_optim_update_second(lt_optim *o)
     return lt_averaging_end(o);
 }
 
-void lt_optim_count_updates(lt_optim *o, int64_t by)
-{
-    for (size_t i = 0; i < o->count; i++)
-        if (o->slot[i].param->has_grad)
-            o->slot[i].updates += by;
-}
-
 void lt_optim_advance(lt_optim *o)
 {
     o->advanced = !o->skipped;
@@ -211,8 +157,7 @@ lt_status lt_optim_step(lt_optim *o, const lt_step *step)
 
 bool lt_optim_is_capturable(const lt_optim *o)
 {
-    /* The host reads how it went on other ranks. */
-    if (o->shard && (o->shard->placed || !o->device->backend->graphs))
+    if (o->shard && (!o->shard->ops->is_capturable || !o->device->backend->graphs))
         return false;
     if (lt_optim_has_boxes(o))
         return false;
@@ -264,41 +209,4 @@ lt_status lt_optim_scale_loss(lt_optim *o, const lt_loss_scaling *config)
 const lt_tensor *lt_optim_loss_scale(const lt_optim *o)
 {
     return o->loss_scale;
-}
-
-/* --- 16-bit copies of weights that a backend keeps --- */
-
-/* The entries that update a weight write its copy too, so that a captured pass makes none. What else writes
- * weights (loading, averages) raises their version, which is checked before the next step. */
-
-/* None for a divided optimizer: other ranks' values are written after its step. */
-static const lt_weight_ops *ops_of(const lt_optim *o)
-{
-    return o->ops->by_entries && !o->shard ? o->device->backend->weights : NULL;
-}
-
-void lt_optim_keep_casts(const lt_optim *o, bool on)
-{
-    const lt_weight_ops *ops = ops_of(o);
-    for (size_t i = 0; ops && i < o->count; i++) {
-        const lt_slot *slot = &o->slot[i];
-        if (on && !lt_slot_is_due(slot))
-            continue;
-        const lt_view value = lt_tensor_view(slot->param->value);
-        ops->follow(o->device->ctx, &value, on);
-    }
-}
-
-lt_status lt_optim_refresh_casts(lt_optim *o)
-{
-    const lt_weight_ops *ops = ops_of(o);
-    for (size_t i = 0; ops && i < o->count; i++) {
-        lt_slot *slot = &o->slot[i];
-        const lt_view value = lt_tensor_view(slot->param->value);
-        if (!slot->version || value.version == slot->version)
-            continue;
-        slot->version = value.version;
-        LT_TRY(ops->renew(o->device->ctx, &value));
-    }
-    return LT_OK;
 }

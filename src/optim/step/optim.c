@@ -1,28 +1,22 @@
-/* What every optimizer shares: slots, the order of a step, state for checkpoints. */
+/* What every optimizer shares: how it is made and freed, state for checkpoints. */
 
-#include "optim/optim.h"
+#include "optim/step/optim.h"
 
 #include "base/alloc.h"
 #include "optim/averaging/averaging.h"
+#include "optim/casts.h"
 #include "optim/low_precision/quantized_state.h"
+#include "optim/low_precision/state_dtype.h"
+#include "optim/missed.h"
+#include "optim/scalars.h"
+#include "optim/sharding/part_norms.h"
+#include "optim/sharding/shard.h"
+#include "optim/slots.h"
+#include "optim/step/result.h"
 #include "tensor/tensor.h"
 
 #include <math.h>
 #include <string.h>
-
-const lt_backend *lt_optim_backend(const lt_optim *self, void **ctx)
-{
-    *ctx = self->device->ctx;
-    return self->device->backend;
-}
-
-lt_status lt_optim_need(const lt_optim *self, bool has, const char *entry)
-{
-    if (has)
-        return LT_OK;
-    return lt_fail(LT_E_UNSUPPORTED, "%s: backend %s has no kernel for %s", self->ops->name,
-                   self->device->backend->name, entry);
-}
 
 /* And the device of the first one: NULL if there is none. */
 static size_t count_trained(const lt_params *params, lt_device **device)
@@ -38,13 +32,6 @@ static size_t count_trained(const lt_params *params, lt_device **device)
 static bool decays(const lt_param *param, lt_decay_scope scope)
 {
     return scope == LT_DECAY_ALL || param->role == LT_ROLE_WEIGHT;
-}
-
-bool lt_optim_has_state(const lt_optim *o, const lt_slot *slot, int index)
-{
-    const lt_optim_ops *ops = o->ops;
-    return index < LT_MAX_STATE && ops->slot_state[index]
-           && (!ops->has_state || ops->has_state(o, slot, index));
 }
 
 lt_status lt_optim_make_state(const lt_optim *o)
@@ -126,12 +113,7 @@ void lt_optim_free(lt_optim **optim)
             lt_tensor_free(&o->slot[i].state[k]);
             lt_quantized_free(&o->slot[i].quantized[k]);
         }
-    void *ctx;
-    const lt_backend *be = lt_optim_backend(o, &ctx);
-    if (o->scalars)
-        be->free(ctx, o->scalars, sizeof *o->scalars);
-    if (o->sent)
-        be->uploads->host_free(ctx, o->sent);
+    lt_optim_free_scalars(o);
     lt_tensor_free(&o->loss_scale);
     lt_tensor_free(&o->missed);
     lt_free(o->item);
@@ -140,43 +122,12 @@ void lt_optim_free(lt_optim **optim)
     *optim = NULL;
 }
 
-const char *lt_optim_name(const lt_optim *optim)
-{
-    return optim->ops->name;
-}
-
-size_t lt_optim_fill_items(lt_optim *self, bool all)
-{
-    size_t count = 0;
-    for (size_t i = 0; i < self->count; i++) {
-        lt_slot *slot = &self->slot[i];
-        if (!slot->param->has_grad || (slot->not_owned && !all))
-            continue;
-        lt_optim_item *item = &self->item[count++];
-        *item = (lt_optim_item){
-            .value = lt_tensor_view(slot->param->value),
-            .grad = lt_tensor_view(slot->param->grad),
-            .lr_scale = slot->lr_scale,
-            .weight_decay = slot->weight_decay,
-            .missed = lt_optim_missed(self, slot),
-        };
-        for (int k = 0; k < LT_MAX_ITEM_STATE && slot->state[k]; k++)
-            item->state[k] = lt_tensor_view(slot->state[k]);
-    }
-    return count;
-}
-
 void lt_optim_read_rounded(lt_optim *self, bool on)
 {
     const bool can =
         self->ops->reads_rounded && !self->shard && self->device->backend->rounds_grad_w;
     for (size_t i = 0; i < self->count; i++)
         self->slot[i].param->grad->may_round = on && can;
-}
-
-size_t lt_optim_items(lt_optim *self)
-{
-    return lt_optim_fill_items(self, false);
 }
 
 lt_status lt_optim_set_group(lt_optim *optim, const char *param, lt_optim_group group)
@@ -208,18 +159,6 @@ size_t lt_optim_state_bytes(const lt_optim *optim)
         if (!optim->slot[i].not_owned)
             bytes += (size_t)lt_optim_slot_state_bytes(optim, &optim->slot[i]);
     return bytes;
-}
-
-/* "updates.conv1.weight" */
-lt_status lt_optim_visit_number(const lt_state_visitor *visitor, const char *name,
-                                const char *param, int64_t *value)
-{
-    char *full = lt_format("%s.%s", name, param);
-    if (!full)
-        return LT_E_NOMEM;
-    lt_status st = visitor->number(visitor->context, full, value);
-    lt_free(full);
-    return st;
 }
 
 static lt_status visit_slot(const lt_optim *o, lt_slot *slot, const lt_state_visitor *visitor)
@@ -281,28 +220,4 @@ lt_status lt_optim_visit(lt_optim *optim, lt_state_visitor *visitor)
         LT_TRY(visit_slot(optim, &optim->slot[i], visitor));
     LT_TRY(lt_optim_convert_counts(optim, s.applied, true));
     return optim->ops->visit ? optim->ops->visit(optim, visitor) : LT_OK;
-}
-
-void lt_optim_number_range(const char *name, int64_t attempt, int64_t *low, int64_t *high)
-{
-    /* Pending roots are swapped in one interval after the step in which they were due, which is not before
-     * the end of the first interval. */
-    const int64_t swap = 2 * attempt;
-    const struct {
-        const char *prefix;
-        int64_t low, high;
-    } known[] = {
-        {"attempt", attempt, attempt}, {"applied", 0, attempt},
-        {"updates.", 0, attempt},      {"failures.", 0, attempt},
-        {"rooted.", 0, attempt},       {"swap.", 0, swap},
-        {"pending.", LT_OK, LT_END},   {"precondition_interval", 0, 1000}, /* LT_LONGEST_INTERVAL */
-    };
-    *low = INT64_MIN; /* an optimizer outside the library: no range is known */
-    *high = INT64_MAX;
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (!strncmp(name, known[i].prefix, strlen(known[i].prefix))) {
-            *low = known[i].low;
-            *high = known[i].high;
-            return;
-        }
 }

@@ -1,0 +1,39 @@
+/* 16-bit copies of weights that a backend keeps. The entries that update a weight write its copy too, so that a captured
+ * pass makes none. What else writes weights (loading, averages) raises their version, which is checked before the next
+ * step. */
+
+#include "optim/casts.h"
+
+#include "tensor/tensor.h"
+
+/* None for a divided optimizer: other ranks' values are written after its step. */
+static const lt_weight_ops *ops_of(const lt_optim *o)
+{
+    return o->ops->by_entries && !o->shard ? o->device->backend->weights : NULL;
+}
+
+void lt_optim_keep_casts(const lt_optim *o, bool on)
+{
+    const lt_weight_ops *ops = ops_of(o);
+    for (size_t i = 0; ops && i < o->count; i++) {
+        const lt_slot *slot = &o->slot[i];
+        if (on && !lt_slot_is_due(slot))
+            continue;
+        const lt_view value = lt_tensor_view(slot->param->value);
+        ops->follow(o->device->ctx, &value, on);
+    }
+}
+
+lt_status lt_optim_refresh_casts(lt_optim *o)
+{
+    const lt_weight_ops *ops = ops_of(o);
+    for (size_t i = 0; ops && i < o->count; i++) {
+        lt_slot *slot = &o->slot[i];
+        const lt_view value = lt_tensor_view(slot->param->value);
+        if (!slot->version || value.version == slot->version)
+            continue;
+        slot->version = value.version;
+        LT_TRY(ops->renew(o->device->ctx, &value));
+    }
+    return LT_OK;
+}

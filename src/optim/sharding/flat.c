@@ -1,0 +1,227 @@
+/* What a divided optimizer gathers, as one flat buffer: a segment per rank, in it the rank's parts in the order of all
+ * parts, each dense in the parameter's own order of storage, and after them a status flag of the rank's step. Nothing is
+ * padded: a rank sends (ranks - 1) * (its elements + 1) * the dtype's size. */
+
+#include "flat.h"
+
+#include "base/alloc.h"
+#include "optim/slots.h"
+#include "tensor/tensor.h"
+
+#include "lather/ext/comm.h"
+
+typedef struct lt_flat {
+    bool
+        adds_updates; /* shard_params: what the optimizer wrote to `updates` is added to its parts */
+    lt_tensor *updates;               /* then: this rank's parts one after the other; else NULL */
+    lt_tensor *mine, *whole;          /* this rank's segment, all; master dtype */
+    lt_tensor *comm_own, *comm_whole; /* the same in the communication dtype, if it is another */
+    lt_tensor *old;                   /* with differences: this rank's parameters before the step */
+    lt_vec_job *job;                  /* workspace: one per part */
+} lt_flat;
+
+static lt_flat *flat_of(const lt_shard *s)
+{
+    return s->held;
+}
+
+/* Values stay where they are: a segment is the status flag alone. */
+static lt_status lay_out_flags(lt_optim *o, lt_shard *s)
+{
+    lt_flat *f = s->held;
+    const int64_t mine = s->elements[s->rank] - 1;
+    for (size_t i = 0; i < s->count; i++)
+        s->part[i].at -= s->begin[s->part[i].owner];
+    for (int r = 0; r < s->ranks; r++) {
+        s->begin[r] = r;
+        s->elements[r] = 1;
+    }
+    f->adds_updates = o->ops->parts && !s->config.gather_params;
+    if (!f->adds_updates)
+        return LT_OK;
+    return lt_tensor_new(&f->updates, o->device, lt_device_master(o->device),
+                         LT_SHAPE(mine ? mine : 1));
+}
+
+static lt_status make_buffers(lt_optim *o, lt_shard *s)
+{
+    lt_flat *f = s->held;
+    const lt_dtype master = lt_device_master(o->device);
+    if (s->config.shard_params)
+        LT_TRY(lay_out_flags(o, s));
+    const int64_t mine = s->elements[s->rank];
+    const int64_t whole = s->begin[s->ranks - 1] + s->elements[s->ranks - 1];
+    LT_TRY(lt_tensor_new(&f->mine, o->device, master, LT_SHAPE(mine)));
+    LT_TRY(lt_tensor_new(&f->whole, o->device, master, LT_SHAPE(whole)));
+    if (s->differences)
+        LT_TRY(lt_tensor_new(&f->old, o->device, master, LT_SHAPE(mine)));
+    if (s->config.dtype == LT_F32)
+        return LT_OK;
+    LT_TRY(lt_tensor_new(&f->comm_own, o->device, s->config.dtype, LT_SHAPE(mine)));
+    return lt_tensor_new(&f->comm_whole, o->device, s->config.dtype, LT_SHAPE(whole));
+}
+
+static lt_status settle(lt_optim *o)
+{
+    lt_shard *s = o->shard;
+    lt_flat *f = lt_alloc(1, sizeof *f);
+    if (!f)
+        return LT_E_NOMEM;
+    s->held = f;
+    f->job = lt_alloc(s->count, sizeof *f->job);
+    if (!f->job)
+        return LT_E_NOMEM;
+    LT_TRY(make_buffers(o, s));
+    for (size_t i = 0; i < s->count && o->ops->parts && !s->config.gather_params; i++)
+        if (s->part[i].owner == s->rank)
+            s->part[i].update =
+                f->updates ? lt_shard_flat(o, i, f->updates, s->part[i].at)
+                           : lt_shard_flat(o, i, f->mine, s->part[i].at - s->begin[s->rank]);
+    return LT_OK;
+}
+
+static void free_buffers(lt_shard *s)
+{
+    lt_flat *f = s->held;
+    if (!f)
+        return;
+    lt_tensor **const tensors[] = {&f->mine,       &f->whole, &f->comm_own,
+                                   &f->comm_whole, &f->old,   &f->updates};
+    for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++)
+        lt_tensor_free(tensors[i]);
+    lt_free(f->job);
+    lt_free(f);
+    s->held = NULL;
+}
+
+typedef enum direction { PACK, UNPACK } direction;
+
+/* One batched kernel for all parts (or this rank's) that have a gradient: copies between the parameters and
+ * a flat tensor in which this rank's segment begins at `origin`. */
+static lt_status each_part(lt_optim *o, const lt_tensor *flat, int64_t origin, bool all,
+                           direction to, double beta)
+{
+    void *ctx;
+    const lt_backend *be = lt_optim_backend(o, &ctx);
+    const lt_shard *s = o->shard;
+    const lt_flat *f = flat_of(s);
+    size_t count = 0;
+    for (size_t i = 0; i < s->count; i++) {
+        const lt_part *p = &s->part[i];
+        if (!p->slot->param->has_grad || (!all && p->owner != s->rank))
+            continue;
+        const lt_view value = lt_shard_part(o, i, p->slot->param->value);
+        const lt_view place = lt_shard_flat(o, i, flat, p->at - origin);
+        f->job[count++] = (lt_vec_job){
+            .op = LT_VEC_AXPBY,
+            .alpha = 1,
+            .beta = beta,
+            .a = to == PACK ? value : place,
+            .y = to == PACK ? place : value,
+        };
+    }
+    return count ? be->vec(ctx, f->job, count, o->scalars) : LT_OK;
+}
+
+static lt_status begin(lt_optim *o)
+{
+    const lt_shard *s = o->shard;
+    const lt_flat *f = flat_of(s);
+    if (!s->differences)
+        return LT_OK;
+    const int64_t origin = s->begin[s->rank];
+    LT_TRY(each_part(o, f->old, origin, false, PACK, 0));
+    return each_part(o, f->mine, origin, false, PACK, 0);
+}
+
+/* This rank's changed parts, or their differences, to its segment. */
+static lt_status pack(lt_optim *o)
+{
+    const lt_shard *s = o->shard;
+    const lt_flat *f = flat_of(s);
+    const int64_t origin = s->begin[s->rank];
+    if (s->differences) {
+        LT_TRY(each_part(o, f->mine, origin, false, PACK, -1)); /* new - old */
+        return each_part(o, f->old, origin, false, UNPACK, 0);
+    }
+    if (s->config.shard_params)
+        return LT_OK;
+    if (!o->ops->parts || s->config.gather_params)
+        return each_part(o, f->mine, origin, false, PACK, 0);
+    return LT_OK; /* it wrote there itself */
+}
+
+/* The flag of a rank whose segment begins at `at` of a flat tensor. */
+static lt_view flag_of(const lt_shard *s, int rank, const lt_tensor *flat, int64_t at)
+{
+    lt_view v = lt_tensor_view(flat);
+    v.data = (char *)v.data + lt_dtype_size(v.dtype) * (size_t)(at + s->elements[rank] - 1);
+    v.shape = LT_SHAPE(1);
+    return v;
+}
+
+static lt_status write_flag(const lt_optim *o, int flag)
+{
+    void *ctx;
+    const lt_backend *be = lt_optim_backend(o, &ctx);
+    const lt_view v = flag_of(o->shard, o->shard->rank, flat_of(o->shard)->mine, 0);
+    return be->fill(ctx, flag, &v);
+}
+
+static lt_status read_flag(const lt_optim *o, int rank, int *flag)
+{
+    void *ctx;
+    const lt_backend *be = lt_optim_backend(o, &ctx);
+    const lt_view v = flag_of(o->shard, rank, flat_of(o->shard)->whole, o->shard->begin[rank]);
+    float narrow = 0;
+    double wide = 0;
+    LT_TRY(be->copy(ctx, v.dtype == LT_F64 ? (void *)&wide : &narrow, v.data,
+                    lt_dtype_size(v.dtype), LT_COPY_OUT));
+    LT_TRY(be->sync(ctx));
+    *flag = (int)(v.dtype == LT_F64 ? wide : (double)narrow);
+    return LT_OK;
+}
+
+static lt_status gather(lt_shard *s)
+{
+    lt_request *request = NULL;
+    const lt_flat *f = flat_of(s);
+    const lt_tensor *mine = f->comm_own ? f->comm_own : f->mine;
+    lt_tensor *whole = f->comm_whole ? f->comm_whole : f->whole;
+    const uint64_t sent = lt_comm_bytes(s->group);
+    if (f->comm_own)
+        LT_TRY(lt_tensor_copy(f->comm_own, f->mine));
+    LT_TRY(lt_comm_allgather_begin(s->group, mine, whole, s->elements, &request));
+    LT_TRY(lt_request_wait(&request));
+    if (s->owns_group) /* the run's communicator counts all */
+        s->config.comm->bytes += lt_comm_bytes(s->group) - sent;
+    return f->comm_whole ? lt_tensor_copy(f->whole, f->comm_whole) : LT_OK;
+}
+
+static lt_status send(lt_optim *o, int flag)
+{
+    LT_TRY(write_flag(o, flag));
+    return gather(o->shard);
+}
+
+/* All gathered parts to the parameters. */
+static lt_status spread(lt_optim *o)
+{
+    const lt_shard *s = o->shard;
+    const lt_flat *f = flat_of(s);
+    if (s->config.shard_params)
+        return f->adds_updates ? each_part(o, f->updates, 0, false, UNPACK, 1) : LT_OK;
+    const bool params = !s->differences && (!o->ops->parts || s->config.gather_params);
+    return each_part(o, f->whole, 0, true, UNPACK, params ? 0 : 1);
+}
+
+const lt_shard_ops lt_flat_ops = {
+    .settle = settle,
+    .free = free_buffers,
+    .begin = begin,
+    .pack = pack,
+    .send = send,
+    .flag = read_flag,
+    .spread = spread,
+    .is_capturable = true,
+};

@@ -1,0 +1,9 @@
+/* Parts of a divided optimizer in one flat buffer, which all ranks gather. */
+#ifndef LT_OPTIM_SHARDING_FLAT_H
+#define LT_OPTIM_SHARDING_FLAT_H
+
+#include "shard.h"
+
+extern const lt_shard_ops lt_flat_ops;
+
+#endif
