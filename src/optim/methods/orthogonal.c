@@ -11,6 +11,7 @@
 #include "orthogonal.h"
 
 #include "base/alloc.h"
+#include "orthogonal_svd.h"
 #include "tensor/tensor.h"
 
 #include <math.h>

@@ -43,9 +43,6 @@ static inline bool lt_orthogonal_is_capturable(const lt_orthogonalization *how)
     return how->method != LT_ORTHOGONAL_SVD;
 }
 
-/* orthogonal_svd.c: the row-major matrix becomes U V^T. Errors: LT_E_NOMEM. */
-lt_status lt_orthogonal_svd(double *matrix, int64_t rows, int64_t cols);
-
 /* "3,-3.2,1.2", of the flag --newton-schulz-coefficients and of JSON. Errors: LT_E_ARG. */
 lt_status lt_orthogonal_set(lt_orthogonalization *how, const char *text);
 lt_status lt_orthogonal_read(lt_orthogonalization *how, const lt_json_value *value);

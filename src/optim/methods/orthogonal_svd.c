@@ -2,8 +2,11 @@
  * biorthogonalization and related results", 1958. Rows are rotated against each other until they are orthogonal,
  * J X = S W with J orthogonal and W of unit rows; then U V^T = J^T W. Small singular values are as exact as large ones. */
 
+#include "orthogonal_svd.h"
+
 #include "base/alloc.h"
-#include "orthogonal.h"
+
+#include "lather/ext/fail.h"
 
 #include <float.h>
 #include <math.h>

@@ -2,6 +2,7 @@
 
 #include "base/alloc.h"
 #include "base/text.h"
+#include "field.h"
 #include "registry.h"
 
 #include "lather/optim_config.h"

@@ -1,9 +1,10 @@
 /* Values of optimizers' settings: in the config struct, as text, in JSON, and whether they are in
  * range, which the constructor asks, whatever the config was made of. */
 
+#include "field.h"
+
 #include "base/options/options.h"
 #include "base/text.h"
-#include "registry.h"
 
 #include <inttypes.h>
 #include <limits.h>

@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/arena.h"
 #include "base/options/options.h"
+#include "field.h"
 #include "registry.h"
 
 #include "lather/optim_flags.h"

@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/text.h"
+#include "field.h"
 
 #include "lather/optim_config.h"
 

@@ -12,9 +12,10 @@
 
 #include "base/alloc.h"
 #include "base/trace.h"
-#include "optim/shampoo/refresh.h"
-#include "optim/shampoo/report.h"
+#include "optim/shampoo/failure.h"
+#include "optim/shampoo/root_task.h"
 #include "optim/shampoo/state.h"
+#include "optim/shampoo/stats.h"
 #include "tensor/tensor.h"
 
 #include "lather/log.h"

@@ -9,6 +9,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "optim/shampoo/refresh.h"
+#include "optim/shampoo/root_task.h"
 
 #include "lather/comm.h"
 #include "lather/log.h"

@@ -7,10 +7,11 @@
  *
  * That is AdaGrad along one dimension: Duchi, Hazan & Singer, JMLR 2011. */
 
+#include "optim/shampoo/failure.h"
+
 #include "base/alloc.h"
 #include "optim/shampoo/kept.h"
-#include "optim/shampoo/refresh.h"
-#include "optim/shampoo/root/root.h"
+#include "optim/shampoo/root/stack.h"
 
 #include "lather/log.h"
 

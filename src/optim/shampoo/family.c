@@ -6,8 +6,11 @@
  *   transformer  ours: the same with Adam's length, for attention, embeddings and their like
  *   soap         Vyas et al., "SOAP: Improving and Stabilizing Shampoo using Adam", 2024 */
 
+#include "optim/shampoo/family.h"
+
 #include "base/text.h"
 #include "optim/registry/registry.h"
+#include "optim/shampoo/optimizer.h"
 #include "optim/shampoo/reference.h"
 #include "optim/shampoo/settings.h"
 
@@ -233,3 +236,18 @@ const lt_optim_family lt_optim_family_soap = {
     .preset = &presets[SOAP],
     .presets = 1,
 };
+
+/* --- One of them --- */
+
+lt_status lt_shampoo_check(lt_shampoo_config *c)
+{
+    LT_TRY(lt_optim_check(&lt_optim_family_shampoo, c));
+    return lt_shampoo_settle(c);
+}
+
+lt_status lt_optim_shampoo(lt_optim **out, const lt_params *params, const lt_shampoo_config *config)
+{
+    lt_shampoo_config c = config ? *config : LT_SHAMPOO_DEFAULTS;
+    LT_TRY(lt_shampoo_check(&c));
+    return lt_shampoo_new(out, params, &c);
+}

@@ -5,7 +5,7 @@
 #define LT_OPTIM_SHAMPOO_KEPT_H
 
 #include "optim/low_precision/quantized_state.h"
-#include "optim/shampoo/refresh.h"
+#include "optim/shampoo/shampoo.h"
 
 /* Sets of a block's state. */
 enum { LT_KEPT_FACTORS = 1, LT_KEPT_ROOTS = 2, LT_KEPT_DIAGONALS = 4, LT_KEPT_VECTORS = 8 };

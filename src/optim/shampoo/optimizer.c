@@ -2,11 +2,14 @@
  * Shi et al., "A Distributed Data-Parallel PyTorch Implementation of the Distributed Shampoo
  * Optimizer for Training Neural Networks At-Scale", 2023 (arXiv 2309.06497), section 3. */
 
+#include "optim/shampoo/optimizer.h"
+
 #include "base/alloc.h"
 #include "optim/low_precision/quantized_state.h"
 #include "optim/shampoo/assign.h"
 #include "optim/shampoo/async.h"
 #include "optim/shampoo/refresh.h"
+#include "optim/shampoo/root_task.h"
 #include "optim/shampoo/state.h"
 #include "optim/shampoo/step.h"
 #include "tensor/tensor.h"
@@ -166,16 +169,14 @@ static const lt_optim_ops ops = {
     .parts = &lt_shampoo_parts,
 };
 
-lt_status lt_optim_shampoo(lt_optim **out, const lt_params *params, const lt_shampoo_config *config)
+lt_status lt_shampoo_new(lt_optim **out, const lt_params *params, const lt_shampoo_config *config)
 {
-    lt_shampoo_config c = config ? *config : LT_SHAMPOO_DEFAULTS;
-    LT_TRY(lt_shampoo_check(&c));
     lt_optim *o = NULL;
-    LT_TRY(lt_optim_new(&o, &ops, params, c.weight_decay, c.decay_scope));
+    LT_TRY(lt_optim_new(&o, &ops, params, config->weight_decay, config->decay_scope));
     lt_shampoo *s = (lt_shampoo *)o;
-    s->config = c;
+    s->config = *config;
     lt_status st = build(s);
-    if (!st && c.per_param_steps)
+    if (!st && config->per_param_steps)
         st = lt_optim_count_per_param(o);
     if (st) {
         lt_optim_free(&o);

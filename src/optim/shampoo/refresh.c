@@ -5,14 +5,10 @@
 #include "base/alloc.h"
 #include "base/trace.h"
 #include "optim/shampoo/assign.h"
-#include "optim/shampoo/report.h"
+#include "optim/shampoo/failure.h"
+#include "optim/shampoo/root_task.h"
+#include "optim/shampoo/stats.h"
 #include "tensor/tensor.h"
-
-/* A limit for the memory of a batch: 2^23 elements, or one matrix; on a device with a queue 2^27, all of ResNet-50's:
- * copies and results of 512 MiB each, and a round of launches and read-backs whatever its size. */
-static const int64_t host_elements = (int64_t)1 << 23, device_elements = (int64_t)1 << 27;
-/* Where kept factors and roots are opened for it. */
-static const int64_t opened_elements = (int64_t)1 << 21;
 
 /* The steps in which all blocks get new roots at once. */
 static bool all_are_due(const lt_shampoo *s)
@@ -63,46 +59,6 @@ bool lt_shampoo_refreshes(const lt_shampoo *s)
     for (size_t i = 0; i < s->count && !any; i++)
         any = is_due(s, &s->block[i], all, phase);
     return any;
-}
-
-/* Large matrices first: a batch then holds matrices of similar size. */
-static int by_size(const void *x, const void *y)
-{
-    const lt_root_task *a = x, *b = y;
-    if (a->n != b->n)
-        return a->n < b->n ? 1 : -1;
-    if (a->block != b->block)
-        return a->block < b->block ? -1 : 1;
-    return a->dim - b->dim;
-}
-
-size_t lt_shampoo_list_tasks(lt_shampoo *s, lt_block_batch batch, lt_root_task *tasks)
-{
-    size_t count = 0;
-    for (size_t i = batch.begin; i < batch.end; i++) {
-        lt_block *b = &s->block[i];
-        for (int d = 0; d < LT_MAX_DIMS && b->active && b->due; d++)
-            if (b->factor[d].is_matrix)
-                tasks[count++] = (lt_root_task){.block = b, .dim = d, .n = b->box.shape.dim[d]};
-    }
-    qsort(tasks, count, sizeof *tasks, by_size);
-    return count;
-}
-
-size_t lt_shampoo_tasks_end(const lt_device *device, const lt_root_task *tasks, size_t begin,
-                            size_t count)
-{
-    const bool opens = tasks[begin].block->factor[tasks[begin].dim].kept_gram != NULL;
-    const int64_t whole = device->backend->host_memory ? host_elements : device_elements;
-    const int64_t most = opens ? opened_elements : whole;
-    int64_t elements = 0;
-    size_t end = begin;
-    for (; end < count; end++) {
-        elements += tasks[end].n * tasks[end].n;
-        if (elements > most && end > begin)
-            break;
-    }
-    return end;
 }
 
 static lt_status run_all(lt_shampoo *s, lt_root_task *tasks, size_t count)
@@ -192,11 +148,6 @@ static void deal(const lt_shampoo *s, const item *items, double *load, int64_t p
         load[least] += items[i].cost;
         items[i].block->phase = least * share + (batched ? share - 1 : 0);
     }
-}
-
-int64_t lt_shampoo_batch_elements(const lt_device *device)
-{
-    return device->backend->host_memory ? 0 : device_elements;
 }
 
 lt_status lt_shampoo_stagger(lt_shampoo *s, int64_t batch_elements)

@@ -1,9 +1,5 @@
-/* What Shampoo tells of itself: blocks, and statistics of a step. On a device with a queue seconds are
- * those of queueing. */
+/* What Shampoo tells of itself: blocks, and statistics of a step. */
 
-#include "optim/shampoo/report.h"
-
-#include "base/trace.h"
 #include "optim/shampoo/assign.h"
 #include "optim/shampoo/state.h"
 
@@ -28,21 +24,6 @@ lt_status lt_shampoo_block_at(const lt_optim *optim, size_t index, lt_shampoo_bl
     for (int d = 0; d < out->shape.ndim; d++)
         out->factors += b->factor[d].is_matrix;
     return LT_OK;
-}
-
-void lt_shampoo_start_stats(lt_shampoo *s)
-{
-    s->stats = (lt_shampoo_stats){0};
-    s->stats_step = s->base.attempt;
-}
-
-int64_t lt_shampoo_took(int64_t begin, double *seconds, const char *name)
-{
-    int64_t now = lt_clock_nanoseconds();
-    *seconds += (double)(now - begin) * 1e-9;
-    if (atomic_load_explicit(&lt_trace_on, memory_order_relaxed))
-        lt_trace_record(begin, LT_PROFILE_OPTIM, name, 0);
-    return now;
 }
 
 /* Steps since the factors of the oldest root in use. */

@@ -4,7 +4,6 @@
 #include "optim/shampoo/settings.h"
 
 #include "optim/methods/orthogonal.h"
-#include "optim/registry/registry.h"
 
 #include "lather/ext/roots.h"
 #include "lather/text.h"
@@ -327,9 +326,8 @@ static void fill_defaults(lt_shampoo_config *c)
                 : (c->precondition_frequency + gradients_per_root - 1) / gradients_per_root;
 }
 
-lt_status lt_shampoo_check(lt_shampoo_config *c)
+lt_status lt_shampoo_settle(lt_shampoo_config *c)
 {
-    LT_TRY(lt_optim_check(&lt_optim_family_shampoo, c));
     fill_defaults(c);
     LT_TRY(check_exponents(c));
     LT_TRY(check_start(c));

@@ -57,8 +57,8 @@ static inline bool lt_shampoo_keeps_factors(const lt_shampoo_config *c)
 {
     return c->factor_dtype != LT_STATE_F32 || c->packed_factors;
 }
-/* Ranges of a config; replaces markers of defaults. Errors: LT_E_ARG, naming field and range. */
-lt_status lt_shampoo_check(lt_shampoo_config *config);
+/* Replaces markers of defaults, in a config whose fields are in range. Errors: LT_E_ARG, naming what contradicts what. */
+LT_MUST_CHECK lt_status lt_shampoo_settle(lt_shampoo_config *config);
 
 /* Values of inverse_exponent, ignored_basis_change_dims and target_dimensionality; of split, one_sided and
  * diagonal. */

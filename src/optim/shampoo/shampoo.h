@@ -79,6 +79,16 @@ typedef struct lt_block_batch {
     size_t begin, end;
 } lt_block_batch;
 
+/* One matrix of a refresh. */
+typedef struct lt_root_task {
+    lt_block *block;
+    int dim;
+    int64_t n;
+    lt_status status; /* out: LT_OK, or why the old root stays */
+    bool kept;        /* out: the old root is near enough */
+    bool retried;     /* out: solved in double */
+} lt_root_task;
+
 enum { LT_SCRATCH_G, LT_SCRATCH_U, LT_SCRATCH_A, LT_SCRATCH_B, LT_SCRATCHES };
 
 /* Of precondition_budget: budget.c. */

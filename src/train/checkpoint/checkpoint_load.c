@@ -6,7 +6,7 @@
 #include "dist/agree.h"
 #include "names.h"
 #include "optim/low_precision/quantized_state.h"
-#include "optim/optim.h"
+#include "optim/slots.h"
 #include "train/run/processor.h"
 #include "train/weights/weights.h"
 

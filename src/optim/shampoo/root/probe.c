@@ -3,7 +3,7 @@
 
 #include "base/parallel.h"
 #include "base/rng.h"
-#include "optim/shampoo/root/root.h"
+#include "optim/shampoo/root/stack.h"
 
 #include <math.h>
 #include <string.h>

@@ -55,7 +55,7 @@ static void make_job(work *w, size_t i, double low, double norm, double range)
     const lt_root_set *s = w->set;
     const lt_root_item *t = &s->item[i];
     const double e = t->job->exponent;
-    const lt_fit *f = find_fit(w, e, range, e * lt_root_tolerance(s->config));
+    const lt_fit *f = find_fit(w, e, range, e * s->tolerance);
     lt_rational_job *job = &w->job[i];
     *job = (lt_rational_job){.a = t->a, .y = t->result, .poles = f->poles, .exponent = e};
     job->scale = t->largest_at ? t->largest_at : s->queued_one;

@@ -41,6 +41,7 @@ typedef struct lt_root_set {
     void *ctx;
     lt_dtype dtype;
     lt_root_want want;
+    double tolerance; /* residual that the solver must reach */
     lt_root_item *item;
     size_t count;
     const lt_tensor *one; /* [1], of the device's own dtype: the number 1 */
@@ -97,11 +98,6 @@ typedef struct lt_root_numbers {
     double norm, largest, size; /* size: the result's norm */
 } lt_root_numbers;
 lt_status lt_root_solve_queued(const lt_root_set *set, lt_root_numbers *numbers);
-
-/* Part of a tensor as a contiguous view, from element at. */
-lt_view lt_root_part(const lt_tensor *tensor, int64_t at, lt_shape shape);
-/* Diagonal of a square. */
-lt_view lt_root_diagonal(const lt_view *square);
 
 /* In place: eigenvalues, ascending, to eigenvalues^(-exponent), by the rule of the config; false:
  * a value or result is not finite. machine_eps: of the dtype they were computed in. */

@@ -1,7 +1,7 @@
 /* A call of lt_root_run(): damping, the chosen solver, what fails again in double, then by
  * eigendecomposition, and the results. */
 
-#include "optim/shampoo/root/root.h"
+#include "optim/shampoo/root/stack.h"
 
 #include <float.h>
 #include <inttypes.h>
@@ -25,24 +25,6 @@ typedef struct run {
     lt_tensor *result;        /* of the set's items, in a row */
     double *power;
 } run;
-
-lt_view lt_root_part(const lt_tensor *tensor, int64_t at, lt_shape shape)
-{
-    lt_view v = lt_tensor_view(tensor);
-    v.data = (char *)v.data + (size_t)at * lt_dtype_size(v.dtype);
-    v.shape = shape;
-    v.stride[0] = shape.ndim == 2 ? shape.dim[1] : 1;
-    v.stride[1] = 1;
-    return v;
-}
-
-lt_view lt_root_diagonal(const lt_view *square)
-{
-    lt_view v = *square;
-    v.shape = LT_SHAPE(square->shape.dim[0]);
-    v.stride[0] = square->stride[0] + square->stride[1];
-    return v;
-}
 
 /* --- Checks --- */
 
@@ -230,7 +212,7 @@ static lt_status store_results(const run *r)
 /* What was measured and is above the tolerance, or NaN, has no result. */
 static void check_residuals(const run *r)
 {
-    const double tolerance = lt_root_tolerance(r->set.config);
+    const double tolerance = r->set.tolerance;
     for (size_t i = 0; i < r->set.count; i++) {
         lt_root_job *job = r->set.item[i].job;
         if (!job->status && !(job->residual < 0) && !(job->residual <= tolerance))
@@ -484,6 +466,7 @@ static lt_status prepare(run *r)
     s->be = device->backend;
     s->ctx = device->ctx;
     s->want = want_of(s->config->preconditioner);
+    s->tolerance = lt_root_tolerance(s->config);
     for (size_t i = 0; i < r->count; i++) {
         r->job[i].status = LT_OK;
         r->job[i].used = s->config->root_solver;

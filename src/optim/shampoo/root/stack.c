@@ -162,3 +162,21 @@ lt_status lt_stack_norms(lt_stack *s, int buffer)
     LT_TRY(set->be->frobenius(set->ctx, s->view, set->count, &out));
     return lt_tensor_read(s->norms, s->number, set->count * sizeof *s->number);
 }
+
+lt_view lt_root_part(const lt_tensor *tensor, int64_t at, lt_shape shape)
+{
+    lt_view v = lt_tensor_view(tensor);
+    v.data = (char *)v.data + (size_t)at * lt_dtype_size(v.dtype);
+    v.shape = shape;
+    v.stride[0] = shape.ndim == 2 ? shape.dim[1] : 1;
+    v.stride[1] = 1;
+    return v;
+}
+
+lt_view lt_root_diagonal(const lt_view *square)
+{
+    lt_view v = *square;
+    v.shape = LT_SHAPE(square->shape.dim[0]);
+    v.stride[0] = square->stride[0] + square->stride[1];
+    return v;
+}

@@ -5,6 +5,11 @@
 
 #include "optim/shampoo/root/root.h"
 
+/* Part of a tensor as a contiguous view, from element at. */
+lt_view lt_root_part(const lt_tensor *tensor, int64_t at, lt_shape shape);
+/* Diagonal of a square. */
+lt_view lt_root_diagonal(const lt_view *square);
+
 enum { LT_STACK_MOST = 7 };
 
 typedef struct lt_stack {

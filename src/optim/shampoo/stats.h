@@ -1,6 +1,6 @@
-/* What Shampoo tells of itself; besides lather/shampoo_report.h. */
-#ifndef LT_OPTIM_SHAMPOO_REPORT_H
-#define LT_OPTIM_SHAMPOO_REPORT_H
+/* Statistics of a step while it runs. */
+#ifndef LT_OPTIM_SHAMPOO_STATS_H
+#define LT_OPTIM_SHAMPOO_STATS_H
 
 #include "optim/shampoo/shampoo.h"
 

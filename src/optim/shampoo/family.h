@@ -1,0 +1,10 @@
+/* Checks of a Shampoo config. */
+#ifndef LT_OPTIM_SHAMPOO_FAMILY_H
+#define LT_OPTIM_SHAMPOO_FAMILY_H
+
+#include "lather/shampoo.h"
+
+/* Ranges and contradictions of a config; replaces markers of defaults. Errors: LT_E_ARG, naming field and range. */
+LT_MUST_CHECK lt_status lt_shampoo_check(lt_shampoo_config *config);
+
+#endif

@@ -1,0 +1,11 @@
+/* Making a Shampoo. */
+#ifndef LT_OPTIM_SHAMPOO_OPTIMIZER_H
+#define LT_OPTIM_SHAMPOO_OPTIMIZER_H
+
+#include "lather/shampoo.h"
+
+/* The config was checked. Errors: those of lt_optim_shampoo(). */
+LT_MUST_CHECK lt_status lt_shampoo_new(lt_optim **out, const lt_params *params,
+                                       const lt_shampoo_config *config);
+
+#endif
