@@ -34,7 +34,6 @@ typedef struct lt_option {
     const char *value; /**< default, as one would write it; NULL: false, 0, "", the first choice */
     double min, max;   /**< numbers: allowed range, both ends included; equal: no limits */
     bool below;        /**< max itself is outside */
-    const char *zero;  /**< integers: a word that stands for 0, "auto"; NULL: none */
     const char *choices;  /**< "off|bf16|f16" */
     const char *applies;  /**< choices of the selector that read it: "adam shampoo"; NULL: all */
     const char *defaults; /**< default by choice of the selector: "sgd=0.1 shampoo=0.05" */

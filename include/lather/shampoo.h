@@ -6,7 +6,7 @@
 #include "lather/orthogonalization.h"
 #include "lather/shampoo_kinds.h"
 
-enum { LT_NO_LIMIT = 0, LT_AUTO_FREQUENCY = 0 };
+enum { LT_NO_LIMIT = 0 };
 
 /** Exponents that replace 1/(2*order) for blocks of one order: exponent[order][dim]. */
 typedef struct lt_exponents {
@@ -25,21 +25,9 @@ typedef struct lt_shampoo_config {
     double weight_decay;
     lt_decay_type decay_type;
     lt_decay_scope decay_scope;
-    double peak_lr;                 /**< of LT_DECAY_CORRECTED and LT_DECAY_INDEPENDENT */
-    int64_t max_preconditioner_dim; /**< block side, >= 1; LT_NO_LIMIT: infinite */
-    /** Steps between roots, >= 1. LT_AUTO_FREQUENCY: 10, with a refresh_tolerance of 0.1 unless
-     *  another one is given. */
-    int64_t precondition_frequency;
-    /** In [0,1). Above 0: a block's roots are looked at 1, 2, 4, 8, 16, 24, ... times
-     *  precondition_frequency after its last new one, and a factor A whose root R is near enough keeps it:
-     *  |R^(q/2) A^p R^(q/2) x - c x| <= q * tolerance * |c x| on random vectors x, exponent p/q; c is
-     *  the best number with grafting, which makes lengths irrelevant, else 1. A basis Q is kept where
-     *  |offdiagonal of Q^T A Q| <= tolerance * |A|, Frobenius; its eigenvalues follow. */
-    double refresh_tolerance;
-    /** In [0,1). Above 0: the share of a step's time that roots may take. The precondition_frequency updates
-     *  behind the first roots are timed, and the frequency is from then on the least that meets it, at most
-     *  1000. Checkpoints have it. Excludes refresh_tolerance and LT_REFRESH_ASYNC. */
-    double precondition_budget;
+    double peak_lr;                     /**< of LT_DECAY_CORRECTED and LT_DECAY_INDEPENDENT */
+    int64_t max_preconditioner_dim;     /**< block side, >= 1; LT_NO_LIMIT: infinite */
+    int64_t precondition_frequency;     /**< steps between roots, >= 1 */
     int64_t start_preconditioning_step; /**< -1: precondition_frequency */
     bool use_bias_correction;
     /** Bias corrections count the steps in which the parameter has a gradient; false: all steps. */

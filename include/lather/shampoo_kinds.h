@@ -57,7 +57,6 @@ typedef enum lt_root_solver {
     LT_ROOT_HIGHER_ORDER, /**< coupled iteration with a truncated binomial series */
     LT_ROOT_NEWTON_DB,    /**< Newton-Denman-Beavers: roots 2 and 4 */
     LT_ROOT_QR,           /**< orthogonal iteration from the last basis */
-    LT_ROOT_TRACKED,      /**< the last basis, turned by simultaneous Jacobi rotations */
     LT_ROOT_RATIONAL      /**< a sum of shifted inverses: Hale, Higham & Trefethen 2008 */
 } lt_root_solver;
 

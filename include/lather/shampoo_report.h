@@ -30,11 +30,9 @@ typedef struct lt_shampoo_stats {
     double wait_seconds;   /**< for roots of LT_REFRESH_ASYNC that were late */
     double worker_seconds; /**< what those took that came into use, on their own thread */
     int64_t roots;         /**< matrices whose new roots came into use */
-    int64_t kept;          /**< matrices whose turn it was and whose roots were still near enough */
     int64_t retries;       /**< of them, again in double */
     int64_t failures;      /**< of them, without a new root */
     int64_t root_age;      /**< steps since the factors of the oldest root in use */
-    int64_t interval;      /**< steps between new roots, where a budget chooses them */
 } lt_shampoo_stats;
 /** Zeros if the optimizer is another one. */
 LT_API lt_shampoo_stats lt_shampoo_statistics(const lt_optim *optim);

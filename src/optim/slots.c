@@ -85,10 +85,9 @@ void lt_optim_number_range(const char *name, int64_t attempt, int64_t *low, int6
         const char *prefix;
         int64_t low, high;
     } known[] = {
-        {"attempt", attempt, attempt}, {"applied", 0, attempt},
-        {"updates.", 0, attempt},      {"failures.", 0, attempt},
-        {"rooted.", 0, attempt},       {"swap.", 0, swap},
-        {"pending.", LT_OK, LT_END},   {"precondition_interval", 0, 1000}, /* LT_LONGEST_INTERVAL */
+        {"attempt", attempt, attempt}, {"applied", 0, attempt}, {"updates.", 0, attempt},
+        {"failures.", 0, attempt},     {"rooted.", 0, attempt}, {"swap.", 0, swap},
+        {"pending.", LT_OK, LT_END},
     };
     *low = INT64_MIN; /* an optimizer outside the library: no range is known */
     *high = INT64_MAX;

@@ -83,7 +83,7 @@ static const error_row errors[] = {
     {"--batch-size 3x", "--batch-size: '3x' is no integer"},
     {"--batch-size 99999999999999999999", "is no integer"},
     {"--batch-size", "--batch-size: a value is missing"},
-    {"--workers often", "--workers: 'often' is no integer, nor auto"},
+    {"--workers often", "--workers: 'often' is no integer"},
     {"--lr 101", "--lr: 101 is not in [0, 100]"},
     {"--lr nan", "--lr: 'nan' is no number"},
     {"--lr=", "--lr: '' is no number"},
@@ -144,10 +144,6 @@ static void test_values(void **state)
     assert_int_equal(v.batch, 65);
     assert_true(lt_options_is_set(o, "batch-size"));
     assert_int_equal(v.workers, 2);
-    lt_options_free(&o);
-    assert_ok(parse(&o, &v, "--workers auto")); /* a word for 0 */
-    assert_int_equal(v.workers, 0);
-    assert_string_equal(lt_options_choice(o, "workers"), "auto");
     lt_options_free(&o);
     assert_ok(parse(&o, &v, ""));
     assert_near(v.lr, 0.5, 0); /* shampoo has none of its own */

@@ -46,19 +46,25 @@ SHAMPOO(series, c.root_solver = LT_ROOT_HIGHER_ORDER);
 SHAMPOO(denman, c.root_solver = LT_ROOT_NEWTON_DB);
 SHAMPOO(rational, c.root_solver = LT_ROOT_RATIONAL);
 SHAMPOO(qr, c.preconditioner = LT_PRECONDITIONER_CORRECTED; c.root_solver = LT_ROOT_QR);
-SHAMPOO(tracked, c.preconditioner = LT_PRECONDITIONER_CORRECTED; c.root_solver = LT_ROOT_TRACKED);
-SHAMPOO(kept, c.refresh_tolerance = 0.1);
 SHAMPOO(int8, c.factor_dtype = LT_STATE_INT8);
 SHAMPOO(int4, c.factor_dtype = LT_STATE_INT4);
 SHAMPOO(triangles, c.packed_factors = true);
 SHAMPOO(diagonals, c.on_failure = LT_ON_FAILURE_DIAGONAL; c.tolerated_failures = 0);
 
 static const maker more[] = {
-    {"kl", make_kl},           {"kl_bases", make_kl_bases},   {"spectral", make_spectral},
-    {"sign", make_sign},       {"newton", make_newton},       {"series", make_series},
-    {"denman", make_denman},   {"rational", make_rational},   {"qr", make_qr},
-    {"tracked", make_tracked}, {"kept", make_kept},           {"int8", make_int8},
-    {"int4", make_int4},       {"triangles", make_triangles}, {"diagonals", make_diagonals},
+    {"kl", make_kl},
+    {"kl_bases", make_kl_bases},
+    {"spectral", make_spectral},
+    {"sign", make_sign},
+    {"newton", make_newton},
+    {"series", make_series},
+    {"denman", make_denman},
+    {"rational", make_rational},
+    {"qr", make_qr},
+    {"int8", make_int8},
+    {"int4", make_int4},
+    {"triangles", make_triangles},
+    {"diagonals", make_diagonals},
 };
 
 /* --- One step --- */
@@ -261,10 +267,11 @@ int main(void)
         r.averaged = r.scaled = true;
         add_all(r);
     }
-    static const maker on_cpu[] = {
-        {"shampoo", make_shampoo},   {"eigendecomposed", make_eigendecomposed},
-        {"rational", make_rational}, {"qr", make_qr},
-        {"tracked", make_tracked},   {"newton", make_newton}};
+    static const maker on_cpu[] = {{"shampoo", make_shampoo},
+                                   {"eigendecomposed", make_eigendecomposed},
+                                   {"rational", make_rational},
+                                   {"qr", make_qr},
+                                   {"newton", make_newton}};
     for (size_t i = 0; i < COUNT_OF(on_cpu); i++) {
         row r = {.make = on_cpu[i].make, .device = "cpu"};
         snprintf(r.name, sizeof r.name, "%s on the cpu", on_cpu[i].name);

@@ -65,8 +65,6 @@ static const char *difference(const lt_shampoo_config *a, const lt_shampoo_confi
     DIFFERS(solver_order)
     DIFFERS(refresh_timing)
     DIFFERS(refresh_threads)
-    DIFFERS(refresh_tolerance)
-    DIFFERS(precondition_budget)
 #undef DIFFERS
     if (memcmp(&a->inverse_exponent.set, &b->inverse_exponent.set, sizeof a->inverse_exponent.set)
         != 0)

@@ -656,9 +656,9 @@ def what_wants_several_ranks_is_profiled_too(cwd):
         found = plan(cwd, "--goal", "loss=1", "--ranks", "4", "--ranks-per-node", "2", "--profile-seconds", "0.05", *flags, profile_file=f"{flags[0]}.json")
         assert found["candidates"][0]["ranks"] == 4 and not found["dropped"], found
     refuses(cwd, "--goal", "loss=1", "--ranks", "1", "--vary", "optim=shampoo", "--vary", "precondition-frequency=auto",
-            says=["no candidate is left of 1", "how many roots a run computes"])
+            says=["no candidate is left of 1", "--precondition-frequency auto is gone since 0.2"])
     refuses(cwd, "--goal", "loss=1", "--ranks", "1", "--optim", "shampoo", "--precondition-budget", "3%",
-            says=["--precondition-budget 0.03", "how many roots a run computes"])
+            says=["--precondition-budget is gone since 0.2: use --precondition-frequency"])
     refuses(cwd, "--goal", "loss=1", "--ranks", "1", "--vary", "drop-compute=soon,auto", says=["no candidate is left of 2", "is none of off, auto", "a number of seconds can be planned with"])
 
 

@@ -76,7 +76,6 @@ def steady(config):
     if config.get("epsilon", 1e-12) < DAMPED and config.get("epsilon_rule") != "pseudo_inverse":
         return None
     frequency = config.get("precondition_frequency", 1)
-    frequency = matrix.AUTO if frequency == "auto" else frequency
     if config.get("factor_frequency", 1) > 1 and frequency < matrix.FULL:
         return None  # as many gradients as steps do not fill a factor's rank
     out["max_preconditioner_dim"] = min(8, config.get("max_preconditioner_dim", 1024))

@@ -1,6 +1,7 @@
 /* Both sides of the range of each setting of each optimizer: in its config, and as a flag. */
 
 #include "fixture.h"
+#include "optim/registry/field.h"
 #include "optim/registry/registry.h"
 #include "option_limits.h"
 

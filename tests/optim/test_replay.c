@@ -284,23 +284,6 @@ static const bad_row out_of_range[] = {
      "[0,1024]"},
     {"independent decay without a rate", "{\"optim\": \"shampoo\", \"lr\": 0,"
      " \"weight_decay_type\": \"independent\"}", "peak_lr 0 is not in (0,inf)"},
-    {"a refresh tolerance of 1", "{\"optim\": \"shampoo\", \"lr\": 1, \"refresh_tolerance\": 1}",
-     "refresh_tolerance 1 is not in [0,1)"},
-    {"roots that stay and other threads", "{\"optim\": \"shampoo\", \"lr\": 1, \"refresh\": \"async\","
-     " \"precondition_frequency\": \"auto\"}", "refresh async contradicts refresh_tolerance 0.1"},
-    {"roots that stay without small eigenvalues", "{\"optim\": \"shampoo\", \"lr\": 1,"
-     " \"epsilon_rule\": \"pseudo_inverse\", \"refresh_tolerance\": 0.2}",
-     "pseudo_inverse contradicts refresh_tolerance 0.2"},
-    {"a budget of all", "{\"optim\": \"shampoo\", \"lr\": 1, \"precondition_budget\": 1}",
-     "precondition_budget 1 is not in [0,1)"},
-    {"a budget and a tolerance", "{\"optim\": \"shampoo\", \"lr\": 1, \"precondition_budget\": 0.03,"
-     " \"precondition_frequency\": \"auto\"}",
-     "refresh_tolerance 0.1 contradicts precondition_budget 0.03"},
-    {"a budget and other threads", "{\"optim\": \"shampoo\", \"lr\": 1, \"precondition_budget\": 0.03,"
-     " \"refresh\": \"async\"}", "refresh async contradicts precondition_budget 0.03"},
-    {"roots that stay with an odd exponent", "{\"optim\": \"shampoo\", \"lr\": 1,"
-     " \"refresh_tolerance\": 0.2, \"inverse_exponent\": {\"1\": 0.4711}}",
-     "exponent 0.4711 has no residual"},
     {"a frequency below 0", "{\"optim\": \"shampoo\", \"lr\": 1, \"precondition_frequency\": -1}",
      "precondition_frequency -1 is not in [1,"},
     {"start below frequency", "{\"optim\": \"shampoo\", \"lr\": 1, \"precondition_frequency\": 3,"

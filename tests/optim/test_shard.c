@@ -88,17 +88,6 @@ static lt_status make_kept(lt_optim **out, const lt_params *params, lt_state_dty
     return lt_optim_set_state_dtype(*out, dtype == LT_STATE_F32 ? dtype : LT_STATE_INT8);
 }
 
-/* Owners decide which roots stay. */
-static lt_status make_that_stay(lt_optim **out, const lt_params *params)
-{
-    lt_shampoo_config c = LT_SHAMPOO_REFERENCE;
-    c.epsilon = 1e-6;
-    c.max_preconditioner_dim = 2;
-    c.beta2 = 0.9;
-    c.refresh_tolerance = 0.1;
-    return lt_optim_shampoo(out, params, &c);
-}
-
 static lt_status make_int4(lt_optim **out, const lt_params *params)
 {
     return make_kept(out, params, LT_STATE_INT4);
@@ -112,7 +101,6 @@ static lt_status make_packed(lt_optim **out, const lt_params *params)
 static const row rows[] = {
     {.name = "shampoo, blocks of 2", .make = make_shampoo, .bound = 4e-6},
     {.name = "shampoo in f64: as if it were not divided", .make = make_shampoo, .f64 = true},
-    {.name = "shampoo, roots that stay", .make = make_that_stay, .bound = 4e-6},
     {.name = "shampoo, parameters", .make = make_shampoo, .gather_params = true},
     {.name = "shampoo in bf16", .make = make_shampoo, .dtype = LT_BF16, .bound = 0.02},
     {.name = "shampoo in f16", .make = make_shampoo, .dtype = LT_F16, .bound = 0.002},

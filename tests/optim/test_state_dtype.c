@@ -107,7 +107,7 @@ static lt_status open_packed_eigen(lt_optim **out, const lt_params *params, lt_s
 {
     lt_shampoo_config c = shampoo(dtype);
     c.preconditioner = LT_PRECONDITIONER_EIGENDECOMPOSED;
-    c.root_solver = LT_ROOT_TRACKED;
+    c.root_solver = LT_ROOT_QR;
     c.packed_factors = packs;
     return lt_optim_shampoo(out, params, &c);
 }

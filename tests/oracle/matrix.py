@@ -14,7 +14,6 @@ SHORT_SHAPES = {"v": (7,), "m": (5, 6), "tall": (9, 4), "conv": (6, 3, 3, 3), "f
                 "scalar": (), "wide": (3, 17)}
 LONG_SHAPES = dict(SHORT_SHAPES, stem=(16, 3, 3, 3), big=(70, 65), cube=(4, 5, 3))
 SHORT_STEPS, LONG_STEPS = 14, 24
-AUTO = 10       # steps between looks of precondition_frequency "auto"
 FULL = 12       # every factor of blocks of at most 8 has full rank after so many steps, with a gradient missing now and then
 
 
@@ -191,25 +190,6 @@ SINGLE = {
                                              preconditioner="kl", grafting="adam"),
                                      shampoo(precondition_frequency=3, start_preconditioning_step=4, preconditioner="kl",
                                              grafting="adam")),
-    "roots that stay": (shampoo(precondition_frequency=2, refresh_tolerance=0.2), shampoo(precondition_frequency=2)),
-    "roots that stay, any length, staggered": (shampoo(precondition_frequency=3, refresh_tolerance=0.15, refresh="staggered", grafting="adam"),
-                                               shampoo(precondition_frequency=3, refresh="staggered", grafting="adam")),
-    "roots that stay, of odd powers": (shampoo(precondition_frequency=2, refresh_tolerance=0.1, target_dimensionality=3, max_preconditioner_dim=64,
-                                               epsilon_rule="after", inverse_exponent={"1": 0.4}),
-                                       shampoo(precondition_frequency=2, target_dimensionality=3, max_preconditioner_dim=64,
-                                               epsilon_rule="after", inverse_exponent={"1": 0.4})),
-    "roots that stay, relative epsilon": (shampoo(precondition_frequency=1, refresh_tolerance=0.1, epsilon_rule="relative", epsilon=1e-4),
-                                          shampoo(precondition_frequency=1, epsilon_rule="relative", epsilon=1e-4)),
-    "roots that stay, kl": (shampoo(precondition_frequency=2, refresh_tolerance=0.2, preconditioner="kl"),
-                            shampoo(precondition_frequency=2, preconditioner="kl")),
-    "roots that stay, traces": (shampoo(precondition_frequency=2, refresh_tolerance=0.2, trace_scaling=0.5),
-                                shampoo(precondition_frequency=2, trace_scaling=0.5)),
-    "bases that stay": (shampoo(start_preconditioning_step=FULL, refresh_tolerance=0.08, preconditioner="eigenvalue_corrected"),
-                        shampoo(start_preconditioning_step=FULL, preconditioner="eigenvalue_corrected")),
-    "bases that stay, eigenvalues that follow": (
-        shampoo(start_preconditioning_step=FULL, refresh_tolerance=0.08, preconditioner="eigendecomposed"),
-        shampoo(start_preconditioning_step=FULL, preconditioner="eigendecomposed")),
-    "auto": (shampoo(precondition_frequency="auto", grafting="sgd"), shampoo(precondition_frequency=3, grafting="sgd")),
     "diagonal vectors": (shampoo(diagonal_vectors=True), shampoo()),
     "diagonal vectors, late roots, grafted": (shampoo(diagonal_vectors=True, precondition_frequency=3, grafting="adam"),
                                               shampoo(precondition_frequency=3, grafting="adam")),

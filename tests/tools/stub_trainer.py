@@ -103,9 +103,8 @@ class Run:
         return 1.5 + 0.1 * made_up(self.config["seed"]) - (step - 1) * 0.01 * made_up(self.lr, self.config["optim"], step)
 
     def step(self, step):
-        tolerance = float(self.config.get("refresh-tolerance", 0)) > 0
         roots = ',"shampoo_factor_seconds":1e-4,"shampoo_root_seconds":2e-4,"shampoo_apply_seconds":1e-4,"shampoo_roots":' \
-            + ('4,"shampoo_kept":6' if tolerance else "10") if self.config["optim"] == "shampoo" else ""
+            + ("4" if int(self.config.get("precondition-frequency", 1)) > 1 else "10") if self.config["optim"] == "shampoo" else ""
         return (f'{{"event":"step","step":{step},"epoch":{(step - 1) // self.steps},"loss":{self.loss(step)},"lr":{self.lr},'
                 f'"data_seconds":1e-5,"seconds":{1e-3 * (1 + made_up(step, self.lr))}{roots}}}\n')
 

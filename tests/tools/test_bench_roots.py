@@ -31,10 +31,8 @@ def check_roots():
 
 
 def check_bases():
-    near, far = (run('--bases', '--solvers', 'eigh,qr,tracked', '--moved', moved)
-                 for moved in ('0.01', '0.3'))
-    for solver in ('qr', 'tracked'):
-        assert near[solver]['fallbacks'] == 0 and near[solver]['one_minus_cos'] < 1e-2, near
+    near, far = (run('--bases', '--solvers', 'eigh,qr', '--moved', moved) for moved in ('0.01', '0.3'))
+    assert near['qr']['fallbacks'] == 0 and near['qr']['one_minus_cos'] < 1e-2, near
     assert far['qr']['one_minus_cos'] > 10 * near['qr']['one_minus_cos'], (near, far)
     assert abs(far['eigh']['one_minus_cos']) < 1e-6, far
 
@@ -46,18 +44,7 @@ def check_counts():
     assert [(r['n'], r['count']) for r in rows] == [(24, 3), (16, 1)], rows
 
 
-def check_looks():
-    """Every root stays, whatever the solver; other old roots are refused."""
-    row = run('--solvers', 'rational', '--looks')['rational']
-    assert 0 < row['look_cpu_milliseconds'], row
-    assert row['fallbacks'] == 0, row
-    done = subprocess.run([sys.argv[1], 'roots', *SMALL, '--looks', '--bases'], stderr=subprocess.PIPE, text=True,
-                          check=False)
-    assert done.returncode and 'not --bases' in done.stderr, done
-
-
 check_roots()
-check_looks()
 check_counts()
 check_bases()
 print('4 passed, 0 failed')

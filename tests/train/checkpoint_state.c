@@ -223,25 +223,22 @@ static void test_tasks_differ(void **state)
     run_close(&r);
 }
 
-/* Only a budget's interval may be added or dropped. */
 static void test_numbers(void **state)
 {
     (void)state;
     char path[TEMP_PATH], file[TEMP_PATH];
-    lt_shampoo_config c = LT_SHAMPOO_REFERENCE;
     run a, b;
-    c.precondition_budget = 0.5;
     run_open(&a, "shampoo", 5);
     run_open(&b, "shampoo", 5);
-    lt_optim_free(&b.optim);
-    assert_ok(lt_optim_shampoo(&b.optim, &b.params, &c));
-    b.parts.optim = b.optim;
     free(save_state(&a, path));
     temp_path(file, path, "state.json");
     assert_ok(lt_checkpoint_load(path, &b.parts, &b.state)); /* the control */
     cut(file, "{\"attempt\"", "\"attempt\"", "{\"other\":1,");
     assert_status(lt_checkpoint_load(path, &b.parts, &b.state), LT_E_FORMAT);
     assert_non_null(strstr(lt_error_message(), "numbers of another optimizer"));
+    cut(file, "{\"other\"", "\"attempt\"", "{\"precondition_interval\":7,");
+    assert_status(lt_checkpoint_load(path, &b.parts, &b.state), LT_E_FORMAT);
+    assert_non_null(strstr(lt_error_message(), "--precondition-budget, which is gone since 0.2"));
     cut(file, "\"attempt\"", ":", "\"attempts\"");
     assert_status(lt_checkpoint_load(path, &b.parts, &b.state), LT_E_FORMAT);
     assert_non_null(strstr(lt_error_message(), "the optimizer's number 'attempt' is missing"));

@@ -47,7 +47,6 @@ enum { SOLVERS = 16, REPEATS = 1000 };
 typedef struct result {
     const char *solver;
     double milliseconds, cpu_milliseconds, residual, angle; /* medians; the worst of the list */
-    double look; /* CPU milliseconds of a look at the list, the least */
     lt_root_stats stats;
 } result;
 
@@ -225,7 +224,7 @@ static void print_rows(const settings *s, const char *name, const samples *list,
                        int solvers, const double lapack[3])
 {
     const double best = fmin(lapack[0], lapack[1]), lapack_cpu = fmax(lapack[2], 0);
-    char one[32], two[32], cpu[32], look[32];
+    char one[32], two[32], cpu[32];
     const int64_t n = list->item[0].n;
     for (int k = 0; k < solvers; k++)
         fprintf(stderr,
@@ -235,47 +234,18 @@ static void print_rows(const settings *s, const char *name, const samples *list,
                 best > 0 ? 1e3 * best / r[k].milliseconds : 0, r[k].residual, r[k].angle,
                 (long long)r[k].stats.retries, (long long)r[k].stats.fallbacks,
                 r[k].cpu_milliseconds, lapack_cpu / r[k].cpu_milliseconds);
-    for (int k = 0; k < solvers && s->looks; k++)
-        fprintf(stderr, "%-20s %5lld x%-4zu %-12s a look: cpu %.3f ms, %.1f %% of its roots\n",
-                name, (long long)n, list->count, r[k].solver, r[k].look,
-                100 * r[k].look / r[k].cpu_milliseconds);
     print_lapack(name, list, lapack);
     for (int k = 0; k < solvers && s->common.json; k++, first_row = false)
         printf("%s{\"matrices\": \"%s\", \"n\": %lld, \"count\": %zu, \"solver\": \"%s\", "
                "\"milliseconds\": %.6g, \"cpu_milliseconds\": %.6g, \"ssyevd_milliseconds\": "
                "[%s, %s], \"ssyevd_cpu_milliseconds\": %s, \"residual\": "
                "%.4g, \"one_minus_cos\": %.4g, \"retries\": %lld, "
-               "\"fallbacks\": %lld, \"look_cpu_milliseconds\": %s}",
+               "\"fallbacks\": %lld}",
                first_row ? "" : ", ", name, (long long)n, list->count, r[k].solver,
                r[k].milliseconds, r[k].cpu_milliseconds, milliseconds_text(lapack[0], one),
                milliseconds_text(lapack[1], two), milliseconds_text(lapack[2] / 1e3, cpu),
                r[k].residual, r[k].angle, (long long)r[k].stats.retries,
-               (long long)r[k].stats.fallbacks,
-               milliseconds_text(r[k].look > 0 ? r[k].look / 1e3 : -1, look));
-}
-
-/* What was computed is the old root, of the same matrix: it stays. */
-static lt_status time_looks(lt_device *device, lt_shampoo_config c, const samples *list, place *p,
-                            result *r)
-{
-    lt_root_stats *stats = &r->stats;
-    const lt_root_stats before = *stats;
-    c.refresh_tolerance = 0.99;
-    for (size_t i = 0; i < list->count; i++) {
-        LT_TRY(write_sample(p[i].a, list->item[i].a));
-        lt_tensor_free(&p[i].old);
-        p[i].old = p[i].out;
-    }
-    const seconds begin = read_clocks();
-    lt_status st = run_solver(device, &c, list, p, r);
-    const double took = 1e3 * (read_clocks().cpu - begin.cpu);
-    r->look = r->look > 0 ? fmin(r->look, took) : took;
-    for (size_t i = 0; i < list->count; i++)
-        p[i].old = NULL;
-    if (!st && stats->kept - before.kept != (int64_t)list->count)
-        st = lt_fail(LT_E_ARG, "bench roots: a root did not stay");
-    *stats = before;
-    return st;
+               (long long)r[k].stats.fallbacks);
 }
 
 /* times[0..2 * repeats): ssyevd with one thread and with two; then two rows a solver. */
@@ -299,8 +269,6 @@ static lt_status time_all(lt_device *device, const settings *s, const lt_shampoo
             const seconds end = read_clocks();
             times[(2 + 2 * k) * n + i] = 1e3 * (end.wall - begin.wall);
             times[(3 + 2 * k) * n + i] = 1e3 * (end.cpu - begin.cpu);
-            if (s->looks)
-                LT_TRY(time_looks(device, c, list, p, &r[k]));
             if (s->accuracy && i == n - 1)
                 LT_TRY(evaluate(s, list, p, &r[k]));
         }

@@ -13,7 +13,7 @@ EPOCHS = 120  # rows of the table of epochs
 EPOCH_KEYS = ("epoch", "step", "train_loss", "train_top1", "val_loss", "val_top1", "val_top5", "seconds", "eval_seconds")
 SHAMPOO_KEYS = ("shampoo_factor_seconds", "shampoo_root_seconds", "shampoo_apply_seconds")
 MUON_KEY = "muon_seconds"
-ROOT_KEYS = ("shampoo_roots", "shampoo_kept")
+ROOT_KEYS = ("shampoo_roots",)
 
 
 def read_records(path):

@@ -33,7 +33,6 @@ class Run:
         self.is_elementwise = metrics["settings"].get("optim", "sgd") in ELEMENTWISE
         found = metrics.get("roots") or {}
         self.roots = found.get("shampoo_roots")
-        self.kept = found.get("shampoo_kept", 0)
         self.evaluated = metrics.get("evaluated", {})
         self.bytes = metrics.get("optimizer_bytes") or 0
 

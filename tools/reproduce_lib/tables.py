@@ -158,14 +158,13 @@ def roots(measured):
     for name, arm in measured.plan.arms.items():
         runs = [run for run in measured.runs(name) if run.roots]
         if runs:
-            made, kept = (mean([getattr(run, key) for run in runs]) for key in ("roots", "kept"))
             ratio = measured.roots_ratio(name)
-            rows.append([arm.label, f"{made:.0f}", f"{100 * kept / (made + kept):.1f}", f"{100 * measured.root_time(runs):.2f}",
+            rows.append([arm.label, f"{mean([run.roots for run in runs]):.0f}", f"{100 * measured.root_time(runs):.2f}",
                          f"{ratio[0]:.0f} [{ratio[1]:.0f}, {ratio[2]:.0f}]" if ratio else "–"])
     base = measured.plan.arms[measured.plan.baseline].label
-    columns = [words("optimizer"), count("roots computed in a run"), count("of those looked at that stayed, %"),
+    columns = [words("optimizer"), count("roots computed in a run"),
                seconds("time in roots, % of forward and backward"), seconds(f"of that of {base}, %")]
-    return Table("roots", columns, rows, "Matrices whose roots were computed anew; time in roots, looks included, over the rest of the same steps without the "
+    return Table("roots", columns, rows, "Matrices whose roots were computed anew; time in roots over the rest of the same steps without the "
                  "optimizer's own work.")
 
 

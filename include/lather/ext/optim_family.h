@@ -28,7 +28,6 @@ typedef struct lt_optim_field {
     bool below;              /**< high itself is outside */
     double unset;            /**< a value that may lie outside, if unset_means is there */
     const char *unset_means; /**< "beta1"; NULL: there is no such value */
-    const char *zero;        /**< integers: a word for unset 0, "auto"; NULL: none */
     const char *choices;     /**< "none|sgd|adam" */
     bool shared;             /**< listed under "Optimizer", whatever the family's group */
     bool flag_only;          /**< no key in JSON, and no preset sets it */

@@ -18,18 +18,15 @@ typedef struct lt_root_job {
 
     lt_status status;    /**< out: LT_OK, or why there is nothing new; the others go on */
     lt_root_solver used; /**< out: the solver, or LT_ROOT_EIGH where that had to step in */
-    bool kept;           /**< out: old is within refresh_tolerance; out stays as it was */
     bool retried;        /**< out: solved in double */
     int iterations;      /**< out: of the solver; 0 if it has none */
     double residual;     /**< out: |R^p A - I| / sqrt(n) on random vectors, or of a basis
-                              |offdiagonal of Q^T A Q| / |A|; < 0: not measured. Of what was kept:
-                              what the tolerance is for */
+                              |offdiagonal of Q^T A Q| / |A|; < 0: not measured */
 } lt_root_job;
 
 /** What happened, added up over calls. */
 typedef struct lt_root_stats {
     int64_t matrices;
-    int64_t kept;      /**< of them, near enough */
     int64_t retries;   /**< of them, solved in double */
     int64_t fallbacks; /**< of them, by LT_ROOT_EIGH instead of the solver */
     int64_t failures;  /**< of them, without a result */

@@ -20,7 +20,11 @@ typedef struct gone {
 static const gone table[] = {
 {"cache-dir", "0.2", "lather-pack --mode original DIR LOCAL, then --data LOCAL", .was = NULL},
 {"cache-dir-limit", "0.2", "lather-pack --mode resized, whose packs are smaller", .was = NULL},
+{"precondition-budget", "0.2", "--precondition-frequency", .was = "0"},
+{"precondition-frequency", "0.2", "a number of updates, as 50", .value = "auto"},
 {"read-ahead", "0.2", "--workers: more threads wait for a slow disk at once", .was = "64"},
+{"refresh-tolerance", "0.2", "--precondition-frequency", .was = "0"},
+{"root-solver", "0.2", "eigh, or qr", .value = "tracked"},
 };
 /* clang-format on */
 

@@ -29,12 +29,11 @@ static lt_status parse_int(const lt_option *option, const char *value, int64_t *
     char *end;
     errno = 0;
     *out = 0;
-    if (option->zero && !strcmp(value, option->zero))
-        return LT_OK;
     long long number = strtoll(value, &end, 10);
-    if (end == value || *end || errno)
-        return lt_fail(LT_E_ARG, "--%s: '%s' is no integer%s%s", option->name, value,
-                       option->zero ? ", nor " : "", option->zero ? option->zero : "");
+    if (end == value || *end || errno) {
+        LT_TRY(lt_options_check_gone(option->name, strlen(option->name), value));
+        return lt_fail(LT_E_ARG, "--%s: '%s' is no integer", option->name, value);
+    }
     if (is_outside(option, (double)number))
         return out_of_range(option, value);
     *out = number;
@@ -45,10 +44,6 @@ static lt_status parse_double(const lt_option *option, const char *value, double
 {
     char *end;
     double number = strtod(value, &end);
-    if (option->meta && strchr(option->meta, '%') && end != value && !strcmp(end, "%")) {
-        number /= 100; /* a share, which may be written in percent */
-        end++;
-    }
     if (end == value || *end || isnan(number))
         return lt_fail(LT_E_ARG, "--%s: '%s' is no number", option->name, value);
     if (is_outside(option, number) || isinf(number))
@@ -203,14 +198,6 @@ void lt_options_number(char *text, size_t size, double value)
     }
 }
 
-static void write_int(const lt_option *option, int64_t value, char *text, size_t size)
-{
-    if (option->zero && !value)
-        snprintf(text, size, "%s", option->zero);
-    else
-        snprintf(text, size, "%" PRId64, value);
-}
-
 const char *lt_options_text(const lt_options *o, const char *name, char *text, size_t size)
 {
     const lt_option_row *row = lt_options_find(o, name, strlen(name));
@@ -225,7 +212,7 @@ const char *lt_options_text(const lt_options *o, const char *name, char *text, s
         snprintf(text, size, "%s", *(const bool *)from ? "true" : "false");
         break;
     case LT_OPTION_INT:
-        write_int(option, *(const int64_t *)from, text, size);
+        snprintf(text, size, "%" PRId64, *(const int64_t *)from);
         break;
     case LT_OPTION_DOUBLE:
         lt_options_number(text, size, *(const double *)from);

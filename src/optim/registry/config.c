@@ -1,6 +1,7 @@
 /* Optimizers from JSON: the keys of every optimizer, and those of its family's fields. */
 
 #include "base/alloc.h"
+#include "base/options/options.h"
 #include "base/text.h"
 #include "field.h"
 #include "registry.h"
@@ -83,6 +84,7 @@ _Static_assert(sizeof(lt_dtype) == sizeof(int), "enumerations have the size of i
 
 static lt_status unknown_key(const lt_optim_family *f, const char *name)
 {
+    LT_TRY(lt_options_check_gone(name, strlen(name), NULL));
     const char **known = lt_alloc(COMMON + f->fields, sizeof *known);
     size_t count = COMMON;
     if (!known)

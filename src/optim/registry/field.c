@@ -120,10 +120,7 @@ const char *lt_field_text(const lt_optim_field *f, const void *config, char *tex
         break;
     case LT_FIELD_COUNT:
     case LT_FIELD_LIMIT:
-        if (f->zero && value >= 0 && value <= 0)
-            snprintf(text, size, "%s", f->zero);
-        else
-            snprintf(text, size, "%" PRId64, *(const int64_t *)at(f, config));
+        snprintf(text, size, "%" PRId64, *(const int64_t *)at(f, config));
         break;
     case LT_FIELD_SMALL:
         snprintf(text, size, "%d", *(const int *)at(f, config));
@@ -162,7 +159,7 @@ lt_status lt_field_set(const lt_optim_field *f, void *config, const char *text)
         break;
     case LT_FIELD_COUNT:
     case LT_FIELD_LIMIT:
-        *(int64_t *)to = f->zero && !strcmp(text, f->zero) ? 0 : strtoll(text, NULL, 10);
+        *(int64_t *)to = strtoll(text, NULL, 10);
         break;
     case LT_FIELD_SMALL:
         *(int *)to = (int)strtoll(text, NULL, 10);
@@ -260,8 +257,8 @@ lt_status lt_field_read(const lt_optim_field *f, void *config, const lt_json_val
     void *to = (char *)config + f->offset;
     if (f->read)
         return f->read(config, v);
-    if (f->zero && v->type == LT_JSON_STRING && !strcmp(v->string, f->zero))
-        return lt_field_set(f, config, f->zero);
+    if (v->type == LT_JSON_STRING)
+        LT_TRY(lt_options_check_gone(f->name, strlen(f->name), v->string));
     if (f->type == LT_FIELD_REAL)
         return read_real(f, to, v);
     if (f->type == LT_FIELD_CHOICE)

@@ -155,7 +155,6 @@ static void describe_readers(lt_optim_rows *r, const char *name, lt_option *row)
         widen(row, field);
         row->help = row->help ? row->help : field->help;
         row->meta = row->meta ? row->meta : field->meta;
-        row->zero = row->zero ? row->zero : field->zero;
         row->also = row->also ? row->also : field->also;
         row->common = row->common || field->common;
         row->through = field->rare ? pairs : row->through;

@@ -139,7 +139,7 @@ static lt_status use_diagonal(const lt_shampoo *s, const lt_block *b, int d, boo
 static void count_matrices(lt_shampoo *s, const lt_root_task *tasks, size_t count)
 {
     for (size_t i = 0; i < count; i++)
-        tasks[i].block->refreshed = tasks[i].block->failed = tasks[i].block->made = false;
+        tasks[i].block->refreshed = tasks[i].block->failed = false;
     for (size_t i = 0; i < count; i++) {
         const lt_root_task *t = &tasks[i];
         lt_factor *f = &t->block->factor[t->dim];
@@ -147,9 +147,7 @@ static void count_matrices(lt_shampoo *s, const lt_root_task *tasks, size_t coun
         if (!t->status && f->root)
             lt_tensor_touch(f->root);
         t->block->failed |= t->status != LT_OK;
-        t->block->made |= !t->kept;
-        s->stats.roots += !t->kept;
-        s->stats.kept += t->kept;
+        s->stats.roots++;
         s->stats.retries += t->retried;
         s->stats.failures += t->status != LT_OK;
     }
@@ -163,7 +161,7 @@ static void count_blocks(const lt_root_task *tasks, size_t count, int64_t step)
             continue;
         b->refreshed = true;
         b->failures = b->failed ? b->failures + 1 : 0;
-        b->rooted = b->failed || !b->made ? b->rooted : step;
+        b->rooted = b->failed ? b->rooted : step;
     }
 }
 

@@ -38,9 +38,7 @@ WHETHER(is_async, c->refresh_timing == LT_REFRESH_ASYNC)
 WHETHER(has_factors, lt_shampoo_has_factors(c))
 WHETHER(has_start, has_factors(c) || c->grafting != LT_GRAFTING_NONE)
 /* Without factors the frequency is only what start_preconditioning_step is when nothing says it. */
-WHETHER(has_frequency, has_factors(c)
-                           || (has_start(c) && c->start_preconditioning_step < 0
-                               && c->precondition_frequency != LT_AUTO_FREQUENCY))
+WHETHER(has_frequency, has_factors(c) || (has_start(c) && c->start_preconditioning_step < 0))
 WHETHER(is_spectral, c->preconditioner == LT_PRECONDITIONER_SPECTRAL)
 WHETHER(is_sign, c->preconditioner == LT_PRECONDITIONER_SIGN)
 WHETHER(makes_steps, is_spectral(c) && c->orthogonalization.method != LT_ORTHOGONAL_SVD)
@@ -84,8 +82,6 @@ static const lt_optim_field fields[] = {
 {"beta3", REAL(beta3, 1), .below = true, .shared = true, UNSET(-1, "beta1"), READ_IF(has_filter, "--beta1 above 0", -1), .rare = true, .help = "memory in the filtered gradient; -1: beta1"},
 {"epsilon", REAL(epsilon, HUGE_VAL), .shared = true, NEEDS_FACTORS(1e-6), .help = "added to second moments or factors"},
 {"precondition_frequency", COUNT(precondition_frequency, 1, HUGE_VAL), UNSET(0, "auto"), .zero = "auto", .meta = "N|auto", READ_IF(has_frequency, "a --preconditioner with factors", 50), .common = true, .help = "updates between new roots; auto: every 10 updates those are computed anew that --refresh-tolerance does not let stay"},
-{"refresh_tolerance", REAL(refresh_tolerance, 1), .below = true, NEEDS_FACTORS(0), .help = "every --precondition-frequency updates a root stays that is so near the one of the present factor: relative change of the root, or share of the factor outside the diagonal in a kept basis; 0: none stays, with auto 0.1"},
-{"precondition_budget", REAL(precondition_budget, 1), .below = true, .meta = "P%", NEEDS_FACTORS(0), .help = "share of the time that new roots may take, 0.03 or 3%: --precondition-frequency updates are timed behind the first roots, then updates between new roots are as many as it takes; 0: --precondition-frequency says it"},
 {"start_preconditioning_step", COUNT(start_preconditioning_step, 1, HUGE_VAL), UNSET(-1, "precondition_frequency"), READ_IF(has_start, "a --preconditioner with factors, or --grafting", -1), .help = "first update with roots; -1: the frequency"},
 {"max_preconditioner_dim", .type = LT_FIELD_LIMIT, AT(max_preconditioner_dim), .high = HUGE_VAL, UNSET(LT_NO_LIMIT, "no limit"), .common = true, .help = "largest side of a block; 0: no limit"},
 {"grafting", CHOICE(grafting, "none|sgd|adagrad|rmsprop|adam"), .help = "method that gives the update its length"},

@@ -140,7 +140,7 @@ void lt_shampoo_close_tasks(const lt_root_task *tasks, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         lt_factor *f = &tasks[i].block->factor[tasks[i].dim];
-        if (f->kept_root && f->root && !tasks[i].status && !tasks[i].kept)
+        if (f->kept_root && f->root && !tasks[i].status)
             lt_quantized_store(f->kept_root, f->root, 0);
         if (f->kept_root)
             lt_tensor_free(&f->root);

@@ -84,16 +84,11 @@ static lt_status check_backend(const lt_shampoo *s)
     return lt_optim_need(&s->base, be->frobenius != NULL, "frobenius");
 }
 
-/* What is the host's work: kept factors, and a budget's clock. */
+/* What is the host's work: kept factors, and steps of factors that differ. */
 static lt_status check_host(const lt_shampoo *s)
 {
     const lt_shampoo_config *c = &s->config;
     void *ctx;
-    if (c->precondition_budget > 0 && !lt_optim_backend(&s->base, &ctx)->host_memory)
-        return lt_fail(LT_E_UNSUPPORTED,
-                       "shampoo: precondition_budget %g: what roots take on backend %s is not "
-                       "known to the host",
-                       c->precondition_budget, s->base.device->backend->name);
     if (c->factor_frequency > 1 && !lt_optim_backend(&s->base, &ctx)->host_memory)
         return lt_fail(LT_E_UNSUPPORTED,
                        "shampoo: factor_frequency %" PRId64 ": backend %s updates "
@@ -134,7 +129,6 @@ static void destroy(lt_optim *self)
     if (s->spectral)
         lt_orthogonal_close(s->spectral);
     lt_free(s->spectral);
-    lt_free(s->budget.other);
     lt_free(s->spectral_job);
     lt_free(s->product);
     lt_free(s->gram);

@@ -26,20 +26,9 @@ static int64_t due_phase(const lt_shampoo *s)
     return staggered && after > 0 ? (after - 1) % s->config.precondition_frequency : -1;
 }
 
-/* Factors change less and less, so looks become rarer: after 1, 2, 4, 8 turns, then every 8. The age of the roots
- * says which turn it is, and a checkpoint has that. */
-static bool is_looked_at(const lt_shampoo *s, const lt_block *b)
+static bool is_due(const lt_block *b, bool all, int64_t phase)
 {
-    const int64_t f = s->config.precondition_frequency, age = s->base.attempt - b->rooted;
-    const int64_t turn = (age + f - 1) / f, longest = 8;
-    if (!(s->config.refresh_tolerance > 0) || !b->rooted || b->failures)
-        return true;
-    return turn % longest == 0 || (turn & (turn - 1)) == 0;
-}
-
-static bool is_due(const lt_shampoo *s, const lt_block *b, bool all, int64_t phase)
-{
-    return (all || b->phase == phase) && is_looked_at(s, b);
+    return all || b->phase == phase;
 }
 
 lt_due lt_shampoo_plan(lt_shampoo *s)
@@ -47,7 +36,7 @@ lt_due lt_shampoo_plan(lt_shampoo *s)
     const bool all = all_are_due(s);
     const int64_t phase = due_phase(s);
     for (size_t i = 0; i < s->count; i++)
-        s->block[i].due = is_due(s, &s->block[i], all, phase);
+        s->block[i].due = is_due(&s->block[i], all, phase);
     return all ? LT_DUE_ALL : phase >= 0 ? LT_DUE_SOME : LT_DUE_NONE;
 }
 
@@ -55,9 +44,9 @@ bool lt_shampoo_refreshes(const lt_shampoo *s)
 {
     const bool all = all_are_due(s);
     const int64_t phase = due_phase(s);
-    bool any = all && !(s->config.refresh_tolerance > 0);
+    bool any = all;
     for (size_t i = 0; i < s->count && !any; i++)
-        any = is_due(s, &s->block[i], all, phase);
+        any = is_due(&s->block[i], all, phase);
     return any;
 }
 

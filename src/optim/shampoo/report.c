@@ -49,6 +49,5 @@ lt_shampoo_stats lt_shampoo_statistics(const lt_optim *optim)
     if (s->base.shard)
         stats.gather_seconds = s->base.shard->seconds;
     stats.root_age = age_of_roots(s);
-    stats.interval = s->config.precondition_frequency;
     return stats;
 }

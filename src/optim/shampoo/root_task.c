@@ -122,7 +122,6 @@ lt_status lt_shampoo_run_tasks(lt_shampoo *s, lt_root_task *tasks, size_t count)
         st = lt_root_run(&context, jobs, count);
     for (size_t i = 0; i < count && !st; i++) {
         tasks[i].status = jobs[i].status;
-        tasks[i].kept = jobs[i].kept;
         tasks[i].retried = jobs[i].retried;
     }
     if (!st)

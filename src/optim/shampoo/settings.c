@@ -238,40 +238,6 @@ static lt_status check_contradictions(const lt_shampoo_config *c)
     return LT_OK;
 }
 
-static lt_status check_tolerance(const lt_shampoo_config *c)
-{
-    if (!(c->refresh_tolerance > 0))
-        return LT_OK;
-    if (c->refresh_timing == LT_REFRESH_ASYNC)
-        return lt_fail(LT_E_ARG,
-                       "shampoo: refresh async contradicts refresh_tolerance %g: which roots "
-                       "stay is decided in the step that would use new ones",
-                       c->refresh_tolerance);
-    if (c->epsilon_rule == LT_EPSILON_PSEUDO_INVERSE)
-        return lt_fail(LT_E_ARG,
-                       "shampoo: epsilon_rule pseudo_inverse contradicts refresh_tolerance "
-                       "%g: a root without the small eigenvalues has no residual",
-                       c->refresh_tolerance);
-    return LT_OK;
-}
-
-static lt_status check_budget(const lt_shampoo_config *c)
-{
-    if (!(c->precondition_budget > 0))
-        return LT_OK;
-    if (c->refresh_tolerance > 0)
-        return lt_fail(LT_E_ARG,
-                       "shampoo: refresh_tolerance %g contradicts precondition_budget %g: both "
-                       "say how often roots are computed",
-                       c->refresh_tolerance, c->precondition_budget);
-    if (c->refresh_timing == LT_REFRESH_ASYNC)
-        return lt_fail(LT_E_ARG,
-                       "shampoo: refresh async contradicts precondition_budget %g: its roots "
-                       "take no time of the step",
-                       c->precondition_budget);
-    return LT_OK;
-}
-
 static lt_status check_kept(const lt_shampoo_config *c)
 {
     if (c->packed_factors && c->factor_dtype != LT_STATE_F32)
@@ -298,10 +264,6 @@ static lt_status check_kept(const lt_shampoo_config *c)
 /* Gradients that a factor below f32 sees between two roots. */
 static const int64_t gradients_per_root = 4;
 
-/* Of LT_AUTO_FREQUENCY. */
-static const int64_t auto_interval = 10;
-static const double auto_tolerance = 0.1;
-
 static void fill_defaults(lt_shampoo_config *c)
 {
     static const double beta2[] = {
@@ -312,11 +274,6 @@ static void fill_defaults(lt_shampoo_config *c)
         c->beta3 = c->beta1;
     if (c->grafting_beta2 < 0)
         c->grafting_beta2 = beta2[c->grafting];
-    if (c->precondition_frequency == LT_AUTO_FREQUENCY) {
-        c->precondition_frequency = auto_interval;
-        if (!(c->refresh_tolerance > 0))
-            c->refresh_tolerance = auto_tolerance;
-    }
     if (c->start_preconditioning_step == -1)
         c->start_preconditioning_step = c->precondition_frequency;
     if (!c->factor_frequency)
@@ -332,8 +289,6 @@ lt_status lt_shampoo_settle(lt_shampoo_config *c)
     LT_TRY(check_exponents(c));
     LT_TRY(check_start(c));
     LT_TRY(check_contradictions(c));
-    LT_TRY(check_tolerance(c));
-    LT_TRY(check_budget(c));
     LT_TRY(check_kept(c));
     return lt_shampoo_has_factors(c) ? lt_root_check(c, 0) : LT_OK;
 }

@@ -55,7 +55,6 @@ typedef struct lt_block {
     struct lt_quantized *kept_m, *kept_graft, *kept_momentum, *kept_corrected; /* as kept_gram */
     int64_t failures;       /* refreshes in a row that failed */
     bool refreshed, failed; /* by the refresh that the failure policy is applied to */
-    bool made;              /* by it: some root, where refresh_tolerance lets others stay */
     int64_t rooted;         /* the step whose factors its roots are of; 0: none yet */
     int64_t phase;          /* its turn among f steps of the staggered timing */
     int64_t swap;           /* the step that swaps in its pending roots; 0: it has none */
@@ -85,20 +84,10 @@ typedef struct lt_root_task {
     int dim;
     int64_t n;
     lt_status status; /* out: LT_OK, or why the old root stays */
-    bool kept;        /* out: the old root is near enough */
     bool retried;     /* out: solved in double */
 } lt_root_task;
 
 enum { LT_SCRATCH_G, LT_SCRATCH_U, LT_SCRATCH_A, LT_SCRATCH_B, LT_SCRATCHES };
-
-/* Of precondition_budget: budget.c. */
-typedef struct lt_budget {
-    int64_t interval;    /* chosen; 0: not yet */
-    int64_t step, began; /* the step that is timed, and its nanoseconds */
-    double roots;        /* seconds of roots so far */
-    double *other;       /* of count steps, the rest; NULL: none yet */
-    int64_t count;
-} lt_budget;
 
 typedef struct lt_shampoo {
     lt_optim base;
@@ -122,7 +111,6 @@ typedef struct lt_shampoo {
     lt_mode_product_job *product;
     lt_orthogonal *spectral; /* NULL: not needed yet */
     lt_orthogonal_job *spectral_job;
-    lt_budget budget;
     lt_shampoo_stats stats; /* of step number stats_step */
     int64_t stats_step;
     struct lt_async *async;  /* a refresh that runs on its own thread, or NULL */

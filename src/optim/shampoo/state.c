@@ -3,7 +3,6 @@
 
 #include "optim/shampoo/state.h"
 
-#include "optim/shampoo/budget.h"
 #include "optim/shampoo/kept.h"
 #include "optim/shampoo/layout.h"
 #include "optim/slots.h"
@@ -340,7 +339,7 @@ lt_status lt_shampoo_visit(lt_optim *self, lt_state_visitor *visitor)
 {
     lt_shampoo *s = (lt_shampoo *)self;
     LT_TRY(lt_shampoo_make_state(s));
-    lt_status st = lt_shampoo_visit_budget(s, visitor);
+    lt_status st = LT_OK;
     for (size_t i = 0; i < s->total && !st; i++)
         st = visit_block(s, lt_shampoo_block_number(s, i), visitor);
     lt_shampoo_drop_pending(s);

@@ -17,7 +17,6 @@
 #include "base/trace.h"
 #include "optim/scalars.h"
 #include "optim/shampoo/async.h"
-#include "optim/shampoo/budget.h"
 #include "optim/shampoo/kept.h"
 #include "optim/shampoo/layout.h"
 #include "optim/shampoo/phases.h"
@@ -241,7 +240,6 @@ lt_status lt_shampoo_step(lt_optim *self, const lt_scalars *scalars)
     (void)scalars; /* kernels read self->scalars */
     lt_shampoo *s = (lt_shampoo *)self;
     void *ctx;
-    LT_TRY(lt_shampoo_keep_budget(s));
     lt_shampoo_start_stats(s);
     LT_TRY(prepare(s));
     if (!lt_optim_backend(self, &ctx)->host_memory)

@@ -121,28 +121,12 @@ static lt_status number_of_group(const loading *l, const char *name, int64_t *va
                    name, l->groups.prefix, (long long)*value, (long long)low, (long long)high);
 }
 
-/* The interval that a budget chose: a run may go on with a budget that it did not begin with, or without. */
-static const char interval[] = "precondition_interval";
-
-static bool is_added(const loading *l, const char *name)
-{
-    int64_t stored;
-    return !strcmp(name, interval) && lt_json_integer(l->numbers, name, &stored);
-}
-
 static lt_status load_number(void *context, const char *name, int64_t *value)
 {
     loading *l = context;
     int64_t stored = 0;
     if (l->groups.number) {
         LT_TRY(number_of_group(l, name, &stored));
-    } else if (is_added(l, name)) {
-        l->absent++;
-        if (!l->write)
-            lt_log(LT_LOG_INFO, "train",
-                   "%s: was saved without precondition_budget: the interval of roots is timed and "
-                   "chosen from here on",
-                   l->path);
     } else if (lt_json_integer(l->numbers, name, &stored))
         return fail_missing(l, "the optimizer's number", name);
     if (!l->write)
@@ -178,7 +162,7 @@ static void restore_numbers(loading *l, const lt_checkpoint_parts *parts)
 
 static lt_status visit_all(loading *l, const lt_checkpoint_parts *parts)
 {
-    l->entries = l->numbers_seen = l->absent = 0;
+    l->entries = l->numbers_seen = 0;
     lt_state_visitor visitor = {.entry = load_entry, .number = load_number, .context = l};
     if (parts->optim)
         LT_TRY(lt_optim_visit(parts->optim, &visitor));
@@ -201,24 +185,23 @@ static size_t count_stored(const loading *l)
     return count;
 }
 
-/* 1 if a budget's interval is there and this run has no budget. */
-static size_t count_dropped(const loading *l, const lt_checkpoint_parts *parts)
+/* What versions before 0.2 stored of options that are gone. */
+static lt_status check_gone(const loading *l)
 {
-    const lt_shampoo_config *c = parts->optim ? lt_shampoo_settings(parts->optim) : NULL;
     int64_t stored;
-    if (l->groups.number || !c || c->precondition_budget > 0
-        || lt_json_integer(l->numbers, interval, &stored))
-        return 0;
-    lt_log(LT_LOG_INFO, "train",
-           "%s: was saved with a precondition_budget, which had new roots every %lld updates; this "
-           "run has none, and new roots every %lld",
-           l->path, (long long)stored, (long long)c->precondition_frequency);
-    return 1;
+    if (!l->numbers || lt_json_integer(l->numbers, "precondition_interval", &stored))
+        return LT_OK;
+    return lt_fail(
+        LT_E_FORMAT,
+        "%s: precondition_interval %lld is of --precondition-budget, which is gone since "
+        "0.2: version 0.1 resumes it",
+        l->path, (long long)stored);
 }
 
-static lt_status check_complete(const loading *l, const lt_checkpoint_parts *parts)
+static lt_status check_complete(const loading *l)
 {
     size_t stored = count_stored(l);
+    LT_TRY(check_gone(l));
     if (l->entries < stored)
         return lt_fail(LT_E_FORMAT, "%s: %zu state tensors, this run knows %zu of them", l->path,
                        stored, l->entries);
@@ -227,7 +210,7 @@ static lt_status check_complete(const loading *l, const lt_checkpoint_parts *par
                            : l->groups.number ? l->groups.numbers
                            : l->groups.stored ? l->numbers->count - OUTER
                                               : l->numbers->count;
-    if (l->numbers_seen - l->absent + count_dropped(l, parts) < numbers)
+    if (l->numbers_seen < numbers)
         return lt_fail(LT_E_FORMAT, "%s: numbers of another optimizer", l->path);
     return LT_OK;
 }
@@ -310,7 +293,7 @@ static lt_status check_files(const char *path, files *f, const lt_checkpoint_par
     LT_TRY(lt_weights_check(f->model, f->model_path, parts->params, &rules));
     LT_TRY(check_averages(path, f->optim, parts));
     LT_TRY(visit_all(&f->loading, parts));
-    return check_complete(&f->loading, parts);
+    return check_complete(&f->loading);
 }
 
 static lt_status apply_files(files *f, const lt_checkpoint_parts *parts)

@@ -6,7 +6,7 @@
 #include "base/file.h"
 #include "base/shared_file.h"
 #include "checkpoint.h"
-#include "optim/optim.h"
+#include "optim/slots.h"
 #include "train/run/processor.h"
 
 #include "lather/ext/fail.h"

@@ -275,15 +275,6 @@ static lt_status read_shampoo(plan_setting *s, const lt_trainer *t)
         char text[64];
         frequency = strtoll(
             lt_options_text(t->options, "precondition-frequency", text, sizeof text), NULL, 10);
-        if (!frequency)
-            return lt_fail(LT_E_ARG,
-                           "plan: --precondition-frequency auto: how many roots a run computes "
-                           "is known when it has run; give a number");
-        if (strtod(lt_options_text(t->options, "precondition-budget", text, sizeof text), NULL) > 0)
-            return lt_fail(LT_E_ARG,
-                           "plan: --precondition-budget %s: how many roots a run computes is "
-                           "known when it has run; give --precondition-frequency alone",
-                           text);
         block = strtoll(lt_options_text(t->options, "max-preconditioner-dim", text, sizeof text),
                         NULL, 10);
     }

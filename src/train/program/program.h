@@ -88,7 +88,7 @@ lt_status lt_schedule_open(lt_schedule *out, int64_t *total_steps, const schedul
  * the run folder's blocks.txt. Errors: LT_E_IO, LT_E_NOMEM. */
 lt_status lt_blocks_report(const lt_optim *optim, lt_run *run, int rank, bool is_verbose);
 /* What the last step did, for its record; NaN if it does not apply. */
-enum { SHAMPOO_VALUES = 13 };
+enum { SHAMPOO_VALUES = 10 };
 void lt_shampoo_values(const lt_optim *optim, bool is_divided, lt_metric out[SHAMPOO_VALUES]);
 
 #endif

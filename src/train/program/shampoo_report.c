@@ -173,17 +173,11 @@ void lt_shampoo_values(const lt_optim *optim, bool is_divided, lt_metric out[SHA
     const lt_shampoo_config *shampoo = lt_shampoo_settings(optim);
     const bool async = shampoo && shampoo->refresh_timing == LT_REFRESH_ASYNC;
     const lt_shampoo_stats got = lt_shampoo_statistics(optim);
-    const bool looks = shampoo && shampoo->refresh_tolerance > 0;
-    const bool budget = shampoo && shampoo->precondition_budget > 0;
-    const double seen = (double)(got.kept + got.roots);
     const lt_metric value[SHAMPOO_VALUES] = {
         {"shampoo_factor_seconds", got.factor_seconds},
         {"shampoo_root_seconds", got.root_seconds},
         {"shampoo_apply_seconds", got.apply_seconds},
         {"shampoo_roots", (double)got.roots},
-        {"shampoo_kept", looks ? (double)got.kept : unknown},
-        {"shampoo_kept_share", looks && seen > 0 ? (double)got.kept / seen : unknown},
-        {"shampoo_interval", budget ? (double)got.interval : unknown},
         {"shampoo_root_retries", (double)got.retries},
         {"shampoo_root_failures", (double)got.failures},
         {"shampoo_root_age", (double)got.root_age},

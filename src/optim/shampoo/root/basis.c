@@ -1,12 +1,8 @@
 /* Eigenbases that follow their matrix from the last refresh on, with no sorting: columns stay
  * where they were, and so do the second moments kept in the basis.
  *
- * qr: orthogonal iteration, B = Q^T A Q = Q' R', Q <- Q Q' (Golub & Van Loan, section 8.2.4); the
- *   columns with the largest eigenvalues are made orthogonal first, wherever they are.
- * tracked: simultaneous Jacobi rotations. With S = Q^T A Q the plane (i,j) wants to be turned by
- *   K_ij = 1/2 atan(2 S_ij / (S_jj - S_ii)); all planes at once, Q <- Q (I + K), scaled so that
- *   |K| <= 1/2, and two steps of Newton-Schulz, Q <- Q (3/2 I - 1/2 Q^T Q), that make Q
- *   orthogonal again (Bjorck & Bowie, SIAM J. Numer. Anal. 8, 1971). */
+ * Orthogonal iteration, B = Q^T A Q = Q' R', Q <- Q Q' (Golub & Van Loan, section 8.2.4); the columns with the
+ * largest eigenvalues are made orthogonal first, wherever they are. */
 
 #include "optim/shampoo/root/stack.h"
 
@@ -19,7 +15,6 @@ typedef struct basis {
     lt_stack stack;
     const lt_root_set *set;
     lt_qr_job *qr;
-    lt_rotations_job *turn;
 } basis;
 
 /* S = Q^T A Q. */
@@ -64,7 +59,7 @@ static lt_status measure(basis *b, double tolerance)
     return LT_OK;
 }
 
-static lt_status turn_by_qr(basis *b)
+static lt_status turn(basis *b)
 {
     lt_stack *s = &b->stack;
     size_t count = 0;
@@ -76,30 +71,8 @@ static lt_status turn_by_qr(basis *b)
     return lt_stack_combine(s, Q, 1, NULL, SPARE, 0);
 }
 
-static lt_status turn_by_jacobi(basis *b)
-{
-    lt_stack *s = &b->stack;
-    size_t count = 0;
-    for (size_t i = 0; i < b->set->count; i++)
-        if (s->active[i])
-            b->turn[count++] =
-                (lt_rotations_job){.s = lt_stack_view(s, S, i), .k = lt_stack_view(s, K, i)};
-    LT_TRY(b->set->be->rotations(b->set->ctx, b->turn, count));
-    LT_TRY(lt_stack_norms(s, K));
-    for (size_t i = 0; i < b->set->count; i++)
-        s->scale[i] = s->number[i] > 0.5 ? 0.5 / s->number[i] : 1;
-    LT_TRY(lt_stack_product(s, SPARE, Q, K, false));
-    LT_TRY(lt_stack_combine(s, Q, 1, s->scale, SPARE, 1));
-    for (int step = 0; step < 2; step++) {
-        LT_TRY(lt_stack_product(s, S, Q, Q, true));
-        LT_TRY(lt_stack_product(s, SPARE, Q, S, false));
-        LT_TRY(lt_stack_combine(s, Q, -0.5, NULL, SPARE, 1.5));
-    }
-    return LT_OK;
-}
-
-/* Diagonal of S to the item's powers; add: what is to come to it. */
-static lt_status read_powers(basis *b, size_t i, double add)
+/* Diagonal of S to the item's powers. */
+static lt_status read_powers(basis *b, size_t i)
 {
     const lt_root_set *set = b->set;
     lt_root_item *t = &set->item[i];
@@ -112,7 +85,7 @@ static lt_status read_powers(basis *b, size_t i, double add)
         st = lt_tensor_read(wide, t->power, (size_t)t->n * sizeof *t->power);
     lt_tensor_free(&wide);
     for (int64_t k = 0; k < t->n && !st; k++) /* unsorted: each is at least epsilon */
-        t->power[k] = pow(fmax(t->power[k] + add, fmax(t->epsilon, DBL_MIN)), -t->job->exponent);
+        t->power[k] = pow(fmax(t->power[k], fmax(t->epsilon, DBL_MIN)), -t->job->exponent);
     return st;
 }
 
@@ -127,19 +100,19 @@ static lt_status finish(basis *b)
     all_active(b);
     LT_TRY(lt_stack_store(&b->stack, NULL, Q));
     for (size_t i = 0; b->set->want == LT_WANT_POWERS && i < b->set->count; i++)
-        LT_TRY(read_powers(b, i, 0));
+        LT_TRY(read_powers(b, i));
     return LT_OK;
 }
 
 /* A tolerance that the config names also lets a basis that is good enough stay. */
-static lt_status follow(basis *b, lt_status (*turn)(basis *), int turns)
+static lt_status follow(basis *b)
 {
     const int steps = b->set->config->solver_iterations;
     const double tolerance = b->set->config->solver_tolerance;
     LT_TRY(lt_stack_load_old(&b->stack, Q));
     LT_TRY(project(b));
     LT_TRY(measure(b, tolerance > 0 ? tolerance : 0));
-    for (int step = 0; step < (steps ? steps : turns) && lt_stack_any(&b->stack); step++) {
+    for (int step = 0; step < (steps ? steps : 1) && lt_stack_any(&b->stack); step++) {
         for (size_t i = 0; i < b->set->count; i++)
             b->set->item[i].job->iterations += b->stack.active[i];
         LT_TRY(turn(b));
@@ -149,46 +122,14 @@ static lt_status follow(basis *b, lt_status (*turn)(basis *), int turns)
     return finish(b);
 }
 
-static lt_status run(const lt_root_set *set, lt_status (*turn)(basis *), int turns)
+lt_status lt_root_qr(const lt_root_set *set)
 {
     basis b = {.set = set};
     lt_status st = lt_stack_open(&b.stack, set, BUFFERS);
     b.qr = lt_alloc(set->count, sizeof *b.qr);
-    b.turn = lt_alloc(set->count, sizeof *b.turn);
     if (!st)
-        st = b.qr && b.turn ? follow(&b, turn, turns) : LT_E_NOMEM;
+        st = b.qr ? follow(&b) : LT_E_NOMEM;
     lt_free(b.qr);
-    lt_free(b.turn);
     lt_stack_close(&b.stack);
     return st;
-}
-
-static lt_status look(basis *b)
-{
-    LT_TRY(lt_stack_load_old(&b->stack, Q));
-    LT_TRY(project(b));
-    LT_TRY(measure(b, 0));
-    for (size_t i = 0; b->set->want == LT_WANT_POWERS && i < b->set->count; i++)
-        LT_TRY(read_powers(b, i, b->set->item[i].epsilon)); /* not damped yet */
-    return LT_OK;
-}
-
-lt_status lt_root_off_diagonals(const lt_root_set *set)
-{
-    basis b = {.set = set};
-    lt_status st = lt_stack_open(&b.stack, set, BUFFERS);
-    if (!st)
-        st = look(&b);
-    lt_stack_close(&b.stack);
-    return st;
-}
-
-lt_status lt_root_qr(const lt_root_set *set)
-{
-    return run(set, turn_by_qr, 1);
-}
-
-lt_status lt_root_tracked(const lt_root_set *set)
-{
-    return run(set, turn_by_jacobi, 3);
 }

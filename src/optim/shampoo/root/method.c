@@ -51,11 +51,6 @@ static const lt_root_method methods[] = {
                     .bases = true,
                     .needs_old = true,
                     .tolerance = HUGE_VAL}, /* one step a refresh, as it comes */
-    [LT_ROOT_TRACKED] = {.name = "tracked",
-                         .solve = lt_root_tracked,
-                         .bases = true,
-                         .needs_old = true,
-                         .tolerance = 0.1},
     [LT_ROOT_RATIONAL] = {.name = "rational",
                           .solve = lt_root_rational,
                           .takes = is_at_most_one,
@@ -101,13 +96,6 @@ lt_status lt_root_check(const lt_shampoo_config *c, double exponent)
                        "shampoo: root_solver %s sees no eigenvalues that epsilon_rule "
                        "pseudo_inverse could cut: take eigh",
                        name);
-    if (exponent > 0 && c->refresh_tolerance > 0 && !keeps_basis(c)
-        && !lt_root_has_residual(exponent))
-        return lt_fail(
-            LT_E_ARG,
-            "shampoo: refresh_tolerance %g: a root with exponent %g has no residual, which "
-            "p/q with p + q up to 12 has",
-            c->refresh_tolerance, exponent);
     if (exponent > 0 && m->takes && !m->takes(exponent))
         return lt_fail(LT_E_ARG, "shampoo: root_solver %s: exponent %g is not %s", name, exponent,
                        m->exponents);

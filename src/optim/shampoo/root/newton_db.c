@@ -73,7 +73,7 @@ static void choose(denman *d, bool fourth)
 static lt_status solve(denman *d)
 {
     lt_stack *s = &d->stack;
-    LT_TRY(lt_root_largest(d->set, false, d->stack.scale));
+    LT_TRY(lt_root_largest(d->set, d->stack.scale));
     for (size_t i = 0; i < d->set->count; i++)
         d->stack.scale[i] = d->stack.scale[i] > 0 ? 0.5 / d->stack.scale[i] : 1;
     LT_TRY(lt_stack_load(s, Y, d->stack.scale));

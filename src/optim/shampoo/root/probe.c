@@ -1,7 +1,6 @@
 /* Numbers about matrices from their products with a few vectors: residuals of roots, and largest
  * eigenvalues. */
 
-#include "base/parallel.h"
 #include "base/rng.h"
 #include "optim/shampoo/root/stack.h"
 
@@ -16,10 +15,7 @@ enum { VECTORS = LT_RITZ_VECTORS, MOST_FACTORS = 12, BASIS = 2, BLOCKS = BASIS +
 typedef struct probe {
     const lt_root_set *set;
     lt_tensor *block, *start; /* [BLOCKS, rows, VECTORS] */
-    lt_tensor *norms;
     int64_t *at, rows; /* the first row of each item in a block; of all of them */
-    bool looks;        /* at old roots */
-    double *host;
     lt_mode_product_job *product;
     lt_vec_job *vec;
     lt_view *view;
@@ -59,18 +55,16 @@ static lt_status open_probe(probe *p, const lt_root_set *s)
 {
     p->set = s;
     p->at = lt_alloc(s->count, sizeof *p->at);
-    p->host = lt_alloc(s->count, sizeof *p->host);
     p->product = lt_alloc(s->count, sizeof *p->product);
     p->vec = lt_alloc(s->count, sizeof *p->vec);
     p->view = lt_alloc(s->count, sizeof *p->view);
-    if (!p->at || !p->host || !p->product || !p->vec || !p->view)
+    if (!p->at || !p->product || !p->vec || !p->view)
         return LT_E_NOMEM;
     for (size_t i = 0; i < s->count; i++) {
         p->at[i] = p->rows;
         p->rows += (s->item[i].n + PART - 1) / PART * PART;
     }
     LT_TRY(lt_tensor_new(&p->block, s->device, s->dtype, LT_SHAPE(BLOCKS, p->rows, VECTORS)));
-    LT_TRY(lt_tensor_new(&p->norms, s->device, LT_F64, LT_SHAPE((int64_t)s->count)));
     return make_start(p, most_rows(s));
 }
 
@@ -78,9 +72,7 @@ static void close_probe(probe *p)
 {
     lt_tensor_free(&p->block);
     lt_tensor_free(&p->start);
-    lt_tensor_free(&p->norms);
     lt_free(p->at);
-    lt_free(p->host);
     lt_free(p->product);
     lt_free(p->vec);
     lt_free(p->view);
@@ -96,55 +88,6 @@ static lt_view vectors(const probe *p, int which, size_t item)
 static lt_view start_of(const probe *p, size_t item)
 {
     return lt_root_part(p->start, 0, LT_SHAPE(p->set->item[item].n, VECTORS));
-}
-
-/* --- Products with VECTORS vectors ---
- *
- * They are bound by reading the matrix: on the host a loop that reads it once, as it lies, takes a part of the time
- * of a product of packed panels. Sums have another order there, so new roots, which an epsilon goes into, are
- * not made of them. */
-
-typedef float row __attribute__((vector_size(VECTORS * sizeof(float)), may_alias));
-
-/* Rows together: their sums hide the latency of an addition. */
-static void multiply_one(const float *m, int64_t n, const row *x, row *y)
-{
-    enum { TOGETHER = 8 };
-    int64_t i = 0;
-    for (; i + TOGETHER <= n; i += TOGETHER) {
-        row sum[TOGETHER] = {{0}};
-        for (int64_t j = 0; j < n; j++)
-            for (int k = 0; k < TOGETHER; k++)
-                sum[k] += m[(i + k) * n + j] * x[j];
-        for (int k = 0; k < TOGETHER; k++)
-            y[i + k] = sum[k];
-    }
-    for (; i < n; i++) {
-        row sum = {0};
-        for (int64_t j = 0; j < n; j++)
-            sum += m[i * n + j] * x[j];
-        y[i] = sum;
-    }
-}
-
-static void multiply_some(void *context, int64_t begin, int64_t end, int64_t chunk)
-{
-    (void)chunk;
-    const probe *p = context;
-    for (int64_t i = begin; i < end; i++) {
-        const lt_mode_product_job *job = &p->product[i];
-        multiply_one(job->m.data, job->m.shape.dim[0], job->g.data, job->y.data);
-    }
-}
-
-/* The next call's products. */
-static lt_status multiply(probe *p)
-{
-    const lt_root_set *s = p->set;
-    if (!p->looks || !s->be->host_memory || s->dtype != LT_F32)
-        return s->be->mode_product(s->ctx, p->product, p->count, NULL);
-    lt_parallel((int64_t)p->count, 1, multiply_some, p);
-    return LT_OK;
 }
 
 /* --- Residuals --- */
@@ -167,26 +110,19 @@ static bool is_factor(int step, int p, int q)
     return step >= q / 2 && step < q / 2 + p;
 }
 
-static bool multiplies_matrix(const lt_root_item *t, int step)
-{
-    int a, b;
-    return as_fraction(t->job->exponent, &a, &b) && is_factor(step, a, b);
-}
-
-/* Item i takes part in step number step of its chain; *to: where the result goes. */
-static bool make_step(probe *p, size_t i, int step)
+/* Item i takes part in step number step of its chain. */
+static void make_step(probe *p, size_t i, int step)
 {
     const lt_root_item *t = &p->set->item[i];
     int a, b;
     if (t->job->status || !as_fraction(t->job->exponent, &a, &b) || step >= a + b)
-        return false;
+        return;
     p->product[p->count++] = (lt_mode_product_job){
         .g = step ? vectors(p, step % 2, i) : start_of(p, i),
         .y = vectors(p, (step + 1) % 2, i),
         .m = is_factor(step, a, b) ? t->a : t->result,
         .dim = 0,
     };
-    return true;
 }
 
 /* The block that the item's chain ends in. */
@@ -222,33 +158,16 @@ static lt_status queue_ends(const probe *p, const lt_view *norms)
     return p->set->be->frobenius(p->set->ctx, p->view, p->set->count, norms);
 }
 
-/* The same to the host. */
-static lt_status read_ends(probe *p)
-{
-    const lt_view norms = lt_tensor_view(p->norms);
-    LT_TRY(queue_ends(p, &norms));
-    return lt_tensor_read(p->norms, p->host, p->set->count * sizeof *p->host);
-}
-
-/* damps: matrices are without epsilon, which comes to their products. */
-static lt_status run_chains(probe *p, bool damps)
+static lt_status run_chains(probe *p)
 {
     const lt_root_set *s = p->set;
     for (int step = 0; step < MOST_FACTORS; step++) {
-        size_t added = 0;
         p->count = 0;
         for (size_t i = 0; i < s->count; i++)
-            if (make_step(p, i, step) && damps && multiplies_matrix(&s->item[i], step))
-                p->vec[added++] = (lt_vec_job){.op = LT_VEC_AXPBY,
-                                               .alpha = s->item[i].epsilon,
-                                               .beta = 1,
-                                               .a = p->product[p->count - 1].g,
-                                               .y = p->product[p->count - 1].y};
+            make_step(p, i, step);
         if (!p->count)
             break;
-        LT_TRY(multiply(p));
-        if (added)
-            LT_TRY(s->be->vec(s->ctx, p->vec, added, NULL));
+        LT_TRY(s->be->mode_product(s->ctx, p->product, p->count, NULL));
     }
     return LT_OK;
 }
@@ -258,7 +177,7 @@ lt_status lt_root_queue_residuals(const lt_root_set *set, const lt_view *norms)
     probe p = {0};
     lt_status st = open_probe(&p, set);
     if (!st)
-        st = run_chains(&p, false);
+        st = run_chains(&p);
     if (!st)
         st = subtract_start(&p);
     if (!st)
@@ -302,56 +221,6 @@ lt_status lt_root_residuals(const lt_root_set *set)
     return st;
 }
 
-/* --- Old roots --- */
-
-bool lt_root_has_residual(double exponent)
-{
-    int p, q;
-    return as_fraction(exponent, &p, &q);
-}
-
-/* Of |x|, |y| and |y - x|, where y is to be c x: |y - c x| / |c x| of the best c, or of 1. HUGE_VAL: none is
- * above 0. */
-static double misfit(double x, double y, double apart, bool any_length)
-{
-    const double product = (x * x + y * y - apart * apart) / 2;
-    if (!any_length)
-        return apart / x;
-    return product > 0 ? sqrt(fmax(x * x * y * y / (product * product) - 1, 0)) : HUGE_VAL;
-}
-
-static lt_status measure_drifts(probe *p, bool any_length)
-{
-    const lt_root_set *s = p->set;
-    int a, b;
-    LT_TRY(run_chains(p, true));
-    LT_TRY(read_ends(p));
-    for (size_t i = 0; i < s->count; i++)
-        s->item[i].job->residual = p->host[i];
-    LT_TRY(subtract_start(p));
-    LT_TRY(read_ends(p));
-    for (size_t i = 0; i < s->count; i++) {
-        const lt_root_item *t = &s->item[i];
-        const double x = sqrt((double)(t->n * VECTORS));
-        t->job->residual = as_fraction(t->job->exponent, &a, &b)
-                               ? misfit(x, t->job->residual, p->host[i], any_length) / b
-                               : HUGE_VAL;
-    }
-    return LT_OK;
-}
-
-lt_status lt_root_drifts(const lt_root_set *set, bool any_length)
-{
-    probe p = {.looks = true};
-    for (size_t i = 0; i < set->count; i++)
-        set->item[i].result = set->item[i].old;
-    lt_status st = open_probe(&p, set);
-    if (!st)
-        st = measure_drifts(&p, any_length);
-    close_probe(&p);
-    return st;
-}
-
 /* --- Largest eigenvalues ---
  *
  * By the method of Rayleigh and Ritz, from the products of a block of vectors with the first powers of the matrix: the
@@ -359,7 +228,7 @@ lt_status lt_root_drifts(const lt_root_set *set, bool any_length)
  * Lanczos method for computing eigenvalues", 1977. Never too large but for rounding; what tests/optim/test_roots.c has
  * is less than 5 % too small after STEPS products, twice of which a power method's norms take for that. */
 
-enum { STEPS = 8, LOOK_STEPS = 4, COLUMNS = LT_RITZ_COLUMNS };
+enum { STEPS = 8, COLUMNS = LT_RITZ_COLUMNS };
 
 /* At least the largest eigenvalue, epsilon's share of it too. */
 static double bound_of(const lt_root_item *t)
@@ -397,8 +266,7 @@ static lt_status advance(probe *p, int left, bool first)
         p->vec[i] = (lt_vec_job){.op = LT_VEC_AXPBY, .a = y, .y = y};
         divide_by_bound(s, &s->item[i], &p->vec[i]);
     }
-    p->count = s->count;
-    LT_TRY(multiply(p));
+    LT_TRY(s->be->mode_product(s->ctx, p->product, s->count, NULL));
     return s->be->vec(s->ctx, p->vec, s->count, NULL);
 }
 
@@ -448,15 +316,15 @@ static lt_status solve_small(const probe *p, const lt_tensor *gram, const lt_vie
     return st;
 }
 
-static lt_status find_largest(probe *p, int steps, const lt_view *value)
+static lt_status find_largest(probe *p, const lt_view *value)
 {
     lt_tensor *wide = NULL, *gram = NULL;
     lt_device *device = p->set->device;
     lt_status st = lt_tensor_new(&wide, device, LT_F64, LT_SHAPE(p->rows, COLUMNS));
     if (!st)
         st = lt_tensor_new(&gram, device, LT_F64, LT_SHAPE(p->rows / PART, COLUMNS, COLUMNS));
-    for (int left = steps; !st && left-- > 0;)
-        st = advance(p, left, left == steps - 1);
+    for (int left = STEPS; !st && left-- > 0;)
+        st = advance(p, left, left == STEPS - 1);
     if (!st)
         st = multiply_vectors(p, wide, gram);
     if (!st)
@@ -466,29 +334,19 @@ static lt_status find_largest(probe *p, int steps, const lt_view *value)
     return st;
 }
 
-static lt_status queue_largest(const lt_root_set *set, bool looks, const lt_view *value)
+lt_status lt_root_queue_largest(const lt_root_set *set, const lt_view *value)
 {
-    probe p = {.looks = looks};
+    probe p = {0};
     lt_status st = open_probe(&p, set);
     if (!st)
-        st = find_largest(&p, looks ? LOOK_STEPS : STEPS, value);
+        st = find_largest(&p, value);
     close_probe(&p);
     return st;
 }
 
-lt_status lt_root_queue_largest(const lt_root_set *set, const lt_view *value)
+lt_status lt_root_largest(const lt_root_set *set, double *value)
 {
-    return queue_largest(set, false, value);
-}
-
-static lt_status queue_looks(const lt_root_set *set, const lt_view *value)
-{
-    return queue_largest(set, true, value);
-}
-
-lt_status lt_root_largest(const lt_root_set *set, bool looks, double *value)
-{
-    LT_TRY(read_numbers(set, looks ? queue_looks : lt_root_queue_largest, value));
+    LT_TRY(read_numbers(set, lt_root_queue_largest, value));
     for (size_t i = 0; i < set->count; i++)
         value[i] *= bound_of(&set->item[i]);
     return LT_OK;

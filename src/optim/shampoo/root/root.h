@@ -51,7 +51,7 @@ typedef struct lt_root_set {
 
 typedef lt_status lt_root_solve_fn(const lt_root_set *set);
 lt_root_solve_fn lt_root_eigh, lt_root_newton, lt_root_higher_order, lt_root_newton_db, lt_root_qr,
-    lt_root_tracked, lt_root_rational;
+    lt_root_rational;
 /* The coupled iteration with a series of order terms, 2 .. 6. */
 lt_status lt_root_coupled(const lt_root_set *set, int order);
 /* exponent = q / p in small numbers; false: it is not. */
@@ -76,17 +76,8 @@ lt_status lt_root_residuals(const lt_root_set *set);
 /* The same in two halves: norms, f64 [count] on the device, and from these, on the host, the residuals. */
 lt_status lt_root_queue_residuals(const lt_root_set *set, const lt_view *norms);
 void lt_root_take_residuals(const lt_root_set *set, const double *norm);
-/* How far the items' old roots are from those of their matrices, to the jobs' residuals: |y - c x| / |c x| / q of
- * y = R^(q/2) (A + epsilon)^p R^(q/2) x, exponent p / q; to first order the relative change of the root. c: the best
- * number, or 1. */
-lt_status lt_root_drifts(const lt_root_set *set, bool any_length);
-/* |offdiagonal of Q^T A Q| / |A| of the old bases, to the residuals; powers of the diagonals + epsilon, if powers
- * are wanted. */
-lt_status lt_root_off_diagonals(const lt_root_set *set);
-/* Whether a root with that exponent has a residual. */
-bool lt_root_has_residual(double exponent);
-/* Estimates of the items' largest eigenvalues, at most a few per cent too small; looks: in fewer products, twice that. */
-lt_status lt_root_largest(const lt_root_set *set, bool looks, double *value);
+/* Estimates of the items' largest eigenvalues, at most a few per cent too small. */
+lt_status lt_root_largest(const lt_root_set *set, double *value);
 /* The same to f64 [count] on the device, of items whose norms are there. */
 lt_status lt_root_queue_largest(const lt_root_set *set, const lt_view *value);
 

@@ -66,7 +66,7 @@ static void list_items(run *r, bool failed)
     s->count = 0;
     for (size_t i = 0; i < r->count; i++) {
         lt_root_job *job = &r->job[i];
-        if (job->kept || failed != (job->status != LT_OK))
+        if (failed != (job->status != LT_OK))
             continue;
         s->item[s->count++] = (lt_root_item){.job = job,
                                              .n = job->a.shape.dim[0],
@@ -106,13 +106,13 @@ static lt_status scale_by_traces(run *r)
 }
 
 /* Of the items: epsilon, or epsilon times the largest eigenvalues. */
-static lt_status find_epsilons(run *r, bool looks)
+static lt_status find_epsilons(run *r)
 {
     const lt_shampoo_config *c = r->set.config;
     const bool relative = c->epsilon_rule == LT_EPSILON_RELATIVE;
     lt_root_set *s = &r->set;
     if (relative)
-        LT_TRY(lt_root_largest(s, looks, r->host));
+        LT_TRY(lt_root_largest(s, r->host));
     for (size_t i = 0; i < s->count; i++)
         s->item[i].epsilon = relative ? c->epsilon * r->host[i] : c->epsilon;
     return LT_OK;
@@ -122,9 +122,7 @@ static lt_status add_epsilons(run *r)
 {
     const lt_root_set *s = &r->set;
     list_items(r, false);
-    if (!s->count) /* all stay */
-        return LT_OK;
-    LT_TRY(find_epsilons(r, false));
+    LT_TRY(find_epsilons(r));
     for (size_t i = 0; i < s->count; i++) {
         lt_vec_job *v = &r->vec[i];
         const lt_root_item *t = &s->item[i];
@@ -358,50 +356,11 @@ static lt_status fall_back(run *r)
     return retry(r, eigh);
 }
 
-/* --- Old results that are near enough --- */
-
-/* Jobs that have an old result, as items. */
-static void list_old(run *r)
-{
-    size_t count = 0;
-    list_items(r, false);
-    for (size_t i = 0; i < r->set.count; i++)
-        if (r->set.item[i].old.data)
-            r->set.item[count++] = r->set.item[i];
-    r->set.count = count;
-}
-
-/* Which of them stay. Their matrices are not damped yet: a factor that is only looked at costs a few products. */
-static lt_status keep(run *r)
-{
-    const lt_shampoo_config *c = r->set.config;
-    list_old(r);
-    if (!r->set.count || !(c->refresh_tolerance > 0))
-        return LT_OK;
-    LT_TRY(find_epsilons(r, true));
-    if (r->set.want == LT_WANT_POWERS)
-        LT_TRY(place_results(r));
-    if (r->set.want == LT_WANT_ROOT)
-        LT_TRY(lt_root_drifts(&r->set, c->grafting != LT_GRAFTING_NONE));
-    else
-        LT_TRY(lt_root_off_diagonals(&r->set));
-    for (size_t i = 0; i < r->set.count; i++) {
-        lt_root_job *job = r->set.item[i].job;
-        job->kept = job->residual <= c->refresh_tolerance;
-        if (job->kept)
-            LT_TRY(store_powers(r, &r->set.item[i]));
-        else
-            job->residual = -1;
-    }
-    return LT_OK;
-}
-
 /* Where epsilon is a share of what the device finds, the queue's norms are enough. */
 static bool needs_norms(const run *r)
 {
     const lt_shampoo_config *c = r->set.config;
-    return !is_queued(r) || c->epsilon_rule != LT_EPSILON_RELATIVE || c->refresh_tolerance > 0
-           || c->trace_scaling > 0;
+    return !is_queued(r) || c->epsilon_rule != LT_EPSILON_RELATIVE || c->trace_scaling > 0;
 }
 
 static lt_status work(run *r)
@@ -412,7 +371,6 @@ static lt_status work(run *r)
         LT_TRY(check_factors(r));
     if (r->set.config->trace_scaling > 0)
         LT_TRY(scale_by_traces(r));
-    LT_TRY(keep(r));
     if (!queued || r->set.config->epsilon_rule != LT_EPSILON_RELATIVE)
         LT_TRY(damp(r));
     for (size_t i = 0; i < r->count && method->needs_old; i++)
@@ -448,11 +406,10 @@ static void add_up(const run *r)
     for (size_t i = 0; s && i < r->count; i++) {
         const lt_root_job *job = &r->job[i];
         s->matrices++;
-        s->kept += job->kept;
         s->retries += job->retried;
         s->fallbacks += job->used != r->set.config->root_solver;
         s->failures += job->status != LT_OK;
-        if (!job->status && !job->kept)
+        if (!job->status)
             s->residual = fmax(s->residual, job->residual);
     }
 }
@@ -470,7 +427,7 @@ static lt_status prepare(run *r)
     for (size_t i = 0; i < r->count; i++) {
         r->job[i].status = LT_OK;
         r->job[i].used = s->config->root_solver;
-        r->job[i].kept = r->job[i].retried = false;
+        r->job[i].retried = false;
         r->job[i].iterations = 0;
         r->job[i].residual = -1;
     }
