@@ -4,6 +4,7 @@
 #include "base/hash.h"
 #include "makers.h"
 #include "optim/shampoo/refresh.h"
+#include "optim/shampoo/root_task.h"
 #include "snapshot.h"
 #include "tensor/tensor.h"
 

@@ -235,16 +235,13 @@ lt_status lt_shard_divide(lt_optim *optim, const lt_shard_config *config, const 
 {
     LT_TRY(lt_comm_agree(config->comm, check(optim, config)));
     LT_TRY(check_ranks(optim, config));
-    lt_shard *s = lt_alloc(1, sizeof *s);
+    lt_shard *s = optim->shard = lt_alloc(1, sizeof *s);
+    if (s)
+        *s = (lt_shard){.config = *config, .ops = ops, .held = held};
     lt_status st = lt_comm_agree(config->comm, s ? LT_OK : LT_E_NOMEM);
     LT_ASSERT(st || s);
-    if (!st) {
-        optim->shard = s;
-        s->config = *config;
-        s->ops = ops;
-        s->held = held;
+    if (!st)
         st = lt_comm_agree(config->comm, open_group(s));
-    }
     if (!st)
         st = lt_comm_agree(config->comm, plan(optim, s));
     if (st) {

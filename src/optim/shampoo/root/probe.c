@@ -15,7 +15,7 @@ enum { VECTORS = LT_RITZ_VECTORS, MOST_FACTORS = 12, BASIS = 2, BLOCKS = BASIS +
 typedef struct probe {
     const lt_root_set *set;
     lt_tensor *block, *start; /* [BLOCKS, rows, VECTORS] */
-    int64_t *at, rows; /* the first row of each item in a block; of all of them */
+    int64_t *at, rows;        /* the first row of each item in a block; of all of them */
     lt_mode_product_job *product;
     lt_vec_job *vec;
     lt_view *view;
