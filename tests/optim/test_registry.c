@@ -265,8 +265,6 @@ static const refusal refusals[] = {
      "--tolerated-failures" FACTORS},
     {"sign: what follows them", "shampoo", SIGN "--opt-kwargs=shampoo-on-failure=abort",
      "--shampoo-on-failure" FACTORS},
-    {"an end that is outside", "shampoo", "--solver-tolerance=1",
-     "--solver-tolerance: 1 is not in [0, 1)"},
     {"one that is outside in every family", "adam", "--beta1=1", "--beta1: 1 is not in [0, 1)"},
     {"one that is inside", "shampoo", "--opt-kwargs=dampening=1.5",
      "--dampening: 1.5 is not in [0, 1]"},

@@ -14,7 +14,7 @@ typedef struct settings {
     int64_t batch, every, step, lapack;
     double epsilon, beta2, exponent, tolerance, moved;
     int rule;
-    bool accuracy, bases, looks;
+    bool accuracy, bases;
 } settings;
 
 /* clang-format off */
@@ -36,7 +36,6 @@ static const lt_option table[] = {
     {"Benchmark", REAL("tolerance", tolerance, 0, 1), .value = "0", .help = "residual to reach; 0: the solver's own"},
     {"Benchmark", INT("repeats", common.steps, 1, 1000), .value = "3", .help = "interleaved measurements; the median counts"},
     {"Benchmark", FLAG("accuracy", accuracy), .value = "on", .help = "compare with double"},
-    {"Benchmark", FLAG("looks", looks), .help = "also what it takes to look at a root that stays: --refresh-tolerance of shampoo"},
     {"Benchmark", INT("lapack-threads", lapack, 0, 2), .value = "0", .help = "OpenBLAS threads of ssyevd; 0: both 1 and 2 are measured (2 spin for ages under load)"},
 };
 /* clang-format on */
@@ -354,9 +353,6 @@ static lt_status run_roots(lt_device *device, lt_comm *comm, const void *values)
 {
     const settings *s = values;
     (void)comm;
-    if (s->looks && (s->bases || (s->old && *s->old)))
-        return lt_fail(LT_E_ARG, "bench roots: --looks has old roots of its own, not --bases nor "
-                                 "those of --old");
     if (s->common.json) {
         bench_print_head("roots", device, "f32", 0);
         printf(", \"repeats\": %lld, \"rows\": [", (long long)s->common.steps);

@@ -211,7 +211,7 @@ static void write_limit(double value, char *text, size_t size)
         snprintf(text, size, "%.0f", value);
 }
 
-/* "whole numbers from 1 to 65536, or auto" */
+/* "whole numbers from 1 to 65536" */
 static void write_range(const lt_option *option, char *text, size_t size)
 {
     char low[32], high[32], limits[80] = "";
@@ -222,8 +222,8 @@ static void write_range(const lt_option *option, char *text, size_t size)
     else if (option->min < option->max)
         snprintf(limits, sizeof limits, " from %s to %s%s", low, option->below ? "below " : "",
                  high);
-    snprintf(text, size, "%s%s%s%s", option->type == LT_OPTION_INT ? "whole numbers" : "numbers",
-             limits, option->zero ? ", or " : "", option->zero ? option->zero : "");
+    snprintf(text, size, "%s%s", option->type == LT_OPTION_INT ? "whole numbers" : "numbers",
+             limits);
 }
 
 static void write_values(const lt_option *option, char *text, size_t size)
