@@ -3,14 +3,9 @@
 
 #include "tensor/backend/cpu/conv/winograd.h"
 
-#include "near.h"
-#include "tensor/tensor.h"
-
-#include "lather/status.h"
+#include "conv_data.h"
 
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum { TAPS = 3 };
 
@@ -35,59 +30,18 @@ static const row rows[] = {
 
 typedef struct images {
     lt_view x, w, y;
-    float *wide_x, *wide_y; /* as f32 */
 } images;
-
-static float as_float(uint16_t h)
-{
-    const uint32_t bits = (uint32_t)h << 16;
-    float f;
-    memcpy(&f, &bits, sizeof f);
-    return f;
-}
-
-static lt_view new_image(const row *r, int64_t channels, int64_t h, int64_t w)
-{
-    const size_t count = (size_t)(r->batch * channels * h * w);
-    void *data = calloc(count, sizeof(float));
-    assert_non_null(data);
-    return (lt_view){.data = data,
-                     .dtype = r->bf16 ? LT_BF16 : LT_F32,
-                     .shape = LT_SHAPE(r->batch, channels, h, w),
-                     .stride = {channels * h * w, 1, w * channels, channels}};
-}
-
-/* Numbers between -1 and 1 that bf16 has. */
-static float *fill(const lt_view *v, uint32_t seed)
-{
-    const size_t count = (size_t)lt_shape_count(v->shape);
-    float *wide = malloc(count * sizeof *wide);
-    assert_non_null(wide);
-    for (size_t i = 0; i < count; i++) {
-        uint32_t bits = ((uint32_t)i + seed) * 2654435761U;
-        bits = (bits ^ bits >> 15) * 2246822519U;
-        wide[i] = (float)((int)((bits ^ bits >> 13) % 255) - 127) / 128;
-        memcpy(&bits, &wide[i], sizeof bits);
-        if (v->dtype == LT_BF16)
-            ((uint16_t *)v->data)[i] = (uint16_t)(bits >> 16);
-        else
-            ((float *)v->data)[i] = wide[i];
-    }
-    return wide;
-}
 
 static images make(const row *r)
 {
-    images m = {.x = new_image(r, r->in, r->h, r->w),
-                .y = new_image(r, r->out, r->h + 2 * r->pad - 2, r->w + 2 * r->pad - 2)};
-    m.w = (lt_view){.data = calloc((size_t)(r->in * r->out * TAPS * TAPS), sizeof(float)),
-                    .dtype = LT_F32,
-                    .shape = LT_SHAPE(r->out, r->in, TAPS, TAPS),
-                    .stride = {r->in * TAPS * TAPS, 1, TAPS * r->in, r->in}};
-    assert_non_null(m.w.data);
-    m.wide_x = fill(&m.x, 7919);
-    m.wide_y = fill(&m.y, 104729);
-    free(fill(&m.w, 1299709));
+    const lt_dtype dtype = r->bf16 ? LT_BF16 : LT_F32;
+    images m = {
+        .x = new_image(dtype, r->batch, r->in, r->h, r->w),
+        .w = new_image(LT_F32, r->out, r->in, TAPS, TAPS),
+        .y = new_image(dtype, r->batch, r->out, r->h + 2 * r->pad - 2, r->w + 2 * r->pad - 2)};
+    fill(&m.x, -1, 1, 7919);
+    fill(&m.y, -1, 1, 104729);
+    fill(&m.w, -1, 1, 1299709);
     return m;
 }
 
@@ -96,15 +50,23 @@ static void clear(images *m)
     free(m->x.data);
     free(m->y.data);
     free(m->w.data);
-    free(m->wide_x);
-    free(m->wide_y);
+}
+
+static double *wide(const lt_view *v)
+{
+    const int64_t count = lt_shape_count(v->shape);
+    double *to = malloc((size_t)count * sizeof *to);
+    assert_non_null(to);
+    for (int64_t i = 0; i < count; i++)
+        to[i] = get(v, i);
+    return to;
 }
 
 /* All three sums at once, over every product. */
 static void add_all(const row *r, const images *m, double *y, double *dx, double *dw)
 {
     const int64_t *to = m->y.shape.dim;
-    const float *w = m->w.data;
+    double *x = wide(&m->x), *dy = wide(&m->y), *w = wide(&m->w);
     for (int64_t i = 0; i < to[0] * to[2] * to[3] * TAPS * TAPS; i++) {
         const int64_t tap = i % (TAPS * TAPS), pixel = i / (TAPS * TAPS);
         const int64_t n = pixel / (to[2] * to[3]), p = pixel / to[3] % to[2], q = pixel % to[3];
@@ -115,11 +77,14 @@ static void add_all(const row *r, const images *m, double *y, double *dx, double
         for (int64_t k = 0; k < r->out; k++)
             for (int64_t c = 0; c < r->in; c++) {
                 const int64_t weight = (k * TAPS * TAPS + tap) * r->in + c;
-                y[out + k] += (double)m->wide_x[at + c] * (double)w[weight];
-                dx[at + c] += (double)m->wide_y[out + k] * (double)w[weight];
-                dw[weight] += (double)m->wide_x[at + c] * (double)m->wide_y[out + k];
+                y[out + k] += x[at + c] * w[weight];
+                dx[at + c] += dy[out + k] * w[weight];
+                dw[weight] += x[at + c] * dy[out + k];
             }
     }
+    free(x);
+    free(dy);
+    free(w);
 }
 
 /* In the mean errors were measured at 2 to 3 times those of direct sums, about 2^-24 * products^(1/2) for numbers up
@@ -131,22 +96,9 @@ static void assert_all_near(const lt_view *got, const double *want, double produ
     for (int64_t i = 0; i < count; i++)
         largest = fmax(largest, fabs(want[i]));
     for (int64_t i = 0; i < count; i++) {
-        const bool half = got->dtype == LT_BF16;
-        const double g =
-            half ? (double)as_float(((uint16_t *)got->data)[i]) : (double)((float *)got->data)[i];
-        assert_true(fabs(g - want[i])
-                    <= 100 * 0x1p-24 * sqrt(products) + (half ? 0x1p-8 * largest : 0));
+        const double rounding = got->dtype == LT_BF16 ? 0x1p-8 * largest : 0;
+        assert_near(get(got, i), want[i], 100 * 0x1p-24 * sqrt(products) + rounding);
     }
-}
-
-static void *open_cpu(const lt_backend **be, int threads)
-{
-    void *ctx;
-    assert_ok(lt_backend_find("cpu", be));
-    assert_int_equal(setenv("LATHER_CPU_KERNELS", "own", 1), 0);
-    assert_ok((*be)->open(&ctx, 0, &(lt_device_config){.threads = threads}));
-    assert_int_equal(unsetenv("LATHER_CPU_KERNELS"), 0);
-    return ctx;
 }
 
 typedef struct calls {
@@ -168,7 +120,7 @@ static void describe(calls *c, const images *m, int pad)
 static void compute(const row *r, images *m, int threads)
 {
     const lt_backend *be;
-    lt_cpu *cpu = open_cpu(&be, threads);
+    lt_cpu *cpu = open_own(&be, threads);
     calls c;
     describe(&c, m, r->pad);
     const bool can = lt_winograd_wanted(cpu, &c.forward);
@@ -179,11 +131,8 @@ static void compute(const row *r, images *m, int threads)
         clear(m);
         skip(); /* no such kernels on this processor */
     }
-    const lt_view x = m->x, y = m->y, w = m->w;
-    lt_view y2 = new_image(r, r->out, y.shape.dim[2], y.shape.dim[3]);
-    lt_view w2 = w;
-    w2.data = calloc((size_t)lt_shape_count(w.shape), sizeof(float));
-    assert_non_null(w2.data);
+    const lt_view y = m->y, w = m->w;
+    lt_view y2 = copy_of(&y), w2 = copy_of(&w);
     c.forward.to = &y2;
     c.grad.dw = &w2;
     assert_ok(lt_winograd_run(cpu, &c.forward));
@@ -193,7 +142,6 @@ static void compute(const row *r, images *m, int threads)
     free(w.data);
     m->y = y2;
     m->w = w2;
-    m->x = x;
     be->close(cpu);
 }
 
@@ -225,12 +173,9 @@ static void bits_do_not_depend_on_threads(void **state)
     for (int threads = 2; threads <= 3; threads++) {
         images got = make(r);
         compute(r, &got, threads);
-        const size_t x = (size_t)lt_shape_count(got.x.shape) * sizeof(float);
-        const size_t y = (size_t)lt_shape_count(got.y.shape) * sizeof(float);
-        const size_t w = (size_t)lt_shape_count(got.w.shape) * sizeof(float);
-        assert_memory_equal(got.x.data, want.x.data, x);
-        assert_memory_equal(got.y.data, want.y.data, y);
-        assert_memory_equal(got.w.data, want.w.data, w);
+        assert_memory_equal(got.x.data, want.x.data, bytes_of(&got.x));
+        assert_memory_equal(got.y.data, want.y.data, bytes_of(&got.y));
+        assert_memory_equal(got.w.data, want.w.data, bytes_of(&got.w));
         clear(&got);
     }
     clear(&want);
@@ -289,24 +234,20 @@ static const choice choices[] = {
     {"f16", 64, 64, 32, 3, PLAIN, LT_ISA_AVX512, LT_F16, LT_KERNELS_OWN, false},
 };
 
-static lt_view channels_last(lt_dtype dtype, int64_t n, int64_t c, int64_t size)
-{
-    return (lt_view){.dtype = dtype,
-                     .shape = LT_SHAPE(n, c, size, size),
-                     .stride = {c * size * size, 1, size * c, c}};
-}
-
 static void is_chosen(void **state)
 {
     const choice *r = *state;
     const lt_cpu cpu = {.isa = r->isa, .choice = r->kernels};
-    const lt_view x = channels_last(r->dtype, 128, r->in, r->size);
-    const lt_view y = channels_last(r->dtype, 128, r->out, r->size);
-    const lt_view w = channels_last(LT_F32, r->out, r->in, r->taps);
+    const lt_view x = new_image(r->dtype, 128, r->in, r->size, r->size);
+    const lt_view y = new_image(r->dtype, 128, r->out, r->size, r->size);
+    const lt_view w = new_image(LT_F32, r->out, r->in, r->taps, r->taps);
     const lt_own_conv c = {.config = &r->config, .from = &x, .w = &w, .to = &y};
     const lt_winograd_grad g = {&r->config, &x, &y, &w, NULL};
     assert_int_equal(lt_winograd_wanted(&cpu, &c), r->wanted);
     assert_int_equal(lt_winograd_wanted_w(&cpu, &g), r->wanted);
+    free(x.data);
+    free(y.data);
+    free(w.data);
 }
 
 int main(void)

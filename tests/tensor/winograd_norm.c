@@ -1,16 +1,11 @@
 /* Winograd's convolutions of the cpu backend with parts of batch norm: what they are beside the same entries one after
  * the other, and that their bits do not depend on threads. */
 
-#include "near.h"
+#include "conv_data.h"
 #include "tensor/backend/cpu/conv/winograd.h"
-#include "tensor/tensor.h"
-
-#include "lather/status.h"
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum { TAPS = 3, COEF_ROWS = 4, STATS_ROWS = 3, MEAN = 0, INV, SCALE, SHIFT };
 
@@ -39,44 +34,11 @@ typedef struct data {
     lt_batchnorm_before norm;
 } data;
 
-static lt_view new_image(lt_dtype dtype, int64_t n, int64_t c, int64_t h, int64_t w)
-{
-    void *memory = calloc((size_t)(n * c * h * w), lt_dtype_size(dtype));
-    assert_non_null(memory);
-    return (lt_view){memory, dtype, LT_SHAPE(n, c, h, w), .stride = {c * h * w, 1, w * c, c}};
-}
-
 static lt_view new_rows(int64_t count, int64_t channels)
 {
     float *memory = calloc((size_t)(count * channels), sizeof *memory);
     assert_non_null(memory);
     return (lt_view){memory, LT_F32, LT_SHAPE(count, channels), .stride = {channels, 1}};
-}
-
-static double get(const lt_view *v, int64_t i)
-{
-    if (v->dtype == LT_F32)
-        return (double)((const float *)v->data)[i];
-    const uint32_t bits = (uint32_t)((const uint16_t *)v->data)[i] << 16;
-    float f;
-    memcpy(&f, &bits, sizeof f);
-    return (double)f;
-}
-
-/* Numbers from low to high that bf16 has. */
-static void fill(const lt_view *v, double low, double high, uint32_t seed)
-{
-    for (int64_t i = 0; i < lt_shape_count(v->shape); i++) {
-        uint32_t bits = ((uint32_t)i + seed) * 2654435761U;
-        bits = (bits ^ bits >> 15) * 2246822519U;
-        const float f = (float)(low + (high - low) * (double)((bits ^ bits >> 13) % 1000) / 1000);
-        memcpy(&bits, &f, sizeof bits);
-        bits &= 0xFFFF0000;
-        if (v->dtype == LT_BF16)
-            ((uint16_t *)v->data)[i] = (uint16_t)(bits >> 16);
-        else
-            memcpy((float *)v->data + i, &bits, sizeof bits);
-    }
 }
 
 static void make(const row *r, data *d)
@@ -111,30 +73,12 @@ static void clear(data *d)
 /* NULL where this processor has no such kernels. */
 static void *open_cpu(const lt_backend **be, int threads, const data *d)
 {
-    void *ctx;
     const lt_own_conv c = {.config = &d->config, .from = &d->x, .w = &d->w, .to = &d->y};
-    assert_ok(lt_backend_find("cpu", be));
-    assert_int_equal(setenv("LATHER_CPU_KERNELS", "own", 1), 0);
-    assert_ok((*be)->open(&ctx, 0, &(lt_device_config){.threads = threads}));
-    assert_int_equal(unsetenv("LATHER_CPU_KERNELS"), 0);
+    void *ctx = open_own(be, threads);
     if (((lt_cpu *)ctx)->onednn && lt_winograd_wanted(ctx, &c))
         return ctx;
     (*be)->close(ctx);
     return NULL;
-}
-
-static size_t bytes_of(const lt_view *v)
-{
-    return (size_t)lt_shape_count(v->shape) * lt_dtype_size(v->dtype);
-}
-
-static lt_view copy_of(const lt_view *v)
-{
-    lt_view copy = *v;
-    copy.data = malloc(bytes_of(v));
-    assert_non_null(copy.data);
-    memcpy(copy.data, v->data, bytes_of(v));
-    return copy;
 }
 
 /* Count, mean and M2 of what was written. Means are rounded, which M2 feels in proportion to them: sums of squares would
