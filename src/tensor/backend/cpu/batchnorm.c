@@ -23,11 +23,6 @@ static bool is_like(const lt_view *v, const lt_view *x)
     return !lt_cpu_has(v) || (v->dtype == x->dtype && lt_view_is_channels_last(v));
 }
 
-static lt_cpu_store store_of(const lt_view *x)
-{
-    return x->dtype == LT_BF16 ? LT_STORE_BF16 : LT_STORE_F32;
-}
-
 static int64_t rows_of(const lt_view *x)
 {
     return lt_cpu_count(x) / x->shape.dim[1];
@@ -80,7 +75,7 @@ void lt_cpu_moments_chunk(void *context, int64_t begin, int64_t end, int64_t chu
     float *of[2];
     lt_cpu_moments_of(m, chunk, of);
     m->count[chunk] = (float)(end - begin);
-    m->kernels->of[store_of(m->x)].bn_moments(x, end - begin, c, of[0], of[1]);
+    m->kernels->of[lt_cpu_store_of(m->x->dtype)].bn_moments(x, end - begin, c, of[0], of[1]);
 }
 
 enum { AT_ONCE = 64 }; /* channels whose partial results are combined together */
@@ -145,7 +140,7 @@ void lt_cpu_apply_chunk(void *context, int64_t begin, int64_t end, int64_t chunk
 lt_cpu_apply lt_cpu_apply_after(const lt_cpu *cpu, const lt_conv_affine *after, const lt_view *y)
 {
     return (lt_cpu_apply){.kernels = cpu->kernels,
-                          .store = store_of(y),
+                          .store = lt_cpu_store_of(y->dtype),
                           .in = {.coef = coef_of(after->coef),
                                  .x = y->data,
                                  .residual = after->residual ? after->residual->data : NULL,
@@ -163,7 +158,7 @@ lt_status lt_cpu_batchnorm_apply(void *ctx, const lt_batchnorm2d_config *config,
     if (!is_fast(x) || !is_like(y, x) || !is_like(residual, x) || coef->dtype != LT_F32)
         return lt_backend_ref()->batchnorm_apply(ctx, config, x, coef, residual, y, mask);
     lt_cpu_apply j = {.kernels = cpu->kernels,
-                      .store = store_of(x),
+                      .store = lt_cpu_store_of(x->dtype),
                       .in = {.coef = coef_of(coef),
                              .x = x->data,
                              .residual = residual ? residual->data : NULL,
@@ -186,7 +181,7 @@ typedef lt_cpu_grad_sums grad_job;
 static grad_job make_grad(const lt_cpu *cpu, const lt_batchnorm_grad *in, const lt_view *out)
 {
     return (grad_job){.kernels = cpu->kernels,
-                      .store = store_of(in->x),
+                      .store = lt_cpu_store_of(in->x->dtype),
                       .in = {.coef = coef_of(in->coef),
                              .dy = {in->dy[0].data, in->dy[1].data},
                              .x = in->x->data,

@@ -32,7 +32,7 @@ static job make_job(void *ctx, const lt_view *a, const lt_view *b, const lt_view
 {
     const lt_cpu *cpu = ctx;
     return (job){.kernels = cpu->kernels,
-                 .store = y->dtype == LT_BF16 ? LT_STORE_BF16 : LT_STORE_F32,
+                 .store = lt_cpu_store_of(y->dtype),
                  .size = lt_dtype_size(y->dtype),
                  .a = a->data,
                  .b = b->data,
@@ -262,7 +262,7 @@ lt_status lt_cpu_normalize(void *ctx, const lt_normalize_config *config, const l
     if (!lt_cpu_is_fast_dtype(y->dtype) || !lt_view_is_channels_last(x)
         || !lt_view_is_channels_last(y))
         return lt_backend_ref()->normalize(ctx, config, x, y);
-    const lt_cpu_store store = y->dtype == LT_BF16 ? LT_STORE_BF16 : LT_STORE_F32;
+    const lt_cpu_store store = lt_cpu_store_of(y->dtype);
     pixels p = {cpu->kernels, store, config, x, y};
     lt_parallel(lt_cpu_count(x) / x->shape.dim[1], GRAIN / 4, normalize_chunk, &p);
     return LT_OK;
@@ -310,7 +310,7 @@ static lt_status sum_all(lt_cpu *cpu, double factor, const lt_view *x, float *y)
     const int64_t grain = CHUNK_ELEMENTS / COLUMNS, chunks = (whole + grain - 1) / grain;
     const size_t parts = (size_t)((chunks + 1) * COLUMNS);
     rows r = {.kernels = cpu->kernels,
-              .store = x->dtype == LT_BF16 ? LT_STORE_BF16 : LT_STORE_F32,
+              .store = lt_cpu_store_of(x->dtype),
               .x = x,
               .channels = COLUMNS,
               .part = lt_cpu_scratch(cpu, LT_CPU_PARTIAL, parts * sizeof(float))};
@@ -360,7 +360,7 @@ lt_status lt_cpu_sum(void *ctx, double factor, const lt_view *x, const lt_view *
     const int64_t count = lt_cpu_count(x) / channels;
     if (channels > WIDE) {
         rows wide = {.kernels = cpu->kernels,
-                     .store = x->dtype == LT_BF16 ? LT_STORE_BF16 : LT_STORE_F32,
+                     .store = lt_cpu_store_of(x->dtype),
                      .x = x,
                      .channels = channels,
                      .parts = count,
@@ -373,7 +373,7 @@ lt_status lt_cpu_sum(void *ctx, double factor, const lt_view *x, const lt_view *
     const int64_t chunks = (count + grain - 1) / grain;
     size_t bytes = (size_t)(chunks * channels) * sizeof(float);
     rows r = {.kernels = cpu->kernels,
-              .store = x->dtype == LT_BF16 ? LT_STORE_BF16 : LT_STORE_F32,
+              .store = lt_cpu_store_of(x->dtype),
               .x = x,
               .channels = channels,
               .part = lt_cpu_scratch(cpu, LT_CPU_PARTIAL, bytes)};

@@ -20,16 +20,6 @@ typedef struct job {
         *order; /* positions of id v: order[first[v]] .. order[first[v + 1] - 1] */
 } job;
 
-static bool has_rows(const lt_view *v)
-{
-    return lt_cpu_is_fast_dtype(v->dtype) && (v->stride[1] == 1 || v->shape.dim[1] == 1);
-}
-
-static void *row_of(const lt_view *v, int64_t n)
-{
-    return (char *)v->data + n * v->stride[0] * (int64_t)lt_dtype_size(v->dtype);
-}
-
 static int32_t id_at(const lt_view *ids, int64_t n)
 {
     return ((const int32_t *)ids->data)[n * ids->stride[0]];
@@ -50,8 +40,8 @@ static void copy_rows(void *context, int64_t begin, int64_t end, int64_t chunk)
     const job *j = context;
     const int64_t columns = j->out->shape.dim[1];
     for (int64_t n = begin; n < end; n++) {
-        const void *from = row_of(j->in, id_at(j->ids, n));
-        void *to = row_of(j->out, n);
+        const void *from = lt_cpu_row(j->in, id_at(j->ids, n));
+        void *to = lt_cpu_row(j->out, n);
         if (j->in->dtype == j->out->dtype)
             memcpy(to, from, (size_t)columns * lt_dtype_size(j->out->dtype));
         else if (j->in->dtype == LT_F32)
@@ -64,7 +54,7 @@ static void copy_rows(void *context, int64_t begin, int64_t end, int64_t chunk)
 lt_status lt_cpu_embedding(void *ctx, const lt_view *ids, const lt_view *w, const lt_view *y)
 {
     const lt_cpu *cpu = ctx;
-    if (!has_rows(w) || !has_rows(y))
+    if (!lt_cpu_has_rows(w) || !lt_cpu_has_rows(y))
         return lt_backend_ref()->embedding(ctx, ids, w, y);
     LT_TRY(check_ids(ids, w->shape.dim[0]));
     job j = {.kernels = cpu->kernels, .ids = ids, .in = w, .out = y};
@@ -77,12 +67,12 @@ static void sum_rows(void *context, int64_t begin, int64_t end, int64_t chunk)
     (void)chunk;
     const job *j = context;
     const int64_t columns = j->out->shape.dim[1];
-    const lt_cpu_store store = j->in->dtype == LT_BF16 ? LT_STORE_BF16 : LT_STORE_F32;
+    const lt_cpu_store store = lt_cpu_store_of(j->in->dtype);
     for (int64_t v = begin; v < end; v++) {
-        float *to = row_of(j->out, v);
+        float *to = lt_cpu_row(j->out, v);
         memset(to, 0, (size_t)columns * sizeof *to);
         for (int32_t i = j->first[v]; i < j->first[v + 1]; i++)
-            j->kernels->of[store].add_rows(row_of(j->in, j->order[i]), 1, columns, to);
+            j->kernels->of[store].add_rows(lt_cpu_row(j->in, j->order[i]), 1, columns, to);
     }
 }
 
@@ -102,7 +92,7 @@ lt_status lt_cpu_embedding_grad(void *ctx, const lt_view *ids, const lt_view *dy
 {
     lt_cpu *cpu = ctx;
     const int64_t table = dw->shape.dim[0], count = ids->shape.dim[0];
-    if (!has_rows(dy) || !has_rows(dw) || dw->dtype != LT_F32 || count > INT32_MAX)
+    if (!lt_cpu_has_rows(dy) || !lt_cpu_has_rows(dw) || dw->dtype != LT_F32 || count > INT32_MAX)
         return lt_backend_ref()->embedding_grad(ctx, ids, dy, dw);
     LT_TRY(check_ids(ids, table));
     int32_t *first =

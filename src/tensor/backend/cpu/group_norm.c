@@ -28,17 +28,12 @@ static bool is_fast(const lt_view *v, lt_dtype dtype)
     return lt_cpu_is_fast_dtype(v->dtype) && v->dtype == dtype && lt_view_is_channels_last(v);
 }
 
-static bool is_single(const lt_view *v)
-{
-    return !v || v->dtype == LT_F32;
-}
-
 static job make_job(const lt_cpu *cpu, const lt_group_norm_config *config, const lt_view *x,
                     const lt_view *gamma, const lt_view *stats)
 {
     const lt_shape s = x->shape;
     return (job){.kernels = cpu->kernels,
-                 .store = x->dtype == LT_BF16 ? LT_STORE_BF16 : LT_STORE_F32,
+                 .store = lt_cpu_store_of(x->dtype),
                  .config = config,
                  .x = x,
                  .gamma = gamma ? gamma->data : NULL,
@@ -110,8 +105,8 @@ lt_status lt_cpu_group_norm(void *ctx, const lt_group_norm_config *config, const
                             const lt_view *y)
 {
     lt_cpu *cpu = ctx;
-    if (!is_fast(x, y->dtype) || !is_fast(y, y->dtype) || !is_single(gamma) || !is_single(beta)
-        || !is_single(stats))
+    if (!is_fast(x, y->dtype) || !is_fast(y, y->dtype) || !lt_cpu_is_f32(gamma)
+        || !lt_cpu_is_f32(beta) || !lt_cpu_is_f32(stats))
         return lt_backend_ref()->group_norm(ctx, config, x, gamma, beta, stats, y);
     job j = make_job(cpu, config, x, gamma, stats);
     j.beta = beta ? beta->data : NULL;
@@ -191,8 +186,8 @@ lt_status lt_cpu_group_norm_grad(void *ctx, const lt_group_norm_config *config,
     lt_cpu *cpu = ctx;
     const lt_dtype dtype = g->x->dtype;
     if (!is_fast(g->x, dtype) || !is_fast(g->dy, dtype) || (g->dx && !is_fast(g->dx, dtype))
-        || !is_single(g->gamma) || !is_single(g->stats) || !is_single(g->dgamma)
-        || !is_single(g->dbeta))
+        || !lt_cpu_is_f32(g->gamma) || !lt_cpu_is_f32(g->stats) || !lt_cpu_is_f32(g->dgamma)
+        || !lt_cpu_is_f32(g->dbeta))
         return lt_backend_ref()->group_norm_grad(ctx, config, g);
     job j = make_job(cpu, config, g->x, g->gamma, g->stats);
     j.grad = g;

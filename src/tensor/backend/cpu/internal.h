@@ -79,6 +79,29 @@ static inline bool lt_cpu_is_fast_dtype(lt_dtype dtype)
     return dtype == LT_F32 || dtype == LT_BF16;
 }
 
+/* How the kernels of isa.h store a fast dtype. */
+static inline lt_cpu_store lt_cpu_store_of(lt_dtype dtype)
+{
+    return dtype == LT_BF16 ? LT_STORE_BF16 : LT_STORE_F32;
+}
+
+/* True if absent, or f32. */
+static inline bool lt_cpu_is_f32(const lt_view *view)
+{
+    return !view || view->dtype == LT_F32;
+}
+
+/* True if the elements of each row of a matrix are adjacent, and of a fast dtype. */
+static inline bool lt_cpu_has_rows(const lt_view *view)
+{
+    return lt_cpu_is_fast_dtype(view->dtype) && (view->stride[1] == 1 || view->shape.dim[1] == 1);
+}
+
+static inline void *lt_cpu_row(const lt_view *view, int64_t n)
+{
+    return (char *)view->data + n * view->stride[0] * (int64_t)lt_dtype_size(view->dtype);
+}
+
 /* True if all views have a's shape and the same strides, without gaps: then element i of one lies
  * where element i of the others does. */
 bool lt_cpu_same_dense(const lt_view *a, const lt_view *b);

@@ -24,12 +24,7 @@ typedef struct job {
 
 static bool has_rows(const lt_view *v, lt_dtype dtype)
 {
-    return !v || (v->dtype == dtype && (v->stride[1] == 1 || v->shape.dim[1] == 1));
-}
-
-static bool is_single(const lt_view *v)
-{
-    return !v || v->dtype == LT_F32;
+    return !v || (v->dtype == dtype && lt_cpu_has_rows(v));
 }
 
 /* Memory of floats: ones and zeros that stand for an absent gain or shift, and whatever more. */
@@ -46,7 +41,7 @@ static float *memory_of(lt_cpu *cpu, int64_t width, int64_t more)
 static job make_job(const lt_cpu *cpu, const lt_view *x)
 {
     return (job){.kernels = cpu->kernels,
-                 .store = x->dtype == LT_BF16 ? LT_STORE_BF16 : LT_STORE_F32,
+                 .store = lt_cpu_store_of(x->dtype),
                  .width = x->shape.dim[1],
                  .chunks = (x->shape.dim[0] + GRAIN - 1) / GRAIN};
 }
@@ -63,8 +58,8 @@ lt_status lt_cpu_layernorm(void *ctx, const lt_layernorm_config *config, const l
                            const lt_view *y)
 {
     lt_cpu *cpu = ctx;
-    if (!lt_cpu_is_fast_dtype(y->dtype) || !has_rows(x, y->dtype) || !has_rows(y, y->dtype)
-        || !is_single(gamma) || !is_single(beta) || !is_single(stats))
+    if (!has_rows(x, y->dtype) || !has_rows(y, y->dtype) || !lt_cpu_is_f32(gamma)
+        || !lt_cpu_is_f32(beta) || !lt_cpu_is_f32(stats))
         return lt_backend_ref()->layernorm(ctx, config, x, gamma, beta, stats, y);
     job j = make_job(cpu, x);
     const float *plain = memory_of(cpu, j.width, 0);
@@ -115,9 +110,9 @@ static void sum_chunks(void *context, int64_t begin, int64_t end, int64_t chunk)
 static bool is_fast(const lt_layernorm_grad *g)
 {
     const lt_dtype dtype = g->x->dtype;
-    return lt_cpu_is_fast_dtype(dtype) && has_rows(g->x, dtype) && has_rows(g->dy, dtype)
-           && has_rows(g->dx, dtype) && is_single(g->gamma) && is_single(g->stats)
-           && is_single(g->dgamma) && is_single(g->dbeta);
+    return has_rows(g->x, dtype) && has_rows(g->dy, dtype) && has_rows(g->dx, dtype)
+           && lt_cpu_is_f32(g->gamma) && lt_cpu_is_f32(g->stats) && lt_cpu_is_f32(g->dgamma)
+           && lt_cpu_is_f32(g->dbeta);
 }
 
 lt_status lt_cpu_layernorm_grad(void *ctx, const lt_layernorm_config *config,

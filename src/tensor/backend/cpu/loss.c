@@ -17,12 +17,6 @@ typedef struct job {
     double factor; /* of gradients: dloss / N */
 } job;
 
-/* Rows of the kernels' storage, each without gaps. */
-static bool has_rows(const lt_view *v)
-{
-    return lt_cpu_is_fast_dtype(v->dtype) && (v->stride[1] == 1 || v->shape.dim[1] == 1);
-}
-
 static bool is_soft(const lt_view *labels)
 {
     return labels->shape.ndim == 2;
@@ -30,30 +24,25 @@ static bool is_soft(const lt_view *labels)
 
 static bool is_fast(const lt_view *logits, const lt_view *labels, const lt_view *lse)
 {
-    const bool fits =
-        is_soft(labels) ? labels->dtype == LT_F32 && has_rows(labels) : labels->dtype == LT_I32;
-    return fits && has_rows(logits) && logits->shape.dim[1] > 0 && lse->dtype == LT_F32;
+    const bool fits = is_soft(labels) ? labels->dtype == LT_F32 && lt_cpu_has_rows(labels)
+                                      : labels->dtype == LT_I32;
+    return fits && lt_cpu_has_rows(logits) && logits->shape.dim[1] > 0 && lse->dtype == LT_F32;
 }
 
 static job make_job(const lt_cpu *cpu, double smoothing, const lt_view *logits,
                     const lt_view *labels, const lt_view *lse)
 {
     return (job){.kernels = cpu->kernels,
-                 .store = logits->dtype == LT_BF16 ? LT_STORE_BF16 : LT_STORE_F32,
+                 .store = lt_cpu_store_of(logits->dtype),
                  .smoothing = smoothing,
                  .logits = logits,
                  .labels = labels,
                  .lse = lse};
 }
 
-static void *row_of(const lt_view *v, int64_t n)
-{
-    return (char *)v->data + n * v->stride[0] * (int64_t)lt_dtype_size(v->dtype);
-}
-
 static int32_t label_of(const lt_view *labels, int64_t n)
 {
-    return *(const int32_t *)row_of(labels, n);
+    return *(const int32_t *)lt_cpu_row(labels, n);
 }
 
 /* Whether the row has neither loss nor gradient. */
@@ -85,9 +74,9 @@ static lt_status check_labels(const lt_view *logits, const lt_view *labels)
 /* Sum over k of target * (z - lse), without smoothing. */
 static double cross_target(const job *j, int64_t n, double lse)
 {
-    const void *z = row_of(j->logits, n);
+    const void *z = lt_cpu_row(j->logits, n);
     if (is_soft(j->labels))
-        return j->kernels->of[j->store].cross(z, row_of(j->labels, n), j->logits->shape.dim[1],
+        return j->kernels->of[j->store].cross(z, lt_cpu_row(j->labels, n), j->logits->shape.dim[1],
                                               lse);
     const int32_t label = label_of(j->labels, n);
     float own = 0;
@@ -104,7 +93,7 @@ static void loss_rows(void *context, int64_t begin, int64_t end, int64_t chunk)
     const job *j = context;
     const int64_t classes = j->logits->shape.dim[1];
     for (int64_t n = begin; n < end; n++) {
-        const void *z = row_of(j->logits, n);
+        const void *z = lt_cpu_row(j->logits, n);
         const double lse = j->kernels->of[j->store].log_sum_exp(z, classes);
         const bool counts = !is_ignored(j->labels, n);
         double sum = 0;
@@ -114,7 +103,7 @@ static void loss_rows(void *context, int64_t begin, int64_t end, int64_t chunk)
             sum += j->smoothing / (double)classes
                    * j->kernels->of[j->store].cross(z, NULL, classes, lse);
         j->loss[n] = sum;
-        *(float *)row_of(j->lse, n) = (float)lse;
+        *(float *)lt_cpu_row(j->lse, n) = (float)lse;
     }
 }
 
@@ -156,17 +145,17 @@ static void grad_rows(void *context, int64_t begin, int64_t end, int64_t chunk)
     const int64_t classes = j->logits->shape.dim[1];
     for (int64_t n = begin; n < end; n++) {
         if (is_ignored(j->labels, n)) {
-            memset(row_of(j->dx, n), 0, (size_t)classes * lt_dtype_size(j->dx->dtype));
+            memset(lt_cpu_row(j->dx, n), 0, (size_t)classes * lt_dtype_size(j->dx->dtype));
             continue;
         }
-        const float *target = is_soft(j->labels) ? row_of(j->labels, n) : NULL;
+        const float *target = is_soft(j->labels) ? lt_cpu_row(j->labels, n) : NULL;
         const lt_xent_grad in = {
-            .logits = row_of(j->logits, n),
+            .logits = lt_cpu_row(j->logits, n),
             .target = target,
-            .dx = row_of(j->dx, n),
+            .dx = lt_cpu_row(j->dx, n),
             .classes = classes,
             .label = target ? -1 : label_of(j->labels, n),
-            .lse = *(const float *)row_of(j->lse, n),
+            .lse = *(const float *)lt_cpu_row(j->lse, n),
             .factor = (float)(j->factor * target_total(j, target, classes)),
             .weight = (float)(j->factor * (1 - j->smoothing)),
             .share = (float)(j->factor * j->smoothing / (double)classes),
@@ -180,7 +169,7 @@ lt_status lt_cpu_softmax_xent_grad(void *ctx, double smoothing, const lt_view *d
                                    const lt_view *dx)
 {
     if (!is_fast(logits, labels, lse) || dloss->dtype != LT_F32 || dx->dtype != logits->dtype
-        || !has_rows(dx))
+        || !lt_cpu_has_rows(dx))
         return lt_backend_ref()->softmax_xent_grad(ctx, smoothing, dloss, logits, labels, lse, dx);
     const int64_t rows = logits->shape.dim[0];
     job j = make_job(ctx, smoothing, logits, labels, lse);

@@ -14,7 +14,13 @@ typedef struct piece {
     int64_t begin, count;
 } piece;
 
-typedef struct pass {
+typedef struct pass pass;
+
+/* What is done with a piece of an item. */
+typedef void piece_fn(const pass *p, const lt_optim_item *item, const piece *c);
+
+struct pass {
+    piece_fn *fn;
     const lt_cpu_kernels *kernels;
     const lt_optim_item *item;
     const lt_scalars *scalars;
@@ -23,7 +29,7 @@ typedef struct pass {
     const piece *pieces;
     double number; /* grad_norm: nothing; lerp: weight; adagrad: eps */
     double *sums;
-} pass;
+};
 
 static bool is_f32(const lt_optim_item *item, const lt_view *view)
 {
@@ -42,8 +48,16 @@ static bool is_fast(const lt_optim_item *item, size_t count)
     return true;
 }
 
-/* Runs fn on every piece of the list. With sums, p->sums has a number for each piece. */
-static lt_status run(lt_cpu *cpu, pass *p, size_t items, lt_chunk_fn *fn, int64_t *pieces)
+static void run_pieces(void *context, int64_t begin, int64_t end, int64_t chunk)
+{
+    (void)chunk;
+    const pass *p = context;
+    for (int64_t i = begin; i < end; i++)
+        p->fn(p, &p->item[p->pieces[i].item], &p->pieces[i]);
+}
+
+/* Runs p->fn on every piece of the list; p->sums has a number for each. */
+static lt_status run(lt_cpu *cpu, pass *p, size_t items, int64_t *pieces)
 {
     int64_t total = 0;
     for (size_t i = 0; i < items; i++)
@@ -62,7 +76,7 @@ static lt_status run(lt_cpu *cpu, pass *p, size_t items, lt_chunk_fn *fn, int64_
     p->kernels = cpu->kernels;
     p->pieces = all;
     p->sums = (double *)(void *)((char *)all + bytes);
-    lt_parallel(total, 1, fn, p);
+    lt_parallel(total, 1, run_pieces, p);
     return LT_OK;
 }
 
@@ -76,24 +90,19 @@ static double lr_of(const pass *p, const lt_optim_item *item)
     return p->scalars->lr * item->lr_scale;
 }
 
-static void norm_pieces(void *context, int64_t begin, int64_t end, int64_t chunk)
+static void norm_piece(const pass *p, const lt_optim_item *item, const piece *c)
 {
-    (void)chunk;
-    const pass *p = context;
-    for (int64_t i = begin; i < end; i++) {
-        const piece *c = &p->pieces[i];
-        const float *g = at(&p->item[c->item].grad, c);
-        p->sums[i] = g ? p->kernels->square_sum(g, 1, c->count) : 0;
-    }
+    const float *g = at(&item->grad, c);
+    p->sums[c - p->pieces] = g ? p->kernels->square_sum(g, 1, c->count) : 0;
 }
 
 lt_status lt_cpu_grad_norm(void *ctx, const lt_optim_item *item, size_t count, lt_scalars *scalars)
 {
     if (!is_fast(item, count))
         return lt_backend_ref()->grad_norm(ctx, item, count, scalars);
-    pass p = {.item = item, .scalars = scalars};
+    pass p = {.fn = norm_piece, .item = item, .scalars = scalars};
     int64_t pieces;
-    LT_TRY(run(ctx, &p, count, norm_pieces, &pieces));
+    LT_TRY(run(ctx, &p, count, &pieces));
     double square = 0;
     for (int64_t i = 0; i < pieces; i++)
         square += p.sums[i];
@@ -105,24 +114,17 @@ lt_status lt_cpu_grad_norm(void *ctx, const lt_optim_item *item, size_t count, l
     return LT_OK;
 }
 
-static void sgd_pieces(void *context, int64_t begin, int64_t end, int64_t chunk)
+static void sgd_piece(const pass *p, const lt_optim_item *item, const piece *c)
 {
-    (void)chunk;
-    const pass *p = context;
     const lt_sgd_kernel *k = p->config;
-    for (int64_t i = begin; i < end; i++) {
-        const piece *c = &p->pieces[i];
-        const lt_optim_item *item = &p->item[c->item];
-        const lt_sgd_numbers n = {.scale = (float)p->scalars->grad_scale,
-                                  .decay = (float)item->weight_decay,
-                                  .momentum = (float)k->momentum,
-                                  .fresh = (float)(1 - k->dampening),
-                                  .lr = (float)lr_of(p, item),
-                                  .nesterov = k->nesterov,
-                                  .first = p->first[c->item]};
-        p->kernels->sgd(&n, at(&item->value, c), at(&item->grad, c), at(&item->state[0], c),
-                        c->count);
-    }
+    const lt_sgd_numbers n = {.scale = (float)p->scalars->grad_scale,
+                              .decay = (float)item->weight_decay,
+                              .momentum = (float)k->momentum,
+                              .fresh = (float)(1 - k->dampening),
+                              .lr = (float)lr_of(p, item),
+                              .nesterov = k->nesterov,
+                              .first = p->first[c->item]};
+    p->kernels->sgd(&n, at(&item->value, c), at(&item->grad, c), at(&item->state[0], c), c->count);
 }
 
 lt_status lt_cpu_sgd(void *ctx, const lt_sgd_kernel *config, const lt_optim_item *item,
@@ -130,25 +132,19 @@ lt_status lt_cpu_sgd(void *ctx, const lt_sgd_kernel *config, const lt_optim_item
 {
     if (!is_fast(item, count))
         return lt_backend_ref()->sgd(ctx, config, item, first, count, scalars);
-    pass p = {.item = item, .scalars = scalars, .config = config, .first = first};
+    pass p = {.fn = sgd_piece, .item = item, .scalars = scalars, .config = config, .first = first};
     int64_t pieces;
-    return scalars->finite ? run(ctx, &p, count, sgd_pieces, &pieces) : LT_OK;
+    return scalars->finite ? run(ctx, &p, count, &pieces) : LT_OK;
 }
 
-static void adagrad_pieces(void *context, int64_t begin, int64_t end, int64_t chunk)
+static void adagrad_piece(const pass *p, const lt_optim_item *item, const piece *c)
 {
-    (void)chunk;
-    const pass *p = context;
-    for (int64_t i = begin; i < end; i++) {
-        const piece *c = &p->pieces[i];
-        const lt_optim_item *item = &p->item[c->item];
-        const lt_adam_numbers n = {.scale = (float)p->scalars->grad_scale,
-                                   .decay = (float)item->weight_decay,
-                                   .step = (float)lr_of(p, item),
-                                   .eps = (float)p->number};
-        p->kernels->adagrad(&n, at(&item->value, c), at(&item->grad, c), at(&item->state[0], c),
-                            c->count);
-    }
+    const lt_adam_numbers n = {.scale = (float)p->scalars->grad_scale,
+                               .decay = (float)item->weight_decay,
+                               .step = (float)lr_of(p, item),
+                               .eps = (float)p->number};
+    p->kernels->adagrad(&n, at(&item->value, c), at(&item->grad, c), at(&item->state[0], c),
+                        c->count);
 }
 
 lt_status lt_cpu_adagrad(void *ctx, double eps, const lt_optim_item *item, size_t count,
@@ -156,35 +152,29 @@ lt_status lt_cpu_adagrad(void *ctx, double eps, const lt_optim_item *item, size_
 {
     if (!is_fast(item, count))
         return lt_backend_ref()->adagrad(ctx, eps, item, count, scalars);
-    pass p = {.item = item, .scalars = scalars, .number = eps};
+    pass p = {.fn = adagrad_piece, .item = item, .scalars = scalars, .number = eps};
     int64_t pieces;
-    return scalars->finite ? run(ctx, &p, count, adagrad_pieces, &pieces) : LT_OK;
+    return scalars->finite ? run(ctx, &p, count, &pieces) : LT_OK;
 }
 
-static void adam_pieces(void *context, int64_t begin, int64_t end, int64_t chunk)
+static void adam_piece(const pass *p, const lt_optim_item *item, const piece *c)
 {
-    (void)chunk;
-    const pass *p = context;
     const lt_adam_kernel *k = p->config;
-    for (int64_t i = begin; i < end; i++) {
-        const piece *c = &p->pieces[i];
-        const lt_optim_item *item = &p->item[c->item];
-        const double lr = lr_of(p, item), decay = item->weight_decay;
-        const double step = (double)p->scalars->applied - (item->missed ? *item->missed : 0);
-        const double correct1 = 1 - pow(k->beta1, step), correct2 = 1 - pow(k->beta2, step);
-        const lt_adam_numbers n = {.scale = (float)p->scalars->grad_scale,
-                                   .decay = k->decoupled ? 0 : (float)decay,
-                                   .keep = k->decoupled ? (float)(1 - lr * decay) : 1,
-                                   .beta1 = (float)k->beta1,
-                                   .fresh1 = (float)(1 - k->beta1),
-                                   .beta2 = (float)k->beta2,
-                                   .fresh2 = (float)(1 - k->beta2),
-                                   .step = (float)(lr / correct1),
-                                   .root = (float)sqrt(1 / correct2),
-                                   .eps = (float)k->eps};
-        p->kernels->adam(&n, at(&item->value, c), at(&item->grad, c), at(&item->state[0], c),
-                         at(&item->state[1], c), c->count);
-    }
+    const double lr = lr_of(p, item), decay = item->weight_decay;
+    const double step = (double)p->scalars->applied - (item->missed ? *item->missed : 0);
+    const double correct1 = 1 - pow(k->beta1, step), correct2 = 1 - pow(k->beta2, step);
+    const lt_adam_numbers n = {.scale = (float)p->scalars->grad_scale,
+                               .decay = k->decoupled ? 0 : (float)decay,
+                               .keep = k->decoupled ? (float)(1 - lr * decay) : 1,
+                               .beta1 = (float)k->beta1,
+                               .fresh1 = (float)(1 - k->beta1),
+                               .beta2 = (float)k->beta2,
+                               .fresh2 = (float)(1 - k->beta2),
+                               .step = (float)(lr / correct1),
+                               .root = (float)sqrt(1 / correct2),
+                               .eps = (float)k->eps};
+    p->kernels->adam(&n, at(&item->value, c), at(&item->grad, c), at(&item->state[0], c),
+                     at(&item->state[1], c), c->count);
 }
 
 lt_status lt_cpu_adam(void *ctx, const lt_adam_kernel *config, const lt_optim_item *item,
@@ -192,20 +182,14 @@ lt_status lt_cpu_adam(void *ctx, const lt_adam_kernel *config, const lt_optim_it
 {
     if (!is_fast(item, count))
         return lt_backend_ref()->adam(ctx, config, item, count, scalars);
-    pass p = {.item = item, .scalars = scalars, .config = config};
+    pass p = {.fn = adam_piece, .item = item, .scalars = scalars, .config = config};
     int64_t pieces;
-    return scalars->finite ? run(ctx, &p, count, adam_pieces, &pieces) : LT_OK;
+    return scalars->finite ? run(ctx, &p, count, &pieces) : LT_OK;
 }
 
-static void lerp_pieces(void *context, int64_t begin, int64_t end, int64_t chunk)
+static void lerp_piece(const pass *p, const lt_optim_item *item, const piece *c)
 {
-    (void)chunk;
-    const pass *p = context;
-    for (int64_t i = begin; i < end; i++) {
-        const piece *c = &p->pieces[i];
-        const lt_optim_item *item = &p->item[c->item];
-        p->kernels->lerp((float)p->number, at(&item->value, c), at(&item->state[0], c), c->count);
-    }
+    p->kernels->lerp((float)p->number, at(&item->value, c), at(&item->state[0], c), c->count);
 }
 
 lt_status lt_cpu_lerp(void *ctx, double weight, const lt_optim_item *item, size_t count,
@@ -213,7 +197,7 @@ lt_status lt_cpu_lerp(void *ctx, double weight, const lt_optim_item *item, size_
 {
     if (!is_fast(item, count))
         return lt_backend_ref()->lerp(ctx, weight, item, count, scalars);
-    pass p = {.item = item, .scalars = scalars, .number = weight};
+    pass p = {.fn = lerp_piece, .item = item, .scalars = scalars, .number = weight};
     int64_t pieces;
-    return scalars->finite ? run(ctx, &p, count, lerp_pieces, &pieces) : LT_OK;
+    return scalars->finite ? run(ctx, &p, count, &pieces) : LT_OK;
 }

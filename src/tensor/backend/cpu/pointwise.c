@@ -34,7 +34,7 @@ static void dense_chunk(void *context, int64_t begin, int64_t end, int64_t chunk
     for (int k = 0; k < OPERANDS; k++)
         if (j->view[k])
             at[k] = (char *)j->view[k]->data + (size_t)begin * lt_dtype_size(dtype);
-    run(j, dtype == LT_BF16 ? LT_STORE_BF16 : LT_STORE_F32, at, end - begin);
+    run(j, lt_cpu_store_of(dtype), at, end - begin);
 }
 
 /* A place in the walk over all elements in the order of the output's memory: index[d] along dimension d. */

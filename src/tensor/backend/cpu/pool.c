@@ -31,7 +31,7 @@ static job make_job(const lt_cpu *cpu, const lt_pool2d_config *config, const lt_
                     const lt_view *y)
 {
     return (job){.kernels = cpu->kernels,
-                 .store = x->dtype == LT_BF16 ? LT_STORE_BF16 : LT_STORE_F32,
+                 .store = lt_cpu_store_of(x->dtype),
                  .size = lt_dtype_size(x->dtype),
                  .config = config,
                  .x = x,

@@ -16,20 +16,10 @@ typedef struct job {
     int64_t count;                      /* K */
 } job;
 
-static bool has_rows(const lt_view *v, lt_dtype dtype)
-{
-    return v->dtype == dtype && (v->stride[1] == 1 || v->shape.dim[1] == 1);
-}
-
-static void *row_of(const lt_view *v, int64_t n)
-{
-    return (char *)v->data + n * v->stride[0] * (int64_t)lt_dtype_size(v->dtype);
-}
-
 static float *load_row(const job *j, int operand, int64_t n)
 {
     float *to = j->work + (lt_parallel_index() * WORK_ROWS + operand) * j->count;
-    const void *from = row_of(j->in[operand], n);
+    const void *from = lt_cpu_row(j->in[operand], n);
     if (j->in[operand]->dtype == LT_BF16)
         j->kernels->widen_all(from, to, j->count);
     else
@@ -39,7 +29,7 @@ static float *load_row(const job *j, int operand, int64_t n)
 
 static void store_row(const job *j, const float *from, int64_t n)
 {
-    void *to = row_of(j->out, n);
+    void *to = lt_cpu_row(j->out, n);
     if (j->out->dtype == LT_BF16)
         j->kernels->narrow_all(from, to, j->count);
     else
@@ -105,16 +95,15 @@ static lt_status run(lt_cpu *cpu, job *j, lt_chunk_fn *rows)
 
 lt_status lt_cpu_softmax(void *ctx, const lt_view *x, const lt_view *y)
 {
-    if (!lt_cpu_is_fast_dtype(y->dtype) || !has_rows(x, y->dtype) || !has_rows(y, y->dtype))
+    if (!lt_cpu_has_rows(x) || !lt_cpu_has_rows(y) || x->dtype != y->dtype)
         return lt_backend_ref()->softmax(ctx, x, y);
     return run(ctx, &(job){.in = {[Y] = x}, .out = y}, softmax_rows);
 }
 
 lt_status lt_cpu_softmax_grad(void *ctx, const lt_view *dy, const lt_view *y, const lt_view *dx)
 {
-    const lt_dtype dtype = dx->dtype;
-    if (!lt_cpu_is_fast_dtype(dtype) || !has_rows(dy, dtype) || !has_rows(y, dtype)
-        || !has_rows(dx, dtype))
+    if (!lt_cpu_has_rows(dy) || !lt_cpu_has_rows(y) || !lt_cpu_has_rows(dx)
+        || dy->dtype != dx->dtype || y->dtype != dx->dtype)
         return lt_backend_ref()->softmax_grad(ctx, dy, y, dx);
     return run(ctx, &(job){.in = {[Y] = y, [DY] = dy}, .out = dx}, gradient_rows);
 }

@@ -10,14 +10,9 @@ typedef struct job {
     int64_t *rank; /* of each row; classes: no hit */
 } job;
 
-static const void *row_of(const lt_view *v, int64_t n)
-{
-    return (const char *)v->data + n * v->stride[0] * (int64_t)lt_dtype_size(v->dtype);
-}
-
 static int32_t label_of(const lt_view *labels, int64_t n)
 {
-    return *(const int32_t *)row_of(labels, n);
+    return *(const int32_t *)lt_cpu_row(labels, n);
 }
 
 static void rank_rows(void *context, int64_t begin, int64_t end, int64_t chunk)
@@ -28,7 +23,7 @@ static void rank_rows(void *context, int64_t begin, int64_t end, int64_t chunk)
     for (int64_t n = begin; n < end; n++) {
         const int32_t label = label_of(j->labels, n);
         j->rank[n] = label >= 0 && label < classes
-                         ? j->kernels->of[j->store].rank(row_of(j->logits, n), classes, label)
+                         ? j->kernels->of[j->store].rank(lt_cpu_row(j->logits, n), classes, label)
                          : classes;
     }
 }
@@ -42,10 +37,10 @@ lt_status lt_cpu_topk_hits(void *ctx, const lt_view *logits, const lt_view *labe
     int64_t *out = hits->data;
     const int64_t step = hits->stride[0];
     job j = {.kernels = cpu->kernels,
-             .store = logits->dtype == LT_BF16 ? LT_STORE_BF16 : LT_STORE_F32,
+             .store = lt_cpu_store_of(logits->dtype),
              .logits = logits,
              .labels = labels};
-    if (!lt_cpu_is_fast_dtype(logits->dtype) || (logits->stride[1] != 1 && classes != 1))
+    if (!lt_cpu_has_rows(logits))
         return lt_backend_ref()->topk_hits(ctx, logits, labels, hits);
     j.rank = lt_cpu_scratch(ctx, LT_CPU_PARTIAL, (size_t)(rows + 1) * sizeof *j.rank);
     if (!j.rank)

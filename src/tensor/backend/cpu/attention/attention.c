@@ -164,7 +164,7 @@ static void attend_tile(const call *c, const work *w, int64_t b, int64_t h, int6
                                      .d = j->d,
                                      .pairs = j->pairs,
                                      .left = w->query};
-    j->kernels->of[lt_attention_store(j->dtype)].attention_pack(&query);
+    j->kernels->of[lt_cpu_store_of(j->dtype)].attention_pack(&query);
     for (int64_t key = 0; key < lt_attention_seen(j, first + rows - 1); key += j->block)
         add_block(j, w, rows, first, key);
     finish_softmax(w, rows, lse_row(c, b, h, first));
@@ -176,7 +176,7 @@ static void attend_tile(const call *c, const work *w, int64_t b, int64_t h, int6
                                    .y_row = x->y->stride[1],
                                    .rows = rows,
                                    .d = j->d};
-    j->kernels->of[lt_attention_store(j->dtype)].attention_save(&out);
+    j->kernels->of[lt_cpu_store_of(j->dtype)].attention_save(&out);
 }
 
 static void attend(void *context, int64_t begin, int64_t end, int64_t index)
@@ -203,8 +203,8 @@ static void attend(void *context, int64_t begin, int64_t end, int64_t index)
     values.across = NULL;
     values.along = w.values;
     values.along_panel = j->value_depth * LT_ATTENTION_PANEL;
-    j->kernels->of[lt_attention_store(j->dtype)].attention_pack(&keys);
-    j->kernels->of[lt_attention_store(j->dtype)].attention_pack(&values);
+    j->kernels->of[lt_cpu_store_of(j->dtype)].attention_pack(&keys);
+    j->kernels->of[lt_cpu_store_of(j->dtype)].attention_pack(&values);
     for (int64_t i = first; i < last; i += j->tile)
         attend_tile(c, &w, b, h, i, last - i < j->tile ? last - i : j->tile);
 }
@@ -214,7 +214,7 @@ static void attend_query(const call *c, int64_t b, int64_t h, int64_t i)
 {
     const lt_attention_job *j = &c->job;
     const int64_t g = h / (j->heads / j->kv_heads);
-    const lt_cpu_store store = lt_attention_store(j->dtype);
+    const lt_cpu_store store = lt_cpu_store_of(j->dtype);
     work w;
     lay_out(j, lt_attention_memory(j), &w);
     const lt_attention_pack query = {

@@ -63,7 +63,7 @@ static void pack(const lt_attention_job *j, const lt_view *x, int64_t b, int64_t
     to.step = x->stride[1];
     to.d = j->d;
     to.pairs = j->pairs;
-    j->kernels->of[lt_attention_store(j->dtype)].attention_pack(&to);
+    j->kernels->of[lt_cpu_store_of(j->dtype)].attention_pack(&to);
 }
 
 static void pack_keys(const call *c, const work *w, const place *p)
@@ -103,7 +103,7 @@ static void pack_queries(const call *c, const work *w, const place *p)
                                     .rows = p->queries,
                                     .d = j->d,
                                     .dot = w->mean};
-    j->kernels->of[lt_attention_store(j->dtype)].attention_dots(&dots);
+    j->kernels->of[lt_cpu_store_of(j->dtype)].attention_dots(&dots);
     memcpy(w->lse, lse, (size_t)p->queries * sizeof *lse);
 }
 
@@ -216,7 +216,7 @@ static void store(const lt_attention_job *j, const float *x, float factor, int64
                                    .y_row = of->stride[1],
                                    .rows = rows,
                                    .d = j->d};
-    j->kernels->of[lt_attention_store(of->dtype)].attention_save(&out);
+    j->kernels->of[lt_cpu_store_of(of->dtype)].attention_save(&out);
 }
 
 static void store_queries(const call *c, const work *w, const place *p)

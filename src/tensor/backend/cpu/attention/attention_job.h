@@ -36,11 +36,6 @@ static inline bool lt_attention_has_rows(const lt_view *v)
     return v->stride[3] == 1 || v->shape.dim[3] == 1;
 }
 
-static inline lt_cpu_store lt_attention_store(lt_dtype dtype)
-{
-    return dtype == LT_BF16 ? LT_STORE_BF16 : LT_STORE_F32;
-}
-
 /* Row i of head h of image b. */
 static inline void *lt_attention_row(const lt_view *v, int64_t b, int64_t i, int64_t h)
 {

@@ -77,7 +77,7 @@ static void turn_rows(void *context, int64_t begin, int64_t end, int64_t chunk)
                                        .sign = j->sign,
                                        .d = s.dim[3],
                                        .interleaved = j->interleaved};
-            j->kernels->of[lt_attention_store(j->x->dtype)].rotary(&row);
+            j->kernels->of[lt_cpu_store_of(j->x->dtype)].rotary(&row);
         }
     }
 }

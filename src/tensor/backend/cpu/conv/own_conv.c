@@ -340,7 +340,7 @@ static job make_job(const lt_cpu *cpu, const lt_own_conv *c)
     job j = {.c = c,
              .kernels = cpu->kernels,
              .unit = is_bf16 ? lt_gemm_unit_bf16(cpu->isa) : NULL,
-             .store = is_bf16 ? LT_STORE_BF16 : LT_STORE_F32,
+             .store = lt_cpu_store_of(c->from->dtype),
              .in = c->from->shape.dim,
              .out = c->to->shape.dim,
              .taps_h = c->w->shape.dim[2],

@@ -29,7 +29,7 @@ static bool has_bf16(lt_cpu_isa isa)
 lt_wgrad_unit lt_wgrad_unit_of(const lt_cpu *cpu, lt_dtype dtype)
 {
     const lt_cpu_kernels *k = cpu->kernels;
-    const lt_cpu_store s = dtype == LT_BF16 ? LT_STORE_BF16 : LT_STORE_F32;
+    const lt_cpu_store s = lt_cpu_store_of(dtype);
 #if defined(__x86_64__)
     if (dtype == LT_BF16 && has_bf16(cpu->isa))
         return cpu->isa == LT_ISA_AMX ? lt_wgrad_amx : lt_wgrad_avx512;

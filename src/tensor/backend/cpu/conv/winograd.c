@@ -52,11 +52,6 @@ typedef struct job {
     int64_t v_step, u_step, m_step, m_size, w_size; /* steps between points; sizes: of a thread */
 } job;
 
-static lt_cpu_store store_of(const lt_view *v)
-{
-    return v->dtype == LT_BF16 ? LT_STORE_BF16 : LT_STORE_F32;
-}
-
 static grid make_grid(const lt_view *to, int64_t pad_h, int64_t pad_w)
 {
     grid g = {.rows = lt_cpu_pieces(to->shape.dim[2], SIDE),
@@ -308,7 +303,7 @@ static job make_job(const lt_cpu *cpu, const lt_own_conv *c)
     const lt_conv2d_config *g = c->config;
     job j = {.c = c,
              .kernels = cpu->kernels,
-             .store = store_of(c->from),
+             .store = lt_cpu_store_of(c->from->dtype),
              .tiles = make_grid(c->to, c->backward ? TWICE - g->pad_h : g->pad_h,
                                 c->backward ? TWICE - g->pad_w : g->pad_w),
              .depth = c->from->shape.dim[1],
@@ -441,7 +436,7 @@ lt_status lt_winograd_grad_w(lt_cpu *cpu, const lt_winograd_grad *g)
 {
     grad_job j = {.g = g,
                   .kernels = cpu->kernels,
-                  .store = store_of(g->x),
+                  .store = lt_cpu_store_of(g->x->dtype),
                   .tiles = make_grid(g->dy, g->config->pad_h, g->config->pad_w),
                   .rows = g->dy->shape.dim[1],
                   .cols = g->x->shape.dim[1]};
