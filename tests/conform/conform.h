@@ -146,6 +146,14 @@ void round_weights(operand *w);
 lt_status compose_along(const lt_backend *be, void *ctx, lt_batchnorm_grad in,
                         const lt_batchnorm_along *norm, bool absolute);
 
+/* Whether i is a row of a table of `rows` rows; else i becomes its number after that table. */
+static inline bool within(size_t *i, size_t rows)
+{
+    const bool is = *i < rows;
+    *i -= is ? 0 : rows;
+    return is;
+}
+
 /* Each file of tests: test number i, or false past the end. */
 typedef bool tests_fn(size_t i, test *t);
 tests_fn elementwise_tests, pointwise_tests, product_tests, norm_tests, group_norm_tests,
@@ -155,11 +163,14 @@ tests_fn elementwise_tests, pointwise_tests, product_tests, norm_tests, group_no
 /* Elementwise functions that have no rows: says which, and returns how many. */
 int pointwise_without_rows(void);
 
+/* LARGE: for --bench only. */
+typedef enum conv_extra { NEITHER, BIAS, LARGE } conv_extra;
+
 typedef struct conv_row {
     const char *name;
     int64_t n, c, h, w, k, r, s;
     lt_conv2d_config config;
-    bool bias, large;
+    conv_extra extra;
 } conv_row;
 
 /* GRAD_W_ROWS: the gradient of w in row-major memory. */

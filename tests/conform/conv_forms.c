@@ -49,7 +49,7 @@ static void draw_row(lt_rng *rng, conv_row *r)
     c->pad_h = between(rng, 0, (int)r->r - 2 + c->dilation_h);
     c->pad_w = one_in(rng, 3) ? between(rng, 0, (int)r->s - 2 + c->dilation_w)
                               : (int)(r->s - 1) * c->dilation_w / 2;
-    r->bias = one_in(rng, 2);
+    r->extra = one_in(rng, 2) ? BIAS : NEITHER;
 }
 
 static bool fits(int64_t size, int64_t taps, int pad, int dilation)
@@ -81,7 +81,7 @@ static void tell(form *f)
     snprintf(f->told, sizeof f->told,
              "--conv --dir=%s %s --stag=axb --dtag=axb --attr-scratchpad=user "
              "g%dmb%lldic%lldih%lldiw%lldoc%lldoh%lldow%lldkh%lldkw%lldsh%dsw%ddh%ddw%dph%dpw%d",
-             f->way == FORWARD && r->bias ? "FWD_B" : directions[f->way], types, c->groups,
+             f->way == FORWARD && r->extra == BIAS ? "FWD_B" : directions[f->way], types, c->groups,
              (long long)r->n, (long long)r->c, (long long)r->h, (long long)r->w, (long long)r->k,
              (long long)y.dim[2], (long long)y.dim[3], (long long)r->r, (long long)r->s,
              c->stride_h, c->stride_w, c->dilation_h - 1, c->dilation_w - 1, c->pad_h, c->pad_w);

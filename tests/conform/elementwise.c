@@ -199,29 +199,19 @@ static void make_normalize(const unary_row *row, test *t)
 
 bool elementwise_tests(size_t i, test *t)
 {
-    size_t plain = COUNT_OF(entries) * COUNT_OF(shapes);
-    if (i < plain) {
+    const unary_row *row = &shapes[i % COUNT_OF(shapes)];
+    if (within(&i, COUNT_OF(entries) * COUNT_OF(shapes))) {
         const entry_row *e = &entries[i / COUNT_OF(shapes)];
-        const unary_row *row = &shapes[i % COUNT_OF(shapes)];
         *t = (test){.entry = e->name, .name = row->name, .terms = 2};
         t->config.number = e->number;
         e->make(row, t);
-        return true;
-    }
-    i -= plain;
-    if (i < COUNT_OF(casts) * COUNT_OF(shapes)) {
-        make_cast(&casts[i / COUNT_OF(shapes)], &shapes[i % COUNT_OF(shapes)], t);
-        return true;
-    }
-    i -= COUNT_OF(casts) * COUNT_OF(shapes);
-    if (i < COUNT_OF(sums)) {
+    } else if (within(&i, COUNT_OF(casts) * COUNT_OF(shapes)))
+        make_cast(&casts[i / COUNT_OF(shapes)], row, t);
+    else if (within(&i, COUNT_OF(sums)))
         make_sum(&sums[i], t);
-        return true;
-    }
-    i -= COUNT_OF(sums);
-    if (i < COUNT_OF(images)) {
+    else if (within(&i, COUNT_OF(images)))
         make_normalize(&images[i], t);
-        return true;
-    }
-    return false;
+    else
+        return false;
+    return true;
 }

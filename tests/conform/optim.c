@@ -265,40 +265,26 @@ static void make_trust(size_t i, test *t)
 
 bool optim_tests(size_t i, test *t)
 {
-    if (i < COUNT_OF(scales)) {
+    static const struct {
+        const char *name;
+        double limit;
+        prepare_fn *prepare;
+    } norms[] = {{"without clipping", 0, NULL},
+                 {"clipped", 0.125, NULL},
+                 {"below the limit", 1000, NULL},
+                 {"an infinite gradient", 1, put_infinity}};
+    static void (*const others[])(test *) = {make_rounded_norm, make_norm_of_norms};
+    if (within(&i, COUNT_OF(scales)))
         make_scale(i, t);
-        return true;
-    }
-    i -= COUNT_OF(scales);
-    if (i < COUNT_OF(trusts)) {
+    else if (within(&i, COUNT_OF(trusts)))
         make_trust(i, t);
-        return true;
-    }
-    i -= COUNT_OF(trusts);
-    if (i < COUNT_OF(rows)) {
+    else if (within(&i, COUNT_OF(rows)))
         make_step(i, t);
-        return true;
-    }
-    switch (i - COUNT_OF(rows)) {
-    case 0:
-        make_norm("without clipping", 0, NULL, t);
-        return true;
-    case 1:
-        make_norm("clipped", 0.125, NULL, t);
-        return true;
-    case 2:
-        make_norm("below the limit", 1000, NULL, t);
-        return true;
-    case 3:
-        make_norm("an infinite gradient", 1, put_infinity, t);
-        return true;
-    case 4:
-        make_rounded_norm(t);
-        return true;
-    case 5:
-        make_norm_of_norms(t);
-        return true;
-    default:
+    else if (within(&i, COUNT_OF(norms)))
+        make_norm(norms[i].name, norms[i].limit, norms[i].prepare, t);
+    else if (within(&i, COUNT_OF(others)))
+        others[i](t);
+    else
         return false;
-    }
+    return true;
 }

@@ -198,34 +198,19 @@ static void make_linear_grad(const linear_row *r, test *t)
 
 bool product_tests(size_t i, test *t)
 {
-    if (i < COUNT_OF(matmuls)) {
+    if (within(&i, COUNT_OF(matmuls)))
         make_matmul(&matmuls[i], t);
-        return true;
-    }
-    i -= COUNT_OF(matmuls);
-    if (i < COUNT_OF(parameters)) {
+    else if (within(&i, COUNT_OF(parameters)))
         make_parameter(&parameters[i], t);
-        return true;
-    }
-    i -= COUNT_OF(parameters);
-    if (i < COUNT_OF(wide)) {
+    else if (within(&i, COUNT_OF(wide)))
         make_wide(&wide[i], t);
-        return true;
-    }
-    i -= COUNT_OF(wide);
-    if (i < COUNT_OF(backwards)) {
+    else if (within(&i, COUNT_OF(backwards)))
         make_backwards(&backwards[i], t);
-        return true;
-    }
-    i -= COUNT_OF(backwards);
-    if (i < COUNT_OF(linears)) {
+    else if (within(&i, COUNT_OF(linears)))
         make_linear(&linears[i], t);
-        return true;
-    }
-    i -= COUNT_OF(linears);
-    if (i < COUNT_OF(linears)) {
+    else if (within(&i, COUNT_OF(linears)))
         make_linear_grad(&linears[i], t);
-        return true;
-    }
-    return conv_tests(i - COUNT_OF(linears), t);
+    else
+        return conv_tests(i, t);
+    return true;
 }
