@@ -3,6 +3,7 @@
 #include "dist/agree.h"
 
 #include "base/alloc.h"
+#include "dist/comm/comm.h"
 
 #include "lather/ext/comm.h"
 
@@ -17,11 +18,9 @@ enum { TEXT = 512 }; /* of a message; the status goes in front of it */
 static lt_status gather_tensors(lt_comm *comm, lt_tensor *part, lt_tensor *whole, const void *own,
                                 const int64_t *bytes, void *all)
 {
-    lt_request *request = NULL;
     if (part)
         LT_TRY(lt_tensor_write(part, own, lt_tensor_bytes(part)));
-    LT_TRY(lt_comm_allgather_begin(comm, part, whole, bytes, &request));
-    LT_TRY(lt_request_wait(&request));
+    LT_TRY(lt_comm_allgather(comm, part, whole, bytes));
     return lt_tensor_read(whole, all, lt_tensor_bytes(whole));
 }
 
@@ -105,13 +104,10 @@ lt_status lt_comm_same(lt_comm *comm, const char *what, const char *text)
 static lt_status exchange_text(lt_comm *comm, int root, char *bytes)
 {
     lt_tensor *t = NULL;
-    lt_request *request = NULL;
     LT_TRY(lt_tensor_new(&t, comm->device, LT_U8, LT_SHAPE(TEXT)));
     lt_status st = lt_tensor_write(t, bytes, TEXT);
     if (!st)
-        st = lt_comm_broadcast_begin(comm, t, root, &request);
-    if (!st)
-        st = lt_request_wait(&request);
+        st = lt_comm_broadcast(comm, t, root);
     if (!st)
         st = lt_tensor_read(t, bytes, TEXT);
     lt_tensor_free(&t);
@@ -139,13 +135,10 @@ static lt_status lowest_failed(lt_comm *comm, lt_status mine, int *rank)
 {
     int32_t value = mine ? comm->size - comm->rank : 0;
     lt_tensor *t = NULL;
-    lt_request *request = NULL;
     LT_TRY(lt_tensor_new(&t, comm->device, LT_I32, LT_SHAPE(1)));
     lt_status st = lt_tensor_write(t, &value, sizeof value);
     if (!st)
-        st = lt_comm_allreduce_begin(comm, t, LT_REDUCE_MAX, &request);
-    if (!st)
-        st = lt_request_wait(&request);
+        st = lt_comm_allreduce(comm, t, LT_REDUCE_MAX);
     if (!st)
         st = lt_tensor_read(t, &value, sizeof value);
     lt_tensor_free(&t);

@@ -205,6 +205,36 @@ lt_status lt_request_wait(lt_request **request)
     return st;
 }
 
+lt_status lt_comm_allreduce(lt_comm *comm, lt_tensor *tensor, lt_reduce op)
+{
+    lt_request *request;
+    LT_TRY(lt_comm_allreduce_begin(comm, tensor, op, &request));
+    return lt_request_wait(&request);
+}
+
+lt_status lt_comm_allgather(lt_comm *comm, const lt_tensor *part, lt_tensor *whole,
+                            const int64_t *count)
+{
+    lt_request *request;
+    LT_TRY(lt_comm_allgather_begin(comm, part, whole, count, &request));
+    return lt_request_wait(&request);
+}
+
+lt_status lt_comm_reducescatter(lt_comm *comm, const lt_tensor *whole, lt_tensor *part,
+                                const int64_t *count, lt_reduce op)
+{
+    lt_request *request;
+    LT_TRY(lt_comm_reducescatter_begin(comm, whole, part, count, op, &request));
+    return lt_request_wait(&request);
+}
+
+lt_status lt_comm_broadcast(lt_comm *comm, lt_tensor *tensor, int root)
+{
+    lt_request *request;
+    LT_TRY(lt_comm_broadcast_begin(comm, tensor, root, &request));
+    return lt_request_wait(&request);
+}
+
 void lt_comm_abort(lt_comm *comm)
 {
     comm->ops->abort(comm);

@@ -12,6 +12,14 @@ int lt_launched_size(void);
 /* A new struct of the kind, with its defaults; not opened. */
 lt_status lt_comm_make(lt_comm **out, const lt_comm_ops *ops, lt_device *device);
 
+/* Each begins its call and waits for it. */
+LT_MUST_CHECK lt_status lt_comm_allreduce(lt_comm *comm, lt_tensor *tensor, lt_reduce op);
+LT_MUST_CHECK lt_status lt_comm_allgather(lt_comm *comm, const lt_tensor *part, lt_tensor *whole,
+                                          const int64_t *count);
+LT_MUST_CHECK lt_status lt_comm_reducescatter(lt_comm *comm, const lt_tensor *whole,
+                                              lt_tensor *part, const int64_t *count, lt_reduce op);
+LT_MUST_CHECK lt_status lt_comm_broadcast(lt_comm *comm, lt_tensor *tensor, int root);
+
 /* Starts a checked call: counts it, and holds it back as the modelled link would. target: the tensor that it
  * writes, or NULL. */
 lt_status lt_comm_begin(lt_comm *comm, const lt_comm_call *call, lt_tensor *target,

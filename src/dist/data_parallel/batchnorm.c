@@ -3,6 +3,7 @@
  * computing sample variances", 1979, equations 2.1, in rank order: all ranks get the same bits. */
 
 #include "base/alloc.h"
+#include "dist/comm/comm.h"
 #include "dist/data_parallel/state.h"
 #include "tensor/tensor.h"
 
@@ -38,15 +39,12 @@ static void combine_ranks(double *all, int ranks, int64_t channels)
 static lt_status gather(lt_data_parallel *dp, const lt_tensor *part, lt_tensor *whole)
 {
     int ranks = lt_comm_size(dp->norm_comm);
-    lt_request *request = NULL;
     int64_t *count = lt_alloc((size_t)ranks, sizeof *count);
     if (!count)
         return LT_E_NOMEM;
     for (int r = 0; r < ranks; r++)
         count[r] = lt_tensor_count(part);
-    lt_status st = lt_comm_allgather_begin(dp->norm_comm, part, whole, count, &request);
-    if (!st)
-        st = lt_request_wait(&request);
+    lt_status st = lt_comm_allgather(dp->norm_comm, part, whole, count);
     lt_free(count);
     return st;
 }
@@ -168,10 +166,8 @@ static lt_status merge_moments(lt_data_parallel *dp, lt_tensor *x)
  * the same in every layer. */
 static lt_status merge_sums(lt_data_parallel *dp, lt_tensor *x)
 {
-    lt_request *request = NULL;
     lt_view view = lt_flat(x);
-    LT_TRY(lt_comm_allreduce_begin(dp->norm_comm, x, LT_REDUCE_SUM, &request));
-    LT_TRY(lt_request_wait(&request));
+    LT_TRY(lt_comm_allreduce(dp->norm_comm, x, LT_REDUCE_SUM));
     return dp->device->backend->scale(dp->device->ctx, dp->norm_share, &view, &view);
 }
 
@@ -221,10 +217,17 @@ lt_status lt_dp_copy_statistics(const lt_params *params, const lt_tensor *flat, 
     return LT_OK;
 }
 
+lt_status lt_dp_merge_statistics(lt_comm *comm, lt_tensor *flat, lt_dist_bn how)
+{
+    if (lt_comm_size(comm) == 1)
+        return LT_OK;
+    return how == LT_DIST_BN_BROADCAST ? lt_comm_broadcast(comm, flat, 0)
+                                       : lt_comm_allreduce(comm, flat, LT_REDUCE_MEAN);
+}
+
 lt_status lt_data_parallel_statistics(lt_data_parallel *dp)
 {
     int64_t count;
-    lt_request *request = NULL;
     LT_TRY(lt_dp_check_present(dp));
     if (dp->config.dist_bn == LT_DIST_BN_NONE || lt_comm_size(dp->comm) == 1)
         return LT_OK;
@@ -236,10 +239,6 @@ lt_status lt_data_parallel_statistics(lt_data_parallel *dp)
                              LT_SHAPE(count)));
         LT_TRY(lt_dp_copy_statistics(dp->params, dp->statistics, false, &count));
     }
-    if (dp->config.dist_bn == LT_DIST_BN_BROADCAST)
-        LT_TRY(lt_comm_broadcast_begin(dp->comm, dp->statistics, 0, &request));
-    else
-        LT_TRY(lt_comm_allreduce_begin(dp->comm, dp->statistics, LT_REDUCE_MEAN, &request));
-    LT_TRY(lt_request_wait(&request));
+    LT_TRY(lt_dp_merge_statistics(dp->comm, dp->statistics, dp->config.dist_bn));
     return lt_dp_copy_statistics(dp->params, dp->statistics, true, &count);
 }

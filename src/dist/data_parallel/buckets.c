@@ -2,6 +2,7 @@
 
 #include "base/alloc.h"
 #include "base/encoding/crc32c.h"
+#include "dist/comm/comm.h"
 #include "dist/data_parallel/state.h"
 
 #include <stdio.h>
@@ -66,10 +67,8 @@ lt_status lt_dp_check_params(const lt_data_parallel *dp)
 lt_status lt_dp_broadcast_values(lt_comm *comm, const lt_params *params)
 {
     for (size_t i = 0; i < params->count && lt_comm_size(comm) > 1; i++) {
-        lt_request *request = NULL;
         lt_tensor *value = params->item[i]->value;
-        LT_TRY(lt_comm_broadcast_begin(comm, value, 0, &request));
-        LT_TRY(lt_request_wait(&request));
+        LT_TRY(lt_comm_broadcast(comm, value, 0));
         lt_tensor_touch(value);
     }
     return LT_OK;
@@ -82,7 +81,6 @@ static lt_status agree_on_order(lt_data_parallel *dp)
         if (!dp->member[i].is_ordered)
             dp->order[dp->ordered++] = i;
     lt_tensor *order = NULL;
-    lt_request *request = NULL;
     int64_t *host = lt_alloc(dp->members, sizeof *host);
     lt_status st = host ? lt_tensor_new(&order, dp->device, LT_I64, LT_SHAPE((int64_t)dp->members))
                         : LT_E_NOMEM;
@@ -91,9 +89,7 @@ static lt_status agree_on_order(lt_data_parallel *dp)
     if (!st)
         st = lt_tensor_write(order, host, lt_tensor_bytes(order));
     if (!st)
-        st = lt_comm_broadcast_begin(dp->comm, order, 0, &request);
-    if (!st)
-        st = lt_request_wait(&request);
+        st = lt_comm_broadcast(dp->comm, order, 0);
     if (!st)
         st = lt_tensor_read(order, host, lt_tensor_bytes(order));
     for (size_t i = 0; i < dp->members && !st; i++)

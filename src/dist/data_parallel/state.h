@@ -156,5 +156,7 @@ void lt_dp_close_norm(lt_data_parallel *dp);
 /* Copies all running statistics into flat, one after the other, or back; flat NULL: counts their elements. */
 LT_MUST_CHECK lt_status lt_dp_copy_statistics(const lt_params *params, const lt_tensor *flat,
                                               bool back, int64_t *count);
+/* All ranks get the mean of flat, or rank 0's. */
+LT_MUST_CHECK lt_status lt_dp_merge_statistics(lt_comm *comm, lt_tensor *flat, lt_dist_bn how);
 
 #endif

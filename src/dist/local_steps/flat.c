@@ -3,6 +3,7 @@
 
 #include "dist/comm/flat.h"
 
+#include "dist/comm/comm.h"
 #include "dist/data_parallel/state.h"
 #include "dist/local_steps/state.h"
 #include "tensor/tensor.h"
@@ -50,13 +51,10 @@ lt_status lt_local_unpack(const lt_local_steps *l, const lt_tensor *whole)
 lt_status lt_local_gather(const lt_local_steps *l, const lt_tensor *part, lt_tensor **whole)
 {
     lt_tensor *all = NULL;
-    lt_request *request = NULL;
     lt_status st =
         lt_tensor_new(&all, l->device, lt_tensor_dtype(part), LT_SHAPE(l->begin[l->params]));
     if (!st)
-        st = lt_comm_allgather_begin(l->node, part, all, l->count, &request);
-    if (!st)
-        st = lt_request_wait(&request);
+        st = lt_comm_allgather(l->node, part, all, l->count);
     if (st)
         lt_tensor_free(&all);
     else
@@ -66,25 +64,13 @@ lt_status lt_local_gather(const lt_local_steps *l, const lt_tensor *part, lt_ten
 
 /* --- Running statistics --- */
 
-static lt_status merge_among(const lt_local_steps *l, lt_comm *comm)
-{
-    lt_request *request = NULL;
-    if (lt_comm_size(comm) == 1)
-        return LT_OK;
-    if (l->config.dist_bn == LT_DIST_BN_BROADCAST)
-        LT_TRY(lt_comm_broadcast_begin(comm, l->statistic, 0, &request));
-    else
-        LT_TRY(lt_comm_allreduce_begin(comm, l->statistic, LT_REDUCE_MEAN, &request));
-    return lt_request_wait(&request);
-}
-
 lt_status lt_local_merge_statistics(lt_local_steps *l)
 {
     int64_t count;
     if (!l->statistics || l->config.dist_bn == LT_DIST_BN_NONE)
         return LT_OK;
     LT_TRY(lt_dp_copy_statistics(l->all, l->statistic, false, &count));
-    LT_TRY(merge_among(l, l->node));
-    LT_TRY(merge_among(l, l->peers));
+    LT_TRY(lt_dp_merge_statistics(l->node, l->statistic, l->config.dist_bn));
+    LT_TRY(lt_dp_merge_statistics(l->peers, l->statistic, l->config.dist_bn));
     return lt_dp_copy_statistics(l->all, l->statistic, true, &count);
 }

@@ -1,6 +1,7 @@
 /* Rounds of inner steps, and the outer step at the end of each. */
 
 #include "base/alloc.h"
+#include "dist/comm/comm.h"
 #include "dist/data_parallel/state.h"
 #include "dist/local_steps/state.h"
 #include "dist/topology.h"
@@ -14,9 +15,7 @@
 /* change: the mean of start - value over groups, of this rank's part. */
 static lt_status exchange_all(lt_local_steps *l)
 {
-    lt_request *request = NULL;
-    LT_TRY(lt_comm_allreduce_begin(l->peers, l->change, LT_REDUCE_MEAN, &request));
-    return lt_request_wait(&request);
+    return lt_comm_allreduce(l->peers, l->change, LT_REDUCE_MEAN);
 }
 
 /* start -= lr (change + momentum u), with u = momentum u + change. */

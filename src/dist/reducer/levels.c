@@ -1,4 +1,4 @@
-/* A rank's shard of a tensor is cut as evenly as an all-reduce cuts it; both levels make means. */
+/* Two levels; of the means that are driven hop by hop both make means. */
 
 #include "dist/reducer/levels.h"
 
@@ -7,6 +7,59 @@
 #include "lather/topology.h"
 
 enum { SCATTER, PEERS, GATHER };
+
+lt_status lt_level_comms_open(lt_level_comms *comms, const lt_nodes *nodes, lt_comm *comm)
+{
+    LT_TRY(lt_nodes_open_node(nodes, comm, &comms->scatter));
+    LT_TRY(lt_nodes_open_peers(nodes, comm, &comms->peers));
+    return lt_nodes_open_node(nodes, comm, &comms->gather);
+}
+
+void lt_level_comms_close(lt_level_comms *comms)
+{
+    lt_comm_close(&comms->gather);
+    lt_comm_close(&comms->peers);
+    lt_comm_close(&comms->scatter);
+}
+
+void lt_level_comms_sent(const lt_level_comms *comms, lt_reducer_bytes *out)
+{
+    *out =
+        (lt_reducer_bytes){.within = lt_comm_bytes(comms->scatter) + lt_comm_bytes(comms->gather),
+                           .between = lt_comm_bytes(comms->peers)};
+}
+
+lt_status lt_level_shard_open(lt_level_shard *shard, const lt_comm *node, const lt_tensor *whole,
+                              int64_t elements)
+{
+    const int64_t ranks = lt_comm_size(node), rank = lt_comm_rank(node);
+    shard->count = lt_alloc((size_t)ranks, sizeof *shard->count);
+    if (!shard->count)
+        return LT_E_NOMEM;
+    for (int64_t r = 0; r < ranks; r++) {
+        shard->count[r] = elements / ranks + (r < elements % ranks);
+        shard->first += r < rank ? shard->count[r] : 0;
+    }
+    shard->elements = shard->count[rank];
+    return shard->elements ? lt_tensor_new(&shard->tensor, lt_tensor_device(whole),
+                                           lt_tensor_dtype(whole), LT_SHAPE(shard->elements))
+                           : LT_OK;
+}
+
+bool lt_level_shard_meets(const lt_level_shard *shard, const lt_reducer_part *part, int64_t *from,
+                          int64_t *to)
+{
+    const int64_t end = shard->first + shard->elements, part_end = part->offset + part->elements;
+    *from = part->offset > shard->first ? part->offset : shard->first;
+    *to = part_end < end ? part_end : end;
+    return *from < *to;
+}
+
+void lt_level_shard_close(lt_level_shard *shard)
+{
+    lt_tensor_free(&shard->tensor);
+    lt_free(shard->count);
+}
 
 lt_status lt_levels_open(lt_levels *levels, const lt_reducer *reducer)
 {
@@ -42,25 +95,15 @@ lt_status lt_level_mean_open(lt_level_mean *mean, lt_levels *levels, lt_tensor *
 {
     mean->levels = levels;
     mean->what = what;
-    if (!levels->peers)
-        return LT_OK;
-    const int64_t ranks = lt_comm_size(levels->node), elements = lt_tensor_count(what);
-    mean->count = lt_alloc((size_t)ranks, sizeof *mean->count);
-    if (!mean->count)
-        return LT_E_NOMEM;
-    for (int64_t r = 0; r < ranks; r++)
-        mean->count[r] = elements / ranks + (r < elements % ranks);
-    const int64_t mine = mean->count[lt_comm_rank(levels->node)];
-    return mine ? lt_tensor_new(&mean->shard, lt_tensor_device(what), lt_tensor_dtype(what),
-                                LT_SHAPE(mine))
-                : LT_OK;
+    return levels->peers
+               ? lt_level_shard_open(&mean->shard, levels->node, what, lt_tensor_count(what))
+               : LT_OK;
 }
 
 void lt_level_mean_close(lt_level_mean *mean)
 {
     (void)!lt_request_wait(&mean->request);
-    lt_tensor_free(&mean->shard);
-    lt_free(mean->count);
+    lt_level_shard_close(&mean->shard);
 }
 
 static lt_status start(lt_level_mean *m)
@@ -68,13 +111,15 @@ static lt_status start(lt_level_mean *m)
     lt_levels *l = m->levels;
     switch (m->hop) {
     case SCATTER:
-        return lt_comm_reducescatter_begin(l->node, m->what, m->shard, m->count, LT_REDUCE_MEAN,
-                                           &m->request);
+        return lt_comm_reducescatter_begin(l->node, m->what, m->shard.tensor, m->shard.count,
+                                           LT_REDUCE_MEAN, &m->request);
     case PEERS: /* a shard without elements is so on all peers */
-        return m->shard ? lt_comm_allreduce_begin(l->peers, m->shard, LT_REDUCE_MEAN, &m->request)
-                        : LT_OK;
+        return m->shard.tensor
+                   ? lt_comm_allreduce_begin(l->peers, m->shard.tensor, LT_REDUCE_MEAN, &m->request)
+                   : LT_OK;
     default:
-        return lt_comm_allgather_begin(l->node, m->shard, m->what, m->count, &m->request);
+        return lt_comm_allgather_begin(l->node, m->shard.tensor, m->what, m->shard.count,
+                                       &m->request);
     }
 }
 

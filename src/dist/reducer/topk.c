@@ -8,6 +8,7 @@
 
 #include "base/alloc.h"
 #include "base/parallel.h"
+#include "dist/comm/comm.h"
 #include "dist/reducer/kinds.h"
 #include "dist/reducer/topk_state.h"
 #include "tensor/backend/select.h"
@@ -52,49 +53,27 @@ static lt_status configure(lt_reducer *self)
     t->bytes = lt_alloc((size_t)lt_topk_nodes(t)->count, sizeof *t->bytes);
     if (!t->bytes)
         return LT_E_NOMEM;
-    LT_TRY(lt_nodes_open_node(lt_topk_nodes(t), self->comm, &t->scatter));
-    LT_TRY(lt_nodes_open_peers(lt_topk_nodes(t), self->comm, &t->peers));
-    return lt_nodes_open_node(lt_topk_nodes(t), self->comm, &t->gather);
-}
-
-/* The bucket cut as evenly as possible, the first shards longer. */
-static lt_status cut(const lt_topk *t, const lt_reducer_bucket *bucket, lt_topk_bucket *b)
-{
-    const lt_nodes *nodes = lt_topk_nodes(t);
-    b->count = lt_alloc((size_t)nodes->locals, sizeof *b->count);
-    if (!b->count)
-        return LT_E_NOMEM;
-    for (int l = 0; l < nodes->locals; l++) {
-        b->count[l] = bucket->elements / nodes->locals + (l < bucket->elements % nodes->locals);
-        b->first += l < nodes->local ? b->count[l] : 0;
-    }
-    b->elements = b->count[nodes->local];
-    b->whole = *bucket->flat;
-    b->whole.shape = LT_SHAPE(bucket->elements);
-    return LT_OK;
+    return lt_level_comms_open(&t->comms, lt_topk_nodes(t), self->comm);
 }
 
 /* Messages of m nodes to all, (m-1) bytes each, against a dense all-reduce of 2 (m-1)/m shards. */
 static bool is_dense(const lt_topk *t, const lt_topk_bucket *b)
 {
     const int64_t nodes = lt_topk_nodes(t)->count;
-    const int64_t dense = 2 * b->elements * (int64_t)lt_dtype_size(b->pack.dtype);
+    const int64_t dense = 2 * b->shard.elements * (int64_t)lt_dtype_size(b->pack.dtype);
     return nodes == 1 || nodes * b->pack.bytes >= dense;
 }
 
 static lt_status make_memory(const lt_topk *t, lt_topk_bucket *b)
 {
     const int nodes = lt_topk_nodes(t)->count;
-    const size_t n = (size_t)b->elements, size = lt_dtype_size(t->wide);
+    const size_t n = (size_t)b->shard.elements, size = lt_dtype_size(t->wide);
     b->residual = lt_alloc(n + 1, size);
     b->next = lt_alloc(n + 1, size);
     b->index = lt_alloc((size_t)b->pack.count + 1, sizeof *b->index);
     if (!b->residual || !b->next || !b->index)
         return LT_E_NOMEM;
-    if (!n)
-        return LT_OK;
-    LT_TRY(lt_tensor_new(&b->shard, t->base.device, b->pack.dtype, LT_SHAPE(b->elements)));
-    if (b->is_dense)
+    if (!n || b->is_dense)
         return LT_OK;
     LT_TRY(lt_tensor_new(&b->message, t->base.device, LT_U8, LT_SHAPE(b->pack.bytes)));
     return lt_tensor_new(&b->arrived, t->base.device, LT_U8, LT_SHAPE(nodes, b->pack.bytes));
@@ -103,8 +82,10 @@ static lt_status make_memory(const lt_topk *t, lt_topk_bucket *b)
 static lt_status open_bucket(const lt_topk *t, const lt_reducer_bucket *bucket)
 {
     lt_topk_bucket *b = bucket->own;
-    LT_TRY(cut(t, bucket, b));
-    b->pack = lt_sparse_plan(b->elements, lt_sparse_count(t->density, b->elements),
+    LT_TRY(lt_level_shard_open(&b->shard, t->comms.scatter, bucket->flat, bucket->elements));
+    b->whole = *bucket->flat;
+    b->whole.shape = LT_SHAPE(bucket->elements);
+    b->pack = lt_sparse_plan(b->shard.elements, lt_sparse_count(t->density, b->shard.elements),
                              lt_tensor_dtype(bucket->flat));
     b->is_dense = is_dense(t, b);
     return make_memory(t, b);
@@ -114,11 +95,9 @@ static lt_status scatter(lt_reducer *self, size_t bucket)
 {
     lt_topk *t = topk_of(self);
     lt_topk_bucket *b = lt_topk_bucket_of(t, bucket);
-    lt_request *request = NULL;
     lt_topk_name_non_finite(t, &self->bucket[bucket], b->scaled);
-    LT_TRY(lt_comm_reducescatter_begin(t->scatter, &b->whole, b->shard, b->count, LT_REDUCE_MEAN,
-                                       &request));
-    return lt_request_wait(&request);
+    return lt_comm_reducescatter(t->comms.scatter, &b->whole, b->shard.tensor, b->shard.count,
+                                 LT_REDUCE_MEAN);
 }
 
 static lt_status among_peers(lt_reducer *self, size_t bucket)
@@ -131,9 +110,7 @@ static lt_status gather(lt_reducer *self, size_t bucket)
 {
     lt_topk *t = topk_of(self);
     lt_topk_bucket *b = lt_topk_bucket_of(t, bucket);
-    lt_request *request = NULL;
-    LT_TRY(lt_comm_allgather_begin(t->gather, b->shard, &b->whole, b->count, &request));
-    return lt_request_wait(&request);
+    return lt_comm_allgather(t->comms.gather, b->shard.tensor, &b->whole, b->shard.count);
 }
 
 static lt_status open(lt_reducer *self)
@@ -145,7 +122,7 @@ static lt_status open(lt_reducer *self)
     for (size_t i = 0; i < self->buckets; i++) {
         LT_TRY(open_bucket(t, &self->bucket[i]));
         const lt_topk_bucket *b = lt_topk_bucket_of(t, i);
-        longest = b->elements > longest ? b->elements : longest;
+        longest = b->shard.elements > longest ? b->shard.elements : longest;
         all_dense = all_dense && b->is_dense;
     }
     t->sum = lt_alloc((size_t)longest, lt_dtype_size(t->wide));
@@ -182,16 +159,14 @@ static lt_status finish(lt_reducer *self, size_t bucket)
 /* A parameter that got no gradient on any rank was not updated: what was sent of it is still to be sent. */
 static void keep_unused(const lt_topk *t, const lt_reducer_bucket *bucket, lt_topk_bucket *b)
 {
-    const int64_t size = (int64_t)lt_dtype_size(t->wide), end = b->first + b->elements;
+    const int64_t size = (int64_t)lt_dtype_size(t->wide);
+    int64_t from, to;
     for (size_t p = 0; p < bucket->parts; p++) {
         const lt_reducer_part *part = &bucket->part[p];
-        const int64_t from = part->offset > b->first ? part->offset : b->first;
-        const int64_t part_end = part->offset + part->elements;
-        const int64_t to = part_end < end ? part_end : end;
-        if (!part->param->has_grad && from < to)
-            memcpy((char *)b->next + (from - b->first) * size,
-                   (const char *)b->residual + (from - b->first) * size,
-                   (size_t)((to - from) * size));
+        if (part->param->has_grad || !lt_level_shard_meets(&b->shard, part, &from, &to))
+            continue;
+        const int64_t at = (from - b->shard.first) * size;
+        memcpy((char *)b->next + at, (const char *)b->residual + at, (size_t)((to - from) * size));
     }
 }
 
@@ -213,9 +188,7 @@ static lt_status commit(lt_reducer *self, bool applied)
 
 static void sent(const lt_reducer *self, lt_reducer_bytes *out)
 {
-    const lt_topk *t = (const lt_topk *)self;
-    *out = (lt_reducer_bytes){.within = lt_comm_bytes(t->scatter) + lt_comm_bytes(t->gather),
-                              .between = lt_comm_bytes(t->peers)};
+    lt_level_comms_sent(&((const lt_topk *)self)->comms, out);
 }
 
 static void close(lt_reducer *self)
@@ -226,10 +199,9 @@ static void close(lt_reducer *self)
         lt_topk_bucket *b = lt_topk_bucket_of(t, i);
         if (!b)
             continue;
-        lt_tensor_free(&b->shard);
+        lt_level_shard_close(&b->shard);
         lt_tensor_free(&b->message);
         lt_tensor_free(&b->arrived);
-        lt_free(b->count);
         lt_free(b->residual);
         lt_free(b->next);
         lt_free(b->index);
@@ -238,9 +210,7 @@ static void close(lt_reducer *self)
     lt_free(t->sum);
     lt_free(t->workspace);
     lt_free(t->bytes);
-    lt_comm_close(&t->gather);
-    lt_comm_close(&t->peers);
-    lt_comm_close(&t->scatter);
+    lt_level_comms_close(&t->comms);
     lt_nodes_clear(&t->nodes);
 }
 

@@ -1,6 +1,7 @@
 /* The part of --compress topk between nodes: w = shard + residual, its largest elements are sent to the
  * peers, the rest is the next residual. w is scaled as the gradients are; residuals are not. */
 
+#include "dist/comm/comm.h"
 #include "dist/comm/element.h"
 #include "dist/reducer/topk_state.h"
 #include "tensor/backend/select.h"
@@ -33,57 +34,56 @@ static bool is_finite(lt_dtype dtype, const void *x, int64_t first, int64_t n)
 static bool add_residual(const lt_topk *t, lt_topk_bucket *b)
 {
     const int nodes = lt_topk_nodes(t)->count;
-    const float *f = lt_topk_data(b->shard), *e = b->residual;
+    const float *f = lt_topk_data(b->shard.tensor), *e = b->residual;
     float *next = b->next;
     bool bad = false;
     if (b->pack.dtype == LT_F32 && t->wide == LT_F32) {
-        for (int64_t i = 0; i < b->elements; i++) {
+        for (int64_t i = 0; i < b->shard.elements; i++) {
             next[i] = f[i] / (float)nodes + e[i] * (float)b->scale;
             bad |= !(fabsf(next[i]) <= FLT_MAX);
         }
         return !bad;
     }
-    for (int64_t i = 0; i < b->elements; i++)
+    for (int64_t i = 0; i < b->shard.elements; i++)
         lt_element_set(t->wide, b->next, i,
                        lt_element(b->pack.dtype, f, i) / nodes
                            + lt_element(t->wide, e, i) * b->scale);
-    return is_finite(t->wide, b->next, 0, b->elements);
+    return is_finite(t->wide, b->next, 0, b->shard.elements);
 }
 
 /* From the wide dtype to that of gradients. */
 static void narrow(const lt_topk *t, const lt_topk_bucket *b, const void *from)
 {
-    void *shard = lt_topk_data(b->shard);
+    void *shard = lt_topk_data(b->shard.tensor);
     if (b->pack.dtype == t->wide) {
-        memcpy(shard, from, (size_t)b->elements * lt_dtype_size(t->wide));
+        memcpy(shard, from, (size_t)b->shard.elements * lt_dtype_size(t->wide));
         return;
     }
-    for (int64_t i = 0; i < b->elements; i++)
+    for (int64_t i = 0; i < b->shard.elements; i++)
         lt_element_set(b->pack.dtype, shard, i, lt_element(t->wide, from, i));
 }
 
 static void unscale(const lt_topk *t, lt_topk_bucket *b)
 {
-    for (int64_t i = 0; i < b->elements && b->scale != 1; i++)
+    for (int64_t i = 0; i < b->shard.elements && b->scale != 1; i++)
         lt_element_set(t->wide, b->next, i, lt_element(t->wide, b->next, i) / b->scale);
 }
 
 /* All of w, so that nothing is left of it. */
 static lt_status exchange_all(lt_topk *t, lt_topk_bucket *b)
 {
-    lt_request *request = NULL;
     narrow(t, b, b->next);
-    memset(b->next, 0, (size_t)b->elements * lt_dtype_size(t->wide));
-    LT_TRY(lt_comm_allreduce_begin(t->peers, b->shard, LT_REDUCE_SUM, &request));
-    return lt_request_wait(&request);
+    memset(b->next, 0, (size_t)b->shard.elements * lt_dtype_size(t->wide));
+    return lt_comm_allreduce(t->comms.peers, b->shard.tensor, LT_REDUCE_SUM);
 }
 
 static lt_status select_largest(const lt_topk *t, const lt_topk_bucket *b)
 {
     const int64_t count = b->pack.count;
     if (t->wide == LT_F32)
-        return lt_select_topk(b->next, b->elements, count, b->index, t->workspace);
-    lt_view x = {.data = b->next, .dtype = LT_F64, .shape = LT_SHAPE(b->elements), .stride = {1}};
+        return lt_select_topk(b->next, b->shard.elements, count, b->index, t->workspace);
+    lt_view x = {
+        .data = b->next, .dtype = LT_F64, .shape = LT_SHAPE(b->shard.elements), .stride = {1}};
     lt_view index = {.data = b->index, .dtype = LT_I32, .shape = LT_SHAPE(count), .stride = {1}};
     return lt_backend_ref()->topk_select(NULL, &x, &index);
 }
@@ -93,8 +93,8 @@ static lt_status add_messages(lt_topk *t, lt_topk_bucket *b)
 {
     const unsigned char *arrived = lt_topk_data(b->arrived);
     const bool is_wide = b->pack.dtype == t->wide;
-    void *sum = is_wide ? lt_topk_data(b->shard) : t->sum;
-    memset(sum, 0, (size_t)b->elements * lt_dtype_size(t->wide));
+    void *sum = is_wide ? lt_topk_data(b->shard.tensor) : t->sum;
+    memset(sum, 0, (size_t)b->shard.elements * lt_dtype_size(t->wide));
     for (int n = 0; n < lt_topk_nodes(t)->count; n++)
         LT_TRY(lt_sparse_add(&b->pack, arrived + n * b->pack.bytes, 1, sum, t->wide));
     if (!is_wide)
@@ -110,7 +110,7 @@ static lt_status exchange_largest(lt_topk *t, lt_topk_bucket *b)
         count[n] = b->pack.bytes;
     LT_TRY(select_largest(t, b));
     lt_sparse_write(&b->pack, b->next, b->index, lt_topk_data(b->message));
-    LT_TRY(lt_comm_allgather_begin(t->peers, b->message, b->arrived, count, &request));
+    LT_TRY(lt_comm_allgather_begin(t->comms.peers, b->message, b->arrived, count, &request));
     /* What 16 bits round off of a value stays here too. */
     lt_status st = lt_sparse_add(&b->pack, lt_topk_data(b->message), -1, b->next, t->wide);
     unscale(t, b);
@@ -124,7 +124,7 @@ lt_status lt_topk_exchange(lt_topk *t, lt_topk_bucket *b)
 {
     b->non_finite = !add_residual(t, b);
     b->finished = true;
-    if (!b->elements)
+    if (!b->shard.elements)
         return LT_OK;
     return b->dense ? exchange_all(t, b) : exchange_largest(t, b);
 }

@@ -4,6 +4,7 @@
 #include "dist/reducer/topk_state.h"
 
 #include "base/alloc.h"
+#include "dist/comm/comm.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -60,17 +61,14 @@ static lt_status gather_bucket(lt_topk *t, size_t bucket)
 {
     lt_topk_bucket *b = lt_topk_bucket_of(t, bucket);
     lt_tensor *part = NULL, *whole = NULL;
-    lt_request *request = NULL;
     const lt_shape all = LT_SHAPE(t->base.bucket[bucket].elements);
     lt_status st = lt_tensor_new(&whole, t->base.device, t->wide, all);
-    if (!st && b->elements)
-        st = lt_tensor_new(&part, t->base.device, t->wide, LT_SHAPE(b->elements));
+    if (!st && b->shard.elements)
+        st = lt_tensor_new(&part, t->base.device, t->wide, LT_SHAPE(b->shard.elements));
     if (!st && part)
         st = lt_tensor_write(part, b->residual, lt_tensor_bytes(part));
     if (!st)
-        st = lt_comm_allgather_begin(t->gather, part, whole, b->count, &request);
-    if (!st)
-        st = lt_request_wait(&request);
+        st = lt_comm_allgather(t->comms.gather, part, whole, b->shard.count);
     if (!st)
         spread(t, &t->base.bucket[bucket], whole);
     lt_tensor_free(&part);
@@ -124,18 +122,16 @@ lt_status lt_topk_loaded(lt_reducer *self)
 {
     lt_topk *t = (lt_topk *)self;
     const int64_t size = (int64_t)lt_dtype_size(t->wide);
+    int64_t from, to;
     if (!t->kept || !self->buckets)
         return LT_OK;
     for (size_t i = 0; i < self->buckets; i++) {
         lt_topk_bucket *b = lt_topk_bucket_of(t, i);
         for (size_t p = 0; p < self->bucket[i].parts; p++) {
             const lt_reducer_part *part = &self->bucket[i].part[p];
-            const int64_t end = b->first + b->elements, part_end = part->offset + part->elements;
-            const int64_t from = part->offset > b->first ? part->offset : b->first;
-            const int64_t to = part_end < end ? part_end : end;
             const char *kept = lt_topk_data(kept_of(t, part->param));
-            if (from < to)
-                memcpy((char *)b->residual + (from - b->first) * size,
+            if (lt_level_shard_meets(&b->shard, part, &from, &to))
+                memcpy((char *)b->residual + (from - b->shard.first) * size,
                        kept + (from - part->offset) * size, (size_t)((to - from) * size));
         }
     }

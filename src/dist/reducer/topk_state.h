@@ -2,6 +2,7 @@
 #ifndef LT_DIST_REDUCER_TOPK_STATE_H
 #define LT_DIST_REDUCER_TOPK_STATE_H
 
+#include "dist/reducer/levels.h"
 #include "dist/reducer/sparse.h"
 #include "dist/reducer/stages.h"
 #include "tensor/tensor.h"
@@ -12,11 +13,8 @@
 /* Of a bucket: what this rank works on, its node's shard for the ranks at its place in other nodes. */
 typedef struct lt_topk_bucket {
     struct lt_tensor whole; /* the gradients of flat, without flags: flat's memory */
-    int64_t *count;         /* [locals] elements of each shard */
-    int64_t first;          /* of this rank's, in the bucket */
-    int64_t elements;       /* of this rank's; of equal places in all nodes */
+    lt_level_shard shard;   /* of equal places in all nodes */
     lt_sparse pack;
-    lt_tensor *shard;             /* communication dtype [elements]; NULL: none */
     lt_tensor *message, *arrived; /* u8 [pack.bytes], [nodes, pack.bytes] */
     /* What was not sent yet, unscaled, and what it will be when the update is applied; wide dtype. */
     void *residual, *next;
@@ -34,8 +32,7 @@ typedef struct lt_topk {
     double density;
     bool no_feedback; /* residuals stay zero: a control */
     lt_nodes nodes;   /* where base.nodes is NULL */
-    /* A stage each; scatter and gather are of this node's ranks. */
-    lt_comm *scatter, *peers, *gather;
+    lt_level_comms comms;
     lt_stages *stages;
     int64_t *bytes;        /* [nodes] scratch */
     lt_dtype wide;         /* of residuals and sums: f64 on a device of f64, else f32 */

@@ -10,6 +10,7 @@
 #include "base/alloc.h"
 #include "dist/comm/comm.h"
 #include "dist/reducer/kinds.h"
+#include "dist/reducer/levels.h"
 #include "dist/reducer/stages.h"
 #include "tensor/backend/dtype.h"
 #include "tensor/tensor.h"
@@ -18,15 +19,13 @@
 
 typedef struct two_level {
     lt_reducer base;
-    lt_comm *scatter, *peers,
-        *gather; /* a stage each; scatter and gather are of this node's ranks */
+    lt_level_comms comms;
     lt_stages *stages;
 } two_level;
 
 typedef struct bucket {
-    lt_tensor *shard;    /* this rank's part of flat; NULL: of 0 elements */
-    int64_t *count;      /* [ranks of the node] elements of each */
-    lt_request *request; /* among peers */
+    lt_level_shard shard; /* of flat */
+    lt_request *request;  /* among peers */
 } bucket;
 
 static two_level *of(lt_reducer *self)
@@ -41,14 +40,11 @@ static bucket *own_of(lt_reducer *self, size_t index)
 
 static lt_status configure(lt_reducer *self)
 {
-    two_level *t = of(self);
     if (*self->argument)
         return lt_fail(LT_E_ARG, "--compress: reducer two-level takes no argument, not '%s'",
                        self->argument);
     LT_TRY(lt_reducer_need_even_nodes(self, "allreduce"));
-    LT_TRY(lt_nodes_open_node(self->nodes, self->comm, &t->scatter));
-    LT_TRY(lt_nodes_open_peers(self->nodes, self->comm, &t->peers));
-    return lt_nodes_open_node(self->nodes, self->comm, &t->gather);
+    return lt_level_comms_open(&of(self)->comms, self->nodes, self->comm);
 }
 
 static bool makes_means(const lt_tensor *flat)
@@ -58,12 +54,11 @@ static bool makes_means(const lt_tensor *flat)
 
 static lt_status scatter(lt_reducer *self, size_t index)
 {
-    lt_request *request = NULL;
     const bucket *b = own_of(self, index);
     const lt_tensor *flat = self->bucket[index].flat;
     const lt_reduce op = makes_means(flat) ? LT_REDUCE_MEAN : LT_REDUCE_SUM;
-    LT_TRY(lt_comm_reducescatter_begin(of(self)->scatter, flat, b->shard, b->count, op, &request));
-    return lt_request_wait(&request);
+    return lt_comm_reducescatter(of(self)->comms.scatter, flat, b->shard.tensor, b->shard.count,
+                                 op);
 }
 
 static void divide_bf16(uint16_t *x, int64_t n, int by)
@@ -104,10 +99,10 @@ static lt_status divide(const lt_reducer *self, lt_tensor *shard)
 static lt_status begin_among_peers(lt_reducer *self, size_t index)
 {
     bucket *b = own_of(self, index);
-    if (!b->shard) /* of no peer either */
+    if (!b->shard.tensor) /* of no peer either */
         return LT_OK;
-    return lt_comm_allreduce_begin(of(self)->peers, b->shard,
-                                   makes_means(b->shard) ? LT_REDUCE_MEAN : LT_REDUCE_SUM,
+    return lt_comm_allreduce_begin(of(self)->comms.peers, b->shard.tensor,
+                                   makes_means(b->shard.tensor) ? LT_REDUCE_MEAN : LT_REDUCE_SUM,
                                    &b->request);
 }
 
@@ -115,40 +110,22 @@ static lt_status end_among_peers(lt_reducer *self, size_t index)
 {
     bucket *b = own_of(self, index);
     LT_TRY(lt_request_wait(&b->request));
-    return !b->shard || makes_means(b->shard) ? LT_OK : divide(self, b->shard);
+    return !b->shard.tensor || makes_means(b->shard.tensor) ? LT_OK : divide(self, b->shard.tensor);
 }
 
 static lt_status gather(lt_reducer *self, size_t index)
 {
-    lt_request *request = NULL;
     const bucket *b = own_of(self, index);
-    LT_TRY(lt_comm_allgather_begin(of(self)->gather, b->shard, self->bucket[index].flat, b->count,
-                                   &request));
-    return lt_request_wait(&request);
-}
-
-static lt_status open_bucket(lt_reducer *self, size_t index)
-{
-    const two_level *t = of(self);
-    const lt_tensor *flat = self->bucket[index].flat;
-    bucket *b = own_of(self, index);
-    const int ranks = t->scatter->size;
-    const lt_comm_call cut = {.elements = lt_tensor_count(flat)};
-    b->count = lt_alloc((size_t)ranks, sizeof *b->count);
-    if (!b->count)
-        return LT_E_NOMEM;
-    for (int r = 0; r < ranks; r++)
-        b->count[r] = lt_call_offset(&cut, r + 1, ranks) - lt_call_offset(&cut, r, ranks);
-    const int64_t mine = b->count[t->scatter->rank];
-    return mine ? lt_tensor_new(&b->shard, self->device, lt_tensor_dtype(flat), LT_SHAPE(mine))
-                : LT_OK;
+    return lt_comm_allgather(of(self)->comms.gather, b->shard.tensor, self->bucket[index].flat,
+                             b->shard.count);
 }
 
 static lt_status open(lt_reducer *self)
 {
     static lt_stage_fn *const stages[] = {scatter, begin_among_peers, end_among_peers, gather};
     for (size_t i = 0; i < self->buckets; i++)
-        LT_TRY(open_bucket(self, i));
+        LT_TRY(lt_level_shard_open(&own_of(self, i)->shard, of(self)->comms.scatter,
+                                   self->bucket[i].flat, lt_tensor_count(self->bucket[i].flat)));
     return lt_stages_open(&of(self)->stages, self, stages, sizeof stages / sizeof *stages);
 }
 
@@ -164,22 +141,16 @@ static lt_status finish(lt_reducer *self, size_t index)
 
 static void sent(const lt_reducer *self, lt_reducer_bytes *out)
 {
-    const two_level *t = (const two_level *)self;
-    *out = (lt_reducer_bytes){.within = lt_comm_bytes(t->scatter) + lt_comm_bytes(t->gather),
-                              .between = lt_comm_bytes(t->peers)};
+    lt_level_comms_sent(&((const two_level *)self)->comms, out);
 }
 
 static void close(lt_reducer *self)
 {
     two_level *t = of(self);
     lt_stages_close(&t->stages);
-    lt_comm_close(&t->gather);
-    lt_comm_close(&t->peers); /* waits for what a failure left in flight, on shards */
-    lt_comm_close(&t->scatter);
-    for (size_t i = 0; i < self->buckets && self->bucket[i].own; i++) {
-        lt_tensor_free(&own_of(self, i)->shard);
-        lt_free(own_of(self, i)->count);
-    }
+    lt_level_comms_close(&t->comms); /* before the shards that a failure left in flight */
+    for (size_t i = 0; i < self->buckets && self->bucket[i].own; i++)
+        lt_level_shard_close(&own_of(self, i)->shard);
 }
 
 const lt_reducer_ops lt_reducer_two_level = {

@@ -11,6 +11,7 @@
 #include "base/alloc.h"
 #include "base/encoding/crc32c.h"
 #include "dist/agree.h"
+#include "dist/comm/comm.h"
 #include "dist/shard_params/units.h"
 #include "tensor/tensor.h"
 
@@ -143,11 +144,9 @@ void lt_shard_params_release(lt_shard_params *sp)
 
 static lt_status send_follower(lt_shard_params *sp, const lt_sp_member *m)
 {
-    lt_request *request = NULL;
     const uint64_t before = lt_comm_bytes(sp->comm);
     LT_TRY(lt_tensor_allocate_raw(m->follower));
-    LT_TRY(lt_comm_broadcast_begin(sp->comm, m->follower, m->of.owner, &request));
-    LT_TRY(lt_request_wait(&request));
+    LT_TRY(lt_comm_broadcast(sp->comm, m->follower, m->of.owner));
     sp->parent->bytes += lt_comm_bytes(sp->comm) - before;
     return LT_OK;
 }
@@ -196,7 +195,6 @@ static void complete_order(lt_shard_params *sp)
 static lt_status agree_on_order(lt_shard_params *sp)
 {
     lt_tensor *order = NULL;
-    lt_request *request = NULL;
     int64_t *host = lt_alloc(sp->members, sizeof *host);
     lt_status st = lt_comm_agree(sp->comm, host ? LT_OK : LT_E_NOMEM);
     complete_order(sp);
@@ -207,9 +205,7 @@ static lt_status agree_on_order(lt_shard_params *sp)
     if (!st)
         st = lt_tensor_write(order, host, lt_tensor_bytes(order));
     if (!st)
-        st = lt_comm_broadcast_begin(sp->comm, order, 0, &request);
-    if (!st)
-        st = lt_request_wait(&request);
+        st = lt_comm_broadcast(sp->comm, order, 0);
     if (!st)
         st = lt_tensor_read(order, host, lt_tensor_bytes(order));
     for (size_t i = 0; i < sp->members && !st; i++)
