@@ -181,7 +181,7 @@ static const struct {
     {"--help data", {"\nData:\n", "--data DIR", "--workers N", "per-step", "[32]"}, "--lr"},
     {"-h General", {"General:\n", "--config FILE", "--version", "-h, --help", "\n"}, "--data"},
     {"--help --data",
-     {"-d, --data DIR", "the images\n", "Section Data; values: any text\n", "no default\n"},
+     {"-d, --data DIR", "the images\n", "Section Data\n", "no default\n"},
      "--workers"},
     {"--help lr",
      {"--lr X", "learning rate [sgd=0.1", "Section Optimizer; values: numbers from 0 to 100\n"},

@@ -595,8 +595,9 @@ def wrong_command_lines_are_refused(cwd):
     flags = [*NOISE, *SMALL, "--max-steps", "1", "--batch-size", "4"]
     refuses(cwd, *flags, "--batch-size", "25", says="2 ranks", ranks=2)
     refuses(cwd, *flags, "--comm-model", "5", says="--comm-model", ranks=2)
-    for args, says in ((["--balance", "polynomial"], "needs --balance-polynomial"), (["--balance-min-cost", "1"], "needs --balance polynomial"),
-                       (["--balance", "polynomial", "--balance-polynomial", "1,-2"], "'1,-2': expected 1 to 6 numbers")):
+    for args, says in ((["--balance", "polynomial"], "'polynomial': expected cost, memory, bytes, or polynomial:C0,C1,"),
+                       (["--balance", "polynomial:1:2:3"], "'polynomial:1:2:3': expected"), (["--balance-min-cost", "1"], "use --balance polynomial:C0,C1,..:LEAST"),
+                       (["--balance", "polynomial:1,-2"], "'polynomial:1,-2': expected")):
         refuses(cwd, *flags, "--optim", "shampoo", *args, says=says)
     refuses(cwd, *flags, "--comm-dtype", "bf16", says="--shard-optimizer")
     for args in (["--optim", "adamw"], ["--allreduce", "two-level"], ["--compress", "topk:0.1"], ["--num-trainers-per-group", "1"]):

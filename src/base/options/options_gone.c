@@ -18,8 +18,12 @@ typedef struct gone {
 
 /* clang-format off */
 static const gone table[] = {
+{"balance-min-cost", "0.2", "--balance polynomial:C0,C1,..:LEAST", .was = "0"},
+{"balance-polynomial", "0.2", "--balance polynomial:C0,C1,..", .was = NULL},
 {"cache-dir", "0.2", "lather-pack --mode original DIR LOCAL, then --data LOCAL", .was = NULL},
 {"cache-dir-limit", "0.2", "lather-pack --mode resized, whose packs are smaller", .was = NULL},
+{"color-jitter-hue", "0.2", "--color-jitter, which changes brightness, contrast and saturation", .was = "0"},
+{"outer-decay", "0.2", "--outer-compress, which keeps 0.95 of what was not sent", .was = "0.95"},
 {"precondition-budget", "0.2", "--precondition-frequency", .was = "0"},
 {"precondition-frequency", "0.2", "a number of updates, as 50", .value = "auto"},
 {"read-ahead", "0.2", "--workers: more threads wait for a slow disk at once", .was = "64"},

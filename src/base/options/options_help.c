@@ -229,14 +229,18 @@ static void write_range(const lt_option *option, char *text, size_t size)
 static void write_values(const lt_option *option, char *text, size_t size)
 {
     static const char *const words[] = {[LT_OPTION_BOOL] = "on or off",
+                                        [LT_OPTION_INT] = NULL,
+                                        [LT_OPTION_DOUBLE] = NULL,
+                                        [LT_OPTION_CHOICE] = NULL,
                                         [LT_OPTION_STRING] = "any text",
                                         [LT_OPTION_LIST] = "any text",
                                         [LT_OPTION_PAIR] = "a setting and its value"};
-    if (option->type == LT_OPTION_INT || option->type == LT_OPTION_DOUBLE)
-        write_range(option, text, size);
-    else
-        snprintf(text, size, "%s",
-                 option->type == LT_OPTION_CHOICE ? option->choices : words[option->type]);
+    char range[128];
+    write_range(option, range, sizeof range);
+    snprintf(text, size, "; values: %s",
+             option->type == LT_OPTION_CHOICE ? option->choices
+             : words[option->type]            ? words[option->type]
+                                              : range);
 }
 
 static bool has_default(const lt_option *option)
@@ -254,8 +258,9 @@ static void print_details(const lt_options *o, FILE *out)
         return;
     }
     print_option(out, option);
-    const size_t used = (size_t)snprintf(text, sizeof text, "Section %s; values: ", option->group);
-    write_values(option, text + used, sizeof text - used);
+    const size_t used = (size_t)snprintf(text, sizeof text, "Section %s", option->group);
+    if (!option->meta || option->type == LT_OPTION_INT || option->type == LT_OPTION_DOUBLE)
+        write_values(option, text + used, sizeof text - used);
     print_wrapped(out, text, 0, COLUMN);
     if (!has_default(option))
         print_wrapped(out, "no default", 0, COLUMN);

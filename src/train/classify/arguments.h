@@ -15,7 +15,7 @@ typedef struct image_options {
     int augment, auto_augment, interpolation, decode, exif;
     int64_t image_size, max_image_pixels, repeated_aug, max_bad_images;
     int64_t ra_ops, ra_magnitude;
-    double flip, color_jitter, color_jitter_hue, random_erase, mixup_alpha, cutmix_alpha, crop_pct;
+    double flip, color_jitter, random_erase, mixup_alpha, cutmix_alpha, crop_pct;
     double max_image_seconds;
 } image_options;
 lt_option_table lt_image_options(image_options *o);

@@ -23,7 +23,6 @@ static const lt_option rows[] = {
 {"Data", INT("ra-ops", ra_ops, 1, LT_RAND_AUGMENT_MOST_OPS), .value = "2", .help = "RandAugment: operations on an image"},
 {"Data", INT("ra-magnitude", ra_magnitude, 0, LT_RAND_AUGMENT_MOST), .value = "9", .help = "RandAugment: strength of all operations, torchvision's of 31"},
 {"Data", NUM("color-jitter", color_jitter, 0, LT_JITTER_MOST), .value = "0", .help = "largest change of brightness, contrast and saturation, as a factor"},
-{"Data", NUM("color-jitter-hue", color_jitter_hue, 0, 0.5), .value = "0", .help = "largest change of hue, in turns"},
 {"Data", NUM("random-erase", random_erase, 0, 1), .value = "0", .help = "probability of erasing a random rectangle"},
 {"Data", NUM("mixup-alpha", mixup_alpha, 0, 100), .value = "0", .also = "mixup", .common = true, .help = "mix images and targets; parameter of the Beta distribution; 0: no"},
 {"Data", NUM("cutmix-alpha", cutmix_alpha, 0, 100), .value = "0", .also = "cutmix", .help = "put a part of another image into each; with --mixup-alpha: either"},
@@ -177,10 +176,8 @@ static void choose_augmentation(classifier *s)
     s->transform.trivial_augment = o->auto_augment == AUTO_AUGMENT_TRIVIAL;
     if (o->auto_augment == AUTO_AUGMENT_RAND)
         s->transform.rand_augment = (lt_rand_augment){(int)o->ra_ops, (int)o->ra_magnitude};
-    s->transform.jitter = (lt_jitter){.brightness = o->color_jitter,
-                                      .contrast = o->color_jitter,
-                                      .saturation = o->color_jitter,
-                                      .hue = o->color_jitter_hue};
+    s->transform.jitter = (lt_jitter){
+        .brightness = o->color_jitter, .contrast = o->color_jitter, .saturation = o->color_jitter};
     s->transform.erase = o->random_erase;
     s->transform.fast = o->decode != 0;
     s->transform.exif = o->exif != 0;

@@ -31,16 +31,13 @@ static const lt_option rows[] = {
 {"Ranks", PICK("comm-dtype", comm_dtype, "f32|bf16|f16"), .help = "dtype of gathered updates, where the state is divided"},
 {"Ranks", BOOL("communicate-params", communicate_params), .help = "gather parameters instead of updates"},
 {"Ranks", INT("num-trainers-per-group", num_trainers_per_group, 0, 1000000), .value = "0", .help = "ranks that share one copy of the divided state; 0: all"},
-{"Ranks", PICK("balance", balance, "cost|memory|bytes|polynomial"), .help = "what is spread evenly where the state is divided: modelled time, bytes of state, bytes gathered, or --balance-polynomial"},
-{"Ranks", TEXT("balance-polynomial", balance_polynomial), .meta = "C0,C1,..", .help = "with --balance polynomial: a side n of a block costs C0 + C1 n + C2 n^2 .., a block the sum over its sides"},
-{"Ranks", NUM("balance-min-cost", balance_min_cost, 0, 1e100), .value = "0", .help = "with --balance polynomial: what a side costs at least"},
+{"Ranks", TEXT("balance", balance), .value = "cost", .meta = "cost|memory|bytes|polynomial:C0,C1,..[:LEAST]", .help = "what is spread evenly where the state is divided: modelled time, bytes of state, bytes gathered, or a sum over the sides of a block, of which a side n costs C0 + C1 n + C2 n^2 .., or LEAST where that is more"},
 {"Ranks", NUM("comm-timeout", comm_timeout, 0, 1e6), .value = "600", .help = "seconds after which a missing rank ends the run; 0: wait for ever"},
 {"Ranks", INT("ranks-per-node", ranks_per_node, 0, 1000000), .value = "0", .help = "ranks of a node, neighbours in order; 0: those that see one boot id and host name"},
 {"Ranks", INT("local-steps", local_steps, 0, 1000000000), .value = "0", .help = "the ranks of a node train by themselves, and nodes meet in an outer step every so many steps, and at the end of an epoch before the evaluation; 0: all ranks average each gradient"},
 {"Ranks", NUM("outer-lr", outer_lr, 1e-6, 100), .value = "0.7", .help = "with --local-steps: learning rate of the outer step; 1 without momentum takes the mean of the nodes"},
 {"Ranks", NUM("outer-momentum", outer_momentum, -1, 0.9999), .value = "-1", .help = "with --local-steps: Nesterov's momentum of the outer step; -1: 0.9, with --outer-compress 0"},
 {"Ranks", TEXT("outer-compress", outer_compress), .value = "off", .meta = "off|topk:DENSITY[,bf16|,2bit]", .help = "with --local-steps: what nodes send in an outer step: all, or the largest part of it and the rest later; f32, bf16, or two bits each"},
-{"Ranks", NUM("outer-decay", outer_decay, 1e-6, 1), .value = "0.95", .help = "with --outer-compress: what of the rest is kept from one outer step to the next"},
 {"Ranks", TEXT("tensor-parallel", tensor_parallel), .value = "1", .meta = "T|QxQ|QxQxD", .help = "ranks that hold a copy of the model together: T of them, a grid, or a grid in D layers; the others are further copies, and --batch-size is per copy"},
 {"Ranks", PICK("sequence-parallel", sequence_parallel, "on|off"), .help = "with --tensor-parallel T: norms, dropout and residuals of own rows only; off: of all rows on each rank"},
 {"Ranks", PICK("tp-overlap", tp_overlap, "on|off"), .help = "with --tensor-parallel: products begin before all of their operands are there; off: whole exchanges, then whole products, the same bits"},
@@ -68,19 +65,37 @@ lt_option_table lt_ranks_options_dist(ranks_options *o)
     return (lt_option_table){&o->dist_row, 1, o};
 }
 
-lt_status lt_ranks_polynomial(const ranks_options *o, lt_balance_polynomial *p)
+/* "C0,C1,..[:LEAST]" */
+static bool read_polynomial(const char *text, lt_balance_polynomial *p)
 {
-    *p = (lt_balance_polynomial){.least = o->balance_min_cost};
-    if (o->balance != LT_BALANCE_POLYNOMIAL)
+    char numbers[256];
+    const char *least = strchr(text, ':');
+    snprintf(numbers, sizeof numbers, "%.*s", (int)strcspn(text, ":"), text);
+    return lt_text_numbers(numbers, p->coefficient, LT_BALANCE_COEFFICIENTS) >= 1
+           && (!least || lt_text_numbers(least + 1, &p->least, 1) == 1);
+}
+
+lt_status lt_ranks_balance(const ranks_options *o, lt_balance *kind, lt_balance_polynomial *p)
+{
+    static const char *const names[] = {
+        [LT_BALANCE_COST] = "cost", [LT_BALANCE_MEMORY] = "memory", [LT_BALANCE_BYTES] = "bytes"};
+    static const char polynomial[] = "polynomial:";
+    const size_t bytes = sizeof polynomial - 1;
+    *p = (lt_balance_polynomial){{0}, 0};
+    for (*kind = LT_BALANCE_COST; *kind < LT_BALANCE_POLYNOMIAL; (*kind)++)
+        if (!strcmp(o->balance, names[*kind]))
+            return LT_OK;
+    if (!strncmp(o->balance, polynomial, bytes) && read_polynomial(o->balance + bytes, p))
         return LT_OK;
-    if (!o->balance_polynomial)
-        return lt_fail(LT_E_ARG, "--balance polynomial: needs --balance-polynomial");
-    if (lt_text_numbers(o->balance_polynomial, p->coefficient, LT_BALANCE_COEFFICIENTS) < 1)
-        return lt_fail(LT_E_ARG,
-                       "--balance-polynomial '%s': expected 1 to %d numbers of 0 or more, the "
-                       "constant first",
-                       o->balance_polynomial, (int)LT_BALANCE_COEFFICIENTS);
-    return LT_OK;
+    return lt_fail(LT_E_ARG,
+                   "--balance '%s': expected cost, memory, bytes, or polynomial:C0,C1,..[:LEAST] "
+                   "of 1 to %d numbers of 0 or more",
+                   o->balance, (int)LT_BALANCE_COEFFICIENTS);
+}
+
+bool lt_ranks_has_balance(const ranks_options *o)
+{
+    return strcmp(o->balance, "cost") != 0;
 }
 
 /* --- Opening and leaving --- */
@@ -155,7 +170,7 @@ lt_status lt_ranks_stragglers(const ranks_options *o, lt_straggler_config *out, 
 
 lt_local_steps_config lt_ranks_local_steps(const ranks_options *o)
 {
-    const double usual = 0.9;
+    const double usual = 0.9, kept = 0.95; /* the latter: SparseLoCo's */
     const bool sends_all = !o->outer_compress || !strcmp(o->outer_compress, "off");
     return (lt_local_steps_config){.every = o->local_steps,
                                    .lr = o->outer_lr,
@@ -163,7 +178,7 @@ lt_local_steps_config lt_ranks_local_steps(const ranks_options *o)
                                                : sends_all            ? usual
                                                                       : 0,
                                    .compress = o->outer_compress,
-                                   .decay = o->outer_decay,
+                                   .decay = kept,
                                    .dist_bn = (lt_dist_bn)o->dist_bn};
 }
 

@@ -20,18 +20,17 @@ enum { ALLREDUCE_AUTO, ALLREDUCE_FLAT, ALLREDUCE_TWO_LEVEL };
 typedef struct ranks_options {
     lt_option dist_row; /* --dist, with the choices dists */
     char dists[256];
-    int dist, dist_bn, comm_dtype, grad_comm_dtype, balance, allreduce;
+    int dist, dist_bn, comm_dtype, grad_comm_dtype, allreduce;
     bool sync_bn, overlap, communicate_params, shard_optimizer, shard_gradients, shard_params;
     double bucket_mib, comm_timeout;
     int64_t num_trainers_per_group, ranks_per_node;
-    const char *balance_polynomial;
-    double balance_min_cost;
+    const char *balance;
     const char *drop_compute, *contributors;
     int64_t backup_workers;
     const char *comm_model, *compress, *share_device;
     int64_t compress_warmup_epochs, compress_until;
     int64_t local_steps;
-    double outer_lr, outer_momentum, outer_decay;
+    double outer_lr, outer_momentum;
     const char *outer_compress;
     const char *tensor_parallel; /* lt_mesh_flag_parse() */
     int sequence_parallel, tp_overlap;
@@ -41,8 +40,9 @@ typedef struct ranks_options {
 lt_option_table lt_ranks_options_dist(ranks_options *o);
 lt_option_table lt_ranks_options(ranks_options *o);
 
-/* Of --balance polynomial; zeros: another --balance. Errors: LT_E_ARG. */
-lt_status lt_ranks_polynomial(const ranks_options *o, lt_balance_polynomial *p);
+/* What --balance says. Errors: LT_E_ARG. */
+lt_status lt_ranks_balance(const ranks_options *o, lt_balance *kind, lt_balance_polynomial *p);
+bool lt_ranks_has_balance(const ranks_options *o); /* other than the default */
 
 typedef struct lt_ranks {
     lt_comm *comm;   /* NULL: one rank */

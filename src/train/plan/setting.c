@@ -57,19 +57,10 @@ static bool is_of_convergence(const lt_option *o)
                                        "gradient-noise",
                                        "packed-factors",
                                        NULL};
-    static const char *const ranks[] = {"sync-bn",
-                                        "compress",
-                                        "compress-warmup-epochs",
-                                        "compress-until",
-                                        "comm-dtype",
-                                        "local-steps",
-                                        "outer-lr",
-                                        "outer-momentum",
-                                        "outer-compress",
-                                        "outer-decay",
-                                        "backup-workers",
-                                        "drop-compute",
-                                        NULL};
+    static const char *const ranks[] = {
+        "sync-bn",      "compress", "compress-warmup-epochs", "compress-until", "comm-dtype",
+        "local-steps",  "outer-lr", "outer-momentum",         "outer-compress", "backup-workers",
+        "drop-compute", NULL};
     if (is_one_of(o->group, others) || is_one_of(o->name, not ))
         return false;
     return strcmp(o->group, "Ranks") ? true : is_one_of(o->name, ranks);

@@ -183,7 +183,7 @@ static lt_status check_divided(const arguments *a, const lt_options *options)
     } rows[] = {{"comm-dtype", a->ranks.comm_dtype != COMM_F32},
                 {"communicate-params", a->ranks.communicate_params},
                 {"num-trainers-per-group", a->ranks.num_trainers_per_group != 0},
-                {"balance", a->ranks.balance != 0},
+                {"balance", lt_ranks_has_balance(&a->ranks)},
                 {"shard-gradients", a->ranks.shard_gradients}};
     if (a->optim.family->divided || a->ranks.shard_optimizer || a->ranks.shard_params
         || lt_mesh_flag_is_on(&a->ranks))
@@ -214,12 +214,9 @@ static lt_status check_compression(const ranks_options *o)
 
 static lt_status check_balance(const ranks_options *o)
 {
+    lt_balance kind;
     lt_balance_polynomial p;
-    const bool chosen = o->balance == LT_BALANCE_POLYNOMIAL;
-    if (!chosen && (o->balance_polynomial || o->balance_min_cost > 0))
-        return lt_fail(LT_E_ARG, "--%s: needs --balance polynomial",
-                       o->balance_polynomial ? "balance-polynomial" : "balance-min-cost");
-    return lt_ranks_polynomial(o, &p);
+    return lt_ranks_balance(o, &kind, &p);
 }
 
 /* What only local steps read; a config file has all flags. */
@@ -262,7 +259,7 @@ static lt_status check_sharded(const arguments *a, const lt_options *options)
          "parts of gradients go to their ranks at once"},
         {r->num_trainers_per_group, "num-trainers-per-group", "it divides over all ranks"},
         {r->comm_dtype != COMM_F32, "comm-dtype", "weights are gathered as they are"},
-        {r->balance != 0, "balance", "memory is what it spreads evenly"},
+        {lt_ranks_has_balance(r), "balance", "memory is what it spreads evenly"},
         {a->machine.graph && lt_options_is_typed(options, "graph"), "graph",
          "its steps are not captured"},
     };

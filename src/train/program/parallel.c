@@ -240,7 +240,7 @@ void lt_trainer_begin_compression(lt_trainer *t)
 static bool may_update_boxes(const lt_trainer *t)
 {
     const ranks_options *o = &t->args.ranks;
-    return !t->args.optim.family->divided && !o->shard_optimizer && !o->balance
+    return !t->args.optim.family->divided && !o->shard_optimizer && !lt_ranks_has_balance(o)
            && o->comm_dtype == COMM_F32 && !o->communicate_params
            && t->args.training.state_dtype == LT_STATE_F32 && !t->args.training.state_memory;
 }
@@ -274,10 +274,9 @@ static lt_status divide_placed(lt_trainer *t)
 {
     const ranks_options *o = &t->args.ranks;
     lt_shard_config c = {.comm = t->ranks.comm,
-                         .balance = (lt_balance)o->balance,
                          .dtype = dtypes[o->comm_dtype],
                          .gather_params = o->communicate_params};
-    LT_TRY(lt_ranks_polynomial(o, &c.polynomial));
+    LT_TRY(lt_ranks_balance(o, &c.balance, &c.polynomial));
     const bool boxes = may_update_boxes(t) && t->optim->ops->elementwise;
     lt_status st = boxes ? lt_placed_attach_boxes(t->placed, t->optim)
                          : lt_placed_attach(t->placed, t->optim, &c);
@@ -297,14 +296,13 @@ lt_status lt_trainer_divide_optimizer(lt_trainer *t)
     if (alone || (!t->args.optim.family->divided && !o->shard_optimizer && !o->shard_params))
         return LT_OK;
     lt_shard_config c = {.comm = averaging(t),
-                         .balance = (lt_balance)o->balance,
                          .group = (int)o->num_trainers_per_group,
                          .dtype = dtypes[o->comm_dtype],
                          .gather_params = o->communicate_params,
                          .shard_params = o->shard_params};
     const lt_shard_params_config units = {.unit_bytes = bucket_bytes(t),
                                           .no_prefetch = !o->overlap};
-    LT_TRY(lt_ranks_polynomial(o, &c.polynomial));
+    LT_TRY(lt_ranks_balance(o, &c.balance, &c.polynomial));
     lt_status st = lt_optim_shard(t->optim, &c);
     if (!st && scattered)
         st = lt_optim_shard_gradients(t->optim, t->dp);
