@@ -3,6 +3,7 @@
 #define LT_TRAIN_CHECKPOINT_H
 
 #include "base/encoding/json.h"
+#include "entry.h"
 #include "gather.h"
 #include "train/run/run_folder.h"
 
@@ -34,19 +35,19 @@ LT_MUST_CHECK lt_status lt_checkpoint_find_groups(lt_checkpoint_groups *out, con
 void lt_checkpoint_clear_groups(lt_checkpoint_groups *groups);
 /* Checks what the file has for parts->local, or writes it there. Between lt_local_steps_unfold() and _fold(). */
 LT_MUST_CHECK lt_status lt_checkpoint_load_groups(const lt_checkpoint_groups *groups,
-                                                  const char *path, const lt_safetensors *file,
-                                                  const lt_checkpoint_parts *parts, bool write);
+                                                  const lt_reading *reading,
+                                                  const lt_checkpoint_parts *parts);
 /* The loss scale of this rank's group. */
 LT_MUST_CHECK lt_status lt_checkpoint_load_scaling(const lt_checkpoint_groups *groups,
-                                                   const char *path, const lt_safetensors *file,
+                                                   const lt_reading *reading,
                                                    lt_checkpoint_state *state);
 /* Whether an entry of optim.safetensors is of the outer step, or of another group than the first. */
 bool lt_checkpoint_is_of_groups(const lt_checkpoint_groups *groups, const char *name);
 /* Whether that is a name in optim.safetensors of such. */
 bool lt_checkpoint_is_of_reducer(const char *name);
 /* Checks what the file has for the reducer of parts->dp (NULL: none), or writes it and says what did not fit. */
-LT_MUST_CHECK lt_status lt_checkpoint_take_reducer(const char *path, const lt_safetensors *file,
-                                                   const lt_checkpoint_parts *parts, bool write);
+LT_MUST_CHECK lt_status lt_checkpoint_load_reducer(const lt_reading *reading,
+                                                   const lt_checkpoint_parts *parts);
 
 /* Writes FOLDER/state.json: counters, the optimizer's numbers, and size and checksum of the other
  * files there, which are complete. */

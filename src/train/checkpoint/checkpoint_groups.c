@@ -7,7 +7,7 @@
 #include "base/alloc.h"
 #include "checkpoint.h"
 #include "dist/agree.h"
-#include "names.h"
+#include "entry.h"
 #include "train/weights/weights.h"
 
 #include "lather/ext/comm.h"
@@ -285,16 +285,16 @@ bool lt_checkpoint_is_of_groups(const lt_checkpoint_groups *g, const char *name)
     return end != name + strlen(first) && *end == '.' && group > 0 && group < g->stored;
 }
 
-lt_status lt_checkpoint_load_scaling(const lt_checkpoint_groups *g, const char *path,
-                                     const lt_safetensors *file, lt_checkpoint_state *state)
+lt_status lt_checkpoint_load_scaling(const lt_checkpoint_groups *g, const lt_reading *reading,
+                                     lt_checkpoint_state *state)
 {
     const lt_safetensors_entry *e = NULL;
     double scaling[2];
     if (!g->number)
         return LT_OK;
-    LT_TRY(find_own(g, file, scaling_name, LT_F64, &e));
+    LT_TRY(find_own(g, reading->file, scaling_name, LT_F64, &e));
     if (e->bytes != sizeof scaling)
-        return lt_fail(LT_E_FORMAT, "%s: '%s%s' has %zu bytes, want %zu", path, g->prefix,
+        return lt_fail(LT_E_FORMAT, "%s: '%s%s' has %zu bytes, want %zu", reading->path, g->prefix,
                        scaling_name, e->bytes, sizeof scaling);
     memcpy(scaling, e->data, sizeof scaling);
     state->loss_scale = scaling[0];
@@ -306,9 +306,7 @@ lt_status lt_checkpoint_load_scaling(const lt_checkpoint_groups *g, const char *
 
 typedef struct loading {
     const lt_checkpoint_groups *groups;
-    const char *path;
-    const lt_safetensors *file;
-    bool write;
+    const lt_reading *reading;
 } loading;
 
 static lt_status load_number(void *context, const char *name, int64_t *value)
@@ -322,14 +320,13 @@ static lt_status load_number(void *context, const char *name, int64_t *value)
 /* Momentum and residual may be missing, as earlier settings had none: then they are 0 as at the start. */
 static lt_status load_one(const loading *l, const char *prefix, const lt_state_entry *entry)
 {
-    const lt_safetensors_entry *e = NULL;
-    LT_TRY(lt_checkpoint_find(l->file, prefix, entry, LT_CHECKPOINT_OF_OPTIM, &e));
-    if (e)
-        return lt_entry_load(e, l->path, entry->tensor, NULL, l->write);
-    return !strcmp(entry->name, "outer.start") || !strcmp(entry->name, "outer.value")
-               ? lt_fail(LT_E_FORMAT, "%s: state '%s%s%c%s' is missing", l->path, prefix,
-                         entry->param, LT_CHECKPOINT_OF_OPTIM, entry->name)
-               : LT_OK;
+    bool found;
+    LT_TRY(lt_reading_take(l->reading, prefix, entry, LT_CHECKPOINT_OF_OPTIM, &found));
+    if (found
+        || (strcmp(entry->name, "outer.start") != 0 && strcmp(entry->name, "outer.value") != 0))
+        return LT_OK;
+    return lt_fail(LT_E_FORMAT, "%s: state '%s%s%c%s' is missing", l->reading->path, prefix,
+                   entry->param, LT_CHECKPOINT_OF_OPTIM, entry->name);
 }
 
 static lt_status load_common(void *context, const lt_state_entry *entry)
@@ -352,20 +349,20 @@ static lt_status load_mean(void *context, const lt_state_entry *entry)
     lt_status st = e ? LT_OK : LT_E_NOMEM;
     for (int g = 0; g < stored && !st; g++) {
         char prefix[LT_CHECKPOINT_PREFIX];
-        st =
-            lt_checkpoint_find(l->file, prefix_of(g, prefix), entry, LT_CHECKPOINT_OF_OPTIM, &e[g]);
+        st = lt_checkpoint_find(l->reading->file, prefix_of(g, prefix), entry,
+                                LT_CHECKPOINT_OF_OPTIM, &e[g]);
     }
     if (!st)
-        st = lt_entry_load_share(e, stored, stored, l->path, entry->tensor, l->write);
+        st = lt_entry_load_share(e, stored, stored, l->reading->path, entry->tensor,
+                                 l->reading->write);
     lt_free(e);
     return st;
 }
 
-lt_status lt_checkpoint_load_groups(const lt_checkpoint_groups *g, const char *path,
-                                    const lt_safetensors *file, const lt_checkpoint_parts *parts,
-                                    bool write)
+lt_status lt_checkpoint_load_groups(const lt_checkpoint_groups *g, const lt_reading *reading,
+                                    const lt_checkpoint_parts *parts)
 {
-    loading l = {.groups = g, .path = path, .file = file, .write = write};
+    loading l = {g, reading};
     lt_state_visitor common = {load_common, load_number, &l},
                      own = {g->same ? load_own : load_mean, load_number, &l};
     if (!parts->local || !g->stored)

@@ -4,27 +4,21 @@
 #include "base/alloc.h"
 #include "checkpoint.h"
 #include "dist/agree.h"
-#include "names.h"
-#include "optim/low_precision/quantized_state.h"
+#include "entry.h"
 #include "optim/slots.h"
 #include "train/run/processor.h"
 #include "train/weights/weights.h"
 
 #include "lather/log.h"
-#include "lather/shampoo.h"
-#include "lather/shampoo_report.h"
 
 #include <stdio.h>
 #include <string.h>
 
 typedef struct loading {
-    const char *path; /* of optim.safetensors */
-    const lt_safetensors *file;
+    lt_reading reading; /* of optim.safetensors */
     const lt_json_value *numbers;
-    bool write;
     int64_t step;
-    size_t entries, numbers_seen,
-        absent;   /* absent: of the numbers seen, those that are not there */
+    size_t entries, numbers_seen;
     int64_t *old; /* the run's own numbers, as far as they were seen */
     size_t old_count, capacity;
     lt_checkpoint_groups groups;
@@ -39,34 +33,23 @@ static lt_status fail_missing(const loading *l, const char *what, const char *na
                    "%s: %s '%s' is missing: the checkpointed run had other settings of the "
                    "optimizer, of blocks if it is Shampoo (" BLOCK_FLAGS
                    "); set them as it did, or start anew",
-                   l->path, what, name);
+                   l->reading.path, what, name);
 }
 
-static lt_status load_tensor(loading *l, const char *name, lt_tensor *tensor, const lt_place *place)
+static lt_status load_extra(loading *l, const lt_checkpoint_tensor *extra)
 {
-    const lt_safetensors_entry *e = lt_safetensors_find(l->file, name);
+    const lt_safetensors_entry *e = lt_safetensors_find(l->reading.file, extra->name);
     if (!e)
-        return fail_missing(l, "state", name);
+        return fail_missing(l, "state", extra->name);
     l->entries++;
-    return lt_entry_load(e, l->path, tensor, place, l->write);
-}
-
-/* By way of the tensor that a checkpoint has of it. */
-static lt_status load_quantized(loading *l, const char *name, lt_quantized *state)
-{
-    lt_tensor *shown = NULL;
-    LT_TRY(lt_quantized_show(state, &shown));
-    lt_status st = load_tensor(l, name, shown, NULL);
-    if (!st && l->write)
-        st = lt_quantized_take(state, shown);
-    lt_tensor_free(&shown);
-    return st;
+    return lt_entry_load(e, l->reading.path, extra->tensor,
+                         extra->param ? extra->param->place : NULL, l->reading.write);
 }
 
 /* Whether this run cuts the parameter as the checkpoint's did. */
 static lt_status check_block(const loading *l, const char *name, const lt_state_entry *entry)
 {
-    const char *stored = lt_safetensors_metadata(l->file, name);
+    const char *stored = lt_safetensors_metadata(l->reading.file, name);
     if (!stored)
         return LT_OK;
     char *note = lt_checkpoint_note(entry);
@@ -75,7 +58,7 @@ static lt_status check_block(const loading *l, const char *name, const lt_state_
         st = lt_fail(LT_E_FORMAT,
                      "%s: block %d of %s has %s there, %s here: set " BLOCK_FLAGS
                      " as the checkpointed run did, or start anew",
-                     l->path, entry->block, entry->param, stored, note);
+                     l->reading.path, entry->block, entry->param, stored, note);
     lt_free(note);
     return st;
 }
@@ -83,16 +66,14 @@ static lt_status check_block(const loading *l, const char *name, const lt_state_
 static lt_status load_entry(void *context, const lt_state_entry *entry)
 {
     loading *l = context;
+    bool found = false;
     char *name = lt_checkpoint_name(l->groups.prefix, entry, LT_CHECKPOINT_OF_OPTIM);
     lt_status st = name ? check_block(l, name + strlen(l->groups.prefix), entry) : LT_E_NOMEM;
-    if (!st && entry->quantized)
-        st = load_quantized(l, name, entry->quantized);
-    else if (!st && entry->tensor)
-        st = load_tensor(l, name, entry->tensor, entry->box ? entry->box->place : NULL);
-    else if (!st && !lt_safetensors_find(l->file, name))
+    if (!st)
+        st = lt_reading_take(&l->reading, l->groups.prefix, entry, LT_CHECKPOINT_OF_OPTIM, &found);
+    if (!st && !found)
         st = fail_missing(l, "state", name);
-    else if (!st)
-        l->entries++; /* another rank reads it */
+    l->entries += found;
     lt_free(name);
     return st;
 }
@@ -112,13 +93,15 @@ static lt_status number_of_group(const loading *l, const char *name, int64_t *va
 {
     int64_t low, high;
     if (l->numbers_seen >= l->groups.numbers)
-        return lt_fail(LT_E_FORMAT, "%s: '%snumbers' has no '%s'", l->path, l->groups.prefix, name);
+        return lt_fail(LT_E_FORMAT, "%s: '%snumbers' has no '%s'", l->reading.path,
+                       l->groups.prefix, name);
     *value = l->groups.number[l->numbers_seen];
     lt_optim_number_range(name, l->step, &low, &high);
     if (*value >= low && *value <= high)
         return LT_OK;
-    return lt_fail(LT_E_FORMAT, "%s: '%s' of '%snumbers' is %lld, not in [%lld,%lld]", l->path,
-                   name, l->groups.prefix, (long long)*value, (long long)low, (long long)high);
+    return lt_fail(LT_E_FORMAT, "%s: '%s' of '%snumbers' is %lld, not in [%lld,%lld]",
+                   l->reading.path, name, l->groups.prefix, (long long)*value, (long long)low,
+                   (long long)high);
 }
 
 static lt_status load_number(void *context, const char *name, int64_t *value)
@@ -129,7 +112,7 @@ static lt_status load_number(void *context, const char *name, int64_t *value)
         LT_TRY(number_of_group(l, name, &stored));
     } else if (lt_json_integer(l->numbers, name, &stored))
         return fail_missing(l, "the optimizer's number", name);
-    if (!l->write)
+    if (!l->reading.write)
         LT_TRY(keep_old(l, *value));
     l->numbers_seen++;
     *value = stored;
@@ -157,7 +140,7 @@ static void restore_numbers(loading *l, const lt_checkpoint_parts *parts)
     l->numbers_seen = 0;
     lt_state_visitor visitor = {.entry = skip_entry, .number = restore_number, .context = l};
     if (l->old_count && lt_optim_visit(parts->optim, &visitor))
-        lt_log(LT_LOG_WARN, "train", "%s: %s", l->path, lt_error_message());
+        lt_log(LT_LOG_WARN, "train", "%s: %s", l->reading.path, lt_error_message());
 }
 
 static lt_status visit_all(loading *l, const lt_checkpoint_parts *parts)
@@ -167,18 +150,17 @@ static lt_status visit_all(loading *l, const lt_checkpoint_parts *parts)
     if (parts->optim)
         LT_TRY(lt_optim_visit(parts->optim, &visitor));
     for (size_t i = 0; i < parts->extra_count; i++)
-        LT_TRY(load_tensor(l, parts->extra[i].name, parts->extra[i].tensor,
-                           parts->extra[i].param ? parts->extra[i].param->place : NULL));
-    LT_TRY(lt_checkpoint_load_groups(&l->groups, l->path, l->file, parts, l->write));
-    return lt_checkpoint_take_reducer(l->path, l->file, parts, l->write);
+        LT_TRY(load_extra(l, &parts->extra[i]));
+    LT_TRY(lt_checkpoint_load_groups(&l->groups, &l->reading, parts));
+    return lt_checkpoint_load_reducer(&l->reading, parts);
 }
 
 /* Without what groups of ranks store of their own, and the reducer's state. */
 static size_t count_stored(const loading *l)
 {
     size_t count = 0;
-    for (size_t i = 0; i < lt_safetensors_count(l->file); i++) {
-        const char *name = lt_safetensors_at(l->file, i)->name;
+    for (size_t i = 0; i < lt_safetensors_count(l->reading.file); i++) {
+        const char *name = lt_safetensors_at(l->reading.file, i)->name;
         count +=
             !lt_checkpoint_is_of_groups(&l->groups, name) && !lt_checkpoint_is_of_reducer(name);
     }
@@ -195,7 +177,7 @@ static lt_status check_gone(const loading *l)
         LT_E_FORMAT,
         "%s: precondition_interval %lld is of --precondition-budget, which is gone since "
         "0.2: version 0.1 resumes it",
-        l->path, (long long)stored);
+        l->reading.path, (long long)stored);
 }
 
 static lt_status check_complete(const loading *l)
@@ -203,15 +185,15 @@ static lt_status check_complete(const loading *l)
     size_t stored = count_stored(l);
     LT_TRY(check_gone(l));
     if (l->entries < stored)
-        return lt_fail(LT_E_FORMAT, "%s: %zu state tensors, this run knows %zu of them", l->path,
-                       stored, l->entries);
+        return lt_fail(LT_E_FORMAT, "%s: %zu state tensors, this run knows %zu of them",
+                       l->reading.path, stored, l->entries);
     enum { OUTER = 2 }; /* "outer.groups", "outer.since" */
     const size_t numbers = !l->numbers        ? SIZE_MAX
                            : l->groups.number ? l->groups.numbers
                            : l->groups.stored ? l->numbers->count - OUTER
                                               : l->numbers->count;
     if (l->numbers_seen < numbers)
-        return lt_fail(LT_E_FORMAT, "%s: numbers of another optimizer", l->path);
+        return lt_fail(LT_E_FORMAT, "%s: numbers of another optimizer", l->reading.path);
     return LT_OK;
 }
 
@@ -235,8 +217,7 @@ static lt_status open_files(const char *path, files *f)
         return LT_E_NOMEM;
     LT_TRY(lt_safetensors_open(&f->model, f->model_path));
     LT_TRY(lt_safetensors_open(&f->optim, f->optim_path));
-    f->loading = (loading){.path = f->optim_path,
-                           .file = f->optim,
+    f->loading = (loading){.reading = {f->optim_path, f->optim, false},
                            .numbers = lt_json_member(lt_json_root(f->json), "numbers"),
                            .step = f->state.step};
     return LT_OK;
@@ -299,9 +280,9 @@ static lt_status check_files(const char *path, files *f, const lt_checkpoint_par
 static lt_status apply_files(files *f, const lt_checkpoint_parts *parts)
 {
     LT_TRY(lt_weights_apply(f->model, parts->params, &rules));
-    f->loading.write = true;
+    f->loading.reading.write = true;
     LT_TRY(visit_all(&f->loading, parts));
-    return lt_checkpoint_load_scaling(&f->loading.groups, f->optim_path, f->optim, &f->state);
+    return lt_checkpoint_load_scaling(&f->loading.groups, &f->loading.reading, &f->state);
 }
 
 /* Bit equality is promised for the same build, CPU type and kernels, and threads. */

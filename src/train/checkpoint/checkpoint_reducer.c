@@ -6,7 +6,7 @@
 
 #include "base/alloc.h"
 #include "checkpoint.h"
-#include "names.h"
+#include "entry.h"
 #include "train/weights/weights.h"
 
 #include "lather/ext/fail.h"
@@ -19,9 +19,7 @@
 enum { NAME = 128 };
 
 typedef struct taking {
-    const char *path; /* of optim.safetensors */
-    const lt_safetensors *file;
-    bool write;
+    const lt_reading *reading;
     int parts;    /* of a sum, in this run: found by a first visit */
     size_t taken; /* of the file */
     size_t missing, regrouped;
@@ -68,14 +66,7 @@ static lt_status find_part(const taking *t, const lt_state_entry *entry, size_t 
     char name[NAME];
     snprintf(name, sizeof name, "%.*s%d", (int)stem, entry->name, index);
     const lt_state_entry part = {.param = entry->param, .name = name, .block = -1};
-    return lt_checkpoint_find(t->file, "", &part, LT_CHECKPOINT_OF_REDUCER, out);
-}
-
-static lt_status take_tensor(const taking *t, const lt_safetensors_entry *from, lt_tensor *to)
-{
-    if (!to) /* another rank reads it */
-        return LT_OK;
-    return lt_entry_load(from, t->path, to, NULL, t->write);
+    return lt_checkpoint_find(t->reading->file, "", &part, LT_CHECKPOINT_OF_REDUCER, out);
 }
 
 /* The sum of all parts in the file, divided by those of this run. */
@@ -88,26 +79,26 @@ static lt_status take_share(taking *t, const lt_state_entry *entry, size_t stem,
     for (int i = 0; i < stored && !st; i++)
         st = find_part(t, entry, stem, i, &part[i]);
     if (!st && entry->tensor)
-        st = lt_entry_load_share(part, stored, t->parts, t->path, entry->tensor, t->write);
+        st = lt_entry_load_share(part, stored, t->parts, t->reading->path, entry->tensor,
+                                 t->reading->write);
     lt_free(part);
     return st;
 }
 
 static lt_status take_part(taking *t, const lt_state_entry *entry, size_t stem, int part)
 {
-    const lt_safetensors_entry *found, *own = NULL;
+    const lt_safetensors_entry *e = NULL;
     int stored = 0;
-    LT_TRY(find_part(t, entry, stem, part, &own));
-    LT_TRY(find_part(t, entry, stem, 0, &found));
-    while (found)
-        LT_TRY(find_part(t, entry, stem, ++stored, &found));
+    bool found;
+    LT_TRY(find_part(t, entry, stem, 0, &e));
+    while (e)
+        LT_TRY(find_part(t, entry, stem, ++stored, &e));
     if (!part)
         t->taken += (size_t)stored;
     t->missing += !stored;
-    if (!stored)
-        return LT_OK;
-    return stored == t->parts ? take_tensor(t, own, entry->tensor)
-                              : take_share(t, entry, stem, stored);
+    if (stored && stored != t->parts)
+        return take_share(t, entry, stem, stored);
+    return lt_reading_take(t->reading, "", entry, LT_CHECKPOINT_OF_REDUCER, &found);
 }
 
 static lt_status take_entry(void *context, const lt_state_entry *entry)
@@ -117,11 +108,11 @@ static lt_status take_entry(void *context, const lt_state_entry *entry)
     const int part = part_of(entry->name, &stem);
     if (part >= 0)
         return take_part(t, entry, stem, part);
-    const lt_safetensors_entry *found = NULL;
-    LT_TRY(lt_checkpoint_find(t->file, "", entry, LT_CHECKPOINT_OF_REDUCER, &found));
-    t->taken += found != NULL;
+    bool found;
+    LT_TRY(lt_reading_take(t->reading, "", entry, LT_CHECKPOINT_OF_REDUCER, &found));
+    t->taken += found;
     t->missing += !found;
-    return found ? take_tensor(t, found, entry->tensor) : LT_OK;
+    return LT_OK;
 }
 
 static size_t count_stored(const lt_safetensors *file)
@@ -138,26 +129,25 @@ static void say(const taking *t, size_t stored)
         lt_log(LT_LOG_WARN, "train",
                "%s: %zu tensors of compressed gradients, such as residuals, are dropped: this run "
                "does not compress as the one that saved them",
-               t->path, stored - t->taken);
+               t->reading->path, stored - t->taken);
     if (t->missing)
         lt_log(LT_LOG_WARN, "train",
                "%s: %zu tensors of compressed gradients are not in it: residuals start at zero",
-               t->path, t->missing);
+               t->reading->path, t->missing);
     if (t->regrouped)
         lt_log(LT_LOG_WARN, "train", "%s: residuals of %d nodes are divided equally over %d nodes",
-               t->path, t->stored, t->parts);
+               t->reading->path, t->stored, t->parts);
 }
 
-lt_status lt_checkpoint_take_reducer(const char *path, const lt_safetensors *file,
-                                     const lt_checkpoint_parts *parts, bool write)
+lt_status lt_checkpoint_load_reducer(const lt_reading *reading, const lt_checkpoint_parts *parts)
 {
-    taking t = {.path = path, .file = file, .write = write};
+    taking t = {.reading = reading};
     lt_state_visitor count = {count_parts, no_number, &t}, take = {take_entry, no_number, &t};
     if (parts->dp) {
         LT_TRY(lt_data_parallel_visit(parts->dp, &count));
         LT_TRY(lt_data_parallel_visit(parts->dp, &take));
     }
-    if (write && (!parts->comm || lt_comm_rank(parts->comm) == 0))
-        say(&t, count_stored(file));
+    if (reading->write && (!parts->comm || lt_comm_rank(parts->comm) == 0))
+        say(&t, count_stored(reading->file));
     return LT_OK;
 }

@@ -5,7 +5,7 @@
 #include "base/shared_file.h"
 #include "checkpoint.h"
 #include "dist/agree.h"
-#include "names.h"
+#include "entry.h"
 #include "optim/sharding/shard.h"
 #include "train/weights/weights.h"
 

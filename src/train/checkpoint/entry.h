@@ -1,6 +1,6 @@
-/* Names of state in optim.safetensors. */
-#ifndef LT_TRAIN_CHECKPOINT_NAMES_H
-#define LT_TRAIN_CHECKPOINT_NAMES_H
+/* Entries of optim.safetensors: their names, and reading them. */
+#ifndef LT_TRAIN_CHECKPOINT_ENTRY_H
+#define LT_TRAIN_CHECKPOINT_ENTRY_H
 
 #include "lather/safetensors.h"
 #include "lather/state.h"
@@ -16,6 +16,17 @@ char *lt_checkpoint_name(const char *prefix, const lt_state_entry *entry, char m
 LT_MUST_CHECK lt_status lt_checkpoint_find(const lt_safetensors *file, const char *prefix,
                                            const lt_state_entry *entry, char mark,
                                            const lt_safetensors_entry **out);
+
+/* Reads a file in one of two passes. */
+typedef struct lt_reading {
+    const char *path; /* of the file */
+    const lt_safetensors *file;
+    bool write; /* false: only checks */
+} lt_reading;
+/* The tensor of that name into the entry's, which may be a box, quantized, or another rank's; *found: whether the file
+ * has it. Errors: as lt_entry_load(). */
+LT_MUST_CHECK lt_status lt_reading_take(const lt_reading *r, const char *prefix,
+                                        const lt_state_entry *entry, char mark, bool *found);
 
 /* "offset [0,0] shape [64,147]"; NULL: no memory. */
 char *lt_checkpoint_note(const lt_state_entry *entry);
