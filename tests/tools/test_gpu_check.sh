@@ -210,6 +210,11 @@ put_bench()
         esac'
 }
 
+put_peer()
+{
+    mkdir -p "$work/dir/bench" && cp "$(dirname "$check")"/bench/peer.py "$(dirname "$check")"/bench/turns.py "$work/dir/bench/"
+}
+
 target() # TEXT: the rest of a row of the table of targets
 {
     grep -q -- "$1" <(sed -n '/^## Targets/,/^## Versions/p' "$work/dir/results/report.md")
@@ -220,7 +225,7 @@ numbers()
     fresh
     put_bench 'case "$*" in *shampoo*) MEAN=31.2 ;; esac'
     local -x LATHER_PYTHON=$here/fake_torch/python3
-    cp "$(dirname "$check")/bench_peer.py" "$work/dir/"
+    put_peer
     run 0 --stage shampoo --small && target 'f = 1, block 1024.* not measured' &&
         [ "$(awk -F '\t' '$1 == "roots.64"' "$work/dir/results/facts" | cut -f 2)" = 6.5 ] || return
     run 0 --stage bench && target 'roof of the fused graph .* 1.388 x | met |' && target 'gpu-model.md has it .* 1.388 x | met |' &&
@@ -259,14 +264,14 @@ tunes()
     fresh
     rm -f "$work/seen"
     put_bench "echo \"\$*\" >>'$work/seen'"
-    cp "$(dirname "$check")/bench_peer.py" "$work/dir/"
+    put_peer
     run 0 --stage bench && tuned_first f16 && tuned_first bf16 && tuned_first tf32 && says '| batch 256, bf16: timed and kept, not measured | ok |' || return
     mkdir "$work/dir/cache" && rm "$work/seen"
     run 0 --stage shampoo && ! tuned_first f16 && tuned_first 'f16 .*shampoo .* 2048' && tuned_first 'f16 .*shampoo .* 1024' || return
     fresh
     rm -f "$work/seen"
     put_bench "echo \"\$*\" >>'$work/seen'"
-    cp "$(dirname "$check")/bench_peer.py" "$work/dir/"
+    put_peer
     run 0 --stage shampoo --small && tuned_first f16 && says '| batch 2, f16, --optim shampoo .*: timed and kept, not measured | ok |' || return
     rm -f "$work/seen"
     run 0 --stage peer --small && tuned_first off
@@ -277,7 +282,7 @@ beside_peer()
     fresh
     put_bench 'RATE=100000'
     local -x LATHER_PYTHON=$here/fake_torch/python3
-    cp "$(dirname "$check")/bench_peer.py" "$work/dir/"
+    put_peer
     run 0 --stage peer --small && says 'batch 2, f32: PyTorch channels_last, compiled | *| *| [0-9.]* | [0-9.-]* | [0-9.]* |' &&
         grep -q '^peer.f32.2.compiled.ratio' "$work/dir/results/facts"
 }
@@ -288,7 +293,7 @@ peer_fails() # MODE TEXT
     fresh
     put_bench 'RATE=100000'
     local -x LATHER_PYTHON=$here/fake_torch/python3 FAKE_TORCH=$1
-    cp "$(dirname "$check")/bench_peer.py" "$work/dir/"
+    put_peer
     run 1 --stage peer --small --budget 32 && says "compiled | *| *| failed: $2" && says 'f32: lather | *| *| [0-9]'
 }
 

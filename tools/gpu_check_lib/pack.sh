@@ -137,7 +137,7 @@ pack()
         exit 1
     }
     rm -f "$to.log"
-    for old in bin lib spare data meson logs cache work results gpu_check_lib; do
+    for old in bin lib spare data meson logs cache work results gpu_check_lib bench; do
         rm -rf "${to:?}/$old"
     done
     collect "$into" "$to" || exit
@@ -147,7 +147,8 @@ pack()
     *) "$into/tools/pack" --quiet --mode original "$data" "$to/data" || exit 1 ;;
     esac
     carry_source "$root" "$to" || exit
-    cp "$self" "$root/tools/bench_peer.py" "$root/docs/results/gpu-model.md" "$to/" && cp -r "$root/tools/gpu_check_lib" "$to/" || exit
+    mkdir "$to/bench" && cp "$root/tools/bench/peer.py" "$root/tools/bench/turns.py" "$to/bench/" &&
+        cp "$self" "$root/docs/results/gpu-model.md" "$to/" && cp -r "$root/tools/gpu_check_lib" "$to/" || exit
     { git -C "$root" describe --always --dirty 2>/dev/null || echo unknown; } >"$to/commit"
     size=$(du -sm "$to" | cut -f1)
     [ "$size" -le $MOST_MIB ] || {

@@ -170,10 +170,11 @@ stage_bench()
 
 # --- peer ---
 
+# COMMAND OPTION...
 peer()
 {
     local -x LATHER_LIBRARY_PATH=$LD_LIBRARY_PATH
-    python "$dir/bench_peer.py" --python "$(cat "$dir/logs/python")" --device "$device" --facts "$dir/work/facts" "$@"
+    python "$dir/bench/peer.py" "$1" --python "$(cat "$dir/logs/python")" --device "$device" --facts "$dir/work/facts" "${@:2}"
 }
 
 # SECTION-ROW: whether there is PyTorch; its absence is no failure.
@@ -218,7 +219,7 @@ peer_cell()
     }
     [ "$(left)" -gt "$most" ] || seconds=$(($(left) - 20))
     rm -f "$dir/work/facts"
-    part "$title" peer --bench "$bin/bench" --dtype "$precision" --batch-size "$batch" \
+    part "$title" peer network --bench "$bin/bench" --dtype "$precision" --batch-size "$batch" \
         --budget "$seconds" --how "$ways" "${rounds[@]}"
     [ ! -s "$log" ] || contestants "$title"
     take_facts
@@ -351,7 +352,7 @@ refresh()
     tell=last_line
     needs_torch "a loop of torch.linalg.eigh, block $1" || return
     rm -f "$dir/work/facts"
-    part "a loop of torch.linalg.eigh, block $1" peer --eigh "$2" --rounds 2 && sed -i "s/^eigh.milliseconds/eigh.$1/" "$dir/work/facts"
+    part "a loop of torch.linalg.eigh, block $1" peer eigh "$2" --rounds 2 && sed -i "s/^eigh.milliseconds/eigh.$1/" "$dir/work/facts"
     grep '^|' "$log" 2>/dev/null | say "a loop of torch.linalg.eigh, block $1"
     take_facts
 }

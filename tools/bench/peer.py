@@ -1,0 +1,1041 @@
+#!/usr/bin/env python3
+"""Times this library and its peers in turn, and prints Markdown tables.
+
+    tools/bench/peer.py network --bench build/tools/bench --python PYTHON [--arch resnet50] [--also 'NAME=COMMAND']
+    tools/bench/peer.py network --eval ...             a forward pass that evaluates (inference_mode)
+    tools/bench/peer.py network --device cuda ...      eager and compiled, f16, bf16, tf32
+    tools/bench/peer.py linear ...                     the products of transformers, against F.linear
+    tools/bench/peer.py attention ...                  scaled_dot_product_attention, and memory by length
+    tools/bench/peer.py eigh 2048x7,1152x4 ...         a loop of torch.linalg.eigh over such matrices
+    tools/bench/peer.py sample DIR                     texts from HuggingFace's GPT-2; this process needs transformers
+    tools/bench/peer.py shampoo --reference DIR ...    a step of Shampoo, against github.com/facebookresearch/optimizers
+    tools/bench/peer.py loader --data DIR ...          images of JPEG files, against Pillow, DALI (--dali) and FFCV (--ffcv)
+    tools/bench/peer.py service BUILD                  calls of lather/service.h, against gRPC's in C++
+    tools/bench/peer.py ddp ...                        one rank of DistributedDataParallel, for programs.py slow-links
+
+PYTHON must have torch and torchvision. Each round runs every contestant once, one after the other, so that a slow minute of
+the machine hits all alike; tables have medians over rounds and the median of the ratios within rounds. A contestant that
+fails, or does not answer before the budget ends, has a row that says why; the others stand.
+
+A PyTorch contestant is a process that waits between its turns: it is imported, compiled and tuned once. Its steps are queued
+without waiting for one, on a GPU, and timed by events there. Peak memory is what the allocator took from the device, after
+what tuning took was given back; on the CPU VmHWM minus VmRSS just before the first step. The first step's time has the import
+and the compiler in it. --also adds a command that prints '... N img/s', with {dtype} replaced by f32 or bf16.
+
+shampoo: both keep the reference's settings (`--optim shampoo-reference`): f32, blocks of 1024, no grafting, roots by
+eigendecomposition. Gradients are random numbers of deviation 0.01, the same in every step, so a factor has the rank that one
+gradient gives it. A refresh is the step that has one less a step that has none. Rows also have our preset `recommended`,
+which keeps only diagonals for vectors.
+
+loader: packs of the images (lossless, and JPEG of at most SIDE pixels, quality 90, as files and as a lossless pack) are made
+in a temporary folder. Every contestant has one worker and is held on one core with all its threads, all files in the page
+cache. Ours ends with u8 pixels, as the device normalises; the peers end with normalised f32, as their users run them; rows
+without that are there too.
+
+Exit status 77: a program, a module or a checkout is missing."""
+
+import argparse
+import json
+import os
+import re
+import select
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+from turns import Failed, TimeUp, all_of, cannot, cpu_name, head, median, play, ratio, row, run, telling_line
+
+BEGIN = time.monotonic()
+# Transformers that torchvision has no function for, or are not torchvision's: width, layers, heads.
+VIT = {"vit_ti_16": (192, 12, 3), "vit_s_16": (384, 12, 6)}
+GPT2 = {"gpt2": (768, 12, 12), "gpt2-medium": (1024, 24, 16)}
+# Attention: batch, heads, queries, keys, causal; heads of 64 features. ViT-S/16, GPT-2, long, one query of a KV cache.
+SIZES = [(32, 6, 197, 197, False), (4, 12, 256, 256, True), (1, 12, 1024, 1024, True), (1, 12, 1024, 1024, False),
+         (1, 12, 1, 1024, False)]
+LENGTHS = (512, 1024, 2048, 4096)
+MIB = 1 << 20
+
+
+# --- Processes of peers -----------------------------------------------------------------------------------------------
+
+
+def status_bytes(key):
+    with open("/proc/self/status", encoding="ascii") as f:
+        return next(int(line.split()[1]) * 1024 for line in f if line.startswith(key))
+
+
+class Training:
+    """A network and all that its step needs."""
+
+    def __init__(self, a):
+        import torch
+
+        self.torch, self.device, self.batch = torch, a.device.split(":")[0], a.batch
+        if self.device == "cuda" and ":" in a.device:
+            torch.cuda.set_device(int(a.device.split(":")[1]))
+        form = torch.channels_last if a.layout == "channels_last" else torch.contiguous_format
+        self.set_precision(a.dtype)
+        self.loss_of, self.inputs, self.labels = None, None, None
+        if a.arch in GPT2:
+            self.open_language(a)
+        else:
+            self.open_images(a, form)
+        modes = {"compiled": None, "graphs": "reduce-overhead"}
+        self.forward = torch.compile(self.model, mode=modes[a.how], dynamic=False) if a.how in modes else self.model
+        self.optim = torch.optim.SGD(
+            self.model.parameters(), lr=0.01, momentum=0.9, nesterov=True, weight_decay=1e-4,
+            fused=self.device == "cuda" or None,  # its fastest form there
+        )
+        self.evaluates = a.eval
+        self.model.train(not a.eval)
+        self.before, self.first = status_bytes("VmRSS"), None
+
+    def open_images(self, a, form):
+        import torchvision
+
+        torch = self.torch
+        if a.arch in VIT:
+            width, layers, heads = VIT[a.arch]
+            model = torchvision.models.VisionTransformer(a.size, 16, layers, heads, width, 4 * width)
+        else:
+            model = getattr(torchvision.models, a.arch)()
+            if a.stem == "small":
+                model.conv1, model.maxpool = torch.nn.Conv2d(3, 64, 3, padding=1, bias=False), torch.nn.Identity()
+        self.model = model.to(self.device, memory_format=form).train()
+        self.inputs = torch.randn(a.batch, 3, a.size, a.size).to(self.device, memory_format=form)
+        self.labels = torch.randint(0, 1000, (a.batch,)).to(self.device)
+        self.loss_of = torch.nn.CrossEntropyLoss(label_smoothing=0.1)
+
+    def open_language(self, a):
+        """HuggingFace's GPT-2 with PyTorch's fused attention, without dropout, as ours is."""
+        from transformers import GPT2Config, GPT2LMHeadModel
+
+        torch, (width, layers, heads) = self.torch, GPT2[a.arch]
+        config = GPT2Config(n_embd=width, n_layer=layers, n_head=heads, resid_pdrop=0, embd_pdrop=0, attn_pdrop=0,
+                            attn_implementation="sdpa", use_cache=False)
+        self.model = GPT2LMHeadModel(config).to(self.device).train()
+        tokens = torch.randint(0, config.vocab_size, (a.batch, a.length + 1)).to(self.device)
+        self.inputs, self.labels = tokens[:, :-1].contiguous(), tokens[:, 1:].reshape(-1)
+        self.loss_of = lambda out, labels: torch.nn.functional.cross_entropy(out.logits.view(-1, config.vocab_size).float(), labels)
+
+    def set_precision(self, dtype):
+        """The step's context, and the scaler of its loss."""
+        torch, kinds = self.torch, {"bf16": self.torch.bfloat16, "f16": self.torch.float16}
+        if dtype == "tf32":
+            torch.set_float32_matmul_precision("high")  # cuDNN's default is TF32 anyway
+        elif dtype == "f32" and self.device == "cuda":
+            torch.backends.cudnn.allow_tf32 = False
+        torch.backends.cudnn.benchmark = True
+        self.context = lambda: torch.autocast(self.device, kinds.get(dtype, torch.bfloat16), enabled=dtype in kinds)
+        self.scaler = torch.amp.GradScaler(self.device, enabled=dtype == "f16")
+
+    def step(self):
+        if self.evaluates:
+            with self.torch.inference_mode(), self.context():
+                self.forward(self.inputs)
+            return
+        self.optim.zero_grad()
+        with self.context():
+            loss = self.loss_of(self.forward(self.inputs), self.labels)
+        self.scaler.scale(loss).backward()
+        self.scaler.step(self.optim)
+        self.scaler.update()
+
+    def finish(self):
+        if self.device == "cuda":
+            self.torch.cuda.synchronize()
+
+    def seconds(self, steps):
+        """Of each of so many."""
+        if self.device != "cuda":
+            marks = [time.monotonic()]
+            for _ in range(steps):
+                self.step()
+                marks.append(time.monotonic())
+            return [b - a for a, b in zip(marks, marks[1:])]
+        event = self.torch.cuda.Event
+        marks = [event(enable_timing=True) for _ in range(steps + 1)]
+        marks[0].record()
+        for mark in marks[1:]:
+            self.step()
+            mark.record()
+        self.finish()
+        return [a.elapsed_time(b) / 1e3 for a, b in zip(marks, marks[1:])]
+
+    def reset_tuning(self):
+        if self.device == "cuda":
+            self.torch.cuda.empty_cache()
+            self.torch.cuda.reset_peak_memory_stats()
+
+    def peak(self):
+        if self.device == "cuda":
+            return self.torch.cuda.max_memory_reserved()
+        return status_bytes("VmHWM") - self.before
+
+    def measure(self, warmup, steps):
+        begin = time.monotonic()
+        if self.first is None:
+            self.step()
+            self.finish()
+            self.first = self.opened + time.monotonic() - begin
+        for _ in range(warmup):
+            self.step()
+        self.finish()
+        self.reset_tuning()
+        return {"samples_per_second": self.batch / median(self.seconds(steps)), "peak_memory_bytes": self.peak(),
+                "version": self.torch.__version__, "cold_start_seconds": self.first}
+
+
+def milliseconds(call, warmup, steps):
+    times = []
+    for _ in range(warmup + steps):
+        begin = time.monotonic()
+        call()
+        times.append(1e3 * (time.monotonic() - begin))
+    return median(times[warmup:])
+
+
+class Attention:
+    """One call, of heads that lie inside their tokens' features, as layers make them, or apart."""
+
+    def __init__(self, a):
+        import torch
+
+        kind = torch.bfloat16 if a.dtype == "bf16" else torch.float32
+        batch, heads, queries, keys, self.causal = a.shape
+        self.torch, self.inputs = torch, []
+        for tokens in (queries, keys, keys):
+            x = torch.rand(batch, tokens, heads, 64).to(kind).transpose(1, 2)
+            self.inputs.append((x.contiguous() if a.layout == "heads" else x).requires_grad_())
+        self.dy = torch.ones(batch, heads, queries, 64).to(kind)
+        self.before = status_bytes("VmRSS")
+
+    def forward(self):
+        call = self.torch.nn.functional.scaled_dot_product_attention
+        return call(*self.inputs, is_causal=self.causal)
+
+    def alone(self):
+        with self.torch.no_grad():
+            self.forward()
+
+    def step(self):
+        self.torch.autograd.grad(self.forward(), self.inputs, self.dy)
+
+    def measure(self, warmup, steps):
+        return {"forward_milliseconds": milliseconds(self.alone, warmup, steps),
+                "step_milliseconds": milliseconds(self.step, warmup, steps),
+                "peak_memory_bytes": status_bytes("VmHWM") - self.before}
+
+
+class Linear:
+    """F.linear() as training calls it: weights of f32, bf16 by autocast; all shapes, one after the other."""
+
+    def __init__(self, a):
+        import torch
+
+        self.torch, self.shapes = torch, a.shapes
+        self.kind = torch.bfloat16 if a.dtype == "bf16" else torch.float32
+
+    def forward(self, inputs):
+        with self.torch.autocast("cpu", self.torch.bfloat16, enabled=self.kind == self.torch.bfloat16):
+            return self.torch.nn.functional.linear(*inputs)
+
+    def measure_one(self, shape, warmup, steps):
+        torch, times, (rows, width, out) = self.torch, [], shape
+        inputs = [torch.rand(rows, width).to(self.kind), torch.rand(out, width), torch.rand(out)]
+        inputs, dy = [x.requires_grad_() for x in inputs], torch.ones(rows, out).to(self.kind)
+        for _ in range(warmup + steps):
+            begin = time.monotonic()
+            y = self.forward(inputs)
+            middle = time.monotonic()
+            torch.autograd.grad(y, inputs, dy)
+            times.append((1e3 * (middle - begin), 1e3 * (time.monotonic() - begin)))
+        forward, step = zip(*times[warmup:])
+        return {"forward_milliseconds": median(forward), "step_milliseconds": median(step)}
+
+    def measure(self, warmup, steps):
+        return {"ops": [dict(self.measure_one(shape, warmup, steps), shape=shape) for shape in self.shapes]}
+
+
+def serve(a, kind):
+    """Answers each line on stdin, 'WARMUP STEPS', by a line of JSON."""
+    if a.device == "cpu":
+        import torch
+        torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
+    peer = kind(a)
+    peer.opened = time.monotonic() - BEGIN
+    print(json.dumps({"ready": peer.opened}), flush=True)
+    for line in sys.stdin:
+        print(json.dumps(peer.measure(*map(int, line.split()))), flush=True)
+
+
+def child_command(python, kind, **settings):
+    return [python, os.path.abspath(__file__), "--child", kind, json.dumps(settings)]
+
+
+class Peer:
+    """A PyTorch process, which waits between its turns."""
+
+    def __init__(self, a, kind, **settings):
+        self.a, self.process = a, None
+        self.command = child_command(a.python, kind, **{"device": a.device, **settings})
+        self.errors = tempfile.TemporaryFile("w+")
+
+    def line(self):
+        left = self.a.deadline - time.monotonic()
+        if not select.select([self.process.stdout], [], [], max(left, 0))[0]:
+            raise TimeUp
+        text = self.process.stdout.readline()
+        if text:
+            return json.loads(text)
+        code = self.process.wait()
+        self.errors.seek(0)
+        raise Failed(telling_line(self.errors.read()) + ("" if code >= 0 else f" (signal {-code})"))
+
+    def turn(self):
+        try:
+            if not self.process:
+                env = dict(os.environ, OMP_NUM_THREADS=str(self.a.threads))
+                self.process = subprocess.Popen(self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                                stderr=self.errors, text=True, env=env)
+                self.line()
+            self.process.stdin.write(f"{self.a.warmup} {self.a.steps}\n")
+            self.process.stdin.flush()
+        except OSError as error:
+            raise Failed(str(error)) from error
+        return self.line()
+
+    def close(self):
+        if self.process:
+            self.process.kill()
+            self.process.wait()
+
+
+def command(a, words):
+    """Standard output of a program that is started for each turn."""
+    env = dict(os.environ, OMP_NUM_THREADS=str(a.threads))
+    if words[0] == a.bench and "LATHER_LIBRARY_PATH" in os.environ:
+        env["LD_LIBRARY_PATH"] = os.environ["LATHER_LIBRARY_PATH"]
+    return run(words, max(a.deadline - time.monotonic(), 1), env=env)
+
+
+def ours(a, name, dtype, *flags):
+    words = [a.bench, name, "--json", "--amp", "off" if dtype == "f32" else dtype, "--threads", a.threads, "--steps", a.steps,
+             "--warmup", a.warmup, *flags]
+    return json.loads(command(a, words))
+
+
+def play_peers(a, contestants):
+    """play() of functions and of peers, whose processes it ends."""
+    a.deadline = time.monotonic() + a.budget
+    try:
+        return play({name: c.turn if isinstance(c, Peer) else c for name, c in contestants.items()}, a.rounds, a.deadline)
+    finally:
+        for c in contestants.values():
+            if isinstance(c, Peer):
+                c.close()
+
+
+# --- network: a training step, or an evaluation -----------------------------------------------------------------------
+
+
+def our_network(a, dtype):
+    flags = ["--batch-size", a.batch, "--device", a.device, "--arch", a.arch,
+             *(["--seq-len", a.length] if a.arch in GPT2 else ["--image-size", a.size, "--stem", a.stem])]
+    found = ours(a, "eval" if a.eval else "train", dtype, *flags)
+    rates = ("images_per_second", "sequences_per_second")
+    return dict(found, samples_per_second=next(v for k, v in found.items() if k in rates))
+
+
+def other_command(a, words, dtype):
+    said = command(a, words.replace("{dtype}", dtype).split())
+    return {"samples_per_second": float(re.search(r"([\d.]+) img/s", said)[1])}
+
+
+def their_networks(a, dtype):
+    """{name: (its short name, contestant)}"""
+    both = a.device == "cpu" and a.arch not in {**VIT, **GPT2}  # what the first layer alone reads makes no difference
+    layouts = ["channels_last", "contiguous"] if both else ["contiguous" if a.arch in GPT2 else "channels_last"]
+    settings = {k: getattr(a, k) for k in ("arch", "batch", "length", "size", "stem", "eval")}
+    found = {}
+    for layout in a.layout or layouts:
+        for how, words in (("eager", ""), ("compiled", ", compiled"), ("graphs", ", compiled, reduce-overhead")):
+            if how in a.how:
+                found[f"PyTorch {layout}{words}"] = how, Peer(a, "network", dtype=dtype, layout=layout, how=how, **settings)
+    return found
+
+
+def note(a, key, value):
+    if a.facts:
+        with open(a.facts, "a", encoding="utf-8") as f:
+            f.write(f"{key}\t{value:.6g}\n")
+
+
+def network_row(a, dtype, name, short, results, base):
+    def middle(key, form):
+        values = [r[key] for r in results if key in r]
+        return form(median(values)) if values else ""
+
+    key, rates = f"peer.{dtype}.{a.batch}.{short}", [r["samples_per_second"] for r in results]
+    faster = ratio(base, results, "samples_per_second") if base else None
+    row(dtype, name, f"{median(rates):.2f}", f"{min(rates):.2f}-{max(rates):.2f}", "" if faster is None else f"{faster:.2f}",
+        middle("peak_memory_bytes", lambda b: f"{b / 1e9:.2f} GB"), middle("cold_start_seconds", lambda s: f"{s:.1f} s"))
+    for what, field in (("rate", "samples_per_second"), ("peak", "peak_memory_bytes"), ("first", "cold_start_seconds")):
+        middle(field, lambda value, what=what: note(a, f"{key}.{what}", value))
+    if faster is not None:
+        note(a, f"{key}.ratio", faster)
+
+
+def network(a):
+    """Exit status 1: a contestant failed."""
+    ways = "eager,compiled,graphs" if a.device != "cpu" else "eager,compiled" if a.compile else "eager"
+    a.how = (a.how or ways).split(",")
+    failed = False
+    head("dtype", "what", "samples/s, median", "range", "lather is faster by", "peak memory", "first step")
+    for dtype in a.dtype or (["f32", "bf16"] if a.device == "cpu" else ["f16", "bf16", "tf32"]):
+        theirs = their_networks(a, dtype)
+        others = dict(extra.split("=", 1) for extra in a.also)
+        runs, why = play_peers(a, {"lather": lambda d=dtype: our_network(a, d), **{name: peer for name, (_, peer) in theirs.items()},
+                                   **{name: lambda w=words, d=dtype: other_command(a, w, d) for name, words in others.items()}})
+        for name, results in runs.items():
+            network_row(a, dtype, name, theirs.get(name, (name,))[0], results, runs.get("lather", [])[:len(results)])
+        for name, failure in why.items():
+            row(dtype, name, f"failed: {failure}", "", "", "", "")
+        failed = failed or bool(why)
+    if failed:
+        print("a contestant failed: see its row")
+    return int(failed)
+
+
+# --- linear, attention, eigh, sample ----------------------------------------------------------------------------------
+
+
+PASSES = ("forward_milliseconds", "step_milliseconds")
+
+
+def head_of_passes(what):
+    head("dtype", what, "forward, ms", "PyTorch", "faster by", "with backward, ms", "PyTorch", "faster by")
+
+
+def passes(pairs, places):
+    """Cells of (ours, theirs) of each round: medians, and the ratio, of forward and with backward."""
+    cells = []
+    for key in PASSES:
+        own, peer = ([p[i][key] for p in pairs] for i in (0, 1))
+        cells += [f"{median(own):.{places}f}", f"{median(peer):.{places}f}", f"{ratio(peer, own):.2f}"]
+    return cells
+
+
+def linear(a):
+    """lt_linear() against F.linear(), forward and with the gradients of x, w and b; then the sums, each product as often as its
+    model has it."""
+    head_of_passes("rows x in x out")
+    a.deadline = time.monotonic() + a.budget
+    shapes = [op["shape"] for op in ours(a, "linear", "f32", "--filter", "no such row")["ops"]]
+    for dtype in a.dtype or ["f32", "bf16"]:
+        runs = all_of(play_peers(a, {"lather": lambda d=dtype: ours(a, "linear", d),
+                                     "torch": Peer(a, "linear", dtype=dtype, shapes=shapes)}))
+        both = [(own["ops"], peer["ops"]) for own, peer in zip(runs["lather"], runs["torch"])]
+        for i, op in enumerate(both[0][0]):
+            row(dtype, f"{op['name']} {'x'.join(map(str, op['shape']))}", *passes([(own[i], peer[i]) for own, peer in both], 2))
+        for model in ("ViT", "GPT"):
+            chosen = [i for i, op in enumerate(both[0][0]) if op["name"].startswith(model)]
+            own, peer = ([sum(ops[k][i][PASSES[1]] * ops[0][i]["count"] for i in chosen) for ops in both] for k in (0, 1))
+            row(dtype, f"all of {model}, as often as it has them", "", "", "", f"{median(own):.0f}", f"{median(peer):.0f}",
+                f"{ratio(peer, own):.2f}")
+
+
+def attention_runs(a, dtype, shape, rounds, steps):
+    """{name: results} of a size. One query takes microseconds: a hundred times the steps, so that threads have started."""
+    batch, heads, queries, keys, causal = shape
+    turn = argparse.Namespace(**{**vars(a), "rounds": rounds, "steps": steps * (100 if queries == 1 else 1)})
+    flags = ["--batch-size", batch, "--heads", heads, "--queries", queries, "--keys", keys, *["--causal"] * causal]
+    peers = {layout: Peer(turn, "attention", dtype=dtype, layout=layout, shape=shape) for layout in ("tokens", "heads")}
+    return all_of(play_peers(turn, {"lather": lambda: ours(turn, "attention", dtype, *flags), **peers}))
+
+
+def attention(a):
+    """Times of the sizes above, against PyTorch's faster layout of each round, then peak memory by length: the inputs and the first
+    step's tape are not in it."""
+    head_of_passes("size")
+    for shape in SIZES:
+        batch, heads, queries, keys, causal = shape
+        size = f"B={batch} heads={heads} T={queries}" + (f" of {keys}" if queries != keys else "") + (" causal" if causal else "")
+        for dtype in a.dtype or ["f32", "bf16"]:
+            runs = attention_runs(a, dtype, shape, a.rounds, a.steps)
+            pairs = [(own, {key: min(x[key], y[key]) for key in PASSES}) for own, x, y in zip(*(runs[n] for n in ("lather", "tokens", "heads")))]
+            row(dtype, size, *passes(pairs, 3))
+            for key in PASSES:
+                note(a, f"attention.{dtype}.{batch}x{heads}.{queries}.{keys}.{int(causal)}.{key}.ratio",
+                     ratio([p[1][key] for p in pairs], [p[0][key] for p in pairs]))
+    print()
+    head("dtype", "T, one sequence of 12 heads", "peak memory, MB", "bytes a token", "PyTorch, MB")
+    a.warmup = 1
+    for dtype in a.dtype or ["f32", "bf16"]:
+        for tokens in LENGTHS:
+            runs = attention_runs(a, dtype, (1, 12, tokens, tokens, False), 1, 1)
+            own, peer = (runs[name][0]["peak_memory_bytes"] for name in ("lather", "tokens"))
+            row(dtype, tokens, f"{own / 1e6:.1f}", f"{own / tokens:.0f}", f"{peer / 1e6:.1f}")
+
+
+def eigh(a):
+    """The refresh of implementations that take one matrix after another: one call a matrix."""
+    import torch
+
+    total = 0
+    head("side", "matrices", "one torch.linalg.eigh, ms", "all, ms")
+    for part in a.sides.split(","):
+        n, count = map(int, (part.split("x") + ["1"])[:2])
+        x = torch.randn(n, 2 * n, device=a.device)
+        matrix = x @ x.T / (2 * n)
+        one = milliseconds(lambda m=matrix: torch.linalg.eigh(m)[0][0].item(), 1, a.rounds)
+        total += one * count
+        row(n, count, f"{one:.2f}", f"{one * count:.1f}")
+    note(a, "eigh.milliseconds", total)
+    print(f"all of them: {total:.1f} ms")
+
+
+def sampled_here(a):
+    """Tokens a second of train_gpt sample."""
+    words = [a.sampler, "sample", "--weights", os.path.join(a.folder, "model.safetensors"), "--tokenizer", "byte", "--temperature", "1",
+             "--tokens", "100", "--threads", str(a.threads), "--speed"]
+    said = subprocess.run(words, capture_output=True, check=True).stderr.decode()
+    return float(re.search(r"([\d.]+) tok/s", said)[1])
+
+
+def sample(a):
+    """One text from a folder of HuggingFace's GPT-2, in turn, each with its cache of keys and values."""
+    import torch
+    from transformers import GPT2LMHeadModel
+
+    warmup, tokens = 3, 100
+    torch.set_num_threads(a.threads)
+    model, ratios = GPT2LMHeadModel.from_pretrained(a.folder, attn_implementation="sdpa").eval(), []
+    head("lather, tok/s", "PyTorch", "faster by")
+    for _ in range(a.rounds):
+        own, ids, past = sampled_here(a), torch.tensor([[256]]), None
+        with torch.no_grad():
+            for i in range(warmup + tokens):
+                begin = time.monotonic() if i == warmup else begin if i else 0
+                out = model(ids, past_key_values=past, use_cache=True)
+                past, ids = out.past_key_values, torch.multinomial(out.logits[:, -1].softmax(-1), 1)
+        theirs = tokens / (time.monotonic() - begin)
+        ratios.append(own / theirs)
+        row(f"{own:.1f}", f"{theirs:.1f}", f"{ratios[-1]:.2f}")
+    print(f"median: {median(ratios):.2f}")
+
+
+# --- shampoo ----------------------------------------------------------------------------------------------------------
+
+
+def tensors_in(value, found):
+    """All tensors below a value of the optimizer's state, by where they lie."""
+    if hasattr(value, "untyped_storage"):
+        value = getattr(value, "_local_tensor", value)
+        found[value.untyped_storage().data_ptr()] = value.untyped_storage().nbytes()
+    elif isinstance(value, dict):
+        for v in value.values():
+            tensors_in(v, found)
+    elif isinstance(value, (list, tuple)):
+        for v in value:
+            tensors_in(v, found)
+    elif hasattr(value, "__dict__"):
+        tensors_in(vars(value), found)
+
+
+def run_reference(a):
+    """In a process of its own: milliseconds and bytes of theirs."""
+    sys.path.insert(0, a.reference)
+    try:
+        import torch
+        import torchvision
+        from distributed_shampoo import DistributedShampoo
+    except ImportError as error:
+        cannot(error)
+    torch.set_num_threads(a.threads)
+    torch.manual_seed(1)
+    params = list(torchvision.models.resnet50().parameters())
+    for p in params:
+        p.grad = torch.randn(p.shape) * 1e-2
+    every = a.steps + 1
+    optim = DistributedShampoo(params, lr=1e-3, precondition_frequency=every, start_preconditioning_step=every)
+    seconds = []
+    for _ in range(2 * every):  # before the first refresh there is nothing to precondition with
+        begin = time.perf_counter()
+        optim.step()
+        seconds.append(time.perf_counter() - begin)
+    step = median(seconds[every:-1])
+    refresh = median([seconds[every - 1], seconds[-1]]) - step
+    state = {}
+    tensors_in({k: dict(v) for k, v in optim.state.items()}, state)
+    return {"torch": torch.__version__, "step": 1e3 * step, "refresh": 1e3 * refresh, "state": sum(state.values())}
+
+
+def read_bench(text, name):
+    """The numbers of one optimizer in `bench optim --json`, as run_reference() names them."""
+    r = json.loads(text)["optimizers"][name]
+    return {"step": r["plain_milliseconds"], "refresh": r["refresh_milliseconds"], "state": r["state_bytes"], "roots": r["roots"]}
+
+
+def our_shampoo(a, name):
+    return read_bench(run([a.bench, "optim", "--optim", name, "--steps", a.steps, "--threads", a.threads, "--json"], 600), name)
+
+
+def shampoo_rows(same, best, peer):
+    """Rows of the rounds' results: ours with the reference's settings, `recommended`, theirs."""
+    rows = (("a step between refreshes, ms", same, "step"),
+            (f"refresh of {same[0]['roots']} roots by eigendecomposition, ms", same, "refresh"),
+            (f"refresh by `recommended`, {best[0]['roots']} roots, ms", best, "refresh"),
+            ("a step between refreshes by `recommended`, ms", best, "step"),
+            ("state, MiB", same, "state"),
+            ("state by `recommended`, MiB", best, "state"))
+    for name, own, key in rows:
+        unit = MIB if key == "state" else 1
+        yield name, f"{median(own, key) / unit:.0f}", f"{median(peer, key) / unit:.0f}", f"{ratio(peer, own, key):.2f}"
+
+
+def shampoo(a):
+    """ResNet-50's parameters."""
+    for program in (a.bench, a.python):
+        if not shutil.which(program):
+            cannot(f"{program}: not there")
+    settings = {key: getattr(a, key) for key in ("reference", "steps", "threads")}
+    runs = all_of(play({"reference": lambda: our_shampoo(a, "shampoo-reference"), "recommended": lambda: our_shampoo(a, "shampoo"),
+                        "theirs": lambda: json.loads(run(child_command(a.python, "shampoo", **settings), 600))}, a.rounds))
+    print(f"PyTorch {runs['theirs'][0]['torch']}, {a.threads} threads, {a.rounds} rounds of {a.steps} steps\n")
+    head("", "ours", "theirs", "theirs / ours")
+    for cells in shampoo_rows(*runs.values()):
+        row(*cells)
+
+
+# --- loader -----------------------------------------------------------------------------------------------------------
+
+
+MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+BATCH = 16
+
+
+def timed(count, work):
+    """Images per second of count images, and per second of the processor."""
+    begin, cpu = time.monotonic(), time.process_time()
+    work()
+    return {"rate": count / (time.monotonic() - begin), "cpu_rate": count / (time.process_time() - cpu)}
+
+
+def pillow(a):
+    import torch
+    from PIL import Image
+    from torchvision import transforms
+
+    torch.set_num_threads(1)
+    steps = [transforms.RandomResizedCrop(a.size), transforms.RandomHorizontalFlip()]
+    if a.normalise:
+        steps += [transforms.ToTensor(), transforms.Normalize(MEAN, DEVIATION)]
+    else:
+        steps += [transforms.PILToTensor()]
+    run = transforms.Compose(steps)
+    files = [os.path.join(where, name) for where, _, names in os.walk(a.folder) for name in sorted(names)]
+
+    def work():
+        for _ in range(a.passes):
+            for path in files:
+                with open(path, "rb") as file:
+                    run(Image.open(file).convert("RGB"))
+    return timed(len(files) * a.passes, work)
+
+
+def dali(a):
+    from nvidia.dali import fn, pipeline_def, types
+
+    @pipeline_def(batch_size=BATCH, num_threads=1, device_id=None, seed=1)
+    def build():
+        files, labels = fn.readers.file(file_root=a.folder, random_shuffle=True, name="files")
+        x = fn.decoders.image_random_crop(files, device="cpu", random_area=[0.08, 1.0], random_aspect_ratio=[3 / 4, 4 / 3], num_attempts=10)
+        x = fn.resize(x, size=[a.size, a.size], interp_type=types.INTERP_LINEAR, antialias=True)
+        flip = fn.random.coin_flip()
+        if not a.normalise:
+            return fn.flip(x, horizontal=flip), labels
+        return fn.crop_mirror_normalize(x, dtype=types.FLOAT, output_layout="CHW", mirror=flip, mean=[255 * m for m in MEAN],
+                                        std=[255 * d for d in DEVIATION]), labels
+    pipe = build()
+    pipe.build()
+    steps = max(1, pipe.epoch_size("files") * a.passes // BATCH)
+    for _ in range(4):  # what it makes ahead
+        pipe.run()
+    return timed(steps * BATCH, lambda: [pipe.run() for _ in range(steps)])
+
+
+def ffcv(a):
+    import numpy
+    from ffcv.fields import IntField, RGBImageField
+    from ffcv.fields.decoders import IntDecoder
+    from ffcv.fields.rgb_image import RandomResizedCropRGBImageDecoder
+    from ffcv.loader import Loader, OrderOption
+    from ffcv.transforms import NormalizeImage, RandomHorizontalFlip
+    from ffcv.writer import DatasetWriter
+    from torchvision.datasets import ImageFolder
+
+    with tempfile.TemporaryDirectory() as temp:
+        path = os.path.join(temp, "images.beton")
+        writer = DatasetWriter(path, {"image": RGBImageField(write_mode="jpg", jpeg_quality=90), "label": IntField()}, num_workers=1)
+        writer.from_indexed_dataset(ImageFolder(a.folder))
+        steps = [RandomResizedCropRGBImageDecoder((a.size, a.size)), RandomHorizontalFlip()]
+        if a.normalise:
+            steps.append(NormalizeImage(255 * numpy.array(MEAN), 255 * numpy.array(DEVIATION), numpy.float32))
+        loader = Loader(path, batch_size=BATCH, num_workers=1, order=OrderOption.RANDOM, os_cache=True, drop_last=False,
+                        pipelines={"image": steps, "label": [IntDecoder()]})
+        count = sum(len(b[1]) for b in loader)  # compiles
+        one_core()
+        return timed(count * a.passes, lambda: [b for _ in range(a.passes) for b in loader])
+
+
+def one_core():
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+
+
+def their_loader(a, python, kind, folder, normalise):
+    words = child_command(python, kind, folder=folder, size=a.size, passes=a.passes, normalise=normalise)
+    # FFCV compiles for long: it goes to the one core itself, when that is done.
+    return json.loads(run(words, preexec_fn=None if kind == "ffcv" else one_core).splitlines()[-1])
+
+
+def our_loader(a, folder, *flags):
+    words = [os.path.join(a.build, "tools/bench"), "loader", "--data", folder, "--size", a.size, "--threads", "1", "--batch-size", BATCH,
+             "--json", *flags]
+    found = [json.loads(run(words, preexec_fn=one_core)) for _ in range(a.passes)]
+    return {"rate": median(found, "images_per_second"), "cpu_rate": median(1e3 / r["cpu_milliseconds"] for r in found)}
+
+
+def shrink(python, source, target, side):
+    """The images of a folder at SIDE pixels, quality 90, by Pillow."""
+    code = ("import os,sys\nfrom PIL import Image\nsource,target,side=sys.argv[1],sys.argv[2],int(sys.argv[3])\n"
+            "for where,_,names in os.walk(source):\n"
+            "    for name in names:\n"
+            "        im=Image.open(os.path.join(where,name)).convert('RGB'); im.thumbnail((side,side))\n"
+            "        to=os.path.join(target,os.path.relpath(where,source)); os.makedirs(to,exist_ok=True)\n"
+            "        im.save(os.path.join(to,name),quality=90)\n")
+    subprocess.run([python, "-c", code, source, target, str(side)], check=True)
+
+
+def importable(python, module):
+    return bool(python) and subprocess.run([python, "-c", "import " + module], capture_output=True, check=False).returncode == 0
+
+
+PILLOW = "Pillow + torchvision"
+
+
+def loaders(a, folder, packed):
+    """{name: function} of a folder and its pack."""
+    found = {PILLOW: lambda: their_loader(a, a.python, "pillow", folder, True),
+             "the same, not normalised": lambda: their_loader(a, a.python, "pillow", folder, False)}
+    for kind, module, title, python in (("dali", "nvidia.dali", "DALI, CPU", a.dali), ("ffcv", "ffcv", "FFCV, quality 90", a.ffcv)):
+        if importable(python, module):
+            found[title] = lambda k=kind, p=python: their_loader(a, p, k, folder, True)
+            found[title + ", not normalised"] = lambda k=kind, p=python: their_loader(a, p, k, folder, False)
+        else:
+            print(f"Not here: {module}.")
+    return {**found, "Lather, the files": lambda: our_loader(a, folder),
+            "Lather, --decode fast": lambda: our_loader(a, folder, "--decode", "fast"),
+            "Lather, lossless pack": lambda: our_loader(a, packed)}
+
+
+def loader(a):
+    print(f"{cpu_name()}; one core; size {a.size}, {a.rounds} rounds of {a.passes} passes.\n")
+    with tempfile.TemporaryDirectory() as temp:
+        small = os.path.join(temp, "small")
+        shrink(a.python, a.data, small, a.side)
+        for name, folder in (("the files", a.data), (f"{a.side} px, quality 90", small)):
+            packed = os.path.join(temp, "pack-" + os.path.basename(folder))
+            run([os.path.join(a.build, "tools/pack"), "--quiet", "--mode", "lossless", folder, packed])
+            runs = all_of(play(loaders(a, folder, packed), a.rounds))
+            print(f"## {name}\n")
+            head("", "images/s, median", f"ratio to {PILLOW}, median of rounds (least, most)", "images per second of CPU", "ratio")
+            for who, results in runs.items():
+                cells = [who]
+                for key in ("rate", "cpu_rate"):
+                    ratios = sorted(r[key] / b[key] for r, b in zip(results, runs[PILLOW]))
+                    cells += [f"{median(results, key):.0f}", f"{median(ratios):.2f} ({ratios[0]:.2f}, {ratios[-1]:.2f})"]
+                row(*cells)
+            print()
+
+
+# --- service ----------------------------------------------------------------------------------------------------------
+
+
+PROTO = """syntax = "proto3";
+package echo;
+message Bytes { bytes data = 1; }
+service Echo { rpc Call(Bytes) returns (Bytes); }
+"""
+MAIN = r"""
+#include "echo.grpc.pb.h"
+#include <grpcpp/grpcpp.h>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <thread>
+#include <vector>
+
+class Server final : public echo::Echo::Service {
+    grpc::Status Call(grpc::ServerContext *, const echo::Bytes *in, echo::Bytes *out) override
+    {
+        out->set_data(in->data());
+        return grpc::Status::OK;
+    }
+};
+
+static void calls(echo::Echo::Stub *stub, size_t bytes, int count)
+{
+    echo::Bytes in, out;
+    in.set_data(std::string(bytes, 0));
+    for (int i = 0; i < count; i++) {
+        grpc::ClientContext context;
+        if (!stub->Call(&context, in, &out).ok() || out.data().size() != bytes)
+            abort();
+    }
+}
+
+static double measure(echo::Echo::Stub *stub, size_t bytes, int count, int threads)
+{
+    auto begin = std::chrono::steady_clock::now();
+    std::vector<std::thread> all;
+    for (int i = 0; i < threads; i++)
+        all.emplace_back(calls, stub, bytes, count / threads);
+    for (auto &t : all)
+        t.join();
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+int main(int, char **argv)
+{
+    const int count = atoi(argv[2]), large = atoi(argv[3]);
+    const std::string where = argv[1];
+    Server service;
+    int port = 0;
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort(where == "tcp" ? "127.0.0.1:0" : "unix:" + where, grpc::InsecureServerCredentials(), &port);
+    builder.RegisterService(&service);
+    builder.SetMaxReceiveMessageSize(-1);
+    auto server = builder.BuildAndStart();
+    grpc::ChannelArguments arguments;
+    arguments.SetMaxReceiveMessageSize(-1);
+    auto stub = echo::Echo::NewStub(grpc::CreateCustomChannel(where == "tcp" ? "127.0.0.1:" + std::to_string(port) : "unix:" + where,
+                                                              grpc::InsecureChannelCredentials(), arguments));
+    measure(stub.get(), 64, count / 10, 1);
+    double one = measure(stub.get(), 64, count, 1), several = measure(stub.get(), 64, count, 4);
+    double bulk = measure(stub.get(), 64 << 20, large, 1);
+    printf("{\"calls_per_second\": %.0f, \"calls_per_second_4\": %.0f, \"gigabytes_per_second\": %.3f}\n", count / one, count / several,
+           1e-9 * (64 << 20) * large / bulk);
+    server->Shutdown();
+}
+"""
+
+
+
+def build_grpc(folder):
+    plugin = shutil.which("grpc_cpp_plugin")
+    if not plugin or not shutil.which("protoc") or not shutil.which("g++"):
+        cannot("SKIP: gRPC's C++ compiler plugin is missing (libgrpc++-dev, protobuf-compiler-grpc)")
+    for name, text in (("echo.proto", PROTO), ("main.cc", MAIN)):
+        with open(os.path.join(folder, name), "w") as f:
+            f.write(text)
+    run(["protoc", "--cpp_out=.", "--grpc_out=.", f"--plugin=protoc-gen-grpc={plugin}", "echo.proto"], cwd=folder)
+    flags = run(["pkg-config", "--cflags", "--libs", "grpc++", "protobuf"]).split()
+    run(["g++", "-O2", "-o", "peer", "main.cc", "echo.pb.cc", "echo.grpc.pb.cc", *flags], cwd=folder)
+    return os.path.join(folder, "peer")
+
+
+def service(a):
+    """The same echo of both; the one that begins changes from round to round."""
+    rows = (("calls_per_second", "calls/s, 64 bytes, one thread"), ("calls_per_second_4", "calls/s, 64 bytes, 4 threads"),
+            ("gigabytes_per_second", "GB/s, 64 MiB there and back"))
+    with tempfile.TemporaryDirectory() as folder:
+        grpc, program = build_grpc(folder), os.path.join(a.build, "tools/bench")
+        head("transport", "", "this library", "gRPC C++", "ratio of medians")
+        for transport in ("tcp", "ipc"):
+            found = {"lather": [], "grpc": []}
+            for turn in range(a.rounds):
+                path = os.path.join(folder, f"socket{turn}")
+                address, theirs = ("tcp://127.0.0.1:0", "tcp") if transport == "tcp" else (f"ipc://{path}", path + ".peer")
+                words = {"lather": [program, "service", "--json", "--address", address, "--calls", a.calls, "--large", a.large],
+                         "grpc": [grpc, theirs, a.calls, a.large]}
+                for who in sorted(words, reverse=turn % 2):
+                    found[who].append(json.loads(run(words[who])))
+            for key, name in rows:
+                own, peer = (median(found[who], key) for who in ("lather", "grpc"))
+                row(transport, name, f"{own:g}", f"{peer:g}", f"{own / peer:.2f}")
+
+
+# --- ddp: one rank of PyTorch's DistributedDataParallel over gloo, on the CPU in f32 ----------------------------------
+
+
+# The hook begins collectives from gloo's threads and waits in them: with several buckets in flight over gloo it hangs or
+# mixes them up (seen with torch 2.15).
+ONE_BUCKET_MIB = 1 << 14
+
+
+
+def ddp_exchange(torch, a):
+    """A function that does one all-reduce."""
+    gradients = torch.randn(a.exchange)
+
+    def step():
+        torch.distributed.all_reduce(gradients)
+        gradients.div_(torch.distributed.get_world_size())
+        torch.distributed.barrier()
+    return step
+
+
+def ddp_training(torch, a):
+    """A function that does one step."""
+    import torchvision
+    from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
+
+    torch.manual_seed(0)
+    model = torchvision.models.get_model(a.arch, num_classes=a.classes).to(memory_format=torch.channels_last)
+    one_bucket = {"bucket_cap_mb": ONE_BUCKET_MIB} if a.hook != "none" else {}
+    model = torch.nn.parallel.DistributedDataParallel(model, **one_bucket)
+    if a.hook != "none":
+        kind, rank = a.hook.split(":")
+        assert kind == "powersgd", a.hook
+        state = powerSGD_hook.PowerSGDState(process_group=None, matrix_approximation_rank=int(rank), start_powerSGD_iter=2)
+        model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+    torch.manual_seed(1 + torch.distributed.get_rank())
+    images = torch.randn(a.batch_size, 3, a.image_size, a.image_size).to(memory_format=torch.channels_last)
+    labels = torch.randint(0, a.classes, (a.batch_size,))
+    optim = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, nesterov=True, weight_decay=1e-4)
+    loss_of = torch.nn.CrossEntropyLoss(label_smoothing=0.1)
+
+    def step():
+        optim.zero_grad(set_to_none=True)
+        loss = loss_of(model(images), labels)
+        loss.backward()
+        optim.step()
+        loss.item()
+    return step
+
+
+def ddp(a):
+    """RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT say who this is. Rank 0 prints one JSON object: the seconds of each step after
+    the first --warm ones. --hook powersgd:R is PyTorch's powerSGD_hook with error feedback and warm start, which it uses from the
+    third step on. --exchange N: all_reduce of N floats, and no network."""
+    import torch
+    import torch.distributed
+
+    torch.set_num_threads(a.threads)
+    torch.distributed.init_process_group("gloo")
+    step = ddp_exchange(torch, a) if a.exchange else ddp_training(torch, a)
+    seconds = []
+    for i in range(a.warm + a.steps):
+        torch.distributed.barrier()
+        begin = time.perf_counter()
+        step()
+        if i >= a.warm:
+            seconds.append(time.perf_counter() - begin)
+    if not torch.distributed.get_rank():
+        print(json.dumps({"peer": "pytorch " + torch.__version__, "hook": a.hook, "arch": a.arch, "seconds": seconds}), flush=True)
+    torch.distributed.destroy_process_group()
+
+
+# --- The command line -------------------------------------------------------------------------------------------------
+
+
+CHILDREN = {"network": lambda a: serve(a, Training), "attention": lambda a: serve(a, Attention), "linear": lambda a: serve(a, Linear),
+            "pillow": pillow, "dali": dali, "ffcv": ffcv, "shampoo": run_reference}
+
+
+def common(parser, rounds, *names):
+    """The options of these names, which commands share."""
+    table = {"bench": dict(default="build/tools/bench"), "build": dict(default="build"), "python": dict(default=sys.executable),
+             "steps": dict(type=int, default=3), "warmup": dict(type=int, default=1), "threads": dict(type=int, default=2),
+             "device": dict(default="cpu"), "dtype": dict(action="append", choices=["f32", "tf32", "bf16", "f16"]),
+             "budget": dict(type=float, default=1e6, help="seconds of a dtype"),
+             "facts": dict(metavar="FILE", help="append numbers, KEY TAB VALUE")}
+    parser.add_argument("--rounds", type=int, default=rounds)
+    for name in names:
+        parser.add_argument("--" + name, **table[name])
+
+
+def torch_commands(add):
+    shared = ("bench", "python", "steps", "warmup", "threads", "device", "dtype", "budget", "facts")
+    p = add(network)
+    common(p, 3, *shared)
+    p.add_argument("--batch-size", dest="batch", type=int, default=32)
+    p.add_argument("--layout", action="append", choices=["channels_last", "contiguous"])
+    p.add_argument("--also", action="append", default=[], metavar="NAME=COMMAND")
+    p.add_argument("--eval", action="store_true", help="evaluation instead of training")
+    p.add_argument("--compile", action="store_true", help="torch.compile too; on cuda always")
+    p.add_argument("--how", help="eager,compiled,graphs: which of PyTorch's ways")
+    p.add_argument("--arch", default="resnet50", help="of torchvision's names, vit_ti_16, vit_s_16, or gpt2, gpt2-medium")
+    p.add_argument("--seq-len", dest="length", type=int, default=256, help="tokens of a sample, of gpt2")
+    p.add_argument("--image-size", dest="size", type=int, default=224)
+    p.add_argument("--stem", choices=["imagenet", "small"], default="imagenet", help="small: 3x3 without pooling, for small images")
+    common(add(linear), 3, *shared)
+    common(add(attention), 3, *shared)
+    p = add(eigh)
+    p.add_argument("sides", metavar="SIDES")
+    common(p, 3, *shared)
+    p = add(sample)
+    p.add_argument("folder", metavar="DIR", help="HuggingFace's GPT-2: model.safetensors and config.json")
+    p.add_argument("--sampler", metavar="PROGRAM", default="build/models/gpt/train_gpt")
+    common(p, 3, "threads")
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(required=True)
+
+    def add(work):
+        p = commands.add_parser(work.__name__, description=work.__doc__)
+        p.set_defaults(work=work)
+        return p
+
+    torch_commands(add)
+    p = add(shampoo)
+    common(p, 3, "bench", "python", "steps", "threads")
+    p.add_argument("--reference", default="optimizers", help="checkout of facebookresearch/optimizers")
+    p = add(loader)
+    common(p, 5, "build", "python")
+    p.add_argument("--dali", help="an interpreter with NVIDIA DALI")
+    p.add_argument("--ffcv", help="an interpreter with FFCV")
+    p.add_argument("--data", required=True)
+    p.add_argument("--passes", type=int, default=3)
+    p.add_argument("--size", type=int, default=224)
+    p.add_argument("--side", type=int, default=500)
+    p = add(service)
+    p.add_argument("build")
+    common(p, 5)
+    p.add_argument("--calls", type=int, default=5000)
+    p.add_argument("--large", type=int, default=5)
+    p = add(ddp)
+    p.add_argument("--arch", default="resnet18")
+    p.add_argument("--image-size", type=int, default=32)
+    p.add_argument("--classes", type=int, default=100)
+    p.add_argument("--batch-size", type=int, default=4, help="per rank")
+    p.add_argument("--steps", type=int, default=5, help="measured")
+    p.add_argument("--warm", type=int, default=4, help="steps before those")
+    p.add_argument("--threads", type=int, default=1)
+    p.add_argument("--hook", default="none", help="none, or powersgd:R with its rank R")
+    p.add_argument("--exchange", type=int, default=0, metavar="N")
+    return parser.parse_args()
+
+
+def main():
+    if sys.argv[1:2] == ["--child"]:
+        found = CHILDREN[sys.argv[2]](argparse.Namespace(**json.loads(sys.argv[3])))
+        if found:
+            print(json.dumps(found))
+        return 0
+    a = parse()
+    try:
+        return a.work(a) or 0
+    except Failed as failure:
+        print(f"peer.py: {failure}", file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
