@@ -734,8 +734,6 @@ def loaders(a, folder, packed):
         if importable(python, module):
             found[title] = lambda k=kind, p=python: their_loader(a, p, k, folder, True)
             found[title + ", not normalised"] = lambda k=kind, p=python: their_loader(a, p, k, folder, False)
-        else:
-            print(f"Not here: {module}.")
     return {**found, "Lather, the files": lambda: our_loader(a, folder),
             "Lather, --decode fast": lambda: our_loader(a, folder, "--decode", "fast"),
             "Lather, lossless pack": lambda: our_loader(a, packed)}
@@ -743,6 +741,9 @@ def loaders(a, folder, packed):
 
 def loader(a):
     print(f"{cpu_name()}; one core; size {a.size}, {a.rounds} rounds of {a.passes} passes.\n")
+    for python, module in ((a.dali, "nvidia.dali"), (a.ffcv, "ffcv")):
+        if not importable(python, module):
+            print(f"Not here: {module}.\n")
     with tempfile.TemporaryDirectory() as temp:
         small = os.path.join(temp, "small")
         shrink(a.python, a.data, small, a.side)

@@ -40,12 +40,12 @@ static const lt_option table[] = {
 };
 /* clang-format on */
 
-enum { SOLVERS = 16, REPEATS = 1000 };
+enum { SOLVERS = LT_ROOT_RATIONAL + 1 };
 
 /* One solver on one list of matrices. */
 typedef struct result {
-    const char *solver;
-    double milliseconds, cpu_milliseconds, residual, angle; /* medians; the worst of the list */
+    lt_root_solver solver;
+    double residual, angle; /* the worst of the list */
     lt_root_stats stats;
 } result;
 
@@ -71,32 +71,22 @@ static void clear(place *p, size_t count)
 
 static lt_status write_sample(lt_tensor *to, const float *from)
 {
-    const int64_t count = lt_tensor_count(to);
-    if (lt_tensor_dtype(to) == LT_F32)
-        return lt_tensor_write(to, from, (size_t)count * sizeof *from);
-    double *wide = malloc((size_t)count * sizeof *wide);
-    if (!wide)
-        return LT_E_NOMEM;
-    for (int64_t i = 0; i < count; i++)
-        wide[i] = (double)from[i];
-    lt_status st = lt_tensor_write(to, wide, (size_t)count * sizeof *wide);
-    free(wide);
-    return st;
+    return lt_tensor_write(to, from, lt_tensor_bytes(to));
 }
 
-static lt_status make_places(lt_device *device, lt_dtype dtype, const samples *list, place *p)
+static lt_status make_places(lt_device *device, const samples *list, place *p)
 {
     for (size_t i = 0; i < list->count; i++) {
         const sample *s = &list->item[i];
         const lt_shape shape = LT_SHAPE(s->n, s->n);
-        LT_TRY(lt_tensor_new(&p[i].a, device, dtype, shape));
-        LT_TRY(lt_tensor_new(&p[i].out, device, dtype, shape));
+        LT_TRY(lt_tensor_new(&p[i].a, device, LT_F32, shape));
+        LT_TRY(lt_tensor_new(&p[i].out, device, LT_F32, shape));
         LT_TRY(write_sample(p[i].a, s->a));
         if (s->before)
-            LT_TRY(lt_tensor_new(&p[i].power, device, dtype, LT_SHAPE(s->n)));
+            LT_TRY(lt_tensor_new(&p[i].power, device, LT_F32, LT_SHAPE(s->n)));
         if (!s->old)
             continue;
-        LT_TRY(lt_tensor_new(&p[i].old, device, dtype, shape));
+        LT_TRY(lt_tensor_new(&p[i].old, device, LT_F32, shape));
         LT_TRY(write_sample(p[i].old, s->old));
     }
     return LT_OK;
@@ -141,7 +131,7 @@ static lt_status run_solver(lt_device *device, const lt_shampoo_config *config, 
 static lt_status begin_bases(lt_device *device, const lt_shampoo_config *config,
                              const samples *list, place *p)
 {
-    result unused = {0};
+    result unused = {.solver = LT_ROOT_EIGH};
     lt_shampoo_config c = *config;
     c.root_solver = LT_ROOT_EIGH;
     for (size_t i = 0; i < list->count; i++)
@@ -198,117 +188,109 @@ static lt_status evaluate(const settings *s, const samples *list, const place *p
 
 /* --- A list of matrices, all solvers, interleaved with LAPACK --- */
 
-static int read_solvers(const char *text, result *r)
+/* Solvers on one list, in turn with LAPACK; columns of a round: seconds of ssyevd with one thread and with two, of processors
+ * with one; then milliseconds and those of processors of each solver. */
+typedef struct match {
+    const settings *s;
+    lt_device *device;
+    const samples *list;
+    lt_shampoo_config config;
+    place *place;
+    result solver[SOLVERS];
+    int solvers;
+} match;
+
+enum { ONE_THREAD, TWO_THREADS, ONE_CPU, FIRST_SOLVER, COLUMNS = FIRST_SOLVER + 2 * SOLVERS };
+
+static void read_solvers(match *m)
 {
-    int count = 0;
-    for (int i = 0; i <= LT_ROOT_RATIONAL && count < SOLVERS; i++) {
+    const char *text = m->s->solvers;
+    for (int i = 0; i < SOLVERS; i++) {
         const char *name = lt_root_solver_name(i);
         const char *at = name ? strstr(text, name) : NULL;
         const size_t length = name ? strlen(name) : 0;
         if (at && (at == text || at[-1] == ',') && (!at[length] || at[length] == ','))
-            r[count++].solver = name;
+            m->solver[m->solvers++].solver = (lt_root_solver)i;
     }
-    return count;
 }
 
-static int solver_of(const char *name)
+static void print_solver(const match *m, const char *name, const result *r, const double *found,
+                         const double *ms)
 {
-    int i = 0;
-    while (lt_root_solver_name(i) != name)
-        i++;
-    return i;
-}
-
-static void print_rows(const settings *s, const char *name, const samples *list, const result *r,
-                       int solvers, const double lapack[3])
-{
-    const double best = fmin(lapack[0], lapack[1]), lapack_cpu = fmax(lapack[2], 0);
+    const double best = fmin(found[ONE_THREAD], found[TWO_THREADS]);
+    const long long n = m->list->item[0].n, retries = r->stats.retries,
+                    fallbacks = r->stats.fallbacks;
+    const char *solver = lt_root_solver_name((int)r->solver);
     char one[32], two[32], cpu[32];
-    const int64_t n = list->item[0].n;
-    for (int k = 0; k < solvers; k++)
-        fprintf(stderr,
-                "%-20s %5lld x%-4zu %-12s %9.2f ms %6.2fx  residual %.1e  1-cos %.1e"
-                "  retries %lld  fallbacks %lld  cpu %.2f ms, %.2fx\n",
-                name, (long long)n, list->count, r[k].solver, r[k].milliseconds,
-                best > 0 ? 1e3 * best / r[k].milliseconds : 0, r[k].residual, r[k].angle,
-                (long long)r[k].stats.retries, (long long)r[k].stats.fallbacks,
-                r[k].cpu_milliseconds, lapack_cpu / r[k].cpu_milliseconds);
-    print_lapack(name, list, lapack);
-    for (int k = 0; k < solvers && s->common.json; k++, first_row = false)
-        printf("%s{\"matrices\": \"%s\", \"n\": %lld, \"count\": %zu, \"solver\": \"%s\", "
-               "\"milliseconds\": %.6g, \"cpu_milliseconds\": %.6g, \"ssyevd_milliseconds\": "
-               "[%s, %s], \"ssyevd_cpu_milliseconds\": %s, \"residual\": "
-               "%.4g, \"one_minus_cos\": %.4g, \"retries\": %lld, "
-               "\"fallbacks\": %lld}",
-               first_row ? "" : ", ", name, (long long)n, list->count, r[k].solver,
-               r[k].milliseconds, r[k].cpu_milliseconds, milliseconds_text(lapack[0], one),
-               milliseconds_text(lapack[1], two), milliseconds_text(lapack[2] / 1e3, cpu),
-               r[k].residual, r[k].angle, (long long)r[k].stats.retries,
-               (long long)r[k].stats.fallbacks);
+    fprintf(stderr,
+            "%-20s %5lld x%-4zu %-12s %9.2f ms %6.2fx  residual %.1e  1-cos %.1e"
+            "  retries %lld  fallbacks %lld  cpu %.2f ms, %.2fx\n",
+            name, n, m->list->count, solver, ms[0], best > 0 ? 1e3 * best / ms[0] : 0, r->residual,
+            r->angle, retries, fallbacks, ms[1], 1e3 * fmax(found[ONE_CPU], 0) / ms[1]);
+    if (!m->s->common.json)
+        return;
+    printf("%s{\"matrices\": \"%s\", \"n\": %lld, \"count\": %zu, \"solver\": \"%s\", "
+           "\"milliseconds\": %.6g, \"cpu_milliseconds\": %.6g, \"ssyevd_milliseconds\": [%s, %s], "
+           "\"ssyevd_cpu_milliseconds\": %s, \"residual\": %.4g, \"one_minus_cos\": %.4g, "
+           "\"retries\": %lld, \"fallbacks\": %lld}",
+           first_row ? "" : ", ", name, n, m->list->count, solver, ms[0], ms[1],
+           milliseconds_text(found[ONE_THREAD], one), milliseconds_text(found[TWO_THREADS], two),
+           milliseconds_text(found[ONE_CPU], cpu), r->residual, r->angle, retries, fallbacks);
+    first_row = false;
 }
 
-/* times[0..2 * repeats): ssyevd with one thread and with two; then two rows a solver. */
-static lt_status time_all(lt_device *device, const settings *s, const lt_shampoo_config *config,
-                          const samples *list, place *p, result *r, double *times)
+static lt_status run_match(void *context, int64_t round, double *found)
 {
-    const int64_t n = s->common.steps;
-    for (int64_t i = 0; i < n; i++) {
-        const seconds one = time_lapack(list, s->lapack == 2 ? 2 : 1);
-        times[i] = one.wall;
-        times[n + i] = s->lapack ? one.wall : time_lapack(list, 2).wall;
-        times[(2 + 2 * SOLVERS) * n + i] = 1e3 * one.cpu;
-        for (int k = 0; r[k].solver; k++) {
-            lt_shampoo_config c = *config;
-            c.root_solver = (lt_root_solver)solver_of(r[k].solver);
-            for (size_t j = 0; j < list->count; j++)
-                LT_TRY(write_sample(p[j].a, list->item[j].a));
-            r[k].stats = (lt_root_stats){0};
-            const seconds begin = read_clocks();
-            LT_TRY(run_solver(device, &c, list, p, &r[k]));
-            const seconds end = read_clocks();
-            times[(2 + 2 * k) * n + i] = 1e3 * (end.wall - begin.wall);
-            times[(3 + 2 * k) * n + i] = 1e3 * (end.cpu - begin.cpu);
-            if (s->accuracy && i == n - 1)
-                LT_TRY(evaluate(s, list, p, &r[k]));
-        }
+    match *m = context;
+    const settings *s = m->s;
+    const seconds one = time_lapack(m->list, s->lapack == 2 ? 2 : 1);
+    found[ONE_THREAD] = one.wall;
+    found[TWO_THREADS] = s->lapack ? one.wall : time_lapack(m->list, 2).wall;
+    found[ONE_CPU] = one.cpu;
+    for (int k = 0; k < m->solvers; k++) {
+        result *r = &m->solver[k];
+        double *ms = &found[FIRST_SOLVER + 2 * k];
+        m->config.root_solver = r->solver;
+        for (size_t j = 0; j < m->list->count; j++)
+            LT_TRY(write_sample(m->place[j].a, m->list->item[j].a));
+        r->stats = (lt_root_stats){0};
+        const seconds begin = read_clocks();
+        LT_TRY(run_solver(m->device, &m->config, m->list, m->place, r));
+        const seconds end = read_clocks();
+        ms[0] = 1e3 * (end.wall - begin.wall);
+        ms[1] = 1e3 * (end.cpu - begin.cpu);
+        if (s->accuracy && round == s->common.steps - 1)
+            LT_TRY(evaluate(s, m->list, m->place, r));
     }
     return LT_OK;
 }
 
 static lt_status compare(lt_device *device, const settings *s, const char *name, samples *list)
 {
-    result r[SOLVERS + 1] = {{0}};
-    const int solvers = read_solvers(s->solvers, r), repeats = (int)s->common.steps;
-    const ptrdiff_t n = repeats;
-    lt_shampoo_config config;
-    LT_TRY(lt_shampoo_preset("reference", &config));
+    match m = {.s = s, .device = device, .list = list};
+    double found[COLUMNS];
     if (!list->count)
         return lt_fail(LT_E_ARG, "bench roots: %s: no matrices", name);
-    config.epsilon = s->epsilon;
-    config.epsilon_rule = (lt_epsilon_rule)s->rule;
-    config.solver_tolerance = s->tolerance;
+    LT_TRY(lt_shampoo_preset("reference", &m.config));
+    m.config.epsilon = s->epsilon;
+    m.config.epsilon_rule = (lt_epsilon_rule)s->rule;
+    m.config.solver_tolerance = s->tolerance;
     if (s->bases)
-        config.preconditioner = LT_PRECONDITIONER_EIGENDECOMPOSED;
+        m.config.preconditioner = LT_PRECONDITIONER_EIGENDECOMPOSED;
+    read_solvers(&m);
     for (size_t i = 0; s->accuracy && i < list->count; i++)
         LT_TRY(make_exact(&list->item[i], s->rule == LT_EPSILON_RELATIVE, s->epsilon));
-    place *p = calloc(list->count, sizeof *p);
-    double *times = calloc((size_t)n * (3 + 2 * SOLVERS), sizeof *times);
-    lt_status st = p && times ? make_places(device, LT_F32, list, p) : LT_E_NOMEM;
+    m.place = calloc(list->count, sizeof *m.place);
+    lt_status st = m.place ? make_places(device, list, m.place) : LT_E_NOMEM;
     if (!st && s->bases)
-        st = begin_bases(device, &config, list, p);
+        st = begin_bases(device, &m.config, list, m.place);
     if (!st)
-        st = time_all(device, s, &config, list, p, r, times);
-    if (!st) {
-        const double lapack[3] = {bench_median(times, repeats), bench_median(times + n, repeats),
-                                  bench_median(times + (2 + 2 * SOLVERS) * n, repeats)};
-        for (int k = 0; k < solvers; k++) {
-            r[k].milliseconds = bench_median(times + (2 + 2 * k) * n, repeats);
-            r[k].cpu_milliseconds = bench_median(times + (3 + 2 * k) * n, repeats);
-        }
-        print_rows(s, name, list, r, solvers, lapack);
-    }
-    free(times);
-    clear(p, list->count);
+        st = bench_rounds(&s->common, run_match, &m, COLUMNS, found);
+    for (int k = 0; k < m.solvers && !st; k++)
+        print_solver(&m, name, &m.solver[k], found, &found[FIRST_SOLVER + 2 * k]);
+    if (!st)
+        print_lapack(name, list, found);
+    clear(m.place, list->count);
     return st;
 }
 

@@ -11,10 +11,11 @@ typedef struct sample {
     char name[96];
     int64_t n;
     double exponent;
-    float *a;      /* [n,n] */
-    float *old;    /* the last root, or NULL */
-    float *before; /* the matrix that was, or NULL */
-    double *root;  /* f64's answer, made when it is first wanted */
+    float *a;       /* [n,n] */
+    float *old;     /* the last root, or NULL */
+    float *before;  /* the matrix that was, or NULL */
+    double *root;   /* f64's answer, of make_exact() */
+    double largest; /* eigenvalue, of make_exact() */
 } sample;
 
 typedef struct samples {
@@ -41,7 +42,7 @@ lt_status samples_add_recorded(samples *list, const char *path, const char *old,
  * eigenvalue. Errors: LT_E_UNSUPPORTED (this process has no LAPACK). */
 lt_status make_exact(sample *s, bool relative, double epsilon);
 
-/* a = the matrix with epsilon, or epsilon times its largest eigenvalue, on the diagonal. */
+/* a = the matrix with epsilon, or epsilon times its largest eigenvalue, on the diagonal; after make_exact(). */
 void damp_sample(const sample *s, bool relative, double epsilon, double *a);
 /* root = q diag(power) q^T; q [n,n] has eigenvectors as columns. */
 void root_from_basis(const float *q, const float *power, int64_t n, float *root);

@@ -181,33 +181,11 @@ lt_status samples_add_recorded(samples *list, const char *path, const char *old,
 
 /* --- Accuracy --- */
 
-/* By power iteration. */
-static double largest_eigenvalue(const double *a, int64_t n)
-{
-    double *v = calloc((size_t)(2 * n), sizeof *v), *w = v + n, largest = 0;
-    for (int64_t i = 0; v && i < n; i++)
-        v[i] = 1 + (double)(i % 7);
-    for (int step = 0; v && step < 60; step++) {
-        double square = 0;
-        for (int64_t i = 0; i < n; i++) {
-            w[i] = 0;
-            for (int64_t j = 0; j < n; j++)
-                w[i] += a[i * n + j] * v[j];
-            square += w[i] * w[i];
-        }
-        largest = sqrt(square);
-        for (int64_t i = 0; i < n; i++)
-            v[i] = largest > 0 ? w[i] / largest : 0;
-    }
-    free(v);
-    return largest;
-}
-
 void damp_sample(const sample *s, bool relative, double epsilon, double *a)
 {
     for (int64_t i = 0; i < s->n * s->n; i++)
         a[i] = (double)s->a[i];
-    const double shift = epsilon * (relative ? largest_eigenvalue(a, s->n) : 1);
+    const double shift = epsilon * (relative ? s->largest : 1);
     for (int64_t i = 0; i < s->n; i++)
         a[i * (s->n + 1)] += shift;
 }
@@ -229,10 +207,10 @@ static void multiply(const double *m, int64_t n, const double *x, double *y)
 {
     for (int64_t i = 0; i < n; i++)
         for (int k = 0; k < VECTORS; k++) {
-            double sum[1] = {0};
+            double sum = 0;
             for (int64_t j = 0; j < n; j++)
-                sum[0] += m[i * n + j] * x[k * n + j];
-            y[k * n + i] = sum[0];
+                sum += m[i * n + j] * x[k * n + j];
+            y[k * n + i] = sum;
         }
 }
 
@@ -385,6 +363,7 @@ lt_status make_exact(sample *s, bool relative, double epsilon)
     if (lapack.object && a && iwork && s->root)
         lapack.dsyevd("V", "L", &n, a, &n, w, w + n, &lwork, iwork, &liwork, &info);
     if (!info) {
+        s->largest = w[n - 1];
         const double shift = (relative ? w[n - 1] : 1) * epsilon - (relative ? fmin(w[0], 0) : 0);
         for (int k = 0; k < n; k++)
             w[k] = pow(fmax(w[k] + shift, 1e-300), -s->exponent);
