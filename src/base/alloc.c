@@ -89,6 +89,13 @@ void lt_free(void *memory)
     free(memory);
 }
 
+void lt_free_texts(char **text, size_t count)
+{
+    for (size_t i = 0; text && i < count; i++)
+        lt_free(text[i]);
+    lt_free(text);
+}
+
 void lt_alloc_fail_at(int64_t n)
 {
     atomic_store(&fail_countdown, n);

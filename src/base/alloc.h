@@ -21,6 +21,8 @@ char *lt_strdup(const char *text) __attribute__((warn_unused_result));
 /* A formatted string, or NULL. */
 char *lt_format(const char *fmt, ...) LT_PRINTF(1, 2) __attribute__((warn_unused_result));
 void lt_free(void *memory);
+/* Frees count texts, each may be NULL, and the list of them; NULL does nothing. */
+void lt_free_texts(char **text, size_t count);
 
 /* For kernels and files: aligned to alignment, a power of two; not zeroed. Free with lt_free(). */
 void *lt_alloc_aligned(size_t alignment, size_t bytes) __attribute__((warn_unused_result));

@@ -75,18 +75,9 @@ static void clear_lists(lt_options *o)
         if (o->row[i].option->type != LT_OPTION_LIST)
             continue;
         lt_option_list *list = o->row[i].field;
-        for (size_t k = 0; k < list->count; k++)
-            lt_free(list->item[k]);
-        lt_free(list->item);
+        lt_free_texts(list->item, list->count);
         *list = (lt_option_list){0};
     }
-}
-
-static void free_texts(char **text, size_t count)
-{
-    for (size_t i = 0; text && i < count; i++)
-        lt_free(text[i]);
-    lt_free(text);
 }
 
 void lt_options_free(lt_options **options)
@@ -97,8 +88,8 @@ void lt_options_free(lt_options **options)
     clear_lists(o);
     for (size_t i = 0; i < o->count; i++)
         lt_free(o->row[i].string);
-    free_texts(o->rest, o->rest_count);
-    free_texts(o->argument, (size_t)o->argument_count);
+    lt_free_texts(o->rest, o->rest_count);
+    lt_free_texts(o->argument, (size_t)o->argument_count);
     lt_free(o->row);
     lt_free(o);
     *options = NULL;

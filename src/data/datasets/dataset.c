@@ -25,9 +25,7 @@ void lt_dataset_free(lt_dataset **dataset)
     *dataset = NULL;
     if (!d)
         return;
-    for (int32_t i = 0; i < d->map_classes; i++)
-        lt_free(d->map_name[i]);
-    lt_free(d->map_name);
+    lt_free_texts(d->map_name, (size_t)d->map_classes);
     lt_free(d->label_map);
     if (d->ops->destroy)
         d->ops->destroy(d);

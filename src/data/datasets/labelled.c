@@ -5,7 +5,7 @@
 #include "base/alloc.h"
 #include "data/datasets/datasets.h"
 #include "data/datasets/labels.h"
-#include "data/files/files.h"
+#include "data/datasets/listed.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -17,15 +17,10 @@ typedef struct image {
 } image;
 
 typedef struct labelled {
-    lt_dataset base;
-    char *folder;
+    const char *folder;
     image *image;
     size_t images, capacity;
-    char **path; /* [count] */
-    char **kind; /* [classes]; NULL: they have no names */
 } labelled;
-
-/* --- Images --- */
 
 static lt_status add_image(labelled *l, const char *name)
 {
@@ -102,25 +97,13 @@ static int by_class_then_name(const void *a, const void *b)
     return order ? order : strcmp(x->name, y->name);
 }
 
-static lt_status name_samples(labelled *l)
+static lt_status name_classes(lt_listed *f, const char *const *name)
 {
-    qsort(l->image, l->images, sizeof *l->image, by_class_then_name);
-    l->path = lt_alloc(l->images, sizeof *l->path);
-    if (!l->path)
+    f->kind = lt_alloc((size_t)f->base.classes, sizeof *f->kind);
+    if (!f->kind)
         return LT_E_NOMEM;
-    for (size_t i = 0; i < l->images; i++)
-        if (!(l->path[i] = lt_format("%s/%s", l->folder, l->image[i].name)))
-            return LT_E_NOMEM;
-    return LT_OK;
-}
-
-static lt_status name_classes(labelled *l, const char *const *name)
-{
-    l->kind = lt_alloc((size_t)l->base.classes, sizeof *l->kind);
-    if (!l->kind)
-        return LT_E_NOMEM;
-    for (int32_t i = 0; i < l->base.classes; i++)
-        if (name[i] && !(l->kind[i] = lt_strdup(name[i])))
+    for (int32_t i = 0; i < f->base.classes; i++)
+        if (name[i] && !(f->kind[i] = lt_strdup(name[i])))
             return LT_E_NOMEM;
     return LT_OK;
 }
@@ -137,80 +120,45 @@ static lt_status label_all(labelled *l, const char *path, const char *const *nam
     if (!st)
         st = assign(l, &labels, path);
     lt_labels_clear(&labels);
-    LT_TRY(st);
-    LT_TRY(name_samples(l));
-    l->base.count = (int64_t)l->images;
-    l->base.channels = 3;
-    l->base.classes = classes ? classes : l->image[l->images - 1].label + 1;
-    return name && classes ? name_classes(l, name) : LT_OK;
+    return st;
 }
 
-/* --- The data set --- */
-
-static lt_status read_sample(const lt_dataset *self, int64_t index, lt_record *record)
+static lt_status fill(lt_listed *f, const labelled *l, const char *const *name)
 {
-    const labelled *l = (const labelled *)self;
-    LT_TRY(lt_file_read(l->path[index], record));
-    record->encoding = LT_ENCODING_FILE;
-    record->label = l->image[index].label;
-    return LT_OK;
-}
-
-static const char *sample_name(const lt_dataset *self, int64_t index)
-{
-    return ((const labelled *)self)->path[index];
-}
-
-static const char *class_name(const lt_dataset *self, int label)
-{
-    const labelled *l = (const labelled *)self;
-    return l->kind ? l->kind[label] : NULL;
-}
-
-static void ahead(const lt_dataset *self, int64_t index)
-{
-    lt_file_ahead(((const labelled *)self)->path[index], 0, 0);
-}
-
-static void destroy(lt_dataset *self)
-{
-    labelled *l = (labelled *)self;
+    f->label = lt_alloc(l->images, sizeof *f->label);
+    if (!f->label)
+        return LT_E_NOMEM;
     for (size_t i = 0; i < l->images; i++) {
-        lt_free(l->image[i].name);
-        if (l->path)
-            lt_free(l->path[i]);
+        f->label[i] = l->image[i].label;
+        LT_TRY(lt_listed_add(f, lt_format("%s/%s", l->folder, l->image[i].name)));
     }
-    for (int32_t i = 0; l->kind && i < self->classes; i++)
-        lt_free(l->kind[i]);
-    lt_free(l->image);
-    lt_free(l->path);
-    lt_free(l->kind);
-    lt_free(l->folder);
+    return name ? name_classes(f, name) : LT_OK;
 }
 
-static const lt_dataset_ops ops = {
-    .name = "labelled",
-    .bytes = sizeof(labelled),
-    .read = read_sample,
-    .ahead = ahead,
-    .class_name = class_name,
-    .sample_name = sample_name,
-    .destroy = destroy,
-};
-
-lt_status lt_dataset_labelled(lt_dataset **out, const char *folder, const char *labels,
-                              const char *const *class_names, int classes)
+static lt_status make(lt_dataset **out, labelled *l, const char *const *name, int classes)
 {
     lt_dataset *d = NULL;
-    if (classes < 0)
-        return lt_fail(LT_E_ARG, "data: %d classes", classes);
-    LT_TRY(lt_dataset_new(&d, &ops));
-    labelled *l = (labelled *)d;
-    l->folder = lt_strdup(folder);
-    lt_status st = l->folder ? label_all(l, labels, class_names, classes) : LT_E_NOMEM;
+    qsort(l->image, l->images, sizeof *l->image, by_class_then_name);
+    LT_TRY(lt_listed_new(&d, classes ? classes : l->image[l->images - 1].label + 1, 3));
+    lt_status st = fill((lt_listed *)d, l, classes ? name : NULL);
     if (st)
         lt_dataset_free(&d);
     else
         *out = d;
+    return st;
+}
+
+lt_status lt_dataset_labelled(lt_dataset **out, const char *folder, const char *labels,
+                              const char *const *class_names, int classes)
+{
+    labelled l = {.folder = folder};
+    if (classes < 0)
+        return lt_fail(LT_E_ARG, "data: %d classes", classes);
+    lt_status st = label_all(&l, labels, class_names, classes);
+    if (!st)
+        st = make(out, &l, class_names, classes);
+    for (size_t i = 0; i < l.images; i++)
+        lt_free(l.image[i].name);
+    lt_free(l.image);
     return st;
 }

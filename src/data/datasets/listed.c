@@ -1,5 +1,7 @@
-/* A data set of listed image files, which `predict` reads. A folder stands for the images below
- * it. */
+/* A data set of listed image files. lt_dataset_files() lists those that `predict` reads, where a folder
+ * stands for the images below it. */
+
+#include "data/datasets/listed.h"
 
 #include "base/alloc.h"
 #include "data/datasets/datasets.h"
@@ -10,56 +12,80 @@
 #include <inttypes.h>
 #include <string.h>
 
-typedef struct listed {
-    lt_dataset base;
-    char **path; /* owned; count of them */
-    size_t capacity;
-} listed;
-
 static lt_status read_sample(const lt_dataset *self, int64_t index, lt_record *record)
 {
-    const char *path = ((const listed *)self)->path[index];
-    if (lt_is_folder(path)) /* walk() lists folders without images and unreadable ones */
-        return lt_fail(LT_E_IO, "%s: no image can be read in this folder", path);
-    LT_TRY(lt_file_read(path, record));
+    const lt_listed *l = (const lt_listed *)self;
+    lt_status st = lt_file_read(l->path[index], record);
+    if (st
+        && lt_is_folder(
+            l->path[index])) /* walk() lists folders without images and unreadable ones */
+        return lt_fail(LT_E_IO, "%s: no image can be read in this folder", l->path[index]);
+    LT_TRY(st);
     record->encoding = LT_ENCODING_FILE;
-    record->label = 0;
+    record->label = l->label ? l->label[index] : 0;
     return LT_OK;
 }
 
 static const char *sample_name(const lt_dataset *self, int64_t index)
 {
-    return ((const listed *)self)->path[index];
+    return ((const lt_listed *)self)->path[index];
+}
+
+static const char *class_name(const lt_dataset *self, int label)
+{
+    const lt_listed *l = (const lt_listed *)self;
+    return l->kind ? l->kind[label] : NULL;
+}
+
+static void ahead(const lt_dataset *self, int64_t index)
+{
+    lt_file_ahead(((const lt_listed *)self)->path[index], 0, 0);
 }
 
 static void destroy(lt_dataset *self)
 {
-    listed *l = (listed *)self;
-    for (int64_t i = 0; i < self->count && l->path; i++)
-        lt_free(l->path[i]);
-    lt_free(l->path);
+    lt_listed *l = (lt_listed *)self;
+    lt_free_texts(l->path, (size_t)self->count);
+    lt_free_texts(l->kind, (size_t)self->classes);
+    lt_free(l->label);
 }
 
 static const lt_dataset_ops ops = {
     .name = "files",
-    .bytes = sizeof(listed),
+    .bytes = sizeof(lt_listed),
     .read = read_sample,
+    .ahead = ahead,
+    .class_name = class_name,
     .sample_name = sample_name,
     .destroy = destroy,
 };
 
-static lt_status add(listed *l, const char *path)
+lt_status lt_listed_new(lt_dataset **out, int classes, int channels)
 {
-    size_t count = (size_t)l->base.count;
-    char **grown = lt_grow(l->path, &l->capacity, count + 1, sizeof *grown);
-    if (!grown)
-        return LT_E_NOMEM;
-    l->path = grown;
-    l->path[count] = lt_strdup(path);
-    if (!l->path[count])
-        return LT_E_NOMEM;
-    l->base.count++;
+    LT_TRY(lt_dataset_new(out, &ops));
+    (*out)->classes = classes;
+    (*out)->channels = channels;
     return LT_OK;
+}
+
+lt_status lt_listed_add(lt_listed *l, char *path)
+{
+    char **grown =
+        path ? lt_grow(l->path, &l->capacity, (size_t)l->base.count + 1, sizeof *grown) : NULL;
+    if (!grown) {
+        lt_free(path);
+        return LT_E_NOMEM;
+    }
+    l->path = grown;
+    l->path[l->base.count++] = path;
+    return LT_OK;
+}
+
+/* --- Files and folders of the user --- */
+
+static lt_status add(lt_listed *l, const char *path)
+{
+    return lt_listed_add(l, lt_strdup(path));
 }
 
 static int bytewise(const void *a, const void *b)
@@ -68,7 +94,7 @@ static int bytewise(const void *a, const void *b)
 }
 
 /* Links to folders are not followed: they may form cycles or lead out of the folder. */
-static lt_status walk(listed *l, FTS *tree)
+static lt_status walk(lt_listed *l, FTS *tree)
 {
     lt_status st = LT_OK;
     FTSENT *e;
@@ -87,7 +113,7 @@ static lt_status walk(listed *l, FTS *tree)
                         : lt_fail(LT_E_IO, "files: a folder cannot be read: %s", strerror(errno));
 }
 
-static lt_status add_folder(listed *l, const char *path)
+static lt_status add_folder(lt_listed *l, const char *path)
 {
     size_t begin = (size_t)l->base.count, bytes = strlen(path) + 1;
     char *root = lt_strdup(path); /* fts_open() wants it writable */
@@ -109,7 +135,7 @@ static lt_status add_folder(listed *l, const char *path)
     return st;
 }
 
-static lt_status add_paths(listed *l, const char *const *paths, int64_t count)
+static lt_status add_paths(lt_listed *l, const char *const *paths, int64_t count)
 {
     for (int64_t i = 0; i < count; i++)
         LT_TRY(lt_is_folder(paths[i]) ? add_folder(l, paths[i]) : add(l, paths[i]));
@@ -122,14 +148,11 @@ lt_status lt_dataset_files(lt_dataset **out, const char *const *paths, int64_t c
         return lt_fail(LT_E_ARG, "files: %" PRId64 " images of %d channels; want >= 1, and 1 or 3",
                        count, channels);
     lt_dataset *d = NULL;
-    LT_TRY(lt_dataset_new(&d, &ops));
-    d->classes = 1;
-    d->channels = channels;
-    lt_status st = add_paths((listed *)d, paths, count);
-    if (st) {
+    LT_TRY(lt_listed_new(&d, 1, channels));
+    lt_status st = add_paths((lt_listed *)d, paths, count);
+    if (st)
         lt_dataset_free(&d);
-        return st;
-    }
-    *out = d;
-    return LT_OK;
+    else
+        *out = d;
+    return st;
 }

@@ -61,9 +61,7 @@ static lt_status open_shards(lt_dataset **out, const char *folder, const char *p
     size_t count = 0;
     LT_TRY(lt_tar_list(&path, &count, folder, part));
     lt_status st = count ? lt_dataset_tar(out, (const char *const *)path, count) : LT_OK;
-    for (size_t i = 0; i < count; i++)
-        lt_free(path[i]);
-    lt_free(path);
+    lt_free_texts(path, count);
     return st;
 }
 

@@ -239,13 +239,6 @@ static const char *class_name(const lt_dataset *self, int label)
     return t->kind ? t->kind[label] : NULL;
 }
 
-static void free_names(char **name, size_t count)
-{
-    for (size_t i = 0; name && i < count; i++)
-        lt_free(name[i]);
-    lt_free(name);
-}
-
 static void ahead(const lt_dataset *self, int64_t index)
 {
     const shard *s;
@@ -262,7 +255,7 @@ static void destroy(lt_dataset *self)
     }
     lt_free(t->shard);
     lt_free(t->first);
-    free_names(t->kind, (size_t)t->base.classes);
+    lt_free_texts(t->kind, (size_t)t->base.classes);
 }
 
 static int64_t bytes_of_files(const lt_dataset *self)
@@ -359,7 +352,7 @@ lt_status lt_tar_list(char ***out, size_t *count, const char *folder, const char
             st = add_path(&list, &found, folder, d->d_name);
     closedir(dir);
     if (st) {
-        free_names(list, found);
+        lt_free_texts(list, found);
         return st;
     }
     if (found)

@@ -71,8 +71,6 @@ lt_status lt_broken_list_add(lt_broken_list *list, const lt_broken_sample *sampl
 
 void lt_broken_list_clear(lt_broken_list *list)
 {
-    for (size_t i = 0; i < list->count; i++)
-        lt_free(list->text[i]);
-    lt_free(list->text);
+    lt_free_texts(list->text, list->count);
     lt_free(list->seen);
 }

@@ -9,6 +9,8 @@
 #ifndef LT_DATA_PACK_H
 #define LT_DATA_PACK_H
 
+#include "base/shared_file.h"
+
 #include "lather/ext/dataset.h"
 #include "lather/pack.h"
 
@@ -51,12 +53,13 @@ void lt_pack_shard_clear(lt_pack_shard *shard);
 
 /* A shard being written. Starts as {0}. */
 typedef struct lt_pack_writer {
-    char *path, *temp;
-    int fd;
+    const char *path; /* borrowed */
+    lt_replacement file;
     uint64_t at;
     lt_pack_shard shard;
     size_t capacity, text_capacity;
 } lt_pack_writer;
+/* path: borrowed until the writer is cleared. */
 lt_status lt_pack_writer_open(lt_pack_writer *w, const char *path);
 /* entry: label, encoding, size of the image; the rest is filled in. */
 lt_status lt_pack_writer_add(lt_pack_writer *w, const lt_record *record, const char *name);

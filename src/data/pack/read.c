@@ -80,9 +80,7 @@ static void destroy(lt_dataset *self)
         lt_pack_shard_clear(&p->part[i].shard);
         lt_free(p->part[i].path);
     }
-    for (int32_t i = 0; p->kind && i < self->classes; i++)
-        lt_free(p->kind[i]);
-    lt_free(p->kind);
+    lt_free_texts(p->kind, (size_t)self->classes);
     lt_free(p->part);
     lt_free(p->first);
 }

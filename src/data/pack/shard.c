@@ -4,12 +4,9 @@
 #include "base/commit.h"
 #include "base/encoding/crc32c.h"
 #include "base/file.h"
-#include "base/shared_file.h"
 #include "data/files/files.h"
 #include "data/pack/pack.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -111,20 +108,13 @@ void lt_pack_shard_clear(lt_pack_shard *shard)
 
 static lt_status write_at(const lt_pack_writer *w, const void *from, size_t bytes, uint64_t offset)
 {
-    return lt_write_at(w->fd, w->path, from, bytes, offset);
+    return lt_write_at(fileno(w->file.file), w->path, from, bytes, offset);
 }
 
 lt_status lt_pack_writer_open(lt_pack_writer *w, const char *path)
 {
-    *w = (lt_pack_writer){.fd = -1, .at = sizeof(lt_pack_header)};
-    w->path = lt_strdup(path);
-    w->temp = lt_format("%s.tmp-%ld", path, (long)getpid());
-    lt_status st = w->path && w->temp ? LT_OK : LT_E_NOMEM;
-    if (!st)
-        st = lt_shared_open(&w->fd, w->temp, O_WRONLY | O_CREAT | O_TRUNC, 0666);
-    if (st)
-        lt_pack_writer_abandon(w);
-    return st;
+    *w = (lt_pack_writer){.path = path, .at = sizeof(lt_pack_header)};
+    return lt_replacement_open(&w->file, path);
 }
 
 lt_status lt_pack_writer_add(lt_pack_writer *w, const lt_record *record, const char *name)
@@ -174,17 +164,12 @@ static lt_status write_ends(lt_pack_writer *w, uint64_t recipe)
     h.self_crc = lt_crc32c(0, &h, offsetof(lt_pack_header, self_crc));
     LT_TRY(write_at(w, s->entry, table, h.table));
     LT_TRY(write_at(w, s->text, s->text_size, h.text));
-    LT_TRY(write_at(w, &h, sizeof h, 0));
-    if (fsync(w->fd))
-        return lt_fail(LT_E_IO, "%s: %s", w->path, strerror(errno));
-    return LT_OK;
+    return write_at(w, &h, sizeof h, 0);
 }
 
 lt_status lt_pack_writer_finish(lt_pack_writer *w, uint64_t recipe)
 {
-    lt_status st = write_ends(w, recipe);
-    if (!st && rename(w->temp, w->path))
-        st = lt_fail(LT_E_IO, "%s: %s", w->path, strerror(errno));
+    lt_status st = lt_replacement_close(&w->file, write_ends(w, recipe), true);
     if (!st)
         st = lt_commit_sync_parent(w->path);
     lt_pack_writer_abandon(w);
@@ -193,12 +178,8 @@ lt_status lt_pack_writer_finish(lt_pack_writer *w, uint64_t recipe)
 
 void lt_pack_writer_abandon(lt_pack_writer *w)
 {
-    if (w->fd >= 0) {
-        close(w->fd);
-        unlink(w->temp); /* after the rename there is no such file */
-    }
-    lt_free(w->path);
-    lt_free(w->temp);
+    if (w->file.file)
+        (void)!lt_replacement_close(&w->file, LT_END, false);
     lt_pack_shard_clear(&w->shard);
-    *w = (lt_pack_writer){.fd = -1};
+    *w = (lt_pack_writer){0};
 }

@@ -164,7 +164,7 @@ static lt_status make_shard(const job *j, int64_t index, shard_result *out)
     if (last > j->data->count)
         last = j->data->count;
     char *path = lt_pack_shard_path(j->folder, index);
-    lt_pack_writer w = {.fd = -1};
+    lt_pack_writer w = {0};
     lt_status st = path ? LT_OK : LT_E_NOMEM;
     if (!st && !access(path, F_OK)) {
         st = found_shard(path, j->recipe, last - first, out);
@@ -345,9 +345,7 @@ lt_status lt_pack_write(const char *folder, const lt_dataset *data, const lt_pac
     j.shards = (data->count + j.config.shard_samples - 1) / j.config.shard_samples;
     LT_TRY(hash_recipe(&j.recipe, data, &j.config));
     lt_status st = run(&j);
-    for (int64_t i = 0; j.bad && i < j.shards; i++)
-        lt_free(j.bad[i]);
-    lt_free(j.bad);
+    lt_free_texts(j.bad, (size_t)j.shards);
     lt_free(j.message);
     if (report)
         *report = j.report;

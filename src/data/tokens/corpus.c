@@ -223,10 +223,8 @@ lt_status lt_corpus_open(lt_corpus *c, const char *path, lt_documents kind)
 
 void lt_corpus_clear(lt_corpus *c)
 {
-    for (size_t i = 0; i < c->paths; i++)
-        lt_free(c->path[i]);
+    lt_free_texts(c->path, c->paths);
     lt_free(c->memory);
-    lt_free(c->path);
     lt_free(c->document);
     *c = (lt_corpus){0};
 }

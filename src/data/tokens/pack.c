@@ -90,8 +90,6 @@ lt_status lt_tokens_pack(const char *folder, const char *path, const lt_tokens_c
                          lt_tokens_progress_fn *progress, void *context, lt_tokens_report *report)
 {
     packer p = {.progress = progress, .context = context};
-    for (int part = 0; part < PARTS; part++)
-        p.writer[part].fd = -1;
     lt_status st = check_free(folder);
     if (!st)
         st = open_corpus(&p, path, config);

@@ -4,14 +4,10 @@
 #include "data/tokens/token_file.h"
 
 #include "base/alloc.h"
-#include "base/commit.h"
 #include "base/encoding/crc32c.h"
 #include "base/file.h"
-#include "base/shared_file.h"
 #include "data/files/files.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <string.h>
@@ -158,17 +154,15 @@ lt_status lt_token_file_read(const lt_token_file *f, int64_t first, int64_t coun
 
 /* --- Writing --- */
 
-static lt_status open_temp(lt_token_writer *w)
+static lt_status write_at(const lt_token_writer *w, const void *from, size_t bytes, uint64_t offset)
 {
-    if (!w->path || !w->temp || !w->chunk)
-        return LT_E_NOMEM;
-    return lt_shared_open(&w->fd, w->temp, O_WRONLY | O_CREAT | O_TRUNC, 0666);
+    return lt_write_at(fileno(w->file.file), w->file.path, from, bytes, offset);
 }
 
 lt_status lt_token_writer_open(lt_token_writer *w, const char *path, const lt_vocabulary *v)
 {
     const size_t name = strlen(v->tokenizer) + 1;
-    *w = (lt_token_writer){.fd = -1, .vocabulary = *v};
+    *w = (lt_token_writer){.vocabulary = *v};
     if (v->end < 0)
         return lt_fail(LT_E_ARG, "%s: the vocabulary of %s has no end of a text", path,
                        v->tokenizer);
@@ -183,10 +177,8 @@ lt_status lt_token_writer_open(lt_token_writer *w, const char *path, const lt_vo
                                   .width = v->size <= UINT16_MAX + 1 ? 2 : 4,
                                   .name_bytes = (uint32_t)name,
                                   .ids = (sizeof w->header + name + ALIGN - 1) / ALIGN * ALIGN};
-    w->path = lt_strdup(path);
-    w->temp = lt_format("%s.tmp-%ld", path, (long)getpid());
     w->chunk = lt_alloc(LT_TOKEN_CHUNK, w->header.width);
-    lt_status st = open_temp(w);
+    lt_status st = w->chunk ? lt_replacement_open(&w->file, path) : LT_E_NOMEM;
     if (st)
         lt_token_writer_abandon(w);
     return st;
@@ -204,8 +196,7 @@ static lt_status write_chunk(lt_token_writer *w)
     w->table = grown;
     w->table[w->chunks++] = lt_crc32c(0, w->chunk, bytes);
     w->used = 0;
-    return lt_write_at(w->fd, w->path, w->chunk, bytes,
-                       h->ids + (h->count - bytes / h->width) * h->width);
+    return write_at(w, w->chunk, bytes, h->ids + (h->count - bytes / h->width) * h->width);
 }
 
 lt_status lt_token_writer_add(lt_token_writer *w, const int32_t *id, size_t count)
@@ -239,33 +230,24 @@ static lt_status write_ends(lt_token_writer *w)
     const size_t table = w->chunks * sizeof *w->table;
     h->crc = lt_crc32c(lt_crc32c(0, name, h->name_bytes), w->table, table);
     h->self_crc = lt_crc32c(0, h, offsetof(lt_token_header, self_crc));
-    LT_TRY(lt_write_at(w->fd, w->path, w->table, table, h->ids + h->count * h->width));
-    LT_TRY(lt_write_at(w->fd, w->path, name, h->name_bytes, sizeof *h));
-    LT_TRY(lt_write_at(w->fd, w->path, zeros, h->ids - name_end, name_end));
-    LT_TRY(lt_write_at(w->fd, w->path, h, sizeof *h, 0));
-    return fsync(w->fd) ? lt_fail(LT_E_IO, "%s: %s", w->path, strerror(errno)) : LT_OK;
+    LT_TRY(write_at(w, w->table, table, h->ids + h->count * h->width));
+    LT_TRY(write_at(w, name, h->name_bytes, sizeof *h));
+    LT_TRY(write_at(w, zeros, h->ids - name_end, name_end));
+    return write_at(w, h, sizeof *h, 0);
 }
 
 lt_status lt_token_writer_finish(lt_token_writer *w)
 {
-    lt_status st = write_ends(w);
-    if (!st && rename(w->temp, w->path))
-        st = lt_fail(LT_E_IO, "%s: %s", w->path, strerror(errno));
-    if (!st)
-        st = lt_commit_sync_parent(w->path);
+    lt_status st = lt_replacement_close(&w->file, write_ends(w), true);
     lt_token_writer_abandon(w);
     return st;
 }
 
 void lt_token_writer_abandon(lt_token_writer *w)
 {
-    if (w->fd >= 0) {
-        close(w->fd);
-        unlink(w->temp); /* after the rename there is no such file */
-    }
-    lt_free(w->path);
-    lt_free(w->temp);
+    if (w->file.file)
+        (void)!lt_replacement_close(&w->file, LT_END, false);
     lt_free(w->chunk);
     lt_free(w->table);
-    *w = (lt_token_writer){.fd = -1};
+    *w = (lt_token_writer){0};
 }

@@ -10,6 +10,8 @@
 #ifndef LT_DATA_TOKEN_FILE_H
 #define LT_DATA_TOKEN_FILE_H
 
+#include "base/shared_file.h"
+
 #include "lather/ext/fail.h"
 #include "lather/tokenizer.h"
 
@@ -50,8 +52,7 @@ lt_status lt_token_file_read(const lt_token_file *f, int64_t first, int64_t coun
 
 /* A file being written. Starts as {0}. */
 typedef struct lt_token_writer {
-    char *path, *temp;
-    int fd;
+    lt_replacement file;
     lt_token_header header;
     lt_vocabulary vocabulary; /* borrowed */
     uint8_t *chunk;           /* [LT_TOKEN_CHUNK] ids that are not written yet */
@@ -63,7 +64,7 @@ lt_status lt_token_writer_open(lt_token_writer *w, const char *path, const lt_vo
 /* A document begins: its end-of-text id. */
 lt_status lt_token_writer_begin(lt_token_writer *w);
 lt_status lt_token_writer_add(lt_token_writer *w, const int32_t *id, size_t count);
-/* Writes table and header, syncs, renames. Clears w in any case. */
+/* Writes table and header, syncs, renames; the folder is not synced. Clears w in any case. */
 lt_status lt_token_writer_finish(lt_token_writer *w);
 void lt_token_writer_abandon(lt_token_writer *w);
 
