@@ -3,10 +3,10 @@
 #define LT_TESTS_DIST_BROUGHT_H
 
 #include "base/rng.h"
+#include "doubles.h"
 #include "ranks.h"
 
 #include "lather/data_parallel.h"
-#include "lather/ext/fail.h"
 #include "lather/topology.h"
 
 enum { RANKS = 4, PARAMS = 5, MOST = 512, UPDATES = 40, TEXT = 256 };
@@ -67,33 +67,11 @@ static inline double random_gradient(int rank, int t, int k, int64_t i)
     return floor(64 * number(names[k], ((int64_t)rank * 1000 + t) * MOST + i)) / 64;
 }
 
-static inline lt_status put(lt_tensor *t, const double *values)
-{
-    lt_tensor *wide = NULL;
-    LT_TRY(lt_tensor_new(&wide, lt_tensor_device(t), LT_F64, lt_tensor_shape(t)));
-    lt_status st = lt_tensor_write(wide, values, lt_tensor_bytes(wide));
-    if (!st)
-        st = lt_tensor_copy(t, wide);
-    lt_tensor_free(&wide);
-    return st;
-}
-
-static inline lt_status get(const lt_tensor *t, double *values)
-{
-    lt_tensor *wide = NULL;
-    LT_TRY(lt_tensor_new(&wide, lt_tensor_device(t), LT_F64, lt_tensor_shape(t)));
-    lt_status st = lt_tensor_copy(wide, t);
-    if (!st)
-        st = lt_tensor_read(wide, values, lt_tensor_bytes(wide));
-    lt_tensor_free(&wide);
-    return st;
-}
-
 /* Brings gradient k; values NULL: this rank has none. */
 static inline lt_status bring(world *w, int k, const double *values)
 {
     w->param[k].has_grad = values != NULL;
-    return values ? put(w->param[k].grad, values) : LT_OK;
+    return values ? write_doubles(w->param[k].grad, values) : LT_OK;
 }
 
 static inline lt_status bring_random(world *w, int t)
@@ -114,7 +92,7 @@ static inline lt_status average(world *w, bool applied)
     LT_TRY(lt_data_parallel_finish(w->dp));
     for (int k = 0; k < PARAMS; k++)
         if (w->param[k].has_grad)
-            LT_TRY(get(w->param[k].grad, w->mean[k]));
+            LT_TRY(read_doubles(w->param[k].grad, w->mean[k]));
     return lt_data_parallel_commit(w->dp, applied);
 }
 
@@ -207,10 +185,10 @@ static inline lt_status see(void *context, const lt_state_entry *e)
     if (!e->tensor)
         return LT_OK;
     if (!s->load)
-        return get(e->tensor, place);
+        return read_doubles(e->tensor, place);
     if (e->name[0] == 'p' ? s->without_q : s->without_residual)
         return LT_OK;
-    return put(e->tensor, place);
+    return write_doubles(e->tensor, place);
 }
 
 static inline lt_status visit(world *w, shown *s)

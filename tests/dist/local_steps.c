@@ -3,6 +3,7 @@
 
 #include "case_ranks.h"
 #include "dist/local_steps/state.h"
+#include "doubles.h"
 
 #include <stdlib.h>
 
@@ -55,31 +56,6 @@ static void close_model(model *m)
 
 /* --- Tensors of either master dtype as doubles --- */
 
-static void get(const lt_tensor *t, double *out)
-{
-    const int64_t n = lt_tensor_count(t);
-    if (lt_tensor_dtype(t) == LT_F64) {
-        assert_ok(lt_tensor_read(t, out, (size_t)n * sizeof *out));
-        return;
-    }
-    float x[ELEMENTS];
-    assert_ok(lt_tensor_read(t, x, (size_t)n * sizeof *x));
-    for (int64_t i = 0; i < n; i++)
-        out[i] = (double)x[i];
-}
-
-static void set(lt_tensor *t, const double *in)
-{
-    const int64_t n = lt_tensor_count(t);
-    float x[ELEMENTS];
-    for (int64_t i = 0; i < n; i++)
-        x[i] = (float)in[i];
-    if (lt_tensor_dtype(t) == LT_F64)
-        assert_ok(lt_tensor_write(t, in, (size_t)n * sizeof *in));
-    else
-        assert_ok(lt_tensor_write(t, x, (size_t)n * sizeof *x));
-}
-
 /* What an inner step adds to an element in a group. */
 static double change(int group, int step, int64_t i)
 {
@@ -94,25 +70,25 @@ static void inner_step(model *m, int group, int step)
     double x[ELEMENTS];
     for (int k = 0; k < 3; k++) {
         const int64_t n = lt_tensor_count(m->param[k].value);
-        get(m->param[k].value, x);
+        assert_ok(read_doubles(m->param[k].value, x));
         for (int64_t i = 0; i < n; i++)
             x[i] += change(group, step, m->at[k] + i);
         if (now.spoiled && group == 1 && k == 1)
             x[n - 1] = (double)INFINITY;
-        set(m->param[k].value, x);
+        assert_ok(write_doubles(m->param[k].value, x));
     }
 }
 
 static void note_end(const model *m, const lt_local_steps *l, end *e)
 {
-    get(m->param[0].value, e->value);
-    get(m->param[1].value, e->value + 37);
-    get(m->param[2].value, e->statistic);
+    assert_ok(read_doubles(m->param[0].value, e->value));
+    assert_ok(read_doubles(m->param[1].value, e->value + 37));
+    assert_ok(read_doubles(m->param[2].value, e->statistic));
     e->sent = lt_local_steps_sent(l);
     e->first = l->first;
     e->count = l->count[l->local];
     if (l->residual)
-        get(l->residual, e->residual);
+        assert_ok(read_doubles(l->residual, e->residual));
 }
 
 static lt_status run_rounds(lt_local_steps *l, model *m, lt_comm *comm)

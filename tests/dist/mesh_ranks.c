@@ -96,32 +96,13 @@ lt_status make_box(const mesh_rank *r, lt_tensor **out, box b, int matrix, eleme
                    bool vector)
 {
     const lt_shape shape = vector ? LT_SHAPE(b.columns) : LT_SHAPE(b.rows, b.columns);
-    const bool f64 = lt_device_master(r->at.device) == LT_F64;
     const size_t count = (size_t)(b.rows * b.columns);
-    LT_TRY(lt_tensor_new(out, r->at.device, f64 ? LT_F64 : LT_F32, shape));
+    LT_TRY(lt_tensor_new(out, r->at.device, lt_device_master(r->at.device), shape));
     double *wide = malloc(count * sizeof *wide);
-    float *narrow = malloc(count * sizeof *narrow);
     for (int64_t m = 0; m < b.rows; m++)
-        for (int64_t n = 0; n < b.columns; n++) {
+        for (int64_t n = 0; n < b.columns; n++)
             wide[m * b.columns + n] = value(matrix, b.row + m, b.column + n);
-            narrow[m * b.columns + n] = (float)wide[m * b.columns + n];
-        }
-    lt_status st = f64 ? lt_tensor_write(*out, wide, count * sizeof *wide)
-                       : lt_tensor_write(*out, narrow, count * sizeof *narrow);
+    lt_status st = write_doubles(*out, wide);
     free(wide);
-    free(narrow);
-    return st;
-}
-
-lt_status read_double(const lt_tensor *t, double *out)
-{
-    const size_t count = (size_t)lt_tensor_count(t);
-    if (lt_tensor_dtype(t) == LT_F64)
-        return lt_tensor_read(t, out, count * sizeof *out);
-    float *narrow = malloc(count * sizeof *narrow);
-    lt_status st = lt_tensor_read(t, narrow, count * sizeof *narrow);
-    for (size_t i = 0; i < count && !st; i++)
-        out[i] = (double)narrow[i];
-    free(narrow);
     return st;
 }

@@ -2,9 +2,9 @@
 #ifndef LT_TESTS_DIST_MESH_RANKS_H
 #define LT_TESTS_DIST_MESH_RANKS_H
 
+#include "doubles.h"
 #include "ranks.h"
 
-#include "lather/ext/fail.h"
 #include "lather/mesh.h"
 #include "lather/tape.h"
 
@@ -48,7 +48,4 @@ typedef double element_fn(int matrix, int64_t row, int64_t column);
 /* A tensor of the box, on r's device, of the device's master dtype; vector: without its only row. */
 lt_status make_box(const mesh_rank *r, lt_tensor **out, box b, int matrix, element_fn *value,
                    bool vector);
-/* Element i of t, in double. */
-lt_status read_double(const lt_tensor *t, double *out);
-
 #endif

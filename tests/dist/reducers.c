@@ -1,5 +1,6 @@
 /* Reducers: the mean over ranks of given gradients, in buckets, by each of them. */
 
+#include "doubles.h"
 #include "ranks.h"
 
 #include "lather/data_parallel.h"
@@ -78,19 +79,6 @@ static lt_status make(rank_run *r)
     return lt_data_parallel_new(&r->dp, r->at.comm, &r->params, r->tape, &c);
 }
 
-static lt_status copy(const rank_run *r, int i, double *value, bool to_grad)
-{
-    lt_tensor *wide = NULL, *grad = r->param[i].grad;
-    LT_TRY(lt_tensor_new(&wide, r->at.device, LT_F64, LT_SHAPE(sizes[i])));
-    lt_status st = to_grad ? lt_tensor_write(wide, value, lt_tensor_bytes(wide)) : LT_OK;
-    if (!st)
-        st = to_grad ? lt_tensor_copy(grad, wide) : lt_tensor_copy(wide, grad);
-    if (!st && !to_grad)
-        st = lt_tensor_read(wide, value, lt_tensor_bytes(wide));
-    lt_tensor_free(&wide);
-    return st;
-}
-
 static lt_status update(rank_run *r, int step)
 {
     double value[ELEMENTS];
@@ -102,7 +90,7 @@ static lt_status update(rank_run *r, int step)
         r->param[i].has_grad = !(r->j->lacking == r->at.rank + 1 && i == 2) && i != 1;
         for (int64_t k = 0; k < sizes[i]; k++)
             value[k] = gradient(r->j, r->at.rank, step, at + k);
-        LT_TRY(copy(r, i, value, true));
+        LT_TRY(write_doubles(r->param[i].grad, value));
     }
     lt_data_parallel_begin(r->dp, true);
     LT_TRY(lt_data_parallel_finish(r->dp));
@@ -125,7 +113,7 @@ static lt_status work(void *context)
     for (int i = 0; i < PARAMS; to += sizes[i++]) {
         r->out->has_grad[i] = r->param[i].has_grad;
         if (r->param[i].has_grad)
-            LT_TRY(copy(r, i, to, false));
+            LT_TRY(read_doubles(r->param[i].grad, to));
     }
     return LT_OK;
 }

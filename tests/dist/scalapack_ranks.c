@@ -114,7 +114,7 @@ static lt_status compare(const char *name, const lt_tensor *t, box b, const doub
                          int64_t columns, int n)
 {
     double *got = need(malloc((size_t)(b.rows * b.columns) * sizeof *got));
-    lt_status st = t ? read_double(t, got) : lt_fail(LT_E_ARG, "there is no %s", name);
+    lt_status st = t ? read_doubles(t, got) : lt_fail(LT_E_ARG, "there is no %s", name);
     for (int64_t i = 0; i < b.rows * b.columns && !st; i++) {
         const int64_t row = b.row + i / b.columns, column = b.column + i % b.columns;
         const double theirs = want[row * columns + column];

@@ -61,7 +61,7 @@ static lt_status compare(const mesh_rank *r, const char *name, const lt_tensor *
 {
     const task *c = r->context;
     double *got = malloc((size_t)(b.rows * b.columns) * sizeof *got), error = 0, norm = 0;
-    lt_status st = t ? read_double(t, got) : lt_fail(LT_E_ARG, "there is no %s", name);
+    lt_status st = t ? read_doubles(t, got) : lt_fail(LT_E_ARG, "there is no %s", name);
     for (int64_t i = 0; i < b.rows * b.columns && !st; i++) {
         const int64_t m = b.row + i / b.columns, n = b.column + i % b.columns;
         const double want = at(c, m, n), off = got[i] - want;

@@ -3,6 +3,7 @@
 #include "trial.h"
 
 #include "base/rng.h"
+#include "doubles.h"
 #include "ranks.h"
 
 #include "lather/ops.h"
@@ -31,28 +32,6 @@ static double number(const char *name, int64_t i)
 {
     lt_rng rng = {.key = lt_rng_name_key((uint64_t)i, LT_STREAM_INIT, name)};
     return lt_rng_uniform(&rng) - 0.5;
-}
-
-static lt_status write_doubles(lt_tensor *t, const double *values)
-{
-    lt_tensor *wide = NULL;
-    LT_TRY(lt_tensor_new(&wide, lt_tensor_device(t), LT_F64, lt_tensor_shape(t)));
-    lt_status st = lt_tensor_write(wide, values, lt_tensor_bytes(wide));
-    if (!st)
-        st = lt_tensor_copy(t, wide);
-    lt_tensor_free(&wide);
-    return st;
-}
-
-static lt_status read_doubles(const lt_tensor *t, double *values)
-{
-    lt_tensor *wide = NULL;
-    LT_TRY(lt_tensor_new(&wide, lt_tensor_device(t), LT_F64, lt_tensor_shape(t)));
-    lt_status st = lt_tensor_copy(wide, t);
-    if (!st)
-        st = lt_tensor_read(wide, values, lt_tensor_bytes(wide));
-    lt_tensor_free(&wide);
-    return st;
 }
 
 /* Rank 0's values are those of all: the others start with their own. */

@@ -191,10 +191,10 @@ static lt_status descend(net *n)
         lt_tensor *t = n->params.item[p]->value;
         const int64_t count = lt_tensor_count(t);
         double *value = malloc((size_t)count * sizeof *value);
-        LT_TRY(read_double(t, value));
+        LT_TRY(read_doubles(t, value));
         for (int64_t i = 0; i < count; i++)
             value[i] -= rate * n->gradient[p][i];
-        lt_status st = write_double(t, value);
+        lt_status st = write_doubles(t, value);
         free(value);
         LT_TRY(st);
     }

@@ -52,19 +52,6 @@ static lt_status make_model(net *n)
     return lt_gpt_new(&n->model, n->r->at.device, &c);
 }
 
-lt_status write_double(lt_tensor *t, const double *values)
-{
-    const size_t count = (size_t)lt_tensor_count(t);
-    if (lt_tensor_dtype(t) == LT_F64)
-        return lt_tensor_write(t, values, count * sizeof *values);
-    float *narrow = malloc(count * sizeof *narrow);
-    for (size_t i = 0; i < count; i++)
-        narrow[i] = (float)values[i];
-    lt_status st = lt_tensor_write(t, narrow, count * sizeof *narrow);
-    free(narrow);
-    return st;
-}
-
 /* No parameter keeps a value that hides what becomes of it, as a bias of 0. */
 static lt_status fill(net *n)
 {
@@ -76,7 +63,7 @@ static lt_status fill(net *n)
         for (int64_t i = 0; i < count; i++)
             values[i] = 0.3 * fraction((int)p, 0, lt_place_index(&place, i))
                         + (param->role == LT_ROLE_NORM && strstr(param->name, "weight") ? 1 : 0);
-        lt_status st = write_double(param->value, values);
+        lt_status st = write_doubles(param->value, values);
         free(values);
         LT_TRY(st);
     }
@@ -95,7 +82,7 @@ static lt_status make_images(net *n)
     for (int i = 0; i < samples; i++)
         label[i] = i * 7 % CLASSES;
     LT_TRY(lt_tensor_new(&n->inputs, n->r->at.device, dtype, LT_SHAPE(samples, 3, SIDE, SIDE)));
-    LT_TRY(write_double(n->inputs, x));
+    LT_TRY(write_doubles(n->inputs, x));
     LT_TRY(lt_tensor_new(&n->labels, n->r->at.device, LT_I32, LT_SHAPE(samples)));
     return lt_tensor_write(n->labels, label, (size_t)samples * sizeof *label);
 }
@@ -165,14 +152,14 @@ lt_status net_keep(net *n)
     LT_TRY(run(n, &logits));
     n->logit_count = lt_tensor_count(logits);
     if (lt_tensor_dtype(logits) == LT_F64 || lt_tensor_dtype(logits) == LT_F32)
-        LT_TRY(read_double(logits, n->logits));
+        LT_TRY(read_doubles(logits, n->logits));
     for (size_t i = 0; i < n->params.count; i++) {
         const lt_param *p = n->params.item[i];
         const size_t bytes = (size_t)lt_tensor_count(p->value) * sizeof(double);
         n->gradient[i] = n->gradient[i] ? n->gradient[i] : malloc(bytes);
         if (!p->has_grad)
             return lt_fail(LT_E_ARG, "%s has no gradient", p->name);
-        LT_TRY(read_double(p->grad, n->gradient[i]));
+        LT_TRY(read_doubles(p->grad, n->gradient[i]));
     }
     return LT_OK;
 }

@@ -49,7 +49,6 @@ lt_status net_make(net *n, const plan *p, mesh_rank *r, const lt_tensor_parallel
 void net_clear(net *n);
 /* Forward and backward; keeps loss, logits, hits and gradients. */
 lt_status net_keep(net *n);
-lt_status write_double(lt_tensor *t, const double *values);
 lt_tensor_parallel net_groups(const mesh_rank *r, bool sequence, bool overlap);
 /* fn on every rank of the plan's mesh; fails the row where one of them fails. */
 void net_play(plan p, lt_status (*fn)(mesh_rank *r), uint64_t *bytes);
