@@ -22,50 +22,23 @@ typedef struct bad_row {
     const char *message; /* a part of it */
 } bad_row;
 
-static lt_tensor *add_other(const bench *b)
-{
-    return lt_add(b->tape, b->vector, b->labels);
-}
+/* A call that does not fit. */
+#define CALL(name, ...)                    \
+    static lt_tensor *name(const bench *b) \
+    {                                      \
+        return __VA_ARGS__;                \
+    }                                      \
+    _Static_assert(1, "a semicolon follows")
 
-static lt_tensor *add_null(const bench *b)
-{
-    return lt_add(b->tape, b->x, NULL);
-}
-
-static lt_tensor *mul_other(const bench *b)
-{
-    return lt_mul(b->tape, b->matrix, b->x);
-}
-
-static lt_tensor *relu_null(const bench *b)
-{
-    return lt_relu(b->tape, NULL);
-}
-
-static lt_tensor *conv_channels(const bench *b)
-{
-    return lt_conv2d(b->tape, b->x, b->w, NULL, (lt_conv2d_config){.groups = 2});
-}
-
-static lt_tensor *conv_large(const bench *b)
-{
-    return lt_conv2d(b->tape, b->x, b->w, NULL, (lt_conv2d_config){.dilation_h = 5});
-}
-
-static lt_tensor *conv_negative(const bench *b)
-{
-    return lt_conv2d(b->tape, b->x, b->w, NULL, (lt_conv2d_config){.pad_h = -1});
-}
-
-static lt_tensor *conv_matrix(const bench *b)
-{
-    return lt_conv2d(b->tape, b->matrix, b->w, NULL, (lt_conv2d_config){.pad_h = 0});
-}
-
-static lt_tensor *conv_bias(const bench *b)
-{
-    return lt_conv2d(b->tape, b->x, b->w, b->vector, (lt_conv2d_config){.pad_h = 0});
-}
+CALL(add_other, lt_add(b->tape, b->vector, b->labels));
+CALL(add_null, lt_add(b->tape, b->x, NULL));
+CALL(mul_other, lt_mul(b->tape, b->matrix, b->x));
+CALL(relu_null, lt_relu(b->tape, NULL));
+CALL(conv_channels, lt_conv2d(b->tape, b->x, b->w, NULL, (lt_conv2d_config){.groups = 2}));
+CALL(conv_large, lt_conv2d(b->tape, b->x, b->w, NULL, (lt_conv2d_config){.dilation_h = 5}));
+CALL(conv_negative, lt_conv2d(b->tape, b->x, b->w, NULL, (lt_conv2d_config){.pad_h = -1}));
+CALL(conv_matrix, lt_conv2d(b->tape, b->matrix, b->w, NULL, (lt_conv2d_config){.pad_h = 0}));
+CALL(conv_bias, lt_conv2d(b->tape, b->x, b->w, b->vector, (lt_conv2d_config){.pad_h = 0}));
 
 static lt_tensor *transpose(const bench *b, lt_tensor *x, lt_tensor *bias,
                             lt_conv_transpose2d_config config)
@@ -74,65 +47,24 @@ static lt_tensor *transpose(const bench *b, lt_tensor *x, lt_tensor *bias,
     return lt_conv_transpose2d(b->tape, x, w, bias, config);
 }
 
-static lt_tensor *transpose_channels(const bench *b)
-{
-    return lt_conv_transpose2d(b->tape, b->x, b->w, NULL, (lt_conv_transpose2d_config){{0}, 0, 0});
-}
-
-static lt_tensor *transpose_groups(const bench *b)
-{
-    return transpose(b, b->x, NULL, (lt_conv_transpose2d_config){{.groups = 2}, 0, 0});
-}
-
-static lt_tensor *transpose_matrix(const bench *b)
-{
-    return transpose(b, b->matrix, NULL, (lt_conv_transpose2d_config){{0}, 0, 0});
-}
-
-static lt_tensor *transpose_bias(const bench *b)
-{
-    return transpose(b, b->x, b->vector, (lt_conv_transpose2d_config){{0}, 0, 0});
-}
-
-static lt_tensor *transpose_nothing_left(const bench *b)
-{
-    return transpose(b, b->one, NULL, (lt_conv_transpose2d_config){{.pad_h = 2}, 0, 0});
-}
-
-static lt_tensor *transpose_output_pad(const bench *b)
-{
-    return transpose(b, b->x, NULL, (lt_conv_transpose2d_config){{.stride_h = 2}, 2, 0});
-}
-
-static lt_tensor *group_norm_groups(const bench *b)
-{
-    return lt_group_norm(b->tape, b->x, b->vector, b->vector, (lt_group_norm_config){2, 1e-5});
-}
-
-static lt_tensor *group_norm_beta(const bench *b)
-{
-    return lt_group_norm(b->tape, b->x, b->vector, NULL, (lt_group_norm_config){1, 1e-5});
-}
-
-static lt_tensor *layernorm_gamma(const bench *b)
-{
-    return lt_layernorm(b->tape, b->x, b->vector, NULL, (lt_layernorm_config){0});
-}
-
-static lt_tensor *layernorm_beta(const bench *b)
-{
-    return lt_layernorm(b->tape, b->matrix, b->vector, b->matrix, (lt_layernorm_config){0});
-}
-
-static lt_tensor *layernorm_eps(const bench *b)
-{
-    return lt_layernorm(b->tape, b->x, NULL, NULL, (lt_layernorm_config){.eps = -1});
-}
-
-static lt_tensor *layernorm_missing(const bench *b)
-{
-    return lt_layernorm(b->tape, NULL, b->vector, NULL, (lt_layernorm_config){0});
-}
+CALL(transpose_channels,
+     lt_conv_transpose2d(b->tape, b->x, b->w, NULL, (lt_conv_transpose2d_config){{0}, 0, 0}));
+CALL(transpose_groups, transpose(b, b->x, NULL, (lt_conv_transpose2d_config){{.groups = 2}, 0, 0}));
+CALL(transpose_matrix, transpose(b, b->matrix, NULL, (lt_conv_transpose2d_config){{0}, 0, 0}));
+CALL(transpose_bias, transpose(b, b->x, b->vector, (lt_conv_transpose2d_config){{0}, 0, 0}));
+CALL(transpose_nothing_left,
+     transpose(b, b->one, NULL, (lt_conv_transpose2d_config){{.pad_h = 2}, 0, 0}));
+CALL(transpose_output_pad,
+     transpose(b, b->x, NULL, (lt_conv_transpose2d_config){{.stride_h = 2}, 2, 0}));
+CALL(group_norm_groups,
+     lt_group_norm(b->tape, b->x, b->vector, b->vector, (lt_group_norm_config){2, 1e-5}));
+CALL(group_norm_beta,
+     lt_group_norm(b->tape, b->x, b->vector, NULL, (lt_group_norm_config){1, 1e-5}));
+CALL(layernorm_gamma, lt_layernorm(b->tape, b->x, b->vector, NULL, (lt_layernorm_config){0}));
+CALL(layernorm_beta,
+     lt_layernorm(b->tape, b->matrix, b->vector, b->matrix, (lt_layernorm_config){0}));
+CALL(layernorm_eps, lt_layernorm(b->tape, b->x, NULL, NULL, (lt_layernorm_config){.eps = -1}));
+CALL(layernorm_missing, lt_layernorm(b->tape, NULL, b->vector, NULL, (lt_layernorm_config){0}));
 
 static lt_tensor *layernorm_scalar(const bench *b)
 {
@@ -140,70 +72,21 @@ static lt_tensor *layernorm_scalar(const bench *b)
     return lt_layernorm(b->tape, sum, NULL, NULL, (lt_layernorm_config){0});
 }
 
-static lt_tensor *rmsnorm_gamma(const bench *b)
-{
-    return lt_rmsnorm(b->tape, b->x, b->vector, (lt_layernorm_config){0});
-}
-
-static lt_tensor *gelu_kind(const bench *b)
-{
-    return lt_gelu(b->tape, b->x, (lt_gelu_kind)2);
-}
-
-static lt_tensor *swiglu_shape(const bench *b)
-{
-    return lt_swiglu(b->tape, b->x, b->matrix);
-}
-
-static lt_tensor *drop_path_all(const bench *b)
-{
-    return lt_drop_path(b->tape, b->x, 1);
-}
-
-static lt_tensor *drop_path_scalar(const bench *b)
-{
-    return lt_drop_path(b->tape, lt_sum(b->tape, b->x, (lt_reduce_config){0}), 0.5);
-}
-
-static lt_tensor *matmul_inner(const bench *b)
-{
-    return lt_matmul(b->tape, b->matrix, b->matrix, (lt_matmul_config){.transpose_a = false});
-}
-
-static lt_tensor *linear_inner(const bench *b)
-{
-    return lt_linear(b->tape, b->x, b->matrix, NULL);
-}
-
-static lt_tensor *reshape_count(const bench *b)
-{
-    return lt_reshape(b->tape, b->matrix, LT_SHAPE(4, -1));
-}
-
-static lt_tensor *sum_dimension(const bench *b)
-{
-    return lt_sum(b->tape, b->matrix, (lt_reduce_config){.dims = 4});
-}
-
-static lt_tensor *dropout_all(const bench *b)
-{
-    return lt_dropout(b->tape, b->x, 1);
-}
-
-static lt_tensor *pool_large(const bench *b)
-{
-    return lt_maxpool2d(b->tape, b->x, (lt_pool2d_config){.kernel_h = 7, .kernel_w = 2});
-}
-
-static lt_tensor *pool_pad(const bench *b)
-{
-    return lt_maxpool2d(b->tape, b->x, (lt_pool2d_config){2, 2, 1, 1, 2, 0});
-}
-
-static lt_tensor *avg_matrix(const bench *b)
-{
-    return lt_avgpool2d(b->tape, b->matrix, (lt_pool2d_config){.kernel_h = 2, .kernel_w = 2});
-}
+CALL(rmsnorm_gamma, lt_rmsnorm(b->tape, b->x, b->vector, (lt_layernorm_config){0}));
+CALL(gelu_kind, lt_gelu(b->tape, b->x, (lt_gelu_kind)2));
+CALL(swiglu_shape, lt_swiglu(b->tape, b->x, b->matrix));
+CALL(drop_path_all, lt_drop_path(b->tape, b->x, 1));
+CALL(drop_path_scalar, lt_drop_path(b->tape, lt_sum(b->tape, b->x, (lt_reduce_config){0}), 0.5));
+CALL(matmul_inner,
+     lt_matmul(b->tape, b->matrix, b->matrix, (lt_matmul_config){.transpose_a = false}));
+CALL(linear_inner, lt_linear(b->tape, b->x, b->matrix, NULL));
+CALL(reshape_count, lt_reshape(b->tape, b->matrix, LT_SHAPE(4, -1)));
+CALL(sum_dimension, lt_sum(b->tape, b->matrix, (lt_reduce_config){.dims = 4}));
+CALL(dropout_all, lt_dropout(b->tape, b->x, 1));
+CALL(pool_large, lt_maxpool2d(b->tape, b->x, (lt_pool2d_config){.kernel_h = 7, .kernel_w = 2}));
+CALL(pool_pad, lt_maxpool2d(b->tape, b->x, (lt_pool2d_config){2, 2, 1, 1, 2, 0}));
+CALL(avg_matrix,
+     lt_avgpool2d(b->tape, b->matrix, (lt_pool2d_config){.kernel_h = 2, .kernel_w = 2}));
 
 static lt_tensor *norm(const bench *b, lt_tensor *x, lt_tensor *gamma, double eps)
 {
@@ -217,95 +100,26 @@ static lt_tensor *norm_batches(const bench *b)
     return lt_batchnorm2d(b->tape, b->x, args, (lt_batchnorm2d_config){.eps = 1e-5});
 }
 
-static lt_tensor *norm_gamma(const bench *b)
-{
-    return norm(b, b->x, b->matrix, 1e-5);
-}
-
-static lt_tensor *norm_missing(const bench *b)
-{
-    return norm(b, b->x, NULL, 1e-5);
-}
-
-static lt_tensor *norm_eps(const bench *b)
-{
-    return norm(b, b->x, b->vector, 0);
-}
-
-static lt_tensor *norm_one_value(const bench *b)
-{
-    return norm(b, b->one, b->vector, 1e-5);
-}
-
-static lt_tensor *xent_range(const bench *b)
-{
-    return lt_softmax_xent(b->tape, b->matrix, b->wrong_labels, 0);
-}
-
-static lt_tensor *xent_smoothing(const bench *b)
-{
-    return lt_softmax_xent(b->tape, b->matrix, b->labels, 1.5);
-}
-
-static lt_tensor *xent_shape(const bench *b)
-{
-    return lt_softmax_xent(b->tape, b->x, b->labels, 0);
-}
-
-static lt_tensor *xent_dtype(const bench *b)
-{
-    return lt_softmax_xent(b->tape, b->matrix, b->pixels, 0);
-}
-
-static lt_tensor *normalize_deviation(const bench *b)
-{
-    return lt_normalize(b->tape, b->pixels, &(lt_normalize_config){.deviation = {1, 0, 1, 1}});
-}
-
-static lt_tensor *linear_in_out(const bench *b)
-{
-    return lt_linear_as(b->tape, b->matrix, b->matrix, NULL, (lt_linear_config){.in_out = true});
-}
-
-static lt_tensor *xent_rows(const bench *b)
-{
-    return lt_softmax_xent(b->tape, b->vector, b->labels, 0);
-}
-
-static lt_tensor *permute_twice(const bench *b)
-{
-    return lt_permute(b->tape, b->x, (int[]){0, 2, 2, 1});
-}
-
-static lt_tensor *permute_outside(const bench *b)
-{
-    return lt_permute(b->tape, b->matrix, (int[]){1, 2});
-}
-
-static lt_tensor *slice_dimension(const bench *b)
-{
-    return lt_slice(b->tape, b->matrix, -3, 0, 1);
-}
-
-static lt_tensor *slice_behind(const bench *b)
-{
-    return lt_slice(b->tape, b->matrix, -1, 2, 2);
-}
-
-static lt_tensor *slice_nothing(const bench *b)
-{
-    return lt_slice(b->tape, b->matrix, 0, 1, 0);
-}
-
-static lt_tensor *concat_other(const bench *b)
-{
-    return lt_concat(b->tape, (lt_tensor *[]){b->x, b->w}, 2, 0);
-}
-
-static lt_tensor *concat_null(const bench *b)
-{
-    return lt_concat(b->tape, (lt_tensor *[]){b->x, NULL}, 2, 0);
-}
+CALL(norm_gamma, norm(b, b->x, b->matrix, 1e-5));
+CALL(norm_missing, norm(b, b->x, NULL, 1e-5));
+CALL(norm_eps, norm(b, b->x, b->vector, 0));
+CALL(norm_one_value, norm(b, b->one, b->vector, 1e-5));
+CALL(xent_range, lt_softmax_xent(b->tape, b->matrix, b->wrong_labels, 0));
+CALL(xent_smoothing, lt_softmax_xent(b->tape, b->matrix, b->labels, 1.5));
+CALL(xent_shape, lt_softmax_xent(b->tape, b->x, b->labels, 0));
+CALL(xent_dtype, lt_softmax_xent(b->tape, b->matrix, b->pixels, 0));
+CALL(normalize_deviation,
+     lt_normalize(b->tape, b->pixels, &(lt_normalize_config){.deviation = {1, 0, 1, 1}}));
+CALL(linear_in_out,
+     lt_linear_as(b->tape, b->matrix, b->matrix, NULL, (lt_linear_config){.in_out = true}));
+CALL(xent_rows, lt_softmax_xent(b->tape, b->vector, b->labels, 0));
+CALL(permute_twice, lt_permute(b->tape, b->x, (int[]){0, 2, 2, 1}));
+CALL(permute_outside, lt_permute(b->tape, b->matrix, (int[]){1, 2}));
+CALL(slice_dimension, lt_slice(b->tape, b->matrix, -3, 0, 1));
+CALL(slice_behind, lt_slice(b->tape, b->matrix, -1, 2, 2));
+CALL(slice_nothing, lt_slice(b->tape, b->matrix, 0, 1, 0));
+CALL(concat_other, lt_concat(b->tape, (lt_tensor *[]){b->x, b->w}, 2, 0));
+CALL(concat_null, lt_concat(b->tape, (lt_tensor *[]){b->x, NULL}, 2, 0));
 
 static lt_tensor *concat_many(const bench *b)
 {
@@ -313,35 +127,12 @@ static lt_tensor *concat_many(const bench *b)
     return lt_concat(b->tape, x, 8, 0);
 }
 
-static lt_tensor *concat_dimension(const bench *b)
-{
-    return lt_concat(b->tape, (lt_tensor *[]){b->x, b->x}, 2, 4);
-}
-
-static lt_tensor *pad_too_far(const bench *b)
-{
-    return lt_pad_rows(b->tape, b->one, 1, 1, 0);
-}
-
-static lt_tensor *expand_other(const bench *b)
-{
-    return lt_expand(b->tape, b->one, LT_SHAPE(2, 4, 5, 5));
-}
-
-static lt_tensor *embedding_range(const bench *b)
-{
-    return lt_embedding(b->tape, b->wrong_labels, b->matrix);
-}
-
-static lt_tensor *embedding_dtype(const bench *b)
-{
-    return lt_embedding(b->tape, b->vector, b->matrix);
-}
-
-static lt_tensor *embedding_table(const bench *b)
-{
-    return lt_embedding(b->tape, b->labels, b->vector);
-}
+CALL(concat_dimension, lt_concat(b->tape, (lt_tensor *[]){b->x, b->x}, 2, 4));
+CALL(pad_too_far, lt_pad_rows(b->tape, b->one, 1, 1, 0));
+CALL(expand_other, lt_expand(b->tape, b->one, LT_SHAPE(2, 4, 5, 5)));
+CALL(embedding_range, lt_embedding(b->tape, b->wrong_labels, b->matrix));
+CALL(embedding_dtype, lt_embedding(b->tape, b->vector, b->matrix));
+CALL(embedding_table, lt_embedding(b->tape, b->labels, b->vector));
 
 /* clang-format off */
 static const bad_row rows[] = {

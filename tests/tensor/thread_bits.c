@@ -22,30 +22,18 @@ typedef struct bits_row {
     bool broken; /* a control: its bits must differ */
 } bits_row;
 
-static lt_tensor *layernorm(lt_tape *t, lt_tensor *const *in)
-{
-    return lt_layernorm(t, in[0], in[1], in[2], (lt_layernorm_config){0});
-}
+#define FUNCTION(name, ...)                                  \
+    static lt_tensor *name(lt_tape *t, lt_tensor *const *in) \
+    {                                                        \
+        return __VA_ARGS__;                                  \
+    }                                                        \
+    _Static_assert(1, "a semicolon follows")
 
-static lt_tensor *rmsnorm(lt_tape *t, lt_tensor *const *in)
-{
-    return lt_rmsnorm(t, in[0], in[1], (lt_layernorm_config){0});
-}
-
-static lt_tensor *gelu(lt_tape *t, lt_tensor *const *in)
-{
-    return lt_gelu(t, in[0], LT_GELU_ERF);
-}
-
-static lt_tensor *swiglu(lt_tape *t, lt_tensor *const *in)
-{
-    return lt_swiglu(t, in[0], lt_gelu(t, in[0], LT_GELU_TANH));
-}
-
-static lt_tensor *drop_path(lt_tape *t, lt_tensor *const *in)
-{
-    return lt_drop_path(t, in[0], 0.3);
-}
+FUNCTION(layernorm, lt_layernorm(t, in[0], in[1], in[2], (lt_layernorm_config){0}));
+FUNCTION(rmsnorm, lt_rmsnorm(t, in[0], in[1], (lt_layernorm_config){0}));
+FUNCTION(gelu, lt_gelu(t, in[0], LT_GELU_ERF));
+FUNCTION(swiglu, lt_swiglu(t, in[0], lt_gelu(t, in[0], LT_GELU_TANH)));
+FUNCTION(drop_path, lt_drop_path(t, in[0], 0.3));
 
 /* One head: its keys are cut into intervals. */
 static lt_tensor *attention(lt_tape *t, lt_tensor *const *in)
@@ -65,10 +53,7 @@ static lt_tensor *shared_attention(lt_tape *t, lt_tensor *const *in)
 }
 
 /* What cuts its work by threads would give. */
-static lt_tensor *by_threads(lt_tape *t, lt_tensor *const *in)
-{
-    return lt_scale(t, in[0], 1 + lt_parallel_threads());
-}
+FUNCTION(by_threads, lt_scale(t, in[0], 1 + lt_parallel_threads()));
 
 static const bits_row rows[] = {
     {"layernorm", layernorm, 3, LT_F32, false},

@@ -2,56 +2,14 @@
  * positions against their property; what both refuse. */
 
 #include "base/rng.h"
-#include "near.h"
+#include "bench.h"
 
-#include "lather/ops.h"
+enum { MOST = 4096 };
 
-enum { MOST = 4096, TENSORS = 64 };
-
-typedef struct bench {
-    lt_device *device;
-    lt_tape *tape;
-    lt_tensor *made[TENSORS];
-    int count;
-    lt_rng rng;
-} bench;
-
-static int bench_open(void **state)
-{
-    static bench b;
-    memset(&b, 0, sizeof b);
-    *state = &b;
-    b.rng.key = 11;
-    if (lt_device_open(&b.device, "ref", &(lt_device_config){.f64 = true})
-        || lt_tape_new(&b.tape, b.device))
-        return -1;
-    lt_tape_reset(b.tape, LT_PASS_TRAIN);
-    return 0;
-}
-
-static int bench_close(void **state)
-{
-    bench *b = *state;
-    lt_tape_free(&b->tape);
-    for (int i = 0; i < b->count; i++)
-        lt_tensor_free(&b->made[i]);
-    lt_device_close(&b->device);
-    return 0;
-}
-
-static lt_tensor *tensor(bench *b, lt_shape shape, const double *values)
-{
-    assert_true(b->count < TENSORS);
-    lt_tensor **t = &b->made[b->count++];
-    assert_ok(lt_tensor_new(t, b->device, LT_F64, shape));
-    assert_ok(lt_tensor_write(*t, values, lt_tensor_bytes(*t)));
-    return *t;
-}
-
-static void draw(bench *b, double *values, int64_t count)
+static void draw(lt_rng *rng, double *values, int64_t count)
 {
     for (int64_t i = 0; i < count; i++)
-        values[i] = 2 * lt_rng_uniform(&b->rng) - 1;
+        values[i] = 2 * lt_rng_uniform(rng) - 1;
 }
 
 /* [T,d] of head h of image n out of x [B,T,heads*d], and back. */
@@ -88,7 +46,7 @@ static lt_tensor *mask(bench *b, const attention_row *r)
             const bool seen = !r->config.causal || j <= i + more;
             values[i * r->keys + j] = seen ? 0 : -1e30;
         }
-    return tensor(b, LT_SHAPE(r->queries, r->keys), values);
+    return tensor(b, LT_F64, LT_SHAPE(r->queries, r->keys), values);
 }
 
 /* All heads: shapes [B,T,heads,d], operands, and what is to come out. */
@@ -106,7 +64,7 @@ static void compose(bench *b, const attention_row *r, const all_heads *all, int6
     const double scale = r->other_scale > 0 ? r->other_scale : r->config.scale;
     for (int i = Q; i < OPERANDS; i++) {
         gather(all->x[i], all->shape[i], n, i == K || i == V ? g : h, part);
-        in[i] = tensor(b, LT_SHAPE(all->shape[i][1], r->d), part);
+        in[i] = tensor(b, LT_F64, LT_SHAPE(all->shape[i][1], r->d), part);
         if (i != DY)
             in[i] = lt_tape_variable(b->tape, in[i]);
     }
@@ -144,7 +102,7 @@ static double compare(bench *b, const attention_row *r, const all_heads *all)
     lt_tensor *in[OPERANDS];
     for (int i = Q; i < OPERANDS; i++) {
         const int64_t *s = all->shape[i];
-        in[i] = tensor(b, LT_SHAPE(s[0], s[1], s[2] * s[3]), all->x[i]);
+        in[i] = tensor(b, LT_F64, LT_SHAPE(s[0], s[1], s[2] * s[3]), all->x[i]);
         if (i != DY)
             in[i] = lt_tape_variable(b->tape, in[i]);
     }
@@ -176,7 +134,7 @@ static const attention_row rows[] = {
     {"control: another scale", 1, 5, 5, 4, {2, 2, true, 0.5, false}, 0.5000001},
 };
 
-static void draw_row(bench *b, const attention_row *r, all_heads *all)
+static void draw_row(lt_rng *rng, const attention_row *r, all_heads *all)
 {
     static double values[OPERANDS][MOST], grads[OPERANDS][MOST], y[MOST];
     for (int i = Q; i < OPERANDS; i++) {
@@ -186,7 +144,7 @@ static void draw_row(bench *b, const attention_row *r, all_heads *all)
         memcpy(all->shape[i], shape, sizeof shape);
         all->x[i] = values[i];
         all->dx[i] = grads[i];
-        draw(b, all->x[i], MOST);
+        draw(rng, all->x[i], MOST);
         memset(all->dx[i], 0, sizeof grads[i]);
     }
     all->y = y;
@@ -202,10 +160,11 @@ static void free_tensors(bench *b)
 static void equals_the_composed_form(void **state)
 {
     bench *b = *state;
+    lt_rng rng = {.key = 11};
     for (size_t n = 0; n < COUNT_OF(rows); n++) {
         const attention_row *r = &rows[n];
         all_heads all;
-        draw_row(b, r, &all);
+        draw_row(&rng, r, &all);
         for (int64_t i = 0; i < r->batch * r->config.heads; i++) {
             compose(b, r, &all, i / r->config.heads, i % r->config.heads);
             free_tensors(b);
@@ -281,15 +240,16 @@ static void large_scores_keep_their_digits(void **state)
 static void rotary_keeps_products_of_equal_distance(void **state)
 {
     bench *b = *state;
+    lt_rng rng = {.key = 11};
     for (int interleaved = 0; interleaved < 2; interleaved++) {
         double x[24], y[24], product[2] = {0};
-        draw(b, x, 12);
+        draw(&rng, x, 12);
         memcpy(x + 12, x, 12 * sizeof *x); /* rows 0 and 1, then the same 5 positions later */
         for (int i = 0; i < 2; i++) {
             const lt_rotary_config config = {
                 .heads = 1, .first = 5 * i, .interleaved = interleaved};
-            lt_tensor *out =
-                lt_rotary(b->tape, tensor(b, LT_SHAPE(1, 2, 6), x + (ptrdiff_t)12 * i), config);
+            lt_tensor *out = lt_rotary(
+                b->tape, tensor(b, LT_F64, LT_SHAPE(1, 2, 6), x + (ptrdiff_t)12 * i), config);
             assert_ok(lt_tape_status(b->tape));
             assert_ok(lt_tensor_read(out, y + (ptrdiff_t)12 * i, 12 * sizeof *y));
             for (int c = 0; c < 6; c++)
@@ -346,7 +306,7 @@ static void refuses_what_does_not_fit(void **state)
         lt_tensor *x[3] = {NULL};
         for (int n = 0; n < 3; n++)
             if (shape[n].ndim >= 0)
-                x[n] = tensor(b, shape[n], zeros);
+                x[n] = tensor(b, LT_F64, shape[n], zeros);
         assert_null(lt_attention(b->tape, x[0], x[1], x[2], bad[i].config));
         assert_fails(lt_tape_status(b->tape), bad[i].want, bad[i].message);
         lt_tape_reset(b->tape, LT_PASS_TRAIN);
@@ -357,7 +317,7 @@ static void rotary_refuses_what_does_not_fit(void **state)
 {
     bench *b = *state;
     const double zeros[18] = {0};
-    lt_tensor *x = tensor(b, LT_SHAPE(1, 3, 6), zeros);
+    lt_tensor *x = tensor(b, LT_F64, LT_SHAPE(1, 3, 6), zeros);
     assert_null(lt_rotary(b->tape, x, (lt_rotary_config){.heads = 2}));
     assert_fails(lt_tape_status(b->tape), LT_E_SHAPE,
                  "x [1,3,6], want [B,T,C] with C a multiple of 4");

@@ -36,6 +36,15 @@ typedef struct grad_row {
     bool broken; /* a control: the check must reject this row */
 } grad_row;
 
+/* A row's function of the tape t and the inputs `in`. */
+#define FUNCTION(name, ...)                                           \
+    static lt_tensor *name(lt_tape *t, lt_tensor *const *in, void *c) \
+    {                                                                 \
+        (void)c;                                                      \
+        return __VA_ARGS__;                                           \
+    }                                                                 \
+    _Static_assert(1, "a semicolon follows")
+
 /* Each file's table: row number i, or NULL past the end. */
 typedef const grad_row *grad_rows_fn(size_t i);
 grad_rows_fn math_rows, pointwise_rows, product_rows, norm_rows, pool_rows, attention_rows,

@@ -6,29 +6,10 @@
 
 #include <math.h>
 
-static lt_tensor *add(lt_tape *t, lt_tensor *const *in, void *c)
-{
-    (void)c;
-    return lt_add(t, in[0], in[1]);
-}
-
-static lt_tensor *add_itself(lt_tape *t, lt_tensor *const *in, void *c)
-{
-    (void)c;
-    return lt_add(t, in[0], in[0]);
-}
-
-static lt_tensor *mul(lt_tape *t, lt_tensor *const *in, void *c)
-{
-    (void)c;
-    return lt_mul(t, in[0], in[1]);
-}
-
-static lt_tensor *mul_itself(lt_tape *t, lt_tensor *const *in, void *c)
-{
-    (void)c;
-    return lt_mul(t, in[0], in[0]);
-}
+FUNCTION(add, lt_add(t, in[0], in[1]));
+FUNCTION(add_itself, lt_add(t, in[0], in[0]));
+FUNCTION(mul, lt_mul(t, in[0], in[1]));
+FUNCTION(mul_itself, lt_mul(t, in[0], in[0]));
 
 static lt_tensor *four_uses(lt_tape *t, lt_tensor *const *in, void *c)
 {
@@ -37,11 +18,7 @@ static lt_tensor *four_uses(lt_tape *t, lt_tensor *const *in, void *c)
     return lt_add(t, lt_mul(t, a, b), lt_add(t, in[0], a));
 }
 
-static lt_tensor *scale(lt_tape *t, lt_tensor *const *in, void *c)
-{
-    (void)c;
-    return lt_scale(t, in[0], -0.7);
-}
+FUNCTION(scale, lt_scale(t, in[0], -0.7));
 
 static lt_tensor *softmax(lt_tape *t, lt_tensor *const *in, void *c)
 {
@@ -50,29 +27,10 @@ static lt_tensor *softmax(lt_tape *t, lt_tensor *const *in, void *c)
     return lt_mul(t, y, y);
 }
 
-static lt_tensor *relu(lt_tape *t, lt_tensor *const *in, void *c)
-{
-    (void)c;
-    return lt_relu(t, in[0]);
-}
-
-static lt_tensor *relu_of_scaled(lt_tape *t, lt_tensor *const *in, void *c)
-{
-    (void)c;
-    return lt_mul(t, lt_relu(t, lt_scale(t, in[0], -2)), in[0]);
-}
-
-static lt_tensor *dropout(lt_tape *t, lt_tensor *const *in, void *c)
-{
-    (void)c;
-    return lt_dropout(t, in[0], 0.3);
-}
-
-static lt_tensor *drop_path(lt_tape *t, lt_tensor *const *in, void *c)
-{
-    (void)c;
-    return lt_drop_path(t, in[0], 0.4);
-}
+FUNCTION(relu, lt_relu(t, in[0]));
+FUNCTION(relu_of_scaled, lt_mul(t, lt_relu(t, lt_scale(t, in[0], -2)), in[0]));
+FUNCTION(dropout, lt_dropout(t, in[0], 0.3));
+FUNCTION(drop_path, lt_drop_path(t, in[0], 0.4));
 
 static lt_tensor *to_format_there_and_back(lt_tape *t, lt_tensor *const *in, void *c)
 {
@@ -81,11 +39,7 @@ static lt_tensor *to_format_there_and_back(lt_tape *t, lt_tensor *const *in, voi
     return lt_to_format(t, lt_relu(t, last), LT_FORMAT_CONTIGUOUS);
 }
 
-static lt_tensor *cast_there_and_back(lt_tape *t, lt_tensor *const *in, void *c)
-{
-    (void)c;
-    return lt_cast(t, lt_cast(t, in[0], LT_F32), LT_F64);
-}
+FUNCTION(cast_there_and_back, lt_cast(t, lt_cast(t, in[0], LT_F32), LT_F64));
 
 static lt_tensor *flatten(lt_tape *t, lt_tensor *const *in, void *c)
 {
@@ -101,47 +55,15 @@ static lt_tensor *reshape_to_4d(lt_tape *t, lt_tensor *const *in, void *c)
     return lt_mul(t, y, y);
 }
 
-static lt_tensor *reshape_view(lt_tape *t, lt_tensor *const *in, void *c)
-{
-    (void)c;
-    return lt_add(t, lt_reshape(t, in[0], LT_SHAPE(6, 2)), lt_reshape(t, in[1], LT_SHAPE(6, 2)));
-}
-
-static lt_tensor *sum_all(lt_tape *t, lt_tensor *const *in, void *c)
-{
-    (void)c;
-    return lt_sum(t, lt_mul(t, in[0], in[0]), (lt_reduce_config){.dims = 0});
-}
-
-static lt_tensor *sum_directly(lt_tape *t, lt_tensor *const *in, void *c)
-{
-    (void)c;
-    return lt_sum(t, in[0], (lt_reduce_config){.dims = 0});
-}
-
-static lt_tensor *sum_rows(lt_tape *t, lt_tensor *const *in, void *c)
-{
-    (void)c;
-    return lt_sum(t, in[0], (lt_reduce_config){.dims = 2});
-}
-
-static lt_tensor *sum_keep(lt_tape *t, lt_tensor *const *in, void *c)
-{
-    (void)c;
-    return lt_mul(t, in[0], lt_sum(t, in[0], (lt_reduce_config){.dims = 4 | 8, .keep = true}));
-}
-
-static lt_tensor *mean_all(lt_tape *t, lt_tensor *const *in, void *c)
-{
-    (void)c;
-    return lt_mean(t, in[0], (lt_reduce_config){.dims = 0});
-}
-
-static lt_tensor *mean_pixels(lt_tape *t, lt_tensor *const *in, void *c)
-{
-    (void)c;
-    return lt_mean(t, in[0], (lt_reduce_config){.dims = 4 | 8});
-}
+FUNCTION(reshape_view,
+         lt_add(t, lt_reshape(t, in[0], LT_SHAPE(6, 2)), lt_reshape(t, in[1], LT_SHAPE(6, 2))));
+FUNCTION(sum_all, lt_sum(t, lt_mul(t, in[0], in[0]), (lt_reduce_config){.dims = 0}));
+FUNCTION(sum_directly, lt_sum(t, in[0], (lt_reduce_config){.dims = 0}));
+FUNCTION(sum_rows, lt_sum(t, in[0], (lt_reduce_config){.dims = 2}));
+FUNCTION(sum_keep,
+         lt_mul(t, in[0], lt_sum(t, in[0], (lt_reduce_config){.dims = 4 | 8, .keep = true})));
+FUNCTION(mean_all, lt_mean(t, in[0], (lt_reduce_config){.dims = 0}));
+FUNCTION(mean_pixels, lt_mean(t, in[0], (lt_reduce_config){.dims = 4 | 8}));
 
 /* Controls: y = x*x with a gradient that is wrong in one way each. */
 

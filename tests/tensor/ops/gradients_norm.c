@@ -78,23 +78,10 @@ static lt_tensor *one_dimension_with_residual(lt_tape *t, lt_tensor *const *in, 
     return lt_batchnorm1d(t, in[0], args, (lt_batchnorm2d_config){.eps = 1e-5, .momentum = 0.1});
 }
 
-static lt_tensor *two_groups(lt_tape *t, lt_tensor *const *in, void *c)
-{
-    (void)c;
-    return lt_group_norm(t, in[0], in[1], in[2], (lt_group_norm_config){2, 1e-5});
-}
-
-static lt_tensor *a_group_a_channel(lt_tape *t, lt_tensor *const *in, void *c)
-{
-    (void)c;
-    return lt_group_norm(t, in[0], in[1], in[2], (lt_group_norm_config){6, 1e-5});
-}
-
-static lt_tensor *a_group_without_gain(lt_tape *t, lt_tensor *const *in, void *c)
-{
-    (void)c;
-    return lt_group_norm(t, in[0], NULL, NULL, (lt_group_norm_config){1, 1e-3});
-}
+FUNCTION(two_groups, lt_group_norm(t, in[0], in[1], in[2], (lt_group_norm_config){2, 1e-5}));
+FUNCTION(a_group_a_channel, lt_group_norm(t, in[0], in[1], in[2], (lt_group_norm_config){6, 1e-5}));
+FUNCTION(a_group_without_gain,
+         lt_group_norm(t, in[0], NULL, NULL, (lt_group_norm_config){1, 1e-3}));
 
 /* Two readers: the gradient is a sum. */
 static lt_tensor *group_read_twice(lt_tape *t, lt_tensor *const *in, void *c)
@@ -105,30 +92,13 @@ static lt_tensor *group_read_twice(lt_tape *t, lt_tensor *const *in, void *c)
 
 static const lt_layernorm_config small_eps = {.eps = 1e-5};
 
-static lt_tensor *layernorm(lt_tape *t, lt_tensor *const *in, void *c)
-{
-    (void)c;
-    return lt_layernorm(t, in[0], in[1], in[2], small_eps);
-}
-
-static lt_tensor *layernorm_without_gain(lt_tape *t, lt_tensor *const *in, void *c)
-{
-    (void)c;
-    return lt_layernorm(t, in[0], NULL, in[1], small_eps);
-}
-
-static lt_tensor *layernorm_without_shift(lt_tape *t, lt_tensor *const *in, void *c)
-{
-    (void)c;
-    return lt_layernorm(t, in[0], in[1], NULL, small_eps);
-}
+FUNCTION(layernorm, lt_layernorm(t, in[0], in[1], in[2], small_eps));
+FUNCTION(layernorm_without_gain, lt_layernorm(t, in[0], NULL, in[1], small_eps));
+FUNCTION(layernorm_without_shift, lt_layernorm(t, in[0], in[1], NULL, small_eps));
 
 /* The sum of its squares does not depend on x: its own gradient would be 0. */
-static lt_tensor *layernorm_alone(lt_tape *t, lt_tensor *const *in, void *c)
-{
-    (void)c;
-    return lt_mul(t, lt_layernorm(t, in[0], NULL, NULL, (lt_layernorm_config){.eps = 0.01}), in[0]);
-}
+FUNCTION(layernorm_alone,
+         lt_mul(t, lt_layernorm(t, in[0], NULL, NULL, (lt_layernorm_config){.eps = 0.01}), in[0]));
 
 /* Two readers: the gradient is a sum; and the gradient of a 4-D y lies as its reader's input. */
 static lt_tensor *layernorm_read_twice(lt_tape *t, lt_tensor *const *in, void *c)
@@ -137,17 +107,8 @@ static lt_tensor *layernorm_read_twice(lt_tape *t, lt_tensor *const *in, void *c
     return lt_add(t, lt_mul(t, in[0], y), lt_add(t, in[0], y));
 }
 
-static lt_tensor *rmsnorm(lt_tape *t, lt_tensor *const *in, void *c)
-{
-    (void)c;
-    return lt_rmsnorm(t, in[0], in[1], small_eps);
-}
-
-static lt_tensor *rmsnorm_alone(lt_tape *t, lt_tensor *const *in, void *c)
-{
-    (void)c;
-    return lt_mul(t, lt_rmsnorm(t, in[0], NULL, small_eps), in[0]);
-}
+FUNCTION(rmsnorm, lt_rmsnorm(t, in[0], in[1], small_eps));
+FUNCTION(rmsnorm_alone, lt_mul(t, lt_rmsnorm(t, in[0], NULL, small_eps), in[0]));
 
 #define FIVE(how)     \
     {                 \

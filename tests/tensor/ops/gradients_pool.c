@@ -28,17 +28,8 @@ static lt_tensor *max_read_twice(lt_tape *t, lt_tensor *const *in, void *c)
     return lt_add(t, lt_mul(t, y, y), lt_scale(t, y, 3));
 }
 
-static lt_tensor *xent(lt_tape *t, lt_tensor *const *in, void *c)
-{
-    (void)c;
-    return lt_softmax_xent(t, in[0], in[1], 0);
-}
-
-static lt_tensor *xent_smooth(lt_tape *t, lt_tensor *const *in, void *c)
-{
-    (void)c;
-    return lt_softmax_xent(t, in[0], in[1], 0.1);
-}
+FUNCTION(xent, lt_softmax_xent(t, in[0], in[1], 0));
+FUNCTION(xent_smooth, lt_softmax_xent(t, in[0], in[1], 0.1));
 
 /* Targets as they come: they do not sum to 1. */
 static lt_tensor *xent_soft(lt_tape *t, lt_tensor *const *in, void *c)

@@ -2,47 +2,14 @@
 
 #include "gradients.h"
 
-static lt_tensor *matmul(lt_tape *t, lt_tensor *const *in, void *c)
-{
-    (void)c;
-    return lt_matmul(t, in[0], in[1], (lt_matmul_config){.transpose_a = false});
-}
-
-static lt_tensor *matmul_ta(lt_tape *t, lt_tensor *const *in, void *c)
-{
-    (void)c;
-    return lt_matmul(t, in[0], in[1], (lt_matmul_config){.transpose_a = true});
-}
-
-static lt_tensor *matmul_tb(lt_tape *t, lt_tensor *const *in, void *c)
-{
-    (void)c;
-    return lt_matmul(t, in[0], in[1], (lt_matmul_config){.transpose_b = true});
-}
-
-static lt_tensor *matmul_both(lt_tape *t, lt_tensor *const *in, void *c)
-{
-    (void)c;
-    return lt_matmul(t, in[0], in[1], (lt_matmul_config){.transpose_a = true, .transpose_b = true});
-}
-
-static lt_tensor *matmul_square(lt_tape *t, lt_tensor *const *in, void *c)
-{
-    (void)c;
-    return lt_matmul(t, in[0], in[0], (lt_matmul_config){.transpose_b = true});
-}
-
-static lt_tensor *linear(lt_tape *t, lt_tensor *const *in, void *c)
-{
-    (void)c;
-    return lt_linear(t, in[0], in[1], in[2]);
-}
-
-static lt_tensor *linear_without_bias(lt_tape *t, lt_tensor *const *in, void *c)
-{
-    (void)c;
-    return lt_linear(t, in[0], in[1], NULL);
-}
+FUNCTION(matmul, lt_matmul(t, in[0], in[1], (lt_matmul_config){.transpose_a = false}));
+FUNCTION(matmul_ta, lt_matmul(t, in[0], in[1], (lt_matmul_config){.transpose_a = true}));
+FUNCTION(matmul_tb, lt_matmul(t, in[0], in[1], (lt_matmul_config){.transpose_b = true}));
+FUNCTION(matmul_both,
+         lt_matmul(t, in[0], in[1], (lt_matmul_config){.transpose_a = true, .transpose_b = true}));
+FUNCTION(matmul_square, lt_matmul(t, in[0], in[0], (lt_matmul_config){.transpose_b = true}));
+FUNCTION(linear, lt_linear(t, in[0], in[1], in[2]));
+FUNCTION(linear_without_bias, lt_linear(t, in[0], in[1], NULL));
 
 #define CONV(name, ...)                                                           \
     static lt_tensor *name(lt_tape *t, lt_tensor *const *in, void *c)             \
@@ -59,11 +26,7 @@ CONV(conv_g2, .pad_h = 1, .pad_w = 1, .groups = 2)
 CONV(conv_g6_s2, .stride_h = 2, .stride_w = 2, .pad_h = 1, .pad_w = 1, .groups = 6)
 CONV(conv_uneven, .stride_h = 2, .stride_w = 3, .pad_h = 0, .pad_w = 2, .dilation_h = 2)
 
-static lt_tensor *conv_bias(lt_tape *t, lt_tensor *const *in, void *c)
-{
-    (void)c;
-    return lt_conv2d(t, in[0], in[1], in[2], (lt_conv2d_config){.pad_h = 1, .pad_w = 1});
-}
+FUNCTION(conv_bias, lt_conv2d(t, in[0], in[1], in[2], (lt_conv2d_config){.pad_h = 1, .pad_w = 1}));
 
 static lt_tensor *conv_twice(lt_tape *t, lt_tensor *const *in, void *c)
 {

@@ -31,35 +31,11 @@ SLICE(slice_middle, 1, 1, 2)
 SLICE(slice_last, -1, 2, 3)
 SLICE(slice_all, 0, 0, 3)
 
-static lt_tensor *slices_that_overlap(lt_tape *t, lt_tensor *const *in, void *c)
-{
-    (void)c;
-    return lt_mul(t, lt_slice(t, in[0], 0, 0, 3), lt_slice(t, in[0], 0, 1, 3));
-}
-
-static lt_tensor *pad_rows(lt_tape *t, lt_tensor *const *in, void *c)
-{
-    (void)c;
-    return square(t, lt_pad_rows(t, in[0], 2, 7, 0.5));
-}
-
-static lt_tensor *concat_rows(lt_tape *t, lt_tensor *const *in, void *c)
-{
-    (void)c;
-    return square(t, lt_concat(t, in, 3, 0));
-}
-
-static lt_tensor *concat_last(lt_tape *t, lt_tensor *const *in, void *c)
-{
-    (void)c;
-    return square(t, lt_concat(t, in, 2, -1));
-}
-
-static lt_tensor *concat_one(lt_tape *t, lt_tensor *const *in, void *c)
-{
-    (void)c;
-    return square(t, lt_concat(t, in, 1, 0));
-}
+FUNCTION(slices_that_overlap, lt_mul(t, lt_slice(t, in[0], 0, 0, 3), lt_slice(t, in[0], 0, 1, 3)));
+FUNCTION(pad_rows, square(t, lt_pad_rows(t, in[0], 2, 7, 0.5)));
+FUNCTION(concat_rows, square(t, lt_concat(t, in, 3, 0)));
+FUNCTION(concat_last, square(t, lt_concat(t, in, 2, -1)));
+FUNCTION(concat_one, square(t, lt_concat(t, in, 1, 0)));
 
 static lt_tensor *concat_six(lt_tape *t, lt_tensor *const *in, void *c)
 {
@@ -76,17 +52,8 @@ static lt_tensor *concat_tail(lt_tape *t, lt_tensor *const *in, void *c)
     return square(t, lt_concat(t, x, 6, 0));
 }
 
-static lt_tensor *expand_to_images(lt_tape *t, lt_tensor *const *in, void *c)
-{
-    (void)c;
-    return lt_mul(t, lt_expand(t, in[0], LT_SHAPE(2, 3, 4, 5)), in[1]);
-}
-
-static lt_tensor *expand_batch(lt_tape *t, lt_tensor *const *in, void *c)
-{
-    (void)c;
-    return lt_mul(t, lt_expand(t, in[0], LT_SHAPE(3, 2, 4)), in[1]);
-}
+FUNCTION(expand_to_images, lt_mul(t, lt_expand(t, in[0], LT_SHAPE(2, 3, 4, 5)), in[1]));
+FUNCTION(expand_batch, lt_mul(t, lt_expand(t, in[0], LT_SHAPE(3, 2, 4)), in[1]));
 
 static lt_tensor *embedding(lt_tape *t, lt_tensor *const *in, void *c)
 {
@@ -108,17 +75,8 @@ static lt_tensor *xent_of_tokens(lt_tape *t, lt_tensor *const *in, void *c)
     return lt_softmax_xent(t, in[0], constant[0], 0.1);
 }
 
-static lt_tensor *linear(lt_tape *t, lt_tensor *const *in, void *c)
-{
-    (void)c;
-    return lt_linear(t, in[0], in[1], in[2]);
-}
-
-static lt_tensor *linear_in_out(lt_tape *t, lt_tensor *const *in, void *c)
-{
-    (void)c;
-    return lt_linear_as(t, in[0], in[1], in[2], (lt_linear_config){.in_out = true});
-}
+FUNCTION(linear, lt_linear(t, in[0], in[1], in[2]));
+FUNCTION(linear_in_out, lt_linear_as(t, in[0], in[1], in[2], (lt_linear_config){.in_out = true}));
 
 /* clang-format off */
 static const grad_row rows[] = {

@@ -1,55 +1,9 @@
 /* Values of operations that move elements, and of those that take any leading dimensions, against their
  * formulas over row-major arrays. */
 
-#include "near.h"
+#include "bench.h"
 
-#include "lather/ops.h"
-
-#include <string.h>
-
-enum { MOST = 512, MADE = 8 };
-
-typedef struct bench {
-    lt_device *device;
-    lt_tape *tape;
-    lt_tensor *made[MADE];
-    int count;
-} bench;
-
-static int open_bench(void **state, bool f64)
-{
-    static bench b;
-    memset(&b, 0, sizeof b);
-    *state = &b;
-    if (lt_device_open(&b.device, "ref", &(lt_device_config){.f64 = f64})
-        || lt_tape_new(&b.tape, b.device))
-        return -1;
-    lt_tape_reset(b.tape, LT_PASS_TRAIN);
-    return 0;
-}
-
-static int open_ref(void **state)
-{
-    return open_bench(state, true);
-}
-
-static int close_bench(void **state)
-{
-    bench *b = *state;
-    lt_tape_free(&b->tape);
-    for (int i = 0; i < b->count; i++)
-        lt_tensor_free(&b->made[i]);
-    lt_device_close(&b->device);
-    return 0;
-}
-
-static lt_tensor *tensor(bench *b, lt_dtype dtype, lt_shape shape, const void *values)
-{
-    lt_tensor **t = &b->made[b->count++];
-    assert_ok(lt_tensor_new(t, b->device, dtype, shape));
-    assert_ok(lt_tensor_write(*t, values, lt_tensor_bytes(*t)));
-    return *t;
-}
+enum { MOST = 512 };
 
 /* 1, 2, 3, ... in row-major order. */
 static lt_tensor *numbers(bench *b, lt_shape shape, double *values)
@@ -201,7 +155,7 @@ static void ignored_labels_leave_the_mean(void **state)
 
 static int open_ref_f32(void **state)
 {
-    return open_bench(state, false);
+    return bench_open_as(state, false);
 }
 
 /* In a 16-bit pass the rows of a table of f32 are rounded. */
@@ -228,7 +182,7 @@ static void embedding_has_the_dtype_of_the_pass(void **state)
 
 int main(void)
 {
-#define ON_REF(f) cmocka_unit_test_setup_teardown(f, open_ref, close_bench)
+#define ON_REF(f) cmocka_unit_test_setup_teardown(f, bench_open, bench_close)
     const struct CMUnitTest tests[] = {
         ON_REF(permute_moves_dimensions),
         ON_REF(permute_to_channels_last_order_shares_memory),
@@ -240,7 +194,7 @@ int main(void)
         ON_REF(linear_takes_leading_dimensions),
         ON_REF(ignored_labels_leave_the_mean),
         cmocka_unit_test_setup_teardown(embedding_has_the_dtype_of_the_pass, open_ref_f32,
-                                        close_bench),
+                                        bench_close),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,50 +1,8 @@
 /* Values of operations against their formulas, written down once more over row-major arrays. */
 
-#include "near.h"
-
-#include "lather/ops.h"
-
-#include <string.h>
+#include "bench.h"
 
 enum { MOST = 512 };
-
-/* A device, a tape, and tensors of recognisable numbers. */
-typedef struct bench {
-    lt_device *device;
-    lt_tape *tape;
-    lt_tensor *made[8];
-    int count;
-} bench;
-
-static int bench_open(void **state)
-{
-    static bench b;
-    memset(&b, 0, sizeof b);
-    *state = &b;
-    if (lt_device_open(&b.device, "ref", &(lt_device_config){.f64 = true})
-        || lt_tape_new(&b.tape, b.device))
-        return -1;
-    lt_tape_reset(b.tape, LT_PASS_TRAIN);
-    return 0;
-}
-
-static int bench_close(void **state)
-{
-    bench *b = *state;
-    lt_tape_free(&b->tape);
-    for (int i = 0; i < b->count; i++)
-        lt_tensor_free(&b->made[i]);
-    lt_device_close(&b->device);
-    return 0;
-}
-
-static lt_tensor *tensor(bench *b, lt_dtype dtype, lt_shape shape, const void *values)
-{
-    lt_tensor **t = &b->made[b->count++];
-    assert_ok(lt_tensor_new(t, b->device, dtype, shape));
-    assert_ok(lt_tensor_write(*t, values, lt_tensor_bytes(*t)));
-    return *t;
-}
 
 /* 1, 2, 3, ... times a sign pattern, in row-major order. */
 static lt_tensor *numbers(bench *b, lt_shape shape, double *values)
