@@ -4,6 +4,8 @@
 #include "tensor/backend/cpu/onednn/conv_crop.h"
 
 #include "near.h"
+#include "tensor/backend/cpu/internal.h"
+#include "tensor/shape.h"
 
 enum { C = 2, K = 3, MOST = 512 };
 
@@ -40,17 +42,6 @@ static lt_conv_form form_of(const crop_row *r)
                                    outputs(r->w, r->s, c->stride_w, c->pad_w, c->dilation_w))};
 }
 
-static lt_view view_of(float *data, lt_shape shape, bool channels_last)
-{
-    lt_view v = {.data = data, .dtype = LT_F32, .shape = shape};
-    const int64_t *n = shape.dim;
-    const int64_t last[] = {n[1] * n[2] * n[3], 1, n[3] * n[1], n[1]};
-    const int64_t first[] = {n[1] * n[2] * n[3], n[2] * n[3], n[3], 1};
-    for (int d = 0; d < shape.ndim; d++)
-        v.stride[d] = channels_last ? last[d] : first[d];
-    return v;
-}
-
 static void fill(float *data)
 {
     for (int i = 0; i < MOST; i++)
@@ -61,8 +52,9 @@ static void same_outputs(const lt_conv_form *f, const lt_view *w, const lt_conv_
 {
     static float x[MOST], want[MOST], got[MOST];
     fill(x);
-    const lt_view xv = view_of(x, f->x, true), wv = view_of(want, f->y, true),
-                  gv = view_of(got, f->y, true);
+    const lt_view xv = lt_cpu_dense_view(x, LT_F32, f->x),
+                  wv = lt_cpu_dense_view(want, LT_F32, f->y),
+                  gv = lt_cpu_dense_view(got, LT_F32, f->y);
     assert_ok(lt_backend_ref()->conv2d(NULL, &f->config, &xv, w, NULL, &wv));
     assert_ok(lt_backend_ref()->conv2d(NULL, &part->config, &xv, &part->w, NULL, &gv));
     for (int64_t i = 0; i < lt_shape_count(f->y); i++)
@@ -76,7 +68,7 @@ static void what_is_left_makes_the_same(void **state)
     static float data[MOST];
     fill(data);
     const lt_conv_form f = form_of(r);
-    const lt_view w = view_of(data, f.w, true);
+    const lt_view w = lt_cpu_dense_view(data, LT_F32, f.w);
     lt_conv_cropped part;
     assert_int_equal(lt_conv_crop(&f, &w, &part), r->left_h > 0);
     if (!r->left_h)
@@ -94,7 +86,8 @@ static void filters_of_other_formats_are_left_alone(void **state)
     (void)state;
     static float data[MOST];
     const lt_conv_form f = form_of(&rows[0]);
-    const lt_view w = view_of(data, f.w, false);
+    lt_view w = lt_cpu_dense_view(data, LT_F32, f.w);
+    lt_format_strides(f.w, LT_FORMAT_CONTIGUOUS, w.stride);
     lt_conv_cropped part;
     assert_false(lt_conv_crop(&f, &w, &part));
 }

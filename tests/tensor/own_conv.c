@@ -139,16 +139,12 @@ typedef struct operands {
 
 static lt_view image(float *data, int64_t channels, int64_t size)
 {
-    return (lt_view){.data = data,
-                     .dtype = LT_F32,
-                     .shape = LT_SHAPE(BATCH, channels, size, size),
-                     .stride = {channels * size * size, 1, size * channels, channels}};
+    return lt_cpu_dense_view(data, LT_F32, LT_SHAPE(BATCH, channels, size, size));
 }
 
 static lt_view rows_of(float *data, int64_t rows, int64_t channels)
 {
-    return (lt_view){
-        .data = data, .dtype = LT_F32, .shape = LT_SHAPE(rows, channels), .stride = {channels, 1}};
+    return lt_cpu_dense_view(data, LT_F32, LT_SHAPE(rows, channels));
 }
 
 /* Forward with batch norm before and statistics behind, and the gradient with batch norm's sums. */
@@ -161,10 +157,7 @@ static void run_threads(operands *o, int threads)
     const lt_view x = image(o->x, CHANNELS, SIZE), dx = image(o->dx, CHANNELS, SIZE);
     const lt_view y = image(o->y, OUT, HALF), coef = rows_of(o->coef, 4, CHANNELS);
     const lt_view stats = rows_of(o->stats, 3, OUT), sums = rows_of(o->sums, 2, CHANNELS);
-    lt_view w = {.data = o->w,
-                 .dtype = LT_F32,
-                 .shape = LT_SHAPE(OUT, CHANNELS, TAPS, TAPS),
-                 .stride = {CHANNELS * TAPS * TAPS, 1, TAPS * CHANNELS, CHANNELS}};
+    const lt_view w = lt_cpu_dense_view(o->w, LT_F32, LT_SHAPE(OUT, CHANNELS, TAPS, TAPS));
     const lt_batchnorm_before norm = {&x, &coef, &coef, &coef, NULL};
     assert_ok(lt_backend_find("cpu", &be));
     assert_ok(be->open(&ctx, 0, &(lt_device_config){.threads = threads}));
