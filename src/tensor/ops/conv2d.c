@@ -14,15 +14,15 @@ static int64_t extent(int64_t size, int64_t taps, int stride, int pad, int dilat
     return steps < 0 ? 0 : steps / stride + 1;
 }
 
-static lt_status check_config(const lt_conv2d_config *c)
+lt_status lt_op_check_conv(const char *name, const lt_conv2d_config *c)
 {
     if (c->stride_h < 1 || c->stride_w < 1 || c->dilation_h < 1 || c->dilation_w < 1
         || c->groups < 1 || c->pad_h < 0 || c->pad_w < 0)
         return lt_fail(LT_E_ARG,
-                       "conv2d: stride %dx%d, padding %dx%d, dilation %dx%d, groups %d: below the "
+                       "%s: stride %dx%d, padding %dx%d, dilation %dx%d, groups %d: below the "
                        "smallest",
-                       c->stride_h, c->stride_w, c->pad_h, c->pad_w, c->dilation_h, c->dilation_w,
-                       c->groups);
+                       name, c->stride_h, c->stride_w, c->pad_h, c->pad_w, c->dilation_h,
+                       c->dilation_w, c->groups);
     return LT_OK;
 }
 
@@ -51,7 +51,7 @@ static lt_status check_shapes(const lt_node *node)
 static lt_status infer(const lt_node *node, lt_desc *out)
 {
     const lt_conv2d_config *c = node->config;
-    LT_TRY(check_config(c));
+    LT_TRY(lt_op_check_conv("conv2d", c));
     LT_TRY(check_shapes(node));
     char x[LT_SHAPE_TEXT], w[LT_SHAPE_TEXT];
     lt_shape xs = node->in[LT_CONV_X]->shape, ws = node->in[LT_CONV_W]->shape;
@@ -277,19 +277,18 @@ const lt_op lt_op_conv2d = {
     .backward = backward,
 };
 
-static int or_one(int value)
+lt_conv2d_config lt_op_conv_config(lt_conv2d_config c)
 {
-    return value ? value : 1;
+    int *const ones[] = {&c.stride_h, &c.stride_w, &c.dilation_h, &c.dilation_w, &c.groups};
+    for (int i = 0; i < 5; i++)
+        *ones[i] = *ones[i] ? *ones[i] : 1;
+    return c;
 }
 
 lt_tensor *lt_conv2d(lt_tape *tape, lt_tensor *x, lt_tensor *w, lt_tensor *b,
                      lt_conv2d_config config)
 {
-    config.stride_h = or_one(config.stride_h);
-    config.stride_w = or_one(config.stride_w);
-    config.dilation_h = or_one(config.dilation_h);
-    config.dilation_w = or_one(config.dilation_w);
-    config.groups = or_one(config.groups);
+    config = lt_op_conv_config(config);
     x = lt_op_channels_last(tape, x);
     return lt_op_run(tape, &lt_op_conv2d, (lt_tensor *[]){x, w, b}, 3, &config);
 }

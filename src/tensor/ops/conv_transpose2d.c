@@ -14,13 +14,7 @@ enum { X, W };
 static lt_status check_config(const lt_conv_transpose2d_config *t)
 {
     const lt_conv2d_config *c = &t->conv;
-    if (c->stride_h < 1 || c->stride_w < 1 || c->dilation_h < 1 || c->dilation_w < 1
-        || c->groups < 1 || c->pad_h < 0 || c->pad_w < 0)
-        return lt_fail(LT_E_ARG,
-                       "conv_transpose2d: stride %dx%d, padding %dx%d, dilation %dx%d, groups %d: "
-                       "below the smallest",
-                       c->stride_h, c->stride_w, c->pad_h, c->pad_w, c->dilation_h, c->dilation_w,
-                       c->groups);
+    LT_TRY(lt_op_check_conv("conv_transpose2d", c));
     if (t->output_pad_h < 0 || t->output_pad_h >= c->stride_h || t->output_pad_w < 0
         || t->output_pad_w >= c->stride_w)
         return lt_fail(LT_E_ARG, "conv_transpose2d: output padding %dx%d, want below stride %dx%d",
@@ -109,18 +103,10 @@ const lt_op lt_op_conv_transpose2d = {
     .backward = backward,
 };
 
-static void set_to_one(int *value)
-{
-    *value = *value ? *value : 1;
-}
-
 lt_tensor *lt_conv_transpose2d(lt_tape *tape, lt_tensor *x, lt_tensor *w, lt_tensor *b,
                                lt_conv_transpose2d_config config)
 {
-    lt_conv2d_config *c = &config.conv;
-    int *const ones[] = {&c->stride_h, &c->stride_w, &c->dilation_h, &c->dilation_w, &c->groups};
-    for (int i = 0; i < 5; i++)
-        set_to_one(ones[i]);
+    config.conv = lt_op_conv_config(config.conv);
     x = lt_op_channels_last(tape, x);
     lt_tensor *y = lt_op_run(tape, &lt_op_conv_transpose2d, (lt_tensor *[]){x, w}, 2, &config);
     if (!b || !y)

@@ -7,18 +7,21 @@
 
 enum { X, W, B };
 
+static bool in_out(const lt_node *node)
+{
+    return ((const lt_linear_config *)node->config)->in_out;
+}
+
 /* Extents of w as [out,in], whichever way it is stored. */
 static lt_shape weight_shape(const lt_node *node)
 {
-    const lt_linear_config *c = node->config;
     const lt_shape w = node->in[W]->shape;
-    return c->in_out ? LT_SHAPE(w.dim[1], w.dim[0]) : w;
+    return in_out(node) ? LT_SHAPE(w.dim[1], w.dim[0]) : w;
 }
 
 static lt_status infer(const lt_node *node, lt_desc *out)
 {
     char x[LT_SHAPE_TEXT], w[LT_SHAPE_TEXT];
-    const lt_linear_config *c = node->config;
     if (!node->in[W])
         return lt_fail(LT_E_ARG, "linear: w is NULL");
     lt_shape y = node->in[X]->shape;
@@ -26,7 +29,7 @@ static lt_status infer(const lt_node *node, lt_desc *out)
         || y.dim[y.ndim - 1] != weight_shape(node).dim[1])
         return lt_fail(LT_E_SHAPE, "linear: x %s and w %s do not fit, want [..,C] and %s",
                        lt_shape_text(y, x), lt_shape_text(node->in[W]->shape, w),
-                       c->in_out ? "[C,K]" : "[K,C]");
+                       in_out(node) ? "[C,K]" : "[K,C]");
     const int64_t features = weight_shape(node).dim[0];
     if (node->in[B] && !lt_shape_equal(node->in[B]->shape, LT_SHAPE(features)))
         return lt_fail(LT_E_SHAPE, "linear: b %s, want [%lld]",
@@ -44,19 +47,6 @@ static bool is_joint(const lt_node *node)
            && lt_node_backend(node, &ctx)->linear_grad_w;
 }
 
-/* w, or its gradient, as [out,in]. */
-static lt_view as_out_in(const lt_node *node, const lt_view *w)
-{
-    const lt_linear_config *c = node->config;
-    lt_view v = *w;
-    if (!c->in_out)
-        return v;
-    v.shape = weight_shape(node);
-    v.stride[0] = w->stride[1];
-    v.stride[1] = w->stride[0];
-    return v;
-}
-
 static lt_status forward(lt_node *node)
 {
     void *ctx;
@@ -68,7 +58,7 @@ static lt_status forward(lt_node *node)
     if (node->in[B])
         LT_TRY(lt_node_in(node, B, &b));
     LT_TRY(lt_node_out(node, &y));
-    w = as_out_in(node, &w);
+    w = lt_op_as_out_in(&w, in_out(node));
     LT_TRY(lt_op_rows_out(node, &y, &y)); /* it is row-major: nothing to bring back */
     return be->linear(ctx, &rows, &w, b.data ? &b : NULL, &y);
 }
@@ -79,19 +69,18 @@ static lt_status backward_x(lt_node *node, const lt_view *dy)
     LT_TRY(lt_node_in(node, W, &w));
     LT_TRY(lt_node_grad_out(node, X, &dx));
     LT_TRY(lt_op_rows_out(node, &dx, &rows));
-    w = as_out_in(node, &w);
+    w = lt_op_as_out_in(&w, in_out(node));
     LT_TRY(lt_op_product(node, lt_op_batch(dy, false), lt_op_batch(&w, false), &rows));
     return lt_op_rows_written(node, &rows, &dx);
 }
 
 static lt_status backward_w(lt_node *node, const lt_view *dy)
 {
-    const lt_linear_config *c = node->config;
     lt_view x, rows, dw;
     LT_TRY(lt_node_in(node, X, &x));
     LT_TRY(lt_op_rows(node, &x, &rows));
     LT_TRY(lt_node_grad_out(node, W, &dw));
-    if (c->in_out)
+    if (in_out(node))
         return lt_op_product(node, lt_op_batch(&rows, true), lt_op_batch(dy, false), &dw);
     return lt_op_product(node, lt_op_batch(dy, true), lt_op_batch(&rows, false), &dw);
 }
@@ -105,7 +94,7 @@ static lt_status backward_joint(lt_node *node, const lt_view *dy)
     LT_TRY(lt_op_rows(node, &x, &rows));
     LT_TRY(lt_node_grad_out(node, W, &dw));
     LT_TRY(lt_node_grad_out(node, B, &db));
-    dw = as_out_in(node, &dw);
+    dw = lt_op_as_out_in(&dw, in_out(node));
     return be->linear_grad_w(ctx, dy, &rows, &dw, &db);
 }
 

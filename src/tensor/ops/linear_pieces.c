@@ -25,18 +25,6 @@ static lt_exchange *group_of(const among *c)
     return c->to.group;
 }
 
-/* w, or its gradient, as [out,in], whichever way it is stored. */
-static lt_view as_out_in(const among *c, const lt_view *w)
-{
-    lt_view v = *w;
-    if (!c->to.in_out)
-        return v;
-    v.shape = LT_SHAPE(w->shape.dim[1], w->shape.dim[0]);
-    v.stride[0] = w->stride[1];
-    v.stride[1] = w->stride[0];
-    return v;
-}
-
 static const char *name_of(const among *c)
 {
     return c->gathers ? "linear_gathered" : "linear_scattered";
@@ -169,9 +157,9 @@ static lt_status backward_w(lt_node *node, const lt_view *dy, const lt_view *x)
 
 static lt_status get_weight(lt_node *node, lt_view *w)
 {
-    lt_view stored;
-    LT_TRY(lt_node_in(node, W, &stored));
-    *w = as_out_in(node->config, &stored);
+    const among *c = node->config;
+    LT_TRY(lt_node_in(node, W, w));
+    *w = lt_op_as_out_in(w, c->to.in_out);
     return LT_OK;
 }
 

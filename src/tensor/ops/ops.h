@@ -69,11 +69,14 @@ LT_OP_LIST(X)
 /* The shape rule of two inputs of which each is broadcast over the other. The output has the dtype of the
  * input that has its shape, the first's if both or neither have it. */
 lt_status lt_op_infer_either(const lt_node *node, lt_desc *out);
-/* x in the memory format that kernels of images are made for: x itself, or a copy on the tape. NULL and
- * what has other than 4 dimensions are left to the operation to refuse. */
 /* The stream of the next operation's noise. */
 lt_random lt_op_noise(const lt_tape *tape);
+/* x in the memory format that kernels of images are made for: x itself, or a copy on the tape. NULL and
+ * what has other than 4 dimensions are left to the operation to refuse. */
 lt_tensor *lt_op_channels_last(lt_tape *tape, lt_tensor *x);
+/* A convolution's geometry: 0 but in padding stands for 1; refused below the smallest. */
+lt_conv2d_config lt_op_conv_config(lt_conv2d_config c);
+lt_status lt_op_check_conv(const char *name, const lt_conv2d_config *c);
 /* An input, broadcast over the output. */
 lt_status lt_op_in_wide(lt_node *node, int input, lt_view *view);
 
@@ -87,6 +90,8 @@ lt_status lt_op_vector(lt_node *node, const lt_view *x, lt_view *vector);
 lt_status lt_op_rows_out(lt_node *node, const lt_view *y, lt_view *rows);
 lt_status lt_op_rows_written(lt_node *node, const lt_view *rows, const lt_view *y);
 
+/* A linear layer's weight, or its gradient, as [out,in], where it may be stored the other way round. */
+lt_view lt_op_as_out_in(const lt_view *w, bool in_out);
 /* A matrix, or its transpose, as a batch of one: what backends multiply. */
 lt_view lt_op_batch(const lt_view *matrix, bool transpose);
 /* y = a b, of two such batches. */

@@ -78,3 +78,14 @@ lt_status lt_op_product(lt_node *node, lt_view a, lt_view b, const lt_view *y)
     const lt_view out = lt_op_batch(y, false);
     return be->matmul(ctx, &a, &b, &out);
 }
+
+lt_view lt_op_as_out_in(const lt_view *w, bool in_out)
+{
+    lt_view v = *w;
+    if (!in_out)
+        return v;
+    v.shape = LT_SHAPE(w->shape.dim[1], w->shape.dim[0]);
+    v.stride[0] = w->stride[1];
+    v.stride[1] = w->stride[0];
+    return v;
+}

@@ -303,20 +303,30 @@ static bool sums_rows(const lt_view *x, const lt_view *y, int64_t *channels)
 
 enum { CHUNK_ELEMENTS = 32768, COLUMNS = 64, WIDE = 4096, WIDE_COLUMNS = 1024 };
 
+/* Zeros for the sums of chunks. */
+static lt_status begin_sums(lt_cpu *cpu, const lt_view *x, int64_t channels, int64_t chunks,
+                            rows *r)
+{
+    const size_t bytes = (size_t)(chunks * channels) * sizeof(float);
+    *r = (rows){.kernels = cpu->kernels,
+                .store = lt_cpu_store_of(x->dtype),
+                .x = x,
+                .channels = channels,
+                .part = lt_cpu_scratch(cpu, LT_CPU_PARTIAL, bytes)};
+    if (!r->part)
+        return LT_E_NOMEM;
+    memset(r->part, 0, bytes);
+    return LT_OK;
+}
+
 /* The sum of everything: that of COLUMNS columns, of whatever elements, and of what is left over. */
 static lt_status sum_all(lt_cpu *cpu, double factor, const lt_view *x, float *y)
 {
     const int64_t count = lt_cpu_count(x), whole = count / COLUMNS, rest = count % COLUMNS;
     const int64_t grain = CHUNK_ELEMENTS / COLUMNS, chunks = (whole + grain - 1) / grain;
     const size_t parts = (size_t)((chunks + 1) * COLUMNS);
-    rows r = {.kernels = cpu->kernels,
-              .store = lt_cpu_store_of(x->dtype),
-              .x = x,
-              .channels = COLUMNS,
-              .part = lt_cpu_scratch(cpu, LT_CPU_PARTIAL, parts * sizeof(float))};
-    if (!r.part)
-        return LT_E_NOMEM;
-    memset(r.part, 0, parts * sizeof(float));
+    rows r;
+    LT_TRY(begin_sums(cpu, x, COLUMNS, chunks + 1, &r));
     lt_parallel(whole, grain, sum_chunk, &r);
     const char *end = (const char *)x->data + (size_t)(count - rest) * lt_dtype_size(x->dtype);
     r.kernels->of[r.store].add_rows(end, 1, rest, r.part + chunks * COLUMNS);
@@ -371,15 +381,8 @@ lt_status lt_cpu_sum(void *ctx, double factor, const lt_view *x, const lt_view *
     }
     const int64_t grain = channels < CHUNK_ELEMENTS ? CHUNK_ELEMENTS / channels : 1;
     const int64_t chunks = (count + grain - 1) / grain;
-    size_t bytes = (size_t)(chunks * channels) * sizeof(float);
-    rows r = {.kernels = cpu->kernels,
-              .store = lt_cpu_store_of(x->dtype),
-              .x = x,
-              .channels = channels,
-              .part = lt_cpu_scratch(cpu, LT_CPU_PARTIAL, bytes)};
-    if (!r.part)
-        return LT_E_NOMEM;
-    memset(r.part, 0, bytes);
+    rows r;
+    LT_TRY(begin_sums(cpu, x, channels, chunks, &r));
     lt_parallel(count, grain, sum_chunk, &r);
     float *out = y->data;
     for (int64_t c = 0; c < channels; c++) {

@@ -82,6 +82,35 @@ float *lt_attention_memory(const lt_attention_job *j)
     return j->memory + lt_parallel_index() * j->memory_floats;
 }
 
+void lt_attention_pack_rows(const lt_attention_job *j, const lt_view *x, int64_t b, int64_t first,
+                            int64_t h, lt_attention_pack to)
+{
+    to.x = lt_attention_row(x, b, first, h);
+    to.step = x->stride[1];
+    to.d = j->d;
+    to.pairs = j->pairs;
+    j->kernels->of[lt_cpu_store_of(j->dtype)].attention_pack(&to);
+}
+
+void lt_attention_multiply(const lt_attention_job *j, const float *a, const float *b, int64_t rows,
+                           int64_t cols, int64_t offset, float *y)
+{
+    const lt_attention_product product = {.a = a,
+                                          .a_row = j->words,
+                                          .a_step = 1,
+                                          .b = b,
+                                          .b_panel = LT_ATTENTION_PANEL * j->words,
+                                          .c = y,
+                                          .c_row = j->row,
+                                          .rows = rows,
+                                          .cols = lt_round_up(cols, LT_ATTENTION_LANES),
+                                          .depth = j->d,
+                                          .pairs = j->pairs,
+                                          .bound = lt_attention_if_causal(j, LT_ATTENTION_COLUMNS),
+                                          .offset = offset};
+    j->kernels->attention_product(&product);
+}
+
 /* One over the sums, and lse. */
 static void finish_softmax(const work *w, int64_t rows, float *lse)
 {
@@ -105,20 +134,7 @@ static void add_block(const lt_attention_job *j, const work *w, int64_t rows, in
 {
     const int64_t cols = j->keys - key < j->block ? j->keys - key : j->block;
     const int64_t offset = lt_attention_seen(j, first_query) - 1 - key;
-    const lt_attention_product scores = {.a = w->query,
-                                         .a_row = j->words,
-                                         .a_step = 1,
-                                         .b = w->keys + key * j->words,
-                                         .b_panel = LT_ATTENTION_PANEL * j->words,
-                                         .c = w->score,
-                                         .c_row = j->row,
-                                         .rows = rows,
-                                         .cols = lt_round_up(cols, LT_ATTENTION_LANES),
-                                         .depth = j->d,
-                                         .pairs = j->pairs,
-                                         .bound = lt_attention_if_causal(j, LT_ATTENTION_COLUMNS),
-                                         .offset = offset};
-    j->kernels->attention_product(&scores);
+    lt_attention_multiply(j, w->query, w->keys + key * j->words, rows, cols, offset, w->score);
     const lt_attention_weights weights = {.score = w->score,
                                           .weight = (uint16_t *)(void *)w->weight,
                                           .row = j->row,
@@ -158,13 +174,8 @@ static void attend_tile(const call *c, const work *w, int64_t b, int64_t h, int6
 {
     const lt_attention_job *j = &c->job;
     const operands *x = &c->x;
-    const lt_attention_pack query = {.x = lt_attention_row(x->q, b, first, h),
-                                     .step = x->q->stride[1],
-                                     .rows = rows,
-                                     .d = j->d,
-                                     .pairs = j->pairs,
-                                     .left = w->query};
-    j->kernels->of[lt_cpu_store_of(j->dtype)].attention_pack(&query);
+    lt_attention_pack_rows(j, x->q, b, first, h,
+                           (lt_attention_pack){.rows = rows, .left = w->query});
     for (int64_t key = 0; key < lt_attention_seen(j, first + rows - 1); key += j->block)
         add_block(j, w, rows, first, key);
     finish_softmax(w, rows, lse_row(c, b, h, first));
@@ -191,20 +202,12 @@ static void attend(void *context, int64_t begin, int64_t end, int64_t index)
     const int64_t last = first + c->chunk < j->queries ? first + c->chunk : j->queries;
     work w;
     lay_out(j, lt_attention_memory(j), &w);
-    const lt_attention_pack keys = {.x = lt_attention_row(x->k, b, 0, g),
-                                    .step = x->k->stride[1],
-                                    .rows = lt_attention_seen(j, last - 1),
-                                    .d = j->d,
-                                    .pairs = j->pairs,
-                                    .across = w.keys};
-    lt_attention_pack values = keys;
-    values.x = lt_attention_row(x->v, b, 0, g);
-    values.step = x->v->stride[1];
-    values.across = NULL;
-    values.along = w.values;
-    values.along_panel = j->value_depth * LT_ATTENTION_PANEL;
-    j->kernels->of[lt_cpu_store_of(j->dtype)].attention_pack(&keys);
-    j->kernels->of[lt_cpu_store_of(j->dtype)].attention_pack(&values);
+    const int64_t seen = lt_attention_seen(j, last - 1);
+    lt_attention_pack_rows(j, x->k, b, 0, g, (lt_attention_pack){.rows = seen, .across = w.keys});
+    lt_attention_pack_rows(j, x->v, b, 0, g,
+                           (lt_attention_pack){.rows = seen,
+                                               .along = w.values,
+                                               .along_panel = j->value_depth * LT_ATTENTION_PANEL});
     for (int64_t i = first; i < last; i += j->tile)
         attend_tile(c, &w, b, h, i, last - i < j->tile ? last - i : j->tile);
 }

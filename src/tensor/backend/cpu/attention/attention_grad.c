@@ -56,27 +56,17 @@ typedef struct place {
     int64_t b, h, g, key, keys, query, queries, chunk;
 } place;
 
-static void pack(const lt_attention_job *j, const lt_view *x, int64_t b, int64_t first, int64_t h,
-                 lt_attention_pack to)
-{
-    to.x = lt_attention_row(x, b, first, h);
-    to.step = x->stride[1];
-    to.d = j->d;
-    to.pairs = j->pairs;
-    j->kernels->of[lt_cpu_store_of(j->dtype)].attention_pack(&to);
-}
-
 static void pack_keys(const call *c, const work *w, const place *p)
 {
     const lt_attention_grad *g = c->g;
-    pack(&c->job, g->k, p->b, p->key, p->g,
-         (lt_attention_pack){.rows = p->keys,
-                             .across = w->keys,
-                             .along = g->dq ? w->key_rows : NULL,
-                             .along_panel = c->chunk * LT_ATTENTION_PANEL});
+    lt_attention_pack_rows(&c->job, g->k, p->b, p->key, p->g,
+                           (lt_attention_pack){.rows = p->keys,
+                                               .across = w->keys,
+                                               .along = g->dq ? w->key_rows : NULL,
+                                               .along_panel = c->chunk * LT_ATTENTION_PANEL});
     if (g->dq || g->dk)
-        pack(&c->job, g->v, p->b, p->key, p->g,
-             (lt_attention_pack){.rows = p->keys, .across = w->values});
+        lt_attention_pack_rows(&c->job, g->v, p->b, p->key, p->g,
+                               (lt_attention_pack){.rows = p->keys, .across = w->values});
 }
 
 static void pack_queries(const call *c, const work *w, const place *p)
@@ -86,16 +76,16 @@ static void pack_queries(const call *c, const work *w, const place *p)
     const int64_t panel = j->tile * LT_ATTENTION_PANEL;
     const float *lse =
         (const float *)g->lse->data + (p->b * j->heads + p->h) * j->queries + p->query;
-    pack(j, g->q, p->b, p->query, p->h,
-         (lt_attention_pack){.rows = p->queries,
-                             .left = w->query,
-                             .along = g->dk ? w->query_rows : NULL,
-                             .along_panel = panel});
-    pack(j, g->dy, p->b, p->query, p->h,
-         (lt_attention_pack){.rows = p->queries,
-                             .left = g->dq || g->dk ? w->dy : NULL,
-                             .along = g->dv ? w->dy_rows : NULL,
-                             .along_panel = panel});
+    lt_attention_pack_rows(j, g->q, p->b, p->query, p->h,
+                           (lt_attention_pack){.rows = p->queries,
+                                               .left = w->query,
+                                               .along = g->dk ? w->query_rows : NULL,
+                                               .along_panel = panel});
+    lt_attention_pack_rows(j, g->dy, p->b, p->query, p->h,
+                           (lt_attention_pack){.rows = p->queries,
+                                               .left = g->dq || g->dk ? w->dy : NULL,
+                                               .along = g->dv ? w->dy_rows : NULL,
+                                               .along_panel = panel});
     const lt_attention_dots dots = {.a = lt_attention_row(g->dy, p->b, p->query, p->h),
                                     .b = lt_attention_row(g->y, p->b, p->query, p->h),
                                     .a_step = g->dy->stride[1],
@@ -111,26 +101,6 @@ static void pack_queries(const call *c, const work *w, const place *p)
 typedef struct tile {
     int64_t first, cols, offset;
 } tile;
-
-/* Products of the tile's queries with its keys' columns: scores, or dy v^T. */
-static void multiply_across(const lt_attention_job *j, const place *p, const tile *t,
-                            const float *a, const float *b, float *y)
-{
-    const lt_attention_product product = {.a = a,
-                                          .a_row = j->words,
-                                          .a_step = 1,
-                                          .b = b + t->first * j->words,
-                                          .b_panel = LT_ATTENTION_PANEL * j->words,
-                                          .c = y,
-                                          .c_row = j->row,
-                                          .rows = p->queries,
-                                          .cols = lt_round_up(t->cols, LT_ATTENTION_LANES),
-                                          .depth = j->d,
-                                          .pairs = j->pairs,
-                                          .bound = lt_attention_if_causal(j, LT_ATTENTION_COLUMNS),
-                                          .offset = t->offset};
-    j->kernels->attention_product(&product);
-}
 
 /* dk or dv of the tile's keys += the transposed tile times its queries' rows. */
 static void multiply_keys(const lt_attention_job *j, const place *p, const tile *t, const float *a,
@@ -179,9 +149,11 @@ static void add_tile(const call *c, const work *w, const place *p, const tile *t
 {
     const lt_attention_job *j = &c->job;
     const bool slopes = c->g->dq || c->g->dk;
-    multiply_across(j, p, t, w->query, w->keys, w->score);
+    const int64_t first = t->first * j->words; /* of the tile's keys, packed */
+    lt_attention_multiply(j, w->query, w->keys + first, p->queries, t->cols, t->offset, w->score);
     if (slopes)
-        multiply_across(j, p, t, w->dy, w->values, w->slope);
+        lt_attention_multiply(j, w->dy, w->values + first, p->queries, t->cols, t->offset,
+                              w->slope);
     const lt_attention_slopes s = {.score = w->score,
                                    .slope = slopes ? w->slope : NULL,
                                    .slope_rows = (uint16_t *)(void *)w->slope_rows,

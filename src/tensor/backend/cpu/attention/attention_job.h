@@ -68,4 +68,12 @@ static inline lt_attention_bound lt_attention_if_causal(const lt_attention_job *
 /* The calling thread's. */
 float *lt_attention_memory(const lt_attention_job *j);
 
+/* Packs rows from `first` on of head h of image b as `to` says, whose x, step, d and pairs are filled here. */
+void lt_attention_pack_rows(const lt_attention_job *j, const lt_view *x, int64_t b, int64_t first,
+                            int64_t h, lt_attention_pack to);
+
+/* y [rows][j->row] = products of rows a with columns b, both packed over the features: scores. */
+void lt_attention_multiply(const lt_attention_job *j, const float *a, const float *b, int64_t rows,
+                           int64_t cols, int64_t offset, float *y);
+
 #endif
