@@ -10,8 +10,8 @@
 #include "lather/checkpoint.h"
 
 enum { LT_CHECKPOINT_PREFIX = 32 };
-/* Of names of what this rank's group has for itself: "group.2."; "" for the first group, and without groups. Returns
- * prefix. */
+/* The prefix of names of state that this rank's group has for itself: "group.2."; "" for the first group, and without
+ * groups. Returns prefix. */
 const char *lt_checkpoint_prefix(const lt_local_steps *local, char prefix[LT_CHECKPOINT_PREFIX]);
 /* Adds to rank 0's list what the groups after the first send: what each one's first rank listed from number own on, its
  * optimizer's numbers and its loss scale. Collective. */
@@ -19,10 +19,10 @@ LT_MUST_CHECK lt_status lt_checkpoint_list_groups(lt_gather *gather,
                                                   const lt_checkpoint_parts *parts,
                                                   const lt_checkpoint_state *state, size_t own);
 
-/* What a checkpoint says of local steps, and what this rank takes of it. */
+/* The state of local steps in a checkpoint, and the entries that this rank takes. */
 typedef struct lt_checkpoint_groups {
     int64_t stored, since;             /* groups; 0: trained without. Inner steps since they met */
-    bool same;                         /* this run has as many: each goes on with its own */
+    bool same;                         /* this run has as many: each continues its own */
     char prefix[LT_CHECKPOINT_PREFIX]; /* of this rank's entries */
     int64_t *number; /* the optimizer's, of this rank's group; NULL: those of state.json. Owned */
     size_t numbers;

@@ -195,7 +195,7 @@ static bool has_step(const steps *list, int64_t step)
     return false;
 }
 
-/* Those that the run in a folder may go on from: `latest` and what is before it. A link to nothing
+/* Those that the run in a folder may resume from: `latest` and what is before it. A link to nothing
  * says nothing. */
 static lt_status choose_own(const char *folder, const char *checkpoints, steps *list)
 {
@@ -262,8 +262,8 @@ void lt_checkpoint_clean(const char *folder)
     lt_free(checkpoints);
 }
 
-/* A link to a checkpoint that is there; a kill may have come in front of it. What a copy has in the
- * link's place stays until the next save. */
+/* A link to a checkpoint that is there; a kill may have come before the link. A folder in the
+ * link's place, as a copy has, stays until the next save. */
 static lt_status point_again(const char *checkpoints, const char *name, int64_t step)
 {
     struct stat info;

@@ -1,5 +1,5 @@
 /* Groups of ranks that train by themselves (lather/local_steps.h) have optimizer state of their own, and within a round
- * values of their own. Rank 0 writes all of it into optim.safetensors: the first group's as ever; of group G
+ * values of their own. Rank 0 writes all of it into optim.safetensors: the first group's without a prefix; of group G
  * "group.G.ENTRY", its optimizer's numbers as "group.G.numbers" in the order of visiting, "group.G.scaling" (the loss
  * scale and its good steps), and within a round "group.G.PARAM#outer.value". What the outer step has is
  * "PARAM#outer.start" (within a round), "PARAM#outer.momentum" and each group's "PARAM#outer.residual". */

@@ -167,7 +167,7 @@ static size_t count_stored(const loading *l)
     return count;
 }
 
-/* What versions before 0.2 stored of options that are gone. */
+/* Rejects state that versions before 0.2 stored for options that are gone. */
 static lt_status check_gone(const loading *l)
 {
     int64_t stored;
@@ -299,7 +299,7 @@ static void compare_machine(const char *path, const lt_json_value *root)
                lt_version());
 }
 
-/* What differs from the run that saved it, and may show in the last bits. */
+/* Logs differences from the run that saved it which may change the last bits. */
 static void compare_runs(const char *path, const files *f, const lt_checkpoint_state *now)
 {
     const lt_checkpoint_state *s = &f->state;
@@ -326,7 +326,7 @@ static void undo(files *f, const lt_checkpoint_parts *parts)
     (void)lt_fail(LT_E_FORMAT, "%s", text);
 }
 
-/* A round that had begun goes on, else one begins. */
+/* Continues a stored round of local steps, or begins one. */
 static lt_status begin_round(const files *f, const lt_checkpoint_parts *parts, lt_status st)
 {
     if (!parts->local)

@@ -145,7 +145,7 @@ lt_status lt_checkpoint_write_state(const char *folder, const lt_checkpoint_part
     if (!st)
         st = lt_json_text(&w, &text, &bytes);
     if (!st)
-        st = write_text(folder, text, bytes - 1); /* the closing brace comes behind the sum */
+        st = write_text(folder, text, bytes - 1); /* the closing brace comes after the sum */
     lt_json_writer_clear(&w);
     return st;
 }

@@ -1,4 +1,4 @@
-/* Entries of optim.safetensors, of optimizers, local steps and reducers alike. */
+/* Entries of optim.safetensors: state of optimizers, local steps and reducers. */
 
 #include "entry.h"
 

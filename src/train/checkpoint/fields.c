@@ -29,7 +29,7 @@ typedef enum field_type {
     GIVEN
 } field_type;
 
-/* What a task gives, without a key of its own. LATER: facts that files of earlier versions lack. */
+/* A field whose key the task gives. LATER: facts that files of earlier versions lack. */
 typedef enum given { NOTHING, COUNT, EPOCH_COUNT, BEST, SUMS, TEXTS, NUMBERS, LATER } given;
 
 typedef struct field {
@@ -337,14 +337,14 @@ static lt_status get_fact(const lt_json_value *v, bool later, lt_checkpoint_stat
     return LT_OK;
 }
 
-/* What the task gave, in the order of the file. */
+/* The fields of the task, in the order of the file. */
 static lt_status get_given(const lt_json_value *root, lt_checkpoint_state *state)
 {
     char samples[KEY];
     bool later = false;
     join(samples, "epoch_", state->unit);
     for (const lt_json_value *v = root->child; v; v = v->next) {
-        later = later || !strcmp(v->key, "ranks"); /* in front of which the other facts are */
+        later = later || !strcmp(v->key, "ranks"); /* the other facts are before it */
         if (is_fixed(v->key) || !strcmp(v->key, state->unit) || !strcmp(v->key, samples))
             continue;
         if (!strncmp(v->key, "best_", 5) && !*state->best_name) {

@@ -110,7 +110,7 @@ static int64_t count_of(const lt_gathered *t, size_t holder)
     return t->holder ? lt_place_count(&t->holder[holder].place) : lt_shape_count(t->shape);
 }
 
-/* What the next holder has, row-major; host NULL: it is thrown away. */
+/* Takes the values of the next holder, row-major; host NULL: discards them. */
 static lt_status take_next(lt_gathered *t, void *host)
 {
     const size_t holder = t->taken++;

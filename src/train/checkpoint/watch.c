@@ -1,8 +1,8 @@
-/* Evaluation beside training. The folder belongs to the process that trains; what is written here has names of its own.
+/* Evaluation next to training. The folder belongs to the process that trains; files written here have other names.
  *
  * 1. A checkpoint appears complete, by a rename; its files are then linked to a name of this process, so that they
  *    stay while it reads them even if the run removes the checkpoint.
- * 2. What was evaluated is what is recorded, in the run's records or in those of evaluations: a restart goes on there.
+ * 2. A checkpoint is evaluated if a record says so, of the run or of evaluations: a restart continues from there.
  * 3. A run has ended when no process holds its folder and its weights are not older than its newest checkpoint. */
 
 #include "watch.h"
@@ -52,7 +52,7 @@ lt_status lt_watch_check(const char *folder)
     return *run || lt_run_is_used(folder) ? LT_OK : lt_fail(LT_E_ARG, "%s: holds no run", folder);
 }
 
-/* Under its own name, so that whoever comes behind a kill finds what is left. */
+/* The name is fixed, so that a restart after a kill finds the leftovers. */
 static void release(const lt_watch *w)
 {
     if (w->held && lt_commit_remove_tree(w->held))
@@ -113,7 +113,7 @@ static bool is_older(const struct timespec *a, const struct timespec *b)
     return a->tv_sec < b->tv_sec || (a->tv_sec == b->tv_sec && a->tv_nsec < b->tv_nsec);
 }
 
-/* Of FOLDER/NAME. */
+/* Stats FOLDER/NAME; false: it is not there. */
 static bool find(const lt_watch *w, const char *name, struct stat *info)
 {
     char path[LT_WATCH_PATH];

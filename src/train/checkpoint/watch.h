@@ -1,4 +1,4 @@
-/* Checkpoints of a run that another process trains: each once, as they appear, to be evaluated beside it. */
+/* Checkpoints of a run that another process trains: each once, as they appear, for evaluation during training. */
 #ifndef LT_TRAIN_WATCH_H
 #define LT_TRAIN_WATCH_H
 
@@ -13,7 +13,7 @@ enum { LT_WATCH_PATH = 1200 };
 /* A checkpoint that stays readable, whatever the run removes, until the next one. */
 typedef struct lt_watched {
     char path[LT_WATCH_PATH]; /* a folder; "": there is none now */
-    int64_t step, epoch;      /* that it is behind; the epoch that it ends or is within */
+    int64_t step, epoch;      /* at which it was saved; its epoch, finished or current */
 } lt_watched;
 
 /* Whether a folder holds a run. Errors: LT_E_IO (no such folder), LT_E_ARG. */
@@ -23,7 +23,7 @@ LT_MUST_CHECK lt_status lt_watch_open(lt_watch **out, const char *folder);
 void lt_watch_close(lt_watch **watch);
 
 /* The earliest checkpoint of which neither the run nor this watch nor one before it recorded an evaluation; its
- * checksums hold. What is gone or damaged is passed over, with one line. LT_END: the run has ended, and there is none.
+ * checksums hold. A removed or damaged one is skipped, with one line. LT_END: the run has ended, and there is none.
  * Errors: LT_E_IO, LT_E_NOMEM. */
 LT_MUST_CHECK lt_status lt_watch_next(lt_watch *watch, lt_watched *out);
 

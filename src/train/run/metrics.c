@@ -14,7 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Whether a line is a whole record of a step up to this one; redo: an epoch's record behind it is
+/* Whether a line is a whole record of a step up to this one; redo: an epoch's record after it is
  * written again. */
 static bool is_kept(const char *line, size_t bytes, int64_t step, bool redo)
 {

@@ -11,7 +11,7 @@ enum { LT_PROCESSOR_TEXT = 512 }; /* holds a comparison */
 void lt_processor_put(lt_json_writer *w);
 /* Whether a member of state.json is one of them. */
 bool lt_processor_has(const char *key);
-/* What root has otherwise than this process, "cpu_isa avx512 -> avx2, ..." into text; "": nothing. Members that are
+/* Members that differ between root and this process, "cpu_isa avx512 -> avx2, ...", into text; "": none. Members that are
  * missing, as files of earlier versions lack most, are passed over. Returns text. */
 const char *lt_processor_compare(const lt_json_value *root, char *text, size_t size);
 /* The same for FOLDER/state.json. Errors: LT_E_IO, LT_E_FORMAT, LT_E_NOMEM. */

@@ -1,4 +1,4 @@
-/* What a run shows while it works: a bar on a terminal, else lines; on stderr. */
+/* Progress of a run on stderr: a bar on a terminal, else lines. */
 #ifndef LT_TRAIN_PROGRESS_H
 #define LT_TRAIN_PROGRESS_H
 

@@ -58,7 +58,7 @@ static lt_status open_file(const lt_run *run, const char *name, FILE **out)
     return st;
 }
 
-/* Whole or not at all, and the earlier one of a resumed run stays until then. */
+/* Written whole or not at all; until then a resumed run keeps the earlier file. */
 static lt_status write_config(const lt_run *run, const lt_options *options)
 {
     char *path = lt_format("%s/config.yaml", run->folder);
@@ -89,7 +89,7 @@ static lt_status begin_records(const lt_run *run, const char *name, const lt_run
     return st;
 }
 
-/* Those of evaluations beside the run are of its steps too. */
+/* Records of evaluations by another process are of the run's steps, too. */
 static lt_status open_metrics(lt_run *run, const lt_run_config *config)
 {
     LT_TRY(begin_records(run, LT_RUN_EVALUATIONS, config));
@@ -195,7 +195,7 @@ static lt_status put_all(lt_run *run, const char *group, int64_t step, const lt_
     return LT_OK;
 }
 
-/* What stat() cannot say now, as on a server that is away, is no reason to end a run. */
+/* Fails only if the folder is gone for certain: a server that does not answer now does not end a run. */
 lt_status lt_run_check(const lt_run *run)
 {
     struct stat info;

@@ -1,4 +1,4 @@
-/* What a run folder holds, and which run that is. */
+/* Files of a run folder, and the run that they are of. */
 
 #include "run_folder.h"
 

@@ -36,7 +36,7 @@ static lt_status io_error(const char *path)
     return lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
 }
 
-/* What the holder wrote; it may have been quicker to lock than to write. */
+/* Reads what the holder wrote; it may hold the lock and not have written yet. */
 static lt_status is_held(const lt_run_lock *l)
 {
     char text[HOLDER] = "", shown[2 * HOLDER];

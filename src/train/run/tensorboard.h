@@ -9,7 +9,7 @@
 typedef struct lt_tensorboard lt_tensorboard;
 
 /* Creates FOLDER/events.out.tfevents.TIME.HOST.PID. step: where this session starts; TensorBoard
- * drops what an earlier one wrote at or behind it. Errors: LT_E_IO, LT_E_NOMEM. */
+ * drops what an earlier one wrote at that step or later. Errors: LT_E_IO, LT_E_NOMEM. */
 LT_MUST_CHECK lt_status lt_tensorboard_open(lt_tensorboard **out, const char *folder, int64_t step);
 /* One scalar. Errors: LT_E_IO. */
 LT_MUST_CHECK lt_status lt_tensorboard_scalar(lt_tensorboard *board, const char *tag, int64_t step,
