@@ -58,6 +58,7 @@ typedef struct lt_program {
     size_t count;
     const char *selector; /**< the choice that applies and defaults speak of: "optim"; or NULL */
     bool rest;            /**< arguments without dashes are allowed */
+    bool lists_all;       /**< --help alone lists options that are not common, too */
 } lt_program;
 
 /** Options that fill one struct. A program's options are one table or several: each beside the

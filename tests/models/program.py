@@ -292,8 +292,8 @@ def statistics_are_those_of_the_averaged_weights(cwd):
     run(*flags, "--max-steps", "17", "--output", "parts", cwd=cwd)  # 5 of 12 steps of the second epoch
     run(*flags, "--output", "parts", "--resume", "auto", cwd=cwd)
     same(cwd, "anew", "parts", 24)
-    fails(*NOISE, *SMALL, "--update-bn", "3", cwd=cwd, says="--update-bn 3: needs --iterate-averaging", code=USAGE)
-    fails(*flags, "--update-bn", "3", "--ema-decay", "0.9", cwd=cwd, says="--ema-decay 0.9 contradict", code=USAGE)
+    fails(*NOISE, *SMALL, "--update-bn", "3", cwd=cwd, says="--update-bn: needs --iterate-averaging", code=USAGE)
+    fails(*flags, "--update-bn", "3", "--ema-decay", "0.9", cwd=cwd, says="--update-bn and --ema-decay contradict", code=USAGE)
 
 
 def a_full_disk_ends_no_run(cwd):
@@ -512,9 +512,9 @@ def wrong_command_lines_are_refused(cwd):
         (["--crop-pct", "1.1"], "--crop-pct"),
         (["--interpolation", "nearest"], "bilinear|bicubic"),
         (["--gradient-noise"], "--grad-accum 2 with --batch-size 16"),
-        (["--gradient-noise", "--tensor-parallel", "2"], "--tensor-parallel contradict"),
-        (["--gradient-noise", "--local-steps", "2"], "--local-steps contradict"),
-        (["--gradient-noise", "--compress", "topk:0.1"], "--compress contradict"),
+        (["--gradient-noise", "--tensor-parallel", "2"], "--tensor-parallel and --gradient-noise contradict"),
+        (["--gradient-noise", "--local-steps", "2"], "--local-steps and --gradient-noise contradict"),
+        (["--gradient-noise", "--compress", "topk:0.1"], "--compress and --gradient-noise contradict"),
     ]
     for flags, says in rows:
         fails(*NOISE, *flags, cwd=cwd, says=says, code=USAGE)

@@ -47,7 +47,8 @@ static lt_status insert_all(lt_options *o, const lt_option_table *table, size_t 
             for (size_t i = 0; i < table[t].count; i++)
                 if ((table[t].option[i].after != NULL) == (pass == 1))
                     LT_TRY(insert(o, &table[t], &table[t].option[i],
-                                  table[t].option[i].common || !has_common(&table[t])));
+                                  table[t].option[i].common || o->program->lists_all
+                                      || !has_common(&table[t])));
     return LT_OK;
 }
 

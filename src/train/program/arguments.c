@@ -3,6 +3,7 @@
 
 #include "arguments.h"
 
+#include "base/options/options.h"
 #include "train/loop/mesh.h"
 #include "train/loop/option_rows.h"
 #include "train/loop/state.h"
@@ -141,25 +142,61 @@ void lt_arguments_close(lt_options **options, arguments *a)
     lt_optim_flags_close(&a->optim);
 }
 
-/* Options that make no sense alone. */
+/* The mean takes the place of a falling rate. */
+lt_status lt_averaging_resolve(const lt_averaging_config *c, lt_options *options)
+{
+    if (c->kind != LT_AVERAGING_SCHEDULE_FREE || lt_options_is_set(options, "sched"))
+        return LT_OK;
+    lt_option_row *row = lt_options_find(options, "sched", strlen("sched"));
+    LT_ASSERT(row);
+    return lt_options_assign(row, "constant", LT_OPTION_FROM_TABLE);
+}
+
+/* --- Contradictions. A config file has all flags: another value than the default's counts as given. --- */
+
+/* given: FLAG is; why it cannot be with another one, or what it needs. */
+typedef struct conflict {
+    bool given;
+    const char *flag, *why;
+} conflict;
+#define COUNT(list) (sizeof(list) / sizeof *(list))
+
+/* Errors: LT_E_ARG, of the first that is given. */
+static lt_status refuse_with(const char *other, const conflict *list, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (list[i].given)
+            return lt_fail(LT_E_ARG, "--%s and --%s contradict each other: %s", list[i].flag, other,
+                           list[i].why);
+    return LT_OK;
+}
+
+static lt_status refuse_without(const char *needed, const conflict *list, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (list[i].given)
+            return lt_fail(LT_E_ARG, "--%s: needs --%s", list[i].flag,
+                           list[i].why ? list[i].why : needed);
+    return LT_OK;
+}
+
+static bool is_on(const char *text)
+{
+    return text && strcmp(text, "off") != 0;
+}
+
 static lt_status check_needs(const arguments *a)
 {
-    const struct {
-        bool given, there;
-        const char *flag, *needs;
-    } rules[] = {
-        {a->evaluation.eval, a->weights || a->evaluation.watch, "eval", "weights or --watch"},
-        {a->schedule.sched == LT_SCHEDULE_MULTISTEP, a->schedule.milestone.count > 0,
+    const conflict list[] = {
+        {a->evaluation.eval && !a->weights && !a->evaluation.watch, "eval", "weights or --watch"},
+        {a->schedule.sched == LT_SCHEDULE_MULTISTEP && !a->schedule.milestone.count,
          "sched multistep", "milestone"},
-        {a->groups.freeze_bn, a->groups.freeze.count > 0, "freeze-bn", "freeze"},
-        {a->reset_head, a->weights != NULL, "reset-head", "weights"},
-        {a->output.resume != NULL, a->output.output != NULL, "resume", "output"},
-        {a->output.checkpoint_every > 0, a->output.output != NULL, "checkpoint-every", "output"},
+        {a->groups.freeze_bn && !a->groups.freeze.count, "freeze-bn", "freeze"},
+        {a->reset_head && !a->weights, "reset-head", "weights"},
+        {a->output.resume && !a->output.output, "resume", "output"},
+        {a->output.checkpoint_every > 0 && !a->output.output, "checkpoint-every", "output"},
     };
-    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
-        if (rules[i].given && !rules[i].there)
-            return lt_fail(LT_E_ARG, "--%s: needs --%s", rules[i].flag, rules[i].needs);
-    return LT_OK;
+    return refuse_without("", list, COUNT(list));
 }
 
 static lt_status check_output(const arguments *a)
@@ -177,34 +214,29 @@ static lt_status check_output(const arguments *a)
 /* What only a divided state reads. */
 static lt_status check_divided(const arguments *a, const lt_options *options)
 {
-    const struct {
-        const char *flag;
-        bool given; /* a config file has all flags: another value than the default's */
-    } rows[] = {{"comm-dtype", a->ranks.comm_dtype != COMM_F32},
-                {"communicate-params", a->ranks.communicate_params},
-                {"num-trainers-per-group", a->ranks.num_trainers_per_group != 0},
-                {"balance", lt_ranks_has_balance(&a->ranks)},
-                {"shard-gradients", a->ranks.shard_gradients}};
-    if (a->optim.family->divided || a->ranks.shard_optimizer || a->ranks.shard_params
-        || lt_mesh_flag_is_on(&a->ranks))
+    char needed[96];
+    const ranks_options *r = &a->ranks;
+    const conflict list[] = {
+        {r->comm_dtype != COMM_F32, "comm-dtype", NULL},
+        {r->communicate_params, "communicate-params", NULL},
+        {r->num_trainers_per_group != 0, "num-trainers-per-group", NULL},
+        {lt_ranks_has_balance(r), "balance", NULL},
+        {r->shard_gradients, "shard-gradients", NULL},
+    };
+    if (a->optim.family->divided || r->shard_optimizer || r->shard_params || lt_mesh_flag_is_on(r))
         return LT_OK;
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        if (rows[i].given)
-            return lt_fail(LT_E_ARG, "--%s: needs --shard-optimizer with --optim %s", rows[i].flag,
-                           lt_options_choice(options, "optim"));
-    return LT_OK;
+    snprintf(needed, sizeof needed, "shard-optimizer with --optim %s",
+             lt_options_choice(options, "optim"));
+    return refuse_without(needed, list, COUNT(list));
 }
 
-/* A config file has all flags: another value than the default's counts. */
 static lt_status check_compression(const ranks_options *o)
 {
     const int64_t from = o->compress_warmup_epochs, to = o->compress_until;
-    if (!o->compress || !strcmp(o->compress, "off")) {
-        if (from || to)
-            return lt_fail(LT_E_ARG, "--%s: needs --compress",
-                           from ? "compress-warmup-epochs" : "compress-until");
-        return LT_OK;
-    }
+    const conflict list[] = {{from > 0, "compress-warmup-epochs", NULL},
+                             {to > 0, "compress-until", NULL}};
+    if (!is_on(o->compress))
+        return refuse_without("compress", list, COUNT(list));
     if (to && to <= from)
         return lt_fail(LT_E_ARG,
                        "--compress-until %lld leaves no epoch behind --compress-warmup-epochs %lld",
@@ -219,42 +251,28 @@ static lt_status check_balance(const ranks_options *o)
     return lt_ranks_balance(o, &kind, &p);
 }
 
-/* What only local steps read; a config file has all flags. */
 static lt_status check_local(const ranks_options *o)
 {
-    const struct {
-        const char *flag;
-        bool given;
-    } rows[] = {{"outer-lr", fabs(o->outer_lr - 0.7) > 0},
-                {"outer-momentum", o->outer_momentum >= 0},
-                {"outer-compress", o->outer_compress && strcmp(o->outer_compress, "off") != 0}};
-    for (size_t i = 0; i < sizeof rows / sizeof *rows && !o->local_steps; i++)
-        if (rows[i].given)
-            return lt_fail(LT_E_ARG, "--%s: needs --local-steps", rows[i].flag);
-    if (o->local_steps && o->compress && strcmp(o->compress, "off") != 0)
-        return lt_fail(LT_E_ARG,
-                       "--compress %s and --local-steps %lld contradict each other: within a node "
-                       "gradients are dense; --outer-compress is of what nodes send",
-                       o->compress, (long long)o->local_steps);
-    if (o->local_steps && o->allreduce == ALLREDUCE_TWO_LEVEL)
-        return lt_fail(LT_E_ARG,
-                       "--allreduce two-level and --local-steps %lld contradict each other: "
-                       "gradients stay within a node",
-                       (long long)o->local_steps);
-    return LT_OK;
+    const conflict read[] = {{fabs(o->outer_lr - 0.7) > 0, "outer-lr", NULL},
+                             {o->outer_momentum >= 0, "outer-momentum", NULL},
+                             {is_on(o->outer_compress), "outer-compress", NULL}};
+    const conflict list[] = {
+        {is_on(o->compress), "compress",
+         "within a node gradients are dense; --outer-compress is of what nodes send"},
+        {o->allreduce == ALLREDUCE_TWO_LEVEL, "allreduce two-level",
+         "gradients stay within a node"},
+    };
+    return o->local_steps ? refuse_with("local-steps", list, COUNT(list))
+                          : refuse_without("local-steps", read, COUNT(read));
 }
 
 /* Divided parameters are gathered as they are, by all ranks, eagerly. */
 static lt_status check_sharded(const arguments *a, const lt_options *options)
 {
     const ranks_options *r = &a->ranks;
-    const bool compressed = r->compress && strcmp(r->compress, "off") != 0;
-    const struct {
-        bool given;
-        const char *flag, *why;
-    } rows[] = {
+    const conflict list[] = {
         {r->local_steps, "local-steps", "groups of nodes hold whole models"},
-        {compressed, "compress", "what is left over belongs to whole gradients"},
+        {is_on(r->compress), "compress", "what is left over belongs to whole gradients"},
         {r->allreduce == ALLREDUCE_TWO_LEVEL, "allreduce two-level",
          "parts of gradients go to their ranks at once"},
         {r->num_trainers_per_group, "num-trainers-per-group", "it divides over all ranks"},
@@ -263,35 +281,22 @@ static lt_status check_sharded(const arguments *a, const lt_options *options)
         {a->machine.graph && lt_options_is_typed(options, "graph"), "graph",
          "its steps are not captured"},
     };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows && r->shard_params; i++)
-        if (rows[i].given)
-            return lt_fail(LT_E_ARG, "--%s and --shard-params contradict each other: %s",
-                           rows[i].flag, rows[i].why);
-    return LT_OK;
+    return r->shard_params ? refuse_with("shard-params", list, COUNT(list)) : LT_OK;
 }
 
 /* Gradients of which each rank gets its parts only take one way. */
 static lt_status check_scattered(const ranks_options *r)
 {
-    if (!r->shard_gradients)
-        return LT_OK;
-    if (r->allreduce == ALLREDUCE_TWO_LEVEL)
-        return lt_fail(LT_E_ARG,
-                       "--shard-gradients and --allreduce two-level contradict each other: "
-                       "parts of gradients go to their ranks at once");
-    if (r->compress && strcmp(r->compress, "off") != 0)
-        return lt_fail(LT_E_ARG, "--shard-gradients and --compress %s contradict each other",
-                       r->compress);
-    if (r->num_trainers_per_group)
-        return lt_fail(
-            LT_E_ARG,
-            "--shard-gradients divides over all ranks, --num-trainers-per-group %lld over "
-            "groups of them",
-            (long long)r->num_trainers_per_group);
-    return LT_OK;
+    const conflict list[] = {
+        {r->allreduce == ALLREDUCE_TWO_LEVEL, "allreduce two-level",
+         "parts of gradients go to their ranks at once"},
+        {is_on(r->compress), "compress", "what is left over belongs to whole gradients"},
+        {r->num_trainers_per_group, "num-trainers-per-group", "it divides over all ranks"},
+    };
+    return r->shard_gradients ? refuse_with("shard-gradients", list, COUNT(list)) : LT_OK;
 }
 
-/* What needs the gradient of every rank, or of every micro-batch. A config file has all flags. */
+/* What needs the gradient of every rank, or of every micro-batch. */
 static lt_status check_stragglers(const arguments *a)
 {
     const ranks_options *o = &a->ranks;
@@ -300,16 +305,13 @@ static lt_status check_stragglers(const arguments *a)
     LT_TRY(lt_ranks_stragglers(o, &c, &on));
     if (c.contributors && !c.backup_workers)
         return lt_fail(LT_E_ARG, "--contributors %s: needs --backup-workers", c.contributors);
-    const bool compresses = o->compress && strcmp(o->compress, "off") != 0;
     const bool backs_up = c.backup_workers > 0;
-    const struct {
-        bool given;
-        const char *flag, *why;
-    } rows[] = {
+    const conflict list[] = {
         {backs_up && c.drop_compute, "drop-compute",
          "one leaves out whole ranks, the other parts of any"},
         {o->sync_bn, "sync-bn", "it needs all ranks in each layer"},
-        {compresses, "compress", "what was left out of a gradient that is not used would be lost"},
+        {is_on(o->compress), "compress",
+         "what was left out of a gradient that is not used would be lost"},
         {o->local_steps, "local-steps", "ranks of a node average each gradient"},
         {o->shard_gradients, "shard-gradients", "parts of gradients go to their ranks at once"},
         {o->shard_params, "shard-params", "each layer needs the weights of all ranks"},
@@ -323,58 +325,78 @@ static lt_status check_stragglers(const arguments *a)
         {c.drop_compute && o->grad_comm_dtype != COMM_F32, "grad-comm-dtype",
          "the count of micro-batches goes with gradients of f32"},
     };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows && on; i++)
-        if (rows[i].given)
-            return lt_fail(LT_E_ARG, "--%s and --%s contradict each other: %s",
-                           backs_up ? "backup-workers" : "drop-compute", rows[i].flag, rows[i].why);
-    return LT_OK;
+    return on ? refuse_with(backs_up ? "backup-workers" : "drop-compute", list, COUNT(list))
+              : LT_OK;
 }
 
-/* What leaves no whole gradients to compare. A config file has all flags. */
+/* What leaves no whole gradients to compare. */
 static lt_status check_noise(const arguments *a)
 {
     const ranks_options *o = &a->ranks;
-    const struct {
-        bool given;
-        const char *flag, *why;
-    } rows[] = {
+    const conflict list[] = {
         {o->local_steps, "local-steps", "groups of ranks have other weights"},
-        {o->compress && strcmp(o->compress, "off") != 0, "compress",
-         "what it averages is not the gradient of the batch alone"},
+        {is_on(o->compress), "compress", "what it averages is not the gradient of the batch alone"},
         {lt_mesh_flag_is_on(o), "tensor-parallel", "ranks have parts of a gradient"},
     };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows && a->training.gradient_noise; i++)
-        if (rows[i].given)
-            return lt_fail(LT_E_ARG, "--gradient-noise and --%s contradict each other: %s",
-                           rows[i].flag, rows[i].why);
-    return LT_OK;
+    return a->training.gradient_noise ? refuse_with("gradient-noise", list, COUNT(list)) : LT_OK;
+}
+
+/* A coefficient that the averaging does not read. */
+static lt_status check_coefficients(const lt_averaging_config *c)
+{
+    const lt_averaging_config usual = LT_AVERAGING_DEFAULTS;
+    const bool off = c->kind == LT_AVERAGING_OFF;
+    const conflict list[] = {
+        {off && fabs(c->train_interp_coeff - usual.train_interp_coeff) > 0, "train-interp-coeff",
+         "iterate-averaging"},
+        {c->kind != LT_AVERAGING_PRIMAL && fabs(c->eval_interp_coeff - usual.eval_interp_coeff) > 0,
+         "eval-interp-coeff", "iterate-averaging primal"},
+        {c->kind != LT_AVERAGING_SCHEDULE_FREE
+             && fabs(c->eval_coeff_lr_power - usual.eval_coeff_lr_power) > 0,
+         "eval-coeff-lr-power", "iterate-averaging schedule-free"},
+        {off && c->decay_of_y, "decay-of-y", "iterate-averaging"},
+    };
+    return refuse_without("", list, COUNT(list));
+}
+
+static lt_status check_averaging(const arguments *a, const lt_options *options)
+{
+    const lt_averaging_config *c = &a->averaging;
+    const bool updates_bn = a->evaluation.update_bn > 0;
+    const conflict update_bn = {updates_bn && !c->kind, "update-bn", "iterate-averaging"};
+    const conflict ema = {updates_bn && a->training.ema_decay > 0, "update-bn",
+                          "the moving average has statistics of its own"};
+    const conflict list[] = {
+        {a->ranks.local_steps, "local-steps", "groups of ranks average one sequence of weights"},
+        {a->ranks.shard_params, "shard-params", "each rank has the mean of all weights"},
+    };
+    LT_TRY(check_coefficients(c));
+    LT_TRY(refuse_without("", &update_bn, 1));
+    LT_TRY(refuse_with("ema-decay", &ema, 1));
+    if (c->kind == LT_AVERAGING_SCHEDULE_FREE && a->schedule.sched != LT_SCHEDULE_CONSTANT)
+        return lt_fail(LT_E_ARG,
+                       "--sched %s and --iterate-averaging schedule-free contradict each other: "
+                       "the mean takes the place of a falling rate; --sched constant, with a "
+                       "warm-up if need be, or --iterate-averaging primal",
+                       lt_options_choice(options, "sched"));
+    return c->kind ? refuse_with("iterate-averaging", list, COUNT(list)) : LT_OK;
 }
 
 static lt_status check_modes(const arguments *a, const lt_options *options)
 {
-    LT_TRY(check_needs(a));
-    LT_TRY(check_output(a));
-    LT_TRY(check_divided(a, options));
-    LT_TRY(check_sharded(a, options));
-    LT_TRY(check_scattered(&a->ranks));
-    LT_TRY(check_compression(&a->ranks));
-    LT_TRY(check_balance(&a->ranks));
-    LT_TRY(check_local(&a->ranks));
-    LT_TRY(check_stragglers(a));
-    LT_TRY(check_noise(a));
-    LT_TRY(lt_averaging_check(a, options));
-    LT_TRY(lt_mesh_flag_check(&a->ranks, options));
-    if (a->output.resume && strcmp(a->output.resume, "auto") != 0
-        && lt_options_is_typed(options, "weights"))
+    const output_options *o = &a->output;
+    const bool goes_on = o->resume && !strcmp(o->resume, "auto");
+    const bool grid = lt_mesh_flag_is_on(&a->ranks) && strchr(a->ranks.tensor_parallel, 'x');
+    const bool half = a->training.amp == AMP_BF16 || a->training.amp == AMP_F16;
+    if (o->resume && !goes_on && lt_options_is_typed(options, "weights"))
         return lt_fail(LT_E_ARG, "--resume PATH and --weights contradict each other: a checkpoint "
                                  "has weights of its own");
-    if (a->output.overwrite && a->output.resume && !strcmp(a->output.resume, "auto"))
+    if (o->overwrite && goes_on)
         return lt_fail(LT_E_ARG, "--overwrite and --resume auto contradict each other");
     if (a->loader.overfit_batches && lt_options_is_set(options, "limit-train-batches"))
         return lt_fail(LT_E_ARG, "--overfit-batches and --limit-train-batches contradict each "
                                  "other");
-    if (lt_mesh_flag_is_on(&a->ranks) && strchr(a->ranks.tensor_parallel, 'x')
-        && (a->training.amp == AMP_BF16 || a->training.amp == AMP_F16))
+    if (grid && half)
         return lt_fail(LT_E_ARG,
                        "--amp %s and --tensor-parallel %s contradict each other: partial sums on a "
                        "grid are f32",
@@ -389,6 +411,18 @@ lt_status lt_arguments_check(const arguments *a, const lt_trainer_program *progr
 {
     if (!a->data)
         return lt_fail(LT_E_ARG, "--data: missing; %s", program->data_missing);
+    LT_TRY(check_needs(a));
+    LT_TRY(check_output(a));
+    LT_TRY(check_divided(a, options));
+    LT_TRY(check_sharded(a, options));
+    LT_TRY(check_scattered(&a->ranks));
+    LT_TRY(check_compression(&a->ranks));
+    LT_TRY(check_balance(&a->ranks));
+    LT_TRY(check_local(&a->ranks));
+    LT_TRY(check_stragglers(a));
+    LT_TRY(check_noise(a));
+    LT_TRY(check_averaging(a, options));
+    LT_TRY(lt_mesh_flag_check(&a->ranks, options));
     LT_TRY(check_modes(a, options));
     if (a->training.epochs > 0 && a->schedule.warmup_epochs > a->training.epochs)
         return lt_fail(LT_E_ARG, "--warmup-epochs %g: longer than --epochs %g",

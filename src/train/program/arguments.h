@@ -5,7 +5,6 @@
 #include "program.h"
 #include "train/loop/ranks.h"
 
-#include "lather/averaging.h"
 #include "lather/ext/program.h"
 #include "lather/optim_flags.h"
 
@@ -57,12 +56,8 @@ lt_status lt_arguments_open_more(lt_options **out, arguments *args, const argume
 
 void lt_arguments_close(lt_options **options, arguments *args);
 
-/* averaging.c */
-lt_option_table lt_averaging_options(lt_averaging_config *o);
 /* Behind lt_optim_flags_resolve(): schedule-free has a constant schedule, unless another one is asked for. */
 lt_status lt_averaging_resolve(const lt_averaging_config *c, lt_options *options);
-/* Errors: LT_E_ARG (what contradicts it; a coefficient that nothing reads). */
-lt_status lt_averaging_check(const arguments *args, const lt_options *options);
 
 /* Contradictions that no single option's range can tell. */
 lt_status lt_arguments_check(const arguments *args, const lt_trainer_program *program,

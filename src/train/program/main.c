@@ -267,6 +267,7 @@ static int command_other(int argc, char *const *argv, const lt_model_family *fam
     int code = EXIT_DONE;
     void *values = calloc(1, c->bytes + 1);
     lt_program program = *c->program;
+    program.lists_all = true;
     program.name = name;
     snprintf(name, sizeof name, "%s %s", family->program, c->name);
     lt_status st = values ? lt_trainer_start(&t, family, of)

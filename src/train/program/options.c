@@ -33,6 +33,17 @@ static const lt_option training_rows[] = {
 OPTION_TABLE(lt_training_options, training_options, training_rows)
 
 #undef OF
+#define OF lt_averaging_config
+static const lt_option averaging_rows[] = {
+{"Optimizer", PICK("iterate-averaging", kind, "off|schedule-free|primal"), .common = true, .help = "take gradients at one sequence of weights, evaluate and save a mean of iterates; schedule-free: of all, with --sched constant; primal: an exponential one; with either, momentum and beta1 are best 0"},
+{"Optimizer", NUM("train-interp-coeff", train_interp_coeff, 1e-6, 1), .value = "0.8", .through = "opt-kwargs", .help = "how much of the mean is in the weights at which gradients are taken; the rest is the last iterate"},
+{"Optimizer", NUM("eval-interp-coeff", eval_interp_coeff, 0, 1), .below = true, .value = "0.9", .through = "opt-kwargs", .help = "primal: how much of the last mean is in the mean"},
+{"Optimizer", NUM("eval-coeff-lr-power", eval_coeff_lr_power, 0, 100), .value = "2", .through = "opt-kwargs", .help = "schedule-free: an iterate's weight is this power of its learning rate, so that those of a warm-up count less"},
+{"Optimizer", BOOL("decay-of-y", decay_of_y), .through = "opt-kwargs", .help = "adamw, sgd without momentum: weight decay is of the weights at which gradients are taken, as in schedulefree's optimizers, not of the last iterate"},
+};
+OPTION_TABLE(lt_averaging_options, lt_averaging_config, averaging_rows)
+
+#undef OF
 #define OF evaluation_options
 static const lt_option evaluation_rows[] = {
 {"Evaluation", BOOL("eval", eval), .common = true, .help = "only evaluate --weights; the command evaluate is the same"},

@@ -3,6 +3,7 @@
 #ifndef LT_TRAIN_OPTIONS_H
 #define LT_TRAIN_OPTIONS_H
 
+#include "lather/averaging.h"
 #include "lather/options.h"
 
 /* Indices of the choices, in the order of the rows. */
@@ -49,6 +50,7 @@ typedef struct machine_options {
 
 lt_option_table lt_loader_options(loader_options *o);
 lt_option_table lt_training_options(training_options *o);
+lt_option_table lt_averaging_options(lt_averaging_config *o);
 lt_option_table lt_evaluation_options(evaluation_options *o);
 lt_option_table lt_output_options(output_options *o);
 lt_option_table lt_machine_options(machine_options *o);
