@@ -168,13 +168,29 @@ static const lt_option of_ranks[] = {
 };
 /* clang-format on */
 
+lt_status bench_read_list(const char *option, const char *text, double *out, int most, int *count)
+{
+    char *end;
+    *count = 0;
+    for (const char *at = text;; at = end + 1) {
+        const double value = strtod(at, &end);
+        if (end == at || (*end && *end != ','))
+            return lt_fail(LT_E_ARG, "--%s: '%s' is no list such as 1,10,100", option, text);
+        if (*count == most)
+            return lt_fail(LT_E_ARG, "--%s: more than %d values", option, most);
+        out[(*count)++] = value;
+        if (!*end)
+            return LT_OK;
+    }
+}
+
 /* Fills the settings, which begin with *c. */
 static lt_status parse(lt_options **options, const lt_program *program, const bench_command *b,
                        bench_common *c, int argc, char *const *argv)
 {
     lt_option_table table[5] = {{b->option, b->count, c}};
     size_t count = 1;
-    if (b->has_model)
+    if (b->kind == BENCH_NETWORK)
         table[count++] = (lt_option_table){of_model, sizeof of_model / sizeof *of_model, c};
     if (b->kind == BENCH_RANKS)
         table[count++] = (lt_option_table){of_ranks, sizeof of_ranks / sizeof *of_ranks, c};
@@ -198,7 +214,7 @@ static lt_status run(const bench_command *b, bench_common *c)
                                      .fused = (lt_fused)c->fused};
     lt_device *device = NULL;
     c->began = bench_seconds();
-    if (b->has_model && !c->model.classes)
+    if (b->kind == BENCH_NETWORK && !c->model.classes)
         c->model.classes = bench_model_of(c->model.arch)->usual_classes;
     LT_TRY(lt_device_open(&device, c->device, &config));
     const lt_status st = b->run(device, NULL, c);

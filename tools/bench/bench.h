@@ -46,24 +46,34 @@ typedef enum bench_kind {
     BENCH_NO_DEVICE,
     BENCH_OWN_DEVICES, /* opens them itself */
     BENCH_DEVICE,      /* on one device */
+    BENCH_NETWORK,     /* on one device, with the options of a model and a batch */
     BENCH_RANKS        /* on every rank, with the options of ranks */
 } bench_kind;
 
 typedef struct bench_command {
     const char *name, *summary;
     bench_kind kind;
-    bool has_model; /* has the options of a model and a batch */
     const lt_option *option;
     size_t count, size; /* rows of options; bytes of the settings */
     bench_run_fn *run;
 } bench_command;
 
-#define BENCH_SETTINGS(table) \
-    .option = (table), .count = sizeof(table) / sizeof *(table), .size = sizeof(settings)
+/* Defines bench_NAME, whose work is run_NAME(), with the options of a table in settings. */
+#define BENCH_COMMAND(id, which, table, text)                                   \
+    const bench_command bench_##id = {.name = #id,                              \
+                                      .summary = (text),                        \
+                                      .kind = (which),                          \
+                                      .option = (table),                        \
+                                      .count = sizeof(table) / sizeof *(table), \
+                                      .size = sizeof(settings),                 \
+                                      .run = run_##id}
 
 extern const bench_command bench_attention, bench_ceilings, bench_eval, bench_exchange,
     bench_linear, bench_links, bench_loader, bench_ops, bench_optim, bench_overlap, bench_regimes,
     bench_roots, bench_service, bench_stragglers, bench_train;
+
+/* Reads "1,10,100" as the value of an option. Errors: LT_E_ARG (no list of numbers, or of more than most). */
+lt_status bench_read_list(const char *option, const char *text, double *out, int most, int *count);
 
 /* --- Ranks: threads of this process, or the processes of a launcher --- */
 

@@ -110,9 +110,5 @@ static lt_status run_ceilings(lt_device *device, lt_comm *comm, const void *valu
     return LT_OK;
 }
 
-const bench_command bench_ceilings = {
-    .name = "ceilings",
-    .summary = "time copies and matrix products: what the device can reach",
-    .kind = BENCH_DEVICE,
-    BENCH_SETTINGS(table),
-    .run = run_ceilings};
+BENCH_COMMAND(ceilings, BENCH_DEVICE, table,
+              "time copies and matrix products: what the device can reach");

@@ -274,12 +274,8 @@ static lt_status run_overlap(lt_device *device, lt_comm *comm, const void *s)
     return play((player){.s = s, .device = device, .comm = comm}, open_overlap, measure_overlap);
 }
 
-const bench_command bench_overlap = {
-    .name = "overlap",
-    .summary = "time a training step of several ranks with and without overlap",
-    .kind = BENCH_RANKS,
-    BENCH_SETTINGS(overlap_options),
-    .run = run_overlap};
+BENCH_COMMAND(overlap, BENCH_RANKS, overlap_options,
+              "time a training step of several ranks with and without overlap");
 
 /* --- bench exchange --- */
 
@@ -423,9 +419,5 @@ static lt_status run_exchange(lt_device *device, lt_comm *comm, const void *s)
     return play((player){.s = s, .device = device, .comm = comm}, open_exchange, measure_exchange);
 }
 
-const bench_command bench_exchange = {
-    .name = "exchange",
-    .summary = "time the mean of gradients over ranks, by each of several reducers",
-    .kind = BENCH_RANKS,
-    BENCH_SETTINGS(exchange_options),
-    .run = run_exchange};
+BENCH_COMMAND(exchange, BENCH_RANKS, exchange_options,
+              "time the mean of gradients over ranks, by each of several reducers");

@@ -220,8 +220,4 @@ static lt_status run_loader(lt_device *device, lt_comm *comm, const void *values
     return st;
 }
 
-const bench_command bench_loader = {.name = "loader",
-                                    .summary = "time reading, decoding and transforming images",
-                                    .kind = BENCH_DEVICE,
-                                    BENCH_SETTINGS(table),
-                                    .run = run_loader};
+BENCH_COMMAND(loader, BENCH_DEVICE, table, "time reading, decoding and transforming images");

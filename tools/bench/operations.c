@@ -405,11 +405,7 @@ static lt_status run_ops(lt_device *device, lt_comm *comm, const void *values)
     return st;
 }
 
-const bench_command bench_ops = {.name = "ops",
-                                 .summary = "time single operations, forward and backward",
-                                 .kind = BENCH_DEVICE,
-                                 BENCH_SETTINGS(ops_options),
-                                 .run = run_ops};
+BENCH_COMMAND(ops, BENCH_DEVICE, ops_options, "time single operations, forward and backward");
 
 /* --- bench linear and bench attention: forward, and a step, which is forward with backward --- */
 
@@ -474,11 +470,7 @@ static lt_status run_linear(lt_device *device, lt_comm *comm, const void *values
     return LT_OK;
 }
 
-const bench_command bench_linear = {.name = "linear",
-                                    .summary = "time matrix products of transformers",
-                                    .kind = BENCH_DEVICE,
-                                    BENCH_SETTINGS(linear_options),
-                                    .run = run_linear};
+BENCH_COMMAND(linear, BENCH_DEVICE, linear_options, "time matrix products of transformers");
 
 /* bytes: what the process holds above what it held with its inputs. */
 static void print_attention(const lt_device *device, const bench_common *c, const double *ms,
@@ -515,8 +507,4 @@ static lt_status run_attention(lt_device *device, lt_comm *comm, const void *val
     return st;
 }
 
-const bench_command bench_attention = {.name = "attention",
-                                       .summary = "time attention, forward and backward",
-                                       .kind = BENCH_DEVICE,
-                                       BENCH_SETTINGS(attention_options),
-                                       .run = run_attention};
+BENCH_COMMAND(attention, BENCH_DEVICE, attention_options, "time attention, forward and backward");

@@ -335,8 +335,4 @@ static lt_status run_optim(lt_device *device, lt_comm *comm, const void *values)
     return st;
 }
 
-const bench_command bench_optim = {.name = "optim",
-                                   .summary = "time an optimizer's step on a network's parameters",
-                                   .kind = BENCH_DEVICE,
-                                   BENCH_SETTINGS(table),
-                                   .run = run_optim};
+BENCH_COMMAND(optim, BENCH_DEVICE, table, "time an optimizer's step on a network's parameters");

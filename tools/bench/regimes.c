@@ -55,28 +55,13 @@ typedef struct values {
     int count;
 } values;
 
-static lt_status add(values *v, const char *option, double value, double most)
+static lt_status read_values(values *v, const char *option, const char *text, double most)
 {
-    if (!(value > 0 && value <= most))
-        return lt_fail(LT_E_ARG, "--%s: %g is not in (0, %g]", option, value, most);
-    if (v->count == MAX_VALUES)
-        return lt_fail(LT_E_ARG, "--%s: more than %d values", option, MAX_VALUES);
-    v->at[v->count++] = value;
+    LT_TRY(bench_read_list(option, text, v->at, MAX_VALUES, &v->count));
+    for (int i = 0; i < v->count; i++)
+        if (!(v->at[i] > 0 && v->at[i] <= most))
+            return lt_fail(LT_E_ARG, "--%s: %g is not in (0, %g]", option, v->at[i], most);
     return LT_OK;
-}
-
-/* "1,10,100". */
-static lt_status read_list(values *v, const char *option, const char *text, double most)
-{
-    char *end;
-    for (const char *at = text;; at = end + 1) {
-        double value = strtod(at, &end);
-        if (end == at || (*end && *end != ','))
-            return lt_fail(LT_E_ARG, "--%s: '%s' is no list such as 1,10,100", option, text);
-        LT_TRY(add(v, option, value, most));
-        if (!*end)
-            return LT_OK;
-    }
 }
 
 /* A list, or "8..1024": doublings. */
@@ -85,13 +70,13 @@ static lt_status read_ranks(values *v, const char *text)
     const double most = 1 << 20;
     const char *dots = strstr(text, "..");
     if (!dots)
-        return read_list(v, "ranks", text, most);
+        return read_values(v, "ranks", text, most);
     char *end, *last_end;
     const long first = strtol(text, &end, 10), last = strtol(dots + 2, &last_end, 10);
     if (end != dots || *last_end || first < 1 || last < first)
         return lt_fail(LT_E_ARG, "--ranks: '%s' is no range such as 8..1024", text);
     for (long r = first; r <= last && r <= (long)most; r *= 2)
-        LT_TRY(add(v, "ranks", (double)r, most));
+        v->at[v->count++] = (double)r; /* at most 21 */
     return LT_OK;
 }
 
@@ -243,14 +228,10 @@ static lt_status run_regimes(lt_device *device, lt_comm *comm, const void *value
     const settings *s = values_of_options;
     values gbit = {.count = 0}, ranks = {.count = 0};
     (void)device, (void)comm;
-    LT_TRY(read_list(&gbit, "gbit", s->gbit, 1e6));
+    LT_TRY(read_values(&gbit, "gbit", s->gbit, 1e6));
     LT_TRY(read_ranks(&ranks, s->ranks));
     return map(s, &gbit, &ranks);
 }
 
-const bench_command bench_regimes = {
-    .name = "regimes",
-    .summary = "map which exchange of gradients is the fastest, by simulation",
-    .kind = BENCH_NO_DEVICE,
-    BENCH_SETTINGS(table),
-    .run = run_regimes};
+BENCH_COMMAND(regimes, BENCH_NO_DEVICE, table,
+              "map which exchange of gradients is the fastest, by simulation");

@@ -40,7 +40,7 @@ static const lt_option table[] = {
 };
 /* clang-format on */
 
-enum { SOLVERS = LT_ROOT_RATIONAL + 1 };
+enum { SOLVERS = LT_ROOT_RATIONAL + 1, MOST_CONDITIONS = 32 };
 
 /* One solver on one list of matrices. */
 typedef struct result {
@@ -296,6 +296,9 @@ static lt_status compare(lt_device *device, const settings *s, const char *name,
 
 static lt_status compare_made(lt_device *device, const settings *s)
 {
+    double condition[MOST_CONDITIONS];
+    int conditions;
+    LT_TRY(bench_read_list("conditions", s->conditions, condition, MOST_CONDITIONS, &conditions));
     for (const char *size = s->sizes; size && *size; size = strchr(size, ',')) {
         size += *size == ',';
         char *end;
@@ -303,11 +306,9 @@ static lt_status compare_made(lt_device *device, const settings *s)
                       count = *end == 'x' ? strtoll(end + 1, NULL, 10) : s->batch;
         if (n < 1 || count < 1)
             return lt_fail(LT_E_ARG, "bench roots: --sizes %s", s->sizes);
-        for (const char *at = s->conditions; at && *at; at = strchr(at, ',')) {
-            at += *at == ',';
-            const double condition = strtod(at, NULL);
+        for (int i = 0; i < conditions; i++) {
             samples list = {0};
-            lt_status st = samples_add_made(&list, n, condition, s->batch, count);
+            lt_status st = samples_add_made(&list, n, condition[i], s->batch, count);
             if (!st && s->bases)
                 st = samples_move(&list, s->moved);
             if (!st)
@@ -346,8 +347,4 @@ static lt_status run_roots(lt_device *device, lt_comm *comm, const void *values)
     return st;
 }
 
-const bench_command bench_roots = {.name = "roots",
-                                   .summary = "accuracy and time of inverse roots, against LAPACK",
-                                   .kind = BENCH_DEVICE,
-                                   BENCH_SETTINGS(table),
-                                   .run = run_roots};
+BENCH_COMMAND(roots, BENCH_DEVICE, table, "accuracy and time of inverse roots, against LAPACK");

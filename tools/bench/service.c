@@ -117,8 +117,4 @@ static lt_status run_service(lt_device *device, lt_comm *comm, const void *value
     return st;
 }
 
-const bench_command bench_service = {.name = "service",
-                                     .summary = "time calls of a service",
-                                     .kind = BENCH_NO_DEVICE,
-                                     BENCH_SETTINGS(table),
-                                     .run = run_service};
+BENCH_COMMAND(service, BENCH_NO_DEVICE, table, "time calls of a service");

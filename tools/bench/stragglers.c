@@ -333,24 +333,18 @@ static void print_json(const settings *s, const results *all)
     printf("]}\n");
 }
 
-/* "0,1,3" into values in rising order from 0. */
+/* "0,1,3": values in rising order from 0. */
 static lt_status read_backups(const settings *s, double *out, int *count)
 {
-    const char *at = s->backups;
-    for (*count = 0; *at; ++*count) {
-        char *end;
-        const long value = strtol(at, &end, 10);
-        const long last = *count ? (long)out[*count - 1] : -1;
-        if (end == at || value <= last || (!*count && value) || *count == MAX_BACKUPS
-            || s->needed + value > BENCH_MAX_RANKS || (*end && *end != ','))
-            return lt_fail(LT_E_ARG,
-                           "--backup-workers: '%s' is no list that begins with 0 and rises, of at "
-                           "most %d numbers, with at most %d ranks together",
-                           s->backups, MAX_BACKUPS, BENCH_MAX_RANKS);
-        out[*count] = (double)value;
-        at = end + (*end == ',');
-    }
-    return LT_OK;
+    LT_TRY(bench_read_list("backup-workers", s->backups, out, MAX_BACKUPS, count));
+    bool rises = out[0] == 0 && (double)s->needed + out[*count - 1] <= BENCH_MAX_RANKS;
+    for (int i = 1; i < *count; i++)
+        rises = rises && out[i] > out[i - 1] && out[i] == floor(out[i]);
+    return rises ? LT_OK
+                 : lt_fail(LT_E_ARG,
+                           "--backup-workers: '%s' does not rise from 0, or makes more than %d "
+                           "ranks together",
+                           s->backups, BENCH_MAX_RANKS);
 }
 
 static lt_status try_all(const settings *s, results *all)
@@ -383,9 +377,5 @@ static lt_status run_stragglers(lt_device *device, lt_comm *comm, const void *va
     return LT_OK;
 }
 
-const bench_command bench_stragglers = {
-    .name = "stragglers",
-    .summary = "time steps that do not wait for slow ranks, beside what order statistics predict",
-    .kind = BENCH_OWN_DEVICES,
-    BENCH_SETTINGS(table),
-    .run = run_stragglers};
+BENCH_COMMAND(stragglers, BENCH_OWN_DEVICES, table,
+              "time steps that do not wait for slow ranks, beside what order statistics predict");

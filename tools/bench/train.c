@@ -137,13 +137,8 @@ static lt_status run_eval(lt_device *device, lt_comm *comm, const void *values)
     return st;
 }
 
-const bench_command bench_eval = {.name = "eval",
-                                  .summary =
-                                      "time a forward pass that evaluates, on synthetic data",
-                                  .kind = BENCH_DEVICE,
-                                  .has_model = true,
-                                  BENCH_SETTINGS(eval_options),
-                                  .run = run_eval};
+BENCH_COMMAND(eval, BENCH_NETWORK, eval_options,
+              "time a forward pass that evaluates, on synthetic data");
 
 /* --- Training --- */
 
@@ -324,9 +319,4 @@ static lt_status run_train(lt_device *device, lt_comm *comm, const void *values)
     return st;
 }
 
-const bench_command bench_train = {.name = "train",
-                                   .summary = "time a training step on synthetic data",
-                                   .kind = BENCH_DEVICE,
-                                   .has_model = true,
-                                   BENCH_SETTINGS(train_options),
-                                   .run = run_train};
+BENCH_COMMAND(train, BENCH_NETWORK, train_options, "time a training step on synthetic data");
