@@ -5,23 +5,15 @@
 #include "base/alloc.h"
 #include "makers.h"
 #include "optim/sharding/placed.h"
+#include "ranks.h"
 #include "tensor/tensor.h"
 
 #include "lather/ext/fail.h"
 #include "lather/placed_optim.h"
 
-#include <pthread.h>
-#include <stdio.h>
 #include <string.h>
 
-enum {
-    PARAMS = 5,
-    MOST = 288,
-    ELEMENTS = 240 + 288 + 176 + 6 + 48,
-    RANKS = 16,
-    STEPS = 20,
-    TEXT = 256
-};
+enum { PARAMS = 5, MOST = 288, ELEMENTS = 240 + 288 + 176 + 6 + 48, RANKS = 16, STEPS = 20 };
 enum { NO_GRADIENT = 3, WRITTEN = 5, NOT_A_NUMBER = 6, SOME_ONLY = 9, STATE_BYTES = 1 << 18 };
 
 static const char *const names[PARAMS] = {"in_proj", "table", "out", "gain", "kernel"};
@@ -101,20 +93,17 @@ typedef struct checkpoint {
 } checkpoint;
 
 typedef struct player {
+    test_rank base;
     const scenario *scenario;
-    int rank, ranks;
     bool whole;
     grid layout;
-    lt_comm *world, *copy;
-    lt_device *device;
+    lt_comm *copy; /* base.comm is the world */
     lt_param param[PARAMS];
     lt_params list;
     lt_placed *placed;
     lt_optim *optim;
     const checkpoint *start; /* NULL: none */
     record state;
-    lt_status status;
-    char message[TEXT];
     double value[ELEMENTS]; /* logical; of a box the elements that it has, else 0 */
     bool has[ELEMENTS];
     double norm[STEPS + 1];
@@ -224,7 +213,7 @@ typedef double number_fn(const player *p, int t, int k, int64_t i);
 static inline lt_place place_of_player(const player *p, int k)
 {
     return p->whole ? lt_place_whole(shapes[k])
-                    : box_of_rank(p->layout, k, p->rank % ranks_of(p->layout));
+                    : box_of_rank(p->layout, k, p->base.rank % ranks_of(p->layout));
 }
 
 /* Fills a tensor by logical indices. */
@@ -256,13 +245,13 @@ static inline void open_params(player *p)
 {
     const scenario *s = p->scenario;
     const lt_device_config config = {.f64 = s->f64, .threads = 1};
-    assert_ok(lt_device_open(&p->device, s->kind ? s->kind : "ref", &config));
+    assert_ok(lt_device_open(&p->base.device, s->kind ? s->kind : "ref", &config));
     for (int k = 0; k < PARAMS; k++) {
         lt_param *param = &p->param[k];
         const lt_place place = place_of_player(p, k);
         assert_ok(place.extent.ndim == 4 && k == 4
-                      ? lt_param_init_filter(param, p->device, "", names[k], place.extent)
-                      : lt_param_init(param, p->device, "", names[k], place.extent, 0));
+                      ? lt_param_init_filter(param, p->base.device, "", names[k], place.extent)
+                      : lt_param_init(param, p->base.device, "", names[k], place.extent, 0));
         if (!p->whole)
             assert_ok(lt_param_set_place(param, &place));
         param->role = k == 3 ? LT_ROLE_NORM : LT_ROLE_WEIGHT;
@@ -289,10 +278,10 @@ static inline lt_status step(player *p, int t)
         LT_TRY(p->scenario->before(p, t));
     const lt_step numbers = {.lr = 0.01, .clip_norm = p->scenario->clip, .attempt = t};
     const uint64_t copy = p->copy ? lt_comm_bytes(p->copy) : 0;
-    const uint64_t world = p->world ? lt_comm_bytes(p->world) : 0;
+    const uint64_t world = p->base.comm ? lt_comm_bytes(p->base.comm) : 0;
     LT_TRY(lt_optim_step(p->optim, &numbers));
     p->gradient_bytes = p->copy ? lt_comm_bytes(p->copy) - copy : 0;
-    p->all_bytes = p->gradient_bytes + (p->world ? lt_comm_bytes(p->world) - world : 0);
+    p->all_bytes = p->gradient_bytes + (p->base.comm ? lt_comm_bytes(p->base.comm) - world : 0);
     LT_TRY(lt_optim_result(p->optim, &result));
     p->norm[t] = result.grad_norm;
     p->applied[t] = result.applied;
@@ -331,12 +320,12 @@ static inline void count_by_hand(player *p)
         lt_shape offset, extent;
         lt_shard_box(p->optim, i, &offset, &extent);
         assert_int_equal(lt_shape_count(extent), s->part[i].elements);
-        for (int64_t e = 0; e < s->part[i].elements && s->part[i].owner == p->rank; e++) {
+        for (int64_t e = 0; e < s->part[i].elements && s->part[i].owner == p->base.rank; e++) {
             const int64_t at = element_of_part(shapes[k], offset, extent, e);
             p->parts_elements++;
-            p->foreign += !holds(p, p->rank, k, at);
-            for (int r = 0; r < p->ranks; r++)
-                p->pushed += r != p->rank && holds(p, r, k, at);
+            p->foreign += !holds(p, p->base.rank, k, at);
+            for (int r = 0; r < p->base.ranks; r++)
+                p->pushed += r != p->base.rank && holds(p, r, k, at);
         }
     }
 }
@@ -344,7 +333,7 @@ static inline void count_by_hand(player *p)
 static inline lt_status attach(player *p)
 {
     const scenario *s = p->scenario;
-    const lt_shard_config c = {.comm = p->world,
+    const lt_shard_config c = {.comm = p->base.comm,
                                .dtype = s->dtype,
                                .gather_params = s->gather_params,
                                .balance = s->balance};
@@ -354,10 +343,10 @@ static inline lt_status attach(player *p)
             LT_TRY(lt_optim_shard(p->optim, &c));
         return lt_optim_shard_gradients(p->optim, NULL);
     }
-    LT_TRY(lt_comm_split(p->world, p->rank / ranks_of(p->layout), p->rank, &p->copy));
+    LT_TRY(lt_comm_split(p->base.comm, p->base.rank / ranks_of(p->layout), p->base.rank, &p->copy));
     if (s->spoil)
         s->spoil(p);
-    LT_TRY(lt_placed_new(&p->placed, &p->list, p->world, p->copy));
+    LT_TRY(lt_placed_new(&p->placed, &p->list, p->base.comm, p->copy));
     if (s->in_place) {
         LT_TRY(s->make_other ? s->make_other(p) : make_optim(s, &p->optim, &p->list));
         LT_TRY(lt_placed_attach_boxes(p->placed, p->optim));
@@ -370,8 +359,9 @@ static inline lt_status attach(player *p)
     return lt_placed_traffic_of(p->placed, &p->traffic);
 }
 
-static inline lt_status run(player *p)
+static inline lt_status run(void *rank)
 {
+    player *p = rank;
     const scenario *s = p->scenario;
     LT_TRY(attach(p));
     lt_alloc_fail_at(0); /* it was attached all the same */
@@ -389,18 +379,13 @@ static inline lt_status run(player *p)
     return visit(p, &p->state, false);
 }
 
-static inline void *play(void *context)
+static inline void end_run(void *rank)
 {
-    player *p = context;
-    p->status = run(p);
-    snprintf(p->message, TEXT, "%s", p->status ? lt_error_message() : "");
-    if (p->status && p->world)
-        lt_comm_abort(p->world);
+    player *p = rank;
     lt_optim_free(&p->optim);
     lt_placed_free(&p->placed);
     if (p->copy)
         lt_comm_close(&p->copy);
-    return NULL;
 }
 
 /* Reads the values, and closes what the run had. */
@@ -423,60 +408,47 @@ static inline void take_values(player *p)
     lt_params_clear(&p->list);
 }
 
-static inline player new_player(const scenario *s, bool whole, grid layout, int rank, int ranks)
+/* Not 0: this allocation fails, counted over all ranks from when they begin. */
+static int64_t fail_at;
+
+/* Each rank has its layout, and whether it is whole, already. */
+static inline void play_all(player *p, int ranks, const scenario *s, const checkpoint *start)
 {
-    player p = {.scenario = s, .whole = whole, .layout = layout, .rank = rank, .ranks = ranks};
-    p.state.bytes = lt_alloc(STATE_BYTES, 1);
-    assert_non_null(p.state.bytes);
-    return p;
+    const rank_group g = {RANKS_OF(p, ranks), .fail_at = fail_at, .run = run, .end = end_run};
+    for (int r = 0; r < ranks; r++) {
+        p[r].base = (test_rank){.rank = r, .ranks = ranks};
+        p[r].scenario = s;
+        p[r].start = start;
+        p[r].state.bytes = lt_alloc(STATE_BYTES, 1);
+        assert_non_null(p[r].state.bytes);
+        open_params(&p[r]);
+    }
+    open_ranks(&g);
+    run_ranks(&g);
+    fail_at = 0;
+    for (int r = 0; r < ranks; r++)
+        take_values(&p[r]);
+    close_ranks(&g);
+    for (int r = 0; r < ranks; r++)
+        lt_device_close(&p[r].base.device);
 }
 
 /* One rank with whole parameters. */
 static inline void play_whole(player *p, const scenario *s, const checkpoint *start)
 {
-    *p = new_player(s, true, (grid){1, 0, 0}, 0, 1);
-    p->start = start;
-    open_params(p);
-    assert_ok(lt_comm_open_threads(&p->world, &p->device, 1));
-    play(p);
-    if (p->status)
-        fail_msg("one rank: %s", p->message);
-    take_values(p);
-    lt_comm_close(&p->world);
-    lt_device_close(&p->device);
+    *p = (player){.whole = true, .layout = {1, 0, 0}};
+    play_all(p, 1, s, start);
+    if (p->base.status)
+        fail_msg("one rank: %s", p->base.message);
 }
-
-/* Not 0: this allocation fails, counted over all ranks from when they begin. */
-static int64_t fail_at;
 
 static inline void play_boxes(player *p, const scenario *s, grid layout, int copies,
                               const checkpoint *start)
 {
     const int ranks = ranks_of(layout) * copies;
-    lt_device *devices[RANKS] = {NULL};
-    lt_comm *comms[RANKS];
-    pthread_t threads[RANKS];
-    for (int r = 0; r < ranks; r++) {
-        p[r] = new_player(s, false, layout, r, ranks);
-        p[r].start = start;
-        open_params(&p[r]);
-        devices[r] = p[r].device;
-    }
-    assert_ok(lt_comm_open_threads(comms, devices, ranks));
-    lt_alloc_fail_at(fail_at);
-    for (int r = 0; r < ranks; r++) {
-        p[r].world = comms[r];
-        assert_int_equal(pthread_create(&threads[r], NULL, play, &p[r]), 0);
-    }
     for (int r = 0; r < ranks; r++)
-        assert_int_equal(pthread_join(threads[r], NULL), 0);
-    lt_alloc_fail_at(0);
-    fail_at = 0;
-    for (int r = 0; r < ranks; r++) {
-        take_values(&p[r]);
-        lt_comm_close(&comms[r]);
-        lt_device_close(&p[r].device);
-    }
+        p[r] = (player){.layout = layout};
+    play_all(p, ranks, s, start);
 }
 
 static inline void drop_records(player *p, int ranks)

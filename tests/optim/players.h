@@ -2,16 +2,13 @@
 #ifndef LT_TESTS_OPTIM_PLAYERS_H
 #define LT_TESTS_OPTIM_PLAYERS_H
 
-#include "base/alloc.h"
 #include "makers.h"
+#include "ranks.h"
 
 #include "lather/ext/fail.h"
 #include "lather/shard.h"
 
-#include <pthread.h>
-#include <stdio.h>
-
-enum { PARAMS = 3, MOST = 48, RANKS = 8, STEPS = 6, TEXT = 256 };
+enum { PARAMS = 3, MOST = 48, RANKS = 8, STEPS = 6 };
 
 static const char *const names[PARAMS] = {"matrix", "kernel", "bias"};
 static const lt_shape shapes[PARAMS] = {
@@ -29,12 +26,9 @@ typedef struct scenario {
 } scenario;
 
 typedef struct player {
+    test_rank base;
     const scenario *scenario;
-    int rank, ranks;
-    lt_comm *comm;
     fixture f;
-    lt_status status;
-    char message[TEXT];
     double values[PARAMS][MOST];
     lt_shard_load load;
     size_t state_bytes;
@@ -72,72 +66,58 @@ static inline lt_status all_steps(player *p)
     const scenario *s = p->scenario;
     for (int t = 1; t <= STEPS; t++) {
         if (t == 1 && s->before)
-            LT_TRY(s->before(&p->f, p->rank));
+            LT_TRY(s->before(&p->f, p->base.rank));
         if (t == 4 && s->between)
-            LT_TRY(s->between(&p->f, p->rank));
+            LT_TRY(s->between(&p->f, p->base.rank));
         gradients(&p->f, t);
         const lt_step step = {.lr = 0.05, .clip_norm = 5, .attempt = t};
-        const uint64_t before = p->comm ? lt_comm_bytes(p->comm) : 0;
+        const uint64_t before = p->base.comm ? lt_comm_bytes(p->base.comm) : 0;
         LT_TRY(lt_optim_step(p->f.optim, &step));
-        p->bytes = p->comm ? lt_comm_bytes(p->comm) - before : 0;
+        p->bytes = p->base.comm ? lt_comm_bytes(p->base.comm) - before : 0;
     }
     return LT_OK;
 }
 
-static inline lt_status run(player *p)
+static inline lt_status run(void *rank)
 {
+    player *p = rank;
     if (!p->scenario->undivided) {
         lt_shard_config c = p->scenario->config;
-        c.comm = p->comm;
+        c.comm = p->base.comm;
         LT_TRY(lt_optim_shard(p->f.optim, &c));
-        int size = c.group ? c.group : p->ranks;
-        LT_TRY(lt_optim_shard_load(p->f.optim, p->rank % size, &p->load));
+        int size = c.group ? c.group : p->base.ranks;
+        LT_TRY(lt_optim_shard_load(p->f.optim, p->base.rank % size, &p->load));
     }
     LT_TRY(all_steps(p));
     p->state_bytes = lt_optim_state_bytes(p->f.optim);
     return LT_OK;
 }
 
+static inline void end_run(void *rank)
+{
+    lt_optim_free(&((player *)rank)->f.optim); /* collective, if there are groups */
+}
+
 /* Not 0: this allocation fails, counted over all ranks from when they begin. */
 static int64_t fail_at;
 
-static inline void *play(void *context)
-{
-    player *p = context;
-    p->status = run(p);
-    snprintf(p->message, TEXT, "%s", p->status ? lt_error_message() : "");
-    if (p->status)
-        lt_comm_abort(p->comm);
-    lt_optim_free(&p->f.optim); /* collective, if there are groups */
-    return NULL;
-}
-
 static inline void play_all(player *p, int ranks, const scenario *s)
 {
-    lt_device *devices[RANKS] = {NULL};
-    lt_comm *comms[RANKS];
-    pthread_t threads[RANKS];
+    const rank_group g = {RANKS_OF(p, ranks), .fail_at = fail_at, .run = run, .end = end_run};
     for (int r = 0; r < ranks; r++) {
-        p[r] = (player){.scenario = s, .rank = r, .ranks = ranks};
+        p[r] = (player){.scenario = s};
         open_model(&p[r].f, s);
-        devices[r] = p[r].f.device;
+        p[r].base.device = p[r].f.device;
     }
-    assert_ok(lt_comm_open_threads(comms, devices, ranks));
-    lt_alloc_fail_at(fail_at);
-    for (int r = 0; r < ranks; r++) {
-        p[r].comm = comms[r];
-        assert_int_equal(pthread_create(&threads[r], NULL, play, &p[r]), 0);
-    }
-    for (int r = 0; r < ranks; r++)
-        assert_int_equal(pthread_join(threads[r], NULL), 0);
-    lt_alloc_fail_at(0);
+    open_ranks(&g);
+    run_ranks(&g);
     fail_at = 0;
-    for (int r = 0; r < ranks; r++) {
+    for (int r = 0; r < ranks; r++)
         for (int k = 0; k < PARAMS; k++)
             get(p[r].f.param[k].value, p[r].values[k]);
-        lt_comm_close(&comms[r]);
+    close_ranks(&g);
+    for (int r = 0; r < ranks; r++)
         fixture_close(&p[r].f);
-    }
 }
 
 /* The same steps without any division. */
@@ -145,7 +125,7 @@ static inline void play_alone(player *p, const scenario *s)
 {
     scenario alone = *s;
     alone.undivided = true;
-    *p = (player){.scenario = &alone, .ranks = 1};
+    *p = (player){.scenario = &alone, .base.ranks = 1};
     open_model(&p->f, &alone);
     assert_ok(run(p));
     for (int k = 0; k < PARAMS; k++)

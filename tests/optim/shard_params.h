@@ -3,6 +3,7 @@
 #define LT_TESTS_OPTIM_SHARD_PARAMS_H
 
 #include "makers.h"
+#include "ranks.h"
 #include "tensor/tensor.h"
 
 #include "lather/data_parallel.h"
@@ -14,8 +15,6 @@
 #include "lather/shard_params.h"
 #include "lather/transformer.h"
 
-#include <pthread.h>
-#include <stdio.h>
 #include <string.h>
 
 enum { RANKS = 4, STEPS = 5, MOST_BLOCKS = 12, MOST_VALUES = 1 << 15, TEXT = 256 };
@@ -49,17 +48,13 @@ typedef struct model {
 } model;
 
 typedef struct player {
+    test_rank base;
     const scenario *s;
-    int rank, ranks;
-    lt_device *device;
-    lt_comm *comm;
     lt_tape *tape;
     lt_data_parallel *dp;
     lt_optim *optim;
     lt_ema *ema;
     model m;
-    lt_status status;
-    char message[TEXT];
     float loss[STEPS + 8];
     double norm[STEPS + 8];
     bool applied[STEPS + 8];
@@ -134,10 +129,10 @@ static inline lt_status ids_of(player *p, int t, int micro, int shift, lt_tensor
     int32_t id[TOKENS];
     const int tokens = p->s->tokens ? p->s->tokens : TOKENS;
     for (int i = 0; i < tokens; i++) {
-        const int at = 31 * t + 17 * micro + 7 * p->rank + 5 * (i + shift) + (i + shift) * t;
+        const int at = 31 * t + 17 * micro + 7 * p->base.rank + 5 * (i + shift) + (i + shift) * t;
         id[i] = at % WORDS;
     }
-    LT_TRY(lt_tensor_new(out, p->device, LT_I32, LT_SHAPE(1, tokens)));
+    LT_TRY(lt_tensor_new(out, p->base.device, LT_I32, LT_SHAPE(1, tokens)));
     return lt_tensor_write(*out, id, (size_t)tokens * sizeof *id);
 }
 
@@ -145,7 +140,8 @@ static inline lt_status ids_of(player *p, int t, int micro, int shift, lt_tensor
 static inline lt_module *block_at(const player *p, int t, int i)
 {
     const scenario *s = p->s;
-    const bool swaps = s->swapped_order && p->rank == p->ranks - 1 && t >= (s->late ? 2 : 4);
+    const bool swaps =
+        s->swapped_order && p->base.rank == p->base.ranks - 1 && t >= (s->late ? 2 : 4);
     const int other = i < 2 && swaps ? 1 - i : i;
     return p->m.block[other];
 }
@@ -178,7 +174,7 @@ static inline lt_status pass(player *p, int t, int micro, lt_tensor *ids, lt_ten
     LT_TRY(lt_tape_status(p->tape));
     if (p->dp)
         lt_data_parallel_begin(p->dp, micro + 1 == accum);
-    const bool bad = t == s->bad_step && p->rank == p->ranks - 1;
+    const bool bad = t == s->bad_step && p->base.rank == p->base.ranks - 1;
     LT_TRY(lt_tape_backward_by(p->tape, loss, bad ? (double)NAN : 1.0 / accum,
                                lt_optim_loss_scale(p->optim)));
     double value;
@@ -204,7 +200,7 @@ static inline lt_status step(player *p, int t)
 {
     const scenario *s = p->s;
     const lt_step numbers = {.lr = 0.02, .clip_norm = s->clip, .attempt = t};
-    const uint64_t before = p->comm ? lt_comm_bytes(p->comm) : 0;
+    const uint64_t before = p->base.comm ? lt_comm_bytes(p->base.comm) : 0;
     lt_step_result result;
     lt_params_zero_grad(&p->m.list);
     lt_optim_shard_params_stats(p->optim, &p->before);
@@ -218,7 +214,7 @@ static inline lt_status step(player *p, int t)
     LT_TRY(lt_optim_result(p->optim, &result));
     p->norm[t] = result.grad_norm;
     p->applied[t] = result.applied;
-    p->step_bytes = (p->comm ? lt_comm_bytes(p->comm) : 0) - before;
+    p->step_bytes = (p->base.comm ? lt_comm_bytes(p->base.comm) : 0) - before;
     lt_optim_shard_params_stats(p->optim, &p->after);
     return LT_OK;
 }
@@ -226,8 +222,9 @@ static inline lt_status step(player *p, int t)
 static inline lt_status divide(player *p)
 {
     const scenario *s = p->s;
-    const lt_shard_config c = {
-        .comm = p->comm, .gather_params = s->communicate_params, .shard_params = s->shard_params};
+    const lt_shard_config c = {.comm = p->base.comm,
+                               .gather_params = s->communicate_params,
+                               .shard_params = s->shard_params};
     const lt_shard_params_config units = {.unit_bytes = s->bucket_bytes,
                                           .no_prefetch = s->no_prefetch};
     if (s->undivided)
@@ -248,10 +245,10 @@ static inline lt_status open_run(player *p)
     const scenario *s = p->s;
     const lt_data_parallel_config c = {.bucket_bytes = s->bucket_bytes,
                                        .no_overlap = s->no_overlap};
-    LT_TRY(make_model(&p->m, s, p->device));
-    LT_TRY(lt_tape_new(&p->tape, p->device));
+    LT_TRY(make_model(&p->m, s, p->base.device));
+    LT_TRY(lt_tape_new(&p->tape, p->base.device));
     if (!s->undivided)
-        LT_TRY(lt_data_parallel_new(&p->dp, p->comm, &p->m.list, p->tape, &c));
+        LT_TRY(lt_data_parallel_new(&p->dp, p->base.comm, &p->m.list, p->tape, &c));
     LT_TRY(s->make(&p->optim, &p->m.list));
     if (s->average)
         LT_TRY(lt_ema_new(&p->ema, &p->m.list, AVERAGE_DECAY));
@@ -284,8 +281,9 @@ static inline lt_status read_results(player *p)
     return read_all(p, p->average);
 }
 
-static inline lt_status run(player *p)
+static inline lt_status run(void *rank)
 {
+    player *p = rank;
     const scenario *s = p->s;
     const int settled = 4; /* units are laid out, and state is made, before it */
     LT_TRY(open_run(p));
@@ -296,62 +294,43 @@ static inline lt_status run(player *p)
                 lt_optim_release_params(p->optim);
         }
         if (t == settled)
-            lt_device_reset_peak(p->device);
+            lt_device_reset_peak(p->base.device);
         LT_TRY(step(p, t));
     }
-    p->peak = lt_device_memory(p->device).peak;
+    p->peak = lt_device_memory(p->base.device).peak;
     return s->blocks > 2 ? LT_OK : read_results(p);
 }
 
-static inline void *play(void *context)
+static inline void end_run(void *rank)
 {
-    player *p = context;
-    p->status = run(p);
-    snprintf(p->message, TEXT, "%s", p->status ? lt_error_message() : "");
-    if (p->status && p->comm)
-        lt_comm_abort(p->comm);
+    player *p = rank;
     lt_ema_free(&p->ema);
     lt_optim_free(&p->optim);
     lt_data_parallel_free(&p->dp);
     lt_tape_free(&p->tape);
-    return NULL;
+    free_model(&p->m);
+}
+
+static inline rank_group group_of(player *p, int ranks, const scenario *s)
+{
+    return (rank_group){RANKS_OF(p, ranks),           .device = s->kind, .f64 = s->f64,
+                        .without_comm = s->undivided, .run = run,        .end = end_run};
 }
 
 static inline void play_all(player *p, int ranks, const scenario *s)
 {
-    lt_device *devices[RANKS] = {NULL};
-    lt_comm *comms[RANKS] = {NULL};
-    pthread_t threads[RANKS];
-    const lt_device_config config = {.f64 = s->f64, .threads = 1};
-    for (int r = 0; r < ranks; r++) {
-        memset(&p[r], 0, sizeof p[r]);
-        p[r].s = s;
-        p[r].rank = r;
-        p[r].ranks = ranks;
-        assert_ok(lt_device_open(&p[r].device, s->kind ? s->kind : "ref", &config));
-        devices[r] = p[r].device;
-    }
-    if (!s->undivided)
-        assert_ok(lt_comm_open_threads(comms, devices, ranks));
-    for (int r = 0; r < ranks; r++) {
-        p[r].comm = comms[r];
-        assert_int_equal(pthread_create(&threads[r], NULL, play, &p[r]), 0);
-    }
+    const rank_group g = group_of(p, ranks, s);
+    memset(p, 0, (size_t)ranks * sizeof *p);
     for (int r = 0; r < ranks; r++)
-        assert_int_equal(pthread_join(threads[r], NULL), 0);
-    for (int r = 0; r < ranks; r++) {
-        free_model(&p[r].m);
-        lt_comm_close(&comms[r]);
-        lt_device_close(&p[r].device);
-    }
+        p[r].s = s;
+    play_ranks(&g);
 }
 
 static inline void play_well(player *p, int ranks, const scenario *s)
 {
+    const rank_group g = group_of(p, ranks, s);
     play_all(p, ranks, s);
-    for (int r = 0; r < ranks; r++)
-        if (p[r].status)
-            fail_msg("rank %d of %d: %s", r, ranks, p[r].message);
+    expect_ranks(&g);
 }
 
 static inline struct CMUnitTest row_of(const char *name, CMUnitTestFunction test, const void *row)

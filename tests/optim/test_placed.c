@@ -12,8 +12,8 @@ static void compare_values(const player *p, const player *one)
 {
     for (int i = 0; i < ELEMENTS; i++)
         if (p->has[i] && memcmp(&p->value[i], &one->value[i], sizeof(double)) != 0)
-            fail_msg("element %d is %.9g on rank %d of %d, want %.9g", i, p->value[i], p->rank,
-                     p->ranks, one->value[i]);
+            fail_msg("element %d is %.9g on rank %d of %d, want %.9g", i, p->value[i], p->base.rank,
+                     p->base.ranks, one->value[i]);
 }
 
 static void compare_steps(const player *p, const player *one)
@@ -21,8 +21,8 @@ static void compare_steps(const player *p, const player *one)
     for (int t = 1; t <= STEPS; t++) {
         assert_int_equal(p->applied[t], one->applied[t]);
         if (p->applied[t] && memcmp(&p->norm[t], &one->norm[t], sizeof(double)) != 0)
-            fail_msg("norm %d is %.17g on rank %d of %d, want %.17g", t, p->norm[t], p->rank,
-                     p->ranks, one->norm[t]);
+            fail_msg("norm %d is %.17g on rank %d of %d, want %.17g", t, p->norm[t], p->base.rank,
+                     p->base.ranks, one->norm[t]);
     }
 }
 
@@ -56,8 +56,8 @@ static void compare_state(const player *p, int ranks, const player *one)
 static void compare(const player *p, int ranks, const player *one)
 {
     for (int r = 0; r < ranks; r++) {
-        if (p[r].status)
-            fail_msg("rank %d of %d: %s", r, ranks, p[r].message);
+        if (p[r].base.status)
+            fail_msg("rank %d of %d: %s", r, ranks, p[r].base.message);
         compare_steps(&p[r], one);
         compare_values(&p[r], one);
     }
@@ -188,7 +188,7 @@ static void test_resumed(void **state)
     second.from = STEPS / 2 + 1;
     play_whole(&one, s, NULL);
     play_boxes(p, &first, grids[5], 1, NULL);
-    assert_int_equal(p->status, LT_OK);
+    assert_int_equal(p->base.status, LT_OK);
     merge(&c, p, 8);
     drop_records(p, 8);
     for (int g = 0; g < 4; g++) {
@@ -228,7 +228,7 @@ static void check_traffic(const player *p, int ranks, int members, int64_t size,
         const lt_placed_traffic *t = &p[r].traffic;
         const int64_t norms =
             ranks > 1 ? 8 * (t->parts + (ranks - 2) * chunk(t->parts, ranks, r)) : 0;
-        assert_int_equal(p[r].status, LT_OK);
+        assert_int_equal(p[r].base.status, LT_OK);
         assert_int_equal(t->values, p[r].pushed + ranks - 1);
         assert_int_equal(p[r].gradient_bytes, t->gradients * size);
         assert_int_equal(p[r].all_bytes, t->gradients * size + t->values * sent_size + norms);
@@ -265,7 +265,7 @@ static void a_rank_has_its_boxes_and_its_parts(void **state)
             const int64_t parts = p[r].parts_elements, boxes = p[r].box_elements;
             const int64_t local = parts - p[r].foreign;
             const int64_t sent = most(boxes, p[r].pushed + local), came = most(parts, boxes);
-            assert_int_equal(p[r].status, LT_OK);
+            assert_int_equal(p[r].base.status, LT_OK);
             assert_in_range(p[r].traffic.bytes, 4 * (2 * parts + came + p[r].pushed + local),
                             4 * (2 * parts + came + sent + 2 * ranks + 1));
             assert_int_equal(p[r].state_bytes, 4 * 2 * parts);
@@ -287,7 +287,7 @@ static void even_boxes_have_the_bytes_of_the_formula(void **state)
         const int ranks = T * copies;
         play_boxes(p, &s, (grid){T, 0, 0}, copies, NULL);
         for (int r = 0; r < ranks; r++) {
-            assert_int_equal(p[r].status, LT_OK);
+            assert_int_equal(p[r].base.status, LT_OK);
             gradients += p[r].traffic.gradients - (T - 1);
             values += p[r].traffic.values - (ranks - 1);
         }
@@ -309,7 +309,7 @@ typedef struct bad {
 
 static void set_box(player *p, int rank, int k, int dim, int64_t offset, int64_t extent)
 {
-    if (p->rank != rank)
+    if (p->base.rank != rank)
         return;
     p->param[k].place->offset.dim[dim] = offset;
     p->param[k].place->extent.dim[dim] = extent;
@@ -322,27 +322,27 @@ static void overlap(player *p)
 
 static void leave_a_gap(player *p)
 {
-    for (int r = 0; r < p->ranks; r += 2)
+    for (int r = 0; r < p->base.ranks; r += 2)
         set_box(p, r, 1, 0, 0, 3);
 }
 
 static void rename_one(player *p)
 {
-    if (p->rank == 3)
+    if (p->base.rank == 3)
         p->list.item[2] = &p->param[1];
 }
 
 static void turn_filter(player *p)
 {
     lt_param_clear(&p->param[4]);
-    assert_ok(p->rank == 2
-                  ? lt_param_init(&p->param[4], p->device, "", names[4], shapes[4], 0)
-                  : lt_param_init_filter(&p->param[4], p->device, "", names[4], shapes[4]));
+    assert_ok(p->base.rank == 2
+                  ? lt_param_init(&p->param[4], p->base.device, "", names[4], shapes[4], 0)
+                  : lt_param_init_filter(&p->param[4], p->base.device, "", names[4], shapes[4]));
 }
 
 static lt_status lose_a_gradient(player *p, int t)
 {
-    if (t == 2 && p->rank == 1)
+    if (t == 2 && p->base.rank == 1)
         p->param[2].has_grad = false;
     return LT_OK;
 }
@@ -368,13 +368,14 @@ static lt_status save_state_of_boxes(player *p)
 static lt_status attach_twice(player *p)
 {
     LT_TRY(make_adam(&p->optim, lt_placed_params(p->placed)));
-    return lt_placed_attach(p->placed, p->optim, &(lt_shard_config){.comm = p->world});
+    return lt_placed_attach(p->placed, p->optim, &(lt_shard_config){.comm = p->base.comm});
 }
 
 static lt_status attach_to_pairs(player *p)
 {
     LT_TRY(make_adam(&p->optim, lt_placed_params(p->placed)));
-    return lt_placed_attach(p->placed, p->optim, &(lt_shard_config){.comm = p->world, .group = 2});
+    return lt_placed_attach(p->placed, p->optim,
+                            &(lt_shard_config){.comm = p->base.comm, .group = 2});
 }
 
 static lt_status without_attaching(player *p)
@@ -432,11 +433,11 @@ static void test_bad(void **state)
     play_boxes(p, &b->scenario, (grid){2, 0, 0}, 2, NULL);
     int named = 0;
     for (int r = 0; r < 4; r++) {
-        assert_true(p[r].status == b->status || p[r].status == LT_E_COMM);
-        named += p[r].status == b->status && strstr(p[r].message, b->message);
+        assert_true(p[r].base.status == b->status || p[r].base.status == LT_E_COMM);
+        named += p[r].base.status == b->status && strstr(p[r].base.message, b->message);
     }
     if (!named)
-        fail_msg("%s", p->message);
+        fail_msg("%s", p->base.message);
     drop_records(p, 4);
 }
 
@@ -451,9 +452,10 @@ static void memory_that_runs_out_ends_all_ranks(void **state)
     for (int n = 1; n < MOST_ALLOCATIONS; n += 1 + n / 25) {
         fail_at = n;
         play_boxes(p, &s, (grid){2, 0, 0}, 1, NULL);
-        failed += p[0].status != LT_OK;
+        failed += p[0].base.status != LT_OK;
         for (int r = 0; r < 2; r++)
-            assert_true(!p[r].status || p[r].status == LT_E_NOMEM || p[r].status == LT_E_COMM);
+            assert_true(!p[r].base.status || p[r].base.status == LT_E_NOMEM
+                        || p[r].base.status == LT_E_COMM);
         drop_records(p, 2);
     }
     assert_in_range(failed, 30, MOST_ALLOCATIONS);
@@ -463,14 +465,14 @@ static void memory_that_runs_out_ends_all_ranks(void **state)
 
 static const char *name_of(const scenario *s, const char *kind)
 {
-    static char texts[64][TEXT];
+    static char texts[64][RANK_TEXT];
     static int used;
     char *text = texts[used++];
     const char *name = s->preset;
     for (size_t i = 0; i < COUNT_OF(makers) && !s->preset; i++)
         if (makers[i].make == s->make)
             name = makers[i].name;
-    snprintf(text, TEXT, "%s: %s%s%s%s%s%s%s%s", kind, s->preset ? "shampoo preset " : "", name,
+    snprintf(text, RANK_TEXT, "%s: %s%s%s%s%s%s%s%s", kind, s->preset ? "shampoo preset " : "", name,
              s->clip > 0 ? ", clipped" : "", s->f64 ? ", f64" : "", s->kind ? ", on cpu" : "",
              s->half ? ", loss scaling" : "",
              !s->dtype          ? ""

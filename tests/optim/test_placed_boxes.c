@@ -72,7 +72,7 @@ static void compare_state(const player *p, const player *one, double bound)
 static void check_traffic(const player *p, int ranks)
 {
     const lt_placed_traffic *t = &p->traffic;
-    const int64_t chunk = t->parts / ranks + (p->rank < t->parts % ranks);
+    const int64_t chunk = t->parts / ranks + (p->base.rank < t->parts % ranks);
     assert_int_equal(t->gradients + t->values + t->bytes, 0);
     assert_in_range(t->parts, PARAMS, PARAMS * ranks_of(p->layout));
     assert_int_equal(p->gradient_bytes, 0);
@@ -83,8 +83,8 @@ static void compare(const player *p, int ranks, const player *one)
 {
     const double bound = p->scenario->clip > 0 ? 1e-5 : 0;
     for (int r = 0; r < ranks; r++) {
-        if (p[r].status)
-            fail_msg("rank %d of %d: %s", r, ranks, p[r].message);
+        if (p[r].base.status)
+            fail_msg("rank %d of %d: %s", r, ranks, p[r].base.message);
         compare_steps(&p[r], p, one);
         compare_values(&p[r], one, bound);
         compare_state(&p[r], one, bound);
@@ -168,11 +168,11 @@ static void test_bad(void **state)
     play_boxes(p, &s, grids[1], 2, NULL);
     int named = 0;
     for (int r = 0; r < 4; r++) {
-        assert_true(p[r].status == LT_E_ARG || p[r].status == LT_E_COMM);
-        named += p[r].status == LT_E_ARG && strstr(p[r].message, b->message);
+        assert_true(p[r].base.status == LT_E_ARG || p[r].base.status == LT_E_COMM);
+        named += p[r].base.status == LT_E_ARG && strstr(p[r].base.message, b->message);
     }
     if (!named)
-        fail_msg("%s", p->message);
+        fail_msg("%s", p->base.message);
     drop_records(p, 4);
 }
 

@@ -176,8 +176,8 @@ static bool agree(const player *p, int ranks, const player *one)
 {
     bool same = true;
     for (int r = 0; r < ranks; r++) {
-        if (p[r].status)
-            fail_msg("rank %d of %d: %s", r, ranks, p[r].message);
+        if (p[r].base.status)
+            fail_msg("rank %d of %d: %s", r, ranks, p[r].base.message);
         same = same && apart(&p[r], one) == 0;
     }
     return same;
@@ -236,8 +236,8 @@ static void test_load(void **state)
     for (int k = 0; k < PARAMS; k++)
         elements += lt_shape_count(shapes[k]);
     for (int r = 0; r < SOME; r++) {
-        if (p[r].status)
-            fail_msg("rank %d: %s", r, p[r].message);
+        if (p[r].base.status)
+            fail_msg("rank %d: %s", r, p[r].base.message);
         assert_int_equal(p[r].state_bytes, p[r].load.state_bytes);
         assert_int_equal(p[r].bytes, (what->group - 1) * p[r].load.gather_bytes);
     }
@@ -274,8 +274,8 @@ static void test_polynomial(void **state)
             .config = {.balance = LT_BALANCE_POLYNOMIAL, .polynomial = costs[i].polynomial}};
         play_all(p, 2, &s);
         for (int r = 0; r < 2; r++) {
-            if (p[r].status)
-                fail_msg("costs %zu, rank %d: %s", i, r, p[r].message);
+            if (p[r].base.status)
+                fail_msg("costs %zu, rank %d: %s", i, r, p[r].base.message);
             assert_int_equal(p[r].load.gather_bytes, 4 * (costs[i].elements[r] + 1));
         }
     }
@@ -290,8 +290,8 @@ static void test_wrong_polynomial(void **state)
         .config = {.balance = LT_BALANCE_POLYNOMIAL, .polynomial = {{1, -1}, -100}}};
     play_all(p, 2, &s);
     for (int r = 0; r < 2; r++) {
-        assert_int_equal(p[r].status, LT_E_ARG);
-        assert_non_null(strstr(p[r].message, "parameter matrix: a part costs -10"));
+        assert_int_equal(p[r].base.status, LT_E_ARG);
+        assert_non_null(strstr(p[r].base.message, "parameter matrix: a part costs -10"));
     }
 }
 
@@ -344,8 +344,8 @@ static void test_state(void **state)
     const scenario s = {.make = *make, .before = state_is_apart, .between = state_is_apart};
     play_all(p, 3, &s);
     for (int r = 0; r < 3; r++)
-        if (p[r].status)
-            fail_msg("rank %d: %s", r, p[r].message);
+        if (p[r].base.status)
+            fail_msg("rank %d: %s", r, p[r].base.message);
 }
 
 /* --- Failures --- */
@@ -364,12 +364,12 @@ static void test_owner_fails(void **state)
     const scenario s = {.make = make_whole, .before = poison};
     play_all(p, 4, &s);
     for (int r = 0; r < 4; r++) {
-        assert_int_equal(p[r].status, p[0].status);
-        assert_int_not_equal(p[r].status, LT_OK);
-        assert_int_not_equal(p[r].status, LT_E_COMM);
-        assert_string_equal(p[r].message, p[0].message);
-        assert_non_null(strstr(p[r].message, "bias"));
-        assert_int_equal(strncmp(p[r].message, "rank ", 5), 0);
+        assert_int_equal(p[r].base.status, p[0].base.status);
+        assert_int_not_equal(p[r].base.status, LT_OK);
+        assert_int_not_equal(p[r].base.status, LT_E_COMM);
+        assert_string_equal(p[r].base.message, p[0].base.message);
+        assert_non_null(strstr(p[r].base.message, "bias"));
+        assert_int_equal(strncmp(p[r].base.message, "rank ", 5), 0);
     }
 }
 
@@ -438,8 +438,8 @@ static void test_bad(void **state)
     static player p[RANKS];
     play_all(p, b->ranks, &b->scenario);
     for (int r = 0; r < b->ranks; r++) {
-        assert_int_equal(p[r].status, b->want);
-        assert_non_null(strstr(p[r].message, b->message));
+        assert_int_equal(p[r].base.status, b->want);
+        assert_non_null(strstr(p[r].base.message, b->message));
     }
 }
 
@@ -457,9 +457,9 @@ static void test_disagree(void **state)
     const scenario s = {.make = make_either};
     play_all(p, 3, &s);
     for (int r = 0; r < 3; r++) {
-        assert_int_equal(p[r].status, LT_E_ARG);
-        assert_non_null(strstr(p[r].message, "adam"));
-        assert_non_null(strstr(p[r].message, "sgd"));
+        assert_int_equal(p[r].base.status, LT_E_ARG);
+        assert_non_null(strstr(p[r].base.message, "adam"));
+        assert_non_null(strstr(p[r].base.message, "sgd"));
     }
 }
 
@@ -483,10 +483,10 @@ static void test_no_memory(void **state)
         fail_at = n;
         s.config.group = n % 2; /* all, or each for itself */
         play_all(p, 2, &s);
-        failed += p[0].status != LT_OK;
-        assert_int_equal(p[0].status == LT_OK, p[1].status == LT_OK);
-        for (int r = 0; r < 2 && p[0].status; r++)
-            assert_true(p[r].status == LT_E_NOMEM || p[r].status == LT_E_COMM);
+        failed += p[0].base.status != LT_OK;
+        assert_int_equal(p[0].base.status == LT_OK, p[1].base.status == LT_OK);
+        for (int r = 0; r < 2 && p[0].base.status; r++)
+            assert_true(p[r].base.status == LT_E_NOMEM || p[r].base.status == LT_E_COMM);
     }
     assert_in_range(failed, 10, MOST_ALLOCATIONS - 20);
 }

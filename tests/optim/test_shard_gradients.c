@@ -1,8 +1,8 @@
 /* Gradients divided like the optimizer's state: the updates of an all-reduce, bit for bit, with two thirds of
  * its bytes; and a gradient norm that does not depend on the number of ranks. */
 
-#include "base/alloc.h"
 #include "makers.h"
+#include "ranks.h"
 #include "tensor/tensor.h"
 
 #include "lather/data_parallel.h"
@@ -10,8 +10,6 @@
 #include "lather/ext/gradient_parts.h"
 #include "lather/shard.h"
 
-#include <pthread.h>
-#include <stdio.h>
 #include <string.h>
 
 enum {
@@ -19,8 +17,7 @@ enum {
     ELEMENTS = 3 * 5 + 4 * 3 * 2 * 2 + 6 + 5 * 4,
     RANKS = 4,
     CAPACITY = 5,
-    STEPS = 20,
-    TEXT = 256
+    STEPS = 20
 };
 enum { NO_GRADIENT = 6, ONE_RANK_ONLY = 7, NOT_A_NUMBER = 9 };
 
@@ -48,14 +45,11 @@ typedef struct scenario {
 } scenario;
 
 typedef struct player {
+    test_rank base;
     const scenario *scenario;
-    int rank, ranks;
-    lt_comm *comm;
     lt_tape *tape;
     lt_data_parallel *dp;
     fixture f;
-    lt_status status;
-    char message[TEXT];
     double value[ELEMENTS], norm[STEPS + 1];
     bool applied[STEPS + 1], present[PARAMS];
     uint64_t gradient_bytes, step_bytes; /* of the last step */
@@ -108,7 +102,7 @@ static void open_model(fixture *f, const scenario *s, int rank)
 /* Gradient of a rank; equal ones are of so few bits that their sums are exact. */
 static double number(const player *p, int t, int k, int i)
 {
-    const int rank = p->scenario->equal ? 0 : p->rank;
+    const int rank = p->scenario->equal ? 0 : p->base.rank;
     const double g = sin(1 + 7.0 * t + 3.0 * k + 1.7 * i + 0.9 * t * i + 2.3 * rank);
     return p->scenario->equal ? floor(g * 256) / 256 : g;
 }
@@ -117,7 +111,7 @@ static double number(const player *p, int t, int k, int i)
  * number on one rank. The last parameter never has one before step 3. */
 static bool has_gradient(const player *p, int t, int k)
 {
-    const bool last = p->rank == p->ranks - 1;
+    const bool last = p->base.rank == p->base.ranks - 1;
     if (t == NO_GRADIENT || (t < 3 && k == PARAMS - 1))
         return false;
     return t != ONE_RANK_ONLY || last || p->scenario->equal;
@@ -129,7 +123,7 @@ static void give(player *p, int t)
     for (int k = 0; k < PARAMS; k++) {
         for (int i = 0; i < ELEMENTS; i++)
             g[i] = number(p, t, k, i) * (p->scenario->half ? 1024 : 1);
-        if (t == NOT_A_NUMBER && k == 1 && p->rank == p->ranks - 1)
+        if (t == NOT_A_NUMBER && k == 1 && p->base.rank == p->base.ranks - 1)
             g[5] = (double)NAN;
         put_grad(&p->f.param[k], g);
         p->f.param[k].has_grad = has_gradient(p, t, k);
@@ -139,11 +133,11 @@ static void give(player *p, int t)
 static lt_status divide(player *p)
 {
     const scenario *s = p->scenario;
-    const lt_shard_config c = {.comm = p->comm, .group = s->group, .dtype = s->gather};
+    const lt_shard_config c = {.comm = p->base.comm, .group = s->group, .dtype = s->gather};
     if (!s->undivided && !s->no_state)
         LT_TRY(lt_optim_shard(p->f.optim, &c));
     if (!s->undivided && !s->no_state && !s->group)
-        LT_TRY(lt_optim_shard_load(p->f.optim, p->rank, &p->load));
+        LT_TRY(lt_optim_shard_load(p->f.optim, p->base.rank, &p->load));
     if (s->divided && !s->late_division)
         LT_TRY(lt_optim_shard_gradients(p->f.optim, p->dp));
     return s->twice ? lt_optim_shard_gradients(p->f.optim, p->dp) : LT_OK;
@@ -154,30 +148,31 @@ static lt_status step(player *p, int t)
     lt_step_result result;
     give(p, t);
     const lt_step numbers = {.lr = 0.01, .clip_norm = p->scenario->clip, .attempt = t};
-    const uint64_t before = p->comm ? lt_comm_bytes(p->comm) : 0;
+    const uint64_t before = p->base.comm ? lt_comm_bytes(p->base.comm) : 0;
     if (p->dp) {
         lt_data_parallel_begin(p->dp, true);
         LT_TRY(lt_data_parallel_finish(p->dp));
     }
-    const uint64_t between = p->comm ? lt_comm_bytes(p->comm) : 0;
+    const uint64_t between = p->base.comm ? lt_comm_bytes(p->base.comm) : 0;
     LT_TRY(lt_optim_step(p->f.optim, &numbers));
     LT_TRY(lt_optim_result(p->f.optim, &result));
     p->gradient_bytes = between - before;
     p->all_gradient_bytes += between - before;
-    p->step_bytes = (p->comm ? lt_comm_bytes(p->comm) : 0) - between;
+    p->step_bytes = (p->base.comm ? lt_comm_bytes(p->base.comm) : 0) - between;
     p->norm[t] = result.grad_norm;
     p->applied[t] = result.applied;
     return LT_OK;
 }
 
-static lt_status run(player *p)
+static lt_status run(void *rank)
 {
+    player *p = rank;
     const scenario *s = p->scenario;
     const lt_data_parallel_config c = {
         .bucket_bytes = s->bucket_bytes, .dtype = s->dtype, .compress = s->compress};
     LT_TRY(lt_tape_new(&p->tape, p->f.device));
-    if (p->comm)
-        LT_TRY(lt_data_parallel_new(&p->dp, p->comm, &p->f.list, p->tape, &c));
+    if (p->base.comm)
+        LT_TRY(lt_data_parallel_new(&p->dp, p->base.comm, &p->f.list, p->tape, &c));
     LT_TRY(make_optim(s, &p->f.optim, &p->f.list));
     LT_TRY(divide(p));
     if (s->half)
@@ -189,17 +184,12 @@ static lt_status run(player *p)
     return s->late_division ? lt_optim_shard_gradients(p->f.optim, p->dp) : LT_OK;
 }
 
-static void *play(void *context)
+static void end(void *rank)
 {
-    player *p = context;
-    p->status = run(p);
-    snprintf(p->message, TEXT, "%s", p->status ? lt_error_message() : "");
-    if (p->status && p->status != LT_E_ARG)
-        lt_comm_abort(p->comm);
+    player *p = rank;
     lt_optim_free(&p->f.optim);
     lt_data_parallel_free(&p->dp);
     lt_tape_free(&p->tape);
-    return NULL;
 }
 
 static void read_values(player *p)
@@ -213,37 +203,34 @@ static void read_values(player *p)
     assert_int_equal(at, ELEMENTS);
 }
 
+static rank_group group_of(player *p, int ranks, const scenario *s)
+{
+    return (rank_group){RANKS_OF(p, ranks), .without_comm = s->undivided, .same_refusal = true,
+                        .run = run, .end = end};
+}
+
 static void play_all(player *p, int ranks, const scenario *s)
 {
-    lt_device *devices[CAPACITY] = {NULL};
-    lt_comm *comms[CAPACITY] = {NULL};
-    pthread_t threads[CAPACITY];
+    const rank_group g = group_of(p, ranks, s);
     for (int r = 0; r < ranks; r++) {
-        p[r] = (player){.scenario = s, .rank = r, .ranks = ranks};
+        p[r] = (player){.scenario = s};
         open_model(&p[r].f, s, s->undivided ? 0 : r);
-        devices[r] = p[r].f.device;
+        p[r].base.device = p[r].f.device;
     }
-    if (!s->undivided)
-        assert_ok(lt_comm_open_threads(comms, devices, ranks));
-    for (int r = 0; r < ranks; r++) {
-        p[r].comm = comms[r];
-        assert_int_equal(pthread_create(&threads[r], NULL, play, &p[r]), 0);
-    }
+    open_ranks(&g);
+    run_ranks(&g);
     for (int r = 0; r < ranks; r++)
-        assert_int_equal(pthread_join(threads[r], NULL), 0);
-    for (int r = 0; r < ranks; r++) {
         read_values(&p[r]);
-        lt_comm_close(&comms[r]);
+    close_ranks(&g);
+    for (int r = 0; r < ranks; r++)
         fixture_close(&p[r].f);
-    }
 }
 
 static void play_well(player *p, int ranks, const scenario *s)
 {
+    const rank_group g = group_of(p, ranks, s);
     play_all(p, ranks, s);
-    for (int r = 0; r < ranks; r++)
-        if (p[r].status)
-            fail_msg("rank %d of %d: %s", r, ranks, p[r].message);
+    expect_ranks(&g);
 }
 
 static bool same_values(const player *a, const player *b)
@@ -496,8 +483,8 @@ static void test_bad(void **state)
     static player p[RANKS];
     play_all(p, RANKS, &b->scenario);
     for (int r = 0; r < RANKS; r++) {
-        assert_int_equal(p[r].status, LT_E_ARG);
-        assert_non_null(strstr(p[r].message, b->message));
+        assert_int_equal(p[r].base.status, LT_E_ARG);
+        assert_non_null(strstr(p[r].base.message, b->message));
     }
 }
 
@@ -505,7 +492,7 @@ static void test_bad(void **state)
 
 static const char *name_of(const scenario *s, const char *kind)
 {
-    static char texts[64][TEXT];
+    static char texts[64][RANK_TEXT];
     static int used;
     char *text = texts[used++];
     const char *name = s->preset ? s->preset : "";
@@ -514,7 +501,7 @@ static const char *name_of(const scenario *s, const char *kind)
             name = makers[i].name;
     if (s->make == make_whole)
         name = "shampoo, a block for each parameter";
-    snprintf(text, TEXT, "%s: %s%s%s%s%s%s%s%s", kind, s->preset ? "shampoo preset " : "", name,
+    snprintf(text, RANK_TEXT, "%s: %s%s%s%s%s%s%s%s", kind, s->preset ? "shampoo preset " : "", name,
              s->f64 ? ", f64" : "", s->kind ? ", on cpu" : "", s->dtype ? ", 16-bit gradients" : "",
              s->gather ? ", 16-bit updates" : "", s->half ? ", loss scaling" : "",
              s->listed ? ", copies in one kernel" : "");

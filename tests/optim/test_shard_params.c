@@ -113,15 +113,16 @@ static void ranks_that_read_other_parameters_are_told(void **state)
     scenario s = {
         .make = make_adamw, .shard_params = true, .bucket_bytes = 1, .swapped_order = true};
     play_all(divided, 2, &s);
-    assert_int_equal(divided[1].status, LT_E_ARG);
-    assert_non_null(strstr(divided[1].message, "h.1.ln_1.weight is read where earlier passes read "
-                                               "h.0.ln_1.weight"));
-    assert_int_not_equal(divided[0].status, LT_OK);
+    assert_int_equal(divided[1].base.status, LT_E_ARG);
+    assert_non_null(strstr(divided[1].base.message,
+                           "h.1.ln_1.weight is read where earlier passes read "
+                           "h.0.ln_1.weight"));
+    assert_int_not_equal(divided[0].base.status, LT_OK);
     s.late = true;
     play_all(divided, 2, &s);
     for (int r = 0; r < 2; r++)
-        assert_int_equal(divided[r].status, LT_E_COMM);
-    assert_non_null(strstr(divided[0].message, "ranks do different things"));
+        assert_int_equal(divided[r].base.status, LT_E_COMM);
+    assert_non_null(strstr(divided[0].base.message, "ranks do different things"));
 }
 
 static void averages_are_divided_too(void **state)
@@ -131,8 +132,8 @@ static void averages_are_divided_too(void **state)
         .make = make_adamw, .shard_params = true, .average = true, .whole_average = true};
     play_all(divided, 2, &s);
     for (int r = 0; r < 2; r++) {
-        assert_int_equal(divided[r].status, LT_E_ARG);
-        assert_non_null(strstr(divided[r].message, "lt_optim_shard_ema()"));
+        assert_int_equal(divided[r].base.status, LT_E_ARG);
+        assert_non_null(strstr(divided[r].base.message, "lt_optim_shard_ema()"));
     }
 }
 

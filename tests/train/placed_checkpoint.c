@@ -12,7 +12,7 @@ static const char *save_to, *load_from;
 
 static lt_checkpoint_parts parts_of(player *p)
 {
-    return (lt_checkpoint_parts){.params = &p->list, .optim = p->optim, .comm = p->world};
+    return (lt_checkpoint_parts){.params = &p->list, .optim = p->optim, .comm = p->base.comm};
 }
 
 static lt_status begin(player *p, int t)
@@ -51,8 +51,8 @@ static void run_steps(const scenario *s, int from, int to, const grid *layout, i
     const int ranks = ranks_of(*layout) * copies;
     play_boxes(p, &part, *layout, copies, NULL);
     for (int r = 0; r < ranks; r++)
-        if (p[r].status)
-            fail_msg("rank %d of %d: %s", r, ranks, p[r].message);
+        if (p[r].base.status)
+            fail_msg("rank %d of %d: %s", r, ranks, p[r].base.message);
     drop_records(p, ranks);
 }
 
