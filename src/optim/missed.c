@@ -5,6 +5,7 @@
 #include "optim/missed.h"
 
 #include "base/alloc.h"
+#include "optim/slots.h"
 #include "tensor/tensor.h"
 
 lt_status lt_optim_count_per_param(lt_optim *o)
@@ -17,8 +18,6 @@ lt_status lt_optim_count_per_param(lt_optim *o)
 /* A job for each run of parameters without a gradient: usually none. */
 lt_status lt_optim_count_missed(lt_optim *o)
 {
-    void *ctx;
-    const lt_backend *be = lt_optim_backend(o, &ctx);
     for (size_t i = 0, end; o->missed && i < o->count; i = end + 1) {
         lt_vec_job job = {.op = LT_VEC_AXPBY, .alpha = 1, .beta = 1};
         for (end = i; end < o->count && !o->slot[end].param->has_grad;)
@@ -30,7 +29,7 @@ lt_status lt_optim_count_missed(lt_optim *o)
         job.y.data = (double *)job.y.data + i;
         job.a.data = (double *)job.a.data + o->count;
         job.a.stride[0] = 0;
-        LT_TRY(be->vec(ctx, &job, 1, o->scalars));
+        LT_TRY(lt_optim_vec(o, &job, 1));
     }
     return LT_OK;
 }

@@ -21,6 +21,24 @@ lt_status lt_optim_need(const lt_optim *self, bool has, const char *entry)
                    self->device->backend->name, entry);
 }
 
+lt_status lt_optim_vec(const lt_optim *o, const lt_vec_job *job, size_t count)
+{
+    return count ? o->device->backend->vec(o->device->ctx, job, count, o->scalars) : LT_OK;
+}
+
+lt_status lt_optim_read_number(const lt_optim *o, const lt_view *at, double *value)
+{
+    void *ctx;
+    const lt_backend *be = lt_optim_backend(o, &ctx);
+    float narrow = 0;
+    const bool wide = at->dtype == LT_F64;
+    LT_TRY(be->copy(ctx, wide ? (void *)value : &narrow, at->data, lt_dtype_size(at->dtype),
+                    LT_COPY_OUT));
+    LT_TRY(be->sync(ctx));
+    *value = wide ? *value : (double)narrow;
+    return LT_OK;
+}
+
 const char *lt_optim_name(const lt_optim *optim)
 {
     return optim->ops->name;

@@ -8,6 +8,10 @@
 size_t lt_optim_fill_items(lt_optim *self, bool all);
 /* Returns true if the slot has its optimizer's slot_state[index], here or at its owner. */
 bool lt_optim_has_state(const lt_optim *o, const lt_slot *slot, int index);
+/* One batched kernel of these jobs, by the step's scalars; without jobs, nothing. */
+LT_MUST_CHECK lt_status lt_optim_vec(const lt_optim *o, const lt_vec_job *job, size_t count);
+/* Reads a number of master dtype. Waits for the device. */
+LT_MUST_CHECK lt_status lt_optim_read_number(const lt_optim *o, const lt_view *at, double *value);
 /* Adds `by` to the updates of parameters with a gradient. */
 void lt_optim_count_updates(lt_optim *o, int64_t by);
 

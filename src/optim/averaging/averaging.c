@@ -11,6 +11,7 @@
 
 #include "base/alloc.h"
 #include "optim/sharding/shard.h"
+#include "optim/slots.h"
 #include "tensor/tensor.h"
 
 #include <math.h>
@@ -193,8 +194,6 @@ static lt_status mix(const lt_optim *o, bool all)
 /* z, which values are, decays by y = mu_y x + (1 - mu_y) z, of x and z before the step; unless it is skipped. */
 static lt_status decay_by(const lt_optim *o, double share, lt_tensor *const *iterate)
 {
-    void *ctx;
-    const lt_backend *be = lt_optim_backend(o, &ctx);
     const struct lt_averaging *a = o->averaging;
     size_t count = 0;
     for (size_t i = 0; i < a->count; i++)
@@ -204,7 +203,7 @@ static lt_status decay_by(const lt_optim *o, double share, lt_tensor *const *ite
                                            .factor.lr = true,
                                            .a = lt_tensor_view(iterate[i]),
                                            .y = lt_tensor_view(a->param[i]->value)};
-    return count ? be->vec(ctx, a->job, count, o->scalars) : LT_OK;
+    return lt_optim_vec(o, a->job, count);
 }
 
 /* x follows z, unless the step is skipped. */

@@ -107,15 +107,13 @@ typedef void vec_rule(const muon *m, const batch *b, const matrix *x, lt_vec_job
 
 static lt_status vec(muon *m, const batch *b, vec_rule *rule)
 {
-    void *ctx;
-    const lt_backend *be = lt_optim_backend(&m->base, &ctx);
     size_t count = 0;
     for (size_t i = b->begin; i < b->end; i++) {
         lt_vec_job *job = &m->vec[count++];
         *job = (lt_vec_job){.op = LT_VEC_AXPBY, .alpha = 1};
         rule(m, b, m->due[i], job);
     }
-    return be->vec(ctx, m->vec, count, m->base.scalars);
+    return lt_optim_vec(&m->base, m->vec, count);
 }
 
 static void remember(const muon *m, const batch *b, const matrix *x, lt_vec_job *job)

@@ -11,6 +11,7 @@
 #include "orthogonal.h"
 
 #include "base/alloc.h"
+#include "optim/slots.h"
 #include "orthogonal_svd.h"
 #include "tensor/tensor.h"
 
@@ -138,8 +139,6 @@ static const double *norm_at(const lt_orthogonal *o, size_t i)
 static lt_status make_unit(lt_orthogonal *o, const lt_optim *optim, double margin,
                            const lt_orthogonal_job *job, size_t count)
 {
-    void *ctx;
-    const lt_backend *be = lt_optim_backend(optim, &ctx);
     for (size_t i = 0; i < count; i++)
         o->view[i] = job[i].x;
     LT_TRY(measure(o, optim, count, 0));
@@ -151,7 +150,7 @@ static lt_status make_unit(lt_orthogonal *o, const lt_optim *optim, double margi
             .a = job[i].x,
             .y = job[i].x,
         };
-    return be->vec(ctx, o->vec, count, optim->scalars);
+    return lt_optim_vec(optim, o->vec, count);
 }
 
 /* A = X X^T or X^T X; of squares: B = b B + c A A. */
@@ -174,22 +173,18 @@ static lt_status grams(lt_orthogonal *o, const lt_optim *optim, const double *of
 static lt_status copy_squares(lt_orthogonal *o, const lt_optim *optim, const lt_orthogonal_job *job,
                               size_t count)
 {
-    void *ctx;
-    const lt_backend *be = lt_optim_backend(optim, &ctx);
     for (size_t i = 0; i < count; i++)
         o->vec[i] = (lt_vec_job){.op = LT_VEC_AXPBY,
                                  .alpha = 1,
                                  .a = square(o, o->a, job, i),
                                  .y = square(o, o->b, job, i)};
-    return be->vec(ctx, o->vec, count, optim->scalars);
+    return lt_optim_vec(optim, o->vec, count);
 }
 
 /* On the diagonals of B. */
 static lt_status add_identity(lt_orthogonal *o, const lt_optim *optim, double a,
                               const lt_orthogonal_job *job, size_t count)
 {
-    void *ctx;
-    const lt_backend *be = lt_optim_backend(optim, &ctx);
     for (size_t i = 0; i < count; i++) {
         lt_vec_job *v = &o->vec[i];
         *v = (lt_vec_job){.op = LT_VEC_AXPBY, .alpha = a, .beta = 1};
@@ -199,7 +194,7 @@ static lt_status add_identity(lt_orthogonal *o, const lt_optim *optim, double a,
         v->y.shape = v->a.shape = LT_SHAPE(small(&job[i]));
         v->a.stride[0] = 0;
     }
-    return be->vec(ctx, o->vec, count, optim->scalars);
+    return lt_optim_vec(optim, o->vec, count);
 }
 
 /* X = B X, or X B; in the other place. */

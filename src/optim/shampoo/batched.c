@@ -3,18 +3,17 @@
 #include "optim/shampoo/batched.h"
 
 #include "optim/shampoo/layout.h"
+#include "optim/slots.h"
 
 lt_status lt_shampoo_vec(lt_shampoo *s, lt_block_batch batch, lt_vec_rule *rule)
 {
-    void *ctx;
-    const lt_backend *be = lt_optim_backend(&s->base, &ctx);
     size_t count = 0;
     for (size_t i = batch.begin; i < batch.end; i++) {
         lt_vec_job job = {.op = LT_VEC_AXPBY, .alpha = 1};
         if (s->block[i].active && rule(s, &s->block[i], &job))
             s->vec[count++] = job;
     }
-    return count ? be->vec(ctx, s->vec, count, s->base.scalars) : LT_OK;
+    return lt_optim_vec(&s->base, s->vec, count);
 }
 
 /* One block's jobs follow each other in s->vec, which has LT_MAX_DIMS for each. */
@@ -41,6 +40,28 @@ lt_status lt_shampoo_vecs(lt_shampoo *s, lt_block_batch batch, lt_vec_rule *cons
             s->list[lists++] = list;
     }
     return lists ? be->vec_lists(ctx, s->list, lists, s->base.scalars) : LT_OK;
+}
+
+lt_status lt_shampoo_measure_spares(lt_shampoo *s, lt_block_batch batch,
+                                    bool (*test)(const lt_block *))
+{
+    void *ctx;
+    const lt_backend *be = lt_optim_backend(&s->base, &ctx);
+    const size_t count = batch.end - batch.begin;
+    lt_view out = lt_tensor_view(s->norms), of_one = out;
+    out.stride[0] = of_one.stride[0] = 1;
+    for (size_t i = 0; i < count; i++) {
+        const lt_block *b = &s->block[batch.begin + i];
+        const bool here = b->active && (!test || test(b));
+        s->view[i] = here ? *lt_block_spare(b) : lt_tensor_view(s->one);
+    }
+    out.data = (double *)out.data + batch.begin;
+    out.shape = LT_SHAPE((int64_t)count);
+    LT_TRY(be->frobenius(ctx, s->view, count, &out));
+    s->view[0] = lt_tensor_view(s->one);
+    of_one.data = (double *)of_one.data + s->count;
+    of_one.shape = LT_SHAPE(1);
+    return be->frobenius(ctx, s->view, 1, &of_one);
 }
 
 lt_status lt_shampoo_product(lt_shampoo *s, lt_block_batch batch, int dim, bool transpose)
@@ -79,8 +100,6 @@ lt_status lt_shampoo_rotate(lt_shampoo *s, lt_block_batch batch, bool back)
 /* Between rotating there and back: p *= eigenvalues^(-e) along dimension d. */
 static lt_status scale_eigenbasis(lt_shampoo *s, lt_block_batch batch, int d)
 {
-    void *ctx;
-    const lt_backend *be = lt_optim_backend(&s->base, &ctx);
     size_t count = 0;
     for (size_t i = batch.begin; i < batch.end; i++) {
         const lt_block *b = &s->block[i];
@@ -93,7 +112,7 @@ static lt_status scale_eigenbasis(lt_shampoo *s, lt_block_batch batch, int d)
         for (int k = 0; k < LT_MAX_DIMS; k++)
             job->b.stride[k] = k == d;
     }
-    return count ? be->vec(ctx, s->vec, count, s->base.scalars) : LT_OK;
+    return lt_optim_vec(&s->base, s->vec, count);
 }
 
 lt_status lt_shampoo_precondition(lt_shampoo *s, lt_block_batch batch, int skip)

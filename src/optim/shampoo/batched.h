@@ -14,6 +14,15 @@ lt_status lt_shampoo_vec(lt_shampoo *s, lt_block_batch batch, lt_vec_rule *rule)
 lt_status lt_shampoo_vecs(lt_shampoo *s, lt_block_batch batch, lt_vec_rule *const *rule,
                           size_t count, bool ends);
 
+/* Norms of the spare buffers of active blocks that pass the test (NULL: all), each at lt_shampoo_norm_at(), and that of a
+ * 1 at lt_shampoo_norm_at(s, s->count): vec multiplies by a quotient. */
+lt_status lt_shampoo_measure_spares(lt_shampoo *s, lt_block_batch batch,
+                                    bool (*test)(const lt_block *));
+static inline const double *lt_shampoo_norm_at(const lt_shampoo *s, size_t block)
+{
+    return (const double *)lt_tensor_view(s->norms).data + block;
+}
+
 /* p = p times a matrix of dimension dim, transposed or not, for blocks that have one there. */
 lt_status lt_shampoo_product(lt_shampoo *s, lt_block_batch batch, int dim, bool transpose);
 /* p times the roots of all dimensions but skip (-1: none). */

@@ -14,6 +14,11 @@
 
 #include <math.h>
 
+static bool keeps_diagonal(const lt_block *b)
+{
+    return b->factor[0].diagonal;
+}
+
 static bool moment(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
 {
     const lt_shampoo_config *c = &s->config;
@@ -43,39 +48,13 @@ static bool correct_bias(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
     return true;
 }
 
-/* Where the norm of v / c2 of block i is; i = s->count: that of a 1, which it is divided by. */
-static double *norm_at(const lt_shampoo *s, size_t i)
-{
-    return (double *)lt_tensor_view(s->norms).data + i;
-}
-
-static lt_status measure(lt_shampoo *s, lt_block_batch batch)
-{
-    void *ctx;
-    const lt_backend *be = lt_optim_backend(&s->base, &ctx);
-    lt_view out = lt_tensor_view(s->norms);
-    out.stride[0] = 1;
-    for (size_t i = batch.begin; i < batch.end; i++) {
-        const lt_block *b = &s->block[i];
-        bool here = b->active && b->factor[0].diagonal;
-        s->view[i - batch.begin] = here ? *lt_block_spare(b) : lt_tensor_view(s->one);
-    }
-    out.data = norm_at(s, batch.begin);
-    out.shape = LT_SHAPE((int64_t)(batch.end - batch.begin));
-    LT_TRY(be->frobenius(ctx, s->view, batch.end - batch.begin, &out));
-    s->view[0] = lt_tensor_view(s->one);
-    out.data = norm_at(s, s->count);
-    out.shape = LT_SHAPE(1);
-    return be->frobenius(ctx, s->view, 1, &out);
-}
-
 static bool perturb(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
 {
     if (!b->factor[0].diagonal)
         return false;
     if (s->config.epsilon_rule == LT_EPSILON_RELATIVE) {
-        job->factor.over = norm_at(s, (size_t)(b - s->block));
-        job->factor.under = norm_at(s, s->count);
+        job->factor.over = lt_shampoo_norm_at(s, (size_t)(b - s->block));
+        job->factor.under = lt_shampoo_norm_at(s, s->count);
     }
     job->alpha = s->config.epsilon;
     if (s->config.epsilon_rule == LT_EPSILON_RELATIVE && b->box.shape.ndim > 1)
@@ -109,7 +88,7 @@ lt_status lt_shampoo_diagonal(lt_shampoo *s, lt_block_batch batch)
         return LT_OK;
     LT_TRY(lt_shampoo_vec(s, batch, correct_bias));
     if (s->config.epsilon_rule == LT_EPSILON_RELATIVE)
-        LT_TRY(measure(s, batch));
+        LT_TRY(lt_shampoo_measure_spares(s, batch, keeps_diagonal)); /* of v / c2 */
     LT_TRY(lt_shampoo_vec(s, batch, perturb));
     LT_TRY(lt_shampoo_vec(s, batch, divide));
     for (size_t i = batch.begin; i < batch.end; i++)

@@ -12,6 +12,7 @@
 #include "base/alloc.h"
 #include "optim/shampoo/kept.h"
 #include "optim/shampoo/root/stack.h"
+#include "optim/slots.h"
 
 #include "lather/log.h"
 
@@ -59,27 +60,11 @@ static bool powers_of(const lt_shampoo *s, double exponent, double *value, int64
     return true;
 }
 
-/* To and from the host, in double. */
-static lt_status move_vector(const lt_tensor *from, lt_tensor *to, double *host)
-{
-    lt_tensor *wide = NULL;
-    const lt_tensor *any = from ? from : to;
-    const size_t bytes = (size_t)lt_tensor_shape(any).dim[0] * sizeof *host;
-    LT_TRY(lt_tensor_new_like(&wide, any, LT_F64));
-    lt_status st = from ? lt_tensor_copy(wide, from) : lt_tensor_write(wide, host, bytes);
-    if (!st)
-        st = from ? lt_tensor_read(wide, host, bytes) : lt_tensor_copy(to, wide);
-    lt_tensor_free(&wide);
-    return st;
-}
-
 /* y = alpha * x on the diagonal of a square, or from it. */
 static lt_status copy_diagonal(const lt_shampoo *s, lt_view x, lt_view y, lt_vec_factor factor)
 {
-    void *ctx;
-    const lt_backend *be = lt_optim_backend(&s->base, &ctx);
     const lt_vec_job job = {.op = LT_VEC_AXPBY, .alpha = 1, .factor = factor, .a = x, .y = y};
-    return be->vec(ctx, &job, 1, s->base.scalars);
+    return lt_optim_vec(&s->base, &job, 1);
 }
 
 /* diag F / c2 to the host. fresh: F has this step's gradient in it already. */
@@ -89,23 +74,26 @@ static lt_status read_diagonal(const lt_shampoo *s, const lt_block *b, int d, bo
     const lt_view gram = lt_tensor_view(b->factor[d].gram);
     lt_vec_factor factor = lt_shampoo_factor_bias(s, b);
     factor.lag += fresh ? 0 : 1;
-    LT_TRY(copy_diagonal(s, lt_root_diagonal(&gram), lt_tensor_view(vector), factor));
-    return move_vector(vector, NULL, host);
+    const lt_view to = lt_tensor_view(vector);
+    LT_TRY(copy_diagonal(s, lt_root_diagonal(&gram), to, factor));
+    return lt_root_read_vector(s->base.device, &to, host);
 }
 
 static lt_status write_root(const lt_shampoo *s, const lt_factor *f, lt_tensor *vector,
                             double *host, int64_t n)
 {
     const bool basis = !f->power && lt_shampoo_is_corrected(&s->config);
-    const lt_view root = lt_tensor_view(f->root);
+    const lt_view root = lt_tensor_view(f->root), diagonal = lt_tensor_view(vector);
     LT_TRY(lt_tensor_fill(f->root, 0));
-    if (f->power)
-        LT_TRY(move_vector(NULL, f->power, host));
+    if (f->power) {
+        const lt_view power = lt_tensor_view(f->power);
+        LT_TRY(lt_root_write_vector(s->base.device, host, &power));
+    }
     for (int64_t i = 0; i < n && (f->power || basis); i++)
         host[i] = 1; /* the standard basis */
-    LT_TRY(move_vector(NULL, vector, host));
+    LT_TRY(lt_root_write_vector(s->base.device, host, &diagonal));
     lt_tensor_touch(f->root);
-    return copy_diagonal(s, lt_tensor_view(vector), lt_root_diagonal(&root), (lt_vec_factor){0});
+    return copy_diagonal(s, diagonal, lt_root_diagonal(&root), (lt_vec_factor){0});
 }
 
 static lt_status use_diagonal(const lt_shampoo *s, const lt_block *b, int d, bool fresh)

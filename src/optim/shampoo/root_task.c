@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "optim/scalars.h"
 #include "optim/shampoo/kept.h"
+#include "optim/slots.h"
 #include "tensor/tensor.h"
 
 /* A limit for the memory of a batch: 2^23 elements, or one matrix; on a device with a queue 2^27, all of ResNet-50's:
@@ -60,8 +61,6 @@ int64_t lt_shampoo_batch_elements(const lt_device *device)
 lt_status lt_shampoo_root_jobs(lt_shampoo *s, const lt_root_task *tasks, size_t count,
                                lt_root_job *jobs, lt_tensor **copies)
 {
-    void *ctx;
-    const lt_backend *be = lt_optim_backend(&s->base, &ctx);
     int64_t elements = 0;
     for (size_t i = 0; i < count; i++)
         elements += tasks[i].n * tasks[i].n;
@@ -88,7 +87,7 @@ lt_status lt_shampoo_root_jobs(lt_shampoo *s, const lt_root_task *tasks, size_t 
         if (f->power)
             jobs[i].power = lt_tensor_view(f->power);
     }
-    return be->vec(ctx, s->vec, count, s->base.scalars);
+    return lt_optim_vec(&s->base, s->vec, count);
 }
 
 /* Whether factors were not updated; roots stay then, too. A device with a queue has a refresh only where the host has seen

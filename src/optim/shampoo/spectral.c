@@ -136,38 +136,13 @@ static bool sign(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
     return true;
 }
 
-static const double *norm_at(const lt_shampoo *s, size_t i)
-{
-    return (const double *)lt_tensor_view(s->norms).data + i;
-}
-
 /* By the norm of the roots of magnitudes; twice it is their sum. */
 static bool lengthen(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
 {
-    job->factor.over = norm_at(s, (size_t)(b - s->block));
-    job->factor.under = norm_at(s, s->count);
+    job->factor.over = lt_shampoo_norm_at(s, (size_t)(b - s->block));
+    job->factor.under = lt_shampoo_norm_at(s, s->count);
     job->a = job->y = b->p;
     return true;
-}
-
-static lt_status measure(lt_shampoo *s, lt_block_batch batch)
-{
-    void *ctx;
-    const lt_backend *be = lt_optim_backend(&s->base, &ctx);
-    const size_t count = batch.end - batch.begin;
-    lt_view out = lt_tensor_view(s->norms);
-    out.stride[0] = 1;
-    for (size_t i = 0; i < count; i++) {
-        const lt_block *b = &s->block[batch.begin + i];
-        s->view[i] = b->active ? *lt_block_spare(b) : lt_tensor_view(s->one);
-    }
-    out.data = (double *)out.data + batch.begin;
-    out.shape = LT_SHAPE((int64_t)count);
-    LT_TRY(be->frobenius(ctx, s->view, count, &out));
-    s->view[0] = lt_tensor_view(s->one);
-    out.data = (double *)lt_tensor_view(s->norms).data + s->count;
-    out.shape = LT_SHAPE(1);
-    return be->frobenius(ctx, s->view, 1, &out);
 }
 
 /* Of each block: the root of its sum of magnitudes. */
@@ -176,7 +151,7 @@ static lt_status measure_magnitudes(lt_shampoo *s, lt_block_batch batch)
     LT_TRY(lt_shampoo_vec(s, batch, sign));
     LT_TRY(lt_shampoo_vec(s, batch, magnitude));
     LT_TRY(lt_shampoo_vec(s, batch, root));
-    return measure(s, batch);
+    return lt_shampoo_measure_spares(s, batch, NULL);
 }
 
 lt_status lt_shampoo_sign(lt_shampoo *s, lt_block_batch batch)

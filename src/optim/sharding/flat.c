@@ -101,8 +101,6 @@ typedef enum direction { PACK, UNPACK } direction;
 static lt_status each_part(lt_optim *o, const lt_tensor *flat, int64_t origin, bool all,
                            direction to, double beta)
 {
-    void *ctx;
-    const lt_backend *be = lt_optim_backend(o, &ctx);
     const lt_shard *s = o->shard;
     const lt_flat *f = flat_of(s);
     size_t count = 0;
@@ -120,7 +118,7 @@ static lt_status each_part(lt_optim *o, const lt_tensor *flat, int64_t origin, b
             .y = to == PACK ? place : value,
         };
     }
-    return count ? be->vec(ctx, f->job, count, o->scalars) : LT_OK;
+    return lt_optim_vec(o, f->job, count);
 }
 
 static lt_status begin(lt_optim *o)
@@ -170,15 +168,10 @@ static lt_status write_flag(const lt_optim *o, int flag)
 
 static lt_status read_flag(const lt_optim *o, int rank, int *flag)
 {
-    void *ctx;
-    const lt_backend *be = lt_optim_backend(o, &ctx);
     const lt_view v = flag_of(o->shard, rank, flat_of(o->shard)->whole, o->shard->begin[rank]);
-    float narrow = 0;
-    double wide = 0;
-    LT_TRY(be->copy(ctx, v.dtype == LT_F64 ? (void *)&wide : &narrow, v.data,
-                    lt_dtype_size(v.dtype), LT_COPY_OUT));
-    LT_TRY(be->sync(ctx));
-    *flag = (int)(v.dtype == LT_F64 ? wide : (double)narrow);
+    double value;
+    LT_TRY(lt_optim_read_number(o, &v, &value));
+    *flag = (int)value;
     return LT_OK;
 }
 

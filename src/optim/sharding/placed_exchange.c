@@ -128,17 +128,10 @@ static lt_status write_headers(lt_optim *o, const lt_route *r, double number)
 /* To header_of, by rank of the route's communicator. */
 static lt_status read_headers(lt_optim *o, const lt_route *r)
 {
-    void *ctx;
-    const lt_backend *be = lt_optim_backend(o, &ctx);
     struct lt_placed *p = lt_placed_of(o);
     for (int i = 0; i < lt_comm_size(r->comm); i++) {
         const lt_view v = header_at(p->received, r->received_at[i]);
-        float narrow = 0;
-        double wide = 0;
-        LT_TRY(be->copy(ctx, v.dtype == LT_F64 ? (void *)&wide : &narrow, v.data,
-                        lt_dtype_size(v.dtype), LT_COPY_OUT));
-        LT_TRY(be->sync(ctx));
-        p->header_of[i] = v.dtype == LT_F64 ? wide : (double)narrow;
+        LT_TRY(lt_optim_read_number(o, &v, &p->header_of[i]));
     }
     return LT_OK;
 }

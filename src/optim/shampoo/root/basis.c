@@ -76,17 +76,11 @@ static lt_status read_powers(basis *b, size_t i)
 {
     const lt_root_set *set = b->set;
     lt_root_item *t = &set->item[i];
-    lt_tensor *wide = NULL;
     const lt_view square = lt_stack_view(&b->stack, S, i), from = lt_root_diagonal(&square);
-    LT_TRY(lt_tensor_new(&wide, set->device, LT_F64, LT_SHAPE(t->n)));
-    const lt_view to = lt_tensor_view(wide);
-    lt_status st = set->be->cast(set->ctx, &from, &to);
-    if (!st)
-        st = lt_tensor_read(wide, t->power, (size_t)t->n * sizeof *t->power);
-    lt_tensor_free(&wide);
-    for (int64_t k = 0; k < t->n && !st; k++) /* unsorted: each is at least epsilon */
+    LT_TRY(lt_root_read_vector(set->device, &from, t->power));
+    for (int64_t k = 0; k < t->n; k++) /* unsorted: each is at least epsilon */
         t->power[k] = pow(fmax(t->power[k], fmax(t->epsilon, DBL_MIN)), -t->job->exponent);
-    return st;
+    return LT_OK;
 }
 
 static void all_active(basis *b)

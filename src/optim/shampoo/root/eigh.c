@@ -50,19 +50,6 @@ static lt_status prepare(work *w)
     return LT_OK;
 }
 
-static lt_status move_values(work *w, bool to_host)
-{
-    lt_tensor *wide = NULL;
-    const size_t bytes = (size_t)w->rows * sizeof *w->host;
-    LT_TRY(lt_tensor_new(&wide, w->set->device, LT_F64, LT_SHAPE(w->rows)));
-    lt_status st =
-        to_host ? lt_tensor_copy(wide, w->values) : lt_tensor_write(wide, w->host, bytes);
-    if (!st)
-        st = to_host ? lt_tensor_read(wide, w->host, bytes) : lt_tensor_copy(w->values, wide);
-    lt_tensor_free(&wide);
-    return st;
-}
-
 static bool is_done(const lt_root_set *set, size_t i)
 {
     return set->item[i].job->status == LT_OK;
@@ -135,16 +122,17 @@ static lt_status solve(work *w)
 {
     const lt_root_set *s = w->set;
     LT_TRY(prepare(w));
+    const lt_view values = lt_tensor_view(w->values);
     LT_TRY(s->be->eigh(s->ctx, w->job, s->count));
     for (size_t i = 0; i < s->count; i++)
         s->item[i].job->status = w->job[i].status;
     if (s->want != LT_WANT_BASIS) {
-        LT_TRY(move_values(w, true));
+        LT_TRY(lt_root_read_vector(s->device, &values, w->host));
         make_powers(w);
     }
     if (s->want != LT_WANT_ROOT)
         return store_bases(w);
-    LT_TRY(move_values(w, false));
+    LT_TRY(lt_root_write_vector(s->device, w->host, &values));
     return make_roots(w);
 }
 

@@ -170,23 +170,6 @@ static lt_status place_results(run *r)
     return LT_OK;
 }
 
-static lt_status store_powers(const run *r, const lt_root_item *t)
-{
-    const lt_root_set *s = &r->set;
-    lt_tensor *host = NULL;
-    if (s->want != LT_WANT_POWERS)
-        return LT_OK;
-    LT_TRY(lt_tensor_new(&host, s->device, LT_F64, LT_SHAPE(t->n)));
-    lt_status st = lt_tensor_write(host, t->power, (size_t)t->n * sizeof *t->power);
-    const lt_view from = lt_tensor_view(host);
-    if (!st)
-        st = s->be->cast(s->ctx, &from, &t->job->power);
-    if (!st)
-        st = s->be->sync(s->ctx);
-    lt_tensor_free(&host);
-    return st;
-}
-
 /* Results of the items that have one, to the jobs' memory. */
 static lt_status store_results(const run *r)
 {
@@ -202,7 +185,8 @@ static lt_status store_results(const run *r)
         else /* many launches for one */
             r->vec[count++] =
                 (lt_vec_job){.op = LT_VEC_AXPBY, .alpha = 1, .a = t->result, .y = t->job->out};
-        LT_TRY(store_powers(r, t));
+        if (s->want == LT_WANT_POWERS)
+            LT_TRY(lt_root_write_vector(s->device, t->power, &t->job->power));
     }
     return count ? s->be->vec(s->ctx, r->vec, count, NULL) : LT_OK;
 }

@@ -180,3 +180,29 @@ lt_view lt_root_diagonal(const lt_view *square)
     v.stride[0] = square->stride[0] + square->stride[1];
     return v;
 }
+
+lt_status lt_root_read_vector(lt_device *device, const lt_view *from, double *host)
+{
+    lt_tensor *wide = NULL;
+    LT_TRY(lt_tensor_new(&wide, device, LT_F64, from->shape));
+    const lt_view to = lt_tensor_view(wide);
+    lt_status st = device->backend->cast(device->ctx, from, &to);
+    if (!st)
+        st = lt_tensor_read(wide, host, lt_tensor_bytes(wide));
+    lt_tensor_free(&wide);
+    return st;
+}
+
+lt_status lt_root_write_vector(lt_device *device, const double *host, const lt_view *to)
+{
+    lt_tensor *wide = NULL;
+    LT_TRY(lt_tensor_new(&wide, device, LT_F64, to->shape));
+    const lt_view from = lt_tensor_view(wide);
+    lt_status st = lt_tensor_write(wide, host, lt_tensor_bytes(wide));
+    if (!st)
+        st = device->backend->cast(device->ctx, &from, to);
+    if (!st)
+        st = device->backend->sync(device->ctx);
+    lt_tensor_free(&wide);
+    return st;
+}

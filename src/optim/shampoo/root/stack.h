@@ -10,6 +10,10 @@ lt_view lt_root_part(const lt_tensor *tensor, int64_t at, lt_shape shape);
 /* Diagonal of a square. */
 lt_view lt_root_diagonal(const lt_view *square);
 
+/* A vector of any floating dtype to and from doubles on the host. */
+lt_status lt_root_read_vector(lt_device *device, const lt_view *from, double *host);
+lt_status lt_root_write_vector(lt_device *device, const double *host, const lt_view *to);
+
 enum { LT_STACK_MOST = 7 };
 
 typedef struct lt_stack {
