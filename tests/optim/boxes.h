@@ -184,15 +184,7 @@ static inline lt_status visit(player *p, record *r, bool restore)
 
 static inline lt_status make_optim(const scenario *s, lt_optim **out, const lt_params *params)
 {
-    lt_shampoo_config c;
-    if (!s->preset)
-        return s->make(out, params);
-    LT_TRY(lt_shampoo_preset(s->preset, &c));
-    c.max_preconditioner_dim = 4;
-    c.precondition_frequency = 3;
-    c.start_preconditioning_step = 3;
-    c.epsilon = 1e-6;
-    return lt_optim_shampoo(out, params, &c);
+    return s->preset ? make_preset(out, params, s->preset, 4) : s->make(out, params);
 }
 
 static inline double start_of(int k, int64_t i)

@@ -158,6 +158,28 @@ static const maker makers[] = {
 };
 enum { MAKERS = COUNT_OF(makers) };
 
+/* One of them by its name for rows; NULL: another function. */
+static inline const char *name_of_maker(make_fn *make)
+{
+    for (int i = 0; i < MAKERS; i++)
+        if (makers[i].make == make)
+            return makers[i].name;
+    return NULL;
+}
+
+/* A preset of Shampoo, in blocks of that side, with roots every three steps. */
+static inline lt_status make_preset(lt_optim **out, const lt_params *params, const char *preset,
+                                    int side)
+{
+    lt_shampoo_config c;
+    const lt_status st = lt_shampoo_preset(preset, &c);
+    c.max_preconditioner_dim = side;
+    c.precondition_frequency = 3;
+    c.start_preconditioning_step = 3;
+    c.epsilon = 1e-6;
+    return st ? st : lt_optim_shampoo(out, params, &c);
+}
+
 static inline void two_params(fixture *f, make_fn *make, bool f64)
 {
     static const double start[12] = {1, -2, 3, -4, 5, -6, 7, -8, 9, -10, 11, -12};

@@ -333,9 +333,4 @@ static inline void play_well(player *p, int ranks, const scenario *s)
     expect_ranks(&g);
 }
 
-static inline struct CMUnitTest row_of(const char *name, CMUnitTestFunction test, const void *row)
-{
-    return (struct CMUnitTest){name, test, NULL, NULL, (void *)(uintptr_t)row};
-}
-
 #endif

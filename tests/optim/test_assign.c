@@ -298,17 +298,13 @@ int main(void)
     struct CMUnitTest tests[COUNT_OF(vectors) + COUNT_OF(balances) + COUNT_OF(wholes) + 2];
     size_t n = 0;
     for (size_t i = 0; i < COUNT_OF(vectors); i++)
-        tests[n++] = (struct CMUnitTest){vectors[i].name, test_vector, NULL, NULL,
-                                         (void *)(uintptr_t)&vectors[i]};
+        tests[n++] = row_test(vectors[i].name, test_vector, &vectors[i]);
     for (size_t i = 0; i < COUNT_OF(balances); i++)
-        tests[n++] = (struct CMUnitTest){balances[i].name, test_balance, NULL, NULL,
-                                         (void *)(uintptr_t)&balances[i]};
+        tests[n++] = row_test(balances[i].name, test_balance, &balances[i]);
     for (size_t i = 0; i < COUNT_OF(wholes); i++)
-        tests[n++] = (struct CMUnitTest){wholes[i].name, test_whole, NULL, NULL,
-                                         (void *)(uintptr_t)&wholes[i]};
-    tests[n++] = (struct CMUnitTest){"the local search is never worse, and often best",
-                                     test_improve, NULL, NULL, NULL};
-    tests[n++] = (struct CMUnitTest){"owners of equal parts are exchanged for local elements",
-                                     test_local, NULL, NULL, NULL};
+        tests[n++] = row_test(wholes[i].name, test_whole, &wholes[i]);
+    tests[n++] = row_test("the local search is never worse, and often best", test_improve, NULL);
+    tests[n++] =
+        row_test("owners of equal parts are exchanged for local elements", test_local, NULL);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -227,13 +227,11 @@ int main(void)
     size_t count = 0;
     for (size_t i = 0; i < COUNT_OF(kinds); i++) {
         snprintf(name[i], sizeof *name, "sequences follow their formulas: %zu", i);
-        tests[count++] = (struct CMUnitTest){name[i], sequences_follow_their_formulas, NULL, NULL,
-                                             (void *)(uintptr_t)&kinds[i]};
+        tests[count++] = row_test(name[i], sequences_follow_their_formulas, &kinds[i]);
     }
     for (size_t i = 0; i < MAKERS; i++)
         tests[count++] =
-            (struct CMUnitTest){makers[i].name, what_has_no_gradient_or_is_skipped_stays, NULL,
-                                NULL, (void *)(uintptr_t)&makers[i]};
+            row_test(makers[i].name, what_has_no_gradient_or_is_skipped_stays, &makers[i]);
     const struct CMUnitTest single[] = {
         cmocka_unit_test(primal_averaging_is_heavy_ball),
         cmocka_unit_test(the_wrong_sequence_is_neither_stepped_nor_saved),

@@ -181,11 +181,9 @@ int main(void)
     enum { M = COUNT_OF(merges), V = COUNT_OF(views) };
     struct CMUnitTest tests[M + V + 1];
     for (size_t i = 0; i < M; i++)
-        tests[i] = (struct CMUnitTest){merges[i].name, merges_as_expected, NULL, NULL,
-                                       (void *)(uintptr_t)&merges[i]};
+        tests[i] = row_test(merges[i].name, merges_as_expected, &merges[i]);
     for (size_t i = 0; i < V; i++)
-        tests[M + i] = (struct CMUnitTest){views[i].name, both_views_walk_the_box_in_logical_order,
-                                           NULL, NULL, (void *)(uintptr_t)&views[i]};
+        tests[M + i] = row_test(views[i].name, both_views_walk_the_box_in_logical_order, &views[i]);
     tests[M + V] = (struct CMUnitTest)cmocka_unit_test(cuts_a_matrix_with_dimension_0_outermost);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

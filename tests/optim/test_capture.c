@@ -350,7 +350,6 @@ int main(void)
         cmocka_unit_test(resumed_batches_of_roots_are_those_of_one_run),
     };
     for (size_t i = 0; i < COUNT_OF(rows); i++)
-        tests[OTHERS + i] = (struct CMUnitTest){rows[i].name, pieces_are_the_whole, NULL, NULL,
-                                                (void *)(uintptr_t)&rows[i]};
+        tests[OTHERS + i] = row_test(rows[i].name, pieces_are_the_whole, &rows[i]);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -214,13 +214,10 @@ int main(void)
     };
     size_t n = 1;
     for (size_t i = 0; i < M; i++)
-        tests[n++] = (struct CMUnitTest){models[i].model, the_preset_makes_these_blocks, NULL, NULL,
-                                         (void *)(uintptr_t)&models[i]};
+        tests[n++] = row_test(models[i].model, the_preset_makes_these_blocks, &models[i]);
     for (size_t i = 0; i < V; i++) {
-        tests[n++] = (struct CMUnitTest){views[i].name, blocks_of_parts_share_no_element, NULL,
-                                         NULL, (void *)(uintptr_t)&views[i]};
-        tests[n++] = (struct CMUnitTest){views[i].name, places_of_parts_differ, NULL, NULL,
-                                         (void *)(uintptr_t)&views[i]};
+        tests[n++] = row_test(views[i].name, blocks_of_parts_share_no_element, &views[i]);
+        tests[n++] = row_test(views[i].name, places_of_parts_differ, &views[i]);
     }
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -346,8 +346,7 @@ int main(void)
     enum { R = COUNT_OF(rows) };
     struct CMUnitTest tests[R + 2];
     for (size_t i = 0; i < R; i++)
-        tests[i] =
-            (struct CMUnitTest){rows[i].name, is_the_same, NULL, NULL, (void *)(uintptr_t)&rows[i]};
+        tests[i] = row_test(rows[i].name, is_the_same, &rows[i]);
     tests[R] = (struct CMUnitTest)cmocka_unit_test(grafting_rmsprop_for_ever_is_rmsprop);
     tests[R + 1] =
         (struct CMUnitTest)cmocka_unit_test(a_skipped_dimension_has_the_identity_as_root);

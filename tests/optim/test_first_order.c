@@ -198,8 +198,7 @@ int main(void)
     };
     struct CMUnitTest tests[GOLDEN + COUNT_OF(single)];
     for (size_t k = 0; k < GOLDEN; k++)
-        tests[k] = (struct CMUnitTest){makers[k].name, agrees_with_50_digits, NULL, NULL,
-                                       (void *)(uintptr_t)&makers[k]};
+        tests[k] = row_test(makers[k].name, agrees_with_50_digits, &makers[k]);
     for (size_t i = 0; i < COUNT_OF(single); i++)
         tests[GOLDEN + i] = single[i];
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -185,8 +185,7 @@ int main(void)
     };
     for (size_t i = 0; i < 2 * COUNT_OF(rows); i++) {
         const row *r = &rows[i / 2];
-        tests[OTHERS + i] = (struct CMUnitTest){r->name, i % 2 ? check_late : check_sequence, NULL,
-                                                NULL, (void *)(uintptr_t)r};
+        tests[OTHERS + i] = row_test(r->name, i % 2 ? check_late : check_sequence, r);
     }
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -196,8 +196,7 @@ int main(void)
     enum { R = COUNT_OF(rows) };
     struct CMUnitTest tests[R + 3];
     for (size_t i = 0; i < R; i++)
-        tests[i] = (struct CMUnitTest){rows[i].name, has_the_known_power, NULL, NULL,
-                                       (void *)(uintptr_t)&rows[i]};
+        tests[i] = row_test(rows[i].name, has_the_known_power, &rows[i]);
     tests[R] = (struct CMUnitTest)cmocka_unit_test(ill_conditioned_roots_have_a_small_residual);
     tests[R + 1] = (struct CMUnitTest)cmocka_unit_test(control_a_changed_root_has_a_residual);
     tests[R + 2] = (struct CMUnitTest)cmocka_unit_test(rings_of_neighbours_are_inverted);

@@ -265,14 +265,11 @@ int main(void)
     struct CMUnitTest tests[N + S + B + COUNT_OF(single)];
     size_t n = 0;
     for (size_t i = 0; i < N; i++)
-        tests[n++] = (struct CMUnitTest){names[i].param, its_name_says_whether_it_is_a_matrix, NULL,
-                                         NULL, (void *)(uintptr_t)&names[i]};
+        tests[n++] = row_test(names[i].param, its_name_says_whether_it_is_a_matrix, &names[i]);
     for (size_t i = 0; i < S; i++)
-        tests[n++] = (struct CMUnitTest){sides[i].name, the_polynomial_acts_on_singular_values,
-                                         NULL, NULL, (void *)(uintptr_t)&sides[i]};
+        tests[n++] = row_test(sides[i].name, the_polynomial_acts_on_singular_values, &sides[i]);
     for (size_t i = 0; i < B; i++)
-        tests[n++] =
-            (struct CMUnitTest){bad[i].name, is_refused, NULL, NULL, (void *)(uintptr_t)&bad[i]};
+        tests[n++] = row_test(bad[i].name, is_refused, &bad[i]);
     for (size_t i = 0; i < COUNT_OF(single); i++)
         tests[n++] = single[i];
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -153,7 +153,7 @@ int main(void)
     for (size_t n = 0; n < ALL; n++) {
         const maker *m = &makers[n / E];
         snprintf(names[n], sizeof names[n], "%s: %s", m->name, each[n % E].name);
-        tests[n] = (struct CMUnitTest){names[n], each[n % E].run, NULL, NULL, (void *)(uintptr_t)m};
+        tests[n] = row_test(names[n], each[n % E].run, m);
     }
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -468,12 +468,9 @@ static const char *name_of(const scenario *s, const char *kind)
     static char texts[64][RANK_TEXT];
     static int used;
     char *text = texts[used++];
-    const char *name = s->preset;
-    for (size_t i = 0; i < COUNT_OF(makers) && !s->preset; i++)
-        if (makers[i].make == s->make)
-            name = makers[i].name;
-    snprintf(text, RANK_TEXT, "%s: %s%s%s%s%s%s%s%s", kind, s->preset ? "shampoo preset " : "", name,
-             s->clip > 0 ? ", clipped" : "", s->f64 ? ", f64" : "", s->kind ? ", on cpu" : "",
+    const char *name = s->preset ? s->preset : name_of_maker(s->make);
+    snprintf(text, RANK_TEXT, "%s: %s%s%s%s%s%s%s%s", kind, s->preset ? "shampoo preset " : "",
+             name, s->clip > 0 ? ", clipped" : "", s->f64 ? ", f64" : "", s->kind ? ", on cpu" : "",
              s->half ? ", loss scaling" : "",
              !s->dtype          ? ""
              : s->gather_params ? ", 16-bit parameters"
@@ -482,11 +479,6 @@ static const char *name_of(const scenario *s, const char *kind)
              : s->balance == LT_BALANCE_BYTES ? ", balanced by bytes"
                                               : "");
     return text;
-}
-
-static struct CMUnitTest row_of(const char *kind, CMUnitTestFunction test, const scenario *s)
-{
-    return (struct CMUnitTest){name_of(s, kind), test, NULL, NULL, (void *)(uintptr_t)s};
 }
 
 int main(void)
@@ -507,17 +499,19 @@ int main(void)
                             + COUNT_OF(counted) + COUNT_OF(bads) + 4];
     size_t n = 0;
     for (size_t i = 0; i < COUNT_OF(all_layouts); i++)
-        tests[n++] = row_of("the bits of one rank on 1 to 16",
-                            i == 1 || test_full() ? test_all : test_few, &all_layouts[i]);
+        tests[n++] = row_test(name_of(&all_layouts[i], "the bits of one rank on 1 to 16"),
+                              i == 1 || test_full() ? test_all : test_few, &all_layouts[i]);
     for (size_t i = 0; i < COUNT_OF(few_layouts); i++)
-        tests[n++] = row_of("the bits of one rank", test_few, &few_layouts[i]);
-    for (size_t i = 0; i < COUNT_OF(resumed); i++)
-        tests[n++] = row_of("goes on with other ranks", test_resumed, &resumed[i]);
-    for (size_t i = 0; i < COUNT_OF(counted); i++)
-        tests[n++] = row_of("sends what was counted", test_traffic, &counted[i]);
-    for (size_t i = 0; i < COUNT_OF(bads); i++)
         tests[n++] =
-            (struct CMUnitTest){bads[i].name, test_bad, NULL, NULL, (void *)(uintptr_t)&bads[i]};
+            row_test(name_of(&few_layouts[i], "the bits of one rank"), test_few, &few_layouts[i]);
+    for (size_t i = 0; i < COUNT_OF(resumed); i++)
+        tests[n++] =
+            row_test(name_of(&resumed[i], "goes on with other ranks"), test_resumed, &resumed[i]);
+    for (size_t i = 0; i < COUNT_OF(counted); i++)
+        tests[n++] =
+            row_test(name_of(&counted[i], "sends what was counted"), test_traffic, &counted[i]);
+    for (size_t i = 0; i < COUNT_OF(bads); i++)
+        tests[n++] = row_test(bads[i].name, test_bad, &bads[i]);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(a_norm_is_summed_by_the_runs_of_the_parameter);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(a_rank_has_its_boxes_and_its_parts);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(even_boxes_have_the_bytes_of_the_formula);

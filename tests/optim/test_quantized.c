@@ -474,29 +474,24 @@ int main(void)
         tests[COUNT_OF(formats) + 2 * COUNT_OF(drawn) + COUNT_OF(averages) + COUNT_OF(ranks) + 9];
     size_t n = 0;
     for (size_t i = 0; i < COUNT_OF(formats); i++)
-        tests[n++] = (struct CMUnitTest){formats[i].name, test_format, NULL, NULL, &formats[i]};
+        tests[n++] = row_test(formats[i].name, test_format, &formats[i]);
     for (size_t i = 0; i < COUNT_OF(drawn); i++) {
-        tests[n++] = (struct CMUnitTest){drawn[i].name, test_draws, NULL, NULL, &drawn[i]};
-        tests[n++] = (struct CMUnitTest){drawn[i].name, test_mean, NULL, NULL, &drawn[i]};
+        tests[n++] = row_test(drawn[i].name, test_draws, &drawn[i]);
+        tests[n++] = row_test(drawn[i].name, test_mean, &drawn[i]);
     }
     for (size_t i = 0; i < COUNT_OF(averages); i++)
-        tests[n++] = (struct CMUnitTest){averages[i].name, test_average, NULL, NULL, &averages[i]};
-    tests[n++] = (struct CMUnitTest){"roots and bases are rounded to nearest",
-                                     test_roots_to_nearest, NULL, NULL, NULL};
-    tests[n++] =
-        (struct CMUnitTest){"every state has draws of its own", test_keys, NULL, NULL, NULL};
-    tests[n++] = (struct CMUnitTest){"bytes by hand", test_bytes, NULL, NULL, NULL};
-    tests[n++] = (struct CMUnitTest){"an infinity makes its block NaN, and no other",
-                                     test_not_finite, NULL, NULL, NULL};
-    tests[n++] = (struct CMUnitTest){"a positive second moment stays positive", test_positive, NULL,
-                                     NULL, NULL};
+        tests[n++] = row_test(averages[i].name, test_average, &averages[i]);
+    tests[n++] = row_test("roots and bases are rounded to nearest", test_roots_to_nearest, NULL);
+    tests[n++] = row_test("every state has draws of its own", test_keys, NULL);
+    tests[n++] = row_test("bytes by hand", test_bytes, NULL);
+    tests[n++] = row_test("an infinity makes its block NaN, and no other", test_not_finite, NULL);
+    tests[n++] = row_test("a positive second moment stays positive", test_positive, NULL);
     static const char *const names[] = {"Cholesky, full rank", "Cholesky, rank 5",
                                         "Cholesky, rank 1"};
     for (size_t i = 0; i < COUNT_OF(ranks); i++)
-        tests[n++] = (struct CMUnitTest){names[i], test_cholesky, NULL, NULL, &ranks[i]};
-    tests[n++] = (struct CMUnitTest){"with the errors of its codes a factor is followed",
-                                     test_errors, NULL, NULL, NULL};
-    tests[n++] = (struct CMUnitTest){"a checkpoint's factor is the one that the run opens",
-                                     test_converted, NULL, NULL, NULL};
+        tests[n++] = row_test(names[i], test_cholesky, &ranks[i]);
+    tests[n++] = row_test("with the errors of its codes a factor is followed", test_errors, NULL);
+    tests[n++] =
+        row_test("a checkpoint's factor is the one that the run opens", test_converted, NULL);
     return _cmocka_run_group_tests("quantized state", tests, n, NULL, NULL);
 }

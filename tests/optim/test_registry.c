@@ -430,10 +430,8 @@ int main(void)
     for (size_t i = 0; i < COUNT_OF(single); i++)
         tests[n++] = single[i];
     for (size_t i = 0; i < R; i++)
-        tests[n++] = (struct CMUnitTest){refusals[i].name, flag_is_refused, NULL, NULL,
-                                         (void *)(uintptr_t)&refusals[i]};
+        tests[n++] = row_test(refusals[i].name, flag_is_refused, &refusals[i]);
     for (size_t i = 0; i < B; i++)
-        tests[n++] = (struct CMUnitTest){bad[i].name, family_is_refused, NULL, NULL,
-                                         (void *)(uintptr_t)&bad[i]};
+        tests[n++] = row_test(bad[i].name, family_is_refused, &bad[i]);
     return cmocka_run_group_tests(tests, register_average, NULL);
 }

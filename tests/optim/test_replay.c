@@ -383,11 +383,9 @@ int main(void)
     };
     struct CMUnitTest tests[B + O + COUNT_OF(single)];
     for (size_t i = 0; i < B; i++)
-        tests[i] =
-            (struct CMUnitTest){bad[i].name, is_refused, NULL, NULL, (void *)(uintptr_t)&bad[i]};
+        tests[i] = row_test(bad[i].name, is_refused, &bad[i]);
     for (size_t i = 0; i < O; i++)
-        tests[B + i] = (struct CMUnitTest){out_of_range[i].name, has_a_value_out_of_range, NULL,
-                                           NULL, (void *)(uintptr_t)&out_of_range[i]};
+        tests[B + i] = row_test(out_of_range[i].name, has_a_value_out_of_range, &out_of_range[i]);
     for (size_t i = 0; i < COUNT_OF(single); i++)
         tests[B + O + i] = single[i];
     return cmocka_run_group_tests(tests, NULL, NULL);

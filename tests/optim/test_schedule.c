@@ -81,10 +81,8 @@ int main(void)
     enum { G = COUNT_OF(rows), B = COUNT_OF(bad) };
     struct CMUnitTest tests[G + B];
     for (size_t i = 0; i < G; i++)
-        tests[i] = (struct CMUnitTest){rows[i].name, gives_these_rates, NULL, NULL,
-                                       (void *)(uintptr_t)&rows[i]};
+        tests[i] = row_test(rows[i].name, gives_these_rates, &rows[i]);
     for (size_t i = 0; i < B; i++)
-        tests[G + i] =
-            (struct CMUnitTest){bad[i].name, is_refused, NULL, NULL, (void *)(uintptr_t)&bad[i]};
+        tests[G + i] = row_test(bad[i].name, is_refused, &bad[i]);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -363,11 +363,9 @@ int main(void)
     enum { T = COUNT_OF(trajectories), C = COUNT_OF(closed_forms) };
     struct CMUnitTest tests[T + C + 1];
     for (size_t i = 0; i < T; i++)
-        tests[i] = (struct CMUnitTest){trajectories[i].name, follows_the_model, NULL, NULL,
-                                       (void *)(uintptr_t)&trajectories[i]};
+        tests[i] = row_test(trajectories[i].name, follows_the_model, &trajectories[i]);
     for (size_t i = 0; i < C; i++)
-        tests[T + i] = (struct CMUnitTest){closed_forms[i].name, gives_the_closed_form, NULL, NULL,
-                                           (void *)(uintptr_t)&closed_forms[i]};
+        tests[T + i] = row_test(closed_forms[i].name, gives_the_closed_form, &closed_forms[i]);
     tests[T + C] = (struct CMUnitTest)cmocka_unit_test(control_a_wrong_scale_is_seen);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

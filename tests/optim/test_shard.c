@@ -498,11 +498,9 @@ int main(void)
     struct CMUnitTest tests[COUNT_OF(rows) + COUNT_OF(bads) + 10];
     size_t n = 0;
     for (size_t i = 0; i < COUNT_OF(rows); i++)
-        tests[n++] =
-            (struct CMUnitTest){rows[i].name, test_row, NULL, NULL, (void *)(uintptr_t)&rows[i]};
+        tests[n++] = row_test(rows[i].name, test_row, &rows[i]);
     for (size_t i = 0; i < COUNT_OF(bads); i++)
-        tests[n++] =
-            (struct CMUnitTest){bads[i].name, test_bad, NULL, NULL, (void *)(uintptr_t)&bads[i]};
+        tests[n++] = row_test(bads[i].name, test_bad, &bads[i]);
     const struct CMUnitTest others[] = {
         cmocka_unit_test(test_polynomial),
         cmocka_unit_test(test_wrong_polynomial),

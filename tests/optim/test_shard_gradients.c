@@ -62,15 +62,7 @@ typedef struct player {
 
 static lt_status make_optim(const scenario *s, lt_optim **out, const lt_params *params)
 {
-    lt_shampoo_config c;
-    if (!s->preset)
-        return s->make(out, params);
-    LT_TRY(lt_shampoo_preset(s->preset, &c));
-    c.max_preconditioner_dim = 3;
-    c.precondition_frequency = 3;
-    c.start_preconditioning_step = 3;
-    c.epsilon = 1e-6;
-    return lt_optim_shampoo(out, params, &c);
+    return s->preset ? make_preset(out, params, s->preset, 3) : s->make(out, params);
 }
 
 /* One block for each parameter. */
@@ -495,22 +487,14 @@ static const char *name_of(const scenario *s, const char *kind)
     static char texts[64][RANK_TEXT];
     static int used;
     char *text = texts[used++];
-    const char *name = s->preset ? s->preset : "";
-    for (size_t i = 0; i < COUNT_OF(makers) && !s->preset; i++)
-        if (makers[i].make == s->make)
-            name = makers[i].name;
-    if (s->make == make_whole)
-        name = "shampoo, a block for each parameter";
-    snprintf(text, RANK_TEXT, "%s: %s%s%s%s%s%s%s%s", kind, s->preset ? "shampoo preset " : "", name,
-             s->f64 ? ", f64" : "", s->kind ? ", on cpu" : "", s->dtype ? ", 16-bit gradients" : "",
-             s->gather ? ", 16-bit updates" : "", s->half ? ", loss scaling" : "",
-             s->listed ? ", copies in one kernel" : "");
+    const char *name = s->preset               ? s->preset
+                       : s->make == make_whole ? "shampoo, a block for each parameter"
+                                               : name_of_maker(s->make);
+    snprintf(text, RANK_TEXT, "%s: %s%s%s%s%s%s%s%s", kind, s->preset ? "shampoo preset " : "",
+             name, s->f64 ? ", f64" : "", s->kind ? ", on cpu" : "",
+             s->dtype ? ", 16-bit gradients" : "", s->gather ? ", 16-bit updates" : "",
+             s->half ? ", loss scaling" : "", s->listed ? ", copies in one kernel" : "");
     return text;
-}
-
-static struct CMUnitTest row_of(const char *kind, CMUnitTestFunction test, const scenario *s)
-{
-    return (struct CMUnitTest){name_of(s, kind), test, NULL, NULL, (void *)(uintptr_t)s};
 }
 
 int main(void)
@@ -539,14 +523,15 @@ int main(void)
     if (lt_reducer_register(&other_reducer))
         return 1;
     for (size_t i = 0; i < COUNT_OF(rows); i++)
-        tests[n++] = row_of("the bits of an all-reduce", test_row, &rows[i]);
+        tests[n++] = row_test(name_of(&rows[i], "the bits of an all-reduce"), test_row, &rows[i]);
     for (size_t i = 0; i < COUNT_OF(clipped); i++)
-        tests[n++] = row_of("clipped alike by 1, 2, 3, 4 ranks", test_clipped, &clipped[i]);
+        tests[n++] = row_test(name_of(&clipped[i], "clipped alike by 1, 2, 3, 4 ranks"),
+                              test_clipped, &clipped[i]);
     for (size_t i = 0; i < COUNT_OF(counted); i++)
-        tests[n++] = row_of("two thirds of the bytes", test_bytes, &counted[i]);
-    for (size_t i = 0; i < COUNT_OF(bads); i++)
         tests[n++] =
-            (struct CMUnitTest){bads[i].name, test_bad, NULL, NULL, (void *)(uintptr_t)&bads[i]};
+            row_test(name_of(&counted[i], "two thirds of the bytes"), test_bytes, &counted[i]);
+    for (size_t i = 0; i < COUNT_OF(bads); i++)
+        tests[n++] = row_test(bads[i].name, test_bad, &bads[i]);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(clipping_by_all_elements_differs);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(a_rank_without_parts_goes_on);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -211,7 +211,7 @@ int main(void)
     size_t n = 0;
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
         snprintf(name[i], TEXT, "the bits of divided gradients: row %zu", i);
-        tests[n++] = row_of(name[i], test_row, &rows[i]);
+        tests[n++] = row_test(name[i], test_row, &rows[i]);
     }
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(gathers_are_in_flight_before_they_are_read);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(ranks_that_read_other_parameters_are_told);

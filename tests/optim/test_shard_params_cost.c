@@ -203,12 +203,12 @@ int main(void)
     for (size_t i = 0; i < COUNT_OF(memory_rows); i++, n++) {
         snprintf(name[n], TEXT, "%s: a rank of %d holds its share",
                  memory_rows[i].make == make_adamw ? "adamw" : "shampoo", memory_rows[i].ranks);
-        tests[n] = row_of(name[n], test_memory, &memory_rows[i]);
+        tests[n] = row_test(name[n], test_memory, &memory_rows[i]);
     }
     for (size_t i = 0; i < COUNT_OF(unit_bytes); i++, n++) {
         snprintf(name[n], TEXT, "units of %zu bytes: counted bytes are the formula's",
                  unit_bytes[i]);
-        tests[n] = row_of(name[n], test_bytes, &unit_bytes[i]);
+        tests[n] = row_test(name[n], test_bytes, &unit_bytes[i]);
     }
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -266,16 +266,16 @@ int main(void)
     struct CMUnitTest tests[16];
     size_t n = 0;
     for (size_t i = 0; i < OF_MOMENTS; i++) {
-        tests[n++] = (struct CMUnitTest){"momentum is as far from f32 as its levels allow",
-                                         test_bound, NULL, NULL, &bounds[i]};
-        tests[n++] = (struct CMUnitTest){"adam is as far from f32 as its levels allow",
-                                         test_adam_bound, NULL, NULL, &bounds[i]};
+        tests[n++] =
+            row_test("momentum is as far from f32 as its levels allow", test_bound, &bounds[i]);
+        tests[n++] =
+            row_test("adam is as far from f32 as its levels allow", test_adam_bound, &bounds[i]);
     }
     for (size_t i = 0; i < COUNT_OF(bounds); i++)
-        tests[n++] = (struct CMUnitTest){"factors are as far from f32 as their levels allow",
-                                         test_factor_bound, NULL, NULL, &bounds[i]};
+        tests[n++] = row_test("factors are as far from f32 as their levels allow",
+                              test_factor_bound, &bounds[i]);
     for (size_t i = 1; i < COUNT_OF(bounds); i++)
-        tests[n++] = (struct CMUnitTest){"without what codes leave parameters are further from f32",
-                                         test_feedback, NULL, NULL, &bounds[i]};
+        tests[n++] = row_test("without what codes leave parameters are further from f32",
+                              test_feedback, &bounds[i]);
     return _cmocka_run_group_tests("bounds of state dtypes", tests, n, NULL, NULL);
 }

@@ -443,23 +443,21 @@ int main(void)
     struct CMUnitTest tests[64];
     size_t n = 0;
     for (size_t i = 0; i < COUNT_OF(packed); i++)
-        tests[n++] = (struct CMUnitTest){packed[i].name, test_packed, NULL, NULL, &packed[i].open};
+        tests[n++] = row_test(packed[i].name, test_packed, &packed[i].open);
     for (size_t i = 0; i < COUNT_OF(roundings); i++)
-        tests[n++] =
-            (struct CMUnitTest){roundings[i].name, test_rounding, NULL, NULL, &roundings[i]};
+        tests[n++] = row_test(roundings[i].name, test_rounding, &roundings[i]);
     for (size_t i = 0; i < COUNT_OF(passings); i++)
         tests[n++] = (struct CMUnitTest){passings[i].name, test_checkpoint, temp_setup,
                                          temp_teardown, &passings[i]};
     for (size_t i = 0; i < COUNT_OF(rooted); i++) {
         void *open = (void *)(uintptr_t)&rooted[i];
-        tests[n++] = (struct CMUnitTest){"with factors in int4 roots and bases are in int8",
-                                         test_roots_of_int4, NULL, NULL, open};
+        tests[n++] =
+            row_test("with factors in int4 roots and bases are in int8", test_roots_of_int4, open);
         tests[n++] = (struct CMUnitTest){"a checkpoint with roots in int4 goes on, and is told of",
                                          test_roots_of_before, temp_setup, temp_teardown, open};
     }
-    tests[n++] = (struct CMUnitTest){"below f32 factors see four gradients between roots",
-                                     test_frequency, NULL, NULL, NULL};
     tests[n++] =
-        (struct CMUnitTest){"what contradicts itself, by name", test_refused, NULL, NULL, NULL};
+        row_test("below f32 factors see four gradients between roots", test_frequency, NULL);
+    tests[n++] = row_test("what contradicts itself, by name", test_refused, NULL);
     return _cmocka_run_group_tests("state dtypes", tests, n, NULL, NULL);
 }

@@ -240,16 +240,13 @@ int main(void)
     struct CMUnitTest tests[R + B + 3];
     size_t n = 0;
     for (size_t i = 0; i < R; i++)
-        tests[n++] = (struct CMUnitTest){ratios[i].name, its_first_step_is_known, NULL, NULL,
-                                         (void *)(uintptr_t)&ratios[i]};
+        tests[n++] = row_test(ratios[i].name, its_first_step_is_known, &ratios[i]);
     for (size_t i = 0; i < B; i++)
-        tests[n++] =
-            (struct CMUnitTest){bad[i].name, is_refused, NULL, NULL, (void *)(uintptr_t)&bad[i]};
+        tests[n++] = row_test(bad[i].name, is_refused, &bad[i]);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(biases_have_none_by_default);
     for (size_t i = 0; i < COUNT_OF(both); i++)
-        tests[n++] = (struct CMUnitTest){i ? "lamb: parameters in batches are those alone"
-                                           : "lars: parameters in batches are those alone",
-                                         parameters_in_batches_are_those_alone, NULL, NULL,
-                                         (void *)(uintptr_t)&both[i]};
+        tests[n++] = row_test(i ? "lamb: parameters in batches are those alone"
+                                : "lars: parameters in batches are those alone",
+                              parameters_in_batches_are_those_alone, &both[i]);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -17,6 +17,12 @@
 
 #define COUNT_OF(array) (sizeof(array) / sizeof *(array))
 
+/* A test of a table's row, which is its state. */
+static inline struct CMUnitTest row_test(const char *name, CMUnitTestFunction test, const void *row)
+{
+    return (struct CMUnitTest){name, test, NULL, NULL, (void *)(uintptr_t)row};
+}
+
 /* Fails the test unless |a - b| <= bound. */
 #define assert_near(a, b, bound)                                                                  \
     do {                                                                                          \
