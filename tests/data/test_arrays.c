@@ -3,6 +3,7 @@
 
 #include "base/alloc.h"
 #include "near.h"
+#include "ref_device.h"
 
 #include "lather/ext/dataset.h"
 
@@ -10,8 +11,6 @@
 #include <string.h>
 
 enum { COUNT = 23, MOST = 60 };
-
-static lt_device *device;
 
 /* Element e of record i. */
 static float value_of(int64_t i, int64_t e)
@@ -255,19 +254,6 @@ static void check_own(void **state)
     lt_dataset_free(&d);
 }
 
-static int set_up(void **state)
-{
-    (void)state;
-    return lt_device_open(&device, "ref", NULL) ? -1 : 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    lt_device_close(&device);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest more[] = {
@@ -281,5 +267,5 @@ int main(void)
     for (size_t i = 0; i < COUNT_OF(sets); i++)
         tests[COUNT_OF(more) + i] =
             (struct CMUnitTest){sets[i].name, check_set, NULL, NULL, &sets[i]};
-    return _cmocka_run_group_tests("arrays", tests, COUNT_OF(tests), set_up, tear_down);
+    return _cmocka_run_group_tests("arrays", tests, COUNT_OF(tests), open_device, close_device);
 }

@@ -5,6 +5,7 @@
 #include "data/formats/image.h"
 #include "images.h"
 #include "near.h"
+#include "ref_device.h"
 
 #include "lather/ext/dataset.h"
 
@@ -13,8 +14,6 @@
 #include <string.h>
 
 enum { SIDE = 24, IMAGE = SIDE * SIDE * 3 };
-
-static lt_device *device;
 
 static lt_loader_config usual(int threads)
 {
@@ -272,19 +271,6 @@ static void check_memory(void **state)
     assert_in_range(n, 20, 1999);
     lt_dataset_free(&d);
     remove_folder(root);
-}
-
-static int open_device(void **state)
-{
-    (void)state;
-    return lt_device_open(&device, "ref", NULL);
-}
-
-static int close_device(void **state)
-{
-    (void)state;
-    lt_device_close(&device);
-    return 0;
 }
 
 /* A BMP of three pixels in two colours: 0, 1 and 7, which there is not. Pillow's pixels. */

@@ -4,6 +4,7 @@
 #include "data/pack/pack.h"
 #include "images.h"
 #include "near.h"
+#include "ref_device.h"
 
 #include "lather/data.h"
 #include "lather/loader.h"
@@ -15,8 +16,6 @@
 #include <unistd.h>
 
 enum { ALL = 15, SIDE = 16 }; /* images of make_image_folder() */
-
-static lt_device *device;
 
 typedef struct row {
     const char *name;
@@ -164,19 +163,6 @@ static void check_unreadable(void **state)
     assert_ok(lt_dataset_open(&d, root, true)); /* and nothing else was wrong with it */
     lt_dataset_free(&d);
     remove_folder(root);
-}
-
-static int open_device(void **state)
-{
-    (void)state;
-    return lt_device_open(&device, "ref", NULL);
-}
-
-static int close_device(void **state)
-{
-    (void)state;
-    lt_device_close(&device);
-    return 0;
 }
 
 int main(void)

@@ -3,6 +3,7 @@
 
 #include "images.h"
 #include "near.h"
+#include "ref_device.h"
 
 #include "lather/data.h"
 #include "lather/loader.h"
@@ -12,8 +13,6 @@
 
 /* AHEAD: samples that the loader makes before they are asked for, at most. */
 enum { ALL = 15, SIDE = 16, EPOCHS = 3, AHEAD = 16 };
-
-static lt_device *device;
 
 static lt_loader_stats run_epochs(lt_dataset *d, int64_t cache_bytes, int epochs)
 {
@@ -75,19 +74,6 @@ static void check_plain(void **state)
     assert_in_range(s.cache_hits, 50, 50 + AHEAD);
     assert_in_range(s.cache_bytes, 50 * 192, 50 * 512);
     lt_dataset_free(&d);
-}
-
-static int open_device(void **state)
-{
-    (void)state;
-    return lt_device_open(&device, "ref", NULL);
-}
-
-static int close_device(void **state)
-{
-    (void)state;
-    lt_device_close(&device);
-    return 0;
 }
 
 int main(void)

@@ -5,6 +5,7 @@
 #include "data/loader/prefetch.h"
 #include "images.h"
 #include "near.h"
+#include "ref_device.h"
 #include "tensor/tensor.h"
 
 #include <stdio.h>
@@ -12,8 +13,6 @@
 #include <string.h>
 
 enum { SIDE = 24, IMAGE = SIDE * SIDE * 3 };
-
-static lt_device *device;
 
 static lt_loader_config usual(int threads)
 {
@@ -394,19 +393,6 @@ static void check_spread(void **state)
     }
     lt_dataset_free(&d);
     remove_folder(root);
-}
-
-static int open_device(void **state)
-{
-    (void)state;
-    return lt_device_open(&device, "ref", NULL);
-}
-
-static int close_device(void **state)
-{
-    (void)state;
-    lt_device_close(&device);
-    return 0;
 }
 
 int main(void)

@@ -4,6 +4,7 @@
 #include "data/loader/sampler.h"
 #include "images.h"
 #include "near.h"
+#include "ref_device.h"
 #include "tensor/tensor.h"
 
 #include "lather/data.h"
@@ -12,8 +13,6 @@
 #include <string.h>
 
 enum { SIDE = 24, IMAGES = 15, EPOCHS = 3, BATCH = 4, MOST = 40 * 40 * 3 };
-
-static lt_device *device;
 
 /* What a row of the table varies. */
 typedef struct kind {
@@ -301,19 +300,6 @@ static void check_far(void **state)
     free(got);
     lt_dataset_free(&d);
     remove_folder(root);
-}
-
-static int open_device(void **state)
-{
-    (void)state;
-    return lt_device_open(&device, "ref", NULL);
-}
-
-static int close_device(void **state)
-{
-    (void)state;
-    lt_device_close(&device);
-    return 0;
 }
 
 int main(void)

@@ -3,6 +3,7 @@
 #include "data/tokens/corpus.h"
 #include "images.h"
 #include "near.h"
+#include "ref_device.h"
 
 #include "lather/ext/dataset.h"
 #include "lather/tokens.h"
@@ -12,8 +13,6 @@
 #include <string.h>
 
 enum { LENGTH = 4 };
-
-static lt_device *device;
 
 typedef struct text_row {
     const char *name, *text;
@@ -212,19 +211,6 @@ static void check_wrong(void **state)
     remove_folder(folder);
 }
 
-static int set_up(void **state)
-{
-    (void)state;
-    return lt_device_open(&device, "ref", NULL) ? -1 : 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    lt_device_close(&device);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest more[] = {
@@ -237,5 +223,5 @@ int main(void)
     memcpy(tests, more, sizeof more);
     for (size_t i = 0; i < COUNT_OF(texts); i++)
         tests[n++] = (struct CMUnitTest){texts[i].name, check_documents, NULL, NULL, &texts[i]};
-    return _cmocka_run_group_tests("text", tests, n, set_up, tear_down);
+    return _cmocka_run_group_tests("text", tests, n, open_device, close_device);
 }

@@ -6,6 +6,7 @@
 #include "data/tokens/token_file.h"
 #include "images.h"
 #include "near.h"
+#include "ref_device.h"
 
 #include "lather/ext/dataset.h"
 #include "lather/ops/loss.h"
@@ -17,8 +18,6 @@
 #include <unistd.h>
 
 enum { IDS = 1000, MOST_BATCHES = 64 };
-
-static lt_device *device;
 
 /* --- A token file of which each id occurs once: id 0 ends texts, the others follow it --- */
 
@@ -563,19 +562,6 @@ static void check_stop(void **state)
     remove_folder(folder);
 }
 
-static int set_up(void **state)
-{
-    (void)state;
-    return lt_device_open(&device, "ref", NULL) ? -1 : 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    lt_device_close(&device);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest more[] = {
@@ -596,5 +582,5 @@ int main(void)
         tests[n++] = (struct CMUnitTest){sets[i].name, check_once, NULL, NULL, &sets[i]};
     for (size_t i = 0; i < COUNT_OF(damages); i++)
         tests[n++] = (struct CMUnitTest){damages[i].name, check_damage, NULL, NULL, &damages[i]};
-    return _cmocka_run_group_tests("tokens", tests, ALL, set_up, tear_down);
+    return _cmocka_run_group_tests("tokens", tests, ALL, open_device, close_device);
 }

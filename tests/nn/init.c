@@ -4,6 +4,7 @@
 
 #include "base/parallel.h"
 #include "near.h"
+#include "ref_device.h"
 
 #include "lather/ext/module.h"
 
@@ -14,22 +15,6 @@ enum { K = 64, IN = 32, TAPS = 3, COUNT = K * IN * TAPS * TAPS };
 typedef struct moments {
     double mean, variance, smallest, largest;
 } moments;
-
-static lt_device *device;
-
-static int setup(void **state)
-{
-    (void)state;
-    assert_ok(lt_device_open(&device, "ref", NULL));
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    lt_device_close(&device);
-    return 0;
-}
 
 static lt_param make(const char *name)
 {
@@ -217,5 +202,5 @@ int main(void)
         cmocka_unit_test(kaiming_refuses_a_vector),
         cmocka_unit_test(a_models_filters_and_matrices_are_drawn_the_rest_stays),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, open_device, close_device);
 }

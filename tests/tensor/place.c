@@ -2,6 +2,7 @@
 
 #include "base/rng.h"
 #include "near.h"
+#include "ref_device.h"
 
 #include "lather/ext/fail.h"
 #include "lather/param.h"
@@ -9,22 +10,6 @@
 #include <stdlib.h>
 
 enum { ROUNDS = 400, MOST = 1024 };
-
-static lt_device *device;
-
-static int setup(void **state)
-{
-    (void)state;
-    assert_ok(lt_device_open(&device, "ref", NULL));
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    lt_device_close(&device);
-    return 0;
-}
 
 /* A view of up to 5 dimensions of 1..4, and a box of it. */
 static lt_place random_place(lt_rng *rng)
@@ -210,5 +195,5 @@ int main(void)
         cmocka_unit_test(boxes_that_fit_nothing_are_refused),
         cmocka_unit_test(a_parameter_keeps_a_copy_of_its_place),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, open_device, close_device);
 }
