@@ -9,7 +9,7 @@
 #include "lather/data_parallel.h"
 #include "lather/topology.h"
 
-enum { RANKS = 4, PARAMS = 5, MOST = 512, UPDATES = 40, TEXT = 256 };
+enum { RANKS = 4, MOST_WORLDS = 8, PARAMS = 5, MOST = 512, UPDATES = 40, TEXT = 256 };
 enum { MATRIX, FILTER, VECTOR, SMALL, TALL };
 
 static const char *const names[PARAMS] = {"matrix", "filter", "vector", "small", "tall"};
@@ -142,7 +142,7 @@ static inline void finish(void *context)
 /* Plays the scene; the ranks' worlds are lent until the next call. */
 static inline world *play(const scene *s, int ranks)
 {
-    static world w[RANKS];
+    static world w[MOST_WORLDS];
     memset(w, 0, sizeof w);
     for (int r = 0; r < ranks; r++)
         w[r].scene = s;

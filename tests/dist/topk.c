@@ -1,11 +1,171 @@
 /* --compress topk on ranks that are threads: what goes in comes out or stays, every bit of it. */
 
+#include "brought.h"
+#include "dist/data_parallel/state.h"
 #include "dist/reducer/sparse.h"
-#include "topk_ranks.h"
 
 #include "lather/log.h"
 
 #include <stdlib.h>
+
+enum { STEPS = 50, ALL = 120 + 216 + 7 + 4 + 155, BUCKETS = 3 };
+
+typedef double gradient_fn(const world *w, int step, int64_t i);
+
+/* What all ranks do; i counts the elements of all parameters. */
+typedef struct topk_scene {
+    scene base;
+    int ranks;
+    gradient_fn *gradient;
+    play_fn *play;
+    bool (*is_absent)(int param, int step); /* on all ranks; NULL: none is */
+} topk_scene;
+
+/* What a rank brought and applied, sums over updates; the last mean; what its node has left; bytes that it sent. */
+typedef struct book {
+    double in[ALL], applied[ALL], out[ALL], residual[ALL];
+    lt_reducer_bytes sent;
+    int64_t bucket[BUCKETS]; /* elements */
+} book;
+static book books[MOST_WORLDS];
+
+static const topk_scene *scene_of(const world *w)
+{
+    return (const topk_scene *)(const void *)w->scene;
+}
+
+static book *book_of(const world *w)
+{
+    return &books[w->at.rank];
+}
+
+static int64_t start_of(int param)
+{
+    int64_t at = 0;
+    for (int k = 0; k < param; k++)
+        at += count_of(k);
+    return at;
+}
+
+static lt_status differs(const char *what, double got, double want)
+{
+    return lt_fail(LT_E_FORMAT, "%s: %.9g, want %.9g", what, got, want);
+}
+
+/* A mean of gradients that are scaled. */
+static lt_status reduce(world *w, int step, double scale, bool applied)
+{
+    const topk_scene *s = scene_of(w);
+    book *b = book_of(w);
+    double g[MOST];
+    for (int k = 0; k < PARAMS; k++) {
+        const bool is_absent = s->is_absent && s->is_absent(k, step);
+        for (int64_t i = 0, at = start_of(k); i < count_of(k); i++, at++) {
+            g[i] = is_absent ? 0 : s->gradient(w, step, at);
+            b->in[at] += g[i];
+            g[i] *= scale;
+        }
+        LT_TRY(bring(w, k, is_absent ? NULL : g));
+    }
+    LT_TRY(average(w, applied));
+    for (int k = 0; k < PARAMS; k++)
+        for (int64_t i = 0; i < count_of(k); i++)
+            b->out[start_of(k) + i] = w->param[k].has_grad ? w->mean[k][i] : 0;
+    return LT_OK;
+}
+
+static lt_status update(world *w, int step)
+{
+    book *b = book_of(w);
+    LT_TRY(reduce(w, step, 1, true));
+    for (int i = 0; i < ALL; i++)
+        b->applied[i] += b->out[i];
+    return LT_OK;
+}
+
+/* The same of scaled gradients, unscaled. */
+static lt_status scaled_reduce(world *w, int step, double scale, bool applied)
+{
+    lt_tensor *tensor = NULL;
+    LT_TRY(lt_tensor_new(&tensor, w->at.device, LT_F64, LT_SCALAR));
+    lt_status st = lt_tensor_fill(tensor, scale);
+    lt_data_parallel_set_loss_scale(w->dp, tensor);
+    if (!st)
+        st = reduce(w, step, scale, applied);
+    lt_data_parallel_set_loss_scale(w->dp, NULL);
+    lt_tensor_free(&tensor);
+    return st;
+}
+
+/* --- Residuals, as checkpoints see them --- */
+
+typedef struct reading {
+    double *residual; /* [ALL] */
+    bool load;
+    int entries;
+} reading;
+
+static lt_status see_residual(void *context, const lt_state_entry *e)
+{
+    reading *to = context;
+    int k = 0;
+    to->entries++;
+    while (strcmp(names[k], e->param) != 0)
+        k++;
+    double *at = to->residual + start_of(k);
+    return !e->tensor ? LT_OK
+           : to->load ? write_doubles(e->tensor, at)
+                      : read_doubles(e->tensor, at);
+}
+
+static lt_status visit_residual(world *w, bool load)
+{
+    reading to = {book_of(w)->residual, load, 0};
+    lt_state_visitor visitor = {.entry = see_residual, .context = &to};
+    LT_TRY(lt_data_parallel_visit(w->dp, &visitor));
+    return to.entries == PARAMS * w->nodes.count ? LT_OK
+                                                 : lt_fail(LT_E_ARG, "%d entries", to.entries);
+}
+
+static lt_status read_residual(world *w)
+{
+    LT_TRY(lt_data_parallel_gather(w->dp));
+    return visit_residual(w, false);
+}
+
+/* --- Ranks --- */
+
+static lt_status play_scene(world *w)
+{
+    book *b = book_of(w);
+    LT_TRY(scene_of(w)->play(w));
+    LT_TRY(read_residual(w));
+    lt_data_parallel_sent(w->dp, &b->sent);
+    for (size_t i = 0; i < BUCKETS && i < w->dp->buckets; i++)
+        b->bucket[i] = w->dp->reducer->bucket[i].elements;
+    return LT_OK;
+}
+
+/* Buckets that hold one to three of the parameters. */
+static topk_scene scene_on(int nodes, int per_node, const char *compress, gradient_fn *gradient,
+                           play_fn *steps)
+{
+    return (topk_scene){.base = {.play = play_scene,
+                                 .compress = compress,
+                                 .bucket_bytes = 1000,
+                                 .ranks_per_node = per_node},
+                        .ranks = nodes * per_node,
+                        .gradient = gradient,
+                        .play = steps};
+}
+
+static void run_scene(const topk_scene *s)
+{
+    memset(books, 0, sizeof books);
+    (void)play_well(&s->base, s->ranks);
+    for (int i = 1; i < s->ranks; i++)
+        assert_memory_equal(books[i].applied, books[0].applied, sizeof books->applied);
+}
 
 /* --- Mass --- */
 
@@ -17,140 +177,132 @@ static uint64_t mixed(uint64_t x)
 }
 
 /* Multiples of the ranks, which a mean divides exactly; many are equal. */
-static double integers(const rank *r, int step, int64_t i)
+static double integers(const world *w, int step, int64_t i)
 {
-    const uint64_t x = mixed((uint64_t)(step * 131 + r->at.rank) << 32 | (uint64_t)i);
-    return (double)((int)(x % 41) - 20) * (i % 7 ? 1 : 9) * r->s->nodes * r->s->per_node;
+    const uint64_t x = mixed((uint64_t)(step * 131 + w->at.rank) << 32 | (uint64_t)i);
+    return (double)((int)(x % 41) - 20) * (i % 7 ? 1 : 9) * scene_of(w)->ranks;
 }
 
-static double reals(const rank *r, int step, int64_t i)
+static double reals(const world *w, int step, int64_t i)
 {
-    const uint64_t x = mixed((uint64_t)(step * 131 + r->at.rank) << 32 | (uint64_t)i);
+    const uint64_t x = mixed((uint64_t)(step * 131 + w->at.rank) << 32 | (uint64_t)i);
     return ldexp((double)(x >> 11), -53 - (int)(x % 9)) * (x & 512 ? 1 : -1);
 }
 
-static lt_status play_steps(rank *r)
+static lt_status play_steps(world *w)
 {
     for (int step = 0; step < STEPS; step++)
-        LT_TRY(update(r, step, 0));
+        LT_TRY(update(w, step));
     return LT_OK;
 }
 
 /* Mean of what went in, minus what came out, minus residuals. */
-static double lost(const scene *s, const rank *ranks, int64_t i)
+static double lost(const topk_scene *s, int64_t i)
 {
-    double mass = -ranks[0].applied[i];
-    for (int k = 0; k < s->nodes * s->per_node; k++) {
-        mass += ranks[k].in[i] / (s->nodes * s->per_node);
-        mass -= k % s->per_node ? 0 : ranks[k].residual[i];
+    double mass = -books[0].applied[i];
+    for (int k = 0; k < s->ranks; k++) {
+        mass += books[k].in[i] / s->ranks;
+        mass -= k % s->base.ranks_per_node ? 0 : books[k].residual[i];
     }
     return mass;
 }
 
-static double largest_residual(const scene *s, const rank *ranks)
+static void assert_nothing_is_lost(const topk_scene *s, double bound)
+{
+    for (int i = 0; i < ALL; i++)
+        assert_near(lost(s, i), 0, bound);
+}
+
+static double largest(const double *values)
 {
     double most = 0;
-    for (int k = 0; k < s->nodes * s->per_node; k++)
-        for (int i = 0; i < ALL; i++)
-            most = fmax(most, fabs(ranks[k].residual[i]));
+    for (int i = 0; i < ALL; i++)
+        most = fmax(most, fabs(values[i]));
     return most;
 }
 
-/* Bytes of a rank's shard of a bucket: the formulas. */
-static lt_reducer_bytes expected_bytes(const scene *s, int index, double density)
+/* Bytes of a rank's shards of all buckets in an update, and to read residuals: the formulas. */
+static lt_reducer_bytes expected_bytes(const topk_scene *s, int index, double density,
+                                       int64_t *gathered)
 {
-    const int64_t size = (int64_t)lt_dtype_size(s->dtype), m = s->nodes, n = s->per_node;
+    const lt_dtype dtype = s->base.f64 ? LT_F64 : LT_F32;
+    const int64_t size = (int64_t)lt_dtype_size(dtype), n = s->base.ranks_per_node;
+    const int64_t m = s->ranks / n;
     lt_reducer_bytes sum = {0, 0};
+    *gathered = 0;
     for (size_t b = 0; b < BUCKETS; b++) {
-        int64_t d = 0;
-        for (size_t p = 0; p < count_of[b]; p++)
-            d += sizes[first_of[b] + p];
-        const int64_t own = d / n + (index % n < d % n), node = index / n;
-        const int64_t chunk = own / m + (node < own % m), k = (int64_t)ceil(density * (double)own);
-        const int64_t sparse = (m - 1) * lt_sparse_plan(own, k, s->dtype).bytes;
+        const int64_t d = books[index].bucket[b], own = d / n + (index % n < d % n);
+        const int64_t node = index / n, chunk = own / m + (node < own % m);
+        const int64_t message =
+            lt_sparse_plan(own, (int64_t)ceil(density * (double)own), dtype).bytes;
         const int64_t dense = (own - chunk + (m - 1) * chunk) * size;
-        const bool is_dense = m * lt_sparse_plan(own, k, s->dtype).bytes >= 2 * own * size;
-        sum.between += (uint64_t)(is_dense ? dense : sparse);
+        sum.between += (uint64_t)(m * message >= 2 * own * size ? dense : (m - 1) * message);
         sum.within += (uint64_t)((d - own + (n - 1) * own) * size);
+        *gathered += own * (n - 1) * size;
     }
     return sum;
-}
-
-/* Of read_residual(): all-gathers in the node. */
-static uint64_t gathered_bytes(const scene *s, int index)
-{
-    int64_t sum = 0;
-    for (size_t b = 0; b < BUCKETS; b++) {
-        int64_t d = 0;
-        for (size_t p = 0; p < count_of[b]; p++)
-            d += sizes[first_of[b] + p];
-        sum += d / s->per_node + (index % s->per_node < d % s->per_node);
-    }
-    return (uint64_t)(sum * (s->per_node - 1))
-           * lt_dtype_size(s->dtype == LT_F64 ? LT_F64 : LT_F32);
 }
 
 typedef struct mass_row {
     const char *name;
     int nodes, per_node;
-    lt_dtype dtype;
+    bool f64;
 } mass_row;
 
 static const mass_row mass_rows[] = {
-    {"integers: 2 nodes of 1", 2, 1, LT_F32},      {"integers: 2 nodes of 2", 2, 2, LT_F32},
-    {"integers: 4 nodes of 2", 4, 2, LT_F32},      {"integers: 3 nodes of 2", 3, 2, LT_F32},
-    {"integers: 2 nodes of 3, f64", 2, 3, LT_F64}, {"integers: 3 nodes of 1, f64", 3, 1, LT_F64},
+    {"integers: 2 nodes of 1", 2, 1, false},     {"integers: 2 nodes of 2", 2, 2, false},
+    {"integers: 4 nodes of 2", 4, 2, false},     {"integers: 3 nodes of 2", 3, 2, false},
+    {"integers: 2 nodes of 3, f64", 2, 3, true}, {"integers: 3 nodes of 1, f64", 3, 1, true},
 };
 
 static void nothing_is_lost(void **state)
 {
     static const char *const densities[] = {"topk:0.001", "topk:0.01", "topk:0.05", "topk:1"};
-    static rank ranks[RANKS];
     const mass_row *row = *state;
     for (size_t d = 0; d < COUNT_OF(densities); d++) {
-        const scene s = {row->nodes, row->per_node, densities[d], row->dtype, integers, play_steps};
-        run(&s, ranks);
-        for (int i = 0; i < ALL; i++)
-            assert_near(lost(&s, ranks, i), 0, 0);
-        if (d == COUNT_OF(densities) - 1)
-            assert_near(largest_residual(&s, ranks), 0, 0);
-        else
-            assert_true(largest_residual(&s, ranks) > 0);
-        for (int i = 0; i < s.nodes * s.per_node; i++) {
-            const lt_reducer_bytes want = expected_bytes(&s, i, strtod(densities[d] + 5, NULL));
-            assert_int_equal(ranks[i].bytes.between, STEPS * want.between);
-            assert_int_equal(ranks[i].bytes.within, STEPS * want.within + gathered_bytes(&s, i));
+        topk_scene s = scene_on(row->nodes, row->per_node, densities[d], integers, play_steps);
+        s.base.f64 = row->f64;
+        s.base.bucket_bytes *= row->f64 ? 2 : 1;
+        run_scene(&s);
+        assert_nothing_is_lost(&s, 0);
+        double most = 0;
+        for (int i = 0; i < s.ranks; i++) {
+            int64_t gathered;
+            most = fmax(most, largest(books[i].residual));
+            const lt_reducer_bytes want =
+                expected_bytes(&s, i, strtod(densities[d] + 5, NULL), &gathered);
+            assert_int_equal(books[i].sent.between, STEPS * want.between);
+            assert_int_equal(books[i].sent.within, STEPS * want.within + (uint64_t)gathered);
         }
+        assert_int_equal(most > 0, d < COUNT_OF(densities) - 1);
     }
 }
 
-/* Sums that depend on their order: run() compares the ranks' bits. */
+/* Sums that depend on their order: run_scene() compares the ranks' bits. */
 static void ranks_have_the_same_bits(void **state)
 {
     static const lt_dtype dtypes[] = {LT_F32, LT_BF16, LT_F16};
-    static rank ranks[RANKS];
     (void)state;
     for (size_t d = 0; d < COUNT_OF(dtypes); d++) {
-        const scene s = {4, 2, "topk:0.05", dtypes[d], reals, play_steps};
-        run(&s, ranks);
-        for (int i = 0; i < ALL; i++)
-            assert_near(lost(&s, ranks, i), 0, dtypes[d] == LT_F32 ? 1e-4 : 0.2);
+        topk_scene s = scene_on(4, 2, "topk:0.05", reals, play_steps);
+        s.base.dtype = dtypes[d];
+        run_scene(&s);
+        assert_nothing_is_lost(&s, dtypes[d] == LT_F32 ? 1e-4 : 0.2);
     }
 }
 
 /* --- Dense updates --- */
 
 /* Is dense for a while, sparse, dense once, sparse again. */
-static lt_status play_switches(rank *r)
+static lt_status play_switches(world *w)
 {
     for (int step = 0; step < 12; step++) {
-        r->reducer->dense = step < 3 || step == 8;
-        LT_TRY(update(r, step, 0));
-        LT_TRY(read_residual(r));
-        double most = 0;
-        for (int i = 0; i < ALL; i++)
-            most = fmax(most, fabs(r->residual[i]));
-        if (r->reducer->dense != (most <= 0))
+        const bool dense = step < 3 || step == 8;
+        lt_data_parallel_compress(w->dp, !dense);
+        LT_TRY(update(w, step));
+        LT_TRY(read_residual(w));
+        const double most = largest(book_of(w)->residual);
+        if (dense != (most <= 0))
             return differs("largest residual", most, 0);
     }
     return LT_OK;
@@ -158,27 +310,25 @@ static lt_status play_switches(rank *r)
 
 static void dense_updates_flush_once(void **state)
 {
-    static rank ranks[RANKS];
     (void)state;
-    const scene s = {3, 2, "topk:0.01", LT_F32, integers, play_switches};
-    run(&s, ranks);
-    for (int i = 0; i < ALL; i++)
-        assert_near(lost(&s, ranks, i), 0, 0);
+    const topk_scene s = scene_on(3, 2, "topk:0.01", integers, play_switches);
+    run_scene(&s);
+    assert_nothing_is_lost(&s, 0);
 }
 
 /* The mean itself, while nothing is to be lost. */
-static lt_status play_warm_up(rank *r)
+static lt_status play_warm_up(world *w)
 {
-    r->reducer->dense = true;
+    lt_data_parallel_compress(w->dp, false);
     for (int step = 0; step < 3; step++) {
-        LT_TRY(update(r, step, 0));
+        LT_TRY(update(w, step));
         for (int i = 0; i < ALL; i++) {
             double mean = 0;
-            for (int k = 0; k < r->s->nodes * r->s->per_node; k++)
-                mean += integers(&(rank){.s = r->s, .at.rank = k}, step, i);
-            mean /= r->s->nodes * r->s->per_node;
-            if (!(fabs(r->out[i] - mean) <= 0))
-                return differs("mean", r->out[i], mean);
+            for (int k = 0; k < w->at.ranks; k++)
+                mean += integers(&(world){.scene = w->scene, .at.rank = k}, step, i);
+            mean /= w->at.ranks;
+            if (!(fabs(book_of(w)->out[i] - mean) <= 0))
+                return differs("mean", book_of(w)->out[i], mean);
         }
     }
     return LT_OK;
@@ -186,80 +336,78 @@ static lt_status play_warm_up(rank *r)
 
 static void warm_up_is_dense(void **state)
 {
-    static rank ranks[RANKS];
     (void)state;
-    run(&(scene){2, 2, "topk:0.01", LT_F32, integers, play_warm_up}, ranks);
+    const topk_scene s = scene_on(2, 2, "topk:0.01", integers, play_warm_up);
+    run_scene(&s);
 }
 
 /* --- Updates that are not applied --- */
 
-static lt_status same_residual(rank *r, const double *before)
+static lt_status same_residual(world *w, const double *before)
 {
-    LT_TRY(read_residual(r));
+    const double *now = book_of(w)->residual;
+    LT_TRY(read_residual(w));
     for (int i = 0; i < ALL; i++)
-        if (!(fabs(r->residual[i] - before[i]) <= 0))
-            return differs("residual", r->residual[i], before[i]);
+        if (!(fabs(now[i] - before[i]) <= 0))
+            return differs("residual", now[i], before[i]);
     return LT_OK;
 }
 
-static lt_status play_skips(rank *r)
+static lt_status play_skips(world *w)
 {
     double before[ALL];
     for (int step = 0; step < 6; step++) {
-        LT_TRY(update(r, step, 0));
-        LT_TRY(read_residual(r));
-        memcpy(before, r->residual, sizeof before);
-        r->reducer->dense = step == 3;
-        LT_TRY(reduce(r, 100 + step, 0));
-        LT_TRY(r->reducer->ops->commit(r->reducer, false));
-        LT_TRY(same_residual(r, before));
-        r->reducer->dense = false;
+        LT_TRY(update(w, step));
+        LT_TRY(read_residual(w));
+        memcpy(before, book_of(w)->residual, sizeof before);
+        lt_data_parallel_compress(w->dp, step != 3);
+        LT_TRY(reduce(w, 100 + step, 1, false));
+        LT_TRY(same_residual(w, before));
+        lt_data_parallel_compress(w->dp, true);
         for (int i = 0; i < ALL; i++) /* of what was skipped */
-            r->in[i] -= integers(r, 100 + step, i);
+            book_of(w)->in[i] -= integers(w, 100 + step, i);
     }
     return LT_OK;
 }
 
 static void skipped_updates_change_nothing(void **state)
 {
-    static rank ranks[RANKS];
     (void)state;
-    const scene s = {2, 2, "topk:0.02", LT_F32, integers, play_skips};
-    run(&s, ranks);
-    for (int i = 0; i < ALL; i++)
-        assert_near(lost(&s, ranks, i), 0, 0);
+    const topk_scene s = scene_on(2, 2, "topk:0.02", integers, play_skips);
+    run_scene(&s);
+    assert_nothing_is_lost(&s, 0);
 }
 
-/* A NaN on rank 3 in the parameter "fc", at the sixth step. */
-static double poisoned(const rank *r, int step, int64_t i)
+/* A NaN on rank 3 in the parameter "tall", at the sixth step. */
+enum { POISONED = 120 + 216 + 7 + 4 + 100 };
+
+static double poisoned(const world *w, int step, int64_t i)
 {
-    return step == 5 && r->at.rank == 3 && i == start_of(1) + 700 ? (double)NAN
-                                                                  : integers(r, step, i);
+    return step == 5 && w->at.rank == 3 && i == POISONED ? (double)NAN : integers(w, step, i);
 }
 
-static lt_status play_poison(rank *r)
+static lt_status play_poison(world *w)
 {
+    const book *b = book_of(w);
     double before[ALL];
     for (int step = 0; step < 5; step++)
-        LT_TRY(update(r, step, 0));
-    LT_TRY(read_residual(r));
-    memcpy(before, r->residual, sizeof before);
+        LT_TRY(update(w, step));
+    LT_TRY(read_residual(w));
+    memcpy(before, b->residual, sizeof before);
     for (int k = 0; k < 3; k++) { /* without and with a loss scale; and whole */
-        r->reducer->dense = k == 2;
-        LT_TRY(reduce(r, 5, k == 1 ? 1024 : 0));
-        if (!isnan(r->out[start_of(1) + 700]))
-            return differs("poisoned element", r->out[start_of(1) + 700], (double)NAN);
-        LT_TRY(r->reducer->ops->commit(r->reducer, false));
-        LT_TRY(same_residual(r, before));
+        lt_data_parallel_compress(w->dp, k != 2);
+        LT_TRY(k == 1 ? scaled_reduce(w, 5, 1024, false) : reduce(w, 5, 1, false));
+        if (!isnan(b->out[POISONED]))
+            return differs("poisoned element", b->out[POISONED], (double)NAN);
+        LT_TRY(same_residual(w, before));
     }
     /* Who applies it all the same does not get NaNs for ever. */
-    r->reducer->dense = false;
-    LT_TRY(reduce(r, 5, 0));
-    LT_TRY(r->reducer->ops->commit(r->reducer, true));
-    LT_TRY(read_residual(r));
+    lt_data_parallel_compress(w->dp, true);
+    LT_TRY(reduce(w, 5, 1, true));
+    LT_TRY(read_residual(w));
     for (int i = 0; i < ALL; i++)
-        if (!isfinite(r->residual[i]))
-            return differs("residual", r->residual[i], before[i]);
+        if (!isfinite(b->residual[i]))
+            return differs("residual", b->residual[i], before[i]);
     return LT_OK;
 }
 
@@ -281,65 +429,65 @@ static void hear(void *context, lt_log_level level, const char *area, const char
 
 static void non_finite_gradients_are_named(void **state)
 {
-    static rank ranks[RANKS];
     (void)state;
+    const topk_scene s = scene_on(2, 2, "topk:0.02", poisoned, play_poison);
     sayings = 0;
     lt_log_set(hear, NULL);
-    run(&(scene){2, 2, "topk:0.02", LT_F32, poisoned, play_poison}, ranks);
+    run_scene(&s);
     lt_log_set(NULL, NULL);
     assert_int_equal(sayings, 3); /* not under loss scaling, where that is normal */
     assert_non_null(strstr(said, "rank 3"));
-    assert_non_null(strstr(said, "gradient of fc"));
+    assert_non_null(strstr(said, "gradient of tall"));
 }
 
 /* --- Scales --- */
 
-static lt_status play_scales(rank *r)
+static lt_status play_scales(world *w)
 {
     static const double scales[] = {1024, 1024, 2048, 4, 0.5, 65536};
-    for (int step = 0; step < STEPS; step++)
-        LT_TRY(update(r, step, scales[step % 6]));
-    return LT_OK;
-}
-
-static void loss_scales_change_nothing(void **state)
-{
-    static rank plain[RANKS], scaled[RANKS];
-    (void)state;
-    run(&(scene){2, 2, "topk:0.02", LT_F32, reals, play_steps}, plain);
-    run(&(scene){2, 2, "topk:0.02", LT_F32, reals, play_scales}, scaled);
-    assert_memory_equal(plain[0].applied, scaled[0].applied, sizeof plain->applied);
-    assert_memory_equal(plain[3].residual, scaled[3].residual, sizeof plain->residual);
-}
-
-/* --- A parameter that no rank has a gradient of --- */
-
-static double first_alone(const rank *r, int step, int64_t i)
-{
-    return step % 2 && i >= start_of(1) && i < start_of(2) ? 0 : integers(r, step, i);
-}
-
-static lt_status play_absent(rank *r)
-{
-    for (int step = 0; step < 20; step++) {
-        double before[ALL];
-        memcpy(before, r->applied, sizeof before);
-        r->param[1].has_grad = step % 2 == 0;
-        LT_TRY(update(r, step, 0));
-        for (int64_t i = start_of(1); i < start_of(2) && step % 2; i++)
-            r->applied[i] = before[i]; /* an optimizer leaves it alone */
+    book *b = book_of(w);
+    for (int step = 0; step < STEPS; step++) {
+        const double scale = scales[step % 6];
+        LT_TRY(scaled_reduce(w, step, scale, true));
+        for (int i = 0; i < ALL; i++)
+            b->applied[i] += b->out[i] / scale;
     }
     return LT_OK;
 }
 
+/* A scene's ranks end as another one's do. */
+static void assert_same_end(const topk_scene *a, const topk_scene *b)
+{
+    static book first[MOST_WORLDS];
+    run_scene(a);
+    memcpy(first, books, sizeof first);
+    run_scene(b);
+    assert_memory_equal(first[0].applied, books[0].applied, sizeof books->applied);
+    assert_memory_equal(first[3].residual, books[3].residual, sizeof books->residual);
+}
+
+static void loss_scales_change_nothing(void **state)
+{
+    (void)state;
+    const topk_scene plain = scene_on(2, 2, "topk:0.02", reals, play_steps),
+                     scaled = scene_on(2, 2, "topk:0.02", reals, play_scales);
+    assert_same_end(&plain, &scaled);
+}
+
+/* --- A parameter that no rank has a gradient of --- */
+
+static bool tall_by_turns(int param, int step)
+{
+    return param == TALL && step % 2;
+}
+
 static void unused_parameters_keep_their_residual(void **state)
 {
-    static rank ranks[RANKS];
     (void)state;
-    const scene s = {2, 2, "topk:0.02", LT_F32, first_alone, play_absent};
-    run(&s, ranks);
-    for (int i = 0; i < ALL; i++)
-        assert_near(lost(&s, ranks, i), 0, 0);
+    topk_scene s = scene_on(2, 2, "topk:0.02", integers, play_steps);
+    s.is_absent = tall_by_turns;
+    run_scene(&s);
+    assert_nothing_is_lost(&s, 0);
 }
 
 /* --- A quadratic function of a sum over nodes --- */
@@ -347,97 +495,82 @@ static void unused_parameters_keep_their_residual(void **state)
 enum { DESCENT = 1000 };
 
 /* Of |x - a|^2 / 2, where the nodes' a are opposite in the first element and equal in the others. */
-static double slope(const rank *r, int step, int64_t i)
+static double slope(const world *w, int step, int64_t i)
 {
     (void)step;
-    const double a = i == 0 ? (r->at.rank ? -1000 : 1000) : (double)(i % 5) - 2;
-    return -r->applied[i] - a; /* applied is -x */
+    const double a = i == 0 ? (w->at.rank ? -1000 : 1000) : (double)(i % 5) - 2;
+    return -book_of(w)->applied[i] - a; /* applied is -x */
 }
 
-static lt_status play_descent(rank *r)
+static lt_status play_descent(world *w)
 {
+    book *b = book_of(w);
     for (int step = 0; step < DESCENT; step++) {
-        LT_TRY(reduce(r, step, 0));
-        LT_TRY(r->reducer->ops->commit(r->reducer, true));
+        LT_TRY(reduce(w, step, 1, true));
         for (int i = 0; i < ALL; i++)
-            r->applied[i] += 0.008 * r->out[i];
+            b->applied[i] += 0.008 * b->out[i];
     }
     return LT_OK;
 }
 
-static double distance_from_optimum(const rank *r)
+static double distance_from_optimum(const char *compress)
 {
+    const topk_scene s = scene_on(2, 1, compress, slope, play_descent);
     double most = 0;
+    run_scene(&s);
     for (int i = 1; i < ALL; i++)
-        most = fmax(most, fabs(-r->applied[i] - ((double)(i % 5) - 2)));
+        most = fmax(most, fabs(-books[0].applied[i] - ((double)(i % 5) - 2)));
     return most;
 }
 
 static void only_feedback_reaches_the_optimum(void **state)
 {
-    static rank ranks[RANKS];
     (void)state;
-    run(&(scene){2, 1, "topk:0.01", LT_F32, slope, play_descent}, ranks);
-    assert_near(distance_from_optimum(ranks), 0, 0.2);
-    run(&(scene){2, 1, "topk:0.01,no-feedback", LT_F32, slope, play_descent}, ranks);
-    assert_true(distance_from_optimum(ranks) > 1);
+    assert_near(distance_from_optimum("topk:0.01"), 0, 0.2);
+    assert_true(distance_from_optimum("topk:0.01,no-feedback") > 1);
 }
 
 /* --- Checkpoints --- */
 
 enum { SAVED_AT = 20 };
 
-static lt_status play_resume(rank *r)
+static lt_status play_resume(world *w)
 {
     for (int step = 0; step < STEPS; step++) {
-        LT_TRY(update(r, step, 0));
+        LT_TRY(update(w, step));
         if (step != SAVED_AT)
             continue;
-        LT_TRY(read_residual(r));
-        lt_reducer_free(&r->reducer);
-        LT_TRY(open_reducer(r));
-        LT_TRY(visit(r, true));
-        LT_TRY(r->reducer->ops->loaded(r->reducer));
-        LT_TRY(lay_out(r));
+        LT_TRY(read_residual(w));
+        lt_data_parallel_free(&w->dp);
+        LT_TRY(open_dp(w));
+        LT_TRY(visit_residual(w, true));
+        LT_TRY(lt_data_parallel_loaded(w->dp));
     }
     return LT_OK;
 }
 
 static void resumed_ranks_repeat_the_bits(void **state)
 {
-    static rank straight[RANKS], resumed[RANKS];
     (void)state;
-    run(&(scene){2, 2, "topk:0.02", LT_F32, reals, play_steps}, straight);
-    run(&(scene){2, 2, "topk:0.02", LT_F32, reals, play_resume}, resumed);
-    assert_memory_equal(straight[0].applied, resumed[0].applied, sizeof straight->applied);
-    assert_memory_equal(straight[3].residual, resumed[3].residual, sizeof straight->residual);
+    const topk_scene straight = scene_on(2, 2, "topk:0.02", reals, play_steps),
+                     resumed = scene_on(2, 2, "topk:0.02", reals, play_resume);
+    assert_same_end(&straight, &resumed);
 }
 
 /* --- Bad input --- */
-
-static lt_status play_nothing(rank *r)
-{
-    (void)r;
-    return LT_OK;
-}
-
-static void refused(const scene *s, const char *part)
-{
-    static rank ranks[RANKS];
-    const rank_group g = group_of(s, ranks);
-    play_ranks(&g);
-    if (!strstr(ranks[0].at.message, part))
-        fail_msg("'%s' has no '%s'", ranks[0].at.message, part);
-}
 
 static void densities_are_checked(void **state)
 {
     static const char *const bad[] = {"topk:0",    "topk:1.01", "topk:-0.1", "topk:nan",
                                       "topk:0.1x", "topk:",     "topk",      "topk:0.1,feedback"};
     (void)state;
-    for (size_t i = 0; i < COUNT_OF(bad); i++)
-        refused(&(scene){2, 1, bad[i], LT_F32, integers, play_nothing},
-                bad[i][4] ? bad[i] + 5 : "density");
+    for (size_t i = 0; i < COUNT_OF(bad); i++) {
+        const topk_scene s = scene_on(2, 1, bad[i], integers, play_steps);
+        const char *message = play(&s.base, s.ranks)[0].at.message,
+                   *part = bad[i][4] ? bad[i] + 5 : "density";
+        if (!strstr(message, part))
+            fail_msg("'%s' has no '%s'", message, part);
+    }
 }
 
 int main(void)
@@ -456,11 +589,9 @@ int main(void)
     };
     struct CMUnitTest tests[COUNT_OF(mass_rows) + COUNT_OF(rest)];
     for (size_t i = 0; i < COUNT_OF(mass_rows); i++)
-        tests[i] = (struct CMUnitTest){.name = mass_rows[i].name,
-                                       .test_func = nothing_is_lost,
-                                       .initial_state = (void *)(uintptr_t)&mass_rows[i]};
+        tests[i] = (struct CMUnitTest){mass_rows[i].name, nothing_is_lost, NULL, NULL,
+                                       (void *)(uintptr_t)&mass_rows[i]};
     memcpy(tests + COUNT_OF(mass_rows), rest, sizeof rest);
-
     if (lt_log_filter("warn"))
         return 1;
     return _cmocka_run_group_tests("topk", tests, COUNT_OF(tests), NULL, NULL);
