@@ -47,7 +47,7 @@ static lt_status profiler(void *ctx, bool on)
     return on ? lt_cuda_times_start(c) : LT_OK;
 }
 
-static lt_backend table = {
+static const lt_backend device_entries = {
     .name = "cuda",
     .open = open_device,
     .close = lt_cuda_close,
@@ -65,27 +65,24 @@ static lt_backend table = {
     .rounds_grad_w = true,
 };
 
-const lt_backend *lt_cuda_table(void)
-{
-    return &table;
-}
-
 /* One line for each part. */
 __attribute__((constructor)) static void fill_table(void)
 {
-    lt_cuda_install_kernels(&table);
-    lt_cuda_install_matrices(&table);
-    lt_cuda_install_convs(&table);
-    lt_cuda_install_fused_convs(&table);
-    lt_cuda_install_norm_convs(&table);
-    lt_cuda_install_products(&table);
-    lt_cuda_install_attention(&table);
+    lt_backend *table = &lt_cuda_entries;
+    *table = device_entries;
+    lt_cuda_install_kernels(table);
+    lt_cuda_install_matrices(table);
+    lt_cuda_install_convs(table);
+    lt_cuda_install_fused_convs(table);
+    lt_cuda_install_norm_convs(table);
+    lt_cuda_install_products(table);
+    lt_cuda_install_attention(table);
 }
 
 LT_API extern const lt_backend_plugin lt_plugin_cuda;
 const lt_backend_plugin lt_plugin_cuda = {
     .version = LT_VERSION,
     .table_bytes = sizeof(lt_backend),
-    .backend = &table,
+    .backend = &lt_cuda_entries,
     .info = lt_cuda_libraries_info,
 };

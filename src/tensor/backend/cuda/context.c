@@ -1,47 +1,16 @@
-/* A device of the cuda backend: its context, queues, work memory, and the frame of every entry. */
+/* A device of the cuda backend: its context, queues and work memory. */
 
-#include "times.h"
+#include "cuda.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 enum { SMALLEST_WORKSPACE = 1 << 20 };
 
-/* CUDA's current device belongs to the thread. */
-static lt_status enter(lt_cuda *c)
-{
-    static __thread const lt_cuda_api *entered;
-    static __thread int current = -1;
-    if (entered == c->api && current == c->ordinal)
-        return LT_OK;
-    LT_CUDA_TRY(c, "cudaSetDevice", c->api->set_device(c->ordinal));
-    entered = c->api;
-    current = c->ordinal;
-    return LT_OK;
-}
-
-lt_status lt_cuda_begin(lt_cuda *c, const char *operation)
-{
-    c->operation = operation;
-    LT_TRY(enter(c));
-    return lt_cuda_times_begin(c, operation);
-}
-
-lt_status lt_cuda_end(lt_cuda *c)
-{
-    lt_status st = lt_cuda_check(c, LT_CUDA_RUNTIME, c->api->last_error(), "launch");
-    if (!st)
-        st = lt_cuda_times_end(c);
-    if (!st && c->sync && !c->capturing)
-        st = lt_cuda_check(c, LT_CUDA_RUNTIME, c->api->stream_sync(c->stream[LT_CUDA_MAIN]), "run");
-    c->operation = NULL;
-    return st;
-}
-
 static lt_status open_queues(lt_cuda *c, bool background)
 {
     c->operation = "open";
-    LT_TRY(enter(c));
+    LT_TRY(lt_cuda_enter(c));
     LT_CUDA_TRY(c, "cudaGetDeviceProperties", c->api->properties(c->ordinal, &c->properties));
     for (int i = 0; i < LT_CUDA_QUEUES; i++)
         LT_CUDA_TRY(c, "cudaStreamCreateWithPriority",
@@ -86,7 +55,7 @@ static void free_blocks(lt_cuda *c, lt_cuda_block *b)
 void lt_cuda_close(void *ctx)
 {
     lt_cuda *c = ctx;
-    if (enter(c)) {
+    if (lt_cuda_enter(c)) {
         free(c);
         return;
     }

@@ -64,6 +64,8 @@ struct lt_cuda {
  * and, with LATHER_SYNC=1, faults. */
 lt_status lt_cuda_begin(lt_cuda *c, const char *operation);
 lt_status lt_cuda_end(lt_cuda *c);
+/* Makes the device the calling thread's current one. */
+lt_status lt_cuda_enter(lt_cuda *c);
 
 /* Return from the enclosing function if expr, a call of a library, failed. Messages have its name: that of the runtime's
  * function, which expr may call by the table, is name. */

@@ -34,7 +34,8 @@ void lt_cuda_install_small_matrices(lt_backend *be);
 void lt_cuda_install_norms_of_matrices(lt_backend *be);
 void lt_cuda_install_ritz(lt_backend *be);
 
-/* The table itself, for entries that use others. */
+/* The table itself, and that for entries that use others. */
+extern lt_backend lt_cuda_entries;
 const lt_backend *lt_cuda_table(void);
 
 /* All that are kernels. */

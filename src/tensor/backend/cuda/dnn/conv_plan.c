@@ -6,6 +6,7 @@
 
 #include "conv_plan.h"
 
+#include "dnn_log.h"
 #include "dnn_trial.h"
 
 #include "lather/log.h"

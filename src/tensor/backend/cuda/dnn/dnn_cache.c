@@ -1,6 +1,8 @@
 /* Plans of cuDNN that a device keeps, in memory and on disk. */
 
-#include "dnn_trial.h"
+#include "dnn_cache.h"
+
+#include "dnn_log.h"
 #include "tensor/backend/cuda/plan_log.h"
 
 #include "lather/log.h"

@@ -1,8 +1,8 @@
-/* First runs of plans, and what is said of them. */
+/* First runs of plans. */
 
 #include "dnn_trial.h"
 
-#include "tensor/backend/cuda/plan_log.h"
+#include "dnn_log.h"
 
 #include "lather/log.h"
 
@@ -10,11 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static const char *const way_name[LT_DNN_WAYS] = {[LT_DNN_BY_PROPERTIES] =
-                                                      "for the handle's properties",
-                                                  [LT_DNN_BY_ORDINAL] = "for the device's number",
-                                                  [LT_DNN_BY_HANDLE] = "for the handle"};
 
 static lt_status make(lt_cuda *c, lt_dnn_cache *cache, const lt_dnn_choice *choice, lt_dnn_way way,
                       lt_dnn_plan *out)
@@ -60,8 +55,8 @@ static lt_status again(const trial *t, lt_dnn_way way, lt_dnn_plan *plan)
         st = t->run(t->context, &other);
     lt_log(LT_LOG_WARN, "tensor",
            "cuda:%d: %s: a plan of engine %" PRId64 " did not run; made %s it does%s%s",
-           t->c->ordinal, t->c->operation, t->choice->number, way_name[way], st ? " not: " : "",
-           st ? lt_error_message() : "");
+           t->c->ordinal, t->c->operation, t->choice->number, lt_dnn_way_name(way),
+           st ? " not: " : "", st ? lt_error_message() : "");
     lt_dnn_plan_clear(st ? &other : plan);
     if (!st)
         *plan = other;
@@ -87,43 +82,4 @@ lt_status lt_dnn_prove(lt_cuda *c, lt_dnn_cache *cache, const lt_dnn_choice *cho
         return LT_OK;
     }
     return lt_fail(st, "%s", why);
-}
-
-static const char *kind_of(const lt_dnn_plan *plan)
-{
-    char *text;
-    if (!plan->plan)
-        return "composed";
-    if (plan->unproven)
-        return "from disk";
-    if (plan->compiled || lt_dnn_plan_text(plan, &text))
-        return "compiled";
-    const bool hopper = lt_dnn_classify(text) == LT_DNN_HOPPER;
-    free(text);
-    return hopper ? "hopper" : "older";
-}
-
-void lt_dnn_log(const lt_cuda *c, const char *key, int candidate, const lt_dnn_plan *plan,
-                float milliseconds, bool chosen)
-{
-    if (!lt_plan_log_wanted())
-        return;
-    lt_plan_log(c, &(lt_plan_line){.key = key,
-                                   .kind = kind_of(plan),
-                                   .candidate = candidate,
-                                   .engine = plan->plan ? plan->engine : -1,
-                                   .workspace = plan->workspace,
-                                   .milliseconds = milliseconds,
-                                   .chosen = chosen,
-                                   .note = plan->plan ? way_name[plan->way] : NULL});
-}
-
-void lt_dnn_log_failure(const lt_cuda *c, const char *key, const lt_dnn_choice *choice)
-{
-    lt_plan_log(c, &(lt_plan_line){.key = key,
-                                   .kind = "none",
-                                   .candidate = -1,
-                                   .engine = choice->number,
-                                   .milliseconds = -1,
-                                   .note = lt_error_message()});
 }

@@ -18,10 +18,4 @@ LT_MUST_CHECK lt_status lt_dnn_prove(lt_cuda *c, lt_dnn_cache *cache, const lt_d
                                      size_t most, lt_dnn_run_fn *run, void *context,
                                      lt_dnn_plan *plan);
 
-/* The plan's line in the table of plans; plan->plan NULL: composed. */
-void lt_dnn_log(const lt_cuda *c, const char *key, int candidate, const lt_dnn_plan *plan,
-                float milliseconds, bool chosen);
-/* Of a candidate that is none: no plan could be made. */
-void lt_dnn_log_failure(const lt_cuda *c, const char *key, const lt_dnn_choice *choice);
-
 #endif

@@ -5,6 +5,8 @@
 #include "fold.h"
 #include "tensor/backend/cuda/cuda.h"
 
+#include "lather/ext/fail.h"
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -144,7 +146,13 @@ void lt_columns_restore(lt_cuda_stream stream, const void *from, int64_t n, bool
                         const int *rank, const double *sign, void *q);
 
 /* LT_OK for f32 and f64, what the kernels are for. */
-lt_status lt_matrix_dtype(const lt_cuda *c, lt_dtype dtype);
+static inline lt_status lt_matrix_dtype(const lt_cuda *c, lt_dtype dtype)
+{
+    if (dtype == LT_F32 || dtype == LT_F64)
+        return LT_OK;
+    return lt_fail(LT_E_UNSUPPORTED, "cuda:%d: %s: no kernel for %s", c->ordinal, c->operation,
+                   lt_dtype_name(dtype));
+}
 
 #ifdef __cplusplus
 }

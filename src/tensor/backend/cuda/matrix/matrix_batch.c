@@ -81,14 +81,6 @@ bool lt_short_take(lt_short *list, size_t *count, const lt_short *job)
     return true;
 }
 
-lt_status lt_matrix_dtype(const lt_cuda *c, lt_dtype dtype)
-{
-    if (dtype == LT_F32 || dtype == LT_F64)
-        return LT_OK;
-    return lt_fail(LT_E_UNSUPPORTED, "cuda:%d: %s: no kernel for %s", c->ordinal, c->operation,
-                   lt_dtype_name(dtype));
-}
-
 /* -1, 0, 1. */
 static int compare(const lt_batch_key *a, const lt_batch_key *b)
 {

@@ -1,0 +1,33 @@
+/* How every entry of the cuda backend begins and ends: the device is the thread's, the operation has a name and a time. */
+
+#include "times.h"
+
+lt_status lt_cuda_enter(lt_cuda *c)
+{
+    static __thread const lt_cuda_api *entered;
+    static __thread int current = -1;
+    if (entered == c->api && current == c->ordinal)
+        return LT_OK;
+    LT_CUDA_TRY(c, "cudaSetDevice", c->api->set_device(c->ordinal));
+    entered = c->api;
+    current = c->ordinal;
+    return LT_OK;
+}
+
+lt_status lt_cuda_begin(lt_cuda *c, const char *operation)
+{
+    c->operation = operation;
+    LT_TRY(lt_cuda_enter(c));
+    return lt_cuda_times_begin(c, operation);
+}
+
+lt_status lt_cuda_end(lt_cuda *c)
+{
+    lt_status st = lt_cuda_check(c, LT_CUDA_RUNTIME, c->api->last_error(), "launch");
+    if (!st)
+        st = lt_cuda_times_end(c);
+    if (!st && c->sync && !c->capturing)
+        st = lt_cuda_check(c, LT_CUDA_RUNTIME, c->api->stream_sync(c->stream[LT_CUDA_MAIN]), "run");
+    c->operation = NULL;
+    return st;
+}
