@@ -6,15 +6,13 @@
 
 /* Indices of the choices, in the order of the rows. */
 enum { AUGMENT_AUTO, AUGMENT_NONE, AUGMENT_IMAGENET, AUGMENT_SMALL };
-enum { AUTO_AUGMENT_NONE, AUTO_AUGMENT_TRIVIAL, AUTO_AUGMENT_RAND };
 enum { FILTER_AUTO, FILTER_BILINEAR };
 
 /* preprocess.c: what images are read, and how they become inputs. */
 typedef struct image_options {
-    const char *val_labels, *image_size_schedule, *mean, *std, *cache_ram;
-    int augment, auto_augment, interpolation, decode, exif;
+    const char *val_labels, *image_size_schedule, *mean, *std, *cache_ram, *auto_augment;
+    int augment, interpolation, decode, exif;
     int64_t image_size, max_image_pixels, repeated_aug, max_bad_images;
-    int64_t ra_ops, ra_magnitude;
     double flip, color_jitter, random_erase, mixup_alpha, cutmix_alpha, crop_pct;
     double max_image_seconds;
 } image_options;

@@ -19,9 +19,7 @@ static const lt_option rows[] = {
 {"Data", TEXT("val-labels", val_labels), .meta = "FILE", .help = "what the images of a flat val/ show: FILE LABEL in each line, or LABEL for the files in the order of their names; a class name, a number from 0 on, or the number of ILSVRC2012_validation_ground_truth.txt with map_clsloc.txt beside it"},
 {"Data", PICK("augment", augment, "auto|none|imagenet|small"), .common = true, .help = "random crops and flips; auto: as --weights of this size were trained, else small up to 64 pixels, imagenet above"},
 {"Data", NUM("flip", flip, 0, 1), .value = "0.5", .help = "probability of a horizontal flip"},
-{"Data", PICK("auto-augment", auto_augment, "none|ta_wide|ra"), .common = true, .help = "random operations on each image: ta_wide: one, of random strength (TrivialAugmentWide); ra: RandAugment"},
-{"Data", INT("ra-ops", ra_ops, 1, LT_RAND_AUGMENT_MOST_OPS), .value = "2", .help = "RandAugment: operations on an image"},
-{"Data", INT("ra-magnitude", ra_magnitude, 0, LT_RAND_AUGMENT_MOST), .value = "9", .help = "RandAugment: strength of all operations, torchvision's of 31"},
+{"Data", TEXT("auto-augment", auto_augment), .value = "none", .meta = "none|ta_wide|ra[:N[:M]]", .common = true, .help = "random operations on each image: ta_wide: one, of random strength (TrivialAugmentWide); ra: RandAugment, N operations of strength M, torchvision's of 31: ra:2:9"},
 {"Data", NUM("color-jitter", color_jitter, 0, LT_JITTER_MOST), .value = "0", .help = "largest change of brightness, contrast and saturation, as a factor"},
 {"Data", NUM("random-erase", random_erase, 0, 1), .value = "0", .help = "probability of erasing a random rectangle"},
 {"Data", NUM("mixup-alpha", mixup_alpha, 0, 100), .value = "0", .also = "mixup", .common = true, .help = "mix images and targets; parameter of the Beta distribution; 0: no"},
@@ -167,15 +165,46 @@ static lt_augment usual_augment(const classifier *s)
     return s->transform.size <= SMALL_SIDE ? LT_AUGMENT_SMALL : LT_AUGMENT_IMAGENET;
 }
 
-static void choose_augmentation(classifier *s)
+/* ":N" at *at, which moves past it; without one *value stays. */
+static bool take_number(const char **at, int least, int most, int *value)
+{
+    char *end;
+    if (**at != ':')
+        return true;
+    const long number = strtol(*at + 1, &end, 10);
+    const bool fits = end > *at + 1 && number >= least && number <= most;
+    *value = (int)number;
+    *at = end;
+    return fits;
+}
+
+lt_status lt_classifier_auto_augment(const image_options *o, bool *trivial, lt_rand_augment *rand)
+{
+    const char *text = o->auto_augment ? o->auto_augment : "none", *at;
+    int operations = 2, magnitude = 9;
+    *trivial = !strcmp(text, "ta_wide");
+    *rand = (lt_rand_augment){0};
+    if (*trivial || !strcmp(text, "none"))
+        return LT_OK;
+    at = text + (strncmp(text, "ra", strlen("ra")) ? 0 : strlen("ra"));
+    if (at == text || !take_number(&at, 1, LT_RAND_AUGMENT_MOST_OPS, &operations)
+        || !take_number(&at, 0, LT_RAND_AUGMENT_MOST, &magnitude) || *at)
+        return lt_fail(LT_E_ARG,
+                       "--auto-augment: '%s' is none of none, ta_wide, ra, ra:N and ra:N:M with N "
+                       "from 1 to %d, M from 0 to %d",
+                       text, LT_RAND_AUGMENT_MOST_OPS, LT_RAND_AUGMENT_MOST);
+    *rand = (lt_rand_augment){operations, magnitude};
+    return LT_OK;
+}
+
+static lt_status choose_augmentation(classifier *s)
 {
     static const lt_augment chosen[] = {LT_AUGMENT_NONE, LT_AUGMENT_NONE, LT_AUGMENT_IMAGENET,
                                         LT_AUGMENT_SMALL};
     const image_options *o = &s->args.images;
     s->transform.flip = o->flip;
-    s->transform.trivial_augment = o->auto_augment == AUTO_AUGMENT_TRIVIAL;
-    if (o->auto_augment == AUTO_AUGMENT_RAND)
-        s->transform.rand_augment = (lt_rand_augment){(int)o->ra_ops, (int)o->ra_magnitude};
+    LT_TRY(
+        lt_classifier_auto_augment(o, &s->transform.trivial_augment, &s->transform.rand_augment));
     s->transform.jitter = (lt_jitter){
         .brightness = o->color_jitter, .contrast = o->color_jitter, .saturation = o->color_jitter};
     s->transform.erase = o->random_erase;
@@ -189,6 +218,7 @@ static void choose_augmentation(classifier *s)
     if (s->transform.augment == LT_AUGMENT_NONE) /* what evaluation sees */
         s->transform.crop_ratio = lt_classifier_eval_transform(s).crop_ratio;
     snprintf(s->own.text[META_AUGMENT], META_BYTES, "%s", augment_name[s->transform.augment]);
+    return LT_OK;
 }
 
 lt_status lt_classifier_choose_input(classifier *s, int usual)
@@ -199,7 +229,7 @@ lt_status lt_classifier_choose_input(classifier *s, int usual)
     print_crop(s);
     s->transform.limits = (lt_image_limits){.pixels = s->args.images.max_image_pixels,
                                             .seconds = s->args.images.max_image_seconds};
-    choose_augmentation(s);
+    LT_TRY(choose_augmentation(s));
     return LT_OK;
 }
 

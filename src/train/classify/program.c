@@ -34,6 +34,9 @@ static lt_status check(const void *context, const lt_trainer *t)
     const classifier_options *o = &((const classifier *)context)->args;
     const bool eval = lt_trainer_evaluates(t);
     lt_size_schedule sizes;
+    lt_rand_augment rand;
+    bool trivial;
+    LT_TRY(lt_classifier_auto_augment(&o->images, &trivial, &rand));
     if (!eval && o->save_logits)
         return lt_fail(LT_E_ARG, "--save-logits: needs --eval");
     if (!eval && o->eval_json)
