@@ -89,7 +89,7 @@ check_repository()
     row "kernel launches are translated for the host" tests/cuda/emulate.py --self-test
     row "kernels have places to break" tests/cuda/mutate.py --self-test
     checked "includes follow the arrows" tools/check_includes
-    checked "no new circle of files" tools/check_circles
+    checked "no files call or include each other in a circle" tools/check_circles
     checked "functions, files and folders are within their sizes" tools/check_size
     checked "headers, functions and operations are documented" tools/check_docs
     checked "words and pragmas have their place" tools/check_words
