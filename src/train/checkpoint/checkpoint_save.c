@@ -7,7 +7,6 @@
 #include "dist/agree.h"
 #include "entry.h"
 #include "optim/sharding/shard.h"
-#include "train/weights/weights.h"
 
 #include "lather/ext/comm.h"
 #include "lather/ext/fail.h"
@@ -123,37 +122,26 @@ static lt_status list_with_all(saving *s)
 
 /* --- Rank 0 --- */
 
-static lt_status add_model(saving *s, lt_safetensors_writer *w)
-{
-    LT_TRY(lt_gather_write(&s->gather, 0, s->models, w));
-    return lt_weights_add_metadata(w, s->parts->metadata, s->parts->metadata_count);
-}
-
-static lt_status add_optim(saving *s, lt_safetensors_writer *w)
-{
-    return lt_gather_write(&s->gather, s->models, s->gather.count, w);
-}
-
-typedef lt_status add_fn(saving *s, lt_safetensors_writer *w);
-
-static lt_status write_tensors(const char *folder, const char *name, add_fn *add, saving *s)
+static lt_status write_tensors(const char *folder, const char *name, lt_gather *gather,
+                               lt_gather_file file)
 {
     char *path = lt_format("%s/%s", folder, name);
-    lt_safetensors_writer *w = NULL;
-    lt_status st = path ? lt_safetensors_create(&w, path) : LT_E_NOMEM;
-    if (!st)
-        st = add(s, w);
-    if (!st)
-        st = lt_safetensors_finish_part(&w);
-    lt_safetensors_discard(&w);
+    file.path = path;
+    file.is_part = true;
+    lt_status st = path ? lt_gather_write(gather, &file) : LT_E_NOMEM;
     lt_free(path);
     return st;
 }
 
 static lt_status write_all(const char *folder, saving *s)
 {
-    LT_TRY(write_tensors(folder, LT_CHECKPOINT_MODEL, add_model, s));
-    LT_TRY(write_tensors(folder, LT_CHECKPOINT_OPTIM, add_optim, s));
+    const lt_gather_file model = {.last = s->models,
+                                  .is_weights = true,
+                                  .metadata = s->parts->metadata,
+                                  .metadata_count = s->parts->metadata_count},
+                         optim = {.first = s->models, .last = s->gather.count};
+    LT_TRY(write_tensors(folder, LT_CHECKPOINT_MODEL, &s->gather, model));
+    LT_TRY(write_tensors(folder, LT_CHECKPOINT_OPTIM, &s->gather, optim));
     return lt_checkpoint_write_state(folder, s->parts, s->state);
 }
 

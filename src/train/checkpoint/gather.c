@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "dist/place.h"
 #include "optim/low_precision/quantized_state.h"
+#include "tensor/safetensors.h"
 
 #include "lather/ext/comm.h"
 #include "lather/ext/fail.h"
@@ -159,15 +160,31 @@ static lt_status read_item(void *context, void *host, size_t bytes)
     return st;
 }
 
-lt_status lt_gather_write(lt_gather *g, size_t first, size_t last, lt_safetensors_writer *w)
+static lt_status add_items(lt_gather *g, const lt_gather_file *f, lt_safetensors_writer *w)
 {
-    for (size_t i = first; i < last; i++) {
+    if (f->is_weights)
+        LT_TRY(lt_safetensors_add_metadata(w, "format", "pt"));
+    for (size_t i = 0; i < f->metadata_count; i++)
+        LT_TRY(lt_safetensors_add_metadata(w, f->metadata[i].key, f->metadata[i].value));
+    for (size_t i = f->first; i < f->last; i++) {
         lt_gathered *t = &g->item[i];
         LT_TRY(lt_safetensors_add_source(w, t->name, t->stored, t->shape, read_item, t));
         if (t->note)
             LT_TRY(lt_safetensors_add_metadata(w, t->name, t->note));
     }
     return LT_OK;
+}
+
+lt_status lt_gather_write(lt_gather *g, const lt_gather_file *f)
+{
+    lt_safetensors_writer *w = NULL;
+    lt_status st = lt_safetensors_create(&w, f->path);
+    if (!st)
+        st = add_items(g, f, w);
+    if (!st)
+        st = f->is_part ? lt_safetensors_finish_part(&w) : lt_safetensors_finish(&w);
+    lt_safetensors_discard(&w);
+    return st;
 }
 
 void lt_gather_close(lt_gather *g, bool sent)

@@ -3,9 +3,8 @@
 #ifndef LT_TRAIN_GATHER_H
 #define LT_TRAIN_GATHER_H
 
-#include "tensor/safetensors.h"
-
 #include "lather/ext/place.h"
+#include "lather/weights.h"
 
 /* A tensor of a file, and who has it: one rank all of it, or several ranks a box each. */
 typedef struct lt_gathered {
@@ -43,10 +42,17 @@ LT_MUST_CHECK lt_status lt_gather_add(lt_gather *gather, const lt_gathered *item
 LT_MUST_CHECK lt_status lt_gather_add_tensor(lt_gather *gather, const char *name,
                                              const lt_tensor *tensor, const lt_param *param);
 
-/* On rank 0: adds the tensors from number first to last - 1 to a writer, which reads them when it finishes. Items must
- * not be added between. */
-LT_MUST_CHECK lt_status lt_gather_write(lt_gather *gather, size_t first, size_t last,
-                                        lt_safetensors_writer *writer);
+/* A file of some of the tensors. */
+typedef struct lt_gather_file {
+    const char *path;
+    size_t first, last; /* the first one's number, and the last one's plus 1 */
+    bool is_weights;    /* its metadata begins with the format's name, then those below */
+    bool is_part;       /* of an lt_commit, which does the syncing */
+    const lt_metadata *metadata;
+    size_t metadata_count;
+} lt_gather_file;
+/* On rank 0. Errors: LT_E_IO, LT_E_NOMEM, LT_E_ARG (a name twice), those of receiving. */
+LT_MUST_CHECK lt_status lt_gather_write(lt_gather *gather, const lt_gather_file *file);
 /* On the others, while rank 0 writes. */
 LT_MUST_CHECK lt_status lt_gather_send(const lt_gather *gather);
 

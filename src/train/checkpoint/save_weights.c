@@ -2,9 +2,8 @@
 
 #include "dist/agree.h"
 #include "gather.h"
-#include "train/weights/weights.h"
 
-#include "lather/trainer.h"
+#include "lather/ext/fail.h"
 
 /* Files of weights have no f64. */
 static lt_status list_params(lt_gather *g, const lt_params *params)
@@ -16,21 +15,6 @@ static lt_status list_params(lt_gather *g, const lt_params *params)
             g->item[i].stored = LT_F32;
     }
     return LT_OK;
-}
-
-static lt_status write_file(const char *path, lt_gather *g, const lt_metadata *metadata,
-                            size_t count)
-{
-    lt_safetensors_writer *w = NULL;
-    lt_status st = lt_safetensors_create(&w, path);
-    if (!st)
-        st = lt_weights_add_metadata(w, metadata, count);
-    if (!st)
-        st = lt_gather_write(g, 0, g->count, w);
-    if (!st)
-        st = lt_safetensors_finish(&w);
-    lt_safetensors_discard(&w);
-    return st;
 }
 
 lt_status lt_weights_save_ranks(const char *path, const lt_params *params,
@@ -45,7 +29,11 @@ lt_status lt_weights_save_ranks(const char *path, const lt_params *params,
         st = lt_comm_agree(comm, st);
     const bool listed = !st;
     if (listed && writes)
-        st = write_file(path, &g, metadata, count);
+        st = lt_gather_write(&g, &(lt_gather_file){.path = path,
+                                                   .last = g.count,
+                                                   .is_weights = true,
+                                                   .metadata = metadata,
+                                                   .metadata_count = count});
     else if (listed && together)
         st = lt_gather_send(&g);
     lt_gather_close(&g, listed && together);

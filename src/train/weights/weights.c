@@ -375,15 +375,6 @@ lt_status lt_weights_load(const char *path, const lt_params *params,
     return st;
 }
 
-lt_status lt_weights_add_metadata(lt_safetensors_writer *w, const lt_metadata *metadata,
-                                  size_t count)
-{
-    LT_TRY(lt_safetensors_add_metadata(w, "format", "pt"));
-    for (size_t i = 0; i < count; i++)
-        LT_TRY(lt_safetensors_add_metadata(w, metadata[i].key, metadata[i].value));
-    return LT_OK;
-}
-
 lt_status lt_weights_load_model(const char *path, lt_module *model)
 {
     lt_params list = {0};

@@ -23,10 +23,6 @@ LT_MUST_CHECK lt_status lt_weights_check(const lt_safetensors *file, const char 
 LT_MUST_CHECK lt_status lt_weights_apply(const lt_safetensors *file, const lt_params *params,
                                          const lt_weights_rules *rules);
 
-/* The format and these texts. Errors: as lt_safetensors_add_metadata(). */
-LT_MUST_CHECK lt_status lt_weights_add_metadata(lt_safetensors_writer *w,
-                                                const lt_metadata *metadata, size_t count);
-
 /* An entry for a tensor, or for the box of it that place says; NULL: all of it. write false: whether it fits (else
  * LT_E_SHAPE, naming both shapes); true: converts its values to the tensor's dtype (f32, f64, i64) and writes them. */
 LT_MUST_CHECK lt_status lt_entry_load(const lt_safetensors_entry *entry, const char *path,
