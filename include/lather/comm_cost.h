@@ -24,8 +24,7 @@ typedef struct lt_cost_cluster {
     int nodes, per_node;
     lt_cost_link within;  /**< between two ranks of a node; each rank has its own */
     lt_cost_link between; /**< a node's card, which its ranks share */
-    double select;        /**< seconds per element of a shard that topk computes */
-    double factor;        /**< seconds per element and rank of the factors (powersgd) */
+    double unit;          /**< core seconds of a unit that a reducer computes: lt_cost_row.unit */
     double copy;          /**< core seconds of a byte that a rank sends or receives: copies, sums */
     double carry;         /**< and of such a byte within a node: what the link takes of cores */
     double wake;          /**< core seconds of a message that a rank sends or receives */
@@ -40,21 +39,20 @@ typedef enum lt_cost_scheme {
     LT_COST_TWO_LEVEL, /**< reduce-scatter in the node, all-reduce of a shard between ranks of equal
                               *   places in their nodes, all-gather in the node */
     LT_COST_SHARD_GRADIENTS, /**< reduce-scatter to owners, and the gather of updates */
-    LT_COST_TOPK,            /**< two levels; between nodes the largest elements of a shard, where
-                              *   that is fewer bytes: nodes * message < 2 * shard */
-    LT_COST_POWERSGD,    /**< two levels for a factor of each matrix and all vectors, then for the
-                              *   other factors */
     LT_COST_LOCAL_STEPS, /**< all-reduce in the node; between nodes a shard of the parameters' change
                               *   every so many steps, then all-gathered in the node */
+    LT_COST_REDUCER,     /**< what a reducer of --compress exchanges: its row */
     LT_COST_SCHEMES
 } lt_cost_scheme;
+
+typedef struct lt_cost_row lt_cost_row;
 
 typedef struct lt_cost_plan {
     lt_cost_scheme scheme;
     int element_bytes; /**< of what is sent of gradients (the communication dtype): 2, 4 or 8 */
-    double density;    /**< topk: share of a shard that is sent, in (0, 1] */
-    int rank;          /**< powersgd: of the factors, from 1 on */
-    int every;         /**< local steps: inner steps of a round, from 1 on */
+    const lt_cost_row *reducer; /**< of LT_COST_REDUCER */
+    double number;              /**< of its argument */
+    int every;                  /**< local steps: inner steps of a round, from 1 on */
     bool divided; /**< the optimizer's state is divided over all ranks (local steps: over a node's):
                    *   each update ends with an all-gather of f32. Shard-gradients has it always */
 } lt_cost_plan;
@@ -62,41 +60,66 @@ typedef struct lt_cost_plan {
 typedef struct lt_cost_bucket {
     int64_t elements;
     double ready; /**< seconds after backward's begin when its last gradient is there */
-    /** For powersgd: sums over the bucket's matrices of their rows and columns, and the elements that
-     *  are in no matrix. */
-    int64_t rows, columns, dense;
+    int64_t rows, columns, dense; /**< sums over its matrices; the elements that are in none */
 } lt_cost_bucket;
 
 typedef struct lt_cost_bytes {
     double within, between; /**< payload; whole numbers but for the share of a round */
 } lt_cost_bytes;
 
-/** "flat", "two-level", "shard-gradients", "topk", "powersgd", "local-steps". */
-LT_API const char *lt_cost_name(lt_cost_scheme scheme);
 /** Elements of part number index when count are cut for parts. */
 LT_API int64_t lt_cost_chunk(int64_t count, int parts, int index);
-/** Bytes of topk's message for a shard: k = ceil(density elements) values, and their places as
- *  min(4 k, 2 k + 2 ceil(elements / 4096), ceil(elements / 8)), both filled up to multiples of 4. */
-LT_API int64_t lt_cost_sparse_bytes(int64_t elements, double density, int value_bytes);
 /** Payload that rank sends for one update of one bucket: what lt_comm_bytes() counts, but for flags
  *  of gradients that are there. Ranks are numbered node by node. What follows the update (a gather, a
  *  round's end divided by its steps) is in it, as if the bucket's elements were cut on their own. */
 LT_API lt_cost_bytes lt_cost_payload(const lt_cost_plan *plan, const lt_cost_cluster *cluster,
                                      const lt_cost_bucket *bucket, int rank);
-/** Density from which topk sends no fewer bytes between nodes than two dense levels:
- *  2 e / (nodes (e + i)), of values of e bytes and places of i. */
-LT_API double lt_cost_break_even(int nodes, int value_bytes, int index_bytes);
-
 /** A part of a bucket's exchange; stages of one bucket follow one another. */
 typedef struct lt_cost_stage {
     enum { LT_COST_WITHIN, LT_COST_BETWEEN, LT_COST_COMPUTE } uses;
     double seconds;
+    double messages; /**< that rank 0 sends; it gets as many */
 } lt_cost_stage;
 enum { LT_COST_MAX_STAGES = 5 };
+
+/** Whether something pays: */
+typedef struct lt_cost_verdict {
+    bool pays;
+    double value, bound; /**< it pays below the bound: tokens, or a density */
+    char why[224];       /**< a sentence with the numbers */
+} lt_cost_verdict;
+
+/** What a kind of exchange costs. payload and stages are a bucket's, without what follows the update. */
+struct lt_cost_row {
+    const char *name; /**< "two-level" */
+    lt_cost_bytes (*payload)(const lt_cost_plan *plan, const lt_cost_cluster *cluster,
+                             const lt_cost_bucket *bucket, int rank);
+    size_t (*stages)(const lt_cost_plan *plan, const lt_cost_cluster *cluster,
+                     const lt_cost_bucket *bucket, lt_cost_stage out[LT_COST_MAX_STAGES]);
+    double kept;  /**< bytes that a rank keeps between updates for a byte of its parameters */
+    bool by_node; /**< over the ranks of a node */
+    /** Of a reducer besides: its number is in range. Errors: LT_E_ARG. */
+    lt_status (*check)(double number);
+    /** Its bytes between nodes against two dense levels of as many elements. NULL: nothing says it.
+     *  Errors: LT_E_ARG (a number out of range, no elements, no nodes). */
+    lt_status (*verdict)(lt_cost_verdict *out, const lt_cost_cluster *cluster, int64_t elements,
+                         double number, int element_bytes);
+    const char *unit;   /**< key of cluster.unit in profiles; NULL: it computes nothing */
+    const char *sample; /**< the argument with which that is measured, */
+    double units;       /**< and its units of an element then */
+    double usual;       /**< core seconds of a unit where none were measured */
+};
+LT_API const lt_cost_row *lt_cost_row_of(const lt_cost_plan *plan);
+/** That of a reducer, by number; NULL past the end. */
+LT_API const lt_cost_row *lt_cost_of_reducer(size_t index);
+/** Scheme, reducer and number of "KIND:NUMBER", as --compress has it. Errors: LT_E_ARG (no such reducer, or one
+ *  without a row: those with one are named). */
+LT_API LT_MUST_CHECK lt_status lt_cost_read_reducer(lt_cost_plan *plan, const char *compress);
+
 /** The stages of a bucket's exchange, as rank 0 sees it, which sends the most. */
 LT_API size_t lt_cost_stages(const lt_cost_plan *plan, const lt_cost_cluster *cluster,
                              const lt_cost_bucket *bucket, lt_cost_stage out[LT_COST_MAX_STAGES]);
-/** Core seconds of a rank for a bucket's exchange: select or factor of its elements, copy of each byte that is sent and as
+/** Core seconds of a rank for a bucket's exchange: what its reducer computes, copy of each byte that is sent and as
  *  many that come, carry of those within the node, wake of each message both ways. */
 LT_API double lt_cost_work(const lt_cost_plan *plan, const lt_cost_cluster *cluster,
                            const lt_cost_bucket *bucket);

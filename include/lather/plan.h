@@ -96,24 +96,11 @@ LT_API LT_MUST_CHECK lt_status lt_plan_predict(lt_plan_cost *out, const lt_plan_
 LT_API LT_MUST_CHECK lt_status lt_plan_order_statistic(double *out, const double *value,
                                                        size_t count, int n, int k);
 
-/** Whether something pays, by what it moves. */
-typedef struct lt_plan_verdict {
-    bool pays;
-    double value, bound; /**< it pays below the bound: tokens, or a density */
-    char why[224];       /**< a sentence with the numbers */
-} lt_plan_verdict;
-
 /** A mesh against data parallelism over as many ranks, which fits: the elements that a rank receives for a layer of width
  *  hidden in an update of T tokens of a copy. lt_mesh_cost_layer() + 2 (c-1)/c 12 h^2 / (rows columns) of c copies, against
  *  2 (n-1)/n 12 h^2 of n ranks. Errors: LT_E_ARG (no mesh, or a size below 1). */
-LT_API LT_MUST_CHECK lt_status lt_plan_mesh_verdict(lt_plan_verdict *out,
+LT_API LT_MUST_CHECK lt_status lt_plan_mesh_verdict(lt_cost_verdict *out,
                                                     const lt_mesh_config *mesh, double tokens,
                                                     double hidden);
-/** Top-k's messages against two dense levels: of `elements` on a cluster, each of element_bytes.
- *  Errors: LT_E_ARG (a density outside (0, 1], no elements, no nodes). */
-LT_API LT_MUST_CHECK lt_status lt_plan_topk_verdict(lt_plan_verdict *out,
-                                                    const lt_cost_cluster *cluster,
-                                                    int64_t elements, double density,
-                                                    int element_bytes);
 
 #endif

@@ -160,8 +160,7 @@ static void share_cores(lt_system *s)
     s->slow = sharing / (m->compute > 0 ? m->compute : 1);
     s->cluster.within.bandwidth /= sharing;
     s->cluster.within.gather /= sharing;
-    s->cluster.select *= s->slow;
-    s->cluster.factor *= s->slow;
+    s->cluster.unit *= s->slow;
     s->cluster.copy *= s->slow;
     s->cluster.carry *= s->slow;
     s->cluster.wake *= s->slow;

@@ -1,6 +1,7 @@
 /* Payload of lather/comm_cost.h against what the library's reducers count. */
 
 #include "brought.h"
+#include "dist/reducer/costs.h"
 
 #include "lather/comm_cost.h"
 #include "lather/local_steps.h"
@@ -27,19 +28,19 @@ static row rows[] = {
      {.scheme = LT_COST_FLAT, .element_bytes = 2},
      PARAMS},
     {{.name = "topk, f32", .compress = "topk:0.05"},
-     {.scheme = LT_COST_TOPK, .element_bytes = 4, .density = 0.05},
+     {.scheme = LT_COST_REDUCER, .reducer = &lt_cost_topk, .element_bytes = 4, .number = 0.05},
      0},
     {{.name = "topk, bf16", .compress = "topk:0.05", .dtype = LT_BF16},
-     {.scheme = LT_COST_TOPK, .element_bytes = 2, .density = 0.05},
+     {.scheme = LT_COST_REDUCER, .reducer = &lt_cost_topk, .element_bytes = 2, .number = 0.05},
      0},
     {{.name = "topk of so many that all are fewer bytes", .compress = "topk:0.9"},
-     {.scheme = LT_COST_TOPK, .element_bytes = 4, .density = 0.9},
+     {.scheme = LT_COST_REDUCER, .reducer = &lt_cost_topk, .element_bytes = 4, .number = 0.9},
      0},
     {{.name = "powersgd, f32", .compress = "powersgd:2"},
-     {.scheme = LT_COST_POWERSGD, .element_bytes = 4, .rank = 2},
+     {.scheme = LT_COST_REDUCER, .reducer = &lt_cost_powersgd, .element_bytes = 4, .number = 2},
      PARAMS},
     {{.name = "powersgd, bf16", .compress = "powersgd:3", .dtype = LT_BF16},
-     {.scheme = LT_COST_POWERSGD, .element_bytes = 2, .rank = 3},
+     {.scheme = LT_COST_REDUCER, .reducer = &lt_cost_powersgd, .element_bytes = 2, .number = 3},
      PARAMS},
 };
 

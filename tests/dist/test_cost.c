@@ -1,6 +1,7 @@
 /* Costs of exchanges: bytes equal the counters of communicators, seconds equal closed forms, and what
  * becomes faster makes nothing slower. */
 
+#include "dist/reducer/costs.h"
 #include "near.h"
 
 #include "lather/comm.h"
@@ -20,17 +21,21 @@ static const lt_cost_cluster machines = {
     .per_node = 8,
     .within = {.latency = 5e-6, .message = 1e-6, .bandwidth = 130e9},
     .between = {.latency = 50e-6, .message = 2e-6, .bandwidth = 25e9 / 8},
-    .select = 1e-10,
-    .factor = 1e-10,
+    .unit = 1e-10,
 };
 
-static lt_cost_plan plan_of(int scheme)
+/* Those of reducers are behind the library's own. */
+enum { TOPK = LT_COST_REDUCER, POWERSGD, KINDS };
+
+static lt_cost_plan plan_of(int kind)
 {
-    return (lt_cost_plan){.scheme = (lt_cost_scheme)scheme,
-                          .element_bytes = 4,
-                          .density = 0.01,
-                          .rank = 4,
-                          .every = 32};
+    lt_cost_plan p = {.scheme = (lt_cost_scheme)kind, .element_bytes = 4, .every = 32};
+    if (kind >= TOPK) {
+        p.scheme = LT_COST_REDUCER;
+        p.reducer = kind == TOPK ? &lt_cost_topk : &lt_cost_powersgd;
+        p.number = kind == TOPK ? 0.01 : 4;
+    }
+    return p;
 }
 
 /* --- Bytes --- */
@@ -176,8 +181,8 @@ static void check_shares(void **state)
     const lt_cost_cluster c = machines; /* 16 x 8 */
     const double d = 1 << 20, f = 4;
     const lt_cost_bucket b = {.elements = 1 << 20, .rows = 992, .columns = 2048, .dense = 128};
-    double got[LT_COST_SCHEMES], card[LT_COST_SCHEMES];
-    for (int s = 0; s < LT_COST_SCHEMES; s++) {
+    double got[KINDS], card[KINDS];
+    for (int s = 0; s < KINDS; s++) {
         const lt_cost_plan plan = plan_of(s);
         const lt_cost_bytes bytes = lt_cost_payload(&plan, &c, &b, 0);
         got[s] = all_of(bytes);
@@ -188,8 +193,8 @@ static void check_shares(void **state)
     assert_true(card[LT_COST_TWO_LEVEL] == 2 * 15.0 / 16 * d * f);
     assert_true(card[LT_COST_FLAT] == 8 * 2 * 120.0 / 128 * d * f); /* n times what is needed */
     assert_true(card[LT_COST_LOCAL_STEPS] == card[LT_COST_TWO_LEVEL] / 32);
-    assert_true(card[LT_COST_TOPK] == 8.0 * 15 * (double)lt_cost_sparse_bytes(1 << 17, 0.01, 4));
-    assert_true(got[LT_COST_POWERSGD] == 2 * 127.0 / 128 * (4096 + 8192) * f);
+    assert_true(card[TOPK] == 8.0 * 15 * (double)lt_cost_sparse_bytes(1 << 17, 0.01, 4));
+    assert_true(got[POWERSGD] == 2 * 127.0 / 128 * (4096 + 8192) * f);
     lt_cost_plan divided = plan_of(LT_COST_FLAT);
     divided.divided = true;
     assert_true(all_of(lt_cost_payload(&divided, &c, &b, 0)) == 3 * 127.0 / 128 * d * f);
@@ -197,6 +202,12 @@ static void check_shares(void **state)
     divided.divided = true;
     assert_true(lt_cost_payload(&divided, &c, &b, 0).within
                 == (3 * 7.0 / 8 + 7.0 / 8 / 32) * d * f);
+}
+
+/* Density from which messages are no fewer bytes than two dense levels, of values of 4 bytes and places of 2. */
+static double break_even(int nodes)
+{
+    return 2.0 * 4 / (nodes * (4.0 + 2));
 }
 
 static void check_sparse(void **state)
@@ -226,10 +237,10 @@ static void check_sparse(void **state)
         const lt_cost_plan dense = plan_of(LT_COST_TWO_LEVEL);
         const double all = lt_cost_payload(&dense, &c, &b, 0).between;
         for (int side = -1; side <= 1; side += 2) {
-            lt_cost_plan plan = plan_of(LT_COST_TOPK);
-            plan.density = lt_cost_break_even(m, 4, 2) * (1 + 0.03 * side);
+            lt_cost_plan plan = plan_of(TOPK);
+            plan.number = break_even(m) * (1 + 0.03 * side);
             const double sparse = lt_cost_payload(&plan, &c, &b, 0).between;
-            if (plan.density < 1.0 / 16) /* beyond, bits are smaller than places */
+            if (plan.number < 1.0 / 16) /* beyond, bits are smaller than places */
                 assert_true(side < 0 ? sparse < all : sparse == all);
         }
     }
@@ -253,7 +264,7 @@ static void check_closed_forms(void **state)
     enum { BUCKETS = 9 };
     const double backward = 0.1;
     for (int nodes = 8; nodes <= 128; nodes *= 2)
-        for (int s = 0; s < LT_COST_SCHEMES; s++) {
+        for (int s = 0; s < KINDS; s++) {
             lt_cost_cluster c = machines;
             const lt_cost_plan plan = plan_of(s);
             lt_cost_stage stage[LT_COST_MAX_STAGES];
@@ -298,8 +309,9 @@ static void check_by_hand(void **state)
     assert_near(run(&plan, &c, &b, 1, 0), want, 1e-12);
     plan.scheme = LT_COST_FLAT; /* eight times as much on each card */
     assert_near(run(&plan, &c, &b, 1, 0), 2 * (50e-6 + 8 * 120.0 / 128 * d / 3.125e9), 1e-12);
-    plan.scheme = LT_COST_TOPK;
-    c.select = 1e-9;
+    plan = plan_of(TOPK);
+    plan.element_bytes = 2;
+    c.unit = 1e-9;
     assert_near(run(&plan, &c, &b, 1, 0),
                 2 * (5e-6 + 7.0 / 8 * d / 130e9) + 3.2e6 * 1e-9 + 50e-6
                     + 8 * 15 * (double)lt_cost_sparse_bytes(3200000, 0.01, 2) / 3.125e9,
@@ -317,7 +329,7 @@ static void check_properties(void **state)
     (void)state;
     uint64_t seed = 16;
     for (int trial = 0; trial < 2000; trial++) {
-        const int s = trial % LT_COST_SCHEMES;
+        const int s = trial % KINDS;
         lt_cost_plan plan = plan_of(s);
         lt_cost_cluster c = machines;
         lt_cost_bucket b[MANY];
@@ -328,7 +340,8 @@ static void check_properties(void **state)
         c.per_node = 1 + (int)uniform(&seed, 0, 8);
         c.between.bandwidth = exp(uniform(&seed, 17, 24));
         c.within.bandwidth = exp(uniform(&seed, 20, 26));
-        plan.density = uniform(&seed, 0.001, 0.5);
+        const double density = uniform(&seed, 0.001, 0.5);
+        plan.number = s == TOPK ? density : plan.number;
         for (size_t i = 0; i < count; i++) {
             b[i] = (lt_cost_bucket){.elements = (int64_t)uniform(&seed, 0, 5e6),
                                     .ready = backward * uniform(&seed, 0, 1),
@@ -378,13 +391,13 @@ static void check_bad(void **state)
     lt_cost_plan plans[9];
     lt_cost_cluster clusters[9];
     for (int i = 0; i < 9; i++) {
-        plans[i] = plan_of(LT_COST_TOPK);
+        plans[i] = plan_of(TOPK);
         clusters[i] = machines;
     }
-    plans[0].density = 0;
-    plans[1].density = 1.5;
-    plans[2] = plan_of(LT_COST_POWERSGD);
-    plans[2].rank = 0;
+    plans[0].number = 0;
+    plans[1].number = 1.5;
+    plans[2] = plan_of(POWERSGD);
+    plans[2].number = 0;
     plans[3] = plan_of(LT_COST_LOCAL_STEPS);
     plans[3].every = 0;
     plans[4].element_bytes = 3;
@@ -406,39 +419,47 @@ static void check_limits(void **state)
 {
     (void)state;
     static const struct {
-        lt_cost_scheme scheme;
-        double density;
-        int rank, every, element_bytes;
+        int kind;
+        double number;
+        int every, element_bytes;
         const char *message; /* NULL: accepted */
     } rows[] = {
-        {LT_COST_POWERSGD, 0, 0, 0, 4, "cost: rank 0 of factors is below 1"},
-        {LT_COST_POWERSGD, 0, 1, 0, 4, NULL},
-        {LT_COST_LOCAL_STEPS, 0, 0, 0, 4, "cost: a round of 0 steps, less than 1"},
-        {LT_COST_LOCAL_STEPS, 0, 0, 1, 4, NULL},
-        {LT_COST_TOPK, 0, 0, 0, 4, "cost: density 0 is not in (0, 1]"},
-        {LT_COST_TOPK, 1e-300, 0, 0, 4, NULL},
-        {LT_COST_TOPK, 1, 0, 0, 4, NULL},
-        {LT_COST_TOPK, 1 + DBL_EPSILON, 0, 0, 4, "cost: density 1 is not in (0, 1]"},
-        {LT_COST_FLAT, 0, 0, 0, 1, "cost: elements of 1 bytes, not 2, 4 or 8"},
-        {LT_COST_FLAT, 0, 0, 0, 2, NULL},
-        {LT_COST_FLAT, 0, 0, 0, 8, NULL},
-        {LT_COST_FLAT, 0, 0, 0, 16, "cost: elements of 16 bytes, not 2, 4 or 8"},
-        {LT_COST_SCHEMES, 0, 0, 0, 4, "is no scheme"},
-        {(lt_cost_scheme)-1, 0, 0, 0, 4, "cost: -1 is no scheme"},
+        {POWERSGD, 0, 0, 4, "cost: rank 0 of factors is below 1"},
+        {POWERSGD, 1, 0, 4, NULL},
+        {LT_COST_LOCAL_STEPS, 0, 0, 4, "cost: a round of 0 steps, less than 1"},
+        {LT_COST_LOCAL_STEPS, 0, 1, 4, NULL},
+        {TOPK, 0, 0, 4, "cost: density 0 is not in (0, 1]"},
+        {TOPK, 1e-300, 0, 4, NULL},
+        {TOPK, 1, 0, 4, NULL},
+        {TOPK, 1 + DBL_EPSILON, 0, 4, "cost: density 1 is not in (0, 1]"},
+        {LT_COST_FLAT, 0, 0, 1, "cost: elements of 1 bytes, not 2, 4 or 8"},
+        {LT_COST_FLAT, 0, 0, 2, NULL},
+        {LT_COST_FLAT, 0, 0, 8, NULL},
+        {LT_COST_FLAT, 0, 0, 16, "cost: elements of 16 bytes, not 2, 4 or 8"},
     };
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
         const lt_cost_bucket b = {.elements = 10, .rows = 2, .columns = 3};
-        const lt_cost_plan p = {.scheme = rows[i].scheme,
-                                .density = rows[i].density,
-                                .rank = rows[i].rank,
-                                .every = rows[i].every,
-                                .element_bytes = rows[i].element_bytes};
+        lt_cost_plan p = plan_of(rows[i].kind);
+        p.number = rows[i].number;
+        p.every = rows[i].every;
+        p.element_bytes = rows[i].element_bytes;
         lt_cost_result r;
         const lt_status st = lt_cost_simulate(&r, &p, &machines, &b, 1, 0);
         assert_status(st, rows[i].message ? LT_E_ARG : LT_OK);
         if (st && !strstr(lt_error_message(), rows[i].message))
             fail_msg("'%s' does not say '%s'", lt_error_message(), rows[i].message);
     }
+    const int none[] = {-1, LT_COST_SCHEMES};
+    for (size_t i = 0; i < COUNT_OF(none); i++) {
+        lt_cost_plan p = plan_of(LT_COST_FLAT);
+        lt_cost_result r;
+        p.scheme = (lt_cost_scheme)none[i];
+        assert_fails(lt_cost_simulate(&r, &p, &machines, NULL, 0, 0), LT_E_ARG, "is no scheme");
+    }
+    lt_cost_result r;
+    const lt_cost_plan rowless = {.scheme = LT_COST_REDUCER, .element_bytes = 4};
+    assert_fails(lt_cost_simulate(&r, &rowless, &machines, NULL, 0, 0), LT_E_ARG,
+                 "without its row");
     static const struct {
         double cores;
         int nodes, per_node;
@@ -452,7 +473,6 @@ static void check_limits(void **state)
     for (size_t i = 0; i < COUNT_OF(cluster); i++) {
         const lt_cost_plan p = plan_of(LT_COST_FLAT);
         lt_cost_cluster c = machines;
-        lt_cost_result r;
         c.cores = cluster[i].cores;
         c.nodes = cluster[i].nodes;
         c.per_node = cluster[i].per_node;

@@ -1,6 +1,7 @@
 /* Exchanges of buckets by closed forms, against seconds that a simulation of every message of every rank through its
  * node's card took, in version 0.1. */
 
+#include "dist/reducer/costs.h"
 #include "near.h"
 
 #include "lather/comm_cost.h"
@@ -12,8 +13,7 @@
 static const lt_cost_cluster machines = {
     .within = {.latency = 5e-6, .message = 1e-6, .bandwidth = 130e9},
     .between = {.latency = 50e-6, .message = 2e-6, .bandwidth = 25e9 / 8},
-    .select = 1e-10,
-    .factor = 1e-10,
+    .unit = 1e-10,
 };
 static const double close = 1e-8; /* relative: of what was printed */
 
@@ -42,17 +42,17 @@ static exchange_row exchanges[] = {
      0.263031274,
      0.219736482},
     {"topk",
-     {.scheme = LT_COST_TOPK, .element_bytes = 4, .density = 0.001},
+     {.scheme = LT_COST_REDUCER, .reducer = &lt_cost_topk, .element_bytes = 4, .number = 0.001},
      0.101543031,
      0.101949805,
      0.200355745},
     {"topk, dense as it is fewer bytes",
-     {.scheme = LT_COST_TOPK, .element_bytes = 4, .density = 1},
+     {.scheme = LT_COST_REDUCER, .reducer = &lt_cost_topk, .element_bytes = 4, .number = 1},
      0.138832352,
      0.141772707,
      0.205158544},
     {"powersgd",
-     {.scheme = LT_COST_POWERSGD, .element_bytes = 4, .rank = 4},
+     {.scheme = LT_COST_REDUCER, .reducer = &lt_cost_powersgd, .element_bytes = 4, .number = 4},
      0.107519634,
      0.108039498,
      0.201563048},
@@ -118,7 +118,7 @@ static void shared_cores_do_one_thing_after_the_other(void **state)
     lt_cost_bucket b[BUCKETS];
     double work = 0;
     c.within = c.between = (lt_cost_link){.bandwidth = 1e300};
-    c.select = c.factor = c.copy = core;
+    c.unit = c.copy = core;
     c.carry = core / 2;
     c.wake = 1e-5;
     c.cores = 1;

@@ -1,5 +1,6 @@
 /* A step's cost: small profiles by hand, order statistics against all draws, bad input. */
 
+#include "dist/reducer/costs.h"
 #include "example.h"
 
 #include "lather/stragglers.h"
@@ -167,8 +168,9 @@ static void what_exchanges_compute_takes_a_shared_core_from_backward(void **stat
     m.slots = 0;
     assert_near(predict(&profile, &m, &s).exposed, 0, tiny);
     m.slots = 1;
-    m.cluster.select = 5e-9; /* topk chooses from all elements: 20 ms */
-    s.exchange = (lt_cost_plan){.scheme = LT_COST_TOPK, .density = 0.001};
+    m.cluster.unit = 5e-9; /* topk chooses from all elements: 20 ms */
+    s.exchange =
+        (lt_cost_plan){.scheme = LT_COST_REDUCER, .reducer = &lt_cost_topk, .number = 0.001};
     const double sparse =
         (double)(lt_cost_sparse_bytes(1000000, 0.001, 4) + lt_cost_sparse_bytes(3000000, 0.001, 4));
     assert_near(predict(&profile, &m, &s).exposed, 0.02 + 2e-9 * sparse + 2 * 1e-4 * 2, 1e-12);
@@ -317,7 +319,8 @@ static const struct {
      0.33,
      0.135834,
      0.466709},
-    {{.ranks = 128, .exchange = {.scheme = LT_COST_TOPK, .density = 0.001}},
+    {{.ranks = 128,
+      .exchange = {.scheme = LT_COST_REDUCER, .reducer = &lt_cost_topk, .number = 0.001}},
      0.33,
      0.00258632,
      0.38858632},
@@ -513,7 +516,7 @@ static bad_row *make_bad(size_t *count)
          .part = "density 2",
          .setup = {.ranks = 4,
                    .batch_size = 1,
-                   .exchange = {.scheme = LT_COST_TOPK, .density = 2}}},
+                   .exchange = {.scheme = LT_COST_REDUCER, .reducer = &lt_cost_topk, .number = 2}}},
         {.name = "too few nodes",
          .part = "need 4 nodes, and there are 3",
          .setup = {.ranks = 4, .batch_size = 1}},

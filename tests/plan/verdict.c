@@ -1,5 +1,6 @@
 /* What pays: meshes against data parallelism, top-k against dense means. */
 
+#include "dist/reducer/costs.h"
 #include "near.h"
 
 #include "lather/plan.h"
@@ -7,9 +8,9 @@
 #include <math.h>
 #include <string.h>
 
-static lt_plan_verdict of_mesh(lt_mesh_config mesh, double tokens, double hidden)
+static lt_cost_verdict of_mesh(lt_mesh_config mesh, double tokens, double hidden)
 {
-    lt_plan_verdict v = {0};
+    lt_cost_verdict v = {0};
     assert_ok(lt_plan_mesh_verdict(&v, &mesh, tokens, hidden));
     return v;
 }
@@ -20,7 +21,7 @@ static void a_grid_is_refused_for_vit_b(void **state)
 {
     (void)state;
     const lt_mesh_config cube = {.depth = 4, .rows = 4, .columns = 4};
-    const lt_plan_verdict v = of_mesh(cube, 64 * 197, 768);
+    const lt_cost_verdict v = of_mesh(cube, 64 * 197, 768);
     print_message("%s\n", v.why);
     assert_false(v.pays);
     assert_near(v.bound / 768, 16, 1e-9);
@@ -34,7 +35,7 @@ static void a_grid_is_refused_for_vit_b(void **state)
 static void one_dimension_has_a_lower_bound(void **state)
 {
     (void)state;
-    const lt_plan_verdict v = of_mesh((lt_mesh_config){.columns = 64}, 5000, 512);
+    const lt_cost_verdict v = of_mesh((lt_mesh_config){.columns = 64}, 5000, 512);
     assert_near(v.bound / 512, 3, 1e-9);
     assert_false(v.pays);
     assert_true(of_mesh((lt_mesh_config){.columns = 64}, 1500, 512).pays);
@@ -67,19 +68,21 @@ static void dense_is_chosen_from_the_break_even_on(void **state)
     for (int nodes = 2; nodes <= 128; nodes *= 2)
         for (int e = 2; e <= 4; e += 2) {
             const lt_cost_cluster c = {.nodes = nodes, .per_node = 8};
-            lt_plan_verdict v;
-            assert_ok(lt_plan_topk_verdict(&v, &c, bucket.elements, 0.5, e));
+            lt_cost_verdict v;
+            assert_ok(lt_cost_topk.verdict(&v, &c, bucket.elements, 0.5, e));
             const double bound = v.bound;
             if (bound < 1.0 / 16)
-                assert_near(bound / lt_cost_break_even(nodes, e, 2), 1, 0.03);
+                assert_near(bound / (2.0 * e / (nodes * (e + 2.0))), 1, 0.03);
             for (int side = -1; side <= 1; side += 2) {
                 const double density = bound * (1 + 0.01 * side);
                 if (density > 1)
                     continue;
-                assert_ok(lt_plan_topk_verdict(&v, &c, bucket.elements, density, e));
+                assert_ok(lt_cost_topk.verdict(&v, &c, bucket.elements, density, e));
                 assert_int_equal(v.pays, side < 0);
-                lt_cost_plan plan = {
-                    .scheme = LT_COST_TOPK, .element_bytes = e, .density = density};
+                lt_cost_plan plan = {.scheme = LT_COST_REDUCER,
+                                     .reducer = &lt_cost_topk,
+                                     .element_bytes = e,
+                                     .number = density};
                 const double sent = lt_cost_payload(&plan, &c, &bucket, 0).between;
                 plan.scheme = LT_COST_TWO_LEVEL;
                 const double dense = lt_cost_payload(&plan, &c, &bucket, 0).between;
@@ -100,15 +103,16 @@ static void predicted_steps_agree(void **state)
                                            .between = {.bandwidth = 1e8}}};
     lt_plan_setup s = {.ranks = 128, .batch_size = 1, .exchange = {.scheme = LT_COST_TWO_LEVEL}};
     lt_plan_cost dense, sparse;
-    lt_plan_verdict v;
+    lt_cost_verdict v;
     lt_cost_cluster c = m.cluster;
     assert_ok(lt_plan_predict(&dense, &p, &m, &s));
-    s.exchange.scheme = LT_COST_TOPK;
-    assert_ok(lt_plan_topk_verdict(&v, &c, bucket.elements, 0.01, 4));
-    s.exchange.density = 1.01 * v.bound;
+    s.exchange.scheme = LT_COST_REDUCER;
+    s.exchange.reducer = &lt_cost_topk;
+    assert_ok(lt_cost_topk.verdict(&v, &c, bucket.elements, 0.01, 4));
+    s.exchange.number = 1.01 * v.bound;
     assert_ok(lt_plan_predict(&sparse, &p, &m, &s));
     assert_true(sparse.seconds == dense.seconds);
-    s.exchange.density = 0.5 * v.bound;
+    s.exchange.number = 0.5 * v.bound;
     assert_ok(lt_plan_predict(&sparse, &p, &m, &s));
     assert_true(sparse.seconds < 0.9 * dense.seconds);
 }
@@ -117,11 +121,11 @@ static void what_is_out_of_range_is_said(void **state)
 {
     (void)state;
     const lt_cost_cluster c = {.nodes = 4, .per_node = 8}, none = {0};
-    lt_plan_verdict v;
-    assert_fails(lt_plan_topk_verdict(&v, &c, 100, 1.5, 4), LT_E_ARG, "density 1.5");
-    assert_fails(lt_plan_topk_verdict(&v, &c, 7, 0.5, 4), LT_E_ARG, "7 elements on 8");
-    assert_fails(lt_plan_topk_verdict(&v, &c, 100, 0.5, 3), LT_E_ARG, "3 bytes");
-    assert_fails(lt_plan_topk_verdict(&v, &none, 100, 0.5, 4), LT_E_ARG, "0 nodes");
+    lt_cost_verdict v;
+    assert_fails(lt_cost_topk.verdict(&v, &c, 100, 1.5, 4), LT_E_ARG, "density 1.5");
+    assert_fails(lt_cost_topk.verdict(&v, &c, 7, 0.5, 4), LT_E_ARG, "7 elements on 8");
+    assert_fails(lt_cost_topk.verdict(&v, &c, 100, 0.5, 3), LT_E_ARG, "3 bytes");
+    assert_fails(lt_cost_topk.verdict(&v, &none, 100, 0.5, 4), LT_E_ARG, "0 nodes");
     assert_status(lt_plan_mesh_verdict(&v, &(lt_mesh_config){.columns = 4}, 0, 768), LT_E_ARG);
     assert_status(lt_plan_mesh_verdict(&v, &(lt_mesh_config){.rows = 2, .columns = 3}, 9, 768),
                   LT_E_ARG);

@@ -87,16 +87,17 @@ typedef struct candidate {
     const char *name;
     lt_cost_scheme scheme;
     int element_bytes;
+    enum { NONE, TOPK, POWERSGD } reducer;
 } candidate;
 static const candidate candidates[] = {
-    {"flat", LT_COST_FLAT, 4},
-    {"flat-bf16", LT_COST_FLAT, 2},
-    {"two-level", LT_COST_TWO_LEVEL, 4},
-    {"two-level-bf16", LT_COST_TWO_LEVEL, 2},
-    {"shard-gradients", LT_COST_SHARD_GRADIENTS, 4},
-    {"topk", LT_COST_TOPK, 4},
-    {"powersgd", LT_COST_POWERSGD, 4},
-    {"local-steps", LT_COST_LOCAL_STEPS, 4},
+    {"flat", LT_COST_FLAT, 4, NONE},
+    {"flat-bf16", LT_COST_FLAT, 2, NONE},
+    {"two-level", LT_COST_TWO_LEVEL, 4, NONE},
+    {"two-level-bf16", LT_COST_TWO_LEVEL, 2, NONE},
+    {"shard-gradients", LT_COST_SHARD_GRADIENTS, 4, NONE},
+    {"topk", LT_COST_REDUCER, 4, TOPK},
+    {"powersgd", LT_COST_REDUCER, 4, POWERSGD},
+    {"local-steps", LT_COST_LOCAL_STEPS, 4, NONE},
 };
 enum { DENSE = 4, CANDIDATES = sizeof candidates / sizeof *candidates };
 
@@ -126,36 +127,47 @@ static lt_cost_bucket *make_buckets(const settings *s, size_t *count)
 
 static lt_cost_cluster cluster_of(const settings *s, double gbit, int ranks)
 {
-    const double us = 1e-6, ns = 1e-9, bytes = 1e9 / 8;
+    const double us = 1e-6, bytes = 1e9 / 8;
     lt_cost_cluster c = {.per_node = ranks < s->per_node ? ranks : (int)s->per_node,
                          .within = {.latency = s->within_us * us,
                                     .message = s->message_us * us,
                                     .bandwidth = s->within_gbit * bytes},
                          .between = {.latency = s->between_us * us,
                                      .message = s->message_us * us,
-                                     .bandwidth = gbit * bytes},
-                         .select = s->select_ns * ns,
-                         .factor = s->factor_ns * ns};
+                                     .bandwidth = gbit * bytes}};
     c.nodes = ranks / c.per_node;
     return c;
+}
+
+/* With the number of its reducer, and what that computes. */
+static lt_status plan_of(lt_cost_plan *plan, double *unit, const settings *s, const candidate *c)
+{
+    const double ns = 1e-9;
+    char compress[64];
+    *plan = (lt_cost_plan){.scheme = c->scheme,
+                           .element_bytes = c->element_bytes,
+                           .every = (int)s->local,
+                           .divided = s->divided};
+    *unit = (c->reducer == TOPK ? s->select_ns : s->factor_ns) * ns;
+    if (c->reducer == NONE)
+        return LT_OK;
+    snprintf(compress, sizeof compress, "%s:%.17g", c->name,
+             c->reducer == TOPK ? s->density : (double)s->rank);
+    return lt_cost_read_reducer(plan, compress);
 }
 
 static lt_status fill(cell *out, const settings *s, const lt_cost_bucket *b, size_t count)
 {
     const double least = 1.05; /* what is less is no reason to change anything */
-    const lt_cost_cluster c = cluster_of(s, out->gbit, out->ranks);
+    lt_cost_cluster c = cluster_of(s, out->gbit, out->ranks);
     if (c.nodes * c.per_node != out->ranks)
         return lt_fail(LT_E_ARG, "--ranks: %d are not nodes of --per-node %d", out->ranks,
                        c.per_node);
     out->nodes = c.nodes;
     for (int i = 0; i < CANDIDATES; i++) {
         lt_cost_result r;
-        const lt_cost_plan plan = {.scheme = candidates[i].scheme,
-                                   .element_bytes = candidates[i].element_bytes,
-                                   .density = s->density,
-                                   .rank = (int)s->rank,
-                                   .every = (int)s->local,
-                                   .divided = s->divided};
+        lt_cost_plan plan;
+        LT_TRY(plan_of(&plan, &c.unit, s, &candidates[i]));
         LT_TRY(lt_cost_simulate(&r, &plan, &c, b, count, s->backward_ms / 1e3));
         out->seconds[i] = r.step + s->forward_ms / 1e3;
         if (out->seconds[i] < out->seconds[out->fastest])

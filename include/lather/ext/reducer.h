@@ -4,6 +4,7 @@
 #define LATHER_EXT_REDUCER_H
 
 #include "lather/comm.h"
+#include "lather/comm_cost.h"
 #include "lather/ext/fail.h"
 #include "lather/param.h"
 #include "lather/state.h"
@@ -36,9 +37,10 @@ typedef struct lt_reducer_bytes {
 
 /** Called by the tape's thread. "Collective": on all ranks in the same order. */
 typedef struct lt_reducer_ops {
-    const char *kind;    /**< "plain"; of --compress KIND:ARGUMENT */
-    size_t bytes;        /**< of the struct whose first member is lt_reducer */
-    size_t bucket_bytes; /**< of lt_reducer_bucket.own */
+    const char *kind;        /**< "plain"; of --compress KIND:ARGUMENT */
+    const lt_cost_row *cost; /**< for `plan`, which refuses a reducer that has none; may be NULL */
+    size_t bytes;            /**< of the struct whose first member is lt_reducer */
+    size_t bucket_bytes;     /**< of lt_reducer_bucket.own */
     /** finish leaves in flat the mean of the flags too. false: data-parallel training averages them apart,
      *  in one small all-reduce of an update, and flat's flags mean nothing. */
     bool reduces_flags;

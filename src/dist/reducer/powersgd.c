@@ -20,6 +20,7 @@
 
 #include "base/alloc.h"
 #include "dist/comm/flat.h"
+#include "dist/reducer/costs.h"
 #include "dist/reducer/kinds.h"
 #include "dist/reducer/lowrank.h"
 #include "dist/reducer/powersgd_state.h"
@@ -410,6 +411,7 @@ static void sent(const lt_reducer *self, lt_reducer_bytes *out)
 
 const lt_reducer_ops lt_reducer_powersgd = {
     .kind = "powersgd",
+    .cost = &lt_cost_powersgd,
     .bytes = sizeof(lt_powersgd),
     .bucket_bytes = sizeof(lt_powersgd_state),
     .reduces_flags = true,

@@ -6,6 +6,7 @@
 #include "dist/reducer/kinds.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { KINDS = 16, NAME = 64 };
@@ -61,6 +62,33 @@ static lt_status unknown(const char *name)
         used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", i ? ", " : "",
                                  kinds[i]->kind);
     return lt_fail(LT_E_ARG, "--compress: there is no reducer '%s'; there are %s", name, list);
+}
+
+const lt_cost_row *lt_cost_of_reducer(size_t index)
+{
+    for (size_t i = 0; i < KINDS && kinds[i]; i++)
+        if (kinds[i]->cost && !index--)
+            return kinds[i]->cost;
+    return NULL;
+}
+
+lt_status lt_cost_read_reducer(lt_cost_plan *plan, const char *compress)
+{
+    const size_t length = strcspn(compress, ":");
+    const lt_reducer_ops *ops = find_kind(compress, length);
+    const lt_cost_row *row;
+    char known[KINDS * NAME] = "";
+    if (ops && ops->cost) {
+        plan->scheme = LT_COST_REDUCER;
+        plan->reducer = ops->cost;
+        plan->number = compress[length] ? strtod(compress + length + 1, NULL) : 0;
+        return LT_OK;
+    }
+    for (size_t i = 0, used = 0; (row = lt_cost_of_reducer(i)); i++)
+        used +=
+            (size_t)snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "", row->name);
+    return lt_fail(LT_E_ARG, "--compress %s: what it costs is not known; it is of %s", compress,
+                   known);
 }
 
 /* Where every node has several ranks there is something to save. */

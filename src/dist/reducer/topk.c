@@ -9,6 +9,7 @@
 #include "base/alloc.h"
 #include "base/parallel.h"
 #include "dist/comm/comm.h"
+#include "dist/reducer/costs.h"
 #include "dist/reducer/kinds.h"
 #include "dist/reducer/topk_state.h"
 #include "tensor/backend/select.h"
@@ -216,6 +217,7 @@ static void close(lt_reducer *self)
 
 const lt_reducer_ops lt_reducer_topk = {
     .kind = "topk",
+    .cost = &lt_cost_topk,
     .bytes = sizeof(lt_topk),
     .bucket_bytes = sizeof(lt_topk_bucket),
     .configure = configure,

@@ -29,8 +29,9 @@ static lt_cost_cluster cluster_of(const plan *p, const lt_plan_setup *u)
     lt_cost_cluster cluster = p->request.machine.cluster;
     cluster.per_node = u->ranks_per_node;
     cluster.nodes = u->ranks / u->ranks_per_node;
-    cluster.select = p->profile.select;
-    cluster.factor = p->profile.factor;
+    for (size_t i = 0; i < PLAN_UNITS && u->exchange.reducer; i++)
+        if (lt_cost_of_reducer(i) == u->exchange.reducer)
+            cluster.unit = p->profile.unit[i];
     cluster.copy = p->profile.copy;
     return cluster;
 }
@@ -67,6 +68,11 @@ static bool predict_by_runs(const plan *p, const plan_setting *s, lt_plan_cost *
     return true;
 }
 
+static bool has_verdict(const lt_plan_setup *u)
+{
+    return u->exchange.scheme == LT_COST_REDUCER && u->exchange.reducer->verdict;
+}
+
 /* Whether what divides the model or leaves out gradients moves less. */
 static lt_status ask_verdict(const plan *p, plan_candidate *c)
 {
@@ -79,9 +85,9 @@ static lt_status ask_verdict(const plan *p, plan_candidate *c)
     if (u->mesh.data && f->hidden > 0)
         return lt_plan_mesh_verdict(&c->verdict, &u->mesh,
                                     (double)(u->batch_size * u->grad_accum) * f->tokens, f->hidden);
-    if (u->exchange.scheme == LT_COST_TOPK)
-        return lt_plan_topk_verdict(&c->verdict, &cluster, elements, u->exchange.density,
-                                    u->exchange.element_bytes);
+    if (has_verdict(u))
+        return u->exchange.reducer->verdict(&c->verdict, &cluster, elements, u->exchange.number,
+                                            u->exchange.element_bytes);
     return LT_OK;
 }
 
@@ -94,7 +100,7 @@ static bool find_plain(const plan_setting *s, plan_setting *plain)
     lt_cost_scheme *scheme = &u->exchange.scheme;
     const int copies = u->mesh.data, ranks = copies ? u->ranks / copies : 1;
     const bool has_nodes = u->ranks > u->ranks_per_node;
-    if (*scheme == LT_COST_FLAT || *scheme == LT_COST_TOPK)
+    if (*scheme == LT_COST_FLAT || has_verdict(u))
         *scheme = has_nodes && u->ranks_per_node > 1 && !u->backup_workers ? LT_COST_TWO_LEVEL
                                                                            : LT_COST_FLAT;
     if (!copies)

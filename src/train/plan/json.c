@@ -162,7 +162,7 @@ static void put_setup(lt_json_writer *w, const plan_setting *s)
     lt_json_put_string(w, "optim", u->optim);
     lt_json_put_integer(w, "precondition_frequency", u->frequency);
     lt_json_put_integer(w, "max_preconditioner_dim", u->block);
-    lt_json_put_string(w, "exchange", lt_cost_name(u->exchange.scheme));
+    lt_json_put_string(w, "exchange", lt_cost_row_of(&u->exchange)->name);
     lt_json_put_integer(w, "local_steps",
                         u->exchange.scheme == LT_COST_LOCAL_STEPS ? u->exchange.every : 0);
     lt_json_put_integer(w, "tensor_parallel",

@@ -24,10 +24,8 @@ static const char description[] =
 static lt_status measure_exchange(plan *p, const plan_setting *s)
 {
     const bool kept = p->options.step_profile;
-    const lt_cost_scheme scheme = s->setup.exchange.scheme;
     const double begin = lt_clock_seconds();
-    LT_TRY(lt_plan_measure_exchange(&p->profile, kept || scheme == LT_COST_TOPK,
-                                    kept || scheme == LT_COST_POWERSGD));
+    LT_TRY(lt_plan_measure_exchange(&p->profile, s->setup.exchange.reducer, kept));
     p->profile.spent += lt_clock_seconds() - begin;
     return LT_OK;
 }

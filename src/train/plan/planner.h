@@ -111,7 +111,7 @@ typedef struct plan_optimizer {
     size_t blocks;
 } plan_optimizer;
 
-enum { PLAN_OPTIMIZERS = 32, PLAN_BATCHES = 3, PLAN_STEPS = 256 };
+enum { PLAN_OPTIMIZERS = 32, PLAN_BATCHES = 3, PLAN_STEPS = 256, PLAN_UNITS = 16 };
 
 typedef struct plan_crowd plan_crowd; /* crowd.c */
 
@@ -126,11 +126,12 @@ typedef struct plan_profile {
     double step[PLAN_STEPS];
     plan_optimizer optimizer[PLAN_OPTIMIZERS];
     int optimizers;
-    double select, factor, copy; /* core seconds, as in lt_cost_cluster */
-    double ranks;                /* that were at work on the machine; 0: not said */
-    double spent;                /* seconds that it took */
-    double paid;                 /* rank-seconds, of this plan: 0 where it was read */
-    const plan_crowd *crowd;     /* borrowed, while it is measured */
+    double unit[PLAN_UNITS]; /* core seconds, as in lt_cost_cluster, of lt_cost_of_reducer() */
+    double copy;             /* core seconds of a byte that a rank sends or receives */
+    double ranks;            /* that were at work on the machine; 0: not said */
+    double spent;            /* seconds that it took */
+    double paid;             /* rank-seconds, of this plan: 0 where it was read */
+    const plan_crowd *crowd; /* borrowed, while it is measured */
 } plan_profile;
 void lt_plan_profile_clear(plan_profile *p);
 const plan_optimizer *lt_plan_find_optimizer(const plan_profile *p, const plan_setting *s);
@@ -142,8 +143,8 @@ lt_status lt_plan_measure(plan_profile *p, lt_trainer *t, double seconds);
 /* Opens t as lt_plan_measure() does and takes its steps, in step with the crowd, until it is killed; a byte to the pipe
  * `ready` when it has begun. Returns errors alone. */
 lt_status lt_plan_keep_busy(lt_trainer *t, const plan_crowd *crowd, int ready);
-/* copy, where asked select and factor, as far as they are 0; about half a second each. */
-lt_status lt_plan_measure_exchange(plan_profile *p, bool topk, bool powersgd);
+/* copy, and the unit of a reducer (NULL: none), or of all, as far as they are 0; about half a second each. */
+lt_status lt_plan_measure_exchange(plan_profile *p, const lt_cost_row *reducer, bool all);
 lt_status lt_plan_profile_save(const plan_profile *p, const char *path);
 /* Errors: LT_E_IO, LT_E_FORMAT (names the key). */
 lt_status lt_plan_profile_load(plan_profile *p, const char *path);
@@ -263,7 +264,7 @@ typedef struct plan_candidate {
     plan_setting setting;
     int choice[PLAN_AXES]; /* of each axis */
     lt_plan_cost cost;
-    lt_plan_verdict verdict; /* of a divided model or top-k; why "": there is none */
+    lt_cost_verdict verdict; /* of a divided model or top-k; why "": there is none */
     plan_estimate step, steps;
     double ernest;  /* a step by Ernest's model of runs alone; NaN: too few runs */
     double seconds; /* to the goal; NaN: not known, then of an epoch */

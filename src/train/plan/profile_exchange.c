@@ -22,10 +22,8 @@ enum {
     MOST_SIDE = 2048,
     ROUNDS = 5,
     WARM = 2,
-    FACTORS = 4,
-    KINDS = 3
+    KINDS = 1 + PLAN_UNITS /* the whole mean, then reducers */
 };
-enum { FLAT, TOPK, POWERSGD };
 
 /* A rank, and what all of them share. */
 typedef struct player {
@@ -127,11 +125,15 @@ static lt_status measure_kind(player *p, const char *compress, double *seconds)
 
 static void *play(void *argument)
 {
-    static const char *const kinds[KINDS] = {NULL, "topk:0.01", "powersgd:4"};
     player *p = argument;
+    char compress[PLAN_NAME];
     p->status = open_player(p);
-    for (int i = 0; !p->status && i < KINDS; i++)
-        p->status = !p->wanted[i] ? LT_OK : measure_kind(p, kinds[i], &p->seconds[i]);
+    for (size_t i = 0; !p->status && i < KINDS; i++) {
+        const lt_cost_row *row = i ? lt_cost_of_reducer(i - 1) : NULL;
+        if (row)
+            snprintf(compress, sizeof compress, "%s:%s", row->name, row->sample);
+        p->status = !p->wanted[i] ? LT_OK : measure_kind(p, row ? compress : NULL, &p->seconds[i]);
+    }
     if (p->status) {
         snprintf(p->why, sizeof p->why, "%s", lt_error_message());
         lt_comm_abort(p->comm);
@@ -192,22 +194,25 @@ static int choose_side(const plan_profile *p)
     return (int)fmin(fmax(side, LEAST_SIDE), MOST_SIDE);
 }
 
-lt_status lt_plan_measure_exchange(plan_profile *p, bool topk, bool powersgd)
+lt_status lt_plan_measure_exchange(plan_profile *p, const lt_cost_row *reducer, bool all)
 {
     enum { BYTES = 2 * sizeof(float) }; /* a rank sends of an element, and as many that it gets */
-    const bool wanted[KINDS] = {!(p->copy > 0), topk && !(p->select > 0),
-                                powersgd && !(p->factor > 0)};
+    const lt_cost_row *row;
+    bool wanted[KINDS] = {!(p->copy > 0)}, is_any = wanted[0];
     const int side = choose_side(p);
     const double elements = (double)side * side;
     double seconds[KINDS];
-    if (!wanted[FLAT] && !wanted[TOPK] && !wanted[POWERSGD])
+    for (size_t i = 0; i < PLAN_UNITS && (row = lt_cost_of_reducer(i)); i++) {
+        wanted[1 + i] = row->unit && (all || row == reducer) && !(p->unit[i] > 0);
+        is_any = is_any || wanted[1 + i];
+    }
+    if (!is_any)
         return LT_OK;
     LT_TRY(measure(seconds, side, wanted));
-    if (wanted[FLAT])
-        p->copy = seconds[FLAT] / RANKS / (BYTES * elements);
-    if (wanted[TOPK])
-        p->select = seconds[TOPK] / RANKS / elements;
-    if (wanted[POWERSGD])
-        p->factor = seconds[POWERSGD] / RANKS / (FACTORS * elements);
+    if (wanted[0])
+        p->copy = seconds[0] / RANKS / (BYTES * elements);
+    for (size_t i = 0; i < PLAN_UNITS; i++)
+        if (wanted[1 + i])
+            p->unit[i] = seconds[1 + i] / RANKS / (lt_cost_of_reducer(i)->units * elements);
     return LT_OK;
 }

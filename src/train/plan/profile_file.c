@@ -70,8 +70,6 @@ static const number numbers[] = {
     {"tokens", offsetof(plan_profile, base.tokens), false},
     {"vocabulary", offsetof(plan_profile, base.vocabulary), true},
     {"samples", offsetof(plan_profile, samples), false},
-    {"select", offsetof(plan_profile, select), true},
-    {"factor", offsetof(plan_profile, factor), true},
     {"copy", offsetof(plan_profile, copy), true},
     {"ranks", offsetof(plan_profile, ranks), true},
     {"spent", offsetof(plan_profile, spent), false},
@@ -87,6 +85,7 @@ static double number_at(const plan_profile *p, size_t i)
 static void put_profile(lt_json_writer *w, const plan_profile *p)
 {
     char hash[PLAN_NAME];
+    const lt_cost_row *row;
     snprintf(hash, sizeof hash, "%016llx", (unsigned long long)p->samples_hash);
     lt_json_begin_object(w, NULL);
     lt_json_put_integer(w, "format", 1);
@@ -95,6 +94,9 @@ static void put_profile(lt_json_writer *w, const plan_profile *p)
     lt_json_put_string(w, "samples_hash", hash);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         lt_json_put_number(w, numbers[i].key, number_at(p, i));
+    for (size_t i = 0; i < PLAN_UNITS && (row = lt_cost_of_reducer(i)); i++)
+        if (row->unit)
+            lt_json_put_number(w, row->unit, p->unit[i]);
     put_numbers(w, "batch_sizes", p->batch, (size_t)p->batches);
     put_numbers(w, "batch_seconds", p->seconds, (size_t)p->batches);
     put_numbers(w, "step_seconds", p->step, p->base.steps);
@@ -232,6 +234,18 @@ static lt_status get_optimizers(plan_profile *p, const lt_json_value *root)
     return LT_OK;
 }
 
+/* Those that a file leaves out are the usual ones. */
+static lt_status get_units(plan_profile *p, const lt_json_value *root)
+{
+    const lt_cost_row *row;
+    for (size_t i = 0; i < PLAN_UNITS && (row = lt_cost_of_reducer(i)); i++) {
+        p->unit[i] = row->usual;
+        if (row->unit && lt_json_member(root, row->unit))
+            LT_TRY(get_positive(root, row->unit, &p->unit[i]));
+    }
+    return LT_OK;
+}
+
 static lt_status get_profile(plan_profile *p, const lt_json_value *root)
 {
     int64_t format;
@@ -251,6 +265,7 @@ static lt_status get_profile(plan_profile *p, const lt_json_value *root)
         LT_TRY(get_positive(root, numbers[i].key, &value));
         memcpy((char *)p + numbers[i].offset, &value, sizeof value);
     }
+    LT_TRY(get_units(p, root));
     LT_TRY(get_numbers(root, "batch_sizes", p->batch, PLAN_BATCHES, &batches));
     LT_TRY(get_numbers(root, "batch_seconds", p->seconds, PLAN_BATCHES, &seconds));
     LT_TRY(get_numbers(root, "step_seconds", p->step, PLAN_STEPS, &p->base.steps));
@@ -263,14 +278,9 @@ static lt_status get_profile(plan_profile *p, const lt_json_value *root)
     return get_optimizers(p, root);
 }
 
-/* Of a processor core, for an element: what a file of an earlier version leaves out; the defaults of `bench regimes`. */
-static const double select_seconds = 3.6e-9, factor_seconds = 0.6e-9;
-
 lt_status lt_plan_profile_load(plan_profile *p, const char *path)
 {
     lt_json *json;
-    p->select = select_seconds;
-    p->factor = factor_seconds;
     LT_TRY(lt_json_load(&json, path));
     lt_status st = get_profile(p, lt_json_root(json));
     lt_json_free(&json);

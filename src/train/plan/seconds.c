@@ -38,7 +38,7 @@ plan_estimate lt_plan_between(double value, double at, double least, double most
 static bool is_same_exchange(const lt_cost_plan *a, const lt_cost_plan *b)
 {
     return a->scheme == b->scheme && a->element_bytes == b->element_bytes
-           && lt_plan_is_same_number(a->density, b->density) && a->rank == b->rank
+           && a->reducer == b->reducer && lt_plan_is_same_number(a->number, b->number)
            && a->every == b->every && a->divided == b->divided;
 }
 

@@ -122,23 +122,6 @@ static bool is_on(const char *text)
     return text && strcmp(text, "off") != 0;
 }
 
-static lt_status read_compression(lt_cost_plan *p, const char *text)
-{
-    const char *colon = strchr(text, ':');
-    if (!strncmp(text, "topk:", 5)) {
-        p->scheme = LT_COST_TOPK;
-        p->density = strtod(colon + 1, NULL);
-        return LT_OK;
-    }
-    if (!strncmp(text, "powersgd:", 9)) {
-        p->scheme = LT_COST_POWERSGD;
-        p->rank = (int)strtol(colon + 1, NULL, 10);
-        return LT_OK;
-    }
-    return lt_fail(LT_E_ARG, "--compress %s: what it costs is not known; topk and powersgd are",
-                   text);
-}
-
 static bool is_two_level(const ranks_options *o, const lt_plan_setup *u, int nodes)
 {
     if (o->allreduce != ALLREDUCE_AUTO)
@@ -155,8 +138,6 @@ static lt_status read_exchange(plan_setting *s, const arguments *a, int nodes)
     const bool is_two = is_two_level(o, u, nodes);
     *p = (lt_cost_plan){.scheme = is_two ? LT_COST_TWO_LEVEL : LT_COST_FLAT,
                         .element_bytes = o->grad_comm_dtype == COMM_F32 ? 4 : 2,
-                        .density = 1,
-                        .rank = 1,
                         .every = 1};
     u->shard_optimizer =
         u->ranks > 1 && (a->optim.family->divided || o->shard_optimizer || o->shard_params);
@@ -164,7 +145,7 @@ static lt_status read_exchange(plan_setting *s, const arguments *a, int nodes)
     if (o->shard_gradients)
         p->scheme = LT_COST_SHARD_GRADIENTS;
     if (is_on(o->compress))
-        LT_TRY(read_compression(p, o->compress));
+        LT_TRY(lt_cost_read_reducer(p, o->compress));
     if (o->local_steps && u->ranks > 1) {
         p->scheme = LT_COST_LOCAL_STEPS;
         p->every = (int)o->local_steps;
@@ -208,11 +189,9 @@ static void write_label(plan_setting *s, const arguments *a)
     int at = add_label(s, 0, "%s", u->optim);
     if (u->frequency)
         at = add_label(s, at, " f %d b %d", u->frequency, u->block);
-    at = add_label(s, at, ", %s", lt_cost_name(u->exchange.scheme));
-    if (u->exchange.scheme == LT_COST_TOPK)
-        at = add_label(s, at, " %g", u->exchange.density);
-    if (u->exchange.scheme == LT_COST_POWERSGD)
-        at = add_label(s, at, " %d", u->exchange.rank);
+    at = add_label(s, at, ", %s", lt_cost_row_of(&u->exchange)->name);
+    if (u->exchange.scheme == LT_COST_REDUCER)
+        at = add_label(s, at, " %g", u->exchange.number);
     if (u->exchange.scheme == LT_COST_LOCAL_STEPS)
         at = add_label(s, at, " %d", u->exchange.every);
     if (u->exchange.element_bytes == 2)
@@ -233,8 +212,8 @@ static void write_label(plan_setting *s, const arguments *a)
 static bool is_exact(const lt_plan_setup *u)
 {
     const lt_cost_scheme c = u->exchange.scheme;
-    return c != LT_COST_TOPK && c != LT_COST_POWERSGD && c != LT_COST_LOCAL_STEPS
-           && !u->backup_workers && !(u->deadline > 0);
+    return c != LT_COST_REDUCER && c != LT_COST_LOCAL_STEPS && !u->backup_workers
+           && !(u->deadline > 0);
 }
 
 /* What is not as usual. */

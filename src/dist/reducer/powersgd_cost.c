@@ -1,0 +1,51 @@
+/* What PowerSGD costs: two levels for a factor of each matrix and all vectors, then for the other factors. */
+
+#include "dist/cost/parts.h"
+#include "dist/reducer/costs.h"
+
+#include "lather/ext/fail.h"
+
+/* Elements of the first round, and of the second. */
+static int64_t first(const lt_cost_plan *p, const lt_cost_bucket *b)
+{
+    return (int64_t)p->number * b->rows + b->dense;
+}
+
+static int64_t second(const lt_cost_plan *p, const lt_cost_bucket *b)
+{
+    return (int64_t)p->number * b->columns;
+}
+
+static lt_cost_bytes payload(const lt_cost_plan *p, const lt_cost_cluster *c,
+                             const lt_cost_bucket *b, int rank)
+{
+    const lt_cost_bytes one = lt_cost_two_level(c, first(p, b), p->element_bytes, rank),
+                        two = lt_cost_two_level(c, second(p, b), p->element_bytes, rank);
+    return (lt_cost_bytes){one.within + two.within, one.between + two.between};
+}
+
+static size_t stages(const lt_cost_plan *p, const lt_cost_cluster *c, const lt_cost_bucket *b,
+                     lt_cost_stage out[LT_COST_MAX_STAGES])
+{
+    out[0] = lt_cost_compute(c->unit * p->number * (double)(b->elements - b->dense));
+    out[1] = lt_cost_in_levels(c, first(p, b), p->element_bytes);
+    out[2] = lt_cost_in_levels(c, second(p, b), p->element_bytes);
+    return 3;
+}
+
+static lt_status check(double rank)
+{
+    return rank >= 1 ? LT_OK : lt_fail(LT_E_ARG, "cost: rank %g of factors is below 1", rank);
+}
+
+const lt_cost_row lt_cost_powersgd = {
+    .name = "powersgd",
+    .payload = payload,
+    .stages = stages,
+    .kept = 1, /* a rank's own residual; the factors are small beside it */
+    .check = check,
+    .unit = "factor", /* of an element and rank of the factors */
+    .sample = "4",
+    .units = 4,
+    .usual = 0.6e-9, /* as `bench regimes` has it */
+};

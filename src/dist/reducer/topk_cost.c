@@ -1,0 +1,131 @@
+/* What top-k costs: two levels; between nodes the largest elements of a shard, where that is fewer bytes:
+ * nodes * message < 2 * shard. */
+
+#include "dist/cost/parts.h"
+#include "dist/reducer/costs.h"
+
+#include "lather/ext/fail.h"
+
+#include <math.h>
+#include <stdio.h>
+
+static int64_t filled(int64_t bytes)
+{
+    return (bytes + 3) / 4 * 4;
+}
+
+/* ceil(density elements). */
+static int64_t count_of(int64_t elements, double density)
+{
+    int64_t k = (int64_t)ceil(density * (double)elements);
+    return k > elements ? elements : k;
+}
+
+int64_t lt_cost_sparse_bytes(int64_t elements, double density, int value_bytes)
+{
+    enum { CHUNK = 4096 };
+    const int64_t k = count_of(elements, density);
+    int64_t places = 4 * k;
+    const int64_t in_chunks = 2 * k + 2 * ((elements + CHUNK - 1) / CHUNK),
+                  bits = (elements + 7) / 8;
+    places = in_chunks < places ? in_chunks : places;
+    places = bits < places ? bits : places;
+    return filled(filled(k * value_bytes) + places);
+}
+
+static bool is_sparse(const lt_cost_plan *p, const lt_cost_cluster *c, int64_t shard)
+{
+    return c->nodes * lt_cost_sparse_bytes(shard, p->number, p->element_bytes)
+           < 2 * shard * p->element_bytes;
+}
+
+static lt_cost_bytes payload(const lt_cost_plan *p, const lt_cost_cluster *c,
+                             const lt_cost_bucket *bucket, int rank)
+{
+    const int64_t shard = lt_cost_chunk(bucket->elements, c->per_node, rank % c->per_node);
+    lt_cost_bytes b = lt_cost_two_level(c, bucket->elements, p->element_bytes, rank);
+    if (is_sparse(p, c, shard))
+        b.between =
+            (double)((c->nodes - 1) * lt_cost_sparse_bytes(shard, p->number, p->element_bytes));
+    return b;
+}
+
+static size_t stages(const lt_cost_plan *p, const lt_cost_cluster *c, const lt_cost_bucket *b,
+                     lt_cost_stage out[LT_COST_MAX_STAGES])
+{
+    const int64_t shard = lt_cost_chunk(b->elements, c->per_node, 0);
+    const bool sparse = is_sparse(p, c, shard);
+    size_t n = 0;
+    out[n++] = lt_cost_in_node(c, b->elements, p->element_bytes, LT_COST_SCATTER);
+    if (sparse)
+        out[n++] = lt_cost_compute(c->unit * (double)shard);
+    out[n++] =
+        lt_cost_between(c, payload(p, c, b, 0).between, sparse ? LT_COST_GATHER : LT_COST_REDUCE);
+    out[n++] = lt_cost_in_node(c, b->elements, p->element_bytes, LT_COST_GATHER);
+    return n;
+}
+
+static lt_status check(double density)
+{
+    return density > 0 && density <= 1
+               ? LT_OK
+               : lt_fail(LT_E_ARG, "cost: density %g is not in (0, 1]", density);
+}
+
+/* Top-k's bytes of a shard over the dense ones: below 1 it sends less. */
+static double ratio(const lt_cost_cluster *c, int64_t shard, double density, int element_bytes)
+{
+    return c->nodes * (double)lt_cost_sparse_bytes(shard, density, element_bytes)
+           / (2.0 * (double)shard * element_bytes);
+}
+
+/* The least density that sends no less; bytes never fall with it. */
+static double break_even(const lt_cost_cluster *c, int64_t shard, int element_bytes)
+{
+    int64_t less = 0, more = shard + 1; /* elements */
+    while (more - less > 1) {
+        const int64_t k = less + (more - less) / 2;
+        if (ratio(c, shard, (double)k / (double)shard, element_bytes) < 1)
+            less = k;
+        else
+            more = k;
+    }
+    return (double)more / (double)shard;
+}
+
+static lt_status verdict(lt_cost_verdict *out, const lt_cost_cluster *c, int64_t elements,
+                         double density, int element_bytes)
+{
+    if (c->nodes < 1 || c->per_node < 1)
+        return lt_fail(LT_E_ARG, "cost: %d nodes of %d ranks", c->nodes, c->per_node);
+    if (!(density > 0 && density <= 1) || elements < c->per_node)
+        return lt_fail(LT_E_ARG, "cost: density %g of %lld elements on %d ranks", density,
+                       (long long)elements, c->per_node);
+    if (element_bytes != 2 && element_bytes != 4)
+        return lt_fail(LT_E_ARG, "cost: elements of %d bytes, want 2 or 4", element_bytes);
+    const int64_t shard = lt_cost_chunk(elements, c->per_node, 0);
+    const double share = ratio(c, shard, density, element_bytes);
+    lt_cost_verdict v = {.value = density,
+                         .bound = break_even(c, shard, element_bytes),
+                         .pays = c->nodes > 1 && share < 1};
+    snprintf(v.why, sizeof v.why,
+             "top-k of density %g sends %.3g times the bytes of a dense mean between %d nodes; it "
+             "pays below %.4g",
+             density, share, c->nodes, v.bound);
+    *out = v;
+    return LT_OK;
+}
+
+const lt_cost_row lt_cost_topk = {
+    .name = "topk",
+    .payload = payload,
+    .stages = stages,
+    .kept = 1,
+    .by_node = true, /* its residual */
+    .check = check,
+    .verdict = verdict,
+    .unit = "select", /* of an element of a shard */
+    .sample = "0.01",
+    .units = 1,
+    .usual = 3.6e-9, /* as `bench regimes` has it */
+};
