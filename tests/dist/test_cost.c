@@ -414,6 +414,22 @@ static void check_bad(void **state)
     assert_true(r.step == 0.5 && r.exposed == 0);
 }
 
+static void check_schemes(void **state)
+{
+    (void)state;
+    const int none[] = {-1, LT_COST_SCHEMES};
+    for (size_t i = 0; i < COUNT_OF(none); i++) {
+        lt_cost_plan p = plan_of(LT_COST_FLAT);
+        lt_cost_result r;
+        p.scheme = (lt_cost_scheme)none[i];
+        assert_fails(lt_cost_simulate(&r, &p, &machines, NULL, 0, 0), LT_E_ARG, "is no scheme");
+    }
+    lt_cost_result r;
+    const lt_cost_plan rowless = {.scheme = LT_COST_REDUCER, .element_bytes = 4};
+    assert_fails(lt_cost_simulate(&r, &rowless, &machines, NULL, 0, 0), LT_E_ARG,
+                 "without its row");
+}
+
 /* Both sides of each limit of a plan and of a cluster. */
 static void check_limits(void **state)
 {
@@ -449,17 +465,6 @@ static void check_limits(void **state)
         if (st && !strstr(lt_error_message(), rows[i].message))
             fail_msg("'%s' does not say '%s'", lt_error_message(), rows[i].message);
     }
-    const int none[] = {-1, LT_COST_SCHEMES};
-    for (size_t i = 0; i < COUNT_OF(none); i++) {
-        lt_cost_plan p = plan_of(LT_COST_FLAT);
-        lt_cost_result r;
-        p.scheme = (lt_cost_scheme)none[i];
-        assert_fails(lt_cost_simulate(&r, &p, &machines, NULL, 0, 0), LT_E_ARG, "is no scheme");
-    }
-    lt_cost_result r;
-    const lt_cost_plan rowless = {.scheme = LT_COST_REDUCER, .element_bytes = 4};
-    assert_fails(lt_cost_simulate(&r, &rowless, &machines, NULL, 0, 0), LT_E_ARG,
-                 "without its row");
     static const struct {
         double cores;
         int nodes, per_node;
@@ -473,6 +478,7 @@ static void check_limits(void **state)
     for (size_t i = 0; i < COUNT_OF(cluster); i++) {
         const lt_cost_plan p = plan_of(LT_COST_FLAT);
         lt_cost_cluster c = machines;
+        lt_cost_result r;
         c.cores = cluster[i].cores;
         c.nodes = cluster[i].nodes;
         c.per_node = cluster[i].per_node;
@@ -490,6 +496,7 @@ int main(void)
         {"seconds of ResNet-50 by hand", check_by_hand, 0, 0, 0},
         {"nothing is below its bound, and faster links are not slower", check_properties, 0, 0, 0},
         {"what is out of range is refused", check_bad, 0, 0, 0},
+        {"what is no scheme is refused", check_schemes, 0, 0, 0},
         {"limits of plans and clusters hold on both sides", check_limits, 0, 0, 0},
     };
     return cmocka_run_group_tests_name("cost", tests, NULL, NULL);
