@@ -5,7 +5,7 @@
 
 #include "lather/data_parallel.h"
 
-enum { RANKS = 8, PARAMS = 4, STEPS = 3, ELEMENTS = 37 + 1 + 5 + 64, TEXT = RANK_TEXT };
+enum { RANKS = 8, PARAMS = 4, STEPS = 3, ELEMENTS = 37 + 1 + 5 + 64 };
 static const int64_t sizes[PARAMS] = {37, 1, 5, 64};
 
 /* What to reduce. */
@@ -18,26 +18,20 @@ typedef struct job {
     lt_data_parallel_config config;
 } job;
 
-/* What a rank has in the end. */
+/* A rank, and what it has in the end. */
 typedef struct outcome {
-    lt_status status;
-    char message[TEXT];
-    double grad[ELEMENTS];
-    bool has_grad[PARAMS];
-    lt_reducer_bytes sent; /* by the last update */
-    uint64_t apart, on_comm;
-} outcome;
-
-typedef struct rank_run {
     test_rank at;
     const job *j;
-    outcome *out;
     lt_tape *tape;
     lt_param param[PARAMS];
     lt_params params;
     lt_nodes nodes;
     lt_data_parallel *dp;
-} rank_run;
+    double grad[ELEMENTS];
+    bool has_grad[PARAMS];
+    lt_reducer_bytes sent; /* by the last update */
+    uint64_t apart, on_comm;
+} outcome;
 
 /* Integers of few bits, so that their sums are exact in every dtype. */
 static double gradient(const job *j, int rank, int step, int64_t i)
@@ -46,7 +40,7 @@ static double gradient(const job *j, int rank, int step, int64_t i)
     return j->uneven_values ? integer / 3 + 1e-3 * (double)(i * rank) : integer;
 }
 
-static lt_status make_nodes(rank_run *r)
+static lt_status make_nodes(outcome *r)
 {
     const job *j = r->j;
     if (j->per_node > 0)
@@ -65,7 +59,7 @@ static lt_status make_nodes(rank_run *r)
     return LT_OK;
 }
 
-static lt_status make(rank_run *r)
+static lt_status make(outcome *r)
 {
     static const char *const names[PARAMS] = {"a", "b", "c", "d"};
     lt_data_parallel_config c = r->j->config;
@@ -79,7 +73,7 @@ static lt_status make(rank_run *r)
     return lt_data_parallel_new(&r->dp, r->at.comm, &r->params, r->tape, &c);
 }
 
-static lt_status update(rank_run *r, int step)
+static lt_status update(outcome *r, int step)
 {
     double value[ELEMENTS];
     int64_t at = 0;
@@ -97,21 +91,21 @@ static lt_status update(rank_run *r, int step)
     if (r->j->commits)
         LT_TRY(lt_data_parallel_commit(r->dp, step + 1 < STEPS));
     lt_data_parallel_sent(r->dp, &after);
-    r->out->sent = (lt_reducer_bytes){after.within - before.within, after.between - before.between};
-    r->out->apart = lt_data_parallel_apart(r->dp) - apart;
-    r->out->on_comm = lt_comm_bytes(r->at.comm) - comm;
+    r->sent = (lt_reducer_bytes){after.within - before.within, after.between - before.between};
+    r->apart = lt_data_parallel_apart(r->dp) - apart;
+    r->on_comm = lt_comm_bytes(r->at.comm) - comm;
     return LT_OK;
 }
 
 static lt_status work(void *context)
 {
-    rank_run *r = context;
-    double *to = r->out->grad;
+    outcome *r = context;
+    double *to = r->grad;
     LT_TRY(make(r));
     for (int step = 0; step < STEPS; step++)
         LT_TRY(update(r, step));
     for (int i = 0; i < PARAMS; to += sizes[i++]) {
-        r->out->has_grad[i] = r->param[i].has_grad;
+        r->has_grad[i] = r->param[i].has_grad;
         if (r->param[i].has_grad)
             LT_TRY(read_doubles(r->param[i].grad, to));
     }
@@ -120,7 +114,7 @@ static lt_status work(void *context)
 
 static void finish(void *context)
 {
-    rank_run *r = context;
+    outcome *r = context;
     lt_data_parallel_free(&r->dp);
     lt_nodes_clear(&r->nodes);
     lt_tape_free(&r->tape);
@@ -129,31 +123,28 @@ static void finish(void *context)
         lt_param_clear(&r->param[i]);
 }
 
-static void run(const job *j, outcome *out)
+static rank_group run(const job *j, outcome *out)
 {
-    rank_run rank[RANKS] = {0};
+    const rank_group g = {RANKS_OF(out, j->ranks),
+                          .device = j->f64 ? "ref" : "cpu",
+                          .f64 = j->f64,
+                          .same_refusal = true,
+                          .run = work,
+                          .end = finish};
     memset(out, 0, (size_t)j->ranks * sizeof *out);
-    for (int r = 0; r < j->ranks; r++) {
-        rank[r].j = j;
-        rank[r].out = &out[r];
-    }
-    play_ranks(&(rank_group){RANKS_OF(rank, j->ranks), .device = j->f64 ? "ref" : "cpu",
-                             .f64 = j->f64, .same_refusal = true, .run = work, .end = finish});
-    for (int r = 0; r < j->ranks; r++) {
-        out[r].status = rank[r].at.status;
-        snprintf(out[r].message, TEXT, "%s", rank[r].at.message);
-    }
+    for (int r = 0; r < j->ranks; r++)
+        out[r].j = j;
+    play_ranks(&g);
+    return g;
 }
 
 static void run_well(const job *j, outcome *out)
 {
-    run(j, out);
-    for (int r = 0; r < j->ranks; r++) {
-        if (out[r].status)
-            fail_msg("rank %d of %d: %s", r, j->ranks, out[r].message);
+    const rank_group g = run(j, out);
+    expect_ranks(&g);
+    for (int r = 0; r < j->ranks; r++)
         if (memcmp(out[r].grad, out->grad, sizeof out->grad) != 0)
             fail_msg("rank %d has other bits than rank 0", r);
-    }
 }
 
 /* A set-up of m nodes of n ranks. */
@@ -335,11 +326,11 @@ static void auto_is_two_levels_where_they_save(void **state)
 static void refuses(job j, const char *words)
 {
     outcome out[RANKS];
-    run(&j, out);
+    (void)run(&j, out);
     for (int r = 0; r < j.ranks; r++) {
-        assert_status(out[r].status, LT_E_ARG);
-        if (!strstr(out[r].message, words))
-            fail_msg("'%s' does not say '%s'", out[r].message, words);
+        assert_status(out[r].at.status, LT_E_ARG);
+        if (!strstr(out[r].at.message, words))
+            fail_msg("'%s' does not say '%s'", out[r].at.message, words);
     }
 }
 

@@ -235,6 +235,24 @@ lt_status lt_comm_broadcast(lt_comm *comm, lt_tensor *tensor, int root)
     return lt_request_wait(&request);
 }
 
+lt_status lt_comm_broadcast_order(lt_comm *comm, size_t *order, int64_t *host, size_t count)
+{
+    lt_tensor *all = NULL;
+    for (size_t i = 0; i < count; i++)
+        host[i] = (int64_t)order[i];
+    lt_status st = lt_tensor_new(&all, comm->device, LT_I64, LT_SHAPE((int64_t)count));
+    if (!st)
+        st = lt_tensor_write(all, host, lt_tensor_bytes(all));
+    if (!st)
+        st = lt_comm_broadcast(comm, all, 0);
+    if (!st)
+        st = lt_tensor_read(all, host, lt_tensor_bytes(all));
+    for (size_t i = 0; i < count && !st; i++)
+        order[i] = (size_t)host[i];
+    lt_tensor_free(&all);
+    return st;
+}
+
 void lt_comm_abort(lt_comm *comm)
 {
     comm->ops->abort(comm);

@@ -20,6 +20,10 @@ LT_MUST_CHECK lt_status lt_comm_reducescatter(lt_comm *comm, const lt_tensor *wh
                                               lt_tensor *part, const int64_t *count, lt_reduce op);
 LT_MUST_CHECK lt_status lt_comm_broadcast(lt_comm *comm, lt_tensor *tensor, int root);
 
+/* All ranks get rank 0's order of count things; host is memory for them. */
+LT_MUST_CHECK lt_status lt_comm_broadcast_order(lt_comm *comm, size_t *order, int64_t *host,
+                                                size_t count);
+
 /* Starts a checked call: counts it, and holds it back as the modelled link would. target: the tensor that it
  * writes, or NULL. */
 lt_status lt_comm_begin(lt_comm *comm, const lt_comm_call *call, lt_tensor *target,

@@ -80,21 +80,9 @@ static lt_status agree_on_order(lt_data_parallel *dp)
     for (size_t i = dp->members; i-- > 0;)
         if (!dp->member[i].is_ordered)
             dp->order[dp->ordered++] = i;
-    lt_tensor *order = NULL;
     int64_t *host = lt_alloc(dp->members, sizeof *host);
-    lt_status st = host ? lt_tensor_new(&order, dp->device, LT_I64, LT_SHAPE((int64_t)dp->members))
-                        : LT_E_NOMEM;
-    for (size_t i = 0; i < dp->members && host; i++)
-        host[i] = (int64_t)dp->order[i];
-    if (!st)
-        st = lt_tensor_write(order, host, lt_tensor_bytes(order));
-    if (!st)
-        st = lt_comm_broadcast(dp->comm, order, 0);
-    if (!st)
-        st = lt_tensor_read(order, host, lt_tensor_bytes(order));
-    for (size_t i = 0; i < dp->members && !st; i++)
-        dp->order[i] = (size_t)host[i];
-    lt_tensor_free(&order);
+    lt_status st =
+        host ? lt_comm_broadcast_order(dp->comm, dp->order, host, dp->members) : LT_E_NOMEM;
     lt_free(host);
     return st;
 }

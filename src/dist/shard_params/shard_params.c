@@ -194,23 +194,11 @@ static void complete_order(lt_shard_params *sp)
 /* Rank 0's order for all. */
 static lt_status agree_on_order(lt_shard_params *sp)
 {
-    lt_tensor *order = NULL;
     int64_t *host = lt_alloc(sp->members, sizeof *host);
     lt_status st = lt_comm_agree(sp->comm, host ? LT_OK : LT_E_NOMEM);
     complete_order(sp);
-    for (size_t i = 0; i < sp->members && host; i++)
-        host[i] = (int64_t)sp->order[i];
     if (!st)
-        st = lt_tensor_new(&order, sp->device, LT_I64, LT_SHAPE((int64_t)sp->members));
-    if (!st)
-        st = lt_tensor_write(order, host, lt_tensor_bytes(order));
-    if (!st)
-        st = lt_comm_broadcast(sp->comm, order, 0);
-    if (!st)
-        st = lt_tensor_read(order, host, lt_tensor_bytes(order));
-    for (size_t i = 0; i < sp->members && !st; i++)
-        sp->order[i] = (size_t)host[i];
-    lt_tensor_free(&order);
+        st = lt_comm_broadcast_order(sp->comm, sp->order, host, sp->members);
     lt_free(host);
     return st;
 }
