@@ -70,6 +70,13 @@ static inline void put_grad(lt_param *param, const double *values)
     param->has_grad = true;
 }
 
+/* For visitors that only read tensors. */
+static inline lt_status ignore_number(void *context, const char *name, int64_t *value)
+{
+    (void)context, (void)name, (void)value;
+    return LT_OK;
+}
+
 static inline void fixture_step(fixture *f, double lr)
 {
     const lt_step step = {.lr = lr, .attempt = ++f->attempt};

@@ -44,18 +44,10 @@ static inline lt_status see_entry(void *context, const lt_state_entry *entry)
     return LT_OK;
 }
 
-static inline lt_status see_number(void *context, const char *name, int64_t *value)
-{
-    (void)context;
-    (void)name;
-    (void)value;
-    return LT_OK;
-}
-
 /* Marks the blocks whose root is another one than in the last look. */
 static inline void look(seen *s, lt_optim *optim)
 {
-    lt_state_visitor visitor = {see_entry, see_number, s};
+    lt_state_visitor visitor = {see_entry, ignore_number, s};
     s->count = 0;
     s->param = NULL;
     assert_ok(lt_optim_visit(optim, &visitor));

@@ -101,10 +101,4 @@ static inline lt_shampoo_config shampoo(lt_state_dtype dtype)
     return c;
 }
 
-static inline lt_status no_number(void *context, const char *name, int64_t *value)
-{
-    (void)context, (void)name, (void)value;
-    return LT_OK;
-}
-
 #endif

@@ -152,21 +152,13 @@ static lt_status no_entry(void *context, const lt_state_entry *entry)
     return LT_OK;
 }
 
-static lt_status no_number(void *context, const char *name, int64_t *value)
-{
-    (void)context;
-    (void)name;
-    (void)value;
-    return LT_OK;
-}
-
 static void the_wrong_sequence_is_neither_stepped_nor_saved(void **state)
 {
     (void)state;
     const lt_step step = {.lr = 0.1, .attempt = 1};
     int entries = 0;
     fixture f;
-    lt_state_visitor visitor = {.entry = no_entry, .number = no_number, .context = &entries};
+    lt_state_visitor visitor = {.entry = no_entry, .number = ignore_number, .context = &entries};
     two_params(&f, make_plain, true);
     assert_true(lt_optim_is_eval(f.optim)); /* of one sequence alone */
     const size_t bytes = lt_optim_state_bytes(f.optim);

@@ -287,14 +287,6 @@ static lt_status set_identity(void *context, const lt_state_entry *entry)
     return LT_OK;
 }
 
-static lt_status ignore_number(void *context, const char *name, int64_t *value)
-{
-    (void)context;
-    (void)name;
-    (void)value;
-    return LT_OK;
-}
-
 /* Roots at step 2, an update with lr 1 at step 3. */
 static void move_of_order_5(bool leave_alone, double *out)
 {

@@ -352,12 +352,6 @@ static lt_status make_over_boxes(player *p)
     return make_adam(&p->optim, &p->list);
 }
 
-static lt_status ignore_number(void *context, const char *name, int64_t *value)
-{
-    (void)context, (void)name, (void)value;
-    return LT_OK;
-}
-
 static lt_status save_state_of_boxes(player *p)
 {
     lt_state_visitor visitor = {.number = ignore_number};

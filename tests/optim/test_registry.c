@@ -229,42 +229,7 @@ typedef struct refusal {
     const char *name, *optim, *flag, *message;
 } refusal;
 
-#define SPECTRAL "--preconditioner=spectral "
-#define SIGN     "--preconditioner=sign "
-#define FACTORS  ": needs a --preconditioner with factors"
-
 static const refusal refusals[] = {
-    {"spectral: another dtype of factors", "shampoo", SPECTRAL "--factor-dtype=int8",
-     "--factor-dtype" FACTORS},
-    {"sign: another dtype of factors", "shampoo", SIGN "--factor-dtype=int8",
-     "--factor-dtype" FACTORS},
-    {"spectral: packed factors", "shampoo", SPECTRAL "--packed-factors",
-     "--packed-factors" FACTORS},
-    {"spectral: how often factors see gradients", "shampoo", SPECTRAL "--factor-frequency=5",
-     "--factor-frequency" FACTORS},
-    {"spectral: a frequency that not even the start is taken from", "shampoo",
-     SPECTRAL "--grafting=none --precondition-frequency=20", "--precondition-frequency" FACTORS},
-    {"spectral: a start without a method before it", "shampoo",
-     SPECTRAL "--grafting=none --start-preconditioning-step=20",
-     "--start-preconditioning-step" FACTORS ", or --grafting"},
-    {"spectral: roots on other threads", "shampoo", SPECTRAL "--refresh=async",
-     "--refresh" FACTORS},
-    {"spectral: where epsilon enters", "shampoo", SPECTRAL "--opt-kwargs=epsilon-rule=before",
-     "--epsilon-rule" FACTORS},
-    {"spectral: epsilon", "shampoo", SPECTRAL "--epsilon=1e-3", "--epsilon" FACTORS},
-    {"spectral: memory of factors", "shampoo", SPECTRAL "--beta2=0.9", "--beta2" FACTORS},
-    {"spectral: a solver", "shampoo", SPECTRAL "--root-solver=newton", "--root-solver" FACTORS},
-    {"sign: traces", "shampoo", SIGN "--opt-kwargs=trace-scaling=0.5", "--trace-scaling" FACTORS},
-    {"sign: exponents", "shampoo", SIGN "--inverse-exponent=0.5", "--inverse-exponent" FACTORS},
-    {"sign: diagonals", "shampoo", SIGN "--diagonal=w", "--diagonal" FACTORS},
-    {"sign: full factors of vectors", "shampoo", SIGN "--no-diagonal-vectors",
-     "--diagonal-vectors" FACTORS},
-    {"sign: weights of new terms", "shampoo", SIGN "--opt-kwargs=drop-weighting=true",
-     "--drop-weighting" FACTORS},
-    {"sign: failures", "shampoo", SIGN "--opt-kwargs=tolerated-failures=5",
-     "--tolerated-failures" FACTORS},
-    {"sign: what follows them", "shampoo", SIGN "--opt-kwargs=shampoo-on-failure=abort",
-     "--shampoo-on-failure" FACTORS},
     {"one that is outside in every family", "adam", "--beta1=1", "--beta1: 1 is not in [0, 1)"},
     {"one that is inside", "shampoo", "--opt-kwargs=dampening=1.5",
      "--dampening: 1.5 is not in [0, 1]"},
@@ -296,6 +261,47 @@ static void flag_is_refused(void **state)
     if (!strstr(lt_error_message(), row->message))
         fail_msg("'%s' does not say '%s'", lt_error_message(), row->message);
     close_command(&c);
+}
+
+/* Flags that are about factors, and what the message names. */
+static const struct {
+    const char *name, *flag;
+} of_factors[] = {
+    {"--factor-dtype", "--factor-dtype=int8"},
+    {"--packed-factors", "--packed-factors"},
+    {"--factor-frequency", "--factor-frequency=5"},
+    {"--precondition-frequency", "--precondition-frequency=20"},
+    {"--start-preconditioning-step", "--start-preconditioning-step=20"},
+    {"--refresh", "--refresh=async"},
+    {"--epsilon-rule", "--opt-kwargs=epsilon-rule=before"},
+    {"--epsilon", "--epsilon=1e-3"},
+    {"--beta2", "--beta2=0.9"},
+    {"--root-solver", "--root-solver=newton"},
+    {"--trace-scaling", "--opt-kwargs=trace-scaling=0.5"},
+    {"--inverse-exponent", "--inverse-exponent=0.5"},
+    {"--diagonal", "--diagonal=w"},
+    {"--diagonal-vectors", "--no-diagonal-vectors"},
+    {"--drop-weighting", "--opt-kwargs=drop-weighting=true"},
+    {"--tolerated-failures", "--opt-kwargs=tolerated-failures=5"},
+    {"--shampoo-on-failure", "--opt-kwargs=shampoo-on-failure=abort"},
+};
+
+static void without_factors_their_flags_are_refused(void **state)
+{
+    (void)state;
+    static const char *const kinds[] = {"spectral", "sign"};
+    char args[160], message[96];
+    command c;
+    for (size_t i = 0; i < 2 * COUNT_OF(of_factors); i++) {
+        snprintf(args, sizeof args, "--preconditioner=%s --grafting=none %s", kinds[i % 2],
+                 of_factors[i / 2].flag);
+        snprintf(message, sizeof message, "%s: needs a --preconditioner with factors",
+                 of_factors[i / 2].name);
+        assert_status(parse(&c, "shampoo", args), LT_E_ARG);
+        if (!strstr(lt_error_message(), message))
+            fail_msg("%s: '%s' does not say '%s'", args, lt_error_message(), message);
+        close_command(&c);
+    }
 }
 
 static void names_have_the_presets_too(void **state)
@@ -421,6 +427,7 @@ int main(void)
         cmocka_unit_test(flags_set_its_fields),
         cmocka_unit_test(flags_of_directions_without_factors),
         cmocka_unit_test(a_preset_shows_its_list),
+        cmocka_unit_test(without_factors_their_flags_are_refused),
         cmocka_unit_test(names_have_the_presets_too),
         cmocka_unit_test(the_rows_of_the_library_are_good),
         cmocka_unit_test(rows_survive_the_lack_of_memory),

@@ -295,14 +295,6 @@ static void test_wrong_polynomial(void **state)
     }
 }
 
-static lt_status ignore_number(void *context, const char *name, int64_t *value)
-{
-    (void)context;
-    (void)name;
-    (void)value;
-    return LT_OK;
-}
-
 typedef struct seen {
     int rank;
     const char *poison; /* a state that becomes NaN where it is */

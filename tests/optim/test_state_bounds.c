@@ -150,7 +150,7 @@ static const factors *factors_of(problem *p)
     static factors f[2];
     static int turn;
     factors *to = &f[turn ^= 1];
-    lt_state_visitor visitor = {add_factor, no_number, to};
+    lt_state_visitor visitor = {add_factor, ignore_number, to};
     to->count = 0;
     assert_ok(lt_optim_visit(p->f.optim, &visitor));
     assert_true(to->count > 0);
@@ -243,7 +243,7 @@ static void test_feedback(void **state)
     const lt_state_dtype dtype = *(const lt_state_dtype *)*state;
     enum { F32, KEPT, DROPPED, RUNS };
     static problem p[RUNS];
-    lt_state_visitor visitor = {drop_errors, no_number, NULL};
+    lt_state_visitor visitor = {drop_errors, ignore_number, NULL};
     for (int k = 0; k < RUNS; k++) {
         open_problem(&p[k], open_seen, k ? dtype : LT_STATE_F32);
         for (int t = 0; t < 50; t++) {

@@ -153,7 +153,7 @@ static void test_rounding(void **state)
     const rounding *w = *state;
     static problem exact, rounded;
     size_t bytes = 0;
-    lt_state_visitor visitor = {add_bytes, no_number, &bytes};
+    lt_state_visitor visitor = {add_bytes, ignore_number, &bytes};
     open_problem(&exact, w->open, LT_STATE_F32);
     const double first = run_steps(&exact, 1, w->lr), want = run_steps(&exact, 59, w->lr);
     const size_t before = lt_optim_state_bytes(exact.f.optim);
@@ -230,7 +230,7 @@ static void test_roots_of_int4(void **state)
 {
     static problem p;
     bits b = {0};
-    lt_state_visitor visitor = {count_bits, no_number, &b};
+    lt_state_visitor visitor = {count_bits, ignore_number, &b};
     open_problem(&p, *(open_fn *const *)*state, LT_STATE_INT4);
     run_steps(&p, 1, 0.05);
     assert_ok(lt_optim_visit(p.f.optim, &visitor));
@@ -284,7 +284,7 @@ static double roots_apart(problem *a, problem *b, double *largest)
     static roots of[2];
     double most = 0;
     for (int k = 0; k < 2; k++) {
-        lt_state_visitor visitor = {add_root, no_number, &of[k]};
+        lt_state_visitor visitor = {add_root, ignore_number, &of[k]};
         of[k].count = 0;
         of[k].largest = 0;
         assert_ok(lt_optim_visit((k ? b : a)->f.optim, &visitor));
@@ -326,7 +326,7 @@ static void test_roots_of_before(void **state)
 {
     open_fn *open = *(open_fn *const *)*state;
     static problem a, b;
-    lt_state_visitor visitor = {keep_in_int4, no_number, NULL};
+    lt_state_visitor visitor = {keep_in_int4, ignore_number, NULL};
     for (int before = 0; before < 2; before++) {
         double largest;
         open_problem(&a, open, LT_STATE_INT4);
