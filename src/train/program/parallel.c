@@ -79,7 +79,7 @@ static lt_status share_threads(lt_trainer *t)
     if (!t->args.machine.threads)
         lt_device_set_threads(t->device, threads);
     if (!t->args.loader.workers)
-        t->workers = threads;
+        t->shared.workers = threads;
     return LT_OK;
 }
 
@@ -87,7 +87,7 @@ lt_status lt_trainer_open_ranks(lt_trainer *t)
 {
     const ranks_options *o = &t->args.ranks;
     t->ranks = LT_RANKS_ALONE;
-    t->workers = (int)t->args.loader.workers;
+    t->shared.workers = (int)t->args.loader.workers;
     if (o->dist == DIST_OFF || (o->dist == DIST_AUTO && !strcmp(lt_comm_launched_kind(), "self")))
         return lt_ranks_open_mesh(&t->ranks, o);
     LT_TRY(lt_ranks_open(&t->ranks, t->device, communicator(t), o->comm_timeout));
@@ -108,7 +108,7 @@ lt_status lt_trainer_open_share(lt_trainer *t)
         return LT_OK;
     lt_status st = lt_share_parse(&c, o->share_device);
     if (!st)
-        st = lt_share_open(&t->share, &c);
+        st = lt_share_open(&t->shared.share, &c);
     t->ranks.same_failure = st == LT_E_ARG || st == LT_E_IO;
     return st ? lt_fail(st, "--share-device %s: %s", o->share_device, lt_error_message()) : LT_OK;
 }
@@ -130,7 +130,8 @@ static lt_status open_local_steps(lt_trainer *t)
                        "several with mpirun or srun, without --dist off",
                        (long long)c.every);
     }
-    lt_status st = lt_local_steps_new(&t->local, t->ranks.comm, &t->ranks.nodes, &t->params, &c);
+    lt_status st =
+        lt_local_steps_new(&t->shared.local, t->ranks.comm, &t->ranks.nodes, &t->params, &c);
     t->ranks.same_failure = st == LT_E_ARG;
     return st == LT_E_ARG
                ? lt_fail(st, "--local-steps %lld: %s", (long long)c.every, lt_error_message())
@@ -140,7 +141,7 @@ static lt_status open_local_steps(lt_trainer *t)
 /* Those that average every gradient. */
 static lt_comm *averaging(const lt_trainer *t)
 {
-    return t->local ? lt_local_steps_comm(t->local) : t->ranks.data;
+    return t->shared.local ? lt_local_steps_comm(t->shared.local) : t->ranks.data;
 }
 
 /* Of gradients, and of weights. */
@@ -165,8 +166,9 @@ static lt_status open_data_parallel(lt_trainer *t, lt_data_parallel_config *c)
         return LT_OK;
     LT_TRY(lt_stragglers_check(&s, t->ranks.count, accum));
     lt_stragglers_configure(&s, t->ranks.count, accum, c);
-    LT_TRY(lt_data_parallel_new(&t->dp, averaging(t), &t->params, t->tape, c));
-    return on ? lt_stragglers_new(&t->stragglers, &s, t->dp, t->ranks.comm, accum) : LT_OK;
+    LT_TRY(lt_data_parallel_new(&t->shared.dp, averaging(t), &t->params, t->tape, c));
+    return on ? lt_stragglers_new(&t->shared.stragglers, &s, t->shared.dp, t->ranks.comm, accum)
+              : LT_OK;
 }
 
 /* Two batch sizes are compared. */
@@ -187,7 +189,8 @@ static void warn_of_sparse_gradients(const lt_trainer *t)
 {
     static const char *const linear[] = {"sgd", "lars", "lamb"}, kind[] = "topk";
     const char *compress = t->args.ranks.compress, *name = t->args.optim.family->name;
-    if (!t->dp || t->ranks.rank || !compress || strncmp(compress, kind, sizeof kind - 1) != 0)
+    if (!t->shared.dp || t->ranks.rank || !compress
+        || strncmp(compress, kind, sizeof kind - 1) != 0)
         return;
     for (size_t i = 0; i < sizeof linear / sizeof *linear; i++)
         if (!strcmp(name, linear[i]))
@@ -216,7 +219,7 @@ lt_status lt_trainer_open_parallel(lt_trainer *t)
         .nodes = &t->ranks.nodes};
     LT_TRY(check_noise(t));
     LT_TRY(open_local_steps(t));
-    if (t->local || t->ranks.mesh) { /* it averages within a node, or between copies */
+    if (t->shared.local || t->ranks.mesh) { /* it averages within a node, or between copies */
         c.allreduce = NULL;
         c.nodes = NULL;
     }
@@ -231,9 +234,10 @@ void lt_trainer_begin_compression(lt_trainer *t)
 {
     const ranks_options *o = &t->args.ranks;
     const int64_t epoch = t->state.now.epoch;
-    if (t->dp)
-        lt_data_parallel_compress(t->dp, epoch >= o->compress_warmup_epochs
-                                             && (!o->compress_until || epoch < o->compress_until));
+    if (t->shared.dp)
+        lt_data_parallel_compress(t->shared.dp,
+                                  epoch >= o->compress_warmup_epochs
+                                      && (!o->compress_until || epoch < o->compress_until));
 }
 
 /* Whether each rank may update its boxes where they are; nothing then divides the state over copies. */
@@ -250,7 +254,7 @@ static lt_status make_placed(lt_trainer *t, const lt_params **params)
 {
     const lt_ranks *r = &t->ranks;
     lt_status st =
-        lt_placed_new(&t->placed, &t->params, r->comm, lt_mesh_comm(r->mesh, LT_MESH_MODEL));
+        lt_placed_new(&t->shared.placed, &t->params, r->comm, lt_mesh_comm(r->mesh, LT_MESH_MODEL));
     t->ranks.same_failure = st == LT_E_ARG;
     LT_TRY(st);
     if (may_update_boxes(t)) {
@@ -259,7 +263,7 @@ static lt_status make_placed(lt_trainer *t, const lt_params **params)
             return LT_OK;
         lt_optim_free(&t->optim);
     }
-    *params = lt_placed_params(t->placed);
+    *params = lt_placed_params(t->shared.placed);
     return lt_trainer_open_optimizer(t, *params);
 }
 
@@ -278,8 +282,8 @@ static lt_status divide_placed(lt_trainer *t)
                          .gather_params = o->communicate_params};
     LT_TRY(lt_ranks_balance(o, &c.balance, &c.polynomial));
     const bool boxes = may_update_boxes(t) && t->optim->ops->elementwise;
-    lt_status st = boxes ? lt_placed_attach_boxes(t->placed, t->optim)
-                         : lt_placed_attach(t->placed, t->optim, &c);
+    lt_status st = boxes ? lt_placed_attach_boxes(t->shared.placed, t->optim)
+                         : lt_placed_attach(t->shared.placed, t->optim, &c);
     t->ranks.same_failure = st == LT_E_ARG;
     return st;
 }
@@ -287,9 +291,9 @@ static lt_status divide_placed(lt_trainer *t)
 lt_status lt_trainer_divide_optimizer(lt_trainer *t)
 {
     const ranks_options *o = &t->args.ranks;
-    if (t->placed)
+    if (t->shared.placed)
         return divide_placed(t);
-    const bool alone = !t->ranks.comm || (t->local && lt_comm_size(averaging(t)) == 1);
+    const bool alone = !t->ranks.comm || (t->shared.local && lt_comm_size(averaging(t)) == 1);
     const bool scattered = o->shard_gradients || o->shard_params;
     if (alone && scattered) /* its norm is that of any number of ranks */
         return lt_optim_shard_gradients(t->optim, NULL);
@@ -305,9 +309,20 @@ lt_status lt_trainer_divide_optimizer(lt_trainer *t)
     LT_TRY(lt_ranks_balance(o, &c.balance, &c.polynomial));
     lt_status st = lt_optim_shard(t->optim, &c);
     if (!st && scattered)
-        st = lt_optim_shard_gradients(t->optim, t->dp);
+        st = lt_optim_shard_gradients(t->optim, t->shared.dp);
     if (!st && o->shard_params)
         st = lt_optim_shard_params(t->optim, t->tape, &units);
     t->ranks.same_failure = st == LT_E_ARG;
     return st;
+}
+
+void lt_trainer_close_ranks(lt_trainer *t)
+{
+    trainer_shared *s = &t->shared;
+    lt_placed_free(&s->placed);
+    lt_stragglers_free(&s->stragglers);
+    lt_data_parallel_free(&s->dp);
+    lt_local_steps_free(&s->local);
+    lt_share_close(&s->share);
+    lt_ranks_close(&t->ranks);
 }

@@ -95,6 +95,8 @@ static void name_network(lt_trainer *t)
     lt_family_print(&t->choice, state->fact[2].text, LT_CHECKPOINT_NAME);
 }
 
+enum { CHANGED = 1024 }; /* bytes of a list of flags */
+
 /* Into text: what is otherwise than in the run to go on from; and what that had for --recompute. */
 static lt_status compare_options(const lt_trainer *t, char *text, size_t size, int *recompute)
 {
@@ -119,18 +121,10 @@ static lt_status compare_options(const lt_trainer *t, char *text, size_t size, i
     return st;
 }
 
-/* Rank 0 looks at what an earlier start left. */
-static lt_status set_aside(lt_trainer *t, char *to, size_t size)
-{
-    int recompute;
-    LT_TRY(compare_options(t, t->changed, sizeof t->changed, &recompute));
-    return lt_folder_set_aside(&t->args.output, &t->state, to, size);
-}
-
 /* Of --recompute auto. */
 static lt_status settle_recompute(lt_trainer *t)
 {
-    char changed[sizeof t->changed];
+    char changed[CHANGED];
     int before = RECOMPUTE_AUTO;
     if (!t->ranks.rank)
         LT_TRY(compare_options(t, changed, sizeof changed, &before));
@@ -141,7 +135,8 @@ static lt_status open_run(lt_trainer *t)
 {
     const output_options *o = &t->args.output;
     int64_t per_epoch = t->input.batches_per_epoch / t->args.training.grad_accum;
-    char aside[sizeof t->state.folder] = "";
+    char aside[sizeof t->state.folder] = "", changed[CHANGED] = "";
+    int recompute;
     const lt_task_ops *task = t->program->task;
     lt_train_labels(task, &t->labels);
     lt_run_config c = {
@@ -162,8 +157,10 @@ static lt_status open_run(lt_trainer *t)
         .id = t->state.now.run,
     };
     lt_train_units(task, &c);
-    if (!t->ranks.rank)
-        LT_TRY(set_aside(t, aside, sizeof aside));
+    if (!t->ranks.rank) { /* looks at what an earlier start left */
+        LT_TRY(compare_options(t, changed, sizeof changed, &recompute));
+        LT_TRY(lt_folder_set_aside(o, &t->state, aside, sizeof aside));
+    }
     LT_TRY(lt_run_open(&t->run, o->output, &c));
     if (*aside && !o->overwrite)
         lt_run_warn(
@@ -172,9 +169,9 @@ static lt_status open_run(lt_trainer *t)
             o->output, aside);
     else if (*aside)
         lt_run_note(t->run, "the run that was in %s is in %s now", o->output, aside);
-    return t->state.folder[0] ? lt_train_resumed(t->run, &t->state, t->total_steps, &t->ranks,
-                                                 o->output, t->changed)
-                              : LT_OK;
+    return t->state.folder[0]
+               ? lt_train_resumed(t->run, &t->state, t->total_steps, &t->ranks, o->output, changed)
+               : LT_OK;
 }
 
 static lt_status open_averaging(lt_trainer *t)
@@ -235,12 +232,7 @@ void lt_trainer_close(lt_trainer *t)
         t->program->close(t->context);
     lt_train_state_close(&t->state);
     lt_optim_free(&t->optim);
-    lt_placed_free(&t->placed);
-    lt_stragglers_free(&t->stragglers);
-    lt_data_parallel_free(&t->dp);
-    lt_local_steps_free(&t->local);
-    lt_share_close(&t->share);
-    lt_ranks_close(&t->ranks);
+    lt_trainer_close_ranks(t);
     lt_tape_free(&t->tape);
     lt_params_clear(&t->params);
     lt_module_free(&t->model);

@@ -14,6 +14,16 @@ typedef struct lt_trainer_hook {
     void *context;
 } lt_trainer_hook;
 
+/* parallel.c: what the ranks of a run share; zeroed: this is one rank alone. */
+typedef struct trainer_shared {
+    lt_placed *placed; /* whole parameters behind those of a divided model; NULL: they are whole */
+    lt_data_parallel *dp;      /* NULL: one rank, or an evaluation */
+    lt_local_steps *local;     /* NULL: none */
+    lt_stragglers *stragglers; /* NULL: ranks wait for each other */
+    lt_share *share;           /* turns of the device; NULL: none */
+    int workers;               /* loader threads of this rank; 0: as many as allowed */
+} trainer_shared;
+
 /* Zeroed parts are not there yet; lt_trainer_close() frees what is. */
 struct lt_trainer {
     const lt_trainer_program *program;
@@ -22,6 +32,7 @@ struct lt_trainer {
     arguments args;
 
     lt_ranks ranks;
+    trainer_shared shared;
     lt_train_input input;
     lt_train_state state;
     lt_train_step *step; /* NULL in an evaluation */
@@ -30,8 +41,6 @@ struct lt_trainer {
     family_choice choice; /* of the model */
     lt_params params;
     lt_optim *optim;
-    lt_placed *
-        placed; /* whole parameters behind those of a model that is divided; NULL: params are whole */
     lt_schedule schedule;
     lt_tape *tape;
     lt_run *run;
@@ -40,17 +49,11 @@ struct lt_trainer {
     const lt_trainer_hook *hook; /* NULL: none */
     int64_t total_steps;
     char weights[LT_WATCH_PATH + 32]; /* its model.safetensors, else --weights; "": neither */
-    char changed[1024];               /* flags that are others than before the resume */
     lt_run_lock *lock;                /* of --output; NULL: none */
 
-    lt_data_parallel *dp;      /* NULL: one rank, or an evaluation */
-    lt_local_steps *local;     /* NULL: none */
-    lt_stragglers *stragglers; /* NULL: ranks wait for each other */
-    lt_share *share;           /* NULL: none */
-    lt_watch *watch;           /* of --watch, on rank 0; NULL: none */
-    lt_watched watched;        /* the checkpoint that is evaluated */
-    int workers;               /* loader threads of this rank; 0: as many as allowed */
-    bool at_work; /* everything is open: what fails from here on is no wrong command line */
+    lt_watch *watch;    /* of --watch, on rank 0; NULL: none */
+    lt_watched watched; /* the checkpoint that is evaluated */
+    bool at_work;       /* everything is open: what fails from here on is no wrong command line */
 };
 
 /* main.c: of the process, by how its work ended. An LT_E_ARG before the first sample is a wrong command line: found
@@ -81,6 +84,8 @@ void lt_trainer_begin_compression(lt_trainer *t);
 lt_status lt_trainer_make_optimizer(lt_trainer *t, const lt_params **params);
 /* Behind the optimizer and its groups, before a checkpoint: each rank keeps a part of the state. */
 lt_status lt_trainer_divide_optimizer(lt_trainer *t);
+/* After the optimizer is freed; leaves the ranks. */
+void lt_trainer_close_ranks(lt_trainer *t);
 
 /* model.c */
 lt_status lt_trainer_open_model(lt_trainer *t);

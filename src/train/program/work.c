@@ -22,7 +22,7 @@ lt_task lt_trainer_task(lt_trainer *t)
 
 lt_loader_config lt_trainer_loader(const lt_trainer *t, bool train)
 {
-    lt_loader_config c = {.threads = t->workers};
+    lt_loader_config c = {.threads = t->shared.workers};
     if (t->program->loader)
         t->program->loader(t->context, t, train, &c);
     return c;
@@ -58,7 +58,7 @@ static bool update_bn(const lt_trainer *t, lt_update_bn *out)
     const int64_t asked = t->args.evaluation.update_bn, batches = asked < 0 ? USUAL : asked;
     if (!t->args.averaging.kind || !batches || t->state.ema || !has_statistics(&t->params))
         return false;
-    *out = (lt_update_bn){.train = t->input.train, .dp = t->dp, .step = -1};
+    *out = (lt_update_bn){.train = t->input.train, .dp = t->shared.dp, .step = -1};
     out->loader = lt_trainer_training_loader(t);
     out->loader.cache_bytes = 0; /* they are few */
     if (batches < out->loader.max_batches)
@@ -82,7 +82,7 @@ static lt_evaluator evaluator_of(lt_trainer *t)
                           .loader = loader,
                           .ranks = &t->ranks,
                           .optim = t->optim,
-                          .share = t->share,
+                          .share = t->shared.share,
                           .run = t->run,
                           .stop = asked_to_stop};
 }
@@ -105,15 +105,15 @@ lt_status lt_trainer_open_step(lt_trainer *t)
         .params = &t->params,
         .optim = t->optim,
         .task = lt_trainer_task(t),
-        .ema = t->local ? NULL : t->state.ema, /* it follows outer steps */
+        .ema = t->shared.local ? NULL : t->state.ema, /* it follows outer steps */
         .comm = t->ranks.comm,
-        .dp = t->dp,
+        .dp = t->shared.dp,
         .mesh = t->ranks.mesh,
-        .group = t->local ? lt_local_steps_comm(t->local) : NULL,
-        .share = t->share,
+        .group = t->shared.local ? lt_local_steps_comm(t->shared.local) : NULL,
+        .share = t->shared.share,
         .pass = lt_trainer_pass(t, true),
         .grad_accum = t->args.training.grad_accum,
-        .stragglers = t->stragglers,
+        .stragglers = t->shared.stragglers,
         .gradient_noise = t->args.training.gradient_noise,
         .graph = t->args.machine.graph && !t->ranks.mesh && !t->args.ranks.shard_params,
         .next = lt_train_input_next,
@@ -129,8 +129,8 @@ static lt_checkpoint_parts parts_of(const lt_trainer *t, lt_metadata entry[LT_TR
     lt_checkpoint_parts parts = {.params = &t->params,
                                  .optim = t->optim,
                                  .comm = t->ranks.comm,
-                                 .local = t->local,
-                                 .dp = t->dp,
+                                 .local = t->shared.local,
+                                 .dp = t->shared.dp,
                                  .metadata = entry,
                                  .metadata_count =
                                      p->metadata ? p->metadata(t->context, t, entry) : 0};
@@ -197,9 +197,9 @@ lt_status lt_trainer_train(lt_trainer *t)
         .state = &t->state,
         .ranks = &t->ranks,
         .run = t->run,
-        .dp = t->dp,
-        .local = t->local,
-        .stragglers = t->stragglers,
+        .dp = t->shared.dp,
+        .local = t->shared.local,
+        .stragglers = t->shared.stragglers,
         .schedule = &t->schedule,
         .evaluator = evaluator_of(t),
         .evaluated = a->loader.overfit_batches ? t->input.train : t->input.val,
