@@ -3,6 +3,8 @@
 #ifndef LT_DATA_DATASETS_H
 #define LT_DATA_DATASETS_H
 
+#include "data/files/paths.h"
+
 #include "lather/ext/dataset.h"
 
 /* The extensions, for messages. */
@@ -49,8 +51,7 @@ lt_status lt_dataset_mnist(lt_dataset **out, const char *folder, bool train);
 
 /* Whether path is FOLDER/NAME.tar, not hidden. */
 bool lt_is_tar(const char *path);
-/* Every tar file of a folder whose name has part in it, by name; *count 0: there is none. Free each
- * path and the list with lt_free(). */
-lt_status lt_tar_list(char ***out, size_t *count, const char *folder, const char *part);
+/* Adds every tar file of a folder whose name has part in it, by name. */
+lt_status lt_tar_list(lt_paths *list, const char *folder, const char *part);
 
 #endif

@@ -130,8 +130,9 @@ static lt_status fill(lt_listed *f, const labelled *l, const char *const *name)
         return LT_E_NOMEM;
     for (size_t i = 0; i < l->images; i++) {
         f->label[i] = l->image[i].label;
-        LT_TRY(lt_listed_add(f, lt_format("%s/%s", l->folder, l->image[i].name)));
+        LT_TRY(lt_paths_add(&f->files, lt_format("%s/%s", l->folder, l->image[i].name)));
     }
+    f->base.count = (int64_t)l->images;
     return name ? name_classes(f, name) : LT_OK;
 }
 

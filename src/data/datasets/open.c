@@ -57,11 +57,11 @@ static lt_status open_pack(lt_dataset **out, const char *path, bool train)
 /* The tar files of a folder with part in their names; none: *out stays as it is. */
 static lt_status open_shards(lt_dataset **out, const char *folder, const char *part)
 {
-    char **path = NULL;
-    size_t count = 0;
-    LT_TRY(lt_tar_list(&path, &count, folder, part));
-    lt_status st = count ? lt_dataset_tar(out, (const char *const *)path, count) : LT_OK;
-    lt_free_texts(path, count);
+    lt_paths tars = {0};
+    lt_status st = lt_tar_list(&tars, folder, part);
+    if (!st && tars.count)
+        st = lt_dataset_tar(out, (const char *const *)tars.path, tars.count);
+    lt_free_texts(tars.path, tars.count);
     return st;
 }
 

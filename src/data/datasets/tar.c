@@ -326,38 +326,17 @@ bool lt_is_tar(const char *path)
     return *name != '.' && length > 4 && !strcmp(name + length - 4, ".tar");
 }
 
-static lt_status add_path(char ***list, size_t *count, const char *folder, const char *name)
+lt_status lt_tar_list(lt_paths *list, const char *folder, const char *part)
 {
-    char **grown = lt_realloc(*list, *count + 1, sizeof *grown);
-    if (!grown)
-        return LT_E_NOMEM;
-    *list = grown;
-    grown[*count] = lt_format("%s/%s", folder, name);
-    if (!grown[*count])
-        return LT_E_NOMEM;
-    ++*count;
-    return LT_OK;
-}
-
-lt_status lt_tar_list(char ***out, size_t *count, const char *folder, const char *part)
-{
-    char **list = NULL;
     lt_status st = LT_OK;
-    size_t found = 0;
     DIR *dir = opendir(folder);
     if (!dir)
         return lt_fail(LT_E_IO, "%s: %s", folder, strerror(errno));
     for (struct dirent *d; !st && (d = readdir(dir));)
         if (lt_is_tar(d->d_name) && strstr(d->d_name, part))
-            st = add_path(&list, &found, folder, d->d_name);
+            st = lt_paths_add(list, lt_format("%s/%s", folder, d->d_name));
     closedir(dir);
-    if (st) {
-        lt_free_texts(list, found);
-        return st;
-    }
-    if (found)
-        qsort(list, found, sizeof *list, compare_names);
-    *out = list;
-    *count = found;
-    return LT_OK;
+    if (list->count)
+        qsort(list->path, list->count, sizeof *list->path, compare_names);
+    return st;
 }

@@ -10,8 +10,6 @@
 #include "data/tokens/kjv.h"
 #include "data/tokens/vocabulary.h"
 
-#include <errno.h>
-#include <fts.h>
 #include <inttypes.h>
 #include <string.h>
 #include <strings.h>
@@ -21,63 +19,22 @@ enum { BLOCK = 1 << 20 }; /* bytes read at once */
 
 /* --- Files --- */
 
-static lt_status add_path(lt_corpus *c, const char *path)
-{
-    char **grown = lt_grow(c->path, &c->path_capacity, c->paths + 1, sizeof *grown);
-    if (!grown)
-        return LT_E_NOMEM;
-    c->path = grown;
-    c->path[c->paths] = lt_strdup(path);
-    return c->path[c->paths++] ? LT_OK : LT_E_NOMEM;
-}
-
 static bool is_text(const char *name)
 {
     const char *extension = strrchr(name, '.');
     return extension && !strcasecmp(extension, ".txt");
 }
 
-/* Links to folders are not followed: they may form cycles or lead out of the folder. */
-static lt_status walk(lt_corpus *c, FTS *tree)
+static bool is_hidden(const char *name)
 {
-    lt_status st = LT_OK;
-    FTSENT *e;
-    while (!st && (errno = 0, e = fts_read(tree))) {
-        if (e->fts_level > 0 && *e->fts_name == '.')
-            (void)fts_set(tree, e, FTS_SKIP);
-        else if (e->fts_info == FTS_DNR || e->fts_info == FTS_ERR)
-            st = lt_fail(LT_E_IO, "%s: %s", e->fts_path, strerror(e->fts_errno));
-        else if ((e->fts_info == FTS_F || (e->fts_info == FTS_SL && !lt_is_folder(e->fts_path)))
-                 && is_text(e->fts_name))
-            st = add_path(c, e->fts_path);
-    }
-    return st || !errno ? st : lt_fail(LT_E_IO, "a folder cannot be read: %s", strerror(errno));
-}
-
-static int bytewise(const void *a, const void *b)
-{
-    return strcmp(*(char *const *)a, *(char *const *)b);
+    return *name == '.';
 }
 
 static lt_status add_folder(lt_corpus *c, const char *path)
 {
-    size_t bytes = strlen(path);
-    char *root = lt_strdup(path); /* fts_open() wants it writable */
-    if (!root)
-        return LT_E_NOMEM;
-    while (bytes > 1 && root[bytes - 1] == '/')
-        root[--bytes] = 0;
-    char *const roots[] = {root, NULL};
-    FTS *tree = fts_open(roots, FTS_PHYSICAL | FTS_COMFOLLOW | FTS_NOCHDIR, NULL);
-    lt_status st = tree ? walk(c, tree) : LT_E_NOMEM;
-    if (tree)
-        fts_close(tree);
-    lt_free(root);
-    if (!st && !c->paths)
-        st = lt_fail(LT_E_FORMAT, "%s: no .txt file in this folder", path);
-    if (!st)
-        qsort(c->path, c->paths, sizeof *c->path, bytewise);
-    return st;
+    static const lt_paths_rule texts = {is_text, is_hidden, .folders = false};
+    LT_TRY(lt_paths_below(&c->files, path, &texts));
+    return c->files.count ? LT_OK : lt_fail(LT_E_FORMAT, "%s: no .txt file in this folder", path);
 }
 
 /* --- Documents of a file --- */
@@ -162,7 +119,7 @@ static lt_status scan_block(scan *s, const char *block, size_t bytes, int64_t of
 
 static lt_status scan_fd(scan *s, int fd, int64_t size)
 {
-    const char *path = s->c->path[s->file];
+    const char *path = s->c->files.path[s->file];
     if (s->kind == LT_DOCUMENTS_FILES) {
         s->content = size > 0;
         return add_document(s, size);
@@ -185,7 +142,7 @@ static lt_status scan_file(lt_corpus *c, size_t file, lt_documents kind)
     scan s = {.c = c, .file = file, .kind = kind, .blank = true};
     struct stat info;
     int fd = -1;
-    LT_TRY(lt_file_descriptor(&fd, &info, c->path[file]));
+    LT_TRY(lt_file_descriptor(&fd, &info, c->files.path[file]));
     lt_status st = scan_fd(&s, fd, info.st_size);
     close(fd);
     return st;
@@ -196,7 +153,7 @@ static lt_status scan_memory(lt_corpus *c, const char *name, lt_documents kind)
 {
     scan s = {.c = c, .kind = kind, .blank = true};
     size_t bytes = 0;
-    LT_TRY(add_path(c, name));
+    LT_TRY(lt_paths_add(&c->files, lt_strdup(name)));
     LT_TRY(lt_kjv_text(&c->memory, &bytes));
     if (kind == LT_DOCUMENTS_FILES)
         s.content = bytes > 0;
@@ -207,8 +164,8 @@ static lt_status scan_memory(lt_corpus *c, const char *name, lt_documents kind)
 
 static lt_status scan_files(lt_corpus *c, const char *path, lt_documents kind)
 {
-    LT_TRY(lt_is_folder(path) ? add_folder(c, path) : add_path(c, path));
-    for (size_t i = 0; i < c->paths; i++)
+    LT_TRY(lt_is_folder(path) ? add_folder(c, path) : lt_paths_add(&c->files, lt_strdup(path)));
+    for (size_t i = 0; i < c->files.count; i++)
         LT_TRY(scan_file(c, i, kind));
     return LT_OK;
 }
@@ -223,7 +180,7 @@ lt_status lt_corpus_open(lt_corpus *c, const char *path, lt_documents kind)
 
 void lt_corpus_clear(lt_corpus *c)
 {
-    lt_free_texts(c->path, c->paths);
+    lt_free_texts(c->files.path, c->files.count);
     lt_free(c->memory);
     lt_free(c->document);
     *c = (lt_corpus){0};
@@ -251,9 +208,10 @@ static lt_status find_cut(const lt_corpus *c, size_t file, int64_t at, int64_t e
         *cut = at + cut_in(c->memory + at, bytes);
         return LT_OK;
     }
-    LT_TRY(lt_file_descriptor(&fd, &info, c->path[file]));
+    LT_TRY(lt_file_descriptor(&fd, &info, c->files.path[file]));
     char *block = lt_alloc(BLOCK, 1);
-    lt_status st = block ? lt_read_at(fd, c->path[file], block, bytes, (uint64_t)at) : LT_E_NOMEM;
+    lt_status st =
+        block ? lt_read_at(fd, c->files.path[file], block, bytes, (uint64_t)at) : LT_E_NOMEM;
     if (!st)
         *cut = at + cut_in(block, bytes);
     lt_free(block);
@@ -264,7 +222,7 @@ static lt_status find_cut(const lt_corpus *c, size_t file, int64_t at, int64_t e
 static lt_status divide_one(lt_corpus *c, double fraction)
 {
     const lt_document whole = c->document[0];
-    const char *path = c->path[whole.file];
+    const char *path = c->files.path[whole.file];
     int64_t cut = 0, at = whole.bytes - (int64_t)((double)whole.bytes * fraction + 0.5);
     if (at < 1 || at >= whole.bytes)
         return lt_fail(LT_E_FORMAT, "%s: %" PRId64 " bytes cannot be divided by %g", path,
@@ -369,7 +327,8 @@ static lt_status read_parts(reader *r, lt_corpus_visit *visit, void *context)
 lt_status lt_corpus_read(const lt_corpus *c, const lt_document *d, lt_corpus_visit *visit,
                          void *context)
 {
-    reader r = {.path = c->path[d->file], .fd = -1, .at = d->offset, .end = d->offset + d->bytes};
+    reader r = {
+        .path = c->files.path[d->file], .fd = -1, .at = d->offset, .end = d->offset + d->bytes};
     struct stat info;
     if (c->memory) {
         const lt_text_part all = {.text = c->memory + d->offset,

@@ -2,6 +2,8 @@
 #ifndef LT_DATA_CORPUS_H
 #define LT_DATA_CORPUS_H
 
+#include "data/files/paths.h"
+
 #include "lather/ext/fail.h"
 #include "lather/tokens.h"
 
@@ -16,8 +18,7 @@ typedef struct lt_document {
 /* Starts as {0}. */
 typedef struct lt_corpus {
     char *memory; /* NULL: text is in files; else it is the only one */
-    char **path;
-    size_t paths, path_capacity;
+    lt_paths files;
     lt_document *document;
     size_t documents, capacity;
 } lt_corpus;

@@ -1,0 +1,79 @@
+/* Walks a folder by fts. */
+
+#include "data/files/paths.h"
+
+#include "base/alloc.h"
+#include "data/files/files.h"
+
+#include <errno.h>
+#include <fts.h>
+#include <string.h>
+
+lt_status lt_paths_add(lt_paths *list, char *path)
+{
+    char **grown =
+        path ? lt_grow(list->path, &list->capacity, list->count + 1, sizeof *grown) : NULL;
+    if (!grown) {
+        lt_free(path);
+        return LT_E_NOMEM;
+    }
+    list->path = grown;
+    list->path[list->count++] = path;
+    return LT_OK;
+}
+
+static lt_status add(lt_paths *list, const char *path)
+{
+    return lt_paths_add(list, lt_strdup(path));
+}
+
+static int bytewise(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* FTS_NS: its kind could not be read. */
+static bool is_file(const FTSENT *e, bool unknown)
+{
+    return e->fts_info == FTS_F || (unknown && e->fts_info == FTS_NS)
+           || (e->fts_info == FTS_SL && !lt_is_folder(e->fts_path));
+}
+
+static lt_status walk(lt_paths *list, FTS *tree, const char *folder, const lt_paths_rule *rule)
+{
+    lt_status st = LT_OK;
+    FTSENT *e;
+    while (!st && (errno = 0, e = fts_read(tree))) {
+        const bool unreadable = e->fts_info == FTS_DNR || e->fts_info == FTS_ERR;
+        if (e->fts_level > 0 && rule->is_hidden(e->fts_name))
+            (void)fts_set(tree, e, FTS_SKIP);
+        else if (unreadable && !rule->folders)
+            st = lt_fail(LT_E_IO, "%s: %s", e->fts_path, strerror(e->fts_errno));
+        else if (unreadable || (is_file(e, rule->folders) && rule->is_wanted(e->fts_name)))
+            st = add(list, e->fts_path);
+    }
+    return st || !errno
+               ? st
+               : lt_fail(LT_E_IO, "%s: a folder in it cannot be read: %s", folder, strerror(errno));
+}
+
+lt_status lt_paths_below(lt_paths *list, const char *folder, const lt_paths_rule *rule)
+{
+    size_t begin = list->count, bytes = strlen(folder);
+    char *root = lt_strdup(folder); /* fts_open() wants it writable */
+    if (!root)
+        return LT_E_NOMEM;
+    while (bytes > 1 && root[bytes - 1] == '/')
+        root[--bytes] = 0;
+    char *const roots[] = {root, NULL};
+    FTS *tree = fts_open(roots, FTS_PHYSICAL | FTS_COMFOLLOW | FTS_NOCHDIR, NULL);
+    lt_status st = tree ? walk(list, tree, root, rule) : LT_E_NOMEM;
+    if (tree)
+        fts_close(tree);
+    if (!st && list->count > begin)
+        qsort(list->path + begin, list->count - begin, sizeof *list->path, bytewise);
+    else if (!st && rule->folders)
+        st = add(list, root);
+    lt_free(root);
+    return st;
+}
