@@ -5,7 +5,7 @@
 #include "base/encoding/json.h"
 #include "entry.h"
 #include "gather.h"
-#include "train/run/run_folder.h"
+#include "train/run/folder.h"
 
 #include "lather/checkpoint.h"
 

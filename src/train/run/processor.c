@@ -5,7 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/machine.h"
-#include "run_folder.h"
+#include "folder.h"
 #include "tensor/tensor.h"
 
 #include <stdio.h>

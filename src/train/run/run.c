@@ -5,9 +5,9 @@
 #include "base/encoding/json.h"
 #include "base/hash.h"
 #include "base/shared_file.h"
+#include "env.h"
 #include "metrics.h"
 #include "progress.h"
-#include "run_env.h"
 #include "tensorboard.h"
 
 #include "lather/log.h"

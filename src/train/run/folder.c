@@ -1,6 +1,6 @@
 /* Files of a run folder, and the run that they are of. */
 
-#include "run_folder.h"
+#include "folder.h"
 
 #include "base/alloc.h"
 #include "base/encoding/json.h"

@@ -20,7 +20,7 @@ typedef struct saving {
     lt_gather gather;
     size_t models; /* its first tensors, which are those of model.safetensors */
     size_t own;    /* from here on they are this rank's group's */
-    int group;     /* this rank's, see checkpoint_groups.c; 0 without groups */
+    int group;     /* this rank's, see groups.c; 0 without groups */
 } saving;
 
 static bool is_alone(const lt_checkpoint_parts *parts)

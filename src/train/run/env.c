@@ -1,6 +1,6 @@
 /* env.json: what is needed to understand a run later. */
 
-#include "run_env.h"
+#include "env.h"
 
 #include "base/alloc.h"
 #include "base/machine.h"
