@@ -191,10 +191,12 @@ typedef struct choice {
     bool wanted;
 } choice;
 
-#define PLAIN               \
-    {                       \
-        1, 1, 1, 1, 1, 1, 1 \
+/* Strides, padding, dilation, groups. */
+#define FORM(...)   \
+    {               \
+        __VA_ARGS__ \
     }
+#define PLAIN FORM(1, 1, 1, 1, 1, 1, 1)
 static const choice choices[] = {
     {"3x3", 64, 64, 32, 3, PLAIN, LT_ISA_AVX512, LT_F32, LT_KERNELS_AUTO, true},
     {"its switch", 64, 64, 32, 3, PLAIN, LT_ISA_AVX512, LT_F32, LT_KERNELS_ONEDNN, false},
@@ -209,27 +211,13 @@ static const choice choices[] = {
     {"results of no vector", 64, 24, 32, 3, PLAIN, LT_ISA_AVX512, LT_F32, LT_KERNELS_OWN, false},
     {"two pixels", 64, 64, 2, 3, PLAIN, LT_ISA_AVX512, LT_F32, LT_KERNELS_AUTO, false},
     {"1x1", 64, 64, 32, 1, PLAIN, LT_ISA_AVX512, LT_F32, LT_KERNELS_OWN, false},
-    {"stride", 64, 64, 32, 3, {2, 1, 1, 1, 1, 1, 1}, LT_ISA_AVX512, LT_F32, LT_KERNELS_OWN, false},
-    {"dilation",
-     64,
-     64,
-     32,
-     3,
-     {1, 1, 1, 1, 1, 2, 1},
-     LT_ISA_AVX512,
-     LT_F32,
-     LT_KERNELS_OWN,
+    {"stride", 64, 64, 32, 3, FORM(2, 1, 1, 1, 1, 1, 1), LT_ISA_AVX512, LT_F32, LT_KERNELS_OWN,
      false},
-    {"groups", 64, 64, 32, 3, {1, 1, 1, 1, 1, 1, 2}, LT_ISA_AVX512, LT_F32, LT_KERNELS_OWN, false},
-    {"padding 3",
-     64,
-     64,
-     32,
-     3,
-     {1, 1, 3, 1, 1, 1, 1},
-     LT_ISA_AVX512,
-     LT_F32,
-     LT_KERNELS_OWN,
+    {"dilation", 64, 64, 32, 3, FORM(1, 1, 1, 1, 1, 2, 1), LT_ISA_AVX512, LT_F32, LT_KERNELS_OWN,
+     false},
+    {"groups", 64, 64, 32, 3, FORM(1, 1, 1, 1, 1, 1, 2), LT_ISA_AVX512, LT_F32, LT_KERNELS_OWN,
+     false},
+    {"padding 3", 64, 64, 32, 3, FORM(1, 1, 3, 1, 1, 1, 1), LT_ISA_AVX512, LT_F32, LT_KERNELS_OWN,
      false},
     {"f16", 64, 64, 32, 3, PLAIN, LT_ISA_AVX512, LT_F16, LT_KERNELS_OWN, false},
 };

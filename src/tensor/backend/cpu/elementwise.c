@@ -39,6 +39,18 @@ static job make_job(void *ctx, const lt_view *a, const lt_view *b, const lt_view
                  .y = y->data};
 }
 
+/* fn on all elements, where the views allow it; else false. */
+static bool run(void *ctx, lt_chunk_fn *fn, double number, const lt_view *a, const lt_view *b,
+                const lt_view *y)
+{
+    if (!fast(a, b, y))
+        return false;
+    job j = make_job(ctx, a, b, y);
+    j.number = number;
+    lt_parallel(lt_cpu_count(y), GRAIN, fn, &j);
+    return true;
+}
+
 #define AT(pointer) (j->pointer + (size_t)begin * j->size)
 
 #define CHUNK(name, call)                                                              \
@@ -59,38 +71,28 @@ CHUNK(scale, scale((float)j->number, AT(a), AT(y), count))
 lt_status lt_cpu_add(void *ctx, const lt_view *a, const lt_view *b, const lt_view *y)
 {
     LT_CPU_MOVED(a, b, y);
-    if (!fast(a, b, y))
-        return lt_cpu_pointwise(ctx, &(lt_pointwise){.kind = LT_POINTWISE_ADD}, a, b, y);
-    job j = make_job(ctx, a, b, y);
-    lt_parallel(lt_cpu_count(y), GRAIN, add_chunk, &j);
-    return LT_OK;
+    if (run(ctx, add_chunk, 0, a, b, y))
+        return LT_OK;
+    return lt_cpu_pointwise(ctx, &(lt_pointwise){.kind = LT_POINTWISE_ADD}, a, b, y);
 }
 
 lt_status lt_cpu_mul(void *ctx, const lt_view *a, const lt_view *b, const lt_view *y)
 {
-    if (!fast(a, b, y))
-        return lt_cpu_pointwise(ctx, &(lt_pointwise){.kind = LT_POINTWISE_MUL}, a, b, y);
-    job j = make_job(ctx, a, b, y);
-    lt_parallel(lt_cpu_count(y), GRAIN, mul_chunk, &j);
-    return LT_OK;
+    if (run(ctx, mul_chunk, 0, a, b, y))
+        return LT_OK;
+    return lt_cpu_pointwise(ctx, &(lt_pointwise){.kind = LT_POINTWISE_MUL}, a, b, y);
 }
 
 lt_status lt_cpu_relu(void *ctx, const lt_view *x, const lt_view *y)
 {
-    if (!fast(x, x, y))
-        return lt_backend_ref()->relu(ctx, x, y);
-    job j = make_job(ctx, x, x, y);
-    lt_parallel(lt_cpu_count(y), GRAIN, relu_chunk, &j);
-    return LT_OK;
+    return run(ctx, relu_chunk, 0, x, x, y) ? LT_OK : lt_backend_ref()->relu(ctx, x, y);
 }
 
 lt_status lt_cpu_relu_grad(void *ctx, const lt_view *dy, const lt_view *y, const lt_view *dx)
 {
-    if (!fast(dy, y, dx))
-        return lt_backend_ref()->relu_grad(ctx, dy, y, dx);
-    job j = make_job(ctx, dy, y, dx);
-    lt_parallel(lt_cpu_count(dx), GRAIN, relu_grad_chunk, &j);
-    return LT_OK;
+    if (run(ctx, relu_grad_chunk, 0, dy, y, dx))
+        return LT_OK;
+    return lt_backend_ref()->relu_grad(ctx, dy, y, dx);
 }
 
 static void fill_chunk(void *context, int64_t begin, int64_t end, int64_t chunk)
@@ -162,12 +164,7 @@ static lt_status scale_strided(void *ctx, double factor, const lt_view *x, const
 
 lt_status lt_cpu_scale(void *ctx, double factor, const lt_view *x, const lt_view *y)
 {
-    if (!fast(x, x, y))
-        return scale_strided(ctx, factor, x, y);
-    job j = make_job(ctx, x, x, y);
-    j.number = factor;
-    lt_parallel(lt_cpu_count(y), GRAIN, scale_chunk, &j);
-    return LT_OK;
+    return run(ctx, scale_chunk, factor, x, x, y) ? LT_OK : scale_strided(ctx, factor, x, y);
 }
 
 static void narrow_chunk(void *context, int64_t begin, int64_t end, int64_t chunk)

@@ -13,6 +13,7 @@ typedef struct job {
     const lt_pool2d_config *config;
     const lt_view *x, *y, *index; /* of gradients: dx, dy[0], index */
     const lt_view *second;        /* dy[1] */
+    bool mean;
     float *part;
 } job;
 
@@ -56,8 +57,8 @@ static float mean_factor(const lt_pool2d_config *config)
     return 1 / ((float)config->kernel_h * (float)config->kernel_w);
 }
 
-/* One row of y. */
-static void max_row(void *context, int64_t begin, int64_t end, int64_t chunk)
+/* One row of y: the largest of each window, or their mean. */
+static void window_row(void *context, int64_t begin, int64_t end, int64_t chunk)
 {
     (void)chunk;
     const job *j = context;
@@ -74,7 +75,10 @@ static void max_row(void *context, int64_t begin, int64_t end, int64_t chunk)
             in.x = pixel_at(j, ((n * h + top) * w + left) * c);
             in.y = (char *)j->y->data + (size_t)out * j->size;
             in.index = j->index ? (uint8_t *)j->index->data + out : NULL;
-            j->kernels->of[j->store].max_window(&in);
+            if (j->mean)
+                j->kernels->of[j->store].sum_window(&in, mean_factor(g));
+            else
+                j->kernels->of[j->store].max_window(&in);
         }
     }
 }
@@ -87,7 +91,7 @@ lt_status lt_cpu_maxpool2d(void *ctx, const lt_pool2d_config *config, const lt_v
         return lt_backend_ref()->maxpool2d(ctx, config, x, y, index);
     job j = make_job(ctx, config, x, y);
     j.index = lt_cpu_has(index) ? index : NULL;
-    lt_parallel(y->shape.dim[0] * y->shape.dim[2], 1, max_row, &j);
+    lt_parallel(y->shape.dim[0] * y->shape.dim[2], 1, window_row, &j);
     return LT_OK;
 }
 
@@ -176,28 +180,6 @@ static void mean_image(void *context, int64_t begin, int64_t end, int64_t chunk)
     }
 }
 
-/* One row of y. */
-static void mean_row(void *context, int64_t begin, int64_t end, int64_t chunk)
-{
-    (void)chunk;
-    const job *j = context;
-    const lt_pool2d_config *g = j->config;
-    const int64_t *d = j->x->shape.dim, c = d[1], h = d[2], w = d[3];
-    const int64_t p_rows = j->y->shape.dim[2], q_cols = j->y->shape.dim[3];
-    lt_max_window in = {.channels = c, .stride = w * c};
-    for (int64_t row = begin; row < end; row++) {
-        const int64_t n = row / p_rows, top = row % p_rows * g->stride_h - g->pad_h;
-        clip(top, g->kernel_h, h, &in.r0, &in.r1);
-        for (int64_t q = 0; q < q_cols; q++) {
-            const int64_t left = q * g->stride_w - g->pad_w;
-            clip(left, g->kernel_w, w, &in.s0, &in.s1);
-            in.x = pixel_at(j, ((n * h + top) * w + left) * c);
-            in.y = (char *)j->y->data + (size_t)((row * q_cols + q) * c) * j->size;
-            j->kernels->of[j->store].sum_window(&in, mean_factor(g));
-        }
-    }
-}
-
 lt_status lt_cpu_avgpool2d(void *ctx, const lt_pool2d_config *config, const lt_view *x,
                            const lt_view *y)
 {
@@ -206,7 +188,8 @@ lt_status lt_cpu_avgpool2d(void *ctx, const lt_pool2d_config *config, const lt_v
         return lt_backend_ref()->avgpool2d(ctx, config, x, y);
     job j = make_job(ctx, config, x, y);
     if (!is_global(config, x)) {
-        lt_parallel(y->shape.dim[0] * y->shape.dim[2], 1, mean_row, &j);
+        j.mean = true;
+        lt_parallel(y->shape.dim[0] * y->shape.dim[2], 1, window_row, &j);
         return LT_OK;
     }
     size_t bytes = (size_t)lt_cpu_count(y) * sizeof(float);
