@@ -9,17 +9,12 @@
 
 #include <string.h>
 
-enum { HEIGHT = 2, WIDTH = 3 }; /* dimensions of a shape */
+typedef lt_conv_axis axis;
 
-/* A convolution along one dimension of the image. */
-typedef struct axis {
-    int64_t size, taps, outputs, stride, pad, dilation;
-} axis;
-
-static axis along(const lt_conv_form *f, int dim)
+lt_conv_axis lt_conv_along(const lt_conv_form *f, int dim)
 {
     const lt_conv2d_config *c = &f->config;
-    const bool h = dim == HEIGHT;
+    const bool h = dim == LT_CONV_HEIGHT;
     return (axis){.size = f->x.dim[dim],
                   .taps = f->w.dim[dim],
                   .outputs = f->y.dim[dim],
@@ -34,15 +29,19 @@ static bool meets_image(const axis *a, int64_t output, int64_t tap)
     return at >= 0 && at < a->size;
 }
 
+bool lt_conv_is_idle(const lt_conv_axis *a, int64_t tap)
+{
+    for (int64_t output = 0; output < a->outputs; output++)
+        if (meets_image(a, output, tap))
+            return false;
+    return true;
+}
+
 static bool has_idle_tap(axis a)
 {
-    for (int64_t tap = 0; tap < a.taps; tap++) {
-        bool meets = false;
-        for (int64_t output = 0; output < a.outputs && !meets; output++)
-            meets = meets_image(&a, output, tap);
-        if (!meets)
+    for (int64_t tap = 0; tap < a.taps; tap++)
+        if (lt_conv_is_idle(&a, tap))
             return true;
-    }
     return false;
 }
 
@@ -66,17 +65,20 @@ static bool is_padded_widely(axis a)
 
 static bool taps_in_padding_only(const lt_conv_form *f)
 {
-    return has_idle_tap(along(f, HEIGHT)) || has_idle_tap(along(f, WIDTH));
+    return has_idle_tap(lt_conv_along(f, LT_CONV_HEIGHT))
+           || has_idle_tap(lt_conv_along(f, LT_CONV_WIDTH));
 }
 
 static bool outputs_in_padding_only(const lt_conv_form *f)
 {
-    return has_idle_output(along(f, HEIGHT)) || has_idle_output(along(f, WIDTH));
+    return has_idle_output(lt_conv_along(f, LT_CONV_HEIGHT))
+           || has_idle_output(lt_conv_along(f, LT_CONV_WIDTH));
 }
 
 static bool padded_widely(const lt_conv_form *f)
 {
-    return is_padded_widely(along(f, HEIGHT)) || is_padded_widely(along(f, WIDTH));
+    return is_padded_widely(lt_conv_along(f, LT_CONV_HEIGHT))
+           || is_padded_widely(lt_conv_along(f, LT_CONV_WIDTH));
 }
 
 static bool dilated(const lt_conv_form *f)
@@ -99,7 +101,7 @@ static bool strided_by_3(const lt_conv_form *f)
 static bool strided_1x1_of_few_channels(const lt_conv_form *f)
 {
     enum { BLOCK = 16 };
-    return f->w.dim[1] < BLOCK && f->w.dim[HEIGHT] == 1 && f->w.dim[WIDTH] == 1
+    return f->w.dim[1] < BLOCK && f->w.dim[LT_CONV_HEIGHT] == 1 && f->w.dim[LT_CONV_WIDTH] == 1
            && (f->config.stride_h > 1 || f->config.stride_w > 1);
 }
 
@@ -109,7 +111,7 @@ static bool strided_1x1_of_few_channels(const lt_conv_form *f)
  * reorder_size. */
 static bool is_stride_wider_than_row(const lt_conv_form *f)
 {
-    const axis a = along(f, WIDTH);
+    const axis a = lt_conv_along(f, LT_CONV_WIDTH);
     return f->w.dim[1] == 1 && a.outputs == 1 && a.size + a.pad < a.stride;
 }
 
@@ -119,7 +121,7 @@ static bool is_stride_wider_than_row(const lt_conv_form *f)
  * bdb_loop_avx512: corrected in 3.1. */
 static bool has_right_padding_wider_than_tail(const lt_conv_form *f)
 {
-    const axis a = along(f, WIDTH);
+    const axis a = lt_conv_along(f, LT_CONV_WIDTH);
     const int64_t right = (a.taps - 1) * a.dilation + a.outputs - a.size - a.pad;
     return a.stride == 1 && right > 1 && a.pad <= right && a.outputs >= 2 * right - 1;
 }

@@ -13,6 +13,17 @@ typedef struct lt_conv_form {
     lt_shape x, w, y;
 } lt_conv_form;
 
+/* A convolution along one dimension of the image. */
+typedef struct lt_conv_axis {
+    int64_t size, taps, outputs, stride, pad, dilation;
+} lt_conv_axis;
+
+enum { LT_CONV_HEIGHT = 2, LT_CONV_WIDTH = 3 }; /* dimensions of a shape */
+
+lt_conv_axis lt_conv_along(const lt_conv_form *form, int dim);
+/* Whether all outputs multiply this tap with padding. */
+bool lt_conv_is_idle(const lt_conv_axis *a, int64_t tap);
+
 /* Implementations of one direction that are wrong for some forms. */
 typedef struct lt_conv_rule {
     const char *name;
