@@ -74,8 +74,6 @@ LT_API LT_MUST_CHECK lt_status lt_time_fit(lt_time_model *out, const lt_time_poi
                                            size_t count);
 /** Seconds of a step, in the unit of the points. */
 LT_API double lt_time_predict(const lt_time_model *model, double ranks, double scale);
-/** More than twice as many ranks as were measured, or fewer than half. */
-LT_API bool lt_time_is_beyond(const lt_time_model *model, double ranks);
 
 /* --- Loss after so many steps --- */
 
@@ -89,8 +87,8 @@ typedef struct lt_loss_point {
     double ranks, step, loss; /**< step: from 1 on */
 } lt_loss_point;
 
-/** log10(loss - floor) = intercept + x . terms(i, m) after i steps on m ranks; the terms are those of
- *  lt_loss_terms(). */
+/** log10(loss - floor) = intercept + x . terms after i steps on m ranks, of the terms i, sqrt i, i/m, i/m^2, log i,
+ *  log i / m, log i log m, 1/i, log m, 1/m, m. The last one is not used with three numbers of ranks. */
 typedef struct lt_loss_model {
     double floor, intercept, x[LT_LOSS_TERMS];
     double penalty;     /**< of the Lasso, of terms with deviation 1 */
@@ -100,9 +98,6 @@ typedef struct lt_loss_model {
     double held_out;    /**< the same, each of fits to the other numbers of ranks */
 } lt_loss_model;
 
-/** terms [LT_LOSS_TERMS]: i, sqrt i, i/m, i/m^2, log i, log i / m, log i log m, 1/i, log m, 1/m, m. The last one is
- *  not used with three numbers of ranks. */
-LT_API void lt_loss_terms(double *terms, double ranks, double step);
 /**
  * Fits the Lasso, its penalty by leaving out each number of ranks in turn, and the floor: that of the largest profile
  * likelihood of log10(loss - floor), with the errors of what was left out; not below 0 unless a loss is.
@@ -122,7 +117,5 @@ LT_API double lt_loss_predict(const lt_loss_model *model, double ranks, double s
  *  the steps that were measured: both numbers). */
 LT_API LT_MUST_CHECK lt_status lt_loss_steps(double *steps, const lt_loss_model *model,
                                              double ranks, double goal);
-/** More than twice as many ranks or steps as were measured, or fewer than half the ranks. */
-LT_API bool lt_loss_is_beyond(const lt_loss_model *model, double ranks, double step);
 
 #endif

@@ -9,7 +9,7 @@
 
 #include <math.h>
 
-void lt_loss_terms(double *terms, double ranks, double step)
+static void terms_of(double *terms, double ranks, double step)
 {
     const double i = step, m = ranks;
     const double value[LT_LOSS_TERMS] = {
@@ -27,15 +27,10 @@ void lt_loss_terms(double *terms, double ranks, double step)
 double lt_loss_predict(const lt_loss_model *model, double ranks, double step)
 {
     double term[LT_LOSS_TERMS], sum = model->intercept;
-    lt_loss_terms(term, ranks, step);
+    terms_of(term, ranks, step);
     for (int j = 0; j < LT_LOSS_TERMS; j++)
         sum += model->x[j] * term[j];
     return model->floor + pow(10, sum);
-}
-
-bool lt_loss_is_beyond(const lt_loss_model *model, double ranks, double step)
-{
-    return ranks > 2 * model->most || ranks < model->least / 2 || step > 2 * model->last;
 }
 
 /* Between two steps of the search the loss is taken to fall, or to have been reached at the earlier one. */
@@ -102,7 +97,7 @@ static void standardise(losses *s, int folds)
 {
     const double n = (double)s->count;
     for (size_t i = 0; i < s->count; i++)
-        lt_loss_terms(s->a + i * LT_LOSS_TERMS, s->point[i].ranks, s->point[i].step);
+        terms_of(s->a + i * LT_LOSS_TERMS, s->point[i].ranks, s->point[i].step);
     for (size_t j = 0; j < LT_LOSS_TERMS; j++) {
         double sum = 0, square = 0;
         for (size_t i = 0; i < s->count; i++)

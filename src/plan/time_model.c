@@ -24,11 +24,6 @@ double lt_time_predict(const lt_time_model *model, double ranks, double scale)
     return sum;
 }
 
-bool lt_time_is_beyond(const lt_time_model *model, double ranks)
-{
-    return ranks > 2 * model->most || ranks < model->least / 2;
-}
-
 static bool is_positive(double x)
 {
     return x > 0 && isfinite(x);

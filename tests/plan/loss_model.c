@@ -164,16 +164,6 @@ static void the_first_step_with_a_goal_is_found(void **state)
     assert_near(steps, 1, 0);
 }
 
-static void beyond_begins_at_twice_what_was_measured(void **state)
-{
-    (void)state;
-    const lt_loss_model model = {.least = 2, .most = 8, .last = 100};
-    assert_false(lt_loss_is_beyond(&model, 16, 200));
-    assert_true(lt_loss_is_beyond(&model, 17, 200));
-    assert_true(lt_loss_is_beyond(&model, 16, 201));
-    assert_true(lt_loss_is_beyond(&model, 0.9, 1));
-}
-
 static void too_little_is_said_with_both_numbers(void **state)
 {
     (void)state;
@@ -209,7 +199,6 @@ int main(void)
         cmocka_unit_test(a_floor_may_be_below_0_where_losses_are),
         cmocka_unit_test(a_size_that_was_not_measured_is_predicted),
         cmocka_unit_test(the_first_step_with_a_goal_is_found),
-        cmocka_unit_test(beyond_begins_at_twice_what_was_measured),
         cmocka_unit_test(too_little_is_said_with_both_numbers),
     };
     return cmocka_run_group_tests(rows, NULL, NULL);

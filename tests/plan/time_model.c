@@ -111,16 +111,6 @@ static void the_error_of_what_was_left_out_is_its_own(void **state)
     assert_near(model.error, sqrt(sum), 1e-12);
 }
 
-static void beyond_begins_at_twice_the_ranks(void **state)
-{
-    (void)state;
-    const lt_time_model model = {.least = 2, .most = 8};
-    assert_false(lt_time_is_beyond(&model, 16));
-    assert_true(lt_time_is_beyond(&model, 17));
-    assert_false(lt_time_is_beyond(&model, 1));
-    assert_true(lt_time_is_beyond(&model, 0.9));
-}
-
 static void too_little_is_said_with_both_numbers(void **state)
 {
     (void)state;
@@ -153,7 +143,6 @@ int main(void)
         cmocka_unit_test(three_numbers_of_ranks_and_two_scales_are_enough),
         cmocka_unit_test(weighted_rows_predict_more_ranks_better),
         cmocka_unit_test(the_error_of_what_was_left_out_is_its_own),
-        cmocka_unit_test(beyond_begins_at_twice_the_ranks),
         cmocka_unit_test(too_little_is_said_with_both_numbers),
     };
     return cmocka_run_group_tests(rows, NULL, NULL);
