@@ -11,7 +11,7 @@ enum { SENT_BLOCKS = 16 };
 /* A block of the ring. */
 typedef struct lt_sent {
     lt_scalars scalars;
-    uint64_t event; /* of the main queue, behind its copy */
+    uint64_t event; /* of the main queue, after its copy */
 } lt_sent;
 
 lt_status lt_optim_make_scalars(lt_optim *o)

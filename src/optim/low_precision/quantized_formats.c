@@ -286,7 +286,7 @@ typedef struct block_scale {
     float most, s; /* the largest magnitude, and as it is read back */
 } block_scale;
 
-/* Of the largest magnitude it is the last level, whichever way the scale was rounded. */
+/* The largest magnitude has the last level, whichever way the scale was rounded. */
 static void signed_codes(const coded *c, const float *x, int count, block_scale scale,
                          const uint16_t *draws, int *code)
 {

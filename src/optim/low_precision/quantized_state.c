@@ -137,7 +137,7 @@ static void negate_diagonal(float *x, int64_t n)
         x[i * (n + 1)] = -x[i * (n + 1)];
 }
 
-/* Whether a square is a shown Cholesky factor: a factor has no negative diagonal. */
+/* Returns true for a shown Cholesky factor: a factor has no negative diagonal. */
 static bool is_cholesky(const lt_tensor *t)
 {
     const int64_t n = lt_tensor_shape(t).dim[0];
@@ -207,7 +207,7 @@ lt_status lt_quantized_convert(lt_tensor *shown, bool *converted)
     return st;
 }
 
-/* What was kept in these levels has them still. */
+/* State that was kept in these levels before comes out unchanged. */
 static lt_status see_rounding(lt_quantized *q, const lt_tensor *shown)
 {
     lt_tensor *now = NULL;

@@ -21,7 +21,7 @@ typedef struct lt_quantized {
     bool rounded;                /* a root that lt_quantized_take() could not have as it was */
 } lt_quantized;
 
-/* Of the state of a block of a parameter, whichever rank has it. */
+/* Returns the key of the draws of a block's state, the same on whichever rank has it. */
 uint64_t lt_quantized_key(const char *param, const char *state, int block);
 /* Zeros. The device's memory is the host's, its state f32. Errors: LT_E_UNSUPPORTED (it is not; names what),
  * LT_E_NOMEM. */
@@ -29,7 +29,7 @@ LT_MUST_CHECK lt_status lt_quantized_new(lt_quantized **out, lt_device *device,
                                          lt_quantized_format format, lt_shape shape,
                                          const int64_t *stride, uint64_t key);
 void lt_quantized_free(lt_quantized **q);
-/* Whether a device can have it. what: "--state-dtype int8 of adam". Errors: LT_E_UNSUPPORTED. */
+/* Checks that a device can have it. what: "--state-dtype int8 of adam". Errors: LT_E_UNSUPPORTED. */
 LT_MUST_CHECK lt_status lt_quantized_check(const lt_device *device, const char *what);
 
 /* Its values as a new tensor; of a Cholesky factor C, C C^T. */
@@ -38,7 +38,7 @@ LT_MUST_CHECK lt_status lt_quantized_open(const lt_quantized *q, lt_tensor **out
  * (moments and factors) are rounded stochastically; 0: to nearest, as roots and bases always are. */
 void lt_quantized_store(lt_quantized *q, lt_tensor *dense, int64_t attempt);
 
-/* What a checkpoint has of it: its values. Of a Cholesky factor C: C's lower triangle with a negative
+/* The values that a checkpoint stores. Of a Cholesky factor C: C's lower triangle with a negative
  * diagonal, and above it the errors of the codes, transposed. */
 LT_MUST_CHECK lt_status lt_quantized_show(const lt_quantized *q, lt_tensor **out);
 /* From a checkpoint, whichever of both it has; the tensor's contents are lost. */

@@ -20,7 +20,7 @@
 
 enum { USUAL_ITERATIONS = 5, EXPRESS = 8 };
 static const double usual[3] = {3.4445, -4.7750, 2.0315}; /* Jordan's */
-/* Of |X|, and so of the polynomials but the last: their algorithm 1. */
+/* Factor of |X|, and so of the polynomials but the last: their algorithm 1. */
 static const double safety = 1.01;
 static const double express[EXPRESS][3] = {
     {8.28721201814563, -23.595886519098837, 17.300387312530933},

@@ -15,8 +15,8 @@ typedef struct lt_orthogonal_job {
 
 /* Memory for batches of so many matrices at most. Zeroed before lt_orthogonal_open(). */
 typedef struct lt_orthogonal {
-    lt_tensor *a, *b; /* squares of a batch behind each other */
-    lt_tensor *norms; /* f64: of each matrix, and behind them the number 1 */
+    lt_tensor *a, *b; /* squares of a batch, one after the other */
+    lt_tensor *norms; /* f64: of each matrix, then the number 1 */
     lt_tensor *one;   /* [1]: the number 1 */
     lt_vec_job *vec;
     lt_gram_job *gram;
@@ -34,10 +34,10 @@ void lt_orthogonal_close(lt_orthogonal *o);
 /* x of each job becomes its orthogonal factor; y is overwritten. */
 lt_status lt_orthogonal_run(lt_orthogonal *o, const lt_optim *optim,
                             const lt_orthogonalization *how, lt_orthogonal_job *job, size_t count);
-/* Whether x and y are in each other's place behind that. */
+/* Returns true if x and y are in each other's place after that. */
 bool lt_orthogonal_swaps(const lt_orthogonalization *how);
 int lt_orthogonal_iterations(const lt_orthogonalization *how);
-/* Whether it is the device's work alone. */
+/* Returns true if it is the device's work alone. */
 static inline bool lt_orthogonal_is_capturable(const lt_orthogonalization *how)
 {
     return how->method != LT_ORTHOGONAL_SVD;

@@ -30,7 +30,7 @@ static void rotate(double *a, double *b, double c, double s, int64_t count)
     }
 }
 
-/* Whether rows i and j were orthogonal already. */
+/* Returns true if rows i and j were orthogonal already. */
 static bool turn(double *x, double *j, int64_t rows, int64_t cols, int64_t p, int64_t q)
 {
     double *a = x + p * cols, *b = x + q * cols;

@@ -80,7 +80,7 @@ static lt_view row(const lt_trust *t, lt_trust_row which, int64_t count)
     return v;
 }
 
-/* The number 1 lies behind the rows: vec multiplies by a quotient. */
+/* The number 1 is stored after the rows: vec multiplies by a quotient. */
 void lt_trust_scale(const lt_trust *t, size_t i, lt_vec_job *job)
 {
     if (t->column[i] < 0)

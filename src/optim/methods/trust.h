@@ -1,4 +1,4 @@
-/* What LARS and LAMB share: parameters in batches, so that scratch memory stays small, the norms of a
+/* Common to LARS and LAMB: parameters in batches, so that scratch memory stays small, the norms of a
  * batch, and its trust ratios. A batch is a list of batched kernels, each of them one call of the backend
  * with a job per parameter. */
 #ifndef LT_OPTIM_TRUST_H
@@ -41,7 +41,7 @@ typedef struct lt_trust_batch {
 lt_status lt_trust_new(lt_optim **out, const lt_optim_ops *ops, const lt_params *params,
                        double weight_decay, lt_decay_scope scope);
 void lt_trust_destroy(lt_optim *self);
-/* Whether the first step made the scratch memory. */
+/* Returns true once the first step has made the scratch memory. */
 bool lt_trust_is_prepared(const lt_optim *self);
 
 typedef lt_status lt_trust_fn(lt_trust *t, lt_trust_batch batch);

@@ -51,7 +51,7 @@ static void *reserve(lt_optim_rows *r, size_t bytes)
 
 /* --- Texts --- */
 
-/* Appends to a text that starts as NULL, behind between if it has something. */
+/* Appends to a text that starts as NULL, after `between` unless it is empty. */
 static LT_PRINTF(4, 5) void append(lt_optim_rows *r, const char **text, const char *between,
                                    const char *fmt, ...)
 {
@@ -141,7 +141,7 @@ static void widen(lt_option *row, const lt_optim_field *f)
     row->max = fmax(row->max, f->high);
 }
 
-/* Who reads it, in which range, and what it is for. */
+/* Its readers, range and help. */
 static void describe_readers(lt_optim_rows *r, const char *name, lt_option *row)
 {
     const lt_optim_family *f;
@@ -163,7 +163,7 @@ static void describe_readers(lt_optim_rows *r, const char *name, lt_option *row)
     row->help = row->help ? row->help : "";
 }
 
-/* after: the field that --help lists it behind, or NULL. */
+/* after: the field before it in --help, or NULL. */
 static lt_option describe(lt_optim_rows *r, const lt_optim_field *field, const char *group,
                           const char *after)
 {
@@ -207,7 +207,7 @@ static bool has_row(const table *t, const char *field)
     return false;
 }
 
-/* A new field stands behind the one before it in its own family, if that is there. */
+/* A new field stands after the one before it in its own family, if that is there. */
 static void add_fields(lt_optim_rows *r, table *t, const lt_optim_family *f, bool common)
 {
     const char *after = NULL;
@@ -349,7 +349,7 @@ static const lt_optim_preset *find_preset(const lt_optim_family *family, const l
     return NULL;
 }
 
-/* What the user says, over the preset. */
+/* Overrides the preset by the user's flag. */
 static lt_status take_flag(const lt_optim_field *f, void *config, const lt_options *o)
 {
     char text[NUMBER];
@@ -391,7 +391,7 @@ static lt_status check_read(const lt_optim_field *f, void *config, const lt_opti
     return list ? LT_OK : lt_field_set(f, config, text);
 }
 
-/* What a preset has, in place of what an earlier call left. */
+/* Replaces an earlier call's list by the preset's. */
 static lt_status show_list(const lt_optim_field *f, const void *config, lt_option_row *row)
 {
     char text[4 * NUMBER] = "";

@@ -1,4 +1,4 @@
-/* Inside of the registry of optimizers: its built-in rows, and values of their fields. */
+/* Private declarations of the registry of optimizers: its built-in rows. */
 #ifndef LT_OPTIM_REGISTRY_H
 #define LT_OPTIM_REGISTRY_H
 
@@ -13,7 +13,7 @@
 LT_OPTIM_FAMILIES(LT_OPTIM_DECLARE)
 #undef LT_OPTIM_DECLARE
 
-/* Whether a row can be used: its name and fields are unique, defaults are in range, and what another
+/* Checks that a row can be used: its name and fields are unique, defaults are in range, and what another
  * of count families calls the same is the same. Errors: LT_E_ARG, naming family and field. */
 lt_status lt_optim_check_family(const lt_optim_family *family, const lt_optim_family *const *known,
                                 size_t count);

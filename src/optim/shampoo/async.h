@@ -4,13 +4,13 @@
 
 #include "optim/shampoo/shampoo.h"
 
-/* Whether this step starts roots on the async thread. */
+/* Returns true if this step starts roots on the async thread. */
 bool lt_shampoo_starts_async(const lt_shampoo *s);
 /* Starts the roots of all active blocks on a thread; they are swapped in f steps from now. */
 lt_status lt_shampoo_start_async(lt_shampoo *s);
 /* Swaps in the roots that are due in this step; waits for them. */
 lt_status lt_shampoo_swap(lt_shampoo *s);
-/* Whether this step does. */
+/* Returns true if this step does. */
 bool lt_shampoo_swaps(const lt_shampoo *s);
 /* Waits for the thread, so that the pending roots are complete. Errors: the thread's; then nothing
  * is pending any more. */

@@ -10,7 +10,7 @@ typedef bool lt_vec_rule(const lt_shampoo *s, lt_block *block, lt_vec_job *job);
 lt_status lt_shampoo_vec(lt_shampoo *s, lt_block_batch batch, lt_vec_rule *rule);
 
 /* The same for several rules, which see a block by turns: all elements pass once where the backend
- * can do that. Views of a block's jobs have one shape. A NULL is no rule. ends: p is not wanted behind them. */
+ * can do that. Views of a block's jobs have one shape. A NULL is no rule. ends: p is not used after them. */
 lt_status lt_shampoo_vecs(lt_shampoo *s, lt_block_batch batch, lt_vec_rule *const *rule,
                           size_t count, bool ends);
 

@@ -7,7 +7,7 @@
 
 #include "lather/ext/fail.h"
 
-/* Whether a * b <= limit, without overflow. */
+/* Returns true if a * b <= limit, without overflow. */
 static bool fits(int64_t a, int64_t b, int64_t limit)
 {
     return limit == LT_NO_LIMIT || b <= limit / a;

@@ -1,4 +1,4 @@
-/* What happens to blocks whose roots failed. A matrix without a new root keeps its old one; a block
+/* Failure policy of blocks whose roots failed. A matrix without a new root keeps its old one; a block
  * counts the refreshes in a row in which any of its matrices failed, as the paper's implementation
  * does. Beyond the tolerated number the policy decides: the step fails, or the old roots stay on, or
  * the factor is taken for its diagonal, which always has a root:
@@ -34,7 +34,7 @@ static int by_value(const void *x, const void *y)
     return (a->value > b->value) - (a->value < b->value);
 }
 
-/* What damping adds to eigenvalues, and their powers: the eigenvalues of a diagonal matrix are its
+/* Damped eigenvalues, and their powers: the eigenvalues of a diagonal matrix are its
  * entries. false: one has none. */
 static bool powers_of(const lt_shampoo *s, double exponent, double *value, int64_t n,
                       entry *entries)

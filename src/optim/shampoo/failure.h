@@ -1,4 +1,4 @@
-/* What happens to blocks whose roots failed. */
+/* Failure policy of blocks whose roots failed. */
 #ifndef LT_OPTIM_SHAMPOO_FAILURE_H
 #define LT_OPTIM_SHAMPOO_FAILURE_H
 

@@ -52,7 +52,7 @@ lt_status lt_shampoo_graft_only(lt_shampoo *s, lt_block_batch batch)
     return LT_OK;
 }
 
-/* Of each block two norms, of graft(u) and of p. */
+/* Each block has two norms, of graft(u) and of p. */
 enum { OF_GRAFT, OF_P, NORMS };
 
 static double *norms_at(const lt_shampoo *s, size_t block)

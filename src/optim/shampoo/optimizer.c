@@ -40,7 +40,7 @@ static void make_blocks(lt_shampoo *s)
     }
 }
 
-/* Whether the solver can take the roots of all blocks, here or at their owners. */
+/* Checks that the solver can take the roots of all blocks, here or at their owners. */
 static lt_status check_roots(const lt_shampoo *s)
 {
     for (size_t i = 0; i < s->count; i++)
@@ -84,7 +84,7 @@ static lt_status check_backend(const lt_shampoo *s)
     return lt_optim_need(&s->base, be->frobenius != NULL, "frobenius");
 }
 
-/* What is the host's work: kept factors, and steps of factors that differ. */
+/* Refuses on a GPU the work of the host: kept factors, and factors that skip steps. */
 static lt_status check_host(const lt_shampoo *s)
 {
     const lt_shampoo_config *c = &s->config;

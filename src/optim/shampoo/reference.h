@@ -5,7 +5,7 @@
 
 #include "lather/shampoo.h"
 
-/* What the presets made of the reference's have in common with it. */
+/* Settings that presets derived from the reference share with it. */
 #define LT_SHAMPOO_REFERENCE_REST                                                  \
     .beta3 = -1, .max_preconditioner_dim = 1024, .start_preconditioning_step = -1, \
     .use_bias_correction = true, .grafting_beta2 = -1, .target_dimensionality = 1

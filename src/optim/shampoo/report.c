@@ -1,4 +1,4 @@
-/* What Shampoo tells of itself: blocks, and statistics of a step. */
+/* lather/shampoo_report.h: blocks, and statistics of a step. */
 
 #include "optim/shampoo/assign.h"
 #include "optim/shampoo/state.h"

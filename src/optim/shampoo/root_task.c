@@ -90,7 +90,7 @@ lt_status lt_shampoo_root_jobs(lt_shampoo *s, const lt_root_task *tasks, size_t 
     return lt_optim_vec(&s->base, s->vec, count);
 }
 
-/* Whether factors were not updated; roots stay then, too. A device with a queue has a refresh only where the host has seen
+/* Finds out if factors were not updated; roots stay then, too. A device with a queue has a refresh only where the host has seen
  * that the step is none of these: reading it again would wait for the factors. */
 static lt_status is_skipped(const lt_shampoo *s, bool *skipped)
 {

@@ -41,7 +41,7 @@ lt_status lt_shampoo_set_exponents(void *config, const char *text)
     return LT_OK;
 }
 
-/* Of the first order that has its own; no preset has more. */
+/* Writes the first order that has its own; no preset has more. */
 void lt_shampoo_write_exponents(const void *config, char *text, size_t size)
 {
     const lt_exponents *e = &((const lt_shampoo_config *)config)->inverse_exponent;

@@ -28,12 +28,12 @@ static inline bool lt_shampoo_has_factors(const lt_shampoo_config *c)
     return c->preconditioner != LT_PRECONDITIONER_SPECTRAL
            && c->preconditioner != LT_PRECONDITIONER_SIGN;
 }
-/* Whether the grafted method has a second moment. */
+/* Returns true if the grafted method has a second moment. */
 static inline bool lt_shampoo_has_graft_moment(const lt_shampoo_config *c)
 {
     return c->grafting != LT_GRAFTING_NONE && c->grafting != LT_GRAFTING_SGD;
 }
-/* Whether weight decay depends on the largest learning rate. */
+/* Returns true if weight decay depends on the largest learning rate. */
 static inline bool lt_shampoo_decays_by_lr(const lt_shampoo_config *c)
 {
     return c->decay_type == LT_DECAY_CORRECTED || c->decay_type == LT_DECAY_INDEPENDENT;
@@ -52,7 +52,7 @@ static inline double lt_shampoo_factor_weight(const lt_shampoo_config *c)
 {
     return c->beta2 >= 1 || c->drop_weighting ? 1 : 1 - lt_shampoo_factor_keep(c);
 }
-/* Whether factors and roots are kept in another form than they are used in. */
+/* Returns true if factors and roots are kept in another form than they are used in. */
 static inline bool lt_shampoo_keeps_factors(const lt_shampoo_config *c)
 {
     return c->factor_dtype != LT_STATE_F32 || c->packed_factors;

@@ -1,4 +1,4 @@
-/* Inside of Shampoo. A step is a list of batched kernels, each of them one call of the
+/* Private declarations of Shampoo. A step is a list of batched kernels, each of them one call of the
  * backend with a job per block:
  *
  *   gather     G = gradient (+ weight_decay * W)                    step.c
@@ -37,7 +37,7 @@ typedef struct lt_factor {
     lt_tensor *pending, *pending_power; /* the new roots, once computed */
     int64_t pending_status;             /* or the lt_status of why not */
 
-    /* What gram, root and diagonal are opened from where they are used: kept.c. Else NULL. */
+    /* Quantized stores that gram, root and diagonal are opened from where they are used: kept.c. NULL if absent. */
     struct lt_quantized *kept_gram, *kept_root, *kept_diagonal;
 } lt_factor;
 
@@ -135,7 +135,7 @@ static inline lt_vec_factor lt_shampoo_bias(const lt_shampoo *s, const lt_block 
         .bias = 1, .base = c->beta2, .missed = lt_optim_missed(&s->base, b->slot)};
 }
 
-/* Of factors: the weights' sum is that of the gradients they have seen. */
+/* The same for factors: the weights' sum is that of the gradients they have seen. */
 static inline lt_vec_factor lt_shampoo_factor_bias(const lt_shampoo *s, const lt_block *b)
 {
     lt_vec_factor f = lt_shampoo_bias(s, b);
@@ -143,7 +143,7 @@ static inline lt_vec_factor lt_shampoo_factor_bias(const lt_shampoo *s, const lt
     return f;
 }
 
-/* Whether this step is before the first roots. */
+/* Returns true before the first roots. */
 static inline bool lt_shampoo_is_early(const lt_shampoo *s)
 {
     return s->base.attempt < s->config.start_preconditioning_step;

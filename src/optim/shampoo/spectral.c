@@ -145,7 +145,7 @@ static bool lengthen(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
     return true;
 }
 
-/* Of each block: the root of its sum of magnitudes. */
+/* The root of each block's sum of magnitudes. */
 static lt_status measure_magnitudes(lt_shampoo *s, lt_block_batch batch)
 {
     LT_TRY(lt_shampoo_vec(s, batch, sign));

@@ -47,7 +47,7 @@ void lt_block_plan(const lt_shampoo_config *c, lt_block *b)
         plan_dim(c, b, d);
 }
 
-/* What a tensor starts as. */
+/* Initial values of a tensor. */
 typedef enum start { ZEROS, ONES, IDENTITY } start;
 
 enum { BLOCK_STATES = 5 * LT_MAX_DIMS + 4, NAME = 32 };
@@ -94,7 +94,7 @@ static int list_pending(lt_block *b, int d, bool power, state *list)
     return count;
 }
 
-/* What dimension d of a block keeps. */
+/* State of dimension d of a block. */
 static int list_factor(const lt_shampoo *s, lt_block *b, int d, state *list)
 {
     const bool corrected = lt_shampoo_is_corrected(&s->config);
@@ -169,7 +169,7 @@ static lt_status set_identity(const lt_shampoo *s, lt_tensor *square)
     return be->vec(ctx, &job, 1, NULL);
 }
 
-/* Whether it is kept in another form, which. */
+/* Returns true if it is kept in another form, *format. */
 static bool is_kept(const lt_shampoo *s, const state *what, lt_quantized_format *format)
 {
     return what->kept && lt_shampoo_kept_format(s, what->what, format);

@@ -1,10 +1,10 @@
-/* What a block keeps. */
+/* State of blocks. */
 #ifndef LT_OPTIM_SHAMPOO_STATE_H
 #define LT_OPTIM_SHAMPOO_STATE_H
 
 #include "optim/shampoo/shampoo.h"
 
-/* Whether its dimensions keep factors, and which exponents: by the config and its box. */
+/* Decides by the config and its box which dimensions keep factors, and their exponents. */
 void lt_block_plan(const lt_shampoo_config *config, lt_block *block);
 /* State of this rank's blocks: zeros, identities. What is there already stays. */
 lt_status lt_shampoo_make_state(lt_shampoo *s);

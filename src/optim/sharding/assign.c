@@ -141,7 +141,7 @@ lt_status lt_assign_improve(const int64_t *cost, size_t count, int ranks, int *o
     return LT_OK;
 }
 
-/* What an exchange of two owners wins. */
+/* Gain of an exchange of two owners. */
 static int64_t gain(const int64_t *local, int ranks, const int *owner, size_t i, size_t k)
 {
     const int64_t *a = local + i * (size_t)ranks, *b = local + k * (size_t)ranks;

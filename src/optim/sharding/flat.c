@@ -1,4 +1,4 @@
-/* What a divided optimizer gathers, as one flat buffer: a segment per rank, in it the rank's parts in the order of all
+/* The flat buffer that a divided optimizer gathers: a segment per rank, in it the rank's parts in the order of all
  * parts, each dense in the parameter's own order of storage, and after them a status flag of the rank's step. Nothing is
  * padded: a rank sends (ranks - 1) * (its elements + 1) * the dtype's size. */
 

@@ -1,4 +1,4 @@
-/* Inside of lather/placed_optim.h.
+/* Private declarations of lather/placed_optim.h.
  *
  * A part has a *home* at its owner: its elements of the value and of the gradient. A *route* is an all-to-all
  * between boxes and homes, planned once: for each message a list of pieces, packed and unpacked by batched
@@ -32,7 +32,7 @@ typedef struct lt_piece_list {
     int64_t elements; /* of all messages so far */
 } lt_piece_list;
 
-/* In each message the pieces come behind a header of one number. */
+/* In each message the pieces follow a header of one number. */
 typedef struct lt_route {
     lt_comm *comm;
     lt_piece_list out, in;

@@ -7,7 +7,7 @@
 #include "part_norms.h"
 #include "placed.h"
 
-/* Whether a lower rank of the copy has the same box. */
+/* Returns true if a lower rank of the copy has the same box. */
 static bool has_before(const struct lt_placed *p, int rank, size_t k)
 {
     const lt_place *own = &p->place[(size_t)rank * p->own.count + k];

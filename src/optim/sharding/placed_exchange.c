@@ -152,7 +152,7 @@ static lt_status send(const lt_route *r, const lt_tensor *sent, const lt_tensor 
     return lt_request_wait(&request);
 }
 
-/* What is packed, with that header; narrow: in the communication dtype. */
+/* Sends the packed messages, with that header; narrow: in the communication dtype. */
 static lt_status exchange(lt_optim *o, const lt_route *r, double number, bool narrow)
 {
     struct lt_placed *p = lt_placed_of(o);
@@ -287,7 +287,7 @@ static bool sends_updates(const lt_shard *s)
     return s->config.dtype != LT_F32 && !s->config.gather_params;
 }
 
-/* What is sent is rounded to the communication dtype, at home too. */
+/* Rounds the update to the communication dtype, at home too. */
 static lt_status round_update(lt_optim *o)
 {
     const lt_shard *s = o->shard;

@@ -1,4 +1,4 @@
-/* Which elements go from whom to whom: the runs of each part in each rank's box, by arithmetic on indices. */
+/* Send and receive lists of a placed optimizer: the runs of each part in each rank's box, by arithmetic on indices. */
 
 #include "assign.h"
 #include "base/alloc.h"
@@ -28,7 +28,7 @@ static lt_status grow(lt_piece_list *l)
     return LT_OK;
 }
 
-/* Whether the run goes on where the piece ends, or is its next row. */
+/* Returns true if the run continues where the piece ends, or is its next row. */
 static bool extend(lt_piece *last, size_t index, int64_t at, int64_t count)
 {
     if (last->index != index)
@@ -155,7 +155,7 @@ lt_status lt_placed_prefer_local(lt_optim *o, const int64_t *cost, int *owner)
 
 /* --- Routes --- */
 
-/* Whether `rank`, of this copy, gives its elements of a part to the part's owner: the owner itself, if it is
+/* Returns true if `rank`, of this copy, gives its elements of a part to the part's owner: the owner itself, if it is
  * one of those that hold them, else one of them, by the part's number. */
 static bool is_source(const struct lt_placed *p, const lt_optim *o, size_t part, int rank)
 {
@@ -189,7 +189,7 @@ static lt_status add_part(const struct lt_placed *p, lt_optim *o, size_t part, i
     return l.status;
 }
 
-/* What goes from one rank of the world to another: to the owner of parts, or from it to who holds them. */
+/* A message from one rank of the world to another: to the owner of parts, or from it to who holds them. */
 typedef struct message {
     int from, to;
     bool pull;

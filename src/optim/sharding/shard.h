@@ -1,5 +1,5 @@
-/* Inside of lather/shard.h. A part is what one rank updates for all: a parameter, or what the
- * optimizer's own table says (Shampoo: a block). */
+/* Private declarations of lather/shard.h. A part is the unit that one rank updates for all: a parameter, or a piece
+ * by the optimizer's own table (Shampoo: a block). */
 #ifndef LT_OPTIM_SHARD_H
 #define LT_OPTIM_SHARD_H
 
@@ -23,7 +23,7 @@ typedef struct lt_part {
 
 enum { LT_PART_COUNTERS = 2 + 2 * LT_MAX_DIMS };
 
-/* What an optimizer fills in whose parts are smaller than parameters; their order is fixed. */
+/* Table of an optimizer whose parts are smaller than parameters; their order is fixed. */
 typedef struct lt_part_ops {
     size_t (*count)(const lt_optim *self);
     /* The first five members. */

@@ -1,4 +1,4 @@
-/* What every optimizer shares: how it is made and freed, state for checkpoints. */
+/* Common to all optimizers: making and freeing one, state for checkpoints. */
 
 #include "optim/step/optim.h"
 

@@ -9,7 +9,7 @@
 #include <float.h>
 #include <math.h>
 
-/* What a call needs beside its items. */
+/* Memory of a call, besides its items. */
 typedef struct work {
     const lt_root_set *set;
     lt_tensor *q, *scaled; /* eigenvectors, and their columns times roots of the powers */

@@ -8,7 +8,7 @@
 #include <string.h>
 
 /* BASIS: blocks of vectors whose span holds what is taken for an eigenvector. Items' rows are a multiple of PART, zeros
- * behind their own. */
+ * after their own. */
 enum { VECTORS = LT_RITZ_VECTORS, MOST_FACTORS = 12, BASIS = 2, BLOCKS = BASIS + 1, PART = 128 };
 
 /* Blocks of vectors [n, VECTORS] for each item: a product reads one and writes another. */
@@ -103,7 +103,7 @@ static bool as_fraction(double exponent, int *p, int *q)
     return false;
 }
 
-/* Whether factor number step, from the right, of R^(q/2) A^p R^(q/2) is A: with A in the middle the
+/* Returns true if factor number step, from the right, of R^(q/2) A^p R^(q/2) is A: with A in the middle the
  * rounding of R is magnified least. */
 static bool is_factor(int step, int p, int q)
 {

@@ -26,7 +26,7 @@ static const double *place(const queue *q, int which, size_t item)
     return (const double *)row(q, which).data + item;
 }
 
-/* Of the items' matrices, or of their results. */
+/* Norms of the items' matrices, or of their results. */
 static lt_status queue_norms(const queue *q, int which)
 {
     const lt_root_set *s = &q->set;

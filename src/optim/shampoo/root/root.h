@@ -1,4 +1,4 @@
-/* Inside of the solvers. A call of lt_root_run() becomes a set of items, all of one dtype; a solver
+/* Private declarations of the solvers. A call of lt_root_run() becomes a set of items, all of one dtype; a solver
  * is a function on a set. */
 #ifndef LT_OPTIM_SHAMPOO_ROOT_ROOT_H
 #define LT_OPTIM_SHAMPOO_ROOT_ROOT_H
@@ -9,7 +9,7 @@
 #include "lather/ext/backend.h"
 #include "lather/ext/roots.h"
 
-/* What is wanted of a matrix. */
+/* The result for a matrix. */
 typedef enum lt_root_want {
     LT_WANT_ROOT,   /* A^(-e) */
     LT_WANT_POWERS, /* Q and the eigenvalues^(-e) */

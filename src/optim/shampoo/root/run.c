@@ -105,7 +105,7 @@ static lt_status scale_by_traces(run *r)
     return r->set.be->vec(r->set.ctx, r->vec, r->count, NULL);
 }
 
-/* Of the items: epsilon, or epsilon times the largest eigenvalues. */
+/* Sets the items' epsilons, times their largest eigenvalues if relative. */
 static lt_status find_epsilons(run *r)
 {
     const lt_shampoo_config *c = r->set.config;
@@ -191,7 +191,7 @@ static lt_status store_results(const run *r)
     return count ? s->be->vec(s->ctx, r->vec, count, NULL) : LT_OK;
 }
 
-/* What was measured and is above the tolerance, or NaN, has no result. */
+/* A measured residual above the tolerance, or NaN, discards the result. */
 static void check_residuals(const run *r)
 {
     const double tolerance = r->set.tolerance;
@@ -252,13 +252,13 @@ static lt_status solve(run *r, const lt_root_method *method)
     return store_results(r);
 }
 
-/* Whether the host decides nothing before the roots are there. */
+/* Returns true if the host decides nothing before the roots are there. */
 static bool is_queued(const run *r)
 {
     return !r->set.be->host_memory && r->set.config->root_solver == LT_ROOT_RATIONAL;
 }
 
-/* What the host learns at the end, as if it had looked before: for those that are done again. */
+/* Takes the norms and epsilons that the queue read back, for matrices that are solved again. */
 static lt_status take_numbers(run *r)
 {
     const lt_root_set *s = &r->set;
