@@ -82,7 +82,7 @@ int64_t bench_process_bytes(const char *field)
 }
 
 /* A linear congruential sequence (Knuth's MMIX multiplier): fast, and speed is all that counts. */
-static double next_uniform(uint64_t *state)
+double bench_uniform(uint64_t *state)
 {
     *state = *state * 6364136223846793005U + 1442695040888963407U;
     return (double)(*state >> 11) * 0x1p-53;
@@ -96,7 +96,7 @@ lt_status bench_fill_random(lt_tensor *tensor, double bound, uint64_t seed)
     if (!host)
         return LT_E_NOMEM;
     for (int64_t i = 0; i < count; i++) {
-        double u = next_uniform(&seed);
+        double u = bench_uniform(&seed);
         if (lt_tensor_dtype(tensor) == LT_U8)
             host[i] = (unsigned char)(u * bound);
         else if (lt_tensor_dtype(tensor) == LT_I32)

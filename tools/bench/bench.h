@@ -104,6 +104,8 @@ lt_status bench_rounds(const bench_common *c, bench_round_fn *fn, void *context,
 /* A number of /proc/self/status in bytes: "VmHWM", "VmRSS"; 0 if there is none. */
 int64_t bench_process_bytes(const char *field);
 
+/* The next number in [0, 1) of a sequence. */
+double bench_uniform(uint64_t *state);
 /* Fills a tensor with numbers in [-bound, bound), or pixels, or labels below classes. */
 lt_status bench_fill_random(lt_tensor *tensor, double bound, uint64_t seed);
 /* Makes a tensor of such numbers in dtype, in the memory format. The caller owns *out. */

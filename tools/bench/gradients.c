@@ -364,16 +364,19 @@ static lt_status sum_bytes(player *p, contest *c, double *within, double *betwee
     const double steps = (double)p->s->common.steps;
     lt_reducer_bytes now, *all = calloc((size_t)ranks, sizeof *all);
     int64_t *bytes = calloc((size_t)ranks, sizeof *bytes);
-    lt_status st = all && bytes ? LT_OK : LT_E_NOMEM;
+    if (!all || !bytes) {
+        free(all);
+        free(bytes);
+        return LT_E_NOMEM;
+    }
     lt_data_parallel_sent(c->dp, &now);
     now.within -= c->sent.within;
     now.between -= c->sent.between;
-    for (int r = 0; !st && r < ranks; r++)
+    for (int r = 0; r < ranks; r++)
         bytes[r] = sizeof *all;
-    if (!st)
-        st = lt_comm_allgather_host(p->comm, &now, bytes, all);
+    const lt_status st = lt_comm_allgather_host(p->comm, &now, bytes, all);
     *within = *between = 0;
-    for (int r = 0; !st && r < ranks; r++) {
+    for (int r = 0; r < ranks && !st; r++) {
         *within += (double)all[r].within / steps;
         *between += (double)all[r].between / steps;
     }
@@ -386,15 +389,15 @@ static lt_status measure_exchange(player *p)
 {
     const bench_common c = {.warmup = WARM, .steps = p->s->common.steps};
     const bool speaks = !lt_comm_rank(p->comm), json = speaks && p->s->common.json;
-    const int64_t side = side_of(p->s);
+    const long long side = side_of(p->s);
     double ms[MOST_CONTESTS], within, between;
     LT_TRY(bench_rounds(&c, run_exchanges, p, p->contests, ms));
     if (json) {
         bench_print_head("exchange", p->device, "f32", 0);
         printf(", \"ranks\": %d, \"nodes\": %d, \"ranks_per_node\": %d, \"elements\": %lld, "
                "\"steps\": %d, \"reducers\": [",
-               lt_comm_size(p->comm), p->nodes.count, p->nodes.ranks_per_node,
-               (long long)(LAYERS * side * side), (int)c.steps);
+               lt_comm_size(p->comm), p->nodes.count, p->nodes.ranks_per_node, LAYERS * side * side,
+               (int)c.steps);
     }
     for (int i = 0; i < p->contests; i++) {
         const char *name = p->contest[i].name;

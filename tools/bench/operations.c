@@ -318,13 +318,14 @@ static void print_layer(const row *r, const settings *s, const result *p)
     fprintf(stderr, "\n");
 }
 
-static lt_status measure_layer(lt_device *const *devices, const row *r, const settings *s,
+/* other: a device with other kernels, or NULL. */
+static lt_status measure_layer(lt_device *device, lt_device *other, const row *r, const settings *s,
                                result *out)
 {
-    match m = {.count = devices[1] ? 2 : 1};
-    lt_status st = LT_OK;
-    for (int k = 0; k < m.count && !st; k++)
-        st = open_workload(&m.w[k], devices[k], r, s);
+    match m = {.count = other ? 2 : 1};
+    lt_status st = open_workload(&m.w[0], device, r, s);
+    if (!st && other)
+        st = open_workload(&m.w[1], other, r, s);
     if (!st)
         st = bench_rounds(&s->common, run_match, &m, m.count * (WRITE + 1), &out->ms[0][0]);
     for (int k = 0; k < m.count; k++)
@@ -389,19 +390,19 @@ static lt_status run_ops(lt_device *device, lt_comm *comm, const void *values)
 {
     static result results[LAYERS];
     const settings *s = values;
-    lt_device *devices[2] = {device, NULL};
+    lt_device *other = NULL;
     (void)comm;
-    lt_status st = open_other(&devices[1], s);
+    lt_status st = open_other(&other, s);
     for (int i = 0; i < LAYERS && !st; i++)
         if (strstr(layers[i].name, s->filter))
-            st = measure_layer(devices, &layers[i], s, &results[i]);
-    if (!st && devices[1]) {
+            st = measure_layer(device, other, &layers[i], s, &results[i]);
+    if (!st && other) {
         print_sums("ResNet-50", false, results);
         print_sums("ResNet-18", true, results);
     }
     if (!st && s->common.json)
         print_layers(device, &s->common, results);
-    lt_device_close(&devices[1]);
+    lt_device_close(&other);
     return st;
 }
 

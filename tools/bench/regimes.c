@@ -217,7 +217,7 @@ static lt_status map(const settings *s, const values *gbit, const values *ranks)
     size_t buckets;
     int count = 0;
     lt_cost_bucket *b = make_buckets(s, &buckets);
-    cell *cells = calloc((size_t)gbit->count * (size_t)ranks->count, sizeof *cells);
+    cell *cells = calloc((size_t)MAX_VALUES * MAX_VALUES, sizeof *cells);
     lt_status st = b && cells ? LT_OK : lt_fail(LT_E_NOMEM, "regimes: no memory");
     for (int g = 0; !st && g < gbit->count; g++)
         for (int r = 0; !st && r < ranks->count; r++) {

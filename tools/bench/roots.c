@@ -97,7 +97,8 @@ static lt_status run_solver(lt_device *device, const lt_shampoo_config *config, 
                             place *p, result *r)
 {
     const int64_t most = (int64_t)1 << 23;
-    lt_root_job *job = calloc(list->count, sizeof *job);
+    const size_t count = list->count;
+    lt_root_job *job = count ? calloc(count, sizeof *job) : NULL;
     if (!job)
         return LT_E_NOMEM;
     lt_status st = LT_OK;
@@ -269,7 +270,8 @@ static lt_status compare(lt_device *device, const settings *s, const char *name,
 {
     match m = {.s = s, .device = device, .list = list};
     double found[COLUMNS];
-    if (!list->count)
+    const size_t count = list->count;
+    if (!count)
         return lt_fail(LT_E_ARG, "bench roots: %s: no matrices", name);
     LT_TRY(lt_shampoo_preset("reference", &m.config));
     m.config.epsilon = s->epsilon;
@@ -280,7 +282,7 @@ static lt_status compare(lt_device *device, const settings *s, const char *name,
     read_solvers(&m);
     for (size_t i = 0; s->accuracy && i < list->count; i++)
         LT_TRY(make_exact(&list->item[i], s->rule == LT_EPSILON_RELATIVE, s->epsilon));
-    m.place = calloc(list->count, sizeof *m.place);
+    m.place = calloc(count, sizeof *m.place);
     lt_status st = m.place ? make_places(device, list, m.place) : LT_E_NOMEM;
     if (!st && s->bases)
         st = begin_bases(device, &m.config, list, m.place);

@@ -11,11 +11,10 @@
 #include <string.h>
 #include <time.h>
 
-/* Uniform in [-1, 1): Knuth's MMIX multiplier. */
+/* Uniform in [-1, 1). */
 static double next(uint64_t *state)
 {
-    *state = *state * 6364136223846793005U + 1442695040888963407U;
-    return (double)(*state >> 11) * 0x1p-52 - 1;
+    return 2 * bench_uniform(state) - 1;
 }
 
 void samples_clear(samples *list)
@@ -104,13 +103,14 @@ lt_status samples_move(samples *list, double share)
     for (size_t k = 0; k < list->count; k++) {
         sample *s = &list->item[k];
         const int64_t count = s->n * s->n;
-        s->before = malloc((size_t)count * sizeof *s->before);
-        if (!s->before)
+        float *before = malloc((size_t)count * sizeof *before);
+        if (!before)
             return LT_E_NOMEM;
-        memcpy(s->before, s->a, (size_t)count * sizeof *s->a);
+        memcpy(before, s->a, (size_t)count * sizeof *before);
         for (int64_t i = 0; i < count; i++)
-            s->a[i] = (float)((1 - share) * (double)s->before[i]
-                              + share * (double)s->before[count - 1 - i]);
+            s->a[i] =
+                (float)((1 - share) * (double)before[i] + share * (double)before[count - 1 - i]);
+        s->before = before;
     }
     return LT_OK;
 }
