@@ -76,17 +76,22 @@ lt_status lt_image_reserve(lt_image *image, size_t bytes)
     return LT_OK;
 }
 
+void lt_image_frame(lt_image *p, int32_t width, int channels, lt_window w)
+{
+    p->stride = (size_t)width * (size_t)channels;
+    p->pixels = p->memory + (size_t)w.y * p->stride + (size_t)w.x * (size_t)channels;
+    p->width = w.width;
+    p->height = w.height;
+    p->channels = channels;
+}
+
 void lt_image_show(lt_image *p, int32_t width, int32_t height, int channels, lt_window w)
 {
     size_t count = (size_t)width * (size_t)height;
     uint8_t *at = p->memory;
     for (size_t i = 0; channels == 1 && i < count; i++)
         at[i] = lt_luma(at[3 * i], at[3 * i + 1], at[3 * i + 2]);
-    p->stride = (size_t)width * (size_t)channels;
-    p->pixels = p->memory + (size_t)w.y * p->stride + (size_t)w.x * (size_t)channels;
-    p->width = w.width;
-    p->height = w.height;
-    p->channels = channels;
+    lt_image_frame(p, width, channels, w);
 }
 
 void lt_image_clear(lt_image *image)

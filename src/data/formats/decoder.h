@@ -31,6 +31,8 @@ typedef struct lt_image {
 /* Allocates memory of bytes and LT_IMAGE_SPARE more, unless it has them. Errors: LT_E_NOMEM. */
 lt_status lt_image_reserve(lt_image *image, size_t bytes);
 void lt_image_clear(lt_image *image);
+/* Sets the fields for a window of the pixels in image->memory, [height][width][channels] without gaps. */
+void lt_image_frame(lt_image *image, int32_t width, int channels, lt_window window);
 /* Sets the fields for a window of the RGB pixels in image->memory, [height][width][3] without gaps;
  * channels 1: converts them to grey in place first. */
 void lt_image_show(lt_image *p, int32_t width, int32_t height, int channels, lt_window w);
@@ -60,25 +62,16 @@ lt_status lt_image_check_time(const lt_image_timer *timer);
  * file's size bytes. Errors: LT_E_FORMAT, naming both. */
 lt_status lt_image_check_file(size_t size, int per_byte, int64_t width, int64_t height);
 
-/* The decoders of image.h, besides those of jpeg.h; each may be a stub that names the missing library
- * (missing.c). */
-lt_status lt_stb_size(const uint8_t *bytes, size_t size, int32_t *width, int32_t *height);
-lt_status lt_stb_decode(const uint8_t *bytes, size_t size, const lt_image_limits *limits,
-                        int channels, lt_window window, lt_image *out);
+/* As lt_image_size() without limits, and lt_image_decode(), of one format. */
+typedef lt_status lt_size_fn(const uint8_t *bytes, size_t size, int32_t *width, int32_t *height);
+typedef lt_status lt_decode_fn(const uint8_t *bytes, size_t size, const lt_image_limits *limits,
+                               int channels, lt_window window, lt_image *out);
+/* Each may be a stub that names the missing library (missing.c). */
+lt_size_fn lt_stb_size, lt_webp_size, lt_avif_size, lt_tiff_size, lt_pnm_size, lt_jpeg_size;
+lt_decode_fn lt_stb_decode, lt_webp_decode, lt_avif_decode, lt_tiff_decode, lt_pnm_decode,
+    lt_jpeg_decode;
 /* False: a BMP or GIF file ends within the pixels, those of the first frame of a GIF, for which
  * stb_image would take zeros. What is no such file is left to stb_image. */
 bool lt_stb_is_whole(const uint8_t *bytes, size_t size);
-lt_status lt_webp_size(const uint8_t *bytes, size_t size, int32_t *width, int32_t *height);
-lt_status lt_webp_decode(const uint8_t *bytes, size_t size, const lt_image_limits *limits,
-                         int channels, lt_window window, lt_image *out);
-lt_status lt_avif_size(const uint8_t *bytes, size_t size, int32_t *width, int32_t *height);
-lt_status lt_avif_decode(const uint8_t *bytes, size_t size, const lt_image_limits *limits,
-                         int channels, lt_window window, lt_image *out);
-lt_status lt_tiff_size(const uint8_t *bytes, size_t size, int32_t *width, int32_t *height);
-lt_status lt_tiff_decode(const uint8_t *bytes, size_t size, const lt_image_limits *limits,
-                         int channels, lt_window window, lt_image *out);
-lt_status lt_pnm_size(const uint8_t *bytes, size_t size, int32_t *width, int32_t *height);
-lt_status lt_pnm_decode(const uint8_t *bytes, size_t size, const lt_image_limits *limits,
-                        int channels, lt_window window, lt_image *out);
 
 #endif

@@ -176,10 +176,6 @@ lt_status lt_exif_turn(int orientation, const lt_image *from, lt_image *out)
             for (size_t c = 0; c < channels; c++)
                 to[c] = pixel[c];
     }
-    out->pixels = out->memory;
-    out->stride = stride;
-    out->width = width;
-    out->height = height;
-    out->channels = from->channels;
+    lt_image_frame(out, width, from->channels, (lt_window){0, 0, width, height});
     return LT_OK;
 }

@@ -10,16 +10,12 @@
 
 #include <string.h>
 
-typedef lt_status size_fn(const uint8_t *bytes, size_t size, int32_t *width, int32_t *height);
-typedef lt_status decode_fn(const uint8_t *bytes, size_t size, const lt_image_limits *limits,
-                            int channels, lt_window window, lt_image *out);
-
 typedef struct format {
     const char *magic;
     size_t length, at; /* its bytes, and where they are */
     int per_byte;      /* pixels that a byte of the file can hold; 0: no bound */
-    size_fn *size;
-    decode_fn *decode;
+    lt_size_fn *size;
+    lt_decode_fn *decode;
 } format;
 
 enum {

@@ -1,12 +1,9 @@
-/* JPEG: decoding of a window, writing. */
+/* JPEG, besides what decoder.h declares: decoding at a smaller size, writing. */
 #ifndef LT_DATA_JPEG_H
 #define LT_DATA_JPEG_H
 
 #include "data/formats/decoder.h"
 
-lt_status lt_jpeg_size(const uint8_t *bytes, size_t size, int32_t *width, int32_t *height);
-lt_status lt_jpeg_decode(const uint8_t *bytes, size_t size, const lt_image_limits *limits,
-                         int channels, lt_window window, lt_image *out);
 /* Whether it can be decoded at 1/2, 1/4 and 1/8 of its size. */
 bool lt_jpeg_shrinks(const uint8_t *bytes, size_t size);
 lt_status lt_jpeg_decode_small(const uint8_t *bytes, size_t size, const lt_image_limits *limits,

@@ -290,11 +290,7 @@ static lt_status copy_window(const uint8_t *pixels, int32_t width, int channels,
     const uint8_t *from = pixels + (size_t)window.y * all + (size_t)window.x * (size_t)channels;
     for (size_t y = 0; y < (size_t)window.height; y++)
         memcpy(out->memory + y * row, from + y * all, row);
-    out->pixels = out->memory;
-    out->stride = row;
-    out->width = window.width;
-    out->height = window.height;
-    out->channels = channels;
+    lt_image_frame(out, window.width, channels, (lt_window){0, 0, window.width, window.height});
     return LT_OK;
 }
 

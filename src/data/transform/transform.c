@@ -45,8 +45,7 @@ static lt_status interleave(const lt_record *r, int channels, lt_window w, lt_im
             for (size_t x = 0; x < width; x++)
                 to[x * c] = from[x];
         }
-    out->pixels = out->memory;
-    out->stride = width * c;
+    lt_image_frame(out, w.width, channels, (lt_window){0, 0, w.width, w.height});
     return LT_OK;
 }
 
@@ -59,13 +58,10 @@ static lt_status decode(const lt_transform *t, const lt_record *r, int channels,
         return lt_image_decode_small(r->bytes, r->size, &t->limits, channels, shrink, w, out);
     if (r->encoding == LT_ENCODING_FILE)
         return lt_image_decode(r->bytes, r->size, &t->limits, channels, w, out);
-    if (r->encoding == LT_ENCODING_PLANES && channels > 1) {
-        LT_TRY(interleave(r, channels, w, out));
-    } else {
-        size_t stride = (size_t)r->width * (size_t)channels;
-        out->pixels = r->bytes + (size_t)w.y * stride + (size_t)w.x * (size_t)channels;
-        out->stride = stride;
-    }
+    if (r->encoding == LT_ENCODING_PLANES && channels > 1)
+        return interleave(r, channels, w, out);
+    out->stride = (size_t)r->width * (size_t)channels;
+    out->pixels = r->bytes + (size_t)w.y * out->stride + (size_t)w.x * (size_t)channels;
     out->width = w.width;
     out->height = w.height;
     out->channels = channels;
