@@ -481,6 +481,9 @@ static void test_pairs(void **state)
             read_all(file, text, sizeof text);
             assert_non_null(strstr(text, "depth: 5\n"));
             assert_null(strstr(text, "kwargs"));
+            assert_ok(lt_options_set(o, "kwargs", "depth=6"));
+            assert_int_equal(m.depth, 6);
+            assert_status(lt_options_set(o, "kwargs", "depth"), LT_E_ARG);
         }
         lt_options_free(&o);
     }

@@ -17,7 +17,7 @@ static lt_shampoo_config of_command_line(const char *flag)
     const arguments_of of = {&family, &lt_classifier_program, NULL, &context};
     char *argv[] = {(char[]){"train_resnet50"}, (char[]){"--optim=shampoo"}, (char[64]){0}};
     snprintf(argv[2], 64, "%s", flag);
-    assert_ok(lt_arguments_open(&options, &a, &of));
+    assert_ok(lt_arguments_open(&options, &a, &of, NULL));
     assert_ok(lt_options_parse(options, 3, argv));
     assert_ok(lt_optim_flags_resolve(&a.optim, options));
     const lt_shampoo_config c = *(const lt_shampoo_config *)a.optim.settings;

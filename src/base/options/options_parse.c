@@ -289,7 +289,7 @@ lt_status lt_options_set(lt_options *o, const char *name, const char *value)
     lt_option_row *row = lt_options_find(o, name, strlen(name));
     if (!row)
         return lt_options_unknown(o, name, strlen(name));
-    LT_TRY(lt_options_assign(row, value, LT_OPTION_FROM_USER));
+    LT_TRY(assign(o, row, value, LT_OPTION_FROM_USER));
     const char *selector = o->program->selector;
     return selector && !strcmp(row->option->name, selector) ? set_defaults(o) : LT_OK;
 }

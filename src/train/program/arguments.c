@@ -78,11 +78,6 @@ static void fill_text(program_text *t, const lt_model_family *f, const lt_traine
     fill_samples(t, p->task->unit);
 }
 
-lt_status lt_arguments_open(lt_options **out, arguments *a, const arguments_of *of)
-{
-    return lt_arguments_open_more(out, a, of, NULL);
-}
-
 /* That of the command which training's options may ask for. */
 static lt_option_table command_option(arguments *a, const lt_trainer_program *p)
 {
@@ -92,8 +87,8 @@ static lt_option_table command_option(arguments *a, const lt_trainer_program *p)
     return (lt_option_table){0};
 }
 
-lt_status lt_arguments_open_more(lt_options **out, arguments *a, const arguments_of *of,
-                                 const arguments_more *more)
+lt_status lt_arguments_open(lt_options **out, arguments *a, const arguments_of *of,
+                            const arguments_more *more)
 {
     lt_option_table data = {0}, own = {0};
     fill_text(&a->text, of->family, of->program);

@@ -41,19 +41,15 @@ typedef struct arguments_of {
     void *config, *context;
 } arguments_of;
 
-/* The program's options, into args, config and context; the selector is "optim".
- * Errors: as lt_options_compose(). */
-lt_status lt_arguments_open(lt_options **out, arguments *args, const arguments_of *of);
-
 /* What a command that takes the flags of training adds to them: its own, and the text of --help. */
 typedef struct arguments_more {
     const lt_program *program; /* name, summary, usage, description */
     lt_option_table table;
 } arguments_more;
-/* The same with more; NULL: nothing. */
-lt_status lt_arguments_open_more(lt_options **out, arguments *args, const arguments_of *of,
-                                 const arguments_more *more);
-
+/* The program's options, into args, config and context, and those of more (NULL: none); the selector is "optim".
+ * Errors: as lt_options_compose(). */
+lt_status lt_arguments_open(lt_options **out, arguments *args, const arguments_of *of,
+                            const arguments_more *more);
 void lt_arguments_close(lt_options **options, arguments *args);
 
 /* Behind lt_optim_flags_resolve(): schedule-free has a constant schedule, unless another one is asked for. */

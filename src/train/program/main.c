@@ -189,7 +189,7 @@ lt_status lt_trainer_start(lt_trainer *t, const lt_model_family *family,
 lt_status lt_trainer_open_options(lt_trainer *t, const arguments_more *more)
 {
     const arguments_of of = {t->choice.family, t->program, t->choice.config, t->context};
-    return lt_arguments_open_more(&t->options, &t->args, &of, more);
+    return lt_arguments_open(&t->options, &t->args, &of, more);
 }
 
 lt_status lt_trainer_parse(lt_trainer *t, int argc, char *const *argv)

@@ -110,7 +110,7 @@ static lt_status compare_options(const lt_trainer *t, char *text, size_t size, i
                            : lt_fail(LT_E_NOMEM, "no memory for the options");
     const arguments_of of = {t->choice.family, t->program, choice.config, context};
     if (!st)
-        st = lt_arguments_open(&before, &values, &of);
+        st = lt_arguments_open(&before, &values, &of, NULL);
     if (!st)
         lt_folder_compare_options(&t->choice, t->options, before, &t->state, text, size);
     if (!st)
