@@ -3,6 +3,7 @@
 #include "base/beat.h"
 
 #include "base/alloc.h"
+#include "base/thread.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -53,17 +54,6 @@ static void *beat(void *context)
     return NULL;
 }
 
-/* Signals are for the other threads. */
-static int start(lt_beat *b)
-{
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_BLOCK, &all, &before);
-    const int why = pthread_create(&b->thread, NULL, beat, b);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return why;
-}
-
 lt_status lt_beat_open(lt_beat **out, int rank, double interval, const atomic_llong *progress)
 {
     lt_beat *b = lt_alloc(1, sizeof *b);
@@ -74,7 +64,7 @@ lt_status lt_beat_open(lt_beat **out, int rank, double interval, const atomic_ll
     b->rank = rank;
     b->interval = interval;
     b->progress = progress;
-    if (start(b)) {
+    if (lt_thread_start(&b->thread, beat, b)) {
         close(b->stop[0]);
         close(b->stop[1]);
         lt_free(b);

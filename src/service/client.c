@@ -5,6 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/thread.h"
 #include "service/endpoint.h"
 #include "service/proof.h"
 #include "service/stream.h"
@@ -212,8 +213,7 @@ static lt_status attempt(call *k, lt_answer *out)
 
 static void pause_for(double seconds)
 {
-    const double whole = floor(seconds);
-    const struct timespec t = {(time_t)whole, (long)(1e9 * (seconds - whole))};
+    const struct timespec t = lt_timespec(seconds);
     (void)nanosleep(&t, NULL);
 }
 

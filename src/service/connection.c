@@ -10,6 +10,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/thread.h"
 #include "service/proof.h"
 
 #include <math.h>
@@ -190,13 +191,9 @@ static void *run(void *context)
 
 void lt_connections_init(lt_connections *all)
 {
-    pthread_condattr_t monotonic;
     all->handshake_seconds = 30;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_mutex_init(&all->lock, NULL);
-    pthread_cond_init(&all->changed, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    lt_cond_init(&all->changed);
 }
 
 /* Joins threads at their end and frees their connections. */

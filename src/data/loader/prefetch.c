@@ -13,11 +13,11 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/thread.h"
 #include "base/trace.h"
 
 #include <inttypes.h>
 #include <pthread.h>
-#include <signal.h>
 #include <string.h>
 
 typedef struct work_item {
@@ -243,20 +243,15 @@ static void *run(void *context)
 
 static lt_status start_threads(lt_prefetch *q)
 {
-    /* Signals are delivered to the program's own threads. */
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
     lt_status st = LT_OK;
     while (!st && q->started < q->config.threads) {
-        int error = pthread_create(&q->thread[q->started], NULL, run, q);
+        int error = lt_thread_start(&q->thread[q->started], run, q);
         if (error)
             st = lt_fail(LT_E_NOMEM, "data: no thread %d of %d: %s", q->started + 1,
                          q->config.threads, strerror(error));
         else
             q->started++;
     }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     return st;
 }
 

@@ -4,13 +4,12 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/slice.h"
+#include "base/thread.h"
 #include "dist/collectives/collectives.h"
 
 #include "lather/profile.h"
 
-#include <signal.h>
 #include <stdio.h>
-#include <time.h>
 
 void lt_progress_submit(lt_progress *p, lt_collective *c)
 {
@@ -151,8 +150,7 @@ static void expire(lt_progress *p, const lt_collective *c)
 
 static void sleep_until(lt_progress *p, double time)
 {
-    struct timespec t = {.tv_sec = (time_t)time};
-    t.tv_nsec = (long)(1e9 * (time - (double)t.tv_sec));
+    const struct timespec t = lt_timespec(time);
     pthread_cond_timedwait(&p->wake, &p->mutex, &t);
 }
 
@@ -229,28 +227,6 @@ static void *run(void *context)
     return NULL;
 }
 
-static void make_locks(lt_progress *p)
-{
-    pthread_condattr_t attributes;
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_mutex_init(&p->mutex, NULL);
-    pthread_cond_init(&p->wake, &attributes);
-    pthread_cond_init(&p->cond_done, NULL);
-    pthread_condattr_destroy(&attributes);
-}
-
-/* Signals are for the program's own threads. */
-static int start_thread(lt_progress *p)
-{
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_BLOCK, &all, &before);
-    int failed = pthread_create(&p->thread, NULL, run, p);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return failed;
-}
-
 static void destroy(lt_progress *p)
 {
     pthread_cond_destroy(&p->cond_done);
@@ -271,8 +247,10 @@ lt_status lt_progress_new(lt_progress **out, lt_link *link)
     p->link = link;
     p->submitted_end = &p->submitted;
     p->active_end = &p->active;
-    make_locks(p);
-    if (start_thread(p)) {
+    pthread_mutex_init(&p->mutex, NULL);
+    lt_cond_init(&p->wake);
+    pthread_cond_init(&p->cond_done, NULL);
+    if (lt_thread_start(&p->thread, run, p)) {
         destroy(p);
         return lt_fail(LT_E_COMM, "comm: no thread for communication can be started");
     }

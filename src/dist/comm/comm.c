@@ -4,13 +4,13 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/thread.h"
 #include "base/trace.h"
 #include "tensor/tensor.h"
 
 #include "lather/ext/view.h"
 
 #include <errno.h>
-#include <time.h>
 
 static const double default_deadline = 600; /* seconds */
 
@@ -80,8 +80,7 @@ void lt_comm_set_model(lt_comm *comm, double latency_us, double gbit)
 
 static void sleep_until(double time)
 {
-    struct timespec t = {.tv_sec = (time_t)time};
-    t.tv_nsec = (long)(1e9 * (time - (double)t.tv_sec));
+    const struct timespec t = lt_timespec(time);
     while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL) == EINTR)
         continue;
 }

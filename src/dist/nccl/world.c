@@ -5,12 +5,12 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/thread.h"
 #include "dist/comm/comm.h"
 #include "dist/rendezvous/rendezvous.h"
 
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { TICK_MS = 100 };
@@ -122,11 +122,7 @@ static void *watch(void *context)
     const bool is_set = !w->api->set_device(w->device);
     pthread_mutex_lock(&w->mutex);
     while (!w->stop) {
-        struct timespec t;
-        clock_gettime(CLOCK_MONOTONIC, &t);
-        t.tv_nsec += TICK_MS * 1000000L;
-        t.tv_sec += t.tv_nsec / 1000000000L;
-        t.tv_nsec %= 1000000000L;
+        const struct timespec t = lt_timespec(lt_clock_seconds() + 1e-3 * TICK_MS);
         if (is_set && !w->aborted)
             poll_failures(w);
         pthread_cond_timedwait(&w->wake, &w->mutex, &t);
@@ -217,7 +213,6 @@ static lt_status init_rank(const lt_nccl_world *w, const lt_nccl_start *start,
 static lt_nccl_world *new_world(const lt_nccl_api *api, void *device,
                                 struct lt_rendezvous *rendezvous)
 {
-    pthread_condattr_t clock;
     lt_nccl_world *w = lt_alloc(1, sizeof *w);
     if (!w)
         return NULL;
@@ -225,10 +220,7 @@ static lt_nccl_world *new_world(const lt_nccl_api *api, void *device,
     w->device = device;
     w->rendezvous = rendezvous;
     pthread_mutex_init(&w->mutex, NULL);
-    pthread_condattr_init(&clock);
-    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
-    pthread_cond_init(&w->wake, &clock);
-    pthread_condattr_destroy(&clock);
+    lt_cond_init(&w->wake);
     return w;
 }
 

@@ -7,13 +7,12 @@
 #include "dist/reducer/stages.h"
 
 #include "base/alloc.h"
+#include "base/thread.h"
 #include "tensor/tensor.h"
 
 #include "lather/ext/backend.h"
 #include "lather/profile.h"
 
-#include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -87,21 +86,15 @@ static void *run(void *context)
     return NULL;
 }
 
-/* Signals are for the program's own threads. */
 static lt_status start_threads(lt_stages *all)
 {
-    sigset_t every, before;
-    int failed = 0;
-    sigfillset(&every);
-    pthread_sigmask(SIG_BLOCK, &every, &before);
-    for (; all->started < all->count && !failed; all->started += !failed) {
+    for (; all->started < all->count; all->started++) {
         stage *s = &all->stage[all->started];
-        failed = pthread_create(&s->thread, NULL, run, s);
+        if (lt_thread_start(&s->thread, run, s))
+            return lt_fail(LT_E_COMM, "reducer %s: no thread can be started",
+                           all->reducer->ops->kind);
     }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return failed
-               ? lt_fail(LT_E_COMM, "reducer %s: no thread can be started", all->reducer->ops->kind)
-               : LT_OK;
+    return LT_OK;
 }
 
 lt_status lt_stages_open(lt_stages **out, lt_reducer *reducer, lt_stage_fn *const *fn, size_t count)

@@ -1,0 +1,38 @@
+/* Threads of the library beside those of the program. */
+#ifndef LT_BASE_THREAD_H
+#define LT_BASE_THREAD_H
+
+#include <pthread.h>
+#include <signal.h>
+#include <time.h>
+
+/* pthread_create() of a thread that gets no signal: they are for the program's own. Returns 0 or an error's number. */
+static inline int lt_thread_start(pthread_t *thread, void *(*run)(void *), void *context)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, &before);
+    const int failed = pthread_create(thread, NULL, run, context);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return failed;
+}
+
+/* A condition whose timed waits go by the clock of lt_clock_seconds(). */
+static inline void lt_cond_init(pthread_cond_t *cond)
+{
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(cond, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+}
+
+/* Seconds of lt_clock_seconds(), or of a time span, as POSIX wants them. */
+static inline struct timespec lt_timespec(double seconds)
+{
+    struct timespec t = {.tv_sec = (time_t)seconds};
+    t.tv_nsec = (long)(1e9 * (seconds - (double)t.tv_sec));
+    return t;
+}
+
+#endif
