@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""bench links and bench exchange on ranks that are threads: what they print. $1: bench"""
+"""bench links, exchange and stragglers on ranks that are threads, and bench service: what they print. $1: bench"""
 import json
 import os
 import subprocess
@@ -58,5 +58,20 @@ def an_exchange_names_what_it_does_not_know(cwd):
     assert "'nonsense'" in run("exchange", "--reducer", "nonsense", code=2)
 
 
-sys.exit(run_rows([links_of_two_nodes_and_of_one, links_refuse_nodes_that_do_not_fit,
+def stragglers_are_not_waited_for(cwd):
+    del cwd
+    found = run("stragglers", "--ranks", "3", "--backup-workers", "0,1", "--micro-batches", "2", "--base-ms", "10", "--steps", "3", "--delays", "slow",
+                "--tail", "20", "--json")["cells"]
+    assert [c["ranks"] for c in found][:2] == [3, 4] and found[1]["kept"] == 0.75, found
+    assert found[1]["milliseconds"] < found[0]["milliseconds"], found  # one rank always takes 400 ms, the others 20
+    assert "does not rise from 0" in run("stragglers", "--backup-workers", "1", code=2)
+
+
+def a_service_answers_calls(cwd):
+    del cwd
+    found = run("service", "--calls", "100", "--large", "1", "--json")
+    assert all(found[key] > 0 for key in ("calls_per_second", "calls_per_second_4", "gigabytes_per_second")), found
+
+
+sys.exit(run_rows([stragglers_are_not_waited_for, a_service_answers_calls, links_of_two_nodes_and_of_one, links_refuse_nodes_that_do_not_fit,
                    an_exchange_sends_what_the_formulas_say, an_exchange_names_what_it_does_not_know], "bench-ranks-"))

@@ -73,18 +73,25 @@ typedef struct tally {
     int sides;
 } tally;
 
+/* Keeps sides in falling order. */
 static lt_status add_factor(void *context, const lt_state_entry *entry)
 {
     tally *t = context;
     int i = 0;
     if (strncmp(entry->name, "factor.", 7) != 0 || entry->extent.ndim != 2)
         return LT_OK;
-    while (i < t->sides && t->side[i] != entry->extent.dim[0])
+    while (i < t->sides && t->side[i] > entry->extent.dim[0])
         i++;
-    if (i == MOST_SIDES)
-        return lt_fail(LT_E_UNSUPPORTED, "bench: factors of more than %d sizes", MOST_SIDES);
-    t->sides += i == t->sides;
-    t->side[i] = entry->extent.dim[0];
+    if (i == t->sides || t->side[i] != entry->extent.dim[0]) {
+        if (t->sides == MOST_SIDES)
+            return lt_fail(LT_E_UNSUPPORTED, "bench: factors of more than %d sizes", MOST_SIDES);
+        for (int k = t->sides++; k > i; k--) {
+            t->side[k] = t->side[k - 1];
+            t->count[k] = t->count[k - 1];
+        }
+        t->side[i] = entry->extent.dim[0];
+        t->count[i] = 0;
+    }
     t->count[i]++;
     return LT_OK;
 }
@@ -95,15 +102,6 @@ static lt_status pass_over(void *context, const char *name, int64_t *value)
     return LT_OK;
 }
 
-static int largest(const tally *t)
-{
-    int at = 0;
-    for (int i = 1; i < t->sides; i++)
-        if (t->side[i] > t->side[at])
-            at = i;
-    return at;
-}
-
 lt_status bench_factor_sides(lt_optim *optim, char *out, size_t size)
 {
     tally t = {0};
@@ -111,12 +109,9 @@ lt_status bench_factor_sides(lt_optim *optim, char *out, size_t size)
     size_t used = 0;
     *out = 0;
     LT_TRY(lt_optim_visit(optim, &visitor));
-    for (int left = t.sides; left > 0 && used < size; left--) {
-        const int at = largest(&t);
+    for (int i = 0; i < t.sides && used < size; i++)
         used += (size_t)snprintf(out + used, size - used, "%s%lldx%lld", used ? "," : "",
-                                 (long long)t.side[at], (long long)t.count[at]);
-        t.side[at] = -1;
-    }
+                                 (long long)t.side[i], (long long)t.count[i]);
     return LT_OK;
 }
 
