@@ -95,6 +95,7 @@ static const error_row errors[] = {
     {"--version=3", "--version: takes no value"},
     {"--help 3", "--help 3: no such section or option; --help all lists them"},
     {"--help=optimiser", "--help optimiser: no such section or option; the nearest is Optimizer"},
+    {"--help optimi", "the nearest is Optimizer"},
     {"-h --batchsize", "--help --batchsize: no such section or option; the nearest is batch-size"},
     {"--help no-read-ahead", "--read-ahead is gone since 0.2: use --workers"},
     {"-z", "-z: no such option"},

@@ -197,7 +197,7 @@ static void print_topics(const lt_options *o, FILE *out, size_t shown)
                                      o->row[i].option->group);
     if (used < sizeof text)
         snprintf(text + used, sizeof text - used,
-                 "; --help OPTION one, with its range, as in --help %s.", o->row[0].option->name);
+                 "; --help OPTION one, with its range, as in --help --%s.", o->row[0].option->name);
     fputc('\n', out);
     print_wrapped(out, text, 0, 0);
 }

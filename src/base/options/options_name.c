@@ -95,7 +95,7 @@ typedef struct guess {
 /* A name that goes on where the typed one ends is what was meant, however long it is. */
 static void try_name(guess *g, const char *name, const char *stands_for)
 {
-    bool begins = g->bytes > 2 && !strncmp(name, g->typed, g->bytes);
+    bool begins = g->bytes > 2 && !strncasecmp(name, g->typed, g->bytes);
     size_t d = begins ? 0 : lt_edit_distance(g->typed, g->bytes, name);
     if (d >= g->distance)
         return;
@@ -103,10 +103,13 @@ static void try_name(guess *g, const char *name, const char *stands_for)
     snprintf(g->text, sizeof g->text, stands_for ? "%s (--%s)" : "%s", name, stands_for);
 }
 
-static guess nearest(const lt_options *o, const char *name, size_t bytes)
+/* groups: of --help's topics, which are its sections too. */
+static guess nearest(const lt_options *o, const char *name, size_t bytes, bool groups)
 {
     char also[LT_OPTION_NAME];
     guess g = {.typed = name, .bytes = bytes, .distance = SIZE_MAX};
+    for (size_t i = 0; i < o->count && groups; i++)
+        try_name(&g, o->row[i].option->group, NULL);
     for (size_t i = 0; i < lt_option_builtin_count; i++)
         try_name(&g, lt_option_builtins[i].name, NULL);
     for (size_t i = 0; i < o->count; i++) {
@@ -126,7 +129,7 @@ static bool is_near(const guess *g)
 lt_status lt_options_unknown(const lt_options *o, const char *name, size_t bytes)
 {
     LT_TRY(lt_options_check_gone(name, bytes, NULL));
-    const guess g = nearest(o, name, bytes);
+    const guess g = nearest(o, name, bytes, false);
     if (!is_near(&g))
         return lt_fail(LT_E_ARG, "--%.*s: no such option; --help all lists them", (int)bytes, name);
     return lt_fail(LT_E_ARG, "--%.*s: no such option; the nearest is --%s", (int)bytes, name,
@@ -170,9 +173,7 @@ lt_status lt_options_check_topic(const lt_options *o, const char *topic)
         || lt_options_topic_option(o, topic) || lt_options_topic_builtin(topic))
         return LT_OK;
     LT_TRY(lt_options_check_gone(name, strlen(name), NULL));
-    guess g = nearest(o, name, strlen(name));
-    for (size_t i = 0; i < o->count; i++)
-        try_name(&g, o->row[i].option->group, NULL);
+    const guess g = nearest(o, name, strlen(name), true);
     return lt_fail(LT_E_ARG, "--help %s: no such section or option; %s%s", topic,
                    is_near(&g) ? "the nearest is " : "--help all lists them",
                    is_near(&g) ? g.text : "");
