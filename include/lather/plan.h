@@ -25,13 +25,10 @@ typedef struct lt_plan_setup {
 typedef struct lt_plan_machine {
     lt_cost_cluster cluster; /**< links, and ranks of a node; nodes 0: as many as are wanted */
     double memory;           /**< bytes of a rank; 0: not known, all fits */
-    double compute;          /**< a rank is so many times as fast as the profiled one; 0: 1 */
     /** Ranks of a node that compute at full speed at once: its cores over a rank's threads, or a share of
      *  them where nodes lie on one machine. More ranks share them, in what they compute and in
      *  what they copy within the node. 0: as many as there are. */
     double slots;
-    double
-        burst; /**< bytes that a node's card lets pass at once after a pause (a token bucket); 0 */
 } lt_plan_machine;
 
 /** Measured at one rank, of one model, optimizer and size of blocks. */
@@ -82,7 +79,7 @@ typedef struct lt_plan_cost {
 } lt_plan_cost;
 
 /** A step's cost: max(load, C + U, min(1, ranks of a node / slots) (load + C + U)) + X + waiting.
- *  C = grad_accum (fixed + per_sample b) + staging, over the speed of a rank. X by lt_cost_simulate(), of the last
+ *  C = grad_accum (fixed + per_sample b) + staging. X by lt_cost_simulate(), of the last
  *  micro-batch's backward, and what follows the update. waiting: the expected maximum of one draw per rank from
  *  the recorded steps; (ranks - B)-th smallest with backup workers; with a deadline as lt_drop_predict().
  *  Errors: LT_E_ARG (which field, and its value; ranks that fill no nodes or no mesh), LT_E_NOMEM. */

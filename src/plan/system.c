@@ -86,8 +86,6 @@ static lt_status check_setup(const lt_plan_setup *s)
 static lt_status check_machine(const lt_plan_machine *m)
 {
     LT_TRY(check_number("memory", m->memory, 0));
-    LT_TRY(check_number("compute", m->compute, 0));
-    LT_TRY(check_number("burst", m->burst, 0));
     return check_number("slots", m->slots, 0);
 }
 
@@ -157,7 +155,7 @@ static void share_cores(lt_system *s)
     const double ranks = m->slots > 0 ? s->cluster.per_node / m->slots : 1;
     const double sharing = ranks > 1 ? ranks : 1;
     s->cluster.cores = m->slots > 0 ? sharing / ranks : 0;
-    s->slow = sharing / (m->compute > 0 ? m->compute : 1);
+    s->slow = sharing;
     s->cluster.within.bandwidth /= sharing;
     s->cluster.within.gather /= sharing;
     s->cluster.unit *= s->slow;

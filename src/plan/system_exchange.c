@@ -85,33 +85,19 @@ static int64_t as_of_equal_owners(const exchange *x, int64_t elements)
     return even > 0 ? llround((double)elements * most / even) : elements;
 }
 
-/* Seconds that a token bucket saves an exchange of so many, after a pause. */
-static double saved_up(const exchange *x, double seconds, double pause)
-{
-    if (x->cluster.nodes < 2)
-        return 0;
-    return fmin(seconds, fmin(pause, x->s->machine->burst / x->cluster.between.bandwidth));
-}
-
-/* Cards pause in front of the first bucket, and while the update is made. */
+/* In local steps an owner's updates stay in its node. */
 static lt_status by_queues(double *seconds, const exchange *x)
 {
     lt_cost_result r;
     LT_TRY(lt_cost_simulate(&r, &x->plan, &x->cluster, x->bucket, x->s->profile->buckets,
                             x->backward));
-    const lt_plan_profile *p = x->s->profile;
     int64_t elements = 0;
-    double share;
-    for (size_t i = 0; i < p->buckets; i++)
+    for (size_t i = 0; i < x->s->profile->buckets; i++)
         elements += x->bucket[i].elements;
-    const bool to_all = x->plan.scheme != LT_COST_LOCAL_STEPS;
-    const double even = lt_cost_behind(&x->plan, &x->cluster, elements), buckets = r.exposed - even,
-                 forward = lt_system_micro(x->s) - x->backward;
-    const double behind =
-        !to_all ? even : lt_cost_behind(&x->plan, &x->cluster, as_of_equal_owners(x, elements));
-    const double first = p->buckets ? forward + x->bucket[0].ready : forward;
-    *seconds = buckets + behind - saved_up(x, buckets, first)
-               - saved_up(x, behind, lt_system_update(x->owner, x->s, &share));
+    *seconds = r.exposed;
+    if (x->plan.scheme != LT_COST_LOCAL_STEPS)
+        *seconds = r.exposed - lt_cost_behind(&x->plan, &x->cluster, elements)
+                   + lt_cost_behind(&x->plan, &x->cluster, as_of_equal_owners(x, elements));
     return LT_OK;
 }
 

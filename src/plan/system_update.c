@@ -75,8 +75,7 @@ static double finish(const double *sorted, int count, double cores, double work)
 /* Of a node's owners. Who has less is done sooner and leaves its core to the others. */
 static void share_node(lt_system_owner *o, int count, const lt_system *s, double *plain)
 {
-    const lt_plan_machine *m = s->machine;
-    const double cores = m->slots > 0 ? m->slots : count, speed = m->compute > 0 ? m->compute : 1;
+    const double cores = s->machine->slots > 0 ? s->machine->slots : count;
     double *whole = plain + count;
     for (int i = 0; i < count; i++) {
         plain[i] = o[i].update;
@@ -85,8 +84,8 @@ static void share_node(lt_system_owner *o, int count, const lt_system *s, double
     qsort(plain, (size_t)count, sizeof *plain, by_value);
     qsort(whole, (size_t)count, sizeof *whole, by_value);
     for (int i = 0; i < count; i++) {
-        const double done = finish(whole, count, cores, o[i].update + o[i].refresh) / speed;
-        o[i].update = finish(plain, count, cores, o[i].update) / speed;
+        const double done = finish(whole, count, cores, o[i].update + o[i].refresh);
+        o[i].update = finish(plain, count, cores, o[i].update);
         o[i].refresh = done - o[i].update;
     }
 }

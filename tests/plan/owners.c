@@ -50,9 +50,6 @@ static void an_owner_that_is_done_leaves_its_core_to_others(void **state)
     s.shard_optimizer = true;
     s.frequency = 2;
     assert_near(predict(&p, &m, &s).update, 0.0085 + (0.0125 - 0.0085) / 2, tiny);
-    m.compute = 2;
-    assert_near(predict(&p, &m, &s).update, (0.0085 + (0.0125 - 0.0085) / 2) / 2, tiny);
-    m.compute = 0;
     p.blocks = 1; /* one has all of it */
     s.ranks = s.ranks_per_node = 8;
     assert_near(predict(&p, &m, &s).update, 0.006 + 0.004 / 2, tiny);

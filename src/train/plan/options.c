@@ -257,7 +257,6 @@ static lt_status read_machine(plan_request *r)
         LT_TRY(load_links(c, o->link));
     if (o->link_between)
         LT_TRY(read_link(&c->between, "link-between", o->link_between));
-    r->machine.compute = 1;
     r->machine.slots = o->slots;
     r->machine.memory = o->memory > 0 ? o->memory * 0x1p30
                         : o->simulate ? 0
