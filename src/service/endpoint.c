@@ -4,15 +4,14 @@
 #include "service/endpoint.h"
 
 #include "base/hash.h"
+#include "base/socket.h"
 #include "base/token.h"
-#include "service/stream.h"
 
 #include "lather/ext/fail.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <netdb.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -78,14 +77,10 @@ static void target_free(target *t)
         freeaddrinfo(t->resolved);
 }
 
-/* Small frames leave at once; a connection whose other machine is gone ends some day. */
 static void set_options(int fd, int family)
 {
-    const int yes = 1;
-    if (family == AF_UNIX)
-        return;
-    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
-    (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &yes, sizeof yes);
+    if (family != AF_UNIX)
+        lt_socket_set_options(fd);
 }
 
 void lt_endpoint_close(int fd)
@@ -110,7 +105,7 @@ static int connect_one(const struct addrinfo *a, double deadline)
     socklen_t bytes = sizeof code;
     if (fd < 0 || (connect(fd, a->ai_addr, a->ai_addrlen) && errno != EINPROGRESS))
         return give_up(fd);
-    if (!lt_stream_wait(fd, POLLOUT, deadline))
+    if (!lt_socket_wait(fd, POLLOUT, deadline))
         code = ETIMEDOUT;
     else if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &code, &bytes))
         code = errno;
@@ -215,17 +210,6 @@ void lt_endpoint_remove(const lt_address *address, const struct stat *file)
     if (address->kind == LT_ADDRESS_IPC && !lstat(address->name, &now) && now.st_dev == file->st_dev
         && now.st_ino == file->st_ino && S_ISSOCK(now.st_mode))
         (void)unlink(address->name);
-}
-
-int lt_endpoint_port(int fd)
-{
-    struct sockaddr_storage own;
-    socklen_t bytes = sizeof own;
-    char port[16];
-    if (getsockname(fd, (struct sockaddr *)&own, &bytes)
-        || getnameinfo((struct sockaddr *)&own, bytes, NULL, 0, port, sizeof port, NI_NUMERICSERV))
-        return -1;
-    return (int)strtol(port, NULL, 10);
 }
 
 int lt_endpoint_accept(int listener, const lt_address *address)

@@ -11,8 +11,6 @@ LT_MUST_CHECK lt_status lt_endpoint_listen(int *fd, struct stat *file, const lt_
                                            const char *text);
 /* Removes the socket file of ipc, unless another one has its name now. */
 void lt_endpoint_remove(const lt_address *address, const struct stat *file);
-/* Of a socket that listens by TCP; -1: none. */
-int lt_endpoint_port(int fd);
 /* The next connection; -1: none this time, and errno. */
 int lt_endpoint_accept(int listener, const lt_address *address);
 /* A socket that does not block. deadline: of lt_clock_seconds(). Errors: LT_E_COMM, also when nothing listens yet. */

@@ -3,6 +3,7 @@
 #include "lather/service.h"
 
 #include "base/alloc.h"
+#include "base/socket.h"
 #include "service/connection.h"
 #include "service/endpoint.h"
 #include "service/proof.h"
@@ -53,7 +54,7 @@ static lt_status publish(lt_service *s)
         s->address = lt_strdup(s->given);
         return s->address ? LT_OK : LT_E_NOMEM;
     }
-    const int port = lt_endpoint_port(s->listener);
+    const int port = lt_socket_port(s->listener);
     snprintf(host, sizeof host, "%s", s->target.host);
     if (port < 0 || (s->target.is_any && gethostname(host, sizeof host - 1)))
         return lt_fail(LT_E_IO, "service: %s: no port, or this machine has no name", s->given);

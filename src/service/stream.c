@@ -4,30 +4,13 @@
 #include "service/stream.h"
 
 #include "base/alloc.h"
-#include "base/clock.h"
+#include "base/socket.h"
 
 #include <errno.h>
 #include <math.h>
 #include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
-
-bool lt_stream_wait(int fd, short events, double deadline)
-{
-    enum { MOST_MS = 1 << 30 };
-    struct pollfd p = {.fd = fd, .events = events};
-    for (;;) {
-        const double left = ceil(1e3 * (deadline - lt_clock_seconds()));
-        int ms = left < 0 ? 0 : (int)fmin(left, MOST_MS);
-        if (isinf(deadline))
-            ms = -1;
-        const int ready = poll(&p, 1, ms);
-        if (ready > 0)
-            return true;
-        if ((!ready && left <= MOST_MS) || (ready < 0 && errno != EINTR))
-            return false;
-    }
-}
 
 /* After a call of the socket that moved nothing: whether to do it again. */
 static lt_stream_end wait_again(int fd, short events, double deadline)
@@ -36,7 +19,7 @@ static lt_stream_end wait_again(int fd, short events, double deadline)
         return LT_STREAM_DONE;
     if (errno != EAGAIN && errno != EWOULDBLOCK)
         return LT_STREAM_BROKEN;
-    return lt_stream_wait(fd, events, deadline) ? LT_STREAM_DONE : LT_STREAM_LATE;
+    return lt_socket_wait(fd, events, deadline) ? LT_STREAM_DONE : LT_STREAM_LATE;
 }
 
 /* A socket call blocks where there is no deadline. */
@@ -105,7 +88,7 @@ lt_stream_end lt_stream_receive(lt_stream *s, lt_frame *frame, size_t most, doub
 {
     size_t got = 0;
     lt_stream_clear(s);
-    if (!isinf(deadline) && !lt_stream_wait(s->fd, POLLIN, deadline))
+    if (!isinf(deadline) && !lt_socket_wait(s->fd, POLLIN, deadline))
         return LT_STREAM_LATE;
     const lt_stream_end end =
         fill(s->fd, s->small, LT_FRAME_BYTES, sizeof s->small, &got, deadline);

@@ -33,7 +33,4 @@ LT_MUST_CHECK lt_stream_end lt_stream_receive(lt_stream *s, lt_frame *frame, siz
 /* Frees the payload. */
 void lt_stream_clear(lt_stream *s);
 
-/* Waits until fd can be read or written (events of poll()); false: not before the deadline. */
-bool lt_stream_wait(int fd, short events, double deadline);
-
 #endif

@@ -222,7 +222,7 @@ static void answer_as_rank_0(const end *zero, bool reflect)
 {
     char asked[LT_TOKEN_NONCE];
     lt_hello h, own;
-    assert_true(lt_socket_poll(zero->rendezvous->listener, POLLIN, lt_clock_seconds() + 20));
+    assert_true(lt_socket_wait(zero->rendezvous->listener, POLLIN, lt_clock_seconds() + 20));
     const int fd = accept(zero->rendezvous->listener, NULL, NULL);
     assert_true(fd >= 0);
     assert_ok(lt_token_draw(asked));

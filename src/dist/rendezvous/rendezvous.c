@@ -33,7 +33,7 @@ static lt_rendezvous *new_rendezvous(const lt_rendezvous_config *config)
 static void drain(int fd, double deadline)
 {
     char bytes[LT_SOCKET_TEXT];
-    while (lt_socket_poll(fd, POLLIN, deadline))
+    while (lt_socket_wait(fd, POLLIN, deadline))
         if (recv(fd, bytes, sizeof bytes, 0) <= 0)
             return;
 }
@@ -185,7 +185,7 @@ bool lt_rendezvous_poll(lt_rendezvous *r, char *why, size_t bytes)
 {
     char text[LT_SOCKET_TEXT] = "";
     for (int i = 0; i < r->size; i++) {
-        if (r->socket[i] < 0 || !lt_socket_poll(r->socket[i], POLLIN, 0))
+        if (r->socket[i] < 0 || !lt_socket_wait(r->socket[i], POLLIN, 0))
             continue;
         if (!read_end(r, i, text))
             continue;

@@ -2,35 +2,18 @@
 
 #include "dist/rendezvous/socket.h"
 
-#include "base/clock.h"
-
 #include <errno.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-bool lt_socket_poll(int fd, short events, double deadline)
-{
-    for (;;) {
-        const double left = deadline - lt_clock_seconds();
-        struct pollfd p = {.fd = fd, .events = events};
-        const int got = poll(&p, 1, left > 0 ? (int)(1e3 * left) + 1 : 0);
-        if (got > 0)
-            return true;
-        if (got == 0 || errno != EINTR)
-            return false;
-    }
-}
-
 /* All bytes of in, or to out; the other one is NULL. */
 static lt_status transfer(int fd, const char *in, char *out, size_t count, double deadline)
 {
     for (size_t at = 0; at < count;) {
-        if (!lt_socket_poll(fd, in ? POLLOUT : POLLIN, deadline))
+        if (!lt_socket_wait(fd, in ? POLLOUT : POLLIN, deadline))
             return lt_fail(LT_E_COMM, "does not answer");
         const ssize_t n =
             in ? send(fd, in + at, count - at, MSG_NOSIGNAL) : recv(fd, out + at, count - at, 0);
@@ -80,20 +63,6 @@ lt_status lt_socket_recv(int fd, lt_socket_kind kind, void *bytes, size_t count,
     return transfer(fd, NULL, bytes, count, deadline);
 }
 
-void lt_socket_close(int *fd)
-{
-    if (*fd >= 0)
-        close(*fd);
-    *fd = -1;
-}
-
-void lt_socket_set_options(int fd)
-{
-    const int on = 1;
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
-}
-
 lt_status lt_socket_resolve(const char *address, int port, bool passive, struct addrinfo **out)
 {
     char service[16];
@@ -121,19 +90,6 @@ int lt_socket_listen(const struct addrinfo *a)
     close(fd);
     errno = why;
     return -1;
-}
-
-int lt_socket_port(int fd)
-{
-    union {
-        struct sockaddr any;
-        struct sockaddr_in v4;
-        struct sockaddr_in6 v6;
-    } a = {0};
-    socklen_t bytes = sizeof a;
-    if (getsockname(fd, &a.any, &bytes))
-        return -1;
-    return ntohs(a.any.sa_family == AF_INET6 ? a.v6.sin6_port : a.v4.sin_port);
 }
 
 int lt_socket_connect(const struct addrinfo *all)

@@ -4,10 +4,11 @@
 #ifndef LT_DIST_SOCKET_H
 #define LT_DIST_SOCKET_H
 
+#include "base/socket.h"
+
 #include "lather/ext/fail.h"
 
 #include <netdb.h>
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -33,17 +34,11 @@ lt_status lt_socket_recv(int fd, lt_socket_kind kind, void *bytes, size_t count,
 /* A header of any kind; the text of an abort, of LT_SOCKET_TEXT bytes. */
 lt_status lt_socket_recv_header(int fd, lt_socket_header *header, double deadline);
 lt_status lt_socket_recv_abort(int fd, char *text, double deadline);
-/* Waits until the socket can be read or written (events of poll()); false: not before the deadline. */
-bool lt_socket_poll(int fd, short events, double deadline);
 
 /* address NULL: any of its own. */
 lt_status lt_socket_resolve(const char *address, int port, bool passive, struct addrinfo **out);
 /* A socket, or -1 and errno. */
 int lt_socket_listen(const struct addrinfo *a);
 int lt_socket_connect(const struct addrinfo *all);
-int lt_socket_port(int fd);
-void lt_socket_set_options(int fd);
-/* Sets *fd to -1, which may be it already. */
-void lt_socket_close(int *fd);
 
 #endif
