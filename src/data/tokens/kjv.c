@@ -14,12 +14,15 @@
 
 #include "lather/ext/fail.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <spawn.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum { SIZE_AT = 84, COUNT_AT = 88, TABLE_AT = 92, WINDOW = 1 << 16, MOST = 4096, NUMBER = 4 };
@@ -41,27 +44,40 @@ static lt_status check(const uint8_t *file, size_t bytes, const char *name)
     return LT_OK;
 }
 
-/* Reads what a command prints, less than size bytes; -1: it failed, or printed more. */
-static int64_t read_command(const char *command, char *to, size_t size)
+/* gzip -dc from one descriptor to the other; false: it failed, or there is none. */
+static bool run_gzip(int from, int to)
 {
-    FILE *from = popen(command, "re");
-    const size_t got = from ? fread(to, 1, size, from) : size;
-    return from && !pclose(from) && got < size ? (int64_t)got : -1;
+    char program[] = "gzip", flags[] = "-dc", *const argv[] = {program, flags, NULL};
+    posix_spawn_file_actions_t files;
+    pid_t pid;
+    int status = -1;
+    posix_spawn_file_actions_init(&files);
+    posix_spawn_file_actions_adddup2(&files, from, STDIN_FILENO);
+    posix_spawn_file_actions_adddup2(&files, to, STDOUT_FILENO);
+    posix_spawn_file_actions_addopen(&files, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
+    if (!posix_spawnp(&pid, program, &files, NULL, argv, environ))
+        while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+            continue;
+    posix_spawn_file_actions_destroy(&files);
+    return !status;
 }
 
-/* Decompresses a window, which lacks the header of compress (16 bits, the table may be cleared); returns
- * its bytes, or -1. */
-static int64_t expand(const uint8_t *from, size_t bytes, char *to)
+/* Expands a window, which lacks the header of compress (16 bits, the table may be cleared); returns its
+ * bytes, or -1. */
+static int64_t expand(const uint8_t *window, size_t bytes, char *to)
 {
     static const uint8_t header[] = {0x1f, 0x9d, 0x90};
-    char command[64];
-    const int fd = memfd_create("kjv", 0);
-    snprintf(command, sizeof command, "gzip -dc </dev/fd/%d 2>/dev/null", fd);
-    const bool written = fd >= 0 && !lt_write_at(fd, "kjv", header, sizeof header, 0)
-                         && !lt_write_at(fd, "kjv", from, bytes, sizeof header);
-    const int64_t got = written ? read_command(command, to, WINDOW + 1) : -1;
-    if (fd >= 0)
-        close(fd);
+    const int in = memfd_create("kjv.Z", MFD_CLOEXEC), out = memfd_create("kjv", MFD_CLOEXEC);
+    int64_t got = -1;
+    if (in >= 0 && out >= 0 && !lt_write_at(in, "kjv.Z", header, sizeof header, 0)
+        && !lt_write_at(in, "kjv.Z", window, bytes, sizeof header) && run_gzip(in, out))
+        got = lseek(out, 0, SEEK_END);
+    if (got > WINDOW || (got > 0 && lt_read_at(out, "kjv", to, (size_t)got, 0)))
+        got = -1;
+    if (in >= 0)
+        close(in);
+    if (out >= 0)
+        close(out);
     return got;
 }
 
@@ -89,7 +105,7 @@ lt_status lt_kjv_decode(const void *file, size_t file_bytes, const char *name, c
 {
     LT_TRY(check(file, file_bytes, name));
     *bytes = 0;
-    char *text = lt_alloc((size_t)number_at(file, COUNT_AT) * WINDOW + 1, 1);
+    char *text = lt_alloc(number_at(file, COUNT_AT), WINDOW);
     if (!text)
         return LT_E_NOMEM;
     lt_status st = decode(file, file_bytes, name, text, bytes);
