@@ -15,7 +15,7 @@ enum {
 
 lt_image_limits lt_image_limits_of(const lt_image_limits *limits)
 {
-    const int64_t pixels = 100 * MILLION; /* where Pillow begins to warn */
+    const int64_t pixels = INT64_C(100) * MILLION; /* where Pillow begins to warn */
     const double seconds = 10;
     lt_image_limits l = limits ? *limits : (lt_image_limits){0};
     l.pixels = l.pixels > 0 ? l.pixels : pixels;

@@ -31,9 +31,9 @@ typedef struct lt_image {
 /* Allocates memory of bytes and LT_IMAGE_SPARE more, unless it has them. Errors: LT_E_NOMEM. */
 lt_status lt_image_reserve(lt_image *image, size_t bytes);
 void lt_image_clear(lt_image *image);
-/* Sets the fields for a window of the pixels in image->memory, [height][width][channels] without gaps. */
-void lt_image_frame(lt_image *image, int32_t width, int channels, lt_window window);
-/* Sets the fields for a window of the RGB pixels in image->memory, [height][width][3] without gaps;
+/* Sets the fields for a window of the pixels in p->memory, [height][width][channels] without gaps. */
+void lt_image_frame(lt_image *p, int32_t width, int channels, lt_window w);
+/* Sets the fields for a window of the RGB pixels in p->memory, [height][width][3] without gaps;
  * channels 1: converts them to grey in place first. */
 void lt_image_show(lt_image *p, int32_t width, int32_t height, int channels, lt_window w);
 
