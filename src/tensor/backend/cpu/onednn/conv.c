@@ -211,7 +211,13 @@ static lt_status make_reorder(lt_onednn *onednn, lt_primitive *prim, const descr
     return lt_dnnl_check(st, "reorder");
 }
 
-static lt_status fill_primitive(lt_onednn *onednn, lt_primitive *prim, const description *d,
+/* What a primitive is made for. */
+typedef struct request {
+    const call *call;
+    lt_dtype dtype, w_dtype;
+} request;
+
+static lt_status fill_described(lt_onednn *onednn, lt_primitive *prim, const description *d,
                                 lt_conv_kind kind)
 {
     const dnnl_query_t query =
@@ -230,29 +236,16 @@ static lt_status fill_primitive(lt_onednn *onednn, lt_primitive *prim, const des
     return lt_dnnl_check(dnnl_primitive_create(&prim->primitive, d->pd), "convolution");
 }
 
-static lt_status get_primitive(lt_onednn *onednn, const call *c, lt_dtype dtype, lt_dtype w_dtype,
-                               lt_primitive **out)
+/* Where oneDNN has none it stays empty. */
+static lt_status fill_primitive(lt_onednn *onednn, lt_primitive *prim, const void *problem)
 {
-    int64_t key[LT_PRIMITIVE_KEY];
-    make_key(c, dtype, w_dtype, key);
-    *out = lt_primitive_find(onednn, key);
-    if (*out)
-        return LT_OK;
-
-    lt_primitive *prim;
-    LT_TRY(lt_primitive_new(&prim, key));
+    const request *r = problem;
     description d = {0};
     lt_status st = LT_OK;
-    if (!describe(&d, onednn, c, dtype, w_dtype)) /* else the primitive says that there is none */
-        st = fill_primitive(onednn, prim, &d, c->kind);
+    if (!describe(&d, onednn, r->call, r->dtype, r->w_dtype))
+        st = fill_described(onednn, prim, &d, r->call->kind);
     free_description(&d);
-    if (st) {
-        lt_primitive_free(prim);
-        return st;
-    }
-    lt_primitive_add(onednn, prim);
-    *out = prim;
-    return LT_OK;
+    return st;
 }
 
 /* oneDNN 2.x fills the padding of a memory when it is told where that lies, so a packed memory must
@@ -418,7 +411,10 @@ static lt_status run_library(lt_cpu *cpu, const call *c, lt_dtype dtype, bool *d
     /* A weight in bf16 is read as it is only where the primitive computes in bf16. */
     lt_dtype w_dtype = c->w->dtype == LT_BF16 && dtype == LT_BF16 ? LT_BF16 : LT_F32;
     lt_primitive *prim;
-    LT_TRY(get_primitive(cpu->onednn, c, dtype, w_dtype, &prim));
+    int64_t key[LT_PRIMITIVE_KEY];
+    make_key(c, dtype, w_dtype, key);
+    LT_TRY(
+        lt_primitive_get(cpu->onednn, key, fill_primitive, &(request){c, dtype, w_dtype}, &prim));
     if (!prim->primitive)
         return LT_OK;
     *done = true;

@@ -294,7 +294,7 @@ static void make_key(const product *p, int64_t key[LT_PRIMITIVE_KEY])
     key[16] = lt_parallel_threads();
 }
 
-static lt_status fill_primitive(lt_onednn *onednn, lt_primitive *prim,
+static lt_status fill_described(lt_onednn *onednn, lt_primitive *prim,
                                 const dnnl_memory_desc_t mds[3], const dnnl_memory_desc_t *bias)
 {
     dnnl_primitive_desc_t pd;
@@ -315,11 +315,9 @@ static lt_status fill_primitive(lt_onednn *onednn, lt_primitive *prim,
     return st;
 }
 
-static lt_status make_primitive(lt_onednn *onednn, const product *p, const int64_t *key,
-                                lt_primitive **out)
+static lt_status fill_primitive(lt_onednn *onednn, lt_primitive *prim, const void *problem)
 {
-    lt_primitive *prim;
-    LT_TRY(lt_primitive_new(&prim, key));
+    const product *p = problem;
     dnnl_memory_desc_t mds[3] = {0}, bias = {0};
     const bool has_bias = lt_cpu_has(&p->bias);
     const dnnl_dims_t dims = {1, 1, p->y.shape.dim[COLS]};
@@ -334,17 +332,11 @@ static lt_status make_primitive(lt_onednn *onednn, const product *p, const int64
 
     lt_status st = LT_OK;
     if (!made)
-        st = fill_primitive(onednn, prim, mds, has_bias ? &bias : NULL);
+        st = fill_described(onednn, prim, mds, has_bias ? &bias : NULL);
     for (int i = 0; i < 3; i++)
         lt_md_free(&mds[i]);
     lt_md_free(&bias);
-    if (st) {
-        lt_primitive_free(prim);
-        return st;
-    }
-    lt_primitive_add(onednn, prim);
-    *out = prim;
-    return LT_OK;
+    return st;
 }
 
 /* *done is false if oneDNN has no such product on this CPU. */
@@ -360,9 +352,8 @@ static lt_status multiply_bf16(lt_cpu *cpu, const product *p, bool *done)
     LT_TRY(make_readable(cpu, LT_CPU_COPY_W, LT_BF16, &f.b));
     int64_t key[LT_PRIMITIVE_KEY];
     make_key(&f, key);
-    lt_primitive *prim = lt_primitive_find(cpu->onednn, key);
-    if (!prim)
-        LT_TRY(make_primitive(cpu->onednn, &f, key, &prim));
+    lt_primitive *prim;
+    LT_TRY(lt_primitive_get(cpu->onednn, key, fill_primitive, &f, &prim));
     if (!prim->primitive)
         return LT_OK;
     dnnl_memory_set_data_handle(prim->x, f.a.data);

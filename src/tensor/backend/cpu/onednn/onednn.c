@@ -36,48 +36,7 @@ static void clear_prepacked(lt_onednn *p)
     p->prepacks = 0;
 }
 
-static void clear_primitives(lt_onednn *p)
-{
-    clear_prepacked(p); /* they point to primitives */
-    for (size_t i = 0; i < LT_PRIMITIVE_BUCKETS; i++)
-        while (p->primitive[i]) {
-            lt_primitive *prim = p->primitive[i];
-            p->primitive[i] = prim->next;
-            lt_primitive_free(prim);
-        }
-    p->primitives = 0;
-}
-
-lt_primitive *lt_primitive_find(lt_onednn *onednn, const int64_t key[LT_PRIMITIVE_KEY])
-{
-    const size_t bytes = LT_PRIMITIVE_KEY * sizeof *key;
-    for (lt_primitive *p = onednn->primitive[bucket_of(key, bytes)]; p; p = p->next)
-        if (!memcmp(p->key, key, bytes))
-            return p;
-    return NULL;
-}
-
-lt_status lt_primitive_new(lt_primitive **out, const int64_t key[LT_PRIMITIVE_KEY])
-{
-    lt_primitive *p = lt_alloc(1, sizeof *p);
-    if (!p)
-        return LT_E_NOMEM;
-    memcpy(p->key, key, sizeof p->key);
-    *out = p;
-    return LT_OK;
-}
-
-void lt_primitive_add(lt_onednn *onednn, lt_primitive *prim)
-{
-    if (onednn->primitives >= MOST_PRIMITIVES)
-        clear_primitives(onednn);
-    size_t bucket = bucket_of(prim->key, sizeof prim->key);
-    prim->next = onednn->primitive[bucket];
-    onednn->primitive[bucket] = prim;
-    onednn->primitives++;
-}
-
-void lt_primitive_free(lt_primitive *prim)
+static void free_primitive(lt_primitive *prim)
 {
     const dnnl_memory_t memory[] = {prim->x, prim->w, prim->w_user,
                                     prim->b, prim->y, prim->scratchpad};
@@ -89,6 +48,51 @@ void lt_primitive_free(lt_primitive *prim)
     if (prim->reorder)
         dnnl_primitive_destroy(prim->reorder);
     lt_free(prim);
+}
+
+static void clear_primitives(lt_onednn *p)
+{
+    clear_prepacked(p); /* they point to primitives */
+    for (size_t i = 0; i < LT_PRIMITIVE_BUCKETS; i++)
+        while (p->primitive[i]) {
+            lt_primitive *prim = p->primitive[i];
+            p->primitive[i] = prim->next;
+            free_primitive(prim);
+        }
+    p->primitives = 0;
+}
+
+static lt_primitive *find_primitive(const lt_onednn *onednn, const int64_t key[LT_PRIMITIVE_KEY])
+{
+    const size_t bytes = LT_PRIMITIVE_KEY * sizeof *key;
+    for (lt_primitive *p = onednn->primitive[bucket_of(key, bytes)]; p; p = p->next)
+        if (!memcmp(p->key, key, bytes))
+            return p;
+    return NULL;
+}
+
+lt_status lt_primitive_get(lt_onednn *onednn, const int64_t key[LT_PRIMITIVE_KEY],
+                           lt_primitive_fill *fill, const void *problem, lt_primitive **out)
+{
+    *out = find_primitive(onednn, key);
+    if (*out)
+        return LT_OK;
+    lt_primitive *prim = lt_alloc(1, sizeof *prim);
+    if (!prim)
+        return LT_E_NOMEM;
+    memcpy(prim->key, key, sizeof prim->key);
+    lt_status st = fill(onednn, prim, problem);
+    if (st) {
+        free_primitive(prim);
+        return st;
+    }
+    if (onednn->primitives >= MOST_PRIMITIVES)
+        clear_primitives(onednn);
+    lt_primitive **head = &onednn->primitive[bucket_of(prim->key, sizeof prim->key)];
+    prim->next = *head;
+    *head = *out = prim;
+    onednn->primitives++;
+    return LT_OK;
 }
 
 lt_status lt_primitive_memory(lt_onednn *onednn, dnnl_memory_t *out, lt_md_in md)

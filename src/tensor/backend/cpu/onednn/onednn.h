@@ -45,12 +45,10 @@ typedef struct lt_onednn {
 /* LT_E_DEVICE with oneDNN's status, or LT_OK. */
 lt_status lt_dnnl_check(dnnl_status_t status, const char *what);
 
-/* The primitive with this key. *out may be NULL without an error: then it is the caller's to make and
- * hand to lt_primitive_add(). */
-lt_primitive *lt_primitive_find(lt_onednn *onednn, const int64_t key[LT_PRIMITIVE_KEY]);
-lt_status lt_primitive_new(lt_primitive **out, const int64_t key[LT_PRIMITIVE_KEY]);
-void lt_primitive_add(lt_onednn *onednn, lt_primitive *prim);
-void lt_primitive_free(lt_primitive *prim);
+/* The primitive with this key; fill makes one that is not there yet, of `problem`. */
+typedef lt_status lt_primitive_fill(lt_onednn *onednn, lt_primitive *prim, const void *problem);
+lt_status lt_primitive_get(lt_onednn *onednn, const int64_t key[LT_PRIMITIVE_KEY],
+                           lt_primitive_fill *fill, const void *problem, lt_primitive **out);
 
 /* The memory objects that a primitive wants: its own layout for w, and a reorder from or to
  * w_user's if they differ. */
