@@ -85,7 +85,4 @@ const lt_option_builtin *lt_options_find_builtin(const char *name, size_t bytes)
 /* The one that --help TOPIC means, or NULL. */
 const lt_option_builtin *lt_options_topic_builtin(const char *topic);
 
-lt_status lt_options_write_help(const lt_options *o, FILE *out);
-lt_status lt_options_write_man(const lt_options *o, FILE *out);
-
 #endif

@@ -269,7 +269,7 @@ static void print_details(const lt_options *o, FILE *out)
             print_option(out, o->row[i].option);
 }
 
-lt_status lt_options_write_help(const lt_options *o, FILE *out)
+static lt_status write_help(const lt_options *o, FILE *out)
 {
     const lt_program *p = o->program;
     const bool about_all = !*o->topic || !strcmp(o->topic, "all");
@@ -318,7 +318,7 @@ static void man_row(FILE *out, const char *left, const char *right)
     print_roff(out, right);
 }
 
-lt_status lt_options_write_man(const lt_options *o, FILE *out)
+static lt_status write_man(const lt_options *o, FILE *out)
 {
     const lt_program *p = o->program;
     char left[256], right[1024];
@@ -445,9 +445,9 @@ lt_status lt_options_answer(const lt_options *o, FILE *out)
 {
     switch (o->asked) {
     case LT_OPTIONS_HELP:
-        return lt_options_write_help(o, out);
+        return write_help(o, out);
     case LT_OPTIONS_MAN:
-        return lt_options_write_man(o, out);
+        return write_man(o, out);
     case LT_OPTIONS_VERSION:
         return write_version(o, out);
     case LT_OPTIONS_PRINT_CONFIG:
