@@ -85,6 +85,7 @@ check_repository()
     row "the CUDA toolkit is found in all its layouts" tools/find_cuda --self-test
     row "changes of what CUDA's tests compile are seen" tools/cuda_changed --self-test
     row "faults are applied, and killed or not" tools/mutate --self-test
+    row "  and those of tests/mutants find their lines" tools/mutate --places tests/mutants
     row "functions that nothing executes are listed" tools/coverage --self-test
     row "kernel launches are translated for the host" tests/cuda/emulate.py --self-test
     row "kernels have places to break" tests/cuda/mutate.py --self-test
