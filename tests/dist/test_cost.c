@@ -414,6 +414,18 @@ static void check_bad(void **state)
     assert_true(r.step == 0.5 && r.exposed == 0);
 }
 
+static void check_reducers(void **state)
+{
+    (void)state;
+    lt_cost_plan p = plan_of(LT_COST_FLAT);
+    assert_ok(lt_cost_read_reducer(&p, "topk:0.05"));
+    assert_true(p.scheme == LT_COST_REDUCER && p.reducer == &lt_cost_topk && p.number == 0.05);
+    assert_ptr_equal(lt_cost_row_of(&p), &lt_cost_topk);
+    assert_fails(lt_cost_read_reducer(&p, "plain"), LT_E_ARG, "it is of powersgd, topk");
+    assert_fails(lt_cost_read_reducer(&p, "nothing:1"), LT_E_ARG, "what it costs is not known");
+    assert_null(lt_cost_of_reducer(2));
+}
+
 static void check_schemes(void **state)
 {
     (void)state;
@@ -496,6 +508,7 @@ int main(void)
         {"seconds of ResNet-50 by hand", check_by_hand, 0, 0, 0},
         {"nothing is below its bound, and faster links are not slower", check_properties, 0, 0, 0},
         {"what is out of range is refused", check_bad, 0, 0, 0},
+        {"reducers are known by their rows", check_reducers, 0, 0, 0},
         {"what is no scheme is refused", check_schemes, 0, 0, 0},
         {"limits of plans and clusters hold on both sides", check_limits, 0, 0, 0},
     };

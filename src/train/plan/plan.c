@@ -5,7 +5,6 @@
 
 #include "lather/ext/fail.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

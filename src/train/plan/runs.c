@@ -1,6 +1,5 @@
 /* Runs of --from: what their folders say of the flags, the ranks, the seconds of a step and the goal's metric. */
 
-#include "base/alloc.h"
 #include "planner.h"
 
 #include "lather/ext/fail.h"

@@ -7,7 +7,6 @@
 #include "lather/device.h"
 #include "lather/ext/fail.h"
 #include "lather/ext/optim_family.h"
-#include "lather/shampoo.h"
 
 #include <limits.h>
 #include <stdarg.h>

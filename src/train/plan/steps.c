@@ -10,7 +10,6 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 static plan_estimate unknown(const char *format, ...) LT_PRINTF(1, 2);
 static plan_estimate unknown(const char *format, ...)
