@@ -2,11 +2,11 @@
 
 #include "inspect.h"
 
+#include "lather/detail/run_folder.h"
+#include "lather/detail/text.h"
 #include "lather/ext/fail.h"
 #include "lather/options.h"
-#include "lather/run_folder.h"
 #include "lather/safetensors.h"
-#include "lather/text.h"
 
 #include <inttypes.h>
 #include <math.h>

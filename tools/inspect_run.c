@@ -3,8 +3,8 @@
 #include "inspect.h"
 #include "inspect_records.h"
 
+#include "lather/detail/text.h"
 #include "lather/ext/fail.h"
-#include "lather/text.h"
 
 #include <math.h>
 #include <stdio.h>

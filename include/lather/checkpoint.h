@@ -4,8 +4,8 @@
 
 #include "lather/comm.h"
 #include "lather/data_parallel.h"
+#include "lather/detail/noise_scale.h"
 #include "lather/local_steps.h"
-#include "lather/noise_scale.h"
 #include "lather/optim.h"
 #include "lather/safetensors.h"
 #include "lather/weights.h"

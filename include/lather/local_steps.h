@@ -4,8 +4,8 @@
 #define LATHER_LOCAL_STEPS_H
 
 #include "lather/data_parallel.h"
-#include "lather/state.h"
-#include "lather/topology.h"
+#include "lather/detail/state.h"
+#include "lather/detail/topology.h"
 
 typedef struct lt_local_steps lt_local_steps;
 

@@ -3,7 +3,7 @@
 #define LATHER_MESH_H
 
 #include "lather/comm.h"
-#include "lather/ext/exchange.h"
+#include "lather/detail/exchange_ops.h"
 
 /** Rank ((data * depth + k) * rows + i) * columns + j is at row i, column j, depth k of a copy: a row's
  *  ranks are neighbours, and lie in a node. A zero is 1. */
@@ -39,7 +39,7 @@ LT_API void lt_mesh_free(lt_mesh **mesh);
 LT_API lt_mesh_config lt_mesh_config_of(const lt_mesh *mesh);
 /** The communicator of an axis. Owns: the mesh. */
 LT_API lt_comm *lt_mesh_comm(const lt_mesh *mesh, lt_mesh_axis axis);
-/** The same for operations: see lather/ops/exchange.h. Owns: the mesh. */
+/** The same for operations: see lather/detail/exchange.h. Owns: the mesh. */
 LT_API lt_exchange *lt_mesh_group(lt_mesh *mesh, lt_mesh_axis axis);
 /** Payload bytes that this rank has sent so far over all axes. */
 LT_API uint64_t lt_mesh_bytes(const lt_mesh *mesh);

@@ -2,7 +2,7 @@
 #ifndef LATHER_MUON_H
 #define LATHER_MUON_H
 
-#include "lather/name_regex.h"
+#include "lather/detail/name_regex.h"
 #include "lather/optim.h"
 #include "lather/orthogonalization.h"
 

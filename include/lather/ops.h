@@ -2,21 +2,21 @@
 #ifndef LATHER_OPS_H
 #define LATHER_OPS_H
 
+#include "lather/detail/exchange.h"
+#include "lather/detail/linear_pieces.h"
+#include "lather/detail/norm_layer.h"
+#include "lather/detail/sharded.h"
 #include "lather/ops/activation.h"
 #include "lather/ops/arithmetic.h"
 #include "lather/ops/attention.h"
 #include "lather/ops/conv.h"
 #include "lather/ops/elementwise.h"
 #include "lather/ops/embedding.h"
-#include "lather/ops/exchange.h"
-#include "lather/ops/linear_pieces.h"
 #include "lather/ops/loss.h"
 #include "lather/ops/math.h"
 #include "lather/ops/matmul.h"
 #include "lather/ops/norm.h"
-#include "lather/ops/norm_layer.h"
 #include "lather/ops/pool.h"
 #include "lather/ops/shape.h"
-#include "lather/ops/sharded.h"
 
 #endif

@@ -2,9 +2,9 @@
 #ifndef LATHER_OPTIM_H
 #define LATHER_OPTIM_H
 
-#include "lather/ext/scalars.h"
+#include "lather/detail/scalars.h"
+#include "lather/detail/state.h"
 #include "lather/param.h"
-#include "lather/state.h"
 
 typedef struct lt_optim lt_optim;
 

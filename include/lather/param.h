@@ -2,7 +2,7 @@
 #ifndef LATHER_PARAM_H
 #define LATHER_PARAM_H
 
-#include "lather/place.h"
+#include "lather/detail/place.h"
 #include "lather/tape.h"
 
 typedef enum lt_role {

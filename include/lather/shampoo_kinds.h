@@ -2,7 +2,7 @@
 #ifndef LATHER_SHAMPOO_KINDS_H
 #define LATHER_SHAMPOO_KINDS_H
 
-#include "lather/name_regex.h"
+#include "lather/detail/name_regex.h"
 
 typedef enum lt_grafting {
     LT_GRAFTING_NONE,

@@ -2,7 +2,7 @@
 #ifndef LATHER_TENSOR_PARALLEL_H
 #define LATHER_TENSOR_PARALLEL_H
 
-#include "lather/ext/exchange.h"
+#include "lather/detail/exchange_ops.h"
 #include "lather/param.h"
 
 /** The ranks that hold one copy of a model; groups are borrowed from a mesh, for the model's life.

@@ -4,7 +4,7 @@
 
 #include "lather/checkpoint.h"
 #include "lather/data.h"
-#include "lather/run.h"
+#include "lather/detail/run.h"
 #include "lather/schedule.h"
 #include "lather/stragglers.h"
 #include "lather/train_step.h"
@@ -34,7 +34,7 @@ typedef struct lt_train_config {
     lt_dtype dtype;     /**< lt_pass.dtype of the task's tape; LT_F16 scales the loss */
     lt_recompute recompute;
     bool graph; /**< as in lt_train_step_config */
-    /** Records have noise_scale (lather/noise_scale.h): of several ranks, or grad_accum above 1; without local_steps. */
+    /** Records have noise_scale (lather/detail/noise_scale.h): of several ranks, or grad_accum above 1; without local_steps. */
     bool gradient_noise;
     double clip_norm;   /**< of the gradient; 0: none */
     double ema_decay;   /**< evaluations and weights are of a moving average; 0: none */

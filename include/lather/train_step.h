@@ -3,11 +3,11 @@
 #define LATHER_TRAIN_STEP_H
 
 #include "lather/data_parallel.h"
+#include "lather/detail/noise_scale.h"
 #include "lather/ema.h"
 #include "lather/ext/task.h"
 #include "lather/graph.h"
 #include "lather/mesh.h"
-#include "lather/noise_scale.h"
 #include "lather/share.h"
 
 typedef struct lt_train_step lt_train_step;

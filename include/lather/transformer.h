@@ -2,7 +2,7 @@
 #ifndef LATHER_TRANSFORMER_H
 #define LATHER_TRANSFORMER_H
 
-#include "lather/transformer_layers.h"
+#include "lather/detail/transformer_layers.h"
 
 typedef struct lt_attention_layer {
     int width, heads; /**< heads must divide width */

@@ -3,8 +3,8 @@
 
 #include "config.h"
 
+#include "lather/detail/json.h"
 #include "lather/ext/fail.h"
-#include "lather/json.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -2,8 +2,8 @@
 
 #include "lather/log.h"
 
+#include "lather/detail/text.h"
 #include "lather/ext/fail.h"
-#include "lather/text.h"
 
 #include <pthread.h>
 #include <stdarg.h>

@@ -2,8 +2,8 @@
 
 #include "lather/status.h"
 
+#include "lather/detail/text.h"
 #include "lather/ext/fail.h"
-#include "lather/text.h"
 
 #include <stdarg.h>
 #include <stdio.h>

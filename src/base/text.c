@@ -1,6 +1,6 @@
 /* Text from users: escapes read back, numbers, and the known word that a wrong one was meant to be. */
 
-#include "lather/text.h"
+#include "lather/detail/text.h"
 
 #include "base/text.h"
 

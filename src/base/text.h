@@ -1,4 +1,4 @@
-/* The known word that a wrong one was probably meant to be; besides lather/text.h. */
+/* The known word that a wrong one was probably meant to be; besides lather/detail/text.h. */
 #ifndef LT_BASE_TEXT_H
 #define LT_BASE_TEXT_H
 

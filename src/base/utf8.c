@@ -2,7 +2,7 @@
 
 #include "base/utf8.h"
 
-#include "lather/text.h"
+#include "lather/detail/text.h"
 
 #include <stdbool.h>
 #include <string.h>

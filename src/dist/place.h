@@ -2,7 +2,7 @@
 #ifndef LT_DIST_PLACE_H
 #define LT_DIST_PLACE_H
 
-#include "lather/ext/place.h"
+#include "lather/detail/place_ops.h"
 
 LT_MUST_CHECK lt_status lt_place_send(lt_comm *comm, const lt_tensor *tensor, int to);
 /* host NULL: it is taken and thrown away. What fails aborts the group: the sender must not wait for ever. */

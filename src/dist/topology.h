@@ -2,7 +2,7 @@
 #ifndef LT_DIST_TOPOLOGY_H
 #define LT_DIST_TOPOLOGY_H
 
-#include "lather/topology.h"
+#include "lather/detail/topology.h"
 
 /* The first node with another number of ranks than node 0, and both numbers; 0: there is none. */
 int lt_nodes_uneven(const lt_nodes *nodes, int ranks, int *first, int *other);

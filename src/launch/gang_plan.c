@@ -5,7 +5,7 @@
 #include "base/alloc.h"
 #include "launch/launch.h"
 
-#include "lather/json.h"
+#include "lather/detail/json.h"
 
 #include <errno.h>
 #include <fcntl.h>

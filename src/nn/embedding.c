@@ -1,7 +1,7 @@
 /* Embedding: rows of a table by their numbers. x holds ids, i32. */
 
+#include "lather/detail/transformer_layers.h"
 #include "lather/ext/module.h"
-#include "lather/transformer_layers.h"
 
 typedef struct embedding {
     lt_module base;

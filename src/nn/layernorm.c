@@ -1,8 +1,8 @@
 /* Layer and RMS normalisation as layers. Names and defaults are PyTorch's. */
 
+#include "lather/detail/transformer_layers.h"
 #include "lather/ext/module.h"
 #include "lather/ext/op.h"
-#include "lather/transformer_layers.h"
 
 typedef struct layernorm {
     lt_module base;

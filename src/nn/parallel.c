@@ -3,9 +3,9 @@
  * recomputation in large transformer models", 2022. On grids: Wang et al., "2.5-dimensional distributed model
  * training", 2021. All ranks of a copy run the same operations, so that their ordinals agree. */
 
+#include "lather/detail/sharded.h"
 #include "lather/ext/op.h"
 #include "lather/ops.h"
-#include "lather/ops/sharded.h"
 #include "lather/tensor_parallel.h"
 
 typedef const lt_tensor_parallel parallel_t;

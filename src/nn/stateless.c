@@ -1,9 +1,9 @@
 /* Layers without parameters: activations, flatten, dropout and stochastic depth (which the pass turns
  * on), pooling. */
 
+#include "lather/detail/transformer_layers.h"
 #include "lather/ext/module.h"
 #include "lather/layers.h"
-#include "lather/transformer_layers.h"
 
 #define LAYER(function)                                                                \
     static lt_tensor *forward_##function(lt_module *self, lt_tape *tape, lt_tensor *x) \

@@ -1,7 +1,7 @@
 /* Gradient noise scale. McCandlish et al., "An Empirical Model of Large-Batch Training", 2018, arXiv 1812.06162,
  * appendix A.1 (the estimates) and section 2.3 (steps and batches). */
 
-#include "lather/noise_scale.h"
+#include "lather/detail/noise_scale.h"
 
 #include "lather/ext/fail.h"
 

@@ -3,8 +3,8 @@
 #include "base/alloc.h"
 #include "plan/least_squares.h"
 
+#include "lather/detail/fit.h"
 #include "lather/ext/fail.h"
-#include "lather/fit.h"
 
 #include <math.h>
 #include <string.h>

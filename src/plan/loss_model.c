@@ -4,8 +4,8 @@
 
 #include "base/alloc.h"
 
+#include "lather/detail/fit.h"
 #include "lather/ext/fail.h"
-#include "lather/fit.h"
 
 #include <math.h>
 

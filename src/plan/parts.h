@@ -2,7 +2,7 @@
 #ifndef LT_PLAN_PARTS_H
 #define LT_PLAN_PARTS_H
 
-#include "lather/plan.h"
+#include "lather/detail/plan.h"
 
 /* A way to run, on a machine, of what was profiled; without zeros that mean something. */
 typedef struct lt_system {

@@ -2,8 +2,8 @@
 
 #include "base/alloc.h"
 
+#include "lather/detail/fit.h"
 #include "lather/ext/fail.h"
-#include "lather/fit.h"
 
 #include <math.h>
 

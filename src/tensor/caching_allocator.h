@@ -3,7 +3,7 @@
 #ifndef LT_TENSOR_CACHING_ALLOCATOR_H
 #define LT_TENSOR_CACHING_ALLOCATOR_H
 
-#include "lather/ext/backend.h"
+#include "lather/detail/backend.h"
 
 #include <stdbool.h>
 

@@ -2,7 +2,7 @@
 #ifndef LT_TENSOR_MEMORY_USE_H
 #define LT_TENSOR_MEMORY_USE_H
 
-#include "lather/memory_use.h"
+#include "lather/detail/memory_use.h"
 
 enum { LT_MEMORY_OWNERS = 96 }; /* beyond: those without a name */
 

@@ -1,9 +1,9 @@
 /* Boxes of views. A box's trailing dimensions that it holds whole, and the one before them, are one run
  * of neighbours in the logical tensor; between runs lie elements that the box lacks. */
 
-#include "lather/place.h"
+#include "lather/detail/place.h"
 
-#include "lather/ext/exchange.h"
+#include "lather/detail/exchange_ops.h"
 #include "lather/ext/fail.h"
 
 #include <stdio.h>

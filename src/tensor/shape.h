@@ -2,8 +2,8 @@
 #ifndef LT_TENSOR_SHAPE_H
 #define LT_TENSOR_SHAPE_H
 
+#include "lather/detail/view.h"
 #include "lather/ext/fail.h"
-#include "lather/ext/view.h"
 
 /* Checks the extents and gives count * element size. Errors: LT_E_ARG, LT_E_NOMEM (overflow). */
 lt_status lt_shape_bytes(lt_shape shape, lt_dtype dtype, size_t *bytes);

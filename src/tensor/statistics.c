@@ -9,9 +9,9 @@
 #include "base/alloc.h"
 #include "tensor/tensor.h"
 
-#include "lather/ext/backend.h"
+#include "lather/detail/backend.h"
+#include "lather/detail/view.h"
 #include "lather/ext/fail.h"
-#include "lather/ext/view.h"
 
 #include <math.h>
 

@@ -3,7 +3,7 @@
 #ifndef LT_TENSOR_STATISTICS_H
 #define LT_TENSOR_STATISTICS_H
 
-#include "lather/ext/scalars.h"
+#include "lather/detail/scalars.h"
 #include "lather/param.h"
 
 typedef struct lt_statistics lt_statistics;

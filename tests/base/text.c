@@ -1,6 +1,6 @@
 /* src/base/text.c: escapes of names. */
 
-#include "lather/text.h"
+#include "lather/detail/text.h"
 
 #include "near.h"
 

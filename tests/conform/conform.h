@@ -2,7 +2,7 @@
 #ifndef LT_TESTS_CONFORM_H
 #define LT_TESTS_CONFORM_H
 
-#include "lather/ext/backend.h"
+#include "lather/detail/backend.h"
 #include "lather/ext/fail.h"
 
 #define COUNT_OF(array) (sizeof(array) / sizeof *(array))

@@ -1,6 +1,6 @@
 /* Plugins for tests/cuda/plugins.c, each broken in the way its name says (BROKEN_...). */
 
-#include "lather/ext/backend.h"
+#include "lather/detail/backend.h"
 
 #if defined(BROKEN_NEEDS)
 int cudnn_gone(void);

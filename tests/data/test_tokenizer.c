@@ -6,7 +6,7 @@
 #include "images.h"
 #include "near.h"
 
-#include "lather/json.h"
+#include "lather/detail/json.h"
 #include "lather/tokenizer.h"
 
 #include <stdio.h>

@@ -7,7 +7,7 @@
 #include "ranks.h"
 
 #include "lather/data_parallel.h"
-#include "lather/topology.h"
+#include "lather/detail/topology.h"
 
 enum { RANKS = 4, MOST_WORLDS = 8, PARAMS = 5, MOST = 512, UPDATES = 40, TEXT = 256 };
 enum { MATRIX, FILTER, VECTOR, SMALL, TALL };

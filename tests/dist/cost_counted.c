@@ -1,9 +1,9 @@
-/* Payload of lather/comm_cost.h against what the library's reducers count. */
+/* Payload of lather/detail/comm_cost.h against what the library's reducers count. */
 
 #include "brought.h"
 #include "dist/reducer/costs.h"
 
-#include "lather/comm_cost.h"
+#include "lather/detail/comm_cost.h"
 #include "lather/local_steps.h"
 
 static lt_status play_once(world *w)

@@ -1,10 +1,9 @@
 /* src/dist/place.c: boxes of ranks, which are threads, gathered; and what data parallelism agrees on. */
 
-#include "lather/ext/place.h"
-
 #include "ranks.h"
 
 #include "lather/data_parallel.h"
+#include "lather/detail/place_ops.h"
 #include "lather/ext/fail.h"
 
 enum { RANKS = 6, ROWS = 6, COLUMNS = 5, COUNT = ROWS * COLUMNS };

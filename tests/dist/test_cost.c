@@ -5,7 +5,7 @@
 #include "near.h"
 
 #include "lather/comm.h"
-#include "lather/comm_cost.h"
+#include "lather/detail/comm_cost.h"
 #include "lather/device.h"
 #include "lather/ext/fail.h"
 

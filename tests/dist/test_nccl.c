@@ -5,7 +5,7 @@
 #include "tensor/tensor.h"
 
 #include "lather/data_parallel.h"
-#include "lather/ext/view.h"
+#include "lather/detail/view.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,11 +1,11 @@
 /* A family of language models: what follows a token depends on it alone. The trainer knows nothing of it. */
 
+#include "lather/detail/transformer_layers.h"
 #include "lather/ext/fail.h"
 #include "lather/ext/program.h"
 #include "lather/init.h"
 #include "lather/language.h"
 #include "lather/layers.h"
-#include "lather/transformer_layers.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -5,8 +5,8 @@
 #include "base/alloc.h"
 #include "near.h"
 
+#include "lather/detail/transformer_layers.h"
 #include "lather/embedding_layers.h"
-#include "lather/transformer_layers.h"
 
 #include <string.h>
 

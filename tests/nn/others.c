@@ -5,10 +5,10 @@
 #include "base/alloc.h"
 #include "near.h"
 
+#include "lather/detail/transformer_layers.h"
 #include "lather/init.h"
 #include "lather/layers.h"
 #include "lather/optim.h"
-#include "lather/transformer_layers.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -8,8 +8,8 @@
 #include "ranks.h"
 #include "tensor/tensor.h"
 
+#include "lather/detail/placed_optim.h"
 #include "lather/ext/fail.h"
-#include "lather/placed_optim.h"
 
 #include <string.h>
 

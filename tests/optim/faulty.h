@@ -5,9 +5,9 @@
 #include "fixture.h"
 #include "tensor/tensor.h"
 
-#include "lather/ext/backend.h"
+#include "lather/detail/backend.h"
+#include "lather/detail/shampoo_report.h"
 #include "lather/log.h"
-#include "lather/shampoo_report.h"
 
 #include <stdio.h>
 #include <string.h>

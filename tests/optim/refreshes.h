@@ -4,7 +4,7 @@
 
 #include "makers.h"
 
-#include "lather/shampoo_report.h"
+#include "lather/detail/shampoo_report.h"
 
 #include <string.h>
 

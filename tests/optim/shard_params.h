@@ -7,12 +7,12 @@
 #include "tensor/tensor.h"
 
 #include "lather/data_parallel.h"
+#include "lather/detail/shard_params.h"
 #include "lather/embedding_layers.h"
 #include "lather/ext/comm.h"
 #include "lather/ext/fail.h"
 #include "lather/init.h"
 #include "lather/ops.h"
-#include "lather/shard_params.h"
 #include "lather/transformer.h"
 
 #include <string.h>

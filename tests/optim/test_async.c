@@ -4,7 +4,7 @@
 #include "snapshot.h"
 #include "tensor/tensor.h"
 
-#include "lather/ext/backend.h"
+#include "lather/detail/backend.h"
 #include "lather/log.h"
 
 #include <pthread.h>

@@ -8,7 +8,7 @@
 #include "snapshot.h"
 #include "tensor/tensor.h"
 
-#include "lather/ext/backend.h"
+#include "lather/detail/backend.h"
 #include "lather/ext/optim.h"
 #include "lather/shampoo.h"
 

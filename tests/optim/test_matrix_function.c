@@ -3,7 +3,7 @@
 #include "fixture.h"
 #include "tensor/tensor.h"
 
-#include "lather/ext/roots.h"
+#include "lather/detail/roots.h"
 
 #include <math.h>
 

@@ -3,7 +3,7 @@
 #include "base/rng.h"
 #include "near.h"
 
-#include "lather/noise_scale.h"
+#include "lather/detail/noise_scale.h"
 
 /* --- By hand --- */
 

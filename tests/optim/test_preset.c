@@ -2,7 +2,7 @@
 
 #include "fixture.h"
 
-#include "lather/shampoo_report.h"
+#include "lather/detail/shampoo_report.h"
 
 #include <limits.h>
 #include <string.h>

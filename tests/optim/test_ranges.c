@@ -5,8 +5,8 @@
 #include "optim/registry/registry.h"
 #include "option_limits.h"
 
+#include "lather/detail/optim_flags.h"
 #include "lather/optim_config.h"
-#include "lather/optim_flags.h"
 
 #include <float.h>
 #include <limits.h>

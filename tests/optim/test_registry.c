@@ -5,9 +5,9 @@
 #include "fixture.h"
 #include "optim/registry/registry.h"
 
+#include "lather/detail/optim_flags.h"
 #include "lather/ext/vec.h"
 #include "lather/optim_config.h"
-#include "lather/optim_flags.h"
 
 #include <math.h>
 #include <string.h>

@@ -3,8 +3,8 @@
 
 #include "fixture.h"
 
+#include "lather/detail/shampoo_report.h"
 #include "lather/optim_config.h"
-#include "lather/shampoo_report.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -6,8 +6,8 @@
 #include "tensor/tensor.h"
 
 #include "lather/data_parallel.h"
+#include "lather/detail/gradient_parts.h"
 #include "lather/ext/fail.h"
-#include "lather/ext/gradient_parts.h"
 #include "lather/shard.h"
 
 #include <string.h>

@@ -5,8 +5,8 @@
 #include "base/rng.h"
 #include "near.h"
 
+#include "lather/detail/fit.h"
 #include "lather/ext/fail.h"
-#include "lather/fit.h"
 #include "lather/init.h"
 #include "lather/layers.h"
 #include "lather/ops.h"

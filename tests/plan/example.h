@@ -4,7 +4,7 @@
 
 #include "near.h"
 
-#include "lather/plan.h"
+#include "lather/detail/plan.h"
 
 /* Two buckets of 10^6 and 3 10^6 floats; the first is ready in the middle of backward. */
 static const lt_cost_bucket buckets[] = {{.elements = 1000000, .ready = 0.5},

@@ -4,7 +4,7 @@
 #include "base/rng.h"
 #include "near.h"
 
-#include "lather/fit.h"
+#include "lather/detail/fit.h"
 
 #include <math.h>
 

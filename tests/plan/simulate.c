@@ -4,7 +4,7 @@
 #include "dist/reducer/costs.h"
 #include "near.h"
 
-#include "lather/comm_cost.h"
+#include "lather/detail/comm_cost.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
 #include "base/rng.h"
 #include "near.h"
 
-#include "lather/fit.h"
+#include "lather/detail/fit.h"
 
 #include <math.h>
 #include <stdlib.h>

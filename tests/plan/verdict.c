@@ -3,7 +3,7 @@
 #include "dist/reducer/costs.h"
 #include "near.h"
 
-#include "lather/plan.h"
+#include "lather/detail/plan.h"
 
 #include <math.h>
 #include <string.h>

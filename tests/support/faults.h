@@ -9,7 +9,7 @@
 #include "near.h"
 #include "tensor/tensor.h"
 
-#include "lather/ext/backend.h"
+#include "lather/detail/backend.h"
 #include "lather/ext/fail.h"
 #include "lather/log.h"
 

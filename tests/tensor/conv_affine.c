@@ -3,7 +3,7 @@
 
 #include "near.h"
 
-#include "lather/ext/view.h"
+#include "lather/detail/view.h"
 #include "lather/layers.h"
 #include "lather/ops.h"
 

@@ -5,7 +5,7 @@
 #include "near.h"
 #include "tensor/memory_use.h"
 
-#include "lather/memory_use.h"
+#include "lather/detail/memory_use.h"
 #include "lather/ops.h"
 #include "lather/param.h"
 

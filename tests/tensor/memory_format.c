@@ -4,7 +4,7 @@
 #include "near.h"
 #include "temp.h"
 
-#include "lather/ext/view.h"
+#include "lather/detail/view.h"
 #include "lather/ops.h"
 #include "lather/param.h"
 #include "lather/safetensors.h"

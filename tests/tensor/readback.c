@@ -1,6 +1,6 @@
 /* Numbers in flight from a device whose copies to the host arrive as late as they may. */
 
-#include "lather/readback.h"
+#include "lather/detail/readback.h"
 
 #include "near.h"
 #include "tensor/tensor.h"

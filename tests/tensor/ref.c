@@ -5,7 +5,7 @@
 #include "tensor/backend/dtype.h"
 #include "tensor/shape.h"
 
-#include "lather/ext/backend.h"
+#include "lather/detail/backend.h"
 
 #include <string.h>
 

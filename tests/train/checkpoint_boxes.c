@@ -5,10 +5,10 @@
 #include "temp_folder.h"
 
 #include "lather/checkpoint.h"
+#include "lather/detail/placed_optim.h"
 #include "lather/ema.h"
 #include "lather/ext/fail.h"
 #include "lather/init.h"
-#include "lather/placed_optim.h"
 
 #include <signal.h>
 #include <stdio.h>

@@ -6,7 +6,7 @@
 #include "train/loop/state.h"
 #include "train/run/processor.h"
 
-#include "lather/json.h"
+#include "lather/detail/json.h"
 
 /* As a language model would have it: no images, no classes, the lowest perplexity is the best. */
 static void become_language_model(lt_checkpoint_state *s)

@@ -6,11 +6,11 @@
 #include "train/loop/stragglers.h"
 
 #include "lather/data_parallel.h"
+#include "lather/detail/shard_params.h"
 #include "lather/init.h"
 #include "lather/layers.h"
 #include "lather/ops.h"
 #include "lather/shard.h"
-#include "lather/shard_params.h"
 #include "lather/train.h"
 
 enum { INPUTS = 5, HIDDEN = 6, CLASSES = 4, BATCH = 3, SAMPLES = 96 };

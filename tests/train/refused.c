@@ -11,10 +11,10 @@
 #include "temp_folder.h"
 #include "tensor/backend/cpu/cpu.h"
 
-#include "lather/ext/backend.h"
+#include "lather/detail/backend.h"
+#include "lather/detail/run_folder.h"
 #include "lather/ext/dataset.h"
 #include "lather/loader.h"
-#include "lather/run_folder.h"
 
 #include <errno.h>
 #include <pthread.h>

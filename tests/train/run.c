@@ -1,6 +1,6 @@
 /* The run folder: its files, their keys, resuming, the event file, and what is shown. */
 
-#include "lather/run.h"
+#include "lather/detail/run.h"
 
 #include "base/encoding/crc32c.h"
 #include "base/encoding/json.h"

@@ -1,12 +1,12 @@
 /* Whose a run folder is: the lock, the id, setting a run aside; and that checkpoints of other runs are left alone. */
 
-#include "lather/run_folder.h"
+#include "lather/detail/run_folder.h"
 
 #include "temp_folder.h"
 #include "train/run/metrics.h"
 
 #include "lather/checkpoint.h"
-#include "lather/run.h"
+#include "lather/detail/run.h"
 
 #include <signal.h>
 #include <sys/stat.h>

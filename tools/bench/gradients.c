@@ -7,10 +7,10 @@
 #include "models.h"
 
 #include "lather/data_parallel.h"
+#include "lather/detail/topology.h"
 #include "lather/layers.h"
 #include "lather/ops.h"
 #include "lather/optim_config.h"
-#include "lather/topology.h"
 
 #include <math.h>
 #include <stdio.h>

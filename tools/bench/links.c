@@ -5,7 +5,7 @@
 
 #include "bench.h"
 
-#include "lather/topology.h"
+#include "lather/detail/topology.h"
 
 #include <stdio.h>
 

@@ -6,7 +6,7 @@
 
 #include "bench.h"
 
-#include "lather/ext/view.h"
+#include "lather/detail/view.h"
 #include "lather/ops.h"
 #include "lather/param.h"
 

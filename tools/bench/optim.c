@@ -9,7 +9,7 @@
 
 #include "models.h"
 
-#include "lather/shampoo_report.h"
+#include "lather/detail/shampoo_report.h"
 
 #include <stdio.h>
 #include <stdlib.h>

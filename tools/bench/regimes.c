@@ -1,5 +1,5 @@
 /* bench regimes: which exchange of gradients is the fastest, by rate of the links between nodes and by
- * ranks, by the closed forms and the simulation of lather/comm_cost.h. Nothing is run. Good dense code,
+ * ranks, by the closed forms and the simulation of lather/detail/comm_cost.h. Nothing is run. Good dense code,
  * to which all is compared, is the faster of flat and two-level, f32 or bf16, behind backward.
  *
  * On the gain to expect: Agarwal, Wang, Venkataraman & Papailiopoulos, "On the Utility of Gradient
@@ -7,7 +7,7 @@
 
 #include "bench.h"
 
-#include "lather/comm_cost.h"
+#include "lather/detail/comm_cost.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -4,7 +4,7 @@
 
 #include "bench.h"
 
-#include "lather/ext/roots.h"
+#include "lather/detail/roots.h"
 
 /* One symmetric matrix on the host, and what it is called in the table. */
 typedef struct sample {

@@ -4,8 +4,8 @@
 #include "models.h"
 #include "optim.h"
 
-#include "lather/memory_use.h"
-#include "lather/readback.h"
+#include "lather/detail/memory_use.h"
+#include "lather/detail/readback.h"
 #include "lather/train_step.h"
 
 #include <stdio.h>

@@ -2,7 +2,7 @@
 #ifndef LATHER_EXT_OP_H
 #define LATHER_EXT_OP_H
 
-#include "lather/ext/backend.h"
+#include "lather/detail/backend.h"
 #include "lather/ext/fail.h"
 #include "lather/tape.h"
 

@@ -2,7 +2,7 @@
 #ifndef LATHER_EXT_OPTIM_H
 #define LATHER_EXT_OPTIM_H
 
-#include "lather/ext/backend.h"
+#include "lather/detail/backend.h"
 #include "lather/ext/fail.h"
 #include "lather/optim.h"
 

@@ -3,8 +3,8 @@
 #ifndef LATHER_EXT_OPTIM_FAMILY_H
 #define LATHER_EXT_OPTIM_FAMILY_H
 
+#include "lather/detail/json.h"
 #include "lather/ext/optim.h"
-#include "lather/json.h"
 
 /** What a setting is in the optimizer's config struct. */
 typedef enum lt_field_type {

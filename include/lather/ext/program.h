@@ -4,8 +4,8 @@
 
 #include "lather/checkpoint.h"
 #include "lather/data.h"
+#include "lather/detail/run.h"
 #include "lather/ext/task.h"
-#include "lather/run.h"
 #include "lather/trainer.h"
 
 /** One start of a program: its options and all that they open. */

@@ -4,11 +4,11 @@
 #define LATHER_EXT_REDUCER_H
 
 #include "lather/comm.h"
-#include "lather/comm_cost.h"
+#include "lather/detail/comm_cost.h"
+#include "lather/detail/state.h"
+#include "lather/detail/topology.h"
 #include "lather/ext/fail.h"
 #include "lather/param.h"
-#include "lather/state.h"
-#include "lather/topology.h"
 
 typedef struct lt_reducer lt_reducer;
 

@@ -2,7 +2,7 @@
 #ifndef LATHER_EXT_VEC_H
 #define LATHER_EXT_VEC_H
 
-#include "lather/ext/scalars.h"
+#include "lather/detail/scalars.h"
 #include "lather/tensor.h"
 
 /** y = alpha * x + beta * y. */

@@ -1,8 +1,8 @@
-/* What the parts of JSON share besides lather/json.h. */
+/* What the parts of JSON share besides lather/detail/json.h. */
 #ifndef LT_BASE_JSON_H
 #define LT_BASE_JSON_H
 
-#include "lather/json.h"
+#include "lather/detail/json.h"
 
 /* Called with each member of the outermost object; it lives until the visitor returns, its strings as long
  * as the document. */

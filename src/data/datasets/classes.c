@@ -2,8 +2,8 @@
 
 #include "base/alloc.h"
 
+#include "lather/detail/text.h"
 #include "lather/ext/dataset.h"
-#include "lather/text.h"
 
 #include <string.h>
 

@@ -3,8 +3,8 @@
 #include "base/hash.h"
 #include "data/datasets/datasets.h"
 
+#include "lather/detail/text.h"
 #include "lather/log.h"
-#include "lather/text.h"
 
 #include <inttypes.h>
 #include <pthread.h>

@@ -4,7 +4,7 @@
 
 #include "base/alloc.h"
 
-#include "lather/text.h"
+#include "lather/detail/text.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -8,7 +8,7 @@
 #include "data/formats/image.h"
 #include "data/pack/pack.h"
 
-#include "lather/text.h"
+#include "lather/detail/text.h"
 
 #include <inttypes.h>
 #include <stdio.h>

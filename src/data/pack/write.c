@@ -8,7 +8,7 @@
 #include "data/files/files.h"
 #include "data/pack/pack.h"
 
-#include "lather/text.h"
+#include "lather/detail/text.h"
 
 #include <errno.h>
 #include <inttypes.h>

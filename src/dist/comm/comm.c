@@ -8,7 +8,7 @@
 #include "base/trace.h"
 #include "tensor/tensor.h"
 
-#include "lather/ext/view.h"
+#include "lather/detail/view.h"
 
 #include <errno.h>
 

@@ -2,8 +2,8 @@
 #ifndef LT_DIST_COMM_FLAT_H
 #define LT_DIST_COMM_FLAT_H
 
+#include "lather/detail/view.h"
 #include "lather/ext/fail.h"
-#include "lather/ext/view.h"
 #include "lather/tensor.h"
 
 /* Elements [offset, offset + count). */

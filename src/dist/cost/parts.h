@@ -2,7 +2,7 @@
 #ifndef LT_DIST_COST_PARTS_H
 #define LT_DIST_COST_PARTS_H
 
-#include "lather/comm_cost.h"
+#include "lather/detail/comm_cost.h"
 
 enum { LT_COST_F32 = 4 };
 

@@ -12,7 +12,7 @@
 #include "dist/reducer/kinds.h"
 #include "tensor/tensor.h"
 
-#include "lather/ext/gradient_parts.h"
+#include "lather/detail/gradient_parts.h"
 
 #include <inttypes.h>
 #include <stdio.h>

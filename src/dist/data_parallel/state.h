@@ -7,10 +7,10 @@
 #include "tensor/tensor.h"
 
 #include "lather/data_parallel.h"
-#include "lather/ext/backend.h"
+#include "lather/detail/backend.h"
+#include "lather/detail/gradient_parts.h"
+#include "lather/detail/view.h"
 #include "lather/ext/fail.h"
-#include "lather/ext/gradient_parts.h"
-#include "lather/ext/view.h"
 
 /* A trained parameter and its slice of a bucket. */
 typedef struct lt_dp_member {

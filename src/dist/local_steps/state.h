@@ -4,9 +4,9 @@
 
 #include "dist/reducer/sparse.h"
 
-#include "lather/ext/backend.h"
+#include "lather/detail/backend.h"
+#include "lather/detail/view.h"
 #include "lather/ext/fail.h"
-#include "lather/ext/view.h"
 #include "lather/local_steps.h"
 
 typedef enum lt_outer_values { LT_OUTER_F32, LT_OUTER_BF16, LT_OUTER_2BIT } lt_outer_values;

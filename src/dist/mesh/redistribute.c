@@ -5,7 +5,7 @@
 #include "dist/mesh/mesh.h"
 #include "tensor/tensor.h"
 
-#include "lather/ext/backend.h"
+#include "lather/detail/backend.h"
 #include "lather/ext/fail.h"
 
 typedef struct move {

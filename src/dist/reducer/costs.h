@@ -2,7 +2,7 @@
 #ifndef LT_DIST_REDUCER_COSTS_H
 #define LT_DIST_REDUCER_COSTS_H
 
-#include "lather/comm_cost.h"
+#include "lather/detail/comm_cost.h"
 
 extern const lt_cost_row lt_cost_topk, lt_cost_powersgd;
 

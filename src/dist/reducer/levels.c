@@ -4,7 +4,7 @@
 
 #include "base/alloc.h"
 
-#include "lather/topology.h"
+#include "lather/detail/topology.h"
 
 enum { SCATTER, PEERS, GATHER };
 

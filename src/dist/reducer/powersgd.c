@@ -26,7 +26,7 @@
 #include "dist/reducer/powersgd_state.h"
 #include "tensor/tensor.h"
 
-#include "lather/ext/backend.h"
+#include "lather/detail/backend.h"
 
 #include <string.h>
 

@@ -10,7 +10,7 @@
 #include "base/thread.h"
 #include "tensor/tensor.h"
 
-#include "lather/ext/backend.h"
+#include "lather/detail/backend.h"
 #include "lather/profile.h"
 
 #include <stdio.h>

@@ -7,8 +7,8 @@
 #include "dist/reducer/stages.h"
 #include "tensor/tensor.h"
 
+#include "lather/detail/topology.h"
 #include "lather/ext/reducer.h"
-#include "lather/topology.h"
 
 /* Of a bucket: what this rank works on, its node's shard for the ranks at its place in other nodes. */
 typedef struct lt_topk_bucket {

@@ -15,7 +15,7 @@
 #include "tensor/backend/dtype.h"
 #include "tensor/tensor.h"
 
-#include "lather/ext/view.h"
+#include "lather/detail/view.h"
 
 typedef struct two_level {
     lt_reducer base;

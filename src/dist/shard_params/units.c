@@ -8,8 +8,8 @@
 #include "dist/comm/flat.h"
 #include "tensor/tensor.h"
 
+#include "lather/detail/view.h"
 #include "lather/ext/comm.h"
-#include "lather/ext/view.h"
 
 lt_sp_member *lt_sp_member_at(const lt_shard_params *sp, const lt_sp_unit *u, size_t i)
 {

@@ -2,7 +2,7 @@
 #ifndef LT_DIST_SHARD_PARAMS_UNITS_H
 #define LT_DIST_SHARD_PARAMS_UNITS_H
 
-#include "lather/ext/shard_params.h"
+#include "lather/detail/shard_params_ops.h"
 
 typedef struct lt_sp_member {
     lt_owned_param of;

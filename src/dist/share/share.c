@@ -6,8 +6,8 @@
 #include "dist/agree.h"
 #include "dist/share/turnstile.h"
 
+#include "lather/detail/topology.h"
 #include "lather/ext/fail.h"
-#include "lather/topology.h"
 
 #include <stdio.h>
 #include <stdlib.h>

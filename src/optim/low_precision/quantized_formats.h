@@ -24,7 +24,7 @@
 #ifndef LT_OPTIM_QUANTIZED_FORMATS_H
 #define LT_OPTIM_QUANTIZED_FORMATS_H
 
-#include "lather/state.h"
+#include "lather/detail/state.h"
 
 #include <stdbool.h>
 #include <stddef.h>

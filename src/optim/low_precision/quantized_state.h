@@ -8,9 +8,9 @@
 
 #include "quantized_formats.h"
 
-#include "lather/ext/backend.h"
+#include "lather/detail/backend.h"
+#include "lather/detail/state.h"
 #include "lather/ext/fail.h"
-#include "lather/state.h"
 
 typedef struct lt_quantized {
     lt_quantized_format format;

@@ -2,8 +2,8 @@
 #ifndef LT_OPTIM_ORTHOGONAL_H
 #define LT_OPTIM_ORTHOGONAL_H
 
+#include "lather/detail/json.h"
 #include "lather/ext/optim.h"
-#include "lather/json.h"
 #include "lather/orthogonalization.h"
 
 /* One matrix: an array unfolded along a dimension, the smaller side if it has two. x and y have memory of

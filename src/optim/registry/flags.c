@@ -8,7 +8,7 @@
 #include "field.h"
 #include "registry.h"
 
-#include "lather/optim_flags.h"
+#include "lather/detail/optim_flags.h"
 
 #include <math.h>
 #include <stdarg.h>

@@ -4,9 +4,9 @@
 
 #include "base/pattern.h"
 
+#include "lather/detail/json.h"
+#include "lather/detail/name_regex.h"
 #include "lather/ext/optim.h"
-#include "lather/json.h"
-#include "lather/name_regex.h"
 
 /* to = text, which is optional no more; "none" and "" mean no parameter. what: the flag or key, for messages. Errors: LT_E_ARG (too long, no regular expression). */
 LT_MUST_CHECK lt_status lt_names_set(lt_name_regex *to, const char *what, const char *text);

@@ -2,7 +2,7 @@
 #ifndef LT_OPTIM_SHAMPOO_BLOCK_H
 #define LT_OPTIM_SHAMPOO_BLOCK_H
 
-#include "lather/ext/view.h"
+#include "lather/detail/view.h"
 #include "lather/shampoo.h"
 
 /* A shape after merging neighbouring dimensions. */

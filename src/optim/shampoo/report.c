@@ -1,4 +1,4 @@
-/* lather/shampoo_report.h: blocks, and statistics of a step. */
+/* lather/detail/shampoo_report.h: blocks, and statistics of a step. */
 
 #include "optim/shampoo/assign.h"
 #include "optim/shampoo/state.h"

@@ -4,7 +4,7 @@
 
 #include "optim/shampoo/shampoo.h"
 
-#include "lather/ext/roots.h"
+#include "lather/detail/roots.h"
 
 /* The matrices of the marked active blocks of a batch, large ones first; returns how many. tasks:
  * LT_MAX_DIMS for each block. */

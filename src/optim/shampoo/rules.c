@@ -3,7 +3,7 @@
 #include "optim/registry/names.h"
 #include "optim/shampoo/settings.h"
 
-#include "lather/text.h"
+#include "lather/detail/text.h"
 
 #include <limits.h>
 #include <stdlib.h>

@@ -5,8 +5,8 @@
 
 #include "optim/methods/orthogonal.h"
 
-#include "lather/ext/roots.h"
-#include "lather/text.h"
+#include "lather/detail/roots.h"
+#include "lather/detail/text.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -2,8 +2,8 @@
 #ifndef LT_OPTIM_SHAMPOO_SETTINGS_H
 #define LT_OPTIM_SHAMPOO_SETTINGS_H
 
-#include "lather/ext/vec_kernels.h"
-#include "lather/json.h"
+#include "lather/detail/json.h"
+#include "lather/detail/vec_kernels.h"
 #include "lather/shampoo.h"
 
 #include <math.h>

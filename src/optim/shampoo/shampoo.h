@@ -20,7 +20,7 @@
 #include "optim/shampoo/settings.h"
 #include "optim/sharding/shard.h"
 
-#include "lather/shampoo_report.h"
+#include "lather/detail/shampoo_report.h"
 
 /* State of one dimension of a block; all NULL if the dimension is left alone. */
 typedef struct lt_factor {

@@ -10,7 +10,7 @@
 #include "shard.h"
 #include "tensor/tensor.h"
 
-#include "lather/ext/gradient_parts.h"
+#include "lather/detail/gradient_parts.h"
 
 struct lt_part_norms {
     size_t count;

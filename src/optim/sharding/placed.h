@@ -1,4 +1,4 @@
-/* Private declarations of lather/placed_optim.h.
+/* Private declarations of lather/detail/placed_optim.h.
  *
  * A part has a *home* at its owner: its elements of the value and of the gradient. A *route* is an all-to-all
  * between boxes and homes, planned once: for each message a list of pieces, packed and unpacked by batched
@@ -15,8 +15,8 @@
 
 #include "shard.h"
 
-#include "lather/place.h"
-#include "lather/placed_optim.h"
+#include "lather/detail/place.h"
+#include "lather/detail/placed_optim.h"
 
 /* Rows of count elements, `step` apart in the memory of a part's home or of a parameter's own tensor; they
  * follow each other in the message. */

@@ -4,8 +4,8 @@
 #define LT_OPTIM_SHARD_H
 
 #include "lather/comm.h"
+#include "lather/detail/shard_params.h"
 #include "lather/ext/optim.h"
-#include "lather/shard_params.h"
 
 typedef struct lt_part {
     lt_slot *slot;

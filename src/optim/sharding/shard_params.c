@@ -1,6 +1,6 @@
 /* Divided parameters, as an optimizer sees them: who owns a parameter's parts keeps its value. */
 
-#include "lather/shard_params.h"
+#include "lather/detail/shard_params.h"
 
 #include "base/alloc.h"
 #include "shard.h"

@@ -2,7 +2,7 @@
 #ifndef LT_TENSOR_BACKEND_MISSING_H
 #define LT_TENSOR_BACKEND_MISSING_H
 
-#include "lather/ext/backend.h"
+#include "lather/detail/backend.h"
 
 /* The first basic entry that is NULL, or NULL if there is none. */
 const char *lt_backend_missing(const lt_backend *be);

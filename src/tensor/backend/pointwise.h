@@ -10,7 +10,7 @@
  *     PW_NORMAL(x) PW_GELU_SLOPE(x)     what is made of it here
  *     PW_BELOW(a, b) PW_AT_MOST(a, b) PW_EQUALS(a, b) PW_IS_NAN(x)     where these are no operators
  *
- * Formulas, and what gradients are where there is none: lather/ext/pointwise.h. */
+ * Formulas, and what gradients are where there is none: lather/detail/pointwise.h. */
 
 #ifndef PW_BELOW
 #define PW_BELOW(a, b)   ((a) < (b))

@@ -1,10 +1,10 @@
-/* Which word of a stream an element uses: lather/ext/kernels.h. */
+/* Which word of a stream an element uses: lather/detail/kernels.h. */
 #ifndef LT_TENSOR_BACKEND_RANDOM_H
 #define LT_TENSOR_BACKEND_RANDOM_H
 
 #include "base/rng.h"
 
-#include "lather/ext/kernels.h"
+#include "lather/detail/kernels.h"
 
 LT_PURE uint64_t lt_random_index(const lt_random *r, int64_t i)
 {

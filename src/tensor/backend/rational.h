@@ -1,8 +1,8 @@
-/* Sums of shifted inverses in units that the host can read: lather/ext/matrix_kernels.h. */
+/* Sums of shifted inverses in units that the host can read: lather/detail/matrix_kernels.h. */
 #ifndef LT_TENSOR_BACKEND_RATIONAL_H
 #define LT_TENSOR_BACKEND_RATIONAL_H
 
-#include "lather/ext/matrix_kernels.h"
+#include "lather/detail/matrix_kernels.h"
 
 #include <math.h>
 

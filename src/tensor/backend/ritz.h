@@ -1,10 +1,10 @@
-/* Whether a number is above all Ritz values: lather/ext/matrix_kernels.h. */
+/* Whether a number is above all Ritz values: lather/detail/matrix_kernels.h. */
 #ifndef LT_TENSOR_BACKEND_RITZ_H
 #define LT_TENSOR_BACKEND_RITZ_H
 
 #include "base/inline.h"
 
-#include "lather/ext/matrix_kernels.h"
+#include "lather/detail/matrix_kernels.h"
 
 #include <math.h>
 #include <stdbool.h>

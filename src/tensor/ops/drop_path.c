@@ -5,8 +5,8 @@
 #include "tensor/ops/ops.h"
 #include "tensor/tape.h"
 
+#include "lather/detail/sharded.h"
 #include "lather/ops/math.h"
-#include "lather/ops/sharded.h"
 
 typedef struct drop_path_config {
     double p;

@@ -4,8 +4,8 @@
 #include "tensor/ops/ops.h"
 #include "tensor/tape.h"
 
+#include "lather/detail/sharded.h"
 #include "lather/ops/math.h"
-#include "lather/ops/sharded.h"
 
 typedef struct dropout_config {
     double p;

@@ -7,7 +7,7 @@
 #include "tensor/ops/ops.h"
 #include "tensor/tape.h"
 
-#include "lather/ops/norm_layer.h"
+#include "lather/detail/norm_layer.h"
 #include "lather/ops/shape.h"
 
 enum { X, GAMMA, BETA }; /* inputs */

@@ -8,7 +8,7 @@
 #include "tensor/ops/exchange.h"
 #include "tensor/tensor.h"
 
-#include "lather/ops/sharded.h"
+#include "lather/detail/sharded.h"
 
 enum { X, GAMMA, BETA };   /* inputs */
 enum { NORMAL, VARIANCE }; /* saved: n like x; s^2 [M,1] */

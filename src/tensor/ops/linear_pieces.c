@@ -3,7 +3,7 @@
  * pieces are under way at once: what arrives is multiplied piece by piece, own rows first, and what leaves is
  * sent as soon as its product is there. Which piece comes first changes no bit. */
 
-#include "lather/ops/linear_pieces.h"
+#include "lather/detail/linear_pieces.h"
 
 #include "base/alloc.h"
 #include "tensor/ops/exchange.h"

@@ -5,10 +5,10 @@
 #include "tensor/tape.h"
 #include "tensor/tensor.h"
 
+#include "lather/detail/sharded.h"
 #include "lather/ops/attention.h"
 #include "lather/ops/loss.h"
 #include "lather/ops/shape.h"
-#include "lather/ops/sharded.h"
 
 #include <math.h>
 

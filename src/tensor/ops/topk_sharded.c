@@ -4,9 +4,9 @@
 #include "base/alloc.h"
 #include "tensor/tensor.h"
 
+#include "lather/detail/sharded.h"
 #include "lather/ext/fail.h"
 #include "lather/ops/loss.h"
-#include "lather/ops/sharded.h"
 
 #include <math.h>
 

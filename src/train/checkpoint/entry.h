@@ -2,8 +2,8 @@
 #ifndef LT_TRAIN_CHECKPOINT_ENTRY_H
 #define LT_TRAIN_CHECKPOINT_ENTRY_H
 
+#include "lather/detail/state.h"
 #include "lather/safetensors.h"
-#include "lather/state.h"
 
 /* Between a parameter's name and that of its state: of optimizers, of the reducer of gradients. */
 #define LT_CHECKPOINT_OF_OPTIM   '#'

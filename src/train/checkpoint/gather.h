@@ -3,7 +3,7 @@
 #ifndef LT_TRAIN_GATHER_H
 #define LT_TRAIN_GATHER_H
 
-#include "lather/ext/place.h"
+#include "lather/detail/place_ops.h"
 #include "lather/weights.h"
 
 /* A tensor of a file, and who has it: one rank all of it, or several ranks a box each. */

@@ -9,8 +9,8 @@
 #include "optim/slots.h"
 #include "train/run/processor.h"
 
+#include "lather/detail/text.h"
 #include "lather/ext/fail.h"
-#include "lather/text.h"
 
 #include <errno.h>
 #include <inttypes.h>

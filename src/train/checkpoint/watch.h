@@ -3,7 +3,7 @@
 #define LT_TRAIN_WATCH_H
 
 #include "lather/checkpoint.h"
-#include "lather/run_folder.h"
+#include "lather/detail/run_folder.h"
 
 /* The run of a folder and the right to evaluate it, which one process has at a time. */
 typedef struct lt_watch lt_watch;

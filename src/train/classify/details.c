@@ -5,10 +5,10 @@
 #include "train/classify/classifier.h"
 #include "train/classify/thumbnail.h"
 
+#include "lather/detail/json.h"
+#include "lather/detail/text.h"
 #include "lather/ext/fail.h"
 #include "lather/ext/file.h"
-#include "lather/json.h"
-#include "lather/text.h"
 
 #include <limits.h>
 #include <stdlib.h>

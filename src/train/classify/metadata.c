@@ -3,9 +3,9 @@
 
 #include "train/classify/metadata.h"
 
+#include "lather/detail/text.h"
 #include "lather/ext/fail.h"
 #include "lather/safetensors.h"
-#include "lather/text.h"
 
 #include <stdio.h>
 #include <stdlib.h>

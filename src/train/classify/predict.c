@@ -4,9 +4,9 @@
 #include "train/classify/images.h"
 #include "train/classify/predictions.h"
 
+#include "lather/detail/text.h"
 #include "lather/ext/fail.h"
 #include "lather/ext/file.h"
-#include "lather/text.h"
 
 #include <limits.h>
 #include <stdio.h>

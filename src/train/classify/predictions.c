@@ -4,8 +4,8 @@
 
 #include "train/classify/task.h"
 
+#include "lather/detail/text.h"
 #include "lather/ext/fail.h"
-#include "lather/text.h"
 
 #include <stdio.h>
 #include <stdlib.h>

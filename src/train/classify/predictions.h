@@ -4,7 +4,7 @@
 
 #include "train/classify/metadata.h"
 
-#include "lather/json.h"
+#include "lather/detail/json.h"
 
 typedef enum output_form { OUTPUT_TEXT, OUTPUT_JSON, OUTPUT_CSV } output_form;
 

@@ -4,9 +4,9 @@
 #include "train/classify/classifier.h"
 #include "train/loop/option_rows.h"
 
+#include "lather/detail/text.h"
 #include "lather/ext/fail.h"
 #include "lather/log.h"
-#include "lather/text.h"
 
 #include <math.h>
 #include <stdio.h>

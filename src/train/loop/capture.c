@@ -7,8 +7,8 @@
 #include "stragglers.h"
 
 #include "lather/averaging.h"
+#include "lather/detail/view.h"
 #include "lather/ext/fail.h"
-#include "lather/ext/view.h"
 #include "lather/profile.h"
 
 #include <string.h>

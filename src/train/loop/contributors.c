@@ -4,9 +4,9 @@
 
 #include "base/alloc.h"
 
+#include "lather/detail/json.h"
 #include "lather/ext/fail.h"
 #include "lather/ext/file.h"
-#include "lather/json.h"
 
 #include <stdio.h>
 #include <stdlib.h>

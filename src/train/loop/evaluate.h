@@ -5,8 +5,8 @@
 #include "input.h"
 
 #include "lather/checkpoint.h"
+#include "lather/detail/run.h"
 #include "lather/ext/task.h"
-#include "lather/run.h"
 #include "lather/share.h"
 
 /* What an evaluation works with. All borrowed. */

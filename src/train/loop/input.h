@@ -5,7 +5,7 @@
 #include "ranks.h"
 
 #include "lather/data.h"
-#include "lather/run.h"
+#include "lather/detail/run.h"
 
 typedef struct lt_train_input {
     lt_dataset *train, *val;   /* train: NULL in an evaluation */

@@ -6,11 +6,11 @@
 #include "base/clock.h"
 #include "tensor/statistics.h"
 
+#include "lather/detail/readback.h"
+#include "lather/detail/shard_params.h"
 #include "lather/ext/fail.h"
 #include "lather/log.h"
 #include "lather/profile.h"
-#include "lather/readback.h"
-#include "lather/shard_params.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* Squares of gradients for the gradient noise scale (lather/noise_scale.h). The parts of a step are its ranks, whose
+/* Squares of gradients for the gradient noise scale (lather/detail/noise_scale.h). The parts of a step are its ranks, whose
  * gradients data parallelism measures before it averages them, or, of one rank alone, its micro-batches: then of the first
  * only, whose gradient lies by itself until the second is added.
  *
@@ -10,9 +10,9 @@
 
 #include "step_parts.h"
 
+#include "lather/detail/view.h"
 #include "lather/ext/fail.h"
 #include "lather/ext/optim.h"
-#include "lather/ext/view.h"
 #include "lather/stragglers.h"
 
 #include <string.h>

@@ -4,9 +4,9 @@
 
 #include "option_rows.h"
 
+#include "lather/detail/text.h"
 #include "lather/ext/comm.h"
 #include "lather/ext/fail.h"
-#include "lather/text.h"
 
 #include <sched.h>
 #include <stdio.h>

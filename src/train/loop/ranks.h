@@ -3,13 +3,13 @@
 #define LT_TRAIN_RANKS_H
 
 #include "lather/comm.h"
+#include "lather/detail/topology.h"
 #include "lather/local_steps.h"
 #include "lather/mesh.h"
 #include "lather/options.h"
 #include "lather/shard.h"
 #include "lather/stragglers.h"
 #include "lather/tensor_parallel.h"
-#include "lather/topology.h"
 
 /* Indices of the choices, in the order of the rows; behind DIST_MPI what the program registered. */
 enum { DIST_AUTO, DIST_OFF, DIST_MPI };

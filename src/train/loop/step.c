@@ -9,9 +9,9 @@
 #include "stragglers.h"
 #include "tensor/tensor.h"
 
+#include "lather/detail/shard_params.h"
 #include "lather/ext/optim.h"
 #include "lather/profile.h"
-#include "lather/shard_params.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
 
 #include "tensor/statistics.h"
 
-#include "lather/readback.h"
+#include "lather/detail/readback.h"
 #include "lather/train_step.h"
 
 /* Errors: LT_E_ARG (no forward, too many counts or metrics, a metric without a value, a best one that is not there). */

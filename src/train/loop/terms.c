@@ -10,10 +10,10 @@
 #include "step_parts.h"
 #include "stragglers.h"
 
+#include "lather/detail/view.h"
 #include "lather/ext/fail.h"
 #include "lather/ext/optim.h"
 #include "lather/ext/vec.h"
-#include "lather/ext/view.h"
 
 /* Added to m, so that 0 gradients of no term are not divided by 0; 1 stays 1. */
 static const double LEAST = 1e-30;

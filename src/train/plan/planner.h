@@ -5,9 +5,9 @@
 
 #include "train/program/trainer.h"
 
-#include "lather/fit.h"
-#include "lather/json.h"
-#include "lather/plan.h"
+#include "lather/detail/fit.h"
+#include "lather/detail/json.h"
+#include "lather/detail/plan.h"
 
 #include <sys/types.h>
 

@@ -6,11 +6,11 @@
 #include "tensor/tensor.h"
 #include "train/loop/step_parts.h"
 
+#include "lather/detail/shampoo_report.h"
 #include "lather/device.h"
 #include "lather/ext/dataset.h"
 #include "lather/ext/fail.h"
 #include "lather/ext/optim_family.h"
-#include "lather/shampoo_report.h"
 
 #include <math.h>
 #include <stdio.h>

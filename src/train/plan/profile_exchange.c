@@ -5,11 +5,11 @@
 #include "planner.h"
 
 #include "lather/data_parallel.h"
+#include "lather/detail/topology.h"
 #include "lather/ext/fail.h"
 #include "lather/init.h"
 #include "lather/layers.h"
 #include "lather/ops.h"
-#include "lather/topology.h"
 
 #include <math.h>
 #include <pthread.h>

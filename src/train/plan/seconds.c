@@ -8,7 +8,7 @@
 
 #include "planner.h"
 
-#include "lather/fit.h"
+#include "lather/detail/fit.h"
 
 #include <math.h>
 #include <stdio.h>

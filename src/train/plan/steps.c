@@ -1,10 +1,10 @@
 /* How many steps a goal takes, as far as runs tell: measured, between measured ones, beyond them, or not at all. Batch and
  * steps: steps(B) = S (1 + phi / B), McCandlish et al. 2018, equation 2.11; ranks and steps: Hemingway's model of the loss
- * (lather/fit.h). */
+ * (lather/detail/fit.h). */
 
 #include "planner.h"
 
-#include "lather/noise_scale.h"
+#include "lather/detail/noise_scale.h"
 
 #include <math.h>
 #include <stdarg.h>

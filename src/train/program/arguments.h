@@ -5,8 +5,8 @@
 #include "program.h"
 #include "train/loop/ranks.h"
 
+#include "lather/detail/optim_flags.h"
 #include "lather/ext/program.h"
-#include "lather/optim_flags.h"
 
 /* What --help says of a family, a task and its samples. */
 typedef struct program_text {

@@ -4,10 +4,10 @@
 #include "train/loop/mesh.h"
 #include "trainer.h"
 
+#include "lather/detail/shampoo_report.h"
+#include "lather/detail/shard_params.h"
 #include "lather/ext/fail.h"
 #include "lather/log.h"
-#include "lather/shampoo_report.h"
-#include "lather/shard_params.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,10 +5,10 @@
 #include "train/loop/mesh.h"
 #include "trainer.h"
 
+#include "lather/detail/shard_params.h"
 #include "lather/ext/fail.h"
 #include "lather/ext/optim_family.h"
 #include "lather/log.h"
-#include "lather/shard_params.h"
 #include "lather/share.h"
 
 #include <stdio.h>

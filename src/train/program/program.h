@@ -6,8 +6,8 @@
 #include "options.h"
 #include "train/loop/state.h"
 
-#include "lather/run.h"
-#include "lather/run_folder.h"
+#include "lather/detail/run.h"
+#include "lather/detail/run_folder.h"
 #include "lather/schedule.h"
 
 /* --- signals.c --- */

@@ -3,8 +3,8 @@
 #include "train/loop/mesh.h"
 #include "trainer.h"
 
+#include "lather/detail/shard_params.h"
 #include "lather/ext/fail.h"
-#include "lather/shard_params.h"
 
 #include <limits.h>
 #include <math.h>

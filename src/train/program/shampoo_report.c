@@ -1,7 +1,7 @@
 /* What Shampoo did in a step, and the table of its blocks: how many of which shape, what they keep, what they cost by the model
  * that also deals them out to ranks, and how even that came out. */
 
-#include "lather/shampoo_report.h"
+#include "lather/detail/shampoo_report.h"
 
 #include "base/shared_file.h"
 #include "program.h"

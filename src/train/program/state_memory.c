@@ -6,9 +6,9 @@
 
 #include "trainer.h"
 
+#include "lather/detail/shampoo_report.h"
 #include "lather/log.h"
 #include "lather/shampoo.h"
-#include "lather/shampoo_report.h"
 
 #include <stdio.h>
 

@@ -6,7 +6,7 @@
 #include "train/checkpoint/watch.h"
 #include "train/loop/loop.h"
 
-#include "lather/placed_optim.h"
+#include "lather/detail/placed_optim.h"
 
 /* What follows a run beside the loop: called behind the record of each epoch, with its metrics. */
 typedef struct lt_trainer_hook {

@@ -2,7 +2,7 @@
 #ifndef LT_TRAIN_RUN_ENV_H
 #define LT_TRAIN_RUN_ENV_H
 
-#include "lather/run.h"
+#include "lather/detail/run.h"
 
 /* Writes FOLDER/env.json: machine, build, command line, ranks, git commit; the run's id,
  * unless that is NULL. */

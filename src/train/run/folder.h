@@ -2,7 +2,7 @@
 #ifndef LT_TRAIN_RUN_FOLDER_H
 #define LT_TRAIN_RUN_FOLDER_H
 
-#include "lather/run_folder.h"
+#include "lather/detail/run_folder.h"
 
 /* In FOLDER/checkpoints/step-N. */
 #define LT_CHECKPOINT_MODEL "model.safetensors"

@@ -9,9 +9,9 @@
 #include "base/shared_file.h"
 #include "dist/agree.h"
 
+#include "lather/detail/run_folder.h"
+#include "lather/detail/text.h"
 #include "lather/log.h"
-#include "lather/run_folder.h"
-#include "lather/text.h"
 
 #include <errno.h>
 #include <fcntl.h>

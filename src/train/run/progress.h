@@ -2,7 +2,7 @@
 #ifndef LT_TRAIN_PROGRESS_H
 #define LT_TRAIN_PROGRESS_H
 
-#include "lather/run.h"
+#include "lather/detail/run.h"
 
 #include <stdio.h>
 

@@ -10,8 +10,8 @@
 #include "progress.h"
 #include "tensorboard.h"
 
+#include "lather/detail/text.h"
 #include "lather/log.h"
-#include "lather/text.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -3,7 +3,7 @@
 #ifndef LT_TESTS_STANDIN_EIGEN_H
 #define LT_TESTS_STANDIN_EIGEN_H
 
-#include "lather/ext/backend.h"
+#include "lather/detail/backend.h"
 
 #include <cstring>
 #include <vector>

@@ -2,7 +2,7 @@
 #ifndef LT_OPTIM_SHAMPOO_ROOT_FIT_H
 #define LT_OPTIM_SHAMPOO_ROOT_FIT_H
 
-#include "lather/ext/matrix_kernels.h"
+#include "lather/detail/matrix_kernels.h"
 
 /* r(x) = constant + sum over j of weight[j] / (x + shift[j]). */
 typedef struct lt_fit {

@@ -6,8 +6,8 @@
 #include "base/alloc.h"
 #include "tensor/tensor.h"
 
-#include "lather/ext/backend.h"
-#include "lather/ext/roots.h"
+#include "lather/detail/backend.h"
+#include "lather/detail/roots.h"
 
 /* The result for a matrix. */
 typedef enum lt_root_want {

@@ -2,7 +2,7 @@
 #ifndef LT_BACKEND_CPU_CPU_H
 #define LT_BACKEND_CPU_CPU_H
 
-#include "lather/ext/backend.h"
+#include "lather/detail/backend.h"
 
 const lt_backend *lt_backend_cpu(void);
 

@@ -5,7 +5,7 @@
 #include "base/alloc.h"
 #include "tensor/backend/cpu/isa.h"
 
-#include "lather/ext/backend.h"
+#include "lather/detail/backend.h"
 
 /* Work memory that grows to the largest need and is used again by every call. */
 typedef enum lt_cpu_slot {

@@ -7,8 +7,8 @@
 
 #include "attention.h"
 
-#include "lather/ext/pointwise.h"
-#include "lather/ext/vec_kernels.h"
+#include "lather/detail/pointwise.h"
+#include "lather/detail/vec_kernels.h"
 
 #include <stdbool.h>
 #include <stdint.h>

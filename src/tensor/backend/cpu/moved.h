@@ -5,7 +5,7 @@
 
 #include "base/moved.h"
 
-#include "lather/ext/view.h"
+#include "lather/detail/view.h"
 
 static inline void lt_cpu_count_moved(const lt_view *const *views, size_t count)
 {

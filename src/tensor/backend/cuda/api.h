@@ -4,7 +4,7 @@
 #ifndef LT_CUDA_API_H
 #define LT_CUDA_API_H
 
-#include "lather/ext/backend.h"
+#include "lather/detail/backend.h"
 
 typedef struct CUstream_st *lt_cuda_stream;        /* cudaStream_t */
 typedef struct CUevent_st *lt_cuda_event;          /* cudaEvent_t */

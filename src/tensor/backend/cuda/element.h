@@ -5,7 +5,7 @@
 
 #include "host_device.h"
 
-#include "lather/ext/view.h"
+#include "lather/detail/view.h"
 
 #ifdef __CUDACC__
 #include <cuda_bf16.h>

@@ -2,7 +2,7 @@
 #ifndef LT_CUDA_KERNELS_H
 #define LT_CUDA_KERNELS_H
 
-#include "lather/ext/backend.h"
+#include "lather/detail/backend.h"
 
 void lt_cuda_install_elementwise(lt_backend *be);
 void lt_cuda_install_pointwise(lt_backend *be);

@@ -3,7 +3,7 @@
 #ifndef LT_CUDA_PRODUCT_H
 #define LT_CUDA_PRODUCT_H
 
-#include "lather/ext/view.h"
+#include "lather/detail/view.h"
 
 /* A matrix by columns, as BLAS has it: transposed if the view has it by rows. */
 typedef struct lt_blas_matrix {

@@ -5,7 +5,7 @@
 
 #include "host_device.h"
 
-#include "lather/ext/view.h"
+#include "lather/detail/view.h"
 
 enum {
     LT_VECTOR_WIDTH = 8, /* elements that a thread handles at a time on the fast path */

@@ -4,7 +4,7 @@
 
 #include "host_device.h"
 
-#include "lather/ext/view.h"
+#include "lather/detail/view.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -6,7 +6,7 @@
 
 #include "base/alloc.h"
 
-#include "lather/ext/backend.h"
+#include "lather/detail/backend.h"
 
 /* Elements of a view. */
 static inline int64_t lt_ref_count(const lt_view *view)

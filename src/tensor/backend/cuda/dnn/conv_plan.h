@@ -6,7 +6,7 @@
 #include "conv_graph.h"
 #include "tensor/backend/cuda/operands.h"
 
-#include "lather/ext/pixel_kernels.h"
+#include "lather/detail/pixel_kernels.h"
 
 typedef struct lt_conv_call lt_conv_call;
 typedef lt_status lt_conv_step_fn(lt_cuda *c, const lt_conv_call *call);

@@ -5,7 +5,7 @@
 
 #include "tensor/backend/cuda/host_device.h"
 
-#include "lather/ext/optim_kernels.h"
+#include "lather/detail/optim_kernels.h"
 
 enum {
     LT_LIST_ITEMS = 256,  /* of one launch: they are the kernel's parameter, 24 KiB */

@@ -5,7 +5,7 @@
 #include "tensor/backend/cuda/element.h"
 #include "tensor/backend/cuda/walk.h"
 
-#include "lather/ext/vec_kernels.h"
+#include "lather/detail/vec_kernels.h"
 
 enum {
     LT_VEC_JOBS = 64,        /* of one launch: they are the kernel's parameter, 24 KiB */

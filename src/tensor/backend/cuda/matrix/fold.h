@@ -6,7 +6,7 @@
 
 #include "tensor/backend/cuda/host_device.h"
 
-#include "lather/ext/view.h"
+#include "lather/detail/view.h"
 
 /* Dimensions from the outermost in the gathered matrix on. Those that lie without a gap are one, those of
  * extent 1 are left out: each costs a division. */

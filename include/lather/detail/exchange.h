@@ -1,0 +1,129 @@
+/** Operations between ranks, in conjugate pairs, and matrix products made of them. The loss counts once
+ *  for all ranks: a tensor is either the same on all of them, or each has a part or a term. */
+#ifndef LATHER_DETAIL_EXCHANGE_H
+#define LATHER_DETAIL_EXCHANGE_H
+
+/* No promise: what is here may change with any release. */
+
+#include "lather/detail/exchange_ops.h"
+#include "lather/tape.h"
+
+/**
+ * The input, whose gradient is summed over ranks: what is equal on all ranks enters what each does.
+ *
+ *     y = x        dx = sum over ranks of dy
+ *
+ * Shapes  x [..] -> y like x
+ * Dtypes  any floating; y has x's
+ * Grads   x
+ * Owns    the tape owns y; borrows the group
+ * Errors  NULL, and lt_tape_status() says: LT_E_COMM, LT_E_NOMEM, LT_E_DEVICE
+ * Source  Shoeybi et al., "Megatron-LM", 2019, section 3 (the function f)
+ */
+LT_API lt_tensor *lt_exchange_copy(lt_tape *tape, lt_tensor *x, lt_exchange *group);
+
+/**
+ * The sum over ranks, equal on all of them.
+ *
+ *     y = sum over ranks of x        dx = dy
+ *
+ * Shapes  x [..] -> y like x
+ * Dtypes  any floating; y has x's
+ * Grads   x
+ * Owns    the tape owns y; borrows the group
+ * Errors  NULL, and lt_tape_status() says: LT_E_COMM, LT_E_NOMEM, LT_E_DEVICE
+ * Source  Shoeybi et al., "Megatron-LM", 2019, section 3 (the function g)
+ */
+LT_API lt_tensor *lt_exchange_sum(lt_tape *tape, lt_tensor *x, lt_exchange *group);
+
+/**
+ * Rows of all ranks, in rank order.
+ *
+ *     y = rows of rank 0, rank 1, ..        dx = own rows of the sum over ranks of dy
+ *
+ * Shapes  x [lt_exchange_part(rows, size, rank), ..] -> y [rows, ..]
+ * Dtypes  any floating; y has x's
+ * Grads   x
+ * Owns    the tape owns y; borrows the group
+ * Errors  NULL, and lt_tape_status() says: LT_E_SHAPE, LT_E_COMM, LT_E_NOMEM, LT_E_DEVICE
+ * Source  Korthikanti et al., "Reducing activation recomputation in large transformer models", 2022,
+ *         section 4.2.2
+ */
+LT_API lt_tensor *lt_exchange_gather(lt_tape *tape, lt_tensor *x, lt_exchange *group, int64_t rows);
+
+/**
+ * Own rows of the sum over ranks.
+ *
+ *     y = own rows of the sum over ranks of x        dx = rows of dy of rank 0, rank 1, ..
+ *
+ * Shapes  x [rows, ..], rows >= size -> y [lt_exchange_part(rows, size, rank), ..]
+ * Dtypes  any floating; y has x's
+ * Grads   x
+ * Owns    the tape owns y; borrows the group
+ * Errors  NULL, and lt_tape_status() says: LT_E_SHAPE, LT_E_COMM, LT_E_NOMEM, LT_E_DEVICE
+ * Source  Korthikanti et al., "Reducing activation recomputation in large transformer models", 2022,
+ *         section 4.2.2
+ */
+LT_API lt_tensor *lt_exchange_scatter_sum(lt_tape *tape, lt_tensor *x, lt_exchange *group);
+
+/** Who holds what of a product in two dimensions, and in depth. */
+typedef struct lt_summa_config {
+    lt_exchange *row;    /**< ranks of this one's row, by column: q of them */
+    lt_exchange *column; /**< ranks of this one's column, by row: q of them */
+    lt_exchange *depth;  /**< ranks with the same block of w; NULL: one, or who averages gradients
+                              over depth sums dw and db */
+    int64_t in, out;     /**< C and K of the whole w */
+    bool whole;          /**< no step's blocks move during the product of another: the same bits */
+} lt_summa_config;
+
+/**
+ * lt_linear() on a grid of q x q ranks, several times in depth. Rank (i, j, k) holds block (kq+i, j) of
+ * x and y, block (i, j) of w (by inputs, by outputs) and block j of b; each cut by lt_exchange_part().
+ *
+ *     y(h,j) = b(j) + sum over t of x(h,t) w(t,j)         dx(h,t) = sum over j of dy(h,j) w(t,j)^T
+ *     dw(t,j) = sum over h of x(h,t)^T dy(h,j)            db(j) = sum over h and rows of dy(h,j)
+ *
+ * Elements received by all ranks, M rows in all: forward, dx and dw each (q-1)(MC + dCK), and 2(d-1)CK
+ * for the sum over depth. The blocks of step t+1 move during the product of step t.
+ *
+ * Shapes  x [M_h,C_j], w [K_j,C_i], b [K_j] or NULL -> y [M_h,K_j]
+ * Dtypes  x, w of one of f32, f64; y has it
+ * Grads   x, w, b
+ * Owns    the tape owns y; borrows the groups
+ * Errors  NULL, and lt_tape_status() says: LT_E_SHAPE, LT_E_UNSUPPORTED (dtype), LT_E_COMM, LT_E_NOMEM,
+ *         LT_E_DEVICE
+ * Source  van de Geijn & Watts, "SUMMA: scalable universal matrix multiplication algorithm", 1997;
+ *         with depth: Wang et al., "2.5-dimensional distributed model training", 2021
+ */
+LT_API lt_tensor *lt_linear_summa(lt_tape *tape, lt_tensor *x, lt_tensor *w, lt_tensor *b,
+                                  lt_summa_config config);
+
+/**
+ * lt_linear() of which each rank computes some outputs, from rows that each has some of. It is
+ * lt_exchange_gather() and lt_linear(), but rows are multiplied as they come, own ones first, and leave backward
+ * as soon as they are done.
+ * Shapes  x [lt_exchange_part(rows, size, rank),C], w [K/size,C], b [K/size] or NULL -> y [rows,K/size]
+ * Dtypes  any floating; y has x's
+ * Grads   x, w, b
+ * Owns    the tape owns y; borrows the group
+ * Errors  NULL, and lt_tape_status() says: LT_E_SHAPE, LT_E_COMM, LT_E_NOMEM, LT_E_DEVICE
+ * Source  Korthikanti et al., "Reducing activation recomputation in large transformer models", 2022
+ */
+LT_API lt_tensor *lt_linear_gathered(lt_tape *tape, lt_tensor *x, lt_tensor *w, lt_tensor *b,
+                                     lt_exchange *group, int64_t rows);
+
+/**
+ * lt_linear() of which each rank has some inputs, to rows that each gets some of: lt_linear() and
+ * lt_exchange_scatter_sum(), in pieces likewise.
+ * Shapes  x [rows,C/size], rows >= size, w [K,C/size], b [K] (equal on all ranks) or NULL ->
+ *         y [lt_exchange_part(rows, size, rank),K]
+ * Dtypes  any floating; y has x's
+ * Grads   x, w, b
+ * Owns    the tape owns y; borrows the group
+ * Errors  NULL, and lt_tape_status() says: LT_E_SHAPE, LT_E_COMM, LT_E_NOMEM, LT_E_DEVICE
+ * Source  Korthikanti et al., "Reducing activation recomputation in large transformer models", 2022
+ */
+LT_API lt_tensor *lt_linear_scattered(lt_tape *tape, lt_tensor *x, lt_tensor *w, lt_tensor *b,
+                                      lt_exchange *group);
+
+#endif

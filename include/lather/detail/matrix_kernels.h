@@ -1,0 +1,114 @@
+/** A backend's entries for matrices: what Shampoo's factors and their inverse roots need. */
+#ifndef LATHER_DETAIL_MATRIX_KERNELS_H
+#define LATHER_DETAIL_MATRIX_KERNELS_H
+
+/* No promise: what is here may change with any release. */
+
+#include "lather/detail/entry.h"
+#include "lather/detail/scalars.h"
+#include "lather/detail/vec_kernels.h"
+
+/* The jobs of one call are independent of each other and may run in any order. */
+
+/** f = beta * f + alpha * G_dim G_dim^T, G_dim the matrix of g with rows along dimension dim. */
+typedef struct lt_gram_job {
+    lt_view g; /**< any strides */
+    lt_view f; /**< [n,n], symmetric, contiguous */
+    int dim;
+    double alpha, beta;
+    bool finite; /**< all of g is finite, even where scalars->finite is 0 */
+} lt_gram_job;
+LT_ENTRY(gram, void *ctx, const lt_gram_job *job, size_t count, const lt_scalars *scalars);
+
+/** y = g times m along dimension dim: y[.., i, ..] = sum over j of m[i,j] * g[.., j, ..]. */
+typedef struct lt_mode_product_job {
+    lt_view g, y; /**< any strides, different memory */
+    lt_view m;    /**< [n,n], contiguous */
+    int dim;
+    bool transpose; /**< m[j,i] instead */
+} lt_mode_product_job;
+LT_ENTRY(mode_product, void *ctx, const lt_mode_product_job *job, size_t count,
+         const lt_scalars *scalars);
+
+/** out[i] = Frobenius norm of x[i] (any strides), in double, summed in a fixed order. out: f64
+ *  [count] on the device. */
+LT_ENTRY(frobenius, void *ctx, const lt_view *x, size_t count, const lt_view *out);
+
+/** out[i] = Frobenius norm of the y that job[i] has, summed in double and in a fixed order; beta of AXPBY and SQUARE
+ *  is 0. y's memory is neither read nor written, and may be absent: its dtype, shape and strides count. out: f64 [count]
+ *  on the device, undefined in a step that is skipped. */
+LT_ENTRY(vec_norms, void *ctx, const lt_vec_job *job, size_t count, const lt_view *out,
+         const lt_scalars *scalars);
+
+/** Eigenvalues, ascending, and eigenvectors (in columns) of a symmetric matrix. */
+typedef struct lt_eigh_job {
+    lt_view a;        /**< [n,n] contiguous; read */
+    lt_view values;   /**< [n] */
+    lt_view vectors;  /**< [n,n] contiguous */
+    lt_status status; /**< out: LT_OK, or why this one failed; the others go on */
+} lt_eigh_job;
+LT_ENTRY(eigh, void *ctx, lt_eigh_job *job, size_t count);
+
+/** y = constant * I + sum over j of weight[j] * (a + shift[j] I)^(-1): a rational function of a
+ *  symmetric matrix whose shifted forms are positive definite. */
+enum { LT_MAX_POLES = 24 };
+typedef struct lt_rational_job {
+    lt_view a; /**< [n,n] contiguous; read */
+    lt_view y; /**< [n,n] contiguous, other memory; undefined unless status is LT_OK */
+    int poles;
+    double constant, weight[LT_MAX_POLES], shift[LT_MAX_POLES];
+    /** terms of f32 data with a smaller shift are computed in double; above 250 times that a device that may
+     *  round factors to TF32 does it */
+    double wide_below;
+    /** NULL, or device memory: s, the unit of all numbers above. With b = a / s the job is
+     *  y = s^(-exponent) * (constant * I + sum over j of weight[j] * (b + shift[j] I)^(-1)). Then the host reads
+     *  nothing back: status is LT_OK, and where it would be another the first element of y is NaN. y: f32 or f64. */
+    const double *scale;
+    double exponent;
+    lt_status status; /**< out: LT_E_ARG: not positive definite; the others go on */
+} lt_rational_job;
+LT_ENTRY(rational, void *ctx, lt_rational_job *job, size_t count);
+
+/** q: the columns of a made orthonormal one after the other, those with the largest a[j,j] first, each
+ *  with a product >= 0 with its column of a. Columns stay in their places. */
+typedef struct lt_qr_job {
+    lt_view a; /**< [n,n] contiguous; read */
+    lt_view q; /**< [n,n] contiguous, other memory */
+} lt_qr_job;
+LT_ENTRY(qr, void *ctx, const lt_qr_job *job, size_t count);
+
+/** k[i,j] = atan(2 s[i,j] / (s[j,j] - s[i,i])) / 2, in [-pi/4, pi/4] and antisymmetric: the rotation
+ *  of the plane (i,j) that makes s[i,j] zero. k[i,j] is 0 where s[i,j] is. */
+typedef struct lt_rotations_job {
+    lt_view s; /**< [n,n] contiguous, symmetric but for rounding; its lower triangle is read */
+    lt_view k; /**< [n,n] contiguous, other memory */
+} lt_rotations_job;
+LT_ENTRY(rotations, void *ctx, const lt_rotations_job *job, size_t count);
+
+/** *value = *bound times an estimate of the largest eigenvalue of a symmetric matrix B with eigenvalues in
+ *  [0, 1], by the method of Rayleigh and Ritz: the largest one of B restricted to the span of V = [X, B X], rounded up
+ *  to a multiple of 2^-24. Of V^T V the diagonal counts 1 + 1e-8 times, so that a direction that is all rounding has
+ *  no say. *bound where X is 0 or not finite. */
+enum { LT_RITZ_VECTORS = 4, LT_RITZ_COLUMNS = 3 * LT_RITZ_VECTORS };
+typedef struct lt_ritz_job {
+    lt_view
+        product; /**< f64 [parts,LT_RITZ_COLUMNS,LT_RITZ_COLUMNS], contiguous: parts that sum to Z^T Z of
+                              Z = [X, B X, B^2 X], X of LT_RITZ_VECTORS columns */
+    const double *bound; /**< device memory; NULL: 1 */
+    double *value;       /**< device memory */
+} lt_ritz_job;
+LT_ENTRY(ritz, void *ctx, const lt_ritz_job *job, size_t count);
+
+/** The entries above: ext/entry.h. */
+#define LT_MATRIX_ENTRIES(X)     \
+    X(gram, BASIC, OWN)          \
+    X(mode_product, BASIC, OWN)  \
+    X(frobenius, BASIC, LIBRARY) \
+    X(vec_norms, FUSED, NONE)    \
+    X(eigh, BASIC, LIBRARY)      \
+    X(rational, BASIC, OWN)      \
+    X(qr, BASIC, LIBRARY)        \
+    X(rotations, BASIC, LIBRARY) \
+    X(ritz, BASIC, REF)
+
+#endif
