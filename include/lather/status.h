@@ -3,12 +3,16 @@
 #define LATHER_STATUS_H
 
 #ifdef __cplusplus
-#define LT_EXTERN extern "C"
+#define LT_EXTERN      extern "C"
+#define LT_EXTERN_DATA extern "C"
 #else
 #define LT_EXTERN
+#define LT_EXTERN_DATA extern
 #endif
 
+/* Functions, and objects, that the library exports. */
 #define LT_API                 LT_EXTERN __attribute__((visibility("default")))
+#define LT_API_DATA            LT_EXTERN_DATA __attribute__((visibility("default")))
 #define LT_MUST_CHECK          __attribute__((warn_unused_result))
 #define LT_PRINTF(text, first) __attribute__((format(printf, text, first)))
 

@@ -35,7 +35,7 @@ typedef struct lt_trainer_command {
 } lt_trainer_command;
 
 /** `plan`, and --plan auto of training: which lt_classifier_main() and lt_language_main() have, and others list. */
-LT_API extern const lt_trainer_command lt_plan_command;
+LT_API_DATA const lt_trainer_command lt_plan_command;
 
 enum { LT_TRAINER_METADATA = 40 };
 
