@@ -137,7 +137,7 @@ void scalars_free(const lt_backend *be, void *ctx, lt_scalars *on_device, lt_sca
 /* Number of elements. */
 int64_t operand_count(const operand *o);
 
-/* A kernel may round f32 weights to the dtype of x or read all their digits (conv2d in ext/kernels.h): leaves weights
+/* A kernel may round f32 weights to the dtype of x or read all their digits (conv2d in detail/kernels.h): leaves weights
  * no more digits than bf16 has, so that both are the same and the bounds are for what follows. */
 void round_weights(operand *w);
 
