@@ -1,6 +1,7 @@
 /* Whether a mesh pays at all, from what it moves: no machine is better for what moves more over the same links. Where it fits into memory, data parallelism is the measure of a mesh, as the publications of grids compare
  * them with one another only. */
 
+#include "lather/detail/mesh_cost.h"
 #include "lather/detail/plan.h"
 #include "lather/ext/fail.h"
 

@@ -3,6 +3,7 @@
 #include "mesh_ranks.h"
 #include "near.h"
 
+#include "lather/detail/mesh_cost.h"
 #include "lather/ext/gradcheck.h"
 #include "lather/ops.h"
 

@@ -5,6 +5,7 @@
 #include "mesh_ranks.h"
 #include "near.h"
 
+#include "lather/detail/mesh_cost.h"
 #include "lather/ops.h"
 
 #include <stdio.h>

@@ -7,6 +7,7 @@
 #include "near.h"
 #include "vit.h"
 
+#include "lather/detail/mesh_cost.h"
 #include "lather/ops.h"
 
 #include <stdlib.h>

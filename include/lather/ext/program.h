@@ -107,7 +107,6 @@ LT_API const lt_options *lt_trainer_options(const lt_trainer *trainer);
 LT_API lt_device *lt_trainer_device(const lt_trainer *trainer);
 LT_API lt_tape *lt_trainer_tape(const lt_trainer *trainer);
 LT_API lt_module *lt_trainer_model(const lt_trainer *trainer);
-LT_API lt_run *lt_trainer_run(const lt_trainer *trainer);
 LT_API const lt_model_spec *lt_trainer_spec(const lt_trainer *trainer);
 LT_API const lt_model_facts *lt_trainer_facts(const lt_trainer *trainer);
 LT_API const char *lt_trainer_data(const lt_trainer *trainer); /**< --data */

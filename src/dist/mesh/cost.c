@@ -2,6 +2,7 @@
 
 #include "dist/mesh/mesh.h"
 
+#include "lather/detail/mesh_cost.h"
 #include "lather/ext/fail.h"
 
 static bool is_size(double x)

@@ -2,6 +2,7 @@
 
 #include "mesh.h"
 
+#include "lather/detail/mesh_cost.h"
 #include "lather/ext/comm.h"
 #include "lather/ext/fail.h"
 

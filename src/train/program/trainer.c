@@ -29,11 +29,6 @@ lt_module *lt_trainer_model(const lt_trainer *t)
     return t->model;
 }
 
-lt_run *lt_trainer_run(const lt_trainer *t)
-{
-    return t->run;
-}
-
 const lt_model_spec *lt_trainer_spec(const lt_trainer *t)
 {
     return &t->choice.spec;
