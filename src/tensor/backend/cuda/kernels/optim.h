@@ -7,6 +7,8 @@
 
 #include "lather/detail/optim_kernels.h"
 
+#include <math.h>
+
 enum {
     LT_LIST_ITEMS = 256,  /* of one launch: they are the kernel's parameter, 24 KiB */
     LT_LIST_BLOCK = 8192, /* elements of a block */

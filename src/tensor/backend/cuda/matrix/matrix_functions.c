@@ -6,6 +6,7 @@
  * They read their status back, and so are never part of a captured step. */
 
 #include "matrices.h"
+#include "tensor/backend/cuda/kernels.h"
 
 #include <cublas_v2.h>
 #include <cusolverDn.h>

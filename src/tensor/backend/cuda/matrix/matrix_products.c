@@ -10,6 +10,7 @@
  * and 1, or the result is not scattered. What is finite even then is not gathered. */
 
 #include "matrices.h"
+#include "tensor/backend/cuda/kernels.h"
 
 #include <cublas_v2.h>
 #include <stdlib.h>

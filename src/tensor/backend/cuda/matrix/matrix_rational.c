@@ -2,6 +2,7 @@
  * (matrix_inverse.c). Terms with small shifts are computed in double, and the sum is one of doubles. */
 
 #include "matrices.h"
+#include "tensor/backend/cuda/kernels.h"
 
 #include <cublas_v2.h>
 #include <stdlib.h>
