@@ -63,7 +63,7 @@ def it_shows_progress_speed_and_what_to_do_next(cwd):
     assert len(commands) == 3, commands
     for command in commands:
         command = command.replace("--epochs 10", "--epochs 1 --width 8")  # the whole takes too long for a test
-        done = subprocess.run(command, shell=True, cwd=cwd, capture_output=True, text=True, timeout=120, check=False)
+        done = subprocess.run("exec " + command, shell=True, cwd=cwd, capture_output=True, text=True, timeout=120, check=False)
         assert done.returncode == 0, f"{command}: {done.stderr[-500:]}"
     assert os.path.exists(os.path.join(cwd, "runs", "mine", "report.html"))
 
@@ -87,7 +87,7 @@ def with_gpt_it_trains_a_language_model(cwd):
     assert len(commands) == 3 and "Next, a text of your own" in p.stdout and "images" not in p.stdout.lower(), p.stdout
     for command in commands:
         command = command.replace("--epochs 10", "--epochs 1 --seq-len 32 --width 32")  # the whole takes too long for a test
-        done = subprocess.run(command, shell=True, cwd=cwd, capture_output=True, text=True, timeout=120, check=False)
+        done = subprocess.run("exec " + command, shell=True, cwd=cwd, capture_output=True, text=True, timeout=120, check=False)
         assert done.returncode == 0, f"{command}: {done.stderr[-500:]}"
     assert os.path.exists(os.path.join(cwd, "runs", "my-text", "report.html"))
 
