@@ -67,10 +67,15 @@ static size_t inner_stages(const lt_cost_plan *p, const lt_cost_cluster *c, cons
 const lt_cost_row *lt_cost_row_of(const lt_cost_plan *plan)
 {
     static const lt_cost_row rows[LT_COST_SCHEMES] = {
-        [LT_COST_FLAT] = {"flat", flat, flat_stages},
-        [LT_COST_TWO_LEVEL] = {"two-level", levels, levels_stages},
-        [LT_COST_SHARD_GRADIENTS] = {"shard-gradients", scatter, scatter_stages},
-        [LT_COST_LOCAL_STEPS] = {"local-steps", inner, inner_stages, .kept = 2,
+        [LT_COST_FLAT] = {.name = "flat", .payload = flat, .stages = flat_stages},
+        [LT_COST_TWO_LEVEL] = {.name = "two-level", .payload = levels, .stages = levels_stages},
+        [LT_COST_SHARD_GRADIENTS] = {.name = "shard-gradients",
+                                     .payload = scatter,
+                                     .stages = scatter_stages},
+        [LT_COST_LOCAL_STEPS] = {.name = "local-steps",
+                                 .payload = inner,
+                                 .stages = inner_stages,
+                                 .kept = 2,
                                  .by_node = true /* where a round began, and its momentum */},
     };
     return plan->scheme == LT_COST_REDUCER ? plan->reducer : &rows[plan->scheme];

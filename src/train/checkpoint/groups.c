@@ -22,7 +22,9 @@ static const char numbers_name[] = "numbers", scaling_name[] = "scaling", outer_
 
 static const char *prefix_of(int group, char prefix[LT_CHECKPOINT_PREFIX])
 {
-    snprintf(prefix, LT_CHECKPOINT_PREFIX, group ? "group.%d." : "", group);
+    prefix[0] = '\0';
+    if (group)
+        snprintf(prefix, LT_CHECKPOINT_PREFIX, "group.%d.", group);
     return prefix;
 }
 
