@@ -70,7 +70,7 @@ static bool changes_layout(const unsigned char *c, int bytes)
            || (c[1] == 0x81 && c[2] >= 0xa6 && c[2] <= 0xa9);
 }
 
-/* Whether a character of so many bytes is shown as it is. */
+/* True if a character of so many bytes is printed without an escape. */
 static bool is_plain(const unsigned char *c, int bytes)
 {
     if (bytes == 1)

@@ -171,14 +171,13 @@ static lt_status entry(loading *l, const field *f, const char *value)
     return LT_OK;
 }
 
-/* `auto`, and behind it flags of plan. */
+/* `auto`, followed by flags of plan. */
 static lt_status plan(loading *l, const field *f, const char *value)
 {
     static const char word[] = "auto";
     const size_t bytes = sizeof word - 1;
     if (strncmp(value, word, bytes) != 0 || (value[bytes] && value[bytes] != ' '))
-        return lt_fail(LT_E_ARG, "launch: plan = %s: want auto, and behind it flags of plan",
-                       value);
+        return lt_fail(LT_E_ARG, "launch: plan = %s: want auto, followed by flags of plan", value);
     return text(l, f, value + bytes);
 }
 
@@ -223,7 +222,7 @@ static lt_status visit(void *context, const char *name, const char *key, const c
     if (l->has_group)
         return set(l, key, value);
     if (!strcmp(key, "heartbeat") && l->program->first)
-        return lt_fail(LT_E_ARG, "launch: the heartbeat of [program] is for groups behind it");
+        return lt_fail(LT_E_ARG, "launch: the heartbeat of [program] applies to groups after it");
     if (!strcmp(key, "heartbeat"))
         return number(key, value, 0, most_seconds, &l->program->heartbeat);
     return strcmp(key, "name")

@@ -51,7 +51,7 @@ static void apply(const double *w, double *x, size_t rows, size_t stride, double
             x[i * stride + j] -= dot[j] * w[i * stride];
 }
 
-/* Column at, from its diagonal on, becomes (alpha, 0, ...), and the columns behind it follow. */
+/* Column at, from its diagonal on, becomes (alpha, 0, ...), and the later columns are updated. */
 static void reflect(double *a, int rows, int columns, int at)
 {
     const size_t n = (size_t)columns, below = (size_t)(rows - at), behind = n - (size_t)at;

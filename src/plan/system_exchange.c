@@ -111,7 +111,7 @@ lt_status lt_system_exchange(double *seconds, const lt_system *s, const lt_syste
     x.plan.divided = s->divided;
     x.plan.element_bytes = x.plan.element_bytes ? x.plan.element_bytes : F32;
     LT_TRY(copy_buckets(&x.bucket, s, x.backward));
-    const lt_status st = by_queues(seconds, &x); /* checks what is sent, too */
+    const lt_status st = by_queues(seconds, &x); /* also checks the plan of exchanges */
     lt_free(x.bucket);
     *seconds += routes(s, &x.cluster);
     return st;

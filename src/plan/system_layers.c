@@ -1,4 +1,4 @@
-/* Forward and backward, and exchanges inside the layers of a divided model, of which a part is behind products. */
+/* Forward and backward, and exchanges inside the layers of a divided model, part of which overlaps with matrix products. */
 
 #include "plan/parts.h"
 

@@ -1,4 +1,4 @@
-/* What an operation may ask of its node: data, saved tensors, scratch.
+/* An operation's access to its node: data, saved tensors, scratch.
  *
  * Life of an intermediate's memory: made when its operation writes it; given back
  *  - in a pass that does not record, when dropped;

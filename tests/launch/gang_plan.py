@@ -99,7 +99,7 @@ def a_plan_that_fails_between_runs_changes_nothing(cwd):
 
 def what_is_no_plan_is_refused(cwd):
     good = {"ranks": 4, "command": f"{TRAIN} {FLAGS}", "plan": f"auto --goal loss=1 --step-profile p.json {SLOW}"}
-    for more, says in (({"plan": "soon"}, "plan = soon: want auto, and behind it flags of plan"),
+    for more, says in (({"plan": "soon"}, "plan = soon: want auto, followed by flags of plan"),
                        ({"plan": "automatic"}, "plan = automatic: want auto"),
                        ({"plan": "auto"}, "trainer: plan = auto: train_mlp plan: --goal: missing"),
                        ({"plan": "auto" + " a" * 600}, "launch: plan = auto: more than 511 words"),

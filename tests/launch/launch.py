@@ -428,7 +428,7 @@ def texts_that_are_refused(cwd):
             ("[a]\nentry = it\n", "is not FILE.so:NAME"),
             ("[a]\ncommand = echo 'x\n", "a quote is not closed"),
             ("[a]\ncommand = true\nheartbeat = -1\n", "heartbeat = -1: want a number, 0 to"),
-            ("[a]\ncommand = true\n[program]\nheartbeat = 1\n", "is for groups behind it"),
+            ("[a]\ncommand = true\n[program]\nheartbeat = 1\n", "applies to groups after it"),
             ("[b]\nkind = service\ncommand = true\nprogress = 2\n[a]\ncommand = true\n", "b: progress = 2: a service waits for calls"),
             ("[a\n", "program.ini:1: want [NAME]"),
             ("a = 1\n", "want KEY = VALUE in a section"),

@@ -86,7 +86,7 @@ lt_status bench_play(const bench_common *c, bench_run_fn *run, const void *setti
 
 /* Seconds on a clock that only goes forward. */
 double bench_seconds(void);
-/* Of processors, by all threads of this process. */
+/* Processor seconds of all threads of this process. */
 double bench_core_seconds(void);
 /* Orders two doubles for qsort(). */
 int bench_ascending(const void *a, const void *b);

@@ -7,7 +7,7 @@
 #include "lather/ext/task.h"
 #include "lather/module.h"
 
-/* A kind of models; samples are what it counts. */
+/* A kind of model, and the name of its samples. */
 typedef struct bench_model {
     const char *prefix;  /* its names begin so */
     const char *samples; /* "images" */

@@ -127,7 +127,7 @@ typedef enum direction { FORWARD, GRAD_X, GRAD_W, WRITE, GRAD_ALL } direction;
 
 enum { GAMMA, BETA, MEAN, VAR, WEIGHT, BIAS, PARAMS };
 
-/* What a row works on; parts that it does not need stay NULL. */
+/* Operands of a row; those that it does not need stay NULL. */
 typedef struct workload {
     const settings *s;
     const row *row;

@@ -3,7 +3,7 @@
 #ifndef LATHER_DETAIL_COMM_COST_H
 #define LATHER_DETAIL_COMM_COST_H
 
-/* No promise: what is here may change with any release. */
+/* Not a stable interface: may change in any release. */
 
 #include "lather/status.h"
 
@@ -41,7 +41,7 @@ typedef enum lt_cost_scheme {
     LT_COST_SHARD_GRADIENTS, /**< reduce-scatter to owners, and the gather of updates */
     LT_COST_LOCAL_STEPS, /**< all-reduce in the node; between nodes a shard of the parameters' change
                               *   every so many steps, then all-gathered in the node */
-    LT_COST_REDUCER,     /**< what a reducer of --compress exchanges: its row */
+    LT_COST_REDUCER,     /**< exchange of a --compress reducer: its row */
     LT_COST_SCHEMES
 } lt_cost_scheme;
 
@@ -89,7 +89,7 @@ typedef struct lt_cost_verdict {
     char why[224];       /**< a sentence with the numbers */
 } lt_cost_verdict;
 
-/** What a kind of exchange costs. payload and stages are a bucket's, without what follows the update. */
+/** Cost of a kind of exchange. payload and stages are a bucket's, without what follows the update. */
 struct lt_cost_row {
     const char *name; /**< "two-level" */
     lt_cost_bytes (*payload)(const lt_cost_plan *plan, const lt_cost_cluster *cluster,
@@ -98,7 +98,7 @@ struct lt_cost_row {
                      const lt_cost_bucket *bucket, lt_cost_stage out[LT_COST_MAX_STAGES]);
     double kept;  /**< bytes that a rank keeps between updates for a byte of its parameters */
     bool by_node; /**< over the ranks of a node */
-    /** Of a reducer besides: its number is in range. Errors: LT_E_ARG. */
+    /** Reducers only: checks the range of the number. Errors: LT_E_ARG. */
     lt_status (*check)(double number);
     /** Its bytes between nodes against two dense levels of as many elements. NULL: nothing says it.
      *  Errors: LT_E_ARG (a number out of range, no elements, no nodes). */
@@ -110,7 +110,7 @@ struct lt_cost_row {
     double usual;       /**< core seconds of a unit where none were measured */
 };
 LT_API const lt_cost_row *lt_cost_row_of(const lt_cost_plan *plan);
-/** That of a reducer, by number; NULL past the end. */
+/** Row of a reducer by its index; NULL past the end. */
 LT_API const lt_cost_row *lt_cost_of_reducer(size_t index);
 /** Scheme, reducer and number of "KIND:NUMBER", as --compress has it. Errors: LT_E_ARG (no such reducer, or one
  *  without a row: those with one are named). */

@@ -2,7 +2,7 @@
 #ifndef LATHER_DETAIL_PLACED_OPTIM_H
 #define LATHER_DETAIL_PLACED_OPTIM_H
 
-/* No promise: what is here may change with any release. */
+/* Not a stable interface: may change in any release. */
 
 #include "lather/shard.h"
 

@@ -3,7 +3,7 @@
 #ifndef LATHER_DETAIL_PLAN_H
 #define LATHER_DETAIL_PLAN_H
 
-/* No promise: what is here may change with any release. */
+/* Not a stable interface: may change in any release. */
 
 #include "lather/detail/comm_cost.h"
 #include "lather/mesh.h"

@@ -2,7 +2,7 @@
 #ifndef LATHER_DETAIL_RUN_H
 #define LATHER_DETAIL_RUN_H
 
-/* No promise: what is here may change with any release. */
+/* Not a stable interface: may change in any release. */
 
 #include "lather/options.h"
 

@@ -2,7 +2,7 @@
 #ifndef LATHER_DETAIL_SHARD_PARAMS_H
 #define LATHER_DETAIL_SHARD_PARAMS_H
 
-/* No promise: what is here may change with any release. */
+/* Not a stable interface: may change in any release. */
 
 #include "lather/detail/shard_params_ops.h"
 #include "lather/ema.h"

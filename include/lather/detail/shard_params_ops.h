@@ -3,7 +3,7 @@
 #ifndef LATHER_DETAIL_SHARD_PARAMS_OPS_H
 #define LATHER_DETAIL_SHARD_PARAMS_OPS_H
 
-/* No promise: what is here may change with any release. */
+/* Not a stable interface: may change in any release. */
 
 #include "lather/comm.h"
 #include "lather/param.h"

@@ -1,4 +1,4 @@
-/* What the parts of JSON share besides lather/detail/json.h. */
+/* Declarations shared by the JSON parser and writer, beyond lather/detail/json.h. */
 #ifndef LT_BASE_JSON_H
 #define LT_BASE_JSON_H
 

@@ -35,20 +35,20 @@ struct lt_options {
 
 /* Row that goes by that name, or NULL; name need not end in NUL. */
 lt_option_row *lt_options_find(const lt_options *o, const char *name, size_t bytes);
-/* Whether name, which need not end in NUL, is a known one; '_' counts as '-'. */
+/* True if name, which need not end in NUL, is known; '_' counts as '-'. */
 bool lt_options_is_named(const char *known, const char *name, size_t bytes);
 /* LT_E_ARG, with what to use instead of an option of earlier versions, or the name that comes nearest. */
 lt_status lt_options_unknown(const lt_options *o, const char *name, size_t bytes);
 /* The option that --help TOPIC means, with or without its dashes, or NULL. */
 const lt_option *lt_options_topic_option(const lt_options *o, const char *topic);
-/* Whether topic is a group of --help, in any case; General too. */
+/* True if topic is a group of --help (General included), ignoring case. */
 bool lt_options_is_group(const lt_options *o, const char *topic);
 /* LT_E_ARG, with the nearest one, if topic is neither "all" nor a group nor an option. */
 lt_status lt_options_check_topic(const lt_options *o, const char *topic);
 /* Refuses what options_gone.c lists: LT_E_ARG, with what to use instead. value: NULL, or what an option that is still
  * there was given. Takes keys of JSON too, whose '_' counts as '-'. */
 lt_status lt_options_check_gone(const char *name, size_t bytes, const char *value);
-/* Whether value was the default of an option that is gone: files of its time say it, and ask for nothing. */
+/* True if value was the default of a removed option: config files of older versions list it, and it is ignored. */
 bool lt_options_is_gone_default(const char *name, const char *value);
 /* Row number index of the list; false past the end. *value: NULL, or only this value is gone. */
 bool lt_options_list_gone(size_t index, const char **name, const char **value);

@@ -183,7 +183,7 @@ static size_t print_groups(const lt_options *o, FILE *out)
     return count;
 }
 
-/* What else --help has, where it did not list everything. */
+/* Lists the other topics of --help when only the common options were shown. */
 static void print_topics(const lt_options *o, FILE *out, size_t shown)
 {
     char text[512];

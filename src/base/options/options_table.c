@@ -30,7 +30,7 @@ static lt_status insert(lt_options *o, const lt_option_table *table, const lt_op
     return LT_OK;
 }
 
-/* Of a table without a common row all are: it is a small program's, or a user's. */
+/* A table that marks no row as common (a small or user program) has all rows listed. */
 static bool has_common(const lt_option_table *table)
 {
     for (size_t i = 0; i < table->count; i++)

@@ -49,7 +49,7 @@ lt_status lt_empty_classes_check(const lt_empty_classes *e, const char *path);
 lt_status lt_has_mnist(bool *out, const char *folder, bool train);
 lt_status lt_dataset_mnist(lt_dataset **out, const char *folder, bool train);
 
-/* Whether path is FOLDER/NAME.tar, not hidden. */
+/* True if path is FOLDER/NAME.tar and not hidden. */
 bool lt_is_tar(const char *path);
 /* Adds every tar file of a folder whose name has part in it, by name. */
 lt_status lt_tar_list(lt_paths *list, const char *folder, const char *part);

@@ -1,4 +1,4 @@
-/* What decoders of images share: the pixels that they fill, and limits of size, memory and time. */
+/* Shared by image decoders: the output pixels, and limits of size, memory and time. */
 #ifndef LT_DATA_DECODER_H
 #define LT_DATA_DECODER_H
 

@@ -1,4 +1,4 @@
-/* What the kinds of tokenizers share: the texts of ids, lists of ids, checks. */
+/* Shared by all tokenizers: texts of ids, lists of ids, checks. */
 
 #include "data/tokens/vocabulary.h"
 

@@ -37,7 +37,7 @@ enum { LT_RESIZE_BITS = 22 };
 lt_status lt_taps_make(lt_taps *taps, const lt_axis *axis);
 void lt_taps_clear(lt_taps *taps);
 
-/* Each of rows rows of src to taps->count pixels; dst has no gaps, and spare bytes behind. */
+/* Each of rows rows of src to taps->count pixels; dst has no gaps, and spare bytes after its end. */
 typedef void lt_across_fn(const uint8_t *src, size_t stride, int32_t rows, const lt_taps *taps,
                           int channels, uint8_t *dst);
 /* Columns of src, rows of `bytes` without gaps, to taps->count rows, stride apart. */

@@ -141,7 +141,7 @@ void lt_collective_text(const lt_collective *self, char *text, size_t bytes);
 /* channel.c: posts a message, which one of in and out is of; fewer than LT_CHANNEL_IN_FLIGHT are in flight. */
 LT_MUST_CHECK lt_status lt_channel_post(const lt_endpoint *endpoint, lt_channel *channel,
                                         const void *in, void *out, size_t bytes);
-/* Whether the oldest message in flight is done; false: there is none. */
+/* True if the oldest message in flight is done; false also when none is in flight. */
 LT_MUST_CHECK lt_status lt_channel_test(const lt_endpoint *endpoint, lt_channel *channel,
                                         bool *done);
 void lt_channel_cancel(const lt_endpoint *endpoint, lt_channel *channel);

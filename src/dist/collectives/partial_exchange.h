@@ -14,12 +14,12 @@ typedef struct lt_partial_config {
     size_t buckets;
     const int64_t *elements; /* [buckets] */
     const void *const *in;   /* [buckets] this rank's terms */
-    /* This rank is not in the set: what it computes for this update is not used. By the progress thread. NULL: nothing. */
+    /* Called by the progress thread when this rank is left out: its gradients of this update are dropped. May be NULL. */
     void (*late)(void *context);
     void *context;
 } lt_partial_config;
 
-/* Of one update, on this rank. Bytes are of terms, without headers. received = used + dropped. */
+/* Counts of one update on this rank. Bytes exclude headers; received = used + dropped. */
 typedef struct lt_partial_counts {
     uint64_t sent, received, used, dropped;
 } lt_partial_counts;

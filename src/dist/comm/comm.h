@@ -1,4 +1,4 @@
-/* What every communicator is made of: its struct, and how a call begins. */
+/* The struct of a communicator, and the checks with which each call begins. */
 #ifndef LT_DIST_COMM_H
 #define LT_DIST_COMM_H
 

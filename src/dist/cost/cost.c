@@ -1,4 +1,4 @@
-/* What exchanges cost, by the rows of their kinds; and buckets that pass through their stages: a tandem queue, which is a
+/* Cost of exchanges, by the rows of their kinds; and buckets that pass through their stages: a tandem queue, which is a
  * longest path (Baccelli, Cohen, Olsder & Quadrat, "Synchronization and Linearity", 1992, section 1.2: max-plus), so that
  * nothing that becomes faster makes the whole slower. */
 
@@ -47,7 +47,7 @@ double lt_cost_gather_rate(const lt_cost_link *l)
     return l->gather > 0 ? l->gather : l->bandwidth;
 }
 
-/* Of updates, from their owners to all. */
+/* All-gather of updated parameters from their owners. */
 static double gather_updates(const lt_cost_cluster *c, int64_t elements)
 {
     lt_cost_cluster alone = *c;

@@ -102,7 +102,7 @@ static inline lt_status lt_dp_copy_listed(const lt_data_parallel *dp, size_t cou
     return count ? be->vec(dp->device->ctx, dp->job, count, NULL) : LT_OK;
 }
 
-/* Whether a count of micro-batches goes with the gradients (drop_compute.c). */
+/* True if a count of micro-batches is reduced with the gradients (drop_compute.c). */
 static inline bool lt_dp_counts(const lt_data_parallel *dp)
 {
     return dp->config.micro_batches > 0;

@@ -54,10 +54,10 @@ LT_MUST_CHECK lt_status lt_local_gather(const lt_local_steps *local, const lt_te
 /* Running statistics become equal. Collective. */
 LT_MUST_CHECK lt_status lt_local_merge_statistics(lt_local_steps *local);
 
-/* sparse.c: what is sent of `elements` by --outer-compress. */
+/* sparse.c: number of `elements` that --outer-compress sends. */
 LT_MUST_CHECK lt_status lt_outer_parse(lt_outer_code *out, const char *text);
 lt_sparse lt_outer_plan(const lt_outer_code *code, int64_t elements);
-/* Change becomes the mean over groups of what each sends of residual. Collective among peers. */
+/* change becomes the mean over groups of the part of residual that each sends. Collective among peers. */
 LT_MUST_CHECK lt_status lt_local_exchange_sparse(lt_local_steps *local);
 
 #endif

@@ -1,4 +1,4 @@
-/* What the reducers of the library cost. */
+/* Cost rows of the library's reducers. */
 #ifndef LT_DIST_REDUCER_COSTS_H
 #define LT_DIST_REDUCER_COSTS_H
 

@@ -1,4 +1,4 @@
-/* What reducers of two levels share: groups, and a rank's part of a tensor in its node.
+/* Shared by two-level reducers: groups, and a rank's part of a tensor in its node.
  *
  * Means over all ranks that a reducer drives hop by hop: one all-reduce, or, where several nodes have several ranks
  * each, a reduce-scatter in each node, an all-reduce among the ranks with the same place in their nodes, and an

@@ -1,4 +1,4 @@
-/* What PowerSGD costs: two levels for a factor of each matrix and all vectors, then for the other factors. */
+/* Cost of PowerSGD: two levels for a factor of each matrix and all vectors, then for the other factors. */
 
 #include "dist/cost/parts.h"
 #include "dist/reducer/costs.h"

@@ -87,8 +87,8 @@ lt_status lt_cost_read_reducer(lt_cost_plan *plan, const char *compress)
     for (size_t i = 0, used = 0; (row = lt_cost_of_reducer(i)); i++)
         used +=
             (size_t)snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "", row->name);
-    return lt_fail(LT_E_ARG, "--compress %s: what it costs is not known; it is of %s", compress,
-                   known);
+    return lt_fail(LT_E_ARG, "--compress %s: its cost is not known; known are the costs of %s",
+                   compress, known);
 }
 
 /* Where every node has several ranks there is something to save. */

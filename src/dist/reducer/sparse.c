@@ -133,7 +133,7 @@ static void write_values(const lt_sparse *p, const void *x, const uint32_t *inde
         lt_element_set(p->dtype, values, i, lt_element(wide, x, index[i]));
 }
 
-/* Messages lie one behind the other, at multiples of 4. */
+/* Messages are stored one after another, each aligned to 4 bytes. */
 static double value_at(const lt_sparse *p, const void *values, int64_t i)
 {
     return p->two_bits ? get_2bit(values, p->count, i) : lt_element(p->dtype, values, i);
@@ -179,7 +179,7 @@ typedef struct sum {
     int64_t added, last; /* place; -1: none yet */
 } sum;
 
-/* Adds the next value at a place; false: there is no such value, or no such place behind the last one. */
+/* Adds the next value at a place; false: there is no such value, or no such place after the last one. */
 static inline bool add(sum *s, int64_t place)
 {
     if (s->added >= s->p->count || place >= s->p->elements || place <= s->last)

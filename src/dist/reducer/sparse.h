@@ -11,7 +11,7 @@
  *   BITS    ceil(elements / 8): a bit for each element */
 typedef enum lt_sparse_form { LT_SPARSE_PLACES, LT_SPARSE_CHUNKS, LT_SPARSE_BITS } lt_sparse_form;
 
-/* Follows from what its four first members are, so that no rank has to be told. */
+/* Derived from the first four members, so that ranks agree without a message. */
 typedef struct lt_sparse {
     int64_t elements, count;
     lt_dtype dtype;      /* of values: f32, f64, bf16, f16 */

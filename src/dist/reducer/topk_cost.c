@@ -1,4 +1,4 @@
-/* What top-k costs: two levels; between nodes the largest elements of a shard, where that is fewer bytes:
+/* Cost of top-k: two levels; between nodes the largest elements of a shard, where that is fewer bytes:
  * nodes * message < 2 * shard. */
 
 #include "dist/cost/parts.h"

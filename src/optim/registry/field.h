@@ -10,7 +10,7 @@ const lt_optim_field *lt_optim_find_field(const lt_optim_family *family, const c
 const char *lt_field_text(const lt_optim_field *field, const void *config, char *text, size_t size);
 /* Sets the field from text that is in range. Errors: those of a list's set. */
 lt_status lt_field_set(const lt_optim_field *field, void *config, const char *text);
-/* Sets the field from JSON. Errors: LT_E_ARG, naming the key and what it wants. */
+/* Sets the field from JSON. Errors: LT_E_ARG, naming the key and the expected value. */
 lt_status lt_field_read(const lt_optim_field *field, void *config, const lt_json_value *value);
 /* Numbers, flags and choices as a number. */
 double lt_field_number(const lt_optim_field *field, const void *config);

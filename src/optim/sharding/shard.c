@@ -1,4 +1,4 @@
-/* Parts of an optimizer, divided or not, and what a rank owns of them. */
+/* Pieces of an optimizer's state, sharded or not, and their owning ranks. */
 
 #include "shard.h"
 

@@ -1,4 +1,4 @@
-/* Whether a number is above all Ritz values: lather/detail/matrix_kernels.h. */
+/* Tests whether a number is above all Ritz values: lather/detail/matrix_kernels.h. */
 #ifndef LT_TENSOR_BACKEND_RITZ_H
 #define LT_TENSOR_BACKEND_RITZ_H
 

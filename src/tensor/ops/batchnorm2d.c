@@ -269,7 +269,7 @@ static lt_status find_sums(lt_node *node, lt_batchnorm_grad *in, lt_view *sums)
     void *ctx;
     const lt_backend *be = lt_node_backend(node, &ctx);
     lt_view g = {0};
-    if (node->saved[LT_NORM_SUMS]) /* the convolution behind it has summed */
+    if (node->saved[LT_NORM_SUMS]) /* the consuming convolution's backward has computed the sums */
         return lt_node_saved(node, LT_NORM_SUMS, sums);
     LT_TRY(lt_batchnorm2d_save_sums(node, sums));
     if (lt_node_wants(node, LT_NORM_RESIDUAL))

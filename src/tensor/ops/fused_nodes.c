@@ -1,4 +1,4 @@
-/* What operations that are fused ask of each other's nodes. */
+/* Access of fused operations to each other's nodes. */
 
 #include "tensor/ops/fused_nodes.h"
 

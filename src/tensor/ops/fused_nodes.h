@@ -25,17 +25,17 @@ enum { LT_NORM_STATS, LT_NORM_COEF, LT_NORM_MASK, LT_NORM_SUMS, LT_NORM_ROUNDED 
  * ranks writes to them. *sums: as conv2d_stats says. */
 lt_tensor *lt_conv2d_take_stats(lt_node *conv, bool *sums);
 
-/* What a convolution whose output is deferred reads. */
+/* Inputs of a convolution whose output is deferred. */
 LT_MUST_CHECK lt_status lt_conv2d_views(lt_node *conv, lt_view *x, lt_view *w);
 
 /* False: the running statistics are read, and not changed. */
 bool lt_batchnorm2d_uses_batch(const lt_node *norm);
 /* This rank's values per channel; 0 if the statistics were constants. */
 double lt_batchnorm2d_count(const lt_node *norm);
-/* Whether the sums remain this rank's, so that batchnorm_grad_x can give them to gamma and beta. */
+/* True if the sums remain local to this rank, so that batchnorm_grad_x can give them to gamma and beta. */
 bool lt_batchnorm2d_is_local(const lt_node *norm);
 
-/* What a batch norm read. */
+/* Input of a batch norm. */
 typedef struct lt_fuse_views {
     lt_view x, coef, gamma, beta, rounded;
 } lt_fuse_views;

@@ -41,9 +41,9 @@ LT_MUST_CHECK lt_status lt_checkpoint_load_groups(const lt_checkpoint_groups *gr
 LT_MUST_CHECK lt_status lt_checkpoint_load_scaling(const lt_checkpoint_groups *groups,
                                                    const lt_reading *reading,
                                                    lt_checkpoint_state *state);
-/* Whether an entry of optim.safetensors is of the outer step, or of another group than the first. */
+/* True if an entry of optim.safetensors belongs to the outer step or to a group after the first. */
 bool lt_checkpoint_is_of_groups(const lt_checkpoint_groups *groups, const char *name);
-/* Whether that is a name in optim.safetensors of such. */
+/* True if name is such an entry of optim.safetensors. */
 bool lt_checkpoint_is_of_reducer(const char *name);
 /* Checks what the file has for the reducer of parts->dp (NULL: none), or writes it and says what did not fit. */
 LT_MUST_CHECK lt_status lt_checkpoint_load_reducer(const lt_reading *reading,

@@ -1,4 +1,4 @@
-/* What the commands and the program share of a start. */
+/* Start-up shared by the commands and the program. */
 
 #include "train/classify/classifier.h"
 

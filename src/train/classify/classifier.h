@@ -53,7 +53,7 @@ lt_status lt_classifier_choose_pixels(classifier *s, int channels);
 /* Size, crop, filter and augmentation; usual: the side that neither flags nor weights say.
  * Errors: LT_E_FORMAT (the weights' metadata). */
 lt_status lt_classifier_choose_input(classifier *s, int usual);
-/* What --auto-augment says. Errors: LT_E_ARG. */
+/* Parses --auto-augment. Errors: LT_E_ARG. */
 lt_status lt_classifier_auto_augment(const image_options *o, bool *trivial, lt_rand_augment *rand);
 lt_transform lt_classifier_eval_transform(const classifier *s);
 /* Side of the inputs that an epoch trains on, and the largest of any. */

@@ -232,7 +232,7 @@ static void write_classes(lt_json_writer *w, const struct details *d, const clas
     lt_json_end(w);
 }
 
-/* Rows are labels, columns what they were taken for. */
+/* Rows are labels, columns predictions. */
 static void write_matrix(lt_json_writer *w, const struct details *d, int classes, int64_t *row)
 {
     if (classes > MATRIX_CLASSES)
@@ -255,7 +255,7 @@ typedef struct confused {
     int64_t count;
 } confused;
 
-/* The most frequent first; equal ones by label, then by what they were taken for. */
+/* The most frequent first; ties by label, then by prediction. */
 static int by_count(const void *a, const void *b)
 {
     const confused *x = a, *y = b;

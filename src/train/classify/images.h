@@ -4,7 +4,7 @@
 
 #include "lather/options.h"
 
-/* What the command line lists, in order. Starts as {0}. */
+/* Images that the command line lists, in order. Starts as {0}. */
 typedef struct image_list {
     char **path; /* owned */
     size_t count, capacity;

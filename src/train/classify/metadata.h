@@ -1,4 +1,4 @@
-/* What a file of weights says besides numbers. */
+/* Metadata of a weights file. */
 #ifndef LT_CLASSIFY_METADATA_H
 #define LT_CLASSIFY_METADATA_H
 

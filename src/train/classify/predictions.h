@@ -1,4 +1,4 @@
-/* What predict prints: a line or some for each image, on standard output. */
+/* Output of predict: one or several lines an image, on standard output. */
 #ifndef LT_CLASSIFY_PREDICTIONS_H
 #define LT_CLASSIFY_PREDICTIONS_H
 

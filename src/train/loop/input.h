@@ -12,7 +12,7 @@ typedef struct lt_train_input {
     lt_loader *loader;         /* of train */
     const char *unit;          /* of samples, plural: "images" */
     int64_t batches_per_epoch; /* micro-batches of this rank, a multiple of grad_accum */
-    bool has_ram_cache;        /* whether records tell what it did */
+    bool has_ram_cache;        /* there is a cache in memory, whose counts go to records */
     int queued;                /* batches that were ready for the last micro-batch */
     int64_t bad_listed;        /* bad samples that are in the run's list */
     lt_loader_stats begin;     /* counters when this part of the epoch began, */

@@ -98,7 +98,7 @@ lt_status lt_mesh_flag_check(const ranks_options *o, const lt_options *flags)
         {o->share_device != NULL, "share-device",
          "turns of a device end with a rank's own products"},
         {o->local_steps, "local-steps", "groups of nodes hold whole models"},
-        {is_on(o->compress), "compress", "what is left over belongs to whole gradients"},
+        {is_on(o->compress), "compress", "its residuals belong to whole gradients"},
         {o->allreduce == ALLREDUCE_TWO_LEVEL, "allreduce two-level",
          "ranks of a node hold different parts"},
         {o->shard_gradients, "shard-gradients", "pieces of gradients go to their owners already"},

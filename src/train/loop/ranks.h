@@ -40,7 +40,7 @@ typedef struct ranks_options {
 lt_option_table lt_ranks_options_dist(ranks_options *o);
 lt_option_table lt_ranks_options(ranks_options *o);
 
-/* What --balance says. Errors: LT_E_ARG. */
+/* Parses --balance. Errors: LT_E_ARG. */
 lt_status lt_ranks_balance(const ranks_options *o, lt_balance *kind, lt_balance_polynomial *p);
 bool lt_ranks_has_balance(const ranks_options *o); /* other than the default */
 

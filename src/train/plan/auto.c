@@ -13,7 +13,7 @@
 
 enum { ROWS = 5 };
 
-/* What the run that was chosen is expected to do, and does. */
+/* Predicted and measured progress of the chosen run. */
 typedef struct planned {
     double step_seconds; /* 0: nothing was planned */
     double steps;        /* to the goal; NaN: not known */
@@ -206,7 +206,7 @@ static double refine_steps(planned *p, const lt_trainer *t, const lt_metric *met
     return isfinite(steps) && steps < (double)t->total_steps ? steps : (double)t->total_steps;
 }
 
-/* Behind an epoch: what it took, and what is left by what was measured, goes to metrics.jsonl as an event "plan". */
+/* After an epoch: its seconds and the remaining ones, predicted from measurements, go to metrics.jsonl as an event "plan". */
 static lt_status refit(void *context, lt_trainer *t, const lt_metric *metric, size_t count)
 {
     planned *p = context;

@@ -261,7 +261,7 @@ static void put_pilot(lt_json_writer *w, const plan_pilot *q)
     lt_json_end(w);
 }
 
-/* What steps of courses are to; null: there are none. */
+/* The loss to which steps of courses are counted; null: there is none. */
 static void put_courses(lt_json_writer *w, const plan *p)
 {
     const plan_pilots *all = &p->pilots;

@@ -90,7 +90,7 @@ static int drop_tried(const plan *p, plan_candidate **of, int count)
     return left;
 }
 
-/* With what is left of a share of the budget. */
+/* Spends the rest of a share of the budget. */
 static double affordable_steps(const plan *p, plan_candidate *const *of, int count, int share)
 {
     double step = 0, budget = lt_plan_budget(p) / share - p->profile.paid - p->pilots.spent;

@@ -59,7 +59,7 @@ typedef struct plan_request {
 /* Errors: LT_E_ARG, naming the flag. */
 lt_status lt_plan_request(plan_request *r, const plan_options *o, const lt_trainer *t);
 
-/* --- setting.c: what a start of the program would do --- */
+/* --- setting.c: the configuration that a start of the program would have --- */
 
 typedef struct plan_setting {
     lt_plan_setup setup;
@@ -345,7 +345,7 @@ struct plan_crowd {
     int count;
     plan_meeting *meeting; /* owned; memory of all; NULL: of one rank */
 };
-/* What each of them does, in step with the others, until it is killed; a byte to the pipe `ready` when it has begun. Returns errors alone. */
+/* Body of each process: works in step with the others until it is killed, and writes a byte to the pipe `ready` when it has begun. Returns only on an error. */
 typedef lt_status plan_crowd_work(lt_trainer *t, const plan_crowd *crowd, int ready);
 /* Before this process has threads. All are at work when it returns. lt_plan_crowd_end() in any case. */
 lt_status lt_plan_crowd_begin(plan_crowd *c, const plan *p, plan_crowd_work *work);

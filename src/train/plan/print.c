@@ -81,7 +81,7 @@ static void print_pilots(const plan *p, FILE *out)
     if (all->has_courses && all->course_steps > 0)
         fprintf(
             out,
-            "  steps of each course: to a training loss of %.4g, predicted of %s behind the %.0f steps that the flags give\n",
+            "  steps of each course: to a training loss of %.4g, predicted of %s after the %.0f steps that the flags give\n",
             all->course_loss, p->runs.run[all->course_run].setting.label, all->course_steps);
     for (int i = 0; i < all->count; i++) {
         const plan_pilot *q = &all->item[i];

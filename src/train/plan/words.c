@@ -17,7 +17,7 @@ lt_status lt_plan_add_word(plan_words *w, const char *format, ...)
     va_start(args, format);
     const int bytes = vsnprintf(NULL, 0, format, args) + 1;
     va_end(args);
-    if (w->count + 1 >= w->capacity) { /* NULL stays behind the last */
+    if (w->count + 1 >= w->capacity) { /* NULL stays after the last */
         const int capacity = 2 * w->capacity + 8;
         char **word = realloc(w->word, (size_t)capacity * sizeof *word);
         if (!word)
@@ -44,7 +44,7 @@ void lt_plan_free_words(plan_words *w)
     *w = (plan_words){0};
 }
 
-/* Whether a word is a flag that training is not to see; skip: nor the word behind it. */
+/* True if a word is a flag that is not passed to training; skip: nor is the next word. */
 static bool is_left_out(const char *word, const plan_request *r, bool *skip)
 {
     bool takes_value = false;

@@ -78,7 +78,7 @@ static void fill_text(program_text *t, const lt_model_family *f, const lt_traine
     fill_samples(t, p->task->unit);
 }
 
-/* That of the command which training's options may ask for. */
+/* The command that training's options may ask for. */
 static lt_option_table command_option(arguments *a, const lt_trainer_program *p)
 {
     for (size_t i = 0; i < p->commands; i++)
@@ -267,12 +267,12 @@ static lt_status check_sharded(const arguments *a, const lt_options *options)
     const ranks_options *r = &a->ranks;
     const conflict list[] = {
         {r->local_steps, "local-steps", "groups of nodes hold whole models"},
-        {is_on(r->compress), "compress", "what is left over belongs to whole gradients"},
+        {is_on(r->compress), "compress", "its residuals belong to whole gradients"},
         {r->allreduce == ALLREDUCE_TWO_LEVEL, "allreduce two-level",
          "parts of gradients go to their ranks at once"},
         {r->num_trainers_per_group, "num-trainers-per-group", "it divides over all ranks"},
         {r->comm_dtype != COMM_F32, "comm-dtype", "weights are gathered as they are"},
-        {lt_ranks_has_balance(r), "balance", "memory is what it spreads evenly"},
+        {lt_ranks_has_balance(r), "balance", "it already spreads memory evenly"},
         {a->machine.graph && lt_options_is_typed(options, "graph"), "graph",
          "its steps are not captured"},
     };
@@ -285,13 +285,13 @@ static lt_status check_scattered(const ranks_options *r)
     const conflict list[] = {
         {r->allreduce == ALLREDUCE_TWO_LEVEL, "allreduce two-level",
          "parts of gradients go to their ranks at once"},
-        {is_on(r->compress), "compress", "what is left over belongs to whole gradients"},
+        {is_on(r->compress), "compress", "its residuals belong to whole gradients"},
         {r->num_trainers_per_group, "num-trainers-per-group", "it divides over all ranks"},
     };
     return r->shard_gradients ? refuse_with("shard-gradients", list, COUNT(list)) : LT_OK;
 }
 
-/* What needs the gradient of every rank, or of every micro-batch. */
+/* Options that need the gradient of every rank or micro-batch. */
 static lt_status check_stragglers(const arguments *a)
 {
     const ranks_options *o = &a->ranks;
@@ -324,13 +324,13 @@ static lt_status check_stragglers(const arguments *a)
               : LT_OK;
 }
 
-/* What leaves no whole gradients to compare. */
+/* Options that leave no whole gradients to compare. */
 static lt_status check_noise(const arguments *a)
 {
     const ranks_options *o = &a->ranks;
     const conflict list[] = {
         {o->local_steps, "local-steps", "groups of ranks have other weights"},
-        {is_on(o->compress), "compress", "what it averages is not the gradient of the batch alone"},
+        {is_on(o->compress), "compress", "it averages residuals with the batch's gradient"},
         {lt_mesh_flag_is_on(o), "tensor-parallel", "ranks have parts of a gradient"},
     };
     return a->training.gradient_noise ? refuse_with("gradient-noise", list, COUNT(list)) : LT_OK;

@@ -8,7 +8,7 @@
 
 #include "lather/detail/placed_optim.h"
 
-/* What follows a run beside the loop: called behind the record of each epoch, with its metrics. */
+/* After-epoch hook: called after the record of each epoch is written, with its metrics. */
 typedef struct lt_trainer_hook {
     lt_status (*end_epoch)(void *context, lt_trainer *t, const lt_metric *metric, size_t count);
     void *context;
@@ -16,7 +16,7 @@ typedef struct lt_trainer_hook {
 
 /* parallel.c: what the ranks of a run share; zeroed: this is one rank alone. */
 typedef struct trainer_shared {
-    lt_placed *placed; /* whole parameters behind those of a divided model; NULL: they are whole */
+    lt_placed *placed; /* maps whole parameters to those of a divided model; NULL: they are whole */
     lt_data_parallel *dp;      /* NULL: one rank, or an evaluation */
     lt_local_steps *local;     /* NULL: none */
     lt_stragglers *stragglers; /* NULL: ranks wait for each other */

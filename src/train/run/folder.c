@@ -53,7 +53,7 @@ int64_t lt_run_step_of(const char *name)
         return -1;
     const int64_t step = strtoll(name + 5, NULL, 10);
     snprintf(own, sizeof own, "step-%" PRId64, step);
-    return strcmp(name, own) != 0 ? -1 : step; /* "step-01" is not what a save makes */
+    return strcmp(name, own) != 0 ? -1 : step; /* "step-01" is never written by a save */
 }
 
 /* False, with errno set, if the path is too long. */

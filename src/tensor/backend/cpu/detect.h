@@ -16,7 +16,7 @@ typedef enum lt_cpu_isa {
 /* The best set of this machine, whatever LATHER_CPU_ISA says. */
 lt_cpu_isa lt_cpu_detect(void);
 
-/* What the CPU says of itself: CPUID leaf 1's ECX, leaf 7's EDX, and XCR0 (0 if it cannot be read). */
+/* CPUID leaf 1's ECX, leaf 7's EDX, and XCR0 (0 if it cannot be read). */
 bool lt_amx_reported(uint32_t leaf1_ecx, uint32_t leaf7_edx, uint64_t xcr0);
 
 /* Asks CPU and kernel. Linux gives the tiles' 8 KiB of state only to a process that asks for it,

@@ -16,7 +16,7 @@ typedef struct piece {
 
 typedef struct pass pass;
 
-/* What is done with a piece of an item. */
+/* Updates a piece of an item. */
 typedef void piece_fn(const pass *p, const lt_optim_item *item, const piece *c);
 
 struct pass {

@@ -13,7 +13,7 @@
 
 /* The unit for x and dy of this dtype, f32 or bf16, which is computed in f32 where there are no instructions for it. */
 lt_wgrad_unit lt_wgrad_unit_of(const lt_cpu *cpu, lt_dtype dtype);
-/* Whether it makes this gradient: not where oneDNN is as fast or was asked for (LATHER_CPU_KERNELS). */
+/* True if this kernel computes the gradient: not where oneDNN is as fast or was asked for (LATHER_CPU_KERNELS). */
 bool lt_wgrad_wanted(const lt_cpu *cpu, const lt_conv2d_config *config, lt_dtype dtype, lt_shape w);
 
 /* x, dy: of the unit's dtype, channels-last; dw: f32 in the library's storage order; one group. */

@@ -211,7 +211,7 @@ static lt_status make_reorder(lt_onednn *onednn, lt_primitive *prim, const descr
     return lt_dnnl_check(st, "reorder");
 }
 
-/* What a primitive is made for. */
+/* A convolution, for which a primitive is made. */
 typedef struct request {
     const call *call;
     lt_dtype dtype, w_dtype;

@@ -21,7 +21,7 @@ typedef struct lt_conv_axis {
 enum { LT_CONV_HEIGHT = 2, LT_CONV_WIDTH = 3 }; /* dimensions of a shape */
 
 lt_conv_axis lt_conv_along(const lt_conv_form *form, int dim);
-/* Whether all outputs multiply this tap with padding. */
+/* True if this tap meets only padding, in all outputs. */
 bool lt_conv_is_idle(const lt_conv_axis *a, int64_t tap);
 
 /* Implementations of one direction that are wrong for some forms. */
