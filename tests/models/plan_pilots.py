@@ -234,7 +234,7 @@ def goals_that_steps_do_not_record_compare_courses_at_the_flags_end(cwd):
     """Where the flags' optimizer is none of the choices, at the loss of the first of --vary. That a pilot's training loss is below a goal of evaluations is nothing."""
     compare_courses(cwd, "loss=9", "sgd", "sgd")
     text = compare_courses(cwd, "top1=75", "adagrad", "adamw")
-    assert "steps of each course: to a training loss of " in text and ", predicted of adamw, flat behind the 330000 steps that the flags give" in text, text
+    assert "steps of each course: to a training loss of " in text and ", predicted of adamw, flat after the 330000 steps that the flags give" in text, text
 
 
 @full
