@@ -421,7 +421,8 @@ static void check_reducers(void **state)
     assert_ok(lt_cost_read_reducer(&p, "topk:0.05"));
     assert_true(p.scheme == LT_COST_REDUCER && p.reducer == &lt_cost_topk && p.number == 0.05);
     assert_ptr_equal(lt_cost_row_of(&p), &lt_cost_topk);
-    assert_fails(lt_cost_read_reducer(&p, "plain"), LT_E_ARG, "it is of powersgd, topk");
+    assert_fails(lt_cost_read_reducer(&p, "plain"), LT_E_ARG,
+                 "known are the costs of powersgd, topk");
     assert_fails(lt_cost_read_reducer(&p, "nothing:1"), LT_E_ARG, "its cost is not known");
     assert_null(lt_cost_of_reducer(2));
 }
