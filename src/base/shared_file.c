@@ -5,7 +5,7 @@
 #include "base/shared_file.h"
 
 #include "base/alloc.h"
-#include "base/commit.h"
+#include "base/atomic_dir.h"
 
 #include "lather/ext/fail.h"
 

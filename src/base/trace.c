@@ -4,7 +4,7 @@
 #include "base/trace.h"
 
 #include "base/alloc.h"
-#include "base/commit.h"
+#include "base/atomic_dir.h"
 #include "base/encoding/json.h"
 
 #include <errno.h>

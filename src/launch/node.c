@@ -4,9 +4,9 @@
  *    addresses. Calls that come before lt_launch_node_serve() wait in the trampoline. */
 
 #include "base/alloc.h"
-#include "base/beat.h"
+#include "base/heartbeat.h"
 #include "base/token.h"
-#include "launch/beats.h"
+#include "launch/heartbeat_monitor.h"
 
 #include <dlfcn.h>
 #include <errno.h>

@@ -1,8 +1,8 @@
 /* A process that is one node: it finds its program in the launch's folder, and runs an entry or becomes a command. */
 
 #include "base/alloc.h"
-#include "base/beat.h"
-#include "launch/beats.h"
+#include "base/heartbeat.h"
+#include "launch/heartbeat_monitor.h"
 
 #include "lather/ext/fail.h"
 

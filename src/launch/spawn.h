@@ -2,7 +2,7 @@
 #ifndef LT_LAUNCH_SPAWN_H
 #define LT_LAUNCH_SPAWN_H
 
-#include "launch/beats.h"
+#include "launch/heartbeat_monitor.h"
 
 #include <sys/types.h>
 

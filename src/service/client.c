@@ -6,8 +6,8 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/thread.h"
+#include "service/challenge_response.h"
 #include "service/endpoint.h"
-#include "service/proof.h"
 #include "service/stream.h"
 
 #include "lather/service.h"

@@ -11,7 +11,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/thread.h"
-#include "service/proof.h"
+#include "service/challenge_response.h"
 
 #include <math.h>
 #include <stdio.h>

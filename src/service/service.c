@@ -4,9 +4,9 @@
 
 #include "base/alloc.h"
 #include "base/socket.h"
+#include "service/challenge_response.h"
 #include "service/connection.h"
 #include "service/endpoint.h"
-#include "service/proof.h"
 
 #include <errno.h>
 #include <stdatomic.h>

@@ -2,7 +2,7 @@
 
 #include "tensor/memory_use.h"
 
-#include "base/moved.h"
+#include "base/memory_traffic.h"
 
 #include <stdlib.h>
 #include <string.h>

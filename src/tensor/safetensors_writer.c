@@ -2,7 +2,7 @@
  * made under another name, synced, renamed. */
 
 #include "base/alloc.h"
-#include "base/commit.h"
+#include "base/atomic_dir.h"
 #include "base/encoding/json.h"
 #include "base/shared_file.h"
 #include "tensor/safetensors.h"

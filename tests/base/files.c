@@ -1,6 +1,6 @@
 /* Checksums, atomic folders, and the profile's trace. */
 
-#include "base/commit.h"
+#include "base/atomic_dir.h"
 #include "base/encoding/crc32c.h"
 #include "base/encoding/json.h"
 #include "base/file.h"

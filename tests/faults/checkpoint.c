@@ -1,7 +1,7 @@
 /* Saving and loading of checkpoints in which one call for memory, a file or a kernel fails: the earlier checkpoint
  * stays, no rest is left, and the next attempt works. */
 
-#include "base/commit.h"
+#include "base/atomic_dir.h"
 #include "faults.h"
 #include "temp_folder.h"
 #include "tiny.h"

@@ -6,7 +6,7 @@
 #include "full.h"
 #include "near.h"
 #include "resnet.h"
-#include "tensor/backend/cpu/conv/own_conv.h"
+#include "tensor/backend/cpu/conv/direct_conv.h"
 #include "tensor/backend/cpu/conv/winograd.h"
 #include "tensor/tensor.h"
 

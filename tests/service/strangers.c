@@ -2,8 +2,8 @@
 
 #include "base/clock.h"
 #include "increment.h"
+#include "service/challenge_response.h"
 #include "service/connection.h"
-#include "service/proof.h"
 #include "temp.h"
 
 #include <netinet/in.h>

@@ -1,9 +1,8 @@
 /* Own convolutions of the cpu backend: which are taken, and that their bits do not depend on threads.
  * Their values are tests/conform's business. */
 
-#include "tensor/backend/cpu/conv/own_conv.h"
-
 #include "near.h"
+#include "tensor/backend/cpu/conv/direct_conv.h"
 #include "tensor/backend/cpu/conv/wgrad.h"
 #include "tensor/tensor.h"
 

@@ -4,8 +4,8 @@
 
 #include "../optim/refreshes.h"
 #include "../service/increment.h"
-#include "base/beat.h"
-#include "base/commit.h"
+#include "base/atomic_dir.h"
+#include "base/heartbeat.h"
 #include "base/machine.h"
 #include "base/token.h"
 #include "temp_folder.h"

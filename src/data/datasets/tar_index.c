@@ -5,7 +5,7 @@
 #include "data/datasets/tar_index.h"
 
 #include "base/alloc.h"
-#include "base/commit.h"
+#include "base/atomic_dir.h"
 #include "base/encoding/crc32c.h"
 #include "base/file.h"
 #include "base/hash.h"

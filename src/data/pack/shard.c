@@ -1,7 +1,7 @@
 /* Reading and writing the shard files of a pack. */
 
 #include "base/alloc.h"
-#include "base/commit.h"
+#include "base/atomic_dir.h"
 #include "base/encoding/crc32c.h"
 #include "base/file.h"
 #include "data/files/files.h"

@@ -2,7 +2,7 @@
  * samples are in which shard depends on the data and the config alone. */
 
 #include "base/alloc.h"
-#include "base/commit.h"
+#include "base/atomic_dir.h"
 #include "base/encoding/json.h"
 #include "base/shared_file.h"
 #include "data/files/files.h"

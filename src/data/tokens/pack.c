@@ -1,7 +1,7 @@
 /* Writes the documents of a corpus as token files. */
 
 #include "base/alloc.h"
-#include "base/commit.h"
+#include "base/atomic_dir.h"
 #include "data/tokens/corpus.h"
 #include "data/tokens/token_file.h"
 #include "data/tokens/vocabulary.h"

@@ -3,7 +3,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "base/slice.h"
+#include "base/sched_slice.h"
 #include "base/thread.h"
 #include "dist/collectives/collectives.h"
 

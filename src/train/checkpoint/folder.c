@@ -1,7 +1,7 @@
 /* Which checkpoints there are: the newest good one, `latest` and `best`, and which to remove. */
 
 #include "base/alloc.h"
-#include "base/commit.h"
+#include "base/atomic_dir.h"
 #include "checkpoint.h"
 
 #include "lather/log.h"

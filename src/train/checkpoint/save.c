@@ -1,7 +1,7 @@
 /* Saving checkpoints: all ranks list what the files hold, then rank 0 writes it and the others send. */
 
 #include "base/alloc.h"
-#include "base/commit.h"
+#include "base/atomic_dir.h"
 #include "base/shared_file.h"
 #include "checkpoint.h"
 #include "dist/agree.h"

@@ -8,7 +8,7 @@
 #include "watch.h"
 
 #include "base/alloc.h"
-#include "base/commit.h"
+#include "base/atomic_dir.h"
 #include "checkpoint.h"
 #include "train/run/metrics.h"
 #include "train/weights/weights.h"

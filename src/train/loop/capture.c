@@ -2,7 +2,7 @@
  * read-back and without a choice by what is on the device. Data is at fixed addresses; what changes from step to
  * step lies in device memory. */
 
-#include "base/beat.h"
+#include "base/heartbeat.h"
 #include "step_parts.h"
 #include "stragglers.h"
 

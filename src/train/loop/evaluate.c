@@ -2,8 +2,8 @@
 
 #include "evaluate.h"
 
-#include "base/beat.h"
 #include "base/clock.h"
+#include "base/heartbeat.h"
 
 #include "lather/averaging.h"
 #include "lather/ext/dataset.h"

@@ -3,8 +3,8 @@
  * the work itself. */
 
 #include "base/alloc.h"
-#include "base/beat.h"
 #include "base/clock.h"
+#include "base/heartbeat.h"
 #include "step_parts.h"
 #include "stragglers.h"
 #include "tensor/tensor.h"

@@ -2,7 +2,7 @@
 
 #include "update_bn.h"
 
-#include "base/beat.h"
+#include "base/heartbeat.h"
 
 #include "lather/ext/fail.h"
 

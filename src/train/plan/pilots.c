@@ -5,7 +5,7 @@
  * estimated anew. The rounds end when no contender is left, or the budget is too small for one. In front of them: a pilot of each
  * course. */
 
-#include "base/commit.h"
+#include "base/atomic_dir.h"
 #include "planner.h"
 
 #include "lather/ext/comm.h"

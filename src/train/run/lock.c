@@ -4,7 +4,7 @@
  * where a file system has only those. */
 
 #include "base/alloc.h"
-#include "base/commit.h"
+#include "base/atomic_dir.h"
 #include "base/file.h"
 #include "base/shared_file.h"
 #include "dist/agree.h"

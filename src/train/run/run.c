@@ -1,7 +1,7 @@
 /* The run folder and its files. */
 
 #include "base/alloc.h"
-#include "base/commit.h"
+#include "base/atomic_dir.h"
 #include "base/encoding/json.h"
 #include "base/hash.h"
 #include "base/shared_file.h"

@@ -6,7 +6,7 @@
 #include "tensor/backend/cpu/batchnorm.h"
 
 #include "base/parallel.h"
-#include "tensor/backend/cpu/moved.h"
+#include "tensor/backend/cpu/memory_traffic.h"
 
 #include <string.h>
 

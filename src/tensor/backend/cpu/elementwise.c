@@ -3,7 +3,7 @@
 
 #include "base/parallel.h"
 #include "tensor/backend/cpu/internal.h"
-#include "tensor/backend/cpu/moved.h"
+#include "tensor/backend/cpu/memory_traffic.h"
 #include "tensor/backend/dtype.h"
 #include "tensor/backend/random.h"
 

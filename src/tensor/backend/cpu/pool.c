@@ -2,7 +2,7 @@
 
 #include "base/parallel.h"
 #include "tensor/backend/cpu/internal.h"
-#include "tensor/backend/cpu/moved.h"
+#include "tensor/backend/cpu/memory_traffic.h"
 
 #include <string.h>
 

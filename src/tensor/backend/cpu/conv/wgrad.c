@@ -9,7 +9,7 @@
 #include "wgrad.h"
 
 #include "base/parallel.h"
-#include "tensor/backend/cpu/cut.h"
+#include "tensor/backend/cpu/work_split.h"
 
 #include <string.h>
 

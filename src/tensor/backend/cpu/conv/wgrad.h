@@ -9,7 +9,7 @@
 #define LT_BACKEND_CPU_WGRAD_H
 
 #include "tensor/backend/cpu/internal.h"
-#include "wgrad_unit.h"
+#include "wgrad_microkernel.h"
 
 /* The unit for x and dy of this dtype, f32 or bf16, which is computed in f32 where there are no instructions for it. */
 lt_wgrad_unit lt_wgrad_unit_of(const lt_cpu *cpu, lt_dtype dtype);

@@ -2,7 +2,7 @@
  * volume 1, chapter 18). Its instructions were run by conform once (docs/results/hard-look.md), for
  * lack of such a CPU; the tests run this file with emulated ones (tests/cpu). */
 
-#include "wgrad_unit.h"
+#include "wgrad_microkernel.h"
 
 #include <immintrin.h>
 #include <string.h>

@@ -2,7 +2,7 @@
  * the packing of pixels with AVX-512 for the tile units. See wgrad.h. */
 
 #include "tensor/backend/cpu/transpose_avx512.h"
-#include "wgrad_unit.h"
+#include "wgrad_microkernel.h"
 
 #include <immintrin.h>
 

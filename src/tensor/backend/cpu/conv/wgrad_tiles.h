@@ -12,7 +12,7 @@
 #ifndef LT_BACKEND_CPU_WGRAD_TILES_H
 #define LT_BACKEND_CPU_WGRAD_TILES_H
 
-#include "wgrad_unit.h"
+#include "wgrad_microkernel.h"
 
 enum {
     LT_TILE_SIDE = 16,

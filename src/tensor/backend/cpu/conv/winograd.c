@@ -12,7 +12,7 @@
 
 #include "winograd.h"
 
-#include "tensor/backend/cpu/cut.h"
+#include "tensor/backend/cpu/work_split.h"
 
 #include <string.h>
 

@@ -3,7 +3,7 @@
 #ifndef LT_BACKEND_CPU_WINOGRAD_H
 #define LT_BACKEND_CPU_WINOGRAD_H
 
-#include "own_conv.h"
+#include "direct_conv.h"
 
 /* Whether it is to be taken for a convolution or its gradient of x: where it was measured to be
  * faster, or where LATHER_CPU_KERNELS says so. c->after does not count. */

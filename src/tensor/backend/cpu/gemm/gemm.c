@@ -9,7 +9,7 @@
 #include "gemm.h"
 
 #include "base/parallel.h"
-#include "tensor/backend/cpu/cut.h"
+#include "tensor/backend/cpu/work_split.h"
 
 enum {
     DEPTH = 1536,      /* steps of a block at most */

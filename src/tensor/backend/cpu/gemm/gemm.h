@@ -3,7 +3,7 @@
 #ifndef LT_BACKEND_CPU_GEMM_H
 #define LT_BACKEND_CPU_GEMM_H
 
-#include "gemm_unit.h"
+#include "gemm_microkernel.h"
 #include "tensor/backend/cpu/internal.h"
 
 /* y [rows, cols] = a b + bias, y row-major with y_step elements between rows. */

@@ -1,7 +1,7 @@
 /* Products of bf16 by AVX512_BF16: VDPBF16PS adds two steps' products to 16 sums. See gemm.h. f32 operands
  * are rounded to nearest even while they are packed; subnormal ones become 0. */
 
-#include "gemm_unit.h"
+#include "gemm_microkernel.h"
 #include "tensor/backend/cpu/transpose_avx512.h"
 
 #include <immintrin.h>

@@ -5,8 +5,8 @@
 
 #include "base/parallel.h"
 #include "lapack.h"
-#include "tensor/backend/cpu/cut.h"
 #include "tensor/backend/cpu/internal.h"
+#include "tensor/backend/cpu/work_split.h"
 #include "tridiagonal.h"
 
 #include <math.h>

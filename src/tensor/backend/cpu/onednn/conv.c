@@ -5,10 +5,10 @@
 #include "conv_crop.h"
 #include "conv_verify.h"
 #include "onednn.h"
-#include "tensor/backend/cpu/conv/own_conv.h"
+#include "tensor/backend/cpu/conv/direct_conv.h"
 #include "tensor/backend/cpu/conv/wgrad.h"
 #include "tensor/backend/cpu/conv/winograd.h"
-#include "tensor/backend/cpu/moved.h"
+#include "tensor/backend/cpu/memory_traffic.h"
 
 #include <stdio.h>
 #include <string.h>

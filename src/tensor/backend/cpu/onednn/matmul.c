@@ -3,9 +3,9 @@
 
 #include "base/parallel.h"
 #include "onednn.h"
-#include "tensor/backend/cpu/cut.h"
 #include "tensor/backend/cpu/gemm/gemm.h"
 #include "tensor/backend/cpu/gemm/product.h"
+#include "tensor/backend/cpu/work_split.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* Proofs: HMAC-SHA256 with the secret as key, of both nonces and the side's label. */
 
-#include "service/proof.h"
+#include "service/challenge_response.h"
 
 #include <stdio.h>
 

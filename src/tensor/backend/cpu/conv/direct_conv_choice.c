@@ -2,7 +2,7 @@
  * table and no timing at run time: the same program takes the same kernels on every machine of an
  * instruction set, so that a run that goes on has the same bits. docs/adr/0053. */
 
-#include "own_conv.h"
+#include "direct_conv.h"
 
 /* A class of convolutions where own kernels take less CPU time than oneDNN 2.6.3's and batch norm's
  * passes, measured layer by layer on Zen 5, on AVX2 on Zen 3: docs/adr/0053. In bf16 with VDPBF16PS: where there is

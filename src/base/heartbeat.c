@@ -1,6 +1,6 @@
 /* Heartbeats. A beat is one write() of fewer than PIPE_BUF bytes, so nothing comes between its bytes. */
 
-#include "base/beat.h"
+#include "base/heartbeat.h"
 
 #include "base/alloc.h"
 #include "base/thread.h"

@@ -1,4 +1,4 @@
-/* What a launcher hears of its nodes: beats in their output (base/beat.h), and who has been silent for too long. */
+/* What a launcher hears of its nodes: beats in their output (base/heartbeat.h), and who has been silent for too long. */
 #ifndef LT_LAUNCH_BEATS_H
 #define LT_LAUNCH_BEATS_H
 

@@ -1,7 +1,7 @@
 /* Atomic folders: write under a temporary name, fsync files and folder, rename, fsync the parent
  * (Pillai et al., "All File Systems Are Not Created Equal", OSDI 2014). */
 
-#include "base/commit.h"
+#include "base/atomic_dir.h"
 
 #include "base/alloc.h"
 

@@ -1,6 +1,6 @@
 /* A slice of one's own, by the kernel's sched_setattr(2). */
 
-#include "base/slice.h"
+#include "base/sched_slice.h"
 
 #include <stdint.h>
 #include <sys/syscall.h>

@@ -1,10 +1,10 @@
 /* Convolutions with parts of batch norm, on blocks of pixels in the cache: the fused entries of
  * ext/kernels.h. Where own kernels are not to be taken they are composed of the basic ones. */
 
-#include "own_conv.h"
+#include "direct_conv.h"
 #include "tensor/backend/cpu/batchnorm.h"
-#include "tensor/backend/cpu/cut.h"
-#include "tensor/backend/cpu/moved.h"
+#include "tensor/backend/cpu/memory_traffic.h"
+#include "tensor/backend/cpu/work_split.h"
 #include "wgrad.h"
 #include "winograd.h"
 

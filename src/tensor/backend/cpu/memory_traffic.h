@@ -3,7 +3,7 @@
 #ifndef LT_BACKEND_CPU_MOVED_H
 #define LT_BACKEND_CPU_MOVED_H
 
-#include "base/moved.h"
+#include "base/memory_traffic.h"
 
 #include "lather/detail/view.h"
 

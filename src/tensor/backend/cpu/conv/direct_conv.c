@@ -1,13 +1,13 @@
-/* See own_conv.h. A block of pixels of the result is made by one thread: for each panel of packed
+/* See direct_conv.h. A block of pixels of the result is made by one thread: for each panel of packed
  * weights all tiles of pixels, so that a panel stays in the first cache while what the block reads stays
  * in the second. Where a gradient's stride is above 1, pixels of one phase (place modulo stride) meet
  * the same taps, and share tiles. */
 
-#include "own_conv.h"
+#include "direct_conv.h"
 
 #include "base/parallel.h"
-#include "tensor/backend/cpu/cut.h"
 #include "tensor/backend/cpu/gemm/gemm.h"
+#include "tensor/backend/cpu/work_split.h"
 
 #include <string.h>
 

@@ -4,11 +4,11 @@
  * two. Only what has beaten once is looked at, as a launcher may take its time to start it.
  * A gang's ranks wait for each other: of those that make no progress the one that has made least hangs. */
 
-#include "launch/beats.h"
+#include "launch/heartbeat_monitor.h"
 
 #include "base/alloc.h"
-#include "base/beat.h"
 #include "base/clock.h"
+#include "base/heartbeat.h"
 
 #include <string.h>
 

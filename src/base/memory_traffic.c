@@ -1,0 +1,5 @@
+/* See memory_traffic.h. */
+
+#include "base/memory_traffic.h"
+
+_Atomic int64_t lt_moved_bytes;
