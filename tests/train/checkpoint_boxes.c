@@ -5,7 +5,7 @@
 #include "temp_folder.h"
 
 #include "lather/checkpoint.h"
-#include "lather/detail/placed_optim.h"
+#include "lather/detail/sharded_optim.h"
 #include "lather/ema.h"
 #include "lather/ext/fail.h"
 #include "lather/init.h"

@@ -4,8 +4,8 @@
  * dimensions: Lin et al., "Understanding and improving Shampoo and SOAP via Kullback-Leibler
  * minimization", 2025. */
 
-#include "optim/shampoo/kept.h"
 #include "optim/shampoo/phases.h"
+#include "optim/shampoo/state_store.h"
 
 /* In a step that is skipped g is what the last one gathered that was not, or 0. */
 static bool add_job(lt_shampoo *s, const lt_block *b, const lt_view *source, int dim,

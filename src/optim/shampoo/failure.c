@@ -10,8 +10,8 @@
 #include "optim/shampoo/failure.h"
 
 #include "base/alloc.h"
-#include "optim/shampoo/kept.h"
-#include "optim/shampoo/root/stack.h"
+#include "optim/shampoo/root/work_matrices.h"
+#include "optim/shampoo/state_store.h"
 #include "optim/slots.h"
 
 #include "lather/log.h"

@@ -4,7 +4,7 @@
 
 #include "base/alloc.h"
 #include "optim/scalars.h"
-#include "optim/shampoo/kept.h"
+#include "optim/shampoo/state_store.h"
 #include "optim/slots.h"
 #include "tensor/tensor.h"
 

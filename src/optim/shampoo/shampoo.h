@@ -5,7 +5,7 @@
  *   factors    F_k = beta2 F_k + w G_k G_k^T                        factor.c
  *   roots      R_k = (F_k / c2)^(-e_k), when due                    refresh.c, root/, async.c,
  *                                                                   failure.c
- *   direction  P = filtered G times R_k along each dimension        direction.c
+ *   direction  P = filtered G times R_k along each dimension        precondition.c
  *              or its orthogonal factor, or signs          spectral.c
  *   grafting   P *= |graft(u)| / |P|                                graft.c
  *   update     decay, momentum, W -= lr P                           update.c
@@ -16,7 +16,7 @@
 #define LT_OPTIM_SHAMPOO_SHAMPOO_H
 
 #include "optim/methods/orthogonal.h"
-#include "optim/shampoo/cut.h"
+#include "optim/shampoo/partition.h"
 #include "optim/shampoo/settings.h"
 #include "optim/sharding/shard.h"
 
@@ -37,7 +37,7 @@ typedef struct lt_factor {
     lt_tensor *pending, *pending_power; /* the new roots, once computed */
     int64_t pending_status;             /* or the lt_status of why not */
 
-    /* Quantized stores that gram, root and diagonal are opened from where they are used: kept.c. NULL if absent. */
+    /* Quantized stores that gram, root and diagonal are opened from where they are used: state_store.c. NULL if absent. */
     struct lt_quantized *kept_gram, *kept_root, *kept_diagonal;
 } lt_factor;
 

@@ -3,8 +3,8 @@
 
 #include "optim/shampoo/state.h"
 
-#include "optim/shampoo/kept.h"
 #include "optim/shampoo/layout.h"
+#include "optim/shampoo/state_store.h"
 #include "optim/slots.h"
 #include "tensor/tensor.h"
 

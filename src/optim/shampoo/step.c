@@ -17,11 +17,11 @@
 #include "base/trace.h"
 #include "optim/scalars.h"
 #include "optim/shampoo/async.h"
-#include "optim/shampoo/kept.h"
 #include "optim/shampoo/layout.h"
 #include "optim/shampoo/phases.h"
 #include "optim/shampoo/refresh.h"
 #include "optim/shampoo/state.h"
+#include "optim/shampoo/state_store.h"
 #include "optim/shampoo/stats.h"
 
 /* Elements of a batch, unless a single block has more: 8 MiB of f32 for each scratch tensor, which

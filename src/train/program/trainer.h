@@ -6,7 +6,7 @@
 #include "train/checkpoint/watch.h"
 #include "train/loop/loop.h"
 
-#include "lather/detail/placed_optim.h"
+#include "lather/detail/sharded_optim.h"
 
 /* After-epoch hook: called after the record of each epoch is written, with its metrics. */
 typedef struct lt_trainer_hook {

@@ -7,7 +7,7 @@
  * taken at the end. Order 2 is Newton's: Guo & Higham, "A Schur-Newton method for the matrix pth
  * root and its inverse", SIAM J. Matrix Anal. Appl. 28, 2006. */
 
-#include "optim/shampoo/root/stack.h"
+#include "optim/shampoo/root/work_matrices.h"
 
 #include <math.h>
 

@@ -4,7 +4,7 @@
  *
  * The last form makes R exactly symmetric for half of the multiplications. */
 
-#include "optim/shampoo/root/stack.h"
+#include "optim/shampoo/root/work_matrices.h"
 
 #include <float.h>
 #include <math.h>

@@ -6,7 +6,7 @@
  * an estimate of the largest eigenvalue: a Frobenius norm would waste steps. Higham, "Functions of
  * matrices", 2008, section 6.7; scaling: Modoranu et al., "DASH", 2026. */
 
-#include "optim/shampoo/root/stack.h"
+#include "optim/shampoo/root/work_matrices.h"
 
 #include <math.h>
 

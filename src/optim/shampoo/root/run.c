@@ -1,7 +1,7 @@
 /* A call of lt_root_run(): damping, the chosen solver, what fails again in double, then by
  * eigendecomposition, and the results. */
 
-#include "optim/shampoo/root/stack.h"
+#include "optim/shampoo/root/work_matrices.h"
 
 #include <float.h>
 #include <inttypes.h>

@@ -5,7 +5,7 @@
 #include "base/trace.h"
 #include "dist/agree.h"
 #include "optim/slots.h"
-#include "placed.h"
+#include "sharded.h"
 #include "tensor/tensor.h"
 
 #include "lather/ext/comm.h"

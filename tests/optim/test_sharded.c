@@ -1,7 +1,7 @@
 /* Optimizers over boxes of parameters: parameters and state have the bits of one rank. */
 
-#include "boxes.h"
 #include "full.h"
+#include "sharded_ranks.h"
 
 static const grid grids[] = {{1, 0, 0}, {2, 0, 0}, {3, 0, 0}, {4, 0, 0}, {0, 2, 1}, {0, 2, 2}};
 enum { GRIDS = COUNT_OF(grids) };

@@ -2,7 +2,7 @@
  * eigenvalues. */
 
 #include "base/rng.h"
-#include "optim/shampoo/root/stack.h"
+#include "optim/shampoo/root/work_matrices.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,6 +1,6 @@
-/* Kept state: kept.h. Opened tensors are of the caching allocator: a batch uses the memory of the one before. */
+/* Kept state: state_store.h. Opened tensors are of the caching allocator: a batch uses the memory of the one before. */
 
-#include "optim/shampoo/kept.h"
+#include "optim/shampoo/state_store.h"
 
 #include "base/parallel.h"
 

@@ -1,7 +1,7 @@
 /* Elementwise optimizers that update boxes where they are: values and state have the bits of one rank, but for the
  * norm's rounding where gradients are clipped by it. */
 
-#include "boxes.h"
+#include "sharded_ranks.h"
 
 static const grid grids[] = {{1, 0, 0}, {2, 0, 0}, {3, 0, 0}, {4, 0, 0}, {0, 2, 1}, {0, 2, 2}};
 

@@ -3,7 +3,7 @@
  * using Adam", 2024, section 7.1; of them and of long dimensions also Anil et al., "Scalable second order
  * optimization for deep learning", 2020, section 3. */
 
-#include "optim/shampoo/cut.h"
+#include "optim/shampoo/partition.h"
 
 #include "base/alloc.h"
 #include "optim/registry/names.h"

@@ -4,11 +4,11 @@
 
 #include "base/alloc.h"
 #include "makers.h"
-#include "optim/sharding/placed.h"
+#include "optim/sharding/sharded.h"
 #include "ranks.h"
 #include "tensor/tensor.h"
 
-#include "lather/detail/placed_optim.h"
+#include "lather/detail/sharded_optim.h"
 #include "lather/ext/fail.h"
 
 #include <string.h>

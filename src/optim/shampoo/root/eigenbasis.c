@@ -4,7 +4,7 @@
  * Orthogonal iteration, B = Q^T A Q = Q' R', Q <- Q Q' (Golub & Van Loan, section 8.2.4); the columns with the
  * largest eigenvalues are made orthogonal first, wherever they are. */
 
-#include "optim/shampoo/root/stack.h"
+#include "optim/shampoo/root/work_matrices.h"
 
 #include <float.h>
 #include <math.h>

@@ -1,6 +1,6 @@
 /* Boxes, parts and their homes in stored order. */
 
-#include "placed.h"
+#include "sharded.h"
 
 /* Logical dimension number d of the stored order. */
 static int stored_dim(bool channels_last, int d)

@@ -1,6 +1,6 @@
 /* Work matrices of the solvers. */
 
-#include "optim/shampoo/root/stack.h"
+#include "optim/shampoo/root/work_matrices.h"
 
 #include <string.h>
 

@@ -2,7 +2,7 @@
 
 #include "dist/agree.h"
 #include "optim/slots.h"
-#include "placed.h"
+#include "sharded.h"
 #include "tensor/tensor.h"
 
 static lt_status new_flat(lt_tensor **out, const lt_optim *o, lt_dtype dtype, int64_t elements)

@@ -2,7 +2,7 @@
 
 #include "assign.h"
 #include "base/alloc.h"
-#include "placed.h"
+#include "sharded.h"
 
 /* --- Runs --- */
 

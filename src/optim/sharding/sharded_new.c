@@ -3,7 +3,7 @@
 #include "base/alloc.h"
 #include "base/hash.h"
 #include "dist/agree.h"
-#include "placed.h"
+#include "sharded.h"
 #include "tensor/tensor.h"
 
 #include <inttypes.h>

@@ -1,4 +1,4 @@
-/* Private declarations of lather/detail/placed_optim.h.
+/* Private declarations of lather/detail/sharded_optim.h.
  *
  * A part has a *home* at its owner: its elements of the value and of the gradient. A *route* is an all-to-all
  * between boxes and homes, planned once: for each message a list of pieces, packed and unpacked by batched
@@ -16,7 +16,7 @@
 #include "shard.h"
 
 #include "lather/detail/place.h"
-#include "lather/detail/placed_optim.h"
+#include "lather/detail/sharded_optim.h"
 
 /* Rows of count elements, `step` apart in the memory of a part's home or of a parameter's own tensor; they
  * follow each other in the message. */
@@ -98,12 +98,12 @@ int64_t lt_placed_home_strides(lt_optim *o, size_t i, int64_t stride[LT_MAX_DIMS
 /* Part i in a flat tensor of this rank's parts. */
 lt_view lt_placed_home(lt_optim *o, size_t i, const lt_tensor *flat);
 
-/* placed_routes.c: both routes, once parts have owners. Errors: LT_E_NOMEM. */
+/* sharded_schedule.c: both routes, once parts have owners. Errors: LT_E_NOMEM. */
 lt_status lt_placed_route(struct lt_placed *p, lt_optim *o);
 void lt_placed_free_routes(struct lt_placed *p);
 
-/* Entries of lt_shard_ops: placed_routes.c, which exchanges owners of parts of equal cost where more of their elements
- * are local then, and placed_exchange.c. Pulling is collective over copy, sending over world. */
+/* Entries of lt_shard_ops: sharded_schedule.c, which exchanges owners of parts of equal cost where more of their elements
+ * are local then, and sharded_exchange.c. Pulling is collective over copy, sending over world. */
 lt_status lt_placed_prefer_local(lt_optim *o, const int64_t *cost, int *owner);
 lt_status lt_placed_pull(lt_optim *o);
 lt_status lt_placed_before(lt_optim *o);

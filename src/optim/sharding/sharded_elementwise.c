@@ -5,7 +5,7 @@
 #include "base/alloc.h"
 #include "dist/agree.h"
 #include "part_norms.h"
-#include "placed.h"
+#include "sharded.h"
 
 /* Returns true if a lower rank of the copy has the same box. */
 static bool has_before(const struct lt_placed *p, int rank, size_t k)

@@ -2,7 +2,7 @@
  * matrix's norm, which vectors are divided by, and its largest eigenvalue, the unit of epsilon and of the poles. The queue
  * is read once, at its end: before that the device never waits for the host. docs/adr/0054-inverses-by-products.md */
 
-#include "optim/shampoo/root/stack.h"
+#include "optim/shampoo/root/work_matrices.h"
 
 enum { NORM, INVERSE, LARGEST, RESIDUAL, SIZE, ONE, ROWS };
 
