@@ -1,5 +1,5 @@
 /* Running statistics of batch norms over a training step. Forward passes write them, micro-batch by micro-batch, before it
- * is known whether the step is applied; a skipped step must leave them as they were (ARCHITECTURE 1.7). */
+ * is known whether the step is applied; a skipped step must leave them as they were (docs/INTERNALS.md, section 5). */
 #ifndef LT_TENSOR_STATISTICS_H
 #define LT_TENSOR_STATISTICS_H
 
