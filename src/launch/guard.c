@@ -1,5 +1,5 @@
 /* The guard is a fork in a session of its own, so that a signal to the launcher's process group does not reach it. It
- * waits for the launcher's end at a pidfd, and finds the process groups in shared memory (ADR 0079). */
+ * waits for the launcher's end at a pidfd, and finds the process groups in shared memory (ADR 0035). */
 
 #include "launch/guard.h"
 

@@ -1,5 +1,5 @@
 /* Residuals of --compress topk in checkpoints: one of each node, "residual.I", in the shape of each trained
- * parameter; every rank of a node has the node's. ADR 0027. */
+ * parameter; every rank of a node has the node's. ADR 0026. */
 
 #include "dist/reducer/topk_state.h"
 

@@ -1,4 +1,4 @@
-/* Placed parameters: what ranks tell each other about their boxes, and logical parameters. What is exact and why: docs/adr/0032-exact-optimizers-over-placed-parameters.md. */
+/* Placed parameters: what ranks tell each other about their boxes, and logical parameters. What is exact and why: docs/adr/0032-run-optimizers-on-whole-parameters.md. */
 
 #include "base/alloc.h"
 #include "base/hash.h"

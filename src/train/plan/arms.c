@@ -7,7 +7,7 @@
  * with b of the lossless course and D the mean difference, both over the second half of the pilot, so that the steps to a loss are
  * exp(D / b) times as many: the slowdown, at least 1. These are the terms of Hemingway's model that one or two numbers of ranks
  * tell apart (lather/detail/fit.h). Of ranks without a pilot it is the power of m through those that have one, and 1 of a single
- * rank. ADR 0048. */
+ * rank. ADR 0042. */
 
 #include "planner.h"
 

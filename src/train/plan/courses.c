@@ -3,7 +3,7 @@
  * half of each, says how many steps the goal takes. Where the goal is no training loss, or one that the flags' own course is not
  * predicted to reach in the steps that the flags give, it is the loss that this course is predicted to have behind them. That is a long way beyond what was seen, so it is of use beside the
  * other courses alone, and needs all of them. Each pilot measures a step, by which the budget is known better: the next one may
- * be shorter, and as many steps of the others are read. ADR 0048. */
+ * be shorter, and as many steps of the others are read. ADR 0042. */
 
 #include "planner.h"
 

@@ -1,5 +1,5 @@
 /* A pilot: a short run of a candidate, started as the printed command would start it; what it costs, of which budget; and what of a
- * candidate is known so little that one may tell. ADR 0048. */
+ * candidate is known so little that one may tell. ADR 0042. */
 
 #include "base/clock.h"
 #include "planner.h"

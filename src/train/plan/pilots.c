@@ -1,4 +1,4 @@
-/* Pilots, so that a choice rests on measured steps and costs a small share of the run. ADR 0048.
+/* Pilots, so that a choice rests on measured steps and costs a small share of the run. ADR 0042.
  *
  * A round: of all candidates whose seconds may still be below the best one's (contenders), the best itself if its step was
  * never measured, else the setting with the smallest possible seconds, on the ranks where its pilot costs the least. Then all is

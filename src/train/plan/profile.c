@@ -52,7 +52,7 @@ static double median(double *values, int count)
 
 /* --- The steps --- */
 
-/* Of one of more ranks than processors: core seconds, as waiting for a core is what --slots counts. ADR 0051. */
+/* Of one of more ranks than processors: core seconds, as waiting for a core is what --slots counts. ADR 0040. */
 static double now(const bench *b)
 {
     return b->by_core ? lt_clock_thread_seconds() : lt_clock_seconds();

@@ -1,6 +1,6 @@
 /* Roots on a device with a queue. What the host would decide by stays in the device's memory, where kernels read it: a
  * matrix's norm, which vectors are divided by, and its largest eigenvalue, the unit of epsilon and of the poles. The queue
- * is read once, at its end: before that the device never waits for the host. docs/adr/0054-inverses-by-products.md */
+ * is read once, at its end: before that the device never waits for the host. docs/adr/0054-use-gemms-for-shampoo-on-gpus.md */
 
 #include "optim/shampoo/root/work_matrices.h"
 
