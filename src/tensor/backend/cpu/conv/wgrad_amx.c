@@ -1,5 +1,5 @@
 /* The weight gradient's unit for AMX (Intel 64 and IA-32 Architectures Software Developer's Manual,
- * volume 1, chapter 18). Its instructions were run by conform once (docs/results/hard-look.md), for
+ * volume 1, chapter 18). Its instructions were run by conform once, for
  * lack of such a CPU; the tests run this file with emulated ones (tests/cpu). */
 
 #include "wgrad_microkernel.h"
