@@ -1,6 +1,6 @@
-/* On how many ranks a gang runs: its command's own `plan` is asked before the gang starts, and again between its runs, with
- * those that have ended as --from. Of the answer the best candidate's ranks and flags are taken. The flags lie in a file of
- * the launch's folder, as every node expands the command by itself. */
+/* Chooses the ranks of a gang: runs its command with `plan` before the gang starts, and again between its runs, with the
+ * finished ones as --from, and takes the ranks and flags of the best candidate. The flags are written to a file of the
+ * launch's folder, as every node expands the command independently. */
 
 #include "base/alloc.h"
 #include "launch/launch.h"
@@ -26,21 +26,21 @@ void lt_launch_flags_file(const lt_launch_place *place, const char *label, char 
     snprintf(out, size, "%s/%s.flags", place->files, label);
 }
 
-/* Words of plan's command line. */
-typedef struct words {
-    char **word; /* [WORDS], NULL behind the last */
+/* Command line of plan; the first error sticks. */
+typedef struct argv_list {
+    char **word; /* [WORDS], NULL after the last */
     size_t count;
     lt_status status;
-} words;
+} argv_list;
 
-static void LT_PRINTF(2, 3) add(words *w, const char *format, ...)
+static void LT_PRINTF(2, 3) add(argv_list *w, const char *format, ...)
 {
     char text[2 * TEXT];
     va_list list;
     if (w->status)
         return;
     if (w->count + 1 >= WORDS) {
-        w->status = lt_fail(LT_E_ARG, "launch: plan = auto: more than %d words", WORDS - 1);
+        w->status = lt_fail(LT_E_ARG, "launch: plan = auto: more than %d arguments", WORDS - 1);
         return;
     }
     va_start(list, format);
@@ -51,7 +51,7 @@ static void LT_PRINTF(2, 3) add(words *w, const char *format, ...)
     w->count += !w->status;
 }
 
-/* --- What is asked --- */
+/* --- The command line --- */
 
 static bool has_flag(char *const *word, const char *flag)
 {
@@ -62,7 +62,7 @@ static bool has_flag(char *const *word, const char *flag)
     return false;
 }
 
-/* The value of --output; NULL: there is none. */
+/* The value of --output; NULL if absent. */
 static const char *output_of(char *const *word)
 {
     static const char flag[] = "--output";
@@ -75,12 +75,12 @@ static const char *output_of(char *const *word)
     return NULL;
 }
 
-static void refuse_address(void *context, const lt_handle *service)
+static void note_address(void *context, const lt_handle *service)
 {
     *(const lt_handle **)context = service;
 }
 
-/* The words of a task's command. Owns: *out is for lt_free(). Errors: LT_E_ARG (an address that nothing has yet). */
+/* Expands a task's command; *out is for lt_free(). Errors: LT_E_ARG (it needs the address of a service). */
 static lt_status expand(const lt_launch *launch, const lt_task *task, int ranks, char ***out)
 {
     const lt_launch_node_config *c = &task->group->config;
@@ -95,11 +95,11 @@ static lt_status expand(const lt_launch *launch, const lt_task *task, int ranks,
     char *text =
         c->arguments ? lt_format("%s %s", c->command, c->arguments) : lt_strdup(c->command);
     lt_status st =
-        text ? lt_launch_placeholders(&v, text, refuse_address, (void *)&service) : LT_E_NOMEM;
+        text ? lt_launch_placeholders(&v, text, note_address, (void *)&service) : LT_E_NOMEM;
     if (!st && service)
         st = lt_fail(LT_E_ARG,
-                     "launch: %s: plan = auto is asked before %s has an address, and its command "
-                     "has that address",
+                     "launch: %s: plan = auto runs before %s has an address, which its command "
+                     "needs",
                      c->label, service->config.label);
     if (!st)
         st = lt_launch_expand(&v, text, &expanded);
@@ -110,25 +110,24 @@ static lt_status expand(const lt_launch *launch, const lt_task *task, int ranks,
     return st;
 }
 
-/* Ranks that keep the global batch, and their grad-accum. Errors: LT_E_ARG with the three numbers. */
-static lt_status add_ranks(words *w, const lt_launch_node_config *c, int most)
+/* Adds the numbers of ranks that keep the global batch, and their grad-accum. Errors: those of lt_launch_gang(). */
+static lt_status add_ranks(argv_list *w, const lt_launch_node_config *c, int most)
 {
     enum { MOST = 16 }; /* values of --vary */
     char ranks[TEXT / 4] = "", accum[TEXT / 4] = "";
-    int first = 0;
     int64_t grad_accum = 0;
     if (!c->global_batch) {
         add(w, "--ranks=1..%d", most);
         return LT_OK;
     }
-    LT_TRY(lt_launch_gang(c, most, &first, &grad_accum));
-    int fewest = first, found = 0;
-    for (int r = first; r >= 1 && found < MOST; r--)
+    LT_TRY(lt_launch_gang(c, most, &most, &grad_accum));
+    int fewest = most, found = 0;
+    for (int r = most; r >= 1 && found < MOST; r--)
         if (c->global_batch % (c->batch_size * r) == 0) {
             fewest = r;
             found++;
         }
-    for (int r = fewest; r <= first; r++)
+    for (int r = fewest; r <= most; r++)
         if (c->global_batch % (c->batch_size * r) == 0) {
             const size_t at = strlen(ranks), to = strlen(accum);
             snprintf(ranks + at, sizeof ranks - at, "%s%d", at ? "," : "", r);
@@ -142,13 +141,13 @@ static lt_status add_ranks(words *w, const lt_launch_node_config *c, int most)
 }
 
 /* PROGRAM plan FLAGS... */
-static lt_status add_words(words *w, const lt_launch *launch, const lt_task *task,
+static lt_status add_words(argv_list *w, const lt_launch *launch, const lt_task *task,
                            char *const *command, int most)
 {
     const lt_launch_node_config *c = &task->group->config;
     char **own = NULL;
     if (!*command)
-        return lt_fail(LT_E_ARG, "launch: %s: plan = auto of an empty command", c->label);
+        return lt_fail(LT_E_ARG, "launch: %s: plan = auto needs a command", c->label);
     add(w, "%s", command[0]);
     add(w, "plan");
     for (size_t i = 1; command[i]; i++)
@@ -160,7 +159,7 @@ static lt_status add_words(words *w, const lt_launch *launch, const lt_task *tas
     for (size_t i = 0; own[i]; i++)
         add(w, "%s", own[i]);
     lt_free((void *)own);
-    if (task->ended) { /* runs say more than pilots */
+    if (task->ended) { /* runs are better measurements than pilots */
         add(w, "--pilots=off");
         add(w, "--extrapolate");
     }
@@ -173,9 +172,9 @@ static lt_status add_words(words *w, const lt_launch *launch, const lt_task *tas
     return w->status;
 }
 
-/* --- Asking --- */
+/* --- Running it --- */
 
-/* In a child that ends with this process; what it says goes to a file. */
+/* Runs a child that ends with this process, its output going to a file; returns its status. */
 static int run(char *const *argv, const char *log)
 {
     int status = 0;
@@ -200,12 +199,12 @@ static int run(char *const *argv, const char *log)
     return status;
 }
 
-/* The last line that is not empty. */
+/* Returns the last line of a file that is not empty. */
 static const char *last_line(const char *path, char *out, size_t size)
 {
     char line[TEXT];
     FILE *file = fopen(path, "r");
-    snprintf(out, size, "it said nothing");
+    snprintf(out, size, "no output");
     while (file && fgets(line, sizeof line, file)) {
         line[strcspn(line, "\n")] = 0;
         if (*line)
@@ -216,36 +215,40 @@ static const char *last_line(const char *path, char *out, size_t size)
     return out;
 }
 
-/* --- The answer --- */
+/* --- The plan --- */
+
+/* A member of an object or, with inner, of its member. */
+static const lt_json_value *member(const lt_json_value *object, const char *key, const char *inner)
+{
+    const lt_json_value *v = lt_json_member(object, key);
+    return inner ? lt_json_member(v, inner) : v;
+}
 
 static double number_of(const lt_json_value *object, const char *key, const char *inner)
 {
-    const lt_json_value *v = lt_json_member(object, key);
-    v = inner ? lt_json_member(v, inner) : v;
+    const lt_json_value *v = member(object, key, inner);
     return v && v->type == LT_JSON_NUMBER ? v->number : (double)NAN;
 }
 
 static const char *text_of(const lt_json_value *object, const char *key, const char *inner)
 {
-    const lt_json_value *v = lt_json_member(object, key);
-    v = inner ? lt_json_member(v, inner) : v;
+    const lt_json_value *v = member(object, key, inner);
     return v && v->type == LT_JSON_STRING ? v->string : "?";
 }
 
-/* "trainer: plan: 2 ranks of at most 4, sgd, flat: 12 ms a step (measured), ..." */
-static void say(const lt_launch *launch, const lt_task *task, const lt_json_value *best,
-                const lt_json_value *next, int most)
+/* Logs "trainer: plan: 2 of at most 4 ranks, sgd, flat: 12 ms a step (measured), ..." */
+static void log_choice(const lt_launch *launch, const lt_task *task, const lt_json_value *best,
+                       const lt_json_value *next, int most)
 {
     const double ms = 1e3, seconds = number_of(best, "seconds", NULL);
+    const bool is_known = isfinite(seconds);
     fprintf(launch->log, "launch| %s: plan: %d of at most %d ranks, %s: %.4g ms a step (%s)",
             task->group->config.label, task->count, most, text_of(best, "setting", NULL),
             ms * number_of(best, "step_seconds", "value"),
             text_of(best, "step_seconds", "rests_on"));
-    if (isfinite(seconds))
-        fprintf(launch->log, ", %.4g s (%s)", seconds, text_of(best, "steps", "why"));
-    else
-        fprintf(launch->log, ", %.4g s an epoch (%s)", number_of(best, "epoch_seconds", NULL),
-                text_of(best, "steps", "why"));
+    fprintf(launch->log, ", %.4g s%s (%s)",
+            is_known ? seconds : number_of(best, "epoch_seconds", NULL),
+            is_known ? "" : " an epoch", text_of(best, "steps", "why"));
     if (next)
         fprintf(launch->log, "; next: %.0f ranks, %.4g ms a step", number_of(next, "ranks", NULL),
                 ms * number_of(next, "step_seconds", "value"));
@@ -261,33 +264,34 @@ static lt_status write_flags(const lt_launch *launch, const lt_task *task,
     lt_launch_flags_file(&launch->place, task->group->config.label, path, sizeof path);
     FILE *file = fopen(path, "we");
     if (!file)
-        return lt_fail(LT_E_IO, "launch: %s cannot be written", path);
+        return lt_fail(LT_E_IO, "launch: cannot write %s", path);
     for (const lt_json_value *v = flags ? flags->child : NULL; v; v = v->next)
         fprintf(file, "%s\n", v->string ? v->string : "");
     const bool failed = ferror(file) != 0;
-    return fclose(file) || failed ? lt_fail(LT_E_IO, "launch: %s cannot be written", path) : LT_OK;
+    return fclose(file) || failed ? lt_fail(LT_E_IO, "launch: cannot write %s", path) : LT_OK;
 }
 
-static lt_status take(const lt_launch *launch, lt_task *task, const lt_json_value *root, int most)
+static lt_status apply_best(const lt_launch *launch, lt_task *task, const lt_json_value *root,
+                            int most)
 {
     const lt_json_value *all = lt_json_member(root, "candidates");
     const lt_json_value *best = all ? all->child : NULL;
     const lt_launch_node_config *c = &task->group->config;
     int64_t ranks = 0;
     if (!best || lt_json_integer(best, "ranks", &ranks) || ranks < 1 || ranks > most)
-        return lt_fail(LT_E_FORMAT, "launch: %s: its plan has no candidate of 1 to %d ranks",
+        return lt_fail(LT_E_FORMAT, "launch: %s: the plan has no candidate with 1 to %d ranks",
                        c->label, most);
     LT_TRY(lt_launch_gang(c, (int)ranks, &task->count, &task->grad_accum));
     LT_TRY(write_flags(launch, task, best));
-    say(launch, task, best, best->next, most);
+    log_choice(launch, task, best, best->next, most);
     return LT_OK;
 }
 
-static lt_status ask(const lt_launch *launch, lt_task *task, char *const *command, int most)
+static lt_status run_plan(const lt_launch *launch, lt_task *task, char *const *command, int most)
 {
     const char *label = task->group->config.label;
     char path[TEXT + 64], log[TEXT + 64], why[TEXT];
-    words w = {.word = lt_alloc(WORDS, sizeof *w.word)};
+    argv_list w = {.word = lt_alloc(WORDS, sizeof *w.word)};
     lt_json *json = NULL;
     snprintf(path, sizeof path, "%s/%s.plan", launch->place.files, label);
     snprintf(log, sizeof log, "%s/%s.plan-log", launch->place.files, label);
@@ -298,7 +302,7 @@ static lt_status ask(const lt_launch *launch, lt_task *task, char *const *comman
     if (!st)
         st = lt_json_load(&json, path);
     if (!st)
-        st = take(launch, task, lt_json_root(json), most);
+        st = apply_best(launch, task, lt_json_root(json), most);
     lt_json_free(&json);
     for (size_t i = 0; i < w.count; i++)
         lt_free(w.word[i]);
@@ -310,7 +314,7 @@ lt_status lt_launch_choose(const lt_launch *launch, lt_task *task, int most)
 {
     char **command = NULL;
     LT_TRY(expand(launch, task, most, &command));
-    const lt_status st = ask(launch, task, command, most);
+    const lt_status st = run_plan(launch, task, command, most);
     lt_free((void *)command);
     return st;
 }

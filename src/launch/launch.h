@@ -129,8 +129,8 @@ typedef struct lt_launch {
     lt_guard guard; /* process groups by index of task */
 } lt_launch;
 
-/* gang_plan.c: ranks, at most so many, grad-accum and flags of a gang, by its command's own plan; what was chosen and why is said in
- * the log. Errors: LT_E_COMM (what plan said last), LT_E_ARG, LT_E_IO, LT_E_FORMAT: the task is as it was. */
+/* gang_autotune.c: chooses ranks (at most `most`), grad-accum and flags of a gang by its command's own plan, and logs the choice with
+ * its reasons. Errors: LT_E_COMM (the last line of plan's output), LT_E_ARG, LT_E_IO, LT_E_FORMAT: the task is unchanged. */
 LT_MUST_CHECK lt_status lt_launch_choose(const lt_launch *launch, lt_task *task, int most);
 /* A run of a gang ended well: the next plan reads it. */
 LT_MUST_CHECK lt_status lt_launch_note_end(const lt_launch *launch, lt_task *task);

@@ -9,14 +9,14 @@
 #include <math.h>
 #include <string.h>
 
-/* Rows of a problem that is fitted several times. */
+/* The rows of a problem, or a part of them. */
 typedef struct rows_of {
     const double *a, *b; /* [rows,columns], [rows] */
     const int *fold;     /* [rows] */
     int rows, columns;
 } rows_of;
 
-/* The objective times rows, of columns with norm 1. */
+/* Minimises the objective times rows; penalties are scaled to columns of norm 1. */
 static lt_status solve(lt_active_set *s, int rows, double penalty)
 {
     for (int j = 0; j < s->columns; j++)
@@ -24,8 +24,8 @@ static lt_status solve(lt_active_set *s, int rows, double penalty)
     return lt_active_set_solve(s);
 }
 
-/* The mean of b - a x. */
-static double middle(const rows_of *r, const double *x)
+/* The intercept: the mean of b - a x. */
+static double intercept_of(const rows_of *r, const double *x)
 {
     double sum = 0;
     for (int i = 0; i < r->rows; i++) {
@@ -47,7 +47,7 @@ lt_status lt_lasso(double *x, double *intercept, const double *a, int rows, int 
     const lt_status st = solve(&s, rows, penalty);
     if (!st) {
         lt_active_set_read(&s, x);
-        *intercept = middle(&(rows_of){a, b, NULL, rows, columns}, x);
+        *intercept = intercept_of(&(rows_of){a, b, NULL, rows, columns}, x);
     }
     lt_active_set_free(&s);
     return st;
@@ -55,7 +55,7 @@ lt_status lt_lasso(double *x, double *intercept, const double *a, int rows, int 
 
 enum { PER_DECADE = 5, DECADES = 6, PENALTIES = PER_DECADE * DECADES + 2 };
 
-/* Number i, from the largest on; the last is 0. */
+/* Descending; the last is 0. */
 static double penalty_at(double largest, int i)
 {
     return i == PENALTIES - 1 ? 0 : largest * pow(10, -(double)i / PER_DECADE);
@@ -79,7 +79,7 @@ static lt_status largest_penalty(double *out, const rows_of *all)
     return LT_OK;
 }
 
-/* Rows of a fold go behind the others, in memory of the same size. */
+/* Copies all rows to a and b, those of the fold last; returns the others. */
 static rows_of split(const rows_of *all, int fold, double *a, double *b)
 {
     const size_t n = (size_t)all->columns;
@@ -92,7 +92,7 @@ static rows_of split(const rows_of *all, int fold, double *a, double *b)
     return (rows_of){.a = a, .b = b, .rows = kept, .columns = all->columns};
 }
 
-/* Adds a fold's mean squares with each penalty to error [PENALTIES]. */
+/* Fits the kept rows with each penalty and adds the mean squared errors of the fold to error [PENALTIES]. */
 static lt_status add_errors(double *error, const rows_of *kept, int rows, double largest, double *x)
 {
     lt_active_set s;
@@ -104,8 +104,9 @@ static lt_status add_errors(double *error, const rows_of *kept, int rows, double
         if (st)
             break;
         lt_active_set_read(&s, x);
-        const double apart = lt_residual(kept->a + (size_t)kept->rows * (size_t)kept->columns, left,
-                                         kept->columns, kept->b + kept->rows, x, middle(kept, x));
+        const double apart =
+            lt_residual(kept->a + (size_t)kept->rows * (size_t)kept->columns, left, kept->columns,
+                        kept->b + kept->rows, x, intercept_of(kept, x));
         error[i] += apart * apart / left;
     }
     lt_active_set_free(&s);

@@ -1,10 +1,10 @@
-/* Lawson & Hanson's exchanges for non-negative least squares ("Solving Least Squares Problems", 1974, chapter 23),
- * which with a sign for each column in the passive set also minimise |a x - b|^2 / 2 + penalty . |x| (Lee, Battle,
- * Raina & Ng, "Efficient sparse coding algorithms", NIPS 2006, section 3).
+/* Active-set method of Lawson & Hanson for non-negative least squares ("Solving Least Squares Problems", 1974, chapter
+ * 23). With a sign for each passive column it also minimises |a x - b|^2 / 2 + penalty . |x| (Lee, Battle, Raina & Ng,
+ * "Efficient sparse coding algorithms", NIPS 2006, section 3).
  *
- * 1. passive lists the columns with x != 0, of which each keeps its sign.
- * 2. Between exchanges x is the minimum over the passive columns with those signs; each exchange lowers
- *    the objective, so that no set comes twice and the end is the exact minimum.
+ * 1. passive lists the columns with x != 0; each keeps its sign.
+ * 2. Between exchanges x is the minimum over the passive columns with those signs. Each exchange lowers the objective,
+ *    so that no set repeats and the result is the exact minimum.
  * 3. A column that would enter and leave at once (its gradient is rounding) is rejected until x has changed. */
 
 #include "plan/least_squares.h"
@@ -18,7 +18,7 @@
 #include <math.h>
 #include <string.h>
 
-/* --- Householder triangles: Golub & Van Loan, "Matrix Computations", 4th edition, algorithms 5.1.1 and 5.2.1 --- */
+/* --- Householder QR: Golub & Van Loan, "Matrix Computations", 4th edition, algorithms 5.1.1 and 5.2.1 --- */
 
 static double norm_of(const double *x, size_t count, size_t stride)
 {
@@ -36,7 +36,8 @@ static double norm_of(const double *x, size_t count, size_t stride)
 
 enum { CHUNK = 4 };
 
-/* (I - scale w w^T) x for columns beside each other, count of CHUNK; w [rows,1] and x [rows,*] have a row's stride. */
+/* Replaces `count` adjacent columns x by (I - scale w w^T) x; w [rows,1] and x [rows,count] have the row stride
+ * `stride`. */
 static void apply(const double *w, double *x, size_t rows, size_t stride, double scale,
                   size_t count)
 {
@@ -51,10 +52,10 @@ static void apply(const double *w, double *x, size_t rows, size_t stride, double
             x[i * stride + j] -= dot[j] * w[i * stride];
 }
 
-/* Column at, from its diagonal on, becomes (alpha, 0, ...), and the later columns are updated. */
+/* Eliminates column `at` below its diagonal and updates the later columns. */
 static void reflect(double *a, int rows, int columns, int at)
 {
-    const size_t n = (size_t)columns, below = (size_t)(rows - at), behind = n - (size_t)at;
+    const size_t n = (size_t)columns, below = (size_t)(rows - at), right = n - (size_t)at;
     double *v = a + (size_t)at * n + (size_t)at;
     const double norm = norm_of(v, below, n);
     if (!(norm > 0))
@@ -65,24 +66,23 @@ static void reflect(double *a, int rows, int columns, int at)
     const double scale = 1 / (1 + fabs(v[0])), alpha = v[0] > 0 ? -norm : norm;
     v[0] += v[0] > 0 ? 1 : -1;
     size_t j = 1;
-    for (; j + CHUNK <= behind; j += CHUNK)
+    for (; j + CHUNK <= right; j += CHUNK)
         apply(v, v + j, below, n, scale, CHUNK);
-    if (j < behind)
-        apply(v, v + j, below, n, scale, behind - j);
+    if (j < right)
+        apply(v, v + j, below, n, scale, right - j);
     v[0] = alpha;
     for (size_t i = 1; i < below; i++)
         v[i * n] = 0;
 }
 
-/* Q^T a in place, upper triangular: a [rows,columns] with any rows. Below the diagonal: zeros. */
+/* Replaces a [rows,columns] by its upper triangular R = Q^T a. */
 static void make_triangle(double *a, int rows, int columns)
 {
     for (int at = 0; at < columns && at < rows - 1; at++)
         reflect(a, rows, columns, at);
 }
 
-/* r x = y in place of y, for the leading order x order triangle of r [*,stride]. False: r is singular to
- * rounding, and y is spoilt. */
+/* Solves r x = y in place, for the leading order x order triangle of r [*,stride]. false: r is numerically singular. */
 static bool solve(const double *r, int stride, int order, double *y)
 {
     double most = 0;
@@ -99,7 +99,7 @@ static bool solve(const double *r, int stride, int order, double *y)
     return true;
 }
 
-/* r^T x = y in place of y. The triangle is not singular. */
+/* Solves r^T x = y in place. */
 static void solve_transposed(const double *r, int stride, int order, double *y)
 {
     for (int i = 0; i < order; i++) {
@@ -111,12 +111,12 @@ static void solve_transposed(const double *r, int stride, int order, double *y)
 
 /* --- The active set --- */
 
-static size_t place(const lt_active_set *s, int row, int column)
+static size_t index_of(const lt_active_set *s, int row, int column)
 {
     return (size_t)row * (size_t)(s->columns + 1) + (size_t)column;
 }
 
-/* The mean of a column whose step is given, and nothing where the matrix is not centred. */
+/* The mean of count values `step` apart; 0 unless centred. */
 static double mean(const double *x, int count, int step, bool centred)
 {
     double sum = 0;
@@ -125,7 +125,7 @@ static double mean(const double *x, int count, int step, bool centred)
     return sum / count;
 }
 
-/* Less its mean, norm 1. A column that is constant but for rounding becomes zeros. */
+/* Subtracts the mean and scales to norm 1; a constant column becomes zeros. */
 static void scale_column(lt_active_set *s, double *m, int rows, int j, double shift)
 {
     const size_t n = (size_t)s->columns + 1;
@@ -138,7 +138,7 @@ static void scale_column(lt_active_set *s, double *m, int rows, int j, double sh
         m[(size_t)i * n + (size_t)j] *= s->scale[j] > 0 ? 1 / norm : 0;
 }
 
-/* The triangle of [a b]: all that the minimum depends on. */
+/* Reduces [a b] to its triangle, which has the same minimum. */
 static lt_status compress(lt_active_set *s, const double *a, int rows, const double *b,
                           bool centred)
 {
@@ -201,13 +201,13 @@ void lt_active_set_read(const lt_active_set *s, double *x)
         x[j] = s->scale[j] > 0 ? s->x[j] / s->scale[j] : 0;
 }
 
-/* gradient = a^T (b - a x); returns how much of it is rounding. */
+/* Computes gradient = a^T (b - a x); returns a bound of its rounding error. */
 static double slope(lt_active_set *s)
 {
     double size = 0;
     memset(s->gradient, 0, (size_t)s->columns * sizeof *s->gradient);
     for (int i = 0; i < s->rows; i++) {
-        const double *row = s->triangle + place(s, i, 0);
+        const double *row = s->triangle + index_of(s, i, 0);
         double left = row[s->columns];
         size += fabs(left);
         for (int k = 0; k < s->passives; k++)
@@ -220,7 +220,7 @@ static double slope(lt_active_set *s)
     return 16 * DBL_EPSILON * size;
 }
 
-/* The column outside the passive set with the steepest descent, or -1. */
+/* Returns the column outside the passive set with the steepest descent, or -1. */
 static int steepest(lt_active_set *s)
 {
     const double rounding = slope(s);
@@ -238,8 +238,8 @@ static int steepest(lt_active_set *s)
     return found;
 }
 
-/* trial = the minimum over the passive columns; sign is that of the column which is entering, else x's.
- * False: they depend on one another. */
+/* Sets trial to the minimum over the passive columns, with the sign of x, of the entering column `sign`. false: the
+ * columns are linearly dependent. */
 static bool minimum(lt_active_set *s, int entering, double sign)
 {
     const int k = s->passives, n = k + 1;
@@ -247,8 +247,8 @@ static bool minimum(lt_active_set *s, int entering, double sign)
         return false;
     for (int i = 0; i < s->rows; i++) {
         for (int j = 0; j < k; j++)
-            s->work[(size_t)i * (size_t)n + (size_t)j] = s->triangle[place(s, i, s->passive[j])];
-        s->work[(size_t)i * (size_t)n + (size_t)k] = s->triangle[place(s, i, s->columns)];
+            s->work[(size_t)i * (size_t)n + (size_t)j] = s->triangle[index_of(s, i, s->passive[j])];
+        s->work[(size_t)i * (size_t)n + (size_t)k] = s->triangle[index_of(s, i, s->columns)];
     }
     make_triangle(s->work, s->rows, n);
     for (int j = 0; j < k; j++) {
@@ -271,7 +271,7 @@ static void leave(lt_active_set *s, int k)
     memmove(s->passive + k, s->passive + k + 1, (size_t)(s->passives - k) * sizeof *s->passive);
 }
 
-/* The share of the way to trial at which the first column reaches 0, and which (at >= 0). 1, -1: none does. */
+/* Returns the share of the way to trial at which column *at reaches 0 first; 1, and *at -1, if none does. */
 static double first_zero(const lt_active_set *s, int *at)
 {
     double share = 1;
@@ -289,8 +289,8 @@ static double first_zero(const lt_active_set *s, int *at)
     return share;
 }
 
-/* Moves x to trial, or to where the first column reaches 0, which leaves. True: it is at trial. */
-static bool go(lt_active_set *s)
+/* Moves x towards trial until a column reaches 0, which leaves the set. Returns true at trial. */
+static bool move_x(lt_active_set *s)
 {
     int at = -1;
     const double share = first_zero(s, &at);
@@ -306,7 +306,7 @@ static bool go(lt_active_set *s)
     return at < 0;
 }
 
-/* Lets a column in, or, if entering < 0, only finds the minimum over the passive ones. */
+/* Adds a column to the set unless entering < 0, and minimises over the set. */
 static void exchange(lt_active_set *s, int entering)
 {
     double sign = 1;
@@ -320,13 +320,13 @@ static void exchange(lt_active_set *s, int entering)
             return;
         }
         memset(s->rejected, 0, (size_t)s->columns * sizeof *s->rejected);
-        if (go(s))
+        if (move_x(s))
             return;
     }
     while (s->passives) {
         if (!minimum(s, -1, 1))
             leave(s, s->passives - 1);
-        else if (go(s))
+        else if (move_x(s))
             return;
     }
 }
@@ -342,11 +342,11 @@ lt_status lt_active_set_solve(lt_active_set *s)
         if (entering < 0)
             return LT_OK;
     }
-    return lt_fail(LT_E_ARG, "fit: no minimum over %d columns after %d exchanges", s->columns,
+    return lt_fail(LT_E_ARG, "fit: no convergence over %d columns after %d exchanges", s->columns,
                    most);
 }
 
-/* --- Problems --- */
+/* --- Entry points --- */
 
 lt_status lt_least_squares_check(const char *who, const double *a, int rows, int columns,
                                  const double *b)

@@ -1,6 +1,6 @@
-/* Hemingway's model of a run's loss: Pan et al., arXiv 1702.05865. The floor is found by the profile likelihood of
- * Box & Cox (1964): errors of log10(loss - f) with deviation sd have, in losses, the log-likelihood
- * -(log sd + mean of log(loss - f)) per point, and constants. */
+/* Hemingway's model of a run's loss: Pan et al., arXiv 1702.05865. The floor f maximises the profile likelihood of Box
+ * & Cox (1964): if errors of log10(loss - f) have deviation sd, the log-likelihood of the losses is -(log sd + mean of
+ * log(loss - f)) per point, up to constants. */
 
 #include "base/alloc.h"
 
@@ -13,12 +13,12 @@ static void terms_of(double *terms, double ranks, double step)
 {
     const double i = step, m = ranks;
     const double value[LT_LOSS_TERMS] = {
-        i,                                  /* a rate that ranks do not change */
-        sqrt(i),                            /* between a rate and a power */
-        i / m,      i / m / m,              /* i log(1 - c/m): local updates that are averaged */
-        log(i),                             /* a power of the steps: stochastic gradients */
+        i,                                  /* exponential decay, independent of ranks */
+        sqrt(i),                            /* between exponential and power law */
+        i / m,      i / m / m,              /* i log(1 - c/m): averaged local updates */
+        log(i),                             /* power law: stochastic gradients */
         log(i) / m, log(i) * log(m), 1 / i, /* the first steps */
-        log(m),     1 / m,           m      /* variance of a mean over ranks; what averaging adds */
+        log(m),     1 / m,           m      /* variance of a mean over ranks; cost of averaging */
     };
     for (int j = 0; j < LT_LOSS_TERMS; j++)
         terms[j] = value[j];
@@ -33,12 +33,12 @@ double lt_loss_predict(const lt_loss_model *model, double ranks, double step)
     return model->floor + pow(10, sum);
 }
 
-/* Between two steps of the search the loss is taken to fall, or to have been reached at the earlier one. */
+/* Searches growing steps, then bisects, as if the loss fell between two of them. */
 lt_status lt_loss_steps(double *steps, const lt_loss_model *model, double ranks, double goal)
 {
     const double most = 100 * model->last, growth = 1.01;
     if (!(goal > model->floor))
-        return lt_fail(LT_E_ARG, "loss model: a loss of %g, but the floor is %g", goal,
+        return lt_fail(LT_E_ARG, "loss model: the goal %g is not above the floor %g", goal,
                        model->floor);
     double below = 0, step = 1;
     while (!(lt_loss_predict(model, ranks, step) <= goal)) {
@@ -56,14 +56,14 @@ lt_status lt_loss_steps(double *steps, const lt_loss_model *model, double ranks,
     return LT_OK;
 }
 
-/* What a fit works on. */
+/* Working data of a fit. */
 typedef struct losses {
     const lt_loss_point *point;
     size_t count;
     double least, most;                               /* losses */
     double mean[LT_LOSS_TERMS], scale[LT_LOSS_TERMS]; /* of the terms */
-    double *a, *b; /* owns a: terms less mean, divided by scale; b: log10(loss - floor) */
-    int *fold;     /* owns */
+    double *a, *b; /* a (owned): standardised terms; b: log10(loss - floor) */
+    int *fold;     /* owned */
 } losses;
 
 static lt_status check_point(const lt_loss_point *p, size_t index)
@@ -78,7 +78,7 @@ static lt_status check_point(const lt_loss_point *p, size_t index)
     return LT_OK;
 }
 
-/* A fold for each number of ranks; returns how many. */
+/* Makes a fold of each number of ranks; returns their count. */
 static int number_folds(losses *s)
 {
     int folds = 0;
@@ -91,8 +91,8 @@ static int number_folds(losses *s)
     return folds;
 }
 
-/* Terms with mean 0 and deviation 1; a term that is constant becomes zeros, which the Lasso leaves alone, and so does the
- * last one, m, where three numbers of ranks cannot tell it from 1, log m and 1/m. */
+/* Scales terms to mean 0 and deviation 1. A constant term becomes zeros, which the Lasso ignores; so does the last one,
+ * m, where three numbers of ranks cannot distinguish it from 1, log m and 1/m. */
 static void standardise(losses *s, int folds)
 {
     const double n = (double)s->count;
@@ -107,8 +107,8 @@ static void standardise(losses *s, int folds)
             square += apart * apart / n;
         }
         s->mean[j] = sum;
-        const bool is_told = j + 1 < LT_LOSS_TERMS || folds > LT_LOSS_RANKS;
-        s->scale[j] = is_told && sqrt(square) > 1e-12 * fabs(sum) ? sqrt(square) : 0;
+        const bool is_determined = j + 1 < LT_LOSS_TERMS || folds > LT_LOSS_RANKS;
+        s->scale[j] = is_determined && sqrt(square) > 1e-12 * fabs(sum) ? sqrt(square) : 0;
         for (size_t i = 0; i < s->count; i++) {
             double *cell = &s->a[i * LT_LOSS_TERMS + j];
             *cell = s->scale[j] > 0 ? (*cell - sum) / s->scale[j] : 0;
@@ -148,11 +148,11 @@ static lt_status losses_new(losses *s, const lt_loss_point *point, size_t count)
     return LT_OK;
 }
 
-/* The penalty and the error of what was left out with this floor; cost: less the log-likelihood of a point. */
+/* Cross-validates with a floor: penalty, error of the folds, and cost, the negative log-likelihood per point. */
 static lt_status try_floor(losses *s, double at, double *penalty, double *held_out, double *cost)
 {
     double sum = 0;
-    *cost = (double)INFINITY; /* a floor that rounding lifts to the least loss */
+    *cost = (double)INFINITY; /* rounding has lifted the floor to the smallest loss */
     if (!(s->least > at))
         return LT_OK;
     for (size_t i = 0; i < s->count; i++) {
@@ -187,7 +187,7 @@ static lt_status fit(lt_loss_model *out, losses *s, double at)
     return LT_OK;
 }
 
-/* The floor is least - exp(u); where a floor must not be negative, at 0 or above it. */
+/* The floor is least - exp(u), at least 0 if all losses are positive. */
 static double floor_at(const losses *s, double u)
 {
     const double at = s->least - exp(u);
@@ -204,7 +204,7 @@ static lt_status try_at(losses *s, guess *g)
     return try_floor(s, floor_at(s, g->u), &penalty, &held_out, &g->cost);
 }
 
-/* Golden section between two guesses, from the middle one on. */
+/* Golden-section search around the best guess. */
 static lt_status narrow(losses *s, guess left, guess best, guess right, double *u)
 {
     enum { STEPS = 70 };
@@ -224,8 +224,7 @@ static lt_status narrow(losses *s, guess left, guess best, guess right, double *
     return LT_OK;
 }
 
-/* From 1e-9 to 100 times the range of the losses below the smallest one, then between the best guess's
- * neighbours. */
+/* Tries distances below the smallest loss, from 1e-9 to 100 times the range of the losses, then refines the best. */
 static lt_status find_floor(losses *s, double *at)
 {
     enum { GUESSES = 45, PER_DECADE = 4, DECADES = 9 };
@@ -263,7 +262,7 @@ lt_status lt_loss_fit_above(lt_loss_model *out, const lt_loss_point *point, size
     losses s;
     lt_status st = losses_new(&s, point, count);
     if (!st && !(s.least > floor))
-        st = lt_fail(LT_E_ARG, "loss model: a loss of %g, but the floor is %g", s.least, floor);
+        st = lt_fail(LT_E_ARG, "loss model: the loss %g is not above the floor %g", s.least, floor);
     if (!st)
         st = fit(out, &s, floor);
     losses_free(&s);

@@ -1,4 +1,5 @@
-/* A step's cost from a profile of one rank: max(load, C + U) + X + waiting, or load + C + U where all cores are shared. */
+/* Predicts the cost of a step from a profile of one rank: max(load, C + U) + X + waiting, or load + C + U + ... where
+ * all cores are shared. */
 
 #include "base/alloc.h"
 #include "plan/parts.h"
@@ -8,7 +9,7 @@
 #include <math.h>
 #include <string.h>
 
-/* --- What a field may be --- */
+/* --- Checks --- */
 
 static lt_status check_number(const char *name, double value, double least)
 {
@@ -26,14 +27,10 @@ static lt_status check_share(const char *name, double value)
 
 static lt_status check_blocks(const lt_plan_profile *p)
 {
-    if (p->blocks && (!p->block_update || !p->block_elements))
-        return lt_fail(LT_E_ARG, "plan: %zu blocks without their %s", p->blocks,
-                       p->block_update ? "elements" : "seconds of update");
     for (size_t i = 0; i < p->blocks; i++) {
-        LT_TRY(check_number("a block's update", p->block_update[i], 0));
-        LT_TRY(check_number("a block's elements", (double)p->block_elements[i], 0));
-        if (p->block_refresh)
-            LT_TRY(check_number("a block's refresh", p->block_refresh[i], 0));
+        LT_TRY(check_number("a block's update", p->block[i].update, 0));
+        LT_TRY(check_number("a block's refresh", p->block[i].refresh, 0));
+        LT_TRY(check_number("a block's elements", (double)p->block[i].elements, 0));
     }
     return LT_OK;
 }
@@ -68,17 +65,20 @@ static lt_status check_profile(const lt_plan_profile *p)
 static lt_status check_setup(const lt_plan_setup *s)
 {
     if (s->ranks < 1 || s->ranks_per_node < 0)
-        return lt_fail(LT_E_ARG, "plan: %d ranks, %d of a node", s->ranks, s->ranks_per_node);
+        return lt_fail(LT_E_ARG, "plan: %d ranks, %d per node: want at least 1 and 0", s->ranks,
+                       s->ranks_per_node);
     if (s->batch_size < 1 || s->grad_accum < 0)
         return lt_fail(LT_E_ARG, "plan: %lld micro-batches of %lld samples",
                        (long long)s->grad_accum, (long long)s->batch_size);
     if (s->frequency < 0)
-        return lt_fail(LT_E_ARG, "plan: new roots every %d updates", s->frequency);
+        return lt_fail(LT_E_ARG, "plan: roots refreshed every %d updates, want 0 or more",
+                       s->frequency);
     if (s->backup_workers < 0 || s->backup_workers >= s->ranks)
         return lt_fail(LT_E_ARG, "plan: %d backup workers of %d ranks", s->backup_workers,
                        s->ranks);
     if (s->backup_workers && s->deadline > 0)
-        return lt_fail(LT_E_ARG, "plan: %d backup workers, and a deadline of %g s: one of them",
+        return lt_fail(LT_E_ARG,
+                       "plan: %d backup workers and a deadline of %g s: want only one of them",
                        s->backup_workers, s->deadline);
     return check_number("deadline", s->deadline, 0);
 }
@@ -100,7 +100,7 @@ static lt_status place_ranks(lt_system *s)
     if (ranks % per_node)
         return lt_fail(LT_E_ARG, "plan: %d ranks do not fill nodes of %d", ranks, per_node);
     if (most > 0 && ranks / per_node > most)
-        return lt_fail(LT_E_ARG, "plan: %d ranks, %d of a node, need %d nodes, and there are %d",
+        return lt_fail(LT_E_ARG, "plan: %d ranks, %d per node, need %d nodes, and there are %d",
                        ranks, per_node, ranks / per_node, most);
     s->cluster = s->machine->cluster;
     s->cluster.nodes = ranks / per_node;
@@ -120,24 +120,25 @@ static lt_status place_mesh(lt_system *s)
     const int depth = one_at_least(c->depth), rows = one_at_least(c->rows),
               columns = one_at_least(c->columns);
     s->model = depth * rows * columns;
-    const int copies = c->data ? c->data : s->model > 0 ? ranks / s->model : 0;
-    if (depth < 1 || rows < 1 || columns < 1 || copies < 1 || copies * s->model != ranks)
-        return lt_fail(LT_E_ARG, "plan: %d copies on a mesh of %d x %d x %d are not %d ranks",
-                       copies, rows, columns, depth, ranks);
+    const int replicas = c->data ? c->data : s->model > 0 ? ranks / s->model : 0;
+    if (depth < 1 || rows < 1 || columns < 1 || replicas < 1 || replicas * s->model != ranks)
+        return lt_fail(LT_E_ARG, "plan: %d replicas on a mesh of %d x %d x %d are not %d ranks",
+                       replicas, rows, columns, depth, ranks);
     if (rows > 1 && rows != columns)
         return lt_fail(LT_E_ARG, "plan: a mesh of %d rows and %d columns, want a square", rows,
                        columns);
     s->mesh = (lt_mesh_config){
-        .data = copies, .depth = depth, .rows = rows, .columns = columns, .force = c->force};
+        .data = replicas, .depth = depth, .rows = rows, .columns = columns, .force = c->force};
     if (s->model > 1
         && !(s->profile->layers > 0 && s->profile->hidden > 0 && s->profile->tokens > 0))
-        return lt_fail(LT_E_ARG,
-                       "plan: a model over %d ranks, and the profile has %g layers of width %g",
-                       s->model, s->profile->layers, s->profile->hidden);
+        return lt_fail(
+            LT_E_ARG,
+            "plan: a model sharded over %d ranks, but the profile has %g layers of width %g",
+            s->model, s->profile->layers, s->profile->hidden);
     return LT_OK;
 }
 
-/* Where a model is divided, these update the boxes that a rank holds; all others have owners. */
+/* With a mesh, elementwise optimizers update the shards that a rank holds; other optimizers have owners. */
 static bool is_elementwise(const char *optim)
 {
     static const char *const names[] = {"sgd", "adam", "adamw", "adagrad"};
@@ -147,8 +148,8 @@ static bool is_elementwise(const char *optim)
     return false;
 }
 
-/* A link within a node is its cores too, which copy. What exchanges compute hides behind backward as far as a rank has
- * more than the core that backward takes. */
+/* Scales seconds where ranks share cores, also of links within a node, as cores copy. Communication overlaps with
+ * backward as far as a rank has more than the core that backward uses. */
 static void share_cores(lt_system *s)
 {
     const lt_plan_machine *m = s->machine;
@@ -175,7 +176,7 @@ lt_status lt_system_open(lt_system *out, const lt_plan_profile *profile,
     LT_TRY(place_mesh(&s));
     share_cores(&s);
     s.accum = setup->grad_accum ? setup->grad_accum : 1;
-    s.divided = setup->shard_optimizer || setup->exchange.divided
+    s.sharded = setup->shard_optimizer || setup->exchange.sharded
                 || setup->exchange.scheme == LT_COST_SHARD_GRADIENTS
                 || (s.model > 1 && !is_elementwise(setup->optim));
     *out = s;
@@ -184,18 +185,19 @@ lt_status lt_system_open(lt_system *out, const lt_plan_profile *profile,
 
 /* --- The sum --- */
 
-/* Of what a rank holds; sharded gradients do not come back. */
+/* Copies of the gradients that a rank holds; sharded gradients are not copied back. */
 static double staging(const lt_system *s)
 {
     const lt_cost_scheme scheme = s->setup->exchange.scheme;
-    const int copies = s->mesh.data * s->mesh.depth;
-    if (copies == 1 || (scheme == LT_COST_LOCAL_STEPS && s->cluster.per_node == 1))
+    const int replicas = s->mesh.data * s->mesh.depth;
+    if (replicas == 1 || (scheme == LT_COST_LOCAL_STEPS && s->cluster.per_node == 1))
         return 0;
     return s->slow * s->profile->staging / (s->mesh.rows * s->mesh.columns)
            / (scheme == LT_COST_SHARD_GRADIENTS ? 2 : 1);
 }
 
-/* A step without its exchange: no less than the loader's, nor than what a node's ranks and loaders take of its cores. */
+/* A step without communication: at least the loader's time, and the time that ranks and loaders of a node need on its
+ * cores. */
 static double own_seconds(const lt_system *s, const lt_plan_cost *c)
 {
     const double own = c->compute + c->update, slots = s->machine->slots;

@@ -1,4 +1,4 @@
-/* Exchanges of gradients between copies, and of updates. */
+/* Communication of gradients between replicas, and of updates. */
 
 #include "base/alloc.h"
 #include "plan/parts.h"
@@ -16,15 +16,15 @@ typedef struct exchange {
     double backward;
 } exchange;
 
-/* Copies of a divided model are ranks of the same place in it: as many groups as a node has places share its
+/* The cluster of the ranks that hold the same shard of a model; as many groups as a node has shards use its network
  * card. */
 static lt_cost_cluster cluster_of_replicas(const lt_system *s)
 {
     lt_cost_cluster c = s->cluster;
-    const int places = s->mesh.rows * s->mesh.columns;
-    const int in_node = c.per_node / places > 0 ? c.per_node / places : 1;
+    const int shards = s->mesh.rows * s->mesh.columns;
+    const int in_node = c.per_node / shards > 0 ? c.per_node / shards : 1;
     const int groups = c.per_node / in_node;
-    c.nodes = s->setup->ranks / places / in_node;
+    c.nodes = s->setup->ranks / shards / in_node;
     c.per_node = in_node;
     c.between.bandwidth /= groups;
     c.between.gather /= groups;
@@ -35,24 +35,24 @@ static lt_cost_cluster cluster_of_replicas(const lt_system *s)
 static lt_status copy_buckets(lt_cost_bucket **out, const lt_system *s, double backward)
 {
     const lt_plan_profile *p = s->profile;
-    const int places = s->mesh.rows * s->mesh.columns;
+    const int shards = s->mesh.rows * s->mesh.columns;
     lt_cost_bucket *b = lt_alloc(p->buckets ? p->buckets : 1, sizeof *b);
     if (!b)
         return LT_E_NOMEM;
     for (size_t i = 0; i < p->buckets; i++) {
         b[i] = p->bucket[i];
         b[i].ready *= backward;
-        b[i].elements = (b[i].elements + places - 1) / places;
+        b[i].elements = (b[i].elements + shards - 1) / shards;
         b[i].dense = b[i].dense < b[i].elements ? b[i].dense : b[i].elements;
     }
     *out = b;
     return LT_OK;
 }
 
-/* Pieces of parameters that go to their owners and back, inside a copy, where owners are no blocks of their own. */
-static double routes(const lt_system *s, const lt_cost_cluster *c)
+/* Seconds of sending shards of parameters to their owners and back, within a replica, where there are no blocks. */
+static double owner_seconds(const lt_system *s, const lt_cost_cluster *c)
 {
-    if (s->model == 1 || s->profile->blocks || !s->divided)
+    if (s->model == 1 || s->profile->blocks || !s->sharded)
         return 0;
     double elements = 0;
     for (size_t i = 0; i < s->profile->buckets; i++)
@@ -65,8 +65,9 @@ static double routes(const lt_system *s, const lt_cost_cluster *c)
                   : sharers * bytes / s->cluster.between.bandwidth + 2 * c->between.latency;
 }
 
-/* What the busiest card moves when owners send their updates to all, as elements of owners alike: a node's ranks share a
- * card, which sends their elements to all ranks outside and gets all others for each of its own. */
+/* The number of elements with which equal owners would keep a network card as busy as the busiest one is when owners
+ * send their updates to all. A card sends the elements of its node to all other nodes, and receives all others for each
+ * of its ranks. */
 static int64_t as_of_equal_owners(const exchange *x, int64_t elements)
 {
     const lt_system *s = x->s;
@@ -85,8 +86,8 @@ static int64_t as_of_equal_owners(const exchange *x, int64_t elements)
     return even > 0 ? llround((double)elements * most / even) : elements;
 }
 
-/* In local steps an owner's updates stay in its node. */
-static lt_status by_queues(double *seconds, const exchange *x)
+/* In local steps owners send updates within their node only. */
+static lt_status simulate(double *seconds, const exchange *x)
 {
     lt_cost_result r;
     LT_TRY(lt_cost_simulate(&r, &x->plan, &x->cluster, x->bucket, x->s->profile->buckets,
@@ -96,8 +97,8 @@ static lt_status by_queues(double *seconds, const exchange *x)
         elements += x->bucket[i].elements;
     *seconds = r.exposed;
     if (x->plan.scheme != LT_COST_LOCAL_STEPS)
-        *seconds = r.exposed - lt_cost_behind(&x->plan, &x->cluster, elements)
-                   + lt_cost_behind(&x->plan, &x->cluster, as_of_equal_owners(x, elements));
+        *seconds = r.exposed - lt_cost_after_update(&x->plan, &x->cluster, elements)
+                   + lt_cost_after_update(&x->plan, &x->cluster, as_of_equal_owners(x, elements));
     return LT_OK;
 }
 
@@ -108,11 +109,11 @@ lt_status lt_system_exchange(double *seconds, const lt_system *s, const lt_syste
                   .plan = s->setup->exchange,
                   .cluster = s->model > 1 ? cluster_of_replicas(s) : s->cluster,
                   .backward = s->profile->backward * lt_system_micro(s)};
-    x.plan.divided = s->divided;
+    x.plan.sharded = s->sharded;
     x.plan.element_bytes = x.plan.element_bytes ? x.plan.element_bytes : F32;
     LT_TRY(copy_buckets(&x.bucket, s, x.backward));
-    const lt_status st = by_queues(seconds, &x); /* also checks the plan of exchanges */
+    const lt_status st = simulate(seconds, &x); /* also checks x.plan */
     lt_free(x.bucket);
-    *seconds += routes(s, &x.cluster);
+    *seconds += owner_seconds(s, &x.cluster);
     return st;
 }

@@ -1,4 +1,5 @@
-/* Forward and backward, and exchanges inside the layers of a divided model, part of which overlaps with matrix products. */
+/* Forward and backward, and the communication inside the layers of a tensor-parallel model, which partly overlaps with
+ * matrix products. */
 
 #include "plan/parts.h"
 
@@ -12,13 +13,13 @@ double lt_system_micro(const lt_system *s)
     return s->slow * (p->fixed + p->per_sample * (double)s->setup->batch_size / s->model);
 }
 
-/* The products of a layer, in h^2 weights: of 36 forward and backward. */
+/* Weights of the matrix products of a layer in units of h^2; forward and backward have 36 together. */
 static const struct {
     int inputs, outputs;
 } product[] = {{1, 3}, {1, 1}, {1, 4}, {4, 1}};
 enum { PRODUCTS = sizeof product / sizeof *product, ALL_WEIGHTS = 36 };
 
-/* Core seconds of what a rank sends and gets, inside a node or not, where no core is spare for them. */
+/* Core seconds of messages both ways, if communication has no core for itself. */
 static double work(const lt_system *s, bool inside, double bytes, double messages)
 {
     const lt_cost_cluster *c = &s->cluster;
@@ -26,7 +27,8 @@ static double work(const lt_system *s, bool inside, double bytes, double message
     return lt_cost_shares_cores(c) ? 2 * (byte * bytes + c->wake * messages) / c->cores : 0;
 }
 
-/* Each of size ranks, so many apart, sends bytes to the others: as many of them outside the node as the group has there. */
+/* Seconds in which each of `size` ranks, with stride `apart`, sends bytes to the others; those outside the node share
+ * its card. */
 static double in_group(const lt_system *s, int size, int apart, double bytes)
 {
     const int per_node = s->cluster.per_node, fit = per_node / apart > 1 ? per_node / apart : 1,
@@ -40,11 +42,11 @@ static double in_group(const lt_system *s, int size, int apart, double bytes)
 
 /* --- One dimension --- */
 
-enum { ROOTED = 8 }; /* broadcasts, or sums at one rank, that are under way at once */
+enum { ROOTED = 8 }; /* rooted collectives in flight at once */
 
-/* Rows are gathered in front of a product, or summed and scattered behind it, piece by piece, all at once as far as there
- * are no more than ROOTED of them. The own piece's product hides nothing; what messages compute takes turns with
- * products. Twice, as backward has the same. */
+/* Rows are all-gathered before a product, or reduce-scattered after it, in chunks, up to ROOTED at once. The product of
+ * the rank's own chunk overlaps with nothing; the CPU time of messages alternates with products. Backward has the same:
+ * twice. */
 static double in_one_dimension(const lt_system *s, double rows, double computing)
 {
     const int t = s->mesh.columns;
@@ -60,8 +62,9 @@ static double in_one_dimension(const lt_system *s, double rows, double computing
     return sum;
 }
 
-/* Beside the layers: rows are summed and scattered behind a divided embedding, gathered in front of the last layer, and each of
- * them once more in backward; gradients of what all ranks have whole are summed (12 h^2 of a layer and the table are not). */
+/* Outside the layers: rows are reduce-scattered after a sharded embedding and all-gathered before the last layer, both
+ * again in backward; gradients of parameters that are not sharded are summed (all but 12 h^2 of a layer and the
+ * table). */
 static double around_layers(const lt_system *s, double rows)
 {
     enum { TABLE = 4, SUM = 2 };
@@ -79,12 +82,12 @@ static double around_layers(const lt_system *s, double rows)
 
 typedef struct broadcast {
     double seconds, latency;
-    bool inside;   /* a node */
-    int in_flight; /* sums of so many steps at once, each through a card of its own */
+    bool inside;   /* within a node */
+    int in_flight; /* steps whose sums run at once, each through a separate card */
 } broadcast;
 
-/* One block from a rank to the others of its row, or of its column; ranks of a row are neighbours. As many roots of
- * one step share a card as a node has ranks of one row, which is where the blocks of a column come from. */
+/* A block sent from a rank to the others of its row (along) or column; ranks of a row are consecutive. The roots of a
+ * column broadcast that are in one node share its card. */
 static broadcast broadcast_of(const lt_system *s, bool along, double bytes)
 {
     const int q = s->mesh.rows, per_node = s->cluster.per_node;
@@ -101,9 +104,9 @@ static broadcast broadcast_of(const lt_system *s, bool along, double bytes)
                        .in_flight = apart ? 2 : 1};
 }
 
-/* A gradient of q steps has one operand broadcast, in b, and one summed, in s. Of sums through cards of their own two are in
- * flight: a step follows the one before by max(b, g), or the one before that by s + g; the longest way through them has
- * all of one kind, but for an odd step. Where ranks share a card, sums are one behind the other. */
+/* A gradient in q steps of product time g broadcasts one operand, in b, and sums one, in s. With a card per rank two
+ * sums are in flight: a step starts max(b, g) after the last one, or s + g after the one before; the longest path has
+ * one kind only, up to an odd step. Where ranks share a card, sums run one after another. */
 static double gradient(int q, broadcast of, broadcast sum, double g)
 {
     const double b = of.seconds + of.latency, s = sum.seconds + sum.latency, step = fmax(b, g);
@@ -112,15 +115,16 @@ static double gradient(int q, broadcast of, broadcast sum, double g)
     return b + (sum.in_flight > 1 ? apart : (q - 1) * fmax(step, s)) + g + s;
 }
 
-/* A product on a grid of rows x rows ranks in as many steps. */
+/* A product on a grid of rows x rows ranks, in `rows` steps. */
 typedef struct grid_product {
     int rows;
     double x_bytes, w_bytes; /* of a block */
-    double seconds;          /* of a step's own product */
+    double seconds;          /* of the product in a step */
 } grid_product;
 
-/* All three products, less what they compute, which is g a step. forward = f + l + (q - 1) max(g, m + l) + g, where f is the first
- * step's exchange, on the diagonal, whose card sends both blocks, and m any later one's. */
+/* The three products (forward, two gradients) without their computation, g per step. forward = f + l + (q - 1) max(g, m
+ * + l) + g with f the communication of the first step, whose card on the diagonal sends both blocks, and m that of a
+ * later step. */
 static double products_of_steps(const lt_system *s, const grid_product *p)
 {
     const int q = p->rows;
@@ -133,8 +137,8 @@ static double products_of_steps(const lt_system *s, const grid_product *p)
     return forward + gradient(q, w, x, g) + gradient(q, x, w, g) - 3 * q * g;
 }
 
-/* A product of rows [rows, inputs] and weights [inputs, outputs], its two gradients too, less the seconds of computing of
- * each. What a step's messages compute takes turns with its product. */
+/* Exposed communication of a product of rows [rows,inputs] and weights [inputs,outputs] and of its gradients;
+ * computing: seconds of one of them. The CPU time of messages alternates with products. */
 static double product_on_grid(const lt_system *s, double rows, double inputs, double outputs,
                               double computing)
 {
@@ -151,7 +155,7 @@ static double product_on_grid(const lt_system *s, double rows, double inputs, do
     return products_of_steps(s, &p) + 3 * q * own;
 }
 
-/* Moments of the norms' rows, forward and backward, and gradients of gains, shifts and biases. */
+/* Sums of moments of norms, forward and backward, and gradients of norms' parameters and of biases. */
 static double norms_of_layer(const lt_system *s, double rows)
 {
     enum { EXCHANGES = 4, MOMENTS = 2, VECTORS = 13, SUM = 2 };
@@ -161,8 +165,9 @@ static double norms_of_layer(const lt_system *s, double rows)
            + in_group(s, q, q, sum * VECTORS * s->profile->hidden / q);
 }
 
-/* A table of vocabulary x h: its columns are gathered, its terms of embedded rows summed and scattered, both backward again;
- * it is the last layer's weight, too. In depth gradients of weights are summed, a table's of both its uses. */
+/* The embedding table [vocabulary, h], which is the last layer's weight too: its columns are all-gathered, embedded
+ * rows reduce-scattered, both again in backward. Along depth, gradients of weights are summed, those of the table for
+ * both uses. */
 static double around_grid(const lt_system *s, double rows, double computing)
 {
     enum { BOTH = 2, SUM = 2 };
@@ -181,7 +186,7 @@ static double around_grid(const lt_system *s, double rows, double computing)
 static double on_grid(const lt_system *s, double rows)
 {
     const lt_plan_profile *p = s->profile;
-    const double h = p->hidden, last = p->vocabulary / (12 * h), /* in layers, of the products */
+    const double h = p->hidden, last = p->vocabulary / (12 * h), /* the last layer, in layers */
         layer = lt_system_micro(s) / (p->layers + last);
     double seconds = norms_of_layer(s, rows);
     for (int i = 0; i < PRODUCTS; i++)

@@ -1,4 +1,4 @@
-/* Bytes of a rank: values, gradients, the optimizer's state, activations, and what exchanges leave behind. */
+/* Memory of a rank: values, gradients, optimizer state, activations, and buffers of reducers. */
 
 #include "plan/parts.h"
 

@@ -1,5 +1,5 @@
-/* The optimizer's part: undivided, or dealt out to owners as lather/shard.h deals blocks. Owners are told apart by
- * two kinds of updates, as all roots are renewed in one of `frequency`: the mean of an update is
+/* The optimizer's update, alone or sharded to owners as lather/shard.h assigns blocks. All roots are refreshed in one
+ * of f updates, so that with u(r) and R(r) of rank r the mean is
  *     ((f - 1) max over ranks of u(r) + max over ranks of (u(r) + R(r))) / f. */
 
 #include "base/alloc.h"
@@ -11,57 +11,48 @@
 
 int lt_system_owners(const lt_system *s)
 {
-    if (!s->divided) /* a rank has the state of its box */
+    if (!s->sharded) /* a rank has the state of its shard */
         return s->mesh.rows * s->mesh.columns;
     return s->setup->exchange.scheme == LT_COST_LOCAL_STEPS ? s->cluster.per_node : s->setup->ranks;
 }
 
-/* Updates between roots; INFINITY: there are none. */
 double lt_system_frequency(const lt_system *s)
 {
     return s->setup->frequency ? s->setup->frequency : (double)INFINITY;
 }
 
-static double refresh_of(const lt_plan_profile *p, size_t block)
-{
-    return p->block_refresh ? p->block_refresh[block] : 0;
-}
-
+/* Work memory. */
 typedef struct deal {
     int64_t *cost; /* by block */
     int *owner;
-    double *seconds; /* of a node's owners, twice */
+    double *seconds; /* [2 owners of a node] */
 } deal;
 
-/* Whole nanoseconds, as the optimizer weighs its parts. */
+/* Assigns blocks by their whole nanoseconds, as the optimizer does. */
 static lt_status choose_owners(deal *d, const lt_system *s, int owners)
 {
     const lt_plan_profile *p = s->profile;
     const double ns = 1e9;
     for (size_t i = 0; i < p->blocks; i++)
-        d->cost[i] = llround(ns * (p->block_update[i] + refresh_of(p, i) / lt_system_frequency(s)));
+        d->cost[i] =
+            llround(ns * (p->block[i].update + p->block[i].refresh / lt_system_frequency(s)));
     LT_TRY(lt_assign(d->cost, p->blocks, owners, d->owner));
     return lt_assign_improve(d->cost, p->blocks, owners, d->owner);
 }
 
-static void add_up(lt_system_owner *out, const deal *d, const lt_system *s)
+static void sum_blocks(lt_system_owner *out, const deal *d, const lt_system *s)
 {
     const lt_plan_profile *p = s->profile;
     for (size_t i = 0; i < p->blocks; i++) {
         lt_system_owner *o = &out[d->owner[i]];
-        o->update += p->block_update[i];
-        o->refresh += refresh_of(p, i);
-        o->elements += (double)p->block_elements[i];
+        o->update += p->block[i].update;
+        o->refresh += p->block[i].refresh;
+        o->elements += (double)p->block[i].elements;
     }
 }
 
-static int by_value(const void *x, const void *y)
-{
-    const double a = *(const double *)x, b = *(const double *)y;
-    return (a > b) - (a < b);
-}
-
-/* When work of so many seconds is done, one of `count` that begin together and have the cores in equal parts, one at most. */
+/* Returns when a task of `work` seconds ends, one of `count` that start at once and share the cores equally, one core
+ * at most each. */
 static double finish(const double *sorted, int count, double cores, double work)
 {
     double now = 0, done = 0;
@@ -72,7 +63,7 @@ static double finish(const double *sorted, int count, double cores, double work)
     return now;
 }
 
-/* Of a node's owners. Who has less is done sooner and leaves its core to the others. */
+/* Slows owners of a node that share its cores; an owner with less work finishes first and frees its core. */
 static void share_node(lt_system_owner *o, int count, const lt_system *s, double *plain)
 {
     const double cores = s->machine->slots > 0 ? s->machine->slots : count;
@@ -81,8 +72,8 @@ static void share_node(lt_system_owner *o, int count, const lt_system *s, double
         plain[i] = o[i].update;
         whole[i] = o[i].update + o[i].refresh;
     }
-    qsort(plain, (size_t)count, sizeof *plain, by_value);
-    qsort(whole, (size_t)count, sizeof *whole, by_value);
+    qsort(plain, (size_t)count, sizeof *plain, lt_system_ascending);
+    qsort(whole, (size_t)count, sizeof *whole, lt_system_ascending);
     for (int i = 0; i < count; i++) {
         const double done = finish(whole, count, cores, o[i].update + o[i].refresh);
         o[i].update = finish(plain, count, cores, o[i].update);
@@ -90,7 +81,7 @@ static void share_node(lt_system_owner *o, int count, const lt_system *s, double
     }
 }
 
-static void share_alike(lt_system_owner *out, const lt_system *s, int owners)
+static void share_equally(lt_system_owner *out, const lt_system *s, int owners)
 {
     const lt_plan_profile *p = s->profile;
     double elements = 0;
@@ -110,8 +101,8 @@ lt_status lt_system_deal(lt_system_owner **out, const lt_system *s)
     if (!o)
         return LT_E_NOMEM;
     *out = o;
-    if (!s->divided || owners == 1 || !blocks) {
-        share_alike(o, s, owners);
+    if (!s->sharded || owners == 1 || !blocks) {
+        share_equally(o, s, owners);
         return LT_OK;
     }
     const int per_node = s->cluster.per_node < owners ? s->cluster.per_node : owners;
@@ -119,7 +110,7 @@ lt_status lt_system_deal(lt_system_owner **out, const lt_system *s)
               lt_alloc(2 * (size_t)per_node, sizeof *d.seconds)};
     const lt_status st = d.cost && d.owner && d.seconds ? choose_owners(&d, s, owners) : LT_E_NOMEM;
     if (!st)
-        add_up(o, &d, s);
+        sum_blocks(o, &d, s);
     for (int r = 0; !st && r < owners; r += per_node)
         share_node(o + r, per_node, s, d.seconds);
     lt_free(d.cost);

@@ -1,5 +1,4 @@
-/* How long an update waits for its slowest rank: order statistics of recorded steps, whose empirical distribution
- * every rank draws from by itself. */
+/* The wait for the slowest rank: an order statistic of one draw per rank from the recorded steps. */
 
 #include "base/alloc.h"
 #include "plan/parts.h"
@@ -10,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* P[at least k of n independent draws are below a point that one is below with probability p]: the sum of the
- * binomial's tail, term by term from its logarithm, as p^n is no number of doubles for 1,024 ranks. */
+/* Returns P[at least k of n draws are below a point], p being that of one draw: a binomial tail, summed by logarithms,
+ * as p^n underflows for 1,024 ranks. */
 static double at_least(int n, int k, double p)
 {
     if (p <= 0 || p >= 1)
@@ -23,7 +22,7 @@ static double at_least(int n, int k, double p)
     return sum < 1 ? sum : 1;
 }
 
-static int by_value(const void *a, const void *b)
+int lt_system_ascending(const void *a, const void *b)
 {
     const double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
@@ -44,18 +43,19 @@ static double expected(const double *sorted, size_t count, int n, int k)
 lt_status lt_plan_order_statistic(double *out, const double *value, size_t count, int n, int k)
 {
     if (!count || n < 1 || k < 1 || k > n)
-        return lt_fail(LT_E_ARG, "plan: the %d. smallest of %d draws from %zu values", k, n, count);
+        return lt_fail(LT_E_ARG, "plan: order statistic %d of %d draws from %zu values", k, n,
+                       count);
     double *sorted = lt_alloc(count, sizeof *sorted);
     if (!sorted)
         return LT_E_NOMEM;
     memcpy(sorted, value, count * sizeof *sorted);
-    qsort(sorted, count, sizeof *sorted, by_value);
+    qsort(sorted, count, sizeof *sorted, lt_system_ascending);
     *out = expected(sorted, count, n, k);
     lt_free(sorted);
     return LT_OK;
 }
 
-/* Micro-batches that a rank begins before the deadline; each takes `micro` seconds. */
+/* Returns the micro-batches that a rank starts before the deadline; each takes `micro` seconds. */
 static int64_t computed(const lt_system *s, double micro)
 {
     int64_t m = 1;
@@ -64,8 +64,8 @@ static int64_t computed(const lt_system *s, double micro)
     return m;
 }
 
-/* Recorded steps become this run's: value[i] seconds of an update's computing, in which kept of its micro-batches
- * are done on average. */
+/* Scales recorded steps to this run: value[i] seconds of computing an update. kept: the mean share of its micro-batches
+ * that are computed. Returns the mean seconds. */
 static double scale(double *value, double *kept, const lt_system *s, double seconds)
 {
     const lt_plan_profile *p = s->profile;

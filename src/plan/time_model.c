@@ -42,7 +42,7 @@ static lt_status check_point(const lt_time_point *p, size_t index)
     return LT_OK;
 }
 
-/* Whether no earlier point has these ranks, and, with scale, this scale. */
+/* Returns true if no earlier point has the same ranks and, with scale, the same scale. */
 static bool is_first(const lt_time_point *point, size_t index, bool scale)
 {
     for (size_t i = 0; i < index; i++)
@@ -52,7 +52,7 @@ static bool is_first(const lt_time_point *point, size_t index, bool scale)
     return true;
 }
 
-/* The seconds of each rank's number are four terms' sum, three of them without the scale. */
+/* The model has four terms, three of them if the scale is constant. */
 static lt_status check(const lt_time_point *point, size_t count)
 {
     int pairs = 0, ranks = 0;
@@ -74,7 +74,7 @@ static lt_status check(const lt_time_point *point, size_t count)
     return LT_OK;
 }
 
-/* Points but for those with so many ranks, each divided by its seconds. memory: [count,5]. */
+/* Fits all points except those with `without` ranks, each row divided by its seconds. memory: [count,5]. */
 static lt_status fit(double *x, const lt_time_point *point, size_t count, double without,
                      double *memory)
 {
@@ -92,7 +92,7 @@ static lt_status fit(double *x, const lt_time_point *point, size_t count, double
     return lt_nnls(x, NULL, a, rows, LT_TIME_TERMS, b);
 }
 
-/* The sum of squared relative errors on the points with so many ranks, or on all (0). */
+/* Returns the sum of squared relative errors over the points with these ranks (0: all). */
 static double squares(const lt_time_model *model, const lt_time_point *point, size_t count,
                       double ranks)
 {

@@ -24,7 +24,7 @@ static const lt_cost_cluster machines = {
     .unit = 1e-10,
 };
 
-/* Those of reducers are behind the library's own. */
+/* The rows of reducers follow the library's own. */
 enum { TOPK = LT_COST_REDUCER, POWERSGD, KINDS };
 
 static lt_cost_plan plan_of(int kind)
@@ -196,10 +196,10 @@ static void check_shares(void **state)
     assert_true(card[TOPK] == 8.0 * 15 * (double)lt_cost_sparse_bytes(1 << 17, 0.01, 4));
     assert_true(got[POWERSGD] == 2 * 127.0 / 128 * (4096 + 8192) * f);
     lt_cost_plan divided = plan_of(LT_COST_FLAT);
-    divided.divided = true;
+    divided.sharded = true;
     assert_true(all_of(lt_cost_payload(&divided, &c, &b, 0)) == 3 * 127.0 / 128 * d * f);
     divided = plan_of(LT_COST_LOCAL_STEPS);
-    divided.divided = true;
+    divided.sharded = true;
     assert_true(lt_cost_payload(&divided, &c, &b, 0).within
                 == (3 * 7.0 / 8 + 7.0 / 8 / 32) * d * f);
 }
@@ -288,9 +288,9 @@ static void check_closed_forms(void **state)
             double want = all + (BUCKETS - 1) * slowest;
             for (int k = 0; k < LT_COST_COMPUTE; k++)
                 want = fmax(want, first[k] + link[k]);
-            want += backward + lt_cost_behind(&plan, &c, BUCKETS * b[0].elements);
+            want += backward + lt_cost_after_update(&plan, &c, BUCKETS * b[0].elements);
             assert_near(run(&plan, &c, b, BUCKETS, backward), want, 1e-9 * want);
-            want = backward + all + lt_cost_behind(&plan, &c, b[0].elements);
+            want = backward + all + lt_cost_after_update(&plan, &c, b[0].elements);
             assert_near(run(&plan, &c, b, 1, backward), want, 1e-9 * want); /* nothing overlaps */
         }
 }
@@ -351,9 +351,9 @@ static void check_properties(void **state)
         }
         lt_cost_result r;
         assert_ok(lt_cost_simulate(&r, &plan, &c, b, count, backward));
-        const double behind = lt_cost_behind(&plan, &c, elements), tiny = 1e-12;
-        double latest = backward + behind;
-        assert_true(r.step >= backward + behind - tiny);
+        const double after = lt_cost_after_update(&plan, &c, elements), tiny = 1e-12;
+        double latest = backward + after;
+        assert_true(r.step >= backward + after - tiny);
         assert_near(r.exposed, r.step - backward, tiny);
         for (size_t i = 0; i < count; i++) { /* a bucket's way, and all that the links carry */
             lt_cost_stage stage[LT_COST_MAX_STAGES];
@@ -362,9 +362,9 @@ static void check_properties(void **state)
             for (size_t k = 0; k < stages; k++)
                 at += stage[k].seconds;
             latest += at - b[i].ready;
-            assert_true(r.step >= at + behind - tiny);
+            assert_true(r.step >= at + after - tiny);
         }
-        assert_true(r.step >= r.link[0] + behind - tiny && r.step >= r.link[1] + behind - tiny);
+        assert_true(r.step >= r.link[0] + after - tiny && r.step >= r.link[1] + after - tiny);
         assert_true(r.step <= latest + tiny); /* nothing waits for nothing */
         lt_cost_cluster better = c;
         better.between.bandwidth *= uniform(&seed, 1, 3);
@@ -435,7 +435,7 @@ static void check_schemes(void **state)
         lt_cost_plan p = plan_of(LT_COST_FLAT);
         lt_cost_result r;
         p.scheme = (lt_cost_scheme)none[i];
-        assert_fails(lt_cost_simulate(&r, &p, &machines, NULL, 0, 0), LT_E_ARG, "is no scheme");
+        assert_fails(lt_cost_simulate(&r, &p, &machines, NULL, 0, 0), LT_E_ARG, "unknown scheme");
     }
     lt_cost_result r;
     const lt_cost_plan rowless = {.scheme = LT_COST_REDUCER, .element_bytes = 4};
@@ -455,16 +455,16 @@ static void check_limits(void **state)
     } rows[] = {
         {POWERSGD, 0, 0, 4, "cost: rank 0 of factors is below 1"},
         {POWERSGD, 1, 0, 4, NULL},
-        {LT_COST_LOCAL_STEPS, 0, 0, 4, "cost: a round of 0 steps, less than 1"},
+        {LT_COST_LOCAL_STEPS, 0, 0, 4, "cost: rounds of 0 local steps, want at least 1"},
         {LT_COST_LOCAL_STEPS, 0, 1, 4, NULL},
         {TOPK, 0, 0, 4, "cost: density 0 is not in (0, 1]"},
         {TOPK, 1e-300, 0, 4, NULL},
         {TOPK, 1, 0, 4, NULL},
         {TOPK, 1 + DBL_EPSILON, 0, 4, "cost: density 1 is not in (0, 1]"},
-        {LT_COST_FLAT, 0, 0, 1, "cost: elements of 1 bytes, not 2, 4 or 8"},
+        {LT_COST_FLAT, 0, 0, 1, "cost: elements of 1 bytes, want 2, 4 or 8"},
         {LT_COST_FLAT, 0, 0, 2, NULL},
         {LT_COST_FLAT, 0, 0, 8, NULL},
-        {LT_COST_FLAT, 0, 0, 16, "cost: elements of 16 bytes, not 2, 4 or 8"},
+        {LT_COST_FLAT, 0, 0, 16, "cost: elements of 16 bytes, want 2, 4 or 8"},
     };
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
         const lt_cost_bucket b = {.elements = 10, .rows = 2, .columns = 3};

@@ -102,14 +102,14 @@ def what_is_no_plan_is_refused(cwd):
     for more, says in (({"plan": "soon"}, "plan = soon: want auto, followed by flags of plan"),
                        ({"plan": "automatic"}, "plan = automatic: want auto"),
                        ({"plan": "auto"}, "trainer: plan = auto: train_mlp plan: --goal: missing"),
-                       ({"plan": "auto" + " a" * 600}, "launch: plan = auto: more than 511 words"),
+                       ({"plan": "auto" + " a" * 600}, "launch: plan = auto: more than 511 arguments"),
                        ({"plan": "auto --goal loss=1 --ranks 8..2"}, "trainer: plan = auto: train_mlp plan: --ranks 8..2: want A..B"),
-                       ({"command": "/bin/false"}, "trainer: plan = auto: it said nothing"),
+                       ({"command": "/bin/false"}, "trainer: plan = auto: no output"),
                        ({"command": "nowhere/train"}, "trainer: plan = auto: nowhere/train: No such file or directory"),
                        ({"command": "/bin/true"}, "trainer.plan: No such file or directory"),
                        ({"kind": "function"}, "trainer: plan = auto is of a gang with a command"),
                        ({"command": "x ${buffer.address}\n[buffer]\nkind = service\ncommand = /bin/sleep 100\n[other]\ncommand = true"},
-                        "plan = auto is asked before buffer has an address"),
+                        "plan = auto runs before buffer has an address"),
                        ({"runs": 0}, "runs = 0: want a number, 1 to 4096"),
                        ({"plan": good["plan"], "batch-size": 3, "global-batch": 64}, "a global batch of 64 cannot be made of micro-batches of 3 on 4 ranks")):
         said = launch(cwd, {**good, **more} if "\n" not in more.get("command", "") else {"ranks": 4, "plan": good["plan"], **more}, status=1)

@@ -26,7 +26,7 @@ FIXED, PER_SAMPLE, UPDATE, BUCKET = 0.01, 0.001, 0.001, 1_000_000
 
 
 def profile(**more):
-    """One bucket that is ready when backward ends, so that its exchange hides behind nothing."""
+    """One bucket that is ready when backward ends, so that its exchange overlaps with nothing."""
     numbers = {"format": 1, "program": NAME, "model": "mlp", "samples_hash": "0", "fixed": FIXED, "per_sample": PER_SAMPLE,
                "backward": 0.5, "load_per_sample": 0, "parameter_bytes": 4 * BUCKET, "activation_bytes": 0, "layers": 0,
                "hidden": 0, "tokens": 0, "samples": 1600, "spent": 0, "batch_sizes": [16], "batch_seconds": [0.026],
@@ -101,10 +101,10 @@ def a_cost_is_of_known_steps(cwd):
     (one,) = plan(cwd, *words)["candidates"]
     assert one["price"] is None and one["seconds"] is None, one
     text = plan(cwd, *words, json_out=False)
-    assert re.search(r"sgd, flat +27 ms +\? +2.7 s +- ", text) and "the table is of an epoch, and a run's cost is not known" in text, text
+    assert re.search(r"sgd, flat +27 ms +\? +2.7 s +- ", text) and "the table is per epoch, and the cost of a run is unknown" in text, text
     (one,) = plan(cwd, *words, "--from", "m1")["candidates"]
     near(one["price"], 500 * 0.04)
-    assert "cost is not known" not in plan(cwd, *words[:-2], json_out=False)  # without --price
+    assert "is unknown" not in plan(cwd, *words[:-2], json_out=False)  # without --price
 
 
 def reasons_are_given_once(cwd):
@@ -177,7 +177,7 @@ def a_global_batch_is_kept(cwd):
     write(cwd, profile())
     found = plan(cwd, "--goal", "loss=1", "--ranks", "1..4", "--vary", "batch-size=8,16,32", "--global-batch", "32")
     assert {(c["ranks"], c["batch_size"]) for c in found["candidates"]} == {(1, 32), (2, 16), (4, 8)}, found["candidates"]
-    refuses(cwd, "--goal", "loss=1", "--ranks", "1", "--global-batch", "5", says="--global-batch 5: its ranks have 16 together")
+    refuses(cwd, "--goal", "loss=1", "--ranks", "1", "--global-batch", "5", says="--global-batch 5: the ranks have 16 together")
 
 
 def weights_and_optimizers_take_the_memory_that_was_predicted(cwd):
@@ -337,10 +337,10 @@ def what_is_more_than_twice_beyond_runs_falls(cwd):
     one = ["--goal", "loss=1", "--ranks", "1", "--from"]
     found = plan(cwd, *one, "m1", "--vary", "batch-size=4,8,16,32,1600")
     assert sorted(c["batch"] for c in found["candidates"]) == [8, 16, 32] and found["candidates"][0]["batch"] == 16, found["candidates"]
-    assert [d["why"].split(",")[0] for d in found["dropped"]] == ["100 times what runs measured", "4 times what runs measured"], found["dropped"]
+    assert [d["why"].split(",")[0] for d in found["dropped"]] == ["100 times beyond what runs measured", "4 times beyond what runs measured"], found["dropped"]
     (far,) = plan(cwd, *one, "m1", "--batch-size", "1600", "--extrapolate")["candidates"]
     assert far["step_seconds"]["beyond"] == 100 and far["step_seconds"]["why"] == "the system model, scaled to runs of other batches", far
-    refuses(cwd, *one, "n1", "--grad-accum", "8", says="no candidate is left of 1: 1: 1 ranks, batch 128, sgd, flat: 8 times what runs measured, more than 2: --extrapolate")
+    refuses(cwd, *one, "n1", "--grad-accum", "8", says="no candidate is left of 1: 1: 1 ranks, batch 128, sgd, flat: 8 times beyond what runs measured, more than 2: --extrapolate")
 
 
 def steps_far_beyond_runs_are_weaker_than_the_model(cwd):
@@ -351,7 +351,7 @@ def steps_far_beyond_runs_are_weaker_than_the_model(cwd):
     for ranks in (1, 2, 4, 8):
         make_run(cwd, f"c{ranks}", ranks, 0, 0.04, compress='"topk:0.01"', losses=[(i, loss_after(i, ranks)) for i in range(10, 310, 10)])
     far = ["--goal", "loss=0.01", "--ranks", "4", "--compress", "topk:0.01", "--from", "c1,c2,c4,c8"]
-    refuses(cwd, *far, says=["no candidate is left of 1", "times what runs measured, more than 2"])
+    refuses(cwd, *far, says=["no candidate is left of 1", "times beyond what runs measured, more than 2"])
     (kept,) = plan(cwd, *far, "--extrapolate")["candidates"]
     assert kept["step_seconds"]["rests_on"] == "measured" and kept["steps"]["rests_on"] == "extrapolated" and kept["steps"]["beyond"] > 2, kept
 
@@ -455,7 +455,7 @@ def what_moves_more_is_not_chosen(cwd):
     (first,), (second,) = found["candidates"], found["dropped"]
     assert first["tensor_parallel"] == 1 and first["verdict"] is None
     assert first["modelled"]["seconds"] < second["modelled"]["seconds"], found
-    assert "tensor 2x2x2" in second["setting"] and "a rank receives" in second["why"] and "and there are 3152; what it replaces is predicted to take" in second["why"], second
+    assert "tensor 2x2x2" in second["setting"] and "a rank receives" in second["why"] and "and there are 3152; without it a step is predicted to take" in second["why"], second
     found = plan(cwd, *words, "--vary", "compress=topk:0.98,off,topk:0.01")
     of = {c["setting"]: c for c in found["candidates"]}
     assert sorted(of) == ["sgd, topk 0.01", "sgd, two-level"] and of["sgd, topk 0.01"]["modelled"]["seconds"] < of["sgd, two-level"]["modelled"]["seconds"], of
@@ -469,8 +469,8 @@ def what_moves_more_is_kept_where_it_is_needed(cwd):
     big = {"layers": 12, "hidden": 768, "tokens": 197, "activation_bytes": 0}
     write(cwd, profile(**big, parameter_bytes=2 ** 30))
     words = ["--goal", "loss=1", "--ranks", "8", "--tensor-parallel", "2x2x2", "--simulate"]
-    refuses(cwd, *words, says=["no candidate is left of 1: 1: 8 ranks, batch 16, sgd, flat, tensor 2x2x2: a rank receives", "what it replaces is predicted to take"], code=USAGE)
-    refuses(cwd, *words, "--memory", "2.1", says="what it replaces")
+    refuses(cwd, *words, says=["no candidate is left of 1: 1: 8 ranks, batch 16, sgd, flat, tensor 2x2x2: a rank receives", "without it a step is predicted to take"], code=USAGE)
+    refuses(cwd, *words, "--memory", "2.1", says="without it a step is predicted")
     (kept,) = plan(cwd, *words, "--memory", "1.9")["candidates"]  # values and gradients are 2 GiB, a quarter of it divided
     assert kept["memory_bytes"] == 2 ** 29 and "pays below" in kept["verdict"], kept
     (kept,) = plan(cwd, *words, "--batch-size", "20")["candidates"]
@@ -479,7 +479,7 @@ def what_moves_more_is_kept_where_it_is_needed(cwd):
     near_by = ["--goal", "loss=1", "--ranks", "16", "--ranks-per-node", "8", "--simulate", "--link", "0,8000000", "--tensor-parallel", "8"]
     (kept,) = plan(cwd, *near_by)["candidates"]  # each node's ranks have one copy of the model, its gradients are divided by 8
     assert "pays below" in kept["verdict"], kept
-    refuses(cwd, *near_by, "--link", "0,8", says="what it replaces")
+    refuses(cwd, *near_by, "--link", "0,8", says="without it a step is predicted")
 
 
 def a_measured_step_of_what_moves_more_is_kept(cwd):
@@ -487,7 +487,7 @@ def a_measured_step_of_what_moves_more_is_kept(cwd):
     base(cwd)
     make_run(cwd, "m8", 8, 500, 0.04, tensor="2x2x2")
     words = ["--goal", "loss=1", "--ranks", "8", "--tensor-parallel", "2x2x2", "--simulate"]
-    refuses(cwd, *words, says="what it replaces")
+    refuses(cwd, *words, says="without it a step is predicted")
     (kept,) = plan(cwd, *words, "--from", "m8")["candidates"]
     assert kept["step_seconds"]["rests_on"] == "measured" and kept["verdict"], kept
 
@@ -516,7 +516,7 @@ def runs_alone_say_the_step_of_an_optimizer_that_the_profile_lacks(cwd):
     text = plan(cwd, *words[:3], "6", "--from", "m1,m2,m4,m8", json_out=False)
     assert "step  by Ernest      steps" in text and "    33.4 ms    33.4 ms " not in text and "        ?  interpolated" in text and "modelled" not in text, text
     found = plan(cwd, *words, "m1,m2,m4", "--extrapolate")
-    assert {d["why"] for d in found["dropped"]} == {"the profile has no optimizer sgd of blocks of 0, and Ernest's model wants runs on 4 numbers of ranks: there are 3"} and len(found["dropped"]) == 3, found["dropped"]
+    assert {d["why"] for d in found["dropped"]} == {"the profile has no optimizer sgd of block size 0, and Ernest's model needs runs on 4 different numbers of ranks, found 3"} and len(found["dropped"]) == 3, found["dropped"]
 
 
 def ernest_s_model_stands_beside_the_system_model(cwd):
@@ -622,9 +622,9 @@ def what_runs_do_not_say_is_not_known(cwd):
     lossy = ["--goal", "loss=1", "--ranks", "8", "--ranks-per-node", "1", "--compress", "topk:0.01", "--extrapolate", "--from"]
     for ranks in (1, 2, 4, 8):
         make_run(cwd, f"c{ranks}", ranks, 0, 0.04, compress='"topk:0.01"', losses=[(i, loss_after(i, ranks) + 1.5) for i in range(10, 310, 10)])
-    for names, says in (("c2,c4", "needs a run on 8 ranks that reached loss 1, or runs with this --batch-size on 3 numbers of ranks, and there are 2"),
-                        ("c1,c2,c4", "the loss fitted to runs on 3 numbers of ranks does not say when loss is 1"),
-                        ("c1,c2,c4,c8", "the loss fitted to runs on 4 numbers of ranks does not say when loss is 1")):
+    for names, says in (("c2,c4", "needs a run on 8 ranks that reached loss 1, or runs with this --batch-size on 3 numbers of ranks, found 2"),
+                        ("c1,c2,c4", "the loss fitted to runs on 3 numbers of ranks does not predict when loss is 1"),
+                        ("c1,c2,c4,c8", "the loss fitted to runs on 4 numbers of ranks does not predict when loss is 1")):
         (one,) = plan(cwd, *lossy, names)["candidates"]
         assert one["steps"]["value"] is None and says in one["steps"]["why"], one["steps"]
     for i, ranks in enumerate((8, 16)):  # Ernest's model has four parameters: three numbers of ranks are too few
@@ -647,7 +647,7 @@ def seconds_are_of_runs_with_the_same_flags_and_most_steps(cwd):
     found = plan(cwd, "--goal", "loss=1", "--ranks", "2", "--vary", "shard-optimizer=false,true", "--from", "m1", "m2", "longer", "short")
     seconds = {c["setting"]: c["step_seconds"] for c in found["candidates"]}
     near(seconds["sgd, flat"]["value"], 0.05)
-    assert [seconds[k]["rests_on"] for k in ("sgd, flat", "sgd, flat, divided state")] == ["measured", "model"], seconds
+    assert [seconds[k]["rests_on"] for k in ("sgd, flat", "sgd, flat, sharded state")] == ["measured", "model"], seconds
 
 
 def what_wants_several_ranks_is_profiled_too(cwd):
@@ -659,7 +659,7 @@ def what_wants_several_ranks_is_profiled_too(cwd):
             says=["no candidate is left of 1", "--precondition-frequency auto is gone since 0.2"])
     refuses(cwd, "--goal", "loss=1", "--ranks", "1", "--optim", "shampoo", "--precondition-budget", "3%",
             says=["--precondition-budget is gone since 0.2: use --precondition-frequency"])
-    refuses(cwd, "--goal", "loss=1", "--ranks", "1", "--vary", "drop-compute=soon,auto", says=["no candidate is left of 2", "is none of off, auto", "a number of seconds can be planned with"])
+    refuses(cwd, "--goal", "loss=1", "--ranks", "1", "--vary", "drop-compute=soon,auto", says=["no candidate is left of 2", "is none of off, auto", "plan needs a number of seconds"])
 
 
 def real_runs(cwd):
@@ -748,7 +748,7 @@ def others_are_at_work_while_a_profile_is_measured(cwd):
     assert not [child for child in seen if os.path.exists(f"/proc/{child}")]
     for ranks in ("0", "1025", "x"):
         refuses(cwd, "--goal", "loss=1", "--ranks", "1", "--profile-ranks", ranks, says="--profile-ranks")
-    refuses(cwd, "--goal", "loss=1", "--ranks", "1", "--profile-ranks", "2", "--data", "nowhere", "--step-profile", "none.json", says="--profile-ranks 2: one of them does not work", code=ERROR)
+    refuses(cwd, "--goal", "loss=1", "--ranks", "1", "--profile-ranks", "2", "--data", "nowhere", "--step-profile", "none.json", says="--profile-ranks 2: a process did not start", code=ERROR)
 
 
 def a_profile_is_of_ranks_in_step(cwd):
@@ -764,7 +764,7 @@ def a_profile_is_of_ranks_in_step(cwd):
     with open(f"/proc/{p.pid}/task/{p.pid}/children") as f:
         os.kill(int(f.read().split()[1]), signal.SIGKILL)
     said = p.communicate(timeout=60)[1]
-    assert p.returncode == ERROR and "--profile-ranks 3: one of them has ended" in said, (p.returncode, said)
+    assert p.returncode == ERROR and "--profile-ranks 3: a process has ended" in said, (p.returncode, said)
     assert not os.path.exists(os.path.join(cwd, "none.json"))
 
 
@@ -790,13 +790,13 @@ def bad_input(cwd):
     runs(cwd)
     one = ["--goal", "loss=1", "--ranks", "1"]
     refuses(cwd, "--ranks", "1", says="--goal: missing")
-    refuses(cwd, "--goal", "los=1", says="--goal los: no metric of this program: loss, train_loss, top1, top5, deadline")
+    refuses(cwd, "--goal", "los=1", says="--goal los: no metric of this program; known: loss, train_loss, top1, top5, deadline")
     refuses(cwd, "--goal", "loss=", says="--goal loss=: want METRIC=NUMBER")
     refuses(cwd, "--goal", "deadline=6y", says="--goal deadline=6y: want a time")
-    refuses(cwd, "--goal", "deadline=6h", says="--goal deadline: of what?")
+    refuses(cwd, "--goal", "deadline=6h", says="--goal deadline: the length of the run is unknown")
     refuses(cwd, "--goal", "loss=1", "--goal", "loss=2", says="the goal is loss=1 already")
     refuses(cwd, "--goal", "loss=1", "--ranks", "4..1", says="--ranks 4..1: want A..B")
-    refuses(cwd, "--goal", "loss=1", "--ranks", "4,2", says="--ranks 4,2: 2 behind 4")
+    refuses(cwd, "--goal", "loss=1", "--ranks", "4,2", says="--ranks 4,2: 2 after 4")
     refuses(cwd, "--goal", "loss=1", "--ranks", "1..64", "--nodes", "4", says="--ranks 64: --nodes 4 of --ranks-per-node 1 have 4")
     refuses(cwd, *one, "--link", "5", says="--link 5: neither", code=USAGE)
     refuses(cwd, *one, "--link-between", "50,-1", says="--link-between 50,-1: want LATENCY_US,GBIT")
@@ -826,9 +826,9 @@ def bad_profiles(cwd):
         write(cwd, profile(**more), "bad.json")
         refuses(cwd, *one, "--step-profile", "bad.json", says=["--step-profile bad.json", says], code=ERROR)
     write(cwd, profile(program="train_other"), "bad.json")
-    refuses(cwd, *one, "--step-profile", "bad.json", says="of train_other, and this is")
+    refuses(cwd, *one, "--step-profile", "bad.json", says="measured by train_other, but this program is")
     write(cwd, profile(samples_hash="5"), "bad.json")
-    refuses(cwd, *one, "--step-profile", "bad.json", says="other flags of data or model")
+    refuses(cwd, *one, "--step-profile", "bad.json", says="with other flags of data or model")
 
 
 def a_profile_is_measured_and_kept(cwd):

@@ -48,7 +48,7 @@ def the_budget_is_kept(cwd):
     write(cwd, profile())
     found = plan(cwd, *ONE, "--epochs", "1", "--pilot-dir", "kept")
     assert not found["pilots"]["made"] and os.listdir(os.path.join(cwd, "kept")) == [], found["pilots"]
-    assert "the budget: one of 1 ranks, sgd, flat" in found["pilots"]["no_more"] and "0.135 are left" in found["pilots"]["no_more"]
+    assert "budget: a pilot of 1 ranks, sgd, flat" in found["pilots"]["no_more"] and "0.135 left" in found["pilots"]["no_more"]
     assert found["candidates"][0]["step_seconds"]["rests_on"] == "model"
 
 
@@ -57,7 +57,7 @@ def the_profile_is_paid_from_the_budget(cwd):
     found = plan(cwd, *ONE, "--max-steps", "20", "--pilot-budget", "50%", "--profile-seconds", "0.3", "--profile-ranks", "2", profile_file="own.json")
     spent, run_of = found["profile"]["spent_seconds"], found["pilots"]["run_rank_seconds"]
     assert abs(found["pilots"]["profile_rank_seconds"] / (2 * spent) - 1) < 1e-9 and spent > 0.1, found["pilots"]
-    assert 2 * spent > 0.5 * run_of and not found["pilots"]["made"] and ", and 0 are left" in found["pilots"]["no_more"], found["pilots"]
+    assert 2 * spent > 0.5 * run_of and not found["pilots"]["made"] and ", 0 left" in found["pilots"]["no_more"], found["pilots"]
     found = plan(cwd, *ONE, "--max-steps", "200000", "--pilot-budget", "50%", profile_file="own.json")
     assert found["pilots"]["profile_rank_seconds"] == 0 and len(found["pilots"]["made"]) == 1, found["pilots"]
 
@@ -67,7 +67,7 @@ def one_that_overruns_is_ended_and_not_used(cwd):
     write(cwd, profile(samples=160000, fixed=1e-6, per_sample=1e-12, optimizers=[{**profile()["optimizers"][0], "update": 1e-9}]))
     found = plan(cwd, *ONE, "--max-steps", "3000", "--grad-accum", "1000", "--data", "synthetic:160000:16:3", "--pilot-budget", "45", "--pilot-dir", "kept")
     (made,) = found["pilots"]["made"]
-    assert "ended behind" in made["failed"] and made["step_seconds"] is None and made["rank_seconds"] > 1.3, made
+    assert "stopped after" in made["failed"] and made["step_seconds"] is None and made["rank_seconds"] > 1.3, made
     assert not found["runs"] and found["candidates"][0]["step_seconds"]["rests_on"] == "model", found["candidates"]
 
 
@@ -158,7 +158,7 @@ def need_fashion_mnist():
         raise Skip("dataset-fashion-mnist is not installed")
 
 
-def steps_are_read_alike(cwd, found, made, goal=0.4, why="loss as a power of the step, "):
+def steps_are_read_alike(cwd, found, made, goal=0.4, why="power law of the loss "):
     """Each course by its own pilot, all through as many steps."""
     folder = {q["setting"]: os.path.join(cwd, "kept", f"pilot-{i + 1}") for i, q in enumerate(made)}
     last = min(points_of(f)[-1][0] for f in folder.values())
@@ -234,7 +234,7 @@ def goals_that_steps_do_not_record_compare_courses_at_the_flags_end(cwd):
     """Where the flags' optimizer is none of the choices, at the loss of the first of --vary. That a pilot's training loss is below a goal of evaluations is nothing."""
     compare_courses(cwd, "loss=9", "sgd", "sgd")
     text = compare_courses(cwd, "top1=75", "adagrad", "adamw")
-    assert "steps of each course: to a training loss of " in text and ", predicted of adamw, flat after the 330000 steps that the flags give" in text, text
+    assert "are compared at a training loss of " in text and ", predicted of adamw, flat after the 330000 steps that the flags give" in text, text
 
 
 @full
@@ -325,7 +325,7 @@ def pilots_say_what_local_steps_cost(cwd):
     lossy_steps(cwd, "sgd, local-steps 4", "--ranks", "2", "--vary", "local-steps=0,4")
     found = plan(cwd, "--goal", "loss=0.4", *LOSSY[:-1], "--ranks", "2", "--vary", "local-steps=0,4")
     assert [c["setting"] for c in found["candidates"]] == ["sgd, flat", "sgd, local-steps 4"] and not found["dropped"], found
-    assert found["candidates"][1]["steps"]["value"] is None and "a pilot of 200 steps says little of 330000 (--extrapolate takes it)" in found["candidates"][1]["steps"]["why"], found["candidates"]
+    assert found["candidates"][1]["steps"]["value"] is None and "a pilot of 200 steps cannot predict 330000; --extrapolate allows it" in found["candidates"][1]["steps"]["why"], found["candidates"]
     assert all(q["setting"] == "sgd, flat" and q["steps"] > 0 for q in found["pilots"]["made"]), "a pilot that nothing is believed of was paid"
     found = plan(cwd, "--goal", "deadline=1d", *LOSSY, *OF_TOPK)  # no metric: as many steps as the flags say, and nothing to compare
     assert all(c["steps"]["value"] == 330000 for c in found["candidates"]) and all(q["slowdown"] is None for q in found["pilots"]["made"]), found["pilots"]
@@ -357,7 +357,7 @@ def plan_auto_trains_with_what_it_chose(cwd):
         assert abs(event["predicted_seconds"] - 800 * event["predicted_step_seconds"]) < 1e-6 and event["steps"] <= 800, event
         assert abs(event["left_seconds"] - max(event["steps"] - event["step"], 0) * event["measured_step_seconds"]) < 1e-9, event
     more = run(*AUTO, "--epochs", "5", "--resume", "auto", cwd=cwd)
-    assert "--plan auto: as run/config.yaml has it" in more.stderr and "pilots" not in more.stdout, more
+    assert "--plan auto: continues with the flags of run/config.yaml" in more.stderr and "pilots" not in more.stdout, more
     assert read(cwd, "run", "epoch")[-1]["step"] == 1000 and len(read(cwd, "run", "plan")) == 4
     run(*DATA, "--epochs", "1", "--progress", "off", "--output", "usual", cwd=cwd)
     assert not read(cwd, "usual", "plan")
@@ -396,12 +396,12 @@ def the_plan_s_model_of_the_loss_is_refitted(cwd):
 def plan_auto_of_other_ranks_says_the_command(cwd):
     write(cwd, profile())
     p = run(*[w.replace("8,32", "16") for w in AUTO], "--ranks", "2", "--pilot-budget", "0.0001%", cwd=cwd, code=USAGE)
-    assert "--plan auto: the best has 2 ranks, and 1 run: the command above starts it" in p.stderr, p.stderr
+    assert "--plan auto: the best candidate has 2 ranks, this run has 1: start it by the command above" in p.stderr, p.stderr
     last = p.stdout.splitlines()[-1]
     assert last.startswith(f"mpirun -n 2 {PROGRAM} ") and "--plan" not in last and "auto" not in last and last.endswith("--batch-size=16"), last
     assert not os.path.exists(os.path.join(cwd, "run"))
-    for env, more, says in (({}, ["--pilots", "off"], "not enough measurements: 0 runs of --from, and it takes 1 or more"),
-                            ({"OMPI_COMM_WORLD_SIZE": "2"}, [], "of several ranks each plans by itself")):
+    for env, more, says in (({}, ["--pilots", "off"], "--plan auto: no measurements: add runs by --from, or --pilots auto"),
+                            ({"OMPI_COMM_WORLD_SIZE": "2"}, [], "each rank plans independently")):
         p = subprocess.run([PROGRAM, *AUTO, *more], cwd=cwd, env={**os.environ, **env}, capture_output=True, text=True, timeout=TIMEOUT)
         assert p.returncode == USAGE and says in p.stderr, p
     fails(*DATA, "--plan", "auto", "--pilots", "auto", "--ranks", "1", "--epochs", "1", cwd=cwd, says="--goal: missing", code=USAGE)
@@ -430,8 +430,8 @@ def bad_input(cwd):
     write(cwd, profile())
     for text in ("0", "-5%", "101%", "much", "5%%", "nan"):
         refuses(cwd, *ONE, "--epochs", "1", "--pilot-budget", text, says=f"--pilot-budget {text}: want percent, above 0 and at most 100")
-    refuses(cwd, *ONE, says=["--pilot-budget 5%: of how long a run?", "not enough measurements: no run", "--epochs or --max-steps"])
-    refuses(cwd, *ONE, "--epochs", "1", "--simulate", says="--pilots: --simulate says that the machines are not here")
+    refuses(cwd, *ONE, says=["--pilot-budget 5%: the length of the run is unknown", "not enough measurements: no run", "--epochs or --max-steps"])
+    refuses(cwd, *ONE, "--epochs", "1", "--simulate", says="--pilots: cannot run with --simulate, which plans for other machines")
     refuses(cwd, *ONE[2:], says="--goal: missing")
 
 

@@ -37,8 +37,8 @@ def it_plans(cwd):
     last = plan(cwd, *WORDS, "--goal", "deadline=1d", "--ranks", "1", "--max-steps", "2", "--progress", "off", json_out=False).splitlines()[-1]
     assert last.startswith(PROGRAM + " "), last
     run(*last.split(" ")[1:], cwd=cwd, code=OK)
-    refuses(cwd, *WORDS, "--goal", OTHER, "--ranks", "1", says=f"--goal {OTHER.split('=')[0]}: no metric of this program: loss, train_loss, ")
-    refuses(cwd, *WORDS, "--step-profile", write(cwd, profile(program="train_mlp"), "other.json"), "--goal", GOAL, "--ranks", "1", says=f"of train_mlp, and this is {NAME}")
+    refuses(cwd, *WORDS, "--goal", OTHER, "--ranks", "1", says=f"--goal {OTHER.split('=')[0]}: no metric of this program; known: loss, train_loss, ")
+    refuses(cwd, *WORDS, "--step-profile", write(cwd, profile(program="train_mlp"), "other.json"), "--goal", GOAL, "--ranks", "1", says=f"measured by train_mlp, but this program is {NAME}")
 
 
 def a_grid_is_refused_for_vit_b(cwd):
@@ -50,8 +50,8 @@ def a_grid_is_refused_for_vit_b(cwd):
     reasons = [d["why"] for d in found["dropped"] if "4x4x4" in d["setting"] and "tokens" in d["why"]]
     assert (best["tensor_parallel"], best["batch_size"]) == (1, 1) and len(reasons) == 1, found
     for says in reasons:
-        assert "4x4x4 pays below 12288 tokens of a copy (16 times the width), and there are 12608" in says, says
-    refuses(cwd, *words, "--tensor-parallel", "4x4x4", "--batch-size", "64", says=["no candidate is left of 1", "pays below 12288 tokens of a copy", "and there are 12608"])
+        assert "4x4x4 pays below 12288 tokens per replica (16 times the width), and there are 12608" in says, says
+    refuses(cwd, *words, "--tensor-parallel", "4x4x4", "--batch-size", "64", says=["no candidate is left of 1", "pays below 12288 tokens per replica", "and there are 12608"])
     (kept,) = plan(cwd, *words, "--tensor-parallel", "4x4x4", "--batch-size", "16")["candidates"]
     assert kept["tensor_parallel"] == 64, kept
 

@@ -159,7 +159,7 @@ static void the_first_step_with_a_goal_is_found(void **state)
     assert_ok(lt_loss_steps(&steps, &model, 4, 3));
     assert_near(steps, 1, 0);
     assert_fails(lt_loss_steps(&steps, &model, 4, 0.5), LT_E_ARG,
-                 "a loss of 0.5, but the floor is 0.5");
+                 "the goal 0.5 is not above the floor 0.5");
     assert_fails(lt_loss_steps(&steps, &model, 4, 0.50001), LT_E_ARG, "0.5001 after 10000 steps");
     assert_near(steps, 1, 0);
 }
@@ -179,7 +179,7 @@ static void too_little_is_said_with_both_numbers(void **state)
     assert_fails(lt_loss_fit(&model, point, 6), LT_E_ARG, "all 6 losses are 6");
     point[0].loss = 5;
     assert_fails(lt_loss_fit_above(&model, point, 6, 5.5), LT_E_ARG,
-                 "a loss of 5, but the floor is 5.5");
+                 "the loss 5 is not above the floor 5.5");
     point[4].loss = (double)NAN;
     assert_fails(lt_loss_fit(&model, point, 6), LT_E_ARG,
                  "point 4: the loss of step 5 on 1 ranks is nan");

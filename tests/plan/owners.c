@@ -2,18 +2,17 @@
 
 #include "example.h"
 
+static const lt_plan_block blocks[] = {
+    {0.006, 0.004, 600}, {0.005, 0.002, 100}, {0.003, 0, 200}, {0.002, 0, 100}};
+
 /* Owners: costs 6 + 4/2, 5 + 2/2, 3, 2 ms are dealt out as {1st}, {2nd, 4th} and {1st, ...}: the loads of two
  * ranks are 8 | 6 + 2 and 3 more. */
 static void the_slowest_owner_counts(void **state)
 {
     (void)state;
-    const double update[] = {0.006, 0.005, 0.003, 0.002}, refresh[] = {0.004, 0.002, 0, 0};
-    const int64_t elements[] = {600, 100, 200, 100};
     lt_plan_profile p = profile;
-    p.block_update = update;
-    p.block_refresh = refresh;
-    p.block_elements = elements;
-    p.blocks = 4;
+    p.block = blocks;
+    p.blocks = COUNT_OF(blocks);
     lt_plan_setup s = alone;
     s.ranks = 2;
     s.shard_optimizer = true;
@@ -36,13 +35,9 @@ static void the_slowest_owner_counts(void **state)
 static void an_owner_that_is_done_leaves_its_core_to_others(void **state)
 {
     (void)state;
-    const double update[] = {0.006, 0.005, 0.003, 0.002}, refresh[] = {0.004, 0.002, 0, 0};
-    const int64_t elements[] = {600, 100, 200, 100};
     lt_plan_profile p = profile;
-    p.block_update = update;
-    p.block_refresh = refresh;
-    p.block_elements = elements;
-    p.blocks = 4;
+    p.block = blocks;
+    p.blocks = COUNT_OF(blocks);
     lt_plan_machine m = machine;
     m.slots = 2;
     lt_plan_setup s = alone;
@@ -61,16 +56,15 @@ static void an_owner_that_is_done_leaves_its_core_to_others(void **state)
 static void the_owner_of_the_most_is_behind_its_card(void **state)
 {
     (void)state;
-    const double update[] = {0.001, 0.001, 0.001, 0.001};
-    const int64_t elements[] = {1000000, 100000, 100000, 100000};
+    const lt_plan_block one_large[] = {
+        {0.001, 0, 1000000}, {0.001, 0, 100000}, {0.001, 0, 100000}, {0.001, 0, 100000}};
     const lt_cost_bucket bucket = {.elements = 1300000, .ready = 1};
     lt_plan_profile p = profile;
     lt_plan_setup s = alone;
     p.bucket = &bucket;
     p.buckets = 1;
-    p.block_update = update;
-    p.block_elements = elements;
-    p.blocks = 4;
+    p.block = one_large;
+    p.blocks = COUNT_OF(one_large);
     s.ranks = 8;
     s.shard_optimizer = true;
     s.frequency = 0;

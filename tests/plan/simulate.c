@@ -80,7 +80,7 @@ static double buckets_take(const exchange_row *row, const lt_cost_cluster *c,
     for (size_t i = 0; i < count; i++)
         elements += b[i].elements;
     assert_ok(lt_cost_simulate(&r, &row->plan, c, b, count, backward));
-    return r.step - lt_cost_behind(&row->plan, c, elements);
+    return r.step - lt_cost_after_update(&row->plan, c, elements);
 }
 
 static void messages_take_what_the_closed_form_says(void **state)
@@ -144,20 +144,21 @@ static void a_gather_has_a_rate_of_its_own(void **state)
 {
     (void)state;
     enum { ELEMENTS = 1 << 24 };
-    const lt_cost_plan divided = {.scheme = LT_COST_FLAT, .element_bytes = 4, .divided = true},
+    const lt_cost_plan divided = {.scheme = LT_COST_FLAT, .element_bytes = 4, .sharded = true},
                        round = {.scheme = LT_COST_LOCAL_STEPS, .element_bytes = 4, .every = 1};
     const lt_cost_cluster c = cluster_of(64, 1);
     lt_cost_cluster twice = c, faster = c;
     twice.between.gather = faster.between.bandwidth = 2 * c.between.bandwidth;
     const lt_cost_link *l = &c.between;
-    assert_near(lt_cost_behind(&divided, &c, ELEMENTS)
+    assert_near(lt_cost_after_update(&divided, &c, ELEMENTS)
                     / (l->latency + 63 * (l->message + 4.0 * ELEMENTS / 64 / l->bandwidth)),
                 1, close);
-    assert_near(lt_cost_behind(&divided, &twice, ELEMENTS)
-                    / lt_cost_behind(&divided, &faster, ELEMENTS),
+    assert_near(lt_cost_after_update(&divided, &twice, ELEMENTS)
+                    / lt_cost_after_update(&divided, &faster, ELEMENTS),
                 1, close);
-    assert_near(lt_cost_behind(&round, &twice, ELEMENTS) / lt_cost_behind(&round, &c, ELEMENTS), 1,
-                close);
+    assert_near(lt_cost_after_update(&round, &twice, ELEMENTS)
+                    / lt_cost_after_update(&round, &c, ELEMENTS),
+                1, close);
 }
 
 int main(void)

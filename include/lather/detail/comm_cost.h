@@ -1,5 +1,5 @@
-/** What an exchange of gradients costs: bytes and seconds by closed forms, and a simulation of buckets
- *  that are exchanged while backward goes on. For plans and maps; nothing is sent. */
+/** Cost model of gradient communication: bytes and seconds by closed forms, and a simulation of buckets whose
+ *  communication overlaps with backward. Sends nothing. */
 #ifndef LATHER_DETAIL_COMM_COST_H
 #define LATHER_DETAIL_COMM_COST_H
 
@@ -14,34 +14,34 @@
 /** One direction of a link: q messages of b bytes together take latency + q message + b / bandwidth. */
 typedef struct lt_cost_link {
     double latency;   /**< seconds until the first byte arrives */
-    double message;   /**< seconds that each message costs besides */
+    double message;   /**< overhead of each message in seconds */
     double bandwidth; /**< bytes per second */
-    double gather;    /**< bytes per second of the gather after an update; 0: bandwidth */
+    double gather;    /**< bytes per second of the all-gather after an update; 0: bandwidth */
 } lt_cost_link;
 
-/** Nodes of equally many ranks. */
+/** Nodes with the same number of ranks. */
 typedef struct lt_cost_cluster {
     int nodes, per_node;
     lt_cost_link within;  /**< between two ranks of a node; each rank has its own */
-    lt_cost_link between; /**< a node's card, which its ranks share */
-    double unit;          /**< core seconds of a unit that a reducer computes: lt_cost_row.unit */
-    double copy;          /**< core seconds of a byte that a rank sends or receives: copies, sums */
-    double carry;         /**< and of such a byte within a node: what the link takes of cores */
-    double wake;          /**< core seconds of a message that a rank sends or receives */
-    /** A rank's cores for backward, which uses one, and for what exchanges compute; from 1 on. 0, or 2
-     *  and more: one is spare for exchanges, which cost backward nothing. */
+    lt_cost_link between; /**< network card of a node, shared by its ranks */
+    double unit;          /**< core seconds per unit of a reducer's work: lt_cost_row.unit */
+    double copy;          /**< core seconds per byte sent or received: copies, sums */
+    double carry;         /**< more of them per byte within a node, where the link is memory */
+    double wake;          /**< core seconds per message sent or received */
+    /** Cores of a rank, at least 1: backward uses one, communication competes for it. 0, or 2 and more: communication
+     *  has a core for itself. */
     double cores;
 } lt_cost_cluster;
 
-/** Where d elements of b bytes are cut for p ranks, chunk(d, p, r) is as in lt_comm_bytes(). */
+/** Chunks of d elements over p ranks are those of lt_comm_bytes(). */
 typedef enum lt_cost_scheme {
     LT_COST_FLAT,      /**< all-reduce over all ranks */
-    LT_COST_TWO_LEVEL, /**< reduce-scatter in the node, all-reduce of a shard between ranks of equal
-                              *   places in their nodes, all-gather in the node */
-    LT_COST_SHARD_GRADIENTS, /**< reduce-scatter to owners, and the gather of updates */
-    LT_COST_LOCAL_STEPS, /**< all-reduce in the node; between nodes a shard of the parameters' change
-                              *   every so many steps, then all-gathered in the node */
-    LT_COST_REDUCER,     /**< exchange of a --compress reducer: its row */
+    LT_COST_TWO_LEVEL, /**< reduce-scatter in the node, all-reduce of a shard between ranks with the same
+                              *   index in their nodes, all-gather in the node */
+    LT_COST_SHARD_GRADIENTS, /**< reduce-scatter to owners, all-gather of updates */
+    LT_COST_LOCAL_STEPS, /**< all-reduce in the node; every `every` steps an all-reduce of parameter
+                              *   changes between nodes, and an all-gather in the node */
+    LT_COST_REDUCER,     /**< a --compress reducer: its row */
     LT_COST_SCHEMES
 } lt_cost_scheme;
 
@@ -49,99 +49,101 @@ typedef struct lt_cost_row lt_cost_row;
 
 typedef struct lt_cost_plan {
     lt_cost_scheme scheme;
-    int element_bytes; /**< of what is sent of gradients (the communication dtype): 2, 4 or 8 */
+    int element_bytes;          /**< of the communication dtype: 2, 4 or 8 */
     const lt_cost_row *reducer; /**< of LT_COST_REDUCER */
-    double number;              /**< of its argument */
-    int every;                  /**< local steps: inner steps of a round, from 1 on */
-    bool divided; /**< the optimizer's state is divided over all ranks (local steps: over a node's):
-                   *   each update ends with an all-gather of f32. Shard-gradients has it always */
+    double number;              /**< its argument */
+    int every;                  /**< local steps: inner steps per round, at least 1 */
+    bool
+        sharded; /**< optimizer state is sharded over all ranks (local steps: over a node's), so that each
+                   *   update ends with an all-gather of f32; implied by shard-gradients */
 } lt_cost_plan;
 
 typedef struct lt_cost_bucket {
     int64_t elements;
-    double ready; /**< seconds after backward's begin when its last gradient is there */
-    int64_t rows, columns, dense; /**< sums over its matrices; the elements that are in none */
+    double ready;                 /**< seconds from the start of backward to its last gradient */
+    int64_t rows, columns, dense; /**< sums over its matrices; elements in no matrix */
 } lt_cost_bucket;
 
 typedef struct lt_cost_bytes {
-    double within, between; /**< payload; whole numbers but for the share of a round */
+    double within, between; /**< payload; fractional only for the share of a round */
 } lt_cost_bytes;
 
-/** Elements of part number index when count are cut for parts. */
+/** Returns the elements of chunk `index` of `count` elements in `parts` chunks. */
 LT_API int64_t lt_cost_chunk(int64_t count, int parts, int index);
-/** Payload that rank sends for one update of one bucket: what lt_comm_bytes() counts, but for flags
- *  of gradients that are there. Ranks are numbered node by node. What follows the update (a gather, a
- *  round's end divided by its steps) is in it, as if the bucket's elements were cut on their own. */
+/** Returns the payload that a rank sends for a bucket per update: what lt_comm_bytes() counts, without flags of present
+ *  gradients. Ranks are numbered node by node. Includes communication after the update (an all-gather, the end of a
+ *  round divided by its steps), as if the bucket were the only one. */
 LT_API lt_cost_bytes lt_cost_payload(const lt_cost_plan *plan, const lt_cost_cluster *cluster,
                                      const lt_cost_bucket *bucket, int rank);
-/** A part of a bucket's exchange; stages of one bucket follow one another. */
+/** A stage of a bucket's communication; the stages of a bucket run one after another. */
 typedef struct lt_cost_stage {
     enum { LT_COST_WITHIN, LT_COST_BETWEEN, LT_COST_COMPUTE } uses;
     double seconds;
-    double messages; /**< that rank 0 sends; it gets as many */
+    double messages; /**< sent by rank 0, which receives the same number */
 } lt_cost_stage;
 enum { LT_COST_MAX_STAGES = 5 };
 
-/** Whether something pays: */
+/** Recommendation for or against a technique. */
 typedef struct lt_cost_verdict {
     bool pays;
-    double value, bound; /**< it pays below the bound: tokens, or a density */
+    double value, bound; /**< it pays if value < bound: tokens, or a density */
     char why[224];       /**< a sentence with the numbers */
 } lt_cost_verdict;
 
-/** Cost of a kind of exchange. payload and stages are a bucket's, without what follows the update. */
+/** Costs of a communication scheme. payload and stages are those of a bucket, without communication after the
+ *  update. */
 struct lt_cost_row {
     const char *name; /**< "two-level" */
     lt_cost_bytes (*payload)(const lt_cost_plan *plan, const lt_cost_cluster *cluster,
                              const lt_cost_bucket *bucket, int rank);
     size_t (*stages)(const lt_cost_plan *plan, const lt_cost_cluster *cluster,
                      const lt_cost_bucket *bucket, lt_cost_stage out[LT_COST_MAX_STAGES]);
-    double kept;  /**< bytes that a rank keeps between updates for a byte of its parameters */
-    bool by_node; /**< over the ranks of a node */
+    double kept;  /**< bytes of buffers that a rank keeps per byte of its parameters */
+    bool by_node; /**< these are sharded over the ranks of a node */
     /** Reducers only: checks the range of the number. Errors: LT_E_ARG. */
     lt_status (*check)(double number);
-    /** Its bytes between nodes against two dense levels of as many elements. NULL: nothing says it.
+    /** Compares its bytes between nodes with a dense two-level all-reduce. NULL: no verdict.
      *  Errors: LT_E_ARG (a number out of range, no elements, no nodes). */
     lt_status (*verdict)(lt_cost_verdict *out, const lt_cost_cluster *cluster, int64_t elements,
                          double number, int element_bytes);
-    const char *unit;   /**< key of cluster.unit in profiles; NULL: it computes nothing */
-    const char *sample; /**< the argument with which that is measured, */
-    double units;       /**< and its units of an element then */
-    double usual;       /**< core seconds of a unit where none were measured */
+    const char *unit;   /**< key of cluster.unit in profiles; NULL: no work */
+    const char *sample; /**< argument with which that is measured, */
+    double units;       /**< with these units per element */
+    double usual;       /**< core seconds per unit if not measured */
 };
 LT_API const lt_cost_row *lt_cost_row_of(const lt_cost_plan *plan);
-/** Row of a reducer by its index; NULL past the end. */
+/** Returns the row of a reducer by its index; NULL past the end. */
 LT_API const lt_cost_row *lt_cost_of_reducer(size_t index);
-/** Scheme, reducer and number of "KIND:NUMBER", as --compress has it. Errors: LT_E_ARG (no such reducer, or one
- *  without a row: those with one are named). */
+/** Parses "KIND:NUMBER" of --compress into scheme, reducer and number. Errors: LT_E_ARG (an unknown reducer, or one
+ *  without a row; names those with one). */
 LT_API LT_MUST_CHECK lt_status lt_cost_read_reducer(lt_cost_plan *plan, const char *compress);
 
-/** The stages of a bucket's exchange, as rank 0 sees it, which sends the most. */
+/** Lists the stages of a bucket's communication at rank 0, which sends most; returns their number. */
 LT_API size_t lt_cost_stages(const lt_cost_plan *plan, const lt_cost_cluster *cluster,
                              const lt_cost_bucket *bucket, lt_cost_stage out[LT_COST_MAX_STAGES]);
-/** Core seconds of a rank for a bucket's exchange: what its reducer computes, copy of each byte that is sent and as
- *  many that come, carry of those within the node, wake of each message both ways. */
+/** Returns the core seconds of a rank for a bucket: the reducer's work, copy per byte and wake per message, both
+ *  ways, carry per byte within the node. */
 LT_API double lt_cost_work(const lt_cost_plan *plan, const lt_cost_cluster *cluster,
                            const lt_cost_bucket *bucket);
-/** Bytes per second of the gather after an update. */
+/** Returns the bytes per second of the all-gather after an update. */
 LT_API double lt_cost_gather_rate(const lt_cost_link *link);
-/** Whether backward and exchanges share a core. */
+/** Returns true if backward and communication share a core. */
 LT_API bool lt_cost_shares_cores(const lt_cost_cluster *cluster);
-/** The seconds behind the update: the gather of a divided optimizer, a round's end divided by its
- *  steps. elements: of all buckets. */
-LT_API double lt_cost_behind(const lt_cost_plan *plan, const lt_cost_cluster *cluster,
-                             int64_t elements);
+/** Returns the seconds of communication after the update: the all-gather of a sharded optimizer, the end of a round
+ *  divided by its steps. elements: of all buckets. */
+LT_API double lt_cost_after_update(const lt_cost_plan *plan, const lt_cost_cluster *cluster,
+                                   int64_t elements);
 
 typedef struct lt_cost_result {
-    double step;    /**< seconds from backward's begin to its update, with what follows */
-    double exposed; /**< of them not behind backward */
-    double link[2]; /**< seconds that the links within and between nodes are used by buckets */
+    double
+        step; /**< seconds from the start of backward to the end of communication after the update */
+    double exposed; /**< of these not overlapped with backward */
+    double link[2]; /**< seconds for which buckets use the links within and between nodes */
 } lt_cost_result;
-/** Buckets are exchanged in their order; each stage takes one at a time, as soon as the stage before
- *  has it ready. finish(b, s) = max(finish(b, s-1), finish(b-1, s)) + seconds(b, s), finish(b, -1) =
- *  ready(b). Stages that share a link are not faster together than one after the other: no link is
- *  done earlier than its first use + its seconds in all. Nor are shared cores: what they do until the update is
- *  (backward + the sum of lt_cost_work()) / cores at least. Errors: LT_E_ARG (a field out of range, named). */
+/** Simulates buckets in order through their stages; a stage handles one bucket at a time: finish(b, s) = max(finish(b,
+ *  s-1), finish(b-1, s)) + seconds(b, s), finish(b, -1) = ready(b). Stages that share a link add up: a link finishes no
+ *  earlier than its first use + the sum of its seconds. So do shared cores: they need at least (backward + the sum of
+ *  lt_cost_work()) / cores until the update. Errors: LT_E_ARG (a field out of range, named). */
 LT_API LT_MUST_CHECK lt_status lt_cost_simulate(lt_cost_result *out, const lt_cost_plan *plan,
                                                 const lt_cost_cluster *cluster,
                                                 const lt_cost_bucket *bucket, size_t count,

@@ -1,6 +1,6 @@
-/* Cost of exchanges, by the rows of their kinds; and buckets that pass through their stages: a tandem queue, which is a
- * longest path (Baccelli, Cohen, Olsder & Quadrat, "Synchronization and Linearity", 1992, section 1.2: max-plus), so that
- * nothing that becomes faster makes the whole slower. */
+/* Costs of communication by the row of its scheme, and the simulation of buckets through their stages: a tandem queue,
+ * which is a longest path (Baccelli, Cohen, Olsder & Quadrat, "Synchronization and Linearity", 1992, section 1.2:
+ * max-plus), so that a faster stage never makes a step slower. */
 
 #include "dist/cost/parts.h"
 
@@ -10,14 +10,14 @@
 
 /* --- Bytes --- */
 
-/* Of local steps: the gather of a state that is divided over the node's ranks, and in one of so many a round's end: the mean of
- * a shard over nodes, then the node's shards to all of its ranks. */
+/* Local steps: the all-gather of a state that is sharded over the node's ranks, and, divided by the steps of a round,
+ * its end: an all-reduce of a shard between nodes and an all-gather in the node. */
 static lt_cost_bytes after_local_step(const lt_cost_plan *p, const lt_cost_cluster *c, int64_t d,
                                       int rank)
 {
     const int64_t shard = lt_cost_chunk(d, c->per_node, rank % c->per_node);
     const double gather = (double)((c->per_node - 1) * shard * LT_COST_F32);
-    return (lt_cost_bytes){.within = (p->divided ? gather : 0) + 1.0 / p->every * gather,
+    return (lt_cost_bytes){.within = (p->sharded ? gather : 0) + 1.0 / p->every * gather,
                            .between =
                                1.0 / p->every * lt_cost_two_level(c, d, LT_COST_F32, rank).between};
 }
@@ -29,7 +29,7 @@ lt_cost_bytes lt_cost_payload(const lt_cost_plan *p, const lt_cost_cluster *c,
     lt_cost_bytes more = {0};
     if (p->scheme == LT_COST_LOCAL_STEPS)
         more = after_local_step(p, c, b->elements, rank);
-    else if (p->divided || p->scheme == LT_COST_SHARD_GRADIENTS)
+    else if (p->sharded || p->scheme == LT_COST_SHARD_GRADIENTS)
         more = lt_cost_allgather(c, b->elements, LT_COST_F32, rank);
     return (lt_cost_bytes){bytes.within + more.within, bytes.between + more.between};
 }
@@ -57,15 +57,15 @@ static double gather_updates(const lt_cost_cluster *c, int64_t elements)
         .seconds;
 }
 
-double lt_cost_behind(const lt_cost_plan *p, const lt_cost_cluster *c, int64_t elements)
+double lt_cost_after_update(const lt_cost_plan *p, const lt_cost_cluster *c, int64_t elements)
 {
     double seconds = 0;
     if (p->scheme == LT_COST_LOCAL_STEPS) {
         const double shard = lt_cost_two_level(c, elements, LT_COST_F32, 0).between,
                      gather = lt_cost_in_node(c, elements, LT_COST_F32, LT_COST_GATHER).seconds;
         seconds = (lt_cost_between(c, shard, LT_COST_REDUCE).seconds + gather) / p->every
-                  + (p->divided ? gather : 0);
-    } else if (p->divided || p->scheme == LT_COST_SHARD_GRADIENTS) {
+                  + (p->sharded ? gather : 0);
+    } else if (p->sharded || p->scheme == LT_COST_SHARD_GRADIENTS) {
         seconds = gather_updates(c, elements);
     }
     return seconds;
@@ -105,28 +105,28 @@ static bool is_link(const lt_cost_link *l)
 static lt_status check_plan(const lt_cost_plan *p)
 {
     if ((unsigned)p->scheme >= LT_COST_SCHEMES)
-        return lt_fail(LT_E_ARG, "cost: %d is no scheme", (int)p->scheme);
+        return lt_fail(LT_E_ARG, "cost: unknown scheme %d", (int)p->scheme);
     if (p->element_bytes != 2 && p->element_bytes != 4 && p->element_bytes != 8)
-        return lt_fail(LT_E_ARG, "cost: elements of %d bytes, not 2, 4 or 8", p->element_bytes);
+        return lt_fail(LT_E_ARG, "cost: elements of %d bytes, want 2, 4 or 8", p->element_bytes);
     if (p->scheme == LT_COST_REDUCER && !p->reducer)
         return lt_fail(LT_E_ARG, "cost: a reducer without its row");
     if (p->scheme == LT_COST_REDUCER && p->reducer->check)
         LT_TRY(p->reducer->check(p->number));
     if (p->scheme == LT_COST_LOCAL_STEPS && p->every < 1)
-        return lt_fail(LT_E_ARG, "cost: a round of %d steps, less than 1", p->every);
+        return lt_fail(LT_E_ARG, "cost: rounds of %d local steps, want at least 1", p->every);
     return LT_OK;
 }
 
 static lt_status check_cores(const lt_cost_cluster *c)
 {
     if (!(c->copy >= 0 && isfinite(c->copy) && c->carry >= 0 && isfinite(c->carry)))
-        return lt_fail(LT_E_ARG, "cost: %g core seconds a byte, %g more within a node", c->copy,
+        return lt_fail(LT_E_ARG, "cost: %g core seconds per byte, %g more within a node", c->copy,
                        c->carry);
     if (!(c->wake >= 0 && isfinite(c->wake)))
-        return lt_fail(LT_E_ARG, "cost: %g core seconds a message", c->wake);
+        return lt_fail(LT_E_ARG, "cost: %g core seconds per message", c->wake);
     return c->cores >= 1 || (c->cores <= 0 && c->cores >= 0)
                ? LT_OK
-               : lt_fail(LT_E_ARG, "cost: %g cores of a rank, not 0, or 1 and more", c->cores);
+               : lt_fail(LT_E_ARG, "cost: %g cores per rank, want 0, or 1 and more", c->cores);
 }
 
 static lt_status check(const lt_cost_plan *p, const lt_cost_cluster *c, double backward)
@@ -140,11 +140,11 @@ static lt_status check(const lt_cost_plan *p, const lt_cost_cluster *c, double b
                        is_link(&c->within) ? c->between.latency : c->within.latency,
                        is_link(&c->within) ? c->between.bandwidth : c->within.bandwidth);
     if (!(c->unit >= 0 && backward >= 0 && isfinite(backward)))
-        return lt_fail(LT_E_ARG, "cost: %g s of backward, %g s a unit", backward, c->unit);
+        return lt_fail(LT_E_ARG, "cost: %g s of backward, %g s per unit", backward, c->unit);
     return check_cores(c);
 }
 
-/* Stages as they become free, and what links are used. */
+/* When each stage becomes free; first use and total seconds of each link. */
 typedef struct queue {
     double free[LT_COST_MAX_STAGES];
     double begin[2], used[2]; /* by link */
@@ -195,7 +195,7 @@ lt_status lt_cost_simulate(lt_cost_result *out, const lt_cost_plan *plan,
     for (int k = 0; k < 2; k++)
         if (q.used[k] > 0 && q.begin[k] + q.used[k] > last)
             last = q.begin[k] + q.used[k];
-    last += lt_cost_behind(plan, cluster, elements);
+    last += lt_cost_after_update(plan, cluster, elements);
     *out =
         (lt_cost_result){.step = last, .exposed = last - backward, .link = {q.used[0], q.used[1]}};
     return LT_OK;

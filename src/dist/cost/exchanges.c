@@ -1,4 +1,4 @@
-/* The library's own kinds of exchange, a row each; reducers of --compress have theirs beside them. */
+/* Cost rows of the library's communication schemes; reducers of --compress define theirs next to their code. */
 
 #include "dist/cost/parts.h"
 
@@ -32,7 +32,7 @@ static size_t scatter_stages(const lt_cost_plan *p, const lt_cost_cluster *c,
     return 1;
 }
 
-/* --- In levels --- */
+/* --- Two levels --- */
 
 static lt_cost_bytes levels(const lt_cost_plan *p, const lt_cost_cluster *c,
                             const lt_cost_bucket *b, int rank)
@@ -49,7 +49,7 @@ static size_t levels_stages(const lt_cost_plan *p, const lt_cost_cluster *c,
     return 3;
 }
 
-/* --- Local steps: in the node --- */
+/* --- Local steps: within the node --- */
 
 static lt_cost_bytes inner(const lt_cost_plan *p, const lt_cost_cluster *c, const lt_cost_bucket *b,
                            int rank)
@@ -76,7 +76,8 @@ const lt_cost_row *lt_cost_row_of(const lt_cost_plan *plan)
                                  .payload = inner,
                                  .stages = inner_stages,
                                  .kept = 2,
-                                 .by_node = true /* where a round began, and its momentum */},
+                                 .by_node =
+                                     true /* parameters at the start of the round, and momentum */},
     };
     return plan->scheme == LT_COST_REDUCER ? plan->reducer : &rows[plan->scheme];
 }

@@ -1,6 +1,5 @@
-/* Parts of exchanges: payload by closed forms, and seconds of it on links. A direct exchange is modelled, as
- * src/dist/collectives makes it: in a reduce-scatter each rank sends every other one its chunk, in an all-gather its own
- * chunk to every other one. */
+/* Closed forms of collectives: payload and its seconds on links. They are direct, as in src/dist/collectives: in a
+ * reduce-scatter each rank sends every other rank its chunk, in an all-gather its own chunk to every other rank. */
 
 #include "dist/cost/parts.h"
 
@@ -11,14 +10,14 @@ int64_t lt_cost_chunk(int64_t count, int parts, int index)
     return count / parts + (index < count % parts);
 }
 
-/* Elements of the chunks of ranks first .. first + ranks - 1. */
+/* Elements of the chunks of ranks first to first + ranks - 1. */
 static int64_t chunks(int64_t count, int parts, int first, int ranks)
 {
     const int64_t longer = count % parts - first, most = ranks;
     return count / parts * most + (longer < 0 ? 0 : longer < most ? longer : most);
 }
 
-/* Elements that rank sends to others of its node and to other nodes, over all ranks. */
+/* Elements that a rank sends to its node and to other nodes. */
 typedef struct flat_part {
     int64_t within, between;
 } flat_part;
@@ -59,7 +58,7 @@ lt_cost_bytes lt_cost_allgather(const lt_cost_cluster *c, int64_t d, int element
     return in_bytes((flat_part){0}, flat_gather(c, d, rank), element_bytes);
 }
 
-/* A reduce-scatter or an all-gather of d elements in a node; both send as much in all. */
+/* Elements that a rank sends in a reduce-scatter and an all-gather of d elements. */
 static int64_t sent_by(int64_t d, int ranks, int index)
 {
     return d - lt_cost_chunk(d, ranks, index) + (ranks - 1) * lt_cost_chunk(d, ranks, index);
@@ -80,8 +79,7 @@ static int rounds(lt_cost_round kind)
     return kind == LT_COST_REDUCE ? 2 : 1;
 }
 
-/* Seconds of an exchange between `ranks`, of which this one sends so many bytes, over a link that
- * `sharers` use alike. */
+/* Seconds of a collective over `ranks` of which each sends `bytes`, over a link that `sharers` share equally. */
 static double on_link(const lt_cost_link *link, int ranks, int sharers, double bytes,
                       lt_cost_round kind)
 {
@@ -91,7 +89,7 @@ static double on_link(const lt_cost_link *link, int ranks, int sharers, double b
            + sharers * bytes / link->bandwidth;
 }
 
-/* Messages inside the node and to others go at once: the slower link decides. */
+/* Messages within the node and to other nodes are sent at once: the slower link decides. */
 lt_cost_stage lt_cost_over_all(const lt_cost_cluster *c, lt_cost_bytes bytes, lt_cost_round kind)
 {
     const int others = c->nodes > 1 ? (c->nodes - 1) * c->per_node + 1 : 1;

@@ -1,5 +1,5 @@
-/* --plan auto: plans, says what it chose and why, and trains with it in the same process. The words of the choice are those of
- * an ordinary command line, so that config.yaml has them, and a resume repeats them without planning. */
+/* --plan auto: plans, prints the choice and its reasons, and trains with it in the same process. The choice becomes
+ * ordinary flags, so that config.yaml stores them, and a resume repeats them without planning. */
 
 #include "planner.h"
 
@@ -13,24 +13,24 @@
 
 enum { ROWS = 5 };
 
-/* Predicted and measured progress of the chosen run. */
-typedef struct planned {
-    double step_seconds; /* 0: nothing was planned */
-    double steps;        /* to the goal; NaN: not known */
-    char metric[32];     /* of the goal, as records of epochs have it: "val_loss"; "": none */
+/* Prediction and progress of the chosen run. */
+typedef struct progress {
+    double step_seconds; /* predicted; 0: nothing was progress */
+    double steps;        /* predicted, to the goal; NaN: unknown */
+    char metric[32];     /* goal, as named in records of epochs: "val_loss"; "": none */
     double goal;
-    bool lower, percent; /* as plan_goal has them */
-    double seconds;      /* of training so far */
-    lt_power_fit power;  /* of the epochs so far */
-    lt_loss_model loss;  /* Hemingway's, of the plan's runs */
-    double ranks;        /* of this run in it; 0: there is none */
-    double above,
-        epochs; /* sum of log10 of what epochs had over what it says, above its floor; epochs in it */
-} planned;
+    bool lower, percent; /* as in plan_goal */
+    double seconds;      /* training time so far */
+    lt_power_fit power;  /* through the epochs so far */
+    lt_loss_model loss;  /* Hemingway's model of the plan's runs, valid if */
+    double ranks;        /* this run's ranks are not 0 */
+    double above;        /* sum over epochs of log10(measured / predicted), both above the floor */
+    double epochs;       /* in that sum */
+} progress;
 
-/* --- A run that goes on --- */
+/* --- Resuming --- */
 
-/* config.yaml of the run that --resume goes on with; "": there is none. */
+/* config.yaml of the run that --resume continues; "": none. */
 static void find_config(const lt_trainer *t, char *path, size_t size)
 {
     const output_options *o = &t->args.output;
@@ -39,8 +39,8 @@ static void find_config(const lt_trainer *t, char *path, size_t size)
         *path = 0;
 }
 
-/* What the run that goes on has of the flags that were varied. */
-static lt_status repeat_words(const plan *p, const char *config, plan_words *out)
+/* Adds the training flags, and those of --vary as the run has them. */
+static lt_status repeat_flags(const plan *p, const char *config, plan_argv *out)
 {
     lt_trainer then = {0};
     char value[PLAN_TEXT];
@@ -49,69 +49,67 @@ static lt_status repeat_words(const plan *p, const char *config, plan_words *out
         st = lt_trainer_open_options(&then, NULL);
     if (!st)
         st = lt_options_load(then.options, config);
-    for (int i = 0; i < p->words.count && !st; i++)
-        st = lt_plan_add_word(out, "%s", p->words.word[i]);
+    for (int i = 0; i < p->argv.count && !st; i++)
+        st = lt_plan_argv_add(out, "%s", p->argv.word[i]);
     for (int i = 0; i < p->request.axes && !st; i++) {
         const char *flag = p->request.axis[i].flag;
         if (lt_options_applies(then.options, flag))
-            st = lt_plan_add_flag(out, then.options, flag,
-                                  lt_options_text(then.options, flag, value, sizeof value));
+            st = lt_plan_argv_add_flag(out, then.options, flag,
+                                       lt_options_text(then.options, flag, value, sizeof value));
     }
     lt_trainer_close(&then);
     return st;
 }
 
-static lt_status go_on(plan *p, int argc, char *const *argv, const char *config, plan_words *out)
+static lt_status resume(plan *p, int argc, char *const *argv, const char *config, plan_argv *out)
 {
     lt_trainer *t = p->trainer;
     LT_TRY(lt_plan_request(&p->request, &p->options, t));
-    LT_TRY(lt_plan_training_words(&p->words, argc, argv, &p->request, t->options));
-    fprintf(stderr, "%s: --plan auto: as %s has it\n", p->family->program, config);
-    return repeat_words(p, config, out);
+    LT_TRY(lt_plan_training_argv(&p->argv, argc, argv, &p->request, t->options));
+    fprintf(stderr, "%s: --plan auto: continues with the flags of %s\n", p->family->program,
+            config);
+    return repeat_flags(p, config, out);
 }
 
-/* --- A new one --- */
+/* --- A new run --- */
 
-/* Several ranks plan each by itself, so that all must read the same. */
+/* Each rank plans independently, so that all must read the same profile. */
 static lt_status check_launched(const plan *p)
 {
     const char *profile = p->options.step_profile;
     if (!strcmp(lt_comm_launched_kind(), "self"))
         return LT_OK;
     if (p->options.pilots == PILOTS_AUTO || !profile || access(profile, F_OK))
-        return lt_fail(
-            LT_E_ARG,
-            "--plan auto: of several ranks each plans by itself: they need a --step-profile that is there, "
-            "and no --pilots");
+        return lt_fail(LT_E_ARG, "--plan auto: each rank plans independently: several ranks need "
+                                 "an existing --step-profile and no --pilots");
     return LT_OK;
 }
 
-/* Something must have been measured, or be measured now. */
-static lt_status check_known(const plan *p)
+/* Errors: LT_E_ARG: neither runs nor pilots. */
+static lt_status check_measured(const plan *p)
 {
     const size_t runs = p->options.from.count + lt_options_rest_count(p->trainer->options);
     if (p->options.pilots == PILOTS_AUTO || runs)
         return LT_OK;
-    return lt_fail(
-        LT_E_ARG, "--plan auto: not enough measurements: 0 runs of --from, and it takes 1 or more; "
-                  "--pilots auto makes them");
+    return lt_fail(LT_E_ARG, "--plan auto: no measurements: add runs by --from, or --pilots auto");
 }
 
-/* Errors: LT_E_ARG (its ranks are not those that run now). */
+/* Errors: LT_E_ARG: the best candidate has other ranks than this run. */
 static lt_status check_ranks(const plan *p)
 {
     int rank, ranks;
-    const int wanted = p->table.item[0].setting.setup.ranks;
+    const int wanted = p->table.item[0].config.setup.ranks;
     lt_comm_launched_local(&rank, &ranks);
     const int64_t now = ranks * (p->options.nodes ? p->options.nodes : 1);
     if (wanted == now || (!strcmp(lt_comm_launched_kind(), "self") && wanted == 1))
         return LT_OK;
     return lt_fail(LT_E_ARG,
-                   "--plan auto: the best has %d ranks, and %d run: the command above starts it",
+                   "--plan auto: the best candidate has %d ranks, this run has %d: start it by the "
+                   "command above",
                    wanted, ranks);
 }
 
-static void tell(plan *p)
+static void print_plan(plan *p)
 {
     int rank, ranks;
     lt_comm_launched_local(&rank, &ranks);
@@ -122,38 +120,38 @@ static void tell(plan *p)
     fflush(stdout);
 }
 
-static void expect(const plan *p, planned *out)
+static void expect(const plan *p, progress *out)
 {
     const plan_candidate *best = &p->table.item[0];
     const plan_goal *g = &p->request.goal;
-    *out = (planned){.step_seconds = best->step.value,
-                     .steps = best->steps.value,
-                     .goal = g->value,
-                     .lower = g->lower,
-                     .percent = g->percent};
-    const lt_loss_model *loss = lt_plan_find_loss(&p->runs, &best->setting);
+    *out = (progress){.step_seconds = best->step.value,
+                      .steps = best->steps.value,
+                      .goal = g->value,
+                      .lower = g->lower,
+                      .percent = g->percent};
+    const lt_loss_model *loss = lt_plan_find_loss(&p->runs, &best->config);
     if (loss) {
         out->loss = *loss;
-        out->ranks = best->setting.setup.ranks;
+        out->ranks = best->config.setup.ranks;
     }
     if (*g->metric)
         snprintf(out->metric, sizeof out->metric, "%s%.24s",
                  strcmp(g->metric, "train_loss") ? "val_" : "", g->metric);
 }
 
-static lt_status choose(plan *p, int argc, char *const *argv, plan_words *out, planned *expected)
+static lt_status choose(plan *p, int argc, char *const *argv, plan_argv *out, progress *expected)
 {
     LT_TRY(check_launched(p));
-    LT_TRY(check_known(p));
+    LT_TRY(check_measured(p));
     LT_TRY(lt_plan_work(p, argc, argv));
-    tell(p);
-    p->trainer->at_work = false; /* what follows is of the command line */
+    print_plan(p);
+    p->trainer->at_work = false; /* errors from here on are those of the command line */
     LT_TRY(check_ranks(p));
     expect(p, expected);
-    return lt_plan_candidate_words(p, p->table.item[0].choice, out);
+    return lt_plan_candidate_argv(p, p->table.item[0].choice, out);
 }
 
-static lt_status run(plan *p, int argc, char *const *argv, plan_words *out, planned *expected)
+static lt_status run(plan *p, int argc, char *const *argv, plan_argv *out, progress *expected)
 {
     char config[PLAN_TEXT];
     const lt_program text = {.name = p->family->program,
@@ -163,27 +161,27 @@ static lt_status run(plan *p, int argc, char *const *argv, plan_words *out, plan
     LT_TRY(lt_plan_parse(p, &text, argc, argv));
     if (lt_options_asked(p->trainer->options) != LT_OPTIONS_RUN)
         return lt_options_answer(p->trainer->options, stdout);
-    LT_TRY(lt_plan_add_word(out, "%s", argv[0]));
+    LT_TRY(lt_plan_argv_add(out, "%s", argv[0]));
     find_config(p->trainer, config, sizeof config);
-    return *config ? go_on(p, argc, argv, config, out) : choose(p, argc, argv, out, expected);
+    return *config ? resume(p, argc, argv, config, out) : choose(p, argc, argv, out, expected);
 }
 
 /* --- While it runs --- */
 
-/* One more epoch, its metric as something that falls to 0. */
-static void add_epoch(planned *p, double step, double loss)
+/* Adds an epoch; loss: its metric, as a value that falls to 0. */
+static void add_epoch(progress *p, double step, double loss)
 {
     lt_plan_power_add(&p->power, step, loss);
-    const double said = p->ranks > 0 ? lt_loss_predict(&p->loss, p->ranks, step) : 0;
+    const double predicted = p->ranks > 0 ? lt_loss_predict(&p->loss, p->ranks, step) : 0;
     if (!(p->ranks > 0) || !(loss > p->loss.floor))
         return;
-    p->above += log10((loss - p->loss.floor) / (said - p->loss.floor));
+    p->above += log10((loss - p->loss.floor) / (predicted - p->loss.floor));
     p->epochs++;
 }
 
-/* To the goal by Hemingway's model of the plan's runs, moved onto the epochs so far: its level is theirs; without one by their
- * own power of the step. NaN: neither says it. */
-static double own_steps(const planned *p)
+/* Steps to the goal by Hemingway's model of the plan's runs, shifted to the mean level of the epochs so far; without a
+ * model by a power law through the epochs. NaN: unknown. */
+static double own_steps(const progress *p)
 {
     const double goal = p->lower ? p->goal : 100 - p->goal, by = pow(10, p->above / p->epochs);
     double steps;
@@ -193,8 +191,8 @@ static double own_steps(const planned *p)
     return lt_plan_power_steps(&p->power, goal);
 }
 
-/* Steps that the goal takes, by the epochs so far where they say it, else by the plan; the run's at most. */
-static double refine_steps(planned *p, const lt_trainer *t, const lt_metric *metric, size_t count)
+/* Steps to the goal, by the epochs so far if possible, else as planned; at most the length of the run. */
+static double refine_steps(progress *p, const lt_trainer *t, const lt_metric *metric, size_t count)
 {
     const bool falls = p->lower || p->percent;
     for (size_t i = 0; i < count && *p->metric && falls; i++)
@@ -206,10 +204,10 @@ static double refine_steps(planned *p, const lt_trainer *t, const lt_metric *met
     return isfinite(steps) && steps < (double)t->total_steps ? steps : (double)t->total_steps;
 }
 
-/* After an epoch: its seconds and the remaining ones, predicted from measurements, go to metrics.jsonl as an event "plan". */
+/* After-epoch hook: writes an event "plan" with the seconds so far and the predicted rest to metrics.jsonl. */
 static lt_status refit(void *context, lt_trainer *t, const lt_metric *metric, size_t count)
 {
-    planned *p = context;
+    progress *p = context;
     const double now = (double)t->state.now.step;
     p->seconds += t->state.now.epoch_seconds;
     const double steps = refine_steps(p, t, metric, count), step = p->seconds / now;
@@ -228,23 +226,23 @@ static int plan_then_train(int argc, char **argv, const lt_model_family *family,
 {
     lt_trainer t = {0};
     plan p = {.family = family, .program = program, .trainer = &t, .path = argv[0]};
-    plan_words words = {0};
-    planned expected = {0};
+    plan_argv chosen = {0};
+    progress expected = {0};
     const lt_trainer_hook hook = {refit, &expected};
-    const lt_status st = run(&p, argc, argv, &words, &expected);
+    const lt_status st = run(&p, argc, argv, &chosen, &expected);
     const bool is_usage = st == LT_E_ARG && !t.at_work;
     int code = st ? (is_usage ? EXIT_USAGE : EXIT_ERROR) : EXIT_DONE;
     if (st)
         fprintf(stderr, "%s: %s\n", family->program, lt_error_message());
     lt_plan_close(&p);
-    if (!st && words.count) /* none: --help */
-        code = lt_trainer_train_by(words.count, words.word, family, program,
+    if (!st && chosen.count) /* 0: --help */
+        code = lt_trainer_train_by(chosen.count, chosen.word, family, program,
                                    expected.step_seconds > 0 ? &hook : NULL);
-    lt_plan_free_words(&words);
+    lt_plan_argv_free(&chosen);
     return code;
 }
 
-/* --- What training knows of it --- */
+/* --- The command of the trainer --- */
 
 static bool is_command(int argc, char *const *argv)
 {
@@ -273,7 +271,7 @@ static bool is_asked(int argc, char *const *argv)
 
 /* clang-format off */
 static const lt_option option = {
-    "Plan", .name = "plan", .type = LT_OPTION_CHOICE, .choices = "off|auto", .once = true, .help = "auto: choose the set-up first, by --goal, --ranks, --vary, --pilots and the other flags of the command plan, then train with it"
+    "Plan", .name = "plan", .type = LT_OPTION_CHOICE, .choices = "off|auto", .once = true, .help = "auto: plan first, by --goal, --ranks, --vary, --pilots and other flags of the command plan, then train with the best candidate"
 };
 /* clang-format on */
 

@@ -1,4 +1,5 @@
-/* Candidates: every choice of --vary on every number of ranks; what each costs; which fall, and why; the order. */
+/* Candidates: every combination of --vary on every number of ranks, their predicted cost, rejections with reasons, the
+ * ranking. */
 
 #include "planner.h"
 
@@ -13,10 +14,10 @@
 enum { MOST_CANDIDATES = 20000 };
 static const double hour = 3600, gib = 0x1p30;
 
-/* --- One candidate --- */
+/* --- Cost by the system model --- */
 
-static void drop(plan_candidate *c, const char *format, ...) LT_PRINTF(2, 3);
-static void drop(plan_candidate *c, const char *format, ...)
+static void reject(plan_candidate *c, const char *format, ...) LT_PRINTF(2, 3);
+static void reject(plan_candidate *c, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -36,47 +37,50 @@ static lt_cost_cluster cluster_of(const plan *p, const lt_plan_setup *u)
     return cluster;
 }
 
-/* By the system model. Errors: LT_E_ARG (nothing is known of its optimizer; those of lt_plan_predict()). */
-static lt_status cost_of(const plan *p, const plan_setting *s, lt_plan_cost *out)
+/* Errors: LT_E_ARG (its optimizer was not measured; those of lt_plan_predict()). */
+static lt_status cost_of(const plan *p, const plan_config *config, lt_plan_cost *out)
 {
-    const plan_optimizer *o = lt_plan_find_optimizer(&p->profile, s);
+    const plan_optimizer *o = lt_plan_find_optimizer(&p->profile, config);
     if (!o)
         return lt_fail(LT_E_ARG,
-                       "the profile has no optimizer %s of blocks of %lld%s%s, and Ernest's model "
-                       "wants runs on %d numbers of ranks: there are %d",
-                       s->setup.optim, (long long)s->block, *s->state ? ", " : "", s->state,
-                       LT_TIME_TERMS, lt_plan_count_ranks(&p->runs, s, lt_plan_is_timed));
+                       "the profile has no optimizer %s of block size %lld%s%s, and Ernest's model "
+                       "needs runs on %d different numbers of ranks, found %d",
+                       config->setup.optim, (long long)config->setup.block,
+                       *config->state ? ", " : "", config->state, LT_TIME_TERMS,
+                       lt_plan_count_ranks(&p->runs, config, lt_plan_is_timed));
     const lt_plan_profile profile = lt_plan_profile_of(&p->profile, o);
     lt_plan_machine machine = p->request.machine;
-    machine.cluster = cluster_of(p, &s->setup);
+    machine.cluster = cluster_of(p, &config->setup);
     if (p->options.one_machine)
         machine.slots /= machine.cluster.nodes;
-    return lt_plan_predict(out, &profile, &machine, &s->setup);
+    return lt_plan_predict(out, &profile, &machine, &config->setup);
 }
 
-/* Of an optimizer that the profile does not have, what Ernest's model says of runs with it. Memory is not known then; nor what
- * samples an update loses to a deadline. */
-static bool predict_by_runs(const plan *p, const plan_setting *s, lt_plan_cost *out)
+/* Predicts a step by Ernest's model of runs, if the profile lacks the optimizer. Memory is unknown then, and so are the
+ * samples that an update loses to a deadline. */
+static bool predict_by_runs(const plan *p, const plan_config *config, lt_plan_cost *out)
 {
-    if (lt_plan_find_optimizer(&p->profile, s) || s->setup.deadline > 0)
+    if (lt_plan_find_optimizer(&p->profile, config) || config->setup.deadline > 0)
         return false;
-    const double seconds = lt_plan_ernest(&p->runs, s);
+    const double seconds = lt_plan_ernest(&p->runs, config);
     if (!isfinite(seconds))
         return false;
     *out = (lt_plan_cost){
-        .seconds = seconds, .samples = (double)s->batch, .memory = (double)NAN, .fits = true};
+        .seconds = seconds, .samples = (double)config->batch, .memory = (double)NAN, .fits = true};
     return true;
 }
+
+/* --- Verdicts --- */
 
 static bool has_verdict(const lt_plan_setup *u)
 {
     return u->exchange.scheme == LT_COST_REDUCER && u->exchange.reducer->verdict;
 }
 
-/* Whether what divides the model or leaves out gradients moves less. */
+/* Compares the bytes of tensor parallelism or compression with those of plain data parallelism. */
 static lt_status ask_verdict(const plan *p, plan_candidate *c)
 {
-    const lt_plan_setup *u = &c->setting.setup;
+    const lt_plan_setup *u = &c->config.setup;
     const lt_plan_profile *f = &p->profile.base;
     const lt_cost_cluster cluster = cluster_of(p, u);
     int64_t elements = 0;
@@ -91,92 +95,86 @@ static lt_status ask_verdict(const plan *p, plan_candidate *c)
     return LT_OK;
 }
 
-/* The set-up without what divides the model or leaves out gradients, of as many samples on as many ranks, means as --allreduce
- * auto makes them. false: samples of a copy are no multiple of its ranks, or top-k has nothing to leave out within a node. */
-static bool find_plain(const plan_setting *s, plan_setting *plain)
+/* Makes the config without tensor parallelism or compression, with the same global batch and ranks, and --allreduce
+ * auto. false: a replica's batch is no multiple of its ranks, or the run has one node, which compresses nothing. */
+static bool find_plain(const plan_config *config, plan_config *plain)
 {
-    *plain = *s;
+    *plain = *config;
     lt_plan_setup *u = &plain->setup;
     lt_cost_scheme *scheme = &u->exchange.scheme;
-    const int copies = u->mesh.data, ranks = copies ? u->ranks / copies : 1;
+    const int replicas = u->mesh.data, ranks = replicas ? u->ranks / replicas : 1;
     const bool has_nodes = u->ranks > u->ranks_per_node;
     if (*scheme == LT_COST_FLAT || has_verdict(u))
         *scheme = has_nodes && u->ranks_per_node > 1 && !u->backup_workers ? LT_COST_TWO_LEVEL
                                                                            : LT_COST_FLAT;
-    if (!copies)
+    if (!replicas)
         return has_nodes;
     u->batch_size /= ranks;
     u->mesh = (lt_mesh_config){0};
-    return s->setup.batch_size % ranks == 0;
+    return config->setup.batch_size % ranks == 0;
 }
 
-/* What moves more than what it replaces falls where that fits into memory and is no slower: tensor parallelism within a node
- * may move more over better links. ADR 0042. A step that was measured speaks for itself. */
-static void refuse(const plan *p, plan_candidate *c)
+/* Rejects a candidate that moves more bytes than its plain counterpart, if that fits into memory and is no slower:
+ * tensor parallelism within a node may move more over better links. A measured step overrules the verdict. ADR 0042. */
+static void apply_verdict(const plan *p, plan_candidate *c)
 {
     const double rounding = 1e-9;
-    plan_setting plain;
+    plan_config plain;
     lt_plan_cost cost;
-    if (!*c->verdict.why || c->verdict.pays || c->step.trust == PLAN_MEASURED
-        || !find_plain(&c->setting, &plain) || cost_of(p, &plain, &cost) || !cost.fits
+    if (!*c->verdict.why || c->verdict.pays || c->step.basis == PLAN_MEASURED
+        || !find_plain(&c->config, &plain) || cost_of(p, &plain, &cost) || !cost.fits
         || cost.seconds > c->cost.seconds * (1 + rounding))
         return;
-    drop(c, "%s; what it replaces is predicted to take %.3g s a step, this %.3g s", c->verdict.why,
-         cost.seconds, c->cost.seconds);
+    reject(c, "%s; without it a step is predicted to take %.3g s, with it %.3g s", c->verdict.why,
+           cost.seconds, c->cost.seconds);
 }
 
-/* Steps of a run that only its flags end. */
-static plan_estimate steps_of_flags(const plan_setting *s)
-{
-    plan_estimate e = {
-        .value = lt_plan_flag_steps(s), .trust = PLAN_MEASURED, .beyond = 1, .error = (double)NAN};
-    snprintf(e.why, sizeof e.why, "as the flags say");
-    return e;
-}
+/* --- Estimates --- */
 
-/* Steps to the goal's metric. With pilots, what those of courses say, else what the flags give the goal. */
-static plan_estimate steps_to_goal(const plan *p, const plan_setting *s)
+/* By runs; for lossy configs by their pilots, else by pilots of classes, or, with --pilots but without them, by the
+ * flags. */
+static plan_estimate steps_to_goal(const plan *p, const plan_config *config)
 {
     const plan_table *t = &p->table;
-    plan_estimate of_batch, e = lt_plan_steps(&p->runs, &p->request.goal, s);
-    if (e.trust == PLAN_UNKNOWN && !s->is_exact)
-        (void)lt_plan_steps_of_arm(p, s, &e);
-    else if (e.trust == PLAN_UNKNOWN && p->pilots.has_courses)
-        (void)lt_plan_steps_of_course(p, s, &e);
-    else if (e.trust == PLAN_UNKNOWN && p->request.pilot_share > 0
-             && lt_plan_steps_of_batch(&of_batch, &p->runs, s, t->least_steps, t->least_batch)) {
-        e = of_batch;
-        snprintf(e.why, sizeof e.why, "as the flags say, of batch %g%.100s", t->least_batch,
-                 of_batch.why);
-    }
+    plan_estimate of_batch, e = lt_plan_steps(&p->runs, &p->request.goal, config);
+    if (e.basis != PLAN_UNKNOWN)
+        return e;
+    if (!config->is_lossless)
+        (void)lt_plan_lossy_steps(p, config, &e);
+    else if (p->pilots.has_classes)
+        (void)lt_plan_class_steps(p, config, &e);
+    else if (p->request.pilot_share > 0
+             && lt_plan_steps_of_batch(&of_batch, &p->runs, config, t->least_steps, t->least_batch))
+        e = lt_plan_estimate(of_batch.value, of_batch.basis, "as the flags say, of batch %g%.100s",
+                             t->least_batch, of_batch.why);
     return e;
 }
 
-/* Of Ernest's model by the runs that there are now, where that is all that is known. */
 static plan_estimate step_of(const plan *p, plan_candidate *c)
 {
-    const plan_setting *s = &c->setting;
     if (c->is_by_runs)
-        (void)predict_by_runs(p, s, &c->cost);
+        (void)predict_by_runs(p, &c->config, &c->cost);
     plan_estimate e = lt_plan_seconds(
-        &p->runs, s, (plan_modelled){c->cost.seconds, c->cost.exposed, c->cost.load});
-    if (c->is_by_runs && e.trust != PLAN_MEASURED)
+        &p->runs, &c->config, (plan_modelled){c->cost.seconds, c->cost.exposed, c->cost.load});
+    if (c->is_by_runs && e.basis != PLAN_MEASURED)
         snprintf(e.why, sizeof e.why,
-                 "Ernest's model of runs alone, as the profile does not have %s", s->setup.optim);
+                 "Ernest's model of runs alone, as the profile does not have %s",
+                 c->config.setup.optim);
     return e;
 }
 
 static void estimate(const plan *p, plan_candidate *c)
 {
-    const plan_goal *g = &p->request.goal;
-    const plan_setting *s = &c->setting;
+    const plan_config *config = &c->config;
     c->step = step_of(p, c);
-    c->ernest = lt_plan_ernest(&p->runs, s);
-    c->steps = *g->metric ? steps_to_goal(p, s) : steps_of_flags(s);
-    c->epoch = c->step.value * (double)s->epoch_steps;
+    c->ernest = lt_plan_ernest(&p->runs, config);
+    c->steps = *p->request.goal.metric ? steps_to_goal(p, config)
+                                       : lt_plan_estimate(lt_plan_flag_steps(config), PLAN_MEASURED,
+                                                          "as the flags say");
+    c->epoch = c->step.value * (double)config->epoch_steps;
     c->seconds = c->step.value * c->steps.value;
-    c->price =
-        p->options.price > 0 ? p->options.price * s->setup.ranks * c->seconds / hour : (double)NAN;
+    c->price = p->options.price > 0 ? p->options.price * config->setup.ranks * c->seconds / hour
+                                    : (double)NAN;
 }
 
 static void check_candidate(const plan *p, plan_candidate *c)
@@ -186,77 +184,66 @@ static void check_candidate(const plan *p, plan_candidate *c)
         fmax(p->pilots.racing ? 1 : c->step.beyond, c->steps.beyond);
     *c->why = 0;
     if (!c->cost.fits)
-        drop(c, "a rank needs %.3g GiB, and has %.3g", c->cost.memory / gib,
-             p->request.machine.memory / gib);
+        reject(c, "a rank needs %.3g GiB, and has %.3g", c->cost.memory / gib,
+               p->request.machine.memory / gib);
     else if (beyond > PLAN_BEYOND && !p->options.extrapolate)
-        drop(c, "%.3g times what runs measured, more than %d: --extrapolate takes it all the same",
-             beyond, PLAN_BEYOND);
+        reject(c, "%.3g times beyond what runs measured, more than %d: --extrapolate accepts it",
+               beyond, PLAN_BEYOND);
     else if (p->runs.most && p->pilots.count && !p->pilots.racing && !p->options.extrapolate
-             && c->setting.setup.ranks > PLAN_BEYOND * p->runs.most)
-        drop(c, "more than twice the %d ranks that runs and pilots had: --extrapolate takes it",
-             p->runs.most);
+             && c->config.setup.ranks > PLAN_BEYOND * p->runs.most)
+        reject(c, "more than twice the %d ranks of runs and pilots: --extrapolate accepts it",
+               p->runs.most);
     else if (g->deadline > 0 && c->seconds > g->deadline)
-        drop(c, "takes %.3g h, and the deadline is %.3g h", c->seconds / hour, g->deadline / hour);
+        reject(c, "takes %.3g h, and the deadline is %.3g h", c->seconds / hour,
+               g->deadline / hour);
     else
-        refuse(p, c);
+        apply_verdict(p, c);
 }
 
-static lt_status check_batch(const plan *p, const plan_setting *s)
+/* --- Enumeration --- */
+
+static lt_status check_batch(const plan *p, const plan_config *config)
 {
     const int64_t wanted = p->options.global_batch;
-    if (!wanted || s->batch == wanted)
+    if (!wanted || config->batch == wanted)
         return LT_OK;
-    return lt_fail(LT_E_ARG, "--global-batch %lld: its ranks have %lld together", (long long)wanted,
-                   (long long)s->batch);
+    return lt_fail(LT_E_ARG, "--global-batch %lld: the ranks have %lld together", (long long)wanted,
+                   (long long)config->batch);
 }
 
-/* Training drops what is no whole update, and refuses data that are less than one. */
-static lt_status count_epoch(const plan *p, plan_setting *s, const lt_trainer *t)
+/* As training counts: incomplete updates are dropped, and less data than one update is an error. */
+static lt_status count_epoch(const plan *p, plan_config *config, const lt_trainer *t)
 {
-    const int copies = s->setup.mesh.data ? s->setup.mesh.data : s->setup.ranks;
+    const lt_plan_setup *u = &config->setup;
     int64_t batches;
-    LT_TRY(lt_trainer_count_batches(&batches, t, (int64_t)p->profile.samples, copies));
-    s->epoch_steps = batches / s->setup.grad_accum;
+    LT_TRY(lt_trainer_count_batches(&batches, t, (int64_t)p->profile.samples,
+                                    u->mesh.data ? u->mesh.data : u->ranks));
+    config->epoch_steps = batches / u->grad_accum;
     return LT_OK;
 }
 
-/* What fails here falls, with the reason. */
+static lt_status predict(const plan *p, plan_candidate *c, lt_trainer *t, int ranks)
+{
+    LT_TRY(lt_plan_open_trainer(p, c->choice, t));
+    LT_TRY(lt_plan_read_config(&c->config, t, ranks, p->request.per_node));
+    LT_TRY(lt_plan_check_ranks(&c->config, t));
+    LT_TRY(count_epoch(p, &c->config, t));
+    LT_TRY(check_batch(p, &c->config));
+    c->is_by_runs = predict_by_runs(p, &c->config, &c->cost);
+    if (!c->is_by_runs)
+        LT_TRY(cost_of(p, &c->config, &c->cost));
+    return ask_verdict(p, c);
+}
+
+/* Predicts a candidate's cost; an error rejects it. */
 static void fill(const plan *p, plan_candidate *c, int ranks)
 {
     lt_trainer t = {0};
-    lt_status st = lt_plan_start(p, c->choice, &t);
-    if (!st)
-        st = lt_plan_setting(&c->setting, &t, ranks, p->request.per_node);
-    if (!st)
-        st = lt_plan_check_ranks(&c->setting, &t);
-    if (!st)
-        st = count_epoch(p, &c->setting, &t);
-    c->setting.setup.ranks = ranks;
-    if (!st)
-        st = check_batch(p, &c->setting);
-    if (!st) {
-        c->is_by_runs = predict_by_runs(p, &c->setting, &c->cost);
-        st = c->is_by_runs ? LT_OK : cost_of(p, &c->setting, &c->cost);
-    }
-    if (!st)
-        st = ask_verdict(p, c);
-    if (st)
-        drop(c, "%s", lt_error_message());
+    c->is_possible = !predict(p, c, &t, ranks);
+    c->config.setup.ranks = ranks;
+    if (!c->is_possible)
+        reject(c, "%s", lt_error_message());
     lt_trainer_close(&t);
-    c->is_possible = !st;
-}
-
-/* --- All of them --- */
-
-static void model_runs(plan *p)
-{
-    lt_plan_cost cost;
-    for (size_t i = 0; i < p->runs.count; i++) {
-        plan_run *run = &p->runs.run[i];
-        const bool is_known = !cost_of(p, &run->setting, &cost) && cost.seconds > 0;
-        run->modelled = is_known ? (plan_modelled){cost.seconds, cost.exposed, cost.load}
-                                 : (plan_modelled){run->seconds, 0, 0};
-    }
 }
 
 bool lt_plan_advance(const plan_request *r, int *choice)
@@ -271,14 +258,14 @@ bool lt_plan_advance(const plan_request *r, int *choice)
 
 static bool is_same(const plan_candidate *a, const plan_candidate *b)
 {
-    const lt_plan_setup *x = &a->setting.setup, *y = &b->setting.setup;
+    const lt_plan_setup *x = &a->config.setup, *y = &b->config.setup;
     return x->ranks == y->ranks && x->batch_size == y->batch_size && x->grad_accum == y->grad_accum
-           && !strcmp(a->setting.label, b->setting.label)
-           && a->setting.converge == b->setting.converge;
+           && !strcmp(a->config.label, b->config.label)
+           && a->config.convergence == b->config.convergence;
 }
 
-/* Two choices of flags may be one setting: allreduce=auto is two-level on several machines. */
-static bool is_there(const plan_table *t, const plan_candidate *c)
+/* Two choices of flags may give one config: --allreduce auto is two-level on several machines. */
+static bool is_duplicate(const plan_table *t, const plan_candidate *c)
 {
     for (size_t i = 0; i < t->count && !*c->why; i++)
         if (is_same(&t->item[i], c) && !*t->item[i].why)
@@ -294,7 +281,7 @@ static lt_status enumerate(plan *p)
     for (int i = 0; i < r->axes; i++)
         count *= r->axis[i].values;
     if (count > MOST_CANDIDATES)
-        return lt_fail(LT_E_ARG, "--vary: %.0f candidates, at most %d are looked at", count,
+        return lt_fail(LT_E_ARG, "--vary: %.0f candidates, at most %d are possible", count,
                        MOST_CANDIDATES);
     t->item = calloc((size_t)count + 1, sizeof *t->item);
     if (!t->item)
@@ -306,20 +293,22 @@ static lt_status enumerate(plan *p)
             *c = (plan_candidate){0};
             memcpy(c->choice, choice, sizeof choice);
             fill(p, c, r->ranks[k]);
-            t->count += !is_there(t, c);
+            t->count += !is_duplicate(t, c);
         } while (lt_plan_advance(r, choice));
     }
     return LT_OK;
 }
 
-/* --- The order --- */
+/* --- Ranking --- */
 
-double lt_plan_key(const plan *p, const plan_candidate *c)
+double lt_plan_objective(const plan *p, const plan_candidate *c)
 {
     const double seconds = isfinite(c->seconds) ? c->seconds : c->epoch;
-    return p->request.goal.deadline > 0 ? seconds * c->setting.setup.ranks : seconds;
+    return p->request.goal.deadline > 0 ? seconds * c->config.setup.ranks : seconds;
 }
 
+/* Accepted ones first, then known seconds; of unknown ones the lossless, as epochs of lossy candidates are worth
+ * less. */
 static int compare(const void *x, const void *y, void *p)
 {
     const plan_candidate *a = x, *b = y;
@@ -327,31 +316,30 @@ static int compare(const void *x, const void *y, void *p)
         return *a->why ? 1 : -1;
     if (isfinite(a->seconds) != isfinite(b->seconds))
         return isfinite(a->seconds) ? -1 : 1;
-    if (!isfinite(a->seconds) && a->setting.is_exact != b->setting.is_exact)
-        return a->setting.is_exact ? -1
-                                   : 1; /* an epoch that loses something is not worth as much */
-    const double first = lt_plan_key(p, a), second = lt_plan_key(p, b);
+    if (!isfinite(a->seconds) && a->config.is_lossless != b->config.is_lossless)
+        return a->config.is_lossless ? -1 : 1;
+    const double first = lt_plan_objective(p, a), second = lt_plan_objective(p, b);
     if (first > second || first < second)
         return first > second ? 1 : -1;
-    return a->setting.setup.ranks - b->setting.setup.ranks;
+    return a->config.setup.ranks - b->config.setup.ranks;
 }
 
 int lt_plan_reason(const plan_table *t, size_t i, char *text, size_t size)
 {
-    const plan_setting *s = &t->item[i].setting;
+    const plan_config *config = &t->item[i].config;
     char batch[PLAN_NAME] = "";
     int times = 0;
     for (size_t k = t->kept; k < t->count; k++)
         if (!strcmp(t->item[k].why, t->item[i].why) && times++ == 0 && k != i)
             return 0;
-    if (s->batch)
-        snprintf(batch, sizeof batch, ", batch %lld", (long long)s->batch);
-    return snprintf(text, size, "%d: %d ranks%s%s%s%s: %s", times, s->setup.ranks, batch,
-                    *s->label ? ", " : "", s->label, times > 1 ? " and others" : "",
+    if (config->batch)
+        snprintf(batch, sizeof batch, ", batch %lld", (long long)config->batch);
+    return snprintf(text, size, "%d: %d ranks%s%s%s%s: %s", times, config->setup.ranks, batch,
+                    *config->label ? ", " : "", config->label, times > 1 ? " and others" : "",
                     t->item[i].why);
 }
 
-/* Each reason once, with how often it was given; those that a message does not hold are counted. */
+/* Names each reason once, with its count; reasons that do not fit into the message are counted. */
 static lt_status none_left(const plan_table *t)
 {
     enum { MOST = 900 }; /* bytes; a message has 1,024 */
@@ -371,44 +359,53 @@ static lt_status none_left(const plan_table *t)
                    more ? reason : "");
 }
 
-/* What rests on runs says so only near them. */
+/* Without pilots, runs limit the ranks. */
 static lt_status check_range(const plan *p)
 {
-    const plan_request *r = &p->request;
-    const int most = r->ranks[r->rank_counts - 1];
+    const int most = p->request.ranks[p->request.rank_counts - 1];
     if (!p->runs.count || p->options.extrapolate || p->request.pilot_share > 0
-        || most <= 2 * p->runs.most)
+        || most <= PLAN_BEYOND * p->runs.most)
         return LT_OK;
-    return lt_fail(
-        LT_E_ARG,
-        "--ranks %d: more than twice the %d ranks that runs of --from had; --extrapolate "
-        "takes them, and says so",
-        most, p->runs.most);
+    return lt_fail(LT_E_ARG,
+                   "--ranks %d: more than twice the %d ranks of the runs of --from: --extrapolate "
+                   "accepts it",
+                   most, p->runs.most);
 }
 
 static lt_status check_goal(const plan *p)
 {
-    const plan_goal *g = &p->request.goal;
     const training_options *o = &p->trainer->args.training;
-    if (*g->metric || o->epochs > 0 || o->max_steps > 0)
+    if (*p->request.goal.metric || o->epochs > 0 || o->max_steps > 0)
         return LT_OK;
-    return lt_fail(LT_E_ARG, "--goal deadline: of what? a metric, --epochs or --max-steps says it");
+    return lt_fail(LT_E_ARG,
+                   "--goal deadline: the length of the run is unknown: add a metric, --epochs or "
+                   "--max-steps");
 }
 
-/* By the runs that there are now. */
+static void model_runs(plan *p)
+{
+    lt_plan_cost cost;
+    for (size_t i = 0; i < p->runs.count; i++) {
+        plan_run *run = &p->runs.run[i];
+        const bool is_known = !cost_of(p, &run->config, &cost) && cost.seconds > 0;
+        run->modelled = is_known ? (plan_modelled){cost.seconds, cost.exposed, cost.load}
+                                 : (plan_modelled){run->seconds, 0, 0};
+    }
+}
+
 static void estimate_all(plan *p)
 {
     plan_table *t = &p->table;
     model_runs(p);
     t->least_batch = HUGE_VAL;
     for (size_t i = 0; i < t->count; i++)
-        if (t->item[i].is_possible && (double)t->item[i].setting.batch < t->least_batch) {
-            t->least_batch = (double)t->item[i].setting.batch;
-            t->least_steps = lt_plan_flag_steps(&t->item[i].setting);
+        if (t->item[i].is_possible && (double)t->item[i].config.batch < t->least_batch) {
+            t->least_batch = (double)t->item[i].config.batch;
+            t->least_steps = lt_plan_flag_steps(&t->item[i].config);
         }
-    for (int exact = 1; exact >= 0; exact--) /* the others' steps may be some of theirs */
+    for (int lossless = 1; lossless >= 0; lossless--) /* lossy steps are derived from lossless */
         for (size_t i = 0; i < t->count; i++)
-            if (t->item[i].is_possible && t->item[i].setting.is_exact == exact) {
+            if (t->item[i].is_possible && t->item[i].config.is_lossless == lossless) {
                 estimate(p, &t->item[i]);
                 check_candidate(p, &t->item[i]);
             }

@@ -1,7 +1,7 @@
-/* --profile-ranks: processes that take steps while this one measures its own. Ranks of a machine share its memory, caches and
- * clock rates, so that one alone is faster than one of several. In the steps that are measured all wait for each other in front
- * of the optimizer, as the mean of gradients makes ranks do: an update is bound by memory, and slower beside updates than
- * beside others' backward. */
+/* --profile-ranks: processes that train while this one measures. Ranks of a machine share its memory, caches and clock
+ * rate, so that a rank alone is faster than one among several. In measured steps all processes wait for each other
+ * before the optimizer, as an all-reduce makes ranks do: updates are bound by memory, and slower during other updates
+ * than during other backwards. */
 
 #include "planner.h"
 
@@ -21,132 +21,124 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Of all processes. Who waits sleeps on `round`. */
-struct plan_meeting {
+/* In memory of all processes, which sleep on `round`. */
+struct plan_barrier {
     uint32_t ranks;
     _Atomic uint32_t is_on, arrived, round;
 };
 
-/* --- A meeting --- */
+/* --- The barrier --- */
 
-static void end_round(plan_meeting *m)
+static void end_round(plan_barrier *b)
 {
-    atomic_fetch_add(&m->round, 1);
-    syscall(SYS_futex, &m->round, FUTEX_WAKE, m->ranks, NULL, NULL, 0);
+    atomic_fetch_add(&b->round, 1);
+    syscall(SYS_futex, &b->round, FUTEX_WAKE, b->ranks, NULL, NULL, 0);
 }
 
-void lt_plan_crowd_in_step(const plan_crowd *c, bool is_on)
+void lt_plan_workers_set_sync(const plan_workers *w, bool is_on)
 {
-    if (!c->meeting)
+    if (!w->barrier)
         return;
-    atomic_store(&c->meeting->arrived, 0);
-    atomic_store(&c->meeting->is_on, is_on);
+    atomic_store(&w->barrier->arrived, 0);
+    atomic_store(&w->barrier->is_on, is_on);
     if (!is_on)
-        end_round(c->meeting);
+        end_round(w->barrier);
 }
 
-/* One that is gone would be waited for without an end. WNOWAIT: lt_plan_crowd_end() takes it. */
-static lt_status check_others(const plan_crowd *c)
+/* A process that has ended would never arrive. WNOWAIT leaves its status to lt_plan_workers_stop(). */
+static lt_status check_others(const plan_workers *w)
 {
     siginfo_t ended = {0};
-    for (int i = 0; i < c->count; i++)
-        if (!waitid(P_PID, (id_t)c->pid[i], &ended, WEXITED | WNOHANG | WNOWAIT) && ended.si_pid)
-            return lt_fail(LT_E_COMM, "--profile-ranks %d: one of them has ended", c->count + 1);
+    for (int i = 0; i < w->count; i++)
+        if (!waitid(P_PID, (id_t)w->pid[i], &ended, WEXITED | WNOHANG | WNOWAIT) && ended.si_pid)
+            return lt_fail(LT_E_COMM, "--profile-ranks %d: a process has ended", w->count + 1);
     return LT_OK;
 }
 
-lt_status lt_plan_crowd_meet(const plan_crowd *c)
+lt_status lt_plan_workers_wait(const plan_workers *w)
 {
-    const struct timespec look = {.tv_nsec = 100000000};
-    plan_meeting *m = c->meeting;
-    if (!m || !atomic_load(&m->is_on))
+    const struct timespec poll = {.tv_nsec = 100000000};
+    plan_barrier *b = w->barrier;
+    if (!b || !atomic_load(&b->is_on))
         return LT_OK;
-    const uint32_t round = atomic_load(&m->round);
-    if (atomic_fetch_add(&m->arrived, 1) + 1 == m->ranks) {
-        atomic_store(&m->arrived, 0);
-        end_round(m);
+    const uint32_t round = atomic_load(&b->round);
+    if (atomic_fetch_add(&b->arrived, 1) + 1 == b->ranks) {
+        atomic_store(&b->arrived, 0);
+        end_round(b);
     }
-    while (atomic_load(&m->round) == round) {
-        syscall(SYS_futex, &m->round, FUTEX_WAIT, round, &look, NULL, 0);
-        LT_TRY(check_others(c));
+    while (atomic_load(&b->round) == round) {
+        syscall(SYS_futex, &b->round, FUTEX_WAIT, round, &poll, NULL, 0);
+        LT_TRY(check_others(w));
     }
     return LT_OK;
 }
 
 /* --- Processes --- */
 
-/* In a child; it ends with its parent. */
-static void take_steps(const plan *p, const plan_crowd *c, int ready, plan_crowd_work *work)
+/* In a child, which ends with its parent. */
+static _Noreturn void work(const plan *p, const plan_workers *w, int ready, plan_worker_body *body)
 {
     lt_trainer t = {0};
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    lt_status st = lt_plan_start(p, (int[PLAN_AXES]){0}, &t);
+    lt_status st = lt_plan_open_trainer(p, (int[PLAN_AXES]){0}, &t);
     if (!st)
-        st = work(&t, c, ready);
+        st = body(&t, w, ready);
     fprintf(stderr, "%s plan: --profile-ranks: %s\n", p->family->program, lt_error_message());
     _exit(1);
 }
 
-/* Waits until it is at work. */
-static lt_status start(const plan *p, const plan_crowd *c, pid_t *pid, plan_crowd_work *work)
+/* Forks and waits until the child is warm. */
+static lt_status start(const plan *p, plan_workers *w, plan_worker_body *body)
 {
     int ends[2];
     char byte;
     ssize_t got;
     if (pipe2(ends, O_CLOEXEC))
         return lt_fail(LT_E_IO, "--profile-ranks: no pipe: %s", strerror(errno));
-    fflush(NULL); /* or the child would write it again */
-    *pid = fork();
-    if (!*pid)
-        take_steps(p, c, ends[1], work);
+    fflush(NULL); /* buffered output must not be written twice */
+    const pid_t pid = fork();
+    if (!pid)
+        work(p, w, ends[1], body);
     close(ends[1]);
     do
         got = read(ends[0], &byte, 1);
     while (got < 0 && errno == EINTR);
     close(ends[0]);
-    return *pid > 0 && got == 1
+    if (pid > 0)
+        w->pid[w->count++] = pid;
+    return pid > 0 && got == 1
                ? LT_OK
-               : lt_fail(LT_E_NOMEM, "--profile-ranks %lld: one of them does not work",
+               : lt_fail(LT_E_NOMEM, "--profile-ranks %lld: a process did not start",
                          (long long)p->options.profile_ranks);
 }
 
-/* Memory that children share. */
-static lt_status open_meeting(plan_crowd *c, int ranks)
+lt_status lt_plan_workers_start(plan_workers *w, const plan *p, plan_worker_body *body)
 {
-    plan_meeting *m =
-        mmap(NULL, sizeof *m, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (m == MAP_FAILED)
-        return lt_fail(LT_E_NOMEM, "no memory that %d ranks share: %s", ranks, strerror(errno));
-    m->ranks = (uint32_t)ranks;
-    c->meeting = m;
+    const int ranks = (int)p->options.profile_ranks;
+    *w = (plan_workers){0};
+    if (ranks == 1)
+        return LT_OK;
+    plan_barrier *b =
+        mmap(NULL, sizeof *b, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    w->barrier = b == MAP_FAILED ? NULL : b;
+    w->pid = calloc((size_t)ranks, sizeof *w->pid);
+    if (!w->pid || !w->barrier)
+        return lt_fail(LT_E_NOMEM, "--profile-ranks %d: no memory", ranks);
+    b->ranks = (uint32_t)ranks;
+    while (w->count < ranks - 1)
+        LT_TRY(start(p, w, body));
     return LT_OK;
 }
 
-lt_status lt_plan_crowd_begin(plan_crowd *c, const plan *p, plan_crowd_work *work)
+void lt_plan_workers_stop(plan_workers *w)
 {
-    const int others = (int)p->options.profile_ranks - 1;
-    *c = (plan_crowd){0};
-    if (!others)
-        return LT_OK;
-    c->pid = calloc((size_t)others, sizeof *c->pid);
-    if (!c->pid)
-        return lt_fail(LT_E_NOMEM, "no memory for %d ranks", others);
-    lt_status st = open_meeting(c, others + 1);
-    for (; !st && c->count < others; c->count++)
-        st = start(p, c, &c->pid[c->count], work);
-    return st;
-}
-
-void lt_plan_crowd_end(plan_crowd *c)
-{
-    for (int i = 0; i < c->count; i++)
-        if (c->pid[i] > 0)
-            kill(c->pid[i], SIGKILL);
-    for (int i = 0; i < c->count; i++)
-        while (c->pid[i] > 0 && waitpid(c->pid[i], NULL, 0) < 0 && errno == EINTR)
+    for (int i = 0; i < w->count; i++)
+        kill(w->pid[i], SIGKILL);
+    for (int i = 0; i < w->count; i++)
+        while (waitpid(w->pid[i], NULL, 0) < 0 && errno == EINTR)
             continue;
-    free(c->pid);
-    if (c->meeting)
-        munmap(c->meeting, sizeof *c->meeting);
-    *c = (plan_crowd){0};
+    free(w->pid);
+    if (w->barrier)
+        munmap(w->barrier, sizeof *w->barrier);
+    *w = (plan_workers){0};
 }

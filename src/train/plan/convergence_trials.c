@@ -1,16 +1,17 @@
-/* Pilots of courses: candidates that differ in what makes the loss fall, the optimizer first of all. One of each, as cheap as
- * there is and all of as many steps, takes a small share of the budget; the loss as a power of the step, through the second
- * half of each, says how many steps the goal takes. Where the goal is no training loss, or one that the flags' own course is not
- * predicted to reach in the steps that the flags give, it is the loss that this course is predicted to have behind them. That is a long way beyond what was seen, so it is of use beside the
- * other courses alone, and needs all of them. Each pilot measures a step, by which the budget is known better: the next one may
- * be shorter, and as many steps of the others are read. ADR 0042. */
+/* Pilots that compare convergence classes: candidates that differ in the optimizer, or in another flag that changes how
+ * the loss falls with steps. Each class gets one pilot, of its cheapest candidate, all of as many steps, for a small
+ * share of the budget. A power law, loss = a step^-b through the second half of each pilot, predicts the steps to the
+ * goal. If the goal is no training loss, or one that the flags' own class is not predicted to reach within its steps,
+ * classes are compared at the training loss predicted at the end of the flags' own run. That extrapolates so far that
+ * it only serves to compare classes, and needs a pilot of each. A pilot also measures a step, which changes the budget:
+ * the next one may be shorter, and only that many steps of the others are read. ADR 0042. */
 
 #include "planner.h"
 
 #include <math.h>
 #include <stdio.h>
 
-/* --- A power --- */
+/* --- The power law --- */
 
 void lt_plan_power_add(lt_power_fit *f, double step, double loss)
 {
@@ -24,7 +25,7 @@ void lt_plan_power_add(lt_power_fit *f, double step, double loss)
     f->xy += x * y;
 }
 
-/* Of log(loss) = level + slope log(step); false: of too few points, or it does not fall. */
+/* log(loss) = level + slope log(step); false: too few points, or the loss does not fall. */
 static bool solve(const lt_power_fit *f, double *slope, double *level)
 {
     enum { LEAST = 3 };
@@ -48,20 +49,20 @@ static double power_loss(const lt_power_fit *f, double step)
     return step > 0 && solve(f, &slope, &level) ? exp(level + slope * log(step)) : (double)NAN;
 }
 
-/* --- What a pilot says --- */
+/* --- Reading a pilot --- */
 
-const plan_run *lt_plan_find_course(const plan_runs *runs, const plan_setting *s)
+const plan_run *lt_plan_find_class_pilot(const plan_runs *runs, const plan_config *c)
 {
     for (size_t i = 0; i < runs->count; i++) {
-        const plan_setting *of = &runs->run[i].setting;
-        if (runs->run[i].points && runs->run[i].is_pilot && of->converge == s->converge
-            && of->is_exact == s->is_exact)
-            return &runs->run[i];
+        const plan_run *run = &runs->run[i];
+        if (run->points && run->is_pilot && run->config.convergence == c->convergence
+            && run->config.is_lossless == c->is_lossless)
+            return run;
     }
     return NULL;
 }
 
-/* Of the shortest of them: all courses are read alike. */
+/* Steps of the shortest pilot: only that many are read of any. */
 static double common_steps(const plan_runs *runs)
 {
     double least = HUGE_VAL;
@@ -73,8 +74,8 @@ static double common_steps(const plan_runs *runs)
     return least;
 }
 
-/* Through the second half of its first `last` steps. */
-static lt_power_fit fit_course(const plan_run *run, double last)
+/* Fits the second half of the first `last` steps. */
+static lt_power_fit fit_pilot(const plan_run *run, double last)
 {
     lt_power_fit f = {0};
     for (size_t i = 0; i < run->points; i++)
@@ -83,52 +84,46 @@ static lt_power_fit fit_course(const plan_run *run, double last)
     return f;
 }
 
-bool lt_plan_steps_of_course(const plan *p, const plan_setting *s, plan_estimate *out)
+bool lt_plan_class_steps(const plan *p, const plan_config *c, plan_estimate *out)
 {
     const plan_pilots *all = &p->pilots;
-    const plan_run *run = lt_plan_find_course(&p->runs, s);
+    const plan_run *run = lt_plan_find_class_pilot(&p->runs, c);
     if (!run)
         return false;
     const double length = common_steps(&p->runs);
-    const lt_power_fit f = fit_course(run, length);
-    const double steps = lt_plan_power_steps(&f, all->course_loss);
+    const lt_power_fit f = fit_pilot(run, length);
+    const double steps = lt_plan_power_steps(&f, all->class_loss);
     plan_estimate e;
     if (!isfinite(steps)
-        || !lt_plan_steps_of_batch(&e, &p->runs, s, fmax(steps, length),
-                                   (double)run->setting.batch))
+        || !lt_plan_steps_of_batch(&e, &p->runs, c, fmax(steps, length), (double)run->config.batch))
         return false;
     *out = e;
-    if (all->course_steps > 0)
+    if (all->class_steps > 0)
         snprintf(out->why, sizeof out->why,
-                 "to a training loss of %.4g (the flags' %.0f steps), a power of the step by a "
-                 "pilot of %.0f steps%.50s",
-                 all->course_loss, all->course_steps, length, e.why);
+                 "to a training loss of %.4g (the flags' %.0f steps), power law by a pilot of "
+                 "%.0f steps%.50s",
+                 all->class_loss, all->class_steps, length, e.why);
     else
-        snprintf(out->why, sizeof out->why,
-                 "loss as a power of the step, by a pilot of %.0f steps%.80s", length, e.why);
+        snprintf(out->why, sizeof out->why, "power law of the loss by a pilot of %.0f steps%.80s",
+                 length, e.why);
     return true;
 }
 
-/* --- What they are compared at --- */
-
-/* The goal's training loss, where the flags' course is predicted to have it before its end; else that of its end. false: there is no
- * goal of training, and its pilot's loss does not fall. */
-bool lt_plan_find_course_loss(plan *p, const plan_setting *own)
+bool lt_plan_choose_class_loss(plan *p, const plan_config *own)
 {
     plan_pilots *all = &p->pilots;
-    const plan_run *run = lt_plan_find_course(&p->runs, own);
-    const bool is_of_steps = lt_plan_is_of_steps(&p->request.goal);
+    const plan_run *run = lt_plan_find_class_pilot(&p->runs, own);
     double end = (double)NAN;
     if (run) {
-        const lt_power_fit f = fit_course(run, common_steps(&p->runs));
+        const lt_power_fit f = fit_pilot(run, common_steps(&p->runs));
         end = power_loss(&f, lt_plan_flag_steps(own));
-        all->course_run = (size_t)(run - p->runs.run);
+        all->class_run = (size_t)(run - p->runs.run);
     }
-    if (is_of_steps && !(end > p->request.goal.value)) {
-        all->course_loss = p->request.goal.value;
+    if (lt_plan_is_step_metric(&p->request.goal) && !(end > p->request.goal.value)) {
+        all->class_loss = p->request.goal.value;
         return true;
     }
-    all->course_steps = lt_plan_flag_steps(own);
-    all->course_loss = end;
+    all->class_steps = lt_plan_flag_steps(own);
+    all->class_loss = end;
     return isfinite(end);
 }

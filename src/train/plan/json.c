@@ -1,22 +1,26 @@
-/* A plan for programs: one JSON object, described in docs/guides/plan.md. */
+/* A plan as one JSON object, described in docs/guides/plan.md. */
 
 #include "planner.h"
-
-#include "lather/ext/fail.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { CURVE = 60 };
+enum { CURVE = 60 }; /* segments */
+
+/* Puts null in place of 0 or less. */
+static void put_positive(lt_json_writer *w, const char *key, double value)
+{
+    lt_json_put_number(w, key, value > 0 ? value : (double)NAN);
+}
 
 static void put_goal(lt_json_writer *w, const plan_goal *g)
 {
     lt_json_begin_object(w, "goal");
     lt_json_put_string(w, "metric", *g->metric ? g->metric : NULL);
     lt_json_put_number(w, "value", *g->metric ? g->value : (double)NAN);
-    lt_json_put_number(w, "deadline_seconds", g->deadline > 0 ? g->deadline : (double)NAN);
+    put_positive(w, "deadline_seconds", g->deadline);
     lt_json_end(w);
 }
 
@@ -63,7 +67,7 @@ static void put_profile(lt_json_writer *w, const plan_profile *p)
     lt_json_end(w);
 }
 
-/* --- Runs and the curve of the loss model through them --- */
+/* --- Runs, and the curves fitted to them --- */
 
 static void put_point(lt_json_writer *w, double x, double y)
 {
@@ -73,18 +77,19 @@ static void put_point(lt_json_writer *w, double x, double y)
     lt_json_end(w);
 }
 
-static void put_fitted(lt_json_writer *w, const plan *p, const plan_run *run)
+static void put_points(lt_json_writer *w, const plan *p, const plan_run *run)
 {
-    const plan_goal *g = &p->request.goal;
+    const bool is_of_goal = !run->is_pilot || lt_plan_is_step_metric(&p->request.goal);
+    lt_json_begin_array(w, "points");
+    for (size_t i = 0; i < run->points && is_of_goal; i++)
+        put_point(w, run->point[i].step, run->point[i].value);
+    lt_json_end(w);
     lt_json_begin_array(w, "fitted");
-    if (run->points && run->has_loss) {
-        const double first = run->point[0].step, last = run->point[run->points - 1].step;
-        for (int i = 0; i <= CURVE; i++) {
-            const double step = first + (last - first) * i / CURVE;
-            put_point(
-                w, step,
-                lt_plan_as_loss(g, lt_loss_predict(&run->loss, run->setting.setup.ranks, step)));
-        }
+    for (int i = 0; i <= CURVE && run->points && run->has_loss; i++) {
+        const double first = run->point[0].step, last = run->point[run->points - 1].step,
+                     step = first + (last - first) * i / CURVE;
+        const double loss = lt_loss_predict(&run->loss, run->config.setup.ranks, step);
+        put_point(w, step, lt_plan_as_loss(&p->request.goal, loss));
     }
     lt_json_end(w);
 }
@@ -93,82 +98,74 @@ static void put_run(lt_json_writer *w, const plan *p, const plan_run *run)
 {
     lt_json_begin_object(w, NULL);
     lt_json_put_string(w, "name", run->name);
-    lt_json_put_string(w, "setting", run->setting.label);
-    lt_json_put_integer(w, "ranks", run->setting.setup.ranks);
-    lt_json_put_integer(w, "batch_size", run->setting.setup.batch_size);
-    lt_json_put_integer(w, "batch", run->setting.batch);
-    lt_json_put_number(w, "step_seconds", run->seconds > 0 ? run->seconds : (double)NAN);
-    lt_json_put_number(w, "modelled_seconds",
-                       run->modelled.seconds > 0 ? run->modelled.seconds : (double)NAN);
-    lt_json_put_number(w, "noise_scale", run->noise_scale > 0 ? run->noise_scale : (double)NAN);
+    lt_json_put_string(w, "setting", run->config.label);
+    lt_json_put_integer(w, "ranks", run->config.setup.ranks);
+    lt_json_put_integer(w, "batch_size", run->config.setup.batch_size);
+    lt_json_put_integer(w, "batch", run->config.batch);
+    put_positive(w, "step_seconds", run->seconds);
+    put_positive(w, "modelled_seconds", run->modelled.seconds);
+    put_positive(w, "noise_scale", run->noise_scale);
     lt_json_put_bool(w, "pilot", run->is_pilot);
-    lt_json_put_number(w, "steps_to_goal", run->reached > 0 ? run->reached : (double)NAN);
-    const bool is_of_goal = !run->is_pilot || lt_plan_is_of_steps(&p->request.goal);
-    lt_json_begin_array(w, "points");
-    for (size_t i = 0; i < run->points && is_of_goal; i++)
-        put_point(w, run->point[i].step, run->point[i].value);
-    lt_json_end(w);
-    put_fitted(w, p, run);
+    put_positive(w, "steps_to_goal", run->reached);
+    put_points(w, p, run);
     lt_json_end(w);
 }
 
-/* --- Steps by batch --- */
-
-static void put_curve(lt_json_writer *w, const plan *p, const plan_setting *s)
+static void put_curve(lt_json_writer *w, const plan *p, const plan_config *config)
 {
     plan_curve c;
-    if (!lt_plan_find_curve(&c, &p->runs, s))
+    if (!lt_plan_find_curve(&c, &p->runs, config))
         return;
     lt_json_begin_object(w, NULL);
-    lt_json_put_string(w, "setting", s->label);
+    lt_json_put_string(w, "setting", config->label);
     lt_json_put_number(w, "least_steps", c.least);
     lt_json_put_number(w, "noise_scale", c.least > 0 ? c.samples / c.least : (double)NAN);
     lt_json_put_number(w, "samples", c.samples);
     lt_json_put_string(w, "why", c.why);
     lt_json_begin_array(w, "points");
     for (size_t i = 0; i < p->runs.count; i++)
-        if (lt_plan_is_on_curve(&p->runs.run[i], s))
-            put_point(w, (double)p->runs.run[i].setting.batch, p->runs.run[i].reached);
+        if (lt_plan_is_on_curve(&p->runs.run[i], config))
+            put_point(w, (double)p->runs.run[i].config.batch, p->runs.run[i].reached);
     lt_json_end(w);
     lt_json_end(w);
 }
 
-/* One of each course of the candidates. */
+/* One curve for each convergence class of the candidates. */
 static void put_curves(lt_json_writer *w, const plan *p)
 {
     const plan_candidate *item = p->table.item;
     lt_json_begin_array(w, "steps_of_batch");
     for (size_t i = 0; i < p->table.kept; i++) {
         size_t k = 0;
-        while (item[k].setting.converge != item[i].setting.converge)
+        while (item[k].config.convergence != item[i].config.convergence)
             k++;
         if (k == i)
-            put_curve(w, p, &item[i].setting);
+            put_curve(w, p, &item[i].config);
     }
     lt_json_end(w);
 }
 
 /* --- Candidates --- */
 
-static void put_setup(lt_json_writer *w, const plan_setting *s)
+static void put_config(lt_json_writer *w, const plan_config *c)
 {
-    const lt_plan_setup *u = &s->setup;
-    lt_json_put_string(w, "setting", s->label);
+    const lt_plan_setup *u = &c->setup;
+    const bool is_local = u->exchange.scheme == LT_COST_LOCAL_STEPS;
+    lt_json_put_string(w, "setting", c->label);
     lt_json_put_integer(w, "ranks", u->ranks);
     lt_json_put_integer(w, "ranks_per_node", u->ranks_per_node);
     lt_json_put_integer(w, "batch_size", u->batch_size);
     lt_json_put_integer(w, "grad_accum", u->grad_accum);
-    lt_json_put_integer(w, "batch", s->batch);
+    lt_json_put_integer(w, "batch", c->batch);
     lt_json_put_string(w, "optim", u->optim);
     lt_json_put_integer(w, "precondition_frequency", u->frequency);
     lt_json_put_integer(w, "max_preconditioner_dim", u->block);
     lt_json_put_string(w, "exchange", lt_cost_row_of(&u->exchange)->name);
-    lt_json_put_integer(w, "local_steps",
-                        u->exchange.scheme == LT_COST_LOCAL_STEPS ? u->exchange.every : 0);
+    lt_json_put_integer(w, "local_steps", is_local ? u->exchange.every : 0);
     lt_json_put_integer(w, "tensor_parallel",
                         u->mesh.data ? u->mesh.depth * u->mesh.rows * u->mesh.columns : 1);
     lt_json_put_integer(w, "backup_workers", u->backup_workers);
-    lt_json_put_number(w, "drop_compute_seconds", u->deadline > 0 ? u->deadline : (double)NAN);
+    put_positive(w, "drop_compute_seconds", u->deadline);
 }
 
 static void put_estimate(lt_json_writer *w, const char *key, const plan_estimate *e)
@@ -177,14 +174,14 @@ static void put_estimate(lt_json_writer *w, const char *key, const plan_estimate
                                         "unknown"};
     lt_json_begin_object(w, key);
     lt_json_put_number(w, "value", e->value);
-    lt_json_put_string(w, "rests_on", names[e->trust]);
+    lt_json_put_string(w, "rests_on", names[e->basis]);
     lt_json_put_number(w, "beyond", e->beyond);
     lt_json_put_number(w, "error", e->error);
     lt_json_put_string(w, "why", e->why);
     lt_json_end(w);
 }
 
-/* By the system model; nothing of an optimizer that the profile does not have. */
+/* The system model's parts; nulls for an optimizer that the profile lacks. */
 static void put_cost(lt_json_writer *w, const plan_candidate *of)
 {
     const lt_plan_cost *c = &of->cost;
@@ -199,26 +196,26 @@ static void put_cost(lt_json_writer *w, const plan_candidate *of)
     lt_json_end(w);
 }
 
-/* What the candidate has of --vary, and its ranks of a machine where they are fewer than the flags say. */
+/* The candidate's flags of --vary, and its ranks per machine where they are fewer than the flag's: the last words. */
 static void put_flags(lt_json_writer *w, const plan *p, const plan_candidate *c)
 {
-    plan_words all = {0};
+    plan_argv all = {0};
     lt_json_begin_array(w, "flags");
-    if (!lt_plan_start_words(p, c, p->path, &all)) {
-        const int own =
-            p->request.axes + (p->trainer->args.ranks.ranks_per_node > c->setting.setup.ranks);
-        for (int i = all.count - own; i < all.count; i++)
+    if (!lt_plan_launch_argv(p, c, p->path, &all)) {
+        const int flags =
+            p->request.axes + (p->trainer->args.ranks.ranks_per_node > c->config.setup.ranks);
+        for (int i = all.count - flags; i < all.count; i++)
             lt_json_put_string(w, NULL, all.word[i]);
     }
-    lt_plan_free_words(&all);
+    lt_plan_argv_free(&all);
     lt_json_end(w);
 }
 
-static void put_candidate(lt_json_writer *w, const plan *p, const plan_candidate *c, char *text,
-                          size_t size)
+static void put_candidate(lt_json_writer *w, const plan *p, const plan_candidate *c)
 {
+    char *command = lt_plan_command_text(p, c);
     lt_json_begin_object(w, NULL);
-    put_setup(w, &c->setting);
+    put_config(w, &c->config);
     put_estimate(w, "step_seconds", &c->step);
     put_estimate(w, "steps", &c->steps);
     put_cost(w, c);
@@ -228,16 +225,17 @@ static void put_candidate(lt_json_writer *w, const plan *p, const plan_candidate
     lt_json_put_number(w, "seconds", c->seconds);
     lt_json_put_number(w, "epoch_seconds", c->epoch);
     lt_json_put_number(w, "price", c->price);
-    lt_json_put_string(w, "command", lt_plan_command_text(p, c, text, size));
+    lt_json_put_string(w, "command", command);
     put_flags(w, p, c);
     lt_json_end(w);
+    free(command);
 }
 
 static void put_dropped(lt_json_writer *w, const plan_candidate *c)
 {
     lt_json_begin_object(w, NULL);
-    lt_json_put_integer(w, "ranks", c->setting.setup.ranks);
-    lt_json_put_string(w, "setting", c->setting.label);
+    lt_json_put_integer(w, "ranks", c->config.setup.ranks);
+    lt_json_put_string(w, "setting", c->config.label);
     lt_json_put_string(w, "why", c->why);
     if (c->is_possible)
         put_cost(w, c);
@@ -256,25 +254,15 @@ static void put_pilot(lt_json_writer *w, const plan_pilot *q)
     lt_json_put_number(w, "step_seconds", *q->why ? (double)NAN : q->measured);
     lt_json_put_number(w, "rank_seconds", q->spent);
     lt_json_put_string(w, "of", q->of_loss ? "loss" : "step");
-    lt_json_put_number(w, "slowdown", q->slowdown > 0 ? q->slowdown : (double)NAN);
+    put_positive(w, "slowdown", q->slowdown);
     lt_json_put_string(w, "failed", *q->why ? q->why : NULL);
     lt_json_end(w);
-}
-
-/* The loss to which steps of courses are counted; null: there is none. */
-static void put_courses(lt_json_writer *w, const plan *p)
-{
-    const plan_pilots *all = &p->pilots;
-    const bool is_of_flags = all->has_courses && all->course_steps > 0;
-    lt_json_put_number(w, "course_loss", all->has_courses ? all->course_loss : (double)NAN);
-    lt_json_put_number(w, "course_steps", is_of_flags ? all->course_steps : (double)NAN);
-    lt_json_put_string(w, "course_of",
-                       is_of_flags ? p->runs.run[all->course_run].setting.label : NULL);
 }
 
 static void put_pilots(lt_json_writer *w, const plan *p)
 {
     const plan_pilots *all = &p->pilots;
+    const bool is_of_flags = all->has_classes && all->class_steps > 0;
     if (!(p->request.pilot_share > 0))
         return;
     lt_json_begin_object(w, "pilots");
@@ -283,7 +271,10 @@ static void put_pilots(lt_json_writer *w, const plan *p)
     lt_json_put_number(w, "profile_rank_seconds", p->profile.paid);
     lt_json_put_number(w, "run_rank_seconds", all->run);
     lt_json_put_string(w, "no_more", all->why);
-    put_courses(w, p);
+    lt_json_put_number(w, "course_loss", all->has_classes ? all->class_loss : (double)NAN);
+    lt_json_put_number(w, "course_steps", is_of_flags ? all->class_steps : (double)NAN);
+    lt_json_put_string(w, "course_of",
+                       is_of_flags ? p->runs.run[all->class_run].config.label : NULL);
     lt_json_begin_array(w, "made");
     for (int i = 0; i < all->count; i++)
         put_pilot(w, &all->item[i]);
@@ -291,7 +282,7 @@ static void put_pilots(lt_json_writer *w, const plan *p)
     lt_json_end(w);
 }
 
-static void put_plan(lt_json_writer *w, const plan *p, char *text, size_t size)
+static void put_plan(lt_json_writer *w, const plan *p)
 {
     const plan_table *t = &p->table;
     lt_json_begin_object(w, NULL);
@@ -310,7 +301,7 @@ static void put_plan(lt_json_writer *w, const plan *p, char *text, size_t size)
     lt_json_put_bool(w, "goal_is_known", t->is_known);
     lt_json_begin_array(w, "candidates");
     for (size_t i = 0; i < t->kept; i++)
-        put_candidate(w, p, &t->item[i], text, size);
+        put_candidate(w, p, &t->item[i]);
     lt_json_end(w);
     lt_json_begin_array(w, "dropped");
     for (size_t i = t->kept; i < t->count; i++)
@@ -321,23 +312,13 @@ static void put_plan(lt_json_writer *w, const plan *p, char *text, size_t size)
 
 lt_status lt_plan_write_json(const plan *p, const char *path)
 {
-    enum { COMMAND = 1 << 16 };
     lt_json_writer w = {0};
-    const char *whole;
+    const char *text;
     size_t bytes;
-    char *text = malloc(COMMAND);
-    if (!text)
-        return lt_fail(LT_E_NOMEM, "no memory for the plan");
-    put_plan(&w, p, text, COMMAND);
-    lt_status st;
-    if (strcmp(path, "-") != 0) {
-        st = lt_json_save(&w, path);
-    } else {
-        st = lt_json_text(&w, &whole, &bytes);
-        if (!st)
-            puts(whole);
-    }
-    free(text);
+    put_plan(&w, p);
+    lt_status st = strcmp(path, "-") ? lt_json_save(&w, path) : lt_json_text(&w, &text, &bytes);
+    if (!st && !strcmp(path, "-"))
+        puts(text);
     lt_json_writer_clear(&w);
     return st;
 }

@@ -1,122 +1,124 @@
-/* Pilots of what loses or delays gradients between ranks: top-k, PowerSGD, local steps, backup workers, deadlines. Neither
- * batches nor noise scales say how many steps these take; the course that loses nothing does, as both see the same samples in
- * the same order: the noise of their losses is one noise. At step i
+/* Pilots of lossy candidates, which drop or delay gradients between ranks: top-k, PowerSGD, local steps, backup
+ * workers, deadlines. Neither batch size nor noise scale predicts their steps; a pilot next to a lossless one does, as
+ * both see the same samples in the same order, so that the noise of their losses cancels. At step i
  *
  *     log loss(i, m) = a - b log i + D(m)
  *
- * with b of the lossless course and D the mean difference, both over the second half of the pilot, so that the steps to a loss are
- * exp(D / b) times as many: the slowdown, at least 1. These are the terms of Hemingway's model that one or two numbers of ranks
- * tell apart (lather/detail/fit.h). Of ranks without a pilot it is the power of m through those that have one, and 1 of a single
- * rank. ADR 0042. */
+ * with b of the lossless pilot and D the mean difference of the two, both over the second half. The steps to a loss
+ * grow by the factor exp(D / b), the slowdown, at least 1. These are the terms of Hemingway's model that one or two
+ * numbers of ranks can identify (lather/detail/fit.h). For ranks without a pilot the slowdown is a power of m through
+ * the pilots, 1 at one rank. ADR 0042. */
 
 #include "planner.h"
 
 #include <math.h>
 #include <stdio.h>
 
-/* --- The course that loses nothing --- */
+/* --- The lossless counterpart --- */
 
-static bool is_lossless_of(const plan_setting *exact, const plan_setting *s)
+static bool is_counterpart(const plan_config *lossless, const plan_config *c)
 {
-    return exact->is_exact && !s->is_exact && exact->lossless == s->lossless
-           && exact->batch == s->batch;
+    return lossless->is_lossless && !c->is_lossless && lossless->lossless == c->lossless
+           && lossless->batch == c->batch;
 }
 
-const plan_candidate *lt_plan_find_lossless(const plan *p, const plan_setting *s)
+static double step_cost(const plan_candidate *c)
 {
-    const plan_table *t = &p->table;
+    return c->config.setup.ranks * c->step.value;
+}
+
+const plan_candidate *lt_plan_find_lossless(const plan *p, const plan_config *c)
+{
     const plan_candidate *found = NULL;
-    for (size_t i = 0; i < t->count; i++) {
-        const plan_candidate *c = &t->item[i];
-        if (c->is_possible && c->cost.fits && is_lossless_of(&c->setting, s)
-            && (!found
-                || c->setting.setup.ranks * c->step.value
-                       < found->setting.setup.ranks * found->step.value))
-            found = c;
+    for (size_t i = 0; i < p->table.count; i++) {
+        const plan_candidate *other = &p->table.item[i];
+        if (other->is_possible && other->cost.fits && is_counterpart(&other->config, c)
+            && (!found || step_cost(other) < step_cost(found)))
+            found = other;
     }
     return found;
 }
 
-const plan_run *lt_plan_find_lossless_pilot(const plan *p, const plan_setting *s)
+const plan_run *lt_plan_find_lossless_pilot(const plan *p, const plan_config *c)
 {
     const plan_run *found = NULL;
     for (size_t i = 0; i < p->runs.count; i++) {
         const plan_run *run = &p->runs.run[i];
-        if (run->is_pilot && is_lossless_of(&run->setting, s)
-            && run->timed >= (found ? found->timed : PLAN_ARM_LEAST))
+        if (run->is_pilot && is_counterpart(&run->config, c)
+            && run->timed >= (found ? found->timed : PLAN_LOSSY_MIN_STEPS))
             found = run;
     }
     return found;
 }
 
-/* What loses gradients between machines alone loses none within one. */
+/* Compression and local steps only affect communication between machines. */
 static bool is_on_one_machine(const lt_plan_setup *u)
 {
     return u->ranks <= u->ranks_per_node && !u->backup_workers && !(u->deadline > 0);
 }
 
-/* Whether it is one, if some candidate loses nothing and is otherwise the same. */
-static bool loses_gradients(const plan *p, const plan_candidate *c)
+static bool needs_pilot(const plan *p, const plan_candidate *c)
 {
-    return *p->request.goal.metric && !c->setting.is_exact && c->steps.trust >= PLAN_MODEL
-           && !is_on_one_machine(&c->setting.setup);
+    return *p->request.goal.metric && !c->config.is_lossless && c->steps.basis >= PLAN_MODEL
+           && !is_on_one_machine(&c->config.setup);
 }
 
-bool lt_plan_is_arm(const plan *p, const plan_candidate *c)
+bool lt_plan_is_lossy_candidate(const plan *p, const plan_candidate *c)
 {
-    return loses_gradients(p, c) && lt_plan_find_lossless(p, &c->setting);
+    return needs_pilot(p, c) && lt_plan_find_lossless(p, &c->config);
 }
 
-/* Its run is so much longer than a pilot that it would fall. exact: NULL: nothing says how long. */
-static bool is_beyond_pilots(const plan *p, const plan_candidate *exact)
+/* lossless: NULL: the length of the run is unknown. */
+static bool is_too_long(const plan *p, const plan_candidate *lossless)
 {
-    return exact && !p->options.extrapolate && exact->steps.value > PLAN_BEYOND * PLAN_ARM_STEPS;
+    return lossless && !p->options.extrapolate
+           && lossless->steps.value > PLAN_BEYOND * PLAN_LOSSY_STEPS;
 }
 
-bool lt_plan_is_out_of_reach(const plan *p, const plan_candidate *c)
+bool lt_plan_is_beyond_pilots(const plan *p, const plan_candidate *c)
 {
-    return loses_gradients(p, c) && is_beyond_pilots(p, lt_plan_find_lossless(p, &c->setting));
+    return needs_pilot(p, c) && is_too_long(p, lt_plan_find_lossless(p, &c->config));
 }
 
 /* --- The slowdown --- */
 
-double lt_plan_slowdown(const plan_run *arm, const plan_run *exact)
+double lt_plan_slowdown(const plan_run *lossy, const plan_run *lossless)
 {
-    lt_power_fit course = {0};
+    lt_power_fit fit = {0};
     double apart = 0;
     size_t k = 0;
-    if (!arm->points || !exact->points)
+    if (!lossy->points || !lossless->points)
         return (double)NAN;
     const double last =
-        fmin(arm->point[arm->points - 1].step, exact->point[exact->points - 1].step);
-    for (size_t i = 0; i < arm->points; i++) {
-        const plan_point *a = &arm->point[i];
-        while (k < exact->points && exact->point[k].step < a->step)
+        fmin(lossy->point[lossy->points - 1].step, lossless->point[lossless->points - 1].step);
+    for (size_t i = 0; i < lossy->points; i++) {
+        const plan_point *a = &lossy->point[i];
+        while (k < lossless->points && lossless->point[k].step < a->step)
             k++;
-        if (k == exact->points || exact->point[k].step > a->step || 2 * a->step < last
-            || !(a->value > 0) || !(exact->point[k].value > 0))
+        if (k == lossless->points || lossless->point[k].step > a->step || 2 * a->step < last
+            || !(a->value > 0) || !(lossless->point[k].value > 0))
             continue;
-        apart += log(a->value / exact->point[k].value);
-        lt_plan_power_add(&course, a->step, exact->point[k].value);
+        apart += log(a->value / lossless->point[k].value);
+        lt_plan_power_add(&fit, a->step, lossless->point[k].value);
     }
-    const double at = exp(course.y / course.count), by = exp(-apart / course.count);
-    const double times = lt_plan_power_steps(&course, at * by) / lt_plan_power_steps(&course, at);
+    const double at = exp(fit.y / fit.count), by = exp(-apart / fit.count);
+    const double times = lt_plan_power_steps(&fit, at * by) / lt_plan_power_steps(&fit, at);
     return isnan(times) ? times : fmax(1, times); /* fmax(1, NaN) is 1 */
 }
 
-/* log of the slowdown = power log m, least squares over the pilots of this set-up, the longest of which has *steps; false:
- * there are none. *own: of as many ranks, else NaN. */
-static bool fit_slowdown(const plan_runs *runs, const plan_setting *s, double *power, double *own,
+/* Fits log slowdown = power log m to the pilots of this class, the longest of which has *steps; false: no pilot.
+ * *own: the slowdown measured on as many ranks, else NaN. */
+static bool fit_slowdown(const plan_runs *runs, const plan_config *c, double *power, double *own,
                          double *steps)
 {
     double xx = 0, xy = 0;
     *own = (double)NAN;
     for (size_t i = 0; i < runs->count; i++) {
         const plan_run *run = &runs->run[i];
-        const double x = log(run->setting.setup.ranks), y = log(run->slowdown);
-        if (!(run->slowdown > 0) || run->setting.converge != s->converge)
+        const double x = log(run->config.setup.ranks), y = log(run->slowdown);
+        if (!(run->slowdown > 0) || run->config.convergence != c->convergence)
             continue;
-        if (run->setting.setup.ranks == s->setup.ranks && run->setting.batch == s->batch)
+        if (run->config.setup.ranks == c->setup.ranks && run->config.batch == c->batch)
             *own = run->slowdown;
         *steps = fmax(*steps, (double)run->timed);
         xx += x * x;
@@ -126,32 +128,34 @@ static bool fit_slowdown(const plan_runs *runs, const plan_setting *s, double *p
     return xx > 0;
 }
 
-/* Slowdowns grow with the run: local steps had 1.03 in 200 steps and 1.75 in 4,000 (docs/results/plan.md). So a run is as far beyond its
- * pilot as it is longer. */
-bool lt_plan_steps_of_arm(const plan *p, const plan_setting *s, plan_estimate *out)
+/* Slowdowns grow with the length of a run: local steps had 1.03 in 200 steps and 1.75 in 4,000 (docs/results/plan.md).
+ * So a run extrapolates by the factor that it is longer than its pilot. */
+bool lt_plan_lossy_steps(const plan *p, const plan_config *c, plan_estimate *out)
 {
     double power = 0, own = 1, steps = 0;
-    const plan_candidate *exact = lt_plan_find_lossless(p, s);
-    if (!exact || !isfinite(exact->steps.value))
+    const plan_candidate *lossless = lt_plan_find_lossless(p, c);
+    const bool is_alone = is_on_one_machine(&c->setup);
+    if (!lossless || !isfinite(lossless->steps.value))
         return false;
-    if (!is_on_one_machine(&s->setup) && !fit_slowdown(&p->runs, s, &power, &own, &steps)) {
-        if (p->request.pilot_share > 0 && is_beyond_pilots(p, exact))
-            snprintf(out->why, sizeof out->why,
-                     "not enough measurements: a pilot of %d steps says little of %.0f "
-                     "(--extrapolate takes it)",
-                     PLAN_ARM_STEPS, exact->steps.value);
+    if (!is_alone && !fit_slowdown(&p->runs, c, &power, &own, &steps)) {
+        if (p->request.pilot_share > 0 && is_too_long(p, lossless))
+            *out = lt_plan_estimate((double)NAN, PLAN_UNKNOWN,
+                                    "not enough measurements: a pilot of %d steps cannot predict "
+                                    "%.0f; --extrapolate allows it",
+                                    PLAN_LOSSY_STEPS, lossless->steps.value);
         return false;
     }
-    const double slowdown = isfinite(own) ? own : pow(s->setup.ranks, power);
-    *out = exact->steps;
+    const bool is_measured = isfinite(own);
+    const double slowdown = is_measured ? own : pow(c->setup.ranks, power);
+    *out = lossless->steps;
     out->value *= slowdown;
-    out->trust = out->trust > PLAN_MODEL ? out->trust : PLAN_MODEL;
+    out->basis = out->basis > PLAN_MODEL ? out->basis : PLAN_MODEL;
     out->beyond = steps > 0 ? fmax(out->beyond, out->value / steps) : out->beyond;
     snprintf(out->why, sizeof out->why, "%.4g times those of %.40s%s: %.100s", slowdown,
-             exact->setting.label,
-             is_on_one_machine(&s->setup) ? ""
-             : isfinite(own)              ? " by a pilot"
-                                          : " by pilots on other ranks",
-             exact->steps.why);
+             lossless->config.label,
+             is_alone      ? ""
+             : is_measured ? " by a pilot"
+                           : " by pilots on other ranks",
+             lossless->steps.why);
     return true;
 }

@@ -1,4 +1,4 @@
-/* The flags of `plan` and what they say: goal, ranks, machine, and which flags of training candidates vary. */
+/* Flags of `plan`, and their parsers: goal, ranks, machine, and the training flags that candidates vary. */
 
 #include "planner.h"
 #include "train/loop/option_rows.h"
@@ -13,28 +13,28 @@
 #define OF plan_options
 /* clang-format off */
 static const lt_option rows[] = {
-{"Plan", LIST("goal", goal), .meta = "NAME=VALUE", .once = true, .help = "what the run is for: top1=75, loss=1.2 (any metric of evaluations, or train_loss), deadline=6h (s, m, h, d); a metric and a deadline may both be given"},
-{"Plan", TEXT("ranks", ranks), .meta = "A..B|N,N,...", .once = true, .help = "ranks to choose from; A..B: A, its doubles, and B [1, or with --nodes all of them]"},
-{"Plan", LIST("vary", vary), .meta = "FLAG=V,V,...", .once = true, .help = "values of a flag of training to choose from, as optim=sgd,shampoo or allreduce=flat,two-level; the others are as given"},
-{"Plan", INT("global-batch", global_batch, 0, MANY), .value = "0", .once = true, .help = "samples of an update of all ranks together: candidates with another batch fall; 0: any"},
-{"Plan", LIST("from", from), .meta = "RUN", .once = true, .help = "a run folder whose metrics the models are fitted to; RUN,RUN,... or RUN RUN ... are several"},
-{"Plan", NUM("price", price, 0, 1e9), .value = "0", .once = true, .help = "of a rank for an hour"},
-{"Plan", BOOL("simulate", simulate), .once = true, .help = "the machines are not here: only what --nodes, --ranks-per-node, --link, --link-between and --memory say counts"},
-{"Plan", INT("nodes", nodes, 0, 1e6), .value = "0", .once = true, .help = "machines that there are; 0: as many as the ranks need"},
-{"Plan", TEXT("link", link), .meta = "LAT_US,GBIT|FILE", .once = true, .help = "between two ranks of a machine; FILE: of `bench links --json`, which has both links, and what a message takes of a core [1,100]"},
-{"Plan", TEXT("link-between", link_between), .meta = "LAT_US,GBIT", .once = true, .help = "a machine's network card, which its ranks share [50,10]"},
-{"Plan", NUM("memory", memory, 0, 1e9), .value = "0", .once = true, .help = "GiB of a rank; 0: what is free here, not limited with --simulate"},
-{"Plan", NUM("slots", slots, 0, 1e6), .value = "0", .once = true, .help = "ranks of a machine that compute at full speed together, more of them share it; below 1 where several are one machine's namespaces; 0: all"},
-{"Plan", BOOL("one-machine", one_machine), .once = true, .help = "all nodes are this machine, whose --slots they share: namespaces, or ranks with --ranks-per-node and a modelled link"},
-{"Plan", TEXT("step-profile", step_profile), .meta = "FILE", .once = true, .help = "seconds of a step's parts at one rank: read if it is there, else measured and written"},
-{"Plan", NUM("profile-seconds", profile_seconds, 0.01, 1e6), .value = "20", .once = true, .help = "that measuring them may take, about"},
-{"Plan", INT("profile-ranks", profile_ranks, 1, 1024), .value = "1", .once = true, .help = "ranks of a machine: so many are at work while the parts of one are measured, as they share its memory and caches"},
-{"Plan", INT("rows", rows, 1, 100000), .value = "20", .once = true, .help = "of the table that is printed"},
-{"Plan", BOOL("extrapolate", extrapolate), .once = true, .help = "take candidates beyond twice the ranks, batch or steps that runs had, or below half of them"},
-{"Plan", PICK("pilots", pilots, "off|auto"), .once = true, .help = "auto: make short runs of the candidates that may be the best, here, as the printed command would be started, until one leads by more than what is not known"},
-{"Plan", TEXT("pilot-budget", pilot_budget), .meta = "P%", .value = "5%", .once = true, .help = "what they and the profile may take: percent of the rank-seconds of the cheapest run that may yet be chosen"},
-{"Plan", TEXT("pilot-dir", pilot_dir), .meta = "DIR", .once = true, .help = "keep their run folders there, for --from; without it they are removed, but for those that failed"},
-{"Plan", TEXT("json", json), .meta = "FILE|-", .once = true, .help = "write the plan as JSON, of which lather-report makes a page; -: to standard output, instead of the table"},
+{"Plan", LIST("goal", goal), .meta = "NAME=VALUE", .once = true, .help = "target of the run: top1=75, loss=1.2 (any metric of evaluations, or train_loss), deadline=6h (s, m, h, d); a metric, a deadline, or both"},
+{"Plan", TEXT("ranks", ranks), .meta = "A..B|N,N,...", .once = true, .help = "numbers of ranks to choose from; A..B: A, its doubles, and B [1, or with --nodes all of them]"},
+{"Plan", LIST("vary", vary), .meta = "FLAG=V,V,...", .once = true, .help = "values of a training flag to choose from, as optim=sgd,shampoo or allreduce=flat,two-level"},
+{"Plan", INT("global-batch", global_batch, 0, MANY), .value = "0", .once = true, .help = "samples per update on all ranks together; candidates with another batch are rejected; 0: any"},
+{"Plan", LIST("from", from), .meta = "RUN", .once = true, .help = "fit the models to the metrics of this run folder; several: RUN,RUN,... or RUN RUN ..."},
+{"Plan", NUM("price", price, 0, 1e9), .value = "0", .once = true, .help = "price of one rank for one hour"},
+{"Plan", BOOL("simulate", simulate), .once = true, .help = "plan for other machines than this one, described by --nodes, --ranks-per-node, --link, --link-between and --memory"},
+{"Plan", INT("nodes", nodes, 0, 1e6), .value = "0", .once = true, .help = "number of machines; 0: as many as the ranks need"},
+{"Plan", TEXT("link", link), .meta = "LAT_US,GBIT|FILE", .once = true, .help = "link between two ranks of a machine; FILE: of `bench links --json`, which has both links and the CPU time of messages [1,100]"},
+{"Plan", TEXT("link-between", link_between), .meta = "LAT_US,GBIT", .once = true, .help = "network card of a machine, shared by its ranks [50,10]"},
+{"Plan", NUM("memory", memory, 0, 1e9), .value = "0", .once = true, .help = "GiB per rank; 0: the free memory of this machine, with --simulate no limit"},
+{"Plan", NUM("slots", slots, 0, 1e6), .value = "0", .once = true, .help = "ranks of a machine that compute at full speed at once, more share its cores; below 1 if several nodes are namespaces of one machine; 0: all"},
+{"Plan", BOOL("one-machine", one_machine), .once = true, .help = "all nodes are this machine and share its --slots: namespaces, or ranks with --ranks-per-node and a modelled link"},
+{"Plan", TEXT("step-profile", step_profile), .meta = "FILE", .once = true, .help = "profile of a step's parts at one rank: read if the file exists, else measured and written"},
+{"Plan", NUM("profile-seconds", profile_seconds, 0.01, 1e6), .value = "20", .once = true, .help = "approximate seconds of measuring a profile"},
+{"Plan", INT("profile-ranks", profile_ranks, 1, 1024), .value = "1", .once = true, .help = "processes that train on the machine while one is measured, as ranks share its memory and caches"},
+{"Plan", INT("rows", rows, 1, 100000), .value = "20", .once = true, .help = "rows of the printed table"},
+{"Plan", BOOL("extrapolate", extrapolate), .once = true, .help = "accept candidates with more than twice the ranks, batch or steps of the runs, or less than half"},
+{"Plan", PICK("pilots", pilots, "off|auto"), .once = true, .help = "auto: make short trial runs of the candidates that may be the best, here, as the printed command would start them, until one leads by more than the uncertainty"},
+{"Plan", TEXT("pilot-budget", pilot_budget), .meta = "P%", .value = "5%", .once = true, .help = "budget of pilots and profile, in percent of the rank-seconds of the cheapest run that may yet be chosen"},
+{"Plan", TEXT("pilot-dir", pilot_dir), .meta = "DIR", .once = true, .help = "keep the run folders of pilots in DIR, for --from; default: only logs of failed ones are kept"},
+{"Plan", TEXT("json", json), .meta = "FILE|-", .once = true, .help = "write the plan as JSON, which lather-report turns into a page; -: to standard output, in place of the table"},
 };
 OPTION_TABLE(lt_plan_options, plan_options, rows)
 /* clang-format on */
@@ -51,23 +51,17 @@ bool lt_plan_is_own_flag(const char *name, size_t bytes, bool *takes_value)
 
 /* --- Goal --- */
 
-/* "6h", "90": seconds; negative: it is none. */
+/* Parses "6h" or "90" as seconds; negative: invalid. */
 static double read_seconds(const char *text)
 {
-    static const struct {
-        char unit;
-        double seconds;
-    } units[] = {{'s', 1}, {'m', 60}, {'h', 3600}, {'d', 86400}};
+    static const char units[] = "smhd";
+    static const double seconds[] = {1, 60, 3600, 86400};
     char *end;
     const double value = strtod(text, &end);
-    if (end == text || !isfinite(value) || value <= 0)
+    const char *unit = *end ? strchr(units, *end) : units;
+    if (end == text || !isfinite(value) || value <= 0 || !unit || (*end && end[1]))
         return -1;
-    if (!*end)
-        return value;
-    for (size_t i = 0; i < sizeof units / sizeof *units; i++)
-        if (*end == units[i].unit && !end[1])
-            return value * units[i].seconds;
-    return -1;
+    return value * seconds[unit - units];
 }
 
 static lt_status add_deadline(plan_goal *g, const char *text, const char *value)
@@ -80,6 +74,12 @@ static lt_status add_deadline(plan_goal *g, const char *text, const char *value)
                : lt_fail(LT_E_ARG, "--goal %s: want a time as 90s, 30m, 6h or 2d", text);
 }
 
+static lt_status bad_goal(const char *text)
+{
+    return lt_fail(LT_E_ARG,
+                   "--goal %s: want METRIC=NUMBER, as loss=1.2 or top1=75, or deadline=TIME", text);
+}
+
 static lt_status add_metric(plan_goal *g, const char *text, const char *equals)
 {
     char *end;
@@ -88,9 +88,7 @@ static lt_status add_metric(plan_goal *g, const char *text, const char *equals)
         return lt_fail(LT_E_ARG, "--goal %s: the goal is %s=%g already", text, g->metric, g->value);
     g->value = strtod(equals + 1, &end);
     if (!bytes || bytes >= sizeof g->metric || end == equals + 1 || *end || !isfinite(g->value))
-        return lt_fail(LT_E_ARG,
-                       "--goal %s: want METRIC=NUMBER, as loss=1.2 or top1=75, or deadline=TIME",
-                       text);
+        return bad_goal(text);
     snprintf(g->metric, sizeof g->metric, "%.*s", (int)bytes, text);
     return LT_OK;
 }
@@ -100,9 +98,7 @@ static lt_status read_goal(plan_goal *g, const lt_option_list *list)
     for (size_t i = 0; i < list->count; i++) {
         const char *text = list->item[i], *equals = strchr(text, '=');
         if (!equals)
-            return lt_fail(
-                LT_E_ARG, "--goal %s: want METRIC=NUMBER, as loss=1.2 or top1=75, or deadline=TIME",
-                text);
+            return bad_goal(text);
         if (!strncmp(text, "deadline=", strlen("deadline=")))
             LT_TRY(add_deadline(g, text, equals + 1));
         else
@@ -119,7 +115,7 @@ enum { MOST_RANKS = 1 << 20 };
 static lt_status add_ranks(plan_request *r, long ranks)
 {
     if (r->rank_counts && ranks <= r->ranks[r->rank_counts - 1])
-        return lt_fail(LT_E_ARG, "--ranks %s: %ld behind %d: want ascending numbers",
+        return lt_fail(LT_E_ARG, "--ranks %s: %ld after %d: want ascending numbers",
                        r->options->ranks, ranks, r->ranks[r->rank_counts - 1]);
     if (r->rank_counts == PLAN_RANKS)
         return lt_fail(LT_E_ARG, "--ranks %s: more than %d numbers", r->options->ranks, PLAN_RANKS);
@@ -132,7 +128,7 @@ static lt_status bad_ranks(const char *text)
     return lt_fail(LT_E_ARG, "--ranks %s: want A..B or N,N,..., from 1 to %d", text, MOST_RANKS);
 }
 
-/* A number from 1 on; *end: what follows it. 0: it is none. */
+/* Parses a number from 1 to MOST_RANKS; 0: invalid. *end: the text after it. */
 static long read_count(const char *text, char **end)
 {
     if (*text < '0' || *text > '9')
@@ -164,7 +160,7 @@ static lt_status read_ranks(plan_request *r, const char *text)
     }
 }
 
-/* What all machines together hold. */
+/* Errors: LT_E_ARG: more ranks than the machines have. */
 static lt_status check_nodes(const plan_request *r)
 {
     const int64_t nodes = r->options->nodes;
@@ -192,7 +188,7 @@ static lt_status link_of(const lt_json_value *root, const char *name, lt_cost_li
 {
     const lt_json_value *link = lt_json_member(root, name);
     double us, gbit, gather = 0;
-    if (!link || link->type == LT_JSON_NULL) /* of one machine there is no other link */
+    if (!link || link->type == LT_JSON_NULL) /* measured on one machine */
         return LT_OK;
     LT_TRY(lt_json_number(link, "latency_us", &us));
     LT_TRY(lt_json_number(link, "gbit", &gbit));
@@ -202,11 +198,12 @@ static lt_status link_of(const lt_json_value *root, const char *name, lt_cost_li
         .latency = 1e-6 * us, .bandwidth = gbit * 1e9 / 8, .gather = gather * 1e9 / 8};
     return us >= 0 && gbit > 0 && gather >= 0
                ? LT_OK
-               : lt_fail(LT_E_FORMAT, "%s: latency_us %g, gbit %g, gather_gbit %g are no link",
-                         name, us, gbit, gather);
+               : lt_fail(LT_E_FORMAT,
+                         "%s: latency_us %g, gbit %g, gather_gbit %g: want numbers above 0", name,
+                         us, gbit, gather);
 }
 
-/* What messages take of cores, where the file says it. */
+/* Reads the CPU time of messages, if the file has it. */
 static lt_status core_of(const lt_json_value *root, const char *name, const char *key,
                          double *seconds)
 {
@@ -221,26 +218,28 @@ static lt_status core_of(const lt_json_value *root, const char *name, const char
                : lt_fail(LT_E_FORMAT, "%s: %s is %g, want 0 or more", name, key, us);
 }
 
-/* Both links, of a file of `bench links --json`. */
-static lt_status load_links(lt_cost_cluster *c, const char *path)
+static lt_status get_links(lt_cost_cluster *c, const lt_json_value *root)
 {
     enum { MIB = 1 << 20 };
+    LT_TRY(link_of(root, "within", &c->within));
+    LT_TRY(link_of(root, "between", &c->between));
+    LT_TRY(core_of(root, "within", "core_us", &c->wake));
+    LT_TRY(core_of(root, "between", "core_us", &c->wake));
+    LT_TRY(core_of(root, "within", "core_us_mib", &c->carry));
+    c->carry /= MIB;
+    return LT_OK;
+}
+
+/* Reads both links from a file of `bench links --json`. */
+static lt_status load_links(lt_cost_cluster *c, const char *path)
+{
     lt_json *json;
     lt_status st = lt_json_load(&json, path);
     if (st)
         return lt_fail(st == LT_E_IO ? LT_E_ARG : st,
                        "--link %s: neither LATENCY_US,GBIT nor a file of bench links --json: %s",
                        path, lt_error_message());
-    st = link_of(lt_json_root(json), "within", &c->within);
-    if (!st)
-        st = link_of(lt_json_root(json), "between", &c->between);
-    if (!st)
-        st = core_of(lt_json_root(json), "within", "core_us", &c->wake);
-    if (!st)
-        st = core_of(lt_json_root(json), "between", "core_us", &c->wake);
-    if (!st)
-        st = core_of(lt_json_root(json), "within", "core_us_mib", &c->carry);
-    c->carry /= MIB;
+    st = get_links(c, lt_json_root(json));
     lt_json_free(&json);
     return st ? lt_fail(st, "--link %s: %s", path, lt_error_message()) : LT_OK;
 }
@@ -266,36 +265,21 @@ static lt_status read_machine(plan_request *r)
 
 /* --- Axes --- */
 
-/* What a plan knows the cost of. */
-static const char *const axes[] = {"batch-size",
-                                   "grad-accum",
-                                   "optim",
-                                   "precondition-frequency",
-                                   "max-preconditioner-dim",
-                                   "allreduce",
-                                   "compress",
-                                   "local-steps",
-                                   "shard-optimizer",
-                                   "shard-gradients",
-                                   "grad-comm-dtype",
-                                   "tensor-parallel",
-                                   "backup-workers",
-                                   "drop-compute",
-                                   "state-dtype",
-                                   "state-memory",
-                                   "factor-dtype",
-                                   "packed-factors"};
+/* Flags with a cost model. */
+static const char axes[] =
+    "batch-size, grad-accum, optim, precondition-frequency, max-preconditioner-dim, allreduce, "
+    "compress, local-steps, shard-optimizer, shard-gradients, grad-comm-dtype, tensor-parallel, "
+    "backup-workers, drop-compute, state-dtype, state-memory, factor-dtype, packed-factors";
 
-static lt_status check_axis(const char *text, const plan_axis *axis)
+static bool is_axis(const char *flag)
 {
-    char known[PLAN_TEXT] = "";
-    size_t at = 0;
-    for (size_t i = 0; i < sizeof axes / sizeof *axes; i++) {
-        if (!strcmp(axes[i], axis->flag))
-            return LT_OK;
-        at += (size_t)snprintf(known + at, sizeof known - at, "%s%s", at ? ", " : "", axes[i]);
+    for (const char *at = axes; *at; at += strspn(at, ", ")) {
+        const size_t bytes = strcspn(at, ",");
+        if (strlen(flag) == bytes && !strncmp(at, flag, bytes))
+            return true;
+        at += bytes;
     }
-    return lt_fail(LT_E_ARG, "--vary %s: not one of %s", text, known);
+    return false;
 }
 
 static lt_status read_axis(plan_axis *axis, const char *text)
@@ -304,7 +288,8 @@ static lt_status read_axis(plan_axis *axis, const char *text)
     if (!at || at == text || (size_t)(at - text) >= sizeof axis->flag)
         return lt_fail(LT_E_ARG, "--vary %s: want FLAG=VALUE,VALUE,...", text);
     snprintf(axis->flag, sizeof axis->flag, "%.*s", (int)(at - text), text);
-    LT_TRY(check_axis(text, axis));
+    if (!is_axis(axis->flag))
+        return lt_fail(LT_E_ARG, "--vary %s: not one of %s", text, axes);
     do {
         const char *value = ++at;
         at += strcspn(at, ",");
@@ -332,7 +317,7 @@ static lt_status read_axes(plan_request *r)
     return LT_OK;
 }
 
-/* "5%", "5": a share. */
+/* Parses "5%" or "5". */
 static lt_status read_budget(plan_request *r)
 {
     const plan_options *o = r->options;
@@ -345,7 +330,8 @@ static lt_status read_budget(plan_request *r)
     if (o->pilots == PILOTS_OFF)
         return LT_OK;
     if (o->simulate)
-        return lt_fail(LT_E_ARG, "--pilots: --simulate says that the machines are not here");
+        return lt_fail(LT_E_ARG,
+                       "--pilots: cannot run with --simulate, which plans for other machines");
     r->pilot_share = percent / 100;
     return LT_OK;
 }

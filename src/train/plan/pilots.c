@@ -1,9 +1,10 @@
-/* Pilots, so that a choice rests on measured steps and costs a small share of the run. ADR 0042.
+/* Chooses pilots, so that the choice of a candidate rests on measured steps and costs a small share of the run. ADR
+ * 0048.
  *
- * A round: of all candidates whose seconds may still be below the best one's (contenders), the best itself if its step was
- * never measured, else the setting with the smallest possible seconds, on the ranks where its pilot costs the least. Then all is
- * estimated anew. The rounds end when no contender is left, or the budget is too small for one. In front of them: a pilot of each
- * course. */
+ * First come pilots that compare convergence classes. Then, in rounds: a contender is a candidate that may still be
+ * better than the best one. If the best one's step was never measured, it is tried; else the config with the smallest
+ * lower bound, on the ranks where its pilot costs the least. After each pilot all candidates are estimated again. The
+ * rounds end when no contender is left, or the budget cannot pay another pilot. */
 
 #include "base/atomic_dir.h"
 #include "planner.h"
@@ -13,21 +14,26 @@
 
 #include <errno.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-/* --- Of courses --- */
+/* --- Convergence classes --- */
 
-/* Of logistic regression 226 steps chose the wrong one, 400 said that Shampoo takes 0.45 of SGD's steps, 800 0.38; it took a tenth
- * (docs/results/plan.md). */
-enum { COURSES = 16, COURSE_STEPS = 400 };
-/* Of the budget, with the profile. The run may turn out several times shorter, 7 times where that was measured. */
+/* Steps at the least: for logistic regression 226 chose the wrong class; 400 predicted 0.45 of SGD's steps for Shampoo,
+ * and 800 0.38; it needed a tenth (docs/results/plan.md). */
+enum { CLASSES = 16, CLASS_STEPS = 400 };
+/* Divisors of the budget, profile included: usually spent, and at most. The run may prove several times shorter (7 in
+ * one case). */
 enum { USUAL_SHARE = 16, LARGEST_SHARE = 4 };
 
-/* Where a candidate stands in the order of --vary. */
+static double step_cost(const plan_candidate *c)
+{
+    return c->config.setup.ranks * c->step.value;
+}
+
+/* Index of a candidate's combination of --vary. */
 static int order_of(const plan *p, const plan_candidate *c)
 {
     int at = 0;
@@ -36,14 +42,14 @@ static int order_of(const plan *p, const plan_candidate *c)
     return at;
 }
 
-/* The course of the flags as given, else the first of --vary. */
+/* The candidate with the flags' own class, or the first combination of --vary. */
 static const plan_candidate *find_own(const plan *p, plan_candidate *const *of, int count)
 {
-    plan_setting own;
-    const bool is_known = !lt_plan_setting(&own, p->trainer, 1, 1);
+    plan_config own;
+    const bool is_known = !lt_plan_read_config(&own, p->trainer, 1, 1);
     const plan_candidate *first = of[0];
     for (int i = 0; i < count; i++) {
-        if (is_known && of[i]->setting.converge == own.converge)
+        if (is_known && of[i]->config.convergence == own.convergence)
             return of[i];
         if (order_of(p, of[i]) < order_of(p, first))
             first = of[i];
@@ -51,27 +57,21 @@ static const plan_candidate *find_own(const plan *p, plan_candidate *const *of, 
     return first;
 }
 
-static double step_cost(const plan_candidate *c)
-{
-    return c->setting.setup.ranks * c->step.value;
-}
-
-/* The cheapest candidate of each course; 0: there are no two, or runs say what some of them takes. */
-static int find_courses(const plan *p, plan_candidate **of)
+/* Finds the cheapest candidate of each class; 0: fewer than two classes, or runs already estimate one of them. */
+static int find_classes(const plan *p, plan_candidate **of)
 {
     const plan_table *t = &p->table;
     int count = 0;
     for (size_t i = 0; i < t->kept; i++) {
         plan_candidate *c = &t->item[i];
-        const plan_setting *s = &c->setting;
-        if (c->steps.trust < PLAN_MODEL)
+        if (c->steps.basis < PLAN_MODEL)
             return 0;
-        if (!s->is_exact || (double)s->batch > t->least_batch)
+        if (!c->config.is_lossless || (double)c->config.batch > t->least_batch)
             continue;
         int k = 0;
-        while (k < count && of[k]->setting.converge != s->converge)
+        while (k < count && of[k]->config.convergence != c->config.convergence)
             k++;
-        if (k == COURSES)
+        if (k == CLASSES)
             return 0;
         if (k == count || step_cost(c) < step_cost(of[k]))
             of[k] = c;
@@ -80,78 +80,86 @@ static int find_courses(const plan *p, plan_candidate **of)
     return count > 1 ? count : 0;
 }
 
-/* Those without a pilot, the first of all in front. */
+/* Keeps the classes without a pilot, in order. */
 static int drop_tried(const plan *p, plan_candidate **of, int count)
 {
     int left = 0;
     for (int i = 0; i < count; i++)
-        if (!lt_plan_find_course(&p->runs, &of[i]->setting))
+        if (!lt_plan_find_class_pilot(&p->runs, &of[i]->config))
             of[left++] = of[i];
     return left;
 }
 
-/* Spends the rest of a share of the budget. */
+/* Steps of each pilot that spend the rest of a share of the budget. */
 static double affordable_steps(const plan *p, plan_candidate *const *of, int count, int share)
 {
     double step = 0, budget = lt_plan_budget(p) / share - p->profile.paid - p->pilots.spent;
     for (int i = 0; i < count; i++) {
-        const int ranks = of[i]->setting.setup.ranks;
+        const int ranks = of[i]->config.setup.ranks;
         budget -= ranks * lt_plan_start_seconds(p, ranks);
         step += step_cost(of[i]);
     }
     return floor(budget / step);
 }
 
-/* What the usual share pays, at least what is of use, unless that takes more than the largest; else 0. */
+/* 0: even CLASS_STEPS cost more than the largest share. */
 static double choose_steps(const plan *p, plan_candidate *const *of, int count)
 {
-    if (affordable_steps(p, of, count, LARGEST_SHARE) < COURSE_STEPS)
+    if (affordable_steps(p, of, count, LARGEST_SHARE) < CLASS_STEPS)
         return 0;
-    return fmax(affordable_steps(p, of, count, USUAL_SHARE), COURSE_STEPS);
+    return fmax(affordable_steps(p, of, count, USUAL_SHARE), CLASS_STEPS);
 }
 
-/* One of each course, where the goal has a metric, candidates have several courses, no run says what one takes, and a quarter of
- * the budget is enough for COURSE_STEPS of each; and the training loss at which they are compared. */
-static lt_status pilot_courses(plan *p)
+/* Runs a pilot of each class and chooses the loss at which they are compared, if the goal has a metric and the budget
+ * allows it. */
+static lt_status compare_classes(plan *p)
 {
-    plan_candidate *of[COURSES];
+    plan_candidate *of[CLASSES];
     double most = HUGE_VAL;
-    int count = *p->request.goal.metric ? find_courses(p, of) : 0;
+    int count = *p->request.goal.metric ? find_classes(p, of) : 0;
     if (!count)
         return LT_OK;
-    const plan_setting own = find_own(p, of, count)->setting;
+    const plan_config own = find_own(p, of, count)->config;
     while (count) {
         most = fmin(most, choose_steps(p, of, count));
         if (!(most > 0))
             return LT_OK;
         LT_TRY(lt_plan_run_pilot(p, of[0], (int64_t)most, true));
-        if (!lt_plan_find_course(&p->runs, &of[0]->setting))
+        if (!lt_plan_find_class_pilot(&p->runs, &of[0]->config)) /* it failed */
             return LT_OK;
         LT_TRY(lt_plan_rank(p));
-        count = drop_tried(p, of, find_courses(p, of));
+        count = drop_tried(p, of, find_classes(p, of));
     }
-    p->pilots.has_courses = lt_plan_find_course_loss(p, &own);
+    p->pilots.has_classes = lt_plan_choose_class_loss(p, &own);
     return LT_OK;
 }
 
-/* --- Of what loses or delays gradients --- */
+/* --- Lossy candidates --- */
 
-/* Whole rounds of roots and of local steps. */
-static int64_t whole(const plan_candidate *c, int64_t steps)
+static int64_t whole_periods(const plan_candidate *c, int64_t steps)
 {
-    const int64_t round = lt_plan_period(&c->setting.setup);
-    return PLAN_WARM_STEPS + round * ((steps + round - 1) / round);
+    const int64_t period = lt_plan_period(&c->config.setup);
+    return PLAN_WARM_STEPS + period * ((steps + period - 1) / period);
 }
 
-/* Rank-seconds of its pilot, and of that of the course that loses nothing where there is none yet; steps: of each. */
-static double arm_cost(const plan *p, const plan_candidate *c, int64_t *steps)
+/* The lossless counterpart that needs a pilot too; NULL: it has one. */
+static plan_candidate *missing_lossless(const plan *p, const plan_candidate *c)
 {
-    const plan_candidate *exact =
-        lt_plan_find_lossless_pilot(p, &c->setting) ? NULL : lt_plan_find_lossless(p, &c->setting);
+    const plan_candidate *found = lt_plan_find_lossless(p, &c->config);
+    return lt_plan_find_lossless_pilot(p, &c->config) || !found
+               ? NULL
+               : &p->table.item[found - p->table.item];
+}
+
+/* Rank-seconds of its pilot, and of its counterpart's if missing; *steps: the longest of both that the budget pays. */
+static double lossy_cost(const plan *p, const plan_candidate *c, int64_t *steps)
+{
+    const plan_candidate *lossless = missing_lossless(p, c);
     double cost = 0;
-    for (int64_t n = PLAN_ARM_STEPS; n >= PLAN_ARM_LEAST; n -= PLAN_ARM_STEPS - PLAN_ARM_LEAST) {
-        cost = lt_plan_pilot_cost(p, c, whole(c, n))
-               + (exact ? lt_plan_pilot_cost(p, exact, whole(exact, n)) : 0);
+    for (int64_t n = PLAN_LOSSY_STEPS; n >= PLAN_LOSSY_MIN_STEPS;
+         n -= PLAN_LOSSY_STEPS - PLAN_LOSSY_MIN_STEPS) {
+        cost = lt_plan_pilot_cost(p, c, whole_periods(c, n))
+               + (lossless ? lt_plan_pilot_cost(p, lossless, whole_periods(lossless, n)) : 0);
         *steps = n;
         if (cost <= lt_plan_budget_left(p))
             break;
@@ -159,106 +167,97 @@ static double arm_cost(const plan *p, const plan_candidate *c, int64_t *steps)
     return cost;
 }
 
-/* Both with the losses of their steps. */
-static lt_status compare(plan *p, plan_run *arm)
+/* Sets the slowdown of a pilot, from the losses of the steps of both. */
+static lt_status compare_losses(plan *p, plan_run *run)
 {
     plan_run lossy = {0}, lossless = {0};
-    const plan_run *exact = lt_plan_find_lossless_pilot(p, &arm->setting);
-    lt_status st = lt_plan_read_losses(&lossy, arm->name);
+    const plan_run *counterpart = lt_plan_find_lossless_pilot(p, &run->config);
+    lt_status st = lt_plan_read_losses(&lossy, run->name);
     if (!st)
-        st = lt_plan_read_losses(&lossless, exact->name);
+        st = lt_plan_read_losses(&lossless, counterpart->name);
     if (!st)
-        arm->slowdown = p->pilots.item[p->pilots.count - 1].slowdown =
+        run->slowdown = p->pilots.item[p->pilots.count - 1].slowdown =
             lt_plan_slowdown(&lossy, &lossless);
     free(lossy.point);
     free(lossless.point);
     return st;
 }
 
-static lt_status pilot_arm(plan *p, plan_candidate *c)
+static lt_status run_lossy_pilot(plan *p, plan_candidate *c)
 {
-    plan_candidate *exact = NULL;
+    plan_candidate *lossless = missing_lossless(p, c);
     int64_t steps;
-    (void)arm_cost(p, c, &steps);
-    const plan_candidate *lossless = lt_plan_find_lossless(p, &c->setting);
-    if (!lt_plan_find_lossless_pilot(p, &c->setting) && lossless)
-        exact = &p->table.item[lossless - p->table.item];
+    (void)lossy_cost(p, c, &steps);
     c->is_tried = true;
-    if (exact)
-        LT_TRY(lt_plan_run_pilot(p, exact, whole(exact, steps), false));
-    if (!lt_plan_find_lossless_pilot(p, &c->setting)) /* it failed */
+    if (lossless)
+        LT_TRY(lt_plan_run_pilot(p, lossless, whole_periods(lossless, steps), false));
+    if (!lt_plan_find_lossless_pilot(p, &c->config)) /* it failed */
         return LT_OK;
     const size_t before = p->runs.count;
-    LT_TRY(lt_plan_run_pilot(p, c, whole(c, steps), false));
-    return p->runs.count > before ? compare(p, &p->runs.run[before]) : LT_OK;
+    LT_TRY(lt_plan_run_pilot(p, c, whole_periods(c, steps), false));
+    return p->runs.count > before ? compare_losses(p, &p->runs.run[before]) : LT_OK;
 }
 
-/* --- Which one --- */
+/* --- The next pilot --- */
 
-/* No pilot of it was made, and it may be better than the best. */
 static bool is_contender(const plan *p, const plan_candidate *c)
 {
-    const bool is_known =
-        c->step.trust == PLAN_MEASURED && (c->steps.trust != PLAN_UNKNOWN || !lt_plan_is_arm(p, c));
+    const bool is_known = c->step.basis == PLAN_MEASURED
+                          && (c->steps.basis != PLAN_UNKNOWN || !lt_plan_is_lossy_candidate(p, c));
     return !c->is_tried && !is_known && lt_plan_may_be_best(p, c);
 }
 
 static double cost_of(const plan *p, const plan_candidate *c)
 {
     int64_t steps;
-    return lt_plan_is_arm(p, c) ? arm_cost(p, c, &steps) : lt_plan_pilot_cost(p, c, 0);
+    return lt_plan_is_lossy_candidate(p, c) ? lossy_cost(p, c, &steps)
+                                            : lt_plan_pilot_cost(p, c, 0);
 }
 
-/* The ranks of a setting on which a pilot costs the least: the system model is scaled by it for the others. */
+/* The cheapest contender of the same work: the system model is scaled by it for the other ranks. */
 static plan_candidate *cheapest(const plan *p, const plan_candidate *like, double budget)
 {
     plan_candidate *found = NULL;
     for (size_t i = 0; i < p->table.kept; i++) {
         plan_candidate *c = &p->table.item[i];
         const double cost = cost_of(p, c);
-        if (lt_plan_is_same_work(&c->setting, &like->setting) && is_contender(p, c)
-            && cost <= budget && (!found || cost < cost_of(p, found)))
+        if (lt_plan_is_same_work(&c->config, &like->config) && is_contender(p, c) && cost <= budget
+            && (!found || cost < cost_of(p, found)))
             found = c;
     }
     return found;
 }
 
-static void stop(plan *p, const char *format, ...) LT_PRINTF(2, 3);
-static void stop(plan *p, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    vsnprintf(p->pilots.why, sizeof p->pilots.why, format, args);
-    va_end(args);
-}
-
-/* NULL: there is none, and why. */
+/* Returns NULL at the end, with the reason in pilots.why. */
 static plan_candidate *next_pilot(plan *p)
 {
     const plan_table *t = &p->table;
+    plan_pilots *all = &p->pilots;
     const double budget = lt_plan_budget_left(p);
-    plan_candidate *found = NULL, *dear = NULL;
+    plan_candidate *found = NULL, *expensive = NULL;
     for (size_t i = 0; i < t->kept; i++) {
         plan_candidate *c = &t->item[i];
         if (!is_contender(p, c))
             continue;
         if (cost_of(p, c) > budget)
-            dear = dear ? dear : c;
+            expensive = expensive ? expensive : c;
         else if (!found
-                 || (found != t->item && lt_plan_least_key(p, c) < lt_plan_least_key(p, found)))
+                 || (found != t->item
+                     && lt_plan_objective_bound(p, c) < lt_plan_objective_bound(p, found)))
             found = c;
     }
-    if (found && p->pilots.count < PLAN_PILOTS)
+    if (found && all->count < PLAN_PILOTS)
         return found == t->item ? found : cheapest(p, found, budget);
     if (found)
-        stop(p, "there were %d", PLAN_PILOTS);
-    else if (dear)
-        stop(
-            p,
-            "the budget: one of %d ranks, %s, would take about %.3g rank-seconds, and %.3g are left",
-            dear->setting.setup.ranks, dear->setting.label, cost_of(p, dear), fmax(budget, 0));
+        snprintf(all->why, sizeof all->why, "the limit of %d pilots is reached", PLAN_PILOTS);
+    else if (expensive)
+        snprintf(all->why, sizeof all->why,
+                 "budget: a pilot of %d ranks, %.300s, needs about %.3g rank-seconds, %.3g left",
+                 expensive->config.setup.ranks, expensive->config.label, cost_of(p, expensive),
+                 fmax(budget, 0));
     else
-        stop(p, "the best one leads by more than what is not known");
+        snprintf(all->why, sizeof all->why,
+                 "the best candidate leads by more than the uncertainty");
     return NULL;
 }
 
@@ -274,31 +273,33 @@ static lt_status open_folder(plan *p)
     }
     snprintf(all->folder, sizeof all->folder, "%s/lather-pilots-XXXXXX", temp ? temp : "/tmp");
     return mkdtemp(all->folder) ? LT_OK
-                                : lt_fail(LT_E_IO, "%s: %s; --pilot-dir says another place",
+                                : lt_fail(LT_E_IO, "%s: %s; choose another folder by --pilot-dir",
                                           all->folder, strerror(errno));
 }
 
-/* What is not asked for; logs of pilots that failed stay. */
+/* Removes run folders unless --pilot-dir keeps them; logs of failed pilots remain. */
 static void clean(plan *p)
 {
-    for (int i = 0; i < p->pilots.count && !p->options.pilot_dir; i++)
+    if (p->options.pilot_dir)
+        return;
+    for (int i = 0; i < p->pilots.count; i++)
         if (!access(p->pilots.item[i].folder, F_OK) && lt_commit_remove(p->pilots.item[i].folder))
             return;
-    if (!p->options.pilot_dir)
-        (void)rmdir(p->pilots.folder);
+    (void)rmdir(p->pilots.folder);
 }
 
 static lt_status check(const plan *p)
 {
     const char *kind = lt_comm_launched_kind();
     if (strcmp(kind, "self") != 0)
-        return lt_fail(
-            LT_E_ARG,
-            "--pilots: this is one of several ranks already (%s); plan starts them itself", kind);
+        return lt_fail(LT_E_ARG,
+                       "--pilots: start plan as a single process, not as one of several ranks (%s)",
+                       kind);
     if (lt_plan_run_cost(p->table.item) > 0)
         return LT_OK;
     return lt_fail(LT_E_ARG,
-                   "--pilot-budget %s: of how long a run? %s; --epochs or --max-steps says it",
+                   "--pilot-budget %s: the length of the run is unknown: %s; set --epochs or "
+                   "--max-steps",
                    p->options.pilot_budget, p->table.item[0].steps.why);
 }
 
@@ -307,11 +308,12 @@ lt_status lt_plan_make_pilots(plan *p)
     plan_candidate *next;
     LT_TRY(check(p));
     LT_TRY(open_folder(p));
-    lt_status st = pilot_courses(p);
+    lt_status st = compare_classes(p);
     if (!st)
         st = lt_plan_rank(p);
     while (!st && (next = next_pilot(p))) {
-        st = lt_plan_is_arm(p, next) ? pilot_arm(p, next) : lt_plan_run_pilot(p, next, 0, false);
+        st = lt_plan_is_lossy_candidate(p, next) ? run_lossy_pilot(p, next)
+                                                 : lt_plan_run_pilot(p, next, 0, false);
         if (!st)
             st = lt_plan_rank(p);
     }

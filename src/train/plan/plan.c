@@ -1,4 +1,4 @@
-/* `plan ...`: the flags of training and those of plan; a profile that is read or measured; runs; the choice. */
+/* The command `plan`: parses flags, reads runs, reads or measures the profile, chooses, and prints the plan. */
 
 #include "base/clock.h"
 #include "planner.h"
@@ -11,56 +11,56 @@
 #include <unistd.h>
 
 static const char description[] =
-    "Says what a run would take on so many ranks, and which set-up to run: a table of time, cost and memory, the best "
-    "first, and at the end its command line. All flags of training are taken as training takes them. A step's parts "
-    "are measured here at one rank (--step-profile keeps them), its exchange is simulated; runs of --from say how many "
-    "steps the goal takes. What is not known is called so.\n\n"
+    "Predicts the time, cost and memory of runs on several numbers of ranks and with several flags, and prints a table, the "
+    "best first, and the command line of the best. Takes all flags of training, as training does. The parts of a step are "
+    "measured here at one rank (--step-profile keeps them), its communication is simulated; runs of --from tell how many "
+    "steps the goal takes. What cannot be predicted is marked as unknown.\n\n"
     "Exit status: 0 done, 1 an error, 2 a wrong command line.";
 
 /* --- The profile --- */
 
-/* What the candidate's exchange computes; for a file that is kept, all that any may. */
-static lt_status measure_exchange(plan *p, const plan_setting *s)
+/* Measures the candidate's reducer; for a file that is kept, all reducers. */
+static lt_status measure_exchange(plan *p, const plan_config *c)
 {
-    const bool kept = p->options.step_profile;
     const double begin = lt_clock_seconds();
-    LT_TRY(lt_plan_measure_exchange(&p->profile, s->setup.exchange.reducer, kept));
+    LT_TRY(
+        lt_plan_measure_exchange(&p->profile, c->setup.exchange.reducer, p->options.step_profile));
     p->profile.spent += lt_clock_seconds() - begin;
     return LT_OK;
 }
 
-/* Each optimizer of the candidates once. */
+/* Measures a candidate's optimizer unless it is already in the profile. */
 static lt_status measure_choice(plan *p, const int *choice)
 {
     lt_trainer t = {0};
-    plan_setting s;
+    plan_config c;
     char why[PLAN_TEXT];
-    lt_status st = lt_plan_start(p, choice, &t);
+    lt_status st = lt_plan_open_trainer(p, choice, &t);
     if (!st)
-        st = lt_plan_setting(&s, &t, 1, 1);
-    const bool is_wrong = st == LT_E_ARG; /* the candidate falls, with this reason */
-    if (!st && !lt_plan_find_optimizer(&p->profile, &s))
+        st = lt_plan_read_config(&c, &t, 1, 1);
+    const bool is_rejected = st == LT_E_ARG; /* reported with the candidates */
+    if (!st && !lt_plan_find_optimizer(&p->profile, &c))
         st = lt_plan_measure(&p->profile, &t, p->options.profile_seconds);
     if (!st)
-        st = measure_exchange(p, &s);
+        st = measure_exchange(p, &c);
     snprintf(why, sizeof why, "%s", lt_error_message());
     lt_trainer_close(&t);
-    return st && !is_wrong ? lt_fail(st, "%s", why) : LT_OK;
+    return st && !is_rejected ? lt_fail(st, "%s", why) : LT_OK;
 }
 
 static lt_status measure_all(plan *p)
 {
     int choice[PLAN_AXES] = {0};
-    plan_crowd others;
+    plan_workers workers;
     p->profile.ranks = (double)p->options.profile_ranks;
-    lt_status st = lt_plan_crowd_begin(&others, p, lt_plan_keep_busy);
-    p->profile.crowd = &others;
+    lt_status st = lt_plan_workers_start(&workers, p, lt_plan_worker_run);
+    p->profile.workers = &workers;
     do
         st = st ? st : measure_choice(p, choice);
     while (lt_plan_advance(&p->request, choice) && !st);
     p->profile.paid = p->profile.ranks * p->profile.spent;
-    p->profile.crowd = NULL;
-    lt_plan_crowd_end(&others);
+    p->profile.workers = NULL;
+    lt_plan_workers_stop(&workers);
     return st;
 }
 
@@ -72,17 +72,17 @@ static lt_status open_profile(plan *p)
         return lt_plan_check_profile(p);
     }
     if (p->options.simulate && !path)
-        fprintf(
-            stderr,
-            "%s plan: steps are measured here; --step-profile FILE would take those of the machines\n",
-            p->family->program);
+        fprintf(stderr,
+                "%s plan: measures steps on this machine; give --step-profile FILE of the "
+                "simulated machine instead\n",
+                p->family->program);
     LT_TRY(measure_all(p));
     return path && p->profile.batches ? lt_plan_profile_save(&p->profile, path) : LT_OK;
 }
 
 /* --- The command --- */
 
-/* What the goal's metric is like, by the task's table. */
+/* Looks the goal's metric up in the task's table. */
 static lt_status describe_goal(plan_goal *g, const lt_task_ops *task)
 {
     char known[PLAN_TEXT] = "loss, train_loss";
@@ -100,8 +100,8 @@ static lt_status describe_goal(plan_goal *g, const lt_task_ops *task)
     }
     return g->lower || !*g->metric
                ? LT_OK
-               : lt_fail(LT_E_ARG, "--goal %s: no metric of this program: %s, deadline", g->metric,
-                         known);
+               : lt_fail(LT_E_ARG, "--goal %s: no metric of this program; known: %s, deadline",
+                         g->metric, known);
 }
 
 static lt_status open_plan(plan *p, int argc, char *const *argv)
@@ -110,7 +110,7 @@ static lt_status open_plan(plan *p, int argc, char *const *argv)
     LT_TRY(lt_trainer_check(t));
     LT_TRY(lt_plan_request(&p->request, &p->options, t));
     LT_TRY(describe_goal(&p->request.goal, t->program->task));
-    LT_TRY(lt_plan_training_words(&p->words, argc, argv, &p->request, t->options));
+    LT_TRY(lt_plan_training_argv(&p->argv, argc, argv, &p->request, t->options));
     LT_TRY(lt_plan_read_runs(&p->runs, &p->options.from, t, &p->request.goal, p->request.per_node));
     lt_plan_fit_runs(&p->runs, &p->request.goal);
     return LT_OK;
@@ -155,7 +155,7 @@ static lt_status run(plan *p, const lt_program *program, int argc, char *const *
     const lt_status st = lt_plan_work(p, argc, argv);
     if (st && (p->table.kept || !p->table.count))
         return st;
-    snprintf(why, sizeof why, "%s", lt_error_message()); /* a message does not hold all reasons */
+    snprintf(why, sizeof why, "%s", lt_error_message()); /* the table has all reasons */
     LT_TRY(answer(p));
     return st ? lt_fail(st, "%s", why) : LT_OK;
 }
@@ -165,7 +165,7 @@ void lt_plan_close(plan *p)
     lt_trainer_close(p->trainer);
     lt_plan_profile_clear(&p->profile);
     lt_plan_free_runs(&p->runs);
-    lt_plan_free_words(&p->words);
+    lt_plan_argv_free(&p->argv);
     free(p->table.item);
     p->table = (plan_table){0};
 }
@@ -177,7 +177,7 @@ int lt_command_plan(int argc, char **argv, const lt_model_family *family,
     lt_trainer t = {0};
     plan p = {.family = family, .program = program, .trainer = &t, .path = argv[-1]};
     const lt_program text = {.name = name,
-                             .summary = "what a run costs, and which set-up to run",
+                             .summary = "predicts the cost of runs and chooses one",
                              .usage = "--goal NAME=VALUE --ranks A..B --data DIR [OPTION]...",
                              .description = description,
                              .rest = true};

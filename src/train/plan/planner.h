@@ -1,5 +1,9 @@
-/* `train_* plan`: what a run costs on so many ranks, and which set-up to run. A *setting* is a start of the program as
- * its flags say it; a *candidate* is one on so many ranks. ADR 0042. */
+/* `train_* plan`: predicts the cost of candidate runs and chooses one. ADR 0042.
+ *
+ * A *config* is a run as its command line defines it, on a number of ranks; a *candidate* is a config that plan considers: one
+ * value of each --vary, on one number of ranks. A *pilot* is a short trial run of a candidate. Candidates of one
+ * *convergence class* have the same optimizer and schedule flags, so that their loss falls equally with steps. A *lossy*
+ * config drops or delays gradients between ranks: top-k, PowerSGD, local steps, backup workers, deadlines. */
 #ifndef LT_TRAIN_PLAN_COMMAND_H
 #define LT_TRAIN_PLAN_COMMAND_H
 
@@ -22,160 +26,193 @@ typedef struct plan_options {
     bool simulate, extrapolate, one_machine;
 } plan_options;
 lt_option_table lt_plan_options(plan_options *o);
-/* Whether a flag of this name is plan's alone; takes_value: whether a word follows it. */
+/* Returns true for a flag of plan that training does not have; takes_value: the next word is its value. */
 bool lt_plan_is_own_flag(const char *name, size_t bytes, bool *takes_value);
 
 enum { PILOTS_OFF, PILOTS_AUTO };
 enum { PLAN_NAME = 32, PLAN_STATE = 96, PLAN_RANKS = 64, PLAN_TEXT = 512, PLAN_REASON = 1200 };
 enum { PLAN_AXES = 16, PLAN_VALUES = 16 };
 
-/* --goal: a metric's value (loss=1.2, top1=75), a deadline, or both. */
+/* --goal: a value of a metric (loss=1.2, top1=75), a deadline, or both. */
 typedef struct plan_goal {
-    char metric[PLAN_NAME]; /* "": none */
+    char metric[PLAN_NAME]; /* "": no metric */
     double value;
-    bool lower;      /* is better */
-    bool percent;    /* of the metric: 100 - value falls to 0 */
+    bool lower;      /* lower is better */
+    bool percent;    /* the metric is a percentage: 100 - value falls to 0 */
     double deadline; /* seconds; 0: none */
 } plan_goal;
 
-/* --vary FLAG=V,V,...: values that candidates have of a flag of training. */
+/* --vary FLAG=V,V,...: values of a training flag, one per candidate. */
 typedef struct plan_axis {
     char flag[PLAN_NAME];
     char value[PLAN_VALUES][PLAN_NAME];
     int values;
 } plan_axis;
 
-/* What the flags of plan say. */
+/* Parsed flags of plan. */
 typedef struct plan_request {
     const plan_options *options;
     plan_goal goal;
     int ranks[PLAN_RANKS], rank_counts; /* ascending */
     int per_node;
-    lt_plan_machine machine; /* nodes: of each candidate */
+    lt_plan_machine machine; /* without its nodes, which each candidate has */
     plan_axis axis[PLAN_AXES];
     int axes;
-    double pilot_share; /* of the cheapest run's rank-seconds; 0: no pilots */
+    double pilot_share; /* budget as a share of the cheapest run's rank-seconds; 0: no pilots */
 } plan_request;
 /* Errors: LT_E_ARG, naming the flag. */
 lt_status lt_plan_request(plan_request *r, const plan_options *o, const lt_trainer *t);
 
-/* --- setting.c: the configuration that a start of the program would have --- */
+/* --- config.c --- */
 
-typedef struct plan_setting {
+typedef struct plan_config {
     lt_plan_setup setup;
-    int64_t block;          /* Shampoo's, which its costs belong to; 0: none */
-    char state[PLAN_STATE]; /* flags that keep the optimizer's state in fewer bytes; "": as usual */
-    int64_t batch;          /* of all ranks, in an update */
-    double epochs;          /* 0: not said */
-    int64_t max_steps;      /* 0: not said */
-    int64_t epoch_steps;    /* of a candidate: updates of an epoch, as training counts them */
-    uint64_t converge;      /* hash of what convergence depends on but ranks and batch */
-    uint64_t lossless;      /* of converge without what loses or delays gradients between ranks */
-    uint64_t samples;       /* hash of data and model */
+    char state[PLAN_STATE]; /* flags that compress the optimizer state; "": defaults */
+    int64_t batch;          /* global batch: samples of an update on all ranks */
+    double epochs;          /* 0: not given */
+    int64_t max_steps;      /* 0: not given */
+    int64_t epoch_steps;    /* updates per epoch, as training counts them; candidates only */
+    uint64_t convergence;   /* hash of the convergence class: all flags but ranks, batch and rate */
+    uint64_t lossless;      /* the same hash without the flags of lossy communication */
+    uint64_t samples;       /* hash of the flags of data and model */
     int amp;                /* AMP_... */
     char device[PLAN_NAME];
-    int threads,
-        real_threads; /* as the flag says, 0: all; what that is: of a run as its checkpoint says, 0: nothing does */
-    bool is_exact;         /* steps depend on the batch of all ranks alone, not on their number */
+    int threads;           /* flag; 0: all */
+    int real_threads;      /* their number; of a run: as in its checkpoint, 0: unknown */
+    bool is_lossless;      /* convergence depends on the global batch alone */
     char label[PLAN_TEXT]; /* "shampoo f 50 b 1024, two-level" */
-} plan_setting;
-/* Of the options of t, on so many ranks. Errors: LT_E_ARG (what it costs is not known). */
-lt_status lt_plan_setting(plan_setting *s, const lt_trainer *t, int ranks, int per_node);
-/* Steps after which roots and local steps begin again: a mean over a part of them has too many of either, or too few. */
+} plan_config;
+/* Reads the options of t, for a number of ranks. Errors: LT_E_ARG (plan has no cost model of it). */
+lt_status lt_plan_read_config(plan_config *c, const lt_trainer *t, int ranks, int per_node);
+/* Steps after which refreshes of roots and local steps repeat: a mean over a part of a period is biased. */
 int64_t lt_plan_period(const lt_plan_setup *u);
-/* Whether flags want another number of ranks than this. Errors: LT_E_ARG. */
-lt_status lt_plan_check_ranks(const plan_setting *s, const lt_trainer *t);
-/* Two starts train the same model on the same data, else LT_E_ARG names the first flag that differs, and both values. */
+/* Updates that --epochs and --max-steps give; 0: neither is set. */
+double lt_plan_flag_steps(const plan_config *c);
+/* Errors: LT_E_ARG: a flag needs another number of ranks. */
+lt_status lt_plan_check_ranks(const plan_config *c, const lt_trainer *t);
+/* Errors: LT_E_ARG unless both train the same model on the same data; names the first flag that differs, and both
+ * values. */
 lt_status lt_plan_same_samples(const lt_options *a, const lt_options *b, const char *run);
 
-/* Words of a command line; owned. */
-typedef struct plan_words {
+/* --- argv.c: command lines of candidates --- */
+
+/* Words of a command line, NULL after the last; owned. */
+typedef struct plan_argv {
     char **word;
-    int count, capacity;
-} plan_words;
-lt_status lt_plan_add_word(plan_words *w, const char *format, ...) LT_PRINTF(2, 3);
-void lt_plan_free_words(plan_words *w);
-/* argv without plan's own flags and words, and without the flags of axes. */
-lt_status lt_plan_training_words(plan_words *out, int argc, char *const *argv,
-                                 const plan_request *request, const lt_options *options);
+    int count;
+} plan_argv;
+lt_status lt_plan_argv_add(plan_argv *w, const char *format, ...) LT_PRINTF(2, 3);
+void lt_plan_argv_free(plan_argv *w);
 
-/* --- profile.c, profile_exchange.c, profile_file.c: what was measured at one rank --- */
+typedef struct plan plan;
+typedef struct plan_candidate plan_candidate;
+/* argv without flags of plan, runs, and the flags of --vary. */
+lt_status lt_plan_training_argv(plan_argv *out, int argc, char *const *argv,
+                                const plan_request *request, const lt_options *options);
+/* Adds "--flag=value"; a switch as --flag or --no-flag. Errors: LT_E_ARG (a switch that is neither on nor off). */
+lt_status lt_plan_argv_add_flag(plan_argv *w, const lt_options *options, const char *flag,
+                                const char *value);
+/* Adds the training flags with a candidate's values of --vary. */
+lt_status lt_plan_candidate_argv(const plan *p, const int *choice, plan_argv *out);
+/* Parses a candidate's flags, opens nothing. lt_trainer_close() in any case. */
+lt_status lt_plan_open_trainer(const plan *p, const int *choice, lt_trainer *out);
+/* Adds the command line of a candidate: program and flags, after mpirun where it has several ranks. */
+lt_status lt_plan_launch_argv(const plan *p, const plan_candidate *c, const char *program,
+                              plan_argv *out);
+/* The same as text for a shell, for free(); NULL without memory. */
+char *lt_plan_command_text(const plan *p, const plan_candidate *c);
 
-/* Of one optimizer; block: its settings' largest side; state: as of a setting. */
+/* --- contention.c: --profile-ranks, processes that train while this one measures --- */
+
+typedef struct plan_barrier plan_barrier;
+typedef struct plan_workers {
+    pid_t *pid; /* owned */
+    int count;
+    plan_barrier *barrier; /* shared memory, owned; NULL: no other process */
+} plan_workers;
+/* Body of a process: takes steps in sync with the others until it is killed; writes a byte to the pipe `ready` once it
+ * is warm. Returns only on an error. */
+typedef lt_status plan_worker_body(lt_trainer *t, const plan_workers *workers, int ready);
+/* Forks, before this process has threads, and returns once all are warm. lt_plan_workers_stop() in any case. */
+lt_status lt_plan_workers_start(plan_workers *w, const plan *p, plan_worker_body *body);
+void lt_plan_workers_stop(plan_workers *w);
+/* Turns the barrier of lt_plan_workers_wait() on or off. Called by the measuring process. */
+void lt_plan_workers_set_sync(const plan_workers *w, bool is_on);
+/* Errors: LT_E_COMM (a process has ended). */
+lt_status lt_plan_workers_wait(const plan_workers *w);
+
+/* --- profile.c, profile_exchange.c, profile_file.c: the parts of a step, measured at one rank --- */
+
+/* Costs of one optimizer, found by name, block and state. */
 typedef struct plan_optimizer {
     char name[PLAN_NAME], state[PLAN_STATE];
     int64_t block;
-    double update, refresh, state_bytes;
-    double *block_update, *block_refresh;
-    int64_t *block_elements;
-    size_t blocks;
+    double update, refresh, state_bytes; /* as in lt_plan_profile */
+    lt_plan_block *blocks;               /* owned */
+    size_t block_count;
 } plan_optimizer;
 
 enum { PLAN_OPTIMIZERS = 32, PLAN_BATCHES = 3, PLAN_STEPS = 256, PLAN_UNITS = 16 };
 
-typedef struct plan_crowd plan_crowd; /* crowd.c */
-
 typedef struct plan_profile {
     char program[64], model[LT_FACT_BYTES];
     uint64_t samples_hash;
-    double samples; /* of an epoch */
+    double samples; /* per epoch */
     lt_plan_profile base;
-    lt_cost_bucket *bucket; /* owned; of base */
+    lt_cost_bucket *bucket; /* owned; those of base */
     double batch[PLAN_BATCHES], seconds[PLAN_BATCHES];
     int batches;
     double step[PLAN_STEPS];
     plan_optimizer optimizer[PLAN_OPTIMIZERS];
     int optimizers;
-    double unit[PLAN_UNITS]; /* core seconds, as in lt_cost_cluster, of lt_cost_of_reducer() */
-    double copy;             /* core seconds of a byte that a rank sends or receives */
-    double ranks;            /* that were at work on the machine; 0: not said */
-    double spent;            /* seconds that it took */
-    double paid;             /* rank-seconds, of this plan: 0 where it was read */
-    const plan_crowd *crowd; /* borrowed, while it is measured */
+    double unit[PLAN_UNITS];     /* core seconds per unit of each lt_cost_of_reducer() */
+    double copy;                 /* core seconds per byte that a rank sends or receives */
+    double ranks;                /* processes that trained on the machine; 0: unknown */
+    double spent;                /* seconds of measuring */
+    double paid;                 /* rank-seconds that this plan spent on it; 0: read from a file */
+    const plan_workers *workers; /* borrowed, while measuring */
 } plan_profile;
 void lt_plan_profile_clear(plan_profile *p);
-const plan_optimizer *lt_plan_find_optimizer(const plan_profile *p, const plan_setting *s);
-/* base with the numbers of an optimizer; borrowed. */
+/* NULL if it was not measured. */
+const plan_optimizer *lt_plan_find_optimizer(const plan_profile *p, const plan_config *c);
+/* Returns base with an optimizer's costs; borrowed. */
 lt_plan_profile lt_plan_profile_of(const plan_profile *p, const plan_optimizer *o);
-/* Runs steps of t's model, data and flags here, for about so many seconds, and adds its optimizer. t: parsed, nothing
- * opened. The first call measures the model too. */
+/* Measures t's optimizer, the first call its model too, by steps of about `seconds`. t: parsed, nothing opened. */
 lt_status lt_plan_measure(plan_profile *p, lt_trainer *t, double seconds);
-/* Opens t as lt_plan_measure() does and takes its steps, in step with the crowd, until it is killed; a byte to the pipe
- * `ready` when it has begun. Returns errors alone. */
-lt_status lt_plan_keep_busy(lt_trainer *t, const plan_crowd *crowd, int ready);
-/* copy, and the unit of a reducer (NULL: none), or of all, as far as they are 0; about half a second each. */
+/* Body of the processes of --profile-ranks. */
+plan_worker_body lt_plan_worker_run;
+/* Measures copy and the unit of a reducer (NULL: none), or of all, unless already known; about half a second each. */
 lt_status lt_plan_measure_exchange(plan_profile *p, const lt_cost_row *reducer, bool all);
 lt_status lt_plan_profile_save(const plan_profile *p, const char *path);
 /* Errors: LT_E_IO, LT_E_FORMAT (names the key). */
 lt_status lt_plan_profile_load(plan_profile *p, const char *path);
+/* Errors: LT_E_ARG: a profile of another program, model or data. */
+lt_status lt_plan_check_profile(const plan *p);
 
-/* --- runs.c: --from --- */
-
-typedef struct plan plan;
+/* --- runs.c: run folders of --from and of pilots --- */
 
 typedef struct plan_point {
     double step, value;
 } plan_point;
 
-/* Seconds of a step by the system model, of those the exchange that is not behind backward, and the loader's, below which
- * the rest cannot be. */
+/* A step by the system model: all of its seconds; of these the exposed exchange; and the loader's, a lower bound. */
 typedef struct plan_modelled {
     double seconds, exchange, load;
 } plan_modelled;
 
 typedef struct plan_run {
     char name[PLAN_TEXT];
-    plan_setting setting;
+    plan_config config;
     double seconds;         /* mean of a step; 0: not recorded */
-    int64_t timed;          /* steps that it is of */
+    int64_t timed;          /* steps in that mean */
     double spread;          /* relative standard error of seconds */
-    plan_modelled modelled; /* lt_plan_choose() */
+    plan_modelled modelled; /* set by lt_plan_choose() */
     double noise_scale;     /* samples; 0: not recorded */
-    double slowdown;        /* of a pilot: lt_plan_slowdown(); 0: not known */
-    bool is_pilot;          /* too short for a model of the loss; points: of a course alone */
-    plan_point *point;      /* of the goal's metric, of a course its training loss; owned */
+    double slowdown;        /* lt_plan_slowdown(), if it is a lossy pilot; 0: unknown */
+    bool is_pilot;          /* too short for a model of the loss */
+    plan_point *point;      /* the goal's metric; of a convergence pilot its training loss; owned */
     size_t points;
-    lt_loss_model loss; /* of all runs like it; has_loss: they fit one */
+    lt_loss_model loss; /* fitted to all runs of its class; valid if has_loss */
     bool has_loss;
     double reached; /* step at which the goal was reached; 0: it was not */
 } plan_run;
@@ -185,268 +222,229 @@ typedef struct plan_runs {
     size_t count;
     int most; /* ranks */
 } plan_runs;
-/* Steps in front of those that are timed. */
+/* First steps of a start, which are not timed. */
 enum { PLAN_WARM_STEPS = 2 };
-/* Errors: LT_E_ARG (a folder is no run; another model or data: names both), LT_E_IO, LT_E_FORMAT. */
+/* Errors: LT_E_ARG (no run folder; another model or data: names both), LT_E_IO, LT_E_FORMAT. */
 lt_status lt_plan_read_runs(plan_runs *out, const lt_option_list *folders, const lt_trainer *like,
                             const plan_goal *goal, int per_node);
-/* One more, a pilot; runs are moved. of_loss: with its points. Errors: the same. */
+/* Appends a pilot, which moves the runs in memory. of_loss: keeps its points. Errors: the same. */
 lt_status lt_plan_read_pilot(plan_runs *runs, const char *folder, const plan *p, bool of_loss);
-/* The losses of a run's steps as its points, each by itself; owned by the caller. */
+/* Reads the losses of a run's steps, unsmoothed, as its points; owned by the caller. */
 lt_status lt_plan_read_losses(plan_run *out, const char *folder);
 void lt_plan_free_runs(plan_runs *runs);
-/* Whether the metric is the steps' own loss, which every run records. */
-bool lt_plan_is_of_steps(const plan_goal *g);
+/* Returns true for train_loss, which every run records with its steps. */
+bool lt_plan_is_step_metric(const plan_goal *g);
 
-/* --- steps.c: how many steps the goal takes --- */
+/* --- step_time.c: seconds of a step --- */
 
-typedef enum plan_trust {
+/* Evidence of an estimate, the strongest first. */
+typedef enum plan_basis {
     PLAN_MEASURED,
     PLAN_INTERPOLATED,
     PLAN_EXTRAPOLATED,
     PLAN_MODEL,
     PLAN_UNKNOWN
-} plan_trust;
+} plan_basis;
 
-/* A candidate this many times beyond what runs measured falls, unless --extrapolate takes it. */
+/* Candidates that extrapolate further than this factor are rejected without --extrapolate. */
 enum { PLAN_BEYOND = 2 };
 
 typedef struct plan_estimate {
     double value; /* NaN: unknown */
-    plan_trust trust;
-    double beyond; /* extrapolated, or model scaled to runs: times the largest measured; else 1 */
-    double error;  /* relative, of a fitted model; NaN: not known */
+    plan_basis basis;
+    double beyond; /* factor between the value and the nearest that was measured; else 1 */
+    double error;  /* relative, of a fitted model; NaN: unknown */
     double spread; /* measured: relative standard error */
-    char why[240]; /* of unknown; else what it rests on */
+    char why[240]; /* source of the value, or the reason why it is unknown */
 } plan_estimate;
-/* steps(B) = least + samples / B = S_min (1 + phi / B), of runs that reached the goal with these batches. */
+/* beyond 1, error unknown. */
+plan_estimate lt_plan_estimate(double value, plan_basis basis, const char *why, ...)
+    LT_PRINTF(3, 4);
+/* Interpolated or, outside of least to most, extrapolated. */
+plan_estimate lt_plan_between(double value, double at, double least, double most, const char *why);
+/* Returns true if the two differ in ranks alone, or in communication that one of them, being one rank, does not do. */
+bool lt_plan_is_same_work(const plan_config *c, const plan_config *other);
+bool lt_plan_is_timed(const plan_run *run, const plan_config *c);
+/* Seconds of a step: the system model, corrected by runs. */
+plan_estimate lt_plan_seconds(const plan_runs *runs, const plan_config *c, plan_modelled modelled);
+/* Seconds by Ernest's model of runs that differ in ranks alone; NaN: too few runs. */
+double lt_plan_ernest(const plan_runs *runs, const plan_config *c);
+
+/* --- steps.c: steps to the goal --- */
+
+/* steps(B) = least + samples / B = S_min (1 + phi / B), over the batches of runs that reached the goal. */
 typedef struct plan_curve {
     double least, samples, least_batch, most_batch;
     char why[96];
 } plan_curve;
-/* Of the setting's course: fitted to runs of several batches, or by one of them and a noise scale; false: neither. */
-bool lt_plan_find_curve(plan_curve *out, const plan_runs *runs, const plan_setting *s);
-/* Whether a run is one of its points. */
-bool lt_plan_is_on_curve(const plan_run *run, const plan_setting *s);
-/* Steps to the goal's metric. */
-plan_estimate lt_plan_steps(const plan_runs *runs, const plan_goal *goal, const plan_setting *s);
-/* Steps that a goal takes with `batch` samples of all ranks, as those of the setting's batch: the noise scale of runs with this
- * course says it, where they differ. false: nothing does, or the setting loses what it does not cover. */
-bool lt_plan_steps_of_batch(plan_estimate *out, const plan_runs *runs, const plan_setting *s,
+/* Fits a convergence class: to runs of several batches, or to one run and a noise scale; false: neither exists. */
+bool lt_plan_find_curve(plan_curve *out, const plan_runs *runs, const plan_config *c);
+/* Returns true for a run that the curve goes through. */
+bool lt_plan_is_on_curve(const plan_run *run, const plan_config *c);
+/* Steps to the goal's metric, by runs alone. */
+plan_estimate lt_plan_steps(const plan_runs *runs, const plan_goal *goal, const plan_config *c);
+/* Converts steps with one global batch to the config's batch, by a noise scale of its class where they differ. false:
+ * no noise scale is known, or the config is lossy. */
+bool lt_plan_steps_of_batch(plan_estimate *out, const plan_runs *runs, const plan_config *c,
                             double steps, double batch);
-/* Different numbers of ranks of the runs of which `is` holds. */
-int lt_plan_count_ranks(const plan_runs *runs, const plan_setting *s,
-                        bool (*is)(const plan_run *, const plan_setting *));
-/* Hemingway's model of the runs that converge alike, for each run. */
+/* Counts the different numbers of ranks of the runs for which `is` returns true. */
+int lt_plan_count_ranks(const plan_runs *runs, const plan_config *c,
+                        bool (*is)(const plan_run *, const plan_config *));
+/* Fits Hemingway's model to each class of runs with the same batch per rank. */
 void lt_plan_fit_runs(plan_runs *runs, const plan_goal *goal);
-/* That of a setting, whose ranks it need not have seen; borrowed, NULL: there is none. */
-const lt_loss_model *lt_plan_find_loss(const plan_runs *runs, const plan_setting *s);
-/* A value of the goal's metric as something that falls to 0. */
+/* The model of a config's class, for any number of ranks; borrowed; NULL if absent. */
+const lt_loss_model *lt_plan_find_loss(const plan_runs *runs, const plan_config *c);
+/* Maps a value of the goal's metric to one that falls to 0. */
 double lt_plan_as_loss(const plan_goal *goal, double value);
-
-/* --- seconds.c: how long a step is --- */
-
-bool lt_plan_is_same_number(double a, double b);
-/* Whether ranks (or a batch) lie between what was measured, or how far beyond. */
-plan_estimate lt_plan_between(double value, double at, double least, double most, const char *why);
-/* Whether two settings differ in ranks alone, or in an exchange that one of them has no use for. */
-bool lt_plan_is_same_work(const plan_setting *s, const plan_setting *other);
-/* Whether a run says what a step of this work takes. */
-bool lt_plan_is_timed(const plan_run *run, const plan_setting *s);
-/* Seconds of a step: the system model, corrected by the runs there are. */
-plan_estimate lt_plan_seconds(const plan_runs *runs, const plan_setting *s, plan_modelled modelled);
-/* What Ernest's model, fitted to the runs that differ in ranks alone, says of a step; NaN: too few runs. */
-double lt_plan_ernest(const plan_runs *runs, const plan_setting *s);
 
 /* --- choose.c: candidates --- */
 
-typedef struct plan_candidate {
-    plan_setting setting;
-    int choice[PLAN_AXES]; /* of each axis */
+struct plan_candidate {
+    plan_config config;
+    int choice[PLAN_AXES]; /* index of each axis' value */
     lt_plan_cost cost;
-    lt_cost_verdict verdict; /* of a divided model or top-k; why "": there is none */
+    lt_cost_verdict verdict; /* on tensor parallelism or top-k; why "": none */
     plan_estimate step, steps;
-    double ernest;  /* a step by Ernest's model of runs alone; NaN: too few runs */
-    double seconds; /* to the goal; NaN: not known, then of an epoch */
-    double epoch;
+    double ernest;       /* seconds of a step by Ernest's model of runs alone; NaN: too few runs */
+    double seconds;      /* to the goal; NaN: unknown, ranked by epoch instead */
+    double epoch;        /* seconds */
     double price;        /* NaN: no --price */
-    char why[PLAN_TEXT]; /* it was dropped; "": it was not */
-    bool is_possible;    /* it was not, or only by what is predicted */
-    bool is_by_runs;     /* the profile does not have its optimizer: its cost is Ernest's */
+    char why[PLAN_TEXT]; /* reason for its rejection; "": accepted */
+    bool is_possible;    /* false: rejected before its cost was predicted */
+    bool is_by_runs;     /* its optimizer is not in the profile: its cost is Ernest's */
     bool is_tried;       /* a pilot of it was started */
-} plan_candidate;
+};
 
 typedef struct plan_table {
-    plan_candidate *item; /* kept first, the best first; then the dropped */
-    size_t count, kept;
-    bool is_known;      /* seconds to the goal; else the table is of epochs */
-    double least_batch; /* of all ranks, of any candidate */
-    double least_steps; /* that the flags give this one; 0: they say nothing */
+    plan_candidate *item; /* the accepted ones, the best first; then the rejected */
+    size_t count, kept;   /* all; accepted */
+    bool is_known;        /* seconds to the goal are known; else the table is per epoch */
+    double least_batch;   /* smallest global batch of a candidate */
+    double least_steps;   /* lt_plan_flag_steps() of that one */
 } plan_table;
 
-/* A short run that plan made. */
 typedef struct plan_pilot {
     char folder[PLAN_TEXT], label[PLAN_TEXT];
     int ranks;
     int64_t steps;
     double predicted, measured; /* seconds of a step; measured 0: it failed */
     double wall, spent;         /* seconds, rank-seconds */
-    bool of_loss;               /* of its course; else of its step */
-    double slowdown;            /* as of its run; 0: not known */
-    char why[2 * PLAN_TEXT];    /* it failed; "": it did not */
+    bool of_loss;               /* to compare convergence classes; else to time steps */
+    double slowdown;            /* lt_plan_slowdown(), if it is lossy; 0: unknown */
+    char why[2 * PLAN_TEXT];    /* reason for its failure; "": none */
 } plan_pilot;
 
 enum { PLAN_PILOTS = 64 };
 typedef struct plan_pilots {
     plan_pilot item[PLAN_PILOTS];
     int count;
-    bool racing;                 /* more may come: candidates far from what was measured are kept */
-    bool has_courses;            /* a pilot of each says how many steps it takes to */
-    double course_loss;          /* this training loss: the goal's, or predicted of */
-    double course_steps;         /* so many steps, which the flags give (0: it is the goal's), */
-    size_t course_run;           /* of this pilot among runs */
-    double run, spent;           /* rank-seconds of the predicted run, of all pilots */
-    char folder[PLAN_TEXT - 32]; /* of them */
-    char why[PLAN_TEXT];         /* that there are no more */
+    bool racing;                 /* more may follow: far extrapolations are kept */
+    bool has_classes;            /* convergence classes are compared, at */
+    double class_loss;           /* this training loss: the goal's, or the one predicted */
+    double class_steps;          /* after the flags' steps (0: it is the goal's) */
+    size_t class_run;            /* for this one of the runs */
+    double run, spent;           /* rank-seconds: predicted of the chosen run; of all pilots */
+    char folder[PLAN_TEXT - 32]; /* parent of their run folders */
+    char why[PLAN_TEXT];         /* reason why there are no more */
 } plan_pilots;
 
-/* A plan at work. */
+/* State of a plan. */
 struct plan {
     const lt_model_family *family;
     const lt_trainer_program *program;
-    lt_trainer *trainer; /* with plan's own flags */
+    lt_trainer *trainer; /* with the flags of training and of plan */
     plan_options options;
     plan_request request;
-    const char *path; /* of the program, as it was called */
-    plan_words words; /* of training */
+    const char *path; /* argv[0] of the program */
+    plan_argv argv;   /* flags of training */
     plan_profile profile;
     plan_runs runs;
     plan_table table;
     plan_pilots pilots;
 };
-/* Counts choice up; false behind the last one, which is as zeros again. */
+/* Advances choice to the next combination of --vary; false after the last one, which it resets. */
 bool lt_plan_advance(const plan_request *r, int *choice);
-/* Whether a profile that was read is of this program's model and data. Errors: LT_E_ARG. */
-lt_status lt_plan_check_profile(const plan *p);
-/* Errors: LT_E_ARG (no candidate is left: why each fell). */
+/* Makes, estimates and ranks the candidates. Errors: LT_E_ARG (all were rejected: names the reasons). */
 lt_status lt_plan_choose(plan *p);
-/* Once more, of the same candidates, by the runs that there are now. */
+/* Estimates and ranks the same candidates again, with the runs that exist now. */
 lt_status lt_plan_rank(plan *p);
-/* "2: 4 ranks, batch 64, sgd, flat and others: takes 3 h, ...", of a candidate that was dropped, how often its reason was given.
- * Returns the bytes; 0: an earlier one has the same reason. */
+/* Formats a rejected candidate: "2: 4 ranks, batch 64, sgd, flat and others: takes 3 h, ...", 2 being how many have
+ * this reason. Returns the bytes, or 0 if an earlier one has the same reason. */
 int lt_plan_reason(const plan_table *t, size_t i, char *text, size_t size);
+/* The quantity that is minimised: seconds, with a deadline rank-seconds; per epoch where the steps are unknown. */
+double lt_plan_objective(const plan *p, const plan_candidate *c);
 
-/* --- crowd.c: --profile-ranks --- */
+/* --- convergence_trials.c: pilots that compare convergence classes --- */
 
-/* Processes that take steps as the first candidate does. */
-typedef struct plan_meeting plan_meeting;
-struct plan_crowd {
-    pid_t *pid; /* owned */
-    int count;
-    plan_meeting *meeting; /* owned; memory of all; NULL: of one rank */
-};
-/* Body of each process: works in step with the others until it is killed, and writes a byte to the pipe `ready` when it has begun. Returns only on an error. */
-typedef lt_status plan_crowd_work(lt_trainer *t, const plan_crowd *crowd, int ready);
-/* Before this process has threads. All are at work when it returns. lt_plan_crowd_end() in any case. */
-lt_status lt_plan_crowd_begin(plan_crowd *c, const plan *p, plan_crowd_work *work);
-void lt_plan_crowd_end(plan_crowd *c);
-/* From now on, or no longer, each lt_plan_crowd_meet() waits until all processes are at theirs. Of the one that measures. */
-void lt_plan_crowd_in_step(const plan_crowd *c, bool is_on);
-/* Errors: LT_E_COMM (one of the processes has ended). */
-lt_status lt_plan_crowd_meet(const plan_crowd *c);
+/* Sums of a least-squares line of log loss over log step: loss = a step^-b. */
+typedef struct lt_power_fit {
+    double count, x, y, xx, xy;
+} lt_power_fit;
+/* Ignores values without a logarithm. */
+void lt_plan_power_add(lt_power_fit *fit, double step, double loss);
+/* The step at which the line has this loss; NaN: fewer than three points, or the loss does not fall. */
+double lt_plan_power_steps(const lt_power_fit *fit, double loss);
+/* The convergence pilot of a config's class; NULL if absent. */
+const plan_run *lt_plan_find_class_pilot(const plan_runs *runs, const plan_config *c);
+/* Sets the training loss at which classes are compared: the goal's if the flags' own class is predicted to reach it
+ * within its steps, else the one predicted at its end. false: neither is known. */
+bool lt_plan_choose_class_loss(plan *p, const plan_config *own);
+/* Estimates steps by the pilot of the class; false: absent, or its loss did not fall. */
+bool lt_plan_class_steps(const plan *p, const plan_config *c, plan_estimate *out);
 
-/* What the goal minimises: seconds, with a deadline rank-seconds; of an epoch where steps are not known. */
-double lt_plan_key(const plan *p, const plan_candidate *c);
-/* Updates that --epochs and --max-steps of a setting give; 0: they say nothing. */
-double lt_plan_flag_steps(const plan_setting *s);
+/* --- lossy_trials.c: pilots that compare lossy candidates with lossless ones --- */
 
-/* --- pilot.c: a short run of a candidate --- */
+/* Steps of such a pilot, and the fewest that count. */
+enum { PLAN_LOSSY_STEPS = 200, PLAN_LOSSY_MIN_STEPS = 100 };
+/* The cheapest lossless candidate with the same other flags and global batch; NULL if absent. */
+const plan_candidate *lt_plan_find_lossless(const plan *p, const plan_config *c);
+/* The longest pilot of a lossless counterpart; NULL: none of PLAN_LOSSY_MIN_STEPS. */
+const plan_run *lt_plan_find_lossless_pilot(const plan *p, const plan_config *c);
+/* Returns true if the steps of a lossy candidate are unknown and a pilot next to a lossless one can estimate them. */
+bool lt_plan_is_lossy_candidate(const plan *p, const plan_candidate *c);
+/* Returns true if the run of a lossy candidate is too long for the estimate of a pilot. */
+bool lt_plan_is_beyond_pilots(const plan *p, const plan_candidate *c);
+/* Factor of the steps that a lossy run needs more than a lossless one, by their losses at equal steps; NaN: too few
+ * points. */
+double lt_plan_slowdown(const plan_run *lossy, const plan_run *lossless);
+/* Estimates steps by lossy pilots on any ranks and the steps of the lossless counterpart; false: either is unknown. */
+bool lt_plan_lossy_steps(const plan *p, const plan_config *c, plan_estimate *out);
 
-/* What the goal minimises, at the least; whether that is below the best one's largest. */
-double lt_plan_least_key(const plan *p, const plan_candidate *c);
+/* --- pilot.c: one pilot, its cost and budget --- */
+
+/* Lower bound of lt_plan_objective(); and whether it is below the best candidate's upper bound. */
+double lt_plan_objective_bound(const plan *p, const plan_candidate *c);
 bool lt_plan_may_be_best(const plan *p, const plan_candidate *c);
-/* Rank-seconds of a candidate's run; 0: not known. */
+/* Rank-seconds of a candidate's run; 0: unknown. */
 double lt_plan_run_cost(const plan_candidate *c);
-/* Rank-seconds of the whole choice, profile included; what is left of them. */
+/* Rank-seconds for pilots and profile; the rest of them. */
 double lt_plan_budget(const plan *p);
 double lt_plan_budget_left(const plan *p);
-/* Rank-seconds of a pilot of so many steps, or of as many as a step's seconds want: 0. */
+/* Rank-seconds of a pilot; steps 0: enough to time a step. */
 double lt_plan_pilot_cost(const plan *p, const plan_candidate *c, int64_t steps);
-/* Seconds of a start without its steps. */
+/* Seconds of a run without its steps. */
 double lt_plan_start_seconds(const plan *p, int ranks);
-/* So many steps of a candidate, 0 as above. of_loss: of its course. One that fails is no error. */
+/* Runs and reads a pilot, steps as above. of_loss: to compare classes. A pilot that fails is recorded, not an error. */
 lt_status lt_plan_run_pilot(plan *p, plan_candidate *c, int64_t steps, bool of_loss);
 
 /* --- pilots.c --- */
 
-/* Behind lt_plan_choose(): runs, and chooses again, until the best one leads by more than what is not known, or
- * the budget is spent. A pilot that fails is no error. Errors: LT_E_ARG (how long the run is is not known). */
+/* Runs pilots and ranks again, until the best candidate leads by more than the uncertainty, or the budget is spent.
+ * Errors: LT_E_ARG (the length of the run is unknown). */
 lt_status lt_plan_make_pilots(plan *p);
 
-/* --- courses.c: pilots of what makes the loss fall --- */
-
-/* Least squares of log loss by log step. */
-typedef struct lt_power_fit {
-    double count, x, y, xx, xy;
-} lt_power_fit;
-/* loss = a step^-b by least squares of its logarithm. Points that have none are left out. */
-void lt_plan_power_add(lt_power_fit *fit, double step, double loss);
-/* NaN: of fewer than three points, or it does not fall. */
-double lt_plan_power_steps(const lt_power_fit *fit, double loss);
-/* The pilot of a setting's course; NULL: none. */
-const plan_run *lt_plan_find_course(const plan_runs *runs, const plan_setting *s);
-/* The training loss at which courses are compared, own being the flags': the goal's, where that course is predicted to have it
- * before its end; else that of its end. false: there is neither. */
-bool lt_plan_find_course_loss(plan *p, const plan_setting *own);
-/* By the pilot of the setting's course; false: there is none, or its loss did not fall. */
-bool lt_plan_steps_of_course(const plan *p, const plan_setting *s, plan_estimate *out);
-
-/* --- arms.c: pilots of what loses or delays gradients --- */
-
-/* The cheapest candidate that loses nothing and is otherwise the same, with the same batch of all ranks; NULL: none. */
-const plan_candidate *lt_plan_find_lossless(const plan *p, const plan_setting *s);
-/* Its steps are not known better than by a model, and a pilot beside one of the course that loses nothing says them. */
-bool lt_plan_is_arm(const plan *p, const plan_candidate *c);
-/* An arm of a run so much longer than a pilot that what one says would not be believed: none is made. */
-bool lt_plan_is_out_of_reach(const plan *p, const plan_candidate *c);
-/* Steps of an arm by those of the course that loses nothing, from their losses at equal steps; NaN: too few points. */
-double lt_plan_slowdown(const plan_run *arm, const plan_run *exact);
-/* By pilots of the set-up, on these or other ranks, and the steps of the course that loses nothing; false: neither. */
-bool lt_plan_steps_of_arm(const plan *p, const plan_setting *s, plan_estimate *out);
-/* Steps of its pilot. */
-enum { PLAN_ARM_STEPS = 200, PLAN_ARM_LEAST = 100 };
-/* The longest pilot of what loses nothing, as runs may have had other rates; NULL: there is none that is long enough. */
-const plan_run *lt_plan_find_lossless_pilot(const plan *p, const plan_setting *s);
-
-/* --- words.c: command lines --- */
-
-/* "--flag=value", as the table of options knows it. Errors: LT_E_ARG (a switch that is neither on nor off). */
-lt_status lt_plan_add_flag(plan_words *w, const lt_options *options, const char *flag,
-                           const char *value);
-/* The words of training with a candidate's choice of --vary. */
-lt_status lt_plan_candidate_words(const plan *p, const int *choice, plan_words *out);
-/* A start of the program with the candidate's words, parsed. lt_trainer_close() in any case. */
-lt_status lt_plan_start(const plan *p, const int *choice, lt_trainer *out);
-/* The words that start a candidate: program, behind mpirun where there are several ranks. */
-lt_status lt_plan_start_words(const plan *p, const plan_candidate *c, const char *program,
-                              plan_words *out);
-/* The command that runs a candidate, into text of size bytes. Returns text. */
-const char *lt_plan_command_text(const plan *p, const plan_candidate *c, char *text, size_t size);
-
-/* --- print.c, json.c --- */
+/* --- print.c, json.c, plan.c --- */
 
 void lt_plan_print(const plan *p, FILE *out);
 lt_status lt_plan_write_json(const plan *p, const char *path);
 
-/* --- plan.c --- */
-
-/* Flags of training and those of plan, as a program of this name and text. */
+/* Parses flags of training and of plan. */
 lt_status lt_plan_parse(plan *p, const lt_program *program, int argc, char *const *argv);
-/* To the end of the choice. Errors: LT_E_ARG, ... */
+/* Reads runs and profile, and chooses. */
 lt_status lt_plan_work(plan *p, int argc, char *const *argv);
-/* With the trainer. */
+/* Closes the trainer too. */
 void lt_plan_close(plan *p);
-/* `plan ...`, argv from that word on: the exit status. */
+/* The command `plan ...`; argv begins with that word. Returns the exit status. */
 int lt_command_plan(int argc, char **argv, const lt_model_family *family,
                     const lt_trainer_program *program);
 

@@ -1,4 +1,4 @@
-/* A plan for people: the table, why others fell, and the command line of the best. */
+/* A plan as text: the table of candidates, the reasons of rejections, and the command line of the best. */
 
 #include "planner.h"
 
@@ -8,40 +8,46 @@
 
 static const double gib = 0x1p30;
 
-static const char *seconds_text(double s, char *text, size_t size)
+/* Text of a number, which the caller's printf() prints. */
+typedef struct cell {
+    char text[64];
+} cell;
+
+static cell seconds_cell(double s)
 {
     static const struct {
         double seconds;
         const char *unit;
     } units[] = {{86400, "d"}, {3600, "h"}, {60, "min"}, {1, "s"}, {1e-3, "ms"}, {1e-6, "us"}};
-    const double least = 1e-9; /* below it a difference is rounding */
-    snprintf(text, size, isfinite(s) && fabs(s) < least ? "0 s" : "?");
-    for (size_t i = 0; isfinite(s) && fabs(s) >= least && i < sizeof units / sizeof *units; i++)
-        if (s >= units[i].seconds || i + 1 == sizeof units / sizeof *units) {
-            snprintf(text, size, "%.3g %s", s / units[i].seconds, units[i].unit);
-            break;
-        }
-    return text;
+    const double least = 1e-9; /* a smaller difference is rounding */
+    cell c = {"?"};
+    size_t i = 0;
+    while (i + 1 < sizeof units / sizeof *units && s < units[i].seconds)
+        i++;
+    if (isfinite(s) && fabs(s) < least)
+        snprintf(c.text, sizeof c.text, "0 s");
+    else if (isfinite(s))
+        snprintf(c.text, sizeof c.text, "%.3g %s", s / units[i].seconds, units[i].unit);
+    return c;
 }
 
-static const char *trust_text(const plan_estimate *e, char *text, size_t size)
+static cell basis_cell(const plan_estimate *e)
 {
     static const char *const names[] = {"measured", "interpolated", "extrapolated", "model only",
                                         "not enough measurements"};
-    if (e->beyond > 1)
-        snprintf(text, size, "%s x%.3g", names[e->trust], e->beyond);
-    else
-        snprintf(text, size, "%s", names[e->trust]);
-    return text;
+    cell c;
+    snprintf(c.text, sizeof c.text, e->beyond > 1 ? "%s x%.3g" : "%s", names[e->basis], e->beyond);
+    return c;
 }
 
-/* The model was within a factor of 2 of steps (docs/results/plan.md); more than twice beyond runs nothing is bounded so. */
+/* The model is within a factor of 2 of measured steps (docs/results/plan.md); an extrapolation further than that is
+ * weaker. */
 static double weakness(const plan_estimate *e)
 {
-    return e->trust != PLAN_UNKNOWN && e->beyond > PLAN_BEYOND ? PLAN_MODEL + 0.5 : e->trust;
+    return e->basis != PLAN_UNKNOWN && e->beyond > PLAN_BEYOND ? PLAN_MODEL + 0.5 : e->basis;
 }
 
-/* Of step and steps, the one that is known less well. */
+/* The weaker estimate of step and steps. */
 static const plan_estimate *weaker(const plan_candidate *c)
 {
     const double steps = weakness(&c->steps), step = weakness(&c->step);
@@ -51,67 +57,61 @@ static const plan_estimate *weaker(const plan_candidate *c)
 
 /* --- The table --- */
 
-/* Whether runs say enough for Ernest's model of any candidate, which then is a column. */
-static bool has_ernest(const plan_table *t)
+/* The column "by Ernest", which exists if some candidate has enough runs for Ernest's model. */
+static void print_ernest(const plan_table *t, const char *text, FILE *out)
 {
     size_t i = 0;
     while (i < t->kept && !isfinite(t->item[i].ernest))
         i++;
-    return i < t->kept;
+    if (i < t->kept)
+        fprintf(out, " %10s", text);
 }
 
-/* Seconds in a column, or nothing where there is none. */
-static void print_ernest(const plan_table *t, const char *text, FILE *out)
+static void print_pilot(const plan_pilot *q, FILE *out)
 {
-    if (has_ernest(t))
-        fprintf(out, " %10s", text);
+    fprintf(out, "  %d ranks, %s: %lld steps, %.3g rank-seconds: ", q->ranks, q->label,
+            (long long)q->steps, q->spent);
+    if (*q->why)
+        fprintf(out, "failed, and is not used: %s", q->why);
+    else
+        fprintf(out, "%s a step, predicted %s", seconds_cell(q->measured).text,
+                seconds_cell(q->predicted).text);
+    if (q->slowdown > 0)
+        fprintf(out, "; %.4g times the steps", q->slowdown);
+    fprintf(out, "\n");
 }
 
 static void print_pilots(const plan *p, FILE *out)
 {
-    char now[PLAN_NAME], before[PLAN_NAME];
     const plan_pilots *all = &p->pilots;
     if (!(p->request.pilot_share > 0))
         return;
-    fprintf(
-        out,
-        "pilots: %d, %.3g rank-seconds, and the profile %.3g, %.3g %% of the %.4g of the run below (budget %g %%); no more: %s\n",
-        all->count, all->spent, p->profile.paid, 100 * (all->spent + p->profile.paid) / all->run,
-        all->run, 100 * p->request.pilot_share, all->why);
-    if (all->has_courses && all->course_steps > 0)
-        fprintf(
-            out,
-            "  steps of each course: to a training loss of %.4g, predicted of %s after the %.0f steps that the flags give\n",
-            all->course_loss, p->runs.run[all->course_run].setting.label, all->course_steps);
-    for (int i = 0; i < all->count; i++) {
-        const plan_pilot *q = &all->item[i];
-        fprintf(out, "  %d ranks, %s: %lld steps, %.3g rank-seconds: ", q->ranks, q->label,
-                (long long)q->steps, q->spent);
-        if (*q->why)
-            fprintf(out, "failed, and is not used: %s\n", q->why);
-        else
-            fprintf(out, "%s a step, predicted %s", seconds_text(q->measured, now, sizeof now),
-                    seconds_text(q->predicted, before, sizeof before));
-        if (q->slowdown > 0)
-            fprintf(out, "; %.4g times the steps", q->slowdown);
-        if (!*q->why)
-            fprintf(out, "\n");
-    }
+    fprintf(out,
+            "pilots: %d, %.3g rank-seconds, and the profile %.3g: %.3g %% of the %.4g of the run "
+            "below (budget %g %%); ended: %s\n",
+            all->count, all->spent, p->profile.paid,
+            100 * (all->spent + p->profile.paid) / all->run, all->run, 100 * p->request.pilot_share,
+            all->why);
+    if (all->has_classes && all->class_steps > 0)
+        fprintf(out,
+                "  optimizers and schedules are compared at a training loss of %.4g, predicted of "
+                "%s after the %.0f steps that the flags give\n",
+                all->class_loss, p->runs.run[all->class_run].config.label, all->class_steps);
+    for (int i = 0; i < all->count; i++)
+        print_pilot(&all->item[i], out);
 }
 
 static void print_head(const plan *p, FILE *out)
 {
     const plan_goal *g = &p->request.goal;
-    char time[PLAN_NAME];
     fprintf(out, "goal:");
     if (*g->metric)
         fprintf(out, " %s %s %g", g->metric, g->lower ? "<=" : ">=", g->value);
     if (g->deadline > 0)
-        fprintf(out, " within %s", seconds_text(g->deadline, time, sizeof time));
-    fprintf(out, "\nprofile: %s, %s a sample and %s a step beside, %g samples an epoch\n",
-            p->profile.model, seconds_text(p->profile.base.per_sample, time, sizeof time),
-            seconds_text(p->profile.base.fixed, (char[PLAN_NAME]){0}, PLAN_NAME),
-            p->profile.samples);
+        fprintf(out, " within %s", seconds_cell(g->deadline).text);
+    fprintf(out, "\nprofile: %s, %s a sample plus %s a step, %g samples an epoch\n",
+            p->profile.model, seconds_cell(p->profile.base.per_sample).text,
+            seconds_cell(p->profile.base.fixed).text, p->profile.samples);
     if (p->runs.count)
         fprintf(out, "runs: %zu, of at most %d ranks\n", p->runs.count, p->runs.most);
     print_pilots(p, out);
@@ -123,22 +123,20 @@ static void print_head(const plan *p, FILE *out)
 
 static void print_row(const plan *p, const plan_candidate *c, FILE *out)
 {
-    char step[PLAN_NAME], whole[PLAN_NAME], trust[64], steps[PLAN_NAME], cost[PLAN_NAME];
-    char memory[PLAN_NAME], ernest[PLAN_NAME];
     const double seconds = p->table.is_known ? c->seconds : c->epoch;
+    char steps[PLAN_NAME], cost[PLAN_NAME], memory[PLAN_NAME];
     snprintf(steps, sizeof steps, isfinite(c->steps.value) ? "%.0f" : "?", c->steps.value);
     snprintf(cost, sizeof cost, isfinite(c->price) ? "%.2f" : "-", c->price);
     snprintf(memory, sizeof memory, isfinite(c->cost.memory) ? "%.3g" : "?", c->cost.memory / gib);
-    fprintf(out, "%6d %8lld %-36s %10s", c->setting.setup.ranks, (long long)c->setting.batch,
-            c->setting.label, seconds_text(c->step.value, step, sizeof step));
-    print_ernest(&p->table, seconds_text(c->ernest, ernest, sizeof ernest), out);
-    fprintf(out, " %10s %10s %10s %8s  %s\n", steps, seconds_text(seconds, whole, sizeof whole),
-            cost, memory, trust_text(weaker(c), trust, sizeof trust));
+    fprintf(out, "%6d %8lld %-36s %10s", c->config.setup.ranks, (long long)c->config.batch,
+            c->config.label, seconds_cell(c->step.value).text);
+    print_ernest(&p->table, seconds_cell(c->ernest).text, out);
+    fprintf(out, " %10s %10s %10s %8s  %s\n", steps, seconds_cell(seconds).text, cost, memory,
+            basis_cell(weaker(c)).text);
 }
 
-static void print_dropped(const plan *p, FILE *out)
+static void print_dropped(const plan_table *t, FILE *out)
 {
-    const plan_table *t = &p->table;
     char text[PLAN_REASON];
     if (t->kept < t->count)
         fprintf(out, "\ndropped: %zu of %zu\n", t->count - t->kept, t->count);
@@ -147,35 +145,26 @@ static void print_dropped(const plan *p, FILE *out)
             fprintf(out, "  %s\n", text);
 }
 
-static void print_parts(const lt_plan_cost *c, FILE *out)
-{
-    char time[PLAN_NAME];
-    fprintf(out, "; modelled %s:", seconds_text(c->seconds, time, sizeof time));
-    fprintf(out, " compute %s,", seconds_text(c->compute, time, sizeof time));
-    fprintf(out, " update %s,", seconds_text(c->update, time, sizeof time));
-    fprintf(out, " exposed exchange %s,", seconds_text(c->exposed, time, sizeof time));
-    fprintf(out, " waiting %s,", seconds_text(c->waiting, time, sizeof time));
-    fprintf(out, " loading %s", seconds_text(c->load, time, sizeof time));
-}
-
 static void print_why(const plan *p, const plan_candidate *best, FILE *out)
 {
+    const lt_plan_cost *c = &best->cost;
     if (!p->table.is_known)
-        fprintf(out, "\nsteps to the goal: %s; the table is of an epoch%s\n", best->steps.why,
-                p->options.price > 0 ? ", and a run's cost is not known" : "");
+        fprintf(out, "\nsteps to the goal: %s; the table is per epoch%s\n", best->steps.why,
+                p->options.price > 0 ? ", and the cost of a run is unknown" : "");
     else
         fprintf(out, "\nsteps: %s\n", best->steps.why);
     fprintf(out, "step: %s", best->step.why);
     if (!best->is_by_runs)
-        print_parts(&best->cost, out);
-    fprintf(out, "\n");
-    if (*best->verdict.why)
-        fprintf(out, "%s\n", best->verdict.why);
+        fprintf(out,
+                "; modelled %s: compute %s, update %s, exposed exchange %s, waiting %s, loading %s",
+                seconds_cell(c->seconds).text, seconds_cell(c->compute).text,
+                seconds_cell(c->update).text, seconds_cell(c->exposed).text,
+                seconds_cell(c->waiting).text, seconds_cell(c->load).text);
+    fprintf(out, "\n%s%s", best->verdict.why, *best->verdict.why ? "\n" : "");
 }
 
 void lt_plan_print(const plan *p, FILE *out)
 {
-    enum { COMMAND = 1 << 16 };
     const plan_table *t = &p->table;
     const size_t rows = (size_t)p->options.rows;
     print_head(p, out);
@@ -183,11 +172,12 @@ void lt_plan_print(const plan *p, FILE *out)
         print_row(p, &t->item[i], out);
     if (t->kept > rows)
         fprintf(out, "  and %zu more (--rows)\n", t->kept - rows);
-    print_dropped(p, out);
-    if (t->kept)
-        print_why(p, &t->item[0], out);
-    char *command = t->kept ? malloc(COMMAND) : NULL;
+    print_dropped(t, out);
+    if (!t->kept)
+        return;
+    print_why(p, &t->item[0], out);
+    char *command = lt_plan_command_text(p, &t->item[0]);
     if (command)
-        fprintf(out, "\n%s\n", lt_plan_command_text(p, &t->item[0], command, COMMAND));
+        fprintf(out, "\n%s\n", command);
     free(command);
 }

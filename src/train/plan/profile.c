@@ -1,5 +1,5 @@
-/* A step's parts, measured here at one rank: forward and backward of three batch sizes, when backward finishes which
- * gradient, what optimizers take, what the loader gives by itself or to a step that waits for it. */
+/* Measures the parts of a step at one rank: forward and backward with three batch sizes, the order and times in which
+ * backward finishes gradients, updates of optimizers, and the loader, alone or with a step waiting for it. */
 
 #include "base/clock.h"
 #include "planner.h"
@@ -19,23 +19,23 @@
 #include <unistd.h>
 
 enum { WARM = 2, LOADS = 8 };
-/* Of Shampoo's roots, all of them in the first step that is timed: a round has one refresh, and steps are of whole rounds. */
+/* Steps between refreshes of Shampoo's roots: the first is the first timed step, and whole rounds are timed. */
 enum { ROUND = WARM + 1 };
-static const double load_seconds = 0.02; /* at least, as a batch may take microseconds */
+static const double load_seconds = 0.02; /* timed at the least: a batch may take microseconds */
 
-/* One batch size at work. */
+/* Steps with one batch size. */
 typedef struct bench {
     lt_trainer *trainer;
     lt_train_step *step;
-    lt_task_ops ops; /* the task's, with this file's forward */
-    lt_task task;    /* the real one */
-    double forward;  /* clock when it was done */
-    double *final;   /* clock when backward finished each parameter; NULL: not recorded */
+    lt_task_ops ops; /* the task's, except for forward() of this file */
+    lt_task task;    /* the original one */
+    double forward;  /* clock at the end of forward */
+    double *final;   /* clock at which backward finished each gradient; NULL: not recorded */
     size_t *order;   /* parameters in that order */
     size_t finals;
     int64_t attempt;
-    bool by_core; /* seconds are those that the thread had a core */
-    const plan_crowd *crowd;
+    bool by_core; /* count CPU time of the thread, not wall time */
+    const plan_workers *workers;
 } bench;
 
 static int ascending(const void *x, const void *y)
@@ -52,7 +52,7 @@ static double median(double *values, int count)
 
 /* --- The steps --- */
 
-/* Of one of more ranks than processors: core seconds, as waiting for a core is what --slots counts. ADR 0040. */
+/* CPU time where ranks share processors, as --slots already counts the wait for a core. ADR 0042. */
 static double now(const bench *b)
 {
     return b->by_core ? lt_clock_thread_seconds() : lt_clock_seconds();
@@ -79,7 +79,7 @@ static void on_final(void *context, lt_param *param)
         }
 }
 
-/* From epoch to epoch. */
+/* The next batch, over the end of an epoch. */
 static lt_status next(void *context, lt_batch *batch)
 {
     lt_loader *loader = context;
@@ -87,7 +87,6 @@ static lt_status next(void *context, lt_batch *batch)
     return st == LT_END ? lt_loader_next(loader, batch) : st;
 }
 
-/* Zeroed fields are not there yet. */
 static void close_bench(bench *b)
 {
     lt_tape_on_param_final(b->trainer->tape, NULL, NULL);
@@ -95,21 +94,21 @@ static void close_bench(bench *b)
     lt_loader_free(&b->trainer->input.loader);
 }
 
-/* Of a processor, where so many ranks are at work. */
+/* Share of a processor that a rank gets. */
 static double fair_part(double ranks)
 {
     const double processors = lt_cpu_threads();
     return ranks > processors ? processors / ranks : 1;
 }
 
-static lt_status open_bench(bench *b, lt_trainer *t, int64_t batch, const plan_crowd *crowd)
+static lt_status open_bench(bench *b, lt_trainer *t, int64_t batch, const plan_workers *workers)
 {
     lt_loader_config c = lt_trainer_loader(t, true);
     const bool one_thread = lt_device_threads(t->device) == 1 && t->device->backend->host_memory;
     *b = (bench){.trainer = t,
                  .task = lt_trainer_task(t),
-                 .by_core = one_thread && fair_part(crowd->count + 1) < 1,
-                 .crowd = crowd};
+                 .by_core = one_thread && fair_part(workers->count + 1) < 1,
+                 .workers = workers};
     b->ops = *b->task.ops;
     b->ops.forward = forward;
     c.batch = (int)batch;
@@ -131,8 +130,8 @@ static lt_status open_bench(bench *b, lt_trainer *t, int64_t batch, const plan_c
     return lt_train_step_new(&b->step, &config);
 }
 
-/* Seconds of one step's parts; waited: for the loader; factors: what an update takes longer that makes Shampoo's factors,
- * where not all of them do. */
+/* Seconds of a step's parts. waited: for the loader; factors: the extra time of an update that updates Shampoo's
+ * factors, where only some do. */
 typedef struct parts {
     double waited, compute, backward, update, roots, factors;
 } parts;
@@ -155,7 +154,7 @@ static lt_status run_step(bench *b, parts *out)
     LT_TRY(lt_step_run_micro_batch(b->step, &batch, 0, b->attempt, eager));
     LT_TRY(lt_device_sync(t->device));
     const double computed = now(b);
-    LT_TRY(lt_plan_crowd_meet(b->crowd));
+    LT_TRY(lt_plan_workers_wait(b->workers));
     const double met = now(b), clock = lt_clock_seconds();
     LT_TRY(lt_step_run_optimizer(b->step, eager));
     LT_TRY(lt_device_sync(t->device));
@@ -172,15 +171,15 @@ static lt_status run_step(bench *b, parts *out)
     return LT_OK;
 }
 
-/* Medians of the rounds of steps that fit into so many seconds, and the mean of roots; compute: of each step, at most
- * PLAN_STEPS, or NULL. */
+/* Runs whole rounds of steps for about `seconds`. out: medians, of roots the mean. compute [PLAN_STEPS]: seconds of
+ * each step, or NULL. */
 static lt_status run_steps(bench *b, double seconds, parts *out, double *compute, size_t *steps)
 {
     double wait[PLAN_STEPS], c[PLAN_STEPS], back[PLAN_STEPS], up[PLAN_STEPS];
     double updates = 0, roots = 0;
     int count = 0;
     parts p;
-    lt_plan_crowd_in_step(b->crowd, true);
+    lt_plan_workers_set_sync(b->workers, true);
     for (int i = 0; i < WARM; i++)
         LT_TRY(run_step(b, &p));
     const double end = lt_clock_seconds() + seconds;
@@ -194,7 +193,7 @@ static lt_status run_steps(bench *b, double seconds, parts *out, double *compute
         updates += p.update;
         roots += p.roots;
     }
-    lt_plan_crowd_in_step(b->crowd, false);
+    lt_plan_workers_set_sync(b->workers, false);
     if (compute) {
         memcpy(compute, c, (size_t)count * sizeof *c);
         *steps = (size_t)count;
@@ -207,7 +206,7 @@ static lt_status run_steps(bench *b, double seconds, parts *out, double *compute
 
 /* --- Forward and backward --- */
 
-/* C(b) = fixed + per_sample b through the batch sizes, rows weighted by 1/t so that errors are relative. */
+/* Fits C(b) = fixed + per_sample b, by relative least squares. */
 static lt_status fit_compute(plan_profile *p)
 {
     double a[2 * PLAN_BATCHES], y[PLAN_BATCHES], x[2], norm;
@@ -222,7 +221,7 @@ static lt_status fit_compute(plan_profile *p)
     return LT_OK;
 }
 
-/* Half, whole and twice the batch size, as far as there are samples. */
+/* Half, once and twice the batch size of the flags, at most all samples. */
 static void choose_batches(plan_profile *p, const lt_trainer *t)
 {
     const int64_t most = lt_dataset_count(t->input.train);
@@ -245,7 +244,7 @@ static void add_to_bucket(lt_cost_bucket *b, const lt_param *p, double ready)
     }
 }
 
-/* Parameters in the order in which backward finished them, cut as gradients are that go over the communicator. */
+/* Makes buckets of the parameters in the order of backward, as data parallelism does. */
 static lt_status make_buckets(plan_profile *p, const bench *b)
 {
     enum { ITEM = 4, SMALLEST = 1 << 18 }; /* bytes; elements, as in data_parallel */
@@ -274,7 +273,7 @@ static lt_status make_buckets(plan_profile *p, const bench *b)
     return LT_OK;
 }
 
-/* Of one backward, whose own seconds stand for all of them. */
+/* Records the order and times of gradients in one step; ready is a share of that step's backward. */
 static lt_status record_buckets(plan_profile *p, bench *b)
 {
     const size_t count = b->trainer->params.count + 1;
@@ -295,7 +294,7 @@ static lt_status record_buckets(plan_profile *p, bench *b)
     return st;
 }
 
-/* There and back. kept: a tensor like each gradient. */
+/* Copies gradients to kept, a tensor like each of them, and back. */
 static lt_status copy_gradients(const lt_params *all, lt_tensor **kept)
 {
     for (int back = 0; back < 2; back++)
@@ -307,13 +306,13 @@ static lt_status copy_gradients(const lt_params *all, lt_tensor **kept)
     return LT_OK;
 }
 
-/* What data-parallel training copies: each gradient into its bucket, and the mean back. */
+/* Times the copies of data parallelism: gradients into buckets, and the mean back. */
 static lt_status time_copies(plan_profile *p, const bench *b, lt_tensor **kept)
 {
     enum { REPEATS = 5 };
     double seconds[REPEATS];
     lt_device *device = b->trainer->device;
-    LT_TRY(copy_gradients(&b->trainer->params, kept)); /* pages that are new */
+    LT_TRY(copy_gradients(&b->trainer->params, kept)); /* touches new pages */
     for (int i = 0; i < REPEATS; i++) {
         LT_TRY(lt_device_sync(device));
         const double begin = now(b);
@@ -342,14 +341,14 @@ static lt_status measure_staging(plan_profile *p, const bench *b)
     return st;
 }
 
-/* One batch size; that of the flags (*middle) has buckets and single steps too. */
+/* Measures one batch size; with the flags' own (*middle) also buckets and single steps. */
 static lt_status measure_batch(plan_profile *p, lt_trainer *t, int index, double seconds,
                                parts *middle)
 {
     bench b;
     parts found;
     const bool is_middle = index == (p->batches > 1);
-    lt_status st = open_bench(&b, t, (int64_t)p->batch[index], p->crowd);
+    lt_status st = open_bench(&b, t, (int64_t)p->batch[index], p->workers);
     if (!st)
         st = run_steps(&b, seconds, &found, is_middle ? p->step : NULL, &p->base.steps);
     if (!st && is_middle)
@@ -368,19 +367,20 @@ static lt_status measure_batch(plan_profile *p, lt_trainer *t, int index, double
     return LT_OK;
 }
 
-/* Of a step that waits for it, whose thread takes cores and memory from the loader's. */
-static double load_beside(const parts *step)
+/* Seconds per batch of a loader that the step waits for, as the step takes cores and memory from it; 0: it does not
+ * wait. */
+static double load_under_training(const parts *step)
 {
     const double own = step->compute + step->update, noticeable = 0.1;
     return step->waited > noticeable * own ? step->waited + own : 0;
 }
 
-/* Behind the batches that were made before anybody asked for one. */
+/* Times the loader after its prefetched batches are used up. */
 static lt_status measure_loader(plan_profile *p, lt_trainer *t, const parts *middle)
 {
     bench b;
     lt_batch batch;
-    lt_status st = open_bench(&b, t, (int64_t)p->batch[0], p->crowd);
+    lt_status st = open_bench(&b, t, (int64_t)p->batch[0], p->workers);
     for (int i = 0; !st && i <= lt_loader_statistics(t->input.loader).capacity; i++)
         st = next(t->input.loader, &batch);
     const double begin = lt_clock_seconds();
@@ -389,12 +389,12 @@ static lt_status measure_loader(plan_profile *p, lt_trainer *t, const parts *mid
         st = next(t->input.loader, &batch);
     const double alone = fair_part(p->ranks) * (lt_clock_seconds() - begin);
     p->base.load_per_sample =
-        fmax(alone / (loads * p->batch[0]), load_beside(middle) / p->batch[p->batches > 1]);
+        fmax(alone / (loads * p->batch[0]), load_under_training(middle) / p->batch[p->batches > 1]);
     close_bench(&b);
     return st;
 }
 
-/* What the family says of its network. */
+/* Reads sizes of the model and the data. */
 static lt_status count_model(plan_profile *p, const lt_trainer *t)
 {
     const lt_model_facts *facts = lt_trainer_facts(t);
@@ -426,26 +426,25 @@ static lt_status measure_model(plan_profile *p, lt_trainer *t, double seconds, p
 
 /* --- The optimizer --- */
 
-/* Modelled nanoseconds of Shampoo's blocks, scaled so that their sums are what was measured. */
+/* Distributes the measured seconds over Shampoo's blocks by their modelled costs. */
 static lt_status list_blocks(plan_optimizer *o, const lt_optim *optim)
 {
     lt_shampoo_block b;
     double update = 0, refresh = 0;
-    while (lt_shampoo_settings(optim) && !lt_shampoo_block_at(optim, o->blocks, &b)) {
+    while (lt_shampoo_settings(optim) && !lt_shampoo_block_at(optim, o->block_count, &b)) {
         update += b.step_ns;
         refresh += b.refresh_ns;
-        o->blocks++;
+        o->block_count++;
     }
-    o->block_update = calloc(o->blocks + 1, sizeof *o->block_update);
-    o->block_refresh = calloc(o->blocks + 1, sizeof *o->block_refresh);
-    o->block_elements = calloc(o->blocks + 1, sizeof *o->block_elements);
-    if (!o->block_update || !o->block_refresh || !o->block_elements)
-        return lt_fail(LT_E_NOMEM, "no memory for %zu blocks", o->blocks);
-    for (size_t i = 0; i < o->blocks; i++) {
+    o->blocks = calloc(o->block_count + 1, sizeof *o->blocks);
+    if (!o->blocks)
+        return lt_fail(LT_E_NOMEM, "no memory for %zu blocks", o->block_count);
+    for (size_t i = 0; i < o->block_count; i++) {
         LT_TRY(lt_shampoo_block_at(optim, i, &b));
-        o->block_update[i] = update > 0 ? o->update * b.step_ns / update : 0;
-        o->block_refresh[i] = refresh > 0 ? o->refresh * b.refresh_ns / refresh : 0;
-        o->block_elements[i] = lt_shape_count(b.shape);
+        o->blocks[i] =
+            (lt_plan_block){.update = update > 0 ? o->update * b.step_ns / update : 0,
+                            .refresh = refresh > 0 ? o->refresh * b.refresh_ns / refresh : 0,
+                            .elements = lt_shape_count(b.shape)};
     }
     return LT_OK;
 }
@@ -453,27 +452,27 @@ static lt_status list_blocks(plan_optimizer *o, const lt_optim *optim)
 static lt_status measure_optimizer(const plan_profile *p, lt_trainer *t, double seconds, parts *out)
 {
     bench b;
-    lt_status st = open_bench(&b, t, (int64_t)p->batch[0], p->crowd);
+    lt_status st = open_bench(&b, t, (int64_t)p->batch[0], p->workers);
     if (!st)
         st = run_steps(&b, seconds, out, NULL, NULL);
     close_bench(&b);
     return st;
 }
 
-/* factor_frequency: of the run; all updates of the profile are alike where it is 1. */
-static lt_status add_optimizer(plan_profile *p, const lt_trainer *t, const plan_setting *s,
+/* factor_frequency: the run's; if it is 1, all updates of the profile update factors. */
+static lt_status add_optimizer(plan_profile *p, const lt_trainer *t, const plan_config *c,
                                const parts *found, int64_t factor_frequency)
 {
     const double factors = factor_frequency > 1 ? found->factors / (double)factor_frequency : 0;
     if (p->optimizers == PLAN_OPTIMIZERS)
         return lt_fail(LT_E_ARG, "--vary: more than %d optimizers", PLAN_OPTIMIZERS);
     plan_optimizer *o = &p->optimizer[p->optimizers++];
-    *o = (plan_optimizer){.block = s->block,
+    *o = (plan_optimizer){.block = c->setup.block,
                           .update = found->update + factors,
                           .refresh = found->roots * ROUND,
                           .state_bytes = (double)lt_optim_state_bytes(t->optim)};
-    snprintf(o->name, sizeof o->name, "%s", s->setup.optim);
-    snprintf(o->state, sizeof o->state, "%s", s->state);
+    snprintf(o->name, sizeof o->name, "%s", c->setup.optim);
+    snprintf(o->state, sizeof o->state, "%s", c->state);
     return list_blocks(o, t->optim);
 }
 
@@ -487,7 +486,7 @@ static lt_status open_optimizer(lt_trainer *t)
     return a->training.amp == AMP_F16 ? lt_optim_scale_loss(t->optim, NULL) : LT_OK;
 }
 
-/* As training opens them, of one rank and without a run folder. */
+/* Opens device, data, model and optimizer as training does, for one rank without a run folder. */
 static lt_status open_parts(lt_trainer *t)
 {
     const arguments *a = &t->args;
@@ -502,9 +501,9 @@ static lt_status open_parts(lt_trainer *t)
     return open_optimizer(t);
 }
 
-/* Roots soon: they are timed apart from the rest of an update. Factors likewise, where they are not made in all of them;
- * *factor_frequency: of the run. */
-static lt_status hurry_roots(lt_trainer *t, int64_t *factor_frequency)
+/* Makes Shampoo refresh its roots once per round, as they are timed separately, and update its factors as often where
+ * the run does not in each update; *factor_frequency: the run's. */
+static lt_status shorten_periods(lt_trainer *t, int64_t *factor_frequency)
 {
     const lt_shampoo_config *c = lt_shampoo_settings(t->optim);
     char round[PLAN_NAME];
@@ -524,52 +523,50 @@ static lt_status hurry_roots(lt_trainer *t, int64_t *factor_frequency)
 lt_status lt_plan_measure(plan_profile *p, lt_trainer *t, double seconds)
 {
     const double begin = lt_clock_seconds();
-    plan_setting s;
+    plan_config c;
     parts found;
     int64_t factor_frequency;
-    LT_TRY(lt_plan_setting(&s, t, 1, 1));
+    LT_TRY(lt_plan_read_config(&c, t, 1, 1));
     LT_TRY(open_parts(t));
-    LT_TRY(hurry_roots(t, &factor_frequency));
-    p->samples_hash = s.samples;
+    LT_TRY(shorten_periods(t, &factor_frequency));
+    p->samples_hash = c.samples;
     if (!p->batches)
         LT_TRY(measure_model(p, t, seconds, &found));
     else
         LT_TRY(measure_optimizer(p, t, seconds, &found));
-    LT_TRY(add_optimizer(p, t, &s, &found, factor_frequency));
+    LT_TRY(add_optimizer(p, t, &c, &found, factor_frequency));
     p->spent += lt_clock_seconds() - begin;
     return LT_OK;
 }
 
-lt_status lt_plan_keep_busy(lt_trainer *t, const plan_crowd *crowd, int ready)
+lt_status lt_plan_worker_run(lt_trainer *t, const plan_workers *workers, int ready)
 {
     bench b;
     parts found;
     LT_TRY(open_parts(t));
-    lt_status st = open_bench(&b, t, t->args.batch_size, crowd);
+    lt_status st = open_bench(&b, t, t->args.batch_size, workers);
     for (int64_t i = 0; !st; i++) {
         st = run_step(&b, &found);
         if (i + 1 == WARM && write(ready, "", 1) != 1)
-            st = lt_fail(LT_E_IO, "the process that waits for it is gone");
+            st = lt_fail(LT_E_IO, "the measuring process is gone");
     }
     return st;
 }
 
 void lt_plan_profile_clear(plan_profile *p)
 {
-    for (int i = 0; i < p->optimizers; i++) {
-        free(p->optimizer[i].block_update);
-        free(p->optimizer[i].block_refresh);
-        free(p->optimizer[i].block_elements);
-    }
+    for (int i = 0; i < p->optimizers; i++)
+        free(p->optimizer[i].blocks);
     free(p->bucket);
     *p = (plan_profile){0};
 }
 
-const plan_optimizer *lt_plan_find_optimizer(const plan_profile *p, const plan_setting *s)
+const plan_optimizer *lt_plan_find_optimizer(const plan_profile *p, const plan_config *c)
 {
     for (int i = 0; i < p->optimizers; i++) {
         const plan_optimizer *o = &p->optimizer[i];
-        if (!strcmp(o->name, s->setup.optim) && o->block == s->block && !strcmp(o->state, s->state))
+        if (!strcmp(o->name, c->setup.optim) && o->block == c->setup.block
+            && !strcmp(o->state, c->state))
             return o;
     }
     return NULL;
@@ -581,9 +578,7 @@ lt_plan_profile lt_plan_profile_of(const plan_profile *p, const plan_optimizer *
     all.update = o->update;
     all.refresh = o->refresh;
     all.state_bytes = o->state_bytes;
-    all.block_update = o->block_update;
-    all.block_refresh = o->block_refresh;
-    all.block_elements = o->block_elements;
-    all.blocks = o->blocks;
+    all.block = o->blocks;
+    all.blocks = o->block_count;
     return all;
 }

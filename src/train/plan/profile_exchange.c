@@ -1,5 +1,5 @@
-/* What exchanges compute, measured here: two ranks as threads, each a node, make means of gradients through memory. Counted are
- * the core seconds of the whole process, which other work on the machine changes little. */
+/* Measures the CPU time of communication: two ranks as threads, each a node, reduce gradients through memory. It is the
+ * CPU time of the whole process, which other load on the machine changes little. */
 
 #include "base/clock.h"
 #include "planner.h"
@@ -22,11 +22,11 @@ enum {
     MOST_SIDE = 2048,
     ROUNDS = 5,
     WARM = 2,
-    KINDS = 1 + PLAN_UNITS /* the whole mean, then reducers */
+    KINDS = 1 + PLAN_UNITS /* plain all-reduce, then reducers */
 };
 
-/* A rank, and what all of them share. */
-typedef struct player {
+/* One rank. */
+typedef struct bench_rank {
     lt_device *device;
     lt_comm *comm;
     lt_nodes nodes;
@@ -34,17 +34,17 @@ typedef struct player {
     lt_params params;
     lt_tensor *x, *label;
     lt_tape *tape;
-    int side;              /* of a square matrix */
+    int side;              /* square matrix [side,side] */
     const bool *wanted;    /* [KINDS] */
-    lt_tensor *spare;      /* like the gradient */
-    double seconds[KINDS]; /* of all ranks, in a mean */
+    lt_tensor *copy;       /* like the gradient */
+    double seconds[KINDS]; /* CPU time of all ranks per all-reduce */
     lt_status status;
     char why[PLAN_TEXT];
     pthread_t thread;
-} player;
+} bench_rank;
 
-/* A matrix, and a sample whose forward and backward are next to nothing. */
-static lt_status open_player(player *p)
+/* Opens a linear layer of one matrix, and one sample, so that compute is negligible. */
+static lt_status open_rank(bench_rank *p)
 {
     const int32_t first = 0;
     float x[MOST_SIDE];
@@ -55,7 +55,7 @@ static lt_status open_player(player *p)
     LT_TRY(lt_tape_new(&p->tape, p->device));
     LT_TRY(lt_tensor_new(&p->x, p->device, LT_F32, LT_SHAPE(1, side)));
     LT_TRY(lt_tensor_new(&p->label, p->device, LT_I32, LT_SHAPE(1)));
-    LT_TRY(lt_tensor_new(&p->spare, p->device, LT_F32, LT_SHAPE(side, side)));
+    LT_TRY(lt_tensor_new(&p->copy, p->device, LT_F32, LT_SHAPE(side, side)));
     for (int i = 0; i < side; i++)
         x[i] = (float)sin(i * (1.0 + lt_comm_rank(p->comm)));
     LT_TRY(lt_tensor_write(p->x, x, (size_t)side * sizeof *x));
@@ -63,31 +63,31 @@ static lt_status open_player(player *p)
     return lt_init_uniform(p->params.item[0], 1 / sqrt(side), 1);
 }
 
-static void close_player(player *p)
+static void close_rank(bench_rank *p)
 {
     lt_tape_free(&p->tape);
     lt_tensor_free(&p->x);
     lt_tensor_free(&p->label);
-    lt_tensor_free(&p->spare);
+    lt_tensor_free(&p->copy);
     lt_params_clear(&p->params);
     lt_module_free(&p->model);
     lt_nodes_clear(&p->nodes);
 }
 
-/* What all ranks take to copy a mean to the gradient, which is staging's. */
-static lt_status copy_back(player *p, double *seconds)
+/* Times the copies of means to gradients, which are counted as staging. */
+static lt_status copy_back(bench_rank *p, double *seconds)
 {
     LT_TRY(lt_comm_barrier(p->comm));
     const double begin = lt_clock_core_seconds();
-    LT_TRY(lt_tensor_copy(p->spare, p->params.item[0]->grad));
+    LT_TRY(lt_tensor_copy(p->copy, p->params.item[0]->grad));
     LT_TRY(lt_device_sync(p->device));
     LT_TRY(lt_comm_barrier(p->comm));
     *seconds = lt_clock_core_seconds() - begin;
     return LT_OK;
 }
 
-/* From when all ranks have gradients to when all have the mean, without its copy. */
-static lt_status exchange(player *p, lt_data_parallel *dp, double *seconds)
+/* Times an all-reduce, from all gradients to all means, without the copies. */
+static lt_status exchange(bench_rank *p, lt_data_parallel *dp, double *seconds)
 {
     lt_tape_reset(p->tape, LT_PASS_TRAIN);
     lt_tensor *logits = lt_module_forward(p->model, p->tape, p->x);
@@ -101,13 +101,13 @@ static lt_status exchange(player *p, lt_data_parallel *dp, double *seconds)
     LT_TRY(lt_data_parallel_commit(dp, true));
     LT_TRY(lt_comm_barrier(p->comm));
     const double all = lt_clock_core_seconds() - begin;
-    double copy;
-    LT_TRY(copy_back(p, &copy));
-    *seconds += fmax(all - copy, 0);
+    double copies;
+    LT_TRY(copy_back(p, &copies));
+    *seconds += fmax(all - copies, 0);
     return LT_OK;
 }
 
-static lt_status measure_kind(player *p, const char *compress, double *seconds)
+static lt_status measure_kind(bench_rank *p, const char *compress, double *seconds)
 {
     const lt_data_parallel_config config = {
         .no_overlap = true, .compress = compress, .nodes = &p->nodes};
@@ -123,11 +123,11 @@ static lt_status measure_kind(player *p, const char *compress, double *seconds)
     return st;
 }
 
-static void *play(void *argument)
+static void *run_rank(void *argument)
 {
-    player *p = argument;
+    bench_rank *p = argument;
     char compress[PLAN_NAME];
-    p->status = open_player(p);
+    p->status = open_rank(p);
     for (size_t i = 0; !p->status && i < KINDS; i++) {
         const lt_cost_row *row = i ? lt_cost_of_reducer(i - 1) : NULL;
         if (row)
@@ -138,11 +138,11 @@ static void *play(void *argument)
         snprintf(p->why, sizeof p->why, "%s", lt_error_message());
         lt_comm_abort(p->comm);
     }
-    close_player(p);
+    close_rank(p);
     return NULL;
 }
 
-static lt_status open_ranks(player *p)
+static lt_status open_ranks(bench_rank *p)
 {
     const lt_device_config one = {.threads = 1};
     lt_device *device[RANKS];
@@ -157,11 +157,11 @@ static lt_status open_ranks(player *p)
     return LT_OK;
 }
 
-static lt_status play_all(player *p)
+static lt_status run_ranks(bench_rank *p)
 {
     int started = 0;
     lt_status st = LT_OK;
-    for (; started < RANKS && !pthread_create(&p[started].thread, NULL, play, &p[started]);
+    for (; started < RANKS && !pthread_create(&p[started].thread, NULL, run_rank, &p[started]);
          started++)
         continue;
     if (started < RANKS)
@@ -175,10 +175,10 @@ static lt_status play_all(player *p)
 
 static lt_status measure(double *seconds, int side, const bool *wanted)
 {
-    player ranks[RANKS] = {{.side = side, .wanted = wanted}, {.side = side, .wanted = wanted}};
+    bench_rank ranks[RANKS] = {{.side = side, .wanted = wanted}, {.side = side, .wanted = wanted}};
     lt_status st = open_ranks(ranks);
     if (!st)
-        st = play_all(ranks);
+        st = run_ranks(ranks);
     memcpy(seconds, ranks[0].seconds, sizeof ranks[0].seconds);
     for (int r = 0; r < RANKS; r++) {
         lt_comm_close(&ranks[r].comm);
@@ -187,7 +187,7 @@ static lt_status measure(double *seconds, int side, const bool *wanted)
     return st;
 }
 
-/* A matrix of as many elements as the model has, within limits: what caches hold goes through memory faster. */
+/* Side of a matrix with as many elements as the model, within limits: smaller ones would fit into caches. */
 static int choose_side(const plan_profile *p)
 {
     const double side = sqrt(p->base.parameter_bytes / sizeof(float));
@@ -196,7 +196,7 @@ static int choose_side(const plan_profile *p)
 
 lt_status lt_plan_measure_exchange(plan_profile *p, const lt_cost_row *reducer, bool all)
 {
-    enum { BYTES = 2 * sizeof(float) }; /* a rank sends of an element, and as many that it gets */
+    enum { BYTES = 2 * sizeof(float) }; /* sent and received per element by a rank */
     const lt_cost_row *row;
     bool wanted[KINDS] = {!(p->copy > 0)}, is_any = wanted[0];
     const int side = choose_side(p);

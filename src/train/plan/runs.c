@@ -1,4 +1,4 @@
-/* Runs of --from: what their folders say of the flags, the ranks, the seconds of a step and the goal's metric. */
+/* Reads run folders of --from: flags, ranks, seconds of a step, and the goal's metric. */
 
 #include "planner.h"
 
@@ -11,15 +11,17 @@
 
 enum { WINDOWS = 200, DEPTH = 8 };
 
-/* A run folder while it is read. */
+/* Sums of step times and of their squares. */
+typedef struct times {
+    double seconds, squares;
+} times;
+
 typedef struct reader {
     plan_run *run;
-    const plan_goal *goal;
-    char field[PLAN_NAME + 8];    /* of epochs: "val_top1" */
-    bool of_steps;                /* the metric is the steps' own loss */
-    double seconds, squares;      /* sums behind the first steps of each start */
-    double whole, whole_squares;  /* of whole periods */
-    int64_t steps, timed, period; /* steps: since the start */
+    char field[PLAN_NAME + 8];    /* key of the metric in records of epochs: "val_top1" */
+    bool of_steps;                /* the metric is the loss of steps */
+    times all, whole;             /* without the first steps of each start; of whole periods */
+    int64_t steps, timed, period; /* since the start; in all; lt_plan_period() */
     size_t capacity;
 } reader;
 
@@ -38,7 +40,7 @@ static lt_status add_point(reader *r, double step, double value)
     return LT_OK;
 }
 
-bool lt_plan_is_of_steps(const plan_goal *g)
+bool lt_plan_is_step_metric(const plan_goal *g)
 {
     return !strcmp(g->metric, "train_loss");
 }
@@ -56,13 +58,10 @@ static lt_status read_step(reader *r, const lt_json_value *record)
         return lt_fail(LT_E_FORMAT, "--from %s: step %g took %g s, want more than 0", r->run->name,
                        number_of(record, "step"), seconds);
     if (++r->steps > PLAN_WARM_STEPS && isfinite(seconds)) {
-        r->seconds += seconds;
-        r->squares += seconds * seconds;
-        r->timed++;
-        if (r->timed % r->period == 0) {
-            r->whole = r->seconds;
-            r->whole_squares = r->squares;
-        }
+        r->all.seconds += seconds;
+        r->all.squares += seconds * seconds;
+        if (++r->timed % r->period == 0)
+            r->whole = r->all;
     }
     if (noise > 0)
         r->run->noise_scale = noise;
@@ -72,16 +71,15 @@ static lt_status read_step(reader *r, const lt_json_value *record)
     return isfinite(loss) ? add_point(r, number_of(record, "step"), loss) : LT_OK;
 }
 
-/* The period in which the last start ended is not a whole one. */
-static void begin_again(reader *r)
+/* Drops the incomplete period in which the last start ended. */
+static void restart(reader *r)
 {
     r->steps = 0;
     r->timed -= r->timed % r->period;
-    r->seconds = r->whole;
-    r->squares = r->whole_squares;
+    r->all = r->whole;
 }
 
-/* An epoch's train_loss is a mean of steps that are points themselves. */
+/* The train_loss of an epoch is ignored, as its steps are points themselves. */
 static lt_status read_evaluation(reader *r, const lt_json_value *record)
 {
     if (r->of_steps)
@@ -97,12 +95,12 @@ static lt_status read_record(reader *r, const lt_json_value *record)
     if (!strcmp(event, "step"))
         return read_step(r, record);
     if (!strcmp(event, "resume"))
-        begin_again(r);
+        restart(r);
     return !strcmp(event, "epoch") || !strcmp(event, "evaluation") ? read_evaluation(r, record)
                                                                    : LT_OK;
 }
 
-/* A line that a kill cut short is the last one, and left out. */
+/* Ignores a last line that was cut short by a kill. */
 static lt_status read_line(reader *r, const char *path, const char *line, size_t bytes)
 {
     lt_json *json;
@@ -123,7 +121,9 @@ static lt_status read_file(reader *r, const char *name, bool must)
     snprintf(path, sizeof path, "%s/%s", r->run->name, name);
     FILE *file = fopen(path, "r");
     if (!file)
-        return must ? lt_fail(LT_E_ARG, "--from %s: no run: no %s", r->run->name, name) : LT_OK;
+        return must ? lt_fail(LT_E_ARG, "--from %s: not a run folder: it has no %s", r->run->name,
+                              name)
+                    : LT_OK;
     while (!st && (bytes = getline(&line, &capacity, file)) >= 0)
         st = read_line(r, path, line, (size_t)bytes);
     free(line);
@@ -131,7 +131,7 @@ static lt_status read_file(reader *r, const char *name, bool must)
     return st;
 }
 
-/* An integer of a run's file; 0: there is none. */
+/* Reads an integer member of a JSON file; 0 if absent. */
 static int read_integer(const char *folder, const char *name, const char *key)
 {
     char path[PLAN_TEXT + 64];
@@ -146,10 +146,10 @@ static int read_integer(const char *folder, const char *name, const char *key)
     return (int)value;
 }
 
-/* --- Settings --- */
+/* --- Flags --- */
 
-/* Of a run with these options, opened like those of the plan. */
-static lt_status load_setting(plan_run *run, lt_trainer *t, const lt_trainer *like, int per_node)
+/* Reads a run's flags into t. */
+static lt_status load_config(plan_run *run, lt_trainer *t, const lt_trainer *like, int per_node)
 {
     char path[PLAN_TEXT + 32];
     static const char state[] = "checkpoints/latest/state.json";
@@ -157,27 +157,28 @@ static lt_status load_setting(plan_run *run, lt_trainer *t, const lt_trainer *li
     if (!ranks)
         ranks = read_integer(run->name, state, "ranks");
     if (ranks < 1)
-        return lt_fail(LT_E_ARG, "--from %s: neither env.json nor a checkpoint says its ranks",
+        return lt_fail(LT_E_ARG,
+                       "--from %s: neither env.json nor a checkpoint has the number of ranks",
                        run->name);
     snprintf(path, sizeof path, "%s/config.yaml", run->name);
     LT_TRY(lt_trainer_start(t, like->choice.family, like->program));
     LT_TRY(lt_trainer_open_options(t, NULL));
     lt_status st = lt_options_load(t->options, path);
     if (st)
-        return lt_fail(LT_E_ARG, "--from %s: no run: %s", run->name, lt_error_message());
+        return lt_fail(LT_E_ARG, "--from %s: not a run folder: %s", run->name, lt_error_message());
     LT_TRY(lt_optim_flags_resolve(&t->args.optim, t->options));
     LT_TRY(lt_plan_same_samples(like->options, t->options, run->name));
     const int64_t own = t->args.ranks.ranks_per_node;
-    LT_TRY(lt_plan_setting(&run->setting, t, ranks, own ? (int)own : per_node));
-    if (!run->setting.threads)
-        run->setting.real_threads = read_integer(run->name, state, "threads");
+    LT_TRY(lt_plan_read_config(&run->config, t, ranks, own ? (int)own : per_node));
+    if (!run->config.threads)
+        run->config.real_threads = read_integer(run->name, state, "threads");
     return LT_OK;
 }
 
-static lt_status read_setting(plan_run *run, const lt_trainer *like, int per_node)
+static lt_status read_config(plan_run *run, const lt_trainer *like, int per_node)
 {
     lt_trainer t = {0};
-    lt_status st = load_setting(run, &t, like, per_node);
+    lt_status st = load_config(run, &t, like, per_node);
     char why[PLAN_TEXT];
     snprintf(why, sizeof why, "%s", lt_error_message());
     lt_trainer_close(&t);
@@ -192,7 +193,7 @@ static int by_step(const void *x, const void *y)
     return a->step > b->step ? 1 : -(a->step < b->step);
 }
 
-/* The loss of a single batch says little: each becomes the mean of a twentieth of the run in front of it. */
+/* Replaces each loss, which is of a single batch, by the mean over the last twentieth of the run before it. */
 static void smooth(plan_run *run)
 {
     const size_t window = run->points / 20 + 5;
@@ -204,12 +205,12 @@ static void smooth(plan_run *run)
     }
     free(value);
     const size_t first = run->points < window ? run->points : window - 1;
-    run->points -= first; /* means of too few */
+    run->points -= first; /* drops means of incomplete windows */
     if (first)
         memmove(run->point, run->point + first, run->points * sizeof *run->point);
 }
 
-/* Means of windows of equal length. */
+/* Reduces the points to means over WINDOWS windows of equal length. */
 static void thin(plan_run *run)
 {
     const size_t count = run->points;
@@ -240,22 +241,22 @@ static double spread_of(const reader *r)
     if (r->run->timed < 2)
         return 0;
     const double count = (double)r->run->timed, mean = r->run->seconds;
-    const double variance = (r->whole_squares / count - mean * mean) / (count - 1);
+    const double variance = (r->whole.squares / count - mean * mean) / (count - 1);
     return variance > 0 ? sqrt(variance) / mean : 0;
 }
 
 static lt_status read_run(plan_run *run, const char *folder, const lt_trainer *like,
                           const plan_goal *goal, int per_node)
 {
-    reader r = {.run = run, .goal = goal, .of_steps = lt_plan_is_of_steps(goal)};
+    reader r = {.run = run, .of_steps = lt_plan_is_step_metric(goal)};
     snprintf(run->name, sizeof run->name, "%s", folder);
     snprintf(r.field, sizeof r.field, "%s%s", r.of_steps ? "" : "val_", goal->metric);
-    LT_TRY(read_setting(run, like, per_node));
-    r.period = lt_plan_period(&run->setting.setup);
+    LT_TRY(read_config(run, like, per_node));
+    r.period = lt_plan_period(&run->config.setup);
     LT_TRY(read_file(&r, "metrics.jsonl", true));
     LT_TRY(read_file(&r, "metrics-eval.jsonl", false));
     run->timed = r.timed - r.timed % r.period;
-    run->seconds = run->timed ? r.whole / (double)run->timed : 0;
+    run->seconds = run->timed ? r.whole.seconds / (double)run->timed : 0;
     run->spread = spread_of(&r);
     if (run->points)
         qsort(run->point, run->points, sizeof *run->point, by_step);
@@ -278,7 +279,7 @@ static lt_status add_run(plan_runs *runs, const char *name, const lt_trainer *li
     plan_run *run = &runs->run[runs->count++];
     *run = (plan_run){0};
     LT_TRY(read_run(run, name, like, goal, per_node));
-    runs->most = run->setting.setup.ranks > runs->most ? run->setting.setup.ranks : runs->most;
+    runs->most = run->config.setup.ranks > runs->most ? run->config.setup.ranks : runs->most;
     return LT_OK;
 }
 
@@ -289,7 +290,7 @@ static lt_status read_names(plan_runs *runs, const char *text, const lt_trainer 
     for (const char *at = text;; at++) {
         const size_t bytes = strcspn(at, ",");
         if (!bytes || bytes >= sizeof name)
-            return lt_fail(LT_E_ARG, "--from %s: want folders of runs, with commas between", text);
+            return lt_fail(LT_E_ARG, "--from %s: want run folders separated by commas", text);
         snprintf(name, sizeof name, "%.*s", (int)bytes, at);
         LT_TRY(add_run(runs, name, like, goal, per_node));
         at += bytes;
@@ -303,7 +304,7 @@ lt_status lt_plan_read_runs(plan_runs *out, const lt_option_list *folders, const
 {
     const size_t rest = lt_options_rest_count(like->options);
     if (rest && !folders->count)
-        return lt_fail(LT_E_ARG, "'%s': an argument without a flag; runs come behind --from",
+        return lt_fail(LT_E_ARG, "'%s': an argument without a flag; name runs after --from",
                        lt_options_rest(like->options, 0));
     for (size_t i = 0; i < folders->count; i++)
         LT_TRY(read_names(out, folders->item[i], like, goal, per_node));
@@ -318,7 +319,7 @@ lt_status lt_plan_read_pilot(plan_runs *runs, const char *folder, const plan *p,
     const plan_goal *g = &p->request.goal;
     const int most = runs->most;
     const size_t count = runs->count;
-    if (of_loss && !lt_plan_is_of_steps(g))
+    if (of_loss && !lt_plan_is_step_metric(g))
         g = &loss;
     lt_status st = add_run(runs, folder, p->trainer, g, p->request.per_node);
     plan_run *run = &runs->run[count];

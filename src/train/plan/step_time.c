@@ -1,35 +1,39 @@
-/* How long a step is, as far as runs tell: measured, between measured ones, beyond them, or by the system model alone.
+/* Estimates the seconds of a step: measured, interpolated between runs, extrapolated, or by the system model alone.
  *
- * Runs of the same work on other numbers of ranks correct the model in two steps. Its two parts, what a rank does by itself
- * and the exchange that shows, each get a factor: the smallest squares of relative errors of the runs, and factors near 1,
- * which runs of one kind cannot tell. A run on one rank so says nothing of exchanges, and runs that are nearly all exchange
- * little of the rest. What then is left of a run's seconds is interpolated between runs by the logarithm of ranks. No step is
- * shorter than its loader's. */
+ * Runs of the same work on other numbers of ranks correct the model in two steps. Its two parts, a rank's own work and
+ * the exposed exchange, each get a factor, fitted to the runs by relative least squares with a prior of 1 for both, as
+ * runs of one kind cannot tell them apart: a run on one rank has no exchange, and runs that mostly exchange say little
+ * of the rest. The remaining error of the runs is interpolated over the logarithm of ranks. No step is shorter than its
+ * loader's time. */
 
 #include "planner.h"
 
 #include "lather/detail/fit.h"
 
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* A factor of 2 weighs as much as a run that is off by 5 %. */
-static const double belief = 0.05;
+/* Weight of the prior: a factor of 2 counts as much as a run with an error of 5 %. */
+static const double prior = 0.05;
 
-bool lt_plan_is_same_number(double a, double b)
+plan_estimate lt_plan_estimate(double value, plan_basis basis, const char *why, ...)
 {
-    return !(a > b) && !(a < b);
+    plan_estimate e = {.value = value, .basis = basis, .beyond = 1, .error = (double)NAN};
+    va_list args;
+    va_start(args, why);
+    vsnprintf(e.why, sizeof e.why, why, args);
+    va_end(args);
+    return e;
 }
 
 plan_estimate lt_plan_between(double value, double at, double least, double most, const char *why)
 {
-    plan_estimate e = {
-        .value = value, .trust = PLAN_INTERPOLATED, .beyond = 1, .error = (double)NAN};
-    snprintf(e.why, sizeof e.why, "%s", why);
+    plan_estimate e = lt_plan_estimate(value, PLAN_INTERPOLATED, "%s", why);
     if (at > most || at < least) {
-        e.trust = PLAN_EXTRAPOLATED;
+        e.basis = PLAN_EXTRAPOLATED;
         e.beyond = at > most ? at / most : least / at;
     }
     return e;
@@ -38,12 +42,12 @@ plan_estimate lt_plan_between(double value, double at, double least, double most
 static bool is_same_exchange(const lt_cost_plan *a, const lt_cost_plan *b)
 {
     return a->scheme == b->scheme && a->element_bytes == b->element_bytes
-           && a->reducer == b->reducer && lt_plan_is_same_number(a->number, b->number)
-           && a->every == b->every && a->divided == b->divided;
+           && a->reducer == b->reducer && a->number == b->number && a->every == b->every
+           && a->sharded == b->sharded;
 }
 
-/* One rank exchanges nothing, so that its step says something of any exchange's. */
-static bool is_of_exchange(const lt_plan_setup *a, const lt_plan_setup *b)
+/* One rank exchanges nothing: its step is comparable with any exchange. */
+static bool is_comparable_exchange(const lt_plan_setup *a, const lt_plan_setup *b)
 {
     return a->ranks == 1 || b->ranks == 1 || is_same_exchange(&a->exchange, &b->exchange);
 }
@@ -59,56 +63,57 @@ static bool is_same_update(const lt_plan_setup *a, const lt_plan_setup *b)
            && a->shard_optimizer == b->shard_optimizer;
 }
 
-/* But for how many samples a rank has, which the model counts. */
-static bool is_alike(const plan_setting *s, const plan_setting *other)
+/* Same work except for the samples of a rank, which the model counts. */
+static bool is_similar_work(const plan_config *c, const plan_config *other)
 {
-    const lt_plan_setup *a = &s->setup, *b = &other->setup;
-    return s->amp == other->amp && !strcmp(s->device, other->device)
-           && (s->threads == other->threads || s->real_threads == other->real_threads)
-           && is_same_update(a, b) && !strcmp(s->state, other->state) && is_of_exchange(a, b)
-           && is_same_mesh(&a->mesh, &b->mesh) && a->backup_workers == b->backup_workers
-           && lt_plan_is_same_number(a->deadline, b->deadline);
+    const lt_plan_setup *a = &c->setup, *b = &other->setup;
+    return c->amp == other->amp && !strcmp(c->device, other->device)
+           && (c->threads == other->threads || c->real_threads == other->real_threads)
+           && is_same_update(a, b) && !strcmp(c->state, other->state)
+           && is_comparable_exchange(a, b) && is_same_mesh(&a->mesh, &b->mesh)
+           && a->backup_workers == b->backup_workers && a->deadline == b->deadline;
 }
 
-bool lt_plan_is_same_work(const plan_setting *s, const plan_setting *other)
+bool lt_plan_is_same_work(const plan_config *c, const plan_config *other)
 {
-    const lt_plan_setup *a = &s->setup, *b = &other->setup;
-    return is_alike(s, other) && a->batch_size == b->batch_size && a->grad_accum == b->grad_accum;
+    const lt_plan_setup *a = &c->setup, *b = &other->setup;
+    return is_similar_work(c, other) && a->batch_size == b->batch_size
+           && a->grad_accum == b->grad_accum;
 }
 
-bool lt_plan_is_timed(const plan_run *run, const plan_setting *s)
+bool lt_plan_is_timed(const plan_run *run, const plan_config *c)
 {
-    return run->seconds > 0 && lt_plan_is_same_work(&run->setting, s);
+    return run->seconds > 0 && lt_plan_is_same_work(&run->config, c);
 }
 
-/* Runs of the same work. */
+/* Timed runs of the same work. */
 typedef struct timed {
-    const plan_run *same, *below, *above; /* of as many ranks, the next fewer, the next more */
+    const plan_run *same, *below, *above; /* on as many ranks, the next fewer, the next more */
     double least, most;
 } timed;
 
-/* Nearer in ranks than the one so far, or as near and longer. */
+/* Prefers the nearest number of ranks, then the longest run. */
 static bool is_nearer(const plan_run *run, const plan_run *than, int ranks)
 {
     if (!than)
         return true;
-    const int a = abs(run->setting.setup.ranks - ranks), b = abs(than->setting.setup.ranks - ranks);
+    const int a = abs(run->config.setup.ranks - ranks), b = abs(than->config.setup.ranks - ranks);
     return a < b || (a == b && run->timed > than->timed);
 }
 
-static timed find_timed(const plan_runs *runs, const plan_setting *s)
+static timed find_timed(const plan_runs *runs, const plan_config *c)
 {
-    const lt_plan_setup *u = &s->setup;
+    const lt_plan_setup *u = &c->setup;
     timed t = {.least = HUGE_VAL};
     for (size_t i = 0; i < runs->count; i++) {
         const plan_run *run = &runs->run[i];
-        const int ranks = run->setting.setup.ranks;
-        if (!lt_plan_is_timed(run, s))
+        const int ranks = run->config.setup.ranks;
+        if (!lt_plan_is_timed(run, c))
             continue;
         t.least = ranks < t.least ? ranks : t.least;
         t.most = ranks > t.most ? ranks : t.most;
         const bool is_same =
-            ranks == u->ranks && run->setting.setup.ranks_per_node == u->ranks_per_node;
+            ranks == u->ranks && run->config.setup.ranks_per_node == u->ranks_per_node;
         const plan_run **of = is_same ? &t.same : ranks <= u->ranks ? &t.below : &t.above;
         if (is_nearer(run, *of, u->ranks))
             *of = run;
@@ -118,7 +123,7 @@ static timed find_timed(const plan_runs *runs, const plan_setting *s)
 
 /* --- The model, corrected --- */
 
-/* Of what a rank does by itself, and of the exchange that shows. */
+/* Corrections of a rank's own work and of the exposed exchange. */
 typedef struct factors {
     double own, exchange;
 } factors;
@@ -128,10 +133,10 @@ static double correct(factors f, plan_modelled m)
     return f.own * (m.seconds - m.exchange) + f.exchange * m.exchange;
 }
 
-/* Rows of (own, exchange) divided by a run's seconds, and two of the belief that both factors are 1. Both are 1 where one
- * would be 0: a step without that part would be predicted to take no time. */
-static factors fit_factors(const plan_runs *runs, const plan_setting *s,
-                           bool (*is_of)(const plan_setting *, const plan_setting *))
+/* Solves rows of (own, exchange) divided by a run's seconds, and two for the prior. Both factors are 1 where one would
+ * be 0, as a step without the other part would be predicted to take no time. */
+static factors fit_factors(const plan_runs *runs, const plan_config *c,
+                           bool (*is_of)(const plan_config *, const plan_config *))
 {
     factors f = {1, 1};
     double x[2], norm, *a = calloc((runs->count + 2) * 3, sizeof *a),
@@ -141,15 +146,15 @@ static factors fit_factors(const plan_runs *runs, const plan_setting *s,
         return f;
     for (size_t i = 0; i < runs->count; i++) {
         const plan_run *run = &runs->run[i];
-        if (!(run->seconds > 0) || !is_of(&run->setting, s))
+        if (!(run->seconds > 0) || !is_of(&run->config, c))
             continue;
         a[2 * rows] = (run->modelled.seconds - run->modelled.exchange) / run->seconds;
         a[2 * rows + 1] = run->modelled.exchange / run->seconds;
         y[rows++] = 1;
     }
     for (int j = 0; j < 2; j++) {
-        a[2 * rows + j] = belief;
-        y[rows++] = belief;
+        a[2 * rows + j] = prior;
+        y[rows++] = prior;
     }
     if (!lt_nnls(x, &norm, a, rows, 2, y) && x[0] > 0 && x[1] > 0)
         f = (factors){x[0], x[1]};
@@ -157,41 +162,40 @@ static factors fit_factors(const plan_runs *runs, const plan_setting *s,
     return f;
 }
 
-/* Measured by corrected seconds, between two runs by the logarithm of ranks. */
-static double rest(const timed *t, factors f, int ranks)
+/* Ratio of measured to corrected seconds, interpolated between two runs over the logarithm of ranks. */
+static double residual(const timed *t, factors f, int ranks)
 {
     const plan_run *a = t->below ? t->below : t->above, *b = t->above ? t->above : t->below;
-    const double x = log((double)a->setting.setup.ranks), y = log((double)b->setting.setup.ranks);
+    const double x = log((double)a->config.setup.ranks), y = log((double)b->config.setup.ranks);
     const double share = y > x ? (log((double)ranks) - x) / (y - x) : 0;
     return exp((1 - share) * log(a->seconds / correct(f, a->modelled))
                + share * log(b->seconds / correct(f, b->modelled)));
 }
 
-/* Ernest's model of these runs at so many ranks; NaN: too few of them. */
-double lt_plan_ernest(const plan_runs *runs, const plan_setting *s)
+double lt_plan_ernest(const plan_runs *runs, const plan_config *c)
 {
     lt_time_model model;
     size_t count = 0;
     lt_time_point *point = calloc(runs->count + 1, sizeof *point);
     for (size_t i = 0; i < runs->count && point; i++)
-        if (lt_plan_is_timed(&runs->run[i], s))
+        if (lt_plan_is_timed(&runs->run[i], c))
             point[count++] =
-                (lt_time_point){(double)runs->run[i].setting.setup.ranks, 1, runs->run[i].seconds};
+                (lt_time_point){(double)runs->run[i].config.setup.ranks, 1, runs->run[i].seconds};
     const bool ok = point && count && !lt_time_fit(&model, point, count);
     free(point);
-    return ok ? lt_time_predict(&model, (double)s->setup.ranks, 1) : (double)NAN;
+    return ok ? lt_time_predict(&model, (double)c->setup.ranks, 1) : (double)NAN;
 }
 
-/* How many times beyond the ranks of runs of other batches, or beyond a rank's samples of them; 0: there are none. */
-static double beyond_others(const plan_runs *runs, const plan_setting *s)
+/* Factor beyond the ranks or the samples per rank of runs with other batches; 0: no such runs. */
+static double beyond_others(const plan_runs *runs, const plan_config *c)
 {
-    const double at[] = {s->setup.ranks, (double)(s->setup.batch_size * s->setup.grad_accum)};
+    const double at[] = {c->setup.ranks, (double)(c->setup.batch_size * c->setup.grad_accum)};
     double least[] = {HUGE_VAL, HUGE_VAL}, most[] = {0, 0};
     for (size_t i = 0; i < runs->count; i++) {
-        const lt_plan_setup *of = &runs->run[i].setting.setup;
+        const lt_plan_setup *of = &runs->run[i].config.setup;
         const double value[] = {of->ranks, (double)(of->batch_size * of->grad_accum)};
-        for (int j = 0; j < 2 && runs->run[i].seconds > 0 && is_alike(&runs->run[i].setting, s);
-             j++) {
+        for (int j = 0;
+             j < 2 && runs->run[i].seconds > 0 && is_similar_work(&runs->run[i].config, c); j++) {
             least[j] = fmin(least[j], value[j]);
             most[j] = fmax(most[j], value[j]);
         }
@@ -200,31 +204,28 @@ static double beyond_others(const plan_runs *runs, const plan_setting *s)
     return most[0] > 0 ? fmax(1, fmax(above, fmax(least[0] / at[0], least[1] / at[1]))) : 0;
 }
 
-plan_estimate lt_plan_seconds(const plan_runs *runs, const plan_setting *s, plan_modelled modelled)
+plan_estimate lt_plan_seconds(const plan_runs *runs, const plan_config *c, plan_modelled modelled)
 {
-    const timed t = find_timed(runs, s);
-    plan_estimate e = {
-        .value = modelled.seconds, .trust = PLAN_MODEL, .beyond = 1, .error = (double)NAN};
-    snprintf(e.why, sizeof e.why, "the system model alone");
+    const timed t = find_timed(runs, c);
+    plan_estimate e = lt_plan_estimate(modelled.seconds, PLAN_MODEL, "the system model alone");
     if (t.same) {
-        e.value = t.same->seconds;
-        e.trust = PLAN_MEASURED;
+        e = lt_plan_estimate(t.same->seconds, PLAN_MEASURED, "%.150s", t.same->name);
         e.error = fabs(modelled.seconds / e.value - 1);
         e.spread = t.same->spread;
-        snprintf(e.why, sizeof e.why, "%.150s", t.same->name);
         return e;
     }
-    if (!t.below && !t.above) {
-        const double beyond = beyond_others(runs, s);
-        if (beyond > 0) {
-            e.value = fmax(correct(fit_factors(runs, s, is_alike), modelled), modelled.load);
-            e.beyond = beyond;
-            snprintf(e.why, sizeof e.why, "the system model, scaled to runs of other batches");
-        }
-        return e;
+    if (t.below || t.above) {
+        const factors f = fit_factors(runs, c, lt_plan_is_same_work);
+        const double scaled = correct(f, modelled) * residual(&t, f, c->setup.ranks);
+        return lt_plan_between(fmax(scaled, modelled.load), (double)c->setup.ranks, t.least, t.most,
+                               "the system model, scaled to runs");
     }
-    const factors f = fit_factors(runs, s, lt_plan_is_same_work);
-    const double scaled = correct(f, modelled) * rest(&t, f, s->setup.ranks);
-    return lt_plan_between(fmax(scaled, modelled.load), (double)s->setup.ranks, t.least, t.most,
-                           "the system model, scaled to runs");
+    const double beyond = beyond_others(runs, c);
+    if (beyond > 0) {
+        const double scaled = correct(fit_factors(runs, c, is_similar_work), modelled);
+        e = lt_plan_estimate(fmax(scaled, modelled.load), PLAN_MODEL,
+                             "the system model, scaled to runs of other batches");
+        e.beyond = beyond;
+    }
+    return e;
 }

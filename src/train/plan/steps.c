@@ -1,73 +1,69 @@
-/* How many steps a goal takes, as far as runs tell: measured, between measured ones, beyond them, or not at all. Batch and
- * steps: steps(B) = S (1 + phi / B), McCandlish et al. 2018, equation 2.11; ranks and steps: Hemingway's model of the loss
- * (lather/detail/fit.h). */
+/* Estimates the steps to a goal from runs: measured, by batch size, or by ranks. Batch size: steps(B) = S (1 + phi /
+ * B), McCandlish et al. 2018, equation 2.11; ranks: Hemingway's model of the loss (lather/detail/fit.h). */
 
 #include "planner.h"
 
 #include "lather/detail/noise_scale.h"
 
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-static plan_estimate unknown(const char *format, ...) LT_PRINTF(1, 2);
-static plan_estimate unknown(const char *format, ...)
+static bool is_same_class(const plan_config *a, const plan_config *b)
 {
-    plan_estimate e = {
-        .value = (double)NAN, .trust = PLAN_UNKNOWN, .beyond = 1, .error = (double)NAN};
-    va_list args;
-    va_start(args, format);
-    vsnprintf(e.why, sizeof e.why, format, args);
-    va_end(args);
-    return e;
+    return a->convergence == b->convergence && a->is_lossless == b->is_lossless;
 }
 
-static bool is_alike(const plan_setting *a, const plan_setting *b)
+/* Returns true if a run needs as many steps as the config would. */
+static bool is_same_convergence(const plan_config *a, const plan_config *b)
 {
-    return a->converge == b->converge && a->is_exact == b->is_exact;
-}
-
-/* Whether a run's steps are those of the setting. */
-static bool is_same_course(const plan_setting *a, const plan_setting *b)
-{
-    return is_alike(a, b) && a->batch == b->batch
-           && (a->is_exact
+    return is_same_class(a, b) && a->batch == b->batch
+           && (a->is_lossless
                || (a->setup.ranks == b->setup.ranks
                    && a->setup.ranks_per_node == b->setup.ranks_per_node));
 }
 
-static bool find_measured(const plan_runs *runs, const plan_setting *s, plan_estimate *out)
+static bool find_measured(const plan_runs *runs, const plan_config *c, plan_estimate *out)
 {
     double sum = 0;
     int count = 0;
     for (size_t i = 0; i < runs->count; i++)
-        if (is_same_course(&runs->run[i].setting, s) && runs->run[i].reached > 0) {
+        if (is_same_convergence(&runs->run[i].config, c) && runs->run[i].reached > 0) {
             sum += runs->run[i].reached;
             count++;
         }
-    if (!count)
-        return false;
-    *out = (plan_estimate){
-        .value = sum / count, .trust = PLAN_MEASURED, .beyond = 1, .error = (double)NAN};
-    snprintf(out->why, sizeof out->why, "%d run%s reached it", count, count == 1 ? "" : "s");
-    return true;
+    if (count)
+        *out = lt_plan_estimate(sum / count, PLAN_MEASURED, "%d run%s reached it", count,
+                                count == 1 ? "" : "s");
+    return count;
 }
 
-/* Runs that reached the goal with other batches. */
+/* --- Batch size --- */
+
+static bool has_reached(const plan_run *run, const plan_config *c)
+{
+    return is_same_class(&run->config, c) && run->reached > 0;
+}
+
+bool lt_plan_is_on_curve(const plan_run *run, const plan_config *c)
+{
+    return c->is_lossless && has_reached(run, c);
+}
+
+/* Runs of a class that reached the goal. */
 typedef struct batches {
     double least, most;
     int distinct, count;
-    const plan_run *reached; /* any */
+    const plan_run *reached; /* any of them */
 } batches;
 
-static batches find_batches(const plan_runs *runs, const plan_setting *s)
+static batches find_batches(const plan_runs *runs, const plan_config *c)
 {
     batches b = {.least = HUGE_VAL};
     for (size_t i = 0; i < runs->count; i++) {
         const plan_run *run = &runs->run[i];
-        const double batch = (double)run->setting.batch;
-        if (!is_alike(&run->setting, s) || !(run->reached > 0))
+        const double batch = (double)run->config.batch;
+        if (!has_reached(run, c))
             continue;
         b.distinct += batch < b.least || batch > b.most;
         b.least = batch < b.least ? batch : b.least;
@@ -78,8 +74,8 @@ static batches find_batches(const plan_runs *runs, const plan_setting *s)
     return b;
 }
 
-/* steps = x[0] + x[1] / B, least squares of relative errors, both at least 0. */
-static bool fit_batches(const plan_runs *runs, const plan_setting *s, const batches *b, double *x)
+/* steps = x[0] + x[1] / B by least squares of relative errors, both at least 0. */
+static bool fit_batches(const plan_runs *runs, const plan_config *c, const batches *b, double *x)
 {
     double norm, *a = calloc((size_t)b->count * 3, sizeof *a), *y = a + (size_t)b->count * 2;
     int row = 0;
@@ -87,10 +83,10 @@ static bool fit_batches(const plan_runs *runs, const plan_setting *s, const batc
         return false;
     for (size_t i = 0; i < runs->count; i++) {
         const plan_run *run = &runs->run[i];
-        if (!is_alike(&run->setting, s) || !(run->reached > 0))
+        if (!has_reached(run, c))
             continue;
         a[2 * row] = 1 / run->reached;
-        a[2 * row + 1] = 1 / ((double)run->setting.batch * run->reached);
+        a[2 * row + 1] = 1 / ((double)run->config.batch * run->reached);
         y[row++] = 1;
     }
     const bool ok = !lt_nnls(x, &norm, a, row, 2, y);
@@ -98,15 +94,15 @@ static bool fit_batches(const plan_runs *runs, const plan_setting *s, const batc
     return ok && x[0] + x[1] > 0;
 }
 
-/* The run (reached: that reached the goal) with this course and a noise scale whose batch is the nearest; NULL: none. */
-static const plan_run *find_noise(const plan_runs *runs, const plan_setting *s, bool reached)
+/* The run of the class with a noise scale and the nearest batch; reached: that reached the goal. NULL if absent. */
+static const plan_run *find_noise(const plan_runs *runs, const plan_config *c, bool reached)
 {
     const plan_run *found = NULL;
     double least = HUGE_VAL;
     for (size_t i = 0; i < runs->count; i++) {
         const plan_run *run = &runs->run[i];
-        const double distance = fabs(log((double)run->setting.batch / (double)s->batch));
-        if (is_alike(&run->setting, s) && run->noise_scale > 0 && distance < least
+        const double distance = fabs(log((double)run->config.batch / (double)c->batch));
+        if (is_same_class(&run->config, c) && run->noise_scale > 0 && distance < least
             && (run->reached > 0 || !reached)) {
             least = distance;
             found = run;
@@ -115,70 +111,78 @@ static const plan_run *find_noise(const plan_runs *runs, const plan_setting *s, 
     return found;
 }
 
-bool lt_plan_find_curve(plan_curve *out, const plan_runs *runs, const plan_setting *s)
+bool lt_plan_find_curve(plan_curve *out, const plan_runs *runs, const plan_config *c)
 {
-    const batches b = s->is_exact ? find_batches(runs, s) : (batches){0};
-    const plan_run *nearest = find_noise(runs, s, true), *from = nearest ? nearest : b.reached,
-                   *noise = from == nearest ? nearest : find_noise(runs, s, false);
+    const batches b = c->is_lossless ? find_batches(runs, c) : (batches){0};
+    const plan_run *nearest = find_noise(runs, c, true), *from = nearest ? nearest : b.reached,
+                   *noise = from == nearest ? nearest : find_noise(runs, c, false);
     double x[2];
     *out = (plan_curve){.least_batch = b.least, .most_batch = b.most};
-    if (b.distinct > 1 && fit_batches(runs, s, &b, x)) {
+    if (b.distinct > 1 && fit_batches(runs, c, &b, x)) {
         out->least = x[0];
         out->samples = x[1];
         snprintf(out->why, sizeof out->why, "steps a + c / batch of %d runs", b.count);
-    } else if (b.reached && noise) {
-        const char *whose = noise->is_pilot ? "a pilot" : "a run that did not reach it";
-        out->least = from->reached / (1 + noise->noise_scale / (double)from->setting.batch);
-        out->samples = out->least * noise->noise_scale;
-        snprintf(out->why, sizeof out->why, "noise scale %.3g of %s", noise->noise_scale, whose);
-        if (nearest)
-            snprintf(out->why, sizeof out->why, "noise scale %.3g of batch %lld",
-                     noise->noise_scale, (long long)noise->setting.batch);
-    } else {
-        return false;
+        return true;
     }
-    return true;
-}
-
-bool lt_plan_is_on_curve(const plan_run *run, const plan_setting *s)
-{
-    return s->is_exact && run->reached > 0 && is_alike(&run->setting, s);
-}
-
-static bool find_by_batch(const plan_runs *runs, const plan_setting *s, plan_estimate *out)
-{
-    plan_curve c;
-    if (!lt_plan_find_curve(&c, runs, s))
+    if (!b.reached || !noise)
         return false;
-    *out = lt_plan_between(c.least + c.samples / (double)s->batch, (double)s->batch, c.least_batch,
-                           c.most_batch, c.why);
+    out->least = from->reached / (1 + noise->noise_scale / (double)from->config.batch);
+    out->samples = out->least * noise->noise_scale;
+    if (nearest)
+        snprintf(out->why, sizeof out->why, "noise scale %.3g of batch %lld", noise->noise_scale,
+                 (long long)noise->config.batch);
+    else
+        snprintf(out->why, sizeof out->why, "noise scale %.3g of %s", noise->noise_scale,
+                 noise->is_pilot ? "a pilot" : "a run that did not reach it");
     return true;
 }
 
-bool lt_plan_steps_of_batch(plan_estimate *out, const plan_runs *runs, const plan_setting *s,
+static bool find_by_batch(const plan_runs *runs, const plan_config *c, plan_estimate *out)
+{
+    plan_curve curve;
+    if (!lt_plan_find_curve(&curve, runs, c))
+        return false;
+    const double batch = (double)c->batch;
+    *out = lt_plan_between(curve.least + curve.samples / batch, batch, curve.least_batch,
+                           curve.most_batch, curve.why);
+    return true;
+}
+
+bool lt_plan_steps_of_batch(plan_estimate *out, const plan_runs *runs, const plan_config *c,
                             double steps, double batch)
 {
-    const double own = (double)s->batch;
-    const plan_run *noise = lt_plan_is_same_number(own, batch) ? NULL : find_noise(runs, s, false);
-    plan_estimate e = {.value = steps, .trust = PLAN_MODEL, .beyond = 1, .error = (double)NAN};
-    if (!s->is_exact || !(steps > 0) || (!noise && !lt_plan_is_same_number(own, batch))
-        || (noise && lt_noise_steps(&e.value, noise->noise_scale, steps, batch, own)))
+    const double own = (double)c->batch;
+    const bool is_same = own == batch;
+    const plan_run *noise = is_same ? NULL : find_noise(runs, c, false);
+    if (!c->is_lossless || !(steps > 0) || (!noise && !is_same)
+        || (noise && lt_noise_steps(&steps, noise->noise_scale, steps, batch, own)))
         return false;
+    *out = lt_plan_estimate(steps, PLAN_MODEL, "%s", "");
     if (noise)
-        snprintf(e.why, sizeof e.why, ", and noise scale %.3g of %s", noise->noise_scale,
+        snprintf(out->why, sizeof out->why, ", and noise scale %.3g of %s", noise->noise_scale,
                  noise->is_pilot ? "a pilot" : "a run");
-    *out = e;
     return true;
 }
 
-/* --- Hemingway's model --- */
+/* --- Ranks: Hemingway's model --- */
 
-/* Runs whose ranks have as many samples each, so that ranks and batch grow together. */
-static bool is_of_loss_model(const plan_setting *a, const plan_setting *b)
+static int64_t rank_batch(const plan_config *c)
 {
-    return is_alike(a, b)
-           && a->setup.batch_size * a->setup.grad_accum
-                  == b->setup.batch_size * b->setup.grad_accum;
+    return c->setup.batch_size * c->setup.grad_accum;
+}
+
+/* Ranks of all runs of a model have as many samples each, so that ranks and batch grow together. */
+static bool is_same_model(const plan_config *a, const plan_config *b)
+{
+    return is_same_class(a, b) && rank_batch(a) == rank_batch(b);
+}
+
+/* A lossless run within one machine counts for a lossy config too, which would be lossless there. */
+static bool is_point_of_model(const plan_config *run, const plan_config *c)
+{
+    return is_same_model(run, c)
+           || (run->is_lossless && !c->is_lossless && run->lossless == c->lossless
+               && run->setup.ranks <= c->setup.ranks_per_node && rank_batch(run) == rank_batch(c));
 }
 
 double lt_plan_as_loss(const plan_goal *g, double value)
@@ -186,22 +190,7 @@ double lt_plan_as_loss(const plan_goal *g, double value)
     return g->lower ? value : 100 - value;
 }
 
-/* Whether a run lost nothing between its ranks, as it was within one machine, and is otherwise like the setting, which
- * would lose as little there. */
-static bool is_of_one_machine(const plan_setting *run, const plan_setting *s)
-{
-    return run->is_exact && !s->is_exact && run->lossless == s->lossless
-           && run->setup.ranks <= s->setup.ranks_per_node
-           && run->setup.batch_size * run->setup.grad_accum
-                  == s->setup.batch_size * s->setup.grad_accum;
-}
-
-static bool is_point_of_loss_model(const plan_setting *run, const plan_setting *s)
-{
-    return is_of_loss_model(run, s) || is_of_one_machine(run, s);
-}
-
-/* The model of all runs like this one. */
+/* Fits the model of all runs like this one. */
 static void fit_loss(const plan_runs *runs, const plan_goal *g, plan_run *of)
 {
     size_t count = 0;
@@ -209,14 +198,12 @@ static void fit_loss(const plan_runs *runs, const plan_goal *g, plan_run *of)
         count += runs->run[i].points;
     lt_loss_point *point = calloc(count + 1, sizeof *point);
     count = 0;
-    for (size_t i = 0; i < runs->count && point; i++)
-        for (size_t k = 0; k < runs->run[i].points; k++) {
-            const plan_run *run = &runs->run[i];
-            if (is_point_of_loss_model(&run->setting, &of->setting))
-                point[count++] =
-                    (lt_loss_point){(double)run->setting.setup.ranks, run->point[k].step,
-                                    lt_plan_as_loss(g, run->point[k].value)};
-        }
+    for (size_t i = 0; i < runs->count && point; i++) {
+        const plan_run *run = &runs->run[i];
+        for (size_t k = 0; k < run->points && is_point_of_model(&run->config, &of->config); k++)
+            point[count++] = (lt_loss_point){(double)run->config.setup.ranks, run->point[k].step,
+                                             lt_plan_as_loss(g, run->point[k].value)};
+    }
     of->has_loss = count && !lt_loss_fit(&of->loss, point, count);
     free(point);
 }
@@ -226,7 +213,7 @@ void lt_plan_fit_runs(plan_runs *runs, const plan_goal *g)
     for (size_t i = 0; i < runs->count && (g->lower || g->percent); i++) {
         plan_run *run = &runs->run[i];
         size_t k = 0;
-        while (!is_of_loss_model(&runs->run[k].setting, &run->setting))
+        while (!is_same_model(&runs->run[k].config, &run->config))
             k++;
         if (k == i) {
             fit_loss(runs, g, run);
@@ -237,21 +224,21 @@ void lt_plan_fit_runs(plan_runs *runs, const plan_goal *g)
     }
 }
 
-const lt_loss_model *lt_plan_find_loss(const plan_runs *runs, const plan_setting *s)
+const lt_loss_model *lt_plan_find_loss(const plan_runs *runs, const plan_config *c)
 {
     for (size_t i = 0; i < runs->count; i++)
-        if (runs->run[i].has_loss && is_of_loss_model(&runs->run[i].setting, s))
+        if (runs->run[i].has_loss && is_same_model(&runs->run[i].config, c))
             return &runs->run[i].loss;
     return NULL;
 }
 
-static bool find_by_ranks(const plan_runs *runs, const plan_goal *g, const plan_setting *s,
+static bool find_by_ranks(const plan_runs *runs, const plan_goal *g, const plan_config *c,
                           plan_estimate *out)
 {
-    const double ranks = (double)s->setup.ranks;
+    const double ranks = (double)c->setup.ranks;
     double steps;
     char why[96];
-    const lt_loss_model *m = lt_plan_find_loss(runs, s);
+    const lt_loss_model *m = lt_plan_find_loss(runs, c);
     if (!m || lt_loss_steps(&steps, m, ranks, lt_plan_as_loss(g, g->value)))
         return false;
     snprintf(why, sizeof why, "loss fitted to runs of %g to %g ranks and %g steps", m->least,
@@ -259,71 +246,78 @@ static bool find_by_ranks(const plan_runs *runs, const plan_goal *g, const plan_
     *out = lt_plan_between(steps, ranks, m->least, m->most, why);
     out->error = m->held_out;
     if (steps > m->last && steps / m->last > out->beyond) {
-        out->trust = PLAN_EXTRAPOLATED;
+        out->basis = PLAN_EXTRAPOLATED;
         out->beyond = steps / m->last;
     }
     return true;
 }
 
-static bool is_seen_by_loss_model(const plan_run *run, const plan_setting *s)
+/* --- Unknown steps, and why --- */
+
+static bool is_seen_by_model(const plan_run *run, const plan_config *c)
 {
-    return run->points && !run->is_pilot && is_point_of_loss_model(&run->setting, s);
+    return run->points && !run->is_pilot && is_point_of_model(&run->config, c);
 }
 
-int lt_plan_count_ranks(const plan_runs *runs, const plan_setting *s,
-                        bool (*is)(const plan_run *, const plan_setting *))
+int lt_plan_count_ranks(const plan_runs *runs, const plan_config *c,
+                        bool (*is)(const plan_run *, const plan_config *))
 {
     int count = 0;
     for (size_t i = 0; i < runs->count; i++) {
         const plan_run *run = runs->run;
-        bool is_new = is(&run[i], s);
+        bool is_new = is(&run[i], c);
         for (size_t k = 0; k < i && is_new; k++)
-            is_new = !is(&run[k], s) || run[k].setting.setup.ranks != run[i].setting.setup.ranks;
+            is_new = !is(&run[k], c) || run[k].config.setup.ranks != run[i].config.setup.ranks;
         count += is_new;
     }
     return count;
 }
 
-/* Of what loses or delays gradients, of which batches and noise scales say nothing. */
-static plan_estimate explain_loss(const plan_runs *runs, const plan_goal *g, const plan_setting *s)
+static plan_estimate unknown_lossy(const plan_runs *runs, const plan_goal *g, const plan_config *c)
 {
-    const int count = lt_plan_count_ranks(runs, s, is_seen_by_loss_model);
+    const int count = lt_plan_count_ranks(runs, c, is_seen_by_model);
     if (count < LT_LOSS_RANKS)
-        return unknown("not enough measurements: what loses gradients needs a run on %d ranks that "
-                       "reached %s %g, or runs with this --batch-size on %d numbers of ranks, and "
-                       "there are %d",
-                       s->setup.ranks, g->metric, g->value, LT_LOSS_RANKS, count);
-    return unknown("not enough measurements: the loss fitted to runs on %d numbers of ranks does "
-                   "not say when %s is %g",
-                   count, g->metric, g->value);
+        return lt_plan_estimate(
+            (double)NAN, PLAN_UNKNOWN,
+            "not enough measurements: lossy communication needs a run on %d ranks that reached "
+            "%s %g, or runs with this --batch-size on %d numbers of ranks, found %d",
+            c->setup.ranks, g->metric, g->value, LT_LOSS_RANKS, count);
+    return lt_plan_estimate((double)NAN, PLAN_UNKNOWN,
+                            "not enough measurements: the loss fitted to runs on %d numbers of "
+                            "ranks does not predict when %s is %g",
+                            count, g->metric, g->value);
 }
 
-/* Why there is no number. */
-static plan_estimate explain(const plan_runs *runs, const plan_goal *g, const plan_setting *s)
+static plan_estimate unknown(const plan_runs *runs, const plan_goal *g, const plan_config *c)
 {
-    int alike = 0, reached = 0;
+    int found = 0, reached = 0;
     for (size_t i = 0; i < runs->count; i++)
-        if (is_alike(&runs->run[i].setting, s)) {
-            alike++;
+        if (is_same_class(&runs->run[i].config, c)) {
+            found++;
             reached += runs->run[i].reached > 0;
         }
+    if (found && !c->is_lossless)
+        return unknown_lossy(runs, g, c);
     if (!runs->count)
-        return unknown("not enough measurements: no run (--from)");
-    if (!alike)
-        return unknown("not enough measurements: no run of %.80s", s->label);
-    if (!s->is_exact)
-        return explain_loss(runs, g, s);
+        return lt_plan_estimate((double)NAN, PLAN_UNKNOWN,
+                                "not enough measurements: no run (--from)");
+    if (!found)
+        return lt_plan_estimate((double)NAN, PLAN_UNKNOWN,
+                                "not enough measurements: no run of %.80s", c->label);
     if (!reached)
-        return unknown("not enough measurements: none of %d runs of it reached %s %g", alike,
-                       g->metric, g->value);
-    return unknown("not enough measurements: batch %lld needs runs of 2 batches, or a noise scale",
-                   (long long)s->batch);
+        return lt_plan_estimate((double)NAN, PLAN_UNKNOWN,
+                                "not enough measurements: none of %d runs of it reached %s %g",
+                                found, g->metric, g->value);
+    return lt_plan_estimate(
+        (double)NAN, PLAN_UNKNOWN,
+        "not enough measurements: batch %lld needs runs of 2 batches, or a noise scale",
+        (long long)c->batch);
 }
 
-plan_estimate lt_plan_steps(const plan_runs *runs, const plan_goal *g, const plan_setting *s)
+plan_estimate lt_plan_steps(const plan_runs *runs, const plan_goal *g, const plan_config *c)
 {
     plan_estimate e;
-    if (find_measured(runs, s, &e) || find_by_batch(runs, s, &e) || find_by_ranks(runs, g, s, &e))
+    if (find_measured(runs, c, &e) || find_by_batch(runs, c, &e) || find_by_ranks(runs, g, c, &e))
         return e;
-    return explain(runs, g, s);
+    return unknown(runs, g, c);
 }
