@@ -1,225 +1,424 @@
 #!/usr/bin/env python3
-"""Measures steps on several nodes beside what `plan` says of them; prints a Markdown table.
+"""Measures how well `plan` predicts and chooses; prints Markdown tables.
 
-    tools/bench_plan.py --build BUILD [--grid 1x1,2x1,4x1,4x2,4x4] [--rate 200mbit] [--only 'two-level;tensor'] [--rounds 3]
+    tools/bench_plan.py steps --build BUILD [--grid 1x1,2x1,4x1,4x2,4x4] [--rate 200mbit] [--only 'two-level;tensor'] [--rounds 3]
+    tools/bench_plan.py held-out --program BUILD/tests/models/train_mlp --output DIR [--problems convex,network] [--part 0.25]
+    tools/bench_plan.py pilots --program BUILD/tests/models/train_mlp --output DIR [--lossy] [--length N] [--hidden N] [--lr RATE]
 
-A step's parts are measured on this machine by `train_resnet50 plan --step-profile` and `train_gpt plan`, of one rank among as
-many as there are (--profile-ranks), anew in each round in front of its steps, as a machine that others share is not the same for long; links by
-`bench links` on the nodes of tools/netbed (so root), and each set-up is predicted by `plan --simulate` from nothing else. The rate
-between nodes is what a card keeps to under the traffic of the set-up (one mean of `bench exchange`: in two levels, as top-k and owners
-exchange gradients too, where ranks talk to those with their place in other nodes, else flat, where all talk to all), at most what TCP leaves of
---rate (1448 of 1514 bytes of a frame); that of owners' gathers, which wait for no sums, what `bench links` finds; all nodes share this machine's processors (--slots). Then it is run on the nodes, short steps for ten seconds, and a row is the round whose predicted / measured is the median: a round's profile is of the same
-minutes as its steps. Set-ups take turns, as a minute in which the machine has other work hits all alike. A row of predicted / measured is good between 0.9 and 1.1, if the rows of one rank (1x1), where
-nothing is exchanged, are near 1: else the machine was busier in the steps than in the profile. Exit status 77: no nodes can be
-had here."""
+steps: seconds of a step on nodes of tools/netbed (as root), predicted by `plan --simulate` from a profile and `bench links` alone.
+All nodes share this machine's processors (--slots), and a profile is measured in each round, of one rank among all that run. The
+bandwidth between nodes is measured under the traffic of the config (`bench exchange`: two-level, which top-k and owners use too, or
+flat), at most the TCP payload of --rate; that of the all-gather of owners by `bench links`. A row is the round with the median of
+predicted / measured; it is good between 0.9 and 1.1 if the rows of one rank (1x1), which communicate nothing, are near 1. Exit
+status 77: nodes cannot be created here.
+
+held-out: four algorithms train on 1, 2, 4 and 8 ranks to a training loss; `plan` predicts each number of ranks from the runs on the
+others, then chooses from the first --part of the runs on 1, 2 and 8 ranks.
+
+pilots: `plan --pilots auto` chooses among SGD and Shampoo with a global batch of 512 on 1, 2, 4 and 8 ranks, with gradients sent in 32
+or 16 bits; with --lossy, with plain gradients, top-k of 5 % or 4 local steps over a modelled link. Measured are a step of each candidate,
+in whole periods of root refreshes, and the steps of SGD and Shampoo to the loss that SGD has after --length steps (logistic regression:
+8 times as many), on one rank, as all ranks together take the same batches. A lossy candidate is only run if it could win with 0.8
+times these steps. Also printed: the loss predicted by pilots of optimizers.
+
+Ranks of held-out and pilots are processes of this machine (mpirun) with one thread each. Runs in --output are not repeated."""
 import argparse
 import json
 import math
 import os
+import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-NETBED = [os.path.join(HERE, "netbed"), "--name", "plan"]
-TRAFFIC = {"two-level": "two-level", "topk": "two-level", "owners": "two-level"}  # between ranks with their place in other nodes; else all to all
-ROOTS = 3  # steps between Shampoo's roots
-WARM = 2  # steps in which buckets and residuals come to be
-LEVELS = {"flat": ["--allreduce", "flat"], "two-level": ["--allreduce", "two-level"], "topk": ["--compress", "topk:0.01"]}
-SHARE = 1448 / 1514  # payload of a frame
-LEAST_SECONDS = 10  # of measured steps
-NO_LINK = {"latency_us": 1, "gbit": 100, "core_us": 0}  # of a grid that has none of its kind
+NETBED = [os.path.join(os.path.dirname(os.path.abspath(__file__)), "netbed"), "--name", "plan"]
+SIZES = (1, 2, 4, 8)
+WARM = 2  # first steps, which are not timed
+QUIET = ["--eval-every", "-1", "--no-tensorboard", "--progress", "off"]
+PLAIN = ["--threads", "1", "--workers", "1", "--sched", "constant", "--warmup-epochs", "0", "--label-smoothing", "0", "--augment", "none", "--data", "fashion-mnist"]
 
 
-def run(words, timeout, **more):
+def call(words, timeout=900, **more):
+    """Returns the output of a command, or raises RuntimeError with its error message."""
     done = subprocess.run(words, capture_output=True, text=True, timeout=timeout, check=False, **more)
     if done.returncode:
-        said = [line for line in done.stderr.splitlines() if line.startswith(("train_", "bench", "lather", "netbed"))]
-        raise RuntimeError(f"{' '.join(words)}: {(said or done.stderr.splitlines() or ['said nothing'])[0]}")
+        raise RuntimeError(f"{' '.join(words)}: {(done.stderr.strip().splitlines() or ['no message'])[-1]}")
     return done.stdout
 
 
+def mpirun(ranks):
+    return (["mpirun", "-n", str(ranks)] if ranks > 1 else []), dict(
+        os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMPI_MCA_rmaps_base_oversubscribe="1", OMPI_MCA_mpi_yield_when_idle="1")
+
+
+def steps_of(folder, key):
+    """The values of a run's steps; [] without a run."""
+    path = os.path.join(folder, "metrics.jsonl")
+    if not os.path.exists(path):
+        return []
+    with open(path, encoding="utf-8") as f:
+        return [json.loads(line)[key] for line in f if '"event":"step"' in line]
+
+
+# --- steps ---
+
+ROOTS = 3  # steps between refreshes of Shampoo's roots
+LEAST_SECONDS = 10  # of measured steps
+SHARE = 1448 / 1514  # TCP payload of a frame
+NO_LINK = {"latency_us": 1, "gbit": 100, "core_us": 0}
+# name: (flags, traffic by which the link is measured)
+LEVELS = {"flat": (["--allreduce", "flat"], "flat"), "two-level": (["--allreduce", "two-level"], "two-level"), "topk": (["--compress", "topk:0.01"], "two-level")}
+
+
 class Model:
-    """A program with its model and data. A measured step is one of whole periods of new roots."""
+    """A program with its model and data; period: steps between refreshes of roots."""
 
     def __init__(self, a, folder, program, words, optim=("sgd",), period=1):
         self.path = os.path.join(a.build, "models", program)
         self.a, self.folder, self.period = a, folder, period
         self.words = [*words, "--optim", *optim, "--threads", "1", "--workers", "1"]
-        self.goal = ["--goal", "deadline=1d"]
-        self.name = f"{os.path.basename(self.path)} {optim[0]}"
-        self.profile = os.path.join(folder, f"{self.name}.json")
+        self.profile = os.path.join(folder, f"{os.path.basename(program)}-{optim[0]}.json")
 
     def length(self, step_seconds):
-        """Flags of a run that measures --steps, of short ones as many as LEAST_SECONDS take."""
         steps = max(self.a.steps, math.ceil(LEAST_SECONDS / step_seconds))
         return ["--max-steps", str(-(-steps // self.period) * self.period + WARM)]
 
+    def plan(self, *words):
+        return call([self.path, "plan", *self.words, "--goal", "deadline=1d", "--step-profile", self.profile, *self.length(1), *words], self.a.patience,
+                    env=dict(os.environ, OMP_WAIT_POLICY="passive"))
+
     def measure_profile(self, ranks):
-        """Of one rank among all, which share memory, caches and cores."""
         if os.path.exists(self.profile):
             os.remove(self.profile)
-        run([self.path, "plan", *self.words, *self.goal, *self.length(1), "--step-profile", self.profile, "--profile-seconds", str(self.a.profile_seconds), "--profile-ranks", str(ranks)],
-            self.a.patience, env=dict(os.environ, OMP_WAIT_POLICY="passive"))
-        with open(self.profile, encoding="utf-8") as f:
-            said = json.load(f)
-        print(f"{self.name}, {ranks} at work: {1e3 * said['batch_seconds'][1]:.1f} ms", file=sys.stderr, flush=True)
+        self.plan("--profile-seconds", str(self.a.profile_seconds), "--profile-ranks", str(ranks))
 
     def predict(self, nodes, ranks, links, flags):
-        file = os.path.join(self.folder, f"links-{nodes}x{ranks}.json")
+        """The system model's parts. Tensor parallelism is planned next to the plain config, or its rejection would be an error."""
+        file = os.path.join(self.folder, "links.json")
         with open(file, "w", encoding="utf-8") as f:
             json.dump({kind: links.get(kind) or NO_LINK for kind in ("within", "between")}, f)
-        slots = os.cpu_count() / nodes
-        out = run([self.path, "plan", *self.words, *self.length(1), *self.goal, *beside_plain(flags), "--step-profile", self.profile, "--simulate", "--ranks", str(nodes * ranks),
-                   "--ranks-per-node", str(ranks), "--link", file, "--slots", f"{slots:g}", "--json", "-"], self.a.patience)
-        said = json.loads(out)
-        return next(c["modelled"] for c in [*said["candidates"], *said["dropped"]] if ("tensor" in c["setting"]) == ("--tensor-parallel" in flags))
+        is_tensor = flags[:1] == ["--tensor-parallel"]
+        said = json.loads(self.plan(*(["--vary", f"tensor-parallel=1,{flags[1]}"] if is_tensor else flags), "--simulate", "--ranks", str(nodes * ranks), "--ranks-per-node", str(ranks),
+                                    "--link", file, "--slots", f"{os.cpu_count() / nodes:g}", "--json", "-"))
+        return next(c["modelled"] for c in [*said["candidates"], *said["dropped"]] if ("tensor" in c["setting"]) == is_tensor)
 
-    def steps(self, flags, launcher, about):
-        """Seconds of each, which are predicted to be about so many."""
-        with tempfile.TemporaryDirectory() as folder:
-            out = os.path.join(folder, "run")
-            run([*launcher, self.path, *self.words, *flags, *self.length(about), "--limit-eval-batches", "1", "--progress",
-                 "off", "--no-tensorboard", "--output", out], self.a.patience)
-            with open(os.path.join(out, "metrics.jsonl"), encoding="utf-8") as f:
-                records = [r for r in map(json.loads, f) if r["event"] == "step"]
-        seconds = [r["seconds"] for r in records[WARM:]]
+    def measure(self, flags, launcher, about):
+        """The seconds of each period, per step."""
+        with tempfile.TemporaryDirectory() as out:
+            call([*launcher, self.path, *self.words, *flags, *self.length(about), "--limit-eval-batches", "1", *QUIET[2:], "--output", out], self.a.patience)
+            seconds = steps_of(out, "seconds")[WARM:]
         return [statistics.mean(seconds[i:i + self.period]) for i in range(0, len(seconds), self.period)]
 
 
-def rate(text):
-    unit = {"kbit": 1e-6, "mbit": 1e-3, "gbit": 1}
-    return float(text[:-4]) * unit[text[-4:]]
-
-
-def is_wanted(a, name):
-    return not a.only or any(w in name for w in a.only.split(";"))
-
-
 def rows_of(a, models, nodes, ranks):
-    """(name, model, flags) of a grid."""
+    """(name, model, flags, traffic) of a grid."""
     images, words, shampoo = models
     if nodes * ranks == 1:
-        return [r for r in [("one rank", images, []), ("one rank of GPT", words, []), ("one rank, owner", shampoo, [])] if is_wanted(a, r[0])]
-    rows = [(name, images, flags) for name, flags in LEVELS.items() if name == "flat" or (ranks > 1 and nodes > 1) or (name == "topk" and nodes > 1)]
-    for tensor in ([2] if nodes * ranks == 2 else [4] if nodes * ranks == 4 else []):
-        rows.append((f"tensor {tensor}", words, ["--tensor-parallel", str(tensor)]))
-    rows.append(("owners", shampoo, ["--shard-optimizer"]))
-    return [r for r in rows if is_wanted(a, r[0])]
-
-
-def beside_plain(flags):
-    """A divided model that does not pay is dropped beside the undivided one, with what it is predicted to take; alone plan would end in an error."""
-    return ["--vary", f"tensor-parallel=1,{flags[1]}"] if flags[:1] == ["--tensor-parallel"] else flags
-
-
-def print_row(nodes, ranks, name, cost, seconds):
-    measured = statistics.median(seconds)
-    parts = " | ".join(f"{1e3 * cost[k]:.0f}" for k in ("compute", "update", "exposed", "waiting", "seconds"))
-    print(f"| {nodes}x{ranks} | {name} | {parts} | {1e3 * measured:.0f} | {1e3 * min(seconds):.0f} | {cost['seconds'] / measured:.2f} |", flush=True)
+        rows = [("one rank", images, [], None), ("one rank of GPT", words, [], None), ("one rank, owner", shampoo, [], None)]
+    else:
+        rows = [(name, images, *LEVELS[name]) for name in LEVELS if name == "flat" or (nodes > 1 and (ranks > 1 or name == "topk"))]
+        rows += [(f"tensor {n}", words, ["--tensor-parallel", str(n)], "flat") for n in (2, 4) if n == nodes * ranks]
+        rows.append(("owners", shampoo, ["--shard-optimizer"], "two-level"))
+    return [r for r in rows if not a.only or any(w in r[0] for w in a.only.split(";"))]
 
 
 def measure_links(a, nodes, ranks):
-    """The best of three: what else runs on the machine only makes a link slower, so do ranks that wait."""
-    best = {}
+    """{traffic: links}, the best of three tries, as other load only slows a link."""
+    bench, best, found = [os.path.join(a.build, "tools", "bench")], {}, {}
     for kind, count in (("within", 2), ("between", ranks + 1)):
-        words = [*NETBED, "run", "-n", str(count), "--", os.path.join(a.build, "tools", "bench"), "links", "--json", "--threads", "1"]
-        tries = [json.loads(run(words, a.patience)) for _ in range(3)]
-        found = [t[kind] for t in tries if t.get(kind)]
-        if found:
-            best[kind] = {"gbit": max(f["gbit"] for f in found), **{key: min(f[key] for f in found) for key in ("latency_us", "core_us", "core_us_mib")}}
-            print(f"{kind}: {best[kind]}", file=sys.stderr, flush=True)
-    found = {}
+        tries = [json.loads(call([*NETBED, "run", "-n", str(count), "--", *bench, "links", "--json", "--threads", "1"], a.patience)) for _ in range(3)]
+        tries = [t[kind] for t in tries if t.get(kind)]
+        if tries:
+            best[kind] = {"gbit": max(t["gbit"] for t in tries), **{key: min(t[key] for t in tries) for key in ("latency_us", "core_us", "core_us_mib")}}
+    unit = {"kbit": 1e-6, "mbit": 1e-3, "gbit": 1}[a.rate[-4:]]
     for traffic in ("flat", "two-level") if ranks > 1 and nodes > 1 else ("flat",):
-        gbit = min(rate(a.rate) * SHARE, busy_rate(a, nodes, traffic))
+        said = json.loads(call([*NETBED, "run", "--", *bench, "exchange", "--json", "--threads", "1", "--elements", "3200000", "--steps", "3", "--reducer", traffic], a.patience))
+        busy = 8e-6 * said["reducers"][0]["bytes_between"] / nodes / said["reducers"][0]["milliseconds"]
+        gbit = min(float(a.rate[:-4]) * unit * SHARE, busy)
         found[traffic] = {**best, "between": {**best["between"], "gbit": gbit, "gather_gbit": max(gbit, best["between"]["gbit"])}}
-        print(f"between, all nodes at once, {traffic}: {gbit:.4f} Gbit/s", file=sys.stderr, flush=True)
+        print(f"{nodes}x{ranks} {traffic}: {found[traffic]}", file=sys.stderr, flush=True)
     return found
 
 
-def busy_rate(a, nodes, traffic):
-    """Gbit/s of a node's card when all nodes take a mean: where several senders meet at a card it is less than between two."""
-    out = run([*NETBED, "run", "--", os.path.join(a.build, "tools", "bench"), "exchange", "--json", "--threads", "1", "--elements", "3200000", "--steps", "3",
-               "--reducer", traffic], a.patience)
-    said = json.loads(out)["reducers"][0]
-    return 8e-6 * said["bytes_between"] / nodes / said["milliseconds"]
-
-
-def play(a, rows, nodes, ranks, links, launcher):
-    rounds = [[] for _ in rows]  # of each row (ratio, cost, seconds of steps)
+def measure_grid(a, rows, nodes, ranks, links, launcher):
+    rounds = [[] for _ in rows]  # (ratio, predicted, measured seconds) of each row
     for _ in range(a.rounds):
-        for model in dict.fromkeys(model for _, model, _ in rows):
+        for model in dict.fromkeys(row[1] for row in rows):
             model.measure_profile(nodes * ranks)
-        for (name, model, flags), found in zip(rows, rounds):
-            cost = model.predict(nodes, ranks, links.get(TRAFFIC.get(name), links.get("flat", {})), flags)
-            taken = model.steps(flags, launcher, cost["seconds"])
+        for (name, model, flags, traffic), found in zip(rows, rounds):
+            cost = model.predict(nodes, ranks, links.get(traffic) or links.get("flat", {}), flags)
+            taken = model.measure(flags, launcher, cost["seconds"])
             found.append((cost["seconds"] / statistics.median(taken), cost, taken))
-            print(f"{nodes}x{ranks} {name}: {1e3 * cost['seconds']:.0f} ms predicted, {1e3 * statistics.median(taken):.0f} ms", file=sys.stderr, flush=True)
-    for (name, _, _), found in zip(rows, rounds):
-        _, cost, taken = sorted(found, key=lambda f: f[0])[(len(found) - 1) // 2]
-        print_row(nodes, ranks, name, cost, taken)
+            print(f"{nodes}x{ranks} {name}: predicted / measured {found[-1][0]:.2f}", file=sys.stderr, flush=True)
+    for row, found in zip(rows, rounds):
+        ratio, cost, taken = sorted(found, key=lambda f: f[0])[(len(found) - 1) // 2]
+        parts = " | ".join(f"{1e3 * cost[k]:.0f}" for k in ("compute", "update", "exposed", "waiting", "seconds"))
+        print(f"| {nodes}x{ranks} | {row[0]} | {parts} | {1e3 * statistics.median(taken):.0f} | {1e3 * min(taken):.0f} | {ratio:.2f} |", flush=True)
 
 
-def grid(a, models, nodes, ranks):
-    rows = rows_of(a, models, nodes, ranks)
-    if nodes * ranks == 1:
-        play(a, rows, 1, 1, {}, [])
-        return
-    up = subprocess.run([*NETBED, "up", str(nodes), "--ranks", str(ranks), "--rate", a.rate, "--burst", str(a.burst)], capture_output=True,
-                        text=True, check=False)
-    if up.returncode:
-        print(up.stderr.strip(), file=sys.stderr)
-        sys.exit(up.returncode)
-    try:
-        links = measure_links(a, nodes, ranks)
-        play(a, rows, nodes, ranks, links, [*NETBED, "run", "--"])
-    finally:
-        subprocess.run([*NETBED, "down"], capture_output=True, check=False)
-
-
-def parse():
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--build", required=True)
-    p.add_argument("--grid", default="1x1,2x1,4x1,4x2,4x4", help="nodes x ranks of each")
-    p.add_argument("--rate", default="200mbit", help="of a node's card")
-    p.add_argument("--burst", type=int, default=131072, help="bytes that a card lets pass at once")
-    p.add_argument("--arch", default="resnet18")
-    p.add_argument("--image-size", type=int, default=32)
-    p.add_argument("--batch-size", type=int, default=4, help="per rank")
-    p.add_argument("--tokens", type=int, default=128, help="of a sequence")
-    p.add_argument("--width", type=int, default=256)
-    p.add_argument("--layers", type=int, default=4)
-    p.add_argument("--steps", type=int, default=6, help="measured, of a round")
-    p.add_argument("--rounds", type=int, default=3, help="of an even number a row is the lower one in the middle")
-    p.add_argument("--profile-seconds", type=float, default=10)
-    p.add_argument("--only", default="", metavar="'WORD;...'", help="rows with one of these in their name")
-    p.add_argument("--patience", type=float, default=400, help="seconds for one run")
-    a = p.parse_args()
-    a.build = os.path.abspath(a.build)
-    return a
-
-
-def main():
-    a = parse()
+def steps(a):
     with tempfile.TemporaryDirectory() as folder:
         text = os.path.join(folder, "text.txt")
         with open(text, "w", encoding="utf-8") as f:
-            f.write("the quick brown fox jumps over the lazy dog. " * (a.tokens * a.batch_size * 16 * (max(a.steps, 100) + WARM) // 40 + 100))
-        data = ["--data", f"synthetic:20000:{a.image_size}:100", "--arch", a.arch, "--batch-size", str(a.batch_size)]
-        images = Model(a, folder, "resnet50/train_resnet50", data)
-        shampoo = Model(a, folder, "resnet50/train_resnet50", data, ["shampoo", "--max-preconditioner-dim", "256", "--precondition-frequency", str(ROOTS)], ROOTS)
-        words = Model(a, folder, "gpt/train_gpt", ["--data", text, "--seq-len", str(a.tokens), "--positions", str(a.tokens), "--layers", str(a.layers),
-                                                   "--width", str(a.width), "--heads", "4", "--batch-size", str(2 * a.batch_size)])
-        print(f"{os.cpu_count()} processors for all ranks, {a.rate} between nodes, {a.arch} on {a.image_size} x {a.image_size}, {a.batch_size} images a rank; "
-              f"a GPT of {a.layers} layers of width {a.width}, {2 * a.batch_size} x {a.tokens} tokens a copy; ms; {a.rounds} rounds of {a.steps} steps\n")
-        print("| grid | set-up | computing | update | exposed | waiting | predicted | measured | fastest | predicted / measured |")
-        print("| --- | --- | --: | --: | --: | --: | --: | --: | --: | --: |")
-        for text_of in a.grid.split(","):
-            nodes, ranks = (int(n) for n in text_of.split("x"))
-            grid(a, (images, words, shampoo), nodes, ranks)
-    return 0
+            f.write("the quick brown fox jumps over the lazy dog. " * (205 * (max(a.steps, 100) + WARM) + 100))
+        data = ["--data", "synthetic:20000:32:100", "--arch", "resnet18", "--batch-size", "4"]
+        gpt = ["--data", text, "--seq-len", "128", "--positions", "128", "--layers", "4", "--width", "256", "--heads", "4", "--batch-size", "8"]
+        models = (Model(a, folder, "resnet50/train_resnet50", data), Model(a, folder, "gpt/train_gpt", gpt),
+                  Model(a, folder, "resnet50/train_resnet50", data, ["shampoo", "--max-preconditioner-dim", "256", "--precondition-frequency", str(ROOTS)], ROOTS))
+        print(f"{os.cpu_count()} processors for all ranks, {a.rate} between nodes, ResNet-18 on 32 x 32, 4 images a rank; a GPT of 4 layers of width 256, 8 x 128 tokens a replica; ms; "
+              f"{a.rounds} rounds of {a.steps} steps\n")
+        print("| grid | config | computing | update | exposed | waiting | predicted | measured | fastest | predicted / measured |\n| --- | --- |" + " --: |" * 8)
+        for nodes, ranks in (map(int, g.split("x")) for g in a.grid.split(",")):
+            rows = rows_of(a, models, nodes, ranks)
+            if nodes * ranks == 1:
+                measure_grid(a, rows, 1, 1, {}, [])
+                continue
+            up = subprocess.run([*NETBED, "up", str(nodes), "--ranks", str(ranks), "--rate", a.rate, "--burst", str(a.burst)], capture_output=True, text=True, check=False)
+            if up.returncode:
+                print(up.stderr.strip(), file=sys.stderr)
+                sys.exit(up.returncode)
+            try:
+                measure_grid(a, rows, nodes, ranks, measure_links(a, nodes, ranks), [*NETBED, "run", "--"])
+            finally:
+                subprocess.run([*NETBED, "down"], capture_output=True, check=False)
+
+
+# --- held-out ---
+
+PERIOD = 20  # steps, a multiple of Shampoo's periods and of rounds of local steps
+LINK = "200,0.05"
+ALGORITHMS = {"SGD": ["--optim", "sgd"], "SGD, top-k 5 %": ["--optim", "sgd", "--compress", "topk:0.05"],
+              "SGD, 4 local steps": ["--optim", "sgd", "--local-steps", "4", "--outer-lr", "1", "--outer-momentum", "0"],
+              "Shampoo": ["--optim", "shampoo", "--precondition-frequency", "20", "--weight-decay", "1e-4"]}
+# flags and goal
+PROBLEMS = {"convex": (["--hidden", "0", "--lr", "0.002"], "train_loss=0.65"), "network": (["--hidden", "32", "--lr", "0.01"], "train_loss=0.55")}
+
+
+class Algorithm:
+    """An algorithm with its runs on several numbers of ranks."""
+
+    def __init__(self, a, problem, name):
+        self.a, self.problem, self.name = a, problem, name
+        self.ranks = SIZES if name in ("SGD", "Shampoo") else SIZES[1:]  # the others need several nodes
+        self.words = [*PROBLEMS[problem][0], *PLAIN, *ALGORITHMS[name], "--batch-size", "16", "--ranks-per-node", "1", "--log-every", "1", "--comm-model", LINK]
+
+    def folder(self, ranks):
+        return os.path.join(self.a.output, self.problem, f"{list(ALGORITHMS).index(self.name)}-{ranks}")
+
+    def train(self, ranks, count):
+        """Continues the run up to `count` steps."""
+        if len(steps_of(self.folder(ranks), "step")) >= count:
+            return
+        words, env = mpirun(ranks)
+        call([*words, self.a.program, *self.words, "--max-steps", str(count), *QUIET, "--resume", "auto", "--output", self.folder(ranks)], env=env)
+
+    def cut(self, ranks):
+        """A copy of the run as it was after the first part of its steps."""
+        source, target = self.folder(ranks), self.folder(ranks) + "-part"
+        os.makedirs(target, exist_ok=True)
+        for file in ("config.yaml", "env.json"):
+            shutil.copy(os.path.join(source, file), target)
+        with open(os.path.join(source, "metrics.jsonl"), encoding="utf-8") as f:
+            lines = [line for line in f if '"event":"step"' in line or '"event":"resume"' in line]
+        with open(os.path.join(target, "metrics.jsonl"), "w", encoding="utf-8") as f:
+            f.writelines(lines[:math.ceil(len(lines) * self.a.part)])
+        return target
+
+    def plan(self, folders, ranks):
+        profile = os.path.join(self.a.output, f"profile-{self.problem}-{list(ALGORITHMS).index(self.name)}.json")
+        return json.loads(call([self.a.program, "plan", *self.words, "--max-steps", str(self.a.steps), "--goal", PROBLEMS[self.problem][1], "--ranks", ",".join(map(str, ranks)), "--slots", str(self.a.slots),
+                                "--one-machine", "--link-between", LINK, "--from", ",".join(folders), "--step-profile", profile, "--profile-seconds", "4", "--extrapolate", "--json", "-"], 300))
+
+
+def print_held_out(all_of, real):
+    """Predictions of each number of ranks from the runs on the others; of lossy algorithms also from SGD's run on one rank."""
+    print("| algorithm | ranks | steps | ms a step | seconds | predicted ms | ratio | predicted steps | log10 |\n| --- |" + " --: |" * 8)
+    times, losses = [], []
+    for of in all_of:
+        for ranks in of.ranks:
+            count, seconds = real[of.name, ranks]
+            others = [of.folder(r) for r in of.ranks if r != ranks] + ([] if of.ranks == SIZES else [all_of[0].folder(1)])
+            (c,) = of.plan(others, [ranks])["candidates"] or [None]
+            said, told = (c["step_seconds"]["value"], c["steps"]["value"]) if c else (None, None)
+            is_known = told and count < math.inf
+            times += [said / seconds] if said else []
+            losses += [abs(math.log10(told / count))] if is_known else []
+            print(f"| {of.name} | {ranks} | {count:.0f} | {1e3 * seconds:.2f} | {count * seconds:.2f} | " + (f"{1e3 * said:.2f} | {said / seconds:.2f} | " if said else "- | - | ") +
+                  (f"{told:.0f} | {math.log10(told / count):+.2f} |" if is_known else "- | - |"))
+    print(f"\nSeconds of a step: median error {100 * statistics.median(abs(t - 1) for t in times):.0f} %, largest {100 * max(abs(t - 1) for t in times):.0f} %."
+          + (f" Steps: mean error {statistics.mean(losses):.2f}, largest {max(losses):.2f} in log10." if losses else ""))
+
+
+def held_out(a):
+    for problem in a.problems.split(","):
+        all_of = [Algorithm(a, problem, name) for name in ALGORITHMS]
+        for of in all_of:
+            for ranks in of.ranks:
+                of.train(ranks, a.steps // PERIOD * PERIOD)
+        real = {(of.name, r["ranks"]): (r["steps_to_goal"] or math.inf, r["step_seconds"]) for of in all_of for r in of.plan([of.folder(r) for r in of.ranks], [2])["runs"]}
+        print(f"\n{problem}: {PROBLEMS[problem][1]}\n")
+        print_held_out(all_of, real)
+        shown = [(of, ranks) for of in all_of for ranks in of.ranks if ranks != 4]
+        known = {(of.name, c["ranks"]): c["seconds"] for of in all_of for c in of.plan([of.cut(r) for o, r in shown if o is of], of.ranks)["candidates"] if c["seconds"]}
+        if not known:
+            print("\nno candidate has known steps to the goal")
+            continue
+        seconds = {k: count * step for k, (count, step) in real.items()}
+        chosen, best = min(known, key=known.get), min(seconds, key=seconds.get)
+        cost = sum(ranks * a.part * a.steps * real[of.name, ranks][1] for of, ranks in shown)
+        print(f"\nChosen from the first {100 * a.part:g} % of the runs on 1, 2 and 8 ranks: {chosen[0]} on {chosen[1]} ranks, predicted {known[chosen]:.2f} s, measured {seconds[chosen]:.2f} s; best: {best[0]} on "
+              f"{best[1]} ranks, {seconds[best]:.2f} s. Ratio {seconds[chosen] / seconds[best]:.2f}. Those runs took {cost:.0f} rank-seconds, the chosen one {chosen[1] * seconds[chosen]:.0f}.")
+
+
+# --- pilots ---
+
+GLOBAL_BATCH = 512
+OPTIMIZERS = ("sgd", "shampoo")
+RATES = {"convex": ("0.005", 8), "network": ("0.02", 1)}  # learning rate, factor of --length
+LOSSLESS = {"f32": [], "bf16": ["--grad-comm-dtype", "bf16"]}
+LOSSY = {"plain": [], "top-k 5 %": ["--compress", "topk:0.05"], "4 local steps": ["--local-steps", "4"]}
+TIMED = 100 + WARM  # two whole periods of roots and of local steps
+LEAST = 0.8  # of the optimizer's own steps: a lossy candidate is not expected to need fewer
+
+
+def tail(losses):
+    window = len(losses) // 20 + 5
+    return sum(losses[-window:]) / window
+
+
+def steps_to(losses, goal, window):
+    """By the mean over a window, as plan smooths losses."""
+    return next((i for i in range(window, len(losses) + 1) if sum(losses[i - window:i]) / window <= goal), math.inf)
+
+
+def fit_power(points):
+    """(slope, mean of log step, mean of log loss)."""
+    x, y = zip(*((math.log(i), math.log(v)) for i, v in points))
+    mean = statistics.mean(x), statistics.mean(y)
+    return sum((a - mean[0]) * (b - mean[1]) for a, b in zip(x, y)) / sum((a - mean[0]) ** 2 for a in x), *mean
+
+
+class Pilots:
+    """A problem with its measured runs; a cell is (optimizer, kind of gradients, ranks)."""
+
+    def __init__(self, a, problem):
+        self.a, self.problem, self.kinds = a, problem, LOSSY if a.lossy else LOSSLESS
+        self.words = [*PLAIN, "--weight-decay", "1e-4", "--hidden", "0" if problem == "convex" else str(a.hidden), "--lr", a.lr or RATES[problem][0]]
+        self.words += ["--ranks-per-node", "1", "--comm-model", a.link] if a.lossy else []
+        self.length = RATES[problem][1] * a.length
+        self.cells = [(o, kind, r) for o in OPTIMIZERS for kind in self.kinds for r in SIZES if r > 1 or not a.lossy or kind == "plain"]
+
+    def folder(self, what, cell):
+        return os.path.join(self.a.output, self.problem, f"{what}-{cell[0]}-{list(self.kinds).index(cell[1])}-{cell[2]}")
+
+    def train(self, what, cell, count):
+        """Returns a step's mean seconds, as plan counts them, and the losses."""
+        out, (words, env) = self.folder(what, cell), mpirun(cell[2])
+        if len(steps_of(out, "loss")) < count:
+            call([*words, self.a.program, *self.words, "--optim", cell[0], *self.kinds[cell[1]], "--batch-size", str(GLOBAL_BATCH // cell[2]), "--max-steps", str(count), "--output", out, "--overwrite", *QUIET],
+                 7200, env=env)
+        return statistics.mean(steps_of(out, "seconds")[WARM:]), steps_of(out, "loss")[:count]
+
+    def add_lossy_steps(self, goal, window, found, step):
+        """Runs the lossy cells that may win, the fastest first; found[cell] is None for the others."""
+        best = min(step[c] * found[c[0]] for c in self.cells if c[1] == "plain")
+        for cell in sorted((c for c in self.cells if c[1] != "plain"), key=lambda c: step[c] * min(found[c[0]], self.length)):
+            found[cell] = None
+            if LEAST * step[cell] * min(found[cell[0]], self.length) < best:
+                found[cell] = steps_to(self.train("long", cell, math.ceil(best / step[cell] / 100) * 100)[1], goal, window)
+                best = min(best, step[cell] * found[cell])
+
+    def plan(self, goal):
+        vary = ["--vary", "compress=off,topk:0.05", "--vary", "local-steps=0,4", "--one-machine", "--link-between", self.a.link] if self.a.lossy else ["--vary", "grad-comm-dtype=f32,bf16", "--ranks-per-node", "8"]
+        return json.loads(call([self.a.program, "plan", *self.words, *vary, "--vary", "optim=sgd,shampoo", "--vary", "batch-size=" + ",".join(str(GLOBAL_BATCH // r) for r in SIZES), "--global-batch", str(GLOBAL_BATCH),
+                                "--ranks", ",".join(map(str, SIZES)), "--goal", f"train_loss={goal:.6g}", "--max-steps", str(self.length), "--slots", str(self.a.slots), "--profile-seconds", "0.3", "--pilots", "auto",
+                                "--pilot-budget", "5%", "--json", "-"], 300))
+
+    def cell_of(self, c):
+        if not self.a.lossy:
+            return c["optim"], "bf16" if "16 bit" in c["setting"] else "f32", c["ranks"]
+        return c["optim"], {"topk": "top-k 5 %", "local-steps": "4 local steps"}.get(c["exchange"], "plain") if c["ranks"] > 1 else "plain", c["ranks"]
+
+    def report(self, goal, said, step, found):
+        predicted, seconds = {}, {}
+        for c in said["candidates"]:
+            predicted.setdefault(self.cell_of(c), c)
+        print(f"\n{self.problem}: {len(step)} candidates. Goal: a training loss of {goal:.4g}\n\n| optimizer | gradients | ranks | ms a step | predicted ms | rests on | steps | predicted steps | log10 | seconds |\n"
+              "| --- | --- | --: | --: | --: | --- | --: | --: | --: | --: |")
+        for cell in self.cells:
+            count, c = found.get(cell, found[cell[0]]), predicted.get(cell)
+            is_known, told = count is not None and math.isfinite(count), c["steps"]["value"] if c else None
+            seconds[cell] = step[cell] * count if is_known else math.inf
+            print(f"| {cell[0]} | {cell[1]} | {cell[2]} | {1e3 * step[cell]:.2f} | " + (f"{1e3 * c['step_seconds']['value']:.2f} | {c['step_seconds']['rests_on']}" if c else "- | rejected") +
+                  f" | {'-' if count is None else count if is_known else 'more'} | {f'{told:.0f}' if told else '-'} | {f'{math.log10(told / count):+.2f}' if told and is_known else '-'} | "
+                  f"{f'{seconds[cell]:.1f}' if is_known else '-'} |")
+        for q in said["pilots"]["made"]:
+            print(f"\nPilot for the {q['of']}: {q['setting']} on {q['ranks']} ranks, {q['steps']} steps, {q['rank_seconds']:.2f} rank-seconds" +
+                  (f", {q['slowdown']:.3f} times the steps" if q["slowdown"] else "") + (f": {q['failed']}" if q["failed"] else ""), end="")
+        chosen, best = self.cell_of(said["candidates"][0]), min(seconds, key=seconds.get)
+        run, cost, profile = chosen[2] * seconds[chosen], said["pilots"]["rank_seconds"], said["pilots"]["profile_rank_seconds"]
+        print(f"\n\nEnded: {said['pilots']['no_more']}\n\nChosen: {', '.join(chosen[:2])}, on {chosen[2]} ranks, {seconds[chosen]:.1f} s; best: {', '.join(best[:2])}, on {best[2]} ranks, {seconds[best]:.1f} s. Ratio "
+              f"{seconds[chosen] / seconds[best]:.2f}. Pilots {cost:.2f} rank-seconds, profile {profile:.2f}: {100 * cost / run:.1f} % and {100 * profile / run:.1f} % of the chosen run's {run:.0f}.")
+
+    def report_losses(self, said, ends):
+        """The loss at the end of the long run of each optimizer, predicted by the power law of its pilot. ends: {optimizer: losses}."""
+        of = {r["setting"].split(",")[0].split(" ")[0]: r["points"] for r in said["runs"] if r["pilot"] and r["points"]}
+        last = min((points[-1][0] for points in of.values()), default=0)
+        for name, losses in ends.items():
+            slope, x, y = fit_power([p for p in of[name] if last <= 2 * p[0] <= 2 * last]) if name in of else (0, 0, 0)
+            if slope < 0:
+                told = math.exp(y + slope * (math.log(len(losses)) - x))
+                print(f"\nLoss of {name} after {len(losses)} steps by its pilot of {last:.0f}: {told:.4g}, measured {tail(losses):.4g}: {math.log10(told / tail(losses)):+.2f} in log10.")
+
+    def run(self):
+        os.makedirs(os.path.join(self.a.output, self.problem), exist_ok=True)
+        plain = next(iter(self.kinds))
+        ends = {o: self.train("long", (o, plain, 1), self.length if o == "sgd" else self.length // 4)[1] for o in OPTIMIZERS}
+        goal, window = tail(ends["sgd"]), len(ends["sgd"]) // 20 + 5
+        found = {o: steps_to(losses, goal, window) for o, losses in ends.items()}
+        step = {cell: self.train("step", cell, TIMED)[0] for cell in self.cells}
+        if self.a.lossy:
+            self.add_lossy_steps(goal, window, found, step)
+        said = self.plan(goal)
+        self.report(goal, said, step, found)
+        self.report_losses(said, ends)
+
+
+def pilots(a):
+    for problem in a.problems.split(","):
+        Pilots(a, problem).run()
+
+
+# mode: flags with defaults and help
+FLAGS = {
+    steps: (("--build", None, "build folder"), ("--grid", "1x1,2x1,4x1,4x2,4x4", "nodes x ranks of each grid"), ("--rate", "200mbit", "rate of a node's network card"),
+            ("--burst", 131072, "bytes that a card sends at once"), ("--steps", 6, "measured steps per round"), ("--rounds", 3, "rounds"), ("--profile-seconds", 10.0, "seconds of a profile"),
+            ("--only", "", "'WORD;...': rows with one of these words in their name"), ("--patience", 400.0, "timeout of a run in seconds")),
+    held_out: (("--program", None, "train_mlp"), ("--output", None, "folder of the runs"), ("--problems", "convex,network", "problems"), ("--steps", 400, "steps per run"),
+               ("--part", 0.25, "share of the runs from which plan chooses"), ("--slots", os.cpu_count(), "ranks that compute at full speed at once")),
+    pilots: (("--program", None, "train_mlp"), ("--output", None, "folder of the runs"), ("--problems", "convex,network", "problems"), ("--length", 2000, "steps of the planned run"),
+             ("--hidden", 1024, "hidden units of the network"), ("--lr", "", "learning rate"), ("--link", "50,10", "US,GBIT: link between ranks with --lossy"),
+             ("--slots", os.cpu_count(), "ranks that compute at full speed at once")),
+}
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    modes = p.add_subparsers(required=True)
+    for work, flags in FLAGS.items():
+        mode = modes.add_parser(work.__name__.replace("_", "-"), formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+        mode.set_defaults(work=work, lossy=False)
+        for flag, default, text in flags:
+            mode.add_argument(flag, default=default, type=str if default is None else type(default), required=default is None, help=text)
+        if work is pilots:
+            mode.add_argument("--lossy", action="store_true", help="compare top-k and local steps")
+    a = p.parse_args()
+    for name in ("build", "program"):
+        if hasattr(a, name):
+            setattr(a, name, os.path.abspath(getattr(a, name)))
+    a.work(a)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -147,7 +147,7 @@ static lt_status plan_of(lt_cost_plan *plan, double *unit, const settings *s, co
     *plan = (lt_cost_plan){.scheme = c->scheme,
                            .element_bytes = c->element_bytes,
                            .every = (int)s->local,
-                           .divided = s->divided};
+                           .sharded = s->divided};
     *unit = (c->reducer == TOPK ? s->select_ns : s->factor_ns) * ns;
     if (c->reducer == NONE)
         return LT_OK;
