@@ -1,6 +1,6 @@
-/* Chooses the ranks of a gang: runs its command with `plan` before the gang starts, and again between its runs, with the
- * finished ones as --from, and takes the ranks and flags of the best candidate. The flags are written to a file of the
- * launch's folder, as every node expands the command independently. */
+/* Chooses the ranks of a gang: runs its command with `plan` before the gang starts, and again between its runs, with
+ * the finished ones as --from, and takes the ranks and flags of the best candidate. The flags are written to a file of
+ * the launch's folder, as every node expands the command independently. */
 
 #include "base/alloc.h"
 #include "launch/launch.h"

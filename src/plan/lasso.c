@@ -113,30 +113,18 @@ static lt_status add_errors(double *error, const rows_of *kept, int rows, double
     return st;
 }
 
-static bool is_first(const rows_of *all, int row)
-{
-    for (int i = 0; i < row; i++)
-        if (all->fold[i] == all->fold[row])
-            return false;
-    return true;
-}
-
-/* error [PENALTIES]: sums over the folds. */
-static lt_status each_fold(double *error, int *folds, const rows_of *all, double largest)
+/* Adds the errors of all folds to error [PENALTIES]; *folds: their number. */
+static lt_status cross_validate(double *error, int *folds, const rows_of *all, double largest)
 {
     const size_t cells = (size_t)all->rows * (size_t)all->columns;
     double *memory = lt_alloc(cells + (size_t)all->rows + (size_t)all->columns, sizeof *memory);
     lt_status st = memory ? LT_OK : LT_E_NOMEM;
-    *folds = 0;
-    for (int i = 0; !st && i < all->rows; i++) {
-        if (!is_first(all, i))
-            continue;
-        const rows_of kept = split(all, all->fold[i], memory, memory + cells);
-        ++*folds;
-        if (!kept.rows)
-            st = lt_fail(LT_E_ARG, "lasso: 1 fold, want at least 2");
-        if (!st)
-            st = add_errors(error, &kept, all->rows, largest, memory + cells + all->rows);
+    for (*folds = 0; !st; ++*folds) {
+        const rows_of kept = split(all, *folds, memory, memory + cells);
+        if (kept.rows == all->rows)
+            break;
+        st = kept.rows ? add_errors(error, &kept, all->rows, largest, memory + cells + all->rows)
+                       : lt_fail(LT_E_ARG, "lasso: 1 fold, want at least 2");
     }
     lt_free(memory);
     return st;
@@ -150,7 +138,7 @@ lt_status lt_lasso_choose(double *penalty, double *error, const double *a, int r
     int folds = 0, best = 0;
     LT_TRY(lt_least_squares_check("lasso", a, rows, columns, b));
     LT_TRY(largest_penalty(&largest, &all));
-    LT_TRY(each_fold(sum, &folds, &all, largest));
+    LT_TRY(cross_validate(sum, &folds, &all, largest));
     for (int i = 1; i < PENALTIES; i++)
         best = sum[i] < sum[best] ? i : best;
     *penalty = penalty_at(largest, best);

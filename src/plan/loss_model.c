@@ -167,7 +167,7 @@ static lt_status try_floor(losses *s, double at, double *penalty, double *held_o
 static lt_status fit(lt_loss_model *out, losses *s, double at)
 {
     lt_loss_model model = {.floor = at, .least = (double)INFINITY};
-    double x[LT_LOSS_TERMS], cost, sum = 0;
+    double x[LT_LOSS_TERMS], cost;
     LT_TRY(try_floor(s, at, &model.penalty, &model.held_out, &cost));
     LT_TRY(lt_lasso(x, &model.intercept, s->a, (int)s->count, LT_LOSS_TERMS, s->b, model.penalty));
     for (int j = 0; j < LT_LOSS_TERMS; j++) {
@@ -176,13 +176,10 @@ static lt_status fit(lt_loss_model *out, losses *s, double at)
     }
     for (size_t i = 0; i < s->count; i++) {
         const lt_loss_point *p = &s->point[i];
-        const double off = log10(lt_loss_predict(&model, p->ranks, p->step) - at) - s->b[i];
-        sum += off * off;
         model.least = fmin(model.least, p->ranks);
         model.most = fmax(model.most, p->ranks);
         model.last = fmax(model.last, p->step);
     }
-    model.error = sqrt(sum / (double)s->count);
     *out = model;
     return LT_OK;
 }

@@ -46,7 +46,5 @@ LT_MUST_CHECK lt_status lt_system_waiting(double *waiting, double *kept, const l
                                           double seconds);
 /* Compares two doubles, for qsort(). */
 int lt_system_ascending(const void *a, const void *b);
-/* Bytes of the rank that needs most; share: lt_system_update()'s. */
-double lt_system_memory(const lt_system *s, double share);
 
 #endif

@@ -205,6 +205,18 @@ static double own_seconds(const lt_system *s, const lt_plan_cost *c)
     return fmax(fmax(c->load, own), busy * (c->load + own));
 }
 
+/* Memory of the rank that needs most: values, gradients, optimizer state, activations, and buffers of reducers. share:
+ * the largest owner's share of the elements. */
+static double memory_of(const lt_system *s, double share)
+{
+    const lt_plan_profile *p = s->profile;
+    const lt_cost_row *row = lt_cost_row_of(&s->setup->exchange);
+    const double parameters = p->parameter_bytes / (s->mesh.rows * s->mesh.columns);
+    const double samples = (double)s->setup->batch_size / s->model;
+    return 2 * parameters + p->state_bytes * share + p->activation_bytes * samples
+           + parameters * row->kept / (row->by_node ? s->cluster.per_node : 1);
+}
+
 static lt_status add_up(lt_plan_cost *out, const lt_system *s, const lt_system_owner *owner)
 {
     const double samples = (double)s->setup->batch_size * (double)s->accum;
@@ -217,7 +229,7 @@ static lt_status add_up(lt_plan_cost *out, const lt_system *s, const lt_system_o
     c.compute += lt_system_layers(s) + staging(s);
     c.seconds = own_seconds(s, &c) + c.exposed + c.waiting;
     c.samples = kept * samples * s->mesh.data;
-    c.memory = lt_system_memory(s, share);
+    c.memory = memory_of(s, share);
     c.fits = s->machine->memory <= 0 || c.memory <= s->machine->memory;
     *out = c;
     return LT_OK;

@@ -23,7 +23,7 @@ static int fill(void **state)
         a[2 * i + 1] = cos(3 * i);
         b[i] = a[2 * i] + 0.1 * i;
         fold[i] = i % 3;
-        times[i] = (lt_time_point){m, 1, 1 + 4 / m + 0.1 * sin(i)};
+        times[i] = (lt_time_point){m, 1 + 4 / m + 0.1 * sin(i)};
         losses[i] = (lt_loss_point){m, step, 1 + 1 / step + 0.1 * m};
     }
     return 0;

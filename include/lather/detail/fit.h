@@ -38,7 +38,7 @@ LT_API LT_MUST_CHECK lt_status lt_lasso(double *x, double *intercept, const doub
                                         int columns, const double *b, double penalty);
 
 /**
- * Chooses the penalty of the Lasso by cross-validation. fold [rows]: any numbers; the rows of each are left out in
+ * Chooses the penalty of the Lasso by cross-validation. fold [rows]: 0, 1, ...; the rows of each are left out in
  * turn. Tries 0 and five penalties per decade over six decades below the smallest one with which x is 0. error:
  * receives the root of the mean over folds of their mean squared errors; may be NULL.
  * Errors  as lt_lasso(); LT_E_ARG (fewer than two folds)
@@ -51,31 +51,27 @@ LT_API LT_MUST_CHECK lt_status lt_lasso_choose(double *penalty, double *error, c
 
 enum { LT_TIME_TERMS = 4 };
 
-/** A measured step: ranks m, share s of the data (1: all), seconds. */
+/** A measured step. */
 typedef struct lt_time_point {
-    double ranks, scale, seconds;
+    double ranks, seconds;
 } lt_time_point;
 
-/** t(m, s) = x[0] + x[1] s / m + x[2] log m + x[3] m: serial work, parallel work, a tree of messages, and messages
+/** t(m) = x[0] + x[1] / m + x[2] log m + x[3] m on m ranks: serial work, parallel work, a tree of messages, and messages
  *  to all. */
 typedef struct lt_time_model {
     double x[LT_TIME_TERMS]; /**< seconds, >= 0 */
-    double least, most;      /**< smallest and largest ranks measured */
-    double error;            /**< root mean square of (t - measured) / measured */
-    double held_out;         /**< the same for points whose ranks were left out of the fit */
 } lt_time_model;
 
 /**
  * Fits by non-negative least squares of relative errors: each row is divided by its seconds.
- * Errors  LT_E_ARG (a number that is not positive and finite; fewer than 4 pairs of ranks and scale, or 3 different
- *         numbers of ranks), LT_E_NOMEM
+ * Errors  LT_E_ARG (a number that is not positive and finite; fewer than 4 different numbers of ranks), LT_E_NOMEM
  * Source  Venkataraman, Yang, Franklin, Recht & Stoica, "Ernest: efficient performance prediction for large-scale
- *         advanced analytics", NSDI 2016, section 3
+ *         advanced analytics", NSDI 2016, section 3, without the share of the data
  */
 LT_API LT_MUST_CHECK lt_status lt_time_fit(lt_time_model *out, const lt_time_point *point,
                                            size_t count);
 /** Returns the seconds of a step, in the unit of the points. */
-LT_API double lt_time_predict(const lt_time_model *model, double ranks, double scale);
+LT_API double lt_time_predict(const lt_time_model *model, double ranks);
 
 /* --- Loss --- */
 
@@ -96,8 +92,7 @@ typedef struct lt_loss_model {
     double penalty;     /**< of the Lasso, for terms with deviation 1 */
     double least, most; /**< smallest and largest ranks measured */
     double last;        /**< largest step */
-    double error;       /**< root mean square in log10(loss - floor) */
-    double held_out;    /**< the same for points whose ranks were left out of the fit */
+    double held_out;    /**< root mean square error in log10(loss - floor) in cross-validation */
 } lt_loss_model;
 
 /**

@@ -230,11 +230,7 @@ static int plan_then_train(int argc, char **argv, const lt_model_family *family,
     progress expected = {0};
     const lt_trainer_hook hook = {refit, &expected};
     const lt_status st = run(&p, argc, argv, &chosen, &expected);
-    const bool is_usage = st == LT_E_ARG && !t.at_work;
-    int code = st ? (is_usage ? EXIT_USAGE : EXIT_ERROR) : EXIT_DONE;
-    if (st)
-        fprintf(stderr, "%s: %s\n", family->program, lt_error_message());
-    lt_plan_close(&p);
+    int code = lt_plan_finish(&p, family->program, st);
     if (!st && chosen.count) /* 0: --help */
         code = lt_trainer_train_by(chosen.count, chosen.word, family, program,
                                    expected.step_seconds > 0 ? &hook : NULL);

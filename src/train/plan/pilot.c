@@ -154,6 +154,9 @@ static void drop_resume(plan_argv *w)
 static lt_status make_argv(plan_argv *w, const plan *p, const plan_candidate *c,
                            const plan_pilot *q)
 {
+    static const char *const mpi[] = {"env", "OMPI_ALLOW_RUN_AS_ROOT=1",
+                                      "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1",
+                                      "OMPI_MCA_rmaps_base_oversubscribe=1"};
     static const char *const quiet[] = {"--overwrite", "--eval-every=-1", "--checkpoint-every=0",
                                         "--no-tensorboard", "--progress=off"};
     const lt_plan_setup *u = &c->config.setup;
@@ -161,6 +164,9 @@ static lt_status make_argv(plan_argv *w, const plan *p, const plan_candidate *c,
     char program[PLAN_TEXT];
     const ssize_t bytes = readlink("/proc/self/exe", program, sizeof program - 1);
     program[bytes > 0 ? bytes : 0] = 0;
+    for (size_t i = 0; u->ranks > 1 && i < sizeof mpi / sizeof *mpi;
+         i++) /* oversubscribes, as root too */
+        LT_TRY(lt_plan_argv_add(w, "%s", mpi[i]));
     LT_TRY(lt_plan_launch_argv(p, c, bytes > 0 ? program : p->path, w));
     drop_resume(w);
     LT_TRY(lt_plan_argv_add(w, "--max-steps=%lld", (long long)q->steps));
@@ -177,37 +183,16 @@ static lt_status make_argv(plan_argv *w, const plan *p, const plan_candidate *c,
 
 /* --- The process --- */
 
-/* With it, mpirun starts more ranks than cores, also as root. */
-static char **environment(char *const *now)
-{
-    static char more[][48] = {"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1",
-                              "OMPI_MCA_rmaps_base_oversubscribe=1"};
-    const size_t own = sizeof more / sizeof *more;
-    size_t count = 0;
-    while (now[count])
-        count++;
-    char **out = calloc(count + own + 1, sizeof *out);
-    if (out)
-        memcpy(out, now, count * sizeof *out);
-    for (size_t i = 0; i < own && out; i++)
-        out[count + i] = more[i];
-    return out;
-}
-
 static int start(char *const *argv, const char *log, pid_t *pid)
 {
     const int flags = O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW;
     posix_spawn_file_actions_t files;
-    char **env = environment(environ);
-    if (!env)
-        return ENOMEM;
     posix_spawn_file_actions_init(&files);
     posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
     posix_spawn_file_actions_addopen(&files, 1, log, flags, 0666);
     posix_spawn_file_actions_adddup2(&files, 1, 2);
-    const int error = posix_spawnp(pid, argv[0], &files, NULL, argv, env);
+    const int error = posix_spawnp(pid, argv[0], &files, NULL, argv, environ);
     posix_spawn_file_actions_destroy(&files);
-    free(env);
     return error;
 }
 

@@ -160,14 +160,17 @@ static lt_status run(plan *p, const lt_program *program, int argc, char *const *
     return st ? lt_fail(st, "%s", why) : LT_OK;
 }
 
-void lt_plan_close(plan *p)
+int lt_plan_finish(plan *p, const char *name, lt_status st)
 {
+    const bool is_usage = st == LT_E_ARG && !p->trainer->at_work;
+    if (st)
+        fprintf(stderr, "%s: %s\n", name, lt_error_message());
     lt_trainer_close(p->trainer);
     lt_plan_profile_clear(&p->profile);
     lt_plan_free_runs(&p->runs);
     lt_plan_argv_free(&p->argv);
     free(p->table.item);
-    p->table = (plan_table){0};
+    return !st ? EXIT_DONE : is_usage ? EXIT_USAGE : EXIT_ERROR;
 }
 
 int lt_command_plan(int argc, char **argv, const lt_model_family *family,
@@ -182,10 +185,5 @@ int lt_command_plan(int argc, char **argv, const lt_model_family *family,
                              .description = description,
                              .rest = true};
     snprintf(name, sizeof name, "%s plan", family->program);
-    lt_status st = run(&p, &text, argc, argv);
-    if (st)
-        fprintf(stderr, "%s: %s\n", name, lt_error_message());
-    const int code = !st ? EXIT_DONE : st == LT_E_ARG && !t.at_work ? EXIT_USAGE : EXIT_ERROR;
-    lt_plan_close(&p);
-    return code;
+    return lt_plan_finish(&p, name, run(&p, &text, argc, argv));
 }

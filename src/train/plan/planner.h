@@ -1,9 +1,10 @@
 /* `train_* plan`: predicts the cost of candidate runs and chooses one. ADR 0042.
  *
- * A *config* is a run as its command line defines it, on a number of ranks; a *candidate* is a config that plan considers: one
- * value of each --vary, on one number of ranks. A *pilot* is a short trial run of a candidate. Candidates of one
- * *convergence class* have the same optimizer and schedule flags, so that their loss falls equally with steps. A *lossy*
- * config drops or delays gradients between ranks: top-k, PowerSGD, local steps, backup workers, deadlines. */
+ * A *config* is a run as its command line defines it, on a number of ranks; a *candidate* is a config that plan
+ * considers: one value of each --vary, on one number of ranks. A *pilot* is a short trial run of a candidate.
+ * Candidates of one *convergence class* have the same optimizer and schedule flags, so that their loss falls equally
+ * with steps. A *lossy* config drops or delays gradients between ranks: top-k, PowerSGD, local steps, backup workers,
+ * deadlines. */
 #ifndef LT_TRAIN_PLAN_COMMAND_H
 #define LT_TRAIN_PLAN_COMMAND_H
 
@@ -442,8 +443,8 @@ lt_status lt_plan_write_json(const plan *p, const char *path);
 lt_status lt_plan_parse(plan *p, const lt_program *program, int argc, char *const *argv);
 /* Reads runs and profile, and chooses. */
 lt_status lt_plan_work(plan *p, int argc, char *const *argv);
-/* Closes the trainer too. */
-void lt_plan_close(plan *p);
+/* Prints the error of st, if any, frees the plan and its trainer, and returns the exit status. */
+int lt_plan_finish(plan *p, const char *name, lt_status st);
 /* The command `plan ...`; argv begins with that word. Returns the exit status. */
 int lt_command_plan(int argc, char **argv, const lt_model_family *family,
                     const lt_trainer_program *program);

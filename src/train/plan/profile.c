@@ -52,7 +52,7 @@ static double median(double *values, int count)
 
 /* --- The steps --- */
 
-/* CPU time where ranks share processors, as --slots already counts the wait for a core. ADR 0042. */
+/* CPU time where ranks share processors, as --slots already counts the wait for a core. ADR 0040. */
 static double now(const bench *b)
 {
     return b->by_core ? lt_clock_thread_seconds() : lt_clock_seconds();

@@ -180,10 +180,10 @@ double lt_plan_ernest(const plan_runs *runs, const plan_config *c)
     for (size_t i = 0; i < runs->count && point; i++)
         if (lt_plan_is_timed(&runs->run[i], c))
             point[count++] =
-                (lt_time_point){(double)runs->run[i].config.setup.ranks, 1, runs->run[i].seconds};
+                (lt_time_point){(double)runs->run[i].config.setup.ranks, runs->run[i].seconds};
     const bool ok = point && count && !lt_time_fit(&model, point, count);
     free(point);
-    return ok ? lt_time_predict(&model, (double)c->setup.ranks, 1) : (double)NAN;
+    return ok ? lt_time_predict(&model, (double)c->setup.ranks) : (double)NAN;
 }
 
 /* Factor beyond the ranks or the samples per rank of runs with other batches; 0: no such runs. */
