@@ -1,5 +1,4 @@
-/** Cost model of gradient communication: bytes and seconds by closed forms, and a simulation of buckets whose
- *  communication overlaps with backward. Sends nothing. */
+/** Cost model of gradient communication: closed forms of bytes and seconds, and a simulation of overlap with backward. */
 #ifndef LATHER_DETAIL_COMM_COST_H
 #define LATHER_DETAIL_COMM_COST_H
 
@@ -114,8 +113,7 @@ struct lt_cost_row {
 LT_API const lt_cost_row *lt_cost_row_of(const lt_cost_plan *plan);
 /** Returns the row of a reducer by its index; NULL past the end. */
 LT_API const lt_cost_row *lt_cost_of_reducer(size_t index);
-/** Parses "KIND:NUMBER" of --compress into scheme, reducer and number. Errors: LT_E_ARG (an unknown reducer, or one
- *  without a row; names those with one). */
+/** Parses "KIND:NUMBER" of --compress. Errors: LT_E_ARG (no such reducer with a row: names those that exist). */
 LT_API LT_MUST_CHECK lt_status lt_cost_read_reducer(lt_cost_plan *plan, const char *compress);
 
 /** Lists the stages of a bucket's communication at rank 0, which sends most; returns their number. */
