@@ -321,7 +321,7 @@ class Pilots:
         return statistics.mean(steps_of(out, "seconds")[WARM:]), steps_of(out, "loss")[:count]
 
     def add_lossy_steps(self, goal, window, found, step):
-        """Runs the lossy cells that may win, the fastest first; found[cell] is None for the others."""
+        """Runs the lossy cells that may win, the fastest first; found[cell] = None for the others."""
         best = min(step[c] * found[c[0]] for c in self.cells if c[1] == "plain")
         for cell in sorted((c for c in self.cells if c[1] != "plain"), key=lambda c: step[c] * min(found[c[0]], self.length)):
             found[cell] = None

@@ -1,6 +1,6 @@
-/* Runs of a real convex problem on m ranks, and what the model of the loss says of an m that it did not see: logistic regression
- * with an L2 term, each rank steps alone through its part of the samples and meets the others once an epoch. A rank
- * is a thread. */
+/* Predicts the loss of a real convex problem on numbers of ranks that the model was not fitted to: logistic regression
+ * with an L2 term, each rank trains on its part of the samples and averages with the others once an epoch. A rank is a
+ * thread. */
 
 #include "base/rng.h"
 #include "near.h"
@@ -129,7 +129,7 @@ static void open_rank(rank *r, int ranks)
     assert_ok(lt_dataset_arrays(&r->data, &arrays));
 }
 
-/* out [EPOCHS]: behind each epoch. */
+/* out [EPOCHS]: the loss after each epoch. */
 static void run(int ranks, lt_loss_point *out)
 {
     LT_ASSERT(ranks >= 1);
@@ -207,7 +207,8 @@ static double minimum(void)
     return value;
 }
 
-/* The mean over epochs of the error in log10(loss - floor) on the ranks that were left out of the first so many sizes. */
+/* The mean over epochs of the error in log10(loss - floor) on the ranks `without`, from the other ones of the first
+ * `sizes`. */
 static double left_out(lt_loss_model *model, int without, int sizes, double floor)
 {
     lt_loss_point kept[SIZES * EPOCHS];
@@ -227,8 +228,8 @@ static double left_out(lt_loss_model *model, int without, int sizes, double floo
     return sum;
 }
 
-/* The same, if the ranks that were left out were taken to do as their neighbours in size_of. */
-static double neighbour(int without, double floor)
+/* The same error of a trivial prediction: the loss on the adjacent number of ranks. */
+static double adjacent(int without, double floor)
 {
     const int other = without ? without - 1 : 1;
     double sum = 0;
@@ -250,7 +251,7 @@ static void the_suboptimality_of_ranks_left_out_is_predicted(void **state)
         print_message("%d ranks: %.3f in log10(loss - %.4f), at last %.4f\n", size_of[k], off,
                       least, last);
         assert_true(off < 0.3);
-        assert_true(off < 0.5 * neighbour(k, least));
+        assert_true(off < 0.5 * adjacent(k, least));
         assert_true(last < point[k * EPOCHS].loss);
     }
 }
@@ -265,11 +266,11 @@ static void the_loss_of_ranks_left_out_is_predicted(void **state)
         print_message("%d ranks: %.4f in log10 of the loss, floor %.4f of %.4f\n", size_of[k], off,
                       model.floor, least);
         assert_true(off < 0.3);
-        assert_true(off < 0.5 * neighbour(k, 0));
+        assert_true(off < 0.5 * adjacent(k, 0));
     }
 }
 
-/* Of 1, 2, 4 and 8 ranks each from the three others. */
+/* Predicts each of 1, 2, 4 and 8 ranks from the three others. */
 static void three_numbers_of_ranks_predict_a_fourth(void **state)
 {
     (void)state;
@@ -278,7 +279,7 @@ static void three_numbers_of_ranks_predict_a_fourth(void **state)
         const double off = left_out(&model, k, SIZES - 1, (double)NAN);
         print_message("%d ranks, of three others: %.4f in log10 of the loss\n", size_of[k], off);
         assert_true(off < 0.3);
-        assert_true(off < 0.5 * neighbour(k, 0));
+        assert_true(off < 0.5 * adjacent(k, 0));
     }
 }
 

@@ -1,4 +1,4 @@
-/* A small profile, a machine and one rank, of which tests count a step's cost by hand. */
+/* A small profile, a machine and one rank, whose costs tests compute by hand. */
 #ifndef LT_TESTS_PLAN_EXAMPLE_H
 #define LT_TESTS_PLAN_EXAMPLE_H
 
@@ -25,7 +25,7 @@ static const lt_plan_profile profile = {
     .hidden = 512,
     .tokens = 100,
 };
-/* 10^8 bytes a second between nodes, without latency. */
+/* Links of 10^8 bytes per second between nodes, without latency. */
 static const lt_plan_machine machine = {
     .cluster = {.per_node = 1, .within = {.bandwidth = 1e10}, .between = {.bandwidth = 1e8}},
     .memory = 1e9,

@@ -1,5 +1,5 @@
-/* Least squares with conditions: problems of which the answer is known, what is no problem, the conditions that a minimum
- * fulfils, and SciPy's and scikit-learn's answers on 1,000 problems each (fit.txt, by make_fit_fixtures.py). */
+/* Constrained least squares: problems with known answers, invalid problems, the optimality conditions, and SciPy's and
+ * scikit-learn's answers on 1,000 problems each (fit.txt, by make_fit_fixtures.py). */
 
 #include "base/rng.h"
 #include "near.h"
@@ -97,7 +97,7 @@ static void dependent_columns_and_any_scale_have_an_answer(void **state)
     assert_near(norm, 0, 1e-12);
 }
 
-static void no_problem_of_nnls_is_said(void **state)
+static void invalid_problems_of_nnls_are_named(void **state)
 {
     (void)state;
     double x = 7;
@@ -124,7 +124,7 @@ static void one_column_is_a_soft_threshold(void **state)
     assert_near(c, 8, 1e-14);
 }
 
-static void a_constant_column_is_left_alone(void **state)
+static void a_constant_column_is_ignored(void **state)
 {
     (void)state;
     const double m[] = {0.1, 1, 0.1, 2, 0.1, 4}, wanted[] = {5, 7, 11};
@@ -135,8 +135,8 @@ static void a_constant_column_is_left_alone(void **state)
     assert_near(c, 3, 1e-13);
 }
 
-/* Columns that are almost the same, as those of models are: coordinate descent would take millions of sweeps. */
-static void columns_that_are_almost_equal_are_told_apart(void **state)
+/* Nearly equal columns, as those of models are: coordinate descent would take millions of sweeps. */
+static void nearly_equal_columns_are_distinguished(void **state)
 {
     (void)state;
     enum { COUNT = 30 };
@@ -152,7 +152,7 @@ static void columns_that_are_almost_equal_are_told_apart(void **state)
     assert_near(c, 4, 1e-12);
 }
 
-static void what_was_left_out_chooses_the_penalty(void **state)
+static void cross_validation_chooses_the_penalty(void **state)
 {
     (void)state;
     enum { COUNT = 40 };
@@ -173,7 +173,7 @@ static void what_was_left_out_chooses_the_penalty(void **state)
     assert_true(penalty > 0);
 }
 
-static void no_problem_of_the_lasso_is_said(void **state)
+static void invalid_problems_of_the_lasso_are_named(void **state)
 {
     (void)state;
     const double m[] = {1, 2}, wanted[] = {1, (double)INFINITY};
@@ -188,7 +188,7 @@ static void no_problem_of_the_lasso_is_said(void **state)
     assert_near(c, 7, 0);
 }
 
-/* --- Others' answers --- */
+/* --- Reference answers --- */
 
 enum { COLUMNS = 12, ROWS = 70, PROBLEMS = 1000, CHOICES = 40, FOLDS = 4, LINE = 512 };
 
@@ -354,12 +354,12 @@ int main(void)
         cmocka_unit_test(a_sum_of_columns_is_found),
         cmocka_unit_test(a_negative_answer_is_zero),
         cmocka_unit_test(dependent_columns_and_any_scale_have_an_answer),
-        cmocka_unit_test(no_problem_of_nnls_is_said),
+        cmocka_unit_test(invalid_problems_of_nnls_are_named),
         cmocka_unit_test(one_column_is_a_soft_threshold),
-        cmocka_unit_test(a_constant_column_is_left_alone),
-        cmocka_unit_test(columns_that_are_almost_equal_are_told_apart),
-        cmocka_unit_test(what_was_left_out_chooses_the_penalty),
-        cmocka_unit_test(no_problem_of_the_lasso_is_said),
+        cmocka_unit_test(a_constant_column_is_ignored),
+        cmocka_unit_test(nearly_equal_columns_are_distinguished),
+        cmocka_unit_test(cross_validation_chooses_the_penalty),
+        cmocka_unit_test(invalid_problems_of_the_lasso_are_named),
         cmocka_unit_test(nnls_equals_scipy),
         cmocka_unit_test(the_lasso_equals_scikit_learn),
         cmocka_unit_test(the_conditions_of_the_lasso_hold),

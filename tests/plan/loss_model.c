@@ -1,5 +1,5 @@
 /* Hemingway's model of a run's loss: coefficients and floor without noise, held-out numbers of ranks, goals, and
- * measurements that say too little. */
+ * too few measurements. */
 
 #include "base/rng.h"
 #include "near.h"
@@ -60,7 +60,7 @@ static void coefficients_and_the_floor_are_found(void **state)
     assert_true_terms(&model);
 }
 
-/* The model of 1, 2, 4, ... ranks, at most so many. */
+/* Fits the runs on 1, 2, 4, ... ranks up to `most`. */
 static void fit_up_to(lt_loss_model *model, double most)
 {
     lt_loss_point point[POINTS], kept[POINTS];
@@ -73,7 +73,7 @@ static void fit_up_to(lt_loss_model *model, double most)
     assert_ok(lt_loss_fit(model, kept, count));
 }
 
-/* Beside i the terms have 1, log m, 1/m and m, which as many numbers of ranks tell apart. */
+/* Apart from i, the terms have 1, log m, 1/m and m, which four numbers of ranks identify. */
 static void four_numbers_of_ranks_are_enough(void **state)
 {
     (void)state;
@@ -85,7 +85,7 @@ static void four_numbers_of_ranks_are_enough(void **state)
     assert_near(steps, 200, 1);
 }
 
-/* With three it is told without m, as here it is. */
+/* Three numbers of ranks identify it without the term m, which is 0 here. */
 static void three_numbers_of_ranks_are_enough_without_the_last_term(void **state)
 {
     (void)state;
@@ -108,7 +108,7 @@ static void a_loss_without_a_floor_has_0(void **state)
     assert_true_terms(&model);
 }
 
-/* The likelihood knows no unit: losses that are shifted by -10 and 1,000 times as large. */
+/* The likelihood is independent of units: losses shifted by -10 and scaled by 1,000. */
 static void a_floor_may_be_below_0_where_losses_are(void **state)
 {
     (void)state;
@@ -123,7 +123,7 @@ static void a_floor_may_be_below_0_where_losses_are(void **state)
 }
 
 /* Two sizes, left out in turn, with 5 % noise of loss - floor. */
-static void a_size_that_was_not_measured_is_predicted(void **state)
+static void ranks_that_were_not_measured_are_predicted(void **state)
 {
     (void)state;
     lt_loss_point point[POINTS], kept[POINTS];
@@ -163,7 +163,7 @@ static void the_first_step_with_a_goal_is_found(void **state)
     assert_near(steps, 1, 0);
 }
 
-static void too_little_is_said_with_both_numbers(void **state)
+static void too_few_measurements_are_counted(void **state)
 {
     (void)state;
     lt_loss_model model = {.most = 7};
@@ -196,9 +196,9 @@ int main(void)
         cmocka_unit_test(three_numbers_of_ranks_are_enough_without_the_last_term),
         cmocka_unit_test(a_loss_without_a_floor_has_0),
         cmocka_unit_test(a_floor_may_be_below_0_where_losses_are),
-        cmocka_unit_test(a_size_that_was_not_measured_is_predicted),
+        cmocka_unit_test(ranks_that_were_not_measured_are_predicted),
         cmocka_unit_test(the_first_step_with_a_goal_is_found),
-        cmocka_unit_test(too_little_is_said_with_both_numbers),
+        cmocka_unit_test(too_few_measurements_are_counted),
     };
     return cmocka_run_group_tests(rows, NULL, NULL);
 }

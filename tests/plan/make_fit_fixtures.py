@@ -3,9 +3,9 @@
 
     make_fit_fixtures.py > fit.txt        (scipy and scikit-learn from PyPI)
 
-The problems are not in the file: cell k of problem p is a hash of (p, k), made alike here and in fixtures.c. Lines:
-"nnls P norm x...", "lasso P intercept x...", "choose P penalty error"; doubles in hexadecimal. tol = 0 lets coordinate
-descent go on until nothing changes.
+The problems are not in the file: cell k of problem p is a hash of (p, k), computed here and in least_squares.c. Lines:
+"nnls P norm x...", "lasso P intercept x...", "choose P penalty error"; doubles in hexadecimal. tol = 0 runs coordinate
+descent until nothing changes.
 """
 import datetime
 import warnings

@@ -1,4 +1,4 @@
-/* Fits whose n-th allocation fails, for each n until none does: LT_E_NOMEM, results as they were, and nothing leaks (ASan). */
+/* Fits whose n-th allocation fails, for each n until none does: LT_E_NOMEM, unchanged results, no leak (ASan). */
 
 #include "base/alloc.h"
 #include "near.h"
@@ -93,7 +93,7 @@ static void fits_fail_well_without_memory(void **state)
     repeat(choose, 1);
     repeat(time_model, 1);
     repeat(loss_model, 1);
-    repeat(guessed_floor, 331); /* of some 3,000 */
+    repeat(guessed_floor, 331); /* step through some 3,000 */
 }
 
 int main(void)

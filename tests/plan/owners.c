@@ -1,4 +1,4 @@
-/* An update of divided state: who has which blocks, cores that owners share, cards behind which the largest waits. */
+/* An update of sharded state: assignment of blocks, cores shared by owners, the network card of the busiest owner. */
 
 #include "example.h"
 
@@ -29,10 +29,10 @@ static void the_slowest_owner_counts(void **state)
     assert_near(predict(&p, &machine, &s).update, 0.006 + (0.010 - 0.006) / 2, tiny);
 }
 
-/* Three ranks of a node on two cores have 6, 5 and 5 ms: while all are at work each has two thirds of a core, then the first all of
- * one: 15/2 + 1. With roots 10, 7 and 5: 15/2, then 2 ms of two at full speed, then 3 of one. One that has all of the work is
- * not slowed by those that wait. */
-static void an_owner_that_is_done_leaves_its_core_to_others(void **state)
+/* Three ranks of a node on two cores have 6, 5 and 5 ms: while all are at work each has two thirds of a core, then the
+ * first all of one: 15/2 + 1. With roots 10, 7 and 5: 15/2, then 2 ms of two at full speed, then 3 of one. One that has
+ * all of the work is not slowed by those that wait. */
+static void an_owner_that_finishes_frees_its_core(void **state)
 {
     (void)state;
     lt_plan_profile p = profile;
@@ -48,12 +48,13 @@ static void an_owner_that_is_done_leaves_its_core_to_others(void **state)
     p.blocks = 1; /* one has all of it */
     s.ranks = s.ranks_per_node = 8;
     assert_near(predict(&p, &m, &s).update, 0.006 + 0.004 / 2, tiny);
-    m.slots = 0.5; /* of a core that is half there */
+    m.slots = 0.5; /* half a core */
     assert_near(predict(&p, &m, &s).update, 2 * (0.006 + 0.004 / 2), tiny);
 }
 
-/* One of eight ranks has 10^6 of 1.3 10^6 elements and sends them to seven; two of a node send theirs to six outside. */
-static void the_owner_of_the_most_is_behind_its_card(void **state)
+/* One of eight ranks has 10^6 of 1.3 10^6 elements and sends them to seven; two of a node send theirs to six
+ * outside. */
+static void the_largest_owner_is_limited_by_its_card(void **state)
 {
     (void)state;
     const lt_plan_block one_large[] = {
@@ -84,8 +85,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_slowest_owner_counts),
-        cmocka_unit_test(an_owner_that_is_done_leaves_its_core_to_others),
-        cmocka_unit_test(the_owner_of_the_most_is_behind_its_card),
+        cmocka_unit_test(an_owner_that_finishes_frees_its_core),
+        cmocka_unit_test(the_largest_owner_is_limited_by_its_card),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* Exchanges of buckets by closed forms, against seconds that a simulation of every message of every rank through its
- * node's card took, in version 0.1. */
+/* Closed forms of the communication of buckets, against recorded seconds of a simulation of every message through the
+ * card of its node (version 0.1). */
 
 #include "dist/reducer/costs.h"
 #include "near.h"
@@ -15,13 +15,13 @@ static const lt_cost_cluster machines = {
     .between = {.latency = 50e-6, .message = 2e-6, .bandwidth = 25e9 / 8},
     .unit = 1e-10,
 };
-static const double close = 1e-8; /* relative: of what was printed */
+static const double close = 1e-8; /* relative: digits of the recorded values */
 
 typedef struct exchange_row {
     const char *name;
     lt_cost_plan plan;
-    double on_64, on_128; /* of one bucket that is ready at 0.1 s */
-    double queue;         /* of five buckets */
+    double on_64, on_128; /* seconds of one bucket that is ready at 0.1 s */
+    double queue;         /* seconds of five buckets */
 } exchange_row;
 
 static exchange_row exchanges[] = {
@@ -71,7 +71,7 @@ static lt_cost_cluster cluster_of(int ranks, int per_node)
     return c;
 }
 
-/* Until all buckets are there, without what follows the update. */
+/* Seconds until all buckets are reduced, without communication after the update. */
 static double buckets_take(const exchange_row *row, const lt_cost_cluster *c,
                            const lt_cost_bucket *b, size_t count, double backward)
 {
@@ -83,7 +83,7 @@ static double buckets_take(const exchange_row *row, const lt_cost_cluster *c,
     return r.step - lt_cost_after_update(&row->plan, c, elements);
 }
 
-static void messages_take_what_the_closed_form_says(void **state)
+static void closed_forms_equal_the_simulation(void **state)
 {
     const exchange_row *row = *state;
     const lt_cost_bucket b = {.elements = 1 << 24, .rows = 4096, .columns = 8192, .ready = 0.1};
@@ -107,8 +107,8 @@ static void buckets_follow_one_another(void **state)
     assert_near(buckets_take(row, &c, b, BUCKETS, backward) / row->queue, 1, close);
 }
 
-/* Cores without a spare one, and links that take no time: backward, and what all buckets compute, one after the other. With
- * links of some time no step is shorter. A spare core hides it. */
+/* Cores without a spare one, and links that take no time: backward, and what all buckets compute, one after the other.
+ * With links of some time no step is shorter. A spare core hides it. */
 static void shared_cores_do_one_thing_after_the_other(void **state)
 {
     const exchange_row *row = *state;
@@ -139,8 +139,8 @@ static void shared_cores_do_one_thing_after_the_other(void **state)
     assert_true(buckets_take(row, &c, b, BUCKETS, backward) >= (backward + work) * (1 - close));
 }
 
-/* A link has a rate of its own for what follows the update, which no mean takes. */
-static void a_gather_has_a_rate_of_its_own(void **state)
+/* A link has a separate bandwidth for the all-gather after the update, which an all-reduce does not use. */
+static void an_all_gather_has_a_separate_bandwidth(void **state)
 {
     (void)state;
     enum { ELEMENTS = 1 << 24 };
@@ -168,12 +168,13 @@ int main(void)
         const char *name;
         CMUnitTestFunction run;
     } kinds[KINDS] = {
-        {"messages take what the closed form says", messages_take_what_the_closed_form_says},
+        {"closed forms equal the simulation", closed_forms_equal_the_simulation},
         {"buckets follow one another", buckets_follow_one_another},
         {"shared cores do one thing after the other", shared_cores_do_one_thing_after_the_other},
     };
     static char name[EXCHANGES * KINDS][100];
-    struct CMUnitTest rows[COUNT_OF(name) + 1] = {cmocka_unit_test(a_gather_has_a_rate_of_its_own)};
+    struct CMUnitTest rows[COUNT_OF(name) + 1] = {
+        cmocka_unit_test(an_all_gather_has_a_separate_bandwidth)};
     for (size_t i = 0; i < COUNT_OF(name); i++) {
         exchange_row *e = &exchanges[i % EXCHANGES];
         snprintf(name[i], sizeof name[i], "%s: %s", kinds[i / EXCHANGES].name, e->name);

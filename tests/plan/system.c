@@ -1,4 +1,4 @@
-/* A step's cost: small profiles by hand, order statistics against all draws, bad input. */
+/* The cost of a step: small profiles computed by hand, order statistics against all draws, bad input. */
 
 #include "dist/reducer/costs.h"
 #include "example.h"
@@ -25,7 +25,7 @@ static void one_rank_computes_and_updates(void **state)
     assert_true(c.fits);
 }
 
-static void a_slow_loader_hides_what_is_computed(void **state)
+static void a_slow_loader_limits_the_step(void **state)
 {
     (void)state;
     lt_plan_profile p = profile;
@@ -34,8 +34,8 @@ static void a_slow_loader_hides_what_is_computed(void **state)
     assert_near(c.seconds, 0.18, tiny);
 }
 
-/* 0.1 s of a rank and 0.016 of its update beside 0.018 of its loader: two ranks on one core, on two, which four threads share,
- * on 2.2, and on four, where each has its own. */
+/* 0.1 s of a rank and 0.016 of its update next to 0.018 of its loader: two ranks on one core, on two, which four
+ * threads share, on 2.2, and on four, where each has its own. */
 static void loaders_take_cores_from_ranks_that_share_them(void **state)
 {
     (void)state;
@@ -52,9 +52,9 @@ static void loaders_take_cores_from_ranks_that_share_them(void **state)
     }
 }
 
-/* 0.004 s into buckets and back, of what a rank holds: not of one rank, nor of one a node whose steps are local; once where
- * gradients stay with their owners. */
-static void gradients_go_into_buckets_and_back(void **state)
+/* 0.004 s of copies into buckets and back, of the gradients that a rank holds: none with one rank, or with local steps
+ * and one rank per node; half of it where owners keep the gradients. */
+static void copies_into_buckets_and_back_are_counted(void **state)
 {
     (void)state;
     static const struct {
@@ -88,7 +88,7 @@ static void gradients_go_into_buckets_and_back(void **state)
 
 /* Two nodes: of d floats each card carries 4 d bytes. Backward is the last half of the last micro-batch; the
  * first bucket's 0.04 s begin in its middle, the second's 0.12 s at its end, when 0.015 s of the first are left. */
-static void what_backward_hides_is_hidden_once(void **state)
+static void backward_overlaps_with_each_bucket_once(void **state)
 {
     (void)state;
     lt_plan_setup s = alone;
@@ -106,7 +106,7 @@ static void what_backward_hides_is_hidden_once(void **state)
     assert_near(d.memory, 16e6 * 2 + 32e6 + 18e6, tiny);
 }
 
-static void shared_cores_scale_what_is_computed(void **state)
+static void shared_cores_scale_computation(void **state)
 {
     (void)state;
     lt_plan_machine m = machine;
@@ -118,17 +118,17 @@ static void shared_cores_scale_what_is_computed(void **state)
     assert_near(c.compute, 0.1 * 4, tiny);
     assert_near(c.update, 0.016 * 4, tiny);
     m.cluster.within.bandwidth =
-        7e7; /* what they copy: 7 and 21 MB from each, at a quarter of that, from 0.1 on */
+        7e7; /* copies of 7 and 21 MB per rank, at a quarter of it, from 0.1 s on */
     assert_near(predict(&profile, &m, &s).exposed, 0.1 + 0.4 + 1.2 - 0.2, tiny);
     m.cluster.within.bandwidth = 1e30;
     m.slots = 16; /* more cores than ranks are no gain */
     assert_near(predict(&profile, &m, &s).compute, 0.1, tiny);
 }
 
-/* Two nodes on two cores in all: a rank has one, for backward of 0.05 s and what exchanges compute. Flat: 4 bytes of 4 10^6
- * elements each way, a nanosecond each: 32 ms; and two messages each way of each bucket. Backward and these take 0.082 s at
- * least, and the links' 0.135 s go on beside them; a link that takes no time leaves nothing else. */
-static void what_exchanges_compute_takes_a_shared_core_from_backward(void **state)
+/* Two nodes on two cores in all: a rank has one, for backward of 0.05 s and the work of communication. Flat: 4 bytes of
+ * 4 10^6 elements each way, a nanosecond each: 32 ms; and two messages each way of each bucket. Backward and these take
+ * 0.082 s at least, and overlap with the links' 0.135 s; a link that takes no time leaves nothing else. */
+static void communication_competes_with_backward_for_a_shared_core(void **state)
 {
     (void)state;
     lt_plan_machine m = machine;
@@ -158,8 +158,9 @@ static void what_exchanges_compute_takes_a_shared_core_from_backward(void **stat
     assert_near(predict(&profile, &m, &s).exposed, 0.02 + 2e-9 * sparse + 2 * 1e-4 * 2, 1e-12);
 }
 
-/* On shared cores a gather of a divided layer costs at least what its messages compute, a grid's products that more. */
-static void so_does_what_a_divided_layer_exchanges(void **state)
+/* On shared cores an all-gather of a sharded layer takes at least the CPU time of its messages, and a grid's products
+ * take that much longer. */
+static void communication_of_a_sharded_layer_takes_a_shared_core(void **state)
 {
     (void)state;
     lt_plan_machine m = machine;
@@ -183,7 +184,7 @@ static void so_does_what_a_divided_layer_exchanges(void **state)
     assert_near(predict(&profile, &m, &s).compute, before, 1e-12);
 }
 
-static void memory_says_what_fits(void **state)
+static void memory_limits_candidates(void **state)
 {
     (void)state;
     lt_plan_machine m = machine;
@@ -196,8 +197,9 @@ static void memory_says_what_fits(void **state)
 }
 
 /* Four ranks, each a node; 18 samples of 100 tokens, width 512: a gather is 3/4 of 3.7 MB from each rank, 27.6 ms of
- * its card. A layer computes (10 + 90 / 4) / 2 = 16.25 ms, of 36 parts 3, 1, 4 and 4 beside gathers, 3/4 of each. */
-static void a_divided_layer_waits_for_what_products_do_not_hide(void **state)
+ * its card. A layer computes (10 + 90 / 4) / 2 = 16.25 ms, of 36 parts 3, 1, 4 and 4 overlap with gathers, 3/4 of
+ * each. */
+static void a_sharded_layer_waits_for_exposed_communication(void **state)
 {
     (void)state;
     lt_plan_setup s = alone;
@@ -207,7 +209,7 @@ static void a_divided_layer_waits_for_what_products_do_not_hide(void **state)
     const double exposed = 2 * (4 * gather - 0.75 * layer * 12 / 36);
     const lt_plan_cost c = predict(&profile, &machine, &s);
     assert_near(c.compute, 2 * (layer + exposed), tiny);
-    /* Of its quarter of parameters a rank sends three quarters to owners, and as much back. */
+    /* A rank sends three quarters of its quarter of the parameters to owners, and receives the same. */
     assert_near(c.exposed, 2 * 4 * 0.75 * 1e6 / 1e8, tiny);
     assert_near(c.samples, 18, tiny);
     assert_near(c.memory, 2 * 4e6 + 64e6 / 4 + 18e6 / 4, 1e-6);
@@ -218,9 +220,9 @@ static void a_divided_layer_waits_for_what_products_do_not_hide(void **state)
     assert_near(own.memory, c.memory, 1e-6);
 }
 
-/* Rows of a divided vocabulary go both ways twice, and gradients of what ranks have whole are summed: of 7 x 10^6 parameters all but
- * 12 h^2 of two layers and a table of 300 rows. */
-static void what_a_model_has_beside_its_layers_is_exchanged_too(void **state)
+/* Rows of a sharded vocabulary are sent four times, and gradients of parameters that are not sharded are summed: of 7 x
+ * 10^6 all but 12 h^2 of two layers and a table of 300 rows. */
+static void communication_outside_the_layers_is_counted(void **state)
 {
     (void)state;
     lt_plan_profile p = profile;
@@ -240,8 +242,8 @@ static void what_a_model_has_beside_its_layers_is_exchanged_too(void **state)
                 3 * (before + 4 * gather + sum * (7e6 - (24 * 512 + 300) * 512)), tiny);
 }
 
-/* Of three messages one stays in the node, and two ranks of it share a card: 4/3 of the bytes, not twice. */
-static void ranks_of_a_layer_that_share_a_card_send_what_leaves_the_node(void **state)
+/* One of three messages does not leave the node, and its two ranks share a card: 4/3 of the bytes, not twice. */
+static void ranks_that_share_a_card_send_messages_between_nodes_only(void **state)
 {
     (void)state;
     const lt_cost_bucket bucket = {.elements = 7000000, .ready = 1};
@@ -258,8 +260,8 @@ static void ranks_of_a_layer_that_share_a_card_send_what_leaves_the_node(void **
                 4.0 / 3 * sum * (7e6 - 24 * 512 * 512), tiny);
 }
 
-/* Bytes of a product of two steps on a grid of 2 x 2, a rank a node, nothing of it hidden: forward sends both operands, then the
- * larger; a gradient broadcasts one, and sums of the other are two in flight. */
+/* Bytes of a product of two steps on a grid of 2 x 2, a rank a node, nothing of it hidden: forward sends both operands,
+ * then the larger; a gradient broadcasts one, and sums of the other are two in flight. */
 static double of_product(double x, double w)
 {
     return x + w + fmax(x, w) + w + w + x + x + x + w;
@@ -291,11 +293,12 @@ static void a_grid_exchanges_norms_gradients_in_depth_and_a_table(void **state)
 
 /* --- Message by message --- */
 
-/* Seconds by a simulation of every message of every rank, through the card of its node: lt_plan_simulate() of version 0.1. */
+/* Seconds by a simulation of every message of every rank, through the card of its node: lt_plan_simulate() of version
+ * 0.1. */
 static const struct {
     lt_plan_setup setup;
     double compute, exposed, seconds;
-} ways[] = {
+} simulated[] = {
     {{.ranks = 64}, 0.33, 0.168996, 0.554996},
     {{.ranks = 64, .shard_optimizer = true, .exchange = {.scheme = LT_COST_TWO_LEVEL}},
      0.33,
@@ -329,9 +332,9 @@ static const struct {
      0.190935464},
 };
 
-/* Whole steps of grids with a rank a node, whose cards no other rank shares, without latency, whether products or exchanges take
- * longer. */
-static void a_grid_of_a_rank_a_node_takes_what_its_messages_take(void **state)
+/* Whole steps of grids with a rank a node, whose cards no other rank shares, without latency, whether products or
+ * exchanges take longer. */
+static void a_grid_with_a_rank_per_node_takes_the_time_of_its_messages(void **state)
 {
     (void)state;
     static const lt_mesh_config meshes[] = {{.rows = 8, .columns = 8},
@@ -352,21 +355,22 @@ static void a_grid_of_a_rank_a_node_takes_what_its_messages_take(void **state)
     }
 }
 
-static void steps_take_what_their_messages_take(void **state)
+static void steps_take_the_time_of_their_messages(void **state)
 {
     (void)state;
     lt_plan_machine m = machine;
     m.cluster = (lt_cost_cluster){.per_node = 8,
                                   .within = {.latency = 5e-6, .message = 1e-6, .bandwidth = 1e10},
                                   .between = {.latency = 5e-5, .message = 1e-6, .bandwidth = 1e9}};
-    for (size_t i = 0; i < COUNT_OF(ways); i++) {
-        lt_plan_setup s = ways[i].setup;
+    for (size_t i = 0; i < COUNT_OF(simulated); i++) {
+        lt_plan_setup s = simulated[i].setup;
         s.batch_size = 64;
         s.frequency = 10;
         const lt_plan_cost p = predict(&profile, &m, &s);
-        assert_near(p.compute / ways[i].compute, 1, 0.06); /* grids: which steps share a card */
-        assert_near(p.exposed / ways[i].exposed, 1, 0.01);
-        assert_near(p.seconds / ways[i].seconds, 1, 0.06);
+        assert_near(p.compute / simulated[i].compute, 1,
+                    0.06); /* grids: which steps share a card */
+        assert_near(p.exposed / simulated[i].exposed, 1, 0.01);
+        assert_near(p.seconds / simulated[i].seconds, 1, 0.06);
     }
 }
 
@@ -408,7 +412,7 @@ static void order_statistics_are_means_over_all_draws(void **state)
             assert_ok(lt_plan_order_statistic(&got, recorded, RECORDED, n, k));
             assert_near(got, mean_of_all(n, k), 1e-12);
         }
-    double got; /* of 1,024 ranks all but a few draw the largest */
+    double got; /* nearly all of 1,024 ranks draw the largest value */
     assert_ok(lt_plan_order_statistic(&got, recorded, RECORDED, 1024, 1024));
     assert_near(got, 4, 1e-12);
     assert_ok(lt_plan_order_statistic(&got, recorded, RECORDED, 1024, 512));
@@ -436,7 +440,7 @@ static void an_update_waits_for_the_slowest_it_needs(void **state)
 }
 
 /* All draws of three ranks are updates that a deadline would have cut. */
-static void a_deadline_does_what_drop_compute_says(void **state)
+static void a_deadline_agrees_with_drop_compute(void **state)
 {
     (void)state;
     enum { RANKS = 3, MICRO = 4, DRAWS = RECORDED * RECORDED * RECORDED };
@@ -505,7 +509,7 @@ static bad_row *make_bad(size_t *count)
         {.name = "a share above one",
          .part = "backward is 2",
          .setup = {.ranks = 4, .batch_size = 1}},
-        {.name = "seconds that are none",
+        {.name = "seconds that are no number",
          .part = "update is nan",
          .setup = {.ranks = 4, .batch_size = 1}},
         {.name = "a step of no time",
@@ -529,7 +533,7 @@ static bad_row *make_bad(size_t *count)
     return rows;
 }
 
-static void what_is_out_of_range_is_named(void **state)
+static void fields_out_of_range_are_named(void **state)
 {
     (void)state;
     size_t count;
@@ -548,23 +552,23 @@ int main(void)
     const struct CMUnitTest rows[] = {
         cmocka_unit_test(one_rank_computes_and_updates),
         cmocka_unit_test(a_grid_exchanges_norms_gradients_in_depth_and_a_table),
-        cmocka_unit_test(a_slow_loader_hides_what_is_computed),
+        cmocka_unit_test(a_slow_loader_limits_the_step),
         cmocka_unit_test(loaders_take_cores_from_ranks_that_share_them),
-        cmocka_unit_test(gradients_go_into_buckets_and_back),
-        cmocka_unit_test(what_backward_hides_is_hidden_once),
-        cmocka_unit_test(shared_cores_scale_what_is_computed),
-        cmocka_unit_test(what_exchanges_compute_takes_a_shared_core_from_backward),
-        cmocka_unit_test(so_does_what_a_divided_layer_exchanges),
-        cmocka_unit_test(memory_says_what_fits),
-        cmocka_unit_test(a_divided_layer_waits_for_what_products_do_not_hide),
-        cmocka_unit_test(what_a_model_has_beside_its_layers_is_exchanged_too),
-        cmocka_unit_test(ranks_of_a_layer_that_share_a_card_send_what_leaves_the_node),
-        cmocka_unit_test(a_grid_of_a_rank_a_node_takes_what_its_messages_take),
-        cmocka_unit_test(steps_take_what_their_messages_take),
+        cmocka_unit_test(copies_into_buckets_and_back_are_counted),
+        cmocka_unit_test(backward_overlaps_with_each_bucket_once),
+        cmocka_unit_test(shared_cores_scale_computation),
+        cmocka_unit_test(communication_competes_with_backward_for_a_shared_core),
+        cmocka_unit_test(communication_of_a_sharded_layer_takes_a_shared_core),
+        cmocka_unit_test(memory_limits_candidates),
+        cmocka_unit_test(a_sharded_layer_waits_for_exposed_communication),
+        cmocka_unit_test(communication_outside_the_layers_is_counted),
+        cmocka_unit_test(ranks_that_share_a_card_send_messages_between_nodes_only),
+        cmocka_unit_test(a_grid_with_a_rank_per_node_takes_the_time_of_its_messages),
+        cmocka_unit_test(steps_take_the_time_of_their_messages),
         cmocka_unit_test(order_statistics_are_means_over_all_draws),
         cmocka_unit_test(an_update_waits_for_the_slowest_it_needs),
-        cmocka_unit_test(a_deadline_does_what_drop_compute_says),
-        cmocka_unit_test(what_is_out_of_range_is_named),
+        cmocka_unit_test(a_deadline_agrees_with_drop_compute),
+        cmocka_unit_test(fields_out_of_range_are_named),
     };
     return cmocka_run_group_tests(rows, NULL, NULL);
 }

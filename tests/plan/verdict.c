@@ -1,4 +1,4 @@
-/* What pays: meshes against data parallelism, top-k against dense means. */
+/* Verdicts: meshes against data parallelism, top-k against dense all-reduce. */
 
 #include "dist/reducer/costs.h"
 #include "near.h"
@@ -41,8 +41,8 @@ static void one_dimension_has_a_lower_bound(void **state)
     assert_true(of_mesh((lt_mesh_config){.columns = 64}, 1500, 512).pays);
 }
 
-/* Where several copies of a grid are, bounds are where both sides move as much: found by trying. */
-static void bounds_are_where_both_move_as_much(void **state)
+/* With several replicas of a grid the bound is where both move the same bytes: checked on both sides of it. */
+static void bounds_are_where_both_move_the_same_bytes(void **state)
 {
     (void)state;
     static const lt_mesh_config meshes[] = {{.data = 8, .columns = 8},
@@ -91,7 +91,7 @@ static void dense_is_chosen_from_the_break_even_on(void **state)
         }
 }
 
-/* And the predicted step: top-k above the bound is what two levels are, below it is faster. */
+/* The predicted step agrees: above the bound top-k equals two-level, below it is faster. */
 static void predicted_steps_agree(void **state)
 {
     (void)state;
@@ -117,7 +117,7 @@ static void predicted_steps_agree(void **state)
     assert_true(sparse.seconds < 0.9 * dense.seconds);
 }
 
-static void what_is_out_of_range_is_said(void **state)
+static void values_out_of_range_are_named(void **state)
 {
     (void)state;
     const lt_cost_cluster c = {.nodes = 4, .per_node = 8}, none = {0};
@@ -136,10 +136,10 @@ int main(void)
     const struct CMUnitTest rows[] = {
         cmocka_unit_test(a_grid_is_refused_for_vit_b),
         cmocka_unit_test(one_dimension_has_a_lower_bound),
-        cmocka_unit_test(bounds_are_where_both_move_as_much),
+        cmocka_unit_test(bounds_are_where_both_move_the_same_bytes),
         cmocka_unit_test(dense_is_chosen_from_the_break_even_on),
         cmocka_unit_test(predicted_steps_agree),
-        cmocka_unit_test(what_is_out_of_range_is_said),
+        cmocka_unit_test(values_out_of_range_are_named),
     };
     return cmocka_run_group_tests(rows, NULL, NULL);
 }
