@@ -9,10 +9,10 @@
 /* min |a x - b|^2 / 2 + penalty . |x|, with a reduced to a triangle whose columns have norm 1. x is kept between calls,
  * so that a solve with the next penalty starts from the last solution. */
 typedef struct lt_active_set {
-    int columns, rows; /* of the triangle: rows <= columns + 1 */
+    int columns, rows; /* shape of the triangle; rows <= columns + 1 */
     double *triangle;  /* owns: [rows,columns+1]; the last column is b */
     double *scale;     /* norms of the caller's columns; 0 marks a constant column, whose x is 0 */
-    double *x;         /* of columns with norm 1 */
+    double *x;         /* solution for columns with norm 1 */
     double *penalty;   /* [columns] */
     bool positive;     /* constrains x >= 0 */
     int *passive, passives; /* columns with x != 0, in order of entering */

@@ -61,7 +61,7 @@ typedef struct losses {
     const lt_loss_point *point;
     size_t count;
     double least, most;                               /* losses */
-    double mean[LT_LOSS_TERMS], scale[LT_LOSS_TERMS]; /* of the terms */
+    double mean[LT_LOSS_TERMS], scale[LT_LOSS_TERMS]; /* terms: mean, deviation */
     double *a, *b; /* a (owned): standardised terms; b: log10(loss - floor) */
     int *fold;     /* owned */
 } losses;

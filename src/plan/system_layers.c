@@ -118,8 +118,8 @@ static double gradient(int q, broadcast of, broadcast sum, double g)
 /* A product on a grid of rows x rows ranks, in `rows` steps. */
 typedef struct grid_product {
     int rows;
-    double x_bytes, w_bytes; /* of a block */
-    double seconds;          /* of the product in a step */
+    double x_bytes, w_bytes; /* bytes per block */
+    double seconds;          /* seconds of the product in a step */
 } grid_product;
 
 /* The three products (forward, two gradients) without their computation, g per step. forward = f + l + (q - 1) max(g, m

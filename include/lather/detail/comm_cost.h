@@ -48,8 +48,8 @@ typedef struct lt_cost_row lt_cost_row;
 
 typedef struct lt_cost_plan {
     lt_cost_scheme scheme;
-    int element_bytes;          /**< of the communication dtype: 2, 4 or 8 */
-    const lt_cost_row *reducer; /**< of LT_COST_REDUCER */
+    int element_bytes;          /**< communication dtype: 2, 4 or 8 */
+    const lt_cost_row *reducer; /**< row of LT_COST_REDUCER */
     double number;              /**< its argument */
     int every;                  /**< local steps: inner steps per round, at least 1 */
     bool
@@ -135,7 +135,7 @@ LT_API double lt_cost_after_update(const lt_cost_plan *plan, const lt_cost_clust
 typedef struct lt_cost_result {
     double
         step; /**< seconds from the start of backward to the end of communication after the update */
-    double exposed; /**< of these not overlapped with backward */
+    double exposed; /**< the part not overlapped with backward */
     double link[2]; /**< seconds for which buckets use the links within and between nodes */
 } lt_cost_result;
 /** Simulates buckets in order through their stages; a stage handles one bucket at a time: finish(b, s) = max(finish(b,

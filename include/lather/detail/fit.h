@@ -89,7 +89,7 @@ typedef struct lt_loss_point {
  *  log i / m, log i log m, 1/i, log m, 1/m, m. The last one is unused with three numbers of ranks. */
 typedef struct lt_loss_model {
     double floor, intercept, x[LT_LOSS_TERMS];
-    double penalty;     /**< of the Lasso, for terms with deviation 1 */
+    double penalty;     /**< Lasso penalty, for terms with deviation 1 */
     double least, most; /**< smallest and largest ranks measured */
     double last;        /**< largest step */
     double held_out;    /**< root mean square error in log10(loss - floor) in cross-validation */

@@ -18,7 +18,7 @@ typedef struct lt_plan_setup {
     int frequency;         /**< updates between root refreshes (Shampoo); 0: none */
     int block;             /**< --max-preconditioner-dim; 0: none. Ignored by lt_plan_predict() */
     bool shard_optimizer;  /**< shards state over all ranks (local steps: over a node's) */
-    lt_cost_plan exchange; /**< of gradients; sharded is implied by shard_optimizer */
+    lt_cost_plan exchange; /**< gradients; sharded is implied by shard_optimizer */
     lt_mesh_config mesh;   /**< zeros: data parallelism. data 0: as many replicas as ranks allow */
     int backup_workers;    /**< an update waits for the other ranks only */
     double deadline;       /**< seconds after the start of an update (DropCompute); 0: none */
@@ -54,8 +54,8 @@ typedef struct lt_plan_profile {
     double refresh; /**< seconds of a refresh of all roots, once per setup.frequency updates */
     const lt_plan_block *block; /**< Shampoo's; NULL: work is shared equally by owners */
     size_t blocks;
-    double state_bytes;      /**< of the optimizer, not sharded */
-    double parameter_bytes;  /**< of the values; gradients take the same */
+    double state_bytes;      /**< optimizer state, not sharded */
+    double parameter_bytes;  /**< values; gradients take the same */
     double activation_bytes; /**< per sample */
     double layers, hidden,
         tokens;        /**< transformers: number, width, tokens per sample; 0: no mesh possible */
@@ -66,7 +66,7 @@ typedef struct lt_plan_profile {
 
 /** Predicted costs of an update, in seconds unless noted. */
 typedef struct lt_plan_cost {
-    double load; /**< of the loader for a rank's samples */
+    double load; /**< loader, for a rank's samples */
     /** C: forward and backward, with several ranks copies of gradients into buckets and back, with a mesh communication
      *  inside the layers */
     double compute;
