@@ -13,8 +13,8 @@
 static const char description[] =
     "Predicts the time, cost and memory of runs on several numbers of ranks and with several flags, and prints a table, the "
     "best first, and the command line of the best. Takes all flags of training, as training does. The parts of a step are "
-    "measured here at one rank (--step-profile keeps them), its communication is simulated; runs of --from tell how many "
-    "steps the goal takes. What cannot be predicted is marked as unknown.\n\n"
+    "measured here at one rank (--step-profile keeps them), its communication is simulated; runs of --from give the number "
+    "of steps to the goal. What cannot be predicted is marked as unknown.\n\n"
     "Exit status: 0 done, 1 an error, 2 a wrong command line.";
 
 /* --- The profile --- */

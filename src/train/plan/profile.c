@@ -161,7 +161,8 @@ static lt_status run_step(bench *b, parts *out)
     const double updated = now(b), taken = lt_clock_seconds() - clock;
     lt_optim_advance(t->optim);
     LT_TRY(lt_optim_result(t->optim, &result));
-    const double share = b->by_core && taken > 0 ? (updated - met) / taken : 1; /* of a core */
+    const double share =
+        b->by_core && taken > 0 ? (updated - met) / taken : 1; /* CPU time per wall time */
     const double roots = share * lt_shampoo_statistics(t->optim).root_seconds;
     *out = (parts){.waited = given - asked,
                    .compute = computed - begin,
