@@ -822,7 +822,7 @@ def bad_profiles(cwd):
     for more, says in (({"fixed": -1}, "'fixed' is -1"), ({"format": 2}, "'format' is 2, want 1"),
                        ({"batch_seconds": [0]}, "'batch_seconds': number 0 is not above 0"),
                        ({"batch_sizes": [1, 2]}, "'batch_sizes' has 2 numbers, 'batch_seconds' 1"),
-                       ({"optimizers": 1}, "'optimizers' is missing, or no array")):
+                       ({"optimizers": 1}, "'optimizers' is missing, or not an array")):
         write(cwd, profile(**more), "bad.json")
         refuses(cwd, *one, "--step-profile", "bad.json", says=["--step-profile bad.json", says], code=ERROR)
     write(cwd, profile(program="train_other"), "bad.json")
