@@ -87,6 +87,7 @@ check_repository()
     row "faults are applied, and killed or not" tools/mutate --self-test
     row "  and those of tests/mutants find their lines" tools/mutate --places tests/mutants
     row "functions that nothing executes are listed" tools/coverage --self-test
+    row "commands of guides run, and fail" tools/check_guides --self-test
     row "kernel launches are translated for the host" tests/cuda/emulate.py --self-test
     row "kernels have places to break" tests/cuda/mutate.py --self-test
     checked "includes follow the arrows" tools/check_includes
@@ -244,6 +245,7 @@ install_and_run_examples()
     }
     row "meson install" meson install -C "$work/main" --quiet || return
     counted "examples against the installed library" tools/check_examples.sh "$work/prefix"
+    counted "commands of the guides" tools/check_guides "$work/prefix"
 }
 
 changed_files()
