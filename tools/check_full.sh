@@ -399,7 +399,7 @@ storm_full()
 
 memory_long()
 {
-    row "the loader's memory over 100,000 images" "$work/main/tests/data/test_data_flat" 10000 100000
+    row "the loader's memory over 100,000 images" "$work/main/tests/data/test_data_loader_memory" 10000 100000
 }
 
 # Builds that leave much out, and two compilers in one, which have an OpenMP each.

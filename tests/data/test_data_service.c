@@ -1,6 +1,6 @@
 /* Batches that services make are those that a loader beside the data makes, byte for byte. */
 
-#include "data/remote/wire.h"
+#include "data/remote/codec.h"
 #include "images.h"
 #include "near.h"
 

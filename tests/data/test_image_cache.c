@@ -1,4 +1,4 @@
-/* Images kept in memory: the bytes are the same with and without (test_same.c), and their bound
+/* Images kept in memory: the bytes are the same with and without (test_loader_determinism.c), and their bound
  * holds. */
 
 #include "images.h"

@@ -66,7 +66,7 @@ lt_status lt_image_check_file(size_t size, int per_byte, int64_t width, int64_t 
 typedef lt_status lt_size_fn(const uint8_t *bytes, size_t size, int32_t *width, int32_t *height);
 typedef lt_status lt_decode_fn(const uint8_t *bytes, size_t size, const lt_image_limits *limits,
                                int channels, lt_window window, lt_image *out);
-/* Each may be a stub that names the missing library (missing.c). */
+/* Each may be a stub that names the missing library (library_stubs.c). */
 lt_size_fn lt_stb_size, lt_webp_size, lt_avif_size, lt_tiff_size, lt_pnm_size, lt_jpeg_size;
 lt_decode_fn lt_stb_decode, lt_webp_decode, lt_avif_decode, lt_tiff_decode, lt_pnm_decode,
     lt_jpeg_decode;

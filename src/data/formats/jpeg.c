@@ -8,7 +8,7 @@
  * At 1/2, 1/4 or 1/8 of its size the library makes smaller blocks out of the low frequencies; then
  * window and margin are in the smaller pixels.
  *
- * Where restart markers stand at the ends of rows, jpeg_cut.c leaves out those above the window.
+ * Where restart markers stand at the ends of rows, jpeg_crop_rows.c leaves out those above the window.
  *
  * The library reports an error by calling error_exit(), which must not return: every entry here
  * runs inside guarded(), the only function with a setjmp(). Its warnings (a broken Huffman code)
@@ -17,7 +17,7 @@
 #include "data/formats/jpeg.h"
 
 #include "base/alloc.h"
-#include "data/formats/jpeg_cut.h"
+#include "data/formats/jpeg_crop_rows.h"
 
 #include <setjmp.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* JPEG files for packs, by libjpeg-turbo: a sequential file with one scan, optimised Huffman codes
- * and a restart marker after every row of coded units (see jpeg_cut.c), from the coefficients of
+ * and a restart marker after every row of coded units (see jpeg_crop_rows.c), from the coefficients of
  * another file, or from pixels. */
 
 #include "base/alloc.h"

@@ -3,7 +3,7 @@
 #ifndef LT_DATA_PREFETCH_H
 #define LT_DATA_PREFETCH_H
 
-#include "data/loader/broken.h"
+#include "data/loader/corrupt_samples.h"
 #include "data/loader/sample.h"
 #include "data/loader/sampler.h"
 #include "data/transform/mix.h"

@@ -4,7 +4,7 @@
 
 #include "base/clock.h"
 #include "base/trace.h"
-#include "data/loader/broken.h"
+#include "data/loader/corrupt_samples.h"
 #include "data/remote/remote.h"
 
 #include "lather/ops/loss.h"

@@ -6,7 +6,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/hash.h"
-#include "data/remote/wire.h"
+#include "data/remote/codec.h"
 
 #include "lather/data_service.h"
 #include "lather/log.h"

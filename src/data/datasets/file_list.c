@@ -1,7 +1,7 @@
 /* A data set of listed image files. lt_dataset_files() lists those that `predict` reads, where a folder
  * stands for the images below it. */
 
-#include "data/datasets/listed.h"
+#include "data/datasets/file_list.h"
 
 #include "base/alloc.h"
 #include "data/datasets/datasets.h"

@@ -4,8 +4,8 @@
 
 #include "base/alloc.h"
 #include "data/datasets/datasets.h"
+#include "data/datasets/file_list.h"
 #include "data/datasets/labels.h"
-#include "data/datasets/listed.h"
 
 #include <dirent.h>
 #include <errno.h>

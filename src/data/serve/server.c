@@ -2,10 +2,10 @@
 
 #include "base/alloc.h"
 #include "base/hash.h"
-#include "data/loader/broken.h"
+#include "data/loader/corrupt_samples.h"
 #include "data/loader/sample.h"
+#include "data/remote/codec.h"
 #include "data/remote/remote.h"
-#include "data/remote/wire.h"
 
 #include "lather/data_service.h"
 #include "lather/service.h"

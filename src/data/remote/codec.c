@@ -1,6 +1,6 @@
 /* A transform in a request. */
 
-#include "data/remote/wire.h"
+#include "data/remote/codec.h"
 
 #include "data/transform/augment.h"
 

@@ -1,6 +1,6 @@
 /* Lists of broken samples, each described by its name and the reason. */
 
-#include "data/loader/broken.h"
+#include "data/loader/corrupt_samples.h"
 
 #include "base/alloc.h"
 

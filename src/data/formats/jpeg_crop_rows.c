@@ -4,7 +4,7 @@
  * numbered from 0, and an end marker are a file of their own. Finding the markers reads the bytes
  * once; decoding them takes a hundred times as long. */
 
-#include "data/formats/jpeg_cut.h"
+#include "data/formats/jpeg_crop_rows.h"
 
 #include "base/alloc.h"
 
