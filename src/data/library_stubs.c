@@ -1,5 +1,4 @@
-/* Stands in for the libraries that a build lacks, each named by LT_NO_...: what needs one fails and
- * says so. */
+/* Stubs for the optional libraries that this build lacks (LT_NO_...): their functions fail and name the library. */
 
 #include "data/formats/jpeg.h"
 #include "data/pack/pack.h"
@@ -25,41 +24,44 @@ LT_MISSING_DECODER(
     stb, "image: PNG, BMP and GIF need stb_image, which this build lacks (meson option 'stb')")
 #endif
 #ifdef LT_NO_WEBP
-LT_MISSING_DECODER(webp, "image: WebP, and this build has no libwebp (meson option 'webp')")
+LT_MISSING_DECODER(webp, "image: WebP needs libwebp, which this build lacks (meson option 'webp')")
 #endif
 #ifdef LT_NO_AVIF
-LT_MISSING_DECODER(avif, "image: AVIF, and this build has no libavif (meson option 'avif')")
+LT_MISSING_DECODER(avif, "image: AVIF needs libavif, which this build lacks (meson option 'avif')")
 #endif
 #ifdef LT_NO_TIFF
-LT_MISSING_DECODER(tiff, "image: TIFF, and this build has no libtiff (meson option 'tiff')")
+LT_MISSING_DECODER(tiff, "image: TIFF needs libtiff, which this build lacks (meson option 'tiff')")
 #endif
 
 #ifdef LT_NO_JPEG
-LT_MISSING_DECODER(jpeg, "jpeg: this build has no libjpeg-turbo (meson option 'jpeg')")
+LT_MISSING_DECODER(jpeg,
+                   "image: JPEG needs libjpeg-turbo, which this build lacks (meson option 'jpeg')")
 
-lt_status lt_jpeg_decode_small(const uint8_t *bytes, size_t size, const lt_image_limits *limits,
-                               int channels, int shrink, lt_window window, lt_image *out)
+lt_status lt_jpeg_decode_shrunk(const uint8_t *bytes, size_t size, const lt_image_limits *limits,
+                                int channels, int shrink, lt_window window, lt_image *out)
 {
     (void)shrink;
     return lt_jpeg_decode(bytes, size, limits, channels, window, out);
 }
 
-bool lt_jpeg_shrinks(const uint8_t *bytes, size_t size)
+bool lt_jpeg_can_shrink(const uint8_t *bytes, size_t size)
 {
     (void)bytes, (void)size;
     return false;
 }
 
-lt_status lt_jpeg_repack(const uint8_t *bytes, size_t size, uint8_t **out, size_t *out_size)
+lt_status lt_jpeg_transcode(const uint8_t *bytes, size_t size, uint8_t **out, size_t *out_size)
 {
     (void)bytes, (void)size, (void)out, (void)out_size;
-    return lt_fail(LT_E_UNSUPPORTED, "pack: this build lacks libjpeg");
+    return lt_fail(
+        LT_E_UNSUPPORTED,
+        "pack: writing JPEG needs libjpeg-turbo, which this build lacks (meson option 'jpeg')");
 }
 
 lt_status lt_jpeg_encode(const lt_pixels *image, int quality, uint8_t **out, size_t *out_size)
 {
     (void)image, (void)quality;
-    return lt_jpeg_repack(NULL, 0, out, out_size);
+    return lt_jpeg_transcode(NULL, 0, out, out_size);
 }
 #endif
 

@@ -1,4 +1,4 @@
-/* Memory of records. */
+/* Allocates the memory of a record. */
 
 #include "base/alloc.h"
 #include "data/formats/decoder.h"
@@ -11,7 +11,7 @@ lt_status lt_record_reserve(lt_record *record, size_t bytes)
         return LT_OK;
     lt_free(record->bytes);
     *record = (lt_record){.epoch_key = record->epoch_key};
-    record->bytes = lt_alloc(bytes + LT_IMAGE_SPARE, 1);
+    record->bytes = lt_alloc(bytes + LT_IMAGE_PADDING, 1);
     if (!record->bytes)
         return LT_E_NOMEM;
     record->capacity = bytes;

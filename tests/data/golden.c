@@ -1,4 +1,4 @@
-/* Golden vectors: text, bytes in hexadecimal. */
+/* Reads the expected results in tests/golden. */
 
 #include "golden.h"
 

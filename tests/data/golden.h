@@ -1,15 +1,15 @@
-/* Reading of golden vectors below tests/golden. */
+/* Reads the expected results in tests/golden: text files with bytes in hexadecimal. */
 #ifndef LT_TESTS_GOLDEN_H
 #define LT_TESTS_GOLDEN_H
 
 #include <stdint.h>
 #include <stdio.h>
 
-/* tests/golden/NAME, to free(). */
+/* Returns the path of tests/golden/NAME; free() it. */
 char *golden_path(const char *name);
-/* Opens it and passes its first line, which says who made it. */
+/* Opens it and skips the first line, which names the generator. */
 FILE *open_golden(const char *name);
-/* The next line as bytes, to free(). */
+/* Reads the next bytes; free() it. */
 uint8_t *read_hex(FILE *file, size_t bytes);
 
 #endif

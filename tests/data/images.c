@@ -1,6 +1,9 @@
-/* Images, files and folders for tests. */
+/* Makes images with libjpeg, and folders for tests. */
 
 #include "images.h"
+
+#include "base/alloc.h"
+#include "near.h"
 
 #include <errno.h>
 #include <ftw.h>
@@ -85,12 +88,7 @@ uint8_t *make_jpeg(const jpeg_spec *spec, uint32_t *seed, size_t *size)
     return bytes;
 }
 
-uint8_t *whole_decode(const uint8_t *bytes, size_t size, int channels)
-{
-    return whole_decode_small(bytes, size, channels, 1);
-}
-
-uint8_t *whole_decode_small(const uint8_t *bytes, size_t size, int channels, int shrink)
+lt_image whole_decode(const uint8_t *bytes, size_t size, int channels, int shrink)
 {
     struct jpeg_decompress_struct c;
     struct jpeg_error_mgr errors;
@@ -102,15 +100,38 @@ uint8_t *whole_decode_small(const uint8_t *bytes, size_t size, int channels, int
     c.scale_num = 1;
     c.scale_denom = (unsigned)shrink;
     jpeg_start_decompress(&c);
-    size_t stride = (size_t)c.output_width * (size_t)channels;
-    uint8_t *pixels = check(malloc(stride * c.output_height));
+    lt_image image = {.stride = (size_t)c.output_width * (size_t)channels,
+                      .width = (int32_t)c.output_width,
+                      .height = (int32_t)c.output_height,
+                      .channels = channels};
+    image.pixels = image.memory = check(malloc(image.stride * c.output_height));
     while (c.output_scanline < c.output_height) {
-        JSAMPROW row = pixels + c.output_scanline * stride;
+        JSAMPROW row = image.memory + c.output_scanline * image.stride;
         jpeg_read_scanlines(&c, &row, 1);
     }
     jpeg_finish_decompress(&c);
     jpeg_destroy_decompress(&c);
-    return pixels;
+    return image;
+}
+
+lt_window random_window(int width, int height, uint32_t *seed)
+{
+    lt_window w = {.width = 1 + (int32_t)(next_random(seed) % (uint32_t)width),
+                   .height = 1 + (int32_t)(next_random(seed) % (uint32_t)height)};
+    w.x = (int32_t)(next_random(seed) % (uint32_t)(width - w.width + 1));
+    w.y = (int32_t)(next_random(seed) % (uint32_t)(height - w.height + 1));
+    return w;
+}
+
+bool same_window(const lt_image *part, const lt_image *whole, lt_window w)
+{
+    size_t channels = (size_t)part->channels;
+    for (int32_t y = 0; y < w.height; y++)
+        if (memcmp(part->pixels + (size_t)y * part->stride,
+                   whole->pixels + (size_t)(w.y + y) * whole->stride + (size_t)w.x * channels,
+                   (size_t)w.width * channels))
+            return false;
+    return part->width == w.width && part->height == w.height;
 }
 
 static void put(uint8_t *to, uint32_t value, int bytes)
@@ -135,7 +156,7 @@ uint8_t *make_bmp(int width, int height, uint32_t *seed, size_t *size)
     put(file + 26, 1, 2);
     put(file + 28, 24, 2);
     uint8_t *pixels = make_pixels(width, height, 3, seed);
-    for (size_t y = 0; y < (size_t)height; y++) /* rows from the bottom, blue first */
+    for (size_t y = 0; y < (size_t)height; y++) /* bottom row first, blue first */
         for (size_t i = 0; i < (size_t)width * 3; i++)
             file[HEADER + ((size_t)height - 1 - y) * row + i] =
                 pixels[y * (size_t)width * 3 + i / 3 * 3 + 2 - i % 3];
@@ -219,4 +240,40 @@ char *below(const char *folder, const char *name)
     if (asprintf(&path, "%s/%s", folder, name) < 0)
         abort();
     return path;
+}
+
+void flip_bits(const char *path, long at, int mask)
+{
+    FILE *file = fopen(path, "r+b");
+    if (!file || fseek(file, at, SEEK_SET))
+        abort();
+    int byte = fgetc(file);
+    if (fseek(file, at, SEEK_SET) || fputc(byte ^ mask, file) == EOF || fclose(file))
+        abort();
+}
+
+lt_dataset *open_images(char **root)
+{
+    lt_dataset *d = NULL;
+    *root = make_image_folder();
+    assert_ok(lt_dataset_open(&d, *root, true));
+    return d;
+}
+
+void close_images(lt_dataset **data, char *root)
+{
+    lt_dataset_free(data);
+    remove_folder(root);
+}
+
+int fail_each_allocation(lt_status (*act)(void *context), void *context)
+{
+    for (int n = 1;; n++) {
+        lt_alloc_fail_at(n);
+        lt_status st = act(context);
+        lt_alloc_fail_at(0);
+        if (!st)
+            return n;
+        assert_status(st, LT_E_NOMEM);
+    }
 }

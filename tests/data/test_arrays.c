@@ -190,7 +190,7 @@ static void check_wrong(void **state)
     assert_fails(lt_dataset_arrays(&d, &a), LT_E_ARG, "label -1 of record 5");
     a = fill(sets[0].shape);
     a.count = 0;
-    assert_fails(lt_dataset_arrays(&d, &a), LT_E_ARG, "0 records of shape [7]");
+    assert_fails(lt_dataset_arrays(&d, &a), LT_E_ARG, "got 0 records of shape [7]");
     a = fill((lt_shape){0});
     assert_fails(lt_dataset_arrays(&d, &a), LT_E_ARG, "of shape []");
     a.shape = LT_SHAPE(1, 1, 1, 1, 1);
@@ -199,16 +199,16 @@ static void check_wrong(void **state)
     assert_fails(lt_dataset_arrays(&d, &a), LT_E_ARG, "of shape [");
     a = fill(sets[0].shape);
     a.values = NULL;
-    assert_fails(lt_dataset_arrays(&d, &a), LT_E_ARG, "no values");
+    assert_fails(lt_dataset_arrays(&d, &a), LT_E_ARG, "values or labels are NULL");
 
     a = fill(sets[0].shape);
     assert_ok(lt_dataset_arrays(&d, &a));
     lt_loader_config c = usual(1);
     c.mix.mixup_alpha = 1;
-    assert_fails(lt_loader_new(&l, d, device, &c), LT_E_ARG, "mixing of numbers");
+    assert_fails(lt_loader_new(&l, d, device, &c), LT_E_ARG, "mixup or cutmix needs images");
     c = usual(1);
     c.sizes = (lt_size_schedule){.count = 1, .step = {{0, 8}}};
-    assert_fails(lt_loader_new(&l, d, device, &c), LT_E_ARG, "sizes of numbers");
+    assert_fails(lt_loader_new(&l, d, device, &c), LT_E_ARG, "a size schedule needs images");
     lt_dataset_free(&d);
 }
 
@@ -243,13 +243,13 @@ static void check_own(void **state)
     assert_ok(lt_loader_next(l, &b));
     assert_int_equal(lt_loader_statistics(l).bad, 2);
     assert_non_null(
-        strstr(lt_loader_bad(l, 0), "sample 2: data: a record of 20 bytes is no [3,2] of f32"));
+        strstr(lt_loader_bad(l, 0), "sample 2: data: record of 20 bytes, want f32 of shape [3,2]"));
     lt_loader_free(&l);
     d->shape = (lt_shape){0}; /* numbers where images are wanted */
     c.transform.size = 8;
     c.max_bad = 0;
     assert_ok(lt_loader_new(&l, d, device, &c));
-    assert_fails(lt_loader_next(l, &b), LT_E_FORMAT, "numbers in a data set of images");
+    assert_fails(lt_loader_next(l, &b), LT_E_FORMAT, "the record has numbers");
     lt_loader_free(&l);
     lt_dataset_free(&d);
 }

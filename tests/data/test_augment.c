@@ -30,7 +30,7 @@ static void check_crops(void **state)
 }
 
 /* A 1-channel ramp as a plain record: pixel (x, y) is 10 y + x. */
-static void make_ramp(lt_scratch *s, int width, int height)
+static void make_ramp(lt_sample_workspace *s, int width, int height)
 {
     assert_ok(lt_record_reserve(&s->record, (size_t)(width * height)));
     for (int i = 0; i < width * height; i++)
@@ -46,7 +46,7 @@ static void check_small(void **state)
 {
     enum { SIDE = 8, PAD = 1, OFFSETS = 2 * PAD + 1, DRAWS = 400 };
     (void)state;
-    lt_scratch s = {0};
+    lt_sample_workspace s = {0};
     make_ramp(&s, SIDE, SIDE);
     lt_transform t = {.augment = LT_AUGMENT_SMALL, .size = SIDE, .flip = 0.5};
     assert_ok(lt_transform_check(&t));
@@ -74,7 +74,7 @@ static void check_small(void **state)
     }
     for (int i = 0; i < 2 * OFFSETS * OFFSETS; i++)
         assert_true(seen[i / 9][i / 3 % 3][i % 3] > 0);
-    lt_scratch_clear(&s);
+    lt_sample_workspace_clear(&s);
 }
 
 /* The crop does not depend on the flip, and the flipped input is the mirrored one. */
@@ -82,7 +82,7 @@ static void check_flip(void **state)
 {
     enum { SIDE = 6 };
     (void)state;
-    lt_scratch s = {0};
+    lt_sample_workspace s = {0};
     make_ramp(&s, 11, 9);
     for (uint64_t key = 0; key < 20; key++) {
         uint8_t straight[SIDE * SIDE], mirrored[SIDE * SIDE];
@@ -95,7 +95,7 @@ static void check_flip(void **state)
         for (int i = 0; i < SIDE * SIDE; i++)
             assert_int_equal(mirrored[i], straight[i / SIDE * SIDE + SIDE - 1 - i % SIDE]);
     }
-    lt_scratch_clear(&s);
+    lt_sample_workspace_clear(&s);
 }
 
 static void check_planes(void **state)
@@ -104,7 +104,7 @@ static void check_planes(void **state)
     (void)state;
     uint8_t got[2][SIDE * SIDE * 3];
     for (int planes = 0; planes < 2; planes++) {
-        lt_scratch s = {0};
+        lt_sample_workspace s = {0};
         assert_ok(lt_record_reserve(&s.record, 7 * 9 * 3));
         for (int i = 0; i < 7 * 9; i++)
             for (int c = 0; c < 3; c++)
@@ -119,7 +119,7 @@ static void check_planes(void **state)
         assert_ok(lt_transform_run(&t, 3, &rng, &s, got[planes]));
         s.record.size--;
         assert_status(lt_transform_run(&t, 3, &rng, &s, got[planes]), LT_E_FORMAT);
-        lt_scratch_clear(&s);
+        lt_sample_workspace_clear(&s);
     }
     assert_memory_equal(got[0], got[1], sizeof got[0]);
 }

@@ -224,15 +224,15 @@ static void check_ranges(void **state)
     assert_status(lt_transform_check(&t), LT_E_ARG);
     t = (lt_transform){.size = 32, .rand_augment = {2, LT_RAND_AUGMENT_MOST + 1}};
     assert_status(lt_transform_check(&t), LT_E_ARG);
-    assert_non_null(strstr(lt_error_message(), "magnitude 31 is not in 0 .. 30"));
+    assert_non_null(strstr(lt_error_message(), "magnitude is 31, want 0 .. 30"));
     t = (lt_transform){.size = 32, .rand_augment = {-1, 9}};
     assert_status(lt_transform_check(&t), LT_E_ARG);
     t = (lt_transform){.size = 32, .rand_augment = {LT_RAND_AUGMENT_MOST_OPS + 1, 9}};
     assert_status(lt_transform_check(&t), LT_E_ARG);
-    assert_non_null(strstr(lt_error_message(), "101 operations of RandAugment, want 0 to 100"));
+    assert_non_null(strstr(lt_error_message(), "RandAugment has 101 operations, want 0 .. 100"));
     t = (lt_transform){.size = LT_TRANSFORM_MOST_SIZE + 1};
     assert_status(lt_transform_check(&t), LT_E_ARG);
-    assert_non_null(strstr(lt_error_message(), "size 4097 is not in 1 .. 4096"));
+    assert_non_null(strstr(lt_error_message(), "size is 4097, want 1 .. 4096"));
     t = (lt_transform){.size = 32, .jitter.saturation = LT_JITTER_MOST + 0.1};
     assert_status(lt_transform_check(&t), LT_E_ARG);
     t = (lt_transform){.size = 32, .jitter.contrast = (double)NAN};

@@ -311,11 +311,11 @@ static lt_status send_bytes(lt_client *client, const void *bytes, size_t size)
     return st;
 }
 
-static lt_wire_request good_request(void)
+static lt_data_request good_request(void)
 {
     const lt_transform t = {.size = SIDE};
-    lt_wire_request q = {.magic = LT_WIRE_MAGIC, .kind = LT_WIRE_INFO, .train = 1};
-    lt_wire_put_transform(&q, &t);
+    lt_data_request q = {.magic = LT_DATA_MAGIC, .kind = LT_REQUEST_INFO, .train = 1};
+    lt_encode_transform(&q, &t);
     return q;
 }
 
@@ -327,36 +327,36 @@ static void test_forged_requests(void **state)
     open_workers(&w, 1);
     const lt_client_config c = {.address = lt_data_service_address(w.service[0])};
     assert_ok(lt_client_open(&client, &c));
-    lt_wire_request q = good_request();
+    lt_data_request q = good_request();
     assert_ok(send_bytes(client, &q, sizeof q));
     for (size_t bytes = 0; bytes < sizeof q; bytes += 13)
         assert_int_equal(send_bytes(client, &q, bytes), LT_E_FORMAT);
     char long_one[sizeof q + 1] = {0};
     memcpy(long_one, &q, sizeof q);
     assert_int_equal(send_bytes(client, long_one, sizeof long_one), LT_E_FORMAT);
-    q.kind = LT_WIRE_KINDS;
+    q.kind = LT_REQUEST_KINDS;
     assert_int_equal(send_bytes(client, &q, sizeof q), LT_E_FORMAT);
     q = good_request();
     q.train = 0;
     assert_int_equal(send_bytes(client, &q, sizeof q), LT_E_ARG);
     q = good_request();
-    q.kind = LT_WIRE_SAMPLE; /* of no data that it has */
+    q.kind = LT_REQUEST_SAMPLE; /* of no data that it has */
     assert_int_equal(send_bytes(client, &q, sizeof q), LT_E_ARG);
     uint32_t seed = 4; /* noise behind a good beginning */
     lt_answer info = {0};
     q = good_request();
     assert_ok(lt_client_call(client, &q, sizeof q, 60, &info));
-    lt_wire_info in;
-    memcpy(&in, (const char *)info.data + sizeof(lt_wire_answer), sizeof in);
+    lt_data_info in;
+    memcpy(&in, (const char *)info.data + sizeof(lt_data_response), sizeof in);
     lt_answer_free(&info);
     for (int i = 0; i < 300; i++) {
         q = good_request();
-        q.kind = LT_WIRE_SAMPLE;
+        q.kind = LT_REQUEST_SAMPLE;
         q.data = in.data;
-        assert_true(sizeof q.whole + sizeof q.real <= 4096);
-        q.whole[next_random(&seed) % LT_WIRE_WHOLE] = (int64_t)(int32_t)next_random(&seed);
+        assert_true(sizeof q.integer + sizeof q.real <= 4096);
+        q.integer[next_random(&seed) % LT_REQUEST_INTEGERS] = (int64_t)(int32_t)next_random(&seed);
         uint64_t bits = (uint64_t)next_random(&seed) << 32 | next_random(&seed);
-        memcpy(&q.real[next_random(&seed) % LT_WIRE_REAL], &bits, sizeof bits);
+        memcpy(&q.real[next_random(&seed) % LT_REQUEST_REALS], &bits, sizeof bits);
         q.index = i % 3 ? i % 15 : (int64_t)bits;
         (void)!send_bytes(client, &q, sizeof q);
     }
@@ -371,16 +371,16 @@ static lt_status ask_for(const workers *w, const lt_transform *t)
 {
     lt_client *client = NULL;
     lt_answer info = {0};
-    lt_wire_info in;
+    lt_data_info in;
     const lt_client_config c = {.address = lt_data_service_address(w->service[0])};
-    lt_wire_request q = good_request();
+    lt_data_request q = good_request();
     assert_ok(lt_client_open(&client, &c));
     assert_ok(lt_client_call(client, &q, sizeof q, 60, &info));
-    memcpy(&in, (const char *)info.data + sizeof(lt_wire_answer), sizeof in);
+    memcpy(&in, (const char *)info.data + sizeof(lt_data_response), sizeof in);
     lt_answer_free(&info);
-    q.kind = LT_WIRE_SAMPLE;
+    q.kind = LT_REQUEST_SAMPLE;
     q.data = in.data;
-    lt_wire_put_transform(&q, t);
+    lt_encode_transform(&q, t);
     const lt_status st = send_bytes(client, &q, sizeof q);
     lt_client_close(&client);
     return st;
@@ -397,10 +397,10 @@ static void test_large_requests(void **state)
     open_workers(&w, 1);
     assert_ok(ask_for(&w, &good));
     t.rand_augment.ops = INT32_MAX;
-    assert_fails(ask_for(&w, &t), LT_E_ARG, "2147483647 operations of RandAugment, want 0 to 100");
+    assert_fails(ask_for(&w, &t), LT_E_ARG, "RandAugment has 2147483647 operations, want 0 .. 100");
     t = good;
     t.size = 16384;
-    assert_fails(ask_for(&w, &t), LT_E_ARG, "size 16384 is not in 1 .. 4096");
+    assert_fails(ask_for(&w, &t), LT_E_ARG, "size is 16384, want 1 .. 4096");
     close_workers(&w);
 }
 
@@ -434,23 +434,23 @@ typedef struct liar {
     lt_answer info;
     int change;             /* bytes more or fewer, of samples */
     int32_t label;          /* of all */
-    const lt_wire_info *in; /* NULL: the true one */
+    const lt_data_info *in; /* NULL: the true one */
 } liar;
 
 static lt_status lie(void *context, const void *request, size_t bytes, lt_reply *reply)
 {
     const liar *l = context;
-    lt_wire_request q = {0};
+    lt_data_request q = {0};
     memcpy(&q, request, bytes < sizeof q ? bytes : sizeof q);
-    if (q.kind == LT_WIRE_INFO) {
+    if (q.kind == LT_REQUEST_INFO) {
         char *to = lt_reply_data(reply, l->info.bytes);
         memcpy(to, l->info.data, l->info.bytes);
         if (l->in)
-            memcpy(to + sizeof(lt_wire_answer), l->in, sizeof *l->in);
+            memcpy(to + sizeof(lt_data_response), l->in, sizeof *l->in);
         return LT_OK;
     }
-    char whole[sizeof(lt_wire_answer) + sizeof(int32_t) + SIDE * SIDE * 3 + 1] = {0};
-    const lt_wire_answer head = {.magic = LT_WIRE_MAGIC};
+    char whole[sizeof(lt_data_response) + sizeof(int32_t) + SIDE * SIDE * 3 + 1] = {0};
+    const lt_data_response head = {.magic = LT_DATA_MAGIC};
     const size_t size = (size_t)((int64_t)sizeof whole - 1 + l->change);
     memcpy(whole, &head, sizeof head);
     memcpy(whole + sizeof head, &l->label, sizeof l->label);
@@ -470,7 +470,7 @@ static void check_liar(liar l, const char *says)
     lt_batch b;
     open_workers(&w, 1);
     const lt_client_config honest = {.address = lt_data_service_address(w.service[0])};
-    const lt_wire_request q = good_request();
+    const lt_data_request q = good_request();
     assert_ok(lt_client_open(&client, &honest));
     assert_ok(lt_client_call(client, &q, sizeof q, 60, &l.info));
     const lt_service_config own = {.address = "tcp://127.0.0.1:0", .handler = lie, .context = &l};
@@ -498,9 +498,9 @@ static void test_forged_answers(void **state)
 {
     (void)state;
     check_liar((liar){0}, NULL);
-    check_liar((liar){.change = -1}, "bytes, not");
-    check_liar((liar){.change = 1}, "bytes, not");
-    check_liar((liar){.change = -(4 + SIDE * SIDE * 3) - 5}, "answer of");
+    check_liar((liar){.change = -1}, "sample of a service has");
+    check_liar((liar){.change = 1}, "sample of a service has");
+    check_liar((liar){.change = -(4 + SIDE * SIDE * 3) - 5}, "response of a service has");
     check_liar((liar){.label = 3}, "has label 3");
     check_liar((liar){.label = -1}, "has label -1");
 }
@@ -508,7 +508,7 @@ static void test_forged_answers(void **state)
 static void test_forged_descriptions(void **state)
 {
     static const struct {
-        lt_wire_info in;
+        lt_data_info in;
         const char *says;
     } rows[] = {
         {{.data = 1, .count = 8, .classes = INT32_MAX, .channels = 3},
@@ -546,7 +546,7 @@ static void test_other_data(void **state)
     assert_non_null(strstr(lt_error_message(), "has other data"));
     snprintf(list, LIST, "service:%s", lt_data_service_address(a));
     assert_int_equal(lt_dataset_open(&d, list, false), LT_E_ARG);
-    assert_non_null(strstr(lt_error_message(), "nothing to evaluate"));
+    assert_non_null(strstr(lt_error_message(), "has no validation data"));
     assert_int_equal(lt_dataset_open(&d, "service:", true), LT_E_ARG);
     assert_int_equal(lt_dataset_open(&d, "service:nowhere", true), LT_E_ARG);
     lt_data_service_close(&a);

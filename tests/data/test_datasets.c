@@ -1,4 +1,4 @@
-/* Data sets: what they read, and what they say about folders and files that are not right. */
+/* Data sets: folders, synthetic, idx files, registered ones; and their error messages. */
 
 #include "base/alloc.h"
 #include "data/files/files.h"
@@ -41,8 +41,7 @@ static void check_order(void **state)
         assert_memory_equal(record.bytes, want[i], record.size);
     }
     lt_free(record.bytes);
-    lt_dataset_free(&d);
-    remove_folder(root);
+    close_images(&d, root);
 }
 
 static void check_parts(void **state)
@@ -55,12 +54,11 @@ static void check_parts(void **state)
     assert_string_equal(lt_dataset_class_name(d, 0), "x");
     lt_dataset_free(&d);
     assert_fails(lt_dataset_open(&d, root, false), LT_E_IO,
-                 "it has a folder train, but none named val");
+                 "has a folder train, but no folder val");
     write_file(root, "val/y/1.jpg", "v", 1);
     assert_ok(lt_dataset_open(&d, root, false));
     assert_string_equal(lt_dataset_class_name(d, 0), "y");
-    lt_dataset_free(&d);
-    remove_folder(root);
+    close_images(&d, root);
 }
 
 static void check_bad_folders(void **state)
@@ -110,29 +108,28 @@ static void check_synthetic(void **state)
         assert_status(lt_dataset_open(&d, wrong[i], true), LT_E_ARG);
 }
 
-/* Three images of 2 x 2, labels 0, 9 and 3; what is changed about them. */
+/* Changes to idx files of three images of 2 x 2 with labels 0, 9 and 3. */
 typedef struct idx_row {
     const char *name;
-    int images_size, labels_size; /* bytes of the files; 0: all */
-    int at, value;                /* byte of the images' header */
-    int label_at, label_value;    /* byte of the labels' file */
+    int images_size, labels_size; /* truncates the files to this size; 0: does not */
+    int at, value;                /* changes a byte of the image file */
+    int label_at, label_value;    /* changes a byte of the label file */
     int classes;
     lt_status want;
     const char *message;
 } idx_row;
 
-static idx_row idx_rows[] = {
-    {"idx: a right pair is read", 0, 0, 0, 0, 0, 0, 10, LT_OK, NULL},
-    {"idx: classes come from the labels", 0, 0, 0, 0, 9, 11, 0, LT_OK, NULL},
+static const idx_row idx_rows[] = {
+    {"idx: a valid pair is read", 0, 0, 0, 0, 0, 0, 10, LT_OK, NULL},
+    {"idx: the number of classes is that of the labels", 0, 0, 0, 0, 9, 11, 0, LT_OK, NULL},
     {"idx: images end early", 27, 0, 0, 0, 0, 0, 10, LT_E_FORMAT, "images"},
-    {"idx: images end inside the header", 7, 0, 0, 0, 0, 0, 10, LT_E_FORMAT, "images"},
+    {"idx: images end within the header", 7, 0, 0, 0, 0, 0, 10, LT_E_FORMAT, "images"},
     {"idx: labels end early", 0, 10, 0, 0, 0, 0, 10, LT_E_FORMAT, "labels"},
     {"idx: a label out of range", 0, 0, 0, 0, 9, 10, 10, LT_E_FORMAT, "sample 1 has label 10"},
     {"idx: a header that claims 2^32 images", 0, 0, 4, 255, 0, 0, 10, LT_E_FORMAT, "too early"},
     {"idx: an image with no rows", 0, 0, 11, 0, 0, 0, 10, LT_E_FORMAT, "zero"},
-    {"idx: another type of numbers", 0, 0, 2, 13, 0, 0, 10, LT_E_FORMAT, "begins with 00 00 0d"},
-    {"idx: fewer images than labels, so that bytes are left", 0, 0, 7, 2, 0, 0, 10, LT_E_FORMAT,
-     "more bytes"},
+    {"idx: another element type", 0, 0, 2, 13, 0, 0, 10, LT_E_FORMAT, "begins with 00 00 0d"},
+    {"idx: more data than the header claims", 0, 0, 7, 2, 0, 0, 10, LT_E_FORMAT, "more data"},
     {"idx: counts that differ", 24, 0, 7, 2, 0, 0, 10, LT_E_FORMAT, "2 images"},
 };
 
@@ -215,7 +212,7 @@ static void check_mnist_folder(void **state)
     remove_folder(root);
 }
 
-/* As Debian ships it, where it is installed. */
+/* Debian's package, if it is installed. */
 static void check_fashion_mnist(void **state)
 {
     (void)state;
@@ -240,31 +237,7 @@ static void check_fashion_mnist(void **state)
     }
 }
 
-/* The n-th allocation fails, for every n until none does. */
-static void check_memory(void **state)
-{
-    (void)state;
-    char *root = make_folder();
-    write_file(root, "a/1.jpg", "1", 1);
-    write_file(root, "b/c/2.png", "2", 1);
-    int64_t n = 1;
-    for (; n < 1000; n++) {
-        lt_dataset *d = NULL;
-        lt_alloc_fail_at(n);
-        lt_status st = lt_dataset_open(&d, root, true);
-        lt_alloc_fail_at(0);
-        if (!st) {
-            lt_dataset_free(&d);
-            break;
-        }
-        assert_int_equal(st, LT_E_NOMEM);
-        assert_null(d);
-    }
-    assert_in_range(n, 10, 999);
-    remove_folder(root);
-}
-
-static char opened[64]; /* what the last one was asked for */
+static char opened[64]; /* arguments of the last open_mine() */
 
 static lt_status open_mine(lt_dataset **out, const char *spec, bool train)
 {
@@ -291,31 +264,26 @@ static void check_registered(void **state)
     }
     assert_fails(
         lt_dataset_open(&d, "bare:1", true), LT_E_IO,
-        "nor 'fashion-mnist', 'synthetic:COUNT:SIZE:CLASSES', 'service:ADDRESS[,ADDRESS]', 'mine:ARGS' or 'bare'");
-    assert_fails(lt_dataset_open(&d, "miner", true), LT_E_IO, "'miner' is no folder");
+        "a .tar file, 'fashion-mnist', 'synthetic:COUNT:SIZE:CLASSES', 'service:ADDRESS[,ADDRESS]', 'mine:ARGS' or 'bare'");
+    assert_fails(lt_dataset_open(&d, "miner", true), LT_E_IO, "'miner' is not a folder");
     assert_fails(lt_dataset_register(&again), LT_E_ARG, "the name 'mine' is taken");
     assert_fails(lt_dataset_register(&taken), LT_E_ARG, "the name 'synthetic' is taken");
-    assert_fails(lt_dataset_register(&none), LT_E_ARG, "begins with no name");
+    assert_fails(lt_dataset_register(&none), LT_E_ARG, "does not begin with a name");
 }
 
 int main(void)
 {
-    enum { ROWS = COUNT_OF(idx_rows) };
-    const struct CMUnitTest more[] = {
-        {"folder: classes and files come in the order of their bytes", check_order, 0, 0, 0},
-        {"folder: train and val are found below", check_parts, 0, 0, 0},
-        {"folder: what is missing or empty is named", check_bad_folders, 0, 0, 0},
-        {"folder: every failed allocation is reported, and nothing is left", check_memory, 0, 0, 0},
-        {"one's own: it has a name, with or without arguments", check_registered, 0, 0, 0},
-        {"synthetic: the same index gives the same noise", check_synthetic, 0, 0, 0},
-        {"mnist: a folder with its files, and Fashion-MNIST by its name", check_mnist_folder, 0, 0,
-         0},
-        {"fashion-mnist: 70,000 images, as many of each class", check_fashion_mnist, 0, 0, 0},
+    enum { MORE = 7 };
+    struct CMUnitTest tests[MORE + COUNT_OF(idx_rows)] = {
+        row_test("folder: classes and files are sorted bytewise", check_order, NULL),
+        row_test("folder: train and val are found below", check_parts, NULL),
+        row_test("folder: a missing or empty folder is named", check_bad_folders, NULL),
+        row_test("registered: opened by name, with or without arguments", check_registered, NULL),
+        row_test("synthetic: the same index has the same noise", check_synthetic, NULL),
+        row_test("mnist: a folder with its files; Fashion-MNIST by name", check_mnist_folder, NULL),
+        row_test("fashion-mnist: 70,000 images, equally many per class", check_fashion_mnist, NULL),
     };
-    struct CMUnitTest tests[COUNT_OF(more) + ROWS];
-    memcpy(tests, more, sizeof more);
-    for (size_t i = 0; i < ROWS; i++)
-        tests[COUNT_OF(more) + i] =
-            (struct CMUnitTest){idx_rows[i].name, check_idx, NULL, NULL, &idx_rows[i]};
+    for (size_t i = 0; i < COUNT_OF(idx_rows); i++)
+        tests[MORE + i] = row_test(idx_rows[i].name, check_idx, &idx_rows[i]);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -167,14 +167,14 @@ static void check_turns(void **state)
     for (int turn = 1; turn <= 8; turn++) {
         lt_image from = p, out = {0};
         from.channels = 1;
-        assert_ok(lt_exif_turn(turn, &from, &out));
-        assert_int_equal(out.width, lt_exif_swaps(turn) ? 2 : 3);
+        assert_ok(lt_exif_apply(turn, &from, &out));
+        assert_int_equal(out.width, lt_exif_swaps_axes(turn) ? 2 : 3);
         assert_int_equal(out.width * out.height, 6);
         assert_memory_equal(out.memory, want[turn - 1], 6);
         /* A window of one pixel: the part of the stored image that it is made of. */
         for (int32_t i = 0; i < 6; i++) {
             lt_window w = {.x = i % out.width, .y = i / out.width, .width = 1, .height = 1};
-            w = lt_exif_stored(turn, 3, 2, w);
+            w = lt_exif_stored_window(turn, 3, 2, w);
             assert_int_equal(p.pixels[w.y * 4 + w.x], want[turn - 1][i]);
         }
         lt_image_clear(&out);
@@ -202,7 +202,7 @@ static void turn_whole(const uint8_t *bytes, size_t size, int turn, lt_record *o
     lt_window w = {0};
     assert_ok(lt_image_size(bytes, size, NULL, &w.width, &w.height));
     assert_ok(lt_image_decode(bytes, size, NULL, 3, w, &whole));
-    assert_ok(lt_exif_turn(turn, &whole, &turned));
+    assert_ok(lt_exif_apply(turn, &whole, &turned));
     out->size = (size_t)turned.width * (size_t)turned.height * 3;
     assert_ok(lt_record_reserve(out, out->size));
     memcpy(out->bytes, turned.memory, (size_t)turned.width * (size_t)turned.height * 3);
@@ -216,7 +216,7 @@ static void turn_whole(const uint8_t *bytes, size_t size, int turn, lt_record *o
 
 enum { SIDE = 24 };
 
-static void run(lt_transform t, lt_scratch *s, uint64_t key, uint8_t *out)
+static void run(lt_transform t, lt_sample_workspace *s, uint64_t key, uint8_t *out)
 {
     lt_rng rng = {.key = lt_rng_key(key, LT_STREAM_AUGMENT, 0, 0)};
     assert_ok(lt_transform_check(&t));
@@ -230,7 +230,7 @@ static void check_crops(void **state)
     static const jpeg_spec specs[] = {{97, 61, 3, 2, 2, 90, 0, 0, 0, 0},
                                       {64, 120, 3, 1, 1, 85, 0, 0, 8, 0},
                                       {80, 57, 3, 2, 1, 80, 1, 0, 0, 0}};
-    lt_scratch file = {0}, pixels = {0};
+    lt_sample_workspace file = {0}, pixels = {0};
     uint8_t a[SIDE * SIDE * 3], b[SIDE * SIDE * 3], stored[SIDE * SIDE * 3];
     uint32_t seed = 3;
     int others = 0;
@@ -262,8 +262,8 @@ static void check_crops(void **state)
             free(bytes);
         }
     assert_true(others > 200); /* of 252 */
-    lt_scratch_clear(&file);
-    lt_scratch_clear(&pixels);
+    lt_sample_workspace_clear(&file);
+    lt_sample_workspace_clear(&pixels);
 }
 
 /* Packs of JPEG keep it, whether the coefficients or the pixels are coded anew. */

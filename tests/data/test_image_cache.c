@@ -40,9 +40,8 @@ static lt_loader_stats run_epochs(lt_dataset *d, int64_t cache_bytes, int epochs
 static void check_memory(void **state)
 {
     (void)state;
-    char *root = make_image_folder();
-    lt_dataset *d = NULL;
-    assert_ok(lt_dataset_open(&d, root, true));
+    char *root;
+    lt_dataset *d = open_images(&root);
     lt_loader_stats all = run_epochs(d, 1 << 20, EPOCHS);
     assert_int_equal(all.cache_misses, ALL);
     assert_in_range(all.cache_hits, (EPOCHS - 1) * ALL, EPOCHS * ALL + AHEAD - ALL);
@@ -59,8 +58,7 @@ static void check_memory(void **state)
     all = run_epochs(d, 1 << 20, EPOCHS);
     assert_int_equal(all.bad, 1);
     assert_in_range(all.cache_misses, ALL - 1 + EPOCHS, ALL - 1 + EPOCHS + 2); /* it alone again */
-    lt_dataset_free(&d);
-    remove_folder(root);
+    close_images(&d, root);
 }
 
 /* Fashion-MNIST's kind: planes that were never coded. */

@@ -1,5 +1,5 @@
-/* Every way of sampling x quality x coding x restart interval: any window, at any size that the
- * decoder offers, equals the same part of libjpeg's whole image at that size. */
+/* All combinations of sampling, quality, coding and restart interval: any window, at any size that the decoder supports,
+ * equals that of libjpeg's whole image at that size. */
 
 #include "data/formats/image.h"
 #include "images.h"
@@ -10,11 +10,10 @@
 
 enum { WIDTH = 75, HEIGHT = 61, MOST_SHRINK = 8 };
 
-/* One way of sampling; its rows are a test each. */
 typedef struct sampling {
     const char *name;
     int components, h, v;
-    bool shrinks; /* the decoder offers smaller sizes */
+    bool shrinks; /* the decoder supports smaller sizes */
 } sampling;
 
 static sampling samplings[] = {
@@ -28,67 +27,33 @@ static sampling samplings[] = {
     {"CMYK, all qualities, codings and restarts", 4, 1, 1, true},
 };
 
-static lt_window random_window(int width, int height, uint32_t *seed)
-{
-    lt_window w = {.width = 1 + (int32_t)(next_random(seed) % (uint32_t)width),
-                   .height = 1 + (int32_t)(next_random(seed) % (uint32_t)height)};
-    w.x = (int32_t)(next_random(seed) % (uint32_t)(width - w.width + 1));
-    w.y = (int32_t)(next_random(seed) % (uint32_t)(height - w.height + 1));
-    return w;
-}
-
-static bool same_window(const lt_image *part, const lt_image *whole, lt_window w)
-{
-    size_t c = (size_t)part->channels;
-    for (int32_t y = 0; y < w.height; y++)
-        if (memcmp(part->pixels + (size_t)y * part->stride,
-                   whole->pixels + (size_t)(w.y + y) * whole->stride + (size_t)w.x * c,
-                   (size_t)w.width * c))
-            return false;
-    return true;
-}
-
-/* The whole image: libjpeg's own, but for CMYK, whose conversion is ours. */
+/* Returns libjpeg's image; for CMYK our own, as libjpeg does not convert it. */
 static lt_image whole_image(const sampling *s, const uint8_t *bytes, size_t size, int shrink)
 {
-    int32_t width = (WIDTH + shrink - 1) / shrink, height = (HEIGHT + shrink - 1) / shrink;
     lt_image p = {0};
-    if (s->components == 4) {
-        assert_ok(lt_image_decode_small(bytes, size, NULL, 3, shrink,
-                                        (lt_window){0, 0, width, height}, &p));
-        return p;
-    }
-    p.memory = NULL;
-    p.pixels = whole_decode_small(bytes, size, 3, shrink);
-    p.stride = (size_t)width * 3;
-    p.width = width;
-    p.height = height;
-    p.channels = 3;
+    if (s->components < 4)
+        return whole_decode(bytes, size, 3, shrink);
+    const lt_window all = {.width = (WIDTH + shrink - 1) / shrink,
+                           .height = (HEIGHT + shrink - 1) / shrink};
+    assert_ok(lt_image_decode_shrunk(bytes, size, NULL, 3, shrink, all, &p));
     return p;
-}
-
-static void clear_whole(lt_image *p)
-{
-    if (!p->memory)
-        free((void *)(uintptr_t)p->pixels);
-    lt_image_clear(p);
 }
 
 static void check_file(const sampling *s, const uint8_t *bytes, size_t size, uint32_t *seed)
 {
     enum { WINDOWS = 4 };
     lt_image part = {0};
-    assert_int_equal(lt_image_shrinks(bytes, size), s->shrinks);
+    assert_int_equal(lt_image_can_shrink(bytes, size), s->shrinks);
     for (int shrink = 1; shrink <= (s->shrinks ? MOST_SHRINK : 1); shrink *= 2) {
         lt_image whole = whole_image(s, bytes, size, shrink);
         for (int i = 0; i < WINDOWS; i++) {
             lt_window w = random_window(whole.width, whole.height, seed);
-            assert_ok(lt_image_decode_small(bytes, size, NULL, 3, shrink, w, &part));
+            assert_ok(lt_image_decode_shrunk(bytes, size, NULL, 3, shrink, w, &part));
             if (!same_window(&part, &whole, w))
                 fail_msg("at 1/%d the window %d,%d %dx%d differs", shrink, w.x, w.y, w.width,
                          w.height);
         }
-        clear_whole(&whole);
+        free(whole.memory);
     }
     lt_image_clear(&part);
 }
@@ -119,7 +84,6 @@ static void check_sampling(void **state)
             }
 }
 
-/* A window one pixel beside the right one is another. */
 static void check_control(void **state)
 {
     (void)state;
@@ -129,23 +93,21 @@ static void check_control(void **state)
     uint8_t *bytes = make_jpeg(&spec, &seed, &size);
     for (int shrink = 1; shrink <= MOST_SHRINK; shrink *= 2) {
         lt_image whole = whole_image(&samplings[3], bytes, size, shrink), part = {0};
-        lt_window w = {1, 1, 5, 5}, beside = {2, 1, 5, 5};
-        assert_ok(lt_image_decode_small(bytes, size, NULL, 3, shrink, w, &part));
+        lt_window w = {1, 1, 5, 5}, shifted = {2, 1, 5, 5};
+        assert_ok(lt_image_decode_shrunk(bytes, size, NULL, 3, shrink, w, &part));
         assert_true(same_window(&part, &whole, w));
-        assert_false(same_window(&part, &whole, beside));
+        assert_false(same_window(&part, &whole, shifted));
         lt_image_clear(&part);
-        clear_whole(&whole);
+        free(whole.memory);
     }
     free(bytes);
 }
 
 int main(void)
 {
-    struct CMUnitTest tests[COUNT_OF(samplings) + 1];
+    struct CMUnitTest tests[COUNT_OF(samplings) + 1] = {
+        row_test("control: a window shifted by a pixel is rejected", check_control, NULL)};
     for (size_t i = 0; i < COUNT_OF(samplings); i++)
-        tests[i] =
-            (struct CMUnitTest){samplings[i].name, check_sampling, NULL, NULL, &samplings[i]};
-    tests[COUNT_OF(samplings)] = (struct CMUnitTest){
-        "control: a window beside the right one is rejected", check_control, NULL, NULL, NULL};
+        tests[1 + i] = row_test(samplings[i].name, check_sampling, &samplings[i]);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

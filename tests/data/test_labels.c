@@ -35,13 +35,15 @@ static row rows[] = {
     {"the devkit's numbers, whose order is another", "3\n1\n1\n2\n",
      "cat 1 felis\nant 2 formica\nbee 3 apis\n", true, "dabc", "0122", NULL},
     {"the devkit's numbers without their names", "3\n1\n1\n2\n", NULL, true, NULL, NULL,
-     "map_clsloc.txt beside it would tell"},
+     "copy the devkit's map_clsloc.txt"},
     {"the devkit's numbers with a number that is not there", "3\n1\n1\n4\n",
-     "cat 1 felis\nant 2 formica\nbee 3 apis\n", true, NULL, NULL, "labels:4: '4' is none of the"},
-    {"a map that is none", "3\n1\n1\n2\n", "cat\n", true, NULL, NULL, "map_clsloc.txt:1: not NAME"},
-    {"an empty map", "3\n1\n1\n2\n", "\n", true, NULL, NULL, "no class in it"},
+     "cat 1 felis\nant 2 formica\nbee 3 apis\n", true, NULL, NULL,
+     "labels:4: '4' is not one of the"},
+    {"a map that is none", "3\n1\n1\n2\n", "cat\n", true, NULL, NULL,
+     "map_clsloc.txt:1: want NAME"},
+    {"an empty map", "3\n1\n1\n2\n", "\n", true, NULL, NULL, "no class in this file"},
     {"a class name that is none", "a.jpg cat\nb.jpg dog\nc.png bee\nd e.jpg ant\n", NULL, true,
-     NULL, NULL, "labels:2: 'dog' is none of the 3 classes"},
+     NULL, NULL, "labels:2: 'dog' is not one of the 3 classes"},
     {"a number beyond the classes", "2\n0\n0\n3\n", NULL, true, NULL, NULL, "labels:4: '3'"},
     {"a class name where there are no names", "cat\n0\n0\n1\n", NULL, false, NULL, NULL,
      "the classes have no names"},
@@ -51,9 +53,10 @@ static row rows[] = {
     {"a label without an image", "a.jpg 0\nx.jpg 0\nc.png 0\nd e.jpg 1\n", NULL, true, NULL, NULL,
      "labels:2: "},
     {"an image twice", "a.jpg 0\nval/a.jpg 0\nc.png 0\nd e.jpg 1\n", NULL, true, NULL, NULL,
-     "labels:2: 'a.jpg' is there twice"},
-    {"one word here and two there", "a.jpg 0\n1\n", NULL, true, NULL, NULL, "labels:2: a file and"},
-    {"an empty file", "\n\n", NULL, true, NULL, NULL, "no label in it"},
+     "labels:2: second label for 'a.jpg'"},
+    {"one word here and two there", "a.jpg 0\n1\n", NULL, true, NULL, NULL,
+     "labels:2: some lines have FILE LABEL"},
+    {"an empty file", "\n\n", NULL, true, NULL, NULL, "no label in this file"},
 };
 
 static char *make_flat(const row *r)
@@ -122,7 +125,7 @@ static void check_missing(void **state)
     assert_status(lt_dataset_labelled(&d, root, path, NULL, 0), LT_E_FORMAT); /* no image there */
     assert_status(lt_dataset_labelled(&d, path, path, NULL, -1), LT_E_ARG);
     assert_status(lt_dataset_open(&d, path, false), LT_E_FORMAT);
-    assert_non_null(strstr(lt_error_message(), "but images: they need a file of labels"));
+    assert_non_null(strstr(lt_error_message(), "its images need a label file"));
     assert_null(d);
     remove_folder(root);
 }
@@ -195,14 +198,14 @@ static void check_classes(void **state)
         int val_count;
         const char *message;
     } wrong[] = {
-        {classes, 3, classes, 2, "classes only to train on: cat"},
-        {classes, 2, classes, 3, "classes only to evaluate: cat"},
-        {many, 10, classes, 3, "classes only to train on: a, b, c, d, e and 2 more"},
-        {classes, 3, many, 4, "classes only to train on: cat; only to evaluate: a, b"},
-        {classes, 3, turned, 3, "in another order"},
-        {classes, 3, hole, 3, "classes only to train on: bee; only to evaluate: (no name)"},
-        {NULL, 3, classes, 2, "3 classes to train on, 2 to evaluate"},
-        {NULL, 2, NULL, 3, "2 classes to train on, 3 to evaluate"},
+        {classes, 3, classes, 2, "classes only in the training data: cat"},
+        {classes, 2, classes, 3, "classes only in the validation data: cat"},
+        {many, 10, classes, 3, "classes only in the training data: a, b, c, d, e and 2 more"},
+        {classes, 3, many, 4, "training data: cat; only in the validation data: a, b"},
+        {classes, 3, turned, 3, "order their classes differently"},
+        {classes, 3, hole, 3, "training data: bee; only in the validation data: (no name)"},
+        {NULL, 3, classes, 2, "training data has 3 classes, validation data has 2"},
+        {NULL, 2, NULL, 3, "training data has 2 classes, validation data has 3"},
     };
     for (size_t i = 0; i < COUNT_OF(wrong); i++) {
         assert_status(

@@ -224,7 +224,7 @@ static void check_shards(void **state)
     lt_dataset_free(&d);
     run_in(root, "mkdir a && cp -r tree a/train && cp -r tree a/val && tar -cf whole.tar a");
     char *whole = below(root, "whole.tar");
-    assert_fails(lt_dataset_open(&d, whole, true), LT_E_FORMAT, "holds folders train and val");
+    assert_fails(lt_dataset_open(&d, whole, true), LT_E_FORMAT, "has folders train and val");
     free(whole);
     free(folder);
     free(shards);
@@ -258,7 +258,7 @@ static void check_labels(void **state)
     lt_dataset_free(&d);
     run_in(root, "rm c/track* c/3.png && tar -C c -cf x.tar .");
     assert_fails(lt_dataset_open(&d, tar, true), LT_E_FORMAT,
-                 "none of 1 images has a .cls: 3.left.png needs 3.left.cls");
+                 "none of 1 images has a .cls file: 3.left.png needs 3.left.cls");
     free(tar);
     remove_folder(root);
 }

@@ -38,11 +38,11 @@ static int32_t expected(lt_dataset *d, const lt_loader_config *c, int64_t epoch,
                     .shuffle = c->shuffle};
     int64_t index = lt_sampler_index(&s, epoch, i);
     lt_rng rng = {.key = lt_rng_key(c->seed, LT_STREAM_AUGMENT, (uint64_t)epoch, (uint64_t)index)};
-    lt_scratch scratch = {0};
+    lt_sample_workspace scratch = {0};
     assert_ok(d->ops->read(d, index, &scratch.record));
     assert_ok(lt_transform_run(&t, 3, &rng, &scratch, pixels));
     int32_t label = scratch.record.label;
-    lt_scratch_clear(&scratch);
+    lt_sample_workspace_clear(&scratch);
     return label;
 }
 
@@ -72,10 +72,9 @@ static bool batch_is_right(lt_dataset *d, const lt_loader_config *c, const lt_ba
 static void check_threads(void **state)
 {
     int threads = *(int *)*state;
-    char *root = make_image_folder();
-    lt_dataset *d = NULL;
+    char *root;
+    lt_dataset *d = open_images(&root);
     lt_loader *l = NULL;
-    assert_ok(lt_dataset_open(&d, root, true));
     lt_loader_config c = usual(threads), other = c;
     assert_ok(lt_loader_new(&l, d, device, &c));
     assert_int_equal(lt_loader_batches(l), 4);
@@ -96,8 +95,7 @@ static void check_threads(void **state)
     assert_int_equal(stats.bad, 0);
     assert_true(stats.decode_seconds > 0 && stats.resize_seconds > 0 && stats.read_seconds > 0);
     lt_loader_free(&l);
-    lt_dataset_free(&d);
-    remove_folder(root);
+    close_images(&d, root);
 }
 
 /* The pixels and targets of a batch, to free(). */
@@ -119,10 +117,9 @@ static uint8_t *batch_bytes(lt_loader *l, int64_t epoch, int64_t batch, size_t *
 static void check_mixing(void **state)
 {
     (void)state;
-    char *root = make_image_folder();
-    lt_dataset *d = NULL;
+    char *root;
+    lt_dataset *d = open_images(&root);
     lt_loader *one = NULL, *many = NULL, *plain = NULL;
-    assert_ok(lt_dataset_open(&d, root, true));
     lt_loader_config c = usual(1);
     assert_ok(lt_loader_new(&plain, d, device, &c));
     c.mix = (lt_mix){.mixup_alpha = 0.5, .cutmix_alpha = 1};
@@ -144,18 +141,16 @@ static void check_mixing(void **state)
     lt_loader_free(&one);
     lt_loader_free(&many);
     lt_loader_free(&plain);
-    lt_dataset_free(&d);
-    remove_folder(root);
+    close_images(&d, root);
 }
 
 static void check_seek(void **state)
 {
     (void)state;
     static const int64_t places[][2] = {{0, 2}, {5, 0}, {1, 3}, {1, 3}, {0, 0}, {2, 4}};
-    char *root = make_image_folder();
-    lt_dataset *d = NULL;
+    char *root;
+    lt_dataset *d = open_images(&root);
     lt_loader *l = NULL;
-    assert_ok(lt_dataset_open(&d, root, true));
     lt_loader_config c = usual(3);
     assert_ok(lt_loader_new(&l, d, device, &c));
     lt_batch b;
@@ -178,16 +173,14 @@ static void check_seek(void **state)
     assert_ok(lt_loader_seek(l, INT64_MAX / 2 / lt_loader_batches(l), 0)); /* the control */
     assert_ok(lt_loader_next(l, &b));
     lt_loader_free(&l);
-    lt_dataset_free(&d);
-    remove_folder(root);
+    close_images(&d, root);
 }
 
 static void check_ranks(void **state)
 {
     (void)state;
-    char *root = make_image_folder();
-    lt_dataset *d = NULL;
-    assert_ok(lt_dataset_open(&d, root, true));
+    char *root;
+    lt_dataset *d = open_images(&root);
     for (int rank = 0; rank < 2; rank++) {
         lt_loader_config c = usual(2);
         c.rank = rank;
@@ -205,18 +198,16 @@ static void check_ranks(void **state)
         assert_int_equal(lt_loader_next(l, &b), LT_END);
         lt_loader_free(&l);
     }
-    lt_dataset_free(&d);
-    remove_folder(root);
+    close_images(&d, root);
 }
 
 /* A device whose memory the host cannot write: the batch is copied to a fixed address. */
 static void check_copies(void **state)
 {
     (void)state;
-    char *root = make_image_folder();
-    lt_dataset *d = NULL;
+    char *root;
+    lt_dataset *d = open_images(&root);
     lt_loader *l = NULL;
-    assert_ok(lt_dataset_open(&d, root, true));
     const lt_backend *real = device->backend;
     lt_backend far = *real;
     far.host_memory = false;
@@ -233,17 +224,15 @@ static void check_copies(void **state)
     }
     lt_loader_free(&l);
     device->backend = real;
-    lt_dataset_free(&d);
-    remove_folder(root);
+    close_images(&d, root);
 }
 
 /* Freed before the first batch, with some lent, at the end: no thread is left. */
 static void check_shutdown(void **state)
 {
     (void)state;
-    char *root = make_image_folder();
-    lt_dataset *d = NULL;
-    assert_ok(lt_dataset_open(&d, root, true));
+    char *root;
+    lt_dataset *d = open_images(&root);
     for (int taken = -1; taken < 12; taken++) {
         lt_loader_config c = usual(1 + taken % 4);
         c.slots = 2 + taken % 3;
@@ -261,8 +250,7 @@ static void check_shutdown(void **state)
         lt_loader_free(&l);
         assert_null(l);
     }
-    lt_dataset_free(&d);
-    remove_folder(root);
+    close_images(&d, root);
 }
 
 /* Samples that take two milliseconds each. */
@@ -391,8 +379,7 @@ static void check_spread(void **state)
         assert_int_equal(lt_loader_next(l, &b), LT_END);
         lt_loader_free(&l);
     }
-    lt_dataset_free(&d);
-    remove_folder(root);
+    close_images(&d, root);
 }
 
 int main(void)

@@ -191,9 +191,8 @@ static void check_split(lt_dataset *d, const lt_loader_config *usual, const coll
 static void check_kind(void **state)
 {
     const kind *k = *state;
-    char *root = make_image_folder();
-    lt_dataset *d = NULL;
-    assert_ok(lt_dataset_open(&d, root, true));
+    char *root;
+    lt_dataset *d = open_images(&root);
     assert_int_equal(lt_dataset_count(d), IMAGES);
     lt_loader_config c = config_of(k);
     collection *want = new_collection();
@@ -208,17 +207,15 @@ static void check_kind(void **state)
     if (k->mix.mixup_alpha <= 0)
         check_split(d, &c, want);
     free(want);
-    lt_dataset_free(&d);
-    remove_folder(root);
+    close_images(&d, root);
 }
 
 /* Each image that an epoch visits comes `repeats` times, with other pixels each time. */
 static void check_repeats(void **state)
 {
     (void)state;
-    char *root = make_image_folder();
-    lt_dataset *d = NULL;
-    assert_ok(lt_dataset_open(&d, root, true));
+    char *root;
+    lt_dataset *d = open_images(&root);
     lt_loader_config c = config_of(&kinds[4]);
     collection *got = new_collection();
     collect(d, &c, 0, 0, got);
@@ -229,8 +226,7 @@ static void check_repeats(void **state)
             assert_memory_not_equal(a->pixels, b->pixels, SIDE * SIDE * 3);
         }
     free(got);
-    lt_dataset_free(&d);
-    remove_folder(root);
+    close_images(&d, root);
 }
 
 static void check_schedules(void **state)
@@ -283,9 +279,8 @@ static void check_configs(void **state)
 static void check_far(void **state)
 {
     (void)state;
-    char *root = make_image_folder();
-    lt_dataset *d = NULL;
-    assert_ok(lt_dataset_open(&d, root, true));
+    char *root;
+    lt_dataset *d = open_images(&root);
     lt_loader_config c = config_of(&kinds[7]);
     collection *want = new_collection(), *got = new_collection();
     collect(d, &c, 0, 0, want);
@@ -298,8 +293,7 @@ static void check_far(void **state)
     assert_true(same_from(want, got, 0, 0));
     free(want);
     free(got);
-    lt_dataset_free(&d);
-    remove_folder(root);
+    close_images(&d, root);
 }
 
 int main(void)

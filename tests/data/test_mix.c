@@ -44,7 +44,7 @@ static void check_images(void **state)
     const lt_mix mix = {.mixup_alpha = 0.8, .cutmix_alpha = 1};
     for (uint64_t key = 0; key < 60; key++) {
         lt_rng rng = {.key = key};
-        lt_mix_plan p = lt_mix_draw(&mix, SIZE, &rng);
+        lt_mixing p = lt_mix_draw(&mix, SIZE, &rng);
         fill(pixels);
         lt_mix_pixels(&p, pixels, COUNT, SIZE, 3);
         lt_mix_targets(&p, labels, COUNT, CLASSES, targets);

@@ -1,11 +1,11 @@
-/* Packs: the same samples in every mode, the same files however they are written, and files that
- * are not right. */
+/* Packs: the samples of every mode, files that do not depend on threads and interruptions, and corrupt files. */
 
 #include "base/alloc.h"
 #include "data/formats/image.h"
 #include "data/pack/pack.h"
 #include "images.h"
 #include "near.h"
+#include "temp.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* A folder with JPEG and BMP files, its data set, and a place for a pack. */
+/* A folder with JPEG and BMP files, its data set, and the paths of a pack and its first shard. */
 typedef struct place {
     char *root, *pack, *first;
     lt_dataset *data;
@@ -51,7 +51,7 @@ static void decode(const lt_dataset *d, int64_t index, lt_record *r, lt_image *o
     assert_ok(lt_image_decode(r->bytes, r->size, NULL, 3, w, out));
 }
 
-/* Whether both samples have the same label and pixels. */
+/* Compares labels and pixels of a sample. */
 static bool same_sample(const lt_dataset *a, const lt_dataset *b, int64_t index)
 {
     lt_record x = {0}, y = {0};
@@ -75,11 +75,11 @@ typedef struct mode_case {
     bool same; /* pixels */
 } mode_case;
 
-static mode_case modes[] = {
+static const mode_case modes[] = {
     {"original: the files", {.mode = LT_PACK_ORIGINAL, .shard_samples = 4, .threads = 1}, true},
     {"lossless: the same pixels", {.mode = LT_PACK_LOSSLESS, .shard_samples = 4}, true},
     {"raw: the pixels", {.mode = LT_PACK_RAW, .shard_samples = 100}, true},
-    {"resized to more than there is: the same pixels",
+    {"resized to a larger side: the same pixels",
      {.mode = LT_PACK_RESIZED, .max_side = 4000, .shard_samples = 5},
      true},
     {"resized: other pixels", {.mode = LT_PACK_RESIZED, .max_side = 16, .quality = 80}, false},
@@ -103,7 +103,7 @@ static void check_mode(void **state)
         assert_string_equal(lt_dataset_sample_name(d, i), lt_dataset_sample_name(p.data, i));
         if (same_sample(p.data, d, i) != m->same)
             fail_msg("%s: the pixels are %s", lt_dataset_sample_name(d, i),
-                     m->same ? "others" : "the same");
+                     m->same ? "different" : "the same");
     }
     lt_dataset_free(&d);
     int64_t samples = 0;
@@ -112,34 +112,15 @@ static void check_mode(void **state)
     close_place(&p);
 }
 
-/* Bytes of a file; free(). */
-static char *slurp(const char *path, size_t *size)
-{
-    FILE *file = fopen(path, "rb");
-    assert_non_null(file);
-    assert_int_equal(fseek(file, 0, SEEK_END), 0);
-    *size = (size_t)ftell(file);
-    rewind(file);
-    char *bytes = malloc(*size + 1);
-    assert_int_equal(fread(bytes, 1, *size, file), *size);
-    fclose(file);
-    return bytes;
-}
-
 static void assert_same_pack(const char *a, const char *b)
 {
     static const char *const files[] = {"manifest.json", "shard-00000.pack", "shard-00001.pack",
                                         "shard-00003.pack"};
     for (size_t i = 0; i < COUNT_OF(files); i++) {
-        size_t n, m;
         char *p = below(a, files[i]), *q = below(b, files[i]);
-        char *x = slurp(p, &n), *y = slurp(q, &m);
-        assert_int_equal(n, m);
-        assert_memory_equal(x, y, n);
+        assert_true(temp_same(p, q));
         free(p);
         free(q);
-        free(x);
-        free(y);
     }
 }
 
@@ -162,7 +143,7 @@ static void check_resume(void **state)
     assert_int_equal(stat(p.first, &before), 0);
     assert_ok(lt_pack_write(p.pack, p.data, &c, NULL, NULL, NULL));
     assert_int_equal(stat(p.first, &after), 0);
-    assert_true(before.st_ino == after.st_ino); /* it was not written again */
+    assert_true(before.st_ino == after.st_ino); /* not rewritten */
     c.threads = 3;
     assert_ok(lt_pack_write(other, p.data, &c, NULL, NULL, NULL));
     assert_same_pack(p.pack, other);
@@ -172,7 +153,7 @@ static void check_resume(void **state)
     close_place(&p);
 }
 
-static void check_broken_images(void **state)
+static void check_corrupt_images(void **state)
 {
     (void)state;
     place p = open_place();
@@ -185,16 +166,13 @@ static void check_broken_images(void **state)
     assert_ok(lt_pack_write(p.pack, p.data, &c, NULL, NULL, &report));
     assert_int_equal(report.bad, 2);
     char *list = below(p.pack, "bad_images.txt"), *second = below(p.pack, "shard-00001.pack");
-    size_t size;
     assert_int_equal(unlink(second), 0);
-    for (int i = 0; i < 2;
-         i++) { /* the names of shards that are there stay, with a new one and without */
+    for (int i = 0; i < 2; i++) { /* the list keeps the entries of existing shards */
         assert_ok(lt_pack_write(p.pack, p.data, &c, NULL, NULL, &report));
         assert_int_equal(report.bad, 2);
     }
     free(second);
-    char *text = slurp(list, &size);
-    text[size] = 0;
+    char *text = temp_read(list, NULL);
     assert_non_null(strstr(text, "broken.jpg: "));
     assert_non_null(strstr(text, "text.jpg: image: neither"));
     lt_dataset *d = NULL;
@@ -206,19 +184,8 @@ static void check_broken_images(void **state)
     close_place(&p);
 }
 
-static void flip(const char *path, long at)
-{
-    FILE *file = fopen(path, "r+b");
-    assert_non_null(file);
-    assert_int_equal(fseek(file, at, SEEK_SET), 0);
-    int byte = fgetc(file);
-    assert_int_equal(fseek(file, at, SEEK_SET), 0);
-    fputc(byte ^ 4, file);
-    fclose(file);
-}
-
-/* A flipped bit anywhere is found: in a record when it is read, outside at once. */
-static void check_damage(void **state)
+/* A flipped bit is found: in a record when it is read, otherwise when the pack is opened. */
+static void check_flipped_bits(void **state)
 {
     (void)state;
     place p = open_place();
@@ -230,7 +197,7 @@ static void check_damage(void **state)
     for (long at = 0; at < info.st_size; at += 211) {
         int64_t samples;
         lt_dataset *d = NULL;
-        flip(p.first, at);
+        flip_bits(p.first, at, 4);
         assert_int_equal(lt_pack_verify(p.pack, NULL, &samples), LT_E_FORMAT);
         assert_non_null(strstr(lt_error_message(), "shard-00000.pack"));
         assert_int_equal(lt_pack_write(p.pack, p.data, &c, NULL, NULL, NULL), LT_E_FORMAT);
@@ -239,7 +206,7 @@ static void check_damage(void **state)
         in_record += st == LT_OK;
         outside += st != LT_OK;
         lt_dataset_free(&d);
-        flip(p.first, at);
+        flip_bits(p.first, at, 4);
     }
     assert_true(in_record > 5 && outside > 0);
     int64_t samples;
@@ -251,19 +218,16 @@ static void check_damage(void **state)
     close_place(&p);
 }
 
-static void check_truncation(void **state)
+/* test_truncated_files.c reads prefixes of shards. */
+static void check_missing_shard(void **state)
 {
     (void)state;
     place p = open_place();
     lt_pack_config c = {.mode = LT_PACK_ORIGINAL};
-    assert_ok(lt_pack_write(p.pack, p.data, &c, NULL, NULL, NULL));
-    struct stat info;
-    assert_int_equal(stat(p.first, &info), 0);
     lt_dataset *d = NULL;
-    for (off_t size = info.st_size - 1; size >= 0; size -= 1 + size / 50) {
-        assert_int_equal(truncate(p.first, size), 0);
-        assert_fails(lt_dataset_pack(&d, p.pack), LT_E_FORMAT, "shard-00000.pack");
-    }
+    assert_ok(lt_pack_write(p.pack, p.data, &c, NULL, NULL, NULL));
+    assert_int_equal(truncate(p.first, 1000), 0);
+    assert_fails(lt_dataset_pack(&d, p.pack), LT_E_FORMAT, "shard-00000.pack");
     assert_int_equal(unlink(p.first), 0);
     assert_fails(lt_dataset_pack(&d, p.pack), LT_E_IO, "shard-00000.pack");
     close_place(&p);
@@ -276,33 +240,28 @@ static void check_versions(void **state)
     lt_pack_config c = {.mode = LT_PACK_ORIGINAL};
     lt_dataset *d = NULL;
     assert_ok(lt_pack_write(p.pack, p.data, &c, NULL, NULL, NULL));
-    flip(p.first, offsetof(lt_pack_header, version)); /* 1 becomes 5 */
+    flip_bits(p.first, offsetof(lt_pack_header, version), 4); /* 1 becomes 5 */
     assert_fails(lt_dataset_pack(&d, p.pack), LT_E_FORMAT,
-                 "a shard of version 5, this program reads 1");
+                 "shard has version 5, this program reads 1");
     c.max_side = 1 << 20;
-    assert_fails(lt_pack_write(p.pack, p.data, &c, NULL, NULL, NULL), LT_E_ARG, "max_side 1048576");
+    assert_fails(lt_pack_write(p.pack, p.data, &c, NULL, NULL, NULL), LT_E_ARG,
+                 "max_side is 1048576");
     c = (lt_pack_config){.mode = LT_PACK_RESIZED};
-    assert_fails(lt_pack_write(p.pack, p.data, &c, NULL, NULL, NULL), LT_E_ARG, "max_side 0");
+    assert_fails(lt_pack_write(p.pack, p.data, &c, NULL, NULL, NULL), LT_E_ARG, "max_side is 0");
     close_place(&p);
 }
 
 int main(void)
 {
-    enum { ROWS = COUNT_OF(modes) };
-    static const struct {
-        const char *name;
-        CMUnitTestFunction run;
-    } more[] = {
-        {"an interrupted call is gone on with, and threads change nothing", check_resume},
-        {"broken images are left out and listed", check_broken_images},
-        {"a flipped bit anywhere is found", check_damage},
-        {"a shard cut off anywhere, or gone", check_truncation},
-        {"another version, settings out of range", check_versions},
+    enum { MORE = 5 };
+    struct CMUnitTest tests[MORE + COUNT_OF(modes)] = {
+        row_test("an interrupted call is continued, for any number of threads", check_resume, NULL),
+        row_test("corrupt images are left out and listed", check_corrupt_images, NULL),
+        row_test("flipped bits are found", check_flipped_bits, NULL),
+        row_test("a truncated or missing shard", check_missing_shard, NULL),
+        row_test("another version, settings out of range", check_versions, NULL),
     };
-    struct CMUnitTest tests[ROWS + COUNT_OF(more)];
-    for (size_t i = 0; i < ROWS; i++)
-        tests[i] = (struct CMUnitTest){modes[i].name, check_mode, NULL, NULL, &modes[i]};
-    for (size_t i = 0; i < COUNT_OF(more); i++)
-        tests[ROWS + i] = (struct CMUnitTest){.name = more[i].name, .test_func = more[i].run};
+    for (size_t i = 0; i < COUNT_OF(modes); i++)
+        tests[MORE + i] = row_test(modes[i].name, check_mode, &modes[i]);
     return cmocka_run_group_tests_name("pack", tests, NULL, NULL);
 }

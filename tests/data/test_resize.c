@@ -19,7 +19,7 @@ typedef struct job {
 static uint8_t *noise(const job *j)
 {
     size_t bytes = (size_t)(j->width * j->height * j->channels);
-    uint8_t *pixels = calloc(bytes + LT_IMAGE_SPARE, 1);
+    uint8_t *pixels = calloc(bytes + LT_IMAGE_PADDING, 1);
     uint32_t seed = (uint32_t)(1000 * j->width + j->height);
     for (size_t i = 0; pixels && i < bytes; i++) {
         seed = seed * 1664525U + 1013904223U;
@@ -31,7 +31,7 @@ static uint8_t *noise(const job *j)
 static lt_axis along(int limit, double from, double to, int size)
 {
     return (lt_axis){
-        .limit = limit, .start = from, .extent = to - from, .size = size, .count = size};
+        .limit = limit, .start = from, .length = to - from, .size = size, .count = size};
 }
 
 /* What a row of the table tests. */

@@ -1,5 +1,4 @@
-/* Tar files as data sets: what the system's tar writes in each of its formats, WebDataset's
- * samples, the kept index, and files that are not right. */
+/* Tar files as data sets: the formats of the system's tar, WebDataset's samples, the cached index, and invalid files. */
 
 #include "base/alloc.h"
 #include "data/datasets/tar_index.h"
@@ -13,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* FOLDER/NAME.tar of FOLDER/content, written by the system's tar. */
+/* Writes FOLDER/NAME of FOLDER/content with the system's tar; free() the path. */
 static char *make_tar(const char *root, const char *name, const char *format)
 {
     char *command = NULL, *path = below(root, name);
@@ -33,7 +32,7 @@ static const char long_name[] =
 
 typedef struct format_case {
     const char *format;
-    bool long_names; /* it can hold them */
+    bool long_names; /* supports them */
 } format_case;
 
 static const format_case formats[] = {{"ustar", false}, {"gnu", true}, {"pax", true}};
@@ -73,7 +72,7 @@ static void check_formats(void **state)
     }
 }
 
-/* The folders that all images lie in are no part of a class's name. */
+/* The common folder of all images is not part of class names. */
 static void check_class_names(void **state)
 {
     (void)state;
@@ -157,8 +156,8 @@ static ino_t inode(const char *path)
     return stat(path, &info) ? 0 : info.st_ino;
 }
 
-/* The index is used while it fits, and made anew when the tar file has changed or it is damaged. */
-static void check_kept_index(void **state)
+/* The index is used until the tar file changes; a corrupt index is rebuilt. */
+static void check_index_file(void **state)
 {
     (void)state;
     char *root = make_folder();
@@ -181,15 +180,8 @@ static void check_kept_index(void **state)
 
     struct stat info;
     assert_int_equal(stat(index, &info), 0);
-    for (off_t at = 0; at < info.st_size; at += 7) { /* a flipped bit anywhere */
-        FILE *file = fopen(index, "r+b");
-        int byte;
-        assert_non_null(file);
-        assert_int_equal(fseek(file, at, SEEK_SET), 0);
-        byte = fgetc(file);
-        assert_int_equal(fseek(file, at, SEEK_SET), 0);
-        fputc(byte ^ 16, file);
-        fclose(file);
+    for (off_t at = 0; at < info.st_size; at += 7) {
+        flip_bits(index, at, 16);
         ino_t damaged = inode(index);
         assert_ok(lt_tar_index_open(&x, path));
         assert_int_equal(x.count, 2);
@@ -201,13 +193,13 @@ static void check_kept_index(void **state)
     remove_folder(root);
 }
 
-/* Where the index cannot be written beside its tar file, it is kept in the user's cache. */
+/* If the index cannot be written next to the tar file, it is written to the user's cache folder. */
 static void check_cached_index(void **state)
 {
     (void)state;
     char *root = make_folder(), *cache = below(root, "cache");
     const char *before = getenv("XDG_CACHE_HOME");
-    char *kept = before ? strdup(before) : NULL;
+    char *saved = before ? strdup(before) : NULL;
     assert_int_equal(setenv("XDG_CACHE_HOME", cache, 1), 0);
     write_sample(root, 1, "1");
     char *path = make_tar(root, "x.tar", "ustar");
@@ -216,75 +208,26 @@ static void check_cached_index(void **state)
     assert_ok(lt_tar_index_open(&x, path));
     lt_tar_index_clear(&x);
     run_in(root, "test $(find cache -type f | wc -l) = 1");
-    /* The same size and time, but nothing in it: only the index knows. */
+    /* A tar file of zeros with the same size and time: its samples are read from the index. */
     run_in(root, "cp -p x.tar y && truncate -s 0 x.tar && truncate -r y x.tar && touch -r y x.tar");
     assert_ok(lt_tar_index_open(&x, path));
     assert_int_equal(x.count, 1);
     lt_tar_index_clear(&x);
-    run_in(root, "cp y x.tar && touch -d @7 x.tar"); /* another state of the file: made anew */
+    run_in(root, "cp y x.tar && touch -d @7 x.tar"); /* another time: rebuilt */
     assert_ok(lt_tar_index_open(&x, path));
     lt_tar_index_clear(&x);
     run_in(root, "test $(find cache -type f | wc -l) = 1");
-    if (kept)
-        setenv("XDG_CACHE_HOME", kept, 1);
+    if (saved)
+        setenv("XDG_CACHE_HOME", saved, 1);
     else
         unsetenv("XDG_CACHE_HOME");
-    free(kept);
+    free(saved);
     free(path);
     free(cache);
     remove_folder(root);
 }
 
-/* Every prefix is read as far as it goes, or refused with its path; nothing is read outside. */
-static void check_truncation(void **state)
-{
-    (void)state;
-    char *root = make_folder();
-    write_sample(root, 1, "1");
-    write_file(root, long_name, "fourth", 6);
-    char *path = make_tar(root, "x.tar", "pax");
-    struct stat info;
-    assert_int_equal(stat(path, &info), 0);
-    int refused = 0;
-    for (off_t size = info.st_size; size >= 0; size -= 128) {
-        assert_int_equal(truncate(path, size), 0);
-        lt_tar_index x = {0};
-        lt_status st = lt_tar_index_open(&x, path);
-        if (st) {
-            refused++;
-            assert_int_equal(st, LT_E_FORMAT);
-            assert_non_null(strstr(lt_error_message(), path));
-        }
-        for (size_t i = 0; i < x.count; i++)
-            assert_true(x.sample[i].offset + x.sample[i].size <= (uint64_t)size);
-        lt_tar_index_clear(&x);
-    }
-    assert_true(refused > 10);
-    free(path);
-    remove_folder(root);
-}
-
-static void check_vanished(void **state)
-{
-    (void)state;
-    char *root = make_folder();
-    write_sample(root, 1, "1");
-    write_sample(root, 3, "1");
-    char *path = make_tar(root, "x.tar", "ustar");
-    lt_dataset *d = NULL;
-    lt_record record = {0};
-    assert_ok(lt_dataset_open(&d, path, true));
-    assert_int_equal(truncate(path, 1024), 0);
-    assert_int_equal(d->ops->read(d, 1, &record), LT_E_FORMAT);
-    assert_int_equal(unlink(path), 0);
-    assert_fails(d->ops->read(d, 0, &record), LT_E_IO, path);
-    lt_free(record.bytes);
-    lt_dataset_free(&d);
-    free(path);
-    remove_folder(root);
-}
-
-static void check_bad_tars(void **state)
+static void check_invalid(void **state)
 {
     (void)state;
     char *root = make_folder(), *none = below(root, "none.tar"), *text = below(root, "text.tar");
@@ -294,10 +237,10 @@ static void check_bad_tars(void **state)
     char block[1024] = {0};
     memcpy(block, words, sizeof words);
     write_file(root, "text.tar", block, sizeof block);
-    assert_fails(lt_dataset_open(&d, text, true), LT_E_FORMAT, "no tar header at 0");
+    assert_fails(lt_dataset_open(&d, text, true), LT_E_FORMAT, "no valid tar header at 0");
     memcpy(block, "\x1f\x8b\x08", 4);
     write_file(root, "text.tar", block, sizeof block);
-    assert_fails(lt_dataset_open(&d, text, true), LT_E_FORMAT, "compressed by gzip;");
+    assert_fails(lt_dataset_open(&d, text, true), LT_E_FORMAT, "compressed by gzip,");
     write_file(root, "content/1.cls", "x1", 2);
     write_file(root, "content/1.jpg", "x", 1);
     char *path = make_tar(root, "x.tar", "ustar");
@@ -310,7 +253,7 @@ static void check_bad_tars(void **state)
     write_file(root, "content/1.png", "x", 1);
     free(make_tar(root, "x.tar", "ustar"));
     assert_fails(lt_dataset_open(&d, path, true), LT_E_FORMAT,
-                 "two images have one .cls: 1.jpg and 1.png");
+                 "two images share a .cls file: 1.jpg and 1.png");
     assert_int_equal(unlink(path), 0);
     char *command = NULL;
     if (asprintf(&command,
@@ -328,7 +271,7 @@ static void check_bad_tars(void **state)
     remove_folder(root);
 }
 
-/* Members of a sample in any order, as tar finds them in a folder. */
+/* Members of a sample need not be adjacent. */
 static void check_apart(void **state)
 {
     (void)state;
@@ -348,7 +291,7 @@ static void check_apart(void **state)
     }
     run_in(root, "cd content && tar -cf ../x.tar 2.cls a/2.jpg 1.jpg ./2.jpg 1.cls a/2.cls 3.png "
                  "3.cls && tar -cf ../y.tar 1.jpg 2.jpg 2.cls");
-    for (int kept = 0; kept < 2; kept++) { /* the second time from the kept index */
+    for (int cached = 0; cached < 2; cached++) { /* the second time from the cached index */
         lt_record r = {0};
         assert_ok(lt_dataset_open(&d, path, true));
         assert_int_equal(lt_dataset_count(d), COUNT_OF(want));
@@ -370,22 +313,14 @@ static void check_apart(void **state)
 
 int main(void)
 {
-    static const struct {
-        const char *name;
-        CMUnitTestFunction run;
-    } rows[] = {
-        {"every format of the system's tar, long names included", check_formats},
-        {"classes by folder: names without what they share", check_class_names},
-        {"WebDataset's samples: shards, labels, parts", check_webdataset},
-        {"the kept index: used, outdated, damaged", check_kept_index},
-        {"an index in the user's cache", check_cached_index},
-        {"a tar file cut off anywhere", check_truncation},
-        {"a tar file that shrinks or goes away while it is read", check_vanished},
-        {"files that are no tar files, samples that are not right", check_bad_tars},
-        {"labels that do not lie beside their images", check_apart},
+    const struct CMUnitTest tests[] = {
+        row_test("all formats of the system's tar, with long names", check_formats, NULL),
+        row_test("class folders: names without the common folder", check_class_names, NULL),
+        row_test("WebDataset's samples: shards, labels, fields", check_webdataset, NULL),
+        row_test("the cached index: used, outdated, corrupt", check_index_file, NULL),
+        row_test("an index in the user's cache folder", check_cached_index, NULL),
+        row_test("invalid tar files and samples", check_invalid, NULL),
+        row_test("labels that are not adjacent to their images", check_apart, NULL),
     };
-    struct CMUnitTest tests[COUNT_OF(rows)];
-    for (size_t i = 0; i < COUNT_OF(rows); i++)
-        tests[i] = (struct CMUnitTest){.name = rows[i].name, .test_func = rows[i].run};
     return cmocka_run_group_tests_name("tar", tests, NULL, NULL);
 }

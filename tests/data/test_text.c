@@ -183,7 +183,7 @@ static void check_wrong(void **state)
     lt_tokens_config c = {.length = 0};
     lt_dataset *d = NULL;
     lt_vocabulary v;
-    assert_fails(lt_dataset_tokens(&d, path, &c, true), LT_E_ARG, "samples of 0 tokens");
+    assert_fails(lt_dataset_tokens(&d, path, &c, true), LT_E_ARG, "length is 0 tokens");
     c.length = 4;
     assert_fails(lt_dataset_tokens(&d, path, &c, true), LT_E_IO, "a.txt: No such file");
     assert_fails(lt_dataset_tokens(&d, folder, &c, true), LT_E_FORMAT, "no .txt file");
@@ -199,12 +199,12 @@ static void check_wrong(void **state)
     c.tokenizer = "char:ab";
     assert_fails(lt_dataset_tokens(&d, path, &c, true), LT_E_FORMAT, "offset 2 is not UTF-8");
     c.tokenizer = "word";
-    assert_fails(lt_dataset_tokens(&d, path, &c, true), LT_E_ARG, "'word' is no tokenizer");
+    assert_fails(lt_dataset_tokens(&d, path, &c, true), LT_E_ARG, "got 'word', want byte");
     c.tokenizer = NULL;
     c.val_fraction = 1;
-    assert_fails(lt_dataset_tokens(&d, path, &c, true), LT_E_ARG, "a validation fraction of 1");
+    assert_fails(lt_dataset_tokens(&d, path, &c, true), LT_E_ARG, "validation fraction is 1,");
     assert_ok(lt_dataset_synthetic(&d, 4, 4, 3, 2));
-    assert_fails(lt_dataset_vocabulary(d, &v), LT_E_ARG, "'synthetic' is not of tokens");
+    assert_fails(lt_dataset_vocabulary(d, &v), LT_E_ARG, "'synthetic' has no tokens");
     assert_int_equal(lt_dataset_token_count(d), 0);
     lt_dataset_free(&d);
     free(path);

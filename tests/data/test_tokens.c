@@ -403,17 +403,16 @@ typedef struct damage {
 
 static damage damages[] = {
     {"a token file without its magic is text", "not UTF-8", 0, 0, false, 0x80, false},
-    {"a token file of a later version", "of version 3, this program reads 1", 8, 0, false, 2,
+    {"a token file of a later version", "has version 3, this program reads 1", 8, 0, false, 2,
      false},
-    {"a token file with a damaged header", "the header is damaged", 40, 0, false, 1, false},
-    {"a token file with a damaged name", "the name or the table is damaged", 72, 0, false, 1,
+    {"a token file with a damaged header", "the header is corrupt", 40, 0, false, 1, false},
+    {"a token file with a damaged name", "the name or the table is corrupt", 72, 0, false, 1,
      false},
-    {"a token file that is cut off", "; its header says 1000 ids of 2 bytes", 0, 5, false, 0,
-     false},
-    {"a token file of a few bytes", "20 bytes are no token file", 0, 2112, false, 0, false},
-    {"a token file with a damaged id", "ids 0 .. 999 are damaged", 128, 0, false, 1, true},
+    {"a token file that is cut off", "; its header has 1000 ids of 2 bytes", 0, 5, false, 0, false},
+    {"a token file of a few bytes", "20 bytes are too few", 0, 2112, false, 0, false},
+    {"a token file with a damaged id", "ids 0 .. 999 are corrupt", 128, 0, false, 1, true},
     {"a token file with an id outside of the vocabulary",
-     "counting.tokens: the id 8202 at place 10; the vocabulary has 1000", 128 + 21, 0, true, 0x20,
+     "counting.tokens: id 8202 at index 10; the vocabulary has 1000", 128 + 21, 0, true, 0x20,
      true},
 };
 

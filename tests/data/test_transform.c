@@ -16,13 +16,13 @@ static uint8_t *transformed(const char *folder, const char *name, lt_transform t
     char *relative = NULL;
     assert_true(asprintf(&relative, "data/%s/%s", folder, name) > 0);
     char *path = golden_path(relative);
-    lt_scratch s = {0};
+    lt_sample_workspace s = {0};
     lt_rng rng = {.key = key};
     uint8_t *got = malloc((size_t)(t.size * t.size * 3));
     assert_ok(lt_file_read(path, &s.record));
     assert_ok(lt_transform_check(&t));
     assert_ok(lt_transform_run(&t, 3, &rng, &s, got));
-    lt_scratch_clear(&s);
+    lt_sample_workspace_clear(&s);
     free(path);
     free(relative);
     return got;

@@ -1,6 +1,5 @@
-/* Files cut off anywhere: every prefix of several files of every format gives an error or what the
- * whole file gives, and nothing behind its end is read. Under ASan the bytes of an image end where
- * their memory ends. */
+/* Truncated files: every prefix of files of every format is an error or has the contents of the whole file, and nothing past
+ * its end is read (ASan notices, as the memory of an image has its size). */
 
 #include "base/alloc.h"
 #include "data/files/files.h"
@@ -16,7 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* An image file; one that the test makes, or one of tests/golden/data/images. */
+/* An image file: made from spec, or read from tests/golden/data/images. */
 typedef struct image_row {
     const char *name;
     const char *file;
@@ -24,7 +23,7 @@ typedef struct image_row {
     bool bmp;
 } image_row;
 
-static image_row rows[] = {
+static const image_row rows[] = {
     {"JPEG, 4:2:0", NULL, {40, 24, 3, 2, 2, 60, 0, 0, 0, 0}, false},
     {"JPEG, progressive", NULL, {24, 18, 3, 1, 1, 60, 1, 0, 0, 0}, false},
     {"JPEG, arithmetic", NULL, {24, 18, 3, 2, 2, 60, 0, 1, 0, 0}, false},
@@ -65,13 +64,13 @@ static uint8_t *image_bytes(const image_row *row, size_t *size)
     return bytes;
 }
 
-static bool is_bad_file(lt_status st)
+static bool is_file_error(lt_status st)
 {
     return (st == LT_E_FORMAT || st == LT_E_UNSUPPORTED) && *lt_error_message();
 }
 
-/* Decodes what the bytes say there is: whole, a window near the end, and smaller. */
-static lt_status look(const uint8_t *bytes, size_t size)
+/* Decodes the whole image, a window near its end, and a smaller image. */
+static lt_status decode(const uint8_t *bytes, size_t size)
 {
     int32_t width, height;
     lt_image p = {0};
@@ -79,11 +78,11 @@ static lt_status look(const uint8_t *bytes, size_t size)
     lt_window corner = {width - 1, height - 1, 1, 1}, all = {0, 0, width, height};
     lt_status st = lt_image_decode(bytes, size, NULL, 3, all, &p), other;
     other = lt_image_decode(bytes, size, NULL, 1, corner, &p);
-    assert_true(!other || is_bad_file(other));
-    if (lt_image_shrinks(bytes, size)) {
+    assert_true(!other || is_file_error(other));
+    if (lt_image_can_shrink(bytes, size)) {
         lt_window small = {0, 0, (width + 3) / 4, (height + 3) / 4};
-        other = lt_image_decode_small(bytes, size, NULL, 3, 4, small, &p);
-        assert_true(!other || is_bad_file(other));
+        other = lt_image_decode_shrunk(bytes, size, NULL, 3, 4, small, &p);
+        assert_true(!other || is_file_error(other));
     }
     lt_image_clear(&p);
     return st;
@@ -94,32 +93,34 @@ static void check_image(void **state)
     size_t size = 0, images = 0;
     uint8_t *whole = image_bytes(*state, &size);
     for (size_t n = 0; n <= size; n++) {
-        uint8_t *cut = malloc(n ? n : 1); /* nothing behind it */
+        uint8_t *cut = malloc(n ? n : 1);
         assert_non_null(cut);
         memcpy(cut, whole, n);
-        lt_status st = look(cut, n);
-        if (st && !is_bad_file(st))
+        lt_status st = decode(cut, n);
+        if (st && !is_file_error(st))
             fail_msg("%zu of %zu bytes: status %d, '%s'", n, size, (int)st, lt_error_message());
         if (n == size)
             assert_ok(st);
         images += !st;
         free(cut);
     }
-    assert_in_range(images, 1, size / 2); /* the control: most prefixes are refused */
+    assert_in_range(images, 1, size / 2); /* control: most prefixes are rejected */
     free(whole);
 }
 
-/* A data set, and the file of it that is cut off. */
+/* A data set and its file to truncate. */
 typedef struct set_row {
     const char *name;
     const char *make; /* shell commands in a folder with images/; PACK: a pack is written */
     const char *spec, *file;
-    bool whole; /* a cut makes no difference: the file is made anew */
+    bool rebuilt; /* truncation changes nothing, as the file is rebuilt */
 } set_row;
 
-static set_row sets[] = {
+static const set_row sets[] = {
     {"a tar file", "tar -b 1 --sort=name -cf x.tar -C images .", "x.tar", "x.tar", false},
-    {"the kept index of a tar file", "tar -b 1 --sort=name -cf x.tar -C images .", "x.tar",
+    {"a pax tar file", "tar -b 1 --format=pax --sort=name -cf x.tar -C images .", "x.tar", "x.tar",
+     false},
+    {"the cached index of a tar file", "tar -b 1 --sort=name -cf x.tar -C images .", "x.tar",
      "x.tar.index", true},
     {"the shard of a pack", "PACK", "pack", "pack/shard-00000.pack", false},
     {"the manifest of a pack", "PACK", "pack", "pack/manifest.json", false},
@@ -158,10 +159,10 @@ static void write_pack(const char *root)
     free(to);
 }
 
-/* Three tiny images in two classes, the idx files, and what the row makes of them. */
+/* Makes three tiny images in two classes, the idx files, and the files of the row. */
 static char *make_set(const set_row *row)
 {
-    char *root = make_folder(), *command = NULL;
+    char *root = make_folder();
     uint32_t seed = 7;
     for (int i = 0; i < 3; i++) {
         const jpeg_spec spec = {8, 8, 1, 1, 1, 30, 0, 0, 0, 0};
@@ -177,9 +178,7 @@ static char *make_set(const set_row *row)
         write_pack(root);
         return root;
     }
-    assert_true(asprintf(&command, "cd '%s' && %s", root, row->make) > 0);
-    assert_int_equal(system(command), 0);
-    free(command);
+    run_in(root, row->make);
     return root;
 }
 
@@ -188,8 +187,8 @@ static bool is_error(lt_status st)
     return (st == LT_E_FORMAT || st == LT_E_IO) && *lt_error_message();
 }
 
-/* Opens the set and reads it: every sample is an error or the same as in whole. Returns how many
- * could be read, -1: the set could not be opened. */
+/* Reads the data set: every sample must be an error or equal to that of whole. Returns the number of samples read, or -1 if
+ * the data set cannot be opened. */
 static int read_set(const char *path, const lt_dataset *whole)
 {
     lt_dataset *d = NULL;
@@ -217,8 +216,8 @@ static int read_set(const char *path, const lt_dataset *whole)
     return good;
 }
 
-/* Whether a set is read with so many bytes of its file: near the edges of a tar file's blocks always, and in between every
- * 11th time. Thousands of cuts, each of which writes an index, take half a minute on a busy disk. */
+/* Returns true if truncation to n bytes is tested: always near the boundaries of tar blocks, otherwise every 11th, as thousands
+ * of sizes, each of which writes an index, take half a minute on a busy disk. */
 static bool is_tried(size_t n, size_t size)
 {
     enum { BLOCK = 512, STRIDE = 11 };
@@ -235,15 +234,15 @@ static void check_set(void **state)
     lt_dataset *whole = NULL;
     lt_record r = {0};
     assert_ok(lt_dataset_open(&whole, other, true));
-    assert_int_equal(read_set(spec, whole), 3); /* now a tar file has an index, too */
+    assert_int_equal(read_set(spec, whole), 3); /* writes the index of a tar file */
     assert_ok(lt_file_read(file, &r));
     for (size_t n = r.size; n-- > 0;) {
         if (!is_tried(n, r.size))
             continue;
-        FILE *f = fopen(file, "wb"); /* whole again, where it was made anew */
+        FILE *f = fopen(file, "wb");
         assert_true(f && fwrite(r.bytes, 1, n, f) == n && !fclose(f));
         int good = read_set(spec, whole);
-        if (row->whole ? good != 3 : n < r.size / 4 && good > 0)
+        if (row->rebuilt ? good != 3 : n < r.size / 4 && good > 0)
             fail_msg("%zu of %zu bytes: %d samples", n, r.size, good);
     }
     lt_free(r.bytes);
@@ -260,8 +259,8 @@ int main(void)
     struct CMUnitTest tests[COUNT_OF(rows) + COUNT_OF(sets)];
     size_t n = 0;
     for (size_t i = 0; i < COUNT_OF(rows); i++)
-        tests[n++] = (struct CMUnitTest){rows[i].name, check_image, NULL, NULL, &rows[i]};
+        tests[n++] = row_test(rows[i].name, check_image, &rows[i]);
     for (size_t i = 0; i < COUNT_OF(sets); i++)
-        tests[n++] = (struct CMUnitTest){sets[i].name, check_set, NULL, NULL, &sets[i]};
+        tests[n++] = row_test(sets[i].name, check_set, &sets[i]);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

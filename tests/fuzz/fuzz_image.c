@@ -25,8 +25,8 @@ static void look_small(const uint8_t *bytes, size_t size, int shrink, int32_t wi
     int32_t w = (width + shrink - 1) / shrink, h = (height + shrink - 1) / shrink;
     lt_window all = {0, 0, w, h}, window = {w / 3, h / 4, w - w / 3, (h - h / 4 + 1) / 2};
     lt_image part = {0}, whole = {0};
-    lt_status a = lt_image_decode_small(bytes, size, NULL, 3, shrink, window, &part);
-    lt_status b = lt_image_decode_small(bytes, size, NULL, 3, shrink, all, &whole);
+    lt_status a = lt_image_decode_shrunk(bytes, size, NULL, 3, shrink, window, &part);
+    lt_status b = lt_image_decode_shrunk(bytes, size, NULL, 3, shrink, all, &whole);
     if (!a && !b)
         compare(&part, &whole, window);
     lt_image_clear(&part);
@@ -44,7 +44,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
                    .y = (int32_t)(seed / 7 % (uint32_t)height)};
     w.width = 1 + (int32_t)(seed / 49 % (uint32_t)(width - w.x));
     w.height = 1 + (int32_t)(seed / 343 % (uint32_t)(height - w.y));
-    if (lt_image_shrinks(bytes, size))
+    if (lt_image_can_shrink(bytes, size))
         for (int shrink = 2; shrink <= 8; shrink *= 2)
             look_small(bytes, size, shrink, width, height);
     for (int channels = 1; channels <= 3; channels += 2) {

@@ -47,7 +47,7 @@ static void write_manifest(uint64_t samples)
 /* Every record becomes an input, or is refused. */
 static void read_all(const lt_dataset *d)
 {
-    lt_scratch s = {0};
+    lt_sample_workspace s = {0};
     lt_transform t = {.augment = LT_AUGMENT_IMAGENET, .size = 8, .flip = 0.5};
     uint8_t out[8 * 8 * 3];
     if (lt_transform_check(&t))
@@ -64,7 +64,7 @@ static void read_all(const lt_dataset *d)
         lt_status st = lt_transform_run(&t, 3, &rng, &s, out);
         LT_ASSERT(!st || st == LT_E_FORMAT || st == LT_E_UNSUPPORTED);
     }
-    lt_scratch_clear(&s);
+    lt_sample_workspace_clear(&s);
 }
 
 /* Labels and hashes of the records that lie within the file. */

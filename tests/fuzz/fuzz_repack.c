@@ -18,7 +18,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
     size_t out_size = 0;
     if (lt_jpeg_size(bytes, size, &width, &height) || (int64_t)width * height > MOST)
         return 0;
-    if (!lt_jpeg_repack(bytes, size, &out, &out_size)
+    if (!lt_jpeg_transcode(bytes, size, &out, &out_size)
         && (lt_jpeg_size(out, out_size, &w, &h) || w != width || h != height))
         abort();
     lt_free(out);

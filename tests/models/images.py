@@ -33,7 +33,7 @@ def images_of_all_formats_are_trained_on(cwd):
         for name in os.listdir(FORMATS):
             shutil.copy(os.path.join(FORMATS, name), os.path.join(cwd, "data", part, "class0"))
     p = attempt(*ONE_STEP, "out", "--max-bad-images", "0", cwd=cwd)
-    if "this build has no lib" in p.stderr:
+    if "which this build lacks" in p.stderr:
         raise Skip("a build without all formats")
     assert p.returncode == 0, p.stderr
 

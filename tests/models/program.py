@@ -373,7 +373,7 @@ def a_flat_val_has_a_file_of_labels(cwd):
     assert epochs[0] == epochs[1] and len(epochs[0]) == 1, epochs
     fails(*flags, "--val-labels", "none", cwd=cwd, says="none")
     os.rename(os.path.join(cwd, "data/train/class2"), os.path.join(cwd, "data/train/class9"))
-    fails(*flags, "--val-labels", "labels", cwd=cwd, says="'class2' is none of the 3 classes")
+    fails(*flags, "--val-labels", "labels", cwd=cwd, says="'class2' is not one of the 3 classes")
 
 
 def caches_change_nothing(cwd):
@@ -429,7 +429,7 @@ def class_sets_that_differ_are_named(cwd):
     folders(cwd)
     flags = ["--data", "data", *SMALL, "--image-size", "16", "--max-steps", "1", "--optim", "sgd"]
     os.rename(os.path.join(cwd, "data/val/class1"), os.path.join(cwd, "data/val/other"))
-    fails(*flags, cwd=cwd, says="data: classes only to train on: class1; only to evaluate: other")
+    fails(*flags, cwd=cwd, says="data: classes only in the training data: class1; only in the validation data: other")
 
 
 def bad_checkpoints_are_refused(cwd):
@@ -508,7 +508,7 @@ def wrong_command_lines_are_refused(cwd):
         (["--save-logits", "x"], "--eval"),
         (["--epochs", "1", "--warmup-epochs", "2"], "--warmup-epochs"),
         (["--image-size-schedule", "0:32,5"], "--image-size-schedule"),
-        (["--image-size-schedule", "1:32"], "first is from 0 on"),
+        (["--image-size-schedule", "1:32"], "the first must begin at 0"),
         (["--crop-pct", "1.1"], "--crop-pct"),
         (["--auto-augment", "ra:2:9:1"], "'ra:2:9:1' is none of none, ta_wide, ra, ra:N"),
         (["--auto-augment", "ra:0"], "'ra:0' is none of"),

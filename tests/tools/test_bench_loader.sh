@@ -56,6 +56,6 @@ expect "one that does nothing waits for the loader" test "$(bound 0)" = '"bound"
 expect "two epochs of two sizes run" grep -q '"steps": 6' "$folder/json"
 expect "and the first size is dumped" grep -aq '"shape":\[3,3,8,8\]' "$folder/grown"
 "$bench" loader --data synthetic --image-size-schedule 4:8 >"$folder/out" 2>"$folder/stderr"
-expect "a wrong schedule is refused" grep -q "first is from 0 on" "$folder/stderr"
+expect "a wrong schedule is refused" grep -q "the first must begin at 0" "$folder/stderr"
 echo "$passed passed, $failed failed"
 [ "$failed" = 0 ]

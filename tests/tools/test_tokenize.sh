@@ -56,7 +56,7 @@ holds "a folder of files is packed" says "176 tokens of 8 documents to train, 22
 holds "  into two token files" test -s "$folder/a/train.tokens" -a -s "$folder/a/val.tokens"
 holds "  which are verified" says "176 tokens verified" "$tokenize" --only-verify "$folder/a/train.tokens"
 holds "  the same from call to call" sh -c "'$tokenize' -- '$folder/text' '$folder/b' && cmp '$folder/a/train.tokens' '$folder/b/train.tokens'"
-holds "  not over a folder that is there" status_of 1 "a: it is there already" "$tokenize" "$folder/text" "$folder/a"
+holds "  not over an existing folder" status_of 1 "a: already exists" "$tokenize" "$folder/text" "$folder/a"
 holds "characters are ids too" says "tokens of 8 documents" "$tokenize" -t char "$folder/text" "$folder/c"
 holds "GPT-2's vocabulary gives fewer tokens" says "1\.[5-9][0-9]* bytes of text a token" \
     "$tokenize" -t "gpt2:$source/tests/golden/bpe" "$source/README.md" "$folder/d"
@@ -64,13 +64,13 @@ holds "without validation there is one file" sh -c \
     "'$tokenize' --val-fraction 0 '$folder/text' '$folder/e' && test ! -e '$folder/e/val.tokens'"
 
 printf 'x' | dd of="$folder/a/train.tokens" bs=1 seek=140 conv=notrunc 2>/dev/null
-holds "a changed byte is found" status_of 1 "train.tokens: ids 0 .. 175 are damaged" \
+holds "a changed byte is found" status_of 1 "train.tokens: ids 0 .. 175 are corrupt" \
     "$tokenize" --only-verify "$folder/a/train.tokens"
 printf "ab\377cdefghijklmnopq" >"$folder/latin.txt"
 holds "text that is not UTF-8 is named" status_of 1 "latin.txt: the byte 0xff at offset 2 is not UTF-8" \
     "$tokenize" -t char "$folder/latin.txt" "$folder/new"
 holds "  and nothing is written" nothing_new
-holds "a tokenizer that is none" status_of 1 "'word' is no tokenizer" "$tokenize" -t word "$folder/text" "$folder/new"
+holds "an unknown tokenizer" status_of 1 "got 'word', want byte" "$tokenize" -t word "$folder/text" "$folder/new"
 holds "a vocabulary that is not there" status_of 1 "nowhere/vocab.json: No such file" \
     "$tokenize" -t "gpt2:$folder/nowhere" "$folder/text" "$folder/new"
 holds "text that is not there" status_of 1 "nowhere: No such file" "$tokenize" "$folder/nowhere" "$folder/new"

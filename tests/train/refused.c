@@ -96,7 +96,7 @@ static void a_thread_of_the_loader(void **state)
         refused_thread = k;
         const lt_status st = lt_loader_new(&l, data, device, &c);
         refused_thread = 0;
-        snprintf(message, sizeof message, "data: no thread %d of %d: ", k, THREADS);
+        snprintf(message, sizeof message, "data: cannot start thread %d of %d: ", k, THREADS);
         assert_status(st, k <= THREADS ? LT_E_NOMEM : LT_OK);
         if (st)
             assert_says(message);

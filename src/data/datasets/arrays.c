@@ -1,8 +1,7 @@
-/* A data set of f32 records in memory. */
+/* Implements lt_dataset_arrays(): f32 records in memory. */
 
 #include "base/alloc.h"
-
-#include "lather/ext/dataset.h"
+#include "data/files/files.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -11,9 +10,9 @@ typedef struct arrays {
     lt_dataset base;
     const float *values;
     const int64_t *labels;
-    float *own_values; /* NULL: borrowed */
+    float *own_values; /* NULL if the values are borrowed */
     int64_t *own_labels;
-    size_t bytes; /* of a record */
+    size_t bytes; /* per record */
 } arrays;
 
 static lt_status read_sample(const lt_dataset *self, int64_t index, lt_record *record)
@@ -41,7 +40,7 @@ static const lt_dataset_ops ops = {
     .destroy = destroy,
 };
 
-/* Checks the shape; *bytes of a record. All records together must fit a size_t. */
+/* Checks the shape and sets *bytes to the size of a record. The size of all records must fit a size_t. */
 static lt_status check_shape(const lt_arrays *a, size_t *bytes)
 {
     char text[LT_SHAPE_TEXT];
@@ -53,9 +52,10 @@ static lt_status check_shape(const lt_arrays *a, size_t *bytes)
             a->shape.dim[d] > 0 && !__builtin_mul_overflow(*bytes, (size_t)a->shape.dim[d], bytes);
     if (!good || __builtin_mul_overflow(*bytes, (size_t)a->count, &all))
         return lt_fail(LT_E_ARG,
-                       "arrays: %" PRId64 " records of shape %s; want >= 1 of 1 to %d dimensions",
+                       "arrays: got %" PRId64
+                       " records of shape %s; want at least 1 record of 1 to %d dimensions",
                        a->count, lt_shape_text(a->shape, text), LT_MAX_DIMS - 1);
-    return a->values && a->labels ? LT_OK : lt_fail(LT_E_ARG, "arrays: no values or no labels");
+    return a->values && a->labels ? LT_OK : lt_fail(LT_E_ARG, "arrays: values or labels are NULL");
 }
 
 static lt_status check_labels(const lt_arrays *a, int32_t *classes)
@@ -92,7 +92,7 @@ lt_status lt_dataset_arrays(lt_dataset **out, const lt_arrays *given)
     int32_t classes = 0;
     LT_TRY(check_shape(given, &bytes));
     if (given->classes < 0)
-        return lt_fail(LT_E_ARG, "arrays: %d classes", given->classes);
+        return lt_fail(LT_E_ARG, "arrays: got %d classes, want 0 or more", given->classes);
     LT_TRY(check_labels(given, &classes));
     lt_dataset *d = NULL;
     LT_TRY(lt_dataset_new(&d, &ops));
@@ -104,10 +104,5 @@ lt_status lt_dataset_arrays(lt_dataset **out, const lt_arrays *given)
     a->values = given->values;
     a->labels = given->labels;
     a->bytes = bytes;
-    lt_status st = given->copy ? copy(a) : LT_OK;
-    if (st)
-        lt_dataset_free(&d);
-    else
-        *out = d;
-    return st;
+    return lt_dataset_finish(out, d, given->copy ? copy(a) : LT_OK);
 }

@@ -1,4 +1,4 @@
-/* Comparison of two data sets' classes, and the map from a data set's to a model's. */
+/* Compares the classes of two data sets, and maps a data set's classes to a model's by name. */
 
 #include "base/alloc.h"
 
@@ -12,13 +12,14 @@ static bool has_names(const lt_dataset *d)
     return d->classes > 0 && lt_dataset_class_name(d, 0);
 }
 
-/* Names are NULL for classes without one. */
+/* A class without a name has NULL. */
 static bool same_name(const char *a, const char *b)
 {
     return a == b || (a && b && !strcmp(a, b));
 }
 
-/* Number of the class of that name, looked for at i first; where one side has no name, i. -1: absent. */
+/* Returns the index of the class with this name, trying i first, or -1 if absent. If one side has no name, returns
+ * i. */
 static int32_t find_class(const lt_dataset *d, const char *name, int32_t i)
 {
     const char *here = lt_dataset_class_name(d, i);
@@ -29,8 +30,8 @@ static int32_t find_class(const lt_dataset *d, const char *name, int32_t i)
     return i < classes && (!name || !here || !*here || same_name(here, name)) ? i : -1;
 }
 
-/* "cat, dog and 3 more": the classes of d that other lacks; "": none; NULL: no memory. by_number: a class without a name
- * matches the other's class of its number. */
+/* Returns the classes of d that other lacks, as "cat, dog and 3 more", or NULL if out of memory. by_number: a class
+ * without a name matches the other data set's class with the same index. */
 static char *list_missing(const lt_dataset *d, const lt_dataset *other, bool by_number)
 {
     enum { LISTED = 5, SHOWN = 1024 };
@@ -63,12 +64,14 @@ static lt_status name_differences(const lt_dataset *train, const lt_dataset *val
     if (!a || !b)
         st = LT_E_NOMEM;
     else if (*a && *b)
-        st = lt_fail(LT_E_FORMAT, "classes only to train on: %s; only to evaluate: %s", a, b);
+        st =
+            lt_fail(LT_E_FORMAT,
+                    "classes only in the training data: %s; only in the validation data: %s", a, b);
     else if (*a || *b)
-        st = lt_fail(LT_E_FORMAT, "classes only to %s: %s", *a ? "train on" : "evaluate",
+        st = lt_fail(LT_E_FORMAT, "classes only in the %s data: %s", *a ? "training" : "validation",
                      *a ? a : b);
     else
-        st = lt_fail(LT_E_FORMAT, "the classes to train on and to evaluate are in another order");
+        st = lt_fail(LT_E_FORMAT, "training and validation data order their classes differently");
     lt_free(a);
     lt_free(b);
     return st;
@@ -85,7 +88,7 @@ lt_status lt_dataset_same_classes(const lt_dataset *train, const lt_dataset *val
     bool fits = has_names(train) || has_names(val) ? train->classes == val->classes
                                                    : train->classes >= val->classes;
     return fits ? LT_OK
-                : lt_fail(LT_E_FORMAT, "%d classes to train on, %d to evaluate",
+                : lt_fail(LT_E_FORMAT, "training data has %d classes, validation data has %d",
                           (int)train->classes, (int)val->classes);
 }
 

@@ -1,4 +1,4 @@
-/* Functions of all data sets: construction and getters. */
+/* Constructor, destructor and getters that all data sets share. */
 
 #include "lather/ext/dataset.h"
 
@@ -75,7 +75,7 @@ uint64_t lt_dataset_fingerprint(const lt_dataset *d)
     const int64_t numbers[] = {d->count, d->classes};
     const bool has_names = !d->tokens && lt_dataset_sample_name(d, 0);
     uint64_t hash = lt_fnv1a(LT_FNV1A_BEGIN, numbers, sizeof numbers);
-    /* The data's own names of classes, not those of a model that it is mapped to. */
+    /* The data set's own class names, not those of lt_dataset_map_classes(). */
     for (int i = 0; i < d->classes && d->ops->class_name && d->ops->class_name(d, i); i++)
         hash = lt_fnv1a_text(lt_fnv1a(hash, "", 1), d->ops->class_name(d, i));
     for (int64_t i = 0; has_names && i < d->count; i++) {
@@ -103,7 +103,7 @@ lt_status lt_dataset_side(const lt_dataset *dataset, int *side)
     lt_status st = dataset->ops->read(dataset, 0, &record);
     if (!st && record.encoding == LT_ENCODING_FILE) {
         if (lt_image_size(record.bytes, record.size, &any, &width, &height))
-            width = height = 0; /* a broken image has no size; the loader reports it */
+            width = height = 0; /* a corrupt image; the loader reports it */
     } else if (!st) {
         width = record.width;
         height = record.height;

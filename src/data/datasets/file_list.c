@@ -1,5 +1,5 @@
-/* A data set of listed image files. lt_dataset_files() lists those that `predict` reads, where a folder
- * stands for the images below it. */
+/* A data set given by a list of image files. lt_dataset_files() makes the list that `predict` reads: files as given,
+ * and all images below a folder. */
 
 #include "data/datasets/file_list.h"
 
@@ -11,10 +11,11 @@
 
 static lt_status read_sample(const lt_dataset *self, int64_t index, lt_record *record)
 {
-    const lt_listed *l = (const lt_listed *)self;
+    const lt_file_list *l = (const lt_file_list *)self;
     lt_status st = lt_file_read(l->files.path[index], record);
-    if (st && lt_is_folder(l->files.path[index])) /* lt_paths_rule.folders */
-        return lt_fail(LT_E_IO, "%s: no image can be read in this folder", l->files.path[index]);
+    if (st && lt_is_folder(l->files.path[index])) /* lt_paths_rule.keep_empty */
+        return lt_fail(LT_E_IO, "%s: is a folder, which is unreadable or has no image",
+                       l->files.path[index]);
     LT_TRY(st);
     record->encoding = LT_ENCODING_FILE;
     record->label = l->label ? l->label[index] : 0;
@@ -23,39 +24,39 @@ static lt_status read_sample(const lt_dataset *self, int64_t index, lt_record *r
 
 static const char *sample_name(const lt_dataset *self, int64_t index)
 {
-    return ((const lt_listed *)self)->files.path[index];
+    return ((const lt_file_list *)self)->files.path[index];
 }
 
 static const char *class_name(const lt_dataset *self, int label)
 {
-    const lt_listed *l = (const lt_listed *)self;
-    return l->kind ? l->kind[label] : NULL;
+    const lt_file_list *l = (const lt_file_list *)self;
+    return l->class_names ? l->class_names[label] : NULL;
 }
 
-static void ahead(const lt_dataset *self, int64_t index)
+static void read_ahead(const lt_dataset *self, int64_t index)
 {
-    lt_file_ahead(((const lt_listed *)self)->files.path[index], 0, 0);
+    lt_file_read_ahead(((const lt_file_list *)self)->files.path[index], 0, 0);
 }
 
 static void destroy(lt_dataset *self)
 {
-    lt_listed *l = (lt_listed *)self;
+    lt_file_list *l = (lt_file_list *)self;
     lt_free_texts(l->files.path, l->files.count);
-    lt_free_texts(l->kind, (size_t)self->classes);
+    lt_free_texts(l->class_names, (size_t)self->classes);
     lt_free(l->label);
 }
 
 static const lt_dataset_ops ops = {
     .name = "files",
-    .bytes = sizeof(lt_listed),
+    .bytes = sizeof(lt_file_list),
     .read = read_sample,
-    .ahead = ahead,
+    .ahead = read_ahead,
     .class_name = class_name,
     .sample_name = sample_name,
     .destroy = destroy,
 };
 
-lt_status lt_listed_new(lt_dataset **out, int classes, int channels)
+lt_status lt_file_list_new(lt_dataset **out, int classes, int channels)
 {
     LT_TRY(lt_dataset_new(out, &ops));
     (*out)->classes = classes;
@@ -63,9 +64,9 @@ lt_status lt_listed_new(lt_dataset **out, int classes, int channels)
     return LT_OK;
 }
 
-static lt_status add_paths(lt_listed *l, const char *const *paths, int64_t count)
+static lt_status add_paths(lt_file_list *l, const char *const *paths, int64_t count)
 {
-    static const lt_paths_rule images = {lt_is_image, lt_is_hidden, .folders = true};
+    static const lt_paths_rule images = {lt_is_image, lt_is_hidden, .keep_empty = true};
     for (int64_t i = 0; i < count; i++)
         LT_TRY(lt_is_folder(paths[i]) ? lt_paths_below(&l->files, paths[i], &images)
                                       : lt_paths_add(&l->files, lt_strdup(paths[i])));
@@ -76,14 +77,11 @@ static lt_status add_paths(lt_listed *l, const char *const *paths, int64_t count
 lt_status lt_dataset_files(lt_dataset **out, const char *const *paths, int64_t count, int channels)
 {
     if (count < 1 || (channels != 1 && channels != 3))
-        return lt_fail(LT_E_ARG, "files: %" PRId64 " images of %d channels; want >= 1, and 1 or 3",
+        return lt_fail(LT_E_ARG,
+                       "files: got %" PRId64
+                       " paths, %d channels; want at least 1 path, 1 or 3 channels",
                        count, channels);
     lt_dataset *d = NULL;
-    LT_TRY(lt_listed_new(&d, 1, channels));
-    lt_status st = add_paths((lt_listed *)d, paths, count);
-    if (st)
-        lt_dataset_free(&d);
-    else
-        *out = d;
-    return st;
+    LT_TRY(lt_file_list_new(&d, 1, channels));
+    return lt_dataset_finish(out, d, add_paths((lt_file_list *)d, paths, count));
 }

@@ -1,4 +1,4 @@
-/* Image files by their extensions, hidden files by their names, and a count of the other files. */
+/* Recognizes image files by extension and hidden files by name; counts the files that are left out. */
 
 #include "base/hash.h"
 #include "data/datasets/datasets.h"
@@ -44,7 +44,7 @@ bool lt_is_hidden(const char *path)
     return false;
 }
 
-/* Kinds after the 32nd count in the sum only. */
+/* From the 33rd kind on only the total is counted. */
 void lt_left_out_count(lt_left_out *l, const char *reason, int64_t count)
 {
     char kind[LT_LEFT_OUT_BYTES] = "";
@@ -75,11 +75,11 @@ static int by_count(const void *a, const void *b)
     return order ? order : strcmp(x->extension, y->extension);
 }
 
-void lt_left_out_tell(lt_left_out *l, const char *folder)
+void lt_left_out_log(lt_left_out *l, const char *folder)
 {
     enum { SHOWN = 5, TEXT = 512 };
     static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-    static uint64_t last; /* hash of the line before */
+    static uint64_t last; /* hash of the previous line */
     char text[TEXT] = "", shown[TEXT];
     size_t at = 0;
     if (!l->files)

@@ -1,11 +1,11 @@
-/* Images of one folder without class folders, labelled by a file, as ImageNet's validation images
- * are distributed. Samples are ordered by class, then by name, as they would be in class
- * folders. */
+/* Images in one folder without class folders and a label file, as ImageNet's validation images are distributed. Samples
+ * are ordered by class, then by name, as in class folders. */
 
 #include "base/alloc.h"
 #include "data/datasets/datasets.h"
 #include "data/datasets/file_list.h"
 #include "data/datasets/labels.h"
+#include "data/files/files.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -16,13 +16,13 @@ typedef struct image {
     int32_t label;
 } image;
 
-typedef struct labelled {
+typedef struct flat_folder {
     const char *folder;
     image *image;
     size_t images, capacity;
-} labelled;
+} flat_folder;
 
-static lt_status add_image(labelled *l, const char *name)
+static lt_status add_image(flat_folder *l, const char *name)
 {
     image *grown = lt_grow(l->image, &l->capacity, l->images + 1, sizeof *l->image);
     if (!grown)
@@ -37,7 +37,7 @@ static int compare_names(const void *a, const void *b)
     return strcmp(((const image *)a)->name, ((const image *)b)->name);
 }
 
-static lt_status list_images(labelled *l)
+static lt_status list_images(flat_folder *l)
 {
     lt_status st = LT_OK;
     lt_left_out left_out = {0};
@@ -55,32 +55,32 @@ static lt_status list_images(labelled *l)
     if (!st && errno)
         st = lt_fail(LT_E_IO, "%s: %s", l->folder, strerror(errno));
     closedir(dir);
-    lt_left_out_tell(&left_out, l->folder);
+    lt_left_out_log(&left_out, l->folder);
     if (!st && !l->images)
-        st = lt_fail(LT_E_FORMAT, "%s: no " LT_IMAGE_NAMES " file in it", l->folder);
+        st = lt_fail(LT_E_FORMAT, "%s: no " LT_IMAGE_NAMES " file in this folder", l->folder);
     if (!st)
         qsort(l->image, l->images, sizeof *l->image, compare_names);
     return st;
 }
 
-/* By its name, or by the last part of a path. */
-static image *find_image(const labelled *l, char *file)
+/* Looks up the last component of the path; NULL if absent. */
+static image *find_image(const flat_folder *l, char *file)
 {
     char *slash = strrchr(file, '/');
     const image key = {.name = slash ? slash + 1 : file};
     return bsearch(&key, l->image, l->images, sizeof *l->image, compare_names);
 }
 
-static lt_status assign(labelled *l, const lt_labels *labels, const char *path)
+static lt_status assign_labels(flat_folder *l, const lt_labels *labels, const char *path)
 {
     for (size_t i = 0; i < labels->count; i++) {
         const lt_label *at = &labels->line[i];
         image *p = at->file ? find_image(l, at->file) : &l->image[i];
         if (!p)
-            return lt_fail(LT_E_FORMAT, "%s:%d: %s has no image '%s'", path, at->number, l->folder,
+            return lt_fail(LT_E_FORMAT, "%s:%d: %s has no image '%s'", path, at->line, l->folder,
                            at->file);
         if (p->label >= 0)
-            return lt_fail(LT_E_FORMAT, "%s:%d: '%s' is there twice", path, at->number, p->name);
+            return lt_fail(LT_E_FORMAT, "%s:%d: second label for '%s'", path, at->line, p->name);
         p->label = at->label;
     }
     for (size_t i = 0; i < l->images; i++)
@@ -97,33 +97,34 @@ static int by_class_then_name(const void *a, const void *b)
     return order ? order : strcmp(x->name, y->name);
 }
 
-static lt_status name_classes(lt_listed *f, const char *const *name)
+static lt_status name_classes(lt_file_list *f, const char *const *name)
 {
-    f->kind = lt_alloc((size_t)f->base.classes, sizeof *f->kind);
-    if (!f->kind)
+    f->class_names = lt_alloc((size_t)f->base.classes, sizeof *f->class_names);
+    if (!f->class_names)
         return LT_E_NOMEM;
     for (int32_t i = 0; i < f->base.classes; i++)
-        if (name[i] && !(f->kind[i] = lt_strdup(name[i])))
+        if (name[i] && !(f->class_names[i] = lt_strdup(name[i])))
             return LT_E_NOMEM;
     return LT_OK;
 }
 
-static lt_status label_all(labelled *l, const char *path, const char *const *name, int classes)
+static lt_status label_images(flat_folder *l, const char *path, const char *const *name,
+                              int classes)
 {
     lt_labels labels = {0};
     LT_TRY(list_images(l));
     LT_TRY(lt_labels_read(&labels, path, name, classes));
     lt_status st = LT_OK;
     if (!labels.line[0].file && labels.count != l->images)
-        st = lt_fail(LT_E_FORMAT, "%s: %zu labels, %s holds %zu images", path, labels.count,
+        st = lt_fail(LT_E_FORMAT, "%s: %zu labels, but %s has %zu images", path, labels.count,
                      l->folder, l->images);
     if (!st)
-        st = assign(l, &labels, path);
+        st = assign_labels(l, &labels, path);
     lt_labels_clear(&labels);
     return st;
 }
 
-static lt_status fill(lt_listed *f, const labelled *l, const char *const *name)
+static lt_status fill(lt_file_list *f, const flat_folder *l, const char *const *name)
 {
     f->label = lt_alloc(l->images, sizeof *f->label);
     if (!f->label)
@@ -136,26 +137,21 @@ static lt_status fill(lt_listed *f, const labelled *l, const char *const *name)
     return name ? name_classes(f, name) : LT_OK;
 }
 
-static lt_status make(lt_dataset **out, labelled *l, const char *const *name, int classes)
+static lt_status make(lt_dataset **out, flat_folder *l, const char *const *name, int classes)
 {
     lt_dataset *d = NULL;
     qsort(l->image, l->images, sizeof *l->image, by_class_then_name);
-    LT_TRY(lt_listed_new(&d, classes ? classes : l->image[l->images - 1].label + 1, 3));
-    lt_status st = fill((lt_listed *)d, l, classes ? name : NULL);
-    if (st)
-        lt_dataset_free(&d);
-    else
-        *out = d;
-    return st;
+    LT_TRY(lt_file_list_new(&d, classes ? classes : l->image[l->images - 1].label + 1, 3));
+    return lt_dataset_finish(out, d, fill((lt_file_list *)d, l, classes ? name : NULL));
 }
 
 lt_status lt_dataset_labelled(lt_dataset **out, const char *folder, const char *labels,
                               const char *const *class_names, int classes)
 {
-    labelled l = {.folder = folder};
+    flat_folder l = {.folder = folder};
     if (classes < 0)
-        return lt_fail(LT_E_ARG, "data: %d classes", classes);
-    lt_status st = label_all(&l, labels, class_names, classes);
+        return lt_fail(LT_E_ARG, "data: got %d classes, want 0 or more", classes);
+    lt_status st = label_images(&l, labels, class_names, classes);
     if (!st)
         st = make(out, &l, class_names, classes);
     for (size_t i = 0; i < l.images; i++)

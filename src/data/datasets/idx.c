@@ -1,6 +1,6 @@
-/* MNIST's idx files: magic 00 00 08 (unsigned bytes) and the number of dimensions, extents as
- * big-endian 32-bit numbers, then the bytes. Source: LeCun, Cortes & Burges, "The MNIST database",
- * the section on file formats. The whole set is kept in memory: 47 MB for Fashion-MNIST. */
+/* Reads MNIST's idx files: magic 00 00 08 (unsigned bytes) and the number of dimensions, the dimensions as big-endian
+ * 32-bit numbers, then the data. Source: LeCun, Cortes & Burges, "The MNIST database", the section on file formats. The
+ * whole data set is kept in memory: 47 MB for Fashion-MNIST. */
 
 #include "base/alloc.h"
 #include "base/big_endian.h"
@@ -17,7 +17,7 @@ typedef struct idx {
     lt_dataset base;
     uint8_t *pixels, *labels;
     int32_t width, height;
-    const char *const *class_names; /* or NULL */
+    const char *const *class_names; /* NULL without names */
 } idx;
 
 enum { IMAGES = 3, LABELS = 1, MAX_SIDE = 1 << 14 };
@@ -64,28 +64,29 @@ static const lt_dataset_ops ops = {
     .destroy = destroy,
 };
 
-/* Reads magic and extents. */
-static lt_status read_header(lt_stream_in *in, const char *path, int dims, uint32_t *extent)
+/* Reads the magic number and the dimensions. */
+static lt_status read_header(lt_stream_in *in, const char *path, int dims, uint32_t *dim)
 {
     uint8_t head[4 + 4 * IMAGES];
     LT_TRY(lt_stream_read(in, head, 4 + 4 * (size_t)dims));
     if (head[0] || head[1] || head[2] != 8 || head[3] != dims)
         return lt_fail(
             LT_E_FORMAT,
-            "%s: it begins with %02x %02x %02x %02x, an idx file of %s with 00 00 08 %02x", path,
-            head[0], head[1], head[2], head[3], dims == IMAGES ? "images" : "labels",
+            "%s: begins with %02x %02x %02x %02x; an idx file of %s begins with 00 00 08 %02x",
+            path, head[0], head[1], head[2], head[3], dims == IMAGES ? "images" : "labels",
             (unsigned)dims);
     for (int i = 0; i < dims; i++) {
-        extent[i] = (uint32_t)lt_big_endian(head + 4 + (size_t)4 * (size_t)i, 4);
-        if (!extent[i])
-            return lt_fail(LT_E_FORMAT, "%s: extent %d is zero", path, i);
+        dim[i] = (uint32_t)lt_big_endian(head + 4 + (size_t)4 * (size_t)i, 4);
+        if (!dim[i])
+            return lt_fail(LT_E_FORMAT, "%s: dimension %d is zero", path, i);
     }
-    if (dims == IMAGES && (extent[1] > MAX_SIDE || extent[2] > MAX_SIDE))
-        return lt_fail(LT_E_FORMAT, "%s: images of %u x %u pixels", path, extent[2], extent[1]);
+    if (dims == IMAGES && (dim[1] > MAX_SIDE || dim[2] > MAX_SIDE))
+        return lt_fail(LT_E_FORMAT, "%s: images of %u x %u pixels; sides may have at most %d", path,
+                       dim[2], dim[1], MAX_SIDE);
     return LT_OK;
 }
 
-/* Allocates as bytes arrive: a header may claim any size. */
+/* Allocates as data arrives, because a header may claim any size. */
 static lt_status read_bytes(lt_stream_in *in, uint64_t size, uint8_t **out)
 {
     const uint64_t least = 16 << 20;
@@ -105,30 +106,26 @@ static lt_status read_bytes(lt_stream_in *in, uint64_t size, uint8_t **out)
     return LT_OK;
 }
 
-/* The file's bytes, of which there must be exactly as many as the header says. */
-static lt_status read_file(const char *path, int dims, uint32_t *extent, uint8_t **out)
+/* Reads the data after the header; its size must be the product of the dimensions. */
+static lt_status read_file(const char *path, int dims, uint32_t *dim, uint8_t **out)
 {
     lt_stream_in *in = NULL;
     uint8_t *bytes = NULL;
     LT_TRY(lt_stream_open(&in, path));
-    lt_status st = read_header(in, path, dims, extent);
-    if (st)
-        goto close_stream;
-    uint64_t size = extent[0];
+    lt_status st = read_header(in, path, dims, dim);
+    uint64_t size = dim[0];
     for (int i = 1; i < dims; i++)
-        size *= extent[i]; /* at most 2^32 * 2^14 * 2^14 */
-    if (size > lt_stream_bound(in)) {
+        size *= dim[i]; /* at most 2^32 * 2^14 * 2^14 */
+    if (!st && size > lt_stream_bound(in))
         st = lt_fail(LT_E_FORMAT,
-                     "%s: the file ends too early for %u samples: %" PRIu64
-                     " bytes, at most %" PRIu64
-                     " can follow (of gzip 100 times the file: unpack one that holds more)",
-                     path, extent[0], size, lt_stream_bound(in));
-        goto close_stream;
-    }
-    st = read_bytes(in, size, &bytes);
+                     "%s: the file ends too early: its %u samples need %" PRIu64
+                     " bytes, and at most %" PRIu64
+                     " can follow (gzip: up to 100 times the file; unpack it if it holds more)",
+                     path, dim[0], size, lt_stream_bound(in));
+    if (!st)
+        st = read_bytes(in, size, &bytes);
     if (!st && !lt_stream_ended(in))
-        st = lt_fail(LT_E_FORMAT, "%s: more bytes follow its %u samples", path, extent[0]);
-close_stream:
+        st = lt_fail(LT_E_FORMAT, "%s: more data follows its %u samples", path, dim[0]);
     lt_stream_close(&in);
     if (st)
         lt_free(bytes);
@@ -143,7 +140,7 @@ static lt_status check_labels(const idx *s, const char *path, int classes, int32
     LT_ASSERT(s->labels);
     for (int64_t i = 0; i < s->base.count; i++) {
         if (classes && s->labels[i] >= classes)
-            return lt_fail(LT_E_FORMAT, "%s: sample %lld has label %d, outside of 0 .. %d", path,
+            return lt_fail(LT_E_FORMAT, "%s: sample %lld has label %d, want 0 .. %d", path,
                            (long long)i, s->labels[i], classes - 1);
         most = s->labels[i] > most ? s->labels[i] : most;
     }
@@ -169,18 +166,13 @@ static lt_status load(idx *s, const char *images, const char *labels, int classe
 lt_status lt_dataset_idx(lt_dataset **out, const char *images, const char *labels, int classes)
 {
     if (classes < 0)
-        return lt_fail(LT_E_ARG, "idx: %d classes", classes);
+        return lt_fail(LT_E_ARG, "idx: got %d classes, want 0 or more", classes);
     lt_dataset *d = NULL;
     LT_TRY(lt_dataset_new(&d, &ops));
-    lt_status st = load((idx *)d, images, labels, classes);
-    if (st)
-        lt_dataset_free(&d);
-    else
-        *out = d;
-    return st;
+    return lt_dataset_finish(out, d, load((idx *)d, images, labels, classes));
 }
 
-/* FOLDER/PART-KIND-ubyte, or with .gz; NULL if neither exists. */
+/* Sets *out to FOLDER/PART-KIND-ubyte, or that with .gz, or NULL if neither exists; lt_free() it. */
 static lt_status mnist_file(char **out, const char *folder, bool train, const char *kind)
 {
     static const char *const ends[] = {"", ".gz"};

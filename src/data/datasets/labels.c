@@ -1,7 +1,6 @@
-/* Files of labels, a line per image: "FILE LABEL", or "LABEL" for the images in the order of their
- * names. LABEL is a class's name or its number, from 0 on. ILSVRC2012_validation_ground_truth.txt
- * has numbers of the devkit's own; map_clsloc.txt of the devkits since 2014 says which class each
- * of them is. */
+/* Reads label files: lines of "FILE LABEL", or of "LABEL" for the images in the order of their names. LABEL is a class
+ * name or a class index from 0. ILSVRC2012_validation_ground_truth.txt has the devkit's class numbers instead;
+ * map_clsloc.txt, in devkits since 2014, maps them to class names. */
 
 #include "data/datasets/labels.h"
 
@@ -11,12 +10,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+typedef struct named_class {
+    const char *name;
+    int32_t index;
+} named_class;
+
 typedef struct job {
     const char *path;
-    const char *const *name; /* of classes; NULL: numbers only */
-    int32_t classes;         /* 0: any number */
-    int32_t *by_name;        /* classes in the order of their names */
-    int32_t *map; /* class of each of the devkit's numbers; -1: none; NULL: no such numbers */
+    int32_t classes;    /* 0: any number */
+    named_class *named; /* [classes] sorted by name; NULL without names */
+    int32_t *map;       /* class of each devkit number, -1 if unused; NULL without such numbers */
     const char *map_path;
     size_t map_count, capacity;
     lt_labels labels;
@@ -24,50 +27,37 @@ typedef struct job {
 
 /* --- Classes --- */
 
-static int compare_classes(const void *a, const void *b, void *context)
+static int compare_names(const void *a, const void *b)
 {
-    const char *const *name = context;
-    return strcmp(name[*(const int32_t *)a], name[*(const int32_t *)b]);
+    return strcmp(((const named_class *)a)->name, ((const named_class *)b)->name);
 }
 
-static lt_status sort_classes(job *j)
+static lt_status sort_classes(job *j, const char *const *name)
 {
-    for (int32_t i = 0; j->name && i < j->classes; i++)
-        if (!j->name[i])
-            j->name = NULL;
-    if (!j->name)
+    for (int32_t i = 0; name && i < j->classes; i++)
+        if (!name[i])
+            name = NULL;
+    if (!name || !j->classes)
         return LT_OK;
-    j->by_name = lt_alloc((size_t)j->classes, sizeof *j->by_name);
-    if (!j->by_name)
+    j->named = lt_alloc((size_t)j->classes, sizeof *j->named);
+    if (!j->named)
         return LT_E_NOMEM;
     for (int32_t i = 0; i < j->classes; i++)
-        j->by_name[i] = i;
-    union {
-        const char *const *names;
-        void *context;
-    } pass = {.names = j->name}; /* qsort_r() wants no const */
-    qsort_r(j->by_name, (size_t)j->classes, sizeof *j->by_name, compare_classes, pass.context);
+        j->named[i] = (named_class){name[i], i};
+    qsort(j->named, (size_t)j->classes, sizeof *j->named, compare_names);
     return LT_OK;
 }
 
-/* -1: no class is called so. */
+/* Returns the index of the class, or -1 if absent. */
 static int32_t find_class(const job *j, const char *name)
 {
-    int32_t low = 0, high = j->name ? j->classes : 0;
-    while (low < high) {
-        int32_t middle = low + (high - low) / 2;
-        int order = strcmp(j->name[j->by_name[middle]], name);
-        if (!order)
-            return j->by_name[middle];
-        if (order < 0)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return -1;
+    const named_class key = {.name = name}, *found = NULL;
+    if (j->named)
+        found = bsearch(&key, j->named, (size_t)j->classes, sizeof key, compare_names);
+    return found ? found->index : -1;
 }
 
-/* A number >= 0 and nothing else, or -1. */
+/* Parses a number >= 0 of at most 9 digits; -1 if the text is anything else. */
 static int32_t parse_number(const char *text)
 {
     enum { DIGITS = 9 };
@@ -82,7 +72,7 @@ static bool is_blank(char c)
     return c == ' ' || c == '\t' || c == '\r' || c == ',';
 }
 
-/* Removes blanks at the end. */
+/* Removes trailing blanks and commas. */
 static void trim(char *text)
 {
     size_t length = strlen(text);
@@ -90,8 +80,8 @@ static void trim(char *text)
         text[--length] = 0;
 }
 
-/* LABEL, or FILE LABEL: the last word is the label, so that a file's name may have blanks. */
-static lt_status add_line(job *j, char *text, int number)
+/* Adds "LABEL" or "FILE LABEL". The label is the last word, so that file names may contain blanks. */
+static lt_status add_line(job *j, char *text, int line)
 {
     text += strspn(text, " \t");
     trim(text);
@@ -107,25 +97,25 @@ static lt_status add_line(job *j, char *text, int number)
     if (label > text)
         label[-1] = 0;
     grown[j->labels.count] =
-        (lt_label){.file = label > text ? text : NULL, .text = label, .number = number};
+        (lt_label){.file = label > text ? text : NULL, .text = label, .line = line};
     if (label > text)
         trim(text);
     if (!grown[j->labels.count].file != !grown[0].file)
-        return lt_fail(LT_E_FORMAT, "%s:%d: a file and a label in some lines, one word in others",
-                       j->path, number);
+        return lt_fail(LT_E_FORMAT, "%s:%d: some lines have FILE LABEL, others one word", j->path,
+                       line);
     j->labels.count++;
     return LT_OK;
 }
 
-/* Every line of a file, text owned by the caller. */
+/* Calls visit for every line of text, which it cuts into lines in place. */
 static lt_status split_lines(job *j, char *text, lt_status visit(job *, char *, int))
 {
-    int number = 1;
-    for (char *next = text; next; number++) {
+    int line = 1;
+    for (char *next = text; next; line++) {
         char *end = strchr(next, '\n');
         if (end)
             *end++ = 0;
-        LT_TRY(visit(j, next, number));
+        LT_TRY(visit(j, next, line));
         next = end;
     }
     return LT_OK;
@@ -136,17 +126,17 @@ static lt_status read_labels(job *j)
     size_t bytes = 0;
     LT_TRY(lt_json_read_file(j->path, &j->labels.text, &bytes));
     if (strlen(j->labels.text) != bytes)
-        return lt_fail(LT_E_FORMAT, "%s: no text: it has a zero byte", j->path);
+        return lt_fail(LT_E_FORMAT, "%s: not a text file: it has a zero byte", j->path);
     LT_TRY(split_lines(j, j->labels.text, add_line));
     if (!j->labels.count)
-        return lt_fail(LT_E_FORMAT, "%s: no label in it", j->path);
+        return lt_fail(LT_E_FORMAT, "%s: no label in this file", j->path);
     return LT_OK;
 }
 
-/* --- The devkit's numbers --- */
+/* --- Class numbers of ImageNet's devkit --- */
 
-/* "n02119789 1 kit_fox" */
-static lt_status add_mapping(job *j, char *text, int number)
+/* Reads a line such as "n02119789 1 kit_fox". */
+static lt_status add_mapping(job *j, char *text, int line)
 {
     char *rest = NULL;
     const char *name = strtok_r(text, " \t\r", &rest), *id = strtok_r(NULL, " \t\r", &rest);
@@ -154,7 +144,7 @@ static lt_status add_mapping(job *j, char *text, int number)
     if (!name)
         return LT_OK;
     if (value < 0 || value > 1 << 20)
-        return lt_fail(LT_E_FORMAT, "%s:%d: not NAME NUMBER", j->map_path, number);
+        return lt_fail(LT_E_FORMAT, "%s:%d: want NAME NUMBER", j->map_path, line);
     if ((size_t)value >= j->map_count) {
         size_t count = 2 * (size_t)value + 1;
         int32_t *grown = lt_realloc(j->map, count, sizeof *grown);
@@ -169,8 +159,7 @@ static lt_status add_mapping(job *j, char *text, int number)
     return LT_OK;
 }
 
-/* For labels without file names: numbers from 0 on are classes; numbers from 1 on are the devkit's,
- * in another order than the class names, and map_clsloc.txt maps them. */
+/* Reads map_clsloc.txt if the labels are devkit numbers: numbers only, and none is 0. */
 static lt_status find_map(job *j)
 {
     for (size_t i = 0; i < j->labels.count; i++)
@@ -183,14 +172,14 @@ static lt_status find_map(job *j)
     lt_status st = path ? lt_json_read_file(path, &text, &bytes) : LT_E_NOMEM;
     if (st == LT_E_IO)
         st = lt_fail(LT_E_FORMAT,
-                     "%s: numbers from 1 on, as in ImageNet's devkit, whose meaning map_clsloc.txt "
-                     "beside it would tell; it is not there",
+                     "%s: the labels start at 1, as in ImageNet's devkit; copy the devkit's "
+                     "map_clsloc.txt, which maps them to classes, into the same folder",
                      j->path);
     j->map_path = path;
     if (!st)
         st = split_lines(j, text, add_mapping);
     if (!st && !j->map)
-        st = lt_fail(LT_E_FORMAT, "%s: no class in it", path);
+        st = lt_fail(LT_E_FORMAT, "%s: no class in this file", path);
     lt_free(text);
     lt_free(path);
     return st;
@@ -209,15 +198,15 @@ static lt_status find_label(const job *j, lt_label *l)
     if (l->label >= 0)
         return LT_OK;
     if (!j->classes)
-        return lt_fail(LT_E_FORMAT, "%s:%d: '%s' is no number, and the classes have no names",
-                       j->path, l->number, l->text);
-    return lt_fail(LT_E_FORMAT, "%s:%d: '%s' is none of the %d classes", j->path, l->number,
+        return lt_fail(LT_E_FORMAT, "%s:%d: '%s' is not a number, and the classes have no names",
+                       j->path, l->line, l->text);
+    return lt_fail(LT_E_FORMAT, "%s:%d: '%s' is not one of the %d classes", j->path, l->line,
                    l->text, (int)j->classes);
 }
 
-static lt_status run(job *j)
+static lt_status run(job *j, const char *const *name)
 {
-    LT_TRY(sort_classes(j));
+    LT_TRY(sort_classes(j, name));
     LT_TRY(read_labels(j));
     if (!j->labels.line[0].file)
         LT_TRY(find_map(j));
@@ -228,9 +217,9 @@ static lt_status run(job *j)
 
 lt_status lt_labels_read(lt_labels *out, const char *path, const char *const *name, int classes)
 {
-    job j = {.path = path, .name = name, .classes = classes};
-    lt_status st = run(&j);
-    lt_free(j.by_name);
+    job j = {.path = path, .classes = classes};
+    lt_status st = run(&j, name);
+    lt_free(j.named);
     lt_free(j.map);
     if (st)
         lt_labels_clear(&j.labels);

@@ -9,20 +9,20 @@
 #include <stdint.h>
 
 typedef struct lt_label {
-    char *file;       /* NULL in a file of labels alone: of all lines, or of none */
-    const char *text; /* as it was written */
+    char *file;       /* NULL in all lines of a file that has labels only */
+    const char *text; /* the label as written */
     int32_t label;
-    int number; /* of the line */
+    int line; /* number of the line, from 1 */
 } lt_label;
 
 typedef struct lt_labels {
     lt_label *line;
-    size_t count; /* >= 1 */
-    char *text;   /* what the lines point into */
+    size_t count; /* at least 1 */
+    char *text;   /* contents of the file; lines point into it */
 } lt_labels;
 
-/* name: of the classes; NULL, or one of them NULL: they have none. classes 0: any number is a
- * label. Errors: LT_E_IO; LT_E_FORMAT, naming file and line. */
+/* Reads a label file. name: class names; not used if NULL or if one of them is NULL. classes: number of classes; 0
+ * accepts any number as a label. Errors: LT_E_IO; LT_E_FORMAT with file and line. */
 lt_status lt_labels_read(lt_labels *out, const char *path, const char *const *name, int classes);
 void lt_labels_clear(lt_labels *labels);
 

@@ -1,4 +1,4 @@
-/* Opens data sets by their names. */
+/* Opens data sets by name, or by the contents of a folder. */
 
 #include "base/alloc.h"
 #include "data/datasets/datasets.h"
@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Parses ":NUMBER" and advances *at; false: no number, or above most. */
+/* Parses ":NUMBER" and advances *at; false if there is no number or it exceeds most. */
 static bool read_number(const char **at, int64_t most, int64_t *out)
 {
     char *end;
@@ -34,27 +34,27 @@ static lt_status open_synthetic(lt_dataset **out, const char *spec, bool train)
     if (*at
         && !(read_number(&at, INT64_MAX, &count) && read_number(&at, INT_MAX, &size)
              && read_number(&at, INT_MAX, &classes) && !*at))
-        return lt_fail(LT_E_ARG, "data: '%s' is not synthetic:COUNT:SIZE:CLASSES", spec);
+        return lt_fail(LT_E_ARG, "data: got '%s', want synthetic:COUNT:SIZE:CLASSES", spec);
     return lt_dataset_synthetic(out, count, (int)size, 3, (int)classes);
 }
 
-/* A pack in FOLDER/train, or in FOLDER; no manifest: *out stays as it is. */
+/* Opens the pack in FOLDER/train (or FOLDER/val), or in FOLDER. Without a manifest *out is unchanged. */
 static lt_status open_pack(lt_dataset **out, const char *path, bool train)
 {
     bool below = false, here = false;
-    char *part = lt_format("%s/%s", path, train ? "train" : "val");
-    lt_status st = part ? lt_is_pack(&below, part) : LT_E_NOMEM;
+    char *split = lt_format("%s/%s", path, train ? "train" : "val");
+    lt_status st = split ? lt_is_pack(&below, split) : LT_E_NOMEM;
     if (!st)
         st = lt_is_pack(&here, path);
     if (!st && (below || here))
-        st = lt_dataset_pack(out, below ? part : path);
+        st = lt_dataset_pack(out, below ? split : path);
     if (!st && here && !below)
         (*out)->unsplit = true;
-    lt_free(part);
+    lt_free(split);
     return st;
 }
 
-/* The tar files of a folder with part in their names; none: *out stays as it is. */
+/* Opens the tar files of a folder whose names contain part. Without any, *out is unchanged. */
 static lt_status open_shards(lt_dataset **out, const char *folder, const char *part)
 {
     lt_paths tars = {0};
@@ -65,51 +65,48 @@ static lt_status open_shards(lt_dataset **out, const char *folder, const char *p
     return st;
 }
 
-/* FOLDER/train/X.tar, or FOLDER/X-train-1.tar; no tar file: *out stays as it is. */
+/* Opens FOLDER/train/X.tar or, without any, FOLDER/X-train-1.tar. Without tar files *out is unchanged. */
 static lt_status open_tar_folder(lt_dataset **out, const char *path, bool train)
 {
-    const char *want = train ? "train" : "val";
-    lt_dataset *found = NULL;
-    char *part = lt_format("%s/%s", path, want);
-    lt_status st = part ? LT_OK : LT_E_NOMEM;
-    if (!st && lt_is_folder(part))
-        st = open_shards(&found, part, "");
-    if (!st && !found)
-        st = open_shards(&found, path, want);
-    lt_free(part);
-    if (found)
-        *out = found;
+    const char *name = train ? "train" : "val";
+    char *split = lt_format("%s/%s", path, name);
+    lt_status st = split ? LT_OK : LT_E_NOMEM;
+    if (!st && lt_is_folder(split))
+        st = open_shards(out, split, "");
+    if (!st && !*out)
+        st = open_shards(out, path, name);
+    lt_free(split);
     return st;
 }
 
-/* FOLDER/train; or FOLDER/val, which next to FOLDER/train may be named valid or validation (without train they are classes). The last
- * name tried if there is no such folder; lt_free() it. */
-static char *find_part(const char *path, bool train)
+/* Returns FOLDER/train or FOLDER/val; if FOLDER/train exists, also FOLDER/valid or FOLDER/validation (otherwise these
+ * are class folders). If none exists, the last one tried. lt_free() it. */
+static char *find_split(const char *path, bool train)
 {
     static const char *const names[] = {"train", "val", "valid", "validation"};
-    char *part = lt_format("%s/train", path);
-    const int last = train ? 0 : part && lt_is_folder(part) ? 3 : 1;
-    for (int i = 1; part && i <= last && (i == 1 || !lt_is_folder(part)); i++) {
-        lt_free(part);
-        part = lt_format("%s/%s", path, names[i]);
+    char *split = lt_format("%s/train", path);
+    const int last = train ? 0 : split && lt_is_folder(split) ? 3 : 1;
+    for (int i = 1; split && i <= last && (i == 1 || !lt_is_folder(split)); i++) {
+        lt_free(split);
+        split = lt_format("%s/%s", path, names[i]);
     }
-    return part;
+    return split;
 }
 
-/* FOLDER/train or FOLDER/val, or FOLDER if it has neither. */
+/* Opens FOLDER/train or FOLDER/val, or FOLDER itself if it has neither. */
 static lt_status open_folder(lt_dataset **out, const char *path, bool train)
 {
-    char *part = find_part(path, train), *rest = find_part(path, !train);
-    lt_status st = part && rest ? LT_OK : LT_E_NOMEM;
-    if (!st && lt_is_folder(part))
-        st = lt_dataset_folder(out, part);
-    else if (!st && lt_is_folder(rest))
-        st = lt_fail(LT_E_IO, "%s: it has a folder %s, but none named %s", path,
-                     strrchr(rest, '/') + 1, train ? "train" : "val, valid or validation");
+    char *split = find_split(path, train), *other = find_split(path, !train);
+    lt_status st = split && other ? LT_OK : LT_E_NOMEM;
+    if (!st && lt_is_folder(split))
+        st = lt_dataset_folder(out, split);
+    else if (!st && lt_is_folder(other))
+        st = lt_fail(LT_E_IO, "%s: has a folder %s, but no folder %s", path,
+                     strrchr(other, '/') + 1, train ? "train" : "val, valid or validation");
     else if (!st && !(st = lt_dataset_folder(out, path)))
         (*out)->unsplit = true;
-    lt_free(part);
-    lt_free(rest);
+    lt_free(split);
+    lt_free(other);
     return st;
 }
 
@@ -123,7 +120,7 @@ static lt_status open_service(lt_dataset **out, const char *spec, bool train)
 {
     const char *at = strchr(spec, ':');
     if (!at)
-        return lt_fail(LT_E_ARG, "data: 'service' without an address: service:tcp://HOST:PORT");
+        return lt_fail(LT_E_ARG, "data: 'service' needs an address: service:tcp://HOST:PORT");
     return lt_dataset_service(out, at + 1, NULL, train);
 }
 
@@ -133,13 +130,13 @@ static const lt_dataset_kind fashion_mnist = {"fashion-mnist", open_fashion_mnis
                              service = {"service:ADDRESS[,ADDRESS]", open_service},
                              *kinds[KINDS] = {&fashion_mnist, &synthetic, &service};
 
-/* Bytes of "synthetic" in "synthetic:COUNT". */
+/* Returns the length of the name, such as that of "synthetic" in "synthetic:COUNT". */
 static size_t name_bytes(const char *usage)
 {
     return strcspn(usage, ":");
 }
 
-/* The kind that spec names, with or without arguments, if it takes some. */
+/* Returns the kind that spec names, or NULL. Arguments after ':' are accepted if the kind takes any. */
 static const lt_dataset_kind *find_kind(const char *spec)
 {
     for (int i = 0; i < KINDS && kinds[i]; i++) {
@@ -159,9 +156,9 @@ lt_status lt_dataset_register(const lt_dataset_kind *kind)
             && !strncmp(kind->usage, kinds[i]->usage, (size_t)bytes))
             return lt_fail(LT_E_ARG, "data: the name '%.*s' is taken", bytes, kind->usage);
     if (!bytes)
-        return lt_fail(LT_E_ARG, "data: '%s' begins with no name", kind->usage);
+        return lt_fail(LT_E_ARG, "data: '%s' does not begin with a name", kind->usage);
     if (i == KINDS)
-        return lt_fail(LT_E_NOMEM, "data: %d kinds are registered, which is the most", KINDS);
+        return lt_fail(LT_E_NOMEM, "data: cannot register more than %d kinds", KINDS);
     kinds[i] = kind;
     return LT_OK;
 }
@@ -178,7 +175,7 @@ static lt_status unknown(const char *spec)
                                         : ", ",
                                  kinds[i]->usage);
     }
-    return lt_fail(LT_E_IO, "data: '%s' is no folder, no .tar file, nor %s", spec, names);
+    return lt_fail(LT_E_IO, "data: '%s' is not a folder, a .tar file, %s", spec, names);
 }
 
 lt_status lt_dataset_open(lt_dataset **out, const char *spec, bool train)
@@ -192,7 +189,8 @@ lt_status lt_dataset_open(lt_dataset **out, const char *spec, bool train)
         return LT_OK;
     }
     if (!lt_is_folder(spec) && errno && errno != ENOENT && errno != ENOTDIR)
-        return lt_fail(LT_E_IO, "%s: %s", spec, strerror(errno)); /* not permitted, for one */
+        return lt_fail(LT_E_IO, "%s: %s", spec,
+                       strerror(errno)); /* permission denied, for example */
     if (!lt_is_folder(spec))
         return unknown(spec);
     bool mnist = false;

@@ -1,4 +1,4 @@
-/* Noise images: bytes of Philox, keyed by the sample's index. */
+/* Noise images: output of the Philox generator, keyed by the sample's index. */
 
 #include "base/rng.h"
 
@@ -41,10 +41,12 @@ lt_status lt_dataset_synthetic(lt_dataset **out, int64_t count, int size, int ch
 {
     enum { MAX_SIDE = 1 << 13 };
     if (count < 1 || size < 1 || size > MAX_SIDE || classes < 1)
-        return lt_fail(LT_E_ARG, "synthetic: %" PRId64 " images of side %d in %d classes", count,
-                       size, classes);
+        return lt_fail(LT_E_ARG,
+                       "synthetic: got %" PRId64
+                       " images of side %d in %d classes; want at least 1 of each, sides up to %d",
+                       count, size, classes, MAX_SIDE);
     if (channels != 1 && channels != 3)
-        return lt_fail(LT_E_ARG, "synthetic: %d channels, not 1 or 3", channels);
+        return lt_fail(LT_E_ARG, "synthetic: got %d channels, want 1 or 3", channels);
 
     lt_dataset *d = NULL;
     LT_TRY(lt_dataset_new(&d, &ops));

@@ -1,7 +1,6 @@
-/* A data set of images in tar files (WebDataset's shards), read by offset. A sample's class is the
- * number in NAME.cls or, in tar files without any .cls, its folder by the rule of image folders: the
- * first component below the split's root, which is the folder that all images have in common. Classes by
- * folder are ordered by name, bytewise. */
+/* A data set of images in tar files (WebDataset's shards), read by offset. A sample's class is the number in NAME.cls.
+ * Without any .cls it is the folder, as in image folders: the first component below the root of the split, which is the
+ * longest common folder of all images. Class folders are sorted by name, bytewise. */
 
 #include "base/alloc.h"
 #include "base/hash.h"
@@ -21,10 +20,10 @@ typedef struct shard {
 typedef struct tar {
     lt_dataset base;
     shard *shard;
-    int64_t *first; /* [shards] sample each begins with */
+    int64_t *first; /* [shards] index of the first sample of each shard */
     size_t shards;
-    char **kind; /* [classes] names, with classes by folder */
-    size_t root; /* bytes of a name before its class: the split's root, with its slash */
+    char **class_names; /* [classes] names of class folders; NULL with .cls files */
+    size_t root;        /* bytes of the root of the split, including the slash */
     size_t capacity;
 } tar;
 
@@ -37,54 +36,57 @@ static int compare_names(const void *a, const void *b)
 
 static int find_class(const tar *t, const char *name)
 {
-    char *const *found =
-        bsearch(&name, t->kind, (size_t)t->base.classes, sizeof *t->kind, compare_names);
-    return found ? (int)(found - t->kind) : -1;
+    char *const *found = bsearch(&name, t->class_names, (size_t)t->base.classes,
+                                 sizeof *t->class_names, compare_names);
+    return found ? (int)(found - t->class_names) : -1;
 }
 
-/* The first component of a path after its first root bytes; lt_free() it. */
+/* Returns the first component of a path below the root, or NULL if out of memory; lt_free() it. */
 static char *class_of(const char *path, size_t root)
 {
     return lt_format("%.*s", (int)strcspn(path + root, "/"), path + root);
 }
 
-/* Adds the class unless it is the last one added, as images of a class are usually adjacent. */
+/* Adds the class unless it was the last one added: images of a class are usually adjacent. */
 static lt_status add_class(tar *t, const char *path)
 {
     size_t count = (size_t)t->base.classes;
     char *name = class_of(path, t->root);
     if (!name)
         return LT_E_NOMEM;
-    if (count && !strcmp(t->kind[count - 1], name)) {
+    if (count && !strcmp(t->class_names[count - 1], name)) {
         lt_free(name);
         return LT_OK;
     }
-    char **grown = lt_grow(t->kind, &t->capacity, count + 1, sizeof *grown);
+    char **grown = lt_grow(t->class_names, &t->capacity, count + 1, sizeof *grown);
     if (!grown) {
         lt_free(name);
         return LT_E_NOMEM;
     }
-    t->kind = grown;
-    t->kind[count] = name;
+    t->class_names = grown;
+    t->class_names[count] = name;
     t->base.classes++;
     return LT_OK;
 }
 
+/* Sorts the class names and removes duplicates. */
 static void sort_classes(tar *t)
 {
+    char **name = t->class_names;
     int32_t kept = 0;
-    if (t->kind)
-        qsort(t->kind, (size_t)t->base.classes, sizeof *t->kind, compare_names);
+    if (name)
+        qsort(name, (size_t)t->base.classes, sizeof *name, compare_names);
     for (int32_t i = 0; i < t->base.classes; i++) {
-        if (kept && !strcmp(t->kind[kept - 1], t->kind[i]))
-            lt_free(t->kind[i]);
+        if (kept && !strcmp(name[kept - 1], name[i]))
+            lt_free(name[i]);
         else
-            t->kind[kept++] = t->kind[i];
+            name[kept++] = name[i];
     }
     t->base.classes = kept;
 }
 
-/* Bytes of the folders that all images are in, with the last slash; *nested: some are in folders below. */
+/* Returns the bytes of the longest common folder of all images, including the slash; *nested: some image is in a folder
+ * below it. */
 static size_t common_folder(const tar *t, bool *nested)
 {
     const char *first = t->shard[0].index.text + t->shard[0].index.sample[0].name;
@@ -106,15 +108,17 @@ static size_t common_folder(const tar *t, bool *nested)
     return common;
 }
 
-/* The split's root: the common folder; where all images are directly in that, its parent, and it is the only class. */
+/* The root of the split is the common folder. If all images are directly in it, it is the only class and its parent is
+ * the root. */
 static lt_status find_root(tar *t)
 {
     const char *first = t->shard[0].index.text + t->shard[0].index.sample[0].name;
     bool nested;
     t->root = common_folder(t, &nested);
     if (!nested && !t->root)
-        return lt_fail(LT_E_FORMAT, "%s: %s has no .cls, and is in no folder", t->shard[0].path,
-                       first);
+        return lt_fail(LT_E_FORMAT,
+                       "%s: no class for %s: it has no .cls file and is not in a folder",
+                       t->shard[0].path, first);
     if (!nested)
         do
             t->root--;
@@ -122,8 +126,8 @@ static lt_status find_root(tar *t)
     return LT_OK;
 }
 
-/* Removes images directly in the split's root, as an image folder leaves them out. */
-static lt_status leave_out_loose(tar *t, shard *s)
+/* Adds the classes of a shard; leaves out images directly in the root of the split, as image folders do. */
+static lt_status add_classes(tar *t, shard *s)
 {
     lt_tar_index *x = &s->index;
     size_t kept = 0;
@@ -163,7 +167,7 @@ static lt_status name_classes(tar *t)
         lt_format("%.*s", (int)t->root, t->shard[0].index.text + t->shard[0].index.sample[0].name);
     lt_status st = root ? LT_OK : LT_E_NOMEM;
     for (size_t i = 0; i < t->shards && !st; i++)
-        st = leave_out_loose(t, &t->shard[i]);
+        st = add_classes(t, &t->shard[i]);
     sort_classes(t);
     for (size_t i = 0; i < t->shards && !st; i++)
         st = check_empty(t, root, &t->shard[i], &empty);
@@ -172,8 +176,8 @@ static lt_status name_classes(tar *t)
     LT_TRY(lt_empty_classes_check(&empty, t->shard[0].path));
     if (find_class(t, "train") >= 0 && find_class(t, "val") >= 0)
         return lt_fail(LT_E_FORMAT,
-                       "%s: holds folders train and val: write a tar file of each, train.tar and "
-                       "val.tar in one folder",
+                       "%s: has folders train and val; write them as two tar files, train.tar and "
+                       "val.tar, in one folder",
                        t->shard[0].path);
     for (size_t i = 0; i < t->shards; i++)
         for (size_t k = 0; k < t->shard[i].index.count; k++) {
@@ -187,7 +191,7 @@ static lt_status name_classes(tar *t)
     return LT_OK;
 }
 
-/* Either every sample has a number, or every one has its class from its folder. */
+/* Either all samples have a .cls label, or the classes of all are their folders. */
 static lt_status find_classes(tar *t)
 {
     bool numbered = t->shard[0].index.sample[0].label >= 0;
@@ -196,9 +200,9 @@ static lt_status find_classes(tar *t)
         for (size_t k = 0; k < t->shard[i].index.count; k++) {
             const lt_tar_sample *s = &t->shard[i].index.sample[k];
             if ((s->label >= 0) != numbered)
-                return lt_fail(LT_E_FORMAT, "%s: %s has %s .cls, others have %s", t->shard[i].path,
-                               t->shard[i].index.text + s->name, numbered ? "no" : "a",
-                               numbered ? "one" : "none");
+                return lt_fail(LT_E_FORMAT, "%s: %s has %s .cls file, other images have %s",
+                               t->shard[i].path, t->shard[i].index.text + s->name,
+                               numbered ? "no" : "a", numbered ? "one" : "none");
             largest = s->label > largest ? s->label : largest;
         }
     t->base.classes = numbered ? (int32_t)largest + 1 : 0;
@@ -207,11 +211,11 @@ static lt_status find_classes(tar *t)
 
 /* --- Samples --- */
 
-/* The sample; *of: its shard. */
+/* Returns the sample and sets *of to its shard. */
 static const lt_tar_sample *find_sample(const lt_dataset *self, int64_t index, const shard **of)
 {
     const tar *t = (const tar *)self;
-    size_t i = lt_part_of(t->first, t->shards, index);
+    size_t i = lt_find_segment(t->first, t->shards, index);
     *of = &t->shard[i];
     return &t->shard[i].index.sample[index - t->first[i]];
 }
@@ -220,7 +224,7 @@ static lt_status read_sample(const lt_dataset *self, int64_t index, lt_record *r
 {
     const shard *s;
     const lt_tar_sample *sample = find_sample(self, index, &s);
-    LT_TRY(lt_file_read_part(s->path, sample->offset, sample->size, record));
+    LT_TRY(lt_file_read_range(s->path, sample->offset, sample->size, record));
     record->encoding = LT_ENCODING_FILE;
     record->label = (int32_t)sample->label;
     return LT_OK;
@@ -236,14 +240,14 @@ static const char *sample_name(const lt_dataset *self, int64_t index)
 static const char *class_name(const lt_dataset *self, int label)
 {
     const tar *t = (const tar *)self;
-    return t->kind ? t->kind[label] : NULL;
+    return t->class_names ? t->class_names[label] : NULL;
 }
 
-static void ahead(const lt_dataset *self, int64_t index)
+static void read_ahead(const lt_dataset *self, int64_t index)
 {
     const shard *s;
     const lt_tar_sample *sample = find_sample(self, index, &s);
-    lt_file_ahead(s->path, sample->offset, sample->size);
+    lt_file_read_ahead(s->path, sample->offset, sample->size);
 }
 
 static void destroy(lt_dataset *self)
@@ -255,7 +259,7 @@ static void destroy(lt_dataset *self)
     }
     lt_free(t->shard);
     lt_free(t->first);
-    lt_free_texts(t->kind, (size_t)t->base.classes);
+    lt_free_texts(t->class_names, (size_t)t->base.classes);
 }
 
 static int64_t bytes_of_files(const lt_dataset *self)
@@ -272,7 +276,7 @@ static const lt_dataset_ops ops = {
     .name = "tar",
     .bytes = sizeof(tar),
     .read = read_sample,
-    .ahead = ahead,
+    .ahead = read_ahead,
     .class_name = class_name,
     .sample_name = sample_name,
     .bytes_of_files = bytes_of_files,
@@ -297,7 +301,7 @@ static lt_status open_shards(tar *t, const char *const *path, size_t count)
     for (size_t i = 0; i < count; i++) {
         t->first[i] = t->base.count;
         t->base.count += (int64_t)t->shard[i].index.count;
-        lt_left_out_tell(&t->shard[i].index.left_out, path[i]);
+        lt_left_out_log(&t->shard[i].index.left_out, path[i]);
     }
     t->base.channels = 3;
     return LT_OK;
@@ -306,15 +310,10 @@ static lt_status open_shards(tar *t, const char *const *path, size_t count)
 lt_status lt_dataset_tar(lt_dataset **out, const char *const *path, size_t count)
 {
     if (!count)
-        return lt_fail(LT_E_ARG, "data: no tar file given");
+        return lt_fail(LT_E_ARG, "data: got no tar file");
     lt_dataset *d = NULL;
     LT_TRY(lt_dataset_new(&d, &ops));
-    lt_status st = open_shards((tar *)d, path, count);
-    if (st)
-        lt_dataset_free(&d);
-    else
-        *out = d;
-    return st;
+    return lt_dataset_finish(out, d, open_shards((tar *)d, path, count));
 }
 
 /* --- Finding shards --- */

@@ -1,6 +1,6 @@
-/* The images of a tar file, in one of two layouts. WebDataset's: NAME.cls, wherever it is, holds the
- * label of image NAME.jpg. Without any .cls: class folders, as in an image folder. The index is cached
- * next to the tar file, so that later runs need not scan it. */
+/* Indexes the images of a tar file in one of two layouts. WebDataset: NAME.cls, anywhere in the file, has the label of
+ * NAME.jpg. Without any .cls: class folders, as in an image folder. The index is cached next to the tar file, so that
+ * later runs need not scan it. */
 
 #include "data/datasets/tar_index.h"
 
@@ -26,7 +26,7 @@
 enum { MAX_LABEL_TEXT = 16 };
 
 typedef struct label {
-    char *stem; /* owned; the name of the .cls file without its extension */
+    char *stem; /* owned; name of the .cls file without extension */
     int64_t value;
 } label;
 
@@ -35,13 +35,12 @@ typedef struct builder {
     size_t capacity, text_capacity;
     label *label;
     size_t labels, label_capacity;
-    char *folder; /* owned: names of folders that directly hold no image, each NUL-terminated */
-    size_t folder_size, folder_capacity, last_folder;
+    lt_paths folders; /* "FOLDER/" of folders and of files that are not images */
     const char *path;
     int fd;
 } builder;
 
-/* Bytes of a name before the last dot of its last component. */
+/* Returns the length of a name without its extension. */
 static size_t stem_bytes(const char *name)
 {
     const char *slash = strrchr(name, '/'), *dot = strrchr(slash ? slash : name, '.');
@@ -54,27 +53,36 @@ static size_t folder_bytes(const char *name)
     return slash ? (size_t)(slash - name) : 0;
 }
 
-static lt_status add_image(builder *b, const lt_tar_member *m, const char *name)
+/* Appends a name to the text of the index. */
+static lt_status add_text(builder *b, const char *name)
 {
     lt_tar_index *x = b->index;
     size_t bytes = strlen(name) + 1;
     if (x->text_size + bytes > UINT32_MAX)
         return lt_fail(LT_E_FORMAT, "%s: more than 4 GiB of names", b->path);
-    lt_tar_sample *list = lt_grow(x->sample, &b->capacity, x->count + 1, sizeof *list);
-    if (!list)
-        return LT_E_NOMEM;
-    x->sample = list;
     char *text = lt_grow(x->text, &b->text_capacity, x->text_size + bytes, 1);
     if (!text)
         return LT_E_NOMEM;
     x->text = text;
-    memcpy(x->text + x->text_size, name, bytes);
-    x->sample[x->count++] = (lt_tar_sample){.offset = m->offset,
-                                            .size = m->size,
-                                            .label = -1,
-                                            .name = (uint32_t)x->text_size,
-                                            .folder = (uint32_t)folder_bytes(name)};
+    memcpy(text + x->text_size, name, bytes);
     x->text_size += bytes;
+    return LT_OK;
+}
+
+static lt_status add_image(builder *b, const lt_tar_member *m, const char *name)
+{
+    lt_tar_index *x = b->index;
+    lt_tar_sample *list = lt_grow(x->sample, &b->capacity, x->count + 1, sizeof *list);
+    if (!list)
+        return LT_E_NOMEM;
+    x->sample = list;
+    list[x->count] = (lt_tar_sample){.offset = m->offset,
+                                     .size = m->size,
+                                     .label = -1,
+                                     .name = (uint32_t)x->text_size,
+                                     .folder = (uint32_t)folder_bytes(name)};
+    LT_TRY(add_text(b, name));
+    x->count++;
     return LT_OK;
 }
 
@@ -83,11 +91,12 @@ static lt_status add_label(builder *b, const lt_tar_member *m, const char *name)
     char text[MAX_LABEL_TEXT + 1] = {0}, *end;
     if (m->size > MAX_LABEL_TEXT
         || pread(b->fd, text, (size_t)m->size, (off_t)m->offset) != (ssize_t)m->size)
-        return lt_fail(LT_E_FORMAT, "%s: %s is no label", b->path, m->name);
+        return lt_fail(LT_E_FORMAT, "%s: %s has %" PRIu64 " bytes, more than a class number",
+                       b->path, m->name, m->size);
     long long value = strtoll(text, &end, 10);
     end += strspn(end, " \t\r\n");
     if (end == text || *end || value < 0 || value > INT32_MAX)
-        return lt_fail(LT_E_FORMAT, "%s: %s holds '%s', not a class number", b->path, m->name,
+        return lt_fail(LT_E_FORMAT, "%s: %s contains '%s', not a class number", b->path, m->name,
                        text);
     label *list = lt_grow(b->label, &b->label_capacity, b->labels + 1, sizeof *list);
     if (!list)
@@ -97,22 +106,13 @@ static lt_status add_label(builder *b, const lt_tar_member *m, const char *name)
     return list[b->labels++].stem ? LT_OK : LT_E_NOMEM;
 }
 
-/* Keeps "FOLDER/" unless it is the one before, as files of a folder are adjacent. */
+/* Adds "FOLDER/" unless it was the last one added: files of a folder are usually adjacent. */
 static lt_status add_folder(builder *b, const char *name, size_t bytes)
 {
-    if (!bytes
-        || (b->folder && !strncmp(b->folder + b->last_folder, name, bytes)
-            && !strcmp(b->folder + b->last_folder + bytes, "/")))
+    const char *last = b->folders.count ? b->folders.path[b->folders.count - 1] : "";
+    if (!bytes || (!strncmp(last, name, bytes) && !strcmp(last + bytes, "/")))
         return LT_OK;
-    char *grown = lt_grow(b->folder, &b->folder_capacity, b->folder_size + bytes + 2, 1);
-    if (!grown)
-        return LT_E_NOMEM;
-    b->folder = grown;
-    b->last_folder = b->folder_size;
-    memcpy(grown + b->folder_size, name, bytes);
-    memcpy(grown + b->folder_size + bytes, "/", 2);
-    b->folder_size += bytes + 2;
-    return LT_OK;
+    return lt_paths_add(&b->folders, lt_format("%.*s/", (int)bytes, name));
 }
 
 static lt_status add_member(void *context, const lt_tar_member *m)
@@ -152,7 +152,7 @@ static lt_status find_label(const builder *b, const char *name, int64_t *value)
     return LT_OK;
 }
 
-/* Matches a further image of a sample: NAME.left.jpg next to NAME.jpg and NAME.cls. */
+/* Returns true for a further image of a sample, such as NAME.left.jpg next to NAME.jpg and NAME.cls. */
 static bool has_inner_dot(const char *name)
 {
     const char *slash = strrchr(name, '/'), *last = slash ? slash + 1 : name;
@@ -165,21 +165,22 @@ static lt_status find_labels(builder *b)
     size_t kept = 0;
     if (!b->labels)
         return LT_OK;
-    x->left_out = (lt_left_out){0}; /* other members are fields of samples */
+    x->left_out = (lt_left_out){0}; /* the other files are fields of samples */
     qsort(b->label, b->labels, sizeof *b->label, compare_stems);
     for (size_t i = 0; i < x->count; i++) {
         lt_tar_sample s = x->sample[i];
         const char *name = x->text + s.name;
         LT_TRY(find_label(b, name, &s.label));
         if (s.label < 0 && !has_inner_dot(name))
-            return lt_fail(LT_E_FORMAT, "%s: %s has no .cls, others have one", b->path, name);
+            return lt_fail(LT_E_FORMAT, "%s: %s has no .cls file, other images have one", b->path,
+                           name);
         if (s.label >= 0)
             x->sample[kept++] = s;
     }
     lt_left_out_count(&x->left_out, "images without a .cls", (int64_t)(x->count - kept));
     if (x->count && !kept)
-        return lt_fail(LT_E_FORMAT, "%s: none of %zu images has a .cls: %s needs %.*s.cls", b->path,
-                       x->count, x->text, (int)stem_bytes(x->text), x->text);
+        return lt_fail(LT_E_FORMAT, "%s: none of %zu images has a .cls file: %s needs %.*s.cls",
+                       b->path, x->count, x->text, (int)stem_bytes(x->text), x->text);
     x->count = kept;
     return LT_OK;
 }
@@ -194,8 +195,8 @@ static int by_stem_then_name(const void *a, const void *b, void *text)
     return order ? order : strcmp(p, q);
 }
 
-/* Rejects duplicate names, as of an appended tar file, where tar would extract the last, and two images of one label. */
-static lt_status check_twice(const builder *b)
+/* Rejects two images with the same name (tar -r appends such; tar extracts the last) or with the same .cls file. */
+static lt_status check_duplicates(const builder *b)
 {
     const lt_tar_index *x = b->index;
     uint32_t *name = lt_alloc(x->count, sizeof *name);
@@ -211,25 +212,19 @@ static lt_status check_twice(const builder *b)
         if (!strcmp(one, two))
             st = lt_fail(LT_E_FORMAT, "%s: two images are named %s", b->path, two);
         else if (b->labels && stem == stem_bytes(two) && !memcmp(one, two, stem))
-            st = lt_fail(LT_E_FORMAT, "%s: two images have one .cls: %s and %s", b->path, one, two);
+            st = lt_fail(LT_E_FORMAT, "%s: two images share a .cls file: %s and %s", b->path, one,
+                         two);
     }
     lt_free(name);
     return st;
 }
 
-/* Appends the names of folders to those of samples. */
-static lt_status keep_folders(builder *b)
+/* Appends the folder names to the sample names. */
+static lt_status append_folders(builder *b)
 {
-    lt_tar_index *x = b->index;
-    x->folders = x->text_size;
-    if (b->labels || !b->folder_size)
-        return LT_OK;
-    char *text = lt_grow(x->text, &b->text_capacity, x->text_size + b->folder_size, 1);
-    if (!text)
-        return LT_E_NOMEM;
-    x->text = text;
-    memcpy(text + x->text_size, b->folder, b->folder_size);
-    x->text_size += b->folder_size;
+    b->index->folders = b->index->text_size;
+    for (size_t i = 0; i < b->folders.count && !b->labels; i++)
+        LT_TRY(add_text(b, b->folders.path[i]));
     return LT_OK;
 }
 
@@ -242,62 +237,62 @@ lt_status lt_tar_index_build(lt_tar_index *out, int fd, const char *path)
     if (!st && !out->count)
         st = lt_fail(LT_E_FORMAT, "%s: no " LT_IMAGE_NAMES " file in this tar file", path);
     if (!st)
-        st = check_twice(&b);
+        st = check_duplicates(&b);
     if (!st)
-        st = keep_folders(&b);
+        st = append_folders(&b);
     for (size_t i = 0; i < b.labels; i++)
         lt_free(b.label[i].stem);
     lt_free(b.label);
-    lt_free(b.folder);
+    lt_free_texts(b.folders.path, b.folders.count);
     return st;
 }
 
 /* --- The index file: this header, the samples, the text; in this machine's byte order --- */
 
-typedef struct kept {
+typedef struct index_header {
     char magic[8];
-    uint64_t order;               /* rejects files of another byte order */
-    uint64_t tar_size;            /* bytes of the tar file */
-    int64_t tar_second, tar_nano; /* when it was changed last */
+    uint64_t order;               /* byte order mark */
+    uint64_t tar_size;            /* size of the tar file in bytes */
+    int64_t tar_second, tar_nano; /* modification time of the tar file */
     uint64_t samples, text_size, folders;
-    uint32_t crc; /* of left_out, samples and text */
+    uint32_t crc; /* CRC-32C of left_out, the samples and the text */
     uint32_t unused;
     lt_left_out left_out;
-} kept;
+} index_header;
 
 static const char magic[8] = "LTTARIX3";
 static const uint64_t byte_order = 0x0102030405060708;
 
-static kept describe(const lt_tar_index *x, const struct stat *tar)
+static index_header make_header(const lt_tar_index *x, const struct stat *tar)
 {
-    kept k = {.order = byte_order,
-              .tar_size = (uint64_t)tar->st_size,
-              .tar_second = tar->st_mtim.tv_sec,
-              .tar_nano = tar->st_mtim.tv_nsec,
-              .samples = x->count,
-              .text_size = x->text_size,
-              .folders = x->folders};
-    memcpy(k.magic, magic, sizeof magic);
-    memcpy(&k.left_out, &x->left_out, sizeof k.left_out); /* its padding too */
-    k.crc = lt_crc32c(0, &k.left_out, sizeof k.left_out);
-    k.crc = lt_crc32c(k.crc, x->sample, x->count * sizeof *x->sample);
-    k.crc = lt_crc32c(k.crc, x->text, x->text_size);
-    return k;
+    index_header h = {.order = byte_order,
+                      .tar_size = (uint64_t)tar->st_size,
+                      .tar_second = tar->st_mtim.tv_sec,
+                      .tar_nano = tar->st_mtim.tv_nsec,
+                      .samples = x->count,
+                      .text_size = x->text_size,
+                      .folders = x->folders};
+    memcpy(h.magic, magic, sizeof magic);
+    memcpy(&h.left_out, &x->left_out, sizeof h.left_out); /* with its padding */
+    h.crc = lt_crc32c(0, &h.left_out, sizeof h.left_out);
+    h.crc = lt_crc32c(h.crc, x->sample, x->count * sizeof *x->sample);
+    h.crc = lt_crc32c(h.crc, x->text, x->text_size);
+    return h;
 }
 
-static bool is_left_out_sound(const lt_left_out *l)
+static bool is_left_out_valid(const lt_left_out *l)
 {
-    bool sound = l->kinds >= 0 && l->kinds <= LT_LEFT_OUT_KINDS;
-    for (int i = 0; sound && i < l->kinds; i++)
-        sound = !l->kind[i].extension[LT_LEFT_OUT_BYTES - 1];
-    return sound;
+    bool valid = l->kinds >= 0 && l->kinds <= LT_LEFT_OUT_KINDS;
+    for (int i = 0; valid && i < l->kinds; i++)
+        valid = !l->kind[i].extension[LT_LEFT_OUT_BYTES - 1];
+    return valid;
 }
 
-/* True if every sample is in the tar file, every name in the text. */
-static bool is_sound(const lt_tar_index *x, uint64_t tar_size)
+/* Returns true if every sample is inside the tar file and every name inside the text. */
+static bool is_valid(const lt_tar_index *x, uint64_t tar_size)
 {
     if (!x->count || !x->text_size || x->text[x->text_size - 1] || !x->folders
-        || x->folders > x->text_size || x->text[x->folders - 1] || !is_left_out_sound(&x->left_out))
+        || x->folders > x->text_size || x->text[x->folders - 1] || !is_left_out_valid(&x->left_out))
         return false;
     for (size_t i = 0; i < x->count; i++) {
         const lt_tar_sample *s = &x->sample[i];
@@ -308,39 +303,40 @@ static bool is_sound(const lt_tar_index *x, uint64_t tar_size)
     return true;
 }
 
-/* Reads samples and text, whose sizes must add up to the file's. */
-static bool read_parts(FILE *file, const kept *k, lt_tar_index *x)
+/* Reads samples and text; header, samples and text must fill the file. */
+static bool read_body(FILE *file, const index_header *h, lt_tar_index *x)
 {
     struct stat info;
     const uint64_t one = sizeof *x->sample;
-    if (fstat(fileno(file), &info) || k->samples > (uint64_t)info.st_size / one
-        || k->text_size > (uint64_t)info.st_size
-        || sizeof *k + k->samples * one + k->text_size != (uint64_t)info.st_size)
+    if (fstat(fileno(file), &info) || h->samples > (uint64_t)info.st_size / one
+        || h->text_size > (uint64_t)info.st_size
+        || sizeof *h + h->samples * one + h->text_size != (uint64_t)info.st_size)
         return false;
-    x->count = (size_t)k->samples;
-    x->text_size = (size_t)k->text_size;
-    x->folders = (size_t)k->folders;
-    memcpy(&x->left_out, &k->left_out, sizeof k->left_out);
+    x->count = (size_t)h->samples;
+    x->text_size = (size_t)h->text_size;
+    x->folders = (size_t)h->folders;
+    memcpy(&x->left_out, &h->left_out, sizeof h->left_out);
     x->sample = lt_alloc(x->count + 1, sizeof *x->sample);
     x->text = lt_alloc(x->text_size + 1, 1);
     return x->sample && x->text && fread(x->sample, one, x->count, file) == x->count
            && fread(x->text, 1, x->text_size, file) == x->text_size;
 }
 
-/* False, and *out unchanged: no index, or not of the file's present size and time. */
+/* Loads an index file. Returns false and leaves *out unchanged if it is absent, invalid or does not match the tar
+ * file. */
 static bool load(lt_tar_index *out, const char *path, const struct stat *tar)
 {
-    kept found;
+    index_header found;
     lt_tar_index x = {0};
     FILE *file = NULL;
     bool ok = !lt_file_open(&file, path) && fread(&found, sizeof found, 1, file) == 1
               && !memcmp(found.magic, magic, sizeof magic) && found.order == byte_order
-              && read_parts(file, &found, &x);
+              && read_body(file, &found, &x);
     if (file)
         fclose(file);
     if (ok) {
-        const kept want = describe(&x, tar);
-        ok = !memcmp(&found, &want, sizeof want) && is_sound(&x, want.tar_size);
+        const index_header want = make_header(&x, tar);
+        ok = !memcmp(&found, &want, sizeof want) && is_valid(&x, want.tar_size);
     }
     if (ok)
         *out = x;
@@ -349,33 +345,28 @@ static bool load(lt_tar_index *out, const char *path, const struct stat *tar)
     return ok;
 }
 
-static bool write_parts(FILE *file, const lt_tar_index *x, const struct stat *tar)
-{
-    const kept k = describe(x, tar);
-    return fwrite(&k, sizeof k, 1, file) == 1
-           && fwrite(x->sample, sizeof *x->sample, x->count, file) == x->count
-           && fwrite(x->text, 1, x->text_size, file) == x->text_size;
-}
-
 /* Writes a temporary file and renames it. */
 static bool save(const lt_tar_index *x, const char *path, const struct stat *tar)
 {
+    const index_header h = make_header(x, tar);
     lt_replacement r;
     if (lt_replacement_open(&r, path))
         return false;
-    const bool ok = write_parts(r.file, x, tar);
+    const bool ok = fwrite(&h, sizeof h, 1, r.file) == 1
+                    && fwrite(x->sample, sizeof *x->sample, x->count, r.file) == x->count
+                    && fwrite(x->text, 1, x->text_size, r.file) == x->text_size;
     return !lt_replacement_close(&r, ok ? LT_OK : LT_E_IO, false);
 }
 
-/* Index path in the user's cache (XDG base directory specification 0.8), for tar files in folders
- * that cannot be written to. NULL: no such folder is set. */
+/* Returns the index path in the user's cache folder (XDG base directory specification 0.8), for tar files in read-only
+ * folders, or NULL if no cache folder is set; lt_free() it. */
 static char *path_in_cache(const char *tar)
 {
-    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    const char *cache = getenv("XDG_CACHE_HOME"), *user = getenv("HOME");
     bool given = cache && *cache == '/';
     char *real = realpath(tar, NULL), *path = NULL;
     char *folder = given                  ? lt_format("%s/lather", cache)
-                   : home && *home == '/' ? lt_format("%s/.cache/lather", home)
+                   : user && *user == '/' ? lt_format("%s/.cache/lather", user)
                                           : NULL;
     const uint64_t hash = lt_fnv1a_text(LT_FNV1A_BEGIN, real ? real : ""),
                    low = (UINT64_C(1) << 56) - 1;
@@ -396,15 +387,16 @@ static bool save_in_cache(const lt_tar_index *x, const char *path, const struct 
 
 static lt_status find_or_build(lt_tar_index *x, int fd, const char *path, const struct stat *tar)
 {
-    char *beside = lt_format("%s.index", path), *cached = path_in_cache(path);
-    lt_status st = beside ? LT_OK : LT_E_NOMEM;
-    if (!st && !load(x, beside, tar) && !(cached && load(x, cached, tar))) {
+    char *adjacent = lt_format("%s.index", path), *cached = path_in_cache(path);
+    lt_status st = adjacent ? LT_OK : LT_E_NOMEM;
+    if (!st && !load(x, adjacent, tar) && !(cached && load(x, cached, tar))) {
         st = lt_tar_index_build(x, fd, path);
-        if (!st && !save(x, beside, tar) && !save_in_cache(x, cached, tar))
-            lt_log(LT_LOG_INFO, "data", "%s: not written (%s): the tar file is read through again",
-                   beside, strerror(errno));
+        if (!st && !save(x, adjacent, tar) && !save_in_cache(x, cached, tar))
+            lt_log(LT_LOG_INFO, "data",
+                   "%s: cannot write the index (%s); each run will scan the tar file", adjacent,
+                   strerror(errno));
     }
-    lt_free(beside);
+    lt_free(adjacent);
     lt_free(cached);
     return st;
 }

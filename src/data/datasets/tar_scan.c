@@ -1,6 +1,6 @@
-/* The tar format: blocks of 512 bytes, a header before each member. POSIX.1-1988 (ustar), its pax
- * extension (POSIX.1-2001: names and sizes in a member of type x before the one they belong to),
- * and GNU's long names (type L) and binary numbers. */
+/* Reads the tar format: blocks of 512 bytes, a header before each member. Formats: POSIX.1-1988 (ustar); pax
+ * (POSIX.1-2001: a member of type x has the name and the size of the next member); GNU's long names (type L) and binary
+ * numbers. */
 
 #include "data/datasets/tar_scan.h"
 
@@ -24,9 +24,9 @@ typedef struct scan {
     int fd;
     const char *path;
     uint64_t at, end; /* offset of the next header; size of the file */
-    char *long_name;  /* for the next member; owned */
-    bool has_size;    /* pax: */
-    uint64_t size;    /* of the next member */
+    char *long_name;  /* owned; name of the next member, NULL if in its header */
+    bool has_size;
+    uint64_t size; /* pax size of the next member, if has_size */
     char short_name[NAME + PREFIX + 2];
 } scan;
 
@@ -38,7 +38,7 @@ static lt_status read_bytes(const scan *s, void *to, size_t bytes, uint64_t offs
                              : st;
 }
 
-/* Octal digits, or GNU's big-endian number after a byte with bit 7 set. */
+/* Parses octal digits, or a GNU binary number: big-endian, with bit 7 of the first byte set. */
 static bool parse_number(const char *field, size_t bytes, uint64_t *out)
 {
     const unsigned char *f = (const unsigned char *)field;
@@ -62,7 +62,7 @@ static bool parse_number(const char *field, size_t bytes, uint64_t *out)
     return digits && (i == bytes || f[i] == 0 || f[i] == ' ');
 }
 
-/* The sum of a header's bytes, its own field taken as blanks. */
+/* Compares the checksum: the sum of the header's bytes, with the checksum field taken as blanks. */
 static bool checksum_holds(const header *h)
 {
     const unsigned char *bytes = (const unsigned char *)h;
@@ -79,10 +79,11 @@ static bool is_zero(const header *h)
     return !memcmp(h, &zero, BLOCK);
 }
 
-/* PREFIX/NAME, for ustar; neither need end with a 0. */
+/* Stores PREFIX/NAME (ustar) or NAME in s->short_name. The fields may lack a NUL. */
 static void join_name(scan *s, const header *h)
 {
-    bool ustar = !memcmp(h->magic, "ustar", 6); /* GNU's magic has a blank, and no prefix */
+    bool ustar =
+        !memcmp(h->magic, "ustar", 6); /* in GNU's magic a blank follows; it has no prefix */
     size_t prefix = ustar ? strnlen(h->prefix, PREFIX) : 0, name = strnlen(h->name, NAME), at = 0;
     if (prefix) {
         memcpy(s->short_name, h->prefix, prefix);
@@ -93,12 +94,13 @@ static void join_name(scan *s, const header *h)
     s->short_name[at + name] = 0;
 }
 
-/* The bytes of a member that describes the next one, ended by a 0. */
+/* Reads a member that describes the next one; adds a NUL. */
 static lt_status read_extra(const scan *s, uint64_t size, char **out)
 {
     if (size > MAX_EXTRA)
-        return lt_fail(LT_E_FORMAT, "%s: %" PRIu64 " bytes of extended header at %" PRIu64, s->path,
-                       size, s->at);
+        return lt_fail(LT_E_FORMAT,
+                       "%s: extended header of %" PRIu64 " bytes at %" PRIu64 ", want at most %d",
+                       s->path, size, s->at, MAX_EXTRA);
     char *text = lt_alloc((size_t)size + 1, 1);
     if (!text)
         return LT_E_NOMEM;
@@ -122,7 +124,7 @@ static lt_status take_name(scan *s, const char *name, size_t bytes)
     return LT_OK;
 }
 
-/* pax records: "LENGTH KEY=VALUE\n", LENGTH counting all of it. */
+/* Parses pax records: "LENGTH KEY=VALUE\n", where LENGTH is the length of the record. */
 static lt_status read_pax(scan *s, const char *text, size_t size)
 {
     for (size_t at = 0; at < size;) {
@@ -130,7 +132,7 @@ static lt_status read_pax(scan *s, const char *text, size_t size)
         unsigned long long length = strtoull(text + at, &end, 10);
         size_t head = (size_t)(end - (text + at)) + 1;
         if (*end != ' ' || length > size - at || length < head + 2 || text[at + length - 1] != '\n')
-            return lt_fail(LT_E_FORMAT, "%s: a broken extended header at %" PRIu64, s->path, s->at);
+            return lt_fail(LT_E_FORMAT, "%s: invalid extended header at %" PRIu64, s->path, s->at);
         const char *record = text + at + head, *last = text + at + length - 1;
         if (!strncmp(record, "path=", 5))
             LT_TRY(take_name(s, record + 5, (size_t)(last - record - 5)));
@@ -175,16 +177,17 @@ static lt_status one_member(scan *s, const header *h, lt_tar_visit *visit, void 
     if (!s->at && !memcmp(h->name, "\x1f\x8b", 2))
         return lt_fail(
             LT_E_FORMAT,
-            "%s: compressed by gzip; images are read by offset, so unpack it: gzip -dc <FILE >NEW.tar",
+            "%s: compressed by gzip, but images are read by offset; unpack it: gzip -dc <FILE "
+            ">NEW.tar",
             s->path);
     if (!checksum_holds(h) || !parse_number(h->size, sizeof h->size, &size))
-        return lt_fail(LT_E_FORMAT, "%s: no tar header at %" PRIu64, s->path, s->at);
+        return lt_fail(LT_E_FORMAT, "%s: no valid tar header at %" PRIu64, s->path, s->at);
     if (!describes && s->has_size)
         size = s->size;
     if (size > s->end - s->at - BLOCK)
         return lt_fail(LT_E_FORMAT,
-                       "%s: the tar file ends within a member: %" PRIu64 " bytes at %" PRIu64
-                       ", the file has %" PRIu64,
+                       "%s: the tar file ends within a member of %" PRIu64 " bytes at %" PRIu64
+                       "; the file has %" PRIu64 " bytes",
                        s->path, size, s->at + BLOCK, s->end);
     if (describes) {
         LT_TRY(describe_next(s, h->type, size));

@@ -1,4 +1,4 @@
-/* Reading of whole files and of parts, and writing of parts. */
+/* Reads whole files and byte ranges, and writes byte ranges. */
 
 #include "data/files/files.h"
 
@@ -22,8 +22,8 @@ static lt_status read_all(int fd, const struct stat *info, const char *path, lt_
     if (info->st_size == 0)
         return lt_fail(LT_E_FORMAT, "%s: the file is empty", path);
     if (info->st_size > LT_FILE_MOST)
-        return lt_fail(LT_E_FORMAT, "%s: %lld bytes are more than an image has", path,
-                       (long long)info->st_size);
+        return lt_fail(LT_E_FORMAT, "%s: %lld bytes; an image file has at most %d", path,
+                       (long long)info->st_size, LT_FILE_MOST);
     LT_TRY(lt_record_reserve(record, (size_t)info->st_size));
     record->size = 0;
     while (record->size < (size_t)info->st_size) {
@@ -33,7 +33,7 @@ static lt_status read_all(int fd, const struct stat *info, const char *path, lt_
         if (got < 0)
             return lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
         if (got == 0)
-            break; /* the file was truncated meanwhile; the decoder checks what was read */
+            break; /* another process truncated the file; the decoder will notice */
         record->size += (size_t)got;
     }
     return LT_OK;
@@ -59,8 +59,8 @@ lt_status lt_read_at(int fd, const char *path, void *to, size_t bytes, uint64_t 
             return lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
         if (got == 0)
             return lt_fail(LT_E_FORMAT,
-                           "%s: the file ends at %" PRIu64 ", %zu bytes from %" PRIu64
-                           " on are wanted",
+                           "%s: the file ends at %" PRIu64 "; cannot read %zu bytes from %" PRIu64
+                           " on",
                            path, offset + done, bytes, offset);
         done += (size_t)got;
     }
@@ -80,11 +80,11 @@ lt_status lt_write_at(int fd, const char *path, const void *from, size_t bytes, 
     return LT_OK;
 }
 
-lt_status lt_file_read_part(const char *path, uint64_t offset, uint64_t size, lt_record *record)
+lt_status lt_file_read_range(const char *path, uint64_t offset, uint64_t size, lt_record *record)
 {
     if (!size || size > LT_FILE_MOST)
-        return lt_fail(LT_E_FORMAT, "%s: an image of %" PRIu64 " bytes at %" PRIu64, path, size,
-                       offset);
+        return lt_fail(LT_E_FORMAT, "%s: image of %" PRIu64 " bytes at %" PRIu64 "; want 1 to %d",
+                       path, size, offset, LT_FILE_MOST);
     LT_TRY(lt_record_reserve(record, (size_t)size));
     record->size = (size_t)size;
     int fd;
@@ -95,7 +95,7 @@ lt_status lt_file_read_part(const char *path, uint64_t offset, uint64_t size, lt
     return st;
 }
 
-size_t lt_part_of(const int64_t *first, size_t count, int64_t index)
+size_t lt_find_segment(const int64_t *first, size_t count, int64_t index)
 {
     size_t low = 0, high = count;
     while (high - low > 1) {
@@ -108,11 +108,11 @@ size_t lt_part_of(const int64_t *first, size_t count, int64_t index)
     return low;
 }
 
-void lt_file_ahead(const char *path, uint64_t offset, uint64_t size)
+void lt_file_read_ahead(const char *path, uint64_t offset, uint64_t size)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
-        return; /* reading it will fail with a message */
+        return; /* reading the file will fail with a message */
     (void)posix_fadvise(fd, (off_t)offset, (off_t)size, POSIX_FADV_WILLNEED);
     close(fd);
 }

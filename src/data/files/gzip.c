@@ -1,4 +1,4 @@
-/* Streams that are plain or gzip, by zlib, which reads both. */
+/* Reads plain and gzip streams with zlib. */
 
 #include "base/alloc.h"
 #include "base/file.h"
@@ -10,9 +10,9 @@
 #include <zlib.h>
 
 enum {
-    DEFLATE_RATIO = 1032,   /* its best: 258 bytes for 2 bits (RFC 1951, 3.2.5) */
-    USUAL_RATIO = 100,      /* above that of images: MNIST has 5 */
-    SMALL = 256 * (1 << 20) /* bytes that a small file may inflate to, if deflate can reach them */
+    DEFLATE_RATIO = 1032,   /* largest possible ratio: 258 bytes from 2 bits (RFC 1951, 3.2.5) */
+    USUAL_RATIO = 100,      /* largest ratio of images that is accepted; MNIST has 5 */
+    SMALL = 256 * (1 << 20) /* bytes that any file may inflate to, if DEFLATE_RATIO permits */
 };
 
 struct lt_stream_in {

@@ -1,4 +1,4 @@
-/* Stands in for gzip.c in a build without zlib: plain files only. */
+/* Stub of gzip.c for builds without zlib: reads plain files only. */
 
 #include "base/alloc.h"
 #include "base/file.h"
@@ -18,7 +18,7 @@ static lt_status check_plain(lt_stream_in *in)
     rewind(in->file);
     if (a == 0x1F && b == 0x8B)
         return lt_fail(LT_E_UNSUPPORTED,
-                       "%s: it is compressed, and this build has no zlib (meson option 'zlib')",
+                       "%s: reading gzip needs zlib, which this build lacks (meson option 'zlib')",
                        in->path);
     return LT_OK;
 }
@@ -51,7 +51,7 @@ lt_status lt_stream_read(lt_stream_in *in, void *to, size_t bytes)
     if (fread(to, 1, bytes, in->file) == bytes)
         return LT_OK;
     if (ferror(in->file))
-        return lt_fail(LT_E_IO, "%s: cannot be read", in->path);
+        return lt_fail(LT_E_IO, "%s: read error", in->path);
     return lt_fail(LT_E_FORMAT, "%s: the file ends too early", in->path);
 }
 

@@ -1,4 +1,4 @@
-/* Walks a folder by fts. */
+/* Walks a folder with fts(3). */
 
 #include "data/files/paths.h"
 
@@ -32,7 +32,7 @@ static int bytewise(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* FTS_NS: its kind could not be read. */
+/* unknown: also accepts entries whose type is unknown (FTS_NS: stat() failed). */
 static bool is_file(const FTSENT *e, bool unknown)
 {
     return e->fts_info == FTS_F || (unknown && e->fts_info == FTS_NS)
@@ -47,20 +47,20 @@ static lt_status walk(lt_paths *list, FTS *tree, const char *folder, const lt_pa
         const bool unreadable = e->fts_info == FTS_DNR || e->fts_info == FTS_ERR;
         if (e->fts_level > 0 && rule->is_hidden(e->fts_name))
             (void)fts_set(tree, e, FTS_SKIP);
-        else if (unreadable && !rule->folders)
+        else if (unreadable && !rule->keep_empty)
             st = lt_fail(LT_E_IO, "%s: %s", e->fts_path, strerror(e->fts_errno));
-        else if (unreadable || (is_file(e, rule->folders) && rule->is_wanted(e->fts_name)))
+        else if (unreadable || (is_file(e, rule->keep_empty) && rule->is_wanted(e->fts_name)))
             st = add(list, e->fts_path);
     }
     return st || !errno
                ? st
-               : lt_fail(LT_E_IO, "%s: a folder in it cannot be read: %s", folder, strerror(errno));
+               : lt_fail(LT_E_IO, "%s: cannot read a folder in it: %s", folder, strerror(errno));
 }
 
 lt_status lt_paths_below(lt_paths *list, const char *folder, const lt_paths_rule *rule)
 {
     size_t begin = list->count, bytes = strlen(folder);
-    char *root = lt_strdup(folder); /* fts_open() wants it writable */
+    char *root = lt_strdup(folder); /* fts_open() needs a non-const path */
     if (!root)
         return LT_E_NOMEM;
     while (bytes > 1 && root[bytes - 1] == '/')
@@ -72,7 +72,7 @@ lt_status lt_paths_below(lt_paths *list, const char *folder, const lt_paths_rule
         fts_close(tree);
     if (!st && list->count > begin)
         qsort(list->path + begin, list->count - begin, sizeof *list->path, bytewise);
-    else if (!st && rule->folders)
+    else if (!st && rule->keep_empty)
         st = add(list, root);
     lt_free(root);
     return st;

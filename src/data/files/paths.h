@@ -1,4 +1,4 @@
-/* Lists of paths, and the files below a folder. */
+/* Lists of paths. */
 #ifndef LT_DATA_PATHS_H
 #define LT_DATA_PATHS_H
 
@@ -7,26 +7,27 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Starts as {0}; ends with lt_free_texts(path, count). */
+/* Starts as {0}; free with lt_free_texts(path, count). */
 typedef struct lt_paths {
     char **path;
     size_t count, capacity;
 } lt_paths;
 
-/* Owns path from now on. Errors: LT_E_NOMEM, also where path is NULL. */
+/* Appends path and takes ownership of it, even on failure. Errors: LT_E_NOMEM, also if path is NULL. */
 lt_status lt_paths_add(lt_paths *list, char *path);
 
-/* Which files below a folder are listed, by the last component of their path. */
+/* Selects the files below a folder by name (last component of the path). */
 typedef struct lt_paths_rule {
-    bool (*is_wanted)(const char *name); /* of a file */
-    bool (*is_hidden)(const char *name); /* of a file or a folder, with all below it */
-    /* Folders that cannot be read are listed themselves, as is one without any file to list: reading
-     * them fails with the reason. false: LT_E_IO, or nothing is listed. */
-    bool folders;
+    bool (*is_wanted)(const char *name); /* called for files */
+    bool (*is_hidden)(
+        const char *name); /* called for files and folders; a hidden folder is skipped as a whole */
+    /* true: lists unreadable folders, and the folder itself if it has no file to list, so that reading them reports the
+     * error later. false: an unreadable folder is LT_E_IO. */
+    bool keep_empty;
 } lt_paths_rule;
 
-/* Adds the files below a folder, or a link to one, sorted bytewise. Links to folders below it are not
- * followed: they may form cycles or lead out of it. Errors: LT_E_IO, LT_E_NOMEM. */
+/* Appends the files below a folder (or a link to one), sorted bytewise. Links to folders below it are not followed:
+ * they may form cycles. Errors: LT_E_IO, LT_E_NOMEM. */
 lt_status lt_paths_below(lt_paths *list, const char *folder, const lt_paths_rule *rule);
 
 #endif

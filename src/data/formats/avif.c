@@ -1,6 +1,6 @@
-/* AVIF by libavif: the first image. Alpha and the file's own rotation are not applied, as for other
- * formats. The file's size is no bound: AV1 codes a hundred thousand pixels of one colour in a byte. So the limit on
- * pixels is: 8-bit images take 4.4 to 6.5 bytes a pixel here (PNG: 6), deeper ones up to twice as many for their planes. */
+/* Decodes the first image of an AVIF file with libavif. Alpha and the file's rotation are ignored, as in other formats.
+ * The file size is no bound on the number of pixels (AV1 can code 100,000 pixels of one colour in a byte), so only the
+ * pixel limit bounds memory: 8-bit images take 4.4 to 6.5 bytes per pixel (PNG: 6), deeper ones up to twice that. */
 
 #include "base/big_endian.h"
 #include "data/formats/decoder.h"
@@ -22,7 +22,7 @@ static avifResult parse(avifDecoder *d, const uint8_t *bytes, size_t size,
     d->maxThreads = 1;
     d->ignoreExif = d->ignoreXMP = AVIF_TRUE;
     d->strictFlags =
-        AVIF_STRICT_DISABLED; /* files of early encoders lack properties, none that decoding uses */
+        AVIF_STRICT_DISABLED; /* early encoders omit properties that decoding does not need */
     d->imageCountLimit = 1 << 16;
     if (most < d->imageSizeLimit)
         d->imageSizeLimit = (uint32_t)most;
@@ -45,7 +45,7 @@ lt_status lt_avif_size(const uint8_t *bytes, size_t size, int32_t *width, int32_
     return result == AVIF_RESULT_OK ? LT_OK : failed(result);
 }
 
-/* --- The number of a grid's cells, which libavif does not say --- */
+/* --- Number of cells of a grid, which libavif does not report --- */
 
 typedef struct span {
     const uint8_t *at;
@@ -65,7 +65,7 @@ static bool next_box(span *in, span *box, char type[4])
         header = LONG_HEADER;
         bytes = lt_big_endian(in->at + HEADER, LONG);
     } else if (!bytes) {
-        bytes = in->left; /* to the end */
+        bytes = in->left; /* 0 means: up to the end */
     }
     if (bytes < header || bytes > in->left)
         return false;
@@ -74,7 +74,7 @@ static bool next_box(span *in, span *box, char type[4])
     return true;
 }
 
-/* Returns the content of the first box of that type, after its 4 bytes of version and flags; empty if absent. */
+/* Returns the content of the first box of this type, after its 4 bytes of version and flags; empty if absent. */
 static span find_box(span in, const char *type, uint8_t *version)
 {
     enum { FULL = 4 };
@@ -88,14 +88,15 @@ static span find_box(span in, const char *type, uint8_t *version)
     return (span){0};
 }
 
-/* The most images that one is derived from (ISO/IEC 14496-12, 8.11.12: "dimg"), at least 1. */
+/* Returns the largest number of images that an image is derived from (ISO/IEC 14496-12, 8.11.12: "dimg"), at least
+ * 1. */
 static uint64_t most_cells(const uint8_t *bytes, size_t size)
 {
     uint8_t version = 0;
     uint64_t most = 1;
     char type[4];
     span box, all = find_box(find_box((span){bytes, size}, "meta", &version), "iref", &version);
-    const size_t id = version ? 4 : 2; /* bytes of the deriving image's number */
+    const size_t id = version ? 4 : 2; /* bytes of the ID of the derived image */
     while (next_box(&all, &box, type))
         if (!memcmp(type, "dimg", sizeof type) && box.left >= id + 2) {
             const uint64_t count = lt_big_endian(box.at + id, 2);
@@ -108,7 +109,8 @@ static lt_status convert(avifImage *image, lt_image *out)
 {
     enum { COLOURS = 3, BITS = 8 };
     avifRGBImage rgb;
-    avifImageFreePlanes(image, AVIF_PLANES_A); /* the conversion would multiply colours by it */
+    avifImageFreePlanes(image,
+                        AVIF_PLANES_A); /* otherwise the conversion multiplies colours by alpha */
     avifRGBImageSetDefaults(&rgb, image);
     rgb.format = AVIF_RGB_FORMAT_RGB;
     rgb.depth = BITS;
@@ -119,9 +121,9 @@ static lt_status convert(avifImage *image, lt_image *out)
     return result == AVIF_RESULT_OK ? LT_OK : failed(result);
 }
 
-/* Decodes the pixels. An image inside of another size than the header says is rejected, where
- * libavif would scale it, and so are cells of a grid that all together have more than four times its pixels: those that
- * go over its right and lower edge may have so many, and libavif holds all before it looks. */
+/* Decodes the pixels. Rejects an image whose size differs from the header's (libavif would scale it), and a grid whose
+ * cells have more than four times its pixels in total: cells that overlap the right and lower edges can reach that, and
+ * libavif allocates all cells before it checks. */
 static lt_status decode(avifDecoder *d, const lt_image_limits *limits, uint64_t cells)
 {
     const uint64_t small = 1 << 16, times = 4;
@@ -135,7 +137,8 @@ static lt_status decode(avifDecoder *d, const lt_image_limits *limits, uint64_t 
     if (result != AVIF_RESULT_OK)
         return failed(result);
     if (d->image->width != width || d->image->height != height)
-        return lt_fail(LT_E_FORMAT, "avif: header and pixels disagree on the size");
+        return lt_fail(LT_E_FORMAT, "avif: the header has %u x %u pixels, the image %u x %u", width,
+                       height, d->image->width, d->image->height);
     return LT_OK;
 }
 
@@ -151,7 +154,8 @@ lt_status lt_avif_decode(const uint8_t *bytes, size_t size, const lt_image_limit
     if (!st)
         st = convert(d->image, out);
     if (!st)
-        lt_image_show(out, (int32_t)d->image->width, (int32_t)d->image->height, channels, window);
+        lt_image_set_rgb(out, (int32_t)d->image->width, (int32_t)d->image->height, channels,
+                         window);
     avifDecoderDestroy(d);
     return st;
 }

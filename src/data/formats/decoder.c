@@ -1,4 +1,4 @@
-/* Memory of decoded pixels, and the limits that every decoder keeps. */
+/* Memory of decoded pixels, and limits for all decoders. */
 
 #include "data/formats/decoder.h"
 
@@ -10,12 +10,12 @@
 
 enum {
     MILLION = 1000000,
-    WORKSPACE = 64 << 20 /* bytes that decoding any image may take */
+    WORKSPACE = 64 << 20 /* bytes that decoding may take at least */
 };
 
 lt_image_limits lt_image_limits_of(const lt_image_limits *limits)
 {
-    const int64_t pixels = INT64_C(100) * MILLION; /* where Pillow begins to warn */
+    const int64_t pixels = INT64_C(100) * MILLION; /* near Pillow's warning limit */
     const double seconds = 10;
     lt_image_limits l = limits ? *limits : (lt_image_limits){0};
     l.pixels = l.pixels > 0 ? l.pixels : pixels;
@@ -27,9 +27,12 @@ lt_status lt_image_check(const lt_image_limits *limits, int64_t width, int64_t h
 {
     lt_image_limits l = lt_image_limits_of(limits);
     if (width < 1 || height < 1)
-        return lt_fail(LT_E_FORMAT, "image: a size of %d x %d pixels", (int)width, (int)height);
+        return lt_fail(LT_E_FORMAT, "image: %d x %d pixels, want at least 1 x 1", (int)width,
+                       (int)height);
     if (width > l.pixels / height)
-        return lt_fail(LT_E_FORMAT, "image: %d x %d pixels are more than the %" PRId64 " allowed",
+        return lt_fail(LT_E_FORMAT,
+                       "image: %d x %d pixels are more than the %" PRId64
+                       " allowed (--max-image-pixels)",
                        (int)width, (int)height, l.pixels);
     return LT_OK;
 }
@@ -51,15 +54,17 @@ lt_image_timer lt_image_start(const lt_image_limits *limits)
 lt_status lt_image_check_time(const lt_image_timer *timer)
 {
     if (lt_clock_thread_seconds() > timer->end)
-        return lt_fail(LT_E_FORMAT, "image: more than %g seconds to decode", timer->seconds);
+        return lt_fail(LT_E_FORMAT,
+                       "image: decoding takes more than %g seconds (--max-image-seconds)",
+                       timer->seconds);
     return LT_OK;
 }
 
 lt_status lt_image_check_file(size_t size, int per_byte, int64_t width, int64_t height)
 {
     if (width * height > MILLION && (uint64_t)(width * height) / (uint64_t)per_byte > size)
-        return lt_fail(LT_E_FORMAT, "image: %d x %d pixels cannot lie in a file of %zu bytes",
-                       (int)width, (int)height, size);
+        return lt_fail(LT_E_FORMAT, "image: a file of %zu bytes cannot contain %d x %d pixels",
+                       size, (int)width, (int)height);
     return LT_OK;
 }
 
@@ -68,15 +73,15 @@ lt_status lt_image_reserve(lt_image *image, size_t bytes)
     if (image->capacity >= bytes && image->memory)
         return LT_OK;
     lt_image_clear(image);
-    image->memory = lt_alloc_aligned(64, bytes + LT_IMAGE_SPARE);
+    image->memory = lt_alloc_aligned(64, bytes + LT_IMAGE_PADDING);
     if (!image->memory)
         return LT_E_NOMEM;
     image->capacity = bytes;
-    memset(image->memory + bytes, 0, LT_IMAGE_SPARE);
+    memset(image->memory + bytes, 0, LT_IMAGE_PADDING);
     return LT_OK;
 }
 
-void lt_image_frame(lt_image *p, int32_t width, int channels, lt_window w)
+void lt_image_set_window(lt_image *p, int32_t width, int channels, lt_window w)
 {
     p->stride = (size_t)width * (size_t)channels;
     p->pixels = p->memory + (size_t)w.y * p->stride + (size_t)w.x * (size_t)channels;
@@ -85,13 +90,13 @@ void lt_image_frame(lt_image *p, int32_t width, int channels, lt_window w)
     p->channels = channels;
 }
 
-void lt_image_show(lt_image *p, int32_t width, int32_t height, int channels, lt_window w)
+void lt_image_set_rgb(lt_image *p, int32_t width, int32_t height, int channels, lt_window w)
 {
     size_t count = (size_t)width * (size_t)height;
     uint8_t *at = p->memory;
     for (size_t i = 0; channels == 1 && i < count; i++)
         at[i] = lt_luma(at[3 * i], at[3 * i + 1], at[3 * i + 2]);
-    lt_image_frame(p, width, channels, w);
+    lt_image_set_window(p, width, channels, w);
 }
 
 void lt_image_clear(lt_image *image)

@@ -1,11 +1,11 @@
-/* EXIF 2.32 (CIPA DC-008-2019): a JPEG file's APP1 segment (4.7.2) holds a TIFF header (4.5.2) in
- * either byte order, whose first directory (4.6.2) may have the tag Orientation (4.6.5.1), 1 to 8:
+/* EXIF 2.32 (CIPA DC-008-2019): the APP1 segment (4.7.2) of a JPEG file contains a TIFF header (4.5.2) in either byte
+ * order, whose first directory (4.6.2) may have the tag Orientation (4.6.5.1). The stored image must be:
  *
- *   1 as stored   2 mirrored   3 turned by 180    4 upside down, mirrored
- *   5 transposed  6 turned right by 90  7 transposed the other way  8 turned left by 90
+ *   1 left as it is   2 mirrored horizontally   3 rotated by 180       4 mirrored vertically
+ *   5 transposed      6 rotated right by 90     7 anti-transposed      8 rotated left by 90
  *
- * Every offset is compared with the segment's end before it is used, and only the first directory
- * is read, so that offsets cannot form a cycle. */
+ * Every offset is compared with the end of the segment before use. Only the first directory is read, so offsets cannot
+ * form a cycle. */
 
 #include "data/formats/exif.h"
 
@@ -14,26 +14,26 @@
 enum { MARK = 0xFF, APP1 = 0xE1, SOS = 0xDA, EOI = 0xD9, TEM = 0x01, RST0 = 0xD0, RST7 = 0xD7 };
 enum { TIFF_HEADER = 8, ENTRY = 12, ORIENTATION = 0x0112, SHORT = 3, LONG = 4 };
 
-static const uint8_t exif_name[6] = "Exif\0"; /* and one more 0 */
+static const uint8_t exif_name[6] = "Exif\0"; /* ends with two zeros */
 
-/* A segment's TIFF part. */
+/* The TIFF data of a segment. */
 typedef struct tiff {
     const uint8_t *bytes;
     size_t size;
-    bool big; /* byte order */
+    bool big_endian;
 } tiff;
 
-/* The callers of both checked that at + their bytes <= size. */
+/* Callers of read_u16() and read_u32() check the range. */
 static uint32_t read_u16(const tiff *t, size_t at)
 {
     const uint8_t *b = t->bytes + at;
-    return t->big ? (uint32_t)b[0] << 8 | b[1] : (uint32_t)b[1] << 8 | b[0];
+    return t->big_endian ? (uint32_t)b[0] << 8 | b[1] : (uint32_t)b[1] << 8 | b[0];
 }
 
 static uint32_t read_u32(const tiff *t, size_t at)
 {
     uint32_t first = read_u16(t, at), second = read_u16(t, at + 2);
-    return t->big ? first << 16 | second : second << 16 | first;
+    return t->big_endian ? first << 16 | second : second << 16 | first;
 }
 
 static int value_of(const tiff *t, size_t entry)
@@ -66,14 +66,14 @@ static int read_tiff(const uint8_t *bytes, size_t size)
     if (size < TIFF_HEADER)
         return LT_EXIF_UPRIGHT;
     if (!memcmp(bytes, "MM", 2))
-        t.big = true;
+        t.big_endian = true;
     else if (memcmp(bytes, "II", 2) != 0)
         return LT_EXIF_UPRIGHT;
     return read_directory(&t);
 }
 
-/* Whether a marker stands alone, without a length behind it. */
-static bool stands_alone(uint8_t kind)
+/* Returns true for a marker without a length and data. */
+static bool has_no_length(uint8_t kind)
 {
     return kind == TEM || (kind >= RST0 && kind <= RST7);
 }
@@ -92,7 +92,7 @@ int lt_exif_orientation(const uint8_t *bytes, size_t size)
         if (kind == SOS || kind == EOI)
             break;
         at += 2;
-        if (stands_alone(kind))
+        if (has_no_length(kind))
             continue;
         size_t length = (size_t)bytes[at] << 8 | bytes[at + 1];
         if (length < 2 || length > size - at)
@@ -109,7 +109,7 @@ int lt_exif_orientation(const uint8_t *bytes, size_t size)
 
 void lt_exif_write(int orientation, uint8_t out[LT_EXIF_BYTES])
 {
-    /* Name, header with the directory's offset, one entry; the next directory's offset is 0. */
+    /* Name, TIFF header with the directory's offset, one entry; the offset of the next directory is 0. */
     static const uint8_t bytes[LT_EXIF_BYTES] = {'E', 'x', 'i', 'f', 0, 0, 'M',  'M', 0, 42, 0,
                                                  0,   0,   8,   0,   1, 1, 0x12, 0,   3, 0,  0,
                                                  0,   1,   0,   0,   0, 0, 0,    0,   0, 0};
@@ -117,58 +117,57 @@ void lt_exif_write(int orientation, uint8_t out[LT_EXIF_BYTES])
     out[sizeof exif_name + TIFF_HEADER + 2 + 9] = (uint8_t)orientation;
 }
 
-/* --- Turning --- */
+/* --- Applying an orientation --- */
 
-bool lt_exif_swaps(int orientation)
+bool lt_exif_swaps_axes(int orientation)
 {
     return orientation >= 5;
 }
 
-/* Whether the stored x (y) decreases where the turned image's corresponding coordinate
- * increases. */
-static bool x_falls(int orientation)
+/* Return true if the stored x (y) decreases along the corresponding axis of the upright image. */
+static bool x_is_reversed(int orientation)
 {
     return orientation == 2 || orientation == 3 || orientation == 7 || orientation == 8;
 }
 
-static bool y_falls(int orientation)
+static bool y_is_reversed(int orientation)
 {
     return orientation == 3 || orientation == 4 || orientation == 6 || orientation == 7;
 }
 
-lt_window lt_exif_stored(int orientation, int32_t width, int32_t height, lt_window turned)
+lt_window lt_exif_stored_window(int orientation, int32_t width, int32_t height, lt_window upright)
 {
-    lt_window w = turned;
-    if (lt_exif_swaps(orientation))
+    lt_window w = upright;
+    if (lt_exif_swaps_axes(orientation))
         w = (lt_window){
-            .x = turned.y, .y = turned.x, .width = turned.height, .height = turned.width};
-    if (x_falls(orientation))
+            .x = upright.y, .y = upright.x, .width = upright.height, .height = upright.width};
+    if (x_is_reversed(orientation))
         w.x = width - w.x - w.width;
-    if (y_falls(orientation))
+    if (y_is_reversed(orientation))
         w.y = height - w.y - w.height;
     return w;
 }
 
-lt_status lt_exif_turn(int orientation, const lt_image *from, lt_image *out)
+lt_status lt_exif_apply(int orientation, const lt_image *from, lt_image *out)
 {
-    bool swaps = lt_exif_swaps(orientation);
+    bool swaps = lt_exif_swaps_axes(orientation);
     size_t channels = (size_t)from->channels;
     int32_t width = swaps ? from->height : from->width, height = swaps ? from->width : from->height;
     size_t stride = (size_t)width * channels;
     LT_TRY(lt_image_reserve(out, stride * (size_t)height));
 
-    /* Bytes from one pixel to the next along the stored axes, in the turned image's direction. */
-    ptrdiff_t along_x = (ptrdiff_t)channels, along_y = (ptrdiff_t)from->stride;
+    /* Bytes between adjacent stored pixels, in the direction of the upright image. */
+    ptrdiff_t step_x = (ptrdiff_t)channels, step_y = (ptrdiff_t)from->stride;
     const uint8_t *corner = from->pixels;
-    if (x_falls(orientation)) {
-        corner += (from->width - 1) * along_x;
-        along_x = -along_x;
+    if (x_is_reversed(orientation)) {
+        corner += (from->width - 1) * step_x;
+        step_x = -step_x;
     }
-    if (y_falls(orientation)) {
-        corner += (from->height - 1) * along_y;
-        along_y = -along_y;
+    if (y_is_reversed(orientation)) {
+        corner += (from->height - 1) * step_y;
+        step_y = -step_y;
     }
-    ptrdiff_t right = swaps ? along_y : along_x, down = swaps ? along_x : along_y;
+    ptrdiff_t right = swaps ? step_y : step_x, down = swaps ? step_x : step_y;
     for (int32_t y = 0; y < height; y++) {
         const uint8_t *pixel = corner + y * down;
         uint8_t *to = out->memory + (size_t)y * stride;
@@ -176,6 +175,6 @@ lt_status lt_exif_turn(int orientation, const lt_image *from, lt_image *out)
             for (size_t c = 0; c < channels; c++)
                 to[c] = pixel[c];
     }
-    lt_image_frame(out, width, from->channels, (lt_window){0, 0, width, height});
+    lt_image_set_window(out, width, from->channels, (lt_window){0, 0, width, height});
     return LT_OK;
 }

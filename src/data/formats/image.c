@@ -1,7 +1,6 @@
-/* Decoders by a file's first bytes: JPEG begins with FF D8 FF (ITU-T T.81, B.1.1.3), PNG with 89
- * 'PNG' (ISO 15948, 5.2), BMP with 'BM', GIF with 'GIF8', TIFF with its byte order and 42, BigTIFF
- * 43; WebP is a RIFF file, AVIF one of ISO base media. Extensions are not trusted: ImageNet has a
- * PNG called .JPEG. */
+/* Selects the decoder by the first bytes of the file: JPEG begins with FF D8 FF (ITU-T T.81, B.1.1.3), PNG with 89
+ * 'PNG' (ISO 15948, 5.2), BMP with 'BM', GIF with 'GIF8', TIFF with its byte order and 42, BigTIFF 43; WebP is a RIFF
+ * file, AVIF an ISO base media file. Extensions are ignored: ImageNet has a PNG named .JPEG. */
 
 #include "data/formats/image.h"
 
@@ -12,17 +11,16 @@
 
 typedef struct format {
     const char *magic;
-    size_t length, at; /* its bytes, and where they are */
-    int per_byte;      /* pixels that a byte of the file can hold; 0: no bound */
+    size_t length, at; /* size and offset of the magic bytes */
+    int per_byte;      /* largest number of pixels per byte of the file; 0: no bound */
     lt_size_fn *size;
     lt_decode_fn *decode;
 } format;
 
 enum {
-    /* Deflate makes at most 1032 bytes of one (RFC 1951, 3.2.5: 258 for 2 bits), 8 pixels of 1 bit
-     * in each. */
+    /* Deflate expands a byte to at most 1032 (RFC 1951, 3.2.5: 258 from 2 bits), each with 8 pixels of 1 bit. */
     PNG_PER_BYTE = 1032 * 8,
-    /* A code of 12 bits stands for at most 4096 pixels (GIF 89a, appendix F). */
+    /* A code of 12 bits represents at most 4096 pixels (GIF 89a, appendix F). */
     GIF_PER_BYTE = 4096 * 8 / 12,
     BMP_PER_BYTE = 8,
     PNM_PER_BYTE = 1
@@ -45,7 +43,8 @@ static const format formats[] = {
     {"P6", 2, 0, PNM_PER_BYTE, lt_pnm_size, lt_pnm_decode},
 };
 
-/* ISO base media (ISO 14496-12, 4.3): major brand, version, other brands. Files of other formats have it too. */
+/* Looks for AVIF's brands in the "ftyp" box (ISO 14496-12, 4.3: major brand, version, compatible brands), which HEIC
+ * and video files have too. Sets the error message if it finds none. */
 static bool is_avif(const uint8_t *b, size_t size)
 {
     enum { MAJOR = 8, BRAND = 4 };
@@ -55,12 +54,12 @@ static bool is_avif(const uint8_t *b, size_t size)
             return true;
     const bool heic =
         size >= MAJOR + BRAND && (!memcmp(b + MAJOR, "he", 2) || !memcmp(b + MAJOR, "mif1", BRAND));
-    (void)lt_fail(LT_E_FORMAT, "image: the file is %s, which is not supported, whatever its name",
+    (void)lt_fail(LT_E_FORMAT, "image: the file is %s, which is not supported",
                   heic ? "HEIC" : "MP4, QuickTime or another ISO media file without an image");
     return false;
 }
 
-/* NULL: none of them, and the message is set. */
+/* Returns the format, or NULL with the error message set. */
 static const format *sniff(const uint8_t *bytes, size_t size)
 {
     if (!size) {
@@ -97,16 +96,16 @@ lt_status lt_image_decode(const uint8_t *bytes, size_t size, const lt_image_limi
     return f ? f->decode(bytes, size, limits, channels, window, out) : LT_E_FORMAT;
 }
 
-bool lt_image_shrinks(const uint8_t *bytes, size_t size)
+bool lt_image_can_shrink(const uint8_t *bytes, size_t size)
 {
     const format *f = sniff(bytes, size);
-    return f && f->decode == lt_jpeg_decode && lt_jpeg_shrinks(bytes, size);
+    return f && f->decode == lt_jpeg_decode && lt_jpeg_can_shrink(bytes, size);
 }
 
-lt_status lt_image_decode_small(const uint8_t *bytes, size_t size, const lt_image_limits *limits,
-                                int channels, int shrink, lt_window window, lt_image *out)
+lt_status lt_image_decode_shrunk(const uint8_t *bytes, size_t size, const lt_image_limits *limits,
+                                 int channels, int shrink, lt_window window, lt_image *out)
 {
     LT_ASSERT(channels == 1 || channels == 3);
     LT_ASSERT(shrink == 1 || shrink == 2 || shrink == 4 || shrink == 8);
-    return lt_jpeg_decode_small(bytes, size, limits, channels, shrink, window, out);
+    return lt_jpeg_decode_shrunk(bytes, size, limits, channels, shrink, window, out);
 }

@@ -1,18 +1,18 @@
-/* JPEG by libjpeg-turbo, decoding no more than a window of the image.
+/* Decodes a window of a JPEG image with libjpeg-turbo.
  *
- * jpeg_crop_scanline() and jpeg_skip_scanlines() leave out the inverse transforms and the colour
- * conversion outside of the window. Chroma is interpolated from neighbours, and at the border of
- * a crop the library has none, so the window is decoded with MARGIN more pixels on each side: then
- * its pixels equal those of a whole decode (tests/data/test_jpeg.c compares them).
+ * jpeg_crop_scanline() and jpeg_skip_scanlines() skip the inverse transforms and the colour conversion outside the
+ * window. The library interpolates chroma from adjacent pixels, which are missing at the border of a crop. So the
+ * window is decoded with MARGIN more pixels on each side; then its pixels equal those of a full decode
+ * (tests/data/test_jpeg.c compares them).
  *
- * At 1/2, 1/4 or 1/8 of its size the library makes smaller blocks out of the low frequencies; then
- * window and margin are in the smaller pixels.
+ * At 1/2, 1/4 or 1/8 of the size the library transforms only the low frequencies to smaller blocks; window and margin
+ * are in pixels of the smaller image.
  *
- * Where restart markers stand at the ends of rows, jpeg_crop_rows.c leaves out those above the window.
+ * If restart markers are at row ends, jpeg_crop_rows.c skips the rows above the window without Huffman-decoding them.
  *
- * The library reports an error by calling error_exit(), which must not return: every entry here
- * runs inside guarded(), the only function with a setjmp(). Its warnings (a broken Huffman code)
- * are ignored, as Pillow ignores them; a file that ends early is an error. */
+ * The library calls error_exit() on an error, which must not return: all its calls run inside guarded(), the only
+ * function with a setjmp(). Warnings (such as a corrupt Huffman code) are ignored, as in Pillow; a truncated file is an
+ * error. */
 
 #include "data/formats/jpeg.h"
 
@@ -32,12 +32,12 @@
 enum {
     MARGIN = 4,
     MAX_SCANS =
-        500, /* a progressive file needs about 10; each costs a pass over all coefficients */
-    MAX_PASSES = 20, /* over as many pixels as are allowed */
-    /* Every block of 64 pixels has at least one bit (T.81, F.1.2.1); a fourth of that, for
-     * components may share the blocks. Arithmetic coding has no such bound. */
+        500, /* progressive files need about 10; each scan is a pass over all coefficients */
+    MAX_PASSES = 20, /* passes over an image of the largest size allowed */
+    /* Every block of 64 pixels has at least one bit (T.81, F.1.2.1); 4 times that, as components may have fewer blocks.
+     * Arithmetic coding has no such bound. */
     PIXELS_PER_BYTE = 64 * 8 * 4,
-    CALLS = 64 /* of the progress monitor between two readings of the clock */
+    CALLS = 64 /* calls of the progress monitor between two clock readings */
 };
 
 typedef struct decoder {
@@ -50,13 +50,13 @@ typedef struct decoder {
     size_t size;
     lt_image_limits limits;
     lt_image_timer timer;
-    unsigned calls; /* of the progress monitor */
+    unsigned calls; /* calls of the progress monitor */
     lt_window window;
     int channels, shrink;
     lt_image *out;
-    lt_jpeg_piece piece; /* decoded instead of bytes, if its own bytes are not NULL */
-    bool ran_out;        /* the library asked for bytes after the end */
-    bool truncated;      /* and made pixels of them */
+    lt_jpeg_crop crop; /* decoded in place of bytes if crop.bytes is set */
+    bool ran_out;      /* the library asked for data after the end */
+    bool truncated;    /* and it decoded pixels from that */
     lt_status status;
     char why[JMSG_LENGTH_MAX];
 } decoder;
@@ -100,8 +100,8 @@ static void ignore_output(j_common_ptr c)
     (void)c;
 }
 
-/* The bit reader reads ahead, so a file without its end marker may have all pixels: supplies the
- * marker and notes whether pixels were missing (on_message). */
+/* Supplies an end marker after the end of the file. As the bit reader reads ahead, the file may still have all pixels;
+ * on_message() notices if some were missing. */
 static boolean fill(j_decompress_ptr c)
 {
     static const JOCTET end[] = {0xFF, JPEG_EOI};
@@ -128,8 +128,8 @@ static void on_progress(j_common_ptr c)
     double pixels = (double)d->c.image_width * d->c.image_height;
     if (d->c.input_scan_number > MAX_SCANS
         || d->c.input_scan_number * pixels > MAX_PASSES * (double)d->limits.pixels) {
-        snprintf(d->why, sizeof d->why, "%d scans of %u x %u pixels", d->c.input_scan_number,
-                 d->c.image_width, d->c.image_height);
+        snprintf(d->why, sizeof d->why, "%d scans of %u x %u pixels are too many",
+                 d->c.input_scan_number, d->c.image_width, d->c.image_height);
         give_up(d);
     }
     if (++d->calls % CALLS == 0 && lt_image_check_time(&d->timer))
@@ -159,7 +159,7 @@ static void read_header(decoder *d)
     read_header_of(d, d->bytes, d->size);
 }
 
-/* Runs work; the library's errors become a status. */
+/* Runs work and turns the library's errors into a status. */
 static lt_status guarded(decoder *d, void (*work)(decoder *))
 {
     d->c.err = jpeg_std_error(&d->errors);
@@ -168,7 +168,7 @@ static lt_status guarded(decoder *d, void (*work)(decoder *))
     d->errors.output_message = ignore_output;
     if (!setjmp(d->escape))
         work(d);
-    jpeg_destroy_decompress(&d->c); /* valid after a failed create too: the struct is zeroed */
+    jpeg_destroy_decompress(&d->c); /* also valid if creation failed, as the struct is zeroed */
     if (d->status == LT_E_NOMEM)
         return lt_fail(LT_E_NOMEM, "jpeg: %s", d->why);
     return d->status ? lt_fail(d->status, "jpeg: %s", d->why) : LT_OK;
@@ -183,8 +183,8 @@ lt_status lt_jpeg_size(const uint8_t *bytes, size_t size, int32_t *width, int32_
     return LT_OK;
 }
 
-/* Whether the end marker is there. Inside of coded data FF is always followed by 00 or a restart
- * marker (T.81, B.1.1.5), so it is found from the end at once, unless the file is truncated. */
+/* Returns true if the file has its end marker. Coded data never contain it (FF is followed by 00 or a restart marker:
+ * T.81, B.1.1.5), so the search from the end is short unless the file is truncated. */
 static bool has_end(const decoder *d)
 {
     const uint8_t *begin = d->source.next_input_byte;
@@ -194,8 +194,8 @@ static bool has_end(const decoder *d)
     return false;
 }
 
-/* Sampling for which the library's cropping is known to be exact: luma 1 or 2 times the chroma in
- * each direction, chroma at 1. */
+/* Returns true for a chroma subsampling for which cropping is exact: luma has 1 or 2 times the resolution of chroma in
+ * each direction, and chroma has sampling factor 1. */
 static bool can_crop(const struct jpeg_decompress_struct *c)
 {
     for (int i = 0; i < c->num_components; i++) {
@@ -213,17 +213,17 @@ static void read_shrinks(decoder *d)
     d->shrink = can_crop(&d->c) ? DCTSIZE : 1;
 }
 
-bool lt_jpeg_shrinks(const uint8_t *bytes, size_t size)
+bool lt_jpeg_can_shrink(const uint8_t *bytes, size_t size)
 {
     decoder d = {.bytes = bytes, .size = size};
     return !guarded(&d, read_shrinks) && d.shrink > 1;
 }
 
-/* Whether a progressive file lacks scans. The library then smooths blocks by their neighbours, as
- * in Pillow, and a window would lack those at its border. */
+/* Returns true if a progressive file lacks scans. Then the library smooths blocks using adjacent blocks (as in Pillow),
+ * which are missing at the border of a window. */
 static bool lacks_scans(const struct jpeg_decompress_struct *c)
 {
-    enum { SMOOTHED = 10 }; /* coefficients that smoothing reads */
+    enum { SMOOTHED = 10 }; /* number of coefficients that smoothing reads */
     for (int i = 0; c->coef_bits && i < c->num_components; i++)
         for (int k = 0; k < SMOOTHED; k++)
             if (c->coef_bits[i][k])
@@ -241,7 +241,7 @@ static void choose_colours(decoder *d)
     d->c.do_fancy_upsampling = TRUE;
 }
 
-/* CMYK as Adobe stores it, inverted, to RGB or grey with Pillow's rounding, in place. */
+/* Converts CMYK (inverted, as Adobe stores it) to RGB or grey in place, rounded as in Pillow. */
 static void convert_cmyk(uint8_t *row, uint32_t width, int channels)
 {
     for (uint32_t x = 0; x < width; x++) {
@@ -264,7 +264,7 @@ static uint32_t minus(uint32_t a, uint32_t low)
     return a > low ? a - low : 0;
 }
 
-/* Reads rows first .. last-1 of the started decoder into out, whose rows hold `stride` bytes. */
+/* Reads rows first .. last-1 into out, whose rows have `stride` bytes. Decoding has been started. */
 static void read_rows(decoder *d, uint32_t first, uint32_t last, size_t stride)
 {
     if (first > 0)
@@ -277,14 +277,14 @@ static void read_rows(decoder *d, uint32_t first, uint32_t last, size_t stride)
     }
 }
 
-/* Restarts decoding with a file of the window's rows only, if restart markers allow one. */
-static void leave_out_rows(decoder *d)
+/* Restarts decoding with a file of only the rows of the window, if restart markers permit. */
+static void crop_rows(decoder *d)
 {
     const struct jpeg_decompress_struct *c = &d->c;
     if (c->progressive_mode || c->comps_in_scan != c->num_components || !can_crop(c))
         return;
     int64_t width = (int64_t)DCTSIZE * c->max_h_samp_factor;
-    const lt_jpeg_rows rows = {
+    const lt_jpeg_scan scan = {
         .bytes = d->bytes,
         .size = d->size,
         .coded = d->size - d->source.bytes_in_buffer,
@@ -295,12 +295,12 @@ static void leave_out_rows(decoder *d)
     };
     int32_t low = (d->window.y - MARGIN) * d->shrink;
     int32_t high = (d->window.y + d->window.height + MARGIN) * d->shrink;
-    high = high < rows.height ? high : rows.height;
-    if (low <= 0 || lt_jpeg_cut(&rows, low, high, &d->piece))
+    high = high < scan.height ? high : scan.height;
+    if (low <= 0 || lt_jpeg_crop_rows(&scan, low, high, &d->crop))
         return;
     jpeg_abort_decompress(&d->c);
-    read_header_of(d, d->piece.bytes, d->piece.size);
-    d->window.y -= d->piece.y / d->shrink;
+    read_header_of(d, d->crop.bytes, d->crop.size);
+    d->window.y -= d->crop.y / d->shrink;
 }
 
 static uint32_t smaller(uint32_t side, int shrink)
@@ -308,9 +308,8 @@ static uint32_t smaller(uint32_t side, int shrink)
     return (side + (uint32_t)shrink - 1) / (uint32_t)shrink;
 }
 
-/* Checks limits before memory for pixels is allocated. Progressive files need two bytes a
- * coefficient. */
-static void limit(decoder *d)
+/* Checks the limits before memory for pixels is allocated. Progressive files need two bytes per coefficient. */
+static void check_limits(decoder *d)
 {
     size_t pixels = (size_t)d->c.image_width * d->c.image_height;
     if (lt_image_check(&d->limits, d->c.image_width, d->c.image_height)
@@ -325,14 +324,14 @@ static void limit(decoder *d)
 static void decode(decoder *d)
 {
     read_header(d);
-    limit(d);
+    check_limits(d);
     LT_ASSERT((uint32_t)(d->window.x + d->window.width) <= smaller(d->c.image_width, d->shrink));
     LT_ASSERT((uint32_t)(d->window.y + d->window.height) <= smaller(d->c.image_height, d->shrink));
     bool ended = has_end(d);
     if (!ended && (d->c.arith_code || jpeg_has_multiple_scans(&d->c)))
         fail_with(d, "the file is truncated");
     if (ended)
-        leave_out_rows(d);
+        crop_rows(d);
     choose_colours(d);
     jpeg_start_decompress(&d->c);
 
@@ -343,12 +342,11 @@ static void decode(decoder *d)
         x0 = minus((uint32_t)d->window.x, MARGIN);
         width = (right < width ? right : width) - x0;
         if (width < d->c.output_width)
-            jpeg_crop_scanline(&d->c, &x0, &width); /* moves x0 left to a block's border */
+            jpeg_crop_scanline(&d->c, &x0, &width); /* moves x0 left to a block boundary */
         y0 = minus((uint32_t)d->window.y, MARGIN);
         uint32_t low = (uint32_t)(d->window.y + d->window.height) + MARGIN;
-        y1 = low < height && ended
-                 ? low
-                 : height; /* without an end marker reads to the end, which finds missing data */
+        y1 = low < height && ended ? low
+                                   : height; /* without an end marker, missing data must be found */
     }
     size_t stride = (size_t)width * (size_t)d->c.output_components;
     d->status = lt_image_reserve(d->out, stride * (y1 - y0));
@@ -365,8 +363,8 @@ static void decode(decoder *d)
     d->out->stride = stride;
 }
 
-lt_status lt_jpeg_decode_small(const uint8_t *bytes, size_t size, const lt_image_limits *limits,
-                               int channels, int shrink, lt_window window, lt_image *out)
+lt_status lt_jpeg_decode_shrunk(const uint8_t *bytes, size_t size, const lt_image_limits *limits,
+                                int channels, int shrink, lt_window window, lt_image *out)
 {
     decoder d = {.bytes = bytes,
                  .size = size,
@@ -376,7 +374,7 @@ lt_status lt_jpeg_decode_small(const uint8_t *bytes, size_t size, const lt_image
                  .window = window,
                  .out = out};
     lt_status st = guarded(&d, decode);
-    lt_free(d.piece.bytes);
+    lt_free(d.crop.bytes);
     LT_TRY(st);
     out->width = window.width;
     out->height = window.height;
@@ -387,5 +385,5 @@ lt_status lt_jpeg_decode_small(const uint8_t *bytes, size_t size, const lt_image
 lt_status lt_jpeg_decode(const uint8_t *bytes, size_t size, const lt_image_limits *limits,
                          int channels, lt_window window, lt_image *out)
 {
-    return lt_jpeg_decode_small(bytes, size, limits, channels, 1, window, out);
+    return lt_jpeg_decode_shrunk(bytes, size, limits, channels, 1, window, out);
 }

@@ -1,8 +1,7 @@
-/* A restart marker (T.81, B.2.1 and E.1.4) stands where decoding can begin anew. With one after
- * every row of coded units, the rows above a window need not be decoded, and not even be
- * Huffman-decoded: the header with another height, the intervals that are wanted with their markers
- * numbered from 0, and an end marker are a file of their own. Finding the markers reads the bytes
- * once; decoding them takes a hundred times as long. */
+/* Decoding can restart at a restart marker (T.81, B.2.1 and E.1.4). If there is one after every row of MCUs, the rows
+ * above a window need not even be Huffman-decoded: the header with a smaller height, the intervals of the window with
+ * their markers renumbered from 0, and an end marker form a valid file. Finding the markers is one pass over the bytes,
+ * a hundred times faster than decoding them. */
 
 #include "data/formats/jpeg_crop_rows.h"
 
@@ -13,8 +12,8 @@
 
 enum { MARK = 0xFF, RST0 = 0xD0, RST7 = 0xD7, EOI = 0xD9, SOS = 0xDA, SOF0 = 0xC0, SOF2 = 0xC2 };
 
-/* Offset of the height, 2 bytes; 0: not found. */
-static size_t find_height(const lt_jpeg_rows *r)
+/* Returns the offset of the 2 bytes of the height in the frame header, or 0 if not found. */
+static size_t find_height(const lt_jpeg_scan *r)
 {
     for (size_t at = 2; at + 9 < r->coded;) {
         if (r->bytes[at] != MARK)
@@ -33,8 +32,9 @@ static size_t find_height(const lt_jpeg_rows *r)
     return 0;
 }
 
-/* Offset after the next marker from `at` on, whose second byte goes to *kind; r->size: none. */
-static size_t next_marker(const lt_jpeg_rows *r, size_t at, uint8_t *kind)
+/* Returns the offset after the next marker from `at` on and sets *kind to its second byte; r->size and 0 if there is
+ * none. */
+static size_t next_marker(const lt_jpeg_scan *r, size_t at, uint8_t *kind)
 {
     while (at + 1 < r->size) {
         const uint8_t *mark = memchr(r->bytes + at, MARK, r->size - at - 1);
@@ -50,11 +50,11 @@ static size_t next_marker(const lt_jpeg_rows *r, size_t at, uint8_t *kind)
 }
 
 typedef struct span {
-    size_t begin, end; /* bytes, without the marker behind them */
+    size_t begin, end; /* byte range, without the marker at its end */
 } span;
 
-/* The coded data of intervals [first, last); false: restart markers are missing or out of order. */
-static bool find_intervals(const lt_jpeg_rows *r, int64_t first, int64_t last, span *out)
+/* Finds the coded data of intervals [first, last). Returns false if restart markers are missing or out of order. */
+static bool find_intervals(const lt_jpeg_scan *r, int64_t first, int64_t last, span *out)
 {
     size_t at = r->coded;
     *out = (span){at, at};
@@ -73,7 +73,7 @@ static bool find_intervals(const lt_jpeg_rows *r, int64_t first, int64_t last, s
     return out->begin < out->end;
 }
 
-/* Numbers the markers within [begin, end) of the piece from 0 on. */
+/* Renumbers the restart markers in [begin, end) from 0. */
 static void renumber(uint8_t *begin, const uint8_t *end)
 {
     int number = 0;
@@ -82,7 +82,7 @@ static void renumber(uint8_t *begin, const uint8_t *end)
             at[1] = (uint8_t)(RST0 + (number++ & 7));
 }
 
-static lt_status assemble(const lt_jpeg_rows *r, size_t height_at, span data, lt_jpeg_piece *out)
+static lt_status assemble(const lt_jpeg_scan *r, size_t height_at, span data, lt_jpeg_crop *out)
 {
     size_t length = data.end - data.begin;
     out->size = r->coded + length + 2;
@@ -99,8 +99,8 @@ static lt_status assemble(const lt_jpeg_rows *r, size_t height_at, span data, lt
     return LT_OK;
 }
 
-/* Rows of units from one row end with a marker to the next; 0: row ends have no markers. */
-static int64_t rows_apart(const lt_jpeg_rows *r)
+/* Returns the number of MCU rows between two row ends with a marker, or 0 if row ends have no markers. */
+static int64_t rows_between_markers(const lt_jpeg_scan *r)
 {
     if (r->interval <= 0)
         return 0;
@@ -109,28 +109,28 @@ static int64_t rows_apart(const lt_jpeg_rows *r)
     return r->mcus_per_row % r->interval == 0;
 }
 
-lt_status lt_jpeg_cut(const lt_jpeg_rows *rows, int32_t low, int32_t high, lt_jpeg_piece *out)
+lt_status lt_jpeg_crop_rows(const lt_jpeg_scan *scan, int32_t low, int32_t high, lt_jpeg_crop *out)
 {
-    int64_t apart = rows_apart(rows),
-            all = (rows->height + rows->mcu_height - 1) / rows->mcu_height;
-    size_t height_at = find_height(rows);
-    if (!apart || !height_at)
+    int64_t step = rows_between_markers(scan),
+            rows = (scan->height + scan->mcu_height - 1) / scan->mcu_height;
+    size_t height_at = find_height(scan);
+    if (!step || !height_at)
         return LT_END;
-    int64_t first = low / rows->mcu_height - 1, last = (high - 1) / rows->mcu_height + 2;
-    first = first > 0 ? first / apart * apart : 0;
-    last = (last + apart - 1) / apart * apart;
-    last = last < all ? last : all;
+    int64_t first = low / scan->mcu_height - 1, last = (high - 1) / scan->mcu_height + 2;
+    first = first > 0 ? first / step * step : 0;
+    last = (last + step - 1) / step * step;
+    last = last < rows ? last : rows;
     if (first == 0)
         return LT_END;
 
     span data;
-    int64_t ends = (last * rows->mcus_per_row + rows->interval - 1) / rows->interval;
-    if (!find_intervals(rows, first * rows->mcus_per_row / rows->interval, ends, &data))
+    int64_t ends = (last * scan->mcus_per_row + scan->interval - 1) / scan->interval;
+    if (!find_intervals(scan, first * scan->mcus_per_row / scan->interval, ends, &data))
         return LT_END;
-    lt_jpeg_piece piece = {.y = (int32_t)first * rows->mcu_height};
-    int64_t bottom = last * rows->mcu_height;
-    piece.height = (int32_t)(bottom < rows->height ? bottom : rows->height) - piece.y;
-    LT_TRY(assemble(rows, height_at, data, &piece));
-    *out = piece;
+    lt_jpeg_crop crop = {.y = (int32_t)first * scan->mcu_height};
+    int64_t bottom = last * scan->mcu_height;
+    crop.height = (int32_t)(bottom < scan->height ? bottom : scan->height) - crop.y;
+    LT_TRY(assemble(scan, height_at, data, &crop));
+    *out = crop;
     return LT_OK;
 }

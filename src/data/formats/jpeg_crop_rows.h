@@ -1,29 +1,30 @@
-/* Rows of a JPEG file as a file of its own, where restart markers allow it. */
-#ifndef LT_DATA_JPEG_CUT_H
-#define LT_DATA_JPEG_CUT_H
+/* Copies rows of a JPEG file to a smaller JPEG file, if restart markers permit. */
+#ifndef LT_DATA_JPEG_CROP_ROWS_H
+#define LT_DATA_JPEG_CROP_ROWS_H
 
 #include "lather/status.h"
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* A sequential file of one scan. */
-typedef struct lt_jpeg_rows {
+/* A sequential JPEG file with one scan. */
+typedef struct lt_jpeg_scan {
     const uint8_t *bytes;
-    size_t size, coded;   /* where the coded data begin */
-    int64_t mcus_per_row; /* minimum coded units: a row of them is mcu_height pixels high */
-    int64_t interval;     /* of them between restart markers */
-    int32_t mcu_height, height;
-} lt_jpeg_rows;
+    size_t size, coded;   /* bytes of the file; offset of the coded data */
+    int64_t mcus_per_row; /* MCU: minimum coded unit */
+    int64_t interval;     /* MCUs between restart markers; 0 without markers */
+    int32_t mcu_height;   /* pixels */
+    int32_t height;       /* pixels of the image */
+} lt_jpeg_scan;
 
-typedef struct lt_jpeg_piece {
-    uint8_t *bytes; /* owned: lt_free() */
+typedef struct lt_jpeg_crop {
+    uint8_t *bytes; /* owned; lt_free() it */
     size_t size;
-    int32_t y, height; /* rows [y, y + height) of the image */
-} lt_jpeg_piece;
+    int32_t y, height; /* contains rows [y, y + height) of the image */
+} lt_jpeg_crop;
 
-/* A file with the rows [low, high) and at least one row of units above and below them. LT_END:
- * there are no rows to skip above, or no usable markers. Errors: LT_E_NOMEM. */
-lt_status lt_jpeg_cut(const lt_jpeg_rows *rows, int32_t low, int32_t high, lt_jpeg_piece *out);
+/* Makes a file of rows [low, high) and at least one row of MCUs above and below them. Returns LT_END if there are no
+ * rows to skip above them, or no usable markers. Errors: LT_E_NOMEM. */
+lt_status lt_jpeg_crop_rows(const lt_jpeg_scan *scan, int32_t low, int32_t high, lt_jpeg_crop *out);
 
 #endif

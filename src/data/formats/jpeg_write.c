@@ -1,6 +1,5 @@
-/* JPEG files for packs, by libjpeg-turbo: a sequential file with one scan, optimised Huffman codes
- * and a restart marker after every row of coded units (see jpeg_crop_rows.c), from the coefficients of
- * another file, or from pixels. */
+/* Writes the JPEG files of packs with libjpeg-turbo, from the coefficients of another file or from pixels: a sequential
+ * file with one scan, optimized Huffman codes and a restart marker after every row of MCUs (see jpeg_crop_rows.c). */
 
 #include "base/alloc.h"
 #include "data/formats/exif.h"
@@ -17,17 +16,17 @@
 /* clang-format on */
 
 typedef struct coder {
-    struct jpeg_error_mgr errors; /* first: on_error() gets it by the library's pointer */
+    struct jpeg_error_mgr errors; /* first: the library's callbacks get a pointer to it */
     jmp_buf escape;
     struct jpeg_decompress_struct from;
     struct jpeg_compress_struct to;
-    unsigned char *bytes; /* by the library's malloc() */
+    unsigned char *bytes; /* the output, allocated by the library with malloc() */
     unsigned long size;
-    unsigned char *row; /* the library wants it writable */
-    bool warned;        /* the library ignored damaged data */
+    unsigned char *row; /* copy of a row, as the library's interface is not const */
+    bool warned;        /* the library ignored corrupt data */
     lt_status status;
     char why[JMSG_LENGTH_MAX];
-    /* The input: a file, or pixels. */
+    /* The input: a file or pixels. */
     const uint8_t *file;
     size_t file_size;
     const lt_pixels *image;
@@ -62,7 +61,7 @@ static void choose_coding(struct jpeg_compress_struct *to)
     to->restart_in_rows = 1;
 }
 
-/* Before the first scan is finished. */
+/* Must be called between the start and the end of compression. */
 static void write_orientation(coder *k, int orientation)
 {
     uint8_t exif[LT_EXIF_BYTES];
@@ -113,7 +112,7 @@ static void code_pixels(coder *k)
     jpeg_finish_compress(&k->to);
 }
 
-/* Runs work; the library's errors become a status. */
+/* Runs work and turns the library's errors into a status. */
 static lt_status guarded(coder *k, void (*work)(coder *))
 {
     jpeg_std_error(&k->errors);
@@ -121,18 +120,18 @@ static lt_status guarded(coder *k, void (*work)(coder *))
     k->errors.emit_message = on_message;
     if (!setjmp(k->escape))
         work(k);
-    jpeg_destroy_decompress(&k->from); /* valid if it was not created: it is zeroed */
+    jpeg_destroy_decompress(&k->from); /* also valid if not created, as the struct is zeroed */
     jpeg_destroy_compress(&k->to);
     lt_free(k->row);
     if (!k->status && k->warned)
-        k->status = lt_fail(LT_E_FORMAT, "jpeg: damaged data");
+        k->status = lt_fail(LT_E_FORMAT, "jpeg: corrupt data");
     else if (k->status)
         k->status = lt_fail(k->status, "jpeg: %s", k->why);
     return k->status;
 }
 
-/* Copies the result to memory for lt_free(). */
-static lt_status hand_over(coder *k, lt_status st, uint8_t **out, size_t *out_size)
+/* Moves the result to memory for lt_free(). */
+static lt_status move_result(coder *k, lt_status st, uint8_t **out, size_t *out_size)
 {
     uint8_t *copy = st ? NULL : lt_alloc_aligned(64, k->size);
     if (!st && !copy)
@@ -146,16 +145,16 @@ static lt_status hand_over(coder *k, lt_status st, uint8_t **out, size_t *out_si
     return st;
 }
 
-lt_status lt_jpeg_repack(const uint8_t *bytes, size_t size, uint8_t **out, size_t *out_size)
+lt_status lt_jpeg_transcode(const uint8_t *bytes, size_t size, uint8_t **out, size_t *out_size)
 {
     coder k = {.file = bytes, .file_size = size};
     lt_status st = guarded(&k, copy_coefficients);
-    return hand_over(&k, st, out, out_size);
+    return move_result(&k, st, out, out_size);
 }
 
 lt_status lt_jpeg_encode(const lt_pixels *image, int quality, uint8_t **out, size_t *out_size)
 {
     coder k = {.image = image, .quality = quality};
     lt_status st = guarded(&k, code_pixels);
-    return hand_over(&k, st, out, out_size);
+    return move_result(&k, st, out, out_size);
 }

@@ -1,5 +1,5 @@
-/* PGM and PPM, plain and raw: Netpbm's pgm(5) and ppm(5). Samples of another maxval than 255 are
- * scaled and rounded, as Pillow does for PPM. */
+/* Decodes PGM and PPM, plain and raw: Netpbm's pgm(5) and ppm(5). If maxval is not 255, samples are scaled and rounded,
+ * as Pillow does for PPM. */
 
 #include "data/formats/decoder.h"
 
@@ -9,9 +9,9 @@ enum { WHITE = 255, DEEPEST = 65535, COLOURS = 3 };
 
 typedef struct pnm {
     const uint8_t *bytes;
-    size_t size, at, begin; /* offsets of the next byte, of the first sample */
-    int64_t width, height, most;
-    int channels, depth; /* bytes of a raw sample; 0: plain */
+    size_t size, at, begin; /* at: offset of the next byte; begin: of the first sample */
+    int64_t width, height, maxval;
+    int channels, depth; /* depth: bytes of a raw sample; 0: plain text */
 } pnm;
 
 static bool is_space(uint8_t c)
@@ -19,7 +19,7 @@ static bool is_space(uint8_t c)
     return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
-/* The next number, behind blanks and comments; below 2^31. */
+/* Reads the next number, below 2^31, after blanks and comments. */
 static bool read_number(pnm *p, int64_t *out)
 {
     bool comment = false;
@@ -41,14 +41,14 @@ static lt_status open_pnm(pnm *p, const uint8_t *bytes, size_t size)
     enum { PLAIN_GREY = '2', PLAIN_COLOURS = '3', RAW_COLOURS = '6' };
     const uint8_t kind = bytes[1];
     *p = (pnm){.bytes = bytes, .size = size, .at = 2};
-    if (!read_number(p, &p->width) || !read_number(p, &p->height) || !read_number(p, &p->most)
+    if (!read_number(p, &p->width) || !read_number(p, &p->height) || !read_number(p, &p->maxval)
         || p->at >= size || !is_space(bytes[p->at]))
-        return lt_fail(LT_E_FORMAT, "pnm: a broken header");
+        return lt_fail(LT_E_FORMAT, "pnm: invalid header");
     p->begin = ++p->at;
     p->channels = kind == RAW_COLOURS || kind == PLAIN_COLOURS ? COLOURS : 1;
-    p->depth = kind == PLAIN_GREY || kind == PLAIN_COLOURS ? 0 : p->most > WHITE ? 2 : 1;
-    if (p->most < 1 || p->most > DEEPEST)
-        return lt_fail(LT_E_FORMAT, "pnm: a maxval of %d, not 1 to %d", (int)p->most, DEEPEST);
+    p->depth = kind == PLAIN_GREY || kind == PLAIN_COLOURS ? 0 : p->maxval > WHITE ? 2 : 1;
+    if (p->maxval < 1 || p->maxval > DEEPEST)
+        return lt_fail(LT_E_FORMAT, "pnm: maxval of %d, want 1 to %d", (int)p->maxval, DEEPEST);
     return LT_OK;
 }
 
@@ -61,7 +61,7 @@ lt_status lt_pnm_size(const uint8_t *bytes, size_t size, int32_t *width, int32_t
     return LT_OK;
 }
 
-/* False: the file ends, or this is no number. */
+/* Returns false at the end of the file or if the sample is not a number. */
 static bool read_sample(pnm *p, uint8_t *out)
 {
     int64_t value = 0;
@@ -74,12 +74,12 @@ static bool read_sample(pnm *p, uint8_t *out)
         for (int i = 0; i < p->depth; i++)
             value = value << 8 | p->bytes[p->at++];
     }
-    value = value > p->most ? p->most : value;
-    *out = (uint8_t)((value * WHITE + p->most / 2) / p->most);
+    value = value > p->maxval ? p->maxval : value;
+    *out = (uint8_t)((value * WHITE + p->maxval / 2) / p->maxval);
     return true;
 }
 
-/* One pixel to red, green and blue. */
+/* Reads a pixel as red, green and blue. */
 static bool read_pixel(pnm *p, uint8_t out[COLOURS])
 {
     for (int i = 0; i < p->channels; i++)
@@ -90,13 +90,14 @@ static bool read_pixel(pnm *p, uint8_t out[COLOURS])
     return true;
 }
 
-static bool is_whole(const pnm *p)
+/* Returns true if the file is large enough for its pixels. A plain sample needs a digit and a blank. */
+static bool is_complete(const pnm *p)
 {
     int64_t samples = p->width * p->height * p->channels;
     return (int64_t)(p->size - p->at) >= (p->depth ? samples * p->depth : 2 * samples - 1);
 }
 
-/* The window's part of row y to `to`. */
+/* Reads the pixels of row y that are in the window. */
 static bool read_row(pnm *p, int64_t y, lt_window w, uint8_t *to)
 {
     uint8_t pixel[COLOURS];
@@ -121,16 +122,16 @@ lt_status lt_pnm_decode(const uint8_t *bytes, size_t size, const lt_image_limits
     pnm p;
     LT_TRY(open_pnm(&p, bytes, size));
     LT_TRY(lt_image_check(limits, p.width, p.height));
-    if (!is_whole(&p))
+    if (!is_complete(&p))
         return lt_fail(LT_E_FORMAT, "pnm: the file is truncated");
     size_t stride = (size_t)window.width * COLOURS;
     LT_TRY(lt_image_reserve(out, stride * (size_t)window.height));
     for (int64_t y = p.depth ? window.y : 0; y < window.y + window.height; y++) {
         uint8_t *to = out->memory + (y < window.y ? 0 : (size_t)(y - window.y) * stride);
         if (!read_row(&p, y, window, to))
-            return lt_fail(LT_E_FORMAT, "pnm: the file is truncated, or a sample is no number");
+            return lt_fail(LT_E_FORMAT, "pnm: the file is truncated, or a sample is not a number");
     }
-    lt_image_show(out, window.width, window.height, channels,
-                  (lt_window){0, 0, window.width, window.height});
+    lt_image_set_rgb(out, window.width, window.height, channels,
+                     (lt_window){0, 0, window.width, window.height});
     return LT_OK;
 }

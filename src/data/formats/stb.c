@@ -1,5 +1,5 @@
-/* PNG, BMP and the first frame of GIF by stb_image. Bits beyond 8 per channel and alpha are
- * dropped, as Pillow's convert("RGB") does. */
+/* Decodes PNG, BMP and the first frame of GIF with stb_image. Reduces samples to 8 bits and drops alpha, as Pillow's
+ * convert("RGB") does. */
 
 #include "base/alloc.h"
 #include "base/big_endian.h"
@@ -22,33 +22,32 @@
 #define STBI_ONLY_BMP
 #define STBI_ONLY_GIF
 #define STBI_MAX_DIMENSIONS      (1 << 20)
-#define STBI_MALLOC(bytes)       take(NULL, bytes)
-#define STBI_REALLOC(old, bytes) take(old, bytes)
-#define STBI_FREE(memory)        give_back(memory)
+#define STBI_MALLOC(bytes)       allocate(NULL, bytes)
+#define STBI_REALLOC(old, bytes) allocate(old, bytes)
+#define STBI_FREE(memory)        release(memory)
 
-/* Bytes that stb_image may still allocate on this thread: a file may inflate to more than its
- * header says. */
+/* Bytes that stb_image may still allocate on this thread: a file may inflate to more than its header claims. */
 static _Thread_local size_t budget;
-static _Thread_local bool too_much, starved, late;
+static _Thread_local bool over_budget, out_of_memory, timed_out;
 static _Thread_local lt_image_timer timer;
 
-static void give_back(void *memory)
+static void release(void *memory)
 {
     budget += malloc_usable_size(memory);
     lt_free(memory);
 }
 
-static void *take(void *old, size_t bytes)
+static void *allocate(void *old, size_t bytes)
 {
     size_t had = malloc_usable_size(old);
     if (bytes > had && bytes - had > budget) {
-        too_much = true;
+        over_budget = true;
         return NULL;
     }
     void *memory = old ? lt_realloc(old, bytes, 1) : lt_alloc(bytes, 1);
-    starved = starved || !memory;
+    out_of_memory = out_of_memory || !memory;
     if (memory) {
-        size_t has = malloc_usable_size(memory); /* may be rounded up to a page */
+        size_t has = malloc_usable_size(memory); /* may be larger by up to a page */
         budget = has > budget + had ? 0 : budget + had - has;
     }
     return memory;
@@ -59,12 +58,12 @@ static void *take(void *old, size_t bytes)
 static void start(size_t bytes, const lt_image_limits *limits)
 {
     budget = bytes;
-    too_much = starved = late = false;
+    over_budget = out_of_memory = timed_out = false;
     timer = lt_image_start(limits);
 }
 
 #ifdef STBI_NO_ZLIB
-/* RFC 1950, 2.2: deflate, without a preset dictionary, and the check bits are right. */
+/* Checks the header (RFC 1950, 2.2): deflate, no preset dictionary, correct check bits. */
 static bool is_zlib(const uint8_t *b, int bytes)
 {
     enum { METHOD = 15, DEFLATE = 8, DICTIONARY = 32, MODULUS = 31 };
@@ -72,26 +71,27 @@ static bool is_zlib(const uint8_t *b, int bytes)
            && (*b * 256 + b[1]) % MODULUS == 0;
 }
 
-/* Replaces stb_image's inflate: faster, and it ends when the time is over. Like it, does not
- * compare the checksum at the end. */
+/* Replaces stb_image's inflate by a faster one with a time limit. Like stb_image's, it ignores the checksum at the
+ * end. */
 static char *stbi_zlib_decode_malloc_guesssize_headerflag(const char *from, int bytes, int guess,
                                                           int *length, int has_header)
 {
     enum {
         HEADER = 2,
         RAW = -15,
-        PIECE = 1 << 16 /* bytes of the file between two readings of the clock */
+        STEP = 1 << 16 /* bytes of the file between two clock readings */
     };
     const int begin = has_header ? HEADER : 0;
-    size_t size = guess > 0 ? (size_t)guess + 1
-                            : 1; /* one more, so that a right guess needs no second allocation */
-    char *out = take(NULL, size);
+    /* one byte more, so that a correct guess needs no second allocation */
+    size_t size = guess > 0 ? (size_t)guess + 1 : 1;
+    char *out = allocate(NULL, size);
     z_stream z = {.next_in = (Bytef *)(uintptr_t)from + begin};
     bool good = out && (!has_header || is_zlib((const uint8_t *)from, bytes));
     int code = good ? inflateInit2(&z, RAW) : Z_DATA_ERROR;
-    for (int at = begin; code == Z_OK && !late; late = lt_image_check_time(&timer) != LT_OK) {
+    for (int at = begin; code == Z_OK && !timed_out;
+         timed_out = lt_image_check_time(&timer) != LT_OK) {
         if (z.total_out == size) {
-            char *grown = size > INT_MAX / 2 ? NULL : take(out, 2 * size);
+            char *grown = size > INT_MAX / 2 ? NULL : allocate(out, 2 * size);
             if (!grown)
                 break;
             out = grown;
@@ -99,24 +99,24 @@ static char *stbi_zlib_decode_malloc_guesssize_headerflag(const char *from, int 
         }
         z.next_out = (Bytef *)out + z.total_out;
         z.avail_out = (uInt)(size - z.total_out);
-        z.avail_in = (uInt)(bytes - at < PIECE ? bytes - at : PIECE);
+        z.avail_in = (uInt)(bytes - at < STEP ? bytes - at : STEP);
         at += (int)z.avail_in;
         code = inflate(&z, Z_NO_FLUSH);
         at -= (int)z.avail_in;
     }
-    starved = starved || code == Z_MEM_ERROR;
+    out_of_memory = out_of_memory || code == Z_MEM_ERROR;
     inflateEnd(&z);
     *length = (int)z.total_out;
     if (code == Z_STREAM_END)
         return out;
-    give_back(out);
-    (void)stbi__err("broken or truncated deflate data", "");
+    release(out);
+    (void)stbi__err("corrupt or truncated deflate data", "");
     return NULL;
 }
 #endif
 
-/* Size of a PNG with 2^30 bytes of pixels or more, which stb_image rejects without a size; ISO
- * 15948, 11.2.2. */
+/* Reads the size of a PNG with 2^30 bytes of pixels or more, which stb_image does not report (ISO 15948, 11.2.2).
+ * Returns false for other files. */
 static bool png_size(const uint8_t *b, size_t size, int32_t *width, int32_t *height)
 {
     enum { WIDTH = 16, HEIGHT = 20, END = 24, COLOURS = 4 };
@@ -133,22 +133,22 @@ static bool png_size(const uint8_t *b, size_t size, int32_t *width, int32_t *hei
 
 static lt_status fail_budget(void)
 {
-    return lt_fail(LT_E_FORMAT, "image: its pixels take more memory than an image may");
+    return lt_fail(LT_E_FORMAT, "image: decoding needs more memory than allowed for one image");
 }
 
 static lt_status failed(void)
 {
     const char *why = stbi_failure_reason();
-    if (late)
+    if (timed_out)
         return lt_image_check_time(&timer);
-    if (too_much)
+    if (over_budget)
         return fail_budget();
-    if (starved)
+    if (out_of_memory)
         return lt_fail(LT_E_NOMEM, "image: no memory for the pixels");
-    return lt_fail(LT_E_FORMAT, "image: %s", why && *why ? why : "broken image");
+    return lt_fail(LT_E_FORMAT, "image: %s", why && *why ? why : "corrupt image");
 }
 
-/* BITMAPINFOHEADER.biCompression: BI_RLE8 and BI_RLE4, which stb_image does not read. */
+/* Returns true if BITMAPINFOHEADER.biCompression is BI_RLE8 or BI_RLE4, which stb_image does not support. */
 static bool is_rle_bmp(const uint8_t *b, size_t size)
 {
     enum { HEADER = 14, OLD_HEADER = 12, COMPRESSION = 30, ENOUGH = 34 };
@@ -156,7 +156,8 @@ static bool is_rle_bmp(const uint8_t *b, size_t size)
            && (b[COMPRESSION] == 1 || b[COMPRESSION] == 2);
 }
 
-/* Bytes of a PNG up to the end of its last whole chunk, where it has pixels but lost its IEND; else 0. */
+/* Returns the size of a PNG up to the end of its last complete chunk if it has pixels but no IEND chunk; otherwise
+ * 0. */
 static size_t png_without_end(const uint8_t *b, size_t size)
 {
     enum { MAGIC = 8, CHUNK = 12, TYPE = 4 }; /* a chunk without its data */
@@ -175,7 +176,7 @@ lt_status lt_stb_size(const uint8_t *bytes, size_t size, int32_t *width, int32_t
 {
     int w = 0, h = 0, channels = 0;
     if (size > INT_MAX)
-        return lt_fail(LT_E_FORMAT, "image: a file of %zu bytes", size);
+        return lt_fail(LT_E_FORMAT, "image: a file of %zu bytes, want at most %d", size, INT_MAX);
     if (png_size(bytes, size, width, height))
         return LT_OK;
     if (is_rle_bmp(bytes, size))
@@ -184,31 +185,30 @@ lt_status lt_stb_size(const uint8_t *bytes, size_t size, int32_t *width, int32_t
     if (!stbi_info_from_memory(bytes, (int)size, &w, &h, &channels))
         return failed();
     *width = w;
-    *height =
-        h < -INT_MAX ? 0 : abs(h); /* a BMP's height is negative if its first row is the top one */
+    *height = h < -INT_MAX ? 0 : abs(h); /* negative in a BMP whose first row is the top row */
     return LT_OK;
 }
 
-/* Sets the budget for an image; stb_image needs at least twice the bytes of its pixels in the
- * file's own form. */
+/* Sets the memory budget for an image. stb_image needs at least twice the size of the pixels in the file's sample
+ * format. */
 static lt_status set_budget(const uint8_t *bytes, size_t size, const lt_image_limits *limits)
 {
     enum { COLOURS = 3 };
     int32_t w = 0, h = 0;
     int channels = 0;
     if (png_size(bytes, size, &w, &h))
-        return lt_fail(LT_E_FORMAT, "image: %d x %d pixels are more than stb_image reads", (int)w,
-                       (int)h);
+        return lt_fail(LT_E_FORMAT, "image: %d x %d pixels are more than stb_image can decode",
+                       (int)w, (int)h);
     if (!stbi_info_from_memory(bytes, (int)size, &w, &h, &channels))
         return failed();
     size_t deep = stbi_is_16_bit_from_memory(bytes, (int)size) ? 2 : 1;
-    size_t samples = (size_t)(channels > COLOURS ? channels : COLOURS); /* grey becomes colours */
+    size_t samples = (size_t)(channels > COLOURS ? channels : COLOURS); /* grey becomes RGB */
     size_t needed = (size_t)w * (size_t)abs(h) * samples * deep;
     start(lt_image_workspace(limits, needed), limits);
     return 2 * needed > budget ? fail_budget() : LT_OK;
 }
 
-/* stb_image's input; ends once the time is over. */
+/* Input of stb_image; reports the end of the file after the time limit. */
 typedef struct source {
     const uint8_t *at;
     size_t left;
@@ -225,12 +225,12 @@ static void skip_some(void *context, int bytes)
 
 static int read_some(void *context, char *to, int bytes)
 {
-    enum { CALLS = 64 }; /* of 128 bytes each, between two readings of the clock */
+    enum { CALLS = 64 }; /* calls between two clock readings; each reads 128 bytes */
     source *s = context;
     const uint8_t *from = s->at;
     if (s->calls++ % CALLS == 0 && lt_image_check_time(&timer))
-        late = true;
-    if (late)
+        timed_out = true;
+    if (timed_out)
         return 0;
     skip_some(s, bytes);
     memcpy(to, from, (size_t)(s->at - from));
@@ -240,11 +240,11 @@ static int read_some(void *context, char *to, int bytes)
 static int has_ended(void *context)
 {
     const source *s = context;
-    return late || !s->left;
+    return timed_out || !s->left;
 }
 
-/* GIF is read through callbacks, which limit its time: each code takes up to 4096 steps, also after
- * the last pixel. The other formats take time in proportion to their pixels and bytes. */
+/* Reads GIF through callbacks, which limit its time: each code takes up to 4096 steps, even after the last pixel. The
+ * time of other formats is proportional to their pixels and bytes. */
 static lt_status load(const uint8_t *bytes, size_t size, const lt_image_limits *limits,
                       int channels, lt_window *whole, uint8_t **out)
 {
@@ -257,15 +257,15 @@ static lt_status load(const uint8_t *bytes, size_t size, const lt_image_limits *
     else
         *out = stbi_load_from_memory(bytes, (int)size, &whole->width, &whole->height, &found,
                                      channels);
-    if (*out && !late)
+    if (*out && !timed_out)
         return LT_OK;
     stbi_image_free(*out);
     return failed();
 }
 
-/* Decodes a PNG that lacks its IEND chunk with one appended; libpng accepts such a file with a warning. */
-static lt_status load_whole(const uint8_t *bytes, size_t size, const lt_image_limits *limits,
-                            int channels, lt_window *whole, uint8_t **out)
+/* Appends a missing IEND chunk to a PNG before decoding it; libpng accepts such a file with a warning. */
+static lt_status load_complete(const uint8_t *bytes, size_t size, const lt_image_limits *limits,
+                               int channels, lt_window *whole, uint8_t **out)
 {
     static const uint8_t end[] = {0, 0, 0, 0, 'I', 'E', 'N', 'D', 0xae, 0x42, 0x60, 0x82};
     const size_t kept = png_without_end(bytes, size);
@@ -281,7 +281,7 @@ static lt_status load_whole(const uint8_t *bytes, size_t size, const lt_image_li
     return st;
 }
 
-/* Copies the window, as stb_image's memory has no LT_IMAGE_SPARE bytes at its end. */
+/* Copies the window, as stb_image's memory has no LT_IMAGE_PADDING bytes at its end. */
 static lt_status copy_window(const uint8_t *pixels, int32_t width, int channels, lt_window window,
                              lt_image *out)
 {
@@ -290,7 +290,8 @@ static lt_status copy_window(const uint8_t *pixels, int32_t width, int channels,
     const uint8_t *from = pixels + (size_t)window.y * all + (size_t)window.x * (size_t)channels;
     for (size_t y = 0; y < (size_t)window.height; y++)
         memcpy(out->memory + y * row, from + y * all, row);
-    lt_image_frame(out, window.width, channels, (lt_window){0, 0, window.width, window.height});
+    lt_image_set_window(out, window.width, channels,
+                        (lt_window){0, 0, window.width, window.height});
     return LT_OK;
 }
 
@@ -301,14 +302,15 @@ lt_status lt_stb_decode(const uint8_t *bytes, size_t size, const lt_image_limits
     uint8_t *pixels = NULL;
     LT_TRY(lt_stb_size(bytes, size, &header.width, &header.height));
     LT_TRY(lt_image_check(limits, header.width, header.height));
-    if (!lt_stb_is_whole(bytes, size))
+    if (!lt_stb_is_complete(bytes, size))
         return lt_fail(LT_E_FORMAT, "image: the file is truncated");
     LT_ASSERT(window.x + window.width <= header.width && window.y + window.height <= header.height);
-    lt_status st = load_whole(bytes, size, limits, channels, &found, &pixels);
+    lt_status st = load_complete(bytes, size, limits, channels, &found, &pixels);
     if (st)
         return st;
     if (found.width != header.width || found.height != header.height)
-        st = lt_fail(LT_E_FORMAT, "image: header and pixels disagree on the size");
+        st = lt_fail(LT_E_FORMAT, "image: the header has %d x %d pixels, the image %d x %d",
+                     (int)header.width, (int)header.height, (int)found.width, (int)found.height);
     else
         st = copy_window(pixels, found.width, channels, window, out);
     stbi_image_free(pixels);

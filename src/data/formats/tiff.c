@@ -1,7 +1,7 @@
-/* TIFF by libtiff, its first image, of whatever kind libtiff turns into 8 bits of red, green and
- * blue (TIFFRGBAImage). Alpha is dropped, not multiplied in, as Pillow's convert("RGB") does; the
- * orientation is not applied. Strips and rows of tiles are decoded one after the other, those of
- * the window only; where one has all of it, within the memory of the result. */
+/* Decodes the first image of a TIFF file with libtiff, in any format that TIFFRGBAImage converts to 8-bit RGB. Drops
+ * alpha without multiplying it in, as Pillow's convert("RGB") does; ignores the orientation. Decodes only the strips or
+ * rows of tiles of the window, one after the other; if a single one contains the window, directly into the memory of
+ * the result. */
 
 #include "base/alloc.h"
 #include "data/formats/decoder.h"
@@ -73,10 +73,10 @@ on_warning(TIFF *tiff, void *context, const char *module, const char *fmt, va_li
 
 static lt_status failed(const source *s)
 {
-    return lt_fail(LT_E_FORMAT, "tiff: %s", *s->why ? s->why : "a broken file");
+    return lt_fail(LT_E_FORMAT, "tiff: %s", *s->why ? s->why : "corrupt file");
 }
 
-/* workspace: bytes that libtiff may allocate at a time. */
+/* workspace: largest single allocation of libtiff in bytes. */
 static lt_status open_tiff(TIFF **out, source *s, size_t workspace)
 {
     TIFFOpenOptions *options = TIFFOpenOptionsAlloc();
@@ -102,7 +102,7 @@ static lt_status read_size(TIFF *tiff, const source *s, int32_t *width, int32_t 
     return LT_OK;
 }
 
-/* *bits: of a pixel, at most those of four channels of 16. */
+/* Sets *bits to the bits per pixel, at most 64 (four channels of 16). */
 static lt_status read_header(const uint8_t *bytes, size_t size, int32_t *width, int32_t *height,
                              uint32_t *bits)
 {
@@ -125,10 +125,11 @@ lt_status lt_tiff_size(const uint8_t *bytes, size_t size, int32_t *width, int32_
     return read_header(bytes, size, width, height, &bits);
 }
 
-/* Bytes that one byte of the compression can make; 0: no bound that matters. */
+/* Returns the largest compression ratio, or 0 if unknown. */
 static uint64_t most_ratio(uint16_t compression)
 {
-    enum { DEFLATE = 1032, LZW = 4096 * 8 / 12, PACKBITS = 64 }; /* as of PNG and GIF; 128 for 2 */
+    /* Deflate and LZW: as for PNG and GIF in image.c; PackBits: 128 bytes from 2 */
+    enum { DEFLATE = 1032, LZW = 4096 * 8 / 12, PACKBITS = 64 };
     switch (compression) {
     case COMPRESSION_NONE:
         return 1;
@@ -144,25 +145,26 @@ static uint64_t most_ratio(uint16_t compression)
     }
 }
 
-/* Rejects a first strip or tile of more than a million bytes that its part of the file cannot hold, before memory is
- * allocated for strips or tiles of this size. */
+/* Rejects a strip or tile size of more than a million bytes that the first one's compressed data cannot expand to,
+ * before memory is allocated for it. */
 static lt_status check_strip(TIFF *tiff, size_t size)
 {
     const uint64_t large = 1000000;
     uint16_t compression = COMPRESSION_NONE;
-    uint64_t held = TIFFGetStrileByteCount(tiff, 0);
-    const uint64_t made = TIFFIsTiled(tiff) ? TIFFTileSize64(tiff) : TIFFStripSize64(tiff);
+    uint64_t stored = TIFFGetStrileByteCount(tiff, 0);
+    const uint64_t expanded = TIFFIsTiled(tiff) ? TIFFTileSize64(tiff) : TIFFStripSize64(tiff);
     TIFFGetFieldDefaulted(tiff, TIFFTAG_COMPRESSION, &compression);
     const uint64_t ratio = most_ratio(compression);
-    held = held < size ? held : size;
-    if (ratio && made > large && made / ratio > held)
-        return lt_fail(LT_E_FORMAT,
-                       "tiff: a strip or tile of %llu bytes cannot lie in %llu bytes of the file",
-                       (unsigned long long)made, (unsigned long long)held);
+    stored = stored < size ? stored : size;
+    if (ratio && expanded > large && expanded / ratio > stored)
+        return lt_fail(
+            LT_E_FORMAT,
+            "tiff: %llu bytes of the file cannot expand to a strip or tile of %llu bytes",
+            (unsigned long long)stored, (unsigned long long)expanded);
     return LT_OK;
 }
 
-/* Declares alpha as premultiplied: then libtiff does not multiply colours by it. */
+/* Declares alpha as premultiplied, so that libtiff does not multiply colours by it. */
 static void ignore_alpha(TIFF *tiff)
 {
     enum { MOST = 16 };
@@ -174,7 +176,7 @@ static void ignore_alpha(TIFF *tiff)
     }
 }
 
-/* Rows that are decoded together. */
+/* Returns the number of rows in a strip or tile. */
 static uint32_t band_rows(TIFF *tiff, uint32_t height)
 {
     uint32_t rows = 0;
@@ -185,9 +187,9 @@ static uint32_t band_rows(TIFF *tiff, uint32_t height)
     return rows < 1 || rows > height ? height : rows;
 }
 
-/* Copies the window's part of a band of rows from y on to out, which may begin where raster does: a pixel is not written
- * before it is read. */
-static void take_rows(const uint32_t *raster, const TIFFRGBAImage *image, uint32_t y, uint32_t rows,
+/* Copies the pixels of the window from a band of rows that begins at row y. out may be the same memory as raster: no
+ * pixel is overwritten before it is read. */
+static void copy_rows(const uint32_t *raster, const TIFFRGBAImage *image, uint32_t y, uint32_t rows,
                       lt_window w, uint8_t *out)
 {
     enum { COLOURS = 3 };
@@ -217,13 +219,13 @@ static lt_status read_bands(TIFFRGBAImage *image, source *s, lt_window w, lt_ima
     LT_TRY(lt_image_reserve(out, in_place ? pixels * sizeof *raster
                                           : (size_t)w.width * (size_t)w.height * COLOURS));
     if (in_place)
-        raster = (uint32_t *)(void *)out->memory; /* which is aligned */
+        raster = (uint32_t *)(void *)out->memory; /* aligned by lt_image_reserve() */
     else
         raster = own = lt_alloc(pixels, sizeof *raster);
     if (!raster)
         return LT_E_NOMEM;
     lt_status st = LT_OK;
-    image->req_orientation = image->orientation; /* rows as they are stored */
+    image->req_orientation = image->orientation; /* do not reorder rows */
     for (uint32_t y = first; y < end && !(st = lt_image_check_time(&s->timer)); y += band) {
         uint32_t rows = image->height - y < band ? image->height - y : band;
         image->row_offset = (int)y;
@@ -231,7 +233,7 @@ static lt_status read_bands(TIFFRGBAImage *image, source *s, lt_window w, lt_ima
             st = failed(s);
             break;
         }
-        take_rows(raster, image, y, rows, w, out->memory);
+        copy_rows(raster, image, y, rows, w, out->memory);
     }
     lt_free(own);
     return st;
@@ -265,7 +267,7 @@ lt_status lt_tiff_decode(const uint8_t *bytes, size_t size, const lt_image_limit
     lt_status st = read_window(tiff, &s, window, out);
     TIFFClose(tiff);
     LT_TRY(st);
-    lt_image_show(out, window.width, window.height, channels,
-                  (lt_window){0, 0, window.width, window.height});
+    lt_image_set_rgb(out, window.width, window.height, channels,
+                     (lt_window){0, 0, window.width, window.height});
     return LT_OK;
 }

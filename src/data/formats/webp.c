@@ -1,4 +1,4 @@
-/* WebP by libwebp. The alpha channel is dropped, as Pillow's convert("RGB") does. */
+/* Decodes WebP with libwebp. Drops alpha, as Pillow's convert("RGB") does. */
 
 #include "data/formats/decoder.h"
 
@@ -9,7 +9,7 @@ static lt_status failed(VP8StatusCode code)
     if (code == VP8_STATUS_OUT_OF_MEMORY)
         return lt_fail(LT_E_NOMEM, "webp: no memory for the pixels");
     bool cut = code == VP8_STATUS_NOT_ENOUGH_DATA || code == VP8_STATUS_SUSPENDED;
-    return lt_fail(LT_E_FORMAT, "webp: %s", cut ? "the file is truncated" : "a broken file");
+    return lt_fail(LT_E_FORMAT, "webp: %s", cut ? "the file is truncated" : "corrupt file");
 }
 
 static lt_status read_features(const uint8_t *bytes, size_t size, WebPBitstreamFeatures *out)
@@ -17,8 +17,7 @@ static lt_status read_features(const uint8_t *bytes, size_t size, WebPBitstreamF
     VP8StatusCode code = WebPGetFeatures(bytes, size, out);
     if (code != VP8_STATUS_OK)
         return failed(code);
-    return out->has_animation ? lt_fail(LT_E_FORMAT, "webp: an animation, not a still image")
-                              : LT_OK;
+    return out->has_animation ? lt_fail(LT_E_FORMAT, "webp: animations are not supported") : LT_OK;
 }
 
 lt_status lt_webp_size(const uint8_t *bytes, size_t size, int32_t *width, int32_t *height)
@@ -36,7 +35,8 @@ lt_status lt_webp_decode(const uint8_t *bytes, size_t size, const lt_image_limit
     enum { COLOURS = 3 };
     WebPDecoderConfig c;
     if (!WebPInitDecoderConfig(&c))
-        return lt_fail(LT_E_UNSUPPORTED, "webp: libwebp is of another version than its header");
+        return lt_fail(LT_E_UNSUPPORTED,
+                       "webp: the installed libwebp has another version than this build's header");
     LT_TRY(read_features(bytes, size, &c.input));
     LT_TRY(lt_image_check(limits, c.input.width, c.input.height));
     size_t stride = (size_t)c.input.width * COLOURS, all = stride * (size_t)c.input.height;
@@ -50,6 +50,6 @@ lt_status lt_webp_decode(const uint8_t *bytes, size_t size, const lt_image_limit
     WebPFreeDecBuffer(&c.output);
     if (code != VP8_STATUS_OK)
         return failed(code);
-    lt_image_show(out, c.input.width, c.input.height, channels, window);
+    lt_image_set_rgb(out, c.input.width, c.input.height, channels, window);
     return LT_OK;
 }

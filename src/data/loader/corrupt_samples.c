@@ -1,4 +1,4 @@
-/* Lists of broken samples, each described by its name and the reason. */
+/* Lists corrupt samples by name and reason. */
 
 #include "data/loader/corrupt_samples.h"
 
@@ -9,41 +9,42 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* The thread's last message, with the sample's name in front if it is not there. */
+/* Returns the thread's last error message, with the sample's name before it if the message does not begin with it. NULL
+ * if out of memory. */
 static char *describe(const lt_dataset *d, int64_t index)
 {
     const char *name = lt_dataset_sample_name(d, index), *why = lt_error_message();
-    if (d->remote) /* the service named it */
+    if (d->remote) /* the service already added the name */
         return lt_strdup(why);
     if (!name)
         return lt_format("%s: sample %" PRId64 ": %s", d->ops->name, index, why);
     char shown[4096];
-    lt_text_line(shown, sizeof shown, name); /* as messages have it */
+    lt_text_line(shown, sizeof shown, name); /* escaped as in messages */
     return strncmp(why, shown, strlen(shown)) ? lt_format("%s: %s", shown, why) : lt_strdup(why);
 }
 
-lt_status lt_broken_samples_add(lt_broken_samples *f, const lt_dataset *d, int64_t index, int place)
+lt_status lt_corrupt_samples_add(lt_corrupt_samples *f, const lt_dataset *d, int64_t index, int row)
 {
-    lt_broken_sample *grown = lt_grow(f->item, &f->capacity, f->count + 1, sizeof *grown);
+    lt_corrupt_sample *grown = lt_grow(f->item, &f->capacity, f->count + 1, sizeof *grown);
     if (!grown)
         return LT_E_NOMEM;
     f->item = grown;
     char *why = describe(d, index);
     if (!why)
         return LT_E_NOMEM;
-    f->item[f->count++] = (lt_broken_sample){.index = index, .place = place, .why = why};
+    f->item[f->count++] = (lt_corrupt_sample){.index = index, .row = row, .why = why};
     return LT_OK;
 }
 
-void lt_broken_samples_clear(lt_broken_samples *f)
+void lt_corrupt_samples_clear(lt_corrupt_samples *f)
 {
     for (size_t i = 0; i < f->count; i++)
         lt_free(f->item[i].why);
     lt_free(f->item);
-    *f = (lt_broken_samples){0};
+    *f = (lt_corrupt_samples){0};
 }
 
-lt_status lt_broken_fatal(const lt_dataset *d, int64_t index, lt_status st)
+lt_status lt_fail_sample(const lt_dataset *d, int64_t index, lt_status st)
 {
     char *why = st == LT_E_NOMEM ? NULL : describe(d, index);
     if (why)
@@ -52,7 +53,7 @@ lt_status lt_broken_fatal(const lt_dataset *d, int64_t index, lt_status st)
     return st;
 }
 
-lt_status lt_broken_list_add(lt_broken_list *list, const lt_broken_sample *sample)
+lt_status lt_corrupt_list_add(lt_corrupt_list *list, const lt_corrupt_sample *sample)
 {
     uint8_t bit = (uint8_t)(1U << (sample->index % 8));
     if (list->seen[sample->index / 8] & bit)
@@ -69,7 +70,7 @@ lt_status lt_broken_list_add(lt_broken_list *list, const lt_broken_sample *sampl
     return LT_OK;
 }
 
-void lt_broken_list_clear(lt_broken_list *list)
+void lt_corrupt_list_clear(lt_corrupt_list *list)
 {
     lt_free_texts(list->text, list->count);
     lt_free(list->seen);

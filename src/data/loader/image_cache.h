@@ -1,4 +1,4 @@
-/* Decoded images in memory: the first ones read, up to a number of bytes. */
+/* Keeps decoded images in memory, up to a number of bytes. */
 #ifndef LT_DATA_IMAGE_CACHE_H
 #define LT_DATA_IMAGE_CACHE_H
 
@@ -7,18 +7,18 @@
 
 typedef struct lt_image_cache lt_image_cache;
 
-/* For samples 0 .. count-1, at most bytes of images. Errors: LT_E_NOMEM. */
+/* count: samples of the data set; bytes: capacity. Errors: LT_E_NOMEM. */
 lt_status lt_image_cache_new(lt_image_cache **out, int64_t count, int64_t bytes);
 void lt_image_cache_free(lt_image_cache **cache);
 
-/* The sample's pixels and label, borrowed until the cache is freed; false: not cached. Counts a hit
- * or a miss. */
+/* Looks up the sample's pixels and label, borrowed until the cache is freed, and counts a hit or a miss. Returns false
+ * if it is not cached. */
 bool lt_image_cache_find(lt_image_cache *cache, int64_t index, lt_record *out);
-/* Whether it is cached, without counting. */
+/* Returns true if the sample is cached; does not count a hit or a miss. */
 bool lt_image_cache_has(const lt_image_cache *cache, int64_t index);
-/* Caches a sample that was read, decoded whole and turned as transform says; not one that exceeds
- * the capacity, cannot be decoded, or of which fast decoding (lt_transform.fast) makes other
- * pixels. */
+/* Decodes the whole image, applies the EXIF orientation if transform asks for it, and caches the result. Does nothing
+ * if the image exceeds the remaining capacity, is corrupt, or would have other pixels with fast decoding
+ * (lt_transform.fast). */
 void lt_image_cache_add(lt_image_cache *cache, int64_t index, const lt_record *record, int channels,
                         const lt_transform *transform);
 

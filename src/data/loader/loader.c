@@ -1,9 +1,8 @@
-/* Returns the prefetch queue's batches as tensors, in order, and lists broken samples.
+/* Returns the prefetch queue's batches as tensors, in order, and lists corrupt samples.
  *
- * If device memory is host memory, the threads write into a slot's tensors. Otherwise a batch is
- * copied to one pair of tensors at a fixed address, which a captured graph needs, while the
- * previous step runs if the device has upload slots (upload.h). An incomplete batch is copied into
- * tensors of its own size. */
+ * If device memory is host memory, the threads write into the tensors of a slot. Otherwise each batch is copied to
+ * tensors at a fixed address, which captured graphs need; if the device has upload slots (upload.h), while the previous
+ * step runs. An incomplete batch is copied to separate tensors of its size. */
 
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -16,36 +15,35 @@
 #include <inttypes.h>
 #include <string.h>
 
-typedef struct pair {
-    lt_tensor *inputs, *labels, *targets; /* targets: NULL without mixing */
-} pair;
+typedef struct batch_tensors {
+    lt_tensor *inputs, *labels, *targets; /* targets: NULL without mixup and cutmix */
+} batch_tensors;
 
 struct lt_loader {
     lt_dataset *dataset;
     lt_device *device;
     lt_prefetch *queue;
-    lt_image_cache *cache;   /* NULL: none */
-    lt_loader_config config; /* zeros filled in */
+    lt_image_cache *cache;   /* NULL without a cache */
+    lt_loader_config config; /* with defaults in place of zeros */
     int channels;
-    int64_t batches;
-    int64_t batch;    /* the next one within the epoch */
-    bool begun, lent; /* begun: seek was called; lent: the caller has the oldest slot */
-    pair *pairs;      /* [slots], or [1] if the device has memory of its own */
-    uint8_t *staging; /* [slots] batches of labels, targets, pixels; NULL in host memory */
-    lt_upload *ahead; /* owns the staging; NULL: copies are synchronous */
-    int64_t taken;    /* number of the batch lent to the caller */
-    pair part;        /* an incomplete batch */
-    lt_broken_list bad;
+    int64_t batches;          /* per epoch */
+    int64_t batch;            /* index of the next batch in the epoch */
+    bool begun, lent;         /* begun: seek was called; lent: the caller has the oldest slot */
+    batch_tensors *buffers;   /* [slots] in host memory, [1] on other devices */
+    uint8_t *staging;         /* [slots] of labels, targets, pixels; NULL in host memory */
+    lt_upload *upload;        /* owns staging; NULL if copies are synchronous */
+    int64_t lent_batch;       /* number of the batch that the caller has */
+    batch_tensors incomplete; /* for an incomplete batch */
+    lt_corrupt_list corrupt;
     int64_t samples, delivered; /* delivered: batches */
     double wait_seconds;
-    lt_status failed; /* what lt_loader_next() returns until a seek */
-    char *why;
+    lt_status failed; /* status that lt_loader_next() repeats until a seek */
+    char *why;        /* and its message */
 };
 
 /* --- The config --- */
 
-/* Fills in what a zero stands for. */
-static void fill_in(lt_loader_config *c, const lt_dataset *dataset)
+static void set_defaults(lt_loader_config *c, const lt_dataset *dataset)
 {
     enum { SLOTS = 4 };
     c->size = c->size ? c->size : 1;
@@ -54,13 +52,13 @@ static void fill_in(lt_loader_config *c, const lt_dataset *dataset)
     c->limit = c->limit && c->limit < dataset->count ? c->limit : dataset->count;
 }
 
-/* The transform at every size. */
+/* Checks the transform at every size of the schedule. */
 static lt_status check_sizes(lt_loader_config *c)
 {
     LT_TRY(lt_size_schedule_check(&c->sizes));
     if (c->sizes.count && c->transform.resize)
         return lt_fail(LT_E_ARG,
-                       "loader: resize %d and a schedule of sizes; crop_ratio goes with it",
+                       "loader: resize %d cannot be combined with a size schedule; use crop_ratio",
                        c->transform.resize);
     for (int i = 0; i < c->sizes.count; i++) {
         lt_transform t = c->transform;
@@ -72,45 +70,50 @@ static lt_status check_sizes(lt_loader_config *c)
     return lt_transform_check(&c->transform);
 }
 
-/* Mixing and size schedules, which data sets of numbers do not take. */
+/* Checks mixing and the size schedule, which are for images only. */
 static lt_status check_inputs(lt_loader_config *c, const lt_dataset *dataset)
 {
     LT_TRY(lt_mix_check(&c->mix));
     if (!dataset->shape.ndim)
         return check_sizes(c);
     if (lt_mix_wanted(&c->mix) || c->sizes.count)
-        return lt_fail(LT_E_ARG, "loader: %s of numbers; want images",
-                       c->sizes.count ? "sizes" : "mixing");
+        return lt_fail(LT_E_ARG, "loader: %s needs images, but the samples are numbers",
+                       c->sizes.count ? "a size schedule" : "mixup or cutmix");
     return LT_OK;
 }
 
-/* Fills in what a zero stands for, and checks the rest. Errors: LT_E_ARG, naming the field. */
+/* Sets defaults in place of zeros and checks all fields. Errors: LT_E_ARG. */
 static lt_status complete_config(lt_loader_config *c, const lt_dataset *dataset)
 {
     enum { MOST = 4096 };
     LT_TRY(check_inputs(c, dataset));
-    fill_in(c, dataset);
+    set_defaults(c, dataset);
     if (c->batch < 1)
-        return lt_fail(LT_E_ARG, "loader: a batch of %d samples", c->batch);
+        return lt_fail(LT_E_ARG, "loader: batch is %d, want 1 or more", c->batch);
     if (c->size < 1 || c->rank < 0 || c->rank >= c->size)
-        return lt_fail(LT_E_ARG, "loader: rank %d of %d", c->rank, c->size);
+        return lt_fail(LT_E_ARG, "loader: rank is %d, size is %d; want 0 <= rank < size", c->rank,
+                       c->size);
     if (c->threads < 1 || c->threads > MOST || c->slots < 2 || c->slots > MOST)
-        return lt_fail(LT_E_ARG, "loader: %d threads and %d slots, not 1 .. %d and 2 .. %d",
+        return lt_fail(LT_E_ARG,
+                       "loader: threads is %d, slots is %d; want 1 .. %d threads, 2 .. %d slots",
                        c->threads, c->slots, MOST, MOST);
     if (c->repeats < 0 || c->repeats > MOST)
-        return lt_fail(LT_E_ARG, "loader: %d repeats, not 0 .. %d", c->repeats, MOST);
+        return lt_fail(LT_E_ARG, "loader: repeats is %d, want 0 .. %d", c->repeats, MOST);
     if (c->cache_bytes < 0 || c->read_ahead < 0)
-        return lt_fail(LT_E_ARG, "loader: a cache of %" PRId64 " bytes, %" PRId64 " samples ahead",
+        return lt_fail(LT_E_ARG,
+                       "loader: cache_bytes is %" PRId64 ", read_ahead is %" PRId64
+                       "; want 0 or more",
                        c->cache_bytes, c->read_ahead);
     if (c->limit < 1 || c->max_batches < 0)
-        return lt_fail(LT_E_ARG, "loader: %" PRId64 " samples, at most %" PRId64 " batches",
+        return lt_fail(LT_E_ARG,
+                       "loader: limit is %" PRId64 ", max_batches is %" PRId64 "; want 0 or more",
                        c->limit, c->max_batches);
     return LT_OK;
 }
 
-/* --- Tensors of a batch, and the memory that batches are made in --- */
+/* --- Tensors and memory of batches --- */
 
-static void free_pair(pair *p)
+static void free_tensors(batch_tensors *p)
 {
     lt_tensor_free(&p->inputs);
     lt_tensor_free(&p->labels);
@@ -122,7 +125,7 @@ static bool mixes(const lt_loader *l)
     return lt_mix_wanted(&l->config.mix);
 }
 
-/* [count,C,size,size] of images; [count,shape] of numbers. */
+/* Returns [count,C,size,size] for images, [count,shape] for numbers. */
 static lt_shape batch_shape(const lt_loader *l, int count, int size)
 {
     lt_shape numbers = {.ndim = l->dataset->shape.ndim + 1, .dim = {count}};
@@ -132,7 +135,7 @@ static lt_shape batch_shape(const lt_loader *l, int count, int size)
     return numbers;
 }
 
-static lt_status new_pair(pair *out, const lt_loader *l, int count, int size)
+static lt_status new_tensors(batch_tensors *out, const lt_loader *l, int count, int size)
 {
     const lt_dataset *d = l->dataset;
     lt_dtype dtype = d->tokens ? LT_I32 : d->shape.ndim ? LT_F32 : LT_U8;
@@ -144,11 +147,11 @@ static lt_status new_pair(pair *out, const lt_loader *l, int count, int size)
     if (!st && mixes(l))
         st = lt_tensor_new(&out->targets, l->device, LT_F32, LT_SHAPE(count, d->classes));
     if (st)
-        free_pair(out);
+        free_tensors(out);
     return st;
 }
 
-/* The largest side in the size schedule. */
+/* Returns the largest side in the size schedule. */
 static int largest_size(const lt_loader *l)
 {
     const lt_size_schedule *s = &l->config.sizes;
@@ -158,7 +161,7 @@ static int largest_size(const lt_loader *l)
     return size;
 }
 
-/* Changes the side of the images in place; at most the largest one, for which memory was taken. */
+/* Changes the side of the images in place. Memory is allocated for largest_size(). */
 static void set_size(const lt_loader *l, lt_tensor *images, int size)
 {
     lt_shape shape = batch_shape(l, (int)images->shape.dim[0], size);
@@ -176,7 +179,7 @@ static size_t target_bytes(const lt_loader *l, int count)
     return mixes(l) ? (size_t)count * (size_t)l->dataset->classes * sizeof(float) : 0;
 }
 
-static bool on_host(const lt_loader *l)
+static bool is_host_memory(const lt_loader *l)
 {
     return l->device->backend->host_memory;
 }
@@ -185,8 +188,8 @@ static lt_status make_staging(lt_loader *l, size_t bytes)
 {
     const size_t align = 64, all = bytes * (size_t)l->config.slots;
     if (l->device->backend->uploads) {
-        LT_TRY(lt_upload_new(&l->ahead, l->device, bytes));
-        return lt_upload_host(l->ahead, all, &l->staging);
+        LT_TRY(lt_upload_new(&l->upload, l->device, bytes));
+        return lt_upload_host(l->upload, all, &l->staging);
     }
     l->staging = lt_alloc_aligned(align, all);
     return l->staging ? LT_OK : LT_E_NOMEM;
@@ -195,17 +198,17 @@ static lt_status make_staging(lt_loader *l, size_t bytes)
 static lt_status make_slots(lt_loader *l)
 {
     const lt_loader_config *c = &l->config;
-    int pairs = on_host(l) ? c->slots : 1;
-    l->pairs = lt_alloc((size_t)pairs, sizeof *l->pairs);
-    if (!l->pairs)
+    int buffers = is_host_memory(l) ? c->slots : 1;
+    l->buffers = lt_alloc((size_t)buffers, sizeof *l->buffers);
+    if (!l->buffers)
         return LT_E_NOMEM;
-    for (int i = 0; i < pairs; i++)
-        LT_TRY(new_pair(&l->pairs[i], l, c->batch, largest_size(l)));
-    if (on_host(l)) {
+    for (int i = 0; i < buffers; i++)
+        LT_TRY(new_tensors(&l->buffers[i], l, c->batch, largest_size(l)));
+    if (is_host_memory(l)) {
         for (int i = 0; i < c->slots; i++)
-            lt_prefetch_set_memory(l->queue, i, lt_tensor_view(l->pairs[i].inputs).data,
-                                   lt_tensor_view(l->pairs[i].labels).data,
-                                   mixes(l) ? lt_tensor_view(l->pairs[i].targets).data : NULL);
+            lt_prefetch_set_memory(l->queue, i, lt_tensor_view(l->buffers[i].inputs).data,
+                                   lt_tensor_view(l->buffers[i].labels).data,
+                                   mixes(l) ? lt_tensor_view(l->buffers[i].targets).data : NULL);
         return LT_OK;
     }
     size_t labels = label_bytes(l, c->batch), align = 64, targets = target_bytes(l, c->batch);
@@ -240,17 +243,18 @@ static lt_status make_queue(lt_loader *l)
                                             .spread = c->spread ? l->dataset->count : 0,
                                             .repeats = c->repeats},
                                 .cache = l->cache,
-                                .keep_broken = c->keep_broken,
+                                .keep_corrupt = c->keep_broken,
                                 .read_ahead = c->read_ahead,
                                 .batch = c->batch,
                                 .slots = c->slots,
                                 .threads = c->threads};
-    int64_t share = lt_sampler_share(&queue.sampler);
-    l->batches = share / c->batch + (!c->drop_last && share % c->batch);
+    int64_t samples = lt_sampler_count(&queue.sampler);
+    l->batches = samples / c->batch + (!c->drop_last && samples % c->batch);
     if (c->max_batches && c->max_batches < l->batches)
         l->batches = c->max_batches;
     if (l->batches < 1)
-        return lt_fail(LT_E_ARG, "loader: %" PRId64 " samples on %d ranks make no batch of %d",
+        return lt_fail(LT_E_ARG,
+                       "loader: %" PRId64 " samples on %d ranks are too few for a batch of %d",
                        c->limit, c->size, c->batch);
     queue.batches = l->batches;
     queue.tries = c->max_bad < 0 || c->max_bad >= MAX_TRIES ? MAX_TRIES : c->max_bad + 1;
@@ -272,8 +276,8 @@ lt_status lt_loader_new(lt_loader **out, lt_dataset *dataset, lt_device *device,
     l->device = device;
     l->config = c;
     l->channels = lt_dataset_channels(dataset);
-    l->bad.seen = lt_alloc((size_t)dataset->count / 8 + 1, 1);
-    lt_status st = l->bad.seen ? LT_OK : LT_E_NOMEM;
+    l->corrupt.seen = lt_alloc((size_t)dataset->count / 8 + 1, 1);
+    lt_status st = l->corrupt.seen ? LT_OK : LT_E_NOMEM;
     if (!st && c.cache_bytes && !dataset->tokens)
         st = lt_image_cache_new(&l->cache, dataset->count, c.cache_bytes);
     if (!st)
@@ -295,29 +299,31 @@ void lt_loader_free(lt_loader **loader)
         return;
     lt_prefetch_free(&l->queue);
     lt_image_cache_free(&l->cache);
-    for (int i = 0; l->pairs && i < (on_host(l) ? l->config.slots : 1); i++)
-        free_pair(&l->pairs[i]);
-    lt_free(l->pairs);
-    if (!l->ahead)
+    for (int i = 0; l->buffers && i < (is_host_memory(l) ? l->config.slots : 1); i++)
+        free_tensors(&l->buffers[i]);
+    lt_free(l->buffers);
+    if (!l->upload)
         lt_free(l->staging);
-    lt_upload_free(&l->ahead);
-    free_pair(&l->part);
-    lt_broken_list_clear(&l->bad);
+    lt_upload_free(&l->upload);
+    free_tensors(&l->incomplete);
+    lt_corrupt_list_clear(&l->corrupt);
     lt_free(l->why);
     lt_free(l);
 }
 
 lt_status lt_loader_seek(lt_loader *l, int64_t epoch, int64_t batch)
 {
-    const int64_t most = INT64_MAX / 2; /* leaves half the range to count further */
+    const int64_t most = INT64_MAX / 2; /* leaves half the range for later batches */
     int64_t number = 0;
     if (epoch < 0 || batch < 0 || batch > l->batches)
-        return lt_fail(LT_E_ARG, "loader: batch %" PRId64 " of epoch %" PRId64 "; it has %" PRId64,
+        return lt_fail(LT_E_ARG,
+                       "loader: cannot seek to batch %" PRId64 " of epoch %" PRId64
+                       "; an epoch has %" PRId64 " batches",
                        batch, epoch, l->batches);
     if (__builtin_mul_overflow(epoch, l->batches, &number) || number > most - batch)
         return lt_fail(LT_E_ARG,
-                       "loader: epoch %" PRId64 " of %" PRId64 " batches; %" PRId64
-                       " batches can be counted",
+                       "loader: cannot seek to epoch %" PRId64 " of %" PRId64
+                       " batches: more than %" PRId64 " batches",
                        epoch, l->batches, most);
     l->begun = true;
     l->lent = false;
@@ -325,27 +331,29 @@ lt_status lt_loader_seek(lt_loader *l, int64_t epoch, int64_t batch)
     lt_free(l->why);
     l->why = NULL;
     l->batch = batch;
-    if (l->ahead)
-        LT_TRY(lt_upload_reset(l->ahead));
+    if (l->upload)
+        LT_TRY(lt_upload_reset(l->upload));
     lt_prefetch_seek(l->queue, number + batch);
     return LT_OK;
 }
 
 /* --- Batches --- */
 
-static lt_status check(lt_loader *l, const lt_batch_slot *slot)
+static lt_status check_slot(lt_loader *l, const lt_batch_slot *slot)
 {
     for (size_t i = 0; i < slot->reports; i++)
-        LT_TRY(lt_broken_list_add(&l->bad, &slot->report[i]));
-    if (l->config.max_bad >= 0 && l->bad.count > (size_t)l->config.max_bad)
-        return lt_fail(LT_E_FORMAT, "data: %zu broken images, %" PRId64 " allowed; the last: %s",
-                       l->bad.count, l->config.max_bad, l->bad.text[l->bad.count - 1]);
+        LT_TRY(lt_corrupt_list_add(&l->corrupt, &slot->report[i]));
+    if (l->config.max_bad >= 0 && l->corrupt.count > (size_t)l->config.max_bad)
+        return lt_fail(LT_E_FORMAT,
+                       "data: %zu corrupt images, %" PRId64
+                       " allowed (--max-bad-images); the last one: %s",
+                       l->corrupt.count, l->config.max_bad, l->corrupt.text[l->corrupt.count - 1]);
     if (slot->status)
         return lt_fail(slot->status, "%s", slot->why ? slot->why : "data: no memory");
     return LT_OK;
 }
 
-static lt_status upload(lt_loader *l, const lt_batch_slot *slot, pair *to)
+static lt_status copy_batch(lt_loader *l, const lt_batch_slot *slot, batch_tensors *to)
 {
     const lt_backend *be = l->device->backend;
     void *ctx = l->device->ctx;
@@ -357,11 +365,11 @@ static lt_status upload(lt_loader *l, const lt_batch_slot *slot, pair *to)
     if (to->targets)
         LT_TRY(be->copy(ctx, lt_tensor_view(to->targets).data, slot->targets,
                         target_bytes(l, slot->count), LT_COPY_IN));
-    return be->sync(ctx); /* before the slot is written again */
+    return be->sync(ctx); /* before a thread writes to the slot again */
 }
 
-/* Completes the upload of a whole batch, and starts that of the next one if it is ready. */
-static lt_status deliver_ahead(lt_loader *l, const lt_batch_slot *slot, const pair *to)
+/* Completes the upload of a full batch, and starts that of the next one if it is ready. */
+static lt_status deliver_uploaded(lt_loader *l, const lt_batch_slot *slot, const batch_tensors *to)
 {
     const lt_batch_slot *next = lt_prefetch_peek(l->queue);
     const lt_upload_part parts[] = {
@@ -369,29 +377,30 @@ static lt_status deliver_ahead(lt_loader *l, const lt_batch_slot *slot, const pa
         {to->targets, slot->targets},
         {to->inputs, slot->pixels},
     };
-    LT_TRY(lt_upload_begin(l->ahead, slot, lt_sample_bytes(l->dataset, slot->size)));
-    LT_TRY(lt_upload_place(l->ahead, slot, parts, sizeof parts / sizeof *parts));
-    bool whole = next && next->count == l->config.batch;
-    return whole ? lt_upload_begin(l->ahead, next, lt_sample_bytes(l->dataset, next->size)) : LT_OK;
+    LT_TRY(lt_upload_begin(l->upload, slot, lt_sample_bytes(l->dataset, slot->size)));
+    LT_TRY(lt_upload_deliver(l->upload, slot, parts, sizeof parts / sizeof *parts));
+    bool is_full = next && next->count == l->config.batch;
+    return is_full ? lt_upload_begin(l->upload, next, lt_sample_bytes(l->dataset, next->size))
+                   : LT_OK;
 }
 
-/* The slot's batch as tensors on the device. */
+/* Sets *out to the slot's batch as tensors on the device. */
 static lt_status deliver(lt_loader *l, const lt_batch_slot *slot, int number, lt_batch *out)
 {
-    pair *p = on_host(l) ? &l->pairs[number] : l->pairs;
+    batch_tensors *p = is_host_memory(l) ? &l->buffers[number] : l->buffers;
     set_size(l, p->inputs, slot->size);
     if (slot->count < l->config.batch) {
-        p = &l->part;
+        p = &l->incomplete;
         const lt_shape shape = batch_shape(l, slot->count, slot->size);
         if (p->inputs && !lt_shape_equal(p->inputs->shape, shape))
-            free_pair(p);
+            free_tensors(p);
         if (!p->inputs)
-            LT_TRY(new_pair(p, l, slot->count, slot->size));
-        LT_TRY(upload(l, slot, p));
-    } else if (l->ahead) {
-        LT_TRY(deliver_ahead(l, slot, p));
-    } else if (!on_host(l)) {
-        LT_TRY(upload(l, slot, p));
+            LT_TRY(new_tensors(p, l, slot->count, slot->size));
+        LT_TRY(copy_batch(l, slot, p));
+    } else if (l->upload) {
+        LT_TRY(deliver_uploaded(l, slot, p));
+    } else if (!is_host_memory(l)) {
+        LT_TRY(copy_batch(l, slot, p));
     }
     *out = (lt_batch){.inputs = p->inputs,
                       .labels = p->labels,
@@ -406,12 +415,12 @@ static lt_status deliver(lt_loader *l, const lt_batch_slot *slot, int number, lt
     return LT_OK;
 }
 
-static lt_status take_back(lt_loader *l)
+static lt_status release_lent(lt_loader *l)
 {
     if (!l->lent)
         return LT_OK;
-    if (l->ahead)
-        LT_TRY(lt_upload_wait(l->ahead, l->taken));
+    if (l->upload)
+        LT_TRY(lt_upload_wait(l->upload, l->lent_batch));
     lt_prefetch_release(l->queue);
     l->lent = false;
     return LT_OK;
@@ -423,7 +432,7 @@ lt_status lt_loader_next(lt_loader *l, lt_batch *out)
         LT_TRY(lt_loader_seek(l, 0, 0));
     if (l->failed)
         return lt_fail(l->failed, "%s", l->why ? l->why : "data: no memory");
-    LT_TRY(take_back(l));
+    LT_TRY(release_lent(l));
     if (l->batch == l->batches) {
         l->batch = 0;
         return LT_END;
@@ -431,10 +440,10 @@ lt_status lt_loader_next(lt_loader *l, lt_batch *out)
     int number;
     int64_t span = lt_trace_begin();
     double start = lt_clock_seconds();
-    const lt_batch_slot *slot = lt_prefetch_take(l->queue, &number);
+    const lt_batch_slot *slot = lt_prefetch_acquire(l->queue, &number);
     l->wait_seconds += lt_clock_seconds() - start;
     lt_trace_end(span, LT_PROFILE_LOADER, "wait for a batch", 0);
-    lt_status st = check(l, slot);
+    lt_status st = check_slot(l, slot);
     if (!st)
         st = deliver(l, slot, number, out);
     if (st) {
@@ -443,7 +452,7 @@ lt_status lt_loader_next(lt_loader *l, lt_batch *out)
         return st;
     }
     l->lent = true;
-    l->taken = slot->number;
+    l->lent_batch = slot->number;
     l->batch++;
     l->samples += slot->count;
     l->delivered++;
@@ -461,7 +470,7 @@ lt_loader_stats lt_loader_statistics(const lt_loader *l)
 {
     lt_prefetch_times t = lt_prefetch_statistics(l->queue);
     lt_loader_stats s = {.samples = l->samples,
-                         .bad = (int64_t)l->bad.count,
+                         .bad = (int64_t)l->corrupt.count,
                          .read_seconds = t.read_seconds,
                          .decode_seconds = t.decode_seconds,
                          .resize_seconds = t.resize_seconds,
@@ -507,5 +516,5 @@ const char *lt_loader_bound(const lt_loader_stats *stats, double seconds)
 
 const char *lt_loader_bad(const lt_loader *loader, int64_t i)
 {
-    return i >= 0 && (size_t)i < loader->bad.count ? loader->bad.text[i] : NULL;
+    return i >= 0 && (size_t)i < loader->corrupt.count ? loader->corrupt.text[i] : NULL;
 }

@@ -1,13 +1,12 @@
-/* A work item is one sample. Threads draw items in order under one mutex and work without it.
+/* A work item is one sample. Threads draw work items in order under one mutex and process them without it.
  *
  * Invariants, all under the mutex:
- * 1. released <= number of the batch taken <= next.number; an item is drawn only while
- *    next.number < released + slots, so that batches n and n + slots, which share a slot, never
- *    overlap.
- * 2. A sample's bytes in its slot are written by the one thread that drew its item, and read only
- *    after done == count: by the thread that mixes the batch, then, with complete, by the consumer.
- * 3. active counts items being worked on; none is drawn while paused is set, so active == 0 means
- *    that no thread touches any slot. */
+ * 1. released <= number of the acquired batch <= next.number. An item is drawn only while next.number < released +
+ *    slots, so that batches n and n + slots, which share a slot, never overlap.
+ * 2. Only the thread that drew an item writes that sample in the slot. It is read only after done == count: by the
+ *    thread that mixes the batch, and after complete is set by the consumer.
+ * 3. active counts items in progress; none is drawn while paused is set. So active == 0 means that no thread accesses a
+ *    slot. */
 
 #include "data/loader/prefetch.h"
 
@@ -21,17 +20,17 @@
 #include <string.h>
 
 typedef struct work_item {
-    int64_t number; /* of the batch */
-    int place;      /* in it */
+    int64_t number; /* number of the batch */
+    int row;        /* in the batch */
 } work_item;
 
 struct lt_prefetch {
     lt_prefetch_config config;
     int channels;
-    int64_t share;
+    int64_t samples; /* of this rank per epoch */
     pthread_mutex_t mutex;
-    pthread_cond_t work;     /* an item may be drawn */
-    pthread_cond_t ready;    /* a batch is complete, or active is 0 */
+    pthread_cond_t work;     /* signals that an item may be drawn */
+    pthread_cond_t ready;    /* signals that a batch is complete or active is 0 */
     bool stop, paused, lent; /* lent: the consumer has the oldest batch */
     int active;
     work_item next;
@@ -54,23 +53,23 @@ static void clear_reports(lt_batch_slot *s)
 
 static int batch_count(const lt_prefetch *q, int64_t number)
 {
-    int64_t left = q->share - number % q->config.batches * q->config.batch;
+    int64_t left = q->samples - number % q->config.batches * q->config.batch;
     return left < q->config.batch ? (int)left : q->config.batch;
 }
 
-/* Side of the inputs of a batch. */
+/* Returns the side of the inputs of a batch. */
 static int batch_size(const lt_prefetch *q, int64_t number)
 {
     const lt_prefetch_config *c = &q->config;
     return c->sizes.count ? lt_size_schedule_at(&c->sizes, number / c->batches) : c->transform.size;
 }
 
-/* The next work item; the first of a batch initialises its slot. */
+/* Returns the next work item; the first one of a batch initializes the slot. */
 static work_item draw(lt_prefetch *q)
 {
     work_item t = q->next;
     lt_batch_slot *s = &q->slot[t.number % q->config.slots];
-    if (t.place == 0) {
+    if (t.row == 0) {
         clear_reports(s);
         s->number = t.number;
         s->size = batch_size(q, t.number);
@@ -78,116 +77,116 @@ static work_item draw(lt_prefetch *q)
         s->done = 0;
         s->complete = false;
     }
-    q->next.place++;
-    if (q->next.place == s->count)
+    q->next.row++;
+    if (q->next.row == s->count)
         q->next = (work_item){.number = t.number + 1};
     q->active++;
     return t;
 }
 
-/* Starts the kernel's read-ahead of the sample read_ahead places later in this epoch. */
+/* Asks the kernel to read ahead the sample that is config.read_ahead positions later in this epoch. */
 static void read_ahead(const lt_prefetch *q, work_item t)
 {
     const lt_prefetch_config *c = &q->config;
     const lt_dataset *d = c->dataset;
-    int64_t place = t.number % c->batches * c->batch + t.place + c->read_ahead;
-    if (!c->read_ahead || !d->ops->ahead || place >= q->share)
+    int64_t position = t.number % c->batches * c->batch + t.row + c->read_ahead;
+    if (!c->read_ahead || !d->ops->ahead || position >= q->samples)
         return;
-    int64_t index = lt_sampler_index(&c->sampler, t.number / c->batches, place);
+    int64_t index = lt_sampler_index(&c->sampler, t.number / c->batches, position);
     if (!c->cache || !lt_image_cache_has(c->cache, index))
         d->ops->ahead(d, index);
 }
 
-/* Fills the item's place with its own sample, or with the first good one after it in index
- * order. */
-static lt_status make_sample(const lt_prefetch *q, work_item t, lt_scratch *scratch,
-                             lt_broken_samples *broken)
+/* Makes the sample of a work item. If it is corrupt, uses the first good sample after it in index order. */
+static lt_status make_sample(const lt_prefetch *q, work_item t, lt_sample_workspace *workspace,
+                             lt_corrupt_samples *corrupt)
 {
     const lt_prefetch_config *c = &q->config;
     const lt_batch_slot *s = &q->slot[t.number % c->slots];
     int64_t epoch = t.number / c->batches;
-    int64_t place = t.number % c->batches * c->batch + t.place;
-    int64_t wanted = lt_sampler_index(&c->sampler, epoch, place);
+    int64_t position = t.number % c->batches * c->batch + t.row;
+    int64_t wanted = lt_sampler_index(&c->sampler, epoch, position);
     const lt_transform transform =
         c->sizes.count ? lt_transform_sized(&c->transform, s->size) : c->transform;
     const size_t bytes = lt_sample_bytes(c->dataset, s->size);
     const uint64_t epoch_key = lt_sampler_epoch_key(&c->sampler, epoch);
-    int32_t *labels = s->labels + (size_t)t.place * lt_sample_labels(c->dataset);
+    int32_t *labels = s->labels + (size_t)t.row * lt_sample_labels(c->dataset);
 
     for (int64_t i = 0; i < c->tries; i++) {
         lt_sample sample = {.dataset = c->dataset, .cache = c->cache, .transform = &transform};
         bool fatal = false;
         sample.index = (wanted + i) % (c->sampler.spread ? c->sampler.spread : c->sampler.count);
         sample.epoch_key = epoch_key;
-        sample.key = lt_sampler_key(&c->sampler, epoch, place, sample.index);
-        s->row[t.place] = (lt_row){.sample = sample.index};
+        sample.key = lt_sampler_key(&c->sampler, epoch, position, sample.index);
+        s->row[t.row] = (lt_row){.sample = sample.index};
         lt_status st =
-            lt_sample_make(&sample, scratch, labels, s->pixels + (size_t)t.place * bytes, &fatal);
+            lt_sample_make(&sample, workspace, labels, s->pixels + (size_t)t.row * bytes, &fatal);
         if (!st || fatal)
             return st;
-        LT_TRY(lt_broken_samples_add(broken, c->dataset, sample.index, t.place));
-        if (c->keep_broken) {
-            memset(s->pixels + (size_t)t.place * bytes, 0, bytes);
+        LT_TRY(lt_corrupt_samples_add(corrupt, c->dataset, sample.index, t.row));
+        if (c->keep_corrupt) {
+            memset(s->pixels + (size_t)t.row * bytes, 0, bytes);
             *labels = 0;
             return LT_OK;
         }
     }
-    return lt_fail(LT_E_FORMAT, "data: %" PRId64 " broken images in a row from sample %" PRId64,
+    return lt_fail(LT_E_FORMAT,
+                   "data: %" PRId64 " consecutive images are corrupt, from sample %" PRId64 " on",
                    c->tries, wanted);
 }
 
-/* Inserts by place: the list does not depend on the order in which threads finish. */
-static lt_status hand_over(lt_batch_slot *s, lt_broken_samples *broken)
+/* Inserts the reports by row, so that the list does not depend on the order in which threads finish. */
+static lt_status add_reports(lt_batch_slot *s, lt_corrupt_samples *corrupt)
 {
-    lt_broken_sample *grown =
-        lt_grow(s->report, &s->capacity, s->reports + broken->count, sizeof *grown);
+    lt_corrupt_sample *grown =
+        lt_grow(s->report, &s->capacity, s->reports + corrupt->count, sizeof *grown);
     if (!grown)
         return LT_E_NOMEM;
     s->report = grown;
-    for (size_t i = 0; i < broken->count; i++) {
+    for (size_t i = 0; i < corrupt->count; i++) {
         size_t at = s->reports++;
-        for (; at > 0 && s->report[at - 1].place > broken->item[i].place; at--)
+        for (; at > 0 && s->report[at - 1].row > corrupt->item[i].row; at--)
             s->report[at] = s->report[at - 1];
-        s->report[at] = broken->item[i];
+        s->report[at] = corrupt->item[i];
     }
-    broken->count = 0;
+    corrupt->count = 0;
     return LT_OK;
 }
 
-static void finish(lt_prefetch *q, work_item t, lt_status st, lt_scratch *scratch,
-                   lt_broken_samples *broken)
+static void finish(lt_prefetch *q, work_item t, lt_status st, lt_sample_workspace *workspace,
+                   lt_corrupt_samples *corrupt)
 {
     lt_batch_slot *s = &q->slot[t.number % q->config.slots];
-    if (broken->count)
-        s->row[t.place].why = broken->item[0].why;
-    if (broken->count && hand_over(s, broken))
+    if (corrupt->count)
+        s->row[t.row].why = corrupt->item[0].why;
+    if (corrupt->count && add_reports(s, corrupt))
         st = LT_E_NOMEM;
-    if (st && (!s->status || t.place < s->failed)) {
+    if (st && (!s->status || t.row < s->failed)) {
         lt_free(s->why);
         s->why = lt_strdup(lt_error_message());
         s->status = st;
-        s->failed = t.place;
+        s->failed = t.row;
     }
-    q->times.read_seconds += scratch->read_seconds;
-    q->times.decode_seconds += scratch->decode_seconds;
-    q->times.resize_seconds += scratch->resize_seconds;
-    scratch->read_seconds = scratch->decode_seconds = scratch->resize_seconds = 0;
+    q->times.read_seconds += workspace->read_seconds;
+    q->times.decode_seconds += workspace->decode_seconds;
+    q->times.resize_seconds += workspace->resize_seconds;
+    workspace->read_seconds = workspace->decode_seconds = workspace->resize_seconds = 0;
     s->done++;
 }
 
-/* Mixes the batch, of which this thread made the last sample. */
+/* Mixes a batch whose samples are all done. */
 static void mix(const lt_prefetch *q, lt_batch_slot *s)
 {
     const lt_prefetch_config *c = &q->config;
     uint64_t epoch = (uint64_t)(s->number / c->batches), batch = (uint64_t)(s->number % c->batches);
     lt_rng rng = {.key = lt_rng_key(lt_rng_key(c->sampler.seed, LT_STREAM_MIX, epoch, batch),
                                     LT_STREAM_MIX, (uint64_t)c->sampler.rank, 0)};
-    lt_mix_plan plan = lt_mix_draw(&c->mix, s->size, &rng);
-    lt_mix_pixels(&plan, s->pixels, s->count, s->size, q->channels);
-    lt_mix_targets(&plan, s->labels, s->count, c->dataset->classes, s->targets);
+    lt_mixing mixing = lt_mix_draw(&c->mix, s->size, &rng);
+    lt_mix_pixels(&mixing, s->pixels, s->count, s->size, q->channels);
+    lt_mix_targets(&mixing, s->labels, s->count, c->dataset->classes, s->targets);
 }
 
-/* Ends an item, with the mutex locked; mixing runs unlocked. */
+/* Ends a work item, with the mutex locked; the thread that ends the last one of a batch mixes it, without the mutex. */
 static void complete(lt_prefetch *q, lt_batch_slot *s)
 {
     if (s->done == s->count) {
@@ -203,7 +202,7 @@ static void complete(lt_prefetch *q, lt_batch_slot *s)
         pthread_cond_signal(&q->ready);
 }
 
-/* Waits until an item may be drawn, or stop; time spent on a full queue counts as idle. */
+/* Waits until an item may be drawn or stop is set. Counts the time that the queue is full as idle. */
 static void wait_for_work(lt_prefetch *q)
 {
     while (!q->stop
@@ -219,8 +218,8 @@ static void wait_for_work(lt_prefetch *q)
 static void *run(void *context)
 {
     lt_prefetch *q = context;
-    lt_scratch scratch = {0};
-    lt_broken_samples broken = {0};
+    lt_sample_workspace workspace = {0};
+    lt_corrupt_samples corrupt = {0};
     lt_profile_thread("loader");
     pthread_mutex_lock(&q->mutex);
     for (;;) {
@@ -230,14 +229,14 @@ static void *run(void *context)
         work_item t = draw(q);
         pthread_mutex_unlock(&q->mutex);
         read_ahead(q, t);
-        lt_status st = make_sample(q, t, &scratch, &broken);
+        lt_status st = make_sample(q, t, &workspace, &corrupt);
         pthread_mutex_lock(&q->mutex);
-        finish(q, t, st, &scratch, &broken);
+        finish(q, t, st, &workspace, &corrupt);
         complete(q, &q->slot[t.number % q->config.slots]);
     }
     pthread_mutex_unlock(&q->mutex);
-    lt_broken_samples_clear(&broken);
-    lt_scratch_clear(&scratch);
+    lt_corrupt_samples_clear(&corrupt);
+    lt_sample_workspace_clear(&workspace);
     return NULL;
 }
 
@@ -247,7 +246,7 @@ static lt_status start_threads(lt_prefetch *q)
     while (!st && q->started < q->config.threads) {
         int error = lt_thread_start(&q->thread[q->started], run, q);
         if (error)
-            st = lt_fail(LT_E_NOMEM, "data: no thread %d of %d: %s", q->started + 1,
+            st = lt_fail(LT_E_NOMEM, "data: cannot start thread %d of %d: %s", q->started + 1,
                          q->config.threads, strerror(error));
         else
             q->started++;
@@ -262,7 +261,7 @@ lt_status lt_prefetch_new(lt_prefetch **out, const lt_prefetch_config *config)
         return LT_E_NOMEM;
     q->config = *config;
     q->channels = lt_dataset_channels(config->dataset);
-    q->share = lt_sampler_share(&config->sampler);
+    q->samples = lt_sampler_count(&config->sampler);
     q->paused = true;
     pthread_mutex_init(&q->mutex, NULL);
     pthread_cond_init(&q->work, NULL);
@@ -315,7 +314,7 @@ void lt_prefetch_set_memory(lt_prefetch *q, int slot, uint8_t *pixels, int32_t *
 
 void lt_prefetch_seek(lt_prefetch *q, int64_t number)
 {
-    LT_ASSERT(number >= 0); /* % of a negative number would index before the slots */
+    LT_ASSERT(number >= 0); /* % of a negative number would be a negative index */
     pthread_mutex_lock(&q->mutex);
     q->paused = true;
     while (q->active > 0) /* invariant 3 */
@@ -330,7 +329,7 @@ void lt_prefetch_seek(lt_prefetch *q, int64_t number)
     pthread_mutex_unlock(&q->mutex);
 }
 
-/* Complete batches that were not taken; they need not be consecutive. */
+/* Counts complete batches that were not acquired; they need not be consecutive. */
 static int count_ready(const lt_prefetch *q)
 {
     int ready = 0;
@@ -339,7 +338,7 @@ static int count_ready(const lt_prefetch *q)
     return ready;
 }
 
-const lt_batch_slot *lt_prefetch_take(lt_prefetch *q, int *slot)
+const lt_batch_slot *lt_prefetch_acquire(lt_prefetch *q, int *slot)
 {
     pthread_mutex_lock(&q->mutex);
     *slot = (int)(q->released % q->config.slots);
@@ -357,9 +356,9 @@ const lt_batch_slot *lt_prefetch_peek(lt_prefetch *q)
 {
     pthread_mutex_lock(&q->mutex);
     const lt_batch_slot *s = &q->slot[(q->released + 1) % q->config.slots];
-    bool there = s->number == q->released + 1 && s->complete;
+    bool is_ready = s->number == q->released + 1 && s->complete;
     pthread_mutex_unlock(&q->mutex);
-    return there ? s : NULL;
+    return is_ready ? s : NULL;
 }
 
 void lt_prefetch_release(lt_prefetch *q)

@@ -1,5 +1,4 @@
-/* Prefetch queue: threads make batches ahead of their consumer, into a ring buffer of slots, in the
- * sampler's order. */
+/* Prefetch queue: threads make batches ahead of the consumer, in the sampler's order, into a ring buffer of slots. */
 #ifndef LT_DATA_PREFETCH_H
 #define LT_DATA_PREFETCH_H
 
@@ -13,57 +12,57 @@ typedef struct lt_prefetch lt_prefetch;
 typedef struct lt_prefetch_config {
     const lt_dataset *dataset; /* borrowed */
     lt_transform transform;    /* checked */
-    lt_size_schedule sizes;    /* checked; without steps: transform.size */
+    lt_size_schedule sizes;    /* checked; if empty, the side is transform.size */
     lt_mix mix;                /* checked */
     lt_sampler sampler;
-    lt_image_cache *cache; /* borrowed; NULL: none */
+    lt_image_cache *cache; /* borrowed; may be NULL */
     int64_t read_ahead;    /* samples */
     int batch, slots, threads;
-    int64_t batches;  /* of an epoch */
-    int64_t tries;    /* samples tried in place of a broken one, itself included */
-    bool keep_broken; /* not replaced: zeros */
+    int64_t batches;   /* per epoch */
+    int64_t tries;     /* samples to try for a row, including the first */
+    bool keep_corrupt; /* makes a corrupt sample zeros; false: replaces it by the next one */
 } lt_prefetch_config;
 
-/* One batch. Owned by the threads until it is complete, then by the consumer until the release. */
+/* A batch. The threads own it until it is complete, then the consumer until the release. */
 typedef struct lt_batch_slot {
     uint8_t *pixels; /* [count][size][size][channels], borrowed */
     int32_t *labels; /* [batch], borrowed */
-    float *targets;  /* [batch][classes], borrowed; NULL without mix */
-    lt_row *row;     /* [batch]; why is of report */
-    int64_t number;  /* epoch * batches + batch within the epoch; -1: none */
-    int size;        /* of this epoch's inputs */
+    float *targets;  /* [batch][classes], borrowed; NULL without mixup and cutmix */
+    lt_row *row;     /* [batch]; why points into report */
+    int64_t number;  /* epoch * batches + index in the epoch; -1 if unused */
+    int size;        /* side of the inputs in pixels */
     int count, done; /* samples */
-    bool complete;   /* all samples are done, and mixed */
+    bool complete;   /* all samples are done and mixed */
     lt_status status;
-    int failed; /* place of the sample that failed with status */
+    int failed; /* lowest row that failed; status and why are from it */
     char *why;
-    lt_broken_sample *report; /* broken samples, by place, then in the order they were tried */
+    lt_corrupt_sample *report; /* corrupt samples by row, then in the order of the tries */
     size_t reports, capacity;
 } lt_batch_slot;
 
-/* Sums over all threads and over all batches taken. */
+/* Sums over all threads, and over all batches acquired. */
 typedef struct lt_prefetch_times {
     double read_seconds, decode_seconds, resize_seconds, idle_seconds;
-    int64_t starved; /* batches that were not complete when they were to be taken */
-    int64_t ready;   /* complete batches at each take, summed */
+    int64_t starved; /* batches that were incomplete when lt_prefetch_acquire() was called */
+    int64_t ready;   /* sum over these calls of the number of complete batches */
     int queued;      /* complete batches now */
 } lt_prefetch_times;
 
 /* Starts the threads, which wait for lt_prefetch_seek(). Errors: LT_E_NOMEM. */
 lt_status lt_prefetch_new(lt_prefetch **out, const lt_prefetch_config *config);
-/* Waits for the samples being worked on and drops them. */
+/* Waits for the samples in progress and discards them. */
 void lt_prefetch_free(lt_prefetch **queue);
-/* Where slot i's batch goes. Before the first seek. */
+/* Sets the memory of a slot's batch. Must be called for all slots before the first seek. */
 void lt_prefetch_set_memory(lt_prefetch *queue, int slot, uint8_t *pixels, int32_t *labels,
                             float *targets);
 
-/* Continues with this batch number: drops batches made ahead, releases the one that was taken. */
+/* Continues with this batch number: discards batches made ahead and releases the acquired one. */
 void lt_prefetch_seek(lt_prefetch *queue, int64_t number);
-/* Waits for the next batch. */
-const lt_batch_slot *lt_prefetch_take(lt_prefetch *queue, int *slot);
-/* The batch after the one that was taken; NULL: it is not complete. */
+/* Waits for the next batch. Sets *slot to its index. */
+const lt_batch_slot *lt_prefetch_acquire(lt_prefetch *queue, int *slot);
+/* Returns the batch after the acquired one, or NULL if it is incomplete. */
 const lt_batch_slot *lt_prefetch_peek(lt_prefetch *queue);
-/* Gives the taken batch's slot back to the threads. */
+/* Returns the acquired slot to the threads. */
 void lt_prefetch_release(lt_prefetch *queue);
 
 lt_prefetch_times lt_prefetch_statistics(lt_prefetch *queue);

@@ -1,6 +1,6 @@
-/* A permutation as a Feistel network over the next power of four, applied again until the result
- * lies in the range (cycle walking). Black & Rogaway, "Ciphers with arbitrary finite domains",
- * CT-RSA 2002, sections 3 and 4; the round function is Philox. */
+/* Permutes indices by a Feistel network over the next power of four, applied until the result is in the range (cycle
+ * walking). Black & Rogaway, "Ciphers with arbitrary finite domains", CT-RSA 2002, sections 3 and 4; the round function
+ * is Philox. */
 
 #include "data/loader/sampler.h"
 
@@ -10,7 +10,7 @@
 
 enum { ROUNDS = 8 };
 
-/* Exchanges two halves of `half` bits each. */
+/* Feistel network on two halves of `half` bits each. */
 static uint64_t feistel(uint64_t x, int half, uint64_t key)
 {
     uint64_t mask = (UINT64_C(1) << half) - 1, left = x >> half, right = x & mask;
@@ -24,22 +24,21 @@ static uint64_t feistel(uint64_t x, int half, uint64_t key)
     return left << half | right;
 }
 
-int64_t lt_sampler_permute(int64_t count, uint64_t seed, int64_t epoch, int64_t place)
+int64_t lt_sampler_permute(int64_t count, uint64_t seed, int64_t epoch, int64_t position)
 {
-    LT_ASSERT(place >= 0
-              && place < count); /* from outside the range the walk may not return to it */
+    LT_ASSERT(position >= 0 && position < count); /* otherwise the cycle may not reach the range */
     uint64_t key = lt_rng_key(seed, LT_STREAM_ORDER, (uint64_t)epoch, 0);
     int half = 1;
     while (half < 31 && UINT64_C(1) << (2 * half) < (uint64_t)count)
         half++;
-    uint64_t x = (uint64_t)place;
+    uint64_t x = (uint64_t)position;
     do
         x = feistel(x, half, key);
     while (x >= (uint64_t)count);
     return (int64_t)x;
 }
 
-int64_t lt_sampler_share(const lt_sampler *s)
+int64_t lt_sampler_count(const lt_sampler *s)
 {
     if (s->drop_last)
         return s->count / s->size;
@@ -65,9 +64,9 @@ uint64_t lt_sampler_epoch_key(const lt_sampler *s, int64_t epoch)
 
 int64_t lt_sampler_index(const lt_sampler *s, int64_t epoch, int64_t i)
 {
-    int64_t place = (i * s->size + s->rank) / repeats(s);
+    int64_t position = (i * s->size + s->rank) / repeats(s);
     if (s->shuffle)
-        return lt_sampler_permute(s->count, s->seed, epoch, place);
+        return lt_sampler_permute(s->count, s->seed, epoch, position);
     const int64_t step = s->spread / s->count, rest = s->spread % s->count;
-    return s->spread ? place * step + place * rest / s->count : place;
+    return s->spread ? position * step + position * rest / s->count : position;
 }

@@ -1,6 +1,6 @@
-/* Double-buffered upload: while a step reads batch n at its fixed address, batch n+1 is copied from
- * the host into one of two upload slots on a stream of its own, and from there within the device
- * once that step has read batch n. */
+/* Double-buffered upload: while a step reads batch n at its fixed address, a separate stream copies batch n+1 from the
+ * host to one of two upload slots. After the step has read batch n, batch n+1 is copied from the slot to the fixed
+ * address. */
 
 #include "data/loader/upload.h"
 
@@ -15,7 +15,7 @@ enum { NONE = -1 };
 struct lt_upload {
     lt_device *device;
     lt_tensor *memory[LT_UPLOAD_SLOTS];
-    int64_t number[LT_UPLOAD_SLOTS]; /* of the batch that is in the slot, or being copied */
+    int64_t number[LT_UPLOAD_SLOTS]; /* batch in the slot or being copied to it; NONE if empty */
     void *host;
 };
 
@@ -41,7 +41,7 @@ lt_status lt_upload_new(lt_upload **out, lt_device *device, size_t bytes)
         st = lt_tensor_new(&u->memory[i], device, LT_U8, LT_SHAPE((int64_t)bytes));
     }
     if (!st)
-        st = lt_device_sync(device); /* the slots are zeroed before the first copy */
+        st = lt_device_sync(device); /* the slots must be zeroed before the first copy */
     if (st)
         lt_upload_free(&u);
     else
@@ -52,13 +52,13 @@ lt_status lt_upload_new(lt_upload **out, lt_device *device, size_t bytes)
 void lt_upload_free(lt_upload **upload)
 {
     lt_upload *u = *upload;
-    char before[1024]; /* the first failure is the one to report */
+    char before[1024]; /* the first error, which must not be overwritten */
     *upload = NULL;
     if (!u)
         return;
     snprintf(before, sizeof before, "%s", lt_error_message());
     lt_status st = lt_upload_reset(u), synced = lt_device_sync(u->device);
-    if (st || synced) { /* the device's next call reports it again */
+    if (st || synced) { /* a device error; the device's next call reports it again */
         lt_log(LT_LOG_WARN, "data", "upload: %s", lt_error_message());
         (void)lt_fail(LT_E_DEVICE, "%s", before);
     }
@@ -88,8 +88,8 @@ lt_status lt_upload_begin(lt_upload *u, const lt_batch_slot *batch, size_t image
     return ops(u)->copy(u->device->ctx, slot, lt_tensor_view(u->memory[slot]).data, begin, bytes);
 }
 
-lt_status lt_upload_place(lt_upload *u, const lt_batch_slot *batch, const lt_upload_part *part,
-                          int parts)
+lt_status lt_upload_deliver(lt_upload *u, const lt_batch_slot *batch, const lt_upload_part *part,
+                            int parts)
 {
     const lt_device *d = u->device;
     int slot = slot_of(batch->number);

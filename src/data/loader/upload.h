@@ -1,5 +1,4 @@
-/* Asynchronous copies of batches to a device with memory of its own, one batch ahead of the one in
- * use. */
+/* Copies batches asynchronously to a device with separate memory, one batch ahead of the one in use. */
 #ifndef LT_DATA_UPLOAD_H
 #define LT_DATA_UPLOAD_H
 
@@ -8,29 +7,28 @@
 
 typedef struct lt_upload lt_upload;
 
-/* bytes: of the largest batch. The device's backend has uploads. Errors: LT_E_NOMEM. */
+/* bytes: size of the largest batch. Needs a backend with uploads. Errors: LT_E_NOMEM. */
 lt_status lt_upload_new(lt_upload **out, lt_device *device, size_t bytes);
 /* Waits for copies in flight. */
 void lt_upload_free(lt_upload **upload);
 
-/* Page-locked memory to make batches in; NULL: none. Freed with the upload. */
+/* Allocates page-locked host memory for batches; lt_upload_free() frees it. May be called once. */
 lt_status lt_upload_host(lt_upload *upload, size_t bytes, uint8_t **out);
 
-/* Starts the copy of a batch from such memory, labels first and pixels last, unless it was
- * started. */
+/* Starts the copy of a batch from that memory (labels first, pixels last) to an upload slot, unless it was started. */
 lt_status lt_upload_begin(lt_upload *upload, const lt_batch_slot *batch, size_t image_bytes);
 
-/* The tensor that gets a part of the batch's memory; NULL: the part is not used. */
+/* A range of the batch's memory and the tensor for it; to is NULL if the range is unused. */
 typedef struct lt_upload_part {
     lt_tensor *to;
     const void *from;
 } lt_upload_part;
-/* Queues the copies from the upload slot to the tensors; the slot is free after them. */
-lt_status lt_upload_place(lt_upload *upload, const lt_batch_slot *batch, const lt_upload_part *part,
-                          int parts);
-/* Waits until batch number's host memory may be written again. */
+/* Enqueues the copies from the upload slot to the tensors; the slot is free after them. */
+lt_status lt_upload_deliver(lt_upload *upload, const lt_batch_slot *batch,
+                            const lt_upload_part *part, int parts);
+/* Waits until the host memory of a batch may be overwritten. */
 lt_status lt_upload_wait(lt_upload *upload, int64_t number);
-/* Waits for copies in flight and drops them. */
+/* Waits for copies in flight and discards them. */
 lt_status lt_upload_reset(lt_upload *upload);
 
 #endif

@@ -1,4 +1,5 @@
-/* Encoding of a pack's records: the file, the same coefficients coded again, or a smaller image. */
+/* Encodes the records of a pack: the original file, a transcoded JPEG with the same coefficients, a smaller JPEG, or
+ * pixels. */
 
 #include "base/alloc.h"
 #include "data/formats/exif.h"
@@ -10,7 +11,7 @@
 
 struct lt_pack_encoder {
     lt_pack_config config;
-    lt_image whole, again, between, small;
+    lt_image whole, transcoded, intermediate, small;
     lt_taps x, y;
 };
 
@@ -31,8 +32,8 @@ void lt_pack_encoder_free(lt_pack_encoder **encoder)
     if (!e)
         return;
     lt_image_clear(&e->whole);
-    lt_image_clear(&e->again);
-    lt_image_clear(&e->between);
+    lt_image_clear(&e->transcoded);
+    lt_image_clear(&e->intermediate);
     lt_image_clear(&e->small);
     lt_taps_clear(&e->x);
     lt_taps_clear(&e->y);
@@ -60,7 +61,7 @@ static bool same_pixels(const lt_image *a, const lt_image *b)
     return true;
 }
 
-/* Replaces the record's bytes; keeps its label and encoding. */
+/* Replaces the bytes of the record; keeps its label and encoding. */
 static lt_status replace(lt_record *r, const uint8_t *bytes, size_t size)
 {
     int32_t label = r->label;
@@ -78,19 +79,19 @@ static bool is_jpeg(const lt_record *r)
     return r->size > 2 && !memcmp(r->bytes, "\xff\xd8\xff", 3);
 }
 
-/* Recodes a JPEG; keeps the original unless both decode to the same pixels. e->whole holds the
- * record's. */
-static lt_status recode(lt_pack_encoder *e, lt_record *r, int channels, bool *kept)
+/* Transcodes a JPEG; keeps the original unless both decode to the same pixels. e->whole has the pixels of the
+ * original. */
+static lt_status transcode(lt_pack_encoder *e, lt_record *r, int channels, bool *kept)
 {
     uint8_t *bytes = NULL;
     size_t size = 0;
     *kept = true;
-    lt_status st = is_jpeg(r) ? lt_jpeg_repack(r->bytes, r->size, &bytes, &size) : LT_E_FORMAT;
+    lt_status st = is_jpeg(r) ? lt_jpeg_transcode(r->bytes, r->size, &bytes, &size) : LT_E_FORMAT;
     if (!st) {
-        lt_record again = {.bytes = bytes, .size = size, .capacity = size};
-        st = decode_whole(e, &again, channels, &e->again);
+        lt_record transcoded = {.bytes = bytes, .size = size, .capacity = size};
+        st = decode_whole(e, &transcoded, channels, &e->transcoded);
     }
-    if (!st && same_pixels(&e->whole, &e->again)) {
+    if (!st && same_pixels(&e->whole, &e->transcoded)) {
         st = replace(r, bytes, size);
         *kept = false;
     }
@@ -106,11 +107,11 @@ static int32_t scaled(int32_t side, int32_t longest, int limit)
 
 static lt_status make_axis(lt_taps *taps, int32_t from, int32_t to)
 {
-    const lt_axis axis = {.limit = from, .extent = from, .size = to, .count = to};
+    const lt_axis axis = {.limit = from, .length = from, .size = to, .count = to};
     return lt_taps_make(taps, &axis);
 }
 
-/* Resizes e->whole to at most limit pixels a side (0: its own), into e->small without gaps. */
+/* Resizes e->whole to sides of at most limit pixels (0: no limit), into contiguous pixels in e->small. */
 static lt_status shrink(lt_pack_encoder *e, int limit, lt_pixels *out)
 {
     const lt_image *p = &e->whole;
@@ -124,14 +125,14 @@ static lt_status shrink(lt_pack_encoder *e, int limit, lt_pixels *out)
     LT_TRY(make_axis(&e->y, p->height, out->height));
     LT_TRY(lt_image_reserve(&e->small, stride * (size_t)out->height));
     out->pixels = e->small.memory;
-    return lt_resize(lt_resize_best(), p, &e->x, &e->y, &e->between, e->small.memory, stride);
+    return lt_resize(lt_resize_best(), p, &e->x, &e->y, &e->intermediate, e->small.memory, stride);
 }
 
 static lt_status to_jpeg(lt_pack_encoder *e, lt_record *r, int channels, bool *kept)
 {
     int limit = e->config.max_side;
     if (e->whole.width <= limit && e->whole.height <= limit)
-        return recode(e, r, channels, kept);
+        return transcode(e, r, channels, kept);
     lt_pixels p;
     uint8_t *bytes = NULL;
     size_t size = 0;
@@ -164,13 +165,13 @@ lt_status lt_pack_encode(lt_pack_encoder *e, lt_record *record, int channels, bo
         return record->encoding == LT_ENCODING_PIXELS
                    ? LT_OK
                    : lt_fail(LT_E_UNSUPPORTED,
-                             "pack: samples in planes and numbers cannot be packed");
-    LT_TRY(decode_whole(e, record, channels, &e->whole)); /* a broken image is found here */
+                             "pack: cannot pack samples in planes (LT_ENCODING_PLANES) or numbers");
+    LT_TRY(decode_whole(e, record, channels, &e->whole)); /* also finds corrupt images */
     switch (e->config.mode) {
     case LT_PACK_ORIGINAL:
         return LT_OK;
     case LT_PACK_LOSSLESS:
-        return recode(e, record, channels, kept);
+        return transcode(e, record, channels, kept);
     case LT_PACK_RESIZED:
         return to_jpeg(e, record, channels, kept);
     case LT_PACK_RAW:

@@ -1,4 +1,4 @@
-/* XXH3, 64 bits, by xxHash. */
+/* 64-bit XXH3 from the xxHash library. */
 
 #include "data/pack/pack.h"
 

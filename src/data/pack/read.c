@@ -1,9 +1,8 @@
-/* A pack as a data set. Records are read with pread(): if a shard shrinks or disappears, its
- * records are broken images, where a mapped file would raise SIGBUS. */
+/* Reads a pack as a data set. Reads records with pread(): if a shard is truncated or deleted, its records are corrupt
+ * images, whereas a mapped file would raise SIGBUS. */
 
 #include "base/alloc.h"
 #include "base/encoding/json.h"
-#include "base/hash.h"
 #include "data/files/files.h"
 #include "data/formats/image.h"
 #include "data/pack/pack.h"
@@ -15,35 +14,35 @@
 #include <string.h>
 #include <unistd.h>
 
-typedef struct part {
+typedef struct shard_file {
     lt_pack_shard shard;
     char *path;
-} part;
+} shard_file;
 
 typedef struct pack {
     lt_dataset base;
-    part *part;
-    int64_t *first; /* [parts] sample each begins with */
-    size_t parts;
-    char **kind; /* [classes] names; NULL: a class has none */
+    shard_file *file;
+    int64_t *first; /* [files] index of the first sample of each shard */
+    size_t files;
+    char **class_names; /* [classes]; an element is NULL if the class has no name */
 } pack;
 
-/* The record's entry; *of: its part. */
-static const lt_pack_entry *find_entry(const lt_dataset *self, int64_t index, const part **of)
+/* Returns the record's table entry and sets *of to its shard. */
+static const lt_pack_entry *find_entry(const lt_dataset *self, int64_t index, const shard_file **of)
 {
     const pack *p = (const pack *)self;
-    size_t i = lt_part_of(p->first, p->parts, index);
-    *of = &p->part[i];
-    return &p->part[i].shard.entry[index - p->first[i]];
+    size_t i = lt_find_segment(p->first, p->files, index);
+    *of = &p->file[i];
+    return &p->file[i].shard.entry[index - p->first[i]];
 }
 
 static lt_status read_sample(const lt_dataset *self, int64_t index, lt_record *record)
 {
-    const part *p;
+    const shard_file *p;
     const lt_pack_entry *e = find_entry(self, index, &p);
-    LT_TRY(lt_file_read_part(p->path, e->offset, e->size, record));
+    LT_TRY(lt_file_read_range(p->path, e->offset, e->size, record));
     if (lt_hash64(record->bytes, record->size) != e->hash)
-        return lt_fail(LT_E_FORMAT, "%s: the record of %s is damaged", p->path,
+        return lt_fail(LT_E_FORMAT, "%s: the record of %s is corrupt (wrong hash)", p->path,
                        p->shard.text + e->name);
     record->encoding = (lt_encoding)e->encoding;
     record->label = (int32_t)e->label;
@@ -55,7 +54,7 @@ static lt_status read_sample(const lt_dataset *self, int64_t index, lt_record *r
 
 static const char *sample_name(const lt_dataset *self, int64_t index)
 {
-    const part *p;
+    const shard_file *p;
     const lt_pack_entry *e = find_entry(self, index, &p);
     return p->shard.text + e->name;
 }
@@ -63,47 +62,38 @@ static const char *sample_name(const lt_dataset *self, int64_t index)
 static const char *class_name(const lt_dataset *self, int label)
 {
     const pack *p = (const pack *)self;
-    return p->kind ? p->kind[label] : NULL;
+    return p->class_names ? p->class_names[label] : NULL;
 }
 
-static void ahead(const lt_dataset *self, int64_t index)
+static void read_ahead(const lt_dataset *self, int64_t index)
 {
-    const part *p;
+    const shard_file *p;
     const lt_pack_entry *e = find_entry(self, index, &p);
-    lt_file_ahead(p->path, e->offset, e->size);
+    lt_file_read_ahead(p->path, e->offset, e->size);
 }
 
 static void destroy(lt_dataset *self)
 {
     pack *p = (pack *)self;
-    for (size_t i = 0; p->part && i < p->parts; i++) {
-        lt_pack_shard_clear(&p->part[i].shard);
-        lt_free(p->part[i].path);
+    for (size_t i = 0; p->file && i < p->files; i++) {
+        lt_pack_shard_clear(&p->file[i].shard);
+        lt_free(p->file[i].path);
     }
-    lt_free_texts(p->kind, (size_t)self->classes);
-    lt_free(p->part);
+    lt_free_texts(p->class_names, (size_t)self->classes);
+    lt_free(p->file);
     lt_free(p->first);
 }
 
-static uint64_t fingerprint(const lt_dataset *self, uint64_t hash)
-{
-    const pack *p = (const pack *)self;
-    for (size_t i = 0; i < p->parts; i++)
-        for (size_t k = 0; k < p->part[i].shard.count; k++)
-            hash = lt_fnv1a(hash, &p->part[i].shard.entry[k].hash, sizeof(uint64_t));
-    return hash;
-}
-
-/* 0 for decoded pixels, which may be of the same files. */
+/* Returns 0 for packs of decoded pixels, whose size is not that of the files. */
 static int64_t bytes_of_files(const lt_dataset *self)
 {
     const pack *p = (const pack *)self;
     int64_t bytes = 0;
-    for (size_t i = 0; i < p->parts; i++)
-        for (size_t k = 0; k < p->part[i].shard.count; k++) {
-            if (p->part[i].shard.entry[k].encoding == LT_ENCODING_PIXELS)
+    for (size_t i = 0; i < p->files; i++)
+        for (size_t k = 0; k < p->file[i].shard.count; k++) {
+            if (p->file[i].shard.entry[k].encoding == LT_ENCODING_PIXELS)
                 return 0;
-            bytes += (int64_t)p->part[i].shard.entry[k].size;
+            bytes += (int64_t)p->file[i].shard.entry[k].size;
         }
     return bytes;
 }
@@ -112,10 +102,9 @@ static const lt_dataset_ops ops = {
     .name = "pack",
     .bytes = sizeof(pack),
     .read = read_sample,
-    .ahead = ahead,
+    .ahead = read_ahead,
     .class_name = class_name,
     .sample_name = sample_name,
-    .fingerprint = fingerprint,
     .bytes_of_files = bytes_of_files,
     .destroy = destroy,
 };
@@ -123,20 +112,21 @@ static const lt_dataset_ops ops = {
 static lt_status read_class_names(pack *p, const lt_json_value *list, const char *path)
 {
     if (!list || list->type != LT_JSON_ARRAY || list->count != (size_t)p->base.classes)
-        return lt_fail(LT_E_FORMAT, "%s: not one class name for each of %d classes", path,
+        return lt_fail(LT_E_FORMAT, "%s: class_names must be a list of %d names", path,
                        (int)p->base.classes);
-    p->kind = lt_alloc(list->count, sizeof *p->kind);
-    if (!p->kind)
+    p->class_names = lt_alloc(list->count, sizeof *p->class_names);
+    if (!p->class_names)
         return LT_E_NOMEM;
     size_t i = 0;
     for (const lt_json_value *v = list->child; v; v = v->next, i++) {
         if (v->type != LT_JSON_STRING)
             continue;
-        p->kind[i] = lt_strdup(v->string);
-        if (!p->kind[i])
+        p->class_names[i] = lt_strdup(v->string);
+        if (!p->class_names[i])
             return LT_E_NOMEM;
-        if (lt_text_unescape(p->kind[i], v->string)) /* as earlier versions wrote it */
-            snprintf(p->kind[i], strlen(v->string) + 1, "%s", v->string);
+        if (lt_text_unescape(p->class_names[i],
+                             v->string)) /* earlier versions did not escape names */
+            snprintf(p->class_names[i], strlen(v->string) + 1, "%s", v->string);
     }
     return LT_OK;
 }
@@ -147,8 +137,8 @@ static lt_status read_fields(pack *p, const lt_json_value *m, const char *path, 
     int64_t version = 0, classes = 0, shards = 0, channels = 0;
     LT_TRY(lt_json_integer(m, "version", &version));
     if (version != LT_PACK_VERSION)
-        return lt_fail(LT_E_FORMAT, "%s: a pack of version %" PRId64 ", this program reads %d",
-                       path, version, LT_PACK_VERSION);
+        return lt_fail(LT_E_FORMAT, "%s: pack has version %" PRId64 ", this program reads %d", path,
+                       version, LT_PACK_VERSION);
     LT_TRY(lt_json_integer(m, "classes", &classes));
     LT_TRY(lt_json_integer(m, "shards", &shards));
     LT_TRY(lt_json_integer(m, "channels", &channels));
@@ -156,8 +146,9 @@ static lt_status read_fields(pack *p, const lt_json_value *m, const char *path, 
     if (classes < 1 || classes > INT32_MAX || shards < 1 || shards > INT32_MAX
         || (channels != 1 && channels != 3))
         return lt_fail(LT_E_FORMAT,
-                       "%s: %" PRId64 " classes, %" PRId64 " shards, %" PRId64 " channels", path,
-                       classes, shards, channels);
+                       "%s: got %" PRId64 " classes, %" PRId64 " shards, %" PRId64
+                       " channels; want at least 1 class and 1 shard, 1 or 3 channels",
+                       path, classes, shards, channels);
     p->base.classes = (int32_t)classes;
     p->base.channels = (int32_t)channels;
     *count = shards;
@@ -186,21 +177,21 @@ static lt_status read_manifest(pack *p, const char *folder, int64_t *samples, in
     return st;
 }
 
-/* Opens the next shard. Arrays grow shard by shard: a manifest may claim any number. */
-static lt_status open_part(pack *p, size_t *capacity, const char *folder)
+/* Opens the next shard. Arrays grow shard by shard, because a manifest may claim any number. */
+static lt_status open_shard(pack *p, size_t *capacity, const char *folder)
 {
-    size_t i = p->parts, first_capacity = *capacity;
-    part *grown = lt_grow(p->part, capacity, i + 1, sizeof *grown);
+    size_t i = p->files, first_capacity = *capacity;
+    shard_file *grown = lt_grow(p->file, capacity, i + 1, sizeof *grown);
     if (!grown)
         return LT_E_NOMEM;
-    p->part = grown;
+    p->file = grown;
     int64_t *first = lt_grow(p->first, &first_capacity, i + 1, sizeof *first);
     if (!first)
         return LT_E_NOMEM;
     p->first = first;
-    part *t = &p->part[i];
-    *t = (part){0};
-    p->parts++;
+    shard_file *t = &p->file[i];
+    *t = (shard_file){0};
+    p->files++;
     t->path = lt_pack_shard_path(folder, (int64_t)i);
     if (!t->path)
         return LT_E_NOMEM;
@@ -209,7 +200,7 @@ static lt_status open_part(pack *p, size_t *capacity, const char *folder)
     p->base.count += (int64_t)t->shard.count;
     for (size_t k = 0; k < t->shard.count; k++)
         if (t->shard.entry[k].label >= (uint32_t)p->base.classes)
-            return lt_fail(LT_E_FORMAT, "%s: label %u of %s; the pack has %d classes", t->path,
+            return lt_fail(LT_E_FORMAT, "%s: label %u of %s, but the pack has %d classes", t->path,
                            t->shard.entry[k].label, t->shard.text + t->shard.entry[k].name,
                            (int)p->base.classes);
     return LT_OK;
@@ -221,25 +212,23 @@ static lt_status open_pack(pack *p, const char *folder)
     size_t capacity = 0;
     LT_TRY(read_manifest(p, folder, &samples, &shards));
     for (int64_t i = 0; i < shards; i++)
-        LT_TRY(open_part(p, &capacity, folder));
+        LT_TRY(open_shard(p, &capacity, folder));
     if (p->base.count != samples || !samples)
-        return lt_fail(LT_E_FORMAT, "%s: %" PRId64 " samples, the manifest says %" PRId64, folder,
-                       p->base.count, samples);
+        return lt_fail(LT_E_FORMAT,
+                       "%s: %" PRId64 " samples in the shards, %" PRId64 " in manifest.json",
+                       folder, p->base.count, samples);
     return LT_OK;
 }
 
 lt_status lt_dataset_pack(lt_dataset **out, const char *folder)
 {
     if (!lt_has_hash())
-        return lt_fail(LT_E_UNSUPPORTED, "%s: this build lacks xxHash, which packs need", folder);
+        return lt_fail(LT_E_UNSUPPORTED,
+                       "%s: packs need xxHash, which this build lacks (meson option 'xxhash')",
+                       folder);
     lt_dataset *d = NULL;
     LT_TRY(lt_dataset_new(&d, &ops));
-    lt_status st = open_pack((pack *)d, folder);
-    if (st)
-        lt_dataset_free(&d);
-    else
-        *out = d;
-    return st;
+    return lt_dataset_finish(out, d, open_pack((pack *)d, folder));
 }
 
 static lt_status verify_all(const lt_dataset *d, const lt_image_limits *limits)

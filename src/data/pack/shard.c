@@ -1,4 +1,4 @@
-/* Reading and writing the shard files of a pack. */
+/* Reads and writes the shard files of a pack. */
 
 #include "base/alloc.h"
 #include "base/atomic_dir.h"
@@ -12,9 +12,10 @@
 #include <string.h>
 #include <unistd.h>
 
-_Static_assert(sizeof(lt_pack_header) == 64 && sizeof(lt_pack_entry) == 48, "no gaps in the file");
+_Static_assert(sizeof(lt_pack_header) == 64 && sizeof(lt_pack_entry) == 48,
+               "structs have no padding");
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
-#error "packs are read and written on little-endian machines"
+#error "packs need a little-endian machine"
 #endif
 
 char *lt_pack_shard_path(const char *folder, int64_t index)
@@ -27,31 +28,32 @@ char *lt_pack_shard_path(const char *folder, int64_t index)
 static lt_status check_header(const lt_pack_header *h, const char *path, uint64_t file_size)
 {
     if (memcmp(h->magic, LT_PACK_MAGIC, sizeof h->magic) != 0)
-        return lt_fail(LT_E_FORMAT, "%s: no shard of a pack", path);
+        return lt_fail(LT_E_FORMAT, "%s: not a shard of a pack", path);
     if (h->order != LT_PACK_ORDER || h->version != LT_PACK_VERSION)
-        return lt_fail(LT_E_FORMAT, "%s: a shard of version %u, this program reads %d", path,
+        return lt_fail(LT_E_FORMAT, "%s: shard has version %u, this program reads %d", path,
                        h->version, LT_PACK_VERSION);
     if (h->self_crc != lt_crc32c(0, h, offsetof(lt_pack_header, self_crc)))
-        return lt_fail(LT_E_FORMAT, "%s: the header is damaged", path);
+        return lt_fail(LT_E_FORMAT, "%s: the header is corrupt (wrong checksum)", path);
     uint64_t table = h->count * sizeof(lt_pack_entry);
     if (h->count > file_size / sizeof(lt_pack_entry) || h->table > file_size
         || h->text != h->table + table || h->text + h->text_size != file_size)
         return lt_fail(LT_E_FORMAT,
-                       "%s: the file has %" PRIu64 " bytes, its header explains %" PRIu64, path,
-                       file_size, h->text + h->text_size);
+                       "%s: the file has %" PRIu64 " bytes, but %" PRIu64
+                       " according to its header",
+                       path, file_size, h->text + h->text_size);
     return LT_OK;
 }
 
-/* Every record lies before the table, every name in the text. */
+/* Checks that every record is before the table and every name inside the text. */
 static lt_status check_entries(const lt_pack_shard *s, const lt_pack_header *h, const char *path)
 {
     if (s->count && (!s->text_size || s->text[s->text_size - 1]))
-        return lt_fail(LT_E_FORMAT, "%s: the names are damaged", path);
+        return lt_fail(LT_E_FORMAT, "%s: the names are corrupt", path);
     for (size_t i = 0; i < s->count; i++) {
         const lt_pack_entry *e = &s->entry[i];
         if (e->offset > h->table || e->size > h->table - e->offset || e->name >= s->text_size
             || e->encoding > LT_ENCODING_PIXELS)
-            return lt_fail(LT_E_FORMAT, "%s: entry %zu points outside of the file", path, i);
+            return lt_fail(LT_E_FORMAT, "%s: table entry %zu points outside the file", path, i);
     }
     return LT_OK;
 }
@@ -68,27 +70,30 @@ static lt_status read_table(lt_pack_shard *s, int fd, const char *path, const lt
     LT_TRY(lt_read_at(fd, path, s->text, s->text_size, h->text));
     uint32_t crc = lt_crc32c(0, s->entry, s->count * sizeof *s->entry);
     if (lt_crc32c(crc, s->text, s->text_size) != h->crc)
-        return lt_fail(LT_E_FORMAT, "%s: the table is damaged", path);
+        return lt_fail(LT_E_FORMAT, "%s: the table is corrupt (wrong checksum)", path);
     return check_entries(s, h, path);
 }
 
-static lt_status open_fd(lt_pack_shard *s, int fd, uint64_t size, const char *path, uint64_t recipe)
+static lt_status open_fd(lt_pack_shard *s, int fd, uint64_t size, const char *path,
+                         uint64_t config_hash)
 {
     lt_pack_header h;
     LT_TRY(lt_read_at(fd, path, &h, sizeof h, 0));
     LT_TRY(check_header(&h, path, size));
-    if (recipe && h.recipe != recipe)
-        return lt_fail(LT_E_ARG, "%s: made from other data, or with other settings", path);
+    if (config_hash && h.config_hash != config_hash)
+        return lt_fail(LT_E_ARG,
+                       "%s: made from other data or with other settings; write to another folder",
+                       path);
     return read_table(s, fd, path, &h);
 }
 
-lt_status lt_pack_shard_open(lt_pack_shard *out, const char *path, uint64_t recipe)
+lt_status lt_pack_shard_open(lt_pack_shard *out, const char *path, uint64_t config_hash)
 {
     int fd;
     struct stat info;
     LT_TRY(lt_file_descriptor(&fd, &info, path));
     lt_pack_shard s = {0};
-    lt_status st = open_fd(&s, fd, (uint64_t)info.st_size, path, recipe);
+    lt_status st = open_fd(&s, fd, (uint64_t)info.st_size, path, config_hash);
     close(fd);
     if (st)
         lt_pack_shard_clear(&s);
@@ -148,13 +153,13 @@ lt_status lt_pack_writer_add(lt_pack_writer *w, const lt_record *record, const c
     return LT_OK;
 }
 
-static lt_status write_ends(lt_pack_writer *w, uint64_t recipe)
+static lt_status write_ends(lt_pack_writer *w, uint64_t config_hash)
 {
     const lt_pack_shard *s = &w->shard;
     size_t table = s->count * sizeof *s->entry;
     lt_pack_header h = {.version = LT_PACK_VERSION,
                         .order = LT_PACK_ORDER,
-                        .recipe = recipe,
+                        .config_hash = config_hash,
                         .count = s->count,
                         .table = w->at,
                         .text = w->at + table,
@@ -167,9 +172,9 @@ static lt_status write_ends(lt_pack_writer *w, uint64_t recipe)
     return write_at(w, &h, sizeof h, 0);
 }
 
-lt_status lt_pack_writer_finish(lt_pack_writer *w, uint64_t recipe)
+lt_status lt_pack_writer_finish(lt_pack_writer *w, uint64_t config_hash)
 {
-    lt_status st = lt_replacement_close(&w->file, write_ends(w, recipe), true);
+    lt_status st = lt_replacement_close(&w->file, write_ends(w, config_hash), true);
     if (!st)
         st = lt_commit_sync_parent(w->path);
     lt_pack_writer_abandon(w);

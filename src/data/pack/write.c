@@ -1,5 +1,5 @@
-/* Writing a pack: shards are independent of each other, so threads take one at a time; which
- * samples are in which shard depends on the data and the config alone. */
+/* Writes a pack. Each thread writes one shard at a time. Which samples are in a shard depends on data and config only,
+ * not on threads. */
 
 #include "base/alloc.h"
 #include "base/atomic_dir.h"
@@ -17,7 +17,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { LEAST = 64, MOST = 8192, PARTS = 64, MAX_THREADS = 256, MAX_SIDE = 1 << 14 };
+enum { LEAST = 64, MOST = 8192, USUAL_SHARDS = 64, MAX_THREADS = 256, MAX_SIDE = 1 << 14 };
 
 static const char *const mode_names[] = {"original", "lossless", "resized", "raw"};
 
@@ -25,43 +25,45 @@ typedef struct job {
     const char *folder;
     const lt_dataset *data;
     lt_pack_config config;
-    uint64_t recipe;
+    uint64_t config_hash;
     int64_t shards;
     lt_pack_progress_fn *progress;
     void *context;
-    pthread_mutex_t lock; /* of what follows */
-    int64_t next;
+    pthread_mutex_t lock; /* guards the fields below */
+    int64_t next;         /* next shard */
     bool stopped;
-    lt_status status; /* the first failure, and its message */
+    lt_status status; /* first error and its message */
     char *message;
     lt_pack_report report;
-    char **bad; /* "PATH: why", per shard; owned */
+    char **corrupt; /* [shards] lines "PATH: why"; owned */
 } job;
 
 typedef struct shard_result {
     lt_pack_report report;
-    char *bad; /* lines; owned */
+    char *corrupt; /* lines "PATH: why"; owned */
 } shard_result;
 
 static lt_status check_images(lt_pack_config *c)
 {
     if ((int)c->mode < 0 || c->mode > LT_PACK_RAW)
-        return lt_fail(LT_E_ARG, "pack: no mode %d", (int)c->mode);
+        return lt_fail(LT_E_ARG, "pack: mode is %d, want 0 .. %d", (int)c->mode, (int)LT_PACK_RAW);
     if (c->max_side < 0 || c->max_side > MAX_SIDE || (c->mode == LT_PACK_RESIZED && !c->max_side))
-        return lt_fail(LT_E_ARG, "pack: max_side %d is not in 1 .. %d", c->max_side, MAX_SIDE);
+        return lt_fail(LT_E_ARG, "pack: max_side is %d, want 1 .. %d", c->max_side, MAX_SIDE);
     c->quality = c->quality ? c->quality : 90;
     if (c->quality < 1 || c->quality > 100)
-        return lt_fail(LT_E_ARG, "pack: quality %d is not in 1 .. 100", c->quality);
+        return lt_fail(LT_E_ARG, "pack: quality is %d, want 1 .. 100", c->quality);
     return LT_OK;
 }
 
 static lt_status check_work(lt_pack_config *c, int64_t count)
 {
     if (c->shard_samples < 0 || c->threads < 0 || c->threads > MAX_THREADS)
-        return lt_fail(LT_E_ARG, "pack: %" PRId64 " samples a shard, %d threads", c->shard_samples,
-                       c->threads);
+        return lt_fail(LT_E_ARG,
+                       "pack: shard_samples is %" PRId64
+                       ", threads is %d; want 0 or more samples, 0 .. %d threads",
+                       c->shard_samples, c->threads, MAX_THREADS);
     if (!c->shard_samples) {
-        int64_t n = (count + PARTS - 1) / PARTS;
+        int64_t n = (count + USUAL_SHARDS - 1) / USUAL_SHARDS;
         c->shard_samples = n < LEAST ? LEAST : n > MOST ? MOST : n;
     }
     c->threads = c->threads ? c->threads : lt_cpu_threads();
@@ -70,7 +72,7 @@ static lt_status check_work(lt_pack_config *c, int64_t count)
 
 /* --- One shard --- */
 
-static lt_status note_bad(char **lines, const char *name)
+static lt_status add_corrupt(char **lines, const char *name)
 {
     char shown[2048];
     char *more = lt_format("%s%s: %s\n", *lines ? *lines : "",
@@ -89,7 +91,7 @@ static const char *name_of(const lt_dataset *data, int64_t index, char number[24
     return name ? name : number;
 }
 
-/* Adds a sample; a broken one is listed and left out. */
+/* Adds a sample; lists a corrupt one and leaves it out. */
 static lt_status add_sample(const job *j, int64_t index, lt_pack_encoder *e, lt_record *record,
                             lt_pack_writer *w, shard_result *out)
 {
@@ -105,7 +107,7 @@ static lt_status add_sample(const job *j, int64_t index, lt_pack_encoder *e, lt_
     out->report.samples++;
     if (st) {
         out->report.bad++;
-        return note_bad(&out->bad, name);
+        return add_corrupt(&out->corrupt, name);
     }
     out->report.kept += kept;
     out->report.bytes_in += before;
@@ -133,21 +135,23 @@ static lt_status verify_records(const lt_pack_shard *s, const char *path)
     lt_status st = LT_OK;
     for (size_t i = 0; i < s->count && !st; i++) {
         const lt_pack_entry *e = &s->entry[i];
-        st = lt_file_read_part(path, e->offset, e->size, &record);
+        st = lt_file_read_range(path, e->offset, e->size, &record);
         if (!st && lt_hash64(record.bytes, record.size) != e->hash)
-            st = lt_fail(LT_E_FORMAT,
-                         "%s: record %zu is damaged; without this file the same call makes it anew",
-                         path, i);
+            st = lt_fail(
+                LT_E_FORMAT,
+                "%s: record %zu is corrupt; delete this file and run the same command again", path,
+                i);
     }
     lt_free(record.bytes);
     return st;
 }
 
-/* Counts the samples of a shard that an earlier call completed, and verifies it. */
-static lt_status found_shard(const char *path, uint64_t recipe, int64_t samples, shard_result *out)
+/* Verifies a shard that an earlier call completed, and counts its samples. */
+static lt_status reuse_shard(const char *path, uint64_t config_hash, int64_t samples,
+                             shard_result *out)
 {
     lt_pack_shard s = {0};
-    LT_TRY(lt_pack_shard_open(&s, path, recipe));
+    LT_TRY(lt_pack_shard_open(&s, path, config_hash));
     out->report.samples = samples;
     out->report.found = (int64_t)s.count;
     out->report.bad = samples - (int64_t)s.count;
@@ -167,13 +171,13 @@ static lt_status make_shard(const job *j, int64_t index, shard_result *out)
     lt_pack_writer w = {0};
     lt_status st = path ? LT_OK : LT_E_NOMEM;
     if (!st && !access(path, F_OK)) {
-        st = found_shard(path, j->recipe, last - first, out);
+        st = reuse_shard(path, j->config_hash, last - first, out);
     } else if (!st) {
         st = lt_pack_writer_open(&w, path);
         if (!st)
             st = fill_shard(j, first, last, &w, out);
         if (!st)
-            st = lt_pack_writer_finish(&w, j->recipe);
+            st = lt_pack_writer_finish(&w, j->config_hash);
         lt_pack_writer_abandon(&w);
     }
     lt_free(path);
@@ -188,7 +192,7 @@ static void add_result(job *j, int64_t index, lt_status st, const shard_result *
         j->status = st;
         j->message = lt_strdup(lt_error_message());
     }
-    j->bad[index] = r->bad;
+    j->corrupt[index] = r->corrupt;
     j->report.samples += r->report.samples;
     j->report.bad += r->report.bad;
     j->report.found += r->report.found;
@@ -222,16 +226,15 @@ static void run_threads(job *j)
     while (started < j->config.threads - 1 && started + 1 < j->shards
            && !pthread_create(&thread[started], NULL, work, j))
         started++;
-    work(j); /* this thread is one of them */
+    work(j); /* the calling thread works too */
     for (int i = 0; i < started; i++)
         pthread_join(thread[i], NULL);
 }
 
 /* --- The folder --- */
 
-/* Hash of the config, the numbers of samples and classes, the first and the last name; not of the
- * images' bytes. */
-static lt_status hash_recipe(uint64_t *out, const lt_dataset *data, const lt_pack_config *c)
+/* Hashes the config, the numbers of samples and classes, and the first and last names; not the images. */
+static lt_status hash_config(uint64_t *out, const lt_dataset *data, const lt_pack_config *c)
 {
     char number[24];
     char *text = lt_format("%d %d %d %" PRId64 " %" PRId64 " %d %s %s", (int)c->mode, c->max_side,
@@ -245,18 +248,18 @@ static lt_status hash_recipe(uint64_t *out, const lt_dataset *data, const lt_pac
     return LT_OK;
 }
 
-static lt_status write_bad(const job *j)
+static lt_status write_corrupt_list(const job *j)
 {
     char *path = lt_format("%s/bad_images.txt", j->folder);
-    const char mode = j->report.found ? 'a' : 'w'; /* 'a': keeps lines that an earlier call wrote */
+    const char mode = j->report.found ? 'a' : 'w'; /* appends to the list of an earlier call */
     FILE *file = NULL;
     lt_status st = path ? LT_OK : LT_E_NOMEM;
     for (int64_t i = 0; i < j->shards && !st; i++) {
-        if (!j->bad[i])
+        if (!j->corrupt[i])
             continue;
         st = file ? LT_OK : lt_shared_stream(&file, path, mode);
         if (!st)
-            fputs(j->bad[i], file);
+            fputs(j->corrupt[i], file);
     }
     if (file && fclose(file))
         st = lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
@@ -264,7 +267,7 @@ static lt_status write_bad(const job *j)
     return st;
 }
 
-/* Escapes a name: names are any bytes, JSON is UTF-8. */
+/* Escapes a name, as names may be any bytes and JSON is UTF-8. */
 static lt_status put_name(lt_json_writer *w, const char *name)
 {
     size_t bytes = name ? lt_text_escape_bytes(name) : 1;
@@ -314,15 +317,15 @@ static lt_status write_manifest(const job *j)
 static lt_status run(job *j)
 {
     static const char *const names[] = {"shard-[0-9]*.pack", "manifest.json", NULL};
-    j->bad = lt_alloc((size_t)j->shards, sizeof *j->bad);
-    if (!j->bad)
+    j->corrupt = lt_alloc((size_t)j->shards, sizeof *j->corrupt);
+    if (!j->corrupt)
         return LT_E_NOMEM;
     LT_TRY(lt_commit_make_folders(j->folder));
     lt_commit_clean(j->folder, names, false);
     run_threads(j);
     if (j->status)
         return lt_fail(j->status, "%s", j->message ? j->message : "pack: no memory");
-    LT_TRY(write_bad(j));
+    LT_TRY(write_corrupt_list(j));
     return j->stopped ? LT_END : write_manifest(j);
 }
 
@@ -337,15 +340,16 @@ lt_status lt_pack_write(const char *folder, const lt_dataset *data, const lt_pac
              .report.total = data->count,
              .lock = PTHREAD_MUTEX_INITIALIZER};
     if (!lt_has_hash())
-        return lt_fail(LT_E_UNSUPPORTED, "pack: this build lacks xxHash");
+        return lt_fail(LT_E_UNSUPPORTED,
+                       "pack: packs need xxHash, which this build lacks (meson option 'xxhash')");
     if (!data->count)
         return lt_fail(LT_E_ARG, "pack: the data set is empty");
     LT_TRY(check_images(&j.config));
     LT_TRY(check_work(&j.config, data->count));
     j.shards = (data->count + j.config.shard_samples - 1) / j.config.shard_samples;
-    LT_TRY(hash_recipe(&j.recipe, data, &j.config));
+    LT_TRY(hash_config(&j.config_hash, data, &j.config));
     lt_status st = run(&j);
-    lt_free_texts(j.bad, (size_t)j.shards);
+    lt_free_texts(j.corrupt, (size_t)j.shards);
     lt_free(j.message);
     if (report)
         *report = j.report;

@@ -1,4 +1,4 @@
-/* A transform in a request. */
+/* Encodes and decodes the transform in a request. */
 
 #include "data/remote/codec.h"
 
@@ -8,42 +8,44 @@
 
 #include <limits.h>
 
-void lt_wire_put_transform(lt_wire_request *to, const lt_transform *t)
+void lt_encode_transform(lt_data_request *to, const lt_transform *t)
 {
-    const int64_t whole[LT_WIRE_WHOLE] = {t->augment,
-                                          t->size,
-                                          t->resize,
-                                          t->filter,
-                                          t->fast,
-                                          t->exif,
-                                          t->limits.pixels,
-                                          t->trivial_augment,
-                                          t->rand_augment.ops,
-                                          t->rand_augment.magnitude,
-                                          t->erase_fill[0] | t->erase_fill[1] << 8
-                                              | t->erase_fill[2] << 16};
-    const double real[LT_WIRE_REAL] = {t->crop_ratio,      t->flip,
-                                       t->min_scale,       t->max_scale,
-                                       t->min_ratio,       t->max_ratio,
-                                       t->limits.seconds,  t->jitter.brightness,
-                                       t->jitter.contrast, t->jitter.saturation,
-                                       t->jitter.hue,      t->erase};
-    for (int i = 0; i < LT_WIRE_WHOLE; i++)
-        to->whole[i] = whole[i];
-    for (int i = 0; i < LT_WIRE_REAL; i++)
+    const int64_t integer[LT_REQUEST_INTEGERS] = {t->augment,
+                                                  t->size,
+                                                  t->resize,
+                                                  t->filter,
+                                                  t->fast,
+                                                  t->exif,
+                                                  t->limits.pixels,
+                                                  t->trivial_augment,
+                                                  t->rand_augment.ops,
+                                                  t->rand_augment.magnitude,
+                                                  t->erase_fill[0] | t->erase_fill[1] << 8
+                                                      | t->erase_fill[2] << 16};
+    const double real[LT_REQUEST_REALS] = {t->crop_ratio,      t->flip,
+                                           t->min_scale,       t->max_scale,
+                                           t->min_ratio,       t->max_ratio,
+                                           t->limits.seconds,  t->jitter.brightness,
+                                           t->jitter.contrast, t->jitter.saturation,
+                                           t->jitter.hue,      t->erase};
+    for (int i = 0; i < LT_REQUEST_INTEGERS; i++)
+        to->integer[i] = integer[i];
+    for (int i = 0; i < LT_REQUEST_REALS; i++)
         to->real[i] = real[i];
 }
 
-lt_status lt_wire_get_transform(lt_transform *out, const lt_wire_request *from)
+lt_status lt_decode_transform(lt_transform *out, const lt_data_request *from)
 {
-    const int64_t *n = from->whole;
+    const int64_t *n = from->integer;
     const double *x = from->real;
-    for (int i = 0; i < LT_WIRE_WHOLE; i++) /* pixels alone may be more than an int */
+    for (int i = 0; i < LT_REQUEST_INTEGERS; i++) /* only limits.pixels may exceed an int */
         if (n[i] < 0 || (i != 6 && n[i] > INT_MAX))
-            return lt_fail(LT_E_ARG, "data: a request with %lld in a transform", (long long)n[i]);
+            return lt_fail(LT_E_ARG, "data: request has %lld as integer %d of its transform",
+                           (long long)n[i], i);
     if (n[0] > LT_AUGMENT_SMALL || n[3] > LT_FILTER_BICUBIC)
-        return lt_fail(LT_E_ARG, "data: a request for augmentation %lld, filter %lld",
-                       (long long)n[0], (long long)n[3]);
+        return lt_fail(
+            LT_E_ARG, "data: request has augmentation %lld, filter %lld; want up to %d, %d",
+            (long long)n[0], (long long)n[3], (int)LT_AUGMENT_SMALL, (int)LT_FILTER_BICUBIC);
     *out = (lt_transform){
         .augment = (lt_augment)n[0],
         .size = (int)n[1],

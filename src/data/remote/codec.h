@@ -1,51 +1,51 @@
-/* Requests for samples and their answers, as bytes. Both ends are of one version on machines of one byte order: the
- * first word says so, and what does not fit is refused. */
-#ifndef LT_DATA_WIRE_H
-#define LT_DATA_WIRE_H
+/* Requests for samples and responses, as bytes. Client and service must have the same version and byte order; the first
+ * word of each message ensures this. */
+#ifndef LT_DATA_CODEC_H
+#define LT_DATA_CODEC_H
 
 #include "lather/data.h"
 
-#define LT_WIRE_MAGIC UINT32_C(0x4C544401) /* "LTD", 1 */
+#define LT_DATA_MAGIC UINT32_C(0x4C544401) /* "LTD", 1 */
 
-typedef enum lt_wire_kind {
-    LT_WIRE_INFO, /* of the data set: lt_wire_info, then classes' names, each with its NUL, if it has names */
-    LT_WIRE_RECORD, /* lt_wire_record, then its bytes */
-    LT_WIRE_SAMPLE, /* labels, then the input */
-    LT_WIRE_KINDS
-} lt_wire_kind;
+typedef enum lt_request_kind {
+    LT_REQUEST_INFO,   /* response: lt_data_info, then NUL-terminated class names if it has names */
+    LT_REQUEST_RECORD, /* response: lt_data_record, then its bytes */
+    LT_REQUEST_SAMPLE, /* response: labels, then the input */
+    LT_REQUEST_KINDS
+} lt_request_kind;
 
-enum { LT_WIRE_WHOLE = 12, LT_WIRE_REAL = 12 };
+enum { LT_REQUEST_INTEGERS = 12, LT_REQUEST_REALS = 12 };
 
-typedef struct lt_wire_request {
+typedef struct lt_data_request {
     uint32_t magic, kind, train, unused;
-    uint64_t data; /* lt_wire_info.data; not of LT_WIRE_INFO */
+    uint64_t data; /* lt_data_info.data; unused in LT_REQUEST_INFO */
     int64_t index;
     uint64_t key, epoch_key;
-    int64_t whole[LT_WIRE_WHOLE]; /* of the transform */
-    double real[LT_WIRE_REAL];
-} lt_wire_request;
+    int64_t integer[LT_REQUEST_INTEGERS]; /* fields of the transform */
+    double real[LT_REQUEST_REALS];
+} lt_data_request;
 
-/* In front of what was asked for; of a sample that cannot be made: of the message, without a NUL. */
-typedef struct lt_wire_answer {
+/* Header of a response. After it: the data, or for a sample that cannot be made the error message without a NUL. */
+typedef struct lt_data_response {
     uint32_t magic;
     int32_t status; /* lt_status of the sample */
-    uint32_t fatal; /* its failure is not the sample's */
+    uint32_t fatal; /* see lt_sample_make() */
     uint32_t unused;
-} lt_wire_answer;
+} lt_data_response;
 
-typedef struct lt_wire_info {
-    uint64_t data;        /* hash of all that follows, and of the version */
+typedef struct lt_data_info {
+    uint64_t data;        /* hash of the fields below and of the library's version */
     uint64_t fingerprint; /* lt_dataset_fingerprint() */
     int64_t count, dim[LT_MAX_DIMS];
     int32_t classes, channels, ndim, tokens, names, unsplit;
-} lt_wire_info;
+} lt_data_info;
 
-typedef struct lt_wire_record {
+typedef struct lt_data_record {
     int32_t encoding, width, height, channels, label, unused;
-} lt_wire_record;
+} lt_data_record;
 
-void lt_wire_put_transform(lt_wire_request *to, const lt_transform *transform);
-/* Errors: LT_E_ARG (values that no loader asks for). */
-lt_status lt_wire_get_transform(lt_transform *out, const lt_wire_request *from);
+void lt_encode_transform(lt_data_request *to, const lt_transform *transform);
+/* Errors: LT_E_ARG (values out of range). */
+lt_status lt_decode_transform(lt_transform *out, const lt_data_request *from);
 
 #endif

@@ -1,4 +1,4 @@
-/* The client's side of a data set that services have. */
+/* Client of data services. */
 #ifndef LT_DATA_REMOTE_H
 #define LT_DATA_REMOTE_H
 
@@ -6,20 +6,20 @@
 
 #include "lather/ext/dataset.h"
 
-/* What a loader wants made; as lt_sample has it. */
+/* A sample to request; fields as in lt_sample. */
 typedef struct lt_remote_sample {
     int64_t index;
     uint64_t key, epoch_key;
     const lt_transform *transform;
-    size_t label_bytes, bytes; /* of what comes */
+    size_t label_bytes, bytes; /* expected size of the labels and of the input */
 } lt_remote_sample;
 
-/* As lt_sample_make(), of a data set with d->remote; the message of a failure is the whole description. */
+/* As lt_sample_make(), for a data set with d->remote. The error message already names the sample. */
 lt_status lt_remote_make(const lt_dataset *d, const lt_remote_sample *sample, int32_t *label,
                          uint8_t *out, bool *fatal);
 
-/* *secret NULL: that of LATHER_JOB_TOKEN or of the file that LATHER_JOB_TOKEN_FILE names, which goes into text; NULL if
- * there is neither. Errors: LT_E_IO, LT_E_ARG. */
+/* If *secret is NULL, sets it to LATHER_JOB_TOKEN, or to the contents of the file LATHER_JOB_TOKEN_FILE, which are
+ * stored in text. Leaves it NULL if neither is set. Errors: LT_E_IO, LT_E_ARG. */
 lt_status lt_remote_secret(char text[LT_TOKEN_BYTES], const char **secret);
 
 #endif

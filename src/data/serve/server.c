@@ -1,4 +1,4 @@
-/* A service that makes samples for loaders of other processes. Handlers keep nothing but the workspaces of threads. */
+/* A service that makes samples for loaders of other processes. Requests are stateless; only workspaces are reused. */
 
 #include "base/alloc.h"
 #include "base/hash.h"
@@ -15,28 +15,29 @@
 #include <stdatomic.h>
 #include <string.h>
 
-enum { PARTS = 2 };
+enum { SPLITS = 2 };
 
-typedef struct workspace {
-    lt_scratch scratch;
-    struct workspace *next;
-} workspace;
+typedef struct thread_state {
+    lt_sample_workspace workspace;
+    struct thread_state *next;
+} thread_state;
 
 struct lt_data_service {
     lt_service *service;
-    const lt_dataset *part[PARTS]; /* val, train */
-    lt_wire_info info[PARTS];
+    const lt_dataset *split[SPLITS]; /* val, train */
+    lt_data_info info[SPLITS];
     pthread_mutex_t mutex;
-    workspace *idle;
+    thread_state *idle;
     _Atomic int64_t samples;
     atomic_bool closing;
 };
 
-/* --- Answers --- */
+/* --- Responses --- */
 
-static void *answer(lt_reply *reply, lt_status status, bool fatal, size_t bytes)
+/* Writes the header; returns the memory for `bytes` bytes after it, or NULL if that is too large. */
+static void *begin_response(lt_reply *reply, lt_status status, bool fatal, size_t bytes)
 {
-    const lt_wire_answer head = {.magic = LT_WIRE_MAGIC, .status = status, .fatal = fatal};
+    const lt_data_response head = {.magic = LT_DATA_MAGIC, .status = status, .fatal = fatal};
     char *to = lt_reply_data(reply, sizeof head + bytes);
     if (!to)
         return NULL;
@@ -47,26 +48,26 @@ static void *answer(lt_reply *reply, lt_status status, bool fatal, size_t bytes)
 static lt_status too_large(size_t bytes)
 {
     return lt_fail(LT_E_NOMEM,
-                   "data: an answer of %zu bytes is larger than a call may carry, or than memory",
+                   "data: a response of %zu bytes exceeds the memory or the limit of a call",
                    bytes);
 }
 
-static lt_status answer_failure(lt_reply *reply, lt_status status, bool fatal)
+static lt_status respond_error(lt_reply *reply, lt_status status, bool fatal)
 {
     const char *why = lt_error_message();
     const size_t bytes = strlen(why);
-    char *to = answer(reply, status, fatal, bytes);
+    char *to = begin_response(reply, status, fatal, bytes);
     if (!to)
         return too_large(bytes);
     memcpy(to, why, bytes);
     return LT_OK;
 }
 
-/* --- What the data is --- */
+/* --- Description of the data set --- */
 
-static lt_wire_info describe(const lt_dataset *d)
+static lt_data_info describe(const lt_dataset *d)
 {
-    lt_wire_info in = {.count = d->count,
+    lt_data_info in = {.count = d->count,
                        .classes = d->classes,
                        .channels = lt_dataset_channels(d),
                        .ndim = d->shape.ndim,
@@ -81,14 +82,14 @@ static lt_wire_info describe(const lt_dataset *d)
     return in;
 }
 
-static lt_status answer_info(const lt_data_service *s, const lt_wire_request *q, lt_reply *reply)
+static lt_status respond_info(const lt_data_service *s, const lt_data_request *q, lt_reply *reply)
 {
-    const lt_dataset *d = s->part[q->train];
-    const lt_wire_info *in = &s->info[q->train];
+    const lt_dataset *d = s->split[q->train];
+    const lt_data_info *in = &s->info[q->train];
     size_t bytes = sizeof *in;
     for (int i = 0; in->names && i < d->classes; i++)
         bytes += strlen(lt_dataset_class_name(d, i)) + 1;
-    char *to = answer(reply, LT_OK, false, bytes);
+    char *to = begin_response(reply, LT_OK, false, bytes);
     if (!to)
         return too_large(bytes);
     memcpy(to, in, sizeof *in);
@@ -103,47 +104,47 @@ static lt_status answer_info(const lt_data_service *s, const lt_wire_request *q,
 
 /* --- Samples --- */
 
-static workspace *borrow(lt_data_service *s)
+static thread_state *acquire_state(lt_data_service *s)
 {
     pthread_mutex_lock(&s->mutex);
-    workspace *w = s->idle;
-    if (w)
-        s->idle = w->next;
+    thread_state *t = s->idle;
+    if (t)
+        s->idle = t->next;
     pthread_mutex_unlock(&s->mutex);
-    w = w ? w : lt_alloc(1, sizeof *w);
-    if (w)
-        w->scratch.stop = &s->closing;
-    return w;
+    t = t ? t : lt_alloc(1, sizeof *t);
+    if (t)
+        t->workspace.stop = &s->closing;
+    return t;
 }
 
-static void give_back(lt_data_service *s, workspace *w)
+static void release_state(lt_data_service *s, thread_state *t)
 {
     pthread_mutex_lock(&s->mutex);
-    w->next = s->idle;
-    s->idle = w;
+    t->next = s->idle;
+    s->idle = t;
     pthread_mutex_unlock(&s->mutex);
 }
 
-/* The whole description of a sample that cannot be made, as a loader beside the data has it. */
-static lt_status answer_broken(const lt_dataset *d, int64_t index, lt_status st, bool fatal,
-                               lt_reply *reply)
+/* Responds with the same description of a corrupt sample as a loader that reads the data directly. */
+static lt_status respond_corrupt(const lt_dataset *d, int64_t index, lt_status st, bool fatal,
+                                 lt_reply *reply)
 {
-    lt_broken_samples one = {0};
+    lt_corrupt_samples one = {0};
     if (fatal || st == LT_E_NOMEM)
-        return answer_failure(reply, st, fatal);
-    LT_TRY(lt_broken_samples_add(&one, d, index, 0));
+        return respond_error(reply, st, fatal);
+    LT_TRY(lt_corrupt_samples_add(&one, d, index, 0));
     (void)lt_fail(st, "%s", one.item[0].why);
-    lt_broken_samples_clear(&one);
-    return answer_failure(reply, st, false);
+    lt_corrupt_samples_clear(&one);
+    return respond_error(reply, st, false);
 }
 
-static lt_status answer_sample(const lt_dataset *d, const lt_wire_request *q, workspace *w,
-                               lt_reply *reply)
+static lt_status respond_sample(const lt_dataset *d, const lt_data_request *q, thread_state *t,
+                                lt_reply *reply)
 {
     lt_transform transform = {0};
     bool fatal = false;
     if (!d->shape.ndim)
-        LT_TRY(lt_wire_get_transform(&transform, q));
+        LT_TRY(lt_decode_transform(&transform, q));
     const size_t bytes = lt_sample_bytes(d, transform.size);
     const size_t labels = lt_sample_labels(d) * sizeof(int32_t);
     const lt_sample sample = {.dataset = d,
@@ -151,30 +152,30 @@ static lt_status answer_sample(const lt_dataset *d, const lt_wire_request *q, wo
                               .index = q->index,
                               .key = q->key,
                               .epoch_key = q->epoch_key};
-    uint8_t *made = answer(reply, LT_OK, false, labels + bytes);
+    uint8_t *made = begin_response(reply, LT_OK, false, labels + bytes);
     if (!made)
         return too_large(labels + bytes);
     const lt_status st =
-        lt_sample_make(&sample, &w->scratch, (int32_t *)(void *)made, made + labels, &fatal);
-    if (st && atomic_load(w->scratch.stop))
-        return lt_fail(LT_E_COMM, "data: the service closes"); /* the sample is not broken */
-    return st ? answer_broken(d, q->index, st, fatal, reply) : LT_OK;
+        lt_sample_make(&sample, &t->workspace, (int32_t *)(void *)made, made + labels, &fatal);
+    if (st && atomic_load(t->workspace.stop))
+        return lt_fail(LT_E_COMM, "data: the service is closing"); /* the sample is not corrupt */
+    return st ? respond_corrupt(d, q->index, st, fatal, reply) : LT_OK;
 }
 
-static lt_status answer_record(const lt_dataset *d, const lt_wire_request *q, workspace *w,
-                               lt_reply *reply)
+static lt_status respond_record(const lt_dataset *d, const lt_data_request *q, thread_state *t,
+                                lt_reply *reply)
 {
-    lt_record *r = &w->scratch.record;
+    lt_record *r = &t->workspace.record;
     r->epoch_key = q->epoch_key;
     lt_status st = d->ops->read(d, q->index, r);
     if (st)
-        return answer_broken(d, q->index, st, false, reply);
-    const lt_wire_record head = {.encoding = (int32_t)r->encoding,
+        return respond_corrupt(d, q->index, st, false, reply);
+    const lt_data_record head = {.encoding = (int32_t)r->encoding,
                                  .width = r->width,
                                  .height = r->height,
                                  .channels = r->channels,
                                  .label = r->label};
-    char *to = answer(reply, LT_OK, false, sizeof head + r->size);
+    char *to = begin_response(reply, LT_OK, false, sizeof head + r->size);
     if (!to)
         return too_large(r->size);
     memcpy(to, &head, sizeof head);
@@ -182,48 +183,51 @@ static lt_status answer_record(const lt_dataset *d, const lt_wire_request *q, wo
     return LT_OK;
 }
 
-static lt_status check(const lt_data_service *s, const lt_wire_request *q)
+static lt_status check_request(const lt_data_service *s, const lt_data_request *q)
 {
-    if (q->magic != LT_WIRE_MAGIC || q->kind >= LT_WIRE_KINDS || q->train >= PARTS)
-        return lt_fail(LT_E_FORMAT, "data: a request that begins with %08" PRIx32 " %" PRIu32,
-                       q->magic, q->kind);
-    const lt_dataset *d = s->part[q->train];
+    if (q->magic != LT_DATA_MAGIC || q->kind >= LT_REQUEST_KINDS || q->train >= SPLITS)
+        return lt_fail(LT_E_FORMAT,
+                       "data: request has magic %08" PRIx32 ", kind %" PRIu32 ", train %" PRIu32
+                       "; want %08" PRIx32 ", a kind below %d, 0 or 1",
+                       q->magic, q->kind, q->train, LT_DATA_MAGIC, (int)LT_REQUEST_KINDS);
+    const lt_dataset *d = s->split[q->train];
     if (!d)
-        return lt_fail(LT_E_ARG, "data: this service has nothing to %s",
-                       q->train ? "train on" : "evaluate");
-    if (q->kind == LT_WIRE_INFO)
+        return lt_fail(LT_E_ARG, "data: this service has no %s data",
+                       q->train ? "training" : "validation");
+    if (q->kind == LT_REQUEST_INFO)
         return LT_OK;
     if (q->data != s->info[q->train].data)
         return lt_fail(LT_E_ARG,
-                       "data: this service has data %016" PRIx64 ", asked was %016" PRIx64,
+                       "data: this service has data %016" PRIx64 ", the request wants %016" PRIx64,
                        s->info[q->train].data, q->data);
     if (q->index < 0 || q->index >= d->count)
-        return lt_fail(LT_E_ARG, "data: sample %" PRId64 " of %" PRId64, q->index, d->count);
+        return lt_fail(LT_E_ARG, "data: request for sample %" PRId64 " of %" PRId64, q->index,
+                       d->count);
     return LT_OK;
 }
 
-static lt_status handle(void *context, const void *request, size_t bytes, lt_reply *reply)
+static lt_status handle_request(void *context, const void *request, size_t bytes, lt_reply *reply)
 {
     lt_data_service *s = context;
-    lt_wire_request q;
+    lt_data_request q;
     if (bytes != sizeof q)
-        return lt_fail(LT_E_FORMAT, "data: a request of %zu bytes, not %zu", bytes, sizeof q);
+        return lt_fail(LT_E_FORMAT, "data: request of %zu bytes, want %zu", bytes, sizeof q);
     memcpy(&q, request, sizeof q);
-    LT_TRY(check(s, &q));
-    if (q.kind == LT_WIRE_INFO)
-        return answer_info(s, &q, reply);
-    workspace *w = borrow(s);
-    if (!w)
+    LT_TRY(check_request(s, &q));
+    if (q.kind == LT_REQUEST_INFO)
+        return respond_info(s, &q, reply);
+    thread_state *t = acquire_state(s);
+    if (!t)
         return LT_E_NOMEM;
-    const lt_dataset *d = s->part[q.train];
-    lt_status st =
-        q.kind == LT_WIRE_SAMPLE ? answer_sample(d, &q, w, reply) : answer_record(d, &q, w, reply);
-    give_back(s, w);
+    const lt_dataset *d = s->split[q.train];
+    lt_status st = q.kind == LT_REQUEST_SAMPLE ? respond_sample(d, &q, t, reply)
+                                               : respond_record(d, &q, t, reply);
+    release_state(s, t);
     s->samples += !st;
     return st;
 }
 
-/* --- Its life --- */
+/* --- Opening and closing --- */
 
 lt_status lt_data_service_open(lt_data_service **out, const lt_data_service_config *config)
 {
@@ -234,13 +238,13 @@ lt_status lt_data_service_open(lt_data_service **out, const lt_data_service_conf
     if (!s)
         return LT_E_NOMEM;
     pthread_mutex_init(&s->mutex, NULL);
-    s->part[0] = config->val;
-    s->part[1] = config->train;
-    for (int i = 0; i < PARTS; i++)
-        if (s->part[i])
-            s->info[i] = describe(s->part[i]);
+    s->split[0] = config->val;
+    s->split[1] = config->train;
+    for (int i = 0; i < SPLITS; i++)
+        if (s->split[i])
+            s->info[i] = describe(s->split[i]);
     const lt_service_config c = {.address = config->address,
-                                 .handler = handle,
+                                 .handler = handle_request,
                                  .context = s,
                                  .secret = secret,
                                  .threads = config->threads ? config->threads : lt_cpu_threads()};
@@ -271,10 +275,10 @@ void lt_data_service_close(lt_data_service **service)
     atomic_store(&s->closing, true);
     lt_service_close(&s->service);
     while (s->idle) {
-        workspace *w = s->idle;
-        s->idle = w->next;
-        lt_scratch_clear(&w->scratch);
-        lt_free(w);
+        thread_state *t = s->idle;
+        s->idle = t->next;
+        lt_sample_workspace_clear(&t->workspace);
+        lt_free(t);
     }
     pthread_mutex_destroy(&s->mutex);
     lt_free(s);

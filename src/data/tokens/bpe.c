@@ -1,9 +1,7 @@
-/* Byte-pair encoding: of all neighbours, those whose merge has the lowest rank become one id, the
- * first of them first, until no neighbours have a merge. Sennrich, Haddow & Birch, "Neural machine
- * translation of rare words with subword units", ACL 2016.
+/* Byte-pair encoding: of all adjacent pairs of ids, the leftmost one with the lowest merge rank is merged, until no
+ * pair has a merge. Sennrich, Haddow & Birch, "Neural machine translation of rare words with subword units", ACL 2016.
  *
- * Neighbours wait in a heap, so that a word of n bytes takes n log n steps however long it is. Short
- * words are remembered. */
+ * Pairs are kept in a heap, so a word of n bytes takes O(n log n) steps. A cache has the ids of short words. */
 
 #include "data/tokens/bpe.h"
 
@@ -16,34 +14,35 @@
 enum { BYTES = 256, NONE = -1, WORDS = 1 << 15, WORD_BYTES = 20, WORD_IDS = 6 };
 
 typedef struct merge {
-    int32_t left, right; /* left NONE: an empty place */
+    int32_t left, right; /* left is NONE in an empty element */
     int32_t rank, merged;
 } merge;
 
 typedef struct symbol {
-    int32_t id;            /* NONE: it is part of the one before */
-    uint32_t before, next; /* places; next == count: none */
+    int32_t id; /* NONE if merged into a symbol before it */
+    uint32_t before,
+        next; /* indices of the adjacent symbols; next is the number of symbols at the end */
 } symbol;
 
-/* Neighbours that may become one: what they were when they came into the heap. */
+/* A pair of adjacent symbols with a merge, as it was when it was added to the heap. */
 typedef struct candidate {
     int32_t rank;
-    uint32_t place;
+    uint32_t position; /* index of the left symbol */
 } candidate;
 
-typedef struct remembered {
-    uint8_t bytes, count; /* bytes 0: nothing */
+typedef struct cached_word {
+    uint8_t bytes, count; /* bytes: 0 if empty; count: ids */
     char word[WORD_BYTES];
     int32_t id[WORD_IDS];
-} remembered;
+} cached_word;
 
 struct lt_bpe {
     int32_t byte[BYTES];
-    merge *merges; /* [places], a power of two: open addressing */
-    size_t places;
+    merge *merges;   /* [capacity] hash table with open addressing */
+    size_t capacity; /* a power of two */
     int32_t count;
-    remembered *words; /* [WORDS], at the hash of the word */
-    symbol *symbols;   /* of the word at hand */
+    cached_word *cache; /* [WORDS], indexed by the hash of the word */
+    symbol *symbols;    /* of the current word */
     candidate *heap;
     size_t symbol_capacity, heap_capacity, heap_count;
 };
@@ -55,17 +54,17 @@ lt_status lt_bpe_new(lt_bpe **out, size_t merges)
     lt_bpe *b = lt_alloc(1, sizeof *b);
     if (!b)
         return LT_E_NOMEM;
-    for (b->places = 2; b->places < 2 * merges; b->places *= 2)
+    for (b->capacity = 2; b->capacity < 2 * merges; b->capacity *= 2)
         continue;
     for (int i = 0; i < BYTES; i++)
         b->byte[i] = NONE;
-    b->merges = lt_alloc(b->places, sizeof *b->merges);
-    b->words = lt_alloc(WORDS, sizeof *b->words);
-    if (!b->merges || !b->words) {
+    b->merges = lt_alloc(b->capacity, sizeof *b->merges);
+    b->cache = lt_alloc(WORDS, sizeof *b->cache);
+    if (!b->merges || !b->cache) {
         lt_bpe_free(&b);
         return LT_E_NOMEM;
     }
-    for (size_t i = 0; i < b->places; i++)
+    for (size_t i = 0; i < b->capacity; i++)
         b->merges[i].left = NONE;
     *out = b;
     return LT_OK;
@@ -78,7 +77,7 @@ void lt_bpe_free(lt_bpe **bpe)
     if (!b)
         return;
     lt_free(b->merges);
-    lt_free(b->words);
+    lt_free(b->cache);
     lt_free(b->symbols);
     lt_free(b->heap);
     lt_free(b);
@@ -89,13 +88,13 @@ void lt_bpe_set_byte(lt_bpe *bpe, unsigned char byte, int32_t id)
     bpe->byte[byte] = id;
 }
 
-/* The pair's place, or the empty one where it would be. */
+/* Returns the pair's element in the hash table, or the empty element where it would be. */
 static merge *find(const lt_bpe *b, int32_t left, int32_t right)
 {
     const int32_t pair[] = {left, right};
     uint64_t at = lt_fnv1a(LT_FNV1A_BEGIN, pair, sizeof pair);
     for (at ^= at >> 32;; at++) {
-        merge *m = &b->merges[at & (b->places - 1)];
+        merge *m = &b->merges[at & (b->capacity - 1)];
         if (m->left == NONE || (m->left == left && m->right == right))
             return m;
     }
@@ -106,16 +105,16 @@ bool lt_bpe_add(lt_bpe *bpe, int32_t left, int32_t right, int32_t merged)
     merge *m = find(bpe, left, right);
     if (m->left != NONE)
         return false;
-    LT_ASSERT((size_t)bpe->count + 1 < bpe->places);
+    LT_ASSERT((size_t)bpe->count + 1 < bpe->capacity);
     *m = (merge){.left = left, .right = right, .rank = bpe->count++, .merged = merged};
     return true;
 }
 
-/* --- The heap: the lowest rank, and of those the first place, on top --- */
+/* --- The heap: the lowest rank on top; if equal, the lowest position --- */
 
 static bool before(candidate a, candidate b)
 {
-    return a.rank != b.rank ? a.rank < b.rank : a.place < b.place;
+    return a.rank != b.rank ? a.rank < b.rank : a.position < b.position;
 }
 
 static void push(lt_bpe *b, candidate c)
@@ -143,38 +142,38 @@ static candidate pop(lt_bpe *b)
 
 /* --- A word --- */
 
-/* The merge of the symbol at place with the next one; NULL: none. */
-static const merge *merge_at(const lt_bpe *b, uint32_t place, uint32_t count)
+/* Returns the merge of the symbol at position with the next one, or NULL. */
+static const merge *merge_at(const lt_bpe *b, uint32_t position, uint32_t count)
 {
-    const symbol *s = &b->symbols[place];
+    const symbol *s = &b->symbols[position];
     if (s->id == NONE || s->next == count)
         return NULL;
     const merge *m = find(b, s->id, b->symbols[s->next].id);
     return m->left == NONE ? NULL : m;
 }
 
-static void offer(lt_bpe *b, uint32_t place, uint32_t count)
+static void push_pair(lt_bpe *b, uint32_t position, uint32_t count)
 {
-    const merge *m = merge_at(b, place, count);
+    const merge *m = merge_at(b, position, count);
     if (m)
-        push(b, (candidate){.rank = m->rank, .place = place});
+        push(b, (candidate){.rank = m->rank, .position = position});
 }
 
-/* The symbol at place and the next one become one; its neighbours are offered anew. */
-static void join(lt_bpe *b, uint32_t place, uint32_t count, int32_t merged)
+/* Merges the symbol at position with the next one, and pushes the pairs that this creates. */
+static void join(lt_bpe *b, uint32_t position, uint32_t count, int32_t merged)
 {
-    symbol *s = &b->symbols[place], *next = &b->symbols[s->next];
+    symbol *s = &b->symbols[position], *next = &b->symbols[s->next];
     s->id = merged;
     next->id = NONE;
     s->next = next->next;
     if (s->next != count)
-        b->symbols[s->next].before = place;
-    offer(b, place, count);
-    if (place)
-        offer(b, s->before, count);
+        b->symbols[s->next].before = position;
+    push_pair(b, position, count);
+    if (position)
+        push_pair(b, s->before, count);
 }
 
-/* A symbol is offered once at the beginning, and at most twice more for each merge. */
+/* Each symbol is pushed once at the beginning, and each merge pushes at most two pairs. */
 static lt_status reserve(lt_bpe *b, size_t bytes)
 {
     symbol *symbols = lt_grow(b->symbols, &b->symbol_capacity, bytes, sizeof *symbols);
@@ -192,25 +191,26 @@ static void merge_all(lt_bpe *b, uint32_t count)
 {
     b->heap_count = 0;
     for (uint32_t i = 0; i < count; i++)
-        offer(b, i, count);
+        push_pair(b, i, count);
     while (b->heap_count) {
         const candidate c = pop(b);
-        const merge *m = merge_at(b, c.place, count);
+        const merge *m = merge_at(b, c.position, count);
         if (m && m->rank == c.rank)
-            join(b, c.place, count, m->merged);
+            join(b, c.position, count, m->merged);
     }
 }
 
-static lt_status encode(lt_bpe *b, const char *word, size_t bytes, lt_ids *ids, size_t *bad)
+static lt_status encode(lt_bpe *b, const char *word, size_t bytes, lt_ids *ids, size_t *unknown)
 {
     if (bytes > UINT32_MAX / 4)
-        return lt_fail(LT_E_FORMAT, "a word of %zu bytes", bytes);
+        return lt_fail(LT_E_FORMAT, "tokenizer: word of %zu bytes, want at most %u", bytes,
+                       UINT32_MAX / 4);
     LT_TRY(reserve(b, bytes));
     for (size_t i = 0; i < bytes; i++) {
         const int32_t id = b->byte[(unsigned char)word[i]];
         b->symbols[i] = (symbol){.id = id, .before = (uint32_t)i - 1, .next = (uint32_t)i + 1};
         if (id == NONE) {
-            *bad = i;
+            *unknown = i;
             return LT_OK;
         }
     }
@@ -218,11 +218,12 @@ static lt_status encode(lt_bpe *b, const char *word, size_t bytes, lt_ids *ids, 
     for (size_t i = 0; i < bytes; i++)
         if (b->symbols[i].id != NONE)
             LT_TRY(lt_ids_add(ids, b->symbols[i].id));
-    *bad = bytes;
+    *unknown = bytes;
     return LT_OK;
 }
 
-static void remember(remembered *r, const char *word, size_t bytes, const int32_t *id, size_t count)
+static void cache_word(cached_word *r, const char *word, size_t bytes, const int32_t *id,
+                       size_t count)
 {
     if (count > WORD_IDS)
         return;
@@ -232,21 +233,21 @@ static void remember(remembered *r, const char *word, size_t bytes, const int32_
     memcpy(r->id, id, count * sizeof *id);
 }
 
-lt_status lt_bpe_encode(lt_bpe *b, const char *word, size_t bytes, lt_ids *ids, size_t *bad)
+lt_status lt_bpe_encode(lt_bpe *b, const char *word, size_t bytes, lt_ids *ids, size_t *unknown)
 {
     const size_t count = ids->count;
     if (bytes > WORD_BYTES)
-        return encode(b, word, bytes, ids, bad);
+        return encode(b, word, bytes, ids, unknown);
     uint64_t at = lt_fnv1a(LT_FNV1A_BEGIN, word, bytes);
-    remembered *r = &b->words[(at ^ at >> 32) & (WORDS - 1)];
+    cached_word *r = &b->cache[(at ^ at >> 32) & (WORDS - 1)];
     if (r->bytes == bytes && !memcmp(r->word, word, bytes)) {
         for (int i = 0; i < r->count; i++)
             LT_TRY(lt_ids_add(ids, r->id[i]));
-        *bad = bytes;
+        *unknown = bytes;
         return LT_OK;
     }
-    LT_TRY(encode(b, word, bytes, ids, bad));
-    if (*bad == bytes)
-        remember(r, word, bytes, ids->id + count, ids->count - count);
+    LT_TRY(encode(b, word, bytes, ids, unknown));
+    if (*unknown == bytes)
+        cache_word(r, word, bytes, ids->id + count, ids->count - count);
     return LT_OK;
 }

@@ -1,4 +1,4 @@
-/* The tokenizer of characters: an id for each character of a text. */
+/* Character tokenizer: one id per character. */
 
 #include "base/alloc.h"
 #include "base/utf8.h"
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CODES = 0x110000, MOST_BYTES = 4 }; /* of Unicode; of a character */
+enum { CODES = 0x110000, MOST_BYTES = 4 }; /* code points of Unicode; bytes of a character */
 
 typedef struct character {
     uint32_t code;
@@ -16,7 +16,7 @@ typedef struct character {
 } character;
 
 typedef struct characters {
-    character *of; /* [count], in order of codes */
+    character *of; /* [count], sorted by code */
     size_t count;
 } characters;
 
@@ -61,7 +61,7 @@ static lt_status add_characters(lt_tokenizer *t, characters *c, const char *text
     qsort(c->of, c->count, sizeof *c->of, by_code);
     for (size_t i = 1; i < c->count; i++)
         if (c->of[i].code == c->of[i - 1].code)
-            return lt_fail(LT_E_ARG, "the vocabulary of characters has U+%04" PRIX32 " twice",
+            return lt_fail(LT_E_ARG, "tokenizer: the vocabulary char:... has U+%04" PRIX32 " twice",
                            c->of[i].code);
     t->end = t->size;
     return lt_tokenizer_add(t, LT_END_OF_TEXT, strlen(LT_END_OF_TEXT));
@@ -81,7 +81,7 @@ lt_status lt_tokenizer_chars(lt_tokenizer *t, const char *argument)
     return c->of ? add_characters(t, c, argument, text.bytes) : LT_E_NOMEM;
 }
 
-/* --- Which characters there are --- */
+/* --- Sets of characters --- */
 
 struct lt_char_set {
     uint8_t has[CODES / 8];
@@ -100,7 +100,7 @@ lt_status lt_char_set_add(lt_char_set *set, const lt_text_part *text)
     for (size_t at = 0; at < text->bytes; at += (size_t)bytes) {
         const uint32_t code = lt_utf8_code(text->text + at, &bytes);
         if (!code)
-            return lt_fail(LT_E_FORMAT, "%s: a zero byte at offset %" PRId64 "; no text has one",
+            return lt_fail(LT_E_FORMAT, "%s: not text: zero byte at offset %" PRId64,
                            lt_text_part_name(text), text->offset + (int64_t)at);
         set->has[code / 8] |= (uint8_t)(1U << code % 8);
     }

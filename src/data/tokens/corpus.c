@@ -1,5 +1,4 @@
-/* Lists the documents of text files, and reads one part by part: a corpus may be larger than
- * memory. */
+/* Lists the documents of text files, and reads them in parts, as a corpus may be larger than memory. */
 
 #include "data/tokens/corpus.h"
 
@@ -32,23 +31,23 @@ static bool is_hidden(const char *name)
 
 static lt_status add_folder(lt_corpus *c, const char *path)
 {
-    static const lt_paths_rule texts = {is_text, is_hidden, .folders = false};
+    static const lt_paths_rule texts = {is_text, is_hidden, .keep_empty = false};
     LT_TRY(lt_paths_below(&c->files, path, &texts));
     return c->files.count ? LT_OK : lt_fail(LT_E_FORMAT, "%s: no .txt file in this folder", path);
 }
 
 /* --- Documents of a file --- */
 
-/* Reads a file byte by byte, and notes where documents begin and end. */
+/* State of the search for documents in a file. */
 typedef struct scan {
     lt_corpus *c;
     size_t file;
     lt_documents kind;
-    int64_t begin; /* of the document */
-    int64_t line;  /* beginning of the line */
-    bool blank;    /* the line so far */
-    bool content;  /* since begin there was something that is not blank */
-    size_t match;  /* bytes of LT_END_OF_TEXT just read */
+    int64_t begin; /* offset of the document */
+    int64_t line;  /* offset of the line */
+    bool blank;    /* the line has been blank so far */
+    bool content;  /* the document has a byte that is not blank */
+    size_t match;  /* bytes of LT_END_OF_TEXT matched so far */
 } scan;
 
 static lt_status add_document(const scan *s, int64_t end)
@@ -78,7 +77,7 @@ static bool is_blank(char byte)
     return byte == ' ' || (byte >= '\t' && byte <= '\r');
 }
 
-/* A line of nothing but white space ends a document, and those after it are skipped. */
+/* A blank line ends a document; further blank lines are skipped. */
 static lt_status scan_lines(scan *s, char byte, int64_t at)
 {
     s->blank = s->blank && is_blank(byte);
@@ -92,7 +91,8 @@ static lt_status scan_lines(scan *s, char byte, int64_t at)
     return LT_OK;
 }
 
-/* The separator's first byte occurs in it once, so that a failed match begins anew or at it. */
+/* The first byte of the separator occurs in it only once, so after a mismatch a new match can only begin at this
+ * byte. */
 static lt_status scan_ends(scan *s, char byte, int64_t at)
 {
     static const char end[] = LT_END_OF_TEXT;
@@ -133,7 +133,7 @@ static lt_status scan_fd(scan *s, int fd, int64_t size)
             st = scan_block(s, block, bytes, at);
     }
     lt_free(block);
-    s->content = s->content || s->match; /* a part of the separator at the end is text */
+    s->content = s->content || s->match; /* an incomplete separator at the end is text */
     return st ? st : add_document(s, size);
 }
 
@@ -148,7 +148,7 @@ static lt_status scan_file(lt_corpus *c, size_t file, lt_documents kind)
     return st;
 }
 
-/* The text of a name, which no file is opened for. */
+/* Scans the text of "kjv", which is decoded into memory. */
 static lt_status scan_memory(lt_corpus *c, const char *name, lt_documents kind)
 {
     scan s = {.c = c, .kind = kind, .blank = true};
@@ -173,7 +173,8 @@ static lt_status scan_files(lt_corpus *c, const char *path, lt_documents kind)
 lt_status lt_corpus_open(lt_corpus *c, const char *path, lt_documents kind)
 {
     if ((int)kind < 0 || kind > LT_DOCUMENTS_END_OF_TEXT)
-        return lt_fail(LT_E_ARG, "tokens: no kind %d of documents", (int)kind);
+        return lt_fail(LT_E_ARG, "tokens: documents is %d, want 0 .. %d", (int)kind,
+                       (int)LT_DOCUMENTS_END_OF_TEXT);
     LT_TRY(strcmp(path, "kjv") ? scan_files(c, path, kind) : scan_memory(c, path, kind));
     return c->documents ? LT_OK : lt_fail(LT_E_FORMAT, "%s: no text", path);
 }
@@ -186,10 +187,10 @@ void lt_corpus_clear(lt_corpus *c)
     *c = (lt_corpus){0};
 }
 
-/* --- Which are to evaluate --- */
+/* --- Training and validation data --- */
 
-/* Where the first line begins in a block; without one the first character. */
-static int64_t cut_in(const char *block, size_t bytes)
+/* Returns the offset in the block of the first line that begins in it or, without any, of the first UTF-8 character. */
+static int64_t split_in(const char *block, size_t bytes)
 {
     const char *line = memchr(block, '\n', bytes - 1);
     size_t i = 0;
@@ -198,14 +199,15 @@ static int64_t cut_in(const char *block, size_t bytes)
     return line ? line - block + 1 : (int64_t)i;
 }
 
-/* The first line that begins at `at` or later, within a block; without one the first character. */
-static lt_status find_cut(const lt_corpus *c, size_t file, int64_t at, int64_t end, int64_t *cut)
+/* Sets *split to the beginning of a line at `at` or up to a block later; without any, to that of a character. */
+static lt_status find_split(const lt_corpus *c, size_t file, int64_t at, int64_t end,
+                            int64_t *split)
 {
     const size_t bytes = end - at < BLOCK ? (size_t)(end - at) : BLOCK;
     struct stat info;
     int fd = -1;
     if (c->memory) {
-        *cut = at + cut_in(c->memory + at, bytes);
+        *split = at + split_in(c->memory + at, bytes);
         return LT_OK;
     }
     LT_TRY(lt_file_descriptor(&fd, &info, c->files.path[file]));
@@ -213,57 +215,60 @@ static lt_status find_cut(const lt_corpus *c, size_t file, int64_t at, int64_t e
     lt_status st =
         block ? lt_read_at(fd, c->files.path[file], block, bytes, (uint64_t)at) : LT_E_NOMEM;
     if (!st)
-        *cut = at + cut_in(block, bytes);
+        *split = at + split_in(block, bytes);
     lt_free(block);
     close(fd);
     return st;
 }
 
-static lt_status divide_one(lt_corpus *c, double fraction)
+static lt_status split_document(lt_corpus *c, double fraction)
 {
     const lt_document whole = c->document[0];
     const char *path = c->files.path[whole.file];
-    int64_t cut = 0, at = whole.bytes - (int64_t)((double)whole.bytes * fraction + 0.5);
+    int64_t split = 0, at = whole.bytes - (int64_t)((double)whole.bytes * fraction + 0.5);
     if (at < 1 || at >= whole.bytes)
-        return lt_fail(LT_E_FORMAT, "%s: %" PRId64 " bytes cannot be divided by %g", path,
+        return lt_fail(LT_E_FORMAT,
+                       "%s: %" PRId64 " bytes are too few for a validation fraction of %g", path,
                        whole.bytes, fraction);
-    LT_TRY(find_cut(c, whole.file, whole.offset + at, whole.offset + whole.bytes, &cut));
+    LT_TRY(find_split(c, whole.file, whole.offset + at, whole.offset + whole.bytes, &split));
     lt_document *grown = lt_grow(c->document, &c->capacity, 2, sizeof *grown);
     if (!grown)
         return LT_E_NOMEM;
     c->document = grown;
-    c->document[0].bytes = cut - whole.offset;
-    c->document[1] = (lt_document){
-        .file = whole.file, .offset = cut, .bytes = whole.offset + whole.bytes - cut, .val = true};
+    c->document[0].bytes = split - whole.offset;
+    c->document[1] = (lt_document){.file = whole.file,
+                                   .offset = split,
+                                   .bytes = whole.offset + whole.bytes - split,
+                                   .val = true};
     c->documents = 2;
     return LT_OK;
 }
 
-typedef struct drawn {
+typedef struct ranked_document {
     uint64_t number;
     size_t document;
-} drawn;
+} ranked_document;
 
 static int by_number(const void *a, const void *b)
 {
-    const drawn *x = a, *y = b;
+    const ranked_document *x = a, *y = b;
     if (x->number != y->number)
         return x->number < y->number ? -1 : 1;
     return (x->document > y->document) - (x->document < y->document);
 }
 
-lt_status lt_corpus_divide(lt_corpus *c, double fraction)
+static lt_status split_documents(lt_corpus *c, double fraction)
 {
     if (!(fraction > 0 && fraction < 1))
-        return lt_fail(LT_E_ARG, "tokens: a validation fraction of %g; want 0 < fraction < 1",
+        return lt_fail(LT_E_ARG, "tokens: validation fraction is %g, want 0 < fraction < 1",
                        fraction);
     if (c->documents == 1)
-        return divide_one(c, fraction);
-    drawn *d = lt_alloc(c->documents, sizeof *d);
+        return split_document(c, fraction);
+    ranked_document *d = lt_alloc(c->documents, sizeof *d);
     if (!d)
         return LT_E_NOMEM;
     for (size_t i = 0; i < c->documents; i++)
-        d[i] = (drawn){.number = lt_rng_key(0, LT_STREAM_DATA, i, 0), .document = i};
+        d[i] = (ranked_document){.number = lt_rng_key(0, LT_STREAM_DATA, i, 0), .document = i};
     qsort(d, c->documents, sizeof *d, by_number);
     size_t count = (size_t)((double)c->documents * fraction + 0.5);
     count = count < 1 ? 1 : count >= c->documents ? c->documents - 1 : count;
@@ -275,8 +280,8 @@ lt_status lt_corpus_divide(lt_corpus *c, double fraction)
 
 /* --- Reading --- */
 
-/* The last place in text where white space follows a printable character of ASCII; 0: none. */
-static size_t last_cut(const char *text, size_t bytes)
+/* Returns the last offset in text where white space follows a printable ASCII character, or 0. */
+static size_t last_boundary(const char *text, size_t bytes)
 {
     for (size_t i = bytes - 1; i > 0; i--)
         if ((text[i] == ' ' || text[i] == '\n') && text[i - 1] > ' ' && text[i - 1] < 0x7f)
@@ -289,11 +294,11 @@ typedef struct reader {
     int fd;
     char *text; /* [capacity] */
     size_t capacity, bytes;
-    int64_t at, end; /* in the file: of text, of the document */
+    int64_t at, end; /* offsets in the file: of text, of the end of the document */
 } reader;
 
-/* Reads on until there is a block more, or the document ends. */
-static lt_status fill(reader *r)
+/* Reads the next block, or up to the end of the document. */
+static lt_status read_more(reader *r)
 {
     const int64_t left = r->end - r->at - (int64_t)r->bytes;
     const size_t more = left < BLOCK ? (size_t)left : BLOCK;
@@ -310,9 +315,9 @@ static lt_status fill(reader *r)
 static lt_status read_parts(reader *r, lt_corpus_visit *visit, void *context)
 {
     while (r->at < r->end) {
-        LT_TRY(fill(r));
+        LT_TRY(read_more(r));
         const bool last = r->at + (int64_t)r->bytes == r->end;
-        const size_t cut = last ? r->bytes : last_cut(r->text, r->bytes);
+        const size_t cut = last ? r->bytes : last_boundary(r->text, r->bytes);
         const lt_text_part part = {.text = r->text, .bytes = cut, .name = r->path, .offset = r->at};
         if (!cut)
             continue;
@@ -364,9 +369,13 @@ static lt_status open_chars(const lt_corpus *c, lt_tokenizer **out)
     return st;
 }
 
-lt_status lt_corpus_tokenizer(const lt_corpus *c, const char *name, lt_tokenizer **out)
+lt_status lt_corpus_prepare(lt_corpus *c, lt_tokenizer **tokenizer, const char *path,
+                            const lt_tokens_config *config)
 {
-    if (name && !strcmp(name, "char"))
-        return open_chars(c, out);
-    return lt_tokenizer_open(out, name ? name : "byte");
+    const double fraction = config->val_fraction == 0 ? 0.1 : config->val_fraction;
+    const char *name = config->tokenizer ? config->tokenizer : "byte";
+    LT_TRY(lt_corpus_open(c, path, config->documents));
+    if (!(fraction < 0))
+        LT_TRY(split_documents(c, fraction));
+    return strcmp(name, "char") ? lt_tokenizer_open(tokenizer, name) : open_chars(c, tokenizer);
 }

@@ -1,4 +1,4 @@
-/* Text files as documents: what they are, which of them are to evaluate, and reading them. */
+/* Divides text files into documents, splits these into training and validation data, and reads them. */
 #ifndef LT_DATA_CORPUS_H
 #define LT_DATA_CORPUS_H
 
@@ -12,32 +12,32 @@
 typedef struct lt_document {
     size_t file;
     int64_t offset, bytes;
-    bool val;
+    bool val; /* part of the validation data */
 } lt_document;
 
 /* Starts as {0}. */
 typedef struct lt_corpus {
-    char *memory; /* NULL: text is in files; else it is the only one */
+    char *memory; /* the text, if it is not in files; otherwise NULL */
     lt_paths files;
     lt_document *document;
     size_t documents, capacity;
 } lt_corpus;
 
-/* A text file, a folder with .txt files, or "kjv". Documents without text are left out.
- * Errors: LT_E_IO; LT_E_FORMAT (no text at all). Clear it in any case. */
+/* Opens a text file, a folder with .txt files, or "kjv". Ignores documents without text. Clear c in any case. Errors:
+ * LT_E_IO; LT_E_FORMAT (no text). */
 lt_status lt_corpus_open(lt_corpus *c, const char *path, lt_documents kind);
-/* Marks the documents to evaluate: fraction of them, at least one, by Philox of their numbers. One
- * document is divided at the beginning of a line. Errors: LT_E_ARG (fraction not in (0,1)),
- * LT_E_FORMAT (too little text). */
-lt_status lt_corpus_divide(lt_corpus *c, double fraction);
+/* Opens a corpus, marks the documents of the validation data and opens the tokenizer. config->val_fraction: 0 means
+ * 0.1, < 0 no validation data. Chooses documents (at least one) by Philox numbers of their indices; splits a single
+ * document at the beginning of a line. Errors: as lt_corpus_open() and lt_tokenizer_open(); LT_E_ARG (fraction above
+ * 1), LT_E_FORMAT (too little text). */
+lt_status lt_corpus_prepare(lt_corpus *c, lt_tokenizer **tokenizer, const char *path,
+                            const lt_tokens_config *config);
 void lt_corpus_clear(lt_corpus *c);
 
 typedef lt_status lt_corpus_visit(void *context, const lt_text_part *text);
-/* Visits a document's parts, in order. They are cut before white space, where no tokenizer joins
- * what is on both sides, so that ids of the parts are ids of the whole. */
+/* Calls visit for a document in parts, in order. Parts begin at white space, where no token crosses the boundary, so
+ * their ids are those of the whole document. */
 lt_status lt_corpus_read(const lt_corpus *c, const lt_document *d, lt_corpus_visit *visit,
                          void *context);
-/* The tokenizer of that name; "char": of all characters of the corpus; NULL: "byte". */
-lt_status lt_corpus_tokenizer(const lt_corpus *c, const char *name, lt_tokenizer **out);
 
 #endif

@@ -1,4 +1,5 @@
-/* The tokenizer of GPT-2: words by its pattern, each to ids by byte-pair encoding of its bytes. */
+/* GPT-2's tokenizer: divides text into words by GPT-2's pattern and applies byte-pair encoding to the bytes of each
+ * word. */
 
 #include "base/alloc.h"
 #include "base/hash.h"
@@ -12,15 +13,15 @@
 
 static lt_status encode(lt_tokenizer *t, const lt_text_part *text, lt_ids *ids)
 {
-    size_t bad = 0, word;
+    size_t unknown = 0, word;
     for (size_t at = 0; at < text->bytes; at += word) {
         word = lt_gpt2_word(text->text + at, text->bytes - at);
-        LT_TRY(lt_bpe_encode(t->state, text->text + at, word, ids, &bad));
-        if (bad < word)
+        LT_TRY(lt_bpe_encode(t->state, text->text + at, word, ids, &unknown));
+        if (unknown < word)
             return lt_fail(LT_E_FORMAT,
                            "%s: the byte 0x%02x at offset %" PRId64 " is not in the vocabulary",
-                           lt_text_part_name(text), (unsigned char)text->text[at + bad],
-                           text->offset + (int64_t)(at + bad));
+                           lt_text_part_name(text), (unsigned char)text->text[at + unknown],
+                           text->offset + (int64_t)(at + unknown));
     }
     return LT_OK;
 }
@@ -31,20 +32,20 @@ static void destroy(void *state)
     lt_bpe_free(&bpe);
 }
 
-/* --- Ids by their bytes, to find what merges speak of --- */
+/* --- Ids by their bytes, to resolve the texts of merges --- */
 
 typedef struct id_index {
     const lt_gpt2_files *files;
-    int32_t *id; /* [places], a power of two: open addressing; -1: empty */
-    size_t places;
+    int32_t *id;     /* [capacity] hash table with open addressing; -1 if empty */
+    size_t capacity; /* a power of two */
 } id_index;
 
-/* The place of the id with these bytes, or the empty one where it would be. */
+/* Returns the hash table element of the id with these bytes, or the empty element where it would be. */
 static int32_t *find(const id_index *x, const char *text, size_t bytes)
 {
     uint64_t at = lt_fnv1a(LT_FNV1A_BEGIN, text, bytes);
     for (at ^= at >> 32;; at++) {
-        int32_t *id = &x->id[at & (x->places - 1)];
+        int32_t *id = &x->id[at & (x->capacity - 1)];
         const lt_gpt2_entry *e = *id < 0 ? NULL : &x->files->entry[*id];
         if (!e || (e->bytes == bytes && !memcmp(e->text, text, bytes)))
             return id;
@@ -53,35 +54,35 @@ static int32_t *find(const id_index *x, const char *text, size_t bytes)
 
 static lt_status fill_index(id_index *x, const lt_gpt2_files *f)
 {
-    for (x->places = 2; x->places < 2 * f->count; x->places *= 2)
+    for (x->capacity = 2; x->capacity < 2 * f->count; x->capacity *= 2)
         continue;
     x->files = f;
-    x->id = lt_alloc(x->places, sizeof *x->id);
+    x->id = lt_alloc(x->capacity, sizeof *x->id);
     if (!x->id)
         return LT_E_NOMEM;
-    memset(x->id, 0xff, x->places * sizeof *x->id); /* -1 */
+    memset(x->id, 0xff, x->capacity * sizeof *x->id); /* -1 */
     for (size_t i = 0; i < f->count; i++) {
         const lt_gpt2_entry *e = &f->entry[i];
         if (e->special)
             continue;
         int32_t *id = find(x, e->text, e->bytes);
         if (*id >= 0)
-            return lt_fail(LT_E_FORMAT, "%s: the ids %d and %zu are of the same bytes", f->path,
-                           *id, i);
+            return lt_fail(LT_E_FORMAT, "%s: the ids %d and %zu have the same bytes", f->path, *id,
+                           i);
         *id = (int32_t)i;
     }
     return LT_OK;
 }
 
-/* The id of a text in GPT-2's characters. */
-static lt_status id_of(const id_index *x, size_t rank, const char *text, size_t size, char *spare,
+/* Looks up the id of a text in GPT-2's characters. buffer: size bytes of workspace. */
+static lt_status id_of(const id_index *x, size_t rank, const char *text, size_t size, char *buffer,
                        int32_t *id)
 {
     const lt_gpt2_files *f = x->files;
     size_t bytes = 0;
     *id = -1;
-    if (lt_gpt2_bytes(text, size, spare, &bytes))
-        *id = *find(x, spare, bytes);
+    if (lt_gpt2_bytes(text, size, buffer, &bytes))
+        *id = *find(x, buffer, bytes);
     return *id >= 0 ? LT_OK
                     : lt_fail(LT_E_FORMAT, "%s: merge %zu has '%.*s', which is not in %s",
                               f->merges_path, rank + 1, (int)size, text, f->path);
@@ -91,22 +92,22 @@ static lt_status add_merge(lt_bpe *bpe, const id_index *x, size_t rank)
 {
     const lt_gpt2_merge *m = &x->files->merge[rank];
     const size_t right_bytes = strlen(m->right), size = m->left_bytes + right_bytes;
-    char *spare = lt_alloc(size + 1, 2);
-    if (!spare)
+    char *buffer = lt_alloc(size + 1, 2);
+    if (!buffer)
         return LT_E_NOMEM;
-    char *both = spare + size + 1;
+    char *both = buffer + size + 1;
     memcpy(both, m->left, m->left_bytes);
     memcpy(both + m->left_bytes, m->right, right_bytes);
     int32_t left, right = -1, merged = -1;
-    lt_status st = id_of(x, rank, m->left, m->left_bytes, spare, &left);
+    lt_status st = id_of(x, rank, m->left, m->left_bytes, buffer, &left);
     if (!st)
-        st = id_of(x, rank, m->right, right_bytes, spare, &right);
+        st = id_of(x, rank, m->right, right_bytes, buffer, &right);
     if (!st)
-        st = id_of(x, rank, both, size, spare, &merged);
+        st = id_of(x, rank, both, size, buffer, &merged);
     if (!st && !lt_bpe_add(bpe, left, right, merged))
-        st = lt_fail(LT_E_FORMAT, "%s: merge %zu, '%.*s %s', is there twice", x->files->merges_path,
+        st = lt_fail(LT_E_FORMAT, "%s: merge %zu, '%.*s %s', occurs twice", x->files->merges_path,
                      rank + 1, (int)m->left_bytes, m->left, m->right);
-    lt_free(spare);
+    lt_free(buffer);
     return st;
 }
 

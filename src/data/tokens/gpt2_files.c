@@ -1,5 +1,5 @@
-/* Reads vocab.json and merges.txt, or tokenizer.json: the files of byte-level vocabularies as OpenAI
- * published GPT-2's and as Hugging Face's libraries write them. */
+/* Reads byte-level vocabularies: vocab.json and merges.txt, or tokenizer.json, as published with GPT-2 and as Hugging
+ * Face's libraries write them. */
 
 #include "data/tokens/gpt2_files.h"
 
@@ -16,14 +16,14 @@ enum { DEPTH = 16, MOST_IDS = 1 << 24 };
 
 /* --- Characters and bytes --- */
 
-/* GPT-2 writes a byte as a visible character: those that are one in Latin-1 as they are, the others,
- * in order, as U+0100 and on. */
+/* GPT-2 writes a byte as a visible character: its Latin-1 character if that is visible, otherwise U+0100 and following,
+ * in the order of the bytes. */
 static bool is_visible(unsigned byte)
 {
     return (byte >= 0x21 && byte <= 0x7e) || (byte >= 0xa1 && byte != 0xad);
 }
 
-/* The byte that a character stands for; -1: none. */
+/* Returns the byte that a character represents, or -1. */
 static int byte_of(uint32_t code)
 {
     enum { BYTES = 256 };
@@ -51,7 +51,7 @@ bool lt_gpt2_bytes(const char *text, size_t size, char *to, size_t *bytes)
 
 /* --- Ids --- */
 
-/* An id may be beyond count: the list grows. */
+/* Grows the list so that it contains id. */
 static lt_status reserve_entry(lt_gpt2_files *f, const char *text, int64_t id)
 {
     if (id < 0 || id >= MOST_IDS)
@@ -75,13 +75,13 @@ static lt_status add_entry(lt_gpt2_files *f, const char *text, int64_t id)
     LT_TRY(reserve_entry(f, text, id));
     lt_gpt2_entry *e = &f->entry[id];
     if (e->text)
-        return lt_fail(LT_E_FORMAT, "%s: '%s' has the id %" PRId64 ", which another entry has",
+        return lt_fail(LT_E_FORMAT, "%s: '%s' has the id %" PRId64 ", which another entry has too",
                        f->path, text, id);
     e->text = lt_alloc(size + 1, 1);
     if (!e->text)
         return LT_E_NOMEM;
     if (!size || !lt_gpt2_bytes(text, size, e->text, &e->bytes))
-        return lt_fail(LT_E_FORMAT, "%s: the entry '%s' (id %" PRId64 ") stands for no bytes",
+        return lt_fail(LT_E_FORMAT, "%s: the entry '%s' (id %" PRId64 ") represents no bytes",
                        f->path, text, id);
     return LT_OK;
 }
@@ -90,10 +90,11 @@ static lt_status add_entry(lt_gpt2_files *f, const char *text, int64_t id)
 static lt_status read_ids(lt_gpt2_files *f, const lt_json_value *object)
 {
     if (!object || object->type != LT_JSON_OBJECT || !object->count)
-        return lt_fail(LT_E_FORMAT, "%s: no object of texts and their ids", f->path);
+        return lt_fail(LT_E_FORMAT, "%s: the vocabulary is not an object of texts and ids",
+                       f->path);
     for (const lt_json_value *v = object->child; v; v = v->next) {
         if (v->type != LT_JSON_NUMBER || !v->is_integer)
-            return lt_fail(LT_E_FORMAT, "%s: the id of '%s' is no integer", f->path, v->key);
+            return lt_fail(LT_E_FORMAT, "%s: the id of '%s' is not an integer", f->path, v->key);
         LT_TRY(add_entry(f, v->key, v->integer));
     }
     return LT_OK;
@@ -103,7 +104,7 @@ static lt_status check_ids(const lt_gpt2_files *f)
 {
     for (size_t id = 0; id < f->count; id++)
         if (!f->entry[id].text)
-            return lt_fail(LT_E_FORMAT, "%s: no text has the id %zu, but one has %zu", f->path, id,
+            return lt_fail(LT_E_FORMAT, "%s: id %zu is missing; the largest id is %zu", f->path, id,
                            f->count - 1);
     return LT_OK;
 }
@@ -120,17 +121,17 @@ static lt_status add_merge(lt_gpt2_files *f, const char *left, size_t left_bytes
     return LT_OK;
 }
 
-/* "LEFT RIGHT" */
+/* Reads "LEFT RIGHT". */
 static lt_status read_merge(lt_gpt2_files *f, const char *text)
 {
     const char *space = strchr(text, ' ');
     if (!space || space == text || !space[1] || strchr(space + 1, ' '))
-        return lt_fail(LT_E_FORMAT, "%s: merge %zu is '%s'; want two texts and a space between",
+        return lt_fail(LT_E_FORMAT, "%s: merge %zu is '%s', want two texts separated by a space",
                        f->merges_path, f->merges + 1, text);
     return add_merge(f, text, (size_t)(space - text), space + 1);
 }
 
-/* Lines; one with the version may come first. */
+/* Reads merges.txt, which may begin with a line "#version". */
 static lt_status read_lines(lt_gpt2_files *f, size_t bytes)
 {
     char *at = f->text, *end = f->text + bytes;
@@ -176,7 +177,7 @@ static bool is_text(const lt_json_value *v, const char *text)
     return v && v->type == LT_JSON_STRING && !strcmp(v->string, text);
 }
 
-/* What would make other ids than GPT-2's rules do. */
+/* Rejects rules that would make other ids than GPT-2's. */
 static lt_status check_rules(const lt_gpt2_files *f, const lt_json_value *root,
                              const lt_json_value *model)
 {
@@ -187,20 +188,21 @@ static lt_status check_rules(const lt_gpt2_files *f, const lt_json_value *root,
     if (!is_text(lt_json_member(model, "type"), "BPE"))
         return lt_fail(LT_E_UNSUPPORTED, "%s: the model's type is not BPE", f->path);
     if (!is_null(lt_json_member(root, "normalizer")))
-        return lt_fail(LT_E_UNSUPPORTED, "%s: it has a normalizer; GPT-2's has none", f->path);
+        return lt_fail(LT_E_UNSUPPORTED, "%s: normalizers are not supported", f->path);
     if (!is_text(lt_json_member(words, "type"), "ByteLevel")
         || !is_null(lt_json_member(words, "add_prefix_space")) || (regex && is_null(regex)))
         return lt_fail(LT_E_UNSUPPORTED,
-                       "%s: its pre_tokenizer is not GPT-2's: ByteLevel, without add_prefix_space",
+                       "%s: unsupported pre_tokenizer; want ByteLevel without add_prefix_space, as "
+                       "in GPT-2",
                        f->path);
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         if (!is_null(lt_json_member(model, others[i])))
-            return lt_fail(LT_E_UNSUPPORTED, "%s: its model has %s; GPT-2's has not", f->path,
+            return lt_fail(LT_E_UNSUPPORTED, "%s: the model option %s is not supported", f->path,
                            others[i]);
     return LT_OK;
 }
 
-/* An added token's text stands for itself. It may be in the vocabulary as well. */
+/* Reads an added token, whose text is not in GPT-2's characters. It may also be in the vocabulary. */
 static lt_status read_added(lt_gpt2_files *f, const lt_json_value *v)
 {
     int64_t id = 0;
@@ -216,7 +218,7 @@ static lt_status read_added(lt_gpt2_files *f, const lt_json_value *v)
     return e->text ? LT_OK : LT_E_NOMEM;
 }
 
-/* "LEFT RIGHT", or in later files ["LEFT", "RIGHT"]. */
+/* Reads "LEFT RIGHT" or, as in newer files, ["LEFT", "RIGHT"]. */
 static lt_status read_json_merge(lt_gpt2_files *f, const lt_json_value *v)
 {
     if (v->type == LT_JSON_STRING)
@@ -224,7 +226,7 @@ static lt_status read_json_merge(lt_gpt2_files *f, const lt_json_value *v)
     const lt_json_value *left = v->child, *right = left ? left->next : NULL;
     if (v->type != LT_JSON_ARRAY || !right || v->count != 2 || left->type != LT_JSON_STRING
         || right->type != LT_JSON_STRING)
-        return lt_fail(LT_E_FORMAT, "%s: merge %zu is no pair of texts", f->path, f->merges + 1);
+        return lt_fail(LT_E_FORMAT, "%s: merge %zu is not a pair of texts", f->path, f->merges + 1);
     return add_merge(f, left->string, strlen(left->string), right->string);
 }
 

@@ -1,4 +1,4 @@
-/* Reading of the files of a byte-level vocabulary. */
+/* Reads the files of a byte-level vocabulary. */
 #ifndef LT_DATA_GPT2_FILES_H
 #define LT_DATA_GPT2_FILES_H
 
@@ -7,39 +7,38 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* An entry of a vocabulary: the bytes of an id. */
+/* The bytes of an id. */
 typedef struct lt_gpt2_entry {
-    char *text; /* NULL: the id has none yet */
+    char *text; /* owned; NULL until the id is read */
     size_t bytes;
-    bool special; /* added: no text becomes it */
+    bool special; /* an added token: not used in encoding */
 } lt_gpt2_entry;
 
-/* Two texts that become one, "left right" as the files have it, in GPT-2's characters. */
+/* A merge of two texts, "LEFT RIGHT" in the files, in GPT-2's characters. */
 typedef struct lt_gpt2_merge {
-    const char *left, *right; /* borrowed; right ends with its NUL, left with left_bytes */
+    const char *left, *right; /* borrowed; right is NUL-terminated, left has left_bytes bytes */
     size_t left_bytes;
 } lt_gpt2_merge;
 
-/* What the files say. Starts as {0}. */
+/* Contents of the files. Starts as {0}. */
 typedef struct lt_gpt2_files {
     char *path, *merges_path; /* of the files, for messages */
-    lt_gpt2_entry *entry;     /* [count], by id */
+    lt_gpt2_entry *entry;     /* [count], indexed by id */
     size_t count, capacity;
     lt_gpt2_merge *merge; /* [merges], by rank */
     size_t merges, merge_capacity;
-    char *text;           /* of merges.txt */
-    struct lt_json *json; /* of vocab.json or tokenizer.json */
+    char *text;           /* contents of merges.txt */
+    struct lt_json *json; /* vocab.json or tokenizer.json */
 } lt_gpt2_files;
 
-/* Reads FOLDER/vocab.json with FOLDER/merges.txt, or else FOLDER/tokenizer.json. Ids are 0 ..
- * count-1, each with its text. Clear it in any case.
- * Errors: LT_E_IO; LT_E_FORMAT, naming file and entry; LT_E_UNSUPPORTED (a tokenizer.json that says
- * more than GPT-2's does). */
+/* Reads FOLDER/vocab.json and FOLDER/merges.txt or, without vocab.json, FOLDER/tokenizer.json. Every id in 0 .. count-1
+ * has a text. Clear f in any case. Errors: LT_E_IO; LT_E_FORMAT with file and entry; LT_E_UNSUPPORTED (a tokenizer.json
+ * with rules that GPT-2 does not have). */
 lt_status lt_gpt2_read(lt_gpt2_files *f, const char *folder);
 void lt_gpt2_clear(lt_gpt2_files *f);
 
-/* GPT-2's characters to the bytes they stand for: to has size bytes. *bytes: how many there are.
- * false: a character that stands for none. */
+/* Converts GPT-2's characters to the bytes that they represent. to: size bytes; *bytes: number of bytes written.
+ * Returns false for a character that represents no byte. */
 bool lt_gpt2_bytes(const char *text, size_t size, char *to, size_t *bytes);
 
 #endif

@@ -1,9 +1,9 @@
-/* Reads the text of the King James Bible from /usr/lib/bible.data of Debian's bible-kjv-text, whose
- * copyright has expired: a table of windows of 64 KiB, each compressed by itself, which gzip expands.
+/* Reads the text of the King James Bible (out of copyright) from /usr/lib/bible.data of Debian's bible-kjv-text. The
+ * file has windows of 64 KiB of text that are compressed separately; gzip expands them.
  *
  *   "EC02Compressed Data File" and zeros, 84 bytes
- *   bytes of a window, number of windows, where each begins: 32 bits each, the high byte first
- *   windows: the output of compress without its header; the last one is shorter */
+ *   size of a window, number of windows, offset of each window: 32 bits each, big-endian
+ *   windows: output of compress without its header; the last window is shorter */
 
 #include "data/tokens/kjv.h"
 
@@ -39,12 +39,12 @@ static lt_status check(const uint8_t *file, size_t bytes, const char *name)
         return lt_fail(LT_E_FORMAT, "%s: not the data of Debian's bible-kjv-text", name);
     const uint32_t size = number_at(file, SIZE_AT), count = number_at(file, COUNT_AT);
     if (size != WINDOW || !count || count > MOST || bytes < TABLE_AT + (size_t)count * NUMBER)
-        return lt_fail(LT_E_FORMAT, "%s: %u windows of %u bytes; want 1 .. %d of %d", name, count,
-                       size, MOST, WINDOW);
+        return lt_fail(LT_E_FORMAT, "%s: %u windows of %u bytes, want 1 .. %d windows of %d", name,
+                       count, size, MOST, WINDOW);
     return LT_OK;
 }
 
-/* gzip -dc from one descriptor to the other; false: it failed, or there is none. */
+/* Runs gzip -dc from one descriptor to the other. Returns false if it failed or is not installed. */
 static bool run_gzip(int from, int to)
 {
     char program[] = "gzip", flags[] = "-dc", *const argv[] = {program, flags, NULL};
@@ -62,8 +62,8 @@ static bool run_gzip(int from, int to)
     return !status;
 }
 
-/* Expands a window, which lacks the header of compress (16 bits, the table may be cleared); returns its
- * bytes, or -1. */
+/* Expands a window after adding the header of compress (codes of up to 16 bits, block mode). Returns the size, or -1 on
+ * failure. */
 static int64_t expand(const uint8_t *window, size_t bytes, char *to)
 {
     static const uint8_t header[] = {0x1f, 0x9d, 0x90};
@@ -92,9 +92,10 @@ static lt_status decode(const uint8_t *file, size_t file_bytes, const char *name
         const int64_t got =
             begin > end || end > file_bytes ? -1 : expand(file + begin, end - begin, out + *bytes);
         if (got < 0)
-            return lt_fail(LT_E_FORMAT,
-                           "%s: window %u of %u is damaged, or there is no gzip to expand it", name,
-                           i, count);
+            return lt_fail(
+                LT_E_FORMAT,
+                "%s: cannot expand window %u of %u: it is corrupt, or gzip is not installed", name,
+                i, count);
         *bytes += (size_t)got;
     }
     return LT_OK;

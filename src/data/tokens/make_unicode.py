@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes unicode_ranges.h: the letters and numbers of Unicode, as ranges. From Python's unicodedata, of the
-version that the header then names.
+"""Writes unicode_ranges.h: ranges of letters and numbers of Unicode, from Python's unicodedata. The header names the
+Unicode version.
 
     python3.13 make_unicode.py > unicode_ranges.h
 """
@@ -11,7 +11,7 @@ WIDTH = 100
 
 
 def ranges(initial):
-    """(first, count) of the characters whose general category begins with this letter."""
+    """Returns (first, count) of ranges of characters whose general category begins with this letter."""
     found, first = [], None
     for code in range(CODES + 1):
         inside = code < CODES and unicodedata.category(chr(code))[0] == initial

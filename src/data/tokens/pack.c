@@ -1,4 +1,4 @@
-/* Writes the documents of a corpus as token files. */
+/* Writes the documents of a corpus to token files. */
 
 #include "base/alloc.h"
 #include "base/atomic_dir.h"
@@ -10,16 +10,16 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { VAL, TRAIN, PARTS };
+enum { VAL, TRAIN, SPLITS };
 
 typedef struct packer {
     lt_corpus corpus;
     lt_tokenizer *tokenizer;
     lt_ids ids;
-    lt_token_writer writer[PARTS];
-    lt_token_writer *to; /* of the document at hand */
+    lt_token_writer writer[SPLITS];
+    lt_token_writer *to; /* writer of the current document */
     lt_commit commit;
-    lt_tokens_progress_fn *progress; /* NULL: none */
+    lt_tokens_progress_fn *progress; /* may be NULL */
     void *context;
     lt_tokens_report report;
 } packer;
@@ -35,54 +35,50 @@ static lt_status add_text(void *context, const lt_text_part *text)
 
 static lt_status add_document(packer *p, const lt_document *d)
 {
-    const int part = d->val ? VAL : TRAIN;
-    p->to = &p->writer[part];
+    const int split = d->val ? VAL : TRAIN;
+    p->to = &p->writer[split];
     LT_TRY(lt_token_writer_begin(p->to));
     LT_TRY(lt_corpus_read(&p->corpus, d, add_text, p));
-    p->report.documents[part]++;
-    p->report.tokens[part] = (int64_t)p->to->header.count;
+    p->report.documents[split]++;
+    p->report.tokens[split] = (int64_t)p->to->header.count;
     if (p->progress && !p->progress(p->context, &p->report))
-        return lt_fail(LT_END, "stopped");
+        return lt_fail(LT_END, "tokenize: stopped");
     return LT_OK;
 }
 
-static lt_status open_writer(packer *p, int part)
+static lt_status open_writer(packer *p, int split)
 {
     const lt_vocabulary v = lt_tokenizer_vocabulary(p->tokenizer);
-    char *path = lt_format("%s/%s.tokens", p->commit.temp, part == TRAIN ? "train" : "val");
-    lt_status st = path ? lt_token_writer_open(&p->writer[part], path, &v) : LT_E_NOMEM;
+    char *path = lt_format("%s/%s.tokens", p->commit.temp, split == TRAIN ? "train" : "val");
+    lt_status st = path ? lt_token_writer_open(&p->writer[split], path, &v) : LT_E_NOMEM;
     lt_free(path);
     return st;
 }
 
 static lt_status write_parts(packer *p, bool val)
 {
-    for (int part = val ? VAL : TRAIN; part < PARTS; part++)
-        LT_TRY(open_writer(p, part));
+    for (int split = val ? VAL : TRAIN; split < SPLITS; split++)
+        LT_TRY(open_writer(p, split));
     for (size_t i = 0; i < p->corpus.documents; i++)
         LT_TRY(add_document(p, &p->corpus.document[i]));
-    for (int part = val ? VAL : TRAIN; part < PARTS; part++)
-        LT_TRY(lt_token_writer_finish(&p->writer[part]));
+    for (int split = val ? VAL : TRAIN; split < SPLITS; split++)
+        LT_TRY(lt_token_writer_finish(&p->writer[split]));
     return lt_commit_finish(&p->commit);
 }
 
 static lt_status open_corpus(packer *p, const char *path, const lt_tokens_config *config)
 {
-    enum { TENTH = 10 };
-    const double fraction = config->val_fraction == 0 ? 1.0 / TENTH : config->val_fraction;
-    LT_TRY(lt_corpus_open(&p->corpus, path, config->documents));
+    LT_TRY(lt_corpus_prepare(&p->corpus, &p->tokenizer, path, config));
     for (size_t i = 0; i < p->corpus.documents; i++)
         p->report.all_bytes += p->corpus.document[i].bytes;
-    if (!(fraction < 0))
-        LT_TRY(lt_corpus_divide(&p->corpus, fraction));
-    return lt_corpus_tokenizer(&p->corpus, config->tokenizer, &p->tokenizer);
+    return LT_OK;
 }
 
 static lt_status check_free(const char *folder)
 {
     struct stat info;
     if (!lstat(folder, &info))
-        return lt_fail(LT_E_IO, "%s: it is there already; want the name of a new folder", folder);
+        return lt_fail(LT_E_IO, "%s: already exists; give the name of a new folder", folder);
     return errno == ENOENT ? LT_OK : lt_fail(LT_E_IO, "%s: %s", folder, strerror(errno));
 }
 
@@ -97,8 +93,8 @@ lt_status lt_tokens_pack(const char *folder, const char *path, const lt_tokens_c
         st = lt_commit_begin(&p.commit, folder);
     if (!st)
         st = write_parts(&p, !(config->val_fraction < 0));
-    for (int part = 0; part < PARTS; part++)
-        lt_token_writer_abandon(&p.writer[part]);
+    for (int split = 0; split < SPLITS; split++)
+        lt_token_writer_abandon(&p.writer[split]);
     lt_commit_abandon(&p.commit);
     lt_ids_clear(&p.ids);
     lt_tokenizer_free(&p.tokenizer);

@@ -1,5 +1,5 @@
-/* Draws the next id. Where only the likeliest ids count they leave a heap one by one, so that the
- * vocabulary is never sorted. */
+/* Samples the next id. top_k and top_p take the most likely ids from a heap one by one, without sorting the
+ * vocabulary. */
 
 #include "lather/sampling.h"
 
@@ -14,15 +14,16 @@
 static lt_status check_config(const lt_sampling *c, int count)
 {
     if (!(c->temperature >= 0) || !isfinite(c->temperature))
-        return lt_fail(LT_E_ARG, "sampling: a temperature of %g; want 0 or more", c->temperature);
+        return lt_fail(LT_E_ARG, "sampling: temperature is %g, want 0 or more", c->temperature);
     if (!(c->top_p >= 0 && c->top_p <= 1))
-        return lt_fail(LT_E_ARG, "sampling: top_p %g; want 0 .. 1", c->top_p);
+        return lt_fail(LT_E_ARG, "sampling: top_p is %g, want 0 .. 1", c->top_p);
     if (c->top_k < 0 || count < 1)
-        return lt_fail(LT_E_ARG, "sampling: the top %d of %d logits", c->top_k, count);
+        return lt_fail(LT_E_ARG, "sampling: top_k is %d, %d logits; want 0 or more, at least 1",
+                       c->top_k, count);
     return LT_OK;
 }
 
-/* *best: the id of the largest logit, the first of several. */
+/* Sets *best to the id with the largest logit, the lowest one if several are equal. */
 static lt_status find_best(const float *logits, int count, int32_t *best)
 {
     *best = 0;
@@ -36,14 +37,14 @@ static lt_status find_best(const float *logits, int count, int32_t *best)
                                 : LT_OK;
 }
 
-/* --- The heap of ids, the likeliest on top --- */
+/* --- Heap of ids, the most likely on top --- */
 
 static bool likelier(const float *logits, int32_t a, int32_t b)
 {
     return logits[a] != logits[b] ? logits[a] > logits[b] : a < b;
 }
 
-/* Puts the id at `at` where it belongs among those below. */
+/* Sifts down the id at `at`. */
 static void sink(int32_t *heap, int count, int at, const float *logits)
 {
     const int32_t id = heap[at];
@@ -67,26 +68,26 @@ static void make_heap(int32_t *heap, int count, const float *logits)
 
 /* --- Drawing --- */
 
-/* Ids with their weights: exp((logit - largest) / temperature). */
-typedef struct choice {
+/* Ids to sample from, with weights exp((logit - largest) / temperature). */
+typedef struct candidates {
     const float *logits;
     float largest;
     double temperature;
-    int32_t *id; /* NULL: 0 .. count-1 */
+    int32_t *id; /* NULL means 0 .. count-1 */
     int count;
-} choice;
+} candidates;
 
-static int32_t id_at(const choice *c, int i)
+static int32_t id_at(const candidates *c, int i)
 {
     return c->id ? c->id[i] : i;
 }
 
-static double weight(const choice *c, int i)
+static double weight(const candidates *c, int i)
 {
     return exp(((double)c->logits[id_at(c, i)] - (double)c->largest) / c->temperature);
 }
 
-static double sum_of(const choice *c)
+static double sum_of(const candidates *c)
 {
     double sum = 0;
     for (int i = 0; i < c->count; i++)
@@ -94,9 +95,9 @@ static double sum_of(const choice *c)
     return sum;
 }
 
-/* The first whose weight and those before it exceed u of all; 0 <= u < 1. The last one with a weight
- * if rounding leaves none. */
-static int32_t draw(const choice *c, double u)
+/* Returns the first id at which the sum of weights exceeds the fraction u of the total, 0 <= u < 1. If rounding
+ * prevents that, the last id with a positive weight. */
+static int32_t draw(const candidates *c, double u)
 {
     const double want = u * sum_of(c);
     double sum = 0;
@@ -111,26 +112,25 @@ static int32_t draw(const choice *c, double u)
     return id_at(c, last);
 }
 
-/* Moves the likeliest ids to the end of the heap's memory, the likeliest last: at most `most`, and no
- * more than weigh `enough` together. Returns how many. */
-static int take_top(const choice *all, int most, double enough, int32_t *heap)
+/* Stores the most likely ids in id, the most likely first, until there are `most` or their weights sum to `enough`.
+ * heap: workspace for all ids. Returns the number of ids. */
+static int select_top(const candidates *all, int most, double enough, int32_t *heap, int32_t *id)
 {
-    int left = all->count;
+    int count = 0;
     double sum = 0;
-    make_heap(heap, left, all->logits);
-    while (all->count - left < most && sum < enough) {
-        const int32_t top = heap[0];
-        sum += weight(all, top);
-        heap[0] = heap[--left];
-        if (left)
-            sink(heap, left, 0, all->logits);
-        heap[left] = top;
+    make_heap(heap, all->count, all->logits);
+    while (count < most && sum < enough) {
+        id[count] = heap[0];
+        sum += weight(all, id[count++]);
+        heap[0] = heap[all->count - count];
+        sink(heap, all->count - count, 0, all->logits);
     }
-    return all->count - left;
+    return count;
 }
 
-/* In c->id, the likeliest first; returns how many have top_p of the weight together. */
-static int count_top_p(const choice *c, double top_p)
+/* Returns how many ids at the beginning of c->id, the most likely first, have the fraction top_p of the total
+ * weight. */
+static int count_top_p(const candidates *c, double top_p)
 {
     const double want = top_p * sum_of(c);
     double sum = 0;
@@ -142,33 +142,23 @@ static int count_top_p(const choice *c, double top_p)
     return c->count;
 }
 
-static void reverse(int32_t *id, int count)
-{
-    for (int i = 0, k = count - 1; i < k; i++, k--) {
-        const int32_t swap = id[i];
-        id[i] = id[k];
-        id[k] = swap;
-    }
-}
-
-static bool cuts(double top_p)
+static bool limits_ids(double top_p)
 {
     return top_p > 0 && top_p < 1;
 }
 
-/* Draws among what top_k and top_p leave. */
-static lt_status draw_top(const choice *all, const lt_sampling *s, double u, int32_t *id)
+/* Draws from the ids that top_k and top_p permit. */
+static lt_status draw_top(const candidates *all, const lt_sampling *s, double u, int32_t *id)
 {
     const int most = s->top_k && s->top_k < all->count ? s->top_k : all->count;
     const double enough = s->top_k ? (double)INFINITY : s->top_p * sum_of(all);
-    int32_t *heap = lt_alloc((size_t)all->count, sizeof *heap);
+    int32_t *heap = lt_alloc((size_t)all->count, 2 * sizeof *heap);
     if (!heap)
         return LT_E_NOMEM;
-    choice c = *all;
-    c.count = take_top(all, most, enough, heap);
-    c.id = heap + all->count - c.count;
-    reverse(c.id, c.count);
-    if (s->top_k && cuts(s->top_p))
+    candidates c = *all;
+    c.id = heap + all->count;
+    c.count = select_top(all, most, enough, heap, c.id);
+    if (s->top_k && limits_ids(s->top_p))
         c.count = count_top_p(&c, s->top_p);
     *id = draw(&c, u);
     lt_free(heap);
@@ -184,14 +174,14 @@ lt_status lt_sample_id(int32_t *id, const float *logits, int count, const lt_sam
     *id = best;
     if (config->temperature == 0)
         return LT_OK;
-    const choice all = {.logits = logits,
-                        .largest = logits[best],
-                        .temperature = config->temperature,
-                        .count = count};
+    const candidates all = {.logits = logits,
+                            .largest = logits[best],
+                            .temperature = config->temperature,
+                            .count = count};
     lt_rng rng = {.key =
                       lt_rng_key(config->seed, LT_STREAM_SAMPLE, (uint64_t)text, (uint64_t)place)};
     const double u = lt_rng_uniform(&rng);
-    if (config->top_k || cuts(config->top_p))
+    if (config->top_k || limits_ids(config->top_p))
         return draw_top(&all, config, u, id);
     *id = draw(&all, u);
     return LT_OK;

@@ -1,5 +1,5 @@
-/* Reading and writing token files. Ids are read with pread(): a file that shrinks is an error,
- * where a mapped file would raise SIGBUS. */
+/* Reads and writes token files. Reads ids with pread(): truncation is an error, whereas a mapped file would raise
+ * SIGBUS. */
 
 #include "data/tokens/token_file.h"
 
@@ -13,9 +13,9 @@
 #include <string.h>
 #include <unistd.h>
 
-_Static_assert(sizeof(lt_token_header) == 72, "no gaps in the file");
+_Static_assert(sizeof(lt_token_header) == 72, "the struct has no padding");
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
-#error "token files are read and written on little-endian machines"
+#error "token files need a little-endian machine"
 #endif
 
 enum { ALIGN = 64, MOST_NAME = 1 << 24 }; /* bytes */
@@ -44,17 +44,18 @@ bool lt_is_token_file(const char *path)
 static lt_status check_fields(const lt_token_header *h, const char *path)
 {
     if (memcmp(h->magic, LT_TOKEN_MAGIC, sizeof h->magic) != 0)
-        return lt_fail(LT_E_FORMAT, "%s: no token file", path);
+        return lt_fail(LT_E_FORMAT, "%s: not a token file", path);
     if (h->order != LT_TOKEN_ORDER || h->version != LT_TOKEN_VERSION)
-        return lt_fail(LT_E_FORMAT, "%s: a token file of version %u, this program reads %d", path,
+        return lt_fail(LT_E_FORMAT, "%s: token file has version %u, this program reads %d", path,
                        h->version, LT_TOKEN_VERSION);
     if (h->self_crc != lt_crc32c(0, h, offsetof(lt_token_header, self_crc)))
-        return lt_fail(LT_E_FORMAT, "%s: the header is damaged", path);
+        return lt_fail(LT_E_FORMAT, "%s: the header is corrupt (wrong checksum)", path);
     if (!h->size || h->size > INT_MAX || h->end >= h->size || (h->width != 2 && h->width != 4)
         || !h->name_bytes || h->name_bytes > MOST_NAME)
         return lt_fail(LT_E_FORMAT,
-                       "%s: %u ids of %u bytes, the end of a text is %u, a name of %u bytes", path,
-                       h->size, h->width, h->end, h->name_bytes);
+                       "%s: invalid header: a vocabulary of %u ids of %u bytes, end of text %u, a "
+                       "name of %u bytes",
+                       path, h->size, h->width, h->end, h->name_bytes);
     return LT_OK;
 }
 
@@ -64,7 +65,7 @@ static lt_status check_size(const lt_token_header *h, const char *path, uint64_t
     if (h->count > file_size / h->width || h->ids < sizeof *h + h->name_bytes || h->ids > file_size
         || h->ids + h->count * h->width + table != file_size)
         return lt_fail(LT_E_FORMAT,
-                       "%s: the file has %" PRIu64 " bytes; its header says %" PRIu64
+                       "%s: the file has %" PRIu64 " bytes; its header has %" PRIu64
                        " ids of %u bytes from %" PRIu64 " on",
                        path, file_size, h->count, h->width, h->ids);
     return LT_OK;
@@ -82,7 +83,8 @@ static lt_status read_table(lt_token_file *f)
     LT_TRY(lt_read_at(f->fd, f->path, f->table, table, h->ids + h->count * h->width));
     if (lt_crc32c(lt_crc32c(0, f->name, h->name_bytes), f->table, table) != h->crc
         || f->name[h->name_bytes - 1])
-        return lt_fail(LT_E_FORMAT, "%s: the name or the table is damaged", f->path);
+        return lt_fail(LT_E_FORMAT, "%s: the name or the table is corrupt (wrong checksum)",
+                       f->path);
     return LT_OK;
 }
 
@@ -94,7 +96,7 @@ lt_status lt_token_file_open(lt_token_file *f, const char *path)
         return LT_E_NOMEM;
     LT_TRY(lt_file_descriptor(&f->fd, &info, path));
     if (info.st_size < (off_t)sizeof f->header)
-        return lt_fail(LT_E_FORMAT, "%s: %lld bytes are no token file", path,
+        return lt_fail(LT_E_FORMAT, "%s: %lld bytes are too few for a token file", path,
                        (long long)info.st_size);
     LT_TRY(lt_read_at(f->fd, path, &f->header, sizeof f->header, 0));
     LT_TRY(check_fields(&f->header, path));
@@ -112,7 +114,7 @@ void lt_token_file_close(lt_token_file *f)
     *f = (lt_token_file){.fd = -1};
 }
 
-/* The first of count ids is number first of the file. */
+/* Converts count ids of a chunk to int32_t. first: index of the first one in the file, for messages. */
 static lt_status widen(const lt_token_file *f, const void *chunk, int64_t first, int64_t count,
                        int32_t *out)
 {
@@ -121,7 +123,7 @@ static lt_status widen(const lt_token_file *f, const void *chunk, int64_t first,
     for (int64_t i = 0; i < count; i++) {
         const uint32_t id = f->header.width == sizeof *narrow ? narrow[i] : wide[i];
         if (id >= f->header.size)
-            return lt_fail(LT_E_FORMAT, "%s: the id %u at place %" PRId64 "; the vocabulary has %u",
+            return lt_fail(LT_E_FORMAT, "%s: id %u at index %" PRId64 "; the vocabulary has %u ids",
                            f->path, id, first + i, f->header.size);
         out[i] = (int32_t)id;
     }
@@ -141,8 +143,9 @@ lt_status lt_token_file_read(const lt_token_file *f, int64_t first, int64_t coun
         const size_t bytes = (size_t)size * h->width;
         LT_TRY(lt_read_at(f->fd, f->path, chunk, bytes, h->ids + (uint64_t)begin * h->width));
         if (lt_crc32c(0, chunk, bytes) != f->table[number])
-            return lt_fail(LT_E_FORMAT, "%s: ids %" PRId64 " .. %" PRId64 " are damaged", f->path,
-                           begin, begin + size - 1);
+            return lt_fail(LT_E_FORMAT,
+                           "%s: ids %" PRId64 " .. %" PRId64 " are corrupt (wrong checksum)",
+                           f->path, begin, begin + size - 1);
         LT_TRY(
             widen(f, (const char *)chunk + (size_t)(first - begin) * h->width, first, take, out));
         first += take;
@@ -164,10 +167,11 @@ lt_status lt_token_writer_open(lt_token_writer *w, const char *path, const lt_vo
     const size_t name = strlen(v->tokenizer) + 1;
     *w = (lt_token_writer){.vocabulary = *v};
     if (v->end < 0)
-        return lt_fail(LT_E_ARG, "%s: the vocabulary of %s has no end of a text", path,
+        return lt_fail(LT_E_ARG, "%s: the vocabulary of %s has no end-of-text id", path,
                        v->tokenizer);
     if (name > MOST_NAME)
-        return lt_fail(LT_E_ARG, "%s: a tokenizer's name of %zu bytes", path, name);
+        return lt_fail(LT_E_ARG, "%s: the name of the tokenizer has %zu bytes, want at most %d",
+                       path, name, MOST_NAME);
     w->header = (lt_token_header){.magic = {'L', 'A', 'T', 'H', 'T', 'O', 'K', 'S'},
                                   .version = LT_TOKEN_VERSION,
                                   .order = LT_TOKEN_ORDER,

@@ -1,9 +1,9 @@
 /* A data set of windows of tokens, from a token file or from text in memory.
  *
- * Ids 1 .. n-1 are the targets of an epoch, one after the other around a circle. Sample k takes
- * length of them from number k * length + shift on, the last sample the rest; shift is drawn from
- * the epoch's key. So whatever shift is, an epoch has the same number of samples, and each target
- * once. Where the circle closes, the input is id 0, the end-of-text id before the first document. */
+ * The targets of an epoch are the ids at indices 1 .. n-1, as a ring. Sample k has `length` targets from k * length +
+ * shift on, the last sample the rest; shift is drawn from the epoch's key. So for any shift an epoch has the same
+ * number of samples, and each target once. The input of the first target is the id at index 0, the end-of-text id
+ * before the first document. */
 
 #include "base/alloc.h"
 #include "base/hash.h"
@@ -24,9 +24,9 @@
 typedef struct tokens {
     lt_dataset base;
     int64_t count;           /* of tokens */
-    lt_token_file file;      /* fd -1: text in memory */
-    lt_ids ids;              /* of such text */
-    lt_tokenizer *tokenizer; /* likewise */
+    lt_token_file file;      /* fd is -1 if the tokens are in memory */
+    lt_ids ids;              /* tokens in memory */
+    lt_tokenizer *tokenizer; /* of tokens in memory */
     lt_vocabulary vocabulary;
     char *path;
 } tokens;
@@ -41,15 +41,15 @@ static lt_status read_ids(const tokens *t, int64_t first, int64_t count, int32_t
     return LT_OK;
 }
 
-/* count inputs, and their labels from target number place on; both within the circle. */
-static lt_status read_run(const tokens *t, int64_t place, int64_t count, int32_t *input,
-                          int32_t *label, int32_t *spare)
+/* Reads inputs from index first on, and their labels, which follow them. Does not wrap around the ring. */
+static lt_status read_targets(const tokens *t, int64_t first, int64_t count, int32_t *input,
+                              int32_t *label, int32_t *buffer)
 {
     if (!count)
         return LT_OK;
-    LT_TRY(read_ids(t, place, count + 1, spare));
-    memcpy(input, spare, (size_t)count * sizeof *input);
-    memcpy(label, spare + 1, (size_t)count * sizeof *label);
+    LT_TRY(read_ids(t, first, count + 1, buffer));
+    memcpy(input, buffer, (size_t)count * sizeof *input);
+    memcpy(label, buffer + 1, (size_t)count * sizeof *label);
     return LT_OK;
 }
 
@@ -60,13 +60,13 @@ static lt_status read_sample(const lt_dataset *self, int64_t index, lt_record *r
     lt_rng rng = {.key = record->epoch_key};
     const int64_t shift = record->epoch_key ? lt_rng_below(&rng, (uint32_t)length) : 0;
     const int64_t count = targets - begin < length ? targets - begin : length;
-    const int64_t place = (begin + shift) % targets; /* inputs begin at this id, labels behind it */
-    const int64_t run = targets - place < count ? targets - place : count;
+    const int64_t first = (begin + shift) % targets; /* index of the first input */
+    const int64_t run = targets - first < count ? targets - first : count;
     LT_TRY(lt_record_reserve(record, (size_t)(3 * length + 1) * sizeof(int32_t)));
     int32_t *input = (int32_t *)(void *)record->bytes, *label = input + length,
-            *spare = label + length;
-    LT_TRY(read_run(t, place, run, input, label, spare));
-    LT_TRY(read_run(t, 0, count - run, input + run, label + run, spare));
+            *buffer = label + length;
+    LT_TRY(read_targets(t, first, run, input, label, buffer));
+    LT_TRY(read_targets(t, 0, count - run, input + run, label + run, buffer));
     for (int64_t i = count; i < length; i++) {
         input[i] = t->vocabulary.end;
         label[i] = LT_IGNORED_LABEL;
@@ -102,7 +102,7 @@ static uint64_t fingerprint(const lt_dataset *self, uint64_t hash)
     hash = lt_fnv1a(hash, &t->count, sizeof t->count);
     for (int64_t i = 0; i < t->count; i += step) {
         const int64_t count = t->count - i < RUN ? t->count - i : RUN;
-        if (!read_ids(t, i, count, ids)) /* else training on it will fail */
+        if (!read_ids(t, i, count, ids)) /* ignores errors, which the loader will report */
             hash = lt_fnv1a(hash, ids, (size_t)count * sizeof *ids);
     }
     return hash;
@@ -122,7 +122,7 @@ static const lt_dataset_ops ops = {
 static lt_status finish(tokens *t, int length)
 {
     if (t->count < 2)
-        return lt_fail(LT_E_FORMAT, "%s: %" PRId64 " tokens; want 2 or more", t->path, t->count);
+        return lt_fail(LT_E_FORMAT, "%s: %" PRId64 " tokens, want at least 2", t->path, t->count);
     t->base.count = (t->count - 1 + length - 1) / length;
     t->base.classes = t->vocabulary.size;
     t->base.shape = LT_SHAPE(length);
@@ -148,14 +148,11 @@ static lt_status encode_part(void *context, const lt_text_part *text)
 
 static lt_status open_text(tokens *t, const char *path, const lt_tokens_config *config, bool train)
 {
-    enum { TENTH = 10 };
-    const double fraction = config->val_fraction == 0 ? 1.0 / TENTH : config->val_fraction;
     lt_corpus c = {0};
-    lt_status st = lt_corpus_open(&c, path, config->documents);
-    if (!st)
-        st = lt_corpus_divide(&c, fraction);
-    if (!st)
-        st = lt_corpus_tokenizer(&c, config->tokenizer, &t->tokenizer);
+    if (config->val_fraction < 0)
+        return lt_fail(LT_E_ARG, "tokens: validation fraction is %g, want 0 < fraction < 1",
+                       config->val_fraction);
+    lt_status st = lt_corpus_prepare(&c, &t->tokenizer, path, config);
     if (!st)
         t->vocabulary = lt_tokenizer_vocabulary(t->tokenizer);
     for (size_t i = 0; i < c.documents && !st; i++) {
@@ -170,33 +167,34 @@ static lt_status open_text(tokens *t, const char *path, const lt_tokens_config *
     return st;
 }
 
-/* FOLDER/train.tokens or FOLDER/val.tokens if one of them is there, else NULL in *out. */
-static lt_status find_part(char **out, const char *folder, bool train)
+/* Sets *out to FOLDER/train.tokens or FOLDER/val.tokens if it exists; lt_free() it. If neither exists, leaves *out
+ * unchanged. */
+static lt_status find_split(char **out, const char *folder, bool train)
 {
-    char *part = lt_format("%s/%s.tokens", folder, train ? "train" : "val"),
+    char *split = lt_format("%s/%s.tokens", folder, train ? "train" : "val"),
          *other = lt_format("%s/%s.tokens", folder, train ? "val" : "train");
-    const bool found = part && !access(part, F_OK), one = other && !access(other, F_OK);
-    lt_status st = part && other ? LT_OK : LT_E_NOMEM;
-    if (!st && one && !found)
-        st = lt_fail(LT_E_IO, "%s: no such file, but %s is there", part, other);
+    const bool found = split && !access(split, F_OK), has_other = other && !access(other, F_OK);
+    lt_status st = split && other ? LT_OK : LT_E_NOMEM;
+    if (!st && has_other && !found)
+        st = lt_fail(LT_E_IO, "%s: no such file, although %s exists", split, other);
     lt_free(other);
     if (!st && found)
-        *out = part;
+        *out = split;
     else
-        lt_free(part);
+        lt_free(split);
     return st;
 }
 
 static lt_status open_path(tokens *t, const char *path, const lt_tokens_config *config, bool train)
 {
-    char *part = NULL;
+    char *split = NULL;
     if (lt_is_folder(path))
-        LT_TRY(find_part(&part, path, train));
-    t->path = part ? part : lt_strdup(path);
+        LT_TRY(find_split(&split, path, train));
+    t->path = split ? split : lt_strdup(path);
     if (!t->path)
         return LT_E_NOMEM;
-    LT_TRY(part || lt_is_token_file(path) ? open_file(t, t->path)
-                                          : open_text(t, path, config, train));
+    LT_TRY(split || lt_is_token_file(path) ? open_file(t, t->path)
+                                           : open_text(t, path, config, train));
     return finish(t, config->length);
 }
 
@@ -205,25 +203,20 @@ lt_status lt_dataset_tokens(lt_dataset **out, const char *path, const lt_tokens_
 {
     enum { MOST = 1 << 24 };
     if (config->length < 1 || config->length > MOST)
-        return lt_fail(LT_E_ARG, "tokens: samples of %d tokens, not 1 .. %d", config->length, MOST);
+        return lt_fail(LT_E_ARG, "tokens: length is %d tokens, want 1 .. %d", config->length, MOST);
     lt_dataset *d = NULL;
     LT_TRY(lt_dataset_new(&d, &ops));
     tokens *t = (tokens *)d;
     t->file.fd = -1;
-    lt_status st = open_path(t, path, config, train);
-    if (st)
-        lt_dataset_free(&d);
-    else
-        *out = d;
-    return st;
+    return lt_dataset_finish(out, d, open_path(t, path, config, train));
 }
 
-/* --- What they say of themselves --- */
+/* --- Getters --- */
 
 lt_status lt_dataset_vocabulary(const lt_dataset *dataset, lt_vocabulary *out)
 {
     if (dataset->ops != &ops)
-        return lt_fail(LT_E_ARG, "data: a data set '%s' is not of tokens", dataset->ops->name);
+        return lt_fail(LT_E_ARG, "data: a data set '%s' has no tokens", dataset->ops->name);
     *out = ((const tokens *)dataset)->vocabulary;
     return LT_OK;
 }

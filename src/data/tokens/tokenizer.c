@@ -1,4 +1,4 @@
-/* Functions of all tokenizers, and the one of bytes. */
+/* Functions of all tokenizers, and the byte tokenizer. */
 
 #include "base/alloc.h"
 #include "base/hash.h"
@@ -8,7 +8,7 @@
 
 enum { BYTES = 256 };
 
-/* Lengths go in too: "ab", "c" is another vocabulary than "a", "bc". */
+/* Includes lengths in the hash, as ("ab", "c") and ("a", "bc") are different vocabularies. */
 static uint64_t hash_of(const lt_tokenizer *t)
 {
     uint64_t hash = LT_FNV1A_BEGIN;
@@ -59,7 +59,7 @@ static lt_status open_kind(lt_tokenizer *t)
         return lt_tokenizer_chars(t, t->name + strlen("char:"));
     if (!strncmp(t->name, "gpt2:", strlen("gpt2:")))
         return lt_tokenizer_gpt2(t, t->name + strlen("gpt2:"));
-    return lt_fail(LT_E_ARG, "'%s' is no tokenizer; want byte, char or gpt2:FOLDER", t->name);
+    return lt_fail(LT_E_ARG, "tokenizer: got '%s', want byte, char or gpt2:FOLDER", t->name);
 }
 
 lt_status lt_tokenizer_open(lt_tokenizer **out, const char *name)

@@ -1,4 +1,4 @@
-/* Shared by all tokenizers: texts of ids, lists of ids, checks. */
+/* Texts of ids, lists of ids, and checks, for all tokenizers. */
 
 #include "data/tokens/vocabulary.h"
 
@@ -13,7 +13,7 @@ lt_status lt_tokenizer_add(lt_tokenizer *t, const char *text, size_t bytes)
 {
     const size_t count = (size_t)t->size, begin = count ? t->first[count] : 0;
     if (count == INT_MAX)
-        return lt_fail(LT_E_FORMAT, "%s: more than %d ids", t->name, INT_MAX);
+        return lt_fail(LT_E_FORMAT, "tokenizer: %s has more than %d ids", t->name, INT_MAX);
     size_t *first = lt_grow(t->first, &t->first_capacity, count + 2, sizeof *first);
     if (!first)
         return LT_E_NOMEM;

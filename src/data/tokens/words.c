@@ -1,4 +1,4 @@
-/* Divides text into words as GPT-2's pattern does:
+/* Divides text into words by GPT-2's pattern:
  *
  *     's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
  *
@@ -23,7 +23,7 @@ static const range ranges[] = {
 #include "data/tokens/unicode_ranges.h"
 };
 
-/* Unicode 15.1, PropList.txt, White_Space */
+/* Property White_Space of Unicode 15.1, PropList.txt. */
 static bool is_space(uint32_t code)
 {
     switch (code) {
@@ -63,7 +63,7 @@ lt_char_class lt_char_class_of(uint32_t code)
     return (code | 0x20) - 'a' < 26 ? LT_CHAR_LETTER : class_in_table(code);
 }
 
-/* Bytes of the characters of that class which text begins with. */
+/* Returns the bytes of the characters of this class at the beginning of text. */
 static size_t run_of(lt_char_class class, const char *text, size_t bytes)
 {
     size_t at = 0;
@@ -84,7 +84,8 @@ static size_t contraction(const char *text, size_t bytes)
     return 0;
 }
 
-/* White space; its last character belongs to what follows, if there are others. */
+/* Returns the bytes of a run of white space. Excludes the last character if text follows the run, unless the run is
+ * only that character. */
 static size_t space(const char *text, size_t bytes)
 {
     const size_t run = run_of(LT_CHAR_SPACE, text, bytes);

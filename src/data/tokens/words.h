@@ -1,4 +1,4 @@
-/* GPT-2's words, of which byte-pair encoding makes ids one by one. */
+/* Divides text into GPT-2's words, the units of byte-pair encoding. */
 #ifndef LT_DATA_WORDS_H
 #define LT_DATA_WORDS_H
 
@@ -14,7 +14,7 @@ typedef enum lt_char_class {
 
 lt_char_class lt_char_class_of(uint32_t code);
 
-/* Bytes of the first word of text, which is UTF-8 and has bytes >= 1. */
+/* Returns the bytes of the first word of a UTF-8 text, which is not empty. */
 size_t lt_gpt2_word(const char *text, size_t bytes);
 
 #endif

@@ -1,4 +1,4 @@
-/* Geometry of the augmentation: the crop, and where the input gets it. */
+/* Geometry of an augmentation: the crop and its position in the input. */
 #ifndef LT_DATA_AUGMENT_H
 #define LT_DATA_AUGMENT_H
 
@@ -8,23 +8,24 @@
 
 #include "lather/data.h"
 
-/* One sample's geometry. The axes are relative to the crop. */
-typedef struct lt_plan {
-    lt_window crop; /* pixels outside of it are not read */
+/* Geometry of a sample. The axes are relative to the crop. */
+typedef struct lt_geometry {
+    lt_window crop; /* pixels outside are not read */
     lt_axis x, y;
-    int32_t left, top; /* of the result in the size x size input; zeros around it */
-} lt_plan;
+    int32_t left, top; /* position of the result in the size x size input, which is 0 around it */
+} lt_geometry;
 
-/* Fills in the defaults. Errors: LT_E_ARG, naming the field. */
+/* Sets defaults in place of zeros and checks the fields. Errors: LT_E_ARG. */
 lt_status lt_transform_check(lt_transform *transform);
 
-/* A checked transform whose input has another size; its crop keeps the same share. */
+/* Returns a checked transform with another input size and the same crop ratio. */
 lt_transform lt_transform_sized(const lt_transform *transform, int size);
 
-/* Numbers are drawn in a fixed order: flip, then the crop. */
-lt_plan lt_augment_plan(const lt_transform *transform, int32_t width, int32_t height, lt_rng *rng);
+/* Draws the flip, then the crop. */
+lt_geometry lt_augment_geometry(const lt_transform *transform, int32_t width, int32_t height,
+                                lt_rng *rng);
 
-/* The random window of random-resized-crop. */
+/* Draws the window of a random-resized-crop. */
 lt_window lt_random_crop(const lt_transform *transform, int32_t width, int32_t height, lt_rng *rng);
 
 #endif

@@ -1,5 +1,5 @@
-/* Pointwise changes, blends and histograms, as Pillow computes them: blends in f32, cut off to
- * whole numbers; luma of ITU-R BT.601 in 16 bits. */
+/* Pixel operations as Pillow computes them: blends in f32, truncated to integers; luma of ITU-R BT.601 in 16-bit fixed
+ * point. */
 
 #include "data/transform/colour.h"
 
@@ -18,29 +18,29 @@ static uint8_t luma(const uint8_t *p, int channels)
     return channels == 1 ? p[0] : lt_luma(p[0], p[1], p[2]);
 }
 
-/* from + amount * (to - from), cut off. */
+/* Returns from + amount * (to - from), truncated and clamped to 0 .. 255. */
 static uint8_t blend(uint8_t from, uint8_t to, float amount)
 {
     float value = (float)from + amount * ((float)to - (float)from);
     return value <= 0 ? 0 : value >= 255 ? 255 : (uint8_t)value;
 }
 
-static void brightness(lt_canvas *c, float amount)
+static void brightness(lt_canvas *c, double factor)
 {
     for (size_t i = 0; i < count_of(c); i++)
-        c->pixels[i] = blend(0, c->pixels[i], amount);
+        c->pixels[i] = blend(0, c->pixels[i], (float)factor);
 }
 
-static void colour(lt_canvas *c, float amount)
+static void colour(lt_canvas *c, double factor)
 {
     for (size_t i = 0; i < count_of(c); i += (size_t)c->channels) {
         uint8_t grey = luma(c->pixels + i, c->channels);
         for (int k = 0; k < c->channels; k++)
-            c->pixels[i + (size_t)k] = blend(grey, c->pixels[i + (size_t)k], amount);
+            c->pixels[i + (size_t)k] = blend(grey, c->pixels[i + (size_t)k], (float)factor);
     }
 }
 
-static void contrast(lt_canvas *c, float amount)
+static void contrast(lt_canvas *c, double factor)
 {
     uint64_t sum = 0;
     size_t pixels = count_of(c) / (size_t)c->channels;
@@ -48,10 +48,10 @@ static void contrast(lt_canvas *c, float amount)
         sum += luma(c->pixels + i * (size_t)c->channels, c->channels);
     uint8_t mean = (uint8_t)((double)sum / (double)pixels + 0.5);
     for (size_t i = 0; i < count_of(c); i++)
-        c->pixels[i] = blend(mean, c->pixels[i], amount);
+        c->pixels[i] = blend(mean, c->pixels[i], (float)factor);
 }
 
-/* The mean of a pixel's neighbours and five times itself; the border stays. */
+/* Returns the weighted mean of a pixel (weight 5) and the eight pixels around it. */
 static uint8_t smooth(const lt_canvas *c, size_t i)
 {
     size_t step = (size_t)c->channels, row = (size_t)c->size * step;
@@ -62,7 +62,8 @@ static uint8_t smooth(const lt_canvas *c, size_t i)
     return (uint8_t)floorf((float)sum * (1.0F / 13) + 0.5F);
 }
 
-static void sharpness(lt_canvas *c, float amount)
+/* Blends with the smoothed image, in which the border is unchanged. */
+static void sharpness(lt_canvas *c, double factor)
 {
     size_t row = (size_t)c->size * (size_t)c->channels;
     for (size_t i = 0; i < count_of(c); i++) {
@@ -71,19 +72,19 @@ static void sharpness(lt_canvas *c, float amount)
         c->other[i] = border ? c->pixels[i] : smooth(c, i);
     }
     for (size_t i = 0; i < count_of(c); i++)
-        c->pixels[i] = blend(c->other[i], c->pixels[i], amount);
+        c->pixels[i] = blend(c->other[i], c->pixels[i], (float)factor);
 }
 
-/* Maps each channel by its table. */
+/* Maps each channel through its table. */
 static void look_up(lt_canvas *c, uint8_t table[3][LEVELS])
 {
     for (size_t i = 0; i < count_of(c); i++)
         c->pixels[i] = table[i % (size_t)c->channels][c->pixels[i]];
 }
 
-static void posterize(lt_canvas *c, int bits)
+static void posterize(lt_canvas *c, double bits)
 {
-    uint8_t mask = (uint8_t) ~((1U << (8 - bits)) - 1);
+    uint8_t mask = (uint8_t) ~((1U << (8 - (int)bits)) - 1);
     for (size_t i = 0; i < count_of(c); i++)
         c->pixels[i] &= mask;
 }
@@ -102,7 +103,7 @@ static void histogram(const lt_canvas *c, int channel, uint32_t count[LEVELS])
         count[c->pixels[i]]++;
 }
 
-/* Maps the channel's smallest value to 0, its largest to 255. */
+/* Makes the table that maps the smallest value of a channel to 0, its largest to 255. */
 static void stretch_table(const uint32_t count[LEVELS], uint8_t table[LEVELS])
 {
     int low = 0, high = LEVELS - 1;
@@ -118,7 +119,7 @@ static void stretch_table(const uint32_t count[LEVELS], uint8_t table[LEVELS])
     }
 }
 
-/* Histogram equalisation. */
+/* Makes the table of a histogram equalization. */
 static void equal_table(const uint32_t count[LEVELS], uint8_t table[LEVELS])
 {
     uint32_t sum = 0, last = 0, used = 0;
@@ -146,6 +147,18 @@ static void by_histogram(lt_canvas *c, void (*make)(const uint32_t *count, uint8
     look_up(c, table);
 }
 
+static void auto_contrast(lt_canvas *c, double unused)
+{
+    (void)unused;
+    by_histogram(c, stretch_table);
+}
+
+static void equalize(lt_canvas *c, double unused)
+{
+    (void)unused;
+    by_histogram(c, equal_table);
+}
+
 typedef struct hsv {
     uint8_t h, s, v;
 } hsv;
@@ -160,7 +173,7 @@ static hsv to_hsv(const uint8_t p[3])
     float range = (float)(high - low);
     float r = (float)(high - p[0]) / range, g = (float)(high - p[1]) / range;
     float b = (float)(high - p[2]) / range;
-    /* Sums in double, each result kept as a float. */
+    /* as in Pillow, sums in double and results in float */
     float h = p[0] == high   ? b - g
               : p[1] == high ? (float)(2.0 + (double)r - (double)b)
                              : (float)(4.0 + (double)g - (double)r);
@@ -192,8 +205,8 @@ static void hue(lt_canvas *c, double turn)
     }
 }
 
-/* Each pixel from where the matrix [m0 m1 m2; m3 m4 m5] sends its centre, black from outside; in
- * 16-bit fractions, as Pillow's nearest neighbour. */
+/* Copies to each pixel the one that the matrix [m0 m1 m2; m3 m4 m5] maps its centre to; black if that is outside.
+ * Nearest neighbour in 16-bit fixed point, as in Pillow. */
 static void warp(lt_canvas *c, const double m[6])
 {
     const size_t step = (size_t)c->channels;
@@ -227,60 +240,44 @@ static void rotate(lt_canvas *c, double degrees)
     warp(c, m);
 }
 
-static void move(lt_canvas *c, lt_pixel_op op, double value)
+static void shear_x(lt_canvas *c, double value)
 {
-    double whole = trunc(value);
-    switch ((int)op) {
-    case LT_PIXEL_SHEAR_X:
-        warp(c, (double[]){1, value, 0, 0, 1, 0});
-        return;
-    case LT_PIXEL_SHEAR_Y:
-        warp(c, (double[]){1, 0, 0, value, 1, 0});
-        return;
-    case LT_PIXEL_TRANSLATE_X:
-        warp(c, (double[]){1, 0, -whole, 0, 1, 0});
-        return;
-    case LT_PIXEL_TRANSLATE_Y:
-        warp(c, (double[]){1, 0, 0, 0, 1, -whole});
-        return;
-    default:
-        rotate(c, value);
-    }
+    warp(c, (double[]){1, value, 0, 0, 1, 0});
+}
+
+static void shear_y(lt_canvas *c, double value)
+{
+    warp(c, (double[]){1, 0, 0, value, 1, 0});
+}
+
+static void translate_x(lt_canvas *c, double pixels)
+{
+    warp(c, (double[]){1, 0, -trunc(pixels), 0, 1, 0});
+}
+
+static void translate_y(lt_canvas *c, double pixels)
+{
+    warp(c, (double[]){1, 0, 0, 0, 1, -trunc(pixels)});
 }
 
 void lt_pixel_apply(lt_canvas *c, lt_pixel_op op, double value)
 {
-    switch ((int)op) {
-    case LT_PIXEL_IDENTITY:
-        return;
-    case LT_PIXEL_BRIGHTNESS:
-        brightness(c, (float)value);
-        return;
-    case LT_PIXEL_COLOUR:
-        colour(c, (float)value);
-        return;
-    case LT_PIXEL_CONTRAST:
-        contrast(c, (float)value);
-        return;
-    case LT_PIXEL_SHARPNESS:
-        sharpness(c, (float)value);
-        return;
-    case LT_PIXEL_POSTERIZE:
-        posterize(c, (int)value);
-        return;
-    case LT_PIXEL_SOLARIZE:
-        solarize(c, value);
-        return;
-    case LT_PIXEL_AUTO_CONTRAST:
-        by_histogram(c, stretch_table);
-        return;
-    case LT_PIXEL_EQUALIZE:
-        by_histogram(c, equal_table);
-        return;
-    case LT_PIXEL_HUE:
-        hue(c, value);
-        return;
-    default:
-        move(c, op, value);
-    }
+    static void (*const apply[])(lt_canvas *, double) = {
+        [LT_PIXEL_SHEAR_X] = shear_x,
+        [LT_PIXEL_SHEAR_Y] = shear_y,
+        [LT_PIXEL_TRANSLATE_X] = translate_x,
+        [LT_PIXEL_TRANSLATE_Y] = translate_y,
+        [LT_PIXEL_ROTATE] = rotate,
+        [LT_PIXEL_BRIGHTNESS] = brightness,
+        [LT_PIXEL_COLOUR] = colour,
+        [LT_PIXEL_CONTRAST] = contrast,
+        [LT_PIXEL_SHARPNESS] = sharpness,
+        [LT_PIXEL_POSTERIZE] = posterize,
+        [LT_PIXEL_SOLARIZE] = solarize,
+        [LT_PIXEL_EQUALIZE] = equalize,
+        [LT_PIXEL_AUTO_CONTRAST] = auto_contrast,
+        [LT_PIXEL_HUE] = hue,
+    };
+    if (op != LT_PIXEL_IDENTITY)
+        apply[op](c, value);
 }

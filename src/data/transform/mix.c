@@ -1,7 +1,6 @@
-/* Mixup: Zhang et al., "mixup: Beyond Empirical Risk Minimization", ICLR 2018, section 2. Cutmix:
- * Yun et al., "CutMix: Regularization Strategy to Train Strong Classifiers", ICCV 2019, section
- * 3.1, in torchvision's form: the window is cut off at the border, and the share is that of its
- * area. */
+/* Mixup: Zhang et al., "mixup: Beyond Empirical Risk Minimization", ICLR 2018, section 2. Cutmix: Yun et al., "CutMix:
+ * Regularization Strategy to Train Strong Classifiers", ICCV 2019, section 3.1, in torchvision's form: the window is
+ * clipped at the border, and the weights are computed from its area. */
 
 #include "data/transform/mix.h"
 
@@ -11,10 +10,10 @@
 lt_status lt_mix_check(const lt_mix *mix)
 {
     if (!(mix->mixup_alpha >= 0 && mix->cutmix_alpha >= 0))
-        return lt_fail(LT_E_ARG, "loader: mixup alpha %g, cutmix alpha %g: below 0",
+        return lt_fail(LT_E_ARG, "loader: mixup alpha is %g, cutmix alpha is %g; want 0 or more",
                        mix->mixup_alpha, mix->cutmix_alpha);
     if (!(mix->probability >= 0 && mix->probability <= 1))
-        return lt_fail(LT_E_ARG, "loader: mix probability %g", mix->probability);
+        return lt_fail(LT_E_ARG, "loader: mix probability is %g, want 0 .. 1", mix->probability);
     return LT_OK;
 }
 
@@ -23,8 +22,8 @@ bool lt_mix_wanted(const lt_mix *mix)
     return mix->mixup_alpha > 0 || mix->cutmix_alpha > 0;
 }
 
-/* Gamma(alpha), alpha >= 1. */
-static double gamma_large(lt_rng *rng, double alpha)
+/* Draws from Gamma(alpha), alpha >= 1. */
+static double gamma_variate(lt_rng *rng, double alpha)
 {
     double d = alpha - 1.0 / 3, c = 1 / sqrt(9 * d);
     for (;;) {
@@ -37,13 +36,13 @@ static double gamma_large(lt_rng *rng, double alpha)
     }
 }
 
-/* The logarithm: for a small alpha the number itself may be 0. */
+/* Returns the logarithm of a gamma variate, as the variate may underflow for a small alpha. */
 static double log_gamma_variate(lt_rng *rng, double alpha)
 {
     if (alpha >= 1)
-        return log(gamma_large(rng, alpha));
+        return log(gamma_variate(rng, alpha));
     double boost = log(1 - lt_rng_uniform(rng)) / alpha;
-    return log(gamma_large(rng, alpha + 1)) + boost;
+    return log(gamma_variate(rng, alpha + 1)) + boost;
 }
 
 double lt_rng_beta(lt_rng *rng, double alpha)
@@ -57,33 +56,33 @@ static int32_t clip(double x, int32_t high)
     return x < 0 ? 0 : x > high ? high : (int32_t)x;
 }
 
-static void draw_box(lt_mix_plan *p, int size, lt_rng *rng)
+static void draw_window(lt_mixing *m, int size, lt_rng *rng)
 {
     double x = lt_rng_below(rng, (uint32_t)size), y = lt_rng_below(rng, (uint32_t)size);
-    double half = trunc(0.5 * sqrt(1 - p->share) * size);
+    double half = trunc(0.5 * sqrt(1 - m->share) * size);
     int32_t left = clip(x - half, size), right = clip(x + half, size);
     int32_t top = clip(y - half, size), low = clip(y + half, size);
-    p->cut = true;
-    p->box = (lt_window){left, top, right - left, low - top};
-    p->share = 1 - (double)p->box.width * p->box.height / ((double)size * size);
+    m->cut = true;
+    m->window = (lt_window){left, top, right - left, low - top};
+    m->share = 1 - (double)m->window.width * m->window.height / ((double)size * size);
 }
 
-lt_mix_plan lt_mix_draw(const lt_mix *mix, int size, lt_rng *rng)
+lt_mixing lt_mix_draw(const lt_mix *mix, int size, lt_rng *rng)
 {
-    lt_mix_plan p = {.share = 1};
+    lt_mixing m = {.share = 1};
     double probability = mix->probability > 0 ? mix->probability : 1;
     if (!lt_mix_wanted(mix) || !(lt_rng_uniform(rng) < probability))
-        return p;
+        return m;
     bool cut = mix->cutmix_alpha > 0;
     if (cut && mix->mixup_alpha > 0)
         cut = lt_rng_below(rng, 2) == 1;
-    p.share = lt_rng_beta(rng, cut ? mix->cutmix_alpha : mix->mixup_alpha);
+    m.share = lt_rng_beta(rng, cut ? mix->cutmix_alpha : mix->mixup_alpha);
     if (cut)
-        draw_box(&p, size, rng);
-    return p;
+        draw_window(&m, size, rng);
+    return m;
 }
 
-/* a = share a + (1 - share) b, and b = share b + (1 - share) a. */
+/* Sets a = share a + (1 - share) b and b = share b + (1 - share) a. */
 static void average(uint8_t *a, uint8_t *b, size_t bytes, float share)
 {
     for (size_t i = 0; i < bytes; i++) {
@@ -96,37 +95,37 @@ static void average(uint8_t *a, uint8_t *b, size_t bytes, float share)
 static void exchange(uint8_t *a, uint8_t *b, size_t bytes)
 {
     for (size_t i = 0; i < bytes; i++) {
-        uint8_t kept = a[i];
+        uint8_t swap = a[i];
         a[i] = b[i];
-        b[i] = kept;
+        b[i] = swap;
     }
 }
 
-void lt_mix_pixels(const lt_mix_plan *p, uint8_t *pixels, int count, int size, int channels)
+void lt_mix_pixels(const lt_mixing *m, uint8_t *pixels, int count, int size, int channels)
 {
     size_t row = (size_t)size * (size_t)channels, all = row * (size_t)size;
-    if (p->share >= 1)
+    if (m->share >= 1)
         return;
     for (int n = 0; n < count / 2; n++) {
         uint8_t *a = pixels + (size_t)n * all, *b = pixels + (size_t)(count - 1 - n) * all;
-        if (!p->cut) {
-            average(a, b, all, (float)p->share);
+        if (!m->cut) {
+            average(a, b, all, (float)m->share);
             continue;
         }
-        for (int32_t y = p->box.y; y < p->box.y + p->box.height; y++) {
-            size_t at = (size_t)y * row + (size_t)p->box.x * (size_t)channels;
-            exchange(a + at, b + at, (size_t)p->box.width * (size_t)channels);
+        for (int32_t y = m->window.y; y < m->window.y + m->window.height; y++) {
+            size_t at = (size_t)y * row + (size_t)m->window.x * (size_t)channels;
+            exchange(a + at, b + at, (size_t)m->window.width * (size_t)channels);
         }
     }
 }
 
-void lt_mix_targets(const lt_mix_plan *p, const int32_t *labels, int count, int classes,
+void lt_mix_targets(const lt_mixing *m, const int32_t *labels, int count, int classes,
                     float *targets)
 {
     memset(targets, 0, (size_t)count * (size_t)classes * sizeof *targets);
     for (int n = 0; n < count; n++) {
         float *row = targets + (size_t)n * (size_t)classes;
-        row[labels[n]] += (float)p->share;
-        row[labels[count - 1 - n]] += (float)(1 - p->share);
+        row[labels[n]] += (float)m->share;
+        row[labels[count - 1 - n]] += (float)(1 - m->share);
     }
 }

@@ -1,4 +1,4 @@
-/* Random operations and strengths: TrivialAugment, RandAugment, colour jitter, random erasing. */
+/* Draws operations and strengths: TrivialAugment, RandAugment, colour jitter, random erasing. */
 
 #include "data/transform/colour.h"
 
@@ -7,15 +7,14 @@
 
 enum { BINS = 31, TRIES = 10 };
 
-/* Strengths from low to high in BINS steps; those with a sign are added to base, or taken from it, by the
- * toss of a coin. */
+/* Strengths from low to high in BINS steps. The strength is added to base, or if has_sign subtracted with probability
+ * 1/2. */
 typedef struct strength {
     double low, high, base;
     bool has_sign;
 } strength;
 
 /* TrivialAugment's wide space. */
-
 static const strength wide[LT_PIXEL_OPS] = {
     [LT_PIXEL_SHEAR_X] = {0, 0.99, 0, true},   [LT_PIXEL_SHEAR_Y] = {0, 0.99, 0, true},
     [LT_PIXEL_TRANSLATE_X] = {0, 32, 0, true}, [LT_PIXEL_TRANSLATE_Y] = {0, 32, 0, true},
@@ -25,7 +24,7 @@ static const strength wide[LT_PIXEL_OPS] = {
     [LT_PIXEL_SOLARIZE] = {255, 0, 0, false},
 };
 
-/* RandAugment's, as torchvision has them; of a translation the side's share. */
+/* RandAugment's strengths in torchvision; translations are relative to the side. */
 static const strength rand_space[LT_PIXEL_OPS] = {
     [LT_PIXEL_SHEAR_X] = {0, 0.3, 0, true},     [LT_PIXEL_SHEAR_Y] = {0, 0.3, 0, true},
     [LT_PIXEL_TRANSLATE_X] = {0, 150, 0, true}, /* of 331 pixels */
@@ -35,7 +34,7 @@ static const strength rand_space[LT_PIXEL_OPS] = {
     [LT_PIXEL_POSTERIZE] = {8, 4, 0, false},    [LT_PIXEL_SOLARIZE] = {255, 0, 0, false},
 };
 
-/* What a bin adds to base; bits are whole. */
+/* Returns the strength of a bin, an integer for posterize. */
 static double value_of(const strength *s, lt_pixel_op op, uint32_t bin)
 {
     if (op == LT_PIXEL_POSTERIZE)
@@ -43,8 +42,8 @@ static double value_of(const strength *s, lt_pixel_op op, uint32_t bin)
     return s->low + (s->high - s->low) * bin / (BINS - 1);
 }
 
-/* As torchvision's, a float of torch.linspace, which counts from both ends: 15 bins of 32 pixels are 15.999999, which
- * moves by 15. */
+/* Equals torchvision's values, which are floats of torch.linspace, computed from both ends: bin 15 of translations up
+ * to 32 pixels is 15.999999, a translation by 15. */
 double lt_trivial_augment_strength(lt_pixel_op op, uint32_t bin)
 {
     const strength *s = &wide[op];
@@ -84,7 +83,7 @@ void lt_rand_augment_apply(lt_canvas *canvas, const lt_rand_augment *config, lt_
     }
 }
 
-static double between(double low, double high, lt_rng *rng)
+static double uniform(double low, double high, lt_rng *rng)
 {
     return low + (high - low) * lt_rng_uniform(rng);
 }
@@ -101,10 +100,10 @@ void lt_colour_jitter(lt_canvas *canvas, const lt_jitter *jitter, lt_rng *rng)
         {LT_PIXEL_HUE, jitter->hue, -jitter->hue, jitter->hue},
     };
     uint32_t left = sizeof part / sizeof *part;
-    while (left) { /* draws without replacement */
+    while (left) { /* without replacement */
         uint32_t at = lt_rng_below(rng, left--);
         double low = part[at].op == LT_PIXEL_HUE ? part[at].low : fmax(part[at].low, 0);
-        double value = between(low, part[at].high, rng);
+        double value = uniform(low, part[at].high, rng);
         if (part[at].amount > 0)
             lt_pixel_apply(canvas, part[at].op, value);
         part[at] = part[left];
@@ -126,8 +125,8 @@ void lt_random_erase(lt_canvas *c, double probability, const uint8_t fill[3], lt
         return;
     double area = (double)c->size * c->size;
     for (int i = 0; i < TRIES; i++) {
-        double wanted = area * between(low_area, high_area, rng);
-        double ratio = exp(between(low_ratio, high_ratio, rng));
+        double wanted = area * uniform(low_area, high_area, rng);
+        double ratio = exp(uniform(low_ratio, high_ratio, rng));
         lt_window w = {.width = (int32_t)nearbyint(sqrt(wanted / ratio)),
                        .height = (int32_t)nearbyint(sqrt(wanted * ratio))};
         if (w.width < 1 || w.height < 1 || w.width >= c->size || w.height >= c->size)

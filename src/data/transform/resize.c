@@ -1,11 +1,10 @@
-/* Weights of the filters and the two passes over an image.
+/* Computes the filter weights and runs the two passes over an image.
  *
- * The semantics are those of Pillow's resize with BILINEAR or BICUBIC and a box: output pixel i has
- * its centre at start + (i + 1/2) scale in the source; the filter is stretched by max(scale, 1);
- * its half width before is 1 for the triangle, 2 for the cubic; weights are normalised in double,
- * rounded to 22 bits; each pass rounds to 8 bits, along rows first. (Pillow 13 begins with the
- * columns where an image shrinks much more in height than in width: one level apart, with the cubic up to four.)
- * Source: the documentation of Pillow's Image.resize, and its output in tests/golden. */
+ * Equals Pillow's resize with BILINEAR or BICUBIC and a box: the centre of output pixel i is at start + (i + 1/2) scale
+ * in the source; the filter is stretched by max(scale, 1); its half width before that is 1 (triangle) or 2 (cubic);
+ * weights are normalized in double and rounded to 22 bits; each pass rounds to 8 bits, rows first. (Pillow 13 begins
+ * with the columns if an image shrinks much more in height than in width, which differs by one level, with the cubic
+ * filter by up to four.) Source: the documentation of Pillow's Image.resize, and its output in tests/golden. */
 
 #include "data/transform/resize.h"
 
@@ -20,8 +19,8 @@ static double triangle(double x)
     return x < 1 ? 1 - x : 0;
 }
 
-/* Keys, "Cubic convolution interpolation for digital image processing", IEEE Trans. ASSP 29, 1981,
- * equation 15, with its a = -1/2. */
+/* Keys, "Cubic convolution interpolation for digital image processing", IEEE Trans. ASSP 29, 1981, equation 15, with a
+ * = -1/2. */
 static double cubic(double x)
 {
     const double a = -0.5;
@@ -33,7 +32,7 @@ static double cubic(double x)
 
 typedef struct kernel {
     double (*value)(double x);
-    double radius; /* zero from there on */
+    double radius; /* half width: the value is 0 from there on */
 } kernel;
 
 static const kernel kernels_of[] = {
@@ -46,8 +45,9 @@ typedef struct support {
     double scale, stretch, radius;
 } support;
 
-/* Source pixels first .. last-1 lie under the filter of output pixel i; returns its centre. */
-static double reach(const lt_axis *a, const support *s, int64_t i, int32_t *first, int32_t *last)
+/* Sets the source pixels first .. last-1 that contribute to output pixel i, and returns its centre. */
+static double find_support(const lt_axis *a, const support *s, int64_t i, int32_t *first,
+                           int32_t *last)
 {
     double centre = a->start + ((double)i + 0.5) * s->scale;
     double low = centre - s->radius + 0.5, high = centre + s->radius + 0.5;
@@ -56,10 +56,10 @@ static double reach(const lt_axis *a, const support *s, int64_t i, int32_t *firs
     return centre;
 }
 
-static void weigh(const lt_axis *a, const support *s, int64_t i, lt_taps *t, int32_t at)
+static void set_weights(const lt_axis *a, const support *s, int64_t i, lt_taps *t, int32_t at)
 {
     int32_t first, last;
-    double centre = reach(a, s, i, &first, &last), sum = 0;
+    double centre = find_support(a, s, i, &first, &last), sum = 0;
     int32_t *weight = t->weight + (size_t)at * (size_t)t->width;
     for (int32_t j = first; j < last; j++)
         sum += s->value((j - centre + 0.5) * (1 / s->stretch));
@@ -76,7 +76,7 @@ static void weigh(const lt_axis *a, const support *s, int64_t i, lt_taps *t, int
 lt_status lt_taps_make(lt_taps *taps, const lt_axis *axis)
 {
     const kernel *filter = &kernels_of[axis->filter];
-    support s = {.value = filter->value, .scale = axis->extent / (double)axis->size};
+    support s = {.value = filter->value, .scale = axis->length / (double)axis->size};
     s.stretch = s.scale < 1 ? 1 : s.scale;
     s.radius = filter->radius * s.stretch;
     size_t width = (size_t)ceil(s.radius) * 2 + 2, count = (size_t)axis->count;
@@ -99,7 +99,7 @@ lt_status lt_taps_make(lt_taps *taps, const lt_axis *axis)
     taps->low = axis->limit;
     taps->high = 0;
     for (int32_t i = 0; i < axis->count; i++)
-        weigh(axis, &s, axis->first + i, taps, axis->reverse ? axis->count - 1 - i : i);
+        set_weights(axis, &s, axis->first + i, taps, axis->reverse ? axis->count - 1 - i : i);
     for (int32_t i = 0; i < axis->count; i++)
         taps->first[i] -= taps->low;
     return LT_OK;
@@ -126,13 +126,13 @@ lt_resize_kernels lt_resize_best(void)
 }
 
 lt_status lt_resize(lt_resize_kernels kernels, const lt_image *src, const lt_taps *x,
-                    const lt_taps *y, lt_image *between, uint8_t *dst, size_t stride)
+                    const lt_taps *y, lt_image *intermediate, uint8_t *dst, size_t stride)
 {
     size_t bytes = (size_t)x->count * (size_t)src->channels;
     int32_t rows = y->high - y->low;
     LT_ASSERT(src->width == x->high - x->low && src->height == rows);
-    LT_TRY(lt_image_reserve(between, bytes * (size_t)rows));
-    kernels.across(src->pixels, src->stride, rows, x, src->channels, between->memory);
-    kernels.down(between->memory, bytes, y, dst, stride);
+    LT_TRY(lt_image_reserve(intermediate, bytes * (size_t)rows));
+    kernels.across(src->pixels, src->stride, rows, x, src->channels, intermediate->memory);
+    kernels.down(intermediate->memory, bytes, y, dst, stride);
     return LT_OK;
 }

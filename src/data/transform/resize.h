@@ -1,25 +1,24 @@
-/* Antialiased bilinear and bicubic resampling of 8-bit images, bit for bit as Pillow does it: a
- * filter as wide as the scale, in two passes with 22-bit weights. */
+/* Antialiased bilinear and bicubic resampling of 8-bit images, bitwise identical to Pillow: the filter is scaled when
+ * shrinking; two passes with 22-bit weights. */
 #ifndef LT_DATA_RESIZE_H
 #define LT_DATA_RESIZE_H
 
 #include "data/formats/image.h"
 #include "data/transform/taps.h"
 
-/* One implementation of the two passes. Both read up to LT_IMAGE_SPARE bytes behind the last row
- * of src. */
+/* An implementation of the two passes. Both read up to LT_IMAGE_PADDING bytes past the last row of src. */
 typedef struct lt_resize_kernels {
     lt_across_fn *across;
     lt_down_fn *down;
 } lt_resize_kernels;
 
-/* For any CPU, and the fastest that this one runs. */
+/* Return the kernels for any CPU, and the fastest kernels for this CPU. */
 lt_resize_kernels lt_resize_base(void);
 lt_resize_kernels lt_resize_best(void);
 
-/* Resamples src, which holds the pixels x.low .. x.high-1 of rows y.low .. y.high-1, to dst with
- * rows stride bytes apart; between is memory for the first pass. Errors: LT_E_NOMEM. */
+/* Resamples src (pixels x.low .. x.high-1 of rows y.low .. y.high-1 of the image) to dst, with rows stride bytes apart.
+ * intermediate: memory for the result of the first pass. Errors: LT_E_NOMEM. */
 lt_status lt_resize(lt_resize_kernels kernels, const lt_image *src, const lt_taps *x,
-                    const lt_taps *y, lt_image *between, uint8_t *dst, size_t stride);
+                    const lt_taps *y, lt_image *intermediate, uint8_t *dst, size_t stride);
 
 #endif

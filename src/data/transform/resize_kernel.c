@@ -1,9 +1,8 @@
-/* The two passes of resize.c, in plain C; compiled once for any CPU and once for AVX2, under the
- * names that meson gives.
+/* The two passes of resize.c in C. meson.build compiles them for any CPU and for AVX2, under different names.
  *
- * A triangle's sums need no clamping: its weights are not negative and add up to 2^22 + k with |k|
- * at most half their number, so that with 255 in every pixel the sum is below 255.5 * 2^22. The
- * cubic's weights add up to less than 1.3 * 2^22 in absolute value: an int32 holds the sums. */
+ * Sums of the triangle filter need no clamping: its weights are nonnegative and add up to 2^22 + k with |k| at most
+ * half their number, so with 255 in every pixel the sum is below 255.5 * 2^22. The absolute weights of the cubic filter
+ * add up to less than 1.3 * 2^22, so the sums fit into an int32. */
 
 #include "data/transform/taps.h"
 
@@ -19,7 +18,7 @@ static inline uint8_t level(int32_t sum, bool clamp)
     return (uint8_t)x;
 }
 
-/* A pixel with the byte behind it as a fourth channel, which the next pixel overwrites. */
+/* Computes 4 channels per pixel; the next pixel overwrites the fourth. */
 static void across3(const uint8_t *src, size_t stride, int32_t rows, const lt_taps *t, uint8_t *dst)
 {
     for (int32_t y = 0; y < rows; y++, src += stride)
@@ -54,7 +53,7 @@ void LT_RESIZE_ACROSS(const uint8_t *src, size_t stride, int32_t rows, const lt_
     (channels == 3 ? across3 : across1)(src, stride, rows, taps, dst);
 }
 
-/* One strip of a column pass, as wide as the registers hold. */
+/* Column pass over a strip of 64 bytes, whose sums fit into registers. */
 static inline __attribute__((always_inline)) void strip(const uint8_t *src, size_t bytes,
                                                         const int32_t *w, int32_t used,
                                                         uint8_t *dst, size_t wide, bool clamp)

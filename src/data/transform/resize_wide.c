@@ -1,5 +1,5 @@
-/* The pass along rows of 3-channel images with vectors of 32 bytes, for CPUs that have them: two
- * source pixels at once. The same integers as in resize_kernel.c, so the same bits. */
+/* Row pass over 3-channel images with 32-byte vectors: two source pixels at a time. Uses the same integer arithmetic as
+ * resize_kernel.c, so the results are bitwise identical. */
 
 #include "data/transform/taps.h"
 
@@ -15,9 +15,8 @@ typedef uint8_t byte32 __attribute__((vector_size(32)));
 
 enum { BLOCK = 16, PAIRS = 8 };
 
-/* Adds two neighbouring pixels times their weights to the eight elements of sum; the fourth element
- * of each pixel is not used. Each byte is repeated over its element and masked, which is one
- * shuffle on any CPU with 32-byte vectors. */
+/* Adds two adjacent pixels times their weights to the eight elements of sum; the fourth element of each pixel is
+ * unused. Each byte is repeated in its element and masked: a single shuffle on CPUs with 32-byte vectors. */
 static inline void add2(int8 *sum, const uint8_t *from, const int8 *weight)
 {
     byte16 b;
@@ -44,7 +43,7 @@ static inline int4 levels(int4 sum, bool clamp)
     return x;
 }
 
-/* Input rows, and where their output goes. */
+/* Rows of the input and the output. */
 typedef struct rows_of {
     const uint8_t *from;
     uint8_t *to;
@@ -52,7 +51,7 @@ typedef struct rows_of {
     int32_t count;
 } rows_of;
 
-/* One output pixel of some rows; pairs: of weights. */
+/* Computes one output pixel of each row; pairs: number of pairs of weights. */
 static inline __attribute__((always_inline)) void column3(rows_of r, const int32_t *w,
                                                           int32_t pairs, bool clamp)
 {
@@ -76,7 +75,7 @@ static inline __attribute__((always_inline)) void column3(rows_of r, const int32
     }
 }
 
-/* Specialised loops for the common numbers of weights keep these in registers. */
+/* With a constant number of weights, the compiler keeps them in registers. */
 static void block3(const uint8_t *src, size_t stride, int32_t rows, const lt_taps *t, uint8_t *dst)
 {
     for (int32_t i = 0; i < t->count; i++) {
@@ -100,7 +99,7 @@ static void block3(const uint8_t *src, size_t stride, int32_t rows, const lt_tap
     }
 }
 
-/* In blocks of rows, which stay in the cache while their columns are computed. */
+/* Processes blocks of rows that fit into the cache. */
 void lt_across_wide(const uint8_t *src, size_t stride, int32_t rows, const lt_taps *taps,
                     int channels, uint8_t *dst)
 {

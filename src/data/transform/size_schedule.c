@@ -1,6 +1,5 @@
-/* Sides of the input that change from epoch to epoch: small images first, as in progressive
- * resizing. Howard et al., "Training Imagenet in 3 hours for USD 25", 2018; Tan & Le,
- * "EfficientNetV2", ICML 2021, section 4. */
+/* Schedule of input sizes over epochs (progressive resizing). Howard et al., "Training Imagenet in 3 hours for USD 25",
+ * 2018; Tan & Le, "EfficientNetV2", ICML 2021, section 4. */
 
 #include "lather/ext/fail.h"
 #include "lather/loader.h"
@@ -39,14 +38,14 @@ lt_status lt_size_schedule_parse(lt_size_schedule *out, const char *text)
     do {
         int64_t epoch, size;
         if (s.count == LT_MAX_SIZES)
-            return lt_fail(LT_E_ARG, "sizes '%s': more than %d", text, LT_MAX_SIZES);
+            return lt_fail(LT_E_ARG, "sizes '%s': want at most %d steps", text, LT_MAX_SIZES);
         if (!parse_number(&at, INT64_MAX, &epoch) || !parse_char(&at, ':')
             || !parse_number(&at, INT32_MAX, &size))
-            return lt_fail(LT_E_ARG, "sizes '%s': not EPOCH:SIZE,EPOCH:SIZE,...", text);
+            return lt_fail(LT_E_ARG, "sizes '%s': want EPOCH:SIZE,EPOCH:SIZE,...", text);
         s.step[s.count++] = (lt_size_step){.epoch = epoch, .size = (int)size};
     } while (parse_char(&at, ','));
     if (*at)
-        return lt_fail(LT_E_ARG, "sizes '%s': '%s' is too much", text, at);
+        return lt_fail(LT_E_ARG, "sizes '%s': unexpected '%s' at the end", text, at);
     LT_TRY(lt_size_schedule_check(&s));
     *out = s;
     return LT_OK;
@@ -55,16 +54,16 @@ lt_status lt_size_schedule_parse(lt_size_schedule *out, const char *text)
 lt_status lt_size_schedule_check(const lt_size_schedule *s)
 {
     if (s->count < 0 || s->count > LT_MAX_SIZES)
-        return lt_fail(LT_E_ARG, "sizes: %d of them, at most %d", s->count, LT_MAX_SIZES);
+        return lt_fail(LT_E_ARG, "sizes: got %d steps, want at most %d", s->count, LT_MAX_SIZES);
     for (int i = 0; i < s->count; i++) {
         if (i ? s->step[i].epoch <= s->step[i - 1].epoch : s->step[i].epoch != 0)
             return lt_fail(LT_E_ARG,
-                           "sizes: step %d is from epoch %" PRId64 " on; the first is from 0 on, "
-                           "the others rise",
+                           "sizes: step %d begins at epoch %" PRId64
+                           "; the first must begin at 0, each other one after the one before",
                            i + 1, s->step[i].epoch);
         if (s->step[i].size < 1)
-            return lt_fail(LT_E_ARG, "sizes: %d pixels from epoch %" PRId64 " on", s->step[i].size,
-                           s->step[i].epoch);
+            return lt_fail(LT_E_ARG, "sizes: size is %d from epoch %" PRId64 " on, want 1 or more",
+                           s->step[i].size, s->step[i].epoch);
     }
     return LT_OK;
 }

@@ -1,4 +1,4 @@
-/* The weights of a resampling, and the passes along rows and columns that use them. */
+/* Weights of a resampling, and the passes along rows and columns that apply them. */
 #ifndef LT_DATA_TAPS_H
 #define LT_DATA_TAPS_H
 
@@ -9,24 +9,24 @@
 
 /* One direction of a resampling: its output pixels and their source pixels. */
 typedef struct lt_axis {
-    int32_t limit;        /* source pixels lie in 0 .. limit-1 */
-    double start, extent; /* the part of the source that becomes the whole output */
-    int64_t size;         /* of the whole output */
-    int64_t first;        /* the part of it to compute, with count */
+    int32_t limit;        /* number of source pixels */
+    double start, length; /* range of the source that is resampled to `size` pixels */
+    int64_t size;         /* pixels of the complete output */
+    int64_t first;        /* output pixels to compute: first .. first + count - 1 */
     int32_t count;
-    bool reverse; /* from right to left */
+    bool reverse; /* stores the output from right to left */
     lt_filter filter;
 } lt_axis;
 
-/* The weights along one axis. Start with {0}. */
+/* The weights along one axis. Starts as {0}. */
 typedef struct lt_taps {
     int32_t low, high; /* source pixels needed: low .. high-1 */
     int32_t count;     /* output pixels */
-    int32_t width;     /* weights per output pixel, an even number, the unused ones zero */
+    int32_t width;     /* weights stored per output pixel, an even number; unused ones are 0 */
     int32_t *first;    /* [count] source pixel of the first weight, minus low */
-    int32_t *used;     /* [count] weights that are used */
+    int32_t *used;     /* [count] number of weights used */
     int32_t *weight;   /* [count][width] in units of 2^-LT_RESIZE_BITS */
-    bool overshoots;   /* weights may be negative: sums leave 0 .. 255 and are clamped */
+    bool overshoots;   /* weights may be negative, so sums must be clamped to 0 .. 255 */
     int32_t *memory;
     size_t capacity;
 } lt_taps;
@@ -37,10 +37,11 @@ enum { LT_RESIZE_BITS = 22 };
 lt_status lt_taps_make(lt_taps *taps, const lt_axis *axis);
 void lt_taps_clear(lt_taps *taps);
 
-/* Each of rows rows of src to taps->count pixels; dst has no gaps, and spare bytes after its end. */
+/* Resamples each of `rows` rows of src to taps->count pixels; dst is contiguous, with LT_IMAGE_PADDING bytes after its
+ * end. */
 typedef void lt_across_fn(const uint8_t *src, size_t stride, int32_t rows, const lt_taps *taps,
                           int channels, uint8_t *dst);
-/* Columns of src, rows of `bytes` without gaps, to taps->count rows, stride apart. */
+/* Resamples the columns of src, contiguous rows of `bytes` bytes, to taps->count rows, stride bytes apart. */
 typedef void lt_down_fn(const uint8_t *src, size_t bytes, const lt_taps *taps, uint8_t *dst,
                         size_t stride);
 

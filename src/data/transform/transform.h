@@ -1,4 +1,4 @@
-/* One encoded sample to one input: decode, crop, resample, flip. */
+/* Makes an input of an encoded sample: decodes, crops, resamples, flips, changes colours. */
 #ifndef LT_DATA_TRANSFORM_H
 #define LT_DATA_TRANSFORM_H
 
@@ -8,20 +8,20 @@
 
 #include <stdatomic.h>
 
-/* A thread's workspace, reused from sample to sample. Start with {0}. */
-typedef struct lt_scratch {
+/* Workspace of a thread, reused from sample to sample. Starts as {0}. */
+typedef struct lt_sample_workspace {
     lt_record record;
-    lt_image image, turned, between;
+    lt_image image, stored, intermediate;
     lt_taps x, y;
-    const atomic_bool *stop; /* NULL, or set while the result is no longer wanted */
+    const atomic_bool *stop;                             /* set to abort; may be NULL */
     double read_seconds, decode_seconds, resize_seconds; /* sums */
-} lt_scratch;
+} lt_sample_workspace;
 
-void lt_scratch_clear(lt_scratch *scratch);
+void lt_sample_workspace_clear(lt_sample_workspace *workspace);
 
-/* Writes scratch->record to out, [size][size][channels]. transform is checked already.
- * Errors: LT_E_FORMAT, LT_E_UNSUPPORTED, LT_E_NOMEM; LT_E_COMM after *scratch->stop. */
+/* Transforms workspace->record and writes it to out, [size][size][channels]. transform: after lt_transform_check().
+ * Errors: LT_E_FORMAT, LT_E_UNSUPPORTED, LT_E_NOMEM; LT_E_COMM after *workspace->stop. */
 lt_status lt_transform_run(const lt_transform *transform, int channels, lt_rng *rng,
-                           lt_scratch *scratch, uint8_t *out);
+                           lt_sample_workspace *workspace, uint8_t *out);
 
 #endif
