@@ -3,7 +3,7 @@
 #include "dist/topology.h"
 
 #include "base/alloc.h"
-#include "dist/agree.h"
+#include "dist/consensus.h"
 
 #include "lather/ext/comm.h"
 

@@ -1,4 +1,4 @@
-/* src/dist/place.c: boxes of ranks, which are threads, gathered; and what data parallelism agrees on. */
+/* src/dist/shard_transfer.c: boxes of ranks, which are threads, gathered; and what data parallelism agrees on. */
 
 #include "ranks.h"
 

@@ -1,6 +1,6 @@
 /* Messages of selected elements: what was written is added, and the bytes are those of the formula. */
 
-#include "dist/reducer/sparse.h"
+#include "dist/reducer/sparse_codec.h"
 #include "near.h"
 #include "tensor/backend/select.h"
 

@@ -2,7 +2,7 @@
 
 #include "brought.h"
 #include "dist/data_parallel/state.h"
-#include "dist/reducer/sparse.h"
+#include "dist/reducer/sparse_codec.h"
 
 #include "lather/log.h"
 

@@ -1,4 +1,4 @@
-/** For writing a communicator: whole collectives (start from src/dist/self.c), or only messages,
+/** For writing a communicator: whole collectives (start from src/dist/single_rank.c), or only messages,
  *  from which the library makes them (start from src/dist/threads.c). */
 #ifndef LATHER_EXT_COMM_H
 #define LATHER_EXT_COMM_H

@@ -1,11 +1,11 @@
 /* Backup workers: the mean of the first ranks that are done. Chen et al., "Revisiting Distributed Synchronous
  * SGD", 2016, arXiv 1604.00981.
  *
- * A reducer whose buckets are one partial mean (dist/collectives/partial.h). It begins with the update, so that this
+ * A reducer whose buckets are one partial mean (dist/collectives/partial_reduce.h). It begins with the update, so that this
  * rank's chunks are served while it still computes. */
 
 #include "base/alloc.h"
-#include "dist/collectives/partial.h"
+#include "dist/collectives/partial_reduce.h"
 #include "dist/data_parallel/state.h"
 #include "tensor/statistics.h"
 #include "tensor/tensor.h"

@@ -2,7 +2,7 @@
 #ifndef LT_DIST_LOCAL_STEPS_STATE_H
 #define LT_DIST_LOCAL_STEPS_STATE_H
 
-#include "dist/reducer/sparse.h"
+#include "dist/reducer/sparse_codec.h"
 
 #include "lather/detail/backend.h"
 #include "lather/detail/view.h"

@@ -2,7 +2,7 @@
 #ifndef LT_DIST_MESH_H
 #define LT_DIST_MESH_H
 
-#include "dist/mesh/exchange.h"
+#include "dist/mesh/mesh_collectives.h"
 
 struct lt_mesh {
     lt_mesh_config config;

@@ -2,7 +2,7 @@
 #ifndef LT_DIST_REDUCER_POWERSGD_STATE_H
 #define LT_DIST_REDUCER_POWERSGD_STATE_H
 
-#include "dist/reducer/levels.h"
+#include "dist/reducer/hierarchical.h"
 
 #include "lather/ext/reducer.h"
 

@@ -2,9 +2,9 @@
 #ifndef LT_DIST_REDUCER_TOPK_STATE_H
 #define LT_DIST_REDUCER_TOPK_STATE_H
 
-#include "dist/reducer/levels.h"
-#include "dist/reducer/sparse.h"
-#include "dist/reducer/stages.h"
+#include "dist/reducer/hierarchical.h"
+#include "dist/reducer/pipeline.h"
+#include "dist/reducer/sparse_codec.h"
 #include "tensor/tensor.h"
 
 #include "lather/detail/topology.h"

@@ -9,9 +9,9 @@
 
 #include "base/alloc.h"
 #include "dist/comm/comm.h"
+#include "dist/reducer/hierarchical.h"
 #include "dist/reducer/kinds.h"
-#include "dist/reducer/levels.h"
-#include "dist/reducer/stages.h"
+#include "dist/reducer/pipeline.h"
 #include "tensor/backend/dtype.h"
 #include "tensor/tensor.h"
 

@@ -10,8 +10,8 @@
 
 #include "base/alloc.h"
 #include "base/encoding/crc32c.h"
-#include "dist/agree.h"
 #include "dist/comm/comm.h"
+#include "dist/consensus.h"
 #include "dist/shard_params/units.h"
 #include "tensor/tensor.h"
 

@@ -3,8 +3,8 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "dist/agree.h"
-#include "dist/share/turnstile.h"
+#include "dist/consensus.h"
+#include "dist/share/turn_scheduler.h"
 
 #include "lather/detail/topology.h"
 #include "lather/ext/fail.h"

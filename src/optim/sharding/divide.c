@@ -6,7 +6,7 @@
 
 #include "assign.h"
 #include "base/alloc.h"
-#include "dist/agree.h"
+#include "dist/consensus.h"
 #include "flat.h"
 #include "optim/low_precision/quantized_state.h"
 #include "shard.h"

@@ -2,7 +2,7 @@
 
 #include "base/alloc.h"
 #include "base/trace.h"
-#include "dist/agree.h"
+#include "dist/consensus.h"
 #include "shard.h"
 #include "tensor/tensor.h"
 

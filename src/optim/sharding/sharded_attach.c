@@ -1,6 +1,6 @@
 /* Attaching an optimizer to placed parameters: homes of this rank's parts, routes, messages. */
 
-#include "dist/agree.h"
+#include "dist/consensus.h"
 #include "optim/slots.h"
 #include "sharded.h"
 #include "tensor/tensor.h"

@@ -3,7 +3,7 @@
  * of parameters and ranks; the same sum on all ranks, as their gradients are the same in every copy. */
 
 #include "base/alloc.h"
-#include "dist/agree.h"
+#include "dist/consensus.h"
 #include "part_norms.h"
 #include "sharded.h"
 

@@ -3,7 +3,7 @@
  * pieces are those of Shampoo's blocks, and owners are chosen by cost. */
 
 #include "base/trace.h"
-#include "dist/agree.h"
+#include "dist/consensus.h"
 #include "optim/slots.h"
 #include "sharded.h"
 #include "tensor/tensor.h"

@@ -2,7 +2,7 @@
 
 #include "base/alloc.h"
 #include "base/hash.h"
-#include "dist/agree.h"
+#include "dist/consensus.h"
 #include "sharded.h"
 #include "tensor/tensor.h"
 

@@ -3,7 +3,7 @@
 #include "gather.h"
 
 #include "base/alloc.h"
-#include "dist/place.h"
+#include "dist/shard_transfer.h"
 #include "optim/low_precision/quantized_state.h"
 #include "tensor/safetensors.h"
 

@@ -6,7 +6,7 @@
 
 #include "base/alloc.h"
 #include "checkpoint.h"
-#include "dist/agree.h"
+#include "dist/consensus.h"
 #include "entry.h"
 #include "train/weights/weights.h"
 

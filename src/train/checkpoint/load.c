@@ -3,7 +3,7 @@
 
 #include "base/alloc.h"
 #include "checkpoint.h"
-#include "dist/agree.h"
+#include "dist/consensus.h"
 #include "entry.h"
 #include "optim/slots.h"
 #include "train/run/processor.h"

@@ -4,7 +4,7 @@
 #include "base/atomic_dir.h"
 #include "base/shared_file.h"
 #include "checkpoint.h"
-#include "dist/agree.h"
+#include "dist/consensus.h"
 #include "entry.h"
 #include "optim/sharding/shard.h"
 

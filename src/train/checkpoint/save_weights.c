@@ -1,6 +1,6 @@
 /* Writing files of weights: one file, whichever ranks hold the parameters. */
 
-#include "dist/agree.h"
+#include "dist/consensus.h"
 #include "gather.h"
 
 #include "lather/ext/fail.h"

@@ -7,7 +7,7 @@
 #include "base/atomic_dir.h"
 #include "base/file.h"
 #include "base/shared_file.h"
-#include "dist/agree.h"
+#include "dist/consensus.h"
 
 #include "lather/detail/run_folder.h"
 #include "lather/detail/text.h"

@@ -1,6 +1,6 @@
 /* Failing together: what happened on one rank is an error on all; and texts of all ranks. */
-#ifndef LT_DIST_AGREE_H
-#define LT_DIST_AGREE_H
+#ifndef LT_DIST_CONSENSUS_H
+#define LT_DIST_CONSENSUS_H
 
 #include "lather/comm.h"
 

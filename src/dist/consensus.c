@@ -1,6 +1,6 @@
 /* What ranks agree on: host memory gathered, texts that must be equal, failures. */
 
-#include "dist/agree.h"
+#include "dist/consensus.h"
 
 #include "base/alloc.h"
 #include "dist/comm/comm.h"

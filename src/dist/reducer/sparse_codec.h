@@ -1,6 +1,6 @@
 /* Messages of selected elements: their values, then where they are. */
-#ifndef LT_DIST_REDUCER_SPARSE_H
-#define LT_DIST_REDUCER_SPARSE_H
+#ifndef LT_DIST_REDUCER_SPARSE_CODEC_H
+#define LT_DIST_REDUCER_SPARSE_CODEC_H
 
 #include "lather/tensor.h"
 

@@ -1,6 +1,6 @@
 /* An axis of a mesh as operations see it. */
-#ifndef LT_DIST_MESH_EXCHANGE_H
-#define LT_DIST_MESH_EXCHANGE_H
+#ifndef LT_DIST_MESH_COLLECTIVES_H
+#define LT_DIST_MESH_COLLECTIVES_H
 
 #include "lather/mesh.h"
 

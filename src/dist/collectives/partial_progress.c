@@ -8,7 +8,7 @@
  *  - control: a report to rank 0, also of a rank that is late; the set from rank 0;
  *  - mean: the sums of the sender's chunks. */
 
-#include "dist/collectives/partial_exchange.h"
+#include "dist/collectives/partial_progress.h"
 
 #include "base/alloc.h"
 #include "base/trace.h"

@@ -1,6 +1,6 @@
 /* Turns of a session on one device, in a file that the jobs of this machine map. */
-#ifndef LT_DIST_SHARE_TURNSTILE_H
-#define LT_DIST_SHARE_TURNSTILE_H
+#ifndef LT_DIST_SHARE_TURN_SCHEDULER_H
+#define LT_DIST_SHARE_TURN_SCHEDULER_H
 
 #include "lather/share.h"
 

@@ -1,7 +1,7 @@
 /* The calls of operations on an axis of a mesh, as calls of its communicator. A reduction to a root is a
  * reduce-scatter whose elements are all the root's: each other rank sends all of its own, once. */
 
-#include "dist/mesh/exchange.h"
+#include "dist/mesh/mesh_collectives.h"
 
 #include "base/alloc.h"
 #include "dist/comm/comm.h"

@@ -4,7 +4,7 @@
  *    stage before, or was begun. So passed[] never rises along the chain, and buckets keep their order.
  * 2. A bucket is touched by one stage at a time; the mutex orders one's writes before the next one's reads. */
 
-#include "dist/reducer/stages.h"
+#include "dist/reducer/pipeline.h"
 
 #include "base/alloc.h"
 #include "base/thread.h"

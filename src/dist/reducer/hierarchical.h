@@ -3,8 +3,8 @@
  * Means over all ranks that a reducer drives hop by hop: one all-reduce, or, where several nodes have several ranks
  * each, a reduce-scatter in each node, an all-reduce among the ranks with the same place in their nodes, and an
  * all-gather in each node. All calls are the caller's, so their order is that of its steps. */
-#ifndef LT_DIST_REDUCER_LEVELS_H
-#define LT_DIST_REDUCER_LEVELS_H
+#ifndef LT_DIST_REDUCER_HIERARCHICAL_H
+#define LT_DIST_REDUCER_HIERARCHICAL_H
 
 #include "lather/ext/reducer.h"
 

@@ -9,7 +9,7 @@
  * 4. The next turn is that of the smallest (stamp, start, job), whether its job is there for it or not; none at or
  *    behind the bound of a job that is joining. */
 
-#include "dist/share/turnstile.h"
+#include "dist/share/turn_scheduler.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"

@@ -1,9 +1,9 @@
 /* The mean of the first ranks that are done with an update: synchronous SGD with backup workers.
  * Chen, Pan, Monga, Bengio & Jozefowicz, "Revisiting Distributed Synchronous SGD", 2016, arXiv 1604.00981. */
-#ifndef LT_DIST_PARTIAL_H
-#define LT_DIST_PARTIAL_H
+#ifndef LT_DIST_PARTIAL_REDUCE_H
+#define LT_DIST_PARTIAL_REDUCE_H
 
-#include "dist/collectives/partial_exchange.h"
+#include "dist/collectives/partial_progress.h"
 
 /* Errors: LT_E_UNSUPPORTED (the communicator is not one of messages), LT_E_ARG (needed), LT_E_NOMEM. */
 LT_MUST_CHECK lt_status lt_partial_new(lt_partial **out, const lt_partial_config *config);

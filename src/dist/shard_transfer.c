@@ -1,6 +1,6 @@
 /* What ranks hold of parameters, by one exchange of their places; and whole tensors, a message per box. */
 
-#include "dist/place.h"
+#include "dist/shard_transfer.h"
 
 #include "base/alloc.h"
 

@@ -1,6 +1,6 @@
 /* What a partial mean consists of: partial.c begins and ends it, partial_exchange.c moves it. */
-#ifndef LT_DIST_PARTIAL_EXCHANGE_H
-#define LT_DIST_PARTIAL_EXCHANGE_H
+#ifndef LT_DIST_PARTIAL_PROGRESS_H
+#define LT_DIST_PARTIAL_PROGRESS_H
 
 #include "dist/collectives/collectives.h"
 

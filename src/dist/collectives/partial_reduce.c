@@ -1,6 +1,6 @@
 /* A partial mean as the thread of its rank sees it; the progress thread's part is in partial_exchange.c. */
 
-#include "dist/collectives/partial.h"
+#include "dist/collectives/partial_reduce.h"
 
 #include "base/alloc.h"
 

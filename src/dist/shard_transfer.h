@@ -1,6 +1,6 @@
 /* Tensors as messages in row-major order, whatever their memory format. */
-#ifndef LT_DIST_PLACE_H
-#define LT_DIST_PLACE_H
+#ifndef LT_DIST_SHARD_TRANSFER_H
+#define LT_DIST_SHARD_TRANSFER_H
 
 #include "lather/detail/place_ops.h"
 

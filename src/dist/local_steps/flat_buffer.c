@@ -1,9 +1,8 @@
 /* Elements of all trained parameters, one after the other as they lie in memory, and the parts of them that ranks
  * keep. */
 
-#include "dist/comm/flat.h"
-
 #include "dist/comm/comm.h"
+#include "dist/comm/flat.h"
 #include "dist/data_parallel/state.h"
 #include "dist/local_steps/state.h"
 #include "tensor/tensor.h"

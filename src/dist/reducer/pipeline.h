@@ -5,8 +5,8 @@
  * device's kernels. A stage uses a communicator that no other one uses (lt_comm_split): then the order of calls on
  * each depends on no timing, and is the same on all ranks. On devices with queues the stages of a bucket run at once,
  * on the caller's thread. */
-#ifndef LT_DIST_REDUCER_STAGES_H
-#define LT_DIST_REDUCER_STAGES_H
+#ifndef LT_DIST_REDUCER_PIPELINE_H
+#define LT_DIST_REDUCER_PIPELINE_H
 
 #include "lather/ext/reducer.h"
 

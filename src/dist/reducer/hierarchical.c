@@ -1,6 +1,6 @@
 /* Two levels; of the means that are driven hop by hop both make means. */
 
-#include "dist/reducer/levels.h"
+#include "dist/reducer/hierarchical.h"
 
 #include "base/alloc.h"
 

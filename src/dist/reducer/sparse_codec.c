@@ -1,6 +1,6 @@
 /* Messages of selected elements. */
 
-#include "dist/reducer/sparse.h"
+#include "dist/reducer/sparse_codec.h"
 
 #include "dist/comm/element.h"
 
