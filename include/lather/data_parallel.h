@@ -1,4 +1,4 @@
-/** Data-parallel training: every rank computes gradients of its own batch, all apply their mean. */
+/** Data-parallel training: every rank computes gradients of its own batch, and all apply their mean. */
 #ifndef LATHER_DATA_PARALLEL_H
 #define LATHER_DATA_PARALLEL_H
 
@@ -6,37 +6,37 @@
 #include "lather/ext/reducer.h"
 #include "lather/param.h"
 
-/** How batch norm's running statistics, which every rank collects from its own data, are made equal. */
+/** Synchronization of batch norm's running statistics, which every rank collects from its own data. */
 typedef enum lt_dist_bn {
     LT_DIST_BN_NONE,      /**< each rank keeps its own */
-    LT_DIST_BN_BROADCAST, /**< rank 0's, in lt_data_parallel_statistics() */
-    LT_DIST_BN_REDUCE     /**< the mean over ranks, there */
+    LT_DIST_BN_BROADCAST, /**< lt_data_parallel_statistics() broadcasts rank 0's */
+    LT_DIST_BN_REDUCE     /**< it averages them over ranks */
 } lt_dist_bn;
 
 typedef struct lt_data_parallel_config {
-    size_t bucket_bytes; /**< gradients are reduced in buckets of about this size; 0: 25 MiB */
-    lt_dtype dtype;      /**< communication dtype: LT_F32 (the gradients' own), LT_BF16, LT_F16 */
-    bool no_overlap;     /**< start after backward, for measuring */
+    size_t bucket_bytes; /**< approximate bytes of a gradient bucket; 0: 25 MiB */
+    lt_dtype
+        dtype; /**< communication dtype: LT_F32 (the gradients' master dtype), LT_BF16, LT_F16 */
+    bool no_overlap; /**< start all-reduces after backward, for measurements */
     lt_dist_bn dist_bn;
-    bool sync_bn;   /**< batch norm's statistics are of all ranks' batches */
-    bool alone_too; /**< a single rank reduces too, to test the communicator */
-    /** How all ranks make a dense mean: "flat" (NULL), one all-reduce; "two-level", in each node, then between
-     *  nodes; "auto", two-level where there are several nodes of several ranks each. */
+    bool sync_bn;   /**< synchronized batch norm: statistics over all ranks' batches */
+    bool alone_too; /**< reduce on a single rank too, to test the communicator */
+    /** Algorithm of uncompressed means: "flat" (NULL), one all-reduce; "two-level", within nodes, then between nodes;
+     *  "auto", two-level if several nodes have several ranks each. */
     const char *allreduce;
-    const char *compress;  /**< reducer and its argument: "topk:0.01"; NULL, "off": none */
-    const lt_nodes *nodes; /**< of comm's ranks, borrowed; NULL: not known */
-    int needed; /**< ranks whose gradients make an update (lather/stragglers.h); 0: all */
-    int64_t micro_batches; /**< of a rank's update at most, of which a deadline may leave out some
-                                (lather/stragglers.h); 0: none is left out */
-    bool norms; /**< measure the norms of each rank's own gradients: lt_data_parallel_norms() */
+    const char *compress;  /**< reducer and argument: "topk:0.01"; NULL or "off": no compression */
+    const lt_nodes *nodes; /**< nodes of comm's ranks, borrowed; NULL: unknown */
+    int needed; /**< backup workers: number of ranks whose gradients make an update (lather/stragglers.h); 0: all */
+    int64_t
+        micro_batches; /**< drop compute: maximum micro-batches of a rank per update (lather/stragglers.h); 0: off */
+    bool norms; /**< measure norms of this rank's own gradients: lt_data_parallel_norms() */
 } lt_data_parallel_config;
 
 typedef struct lt_data_parallel lt_data_parallel;
 
-/** Gives all ranks rank 0's parameters and statistics, and hooks into the tape's backward. Borrows
- *  all. config NULL: zeros. Collective. Errors: LT_E_ARG (ranks disagree on the parameters: names the
- *  first), LT_E_COMM, LT_E_NOMEM.
- *  Buckets follow the order in which rank 0's first backward finished the gradients.
+/** Broadcasts rank 0's parameters and statistics, and hooks into the tape's backward. Borrows all arguments. config NULL:
+ *  zeros. Collective. Errors: LT_E_ARG (ranks disagree on the parameters; names the first), LT_E_COMM, LT_E_NOMEM.
+ *  Buckets hold gradients in the order in which rank 0's first backward finished them.
  *  Source: Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training",
  *  VLDB 2020, section 3.2. */
 LT_API LT_MUST_CHECK lt_status lt_data_parallel_new(lt_data_parallel **out, lt_comm *comm,
@@ -44,44 +44,44 @@ LT_API LT_MUST_CHECK lt_status lt_data_parallel_new(lt_data_parallel **out, lt_c
                                                     const lt_data_parallel_config *config);
 LT_API void lt_data_parallel_free(lt_data_parallel **dp);
 
-/** Before each backward: last says whether it is the last micro-batch of an update. Only then are
- *  buckets reduced, while backward computes the others. */
+/** Must precede each backward. last: this is the last micro-batch of an update; only then are buckets reduced, overlapped
+ *  with backward. */
 LT_API void lt_data_parallel_begin(lt_data_parallel *dp, bool last);
-/** After the last backward of an update: waits until every gradient is the mean over ranks. A
- *  parameter has a gradient if any rank had one; the others count as zero. Collective: every rank
- *  must call it in every update, also one without any gradient. */
+/** After the last backward of an update: waits until every gradient is the mean over ranks. A parameter has a gradient if
+ *  any rank has one; missing ones count as zero. Collective: every rank must call it in every update, also a rank without
+ *  gradients. */
 LT_API LT_MUST_CHECK lt_status lt_data_parallel_finish(lt_data_parallel *dp);
-/** Makes running statistics equal on all ranks, by dist_bn; before an evaluation or a checkpoint. */
+/** Makes running statistics equal on all ranks, as dist_bn specifies. Call it before an evaluation or a checkpoint. */
 LT_API LT_MUST_CHECK lt_status lt_data_parallel_statistics(lt_data_parallel *dp);
 
-/** Whether the last update was applied, or skipped: a reducer with residuals keeps or drops what it left over.
- *  Before the next lt_data_parallel_finish(); Errors: those of the reducer. */
+/** Reports that the last update was applied or skipped: error feedback advances only if applied. Call it before the next
+ *  lt_data_parallel_finish(). Errors: those of the reducer. */
 LT_API LT_MUST_CHECK lt_status lt_data_parallel_commit(lt_data_parallel *dp, bool applied);
-/** Whether updates from the next on may lose something to compression; on at first. The same on all ranks. */
+/** Enables (default) or disables compression from the next update on; equally on all ranks. */
 LT_API void lt_data_parallel_compress(lt_data_parallel *dp, bool on);
-/** Gradients are scale times too large: f64 0-D, borrowed, read by reducers with residuals; NULL: 1. */
+/** Sets the loss scale of the gradients, f64 0-D, borrowed, used by reducers with error feedback; NULL: 1. */
 LT_API void lt_data_parallel_set_loss_scale(lt_data_parallel *dp, const lt_tensor *scale);
-/** Whether an update of gradients may be part of a captured graph. */
+/** Returns true if reductions may be part of a captured graph. */
 LT_API bool lt_data_parallel_is_capturable(const lt_data_parallel *dp);
 
-/** State of the reducer, for checkpoints. gather, collective: before state is saved; loaded, collective: behind a
- *  visit that wrote it. */
+/** State of the reducer for checkpoints. Call gather before saving and loaded after a visit that wrote state; both are
+ *  collective. */
 LT_API LT_MUST_CHECK lt_status lt_data_parallel_visit(lt_data_parallel *dp,
                                                       lt_state_visitor *visitor);
 LT_API LT_MUST_CHECK lt_status lt_data_parallel_gather(lt_data_parallel *dp);
 LT_API LT_MUST_CHECK lt_status lt_data_parallel_loaded(lt_data_parallel *dp);
 
-/** What this rank sent for gradients since lt_data_parallel_new(). */
+/** Bytes that this rank sent for gradients since lt_data_parallel_new(). */
 LT_API void lt_data_parallel_sent(const lt_data_parallel *dp, lt_reducer_bytes *out);
-/** Of that, what lt_comm_bytes() of the communicator does not count: sent in groups that were split from it. */
+/** Returns those bytes that lt_comm_bytes() does not count: sent in groups split from the communicator. */
 LT_API uint64_t lt_data_parallel_apart(const lt_data_parallel *dp);
 
-/** Frobenius norms of this rank's gradients of the last update before they became the mean, f64 [trained parameters
- *  in their order]; 0: it had none. As backward left them: scaled by the loss scale. Written by
- *  lt_data_parallel_finish() at the latest. Borrowed; NULL: config.norms is false. */
+/** Returns the Frobenius norms of this rank's gradients in the last update, before the reduction and with the loss scale:
+ *  f64 [trained parameters], 0 without gradient. Valid after lt_data_parallel_finish(). Borrowed; NULL unless
+ *  config.norms. */
 LT_API lt_tensor *lt_data_parallel_norms(const lt_data_parallel *dp);
 
-/** Seconds that lt_data_parallel_finish() waited, since the last call of this. */
+/** Returns the seconds that lt_data_parallel_finish() has waited since the last call of this function. */
 LT_API double lt_data_parallel_exposed(lt_data_parallel *dp);
 
 #endif

@@ -1,4 +1,4 @@
-/** Jobs that take turns on their devices: while one's gradients are between its ranks, another computes. */
+/** Device time-sharing: jobs take turns on their devices, so that one computes while another communicates. */
 #ifndef LATHER_SHARE_H
 #define LATHER_SHARE_H
 
@@ -6,56 +6,53 @@
 
 enum { LT_SHARE_NAME = 64, LT_SHARE_WEIGHT = 1000 };
 
-/** How a job takes part. */
+/** Configuration of a job. */
 typedef struct lt_share_config {
-    /** 1 to 63 of a-z, A-Z, 0-9, '.', '_' and '-': jobs that give the same one share. */
+    /** Name of the session, 1 to 63 of a-z, A-Z, 0-9, '.', '_' and '-'; jobs with the same name share. */
     char session[LT_SHARE_NAME];
-    int weight;    /**< turns for each of a job of weight 1: 1 .. LT_SHARE_WEIGHT */
-    lt_comm *comm; /**< all ranks of this job, borrowed; NULL: one */
-    /** lt_device_name(): jobs take turns on devices of the same name. Of a job's ranks on one machine and the
-     *  same device, such as "cpu", each has turns of its own. */
+    int weight;    /**< turns per turn of a job of weight 1: 1 to LT_SHARE_WEIGHT */
+    lt_comm *comm; /**< all ranks of this job, borrowed; NULL: a single rank */
+    /** lt_device_name(); jobs take turns on devices of the same name. A job's ranks on the same device of a machine, such
+     *  as "cpu", have separate turns. */
     const char *device;
-    const char
-        *folder;     /**< of the session's files, one a device, on this machine; NULL: /dev/shm */
-    double deadline; /**< seconds that a turn may take to come; 0: for ever */
+    const char *folder; /**< folder of the session's files, one per device; NULL: /dev/shm */
+    double deadline;    /**< maximum seconds to wait for a turn; 0: unlimited */
 } lt_share_config;
 
-/** "NAME" or "NAME:WEIGHT" into session and weight (1). Errors: LT_E_ARG. */
+/** Parses "NAME" or "NAME:WEIGHT" into session and weight (default 1). Errors: LT_E_ARG. */
 LT_API LT_MUST_CHECK lt_status lt_share_parse(lt_share_config *out, const char *text);
 
-/** A job's part in a session. One thread at a time. */
+/** A job's membership in a session. Used by one thread at a time. */
 typedef struct lt_share lt_share;
 
 /**
- * Joins. The n-th turn of a job that joined at time s with weight w has the stamp s + n/w; turns on a device
- * are taken in the order of stamps, each waits for its job. Stamps depend on nothing else, so the order is
- * the same on all devices of a session without a coordinator; s is the largest time of any of this job's
- * devices, where no turn behind it is given out meanwhile. A job that closed or died has no turns from
- * then on. Collective.
+ * Joins a session. The n-th turn of a job that joined at time s with weight w has stamp s + n/w. Turns on a device are
+ * taken in order of stamps, each waiting for its job. Stamps depend on nothing else, so the order is the same on all
+ * devices of a session without a coordinator. s is the largest time of any of this job's devices; no later turn starts
+ * there until the job has joined. A job that closed or died has no further turns. Collective.
  *
  * Owns    *out is yours: lt_share_close()
- * Errors  LT_E_ARG (name or weight; ranks of a job in the session are on other devices: names both),
+ * Errors  LT_E_ARG (name or weight; another job of the session has its ranks on other devices: names both),
  *         LT_E_UNSUPPORTED (more than 16 jobs), LT_E_IO, LT_E_COMM; the same on all ranks
  * Source  the order is stride scheduling: Waldspurger & Weihl, MIT/LCS/TM-528, 1995; turns between computing and
  *         communicating jobs: Luo et al., "CrossoverScheduler", arXiv 2103.07974
  */
 LT_API LT_MUST_CHECK lt_status lt_share_open(lt_share **out, const lt_share_config *config);
-/** Leaves; a turn that it has ends. Before the communicator. */
+/** Leaves the session and ends a running turn. Before the communicator is closed. */
 LT_API void lt_share_close(lt_share **share);
 
-/** A turn that was taken. */
+/** A turn. */
 typedef struct lt_share_turn {
     int64_t
-        number; /**< turns on this device since the session began, 1 in the first; the same on all ranks while
-                         no job was killed */
-    double seconds; /**< that it was waited for */
+        number; /**< number of the turn on this device in this session, from 1; equal on all ranks unless a job died */
+    double seconds; /**< seconds waited for it */
 } lt_share_turn;
 
-/** Waits for this job's next turn; all its ranks must take as many. Before forward. Not collective.
- *  Errors: LT_E_ARG (it has one), LT_E_COMM (the deadline: names the process that was waited for), LT_E_IO. */
+/** Waits for this job's next turn, before forward. All its ranks must take equally many turns. Not collective.
+ *  Errors: LT_E_ARG (a turn is running), LT_E_COMM (deadline exceeded: names the process waited for), LT_E_IO. */
 LT_API LT_MUST_CHECK lt_status lt_share_begin(lt_share *share, lt_share_turn *turn);
-/** Gives the device to the next job: behind backward, when what was queued is done (lt_device_sync()).
- *  Errors: LT_E_ARG (it has no turn), LT_E_IO. */
+/** Ends the turn, after backward and the device's queued work (lt_device_sync()).
+ *  Errors: LT_E_ARG (no turn is running), LT_E_IO. */
 LT_API LT_MUST_CHECK lt_status lt_share_end(lt_share *share);
 
 #endif

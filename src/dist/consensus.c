@@ -1,4 +1,4 @@
-/* What ranks agree on: host memory gathered, texts that must be equal, failures. */
+/* Agreement between ranks: gathered host memory, texts that must be equal, collective errors. */
 
 #include "dist/consensus.h"
 
@@ -10,23 +10,23 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { TEXT = 512 }; /* of a message; the status goes in front of it */
+enum { TEXT = 512 }; /* bytes of a status byte and its message */
 
 /* --- Host memory --- */
 
-/* part NULL: this rank has nothing. */
-static lt_status gather_tensors(lt_comm *comm, lt_tensor *part, lt_tensor *whole, const void *own,
+/* shard: NULL if this rank contributes 0 bytes. */
+static lt_status gather_tensors(lt_comm *comm, lt_tensor *shard, lt_tensor *whole, const void *own,
                                 const int64_t *bytes, void *all)
 {
-    if (part)
-        LT_TRY(lt_tensor_write(part, own, lt_tensor_bytes(part)));
-    LT_TRY(lt_comm_allgather(comm, part, whole, bytes));
+    if (shard)
+        LT_TRY(lt_tensor_write(shard, own, lt_tensor_bytes(shard)));
+    LT_TRY(lt_comm_allgather(comm, shard, whole, bytes));
     return lt_tensor_read(whole, all, lt_tensor_bytes(whole));
 }
 
 lt_status lt_comm_allgather_host(lt_comm *comm, const void *own, const int64_t *bytes, void *all)
 {
-    lt_tensor *part = NULL, *whole = NULL;
+    lt_tensor *shard = NULL, *whole = NULL;
     int64_t total = 0;
     for (int r = 0; r < comm->size; r++)
         total += bytes[r];
@@ -34,35 +34,35 @@ lt_status lt_comm_allgather_host(lt_comm *comm, const void *own, const int64_t *
         return LT_OK;
     lt_status st = lt_tensor_new(&whole, comm->device, LT_U8, LT_SHAPE(total));
     if (!st && bytes[comm->rank])
-        st = lt_tensor_new(&part, comm->device, LT_U8, LT_SHAPE(bytes[comm->rank]));
+        st = lt_tensor_new(&shard, comm->device, LT_U8, LT_SHAPE(bytes[comm->rank]));
     if (!st)
-        st = gather_tensors(comm, part, whole, own, bytes, all);
-    lt_tensor_free(&part);
+        st = gather_tensors(comm, shard, whole, own, bytes, all);
+    lt_tensor_free(&shard);
     lt_tensor_free(&whole);
     return st;
 }
 
-/* --- Texts --- */
-
-/* Of each rank's text, with its NUL. */
-static lt_status gather_lengths(lt_comm *comm, int64_t own, int64_t *length)
+lt_status lt_comm_allgather_equal(lt_comm *comm, const void *own, size_t bytes, void *all)
 {
     int64_t *each = lt_alloc((size_t)comm->size, sizeof *each);
     if (!each)
         return LT_E_NOMEM;
     for (int r = 0; r < comm->size; r++)
-        each[r] = sizeof own;
-    lt_status st = lt_comm_allgather_host(comm, &own, each, length);
+        each[r] = (int64_t)bytes;
+    lt_status st = lt_comm_allgather_host(comm, own, each, all);
     lt_free(each);
     return st;
 }
 
+/* --- Texts --- */
+
 lt_status lt_comm_gather_texts(lt_comm *comm, const char *text, char **all)
 {
+    const int64_t own = (int64_t)strlen(text) + 1;
     int64_t total = 0, *length = lt_alloc((size_t)comm->size, sizeof *length);
     if (!length)
         return LT_E_NOMEM;
-    lt_status st = gather_lengths(comm, (int64_t)strlen(text) + 1, length);
+    lt_status st = lt_comm_allgather_equal(comm, &own, sizeof own, length);
     for (int r = 0; r < comm->size && !st; r++)
         total += length[r];
     char *texts = st ? NULL : lt_alloc((size_t)total, 1);
@@ -100,8 +100,8 @@ lt_status lt_comm_same(lt_comm *comm, const char *what, const char *text)
 
 /* --- Failures --- */
 
-/* As a byte tensor: the status, the text, a NUL. */
-static lt_status exchange_text(lt_comm *comm, int root, char *bytes)
+/* Broadcasts TEXT bytes: status, message, NUL. */
+static lt_status broadcast_text(lt_comm *comm, int root, char *bytes)
 {
     lt_tensor *t = NULL;
     LT_TRY(lt_tensor_new(&t, comm->device, LT_U8, LT_SHAPE(TEXT)));
@@ -121,8 +121,8 @@ lt_status lt_comm_share_failure(lt_comm *comm, int root, int first, lt_status mi
         bytes[0] = (char)mine;
         snprintf(bytes + 1, TEXT - 1, "%s", lt_error_message());
     }
-    lt_status st = exchange_text(comm, root, bytes);
-    if (st) { /* who waits for the text must not wait for ever */
+    lt_status st = broadcast_text(comm, root, bytes);
+    if (st) { /* else the other ranks wait for the text forever */
         lt_comm_abort(comm);
         return st;
     }
@@ -130,7 +130,7 @@ lt_status lt_comm_share_failure(lt_comm *comm, int root, int first, lt_status mi
     return lt_fail((lt_status)bytes[0], "rank %d: %s", first + root, bytes + 1);
 }
 
-/* The lowest rank that failed, or -1 if none did. */
+/* Finds the lowest failed rank, or -1 if none failed. */
 static lt_status lowest_failed(lt_comm *comm, lt_status mine, int *rank)
 {
     int32_t value = mine ? comm->size - comm->rank : 0;

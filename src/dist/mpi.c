@@ -1,7 +1,7 @@
-/* The plugin liblather-mpi.so: messages by MPI, all of its calls on the library's progress thread. Uses only
- * the library's headers, none of its functions.
+/* Plugin liblather-mpi.so: a link over MPI, called on the library's progress thread only. Uses the library's headers, but
+ * none of its functions.
  *
- * There are two MPI communicators: data, and control for aborts, which must arrive while data is stuck. */
+ * It has two MPI communicators: data, and control for aborts, which must arrive while data is blocked. */
 
 #include "lather/ext/comm.h"
 
@@ -16,9 +16,9 @@
 
 enum { TAG_ABORT, TAG_LEAVE };
 
-static const double patience = 3; /* seconds that other ranks get to answer after an abort */
+static const double abort_timeout = 3; /* seconds that other ranks have to respond after an abort */
 
-/* Messages in flight; a handle is an index here. */
+/* Messages in flight, indexed by handle. */
 typedef struct slots {
     MPI_Request *request;
     bool *used;
@@ -29,7 +29,7 @@ typedef struct mpi_link {
     lt_link base;
     MPI_Comm data, control;
     slots slots;
-    bool ending; /* an abort is going on */
+    bool ending; /* an abort is in progress */
 } mpi_link;
 
 static mpi_link *of(lt_link *self)
@@ -47,7 +47,7 @@ static bool fails(lt_link *self, const char *format, ...)
     return false;
 }
 
-/* Whether a call of MPI succeeded; if not, self->why has MPI's text. */
+/* Returns true if an MPI call succeeded, else sets self->why to MPI's error text. */
 static bool good(lt_link *self, int code, const char *call)
 {
     char text[MPI_MAX_ERROR_STRING] = "";
@@ -70,10 +70,10 @@ static void nap(void)
     nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 }
 
-/* Above this size Open MPI agrees with the receiver on a message before it sends it. On a slow link the agreement
- * waits behind all data in flight, in both directions: a mean over two nodes took 1.2 times as long. The collectives'
- * pieces are below it. What the user set stays; other MPIs do not know the name. */
-static void send_pieces_at_once(void)
+/* Raises Open MPI's eager limit above the collectives' message size, unless the user set it. Larger messages use a
+ * rendezvous with the receiver, which on a slow link queues after all data in flight: an all-reduce over two nodes took
+ * 1.2 times as long. Other MPIs ignore the variable. */
+static void raise_eager_limit(void)
 {
     setenv("OMPI_MCA_btl_tcp_eager_limit", "1048576", 0);
 }
@@ -85,16 +85,16 @@ static bool start(lt_link *self)
     MPI_Initialized(&started);
     MPI_Finalized(&ended);
     if (ended)
-        return fails(self, "MPI has been finalized and cannot start again in this process");
+        return fails(self, "MPI is already finalized and cannot be initialized again");
     if (started)
-        return fails(self, "MPI has been initialized before in this process; lt_comm_split() gives "
+        return fails(self, "MPI is already initialized in this process; use lt_comm_split() for "
                            "more communicators");
-    send_pieces_at_once();
+    raise_eager_limit();
     return good(self, MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided),
                 "MPI_Init_thread");
 }
 
-/* So that messages say on which machine a rank is. */
+/* Gathers host names, for error messages. */
 static bool gather_hosts(lt_link *self)
 {
     char own[LT_LINK_HOST] = "";
@@ -105,7 +105,7 @@ static bool gather_hosts(lt_link *self)
                self,
                MPI_Allgather(own, sizeof own, MPI_CHAR, all, sizeof own, MPI_CHAR, of(self)->data),
                "MPI_Allgather")
-               : fails(self, "no memory for the names of %d machines", self->size);
+               : fails(self, "out of memory for the host names of %d ranks", self->size);
 }
 
 static bool open_link(lt_link *self)
@@ -136,15 +136,15 @@ static bool grow(lt_link *self)
     bool *used = realloc(s->used, more * sizeof *used);
     s->used = used ? used : s->used;
     if (!request || !used)
-        return fails(self, "no memory for %zu messages", more);
+        return fails(self, "out of memory for %zu messages", more);
     memset(used + s->count, 0, (more - s->count) * sizeof *used);
     s->next = s->count;
     s->count = more;
-    /* cppcheck-suppress memleak ; s has both */
+    /* cppcheck-suppress memleak ; s owns both */
     return true;
 }
 
-/* A free slot; grows when there is none. */
+/* Takes a free slot, growing the table if full. */
 static bool take_slot(lt_link *self, size_t *slot)
 {
     slots *s = &of(self)->slots;
@@ -204,8 +204,8 @@ static bool test(lt_link *self, uint64_t handle, bool *done)
     return ok;
 }
 
-/* After an abort: receives and discards what other ranks have sent, so that their sends complete. False:
- * there was nothing. */
+/* After an abort: receives and discards a message of another rank, so that its send completes. Returns false if there was
+ * no message. */
 static bool drain(lt_link *self)
 {
     int found = 0, bytes = 0;
@@ -225,31 +225,30 @@ static bool drain(lt_link *self)
 
 static void give_up(const lt_link *self, const char *why)
 {
-    fprintf(stderr,
-            "lather: comm mpi: rank %d of %d (%s): %s, so MPI_Abort ends all that it reaches\n",
-            self->rank, self->size, self->host[self->rank], why);
+    fprintf(stderr, "lather: comm mpi: rank %d of %d (%s): %s; calling MPI_Abort\n", self->rank,
+            self->size, self->host[self->rank], why);
     MPI_Abort(MPI_COMM_WORLD, EXIT_FAILURE);
 }
 
-/* MPI_Cancel() is a request. While MPI has not completed the message it may still write its memory, which is
- * freed after this: then MPI_Abort(). */
+/* Cancels a message. MPI_Cancel() is only a request: until the message completes MPI may access its memory, which the
+ * caller frees. So MPI_Abort() is called if it does not complete in time. */
 static void cancel(lt_link *self, uint64_t handle)
 {
     slots *s = &of(self)->slots;
     int done = 0;
-    MPI_Cancel(&s->request[handle]); /* receives: sends are not cancelled, but drained */
+    MPI_Cancel(&s->request[handle]); /* cancels receives; sends complete as receivers drain them */
     s->used[handle] = false;
-    for (double end = now() + patience; now() < end;) {
+    for (double end = now() + abort_timeout; now() < end;) {
         if (MPI_Test(&s->request[handle], &done, MPI_STATUS_IGNORE) != MPI_SUCCESS || done)
             return;
         drain(self);
         nap();
     }
-    give_up(self, "a message does not end after an abort");
+    give_up(self, "a message did not complete after an abort");
 }
 
-/* Whether all of these have completed. */
-static bool all_gone(MPI_Request *request, int count)
+/* Returns true if all requests have completed. */
+static bool all_complete(MPI_Request *request, int count)
 {
     for (int i = 0; i < count; i++) {
         int done = 0;
@@ -259,8 +258,8 @@ static bool all_gone(MPI_Request *request, int count)
     return true;
 }
 
-/* Sends text to all other ranks on the control communicator; whether all sends completed within patience. */
-static bool tell_all(lt_link *self, const char *words, int bytes, int tag)
+/* Sends text to all other ranks on the control communicator; returns true if all completed within abort_timeout. */
+static bool send_control(lt_link *self, const char *text, int bytes, int tag)
 {
     mpi_link *l = of(self);
     MPI_Request *request = calloc((size_t)self->size, sizeof(MPI_Request));
@@ -269,10 +268,10 @@ static bool tell_all(lt_link *self, const char *words, int bytes, int tag)
         request[r] = MPI_REQUEST_NULL;
         if (r != self->rank)
             sent &=
-                MPI_Isend(words, bytes, MPI_CHAR, r, tag, l->control, &request[r]) == MPI_SUCCESS;
+                MPI_Isend(text, bytes, MPI_CHAR, r, tag, l->control, &request[r]) == MPI_SUCCESS;
     }
-    for (double end = now() + patience; sent && now() < end;) {
-        gone = all_gone(request, self->size);
+    for (double end = now() + abort_timeout; sent && now() < end;) {
+        gone = all_complete(request, self->size);
         if (gone)
             break;
         nap();
@@ -283,13 +282,13 @@ static bool tell_all(lt_link *self, const char *words, int bytes, int tag)
 
 static void tell_abort(lt_link *self, const char *why)
 {
-    char words[LT_LINK_TEXT];
-    snprintf(words, sizeof words, "%s", why);
-    tell_all(self, words, sizeof words, TAG_ABORT);
+    char text[LT_LINK_TEXT];
+    snprintf(text, sizeof text, "%s", why);
+    send_control(self, text, sizeof text, TAG_ABORT);
     of(self)->ending = true;
 }
 
-/* Probed for rather than received ahead: nothing has to be cancelled at the end of a good run. */
+/* Probes for an abort instead of posting a receive, which would have to be cancelled at the end of a normal run. */
 static bool was_aborted(lt_link *self)
 {
     mpi_link *l = of(self);
@@ -308,13 +307,13 @@ static bool was_aborted(lt_link *self)
     return true;
 }
 
-/* After an abort MPI_Finalize() may be called once no rank has messages in flight. */
-static bool all_leave(lt_link *self)
+/* After an abort: waits until all ranks have stopped sending, which MPI_Finalize() requires. */
+static bool wait_for_leave(lt_link *self)
 {
     mpi_link *l = of(self);
-    bool sent = tell_all(self, "", 0, TAG_LEAVE);
+    bool sent = send_control(self, "", 0, TAG_LEAVE);
     int left = self->size - 1;
-    for (double end = now() + patience; left && now() < end;) {
+    for (double end = now() + abort_timeout; left && now() < end;) {
         int flag = 0;
         if (MPI_Iprobe(MPI_ANY_SOURCE, TAG_LEAVE, l->control, &flag, MPI_STATUS_IGNORE)
             != MPI_SUCCESS)
@@ -333,8 +332,8 @@ static bool all_leave(lt_link *self)
 static void close_link(lt_link *self, bool aborted)
 {
     mpi_link *l = of(self);
-    if (aborted && !all_leave(self))
-        give_up(self, "others did not answer after an abort");
+    if (aborted && !wait_for_leave(self))
+        give_up(self, "other ranks did not respond after an abort");
     while (aborted && drain(self))
         continue;
     MPI_Comm_free(&l->data);

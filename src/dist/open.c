@@ -1,4 +1,4 @@
-/* Opening a communicator by name. */
+/* Registry of communicators, opened by name. */
 
 #include "base/alloc.h"
 #include "base/plugin.h"
@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The link that the plugin liblather-KIND.so exports. */
+/* Loads the link exported by the plugin liblather-KIND.so. */
 static lt_status load_link(const char *kind, const lt_link_ops **out)
 {
     char user[64], symbol[64];
@@ -21,15 +21,15 @@ static lt_status load_link(const char *kind, const lt_link_ops **out)
     return lt_plugin_check_version(user, (*out)->version);
 }
 
-/* A communicator that has a name. */
+/* Row of the registry. */
 typedef struct kind {
     const char *name;
     const lt_comm_ops *ops;
     lt_status (*open)(lt_comm *comm, const struct kind *kind);
-    const lt_link_ops *link; /* of messages; NULL: that of the plugin of this name */
+    const lt_link_ops *link; /* NULL: loaded from the plugin of this name */
 } kind;
 
-/* A communicator over a link. */
+/* Opens a communicator over a link. */
 static lt_status open_linked(lt_comm *comm, const kind *k)
 {
     const lt_link_ops *ops = k->link;
@@ -44,21 +44,21 @@ static lt_status open_linked(lt_comm *comm, const kind *k)
     if (!k->link && launched > 1 && comm->size == 1) {
         comm->ops->close(comm);
         return lt_fail(LT_E_COMM,
-                       "comm %s: %d processes were launched, but each of them is alone: the "
-                       "launcher is not of the MPI that the library was built with",
+                       "comm %s: %d processes were launched, but each sees only itself: use the "
+                       "mpirun of the MPI that the library was built with",
                        k->name, launched);
     }
     return LT_OK;
 }
 
-/* The table is in the plugin whose memory NCCL moves. */
+/* Opens NCCL, whose functions are in the plugin of its device. */
 static lt_status open_nccl(lt_comm *comm, const kind *k)
 {
     const lt_device *d = comm->device;
     const void *table;
     lt_nccl_start start;
     if (strcmp(d->backend->name, "cuda") != 0)
-        return lt_fail(LT_E_ARG, "comm nccl: the device is %s; NCCL is for cuda devices",
+        return lt_fail(LT_E_ARG, "comm nccl: the device is %s, want a cuda device",
                        lt_device_name(d));
     LT_TRY(lt_plugin_open("comm nccl", "cuda", "lt_nccl_cuda", &table));
     const lt_nccl_api *api = table;
@@ -69,6 +69,7 @@ static lt_status open_nccl(lt_comm *comm, const kind *k)
     return lt_nccl_open_with(comm, api, d->ctx, &start);
 }
 
+/* Opens a communicator that implements its own collectives. */
 static lt_status open_whole(lt_comm *comm, const kind *k)
 {
     (void)k;
@@ -95,7 +96,7 @@ const char *lt_comm_registered(size_t index)
     return index < KINDS - BUILT_IN ? kinds[BUILT_IN + index].name : NULL;
 }
 
-/* Names with a meaning of their own: of lt_comm_open_threads(), and of --dist. */
+/* Returns true for names that lt_comm_open_threads() or --dist use. */
 static bool is_reserved(const char *name)
 {
     return !*name || strchr(name, '|') || !strcmp(name, "threads") || !strcmp(name, "auto")
@@ -106,11 +107,11 @@ static lt_status add(kind row)
 {
     int i = 0;
     if (is_reserved(row.name) || find_kind(row.name))
-        return lt_fail(LT_E_ARG, "comm: the name '%s' is taken", row.name);
+        return lt_fail(LT_E_ARG, "comm: the name '%s' is taken or reserved", row.name);
     while (i < KINDS && kinds[i].name)
         i++;
     if (i == KINDS)
-        return lt_fail(LT_E_NOMEM, "comm %s: %d communicators are registered, which is the most",
+        return lt_fail(LT_E_NOMEM, "comm %s: too many communicators registered, at most %d",
                        row.name, KINDS);
     kinds[i] = row;
     return LT_OK;
@@ -133,14 +134,14 @@ static lt_status unknown(const char *name)
     for (int i = BUILT_IN; i < KINDS && kinds[i].name && used < sizeof more; i++)
         used += (size_t)snprintf(more + used, sizeof more - used, ", %s", kinds[i].name);
     return lt_fail(LT_E_UNSUPPORTED,
-                   "comm: no communicator '%s' in this build; there are self, threads, mpi, nccl%s",
-                   name, more);
+                   "comm: unknown communicator '%s'; valid: self, threads, mpi, nccl%s", name,
+                   more);
 }
 
 lt_status lt_comm_open(lt_comm **out, const char *name, lt_device *device)
 {
     if (!strcmp(name, "threads"))
-        return lt_fail(LT_E_ARG, "comm: lt_comm_open_threads() opens threads");
+        return lt_fail(LT_E_ARG, "comm: use lt_comm_open_threads() to open threads");
     const kind *k = find_kind(name);
     if (!k)
         return unknown(name);

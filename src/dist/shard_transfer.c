@@ -1,8 +1,10 @@
-/* What ranks hold of parameters, by one exchange of their places; and whole tensors, a message per box. */
+/* Map of the ranks that hold each shard of the parameters, made by one all-gather; whole tensors, gathered by a message
+ * per shard. */
 
 #include "dist/shard_transfer.h"
 
 #include "base/alloc.h"
+#include "dist/consensus.h"
 
 #include "lather/ext/comm.h"
 #include "lather/ext/fail.h"
@@ -41,11 +43,11 @@ static lt_status check_logical(const char *name, const lt_place *first, const lt
     char a[LT_SHAPE_TEXT], b[LT_SHAPE_TEXT];
     return lt_shape_equal(first->logical, place->logical)
                ? LT_OK
-               : lt_fail(LT_E_ARG, "%s is a part of %s on rank 0, of %s on rank %d", name,
+               : lt_fail(LT_E_ARG, "%s is a shard of %s on rank 0, of %s on rank %d", name,
                          lt_shape_text(first->logical, a), lt_shape_text(place->logical, b), rank);
 }
 
-/* Of parameter number index, of count; all: of every rank. */
+/* Adds the shards of parameter number index; all: [ranks, count] shards of every rank. */
 static lt_status add_param(lt_place_map *m, const lt_place *all, int ranks, size_t index,
                            size_t count, const char *name)
 {
@@ -59,27 +61,22 @@ static lt_status add_param(lt_place_map *m, const lt_place *all, int ranks, size
     for (size_t i = from; i < m->count; i++)
         elements += lt_place_count(&m->holder[i].place);
     if (elements != lt_shape_count(all[index].logical))
-        return lt_fail(LT_E_SHAPE, "the boxes of %s on all ranks have %lld elements, it has %lld",
+        return lt_fail(LT_E_SHAPE, "the shards of %s on all ranks have %lld elements, it has %lld",
                        name, (long long)elements, (long long)lt_shape_count(all[index].logical));
     m->first[index + 1] = m->count;
     return LT_OK;
 }
 
-/* Places of all ranks, [ranks, params]. */
-static lt_status exchange_places(lt_comm *comm, const lt_params *params, lt_place *all)
+/* Gathers the shards of all ranks, [ranks, params]. */
+static lt_status gather_places(lt_comm *comm, const lt_params *params, lt_place *all)
 {
-    const size_t bytes = params->count * sizeof *all;
     lt_place *own = lt_alloc(params->count, sizeof *own);
-    int64_t *each = lt_alloc((size_t)comm->size, sizeof *each);
-    lt_status st = own && each ? LT_OK : LT_E_NOMEM;
-    for (size_t i = 0; i < params->count && !st; i++)
+    if (!own)
+        return LT_E_NOMEM;
+    for (size_t i = 0; i < params->count; i++)
         own[i] = lt_param_place(params->item[i]);
-    for (int r = 0; r < comm->size && !st; r++)
-        each[r] = (int64_t)bytes;
-    if (!st)
-        st = lt_comm_allgather_host(comm, own, each, all);
+    lt_status st = lt_comm_allgather_equal(comm, own, params->count * sizeof *own, all);
     lt_free(own);
-    lt_free(each);
     return st;
 }
 
@@ -90,7 +87,7 @@ static lt_status fill_map(lt_place_map *m, lt_comm *comm, const lt_params *param
     LT_TRY(lt_comm_same(comm, "the number of parameters", text));
     lt_place *all = lt_alloc(params->count * (size_t)comm->size, sizeof *all);
     m->first = lt_alloc(params->count + 1, sizeof *m->first);
-    lt_status st = all && m->first ? exchange_places(comm, params, all) : LT_E_NOMEM;
+    lt_status st = all && m->first ? gather_places(comm, params, all) : LT_E_NOMEM;
     for (size_t i = 0; i < params->count && !st; i++)
         st = add_param(m, all, comm->size, i, params->count, params->item[i]->name);
     lt_free(all);
@@ -157,21 +154,21 @@ lt_status lt_place_receive(lt_comm *comm, lt_dtype dtype, lt_shape shape, int fr
     return st;
 }
 
-/* One box into the whole tensor. */
-static lt_status take_box(lt_comm *comm, const lt_place_holder *h, const lt_tensor *own,
-                          void *logical)
+/* Writes a shard, own or received, into the whole tensor. */
+static lt_status take_shard(lt_comm *comm, const lt_place_holder *h, const lt_tensor *own,
+                            void *logical)
 {
     const lt_dtype dtype = lt_tensor_dtype(own);
     const size_t bytes = lt_dtype_size(dtype);
-    void *box = lt_alloc_aligned(64, (size_t)lt_place_count(&h->place) * bytes);
+    void *shard = lt_alloc_aligned(64, (size_t)lt_place_count(&h->place) * bytes);
     lt_status st = LT_E_NOMEM;
-    if (box && h->rank == comm->rank)
-        st = lt_tensor_read(own, box, lt_tensor_bytes(own));
-    else if (box)
-        st = lt_place_receive(comm, dtype, LT_SHAPE(lt_place_count(&h->place)), h->rank, box);
+    if (shard && h->rank == comm->rank)
+        st = lt_tensor_read(own, shard, lt_tensor_bytes(own));
+    else if (shard)
+        st = lt_place_receive(comm, dtype, LT_SHAPE(lt_place_count(&h->place)), h->rank, shard);
     if (!st)
-        lt_place_write(&h->place, box, logical, bytes);
-    lt_free(box);
+        lt_place_write(&h->place, shard, logical, bytes);
+    lt_free(shard);
     return st;
 }
 
@@ -186,7 +183,7 @@ lt_status lt_place_gather(lt_comm *comm, lt_param *param, const lt_tensor *own, 
     const lt_place_holder *h = lt_place_map_holders(map, 0, &count);
     for (size_t i = 0; i < count && !st; i++) {
         if (comm->rank == root)
-            st = take_box(comm, &h[i], own, logical);
+            st = take_shard(comm, &h[i], own, logical);
         else if (h[i].rank == comm->rank)
             st = lt_place_send(comm, own, root);
     }

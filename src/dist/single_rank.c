@@ -1,4 +1,4 @@
-/* The communicator of a single rank: every collective is a copy or nothing, and done at once. */
+/* Communicator of a single rank: every collective is a copy or a no-op and completes immediately. */
 
 #include "dist/comm/comm.h"
 #include "tensor/tensor.h"
@@ -34,7 +34,7 @@ static lt_status begin(lt_comm *self, const lt_comm_call *call, lt_request **req
     return d->backend->copy(d->ctx, call->out, call->in, bytes, LT_COPY_WITHIN);
 }
 
-/* No request is ever made. */
+/* Never called: begin() makes no requests. */
 static lt_status wait(lt_request *request)
 {
     (void)request;

@@ -1,5 +1,5 @@
-/* Ranks in one process: a message is a copy from the sender's memory to the receiver's, made when both
- * have been posted. */
+/* Link between ranks in one process: a message is a copy from the sender's to the receiver's memory, made when both
+ * sides have been posted. */
 
 #include "base/alloc.h"
 #include "dist/collectives/collectives.h"
@@ -14,7 +14,7 @@ typedef struct posted {
     struct posted *next;
 } posted;
 
-/* Posted between two ranks, in order, not yet matched. */
+/* Unmatched sends and receives between two ranks, in order. */
 typedef struct queue {
     posted *sends, *recvs;
 } queue;
@@ -36,7 +36,7 @@ static bool open_link(lt_link *self)
     self->tags = INT_MAX;
     l->queue = lt_alloc((size_t)self->size * (size_t)self->size, sizeof *l->queue);
     if (!l->queue)
-        snprintf(self->why, sizeof self->why, "no memory for %d ranks", self->size);
+        snprintf(self->why, sizeof self->why, "out of memory for %d ranks", self->size);
     return l->queue;
 }
 
@@ -60,7 +60,7 @@ static void close_link(lt_link *self, bool aborted)
     lt_free(l->queue);
 }
 
-/* Takes the first message of that tag out of the list. */
+/* Removes and returns the first message with that tag, or NULL. */
 static posted *take(posted **list, int tag)
 {
     while (*list && (*list)->message.tag != tag)
@@ -83,7 +83,7 @@ static bool post(lt_link *self, const lt_message *m, posted **mine, posted **the
 {
     posted *l = lt_alloc(1, sizeof *l), *other = take(theirs, m->tag);
     if (!l) {
-        snprintf(self->why, sizeof self->why, "no memory for a message");
+        snprintf(self->why, sizeof self->why, "out of memory for a message");
         return false;
     }
     l->message = *m;
@@ -95,7 +95,7 @@ static bool post(lt_link *self, const lt_message *m, posted **mine, posted **the
     const void *in = m->in ? m->in : other->message.in;
     void *out = m->out ? m->out : other->message.out;
     if (other->message.bytes != m->bytes) {
-        snprintf(self->why, sizeof self->why, "a message of %zu bytes where %zu are expected",
+        snprintf(self->why, sizeof self->why, "a message of %zu bytes, want %zu",
                  other->message.bytes, m->bytes);
         lt_free(l);
         return false;
@@ -149,7 +149,7 @@ static void cancel(lt_link *self, uint64_t handle)
     lt_free(l);
 }
 
-/* There are no other processes. */
+/* No other process takes part. */
 static void tell_abort(lt_link *self, const char *why)
 {
     (void)self;
@@ -192,7 +192,7 @@ lt_status lt_comm_open_threads(lt_comm **out, lt_device *const *device, int size
 {
     enum { MOST = 1024 };
     if (size < 1 || size > MOST)
-        return lt_fail(LT_E_ARG, "comm threads: %d ranks, not 1 .. %d", size, MOST);
+        return lt_fail(LT_E_ARG, "comm threads: %d ranks, want 1 to %d", size, MOST);
     lt_comm **comm = lt_alloc((size_t)size, sizeof(lt_comm *));
     if (!comm)
         return LT_E_NOMEM;

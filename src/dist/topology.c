@@ -1,4 +1,4 @@
-/* Nodes: which ranks run under one kernel and host name. */
+/* Nodes: groups of ranks that run under one kernel and host name. */
 
 #include "dist/topology.h"
 
@@ -11,14 +11,14 @@
 #include <string.h>
 #include <unistd.h>
 
-/* --- Numbers of nodes --- */
+/* --- Numbering --- */
 
-/* place: the texts of all ranks, one behind the other. Each rank is in the node of the lowest rank with its text. */
-static void number_by_text(lt_nodes *n, const char *place, int ranks)
+/* texts: those of all ranks, each with its NUL. Ranks with equal texts form a node. */
+static void number_by_text(lt_nodes *n, const char *texts, int ranks)
 {
-    const char *mine = place;
+    const char *mine = texts;
     for (int r = 0; r < ranks; r++, mine += strlen(mine) + 1) {
-        const char *theirs = place;
+        const char *theirs = texts;
         int first = 0;
         while (strcmp(theirs, mine) != 0) {
             theirs += strlen(theirs) + 1;
@@ -54,7 +54,7 @@ int lt_nodes_uneven(const lt_nodes *n, int ranks, int *first, int *other)
     return 0;
 }
 
-/* All else follows from the number of each rank's node. */
+/* Derives all other fields from n->of. */
 static void complete(lt_nodes *n, int rank, int ranks)
 {
     int first, other;
@@ -69,7 +69,7 @@ static void complete(lt_nodes *n, int rank, int ranks)
         n->contiguous &= n->of[r] >= n->of[r - 1];
 }
 
-/* --- Finding them --- */
+/* --- Detection --- */
 
 static lt_status open_list(lt_nodes *n, int ranks)
 {
@@ -77,7 +77,7 @@ static lt_status open_list(lt_nodes *n, int ranks)
     return n->of ? LT_OK : LT_E_NOMEM;
 }
 
-/* text: this rank's place. */
+/* text identifies this rank's machine. */
 static lt_status find(lt_nodes *n, lt_comm *comm, const char *text)
 {
     char *all = NULL;
@@ -106,7 +106,7 @@ lt_status lt_comm_nodes_at(lt_nodes *out, lt_comm *comm, const char *boot_id, co
     return st;
 }
 
-/* Drawn by the kernel when it starts; "" where there is none to read. */
+/* Reads the random id that the kernel draws at boot; "" if unreadable. */
 static void read_boot_id(char *out, int bytes)
 {
     FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
@@ -127,15 +127,15 @@ static lt_status find_own(lt_nodes *out, lt_comm *comm)
 
 static lt_status divide(lt_nodes *out, lt_comm *comm, int ranks_per_node)
 {
-    lt_nodes told;
+    lt_nodes nodes;
     if (comm->size % ranks_per_node)
-        return lt_fail(LT_E_ARG, "%d ranks are no multiple of %d ranks per node", comm->size,
+        return lt_fail(LT_E_ARG, "%d ranks are not a multiple of %d ranks per node", comm->size,
                        ranks_per_node);
-    LT_TRY(open_list(&told, comm->size));
-    told.ranks_per_node = ranks_per_node;
-    number_by_size(&told, comm->size);
-    complete(&told, comm->rank, comm->size);
-    *out = told;
+    LT_TRY(open_list(&nodes, comm->size));
+    nodes.ranks_per_node = ranks_per_node;
+    number_by_size(&nodes, comm->size);
+    complete(&nodes, comm->rank, comm->size);
+    *out = nodes;
     return LT_OK;
 }
 
@@ -145,7 +145,8 @@ lt_status lt_comm_nodes(lt_nodes *out, lt_comm *comm, int ranks_per_node)
     snprintf(text, sizeof text, "%d", ranks_per_node);
     LT_TRY(lt_comm_same(comm, "the number of ranks per node", text));
     if (ranks_per_node < 0)
-        return lt_fail(LT_E_ARG, "%d ranks per node; 0: found, else 1 or more", ranks_per_node);
+        return lt_fail(LT_E_ARG, "%d ranks per node, want 1 or more, or 0 to detect nodes",
+                       ranks_per_node);
     return ranks_per_node ? divide(out, comm, ranks_per_node) : find_own(out, comm);
 }
 

@@ -348,11 +348,11 @@ static void test_bad_input(void **state)
         const char *fails;
     } rows[] = {
         {{.groups = 2, .locals = 1, .config = {.every = 0, .lr = 1}}, "a round of 0 steps"},
-        {{.groups = 2, .locals = 1, .config = {.every = 1, .lr = 0}}, "an outer lr of 0"},
+        {{.groups = 2, .locals = 1, .config = {.every = 1, .lr = 0}}, "outer lr 0, want"},
         {{.groups = 2, .locals = 1, .config = {.every = 1, .lr = 1, .momentum = 1}},
-         "an outer momentum of 1"},
+         "outer momentum 1, want"},
         {{.groups = 2, .locals = 1, .config = {.every = 1, .lr = 1, .decay = 1.5}},
-         "an outer decay of 1.5"},
+         "outer decay 1.5, want"},
         {{.groups = 2, .locals = 1, .config = {.every = 1, .lr = 1, .compress = "topk:0"}},
          "'topk:0'"},
         {{.groups = 2, .locals = 1, .config = {.every = 1, .lr = 1, .compress = "topk:1.5"}},
@@ -363,7 +363,7 @@ static void test_bad_input(void **state)
          "'topk:0.1,3bit'"},
         {{.groups = 2, .locals = 1, .config = {.every = 1, .lr = 1, .compress = "powersgd:2"}},
          "'powersgd:2'"},
-        {{.groups = 1, .locals = 4, .config = {.every = 1, .lr = 1}}, "all 4 ranks are on 1 node"},
+        {{.groups = 1, .locals = 4, .config = {.every = 1, .lr = 1}}, "all 4 ranks are on one node"},
     };
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
         row r = rows[i].r;

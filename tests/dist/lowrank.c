@@ -20,17 +20,17 @@ static void full_rank_is_everything(void **state)
     static double wide_q[9 * 40], wide_p[9 * 9];
     for (int i = 0; i < 9 * 40; i++)
         x[i] = (float)number("x", i);
-    lt_lowrank_warm(wide_q, 9, 40, "w");
+    lt_lowrank_warm_start(wide_q, 9, 40, "w");
     for (int i = 0; i < 9 * 40; i++)
         q[i] = (float)wide_q[i];
-    lt_lowrank_project(&(lt_lowrank){x, p, q, 9, 40, 9});
+    lt_lowrank_compute_p(&(lt_lowrank){x, p, q, 9, 40, 9});
     for (int i = 0; i < 9 * 9; i++)
         wide_p[i] = (double)p[i];
-    lt_lowrank_orthonormalise(wide_p, 9, 9);
+    lt_lowrank_orthonormalize(wide_p, 9, 9);
     for (int i = 0; i < 9 * 9; i++)
         p[i] = (float)wide_p[i];
-    lt_lowrank_back(&(lt_lowrank){x, p, q, 9, 40, 9});
-    lt_lowrank_expand(&(lt_lowrank){y, p, q, 9, 40, 9});
+    lt_lowrank_compute_q(&(lt_lowrank){x, p, q, 9, 40, 9});
+    lt_lowrank_reconstruct(&(lt_lowrank){y, p, q, 9, 40, 9});
     for (int i = 0; i < 9 * 40; i++)
         assert_near(y[i], x[i], 1e-6);
 }
@@ -46,7 +46,7 @@ static void columns_become_orthonormal(void **state)
         p[i * K + 1] = p[i * K] * (1 + 1e-9 * number("n", i)); /* nearly the same column */
         p[i * K + 4] = 2 * p[i * K] / 1e-60 * 1e60;            /* the same */
     }
-    lt_lowrank_orthonormalise(p, ROWS, K);
+    lt_lowrank_orthonormalize(p, ROWS, K);
     for (int a = 0; a < K; a++)
         for (int b = 0; b < K; b++) {
             double sum = 0;
@@ -55,7 +55,7 @@ static void columns_become_orthonormal(void **state)
             assert_near(sum, a == b && a != 4, 1e-14);
         }
     p[3] = (double)NAN;
-    lt_lowrank_orthonormalise(p, ROWS, K);
+    lt_lowrank_orthonormalize(p, ROWS, K);
     for (int i = 0; i < ROWS; i++)
         assert_true(isnan(p[i * K + 3]));
 }
@@ -72,9 +72,9 @@ static void threads_change_no_bit(void **state)
         for (int k = 0; k < K * COLS; k++)
             q[i][k] = (float)cos(1.7 * k);
         const lt_lowrank m = {x[i], p[i], q[i], ROWS, COLS, K};
-        lt_lowrank_project(&m);
-        lt_lowrank_back(&m);
-        lt_lowrank_expand(&m);
+        lt_lowrank_compute_p(&m);
+        lt_lowrank_compute_q(&m);
+        lt_lowrank_reconstruct(&m);
     }
     assert_memory_equal(p[0], p[1], sizeof p[0]);
     assert_memory_equal(q[0], q[1], sizeof q[0]);

@@ -134,9 +134,9 @@ static void boxes_that_make_no_whole_are_refused_by_name(void **state)
     (void)state;
     player p[RANKS];
     play_all(p, 3, (player){.way = GRID});
-    check_all(p, 3, LT_E_SHAPE, "the boxes of w on all ranks have 16 elements, it has 30");
+    check_all(p, 3, LT_E_SHAPE, "the shards of w on all ranks have 16 elements, it has 30");
     play_all(p, 2, (player){.way = HALVES, .odd = 4});
-    check_all(p, 2, LT_E_ARG, "w is a part of [6,5] on rank 0, of [6,4] on rank 1");
+    check_all(p, 2, LT_E_ARG, "w is a shard of [6,5] on rank 0, of [6,4] on rank 1");
 }
 
 static void ranks_that_average_have_the_same_box(void **state)
@@ -147,10 +147,10 @@ static void ranks_that_average_have_the_same_box(void **state)
     check_all(p, 2, LT_OK, "");
     play_all(p, 2, (player){.way = HALVES, .averages = true}); /* 18 and 12 elements */
     check_all(p, 2, LT_E_ARG,
-              "parameter 1 is w [6,5] of which it has [0:6,0:3] of [6,5] on rank 0, "
-              "w [6,5] of which it has [0:6,3:5] of [6,5] on rank 1");
+              "parameter 1 is w [6,5], shard [0:6,0:3] of [6,5] on rank 0, "
+              "w [6,5], shard [0:6,3:5] of [6,5] on rank 1");
     play_all(p, 3, (player){.way = THIRDS, .averages = true}); /* boxes of the same shape */
-    check_all(p, 3, LT_E_ARG, "[4:6,0:5] of [6,5] on rank 0, w [6,5] of which it has [2:4,0:5]");
+    check_all(p, 3, LT_E_ARG, "[4:6,0:5] of [6,5] on rank 0, w [6,5], shard [2:4,0:5]");
 }
 
 /* The n-th allocation fails, for every n: nothing is left, and then all is well. */

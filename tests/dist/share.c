@@ -311,7 +311,7 @@ static void test_deadline(void **state)
     c.deadline = 0.3;
     assert_ok(lt_share_open(&share, &c));
     pid_t child = start_holder(share);
-    snprintf(pid, sizeof pid, "process %d keeps the device", (int)child);
+    snprintf(pid, sizeof pid, "process %d does not end its turn", (int)child);
     assert_int_equal(lt_share_begin(share, &turn), LT_E_COMM);
     if (!strstr(lt_error_message(), pid))
         fail_msg("'%s' without '%s'", lt_error_message(), pid);
@@ -394,7 +394,7 @@ static void test_damaged(void **state)
     assert_int_equal(lt_share_open(&other, &c), LT_E_IO);
     assert_int_equal(ftruncate(file, 10000), 0);
     assert_int_equal(lt_share_open(&other, &c), LT_E_IO);
-    assert_non_null(strstr(lt_error_message(), "has 10000 bytes, not "));
+    assert_non_null(strstr(lt_error_message(), "has 10000 bytes, want "));
     close(file);
     lt_share_close(&share);
 }
@@ -436,7 +436,7 @@ static void test_parse(void **state)
         if (lt_share_parse(&c, bad[i]) != LT_E_ARG)
             fail_msg("'%s' is taken", bad[i]);
     assert_int_equal(lt_share_parse(&c, "a:0"), LT_E_ARG);
-    assert_string_equal(lt_error_message(), "share: weight 0 is not a number from 1 to 1000");
+    assert_string_equal(lt_error_message(), "share: weight 0, want a number from 1 to 1000");
 }
 
 #define ROW(name, test)                             \

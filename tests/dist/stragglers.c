@@ -305,8 +305,8 @@ static void contradictions_are_named(void **state)
         {{.needed = -1}, "-1 of 4"},
         {{.needed = 3, .sync_bn = true}, "first 3 of 4"},
         {{.needed = 3, .compress = "topk:0.1"}, "topk:0.1"},
-        {{.needed = 3, .micro_batches = 4}, "fits a deadline"},
-        {{.micro_batches = 4, .sync_bn = true}, "deadline leaves some out"},
+        {{.needed = 3, .micro_batches = 4}, "not both"},
+        {{.micro_batches = 4, .sync_bn = true}, "cannot be combined with a deadline"},
         {{.micro_batches = 4, .compress = "topk:0.1"}, "topk:0.1"},
         {{.micro_batches = 4, .dtype = LT_BF16}, "bf16"},
     };

@@ -422,7 +422,7 @@ static void check_reducers(void **state)
     assert_true(p.scheme == LT_COST_REDUCER && p.reducer == &lt_cost_topk && p.number == 0.05);
     assert_ptr_equal(lt_cost_row_of(&p), &lt_cost_topk);
     assert_fails(lt_cost_read_reducer(&p, "plain"), LT_E_ARG,
-                 "known are the costs of powersgd, topk");
+                 "has no cost model; valid: powersgd, topk");
     assert_fails(lt_cost_read_reducer(&p, "nothing:1"), LT_E_ARG, "its cost is not known");
     assert_null(lt_cost_of_reducer(2));
 }
@@ -453,7 +453,7 @@ static void check_limits(void **state)
         int every, element_bytes;
         const char *message; /* NULL: accepted */
     } rows[] = {
-        {POWERSGD, 0, 0, 4, "cost: rank 0 of factors is below 1"},
+        {POWERSGD, 0, 0, 4, "cost: rank 0 of the factors, want 1 or more"},
         {POWERSGD, 1, 0, 4, NULL},
         {LT_COST_LOCAL_STEPS, 0, 0, 4, "cost: rounds of 0 local steps, want at least 1"},
         {LT_COST_LOCAL_STEPS, 0, 1, 4, NULL},

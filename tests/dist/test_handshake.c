@@ -123,7 +123,7 @@ static double be_silent(void)
     }
     finish(&zero);
     assert_int_equal(zero.status, LT_E_COMM);
-    says(zero.why, "after 0.3 s these ranks have not come: 1");
+    says(zero.why, "after 0.3 s these ranks have not joined: 1");
     for (int i = 0; i < SILENT; i++)
         close(fd[i]);
     return zero.seconds;
@@ -192,9 +192,9 @@ static void a_rank_that_does_not_fit_is_named_at_the_end(void **state)
 {
     (void)state;
     says_of((lt_hello){.rank = 1, .size = 2, .version = "\x1b[2J\x1b]0;pwn\x07\n\xff\x9b"},
-            "rank 1 is of version \\x1b[2J\\x1b]0;pwn\\x07\\x0a\\xff\\x9b, rank 0 of ");
+            "rank 1 has version \\x1b[2J\\x1b]0;pwn\\x07\\x0a\\xff\\x9b, rank 0 has ");
     says_of((lt_hello){.rank = 1, .size = 99, .version = LT_VERSION},
-            "have not come: 1; comm: rank 1 is one of 99, rank 0 one of 2");
+            "have not joined: 1; comm: rank 1 expects 99 ranks, rank 0 expects 2");
 }
 
 static void an_impostor_stays_outside(void **state)
@@ -209,7 +209,7 @@ static void an_impostor_stays_outside(void **state)
     finish(&none);
     assert_int_equal(other.status, LT_E_COMM);
     assert_int_equal(none.status, LT_E_COMM);
-    says(other.why, "does not know this process");
+    says(other.why, "rejected this process");
     start(&one); /* the place is still free */
     finish(&one);
     finish(&zero);
@@ -247,7 +247,7 @@ static void an_impostor_is_no_rank_0(void **state)
         lt_rendezvous_close(&zero.rendezvous);
         finish(&one);
         assert_int_equal(one.status, LT_E_COMM);
-        says(one.why, "does not reach rank 0");
+        says(one.why, "cannot reach rank 0");
     }
 }
 
@@ -289,7 +289,7 @@ static void another_version_is_told(void **state)
     assert_ok(lt_socket_recv_header(fd, &header, deadline));
     assert_int_equal(header.kind, LT_SOCKET_ABORT);
     assert_ok(lt_socket_recv_abort(fd, why, deadline));
-    says(why, "another version of Lather");
+    says(why, "different version of Lather");
     close(fd);
     start(&one);
     finish(&one);

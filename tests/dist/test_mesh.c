@@ -84,9 +84,9 @@ static lt_status refused(mesh_rank *r)
 }
 
 static const bad_mesh bad_meshes[] = {
-    {6, {{1, 1, 2, 2, false}, {1, 1, 2, 2, false}}, "is 4 ranks, there are 6"},
+    {6, {{1, 1, 2, 2, false}, {1, 1, 2, 2, false}}, "needs 4 ranks, got 6"},
     {6, {{0, 0, 0, 0, false}, {0, 0, 0, 0, false}}, "1 x 1 x 1 x 1"},
-    {2, {{1, 2, 1, 1, false}, {1, 2, 1, 1, false}}, "depth 2 is above the 1 rows"},
+    {2, {{1, 2, 1, 1, false}, {1, 2, 1, 1, false}}, "depth 2 exceeds the 1 rows"},
     {6, {{1, 1, 2, 3, false}, {1, 1, 2, 3, false}}, "2 rows and 3 columns"},
     {2, {{-1, 1, 1, 1, false}, {-1, 1, 1, 1, false}}, "-1, want 1 to"},
     {2,
@@ -215,7 +215,7 @@ static lt_status wrong_ways(mesh_rank *r)
         lt_redistribute(r->mesh, LT_MESH_ROW, a, all, b, (lt_placement){LT_PLACE_SHARD, 3});
     LT_TRY(want(st == LT_E_ARG && strstr(lt_error_message(), "dimension 3"), "a dimension"));
     st = lt_redistribute(r->mesh, LT_MESH_ROW, a, part, b, all);
-    LT_TRY(want(st == LT_E_SHAPE && strstr(lt_error_message(), "no pieces"), "a shape"));
+    LT_TRY(want(st == LT_E_SHAPE && strstr(lt_error_message(), "not shards"), "a shape"));
     st = lt_redistribute(r->mesh, LT_MESH_ROW, a, all, a, all);
     LT_TRY(want(st == LT_E_ARG, "the same memory"));
     lt_tensor_free(&a);

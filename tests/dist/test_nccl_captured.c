@@ -110,7 +110,7 @@ static bool miss_captured_deadline(rank_case *c)
     lt_comm_set_deadline(c->comm, 0.3);
     if (record_sum(c) || launch(c))
         return case_fails(c, "%s", lt_error_message());
-    return fails_with(c, idle(c), "a captured step on rank 1 of 3 is not done after 0.3 s");
+    return fails_with(c, idle(c), "a captured step on rank 1 of 3 exceeded its deadline of 0.3 s");
 }
 
 static void captured_steps_have_a_deadline(void **state)

@@ -166,7 +166,7 @@ static void a_rank_that_does_not_come_is_named(void **state)
     players[1] = players[2]; /* ranks 2 and 3 stay away */
     join_all(0, 2);
     assert_int_equal(players[0].status, LT_E_COMM);
-    assert_non_null(strstr(players[0].why, "these ranks have not come: 2, 3"));
+    assert_non_null(strstr(players[0].why, "these ranks have not joined: 2, 3"));
     close_all(4);
 }
 
@@ -202,9 +202,9 @@ static bool join_with(int rank, int size, const char *want)
 static void groups_that_do_not_fit_are_told_both(void **state)
 {
     (void)state;
-    assert_true(join_with(2, 5, "rank 2 is one of 5, rank 0 one of 3"));
-    assert_non_null(strstr(players[2].why, "rank 2 is one of 5, rank 0 one of 3"));
-    assert_true(join_with(1, 3, "two processes say that they are rank 1"));
+    assert_true(join_with(2, 5, "rank 2 expects 5 ranks, rank 0 expects 3"));
+    assert_non_null(strstr(players[2].why, "rank 2 expects 5 ranks, rank 0 expects 3"));
+    assert_true(join_with(1, 3, "two processes claim to be rank 1"));
 }
 
 static void say(int port, const char *words)

@@ -18,19 +18,19 @@ typedef struct sparse_row {
 
 /* Bytes by hand. */
 static const sparse_row rows[] = {
-    {"one of one", 1, 1, LT_F32, LT_SPARSE_PLACES, 4 + 4, false},
-    {"one of 5000", 5000, 1, LT_F32, LT_SPARSE_PLACES, 4 + 4, false},
-    {"one of 5000, bf16", 5000, 1, LT_BF16, LT_SPARSE_PLACES, 4 + 4, false},
-    {"one percent of whole chunks", 8192, 82, LT_F32, LT_SPARSE_CHUNKS, 328 + 168, false},
-    {"one percent, the last chunk is short", 8193, 81, LT_BF16, LT_SPARSE_CHUNKS, 164 + 168, false},
-    {"one percent, f16", 40001, 401, LT_F16, LT_SPARSE_CHUNKS, 804 + 824, false},
+    {"one of one", 1, 1, LT_F32, LT_SPARSE_INDICES, 4 + 4, false},
+    {"one of 5000", 5000, 1, LT_F32, LT_SPARSE_INDICES, 4 + 4, false},
+    {"one of 5000, bf16", 5000, 1, LT_BF16, LT_SPARSE_INDICES, 4 + 4, false},
+    {"one percent of whole chunks", 8192, 82, LT_F32, LT_SPARSE_BLOCKS, 328 + 168, false},
+    {"one percent, the last chunk is short", 8193, 81, LT_BF16, LT_SPARSE_BLOCKS, 164 + 168, false},
+    {"one percent, f16", 40001, 401, LT_F16, LT_SPARSE_BLOCKS, 804 + 824, false},
     {"a fifth", 5001, 1000, LT_F32, LT_SPARSE_BITS, 4000 + 628, false},
     {"all", 4097, 4097, LT_F32, LT_SPARSE_BITS, 16388 + 516, false},
     {"all but one, f64", 100, 99, LT_F64, LT_SPARSE_BITS, 792 + 16, false},
-    {"none of none", 0, 0, LT_F32, LT_SPARSE_PLACES, 0, false},
-    {"a few of many", 1 << 20, 100, LT_F32, LT_SPARSE_PLACES, 400 + 400, false},
-    {"one of 5000, 2 bits", 5000, 1, LT_F32, LT_SPARSE_PLACES, 12 + 4, true},
-    {"two percent, 2 bits", 20000, 400, LT_F32, LT_SPARSE_CHUNKS, 108 + 812, true},
+    {"none of none", 0, 0, LT_F32, LT_SPARSE_INDICES, 0, false},
+    {"a few of many", 1 << 20, 100, LT_F32, LT_SPARSE_INDICES, 400 + 400, false},
+    {"one of 5000, 2 bits", 5000, 1, LT_F32, LT_SPARSE_INDICES, 12 + 4, true},
+    {"two percent, 2 bits", 20000, 400, LT_F32, LT_SPARSE_BLOCKS, 108 + 812, true},
     {"all of 4097, 2 bits", 4097, 4097, LT_F32, LT_SPARSE_BITS, 1044 + 516, true},
 };
 
@@ -139,13 +139,15 @@ static void refuses(void **state)
         if (k == 1) {
             char *end = (char *)message + p.bytes;
             memcpy(end - 2, end - 4, 2);
-            assert_fails(lt_sparse_add(&p, message, 1, x, LT_F32), LT_E_COMM, "does not fit");
+            assert_fails(lt_sparse_add(&p, message, 1, x, LT_F32), LT_E_COMM,
+                         "corrupt sparse message");
         }
         memset((char *)message + p.value_bytes, 0xff, (size_t)(p.bytes - p.value_bytes));
-        assert_fails(lt_sparse_add(&p, message, 1, x, LT_F32), LT_E_COMM, "does not fit");
+        assert_fails(lt_sparse_add(&p, message, 1, x, LT_F32), LT_E_COMM, "corrupt sparse message");
         if (k) {
             memset((char *)message + p.value_bytes, 0, (size_t)(p.bytes - p.value_bytes));
-            assert_fails(lt_sparse_add(&p, message, 1, x, LT_F32), LT_E_COMM, "does not fit");
+            assert_fails(lt_sparse_add(&p, message, 1, x, LT_F32), LT_E_COMM,
+                         "corrupt sparse message");
         }
     }
 }

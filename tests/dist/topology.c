@@ -277,8 +277,8 @@ static bool told_fails(rank_case *c, int told, const char *part)
 
 static bool not_divided(rank_case *c)
 {
-    return told_fails(c, 3, "8 ranks are no multiple of 3 ranks per node")
-           && told_fails(c, 16, "8 ranks are no multiple of 16 ranks per node")
+    return told_fails(c, 3, "8 ranks are not a multiple of 3 ranks per node")
+           && told_fails(c, 16, "8 ranks are not a multiple of 16 ranks per node")
            && told_fails(c, -2, "-2 ranks per node");
 }
 

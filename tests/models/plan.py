@@ -461,7 +461,7 @@ def what_moves_more_is_not_chosen(cwd):
     assert sorted(of) == ["sgd, topk 0.01", "sgd, two-level"] and of["sgd, topk 0.01"]["modelled"]["seconds"] < of["sgd, two-level"]["modelled"]["seconds"], of
     assert found["candidates"][0]["exchange"] == "two-level" and "density 0.01 sends" in of["sgd, topk 0.01"]["verdict"], found["candidates"]
     (sparse,) = found["dropped"]
-    assert sparse["setting"] == "sgd, topk 0.98" and "top-k of density 0.98 sends " in sparse["why"], sparse
+    assert sparse["setting"] == "sgd, topk 0.98" and "top-k with density 0.98 sends " in sparse["why"], sparse
 
 
 def what_moves_more_is_kept_where_it_is_needed(cwd):

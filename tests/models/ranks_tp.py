@@ -254,7 +254,7 @@ def can_run():
     with tempfile.TemporaryDirectory(prefix="lather-tp-") as cwd:
         words = [LAUNCHER, "-n", "2", PROGRAM, *data(cwd), *COMMON, "--max-steps", "1", "--batch-size", "4"]
         done = subprocess.run(words, cwd=cwd, env={**os.environ, **MPI}, capture_output=True, text=True, timeout=TIMEOUT, check=False)
-    missing = done.returncode and ("not in this build" in done.stderr or "no communicator" in done.stderr)
+    missing = done.returncode and ("not in this build" in done.stderr or "unknown communicator" in done.stderr)
     if missing:
         print(done.stderr)
     return not missing

@@ -105,8 +105,8 @@ def a_killed_job_does_not_stop_the_other(cwd):
 
 
 def flags_that_are_wrong(cwd):
-    for text, says in (("x:0", "weight 0 is not a number from 1 to 1000"), ("x:-3", "weight -3 is not"), ("a b", "session 'a b'"),
-                       ("x:1.5", "is not NAME or NAME:WEIGHT")):
+    for text, says in (("x:0", "weight 0, want a number from 1 to 1000"), ("x:-3", "weight -3, want"), ("a b", "session name 'a b'"),
+                       ("x:1.5", "want NAME or NAME:WEIGHT")):
         fails(*NOISE, *QUIET, "--max-steps", "1", "--share-device", text, cwd=cwd, code=USAGE, says=says)
 
 

@@ -463,10 +463,10 @@ static const bad bads[] = {
      "gradients are divided already"},
     {"gradients after an update",
      {.make = make_adam, .divided = true, .late_division = true, .steps = 1},
-     "cannot be divided after an update"},
+     "before the first update, not after it"},
     {"gradients that another reducer reduces",
      {.make = make_adam, .divided = true, .compress = "other"},
-     "neither compressed nor reduced in two levels, as other does"},
+     "cannot be combined with reducer other"},
 };
 
 static void test_bad(void **state)

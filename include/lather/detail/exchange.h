@@ -1,5 +1,5 @@
-/** Operations between ranks, in conjugate pairs, and matrix products made of them. The loss counts once
- *  for all ranks: a tensor is either the same on all of them, or each has a part or a term. */
+/** Differentiable collectives in conjugate pairs, and matrix products built from them. The loss is shared by all ranks: a
+ *  tensor is replicated, sharded, or a partial sum. */
 #ifndef LATHER_DETAIL_EXCHANGE_H
 #define LATHER_DETAIL_EXCHANGE_H
 
@@ -9,7 +9,7 @@
 #include "lather/tape.h"
 
 /**
- * The input, whose gradient is summed over ranks: what is equal on all ranks enters what each does.
+ * Identity whose gradient is summed over ranks: a replicated tensor enters computations that differ by rank.
  *
  *     y = x        dx = sum over ranks of dy
  *
@@ -23,7 +23,7 @@
 LT_API lt_tensor *lt_exchange_copy(lt_tape *tape, lt_tensor *x, lt_exchange *group);
 
 /**
- * The sum over ranks, equal on all of them.
+ * All-reduce: the sum over ranks, equal on all of them.
  *
  *     y = sum over ranks of x        dx = dy
  *
@@ -37,7 +37,7 @@ LT_API lt_tensor *lt_exchange_copy(lt_tape *tape, lt_tensor *x, lt_exchange *gro
 LT_API lt_tensor *lt_exchange_sum(lt_tape *tape, lt_tensor *x, lt_exchange *group);
 
 /**
- * Rows of all ranks, in rank order.
+ * All-gather of rows, in rank order.
  *
  *     y = rows of rank 0, rank 1, ..        dx = own rows of the sum over ranks of dy
  *
@@ -52,7 +52,7 @@ LT_API lt_tensor *lt_exchange_sum(lt_tape *tape, lt_tensor *x, lt_exchange *grou
 LT_API lt_tensor *lt_exchange_gather(lt_tape *tape, lt_tensor *x, lt_exchange *group, int64_t rows);
 
 /**
- * Own rows of the sum over ranks.
+ * Reduce-scatter: this rank's rows of the sum over ranks.
  *
  *     y = own rows of the sum over ranks of x        dx = rows of dy of rank 0, rank 1, ..
  *
@@ -66,25 +66,26 @@ LT_API lt_tensor *lt_exchange_gather(lt_tape *tape, lt_tensor *x, lt_exchange *g
  */
 LT_API lt_tensor *lt_exchange_scatter_sum(lt_tape *tape, lt_tensor *x, lt_exchange *group);
 
-/** Who holds what of a product in two dimensions, and in depth. */
+/** Groups and sizes of a product on a 2-D grid with depth. */
 typedef struct lt_summa_config {
-    lt_exchange *row;    /**< ranks of this one's row, by column: q of them */
-    lt_exchange *column; /**< ranks of this one's column, by row: q of them */
-    lt_exchange *depth;  /**< ranks with the same block of w; NULL: one, or who averages gradients
-                              over depth sums dw and db */
-    int64_t in, out;     /**< C and K of the whole w */
-    bool whole;          /**< no step's blocks move during the product of another: the same bits */
+    lt_exchange *row;    /**< the q ranks of this rank's row, by column */
+    lt_exchange *column; /**< the q ranks of this rank's column, by row */
+    lt_exchange *
+        depth; /**< ranks with the same block of w; NULL: depth 1, or the caller sums dw and db over depth
+                              when it averages gradients */
+    int64_t in, out; /**< C and K of the whole w */
+    bool whole; /**< do not overlap communication with products; results are bitwise identical */
 } lt_summa_config;
 
 /**
- * lt_linear() on a grid of q x q ranks, several times in depth. Rank (i, j, k) holds block (kq+i, j) of
- * x and y, block (i, j) of w (by inputs, by outputs) and block j of b; each cut by lt_exchange_part().
+ * lt_linear() on a grid of q x q ranks with depth d. Rank (i, j, k) holds block (kq+i, j) of x and y, block (i, j) of w
+ * (by inputs, by outputs) and block j of b, all split by lt_exchange_part().
  *
  *     y(h,j) = b(j) + sum over t of x(h,t) w(t,j)         dx(h,t) = sum over j of dy(h,j) w(t,j)^T
  *     dw(t,j) = sum over h of x(h,t)^T dy(h,j)            db(j) = sum over h and rows of dy(h,j)
  *
- * Elements received by all ranks, M rows in all: forward, dx and dw each (q-1)(MC + dCK), and 2(d-1)CK
- * for the sum over depth. The blocks of step t+1 move during the product of step t.
+ * Elements received by all ranks, with M rows in total: forward, dx and dw each (q-1)(MC + dCK), plus 2(d-1)CK for the
+ * sum over depth. The transfer of step t+1's blocks overlaps with the product of step t.
  *
  * Shapes  x [M_h,C_j], w [K_j,C_i], b [K_j] or NULL -> y [M_h,K_j]
  * Dtypes  x, w of one of f32, f64; y has it
@@ -99,9 +100,9 @@ LT_API lt_tensor *lt_linear_summa(lt_tape *tape, lt_tensor *x, lt_tensor *w, lt_
                                   lt_summa_config config);
 
 /**
- * lt_linear() of which each rank computes some outputs, from rows that each has some of. It is
- * lt_exchange_gather() and lt_linear(), but rows are multiplied as they come, own ones first, and leave backward
- * as soon as they are done.
+ * Column-parallel linear layer with sequence parallelism: equals lt_exchange_gather() followed by lt_linear() with this
+ * rank's outputs, but overlaps communication: multiplies rows as they arrive, own rows first, and in backward sends rows
+ * as soon as they are computed.
  * Shapes  x [lt_exchange_part(rows, size, rank),C], w [K/size,C], b [K/size] or NULL -> y [rows,K/size]
  * Dtypes  any floating; y has x's
  * Grads   x, w, b
@@ -113,8 +114,8 @@ LT_API lt_tensor *lt_linear_gathered(lt_tape *tape, lt_tensor *x, lt_tensor *w, 
                                      lt_exchange *group, int64_t rows);
 
 /**
- * lt_linear() of which each rank has some inputs, to rows that each gets some of: lt_linear() and
- * lt_exchange_scatter_sum(), in pieces likewise.
+ * Row-parallel linear layer with sequence parallelism: equals lt_linear() with this rank's inputs followed by
+ * lt_exchange_scatter_sum(), with communication overlapped as in lt_linear_gathered().
  * Shapes  x [rows,C/size], rows >= size, w [K,C/size], b [K] (equal on all ranks) or NULL ->
  *         y [lt_exchange_part(rows, size, rank),K]
  * Dtypes  any floating; y has x's

@@ -1,4 +1,4 @@
-/** For writing a reducer: what makes the mean over ranks of buckets of gradients. Start from
+/** Interface for new reducers, which average buckets of gradients over ranks (DDP's communication hooks). Start from
  *  src/dist/reducer/plain.c. */
 #ifndef LATHER_EXT_REDUCER_H
 #define LATHER_EXT_REDUCER_H
@@ -16,81 +16,82 @@ typedef struct lt_reducer lt_reducer;
 typedef struct lt_reducer_part {
     const lt_param *param;
     int64_t offset,
-        elements; /**< in the bucket's elements; in the order of the gradient's memory */
+        elements; /**< range in the bucket; elements are in memory order of the gradient */
 } lt_reducer_part;
 
-/** Gradients that are reduced together. Laid out at the first update, the same on all ranks. */
+/** Gradients that are reduced together. Laid out in the first update, equally on all ranks. */
 typedef struct lt_reducer_bucket {
-    lt_tensor *flat;  /**< communication dtype, [elements + parts]: gradients, then a flag per part
-                           (1: this rank has the gradient, else its slice is 0) */
-    int64_t elements; /**< of the gradients */
+    lt_tensor *
+        flat; /**< [elements + parts], communication dtype: gradients, then a flag per part (1 if this rank
+                           has the gradient, else its slice is 0) */
+    int64_t elements; /**< elements of all gradients */
     lt_reducer_part *part;
     size_t parts;
-    void *own; /**< the reducer's, zeroed, of ops->bucket_bytes */
+    void *own; /**< the reducer's state, ops->bucket_bytes, zeroed at first */
 } lt_reducer_bucket;
 
-/** Payload bytes that this rank sent: inside its node, to other nodes. Where nodes are not known, all counts
- *  as between. Updates that a graph replays are not counted. */
+/** Payload bytes that this rank sent within its node and to other nodes. All count as `between` if nodes are unknown.
+ *  Updates replayed by a graph are not counted. */
 typedef struct lt_reducer_bytes {
     uint64_t within, between;
 } lt_reducer_bytes;
 
-/** Called by the tape's thread. "Collective": on all ranks in the same order. */
+/** Called by the tape's thread. Collective functions are called on all ranks in the same order. begin, finish and sent
+ *  are required; the others may be NULL. */
 typedef struct lt_reducer_ops {
-    const char *kind;        /**< "plain"; of --compress KIND:ARGUMENT */
-    const lt_cost_row *cost; /**< for `plan`, which refuses a reducer that has none; may be NULL */
-    size_t bytes;            /**< of the struct whose first member is lt_reducer */
-    size_t bucket_bytes;     /**< of lt_reducer_bucket.own */
-    /** finish leaves in flat the mean of the flags too. false: data-parallel training averages them apart,
-     *  in one small all-reduce of an update, and flat's flags mean nothing. */
+    const char *kind; /**< "plain": the KIND of --compress KIND:ARGUMENT */
+    const lt_cost_row
+        *cost;    /**< cost model for `plan`, which rejects a reducer without one; may be NULL */
+    size_t bytes; /**< size of the struct whose first member is lt_reducer */
+    size_t bucket_bytes; /**< size of lt_reducer_bucket.own */
+    /** finish also leaves the mean of the flags in flat. If false, data-parallel training averages the flags separately,
+     *  in one small all-reduce per update, and ignores those in flat. */
     bool reduces_flags;
-    bool capturable; /**< begin and finish only queue work, so that a graph may hold them */
-    /** Reads self->argument; buckets are not known yet. Collective. NULL: any argument is LT_E_ARG. */
+    bool capturable; /**< begin and finish only queue work, so a graph can capture them */
+    /** Parses self->argument, before buckets exist. Collective. NULL: any argument is LT_E_ARG. */
     lt_status (*configure)(lt_reducer *self);
-    /** Buckets are laid out, and stay. Collective. NULL: nothing to do. */
+    /** Prepares for the buckets, which are laid out for good. Collective. */
     lt_status (*open)(lt_reducer *self);
-    /** flat of this bucket holds this rank's gradients; it is the reducer's until finish. Collective. */
+    /** Starts a bucket. Its flat contains this rank's gradients and belongs to the reducer until finish. Collective. */
     lt_status (*begin)(lt_reducer *self, size_t bucket);
-    /** flat holds the mean over all ranks, the same bits on each. In the order of begin, also behind one that
-     *  failed. Collective. */
+    /** Waits until flat is the mean over all ranks, bitwise identical on each. Called in the order of begin, also after a
+     *  failed one. Collective. */
     lt_status (*finish)(lt_reducer *self, size_t bucket);
-    /** The update of the finished buckets was applied, or skipped: new residuals are kept or dropped. NULL:
-     *  nothing to keep. */
+    /** Called when the update of the finished buckets was applied or skipped: keeps or discards new error feedback. */
     lt_status (*commit)(lt_reducer *self, bool applied);
-    /** Before state is saved. Collective; makes complete what visit shows. NULL: nothing to do. */
+    /** Completes the state that visit shows, before it is saved. Collective. */
     lt_status (*gather)(lt_reducer *self);
-    /** Shows all state in a fixed order, block -1; also before open, to load. Not collective. An entry "NAME.I", I of 0
-     *  .. m-1, is a part of a sum: of a checkpoint with another count of parts each gets the sum divided by m.
-     *  NULL: no state. */
+    /** Shows all state in a fixed order, with block -1; also before open, to load it. Not collective. Entries "NAME.I", I
+     *  from 0 to m-1, are terms of a sum: when loaded from a checkpoint with another number of terms each gets the sum
+     *  divided by m. */
     lt_status (*visit)(lt_reducer *self, lt_state_visitor *visitor);
-    /** Behind a visit that wrote the tensors, also before open. Collective. NULL: nothing to do. */
+    /** Called after a visit that wrote the tensors, also before open. Collective. */
     lt_status (*loaded)(lt_reducer *self);
-    /** Since configure. Required, as begin and finish are. */
+    /** Returns the bytes sent since configure. */
     void (*sent)(const lt_reducer *self, lt_reducer_bytes *out);
-    /** Frees what it owns, not self; also after a configure or open that failed. Finished is what it began.
-     *  NULL: nothing to do. */
+    /** Frees all but self, also after a failed configure or open. Every bucket begun is finished. */
     void (*close)(lt_reducer *self);
 } lt_reducer_ops;
 
 /** First member of every reducer's struct. All borrowed. */
 struct lt_reducer {
     const lt_reducer_ops *ops;
-    lt_comm *comm; /**< all ranks; for groups of its own lt_comm_split() in configure or open */
+    lt_comm *comm; /**< all ranks; use lt_comm_split() in configure or open for other groups */
     lt_device *device;
-    const lt_nodes *nodes;     /**< NULL: not known */
-    char *argument;            /**< "0.01" of topk:0.01; "": none */
-    const lt_params *params;   /**< all of the model */
+    const lt_nodes *nodes;     /**< NULL if unknown */
+    char *argument;            /**< "0.01" of topk:0.01; "" if absent */
+    const lt_params *params;   /**< all parameters of the model */
     lt_reducer_bucket *bucket; /**< NULL before open */
     size_t buckets;
-    const lt_tensor *loss_scale; /**< gradients are scaled by it: f64 0-D; NULL: 1 */
-    bool dense;                  /**< this update is to lose nothing */
+    const lt_tensor *loss_scale; /**< loss scale of the gradients, f64 0-D; NULL: 1 */
+    bool dense;                  /**< this update must not be compressed */
 };
 
-/** From now on `--compress KIND:ARGUMENT` and lt_data_parallel_config.compress know it. Borrows ops, for ever.
- *  Before other threads use the library. Errors: LT_E_ARG (the name is taken or has one of ":|", a required
- *  entry is missing), LT_E_NOMEM (there are too many). */
+/** Registers a reducer for `--compress KIND:ARGUMENT` and lt_data_parallel_config.compress. Borrows ops forever. Call it
+ *  before other threads use the library. Errors: LT_E_ARG (the name is taken or contains ':' or '|'; a required function
+ *  is missing), LT_E_NOMEM (too many). */
 LT_API LT_MUST_CHECK lt_status lt_reducer_register(const lt_reducer_ops *ops);
-/** Name number index of those; NULL past the end. */
+/** Returns the name of registered reducer number index; NULL past the end. */
 LT_API const char *lt_reducer_registered(size_t index);
 
 #endif

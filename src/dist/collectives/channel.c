@@ -1,4 +1,4 @@
-/* Messages between two ranks of a group, over the link. */
+/* Channels: ordered messages between two ranks of a group over the link. */
 
 #include "dist/collectives/collectives.h"
 
@@ -15,7 +15,7 @@ const char *lt_endpoint_rank(const lt_endpoint *endpoint, int r, char *text, siz
     return text;
 }
 
-/* A link says why in its own text, as it may be a plugin without the library's lt_fail(). */
+/* Turns link->why into an error: a link may be a plugin, which cannot call lt_fail(). */
 static lt_status link_failed(const lt_endpoint *endpoint, int peer)
 {
     const lt_link *link = endpoint->progress->link;

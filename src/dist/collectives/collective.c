@@ -1,4 +1,4 @@
-/* One collective on one rank: its transfers to and from every other rank, and the sum in between. */
+/* State machine of one collective on one rank: transfers to and from every other rank, and the sum between them. */
 
 #include "base/alloc.h"
 #include "base/hash.h"
@@ -9,9 +9,11 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { WINDOW = 2 }; /* collectives of one endpoint in flight: one is summed, one moves */
-enum { ROOTED = 8 }; /* of them where all data goes from or to one rank, whose link alone is busy */
-enum { NUMBERS = 16 }; /* that have tags of their own: many more than are in flight */
+enum { MAX_RUNNING = 2 }; /* collectives of an endpoint: one is summed while one moves */
+enum {
+    MAX_RUNNING_ROOTED = 8
+}; /* the same if one rank sends or receives all data: only its link is busy */
+enum { TAG_CYCLE = 16 }; /* consecutive collectives with different tags; more than are in flight */
 enum { TEXT = 160 };
 
 static bool reduces(const lt_collective *self)
@@ -34,9 +36,9 @@ lt_status lt_collective_new(lt_collective **out, lt_endpoint *end, const lt_comm
     self->call = *call;
     for (int r = 0; r <= end->size; r++)
         self->offset[r] = lt_call_offset(call, r, end->size);
-    self->received = self->offset + n + 1;
+    self->received_offset = self->offset + n + 1;
     for (int r = 0; r <= end->size && call->received_count; r++)
-        self->received[r] = lt_call_received_offset(call, r);
+        self->received_offset[r] = lt_call_received_offset(call, r);
     self->call.count = self->call.received_count = NULL;
     self->transfer = lt_alloc(2 * n, sizeof *self->transfer);
     self->term = lt_alloc(n, sizeof *self->term);
@@ -52,7 +54,7 @@ void lt_collective_free(lt_collective *self)
 {
     lt_free(self->transfer);
     lt_free(self->term);
-    lt_free(self->scratch);
+    lt_free(self->workspace);
     lt_free(self);
 }
 
@@ -61,9 +63,9 @@ static int transfers(const lt_collective *self)
     return lt_collective_is_message(self) ? 1 : 2 * (self->endpoint->size - 1);
 }
 
-/* --- The header: so that ranks that do different things find out, and say what each of them does --- */
+/* --- Header --- */
 
-/* elements: of an all-to-all, those of one message; without any a rank may know no dtype. */
+/* elements: all-to-all elements of one message; with 0 the rank may not know the dtype. */
 static lt_header header_of(const lt_collective *self, int64_t elements)
 {
     const lt_comm_call *c = &self->call;
@@ -96,19 +98,19 @@ static void header_text(const lt_collective *self, const lt_header *h, char *tex
     if (known)
         lt_call_text(&call, text, bytes);
     else
-        snprintf(text, bytes, "something else");
-    if (call.what == LT_COMM_SEND) /* to or from: the ranks are named beside it */
+        snprintf(text, bytes, "an unknown call");
+    if (call.what == LT_COMM_SEND) /* without "to rank": the caller's message names both ranks */
         snprintf(text, bytes, "a message of %" PRId64 " %s", h->elements,
                  lt_dtype_name(call.dtype));
     if (known && call.what == LT_COMM_ALLTOALL)
-        snprintf(text, bytes, "an alltoall with %" PRId64 " %s between the two", h->elements,
+        snprintf(text, bytes, "an alltoall with %" PRId64 " %s between these ranks", h->elements,
                  lt_dtype_name(call.dtype));
 }
 
-/* Fails where the other rank's header is not this one's. */
+/* Fails if the other rank's header differs from this rank's. */
 static lt_status check_header(const lt_collective *self, const lt_transfer *t)
 {
-    const int64_t *at = self->received + t->channel.peer;
+    const int64_t *at = self->received_offset + t->channel.peer;
     const lt_header mine = header_of(self, at[1] - at[0]), *theirs = &t->header;
     const lt_endpoint *e = self->endpoint;
     char a[TEXT], b[TEXT], own[LT_RANK_TEXT], peer[LT_RANK_TEXT];
@@ -118,35 +120,38 @@ static lt_status check_header(const lt_collective *self, const lt_transfer *t)
     header_text(self, theirs, b, sizeof b);
     bool counts = !strcmp(a, b) && mine.number == theirs->number;
     return lt_fail(LT_E_COMM,
-                   "comm %s: ranks do different things: number %" PRIu64
-                   " is %s on %s, number %" PRIu64 " is %s%s on %s",
+                   "comm %s: mismatched calls: number %" PRIu64 " is %s on %s, number %" PRIu64
+                   " is %s%s on %s",
                    e->progress->link->ops->kind, mine.number, a,
                    lt_endpoint_rank(e, e->rank, own, sizeof own), theirs->number, b,
                    counts ? " with other counts" : "",
                    lt_endpoint_rank(e, t->channel.peer, peer, sizeof peer));
 }
 
-/* State of an unfinished transfer, the ones that say most about the peer first. */
-static int lack_of(const lt_transfer *t)
+/* States of an unfinished transfer, the most informative first. */
+typedef enum wait_state { NO_HEADER, NO_DATA, NOT_SENT, WAIT_STATES } wait_state;
+
+static wait_state wait_state_of(const lt_transfer *t)
 {
-    return t->channel.sends ? 2 : t->headed ? 1 : 0;
+    return t->channel.sends ? NOT_SENT : t->headed ? NO_DATA : NO_HEADER;
 }
 
-/* Names the ranks with that lack; whether there are any. */
-static bool name_lack(const lt_collective *self, int lack, char *text, size_t bytes)
+/* Appends the ranks in that state to text; returns false if no rank is. */
+static bool append_ranks(const lt_collective *self, wait_state state, char *text, size_t bytes)
 {
-    static const char *const what[] = {"nothing came from", "data is missing from",
-                                       "data is not taken by"};
+    static const char *const what[] = {[NO_HEADER] = "received nothing from",
+                                       [NO_DATA] = "data is missing from",
+                                       [NOT_SENT] = "data was not accepted by"};
     enum { NAMED = 4 };
     char peer[LT_RANK_TEXT];
     int named = 0;
     for (int i = 0; i < transfers(self); i++) {
         const lt_transfer *t = &self->transfer[i];
         const size_t used = strlen(text);
-        if (t->done || lack_of(t) != lack || named++ >= NAMED)
+        if (t->done || wait_state_of(t) != state || named++ >= NAMED)
             continue;
         snprintf(text + used, bytes - used, "%s%s %s", named > 1 ? "," : "; ",
-                 named > 1 ? "" : what[lack],
+                 named > 1 ? "" : what[state],
                  lt_endpoint_rank(self->endpoint, t->channel.peer, peer, sizeof peer));
     }
     return named > 0;
@@ -162,65 +167,66 @@ void lt_collective_text(const lt_collective *self, char *text, size_t bytes)
              lt_endpoint_rank(self->endpoint, self->endpoint->rank, own, sizeof own));
     if (self->protocol.ops)
         self->protocol.ops->text(self->protocol.context, text, bytes);
-    for (int lack = 0; self->started && lack < 3; lack++)
-        if (name_lack(self, lack, text, bytes))
+    for (int state = 0; self->started && state < WAIT_STATES; state++)
+        if (append_ranks(self, (wait_state)state, text, bytes))
             return;
 }
 
 /* --- Transfers --- */
 
-static size_t part_bytes(const lt_collective *self, int rank)
+static size_t chunk_bytes(const lt_collective *self, int rank)
 {
     return (size_t)(self->offset[rank + 1] - self->offset[rank]) * lt_dtype_size(self->call.dtype);
 }
 
-static size_t part_at(const lt_collective *self, int rank)
+static size_t chunk_at(const lt_collective *self, int rank)
 {
     return (size_t)self->offset[rank] * lt_dtype_size(self->call.dtype);
 }
 
-/* The chunk in scratch that peer's term goes to. */
-static char *scratch_of(const lt_collective *self, int peer)
+/* Returns the workspace for peer's term of this rank's chunk. */
+static char *term_buffer(const lt_collective *self, int peer)
 {
-    return self->scratch
-           + part_bytes(self, self->endpoint->rank)
+    return self->workspace
+           + chunk_bytes(self, self->endpoint->rank)
                  * (size_t)(peer - (peer > self->endpoint->rank));
 }
 
-/* Messages have tags of their own by number and phase; those of sends and receives the group's first. */
+/* Tags cycle with number and phase; sends and receives use the group's first tag. */
 static lt_channel channel_to(const lt_collective *self, int peer, bool sends)
 {
-    const int tag = 2 + 2 * (int)(self->number % NUMBERS) + self->phase;
+    const int tag = 2 + 2 * (int)(self->number % TAG_CYCLE) + self->phase;
     return (lt_channel){
         .peer = peer, .sends = sends, .tag = lt_collective_is_message(self) ? 0 : tag};
 }
 
-static void set(lt_transfer *t, const char *in, char *out, size_t bytes)
+static void set_buffers(lt_transfer *t, const char *in, char *out, size_t bytes)
 {
     t->in = in;
     t->out = out;
     t->bytes = bytes;
 }
 
-/* The data of the first phase between this rank and peer. */
+/* Sets the buffers of the first phase between this rank and peer. */
 static void set_data(const lt_collective *self, lt_transfer *to, lt_transfer *from, int peer)
 {
     const lt_comm_call *c = &self->call;
     int me = self->endpoint->rank;
     size_t all = (size_t)c->elements * lt_dtype_size(c->dtype);
     if (reduces(self)) {
-        set(to, (const char *)c->in + part_at(self, peer), NULL, part_bytes(self, peer));
-        set(from, NULL, scratch_of(self, peer), part_bytes(self, me));
+        set_buffers(to, (const char *)c->in + chunk_at(self, peer), NULL, chunk_bytes(self, peer));
+        set_buffers(from, NULL, term_buffer(self, peer), chunk_bytes(self, me));
     } else if (c->what == LT_COMM_ALLGATHER) {
-        set(to, c->in, NULL, part_bytes(self, me));
-        set(from, NULL, (char *)c->out + part_at(self, peer), part_bytes(self, peer));
+        set_buffers(to, c->in, NULL, chunk_bytes(self, me));
+        set_buffers(from, NULL, (char *)c->out + chunk_at(self, peer), chunk_bytes(self, peer));
     } else if (c->what == LT_COMM_ALLTOALL) {
-        size_t size = lt_dtype_size(c->dtype), at = (size_t)self->received[peer] * size;
-        set(to, (const char *)c->in + part_at(self, peer), NULL, part_bytes(self, peer));
-        set(from, NULL, (char *)c->out + at, (size_t)self->received[peer + 1] * size - at);
+        size_t size = lt_dtype_size(c->dtype), at = (size_t)self->received_offset[peer] * size;
+        set_buffers(to, (const char *)c->in + chunk_at(self, peer), NULL, chunk_bytes(self, peer));
+        set_buffers(from, NULL, (char *)c->out + at,
+                    (size_t)self->received_offset[peer + 1] * size - at);
     } else if (c->what == LT_COMM_BROADCAST) {
-        set(to, c->in, NULL, me == c->root ? all : 0);
-        set(from, NULL, c->out, peer == c->root ? all : 0);
+        set_buffers(to, c->in, NULL, me == c->root ? all : 0);
+        set_buffers(from, NULL, c->out, peer == c->root ? all : 0);
     }
 }
 
@@ -246,10 +252,10 @@ static void set_message(lt_collective *self)
     lt_transfer *t = self->transfer;
     *t = (lt_transfer){.channel = channel_to(self, c->root, c->what == LT_COMM_SEND),
                        .header = header_of(self, 0)};
-    set(t, c->in, c->out, (size_t)c->elements * lt_dtype_size(c->dtype));
+    set_buffers(t, c->in, c->out, (size_t)c->elements * lt_dtype_size(c->dtype));
 }
 
-/* The second phase of an all-reduce: an all-gather of the sums. */
+/* Sets up the second phase of an all-reduce: an all-gather of the sums. */
 static void set_gather(lt_collective *self)
 {
     int n = self->endpoint->size, me = self->endpoint->rank;
@@ -260,57 +266,57 @@ static void set_gather(lt_collective *self)
         int target = (me + i) % n, source = (me + n - i) % n;
         *to = (lt_transfer){.channel = channel_to(self, target, true), .headed = true};
         *from = (lt_transfer){.channel = channel_to(self, source, false), .headed = true};
-        set(to, out + part_at(self, me), NULL, part_bytes(self, me));
-        set(from, NULL, out + part_at(self, source), part_bytes(self, source));
+        set_buffers(to, out + chunk_at(self, me), NULL, chunk_bytes(self, me));
+        set_buffers(from, NULL, out + chunk_at(self, source), chunk_bytes(self, source));
     }
-    self->left = transfers(self);
+    self->pending = transfers(self);
 }
 
-/* Memory for the other ranks' terms: the endpoint's spare where that is large enough. */
-static lt_status take_scratch(lt_collective *self)
+/* Allocates memory for the other ranks' terms, or reuses the endpoint's if large enough. */
+static lt_status acquire_workspace(lt_collective *self)
 {
     lt_endpoint *e = self->endpoint;
-    size_t bytes = part_bytes(self, e->rank) * (size_t)(e->size - 1);
+    size_t bytes = chunk_bytes(self, e->rank) * (size_t)(e->size - 1);
     if (!reduces(self) || !bytes)
         return LT_OK;
-    if (e->spare_bytes >= bytes) {
-        self->scratch = e->spare;
-        self->scratch_bytes = e->spare_bytes;
-        e->spare = NULL;
-        e->spare_bytes = 0;
+    if (e->free_bytes >= bytes) {
+        self->workspace = e->free_workspace;
+        self->workspace_bytes = e->free_bytes;
+        e->free_workspace = NULL;
+        e->free_bytes = 0;
         return LT_OK;
     }
     enum { ALIGNMENT = 64 };
-    self->scratch = lt_alloc_aligned(ALIGNMENT, bytes);
-    self->scratch_bytes = bytes;
-    return self->scratch ? LT_OK
-                         : lt_fail(LT_E_NOMEM,
-                                   "comm %s: no memory for %zu bytes from other ranks, on rank %d",
-                                   e->progress->link->ops->kind, bytes, e->world[e->rank]);
+    self->workspace = lt_alloc_aligned(ALIGNMENT, bytes);
+    self->workspace_bytes = bytes;
+    return self->workspace
+               ? LT_OK
+               : lt_fail(LT_E_NOMEM,
+                         "comm %s: out of memory: %zu bytes for data of other ranks, on rank %d",
+                         e->progress->link->ops->kind, bytes, e->world[e->rank]);
 }
 
-static void give_scratch(lt_collective *self)
+static void release_workspace(lt_collective *self)
 {
     lt_endpoint *e = self->endpoint;
-    if (self->scratch_bytes > e->spare_bytes) {
-        lt_free(e->spare);
-        e->spare = self->scratch;
-        e->spare_bytes = self->scratch_bytes;
+    if (self->workspace_bytes > e->free_bytes) {
+        lt_free(e->free_workspace);
+        e->free_workspace = self->workspace;
+        e->free_bytes = self->workspace_bytes;
     } else {
-        lt_free(self->scratch);
+        lt_free(self->workspace);
     }
-    self->scratch = NULL;
-    self->scratch_bytes = 0;
+    self->workspace = NULL;
+    self->workspace_bytes = 0;
 }
 
-/* Sends and receives between two ranks run one after the other, so that headers and data stay in
- * order. */
+/* Serializes sends and receives between two ranks, which keeps headers and data in order. */
 static bool *is_busy(const lt_collective *self)
 {
     return &self->endpoint->busy[2 * self->call.root + (self->call.what == LT_COMM_SEND)];
 }
 
-/* A broadcast, or a sum that one rank gets. */
+/* Returns true for a broadcast, or a reduction to a single rank. */
 static bool is_rooted(const lt_collective *self)
 {
     const int64_t *at = self->offset;
@@ -327,29 +333,29 @@ static bool may_start(const lt_collective *self)
 {
     if (lt_collective_is_message(self))
         return !*is_busy(self);
-    return self->endpoint->running < (is_rooted(self) ? ROOTED : WINDOW);
+    return self->endpoint->running < (is_rooted(self) ? MAX_RUNNING_ROOTED : MAX_RUNNING);
 }
 
-/* What a rank has for itself. */
+/* Copies this rank's own contribution to its output. */
 static void copy_own(const lt_collective *self)
 {
     const lt_comm_call *c = &self->call;
     const int me = self->endpoint->rank;
     const size_t size = lt_dtype_size(c->dtype);
-    if (!part_bytes(self, me))
+    if (!chunk_bytes(self, me))
         return;
-    if (c->what == LT_COMM_ALLGATHER && (char *)c->out + part_at(self, me) != c->in)
-        memcpy((char *)c->out + part_at(self, me), c->in, part_bytes(self, me));
+    if (c->what == LT_COMM_ALLGATHER && (char *)c->out + chunk_at(self, me) != c->in)
+        memcpy((char *)c->out + chunk_at(self, me), c->in, chunk_bytes(self, me));
     else if (c->what == LT_COMM_ALLTOALL)
-        memcpy((char *)c->out + (size_t)self->received[me] * size,
-               (const char *)c->in + part_at(self, me), part_bytes(self, me));
+        memcpy((char *)c->out + (size_t)self->received_offset[me] * size,
+               (const char *)c->in + chunk_at(self, me), chunk_bytes(self, me));
 }
 
 static lt_status start(lt_collective *self)
 {
-    LT_TRY(take_scratch(self));
+    LT_TRY(acquire_workspace(self));
     self->started = true;
-    self->left = transfers(self);
+    self->pending = transfers(self);
     if (lt_collective_is_message(self)) {
         *is_busy(self) = true;
         set_message(self);
@@ -371,35 +377,36 @@ static void sum(lt_collective *self)
     int64_t span = lt_trace_begin();
     for (int r = 0; r < n; r++)
         self->term[r] =
-            r == me ? (const char *)self->call.in + part_at(self, me) : scratch_of(self, r);
-    lt_reduce_terms((char *)self->call.out + (whole ? part_at(self, me) : 0), self->term, n, count,
+            r == me ? (const char *)self->call.in + chunk_at(self, me) : term_buffer(self, r);
+    lt_reduce_terms((char *)self->call.out + (whole ? chunk_at(self, me) : 0), self->term, n, count,
                     self->call.dtype, self->call.op);
-    lt_trace_end(span, LT_PROFILE_COMM, "sum", (int64_t)part_bytes(self, me) * (n + 1));
+    lt_trace_end(span, LT_PROFILE_COMM, "sum", (int64_t)chunk_bytes(self, me) * (n + 1));
 }
 
-/* Posts the next message of a transfer: its header, or a piece of its data. */
+/* Posts the next message of a transfer: its header, or up to LT_MESSAGE_BYTES of its data. */
 static lt_status post(const lt_collective *self, lt_transfer *t)
 {
     const bool sends = t->channel.sends;
-    const size_t rest = t->bytes - t->posted, piece = rest < LT_PIECE_BYTES ? rest : LT_PIECE_BYTES;
+    const size_t rest = t->bytes - t->posted;
+    const size_t bytes = rest < LT_MESSAGE_BYTES ? rest : LT_MESSAGE_BYTES;
     if (!t->headed)
         return lt_channel_post(self->endpoint, &t->channel, sends ? &t->header : NULL,
                                sends ? NULL : &t->header, sizeof t->header);
     const size_t at = t->posted;
-    t->posted += piece;
+    t->posted += bytes;
     return lt_channel_post(self->endpoint, &t->channel, sends ? t->in + at : NULL,
-                           sends ? NULL : t->out + at, piece);
+                           sends ? NULL : t->out + at, bytes);
 }
 
-/* The header goes alone, since data of another size must not be received; of the data several messages are in
- * flight, so that the link is busy while one of them is agreed on and while this thread naps. */
+/* The header is sent alone: data of a mismatched call must not be received. Several data messages are in flight, which
+ * keeps the link busy during a message's rendezvous and while this thread sleeps. */
 static bool may_post(const lt_transfer *t)
 {
     const int in_flight = t->channel.in_flight;
     return t->headed ? t->posted < t->bytes && in_flight < LT_CHANNEL_IN_FLIGHT : !in_flight;
 }
 
-/* Whether the oldest message in flight has arrived, and what follows from it. */
+/* Tests the oldest message in flight; checks a header that has arrived. */
 static lt_status test_message(const lt_collective *self, lt_transfer *t, bool *arrived)
 {
     LT_TRY(lt_channel_test(self->endpoint, &t->channel, arrived));
@@ -421,7 +428,7 @@ static lt_status advance_transfer(lt_collective *self, lt_transfer *t, bool *mov
                 return LT_OK;
         } else {
             t->done = true;
-            self->left--;
+            self->pending--;
         }
         *moved = true;
     }
@@ -430,7 +437,7 @@ static lt_status advance_transfer(lt_collective *self, lt_transfer *t, bool *mov
 
 static void finish(lt_collective *self)
 {
-    give_scratch(self);
+    release_workspace(self);
     if (lt_collective_is_message(self))
         *is_busy(self) = false;
     else
@@ -449,7 +456,7 @@ lt_status lt_collective_advance(lt_collective *self, bool *moved)
         LT_TRY(start(self));
     for (int i = 0; i < transfers(self); i++)
         LT_TRY(advance_transfer(self, &self->transfer[i], moved));
-    if (self->left)
+    if (self->pending)
         return LT_OK;
     *moved = true;
     if (reduces(self) && self->phase == 0)

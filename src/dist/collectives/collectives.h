@@ -1,8 +1,9 @@
-/* Collectives over a link: a progress thread moves the messages of every collective of its process.
+/* Collectives built from point-to-point messages over a link. One progress thread per process moves the messages of
+ * all its collectives.
  *
- * A collective is, between each two ranks, a header each way, which says what the sender is doing, and
- * then the data. A reduction is an all-to-all of chunks, a sum in rank order on the chunk's rank, and for
- * an all-reduce an all-gather. */
+ * In a collective each pair of ranks first exchanges headers, which describe each sender's call, and then the data. A
+ * reduction is an all-to-all of chunks followed by a sum in rank order on the chunk's owner; an all-reduce adds an
+ * all-gather of the sums. */
 #ifndef LT_DIST_COLLECTIVES_H
 #define LT_DIST_COLLECTIVES_H
 
@@ -13,23 +14,23 @@
 typedef struct lt_progress lt_progress;
 typedef struct lt_endpoint lt_endpoint;
 
-/* Sent before the data of every collective, so that ranks that do different things find out. */
+/* Sent before the data of every collective, so that mismatched calls are detected. */
 typedef struct lt_header {
     int32_t what, op, dtype, root;
-    int64_t elements; /* of an all-to-all: from the sender to the receiver */
-    uint64_t number;  /* of the collective in its group; of sends and receives: 0 */
+    int64_t elements; /* all-to-all: elements from the sender to the receiver */
+    uint64_t number;  /* sequence number of the collective in its group; 0 for send and recv */
     uint64_t counts;  /* hash of the per-rank counts */
 } lt_header;
 
 enum { LT_CHANNEL_IN_FLIGHT = 4 };
-/* Data goes in messages of this size: the thread sees progress before it sleeps, and MPI's count is an int. */
-enum { LT_PIECE_BYTES = 1 << 19 };
+/* Maximum bytes of a data message: small enough to show progress between two polls and to fit MPI's int counts. */
+enum { LT_MESSAGE_BYTES = 1 << 19 };
 
 /* Messages to or from one other rank, in order. */
 typedef struct lt_channel {
-    int peer, tag; /* in the group */
+    int peer, tag; /* rank and tag within the group */
     bool sends;
-    int oldest, in_flight; /* messages in flight: a ring in handle */
+    int oldest, in_flight; /* ring of the handles in flight */
     uint64_t handle[LT_CHANNEL_IN_FLIGHT];
 } lt_channel;
 
@@ -40,59 +41,59 @@ typedef struct lt_transfer {
     lt_header header;
     const char *in;
     char *out;
-    size_t bytes, posted; /* in all; in messages that were posted */
+    size_t bytes, posted; /* total; posted so far */
 } lt_transfer;
 
-/* A request that is no collective: by the progress thread, with the same meaning as of lt_collective. */
+/* A request other than a collective, driven by the progress thread; its functions are those of lt_collective. */
 typedef struct lt_protocol_ops {
     lt_status (*advance)(void *context, bool *moved, bool *finished);
     void (*cancel)(void *context);
-    void (*text)(const void *context, char *text, size_t bytes); /* appends what is missing */
+    void (*text)(const void *context, char *text, size_t bytes); /* appends the missing ranks */
 } lt_protocol_ops;
 
 typedef struct lt_protocol {
-    const lt_protocol_ops *ops; /* NULL: a collective */
+    const lt_protocol_ops *ops; /* NULL for a collective */
     void *context;
 } lt_protocol;
 
-/* A collective, a send or a receive on one rank. The fields after the blank line belong to the progress
- * thread alone. */
+/* A collective, a send or a receive on one rank. Only the progress thread accesses the fields after the blank line. */
 typedef struct lt_collective {
     lt_request base;
-    lt_comm_call call; /* counts are NULL: see offset, received */
+    lt_comm_call call; /* its counts are NULL; offset and received_offset replace them */
     lt_endpoint *endpoint;
     lt_protocol protocol;
-    struct lt_collective *next;           /* submitted or active */
-    struct lt_collective *before, *after; /* of the endpoint, to be freed with it */
-    double expires;                       /* 0: never */
-    bool done;                            /* under the mutex */
+    struct lt_collective *next;           /* in the list of submitted or active requests */
+    struct lt_collective *before, *after; /* in the endpoint's list of unfreed requests */
+    double expires;                       /* time of lt_clock_seconds(); 0: never */
+    bool done;                            /* protected by the mutex */
 
     bool started, finished;
     uint64_t number;
-    int phase, left;       /* transfers that are not done */
+    int phase, pending;    /* pending: transfers not done in this phase */
     lt_transfer *transfer; /* [2 * (size-1)] */
-    char *scratch;         /* [size-1] chunks, by rank without this one */
-    size_t scratch_bytes;
-    const void **term;
-    int64_t *received; /* [size+1] of an all-to-all: where what each rank sent goes */
-    int64_t offset[];  /* [size+1] where each rank's part begins */
+    char *workspace; /* [size-1] terms of this rank's chunk from the other ranks, in rank order */
+    size_t workspace_bytes;
+    const void **term; /* [size] addresses of all terms of this rank's chunk */
+    int64_t *
+        received_offset; /* [size+1] element offset of each rank's data in an all-to-all's output */
+    int64_t offset[];    /* [size+1] element offset of each rank's chunk */
 } lt_collective;
 
-enum { LT_GROUP_TAGS = 64 }; /* each group has its own */
+enum { LT_GROUP_TAGS = 64 }; /* tags reserved for each group */
 
 /* One rank in a group. */
 struct lt_endpoint {
     lt_progress *progress;
-    int rank, size, context;
-    int *world;      /* [size] ranks among all started */
-    uint64_t issued; /* collectives so far */
+    int rank, size, context; /* context: number of the group, which selects its tags */
+    int *world;              /* [size] ranks among all started processes */
+    uint64_t issued;         /* collectives so far */
     lt_collective *first, *last;
-    /* The progress thread's. */
-    int running; /* collectives started and not finished */
-    bool *busy;  /* [2 * size] by rank: a receive from it, a send to it is in flight */
-    bool held;   /* an earlier request is not finished */
-    char *spare; /* scratch to be used again */
-    size_t spare_bytes;
+    /* Accessed by the progress thread only. */
+    int running;          /* collectives started and not finished */
+    bool *busy;           /* [2 * size] per rank: a receive from it is in flight, a send to it is */
+    bool blocked;         /* an earlier request is unfinished */
+    char *free_workspace; /* kept for the next reduction; NULL if absent */
+    size_t free_bytes;
 };
 
 /* The progress thread of a process. */
@@ -100,73 +101,73 @@ struct lt_progress {
     lt_link *link;
     pthread_t thread;
     pthread_mutex_t mutex;
-    pthread_cond_t wake;      /* the progress thread has something to do */
-    pthread_cond_t cond_done; /* a request is done, or the link open, or an abort complete */
+    pthread_cond_t wake;      /* wakes the progress thread */
+    pthread_cond_t cond_done; /* a request is done, the link is open or an abort is complete */
     bool ready, stop;
-    bool woken; /* something is to be done for a request that was submitted before */
+    bool woken; /* a request submitted earlier can advance */
     lt_status opened;
     int open;     /* endpoints */
-    int *context; /* [size] of world: the next free one */
+    int *context; /* [link size] next free group number of each rank */
     lt_collective *submitted, **submitted_end;
-    bool aborted,
-        abort_complete; /* complete: other processes were told, all requests have failed */
-    bool from_outside;
+    bool aborted;
+    bool abort_complete; /* other processes are notified and all requests have failed */
+    bool is_remote_abort;
     char why[LT_LINK_TEXT];
-    lt_collective *active, **active_end; /* the thread's, in order of issue */
+    lt_collective *active, **active_end; /* in order of issue; progress thread only */
 };
 
-/* Starts the thread, which opens the link. Owns the link from now on, also on failure. */
+/* Starts the thread, which opens the link. Takes ownership of link, also on failure. */
 lt_status lt_progress_new(lt_progress **out, lt_link *link);
-/* After the last endpoint has been closed: ends the thread. */
+/* Ends the thread, after the last endpoint has been closed. */
 void lt_progress_free(lt_progress *progress);
-/* With the mutex locked. */
+/* Hands a request to the thread. The caller holds the mutex. */
 void lt_progress_submit(lt_progress *progress, lt_collective *collective);
-/* A request that the thread has can go on. Any thread. */
+/* Notifies the thread that a submitted request can advance. Callable from any thread. */
 void lt_progress_wake(lt_progress *progress);
-/* The first abort counts; with the mutex locked. */
-void lt_progress_abort(lt_progress *progress, const char *why, bool from_outside);
+/* Aborts all requests; no-op after the first abort. The caller holds the mutex. */
+void lt_progress_abort(lt_progress *progress, const char *why, bool is_remote);
 
 lt_status lt_collective_new(lt_collective **out, lt_endpoint *endpoint, const lt_comm_call *call);
 void lt_collective_free(lt_collective *self);
 
-/* By the progress thread: goes on as far as it can; *moved is set if anything moved. Errors: whatever
- * ends the group, with the reason as the thread's message. */
+/* Advances as far as possible without waiting, on the progress thread; sets *moved if anything advanced. An error
+ * aborts the group, with the thread's message as reason. */
 lt_status lt_collective_advance(lt_collective *self, bool *moved);
 void lt_collective_cancel(lt_collective *self);
-/* A send or a receive. */
+/* Returns true for a send or a receive. */
 bool lt_collective_is_message(const lt_collective *self);
-/* "allreduce (sum) of 10 f32, number 3, on rank 0 of 2 (host); nothing came from rank 1 of 2 (host)" */
+/* Writes "allreduce (sum) of 10 f32, number 3, on rank 0 of 2 (host); received nothing from rank 1 of 2 (host)". */
 void lt_collective_text(const lt_collective *self, char *text, size_t bytes);
 
-/* channel.c: posts a message, which one of in and out is of; fewer than LT_CHANNEL_IN_FLIGHT are in flight. */
+/* channel.c: posts a message from `in` or into `out`, the other one NULL; fewer than LT_CHANNEL_IN_FLIGHT are in
+ * flight. */
 LT_MUST_CHECK lt_status lt_channel_post(const lt_endpoint *endpoint, lt_channel *channel,
                                         const void *in, void *out, size_t bytes);
-/* True if the oldest message in flight is done; false also when none is in flight. */
+/* Sets *done if the oldest message in flight has completed; false also when none is in flight. */
 LT_MUST_CHECK lt_status lt_channel_test(const lt_endpoint *endpoint, lt_channel *channel,
                                         bool *done);
 void lt_channel_cancel(const lt_endpoint *endpoint, lt_channel *channel);
-/* "rank 5 of 8 (host)" for rank r of the group: its number among all that were started. Returns text. */
+/* Writes "rank 5 of 8 (host)" for rank r of the group, numbered among all started processes. Returns text. */
 const char *lt_endpoint_rank(const lt_endpoint *endpoint, int r, char *text, size_t bytes);
 enum { LT_RANK_TEXT = 96 };
 
 void lt_endpoint_free(lt_endpoint *endpoint);
 
-/* The communicator whose collectives are made of a link's messages. */
+/* Communicator whose collectives consist of a link's messages. */
 extern const lt_comm_ops lt_comm_linked;
 
-/* NULL: the communicator has none. */
+/* Returns NULL for any other kind of communicator. */
 lt_endpoint *lt_linked_endpoint(lt_comm *comm);
-/* Starts a request of a protocol, described by call. */
+/* Starts a protocol's request; call describes it in messages. */
 lt_status lt_linked_begin(lt_comm *self, const lt_comm_call *call, lt_protocol protocol,
                           lt_request **request);
 
-/* Opens the local ends of a link: one, or all of them (link rank -1). out[i]: of lt_comm_linked's
- * bytes, device and deadline set. link is of link_ops->bytes, its size may be set; owned from now
- * on, also on failure. */
+/* Opens the local endpoints of a link: one, or all of them (link->rank -1). out[i] has lt_comm_linked.bytes bytes, its
+ * device and deadline set. link has link->ops->bytes bytes. Takes ownership of link, also on failure. */
 lt_status lt_linked_open(lt_comm *const *out, lt_link *link);
 
-/* out[i] = term 0 [i] + term 1 [i] + ..., in this order, or their mean or maximum; in f32 for 16-bit
- * types, rounded once. out may be one of the terms. */
+/* out[i] = term[0][i] + term[1][i] + ..., in this order, or their mean or maximum. Computes 16-bit types in f32 and
+ * rounds once. out may be one of the terms. */
 void lt_reduce_terms(void *out, const void *const *term, int terms, int64_t count, lt_dtype dtype,
                      lt_reduce op);
 

@@ -1,4 +1,4 @@
-/* Communicators over a link: their endpoints, and what the threads of their owners do. */
+/* Communicators over a link: their endpoints and the calls made by the owner's thread. */
 
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -18,7 +18,7 @@ static lt_endpoint *endpoint_of(const lt_comm *comm)
     return ((const linked_comm *)comm)->endpoint;
 }
 
-/* With the mutex locked. */
+/* Returns the error of an abort, if there was one. The caller holds the mutex. */
 static lt_status aborted(const lt_progress *p)
 {
     return p->aborted ? lt_fail(LT_E_COMM, "%s", p->why) : LT_OK;
@@ -48,7 +48,7 @@ static lt_status new_endpoint(lt_comm *comm, lt_progress *progress, const int *w
     return LT_OK;
 }
 
-/* An endpoint that no request was ever made of. */
+/* Frees an endpoint on which no request was made. */
 static void drop_endpoint(lt_comm *comm)
 {
     lt_endpoint *endpoint = endpoint_of(comm);
@@ -78,10 +78,10 @@ lt_status lt_linked_open(lt_comm *const *out, lt_link *link)
 static lt_status no_open(lt_comm *self)
 {
     (void)self;
-    return lt_fail(LT_E_UNSUPPORTED, "comm: a link is opened by lt_linked_open()");
+    return lt_fail(LT_E_UNSUPPORTED, "comm: use lt_linked_open() to open a link");
 }
 
-/* All requests of an endpoint, so that those that are not waited for are freed with it. */
+/* Adds a request to the endpoint's list: those never waited for are freed with it. */
 static void add_request(lt_endpoint *endpoint, lt_collective *c)
 {
     c->before = endpoint->last;
@@ -134,7 +134,8 @@ static lt_status submit(lt_comm *self, const lt_comm_call *call, lt_request **re
 static lt_status begin(lt_comm *self, const lt_comm_call *call, lt_request **request)
 {
     if (!self->device->backend->host_memory)
-        return lt_fail(LT_E_UNSUPPORTED, "comm %s: %s on %s; there are only ref and cpu",
+        return lt_fail(LT_E_UNSUPPORTED,
+                       "comm %s: %s on %s, want a device with host memory (ref or cpu)",
                        endpoint_of(self)->progress->link->ops->kind, lt_call_name(call->what),
                        lt_device_name(self->device));
     return submit(self, call, request);
@@ -154,14 +155,14 @@ static lt_status wait(lt_request *request)
     return st;
 }
 
-/* What each rank tells the others before a split. */
-typedef struct wish {
+/* A rank's arguments of a split, and its next free group number. */
+typedef struct split_args {
     int64_t color, key, context;
-} wish;
+} split_args;
 
-static lt_status gather_wishes(lt_comm *self, wish mine, wish *all)
+static lt_status gather_args(lt_comm *self, split_args mine, split_args *all)
 {
-    enum { FIELDS = sizeof(wish) / sizeof(int64_t) };
+    enum { FIELDS = sizeof(split_args) / sizeof(int64_t) };
     int64_t *count = lt_alloc((size_t)self->size, sizeof *count);
     if (!count)
         return LT_E_NOMEM;
@@ -181,8 +182,9 @@ static lt_status gather_wishes(lt_comm *self, wish mine, wish *all)
     return st;
 }
 
-/* The ranks of my color by (key, rank): member gets their ranks in self. */
-static int choose(const wish *all, int size, int rank, int *member, int *mine)
+/* Lists the ranks of this rank's color by (key, rank): member gets their ranks in self, *mine this rank's index.
+ * Returns their count. */
+static int list_members(const split_args *all, int size, int rank, int *member, int *mine)
 {
     int count = 0;
     for (int r = 0; r < size; r++) {
@@ -201,8 +203,8 @@ static int choose(const wish *all, int size, int rank, int *member, int *mine)
     return count;
 }
 
-/* A number for the tags of the new group that no member uses. */
-static lt_status next_context(lt_comm *self, const wish *all, int *context)
+/* Finds a group number, which selects tags, that no member uses. */
+static lt_status next_context(lt_comm *self, const split_args *all, int *context)
 {
     lt_endpoint *endpoint = endpoint_of(self);
     lt_progress *p = endpoint->progress;
@@ -210,7 +212,7 @@ static lt_status next_context(lt_comm *self, const wish *all, int *context)
     for (int r = 0; r < self->size; r++)
         *context = all[r].context > *context ? (int)all[r].context : *context;
     if (*context >= p->link->tags / LT_GROUP_TAGS)
-        return lt_fail(LT_E_UNSUPPORTED, "comm %s: more than %d splits", p->link->ops->kind,
+        return lt_fail(LT_E_UNSUPPORTED, "comm %s: too many splits: at most %d", p->link->ops->kind,
                        p->link->tags / LT_GROUP_TAGS - 1);
     pthread_mutex_lock(&p->mutex);
     p->context[endpoint->world[endpoint->rank]] = *context + 1;
@@ -222,20 +224,21 @@ static lt_status split(lt_comm *self, int color, int key, lt_comm *out)
 {
     lt_endpoint *endpoint = endpoint_of(self);
     lt_progress *p = endpoint->progress;
-    wish mine = {.color = color, .key = key}, *all = lt_alloc((size_t)self->size, sizeof *all);
+    split_args mine = {.color = color, .key = key},
+               *all = lt_alloc((size_t)self->size, sizeof *all);
     int *member = lt_alloc((size_t)self->size, sizeof *member);
     lt_status st = all && member ? LT_OK : LT_E_NOMEM;
     pthread_mutex_lock(&p->mutex);
     mine.context = p->context[endpoint->world[endpoint->rank]];
-    mine.context = mine.context ? mine.context : 1; /* 0 is the first group's */
+    mine.context = mine.context ? mine.context : 1; /* 0: the group of all ranks */
     pthread_mutex_unlock(&p->mutex);
     if (!st)
-        st = gather_wishes(self, mine, all);
+        st = gather_args(self, mine, all);
     int context = 0, rank = 0;
     if (!st)
         st = next_context(self, all, &context);
     if (!st) {
-        int count = choose(all, self->size, self->rank, member, &rank);
+        int count = list_members(all, self->size, self->rank, member, &rank);
         for (int i = 0; i < count; i++)
             member[i] = endpoint->world[member[i]];
         st = new_endpoint(out, p, member, count, rank);
@@ -247,7 +250,7 @@ static lt_status split(lt_comm *self, int color, int key, lt_comm *out)
     return st;
 }
 
-/* Until what this endpoint has begun is done. With the mutex locked. */
+/* Waits for this endpoint's requests and frees them. The caller holds the mutex. */
 static void drain(lt_endpoint *endpoint)
 {
     lt_progress *p = endpoint->progress;

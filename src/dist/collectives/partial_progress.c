@@ -1,12 +1,12 @@
-/* The mean of the first ranks that are done. A rank sends its terms as they become ready, chunk by chunk to the chunks'
- * ranks; behind the last one it reports to rank 0. The first reports make the set, which rank 0 sends to all; then each
- * rank adds the chunks of the set in rank order, divides by its size, and sends the mean to all. A rank that is not in
- * the set ends what it sends, and serves its own chunk all the same.
+/* Partial reduction on the progress thread. A rank sends each bucket when it is ready, chunk by chunk to the chunks'
+ * owners, and reports to rank 0 after the last one. The first reports determine the set of participating ranks, which
+ * rank 0 sends to all. Then each rank adds the set's terms of its chunk in rank order, divides by the set's size and
+ * sends the mean to all. An excluded rank stops sending its terms, but still reduces its own chunk.
  *
- * Between each two ranks, in each direction, and in this order within an update:
- *  - data: a header and the chunk of each bucket, then a header that ends it;
- *  - control: a report to rank 0, also of a rank that is late; the set from rank 0;
- *  - mean: the sums of the sender's chunks. */
+ * Channels between each pair of ranks, per direction; messages of an update are ordered within a channel:
+ *  - data: header and chunk of each bucket, then an end header;
+ *  - control: a report to rank 0, also from an excluded rank; the set from rank 0;
+ *  - mean: the sender's reduced chunks. */
 
 #include "dist/collectives/partial_progress.h"
 
@@ -16,8 +16,9 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Tags of a group above those of its collectives. */
+/* Tags of a group, above those of its collectives. */
 enum { TAG_DATA = 40, TAG_CONTROL, TAG_MEAN };
+
 size_t lt_partial_chunk_at(const lt_partial *p, const lt_partial_bucket *b, int rank)
 {
     const lt_comm_call call = {.elements = b->elements};
@@ -45,7 +46,7 @@ static bool is_late(const lt_partial *p)
     return p->has_set && !p->set[p->rank];
 }
 
-/* A header: of the next bucket if it is ready, or of the end. */
+/* Sends the header of the next bucket if it is ready, or the end header. */
 static lt_status send_header(lt_partial *p, lt_partial_pair *l, bool *posted)
 {
     const bool all = l->out.bucket == p->config.buckets;
@@ -57,25 +58,25 @@ static lt_status send_header(lt_partial *p, lt_partial_pair *l, bool *posted)
                                sizeof(lt_partial_header));
     }
     lt_partial_bucket *b = &p->bucket[l->out.bucket];
-    l->headed = *posted = atomic_load(&b->ready);
+    l->header_sent = *posted = atomic_load(&b->ready);
     return *posted ? lt_channel_post(p->endpoint, &l->data_out, &b->header, NULL,
                                      sizeof(lt_partial_header))
                    : LT_OK;
 }
 
-/* The next piece of a bucket. */
-static lt_status send_piece(lt_partial *p, lt_partial_pair *l)
+/* Sends the next data message of a bucket. */
+static lt_status send_data(lt_partial *p, lt_partial_pair *l)
 {
     const lt_partial_bucket *b = &p->bucket[l->out.bucket];
     const int peer = l->data_out.peer;
     const size_t rest = lt_partial_chunk_bytes(p, b, peer) - l->out.at;
-    const size_t bytes = rest < LT_PIECE_BYTES ? rest : LT_PIECE_BYTES;
+    const size_t bytes = rest < LT_MESSAGE_BYTES ? rest : LT_MESSAGE_BYTES;
     const char *from = b->in + lt_partial_chunk_at(p, b, peer) + l->out.at;
     l->out.at += bytes;
     p->count.sent += bytes;
     if (bytes == rest) {
         l->out = (lt_partial_cursor){l->out.bucket + 1, 0};
-        l->headed = false;
+        l->header_sent = false;
     }
     return bytes ? lt_channel_post(p->endpoint, &l->data_out, from, NULL, bytes) : LT_OK;
 }
@@ -85,7 +86,7 @@ static lt_status send_terms(lt_partial *p, lt_partial_pair *l, bool *moved)
     LT_TRY(test_all(p, &l->data_out, moved));
     for (bool posted = true;
          posted && !l->out_ended && l->data_out.in_flight < LT_CHANNEL_IN_FLIGHT;) {
-        LT_TRY(l->headed ? send_piece(p, l) : send_header(p, l, &posted));
+        LT_TRY(l->header_sent ? send_data(p, l) : send_header(p, l, &posted));
         *moved |= posted;
     }
     return LT_OK;
@@ -93,37 +94,36 @@ static lt_status send_terms(lt_partial *p, lt_partial_pair *l, bool *moved)
 
 static lt_status check_header(const lt_partial *p, const lt_partial_pair *l)
 {
-    const lt_partial_header *h = &l->next;
+    const lt_partial_header *h = &l->received;
     if (h->update == p->update && h->bucket >= LT_PARTIAL_END
         && h->bucket < (int32_t)p->config.buckets)
         return LT_OK;
     const lt_endpoint *e = p->endpoint;
     char own[LT_RANK_TEXT], peer[LT_RANK_TEXT];
     return lt_fail(LT_E_COMM,
-                   "comm %s: ranks do different things: update %lld on %s, bucket %d of update "
-                   "%lld on %s",
+                   "comm %s: mismatched calls: update %lld on %s, bucket %d of update %lld on %s",
                    e->progress->link->ops->kind, (long long)p->update,
                    lt_endpoint_rank(e, p->rank, own, sizeof own), h->bucket, (long long)h->update,
                    lt_endpoint_rank(e, l->data_in.peer, peer, sizeof peer));
 }
 
-/* A header came: its bucket's pieces are next. */
+/* Handles a received header: data of its bucket follows. */
 static lt_status begin_bucket(const lt_partial *p, lt_partial_pair *l)
 {
     LT_TRY(check_header(p, l));
     l->reads_header = false;
-    l->in_ended = l->next.bucket == LT_PARTIAL_END;
-    l->in = (lt_partial_cursor){l->in_ended ? 0 : (size_t)l->next.bucket, 0};
+    l->in_ended = l->received.bucket == LT_PARTIAL_END;
+    l->in = (lt_partial_cursor){l->in_ended ? 0 : (size_t)l->received.bucket, 0};
     return LT_OK;
 }
 
-/* Receives into the place of the peer among the chunks of this rank. */
+/* Posts a receive of the peer's next data for this rank's chunk, or of its next header. */
 static lt_status receive_next(lt_partial *p, lt_partial_pair *l, bool *posted)
 {
     const lt_partial_bucket *b = &p->bucket[l->in.bucket];
     const size_t all = lt_partial_chunk_bytes(p, b, p->rank),
                  rest = l->reads_header ? 0 : all - l->in.at;
-    const size_t bytes = rest < LT_PIECE_BYTES ? rest : LT_PIECE_BYTES;
+    const size_t bytes = rest < LT_MESSAGE_BYTES ? rest : LT_MESSAGE_BYTES;
     char *to = b->term + all * (size_t)l->data_in.peer + l->in.at;
     *posted = true;
     if (bytes) {
@@ -131,10 +131,11 @@ static lt_status receive_next(lt_partial *p, lt_partial_pair *l, bool *posted)
         p->count.received += bytes;
         return lt_channel_post(p->endpoint, &l->data_in, NULL, to, bytes);
     }
-    *posted = !l->data_in.in_flight; /* of unknown kind: alone */
+    *posted = !l->data_in.in_flight; /* the kind of the following message is unknown until then */
     l->reads_header = l->reads_header || *posted;
-    return *posted ? lt_channel_post(p->endpoint, &l->data_in, NULL, &l->next, sizeof l->next)
-                   : LT_OK;
+    return *posted
+               ? lt_channel_post(p->endpoint, &l->data_in, NULL, &l->received, sizeof l->received)
+               : LT_OK;
 }
 
 static lt_status receive_terms(lt_partial *p, lt_partial_pair *l, bool *moved)
@@ -152,10 +153,10 @@ static lt_status receive_terms(lt_partial *p, lt_partial_pair *l, bool *moved)
     return LT_OK;
 }
 
-/* --- Who is in the set --- */
+/* --- The set of participating ranks --- */
 
-/* All that this rank computed for the update was sent. */
-static bool has_left(const lt_partial *p)
+/* Returns true if all buckets are ready and sent to all ranks. */
+static bool all_sent(const lt_partial *p)
 {
     for (size_t b = 0; b < p->config.buckets; b++)
         if (!atomic_load(&p->bucket[b].ready))
@@ -167,7 +168,7 @@ static bool has_left(const lt_partial *p)
     return true;
 }
 
-static void know_set(lt_partial *p)
+static void learn_set(lt_partial *p)
 {
     p->has_set = true;
     if (p->set[p->rank])
@@ -177,7 +178,7 @@ static void know_set(lt_partial *p)
         p->config.late(p->config.context);
 }
 
-/* A rank's report is in, on rank 0. */
+/* Counts a rank's report, on rank 0. */
 static void count_report(lt_partial *p, int rank, bool complete)
 {
     if (!complete || p->has_set)
@@ -189,18 +190,18 @@ static void count_report(lt_partial *p, int rank, bool complete)
 
 static lt_status send_set(lt_partial *p)
 {
-    know_set(p);
+    learn_set(p);
     for (int r = 1; r < p->size; r++)
         LT_TRY(lt_channel_post(p->endpoint, &p->pair[r].control_out, p->set, NULL,
                                (size_t)p->size * sizeof *p->set));
     return LT_OK;
 }
 
-/* Rank 0: hears the others, in the order of ranks where several reports came at once. */
-static lt_status lead(lt_partial *p, bool *moved)
+/* Rank 0: receives reports, in rank order if several have arrived, and sends the set. */
+static lt_status coordinate(lt_partial *p, bool *moved)
 {
-    if (!p->own_left && has_left(p)) {
-        p->own_left = *moved = true;
+    if (!p->own_sent && all_sent(p)) {
+        p->own_sent = *moved = true;
         count_report(p, 0, true);
     }
     if (!p->has_set && (p->has_given || p->done >= p->config.needed))
@@ -210,35 +211,35 @@ static lt_status lead(lt_partial *p, bool *moved)
         bool done;
         LT_TRY(lt_channel_test(p->endpoint, &l->control_in, &done));
         if (done) {
-            l->told = *moved = true;
+            l->control_in_done = *moved = true;
             count_report(p, r, l->report.complete);
         }
         if (!p->has_set && p->done >= p->config.needed)
             LT_TRY(send_set(p));
         LT_TRY(test_all(p, &l->control_out, moved));
-        l->reported = p->has_set && !l->control_out.in_flight;
+        l->control_out_done = p->has_set && !l->control_out.in_flight;
     }
     return LT_OK;
 }
 
-/* The others: a report when all has left, or when the set is known. */
-static lt_status follow(lt_partial *p, bool *moved)
+/* Other ranks: report when all is sent, or when the set excludes this rank. */
+static lt_status report(lt_partial *p, bool *moved)
 {
     lt_partial_pair *l = &p->pair[0];
     bool done;
     LT_TRY(lt_channel_test(p->endpoint, &l->control_in, &done));
     if (done) {
-        l->told = *moved = true;
-        know_set(p);
+        l->control_in_done = *moved = true;
+        learn_set(p);
     }
-    if (!p->own_left && (is_late(p) || has_left(p))) {
-        p->own_left = *moved = true;
+    if (!p->own_sent && (is_late(p) || all_sent(p))) {
+        p->own_sent = *moved = true;
         l->report = (lt_partial_header){
             .update = p->update, .bucket = LT_PARTIAL_END, .complete = !is_late(p)};
         LT_TRY(lt_channel_post(p->endpoint, &l->control_out, &l->report, NULL, sizeof l->report));
     }
     LT_TRY(test_all(p, &l->control_out, moved));
-    l->reported = p->own_left && !l->control_out.in_flight;
+    l->control_out_done = p->own_sent && !l->control_out.in_flight;
     return LT_OK;
 }
 
@@ -246,7 +247,7 @@ static lt_status follow(lt_partial *p, bool *moved)
 
 static bool may_sum(const lt_partial *p)
 {
-    if (!p->has_set || p->summed || (p->set[p->rank] && !p->own_left))
+    if (!p->has_set || p->summed || (p->set[p->rank] && !p->own_sent))
         return false;
     for (int r = 0; r < p->size; r++)
         if (r != p->rank && p->set[r] && !p->pair[r].in_ended)
@@ -254,7 +255,7 @@ static bool may_sum(const lt_partial *p)
     return true;
 }
 
-/* The terms of a bucket, in rank order. Returns how many. */
+/* Lists the set's terms of this rank's chunk of a bucket, in rank order. Returns their count. */
 static int list_terms(const lt_partial *p, const lt_partial_bucket *b, const void **term)
 {
     int terms = 0;
@@ -289,8 +290,8 @@ static lt_status sum(lt_partial *p)
     return LT_OK;
 }
 
-/* Posts the next piece of the mean, of the chunks of rank; false in *posted: that was all. */
-static lt_status move_mean(lt_partial *p, lt_channel *c, lt_partial_cursor *at, int rank,
+/* Posts the next message of the mean of rank's chunks; *posted is false if all are posted. */
+static lt_status post_mean(lt_partial *p, lt_channel *c, lt_partial_cursor *at, int rank,
                            bool *posted)
 {
     while (at->bucket < p->config.buckets
@@ -302,29 +303,29 @@ static lt_status move_mean(lt_partial *p, lt_channel *c, lt_partial_cursor *at, 
     const lt_partial_bucket *b = &p->bucket[at->bucket];
     char *data = b->out + lt_partial_chunk_at(p, b, rank) + at->at;
     const size_t rest = lt_partial_chunk_bytes(p, b, rank) - at->at;
-    const size_t bytes = rest < LT_PIECE_BYTES ? rest : LT_PIECE_BYTES;
+    const size_t bytes = rest < LT_MESSAGE_BYTES ? rest : LT_MESSAGE_BYTES;
     at->at += bytes;
     p->count.sent += c->sends ? bytes : 0;
     return lt_channel_post(p->endpoint, c, c->sends ? data : NULL, c->sends ? NULL : data, bytes);
 }
 
-static lt_status exchange_mean(lt_partial *p, lt_channel *c, lt_partial_cursor *at, int rank,
+static lt_status transfer_mean(lt_partial *p, lt_channel *c, lt_partial_cursor *at, int rank,
                                bool *moved)
 {
     LT_TRY(test_all(p, c, moved));
     for (bool posted = true; posted && c->in_flight < LT_CHANNEL_IN_FLIGHT;) {
-        LT_TRY(move_mean(p, c, at, rank, &posted));
+        LT_TRY(post_mean(p, c, at, rank, &posted));
         *moved |= posted;
     }
     return LT_OK;
 }
 
-/* --- An update --- */
+/* --- Update --- */
 
 static lt_status start_pair(lt_partial *p, int peer)
 {
     lt_partial_pair *l = &p->pair[peer];
-    *l = (lt_partial_pair){.reported = p->rank && peer, .told = p->rank && peer};
+    *l = (lt_partial_pair){.control_out_done = p->rank && peer, .control_in_done = p->rank && peer};
     l->data_out = (lt_channel){.peer = peer, .tag = TAG_DATA, .sends = true};
     l->data_in = (lt_channel){.peer = peer, .tag = TAG_DATA, .sends = false};
     l->control_out = (lt_channel){.peer = peer, .tag = TAG_CONTROL, .sends = true};
@@ -332,7 +333,7 @@ static lt_status start_pair(lt_partial *p, int peer)
     l->mean_out = (lt_channel){.peer = peer, .tag = TAG_MEAN, .sends = true};
     l->mean_in = (lt_channel){.peer = peer, .tag = TAG_MEAN, .sends = false};
     l->reads_header = true;
-    LT_TRY(lt_channel_post(p->endpoint, &l->data_in, NULL, &l->next, sizeof l->next));
+    LT_TRY(lt_channel_post(p->endpoint, &l->data_in, NULL, &l->received, sizeof l->received));
     if (!p->rank)
         return lt_channel_post(p->endpoint, &l->control_in, NULL, &l->report, sizeof l->report);
     if (peer)
@@ -358,7 +359,8 @@ static bool is_done(const lt_partial *p)
         const lt_partial_pair *l = &p->pair[r];
         if (r == p->rank)
             continue;
-        if (!l->out_ended || l->data_out.in_flight || !l->in_ended || !l->reported || !l->told)
+        if (!l->out_ended || l->data_out.in_flight || !l->in_ended || !l->control_out_done
+            || !l->control_in_done)
             return false;
         if (l->mean_to.bucket < p->config.buckets || l->mean_out.in_flight
             || l->mean_from.bucket < p->config.buckets || l->mean_in.in_flight)
@@ -373,8 +375,8 @@ static lt_status advance_pair(lt_partial *p, int peer, bool *moved)
     LT_TRY(send_terms(p, l, moved));
     LT_TRY(receive_terms(p, l, moved));
     if (p->summed)
-        LT_TRY(exchange_mean(p, &l->mean_out, &l->mean_to, p->rank, moved));
-    return p->has_set ? exchange_mean(p, &l->mean_in, &l->mean_from, peer, moved) : LT_OK;
+        LT_TRY(transfer_mean(p, &l->mean_out, &l->mean_to, p->rank, moved));
+    return p->has_set ? transfer_mean(p, &l->mean_in, &l->mean_from, peer, moved) : LT_OK;
 }
 
 static lt_status advance(void *context, bool *moved, bool *finished)
@@ -385,7 +387,7 @@ static lt_status advance(void *context, bool *moved, bool *finished)
     for (int r = 0; r < p->size; r++)
         if (r != p->rank)
             LT_TRY(advance_pair(p, r, moved));
-    LT_TRY(p->rank ? follow(p, moved) : lead(p, moved));
+    LT_TRY(p->rank ? report(p, moved) : coordinate(p, moved));
     if (may_sum(p)) {
         *moved = true;
         LT_TRY(sum(p));
@@ -409,7 +411,7 @@ static void cancel(void *context)
     }
 }
 
-/* The ranks whose terms are missing. */
+/* Appends the ranks whose terms are missing. */
 static void text_of(const void *context, char *text, size_t bytes)
 {
     const lt_partial *p = context;
@@ -419,7 +421,7 @@ static void text_of(const void *context, char *text, size_t bytes)
     for (int r = 0; p->started && r < p->size; r++) {
         const size_t used = strlen(text);
         if (r != p->rank && !p->pair[r].in_ended && named++ < NAMED)
-            snprintf(text + used, bytes - used, "%s %s", named > 1 ? "," : "; not all came from",
+            snprintf(text + used, bytes - used, "%s %s", named > 1 ? "," : "; data is missing from",
                      lt_endpoint_rank(p->endpoint, r, peer, sizeof peer));
     }
 }

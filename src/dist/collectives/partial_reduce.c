@@ -1,10 +1,10 @@
-/* A partial mean as the thread of its rank sees it; the progress thread's part is in partial_exchange.c. */
+/* Partial reduction, calls of the rank's thread; partial_progress.c has those of the progress thread. */
 
 #include "dist/collectives/partial_reduce.h"
 
 #include "base/alloc.h"
 
-/* --- An update --- */
+/* --- Update --- */
 
 lt_status lt_partial_begin(lt_partial *p, int64_t update, const bool *set)
 {
@@ -14,7 +14,7 @@ lt_status lt_partial_begin(lt_partial *p, int64_t update, const bool *set)
                                .elements = p->bucket[0].elements};
     LT_ASSERT(!p->request);
     p->update = update;
-    p->started = p->has_set = p->own_left = p->summed = false;
+    p->started = p->has_set = p->own_sent = p->summed = false;
     p->done = 0;
     p->count = (lt_partial_counts){0};
     p->has_given = set;
@@ -64,7 +64,7 @@ lt_partial_counts lt_partial_count(const lt_partial *p)
     return p->count;
 }
 
-/* --- Its life --- */
+/* --- Construction --- */
 
 static lt_status make_bucket(const lt_partial *p, size_t i)
 {
@@ -97,11 +97,13 @@ lt_status lt_partial_new(lt_partial **out, const lt_partial_config *config)
     lt_endpoint *endpoint = lt_linked_endpoint(config->comm);
     const int size = lt_comm_size(config->comm);
     if (!endpoint)
-        return lt_fail(LT_E_UNSUPPORTED,
-                       "comm %s: has no messages, which the mean of the first ranks needs",
-                       config->comm->ops->kind);
+        return lt_fail(
+            LT_E_UNSUPPORTED,
+            "comm %s: a partial mean needs a communicator built on messages (threads, mpi)",
+            config->comm->ops->kind);
     if (config->needed < 1 || config->needed > size)
-        return lt_fail(LT_E_ARG, "comm: a mean of the first %d of %d ranks", config->needed, size);
+        return lt_fail(LT_E_ARG, "comm: a partial mean over %d of %d ranks, want 1 to %d",
+                       config->needed, size, size);
     lt_partial *p = lt_alloc(1, sizeof *p);
     if (!p)
         return LT_E_NOMEM;

@@ -1,5 +1,5 @@
-/* The progress thread: takes requests, moves their messages, completes them in order of issue, and fails
- * all when the group is aborted or a request is past its deadline. */
+/* Progress thread: takes requests, moves their messages and completes them in order of issue. Fails all requests when
+ * the group is aborted or a request exceeds its deadline. */
 
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -27,19 +27,19 @@ void lt_progress_wake(lt_progress *p)
     pthread_mutex_unlock(&p->mutex);
 }
 
-void lt_progress_abort(lt_progress *p, const char *why, bool from_outside)
+void lt_progress_abort(lt_progress *p, const char *why, bool is_remote)
 {
     if (p->aborted)
         return;
     snprintf(p->why, sizeof p->why, "%s", why);
-    p->from_outside = from_outside;
+    p->is_remote_abort = is_remote;
     p->aborted = true;
     pthread_cond_signal(&p->wake);
 }
 
 void lt_endpoint_free(lt_endpoint *endpoint)
 {
-    lt_free(endpoint->spare);
+    lt_free(endpoint->free_workspace);
     lt_free(endpoint->busy);
     lt_free(endpoint->world);
     lt_free(endpoint);
@@ -54,7 +54,7 @@ static void take_submitted(lt_progress *p)
     p->submitted_end = &p->submitted;
 }
 
-/* A close has no waiter, and frees its endpoint. */
+/* Marks a request done. A close has no waiter: it frees its endpoint. */
 static void complete(lt_collective *c)
 {
     if (c->call.what != LT_COMM_CLOSE) {
@@ -65,30 +65,30 @@ static void complete(lt_collective *c)
     lt_collective_free(c);
 }
 
-/* Without the mutex: advances what can be. *from_outside: another process has aborted. */
-static lt_status sweep(lt_progress *p, bool *moved, bool *from_outside)
+/* Advances all active requests, without the mutex. *is_remote: another process has aborted. */
+static lt_status advance_all(lt_progress *p, bool *moved, bool *is_remote)
 {
     lt_status st = LT_OK;
-    *moved = *from_outside = false;
+    *moved = *is_remote = false;
     for (lt_collective *c = p->active; c && !st; c = c->next)
         st = lt_collective_advance(c, moved);
     if (st || !p->link->ops->was_aborted(p->link))
         return st;
-    *from_outside = true;
+    *is_remote = true;
     return lt_fail(LT_E_COMM, "%s", p->link->why);
 }
 
-/* Completes the finished requests that no unfinished one of their endpoint precedes. */
+/* Completes each finished request that has no unfinished predecessor on its endpoint. */
 static void complete_finished(lt_progress *p)
 {
     bool any = false;
     for (lt_collective *c = p->active; c; c = c->next)
-        c->endpoint->held = false;
+        c->endpoint->blocked = false;
     lt_collective **at = &p->active;
     while (*at) {
         lt_collective *c = *at;
-        if (!c->finished || c->endpoint->held) {
-            c->endpoint->held = true;
+        if (!c->finished || c->endpoint->blocked) {
+            c->endpoint->blocked = true;
             at = &c->next;
             continue;
         }
@@ -101,12 +101,11 @@ static void complete_finished(lt_progress *p)
         pthread_cond_broadcast(&p->cond_done);
 }
 
-/* Cancels all transfers, so that no memory of a request is touched after this. Called and returns with the
- * mutex locked. */
+/* Cancels all transfers: no memory of a request is accessed after this. Locks the mutex again before it returns. */
 static void fail_all(lt_progress *p)
 {
     pthread_mutex_unlock(&p->mutex);
-    if (!p->from_outside && !p->abort_complete)
+    if (!p->is_remote_abort && !p->abort_complete)
         p->link->ops->tell_abort(p->link, p->why);
     for (lt_collective *c = p->active; c; c = c->next)
         lt_collective_cancel(c);
@@ -121,7 +120,7 @@ static void fail_all(lt_progress *p)
     pthread_cond_broadcast(&p->cond_done);
 }
 
-/* The earliest time at which a request runs out, 0: none; one that has, in *late. */
+/* Returns the earliest expiry of a request, 0 if none expires; *late gets an expired request or NULL. */
 static double next_expiry(const lt_progress *p, const lt_collective **late)
 {
     double first = 0, now = 0;
@@ -143,8 +142,7 @@ static void expire(lt_progress *p, const lt_collective *c)
 {
     char why[LT_LINK_TEXT], what[LT_LINK_TEXT - 64];
     lt_collective_text(c, what, sizeof what);
-    snprintf(why, sizeof why, "comm %s: not done within its deadline: %s", p->link->ops->kind,
-             what);
+    snprintf(why, sizeof why, "comm %s: deadline exceeded: %s", p->link->ops->kind, what);
     lt_progress_abort(p, why, false);
 }
 
@@ -154,19 +152,19 @@ static void sleep_until(lt_progress *p, double time)
     pthread_cond_timedwait(&p->wake, &p->mutex, &t);
 }
 
-/* Seconds until a polled link is polled again: 0 while data moves, short while requests are active; else
- * only aborts of other ranks are polled for. */
-static double pause_of(const lt_progress *p, double last_move, double now)
+/* Returns the seconds until the next poll of the link: 0 while data moves, short while requests are active, else long
+ * enough to notice aborts of other ranks. */
+static double poll_interval(const lt_progress *p, double last_move, double now)
 {
-    static const double patience = 500e-6, nap = 50e-6, idle = 0.1, ending = 1e-3;
+    static const double spin = 500e-6, active = 50e-6, idle = 0.1, aborted = 1e-3;
     if (p->aborted)
-        return ending;
+        return aborted;
     if (!p->active)
         return idle;
-    return now - last_move > patience ? nap : 0;
+    return now - last_move > spin ? active : 0;
 }
 
-/* Sleeps until there may be something to do: nothing moved. */
+/* Sleeps until a request may be able to advance; called when none did. */
 static void rest(lt_progress *p, double last_move)
 {
     const lt_collective *late;
@@ -176,7 +174,7 @@ static void rest(lt_progress *p, double last_move)
     if (late) {
         expire(p, late);
     } else if (p->link->ops->poll) {
-        double now = lt_clock_seconds(), seconds = pause_of(p, last_move, now);
+        double now = lt_clock_seconds(), seconds = poll_interval(p, last_move, now);
         if (seconds > 0)
             sleep_until(p, now + seconds);
     } else if (expiry > 0) {
@@ -190,18 +188,18 @@ static void serve(lt_progress *p)
 {
     double last_move = 0;
     while (!p->stop || p->submitted || p->active) {
-        bool from_outside, moved;
+        bool is_remote, moved;
         take_submitted(p);
         p->woken = false;
         if (p->aborted && (!p->abort_complete || p->active))
             fail_all(p);
         pthread_mutex_unlock(&p->mutex);
-        lt_status st = sweep(p, &moved, &from_outside);
+        lt_status st = advance_all(p, &moved, &is_remote);
         if (moved && p->link->ops->poll)
             last_move = lt_clock_seconds();
         pthread_mutex_lock(&p->mutex);
-        if (st) /* the message is this thread's: the requests' threads get a copy */
-            lt_progress_abort(p, lt_error_message(), from_outside);
+        if (st) /* error messages are thread-local: keep a copy for the requests' threads */
+            lt_progress_abort(p, lt_error_message(), is_remote);
         complete_finished(p);
         if (!moved && !st && !(p->stop && !p->active))
             rest(p, last_move);
@@ -212,7 +210,7 @@ static void *run(void *context)
 {
     lt_progress *p = context;
     lt_profile_thread("comm");
-    lt_slice_shorten(); /* where ranks compute on all cores, messages would wait for whole slices */
+    lt_slice_shorten(); /* else messages wait for whole time slices when ranks compute on all cores */
     bool ok = p->link->ops->open(p->link);
     pthread_mutex_lock(&p->mutex);
     p->opened = ok ? LT_OK : LT_E_COMM;
@@ -252,7 +250,7 @@ lt_status lt_progress_new(lt_progress **out, lt_link *link)
     pthread_cond_init(&p->cond_done, NULL);
     if (lt_thread_start(&p->thread, run, p)) {
         destroy(p);
-        return lt_fail(LT_E_COMM, "comm: no thread for communication can be started");
+        return lt_fail(LT_E_COMM, "comm: cannot start the progress thread");
     }
     pthread_mutex_lock(&p->mutex);
     while (!p->ready)

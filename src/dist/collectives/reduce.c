@@ -1,13 +1,13 @@
-/* Sums, means and maxima over ranks, term by term in rank order. */
+/* Sum, mean and maximum over ranks, added in rank order. */
 
 #include "dist/collectives/collectives.h"
 #include "tensor/backend/dtype.h"
 
 #include <string.h>
 
-enum { BLOCK = 1024 }; /* elements whose sums stay in the nearest cache */
+enum { BLOCK = 1024 }; /* elements: their sums fit in the L1 cache */
 
-/* acc is all terms so far; x the next. A NaN stays. */
+/* acc: result of the previous terms; x: the next one. NaN propagates. */
 /* NOLINTBEGIN(bugprone-macro-parentheses): `type` declares */
 #define COMBINE(name, type, sum)                                        \
     static void name(type *acc, const type *x, int64_t n, lt_reduce op) \
@@ -23,11 +23,11 @@ enum { BLOCK = 1024 }; /* elements whose sums stay in the nearest cache */
 
 COMBINE(combine_f32, float, acc[i] + x[i])
 COMBINE(combine_f64, double, acc[i] + x[i])
-/* Integers wrap around. */
+/* Integers wrap around on overflow. */
 COMBINE(combine_i32, int32_t, (int32_t)((uint32_t)acc[i] + (uint32_t)x[i]))
 COMBINE(combine_i64, int64_t, (int64_t)((uint64_t)acc[i] + (uint64_t)x[i]))
 
-/* The type in which terms of dtype are added. */
+/* Returns the dtype in which terms of dtype are added. */
 static lt_dtype wide(lt_dtype dtype)
 {
     return dtype == LT_F16 || dtype == LT_BF16 ? LT_F32 : dtype;

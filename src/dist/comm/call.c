@@ -1,4 +1,4 @@
-/* Checks the arguments of a collective, says it in words, and counts its payload. */
+/* Argument checks of collectives, their description in messages, and their payload bytes. */
 
 #include "dist/comm/call.h"
 
@@ -108,7 +108,7 @@ void lt_call_payload(const lt_comm_call *call, int rank, int size, uint64_t *sen
     }
 }
 
-/* Sets the dtype and gives the memory. */
+/* Sets the call's dtype and *data. */
 static lt_status open_tensor(lt_comm_call *call, const lt_comm *comm, const lt_tensor *tensor,
                              void **data)
 {
@@ -116,13 +116,13 @@ static lt_status open_tensor(lt_comm_call *call, const lt_comm *comm, const lt_t
     LT_TRY(lt_tensor_materialize(tensor));
     lt_view view = lt_tensor_view(tensor);
     if (!view.data)
-        return lt_fail(LT_E_ARG, "comm: %s of memory that was given back; lt_tape_keep() keeps it",
+        return lt_fail(LT_E_ARG, "comm: %s: the tape already freed this tensor; use lt_tape_keep()",
                        names[call->what]);
     if (!lt_view_is_dense(&view))
-        return lt_fail(LT_E_ARG, "comm: %s of a tensor %s with gaps in memory", names[call->what],
+        return lt_fail(LT_E_ARG, "comm: %s: tensor %s is not dense in memory", names[call->what],
                        lt_shape_text(view.shape, text));
     if (tensor->device->backend->host_memory != comm->device->backend->host_memory)
-        return lt_fail(LT_E_ARG, "comm: %s of a tensor on %s, the communicator is for %s",
+        return lt_fail(LT_E_ARG, "comm: %s: the tensor is on %s, the communicator is for %s",
                        names[call->what], lt_device_name(tensor->device),
                        lt_device_name(comm->device));
     call->dtype = view.dtype;
@@ -135,12 +135,13 @@ static lt_status check_reduction(const lt_comm_call *call)
     if (call->what != LT_COMM_ALLREDUCE && call->what != LT_COMM_REDUCESCATTER)
         return LT_OK;
     if (call->op != LT_REDUCE_SUM && call->op != LT_REDUCE_MEAN && call->op != LT_REDUCE_MAX)
-        return lt_fail(LT_E_ARG, "comm: reduction %d is none of sum, mean, max", (int)call->op);
+        return lt_fail(LT_E_ARG, "comm: invalid reduction %d, want sum, mean or max",
+                       (int)call->op);
     bool integers = call->dtype == LT_I32 || call->dtype == LT_I64;
     if (call->dtype == LT_U8 || (integers && call->op == LT_REDUCE_MEAN))
         return lt_fail(LT_E_UNSUPPORTED,
-                       "comm: %s (%s) of %s; there is sum and max of f32 f64 f16 bf16 i32 i64, "
-                       "mean of the floats",
+                       "comm: %s (%s) of %s is not supported; sum and max take f32 f64 f16 bf16 "
+                       "i32 i64, mean takes f32 f64 f16 bf16",
                        names[call->what], op_name(call->op), lt_dtype_name(call->dtype));
     return LT_OK;
 }
@@ -160,48 +161,49 @@ lt_status lt_call_whole(lt_comm_call *call, const lt_comm *comm, const lt_tensor
     call->root = root;
     call->elements = lt_tensor_count(tensor);
     if (root < 0 || root >= comm->size)
-        return lt_fail(LT_E_ARG, "comm: %s: rank %d of %d", names[call->what], root, comm->size);
+        return lt_fail(LT_E_ARG, "comm: %s: rank %d, want 0 to %d", names[call->what], root,
+                       comm->size - 1);
     if (call->what != LT_COMM_BROADCAST && root == comm->rank)
-        return lt_fail(LT_E_ARG, "comm: %s: rank %d is this rank itself", names[call->what], root);
+        return lt_fail(LT_E_ARG, "comm: %s: rank %d is this rank", names[call->what], root);
     LT_TRY(open_tensor(call, comm, tensor, &call->out));
     call->in = call->out;
     return LT_OK;
 }
 
-static lt_status check_counts(const lt_comm_call *call, const lt_comm *comm, const lt_tensor *part,
+static lt_status check_counts(const lt_comm_call *call, const lt_comm *comm, const lt_tensor *shard,
                               const lt_tensor *whole)
 {
     const int64_t *count = call->count;
     for (int r = 0; r < comm->size; r++)
         if (count[r] < 0)
-            return lt_fail(LT_E_ARG, "comm: %s: %" PRId64 " elements of rank %d", names[call->what],
-                           count[r], r);
-    if (count[comm->rank] && (!part || lt_tensor_count(part) != count[comm->rank]))
+            return lt_fail(LT_E_ARG, "comm: %s: a count of %" PRId64 " for rank %d, want 0 or more",
+                           names[call->what], count[r], r);
+    if (count[comm->rank] && (!shard || lt_tensor_count(shard) != count[comm->rank]))
         return lt_fail(
             LT_E_SHAPE,
-            "comm: %s: the part of rank %d has %" PRId64 " elements, %" PRId64 " were announced",
-            names[call->what], comm->rank, part ? lt_tensor_count(part) : 0, count[comm->rank]);
+            "comm: %s: the shard of rank %d has %" PRId64 " elements, its count is %" PRId64,
+            names[call->what], comm->rank, shard ? lt_tensor_count(shard) : 0, count[comm->rank]);
     if (call->elements && (!whole || lt_tensor_count(whole) != call->elements))
         return lt_fail(LT_E_SHAPE,
-                       "comm: %s: the whole has %" PRId64 " elements, its parts %" PRId64,
+                       "comm: %s: the whole has %" PRId64 " elements, its shards %" PRId64,
                        names[call->what], whole ? lt_tensor_count(whole) : 0, call->elements);
     return LT_OK;
 }
 
-lt_status lt_call_parts(lt_comm_call *call, const lt_comm *comm, const lt_tensor *part,
-                        const lt_tensor *whole, const int64_t *count)
+lt_status lt_call_sharded(lt_comm_call *call, const lt_comm *comm, const lt_tensor *shard,
+                          const lt_tensor *whole, const int64_t *count)
 {
     void *small = NULL, *large = NULL;
     call->count = count;
     call->elements = lt_call_offset(call, comm->size, comm->size);
-    LT_TRY(check_counts(call, comm, part, whole));
+    LT_TRY(check_counts(call, comm, shard, whole));
     if (call->elements) {
         LT_TRY(open_tensor(call, comm, whole, &large));
         lt_dtype dtype = call->dtype;
         if (count[comm->rank])
-            LT_TRY(open_tensor(call, comm, part, &small));
+            LT_TRY(open_tensor(call, comm, shard, &small));
         if (call->dtype != dtype)
-            return lt_fail(LT_E_SHAPE, "comm: %s: the whole is %s, the part %s", names[call->what],
+            return lt_fail(LT_E_SHAPE, "comm: %s: the whole is %s, the shard %s", names[call->what],
                            lt_dtype_name(dtype), lt_dtype_name(call->dtype));
     }
     bool gather = call->what == LT_COMM_ALLGATHER;
@@ -210,14 +212,16 @@ lt_status lt_call_parts(lt_comm_call *call, const lt_comm *comm, const lt_tensor
     return check_reduction(call);
 }
 
+/* Checks one direction of an all-to-all; side: "to" or "from". */
 static lt_status check_side(const lt_comm *comm, const char *side, const int64_t *count,
                             const lt_tensor *tensor)
 {
     int64_t sum = 0, has = tensor ? lt_tensor_count(tensor) : 0;
     for (int r = 0; r < comm->size; r++) {
         if (count[r] < 0)
-            return lt_fail(LT_E_ARG, "comm: alltoall: %" PRId64 " elements %s rank %d", count[r],
-                           side, r);
+            return lt_fail(LT_E_ARG,
+                           "comm: alltoall: a count of %" PRId64 " %s rank %d, want 0 or more",
+                           count[r], side, r);
         sum += count[r];
     }
     if (sum && sum != has)
@@ -247,10 +251,10 @@ lt_status lt_call_alltoall(lt_comm_call *call, const lt_comm *comm, const lt_ten
     if (call->elements)
         LT_TRY(open_tensor(call, comm, in, &from));
     if (from && to && call->dtype != dtype)
-        return lt_fail(LT_E_SHAPE, "comm: alltoall: what is sent is %s, what is received %s",
+        return lt_fail(LT_E_SHAPE, "comm: alltoall: the input is %s, the output %s",
                        lt_dtype_name(call->dtype), lt_dtype_name(dtype));
     if (from && from == to)
-        return lt_fail(LT_E_ARG, "comm: alltoall: in and out are the same memory");
+        return lt_fail(LT_E_ARG, "comm: alltoall: in and out must not overlap");
     call->in = from;
     call->out = to;
     return LT_OK;

@@ -1,28 +1,28 @@
-/* Calls of a communicator, checked and described. */
+/* Argument checks of a communicator's calls, and properties of a call. */
 #ifndef LT_DIST_COMM_CALL_H
 #define LT_DIST_COMM_CALL_H
 
 #include "lather/ext/comm.h"
 
-/* Checks the arguments of each call and describes it. */
+/* Check the arguments of a call and fill *call. lt_call_whole() is for broadcast, send and recv. */
 lt_status lt_call_allreduce(lt_comm_call *call, const lt_comm *comm, lt_tensor *tensor,
                             lt_reduce op);
-lt_status lt_call_parts(lt_comm_call *call, const lt_comm *comm, const lt_tensor *part,
-                        const lt_tensor *whole, const int64_t *count);
+lt_status lt_call_sharded(lt_comm_call *call, const lt_comm *comm, const lt_tensor *shard,
+                          const lt_tensor *whole, const int64_t *count);
 lt_status lt_call_alltoall(lt_comm_call *call, const lt_comm *comm, const lt_tensor *in,
                            const lt_tensor *out);
 lt_status lt_call_whole(lt_comm_call *call, const lt_comm *comm, const lt_tensor *tensor, int root);
 
-/* "allreduce". */
+/* Returns the name of a call: "allreduce". */
 const char *lt_call_name(lt_comm_what what);
-/* "allreduce (sum) of 10 f32", into text of bytes. Returns text. */
+/* Writes "allreduce (sum) of 10 f32" to text (of `bytes` bytes) and returns it. */
 const char *lt_call_text(const lt_comm_call *call, char *text, size_t bytes);
-/* Where the part of rank begins, in elements; rank == size: the end. Without counts the elements
- * are cut as evenly as possible, the first parts longer. */
+/* Returns the element offset of rank's chunk; of the end if rank == size. Without counts the chunks are as even as
+ * possible, the first ones longer. */
 int64_t lt_call_offset(const lt_comm_call *call, int rank, int size);
-/* The same of what an all-to-all receives. */
+/* Returns the element offset of rank's data in the output of an all-to-all. */
 int64_t lt_call_received_offset(const lt_comm_call *call, int rank);
-/* Payload in bytes that this rank sends and receives, by the formula in lather/comm.h. */
+/* Payload bytes that this rank sends and receives, by the formula in lather/comm.h. */
 void lt_call_payload(const lt_comm_call *call, int rank, int size, uint64_t *sent,
                      uint64_t *received);
 

@@ -1,4 +1,4 @@
-/* The public calls, which go through a communicator's table, and the modelled link. */
+/* Public calls of communicators, dispatched through their table, and the modelled link. */
 
 #include "dist/comm/comm.h"
 
@@ -85,7 +85,7 @@ static void sleep_until(double time)
         continue;
 }
 
-/* When the modelled link, which serves one request after the other, is done with this one. */
+/* Returns the time at which the modelled link, which serves requests in sequence, completes this one; 0: no model. */
 static double model(lt_comm *comm, double issued, uint64_t sent, uint64_t received)
 {
     if (!(comm->gbit > 0) || comm->size == 1)
@@ -125,22 +125,22 @@ lt_status lt_comm_allreduce_begin(lt_comm *comm, lt_tensor *tensor, lt_reduce op
     return lt_comm_begin(comm, &call, tensor, request);
 }
 
-lt_status lt_comm_allgather_begin(lt_comm *comm, const lt_tensor *part, lt_tensor *whole,
+lt_status lt_comm_allgather_begin(lt_comm *comm, const lt_tensor *shard, lt_tensor *whole,
                                   const int64_t *count, lt_request **request)
 {
     lt_comm_call call = {.what = LT_COMM_ALLGATHER};
     *request = NULL;
-    LT_TRY(lt_call_parts(&call, comm, part, whole, count));
+    LT_TRY(lt_call_sharded(&call, comm, shard, whole, count));
     return lt_comm_begin(comm, &call, whole, request);
 }
 
-lt_status lt_comm_reducescatter_begin(lt_comm *comm, const lt_tensor *whole, lt_tensor *part,
+lt_status lt_comm_reducescatter_begin(lt_comm *comm, const lt_tensor *whole, lt_tensor *shard,
                                       const int64_t *count, lt_reduce op, lt_request **request)
 {
     lt_comm_call call = {.what = LT_COMM_REDUCESCATTER, .op = op};
     *request = NULL;
-    LT_TRY(lt_call_parts(&call, comm, part, whole, count));
-    return lt_comm_begin(comm, &call, part, request);
+    LT_TRY(lt_call_sharded(&call, comm, shard, whole, count));
+    return lt_comm_begin(comm, &call, shard, request);
 }
 
 lt_status lt_comm_broadcast_begin(lt_comm *comm, lt_tensor *tensor, int root, lt_request **request)
@@ -211,19 +211,19 @@ lt_status lt_comm_allreduce(lt_comm *comm, lt_tensor *tensor, lt_reduce op)
     return lt_request_wait(&request);
 }
 
-lt_status lt_comm_allgather(lt_comm *comm, const lt_tensor *part, lt_tensor *whole,
+lt_status lt_comm_allgather(lt_comm *comm, const lt_tensor *shard, lt_tensor *whole,
                             const int64_t *count)
 {
     lt_request *request;
-    LT_TRY(lt_comm_allgather_begin(comm, part, whole, count, &request));
+    LT_TRY(lt_comm_allgather_begin(comm, shard, whole, count, &request));
     return lt_request_wait(&request);
 }
 
-lt_status lt_comm_reducescatter(lt_comm *comm, const lt_tensor *whole, lt_tensor *part,
+lt_status lt_comm_reducescatter(lt_comm *comm, const lt_tensor *whole, lt_tensor *shard,
                                 const int64_t *count, lt_reduce op)
 {
     lt_request *request;
-    LT_TRY(lt_comm_reducescatter_begin(comm, whole, part, count, op, &request));
+    LT_TRY(lt_comm_reducescatter_begin(comm, whole, shard, count, op, &request));
     return lt_request_wait(&request);
 }
 

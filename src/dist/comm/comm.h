@@ -1,4 +1,4 @@
-/* The struct of a communicator, and the checks with which each call begins. */
+/* Construction of communicators, and their blocking collectives. */
 #ifndef LT_DIST_COMM_H
 #define LT_DIST_COMM_H
 
@@ -6,26 +6,25 @@
 
 extern const lt_comm_ops lt_comm_self;
 
-/* Processes that the launcher started, or -1. */
+/* Returns the number of processes that the launcher started, or -1 if unknown. */
 int lt_launched_size(void);
 
-/* A new struct of the kind, with its defaults; not opened. */
+/* Allocates a communicator with its defaults, not opened. */
 lt_status lt_comm_make(lt_comm **out, const lt_comm_ops *ops, lt_device *device);
 
-/* Each begins its call and waits for it. */
+/* Blocking forms: begin the call and wait for it. */
 LT_MUST_CHECK lt_status lt_comm_allreduce(lt_comm *comm, lt_tensor *tensor, lt_reduce op);
-LT_MUST_CHECK lt_status lt_comm_allgather(lt_comm *comm, const lt_tensor *part, lt_tensor *whole,
+LT_MUST_CHECK lt_status lt_comm_allgather(lt_comm *comm, const lt_tensor *shard, lt_tensor *whole,
                                           const int64_t *count);
 LT_MUST_CHECK lt_status lt_comm_reducescatter(lt_comm *comm, const lt_tensor *whole,
-                                              lt_tensor *part, const int64_t *count, lt_reduce op);
+                                              lt_tensor *shard, const int64_t *count, lt_reduce op);
 LT_MUST_CHECK lt_status lt_comm_broadcast(lt_comm *comm, lt_tensor *tensor, int root);
 
-/* All ranks get rank 0's order of count things; host is memory for them. */
+/* Broadcasts rank 0's order of count items; host is workspace for count numbers. */
 LT_MUST_CHECK lt_status lt_comm_broadcast_order(lt_comm *comm, size_t *order, int64_t *host,
                                                 size_t count);
 
-/* Starts a checked call: counts it, and holds it back as the modelled link would. target: the tensor that it
- * writes, or NULL. */
+/* Starts a checked call, counts its bytes and applies the modelled link. target: the tensor that it writes, or NULL. */
 lt_status lt_comm_begin(lt_comm *comm, const lt_comm_call *call, lt_tensor *target,
                         lt_request **request);
 

@@ -1,4 +1,4 @@
-/* Elements of host memory, of any floating dtype. */
+/* Access to elements of any floating dtype in host memory. */
 #ifndef LT_DIST_COMM_ELEMENT_H
 #define LT_DIST_COMM_ELEMENT_H
 
@@ -6,7 +6,7 @@
 
 #include "lather/tensor.h"
 
-/* Element i of x, which need not be aligned. */
+/* Returns element i of x, which need not be aligned. */
 static inline double lt_element(lt_dtype dtype, const void *x, int64_t i)
 {
     double wide;

@@ -1,4 +1,4 @@
-/* The memory of dense tensors, in storage order. */
+/* One-dimensional views of dense tensors, in storage order. */
 #ifndef LT_DIST_COMM_FLAT_H
 #define LT_DIST_COMM_FLAT_H
 
@@ -6,7 +6,7 @@
 #include "lather/ext/fail.h"
 #include "lather/tensor.h"
 
-/* Elements [offset, offset + count). */
+/* Returns a view of elements [offset, offset + count). */
 static inline lt_view lt_flat_slice(const lt_tensor *tensor, int64_t offset, int64_t count)
 {
     lt_view view = lt_tensor_view(tensor);

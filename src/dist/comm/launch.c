@@ -1,12 +1,12 @@
-/* What the launcher of this process (mpirun of Open MPI or MPICH, srun, torchrun) says about it, by
- * the environment variables that each of them documents. */
+/* Ranks that the launcher assigned (mpirun of Open MPI or MPICH, srun, torchrun), read from the environment variables
+ * that each launcher documents. */
 
 #include "dist/comm/comm.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* A whole number >= 0, or -1. */
+/* Returns the environment variable's value if it is a whole number >= 0, else -1. */
 static int number(const char *name)
 {
     const char *text = getenv(name);
@@ -18,7 +18,7 @@ static int number(const char *name)
     return *end || n < 0 || n > MOST ? -1 : (int)n;
 }
 
-/* Inside a step of srun, not only of a batch job. */
+/* Returns true in a job step of srun; a batch script alone has Slurm's other variables too. */
 static bool in_step(void)
 {
     return getenv("PMI_RANK") || getenv("PMIX_RANK") || getenv("PMI_FD");
@@ -34,7 +34,7 @@ int lt_launched_size(void)
     return size;
 }
 
-/* torchrun has no MPI. */
+/* Returns true if torchrun, which uses no MPI, started this process. */
 static bool by_torchrun(void)
 {
     return number("WORLD_SIZE") > 1 && number("RANK") >= 0 && getenv("MASTER_ADDR");
@@ -47,7 +47,7 @@ const char *lt_comm_launched_kind(void)
     return by_torchrun() ? "nccl" : "self";
 }
 
-/* Slurm: "4(x2),3" is 4, 4 and 3 tasks on nodes 0, 1 and 2. */
+/* Parses Slurm's tasks per node, "4(x2),3" for 4, 4 and 3 tasks on nodes 0 to 2. Returns -1 if invalid. */
 static int tasks_of_node(const char *text, int node)
 {
     while (text && *text) {

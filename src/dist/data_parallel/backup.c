@@ -1,8 +1,8 @@
-/* Backup workers: the mean of the first ranks that are done. Chen et al., "Revisiting Distributed Synchronous
- * SGD", 2016, arXiv 1604.00981.
+/* Backup workers: a reducer that averages over the first ranks to finish an update. Chen et al., "Revisiting Distributed
+ * Synchronous SGD", 2016, arXiv 1604.00981.
  *
- * A reducer whose buckets are one partial mean (dist/collectives/partial_reduce.h). It begins with the update, so that this
- * rank's chunks are served while it still computes. */
+ * All buckets of an update are one partial reduction (dist/collectives/partial_reduce.h). It begins with the update, so
+ * that this rank's chunks are reduced while it still computes. */
 
 #include "base/alloc.h"
 #include "dist/collectives/partial_reduce.h"
@@ -16,13 +16,13 @@
 
 struct lt_dp_backup {
     lt_reducer base;
-    lt_comm *group; /* the partial mean's own */
+    lt_comm *group; /* used by `partial` only */
     lt_partial *partial;
     lt_tape *tape;
     int needed;
-    bool begun, complete;      /* of this update */
+    bool begun, complete;      /* state of this update */
     int64_t number;            /* sequence number of the last update */
-    bool *set, has_set;        /* [size] given for this update */
+    bool *set, has_set;        /* [size] participants that the caller gave for this update */
     lt_statistics *statistics; /* running statistics before this update */
     bool has_statistics;
     lt_reducer_bytes sent;
@@ -88,7 +88,7 @@ static void count(lt_dp_backup *b)
     b->terms.dropped += c.dropped;
 }
 
-/* The first one waits for all. */
+/* The first bucket waits for all of them. */
 static lt_status finish(lt_reducer *self, size_t bucket)
 {
     lt_dp_backup *b = (lt_dp_backup *)self;
@@ -134,23 +134,25 @@ static lt_status check(const lt_data_parallel *dp)
     const int ranks = lt_comm_size(dp->comm);
     if (!lt_linked_endpoint(dp->comm))
         return lt_fail(LT_E_UNSUPPORTED,
-                       "data parallel: communicator %s has no messages, which an update of the "
-                       "first ranks needs",
+                       "data parallel: backup workers need a communicator built on messages "
+                       "(threads, mpi), not %s",
                        dp->comm->ops->kind);
     if (c->needed < 1 || c->needed > ranks)
-        return lt_fail(LT_E_ARG, "data parallel: %d of %d ranks make an update", c->needed, ranks);
+        return lt_fail(LT_E_ARG, "data parallel: %d of %d ranks needed for an update, want 1 to %d",
+                       c->needed, ranks, ranks);
     if (c->sync_bn)
-        return lt_fail(LT_E_ARG,
-                       "data parallel: batch norm over all ranks' batches waits for all, "
-                       "an update of the first %d of %d does not",
-                       c->needed, ranks);
-    if (c->micro_batches)
         return lt_fail(
-            LT_E_ARG, "data parallel: an update is of the first ranks, or of what fits a deadline");
+            LT_E_ARG,
+            "data parallel: synchronized batch norm waits for all ranks, so it cannot be "
+            "combined with updates of the first %d of %d",
+            c->needed, ranks);
+    if (c->micro_batches)
+        return lt_fail(LT_E_ARG, "data parallel: use either backup workers or a deadline (drop "
+                                 "compute), not both");
     if (c->compress && strcmp(c->compress, "off") != 0)
         return lt_fail(LT_E_ARG,
-                       "data parallel: an update of the first ranks and compression by %s "
-                       "contradict each other: what a late rank left out would be lost",
+                       "data parallel: backup workers cannot be combined with compression %s: a "
+                       "late rank's error feedback would be lost",
                        c->compress);
     return LT_OK;
 }
@@ -173,7 +175,7 @@ lt_status lt_dp_make_backup(lt_data_parallel *dp)
     return lt_comm_split(dp->comm, 0, lt_comm_rank(dp->comm), &b->group);
 }
 
-/* --- An update --- */
+/* --- Update --- */
 
 lt_status lt_data_parallel_update(lt_data_parallel *dp, int64_t number, const bool *set)
 {
@@ -192,7 +194,7 @@ lt_status lt_data_parallel_update(lt_data_parallel *dp, int64_t number, const bo
     return b->partial ? begin_update(b) : LT_OK;
 }
 
-/* A rank that gives up in the middle of an update leaves no trace of how far it came. */
+/* An excluded rank restores its running statistics: the result must not depend on how far it got. */
 lt_status lt_dp_end_backup(lt_data_parallel *dp)
 {
     lt_dp_backup *b = dp->backup;

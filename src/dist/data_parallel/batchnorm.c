@@ -1,4 +1,4 @@
-/* Batch norm over ranks: statistics of all batches together, and running statistics made equal.
+/* Synchronized batch norm: statistics over all ranks' batches; and running statistics made equal on all ranks.
  * Moments are combined by Chan, Golub & LeVeque, "Updating formulae and a pairwise algorithm for
  * computing sample variances", 1979, equations 2.1, in rank order: all ranks get the same bits. */
 
@@ -7,7 +7,7 @@
 #include "dist/data_parallel/state.h"
 #include "tensor/tensor.h"
 
-/* Count, mean, and sum of squared differences from it. */
+/* Count, mean and sum of squared deviations from the mean. */
 typedef struct moments {
     double count, mean, m2;
 } moments;
@@ -21,7 +21,7 @@ static moments combine(moments a, moments b)
     return (moments){count, a.mean + delta * part, a.m2 + b.m2 + delta * delta * a.count * part};
 }
 
-/* all: [ranks][3][channels]; the first rank's part becomes that of all. */
+/* Combines all [ranks][3][channels] into the first rank's moments. */
 static void combine_ranks(double *all, int ranks, int64_t channels)
 {
     for (int64_t c = 0; c < channels; c++) {
@@ -36,22 +36,21 @@ static void combine_ranks(double *all, int ranks, int64_t channels)
     }
 }
 
-static lt_status gather(lt_data_parallel *dp, const lt_tensor *part, lt_tensor *whole)
+static lt_status gather(lt_data_parallel *dp, const lt_tensor *own, lt_tensor *whole)
 {
     int ranks = lt_comm_size(dp->norm_comm);
     int64_t *count = lt_alloc((size_t)ranks, sizeof *count);
     if (!count)
         return LT_E_NOMEM;
     for (int r = 0; r < ranks; r++)
-        count[r] = lt_tensor_count(part);
-    lt_status st = lt_comm_allgather(dp->norm_comm, part, whole, count);
+        count[r] = lt_tensor_count(own);
+    lt_status st = lt_comm_allgather(dp->norm_comm, own, whole, count);
     lt_free(count);
     return st;
 }
 
-/* The share of rank r among the ranks up to it. Every layer has the same shares: they follow from the batch
- * sizes. */
-static lt_status learn_shares(lt_data_parallel *dp, const lt_tensor *whole)
+/* Computes norm_share and norm_part. They follow from the batch sizes, so they are equal in every layer. */
+static lt_status compute_shares(lt_data_parallel *dp, const lt_tensor *whole)
 {
     const int ranks = lt_comm_size(dp->norm_comm), mine = lt_comm_rank(dp->norm_comm);
     double *host = lt_alloc(1, lt_tensor_bytes(whole)), sum = 0;
@@ -72,14 +71,14 @@ static lt_status learn_shares(lt_data_parallel *dp, const lt_tensor *whole)
     return st;
 }
 
-/* The moments b join a, on the device; spare is a workspace of two rows. */
+/* Combines the moments b into a, on the device; workspace: two rows. */
 static lt_status combine_on_device(const lt_data_parallel *dp, const lt_view a[3],
-                                   const lt_view b[3], const lt_view spare[2], double part)
+                                   const lt_view b[3], const lt_view workspace[2], double part)
 {
     enum { COUNT, MEAN, M2 };
     const lt_backend *be = dp->device->backend;
     void *ctx = dp->device->ctx;
-    const lt_view delta = spare[0], square = spare[1];
+    const lt_view delta = workspace[0], square = workspace[1];
     const lt_vec_job jobs[] = {
         {.op = LT_VEC_AXPBY, .alpha = 1, .a = b[MEAN], .y = delta},
         {.op = LT_VEC_AXPBY, .alpha = -1, .beta = 1, .a = a[MEAN], .y = delta},
@@ -98,16 +97,16 @@ static lt_status combine_on_device(const lt_data_parallel *dp, const lt_view a[3
     return LT_OK;
 }
 
-/* As merge_on_host(), where steps are recorded: the host reads nothing in one, and takes the shares of
- * the pass before. */
+/* merge_on_host() for devices with graphs: during capture the host reads nothing and uses the previous pass's shares. */
 static lt_status merge_on_device(lt_data_parallel *dp, lt_tensor *whole, lt_tensor *x)
 {
     const int64_t channels = lt_tensor_count(x) / 3;
     lt_tensor *scratch = NULL;
     if (!dp->device->capturing)
-        LT_TRY(learn_shares(dp, whole));
+        LT_TRY(compute_shares(dp, whole));
     if (!dp->norm_part || !dp->device->backend->vec)
-        return lt_fail(LT_E_UNSUPPORTED, "data parallel: batch norm over ranks on backend %s",
+        return lt_fail(LT_E_UNSUPPORTED,
+                       "data parallel: backend %s does not support synchronized batch norm",
                        dp->device->backend->name);
     lt_status st = lt_tensor_new(&scratch, dp->device, LT_F64, LT_SHAPE(2 * channels));
     for (int r = 1; r < lt_comm_size(dp->norm_comm) && !st; r++) {
@@ -116,15 +115,15 @@ static lt_status merge_on_device(lt_data_parallel *dp, lt_tensor *whole, lt_tens
             a[i] = lt_flat_slice(whole, i * channels, channels);
             b[i] = lt_flat_slice(whole, (3 * r + i) * channels, channels);
         }
-        const lt_view spare[2] = {lt_flat_slice(scratch, 0, channels),
-                                  lt_flat_slice(scratch, channels, channels)};
-        st = combine_on_device(dp, a, b, spare, dp->norm_part[r]);
+        const lt_view workspace[2] = {lt_flat_slice(scratch, 0, channels),
+                                      lt_flat_slice(scratch, channels, channels)};
+        st = combine_on_device(dp, a, b, workspace, dp->norm_part[r]);
     }
     lt_tensor_free(&scratch);
     return st ? st : lt_dp_cast(dp, lt_flat_slice(whole, 0, 3 * channels), lt_flat(x));
 }
 
-/* whole, f64 and on the host while it is combined, ends up in x. */
+/* Combines whole (f64 moments of all ranks) on the host into x. */
 static lt_status merge_on_host(lt_data_parallel *dp, lt_tensor *whole, lt_tensor *x)
 {
     int64_t channels = lt_tensor_count(x) / 3;
@@ -162,8 +161,7 @@ static lt_status merge_moments(lt_data_parallel *dp, lt_tensor *x)
     return st;
 }
 
-/* Every rank divides by its own count: the sum over ranks times its share of all counts, which is
- * the same in every layer. */
+/* The caller divides by its own count, so the sum over ranks is scaled by this rank's share of all counts. */
 static lt_status merge_sums(lt_data_parallel *dp, lt_tensor *x)
 {
     lt_view view = lt_flat(x);
@@ -176,8 +174,8 @@ static lt_status merge(void *context, lt_norm_reduce op, lt_tensor *x)
     return op == LT_NORM_REDUCE_MOMENTS ? merge_moments(context, x) : merge_sums(context, x);
 }
 
-/* A communicator of its own: a rank that lacks a gradient begins its buckets later than the others,
- * between other layers. */
+/* Opens a separate communicator: a rank that lacks a gradient begins its buckets later than the others, between other
+ * layers. */
 lt_status lt_dp_open_norm(lt_data_parallel *dp)
 {
     if (!dp->config.sync_bn || lt_comm_size(dp->comm) == 1)
@@ -202,7 +200,7 @@ lt_status lt_dp_copy_statistics(const lt_params *params, const lt_tensor *flat, 
     *count = 0;
     for (size_t i = 0; i < params->count; i++) {
         const lt_param *p = params->item[i];
-        if (p->role != LT_ROLE_STAT || p->frozen) /* frozen: the same everywhere already */
+        if (p->role != LT_ROLE_STAT || p->frozen) /* frozen: equal on all ranks already */
             continue;
         const lt_device *d = p->value->device;
         const int64_t elements = lt_tensor_count(p->value);
@@ -228,7 +226,7 @@ lt_status lt_dp_merge_statistics(lt_comm *comm, lt_tensor *flat, lt_dist_bn how)
 lt_status lt_data_parallel_statistics(lt_data_parallel *dp)
 {
     int64_t count;
-    LT_TRY(lt_dp_check_present(dp));
+    LT_TRY(lt_dp_check_grad_mask(dp));
     if (dp->config.dist_bn == LT_DIST_BN_NONE || lt_comm_size(dp->comm) == 1)
         return LT_OK;
     LT_TRY(lt_dp_copy_statistics(dp->params, dp->statistics, false, &count));

@@ -1,4 +1,5 @@
-/* What ranks agree on before they train together: the parameters, their values, the buckets. */
+/* Checks before training that ranks agree on configuration and parameters, broadcast of the values, and layout of the
+ * buckets. */
 
 #include "base/alloc.h"
 #include "base/encoding/crc32c.h"
@@ -10,18 +11,18 @@
 
 enum { TEXT = 1024, SMALLEST_BUCKET = 1 << 20 };
 
-/* Ranks that average a gradient have the same box of the same parameter. */
+/* Describes a parameter and its shard, which must be equal on all ranks that average its gradient. */
 static const char *describe(const lt_param *p, char *text)
 {
     char shape[LT_SHAPE_TEXT], box[LT_PLACE_TEXT];
     const lt_place place = lt_param_place(p);
     snprintf(text, TEXT, "%s %s%s%s%s", p->name, lt_shape_text(place.logical, shape),
-             p->place ? " of which it has " : "", p->place ? lt_place_text(&place, box) : "",
+             p->place ? ", shard " : "", p->place ? lt_place_text(&place, box) : "",
              p->frozen ? ", frozen" : "");
     return text;
 }
 
-static uint32_t sum_of_all(const lt_params *params)
+static uint32_t checksum_all(const lt_params *params)
 {
     char text[TEXT];
     uint32_t sum = 0;
@@ -52,12 +53,12 @@ lt_status lt_dp_check_params(const lt_data_parallel *dp)
     LT_TRY(check_config(dp));
     snprintf(text, sizeof text, "%zu", params->count);
     LT_TRY(lt_comm_same(dp->comm, "the number of parameters", text));
-    snprintf(text, sizeof text, "%08x", (unsigned)sum_of_all(params));
+    snprintf(text, sizeof text, "%08x", (unsigned)checksum_all(params));
     lt_status st =
-        lt_comm_same(dp->comm, "the sum of all parameters' names, shapes and boxes", text);
+        lt_comm_same(dp->comm, "the checksum of all parameters' names, shapes and shards", text);
     if (!st || st != LT_E_ARG)
         return st;
-    for (size_t i = 0; i < params->count; i++) { /* which is the first? */
+    for (size_t i = 0; i < params->count; i++) { /* name the first that differs */
         snprintf(what, sizeof what, "parameter %zu", i);
         LT_TRY(lt_comm_same(dp->comm, what, describe(params->item[i], text)));
     }
@@ -74,7 +75,7 @@ lt_status lt_dp_broadcast_values(lt_comm *comm, const lt_params *params)
     return LT_OK;
 }
 
-/* Rank 0's order for all: what its backward finished, then the rest, from the last layer. */
+/* Broadcasts rank 0's order: parameters whose gradient its backward finished, then the rest from the last layer. */
 static lt_status agree_on_order(lt_data_parallel *dp)
 {
     for (size_t i = dp->members; i-- > 0;)
@@ -87,20 +88,20 @@ static lt_status agree_on_order(lt_data_parallel *dp)
     return st;
 }
 
-static size_t bytes_of(const lt_data_parallel *dp, size_t place)
+static size_t bytes_of(const lt_data_parallel *dp, size_t position)
 {
-    const lt_param *p = dp->member[dp->order[place]].param;
+    const lt_param *p = dp->member[dp->order[position]].param;
     return (size_t)lt_tensor_count(p->grad) * lt_dtype_size(dp->dtype);
 }
 
-/* The last buckets are smaller and smaller: nothing is left to hide them behind. */
+/* Returns the byte limit of the next bucket. The last buckets shrink: little backward remains to overlap with them. */
 static size_t limit_of(const lt_data_parallel *dp, size_t rest)
 {
     size_t limit = rest / 2 > SMALLEST_BUCKET ? rest / 2 : SMALLEST_BUCKET;
     return limit < dp->config.bucket_bytes ? limit : dp->config.bucket_bytes;
 }
 
-/* What the reducer is told of the gradients in it. */
+/* Lists the bucket's gradients for the reducer. */
 static lt_status list_parts(const lt_data_parallel *dp, const lt_dp_bucket *b,
                             lt_reducer_bucket *out)
 {
@@ -116,33 +117,33 @@ static lt_status list_parts(const lt_data_parallel *dp, const lt_dp_bucket *b,
     return LT_OK;
 }
 
-/* The bucket that begins at place; *rest are the bytes from there on. */
-static lt_status fill_bucket(lt_data_parallel *dp, lt_dp_bucket *b, size_t place, size_t *rest)
+/* Lays out the bucket that begins at position in the order; *rest: bytes of all gradients from there on. */
+static lt_status fill_bucket(lt_data_parallel *dp, lt_dp_bucket *b, size_t position, size_t *rest)
 {
     lt_reducer_bucket *out = &dp->reducer->bucket[b - dp->bucket];
     size_t limit = limit_of(dp, *rest), bytes = 0;
-    b->first = place;
-    while (place < dp->members && (!b->count || bytes + bytes_of(dp, place) <= limit)) {
-        lt_dp_member *m = &dp->member[dp->order[place]];
-        bytes += bytes_of(dp, place++);
+    b->first = position;
+    while (position < dp->members && (!b->count || bytes + bytes_of(dp, position) <= limit)) {
+        lt_dp_member *m = &dp->member[dp->order[position]];
+        bytes += bytes_of(dp, position++);
         m->bucket = (size_t)(b - dp->bucket);
         m->offset = out->elements;
         out->elements += lt_tensor_count(m->param->grad);
         b->count++;
     }
-    b->waiting = b->count;
+    b->pending = b->count;
     *rest -= bytes;
     LT_TRY(list_parts(dp, b, out));
-    if (dp->divided)
-        return lt_dp_make_divided(dp, b);
-    const bool counts = lt_dp_counts(dp) && place == dp->members;
+    if (dp->scatter)
+        return lt_dp_make_scatter_bucket(dp, b);
+    const bool counts = lt_dp_counts(dp) && position == dp->members;
     return lt_tensor_new(&out->flat, dp->device, dp->dtype,
                          LT_SHAPE(out->elements + (int64_t)b->count + counts));
 }
 
 lt_status lt_dp_make_buckets(lt_data_parallel *dp)
 {
-    size_t rest = 0, place = 0;
+    size_t rest = 0, position = 0;
     LT_TRY(agree_on_order(dp));
     dp->bucket = lt_alloc(dp->members, sizeof *dp->bucket);
     dp->reducer->bucket = lt_alloc(dp->members, sizeof *dp->reducer->bucket);
@@ -150,11 +151,11 @@ lt_status lt_dp_make_buckets(lt_data_parallel *dp)
         return LT_E_NOMEM;
     for (size_t i = 0; i < dp->members; i++)
         rest += bytes_of(dp, i);
-    while (place < dp->members) {
+    while (position < dp->members) {
         lt_dp_bucket *b = &dp->bucket[dp->buckets++];
         dp->reducer->buckets = dp->buckets;
-        LT_TRY(fill_bucket(dp, b, place, &rest));
-        place += b->count;
+        LT_TRY(fill_bucket(dp, b, position, &rest));
+        position += b->count;
     }
     return lt_reducer_open(dp->reducer);
 }

@@ -2,9 +2,9 @@
  * Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", VLDB 2020,
  * section 3.2.
  *
- * All ranks start the buckets' all-reduces in one order, whatever order their gradients come in: a bucket
- * starts when all its gradients are final and the one before it has started. What is left after backward (a
- * parameter without a gradient, a rank without a batch) starts in lt_data_parallel_finish(). */
+ * All ranks start the buckets' all-reduces in the same order, whatever the order of their gradients: a bucket starts
+ * when all its gradients are final and the previous bucket has started. Buckets still incomplete after backward (a
+ * parameter without a gradient, a rank without a batch) start in lt_data_parallel_finish(). */
 
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -18,28 +18,28 @@ enum { DEFAULT_BUCKET = 25 << 20 };
 
 typedef lt_status bucket_fn(lt_reducer *reducer, size_t bucket);
 
-/* Begins or finishes a bucket, and keeps count of what comm counts. */
+/* Begins or finishes a bucket and updates bytes_on_comm. */
 static lt_status reduce(lt_data_parallel *dp, bucket_fn *fn, size_t bucket)
 {
     const uint64_t before = lt_comm_bytes(dp->comm);
     lt_status st = fn(dp->reducer, bucket);
-    dp->on_comm += lt_comm_bytes(dp->comm) - before;
+    dp->bytes_on_comm += lt_comm_bytes(dp->comm) - before;
     return st;
 }
 
-/* Waits for the next bucket, and counts the seconds. */
+/* Waits for the next bucket and adds the wait to `exposed`. */
 static lt_status wait_for_next(lt_data_parallel *dp)
 {
     double begin = lt_clock_seconds();
-    lt_status st = reduce(dp, dp->reducer->ops->finish, dp->done++);
+    lt_status st = reduce(dp, dp->reducer->ops->finish, dp->finished++);
     dp->exposed += lt_clock_seconds() - begin;
     return st;
 }
 
-/* What is in flight ends, and nothing is done with it. */
+/* Waits for buckets in flight and discards their results. */
 static void drop_begun(lt_data_parallel *dp)
 {
-    while (dp->done < dp->next)
+    while (dp->finished < dp->started)
         (void)!wait_for_next(dp);
 }
 
@@ -48,17 +48,16 @@ static lt_tensor *flat_of(const lt_data_parallel *dp, size_t bucket)
     return dp->reducer->bucket[bucket].flat;
 }
 
-/* The flags in a bucket: of this rank, later of all. */
+/* Returns a bucket's flags: this rank's, after the reduction the mean over ranks. */
 static lt_view flags_of(const lt_data_parallel *dp, const lt_dp_bucket *b)
 {
     const size_t bucket = (size_t)(b - dp->bucket);
     if (!dp->reducer->ops->reduces_flags)
-        return lt_flat_slice(dp->present, (int64_t)b->first, (int64_t)b->count);
+        return lt_flat_slice(dp->grad_mask, (int64_t)b->first, (int64_t)b->count);
     return lt_flat_slice(flat_of(dp, bucket), dp->reducer->bucket[bucket].elements,
                          (int64_t)b->count);
 }
 
-/* A gradient, and its slice of the bucket. */
 static lt_view grad_of(const lt_dp_member *m)
 {
     return lt_flat(m->param->grad);
@@ -69,14 +68,14 @@ static lt_view slice_of(const lt_data_parallel *dp, const lt_dp_member *m)
     return lt_flat_slice(flat_of(dp, m->bucket), m->offset, lt_tensor_count(m->param->grad));
 }
 
-/* One gradient into its bucket; where dp->job lists the copies, in start_bucket() with the others. */
+/* Copies a gradient to its bucket; with dp->job, start_bucket() copies all gradients of the bucket at once. */
 static lt_status pack(lt_data_parallel *dp, lt_dp_member *m)
 {
     m->is_packed = dp->begun = true;
-    dp->bucket[m->bucket].waiting--;
-    LT_TRY(lt_dp_note_norm(dp, m));
-    if (dp->divided)
-        return lt_dp_pack_divided(dp, m);
+    dp->bucket[m->bucket].pending--;
+    LT_TRY(lt_dp_measure_norm(dp, m));
+    if (dp->scatter)
+        return lt_dp_pack_scatter(dp, m);
     return dp->job ? LT_OK : lt_dp_cast(dp, grad_of(m), slice_of(dp, m));
 }
 
@@ -91,7 +90,7 @@ static lt_status pack_listed(const lt_data_parallel *dp, const lt_dp_bucket *b)
     return lt_dp_copy_listed(dp, listed);
 }
 
-/* One flag of those. */
+/* Returns one of a bucket's flags. */
 static lt_view flag_of(lt_view flags, size_t index)
 {
     flags.data = (char *)flags.data + index * lt_dtype_size(flags.dtype);
@@ -99,12 +98,12 @@ static lt_view flag_of(lt_view flags, size_t index)
     return flags;
 }
 
-/* Flags; zeros for missing gradients. */
+/* Sets the flags, and zeros for missing gradients. */
 static lt_status fill_bucket(const lt_data_parallel *dp, const lt_dp_bucket *b)
 {
     const lt_view flags = flags_of(dp, b);
     LT_TRY(lt_dp_fill(dp, 1, flags));
-    for (size_t i = 0; i < b->count && b->waiting; i++) {
+    for (size_t i = 0; i < b->count && b->pending; i++) {
         const lt_dp_member *m = &dp->member[dp->order[b->first + i]];
         if (m->is_packed)
             continue;
@@ -114,36 +113,36 @@ static lt_status fill_bucket(const lt_data_parallel *dp, const lt_dp_bucket *b)
     return pack_listed(dp, b);
 }
 
-/* Waits for a bucket, and takes the flags of its gradients. */
+/* Waits for a bucket and copies its flags to grad_mask. */
 static lt_status receive(lt_data_parallel *dp, lt_dp_bucket *b)
 {
     LT_TRY(wait_for_next(dp));
     if (!dp->reducer->ops->reduces_flags)
         return LT_OK;
-    LT_TRY(lt_dp_cast(dp, dp->divided ? lt_dp_divided_flags(dp, b) : flags_of(dp, b),
-                      lt_flat_slice(dp->present, (int64_t)b->first, (int64_t)b->count)));
-    return lt_dp_releases(dp) ? lt_dp_settle_divided(dp, b) : LT_OK;
+    LT_TRY(lt_dp_cast(dp, dp->scatter ? lt_dp_scatter_flags(dp, b) : flags_of(dp, b),
+                      lt_flat_slice(dp->grad_mask, (int64_t)b->first, (int64_t)b->count)));
+    return lt_dp_frees_gradients(dp) ? lt_dp_unpack_scatter_bucket(dp, b) : LT_OK;
 }
 
 static lt_status start_bucket(lt_data_parallel *dp, lt_dp_bucket *b)
 {
-    LT_TRY(dp->divided ? lt_dp_fill_divided(dp, b) : fill_bucket(dp, b));
+    LT_TRY(dp->scatter ? lt_dp_fill_scatter(dp, b) : fill_bucket(dp, b));
     LT_TRY(lt_dp_zero_norms(dp, b));
-    if (lt_dp_counts(dp) && dp->next + 1 == dp->buckets)
+    if (lt_dp_counts(dp) && dp->started + 1 == dp->buckets)
         LT_TRY(lt_dp_fill_count(dp));
     dp->begun = true;
-    LT_TRY(reduce(dp, dp->reducer->ops->begin, dp->next++));
-    while (lt_dp_releases(dp) && dp->done + 1 < dp->next) /* so that one is in flight */
-        LT_TRY(receive(dp, &dp->bucket[dp->done]));
+    LT_TRY(reduce(dp, dp->reducer->ops->begin, dp->started++));
+    while (lt_dp_frees_gradients(dp) && dp->finished + 1 < dp->started) /* keep one in flight */
+        LT_TRY(receive(dp, &dp->bucket[dp->finished]));
     return LT_OK;
 }
 
-/* Packs a gradient that is final, and starts the buckets that are complete with it. */
+/* Packs a final gradient and starts the buckets that it completes. */
 static lt_status add_final(lt_data_parallel *dp, lt_dp_member *m)
 {
     LT_TRY(pack(dp, m));
-    while (dp->next < dp->buckets && !dp->bucket[dp->next].waiting)
-        LT_TRY(start_bucket(dp, &dp->bucket[dp->next]));
+    while (dp->started < dp->buckets && !dp->bucket[dp->started].pending)
+        LT_TRY(start_bucket(dp, &dp->bucket[dp->started]));
     return LT_OK;
 }
 
@@ -170,7 +169,7 @@ static void on_final(void *context, lt_param *param)
     if (!dp->last || dp->config.no_overlap || dp->status || m->is_packed)
         return;
     dp->status = add_final(dp, m);
-    if (dp->status) /* finish returns it; the thread's message may be overwritten before */
+    if (dp->status) /* returned by finish; the thread's message may be overwritten until then */
         snprintf(dp->message, sizeof dp->message, "%s", lt_error_message());
 }
 
@@ -180,11 +179,11 @@ static lt_status list_members(lt_data_parallel *dp)
     for (size_t i = 0; i < dp->params->count; i++)
         count += lt_param_is_trained(dp->params->item[i]);
     if (!count)
-        return lt_fail(LT_E_ARG, "data parallel: no parameter to train");
+        return lt_fail(LT_E_ARG, "data parallel: the model has no trainable parameter");
     dp->member = lt_alloc(count, sizeof *dp->member);
     dp->order = lt_alloc(count, sizeof *dp->order);
-    dp->present_host = lt_alloc(count, sizeof *dp->present_host);
-    if (!dp->member || !dp->order || !dp->present_host)
+    dp->grad_mask_host = lt_alloc(count, sizeof *dp->grad_mask_host);
+    if (!dp->member || !dp->order || !dp->grad_mask_host)
         return LT_E_NOMEM;
     for (size_t i = 0; i < dp->params->count; i++)
         if (lt_param_is_trained(dp->params->item[i]))
@@ -194,7 +193,7 @@ static lt_status list_members(lt_data_parallel *dp)
         if (!dp->job)
             return LT_E_NOMEM;
     }
-    return lt_tensor_new(&dp->present, dp->device, LT_F64, LT_SHAPE((int64_t)count));
+    return lt_tensor_new(&dp->grad_mask, dp->device, LT_F64, LT_SHAPE((int64_t)count));
 }
 
 static lt_status make_reducer(lt_data_parallel *dp)
@@ -265,10 +264,10 @@ void lt_data_parallel_free(lt_data_parallel **data_parallel)
     lt_tensor_free(&dp->mean_computed);
     lt_tensor_free(&dp->deviation);
     lt_tensor_free(&dp->expected);
-    lt_tensor_free(&dp->present);
+    lt_tensor_free(&dp->grad_mask);
     lt_free(dp->job);
     lt_free(dp->bucket);
-    lt_free(dp->present_host);
+    lt_free(dp->grad_mask_host);
     lt_free(dp->order);
     lt_free(dp->member);
     lt_free(dp);
@@ -276,24 +275,23 @@ void lt_data_parallel_free(lt_data_parallel **data_parallel)
 
 lt_status lt_data_parallel_divide(lt_data_parallel *dp, const lt_gradient_parts *parts)
 {
-    LT_TRY(lt_dp_divide(dp, parts));
-    return lt_dp_releases(dp) ? lt_dp_make_buckets(dp) : LT_OK;
+    LT_TRY(lt_dp_open_scatter(dp, parts));
+    return lt_dp_frees_gradients(dp) ? lt_dp_make_buckets(dp) : LT_OK;
 }
 
-/* For the next update. */
+/* Prepares for the next update. */
 static void reset_buckets(lt_data_parallel *dp)
 {
-    dp->next = dp->done = 0;
+    dp->started = dp->finished = 0;
     dp->last = dp->begun = false;
     dp->status = LT_OK;
     for (size_t i = 0; i < dp->members; i++)
         dp->member[i].is_packed = false;
     for (size_t i = 0; i < dp->buckets; i++)
-        dp->bucket[i].waiting = dp->bucket[i].count;
+        dp->bucket[i].pending = dp->bucket[i].count;
 }
 
-/* An update that began and did not finish was a graph capture that failed: its requests are freed, and never
- * run. */
+/* An unfinished update is a failed graph capture: its requests never ran and are freed. */
 void lt_data_parallel_begin(lt_data_parallel *dp, bool last)
 {
     if (dp->begun) {
@@ -303,7 +301,7 @@ void lt_data_parallel_begin(lt_data_parallel *dp, bool last)
     dp->last = last;
 }
 
-/* The buckets that backward did not start. */
+/* Starts the buckets that backward did not start. */
 static lt_status start_rest(lt_data_parallel *dp)
 {
     if (dp->status)
@@ -313,20 +311,20 @@ static lt_status start_rest(lt_data_parallel *dp)
     for (size_t i = 0; i < dp->members; i++)
         if (dp->member[i].param->has_grad && !dp->member[i].is_packed)
             LT_TRY(pack(dp, &dp->member[i]));
-    while (dp->next < dp->buckets)
-        LT_TRY(start_bucket(dp, &dp->bucket[dp->next]));
+    while (dp->started < dp->buckets)
+        LT_TRY(start_bucket(dp, &dp->bucket[dp->started]));
     return LT_OK;
 }
 
-/* Waits for all buckets; flags that the reducer leaves alone take a way of their own meanwhile. */
+/* Waits for all buckets; reduces the flags concurrently if the reducer does not. */
 static lt_status receive_all(lt_data_parallel *dp)
 {
     lt_request *flags = NULL;
     if (!dp->reducer->ops->reduces_flags)
-        LT_TRY(lt_comm_allreduce_begin(dp->comm, dp->present, LT_REDUCE_MEAN, &flags));
+        LT_TRY(lt_comm_allreduce_begin(dp->comm, dp->grad_mask, LT_REDUCE_MEAN, &flags));
     lt_status st = LT_OK;
-    while (dp->done < dp->buckets && !st)
-        st = receive(dp, &dp->bucket[dp->done]);
+    while (dp->finished < dp->buckets && !st)
+        st = receive(dp, &dp->bucket[dp->finished]);
     lt_status last = lt_request_wait(&flags);
     return st ? st : last;
 }
@@ -334,14 +332,14 @@ static lt_status receive_all(lt_data_parallel *dp)
 static lt_status unpack(lt_data_parallel *dp)
 {
     size_t listed = 0;
-    LT_TRY(lt_dp_note_present(dp));
+    LT_TRY(lt_dp_read_grad_mask(dp));
     for (size_t i = 0; i < dp->members; i++) {
         const lt_dp_member *m = &dp->member[dp->order[i]];
-        m->param->has_grad = dp->present_host[i] > 0;
-        if (!m->param->has_grad || lt_dp_releases(dp))
+        m->param->has_grad = dp->grad_mask_host[i] > 0;
+        if (!m->param->has_grad || lt_dp_frees_gradients(dp))
             continue;
-        if (dp->divided)
-            LT_TRY(lt_dp_unpack_divided(dp, m, &listed));
+        if (dp->scatter)
+            LT_TRY(lt_dp_unpack_scatter(dp, m, &listed));
         else if (dp->job)
             lt_dp_list_copy(dp, &listed, slice_of(dp, m), grad_of(m));
         else
@@ -423,5 +421,5 @@ uint64_t lt_data_parallel_apart(const lt_data_parallel *dp)
 {
     lt_reducer_bytes sent;
     lt_data_parallel_sent(dp, &sent);
-    return sent.within + sent.between - dp->on_comm;
+    return sent.within + sent.between - dp->bytes_on_comm;
 }

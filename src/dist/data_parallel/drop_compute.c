@@ -1,8 +1,8 @@
-/* DropCompute: the mean over the micro-batches that were computed, and which deadline computes most a second.
+/* DropCompute: the mean over the computed micro-batches, and the deadline that maximizes their number per second.
  * Giladi et al., "DropCompute: simple and more robust distributed synchronous training via compute variance
  * reduction", 2023, arXiv 2306.10598.
  *
- * The count is an element more of the last bucket, so that one all-reduce carries the gradients and it. */
+ * The last bucket has one more element for the count, so that one all-reduce carries gradients and count. */
 
 #include "base/alloc.h"
 #include "dist/data_parallel/state.h"
@@ -16,7 +16,7 @@
 
 /* --- The count --- */
 
-/* The element behind the flags of the last bucket. */
+/* Returns the element after the flags of the last bucket. */
 static lt_view count_of(const lt_data_parallel *dp)
 {
     const lt_reducer_bucket *b = &dp->reducer->bucket[dp->buckets - 1];
@@ -29,16 +29,18 @@ lt_status lt_dp_check_counts(const lt_data_parallel *dp)
     if (!lt_dp_counts(dp))
         return LT_OK;
     if (c->sync_bn)
-        return lt_fail(LT_E_ARG, "data parallel: batch norm over all ranks' batches wants all "
-                                 "micro-batches of all ranks, a deadline leaves some out");
+        return lt_fail(LT_E_ARG,
+                       "data parallel: synchronized batch norm needs all micro-batches of all "
+                       "ranks, so it cannot be combined with a deadline (drop compute)");
     if (c->compress && strcmp(c->compress, "off") != 0)
         return lt_fail(LT_E_ARG,
-                       "data parallel: a count of micro-batches is not sent by reducer %s",
+                       "data parallel: a deadline (drop compute) cannot be combined with "
+                       "compression %s",
                        c->compress);
     if (dp->dtype != LT_F32 && dp->dtype != LT_F64)
         return lt_fail(LT_E_ARG,
-                       "data parallel: a count of micro-batches is sent with gradients of "
-                       "f32, not %s",
+                       "data parallel: a deadline (drop compute) needs communication dtype f32, "
+                       "got %s",
                        lt_dtype_name(dp->dtype));
     return LT_OK;
 }
@@ -48,8 +50,8 @@ lt_status lt_dp_fill_count(const lt_data_parallel *dp)
     return lt_dp_fill(dp, (double)dp->computed, count_of(dp));
 }
 
-/* Gradients are the mean over ranks of sums, each term divided by M: they become the mean over what was computed. If
- * all was, they stay as they are, to the bit. */
+/* Turns gradients, means over ranks of sums divided by M, into means over the computed micro-batches. They are unchanged
+ * if all were computed. */
 lt_status lt_dp_apply_count(lt_data_parallel *dp)
 {
     const double ranks = lt_comm_size(dp->comm), planned = (double)dp->config.micro_batches;
@@ -117,7 +119,7 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The P[m], m < M, of all ranks, in order. Returns how many. */
+/* Lists the P[m], m < M, of all ranks in ascending order. Returns their count. */
 static size_t list_sums(const lt_drop_latencies *l, double *sum)
 {
     size_t count = 0;
@@ -140,7 +142,7 @@ lt_drop_plan lt_drop_choose(const lt_drop_latencies *l)
     const size_t most = (size_t)l->updates * (size_t)l->ranks * (size_t)l->micro_batches;
     double *sum = lt_alloc(most ? most : 1, sizeof *sum);
     best.gain = 1;
-    if (!sum) /* then without a deadline */
+    if (!sum) /* use no deadline */
         return best;
     const size_t count = list_sums(l, sum);
     const size_t tried = count < CANDIDATES ? count : CANDIDATES;

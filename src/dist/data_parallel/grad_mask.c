@@ -1,12 +1,12 @@
-/* Which parameters have a gradient on any rank. An eager update reads that on the host. A captured update
- * cannot: it assumes what the last eager one had, and sums the squared deviation on the device. That sum is
- * read where the host synchronizes anyway, before an evaluation and before a checkpoint. */
+/* Mask of the parameters that have a gradient on any rank. An eager update reads it on the host. A captured update
+ * cannot: it assumes the last eager update's mask and accumulates the squared deviation on the device. That sum is
+ * checked where the host synchronizes anyway, before an evaluation or a checkpoint. */
 
 #include "base/alloc.h"
 #include "dist/data_parallel/state.h"
 #include "tensor/tensor.h"
 
-static size_t bytes_of_flags(const lt_data_parallel *dp)
+static size_t mask_bytes(const lt_data_parallel *dp)
 {
     return dp->members * sizeof(double);
 }
@@ -19,7 +19,7 @@ static lt_status make_expected(lt_data_parallel *dp)
     return dp->expected ? LT_OK : lt_tensor_new(&dp->expected, dp->device, LT_F64, shape);
 }
 
-/* For the next graph capture. */
+/* Records the mask that the next graph capture assumes. */
 static lt_status expect(lt_data_parallel *dp)
 {
     LT_TRY(make_expected(dp));
@@ -27,13 +27,13 @@ static lt_status expect(lt_data_parallel *dp)
     if (!negative)
         return LT_E_NOMEM;
     for (size_t i = 0; i < dp->members; i++)
-        negative[i] = -dp->present_host[i];
-    lt_status st = lt_tensor_write(dp->expected, negative, bytes_of_flags(dp));
+        negative[i] = -dp->grad_mask_host[i];
+    lt_status st = lt_tensor_write(dp->expected, negative, mask_bytes(dp));
     lt_free(negative);
     return st;
 }
 
-/* deviation += (present - expected)^2, in f64; present is overwritten. */
+/* deviation += (grad_mask - assumed)^2, in f64; overwrites grad_mask. */
 static lt_status compare(lt_data_parallel *dp)
 {
     const lt_backend *be = dp->device->backend;
@@ -43,47 +43,47 @@ static lt_status compare(lt_data_parallel *dp)
          .alpha = 1,
          .beta = 1,
          .a = lt_flat(dp->expected),
-         .y = lt_flat(dp->present)},
+         .y = lt_flat(dp->grad_mask)},
         {.op = LT_VEC_SQUARE,
          .alpha = 1,
          .beta = 1,
-         .a = lt_flat(dp->present),
+         .a = lt_flat(dp->grad_mask),
          .y = lt_flat(dp->deviation)},
     };
     if (!be->vec)
-        return lt_fail(LT_E_UNSUPPORTED, "data parallel: backend %s has no kernel for vec",
+        return lt_fail(LT_E_UNSUPPORTED, "data parallel: backend %s lacks the kernel vec",
                        be->name);
     LT_TRY(be->vec(ctx, &jobs[0], 1, NULL)); /* the second reads what the first writes */
     return be->vec(ctx, &jobs[1], 1, NULL);
 }
 
-lt_status lt_dp_note_present(lt_data_parallel *dp)
+lt_status lt_dp_read_grad_mask(lt_data_parallel *dp)
 {
     if (dp->device->capturing) {
         if (!dp->expected)
-            return lt_fail(LT_E_UNSUPPORTED, "data parallel: an update must run eagerly before it "
-                                             "is captured");
+            return lt_fail(LT_E_UNSUPPORTED,
+                           "data parallel: run an update eagerly before capturing one");
         dp->captured = true;
         return compare(dp);
     }
-    LT_TRY(lt_tensor_read(dp->present, dp->present_host, bytes_of_flags(dp)));
+    LT_TRY(lt_tensor_read(dp->grad_mask, dp->grad_mask_host, mask_bytes(dp)));
     return dp->device->backend->graphs ? expect(dp) : LT_OK;
 }
 
-lt_status lt_dp_check_present(const lt_data_parallel *dp)
+lt_status lt_dp_check_grad_mask(const lt_data_parallel *dp)
 {
     if (!dp->captured)
         return LT_OK;
     double *deviation = lt_alloc(dp->members, sizeof *deviation);
     if (!deviation)
         return LT_E_NOMEM;
-    lt_status st = lt_tensor_read(dp->deviation, deviation, bytes_of_flags(dp));
+    lt_status st = lt_tensor_read(dp->deviation, deviation, mask_bytes(dp));
     for (size_t i = 0; i < dp->members && !st; i++)
         if (!(deviation[i] <= 0))
             st = lt_fail(
                 LT_E_COMM,
-                "data parallel: the ranks that have a gradient of %s are others than when the "
-                "update was captured",
+                "data parallel: the ranks that have a gradient of %s changed since the update was "
+                "captured",
                 dp->member[dp->order[i]].param->name);
     lt_free(deviation);
     return st;

@@ -1,10 +1,9 @@
-/* Gradients of which each rank needs its parts only: a bucket is reduced and scattered.
- * Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", SC 2020,
- * section 5.2.
+/* Gradients of which each rank receives only the parts that it owns: buckets are reduce-scattered (ZeRO stage 2).
+ * Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", SC 2020, section 5.2.
  *
- * A divided bucket is a segment per rank: the rank's parts of the bucket's gradients, in the order of
- * the gradients, and then the flags of all of them, so that every rank knows which gradients there are.
- * Sums are in rank order, as in an all-reduce: the same bits. */
+ * A bucket has a chunk per rank: the rank's parts of the bucket's gradients, in the order of the gradients, then the
+ * flags of all gradients, so that every rank learns which exist. Sums are in rank order and bitwise identical to those
+ * of an all-reduce. */
 
 #include "base/alloc.h"
 #include "base/encoding/crc32c.h"
@@ -17,28 +16,28 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-/* Of a bucket. */
-typedef struct segments {
-    int64_t *share; /* elements of each rank's */
-    lt_tensor *own; /* this rank's: the mean */
+/* Chunks of a bucket. */
+typedef struct chunks {
+    int64_t *count; /* [ranks] elements of each rank's chunk */
+    lt_tensor *own; /* the mean of this rank's chunk */
     lt_request *request;
-} segments;
+} chunks;
 
-/* A reducer whose mean is not in the bucket. */
-struct lt_dp_divided {
+/* A reducer that leaves the mean in the chunks, not in the bucket. */
+struct lt_dp_scatter {
     lt_reducer base;
     lt_reducer_bytes sent;
     lt_gradient_parts parts;
-    size_t *first;     /* per member, and the end: its first part */
-    int64_t *at;       /* per part: where it begins in its bucket */
-    segments *segment; /* per bucket */
-    size_t segments;   /* there may be so many buckets */
+    size_t *first;      /* [members + 1] index of each member's first part */
+    int64_t *at;        /* [parts] element offset of each part in its bucket */
+    chunks *chunks;     /* [max_buckets] */
+    size_t max_buckets; /* upper bound of the number of buckets */
     int ranks, rank;
 };
 
-/* --- Which parts there are --- */
+/* --- Parts --- */
 
-static lt_status check_member(const lt_data_parallel *dp, const lt_dp_divided *d, size_t index)
+static lt_status check_member(const lt_data_parallel *dp, const lt_dp_scatter *d, size_t index)
 {
     const lt_param *param = dp->member[index].param;
     const int64_t want = lt_tensor_count(param->grad);
@@ -46,8 +45,8 @@ static lt_status check_member(const lt_data_parallel *dp, const lt_dp_divided *d
     for (size_t i = d->first[index]; i < d->first[index + 1]; i++) {
         const lt_gradient_part *p = &d->parts.part[i];
         if (p->owner < 0 || p->owner >= d->ranks)
-            return lt_fail(LT_E_ARG, "data parallel: a part of %s is of rank %d of %d", param->name,
-                           p->owner, d->ranks);
+            return lt_fail(LT_E_ARG, "data parallel: a part of %s has owner %d, want 0 to %d",
+                           param->name, p->owner, d->ranks - 1);
         elements += p->elements;
     }
     if (elements != want)
@@ -57,7 +56,7 @@ static lt_status check_member(const lt_data_parallel *dp, const lt_dp_divided *d
     return LT_OK;
 }
 
-static lt_status find_parts(const lt_data_parallel *dp, lt_dp_divided *d)
+static lt_status find_parts(const lt_data_parallel *dp, lt_dp_scatter *d)
 {
     size_t next = 0;
     for (size_t i = 0; i < dp->members; i++) {
@@ -68,12 +67,14 @@ static lt_status find_parts(const lt_data_parallel *dp, lt_dp_divided *d)
         LT_TRY(check_member(dp, d, i));
     }
     if (next != d->parts.count)
-        return lt_fail(LT_E_ARG, "data parallel: %zu parts, %zu of them of its parameters in order",
-                       d->parts.count, next);
+        return lt_fail(LT_E_ARG,
+                       "data parallel: only the first %zu of %zu parts follow the order of the "
+                       "parameters",
+                       next, d->parts.count);
     return LT_OK;
 }
 
-static lt_status check_ranks(const lt_data_parallel *dp, const lt_dp_divided *d)
+static lt_status check_ranks(const lt_data_parallel *dp, const lt_dp_scatter *d)
 {
     char text[64];
     uint32_t sum = 0;
@@ -82,10 +83,10 @@ static lt_status check_ranks(const lt_data_parallel *dp, const lt_dp_divided *d)
         sum = lt_crc32c(sum, what, sizeof what);
     }
     snprintf(text, sizeof text, "%zu parts, sum %08x", d->parts.count, (unsigned)sum);
-    return lt_comm_same(dp->comm, "the division of gradients", text);
+    return lt_comm_same(dp->comm, "the partition of gradients", text);
 }
 
-/* Where one kernel makes all copies, it has a job for each part. */
+/* Enlarges dp->job, if used, to one copy per part. */
 static lt_status make_jobs(lt_data_parallel *dp, size_t count)
 {
     if (!dp->job || count <= dp->members)
@@ -95,67 +96,68 @@ static lt_status make_jobs(lt_data_parallel *dp, size_t count)
     return dp->job ? LT_OK : LT_E_NOMEM;
 }
 
-static lt_status prepare(lt_data_parallel *dp, lt_dp_divided *d)
+static lt_status prepare(lt_data_parallel *dp, lt_dp_scatter *d)
 {
     if (dp->bucket || dp->begun)
-        return lt_fail(LT_E_ARG, "data parallel: gradients cannot be divided after an update");
+        return lt_fail(LT_E_ARG,
+                       "data parallel: shard gradients before the first update, not after it");
     if (dp->reducer->ops != &lt_reducer_plain)
         return lt_fail(
             LT_E_ARG,
-            "data parallel: gradients that are divided over ranks are neither compressed "
-            "nor reduced in two levels, as %s does",
+            "data parallel: sharded gradients cannot be combined with reducer %s; use no "
+            "compression and a flat all-reduce",
             dp->reducer->ops->kind);
-    d->segments = dp->members;
+    d->max_buckets = dp->members;
     d->first = lt_alloc(dp->members + 1, sizeof *d->first);
     d->at = lt_alloc(d->parts.count, sizeof *d->at);
-    d->segment = lt_alloc(d->segments, sizeof *d->segment);
-    if (!d->first || !d->at || !d->segment)
+    d->chunks = lt_alloc(d->max_buckets, sizeof *d->chunks);
+    if (!d->first || !d->at || !d->chunks)
         return LT_E_NOMEM;
     LT_TRY(find_parts(dp, d));
     LT_TRY(check_ranks(dp, d));
     return make_jobs(dp, d->parts.count);
 }
 
-bool lt_dp_releases(const lt_data_parallel *dp)
+bool lt_dp_frees_gradients(const lt_data_parallel *dp)
 {
-    return dp->divided && dp->divided->parts.releases;
+    return dp->scatter && dp->scatter->parts.releases;
 }
 
 /* --- The reducer --- */
 
 static lt_status begin(lt_reducer *self, size_t bucket)
 {
-    lt_dp_divided *d = (lt_dp_divided *)self;
+    lt_dp_scatter *d = (lt_dp_scatter *)self;
     const lt_nodes *nodes = self->nodes;
     const lt_tensor *flat = self->bucket[bucket].flat;
-    segments *s = &d->segment[bucket];
-    LT_TRY(lt_comm_reducescatter_begin(self->comm, flat, s->own, s->share, LT_REDUCE_MEAN,
+    chunks *s = &d->chunks[bucket];
+    LT_TRY(lt_comm_reducescatter_begin(self->comm, flat, s->own, s->count, LT_REDUCE_MEAN,
                                        &s->request));
     for (int r = 0; r < d->ranks; r++)
         if (r != d->rank)
             *(nodes && nodes->of[r] == nodes->index ? &d->sent.within : &d->sent.between) +=
-                (uint64_t)s->share[r] * lt_dtype_size(lt_tensor_dtype(flat));
+                (uint64_t)s->count[r] * lt_dtype_size(lt_tensor_dtype(flat));
     return LT_OK;
 }
 
 static lt_status finish(lt_reducer *self, size_t bucket)
 {
-    return lt_request_wait(&((lt_dp_divided *)self)->segment[bucket].request);
+    return lt_request_wait(&((lt_dp_scatter *)self)->chunks[bucket].request);
 }
 
 static void sent(const lt_reducer *self, lt_reducer_bytes *out)
 {
-    *out = ((const lt_dp_divided *)self)->sent;
+    *out = ((const lt_dp_scatter *)self)->sent;
 }
 
 static void close(lt_reducer *self)
 {
-    lt_dp_divided *d = (lt_dp_divided *)self;
-    for (size_t i = 0; i < d->segments && d->segment; i++) {
-        lt_tensor_free(&d->segment[i].own);
-        lt_free(d->segment[i].share);
+    lt_dp_scatter *d = (lt_dp_scatter *)self;
+    for (size_t i = 0; i < d->max_buckets && d->chunks; i++) {
+        lt_tensor_free(&d->chunks[i].own);
+        lt_free(d->chunks[i].count);
     }
-    lt_free(d->segment);
+    lt_free(d->chunks);
     lt_free(d->parts.part);
     lt_free(d->first);
     lt_free(d->at);
@@ -163,7 +165,7 @@ static void close(lt_reducer *self)
 
 static const lt_reducer_ops ops = {
     .kind = "scattered",
-    .bytes = sizeof(lt_dp_divided),
+    .bytes = sizeof(lt_dp_scatter),
     .reduces_flags = true,
     .capturable = true,
     .begin = begin,
@@ -172,9 +174,9 @@ static const lt_reducer_ops ops = {
     .close = close,
 };
 
-static lt_dp_divided *make(const lt_data_parallel *dp, const lt_gradient_parts *parts)
+static lt_dp_scatter *make(const lt_data_parallel *dp, const lt_gradient_parts *parts)
 {
-    lt_dp_divided *d = lt_alloc(1, sizeof *d);
+    lt_dp_scatter *d = lt_alloc(1, sizeof *d);
     if (!d) {
         lt_free(parts->part);
         return NULL;
@@ -191,9 +193,9 @@ static lt_dp_divided *make(const lt_data_parallel *dp, const lt_gradient_parts *
     return d;
 }
 
-lt_status lt_dp_divide(lt_data_parallel *dp, const lt_gradient_parts *parts)
+lt_status lt_dp_open_scatter(lt_data_parallel *dp, const lt_gradient_parts *parts)
 {
-    lt_dp_divided *d = make(dp, parts);
+    lt_dp_scatter *d = make(dp, parts);
     if (!d)
         return LT_E_NOMEM;
     lt_reducer *reducer = &d->base;
@@ -201,7 +203,7 @@ lt_status lt_dp_divide(lt_data_parallel *dp, const lt_gradient_parts *parts)
     if (!st) {
         reducer = dp->reducer;
         dp->reducer = &d->base;
-        dp->divided = d;
+        dp->scatter = d;
     }
     lt_reducer_free(&reducer);
     return st;
@@ -214,18 +216,18 @@ static size_t member_at(const lt_data_parallel *dp, const lt_dp_bucket *b, size_
     return dp->order[b->first + i];
 }
 
-/* Where the segment of a rank begins. */
-static int64_t begin_of(const segments *s, int rank)
+/* Returns the element offset of a rank's chunk. */
+static int64_t chunk_offset(const chunks *s, int rank)
 {
     int64_t begin = 0;
     for (int r = 0; r < rank; r++)
-        begin += s->share[r];
+        begin += s->count[r];
     return begin;
 }
 
-static segments *segments_of(const lt_data_parallel *dp, const lt_dp_bucket *b)
+static chunks *chunks_of(const lt_data_parallel *dp, const lt_dp_bucket *b)
 {
-    return &dp->divided->segment[b - dp->bucket];
+    return &dp->scatter->chunks[b - dp->bucket];
 }
 
 static lt_tensor *flat_of(const lt_data_parallel *dp, const lt_dp_bucket *b)
@@ -233,60 +235,60 @@ static lt_tensor *flat_of(const lt_data_parallel *dp, const lt_dp_bucket *b)
     return dp->reducer->bucket[b - dp->bucket].flat;
 }
 
-/* Each rank's parts behind each other, then the flags. */
+/* Lays out the chunks: each rank's parts, then the flags. */
 static void place_parts(const lt_data_parallel *dp, const lt_dp_bucket *b)
 {
-    const lt_dp_divided *d = dp->divided;
-    const segments *s = segments_of(dp, b);
+    const lt_dp_scatter *d = dp->scatter;
+    const chunks *s = chunks_of(dp, b);
     for (size_t i = 0; i < b->count; i++) {
         const size_t m = member_at(dp, b, i);
         for (size_t k = d->first[m]; k < d->first[m + 1]; k++) {
-            int64_t *share = &s->share[d->parts.part[k].owner];
-            d->at[k] = *share;
-            *share += d->parts.part[k].elements;
+            int64_t *count = &s->count[d->parts.part[k].owner];
+            d->at[k] = *count;
+            *count += d->parts.part[k].elements;
         }
     }
     for (int r = 0; r < d->ranks; r++)
-        s->share[r] += (int64_t)b->count;
+        s->count[r] += (int64_t)b->count;
     for (size_t i = 0; i < b->count; i++) {
         const size_t m = member_at(dp, b, i);
         for (size_t k = d->first[m]; k < d->first[m + 1]; k++)
-            d->at[k] += begin_of(s, d->parts.part[k].owner);
+            d->at[k] += chunk_offset(s, d->parts.part[k].owner);
     }
 }
 
 static void release_bucket(const lt_data_parallel *dp, const lt_dp_bucket *b)
 {
     lt_tensor_release(flat_of(dp, b));
-    lt_tensor_release(segments_of(dp, b)->own);
+    lt_tensor_release(chunks_of(dp, b)->own);
 }
 
-lt_status lt_dp_make_divided(lt_data_parallel *dp, const lt_dp_bucket *b)
+lt_status lt_dp_make_scatter_bucket(lt_data_parallel *dp, const lt_dp_bucket *b)
 {
-    const lt_dp_divided *d = dp->divided;
-    segments *s = segments_of(dp, b);
-    s->share = lt_alloc((size_t)d->ranks, sizeof *s->share);
-    if (!s->share)
+    const lt_dp_scatter *d = dp->scatter;
+    chunks *s = chunks_of(dp, b);
+    s->count = lt_alloc((size_t)d->ranks, sizeof *s->count);
+    if (!s->count)
         return LT_E_NOMEM;
     place_parts(dp, b);
     lt_tensor **flat = &dp->reducer->bucket[b - dp->bucket].flat;
-    LT_TRY(lt_tensor_new(flat, dp->device, dp->dtype, LT_SHAPE(begin_of(s, d->ranks))));
-    LT_TRY(lt_tensor_new(&s->own, dp->device, dp->dtype, LT_SHAPE(s->share[d->rank])));
+    LT_TRY(lt_tensor_new(flat, dp->device, dp->dtype, LT_SHAPE(chunk_offset(s, d->ranks))));
+    LT_TRY(lt_tensor_new(&s->own, dp->device, dp->dtype, LT_SHAPE(s->count[d->rank])));
     if (d->parts.releases)
         release_bucket(dp, b);
     return LT_OK;
 }
 
-lt_view lt_dp_divided_flags(const lt_data_parallel *dp, const lt_dp_bucket *b)
+lt_view lt_dp_scatter_flags(const lt_data_parallel *dp, const lt_dp_bucket *b)
 {
-    const segments *s = segments_of(dp, b);
+    const chunks *s = chunks_of(dp, b);
     const int64_t flags = (int64_t)b->count;
-    return lt_flat_slice(s->own, s->share[dp->divided->rank] - flags, flags);
+    return lt_flat_slice(s->own, s->count[dp->scatter->rank] - flags, flags);
 }
 
-/* --- An update --- */
+/* --- Update --- */
 
-/* Lists the copy where one kernel makes all of them, else makes it. */
+/* Appends the copy to dp->job if used, else copies. */
 static lt_status copy(const lt_data_parallel *dp, size_t *listed, lt_view from, lt_view to)
 {
     if (!dp->job)
@@ -295,32 +297,33 @@ static lt_status copy(const lt_data_parallel *dp, size_t *listed, lt_view from, 
     return LT_OK;
 }
 
-static lt_status settle_member(const lt_data_parallel *dp, const lt_dp_member *m, size_t *listed)
+/* Allocates a gradient of which this rank owns a part, and unpacks it. */
+static lt_status unpack_member(const lt_data_parallel *dp, const lt_dp_member *m, size_t *listed)
 {
-    const lt_dp_divided *d = dp->divided;
+    const lt_dp_scatter *d = dp->scatter;
     const size_t index = (size_t)(m - dp->member);
     bool mine = false;
     for (size_t k = d->first[index]; k < d->first[index + 1]; k++)
         mine = mine || d->parts.part[k].owner == d->rank;
     if (mine)
         LT_TRY(lt_tensor_allocate_raw(m->param->grad));
-    return lt_dp_unpack_divided(dp, m, listed);
+    return lt_dp_unpack_scatter(dp, m, listed);
 }
 
-lt_status lt_dp_settle_divided(lt_data_parallel *dp, const lt_dp_bucket *b)
+lt_status lt_dp_unpack_scatter_bucket(lt_data_parallel *dp, const lt_dp_bucket *b)
 {
     size_t listed = 0;
     for (size_t i = 0; i < b->count; i++)
-        LT_TRY(settle_member(dp, &dp->member[member_at(dp, b, i)], &listed));
+        LT_TRY(unpack_member(dp, &dp->member[member_at(dp, b, i)], &listed));
     LT_TRY(lt_dp_copy_listed(dp, listed));
     release_bucket(dp, b);
     return LT_OK;
 }
 
-/* A gradient into the segments of its owners. */
+/* Copies a gradient to its owners' chunks. */
 static lt_status pack(const lt_data_parallel *dp, const lt_dp_member *m, size_t *listed)
 {
-    const lt_dp_divided *d = dp->divided;
+    const lt_dp_scatter *d = dp->scatter;
     const lt_gradient_parts *p = &d->parts;
     const size_t index = (size_t)(m - dp->member);
     for (size_t k = d->first[index]; k < d->first[index + 1]; k++)
@@ -329,14 +332,14 @@ static lt_status pack(const lt_data_parallel *dp, const lt_dp_member *m, size_t 
     return LT_OK;
 }
 
-lt_status lt_dp_pack_divided(const lt_data_parallel *dp, const lt_dp_member *m)
+lt_status lt_dp_pack_scatter(const lt_data_parallel *dp, const lt_dp_member *m)
 {
     size_t listed = 0;
     if (dp->job)
         return LT_OK;
     LT_TRY(lt_tensor_allocate_raw(dp->reducer->bucket[m->bucket].flat));
     LT_TRY(pack(dp, m, &listed));
-    if (lt_dp_releases(dp))
+    if (lt_dp_frees_gradients(dp))
         lt_tensor_release(m->param->grad);
     return LT_OK;
 }
@@ -344,18 +347,18 @@ lt_status lt_dp_pack_divided(const lt_data_parallel *dp, const lt_dp_member *m)
 static lt_status fill_flags(const lt_data_parallel *dp, const lt_dp_bucket *b, size_t i,
                             size_t count, double value)
 {
-    for (int r = 0; r < dp->divided->ranks; r++) {
-        const int64_t flags = begin_of(segments_of(dp, b), r + 1) - (int64_t)b->count;
+    for (int r = 0; r < dp->scatter->ranks; r++) {
+        const int64_t flags = chunk_offset(chunks_of(dp, b), r + 1) - (int64_t)b->count;
         LT_TRY(lt_dp_fill(dp, value,
                           lt_flat_slice(flat_of(dp, b), flags + (int64_t)i, (int64_t)count)));
     }
     return LT_OK;
 }
 
-/* The member has no gradient here. */
+/* Zeroes the parts and the flag of a member without a gradient on this rank. */
 static lt_status fill_missing(const lt_data_parallel *dp, const lt_dp_bucket *b, size_t i)
 {
-    const lt_dp_divided *d = dp->divided;
+    const lt_dp_scatter *d = dp->scatter;
     const size_t m = member_at(dp, b, i);
     for (size_t k = d->first[m]; k < d->first[m + 1]; k++)
         LT_TRY(
@@ -363,11 +366,11 @@ static lt_status fill_missing(const lt_data_parallel *dp, const lt_dp_bucket *b,
     return fill_flags(dp, b, i, 1, 0);
 }
 
-lt_status lt_dp_fill_divided(const lt_data_parallel *dp, const lt_dp_bucket *b)
+lt_status lt_dp_fill_scatter(const lt_data_parallel *dp, const lt_dp_bucket *b)
 {
     size_t listed = 0;
     LT_TRY(lt_tensor_allocate_raw(flat_of(dp, b)));
-    LT_TRY(lt_tensor_allocate_raw(segments_of(dp, b)->own));
+    LT_TRY(lt_tensor_allocate_raw(chunks_of(dp, b)->own));
     LT_TRY(fill_flags(dp, b, 0, b->count, 1));
     for (size_t i = 0; i < b->count; i++) {
         const lt_dp_member *m = &dp->member[member_at(dp, b, i)];
@@ -377,18 +380,18 @@ lt_status lt_dp_fill_divided(const lt_data_parallel *dp, const lt_dp_bucket *b)
             LT_TRY(pack(dp, m, &listed));
     }
     LT_TRY(lt_dp_copy_listed(dp, listed));
-    for (size_t i = 0; i < b->count && dp->job && lt_dp_releases(dp); i++)
+    for (size_t i = 0; i < b->count && dp->job && lt_dp_frees_gradients(dp); i++)
         lt_tensor_release(dp->member[member_at(dp, b, i)].param->grad);
     return LT_OK;
 }
 
-lt_status lt_dp_unpack_divided(const lt_data_parallel *dp, const lt_dp_member *m, size_t *listed)
+lt_status lt_dp_unpack_scatter(const lt_data_parallel *dp, const lt_dp_member *m, size_t *listed)
 {
-    const lt_dp_divided *d = dp->divided;
+    const lt_dp_scatter *d = dp->scatter;
     const lt_gradient_parts *p = &d->parts;
-    const segments *s = &d->segment[m->bucket];
+    const chunks *s = &d->chunks[m->bucket];
     const size_t index = (size_t)(m - dp->member);
-    const int64_t begin = begin_of(s, d->rank);
+    const int64_t begin = chunk_offset(s, d->rank);
     for (size_t k = d->first[index]; k < d->first[index + 1]; k++)
         if (p->part[k].owner == d->rank)
             LT_TRY(copy(dp, listed, p->flat(p->context, k, s->own, d->at[k] - begin),

@@ -1,4 +1,4 @@
-/* Inside of data-parallel training. */
+/* Private declarations of data-parallel training. */
 #ifndef LT_DIST_DATA_PARALLEL_STATE_H
 #define LT_DIST_DATA_PARALLEL_STATE_H
 
@@ -15,19 +15,19 @@
 /* A trained parameter and its slice of a bucket. */
 typedef struct lt_dp_member {
     lt_param *param;
-    int64_t offset;  /* in the bucket's elements */
-    size_t bucket;   /* its index */
-    bool is_ordered; /* the first backward has finished it */
-    bool is_packed;  /* in this update */
+    int64_t offset;  /* element offset in the bucket */
+    size_t bucket;   /* index of the bucket */
+    bool is_ordered; /* already in lt_data_parallel.order */
+    bool is_packed;  /* copied to its bucket in this update */
 } lt_dp_member;
 
-/* Gradients that are reduced together: of the reducer's bucket of the same index. */
+/* Gradients that are reduced together, in the reducer's bucket of the same index. */
 typedef struct lt_dp_bucket {
-    size_t first, count; /* of order */
-    size_t waiting;      /* gradients that this update has not finished */
+    size_t first, count; /* range in lt_data_parallel.order */
+    size_t pending;      /* gradients not yet final in this update */
 } lt_dp_bucket;
 
-typedef struct lt_dp_divided lt_dp_divided;
+typedef struct lt_dp_scatter lt_dp_scatter;
 typedef struct lt_dp_backup lt_dp_backup;
 
 struct lt_data_parallel {
@@ -38,45 +38,49 @@ struct lt_data_parallel {
     lt_data_parallel_config config;
     lt_dtype dtype; /* communication dtype */
 
-    lt_dp_member *member; /* of every trained parameter, in the order of params */
+    lt_dp_member *member; /* [members] trained parameters, in the order of params */
     size_t members;
-    size_t *order; /* indices into member, as rank 0's first backward finished them */
+    size_t *
+        order; /* [members] indices into member, in the order in which rank 0's first backward finished them */
     size_t ordered;
     lt_dp_bucket *bucket; /* NULL until the first update */
     size_t buckets;
-    size_t next, done; /* buckets of this update that the reducer has begun, finished */
+    size_t started,
+        finished; /* buckets of this update, as counted by the reducer's begin and finish */
     lt_reducer *reducer;
-    uint64_t on_comm;   /* bytes of the reducer's that comm counts too */
-    bool reduced;       /* an update was finished and is not committed */
-    lt_tensor *present; /* f64, of each member in order: the share of ranks that had a gradient */
-    double *present_host;
-    lt_tensor
-        *expected; /* f64: -present of the last eager update, which a captured update assumes */
-    lt_tensor
-        *deviation;  /* f64: of each member, sum of (present - assumed)^2 over captured updates */
-    bool captured;   /* there is a captured update */
-    lt_vec_job *job; /* a copy of each gradient, where one kernel makes them all; else NULL */
+    uint64_t bytes_on_comm; /* bytes that the reducer sent through comm, which counts them too */
+    bool reduced;           /* an update is finished and not yet committed */
+    /* [members] fraction of ranks that had a gradient of the parameter, f64, in `order`; and its host copy. */
+    lt_tensor *grad_mask;
+    double *grad_mask_host;
+    lt_tensor *
+        expected; /* f64 [members] negated grad_mask of the last eager update, assumed by captured ones */
+    lt_tensor *deviation; /* f64 [members] sum of (grad_mask - assumed)^2 over captured updates */
+    bool captured;        /* a captured update exists */
+    lt_vec_job *job; /* [members] copies, if one kernel makes all copies of a bucket; else NULL */
 
-    lt_dp_divided *divided; /* the reducer; NULL: every rank gets all gradients */
+    lt_dp_scatter
+        *scatter; /* the reducer, if ranks get only the gradients that they own; else NULL */
 
-    lt_dp_backup *backup; /* the reducer; NULL: all ranks are needed */
+    lt_dp_backup *backup; /* the reducer, if fewer than all ranks are needed; else NULL */
 
-    int64_t computed, all_computed; /* micro-batches, of this rank and of all */
-    lt_tensor *mean_computed;       /* f64 [1]: their mean over ranks; NULL: not counted */
+    int64_t computed, all_computed; /* micro-batches of this rank, of all ranks */
+    lt_tensor *mean_computed;       /* f64 [1] mean over ranks of computed; NULL if not counted */
 
-    lt_tensor *norm; /* f64, of each member: of this rank's gradient; NULL: not measured */
+    lt_tensor *norm; /* f64 [members] norms of this rank's gradients; NULL if not measured */
 
     bool last;        /* the running backward is the update's last */
     bool begun;       /* a gradient of this update is packed or in flight */
-    lt_status status; /* of the hook on final gradients */
+    lt_status status; /* error of the hook on final gradients, and its message */
     char message[256];
-    double exposed; /* seconds that finish waited */
+    double exposed; /* seconds that lt_data_parallel_finish() waited */
 
     lt_comm *
-        norm_comm; /* of synchronised batch norm, whose collectives interleave with the buckets' in another order */
-    double norm_share; /* this rank's share of the values of a channel */
-    double *norm_part; /* of each rank: its share among the ranks up to it; NULL: not known yet */
-    lt_tensor *statistics; /* all running statistics one after the other */
+        norm_comm; /* for synchronized batch norm, whose order relative to the buckets' collectives varies by rank */
+    double norm_share; /* this rank's fraction of all ranks' values of a channel */
+    double *
+        norm_part; /* [ranks] a rank's fraction of the values of ranks 0 to its own; NULL until known */
+    lt_tensor *statistics; /* all running statistics, concatenated */
 };
 
 static inline lt_status lt_dp_cast(const lt_data_parallel *dp, lt_view from, lt_view to)
@@ -89,7 +93,7 @@ static inline lt_status lt_dp_fill(const lt_data_parallel *dp, double value, lt_
     return dp->device->backend->fill(dp->device->ctx, value, &to);
 }
 
-/* Lists a copy in dp->job; converts and copies the first count of them in one batched kernel. */
+/* Appends a converting copy to dp->job; lt_dp_copy_listed() runs the first count of them in one batched kernel. */
 static inline void lt_dp_list_copy(const lt_data_parallel *dp, size_t *count, lt_view from,
                                    lt_view to)
 {
@@ -102,61 +106,61 @@ static inline lt_status lt_dp_copy_listed(const lt_data_parallel *dp, size_t cou
     return count ? be->vec(dp->device->ctx, dp->job, count, NULL) : LT_OK;
 }
 
-/* True if a count of micro-batches is reduced with the gradients (drop_compute.c). */
+/* Returns true if a count of micro-batches is reduced with the gradients (drop_compute.c). */
 static inline bool lt_dp_counts(const lt_data_parallel *dp)
 {
     return dp->config.micro_batches > 0;
 }
 
-/* buckets.c: checks that all ranks have the same parameters; sends rank 0's values; lays out the buckets in
- * rank 0's order. */
+/* buckets.c: checks that all ranks have the same parameters; broadcasts rank 0's values; lays out the buckets in rank
+ * 0's order. */
 LT_MUST_CHECK lt_status lt_dp_check_params(const lt_data_parallel *dp);
 LT_MUST_CHECK lt_status lt_dp_broadcast_values(lt_comm *comm, const lt_params *params);
 LT_MUST_CHECK lt_status lt_dp_make_buckets(lt_data_parallel *dp);
 
-/* present.c: reads present into present_host. A captured update does not read it: it assumes what the last
- * eager update had, and adds up the deviation on the device. */
-LT_MUST_CHECK lt_status lt_dp_note_present(lt_data_parallel *dp);
+/* grad_mask.c: reads grad_mask into grad_mask_host. A captured update does not read it: it assumes the last eager
+ * update's mask and accumulates the deviation on the device. */
+LT_MUST_CHECK lt_status lt_dp_read_grad_mask(lt_data_parallel *dp);
 /* Fails if a captured update deviated; synchronizes with the device. */
-LT_MUST_CHECK lt_status lt_dp_check_present(const lt_data_parallel *dp);
+LT_MUST_CHECK lt_status lt_dp_check_grad_mask(const lt_data_parallel *dp);
 
-/* divided.c: what is done instead where each rank gets its parts of gradients. The reducer; memory of a bucket; a final
- * gradient into it; flags and what is missing before it is reduced; its flags afterwards; a gradient's own
- * parts out of it. */
-LT_MUST_CHECK lt_status lt_dp_divide(lt_data_parallel *dp, const lt_gradient_parts *parts);
-LT_MUST_CHECK lt_status lt_dp_make_divided(lt_data_parallel *dp, const lt_dp_bucket *b);
-LT_MUST_CHECK lt_status lt_dp_pack_divided(const lt_data_parallel *dp, const lt_dp_member *m);
-LT_MUST_CHECK lt_status lt_dp_fill_divided(const lt_data_parallel *dp, const lt_dp_bucket *b);
-/* Whether gradients and buckets have memory only while they are needed. Then each bucket is taken apart when it
- * was received: its own parts go to their gradients. */
-bool lt_dp_releases(const lt_data_parallel *dp);
-LT_MUST_CHECK lt_status lt_dp_settle_divided(lt_data_parallel *dp, const lt_dp_bucket *b);
-lt_view lt_dp_divided_flags(const lt_data_parallel *dp, const lt_dp_bucket *b);
-LT_MUST_CHECK lt_status lt_dp_unpack_divided(const lt_data_parallel *dp, const lt_dp_member *m,
+/* reduce_scatter.c: replaces the reducer by one whose ranks receive only the gradient parts that they own. */
+LT_MUST_CHECK lt_status lt_dp_open_scatter(lt_data_parallel *dp, const lt_gradient_parts *parts);
+/* Allocates a bucket; packs a final gradient; fills flags and missing gradients before the reduction. */
+LT_MUST_CHECK lt_status lt_dp_make_scatter_bucket(lt_data_parallel *dp, const lt_dp_bucket *b);
+LT_MUST_CHECK lt_status lt_dp_pack_scatter(const lt_data_parallel *dp, const lt_dp_member *m);
+LT_MUST_CHECK lt_status lt_dp_fill_scatter(const lt_data_parallel *dp, const lt_dp_bucket *b);
+/* Returns true if gradients and buckets have memory only while needed. Each bucket is then unpacked and freed as soon as
+ * it is received. */
+bool lt_dp_frees_gradients(const lt_data_parallel *dp);
+LT_MUST_CHECK lt_status lt_dp_unpack_scatter_bucket(lt_data_parallel *dp, const lt_dp_bucket *b);
+/* After the reduction: the bucket's mean flags; copies a gradient's own parts out of it. */
+lt_view lt_dp_scatter_flags(const lt_data_parallel *dp, const lt_dp_bucket *b);
+LT_MUST_CHECK lt_status lt_dp_unpack_scatter(const lt_data_parallel *dp, const lt_dp_member *m,
                                              size_t *listed);
 
-/* backup.c: a reducer that makes the mean of the first ranks that are done. Behind the last bucket of an update: what
- * this rank did in vain is undone. */
+/* backup.c: makes the reducer over the first ranks to finish; restores running statistics on an excluded rank after an
+ * update. */
 LT_MUST_CHECK lt_status lt_dp_make_backup(lt_data_parallel *dp);
 LT_MUST_CHECK lt_status lt_dp_end_backup(lt_data_parallel *dp);
 
-/* drop_compute.c: a count of micro-batches goes with the gradients of the last bucket, which are divided by it. */
+/* drop_compute.c: the last bucket carries a count of micro-batches, by which gradients are divided. */
 LT_MUST_CHECK lt_status lt_dp_check_counts(const lt_data_parallel *dp);
 LT_MUST_CHECK lt_status lt_dp_fill_count(const lt_data_parallel *dp);
 LT_MUST_CHECK lt_status lt_dp_apply_count(lt_data_parallel *dp);
 
-/* norms.c: a gradient that is final; those that a bucket about to be reduced lacks. */
+/* norms.c: measures a final gradient; zeroes the norms of gradients that a bucket lacks. */
 LT_MUST_CHECK lt_status lt_dp_make_norms(lt_data_parallel *dp);
-LT_MUST_CHECK lt_status lt_dp_note_norm(const lt_data_parallel *dp, const lt_dp_member *m);
+LT_MUST_CHECK lt_status lt_dp_measure_norm(const lt_data_parallel *dp, const lt_dp_member *m);
 LT_MUST_CHECK lt_status lt_dp_zero_norms(const lt_data_parallel *dp, const lt_dp_bucket *b);
 
-/* batchnorm.c: synchronised batch norm. */
+/* batchnorm.c: synchronized batch norm. */
 LT_MUST_CHECK lt_status lt_dp_open_norm(lt_data_parallel *dp);
 void lt_dp_close_norm(lt_data_parallel *dp);
-/* Copies all running statistics into flat, one after the other, or back; flat NULL: counts their elements. */
+/* Copies all running statistics into flat, concatenated, or back; flat NULL only counts their elements. */
 LT_MUST_CHECK lt_status lt_dp_copy_statistics(const lt_params *params, const lt_tensor *flat,
                                               bool back, int64_t *count);
-/* All ranks get the mean of flat, or rank 0's. */
+/* Gives all ranks the mean of flat, or rank 0's. */
 LT_MUST_CHECK lt_status lt_dp_merge_statistics(lt_comm *comm, lt_tensor *flat, lt_dist_bn how);
 
 #endif

@@ -1,5 +1,4 @@
-/* Elements of all trained parameters, one after the other as they lie in memory, and the parts of them that ranks
- * keep. */
+/* Flat buffer: the elements of all trained parameters, concatenated in memory order, and each rank's shard of it. */
 
 #include "dist/comm/comm.h"
 #include "dist/comm/flat.h"
@@ -12,12 +11,12 @@ lt_status lt_local_axpby(const lt_local_steps *l, double alpha, lt_view x, doubl
     const lt_backend *be = l->device->backend;
     const lt_vec_job job = {.op = LT_VEC_AXPBY, .alpha = alpha, .beta = beta, .a = x, .y = y};
     if (!be->vec)
-        return lt_fail(LT_E_UNSUPPORTED, "local steps: backend %s has no kernel for vec", be->name);
+        return lt_fail(LT_E_UNSUPPORTED, "local steps: backend %s lacks the kernel vec", be->name);
     return be->vec(l->device->ctx, &job, 1, NULL);
 }
 
-/* Copies what of parameter i lies in this rank's part. */
-static lt_status pack_param(const lt_local_steps *l, size_t i, const lt_tensor *part)
+/* Copies parameter i's elements in this rank's shard. */
+static lt_status pack_param(const lt_local_steps *l, size_t i, const lt_tensor *shard)
 {
     const int64_t end = l->first + l->count[l->local];
     const int64_t from = l->begin[i] > l->first ? l->begin[i] : l->first;
@@ -25,13 +24,13 @@ static lt_status pack_param(const lt_local_steps *l, size_t i, const lt_tensor *
     if (from >= to)
         return LT_OK;
     return lt_local_axpby(l, 1, lt_flat_slice(l->param[i]->value, from - l->begin[i], to - from), 0,
-                          lt_flat_slice(part, from - l->first, to - from));
+                          lt_flat_slice(shard, from - l->first, to - from));
 }
 
-lt_status lt_local_pack(const lt_local_steps *l, lt_tensor *part)
+lt_status lt_local_pack(const lt_local_steps *l, lt_tensor *shard)
 {
     for (size_t i = 0; i < l->params; i++)
-        LT_TRY(pack_param(l, i, part));
+        LT_TRY(pack_param(l, i, shard));
     return LT_OK;
 }
 
@@ -47,13 +46,13 @@ lt_status lt_local_unpack(const lt_local_steps *l, const lt_tensor *whole)
     return LT_OK;
 }
 
-lt_status lt_local_gather(const lt_local_steps *l, const lt_tensor *part, lt_tensor **whole)
+lt_status lt_local_gather(const lt_local_steps *l, const lt_tensor *shard, lt_tensor **whole)
 {
     lt_tensor *all = NULL;
     lt_status st =
-        lt_tensor_new(&all, l->device, lt_tensor_dtype(part), LT_SHAPE(l->begin[l->params]));
+        lt_tensor_new(&all, l->device, lt_tensor_dtype(shard), LT_SHAPE(l->begin[l->params]));
     if (!st)
-        st = lt_comm_allgather(l->node, part, all, l->count);
+        st = lt_comm_allgather(l->node, shard, all, l->count);
     if (st)
         lt_tensor_free(&all);
     else

@@ -1,4 +1,4 @@
-/* Rounds of inner steps, and the outer step at the end of each. */
+/* Local steps (DiLoCo): rounds of inner steps, each ended by an outer step. */
 
 #include "base/alloc.h"
 #include "dist/comm/comm.h"
@@ -11,12 +11,6 @@
 #include <stdio.h>
 
 /* --- The outer step --- */
-
-/* change: the mean of start - value over groups, of this rank's part. */
-static lt_status exchange_all(lt_local_steps *l)
-{
-    return lt_comm_allreduce(l->peers, l->change, LT_REDUCE_MEAN);
-}
 
 /* start -= lr (change + momentum u), with u = momentum u + change. */
 static lt_status move(lt_local_steps *l)
@@ -31,7 +25,7 @@ static lt_status move(lt_local_steps *l)
     return lt_local_axpby(l, -c->lr * c->momentum, u, 1, start);
 }
 
-/* All ranks of all groups take start. */
+/* Sets the values of all ranks to start. */
 static lt_status spread(lt_local_steps *l)
 {
     lt_tensor *whole = NULL;
@@ -45,7 +39,8 @@ static lt_status outer_step(lt_local_steps *l)
 {
     LT_TRY(lt_local_pack(l, l->change));
     LT_TRY(lt_local_axpby(l, 1, lt_tensor_view(l->start), -1, lt_tensor_view(l->change)));
-    LT_TRY(l->residual ? lt_local_exchange_sparse(l) : exchange_all(l));
+    LT_TRY(l->residual ? lt_local_allreduce_sparse(l)
+                       : lt_comm_allreduce(l->peers, l->change, LT_REDUCE_MEAN));
     LT_TRY(move(l));
     LT_TRY(spread(l));
     return lt_local_merge_statistics(l);
@@ -77,7 +72,7 @@ lt_status lt_local_steps_begin(lt_local_steps *l)
     return lt_local_pack(l, l->start);
 }
 
-/* --- What it knows --- */
+/* --- Getters --- */
 
 lt_comm *lt_local_steps_comm(const lt_local_steps *l)
 {
@@ -104,7 +99,7 @@ int lt_local_steps_rank(const lt_local_steps *l, int group, int rank)
     return l->rank[group * l->locals + rank];
 }
 
-/* --- Its life --- */
+/* --- Construction --- */
 
 static lt_status check_config(const lt_local_steps_config *c)
 {
@@ -112,12 +107,12 @@ static lt_status check_config(const lt_local_steps_config *c)
         return lt_fail(LT_E_ARG, "local steps: a round of %" PRId64 " steps, want at least 1",
                        c->every);
     if (!(c->lr > 0) || !isfinite(c->lr))
-        return lt_fail(LT_E_ARG, "local steps: an outer lr of %g, want a number above 0", c->lr);
+        return lt_fail(LT_E_ARG, "local steps: outer lr %g, want a number above 0", c->lr);
     if (!(c->momentum >= 0 && c->momentum < 1))
-        return lt_fail(LT_E_ARG, "local steps: an outer momentum of %g is not in [0,1)",
+        return lt_fail(LT_E_ARG, "local steps: outer momentum %g, want a number in [0,1)",
                        c->momentum);
     if (!(c->decay >= 0 && c->decay <= 1))
-        return lt_fail(LT_E_ARG, "local steps: an outer decay of %g is not in (0,1]", c->decay);
+        return lt_fail(LT_E_ARG, "local steps: outer decay %g, want a number in (0,1]", c->decay);
     return LT_OK;
 }
 
@@ -125,15 +120,15 @@ static lt_status check_nodes(const lt_nodes *n, int ranks)
 {
     if (n->count < 2)
         return lt_fail(LT_E_ARG,
-                       "local steps: all %d ranks are on %d node, and groups are nodes; "
-                       "--ranks-per-node 1 makes each rank a group",
-                       ranks, n->count);
+                       "local steps: all %d ranks are on one node, and each node is a group; use "
+                       "--ranks-per-node 1 to make each rank a group",
+                       ranks);
     if (n->ranks_per_node)
         return LT_OK;
     int first, other;
     const int node = lt_nodes_uneven(n, ranks, &first, &other);
     return lt_fail(LT_E_ARG,
-                   "local steps: node 0 has %d ranks, node %d has %d: groups must be of one size",
+                   "local steps: node 0 has %d ranks, node %d has %d; groups must have equal sizes",
                    first, node, other);
 }
 
@@ -176,11 +171,12 @@ static lt_status divide(lt_local_steps *l)
     const int64_t all = l->begin[l->params];
     if (all < l->locals)
         return lt_fail(LT_E_ARG,
-                       "local steps: %" PRId64 " elements cannot be divided over %d ranks", all,
+                       "local steps: %" PRId64 " elements cannot be sharded over %d ranks", all,
                        l->locals);
-    if (l->code.density > 0 && all / l->locals >= UINT32_MAX)
+    if (l->compression.density > 0 && all / l->locals >= UINT32_MAX)
         return lt_fail(LT_E_UNSUPPORTED,
-                       "local steps: %" PRId64 " elements over %d ranks are too many to compress",
+                       "local steps: %" PRId64 " elements over %d ranks are too many to compress; "
+                       "at most 2^32-1 per rank",
                        all, l->locals);
     for (int r = 0; r < l->locals; r++)
         l->count[r] = all / l->locals + (r < all % l->locals);
@@ -189,8 +185,8 @@ static lt_status divide(lt_local_steps *l)
     return LT_OK;
 }
 
-/* One that is of zeros. */
-static lt_status make_part(const lt_local_steps *l, lt_tensor **out)
+/* Makes a shard of zeros. */
+static lt_status make_shard(const lt_local_steps *l, lt_tensor **out)
 {
     LT_TRY(
         lt_tensor_new(out, l->device, lt_device_master(l->device), LT_SHAPE(l->count[l->local])));
@@ -199,18 +195,18 @@ static lt_status make_part(const lt_local_steps *l, lt_tensor **out)
 
 static lt_status make_tensors(lt_local_steps *l)
 {
-    LT_TRY(make_part(l, &l->start));
-    LT_TRY(make_part(l, &l->change));
+    LT_TRY(make_shard(l, &l->start));
+    LT_TRY(make_shard(l, &l->change));
     if (l->config.momentum > 0)
-        LT_TRY(make_part(l, &l->momentum));
-    if (l->code.density > 0)
-        LT_TRY(make_part(l, &l->residual));
+        LT_TRY(make_shard(l, &l->momentum));
+    if (l->compression.density > 0)
+        LT_TRY(make_shard(l, &l->residual));
     return l->statistics ? lt_tensor_new(&l->statistic, l->device, lt_device_master(l->device),
                                          LT_SHAPE(l->statistics))
                          : LT_OK;
 }
 
-/* What must be equal on all ranks before they exchange anything. */
+/* Checks that all ranks have the same configuration and parameters. */
 static lt_status agree(const lt_local_steps *l, lt_comm *comm)
 {
     const lt_local_steps_config *c = &l->config;
@@ -218,8 +214,8 @@ static lt_status agree(const lt_local_steps *l, lt_comm *comm)
     snprintf(text, sizeof text,
              "%" PRId64 " steps, lr %g, momentum %g, density %g, values %d, decay %g, %zu "
              "parameters of %" PRId64 " elements, %" PRId64 " statistics",
-             c->every, c->lr, c->momentum, l->code.density, (int)l->code.values, c->decay,
-             l->params, l->begin[l->params], l->statistics);
+             c->every, c->lr, c->momentum, l->compression.density, (int)l->compression.values,
+             c->decay, l->params, l->begin[l->params], l->statistics);
     return lt_comm_same(comm, "local steps", text);
 }
 
@@ -239,17 +235,17 @@ static lt_status prepare(lt_local_steps *l, lt_comm *comm, const lt_nodes *nodes
 lt_status lt_local_steps_new(lt_local_steps **out, lt_comm *comm, const lt_nodes *nodes,
                              const lt_params *params, const lt_local_steps_config *config)
 {
-    lt_outer_code code;
+    lt_outer_compression compression;
     LT_TRY(check_config(config));
-    LT_TRY(lt_outer_parse(&code, config->compress));
+    LT_TRY(lt_outer_parse(&compression, config->compress));
     LT_TRY(check_nodes(nodes, lt_comm_size(comm)));
     if (!params->count)
-        return lt_fail(LT_E_ARG, "local steps: no parameters");
+        return lt_fail(LT_E_ARG, "local steps: the model has no parameters");
     lt_local_steps *l = lt_alloc(1, sizeof *l);
     if (!l)
         return LT_E_NOMEM;
     l->config = *config;
-    l->code = code;
+    l->compression = compression;
     l->all = params;
     l->device = lt_tensor_device(params->item[0]->value);
     lt_status st = prepare(l, comm, nodes);

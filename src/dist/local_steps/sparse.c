@@ -1,4 +1,4 @@
-/* An outer step that sends the largest elements alone. It is rare, and works in host memory. */
+/* Compressed outer step, which sends the largest elements only. Computed in host memory, as it is rare. */
 
 #include "base/alloc.h"
 #include "dist/comm/element.h"
@@ -12,17 +12,17 @@
 static lt_status bad(const char *text)
 {
     return lt_fail(LT_E_ARG,
-                   "outer compression '%s' is not off or topk:DENSITY[,bf16|,2bit], a density in "
-                   "(0,1]",
+                   "invalid outer compression '%s', want off or topk:DENSITY[,bf16|,2bit] with a "
+                   "density in (0,1]",
                    text);
 }
 
-lt_status lt_outer_parse(lt_outer_code *out, const char *text)
+lt_status lt_outer_parse(lt_outer_compression *out, const char *text)
 {
     static const char kind[] = "topk:";
     static const char *const values[] = {
         [LT_OUTER_F32] = ",f32", [LT_OUTER_BF16] = ",bf16", [LT_OUTER_2BIT] = ",2bit"};
-    *out = (lt_outer_code){.density = 0};
+    *out = (lt_outer_compression){.density = 0};
     if (!text || !strcmp(text, "off"))
         return LT_OK;
     if (strncmp(text, kind, strlen(kind)) != 0)
@@ -34,7 +34,7 @@ lt_status lt_outer_parse(lt_outer_code *out, const char *text)
         return bad(text);
     for (int i = 0; *end && i < (int)(sizeof values / sizeof *values); i++)
         if (!strcmp(end, values[i])) {
-            *out = (lt_outer_code){density, (lt_outer_values)i};
+            *out = (lt_outer_compression){density, (lt_outer_values)i};
             return LT_OK;
         }
     if (*end)
@@ -43,28 +43,28 @@ lt_status lt_outer_parse(lt_outer_code *out, const char *text)
     return LT_OK;
 }
 
-lt_sparse lt_outer_plan(const lt_outer_code *code, int64_t elements)
+lt_sparse lt_outer_plan(const lt_outer_compression *compression, int64_t elements)
 {
-    const int64_t count = lt_sparse_count(code->density, elements);
-    if (code->values == LT_OUTER_2BIT)
+    const int64_t count = lt_sparse_count(compression->density, elements);
+    if (compression->values == LT_OUTER_2BIT)
         return lt_sparse_plan_2bit(elements, count);
-    return lt_sparse_plan(elements, count, code->values == LT_OUTER_BF16 ? LT_BF16 : LT_F32);
+    return lt_sparse_plan(elements, count, compression->values == LT_OUTER_BF16 ? LT_BF16 : LT_F32);
 }
 
-/* --- The exchange --- */
+/* --- Workspace --- */
 
-typedef struct exchange {
+typedef struct sparse_outer {
     lt_sparse pack;
-    void *master;          /* the residual in the device's master dtype, then the change */
-    float *x;              /* residual + change */
-    double *sum;           /* of all groups' messages */
-    uint32_t *index;       /* the places that this group sends */
-    void *workspace;       /* of the selection */
+    void *master;          /* error feedback in the device's master dtype, later the change */
+    float *x;              /* error feedback + change */
+    double *sum;           /* sum of all groups' messages */
+    uint32_t *index;       /* indices that this group sends */
+    void *workspace;       /* for the selection */
     char *all, *sent;      /* all messages, in the order of groups; this group's */
     int64_t *message_size; /* [groups] */
-} exchange;
+} sparse_outer;
 
-static void close_exchange(exchange *x)
+static void close_outer(sparse_outer *x)
 {
     lt_free(x->master);
     lt_free(x->x);
@@ -76,10 +76,10 @@ static void close_exchange(exchange *x)
     lt_free(x->message_size);
 }
 
-static lt_status open_exchange(const lt_local_steps *l, exchange *x)
+static lt_status open_outer(const lt_local_steps *l, sparse_outer *x)
 {
     const int64_t n = l->count[l->local];
-    *x = (exchange){.pack = lt_outer_plan(&l->code, n)};
+    *x = (sparse_outer){.pack = lt_outer_plan(&l->compression, n)};
     const size_t bytes = (size_t)x->pack.bytes;
     x->master = lt_alloc(1, lt_tensor_bytes(l->residual));
     x->x = lt_alloc((size_t)n, sizeof *x->x);
@@ -97,17 +97,17 @@ static lt_status open_exchange(const lt_local_steps *l, exchange *x)
 
 /* --- Between tensors and host memory --- */
 
-static lt_status not_finite(const lt_local_steps *l, int64_t place)
+static lt_status not_finite(const lt_local_steps *l, int64_t index)
 {
     size_t i = 0;
-    while (l->begin[i + 1] <= l->first + place)
+    while (l->begin[i + 1] <= l->first + index)
         i++;
     return lt_fail(LT_E_ARG, "local steps: the change of %s in group %d is not finite",
                    l->param[i]->name, l->group);
 }
 
-/* One reason for all, in front of the exchange. */
-static lt_status read_residual(const lt_local_steps *l, exchange *x)
+/* Reads the error feedback, which includes the change; fails if an element is not finite. */
+static lt_status read_residual(const lt_local_steps *l, sparse_outer *x)
 {
     LT_TRY(lt_tensor_read(l->residual, x->master, lt_tensor_bytes(l->residual)));
     for (int64_t i = 0; i < x->pack.elements; i++) {
@@ -118,7 +118,7 @@ static lt_status read_residual(const lt_local_steps *l, exchange *x)
     return LT_OK;
 }
 
-static lt_status send_selected(lt_local_steps *l, exchange *x)
+static lt_status send_selected(lt_local_steps *l, sparse_outer *x)
 {
     const lt_sparse *p = &x->pack;
     const lt_dtype master = lt_tensor_dtype(l->residual);
@@ -137,15 +137,15 @@ static lt_status send_selected(lt_local_steps *l, exchange *x)
     return lt_tensor_write(l->change, x->master, lt_tensor_bytes(l->change));
 }
 
-lt_status lt_local_exchange_sparse(lt_local_steps *l)
+lt_status lt_local_allreduce_sparse(lt_local_steps *l)
 {
-    exchange x;
+    sparse_outer x;
     const double decay = l->config.decay > 0 ? l->config.decay : 1;
-    lt_status st = open_exchange(l, &x);
+    lt_status st = open_outer(l, &x);
     if (!st)
         st = lt_local_axpby(l, 1, lt_tensor_view(l->change), decay, lt_tensor_view(l->residual));
     if (!st)
         st = send_selected(l, &x);
-    close_exchange(&x);
+    close_outer(&x);
     return st;
 }

@@ -1,4 +1,4 @@
-/* What checkpoints store of local steps: whole tensors, so that files do not depend on how a group divides them. */
+/* Checkpointed state of local steps: whole tensors, so that files do not depend on the sharding within a group. */
 
 #include "base/alloc.h"
 #include "dist/comm/flat.h"
@@ -6,20 +6,20 @@
 
 enum { START, MOMENTUM, RESIDUAL, KINDS };
 
-static lt_tensor *part_of(const lt_local_steps *l, int kind)
+static lt_tensor *shard_of(const lt_local_steps *l, int kind)
 {
-    lt_tensor *const parts[KINDS] = {
+    lt_tensor *const shards[KINDS] = {
         [START] = l->start, [MOMENTUM] = l->momentum, [RESIDUAL] = l->residual};
-    return parts[kind];
+    return shards[kind];
 }
 
-/* Copies between the elements of all and the tensors of a kind. */
+/* Copies from whole, all elements, to the tensors of a kind, or back. */
 static lt_status copy_whole(const lt_local_steps *l, const lt_tensor *whole, int kind, bool back)
 {
     for (size_t i = 0; i < l->params; i++) {
-        const lt_view place = lt_flat_slice(whole, l->begin[i], l->begin[i + 1] - l->begin[i]);
+        const lt_view slice = lt_flat_slice(whole, l->begin[i], l->begin[i + 1] - l->begin[i]);
         const lt_view own = lt_flat(l->whole[kind][i]);
-        LT_TRY(lt_local_axpby(l, 1, back ? own : place, 0, back ? place : own));
+        LT_TRY(lt_local_axpby(l, 1, back ? own : slice, 0, back ? slice : own));
     }
     return LT_OK;
 }
@@ -34,7 +34,7 @@ static lt_status unfold(lt_local_steps *l, int kind)
         const lt_tensor *value = l->param[i]->value;
         LT_TRY(lt_tensor_new_like(&l->whole[kind][i], value, lt_tensor_dtype(value)));
     }
-    LT_TRY(lt_local_gather(l, part_of(l, kind), &whole));
+    LT_TRY(lt_local_gather(l, shard_of(l, kind), &whole));
     lt_status st = copy_whole(l, whole, kind, false);
     lt_tensor_free(&whole);
     return st;
@@ -43,19 +43,19 @@ static lt_status unfold(lt_local_steps *l, int kind)
 lt_status lt_local_steps_unfold(lt_local_steps *l)
 {
     for (int kind = 0; kind < KINDS; kind++)
-        if (part_of(l, kind) && !l->whole[kind])
+        if (shard_of(l, kind) && !l->whole[kind])
             LT_TRY(unfold(l, kind));
     return LT_OK;
 }
 
-static lt_status take_part(const lt_local_steps *l, int kind)
+static lt_status take_shard(const lt_local_steps *l, int kind)
 {
-    lt_tensor *whole = NULL, *part = part_of(l, kind);
-    LT_TRY(lt_tensor_new(&whole, l->device, lt_tensor_dtype(part), LT_SHAPE(l->begin[l->params])));
+    lt_tensor *whole = NULL, *shard = shard_of(l, kind);
+    LT_TRY(lt_tensor_new(&whole, l->device, lt_tensor_dtype(shard), LT_SHAPE(l->begin[l->params])));
     lt_status st = copy_whole(l, whole, kind, true);
     if (!st)
         st = lt_local_axpby(l, 1, lt_flat_slice(whole, l->first, l->count[l->local]), 0,
-                            lt_tensor_view(part));
+                            lt_tensor_view(shard));
     lt_tensor_free(&whole);
     return st;
 }
@@ -67,7 +67,7 @@ lt_status lt_local_steps_fold(lt_local_steps *l, bool loaded)
         if (!l->whole[kind])
             continue;
         if (loaded && !st)
-            st = take_part(l, kind);
+            st = take_shard(l, kind);
         for (size_t i = 0; i < l->params; i++)
             lt_tensor_free(&l->whole[kind][i]);
         lt_free(l->whole[kind]);
@@ -78,7 +78,7 @@ lt_status lt_local_steps_fold(lt_local_steps *l, bool loaded)
 
 /* --- Visits --- */
 
-/* Of rank 0 of all, or of the group: the tensor is shown there, and where it is to be loaded too. */
+/* Visits a tensor; its owner is rank 0 of all ranks, or of the group. */
 static lt_status visit_tensor(const lt_param *p, const char *name, lt_tensor *tensor,
                               const lt_state_visitor *visitor)
 {

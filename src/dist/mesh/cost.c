@@ -1,4 +1,4 @@
-/* Closed forms of what a mesh moves, in elements: what the counters of its communicators show. */
+/* Closed forms of the elements that a mesh communicates; they equal its communicators' byte counters. */
 
 #include "dist/mesh/mesh.h"
 
@@ -16,8 +16,9 @@ lt_status lt_mesh_cost_linear(lt_mesh_cost *out, const lt_mesh_config *config, d
     lt_mesh_config c;
     LT_TRY(lt_mesh_resolve(config, &c));
     if (!is_size(rows) || !is_size(inputs) || !is_size(outputs))
-        return lt_fail(LT_E_ARG, "mesh: the cost of %g rows, %g inputs, %g outputs; want 1 or more",
-                       rows, inputs, outputs);
+        return lt_fail(LT_E_ARG,
+                       "mesh: cost of %g rows, %g inputs, %g outputs, want 1 or more of each", rows,
+                       inputs, outputs);
     const bool one = c.rows == 1;
     const double weights = inputs * outputs;
     const double each = (c.columns - 1) * (rows * inputs + (one ? 0 : c.depth * weights));
@@ -37,7 +38,7 @@ lt_status lt_mesh_cost_layer(double *out, const lt_mesh_config *config, double r
     LT_TRY(lt_mesh_resolve(config, &c));
     double sum = 0;
     for (int i = 0; i < 4; i++) {
-        /* In one dimension a gather of the inputs or a scatter-sum of the outputs, all this wide. */
+        /* 1-D: all-gather of the inputs or reduce-scatter of the outputs, both of this width. */
         const double inputs = c.rows == 1 ? features : product[i].inputs * features;
         lt_mesh_cost cost;
         LT_TRY(lt_mesh_cost_linear(&cost, &c, rows, inputs, product[i].outputs * features));

@@ -1,4 +1,4 @@
-/* A mesh: its axes are split off one after the other; columns of the grid run fastest. */
+/* Mesh of ranks: a communicator split per axis. Ranks are numbered row-major, columns fastest. */
 
 #include "dist/mesh/mesh.h"
 
@@ -8,7 +8,10 @@
 
 #include <stdio.h>
 
-enum { TEXT = 96, MOST = 1 << 20 }; /* MOST: along one axis, so that products fit into an int64_t */
+enum {
+    TEXT = 96,
+    MOST = 1 << 20
+}; /* MOST: ranks along an axis, so that products fit into int64_t */
 
 static const char *mesh_text(const lt_mesh_config *c, char text[TEXT])
 {
@@ -31,13 +34,13 @@ lt_status lt_mesh_resolve(const lt_mesh_config *config, lt_mesh_config *out)
     if (c.rows != c.columns && (c.rows != 1 || c.depth != 1))
         return lt_fail(
             LT_E_ARG,
-            "mesh %s (data, depth, rows, columns): %d rows and %d columns, want as many, "
-            "or 1 row without depth",
+            "mesh %s (data, depth, rows, columns): %d rows and %d columns, want equal numbers, or 1 "
+            "row and depth 1",
             mesh_text(&c, text), c.rows, c.columns);
     if (c.depth > c.rows && !c.force)
         return lt_fail(LT_E_ARG,
-                       "mesh %s (data, depth, rows, columns): depth %d is above the %d rows; only "
-                       "where that is forced",
+                       "mesh %s (data, depth, rows, columns): depth %d exceeds the %d rows, which "
+                       "needs force",
                        mesh_text(&c, text), c.depth, c.rows);
     *out = c;
     return LT_OK;
@@ -53,14 +56,13 @@ static lt_status check(lt_comm *comm, const lt_mesh_config *config, lt_mesh_conf
     for (int i = 0; i < 4; i++)
         ranks = ranks > MOST ? ranks : ranks * extent[i];
     if (ranks != lt_comm_size(comm))
-        return lt_fail(LT_E_ARG,
-                       "mesh %s (data, depth, rows, columns) is %lld%s ranks, there are %d",
+        return lt_fail(LT_E_ARG, "mesh %s (data, depth, rows, columns) needs %lld%s ranks, got %d",
                        mesh_text(c, text), (long long)ranks, ranks > MOST ? " or more" : "",
                        lt_comm_size(comm));
     return LT_OK;
 }
 
-/* Equal for the ranks of one axis: their number with that axis' coordinates left out. */
+/* Returns a rank's group along an axis: its index without that axis' coordinates. */
 static int color_of(const lt_mesh_config *c, lt_mesh_axis axis, int rank)
 {
     const int grid = c->rows * c->columns, j = rank % c->columns, i = rank / c->columns % c->rows;

@@ -1,4 +1,4 @@
-/* Inside of meshes. */
+/* Private declarations of meshes. */
 #ifndef LT_DIST_MESH_H
 #define LT_DIST_MESH_H
 
@@ -9,7 +9,7 @@ struct lt_mesh {
     lt_mesh_exchange axis[LT_MESH_AXES];
 };
 
-/* config with 1 for each zero. Errors: LT_E_ARG; the number of ranks is not looked at. */
+/* Replaces zeros by 1 and checks the shape, but not the number of ranks. Errors: LT_E_ARG. */
 lt_status lt_mesh_resolve(const lt_mesh_config *config, lt_mesh_config *out);
 
 #endif

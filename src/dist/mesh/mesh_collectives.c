@@ -1,18 +1,18 @@
-/* The calls of operations on an axis of a mesh, as calls of its communicator. A reduction to a root is a
- * reduce-scatter whose elements are all the root's: each other rank sends all of its own, once. */
+/* Maps collectives of operations to those of an axis' communicator. A reduction to a root is a reduce-scatter whose root
+ * has all elements: each other rank sends its elements once. */
 
 #include "dist/mesh/mesh_collectives.h"
 
 #include "base/alloc.h"
 #include "dist/comm/comm.h"
 
-static const lt_comm_what whats[] = {
+static const lt_comm_what comm_calls[] = {
     [LT_EXCHANGE_SUM] = LT_COMM_ALLREDUCE,       [LT_EXCHANGE_MAX] = LT_COMM_ALLREDUCE,
     [LT_EXCHANGE_GATHER] = LT_COMM_ALLGATHER,    [LT_EXCHANGE_SCATTER_SUM] = LT_COMM_REDUCESCATTER,
     [LT_EXCHANGE_BROADCAST] = LT_COMM_BROADCAST, [LT_EXCHANGE_REDUCE] = LT_COMM_REDUCESCATTER,
 };
 
-/* What the others get of this rank. */
+/* Returns the view that this rank sends. */
 static const lt_view *sent(const lt_exchange_call *call)
 {
     const bool in_place = call->what == LT_EXCHANGE_SUM || call->what == LT_EXCHANGE_MAX
@@ -34,13 +34,15 @@ static lt_status check(const lt_mesh_exchange *self, const lt_exchange_call *cal
     const lt_view *in = sent(call);
     const bool gets = call->what != LT_EXCHANGE_REDUCE || self->base.rank == call->root;
     if (call->root < 0 || call->root >= self->base.size)
-        return lt_fail(LT_E_ARG, "exchange: rank %d of %d", call->root, self->base.size);
+        return lt_fail(LT_E_ARG, "exchange: root %d, want 0 to %d", call->root,
+                       self->base.size - 1);
     if (!in->data || !lt_view_is_dense(in) || (gets && !lt_view_is_dense(&call->out)))
-        return lt_fail(LT_E_ARG, "exchange: %s of a view with gaps, or of none",
-                       lt_call_name(whats[call->what]));
+        return lt_fail(LT_E_ARG, "exchange: %s needs dense views with data",
+                       lt_call_name(comm_calls[call->what]));
     if (gets && call->out.dtype != in->dtype)
-        return lt_fail(LT_E_SHAPE, "exchange: %s of %s into %s", lt_call_name(whats[call->what]),
-                       lt_dtype_name(in->dtype), lt_dtype_name(call->out.dtype));
+        return lt_fail(LT_E_SHAPE, "exchange: %s from %s to %s, want equal dtypes",
+                       lt_call_name(comm_calls[call->what]), lt_dtype_name(in->dtype),
+                       lt_dtype_name(call->out.dtype));
     return LT_OK;
 }
 
@@ -52,7 +54,7 @@ static lt_status begin(lt_exchange *exchange, const lt_exchange_call *call, void
     LT_TRY(check(self, call));
     const lt_view *in = sent(call);
     const lt_view *whole = call->what == LT_EXCHANGE_GATHER ? &call->out : in;
-    const lt_comm_call c = {.what = whats[call->what],
+    const lt_comm_call c = {.what = comm_calls[call->what],
                             .op = call->what == LT_EXCHANGE_MAX ? LT_REDUCE_MAX : LT_REDUCE_SUM,
                             .dtype = in->dtype,
                             .root = call->what == LT_EXCHANGE_BROADCAST ? call->root : 0,

@@ -1,17 +1,17 @@
-/* An axis of a mesh as operations see it. */
+/* Collectives of operations (lt_exchange) on an axis of a mesh. */
 #ifndef LT_DIST_MESH_COLLECTIVES_H
 #define LT_DIST_MESH_COLLECTIVES_H
 
 #include "lather/mesh.h"
 
-/* The views of its calls go to its communicator. */
+/* An lt_exchange whose calls run on a communicator. */
 typedef struct lt_mesh_exchange {
     lt_exchange base;
     lt_comm *comm;
-    int64_t *count; /* [size] of a reduction to a root: all elements are the root's */
+    int64_t *count; /* [size] counts of a reduction to a root: all elements at the root */
 } lt_mesh_exchange;
 
-/* Owns comm from now on, also on failure. */
+/* Takes ownership of comm, also on failure. */
 lt_status lt_mesh_exchange_open(lt_mesh_exchange *self, lt_comm *comm);
 void lt_mesh_exchange_close(lt_mesh_exchange *self);
 

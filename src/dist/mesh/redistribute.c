@@ -1,7 +1,8 @@
-/* A tensor from one placement along an axis to another. What moves goes by way of flat memory, where the
- * parts of ranks lie one after the other; a part along a dimension is packed by a copy between views. */
+/* Redistribution of a tensor from one placement along an axis to another. Collectives use a flat buffer of the ranks'
+ * concatenated shards, filled by copies between strided views. */
 
 #include "base/alloc.h"
+#include "dist/comm/comm.h"
 #include "dist/mesh/mesh.h"
 #include "tensor/tensor.h"
 
@@ -17,8 +18,8 @@ typedef struct move {
     lt_shape whole;
 } move;
 
-/* The part of rank along a dimension; dim -1: all of it. */
-static lt_shape part_shape(const move *m, int dim, int rank)
+/* Returns the shape of rank's shard along a dimension; of the whole tensor if dim is -1. */
+static lt_shape shard_shape(const move *m, int dim, int rank)
 {
     lt_shape s = m->whole;
     if (dim >= 0 && dim < s.ndim)
@@ -26,8 +27,8 @@ static lt_shape part_shape(const move *m, int dim, int rank)
     return s;
 }
 
-/* Rank's part along dim of a view of all of that dimension. */
-static lt_view part_of(const move *m, lt_view v, int dim, int rank)
+/* Returns a view of rank's shard along dim, from a view of the whole dimension. */
+static lt_view shard_of(const move *m, lt_view v, int dim, int rank)
 {
     const int64_t first = lt_exchange_first(v.shape.dim[dim], m->size, rank);
     v.data = (char *)v.data + first * v.stride[dim] * (int64_t)lt_dtype_size(v.dtype);
@@ -35,7 +36,7 @@ static lt_view part_of(const move *m, lt_view v, int dim, int rank)
     return v;
 }
 
-/* Elements from first on of flat memory, under a shape. */
+/* Returns a view with the given shape of a flat buffer, beginning at element first. */
 static lt_view flat_as(const lt_tensor *flat, int64_t first, lt_shape shape)
 {
     lt_view v = lt_tensor_view(flat);
@@ -50,26 +51,21 @@ static int dim_of(lt_placement p)
     return p.kind == LT_PLACE_SHARD ? p.dim : -1;
 }
 
-/* --- Ways --- */
-
-static lt_status wait_for(lt_status begun, lt_request **request)
-{
-    return begun ? begun : lt_request_wait(request);
-}
+/* --- Data movement --- */
 
 static lt_status copy(const move *m, lt_view from, lt_view to)
 {
     return m->be->cast(m->device->ctx, &from, &to);
 }
 
-/* Between all parts along dim, one after the other in flat memory, and a view of all. */
+/* Copies between a flat buffer of the shards along dim, in rank order, and a view of the whole. */
 static lt_status pack(const move *m, const lt_tensor *flat, lt_view all, int dim, bool unpack)
 {
     int64_t at = 0;
     for (int r = 0; r < m->size; r++) {
-        const lt_view part = part_of(m, all, dim, r), slot = flat_as(flat, at, part.shape);
-        LT_TRY(unpack ? copy(m, slot, part) : copy(m, part, slot));
-        at += lt_shape_count(part.shape);
+        const lt_view shard = shard_of(m, all, dim, r), slot = flat_as(flat, at, shard.shape);
+        LT_TRY(unpack ? copy(m, slot, shard) : copy(m, shard, slot));
+        at += lt_shape_count(shard.shape);
     }
     return LT_OK;
 }
@@ -77,21 +73,18 @@ static lt_status pack(const move *m, const lt_tensor *flat, lt_view all, int dim
 static lt_status gather(const move *m, const lt_tensor *in, int dim, const lt_tensor *out,
                         const int64_t *count, lt_tensor *flat)
 {
-    lt_request *request;
-    LT_TRY(wait_for(lt_comm_allgather_begin(m->comm, in, flat, count, &request), &request));
+    LT_TRY(lt_comm_allgather(m->comm, in, flat, count));
     return pack(m, flat, lt_tensor_view(out), dim, true);
 }
 
 static lt_status scatter(const move *m, const lt_tensor *in, lt_tensor *out, int dim,
                          const int64_t *count, const lt_tensor *flat)
 {
-    lt_request *request;
     LT_TRY(pack(m, flat, lt_tensor_view(in), dim, false));
-    return wait_for(lt_comm_reducescatter_begin(m->comm, flat, out, count, LT_REDUCE_SUM, &request),
-                    &request);
+    return lt_comm_reducescatter(m->comm, flat, out, count, LT_REDUCE_SUM);
 }
 
-/* Through flat memory of all elements, the parts along dim one after the other. */
+/* Gathers the shards along dim of `in`, or reduces to shards along dim of `out`, through a flat buffer. */
 static lt_status through_flat(const move *m, const lt_tensor *in, lt_tensor *out, int dim,
                               bool gathers)
 {
@@ -100,7 +93,7 @@ static lt_status through_flat(const move *m, const lt_tensor *in, lt_tensor *out
     if (!count)
         return LT_E_NOMEM;
     for (int r = 0; r < m->size; r++)
-        count[r] = lt_shape_count(part_shape(m, dim, r));
+        count[r] = lt_shape_count(shard_shape(m, dim, r));
     lt_status st = lt_tensor_new(&flat, m->device, m->dtype, LT_SHAPE(lt_shape_count(m->whole)));
     if (!st)
         st = gathers ? gather(m, in, dim, out, count, flat) : scatter(m, in, out, dim, count, flat);
@@ -109,14 +102,14 @@ static lt_status through_flat(const move *m, const lt_tensor *in, lt_tensor *out
     return st;
 }
 
-/* Own part along a becomes own part along b: each rank has a piece for each. */
-static lt_status exchange(const move *m, const lt_tensor *in, int a, const lt_tensor *out, int b,
+/* All-to-all from shards along a to shards along b. */
+static lt_status alltoall(const move *m, const lt_tensor *in, int a, const lt_tensor *out, int b,
                           int64_t *sent, int64_t *received)
 {
     lt_tensor *from = NULL, *to = NULL;
     lt_request *request;
     for (int r = 0; r < m->size; r++) {
-        lt_shape s = part_shape(m, a, m->rank), t = part_shape(m, b, m->rank);
+        lt_shape s = shard_shape(m, a, m->rank), t = shard_shape(m, b, m->rank);
         s.dim[b] = lt_exchange_part(s.dim[b], m->size, r);
         t.dim[a] = lt_exchange_part(t.dim[a], m->size, r);
         sent[r] = lt_shape_count(s);
@@ -128,8 +121,9 @@ static lt_status exchange(const move *m, const lt_tensor *in, int a, const lt_te
     if (!st)
         st = pack(m, from, lt_tensor_view(in), b, false);
     if (!st)
-        st =
-            wait_for(lt_comm_alltoall_begin(m->comm, from, to, sent, received, &request), &request);
+        st = lt_comm_alltoall_begin(m->comm, from, to, sent, received, &request);
+    if (!st)
+        st = lt_request_wait(&request);
     if (!st)
         st = pack(m, to, lt_tensor_view(out), a, true);
     lt_tensor_free(&from);
@@ -144,48 +138,47 @@ static lt_status shard_to_shard(const move *m, const lt_tensor *in, int a, lt_te
     int64_t *count = lt_alloc(2 * (size_t)m->size, sizeof *count);
     if (!count)
         return LT_E_NOMEM;
-    lt_status st = exchange(m, in, a, out, b, count, count + m->size);
+    lt_status st = alltoall(m, in, a, out, b, count, count + m->size);
     lt_free(count);
     return st;
 }
 
-/* Terms: rank 0 has all of what was equal everywhere, each rank its part of what was divided. */
-static lt_status to_terms(const move *m, const lt_tensor *in, lt_placement from, lt_tensor *out)
+/* Makes partial sums: rank 0 gets a replicated tensor, other ranks zeros; each rank keeps its shard of a sharded one. */
+static lt_status to_partial(const move *m, const lt_tensor *in, lt_placement from, lt_tensor *out)
 {
     if (from.kind == LT_PLACE_REPLICATE && m->rank == 0)
         return lt_tensor_copy(out, in);
     LT_TRY(lt_tensor_fill(out, 0));
     if (from.kind == LT_PLACE_REPLICATE)
         return LT_OK;
-    return copy(m, lt_tensor_view(in), part_of(m, lt_tensor_view(out), from.dim, m->rank));
+    return copy(m, lt_tensor_view(in), shard_of(m, lt_tensor_view(out), from.dim, m->rank));
 }
 
 static lt_status sum(const move *m, const lt_tensor *in, lt_tensor *out)
 {
-    lt_request *request;
     LT_TRY(lt_tensor_copy(out, in));
-    return wait_for(lt_comm_allreduce_begin(m->comm, out, LT_REDUCE_SUM, &request), &request);
+    return lt_comm_allreduce(m->comm, out, LT_REDUCE_SUM);
 }
 
 static lt_status run(const move *m, const lt_tensor *in, lt_placement from, lt_tensor *out,
                      lt_placement to)
 {
-    const bool terms = from.kind == LT_PLACE_PARTIAL;
+    const bool partial = from.kind == LT_PLACE_PARTIAL;
     if (from.kind == to.kind)
         return from.kind == LT_PLACE_SHARD ? shard_to_shard(m, in, from.dim, out, to.dim)
                                            : lt_tensor_copy(out, in);
     if (to.kind == LT_PLACE_PARTIAL)
-        return to_terms(m, in, from, out);
+        return to_partial(m, in, from, out);
     if (from.kind == LT_PLACE_SHARD)
         return through_flat(m, in, out, from.dim, true);
-    if (to.kind == LT_PLACE_SHARD && terms)
+    if (to.kind == LT_PLACE_SHARD && partial)
         return through_flat(m, in, out, to.dim, false);
-    if (terms)
+    if (partial)
         return sum(m, in, out);
-    return copy(m, part_of(m, lt_tensor_view(in), to.dim, m->rank), lt_tensor_view(out));
+    return copy(m, shard_of(m, lt_tensor_view(in), to.dim, m->rank), lt_tensor_view(out));
 }
 
-/* --- What fits together --- */
+/* --- Checks --- */
 
 static lt_status check_placement(const move *m, lt_placement p)
 {
@@ -193,35 +186,35 @@ static lt_status check_placement(const move *m, lt_placement p)
     if (p.kind != LT_PLACE_SHARD)
         return LT_OK;
     if (p.dim < 0 || p.dim >= m->whole.ndim)
-        return lt_fail(LT_E_ARG, "redistribute: dimension %d of %s", p.dim,
+        return lt_fail(LT_E_ARG, "redistribute: dimension %d of %s is out of range", p.dim,
                        lt_shape_text(m->whole, text));
     if (m->whole.dim[p.dim] < m->size)
-        return lt_fail(LT_E_SHAPE, "redistribute: dimension %d of %s is below the %d ranks", p.dim,
-                       lt_shape_text(m->whole, text), m->size);
+        return lt_fail(LT_E_SHAPE, "redistribute: dimension %d of %s is smaller than the %d ranks",
+                       p.dim, lt_shape_text(m->whole, text), m->size);
     return LT_OK;
 }
 
-static lt_status no_pieces(const move *m, lt_shape x, lt_shape y)
+static lt_status not_shards(const move *m, lt_shape x, lt_shape y)
 {
     char a[LT_SHAPE_TEXT], b[LT_SHAPE_TEXT];
-    return lt_fail(LT_E_SHAPE, "redistribute: %s and %s are no pieces of one tensor for %d ranks",
+    return lt_fail(LT_E_SHAPE, "redistribute: %s and %s are not shards of one tensor on %d ranks",
                    lt_shape_text(x, a), lt_shape_text(y, b), m->size);
 }
 
-/* What in divides is whole in out, unless both divide the same dimension: then nothing moves. */
+/* Finds the whole shape: the dimension that `in` shards is whole in `out`, unless both shard it, when nothing moves. */
 static lt_status find_whole(move *m, lt_shape x, lt_placement from, lt_shape y, lt_placement to)
 {
     const int dim = dim_of(from);
     m->whole = x;
     if (from.kind == LT_PLACE_SHARD && dim == dim_of(to))
-        return lt_shape_equal(x, y) ? LT_OK : no_pieces(m, x, y);
+        return lt_shape_equal(x, y) ? LT_OK : not_shards(m, x, y);
     if (x.ndim == y.ndim && dim >= 0 && dim < x.ndim)
         m->whole.dim[dim] = y.dim[dim];
     LT_TRY(check_placement(m, from));
     LT_TRY(check_placement(m, to));
-    if (!lt_shape_equal(x, part_shape(m, dim, m->rank))
-        || !lt_shape_equal(y, part_shape(m, dim_of(to), m->rank)))
-        return no_pieces(m, x, y);
+    if (!lt_shape_equal(x, shard_shape(m, dim, m->rank))
+        || !lt_shape_equal(y, shard_shape(m, dim_of(to), m->rank)))
+        return not_shards(m, x, y);
     return LT_OK;
 }
 
@@ -239,7 +232,7 @@ lt_status lt_redistribute(lt_mesh *mesh, lt_mesh_axis axis, const lt_tensor *in,
     if (!x.data || !y.data || x.data == y.data || x.dtype != y.dtype || !lt_view_is_contiguous(&x)
         || !lt_view_is_contiguous(&y))
         return lt_fail(LT_E_ARG,
-                       "redistribute: from %s to %s, want row-major tensors of one dtype in "
+                       "redistribute: from %s to %s, want row-major tensors of equal dtype in "
                        "different memory",
                        lt_dtype_name(x.dtype), lt_dtype_name(y.dtype));
     LT_TRY(find_whole(&m, x.shape, from, y.shape, to));

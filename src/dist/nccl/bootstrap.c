@@ -1,6 +1,5 @@
-/* How ranks that use NCCL find each other: they were started by mpirun or srun, and MPI carries the
- * address of rank 0, or by torchrun, whose environment variables have it. The data of a run then goes
- * by NCCL; MPI has been left by then. */
+/* Bootstrap of NCCL: rank 0's address is broadcast over MPI if mpirun or srun started the ranks, or is in torchrun's
+ * environment variables. MPI is closed again before NCCL transfers data. */
 
 #include "base/alloc.h"
 #include "base/token.h"
@@ -15,19 +14,19 @@
 #include <string.h>
 #include <unistd.h>
 
-static const double timeout = 300; /* seconds for all to come */
+static const double timeout = 300; /* seconds until all ranks must have joined */
 
 enum { HOST = 256, MOST_PORT = 65535 };
 static const char loopback[] = "127.0.0.1";
 
-/* Where rank 0 is, and the token, which MPI keeps to the job; port < 0: it could not listen. */
+/* Rank 0's address and token, which MPI sends to this job's ranks only; port < 0 if it cannot listen. */
 typedef struct address {
     char host[HOST];
     char token[LT_TOKEN_NONCE];
     int32_t port;
 } address;
 
-static lt_status say_address(lt_comm *mpi, address *a)
+static lt_status broadcast_address(lt_comm *mpi, address *a)
 {
     lt_comm_call call = {
         .what = LT_COMM_BROADCAST, .dtype = LT_U8, .elements = sizeof *a, .in = a, .out = a};
@@ -36,7 +35,8 @@ static lt_status say_address(lt_comm *mpi, address *a)
     return lt_request_wait(&request);
 }
 
-static lt_status meet(lt_comm *mpi, lt_nccl_start *start)
+/* Rank 0 listens and broadcasts its address over MPI; all join the rendezvous. */
+static lt_status join_over_mpi(lt_comm *mpi, lt_nccl_start *start)
 {
     int local, locals, port = 0;
     address a = {.port = -1};
@@ -54,10 +54,10 @@ static lt_status meet(lt_comm *mpi, lt_nccl_start *start)
         else
             gethostname(a.host, sizeof a.host - 1);
     }
-    lt_status said = say_address(mpi, &a);
+    lt_status said = broadcast_address(mpi, &a);
     st = st ? st : said;
     if (!st && a.port < 0)
-        st = lt_fail(LT_E_COMM, "comm nccl: rank 0 could not listen for the others");
+        st = lt_fail(LT_E_COMM, "comm nccl: rank 0 cannot listen for the other ranks");
     c.address = a.host;
     c.port = a.port;
     c.token = a.token;
@@ -73,7 +73,7 @@ static lt_status by_mpi(lt_nccl_start *start, lt_comm_opener *open)
     LT_TRY(lt_device_open(&host, "cpu", NULL));
     lt_status st = open(&mpi, "mpi", host);
     if (!st)
-        st = meet(mpi, start);
+        st = join_over_mpi(mpi, start);
     if (st)
         lt_rendezvous_close(&start->rendezvous);
     lt_comm_close(&mpi);
@@ -93,17 +93,17 @@ static lt_status number(const char *name, long least, long most, int *out)
     return LT_OK;
 }
 
-/* torchrun's agent may itself listen on the port that it names; then the next one is ours. */
+/* Returns the next port if torchrun's agent itself listens on the one it names. */
 static int own_port(int port)
 {
     const char *agent = getenv("TORCHELASTIC_USE_AGENT_STORE");
     return port + (agent && !strcmp(agent, "True"));
 }
 
-/* The token of ranks that no MPI connects. */
+/* Token of a job without MPI. */
 typedef struct job {
     char token[LT_TOKEN_BYTES];
-    char file[HOST]; /* rank 0 draws it, and this is where */
+    char file[HOST]; /* file to which rank 0 writes a random token; "" if unused */
 } job;
 
 static const char *set_one(const char *name)
@@ -112,7 +112,7 @@ static const char *set_one(const char *name)
     return text && *text ? text : NULL;
 }
 
-/* On one machine a file of mode 0600 is enough. */
+/* Chooses the token's file, of mode 0600, for ranks on one machine. */
 static void choose_file(job *j, int port)
 {
     const char *folder = set_one("XDG_RUNTIME_DIR");
@@ -121,8 +121,8 @@ static void choose_file(job *j, int port)
     snprintf(j->file, sizeof j->file, "%s/lather-%u-%d.token", folder, (unsigned)geteuid(), port);
 }
 
-/* The launcher's name of the job, which keeps jobs apart but is no secret. */
-static void take_name(job *j, int rank)
+/* Uses the launcher's job id as token: it distinguishes jobs, but is no secret. */
+static void use_job_id(job *j, int rank)
 {
     static const char *const names[] = {"TORCHELASTIC_RUN_ID", "SLURM_JOB_ID"};
     for (size_t i = 0; i < sizeof names / sizeof *names && !*j->token; i++)
@@ -130,9 +130,9 @@ static void take_name(job *j, int rank)
             snprintf(j->token, sizeof j->token, "%s", getenv(names[i]));
     if (!rank)
         lt_log(LT_LOG_WARN, "dist",
-               "comm nccl: whoever reaches rank 0's port and %s can join; a secret in "
-               "LATHER_JOB_TOKEN, or in a file that LATHER_JOB_TOKEN_FILE names, keeps others out",
-               *j->token ? "guesses the launcher's job id" : "speaks its protocol");
+               "comm nccl: any process that can connect to rank 0%s can join this job; set "
+               "LATHER_JOB_TOKEN to a secret, or LATHER_JOB_TOKEN_FILE to a file with one",
+               *j->token ? " and knows the launcher's job id" : "");
 }
 
 static lt_status find_token(job *j, const lt_rendezvous_config *c, bool is_local)
@@ -146,11 +146,11 @@ static lt_status find_token(job *j, const lt_rendezvous_config *c, bool is_local
     else if (is_local)
         choose_file(j, c->port);
     else
-        take_name(j, c->rank);
+        use_job_id(j, c->rank);
     return LT_OK;
 }
 
-/* Whether rank 0 is on this machine for every rank: the launcher says so, or the address does. */
+/* Returns true if all ranks are on this machine, by the launcher's local size or a loopback address. */
 static bool all_are_local(const lt_rendezvous_config *c)
 {
     int local, locals;
@@ -159,7 +159,7 @@ static bool all_are_local(const lt_rendezvous_config *c)
            || !strncmp(c->address, "127.", 4);
 }
 
-/* The token's file is written once the port is had: a second job with the same port fails before. */
+/* Listens, then writes the token's file: a second job with the same port fails before it overwrites the file. */
 static lt_status listen_with_token(lt_nccl_start *start, const lt_rendezvous_config *c, job *j,
                                    bool is_local)
 {
@@ -192,7 +192,7 @@ static lt_status by_environment(lt_nccl_start *start)
     c.port = own_port(port);
     const bool is_local = all_are_local(&c);
     if (is_local && strcmp(c.address, "localhost") != 0 && strcmp(c.address, "::1") != 0)
-        c.address = loopback; /* a name may be that of another interface */
+        c.address = loopback; /* a host name may resolve to another interface */
     job j = {.token = ""};
     LT_TRY(find_token(&j, &c, is_local));
     c.token = j.token;

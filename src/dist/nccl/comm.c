@@ -1,12 +1,11 @@
-/* The communicator "nccl": the library's collectives as calls of NCCL on a stream of its own. Includes no
- * header of NCCL.
+/* Communicator "nccl": collectives as NCCL calls on a dedicated stream, without NCCL's headers.
  *
- * A collective waits on the device for what was queued before it. While a step is being captured, waiting
- * for a request makes the main stream wait for its event; otherwise the thread waits, so that a failure or a
- * passed deadline is returned by that wait.
+ * A collective waits on the device for the work that the main stream had before it. While a step is being captured,
+ * waiting for a request makes the main stream wait for its event; otherwise the host thread waits, and returns a failure
+ * or an exceeded deadline.
  *
- * Sends and receives are held back until one of them is waited for or a collective follows, and are then
- * started as one NCCL group: two ranks that both sent first would wait for each other for ever. */
+ * Sends and receives are deferred until one of them is waited for or a collective follows, and then start as one NCCL
+ * group: two ranks that both send first would deadlock otherwise. */
 
 #include "dist/comm/comm.h"
 
@@ -20,8 +19,8 @@
 
 enum { SPINS = 2000, TEXT = 160 };
 
-/* A call that failed on this rank alone leaves the ranks out of step, so all groups are aborted. With the
- * mutex locked. */
+/* Aborts all groups: a call that failed on this rank only would leave the ranks out of step. The caller holds the
+ * mutex. */
 static lt_status fatal(lt_nccl_comm *c, const lt_comm_call *call)
 {
     char what[TEXT], reason[LT_LINK_TEXT / 2], why[LT_LINK_TEXT];
@@ -32,7 +31,7 @@ static lt_status fatal(lt_nccl_comm *c, const lt_comm_call *call)
     return lt_nccl_aborted(c->world);
 }
 
-static bool parts_are_equal(const lt_comm_call *call, int size)
+static bool counts_are_equal(const lt_comm_call *call, int size)
 {
     for (int r = 1; r < size; r++)
         if (call->count[r] != call->count[0])
@@ -40,47 +39,47 @@ static bool parts_are_equal(const lt_comm_call *call, int size)
     return true;
 }
 
-/* Parts of different length: a broadcast from, or a reduction to, each rank with a part. */
-static lt_status each_part(const lt_nccl_comm *c, const lt_comm_call *call)
+/* Shards of different sizes: a broadcast from, or a reduction to, each rank with a nonempty shard. */
+static lt_status each_shard(const lt_nccl_comm *c, const lt_comm_call *call)
 {
     const lt_nccl_api *api = c->world->api;
     const size_t element = lt_dtype_size(call->dtype);
     const bool gather = call->what == LT_COMM_ALLGATHER;
     size_t at = 0;
     for (int r = 0; r < c->base.size; r++) {
-        lt_comm_call part = *call;
-        part.root = r;
-        part.elements = call->count[r];
-        part.count = NULL;
+        lt_comm_call shard = *call;
+        shard.root = r;
+        shard.elements = call->count[r];
+        shard.count = NULL;
         if (gather) {
-            part.out = (char *)call->out + at;
-            part.in = r == c->base.rank ? call->in : part.out;
+            shard.out = (char *)call->out + at;
+            shard.in = r == c->base.rank ? call->in : shard.out;
         } else {
-            part.in = (const char *)call->in + at;
+            shard.in = (const char *)call->in + at;
         }
-        if (part.elements)
-            LT_TRY((gather ? api->broadcast : api->reduce)(c->group, &part));
+        if (shard.elements)
+            LT_TRY((gather ? api->broadcast : api->reduce)(c->group, &shard));
         at += (size_t)call->count[r] * element;
     }
     return LT_OK;
 }
 
-/* A message each way with every rank, this one too, within the one NCCL group. */
+/* All-to-all: a send and a receive per rank, this one included, within one NCCL group. */
 static lt_status each_message(const lt_nccl_comm *c, const lt_comm_call *call)
 {
     const lt_nccl_api *api = c->world->api;
     const size_t element = lt_dtype_size(call->dtype);
     size_t sent = 0, received = 0;
     for (int r = 0; r < c->base.size; r++) {
-        lt_comm_call part = {.what = LT_COMM_SEND, .dtype = call->dtype, .root = r};
-        part.elements = call->count[r];
-        part.in = (const char *)call->in + sent;
-        if (part.elements)
-            LT_TRY(api->send(c->group, &part));
-        part.elements = call->received_count[r];
-        part.out = (char *)call->out + received;
-        if (part.elements)
-            LT_TRY(api->recv(c->group, &part));
+        lt_comm_call shard = {.what = LT_COMM_SEND, .dtype = call->dtype, .root = r};
+        shard.elements = call->count[r];
+        shard.in = (const char *)call->in + sent;
+        if (shard.elements)
+            LT_TRY(api->send(c->group, &shard));
+        shard.elements = call->received_count[r];
+        shard.out = (char *)call->out + received;
+        if (shard.elements)
+            LT_TRY(api->recv(c->group, &shard));
         sent += (size_t)call->count[r] * element;
         received += (size_t)call->received_count[r] * element;
     }
@@ -94,12 +93,12 @@ static lt_status add_call(const lt_nccl_comm *c, const lt_comm_call *call)
     case LT_COMM_ALLREDUCE:
         return api->allreduce(c->group, call);
     case LT_COMM_REDUCESCATTER:
-        return parts_are_equal(call, c->base.size)
+        return counts_are_equal(call, c->base.size)
                    ? api->reduce_scatter(c->group, call, call->count[0])
-                   : each_part(c, call);
+                   : each_shard(c, call);
     case LT_COMM_ALLGATHER:
-        return parts_are_equal(call, c->base.size) ? api->allgather(c->group, call, call->count[0])
-                                                   : each_part(c, call);
+        return counts_are_equal(call, c->base.size) ? api->allgather(c->group, call, call->count[0])
+                                                    : each_shard(c, call);
     case LT_COMM_BROADCAST:
         return api->broadcast(c->group, call);
     case LT_COMM_ALLTOALL:
@@ -121,7 +120,7 @@ static bool is_message(const lt_nccl_request *r)
     return r->call.what == LT_COMM_SEND || r->call.what == LT_COMM_RECV;
 }
 
-/* Starts r alone, or (r NULL) all sends and receives that are held back. With the mutex locked. */
+/* Starts r, or all deferred sends and receives if r is NULL. The caller holds the mutex. */
 static lt_status issue(lt_nccl_comm *c, lt_nccl_request *r)
 {
     const lt_nccl_api *api = c->world->api;
@@ -175,7 +174,7 @@ static void drop_request(lt_nccl_comm *c, lt_nccl_request *r)
     lt_free(r);
 }
 
-/* With the mutex locked. */
+/* Starts or defers a request. The caller holds the mutex. */
 static lt_status start(lt_nccl_comm *c, lt_nccl_request *r)
 {
     LT_TRY(lt_nccl_aborted(c->world));
@@ -183,7 +182,7 @@ static lt_status start(lt_nccl_comm *c, lt_nccl_request *r)
         LT_TRY(issue_messages(c));
         LT_TRY(issue(c, r));
     }
-    r->call.count = r->call.received_count = NULL; /* were lent */
+    r->call.count = r->call.received_count = NULL; /* borrowed until here */
     append(c, r);
     return LT_OK;
 }
@@ -212,7 +211,7 @@ static lt_status begin(lt_comm *self, const lt_comm_call *call, lt_request **req
     return st;
 }
 
-/* Whether r is done; past its deadline all groups are aborted. With the mutex locked. */
+/* Tests r and aborts all groups if it exceeds its deadline. The caller holds the mutex. */
 static lt_status poll_request(lt_nccl_comm *c, lt_nccl_request *r, bool *done)
 {
     lt_nccl_world *w = c->world;
@@ -223,13 +222,13 @@ static lt_status poll_request(lt_nccl_comm *c, lt_nccl_request *r, bool *done)
         return fatal(c, &r->call);
     if (*done || !(r->expires > 0) || lt_clock_seconds() < r->expires)
         return LT_OK;
-    snprintf(why, sizeof why, "comm nccl: %s on rank %d of %d is not done after %g s",
+    snprintf(why, sizeof why, "comm nccl: %s on rank %d of %d exceeded its deadline of %g s",
              lt_call_text(&r->call, what, sizeof what), w->rank, w->size, c->base.deadline);
     lt_nccl_abort_all(w, why, true);
     return lt_nccl_aborted(w);
 }
 
-/* With the mutex locked; released while it sleeps. */
+/* Waits for r. The caller holds the mutex, which is released while sleeping. */
 static lt_status finish(lt_nccl_comm *c, lt_nccl_request *r)
 {
     lt_nccl_world *w = c->world;
@@ -237,7 +236,7 @@ static lt_status finish(lt_nccl_comm *c, lt_nccl_request *r)
     lt_status st = lt_nccl_aborted(w);
     if (!st && !r->event)
         st = issue_messages(c);
-    if (!st && r->captured) /* outside of its capture, which was discarded: nothing runs */
+    if (!st && r->captured) /* after a discarded capture nothing runs */
         return w->api->is_capturing(c->group) ? w->api->main_wait(r->event) : LT_OK;
     for (int tries = 0; !st; tries++) {
         st = poll_request(c, r, &done);
@@ -270,7 +269,7 @@ static lt_status split(lt_comm *self, int color, int key, lt_comm *out)
     lt_nccl_world *w = c->world;
     lt_nccl_group *group = NULL;
     if (color < 0)
-        return lt_fail(LT_E_ARG, "comm nccl: split by color %d; NCCL's are >= 0", color);
+        return lt_fail(LT_E_ARG, "comm nccl: split by color %d, want 0 or more", color);
     pthread_mutex_lock(&w->mutex);
     lt_status st = lt_nccl_aborted(w);
     if (!st)
@@ -319,7 +318,7 @@ static void abort_group(lt_comm *self)
 static lt_status no_open(lt_comm *self)
 {
     (void)self;
-    return lt_fail(LT_E_UNSUPPORTED, "comm: nccl is opened by lt_nccl_open_with()");
+    return lt_fail(LT_E_UNSUPPORTED, "comm: use lt_nccl_open_with() to open nccl");
 }
 
 const lt_comm_ops lt_comm_nccl = {

@@ -1,5 +1,5 @@
-/* The table of nccl.h by NCCL and CUDA: a part of liblather-cuda.so. All calls of one group run on a
- * stream of its own, in order, after what the device's main stream had when they were started. */
+/* NCCL and CUDA functions of nccl.h, in liblather-cuda.so. All calls of a group run in order on a dedicated stream, after
+ * the work that the device's main stream had when they were started. */
 
 #include "dist/nccl/nccl.h"
 
@@ -19,13 +19,13 @@ struct lt_nccl_group {
     ncclComm_t comm;
     lt_cuda_stream stream;
     lt_cuda_event before; /* in the main stream, when a call is started */
-    void *scratch;        /* of a barrier */
-    pthread_t aborter;    /* in ncclCommAbort() */
+    void *scratch;        /* int32 for the all-reduce of a barrier */
+    pthread_t aborter;    /* runs ncclCommAbort() */
     bool aborting;
 };
 
 struct lt_nccl_event {
-    lt_cuda *c; /* the group may be gone */
+    lt_cuda *c; /* not the group, which may be freed earlier */
     const lt_cuda_api *api;
     lt_cuda_event event;
 };
@@ -33,7 +33,7 @@ struct lt_nccl_event {
 /* NCCL_VERSION_CODE of 2.9 and later: major * 10000 + minor * 100 + patch. */
 enum { MAJOR = 10000, MINOR = 100 };
 
-/* NCCL has texts, but no names. */
+/* NCCL has error texts, but not the names of its codes. */
 static const char *name_of(ncclResult_t code)
 {
     static const char *const names[] = {[ncclUnhandledCudaError] = "ncclUnhandledCudaError",
@@ -101,7 +101,7 @@ static lt_status unique_id(char id[LT_NCCL_ID])
     return LT_OK;
 }
 
-/* All but the ncclComm_t, which was destroyed or never made. */
+/* Frees all but the ncclComm_t, which was destroyed or never made. */
 static void free_group(lt_nccl_group *g)
 {
     const lt_cuda_api *api = g->api;
@@ -191,8 +191,8 @@ static void *comm_abort(void *context)
     return NULL;
 }
 
-/* ncclCommAbort() ends what runs at once, but returns only when no graph has calls of the group any
- * more, so it runs in a thread of its own. */
+/* Runs ncclCommAbort() on a separate thread: it ends running calls immediately, but returns only when no graph contains
+ * calls of the group. */
 static void abort_group(lt_nccl_group *g)
 {
     g->aborting = !pthread_create(&g->aborter, NULL, comm_abort, g);
@@ -200,7 +200,7 @@ static void abort_group(lt_nccl_group *g)
         comm_abort(g);
 }
 
-/* A group whose graphs are never freed is leaked: its ncclCommAbort() does not return. */
+/* Leaks a group whose graphs are never freed, as its ncclCommAbort() does not return. */
 static void finish_abort(lt_nccl_group *g)
 {
     enum { PATIENCE = 10 }; /* seconds */

@@ -1,5 +1,5 @@
-/* What the communicator "nccl" needs of NCCL and CUDA, as a table, so that tests can put another in
- * its place. liblather-cuda.so exports the real one as lt_nccl_cuda. */
+/* Functions of NCCL and CUDA that the communicator "nccl" uses, as a table, which tests replace. liblather-cuda.so
+ * exports the real one as lt_nccl_cuda. */
 #ifndef LT_DIST_NCCL_H
 #define LT_DIST_NCCL_H
 
@@ -7,11 +7,11 @@
 
 enum { LT_NCCL_ID = 128, LT_NCCL_GPU_NAME = 64 };
 
-/* One rank's ncclComm_t with a stream of its own on the device; and an event. */
+/* One rank's ncclComm_t with a separate stream on the device; and an event. */
 typedef struct lt_nccl_group lt_nccl_group;
 typedef struct lt_nccl_event lt_nccl_event;
 
-/* Called around each launch of a captured step: before may refuse it, after follows if it did not. */
+/* Called around each launch of a captured step; before may reject the launch, in which case after is not called. */
 typedef struct lt_nccl_launch_hooks {
     void *context;
     lt_status (*before)(void *context);
@@ -19,10 +19,11 @@ typedef struct lt_nccl_launch_hooks {
 } lt_nccl_launch_hooks;
 
 typedef struct lt_nccl_api {
-    const char *version;      /* LT_VERSION */
-    lt_status (*check)(void); /* whether the library found is what the plugin was built with */
+    const char *version; /* LT_VERSION */
+    lt_status (*check)(
+        void); /* fails if the loaded NCCL does not match the one the plugin was built with */
     lt_status (*set_device)(void *device); /* for this thread */
-    /* Which GPU: the same text for the same one only, within a machine. */
+    /* Writes a text that identifies the GPU within a machine. */
     lt_status (*gpu_name)(void *device, char text[LT_NCCL_GPU_NAME]);
     lt_status (*unique_id)(char id[LT_NCCL_ID]);
     /* Collective over the ranks with this id. */
@@ -31,21 +32,21 @@ typedef struct lt_nccl_api {
     lt_status (*split)(lt_nccl_group *group, int color, int key, lt_nccl_group **out, int *rank,
                        int *size);
     void (*destroy)(lt_nccl_group *group);
-    /* In place of destroy: ends what runs, and does not wait. finish_abort then frees the group, once no
-     * captured step has calls of it any more. */
+    /* Replaces destroy: ends running calls without waiting. finish_abort then frees the group, once no captured step
+     * contains its calls. */
     void (*abort)(lt_nccl_group *group);
     void (*finish_abort)(lt_nccl_group *group);
-    lt_status (*async_error)(lt_nccl_group *group); /* a failure that NCCL found since */
+    lt_status (*async_error)(lt_nccl_group *group); /* returns an asynchronous error of NCCL */
 
-    /* Between group_start and group_end calls are only collected; what is started waits for the
-     * device's main stream as it is now. Counts in elements. */
+    /* Calls between group_start and group_end start together at group_end, after the work that the device's main stream
+     * had at group_start. Counts are in elements. */
     lt_status (*group_start)(lt_nccl_group *group);
     lt_status (*group_end)(lt_nccl_group *group);
     lt_status (*allreduce)(lt_nccl_group *group, const lt_comm_call *call);
-    /* Of count elements a rank. */
+    /* count: elements per rank. */
     lt_status (*reduce_scatter)(lt_nccl_group *group, const lt_comm_call *call, int64_t count);
     lt_status (*allgather)(lt_nccl_group *group, const lt_comm_call *call, int64_t count);
-    /* in: on the root (of a reduction: everywhere); out: everywhere (of a reduction: on the root) */
+    /* reduce: `out` on the root only; broadcast: `in` on the root only. */
     lt_status (*reduce)(lt_nccl_group *group, const lt_comm_call *call);
     lt_status (*broadcast)(lt_nccl_group *group, const lt_comm_call *call);
     lt_status (*send)(lt_nccl_group *group, const lt_comm_call *call);
@@ -53,7 +54,7 @@ typedef struct lt_nccl_api {
     lt_status (*barrier)(lt_nccl_group *group);
 
     bool (*is_capturing)(lt_nccl_group *group); /* the device's step is being captured */
-    /* From now on every launch of a captured step calls them; NULL: not any more. */
+    /* Sets the hooks that every launch of a captured step calls; NULL removes them. */
     void (*set_launch_hooks)(void *device, const lt_nccl_launch_hooks *hooks);
     lt_status (*record_main)(void *device, lt_nccl_event **out);    /* in the main stream */
     lt_status (*record)(lt_nccl_group *group, lt_nccl_event **out); /* in the group's */
@@ -64,20 +65,20 @@ typedef struct lt_nccl_api {
 
 extern const lt_comm_ops lt_comm_nccl;
 
-/* How this process was started, and the connections for it, NULL if it is alone. */
+/* This process' rank, and the connections to the other ranks, NULL for a single one. */
 typedef struct lt_nccl_start {
     int rank, size;
-    struct lt_rendezvous *rendezvous; /* owned from now on, also on failure */
+    struct lt_rendezvous *rendezvous; /* lt_nccl_open_with() takes ownership, also on failure */
 } lt_nccl_start;
 
-/* comm is of lt_comm_nccl's bytes, its device set. Errors: LT_E_ARG, on every rank: two ranks have the
+/* Opens comm, which has lt_comm_nccl.bytes bytes and its device set. Errors: LT_E_ARG on every rank if two ranks have the
  * same GPU. */
 LT_MUST_CHECK lt_status lt_nccl_open_with(lt_comm *comm, const lt_nccl_api *api, void *device,
                                           const lt_nccl_start *start);
 
 /* lt_comm_open(). */
 typedef lt_status lt_comm_opener(lt_comm **out, const char *name, lt_device *device);
-/* By MPI, which `open` opens, or the environment variables of torchrun. */
+/* Finds the ranks by MPI, which `open` opens, or by torchrun's environment variables. */
 LT_MUST_CHECK lt_status lt_nccl_find_ranks(lt_nccl_start *start, lt_comm_opener *open);
 
 #endif

@@ -1,5 +1,5 @@
-/* Opening and closing the communicators "nccl" of a process. A watcher thread polls for asynchronous
- * errors of NCCL, for aborts of other ranks, and for captured steps past their deadline. */
+/* Opening and closing of the communicators "nccl" of a process. A watcher thread polls for asynchronous errors of NCCL,
+ * aborts of other ranks, and captured steps that exceed their deadline. */
 
 #include "dist/nccl/world.h"
 
@@ -43,7 +43,7 @@ lt_status lt_nccl_aborted(const lt_nccl_world *w)
     return w->aborted ? lt_fail(LT_E_COMM, "%s", w->why) : LT_OK;
 }
 
-/* --- Captured steps: the device launches their collectives, and no request is waited for. --- */
+/* --- Captured steps: the device launches their collectives without requests --- */
 
 void lt_nccl_note_captured(lt_nccl_world *w, const lt_comm *comm)
 {
@@ -51,8 +51,8 @@ void lt_nccl_note_captured(lt_nccl_world *w, const lt_comm *comm)
     w->deadline = comm->deadline;
 }
 
-/* A captured step must not be launched on aborted groups. The mutex stays locked until after_launch():
- * an abort comes either before the launch, or after it, and then NCCL ends what was launched. */
+/* Rejects the launch of a captured step on aborted groups. Holds the mutex until after_launch(), so that an abort
+ * happens either before the launch or after it, when NCCL ends the launched calls. */
 static lt_status before_launch(void *context)
 {
     lt_nccl_world *w = context;
@@ -63,7 +63,7 @@ static lt_status before_launch(void *context)
     return st;
 }
 
-/* Where the event cannot be recorded, this launch has no deadline; it does not fail. */
+/* Records an event for the deadline; if that fails, this launch has no deadline. */
 static void after_launch(void *context)
 {
     lt_nccl_world *w = context;
@@ -79,7 +79,7 @@ static void set_launch_hooks(lt_nccl_world *w, bool on)
     w->api->set_launch_hooks(w->device, on ? &hooks : NULL);
 }
 
-/* A fault of the device is reported by the call that synchronizes with it. */
+/* Aborts if the last launch exceeds its deadline. Device errors are reported by the call that synchronizes. */
 static void check_launch(lt_nccl_world *w)
 {
     char why[LT_LINK_TEXT];
@@ -92,8 +92,9 @@ static void check_launch(lt_nccl_world *w)
     }
     if (lt_clock_seconds() < w->expires)
         return;
-    snprintf(why, sizeof why, "comm nccl: a captured step on rank %d of %d is not done after %g s",
-             w->rank, w->size, w->deadline);
+    snprintf(why, sizeof why,
+             "comm nccl: a captured step on rank %d of %d exceeded its deadline of %g s", w->rank,
+             w->size, w->deadline);
     lt_nccl_abort_all(w, why, true);
 }
 
@@ -173,8 +174,8 @@ static lt_status check_gpus_differ(rank_gpu *all, int size)
         for (int q = 0; q < r; q++)
             if (!strcmp(all[q].host, all[r].host) && !strcmp(all[q].gpu, all[r].gpu))
                 return lt_fail(LT_E_ARG,
-                               "comm nccl: ranks %d and %d have the same GPU, %s on %s: start at "
-                               "most as many ranks on a machine as it has GPUs",
+                               "comm nccl: ranks %d and %d have the same GPU, %s on %s; start at "
+                               "most one rank per GPU",
                                q, r, all[r].gpu, all[r].host);
     }
     return LT_OK;
@@ -238,7 +239,7 @@ lt_status lt_nccl_open_with(lt_comm *comm, const lt_nccl_api *api, void *device,
     if (!st && pthread_create(&w->watcher, NULL, watch, w)) {
         api->abort(group);
         api->finish_abort(group);
-        st = lt_fail(LT_E_NOMEM, "comm nccl: no thread");
+        st = lt_fail(LT_E_NOMEM, "comm nccl: cannot start a thread");
     }
     if (st) {
         char why[LT_LINK_TEXT];

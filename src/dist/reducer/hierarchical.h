@@ -1,65 +1,65 @@
-/* Shared by two-level reducers: groups, and a rank's part of a tensor in its node.
+/* Hierarchical (two-level) reduction: communicators, and a rank's shard of a tensor within its node.
  *
- * Means over all ranks that a reducer drives hop by hop: one all-reduce, or, where several nodes have several ranks
- * each, a reduce-scatter in each node, an all-reduce among the ranks with the same place in their nodes, and an
- * all-gather in each node. All calls are the caller's, so their order is that of its steps. */
+ * lt_hier_mean is a mean over all ranks that its reducer advances phase by phase: one all-reduce; or, if several nodes
+ * have several ranks each, a reduce-scatter within each node, an all-reduce among peers (ranks with the same local rank)
+ * and an all-gather within each node. The caller determines the order of all calls. */
 #ifndef LT_DIST_REDUCER_HIERARCHICAL_H
 #define LT_DIST_REDUCER_HIERARCHICAL_H
 
 #include "lather/ext/reducer.h"
 
-/* Groups of three stages that are in flight at once; scatter and gather are of this node's ranks. */
-typedef struct lt_level_comms {
+/* Communicators of three concurrent pipeline stages; scatter and gather connect this node's ranks. */
+typedef struct lt_hier_comms {
     lt_comm *scatter, *peers, *gather;
-} lt_level_comms;
+} lt_hier_comms;
 
-/* Collective. What a failure left open is closed by lt_level_comms_close(). */
-LT_MUST_CHECK lt_status lt_level_comms_open(lt_level_comms *comms, const lt_nodes *nodes,
-                                            lt_comm *comm);
-/* Waits for what is in flight. */
-void lt_level_comms_close(lt_level_comms *comms);
-void lt_level_comms_sent(const lt_level_comms *comms, lt_reducer_bytes *out);
+/* Collective. After a failure call lt_hier_comms_close(). */
+LT_MUST_CHECK lt_status lt_hier_comms_open(lt_hier_comms *comms, const lt_nodes *nodes,
+                                           lt_comm *comm);
+/* Waits for requests in flight. */
+void lt_hier_comms_close(lt_hier_comms *comms);
+void lt_hier_comms_sent(const lt_hier_comms *comms, lt_reducer_bytes *out);
 
-/* A rank's part of a tensor that its node's ranks divide as evenly as possible, the first parts longer. */
-typedef struct lt_level_shard {
-    int64_t *count;          /* [ranks of the node] elements of each */
-    int64_t first, elements; /* of this rank's */
-    lt_tensor *tensor;       /* NULL: of 0 elements */
-} lt_level_shard;
+/* A rank's shard of a tensor that its node's ranks split as evenly as possible, the first shards longer. */
+typedef struct lt_hier_shard {
+    int64_t *count;          /* [ranks of the node] elements of each shard */
+    int64_t first, elements; /* offset and elements of this rank's shard */
+    lt_tensor *tensor;       /* NULL if the shard has 0 elements */
+} lt_hier_shard;
 
-/* Of the first elements of whole. */
-LT_MUST_CHECK lt_status lt_level_shard_open(lt_level_shard *shard, const lt_comm *node,
-                                            const lt_tensor *whole, int64_t elements);
-void lt_level_shard_close(lt_level_shard *shard);
-/* Which elements of a part of the whole are in this shard, counted in the whole; false: none. */
-bool lt_level_shard_meets(const lt_level_shard *shard, const lt_reducer_part *part, int64_t *from,
-                          int64_t *to);
+/* Makes the shard of the first `elements` elements of whole. */
+LT_MUST_CHECK lt_status lt_hier_shard_open(lt_hier_shard *shard, const lt_comm *node,
+                                           const lt_tensor *whole, int64_t elements);
+void lt_hier_shard_close(lt_hier_shard *shard);
+/* Intersects a part of the whole with this shard, in elements of the whole; returns false if they are disjoint. */
+bool lt_hier_shard_intersects(const lt_hier_shard *shard, const lt_reducer_part *part,
+                              int64_t *from, int64_t *to);
 
-typedef struct lt_levels {
+typedef struct lt_hier {
     const lt_reducer *reducer;
-    lt_comm *node, *peers; /* NULL: one level */
-    uint64_t sent;         /* of the one level */
-} lt_levels;
+    lt_comm *node, *peers; /* NULL if flat: one all-reduce */
+    uint64_t sent;         /* bytes, if flat */
+} lt_hier;
 
-/* Of the reducer's comm and nodes. Collective. */
-LT_MUST_CHECK lt_status lt_levels_open(lt_levels *levels, const lt_reducer *reducer);
-void lt_levels_close(lt_levels *levels);
-void lt_levels_sent(const lt_levels *levels, lt_reducer_bytes *out);
+/* Opens the communicators for the reducer's comm and nodes. Collective. */
+LT_MUST_CHECK lt_status lt_hier_open(lt_hier *hier, const lt_reducer *reducer);
+void lt_hier_close(lt_hier *hier);
+void lt_hier_sent(const lt_hier *hier, lt_reducer_bytes *out);
 
-/* A tensor whose mean is made, again and again. */
-typedef struct lt_level_mean {
-    lt_levels *levels;
-    lt_tensor *what;      /* borrowed */
-    lt_level_shard shard; /* of two levels */
-    int hop;
+/* A tensor that is averaged in every update. */
+typedef struct lt_hier_mean {
+    lt_hier *hier;
+    lt_tensor *tensor;   /* borrowed */
+    lt_hier_shard shard; /* unused if flat */
+    int phase;
     lt_request *request;
-} lt_level_mean;
+} lt_hier_mean;
 
-LT_MUST_CHECK lt_status lt_level_mean_open(lt_level_mean *mean, lt_levels *levels, lt_tensor *what);
-void lt_level_mean_close(lt_level_mean *mean);
-/* Starts the first hop. */
-LT_MUST_CHECK lt_status lt_level_mean_begin(lt_level_mean *mean);
-/* Waits for a hop and starts the next one; *done: there was none, and the tensor is the mean. */
-LT_MUST_CHECK lt_status lt_level_mean_step(lt_level_mean *mean, bool *done);
+LT_MUST_CHECK lt_status lt_hier_mean_open(lt_hier_mean *mean, lt_hier *hier, lt_tensor *tensor);
+void lt_hier_mean_close(lt_hier_mean *mean);
+/* Starts the first phase. */
+LT_MUST_CHECK lt_status lt_hier_mean_begin(lt_hier_mean *mean);
+/* Waits for a phase and starts the next one; sets *done after the last: the tensor is the mean. */
+LT_MUST_CHECK lt_status lt_hier_mean_step(lt_hier_mean *mean, bool *done);
 
 #endif

@@ -1,6 +1,6 @@
-/* Gram and Schmidt's way, each column twice against those before it, which is enough for columns that are
- * orthogonal to rounding: Giraud, Langou & Rozloznik, "The loss of orthogonality in the Gram-Schmidt
- * orthogonalization process", Computers & Mathematics with Applications 50, 2005. */
+/* Kernels of PowerSGD. Gram-Schmidt orthogonalization in two passes per column, which is enough for orthogonality to
+ * rounding: Giraud, Langou & Rozloznik, "The loss of orthogonality in the Gram-Schmidt orthogonalization process",
+ * Computers & Mathematics with Applications 50, 2005. */
 
 #include "dist/reducer/lowrank.h"
 
@@ -9,25 +9,29 @@
 
 #include <math.h>
 
-enum { TERMS = 16, ROWS = 16, COLUMNS = 1024 }; /* of a sum; of a chunk */
+enum {
+    SUMS = 16,
+    ROWS = 16,
+    COLUMNS = 1024
+}; /* partial sums of dot(); rows, columns per parallel task */
 
 /* --- Products --- */
 
 static float dot(const float *a, const float *b, int64_t count)
 {
-    float part[TERMS] = {0}, sum = 0;
+    float part[SUMS] = {0}, sum = 0;
     int64_t i = 0;
-    for (; i + TERMS <= count; i += TERMS)
-        for (int k = 0; k < TERMS; k++)
+    for (; i + SUMS <= count; i += SUMS)
+        for (int k = 0; k < SUMS; k++)
             part[k] += a[i + k] * b[i + k];
     for (; i < count; i++)
         sum += a[i] * b[i];
-    for (int k = 0; k < TERMS; k++)
+    for (int k = 0; k < SUMS; k++)
         sum += part[k];
     return sum;
 }
 
-static void project_rows(void *context, int64_t begin, int64_t end, int64_t chunk)
+static void compute_p_rows(void *context, int64_t begin, int64_t end, int64_t chunk)
 {
     const lt_lowrank *m = context;
     (void)chunk;
@@ -36,10 +40,10 @@ static void project_rows(void *context, int64_t begin, int64_t end, int64_t chun
             m->p[i * m->rank + k] = dot(m->x + i * m->cols, m->q + k * m->cols, m->cols);
 }
 
-void lt_lowrank_project(const lt_lowrank *m)
+void lt_lowrank_compute_p(const lt_lowrank *m)
 {
     lt_lowrank copy = *m;
-    lt_parallel(m->rows, ROWS, project_rows, &copy);
+    lt_parallel(m->rows, ROWS, compute_p_rows, &copy);
 }
 
 /* to += factor * from. */
@@ -49,7 +53,7 @@ static void add(float *restrict to, const float *restrict from, float factor, in
         to[j] += factor * from[j];
 }
 
-static void back_columns(void *context, int64_t begin, int64_t end, int64_t chunk)
+static void compute_q_columns(void *context, int64_t begin, int64_t end, int64_t chunk)
 {
     const lt_lowrank *m = context;
     (void)chunk;
@@ -62,13 +66,13 @@ static void back_columns(void *context, int64_t begin, int64_t end, int64_t chun
                 end - begin);
 }
 
-void lt_lowrank_back(const lt_lowrank *m)
+void lt_lowrank_compute_q(const lt_lowrank *m)
 {
     lt_lowrank copy = *m;
-    lt_parallel(m->cols, COLUMNS, back_columns, &copy);
+    lt_parallel(m->cols, COLUMNS, compute_q_columns, &copy);
 }
 
-static void expand_rows(void *context, int64_t begin, int64_t end, int64_t chunk)
+static void reconstruct_rows(void *context, int64_t begin, int64_t end, int64_t chunk)
 {
     const lt_lowrank *m = context;
     (void)chunk;
@@ -81,10 +85,10 @@ static void expand_rows(void *context, int64_t begin, int64_t end, int64_t chunk
     }
 }
 
-void lt_lowrank_expand(const lt_lowrank *m)
+void lt_lowrank_reconstruct(const lt_lowrank *m)
 {
     lt_lowrank copy = *m;
-    lt_parallel(m->rows, ROWS, expand_rows, &copy);
+    lt_parallel(m->rows, ROWS, reconstruct_rows, &copy);
 }
 
 /* --- Orthonormal columns --- */
@@ -103,8 +107,8 @@ static void scale_column(double *p, int64_t rows, int64_t rank, int64_t k, doubl
         p[i * rank + k] *= factor;
 }
 
-/* A column in multiples of its largest element, whose squares neither vanish nor overflow. */
-static void level(double *p, int64_t rows, int64_t rank, int64_t k)
+/* Scales a column to largest element 1, so that squares neither underflow nor overflow. */
+static void normalize_max(double *p, int64_t rows, int64_t rank, int64_t k)
 {
     double most = 0;
     for (int64_t i = 0; i < rows; i++)
@@ -114,11 +118,12 @@ static void level(double *p, int64_t rows, int64_t rank, int64_t k)
         scale_column(p, rows, rank, k, 1 / most);
 }
 
-void lt_lowrank_orthonormalise(double *p, int64_t rows, int64_t rank)
+void lt_lowrank_orthonormalize(double *p, int64_t rows, int64_t rank)
 {
-    const double vanished = 1e-12; /* of a column's length: what is left is rounding */
+    const double vanished =
+        1e-12; /* remainder relative to the column's length that is rounding error */
     for (int64_t k = 0; k < rank; k++) {
-        level(p, rows, rank, k);
+        normalize_max(p, rows, rank, k);
         const double before = sqrt(product_of(p, rows, rank, k, k));
         for (int round = 0; round < 2; round++)
             for (int64_t j = 0; j < k; j++) {
@@ -127,12 +132,12 @@ void lt_lowrank_orthonormalise(double *p, int64_t rows, int64_t rank)
                     p[i * rank + k] -= part * p[i * rank + j];
             }
         const double left = sqrt(product_of(p, rows, rank, k, k));
-        const bool depends = left <= vanished * before; /* false of a NaN */
+        const bool depends = left <= vanished * before; /* false for NaN */
         scale_column(p, rows, rank, k, depends ? 0 : 1 / left);
     }
 }
 
-/* --- Where an iteration starts --- */
+/* --- Start of the power iteration --- */
 
 void lt_lowrank_draw(double *q, int64_t cols, const char *name, int64_t k)
 {
@@ -141,11 +146,11 @@ void lt_lowrank_draw(double *q, int64_t cols, const char *name, int64_t k)
         q[k * cols + j] = lt_rng_normal(&rng);
 }
 
-void lt_lowrank_warm(double *q, int64_t rank, int64_t cols, const char *name)
+void lt_lowrank_warm_start(double *q, int64_t rank, int64_t cols, const char *name)
 {
     for (int64_t k = 0; k < rank; k++) {
         double *row = q + k * cols, sum = 0;
-        level(row, cols, 1, 0);
+        normalize_max(row, cols, 1, 0);
         sum = product_of(row, cols, 1, 0, 0);
         if (sum == 0) {
             lt_lowrank_draw(q, cols, name, k);

@@ -1,8 +1,8 @@
-/* Stages as threads.
+/* Pipeline with a thread per stage.
  *
- * 1. passed[s] buckets have passed stage s, counted from the start; stage s takes the next as soon as it has passed the
- *    stage before, or was begun. So passed[] never rises along the chain, and buckets keep their order.
- * 2. A bucket is touched by one stage at a time; the mutex orders one's writes before the next one's reads. */
+ * 1. stage[s].passed buckets have passed stage s since the start; stage s takes the next bucket as soon as it has passed
+ *    stage s - 1, or was begun. So passed never increases along the chain, and buckets keep their order.
+ * 2. One stage at a time accesses a bucket; the mutex orders its writes before the next stage's reads. */
 
 #include "dist/reducer/pipeline.h"
 
@@ -19,34 +19,34 @@
 enum { STAGES = 8, TEXT = 512 };
 
 typedef struct stage {
-    lt_stages *stages;
+    lt_pipeline *pipeline;
     lt_stage_fn *fn;
     pthread_t thread;
     uint64_t passed;
 } stage;
 
-struct lt_stages {
+struct lt_pipeline {
     lt_reducer *reducer;
     stage stage[STAGES];
     size_t count, started;
-    size_t *order; /* the buckets in flight: the i-th that was begun is at i % capacity */
+    size_t *order; /* [capacity] ring of buckets in flight: the i-th begun is at i % capacity */
     size_t capacity;
     uint64_t begun, finished;
     pthread_mutex_t mutex;
     pthread_cond_t moved;
     bool stop, synchronous;
-    lt_status status; /* of the first stage that failed */
+    lt_status status; /* first error of any stage */
     char message[TEXT];
 };
 
-/* How many buckets this stage may have taken. */
+/* Returns the number of buckets available to this stage so far. */
 static uint64_t offered(const stage *s)
 {
-    const lt_stages *all = s->stages;
+    const lt_pipeline *all = s->pipeline;
     return s == all->stage ? all->begun : (s - 1)->passed;
 }
 
-static void note_failure(lt_stages *all, lt_status st)
+static void note_failure(lt_pipeline *all, lt_status st)
 {
     if (!st || all->status)
         return;
@@ -54,10 +54,10 @@ static void note_failure(lt_stages *all, lt_status st)
     snprintf(all->message, sizeof all->message, "%s", lt_error_message());
 }
 
-/* With the mutex locked, but while fn runs. After a failure a bucket passes untouched. */
+/* Processes the next bucket, or skips it after a failure. The caller holds the mutex, which is released while fn runs. */
 static void pass(stage *s)
 {
-    lt_stages *all = s->stages;
+    lt_pipeline *all = s->pipeline;
     const size_t bucket = all->order[s->passed % all->capacity];
     lt_status st = LT_OK;
     if (!all->status) {
@@ -73,7 +73,7 @@ static void pass(stage *s)
 static void *run(void *context)
 {
     stage *s = context;
-    lt_stages *all = s->stages;
+    lt_pipeline *all = s->pipeline;
     lt_profile_thread("reducer");
     pthread_mutex_lock(&all->mutex);
     while (!all->stop || s->passed < all->begun) {
@@ -86,20 +86,20 @@ static void *run(void *context)
     return NULL;
 }
 
-static lt_status start_threads(lt_stages *all)
+static lt_status start_threads(lt_pipeline *all)
 {
     for (; all->started < all->count; all->started++) {
         stage *s = &all->stage[all->started];
         if (lt_thread_start(&s->thread, run, s))
-            return lt_fail(LT_E_COMM, "reducer %s: no thread can be started",
-                           all->reducer->ops->kind);
+            return lt_fail(LT_E_COMM, "reducer %s: cannot start a thread", all->reducer->ops->kind);
     }
     return LT_OK;
 }
 
-lt_status lt_stages_open(lt_stages **out, lt_reducer *reducer, lt_stage_fn *const *fn, size_t count)
+lt_status lt_pipeline_open(lt_pipeline **out, lt_reducer *reducer, lt_stage_fn *const *fn,
+                           size_t count)
 {
-    lt_stages *all = lt_alloc(1, sizeof *all);
+    lt_pipeline *all = lt_alloc(1, sizeof *all);
     if (!all)
         return LT_E_NOMEM;
     LT_ASSERT(count <= STAGES);
@@ -110,26 +110,26 @@ lt_status lt_stages_open(lt_stages **out, lt_reducer *reducer, lt_stage_fn *cons
     all->capacity = reducer->buckets;
     all->synchronous = !reducer->device->backend->host_memory;
     for (size_t i = 0; i < count; i++)
-        all->stage[i] = (stage){.stages = all, .fn = fn[i]};
+        all->stage[i] = (stage){.pipeline = all, .fn = fn[i]};
     all->order = lt_alloc(all->capacity, sizeof *all->order);
     lt_status st = all->order ? LT_OK : LT_E_NOMEM;
     if (!st && !all->synchronous)
         st = start_threads(all);
     if (st)
-        lt_stages_close(&all);
+        lt_pipeline_close(&all);
     else
         *out = all;
     return st;
 }
 
-static lt_status run_all(const lt_stages *all, size_t bucket)
+static lt_status run_all(const lt_pipeline *all, size_t bucket)
 {
     for (size_t i = 0; i < all->count; i++)
         LT_TRY(all->stage[i].fn(all->reducer, bucket));
     return LT_OK;
 }
 
-lt_status lt_stages_begin(lt_stages *all, size_t bucket)
+lt_status lt_pipeline_begin(lt_pipeline *all, size_t bucket)
 {
     if (all->synchronous)
         return run_all(all, bucket);
@@ -141,7 +141,7 @@ lt_status lt_stages_begin(lt_stages *all, size_t bucket)
     return LT_OK;
 }
 
-lt_status lt_stages_finish(lt_stages *all, size_t bucket)
+lt_status lt_pipeline_finish(lt_pipeline *all, size_t bucket)
 {
     if (all->synchronous)
         return LT_OK;
@@ -155,10 +155,10 @@ lt_status lt_stages_finish(lt_stages *all, size_t bucket)
     return st;
 }
 
-void lt_stages_close(lt_stages **stages)
+void lt_pipeline_close(lt_pipeline **pipeline)
 {
-    lt_stages *all = *stages;
-    *stages = NULL;
+    lt_pipeline *all = *pipeline;
+    *pipeline = NULL;
     if (!all)
         return;
     pthread_mutex_lock(&all->mutex);

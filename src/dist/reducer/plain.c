@@ -1,4 +1,4 @@
-/* The mean by one all-reduce over all ranks. */
+/* Reducer without compression: one all-reduce over all ranks. */
 
 #include "dist/comm/comm.h"
 #include "dist/reducer/kinds.h"
@@ -14,7 +14,7 @@ typedef struct plain {
     lt_reducer_bytes sent;
 } plain;
 
-/* Each rank adds the chunk of its own: it sends the others' to them, then its sum to all. */
+/* Counts bytes as the collectives send them: other ranks' chunks to their owners, then the own sum to all. */
 static void count_bytes(plain *p, const lt_tensor *flat)
 {
     const lt_comm *comm = p->base.comm;

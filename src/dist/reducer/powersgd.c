@@ -1,22 +1,21 @@
 /* PowerSGD: Vogels, Karimireddy & Jaggi, "PowerSGD: Practical low-rank gradient compression for distributed
- * optimization", NeurIPS 2019 (arXiv 1905.13727), algorithms 1 and 2: one power iteration an update, that starts
- * where the last one ended, with error feedback.
+ * optimization", NeurIPS 2019 (arXiv 1905.13727), algorithms 1 and 2: one warm_start-started power iteration per update, with
+ * error feedback.
  *
- * A gradient [out, ...] is a matrix M [out, rest] of its memory's order. Of R ranks, rank r has
+ * A gradient [out, ...] is a matrix [out, rest] in memory order. Each of R ranks, with loss scale s, computes
  *
- *   X = g + R e s        its gradient, and what earlier updates left over, times the loss scale s
- *   P = mean of X Q^T,  columns made orthonormal
+ *   X = g + R s e        gradient plus error feedback e of earlier updates
+ *   P = mean of X Q^T,   columns orthonormalized
  *   Q = mean of P^T X
  *   g = P Q,  e = (X - P Q) / (R s)
  *
- * so that the sum over ranks of g / (R s) + e is what is applied and the sum of the new e. P Q depends on the
- * sum of e alone, whichever rank has it: so each rank keeps its own, and a two-level exchange needs no residual
- * of the node. What has no use of it (vectors, and matrices with rank (rows + cols) >= rows cols), and the flags,
- * goes along with P in one all-reduce.
+ * so that the sum over ranks of g / (R s) + e equals the applied gradient plus the sum of the new e. P Q depends only on
+ * the sum of e over ranks. So each rank keeps its own e, and a hierarchical reduction needs no error feedback per node.
+ * Gradients that do not shrink (vectors, and matrices with rank (rows + cols) >= rows cols) and the flags are sent
+ * uncompressed with P in one all-reduce.
  *
- * Invariants: 1. what decides, and all of P, Q and the result, is computed of the same bits on all ranks. 2. calls
- * of the communicator go by buckets and stages alone. 3. residuals and starts that are in use are written by
- * commit only. */
+ * Invariants: 1. Decisions, P, Q and the result are computed from bitwise identical data on all ranks. 2. The order of
+ * communicator calls depends on buckets and stages only. 3. Only commit changes the current error feedback and Q. */
 
 #include "base/alloc.h"
 #include "dist/comm/flat.h"
@@ -37,7 +36,7 @@ static lt_powersgd_state *state_of(const lt_reducer *self, size_t bucket)
 
 /* --- Views --- */
 
-/* The same elements as one [rows,cols] of a batch. */
+/* Views the elements as a batch of one [rows,cols] matrix. */
 static lt_view as_matrix(lt_view v, int64_t rows, int64_t cols)
 {
     v.shape = LT_SHAPE(1, rows, cols);
@@ -73,9 +72,9 @@ static lt_status axpby(const lt_powersgd *s, double alpha, lt_view a, double bet
 
 /* --- Products --- */
 
-typedef enum product { PROJECT, BACK, EXPAND } product;
+typedef enum product { COMPUTE_P, COMPUTE_Q, RECONSTRUCT } product;
 
-static lt_status multiply(const lt_powersgd *s, product which, const lt_powersgd_piece *x,
+static lt_status multiply(const lt_powersgd *s, product which, const lt_powersgd_slice *x,
                           lt_view m, lt_view p, lt_view q)
 {
     const lt_device *device = s->base.device;
@@ -83,8 +82,8 @@ static lt_status multiply(const lt_powersgd *s, product which, const lt_powersgd
     const int64_t rows = x->matrix->rows, cols = x->matrix->cols;
     if (be->host_memory && m.dtype == LT_F32) {
         const lt_lowrank job = {m.data, p.data, q.data, rows, cols, s->rank};
-        void (*const fn[])(const lt_lowrank *) = {lt_lowrank_project, lt_lowrank_back,
-                                                  lt_lowrank_expand};
+        void (*const fn[])(const lt_lowrank *) = {lt_lowrank_compute_p, lt_lowrank_compute_q,
+                                                  lt_lowrank_reconstruct};
         fn[which](&job);
         return LT_OK;
     }
@@ -93,27 +92,27 @@ static lt_status multiply(const lt_powersgd *s, product which, const lt_powersgd
     q = as_matrix(q, s->rank, cols);
     const lt_view qt = transposed(q), pt = transposed(p);
     switch (which) {
-    case PROJECT:
+    case COMPUTE_P:
         return be->matmul(device->ctx, &m, &qt, &p);
-    case BACK:
+    case COMPUTE_Q:
         return be->matmul(device->ctx, &pt, &m, &q);
-    case EXPAND:
+    case RECONSTRUCT:
         break;
     }
     return be->matmul(device->ctx, &p, &q, &m);
 }
 
-static lt_view p_of(const lt_powersgd *s, const lt_powersgd_state *t, const lt_powersgd_piece *x)
+static lt_view p_of(const lt_powersgd *s, const lt_powersgd_state *t, const lt_powersgd_slice *x)
 {
     return lt_flat_slice(t->p, x->p_at, x->matrix->rows * s->rank);
 }
 
-static lt_view q_of(const lt_powersgd *s, const lt_powersgd_state *t, const lt_powersgd_piece *x)
+static lt_view q_of(const lt_powersgd *s, const lt_powersgd_state *t, const lt_powersgd_slice *x)
 {
     return lt_flat_slice(t->q, x->q_at, x->matrix->cols * s->rank);
 }
 
-/* The numbers of a tensor of the master dtype in double. */
+/* Reads a tensor of the master dtype as doubles. */
 static lt_status to_host(const lt_tensor *t, double **out)
 {
     const int64_t count = lt_tensor_count(t);
@@ -134,36 +133,36 @@ static lt_status to_host(const lt_tensor *t, double **out)
     return st;
 }
 
-/* --- Begin: X, and P of all matrices of a bucket --- */
+/* --- Begin: X and P of all matrices of a bucket --- */
 
 static lt_status start(lt_powersgd_state *t, lt_powersgd_stage stage)
 {
-    LT_TRY(lt_level_mean_begin(&t->mean[stage]));
+    LT_TRY(lt_hier_mean_begin(&t->mean[stage]));
     t->stage = stage;
     return LT_OK;
 }
 
-/* X of a piece, from its slice of the bucket. */
+/* Computes X of a slice: gradient plus error feedback. */
 static lt_status add_residual(const lt_powersgd *s, const lt_reducer_bucket *b,
-                              const lt_powersgd_piece *x)
+                              const lt_powersgd_slice *x)
 {
     const lt_reducer_part *part = &b->part[x->part];
     const lt_view next = lt_flat(x->matrix->residual[LT_POWERSGD_NEXT]);
     LT_TRY(cast(s, lt_flat_slice(b->flat, part->offset, part->elements), next));
-    return axpby(s, s->scale, lt_flat(x->matrix->residual[LT_POWERSGD_NOW]), 1, next);
+    return axpby(s, s->scale, lt_flat(x->matrix->residual[LT_POWERSGD_CURRENT]), 1, next);
 }
 
-/* Copies what is not compressed between flat and the head of out. */
-static lt_status copy_kept(const lt_powersgd *s, const lt_reducer_bucket *b, bool back)
+/* Copies the uncompressed elements from flat to the head of sent_p, or back. */
+static lt_status copy_uncompressed(const lt_powersgd *s, const lt_reducer_bucket *b, bool back)
 {
     const lt_powersgd_state *t = b->own;
     int64_t from = 0, at = 0;
-    for (size_t i = 0; i <= t->pieces; i++) {
-        const lt_reducer_part *part = i < t->pieces ? &b->part[t->piece[i].part] : NULL;
+    for (size_t i = 0; i <= t->slices; i++) {
+        const lt_reducer_part *part = i < t->slices ? &b->part[t->slice[i].part] : NULL;
         const int64_t end = part ? part->offset : b->elements + (int64_t)b->parts;
         if (end > from) {
             const lt_view here = lt_flat_slice(b->flat, from, end - from),
-                          there = lt_flat_slice(t->out, at, end - from);
+                          there = lt_flat_slice(t->sent_p, at, end - from);
             LT_TRY(back ? cast(s, there, here) : cast(s, here, there));
         }
         at += end - from;
@@ -172,28 +171,29 @@ static lt_status copy_kept(const lt_powersgd *s, const lt_reducer_bucket *b, boo
     return LT_OK;
 }
 
-static lt_status begin_pieces(lt_powersgd *s, lt_reducer_bucket *b)
+static lt_status begin_compressed(lt_powersgd *s, lt_reducer_bucket *b)
 {
     lt_powersgd_state *t = b->own;
-    for (size_t i = 0; i < t->pieces; i++) {
-        const lt_powersgd_piece *x = &t->piece[i];
+    for (size_t i = 0; i < t->slices; i++) {
+        const lt_powersgd_slice *x = &t->slice[i];
         LT_TRY(add_residual(s, b, x));
-        LT_TRY(multiply(s, PROJECT, x, lt_flat(x->matrix->residual[LT_POWERSGD_NEXT]),
-                        p_of(s, t, x), lt_flat(x->matrix->q[LT_POWERSGD_NOW])));
+        LT_TRY(multiply(s, COMPUTE_P, x, lt_flat(x->matrix->residual[LT_POWERSGD_NEXT]),
+                        p_of(s, t, x), lt_flat(x->matrix->q[LT_POWERSGD_CURRENT])));
     }
-    LT_TRY(copy_kept(s, b, false));
-    LT_TRY(cast(s, lt_flat(t->p), lt_flat_slice(t->out, t->kept, lt_tensor_count(t->p))));
+    LT_TRY(copy_uncompressed(s, b, false));
+    LT_TRY(
+        cast(s, lt_flat(t->p), lt_flat_slice(t->sent_p, t->uncompressed, lt_tensor_count(t->p))));
     return start(t, LT_POWERSGD_FIRST);
 }
 
-/* All of the bucket, and what was left over. */
+/* Begins an uncompressed mean of the bucket, which includes the error feedback. */
 static lt_status begin_dense(lt_powersgd *s, lt_reducer_bucket *b)
 {
     const lt_powersgd_state *t = b->own;
-    for (size_t i = 0; i < t->pieces; i++) {
-        const lt_reducer_part *part = &b->part[t->piece[i].part];
-        LT_TRY(add_residual(s, b, &t->piece[i]));
-        LT_TRY(cast(s, lt_flat(t->piece[i].matrix->residual[LT_POWERSGD_NEXT]),
+    for (size_t i = 0; i < t->slices; i++) {
+        const lt_reducer_part *part = &b->part[t->slice[i].part];
+        LT_TRY(add_residual(s, b, &t->slice[i]));
+        LT_TRY(cast(s, lt_flat(t->slice[i].matrix->residual[LT_POWERSGD_NEXT]),
                     lt_flat_slice(b->flat, part->offset, part->elements)));
     }
     return start(b->own, LT_POWERSGD_DENSE);
@@ -208,48 +208,49 @@ static lt_status read_scale(lt_powersgd *s)
     return LT_OK;
 }
 
-/* --- Finish: orthonormal P, then Q, then the result --- */
+/* --- Finish: orthonormalize P, compute Q, reconstruct the gradient --- */
 
-static lt_status orthonormalise(const lt_powersgd *s, const lt_powersgd_state *t)
+static lt_status orthonormalize(const lt_powersgd *s, const lt_powersgd_state *t)
 {
     double *values = NULL;
-    LT_TRY(cast(s, lt_flat_slice(t->out, t->kept, lt_tensor_count(t->p)), lt_flat(t->p)));
+    LT_TRY(
+        cast(s, lt_flat_slice(t->sent_p, t->uncompressed, lt_tensor_count(t->p)), lt_flat(t->p)));
     LT_TRY(to_host(t->p, &values));
-    for (size_t i = 0; i < t->pieces; i++)
-        lt_lowrank_orthonormalise(values + t->piece[i].p_at, t->piece[i].matrix->rows, s->rank);
-    lt_status st = lt_powersgd_put(t->p, values);
+    for (size_t i = 0; i < t->slices; i++)
+        lt_lowrank_orthonormalize(values + t->slice[i].p_at, t->slice[i].matrix->rows, s->rank);
+    lt_status st = lt_powersgd_write(t->p, values);
     lt_free(values);
     return st;
 }
 
-static lt_status begin_back(lt_powersgd *s, lt_powersgd_state *t)
+static lt_status begin_q(lt_powersgd *s, lt_powersgd_state *t)
 {
-    LT_TRY(orthonormalise(s, t));
-    for (size_t i = 0; i < t->pieces; i++) {
-        const lt_powersgd_piece *x = &t->piece[i];
-        LT_TRY(multiply(s, BACK, x, lt_flat(x->matrix->residual[LT_POWERSGD_NEXT]), p_of(s, t, x),
-                        q_of(s, t, x)));
+    LT_TRY(orthonormalize(s, t));
+    for (size_t i = 0; i < t->slices; i++) {
+        const lt_powersgd_slice *x = &t->slice[i];
+        LT_TRY(multiply(s, COMPUTE_Q, x, lt_flat(x->matrix->residual[LT_POWERSGD_NEXT]),
+                        p_of(s, t, x), q_of(s, t, x)));
     }
-    LT_TRY(cast(s, lt_flat(t->q), lt_flat(t->back)));
+    LT_TRY(cast(s, lt_flat(t->q), lt_flat(t->sent_q)));
     return start(t, LT_POWERSGD_SECOND);
 }
 
-/* P Q into the bucket, and what it lacks of X; a gradient that no rank has is not applied. */
-static lt_status finish_piece(lt_powersgd *s, lt_reducer_bucket *b, const lt_powersgd_piece *x,
+/* Writes P Q to the bucket and X - P Q to the next error feedback, which is unchanged for a gradient that no rank has. */
+static lt_status finish_slice(lt_powersgd *s, lt_reducer_bucket *b, const lt_powersgd_slice *x,
                               double flag)
 {
     const lt_powersgd_state *t = b->own;
     const lt_reducer_part *part = &b->part[x->part];
     const lt_view to = lt_flat_slice(b->flat, part->offset, part->elements);
     const lt_view next = lt_flat(x->matrix->residual[LT_POWERSGD_NEXT]),
-                  now = lt_flat(x->matrix->residual[LT_POWERSGD_NOW]);
+                  now = lt_flat(x->matrix->residual[LT_POWERSGD_CURRENT]);
     lt_view made = to;
     if (!(flag > 0))
         return cast(s, now, next);
-    if (s->scratch)
-        made = lt_flat_slice(s->scratch, 0, part->elements);
-    LT_TRY(multiply(s, EXPAND, x, made, p_of(s, t, x), q_of(s, t, x)));
-    if (s->scratch) { /* what is applied is rounded */
+    if (s->workspace)
+        made = lt_flat_slice(s->workspace, 0, part->elements);
+    LT_TRY(multiply(s, RECONSTRUCT, x, made, p_of(s, t, x), q_of(s, t, x)));
+    if (s->workspace) { /* the applied gradient is rounded to the communication dtype */
         LT_TRY(cast(s, made, to));
         LT_TRY(cast(s, to, made));
     }
@@ -258,30 +259,30 @@ static lt_status finish_piece(lt_powersgd *s, lt_reducer_bucket *b, const lt_pow
     return axpby(s, -1 / s->scale, made, 1 / s->scale, next);
 }
 
-/* Where the next update starts: a gradient that no rank has leaves it. */
-static lt_status warm(lt_powersgd *s, const lt_powersgd_state *t, const double *flags)
+/* Sets the next update's Q; unchanged for a gradient that no rank has. */
+static lt_status warm_start(lt_powersgd *s, const lt_powersgd_state *t, const double *flags)
 {
     double *values = NULL;
     LT_TRY(to_host(t->q, &values));
     lt_status st = LT_OK;
-    for (size_t i = 0; i < t->pieces && !st; i++) {
-        const lt_powersgd_piece *x = &t->piece[i];
+    for (size_t i = 0; i < t->slices && !st; i++) {
+        const lt_powersgd_slice *x = &t->slice[i];
         const lt_powersgd_matrix *m = x->matrix;
-        lt_lowrank_warm(values + x->q_at, s->rank, m->cols, m->param->name);
+        lt_lowrank_warm_start(values + x->q_at, s->rank, m->cols, m->param->name);
         st = flags[x->part] > 0
                  ? LT_OK
-                 : cast(s, lt_flat(m->q[LT_POWERSGD_NOW]), lt_flat(m->q[LT_POWERSGD_NEXT]));
+                 : cast(s, lt_flat(m->q[LT_POWERSGD_CURRENT]), lt_flat(m->q[LT_POWERSGD_NEXT]));
     }
-    for (size_t i = 0; i < t->pieces && !st; i++) {
-        const lt_powersgd_piece *x = &t->piece[i];
+    for (size_t i = 0; i < t->slices && !st; i++) {
+        const lt_powersgd_slice *x = &t->slice[i];
         if (flags[x->part] > 0)
-            st = lt_powersgd_put(x->matrix->q[LT_POWERSGD_NEXT], values + x->q_at);
+            st = lt_powersgd_write(x->matrix->q[LT_POWERSGD_NEXT], values + x->q_at);
     }
     lt_free(values);
     return st;
 }
 
-/* The mean of each part's flag: b->parts numbers. */
+/* Reads the mean of each part's flag, b->parts numbers. */
 static lt_status read_flags(const lt_powersgd *s, const lt_reducer_bucket *b, double **out)
 {
     lt_tensor *wide = NULL;
@@ -294,38 +295,38 @@ static lt_status read_flags(const lt_powersgd *s, const lt_reducer_bucket *b, do
     return st;
 }
 
-static lt_status finish_pieces(lt_powersgd *s, lt_reducer_bucket *b)
+static lt_status finish_compressed(lt_powersgd *s, lt_reducer_bucket *b)
 {
     const lt_powersgd_state *t = b->own;
     double *flags = NULL;
-    LT_TRY(copy_kept(s, b, true));
-    LT_TRY(cast(s, lt_flat(t->back), lt_flat(t->q)));
+    LT_TRY(copy_uncompressed(s, b, true));
+    LT_TRY(cast(s, lt_flat(t->sent_q), lt_flat(t->q)));
     LT_TRY(read_flags(s, b, &flags));
     lt_status st = LT_OK;
-    for (size_t i = 0; i < t->pieces && !st; i++)
-        st = finish_piece(s, b, &t->piece[i], flags[t->piece[i].part]);
+    for (size_t i = 0; i < t->slices && !st; i++)
+        st = finish_slice(s, b, &t->slice[i], flags[t->slice[i].part]);
     if (!st)
-        st = warm(s, t, flags);
+        st = warm_start(s, t, flags);
     lt_free(flags);
     return st;
 }
 
-/* What was left over went with the dense update; it stays where there was none. */
+/* Clears the error feedback sent by the uncompressed update; it is unchanged for gradients that no rank has. */
 static lt_status finish_dense(lt_powersgd *s, lt_reducer_bucket *b)
 {
     const lt_powersgd_state *t = b->own;
     double *flags = NULL;
-    if (!t->pieces)
+    if (!t->slices)
         return LT_OK;
     LT_TRY(read_flags(s, b, &flags));
     lt_status st = LT_OK;
-    for (size_t i = 0; i < t->pieces && !st; i++) {
-        const lt_powersgd_matrix *m = t->piece[i].matrix;
-        const double rest = flags[t->piece[i].part] > 0 ? 0 : 1;
-        st = axpby(s, rest, lt_flat(m->residual[LT_POWERSGD_NOW]), 0,
+    for (size_t i = 0; i < t->slices && !st; i++) {
+        const lt_powersgd_matrix *m = t->slice[i].matrix;
+        const double rest = flags[t->slice[i].part] > 0 ? 0 : 1;
+        st = axpby(s, rest, lt_flat(m->residual[LT_POWERSGD_CURRENT]), 0,
                    lt_flat(m->residual[LT_POWERSGD_NEXT]));
         if (!st)
-            st = cast(s, lt_flat(m->q[LT_POWERSGD_NOW]), lt_flat(m->q[LT_POWERSGD_NEXT]));
+            st = cast(s, lt_flat(m->q[LT_POWERSGD_CURRENT]), lt_flat(m->q[LT_POWERSGD_NEXT]));
     }
     lt_free(flags);
     return st;
@@ -333,7 +334,7 @@ static lt_status finish_dense(lt_powersgd *s, lt_reducer_bucket *b)
 
 /* --- Stages --- */
 
-/* Waits for a hop of a bucket's mean, and does what comes behind it. */
+/* Waits for a phase of a bucket's mean; after the last phase runs the next step of the algorithm. */
 static lt_status advance(lt_powersgd *s, size_t bucket)
 {
     lt_reducer_bucket *b = &s->base.bucket[bucket];
@@ -341,16 +342,16 @@ static lt_status advance(lt_powersgd *s, size_t bucket)
     const lt_powersgd_stage stage = t->stage;
     bool done = false;
     t->stage = LT_POWERSGD_IDLE;
-    LT_TRY(lt_level_mean_step(&t->mean[stage], &done));
+    LT_TRY(lt_hier_mean_step(&t->mean[stage], &done));
     if (!done) {
         t->stage = stage;
         return LT_OK;
     }
     switch (stage) {
     case LT_POWERSGD_FIRST:
-        return begin_back(s, t);
+        return begin_q(s, t);
     case LT_POWERSGD_SECOND:
-        return finish_pieces(s, b);
+        return finish_compressed(s, b);
     case LT_POWERSGD_DENSE:
         return finish_dense(s, b);
     case LT_POWERSGD_STAGES:
@@ -359,7 +360,7 @@ static lt_status advance(lt_powersgd *s, size_t bucket)
     return LT_OK;
 }
 
-/* Buckets before this one have had the time of a bucket's backward for a hop. */
+/* Advances earlier buckets by a phase each, as one bucket's backward has passed since the last call. */
 static lt_status begin(lt_reducer *self, size_t bucket)
 {
     lt_powersgd *s = (lt_powersgd *)self;
@@ -371,10 +372,10 @@ static lt_status begin(lt_reducer *self, size_t bucket)
     for (size_t i = 0; i < bucket; i++)
         if (state_of(self, i)->stage == LT_POWERSGD_FIRST)
             LT_TRY(advance(s, i));
-    return self->dense || !t->pieces ? begin_dense(s, b) : begin_pieces(s, b);
+    return self->dense || !t->slices ? begin_dense(s, b) : begin_compressed(s, b);
 }
 
-/* All that are in flight go on, so that one's hop is beside the others'. */
+/* Advances all buckets in flight, so that their phases overlap. */
 static lt_status finish(lt_reducer *self, size_t bucket)
 {
     lt_powersgd *s = (lt_powersgd *)self;
@@ -385,20 +386,20 @@ static lt_status finish(lt_reducer *self, size_t bucket)
     return LT_OK;
 }
 
-static void turn(lt_tensor *tensor[LT_POWERSGD_TURNS])
+static void swap_versions(lt_tensor *tensor[LT_POWERSGD_VERSIONS])
 {
     lt_tensor *const next = tensor[LT_POWERSGD_NEXT];
-    tensor[LT_POWERSGD_NEXT] = tensor[LT_POWERSGD_NOW];
-    tensor[LT_POWERSGD_NOW] = next;
+    tensor[LT_POWERSGD_NEXT] = tensor[LT_POWERSGD_CURRENT];
+    tensor[LT_POWERSGD_CURRENT] = next;
 }
 
 static lt_status commit(lt_reducer *self, bool applied)
 {
     for (size_t i = 0; i < self->buckets && applied; i++) {
         const lt_powersgd_state *t = state_of(self, i);
-        for (size_t k = 0; k < t->pieces; k++) {
-            turn(t->piece[k].matrix->residual);
-            turn(t->piece[k].matrix->q);
+        for (size_t k = 0; k < t->slices; k++) {
+            swap_versions(t->slice[k].matrix->residual);
+            swap_versions(t->slice[k].matrix->q);
         }
     }
     return LT_OK;
@@ -406,7 +407,7 @@ static lt_status commit(lt_reducer *self, bool applied)
 
 static void sent(const lt_reducer *self, lt_reducer_bytes *out)
 {
-    lt_levels_sent(&((const lt_powersgd *)self)->levels, out);
+    lt_hier_sent(&((const lt_powersgd *)self)->hier, out);
 }
 
 const lt_reducer_ops lt_reducer_powersgd = {

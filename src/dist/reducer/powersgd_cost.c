@@ -1,11 +1,11 @@
-/* Cost of PowerSGD: two levels for a factor of each matrix and all vectors, then for the other factors. */
+/* Cost of PowerSGD: a hierarchical all-reduce of P and all vectors, then one of Q. */
 
 #include "dist/cost/parts.h"
 #include "dist/reducer/costs.h"
 
 #include "lather/ext/fail.h"
 
-/* Elements of the first round, and of the second. */
+/* Elements of the first and of the second all-reduce. */
 static int64_t first(const lt_cost_plan *p, const lt_cost_bucket *b)
 {
     return (int64_t)p->number * b->rows + b->dense;
@@ -35,17 +35,18 @@ static size_t stages(const lt_cost_plan *p, const lt_cost_cluster *c, const lt_c
 
 static lt_status check(double rank)
 {
-    return rank >= 1 ? LT_OK : lt_fail(LT_E_ARG, "cost: rank %g of factors is below 1", rank);
+    return rank >= 1 ? LT_OK
+                     : lt_fail(LT_E_ARG, "cost: rank %g of the factors, want 1 or more", rank);
 }
 
 const lt_cost_row lt_cost_powersgd = {
     .name = "powersgd",
     .payload = payload,
     .stages = stages,
-    .kept = 1, /* a rank's own residual; the factors are small beside it */
+    .kept = 1, /* a rank's error feedback; the factors are small in comparison */
     .check = check,
-    .unit = "factor", /* of an element and rank of the factors */
+    .unit = "factor", /* per element and rank of the factors */
     .sample = "4",
     .units = 4,
-    .usual = 0.6e-9, /* as `bench regimes` has it */
+    .usual = 0.6e-9, /* as in `bench regimes` */
 };

@@ -1,4 +1,4 @@
-/* PowerSGD's tensors: made, found, shown, freed. */
+/* PowerSGD: configuration, memory and checkpointed state. */
 
 #include "dist/reducer/powersgd_state.h"
 
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-lt_status lt_powersgd_put(lt_tensor *t, double *values)
+lt_status lt_powersgd_write(lt_tensor *t, double *values)
 {
     char *bytes = (char *)values;
     for (int64_t i = 0; i < lt_tensor_count(t) && lt_tensor_dtype(t) == LT_F32; i++) {
@@ -20,22 +20,22 @@ lt_status lt_powersgd_put(lt_tensor *t, double *values)
     return lt_tensor_write(t, values, lt_tensor_bytes(t));
 }
 
-/* "2", "2,no-feedback" */
+/* Parses "2" or "2,no-feedback". */
 static lt_status parse(lt_powersgd *s)
 {
     const char *text = s->base.argument;
     char *end = NULL;
     s->rank = strtol(text, &end, 10);
     s->feedback = strcmp(end, ",no-feedback") != 0;
-    if (end == text || (*end && s->feedback) || s->rank < 1 || s->rank > LT_LOWRANK_MOST)
+    if (end == text || (*end && s->feedback) || s->rank < 1 || s->rank > LT_LOWRANK_MAX_RANK)
         return lt_fail(LT_E_ARG,
                        "--compress powersgd:%s: want powersgd:RANK, 1 to %d, or "
                        "powersgd:RANK,no-feedback",
-                       text, LT_LOWRANK_MOST);
+                       text, LT_LOWRANK_MAX_RANK);
     return LT_OK;
 }
 
-/* Whether the gradient is a matrix in memory that is worth it. */
+/* Returns true, and its matrix, if the gradient is a matrix in memory that compression makes smaller. */
 static bool is_compressed(const lt_powersgd *s, const lt_param *p, lt_powersgd_matrix *out)
 {
     if (!lt_param_is_trained(p))
@@ -53,15 +53,15 @@ static lt_status draw(const lt_powersgd *s, const lt_powersgd_matrix *m)
     double *values = lt_alloc((size_t)(s->rank * m->cols), sizeof *values);
     if (!values)
         return LT_E_NOMEM;
-    lt_lowrank_warm(values, s->rank, m->cols, m->param->name); /* of zeros: drawn */
-    lt_status st = lt_powersgd_put(m->q[LT_POWERSGD_NOW], values);
+    lt_lowrank_warm_start(values, s->rank, m->cols, m->param->name); /* draws rows of zeros */
+    lt_status st = lt_powersgd_write(m->q[LT_POWERSGD_CURRENT], values);
     lt_free(values);
     return st;
 }
 
 static lt_status make_matrix(lt_powersgd *s, lt_powersgd_matrix *m)
 {
-    for (int i = 0; i < LT_POWERSGD_TURNS; i++) {
+    for (int i = 0; i < LT_POWERSGD_VERSIONS; i++) {
         LT_TRY(lt_tensor_new_like(&m->residual[i], m->param->grad, s->master));
         LT_TRY(lt_tensor_new(&m->q[i], s->base.device, s->master, LT_SHAPE(s->rank, m->cols)));
     }
@@ -75,7 +75,7 @@ lt_status lt_powersgd_configure(lt_reducer *self)
     size_t count = 0;
     LT_TRY(parse(s));
     s->master = lt_device_master(self->device);
-    LT_TRY(lt_levels_open(&s->levels, self));
+    LT_TRY(lt_hier_open(&s->hier, self));
     for (size_t i = 0; i < self->params->count; i++)
         count += is_compressed(s, self->params->item[i], &m);
     s->matrix = lt_alloc(count ? count : 1, sizeof *s->matrix);
@@ -102,30 +102,30 @@ static lt_status open_bucket(lt_powersgd *s, lt_reducer_bucket *b)
     lt_powersgd_state *t = b->own;
     lt_device *device = s->base.device;
     int64_t p = 0, q = 0;
-    t->kept = b->elements + (int64_t)b->parts;
+    t->uncompressed = b->elements + (int64_t)b->parts;
     t->stage = LT_POWERSGD_IDLE;
-    LT_TRY(lt_level_mean_open(&t->mean[LT_POWERSGD_DENSE], &s->levels, b->flat));
-    t->piece = lt_alloc(b->parts, sizeof *t->piece);
-    if (!t->piece)
+    LT_TRY(lt_hier_mean_open(&t->mean[LT_POWERSGD_DENSE], &s->hier, b->flat));
+    t->slice = lt_alloc(b->parts, sizeof *t->slice);
+    if (!t->slice)
         return LT_E_NOMEM;
     for (size_t i = 0; i < b->parts; i++) {
         lt_powersgd_matrix *m = find(s, b->part[i].param);
         if (!m)
             continue;
-        t->piece[t->pieces++] = (lt_powersgd_piece){.matrix = m, .part = i, .p_at = p, .q_at = q};
+        t->slice[t->slices++] = (lt_powersgd_slice){.matrix = m, .part = i, .p_at = p, .q_at = q};
         p += m->rows * s->rank;
         q += m->cols * s->rank;
-        t->kept -= b->part[i].elements;
+        t->uncompressed -= b->part[i].elements;
     }
-    if (!t->pieces)
+    if (!t->slices)
         return LT_OK;
     const lt_dtype dtype = lt_tensor_dtype(b->flat);
     LT_TRY(lt_tensor_new(&t->p, device, s->master, LT_SHAPE(p)));
     LT_TRY(lt_tensor_new(&t->q, device, s->master, LT_SHAPE(q)));
-    LT_TRY(lt_tensor_new(&t->out, device, dtype, LT_SHAPE(t->kept + p)));
-    LT_TRY(lt_tensor_new(&t->back, device, dtype, LT_SHAPE(q)));
-    LT_TRY(lt_level_mean_open(&t->mean[LT_POWERSGD_FIRST], &s->levels, t->out));
-    return lt_level_mean_open(&t->mean[LT_POWERSGD_SECOND], &s->levels, t->back);
+    LT_TRY(lt_tensor_new(&t->sent_p, device, dtype, LT_SHAPE(t->uncompressed + p)));
+    LT_TRY(lt_tensor_new(&t->sent_q, device, dtype, LT_SHAPE(q)));
+    LT_TRY(lt_hier_mean_open(&t->mean[LT_POWERSGD_FIRST], &s->hier, t->sent_p));
+    return lt_hier_mean_open(&t->mean[LT_POWERSGD_SECOND], &s->hier, t->sent_q);
 }
 
 lt_status lt_powersgd_open(lt_reducer *self)
@@ -140,18 +140,18 @@ lt_status lt_powersgd_open(lt_reducer *self)
     }
     if (!largest || lt_tensor_dtype(self->bucket[0].flat) == s->master)
         return LT_OK;
-    return lt_tensor_new(&s->scratch, self->device, s->master, LT_SHAPE(largest));
+    return lt_tensor_new(&s->workspace, self->device, s->master, LT_SHAPE(largest));
 }
 
 static void close_bucket(lt_powersgd_state *t)
 {
     for (int i = 0; i < LT_POWERSGD_STAGES; i++)
-        lt_level_mean_close(&t->mean[i]);
+        lt_hier_mean_close(&t->mean[i]);
     lt_tensor_free(&t->p);
     lt_tensor_free(&t->q);
-    lt_tensor_free(&t->out);
-    lt_tensor_free(&t->back);
-    lt_free(t->piece);
+    lt_tensor_free(&t->sent_p);
+    lt_tensor_free(&t->sent_q);
+    lt_free(t->slice);
 }
 
 void lt_powersgd_close(lt_reducer *self)
@@ -161,18 +161,18 @@ void lt_powersgd_close(lt_reducer *self)
         if (self->bucket[i].own)
             close_bucket(self->bucket[i].own);
     for (size_t i = 0; i < s->matrices; i++)
-        for (int k = 0; k < LT_POWERSGD_TURNS; k++) {
+        for (int k = 0; k < LT_POWERSGD_VERSIONS; k++) {
             lt_tensor_free(&s->matrix[i].residual[k]);
             lt_tensor_free(&s->matrix[i].q[k]);
         }
-    lt_levels_close(&s->levels);
-    lt_tensor_free(&s->scratch);
+    lt_hier_close(&s->hier);
+    lt_tensor_free(&s->workspace);
     lt_free(s->matrix);
 }
 
 /* --- State --- */
 
-/* A residual of each rank, and what all have. */
+/* Visits the factor Q, equal on all ranks, and the error feedback of each rank. */
 static lt_status visit_matrix(lt_powersgd *s, const lt_powersgd_matrix *m,
                               lt_state_visitor *visitor)
 {
@@ -184,7 +184,7 @@ static lt_status visit_matrix(lt_powersgd *s, const lt_powersgd_matrix *m,
                         .shape = shape,
                         .dtype = s->master,
                         .extent = LT_SHAPE(s->rank, m->cols),
-                        .tensor = m->q[LT_POWERSGD_NOW]};
+                        .tensor = m->q[LT_POWERSGD_CURRENT]};
     LT_TRY(visitor->entry(visitor->context, &e));
     for (int r = 0; r < lt_comm_size(s->base.comm); r++) {
         char name[24];
@@ -192,7 +192,7 @@ static lt_status visit_matrix(lt_powersgd *s, const lt_powersgd_matrix *m,
         e.name = name;
         e.owner = r;
         e.extent = shape;
-        e.tensor = r == mine ? m->residual[LT_POWERSGD_NOW] : NULL;
+        e.tensor = r == mine ? m->residual[LT_POWERSGD_CURRENT] : NULL;
         LT_TRY(visitor->entry(visitor->context, &e));
     }
     return LT_OK;

@@ -1,4 +1,4 @@
-/* Inside of PowerSGD. */
+/* Private declarations of PowerSGD. */
 #ifndef LT_DIST_REDUCER_POWERSGD_STATE_H
 #define LT_DIST_REDUCER_POWERSGD_STATE_H
 
@@ -6,39 +6,39 @@
 
 #include "lather/ext/reducer.h"
 
-/* What is in use, and what commit puts in its place. */
-enum { LT_POWERSGD_NOW, LT_POWERSGD_NEXT, LT_POWERSGD_TURNS };
+/* Versions of error feedback and Q: current, and the one that commit makes current. */
+enum { LT_POWERSGD_CURRENT, LT_POWERSGD_NEXT, LT_POWERSGD_VERSIONS };
 
 typedef struct lt_powersgd_matrix {
     const lt_param *param;
     int64_t rows, cols;
-    /* Of the master dtype: as the gradient (LT_POWERSGD_NEXT: X meanwhile), and [rank, cols]. */
-    lt_tensor *residual[LT_POWERSGD_TURNS], *q[LT_POWERSGD_TURNS];
+    /* Master dtype. residual: shaped like the gradient; NEXT holds X during an update. q: [rank, cols]. */
+    lt_tensor *residual[LT_POWERSGD_VERSIONS], *q[LT_POWERSGD_VERSIONS];
 } lt_powersgd_matrix;
 
-/* A part of a bucket that is compressed. */
-typedef struct lt_powersgd_piece {
+/* A compressed gradient of a bucket. */
+typedef struct lt_powersgd_slice {
     lt_powersgd_matrix *matrix;
-    size_t part;
-    int64_t p_at, q_at; /* in state.p, state.q */
-} lt_powersgd_piece;
+    size_t part;        /* index of the bucket's part */
+    int64_t p_at, q_at; /* element offsets in state.p, state.q */
+} lt_powersgd_slice;
 
-/* What a bucket waits for. */
+/* The mean that a bucket waits for. */
 typedef enum lt_powersgd_stage {
-    LT_POWERSGD_FIRST,  /* the mean of P */
-    LT_POWERSGD_SECOND, /* the mean of Q */
-    LT_POWERSGD_DENSE,  /* the mean of all */
+    LT_POWERSGD_FIRST,  /* P and all that is not compressed */
+    LT_POWERSGD_SECOND, /* Q */
+    LT_POWERSGD_DENSE,  /* the bucket, uncompressed */
     LT_POWERSGD_STAGES,
     LT_POWERSGD_IDLE = LT_POWERSGD_STAGES
 } lt_powersgd_stage;
 
 typedef struct lt_powersgd_state {
-    lt_powersgd_piece *piece;
-    size_t pieces;
-    int64_t kept;                           /* elements that are not compressed, flags included */
-    lt_tensor *p, *q;                       /* of all pieces, master dtype */
-    lt_tensor *out, *back;                  /* what is sent: kept and p, q; communication dtype */
-    lt_level_mean mean[LT_POWERSGD_STAGES]; /* of out, back, and the bucket */
+    lt_powersgd_slice *slice;
+    size_t slices;
+    int64_t uncompressed;                  /* elements, flags included */
+    lt_tensor *p, *q;                      /* factors of all slices, master dtype */
+    lt_tensor *sent_p, *sent_q;            /* uncompressed elements and p; q; communication dtype */
+    lt_hier_mean mean[LT_POWERSGD_STAGES]; /* means of sent_p, sent_q and the bucket */
     lt_powersgd_stage stage;
 } lt_powersgd_state;
 
@@ -49,19 +49,20 @@ typedef struct lt_powersgd {
     lt_dtype master;
     lt_powersgd_matrix *matrix;
     size_t matrices;
-    size_t begun;       /* buckets of this update */
-    double scale;       /* R s of this update */
-    lt_tensor *scratch; /* of the largest matrix; NULL: the communication dtype is the master's */
-    lt_levels levels;
+    size_t begun; /* buckets begun in this update */
+    double scale; /* ranks * loss scale, in this update */
+    lt_tensor *
+        workspace; /* elements of the largest matrix; NULL if the communication dtype is the master dtype */
+    lt_hier hier;
 } lt_powersgd;
 
-/* powersgd_state.c: the table's entries. */
+/* powersgd_state.c: functions of the reducer's table. */
 lt_status lt_powersgd_configure(lt_reducer *self);
 lt_status lt_powersgd_open(lt_reducer *self);
 void lt_powersgd_close(lt_reducer *self);
 lt_status lt_powersgd_visit(lt_reducer *self, lt_state_visitor *visitor);
 
-/* Values of the master dtype (count of them, f32 or f64) from double, which is overwritten. */
-lt_status lt_powersgd_put(lt_tensor *t, double *values);
+/* Writes doubles to a tensor of the master dtype, f32 or f64; overwrites values. */
+lt_status lt_powersgd_write(lt_tensor *t, double *values);
 
 #endif

@@ -1,4 +1,4 @@
-/* Reducers by name: those of the library and what a program registered. */
+/* Registry of reducers: built-in ones and those that a program registered. */
 
 #include "dist/reducer/reducer.h"
 
@@ -39,16 +39,16 @@ lt_status lt_reducer_register(const lt_reducer_ops *ops)
 {
     size_t count = 0;
     if (!is_good_name(ops->kind) || find_kind(ops->kind, strlen(ops->kind)))
-        return lt_fail(LT_E_ARG, "reducer: the name '%s' is taken, or cannot be one", ops->kind);
+        return lt_fail(LT_E_ARG, "reducer: the name '%s' is taken or invalid", ops->kind);
     if (!ops->begin || !ops->finish || !ops->sent || ops->bytes < sizeof(lt_reducer))
         return lt_fail(LT_E_ARG,
-                       "reducer %s: begin, finish, sent, and a struct that begins with lt_reducer "
-                       "are required",
+                       "reducer %s: begin, finish, sent and bytes of a struct that begins with "
+                       "lt_reducer are required",
                        ops->kind);
     while (count < KINDS && kinds[count])
         count++;
     if (count == KINDS)
-        return lt_fail(LT_E_NOMEM, "reducer %s: %d reducers are registered, which is the most",
+        return lt_fail(LT_E_NOMEM, "reducer %s: too many reducers registered, at most %d",
                        ops->kind, KINDS);
     kinds[count] = ops;
     return LT_OK;
@@ -61,7 +61,7 @@ static lt_status unknown(const char *name)
     for (size_t i = 0; i < KINDS && kinds[i]; i++)
         used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", i ? ", " : "",
                                  kinds[i]->kind);
-    return lt_fail(LT_E_ARG, "--compress: there is no reducer '%s'; there are %s", name, list);
+    return lt_fail(LT_E_ARG, "--compress: unknown reducer '%s'; valid: %s", name, list);
 }
 
 const lt_cost_row *lt_cost_of_reducer(size_t index)
@@ -87,11 +87,10 @@ lt_status lt_cost_read_reducer(lt_cost_plan *plan, const char *compress)
     for (size_t i = 0, used = 0; (row = lt_cost_of_reducer(i)); i++)
         used +=
             (size_t)snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "", row->name);
-    return lt_fail(LT_E_ARG, "--compress %s: its cost is not known; known are the costs of %s",
-                   compress, known);
+    return lt_fail(LT_E_ARG, "--compress %s has no cost model; valid: %s", compress, known);
 }
 
-/* Where every node has several ranks there is something to save. */
+/* Returns true if a hierarchical all-reduce saves traffic between nodes. */
 static bool gains_by_levels(const lt_nodes *nodes)
 {
     return nodes && nodes->count > 1 && nodes->ranks_per_node > 1;
@@ -104,11 +103,12 @@ static lt_status choose_allreduce(const lt_reducer_config *c, const lt_reducer_o
     if (!strcmp(name, "two-level") || (!strcmp(name, "auto") && gains_by_levels(c->nodes)))
         *ops = &lt_reducer_two_level;
     else if (strcmp(name, "flat") != 0 && strcmp(name, "auto") != 0)
-        return lt_fail(LT_E_ARG, "--allreduce: '%s' is none of auto, flat, two-level", name);
+        return lt_fail(LT_E_ARG, "--allreduce: invalid value '%s'; valid: auto, flat, two-level",
+                       name);
     return LT_OK;
 }
 
-/* *argument is in the text of config. */
+/* *argument points into config's text. */
 static lt_status choose(const lt_reducer_config *c, const lt_reducer_ops **ops,
                         const char **argument)
 {

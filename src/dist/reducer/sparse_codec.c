@@ -1,4 +1,4 @@
-/* Messages of selected elements. */
+/* Codec of sparse messages. */
 
 #include "dist/reducer/sparse_codec.h"
 
@@ -9,26 +9,26 @@
 #include <math.h>
 #include <string.h>
 
-enum { CHUNK = 4096, WORD = 4, BITS = 8, VALUES_PER_BYTE = 4 };
+enum { BLOCK = 4096, WORD = 4, BITS = 8, VALUES_PER_BYTE = 4 };
 
 static int64_t ceil_div(int64_t a, int64_t b)
 {
     return (a + b - 1) / b;
 }
 
-static int64_t filled_up(int64_t bytes)
+static int64_t pad(int64_t bytes)
 {
     return ceil_div(bytes, WORD) * WORD;
 }
 
-static int64_t chunks_of(const lt_sparse *p)
+static int64_t index_blocks(const lt_sparse *p)
 {
-    return ceil_div(p->elements, CHUNK);
+    return ceil_div(p->elements, BLOCK);
 }
 
-static int64_t blocks_of(int64_t count)
+static int64_t value_blocks(int64_t count)
 {
-    return ceil_div(count, CHUNK);
+    return ceil_div(count, BLOCK);
 }
 
 int64_t lt_sparse_count(double density, int64_t elements)
@@ -37,15 +37,15 @@ int64_t lt_sparse_count(double density, int64_t elements)
     return count < elements ? count : elements;
 }
 
-/* The form of places, and bytes. */
+/* Sets the encoding of indices and the bytes. */
 static lt_sparse complete(lt_sparse p, int64_t value_bytes)
 {
-    const int64_t bytes[] = {WORD * p.count, filled_up(2 * (p.count + chunks_of(&p))),
-                             filled_up(ceil_div(p.elements, BITS))};
-    p.form = LT_SPARSE_PLACES;
-    for (lt_sparse_form f = LT_SPARSE_CHUNKS; f <= LT_SPARSE_BITS; f++)
+    const int64_t bytes[] = {WORD * p.count, pad(2 * (p.count + index_blocks(&p))),
+                             pad(ceil_div(p.elements, BITS))};
+    p.form = LT_SPARSE_INDICES;
+    for (lt_sparse_form f = LT_SPARSE_BLOCKS; f <= LT_SPARSE_BITS; f++)
         p.form = bytes[f] < bytes[p.form] ? f : p.form;
-    p.value_bytes = filled_up(value_bytes);
+    p.value_bytes = pad(value_bytes);
     p.bytes = p.count ? p.value_bytes + bytes[p.form] : 0;
     return p;
 }
@@ -90,25 +90,25 @@ static void put_block(unsigned char *bits, levels *to, const float *x, const uin
     }
 }
 
-/* A block is a whole number of bytes, but for the last. */
+/* Each block but the last is a whole number of bytes. */
 static void put_2bit(unsigned char *to, const float *x, const uint32_t *index, int64_t count)
 {
-    const int64_t blocks = blocks_of(count);
+    const int64_t blocks = value_blocks(count);
     unsigned char *bits = to + (size_t)blocks * sizeof(levels);
     for (int64_t b = 0; b < blocks; b++) {
-        const int64_t at = b * CHUNK, left = count - at;
+        const int64_t at = b * BLOCK, left = count - at;
         levels level;
-        put_block(bits + at / VALUES_PER_BYTE, &level, x, index + at, left < CHUNK ? left : CHUNK);
+        put_block(bits + at / VALUES_PER_BYTE, &level, x, index + at, left < BLOCK ? left : BLOCK);
         memcpy(to + (size_t)b * sizeof level, &level, sizeof level);
     }
 }
 
 static double get_2bit(const unsigned char *from, int64_t count, int64_t i)
 {
-    const unsigned char *bits = from + (size_t)blocks_of(count) * sizeof(levels);
+    const unsigned char *bits = from + (size_t)value_blocks(count) * sizeof(levels);
     const unsigned value = bits[i / VALUES_PER_BYTE] >> 2 * (i % VALUES_PER_BYTE) & 3U;
     levels level;
-    memcpy(&level, from + (size_t)(i / CHUNK) * sizeof level, sizeof level);
+    memcpy(&level, from + (size_t)(i / BLOCK) * sizeof level, sizeof level);
     const double size = (double)(value & 2 ? level.high : level.low);
     return value & 1 ? -size : size;
 }
@@ -117,7 +117,7 @@ lt_sparse lt_sparse_plan_2bit(int64_t elements, int64_t count)
 {
     return complete(
         (lt_sparse){.elements = elements, .count = count, .dtype = LT_F32, .two_bits = true},
-        blocks_of(count) * (int64_t)sizeof(levels) + ceil_div(count, VALUES_PER_BYTE));
+        value_blocks(count) * (int64_t)sizeof(levels) + ceil_div(count, VALUES_PER_BYTE));
 }
 
 /* --- Messages --- */
@@ -133,82 +133,82 @@ static void write_values(const lt_sparse *p, const void *x, const uint32_t *inde
         lt_element_set(p->dtype, values, i, lt_element(wide, x, index[i]));
 }
 
-/* Messages are stored one after another, each aligned to 4 bytes. */
+/* values is aligned to 4 bytes only, as messages are concatenated. */
 static double value_at(const lt_sparse *p, const void *values, int64_t i)
 {
     return p->two_bits ? get_2bit(values, p->count, i) : lt_element(p->dtype, values, i);
 }
 
-static void write_chunks(const lt_sparse *p, const uint32_t *index, uint16_t *to)
+static void write_blocks(const lt_sparse *p, const uint32_t *index, uint16_t *to)
 {
-    uint16_t *place = to + chunks_of(p);
+    uint16_t *in_block = to + index_blocks(p);
     for (int64_t i = 0; i < p->count; i++) {
-        to[index[i] / CHUNK]++;
-        place[i] = (uint16_t)(index[i] % CHUNK);
+        to[index[i] / BLOCK]++;
+        in_block[i] = (uint16_t)(index[i] % BLOCK);
     }
 }
 
 void lt_sparse_write(const lt_sparse *p, const void *x, const uint32_t *index, void *message)
 {
-    unsigned char *places = (unsigned char *)message + p->value_bytes;
+    unsigned char *indices = (unsigned char *)message + p->value_bytes;
     if (!p->count)
         return;
     memset(message, 0, (size_t)p->bytes);
     write_values(p, x, index, message);
     switch (p->form) {
-    case LT_SPARSE_PLACES:
-        memcpy(places, index, (size_t)p->count * sizeof *index);
+    case LT_SPARSE_INDICES:
+        memcpy(indices, index, (size_t)p->count * sizeof *index);
         return;
-    case LT_SPARSE_CHUNKS:
-        write_chunks(p, index, (uint16_t *)places);
+    case LT_SPARSE_BLOCKS:
+        write_blocks(p, index, (uint16_t *)indices);
         return;
     case LT_SPARSE_BITS:
         for (int64_t i = 0; i < p->count; i++)
-            places[index[i] / BITS] |= (unsigned char)(1U << index[i] % BITS);
+            indices[index[i] / BITS] |= (unsigned char)(1U << index[i] % BITS);
         return;
     }
 }
 
-/* The values of a message that are added to x; how many were. */
+/* Progress of adding a message to x. */
 typedef struct sum {
     const lt_sparse *p;
     const void *values;
     double sign;
     void *x;
     lt_dtype dtype;
-    int64_t added, last; /* place; -1: none yet */
+    int64_t added, last; /* number of values added; last index, -1 before the first */
 } sum;
 
-/* Adds the next value at a place; false: there is no such value, or no such place after the last one. */
-static inline bool add(sum *s, int64_t place)
+/* Adds the next value at an index. Returns false if no value is left or the index is not above the last one. */
+static inline bool add(sum *s, int64_t index)
 {
-    if (s->added >= s->p->count || place >= s->p->elements || place <= s->last)
+    if (s->added >= s->p->count || index >= s->p->elements || index <= s->last)
         return false;
-    s->last = place;
+    s->last = index;
     const double term = s->sign * value_at(s->p, s->values, s->added++);
     if (s->dtype == LT_F64)
-        ((double *)s->x)[place] += term;
+        ((double *)s->x)[index] += term;
     else
-        ((float *)s->x)[place] += (float)term;
+        ((float *)s->x)[index] += (float)term;
     return true;
 }
 
-static bool add_places(sum *s, const uint32_t *place)
+static bool add_indices(sum *s, const uint32_t *index)
 {
     bool fits = true;
     for (int64_t i = 0; i < s->p->count && fits; i++)
-        fits = add(s, place[i]);
+        fits = add(s, index[i]);
     return fits;
 }
 
-static bool add_chunks(sum *s, const uint16_t *counts)
+static bool add_blocks(sum *s, const uint16_t *counts)
 {
-    const int64_t chunks = chunks_of(s->p);
-    const uint16_t *place = counts + chunks;
+    const int64_t blocks = index_blocks(s->p);
+    const uint16_t *index = counts + blocks;
     bool fits = true;
-    for (int64_t c = 0; c < chunks; c++)
+    for (int64_t c = 0; c < blocks; c++)
         for (int i = 0; i < counts[c] && fits; i++)
-            fits = s->added < s->p->count && add(s, c * CHUNK + place[s->added]);
+            fits = s->added < s->p->count && add(s, c * BLOCK + index[s->added]);
     return fits;
 }
 
@@ -226,17 +226,17 @@ static bool add_bits(sum *s, const unsigned char *bits)
 lt_status lt_sparse_add(const lt_sparse *p, const void *message, double sign, void *x,
                         lt_dtype dtype)
 {
-    const unsigned char *places = (const unsigned char *)message + p->value_bytes;
+    const unsigned char *indices = (const unsigned char *)message + p->value_bytes;
     sum s = {.p = p, .values = message, .sign = sign, .x = x, .dtype = dtype, .last = -1};
     bool fits = p->count == 0;
-    if (!fits && p->form == LT_SPARSE_PLACES)
-        fits = add_places(&s, (const uint32_t *)(const void *)places);
-    else if (!fits && p->form == LT_SPARSE_CHUNKS)
-        fits = add_chunks(&s, (const uint16_t *)(const void *)places);
+    if (!fits && p->form == LT_SPARSE_INDICES)
+        fits = add_indices(&s, (const uint32_t *)(const void *)indices);
+    else if (!fits && p->form == LT_SPARSE_BLOCKS)
+        fits = add_blocks(&s, (const uint16_t *)(const void *)indices);
     else if (!fits)
-        fits = add_bits(&s, places);
+        fits = add_bits(&s, indices);
     if (fits && s.added == p->count)
         return LT_OK;
-    return lt_fail(LT_E_COMM, "compress: a message of %lld of %lld elements does not fit them",
+    return lt_fail(LT_E_COMM, "compress: corrupt sparse message of %lld of %lld elements",
                    (long long)p->count, (long long)p->elements);
 }

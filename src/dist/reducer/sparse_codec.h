@@ -1,37 +1,37 @@
-/* Messages of selected elements: their values, then where they are. */
+/* Codec of sparse messages: the values of selected elements, then their indices. */
 #ifndef LT_DIST_REDUCER_SPARSE_CODEC_H
 #define LT_DIST_REDUCER_SPARSE_CODEC_H
 
 #include "lather/tensor.h"
 
-/* How places are written. Bytes for `count` of `elements`:
- *   PLACES  4 count: each place
- *   CHUNKS  2 count + 2 ceil(elements / 4096): of each chunk of 4096 elements, how many there are; then each
- *           place in its chunk
- *   BITS    ceil(elements / 8): a bit for each element */
-typedef enum lt_sparse_form { LT_SPARSE_PLACES, LT_SPARSE_CHUNKS, LT_SPARSE_BITS } lt_sparse_form;
+/* Encoding of indices, and its bytes for `count` of `elements`:
+ *   INDICES  4 count: 32-bit indices
+ *   BLOCKS  2 count + 2 ceil(elements / 4096): the count of each block of 4096 elements, then each index in its block
+ *   BITS    ceil(elements / 8): a bitmap */
+typedef enum lt_sparse_form { LT_SPARSE_INDICES, LT_SPARSE_BLOCKS, LT_SPARSE_BITS } lt_sparse_form;
 
-/* Derived from the first four members, so that ranks agree without a message. */
+/* Layout of a message, derived from the first four members, so that ranks agree without communication. */
 typedef struct lt_sparse {
     int64_t elements, count;
-    lt_dtype dtype;      /* of values: f32, f64, bf16, f16 */
-    bool two_bits;       /* they are a sign and one of two levels */
-    lt_sparse_form form; /* with the fewest bytes; the first of those */
-    int64_t value_bytes; /* values, filled up to a multiple of 4 */
-    int64_t bytes;       /* of the message, a multiple of 4 */
+    lt_dtype dtype;      /* dtype of the values: f32, f64, bf16, f16 */
+    bool two_bits;       /* values are a sign and one of two levels */
+    lt_sparse_form form; /* the smallest, the first of equal ones */
+    int64_t value_bytes; /* padded to a multiple of 4 */
+    int64_t bytes;       /* size of the message, a multiple of 4 */
 } lt_sparse;
 
-/* ceil(density elements), at most all. */
+/* Returns ceil(density elements), at most elements. */
 int64_t lt_sparse_count(double density, int64_t elements);
 lt_sparse lt_sparse_plan(int64_t elements, int64_t count, lt_dtype dtype);
-/* Values of f32 in two bits, in blocks of 4096 selected elements: two f32 levels, low and high, and for each value its
- * sign and which level. With m the mean of |v| in the block, low is the mean of the |v| <= m and high that of the
- * others: the best levels, in squares, for that division. */
+/* Layout of f32 values in two bits: each block of 4096 selected elements has two f32 levels, low and high, and each value
+ * a sign and its level. With m the mean of |v| in the block, low is the mean of the |v| <= m and high that of the others,
+ * which minimizes the squared error of that partition. */
 lt_sparse lt_sparse_plan_2bit(int64_t elements, int64_t count);
 
-/* Elements are f64 if dtype is, else f32; memory to write a message is aligned to 8, to read it to 4. index: ascending. */
+/* Encodes elements x[index] (f64 if dtype is, else f32); index is ascending. message is aligned to 8 bytes, for
+ * lt_sparse_add() to 4. */
 void lt_sparse_write(const lt_sparse *p, const void *x, const uint32_t *index, void *message);
-/* x[index] += sign * value, for every value of the message; x is f32 or f64. Errors: LT_E_COMM (not such a message). */
+/* x[index] += sign * value for every value of the message; x is f32 or f64. Errors: LT_E_COMM (invalid message). */
 LT_MUST_CHECK lt_status lt_sparse_add(const lt_sparse *p, const void *message, double sign, void *x,
                                       lt_dtype dtype);
 

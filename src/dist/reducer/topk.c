@@ -1,10 +1,10 @@
-/* --compress topk:DENSITY. Shi, Zhou, Song et al., "Towards Scalable Distributed Training of Deep Learning on
- * Public Cloud Clusters", MLSys 2021, section 3.2 (HiTopKComm): a node's ranks divide a bucket and sum it
- * (reduce-scatter), each sends the largest elements of its shard to its peers in other nodes (all-gather), all
- * sum what came, and the node gathers the shards. What was not sent is added to the next update's: Stich,
- * Cordonnier and Jaggi, "Sparsified SGD with Memory", NeurIPS 2018, algorithm 1.
+/* Top-k compression, --compress topk:DENSITY. Shi, Zhou, Song et al., "Towards Scalable Distributed Training of Deep
+ * Learning on Public Cloud Clusters", MLSys 2021, section 3.2 (HiTopKComm): reduce-scatter a bucket within each node;
+ * all-gather the largest elements of each shard among its peers in other nodes, and sum them; all-gather the shards within
+ * each node. Error feedback adds the unsent elements to the next update: Stich, Cordonnier and Jaggi, "Sparsified SGD
+ * with Memory", NeurIPS 2018, algorithm 1.
  *
- * A residual changes only in commit(true), so that a skipped update leaves it as it was. */
+ * Error feedback changes only in commit(true): a skipped update leaves it unchanged. */
 
 #include "base/alloc.h"
 #include "base/parallel.h"
@@ -33,8 +33,8 @@ static lt_status read_density(lt_topk *t)
     t->no_feedback = !strcmp(end, ",no-feedback");
     if (end == text || (*end && !t->no_feedback) || !(t->density > 0 && t->density <= 1))
         return lt_fail(LT_E_ARG,
-                       "--compress topk: the density '%s' is not in (0, 1], with or without "
-                       "\",no-feedback\" behind it",
+                       "--compress topk:%s: want topk:DENSITY or topk:DENSITY,no-feedback, "
+                       "with a density in (0,1]",
                        text);
     return LT_OK;
 }
@@ -46,18 +46,18 @@ static lt_status configure(lt_reducer *self)
     LT_TRY(read_density(t));
     if (!self->device->backend->host_memory)
         return lt_fail(LT_E_UNSUPPORTED,
-                       "--compress topk: gradients are in the memory of %s; only "
-                       "devices with the host's memory select",
+                       "--compress topk: needs a device with host memory (ref or cpu), got %s",
                        self->device->name);
     LT_TRY(self->nodes ? lt_reducer_need_even_nodes(self, "compress")
                        : lt_comm_nodes(&t->nodes, self->comm, 1));
     t->bytes = lt_alloc((size_t)lt_topk_nodes(t)->count, sizeof *t->bytes);
     if (!t->bytes)
         return LT_E_NOMEM;
-    return lt_level_comms_open(&t->comms, lt_topk_nodes(t), self->comm);
+    return lt_hier_comms_open(&t->comms, lt_topk_nodes(t), self->comm);
 }
 
-/* Messages of m nodes to all, (m-1) bytes each, against a dense all-reduce of 2 (m-1)/m shards. */
+/* Returns true if sending everything is no more expensive: an all-gather of m nodes' messages sends (m-1) message bytes, a
+ * dense all-reduce 2 (m-1)/m shard bytes. */
 static bool is_dense(const lt_topk *t, const lt_topk_bucket *b)
 {
     const int64_t nodes = lt_topk_nodes(t)->count;
@@ -83,7 +83,7 @@ static lt_status make_memory(const lt_topk *t, lt_topk_bucket *b)
 static lt_status open_bucket(const lt_topk *t, const lt_reducer_bucket *bucket)
 {
     lt_topk_bucket *b = bucket->own;
-    LT_TRY(lt_level_shard_open(&b->shard, t->comms.scatter, bucket->flat, bucket->elements));
+    LT_TRY(lt_hier_shard_open(&b->shard, t->comms.scatter, bucket->flat, bucket->elements));
     b->whole = *bucket->flat;
     b->whole.shape = LT_SHAPE(bucket->elements);
     b->pack = lt_sparse_plan(b->shard.elements, lt_sparse_count(t->density, b->shard.elements),
@@ -96,14 +96,14 @@ static lt_status scatter(lt_reducer *self, size_t bucket)
 {
     lt_topk *t = topk_of(self);
     lt_topk_bucket *b = lt_topk_bucket_of(t, bucket);
-    lt_topk_name_non_finite(t, &self->bucket[bucket], b->scaled);
+    lt_topk_log_non_finite(t, &self->bucket[bucket], b->scaled);
     return lt_comm_reducescatter(t->comms.scatter, &b->whole, b->shard.tensor, b->shard.count,
                                  LT_REDUCE_MEAN);
 }
 
-static lt_status among_peers(lt_reducer *self, size_t bucket)
+static lt_status exchange(lt_reducer *self, size_t bucket)
 {
-    lt_parallel_set_threads(1); /* the others are the tape's */
+    lt_parallel_set_threads(1); /* the tape uses the others */
     return lt_topk_exchange(topk_of(self), lt_topk_bucket_of(topk_of(self), bucket));
 }
 
@@ -116,7 +116,7 @@ static lt_status gather(lt_reducer *self, size_t bucket)
 
 static lt_status open(lt_reducer *self)
 {
-    static lt_stage_fn *const stages[] = {scatter, among_peers, gather};
+    static lt_stage_fn *const stages[] = {scatter, exchange, gather};
     lt_topk *t = topk_of(self);
     int64_t longest = 1;
     bool all_dense = true;
@@ -131,40 +131,40 @@ static lt_status open(lt_reducer *self)
     if (!t->sum || !t->workspace)
         return LT_E_NOMEM;
     if (all_dense)
-        lt_log(LT_LOG_INFO, "dist",
-               "compress topk: %d nodes send no fewer bytes with a density of %g than without "
-               "compression, so gradients are sent whole",
-               lt_topk_nodes(t)->count, t->density);
+        lt_log(
+            LT_LOG_INFO, "dist",
+            "compress topk: with %d nodes and density %g compressed gradients are not smaller, so "
+            "they are sent uncompressed",
+            lt_topk_nodes(t)->count, t->density);
     LT_TRY(lt_topk_loaded(self));
-    return lt_stages_open(&t->stages, self, stages, sizeof stages / sizeof *stages);
+    return lt_pipeline_open(&t->pipeline, self, stages, sizeof stages / sizeof *stages);
 }
 
 static lt_status begin(lt_reducer *self, size_t bucket)
 {
     lt_topk *t = topk_of(self);
     lt_topk_bucket *b = lt_topk_bucket_of(t, bucket);
-    lt_topk_drop_kept(t);
+    lt_topk_free_gathered(t);
     b->dense = b->is_dense || self->dense;
     b->finished = false;
     b->scale = self->loss_scale ? *(const double *)lt_topk_data(self->loss_scale) : 1;
-    b->scaled =
-        b->scale > 1; /* else gradients may have weights, and an overflow is worth a warning */
-    return lt_stages_begin(t->stages, bucket);
+    b->scaled = b->scale > 1; /* without a loss scale an overflow is worth a warning */
+    return lt_pipeline_begin(t->pipeline, bucket);
 }
 
 static lt_status finish(lt_reducer *self, size_t bucket)
 {
-    return lt_stages_finish(topk_of(self)->stages, bucket);
+    return lt_pipeline_finish(topk_of(self)->pipeline, bucket);
 }
 
-/* A parameter that got no gradient on any rank was not updated: what was sent of it is still to be sent. */
+/* Keeps the error feedback of parameters without a gradient on any rank: they were not updated. */
 static void keep_unused(const lt_topk *t, const lt_reducer_bucket *bucket, lt_topk_bucket *b)
 {
     const int64_t size = (int64_t)lt_dtype_size(t->wide);
     int64_t from, to;
     for (size_t p = 0; p < bucket->parts; p++) {
         const lt_reducer_part *part = &bucket->part[p];
-        if (part->param->has_grad || !lt_level_shard_meets(&b->shard, part, &from, &to))
+        if (part->param->has_grad || !lt_hier_shard_intersects(&b->shard, part, &from, &to))
             continue;
         const int64_t at = (from - b->shard.first) * size;
         memcpy((char *)b->next + at, (const char *)b->residual + at, (size_t)((to - from) * size));
@@ -189,29 +189,29 @@ static lt_status commit(lt_reducer *self, bool applied)
 
 static void sent(const lt_reducer *self, lt_reducer_bytes *out)
 {
-    lt_level_comms_sent(&((const lt_topk *)self)->comms, out);
+    lt_hier_comms_sent(&((const lt_topk *)self)->comms, out);
 }
 
 static void close(lt_reducer *self)
 {
     lt_topk *t = topk_of(self);
-    lt_stages_close(&t->stages);
+    lt_pipeline_close(&t->pipeline);
     for (size_t i = 0; i < self->buckets; i++) {
         lt_topk_bucket *b = lt_topk_bucket_of(t, i);
         if (!b)
             continue;
-        lt_level_shard_close(&b->shard);
+        lt_hier_shard_close(&b->shard);
         lt_tensor_free(&b->message);
         lt_tensor_free(&b->arrived);
         lt_free(b->residual);
         lt_free(b->next);
         lt_free(b->index);
     }
-    lt_topk_drop_kept(t);
+    lt_topk_free_gathered(t);
     lt_free(t->sum);
     lt_free(t->workspace);
     lt_free(t->bytes);
-    lt_level_comms_close(&t->comms);
+    lt_hier_comms_close(&t->comms);
     lt_nodes_clear(&t->nodes);
 }
 

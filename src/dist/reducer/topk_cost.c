@@ -1,36 +1,19 @@
-/* Cost of top-k: two levels; between nodes the largest elements of a shard, where that is fewer bytes:
+/* Cost of top-k: a hierarchical reduction that sends the largest elements of a shard between nodes if that is smaller:
  * nodes * message < 2 * shard. */
 
 #include "dist/cost/parts.h"
 #include "dist/reducer/costs.h"
+#include "dist/reducer/sparse_codec.h"
 
 #include "lather/ext/fail.h"
 
-#include <math.h>
 #include <stdio.h>
-
-static int64_t filled(int64_t bytes)
-{
-    return (bytes + 3) / 4 * 4;
-}
-
-/* ceil(density elements). */
-static int64_t count_of(int64_t elements, double density)
-{
-    int64_t k = (int64_t)ceil(density * (double)elements);
-    return k > elements ? elements : k;
-}
 
 int64_t lt_cost_sparse_bytes(int64_t elements, double density, int value_bytes)
 {
-    enum { CHUNK = 4096 };
-    const int64_t k = count_of(elements, density);
-    int64_t places = 4 * k;
-    const int64_t in_chunks = 2 * k + 2 * ((elements + CHUNK - 1) / CHUNK),
-                  bits = (elements + 7) / 8;
-    places = in_chunks < places ? in_chunks : places;
-    places = bits < places ? bits : places;
-    return filled(filled(k * value_bytes) + places);
+    return lt_sparse_plan(elements, lt_sparse_count(density, elements),
+                          value_bytes == 2 ? LT_BF16 : LT_F32)
+        .bytes;
 }
 
 static bool is_sparse(const lt_cost_plan *p, const lt_cost_cluster *c, int64_t shard)
@@ -72,14 +55,14 @@ static lt_status check(double density)
                : lt_fail(LT_E_ARG, "cost: density %g is not in (0, 1]", density);
 }
 
-/* Top-k's bytes of a shard over the dense ones: below 1 it sends less. */
+/* Returns top-k's bytes of a shard relative to those of a dense all-reduce; below 1 it sends less. */
 static double ratio(const lt_cost_cluster *c, int64_t shard, double density, int element_bytes)
 {
     return c->nodes * (double)lt_cost_sparse_bytes(shard, density, element_bytes)
            / (2.0 * (double)shard * element_bytes);
 }
 
-/* The least density that sends no less; bytes never fall with it. */
+/* Returns the least density at which top-k does not send less; its bytes are monotonic in the density. */
 static double break_even(const lt_cost_cluster *c, int64_t shard, int element_bytes)
 {
     int64_t less = 0, more = shard + 1; /* elements */
@@ -109,8 +92,8 @@ static lt_status verdict(lt_cost_verdict *out, const lt_cost_cluster *c, int64_t
                          .bound = break_even(c, shard, element_bytes),
                          .pays = c->nodes > 1 && share < 1};
     snprintf(v.why, sizeof v.why,
-             "top-k of density %g sends %.3g times the bytes of a dense mean between %d nodes; it "
-             "pays below %.4g",
+             "top-k with density %g sends %.3g times the bytes of a dense all-reduce between %d "
+             "nodes; it sends less below density %.4g",
              density, share, c->nodes, v.bound);
     *out = v;
     return LT_OK;
@@ -121,11 +104,11 @@ const lt_cost_row lt_cost_topk = {
     .payload = payload,
     .stages = stages,
     .kept = 1,
-    .by_node = true, /* its residual */
+    .by_node = true, /* error feedback is per node */
     .check = check,
     .verdict = verdict,
-    .unit = "select", /* of an element of a shard */
+    .unit = "select", /* per element of a shard */
     .sample = "0.01",
     .units = 1,
-    .usual = 3.6e-9, /* as `bench regimes` has it */
+    .usual = 3.6e-9, /* as in `bench regimes` */
 };

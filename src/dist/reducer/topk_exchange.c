@@ -1,5 +1,5 @@
-/* The part of --compress topk between nodes: w = shard + residual, its largest elements are sent to the
- * peers, the rest is the next residual. w is scaled as the gradients are; residuals are not. */
+/* Exchange of --compress topk between nodes: w = shard + error feedback; its largest elements are sent to the peers, the
+ * rest becomes the next error feedback. w has the loss scale of the gradients, error feedback has none. */
 
 #include "dist/comm/comm.h"
 #include "dist/comm/element.h"
@@ -12,7 +12,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Whether elements first .. first + n - 1 are: no exponent has all bits. */
+/* Returns true if elements first to first + n - 1 are finite: none has an exponent of all ones. */
 static bool is_finite(lt_dtype dtype, const void *x, int64_t first, int64_t n)
 {
     const uint16_t *half = (const uint16_t *)x + first, all = dtype == LT_F16 ? 0x7c00 : 0x7f80;
@@ -30,7 +30,7 @@ static bool is_finite(lt_dtype dtype, const void *x, int64_t first, int64_t n)
     return !bad;
 }
 
-/* w into next; false: it is not all finite. */
+/* Computes w in next; returns false if an element is not finite. */
 static bool add_residual(const lt_topk *t, lt_topk_bucket *b)
 {
     const int nodes = lt_topk_nodes(t)->count;
@@ -51,7 +51,7 @@ static bool add_residual(const lt_topk *t, lt_topk_bucket *b)
     return is_finite(t->wide, b->next, 0, b->shard.elements);
 }
 
-/* From the wide dtype to that of gradients. */
+/* Converts from the wide dtype to the shard's. */
 static void narrow(const lt_topk *t, const lt_topk_bucket *b, const void *from)
 {
     void *shard = lt_topk_data(b->shard.tensor);
@@ -69,7 +69,7 @@ static void unscale(const lt_topk *t, lt_topk_bucket *b)
         lt_element_set(t->wide, b->next, i, lt_element(t->wide, b->next, i) / b->scale);
 }
 
-/* All of w, so that nothing is left of it. */
+/* Sends all of w, which leaves no error feedback. */
 static lt_status exchange_all(lt_topk *t, lt_topk_bucket *b)
 {
     narrow(t, b, b->next);
@@ -88,7 +88,7 @@ static lt_status select_largest(const lt_topk *t, const lt_topk_bucket *b)
     return lt_backend_ref()->topk_select(NULL, &x, &index);
 }
 
-/* The nodes' messages in the order of nodes, whatever the order in which they came. */
+/* Adds the messages in the order of nodes, for bitwise identical sums on all ranks. */
 static lt_status add_messages(lt_topk *t, lt_topk_bucket *b)
 {
     const unsigned char *arrived = lt_topk_data(b->arrived);
@@ -111,7 +111,7 @@ static lt_status exchange_largest(lt_topk *t, lt_topk_bucket *b)
     LT_TRY(select_largest(t, b));
     lt_sparse_write(&b->pack, b->next, b->index, lt_topk_data(b->message));
     LT_TRY(lt_comm_allgather_begin(t->comms.peers, b->message, b->arrived, count, &request));
-    /* What 16 bits round off of a value stays here too. */
+    /* Error feedback also keeps the rounding error of 16-bit values. */
     lt_status st = lt_sparse_add(&b->pack, lt_topk_data(b->message), -1, b->next, t->wide);
     unscale(t, b);
     const lt_status received = lt_request_wait(&request);
@@ -129,7 +129,7 @@ lt_status lt_topk_exchange(lt_topk *t, lt_topk_bucket *b)
     return b->dense ? exchange_all(t, b) : exchange_largest(t, b);
 }
 
-void lt_topk_name_non_finite(const lt_topk *t, const lt_reducer_bucket *bucket, bool scaled)
+void lt_topk_log_non_finite(const lt_topk *t, const lt_reducer_bucket *bucket, bool scaled)
 {
     const lt_dtype dtype = lt_tensor_dtype(bucket->flat);
     const void *flat = lt_topk_data(bucket->flat);
@@ -139,8 +139,7 @@ void lt_topk_name_non_finite(const lt_topk *t, const lt_reducer_bucket *bucket, 
             continue;
         lt_log(
             scaled ? LT_LOG_DEBUG : LT_LOG_WARN, "dist",
-            "compress topk: rank %d: the gradient of %s is not finite; what earlier updates did not "
-            "send is kept",
+            "compress topk: rank %d: the gradient of %s is not finite; error feedback is unchanged",
             lt_comm_rank(t->base.comm), part->param->name);
         return;
     }

@@ -1,5 +1,5 @@
-/* Residuals of --compress topk in checkpoints: one of each node, "residual.I", in the shape of each trained
- * parameter; every rank of a node has the node's. ADR 0026. */
+/* Error feedback of --compress topk in checkpoints: "residual.I" of each node I, in the shape of each trained parameter.
+ * Every rank of a node gathers the node's. ADR 0026. */
 
 #include "dist/reducer/topk_state.h"
 
@@ -11,48 +11,48 @@
 
 enum { NAME = 32 };
 
-void lt_topk_drop_kept(lt_topk *t)
+void lt_topk_free_gathered(lt_topk *t)
 {
-    for (size_t i = 0; i < t->base.params->count && t->kept; i++)
-        lt_tensor_free(&t->kept[i]);
-    lt_free(t->kept);
-    t->kept = NULL;
+    for (size_t i = 0; i < t->base.params->count && t->gathered; i++)
+        lt_tensor_free(&t->gathered[i]);
+    lt_free(t->gathered);
+    t->gathered = NULL;
 }
 
-/* Zeros. */
-static lt_status make_kept(lt_topk *t)
+/* Allocates `gathered`, filled with zeros. */
+static lt_status make_gathered(lt_topk *t)
 {
     const lt_params *params = t->base.params;
-    if (t->kept)
+    if (t->gathered)
         return LT_OK;
-    t->kept = lt_alloc(params->count + 1, sizeof *t->kept);
-    lt_status st = t->kept ? LT_OK : LT_E_NOMEM;
+    t->gathered = lt_alloc(params->count + 1, sizeof *t->gathered);
+    lt_status st = t->gathered ? LT_OK : LT_E_NOMEM;
     for (size_t i = 0; i < params->count && !st; i++) {
         const lt_param *p = params->item[i];
         if (!lt_param_is_trained(p))
             continue;
-        st = lt_tensor_new_like(&t->kept[i], p->value, t->wide);
+        st = lt_tensor_new_like(&t->gathered[i], p->value, t->wide);
         if (!st)
-            st = lt_tensor_fill(t->kept[i], 0);
+            st = lt_tensor_fill(t->gathered[i], 0);
     }
     return st;
 }
 
-static lt_tensor *kept_of(const lt_topk *t, const lt_param *param)
+static lt_tensor *gathered_of(const lt_topk *t, const lt_param *param)
 {
     for (size_t i = 0; i < t->base.params->count; i++)
         if (t->base.params->item[i] == param)
-            return t->kept[i];
+            return t->gathered[i];
     return NULL;
 }
 
-/* whole: the node's residual of a bucket. */
+/* Copies the node's error feedback of a bucket to its parameters' tensors. */
 static void spread(const lt_topk *t, const lt_reducer_bucket *bucket, const lt_tensor *whole)
 {
     const size_t size = lt_dtype_size(t->wide);
     const char *from = lt_topk_data(whole);
     for (size_t p = 0; p < bucket->parts; p++)
-        memcpy(lt_topk_data(kept_of(t, bucket->part[p].param)),
+        memcpy(lt_topk_data(gathered_of(t, bucket->part[p].param)),
                from + (size_t)bucket->part[p].offset * size,
                (size_t)bucket->part[p].elements * size);
 }
@@ -79,7 +79,7 @@ static lt_status gather_bucket(lt_topk *t, size_t bucket)
 lt_status lt_topk_gather(lt_reducer *self)
 {
     lt_topk *t = (lt_topk *)self;
-    LT_TRY(make_kept(t));
+    LT_TRY(make_gathered(t));
     for (size_t i = 0; i < self->buckets; i++)
         LT_TRY(gather_bucket(t, i));
     return LT_OK;
@@ -97,10 +97,10 @@ lt_status lt_topk_visit(lt_reducer *self, lt_state_visitor *visitor)
 {
     lt_topk *t = (lt_topk *)self;
     const lt_nodes *nodes = lt_topk_nodes(t);
-    LT_TRY(make_kept(t));
+    LT_TRY(make_gathered(t));
     for (size_t i = 0; i < self->params->count; i++) {
         const lt_param *p = self->params->item[i];
-        for (int n = 0; n < nodes->count && t->kept[i]; n++) {
+        for (int n = 0; n < nodes->count && t->gathered[i]; n++) {
             char name[NAME];
             snprintf(name, sizeof name, "residual.%d", n);
             lt_state_entry e = {.param = p->name,
@@ -109,7 +109,7 @@ lt_status lt_topk_visit(lt_reducer *self, lt_state_visitor *visitor)
                                 .shape = lt_tensor_shape(p->value),
                                 .owner = owner_of(nodes, n),
                                 .dtype = t->wide,
-                                .tensor = n == nodes->index ? t->kept[i] : NULL};
+                                .tensor = n == nodes->index ? t->gathered[i] : NULL};
             e.extent = e.shape;
             LT_TRY(visitor->entry(visitor->context, &e));
         }
@@ -117,24 +117,24 @@ lt_status lt_topk_visit(lt_reducer *self, lt_state_visitor *visitor)
     return LT_OK;
 }
 
-/* This rank's part of what was read: now, or when the buckets are known. */
+/* Takes this rank's shards of loaded error feedback; no-op until the buckets are known. */
 lt_status lt_topk_loaded(lt_reducer *self)
 {
     lt_topk *t = (lt_topk *)self;
     const int64_t size = (int64_t)lt_dtype_size(t->wide);
     int64_t from, to;
-    if (!t->kept || !self->buckets)
+    if (!t->gathered || !self->buckets)
         return LT_OK;
     for (size_t i = 0; i < self->buckets; i++) {
         lt_topk_bucket *b = lt_topk_bucket_of(t, i);
         for (size_t p = 0; p < self->bucket[i].parts; p++) {
             const lt_reducer_part *part = &self->bucket[i].part[p];
-            const char *kept = lt_topk_data(kept_of(t, part->param));
-            if (lt_level_shard_meets(&b->shard, part, &from, &to))
+            const char *gathered = lt_topk_data(gathered_of(t, part->param));
+            if (lt_hier_shard_intersects(&b->shard, part, &from, &to))
                 memcpy((char *)b->residual + (from - b->shard.first) * size,
-                       kept + (from - part->offset) * size, (size_t)((to - from) * size));
+                       gathered + (from - part->offset) * size, (size_t)((to - from) * size));
         }
     }
-    lt_topk_drop_kept(t);
+    lt_topk_free_gathered(t);
     return LT_OK;
 }

@@ -1,9 +1,10 @@
-/* The mean in two levels: reduce-scatter in each node, all-reduce among the ranks with the same place in their nodes,
- * all-gather in each node. With n ranks on each of m nodes a rank sends 2 (m-1)/m of a bucket's n-th part to other
- * nodes; by one all-reduce over all ranks that is up to n times as much.
+/* Hierarchical all-reduce: reduce-scatter within each node, all-reduce among peers (the ranks with the same local rank),
+ * all-gather within each node. With n ranks on each of m nodes a rank sends 2 (m-1)/m of an n-th of a bucket to other
+ * nodes; a flat all-reduce sends up to n times as much.
  *
- * Terms are added in a fixed order, ranks of a node first, then nodes, and the sum is divided once by all ranks. Each
- * level rounds to the communication dtype. In f16, where a sum overflows before its mean does, both levels make means.
+ * The order of addition is fixed: ranks of a node, then nodes. The sum is divided once, by the number of ranks. Each
+ * level rounds to the communication dtype. In f16, where a sum may overflow although its mean does not, both hier
+ * average instead.
  * Source: Jia et al., "Highly Scalable Deep Learning Training System with Mixed-Precision: Training ImageNet in Four
  * Minutes", 2018 (hierarchical all-reduce). */
 
@@ -19,13 +20,13 @@
 
 typedef struct two_level {
     lt_reducer base;
-    lt_level_comms comms;
-    lt_stages *stages;
+    lt_hier_comms comms;
+    lt_pipeline *pipeline;
 } two_level;
 
 typedef struct bucket {
-    lt_level_shard shard; /* of flat */
-    lt_request *request;  /* among peers */
+    lt_hier_shard shard; /* this rank's shard of flat within its node */
+    lt_request *request; /* all-reduce among peers */
 } bucket;
 
 static two_level *of(lt_reducer *self)
@@ -33,7 +34,7 @@ static two_level *of(lt_reducer *self)
     return (two_level *)self;
 }
 
-static bucket *own_of(lt_reducer *self, size_t index)
+static bucket *bucket_of(lt_reducer *self, size_t index)
 {
     return self->bucket[index].own;
 }
@@ -44,19 +45,19 @@ static lt_status configure(lt_reducer *self)
         return lt_fail(LT_E_ARG, "--compress: reducer two-level takes no argument, not '%s'",
                        self->argument);
     LT_TRY(lt_reducer_need_even_nodes(self, "allreduce"));
-    return lt_level_comms_open(&of(self)->comms, self->nodes, self->comm);
+    return lt_hier_comms_open(&of(self)->comms, self->nodes, self->comm);
 }
 
-static bool makes_means(const lt_tensor *flat)
+static bool averages_per_level(const lt_tensor *flat)
 {
     return lt_tensor_dtype(flat) == LT_F16;
 }
 
 static lt_status scatter(lt_reducer *self, size_t index)
 {
-    const bucket *b = own_of(self, index);
+    const bucket *b = bucket_of(self, index);
     const lt_tensor *flat = self->bucket[index].flat;
-    const lt_reduce op = makes_means(flat) ? LT_REDUCE_MEAN : LT_REDUCE_SUM;
+    const lt_reduce op = averages_per_level(flat) ? LT_REDUCE_MEAN : LT_REDUCE_SUM;
     return lt_comm_reducescatter(of(self)->comms.scatter, flat, b->shard.tensor, b->shard.count,
                                  op);
 }
@@ -79,7 +80,8 @@ static void divide_wide(void *x, int64_t n, lt_dtype dtype, int by)
             d[i] /= by;
 }
 
-/* A quotient, as the means of one all-reduce are; a device, whose sums have an order of their own, multiplies. */
+/* Divides by the number of ranks, as a flat all-reduce does; a device, whose order of addition differs anyway,
+ * multiplies. */
 static lt_status divide(const lt_reducer *self, lt_tensor *shard)
 {
     const lt_backend *be = self->device->backend;
@@ -95,62 +97,64 @@ static lt_status divide(const lt_reducer *self, lt_tensor *shard)
     return LT_OK;
 }
 
-/* The next bucket's is begun while this one's runs: while one waits for its slowest peer, the card is not idle. */
-static lt_status begin_among_peers(lt_reducer *self, size_t index)
+/* Separate begin and finish stages let the next bucket's all-reduce start while this one waits for its slowest peer,
+ * which keeps the NIC busy. */
+static lt_status begin_allreduce(lt_reducer *self, size_t index)
 {
-    bucket *b = own_of(self, index);
-    if (!b->shard.tensor) /* of no peer either */
+    bucket *b = bucket_of(self, index);
+    if (!b->shard.tensor) /* empty on all peers */
         return LT_OK;
-    return lt_comm_allreduce_begin(of(self)->comms.peers, b->shard.tensor,
-                                   makes_means(b->shard.tensor) ? LT_REDUCE_MEAN : LT_REDUCE_SUM,
-                                   &b->request);
+    return lt_comm_allreduce_begin(
+        of(self)->comms.peers, b->shard.tensor,
+        averages_per_level(b->shard.tensor) ? LT_REDUCE_MEAN : LT_REDUCE_SUM, &b->request);
 }
 
-static lt_status end_among_peers(lt_reducer *self, size_t index)
+static lt_status finish_allreduce(lt_reducer *self, size_t index)
 {
-    bucket *b = own_of(self, index);
+    bucket *b = bucket_of(self, index);
     LT_TRY(lt_request_wait(&b->request));
-    return !b->shard.tensor || makes_means(b->shard.tensor) ? LT_OK : divide(self, b->shard.tensor);
+    return !b->shard.tensor || averages_per_level(b->shard.tensor) ? LT_OK
+                                                                   : divide(self, b->shard.tensor);
 }
 
 static lt_status gather(lt_reducer *self, size_t index)
 {
-    const bucket *b = own_of(self, index);
+    const bucket *b = bucket_of(self, index);
     return lt_comm_allgather(of(self)->comms.gather, b->shard.tensor, self->bucket[index].flat,
                              b->shard.count);
 }
 
 static lt_status open(lt_reducer *self)
 {
-    static lt_stage_fn *const stages[] = {scatter, begin_among_peers, end_among_peers, gather};
+    static lt_stage_fn *const stages[] = {scatter, begin_allreduce, finish_allreduce, gather};
     for (size_t i = 0; i < self->buckets; i++)
-        LT_TRY(lt_level_shard_open(&own_of(self, i)->shard, of(self)->comms.scatter,
-                                   self->bucket[i].flat, lt_tensor_count(self->bucket[i].flat)));
-    return lt_stages_open(&of(self)->stages, self, stages, sizeof stages / sizeof *stages);
+        LT_TRY(lt_hier_shard_open(&bucket_of(self, i)->shard, of(self)->comms.scatter,
+                                  self->bucket[i].flat, lt_tensor_count(self->bucket[i].flat)));
+    return lt_pipeline_open(&of(self)->pipeline, self, stages, sizeof stages / sizeof *stages);
 }
 
 static lt_status begin(lt_reducer *self, size_t index)
 {
-    return lt_stages_begin(of(self)->stages, index);
+    return lt_pipeline_begin(of(self)->pipeline, index);
 }
 
 static lt_status finish(lt_reducer *self, size_t index)
 {
-    return lt_stages_finish(of(self)->stages, index);
+    return lt_pipeline_finish(of(self)->pipeline, index);
 }
 
 static void sent(const lt_reducer *self, lt_reducer_bytes *out)
 {
-    lt_level_comms_sent(&((const two_level *)self)->comms, out);
+    lt_hier_comms_sent(&((const two_level *)self)->comms, out);
 }
 
 static void close(lt_reducer *self)
 {
     two_level *t = of(self);
-    lt_stages_close(&t->stages);
-    lt_level_comms_close(&t->comms); /* before the shards that a failure left in flight */
+    lt_pipeline_close(&t->pipeline);
+    lt_hier_comms_close(&t->comms); /* before the shards: a failure may have left them in flight */
     for (size_t i = 0; i < self->buckets && self->bucket[i].own; i++)
-        lt_level_shard_close(&own_of(self, i)->shard);
+        lt_hier_shard_close(&bucket_of(self, i)->shard);
 }
 
 const lt_reducer_ops lt_reducer_two_level = {

@@ -1,6 +1,5 @@
-/* How rank 0 accepts the others. Any process can connect to it: connections are polled together, each has a
- * few seconds for its hello, and one that does not prove the job's token is refused. Nothing that comes from a
- * connection ends the rendezvous, or extends its timeout. */
+/* Rank 0's side of the rendezvous. Any process can connect: connections are polled together, each has a few seconds for
+ * its hello and is rejected unless it proves the job's token. No connection can end the rendezvous or extend its timeout. */
 
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -21,15 +20,15 @@ static const double hello_seconds = 5;
 typedef struct pending {
     int fd;
     double deadline;
-    char challenge[LT_TOKEN_NONCE]; /* that it was sent */
-    size_t got;                     /* bytes of: */
+    char challenge[LT_TOKEN_NONCE]; /* sent to it */
+    size_t got;                     /* bytes in `received` */
     struct {
         lt_socket_header header;
         lt_hello hello;
     } received;
 } pending;
 _Static_assert(sizeof((pending *)0)->received == sizeof(lt_socket_header) + sizeof(lt_hello),
-               "as it is sent");
+               "no padding: received as sent");
 
 typedef struct acceptor {
     lt_rendezvous *r;
@@ -37,8 +36,8 @@ typedef struct acceptor {
     struct pollfd *poll;
     int count, capacity;
     int refused;
-    bool no_descriptor;         /* left for accept(): the next poll() is without the listener */
-    char wrong[LT_SOCKET_TEXT]; /* what the last rank of this job had wrong */
+    bool no_descriptor; /* accept() failed for lack of one: the next poll() omits the listener */
+    char wrong[LT_SOCKET_TEXT]; /* error of the last rejected rank of this job */
 } acceptor;
 
 static void close_pending(acceptor *a, int i)
@@ -48,11 +47,11 @@ static void close_pending(acceptor *a, int i)
     memmove(&a->pending[i], &a->pending[i + 1], (size_t)(a->count - i) * sizeof *a->pending);
 }
 
-/* The first refusal is a warning, since it may be the user's own second job; the others are not. */
+/* Logs the first rejection as a warning, as it may be another job of the same user; later ones for debugging only. */
 static void refuse(acceptor *a, int i, const char *why)
 {
     lt_log(a->refused++ ? LT_LOG_DEBUG : LT_LOG_WARN, "dist",
-           "comm: rank 0 refused a connection: %s", why);
+           "comm: rank 0 rejected a connection: %s", why);
     close_pending(a, i);
 }
 
@@ -60,7 +59,7 @@ static void send_challenge(acceptor *a, int fd)
 {
     pending p = {.fd = fd, .deadline = lt_clock_seconds() + hello_seconds};
     if (a->count == a->capacity)
-        refuse(a, 0, "too many wait, and this one for longest");
+        refuse(a, 0, "too many pending connections; this is the oldest");
     if (lt_token_draw(p.challenge)
         || lt_socket_send(fd, LT_SOCKET_CHALLENGE, p.challenge, sizeof p.challenge,
                           lt_clock_seconds()))
@@ -69,20 +68,20 @@ static void send_challenge(acceptor *a, int fd)
         a->pending[a->count++] = p;
 }
 
-/* Whether a rank of this job may join; if not, a->wrong says why. */
+/* Returns true if a rank of this job may join, else sets a->wrong. */
 static bool may_join(acceptor *a, const lt_hello *h, const lt_hello *own)
 {
     if (lt_hello_check(h, own))
         snprintf(a->wrong, sizeof a->wrong, "%s", lt_error_message());
     else if (a->r->socket[h->rank] >= 0)
-        snprintf(a->wrong, sizeof a->wrong, "comm: two processes say that they are rank %d",
+        snprintf(a->wrong, sizeof a->wrong, "comm: two processes claim to be rank %d",
                  (int)h->rank);
     else
         return true;
     return false;
 }
 
-/* Answers a rank of this job; it has joined if nothing is wrong with it. */
+/* Answers a rank of this job, which has joined unless it is rejected. */
 static void admit(acceptor *a, int i)
 {
     pending *p = &a->pending[i];
@@ -100,19 +99,20 @@ static void admit(acceptor *a, int i)
     }
     if (answered)
         (void)lt_socket_send(p->fd, LT_SOCKET_ABORT, a->wrong, sizeof a->wrong, lt_clock_seconds());
-    refuse(a, i, joins ? "the answer could not be sent" : a->wrong);
+    refuse(a, i, joins ? "cannot send the response" : a->wrong);
 }
 
 static void check_proof(acceptor *a, int i)
 {
-    char text[LT_SOCKET_TEXT] = "does not know this process: another job's, or without its token";
+    char text[LT_SOCKET_TEXT] =
+        "rejected this process: it belongs to another job or lacks the token";
     pending *p = &a->pending[i];
     if (lt_hello_is_proven(&p->received.hello, a->r, p->challenge)) {
         admit(a, i);
         return;
     }
     (void)lt_socket_send(p->fd, LT_SOCKET_ABORT, text, sizeof text, lt_clock_seconds());
-    refuse(a, i, "it does not know this job's token");
+    refuse(a, i, "wrong job token");
 }
 
 static bool is_hello(const pending *p)
@@ -125,11 +125,11 @@ static bool is_hello(const pending *p)
 
 static void refuse_hello(acceptor *a, int i)
 {
-    char text[LT_SOCKET_TEXT] = "has another version of Lather than this process", rest[1024];
+    char text[LT_SOCKET_TEXT] = "runs a different version of Lather", rest[1024];
     const int fd = a->pending[i].fd;
     (void)recv(fd, rest, sizeof rest, MSG_DONTWAIT); /* unread bytes would reset the connection */
     (void)lt_socket_send(fd, LT_SOCKET_ABORT, text, sizeof text, lt_clock_seconds());
-    refuse(a, i, "it sent no hello of this version");
+    refuse(a, i, "invalid hello: another program, or another version of Lather");
 }
 
 static void receive(acceptor *a, int i)
@@ -141,14 +141,14 @@ static void receive(acceptor *a, int i)
         return;
     p->got += n > 0 ? (size_t)n : 0;
     if (n <= 0)
-        refuse(a, i, "it was closed");
+        refuse(a, i, "closed by the peer");
     else if (!is_hello(p))
         refuse_hello(a, i);
     else if (p->got == sizeof p->received)
         check_proof(a, i);
 }
 
-/* Without a descriptor for one more, the oldest pending connection is closed. */
+/* Accepts a connection; closes the oldest pending one if no file descriptor is left. */
 static void accept_one(acceptor *a)
 {
     const int fd = accept4(a->r->listener, NULL, NULL, SOCK_CLOEXEC);
@@ -184,12 +184,12 @@ static void serve_once(acceptor *a, double deadline)
     const int count = a->count, ready = poll_all(a, deadline);
     const bool has_new = ready > 0 && a->poll[count].revents;
     a->no_descriptor = false;
-    /* Backwards: what is removed moves only those behind it, which were served. */
+    /* Backwards: removing a connection moves only later ones, which are served already. */
     for (int i = count - 1; i >= 0; i--)
         if (ready > 0 && a->poll[i].revents)
             receive(a, i);
         else if (a->pending[i].deadline <= lt_clock_seconds())
-            refuse(a, i, "it sent nothing in time");
+            refuse(a, i, "no hello in time");
     if (has_new)
         accept_one(a);
 }
@@ -215,7 +215,7 @@ static lt_status serve(acceptor *a)
     char who[LT_SOCKET_TEXT / 2];
     while (missing(r, who, sizeof who)) {
         if (lt_clock_seconds() >= deadline)
-            return lt_fail(LT_E_COMM, "comm: after %g s these ranks have not come: %s%s%s",
+            return lt_fail(LT_E_COMM, "comm: after %g s these ranks have not joined: %s%s%s",
                            r->timeout, who, *a->wrong ? "; " : "", a->wrong);
         serve_once(a, deadline);
     }

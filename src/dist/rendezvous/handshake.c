@@ -1,5 +1,5 @@
-/* The handshake of two ranks, and how a rank connects to rank 0. Another process may listen at that
- * address: a failure before the token is proven is not final, and the rank tries again until its timeout. */
+/* Handshake of two ranks, and a rank's connection to rank 0. Another process may listen at that address: after a failure
+ * before rank 0 has proven the token, the rank retries until its timeout. */
 
 #include "base/clock.h"
 #include "dist/rendezvous/internal.h"
@@ -41,35 +41,36 @@ bool lt_hello_is_proven(lt_hello *hello, const lt_rendezvous *r, const char *cha
 lt_status lt_hello_check(const lt_hello *rank, const lt_hello *rank_0)
 {
     if (strcmp(rank->version, rank_0->version) != 0)
-        return lt_fail(LT_E_COMM, "comm: rank %d is of version %s, rank 0 of %s", (int)rank->rank,
+        return lt_fail(LT_E_COMM, "comm: rank %d has version %s, rank 0 has %s", (int)rank->rank,
                        rank->version, rank_0->version);
     if (rank->size != rank_0->size)
-        return lt_fail(LT_E_COMM, "comm: rank %d is one of %d, rank 0 one of %d", (int)rank->rank,
-                       (int)rank->size, (int)rank_0->size);
+        return lt_fail(LT_E_COMM, "comm: rank %d expects %d ranks, rank 0 expects %d",
+                       (int)rank->rank, (int)rank->size, (int)rank_0->size);
     if (rank->rank < 1 || rank->rank >= rank_0->size)
-        return lt_fail(LT_E_COMM, "comm: rank %d of %d", (int)rank->rank, (int)rank_0->size);
+        return lt_fail(LT_E_COMM, "comm: rank %d, want 1 to %d", (int)rank->rank,
+                       (int)rank_0->size - 1);
     return LT_OK;
 }
 
 enum { RETRY_MS = 50, MOST_RETRY_MS = 1000 };
 
-/* The two challenges and answers. *final: rank 0 of this job answered, so trying again is no use. */
+/* Exchanges challenges and proofs. *final: rank 0 of this job answered, so a failure must not be retried. */
 static lt_status shake_hands(lt_rendezvous *r, double deadline, bool *final)
 {
     char challenge[LT_TOKEN_NONCE];
     lt_hello own, rank_0;
     const int fd = r->socket[0];
     LT_TRY(lt_socket_recv(fd, LT_SOCKET_CHALLENGE, challenge, sizeof challenge, deadline));
-    /* Rank 0 has written its file before it sends a challenge: what is there now is not an older run's. */
+    /* Rank 0 writes its file before it sends a challenge, so the file is not an older run's. */
     if (r->token_file)
         LT_TRY(lt_token_read(r->token, r->token_file));
     if (!lt_token_is_nonce(challenge))
-        return lt_fail(LT_E_COMM, "sends a challenge that is none");
+        return lt_fail(LT_E_COMM, "sends an invalid challenge");
     LT_TRY(lt_hello_make(&own, r, challenge));
     LT_TRY(lt_socket_send(fd, LT_SOCKET_HELLO, &own, sizeof own, deadline));
     LT_TRY(lt_socket_recv(fd, LT_SOCKET_HELLO, &rank_0, sizeof rank_0, deadline));
     if (!lt_hello_is_proven(&rank_0, r, own.nonce) || rank_0.rank)
-        return lt_fail(LT_E_COMM, "does not know this job's token");
+        return lt_fail(LT_E_COMM, "does not have this job's token");
     *final = true;
     return lt_hello_check(&own, &rank_0);
 }
@@ -95,7 +96,7 @@ lt_status lt_rendezvous_connect(lt_rendezvous *r, const char *address, int port)
         lt_socket_resolve(address, port, false, &all)); /* rank 0 may start later than this one */
     for (int wait = RETRY_MS; (st = try_once(r, all, deadline, &final)) && !final; wait *= 2) {
         const double left = 1e3 * (deadline - lt_clock_seconds());
-        if (left > 0 || !*why) /* else the time for it was too short */
+        if (left > 0 || !*why) /* the last attempt may fail for lack of time only */
             snprintf(why, sizeof why, "%s", lt_error_message());
         lt_socket_close(&r->socket[0]);
         if (left <= 0)
@@ -107,6 +108,6 @@ lt_status lt_rendezvous_connect(lt_rendezvous *r, const char *address, int port)
     if (!st || final)
         return st;
     return lt_fail(LT_E_COMM,
-                   "comm: rank %d of %d does not reach rank 0 at %s, port %d, within %g s: %s",
+                   "comm: rank %d of %d cannot reach rank 0 at %s, port %d, within %g s: %s",
                    r->rank, r->size, address, port, r->timeout, why);
 }

@@ -1,4 +1,4 @@
-/* Inside of the rendezvous: its struct, and the handshake of two ranks. */
+/* Private declarations of the rendezvous: its struct and the handshake. */
 #ifndef LT_DIST_RENDEZVOUS_INTERNAL_H
 #define LT_DIST_RENDEZVOUS_INTERNAL_H
 
@@ -6,19 +6,20 @@
 #include "dist/rendezvous/socket.h"
 
 typedef struct lt_rendezvous {
-    int rank, size, listener; /* -1: none */
+    int rank, size, listener; /* listener: -1 if absent */
     bool aborted;
     double timeout;
     char token[LT_TOKEN_BYTES];
-    const char *token_file; /* until all have joined or it failed; on rank 0 removed then */
-    int socket[];           /* by rank: on rank 0 to each, on the others to rank 0; -1: none */
+    const char
+        *token_file; /* NULL once all have joined or it failed, when rank 0 removes the file */
+    int socket[];    /* [size] on rank 0 to each rank, on the others to rank 0 only; else -1 */
 } lt_rendezvous;
 
-/* Rank 0, then the others. Errors: LT_E_COMM. */
+/* Rank 0 accepts all others; another rank connects to rank 0. Errors: LT_E_COMM. */
 LT_MUST_CHECK lt_status lt_rendezvous_accept(lt_rendezvous *r);
 LT_MUST_CHECK lt_status lt_rendezvous_connect(lt_rendezvous *r, const char *address, int port);
 
-/* The first message of each side: its rank, the size of its group, its challenge and its proof. */
+/* First message of each side. */
 typedef struct lt_hello {
     int32_t rank, size;
     char version[24];
@@ -26,15 +27,15 @@ typedef struct lt_hello {
     char proof[LT_TOKEN_PROOF + 3]; /* its answer to the other side's challenge */
 } lt_hello;
 
-/* Writes what hello->proof must be as the answer to challenge. */
+/* Computes the proof that hello must contain as response to challenge. */
 void lt_hello_prove(const lt_hello *hello, const char *token, const char *challenge,
                     char proof[LT_TOKEN_PROOF]);
-/* Answers challenge, and draws its own, hello->nonce. */
+/* Fills hello with the response to challenge and a random hello->nonce. */
 LT_MUST_CHECK lt_status lt_hello_make(lt_hello *hello, const lt_rendezvous *r,
                                       const char *challenge);
-/* Whether its sender knows the token; terminates its texts. */
+/* Returns true if the sender of hello has the token; terminates the texts of hello. */
 bool lt_hello_is_proven(lt_hello *hello, const lt_rendezvous *r, const char *challenge);
-/* LT_E_COMM: version, size or rank do not fit rank 0's. */
+/* Errors: LT_E_COMM (version, size or rank do not match rank 0's). */
 LT_MUST_CHECK lt_status lt_hello_check(const lt_hello *rank, const lt_hello *rank_0);
 
 #endif

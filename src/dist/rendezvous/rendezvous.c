@@ -1,4 +1,4 @@
-/* Opening and closing a rendezvous, and what ranks send each other through it. */
+/* TCP rendezvous: opening, closing, broadcast, all-gather and aborts. */
 
 #include "dist/rendezvous/rendezvous.h"
 
@@ -28,8 +28,8 @@ static lt_rendezvous *new_rendezvous(const lt_rendezvous_config *config)
     return r;
 }
 
-/* A socket that is closed with unread data resets the connection, and then the other side may lose the
- * abort that was sent to it. */
+/* Reads until the peer closes. Closing a socket with unread data resets the connection, and the peer may then lose an
+ * abort sent to it. */
 static void drain(int fd, double deadline)
 {
     char bytes[LT_SOCKET_TEXT];
@@ -38,7 +38,7 @@ static void drain(int fd, double deadline)
             return;
 }
 
-/* Before the port is closed: the next job on it writes a file of the same name. */
+/* Removes the token's file; before the port is closed, as the next job on it writes a file of the same name. */
 static void remove_token(lt_rendezvous *r)
 {
     if (r->token_file && !r->rank)
@@ -94,7 +94,8 @@ lt_status lt_rendezvous_join(lt_rendezvous **out, const lt_rendezvous_config *co
         *out = new_rendezvous(config);
     if (!*out)
         return LT_E_NOMEM;
-    (*out)->token_file = config->token_file; /* not before it listens: another job's till then */
+    (*out)->token_file =
+        config->token_file; /* not set earlier: until rank 0 listens the file is another job's */
     lt_status st = config->rank ? lt_rendezvous_connect(*out, config->address, config->port)
                                 : lt_rendezvous_accept(*out);
     remove_token(*out);
@@ -141,7 +142,7 @@ lt_status lt_rendezvous_allgather(lt_rendezvous *r, const void *own, void *all, 
     return lt_rendezvous_broadcast(r, all, each * (size_t)r->size);
 }
 
-/* A rank that cannot be reached finds out by itself. */
+/* Ignores failures: an unreachable rank sees the end of the connection. */
 static void send_to_all(lt_rendezvous *r, lt_socket_kind kind, const char *text, size_t bytes)
 {
     for (int i = 0; i < r->size; i++)
@@ -165,7 +166,7 @@ void lt_rendezvous_leave(lt_rendezvous *r)
     send_to_all(r, LT_SOCKET_LEAVE, NULL, 0);
 }
 
-/* Reads what a rank has sent, and closes its socket; whether it ends the group. */
+/* Reads a rank's last message and closes its socket; returns true if it aborts the group. */
 static bool read_end(lt_rendezvous *r, int rank, char *text)
 {
     lt_socket_header h = {.kind = LT_SOCKET_DATA};
@@ -174,7 +175,7 @@ static bool read_end(lt_rendezvous *r, int rank, char *text)
     if (!st && h.kind == LT_SOCKET_ABORT)
         st = lt_socket_recv_abort(r->socket[rank], text, deadline);
     else if (!st && h.kind != LT_SOCKET_LEAVE)
-        st = lt_fail(LT_E_COMM, "sends a message %u", (unsigned)h.kind);
+        st = lt_fail(LT_E_COMM, "sends an unexpected message of kind %u", (unsigned)h.kind);
     lt_socket_close(&r->socket[rank]);
     if (st)
         snprintf(text, LT_SOCKET_TEXT, "comm: rank %d: %s", rank, lt_error_message());

@@ -1,4 +1,4 @@
-/* Sockets and messages of the rendezvous. */
+/* Sockets and framed messages of the rendezvous. */
 
 #include "dist/rendezvous/socket.h"
 
@@ -9,12 +9,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* All bytes of in, or to out; the other one is NULL. */
+/* Sends count bytes of in, or receives them to out; the other one is NULL. */
 static lt_status transfer(int fd, const char *in, char *out, size_t count, double deadline)
 {
     for (size_t at = 0; at < count;) {
         if (!lt_socket_wait(fd, in ? POLLOUT : POLLIN, deadline))
-            return lt_fail(LT_E_COMM, "does not answer");
+            return lt_fail(LT_E_COMM, "does not respond");
         const ssize_t n =
             in ? send(fd, in + at, count - at, MSG_NOSIGNAL) : recv(fd, out + at, count - at, 0);
         if (n < 0 && (errno == EINTR || errno == EAGAIN))
@@ -58,8 +58,8 @@ lt_status lt_socket_recv(int fd, lt_socket_kind kind, void *bytes, size_t count,
         && !lt_socket_recv_abort(fd, text, deadline))
         return lt_fail(LT_E_COMM, "%s", text);
     if (h.kind != (uint32_t)kind || h.bytes != count)
-        return lt_fail(LT_E_COMM, "sends message %u of %u bytes, want %u of %zu", (unsigned)h.kind,
-                       (unsigned)h.bytes, (unsigned)kind, count);
+        return lt_fail(LT_E_COMM, "sends a message of kind %u with %u bytes, want kind %u with %zu",
+                       (unsigned)h.kind, (unsigned)h.bytes, (unsigned)kind, count);
     return transfer(fd, NULL, bytes, count, deadline);
 }
 
@@ -67,19 +67,19 @@ lt_status lt_socket_resolve(const char *address, int port, bool passive, struct 
 {
     char service[16];
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = passive ? AI_PASSIVE : 0};
-    /* Any own address is IPv4's, which every machine has. */
+    /* Without an address IPv4, which every machine has. */
     hints.ai_family = address ? AF_UNSPEC : AF_INET;
     snprintf(service, sizeof service, "%d", port);
     const int code = getaddrinfo(address, service, &hints, out);
     if (code)
-        return lt_fail(LT_E_COMM, "comm: the address %s of rank 0: %s", address ? address : "*",
+        return lt_fail(LT_E_COMM, "comm: address %s of rank 0: %s", address ? address : "*",
                        gai_strerror(code));
     return LT_OK;
 }
 
 int lt_socket_listen(const struct addrinfo *a)
 {
-    /* A connection may be reset between poll() and accept(), which then must not wait. */
+    /* Non-blocking: a connection may be reset between poll() and accept(). */
     const int on = 1, fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
         return -1;

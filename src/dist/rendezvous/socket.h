@@ -1,6 +1,5 @@
-/* Sockets and messages of the rendezvous: a message is a header and its bytes, in the machine's order, as
- * all data of a communicator are. Errors are LT_E_COMM with a message that follows the name of the other
- * side: "closed the connection". */
+/* Sockets and framed messages of the rendezvous: a header and its bytes, in native byte order like all data of a
+ * communicator. Errors are LT_E_COMM with a predicate for the peer: "closed the connection". */
 #ifndef LT_DIST_SOCKET_H
 #define LT_DIST_SOCKET_H
 
@@ -26,18 +25,18 @@ typedef struct lt_socket_header {
     uint32_t magic, kind, bytes;
 } lt_socket_header;
 
-/* deadline: of lt_clock_seconds(). */
+/* deadline: time of lt_clock_seconds(). */
 lt_status lt_socket_send(int fd, lt_socket_kind kind, const void *bytes, size_t count,
                          double deadline);
-/* If an abort comes in its place, the message is its reason. */
+/* Fails with the reason of an abort if one is received instead. */
 lt_status lt_socket_recv(int fd, lt_socket_kind kind, void *bytes, size_t count, double deadline);
-/* A header of any kind; the text of an abort, of LT_SOCKET_TEXT bytes. */
+/* Receives a header of any kind; the text of an abort, of LT_SOCKET_TEXT bytes. */
 lt_status lt_socket_recv_header(int fd, lt_socket_header *header, double deadline);
 lt_status lt_socket_recv_abort(int fd, char *text, double deadline);
 
-/* address NULL: any of its own. */
+/* address NULL: all of this machine's interfaces. */
 lt_status lt_socket_resolve(const char *address, int port, bool passive, struct addrinfo **out);
-/* A socket, or -1 and errno. */
+/* Return a socket, or -1 with errno set. */
 int lt_socket_listen(const struct addrinfo *a);
 int lt_socket_connect(const struct addrinfo *all);
 

@@ -1,12 +1,11 @@
-/* Values of parameters that have memory at their owners, and on other ranks while operations read them.
- * Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", SC 2020, stage 3;
- * unit, prefetch and what is dropped after forward are words of Zhao et al., "PyTorch FSDP: Experiences on
- * Scaling Fully Sharded Data Parallel", VLDB 2023.
+/* Sharded parameters: a value has memory at its owner, and on other ranks only while operations read it.
+ * Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", SC 2020, stage 3; units and
+ * prefetch: Zhao et al., "PyTorch FSDP: Experiences on Scaling Fully Sharded Data Parallel", VLDB 2023.
  *
- * 1. All ranks begin gathers in one order. Before the first two updates that follows from passes that are the
- *    same on all ranks, and is checked behind the second one; later passes follow its record, whatever they read.
- * 2. A unit stays while the operation that read it runs: one operation may read several.
- * 3. Values change in updates only, and are released in front of each: nothing that was gathered gets stale. */
+ * 1. All ranks begin gathers in the same order. Until the second update this follows from identical passes on all ranks,
+ *    which is checked; later passes must follow the recorded order.
+ * 2. A unit remains present while the operation that read it runs, as one operation may read several.
+ * 3. Values change in updates only and are released before each, so gathered values are never stale. */
 
 #include "base/alloc.h"
 #include "base/encoding/crc32c.h"
@@ -29,7 +28,7 @@ static lt_sp_member *find(const lt_shard_params *sp, const lt_param *param)
     return NULL;
 }
 
-/* --- A read --- */
+/* --- Reads --- */
 
 static lt_status append(lt_shard_params *sp, size_t unit)
 {
@@ -46,7 +45,8 @@ static const char *name_of(const lt_shard_params *sp, const lt_sp_unit *u)
     return lt_sp_member_at(sp, u, 0)->of.param->name;
 }
 
-static lt_status follow(lt_shard_params *sp, const lt_sp_unit *u, const lt_param *param)
+/* Checks that a read of unit u follows the recorded order. */
+static lt_status check_order(lt_shard_params *sp, const lt_sp_unit *u, const lt_param *param)
 {
     const size_t index = (size_t)(u - sp->unit);
     if (sp->next < sp->traced && sp->trace[sp->next] == index) {
@@ -54,10 +54,11 @@ static lt_status follow(lt_shard_params *sp, const lt_sp_unit *u, const lt_param
         return LT_OK;
     }
     return lt_fail(LT_E_ARG,
-                   "divided parameters: %s is read where earlier passes read %s: passes of one run "
-                   "read parameters in one order",
-                   param->name,
-                   sp->next < sp->traced ? name_of(sp, &sp->unit[sp->trace[sp->next]]) : "none");
+                   "shard-params: expected %s, got %s; every pass must read parameters in the same "
+                   "order",
+                   sp->next < sp->traced ? name_of(sp, &sp->unit[sp->trace[sp->next]])
+                                         : "no parameter",
+                   param->name);
 }
 
 static void drop_unused(lt_shard_params *sp, int64_t operation)
@@ -74,10 +75,12 @@ static lt_status prefetch(lt_shard_params *sp)
     return lt_sp_begin(sp, &sp->unit[sp->trace[sp->next]]);
 }
 
-static lt_status bring(lt_shard_params *sp, lt_sp_unit *u, const lt_param *param, int64_t operation)
+/* Gathers a unit and begins the next one. */
+static lt_status gather_unit(lt_shard_params *sp, lt_sp_unit *u, const lt_param *param,
+                             int64_t operation)
 {
     if (sp->phase == LT_SP_FOLLOWING)
-        LT_TRY(follow(sp, u, param));
+        LT_TRY(check_order(sp, u, param));
     else
         LT_TRY(append(sp, (size_t)(u - sp->unit)));
     drop_unused(sp, operation);
@@ -121,32 +124,32 @@ static lt_status on_read(void *context, lt_param *param, int64_t operation)
     lt_sp_unit *u = &sp->unit[m->unit];
     note_order(sp, m);
     if (!u->is_present)
-        LT_TRY(bring(sp, u, param, operation));
+        LT_TRY(gather_unit(sp, u, param, operation));
     u->operation = operation;
     return LT_OK;
 }
 
-/* --- Around passes --- */
+/* --- Between passes --- */
 
-static void release_followers(const lt_shard_params *sp)
+static void release_attached(const lt_shard_params *sp)
 {
     for (size_t i = 0; i < sp->members; i++)
-        if (sp->member[i].follower && sp->member[i].of.owner != sp->rank)
-            lt_tensor_release(sp->member[i].follower);
+        if (sp->member[i].attached && sp->member[i].of.owner != sp->rank)
+            lt_tensor_release(sp->member[i].attached);
 }
 
 void lt_shard_params_release(lt_shard_params *sp)
 {
     sp->is_held = false;
-    release_followers(sp);
+    release_attached(sp);
     end_pass(sp);
 }
 
-static lt_status send_follower(lt_shard_params *sp, const lt_sp_member *m)
+static lt_status gather_attached(lt_shard_params *sp, const lt_sp_member *m)
 {
     const uint64_t before = lt_comm_bytes(sp->comm);
-    LT_TRY(lt_tensor_allocate_raw(m->follower));
-    LT_TRY(lt_comm_broadcast(sp->comm, m->follower, m->of.owner));
+    LT_TRY(lt_tensor_allocate_raw(m->attached));
+    LT_TRY(lt_comm_broadcast(sp->comm, m->attached, m->of.owner));
     sp->parent->bytes += lt_comm_bytes(sp->comm) - before;
     return LT_OK;
 }
@@ -161,8 +164,8 @@ lt_status lt_shard_params_gather(lt_shard_params *sp)
         LT_TRY(lt_sp_finish(sp, &sp->unit[i]));
     }
     for (size_t i = 0; i < sp->members; i++)
-        if (sp->member[i].follower)
-            LT_TRY(send_follower(sp, &sp->member[i]));
+        if (sp->member[i].attached)
+            LT_TRY(gather_attached(sp, &sp->member[i]));
     sp->is_held = true;
     return LT_OK;
 }
@@ -171,17 +174,18 @@ lt_status lt_shard_params_follow(lt_shard_params *sp, const lt_param *param, lt_
 {
     lt_sp_member *m = find(sp, param);
     if (!m)
-        return lt_fail(LT_E_ARG, "divided parameters: %s is none of them", param->name);
+        return lt_fail(LT_E_ARG, "shard-params: %s is not a sharded parameter", param->name);
     if (!lt_shape_equal(lt_tensor_shape(tensor), lt_tensor_shape(param->value)))
-        return lt_fail(LT_E_ARG, "divided parameters: what follows %s has another shape",
+        return lt_fail(LT_E_ARG,
+                       "shard-params: a tensor attached to %s must have the parameter's shape",
                        param->name);
-    m->follower = tensor;
+    m->attached = tensor;
     return LT_OK;
 }
 
-/* --- What ranks agree on --- */
+/* --- Agreement between ranks --- */
 
-/* Behind what passes have read, in the order of the list, what none has. */
+/* Appends the parameters that no pass has read, in the order of the list. */
 static void complete_order(lt_shard_params *sp)
 {
     for (size_t i = 0; i < sp->members; i++)
@@ -191,7 +195,7 @@ static void complete_order(lt_shard_params *sp)
         sp->order[i] = sp->order[sp->members + i];
 }
 
-/* Rank 0's order for all. */
+/* Broadcasts rank 0's order. */
 static lt_status agree_on_order(lt_shard_params *sp)
 {
     int64_t *host = lt_alloc(sp->members, sizeof *host);
@@ -214,7 +218,7 @@ static lt_status check_trace(const lt_shard_params *sp)
 lt_status lt_shard_params_begin_update(lt_shard_params *sp)
 {
     lt_status st = LT_OK;
-    const bool was_held = sp->is_held; /* then nothing was recorded */
+    const bool was_held = sp->is_held; /* if so, no order was recorded */
     if (!was_held && sp->traced && sp->phase == LT_SP_TRACING) {
         st = check_trace(sp);
         sp->phase = LT_SP_FOLLOWING;
@@ -235,16 +239,16 @@ void lt_shard_params_stats_of(const lt_shard_params *sp, lt_shard_params_stats *
     *out = sp->stats;
 }
 
-/* --- Its life --- */
+/* --- Construction --- */
 
 static lt_status check(const lt_comm *comm, const lt_owned_param *list, size_t count)
 {
     if (!count)
-        return lt_fail(LT_E_ARG, "divided parameters: there are none");
+        return lt_fail(LT_E_ARG, "shard-params: empty list of parameters");
     for (size_t i = 0; i < count; i++)
         if (list[i].owner < 0 || list[i].owner >= lt_comm_size(comm))
-            return lt_fail(LT_E_ARG, "divided parameters: %s is of rank %d of %d",
-                           list[i].param->name, list[i].owner, lt_comm_size(comm));
+            return lt_fail(LT_E_ARG, "shard-params: %s has owner %d, want 0 to %d",
+                           list[i].param->name, list[i].owner, lt_comm_size(comm) - 1);
     return LT_OK;
 }
 

@@ -1,5 +1,5 @@
-/* Units of divided parameters: what is gathered at once. A unit in flight is a segment per rank, in it the rank's
- * values of the unit in its order, each as it lies in memory. */
+/* Units of sharded parameters, gathered at once. A unit in flight is a chunk per rank: the values that the rank owns, in
+ * the order of the unit, each in memory order. */
 
 #include "dist/shard_params/units.h"
 
@@ -31,7 +31,7 @@ void lt_sp_free_units(lt_shard_params *sp)
             (void)!lt_request_wait(&u->request);
         lt_tensor_free(&u->own);
         lt_tensor_free(&u->whole);
-        lt_free(u->share);
+        lt_free(u->count_by_rank);
     }
     lt_free(sp->unit);
     sp->unit = NULL;
@@ -47,12 +47,13 @@ static lt_status make_flat(const lt_shard_params *sp, lt_tensor **flat, int64_t 
     return LT_OK;
 }
 
+/* Fills a unit that begins at order[u->first]. */
 static lt_status fill_unit(lt_shard_params *sp, lt_sp_unit *u, size_t bytes)
 {
     size_t used = 0;
     int64_t whole = 0;
-    u->share = lt_alloc((size_t)sp->ranks, sizeof *u->share);
-    if (!u->share)
+    u->count_by_rank = lt_alloc((size_t)sp->ranks, sizeof *u->count_by_rank);
+    if (!u->count_by_rank)
         return LT_E_NOMEM;
     for (size_t at = u->first; at < sp->members; at++) {
         lt_sp_member *m = &sp->member[sp->order[at]];
@@ -60,12 +61,12 @@ static lt_status fill_unit(lt_shard_params *sp, lt_sp_unit *u, size_t bytes)
             break;
         used += bytes_of(m);
         u->count++;
-        u->share[m->of.owner] += lt_tensor_count(m->of.param->value);
+        u->count_by_rank[m->of.owner] += lt_tensor_count(m->of.param->value);
         m->unit = (size_t)(u - sp->unit);
     }
     for (int r = 0; r < sp->ranks; r++)
-        whole += u->share[r];
-    LT_TRY(make_flat(sp, &u->own, u->share[sp->rank]));
+        whole += u->count_by_rank[r];
+    LT_TRY(make_flat(sp, &u->own, u->count_by_rank[sp->rank]));
     return make_flat(sp, &u->whole, whole);
 }
 
@@ -122,7 +123,7 @@ lt_status lt_sp_begin(lt_shard_params *sp, lt_sp_unit *u)
         LT_TRY(lt_tensor_allocate_raw(u->own));
     LT_TRY(lt_tensor_allocate_raw(u->whole));
     LT_TRY(pack(sp, u));
-    LT_TRY(lt_comm_allgather_begin(sp->comm, u->own, u->whole, u->share, &u->request));
+    LT_TRY(lt_comm_allgather_begin(sp->comm, u->own, u->whole, u->count_by_rank, &u->request));
     sp->parent->bytes += lt_comm_bytes(sp->comm) - before;
     u->is_begun = true;
     count_flight(sp, u, 1);
@@ -164,7 +165,7 @@ lt_status lt_sp_finish(lt_shard_params *sp, lt_sp_unit *u)
     for (int r = 0; r < sp->ranks && !st; r++) {
         if (r != sp->rank)
             st = unpack_rank(sp, u, r, at);
-        at += u->share[r];
+        at += u->count_by_rank[r];
     }
     release_flats(sp, u);
     u->is_present = !st;
@@ -174,7 +175,7 @@ lt_status lt_sp_finish(lt_shard_params *sp, lt_sp_unit *u)
 
 void lt_sp_drop(lt_shard_params *sp, lt_sp_unit *u)
 {
-    if (u->is_begun) { /* nothing is done with it */
+    if (u->is_begun) { /* discard it */
         u->is_begun = false;
         (void)!lt_request_wait(&u->request);
         release_flats(sp, u);

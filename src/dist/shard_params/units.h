@@ -1,4 +1,4 @@
-/* Inside of divided parameters. */
+/* Private declarations of sharded parameters. */
 #ifndef LT_DIST_SHARD_PARAMS_UNITS_H
 #define LT_DIST_SHARD_PARAMS_UNITS_H
 
@@ -6,58 +6,58 @@
 
 typedef struct lt_sp_member {
     lt_owned_param of;
-    lt_tensor *follower; /* NULL: none */
-    size_t unit;         /* its index */
-    bool is_ordered;     /* a pass has read it */
+    lt_tensor *attached; /* tensor gathered and released with the parameter; NULL if absent */
+    size_t unit;         /* index of its unit */
+    bool is_ordered;     /* already in lt_shard_params.order */
 } lt_sp_member;
 
 /* Parameters that are gathered together: members order[first] to order[first + count - 1]. */
 typedef struct lt_sp_unit {
     size_t first, count;
-    int64_t *share; /* elements of each rank's */
+    int64_t *count_by_rank; /* [ranks] elements of each rank's chunk */
     lt_tensor *own,
-        *whole; /* in flight: this rank's segment, and all in rank order; else without memory */
+        *whole; /* this rank's chunk, and all chunks; have memory only while in flight */
     lt_request *request;
     bool is_begun;     /* in flight */
-    bool is_present;   /* gathered; the same on all ranks, whoever owns what */
-    int64_t operation; /* that read it last */
+    bool is_present;   /* gathered; equal on all ranks */
+    int64_t operation; /* last operation that read it */
 } lt_sp_unit;
 
-/* What is known of the order in which passes read units. */
+/* Knowledge of the order in which passes read units. */
 typedef enum lt_sp_phase {
-    LT_SP_UNORDERED, /* nothing: a unit is a parameter */
-    LT_SP_TRACING,   /* units are laid out; trace is being written */
-    LT_SP_FOLLOWING  /* trace is what a pass reads */
+    LT_SP_UNORDERED, /* unknown: each parameter is a unit */
+    LT_SP_TRACING,   /* units are laid out; the first pass records trace */
+    LT_SP_FOLLOWING  /* passes read units in the order of trace */
 } lt_sp_phase;
 
 struct lt_shard_params {
-    lt_comm *comm;   /* of its own: gathers interleave with gradients in any order */
-    lt_comm *parent; /* that counts the bytes */
+    lt_comm *comm; /* split from parent: gathers interleave with gradient reductions in any order */
+    lt_comm *parent; /* counts the bytes */
     lt_tape *tape;
     lt_device *device;
     lt_shard_params_config config;
     int rank, ranks;
     lt_sp_member *member;
     size_t members;
-    size_t *order; /* of members */
+    size_t *order; /* [2 * members] of members: in use, and as recorded */
     size_t ordered;
     lt_sp_unit *unit;
     size_t units;
     lt_sp_phase phase;
     size_t *trace; /* units in the order in which a pass gathers them */
     size_t traced, trace_capacity;
-    size_t next; /* of trace: the unit that is gathered next */
-    bool is_held;
+    size_t next;  /* index in trace of the next unit to gather */
+    bool is_held; /* all values are present until lt_shard_params_release() */
     lt_shard_params_stats stats;
 };
 
-/* units.c: lays units out, of at most `bytes` each, or one parameter. */
+/* units.c: lays out units of at most `bytes`, or of one larger parameter. */
 LT_MUST_CHECK lt_status lt_sp_make_units(lt_shard_params *sp, size_t bytes);
 void lt_sp_free_units(lt_shard_params *sp);
-/* Begins the gather of a unit's values; waits for one that was begun, after which they are present. */
+/* Begins the gather of a unit's values; waits for it and sets the values. */
 LT_MUST_CHECK lt_status lt_sp_begin(lt_shard_params *sp, lt_sp_unit *u);
 LT_MUST_CHECK lt_status lt_sp_finish(lt_shard_params *sp, lt_sp_unit *u);
-/* Takes the memory of the values that other ranks own. */
+/* Frees the values that other ranks own. */
 void lt_sp_drop(lt_shard_params *sp, lt_sp_unit *u);
 lt_sp_member *lt_sp_member_at(const lt_shard_params *sp, const lt_sp_unit *u, size_t i);
 

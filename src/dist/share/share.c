@@ -1,5 +1,5 @@
-/* A job's part in a session of shared devices: its ranks agree on when it begins, each then goes by its own device's
- * turnstile. The protocol's states are searched by tests/dist/share_model.py. */
+/* Device time-sharing: a job's ranks agree on its start stamp, then each follows its own device's turn scheduler.
+ * tests/dist/share_model.py checks the protocol by exhaustive search of its states. */
 
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -16,22 +16,21 @@
 #include <unistd.h>
 
 struct lt_share {
-    lt_turnstile *turnstile;
+    lt_turn_scheduler *scheduler;
     double deadline;
 };
 
 static lt_status check(const char *name, int64_t weight)
 {
-    static const char *const taken =
+    static const char *const valid =
         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
     const size_t size = strlen(name);
-    if (!size || size >= LT_SHARE_NAME || strspn(name, taken) != size)
+    if (!size || size >= LT_SHARE_NAME || strspn(name, valid) != size)
         return lt_fail(
-            LT_E_ARG,
-            "share: session '%.80s': a name has 1 to %d of a-z, A-Z, 0-9, '.', '_' or '-'", name,
-            LT_SHARE_NAME - 1);
+            LT_E_ARG, "share: session name '%.80s', want 1 to %d of a-z, A-Z, 0-9, '.', '_' or '-'",
+            name, LT_SHARE_NAME - 1);
     if (weight < 1 || weight > LT_SHARE_WEIGHT)
-        return lt_fail(LT_E_ARG, "share: weight %lld is not a number from 1 to %d",
+        return lt_fail(LT_E_ARG, "share: weight %lld, want a number from 1 to %d",
                        (long long)weight, LT_SHARE_WEIGHT);
     return LT_OK;
 }
@@ -44,7 +43,7 @@ lt_status lt_share_parse(lt_share_config *out, const char *text)
     if (colon) {
         weight = strtoll(colon + 1, &end, 10);
         if (end == colon + 1 || *end)
-            return lt_fail(LT_E_ARG, "share: '%.80s' is not NAME or NAME:WEIGHT", text);
+            return lt_fail(LT_E_ARG, "share: '%.80s', want NAME or NAME:WEIGHT", text);
     }
     const size_t size = colon ? (size_t)(colon - text) : strlen(text);
     snprintf(out->session, LT_SHARE_NAME, "%.*s", size < INT16_MAX ? (int)size : INT16_MAX, text);
@@ -54,34 +53,29 @@ lt_status lt_share_parse(lt_share_config *out, const char *text)
 
 /* --- Joining --- */
 
-/* What the ranks tell each other before they join. */
+/* Identity of a job and of this rank's device. */
 typedef struct introduction {
-    char device[48]; /* with the rank's place among those of its machine */
+    char device[48]; /* "cuda:0"; "cpu.1" with the local rank, as ranks share the CPU */
     char *map;       /* "host/device host/device ...", in rank order; owned */
     int64_t job;
 } introduction;
 
-/* The largest of all ranks' values. */
+/* Replaces *value by the largest of all ranks' values. */
 static lt_status agree_largest(lt_comm *comm, int64_t *value)
 {
-    const int ranks = comm ? lt_comm_size(comm) : 0;
-    int64_t *bytes = lt_alloc((size_t)ranks + 1, sizeof *bytes);
-    int64_t *all = lt_alloc((size_t)ranks + 1, sizeof *all);
-    lt_status st = bytes && all ? LT_OK : LT_E_NOMEM;
-    for (int i = 0; !st && i < ranks; i++)
-        bytes[i] = sizeof *value;
-    if (comm)
-        st = lt_comm_agree(comm, st);
-    if (!st && comm)
-        st = lt_comm_allgather_host(comm, value, bytes, all);
+    if (!comm)
+        return LT_OK;
+    const int ranks = lt_comm_size(comm);
+    int64_t *all = lt_alloc((size_t)ranks, sizeof *all);
+    lt_status st = lt_comm_agree(comm, all ? LT_OK : LT_E_NOMEM);
+    if (!st)
+        st = lt_comm_allgather_equal(comm, value, sizeof *value, all);
     for (int i = 0; !st && i < ranks; i++)
         *value = all[i] > *value ? all[i] : *value;
-    lt_free(bytes);
     lt_free(all);
     return st;
 }
 
-/* A GPU has a name of its own on a machine; ranks on "cpu" have a part of it each. */
 static lt_status name_device(introduction *in, const lt_share_config *c)
 {
     lt_nodes nodes = LT_NODES_ALONE;
@@ -118,20 +112,20 @@ static lt_status introduce(introduction *in, const lt_share_config *c)
 static lt_status join(lt_share *s, const lt_share_config *c, const introduction *in)
 {
     int64_t start = 0;
-    const lt_turnstile_job job = {.id = in->job,
-                                  .weight = c->weight,
-                                  .rank = c->comm ? lt_comm_rank(c->comm) : 0,
-                                  .ranks = c->comm ? lt_comm_size(c->comm) : 1,
-                                  .map = in->map};
+    const lt_turn_job job = {.id = in->job,
+                             .weight = c->weight,
+                             .rank = c->comm ? lt_comm_rank(c->comm) : 0,
+                             .ranks = c->comm ? lt_comm_size(c->comm) : 1,
+                             .map = in->map};
     char *path =
         lt_format("%s/lather-%s-%s", c->folder ? c->folder : "/dev/shm", c->session, in->device);
-    lt_status st = path ? lt_turnstile_propose(&s->turnstile, path, &job, &start) : LT_E_NOMEM;
+    lt_status st = path ? lt_turn_propose(&s->scheduler, path, &job, &start) : LT_E_NOMEM;
     lt_free(path);
     if (c->comm)
         st = lt_comm_agree(c->comm, st);
     if (!st)
         st = agree_largest(c->comm, &start);
-    return st ? st : lt_turnstile_confirm(s->turnstile, start);
+    return st ? st : lt_turn_confirm(s->scheduler, start);
 }
 
 lt_status lt_share_open(lt_share **out, const lt_share_config *config)
@@ -160,17 +154,17 @@ void lt_share_close(lt_share **share)
 {
     if (!*share)
         return;
-    lt_turnstile_close(&(*share)->turnstile);
+    lt_turn_close(&(*share)->scheduler);
     lt_free(*share);
     *share = NULL;
 }
 
 lt_status lt_share_begin(lt_share *share, lt_share_turn *turn)
 {
-    return lt_turnstile_take(share->turnstile, share->deadline, turn);
+    return lt_turn_begin(share->scheduler, share->deadline, turn);
 }
 
 lt_status lt_share_end(lt_share *share)
 {
-    return lt_turnstile_give(share->turnstile);
+    return lt_turn_end(share->scheduler);
 }

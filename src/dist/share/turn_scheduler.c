@@ -1,13 +1,12 @@
-/* A session's file on one device: who takes part, and which turn it is.
+/* Turn scheduler: a session's file on one device, with its jobs and the current turn.
  *
- * 1. Only who has the lock on byte 0 reads or changes the table; the kernel gives it back when a process ends. Each
- *    change is valid after any of its stores, so a process may end in the middle of one.
- * 2. A job holds a lock on a byte of its own while it lives, which tells it from one that was killed, in another
- *    pid namespace and as a zombie too. These locks are of an open file description: ranks that are threads exclude
- *    each other as processes do.
- * 3. Who waits sleeps on a futex. A condition of pthreads would count a killed waiter for ever, and stop.
- * 4. The next turn is that of the smallest (stamp, start, job), whether its job is there for it or not; none at or
- *    behind the bound of a job that is joining. */
+ * 1. The table is accessed only with the lock on byte 0, which the kernel releases when a process ends. The table is
+ *    valid after each store, so a process may end in the middle of a change.
+ * 2. A live job holds a lock on its member's byte, which distinguishes it from a killed one even in another pid namespace
+ *    or as a zombie. Locks belong to an open file description: threads exclude each other as processes do.
+ * 3. Waiters sleep on a futex: a pthread condition would count a killed waiter forever and block.
+ * 4. The next turn is that of the smallest (stamp, start, job), even if its job does not ask for it yet; no turn starts
+ *    at or after the bound of a joining job. */
 
 #include "dist/share/turn_scheduler.h"
 
@@ -33,7 +32,7 @@
 
 enum { MEMBERS = 16, MAP_TEXT = 512 };
 static const uint64_t MAGIC = UINT64_C(0x3165726168735F6C); /* "l_share1" */
-/* A stamp's unit: turns of weights 1 to 24 have exact stamps, so that weights 1 and 3 meet every third time. */
+/* Stamp increment of weight 1. Divisible by the weights 1 to 24, whose stamps are therefore exact. */
 static const int64_t ROUND = INT64_C(5354228880);
 
 typedef enum member_state { FREE, JOINING, ACTIVE } member_state;
@@ -41,27 +40,27 @@ typedef enum member_state { FREE, JOINING, ACTIVE } member_state;
 typedef struct member {
     int64_t job;
     int64_t weight;
-    int64_t start; /* stamp of its join; while it is joining, the bound */
-    int64_t taken; /* turns so far */
+    int64_t start; /* stamp of its join; the bound while it is joining */
+    int64_t taken; /* number of turns so far */
     int32_t pid;   /* for messages */
     int32_t state; /* member_state */
 } member;
 
 typedef struct table {
     uint64_t magic;
-    _Atomic uint32_t wake; /* counts changes: what waiters sleep on */
-    int32_t holder;        /* index of the member that computes, plus 1; 0: none */
-    int64_t position;      /* stamp of the last turn that was given out */
-    int64_t turns;         /* given out */
-    int32_t rank, ranks;   /* which of a job's ranks this device is */
+    _Atomic uint32_t wake; /* futex that counts changes */
+    int32_t holder;        /* 1 + index of the member that computes; 0 if none does */
+    int64_t position;      /* stamp of the last turn that started */
+    int64_t turns;         /* number of turns so far */
+    int32_t rank, ranks;   /* rank of each job that uses this device, and number of ranks */
     uint64_t map_hash;
-    char map[MAP_TEXT]; /* its begin, for messages */
+    char map[MAP_TEXT]; /* truncated map, for messages */
     member member[MEMBERS];
 } table;
 
-struct lt_turnstile {
+struct lt_turn_scheduler {
     char *path;
-    int file, slot; /* slot -1: not a member */
+    int file, slot; /* slot: index in table.member, -1 if not a member */
     table *table;
     bool has_turn;
 };
@@ -84,19 +83,19 @@ static int set_lock(int file, int command, short type, off_t byte)
     return failed;
 }
 
-static bool is_alive(const lt_turnstile *t, int slot)
+static bool is_alive(const lt_turn_scheduler *t, int slot)
 {
     struct flock range = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 1 + slot, .l_len = 1};
     return slot == t->slot || (!fcntl(t->file, F_OFD_GETLK, &range) && range.l_type != F_UNLCK);
 }
 
-static lt_status lock(const lt_turnstile *t)
+static lt_status lock(const lt_turn_scheduler *t)
 {
     return set_lock(t->file, F_OFD_SETLKW, F_WRLCK, 0) ? io_error(t->path, "lock") : LT_OK;
 }
 
-/* changed: waiters look again. */
-static void unlock(const lt_turnstile *t, bool changed)
+/* Releases the lock; changed: wakes the waiters. */
+static void unlock(const lt_turn_scheduler *t, bool changed)
 {
     if (changed)
         atomic_fetch_add(&t->table->wake, 1);
@@ -120,7 +119,7 @@ static bool is_before(const member *a, const member *b)
     return a->start != b->start ? a->start < b->start : a->job < b->job;
 }
 
-/* Whose turn is next; -1: no job's, or one that a joining job may still come before. */
+/* Returns the member whose turn is next; -1 if there is no job, or a joining job may precede it. */
 static int next_turn(const table *tab)
 {
     int best = -1;
@@ -134,8 +133,8 @@ static int next_turn(const table *tab)
     return best;
 }
 
-/* Members that died have no turns, nor the device. Whether there were any. */
-static bool drop_dead(const lt_turnstile *t)
+/* Removes members that died; returns true if there were any. */
+static bool drop_dead(const lt_turn_scheduler *t)
 {
     table *tab = t->table;
     bool any = false;
@@ -152,16 +151,16 @@ static bool drop_dead(const lt_turnstile *t)
 
 /* --- The file --- */
 
-/* The last one that leaves deletes the file; then it is of no use to who opened it just before. */
-static bool has_name(const lt_turnstile *t)
+/* Returns false if the last job deleted the file after this process opened it. */
+static bool has_name(const lt_turn_scheduler *t)
 {
     struct stat own, named;
     return !fstat(t->file, &own) && !stat(t->path, &named) && own.st_ino == named.st_ino
            && own.st_dev == named.st_dev;
 }
 
-/* Opens the file of that name, and locks it. */
-static lt_status open_locked(lt_turnstile *t)
+/* Opens the file, creating it if absent, and locks it. */
+static lt_status open_locked(lt_turn_scheduler *t)
 {
     do {
         if (t->file >= 0)
@@ -172,7 +171,7 @@ static lt_status open_locked(lt_turnstile *t)
     return LT_OK;
 }
 
-static bool has_members(const lt_turnstile *t)
+static bool has_members(const lt_turn_scheduler *t)
 {
     bool any = false;
     for (int i = 0; i < MEMBERS; i++)
@@ -190,30 +189,30 @@ static bool is_sane(const table *tab)
     return sane;
 }
 
-/* A file that no job lives in is stale, whatever it holds: it begins anew. */
-static lt_status map_table(lt_turnstile *t)
+/* Maps the table. A file without live jobs is stale and is cleared. */
+static lt_status map_table(lt_turn_scheduler *t)
 {
     struct stat info;
     const bool used = has_members(t);
     if (fstat(t->file, &info))
         return io_error(t->path, "stat");
     if (used && (size_t)info.st_size != sizeof(table))
-        return lt_fail(LT_E_IO, "%s: has %lld bytes, not %zu: jobs of another version share there",
+        return lt_fail(LT_E_IO, "%s: has %lld bytes, want %zu: jobs of another version use it",
                        t->path, (long long)info.st_size, sizeof(table));
     if (!used && (ftruncate(t->file, 0) || ftruncate(t->file, sizeof(table))))
-        return io_error(t->path, "make");
+        return io_error(t->path, "truncate");
     void *at = mmap(NULL, sizeof(table), PROT_READ | PROT_WRITE, MAP_SHARED, t->file, 0);
     if (at == MAP_FAILED)
         return io_error(t->path, "map");
     t->table = at;
     if (!used)
         t->table->magic = MAGIC;
-    return is_sane(t->table) ? LT_OK : lt_fail(LT_E_IO, "%s: is damaged, and in use", t->path);
+    return is_sane(t->table) ? LT_OK : lt_fail(LT_E_IO, "%s: corrupt, and in use", t->path);
 }
 
 /* --- Joining and leaving --- */
 
-static lt_status check_map(const lt_turnstile *t, const lt_turnstile_job *job)
+static lt_status check_map(const lt_turn_scheduler *t, const lt_turn_job *job)
 {
     const table *tab = t->table;
     const uint64_t hash = lt_fnv1a_text(LT_FNV1A_BEGIN, job->map);
@@ -221,16 +220,16 @@ static lt_status check_map(const lt_turnstile *t, const lt_turnstile_job *job)
         return LT_OK;
     return lt_fail(
         LT_E_ARG,
-        "%s: this device is rank %d of %d of this job, rank %d of %d of the others; all jobs of "
-        "a session want the same ranks on the same devices, these are on %s, the others' on %s",
+        "%s: this device is rank %d of %d of this job, rank %d of %d of the others; all jobs of a "
+        "session need the same ranks on the same devices: this job is on %s, the others on %s",
         t->path, job->rank, job->ranks, tab->rank, tab->ranks, job->map, tab->map);
 }
 
-static lt_status join_map(const lt_turnstile *t, const lt_turnstile_job *job)
+static lt_status join_map(const lt_turn_scheduler *t, const lt_turn_job *job)
 {
     table *tab = t->table;
     drop_dead(t);
-    if (tab->ranks) /* one that begins is zeros */
+    if (tab->ranks) /* 0 in a new table */
         return check_map(t, job);
     tab->rank = job->rank;
     tab->ranks = job->ranks;
@@ -239,7 +238,7 @@ static lt_status join_map(const lt_turnstile *t, const lt_turnstile_job *job)
     return LT_OK;
 }
 
-static lt_status add_member(lt_turnstile *t, const lt_turnstile_job *job, int64_t *bound)
+static lt_status add_member(lt_turn_scheduler *t, const lt_turn_job *job, int64_t *bound)
 {
     table *tab = t->table;
     LT_TRY(join_map(t, job));
@@ -247,21 +246,21 @@ static lt_status add_member(lt_turnstile *t, const lt_turnstile_job *job, int64_
     while (slot < MEMBERS && tab->member[slot].state != FREE)
         slot++;
     if (slot == MEMBERS)
-        return lt_fail(LT_E_UNSUPPORTED, "%s: %d jobs share this device, more are not possible",
+        return lt_fail(LT_E_UNSUPPORTED, "%s: %d jobs share this device already, the maximum",
                        t->path, MEMBERS);
     if (set_lock(t->file, F_OFD_SETLK, F_WRLCK, 1 + slot))
         return io_error(t->path, "lock");
     t->slot = slot;
-    *bound = tab->position + ROUND; /* others have a round while the ranks agree */
+    *bound = tab->position + ROUND; /* others run for a round while this job's ranks agree */
     tab->member[slot] = (member){
         .job = job->id, .weight = job->weight, .start = *bound, .pid = getpid(), .state = JOINING};
     return LT_OK;
 }
 
-lt_status lt_turnstile_propose(lt_turnstile **out, const char *path, const lt_turnstile_job *job,
-                               int64_t *bound)
+lt_status lt_turn_propose(lt_turn_scheduler **out, const char *path, const lt_turn_job *job,
+                          int64_t *bound)
 {
-    lt_turnstile *t = lt_alloc(1, sizeof *t);
+    lt_turn_scheduler *t = lt_alloc(1, sizeof *t);
     if (!t)
         return LT_E_NOMEM;
     t->file = t->slot = -1;
@@ -274,13 +273,13 @@ lt_status lt_turnstile_propose(lt_turnstile **out, const char *path, const lt_tu
         set_lock(t->file, F_OFD_SETLK, F_UNLCK, 0);
     }
     if (st)
-        lt_turnstile_close(&t);
+        lt_turn_close(&t);
     else
         *out = t;
     return st;
 }
 
-lt_status lt_turnstile_confirm(lt_turnstile *t, int64_t start)
+lt_status lt_turn_confirm(lt_turn_scheduler *t, int64_t start)
 {
     member *own = &t->table->member[t->slot];
     LT_TRY(lock(t));
@@ -290,11 +289,11 @@ lt_status lt_turnstile_confirm(lt_turnstile *t, int64_t start)
     return LT_OK;
 }
 
-static void leave(lt_turnstile *t)
+static void leave(lt_turn_scheduler *t)
 {
     table *tab = t->table;
     if (lock(t))
-        return; /* the kernel ends its locks, and with them its turns */
+        return; /* the kernel releases its locks, which ends its turns */
     if (tab->holder == t->slot + 1)
         tab->holder = 0;
     tab->member[t->slot].state = FREE;
@@ -305,10 +304,10 @@ static void leave(lt_turnstile *t)
     unlock(t, true);
 }
 
-void lt_turnstile_close(lt_turnstile **turnstile)
+void lt_turn_close(lt_turn_scheduler **scheduler)
 {
-    lt_turnstile *t = *turnstile;
-    *turnstile = NULL;
+    lt_turn_scheduler *t = *scheduler;
+    *scheduler = NULL;
     if (!t)
         return;
     if (t->slot >= 0)
@@ -323,7 +322,8 @@ void lt_turnstile_close(lt_turnstile **turnstile)
 
 /* --- Turns --- */
 
-static void give_out(lt_turnstile *t, lt_share_turn *turn)
+/* Starts this job's turn. The caller holds the lock. */
+static void start_turn(lt_turn_scheduler *t, lt_share_turn *turn)
 {
     table *tab = t->table;
     member *own = &tab->member[t->slot];
@@ -334,26 +334,27 @@ static void give_out(lt_turnstile *t, lt_share_turn *turn)
     t->has_turn = true;
 }
 
-static lt_status too_late(const lt_turnstile *t, double seconds, int blamed, bool holds)
+static lt_status too_late(const lt_turn_scheduler *t, double seconds, int blamed, bool holds)
 {
     return lt_fail(LT_E_COMM, "%s: no turn for %.0f s: process %d %s", t->path, seconds,
                    blamed < 0 ? 0 : (int)t->table->member[blamed].pid,
-                   holds         ? "keeps the device"
-                   : blamed >= 0 ? "does not come for its turn"
-                                 : "(unknown) is joining and stuck");
+                   holds         ? "does not end its turn"
+                   : blamed >= 0 ? "does not take its turn"
+                                 : "(unknown) does not finish joining");
 }
 
-/* Takes the turn if it is this job's, else sleeps a while; *done says which. */
-static lt_status try_turn(lt_turnstile *t, double until, lt_share_turn *turn, bool *done)
+/* Takes the turn and sets *done if it is this job's, else sleeps until a change or a poll. */
+static lt_status try_turn(lt_turn_scheduler *t, double until, lt_share_turn *turn, bool *done)
 {
-    const struct timespec poll = {.tv_nsec = 100000000}; /* how late a death may be seen */
+    const struct timespec poll = {.tv_nsec =
+                                      100000000}; /* maximum delay until a death is noticed */
     table *tab = t->table;
     LT_TRY(lock(t));
     const bool changed = drop_dead(t);
     const int next = next_turn(tab), holder = tab->holder - 1;
     *done = holder < 0 && next == t->slot;
     if (*done)
-        give_out(t, turn);
+        start_turn(t, turn);
     const uint32_t seen = atomic_load(&tab->wake) + changed;
     unlock(t, changed);
     if (*done)
@@ -364,12 +365,12 @@ static lt_status try_turn(lt_turnstile *t, double until, lt_share_turn *turn, bo
     return LT_OK;
 }
 
-lt_status lt_turnstile_take(lt_turnstile *t, double deadline, lt_share_turn *turn)
+lt_status lt_turn_begin(lt_turn_scheduler *t, double deadline, lt_share_turn *turn)
 {
     const double begin = lt_clock_seconds();
     bool done = false;
     if (t->has_turn)
-        return lt_fail(LT_E_ARG, "share: a turn was begun, and not ended");
+        return lt_fail(LT_E_ARG, "share: lt_share_begin() without lt_share_end() of the last turn");
     while (!done) {
         turn->seconds = lt_clock_seconds() - begin;
         LT_TRY(try_turn(t, deadline > 0 ? begin + deadline : 0, turn, &done));
@@ -378,10 +379,10 @@ lt_status lt_turnstile_take(lt_turnstile *t, double deadline, lt_share_turn *tur
     return LT_OK;
 }
 
-lt_status lt_turnstile_give(lt_turnstile *t)
+lt_status lt_turn_end(lt_turn_scheduler *t)
 {
     if (!t->has_turn)
-        return lt_fail(LT_E_ARG, "share: no turn was begun");
+        return lt_fail(LT_E_ARG, "share: lt_share_end() without lt_share_begin()");
     LT_TRY(lock(t));
     t->table->holder = 0;
     t->has_turn = false;

@@ -1,30 +1,30 @@
-/* Turns of a session on one device, in a file that the jobs of this machine map. */
+/* Scheduler of a session's turns on one device, in a file that the jobs of this machine map. */
 #ifndef LT_DIST_SHARE_TURN_SCHEDULER_H
 #define LT_DIST_SHARE_TURN_SCHEDULER_H
 
 #include "lather/share.h"
 
-typedef struct lt_turnstile lt_turnstile;
+typedef struct lt_turn_scheduler lt_turn_scheduler;
 
-/* Which job wants to take part, and where its ranks are. */
-typedef struct lt_turnstile_job {
-    int64_t id; /* the same on all its ranks, of no other job */
+/* A job that joins. */
+typedef struct lt_turn_job {
+    int64_t id; /* equal on all its ranks, unique among jobs */
     int64_t weight;
-    int rank, ranks; /* of the rank that this device is */
+    int rank, ranks; /* the rank that uses this device, and their number */
     const char *map; /* hosts and devices of all its ranks */
-} lt_turnstile_job;
+} lt_turn_job;
 
-/* Joins, in two halves. Until the second, or the end of this process, no turn is given out that comes at or behind
- * *bound. Errors: as lt_share_open(). */
-LT_MUST_CHECK lt_status lt_turnstile_propose(lt_turnstile **out, const char *path,
-                                             const lt_turnstile_job *job, int64_t *bound);
-/* start: the largest bound of any of the job's ranks. */
-LT_MUST_CHECK lt_status lt_turnstile_confirm(lt_turnstile *t, int64_t start);
-/* Leaves. The last one deletes the file. */
-void lt_turnstile_close(lt_turnstile **turnstile);
+/* First half of joining. Until the second half, or the end of this process, no turn with a stamp of *bound or later
+ * starts. Errors: as lt_share_open(). */
+LT_MUST_CHECK lt_status lt_turn_propose(lt_turn_scheduler **out, const char *path,
+                                        const lt_turn_job *job, int64_t *bound);
+/* Second half; start: the largest bound of the job's ranks. */
+LT_MUST_CHECK lt_status lt_turn_confirm(lt_turn_scheduler *t, int64_t start);
+/* Leaves; the last job deletes the file. */
+void lt_turn_close(lt_turn_scheduler **scheduler);
 
-/* As lt_share_begin() and lt_share_end(). */
-LT_MUST_CHECK lt_status lt_turnstile_take(lt_turnstile *t, double deadline, lt_share_turn *turn);
-LT_MUST_CHECK lt_status lt_turnstile_give(lt_turnstile *t);
+/* Implement lt_share_begin() and lt_share_end(). */
+LT_MUST_CHECK lt_status lt_turn_begin(lt_turn_scheduler *t, double deadline, lt_share_turn *turn);
+LT_MUST_CHECK lt_status lt_turn_end(lt_turn_scheduler *t);
 
 #endif
