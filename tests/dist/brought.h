@@ -1,4 +1,4 @@
-/* Ranks, as threads, that bring gradients of their own to a reducer. */
+/* Data-parallel updates of given gradients, on ranks that are threads. */
 #ifndef LT_TESTS_DIST_BROUGHT_H
 #define LT_TESTS_DIST_BROUGHT_H
 
@@ -28,8 +28,8 @@ typedef struct world {
     lt_params params;
     lt_nodes nodes;
     lt_data_parallel *dp;
-    double mean[PARAMS][MOST]; /* what came out of the last update */
-    double trace[UPDATES];     /* a scene's own */
+    double mean[PARAMS][MOST]; /* result of the last update */
+    double trace[UPDATES];     /* results that a scene's play() records */
     double state[2 * COMPRESSED][MOST * 2];
     lt_reducer_bytes sent;
 } world;
@@ -43,9 +43,9 @@ typedef struct scene {
     bool f64;
     lt_dtype dtype;
     size_t bucket_bytes;
-    double scale;       /* of the loss; 0: 1 */
-    int ranks_per_node; /* 0: nodes are not known */
-    int needed;         /* ranks of an update; 0: all */
+    double scale;       /* loss scale; 0: 1 */
+    int ranks_per_node; /* 0: nodes are unknown */
+    int needed;         /* participating ranks; 0: all */
     int64_t micro_batches;
     bool sync_bn;
 } scene;
@@ -61,13 +61,13 @@ static inline double number(const char *name, int64_t i)
     return lt_rng_uniform(&rng) - 0.5;
 }
 
-/* Gradient k of a rank in an update: multiples of 1/64, which bf16 holds, and means of 4 of them. */
+/* Returns an element of gradient k: a multiple of 1/64, exact in bf16, as are means of 4 of them. */
 static inline double random_gradient(int rank, int t, int k, int64_t i)
 {
     return floor(64 * number(names[k], ((int64_t)rank * 1000 + t) * MOST + i)) / 64;
 }
 
-/* Brings gradient k; values NULL: this rank has none. */
+/* Sets gradient k; values NULL: this rank has no gradient. */
 static inline lt_status bring(world *w, int k, const double *values)
 {
     w->param[k].has_grad = values != NULL;
@@ -85,7 +85,7 @@ static inline lt_status bring_random(world *w, int t)
     return LT_OK;
 }
 
-/* Averages what was brought. */
+/* Makes an update. */
 static inline lt_status average(world *w, bool applied)
 {
     lt_data_parallel_begin(w->dp, true);
@@ -139,7 +139,7 @@ static inline void finish(void *context)
         lt_param_clear(&w->param[k]);
 }
 
-/* Plays the scene; the ranks' worlds are lent until the next call. */
+/* Plays the scene; the returned worlds of the ranks are valid until the next call. */
 static inline world *play(const scene *s, int ranks)
 {
     static world w[MOST_WORLDS];
@@ -166,7 +166,7 @@ typedef struct shown {
     int entries;
 } shown;
 
-/* Where state is kept: residuals, then starts, of the compressed in their order. */
+/* Returns the buffer of a state entry: error feedback, then Q, of the compressed parameters. */
 static inline double *place_of(world *w, const lt_state_entry *e)
 {
     for (int i = 0; i < COMPRESSED; i++)
@@ -198,8 +198,8 @@ static inline lt_status visit(world *w, shown *s)
     return lt_data_parallel_visit(w->dp, &v);
 }
 
-/* The sum over ranks of residual i of the compressed. */
-static inline double left_over(const world *w, int ranks, int i, int64_t element)
+/* Returns the sum over ranks of the error feedback of compressed parameter i. */
+static inline double residual_sum(const world *w, int ranks, int i, int64_t element)
 {
     double sum = 0;
     for (int r = 0; r < ranks; r++)

@@ -1,4 +1,4 @@
-/* Plays a case of cases.h on ranks that are threads of the test program. */
+/* Runs a case of cases.h on ranks that are threads of the test program. */
 #ifndef LT_TESTS_DIST_CASE_RANKS_H
 #define LT_TESTS_DIST_CASE_RANKS_H
 
@@ -21,7 +21,7 @@ static inline lt_status play_case(void *context)
     return LT_OK;
 }
 
-/* How many said that something is wrong, and what the first said. */
+/* Returns the number of ranks whose case failed, and the first one's reason. */
 static inline int count_bad(const played *rank, int size, char *why, size_t bytes)
 {
     int bad = 0;
@@ -31,7 +31,7 @@ static inline int count_bad(const played *rank, int size, char *why, size_t byte
     return bad;
 }
 
-/* Runs fn on every rank; gives how many said that something is wrong, and what the first said. */
+/* Runs fn on every rank; returns the number of ranks where it failed, and the first one's reason. */
 static inline int play_cases(int size, case_fn *fn, bool spoil, char *why, size_t bytes)
 {
     static played rank[MOST_RANKS];
@@ -39,6 +39,39 @@ static inline int play_cases(int size, case_fn *fn, bool spoil, char *why, size_
         rank[r] = (played){.c = {.spoil = spoil}, .run = fn};
     play_ranks(&(rank_group){RANKS_OF(rank, size), .run = play_case});
     return count_bad(rank, size, why, bytes);
+}
+
+/* Runs fn on every rank, where it must succeed. */
+static inline void expect_cases(int size, case_fn *fn)
+{
+    char why[512];
+    if (play_cases(size, fn, false, why, sizeof why))
+        fail_msg("%d ranks: %s", size, why);
+}
+
+/* A case on a number of ranks, as the state of a cmocka test. */
+typedef struct case_job {
+    const case_row *row;
+    int size;
+    char name[64];
+} case_job;
+enum { MOST_JOBS = 64 };
+
+/* Fills tests with a test `run` for each of case_rows and sizes; returns their number. */
+static inline int list_case_jobs(struct CMUnitTest *tests, CMUnitTestFunction run, const int *sizes,
+                                 size_t count)
+{
+    static case_job jobs[MOST_JOBS];
+    int listed = 0;
+    for (int i = 0; i < case_count; i++)
+        for (size_t s = 0; s < count; s++, listed++) {
+            case_job *j = &jobs[listed];
+            *j = (case_job){.row = &case_rows[i], .size = sizes[s]};
+            snprintf(j->name, sizeof j->name, "%s on %d ranks", j->row->name, j->size);
+            tests[listed] =
+                (struct CMUnitTest){.name = j->name, .test_func = run, .initial_state = j};
+        }
+    return listed;
 }
 
 #endif

@@ -1,4 +1,4 @@
-/* The collectives on one rank, against values computed from what every rank is known to send. */
+/* Test cases of collectives on one rank, compared with values computed from every rank's known input. */
 
 #include "cases.h"
 
@@ -28,7 +28,7 @@ bool case_fails(rank_case *c, const char *format, ...)
     return false;
 }
 
-static bool ok(rank_case *c, lt_status status, const char *what)
+bool case_ok(rank_case *c, lt_status status, const char *what)
 {
     if (!status)
         return true;
@@ -52,7 +52,7 @@ static bool is_float(lt_dtype dtype)
     return dtype == LT_F32 || dtype == LT_F64 || dtype == LT_F16 || dtype == LT_BF16;
 }
 
-/* x rounded to so many significant bits, ties to even; multiples of 2^least. */
+/* Rounds x to `bits` significant bits, ties to even, and to a multiple of 2^least. */
 static double rounded(double x, int bits, int least)
 {
     int exponent;
@@ -70,7 +70,7 @@ static double to_dtype(double x, lt_dtype dtype)
     return dtype == LT_F32 ? (double)(float)x : x;
 }
 
-/* What rank has at i: of many magnitudes, so that sums depend on their order. */
+/* Returns a rank's element i; magnitudes vary, so that sums depend on their order. */
 static double value(int rank, int64_t i, lt_dtype dtype)
 {
     uint32_t h = (uint32_t)i * 2654435761U + (uint32_t)rank * 40503U + 12345U;
@@ -86,7 +86,7 @@ static double value(int rank, int64_t i, lt_dtype dtype)
     return to_dtype(whole / 999.0 * ldexp(1, (int)(h >> 16) % 12 - 6), dtype);
 }
 
-/* The reduction over ranks at i, by definition: in rank order, in f32 for 16 bits, rounded once. */
+/* Returns the reduction of element i by definition: in rank order, in f32 for 16 bits, rounded once. */
 static double reduced(int size, int64_t i, lt_dtype dtype, lt_reduce op)
 {
     bool single = dtype != LT_F64 && is_float(dtype);
@@ -103,10 +103,7 @@ static double reduced(int size, int64_t i, lt_dtype dtype, lt_reduce op)
     return to_dtype(sum, dtype);
 }
 
-/* Elements [first, first + count) in the order of memory, by way of a f64 tensor of that shape. */
-typedef double value_fn(const void *context, int64_t i);
-
-/* The i-th element in memory of a channels-last shape is this one in row-major order. */
+/* Returns the row-major index of the i-th element in memory of a channels-last shape. */
 static int64_t row_major(lt_shape s, int64_t i)
 {
     if (s.ndim != 4)
@@ -120,7 +117,7 @@ static bool make(rank_case *c, lt_tensor **out, lt_dtype dtype, lt_shape shape)
 {
     const lt_memory_format format =
         shape.ndim == 4 ? LT_FORMAT_CHANNELS_LAST : LT_FORMAT_CONTIGUOUS;
-    return ok(c, lt_tensor_new_as(out, c->device, dtype, shape, format), "lt_tensor_new_as");
+    return case_ok(c, lt_tensor_new_as(out, c->device, dtype, shape, format), "lt_tensor_new_as");
 }
 
 static bool fill(rank_case *c, lt_tensor *t, int rank, int64_t first)
@@ -131,14 +128,15 @@ static bool fill(rank_case *c, lt_tensor *t, int rank, int64_t first)
     int64_t count = lt_shape_count(shape);
     for (int64_t i = 0; i < count; i++)
         buffer[row_major(shape, i)] = value(rank, first + i, lt_tensor_dtype(t));
-    bool good = make(c, &wide, LT_F64, shape)
-                && ok(c, lt_tensor_write(wide, buffer, (size_t)count * sizeof *buffer), "write")
-                && ok(c, lt_tensor_copy(t, wide), "copy");
+    bool good =
+        make(c, &wide, LT_F64, shape)
+        && case_ok(c, lt_tensor_write(wide, buffer, (size_t)count * sizeof *buffer), "write")
+        && case_ok(c, lt_tensor_copy(t, wide), "copy");
     lt_tensor_free(&wide);
     return good;
 }
 
-/* Compares bit for bit: op < 0 is a copy of from's values, which begin at first. */
+/* Expected values: a reduction, or a copy of rank from's values if op < 0; they begin at element first. */
 typedef struct expectation {
     int op, from;
     int64_t first;
@@ -150,8 +148,8 @@ static bool expect(rank_case *c, const lt_tensor *t, int64_t at, int64_t count, 
     lt_tensor *wide = NULL;
     lt_shape shape = lt_tensor_shape(t);
     lt_dtype dtype = lt_tensor_dtype(t);
-    bool good = make(c, &wide, LT_F64, shape) && ok(c, lt_tensor_copy(wide, t), "copy")
-                && ok(c, lt_tensor_read(wide, buffer, lt_tensor_bytes(wide)), "read");
+    bool good = make(c, &wide, LT_F64, shape) && case_ok(c, lt_tensor_copy(wide, t), "copy")
+                && case_ok(c, lt_tensor_read(wide, buffer, lt_tensor_bytes(wide)), "read");
     lt_tensor_free(&wide);
     for (int64_t i = 0; good && i < count; i++) {
         double got = buffer[row_major(shape, at + i)];
@@ -166,7 +164,7 @@ static bool expect(rank_case *c, const lt_tensor *t, int64_t at, int64_t count, 
     return good;
 }
 
-/* The parts of an even cut. */
+/* Returns a rank's elements of an even split. */
 static int64_t even(int64_t count, int size, int rank)
 {
     return count / size + (rank < count % size);
@@ -182,7 +180,7 @@ static bool counted(rank_case *c, uint64_t before, uint64_t want)
 
 static bool finish(rank_case *c, lt_status begun, lt_request **request)
 {
-    return ok(c, begun, "begin") && ok(c, lt_request_wait(request), "wait");
+    return case_ok(c, begun, "begin") && case_ok(c, lt_request_wait(request), "wait");
 }
 
 static bool one_allreduce(rank_case *c, lt_dtype dtype, lt_reduce op, lt_shape shape)
@@ -216,7 +214,7 @@ bool case_allreduce(rank_case *c)
     return true;
 }
 
-/* Uneven parts: nothing for every third rank, in the last round for all but the last rank. */
+/* Uneven shards: empty on every third rank, in the last round on all but the last rank. */
 static int64_t part_of(int round, int size, int rank)
 {
     static const int64_t most[] = {1, 5, 257};
@@ -226,7 +224,7 @@ static int64_t part_of(int round, int size, int rank)
 }
 enum { ROUNDS = 4 };
 
-/* Counts of all ranks; gives where rank's part begins, and the sum. */
+/* Sets the counts of all ranks and their sum; returns the offset of this rank's shard. */
 static int64_t cut(const rank_case *c, int round, int64_t *count, int64_t *total)
 {
     int64_t at = 0;
@@ -314,17 +312,17 @@ bool case_broadcast(rank_case *c)
         if (!good)
             return false;
     }
-    return ok(c, lt_comm_barrier(c->comm), "barrier");
+    return case_ok(c, lt_comm_barrier(c->comm), "barrier");
 }
 
-/* What rank from sends to rank to; nothing between some, something to all. */
+/* Returns the elements that rank `from` sends to rank `to`; 0 between some ranks, never to all. */
 static int64_t dealt(int size, int from, int to, int round)
 {
     static const int most[] = {1, 7, 1000};
     return to == (from + 1) % size || round == 0 ? most[round] : (from * 3 + to * 5) % most[round];
 }
 
-/* What a rank has for each of the others lies one after the other in value(). */
+/* A rank's elements for the other ranks are consecutive in value(). */
 static bool one_alltoall(rank_case *c, lt_dtype dtype, int round)
 {
     int64_t sent[RANKS], received[RANKS], in_all = 0, out_all = 0, at = 0;
@@ -351,7 +349,7 @@ static bool one_alltoall(rank_case *c, lt_dtype dtype, int round)
     return good && counted(c, before, (uint64_t)(in_all - sent[me]) * lt_dtype_size(dtype));
 }
 
-/* Only rank 0 has something to send; of three ranks or more, rank 1 has no part in it at all. */
+/* Only rank 0 sends; with three ranks or more, rank 1 neither sends nor receives. */
 static bool alltoall_from_one(rank_case *c)
 {
     int64_t sent[RANKS] = {0}, received[RANKS] = {0}, all = 0, own = size_of(c) > 2 ? 3 : 0;
@@ -382,18 +380,18 @@ bool case_alltoall(rank_case *c)
     return alltoall_from_one(c);
 }
 
-/* Two to the next rank, two from the last one. */
+/* Begins two sends to the next rank and two receives from the previous one. */
 static bool begin_messages(rank_case *c, lt_tensor *t[4], lt_request *request[4])
 {
     int n = size_of(c), next = (rank_of(c) + 1) % n, last = (rank_of(c) + n - 1) % n;
     return fill(c, t[0], rank_of(c), 0) && fill(c, t[1], rank_of(c), 100)
-           && ok(c, lt_comm_send_begin(c->comm, t[0], next, &request[0]), "send")
-           && ok(c, lt_comm_send_begin(c->comm, t[1], next, &request[1]), "send")
-           && ok(c, lt_comm_recv_begin(c->comm, t[2], last, &request[2]), "recv")
-           && ok(c, lt_comm_recv_begin(c->comm, t[3], last, &request[3]), "recv");
+           && case_ok(c, lt_comm_send_begin(c->comm, t[0], next, &request[0]), "send")
+           && case_ok(c, lt_comm_send_begin(c->comm, t[1], next, &request[1]), "send")
+           && case_ok(c, lt_comm_recv_begin(c->comm, t[2], last, &request[2]), "recv")
+           && case_ok(c, lt_comm_recv_begin(c->comm, t[3], last, &request[3]), "recv");
 }
 
-/* Round the ring, two messages at once: each comes in the order in which it was sent. */
+/* Two messages around the ring at once arrive in the order in which they were sent. */
 bool case_messages(rank_case *c)
 {
     int last = (rank_of(c) + size_of(c) - 1) % size_of(c);
@@ -403,11 +401,11 @@ bool case_messages(rank_case *c)
     for (int i = 0; good && i < 4; i++)
         good = make(c, &t[i], LT_F32, LT_SHAPE(i % 2 ? 7 : MOST));
     if (good && lt_comm_send_begin(c->comm, t[0], rank_of(c), &request[0]) != LT_E_ARG)
-        good = case_fails(c, "a message to itself was taken");
+        good = case_fails(c, "a message to itself was accepted");
     if (good && size_of(c) > 1) {
         good = begin_messages(c, t, request);
         for (int i = 0; good && i < 4; i++)
-            good = ok(c, lt_request_wait(&request[i]), "wait");
+            good = case_ok(c, lt_request_wait(&request[i]), "wait");
         good = good && expect(c, t[2], 0, MOST, (expectation){.op = -1, .from = last})
                && expect(c, t[3], 0, 7, (expectation){.op = -1, .from = last, .first = 100});
     }

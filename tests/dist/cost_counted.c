@@ -1,4 +1,4 @@
-/* Payload of lather/detail/comm_cost.h against what the library's reducers count. */
+/* Payload of the cost model (lather/detail/comm_cost.h) compared with the reducers' byte counters. */
 
 #include "brought.h"
 #include "dist/reducer/costs.h"
@@ -15,10 +15,10 @@ static lt_status play_once(world *w)
 typedef struct row {
     scene scene;
     lt_cost_plan plan;
-    int64_t flags; /* elements that go along with the gradients */
+    int64_t flags; /* elements sent in addition to the gradients */
 } row;
 
-/* One bucket. The rows of matrices, [out, rest], that are worth two factors. */
+/* One bucket; rows and columns of the matrices [out, rest] that PowerSGD compresses. */
 static const lt_cost_bucket gradients = {
     .elements = 502, .rows = 12 + 6 + 31, .columns = 10 + 36 + 5, .dense = 7 + 4};
 
@@ -33,7 +33,7 @@ static row rows[] = {
     {{.name = "topk, bf16", .compress = "topk:0.05", .dtype = LT_BF16},
      {.scheme = LT_COST_REDUCER, .reducer = &lt_cost_topk, .element_bytes = 2, .number = 0.05},
      0},
-    {{.name = "topk of so many that all are fewer bytes", .compress = "topk:0.9"},
+    {{.name = "topk with a density at which dense is smaller", .compress = "topk:0.9"},
      {.scheme = LT_COST_REDUCER, .reducer = &lt_cost_topk, .element_bytes = 4, .number = 0.9},
      0},
     {{.name = "powersgd, f32", .compress = "powersgd:2"},
@@ -78,7 +78,7 @@ static lt_status play_round(world *w)
     w->trace[0] = (double)b.within;
     w->trace[1] = (double)b.between;
     lt_local_steps_free(&local);
-    return st ? st : met ? LT_OK : lt_fail(LT_E_ARG, "no round's end");
+    return st ? st : met ? LT_OK : lt_fail(LT_E_ARG, "the round did not end");
 }
 
 static void a_round_is_counted(void **state)
@@ -104,10 +104,10 @@ int main(void)
     struct CMUnitTest tests[COUNT_OF(rows) + 1];
     static char name[COUNT_OF(rows)][TEXT];
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
-        snprintf(name[i], TEXT, "counted as the formula says: %s", rows[i].scene.name);
+        snprintf(name[i], TEXT, "counters equal the formula: %s", rows[i].scene.name);
         tests[i] = (struct CMUnitTest){name[i], is_counted, NULL, NULL, &rows[i]};
     }
-    tests[COUNT_OF(rows)] =
-        (struct CMUnitTest){"a round of local steps too", a_round_is_counted, NULL, NULL, NULL};
+    tests[COUNT_OF(rows)] = (struct CMUnitTest){"counters equal the formula: local steps",
+                                                a_round_is_counted, NULL, NULL, NULL};
     return cmocka_run_group_tests_name("cost counted", tests, NULL, NULL);
 }

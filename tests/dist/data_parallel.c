@@ -1,4 +1,4 @@
-/* Data parallelism: ranks together do what one rank does with all their samples. */
+/* Data parallelism: several ranks compute the same as one rank with all their samples. */
 
 #include "base/alloc.h"
 #include "near.h"
@@ -40,7 +40,7 @@ static bool same_bits(const outcome *out, int ranks)
     return true;
 }
 
-/* n ranks against one, in double: what is left is the order of a sum of at most SAMPLES terms. */
+/* Compares n ranks with one; they differ by the order of a sum of at most SAMPLES terms. */
 static void compare_with_one_rank(trial t, double bound)
 {
     outcome one, out[MAX_RANKS];
@@ -83,7 +83,7 @@ static void synchronised_batch_norm_equals_one_rank(void **state)
     }
 }
 
-/* A control: batch norm of each rank's own batch is another function. */
+/* Control: batch norm over each rank's own batch is a different function. */
 static void separate_batch_norm_differs(void **state)
 {
     (void)state;
@@ -96,7 +96,7 @@ static void separate_batch_norm_differs(void **state)
     assert_false(distance(&out[0], &one) <= 1e-6);
 }
 
-static void all_ranks_have_the_same_bits(void **state)
+static void ranks_are_bitwise_identical(void **state)
 {
     (void)state;
     static const lt_dtype dtypes[] = {LT_F32, LT_BF16, LT_F16};
@@ -116,8 +116,8 @@ static void all_ranks_have_the_same_bits(void **state)
     }
 }
 
-/* A control for the above. */
-static void a_disturbed_rank_is_noticed(void **state)
+/* Control for the above. */
+static void a_disturbed_rank_is_found(void **state)
 {
     (void)state;
     outcome out[MAX_RANKS];
@@ -134,7 +134,7 @@ static void a_gradient_that_one_rank_has_is_shared(void **state)
     run_well(&t, out);
     for (int r = 0; r < 4; r++) {
         assert_true(out[r].extra_has_grad);
-        assert_false(out[r].unused_has_grad); /* no rank had one: not a zero */
+        assert_false(out[r].unused_has_grad); /* absent on all ranks: not zero */
         for (int i = 0; i < 5; i++)
             assert_near(out[r].gradient_of_extra[i], out[0].gradient_of_extra[i], 0);
     }
@@ -154,7 +154,7 @@ static void ranks_without_a_batch_count_as_zero(void **state)
     assert_true(out[3].extra_has_grad);
 }
 
-static void an_order_of_its_own_changes_nothing(void **state)
+static void a_different_order_of_gradients_changes_nothing(void **state)
 {
     (void)state;
     outcome out[MAX_RANKS], other[MAX_RANKS];
@@ -179,8 +179,8 @@ static void accumulation_communicates_once(void **state)
     assert_true(same_bits(three, 2));
 }
 
-/* Of each trial: divided gradients give the parameters of an all-reduce. */
-static void divided_gradients_change_no_bit(void **state)
+/* Sharded gradients give the same parameters as an all-reduce. */
+static void sharded_gradients_are_bitwise_identical(void **state)
 {
     (void)state;
     static const trial trials[] = {
@@ -226,7 +226,7 @@ static void bytes_follow_the_formula(void **state)
     assert_int_equal(out[0].update_bytes + out[1].update_bytes, 4 * elements);
 }
 
-static void overlap_changes_no_bit(void **state)
+static void overlap_is_bitwise_identical(void **state)
 {
     (void)state;
     outcome with[MAX_RANKS], without[MAX_RANKS];
@@ -238,8 +238,8 @@ static void overlap_changes_no_bit(void **state)
     assert_true(with[0].exposed > 0);
 }
 
-/* Stages of a bucket run beside backward, batch norm's own collectives and other buckets' stages. */
-static void two_levels_overlap_too(void **state)
+/* Stages of a bucket overlap with backward, batch norm's collectives and other buckets' stages. */
+static void two_level_overlaps_too(void **state)
 {
     (void)state;
     outcome with[MAX_RANKS], without[MAX_RANKS], flat[MAX_RANKS];
@@ -270,13 +270,13 @@ static void a_nan_of_one_rank_skips_the_step_on_all(void **state)
                 assert_true(isfinite(out[r].value[i]));
         }
         assert_true(same_bits(out, 3));
-        t.poisoned = 0; /* a control: without it the step counts */
+        t.poisoned = 0; /* control: without it the step is applied */
         run_well(&t, out);
         assert_true(out[0].applied && out[2].applied);
     }
 }
 
-static void running_statistics_are_brought_together(void **state)
+static void running_statistics_are_synchronized(void **state)
 {
     (void)state;
     outcome own[MAX_RANKS], broadcast[MAX_RANKS], mean[MAX_RANKS];
@@ -296,7 +296,7 @@ static void running_statistics_are_brought_together(void **state)
     }
 }
 
-static void another_model_is_named(void **state)
+static void a_different_model_is_named(void **state)
 {
     (void)state;
     outcome out[MAX_RANKS];
@@ -305,11 +305,11 @@ static void another_model_is_named(void **state)
     for (int r = 0; r < 3; r++) {
         assert_status(out[r].status, LT_E_ARG);
         if (!strstr(out[r].message, "fc [5,64]") || !strstr(out[r].message, "fc [6,64]"))
-            fail_msg("'%s' does not name the parameter", out[r].message);
+            fail_msg("'%s', want the parameter's name", out[r].message);
     }
 }
 
-/* The n-th allocation fails, for every n: nothing is left, and then all is well. */
+/* The n-th allocation fails, for every n, without leaks; then construction succeeds. */
 static void missing_memory_is_survived(void **state)
 {
     (void)state;
@@ -344,7 +344,7 @@ static void missing_memory_is_survived(void **state)
     lt_device_close(&device);
 }
 
-static void other_communication_dtypes_are_refused(void **state)
+static void other_communication_dtypes_are_rejected(void **state)
 {
     (void)state;
     outcome out[MAX_RANKS];
@@ -362,21 +362,21 @@ int main(void)
         cmocka_unit_test(ranks_equal_one_rank_in_f32),
         cmocka_unit_test(synchronised_batch_norm_equals_one_rank),
         cmocka_unit_test(separate_batch_norm_differs),
-        cmocka_unit_test(all_ranks_have_the_same_bits),
-        cmocka_unit_test(a_disturbed_rank_is_noticed),
+        cmocka_unit_test(ranks_are_bitwise_identical),
+        cmocka_unit_test(a_disturbed_rank_is_found),
         cmocka_unit_test(a_gradient_that_one_rank_has_is_shared),
         cmocka_unit_test(ranks_without_a_batch_count_as_zero),
-        cmocka_unit_test(an_order_of_its_own_changes_nothing),
+        cmocka_unit_test(a_different_order_of_gradients_changes_nothing),
         cmocka_unit_test(accumulation_communicates_once),
-        cmocka_unit_test(divided_gradients_change_no_bit),
+        cmocka_unit_test(sharded_gradients_are_bitwise_identical),
         cmocka_unit_test(bytes_follow_the_formula),
-        cmocka_unit_test(overlap_changes_no_bit),
-        cmocka_unit_test(two_levels_overlap_too),
+        cmocka_unit_test(overlap_is_bitwise_identical),
+        cmocka_unit_test(two_level_overlaps_too),
         cmocka_unit_test(a_nan_of_one_rank_skips_the_step_on_all),
-        cmocka_unit_test(running_statistics_are_brought_together),
-        cmocka_unit_test(another_model_is_named),
+        cmocka_unit_test(running_statistics_are_synchronized),
+        cmocka_unit_test(a_different_model_is_named),
         cmocka_unit_test(missing_memory_is_survived),
-        cmocka_unit_test(other_communication_dtypes_are_refused),
+        cmocka_unit_test(other_communication_dtypes_are_rejected),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

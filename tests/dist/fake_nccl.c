@@ -1,4 +1,4 @@
-/* NCCL in host memory. */
+/* Fake NCCL in host memory. */
 
 #include "fake_queue.h"
 
@@ -79,7 +79,7 @@ static lt_status init_rank(lt_nccl_group **out, void *device, const char id[LT_N
     return LT_OK;
 }
 
-/* By the last to come, as others begin their next split while some still wait: a world for each color. */
+/* Makes a world for each color, on the last rank to arrive: others may begin their next split while some still wait. */
 static void divide(fake_world *w)
 {
     for (int r = 0; r < w->size; r++) {
@@ -188,7 +188,7 @@ static lt_status add(lt_nccl_group *g, const lt_comm_call *call, lt_comm_what wh
     fake_op *op = &g->open->op[g->open->count++];
     op->call = *call;
     op->call.what = what;
-    op->call.count = NULL; /* lent */
+    op->call.count = NULL; /* borrowed */
     op->reduce = reduce;
     return LT_OK;
 }

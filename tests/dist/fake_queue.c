@@ -1,4 +1,4 @@
-/* The queues of the fake NCCL: each group's thread does what was begun, with its partners. */
+/* Queues of the fake NCCL: each group's thread runs its calls with those of the other ranks. */
 
 #include "fake_queue.h"
 
@@ -10,7 +10,7 @@
 pthread_mutex_t fake_mutex = PTHREAD_MUTEX_INITIALIZER;
 pthread_cond_t fake_news = PTHREAD_COND_INITIALIZER;
 
-/* Until the condition holds or the group is aborted; with the mutex locked. */
+/* Waits until the condition holds or the group is aborted. The caller holds the mutex. */
 #define WAIT_FOR(group, condition)            \
     while (!(condition) && !(group)->aborted) \
     pthread_cond_wait(&fake_news, &fake_mutex)
@@ -20,7 +20,7 @@ static size_t bytes_of(const lt_comm_call *c, int64_t elements)
     return (size_t)elements * lt_dtype_size(c->dtype);
 }
 
-/* What the last rank to come does for all. */
+/* Computes a collective for all ranks, on the last one to arrive. */
 static void compute(fake_world *w)
 {
     const fake_op *first = w->posted[0];
@@ -69,11 +69,11 @@ static void run_collective(lt_nccl_group *g, const fake_op *op)
     pthread_cond_broadcast(&fake_news);
 }
 
-/* The slot of a message in flight. */
+/* State of a message. */
 typedef enum stage { NEW, POSTED, GONE } stage;
 
-/* Whether an earlier message of the batch goes the same way. */
-static bool is_behind(const fake_batch *b, const stage *at, int i)
+/* Returns true if an earlier message of the batch has the same direction and peer. */
+static bool must_wait(const fake_batch *b, const stage *at, int i)
 {
     for (int q = 0; q < i; q++)
         if (at[q] != GONE && b->op[q].call.what == b->op[i].call.what
@@ -102,7 +102,7 @@ static void move_message(lt_nccl_group *g, const lt_comm_call *c, stage *at)
         pthread_cond_broadcast(&fake_news);
 }
 
-/* All messages of a group are under way together; those of one way in order. */
+/* Runs all messages of a batch concurrently; those with the same direction and peer in order. */
 static void run_messages(lt_nccl_group *g, const fake_batch *b)
 {
     stage at[BATCH] = {NEW};
@@ -110,7 +110,7 @@ static void run_messages(lt_nccl_group *g, const fake_batch *b)
         bool moved = false, left = false;
         for (int i = 0; i < b->count; i++) {
             const stage before = at[i];
-            if (before != GONE && !is_behind(b, at, i))
+            if (before != GONE && !must_wait(b, at, i))
                 move_message(g, &b->op[i].call, &at[i]);
             moved |= at[i] != before;
             left |= at[i] != GONE;

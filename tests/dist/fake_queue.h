@@ -1,4 +1,4 @@
-/* Inside of the fake NCCL: groups and their queues. */
+/* Private declarations of the fake NCCL: groups and their queues. */
 #ifndef LT_TESTS_DIST_FAKE_QUEUE_H
 #define LT_TESTS_DIST_FAKE_QUEUE_H
 
@@ -10,8 +10,7 @@ enum { RANKS = 16, BATCH = 64, QUEUE = 4096 };
 
 typedef struct fake_op {
     lt_comm_call call;
-    bool reduce; /* of a root */
-    bool equal;  /* parts of call.elements / size */
+    bool reduce; /* a reduction to a root */
 } fake_op;
 
 typedef struct fake_batch {
@@ -19,14 +18,14 @@ typedef struct fake_batch {
     int count;
 } fake_batch;
 
-/* The ranks of one id. */
+/* The ranks with one id. */
 typedef struct fake_world {
     char id[LT_NCCL_ID];
     int size, gone, arrived, split_arrived;
     uint64_t round, split_round;
     const fake_op *posted[RANKS];
-    const lt_comm_call *message[RANKS][RANKS];  /* from, to */
-    int color[RANKS], key[RANKS], place[RANKS]; /* place: rank in the child */
+    const lt_comm_call *message[RANKS][RANKS];  /* [from][to] message in flight */
+    int color[RANKS], key[RANKS], place[RANKS]; /* place: rank in the split group */
     struct fake_world *child[RANKS], *next;
 } fake_world;
 
@@ -41,16 +40,16 @@ struct lt_nccl_group {
 };
 
 struct lt_nccl_event {
-    lt_nccl_group *group; /* NULL: in the main stream */
+    lt_nccl_group *group; /* NULL for the main stream */
     fake_gpu *gpu;
     int at;
 };
 
-/* One lock for all of it. */
+/* Global lock. */
 extern pthread_mutex_t fake_mutex;
 extern pthread_cond_t fake_news;
 
-/* A group's thread. */
+/* Thread of a group. */
 void *fake_work(void *group);
 
 #endif

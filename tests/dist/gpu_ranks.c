@@ -1,6 +1,5 @@
-/* One rank of a test of the communicator "nccl" on devices cuda:0, cuda:1, ...: gpu_ranks MODE RANKS,
- * started by mpirun or by torchrun's variables. Exit status 0: this rank saw what it should; 77: there
- * are not so many devices. */
+/* One rank of a test of the communicator "nccl" on devices cuda:0, cuda:1, ...: gpu_ranks MODE RANKS, started by mpirun
+ * or with torchrun's variables. Exit status 0 if this rank got the expected results, 77 without enough devices. */
 
 #include "cases.h"
 
@@ -13,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A step that talks: x becomes the sum over ranks of 2 x, and y what the next rank's x was. */
+/* A step with communication: x becomes the sum over ranks of x, and y the next rank's previous x. */
 enum { ELEMENTS = 70000, STEPS = 6, MOST_GATHERED = 64 };
 typedef struct step {
     rank_case *c;
@@ -36,7 +35,7 @@ static lt_status messages(step *s)
     return st;
 }
 
-/* The device's own work before, beside and behind the ranks'. */
+/* Local work before, during and after communication. */
 static lt_status talk(void *context)
 {
     step *s = context;
@@ -78,7 +77,7 @@ static void clear(step *s)
     lt_tensor_free(&s->whole);
 }
 
-/* x is what_x everywhere, y what_y, and whole has in its last part what_y of the last rank. */
+/* Checks x and y, and in whole the last rank's elements. */
 static int check(const step *s, float want_x, float want_y, float want_last)
 {
     const int size = lt_comm_size(s->c->comm);
@@ -121,14 +120,6 @@ static int recorded(rank_case *c)
     return bad;
 }
 
-static int fails_with(const rank_case *c, lt_status got, const char *words)
-{
-    if (got == LT_E_COMM && strstr(lt_error_message(), words))
-        return 0;
-    fprintf(stderr, "%s: %s; ", lt_status_name(got), lt_error_message());
-    return rank_complains(c, words);
-}
-
 static lt_status run_steps(step *s, int count)
 {
     for (int i = 0; i < count; i++) {
@@ -138,7 +129,7 @@ static lt_status run_steps(step *s, int count)
     return LT_OK;
 }
 
-/* One more replay, and what comes after it. Reading ends in any case, with whatever is there. */
+/* Replays once more, reads and synchronizes. The read ends in any case, possibly with incomplete data. */
 static lt_status replay(step *s)
 {
     float x[ELEMENTS];
@@ -147,7 +138,7 @@ static lt_status replay(step *s)
     return lt_comm_barrier(s->c->comm);
 }
 
-/* The last rank dies between two replays: the others are in one by then. */
+/* The last rank dies between two replays, when the others are within one. */
 static int killed(rank_case *c)
 {
     const int last = lt_comm_size(c->comm) - 1;
@@ -156,18 +147,19 @@ static int killed(rank_case *c)
     int bad = make(&s, c);
     if (bad || run_steps(&s, STEPS - 1))
         return rank_complains(c, lt_error_message());
-    lt_status st = run_steps(&s, 1); /* another may be gone already */
+    lt_status st = run_steps(&s, 1); /* fails if another rank is already gone */
     if (lt_comm_rank(c->comm) == last)
         raise(SIGKILL);
     snprintf(want, sizeof want, "rank %d", last);
-    bad = fails_with(c, st ? st : replay(&s), want);
-    if (!bad) /* from now on, every one */
-        bad = fails_with(c, lt_graph_run(c->device, &s.graph, (lt_graph_key){0}, talk, &s), want);
+    bad = rank_fails_with(c, st ? st : replay(&s), want);
+    if (!bad) /* all later replays fail too */
+        bad = rank_fails_with(c, lt_graph_run(c->device, &s.graph, (lt_graph_key){0}, talk, &s),
+                              want);
     clear(&s);
     return bad;
 }
 
-/* Until another rank's deadline ends it; asks for nothing of others. */
+/* Makes empty calls, which involve no other rank, until one fails. */
 static lt_status idle(const rank_case *c)
 {
     const int64_t none[MOST_GATHERED] = {0};
@@ -178,7 +170,7 @@ static lt_status idle(const rank_case *c)
     return st;
 }
 
-/* The last rank leaves the others alone in a replay. */
+/* The last rank does not join the others' replay. */
 static int silent(rank_case *c)
 {
     const bool leaves = lt_comm_rank(c->comm) == lt_comm_size(c->comm) - 1;
@@ -187,7 +179,7 @@ static int silent(rank_case *c)
     int bad = make(&s, c);
     if (bad || run_steps(&s, STEPS))
         return rank_complains(c, lt_error_message());
-    bad = fails_with(c, leaves ? idle(c) : replay(&s), "a captured step on rank");
+    bad = rank_fails_with(c, leaves ? idle(c) : replay(&s), "a captured step on rank");
     clear(&s);
     return bad;
 }
@@ -213,7 +205,7 @@ int main(int argc, char **argv)
         return 77;
     }
     if (lt_comm_size(c.comm) != ranks)
-        return rank_complains(&c, "another number was started");
+        return rank_complains(&c, "wrong number of ranks");
     for (size_t i = 0; i < sizeof modes / sizeof *modes; i++)
         if (!strcmp(argv[1], modes[i].name))
             bad = modes[i].run(&c);

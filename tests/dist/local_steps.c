@@ -1,29 +1,29 @@
-/* Local steps: what an outer step makes of the values of groups, on ranks that are threads. "Inner steps" are changes
- * that follow from (rank's group, step, element). */
+/* Local steps on ranks that are threads. "Inner steps" are changes determined by (group, step, element). */
 
 #include "case_ranks.h"
 #include "dist/local_steps/state.h"
 #include "doubles.h"
+#include "formulas.h"
 
 #include <stdlib.h>
 
 enum { ELEMENTS = 37 + 12, STATISTICS = 3, ROUNDS = 3 };
 
-/* What the ranks of a row do, and what each ends with. */
+/* A test row. */
 typedef struct row {
     int groups, locals;
     lt_local_steps_config config;
     int rounds;
     bool f32, integers;
     bool spoiled;      /* group 1 gets an infinite value */
-    const char *fails; /* NULL: it must not */
+    const char *fails; /* words of the expected error; NULL: success */
 } row;
 
+/* Result of a rank. */
 typedef struct end {
     double value[ELEMENTS], statistic[STATISTICS], residual[ELEMENTS];
     lt_local_steps_bytes sent;
     int64_t first, count;
-
 } end;
 
 static row now;
@@ -32,7 +32,7 @@ static end ends[MOST_RANKS];
 typedef struct model {
     lt_param param[3];
     lt_params params;
-    int64_t at[3]; /* where the elements of the first two are */
+    int64_t at[3]; /* element offset of each parameter */
 } model;
 
 static void open_model(model *m, lt_device *device, int rank)
@@ -54,9 +54,7 @@ static void close_model(model *m)
         lt_param_clear(&m->param[i]);
 }
 
-/* --- Tensors of either master dtype as doubles --- */
-
-/* What an inner step adds to an element in a group. */
+/* Returns the change of an element in an inner step of a group. */
 static double change(int group, int step, int64_t i)
 {
     const uint32_t h = (uint32_t)(group + 1) * 2654435761U ^ (uint32_t)(step + 1) * 40503U
@@ -142,7 +140,7 @@ static void run_row(const row *r)
         fail_msg("%s", why);
 }
 
-/* --- What must come of it --- */
+/* --- Expected results --- */
 
 static void assert_equal_ranks(int size)
 {
@@ -152,7 +150,7 @@ static void assert_equal_ranks(int size)
     }
 }
 
-/* The outer steps in double, element by element; statistics are means. */
+/* Computes the outer steps in double, element by element; statistics are means. */
 static void expect(const row *r, double *value, double *statistic)
 {
     for (int64_t i = 0; i < ELEMENTS + STATISTICS; i++) {
@@ -212,23 +210,16 @@ static void test_statistics(void **state)
     assert_near(ends[3].statistic[1], change(0, 0, ELEMENTS + 1), 1e-12);
 }
 
-/* Of an all-reduce by rank of n: lather/comm.h. */
-static int64_t allreduce(int64_t all, int rank, int n)
-{
-    const int64_t chunk = all / n + (rank < all % n);
-    return all - chunk + (n - 1) * chunk;
-}
-
 static void check_bytes(const row *r, int64_t message)
 {
     const int64_t size = r->f32 ? 4 : 8;
     for (int i = 0; i < r->groups * r->locals; i++) {
         const int g = i / r->locals, at = i % r->locals;
-        const int64_t d = ELEMENTS / r->locals + (at < ELEMENTS % r->locals);
+        const int64_t d = even_chunk(ELEMENTS, at, r->locals);
         const int64_t change =
-            message ? (r->groups - 1) * message : allreduce(d, g, r->groups) * size;
-        const int64_t between = change + allreduce(STATISTICS, g, r->groups) * size;
-        const int64_t statistics = r->locals > 1 ? allreduce(STATISTICS, at, r->locals) : 0;
+            message ? (r->groups - 1) * message : allreduce_sent(d, g, r->groups) * size;
+        const int64_t between = change + allreduce_sent(STATISTICS, g, r->groups) * size;
+        const int64_t statistics = r->locals > 1 ? allreduce_sent(STATISTICS, at, r->locals) : 0;
         const int64_t within = ((r->locals - 1) * d + statistics) * size;
         assert_int_equal(ends[i].count, d);
         assert_int_equal(ends[i].sent.between, r->rounds * between);
@@ -236,7 +227,7 @@ static void check_bytes(const row *r, int64_t message)
     }
 }
 
-/* The same number of bytes for a round of any length: H times fewer a step. */
+/* Bytes of a round do not depend on its length. */
 static void test_bytes(void **state)
 {
     (void)state;
@@ -251,10 +242,10 @@ static void test_bytes(void **state)
     row r = {.groups = 4, .locals = 1, .rounds = 2, .f32 = true};
     r.config = (lt_local_steps_config){
         .every = 2, .lr = 1, .compress = "topk:0.05", .dist_bn = LT_DIST_BN_REDUCE};
-    run_row(&r); /* 3 of 49: a bitmap of 7 bytes, filled up to 8, and 3 values */
+    run_row(&r); /* 3 of 49: a bitmap of 7 bytes, padded to 8, and 3 values */
     check_bytes(&r, 8 + 3 * 4);
     r.config.compress = "topk:0.01,2bit";
-    run_row(&r); /* 1: its place; 2 bits, filled up, and two levels */
+    run_row(&r); /* 1 of 49: its index; 2 bits, padded, and two levels */
     check_bytes(&r, 4 + 4 + 8);
     r.config.compress = "topk:1,bf16";
     run_row(&r);
@@ -285,7 +276,7 @@ static void test_whole(void **state)
     }
 }
 
-/* All that groups did is in the values or still in a residual: exactly, on integers. */
+/* All changes are in the values or in error feedback: exactly, on integers. */
 static void test_mass(void **state)
 {
     (void)state;
@@ -307,7 +298,7 @@ static void test_mass(void **state)
                 left = left || residual != 0;
                 assert_near(ends[0].value[i] - residual / r.groups, value[i], 1e-9);
             }
-            assert_true(left); /* control: something was left out */
+            assert_true(left); /* control: compression left elements out */
         }
 }
 
@@ -335,7 +326,7 @@ static void test_decay(void **state)
             left = fmax(left, fabs(e));
     }
     assert_int_equal(sent, 1);
-    assert_true(largest >= left); /* it was the largest */
+    assert_true(largest >= left); /* the sent element was the largest */
 }
 
 /* --- Bad input --- */
@@ -363,7 +354,8 @@ static void test_bad_input(void **state)
          "'topk:0.1,3bit'"},
         {{.groups = 2, .locals = 1, .config = {.every = 1, .lr = 1, .compress = "powersgd:2"}},
          "'powersgd:2'"},
-        {{.groups = 1, .locals = 4, .config = {.every = 1, .lr = 1}}, "all 4 ranks are on one node"},
+        {{.groups = 1, .locals = 4, .config = {.every = 1, .lr = 1}},
+         "all 4 ranks are on one node"},
     };
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
         row r = rows[i].r;
@@ -386,7 +378,7 @@ static void test_not_finite(void **state)
     for (int i = 0; i < r.groups * r.locals; i++)
         named +=
             strstr(ranks[i].c.why, "the change of second.weight in group 1 is not finite") != NULL;
-    assert_int_equal(named, 1); /* the others are told that a rank aborted */
+    assert_int_equal(named, 1); /* the other ranks report an abort */
 }
 
 static void test_uneven(void **state)
@@ -415,17 +407,17 @@ static void test_uneven(void **state)
 int main(void)
 {
     const struct CMUnitTest rows[] = {
-        {"an outer step is Nesterov's on the mean of groups, and ranks are bit-equal", test_formula,
-         NULL, NULL, NULL},
+        {"an outer step is Nesterov momentum on the mean of groups, and ranks are bitwise identical",
+         test_formula, NULL, NULL, NULL},
         {"running statistics follow dist_bn", test_statistics, NULL, NULL, NULL},
-        {"bytes within and between groups are the formula's", test_bytes, NULL, NULL, NULL},
-        {"density 1 is the whole, and nothing is left", test_whole, NULL, NULL, NULL},
-        {"what groups did is in the values or in residuals", test_mass, NULL, NULL, NULL},
-        {"what was left out decays", test_decay, NULL, NULL, NULL},
-        {"bad numbers are named", test_bad_input, NULL, NULL, NULL},
+        {"bytes within and between groups equal the formula", test_bytes, NULL, NULL, NULL},
+        {"density 1 sends all and leaves no error feedback", test_whole, NULL, NULL, NULL},
+        {"all changes are in the values or in error feedback", test_mass, NULL, NULL, NULL},
+        {"error feedback decays", test_decay, NULL, NULL, NULL},
+        {"numbers out of range are rejected", test_bad_input, NULL, NULL, NULL},
         {"a change that is not finite is named before it is sent", test_not_finite, NULL, NULL,
          NULL},
-        {"groups of two sizes are refused with both", test_uneven, NULL, NULL, NULL},
+        {"groups of different sizes are rejected", test_uneven, NULL, NULL, NULL},
     };
     return cmocka_run_group_tests_name("local steps", rows, NULL, NULL);
 }

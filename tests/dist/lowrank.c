@@ -1,4 +1,4 @@
-/* Products with a few columns, and columns made orthonormal. */
+/* Kernels of PowerSGD: low-rank products and orthonormalization. */
 
 #include "dist/reducer/lowrank.h"
 
@@ -12,8 +12,8 @@ static double number(const char *name, int64_t i)
     return lt_rng_uniform(&rng) - 0.5;
 }
 
-/* A rank so large that a reducer would not take it. */
-static void full_rank_is_everything(void **state)
+/* With full rank, which a reducer would not compress, the reconstruction is exact. */
+static void full_rank_is_exact(void **state)
 {
     (void)state;
     static float x[9 * 40], y[9 * 40], p[9 * 9], q[9 * 40];
@@ -44,7 +44,7 @@ static void columns_become_orthonormal(void **state)
         for (int k = 0; k < K; k++)
             p[i * K + k] = number("p", i * K + k) * pow(10, 30 * (k - 2));
         p[i * K + 1] = p[i * K] * (1 + 1e-9 * number("n", i)); /* nearly the same column */
-        p[i * K + 4] = 2 * p[i * K] / 1e-60 * 1e60;            /* the same */
+        p[i * K + 4] = 2 * p[i * K] / 1e-60 * 1e60;            /* a multiple of it */
     }
     lt_lowrank_orthonormalize(p, ROWS, K);
     for (int a = 0; a < K; a++)
@@ -60,7 +60,7 @@ static void columns_become_orthonormal(void **state)
         assert_true(isnan(p[i * K + 3]));
 }
 
-static void threads_change_no_bit(void **state)
+static void results_do_not_depend_on_threads(void **state)
 {
     (void)state;
     enum { ROWS = 70, COLS = 2100, K = 3 };
@@ -88,9 +88,9 @@ static void threads_change_no_bit(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(full_rank_is_everything),
+        cmocka_unit_test(full_rank_is_exact),
         cmocka_unit_test(columns_become_orthonormal),
-        cmocka_unit_test(threads_change_no_bit),
+        cmocka_unit_test(results_do_not_depend_on_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* Up to 64 ranks of a mesh, by threads, and what each holds of a matrix whose elements are known. */
+/* Ranks of a mesh on threads, and their blocks of matrices with known elements. */
 
 #include "mesh_ranks.h"
 
@@ -54,7 +54,7 @@ lt_status play_mesh(int ranks, bool f64, mesh_rank model, uint64_t *bytes, char 
 void cut(int64_t whole, int parts, int index, int64_t *first, int64_t *extent)
 {
     int64_t at = 0;
-    for (int p = 0; p <= index; p++) { /* by definition: one more for each of the first ones */
+    for (int p = 0; p <= index; p++) { /* by definition: the first ones have one more element */
         *first = at;
         *extent = whole / parts + (p < whole % parts ? 1 : 0);
         at += *extent;

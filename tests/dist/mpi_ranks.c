@@ -1,5 +1,5 @@
-/* One rank of a test that mpirun starts: mpi_ranks cases|wrong|abort|late|differ|killed RANKS. Exit
- * status 0: this rank saw what it should. */
+/* One rank of a test that mpirun starts: mpi_ranks cases|wrong|abort|late|differ|killed RANKS. Exit status 0 if this rank
+ * got the expected results. */
 
 #include "cases.h"
 
@@ -9,45 +9,29 @@
 #include <string.h>
 #include <unistd.h>
 
-static int fails_with(const rank_case *c, lt_status got, const char *words)
-{
-    if (got == LT_E_COMM && strstr(lt_error_message(), words))
-        return 0;
-    fprintf(stderr, "%s: %s; ", lt_status_name(got), lt_error_message());
-    return rank_complains(c, words);
-}
-
-/* The sum of something large, so that messages are under way when the abort comes. */
+/* A sum so large that messages are in flight during an abort. */
 static lt_status large_sum(const rank_case *c)
 {
-    lt_tensor *t = NULL;
-    lt_request *request = NULL;
-    lt_status st = lt_tensor_new(&t, c->device, LT_F32, LT_SHAPE(4 << 20));
-    if (!st)
-        st = lt_comm_allreduce_begin(c->comm, t, LT_REDUCE_SUM, &request);
-    if (!st)
-        st = lt_request_wait(&request);
-    lt_tensor_free(&t);
-    return st;
+    return case_sum(c, 4 << 20);
 }
 
-/* The last rank gives up while the others wait for its part. */
+/* The last rank aborts while the others wait for it. */
 static int abort_group(rank_case *c)
 {
     char want[256], host[64] = "";
     int last = lt_comm_size(c->comm) - 1;
     gethostname(host, sizeof host - 1);
     snprintf(want, sizeof want, "rank %d of %d (%s) aborted", last, last + 1, host);
-    lt_status first = large_sum(c); /* may not be done here when it is there */
-    if (first && fails_with(c, first, want))
+    lt_status first = large_sum(c); /* may still run here when it is done on the last rank */
+    if (first && rank_fails_with(c, first, want))
         return 1;
     if (lt_comm_rank(c->comm) == last)
         lt_comm_abort(c->comm);
-    int bad = fails_with(c, large_sum(c), want);
-    return fails_with(c, lt_comm_barrier(c->comm), want) || bad; /* from now on, every call */
+    int bad = rank_fails_with(c, large_sum(c), want);
+    return rank_fails_with(c, lt_comm_barrier(c->comm), want) || bad; /* all later calls fail too */
 }
 
-/* The last rank never joins. */
+/* The last rank never joins the barrier. */
 static int late(rank_case *c)
 {
     int last = lt_comm_size(c->comm) - 1;
@@ -57,25 +41,25 @@ static int late(rank_case *c)
         lt_request *request = NULL;
         if (lt_tensor_new(&t, c->device, LT_F32, LT_SCALAR))
             return 1;
-        /* No rank sends this: it ends when another rank's deadline does. */
+        /* No rank sends this: it fails when another rank exceeds its deadline. */
         lt_status st = lt_comm_recv_begin(c->comm, t, 0, &request);
         if (!st)
             st = lt_request_wait(&request);
         lt_tensor_free(&t);
-        return fails_with(c, st, "barrier");
+        return rank_fails_with(c, st, "barrier");
     }
     lt_comm_set_deadline(c->comm, 0.5);
-    return fails_with(c, lt_comm_barrier(c->comm), "barrier");
+    return rank_fails_with(c, lt_comm_barrier(c->comm), "barrier");
 }
 
 static int differ(rank_case *c)
 {
     if (lt_comm_rank(c->comm) == 0)
-        return fails_with(c, lt_comm_barrier(c->comm), "is barrier on rank 0");
-    return fails_with(c, large_sum(c), "is barrier on rank 0");
+        return rank_fails_with(c, lt_comm_barrier(c->comm), "is barrier on rank 0");
+    return rank_fails_with(c, large_sum(c), "is barrier on rank 0");
 }
 
-/* A rank dies: the launcher must end this one within seconds; it would wait for ever. */
+/* A rank dies: the launcher must end this one within seconds, else it would wait forever. */
 static int killed(rank_case *c)
 {
     lt_comm_set_deadline(c->comm, 0);
@@ -83,7 +67,7 @@ static int killed(rank_case *c)
         return rank_complains(c, lt_error_message());
     if (lt_comm_rank(c->comm) == lt_comm_size(c->comm) - 1)
         raise(SIGKILL);
-    return fails_with(c, large_sum(c), "");
+    return rank_fails_with(c, large_sum(c), "");
 }
 
 static const struct {
@@ -106,7 +90,7 @@ int main(int argc, char **argv)
         return 2;
     }
     if (lt_comm_size(c.comm) != ranks)
-        return rank_complains(&c, "another number was started");
+        return rank_complains(&c, "wrong number of ranks");
     for (size_t i = 0; i < sizeof modes / sizeof *modes; i++)
         if (!strcmp(argv[1], modes[i].name))
             bad = modes[i].run(&c);

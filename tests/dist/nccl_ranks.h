@@ -1,4 +1,4 @@
-/* Plays ranks of the communicator "nccl" by threads, over a NCCL in host memory. */
+/* Runs ranks of the communicator "nccl" on threads, over a fake NCCL in host memory. */
 #ifndef LT_TESTS_DIST_NCCL_RANKS_H
 #define LT_TESTS_DIST_NCCL_RANKS_H
 
@@ -16,7 +16,7 @@ static const double patience = 20;
 typedef struct player {
     played base;
     int size, port;
-    lt_rendezvous *rendezvous; /* of rank 0, which listens */
+    lt_rendezvous *rendezvous; /* listening, on rank 0; NULL on the others until they join */
     fake_gpu gpu;
 } player;
 
@@ -39,7 +39,7 @@ static inline lt_status open_rank(player *p, lt_comm **out)
     return st;
 }
 
-/* Fails where the communicator does not open; whether the case is good is in base. */
+/* Runs the case and sets base.good. Fails if the communicator does not open. */
 static inline lt_status play_one(void *context)
 {
     player *p = context;
@@ -52,7 +52,7 @@ static inline lt_status play_one(void *context)
 
 static player players[MOST_RANKS];
 
-/* Each on a GPU of its own; a test may change that before play(). */
+/* Prepares ranks on different GPUs; a test may change that before play_all(). */
 static inline void prepare(int size, case_fn *fn)
 {
     lt_rendezvous_config c = {.size = size, .address = "127.0.0.1", .timeout = patience};
@@ -72,7 +72,7 @@ static inline void prepare(int size, case_fn *fn)
         players[r].base.c.device = players[r].base.at.device;
 }
 
-/* How many said that something is wrong. */
+/* Runs the ranks; returns the number of failed ones, and the first one's reason. */
 static inline int play_all(int size, char *why, size_t bytes)
 {
     const rank_group g = {RANKS_OF(players, size), .run = play_one};
@@ -95,34 +95,7 @@ static inline void expect_good(int size, case_fn *fn)
         fail_msg("%s", why);
 }
 
-/* --- What ranks do in more than one test --- */
-
-static inline bool fails_with(rank_case *c, lt_status got, const char *words)
-{
-    char why[400];
-    snprintf(why, sizeof why, "%s", lt_error_message());
-    return (got == LT_E_COMM && strstr(why, words))
-           || case_fails(c, "rank %d: %s: '%s', want '%s'", lt_comm_rank(c->comm),
-                         lt_status_name(got), why, words);
-}
-
-static inline lt_status sum(const rank_case *c, lt_tensor *t)
-{
-    lt_request *request = NULL;
-    LT_TRY(lt_comm_allreduce_begin(c->comm, t, LT_REDUCE_SUM, &request));
-    return lt_request_wait(&request);
-}
-
-static inline lt_status sum_of(const rank_case *c, int count)
-{
-    lt_tensor *t = NULL;
-    LT_TRY(lt_tensor_new(&t, c->device, LT_F32, LT_SHAPE(count)));
-    lt_status st = sum(c, t);
-    lt_tensor_free(&t);
-    return st;
-}
-
-/* Until the end is heard; asks for nothing of others. */
+/* Makes empty calls, which involve no other rank, until one fails; returns its status. */
 static inline lt_status idle(const rank_case *c)
 {
     const int64_t none[MOST_RANKS] = {0};

@@ -1,4 +1,4 @@
-/* src/dist/shard_transfer.c: boxes of ranks, which are threads, gathered; and what data parallelism agrees on. */
+/* Shards of parameters on ranks that are threads: gathered tensors, and the checks of data parallelism. */
 
 #include "ranks.h"
 
@@ -8,15 +8,15 @@
 
 enum { RANKS = 6, ROWS = 6, COLUMNS = 5, COUNT = ROWS * COLUMNS };
 
-/* What each of six ranks holds of [6,5]: a row of the table is a way to divide it. */
+/* Ways to shard [6,5] over six ranks. */
 typedef enum way { WHOLE, HALVES, GRID, THIRDS, WAYS } way;
 
 typedef struct player {
     test_rank at;
     way way;
     int root;
-    bool averages; /* over all ranks, by data parallelism */
-    int64_t odd;   /* rank 1 lists another logical shape, with so many columns; 0: no */
+    bool averages; /* open data parallelism over all ranks instead */
+    int64_t odd;   /* columns of a different logical shape on rank 1; 0: the same shape */
 } player;
 
 static lt_place place_of(way w, int rank)
@@ -25,7 +25,7 @@ static lt_place place_of(way w, int rank)
     lt_place place = lt_place_whole(s);
     if (w == HALVES) /* ranks 0, 2, 4 are replicas, and 1, 3, 5 */
         lt_place_cut(&place, 1, 2, rank % 2);
-    if (w == THIRDS) /* 0 and 1 are, ...; in the other order */
+    if (w == THIRDS) /* ranks 0 and 1 are replicas, 2 and 3, 4 and 5; in reverse order */
         lt_place_cut(&place, 0, 3, 2 - rank / 2);
     if (w == GRID) {
         lt_place_cut(&place, 0, 3, rank / 2);
@@ -34,7 +34,7 @@ static lt_place place_of(way w, int rank)
     return place;
 }
 
-/* Element i of the lowest rank with the box is i; what others have there must not be seen. */
+/* Element i is i on the lowest rank with the shard, -1 on the others, which must not be used. */
 static double value_of(const player *p, int64_t logical)
 {
     const lt_place own = place_of(p->way, p->at.rank);
@@ -125,11 +125,11 @@ static void check_all(const player *p, int ranks, lt_status status, const char *
     for (int r = 0; r < ranks; r++) {
         assert_int_equal(p[r].at.status, status);
         if (!strstr(p[r].at.message, says))
-            fail_msg("rank %d says '%s', not '%s'", r, p[r].at.message, says);
+            fail_msg("rank %d: '%s', want '%s'", r, p[r].at.message, says);
     }
 }
 
-static void boxes_that_make_no_whole_are_refused_by_name(void **state)
+static void incomplete_shards_are_rejected(void **state)
 {
     (void)state;
     player p[RANKS];
@@ -139,21 +139,21 @@ static void boxes_that_make_no_whole_are_refused_by_name(void **state)
     check_all(p, 2, LT_E_ARG, "w is a shard of [6,5] on rank 0, of [6,4] on rank 1");
 }
 
-static void ranks_that_average_have_the_same_box(void **state)
+static void data_parallel_ranks_have_the_same_shard(void **state)
 {
     (void)state;
     player p[RANKS];
-    play_all(p, 2, (player){.way = THIRDS, .averages = true}); /* the control: equal boxes */
+    play_all(p, 2, (player){.way = THIRDS, .averages = true}); /* control: equal shards */
     check_all(p, 2, LT_OK, "");
     play_all(p, 2, (player){.way = HALVES, .averages = true}); /* 18 and 12 elements */
     check_all(p, 2, LT_E_ARG,
               "parameter 1 is w [6,5], shard [0:6,0:3] of [6,5] on rank 0, "
               "w [6,5], shard [0:6,3:5] of [6,5] on rank 1");
-    play_all(p, 3, (player){.way = THIRDS, .averages = true}); /* boxes of the same shape */
+    play_all(p, 3, (player){.way = THIRDS, .averages = true}); /* shards of the same shape */
     check_all(p, 3, LT_E_ARG, "[4:6,0:5] of [6,5] on rank 0, w [6,5], shard [2:4,0:5]");
 }
 
-/* The n-th allocation fails, for every n: nothing is left, and then all is well. */
+/* The n-th allocation fails, for every n, without leaks; then the gather succeeds. */
 static void missing_memory_is_survived(void **state)
 {
     (void)state;
@@ -183,8 +183,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_element_comes_from_the_lowest_rank_that_holds_it),
-        cmocka_unit_test(boxes_that_make_no_whole_are_refused_by_name),
-        cmocka_unit_test(ranks_that_average_have_the_same_box),
+        cmocka_unit_test(incomplete_shards_are_rejected),
+        cmocka_unit_test(data_parallel_ranks_have_the_same_shard),
         cmocka_unit_test(missing_memory_is_survived),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

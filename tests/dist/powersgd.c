@@ -1,14 +1,13 @@
-/* PowerSGD: what is applied, what is left over, and what is sent. Ranks are threads that bring gradients of their
- * own. */
+/* PowerSGD: applied gradients, error feedback and bytes, on ranks that are threads with given gradients. */
 
 #include "brought.h"
+#include "formulas.h"
 
 #include <stdlib.h>
 
-/* --- Nothing is lost --- */
+/* --- Conservation --- */
 
-/* 20 updates of random gradients; each third is skipped. trace is not used; mean becomes the sum of what was
- * applied. */
+/* 20 updates of random gradients, of which each third is skipped. mean becomes the sum of the applied gradients. */
 static lt_status play_sums(world *w)
 {
     static const int updates = 20;
@@ -58,13 +57,13 @@ static const mass_row masses[] = {
       .ranks_per_node = 2},
      4,
      1e-13},
-    {{.name = "f32, a node of 3 ranks", .compress = "powersgd:2", .ranks_per_node = 3}, 3, 1e-5},
-    {{.name = "f32, 3 nodes of a rank", .compress = "powersgd:2", .ranks_per_node = 1}, 3, 1e-5},
-    {{.name = "a rank that no matrix is worth", .compress = "powersgd:9", .f64 = true}, 3, 1e-13},
+    {{.name = "f32, 1 node of 3 ranks", .compress = "powersgd:2", .ranks_per_node = 3}, 3, 1e-5},
+    {{.name = "f32, 3 nodes of 1 rank", .compress = "powersgd:2", .ranks_per_node = 1}, 3, 1e-5},
+    {{.name = "a rank that compresses no matrix", .compress = "powersgd:9", .f64 = true}, 3, 1e-13},
 };
 
-/* What was applied and what is left over are what was brought, but for skipped updates. */
-static void nothing_is_lost(void **state)
+/* Applied gradients plus error feedback equal the given gradients, except those of skipped updates. */
+static void gradients_are_conserved(void **state)
 {
     const mass_row *row = *state;
     scene s = row->scene;
@@ -74,21 +73,21 @@ static void nothing_is_lost(void **state)
         for (int64_t i = 0; i < count_of(k); i++) {
             double sum = w[0].mean[k][i];
             for (int c = 0; c < COMPRESSED; c++)
-                sum += compressed[c] == k ? left_over(w, row->ranks, c, i) : 0;
+                sum += compressed[c] == k ? residual_sum(w, row->ranks, c, i) : 0;
             assert_near(sum, mean_brought(row->ranks, k, i), row->bound);
         }
     for (int r = 1; r < row->ranks; r++)
         assert_memory_equal(w[r].mean, w[0].mean, sizeof w[0].mean);
     double most = 0;
     for (int64_t i = 0; i < count_of(MATRIX); i++)
-        most = fmax(most, fabs(left_over(w, row->ranks, 0, i)));
+        most = fmax(most, fabs(residual_sum(w, row->ranks, 0, i)));
     assert_int_equal(most > 0.01,
-                     strcmp(s.compress, "powersgd:9") != 0); /* something is left over */
+                     strcmp(s.compress, "powersgd:9") != 0); /* control: error feedback is not 0 */
 }
 
-/* --- Exact --- */
+/* --- Exactness --- */
 
-/* u v' + x y', with v and y the same on all ranks: the mean has rank 2. */
+/* u v' + x y', with v and y equal on all ranks: the mean has rank 2. */
 static lt_status play_low_rank(world *w)
 {
     double g[MOST];
@@ -138,8 +137,8 @@ static void low_ranks_are_exact(void **state)
 
 /* --- Iterations --- */
 
-/* The same full-rank matrix again and again: singular values 1, 0.5, 0.25, 0.125 on the diagonal. trace: how far
- * the mean of what was applied is from it. The first six gradients are zero, or absent. */
+/* The same full-rank matrix in each update, with singular values 1, 0.5, 0.25, 0.125 on the diagonal. trace: distance of
+ * the mean applied gradient from it. The first six gradients are zero or absent. */
 static lt_status play_constant(world *w)
 {
     double g[MOST] = {0}, sum[MOST] = {0};
@@ -163,7 +162,7 @@ static lt_status play_constant(world *w)
     return LT_OK;
 }
 
-static void error_feedback_reaches_all_of_it(void **state)
+static void error_feedback_converges_to_the_gradient(void **state)
 {
     (void)state;
     const scene with = {.play = play_constant, .compress = "powersgd:1", .f64 = true},
@@ -176,7 +175,7 @@ static void error_feedback_reaches_all_of_it(void **state)
     assert_true(stalls > 0.55); /* sqrt(0.5^2 + 0.25^2 + 0.125^2) = 0.573 */
 }
 
-/* One power iteration an update finds the largest singular value, if each goes on from the last. */
+/* One warm-started power iteration per update converges to the largest singular value. */
 static lt_status play_iterations(world *w)
 {
     double g[MOST] = {0};
@@ -194,18 +193,18 @@ static lt_status play_iterations(world *w)
     return LT_OK;
 }
 
-static void iterations_go_on_where_they_ended(void **state)
+static void iterations_are_warm_started(void **state)
 {
     (void)state;
     const scene s = {.play = play_iterations, .compress = "powersgd:1,no-feedback", .f64 = true};
     const world *w = play_well(&s, 2);
     assert_true(w->trace[0] > 1e-3);
-    assert_near(w->trace[UPDATES - 1], 0, 1e-11); /* a fourth of it is left by each */
+    assert_near(w->trace[UPDATES - 1], 0, 1e-11); /* each iteration divides the error by 4 */
 }
 
-/* --- Skipped and dense updates, gradients that are missing --- */
+/* --- Skipped updates, uncompressed updates, missing gradients --- */
 
-/* trace: 1 where a repeated update gave the same bits. */
+/* trace: 1 if a repeated update is bitwise identical. */
 static lt_status play_skips(world *w)
 {
     double first[PARAMS][MOST];
@@ -219,7 +218,7 @@ static lt_status play_skips(world *w)
         LT_TRY(bring_random(w, t));
         LT_TRY(average(w, false));
         w->trace[6 + t] =
-            memcmp(first, w->mean, sizeof first) != 0; /* a control: now it is another */
+            memcmp(first, w->mean, sizeof first) != 0; /* control: differs after an applied one */
     }
     return LT_OK;
 }
@@ -233,7 +232,7 @@ static void a_skipped_update_changes_nothing(void **state)
         assert_near(w->trace[t], 1, 0);
 }
 
-/* A NaN on rank 1: all hear of it; then all goes on as if it had not been. */
+/* A NaN on rank 1 reaches all ranks and leaves no trace in later updates. */
 static lt_status play_poison(world *w)
 {
     double g[MOST] = {0};
@@ -259,7 +258,7 @@ static lt_status play_two(world *w)
     return average(w, true);
 }
 
-static void what_is_not_finite_is_heard_and_dropped(void **state)
+static void non_finite_gradients_reach_all_and_leave_no_trace(void **state)
 {
     (void)state;
     static double want[PARAMS][MOST];
@@ -274,7 +273,7 @@ static void what_is_not_finite_is_heard_and_dropped(void **state)
     }
 }
 
-/* Compressed, dense, dense: the second sends what the first left over, the third nothing more. */
+/* Compressed, uncompressed, uncompressed: the second update sends the first one's error feedback, the third none. */
 static lt_status play_dense(world *w)
 {
     shown s = {0};
@@ -302,7 +301,7 @@ static lt_status play_third(world *w)
     return average(w, true);
 }
 
-static void a_dense_update_loses_nothing(void **state)
+static void an_uncompressed_update_sends_the_error_feedback(void **state)
 {
     (void)state;
     static double want[PARAMS][MOST];
@@ -313,14 +312,14 @@ static void a_dense_update_loses_nothing(void **state)
     const world *w = play_well(&s, 3);
     assert_near(w->trace[0], 0, 1e-6);
     for (int r = 0; r < 3; r++) {
-        assert_memory_equal(w[r].mean, want, sizeof want); /* the bits of plain */
+        assert_memory_equal(w[r].mean, want, sizeof want); /* equal to the plain reducer's */
         for (int c = 0; c < COMPRESSED; c++)
             for (int i = 0; i < MOST; i++)
                 assert_near(w[r].state[c][i], 0, 0);
     }
 }
 
-/* The matrix is missing on all ranks in update 1; in update 2 on all but rank 0. */
+/* The matrix has no gradient on any rank in update 1, and on rank 0 only in update 2. */
 static lt_status play_missing(world *w)
 {
     shown s = {0};
@@ -343,7 +342,7 @@ static lt_status play_missing(world *w)
     return LT_OK;
 }
 
-static void a_gradient_that_no_rank_has_leaves_its_residual(void **state)
+static void a_missing_gradient_keeps_its_error_feedback(void **state)
 {
     (void)state;
     const scene s = {.play = play_missing, .compress = "powersgd:1"};
@@ -355,7 +354,7 @@ static void a_gradient_that_no_rank_has_leaves_its_residual(void **state)
     }
 }
 
-/* Gradients and the loss scale grow together: what is left over does not know. */
+/* Gradients and loss scale grow together: error feedback does not depend on the scale. */
 static lt_status play_scaled(world *w)
 {
     shown s = {0};
@@ -385,7 +384,7 @@ static lt_status play_scaled(world *w)
     return st;
 }
 
-static void residuals_are_unscaled(void **state)
+static void error_feedback_is_unscaled(void **state)
 {
     (void)state;
     static world plain;
@@ -401,7 +400,7 @@ static void residuals_are_unscaled(void **state)
 
 static bool lose_q, lose_residual;
 
-/* Eight updates; behind four the state goes to a new reducer. */
+/* Eight updates; after four the state is loaded into a new reducer. */
 static lt_status play_resumed(world *w)
 {
     for (int t = 0; t < 8; t++) {
@@ -421,16 +420,16 @@ static lt_status play_resumed(world *w)
     return LT_OK;
 }
 
-static void a_resumed_run_has_the_same_bits(void **state)
+static void a_resumed_run_is_bitwise_identical(void **state)
 {
     (void)state;
     static double want[PARAMS][MOST];
     scene s = {.play = play_resumed, .compress = "powersgd:1", .bucket_bytes = 600};
     memcpy(want, play_well(&s, 3)->mean, sizeof want);
-    s.scale = 1; /* stands for: through a checkpoint */
+    s.scale = 1; /* means: through a checkpoint */
     const world *w = play_well(&s, 3);
     assert_memory_equal(w[1].mean, want, sizeof want);
-    assert_near(w[1].trace[0], COMPRESSED * (1 + 3), 0); /* a start, and a residual of each rank */
+    assert_near(w[1].trace[0], COMPRESSED * (1 + 3), 0); /* Q, and error feedback of each rank */
     lose_q = true;
     assert_true(memcmp(play_well(&s, 3)->mean, want, sizeof want) != 0);
     lose_q = false;
@@ -440,13 +439,6 @@ static void a_resumed_run_has_the_same_bits(void **state)
 }
 
 /* --- Bytes --- */
-
-/* An all-reduce of so many elements: lather/comm.h. */
-static int64_t allreduce(int64_t elements, int rank, int ranks)
-{
-    const int64_t chunk = elements / ranks + (rank < elements % ranks);
-    return elements - chunk + (ranks - 1) * chunk;
-}
 
 static void bytes_follow_the_formula(void **state)
 {
@@ -460,12 +452,12 @@ static void bytes_follow_the_formula(void **state)
             for (int r = 0; r < ranks; r++)
                 assert_int_equal(w[r].sent.within + w[r].sent.between,
                                  (k ? 2 : 4)
-                                     * (allreduce(kept + 2 * sides, r, ranks)
-                                        + allreduce(2 * columns, r, ranks)));
+                                     * (allreduce_sent(kept + 2 * sides, r, ranks)
+                                        + allreduce_sent(2 * columns, r, ranks)));
         }
 }
 
-/* In two levels, of 2 nodes of 2 ranks: half of the elements go between nodes, once each way. */
+/* Hierarchical, 2 nodes of 2 ranks: half of the elements are sent between nodes, once each way. */
 static void bytes_between_nodes_follow_the_formula(void **state)
 {
     (void)state;
@@ -477,9 +469,9 @@ static void bytes_between_nodes_follow_the_formula(void **state)
         int64_t within = 0, between = 0;
         for (int k = 0; k < 2; k++) {
             const int64_t mine = (elements[k] + (r % 2 == 0)) / 2;
-            within +=
-                elements[k] - mine + mine; /* the other's part of the sum, this one's of the mean */
-            between += allreduce(mine, r / 2, 2);
+            within += elements[k] - mine
+                      + mine; /* the peer's chunk of the sum, this rank's of the mean */
+            between += allreduce_sent(mine, r / 2, 2);
         }
         assert_int_equal(w[r].sent.within, 4 * within);
         assert_int_equal(w[r].sent.between, 4 * between);
@@ -490,12 +482,12 @@ static void bytes_between_nodes_follow_the_formula(void **state)
     assert_true(w[0].sent.within > 0);
 }
 
-/* --- What is refused --- */
+/* --- Invalid arguments --- */
 
 static const char *const bad[] = {"powersgd",    "powersgd:",    "powersgd:0",  "powersgd:65",
                                   "powersgd:-1", "powersgd:two", "powersgd:2,x"};
 
-static void is_refused(void **state)
+static void is_rejected(void **state)
 {
     const scene s = {.play = play_third, .compress = *state};
     const world *w = play(&s, 2);
@@ -510,14 +502,14 @@ int main(void)
 {
     static const struct CMUnitTest single[] = {
         cmocka_unit_test(low_ranks_are_exact),
-        cmocka_unit_test(error_feedback_reaches_all_of_it),
-        cmocka_unit_test(iterations_go_on_where_they_ended),
+        cmocka_unit_test(error_feedback_converges_to_the_gradient),
+        cmocka_unit_test(iterations_are_warm_started),
         cmocka_unit_test(a_skipped_update_changes_nothing),
-        cmocka_unit_test(what_is_not_finite_is_heard_and_dropped),
-        cmocka_unit_test(a_dense_update_loses_nothing),
-        cmocka_unit_test(a_gradient_that_no_rank_has_leaves_its_residual),
-        cmocka_unit_test(residuals_are_unscaled),
-        cmocka_unit_test(a_resumed_run_has_the_same_bits),
+        cmocka_unit_test(non_finite_gradients_reach_all_and_leave_no_trace),
+        cmocka_unit_test(an_uncompressed_update_sends_the_error_feedback),
+        cmocka_unit_test(a_missing_gradient_keeps_its_error_feedback),
+        cmocka_unit_test(error_feedback_is_unscaled),
+        cmocka_unit_test(a_resumed_run_is_bitwise_identical),
         cmocka_unit_test(bytes_follow_the_formula),
         cmocka_unit_test(bytes_between_nodes_follow_the_formula),
     };
@@ -526,13 +518,13 @@ int main(void)
     static char text[M + B][TEXT];
     size_t n = 0;
     for (size_t i = 0; i < M; i++, n++) {
-        snprintf(text[n], TEXT, "nothing is lost: %s", masses[i].scene.name);
-        tests[n] = (struct CMUnitTest){text[n], nothing_is_lost, NULL, NULL,
+        snprintf(text[n], TEXT, "gradients are conserved: %s", masses[i].scene.name);
+        tests[n] = (struct CMUnitTest){text[n], gradients_are_conserved, NULL, NULL,
                                        (void *)(uintptr_t)&masses[i]};
     }
     for (size_t i = 0; i < B; i++, n++) {
-        snprintf(text[n], TEXT, "refused: %s", bad[i]);
-        tests[n] = (struct CMUnitTest){text[n], is_refused, NULL, NULL, (void *)(uintptr_t)bad[i]};
+        snprintf(text[n], TEXT, "rejected: %s", bad[i]);
+        tests[n] = (struct CMUnitTest){text[n], is_rejected, NULL, NULL, (void *)(uintptr_t)bad[i]};
     }
     for (size_t i = 0; i < S; i++)
         tests[n++] = single[i];

@@ -1,6 +1,7 @@
-/* Reducers: the mean over ranks of given gradients, in buckets, by each of them. */
+/* Reducers: means over ranks of given gradients, in buckets. */
 
 #include "doubles.h"
+#include "formulas.h"
 #include "ranks.h"
 
 #include "lather/data_parallel.h"
@@ -8,17 +9,17 @@
 enum { RANKS = 8, PARAMS = 4, STEPS = 3, ELEMENTS = 37 + 1 + 5 + 64 };
 static const int64_t sizes[PARAMS] = {37, 1, 5, 64};
 
-/* What to reduce. */
+/* Configuration of a test. */
 typedef struct job {
-    int ranks, per_node;     /* per_node 0: as of_node says; -1: nodes are not known */
+    int ranks, per_node;     /* per_node 0: nodes of of_node; -1: unknown nodes */
     const int *of_node;      /* [ranks] */
-    bool f64, uneven_values; /* gradients are no integers */
-    int lacking;             /* rank + 1 that has no gradient of parameter 2; 0: none */
-    bool commits; /* lt_data_parallel_commit() after each update: applied, but the last */
+    bool f64, uneven_values; /* uneven_values: gradients are not integers */
+    int lacking;             /* rank + 1 without a gradient of parameter 2; 0: no rank */
+    bool commits; /* call lt_data_parallel_commit() after each update: applied, except the last */
     lt_data_parallel_config config;
 } job;
 
-/* A rank, and what it has in the end. */
+/* A rank and its results. */
 typedef struct outcome {
     test_rank at;
     const job *j;
@@ -33,7 +34,7 @@ typedef struct outcome {
     uint64_t apart, on_comm;
 } outcome;
 
-/* Integers of few bits, so that their sums are exact in every dtype. */
+/* Small integers, whose sums are exact in every dtype. */
 static double gradient(const job *j, int rank, int step, int64_t i)
 {
     const double integer = (double)((i * 7 + rank * 3 + step) % 8 - 3);
@@ -144,10 +145,10 @@ static void run_well(const job *j, outcome *out)
     expect_ranks(&g);
     for (int r = 0; r < j->ranks; r++)
         if (memcmp(out[r].grad, out->grad, sizeof out->grad) != 0)
-            fail_msg("rank %d has other bits than rank 0", r);
+            fail_msg("rank %d differs from rank 0", r);
 }
 
-/* A set-up of m nodes of n ranks. */
+/* m nodes of n ranks. */
 typedef struct grid {
     int nodes, per_node;
 } grid;
@@ -160,7 +161,7 @@ static job two_level_of(grid g)
                  .config = {.allreduce = "two-level", .bucket_bytes = 64}};
 }
 
-static void two_levels_have_the_bits_of_one_on_integers(void **state)
+static void two_level_equals_flat_on_integers(void **state)
 {
     (void)state;
     outcome two[RANKS], flat[RANKS];
@@ -170,20 +171,20 @@ static void two_levels_have_the_bits_of_one_on_integers(void **state)
             j.f64 = kind == 1;
             j.config.dtype = kind == 2 ? LT_BF16 : kind == 3 ? LT_F16 : LT_F32;
             if (kind == 3 && (grids[i].nodes == 3 || grids[i].per_node == 3))
-                continue; /* f16 rounds the mean of each level */
+                continue; /* f16 rounds the mean on each level */
             run_well(&j, two);
             j.config.allreduce = "flat";
             run_well(&j, flat);
             assert_memory_equal(two->grad, flat->grad, sizeof flat->grad);
-            double expected = 0; /* a control: it is the mean */
+            double expected = 0; /* control: the mean */
             for (int r = 0; r < j.ranks; r++)
                 expected += gradient(&j, r, STEPS - 1, 0);
             assert_near(two->grad[0], expected / j.ranks, j.config.dtype == LT_F32 ? 1e-7 : 1e-2);
         }
 }
 
-/* What rounding leaves: each level at most half a unit of the sum of what it adds. */
-static void two_levels_round_as_little_as_one(void **state)
+/* Rounding error: on each level at most half a unit in the last place of its sum. */
+static void two_level_differs_from_flat_by_rounding(void **state)
 {
     (void)state;
     outcome two[RANKS], again[RANKS], flat[RANKS];
@@ -200,8 +201,8 @@ static void two_levels_round_as_little_as_one(void **state)
     }
 }
 
-/* Ranks of a node are added first, then nodes; a control: one sum over all ranks has other bits. */
-static void sums_go_by_rank_in_a_node_then_by_node(void **state)
+/* Ranks of a node are added first, then nodes. Control: a flat sum differs by rounding. */
+static void two_level_adds_by_rank_then_by_node(void **state)
 {
     (void)state;
     enum { MANY = 6 };
@@ -241,20 +242,13 @@ static void a_gradient_that_one_rank_lacks_is_shared(void **state)
     }
 }
 
-/* Of elements cut into parts as evenly as possible, the first ones longer. */
-static uint64_t chunk(uint64_t elements, int index, int parts)
-{
-    const uint64_t each = elements / (uint64_t)parts, longer = elements % (uint64_t)parts;
-    return each + ((uint64_t)index < longer);
-}
-
-/* One bucket of E = elements and flags: inside a node E - s + (n-1) s, s this rank's shard; between nodes
- * s - c + (m-1) c, c its chunk of the shard. */
-static void bytes_of_two_levels_follow_the_formula(void **state)
+/* One bucket of E = elements and flags: an all-reduce of E within the node, whose two halves are the reduce-scatter and
+ * the all-gather; between nodes an all-reduce of this rank's shard. */
+static void bytes_of_two_level_equal_the_formula(void **state)
 {
     (void)state;
     outcome out[RANKS];
-    const uint64_t elements = ELEMENTS + PARAMS;
+    const int64_t elements = ELEMENTS + PARAMS;
     for (size_t i = 0; i < COUNT_OF(grids); i++)
         for (int half = 0; half < 2; half++) {
             const grid g = grids[i];
@@ -264,32 +258,31 @@ static void bytes_of_two_levels_follow_the_formula(void **state)
             run_well(&j, out);
             for (int r = 0; r < j.ranks; r++) {
                 const int node = r / g.per_node, local = r % g.per_node;
-                const uint64_t size = half ? 2 : 4, shard = chunk(elements, local, g.per_node);
-                const uint64_t own = chunk(shard, node, g.nodes);
+                const int64_t size = half ? 2 : 4;
+                const int64_t shard = even_chunk(elements, local, g.per_node);
                 assert_int_equal(out[r].sent.within,
-                                 size * (elements - shard + (uint64_t)(g.per_node - 1) * shard));
-                assert_int_equal(out[r].sent.between,
-                                 size * (shard - own + (uint64_t)(g.nodes - 1) * own));
+                                 size * allreduce_sent(elements, local, g.per_node));
+                assert_int_equal(out[r].sent.between, size * allreduce_sent(shard, node, g.nodes));
                 assert_int_equal(out[r].apart, out[r].sent.within + out[r].sent.between);
             }
         }
 }
 
-/* By one all-reduce a rank sends the others their chunks, and its own to them. */
+/* In one all-reduce a rank sends the other ranks' chunks to them, and its own chunk to all. */
 static void bytes_of_plain_are_split_by_nodes(void **state)
 {
     (void)state;
     outcome out[RANKS];
-    const uint64_t elements = ELEMENTS + PARAMS;
+    const int64_t elements = ELEMENTS + PARAMS;
     for (size_t i = 0; i < COUNT_OF(grids); i++) {
         job j = two_level_of(grids[i]);
         j.config = (lt_data_parallel_config){0};
         run_well(&j, out);
         for (int r = 0; r < j.ranks; r++) {
-            uint64_t within = 0, between = 0;
+            int64_t within = 0, between = 0;
             for (int s = 0; s < j.ranks; s++) {
-                const uint64_t bytes =
-                    4 * (chunk(elements, r, j.ranks) + chunk(elements, s, j.ranks));
+                const int64_t bytes =
+                    4 * (even_chunk(elements, r, j.ranks) + even_chunk(elements, s, j.ranks));
                 if (s != r)
                     *(s / j.per_node == r / j.per_node ? &within : &between) += bytes;
             }
@@ -301,7 +294,7 @@ static void bytes_of_plain_are_split_by_nodes(void **state)
     }
 }
 
-static void auto_is_two_levels_where_they_save(void **state)
+static void auto_is_two_level_where_it_saves_bytes(void **state)
 {
     (void)state;
     outcome out[RANKS];
@@ -323,33 +316,33 @@ static void auto_is_two_levels_where_they_save(void **state)
     }
 }
 
-static void refuses(job j, const char *words)
+static void rejects(job j, const char *words)
 {
     outcome out[RANKS];
     (void)run(&j, out);
     for (int r = 0; r < j.ranks; r++) {
         assert_status(out[r].at.status, LT_E_ARG);
         if (!strstr(out[r].at.message, words))
-            fail_msg("'%s' does not say '%s'", out[r].at.message, words);
+            fail_msg("'%s', want '%s'", out[r].at.message, words);
     }
 }
 
-static void what_cannot_be_is_refused_by_name(void **state)
+static void invalid_reducers_are_rejected(void **state)
 {
     (void)state;
-    refuses(
+    rejects(
         (job){.ranks = 5, .of_node = (const int[]){0, 0, 1, 1, 1}, .config.allreduce = "two-level"},
         "--allreduce two-level needs the same number of ranks on each node; node 0 has 2, node 1 has 3");
-    refuses(
+    rejects(
         (job){.ranks = 3, .of_node = (const int[]){0, 0, 1}, .config.compress = "topk:0.1"},
         "--compress topk needs the same number of ranks on each node; node 0 has 2, node 1 has 1");
-    refuses((job){.ranks = 2, .per_node = -1, .config.allreduce = "two-level"}, "nodes");
-    refuses((job){.ranks = 2, .per_node = 1, .config.allreduce = "tree"}, "'tree'");
-    refuses((job){.ranks = 2, .per_node = 1, .config.compress = "zip:3"}, "'zip:3'");
-    refuses((job){.ranks = 2, .per_node = 1, .config.compress = "plain:3"}, "'3'");
+    rejects((job){.ranks = 2, .per_node = -1, .config.allreduce = "two-level"}, "nodes");
+    rejects((job){.ranks = 2, .per_node = 1, .config.allreduce = "tree"}, "'tree'");
+    rejects((job){.ranks = 2, .per_node = 1, .config.compress = "zip:3"}, "'zip:3'");
+    rejects((job){.ranks = 2, .per_node = 1, .config.compress = "plain:3"}, "'3'");
 }
 
-/* --- A reducer of a program: rank 0's gradients for all, and what was kept of commits --- */
+/* --- A registered reducer: broadcasts rank 0's gradients, and counts commits --- */
 
 typedef struct leader {
     lt_reducer base;
@@ -402,15 +395,15 @@ static void a_registered_reducer_is_found_by_its_name(void **state)
     for (int64_t i = 0; i < 37; i++)
         assert_near(out->grad[i], gradient(&j, 0, STEPS - 1, i), 0);
     for (int r = 0; r < j.ranks; r++) {
-        assert_true(out[r].has_grad[2]); /* flags took their own way: rank 0 has none */
+        assert_true(out[r].has_grad[2]); /* flags are averaged separately: rank 0 has no gradient */
         assert_false(out[r].has_grad[1]);
         assert_int_equal(kept[r], STEPS - 1);
         assert_int_equal(dropped[r], 1);
     }
-    refuses((job){.ranks = 2, .per_node = 1, .config.compress = "lead:1"}, "no argument");
+    rejects((job){.ranks = 2, .per_node = 1, .config.compress = "lead:1"}, "no argument");
 }
 
-static void names_are_given_once(void **state)
+static void names_are_unique(void **state)
 {
     (void)state;
     lt_reducer_ops other = lead;
@@ -429,16 +422,16 @@ static void names_are_given_once(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(two_levels_have_the_bits_of_one_on_integers),
-        cmocka_unit_test(two_levels_round_as_little_as_one),
-        cmocka_unit_test(sums_go_by_rank_in_a_node_then_by_node),
+        cmocka_unit_test(two_level_equals_flat_on_integers),
+        cmocka_unit_test(two_level_differs_from_flat_by_rounding),
+        cmocka_unit_test(two_level_adds_by_rank_then_by_node),
         cmocka_unit_test(a_gradient_that_one_rank_lacks_is_shared),
-        cmocka_unit_test(bytes_of_two_levels_follow_the_formula),
+        cmocka_unit_test(bytes_of_two_level_equal_the_formula),
         cmocka_unit_test(bytes_of_plain_are_split_by_nodes),
-        cmocka_unit_test(auto_is_two_levels_where_they_save),
-        cmocka_unit_test(what_cannot_be_is_refused_by_name),
+        cmocka_unit_test(auto_is_two_level_where_it_saves_bytes),
+        cmocka_unit_test(invalid_reducers_are_rejected),
         cmocka_unit_test(a_registered_reducer_is_found_by_its_name),
-        cmocka_unit_test(names_are_given_once),
+        cmocka_unit_test(names_are_unique),
     };
     if (lt_reducer_register(&lead))
         return 1;

@@ -1,4 +1,4 @@
-/* Jobs that take turns on devices: a rank is a thread, the device of each a file in the row's folder. */
+/* Device time-sharing: ranks are threads, and each device is a file in the test's folder. */
 
 #include "lather/share.h"
 
@@ -23,10 +23,12 @@ typedef struct seen {
     double begin, end;
 } seen;
 
-/* What a job does; turns 0: until every other job is done. */
+/* Configuration of a job. */
 typedef struct job {
-    int weight, ranks, turns, late; /* late: turns of job 0 behind which it joins */
-    bool waits;                     /* for its other rank, within a turn */
+    int weight, ranks;
+    int turns;  /* 0: until all other jobs are done */
+    int late;   /* number of job 0's turns after which it joins */
+    bool waits; /* for its other rank, within a turn */
 } job;
 
 typedef struct player {
@@ -87,7 +89,7 @@ static lt_status take_turns(player *p, lt_share *share)
             pause_briefly();
         LT_TRY(take_turn(p, share));
         if (p->comm)
-            LT_TRY(lt_comm_barrier(p->comm)); /* the gradients' exchange */
+            LT_TRY(lt_comm_barrier(p->comm)); /* stands for the reduction of gradients */
     }
     return LT_OK;
 }
@@ -183,7 +185,7 @@ static void assert_in_turn(int rank, int jobs)
         assert_int_equal(s[i].number, i + 1);
     for (int i = 1; i < count; i++)
         if (!(s[i].begin >= s[i - 1].end))
-            fail_msg("turn %d begins before the one in front of it ends", i + 1);
+            fail_msg("turn %d begins before the previous one ends", i + 1);
 }
 
 static void assert_same_turns(int jobs)
@@ -197,7 +199,7 @@ static void assert_same_turns(int jobs)
                      a[i].turn, a[i].job, b[i].turn, b[i].job);
 }
 
-/* Of the turns while both were there, the part of the second job. */
+/* Returns the second job's fraction of the turns while both jobs were present. */
 static double part_of_second(void)
 {
     static seen s[JOBS * MOST_TURNS];
@@ -249,7 +251,7 @@ static void test_weights(void **state)
         fail_msg("weights 1 and 3: %.4f of the turns are the second job's", part);
 }
 
-/* Takes a turn, tells so, and never gives it back. */
+/* Starts a process that takes a turn and never ends it. */
 static pid_t start_holder(lt_share *other)
 {
     int ready[2];
@@ -261,7 +263,7 @@ static pid_t start_holder(lt_share *other)
     pid_t child = fork();
     if (!child) {
         lt_share *own = NULL;
-        prctl(PR_SET_PDEATHSIG, SIGKILL); /* where the row fails */
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* in case the test fails */
         const lt_share_config c = config_of(NULL, 1);
         bool good = !lt_share_open(&own, &c) && write(ready[1], "", 1) == 1
                     && !lt_share_begin(own, &turn) && write(ready[1], "", 1) == 1;
@@ -271,7 +273,7 @@ static pid_t start_holder(lt_share *other)
     }
     close(ready[1]);
     assert_int_equal(read(ready[0], &byte, 1), 1);
-    for (int i = 0; i < 2; i++) { /* the child joined a round later, and is behind in a tie */
+    for (int i = 0; i < 2; i++) { /* the child joined a round later and loses ties */
         assert_ok(lt_share_begin(other, &turn));
         assert_ok(lt_share_end(other));
     }
@@ -289,11 +291,11 @@ static void test_killed(void **state)
     assert_ok(lt_share_open(&share, &c));
     pid_t child = start_holder(share);
     const double killed = lt_clock_seconds();
-    assert_int_equal(kill(child, SIGKILL), 0); /* it stays a zombie, which holds nothing */
+    assert_int_equal(kill(child, SIGKILL), 0); /* it is now a zombie without locks */
     assert_ok(lt_share_begin(share, &turn));
     printf("the device of a killed job was free after %.3f s\n", lt_clock_seconds() - killed);
     assert_ok(lt_share_end(share));
-    for (int i = 0; i < 5; i++) { /* nor does it have turns */
+    for (int i = 0; i < 5; i++) { /* it has no turns either */
         assert_ok(lt_share_begin(share, &turn));
         assert_ok(lt_share_end(share));
     }
@@ -335,7 +337,7 @@ static void test_order_of_calls(void **state)
     lt_share_close(&share);
 }
 
-/* Of two ranks, in one session with a job of one. */
+/* A job of two ranks in a session with a job of one. */
 static void test_maps(void **state)
 {
     (void)state;
@@ -350,7 +352,7 @@ static void test_maps(void **state)
             fail_msg("rank %d: %s", r, players[0][r].why);
     }
     lt_share_close(&share);
-    play_well(&two, 1); /* alone it may */
+    play_well(&two, 1); /* succeeds without the other job */
 }
 
 static void session_path(char *path)
@@ -379,7 +381,7 @@ static void test_stale(void **state)
     assert_int_equal(lt_share_open(&share, &c), LT_E_IO);
 }
 
-/* While another job lives in the file, what it holds is not thrown away. */
+/* A corrupt file is not cleared while another job uses it. */
 static void test_damaged(void **state)
 {
     (void)state;
@@ -434,7 +436,7 @@ static void test_parse(void **state)
     }
     for (size_t i = 0; i < COUNT_OF(bad); i++)
         if (lt_share_parse(&c, bad[i]) != LT_E_ARG)
-            fail_msg("'%s' is taken", bad[i]);
+            fail_msg("'%s' is accepted", bad[i]);
     assert_int_equal(lt_share_parse(&c, "a:0"), LT_E_ARG);
     assert_string_equal(lt_error_message(), "share: weight 0, want a number from 1 to 1000");
 }
@@ -447,19 +449,18 @@ static void test_parse(void **state)
 int main(void)
 {
     const struct CMUnitTest rows[] = {
-        ROW("three jobs never compute at once, and turns are numbered without a gap",
-            test_disjoint),
-        ROW("two ranks see the same turns, with a job that joins late and waits within turns",
+        ROW("turns of three jobs never overlap and are numbered consecutively", test_disjoint),
+        ROW("two ranks have the same turns, with a job that joins late and waits within turns",
             test_same),
         ROW("weights 1 and 3 give 1 and 3 of 4 turns within 2 %", test_weights),
-        ROW("a killed holder's device is free, and its turns are skipped", test_killed),
-        ROW("a holder that does not end is named at the deadline", test_deadline),
-        ROW("two begins, an end without a begin", test_order_of_calls),
-        ROW("jobs whose ranks are on different devices do not share, on all ranks", test_maps),
-        ROW("a stale session file begins anew, a link is not followed", test_stale),
-        ROW("a damaged session file in use is refused", test_damaged),
-        ROW("a seventeenth job is refused until one leaves", test_too_many),
-        ROW("names and weights", test_parse),
+        ROW("a killed job releases the device, and its turns are skipped", test_killed),
+        ROW("a job that does not end its turn is named at the deadline", test_deadline),
+        ROW("unpaired begins and ends are rejected", test_order_of_calls),
+        ROW("jobs with ranks on different devices are rejected on all ranks", test_maps),
+        ROW("a stale session file is cleared, a symbolic link is not followed", test_stale),
+        ROW("a corrupt session file in use is rejected", test_damaged),
+        ROW("a seventeenth job is rejected until one leaves", test_too_many),
+        ROW("session names and weights are parsed", test_parse),
     };
     return cmocka_run_group_tests(rows, NULL, NULL);
 }

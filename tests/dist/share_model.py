@@ -103,7 +103,7 @@ class Model:
         _, start, taken = members[j]
         if taken > nodes[1 - n][2][j][2] or (taken == nodes[1 - n][2][j][2] and phases[j][1 - n] == HOLDS and taken):
             return  # the gradients of the turn before are not there yet
-        assert holder is None, f"node {n}: job {j} computes beside job {holder}"
+        assert holder is None, f"node {n}: job {j} computes at the same time as job {holder}"
         at = self.next_by_table(node)[1] + 1 if self.mutant == "table" else self.stamp(j, members[j])[0]
         yield self.with_node(state, n, j, HOLDS, self.put(node, j, (ACTIVE, start, taken + 1), position=at, holder=j, seen=seen + ((j, taken),)))
 
@@ -228,7 +228,7 @@ def a_dead_job_that_never_joined_is_waited_for(_cwd):
 
 
 def a_turn_that_does_not_wait_for_the_holder(_cwd):
-    is_found("no holder", "computes beside")
+    is_found("no holder", "computes at the same time as")
 
 
 ROWS = [one_joins_and_may_be_killed, one_joins_two_of_other_weights, two_join_at_once_and_one_may_be_killed, one_that_takes_part_is_killed,

@@ -1,5 +1,4 @@
-/* Updates of the first ranks that are done, and of what fits a deadline. Ranks are threads that bring gradients of
- * their own, some of them late. */
+/* Backup workers and DropCompute, on ranks that are threads with given gradients, some of them late. */
 
 #include "lather/stragglers.h"
 
@@ -19,7 +18,7 @@ typedef struct record {
 static record log_of[RANKS][UPDATES_HERE];
 static bool given[UPDATES_HERE][RANKS];
 
-/* Sums of these depend on their order. */
+/* Gradients whose sums depend on their order. */
 static double rough(int rank, int t, int k, int64_t i)
 {
     const double size[RANKS] = {1, 1e-3, 1e4, 30};
@@ -44,14 +43,14 @@ static void nap(double milliseconds)
     nanosleep(&(struct timespec){.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000}, NULL);
 }
 
-/* Computes for so long, or until the others are done. */
+/* Computes for that time, or until this rank is excluded. */
 static void compute(const world *w, double milliseconds)
 {
     for (double done = 0; done < milliseconds && !lt_data_parallel_is_late(w->dp); done += 0.2)
         nap(0.2);
 }
 
-/* One update; what came out of it is noted. */
+/* Makes an update and records its result. */
 static lt_status update(world *w, int t, const bool *set, double milliseconds)
 {
     record *out = &log_of[w->at.rank][t];
@@ -93,7 +92,7 @@ static int members(const record *r)
     return count;
 }
 
-/* The mean of the set, term by term in rank order, in f32. */
+/* The mean of the set, added in rank order, in f32. */
 static float mean_of(const record *log, int t, int k, int64_t i)
 {
     float sum = 0;
@@ -123,7 +122,7 @@ static void check_means(int needed)
         }
 }
 
-/* What came from ranks that were late, in all: whether they had sent anything when they gave up is a matter of time. */
+/* Bytes received from excluded ranks on all ranks; timing decides whether they had sent any. */
 static double dropped_by(const world *w)
 {
     double sum = 0;
@@ -154,13 +153,13 @@ static void update_is_the_mean_of_the_logged_set(void **state)
     }
     assert_true(received == used + dropped && dropped > 0);
     double all =
-        0; /* of each member all its elements are received, but for its own chunks: nearly a quarter */
+        0; /* of each participating rank all elements are received but its own chunks, nearly a quarter */
     for (int k = 0; k < PARAMS; k++)
         all += (double)count_of(k) + 1;
     assert_near(used / (UPDATES_HERE * NEEDED * all * 0.75 * sizeof(float)), 1, 0.02);
 }
 
-static void other_sizes(void **state)
+static void sets_of_all_sizes(void **state)
 {
     (void)state;
     for (int needed = 1; needed <= RANKS; needed++) {
@@ -170,7 +169,7 @@ static void other_sizes(void **state)
     }
 }
 
-/* What came out on rank 0. */
+/* Copies rank 0's results. */
 static void keep(record *out)
 {
     memcpy(out, log_of[0], sizeof log_of[0]);
@@ -192,7 +191,7 @@ static void all_needed_is_an_all_reduce(void **state)
     }
 }
 
-static void given_sets_are_repeated_to_the_bit(void **state)
+static void given_sets_give_bitwise_identical_updates(void **state)
 {
     (void)state;
     static record want[UPDATES_HERE];
@@ -209,8 +208,8 @@ static void given_sets_are_repeated_to_the_bit(void **state)
 
 enum { SLOW = 1 };
 
-/* It would take hours, if it were waited for: it is told, and serves its chunks meanwhile. In the first update all make
- * the buckets. */
+/* The slow rank would take hours: it is excluded, and its progress thread reduces its chunks. In the first update all
+ * ranks lay out the buckets. */
 static lt_status with_slow_rank(world *w)
 {
     LT_TRY(update(w, 0, NULL, 0));
@@ -229,7 +228,7 @@ static void slow_rank_is_not_waited_for(void **state)
         assert_false(log_of[0][t].set[SLOW]);
 }
 
-/* Rank 0, which makes the set, may be the slow one. */
+/* Rank 0, which determines the set, is the slow one. */
 static lt_status with_slow_leader(world *w)
 {
     LT_TRY(update(w, 0, NULL, 0));
@@ -257,12 +256,11 @@ static lt_status cancel(world *w)
     LT_TRY(bring_rough(w, 0));
     LT_TRY(average(w, true));
     LT_TRY(lt_tensor_new(&x, w->at.device, LT_F32, LT_SHAPE(8)));
-    lt_tape_reset(
-        w->tape,
-        LT_PASS_TRAIN); /* the others may have made the update before this rank begins it */
+    lt_tape_reset(w->tape,
+                  LT_PASS_TRAIN); /* the others may finish the update before this rank begins it */
     LT_TRY(lt_data_parallel_update(w->dp, 2, NULL));
     y = x;
-    for (int i = 0; w->at.rank == SLOW && y; i++) { /* a forward pass without an end */
+    for (int i = 0; w->at.rank == SLOW && y; i++) { /* an infinite forward pass */
         y = lt_relu(w->tape, y);
         nap(0.1);
     }
@@ -286,7 +284,7 @@ static void late_tape_is_cancelled(void **state)
     assert_true(w[SLOW].trace[0] > 0 && w[SLOW].trace[1] > 0 && !(w[SLOW].trace[2] > 0));
 }
 
-/* --- What cannot be --- */
+/* --- Invalid combinations --- */
 
 static lt_status nothing(world *w)
 {
@@ -294,7 +292,7 @@ static lt_status nothing(world *w)
     return LT_OK;
 }
 
-static void contradictions_are_named(void **state)
+static void invalid_combinations_are_rejected(void **state)
 {
     (void)state;
     const struct {
@@ -325,13 +323,13 @@ static void contradictions_are_named(void **state)
 
 enum { MICRO = 4 };
 
-/* Micro-batches that a rank computes in update t. */
+/* Returns the micro-batches that a rank computes in update t. */
 static int computed(int rank, int t)
 {
     return t < 2 ? MICRO : 1 + (rank + t) % MICRO;
 }
 
-/* Gradients are sums over them, each divided by all that there might be. */
+/* Gradients are sums over the computed micro-batches, each divided by MICRO. */
 static lt_status drop(world *w)
 {
     double g[MOST];
@@ -353,7 +351,7 @@ static lt_status drop(world *w)
     return LT_OK;
 }
 
-static void mean_is_over_what_was_computed(void **state)
+static void mean_is_over_computed_micro_batches(void **state)
 {
     (void)state;
     static record plain[UPDATES_HERE];
@@ -382,7 +380,7 @@ static void mean_is_over_what_was_computed(void **state)
     }
 }
 
-static void deadline_is_the_best_of_all(void **state)
+static void chosen_deadline_is_the_best(void **state)
 {
     (void)state;
     enum { UPDATES_SEEN = 6, SEEN_RANKS = 3 };
@@ -411,27 +409,27 @@ static void deadline_is_the_best_of_all(void **state)
     const lt_drop_plan p = lt_drop_predict(&hand, 2.5);
     assert_near(p.kept, 5 / 6.0, 1e-15);
     assert_near(p.step, 5, 1e-15);
-    /* all alike: nothing is to be gained */
+    /* equal latencies: no deadline gains */
     for (int i = 0; i < count; i++)
         t[i] = 0.1;
-    const lt_drop_latencies alike = {
+    const lt_drop_latencies equal = {
         .seconds = t, .updates = UPDATES_SEEN, .ranks = SEEN_RANKS, .micro_batches = MICRO};
-    assert_true(!(lt_drop_choose(&alike).deadline > 0));
+    assert_true(!(lt_drop_choose(&equal).deadline > 0));
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(update_is_the_mean_of_the_logged_set),
-        cmocka_unit_test(other_sizes),
+        cmocka_unit_test(sets_of_all_sizes),
         cmocka_unit_test(all_needed_is_an_all_reduce),
-        cmocka_unit_test(given_sets_are_repeated_to_the_bit),
+        cmocka_unit_test(given_sets_give_bitwise_identical_updates),
         cmocka_unit_test(slow_rank_is_not_waited_for),
         cmocka_unit_test(rank_0_may_be_slow),
         cmocka_unit_test(late_tape_is_cancelled),
-        cmocka_unit_test(contradictions_are_named),
-        cmocka_unit_test(mean_is_over_what_was_computed),
-        cmocka_unit_test(deadline_is_the_best_of_all),
+        cmocka_unit_test(invalid_combinations_are_rejected),
+        cmocka_unit_test(mean_is_over_computed_micro_batches),
+        cmocka_unit_test(chosen_deadline_is_the_best),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

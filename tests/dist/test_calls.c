@@ -1,4 +1,4 @@
-/* Arguments, order, progress and the modelled link; how a communicator is found and opened. */
+/* Arguments, order and progress of calls, the modelled link, and opening communicators by name. */
 
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -17,19 +17,10 @@
 
 static bool good(rank_case *c, lt_status st)
 {
-    char why[400];
-    snprintf(why, sizeof why, "%s", lt_error_message());
-    return !st || case_fails(c, "rank %d: %s: %s", lt_comm_rank(c->comm), lt_status_name(st), why);
+    return case_ok(c, st, "call");
 }
 
-static void play_all(int size, case_fn *fn)
-{
-    char why[512];
-    if (play_cases(size, fn, false, why, sizeof why))
-        fail_msg("%s", why);
-}
-
-/* The same cases on the communicator of one rank. */
+/* All cases on the communicator of a single rank. */
 static void run_self(void **state)
 {
     rank_case c = {0};
@@ -46,7 +37,7 @@ static void run_self(void **state)
     lt_device_close(&c.device);
 }
 
-/* Rank 0 begins two sums of nothing in common; the second can move first. */
+/* Rank 0 begins two independent requests; the second can complete first. */
 static atomic_bool first_sent;
 
 static bool complete_in_order(rank_case *c)
@@ -66,7 +57,7 @@ static bool complete_in_order(rank_case *c)
         ok = ok && good(c, lt_comm_broadcast_begin(c->comm, b, 0, &second))
              && good(c, lt_request_wait(&second));
         for (double end = lt_clock_seconds() + 0.02;
-             lt_clock_seconds() < end;) /* time to get it wrong */
+             lt_clock_seconds() < end;) /* time for a wrong order */
             continue;
         atomic_store(&first_sent, true);
         ok = ok && good(c, lt_comm_send_begin(c->comm, a, 0, &first))
@@ -80,10 +71,10 @@ static bool complete_in_order(rank_case *c)
 static void keep_order(void **state)
 {
     (void)state;
-    play_all(2, complete_in_order);
+    expect_cases(2, complete_in_order);
 }
 
-/* Rank 0 does not touch its request before rank 1 is done with it. */
+/* Rank 0 waits for its request only after rank 1 has completed it. */
 static sem_t other_is_done;
 
 static bool go_on_alone(rank_case *c)
@@ -106,11 +97,11 @@ static void progress_alone(void **state)
 {
     (void)state;
     assert_int_equal(sem_init(&other_is_done, 0, 0), 0);
-    play_all(2, go_on_alone);
+    expect_cases(2, go_on_alone);
     sem_destroy(&other_is_done);
 }
 
-/* 3 sums of 25000 f32: each rank sends 100000 bytes, 0.8 ms at 1 Gbit/s, after 2 ms. */
+/* 3 sums of 25000 f32: each rank sends 100000 bytes, in 0.8 ms at 1 Gbit/s, after 2 ms of latency. */
 static bool wait_for_link(rank_case *c)
 {
     enum { COUNT = 3, SIZE = 25000 };
@@ -140,10 +131,10 @@ static bool wait_for_link(rank_case *c)
 static void model_a_link(void **state)
 {
     (void)state;
-    play_all(2, wait_for_link);
+    expect_cases(2, wait_for_link);
 }
 
-/* Requests that are never waited for are completed and freed by close. */
+/* Closing completes and frees requests that were never waited for. */
 static bool leave_requests(rank_case *c)
 {
     lt_request *request;
@@ -160,7 +151,7 @@ static bool leave_requests(rank_case *c)
 static void end_unwaited(void **state)
 {
     (void)state;
-    play_all(2, leave_requests);
+    expect_cases(2, leave_requests);
 }
 
 static void refuse_arguments(void **state)
@@ -199,7 +190,7 @@ static void refuse_arguments(void **state)
     const int64_t swap[] = {0, 6}, keep[] = {6, 0};
     assert_status(lt_comm_alltoall_begin(comm[0], bf, i, swap, swap, &request), LT_E_SHAPE);
     assert_status(lt_comm_alltoall_begin(comm[0], u, i, swap, keep, &request), LT_E_ARG);
-    f->stride[0] = 5; /* every row is followed by two elements of something else */
+    f->stride[0] = 5; /* rows are not contiguous */
     f->shape.dim[0] = 2;
     assert_status(lt_comm_allreduce_begin(comm[0], f, LT_REDUCE_SUM, &request), LT_E_ARG);
     assert_non_null(strstr(lt_error_message(), "not dense"));
@@ -212,7 +203,7 @@ static void refuse_arguments(void **state)
     lt_device_close(&device);
 }
 
-/* lt_comm_open(kind) must be refused with these words. */
+/* Checks that lt_comm_open(kind) fails with these words. */
 static void refuse(const char *kind, lt_status want, const char *words)
 {
     lt_device *device;
@@ -239,7 +230,7 @@ static void refuse_plugin(void **state)
     temp_write(path, "not a library", 13);
     refuse("mpi", LT_E_UNSUPPORTED, "cannot be loaded: ");
     assert_int_equal(unlink(path), 0);
-    double (*function)(double) = cos; /* of a library without our table */
+    double (*function)(double) = cos; /* from a library without the table */
     void *address;
     memcpy(&address, &function, sizeof address);
     if (dladdr(address, &info) && strstr(info.dli_fname, ".so")) {
@@ -254,7 +245,7 @@ static void refuse_plugin(void **state)
     temp_remove(folder);
 }
 
-/* Messages of a group of one: there are none. */
+/* A link of a single rank, which sends no messages. */
 static bool open_alone(lt_link *self)
 {
     self->rank = 0;
@@ -327,7 +318,7 @@ static void know_registered(void **state)
     assert_int_equal(lt_comm_register_link(&reserved), LT_E_ARG);
 }
 
-/* Environments as launchers make them. */
+/* Environment variables of launchers. */
 static const struct {
     const char *name, *set[6], *kind;
     int rank, size;
@@ -391,16 +382,16 @@ static void know_launchers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        {"one rank alone does all of it too", run_self, NULL, NULL, NULL},
-        {"requests are done in the order of issue", keep_order, NULL, NULL, NULL},
-        {"a sum goes on while its rank does something else", progress_alone, NULL, NULL, NULL},
-        {"a modelled link takes its time, one after the other", model_a_link, NULL, NULL, NULL},
-        {"requests that are not waited for are ended by close", end_unwaited, NULL, NULL, NULL},
-        {"wrong arguments are refused", refuse_arguments, NULL, NULL, NULL},
+        {"a single rank passes all cases", run_self, NULL, NULL, NULL},
+        {"requests complete in order of issue", keep_order, NULL, NULL, NULL},
+        {"a sum progresses while its rank is busy", progress_alone, NULL, NULL, NULL},
+        {"the modelled link delays requests in sequence", model_a_link, NULL, NULL, NULL},
+        {"closing completes requests that are not waited for", end_unwaited, NULL, NULL, NULL},
+        {"invalid arguments are rejected", refuse_arguments, NULL, NULL, NULL},
         {"a missing or foreign plugin is named", refuse_plugin, NULL, NULL, NULL},
-        {"a communicator of one's own has a name", know_registered, NULL, NULL, NULL},
-        {"a link of one's own has one too", know_registered_links, NULL, NULL, NULL},
-        {"launchers are known by their environment", know_launchers, NULL, NULL, NULL},
+        {"a registered communicator is opened by name", know_registered, NULL, NULL, NULL},
+        {"a registered link is opened by name", know_registered_links, NULL, NULL, NULL},
+        {"launchers are detected by their environment variables", know_launchers, NULL, NULL, NULL},
     };
     return cmocka_run_group_tests_name("comm calls", tests, NULL, NULL);
 }

@@ -1,8 +1,9 @@
-/* Costs of exchanges: bytes equal the counters of communicators, seconds equal closed forms, and what
- * becomes faster makes nothing slower. */
+/* Cost model of communication: bytes equal the communicators' counters, seconds equal closed forms, and faster links
+ * never make a step slower. */
 
 #include "dist/reducer/costs.h"
 #include "near.h"
+#include "ranks.h"
 
 #include "lather/comm.h"
 #include "lather/detail/comm_cost.h"
@@ -11,7 +12,6 @@
 
 #include <float.h>
 #include <math.h>
-#include <pthread.h>
 #include <string.h>
 
 enum { RANKS = 6, MANY = 12 };
@@ -24,7 +24,7 @@ static const lt_cost_cluster machines = {
     .unit = 1e-10,
 };
 
-/* The rows of reducers follow the library's own. */
+/* Costs of reducers follow the built-in schemes. */
 enum { TOPK = LT_COST_REDUCER, POWERSGD, KINDS };
 
 static lt_cost_plan plan_of(int kind)
@@ -41,12 +41,10 @@ static lt_cost_plan plan_of(int kind)
 /* --- Bytes --- */
 
 typedef struct player {
-    lt_comm *comm;
-    lt_device *device;
-    int rank, per_node, ranks;
+    test_rank at;
+    int per_node;
     int64_t elements;
-    lt_cost_bytes flat, scatter, levels; /* scatter: and the gather */
-    lt_status status;
+    lt_cost_bytes flat, scatter, levels; /* scatter: reduce-scatter and all-gather */
 } player;
 
 static lt_status reduce(lt_comm *comm, lt_tensor *t)
@@ -56,7 +54,7 @@ static lt_status reduce(lt_comm *comm, lt_tensor *t)
     return lt_request_wait(&r);
 }
 
-/* Reduce-scatter of whole, middle on the part, all-gather; middle NULL: nothing. */
+/* Reduce-scatters whole, all-reduces the shard over middle unless NULL, and all-gathers. */
 static lt_status there_and_back(player *p, lt_comm *comm, int ranks, lt_tensor *whole,
                                 lt_comm *middle)
 {
@@ -67,7 +65,7 @@ static lt_status there_and_back(player *p, lt_comm *comm, int ranks, lt_tensor *
         count[i] = lt_cost_chunk(p->elements, ranks, i);
     const int64_t own = count[lt_comm_rank(comm)];
     if (own)
-        LT_TRY(lt_tensor_new(&part, p->device, LT_F32, LT_SHAPE(own)));
+        LT_TRY(lt_tensor_new(&part, p->at.device, LT_F32, LT_SHAPE(own)));
     lt_status st = lt_comm_reducescatter_begin(comm, whole, part, count, LT_REDUCE_SUM, &r);
     if (!st)
         st = lt_request_wait(&r);
@@ -81,22 +79,24 @@ static lt_status there_and_back(player *p, lt_comm *comm, int ranks, lt_tensor *
     return st;
 }
 
-static lt_status exchange(player *p)
+static lt_status play_counters(void *context)
 {
-    lt_comm *node = NULL, *peers = NULL;
+    player *p = context;
+    lt_comm *node = NULL, *peers = NULL, *comm = p->at.comm;
+    const int rank = p->at.rank;
     lt_tensor *t = NULL;
-    LT_TRY(lt_tensor_new(&t, p->device, LT_F32, LT_SHAPE(p->elements)));
-    lt_status st = lt_comm_split(p->comm, p->rank / p->per_node, p->rank, &node);
+    LT_TRY(lt_tensor_new(&t, p->at.device, LT_F32, LT_SHAPE(p->elements)));
+    lt_status st = lt_comm_split(comm, rank / p->per_node, rank, &node);
     if (!st)
-        st = lt_comm_split(p->comm, p->rank % p->per_node, p->rank, &peers);
-    const uint64_t begin = lt_comm_bytes(p->comm);
+        st = lt_comm_split(comm, rank % p->per_node, rank, &peers);
+    const uint64_t begin = lt_comm_bytes(comm);
     if (!st)
-        st = reduce(p->comm, t);
-    const uint64_t reduced = lt_comm_bytes(p->comm);
+        st = reduce(comm, t);
+    const uint64_t reduced = lt_comm_bytes(comm);
     if (!st)
-        st = there_and_back(p, p->comm, p->ranks, t, NULL);
+        st = there_and_back(p, comm, p->at.ranks, t, NULL);
     p->flat.between = (double)(reduced - begin);
-    p->scatter.between = (double)(lt_comm_bytes(p->comm) - reduced);
+    p->scatter.between = (double)(lt_comm_bytes(comm) - reduced);
     if (!st)
         st = there_and_back(p, node, p->per_node, t, peers);
     p->levels.within = st ? 0 : (double)lt_comm_bytes(node);
@@ -107,15 +107,6 @@ static lt_status exchange(player *p)
     return st;
 }
 
-static void *play(void *context)
-{
-    player *p = context;
-    p->status = exchange(p);
-    if (p->status)
-        lt_comm_abort(p->comm);
-    return NULL;
-}
-
 static double all_of(lt_cost_bytes b)
 {
     return b.within + b.between;
@@ -124,15 +115,15 @@ static double all_of(lt_cost_bytes b)
 static void compare(const player *p)
 {
     lt_cost_cluster c = machines;
-    c.nodes = p->ranks / p->per_node;
+    c.nodes = p->at.ranks / p->per_node;
     c.per_node = p->per_node;
     const lt_cost_bucket b = {.elements = p->elements};
     lt_cost_plan plan = plan_of(LT_COST_FLAT);
-    assert_true(all_of(lt_cost_payload(&plan, &c, &b, p->rank)) == all_of(p->flat));
+    assert_true(all_of(lt_cost_payload(&plan, &c, &b, p->at.rank)) == all_of(p->flat));
     plan.scheme = LT_COST_SHARD_GRADIENTS;
-    assert_true(all_of(lt_cost_payload(&plan, &c, &b, p->rank)) == all_of(p->scatter));
+    assert_true(all_of(lt_cost_payload(&plan, &c, &b, p->at.rank)) == all_of(p->scatter));
     plan.scheme = LT_COST_TWO_LEVEL;
-    const lt_cost_bytes two = lt_cost_payload(&plan, &c, &b, p->rank);
+    const lt_cost_bytes two = lt_cost_payload(&plan, &c, &b, p->at.rank);
     assert_true(two.within == p->levels.within);
     assert_true(two.between == p->levels.between);
 }
@@ -146,54 +137,35 @@ static void check_counters(void **state)
     } rows[] = {{1, 1, 5}, {1, 3, 10}, {3, 1, 10}, {2, 2, 13}, {2, 3, 100}, {3, 2, 101}, {2, 2, 8}};
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
         const int ranks = rows[i].nodes * rows[i].per_node;
-        lt_device *device[RANKS] = {NULL};
-        lt_comm *comm[RANKS] = {NULL};
         player p[RANKS];
-        pthread_t thread[RANKS];
         for (int r = 0; r < ranks; r++)
-            assert_ok(lt_device_open(&device[r], "ref", 0));
-        assert_ok(lt_comm_open_threads(comm, device, ranks));
-        for (int r = 0; r < ranks; r++) {
-            p[r] = (player){.comm = comm[r],
-                            .device = device[r],
-                            .rank = r,
-                            .per_node = rows[i].per_node,
-                            .ranks = ranks,
-                            .elements = rows[i].elements};
-            assert_int_equal(pthread_create(&thread[r], NULL, play, &p[r]), 0);
-        }
+            p[r] = (player){.per_node = rows[i].per_node, .elements = rows[i].elements};
+        play_ranks_well(&(rank_group){RANKS_OF(p, ranks), .run = play_counters});
         for (int r = 0; r < ranks; r++)
-            pthread_join(thread[r], NULL);
-        for (int r = 0; r < ranks; r++) {
-            assert_ok(p[r].status);
             compare(&p[r]);
-            lt_comm_close(&comm[r]);
-        }
-        for (int r = 0; r < ranks; r++)
-            lt_device_close(&device[r]);
     }
 }
 
-/* What is written down of them: 2 (n-1)/n and so on, where all divides. */
+/* Published fractions, 2 (n-1)/n and so on, for sizes that divide evenly. */
 static void check_shares(void **state)
 {
     (void)state;
     const lt_cost_cluster c = machines; /* 16 x 8 */
     const double d = 1 << 20, f = 4;
     const lt_cost_bucket b = {.elements = 1 << 20, .rows = 992, .columns = 2048, .dense = 128};
-    double got[KINDS], card[KINDS];
+    double got[KINDS], nic[KINDS];
     for (int s = 0; s < KINDS; s++) {
         const lt_cost_plan plan = plan_of(s);
         const lt_cost_bytes bytes = lt_cost_payload(&plan, &c, &b, 0);
         got[s] = all_of(bytes);
-        card[s] = 8 * bytes.between;
+        nic[s] = 8 * bytes.between;
     }
     assert_true(got[LT_COST_FLAT] == 2 * 127.0 / 128 * d * f);
     assert_true(got[LT_COST_SHARD_GRADIENTS] == 2 * 127.0 / 128 * d * f);
-    assert_true(card[LT_COST_TWO_LEVEL] == 2 * 15.0 / 16 * d * f);
-    assert_true(card[LT_COST_FLAT] == 8 * 2 * 120.0 / 128 * d * f); /* n times what is needed */
-    assert_true(card[LT_COST_LOCAL_STEPS] == card[LT_COST_TWO_LEVEL] / 32);
-    assert_true(card[TOPK] == 8.0 * 15 * (double)lt_cost_sparse_bytes(1 << 17, 0.01, 4));
+    assert_true(nic[LT_COST_TWO_LEVEL] == 2 * 15.0 / 16 * d * f);
+    assert_true(nic[LT_COST_FLAT] == 8 * 2 * 120.0 / 128 * d * f); /* per_node times the minimum */
+    assert_true(nic[LT_COST_LOCAL_STEPS] == nic[LT_COST_TWO_LEVEL] / 32);
+    assert_true(nic[TOPK] == 8.0 * 15 * (double)lt_cost_sparse_bytes(1 << 17, 0.01, 4));
     assert_true(got[POWERSGD] == 2 * 127.0 / 128 * (4096 + 8192) * f);
     lt_cost_plan divided = plan_of(LT_COST_FLAT);
     divided.sharded = true;
@@ -204,7 +176,8 @@ static void check_shares(void **state)
                 == (3 * 7.0 / 8 + 7.0 / 8 / 32) * d * f);
 }
 
-/* Density from which messages are no fewer bytes than two dense levels, of values of 4 bytes and places of 2. */
+/* Density above which sparse messages, with values of 4 bytes and indices of 2, are not smaller than a hierarchical
+ * all-reduce. */
 static double break_even(int nodes)
 {
     return 2.0 * 4 / (nodes * (4.0 + 2));
@@ -220,9 +193,9 @@ static void check_sparse(void **state)
         int64_t bytes;
     } rows[] = {
         {10, 0.1, 4, 4 + 4},                      /* one value, ten bits */
-        {1 << 20, 0.00001, 4, 11 * 4 + 11 * 4},   /* 11 places */
-        {1 << 20, 0.001, 4, 1049 * 4 + 2612},     /* 2 * 1049 and 256 counts, filled up from 2610 */
-        {1 << 20, 0.5, 2, (1 << 20) + (1 << 17)}, /* a bit each */
+        {1 << 20, 0.00001, 4, 11 * 4 + 11 * 4},   /* 11 indices */
+        {1 << 20, 0.001, 4, 1049 * 4 + 2612},     /* 2 * 1049 and 256 counts, padded from 2610 */
+        {1 << 20, 0.5, 2, (1 << 20) + (1 << 17)}, /* a bitmap */
         {7, 1, 2, 16 + 4},
         {0, 0.5, 4, 0},
     };
@@ -230,7 +203,7 @@ static void check_sparse(void **state)
         assert_int_equal(
             lt_cost_sparse_bytes(rows[i].elements, rows[i].density, rows[i].value_bytes),
             rows[i].bytes);
-    for (int m = 2; m <= 128; m *= 4) { /* the share from which it is not worth it */
+    for (int m = 2; m <= 128; m *= 4) { /* break-even density */
         lt_cost_cluster c = machines;
         c.nodes = m;
         const lt_cost_bucket b = {.elements = 1 << 24};
@@ -240,7 +213,7 @@ static void check_sparse(void **state)
             lt_cost_plan plan = plan_of(TOPK);
             plan.number = break_even(m) * (1 + 0.03 * side);
             const double sparse = lt_cost_payload(&plan, &c, &b, 0).between;
-            if (plan.number < 1.0 / 16) /* beyond, bits are smaller than places */
+            if (plan.number < 1.0 / 16) /* above, a bitmap is smaller than indices */
                 assert_true(side < 0 ? sparse < all : sparse == all);
         }
     }
@@ -256,8 +229,8 @@ static double run(const lt_cost_plan *plan, const lt_cost_cluster *c, const lt_c
     return r.step;
 }
 
-/* Equal buckets that are ready at once: all stages of one, then the slowest for each other; but not
- * before a link has carried all. */
+/* Equal buckets that are ready simultaneously: all stages of one, then the slowest stage for each other bucket, but no
+ * earlier than a link has carried all of them. */
 static void check_closed_forms(void **state)
 {
     (void)state;
@@ -295,7 +268,7 @@ static void check_closed_forms(void **state)
         }
 }
 
-/* By hand: two dense levels of ResNet-50's gradients in f16 on 16 x 8 ranks, at 25 Gbit/s. */
+/* Computed by hand: hierarchical all-reduce of ResNet-50's gradients in f16 on 16 x 8 ranks, at 25 Gbit/s. */
 static void check_by_hand(void **state)
 {
     (void)state;
@@ -307,7 +280,7 @@ static void check_by_hand(void **state)
     const double d = 25600000.0 * 2,
                  want = 2 * (5e-6 + 7.0 / 8 * d / 130e9) + 2 * (50e-6 + 15.0 / 16 * d / 3.125e9);
     assert_near(run(&plan, &c, &b, 1, 0), want, 1e-12);
-    plan.scheme = LT_COST_FLAT; /* eight times as much on each card */
+    plan.scheme = LT_COST_FLAT; /* eight times as many bytes per NIC */
     assert_near(run(&plan, &c, &b, 1, 0), 2 * (50e-6 + 8 * 120.0 / 128 * d / 3.125e9), 1e-12);
     plan = plan_of(TOPK);
     plan.element_bytes = 2;
@@ -351,21 +324,22 @@ static void check_properties(void **state)
         }
         lt_cost_result r;
         assert_ok(lt_cost_simulate(&r, &plan, &c, b, count, backward));
-        const double after = lt_cost_after_update(&plan, &c, elements), tiny = 1e-12;
-        double latest = backward + after;
-        assert_true(r.step >= backward + after - tiny);
+        const double after_update = lt_cost_after_update(&plan, &c, elements), tiny = 1e-12;
+        double latest = backward + after_update;
+        assert_true(r.step >= backward + after_update - tiny);
         assert_near(r.exposed, r.step - backward, tiny);
-        for (size_t i = 0; i < count; i++) { /* a bucket's way, and all that the links carry */
+        for (size_t i = 0; i < count; i++) { /* stages of a bucket, and traffic of the links */
             lt_cost_stage stage[LT_COST_MAX_STAGES];
             const size_t stages = lt_cost_stages(&plan, &c, &b[i], stage);
             double at = b[i].ready;
             for (size_t k = 0; k < stages; k++)
                 at += stage[k].seconds;
             latest += at - b[i].ready;
-            assert_true(r.step >= at + after - tiny);
+            assert_true(r.step >= at + after_update - tiny);
         }
-        assert_true(r.step >= r.link[0] + after - tiny && r.step >= r.link[1] + after - tiny);
-        assert_true(r.step <= latest + tiny); /* nothing waits for nothing */
+        assert_true(r.step >= r.link[0] + after_update - tiny
+                    && r.step >= r.link[1] + after_update - tiny);
+        assert_true(r.step <= latest + tiny); /* no stage waits without need */
         lt_cost_cluster better = c;
         better.between.bandwidth *= uniform(&seed, 1, 3);
         assert_true(run(&plan, &better, b, count, backward) <= r.step + tiny);
@@ -423,7 +397,7 @@ static void check_reducers(void **state)
     assert_ptr_equal(lt_cost_row_of(&p), &lt_cost_topk);
     assert_fails(lt_cost_read_reducer(&p, "plain"), LT_E_ARG,
                  "has no cost model; valid: powersgd, topk");
-    assert_fails(lt_cost_read_reducer(&p, "nothing:1"), LT_E_ARG, "its cost is not known");
+    assert_fails(lt_cost_read_reducer(&p, "nothing:1"), LT_E_ARG, "has no cost model");
     assert_null(lt_cost_of_reducer(2));
 }
 
@@ -443,7 +417,7 @@ static void check_schemes(void **state)
                  "without its row");
 }
 
-/* Both sides of each limit of a plan and of a cluster. */
+/* Values on both sides of each limit of a plan and a cluster. */
 static void check_limits(void **state)
 {
     (void)state;
@@ -502,16 +476,16 @@ static void check_limits(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        {"bytes are what communicators count", check_counters, 0, 0, 0},
-        {"bytes are the known shares", check_shares, 0, 0, 0},
-        {"messages of selected elements, and where they are no gain", check_sparse, 0, 0, 0},
-        {"equal buckets take the seconds of the closed form", check_closed_forms, 0, 0, 0},
-        {"seconds of ResNet-50 by hand", check_by_hand, 0, 0, 0},
-        {"nothing is below its bound, and faster links are not slower", check_properties, 0, 0, 0},
-        {"what is out of range is refused", check_bad, 0, 0, 0},
-        {"reducers are known by their rows", check_reducers, 0, 0, 0},
-        {"what is no scheme is refused", check_schemes, 0, 0, 0},
-        {"limits of plans and clusters hold on both sides", check_limits, 0, 0, 0},
+        {"bytes equal the communicators' counters", check_counters, 0, 0, 0},
+        {"bytes equal the published fractions", check_shares, 0, 0, 0},
+        {"bytes of sparse messages and their break-even density", check_sparse, 0, 0, 0},
+        {"seconds of equal buckets equal the closed form", check_closed_forms, 0, 0, 0},
+        {"seconds of ResNet-50 equal those computed by hand", check_by_hand, 0, 0, 0},
+        {"seconds respect bounds, and faster links are not slower", check_properties, 0, 0, 0},
+        {"values out of range are rejected", check_bad, 0, 0, 0},
+        {"reducers are found by name", check_reducers, 0, 0, 0},
+        {"invalid schemes are rejected", check_schemes, 0, 0, 0},
+        {"limits of plans and clusters are exact", check_limits, 0, 0, 0},
     };
     return cmocka_run_group_tests_name("cost", tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* What goes wrong between ranks ends in an error on every rank that names it, never in a hang. */
+/* Failures between ranks: every rank gets an error that names the cause, and none hangs. */
 
 #include "base/alloc.h"
 #include "case_ranks.h"
@@ -7,22 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Whether a call failed with LT_E_COMM and these words in its message. */
-static bool fails_with(rank_case *c, lt_status got, const char *words)
-{
-    char why[400];
-    snprintf(why, sizeof why, "%s", lt_error_message());
-    return (got == LT_E_COMM && strstr(why, words))
-           || case_fails(c, "rank %d: %s: '%s', want '%s'", lt_comm_rank(c->comm),
-                         lt_status_name(got), why, words);
-}
-
 static lt_status finish(lt_status begun, lt_request **request)
 {
     return begun ? begun : lt_request_wait(request);
 }
 
-/* One kind of call; count elements. */
+/* Kind of a call. */
 typedef enum what {
     SUM,
     MAX,
@@ -46,7 +36,7 @@ static lt_status parts(const rank_case *c, doing d, lt_tensor *t, lt_tensor *par
                        lt_request **request)
 {
     int64_t count[2] = {1, d.count - 1}, other[2] = {d.count - 1, 1};
-    if (d.what == EXCHANGE) { /* as one that has t to send and to receive, but 1 to itself */
+    if (d.what == EXCHANGE) { /* sends and receives t, with 1 element for itself */
         int64_t own[2] = {d.count - 1, d.count - 1};
         own[lt_comm_rank(c->comm)] = 1;
         return lt_comm_alltoall_begin(c->comm, t, part, own, own, request);
@@ -101,7 +91,7 @@ static lt_status run(const rank_case *c, doing d)
     return st;
 }
 
-/* Two ranks that do different things, and what both must be told. */
+/* Mismatched calls of two ranks, and words of the error on both. */
 typedef struct mismatch {
     const char *name;
     doing does[2];
@@ -143,9 +133,9 @@ static bool play_mismatch(rank_case *c)
 {
     doing d = current->does[lt_comm_rank(c->comm)];
     lt_status st = run(c, d);
-    return fails_with(c, st, "mismatched calls") && fails_with(c, st, current->words[0])
-           && fails_with(c, st, current->words[1])
-           && fails_with(c, lt_comm_barrier(c->comm), "mismatched calls");
+    return case_fails_with(c, st, "mismatched calls") && case_fails_with(c, st, current->words[0])
+           && case_fails_with(c, st, current->words[1])
+           && case_fails_with(c, lt_comm_barrier(c->comm), "mismatched calls");
 }
 
 static void name_mismatches(void **state)
@@ -159,10 +149,10 @@ static void name_mismatches(void **state)
     }
 }
 
-/* The same as both ranks do it together is no mismatch: the control. */
+/* Control: the same call on both ranks is no mismatch. */
 static bool play_match(rank_case *c)
 {
-    return fails_with(c, run(c, current->does[0]), "");
+    return case_fails_with(c, run(c, current->does[0]), "");
 }
 
 static void accept_matches(void **state)
@@ -176,7 +166,7 @@ static void accept_matches(void **state)
     }
 }
 
-/* A rank that closes while another still asks for something: by one thread, so without a hang. */
+/* A rank closes while another one makes a call, on one thread: must not hang. */
 static void name_one_that_closed(void **state)
 {
     lt_device *device[2];
@@ -194,24 +184,14 @@ static void name_one_that_closed(void **state)
         lt_device_close(&device[r]);
 }
 
-static bool abort_all(rank_case *c)
+static void abort_ranks(void **state)
 {
-    if (lt_comm_rank(c->comm) == 2)
-        lt_comm_abort(c->comm);
-    /* A sum that rank 2 joins too late, or never: both end the same way. */
-    return fails_with(c, run(c, (doing){SUM, LT_F32, 5000}), "rank 2 of 3 aborted the group")
-           && fails_with(c, run(c, (doing){BROADCAST_0, LT_F32, 2}), "rank 2 of 3 aborted");
-}
-
-static void wake_waiting_ranks(void **state)
-{
-    char why[512];
     (void)state;
-    if (play_cases(3, abort_all, false, why, sizeof why))
-        fail_msg("%s", why);
+    expect_cases(3, case_abort);
+    expect_cases(4, case_abort_split);
 }
 
-/* In the group of ranks 1 and 3, whose own numbers are 0 and 1. */
+/* The group of ranks 1 and 3, which are ranks 0 and 1 in it. */
 static bool time_out_in_group(rank_case *c)
 {
     lt_comm *half = NULL;
@@ -221,43 +201,21 @@ static bool time_out_in_group(rank_case *c)
     rank_case in_half = *c;
     in_half.comm = half;
     lt_comm_set_deadline(half, late ? 0.05 : 0);
-    bool good = !late
-                || (fails_with(c, run(&in_half, (doing){BROADCAST_0, LT_F32, 2}),
-                               "from rank 1, number 1, on rank 3 of 4")
-                    && fails_with(c, lt_comm_barrier(half), "received nothing from rank 1 of 4"));
-    good = good && fails_with(c, lt_comm_barrier(c->comm), "received nothing from rank 1 of 4");
+    bool good =
+        !late
+        || (case_fails_with(c, run(&in_half, (doing){BROADCAST_0, LT_F32, 2}),
+                            "from rank 1, number 1, on rank 3 of 4")
+            && case_fails_with(c, lt_comm_barrier(half), "received nothing from rank 1 of 4"));
+    good =
+        good && case_fails_with(c, lt_comm_barrier(c->comm), "received nothing from rank 1 of 4");
     lt_comm_close(&half);
     return good;
 }
 
 static void time_outs_name_ranks_of_all(void **state)
 {
-    char why[512];
     (void)state;
-    if (play_cases(4, time_out_in_group, false, why, sizeof why))
-        fail_msg("%s", why);
-}
-
-/* A group falls with the one it was split from, and the other way round. */
-static bool abort_group(rank_case *c)
-{
-    lt_comm *half = NULL;
-    if (lt_comm_split(c->comm, lt_comm_rank(c->comm) % 2, 0, &half))
-        return case_fails(c, "%s", lt_error_message());
-    if (lt_comm_rank(c->comm) == 3)
-        lt_comm_abort(half);
-    bool good = fails_with(c, lt_comm_barrier(c->comm), "rank 3 of 4 aborted")
-                && fails_with(c, lt_comm_barrier(half), "rank 3 of 4 aborted");
-    lt_comm_close(&half);
-    return good;
-}
-
-static void abort_groups(void **state)
-{
-    char why[512];
-    (void)state;
-    if (play_cases(4, abort_group, false, why, sizeof why))
-        fail_msg("%s", why);
+    expect_cases(4, time_out_in_group);
 }
 
 static bool miss_deadline(rank_case *c)
@@ -266,28 +224,27 @@ static bool miss_deadline(rank_case *c)
     if (lt_comm_rank(c->comm) == 2)
         return true;
     lt_status st = run(c, (doing){SUM, LT_F32, 77});
-    return fails_with(c, st, "deadline exceeded") && fails_with(c, st, "allreduce (sum) of 77 f32")
-           && fails_with(c, st, "received nothing from rank 2")
-           && fails_with(c, st, "number 1, on rank 1 of 3");
+    return case_fails_with(c, st, "deadline exceeded")
+           && case_fails_with(c, st, "allreduce (sum) of 77 f32")
+           && case_fails_with(c, st, "received nothing from rank 2")
+           && case_fails_with(c, st, "number 1, on rank 1 of 3");
 }
 
 static bool miss_nothing(rank_case *c)
 {
     lt_comm_set_deadline(c->comm, 30);
-    return fails_with(c, run(c, (doing){SUM, LT_F32, 77}), "deadline exceeded");
+    return case_fails_with(c, run(c, (doing){SUM, LT_F32, 77}), "deadline exceeded");
 }
 
 static void name_the_late(void **state)
 {
     char why[512];
     (void)state;
-    /* All are joined by play_cases(), rank 2 first of all: its end is closed after the deadline. */
-    if (play_cases(3, miss_deadline, false, why, sizeof why))
-        fail_msg("%s", why);
+    expect_cases(3, miss_deadline); /* closes rank 2 after the deadline */
     assert_int_equal(play_cases(3, miss_nothing, false, why, sizeof why), 3);
 }
 
-/* The n-th allocation fails, on whichever thread: every rank gets an error or its result. */
+/* The n-th allocation fails, on any thread: every rank gets an error or its result. */
 static bool sum_without_memory(rank_case *c)
 {
     lt_status st = run(c, (doing){SUM, LT_F32, 100});
@@ -348,14 +305,15 @@ static void survive_without_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        {"ranks that do different things are told both", name_mismatches, NULL, NULL, NULL},
-        {"and not when they do the same", accept_matches, NULL, NULL, NULL},
-        {"a rank that has closed is named", name_one_that_closed, NULL, NULL, NULL},
-        {"an abort wakes ranks that wait", wake_waiting_ranks, NULL, NULL, NULL},
-        {"an abort reaches groups and what they came from", abort_groups, NULL, NULL, NULL},
-        {"a group's time-out names ranks among all", time_outs_name_ranks_of_all, NULL, NULL, NULL},
-        {"a deadline names the call and who is missing", name_the_late, NULL, NULL, NULL},
-        {"without memory there is an error, not a hang", survive_without_memory, NULL, NULL, NULL},
+        {"mismatched calls are named on both ranks", name_mismatches, NULL, NULL, NULL},
+        {"matching calls are accepted", accept_matches, NULL, NULL, NULL},
+        {"a call with a closed rank names it", name_one_that_closed, NULL, NULL, NULL},
+        {"an abort reaches waiting ranks and all groups", abort_ranks, NULL, NULL, NULL},
+        {"a group's time-out uses ranks of the whole job", time_outs_name_ranks_of_all, NULL, NULL,
+         NULL},
+        {"an exceeded deadline names the call and the missing rank", name_the_late, NULL, NULL,
+         NULL},
+        {"a failed allocation is an error, not a hang", survive_without_memory, NULL, NULL, NULL},
     };
     return cmocka_run_group_tests_name("comm failures", tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* Processes that are not of the job can neither join its rendezvous nor end or delay it. */
+/* Rendezvous with foreign processes: they can neither join nor end nor delay it. */
 
 #include "base/clock.h"
 #include "dist/rendezvous/internal.h"
@@ -16,7 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* A rank's end, in a thread. */
+/* A rank that joins on a thread. */
 typedef struct end {
     lt_rendezvous_config config;
     lt_rendezvous *rendezvous;
@@ -49,7 +49,7 @@ static void finish(end *e)
     lt_rendezvous_close(&e->rendezvous);
 }
 
-/* Rank 0 of two; it listens. */
+/* Makes rank 0 of two, listening. */
 static end rank_0(double patience, const char *token)
 {
     end e = {.config = {.size = 2, .address = "127.0.0.1", .timeout = patience, .token = token}};
@@ -69,13 +69,13 @@ static end rank_1(const end *zero, double patience, const char *token)
 static void says(const char *text, const char *want)
 {
     if (!strstr(text, want))
-        fail_msg("'%s' does not say '%s'", text, want);
+        fail_msg("'%s', want '%s'", text, want);
     for (const char *c = text; *c; c++)
         if ((unsigned char)*c < ' ' || *c == 0x7f)
             fail_msg("byte %d in '%s'", *c, text);
 }
 
-/* -1: no process listens. */
+/* Returns -1 if no process listens. */
 static int try_to_connect(const end *zero)
 {
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons((uint16_t)zero->config.port)};
@@ -95,7 +95,7 @@ static int connect_to(const end *zero)
     return fd;
 }
 
-/* A rank that knows the token and says h; returns when rank 0 has closed the connection. */
+/* Joins as a rank that has the token and sends h; returns when rank 0 has closed the connection. */
 static void join_as(const end *zero, lt_hello h)
 {
     char rest[512];
@@ -110,8 +110,8 @@ static void join_as(const end *zero, lt_hello h)
     close(fd);
 }
 
-enum { SILENT = 18, PACE_MS = 15 }; /* together 0.27 s */
-/* Seconds that rank 0 takes. */
+enum { SILENT = 18, PACE_MS = 15 }; /* 0.27 s in total */
+/* Opens silent connections; returns the seconds that rank 0 takes to fail. */
 static double be_silent(void)
 {
     int fd[SILENT];
@@ -129,8 +129,8 @@ static double be_silent(void)
     return zero.seconds;
 }
 
-/* A hello is waited for 5 s. On a busy machine 0.3 s may take as long: once of three times it does not. */
-static void silent_peers_do_not_make_it_longer(void **state)
+/* The timeout of a hello is 5 s. On a busy machine 0.3 s may take as long: one of three attempts must not. */
+static void silent_peers_do_not_extend_the_timeout(void **state)
 {
     (void)state;
     assert_true(be_silent() < 4 || be_silent() < 4 || be_silent() < 4);
@@ -154,7 +154,7 @@ static void silent_peers_do_not_keep_ranks_out(void **state)
         close(fd[i]);
 }
 
-static void a_wrong_hello_is_not_the_end(void **state)
+static void invalid_hellos_do_not_end_the_rendezvous(void **state)
 {
     static const lt_hello wrong[] = {{.rank = 1, .size = 99, .version = LT_VERSION},
                                      {.rank = 2, .size = 2, .version = LT_VERSION},
@@ -172,8 +172,7 @@ static void a_wrong_hello_is_not_the_end(void **state)
     assert_int_equal(one.status, LT_OK);
 }
 
-/* Rank 0's message when a rank with that hello is all that comes. On a busy machine the hello may take longer than the
- * rendezvous: then with a longer one. */
+/* Checks rank 0's error when only a rank with that hello joins, retrying with longer timeouts for busy machines. */
 static void says_of(lt_hello h, const char *want)
 {
     end zero;
@@ -188,7 +187,7 @@ static void says_of(lt_hello h, const char *want)
     says(zero.why, want);
 }
 
-static void a_rank_that_does_not_fit_is_named_at_the_end(void **state)
+static void a_mismatched_rank_is_named_after_the_timeout(void **state)
 {
     (void)state;
     says_of((lt_hello){.rank = 1, .size = 2, .version = "\x1b[2J\x1b]0;pwn\x07\n\xff\x9b"},
@@ -197,7 +196,7 @@ static void a_rank_that_does_not_fit_is_named_at_the_end(void **state)
             "have not joined: 1; comm: rank 1 expects 99 ranks, rank 0 expects 2");
 }
 
-static void an_impostor_stays_outside(void **state)
+static void a_rank_without_the_token_cannot_join(void **state)
 {
     (void)state;
     end zero = rank_0(60, "secret"), other = rank_1(&zero, 0.5, "guess"),
@@ -210,14 +209,14 @@ static void an_impostor_stays_outside(void **state)
     assert_int_equal(other.status, LT_E_COMM);
     assert_int_equal(none.status, LT_E_COMM);
     says(other.why, "rejected this process");
-    start(&one); /* the place is still free */
+    start(&one); /* rank 1 can still join */
     finish(&one);
     finish(&zero);
     assert_int_equal(zero.status, LT_OK);
     assert_int_equal(one.status, LT_OK);
 }
 
-/* A listener that takes everybody, and answers with what it was told or with a token of its own. */
+/* A listener that accepts any hello and responds with the same hello, or with a proof by a different token. */
 static void answer_as_rank_0(const end *zero, bool reflect)
 {
     char asked[LT_TOKEN_NONCE];
@@ -237,7 +236,7 @@ static void answer_as_rank_0(const end *zero, bool reflect)
     close(fd);
 }
 
-static void an_impostor_is_no_rank_0(void **state)
+static void a_rank_0_without_the_token_is_rejected(void **state)
 {
     (void)state;
     for (int reflect = 0; reflect < 2; reflect++) {
@@ -251,8 +250,8 @@ static void an_impostor_is_no_rank_0(void **state)
     }
 }
 
-/* An answer is good once, for what it says: not for another question, not with other words. */
-static void an_answer_cannot_be_used_again(void **state)
+/* A proof is valid for one challenge and one content only. */
+static void a_proof_cannot_be_replayed(void **state)
 {
     char asked[LT_TOKEN_NONCE], other[LT_TOKEN_NONCE];
     (void)state;
@@ -270,9 +269,9 @@ static void an_answer_cannot_be_used_again(void **state)
     lt_rendezvous_close(&zero.rendezvous);
 }
 
-static void another_version_is_told(void **state)
+static void another_version_is_rejected_with_the_reason(void **state)
 {
-    /* With a proof of another length, as versions before 0.2 sent it. */
+    /* A hello with a different length, as sent by versions before 0.2. */
     struct {
         lt_socket_header header;
         char hello[600];
@@ -297,7 +296,7 @@ static void another_version_is_told(void **state)
     assert_int_equal(zero.status, LT_OK);
 }
 
-static void a_flood_of_short_visits_is_outlived(void **state)
+static void many_short_connections_are_tolerated(void **state)
 {
     enum { CONNECTIONS = 500 };
     (void)state;
@@ -306,7 +305,7 @@ static void a_flood_of_short_visits_is_outlived(void **state)
     for (int i = 0; i < CONNECTIONS; i++) {
         const int fd = try_to_connect(&zero);
         if (fd < 0 && i > CONNECTIONS / 2)
-            break; /* all are there */
+            break; /* all ranks have joined */
         assert_true(fd >= 0);
         if (i % 3 == 0)
             (void)!send(fd, "GET / HTTP/1.1\r\n\r\n", 18, MSG_NOSIGNAL);
@@ -320,7 +319,7 @@ static void a_flood_of_short_visits_is_outlived(void **state)
     assert_int_equal(one.status, LT_OK);
 }
 
-static void no_descriptors_is_said_and_waited_for(void **state)
+static void missing_file_descriptors_are_reported(void **state)
 {
     struct rlimit old, few;
     (void)state;
@@ -341,16 +340,16 @@ static void no_descriptors_is_said_and_waited_for(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(silent_peers_do_not_make_it_longer),
+        cmocka_unit_test(silent_peers_do_not_extend_the_timeout),
         cmocka_unit_test(silent_peers_do_not_keep_ranks_out),
-        cmocka_unit_test(a_wrong_hello_is_not_the_end),
-        cmocka_unit_test(a_rank_that_does_not_fit_is_named_at_the_end),
-        cmocka_unit_test(an_impostor_stays_outside),
-        cmocka_unit_test(an_impostor_is_no_rank_0),
-        cmocka_unit_test(an_answer_cannot_be_used_again),
-        cmocka_unit_test(another_version_is_told),
-        cmocka_unit_test(a_flood_of_short_visits_is_outlived),
-        cmocka_unit_test(no_descriptors_is_said_and_waited_for),
+        cmocka_unit_test(invalid_hellos_do_not_end_the_rendezvous),
+        cmocka_unit_test(a_mismatched_rank_is_named_after_the_timeout),
+        cmocka_unit_test(a_rank_without_the_token_cannot_join),
+        cmocka_unit_test(a_rank_0_without_the_token_is_rejected),
+        cmocka_unit_test(a_proof_cannot_be_replayed),
+        cmocka_unit_test(another_version_is_rejected_with_the_reason),
+        cmocka_unit_test(many_short_connections_are_tolerated),
+        cmocka_unit_test(missing_file_descriptors_are_reported),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* Meshes: coordinates and axes, placements, what is refused, and the gradients of operations between ranks. */
+/* Meshes: axes, placements, invalid meshes, and the gradients of collectives. */
 
 #include "mesh_ranks.h"
 #include "near.h"
@@ -25,7 +25,7 @@ static void play(int ranks, bool f64, const lt_mesh_config *g, lt_status (*fn)(m
 
 /* --- Axes --- */
 
-/* The members of an axis must be these ranks, each of which gives its own number. */
+/* Checks the members of an axis, by a gather of their ranks. */
 static lt_status axis_is(mesh_rank *r, lt_mesh_axis axis, const int *rank, int count)
 {
     lt_exchange *group = lt_mesh_group(r->mesh, axis);
@@ -33,7 +33,7 @@ static lt_status axis_is(mesh_rank *r, lt_mesh_axis axis, const int *rank, int c
     double all[MOST_RANKS];
     int64_t bytes[MOST_RANKS];
     LT_TRY(want(group->size == count && rank[group->rank] == lt_comm_rank(r->at.comm),
-                "this rank's place on an axis"));
+                "this rank's index on an axis"));
     for (int i = 0; i < count; i++)
         bytes[i] = sizeof mine;
     LT_TRY(lt_comm_allgather_host(lt_mesh_comm(r->mesh, axis), &mine, bytes, all));
@@ -42,7 +42,7 @@ static lt_status axis_is(mesh_rank *r, lt_mesh_axis axis, const int *rank, int c
     return LT_OK;
 }
 
-/* 2 copies x 2 deep x 2 rows x 2 columns: rank = 8 copy + 4 k + 2 i + j. */
+/* 2 replicas x depth 2 x 2 rows x 2 columns: rank = 8 replica + 4 k + 2 i + j. */
 static lt_status axes(mesh_rank *r)
 {
     const int n = lt_comm_rank(r->at.comm), c = n / 8, k = n / 4 % 2, i = n / 2 % 2, j = n % 2;
@@ -64,11 +64,11 @@ static void know_axes(void **state)
     play(16, false, &g, axes, NULL);
 }
 
-/* --- What is refused --- */
+/* --- Invalid meshes --- */
 
 typedef struct bad_mesh {
     int ranks;
-    lt_mesh_config config[2]; /* of rank 0, of the others */
+    lt_mesh_config config[2]; /* rank 0's; that of the other ranks */
     const char *words;
 } bad_mesh;
 
@@ -118,7 +118,7 @@ static const lt_placement placements[] = {
     {LT_PLACE_SHARD, 2},     {LT_PLACE_PARTIAL, 0},
 };
 
-static lt_shape piece(lt_placement p, int size, int rank, int64_t *first)
+static lt_shape shard(lt_placement p, int size, int rank, int64_t *first)
 {
     lt_shape s = LT_SHAPE(EXTENT_0, EXTENT_1, EXTENT_2);
     *first = 0;
@@ -127,7 +127,7 @@ static lt_shape piece(lt_placement p, int size, int rank, int64_t *first)
     return s;
 }
 
-/* The whole's element at an index of a piece: its number. */
+/* Returns the value of an element of a shard: its index in the whole tensor. */
 static double number(lt_placement p, lt_shape s, int64_t first, int64_t i)
 {
     int64_t at[3] = {i / (s.dim[1] * s.dim[2]), i / s.dim[2] % s.dim[1], i % s.dim[2]};
@@ -135,13 +135,13 @@ static double number(lt_placement p, lt_shape s, int64_t first, int64_t i)
     return (double)((at[0] * EXTENT_1 + at[1]) * EXTENT_2 + at[2]);
 }
 
-/* A piece; terms that add up: rank r has its number and an r more, rank 0 that much less. */
-static lt_status make_piece(const mesh_rank *r, lt_tensor **out, lt_placement p, bool fill)
+/* Makes a tensor in a placement. Partial: rank r > 0 has r, rank 0 the value minus their sum. */
+static lt_status make_placed(const mesh_rank *r, lt_tensor **out, lt_placement p, bool fill)
 {
     const int size = lt_comm_size(r->at.comm), rank = lt_comm_rank(r->at.comm);
     int64_t first;
     float data[WHOLE];
-    const lt_shape s = piece(p, size, rank, &first);
+    const lt_shape s = shard(p, size, rank, &first);
     const bool term = p.kind == LT_PLACE_PARTIAL;
     const int others = size * (size - 1) / 2;
     LT_TRY(lt_tensor_new(out, r->at.device, LT_F32, s));
@@ -152,11 +152,11 @@ static lt_status make_piece(const mesh_rank *r, lt_tensor **out, lt_placement p,
     return fill ? lt_tensor_write(*out, data, lt_tensor_bytes(*out)) : lt_tensor_fill(*out, -1);
 }
 
-static lt_status check_piece(const mesh_rank *r, const lt_tensor *t, lt_placement p)
+static lt_status check_placed(const mesh_rank *r, const lt_tensor *t, lt_placement p)
 {
     int64_t first;
     float data[WHOLE];
-    const lt_shape s = piece(p, lt_comm_size(r->at.comm), lt_comm_rank(r->at.comm), &first);
+    const lt_shape s = shard(p, lt_comm_size(r->at.comm), lt_comm_rank(r->at.comm), &first);
     LT_TRY(lt_tensor_read(t, data, lt_tensor_bytes(t)));
     for (int64_t i = 0; i < lt_shape_count(s); i++)
         if (data[i] != (float)number(p, s, first, i))
@@ -169,19 +169,19 @@ static lt_status one_way(mesh_rank *r, lt_placement from, lt_placement to)
 {
     const lt_placement all = {LT_PLACE_REPLICATE, 0};
     lt_tensor *a = NULL, *b = NULL, *whole = NULL;
-    lt_status st = make_piece(r, &a, from, true);
+    lt_status st = make_placed(r, &a, from, true);
     if (!st)
-        st = make_piece(r, &b, to, false);
+        st = make_placed(r, &b, to, false);
     if (!st)
-        st = make_piece(r, &whole, all, false);
+        st = make_placed(r, &whole, all, false);
     if (!st)
         st = lt_redistribute(r->mesh, LT_MESH_ROW, a, from, b, to);
     if (!st && to.kind != LT_PLACE_PARTIAL)
-        st = check_piece(r, b, to);
+        st = check_placed(r, b, to);
     if (!st)
         st = lt_redistribute(r->mesh, LT_MESH_ROW, b, to, whole, all);
     if (!st)
-        st = check_piece(r, whole, all);
+        st = check_placed(r, whole, all);
     lt_tensor_free(&a);
     lt_tensor_free(&b);
     lt_tensor_free(&whole);
@@ -209,8 +209,8 @@ static lt_status wrong_ways(mesh_rank *r)
 {
     const lt_placement part = placements[1], all = placements[0];
     lt_tensor *a = NULL, *b = NULL;
-    LT_TRY(make_piece(r, &a, part, true));
-    LT_TRY(make_piece(r, &b, part, true));
+    LT_TRY(make_placed(r, &a, part, true));
+    LT_TRY(make_placed(r, &b, part, true));
     lt_status st =
         lt_redistribute(r->mesh, LT_MESH_ROW, a, all, b, (lt_placement){LT_PLACE_SHARD, 3});
     LT_TRY(want(st == LT_E_ARG && strstr(lt_error_message(), "dimension 3"), "a dimension"));
@@ -232,12 +232,12 @@ static void refuse_ways(void **state)
 
 /* --- Gradients --- */
 
-/* x is equal on all ranks, and so is the result; between, each rank does something of its own: the pairs
- * make that one function of x. Central differences of all ranks together are its derivative. */
+/* x and the result are replicated; in between each rank computes something different, and the pairs of collectives make
+ * it a function of x. Central differences on all ranks together give its derivative. */
 typedef struct chain {
     mesh_rank *r;
-    lt_tensor *own, *empty; /* [5,2] factors of this rank; zeros before and behind its rows */
-    bool wrong;             /* control: no sum of the gradients */
+    lt_tensor *own, *empty; /* [5,2] factors of this rank; zeros before and after its rows */
+    bool wrong;             /* control: gradients are not summed */
 } chain;
 
 static lt_tensor *follow(lt_tape *tape, lt_tensor *const *in, void *context)
@@ -302,14 +302,14 @@ static void wrong_pair_is_found(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        {"each axis has the ranks that differ in it alone", know_axes, NULL, NULL, NULL},
-        {"meshes that cannot be are refused with both numbers", refuse, NULL, NULL, NULL},
-        {"every placement becomes every other", redistribute, NULL, NULL, NULL},
-        {"pieces that do not fit are refused", refuse_ways, NULL, NULL, NULL},
-        {"copy and sum, gather and scatter-sum have each other's gradient", pairs_are_conjugate,
-         NULL, NULL, NULL},
-        {"a gradient that is not summed over ranks is found", wrong_pair_is_found, NULL, NULL,
+        {"each axis has the ranks that differ in its coordinate only", know_axes, NULL, NULL, NULL},
+        {"invalid meshes are rejected", refuse, NULL, NULL, NULL},
+        {"redistribution from every placement to every other", redistribute, NULL, NULL, NULL},
+        {"invalid redistributions are rejected", refuse_ways, NULL, NULL, NULL},
+        {"copy and sum, gather and reduce-scatter are conjugate", pairs_are_conjugate, NULL, NULL,
          NULL},
+        {"control: a gradient that is not summed over ranks is found", wrong_pair_is_found, NULL,
+         NULL, NULL},
     };
     return _cmocka_run_group_tests("mesh", tests, COUNT_OF(tests), NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* A transformer's block with its classifier, divided over ranks, against the same on one of them: the loss and
- * every gradient. In one dimension with its rows divided between the products, and on grids with depth. */
+/* A tensor-parallel transformer block with classifier, compared with one rank: the loss and all gradients. 1-D with
+ * sequence parallelism, and on grids with depth. */
 
 #include "mesh_ranks.h"
 #include "near.h"
@@ -13,7 +13,7 @@ enum { TOKENS = 5, SEQUENCES = 12, ROWS = TOKENS * SEQUENCES, WIDTH = 12, HEADS 
 
 enum { X, G1, B1, WQ, BQ, WP, BP, G2, B2, W1, C1, W2, C2, WV, TENSORS };
 
-/* The whole of each. */
+/* Shapes of the whole tensors. */
 static const struct {
     const char *name;
     int64_t rows, columns;
@@ -37,17 +37,17 @@ static const struct {
 
 typedef enum form { SERIAL, ONE_DIMENSION, GRID } form;
 
-/* What one rank has of all, and how its network is put together. */
+/* A rank's network and its shards of all tensors. */
 typedef struct net {
     mesh_rank *r;
     form form;
     lt_exchange *row, *column, *depth;
     box box[TENSORS];
-    int64_t q_first, q_width; /* of each third of qkv */
+    int64_t q_first, q_width; /* this rank's range of each third of qkv */
     lt_tensor *tensor[TENSORS], *labels, *v[TENSORS], *loss;
 } net;
 
-/* --- Pieces --- */
+/* --- Shards --- */
 
 static void cut_rows(box *b, int64_t rows, int parts, int index)
 {
@@ -96,11 +96,11 @@ static void place(net *n)
         place_1d(n);
     else
         place_grid(n);
-    n->box[WQ].row = n->box[BQ].column = 0; /* a part of each third, one after the other: at() */
+    n->box[WQ].row = n->box[BQ].column = 0; /* a range of each third, concatenated: see at() */
     n->box[WQ].rows = n->box[BQ].columns = 3 * n->q_width;
 }
 
-/* Where an element of a piece is in the whole. */
+/* Finds an element of a shard in the whole tensor. */
 static void at(const net *n, int t, int64_t i, int64_t *row, int64_t *column)
 {
     const box *b = &n->box[t];
@@ -130,7 +130,7 @@ static lt_status make(net *n, int t)
     return st;
 }
 
-/* Labels of this rank's rows; one of them is left out. */
+/* Labels of this rank's rows; one of them is ignored. */
 static lt_status make_labels(net *n)
 {
     const box *b = &n->box[X];
@@ -156,7 +156,7 @@ static lt_tensor *norm(net *n, lt_tensor *x, int gamma, int beta)
             tape, x, g, b,
             (lt_sharded_norm_config){
                 .row = n->row, .column = n->column, .depth = n->depth, .features = WIDTH});
-    if (n->form == ONE_DIMENSION) { /* each rank has other rows */
+    if (n->form == ONE_DIMENSION) { /* each rank has different rows */
         g = lt_exchange_copy(tape, g, n->row);
         b = lt_exchange_copy(tape, b, n->row);
     }
@@ -191,7 +191,7 @@ static lt_tensor *attend(net *n, lt_tensor *x)
     return lt_reshape(tape, x, LT_SHAPE(ROWS, WIDTH));
 }
 
-/* The mean over all rows but the one that is left out. */
+/* The mean over all rows but the ignored one. */
 static lt_tensor *loss_of(net *n, lt_tensor *logits)
 {
     if (n->form == SERIAL)
@@ -333,7 +333,7 @@ static void grids(void **state)
 
 enum { HIT_ROWS = 12 };
 
-/* Whole numbers, so that many are equal; a row has a NaN; labels that are none. */
+/* Integers, so that many are equal; a NaN; labels that are ignored or out of range. */
 static lt_status make_hits(mesh_rank *r, box b, lt_tensor **logits, lt_tensor **labels)
 {
     double x[HIT_ROWS * CLASSES];
@@ -390,7 +390,7 @@ static lt_status same_hits(mesh_rank *r)
                        (long long)want[1], (long long)want[2]);
     return want[0] > 100 && want[1] > want[0] - 100 + 200
                ? LT_OK
-               : lt_fail(LT_E_SHAPE, "no label is first, or all");
+               : lt_fail(LT_E_SHAPE, "control: no hits, or all");
 }
 
 static void hits(void **state)
@@ -406,14 +406,14 @@ static void hits(void **state)
                      mesh[i].columns, why);
 }
 
-/* --- What is refused --- */
+/* --- Invalid arguments --- */
 
 static lt_status refused(lt_tape *tape, const lt_tensor *y, const char *words)
 {
     lt_status st = y ? LT_OK : lt_tape_status(tape);
     const bool good = st == LT_E_SHAPE && strstr(lt_error_message(), words);
     lt_tape_reset(tape, LT_PASS_TRAIN);
-    return good ? LT_OK : lt_fail(LT_E_ARG, "not refused with '%s'", words);
+    return good ? LT_OK : lt_fail(LT_E_ARG, "not rejected with '%s'", words);
 }
 
 static lt_status wrong(mesh_rank *r)
@@ -454,12 +454,12 @@ static void refuse(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        {"in one dimension loss and gradients are one rank's, within 1e-10", one_dimension, NULL,
-         NULL, NULL},
-        {"on grids with depth they are, too", grids, NULL, NULL, NULL},
-        {"hits of divided classes are those of whole ones, with ties and NaN", hits, NULL, NULL,
+        {"1-D: loss and gradients equal one rank's within 1e-10", one_dimension, NULL, NULL, NULL},
+        {"grids with depth: loss and gradients equal one rank's within 1e-10", grids, NULL, NULL,
          NULL},
-        {"heads, sequences and shapes that do not fit are named", refuse, NULL, NULL, NULL},
+        {"hits with sharded classes equal those of whole rows, with ties and NaN", hits, NULL, NULL,
+         NULL},
+        {"invalid heads, sequences and shapes are named", refuse, NULL, NULL, NULL},
     };
     return _cmocka_run_group_tests("mesh block", tests, COUNT_OF(tests), NULL, NULL);
 }

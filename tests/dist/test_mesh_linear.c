@@ -1,5 +1,5 @@
-/* Linear layers on meshes against the product of the whole matrices, by definition; and the elements that
- * they move against the closed forms. */
+/* Linear layers on meshes compared with products of the whole matrices by definition, and communicated elements compared
+ * with the closed forms. */
 
 #include "full.h"
 #include "mesh_ranks.h"
@@ -17,7 +17,7 @@ typedef struct task {
     int64_t rows, in, out, last; /* last: outputs of a second layer */
     element_fn *value;
     bool bias, depth,
-        wrong; /* depth: dw is summed over it; wrong: that is not so, and is to show */
+        wrong; /* depth: dw is summed over depth; wrong: control, an error is expected */
 } task;
 
 typedef double product_fn(const task *c, int64_t row, int64_t column);
@@ -56,13 +56,13 @@ static double db_at(const task *c, int64_t row, int64_t n)
     return sum;
 }
 
-/* Whole numbers: the same bits. Fractions in f32: a relative error of 1e-6 sqrt(terms), in the norm. */
+/* Integers: exact. Fractions in f32: relative error at most 1e-6 sqrt(terms), in the norm. */
 static lt_status compare(const mesh_rank *r, const char *name, const lt_tensor *t, box b,
                          product_fn *at)
 {
     const task *c = r->context;
     double *got = malloc((size_t)(b.rows * b.columns) * sizeof *got), error = 0, norm = 0;
-    lt_status st = t ? read_doubles(t, got) : lt_fail(LT_E_ARG, "there is no %s", name);
+    lt_status st = t ? read_doubles(t, got) : lt_fail(LT_E_ARG, "missing %s", name);
     for (int64_t i = 0; i < b.rows * b.columns && !st; i++) {
         const int64_t m = b.row + i / b.columns, n = b.column + i % b.columns;
         const double want = at(c, m, n), off = got[i] - want;
@@ -145,7 +145,7 @@ static void play(lt_mesh_config g, task c, lt_status (*fn)(mesh_rank *), uint64_
 
 static const int sizes[] = {1, 2, 4, 8, 9, 12, 16, 18, 27};
 
-/* Calls fn for every mesh of so many ranks with a square grid. */
+/* Calls fn for every mesh of that many ranks with a square grid. */
 static void each_grid(int ranks, void (*fn)(lt_mesh_config g))
 {
     for (int q = 1; q * q <= ranks; q++)
@@ -154,7 +154,7 @@ static void each_grid(int ranks, void (*fn)(lt_mesh_config g))
                 fn((lt_mesh_config){ranks / (q * q * depth), depth, q, q, false});
 }
 
-/* Sizes that the grid divides, and others. */
+/* Sizes that the grid divides evenly, and others. */
 static lt_status even_and_uneven(mesh_rank *r)
 {
     const task *any = r->context;
@@ -200,7 +200,7 @@ static void depth_is_summed(void **state)
     play((lt_mesh_config){1, 2, 2, 2, false}, c, summa, NULL);
 }
 
-/* --- What they move --- */
+/* --- Communicated elements --- */
 
 static void count_formula(lt_mesh_config g)
 {
@@ -244,8 +244,7 @@ static double layer_bytes(lt_mesh_config g, int64_t rows, int64_t h)
     return (double)sum;
 }
 
-/* The published ratio is 1.45 at 64 ranks; the formulas have it where 8.6 rows come on a feature, at 16
- * ranks 6.3. */
+/* The published ratio is 1.45 at 64 ranks; the formulas give it at 8.6 rows per feature, on 16 ranks at 6.3. */
 static void ratio(int flat, int deep, int depth, int64_t rows, int64_t h)
 {
     const double two = layer_bytes((lt_mesh_config){1, 1, flat, flat, false}, rows, h);
@@ -267,7 +266,7 @@ static void ratio_64(void **state)
     ratio(8, 4, 4, 138, 16);
 }
 
-/* --- One dimension: gather, product, product, scatter-sum --- */
+/* --- 1-D: all-gather, product, product, reduce-scatter --- */
 
 static double hidden_at(const task *c, int64_t m, int64_t n)
 {
@@ -364,7 +363,7 @@ static lt_status mlp(mesh_rank *r)
     return st;
 }
 
-/* Counted: per layer 2(t-1)M times the features sent, each way; and the bias of the second. */
+/* Bytes: per layer 2(t-1)M times the features, each way, and the second layer's bias. */
 static void equal_serial_1d(void **state)
 {
     (void)state;
@@ -378,12 +377,12 @@ static void equal_serial_1d(void **state)
     }
 }
 
-/* --- What is in flight while a product runs --- */
+/* --- Overlap with products --- */
 
-/* A group of 3 in which nothing comes from the others. */
+/* A group of 3 whose collectives transfer nothing. */
 typedef struct lonely {
     lt_exchange base;
-    int begun, waited, most; /* most: begun and not waited for */
+    int begun, waited, most; /* most: maximum in flight */
 } lonely;
 
 static lt_status begin_alone(lt_exchange *self, const lt_exchange_call *call, void **request)
@@ -405,7 +404,7 @@ static lt_status wait_alone(lt_exchange *self, void **request)
     return LT_OK;
 }
 
-/* All pieces of a layer in one dimension, forward and backward. */
+/* Counts the requests in flight in a 1-D layer, forward and backward. */
 static lt_status flights(mesh_rank *r)
 {
     lonely one = {.base = {1, 3, begin_alone, wait_alone}}, two = one;
@@ -428,21 +427,21 @@ static lt_status flights(mesh_rank *r)
     lt_tensor_free(&x);
     lt_tensor_free(&y);
     if (!st && (gathered != 3 || scattered != 3 || one.most != 3 || two.most != 3))
-        st = lt_fail(LT_E_ARG, "in flight of 3 pieces: %d, %d; backward %d, %d", gathered,
-                     scattered, one.most, two.most);
+        st = lt_fail(LT_E_ARG, "in flight, want 3: %d, %d; backward %d, %d", gathered, scattered,
+                     one.most, two.most);
     if (!st && (one.begun != one.waited || two.begun != two.waited || one.begun != 6))
         st = lt_fail(LT_E_ARG, "%d and %d begun, %d and %d waited for", one.begun, two.begun,
                      one.waited, two.waited);
     return st;
 }
 
-static void pieces_move_together(void **state)
+static void requests_are_in_flight_together(void **state)
 {
     (void)state;
     play((lt_mesh_config){1, 1, 1, 1, false}, (task){.value = whole_number}, flights, NULL);
 }
 
-/* --- What is refused --- */
+/* --- Invalid arguments --- */
 
 static lt_status wrong_shapes(mesh_rank *r)
 {
@@ -475,19 +474,19 @@ static void refuse(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        {"y, dx, dw, db on grids with depth are those of one rank, bit for bit", equal_serial, NULL,
-         NULL, NULL},
-        {"in one dimension, too, and the counted bytes are the formula's", equal_serial_1d, NULL,
-         NULL, NULL},
-        {"fractions in f32 are near those in double", near_in_f32, NULL, NULL, NULL},
-        {"a gradient that is not summed over depth is found", depth_is_summed, NULL, NULL, NULL},
-        {"counted elements are 3(q-1)(MC + dCK) + 2(d-1)CK", count, NULL, NULL, NULL},
-        {"16 ranks: two dimensions move 1.45 times what depth 4 does", ratio_16, NULL, NULL, NULL},
-        {"in one dimension all pieces are in flight while the first is multiplied",
-         pieces_move_together, NULL, NULL, NULL},
-        {"shapes that do not fit are named", refuse, NULL, NULL, NULL},
-        /* The last runs in ./check --full only. */
-        {"64 ranks: two dimensions move 1.45 times what depth 4 does", ratio_64, NULL, NULL, NULL},
+        {"grids with depth: y, dx, dw, db equal one rank's exactly", equal_serial, NULL, NULL,
+         NULL},
+        {"1-D: results equal one rank's, and bytes the formula", equal_serial_1d, NULL, NULL, NULL},
+        {"f32 results are close to those in double", near_in_f32, NULL, NULL, NULL},
+        {"control: a gradient that is not summed over depth is found", depth_is_summed, NULL, NULL,
+         NULL},
+        {"elements sent equal 3(q-1)(MC + dCK) + 2(d-1)CK", count, NULL, NULL, NULL},
+        {"16 ranks: 2-D sends 1.45 times as much as depth 4", ratio_16, NULL, NULL, NULL},
+        {"1-D: all requests are in flight during the first product",
+         requests_are_in_flight_together, NULL, NULL, NULL},
+        {"invalid shapes are named", refuse, NULL, NULL, NULL},
+        /* The last row runs in ./check --full only. */
+        {"64 ranks: 2-D sends 1.45 times as much as depth 4", ratio_64, NULL, NULL, NULL},
     };
     return _cmocka_run_group_tests("mesh linear", tests, COUNT_OF(tests) - !test_full(), NULL,
                                    NULL);

@@ -1,5 +1,5 @@
-/* The communicator "nccl" over a NCCL in host memory: every collective, and what goes wrong. Ranks
- * are threads that find each other by TCP on this machine. */
+/* Communicator "nccl" over a fake NCCL in host memory: all collectives, and failures. Ranks are threads that use the
+ * TCP rendezvous. */
 
 #include "nccl_ranks.h"
 #include "tensor/tensor.h"
@@ -10,18 +10,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct job {
-    const case_row *row;
-    int size;
-} job;
-
 static void run_case(void **state)
 {
-    const job *j = *state;
+    const case_job *j = *state;
     expect_good(j->size, j->row->run);
 }
 
-static void wrong_values_are_rejected(void **state)
+static void wrong_values_are_found(void **state)
 {
     char why[512];
     (void)state;
@@ -31,7 +26,7 @@ static void wrong_values_are_rejected(void **state)
     assert_int_equal(play_all(3, why, sizeof why), 3);
 }
 
-/* Both send before they receive, more than fits anywhere between them. */
+/* Both send before they receive, more than any buffer between them holds. */
 static bool cross(rank_case *c)
 {
     enum { COUNT = 100000 };
@@ -62,7 +57,7 @@ static void both_may_send_first(void **state)
     expect_good(2, cross);
 }
 
-/* A message that is not waited for goes before the collective that follows it. */
+/* A message that is not waited for starts before the collective that follows it. */
 static bool message_then_sum(rank_case *c)
 {
     lt_tensor *t = NULL;
@@ -73,7 +68,7 @@ static bool message_then_sum(rank_case *c)
     else if (!st)
         st = lt_comm_recv_begin(c->comm, t, 0, &request);
     if (!st)
-        st = sum_of(c, 5);
+        st = case_sum(c, 5);
     if (!st)
         st = lt_request_wait(&request);
     lt_tensor_free(&t);
@@ -92,7 +87,7 @@ static bool nothing(rank_case *c)
     return true;
 }
 
-static void two_ranks_on_a_gpu_are_told_both(void **state)
+static void ranks_on_the_same_gpu_are_named(void **state)
 {
     char why[512];
     (void)state;
@@ -104,8 +99,8 @@ static void two_ranks_on_a_gpu_are_told_both(void **state)
             strstr(players[r].base.at.message, "ranks 1 and 2 have the same GPU, GPU 1"));
 }
 
-/* What one rank meets while they open is told to all. */
-static void a_rank_that_cannot_open_is_heard(void **state)
+/* A failure on one rank during opening is reported on all. */
+static void a_failure_to_open_fails_on_all_ranks(void **state)
 {
     char why[512];
     (void)state;
@@ -115,54 +110,28 @@ static void a_rank_that_cannot_open_is_heard(void **state)
         assert_int_equal(play_all(3, why, sizeof why), 3);
         for (int r = 0; r < 3; r++)
             if (!strstr(players[r].base.at.message, "a gpu_name that fails"))
-                fail_msg("rank %d of those with %d: %s", r, bad, players[r].base.at.message);
+                fail_msg("rank %d, failure on rank %d: %s", r, bad, players[r].base.at.message);
     }
 }
 
-static bool abort_all(rank_case *c)
-{
-    if (lt_comm_rank(c->comm) == 2)
-        lt_comm_abort(c->comm);
-    return fails_with(c, sum_of(c, 5000), "rank 2 of 3 aborted the group")
-           && fails_with(c, lt_comm_barrier(c->comm), "rank 2 of 3 aborted the group");
-}
-
-static void an_abort_is_heard(void **state)
+static void an_abort_reaches_all_ranks_and_groups(void **state)
 {
     (void)state;
-    expect_good(3, abort_all);
+    expect_good(3, case_abort);
+    expect_good(4, case_abort_split);
 }
 
-static bool abort_part(rank_case *c)
-{
-    lt_comm *half = NULL;
-    if (lt_comm_split(c->comm, lt_comm_rank(c->comm) % 2, 0, &half))
-        return case_fails(c, "%s", lt_error_message());
-    if (lt_comm_rank(c->comm) == 3)
-        lt_comm_abort(half);
-    bool good = fails_with(c, lt_comm_barrier(c->comm), "rank 3 of 4 aborted")
-                && fails_with(c, lt_comm_barrier(half), "rank 3 of 4 aborted");
-    lt_comm_close(&half);
-    return good;
-}
-
-static void an_abort_reaches_groups(void **state)
-{
-    (void)state;
-    expect_good(4, abort_part);
-}
-
-/* Rank 2 never comes. */
+/* Rank 2 never joins the sum. */
 static bool miss_deadline(rank_case *c)
 {
     const char *words = "allreduce (sum) of 77 f32 on rank 1 of 3 exceeded its deadline of 0.05 s";
     lt_comm_set_deadline(c->comm, lt_comm_rank(c->comm) == 1 ? 0.05 : 0);
     if (lt_comm_rank(c->comm) == 2)
-        return fails_with(c, idle(c), words);
-    return fails_with(c, sum_of(c, 77), words);
+        return case_fails_with(c, idle(c), words);
+    return case_fails_with(c, case_sum(c, 77), words);
 }
 
-static void a_deadline_is_everybodys(void **state)
+static void an_exceeded_deadline_fails_on_all_ranks(void **state)
 {
     (void)state;
     expect_good(3, miss_deadline);
@@ -170,10 +139,11 @@ static void a_deadline_is_everybodys(void **state)
 
 static bool meet_failure(rank_case *c)
 {
-    return fails_with(c, sum_of(c, 9), "allreduce (sum) of 9 f32 on rank 1 of 3: a allreduce");
+    return case_fails_with(c, case_sum(c, 9),
+                           "allreduce (sum) of 9 f32 on rank 1 of 3: a allreduce");
 }
 
-static void a_call_that_fails_is_everybodys(void **state)
+static void a_failed_call_fails_on_all_ranks(void **state)
 {
     char why[512];
     (void)state;
@@ -183,15 +153,15 @@ static void a_call_that_fails_is_everybodys(void **state)
         fail_msg("%s", why);
 }
 
-/* Rank 0, which asks for nothing, finds it. */
+/* Rank 0, which makes no call, detects the error. */
 static bool meet_fault(rank_case *c)
 {
     lt_comm_set_deadline(c->comm, 0);
-    return fails_with(c, lt_comm_rank(c->comm) == 0 ? idle(c) : sum_of(c, 9),
-                      "on rank 0 of 3: the network is gone");
+    return case_fails_with(c, lt_comm_rank(c->comm) == 0 ? idle(c) : case_sum(c, 9),
+                           "on rank 0 of 3: the network is gone");
 }
 
-static void what_nccl_finds_by_itself_is_heard(void **state)
+static void an_asynchronous_error_fails_on_all_ranks(void **state)
 {
     char why[512];
     (void)state;
@@ -201,7 +171,7 @@ static void what_nccl_finds_by_itself_is_heard(void **state)
         fail_msg("%s", why);
 }
 
-/* Requests that are not waited for end with the communicator. */
+/* Closing a communicator completes requests that are not waited for. */
 static bool leave_requests(rank_case *c)
 {
     static lt_tensor *t[MOST_RANKS];
@@ -215,7 +185,7 @@ static bool leave_requests(rank_case *c)
     return true;
 }
 
-static void closing_ends_requests(void **state)
+static void closing_completes_requests(void **state)
 {
     (void)state;
     expect_good(2, leave_requests);
@@ -228,7 +198,7 @@ static float gradient_of(int rank, int i)
     return (float)((3 * i + 5 * rank) % 7 - 3);
 }
 
-/* An update of one parameter in two nodes of two ranks; the mean is right. */
+/* Checks an update of one parameter on two nodes of two ranks. */
 static lt_status update_in_two_levels(rank_case *c, lt_tape *tape, lt_param *p, lt_params *params,
                                       const lt_nodes *nodes)
 {
@@ -258,7 +228,7 @@ static lt_status update_in_two_levels(rank_case *c, lt_tape *tape, lt_param *p, 
     return st;
 }
 
-/* On host memory stages are threads, else they run at once. */
+/* On host memory the pipeline uses threads, otherwise the caller's thread. */
 static bool reduce_in_two_levels(rank_case *c, bool host_memory)
 {
     lt_tape *tape = NULL;
@@ -283,12 +253,12 @@ static bool reduce_in_two_levels(rank_case *c, bool host_memory)
     return good;
 }
 
-static bool reduce_by_threads(rank_case *c)
+static bool reduce_on_threads(rank_case *c)
 {
     return reduce_in_two_levels(c, true);
 }
 
-static bool reduce_at_once(rank_case *c)
+static bool reduce_on_caller(rank_case *c)
 {
     return reduce_in_two_levels(c, false);
 }
@@ -296,11 +266,11 @@ static bool reduce_at_once(rank_case *c)
 static void two_levels_average_gradients(void **state)
 {
     (void)state;
-    expect_good(4, reduce_by_threads);
-    expect_good(4, reduce_at_once);
+    expect_good(4, reduce_on_threads);
+    expect_good(4, reduce_on_caller);
 }
 
-static void negative_colors_are_refused(void **state)
+static void negative_colors_are_rejected(void **state)
 {
     lt_comm *part = NULL;
     (void)state;
@@ -311,7 +281,7 @@ static void negative_colors_are_refused(void **state)
     lt_device_close(&players[0].base.at.device);
 }
 
-static void other_devices_are_refused(void **state)
+static void devices_other_than_cuda_are_rejected(void **state)
 {
     lt_device *device;
     lt_comm *comm = NULL;
@@ -326,33 +296,22 @@ int main(void)
 {
     static const int sizes[] = {1, 2, 3, 4};
     static const struct CMUnitTest others[] = {
-        cmocka_unit_test(wrong_values_are_rejected),
+        cmocka_unit_test(wrong_values_are_found),
         cmocka_unit_test(both_may_send_first),
         cmocka_unit_test(messages_go_before_collectives),
-        cmocka_unit_test(two_ranks_on_a_gpu_are_told_both),
-        cmocka_unit_test(a_rank_that_cannot_open_is_heard),
-        cmocka_unit_test(an_abort_is_heard),
-        cmocka_unit_test(an_abort_reaches_groups),
-        cmocka_unit_test(a_deadline_is_everybodys),
-        cmocka_unit_test(a_call_that_fails_is_everybodys),
-        cmocka_unit_test(what_nccl_finds_by_itself_is_heard),
-        cmocka_unit_test(closing_ends_requests),
+        cmocka_unit_test(ranks_on_the_same_gpu_are_named),
+        cmocka_unit_test(a_failure_to_open_fails_on_all_ranks),
+        cmocka_unit_test(an_abort_reaches_all_ranks_and_groups),
+        cmocka_unit_test(an_exceeded_deadline_fails_on_all_ranks),
+        cmocka_unit_test(a_failed_call_fails_on_all_ranks),
+        cmocka_unit_test(an_asynchronous_error_fails_on_all_ranks),
+        cmocka_unit_test(closing_completes_requests),
         cmocka_unit_test(two_levels_average_gradients),
-        cmocka_unit_test(negative_colors_are_refused),
-        cmocka_unit_test(other_devices_are_refused),
+        cmocka_unit_test(negative_colors_are_rejected),
+        cmocka_unit_test(devices_other_than_cuda_are_rejected),
     };
-    enum { NAME = 64, MOST = 64 };
-    static job jobs[MOST];
-    static char names[MOST][NAME];
-    struct CMUnitTest tests[MOST];
-    int count = 0;
-    for (int i = 0; i < case_count; i++)
-        for (size_t s = 0; s < COUNT_OF(sizes); s++, count++) {
-            jobs[count] = (job){&case_rows[i], sizes[s]};
-            snprintf(names[count], NAME, "%s on %d ranks", case_rows[i].name, sizes[s]);
-            tests[count] = (struct CMUnitTest){
-                .name = names[count], .test_func = run_case, .initial_state = &jobs[count]};
-        }
+    struct CMUnitTest tests[MOST_JOBS];
+    const int count = list_case_jobs(tests, run_case, sizes, COUNT_OF(sizes));
     int failed = _cmocka_run_group_tests("nccl", tests, (size_t)count, NULL, NULL);
     return failed + cmocka_run_group_tests_name("nccl failures", others, NULL, NULL);
 }

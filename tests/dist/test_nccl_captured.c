@@ -1,9 +1,8 @@
-/* The communicator "nccl" in captured steps, over a NCCL in host memory: what the device is told, and
- * what ends a step that is not waited for. */
+/* Communicator "nccl" in captured steps, over a fake NCCL in host memory: waits on the device, aborts and deadlines. */
 
 #include "nccl_ranks.h"
 
-/* A wait in a capture does not block: the partner comes later. */
+/* A wait during capture does not block: the peer joins later. */
 static bool wait_on_device(rank_case *c)
 {
     lt_tensor *t = NULL;
@@ -20,7 +19,7 @@ static bool wait_on_device(rank_case *c)
     return !st || case_fails(c, "%s", lt_error_message());
 }
 
-static void captured_requests_are_orders(void **state)
+static void waits_in_a_capture_are_queued_on_the_device(void **state)
 {
     char why[512];
     (void)state;
@@ -33,7 +32,7 @@ static void captured_requests_are_orders(void **state)
     assert_int_equal(players[1].gpu.waits, 1);
 }
 
-/* A capture that is discarded: its request will never complete. */
+/* A discarded capture: its request never completes. */
 static bool throw_away(rank_case *c)
 {
     fake_gpu *gpu = &players[lt_comm_rank(c->comm)].gpu;
@@ -62,7 +61,7 @@ static void discarded_captures_are_not_waited_for(void **state)
         fail_msg("%s", why);
 }
 
-/* What a device does when it queues a captured step. */
+/* Calls the hooks as a device does when it launches a captured step. */
 static lt_status launch(const rank_case *c)
 {
     const lt_nccl_launch_hooks *hooks = &players[lt_comm_rank(c->comm)].gpu.hooks;
@@ -75,7 +74,7 @@ static lt_status record_sum(const rank_case *c)
 {
     fake_gpu *gpu = &players[lt_comm_rank(c->comm)].gpu;
     gpu->captured = true;
-    lt_status st = sum_of(c, 3);
+    lt_status st = case_sum(c, 3);
     gpu->captured = false;
     return st;
 }
@@ -86,11 +85,11 @@ static bool launch_after_abort(rank_case *c)
         return case_fails(c, "%s", lt_error_message());
     if (lt_comm_rank(c->comm) == 2)
         lt_comm_abort(c->comm);
-    return fails_with(c, idle(c), "rank 2 of 3 aborted the group")
-           && fails_with(c, launch(c), "rank 2 of 3 aborted the group");
+    return case_fails_with(c, idle(c), "rank 2 of 3 aborted the group")
+           && case_fails_with(c, launch(c), "rank 2 of 3 aborted the group");
 }
 
-/* A control: a step without calls goes on. */
+/* Control: a step without calls is launched. */
 static bool launch_without_calls(rank_case *c)
 {
     lt_comm_abort(c->comm);
@@ -104,13 +103,14 @@ static void captured_calls_do_not_run_after_an_abort(void **state)
     expect_good(2, launch_without_calls);
 }
 
-/* Rank 1's queue is stuck in a captured step; no call is made. */
+/* Rank 1's stream is stuck in a captured step; no call follows. */
 static bool miss_captured_deadline(rank_case *c)
 {
     lt_comm_set_deadline(c->comm, 0.3);
     if (record_sum(c) || launch(c))
         return case_fails(c, "%s", lt_error_message());
-    return fails_with(c, idle(c), "a captured step on rank 1 of 3 exceeded its deadline of 0.3 s");
+    return case_fails_with(c, idle(c),
+                           "a captured step on rank 1 of 3 exceeded its deadline of 0.3 s");
 }
 
 static void captured_steps_have_a_deadline(void **state)
@@ -126,7 +126,7 @@ static void captured_steps_have_a_deadline(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(captured_requests_are_orders),
+        cmocka_unit_test(waits_in_a_capture_are_queued_on_the_device),
         cmocka_unit_test(discarded_captures_are_not_waited_for),
         cmocka_unit_test(captured_calls_do_not_run_after_an_abort),
         cmocka_unit_test(captured_steps_have_a_deadline),

@@ -1,15 +1,13 @@
-/* How ranks find each other by TCP, and hear of each other's end. */
+/* TCP rendezvous: joining, data and aborts. */
 
 #include "dist/nccl/nccl.h"
 #include "dist/rendezvous/rendezvous.h"
 #include "near.h"
 
-#include <netinet/in.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -20,7 +18,7 @@ typedef struct player {
     lt_rendezvous *rendezvous;
     lt_status status;
     char why[512];
-    bool leaves; /* when it has joined: rank 0 waits up to 1 s for ranks that read of its end */
+    bool leaves; /* closes once joined, as rank 0 waits up to 1 s for ranks to read its abort */
     pthread_t thread;
 } player;
 
@@ -87,7 +85,7 @@ static void *exchange(void *context)
     return NULL;
 }
 
-static void words_reach_all(void **state)
+static void data_reaches_all_ranks(void **state)
 {
     (void)state;
     open_all(RANKS);
@@ -106,16 +104,16 @@ static void words_reach_all(void **state)
     close_all(RANKS);
 }
 
-/* Until it is heard: words on a socket take a moment. */
-static void hear(int rank, char *why, size_t bytes)
+/* Polls until an end is received: data on a socket takes a moment. */
+static void wait_for_end(int rank, char *why, size_t bytes)
 {
     for (int i = 0; i < 200000; i++)
         if (lt_rendezvous_poll(players[rank].rendezvous, why, bytes))
             return;
-    fail_msg("rank %d heard nothing", rank);
+    fail_msg("rank %d received nothing", rank);
 }
 
-static void an_end_is_passed_on(void **state)
+static void an_abort_is_forwarded(void **state)
 {
     char why[512];
     (void)state;
@@ -123,9 +121,9 @@ static void an_end_is_passed_on(void **state)
     for (int r = 0; r < 3; r++)
         assert_false(lt_rendezvous_poll(players[r].rendezvous, why, sizeof why));
     lt_rendezvous_abort(players[1].rendezvous, "rank 1 has had enough");
-    hear(0, why, sizeof why);
+    wait_for_end(0, why, sizeof why);
     assert_string_equal(why, "rank 1 has had enough");
-    hear(2, why, sizeof why);
+    wait_for_end(2, why, sizeof why);
     assert_string_equal(why, "rank 1 has had enough");
     close_all(3);
 }
@@ -136,14 +134,14 @@ static void a_rank_that_dies_is_named(void **state)
     (void)state;
     open_all(3);
     lt_rendezvous_close(&players[2].rendezvous);
-    hear(0, why, sizeof why);
+    wait_for_end(0, why, sizeof why);
     assert_non_null(strstr(why, "rank 2: closed the connection"));
-    hear(1, why, sizeof why);
+    wait_for_end(1, why, sizeof why);
     assert_non_null(strstr(why, "rank 2: closed the connection"));
     close_all(3);
 }
 
-static void leaving_in_order_is_no_end(void **state)
+static void an_orderly_close_is_no_abort(void **state)
 {
     char why[512];
     (void)state;
@@ -157,13 +155,13 @@ static void leaving_in_order_is_no_end(void **state)
     }
 }
 
-static void a_rank_that_does_not_come_is_named(void **state)
+static void a_missing_rank_is_named(void **state)
 {
     (void)state;
     listen_on(4, 0.2);
     players[2].config.rank = 1;
     players[2].leaves = true;
-    players[1] = players[2]; /* ranks 2 and 3 stay away */
+    players[1] = players[2]; /* ranks 2 and 3 do not join */
     join_all(0, 2);
     assert_int_equal(players[0].status, LT_E_COMM);
     assert_non_null(strstr(players[0].why, "these ranks have not joined: 2, 3"));
@@ -182,8 +180,8 @@ static void a_missing_rank_0_is_named(void **state)
     assert_non_null(strstr(players[1].why, want));
 }
 
-/* Three ranks, of which the last says that it is `rank` of `size`. Whether rank 0 says `want`: on a busy machine only if
- * it waits long enough. */
+/* Three ranks, of which the last claims to be `rank` of `size`. Returns true if rank 0's error contains `want`, retrying
+ * with longer timeouts for busy machines. */
 static bool join_with(int rank, int size, const char *want)
 {
     bool said = false;
@@ -199,35 +197,12 @@ static bool join_with(int rank, int size, const char *want)
     return said;
 }
 
-static void groups_that_do_not_fit_are_told_both(void **state)
+static void mismatched_groups_are_named(void **state)
 {
     (void)state;
     assert_true(join_with(2, 5, "rank 2 expects 5 ranks, rank 0 expects 3"));
     assert_non_null(strstr(players[2].why, "rank 2 expects 5 ranks, rank 0 expects 3"));
     assert_true(join_with(1, 3, "two processes claim to be rank 1"));
-}
-
-static void say(int port, const char *words)
-{
-    struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
-    a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    const int fd = socket(AF_INET, SOCK_STREAM, 0);
-    assert_true(fd >= 0);
-    assert_int_equal(connect(fd, (struct sockaddr *)&a, sizeof a), 0);
-    assert_int_equal(write(fd, words, strlen(words)), strlen(words));
-    close(fd);
-}
-
-static void strangers_are_sent_away(void **state)
-{
-    (void)state;
-    const int port = listen_on(2, 20);
-    say(port, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
-    say(port, "");
-    join_all(0, 2);
-    assert_int_equal(players[0].status, LT_OK);
-    assert_int_equal(players[1].status, LT_OK);
-    close_all(2);
 }
 
 static void a_taken_port_is_named(void **state)
@@ -241,7 +216,7 @@ static void a_taken_port_is_named(void **state)
     close_all(2);
 }
 
-/* What torchrun sets, and what of it is wrong. */
+/* torchrun's variables, and words of the expected error. */
 typedef struct variables {
     const char *size, *rank, *address, *port, *words;
 } variables;
@@ -282,7 +257,7 @@ static void wrong_variables_are_named(void **state)
     set(&(variables){0});
 }
 
-/* As processes: rank 0 may be the last that starts. */
+/* A rank of three processes; rank 0 starts last. */
 static int find_as(int rank, int port)
 {
     char number[16], text_port[16];
@@ -301,11 +276,11 @@ static int find_as(int rank, int port)
     return sum != 7 || start.rank != rank || start.size != 3;
 }
 
-static void processes_of_torchrun_meet(void **state)
+static void processes_of_torchrun_join(void **state)
 {
     pid_t child[3];
     (void)state;
-    const int port = listen_on(2, 1); /* one that is free */
+    const int port = listen_on(2, 1); /* finds a free port */
     lt_rendezvous_close(&players[0].rendezvous);
     for (int r = 2; r >= 0; r--) {
         child[r] = fork();
@@ -323,17 +298,17 @@ static void processes_of_torchrun_meet(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(words_reach_all),
-        cmocka_unit_test(an_end_is_passed_on),
+        cmocka_unit_test(data_reaches_all_ranks),
+        cmocka_unit_test(an_abort_is_forwarded),
         cmocka_unit_test(a_rank_that_dies_is_named),
-        cmocka_unit_test(leaving_in_order_is_no_end),
-        cmocka_unit_test(a_rank_that_does_not_come_is_named),
+        cmocka_unit_test(an_orderly_close_is_no_abort),
+        cmocka_unit_test(a_missing_rank_is_named),
         cmocka_unit_test(a_missing_rank_0_is_named),
-        cmocka_unit_test(groups_that_do_not_fit_are_told_both),
-        cmocka_unit_test(strangers_are_sent_away),
+        cmocka_unit_test(mismatched_groups_are_named),
+
         cmocka_unit_test(a_taken_port_is_named),
         cmocka_unit_test(wrong_variables_are_named),
-        cmocka_unit_test(processes_of_torchrun_meet),
+        cmocka_unit_test(processes_of_torchrun_join),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

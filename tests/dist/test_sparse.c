@@ -1,4 +1,4 @@
-/* Messages of selected elements: what was written is added, and the bytes are those of the formula. */
+/* Codec of sparse messages: decoded values equal encoded ones, and bytes equal the formula. */
 
 #include "dist/reducer/sparse_codec.h"
 #include "near.h"
@@ -16,13 +16,13 @@ typedef struct sparse_row {
     bool two_bits;
 } sparse_row;
 
-/* Bytes by hand. */
+/* Bytes computed by hand. */
 static const sparse_row rows[] = {
     {"one of one", 1, 1, LT_F32, LT_SPARSE_INDICES, 4 + 4, false},
     {"one of 5000", 5000, 1, LT_F32, LT_SPARSE_INDICES, 4 + 4, false},
     {"one of 5000, bf16", 5000, 1, LT_BF16, LT_SPARSE_INDICES, 4 + 4, false},
-    {"one percent of whole chunks", 8192, 82, LT_F32, LT_SPARSE_BLOCKS, 328 + 168, false},
-    {"one percent, the last chunk is short", 8193, 81, LT_BF16, LT_SPARSE_BLOCKS, 164 + 168, false},
+    {"one percent of whole blocks", 8192, 82, LT_F32, LT_SPARSE_BLOCKS, 328 + 168, false},
+    {"one percent, the last block is short", 8193, 81, LT_BF16, LT_SPARSE_BLOCKS, 164 + 168, false},
     {"one percent, f16", 40001, 401, LT_F16, LT_SPARSE_BLOCKS, 804 + 824, false},
     {"a fifth", 5001, 1000, LT_F32, LT_SPARSE_BITS, 4000 + 628, false},
     {"all", 4097, 4097, LT_F32, LT_SPARSE_BITS, 16388 + 516, false},
@@ -34,7 +34,7 @@ static const sparse_row rows[] = {
     {"all of 4097, 2 bits", 4097, 4097, LT_F32, LT_SPARSE_BITS, 1044 + 516, true},
 };
 
-/* Numbers that 16-bit types hold, no two neighbours alike. */
+/* Numbers that 16-bit types represent exactly; adjacent ones differ. */
 static double value_of(int64_t i)
 {
     return (double)((i * 37 + i / 7) % 101 - 50) / 4;
@@ -54,7 +54,7 @@ static double element(const sparse_row *r, const void *x, int64_t i)
     return r->dtype == LT_F64 ? ((const double *)x)[i] : (double)((const float *)x)[i];
 }
 
-/* Every so many of the elements, and the last. */
+/* Selects evenly spaced elements, including the last. */
 static void choose(const sparse_row *r, uint32_t *index)
 {
     for (int64_t i = 0; i < r->count; i++)
@@ -62,7 +62,7 @@ static void choose(const sparse_row *r, uint32_t *index)
             (uint32_t)(r->count == 1 ? r->elements - 1 : i * (r->elements - 1) / (r->count - 1));
 }
 
-/* Of two bits the sign and a level between 0 and the largest. */
+/* Exact, or with two bits the sign and a level between 0 and the largest value. */
 static void check_value(const sparse_row *r, double got, double want)
 {
     const double largest = 25;
@@ -70,7 +70,7 @@ static void check_value(const sparse_row *r, double got, double want)
     assert_true(!r->two_bits || got * want >= 0);
 }
 
-static void returns(void **state)
+static void round_trip(void **state)
 {
     const sparse_row *r = *state;
     const lt_sparse p = r->two_bits ? lt_sparse_plan_2bit(r->elements, r->count)
@@ -105,7 +105,7 @@ static void returns(void **state)
     free(message);
 }
 
-/* By hand: |v| = 1, 2, 3, 10 have the mean 4, so that the levels are 2 and 10. */
+/* By hand: |v| = 1, 2, 3, 10 have mean 4, so the levels are 2 and 10. */
 static void two_bits_are_a_sign_and_one_of_two_means(void **state)
 {
     (void)state;
@@ -122,8 +122,8 @@ static void two_bits_are_a_sign_and_one_of_two_means(void **state)
         assert_near(sum[i], want[i], 0);
 }
 
-/* A message that names a place outside, one twice, too many, or too few. */
-static void refuses(void **state)
+/* Messages with an index out of range, a repeated index, too many or too few indices. */
+static void rejects(void **state)
 {
     (void)state;
     float x[5000] = {0};
@@ -158,8 +158,8 @@ int main(void)
     struct CMUnitTest tests[ROWS + 2];
     for (size_t i = 0; i < COUNT_OF(rows); i++)
         tests[i] =
-            (struct CMUnitTest){rows[i].name, returns, NULL, NULL, (void *)(uintptr_t)&rows[i]};
-    tests[ROWS] = (struct CMUnitTest){"a message that does not fit", refuses, NULL, NULL, NULL};
+            (struct CMUnitTest){rows[i].name, round_trip, NULL, NULL, (void *)(uintptr_t)&rows[i]};
+    tests[ROWS] = (struct CMUnitTest){"corrupt messages are rejected", rejects, NULL, NULL, NULL};
     tests[ROWS + 1] =
         (struct CMUnitTest){"two bits are a sign and one of two means",
                             two_bits_are_a_sign_and_one_of_two_means, NULL, NULL, NULL};

@@ -1,4 +1,4 @@
-/* Ranks that torchrun started: where they listen, and how they share the job's token. */
+/* Ranks started by torchrun: the listening address and the job's token. */
 
 #include "dist/nccl/nccl.h"
 #include "dist/rendezvous/internal.h"
@@ -46,7 +46,7 @@ static int find_as(int rank, int port)
     return both[0] != 0 || both[1] != 1;
 }
 
-/* The line of /proc/net/tcp of a listening port: 0100007F is 127.0.0.1, 0A says that it listens. */
+/* Searches /proc/net/tcp for a listening port: 0100007F is 127.0.0.1, state 0A is LISTEN. */
 static bool listens_on_loopback(int port)
 {
     char line[256], want[64];
@@ -60,7 +60,7 @@ static bool listens_on_loopback(int port)
     return found;
 }
 
-static void ranks_of_one_machine_keep_to_it(void **state)
+static void ranks_of_one_machine_use_loopback(void **state)
 {
     char folder[TEMP_PATH], path[TEMP_PATH], name[64];
     struct stat info;
@@ -74,7 +74,7 @@ static void ranks_of_one_machine_keep_to_it(void **state)
     const pid_t child = fork();
     assert_true(child >= 0);
     if (!child) {
-        alarm(60); /* not longer than a test that fails */
+        alarm(60); /* ends if the test fails */
         _exit(find_as(0, port));
     }
     for (int i = 0; i < 3000 && !listens_on_loopback(port); i++)
@@ -83,7 +83,7 @@ static void ranks_of_one_machine_keep_to_it(void **state)
         kill(child, SIGKILL);
         fail_msg("rank 0 does not listen on 127.0.0.1, port %d", port);
     }
-    /* A second job with the same port cannot start, and leaves the first one's token alone. */
+    /* A second job with the same port cannot start, and does not change the first one's token. */
     for (int i = 0; i < 3000 && (stat(path, &info) || info.st_size != LT_TOKEN_NONCE - 1); i++)
         poll(NULL, 0, 5);
     assert_int_equal(find_as(0, port), 1);
@@ -96,7 +96,7 @@ static void ranks_of_one_machine_keep_to_it(void **state)
     temp_remove(folder);
 }
 
-static void files_of_tokens_are_their_owners(void **state)
+static void token_files_are_private(void **state)
 {
     char folder[TEMP_PATH], path[TEMP_PATH], other[TEMP_PATH], token[LT_TOKEN_BYTES];
     struct stat info;
@@ -132,8 +132,8 @@ static void files_of_tokens_are_their_owners(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ranks_of_one_machine_keep_to_it),
-        cmocka_unit_test(files_of_tokens_are_their_owners),
+        cmocka_unit_test(ranks_of_one_machine_use_loopback),
+        cmocka_unit_test(token_files_are_private),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

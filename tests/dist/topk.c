@@ -1,4 +1,4 @@
-/* --compress topk on ranks that are threads: what goes in comes out or stays, every bit of it. */
+/* --compress topk on ranks that are threads: gradients equal applied ones plus error feedback, exactly. */
 
 #include "brought.h"
 #include "dist/data_parallel/state.h"
@@ -12,20 +12,21 @@ enum { STEPS = 50, ALL = 120 + 216 + 7 + 4 + 155, BUCKETS = 3 };
 
 typedef double gradient_fn(const world *w, int step, int64_t i);
 
-/* What all ranks do; i counts the elements of all parameters. */
+/* Element i of the concatenation of all parameters. */
+/* Configuration of all ranks. */
 typedef struct topk_scene {
     scene base;
     int ranks;
     gradient_fn *gradient;
     play_fn *play;
-    bool (*is_absent)(int param, int step); /* on all ranks; NULL: none is */
+    bool (*is_absent)(int param, int step); /* a gradient is missing on all ranks; NULL: never */
 } topk_scene;
 
-/* What a rank brought and applied, sums over updates; the last mean; what its node has left; bytes that it sent. */
+/* Record of a rank: sums of given and of applied gradients; the last mean; its node's error feedback. */
 typedef struct book {
     double in[ALL], applied[ALL], out[ALL], residual[ALL];
     lt_reducer_bytes sent;
-    int64_t bucket[BUCKETS]; /* elements */
+    int64_t bucket[BUCKETS]; /* elements of each bucket */
 } book;
 static book books[MOST_WORLDS];
 
@@ -52,7 +53,7 @@ static lt_status differs(const char *what, double got, double want)
     return lt_fail(LT_E_FORMAT, "%s: %.9g, want %.9g", what, got, want);
 }
 
-/* A mean of gradients that are scaled. */
+/* Averages scaled gradients. */
 static lt_status reduce(world *w, int step, double scale, bool applied)
 {
     const topk_scene *s = scene_of(w);
@@ -83,7 +84,7 @@ static lt_status update(world *w, int step)
     return LT_OK;
 }
 
-/* The same of scaled gradients, unscaled. */
+/* reduce() with a loss scale. */
 static lt_status scaled_reduce(world *w, int step, double scale, bool applied)
 {
     lt_tensor *tensor = NULL;
@@ -97,7 +98,7 @@ static lt_status scaled_reduce(world *w, int step, double scale, bool applied)
     return st;
 }
 
-/* --- Residuals, as checkpoints see them --- */
+/* --- Error feedback, as in checkpoints --- */
 
 typedef struct reading {
     double *residual; /* [ALL] */
@@ -167,7 +168,7 @@ static void run_scene(const topk_scene *s)
         assert_memory_equal(books[i].applied, books[0].applied, sizeof books->applied);
 }
 
-/* --- Mass --- */
+/* --- Conservation --- */
 
 static uint64_t mixed(uint64_t x)
 {
@@ -176,7 +177,7 @@ static uint64_t mixed(uint64_t x)
     return x ^ x >> 32;
 }
 
-/* Multiples of the ranks, which a mean divides exactly; many are equal. */
+/* Multiples of the number of ranks, whose means are exact; many are equal. */
 static double integers(const world *w, int step, int64_t i)
 {
     const uint64_t x = mixed((uint64_t)(step * 131 + w->at.rank) << 32 | (uint64_t)i);
@@ -196,7 +197,7 @@ static lt_status play_steps(world *w)
     return LT_OK;
 }
 
-/* Mean of what went in, minus what came out, minus residuals. */
+/* Mean of the given gradients, minus applied ones, minus error feedback. */
 static double lost(const topk_scene *s, int64_t i)
 {
     double mass = -books[0].applied[i];
@@ -207,7 +208,7 @@ static double lost(const topk_scene *s, int64_t i)
     return mass;
 }
 
-static void assert_nothing_is_lost(const topk_scene *s, double bound)
+static void assert_conserved(const topk_scene *s, double bound)
 {
     for (int i = 0; i < ALL; i++)
         assert_near(lost(s, i), 0, bound);
@@ -221,7 +222,7 @@ static double largest(const double *values)
     return most;
 }
 
-/* Bytes of a rank's shards of all buckets in an update, and to read residuals: the formulas. */
+/* Expected bytes of a rank in an update, and to gather error feedback. */
 static lt_reducer_bytes expected_bytes(const topk_scene *s, int index, double density,
                                        int64_t *gathered)
 {
@@ -255,7 +256,7 @@ static const mass_row mass_rows[] = {
     {"integers: 2 nodes of 3, f64", 2, 3, true}, {"integers: 3 nodes of 1, f64", 3, 1, true},
 };
 
-static void nothing_is_lost(void **state)
+static void gradients_are_conserved(void **state)
 {
     static const char *const densities[] = {"topk:0.001", "topk:0.01", "topk:0.05", "topk:1"};
     const mass_row *row = *state;
@@ -264,7 +265,7 @@ static void nothing_is_lost(void **state)
         s.base.f64 = row->f64;
         s.base.bucket_bytes *= row->f64 ? 2 : 1;
         run_scene(&s);
-        assert_nothing_is_lost(&s, 0);
+        assert_conserved(&s, 0);
         double most = 0;
         for (int i = 0; i < s.ranks; i++) {
             int64_t gathered;
@@ -278,8 +279,8 @@ static void nothing_is_lost(void **state)
     }
 }
 
-/* Sums that depend on their order: run_scene() compares the ranks' bits. */
-static void ranks_have_the_same_bits(void **state)
+/* Sums that depend on their order; run_scene() compares the ranks bitwise. */
+static void ranks_are_bitwise_identical(void **state)
 {
     static const lt_dtype dtypes[] = {LT_F32, LT_BF16, LT_F16};
     (void)state;
@@ -287,13 +288,13 @@ static void ranks_have_the_same_bits(void **state)
         topk_scene s = scene_on(4, 2, "topk:0.05", reals, play_steps);
         s.base.dtype = dtypes[d];
         run_scene(&s);
-        assert_nothing_is_lost(&s, dtypes[d] == LT_F32 ? 1e-4 : 0.2);
+        assert_conserved(&s, dtypes[d] == LT_F32 ? 1e-4 : 0.2);
     }
 }
 
-/* --- Dense updates --- */
+/* --- Uncompressed updates --- */
 
-/* Is dense for a while, sparse, dense once, sparse again. */
+/* Uncompressed for a while, compressed, uncompressed once, compressed again. */
 static lt_status play_switches(world *w)
 {
     for (int step = 0; step < 12; step++) {
@@ -308,15 +309,15 @@ static lt_status play_switches(world *w)
     return LT_OK;
 }
 
-static void dense_updates_flush_once(void **state)
+static void uncompressed_updates_flush_error_feedback_once(void **state)
 {
     (void)state;
     const topk_scene s = scene_on(3, 2, "topk:0.01", integers, play_switches);
     run_scene(&s);
-    assert_nothing_is_lost(&s, 0);
+    assert_conserved(&s, 0);
 }
 
-/* The mean itself, while nothing is to be lost. */
+/* Uncompressed updates are exact means. */
 static lt_status play_warm_up(world *w)
 {
     lt_data_parallel_compress(w->dp, false);
@@ -334,7 +335,7 @@ static lt_status play_warm_up(world *w)
     return LT_OK;
 }
 
-static void warm_up_is_dense(void **state)
+static void warm_up_is_uncompressed(void **state)
 {
     (void)state;
     const topk_scene s = scene_on(2, 2, "topk:0.01", integers, play_warm_up);
@@ -364,7 +365,7 @@ static lt_status play_skips(world *w)
         LT_TRY(reduce(w, 100 + step, 1, false));
         LT_TRY(same_residual(w, before));
         lt_data_parallel_compress(w->dp, true);
-        for (int i = 0; i < ALL; i++) /* of what was skipped */
+        for (int i = 0; i < ALL; i++) /* the skipped update */
             book_of(w)->in[i] -= integers(w, 100 + step, i);
     }
     return LT_OK;
@@ -375,7 +376,7 @@ static void skipped_updates_change_nothing(void **state)
     (void)state;
     const topk_scene s = scene_on(2, 2, "topk:0.02", integers, play_skips);
     run_scene(&s);
-    assert_nothing_is_lost(&s, 0);
+    assert_conserved(&s, 0);
 }
 
 /* A NaN on rank 3 in the parameter "tall", at the sixth step. */
@@ -394,14 +395,14 @@ static lt_status play_poison(world *w)
         LT_TRY(update(w, step));
     LT_TRY(read_residual(w));
     memcpy(before, b->residual, sizeof before);
-    for (int k = 0; k < 3; k++) { /* without and with a loss scale; and whole */
+    for (int k = 0; k < 3; k++) { /* without and with a loss scale; uncompressed */
         lt_data_parallel_compress(w->dp, k != 2);
         LT_TRY(k == 1 ? scaled_reduce(w, 5, 1024, false) : reduce(w, 5, 1, false));
         if (!isnan(b->out[POISONED]))
             return differs("poisoned element", b->out[POISONED], (double)NAN);
         LT_TRY(same_residual(w, before));
     }
-    /* Who applies it all the same does not get NaNs for ever. */
+    /* If it is applied nevertheless, error feedback does not keep the NaN. */
     lt_data_parallel_compress(w->dp, true);
     LT_TRY(reduce(w, 5, 1, true));
     LT_TRY(read_residual(w));
@@ -435,7 +436,7 @@ static void non_finite_gradients_are_named(void **state)
     lt_log_set(hear, NULL);
     run_scene(&s);
     lt_log_set(NULL, NULL);
-    assert_int_equal(sayings, 3); /* not under loss scaling, where that is normal */
+    assert_int_equal(sayings, 3); /* none with a loss scale, where overflows are normal */
     assert_non_null(strstr(said, "rank 3"));
     assert_non_null(strstr(said, "gradient of tall"));
 }
@@ -455,7 +456,7 @@ static lt_status play_scales(world *w)
     return LT_OK;
 }
 
-/* A scene's ranks end as another one's do. */
+/* Checks that two scenes have the same results. */
 static void assert_same_end(const topk_scene *a, const topk_scene *b)
 {
     static book first[MOST_WORLDS];
@@ -474,27 +475,27 @@ static void loss_scales_change_nothing(void **state)
     assert_same_end(&plain, &scaled);
 }
 
-/* --- A parameter that no rank has a gradient of --- */
+/* --- A parameter without a gradient on any rank --- */
 
-static bool tall_by_turns(int param, int step)
+static bool tall_in_odd_steps(int param, int step)
 {
     return param == TALL && step % 2;
 }
 
-static void unused_parameters_keep_their_residual(void **state)
+static void missing_gradients_keep_their_error_feedback(void **state)
 {
     (void)state;
     topk_scene s = scene_on(2, 2, "topk:0.02", integers, play_steps);
-    s.is_absent = tall_by_turns;
+    s.is_absent = tall_in_odd_steps;
     run_scene(&s);
-    assert_nothing_is_lost(&s, 0);
+    assert_conserved(&s, 0);
 }
 
 /* --- A quadratic function of a sum over nodes --- */
 
 enum { DESCENT = 1000 };
 
-/* Of |x - a|^2 / 2, where the nodes' a are opposite in the first element and equal in the others. */
+/* Gradient of |x - a|^2 / 2, where the nodes' a are opposite in the first element and equal in the others. */
 static double slope(const world *w, int step, int64_t i)
 {
     (void)step;
@@ -523,7 +524,7 @@ static double distance_from_optimum(const char *compress)
     return most;
 }
 
-static void only_feedback_reaches_the_optimum(void **state)
+static void only_error_feedback_reaches_the_optimum(void **state)
 {
     (void)state;
     assert_near(distance_from_optimum("topk:0.01"), 0, 0.2);
@@ -549,7 +550,7 @@ static lt_status play_resume(world *w)
     return LT_OK;
 }
 
-static void resumed_ranks_repeat_the_bits(void **state)
+static void a_resumed_run_is_bitwise_identical(void **state)
 {
     (void)state;
     const topk_scene straight = scene_on(2, 2, "topk:0.02", reals, play_steps),
@@ -569,27 +570,27 @@ static void densities_are_checked(void **state)
         const char *message = play(&s.base, s.ranks)[0].at.message,
                    *part = bad[i][4] ? bad[i] + 5 : "density";
         if (!strstr(message, part))
-            fail_msg("'%s' has no '%s'", message, part);
+            fail_msg("'%s', want '%s'", message, part);
     }
 }
 
 int main(void)
 {
     const struct CMUnitTest rest[] = {
-        cmocka_unit_test(ranks_have_the_same_bits),
-        cmocka_unit_test(dense_updates_flush_once),
-        cmocka_unit_test(warm_up_is_dense),
+        cmocka_unit_test(ranks_are_bitwise_identical),
+        cmocka_unit_test(uncompressed_updates_flush_error_feedback_once),
+        cmocka_unit_test(warm_up_is_uncompressed),
         cmocka_unit_test(skipped_updates_change_nothing),
         cmocka_unit_test(non_finite_gradients_are_named),
         cmocka_unit_test(loss_scales_change_nothing),
-        cmocka_unit_test(unused_parameters_keep_their_residual),
-        cmocka_unit_test(only_feedback_reaches_the_optimum),
-        cmocka_unit_test(resumed_ranks_repeat_the_bits),
+        cmocka_unit_test(missing_gradients_keep_their_error_feedback),
+        cmocka_unit_test(only_error_feedback_reaches_the_optimum),
+        cmocka_unit_test(a_resumed_run_is_bitwise_identical),
         cmocka_unit_test(densities_are_checked),
     };
     struct CMUnitTest tests[COUNT_OF(mass_rows) + COUNT_OF(rest)];
     for (size_t i = 0; i < COUNT_OF(mass_rows); i++)
-        tests[i] = (struct CMUnitTest){mass_rows[i].name, nothing_is_lost, NULL, NULL,
+        tests[i] = (struct CMUnitTest){mass_rows[i].name, gradients_are_conserved, NULL, NULL,
                                        (void *)(uintptr_t)&mass_rows[i]};
     memcpy(tests + COUNT_OF(mass_rows), rest, sizeof rest);
     if (lt_log_filter("warn"))

@@ -1,4 +1,4 @@
-/* Nodes and their groups, on ranks that are threads and see what the rows say. */
+/* Topology: nodes and their groups, on ranks that are threads with given boot ids and host names. */
 
 #include "dist/topology.h"
 
@@ -7,19 +7,19 @@
 
 #include <string.h>
 
-/* What the ranks see or are told, and what must come of it. */
+/* Boot ids and host names, or ranks per node, and the expected nodes. */
 typedef struct layout {
     const char *name;
     int ranks;
     const char *boot_id[MOST_RANKS], *host[MOST_RANKS];
-    int told; /* ranks per node; then the texts are not asked for */
+    int told; /* ranks per node, if given instead of boot ids and host names; else 0 */
     int count, ranks_per_node;
     bool contiguous;
     int of[MOST_RANKS], local[MOST_RANKS];
 } layout;
 
 static const layout layouts[] = {
-    {"one host name under two kernels is two nodes",
+    {"equal host names with two boot ids are two nodes",
      2,
      {"a", "b"},
      {"localhost", "localhost"},
@@ -39,7 +39,7 @@ static const layout layouts[] = {
      true,
      {0, 0, 0},
      {0, 1, 2}},
-    {"two host names under one kernel are two nodes",
+    {"two host names with one boot id are two nodes",
      4,
      {"a", "a", "a", "a"},
      {"x", "x", "y", "y"},
@@ -49,7 +49,7 @@ static const layout layouts[] = {
      true,
      {0, 0, 1, 1},
      {0, 1, 0, 1}},
-    {"texts that differ in the last character differ",
+    {"host names that differ in the last character are two nodes",
      2,
      {"a", "a"},
      {"node-0123456789-0123456789-1", "node-0123456789-0123456789-2"},
@@ -59,7 +59,7 @@ static const layout layouts[] = {
      true,
      {0, 1},
      {0, 0}},
-    {"a boot id's end is no host name's begin",
+    {"boot id and host name are not concatenated",
      2,
      {"ab", "a"},
      {"c", "bc"},
@@ -69,7 +69,7 @@ static const layout layouts[] = {
      true,
      {0, 1},
      {0, 0}},
-    {"three ranks and one are uneven",
+    {"nodes of three ranks and one are uneven",
      4,
      {"a", "a", "a", "b"},
      {"x", "x", "x", "x"},
@@ -89,7 +89,7 @@ static const layout layouts[] = {
      true,
      {0, 0, 1, 2, 2},
      {0, 1, 0, 0, 1}},
-    {"ranks that take turns are not contiguous",
+    {"round-robin ranks are not contiguous",
      4,
      {"a", "b", "a", "b"},
      {"x", "x", "x", "x"},
@@ -99,7 +99,7 @@ static const layout layouts[] = {
      false,
      {0, 1, 0, 1},
      {0, 0, 1, 1}},
-    {"a rank that comes back is not contiguous",
+    {"a node interrupted by another one is not contiguous",
      3,
      {"a", "b", "a"},
      {"x", "x", "x"},
@@ -109,7 +109,7 @@ static const layout layouts[] = {
      false,
      {0, 1, 0},
      {0, 0, 1}},
-    {"nodes are numbered by their lowest rank, not by text",
+    {"nodes are numbered by their lowest rank, not by name",
      4,
      {"z", "z", "a", "a"},
      {"x", "x", "x", "x"},
@@ -119,18 +119,9 @@ static const layout layouts[] = {
      true,
      {0, 0, 1, 1},
      {0, 1, 0, 1}},
-    {"one rank is a node", 1, {"a"}, {"x"}, 0, 1, 1, true, {0}, {0}},
-    {"six told as nodes of two",
-     6,
-     {0},
-     {0},
-     2,
-     3,
-     2,
-     true,
-     {0, 0, 1, 1, 2, 2},
-     {0, 1, 0, 1, 0, 1}},
-    {"six told as nodes of three",
+    {"a single rank is a node", 1, {"a"}, {"x"}, 0, 1, 1, true, {0}, {0}},
+    {"six ranks, two per node", 6, {0}, {0}, 2, 3, 2, true, {0, 0, 1, 1, 2, 2}, {0, 1, 0, 1, 0, 1}},
+    {"six ranks, three per node",
      6,
      {0},
      {0},
@@ -140,23 +131,21 @@ static const layout layouts[] = {
      true,
      {0, 0, 0, 1, 1, 1},
      {0, 1, 2, 0, 1, 2}},
-    {"four told as nodes of one", 4, {0}, {0}, 1, 4, 1, true, {0, 1, 2, 3}, {0, 0, 0, 0}},
-    {"four told as one node", 4, {0}, {0}, 4, 1, 4, true, {0, 0, 0, 0}, {0, 1, 2, 3}},
+    {"four ranks, one per node", 4, {0}, {0}, 1, 4, 1, true, {0, 1, 2, 3}, {0, 0, 0, 0}},
+    {"four ranks, four per node", 4, {0}, {0}, 4, 1, 4, true, {0, 0, 0, 0}, {0, 1, 2, 3}},
 };
 
-static const layout *current; /* of the row that runs: the ranks are its threads */
+static const layout *current; /* layout of the running test */
 
 static bool ok(rank_case *c, lt_status st)
 {
-    return !st
-           || case_fails(c, "rank %d: %s: %.200s", lt_comm_rank(c->comm), lt_status_name(st),
-                         lt_error_message());
+    return case_ok(c, st, "call");
 }
 
 static bool equal(rank_case *c, const char *what, int got, int want)
 {
     return got == want
-           || case_fails(c, "rank %d: %s is %d, not %d", lt_comm_rank(c->comm), what, got, want);
+           || case_fails(c, "rank %d: %s is %d, want %d", lt_comm_rank(c->comm), what, got, want);
 }
 
 static bool open_nodes(rank_case *c, lt_nodes *n)
@@ -190,7 +179,7 @@ static bool numbers(rank_case *c, const lt_nodes *n)
     return good;
 }
 
-/* The ranks of the group, in its order, are those of all that have the same number as this one, in order. */
+/* Checks that the group has the ranks with this rank's number, in order. */
 static bool group_is(rank_case *c, lt_comm *group, const int *number)
 {
     const layout *l = current;
@@ -225,18 +214,16 @@ static bool layout_holds(rank_case *c)
     lt_nodes n = {0};
     bool good = open_nodes(c, &n) && numbers(c, &n) && groups(c, &n);
     lt_nodes_clear(&n);
-    return good && equal(c, "what is left of it", n.of || n.count, 0);
+    return good && equal(c, "a cleared struct", n.of || n.count, 0);
 }
 
 static void run_layout(void **state)
 {
-    char why[512];
     current = *state;
-    if (play_cases(current->ranks, layout_holds, false, why, sizeof why))
-        fail_msg("%s", why);
+    expect_cases(current->ranks, layout_holds);
 }
 
-/* --- Other rows --- */
+/* --- Other tests --- */
 
 static void reject_wrong(void **state)
 {
@@ -258,13 +245,11 @@ static bool found_is_one_node(rank_case *c)
 
 static void threads_are_one_node(void **state)
 {
-    char why[512];
     (void)state;
-    if (play_cases(3, found_is_one_node, false, why, sizeof why))
-        fail_msg("%s", why);
+    expect_cases(3, found_is_one_node);
 }
 
-/* Told so many by every rank; the message must have this in it, and *out must stay. */
+/* Checks that lt_comm_nodes() fails with these words and leaves *out unchanged. */
 static bool told_fails(rank_case *c, int told, const char *part)
 {
     lt_nodes n = {.count = 77};
@@ -272,7 +257,7 @@ static bool told_fails(rank_case *c, int told, const char *part)
     if (!equal(c, "status", (int)st, (int)LT_E_ARG) || !equal(c, "count", n.count, 77))
         return false;
     return strstr(lt_error_message(), part)
-           || case_fails(c, "it says '%.200s'", lt_error_message());
+           || case_fails(c, "message '%.200s'", lt_error_message());
 }
 
 static bool not_divided(rank_case *c)
@@ -284,10 +269,8 @@ static bool not_divided(rank_case *c)
 
 static void both_numbers_are_named(void **state)
 {
-    char why[512];
     (void)state;
-    if (play_cases(8, not_divided, false, why, sizeof why))
-        fail_msg("%s", why);
+    expect_cases(8, not_divided);
 }
 
 static bool told_apart(rank_case *c)
@@ -298,10 +281,8 @@ static bool told_apart(rank_case *c)
 
 static void ranks_must_agree(void **state)
 {
-    char why[512];
     (void)state;
-    if (play_cases(4, told_apart, false, why, sizeof why))
-        fail_msg("%s", why);
+    expect_cases(4, told_apart);
 }
 
 static void alone(void **state)
@@ -322,7 +303,7 @@ static void alone(void **state)
     lt_device_close(&device);
 }
 
-/* Each allocation in turn, until there is none left to fail. */
+/* Each allocation fails in turn, until all succeed. */
 static void no_memory(void **state)
 {
     lt_device *device;
@@ -349,13 +330,13 @@ static void no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest rest[] = {
-        {"a wrong node is rejected", reject_wrong, NULL, NULL, NULL},
+        {"a wrong node is found", reject_wrong, NULL, NULL, NULL},
         {"threads of a process are one node", threads_are_one_node, NULL, NULL, NULL},
-        {"a number that does not divide the ranks is named with theirs", both_numbers_are_named,
-         NULL, NULL, NULL},
-        {"ranks that are told different numbers hear both", ranks_must_agree, NULL, NULL, NULL},
-        {"a rank without others is a node", alone, NULL, NULL, NULL},
-        {"without memory nothing is made and nothing lost", no_memory, NULL, NULL, NULL},
+        {"ranks per node that do not divide the ranks are rejected", both_numbers_are_named, NULL,
+         NULL, NULL},
+        {"different ranks per node are named", ranks_must_agree, NULL, NULL, NULL},
+        {"the communicator of a single rank is a node", alone, NULL, NULL, NULL},
+        {"failed allocations leave the result unchanged", no_memory, NULL, NULL, NULL},
     };
     struct CMUnitTest tests[COUNT_OF(layouts) + COUNT_OF(rest)];
     for (size_t i = 0; i < COUNT_OF(layouts); i++)

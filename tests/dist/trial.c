@@ -1,4 +1,4 @@
-/* Ranks as threads: each with a device, a tape, a model and an optimizer of its own. */
+/* Ranks as threads, each with a separate device, tape, model and optimizer. */
 
 #include "trial.h"
 
@@ -13,7 +13,7 @@
 enum { CHANNELS = 4, SIDE = 4, CLASSES = 5, PIXELS = 3 * SIDE * SIDE, PARAMS = 9 };
 enum { CONV, GAMMA, BETA, MEAN, VAR, FC, BIAS, EXTRA, UNUSED };
 
-/* A rank's own. */
+/* State of a rank. */
 typedef struct rank_run {
     test_rank at;
     const trial *t;
@@ -34,7 +34,7 @@ static double number(const char *name, int64_t i)
     return lt_rng_uniform(&rng) - 0.5;
 }
 
-/* Rank 0's values are those of all: the others start with their own. */
+/* Values differ by rank: data parallelism must broadcast rank 0's. */
 static lt_status make_params(rank_run *r)
 {
     int classes = CLASSES + (r->t->other_shape == r->at.rank + 1);
@@ -71,7 +71,7 @@ static lt_status make_params(rank_run *r)
     return LT_OK;
 }
 
-/* This rank's samples of micro-batch m: a slice of the global batch. */
+/* Fills this rank's samples of micro-batch m, a slice of the global batch. */
 static lt_status fill_batch(rank_run *r, int step, int m)
 {
     double pixels[SAMPLES * PIXELS];
