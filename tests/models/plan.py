@@ -1,4 +1,4 @@
-"""plan: what it says of profiles and runs whose numbers are chosen so that the answer is known by hand.
+"""plan: predictions from profiles and runs whose numbers are chosen so that the result can be computed by hand.
 
     plan.py TRAIN_MLP MPIRUN|none [ROW]
 """
@@ -20,13 +20,13 @@ from trainer import ERROR, NAME, OK, PROGRAM, TIMEOUT, USAGE, fails, run  # noqa
 MPIRUN = sys.argv[2]
 REPORT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tools", "report")
 DATA = ["--data", "synthetic:1600:16:3", "--optim", "sgd", "--batch-size", "16", "--threads", "1", "--workers", "1"]
-# A network card of 1e9 bytes a second without latency, a rank on each machine.
+# Network cards of 1e9 bytes per second without latency, one rank per machine.
 LINK = ["--link", "0,8", "--link-between", "0,8"]
 FIXED, PER_SAMPLE, UPDATE, BUCKET = 0.01, 0.001, 0.001, 1_000_000
 
 
 def profile(**more):
-    """One bucket that is ready when backward ends, so that its exchange overlaps with nothing."""
+    """One bucket that is ready at the end of backward, so that its communication is exposed."""
     numbers = {"format": 1, "program": NAME, "model": "mlp", "samples_hash": "0", "fixed": FIXED, "per_sample": PER_SAMPLE,
                "backward": 0.5, "load_per_sample": 0, "parameter_bytes": 4 * BUCKET, "activation_bytes": 0, "layers": 0,
                "hidden": 0, "tokens": 0, "samples": 1600, "spent": 0, "batch_sizes": [16], "batch_seconds": [0.026],
@@ -71,8 +71,8 @@ def by_ranks(found):
     return {c["ranks"]: c for c in found["candidates"]}
 
 
-def seconds_of_steps_by_hand(cwd):
-    """Without a deadline the fastest wins; a step is what the formulas say."""
+def seconds_of_steps_are_as_computed_by_hand(cwd):
+    """Without a deadline the fastest wins; a step takes the seconds of the formulas."""
     write(cwd, profile())
     found = plan(cwd, "--goal", "deadline=10h", "--epochs", "1", "--ranks", "1..4")
     for ranks, c in by_ranks(found).items():
@@ -94,8 +94,8 @@ def deadlines_choose_the_cheapest_that_meets_them(cwd):
             says=["no candidate is left of 2", "1: 1 ranks, batch 16, sgd, flat: takes", "; 1: 2 ranks, batch 32, sgd, flat: takes", "deadline is 2.78e-05 h"])
 
 
-def a_cost_is_of_known_steps(cwd):
-    """Where steps are not known there is no run to pay for: "-", and the plan says why; a run that reached the goal has a price."""
+def a_cost_needs_known_steps(cwd):
+    """Without known steps the cost is "-", with the reason; a run that reached the goal has a price."""
     runs(cwd)
     words = ["--goal", "loss=1", "--ranks", "1", "--price", "3600"]
     (one,) = plan(cwd, *words)["candidates"]
@@ -107,12 +107,12 @@ def a_cost_is_of_known_steps(cwd):
     assert "is unknown" not in plan(cwd, *words[:-2], json_out=False)  # without --price
 
 
-def reasons_are_given_once(cwd):
-    """With how often; a message holds some of many, whole."""
+def each_reason_is_given_once(cwd):
+    """With their counts; a message holds as many whole reasons as fit."""
     write(cwd, profile())
     refuses(cwd, "--goal", "loss=1", "--ranks", "1,2", "--vary", "optim=shampoo", "--vary", "batch-size=8,16,32,64",
             says=["no candidate is left of 8: 8: 1 ranks, batch 8, shampoo f ", "flat and others: the profile has no optimizer shampoo"], once="no optimizer")
-    write(cwd, profile(activation_bytes=2 ** 30))  # each batch needs another memory
+    write(cwd, profile(activation_bytes=2 ** 30))  # each batch needs different memory
     words = [PROGRAM, "plan", *DATA, *LINK, "--step-profile", "p.json", "--goal", "loss=1", "--ranks", "1", "--memory", "1", "--vary", "batch-size=" + ",".join(str(2 + i) for i in range(16))]
     none = subprocess.run([*words, "--json", "none.json"], cwd=cwd, capture_output=True, text=True, timeout=TIMEOUT)
     text = none.stderr.splitlines()[-1]
@@ -120,7 +120,7 @@ def reasons_are_given_once(cwd):
     assert all(r.startswith("1: 1 ranks, batch ") and r.endswith(", and has 1") for r in reasons[:-1]) and reasons[-1] == f"and {17 - len(reasons)} other reasons", text
     assert len(reasons) > 8, text
     with open(os.path.join(cwd, "none.json")) as f:
-        found = json.load(f)  # has all, as the table does
+        found = json.load(f)  # has all reasons, as the table
     assert none.returncode == USAGE and not found["candidates"] and not found["goal_is_known"], (none, found)
     whole = {f"  1: 1 ranks, batch {2 + i}, sgd, flat: a rank needs " for i in range(16)}
     assert len({d["why"] for d in found["dropped"]}) == 16 and all(none.stdout.count(w) == 1 for w in whole) and "dropped: 16 of 16" in none.stdout, none.stdout
@@ -130,7 +130,7 @@ def reasons_are_given_once(cwd):
     assert "\ndropped: 1 of 2\n  1: 1 ranks, batch 4, sgd, flat: a rank needs" in table, table
 
 
-def candidates_vary_flags_and_fall_with_reasons(cwd):
+def candidates_vary_flags_and_are_rejected_with_reasons(cwd):
     write(cwd, profile())
     found = plan(cwd, "--goal", "loss=1", "--ranks", "1,2,4", "--vary", "batch-size=8,16", "--vary",
                  "optim=sgd,shampoo", "--vary", "tensor-parallel=1,2")
@@ -145,8 +145,8 @@ def candidates_vary_flags_and_fall_with_reasons(cwd):
     near(best["epoch_seconds"], step(4) * 25, 1e-6)
 
 
-def what_training_refuses_falls(cwd):
-    """Data of less than an update: the reason is what training says of it, and what is left is as training counts it."""
+def candidates_that_training_refuses_are_rejected(cwd):
+    """Less data than an update is rejected with the message of training; other epochs are counted as training counts them."""
     write(cwd, profile(samples=100))
     words = ["--data", "synthetic:100:16:3", "--batch-size", "16", "--epochs", "4"]
     found = plan(cwd, *words, "--goal", "loss=1", "--ranks", "1,2,8")
@@ -159,7 +159,7 @@ def what_training_refuses_falls(cwd):
 
 
 def steps_of_an_epoch_are_those_of_training(cwd):
-    """100 images are 6 batches of 16, 3 of two ranks, an update of 4 micro-batches; the last step of metrics.jsonl is the plan's."""
+    """100 images are 6 batches of 16, 3 on two ranks, or one update of 4 micro-batches; the last step of metrics.jsonl is the predicted one."""
     write(cwd, profile(samples=100))
     words = ["--data", "synthetic:100:16:3", "--batch-size", "16", "--epochs", "2.5"]
     for more, ranks, epoch, steps in (([], 1, 6, 15), ([], 2, 3, 8), (["--grad-accum", "4"], 1, 1, 3), (["--limit-train-batches", "5"], 1, 5, 13),
@@ -183,10 +183,10 @@ def a_global_batch_is_kept(cwd):
 def weights_and_optimizers_take_the_memory_that_was_predicted(cwd):
     """SGD's momentum and AdamW's two moments."""
     from plan_memory import memory, must_fail  # it imports this file
-    words, besides = [*DATA, "--hidden", "8192", "--batch-size", "8"], 44 << 20  # it has no convolutions
-    said, real = memory(cwd, *words, batches=(8,), optims=["sgd", "adamw"], besides=besides)
+    words, overhead = [*DATA, "--hidden", "8192", "--batch-size", "8"], 44 << 20  # no convolutions
+    said, real = memory(cwd, *words, batches=(8,), optims=["sgd", "adamw"], overhead=overhead)
     parameters = said["adamw", 8] - said["sgd", 8]
-    must_fail(said, real, besides, moment=lambda optim, batch: parameters * (optim == "adamw"), gradients=lambda optim, batch: parameters)
+    must_fail(said, real, overhead, moment=lambda optim, batch: parameters * (optim == "adamw"), gradients=lambda optim, batch: parameters)
 
 
 def a_rank_s_memory_is_a_limit(cwd):
@@ -214,7 +214,7 @@ def the_command_runs_as_it_stands(cwd):
 
 
 def make_run(cwd, name, ranks, reached, seconds, noise=None, compress="off", losses=None, steps=5, tensor="1", device="cpu", threads="1"):
-    """A run folder as training writes it, with numbers of our own: the loss falls to 1 in step reached, or is that of a function."""
+    """Writes a run folder with given numbers: the loss falls to 1 at step `reached`, or is `losses`."""
     os.makedirs(os.path.join(cwd, name), exist_ok=True)
     with open(os.path.join(cwd, "base", "config.yaml")) as f:
         config = f.read().replace("compress: off\ncompress-", f"compress: {compress}\ncompress-").replace("\ntensor-parallel: 1\n", f"\ntensor-parallel: {tensor}\n")
@@ -248,7 +248,7 @@ def runs(cwd, **numbers):
 
 
 def factors(seconds):
-    """Of a rank's own part of step() and of its exchange: least squares of relative errors and, with a weight of 0.05, of both factors - 1."""
+    """Corrections of a rank's own work in step() and of its communication: least squares of relative errors and, with weight 0.05, of both factors - 1."""
     rows = [(step(1) / t, (step(m) - step(1)) / t, 1) for m, t in seconds.items()] + [(0.05, 0, 0.05), (0, 0.05, 0.05)]
     aa, ab, bb, ay, by = (sum(r[i] * r[j] for r in rows) for i, j in ((0, 0), (0, 1), (1, 1), (0, 2), (1, 2)))
     det = aa * bb - ab * ab
@@ -257,7 +257,7 @@ def factors(seconds):
     return found
 
 
-def one_rank_s_step_is_that_of_any_exchange(cwd):
+def the_step_of_one_rank_counts_for_any_communication(cwd):
     """It exchanges nothing: a run on one rank measured it for gradients sent in 16 bits too."""
     write(cwd, profile())
     base(cwd)
@@ -284,8 +284,8 @@ def steps_by_batch_are_fitted(cwd):
     near(found[8]["step_seconds"]["value"], 0.04 * (own * step(1) + exchange * (step(8) - step(1))) / (own * step(1) + exchange * (step(4) - step(1))), 1e-6)
 
 
-def a_rank_s_own_part_and_the_exchange_are_corrected_apart(cwd):
-    """What a rank does takes 1.5 times as long as modelled, exchanges what they should: the run on one rank shows the one, that on four the other."""
+def own_work_and_communication_are_corrected_separately(cwd):
+    """A rank's own work takes 1.5 times as long as modelled, communication as long as modelled: the run on one rank shows the first, that on four the second."""
     write(cwd, profile(fixed=0, per_sample=1e-4))
     base(cwd)
     own, whole = 16e-4 + UPDATE, 4 * BUCKET / 1e9
@@ -296,27 +296,27 @@ def a_rank_s_own_part_and_the_exchange_are_corrected_apart(cwd):
     assert found[2]["step_seconds"]["rests_on"] == "interpolated", found[2]
     near(found[2]["step_seconds"]["value"], seconds[2], 0.01)  # one factor for both, between 1.5 and 1.15, would be 10 % above
     found = by_ranks(plan(cwd, "--goal", "loss=1", "--ranks", "1,2", "--from", "m1"))
-    near(found[2]["step_seconds"]["value"], seconds[2], 0.01)  # a run without exchange says nothing of exchanges
+    near(found[2]["step_seconds"]["value"], seconds[2], 0.01)  # a run without communication does not correct it
 
 
-def runs_of_another_device_or_other_threads_measured_another_step(cwd):
-    """They say how many steps the goal takes. All threads, which a run's flag says as 0, are as many as its checkpoint says."""
+def runs_with_another_device_or_threads_do_not_measure_the_step(cwd):
+    """They still give the steps to the goal. A run with --threads 0 has the number of threads of its checkpoint."""
     write(cwd, profile())
     base(cwd)
     os.makedirs(os.path.join(cwd, "all", "checkpoints", "latest"))
     write(cwd, {"ranks": 1, "threads": 2}, os.path.join("all", "checkpoints", "latest", "state.json"))
     for name, device, threads in (("m1", "cpu", 1), ("ref", "ref", 1), ("many", "cpu", 4096), ("all", "cpu", 0), ("none", "cpu", 0)):
         make_run(cwd, name, 1, 500, 0.04, device=device, threads=threads)
-    for name, device, threads, trust in (("m1", "cpu", 1, "measured"), ("m1", "cpu", 2, "model"), ("m1", "ref", 1, "model"), ("ref", "ref", 1, "measured"),
+    for name, device, threads, basis in (("m1", "cpu", 1, "measured"), ("m1", "cpu", 2, "model"), ("m1", "ref", 1, "model"), ("ref", "ref", 1, "measured"),
                                          ("ref", "cpu", 1, "model"), ("many", "cpu", 0, "model"), ("all", "cpu", 0, "measured"), ("all", "cpu", 1, "model"),
                                          ("all", "cpu", 2, "measured"), ("none", "cpu", 2, "model"), ("none", "cpu", 0, "measured")):
         (c,) = plan(cwd, "--goal", "loss=1", "--ranks", "1", "--device", device, "--threads", str(threads), "--from", name)["candidates"]
-        assert c["step_seconds"]["rests_on"] == trust and c["steps"]["rests_on"] == "measured", (name, device, threads, c)
-        assert trust == "measured" or c["step_seconds"]["why"] == "the system model alone", c
+        assert c["step_seconds"]["rests_on"] == basis and c["steps"]["rests_on"] == "measured", (name, device, threads, c)
+        assert basis == "measured" or c["step_seconds"]["why"] == "the system model alone", c
 
 
 def runs_of_other_batches_scale_the_model(cwd):
-    """A rank with 16 samples takes 1.5 times as long as modelled: so does one of two ranks with 8 each, of which there is no run."""
+    """A rank with 16 samples takes 1.5 times as long as modelled; so is predicted for two ranks with 8 each, without a run."""
     write(cwd, profile(fixed=0, per_sample=1e-4))
     base(cwd)
     make_run(cwd, "m1", 1, 500, 1.5 * (16e-4 + UPDATE))
@@ -328,8 +328,8 @@ def runs_of_other_batches_scale_the_model(cwd):
     assert two["step_seconds"]["rests_on"] == "extrapolated", two["step_seconds"]
 
 
-def what_is_more_than_twice_beyond_runs_falls(cwd):
-    """In a rank's samples, in batches of all ranks, in steps; --extrapolate takes it, and says how far it is."""
+def extrapolation_by_more_than_two_is_rejected(cwd):
+    """In samples per rank, global batch, or steps; --extrapolate accepts it and reports the factor."""
     write(cwd, profile())
     base(cwd)
     make_run(cwd, "m1", 1, 500, 0.04)
@@ -344,12 +344,12 @@ def what_is_more_than_twice_beyond_runs_falls(cwd):
 
 
 def steps_far_beyond_runs_are_weaker_than_the_model(cwd):
-    """A step of which there is no run, and eight times the batch of the one that reached the goal; a goal behind more than twice the steps of runs."""
+    """A step without a run, at eight times the batch of the run that reached the goal; a goal after more than twice the steps of the runs."""
     runs(cwd, noise=64)
     text = plan(cwd, "--goal", "loss=1", "--ranks", "8", "--shard-optimizer", "--from", "m1", "--extrapolate", json_out=False)
     assert "extrapolated x8\n" in text and "model only" not in text and "\nstep: the system model alone; modelled" in text, text
     for ranks in (1, 2, 4, 8):
-        make_run(cwd, f"c{ranks}", ranks, 0, 0.04, compress='"topk:0.01"', losses=[(i, loss_after(i, ranks)) for i in range(10, 310, 10)])
+        make_run(cwd, f"c{ranks}", ranks, 0, 0.04, compress='"topk:0.01"', losses=[(i, loss_at(i, ranks)) for i in range(10, 310, 10)])
     far = ["--goal", "loss=0.01", "--ranks", "4", "--compress", "topk:0.01", "--from", "c1,c2,c4,c8"]
     refuses(cwd, *far, says=["no candidate is left of 1", "times beyond what runs measured, more than 2"])
     (kept,) = plan(cwd, *far, "--extrapolate")["candidates"]
@@ -357,7 +357,7 @@ def steps_far_beyond_runs_are_weaker_than_the_model(cwd):
 
 
 def nodes_of_one_machine_share_its_slots(cwd):
-    """Four ranks, each a node: two slots of one machine are half of one for each, two of each are none too few."""
+    """Four ranks, each a node: two slots of one machine are half a slot for each; with two slots each, none is shared."""
     write(cwd, profile())
     words = ["--goal", "deadline=1d", "--epochs", "1", "--ranks", "4", "--ranks-per-node", "1"]
     (apart,), (half,), (shared,) = (plan(cwd, *words, *more)["candidates"] for more in (["--slots", "2"], ["--slots", "0.5"], ["--slots", "2", "--one-machine"]))
@@ -367,7 +367,7 @@ def nodes_of_one_machine_share_its_slots(cwd):
 
 
 def no_step_is_shorter_than_its_loader(cwd):
-    """3.2 ms, by which a rank's own part counts in runs that take less than half of it beside their exchange."""
+    """3.2 ms, while the runs would correct a rank's own work to less than half of that."""
     write(cwd, profile(fixed=0, per_sample=1e-4, load_per_sample=2e-4))
     base(cwd)
     for ranks in (2, 4):
@@ -385,7 +385,7 @@ def steps_by_the_noise_scale(cwd):
 
 
 def the_noise_scale_of_a_run_that_did_not_reach_the_goal(cwd):
-    """Together with the steps of one that did."""
+    """Together with the steps of a run that did."""
     runs(cwd)
     make_run(cwd, "n2", 2, 0, 0.04, noise=64, losses=[(5, 2)])
     found = by_ranks(plan(cwd, "--goal", "loss=1", "--ranks", "1..2", "--from", "m1,n2"))
@@ -393,18 +393,18 @@ def the_noise_scale_of_a_run_that_did_not_reach_the_goal(cwd):
     assert "noise scale 64 of a run that did not reach it" in found[2]["steps"]["why"], found[2]["steps"]
 
 
-def loss_after(step, ranks):
-    """In the terms of Hemingway's model: log10 loss = 0.6 - 0.4 log i + 0.1 log m."""
+def loss_at(step, ranks):
+    """Hemingway's model with log10 loss = 0.6 - 0.4 log i + 0.1 log m."""
     return 10 ** (0.6 - 0.4 * math.log(step) + 0.1 * math.log(ranks))
 
 
-def what_loses_something_is_known_by_ranks(cwd):
-    """Compressed runs of four numbers of ranks, none of which reached the goal."""
+def lossy_runs_are_predicted_by_ranks(cwd):
+    """By compressed runs on four numbers of ranks, none of which reached the goal."""
     write(cwd, profile())
     base(cwd)
     for ranks in (1, 2, 4, 8):
         make_run(cwd, f"c{ranks}", ranks, 0, 0.04, compress='"topk:0.01"',
-                 losses=[(i, loss_after(i, ranks)) for i in range(10, 310, 10)])
+                 losses=[(i, loss_at(i, ranks)) for i in range(10, 310, 10)])
     args = ["--goal", "loss=0.02", "--extrapolate", "--from", "c1,c2,c4,c8"]
     found = by_ranks(plan(cwd, *args, "--ranks", "1..16", "--compress", "topk:0.01"))
     for ranks in (1, 2, 4, 8, 16):
@@ -414,17 +414,17 @@ def what_loses_something_is_known_by_ranks(cwd):
         assert found[ranks]["steps"]["rests_on"] == "extrapolated", found[ranks]
         near(found[ranks]["steps"]["beyond"], max(ranks / 8, truth / 300), 0.01)
     found = by_ranks(plan(cwd, "--goal", "loss=0.05", "--from", "c1,c2,c4,c8", "--ranks", "16", "--compress", "topk:0.01"))
-    assert "loss fitted" in found[16]["steps"]["why"], found[16]  # all four reached it, and their batches say nothing of sixteen ranks
+    assert "loss fitted" in found[16]["steps"]["why"], found[16]  # all four reached it, but batch sizes do not predict lossy runs
     found = plan(cwd, *args, "--ranks", "2", "--vary", "compress=off,topk:0.01")
-    assert [c["exchange"] for c in found["candidates"]] == ["topk", "flat"]  # the other's steps are not known
+    assert [c["exchange"] for c in found["candidates"]] == ["topk", "flat"]  # the other one's steps are unknown
     assert len(found["runs"][0]["points"]) == 30 and len(found["runs"][0]["fitted"]) > 20
 
 
-def a_run_on_one_machine_loses_nothing(cwd):
-    """So it is one of a single rank for top-k too: with 2 and 4 it says what 8 do. Of another rate or batch it is not: the first is another course, and the second another rank."""
+def a_run_on_one_machine_is_lossless(cwd):
+    """So it counts as a run of top-k on one rank: with runs on 2 and 4 it predicts 8. With another momentum or batch per rank it does not count."""
     write(cwd, profile())
     base(cwd)
-    points = {m: [(i, loss_after(i, m)) for i in range(10, 310, 10)] for m in (1, 2, 4)}
+    points = {m: [(i, loss_at(i, m)) for i in range(10, 310, 10)] for m in (1, 2, 4)}
     make_run(cwd, "m1", 1, 0, 0.04, losses=points[1])
     for m in (2, 4):
         make_run(cwd, f"c{m}", m, 0, 0.04, compress='"topk:0.01"', losses=points[m])
@@ -432,14 +432,14 @@ def a_run_on_one_machine_loses_nothing(cwd):
     (one,) = plan(cwd, *args, "m1,c2,c4")["candidates"]
     near(one["steps"]["value"], math.exp((0.6 + 0.1 * math.log(8) - math.log10(0.05)) / 0.4), 0.01)
     assert "loss fitted to runs of 1 to 4 ranks" in one["steps"]["why"], one["steps"]
-    make_run(cwd, "m2", 2, 0, 0.04, losses=points[2])  # of two machines: nothing is left out of what they exchange
+    make_run(cwd, "m2", 2, 0, 0.04, losses=points[2])  # two machines with plain gradients
     for names, more in (("m2,c2,c4", []), ("m1,c2,c4", ["--batch-size", "8"]), ("m1,c2,c4", ["--momentum", "0.5"])):
         (one,) = plan(cwd, *args, names, *more)["candidates"]
         assert one["steps"]["value"] is None, one["steps"]
 
 
-def an_epoch_that_loses_nothing_comes_first(cwd):
-    """Over a link this slow top-k is the faster step, and what its steps are worth is not known."""
+def a_lossless_epoch_is_ranked_first(cwd):
+    """Over this slow link top-k has the faster step, but its number of steps is unknown."""
     write(cwd, profile())
     found = plan(cwd, "--goal", "loss=1", "--ranks", "4", "--vary", "compress=topk:0.01,off", "--link-between", "0,0.1")
     first, second = found["candidates"]
@@ -447,8 +447,8 @@ def an_epoch_that_loses_nothing_comes_first(cwd):
     assert second["step_seconds"]["value"] < first["step_seconds"]["value"]
 
 
-def what_moves_more_is_not_chosen(cwd):
-    """ViT-B in 2 x 2 x 2 against data parallelism over as many ranks, and top-k of a density at which it is the larger message: both fall with the verdict."""
+def candidates_that_send_more_bytes_are_rejected(cwd):
+    """ViT-B in 2 x 2 x 2 against data parallelism over the same ranks, and top-k of a density at which its message is larger: both are rejected with the verdict."""
     write(cwd, profile(layers=12, hidden=768, tokens=197, buckets=[{"elements": 85_000_000, "ready": 1, "rows": 0, "columns": 0, "dense": 0}]))
     words = ["--goal", "loss=1", "--ranks", "8", "--ranks-per-node", "4", "--simulate"]
     found = plan(cwd, *words, "--vary", "tensor-parallel=1,2x2x2", "--memory", "9")
@@ -464,25 +464,25 @@ def what_moves_more_is_not_chosen(cwd):
     assert sparse["setting"] == "sgd, topk 0.98" and "top-k with density 0.98 sends " in sparse["why"], sparse
 
 
-def what_moves_more_is_kept_where_it_is_needed(cwd):
-    """Where the undivided model does not fit; where samples of a copy cannot be dealt out to its ranks; where links within nodes are so good that it is faster; where its step was measured."""
+def candidates_that_send_more_bytes_are_kept_where_needed(cwd):
+    """Where the plain model does not fit; where the samples of a replica are no multiple of its ranks; where links within nodes make it faster."""
     big = {"layers": 12, "hidden": 768, "tokens": 197, "activation_bytes": 0}
     write(cwd, profile(**big, parameter_bytes=2 ** 30))
     words = ["--goal", "loss=1", "--ranks", "8", "--tensor-parallel", "2x2x2", "--simulate"]
     refuses(cwd, *words, says=["no candidate is left of 1: 1: 8 ranks, batch 16, sgd, flat, tensor 2x2x2: a rank receives", "without it a step is predicted to take"], code=USAGE)
     refuses(cwd, *words, "--memory", "2.1", says="without it a step is predicted")
-    (kept,) = plan(cwd, *words, "--memory", "1.9")["candidates"]  # values and gradients are 2 GiB, a quarter of it divided
+    (kept,) = plan(cwd, *words, "--memory", "1.9")["candidates"]  # values and gradients are 2 GiB, a quarter of it sharded
     assert kept["memory_bytes"] == 2 ** 29 and "pays below" in kept["verdict"], kept
     (kept,) = plan(cwd, *words, "--batch-size", "20")["candidates"]
     assert kept["tensor_parallel"] == 8 and "pays below" in kept["verdict"], kept
     write(cwd, profile(**{**big, "tokens": 1600}, buckets=[{"elements": 85_000_000, "ready": 1, "rows": 0, "columns": 0, "dense": 0}]))
     near_by = ["--goal", "loss=1", "--ranks", "16", "--ranks-per-node", "8", "--simulate", "--link", "0,8000000", "--tensor-parallel", "8"]
-    (kept,) = plan(cwd, *near_by)["candidates"]  # each node's ranks have one copy of the model, its gradients are divided by 8
+    (kept,) = plan(cwd, *near_by)["candidates"]  # each node has one replica, whose gradients are sharded by 8
     assert "pays below" in kept["verdict"], kept
     refuses(cwd, *near_by, "--link", "0,8", says="without it a step is predicted")
 
 
-def a_measured_step_of_what_moves_more_is_kept(cwd):
+def a_measured_step_overrules_the_verdict(cwd):
     write(cwd, profile(layers=12, hidden=768, tokens=197))
     base(cwd)
     make_run(cwd, "m8", 8, 500, 0.04, tensor="2x2x2")
@@ -496,8 +496,8 @@ def ernest(ranks):
     return 0.01 + 0.1 / ranks + 0.002 * math.log(ranks) + 0.001 * ranks
 
 
-def runs_alone_say_the_step_of_an_optimizer_that_the_profile_lacks(cwd):
-    """Of four numbers of ranks or more, by Ernest's model; of three the candidate falls."""
+def runs_predict_an_optimizer_that_the_profile_lacks(cwd):
+    """From four numbers of ranks, by Ernest's model; with three the candidate is rejected."""
     write(cwd, profile(optimizers=[{**profile()["optimizers"][0], "name": "adamw"}]))
     base(cwd)
     for ranks in (1, 2, 4, 8):
@@ -506,11 +506,11 @@ def runs_alone_say_the_step_of_an_optimizer_that_the_profile_lacks(cwd):
     found = plan(cwd, *words, "m1,m2,m4,m8")
     of = {(c["optim"], c["ranks"]): c for c in found["candidates"]}
     assert len(of) == 6 and not found["dropped"], found
-    for ranks, trust in ((2, "measured"), (6, "interpolated"), (16, "extrapolated")):
+    for ranks, basis in ((2, "measured"), (6, "interpolated"), (16, "extrapolated")):
         c = of["sgd", ranks]
         near(c["step_seconds"]["value"], ernest(ranks), 1e-6)
         near(c["epoch_seconds"], ernest(ranks) * (100 // ranks), 1e-6)
-        assert c["step_seconds"]["rests_on"] == trust and c["memory_bytes"] is None and set(c["modelled"].values()) == {None}, c
+        assert c["step_seconds"]["rests_on"] == basis and c["memory_bytes"] is None and set(c["modelled"].values()) == {None}, c
         assert of["adamw", ranks]["step_seconds"]["rests_on"] == "model" and of["adamw", ranks]["ernest_seconds"] is None, of
     assert "Ernest's model of runs alone, as the profile does not have sgd" in of["sgd", 6]["step_seconds"]["why"], of["sgd", 6]
     text = plan(cwd, *words[:3], "6", "--from", "m1,m2,m4,m8", json_out=False)
@@ -519,8 +519,8 @@ def runs_alone_say_the_step_of_an_optimizer_that_the_profile_lacks(cwd):
     assert {d["why"] for d in found["dropped"]} == {"the profile has no optimizer sgd of block size 0, and Ernest's model needs runs on 4 different numbers of ranks, found 3"} and len(found["dropped"]) == 3, found["dropped"]
 
 
-def ernest_s_model_stands_beside_the_system_model(cwd):
-    """A column of the table, where runs of one candidate say enough."""
+def ernest_s_model_is_a_column_of_the_table(cwd):
+    """A column of the table, if some candidate has enough runs."""
     runs(cwd)
     words = ["--goal", "loss=1", "--ranks", "2", "--vary", "batch-size=16,8"]
     assert "by Ernest" not in plan(cwd, *words, "--from", "m1,m2,m4", json_out=False)
@@ -538,7 +538,7 @@ def links_are_read_from_a_file(cwd):
     near(found["machine"]["within"]["gather_gbit"], 40)
 
 
-def a_link_has_a_rate_of_its_own_for_the_gather_behind_an_update(cwd):
+def a_link_has_a_separate_all_gather_bandwidth(cwd):
     write(cwd, profile())
     for name, more in (("even", {}), ("faster", {"gather_gbit": 16}), ("bad", {"gather_gbit": -1})):
         write(cwd, {"within": {"latency_us": 0, "gbit": 8}, "between": {"latency_us": 0, "gbit": 8, **more}}, f"{name}.json")
@@ -553,8 +553,8 @@ def a_link_has_a_rate_of_its_own_for_the_gather_behind_an_update(cwd):
     refuses(cwd, "--goal", "loss=1", "--ranks", "1", "--link", "bad.json", says=["--link bad.json", "between: latency_us 0, gbit 8, gather_gbit -1"], code=ERROR)
 
 
-def what_exchanges_compute_takes_a_core_that_ranks_share(cwd):
-    """Copies of 4 MB each way, 2 ns a byte, and 2 messages each way of 1 ms; choosing of 3 ns an element; 1 ns a byte of a link within a node.
+def communication_takes_time_of_shared_cores(cwd):
+    """Copies of 4 MB each way at 2 ns per byte, 2 messages each way of 1 ms, selection at 3 ns per element, 1 ns per byte on a link within a node.
     Links take no time."""
     write(cwd, profile(copy=2e-9, select=3e-9))
     write(cwd, {"within": {"latency_us": 0, "gbit": 8e6}, "between": {"latency_us": 0, "gbit": 8e6, "core_us": 1000}}, "links.json")
@@ -570,7 +570,7 @@ def what_exchanges_compute_takes_a_core_that_ranks_share(cwd):
     near(exposed("--slots", "1", "--link", "carried.json"), 2 * 4e6 * 2e-9 + 4e-3, 1e-3)  # nodes of one rank
     near(exposed("--slots", "2", "--ranks-per-node", "2", "--link", "carried.json"), 2 * 4e6 * (2e-9 + 1e-9) + 4e-3, 1e-3)
     near(exposed("--slots", "0.5"), 2 * (2 * 4e6 * 2e-9 + 4e-3), 1e-3)
-    assert exposed() < 1e-4 and exposed("--slots", "2") < 1e-4  # a core is spare
+    assert exposed() < 1e-4 and exposed("--slots", "2") < 1e-4  # communication has its own core
     sparse = 10000 * 4 + 10000 * 2 + 2 * 245  # bytes of 1 %
     near(exposed("--slots", "1", "--compress", "topk:0.01"), 3e-3 + 2 * (sparse * 2e-9 + 1e-3), 1e-3)
     refuses(cwd, "--goal", "loss=1", "--ranks", "1", "--link", "bad.json", says=["--link bad.json", "within: core_us is -1"], code=ERROR)
@@ -609,38 +609,38 @@ def a_page_shows_models_and_measured_points(cwd):
     assert p.returncode == ERROR and "none.json: no plan" in p.stderr, p.stderr
 
 
-def what_runs_do_not_say_is_not_known(cwd):
+def unknown_steps_have_a_reason(cwd):
     runs(cwd)
     found = by_ranks(plan(cwd, "--goal", "loss=0.5", "--ranks", "1..2", "--from", "m1,m2"))
     assert found[1]["seconds"] is None and "none of 2 runs" in found[1]["steps"]["why"], found[1]
     found = by_ranks(plan(cwd, "--goal", "loss=1", "--ranks", "2", "--from", "m1"))
     assert found[2]["steps"]["value"] is None and "2 batches, or a noise scale" in found[2]["steps"]["why"], found[2]
     found = by_ranks(plan(cwd, "--goal", "loss=1", "--ranks", "2", "--from", "m1,m2", "--clip-grad", "1"))
-    assert "no run of" in found[2]["steps"]["why"], found[2]  # another course of the loss
+    assert "no run of" in found[2]["steps"]["why"], found[2]  # another convergence class
     found = plan(cwd, "--goal", "loss=1", "--ranks", "2", "--from", "m1,m2", "--vary", "compress=topk:0.01")
-    assert not found["goal_is_known"]  # what is lost between ranks is not what batches say
+    assert not found["goal_is_known"]  # batch sizes do not predict lossy runs
     lossy = ["--goal", "loss=1", "--ranks", "8", "--ranks-per-node", "1", "--compress", "topk:0.01", "--extrapolate", "--from"]
     for ranks in (1, 2, 4, 8):
-        make_run(cwd, f"c{ranks}", ranks, 0, 0.04, compress='"topk:0.01"', losses=[(i, loss_after(i, ranks) + 1.5) for i in range(10, 310, 10)])
+        make_run(cwd, f"c{ranks}", ranks, 0, 0.04, compress='"topk:0.01"', losses=[(i, loss_at(i, ranks) + 1.5) for i in range(10, 310, 10)])
     for names, says in (("c2,c4", "needs a run on 8 ranks that reached loss 1, or runs with this --batch-size on 3 numbers of ranks, found 2"),
                         ("c1,c2,c4", "the loss fitted to runs on 3 numbers of ranks does not predict when loss is 1"),
                         ("c1,c2,c4,c8", "the loss fitted to runs on 4 numbers of ranks does not predict when loss is 1")):
         (one,) = plan(cwd, *lossy, names)["candidates"]
         assert one["steps"]["value"] is None and says in one["steps"]["why"], one["steps"]
-    for i, ranks in enumerate((8, 16)):  # Ernest's model has four parameters: three numbers of ranks are too few
+    for i, ranks in enumerate((8, 16)):  # Ernest's model needs four numbers of ranks
         found = by_ranks(plan(cwd, "--goal", "loss=1", "--ranks", "2", "--from", ",".join(["m1", "m2", "m4", *(f"m{8 * 2 ** k}" for k in range(i))])))
         assert (found[2]["ernest_seconds"] is None) == (i == 0), found[2]
         make_run(cwd, f"m{ranks}", ranks, 200, 0.04)
 
 
-def goals_of_another_direction(cwd):
-    """A larger top-1 is better: it is 50, then 100."""
+def goals_where_higher_is_better(cwd):
+    """A higher top-1 is better: it is 50, then 100."""
     runs(cwd)
     found = by_ranks(plan(cwd, "--goal", "top1=75", "--ranks", "1", "--from", "m1"))
     assert found[1]["steps"]["value"] == 500, found[1]
 
 
-def seconds_are_of_runs_with_the_same_flags_and_most_steps(cwd):
+def the_longest_run_with_the_same_flags_measures_the_step(cwd):
     runs(cwd)
     make_run(cwd, "longer", 2, 300, 0.05, steps=9)
     make_run(cwd, "short", 2, 300, 0.07, steps=3)
@@ -650,8 +650,8 @@ def seconds_are_of_runs_with_the_same_flags_and_most_steps(cwd):
     assert [seconds[k]["rests_on"] for k in ("sgd, flat", "sgd, flat, sharded state")] == ["measured", "model"], seconds
 
 
-def what_wants_several_ranks_is_profiled_too(cwd):
-    """The flags are of a run on several machines, its parts are measured at one rank."""
+def flags_that_need_several_ranks_are_profiled(cwd):
+    """The flags are of a run on several machines; its parts are measured at one rank."""
     for flags in (["--allreduce", "two-level"], ["--local-steps", "4"], ["--compress", "topk:0.1"]):
         found = plan(cwd, "--goal", "loss=1", "--ranks", "4", "--ranks-per-node", "2", "--profile-seconds", "0.05", *flags, profile_file=f"{flags[0]}.json")
         assert found["candidates"][0]["ranks"] == 4 and not found["dropped"], found
@@ -677,8 +677,8 @@ def real_runs(cwd):
     assert found[2]["steps"]["value"] >= 1
 
 
-def a_mean_step_is_of_whole_periods(cwd):
-    """New roots in each fourth update take 1 s, and a round of 3 local steps 0.3 s: a part of twelve steps has too many or too few of them. Of each start the first two steps and the last part of a period are not counted."""
+def a_mean_step_covers_whole_periods(cwd):
+    """A refresh of roots in each fourth update takes 1 s, the end of a round of 3 local steps 0.3 s: means over parts of twelve steps are biased. The first two steps and the last incomplete period of each start are not counted."""
     shampoo = ["--optim", "shampoo", "--precondition-frequency", "4", "--local-steps", "3", "--ranks-per-node", "2"]
     blocks = {"optimizers": [{"name": "shampoo", "block": 1024, "update": UPDATE, "refresh": 0.1, "state_bytes": 0, "blocks": []}]}
     write(cwd, profile(**blocks))
@@ -707,8 +707,8 @@ def a_mean_step_is_of_whole_periods(cwd):
     assert best["step_seconds"]["rests_on"] == "model", best
 
 
-def state_in_fewer_bytes_is_counted_as_a_run_counts_it(cwd):
-    """The bytes of each choice are those of optimizer_bytes; a run of another choice says nothing of its step."""
+def compressed_state_is_counted_as_a_run_counts_it(cwd):
+    """The bytes of each choice are those of optimizer_bytes; a run of another choice does not measure its step."""
     usual = [*DATA, "--data", "synthetic:1600:8:3", "--optim", "shampoo", "--precondition-frequency", "2", "--hidden", "64", "--max-steps", "4", "--progress", "off"]
     choices = {"": [], ", packed-factors true": ["--packed-factors"], ", state-dtype bf16": ["--state-dtype", "bf16"],
                ", state-dtype bf16, state-memory adam": ["--state-dtype", "bf16", "--state-memory", "adam"]}
@@ -728,8 +728,8 @@ def state_in_fewer_bytes_is_counted_as_a_run_counts_it(cwd):
     assert {"--state-memory=adam", "--state-dtype=bf16", "--packed-factors"} <= set(of[", state-dtype bf16, state-memory adam, packed-factors true"]["flags"]), of
 
 
-def others_are_at_work_while_a_profile_is_measured(cwd):
-    """Two more processes of the same program, which end with it."""
+def other_processes_train_while_a_profile_is_measured(cwd):
+    """Two more processes of the program train, and end with it."""
     p = subprocess.Popen([PROGRAM, "plan", *DATA, *LINK, "--goal", "loss=1", "--ranks", "1", "--profile-ranks", "3", "--profile-seconds", "0.2", "--step-profile", "own.json"],
                          cwd=cwd, stdout=subprocess.PIPE, text=True)
     seen = {}
@@ -751,12 +751,12 @@ def others_are_at_work_while_a_profile_is_measured(cwd):
     refuses(cwd, "--goal", "loss=1", "--ranks", "1", "--profile-ranks", "2", "--data", "nowhere", "--step-profile", "none.json", says="--profile-ranks 2: a process did not start", code=ERROR)
 
 
-def a_profile_is_of_ranks_in_step(cwd):
-    """What is measured waits for the others, so that one that is killed is an error, not a profile, and not a wait without end."""
+def a_profile_waits_for_the_other_processes(cwd):
+    """The measuring process waits for the others: if one is killed, it is an error, not a profile, and not an endless wait."""
     p = subprocess.Popen([PROGRAM, "plan", *DATA, *LINK, "--goal", "loss=1", "--ranks", "1", "--profile-ranks", "3", "--hidden", "1024", "--batch-size", "128", "--profile-seconds", "60", "--step-profile", "none.json"],
                          cwd=cwd, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     core_seconds = 0
-    while core_seconds < 0.3:  # it measures
+    while core_seconds < 0.3:  # it is measuring
         assert p.poll() is None, p.communicate()
         with open(f"/proc/{p.pid}/schedstat") as f:
             core_seconds = 1e-9 * int(f.read().split()[0])
@@ -768,8 +768,8 @@ def a_profile_is_of_ranks_in_step(cwd):
     assert not os.path.exists(os.path.join(cwd, "none.json"))
 
 
-def ranks_that_take_turns_count_seconds_of_a_core(cwd):
-    """Two and five on one processor, with batches that take longer than a slice, of which one by the clock would take 2.5 times as long, less where the processor has other work."""
+def ranks_that_share_a_core_count_cpu_time(cwd):
+    """Two and five on one processor, with batches longer than a time slice: by the clock five would take 2.5 times as long, less where the processor has other work."""
     def of(ranks):
         plan(cwd, "--goal", "loss=1", "--ranks", "1", "--threads", "1", "--hidden", "1024", "--batch-size", "128", "--profile-ranks", str(ranks), "--profile-seconds", "0.02", profile_file=f"{ranks}.json")
         with open(os.path.join(cwd, f"{ranks}.json")) as f:
@@ -780,7 +780,7 @@ def ranks_that_take_turns_count_seconds_of_a_core(cwd):
         two, five = of(2), of(5)
     finally:
         os.sched_setaffinity(0, processors)
-    assert five < 1.25 * two, (two, five)  # of a core they take as long within some percent
+    assert five < 1.25 * two, (two, five)  # their CPU time is equal within some percent
 
 
 # --- Bad input ---
@@ -842,25 +842,25 @@ def a_profile_is_measured_and_kept(cwd):
     near(sum(b["refresh"] for b in shampoo["blocks"]), shampoo["refresh"])
     assert shampoo["refresh"] > 0 and shampoo["state_bytes"] > own["optimizers"][0]["state_bytes"]
     assert own["batch_sizes"] == [8, 16, 32] and own["samples"] == 1600
-    numbers = 3 * 16 * 16 * 32 + 32 + 32 * 3 + 3  # the perceptron's
+    numbers = 3 * 16 * 16 * 32 + 32 + 32 * 3 + 3  # parameters of the perceptron
     assert sum(b["elements"] for b in own["buckets"]) == numbers and own["parameter_bytes"] == 4 * numbers and own["staging"] > 0
     assert all(0 < b["ready"] <= 1 for b in own["buckets"]) and 0 < own["backward"] < 1
     assert all(0 < own[k] < 1e-5 for k in ("select", "factor", "copy")), own
     again = plan(cwd, *args, profile_file="own.json")
-    assert again["candidates"] == found["candidates"]  # read, not measured anew
+    assert again["candidates"] == found["candidates"]  # read, not measured again
     args = ["--goal", "loss=1", "--ranks", "1", "--optim", "shampoo", "--precondition-frequency", "20", "--factor-frequency", "20"]
-    (seldom,) = plan(cwd, *args, "--profile-seconds", "0.1", profile_file="seldom.json")["candidates"]  # factors wait longer than a profile takes
+    (seldom,) = plan(cwd, *args, "--profile-seconds", "0.1", profile_file="seldom.json")["candidates"]  # factors are updated less often than a profile is long
     assert seldom["modelled"]["update"] > 0, seldom
 
 
-ROWS = [seconds_of_steps_by_hand, deadlines_choose_the_cheapest_that_meets_them, a_cost_is_of_known_steps, reasons_are_given_once, candidates_vary_flags_and_fall_with_reasons,
-        what_training_refuses_falls, steps_of_an_epoch_are_those_of_training, a_rank_s_memory_is_a_limit, weights_and_optimizers_take_the_memory_that_was_predicted, a_global_batch_is_kept, the_command_runs_as_it_stands, steps_by_batch_are_fitted,
-        a_rank_s_own_part_and_the_exchange_are_corrected_apart, one_rank_s_step_is_that_of_any_exchange, nodes_of_one_machine_share_its_slots, no_step_is_shorter_than_its_loader, runs_of_another_device_or_other_threads_measured_another_step, runs_of_other_batches_scale_the_model, what_is_more_than_twice_beyond_runs_falls, steps_far_beyond_runs_are_weaker_than_the_model, steps_by_the_noise_scale, the_noise_scale_of_a_run_that_did_not_reach_the_goal, what_loses_something_is_known_by_ranks, a_run_on_one_machine_loses_nothing,
-        an_epoch_that_loses_nothing_comes_first, what_moves_more_is_not_chosen, what_moves_more_is_kept_where_it_is_needed, a_measured_step_of_what_moves_more_is_kept,
-        runs_alone_say_the_step_of_an_optimizer_that_the_profile_lacks, ernest_s_model_stands_beside_the_system_model, links_are_read_from_a_file, a_link_has_a_rate_of_its_own_for_the_gather_behind_an_update, what_exchanges_compute_takes_a_core_that_ranks_share, a_page_shows_models_and_measured_points,
-        what_runs_do_not_say_is_not_known, goals_of_another_direction, bad_input, bad_profiles, a_profile_is_measured_and_kept,
-        what_wants_several_ranks_is_profiled_too, seconds_are_of_runs_with_the_same_flags_and_most_steps,
-        a_mean_step_is_of_whole_periods, state_in_fewer_bytes_is_counted_as_a_run_counts_it, others_are_at_work_while_a_profile_is_measured, a_profile_is_of_ranks_in_step, ranks_that_take_turns_count_seconds_of_a_core, real_runs]
+ROWS = [seconds_of_steps_are_as_computed_by_hand, deadlines_choose_the_cheapest_that_meets_them, a_cost_needs_known_steps, each_reason_is_given_once, candidates_vary_flags_and_are_rejected_with_reasons,
+        candidates_that_training_refuses_are_rejected, steps_of_an_epoch_are_those_of_training, a_rank_s_memory_is_a_limit, weights_and_optimizers_take_the_memory_that_was_predicted, a_global_batch_is_kept, the_command_runs_as_it_stands, steps_by_batch_are_fitted,
+        own_work_and_communication_are_corrected_separately, the_step_of_one_rank_counts_for_any_communication, nodes_of_one_machine_share_its_slots, no_step_is_shorter_than_its_loader, runs_with_another_device_or_threads_do_not_measure_the_step, runs_of_other_batches_scale_the_model, extrapolation_by_more_than_two_is_rejected, steps_far_beyond_runs_are_weaker_than_the_model, steps_by_the_noise_scale, the_noise_scale_of_a_run_that_did_not_reach_the_goal, lossy_runs_are_predicted_by_ranks, a_run_on_one_machine_is_lossless,
+        a_lossless_epoch_is_ranked_first, candidates_that_send_more_bytes_are_rejected, candidates_that_send_more_bytes_are_kept_where_needed, a_measured_step_overrules_the_verdict,
+        runs_predict_an_optimizer_that_the_profile_lacks, ernest_s_model_is_a_column_of_the_table, links_are_read_from_a_file, a_link_has_a_separate_all_gather_bandwidth, communication_takes_time_of_shared_cores, a_page_shows_models_and_measured_points,
+        unknown_steps_have_a_reason, goals_where_higher_is_better, bad_input, bad_profiles, a_profile_is_measured_and_kept,
+        flags_that_need_several_ranks_are_profiled, the_longest_run_with_the_same_flags_measures_the_step,
+        a_mean_step_covers_whole_periods, compressed_state_is_counted_as_a_run_counts_it, other_processes_train_while_a_profile_is_measured, a_profile_waits_for_the_other_processes, ranks_that_share_a_core_count_cpu_time, real_runs]
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""plan --pilots: short runs that plan makes, of which what they measured is known beside what the profile says.
+"""plan --pilots: trial runs of plan, whose measurements replace the predictions of the profile.
 
     plan_pilots.py TRAIN_MLP MPIRUN|none [ROW]
 """
@@ -10,7 +10,7 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 
-from plan import DATA, LINK, MPIRUN, base, loss_after, make_run, plan, profile, refuses, runs, write  # noqa: E402
+from plan import DATA, LINK, MPIRUN, base, loss_at, make_run, plan, profile, refuses, runs, write  # noqa: E402
 from rows import MPI, Skip, full, run_rows  # noqa: E402
 from trainer import PROGRAM, TIMEOUT, USAGE, fails, run  # noqa: E402
 
@@ -18,7 +18,7 @@ ONE = ["--goal", "loss=1", "--ranks", "1", "--pilots", "auto"]
 
 
 def mean_step(folder):
-    """Seconds behind the first two steps."""
+    """Mean seconds of a step, without the first two."""
     with open(os.path.join(folder, "metrics.jsonl")) as f:
         seconds = [r["seconds"] for r in map(json.loads, f) if r["event"] == "step"]
     assert len(seconds) > 10, seconds
@@ -26,7 +26,7 @@ def mean_step(folder):
 
 
 def a_pilot_measures_what_was_predicted(cwd):
-    """A step of 27 ms by the profile is one of some 0.1 ms in truth."""
+    """A step that the profile predicts at 27 ms takes some 0.1 ms."""
     write(cwd, profile())
     found = plan(cwd, *ONE, "--epochs", "10000", "--pilot-dir", "kept", "--pilot-budget", "50%", "--output", "run", "--resume", "auto")
     best, made = found["candidates"][0], found["pilots"]["made"]
@@ -44,7 +44,7 @@ def a_pilot_measures_what_was_predicted(cwd):
 
 
 def the_budget_is_kept(cwd):
-    """A run of 2.7 s: 5 % of it are less than a pilot takes."""
+    """5 % of a run of 2.7 s are less than a pilot takes."""
     write(cwd, profile())
     found = plan(cwd, *ONE, "--epochs", "1", "--pilot-dir", "kept")
     assert not found["pilots"]["made"] and os.listdir(os.path.join(cwd, "kept")) == [], found["pilots"]
@@ -52,8 +52,8 @@ def the_budget_is_kept(cwd):
     assert found["candidates"][0]["step_seconds"]["rests_on"] == "model"
 
 
-def the_profile_is_paid_from_the_budget(cwd):
-    """Where this plan measured it. A run of so many steps that half of it would do for many pilots, but not for a profile of two ranks at work."""
+def the_profile_counts_against_the_budget(cwd):
+    """If this plan measured it. Half of the run would pay many pilots, but not a profile with two processes."""
     found = plan(cwd, *ONE, "--max-steps", "20", "--pilot-budget", "50%", "--profile-seconds", "0.3", "--profile-ranks", "2", profile_file="own.json")
     spent, run_of = found["profile"]["spent_seconds"], found["pilots"]["run_rank_seconds"]
     assert abs(found["pilots"]["profile_rank_seconds"] / (2 * spent) - 1) < 1e-9 and spent > 0.1, found["pilots"]
@@ -62,8 +62,8 @@ def the_profile_is_paid_from_the_budget(cwd):
     assert found["pilots"]["profile_rank_seconds"] == 0 and len(found["pilots"]["made"]) == 1, found["pilots"]
 
 
-def one_that_overruns_is_ended_and_not_used(cwd):
-    """A step of a thousand micro-batches of a microsecond each by the profile."""
+def a_pilot_that_overruns_is_stopped_and_ignored(cwd):
+    """A step of a thousand micro-batches, which the profile predicts at a microsecond each."""
     write(cwd, profile(samples=160000, fixed=1e-6, per_sample=1e-12, optimizers=[{**profile()["optimizers"][0], "update": 1e-9}]))
     found = plan(cwd, *ONE, "--max-steps", "3000", "--grad-accum", "1000", "--data", "synthetic:160000:16:3", "--pilot-budget", "45", "--pilot-dir", "kept")
     (made,) = found["pilots"]["made"]
@@ -71,7 +71,7 @@ def one_that_overruns_is_ended_and_not_used(cwd):
     assert not found["runs"] and found["candidates"][0]["step_seconds"]["rests_on"] == "model", found["candidates"]
 
 
-def one_that_fails_is_named_and_not_used(cwd):
+def a_pilot_that_fails_is_named_and_ignored(cwd):
     write(cwd, profile())
     found = plan(cwd, *ONE, "--epochs", "1000", "--pilot-dir", "kept", "--data", "nowhere")
     (made,) = found["pilots"]["made"]
@@ -79,20 +79,20 @@ def one_that_fails_is_named_and_not_used(cwd):
     with open(os.path.join(cwd, "kept", "pilot-1.log")) as f:
         assert "nowhere" in f.read()
     assert not found["runs"] and found["candidates"][0]["step_seconds"]["rests_on"] == "model", found["candidates"]
-    text = plan(cwd, *ONE, "--epochs", "1000", "--data", "nowhere", json_out=False, TMPDIR=cwd)  # the log of one that failed stays
+    text = plan(cwd, *ONE, "--epochs", "1000", "--data", "nowhere", json_out=False, TMPDIR=cwd)  # the log of a failed one is kept
     assert "failed, and is not used: exit status 1: see " in text, text
 
 
-def the_budget_is_of_the_cheapest_run_that_may_be_chosen(cwd):
-    """By the profile four ranks are the fastest, 21 ms, and take three times the rank-seconds of one, 27 ms: 5 % of their 160 would pay a pilot of four, 5 % of the 51 of one pays two at most."""
+def the_budget_is_a_share_of_the_cheapest_run(cwd):
+    """By the profile four ranks are fastest, 21 ms, with three times the rank-seconds of one, 27 ms: 5 % of their 160 would pay a pilot of four, 5 % of the 51 of one rank pay two at most."""
     write(cwd, profile())
     found = plan(cwd, "--goal", "loss=1", "--ranks", "1,2,4", "--vary", "batch-size=16,8,4", "--global-batch", "16", "--max-steps", "1900", "--pilots", "auto", "--pilot-budget", "5%")
     made = found["pilots"]["made"]
     assert made and made[0]["ranks"] < 4, found["pilots"]
 
 
-def of_several_numbers_of_ranks_the_cheapest_is_tried(cwd):
-    """A run measured one rank, the best one: by its noise scale more ranks need as many steps, of 31 to 33 ms instead of 27."""
+def the_cheapest_number_of_ranks_is_tried_first(cwd):
+    """A run measured one rank, the best: by its noise scale more ranks need the same steps, of 31 to 33 ms instead of 27."""
     if MPIRUN == "none":
         raise Skip("no MPI")
     write(cwd, profile())
@@ -102,8 +102,8 @@ def of_several_numbers_of_ranks_the_cheapest_is_tried(cwd):
     assert pilots["made"] and pilots["made"][0]["ranks"] == 2 and not pilots["made"][0]["failed"], pilots
 
 
-def two_ranks_tell_the_noise_scale(cwd):
-    """By the profile they are as good as one: what they exchange is next to nothing."""
+def two_ranks_measure_the_noise_scale(cwd):
+    """By the profile they are as fast as one: communication is negligible."""
     if MPIRUN == "none":
         raise Skip("no MPI")
     write(cwd, profile(buckets=[{"elements": 1000, "ready": 1, "rows": 0, "columns": 0, "dense": 1000}]))
@@ -122,7 +122,7 @@ def two_ranks_tell_the_noise_scale(cwd):
 
 
 def points_of(folder):
-    """(step, loss): means over a twentieth of the run, of 200 windows of it at most."""
+    """(step, loss): means over a twentieth of the run, reduced to at most 200 windows."""
     with open(os.path.join(folder, "metrics.jsonl")) as f:
         loss = [r["loss"] for r in map(json.loads, f) if r["event"] == "step"]
     window = len(loss) // 20 + 5
@@ -132,21 +132,21 @@ def points_of(folder):
 
 
 def power(folder, last):
-    """(exponent, means of logarithms) of loss = a step^-b through the second half of the first so many steps."""
+    """(exponent, means of logarithms) of loss = a step^-b through the second half of the first `last` steps."""
     x, y = zip(*((math.log(i), math.log(v)) for i, v in points_of(folder) if last <= 2 * i <= 2 * last))
     mean = [sum(v) / len(v) for v in (x, y)]
     return sum((a - mean[0]) * (b - mean[1]) for a, b in zip(x, y)) / sum((a - mean[0]) ** 2 for a in x), mean
 
 
 def power_steps(folder, goal, last):
-    """Steps to a loss."""
+    """Steps to a loss by the power law."""
     slope, mean = power(folder, last)
     assert slope < 0, slope
     return max(math.exp((math.log(goal) - mean[1]) / slope + mean[0]), last)
 
 
 def profile_of(step):
-    """Two optimizers with steps of so many seconds."""
+    """Two optimizers whose steps take `step` seconds."""
     return profile(samples=60000, fixed=step, per_sample=1e-6 * step, optimizers=[{**profile()["optimizers"][0], "name": name, "update": 1e-5 * step} for name in ("sgd", "adamw")])
 
 
@@ -158,8 +158,8 @@ def need_fashion_mnist():
         raise Skip("dataset-fashion-mnist is not installed")
 
 
-def steps_are_read_alike(cwd, found, made, goal=0.4, why="power law of the loss "):
-    """Each course by its own pilot, all through as many steps."""
+def check_class_steps(cwd, found, made, goal=0.4, why="power law of the loss "):
+    """Each class by its own pilot, all through the same steps."""
     folder = {q["setting"]: os.path.join(cwd, "kept", f"pilot-{i + 1}") for i, q in enumerate(made)}
     last = min(points_of(f)[-1][0] for f in folder.values())
     for c in found["candidates"]:
@@ -169,23 +169,23 @@ def steps_are_read_alike(cwd, found, made, goal=0.4, why="power law of the loss 
     return folder
 
 
-def pilots_of_courses_say_what_each_takes(cwd):
-    """sgd and adamw at one rate, 330000 steps of 0.1 ms by the flags: of a sixteenth, 2.06 s, 2 are for two starts, and the rest would do for 312 steps of each: it is the least, 400, at the rates that these have in the whole run."""
+def pilots_predict_the_steps_of_each_optimizer(cwd):
+    """sgd and adamw with 330000 steps of 0.1 ms: a sixteenth is 2.06 s, of which 2 pay two starts, and the rest 312 steps of each. So the minimum of 400 is used, with the learning rates of the whole run."""
     need_fashion_mnist()
     write(cwd, profile_of(1e-4))
     found = plan(cwd, "--goal", "train_loss=0.6", *TWO[2:], "--max-steps", "330000", "--pilot-budget", "100%", "--pilot-dir", "kept", "--extrapolate")
     made = [q for q in found["pilots"]["made"] if q["of"] == "loss"]
     assert [q["steps"] for q in made] == [400, 400] and not any(q["failed"] for q in made), found["pilots"]
     assert sorted(q["setting"].split(",")[0] for q in made) == ["adamw", "sgd"] and found["pilots"]["made"][:2] == made, made
-    for folder in steps_are_read_alike(cwd, found, made, 0.6).values():
+    for folder in check_class_steps(cwd, found, made, 0.6).values():
         rates = read(cwd, folder, "step")
         assert abs(rates[-1]["lr"] / 0.003 - 0.5 * (1 + math.cos(math.pi * 399 / 330000))) < 1e-6, rates[-1]["lr"]
 
 
 @full
-def a_course_has_what_the_first_pilot_leaves(cwd):
-    """A profile that says six times what a step takes gives the first pilot 3000 steps, and the second fewer; one that says a thousand times, so that the run is as short as a start, only the first, and steps are the flags'.
-    What a step takes must be what it took just before: on a busy machine it is tried again."""
+def the_first_pilot_leaves_budget_for_the_second(cwd):
+    """A profile with six times the true seconds of a step gives the first pilot 3000 steps, and the second fewer; one with a thousand times pays only the first, and steps are the flags'.
+    Steps must take equal times in all attempts: on a busy machine it is tried again."""
     need_fashion_mnist()
     words = [*TWO, "--pilot-budget", "100%", "--extrapolate"]
     for _ in range(8):
@@ -201,15 +201,15 @@ def a_course_has_what_the_first_pilot_leaves(cwd):
     made = [q for q in found["pilots"]["made"] if q["of"] == "loss"]
     assert len(made) == 2 and not any(q["failed"] for q in made) and abs(made[0]["steps"] - 3000) < 10, (step, found["pilots"])
     assert 400 <= made[1]["steps"] < 2500, (step, made)
-    steps_are_read_alike(cwd, found, made)
+    check_class_steps(cwd, found, made)
     write(cwd, profile_of(1000 * step))
     found = plan(cwd, *words, "--max-steps", "8000", "--pilot-dir", "kept")
     assert [q["of"] for q in found["pilots"]["made"]].count("loss") == 1, found["pilots"]
     assert all("as the flags say" in c["steps"]["why"] for c in found["candidates"]), found["candidates"]
 
 
-def compare_courses(cwd, goal, given, own):
-    """Courses at the training loss that the flags' own optimizer is predicted to have behind their steps, which it so takes. What plan prints."""
+def compare_classes(cwd, goal, given, own):
+    """Classes are compared at the training loss that is predicted for the flags' own optimizer after their steps. Returns the printed plan."""
     need_fashion_mnist()
     write(cwd, profile_of(1e-4))
     text = plan(cwd, "--goal", goal, *TWO[2:6], "--vary", "optim=adamw,sgd", *TWO[8:], "--optim", given, "--max-steps", "330000", "--pilot-budget", "100%", "--pilot-dir", "kept", "--extrapolate", "--json", "plan.json", json_out=False)
@@ -223,27 +223,27 @@ def compare_courses(cwd, goal, given, own):
     slope, mean = power(folder, last)
     loss = math.exp(mean[1] + slope * (math.log(330000) - mean[0]))
     assert abs(pilots["course_loss"] / loss - 1) < 1e-4 and pilots["course_steps"] == 330000 and pilots["course_of"] == f"{own}, flat", (pilots, loss)
-    steps_are_read_alike(cwd, found, made, pilots["course_loss"], "to a training loss of ")
+    check_class_steps(cwd, found, made, pilots["course_loss"], "to a training loss of ")
     of = {c["optim"]: c["steps"] for c in found["candidates"]}
     assert abs(of[own]["value"] / 330000 - 1) < 1e-6 and all(e["rests_on"] == "model" and "the flags' 330000 steps" in e["why"] for e in of.values()), of
     assert not any((r["points"] and not goal.startswith("train")) or r["steps_to_goal"] for r in found["runs"]), found["runs"]
     return text
 
 
-def goals_that_steps_do_not_record_compare_courses_at_the_flags_end(cwd):
-    """Where the flags' optimizer is none of the choices, at the loss of the first of --vary. That a pilot's training loss is below a goal of evaluations is nothing."""
-    compare_courses(cwd, "loss=9", "sgd", "sgd")
-    text = compare_courses(cwd, "top1=75", "adagrad", "adamw")
+def goals_of_evaluations_compare_optimizers_at_the_flags_end(cwd):
+    """If the flags' optimizer is not among the choices, at the loss of the first of --vary. A training loss of a pilot below a goal of evaluations does not count."""
+    compare_classes(cwd, "loss=9", "sgd", "sgd")
+    text = compare_classes(cwd, "top1=75", "adagrad", "adamw")
     assert "are compared at a training loss of " in text and ", predicted of adamw, flat after the 330000 steps that the flags give" in text, text
 
 
 @full
-def a_goal_of_training_that_is_not_reached_compares_courses_too(cwd):
-    compare_courses(cwd, "train_loss=1e-9", "sgd", "sgd")
+def a_training_goal_out_of_reach_compares_optimizers_too(cwd):
+    compare_classes(cwd, "train_loss=1e-9", "sgd", "sgd")
 
 
-def a_course_whose_loss_does_not_fall_says_nothing(cwd):
-    """Without a rate the loss is noise, which rises in these 400 steps: no number of steps where a training loss is the goal, else the flags'."""
+def a_loss_that_does_not_fall_predicts_nothing(cwd):
+    """With learning rate 0 the loss is noise, which rises in these 400 steps: unknown steps if a training loss is the goal, else the flags'."""
     need_fashion_mnist()
     write(cwd, profile_of(1e-4))
     still = ["--lr", "0", "--seed", "2", "--max-steps", "330000", "--pilot-budget", "100%", "--pilot-dir", "kept"]
@@ -255,8 +255,8 @@ def a_course_whose_loss_does_not_fall_says_nothing(cwd):
     assert all("as the flags say" in c["steps"]["why"] for c in found["candidates"]) and found["pilots"]["course_loss"] is None, found
 
 
-def courses_without_pilots_are_as_the_flags_say(cwd):
-    """398 steps, too few; one course."""
+def without_pilots_steps_are_those_of_the_flags(cwd):
+    """398 steps are too few; and a single class."""
     write(cwd, profile_of(1e-4))
     for more in (["--max-steps", "83184", *TWO], ["--max-steps", "83184", "--goal", "loss=0.4", *TWO[2:]], ["--max-steps", "330000", *TWO[:6], *TWO[8:]]):
         found = plan(cwd, *more, "--pilot-budget", "100%")
@@ -287,7 +287,7 @@ OF_TOPK = ["--ranks", "2,8", "--vary", "batch-size=128,32", "--global-batch", "2
 
 
 def prepare_lossy(cwd):
-    """Over a link of 1 ms and 0.05 Gbit/s a dense step of two ranks takes 7 ms, top-k 2 and 4 local steps 1.8 each."""
+    """Over a link of 1 ms and 0.05 Gbit/s a plain step of two ranks takes 7 ms, top-k 2 and 4 local steps 1.8 each."""
     if MPIRUN == "none":
         raise Skip("no MPI")
     need_fashion_mnist()
@@ -295,7 +295,7 @@ def prepare_lossy(cwd):
 
 
 def lossy_steps(cwd, name, *more):
-    """What losing gradients costs in steps by pilots of two ranks. The candidates, the pilots and how many times the steps."""
+    """The slowdown of lossy communication by pilots on two ranks. Returns the estimates of steps, the pilots and the slowdown."""
     found = plan(cwd, "--goal", "loss=0.4", *LOSSY, *more)
     made = found["pilots"]["made"]
     number = {q["setting"]: i + 1 for i, q in enumerate(made) if q["steps"] >= 102 and q["ranks"] == 2}
@@ -309,8 +309,8 @@ def lossy_steps(cwd, name, *more):
     return of, made, truth
 
 
-def pilots_say_what_losing_gradients_costs_in_steps(cwd):
-    """A pilot beside one that loses nothing says how many times the steps they take; of eight ranks, which are too slow for a pilot, it is a power of the ranks. Never fewer steps."""
+def pilots_measure_the_slowdown_of_top_k(cwd):
+    """A lossy pilot and a lossless one measure the slowdown; on eight ranks, which are too slow for a pilot, it is a power of the ranks. Never fewer steps."""
     prepare_lossy(cwd)
     name = "sgd, topk 0.01"
     of, made, truth = lossy_steps(cwd, name, *OF_TOPK)
@@ -319,15 +319,15 @@ def pilots_say_what_losing_gradients_costs_in_steps(cwd):
 
 
 @full
-def pilots_say_what_local_steps_cost(cwd):
-    """Of a run more than twice as long as a pilot nothing is believed without --extrapolate, and none is made."""
+def pilots_measure_the_slowdown_of_local_steps(cwd):
+    """For a run more than twice as long as a pilot it needs --extrapolate, and no pilot is run."""
     prepare_lossy(cwd)
     lossy_steps(cwd, "sgd, local-steps 4", "--ranks", "2", "--vary", "local-steps=0,4")
     found = plan(cwd, "--goal", "loss=0.4", *LOSSY[:-1], "--ranks", "2", "--vary", "local-steps=0,4")
     assert [c["setting"] for c in found["candidates"]] == ["sgd, flat", "sgd, local-steps 4"] and not found["dropped"], found
     assert found["candidates"][1]["steps"]["value"] is None and "a pilot of 200 steps cannot predict 330000; --extrapolate allows it" in found["candidates"][1]["steps"]["why"], found["candidates"]
-    assert all(q["setting"] == "sgd, flat" and q["steps"] > 0 for q in found["pilots"]["made"]), "a pilot that nothing is believed of was paid"
-    found = plan(cwd, "--goal", "deadline=1d", *LOSSY, *OF_TOPK)  # no metric: as many steps as the flags say, and nothing to compare
+    assert all(q["setting"] == "sgd, flat" and q["steps"] > 0 for q in found["pilots"]["made"]), "a pilot was run that cannot be used"
+    found = plan(cwd, "--goal", "deadline=1d", *LOSSY, *OF_TOPK)  # no metric: the flags' steps, and nothing to compare
     assert all(c["steps"]["value"] == 330000 for c in found["candidates"]) and all(q["slowdown"] is None for q in found["pilots"]["made"]), found["pilots"]
 
 
@@ -341,7 +341,7 @@ AUTO = [*DATA, *LINK, "--plan", "auto", "--goal", "loss=0.5", "--ranks", "1", "-
 
 
 def plan_auto_trains_with_what_it_chose(cwd):
-    """Of batch 32 no steps are known, so it is 8; the flags as given say 16. A resume has that without a plan."""
+    """The steps of batch 32 are unknown, so it chooses 8; the flags have 16. A resume repeats the choice without planning."""
     write(cwd, profile())
     out = run(*AUTO, cwd=cwd).stdout
     with open(os.path.join(cwd, "run", "config.yaml")) as f:
@@ -363,10 +363,10 @@ def plan_auto_trains_with_what_it_chose(cwd):
     assert not read(cwd, "usual", "plan")
 
 
-def own_epochs_say_what_is_left(cwd):
-    """loss = a step^-b: the rest of the way to a goal that the epochs approach, at most the run's 800 steps."""
+def epochs_predict_the_remaining_steps(cwd):
+    """loss = a step^-b predicts the steps to a goal that the epochs approach, at most the run's 800."""
     write(cwd, profile())
-    goal = [word.replace("loss=0.5", "loss=1.1145") for word in AUTO]  # 1.1166 behind the first epoch, 1.1136 behind the fourth
+    goal = [word.replace("loss=0.5", "loss=1.1145") for word in AUTO]  # 1.1166 after the first epoch, 1.1136 after the fourth
     run(*goal, "--lr", "1e-4", "--warmup-epochs", "0", "--sched", "constant", "--max-steps", "800", cwd=cwd)
     events, epochs = read(cwd, "run", "plan"), read(cwd, "run", "epoch")
     assert [e["steps"] for e in events[:2]] == [800, 800], events  # two points are too few
@@ -379,21 +379,21 @@ def own_epochs_say_what_is_left(cwd):
 
 
 def the_plan_s_model_of_the_loss_is_refitted(cwd):
-    """Runs on 1, 2 and 4 ranks have log10 loss = 0.6 - 0.4 log i + 0.1 log m; each epoch moves that onto what was measured, from the first one on, where a power of the epochs alone wants three."""
+    """Runs on 1, 2 and 4 ranks have log10 loss = 0.6 - 0.4 log i + 0.1 log m; each epoch shifts it to the measured losses, from the first on, where a power law needs three epochs."""
     write(cwd, profile())
     base(cwd)
     for ranks in (1, 2, 4):
-        make_run(cwd, f"m{ranks}", ranks, 0, 0.04, losses=[(i, loss_after(i, ranks)) for i in range(10, 310, 10)])
+        make_run(cwd, f"m{ranks}", ranks, 0, 0.04, losses=[(i, loss_at(i, ranks)) for i in range(10, 310, 10)])
     run(*DATA, *LINK, "--plan", "auto", "--goal", "loss=1.1", "--ranks", "1", "--step-profile", "p.json", "--from", "m1,m2,m4", "--lr", "1e-4", "--epochs", "4", "--progress", "off", "--output", "run", cwd=cwd)
     above = []
     for event, epoch in zip(read(cwd, "run", "plan"), read(cwd, "run", "epoch")):
-        above.append(math.log10(epoch["val_loss"] / loss_after(epoch["step"], 1)))
+        above.append(math.log10(epoch["val_loss"] / loss_at(epoch["step"], 1)))
         steps = math.exp((0.6 + sum(above) / len(above) - math.log10(1.1)) / 0.4)
         assert steps < 399 and abs(event["steps"] / steps - 1) < 0.03, (event, steps)
     assert len(above) == 4, above
 
 
-def plan_auto_of_other_ranks_says_the_command(cwd):
+def plan_auto_with_other_ranks_prints_the_command(cwd):
     write(cwd, profile())
     p = run(*[w.replace("8,32", "16") for w in AUTO], "--ranks", "2", "--pilot-budget", "0.0001%", cwd=cwd, code=USAGE)
     assert "--plan auto: the best candidate has 2 ranks, this run has 1: start it by the command above" in p.stderr, p.stderr
@@ -411,7 +411,7 @@ def plan_auto_of_other_ranks_says_the_command(cwd):
 
 
 def plan_auto_of_two_ranks_trains(cwd):
-    """Each plans by itself from the same files: 300 steps of batch 32 are measured, of 16 none are known."""
+    """Each rank plans from the same files: 300 steps with batch 32 are measured, with 16 they are unknown."""
     if MPIRUN == "none":
         raise Skip("no MPI")
     runs(cwd)
@@ -435,10 +435,10 @@ def bad_input(cwd):
     refuses(cwd, *ONE[2:], says="--goal: missing")
 
 
-ROWS = [a_pilot_measures_what_was_predicted, the_budget_is_kept, the_profile_is_paid_from_the_budget, one_that_overruns_is_ended_and_not_used, one_that_fails_is_named_and_not_used,
-        the_budget_is_of_the_cheapest_run_that_may_be_chosen, of_several_numbers_of_ranks_the_cheapest_is_tried, two_ranks_tell_the_noise_scale,
-        pilots_of_courses_say_what_each_takes, a_course_has_what_the_first_pilot_leaves, goals_that_steps_do_not_record_compare_courses_at_the_flags_end, a_goal_of_training_that_is_not_reached_compares_courses_too, a_course_whose_loss_does_not_fall_says_nothing, courses_without_pilots_are_as_the_flags_say, pilots_say_what_losing_gradients_costs_in_steps, pilots_say_what_local_steps_cost, plan_auto_trains_with_what_it_chose, own_epochs_say_what_is_left, the_plan_s_model_of_the_loss_is_refitted,
-        plan_auto_of_other_ranks_says_the_command, plan_auto_of_two_ranks_trains, bad_input]
+ROWS = [a_pilot_measures_what_was_predicted, the_budget_is_kept, the_profile_counts_against_the_budget, a_pilot_that_overruns_is_stopped_and_ignored, a_pilot_that_fails_is_named_and_ignored,
+        the_budget_is_a_share_of_the_cheapest_run, the_cheapest_number_of_ranks_is_tried_first, two_ranks_measure_the_noise_scale,
+        pilots_predict_the_steps_of_each_optimizer, the_first_pilot_leaves_budget_for_the_second, goals_of_evaluations_compare_optimizers_at_the_flags_end, a_training_goal_out_of_reach_compares_optimizers_too, a_loss_that_does_not_fall_predicts_nothing, without_pilots_steps_are_those_of_the_flags, pilots_measure_the_slowdown_of_top_k, pilots_measure_the_slowdown_of_local_steps, plan_auto_trains_with_what_it_chose, epochs_predict_the_remaining_steps, the_plan_s_model_of_the_loss_is_refitted,
+        plan_auto_with_other_ranks_prints_the_command, plan_auto_of_two_ranks_trains, bad_input]
 
 
 if __name__ == "__main__":

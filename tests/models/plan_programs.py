@@ -1,4 +1,4 @@
-"""plan of each training program of models/, of a profile written by hand: seconds by the formulas, the task's own goal, a command that starts the program.
+"""plan of each training program of models/, with a profile written by hand: seconds by the formulas, the task's metric, a command that starts the program.
 
     plan_programs.py TRAIN_RESNET50|TRAIN_VIT|TRAIN_GPT none [ROW]
 """
@@ -25,7 +25,7 @@ def prepare(cwd, **more):
 
 
 def it_plans(cwd):
-    """A step of each number of ranks; the goal's metric is one of the task's; the command runs."""
+    """Steps on each number of ranks; a goal by the task's metric; the printed command runs."""
     prepare(cwd)
     found = plan(cwd, *WORDS, "--goal", GOAL, "--ranks", "1..4", "--vary", "batch-size=4,16", "--max-steps", "2")
     of = {(c["ranks"], c["batch_size"]): c for c in found["candidates"]}
@@ -41,8 +41,8 @@ def it_plans(cwd):
     refuses(cwd, *WORDS, "--step-profile", write(cwd, profile(program="train_mlp"), "other.json"), "--goal", GOAL, "--ranks", "1", says=f"measured by train_mlp, but this program is {NAME}")
 
 
-def a_grid_is_refused_for_vit_b(cwd):
-    """64 images of 197 tokens as copies, one on each of 64 ranks, or 4 x 4 x 4: that pays below 16 times 768 tokens. Alone it is refused too, and 16 images, fewer than ranks, are not."""
+def a_grid_is_rejected_for_vit_b(cwd):
+    """64 images of 197 tokens by data parallelism on 64 ranks, or 4 x 4 x 4, which pays below 16 times 768 tokens. It is rejected alone too, but not with 16 images, fewer than ranks."""
     prepare(cwd, layers=12, hidden=768, tokens=197, buckets=[{"elements": 86_000_000, "ready": 1, "rows": 0, "columns": 0, "dense": 0}])
     words = ["--data", "synthetic:1600:224:3", "--arch", "vit_b_16", "--goal", "top1=75", "--ranks", "64", "--ranks-per-node", "8", "--simulate"]
     found = plan(cwd, *words, "--vary", "tensor-parallel=1,4x4x4", "--vary", "batch-size=1,64", "--global-batch", "64")
@@ -56,15 +56,15 @@ def a_grid_is_refused_for_vit_b(cwd):
     assert kept["tensor_parallel"] == 64, kept
 
 
-def a_divided_language_model_is_planned(cwd):
-    """Two ranks with half of its layers each."""
+def a_tensor_parallel_language_model_is_planned(cwd):
+    """Two ranks with half of each layer."""
     prepare(cwd, layers=2, hidden=16, tokens=16, vocabulary=256)
     found = by_ranks(plan(cwd, *WORDS, "--goal", GOAL, "--ranks", "2,4", "--tensor-parallel", "2", "--batch-size", "3"))
     assert sorted(found) == [2, 4] and all(c["tensor_parallel"] == 2 and c["verdict"] for c in found.values()), found
 
 
 def need_onednn():
-    """Predictions are of fused kernels, which a build without oneDNN does not have."""
+    """Predictions assume fused kernels, which need oneDNN."""
     if "oneDNN: not in this build" in subprocess.run([PROGRAM, "--version"], capture_output=True, text=True, check=True).stdout:
         raise Skip("a build without oneDNN keeps more in memory than is predicted")
 
@@ -89,7 +89,7 @@ def a_rank_takes_the_memory_that_was_predicted(cwd):
     must_fail(said, real, activations=lambda optim, batch: sample * batch, moment=lambda optim, batch: parameters * (optim == "adamw"), gradients=lambda optim, batch: parameters)
 
 
-ROWS = [it_plans] + {"train_resnet50": [activations_of_a_batch_take_the_memory_that_was_predicted, a_rank_takes_the_memory_that_was_predicted], "train_vit": [a_grid_is_refused_for_vit_b], "train_gpt": [a_divided_language_model_is_planned]}.get(NAME, [])
+ROWS = [it_plans] + {"train_resnet50": [activations_of_a_batch_take_the_memory_that_was_predicted, a_rank_takes_the_memory_that_was_predicted], "train_vit": [a_grid_is_rejected_for_vit_b], "train_gpt": [a_tensor_parallel_language_model_is_planned]}.get(NAME, [])
 
 
 if __name__ == "__main__":
