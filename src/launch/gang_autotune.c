@@ -19,7 +19,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { WORDS = 512, TEXT = LT_LAUNCH_PATH };
+enum { MOST_ARGS = 512, TEXT = LT_LAUNCH_PATH };
 
 void lt_launch_flags_file(const lt_launch_place *place, const char *label, char *out, size_t size)
 {
@@ -28,7 +28,7 @@ void lt_launch_flags_file(const lt_launch_place *place, const char *label, char 
 
 /* Command line of plan; the first error sticks. */
 typedef struct argv_list {
-    char **word; /* [WORDS], NULL after the last */
+    char **word; /* [MOST_ARGS], NULL after the last */
     size_t count;
     lt_status status;
 } argv_list;
@@ -39,8 +39,8 @@ static void LT_PRINTF(2, 3) add(argv_list *w, const char *format, ...)
     va_list list;
     if (w->status)
         return;
-    if (w->count + 1 >= WORDS) {
-        w->status = lt_fail(LT_E_ARG, "launch: plan = auto: more than %d arguments", WORDS - 1);
+    if (w->count + 1 >= MOST_ARGS) {
+        w->status = lt_fail(LT_E_ARG, "launch: plan = auto: more than %d arguments", MOST_ARGS - 1);
         return;
     }
     va_start(list, format);
@@ -141,7 +141,7 @@ static lt_status add_ranks(argv_list *w, const lt_launch_node_config *c, int mos
 }
 
 /* PROGRAM plan FLAGS... */
-static lt_status add_words(argv_list *w, const lt_launch *launch, const lt_task *task,
+static lt_status make_argv(argv_list *w, const lt_launch *launch, const lt_task *task,
                            char *const *command, int most)
 {
     const lt_launch_node_config *c = &task->group->config;
@@ -291,11 +291,11 @@ static lt_status run_plan(const lt_launch *launch, lt_task *task, char *const *c
 {
     const char *label = task->group->config.label;
     char path[TEXT + 64], log[TEXT + 64], why[TEXT];
-    argv_list w = {.word = lt_alloc(WORDS, sizeof *w.word)};
+    argv_list w = {.word = lt_alloc(MOST_ARGS, sizeof *w.word)};
     lt_json *json = NULL;
     snprintf(path, sizeof path, "%s/%s.plan", launch->place.files, label);
     snprintf(log, sizeof log, "%s/%s.plan-log", launch->place.files, label);
-    lt_status st = w.word ? add_words(&w, launch, task, command, most) : LT_E_NOMEM;
+    lt_status st = w.word ? make_argv(&w, launch, task, command, most) : LT_E_NOMEM;
     if (!st && run(w.word, log))
         st = lt_fail(LT_E_COMM, "launch: %s: plan = auto: %s", label,
                      last_line(log, why, sizeof why));

@@ -385,8 +385,7 @@ static lt_status check_goal(const plan *p)
 static void model_runs(plan *p)
 {
     lt_plan_cost cost;
-    for (size_t i = 0; i < p->runs.count; i++) {
-        plan_run *run = &p->runs.run[i];
+    for (plan_run *run = p->runs.run; run < p->runs.run + p->runs.count; run++) {
         const bool is_known = !cost_of(p, &run->config, &cost) && cost.seconds > 0;
         run->modelled = is_known ? (plan_modelled){cost.seconds, cost.exposed, cost.load}
                                  : (plan_modelled){run->seconds, 0, 0};

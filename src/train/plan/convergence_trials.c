@@ -53,8 +53,7 @@ static double power_loss(const lt_power_fit *f, double step)
 
 const plan_run *lt_plan_find_class_pilot(const plan_runs *runs, const plan_config *c)
 {
-    for (size_t i = 0; i < runs->count; i++) {
-        const plan_run *run = &runs->run[i];
+    for (const plan_run *run = runs->run; run < runs->run + runs->count; run++) {
         if (run->points && run->is_pilot && run->config.convergence == c->convergence
             && run->config.is_lossless == c->is_lossless)
             return run;
@@ -66,8 +65,7 @@ const plan_run *lt_plan_find_class_pilot(const plan_runs *runs, const plan_confi
 static double common_steps(const plan_runs *runs)
 {
     double least = HUGE_VAL;
-    for (size_t i = 0; i < runs->count; i++) {
-        const plan_run *run = &runs->run[i];
+    for (const plan_run *run = runs->run; run < runs->run + runs->count; run++) {
         if (run->points && run->is_pilot)
             least = fmin(least, run->point[run->points - 1].step);
     }

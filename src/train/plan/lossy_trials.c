@@ -30,8 +30,8 @@ static double step_cost(const plan_candidate *c)
 const plan_candidate *lt_plan_find_lossless(const plan *p, const plan_config *c)
 {
     const plan_candidate *found = NULL;
-    for (size_t i = 0; i < p->table.count; i++) {
-        const plan_candidate *other = &p->table.item[i];
+    for (const plan_candidate *other = p->table.item; other < p->table.item + p->table.count;
+         other++) {
         if (other->is_possible && other->cost.fits && is_counterpart(&other->config, c)
             && (!found || step_cost(other) < step_cost(found)))
             found = other;
@@ -42,8 +42,7 @@ const plan_candidate *lt_plan_find_lossless(const plan *p, const plan_config *c)
 const plan_run *lt_plan_find_lossless_pilot(const plan *p, const plan_config *c)
 {
     const plan_run *found = NULL;
-    for (size_t i = 0; i < p->runs.count; i++) {
-        const plan_run *run = &p->runs.run[i];
+    for (const plan_run *run = p->runs.run; run < p->runs.run + p->runs.count; run++) {
         if (run->is_pilot && is_counterpart(&run->config, c)
             && run->timed >= (found ? found->timed : PLAN_LOSSY_MIN_STEPS))
             found = run;
@@ -113,8 +112,7 @@ static bool fit_slowdown(const plan_runs *runs, const plan_config *c, double *po
 {
     double xx = 0, xy = 0;
     *own = (double)NAN;
-    for (size_t i = 0; i < runs->count; i++) {
-        const plan_run *run = &runs->run[i];
+    for (const plan_run *run = runs->run; run < runs->run + runs->count; run++) {
         const double x = log(run->config.setup.ranks), y = log(run->slowdown);
         if (!(run->slowdown > 0) || run->config.convergence != c->convergence)
             continue;

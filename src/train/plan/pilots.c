@@ -62,8 +62,7 @@ static int find_classes(const plan *p, plan_candidate **of)
 {
     const plan_table *t = &p->table;
     int count = 0;
-    for (size_t i = 0; i < t->kept; i++) {
-        plan_candidate *c = &t->item[i];
+    for (plan_candidate *c = t->item; c < t->item + t->kept; c++) {
         if (c->steps.basis < PLAN_MODEL)
             return 0;
         if (!c->config.is_lossless || (double)c->config.batch > t->least_batch)
@@ -218,8 +217,7 @@ static double cost_of(const plan *p, const plan_candidate *c)
 static plan_candidate *cheapest(const plan *p, const plan_candidate *like, double budget)
 {
     plan_candidate *found = NULL;
-    for (size_t i = 0; i < p->table.kept; i++) {
-        plan_candidate *c = &p->table.item[i];
+    for (plan_candidate *c = p->table.item; c < p->table.item + p->table.kept; c++) {
         const double cost = cost_of(p, c);
         if (lt_plan_is_same_work(&c->config, &like->config) && is_contender(p, c) && cost <= budget
             && (!found || cost < cost_of(p, found)))
@@ -235,8 +233,7 @@ static plan_candidate *next_pilot(plan *p)
     plan_pilots *all = &p->pilots;
     const double budget = lt_plan_budget_left(p);
     plan_candidate *found = NULL, *expensive = NULL;
-    for (size_t i = 0; i < t->kept; i++) {
-        plan_candidate *c = &t->item[i];
+    for (plan_candidate *c = t->item; c < t->item + t->kept; c++) {
         if (!is_contender(p, c))
             continue;
         if (cost_of(p, c) > budget)

@@ -34,7 +34,6 @@ static lt_status measure_choice(plan *p, const int *choice)
 {
     lt_trainer t = {0};
     plan_config c;
-    char why[PLAN_TEXT];
     lt_status st = lt_plan_open_trainer(p, choice, &t);
     if (!st)
         st = lt_plan_read_config(&c, &t, 1, 1);
@@ -43,9 +42,8 @@ static lt_status measure_choice(plan *p, const int *choice)
         st = lt_plan_measure(&p->profile, &t, p->options.profile_seconds);
     if (!st)
         st = measure_exchange(p, &c);
-    snprintf(why, sizeof why, "%s", lt_error_message());
     lt_trainer_close(&t);
-    return st && !is_rejected ? lt_fail(st, "%s", why) : LT_OK;
+    return is_rejected ? LT_OK : st;
 }
 
 static lt_status measure_all(plan *p)

@@ -178,11 +178,9 @@ static lt_status load_config(plan_run *run, lt_trainer *t, const lt_trainer *lik
 static lt_status read_config(plan_run *run, const lt_trainer *like, int per_node)
 {
     lt_trainer t = {0};
-    lt_status st = load_config(run, &t, like, per_node);
-    char why[PLAN_TEXT];
-    snprintf(why, sizeof why, "%s", lt_error_message());
+    const lt_status st = load_config(run, &t, like, per_node);
     lt_trainer_close(&t);
-    return st ? lt_fail(st, "%s", why) : LT_OK;
+    return st;
 }
 
 /* --- The goal --- */

@@ -105,8 +105,7 @@ static timed find_timed(const plan_runs *runs, const plan_config *c)
 {
     const lt_plan_setup *u = &c->setup;
     timed t = {.least = HUGE_VAL};
-    for (size_t i = 0; i < runs->count; i++) {
-        const plan_run *run = &runs->run[i];
+    for (const plan_run *run = runs->run; run < runs->run + runs->count; run++) {
         const int ranks = run->config.setup.ranks;
         if (!lt_plan_is_timed(run, c))
             continue;
@@ -144,8 +143,7 @@ static factors fit_factors(const plan_runs *runs, const plan_config *c,
     int rows = 0;
     if (!a)
         return f;
-    for (size_t i = 0; i < runs->count; i++) {
-        const plan_run *run = &runs->run[i];
+    for (const plan_run *run = runs->run; run < runs->run + runs->count; run++) {
         if (!(run->seconds > 0) || !is_of(&run->config, c))
             continue;
         a[2 * rows] = (run->modelled.seconds - run->modelled.exchange) / run->seconds;

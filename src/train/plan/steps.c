@@ -60,8 +60,7 @@ typedef struct batches {
 static batches find_batches(const plan_runs *runs, const plan_config *c)
 {
     batches b = {.least = HUGE_VAL};
-    for (size_t i = 0; i < runs->count; i++) {
-        const plan_run *run = &runs->run[i];
+    for (const plan_run *run = runs->run; run < runs->run + runs->count; run++) {
         const double batch = (double)run->config.batch;
         if (!has_reached(run, c))
             continue;
@@ -81,8 +80,7 @@ static bool fit_batches(const plan_runs *runs, const plan_config *c, const batch
     int row = 0;
     if (!a)
         return false;
-    for (size_t i = 0; i < runs->count; i++) {
-        const plan_run *run = &runs->run[i];
+    for (const plan_run *run = runs->run; run < runs->run + runs->count; run++) {
         if (!has_reached(run, c))
             continue;
         a[2 * row] = 1 / run->reached;
@@ -99,8 +97,7 @@ static const plan_run *find_noise(const plan_runs *runs, const plan_config *c, b
 {
     const plan_run *found = NULL;
     double least = HUGE_VAL;
-    for (size_t i = 0; i < runs->count; i++) {
-        const plan_run *run = &runs->run[i];
+    for (const plan_run *run = runs->run; run < runs->run + runs->count; run++) {
         const double distance = fabs(log((double)run->config.batch / (double)c->batch));
         if (is_same_class(&run->config, c) && run->noise_scale > 0 && distance < least
             && (run->reached > 0 || !reached)) {
