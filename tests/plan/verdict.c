@@ -2,6 +2,7 @@
 
 #include "dist/reducer/costs.h"
 #include "near.h"
+#include "train/plan/planner.h"
 
 #include "lather/detail/plan.h"
 
@@ -11,6 +12,9 @@
 static lt_cost_verdict of_mesh(lt_mesh_config mesh, double tokens, double hidden)
 {
     lt_cost_verdict v = {0};
+    mesh.data = mesh.data ? mesh.data : 1;
+    mesh.depth = mesh.depth ? mesh.depth : 1;
+    mesh.rows = mesh.rows ? mesh.rows : 1;
     assert_ok(lt_plan_mesh_verdict(&v, &mesh, tokens, hidden));
     return v;
 }
@@ -79,13 +83,13 @@ static void dense_is_chosen_from_the_break_even_on(void **state)
                     continue;
                 assert_ok(lt_cost_topk.verdict(&v, &c, bucket.elements, density, e));
                 assert_int_equal(v.pays, side < 0);
-                lt_cost_plan plan = {.scheme = LT_COST_REDUCER,
+                lt_cost_plan cost = {.scheme = LT_COST_REDUCER,
                                      .reducer = &lt_cost_topk,
                                      .element_bytes = e,
                                      .number = density};
-                const double sent = lt_cost_payload(&plan, &c, &bucket, 0).between;
-                plan.scheme = LT_COST_TWO_LEVEL;
-                const double dense = lt_cost_payload(&plan, &c, &bucket, 0).between;
+                const double sent = lt_cost_payload(&cost, &c, &bucket, 0).between;
+                cost.scheme = LT_COST_TWO_LEVEL;
+                const double dense = lt_cost_payload(&cost, &c, &bucket, 0).between;
                 assert_int_equal(sent < dense, side < 0);
             }
         }
@@ -126,9 +130,8 @@ static void values_out_of_range_are_named(void **state)
     assert_fails(lt_cost_topk.verdict(&v, &c, 7, 0.5, 4), LT_E_ARG, "7 elements on 8");
     assert_fails(lt_cost_topk.verdict(&v, &c, 100, 0.5, 3), LT_E_ARG, "3 bytes");
     assert_fails(lt_cost_topk.verdict(&v, &none, 100, 0.5, 4), LT_E_ARG, "0 nodes");
-    assert_status(lt_plan_mesh_verdict(&v, &(lt_mesh_config){.columns = 4}, 0, 768), LT_E_ARG);
-    assert_status(lt_plan_mesh_verdict(&v, &(lt_mesh_config){.rows = 2, .columns = 3}, 9, 768),
-                  LT_E_ARG);
+    assert_status(lt_plan_mesh_verdict(&v, &(lt_mesh_config){1, 1, 1, 4, false}, 0, 768), LT_E_ARG);
+    assert_status(lt_plan_mesh_verdict(&v, &(lt_mesh_config){1, 1, 2, 3, false}, 9, 768), LT_E_ARG);
 }
 
 int main(void)

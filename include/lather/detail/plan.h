@@ -96,11 +96,4 @@ LT_API LT_MUST_CHECK lt_status lt_plan_predict(lt_plan_cost *out, const lt_plan_
 LT_API LT_MUST_CHECK lt_status lt_plan_order_statistic(double *out, const double *value,
                                                        size_t count, int n, int k);
 
-/** Compares a mesh with data parallelism over the same ranks, by the elements that a rank receives for a layer of width
- *  hidden in an update with T tokens per replica: lt_mesh_cost_layer() + 2 (c-1)/c 12 h^2 / (rows columns) for c
- *  replicas, against 2 (n-1)/n 12 h^2 for n ranks. Errors: LT_E_ARG (no mesh, or a size below 1). */
-LT_API LT_MUST_CHECK lt_status lt_plan_mesh_verdict(lt_cost_verdict *out,
-                                                    const lt_mesh_config *mesh, double tokens,
-                                                    double hidden);
-
 #endif

@@ -18,14 +18,13 @@ typedef struct progress {
     double step_seconds; /* predicted; 0: nothing was progress */
     double steps;        /* predicted, to the goal; NaN: unknown */
     char metric[32];     /* goal, as named in records of epochs: "val_loss"; "": none */
-    double goal;
-    bool lower, percent; /* as in plan_goal */
-    double seconds;      /* training time so far */
-    lt_power_fit power;  /* through the epochs so far */
-    lt_loss_model loss;  /* Hemingway's model of the plan's runs, valid if */
-    double ranks;        /* this run's ranks are not 0 */
-    double above;        /* sum over epochs of log10(measured / predicted), both above the floor */
-    double epochs;       /* in that sum */
+    plan_goal goal;
+    double seconds;     /* training time so far */
+    lt_power_fit power; /* through the epochs so far */
+    lt_loss_model loss; /* Hemingway's model of the plan's runs, valid if */
+    double ranks;       /* this run's ranks are not 0 */
+    double above;       /* sum over epochs of log10(measured / predicted), both above the floor */
+    double epochs;      /* in that sum */
 } progress;
 
 /* --- Resuming --- */
@@ -124,11 +123,7 @@ static void expect(const plan *p, progress *out)
 {
     const plan_candidate *best = &p->table.item[0];
     const plan_goal *g = &p->request.goal;
-    *out = (progress){.step_seconds = best->step.value,
-                      .steps = best->steps.value,
-                      .goal = g->value,
-                      .lower = g->lower,
-                      .percent = g->percent};
+    *out = (progress){.step_seconds = best->step.value, .steps = best->steps.value, .goal = *g};
     const lt_loss_model *loss = lt_plan_find_loss(&p->runs, &best->config);
     if (loss) {
         out->loss = *loss;
@@ -183,7 +178,8 @@ static void add_epoch(progress *p, double step, double loss)
  * model by a power law through the epochs. NaN: unknown. */
 static double own_steps(const progress *p)
 {
-    const double goal = p->lower ? p->goal : 100 - p->goal, by = pow(10, p->above / p->epochs);
+    const double goal = lt_plan_as_loss(&p->goal, p->goal.value);
+    const double by = pow(10, p->above / p->epochs);
     double steps;
     if (p->epochs > 0
         && !lt_loss_steps(&steps, &p->loss, p->ranks, p->loss.floor + (goal - p->loss.floor) / by))
@@ -194,11 +190,10 @@ static double own_steps(const progress *p)
 /* Steps to the goal, by the epochs so far if possible, else as planned; at most the length of the run. */
 static double refine_steps(progress *p, const lt_trainer *t, const lt_metric *metric, size_t count)
 {
-    const bool falls = p->lower || p->percent;
+    const bool falls = p->goal.lower || p->goal.percent;
     for (size_t i = 0; i < count && *p->metric && falls; i++)
         if (!strcmp(metric[i].name, p->metric))
-            add_epoch(p, (double)t->state.now.step,
-                      p->lower ? metric[i].value : 100 - metric[i].value);
+            add_epoch(p, (double)t->state.now.step, lt_plan_as_loss(&p->goal, metric[i].value));
     const double own = own_steps(p);
     const double steps = isfinite(own) ? own : p->steps;
     return isfinite(steps) && steps < (double)t->total_steps ? steps : (double)t->total_steps;

@@ -2,6 +2,7 @@
  * ranking. */
 
 #include "planner.h"
+#include "train/loop/mesh.h"
 
 #include "lather/ext/fail.h"
 
@@ -75,6 +76,29 @@ static bool predict_by_runs(const plan *p, const plan_config *config, lt_plan_co
 static bool has_verdict(const lt_plan_setup *u)
 {
     return u->exchange.scheme == LT_COST_REDUCER && u->exchange.reducer->verdict;
+}
+
+/* Over the same links no machine favours the one that moves more. Publications on grids compare them with one another
+ * only. */
+lt_status lt_plan_mesh_verdict(lt_cost_verdict *out, const lt_mesh_config *mesh, double tokens,
+                               double hidden)
+{
+    lt_mesh_traffic one, two, all;
+    LT_TRY(lt_mesh_compare(mesh, 1, hidden, 1, &one));
+    LT_TRY(lt_mesh_compare(mesh, 2, hidden, 1, &two));
+    LT_TRY(lt_mesh_compare(mesh, tokens, hidden, 1, &all));
+    const double of_token = two.mesh - one.mesh,
+                 bound = of_token > 0 ? 1 + (one.data_parallel - one.mesh) / of_token : 0;
+    lt_cost_verdict v = {.value = tokens, .bound = fmax(bound, 0)};
+    v.pays = all.mesh < all.data_parallel;
+    snprintf(v.why, sizeof v.why,
+             "a rank receives %.4g elements per layer, with data parallelism over as many ranks "
+             "%.4g: %dx%dx%d pays below %.0f tokens per replica (%.3g times the width), and there "
+             "are %.0f",
+             all.mesh, all.data_parallel, mesh->rows, mesh->columns, mesh->depth, v.bound,
+             v.bound / hidden, tokens);
+    *out = v;
+    return LT_OK;
 }
 
 /* Compares the bytes of tensor parallelism or compression with those of plain data parallelism. */

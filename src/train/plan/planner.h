@@ -372,6 +372,10 @@ lt_status lt_plan_rank(plan *p);
 /* Formats a rejected candidate: "2: 4 ranks, batch 64, sgd, flat and others: takes 3 h, ...", 2 being how many have
  * this reason. Returns the bytes, or 0 if an earlier one has the same reason. */
 int lt_plan_reason(const plan_table *t, size_t i, char *text, size_t size);
+/* Compares a mesh with data parallelism over the same ranks, by the elements that a rank receives for a layer of width
+ * hidden in an update with `tokens` per replica. Errors: LT_E_ARG (no mesh, or a size below 1). */
+lt_status lt_plan_mesh_verdict(lt_cost_verdict *out, const lt_mesh_config *mesh, double tokens,
+                               double hidden);
 /* The quantity that is minimised: seconds, with a deadline rank-seconds; per epoch where the steps are unknown. */
 double lt_plan_objective(const plan *p, const plan_candidate *c);
 

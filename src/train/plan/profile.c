@@ -259,14 +259,11 @@ static lt_status make_buckets(plan_profile *p, const bench *b)
     for (size_t i = 0; i < b->finals; i++) {
         const lt_param *param = t->params.item[b->order[i]];
         const double count = (double)lt_tensor_count(param->value);
-        if (at && (double)p->bucket[at - 1].elements + count <= limit) {
-            rest -= count;
-        } else {
-            limit = rest / 2 > SMALLEST ? rest / 2 : SMALLEST;
-            limit = limit < full ? limit : full;
-            rest -= count;
+        if (!at || (double)p->bucket[at - 1].elements + count > limit) {
+            limit = fmin(fmax(rest / 2, SMALLEST), full);
             at++;
         }
+        rest -= count;
         add_to_bucket(&p->bucket[at - 1], param, b->final[i] - b->forward);
     }
     p->base.buckets = at;
