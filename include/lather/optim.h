@@ -77,7 +77,7 @@ LT_API LT_MUST_CHECK lt_status lt_optim_set_group(lt_optim *optim, const char *p
                                                   lt_optim_group group);
 
 /** Shows every piece of state in a fixed order. Errors: LT_E_UNSUPPORTED (a parameter is a box of a logical
- *  one: names it; an optimizer over lt_placed_params() has whole ones); the visitor's. */
+ *  one: names it; an optimizer over lt_sharded_optim_params() has whole ones); the visitor's. */
 LT_API LT_MUST_CHECK lt_status lt_optim_visit(lt_optim *optim, lt_state_visitor *visitor);
 
 /** Which parameters decay. */

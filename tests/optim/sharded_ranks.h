@@ -1,6 +1,6 @@
 /* Ranks that are threads and hold boxes of parameters, against one rank that holds them whole. */
-#ifndef LT_TESTS_OPTIM_BOXES_H
-#define LT_TESTS_OPTIM_BOXES_H
+#ifndef LT_TESTS_OPTIM_SHARDED_RANKS_H
+#define LT_TESTS_OPTIM_SHARDED_RANKS_H
 
 #include "base/alloc.h"
 #include "makers.h"
@@ -100,7 +100,7 @@ typedef struct player {
     lt_comm *copy; /* base.comm is the world */
     lt_param param[PARAMS];
     lt_params list;
-    lt_placed *placed;
+    lt_sharded_optim *placed;
     lt_optim *optim;
     const checkpoint *start; /* NULL: none */
     record state;
@@ -108,7 +108,7 @@ typedef struct player {
     bool has[ELEMENTS];
     double norm[STEPS + 1];
     bool applied[STEPS + 1];
-    lt_placed_traffic traffic;
+    lt_sharded_traffic traffic;
     int64_t parts_elements; /* of its parts */
     int64_t box_elements;   /* of its boxes */
     int64_t foreign,
@@ -310,7 +310,7 @@ static inline void count_by_hand(player *p)
     for (size_t i = 0; i < s->count; i++) {
         const int k = (int)(s->part[i].slot - p->optim->slot);
         lt_shape offset, extent;
-        lt_shard_box(p->optim, i, &offset, &extent);
+        lt_shard_part_region(p->optim, i, &offset, &extent);
         assert_int_equal(lt_shape_count(extent), s->part[i].elements);
         for (int64_t e = 0; e < s->part[i].elements && s->part[i].owner == p->base.rank; e++) {
             const int64_t at = element_of_part(shapes[k], offset, extent, e);
@@ -338,17 +338,17 @@ static inline lt_status attach(player *p)
     LT_TRY(lt_comm_split(p->base.comm, p->base.rank / ranks_of(p->layout), p->base.rank, &p->copy));
     if (s->spoil)
         s->spoil(p);
-    LT_TRY(lt_placed_new(&p->placed, &p->list, p->base.comm, p->copy));
+    LT_TRY(lt_sharded_optim_new(&p->placed, &p->list, p->base.comm, p->copy));
     if (s->in_place) {
         LT_TRY(s->make_other ? s->make_other(p) : make_optim(s, &p->optim, &p->list));
-        LT_TRY(lt_placed_attach_boxes(p->placed, p->optim));
-        return lt_placed_traffic_of(p->placed, &p->traffic);
+        LT_TRY(lt_sharded_optim_attach_shards(p->placed, p->optim));
+        return lt_sharded_optim_traffic(p->placed, &p->traffic);
     }
     LT_TRY(s->make_other ? s->make_other(p)
-                         : make_optim(s, &p->optim, lt_placed_params(p->placed)));
-    LT_TRY(lt_placed_attach(p->placed, p->optim, &c));
+                         : make_optim(s, &p->optim, lt_sharded_optim_params(p->placed)));
+    LT_TRY(lt_sharded_optim_attach(p->placed, p->optim, &c));
     count_by_hand(p);
-    return lt_placed_traffic_of(p->placed, &p->traffic);
+    return lt_sharded_optim_traffic(p->placed, &p->traffic);
 }
 
 static inline lt_status run(void *rank)
@@ -375,7 +375,7 @@ static inline void end_run(void *rank)
 {
     player *p = rank;
     lt_optim_free(&p->optim);
-    lt_placed_free(&p->placed);
+    lt_sharded_optim_free(&p->placed);
     if (p->copy)
         lt_comm_close(&p->copy);
 }

@@ -97,28 +97,29 @@ static void test_improve(void **state)
 typedef enum objective { COST, MEMORY, BYTES, CUBES } objective;
 
 typedef struct model {
-    lt_cut cut[RESNET50_PARAMS];
+    lt_partition partition[RESNET50_PARAMS];
     lt_block block[MOST];
     size_t count;
 } model;
 
-static void cut(model *m, const lt_shampoo_config *c)
+static void partition(model *m, const lt_shampoo_config *c)
 {
     lt_shape shape[RESNET50_PARAMS];
     assert_int_equal(resnet50_shapes(shape), RESNET50_PARAMS);
     m->count = 0;
     for (size_t i = 0; i < RESNET50_PARAMS; i++) {
-        lt_cut *cut = &m->cut[i];
-        *cut = (lt_cut){.parts = 1, .limit = c->max_preconditioner_dim};
-        cut->merged = lt_merge_shape(shape[i], c->max_preconditioner_dim, c->target_dimensionality,
-                                     c->merge_order);
-        cut->diagonal = c->diagonal_vectors && cut->merged.shape.ndim == 1;
-        const int64_t boxes = lt_cut_count(cut);
+        lt_partition *partition = &m->partition[i];
+        *partition = (lt_partition){.parts = 1, .limit = c->max_preconditioner_dim};
+        partition->merged = lt_merge_shape(shape[i], c->max_preconditioner_dim,
+                                           c->target_dimensionality, c->merge_order);
+        partition->diagonal = c->diagonal_vectors && partition->merged.shape.ndim == 1;
+        const int64_t boxes = lt_partition_blocks(partition);
         for (int64_t k = 0; k < boxes; k++) {
             lt_block *b = &m->block[m->count++];
             assert_true(m->count <= MOST);
-            *b = (lt_block){.cut = cut, .box = lt_cut_at(cut, k).box};
-            lt_block_plan(c, b);
+            *b = (lt_block){.partition = partition,
+                            .region = lt_partition_block_at(partition, k).region};
+            lt_block_choose_factors(c, b);
         }
     }
 }
@@ -126,17 +127,17 @@ static void cut(model *m, const lt_shampoo_config *c)
 static int64_t cubes(const lt_block *b)
 {
     int64_t sum = 0;
-    for (int d = 0; d < b->box.shape.ndim; d++)
-        sum += b->box.shape.dim[d] * b->box.shape.dim[d] * b->box.shape.dim[d];
+    for (int d = 0; d < b->region.shape.ndim; d++)
+        sum += b->region.shape.dim[d] * b->region.shape.dim[d] * b->region.shape.dim[d];
     return sum;
 }
 
 static int64_t price(const lt_shampoo_config *c, const lt_block *b, objective what)
 {
-    const int64_t elements = lt_shape_count(b->box.shape);
+    const int64_t elements = lt_shape_count(b->region.shape);
     int64_t factors = 0;
-    for (int d = 0; d < b->box.shape.ndim; d++)
-        factors += 2 * b->box.shape.dim[d] * b->box.shape.dim[d];
+    for (int d = 0; d < b->region.shape.ndim; d++)
+        factors += 2 * b->region.shape.dim[d] * b->region.shape.dim[d];
     switch (what) {
     case COST:
         return (int64_t)(1000 * lt_block_nanoseconds(c, b));
@@ -193,7 +194,7 @@ static void test_balance(void **state)
     c.precondition_frequency = b->frequency;
     c.momentum = 0.9;
     c.grafting = LT_GRAFTING_ADAM;
-    cut(&m, &c);
+    partition(&m, &c);
     int64_t cost[MOST], seen[MOST], largest = 0;
     int owner[MOST];
     for (size_t i = 0; i < m.count; i++) {

@@ -83,11 +83,11 @@ static void cuts_a_matrix_with_dimension_0_outermost(void **state)
     for (int i = 0; i < 15; i++)
         data[i] = i;
     lt_merged m = lt_merge_shape(LT_SHAPE(5, 3), 2, 1, LT_MERGE_BACKWARD);
-    assert_int_equal(lt_box_count(m.shape, 2), COUNT_OF(want));
+    assert_int_equal(lt_region_count(m.shape, 2), COUNT_OF(want));
     lt_view whole = {.data = data, .dtype = LT_F64, .shape = LT_SHAPE(5, 3), .stride = {3, 1}};
     for (size_t i = 0; i < COUNT_OF(want); i++) {
-        lt_box box = lt_box_at(m.shape, 2, (int64_t)i);
-        lt_view v = lt_box_of_parameter(&m, &box, &whole);
+        lt_region region = lt_region_at(m.shape, 2, (int64_t)i);
+        lt_view v = lt_region_view(&m, &region, &whole);
         assert_int_equal(list(&v, got), want[i].count);
         assert_memory_equal(got, want[i].value, (size_t)want[i].count * sizeof *got);
     }
@@ -113,15 +113,15 @@ static const view_row views[] = {
 };
 
 /* Element values are logical ranks; a box of the merged array in row-major order. */
-static int expected(lt_shape merged, const lt_box *box, double *out)
+static int expected(lt_shape merged, const lt_region *region, double *out)
 {
-    int64_t index[LT_MAX_DIMS] = {0}, count = lt_shape_count(box->shape);
+    int64_t index[LT_MAX_DIMS] = {0}, count = lt_shape_count(region->shape);
     for (int64_t i = 0; i < count; i++) {
         int64_t rank = 0;
         for (int d = 0; d < merged.ndim; d++)
-            rank = rank * merged.dim[d] + box->offset.dim[d] + index[d];
+            rank = rank * merged.dim[d] + region->offset.dim[d] + index[d];
         out[i] = (double)rank;
-        for (int d = merged.ndim - 1; d >= 0 && ++index[d] == box->shape.dim[d]; d--)
+        for (int d = merged.ndim - 1; d >= 0 && ++index[d] == region->shape.dim[d]; d--)
             index[d] = 0;
     }
     return (int)count;
@@ -155,21 +155,21 @@ static void both_views_walk_the_box_in_logical_order(void **state)
     static double data[MOST], want[MOST], got[MOST];
     lt_merged m = lt_merge_shape(row->shape, row->limit, row->target, row->order);
     lt_view whole = stored(row->shape, data);
-    int64_t boxes = lt_box_count(m.shape, row->limit);
+    int64_t boxes = lt_region_count(m.shape, row->limit);
     for (int64_t i = 0; i < boxes; i++) {
-        lt_box box = lt_box_at(m.shape, row->limit, i);
-        int count = expected(m.shape, &box, want);
-        lt_view v = lt_box_of_parameter(&m, &box, &whole);
+        lt_region region = lt_region_at(m.shape, row->limit, i);
+        int count = expected(m.shape, &region, want);
+        lt_view v = lt_region_view(&m, &region, &whole);
         assert_int_equal(list(&v, got), count);
         assert_memory_equal(got, want, (size_t)count * sizeof *got);
 
-        lt_view block = {.data = want, .dtype = LT_F64, .shape = box.shape};
+        lt_view block = {.data = want, .dtype = LT_F64, .shape = region.shape};
         int64_t step = 1;
-        for (int d = box.shape.ndim - 1; d >= 0; d--) {
+        for (int d = region.shape.ndim - 1; d >= 0; d--) {
             block.stride[d] = step;
-            step *= box.shape.dim[d];
+            step *= region.shape.dim[d];
         }
-        lt_view u = lt_box_unmerged(&m, &box, &block);
+        lt_view u = lt_region_unmerged_view(&m, &region, &block);
         assert_true(lt_shape_equal(u.shape, v.shape));
         assert_int_equal(list(&u, got), count);
         assert_memory_equal(got, want, (size_t)count * sizeof *got);

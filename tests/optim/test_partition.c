@@ -20,7 +20,7 @@ typedef struct reader {
     lt_tensor value;
     char name[NAME];
     const lt_shampoo_config *config;
-    lt_cut cut;
+    lt_partition partition;
     int64_t next, blocks, factors; /* of the parameter; all so far */
     int wrong;
 } reader;
@@ -35,7 +35,7 @@ static lt_shape parse_shape(const char *text)
 
 static void finish(reader *r)
 {
-    r->wrong += *r->name && r->next != lt_cut_count(&r->cut);
+    r->wrong += *r->name && r->next != lt_partition_blocks(&r->partition);
 }
 
 static void read_param(reader *r, const char *name, const char *shape)
@@ -48,13 +48,13 @@ static void read_param(reader *r, const char *name, const char *shape)
     r->optim.slot = &r->slot;
     r->optim.count = 1;
     r->next = 0;
-    assert_ok(lt_cut_all(r->config, &r->optim, &r->cut));
+    assert_ok(lt_partition_params(r->config, &r->optim, &r->partition));
 }
 
 static void describe(const lt_block *b, char text[FACTORS])
 {
     size_t used = 0;
-    for (int d = 0; d < b->box.shape.ndim; d++)
+    for (int d = 0; d < b->region.shape.ndim; d++)
         if (b->factor[d].is_matrix)
             text[used++] = (char)('0' + d);
     text[used] = 0;
@@ -68,13 +68,14 @@ static void read_blocks(reader *r, int count, const char *shape, const char *fac
 {
     for (int i = 0; i < count; i++) {
         char text[FACTORS];
-        const lt_cut_block what = lt_cut_at(&r->cut, r->next++);
-        lt_block b = {.cut = &r->cut, .part = what.part, .box = what.box};
-        lt_block_plan(r->config, &b);
+        const lt_partition_block what = lt_partition_block_at(&r->partition, r->next++);
+        lt_block b = {.partition = &r->partition, .part = what.part, .region = what.region};
+        lt_block_choose_factors(r->config, &b);
         describe(&b, text);
-        r->wrong += !lt_shape_equal(b.box.shape, parse_shape(shape)) || strcmp(text, factors) != 0;
+        r->wrong +=
+            !lt_shape_equal(b.region.shape, parse_shape(shape)) || strcmp(text, factors) != 0;
         r->blocks++;
-        for (int d = 0; d < b.box.shape.ndim; d++)
+        for (int d = 0; d < b.region.shape.ndim; d++)
             r->factors += b.factor[d].is_matrix;
     }
 }
@@ -156,17 +157,17 @@ static void blocks_of_parts_share_no_element(void **state)
     fixture_open(&f, true);
     lt_param *p = fixture_add(&f, "w", row->shape);
     assert_ok(lt_optim_sgd(&f.optim, &f.list, NULL));
-    lt_cut cut;
-    assert_ok(lt_cut_all(&c, f.optim, &cut));
+    lt_partition partition;
+    assert_ok(lt_partition_params(&c, f.optim, &partition));
     const lt_view all = lt_tensor_view(p->value);
-    const int64_t count = lt_cut_count(&cut);
+    const int64_t count = lt_partition_blocks(&partition);
     assert_true(count >= row->parts);
     void *ctx;
     const lt_backend *be = lt_optim_backend(f.optim, &ctx);
     for (int64_t i = 0; i < count; i++) {
-        const lt_cut_block b = lt_cut_at(&cut, i);
-        const lt_view part = lt_cut_part(&cut, b.part, &all);
-        const lt_view block = lt_box_of_parameter(&cut.merged, &b.box, &part);
+        const lt_partition_block b = lt_partition_block_at(&partition, i);
+        const lt_view part = lt_partition_part_view(&partition, b.part, &all);
+        const lt_view block = lt_region_view(&partition.merged, &b.region, &part);
         assert_ok(be->fill(ctx, (double)(i + 1), &block));
     }
     int64_t seen[128] = {0}, total = 0;
@@ -175,7 +176,8 @@ static void blocks_of_parts_share_no_element(void **state)
         seen[(int)got[i]]++;
     assert_int_equal(seen[0], 0);
     for (int64_t i = 0; i < count; i++) {
-        assert_int_equal(seen[i + 1], lt_shape_count(lt_cut_at(&cut, i).box.shape));
+        assert_int_equal(seen[i + 1],
+                         lt_shape_count(lt_partition_block_at(&partition, i).region.shape));
         total += seen[i + 1];
     }
     assert_int_equal(total, lt_shape_count(row->shape));
@@ -189,19 +191,20 @@ static void places_of_parts_differ(void **state)
 {
     const view_row *row = *state;
     fixture f;
-    lt_cut cut;
+    lt_partition partition;
     lt_shampoo_config c = LT_SHAMPOO_REFERENCE;
     c.max_preconditioner_dim = row->limit;
     c.split[0] = (lt_shampoo_split){{"w", false}, row->dim, row->parts};
     fixture_open(&f, true);
     fixture_add(&f, "w", row->shape);
     assert_ok(lt_optim_sgd(&f.optim, &f.list, NULL));
-    assert_ok(lt_cut_all(&c, f.optim, &cut));
-    for (int64_t i = 0; i < lt_cut_count(&cut); i++)
+    assert_ok(lt_partition_params(&c, f.optim, &partition));
+    for (int64_t i = 0; i < lt_partition_blocks(&partition); i++)
         for (int64_t k = 0; k < i; k++) {
-            const lt_cut_block a = lt_cut_at(&cut, i), b = lt_cut_at(&cut, k);
-            assert_false(lt_shape_equal(lt_cut_offset(&cut, a.part, &a.box),
-                                        lt_cut_offset(&cut, b.part, &b.box)));
+            const lt_partition_block a = lt_partition_block_at(&partition, i),
+                                     b = lt_partition_block_at(&partition, k);
+            assert_false(lt_shape_equal(lt_partition_offset(&partition, a.part, &a.region),
+                                        lt_partition_offset(&partition, b.part, &b.region)));
         }
     fixture_close(&f);
 }

@@ -38,7 +38,7 @@ static void fill(float *x, const format_row *w)
     const bool square = kind == LT_QUANTIZED_SYMMETRIC;
     for (int64_t i = 0; i < ELEMENTS; i++)
         x[i] = (float)number(i);
-    for (int64_t i = 0; i < ELEMENTS && kind == LT_QUANTIZED_POSITIVE; i++)
+    for (int64_t i = 0; i < ELEMENTS && kind == LT_QUANTIZED_NONNEGATIVE; i++)
         x[i] = fabsf(x[i]);
     for (int64_t r = 0; r < SIDE && square; r++)
         for (int64_t c = 0; c < r; c++)
@@ -171,7 +171,7 @@ static void test_not_finite(void **state)
 static void test_positive(void **state)
 {
     (void)state;
-    const lt_quantized_format f = {LT_QUANTIZED_POSITIVE, LT_STATE_INT8};
+    const lt_quantized_format f = {LT_QUANTIZED_NONNEGATIVE, LT_STATE_INT8};
     const float x[4] = {1, 1e-20F, 0, 0.5F};
     float y[4];
     unsigned char memory[8];
@@ -226,20 +226,20 @@ static double track(lt_device *device, lt_state_dtype dtype, bool errors)
     for (int t = 0; t < 120; t++) {
         lt_tensor *open = NULL;
         make_factor(g, SIDE + 3, t);
-        assert_ok(lt_quantized_open(q, &open));
+        assert_ok(lt_quantized_dequantize(q, &open));
         float *x = lt_tensor_view(open).data;
         for (int i = 0; i < ELEMENTS; i++) {
             f[i] = 0.95 * f[i] + 0.05 * g[i];
             x[i] = (float)(0.95 * (double)x[i] + 0.05 * g[i]);
         }
-        lt_quantized_store(q, open, t + 1);
+        lt_quantized_requantize(q, open, t + 1);
         lt_tensor_free(&open);
         unsigned char *memory = lt_tensor_view(q->memory).data;
         if (!errors)
             memset(memory + codes, 0, lt_tensor_bytes(q->memory) - (size_t)codes);
     }
     lt_tensor *open = NULL;
-    assert_ok(lt_quantized_open(q, &open));
+    assert_ok(lt_quantized_dequantize(q, &open));
     const float *x = lt_tensor_view(open).data;
     for (int i = 0; i < ELEMENTS; i++) {
         error += ((double)x[i] - f[i]) * ((double)x[i] - f[i]);
@@ -283,13 +283,13 @@ static void test_converted(void **state)
         bool converted = false;
         make_factor(f, SIDE + 3, 1);
         assert_ok(lt_quantized_new(&q, device, format, LT_SHAPE(SIDE, SIDE), stride, 7));
-        assert_ok(lt_quantized_open(q, &open));
+        assert_ok(lt_quantized_dequantize(q, &open));
         for (int i = 0; i < ELEMENTS; i++)
             ((float *)lt_tensor_view(open).data)[i] = (float)f[i];
-        lt_quantized_store(q, open, 3);
+        lt_quantized_requantize(q, open, 3);
         lt_tensor_free(&open);
-        assert_ok(lt_quantized_open(q, &open));
-        assert_ok(lt_quantized_show(q, &shown));
+        assert_ok(lt_quantized_dequantize(q, &open));
+        assert_ok(lt_quantized_to_checkpoint(q, &shown));
         assert_ok(lt_quantized_convert(shown, &converted));
         assert_true(converted);
         assert_memory_equal(lt_tensor_view(open).data, lt_tensor_view(shown).data,
@@ -343,7 +343,7 @@ static double average(lt_device *device, lt_quantized_format format, bool stocha
 {
     enum { STEPS = 3000 };
     const double beta = 0.999;
-    const bool positive = format.kind == LT_QUANTIZED_POSITIVE;
+    const bool positive = format.kind == LT_QUANTIZED_NONNEGATIVE;
     static double f[ELEMENTS], g[ELEMENTS];
     lt_quantized *q = NULL;
     lt_tensor *open = NULL;
@@ -354,16 +354,16 @@ static double average(lt_device *device, lt_quantized_format format, bool stocha
         make_squares(g, t);
         for (int i = 0; i < ELEMENTS && positive; i++)
             g[i] = fabs(g[i]);
-        assert_ok(lt_quantized_open(q, &open));
+        assert_ok(lt_quantized_dequantize(q, &open));
         float *x = lt_tensor_view(open).data;
         for (int i = 0; i < ELEMENTS; i++) {
             f[i] = beta * f[i] + (1 - beta) * g[i];
             x[i] = (float)(beta * (double)x[i] + (1 - beta) * g[i]);
         }
-        lt_quantized_store(q, open, stochastic ? t : 0);
+        lt_quantized_requantize(q, open, stochastic ? t : 0);
         lt_tensor_free(&open);
     }
-    assert_ok(lt_quantized_open(q, &open));
+    assert_ok(lt_quantized_dequantize(q, &open));
     const double off = distance(lt_tensor_view(open).data, f);
     lt_tensor_free(&open);
     lt_quantized_free(&q);
@@ -405,11 +405,11 @@ static void test_roots_to_nearest(void **state)
         for (int k = 0; k < 2; k++) {
             lt_tensor *open = NULL;
             assert_ok(lt_quantized_new(&q[k], device, format, LT_SHAPE(SIDE, SIDE), stride, 7));
-            assert_ok(lt_quantized_open(q[k], &open));
+            assert_ok(lt_quantized_dequantize(q[k], &open));
             float *x = lt_tensor_view(open).data;
             for (int i = 0; i < ELEMENTS; i++)
                 x[i] = (float)f[i];
-            lt_quantized_store(q[k], open, 3 * k);
+            lt_quantized_requantize(q[k], open, 3 * k);
             lt_tensor_free(&open);
         }
         const int differ = memcmp(lt_tensor_view(q[0]->memory).data,

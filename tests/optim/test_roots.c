@@ -163,7 +163,7 @@ static lt_root_set set_of(const problem *p, lt_root_item *item, size_t count)
                          .be = p->device->backend,
                          .ctx = p->device->ctx,
                          .dtype = lt_device_master(p->device),
-                         .want = LT_WANT_ROOT,
+                         .want = LT_OUTPUT_ROOT,
                          .item = item,
                          .count = count};
 }
@@ -257,7 +257,7 @@ static void a_queue_finds_the_same_largest_eigenvalue(void **state)
         set.queued_one = &device[0];
         const lt_view value = {
             .data = &device[3], .dtype = LT_F64, .shape = LT_SHAPE(1), .stride = {1}};
-        assert_ok(lt_root_queue_largest(&set, &value));
+        assert_ok(lt_root_enqueue_largest(&set, &value));
         assert_int_equal(read_backs, 1);
         assert_near(device[3] / host, 1, 1e-5);
         p.device->backend = own;

@@ -225,7 +225,7 @@ static void check_traffic(const player *p, int ranks, int members, int64_t size,
 {
     int64_t gradients = 0, foreign = 0;
     for (int r = 0; r < ranks; r++) {
-        const lt_placed_traffic *t = &p[r].traffic;
+        const lt_sharded_traffic *t = &p[r].traffic;
         const int64_t norms =
             ranks > 1 ? 8 * (t->parts + (ranks - 2) * chunk(t->parts, ranks, r)) : 0;
         assert_int_equal(p[r].base.status, LT_OK);
@@ -361,20 +361,20 @@ static lt_status save_state_of_boxes(player *p)
 
 static lt_status attach_twice(player *p)
 {
-    LT_TRY(make_adam(&p->optim, lt_placed_params(p->placed)));
-    return lt_placed_attach(p->placed, p->optim, &(lt_shard_config){.comm = p->base.comm});
+    LT_TRY(make_adam(&p->optim, lt_sharded_optim_params(p->placed)));
+    return lt_sharded_optim_attach(p->placed, p->optim, &(lt_shard_config){.comm = p->base.comm});
 }
 
 static lt_status attach_to_pairs(player *p)
 {
-    LT_TRY(make_adam(&p->optim, lt_placed_params(p->placed)));
-    return lt_placed_attach(p->placed, p->optim,
-                            &(lt_shard_config){.comm = p->base.comm, .group = 2});
+    LT_TRY(make_adam(&p->optim, lt_sharded_optim_params(p->placed)));
+    return lt_sharded_optim_attach(p->placed, p->optim,
+                                   &(lt_shard_config){.comm = p->base.comm, .group = 2});
 }
 
 static lt_status without_attaching(player *p)
 {
-    return lt_placed_traffic_of(p->placed, &p->traffic);
+    return lt_sharded_optim_traffic(p->placed, &p->traffic);
 }
 
 static const bad bads[] = {

@@ -71,7 +71,7 @@ static void compare_state(const player *p, const player *one, double bound)
 /* Nothing is sent but norms of boxes, of which there are as many as a copy has different ones. */
 static void check_traffic(const player *p, int ranks)
 {
-    const lt_placed_traffic *t = &p->traffic;
+    const lt_sharded_traffic *t = &p->traffic;
     const int64_t chunk = t->parts / ranks + (p->base.rank < t->parts % ranks);
     assert_int_equal(t->gradients + t->values + t->bytes, 0);
     assert_in_range(t->parts, PARAMS, PARAMS * ranks_of(p->layout));
@@ -132,7 +132,7 @@ static void state_goes_on_in_place(void **state)
 
 static lt_status make_logical_one(player *p)
 {
-    return make_adam(&p->optim, lt_placed_params(p->placed));
+    return make_adam(&p->optim, lt_sharded_optim_params(p->placed));
 }
 
 static lt_status make_muon_of_boxes(player *p)
@@ -143,7 +143,7 @@ static lt_status make_muon_of_boxes(player *p)
 static lt_status attach_before(player *p)
 {
     LT_TRY(make_adam(&p->optim, &p->list));
-    return lt_placed_attach_boxes(p->placed, p->optim);
+    return lt_sharded_optim_attach_shards(p->placed, p->optim);
 }
 
 typedef struct bad {

@@ -135,7 +135,7 @@ static lt_status add_factor(void *context, const lt_state_entry *entry)
     if (strncmp(entry->name, "factor.", 7) != 0)
         return LT_OK;
     if (entry->quantized)
-        assert_ok(lt_quantized_open(entry->quantized, &dense));
+        assert_ok(lt_quantized_dequantize(entry->quantized, &dense));
     const size_t count = (size_t)lt_tensor_count(dense);
     assert_true(f->count + count <= COUNT_OF(f->value));
     assert_ok(lt_tensor_read(dense, f->value + f->count, count * sizeof *f->value));
@@ -223,7 +223,7 @@ static lt_status drop_errors(void *context, const lt_state_entry *entry)
     (void)context;
     if (strncmp(entry->name, "factor.", 7) != 0)
         return LT_OK;
-    assert_ok(lt_quantized_show(entry->quantized, &shown));
+    assert_ok(lt_quantized_to_checkpoint(entry->quantized, &shown));
     const int64_t n = lt_tensor_shape(shown).dim[0];
     float x[16 * 16];
     assert_true(n <= 16);
@@ -232,7 +232,7 @@ static lt_status drop_errors(void *context, const lt_state_entry *entry)
         for (int64_t j = i + 1; j < n; j++)
             x[i * n + j] = 0;
     assert_ok(lt_tensor_write(shown, x, (size_t)(n * n) * sizeof *x));
-    assert_ok(lt_quantized_take(entry->quantized, shown));
+    assert_ok(lt_quantized_from_checkpoint(entry->quantized, shown));
     lt_tensor_free(&shown);
     return LT_OK;
 }

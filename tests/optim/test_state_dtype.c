@@ -248,9 +248,9 @@ static lt_status keep_in_int4(void *context, const lt_state_entry *entry)
     (void)context;
     if (!is_root(entry))
         return LT_OK;
-    assert_ok(lt_quantized_open(q, &dense));
+    assert_ok(lt_quantized_dequantize(q, &dense));
     q->format.dtype = LT_STATE_INT4; /* its codes are fewer bytes */
-    lt_quantized_store(q, dense, 0);
+    lt_quantized_requantize(q, dense, 0);
     lt_tensor_free(&dense);
     return LT_OK;
 }
@@ -267,7 +267,7 @@ static lt_status add_root(void *context, const lt_state_entry *entry)
     lt_tensor *dense = NULL;
     if (!is_root(entry))
         return LT_OK;
-    assert_ok(lt_quantized_open(entry->quantized, &dense));
+    assert_ok(lt_quantized_dequantize(entry->quantized, &dense));
     const size_t count = (size_t)lt_tensor_count(dense);
     assert_true(r->count + count <= COUNT_OF(r->value));
     assert_ok(lt_tensor_read(dense, r->value + r->count, count * sizeof *r->value));

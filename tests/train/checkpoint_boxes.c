@@ -61,7 +61,7 @@ typedef struct player {
     const plan *plan;
     lt_param param[PARAMS];
     lt_params params;
-    lt_placed *placed;
+    lt_sharded_optim *placed;
     lt_optim *optim;
     lt_ema *ema;
     lt_checkpoint_tensor extra[PARAMS];
@@ -130,9 +130,9 @@ static lt_status open_all(player *p)
         LT_TRY(open_param(p, k));
     if (p->plan->weights || p->plan->shift)
         return LT_OK;
-    LT_TRY(lt_placed_new(&p->placed, &p->params, p->base.comm, p->base.comm));
-    LT_TRY(lt_optim_adam(&p->optim, lt_placed_params(p->placed), &adam));
-    LT_TRY(lt_placed_attach(p->placed, p->optim, &shard));
+    LT_TRY(lt_sharded_optim_new(&p->placed, &p->params, p->base.comm, p->base.comm));
+    LT_TRY(lt_optim_adam(&p->optim, lt_sharded_optim_params(p->placed), &adam));
+    LT_TRY(lt_sharded_optim_attach(p->placed, p->optim, &shard));
     LT_TRY(lt_ema_new(&p->ema, &p->params, 0.75));
     lt_state_visitor visitor = {.entry = name_average, .context = p};
     return lt_ema_visit(p->ema, &visitor);
@@ -202,7 +202,7 @@ static void end(void *rank)
     player *p = rank;
     lt_ema_free(&p->ema);
     lt_optim_free(&p->optim);
-    lt_placed_free(&p->placed);
+    lt_sharded_optim_free(&p->placed);
     lt_params_clear(&p->params);
     for (int k = 0; k < PARAMS; k++)
         lt_param_clear(&p->param[k]);

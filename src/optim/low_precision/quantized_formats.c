@@ -149,10 +149,10 @@ typedef struct coded {
 
 static coded coded_of(lt_quantized_format f, int64_t count)
 {
-    const bool moments = f.kind == LT_QUANTIZED_MOMENT || f.kind == LT_QUANTIZED_POSITIVE;
+    const bool moments = f.kind == LT_QUANTIZED_MOMENT || f.kind == LT_QUANTIZED_NONNEGATIVE;
     coded c = {.dtype = f.dtype,
                .moments = moments,
-               .positive = f.kind == LT_QUANTIZED_POSITIVE,
+               .positive = f.kind == LT_QUANTIZED_NONNEGATIVE,
                .count = count,
                .block = moments ? MOMENT_BLOCK : MATRIX_BLOCK};
     switch (f.dtype) {

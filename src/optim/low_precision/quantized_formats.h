@@ -31,11 +31,11 @@
 #include <stdint.h>
 
 typedef enum lt_quantized_kind {
-    LT_QUANTIZED_MOMENT,    /* any shape */
-    LT_QUANTIZED_POSITIVE,  /* the same, all elements >= 0 */
-    LT_QUANTIZED_MATRIX,    /* any shape, evenly spaced levels */
-    LT_QUANTIZED_SYMMETRIC, /* [n,n] */
-    LT_QUANTIZED_CHOLESKY   /* [n,n], positive semidefinite */
+    LT_QUANTIZED_MOMENT,      /* any shape */
+    LT_QUANTIZED_NONNEGATIVE, /* the same, all elements >= 0 */
+    LT_QUANTIZED_MATRIX,      /* any shape, evenly spaced levels */
+    LT_QUANTIZED_SYMMETRIC,   /* [n,n] */
+    LT_QUANTIZED_CHOLESKY     /* [n,n], positive semidefinite */
 } lt_quantized_kind;
 
 typedef struct lt_quantized_format {

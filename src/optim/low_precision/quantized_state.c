@@ -104,7 +104,7 @@ static lt_status square(lt_tensor *c, lt_tensor *f)
     return c->device->backend->gram(c->device->ctx, &job, 1, NULL);
 }
 
-lt_status lt_quantized_open(const lt_quantized *q, lt_tensor **out)
+lt_status lt_quantized_dequantize(const lt_quantized *q, lt_tensor **out)
 {
     lt_tensor *c = NULL, *f = NULL;
     if (q->format.kind != LT_QUANTIZED_CHOLESKY)
@@ -121,7 +121,7 @@ lt_status lt_quantized_open(const lt_quantized *q, lt_tensor **out)
     return st;
 }
 
-void lt_quantized_store(lt_quantized *q, lt_tensor *dense, int64_t attempt)
+void lt_quantized_requantize(lt_quantized *q, lt_tensor *dense, int64_t attempt)
 {
     float *x = numbers(dense);
     if (q->format.kind == LT_QUANTIZED_CHOLESKY)
@@ -148,7 +148,7 @@ static bool is_cholesky(const lt_tensor *t)
     return false;
 }
 
-lt_status lt_quantized_show(const lt_quantized *q, lt_tensor **out)
+lt_status lt_quantized_to_checkpoint(const lt_quantized *q, lt_tensor **out)
 {
     LT_TRY(decode(q, true, out));
     if (q->format.kind == LT_QUANTIZED_CHOLESKY)
@@ -166,7 +166,7 @@ static void join_errors(float *x, int64_t n)
 }
 
 /* On a device the trace says it. */
-static lt_status refuse_cholesky(const lt_tensor *t)
+static lt_status reject_cholesky(const lt_tensor *t)
 {
     const lt_backend *be = t->device->backend;
     lt_view diagonal = lt_tensor_view(t);
@@ -188,55 +188,55 @@ static lt_status refuse_cholesky(const lt_tensor *t)
     return st;
 }
 
-lt_status lt_quantized_convert(lt_tensor *shown, bool *converted)
+lt_status lt_quantized_convert(lt_tensor *values, bool *converted)
 {
     lt_tensor *c = NULL;
     *converted = false;
-    if (!shown->device->backend->host_memory)
-        return refuse_cholesky(shown);
-    *converted = is_cholesky(shown);
+    if (!values->device->backend->host_memory)
+        return reject_cholesky(values);
+    *converted = is_cholesky(values);
     if (!*converted)
         return LT_OK;
-    LT_TRY(lt_tensor_new_like(&c, shown, LT_F32));
-    lt_status st = lt_tensor_copy(c, shown);
+    LT_TRY(lt_tensor_new_like(&c, values, LT_F32));
+    lt_status st = lt_tensor_copy(c, values);
     if (!st) {
         join_errors(numbers(c), lt_tensor_shape(c).dim[0]);
-        st = square(c, shown);
+        st = square(c, values);
     }
     lt_tensor_free(&c);
     return st;
 }
 
 /* State that was kept in these levels before comes out unchanged. */
-static lt_status see_rounding(lt_quantized *q, const lt_tensor *shown)
+static lt_status detect_rounding(lt_quantized *q, const lt_tensor *values)
 {
     lt_tensor *now = NULL;
-    LT_TRY(lt_quantized_open(q, &now));
-    q->rounded = memcmp(numbers(now), numbers(shown), lt_tensor_bytes(now)) != 0;
+    LT_TRY(lt_quantized_dequantize(q, &now));
+    q->rounded = memcmp(numbers(now), numbers(values), lt_tensor_bytes(now)) != 0;
     lt_tensor_free(&now);
     return LT_OK;
 }
 
-lt_status lt_quantized_take(lt_quantized *q, lt_tensor *shown)
+lt_status lt_quantized_from_checkpoint(lt_quantized *q, lt_tensor *values)
 {
-    float *x = numbers(shown);
-    if (q->format.kind == LT_QUANTIZED_CHOLESKY && is_cholesky(shown)) {
+    float *x = numbers(values);
+    if (q->format.kind == LT_QUANTIZED_CHOLESKY && is_cholesky(values)) {
         negate_diagonal(x, q->shape.dim[0]);
         encode(q, x, true, 0);
         return LT_OK;
     }
     bool converted;
     if (q->format.kind == LT_QUANTIZED_SYMMETRIC)
-        LT_TRY(lt_quantized_convert(shown, &converted));
-    lt_quantized_store(q, shown, 0);
-    return is_average(q) ? LT_OK : see_rounding(q, shown);
+        LT_TRY(lt_quantized_convert(values, &converted));
+    lt_quantized_requantize(q, values, 0);
+    return is_average(q) ? LT_OK : detect_rounding(q, values);
 }
 
 lt_status lt_quantized_read(void *quantized, void *host, size_t bytes)
 {
-    lt_tensor *shown = NULL;
-    LT_TRY(lt_quantized_show(quantized, &shown));
-    lt_status st = lt_tensor_read(shown, host, bytes);
-    lt_tensor_free(&shown);
+    lt_tensor *values = NULL;
+    LT_TRY(lt_quantized_to_checkpoint(quantized, &values));
+    lt_status st = lt_tensor_read(values, host, bytes);
+    lt_tensor_free(&values);
     return st;
 }

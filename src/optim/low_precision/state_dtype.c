@@ -11,14 +11,14 @@
 #include <stdio.h>
 
 /* Elements of the parameters whose state is open together, unless a single one has more: 4 MiB a state. */
-static const int64_t open_elements = (int64_t)1 << 20;
+static const int64_t batch_elements = (int64_t)1 << 20;
 
 static const char *const names[] = {"f32", "bf16", "int8", "int4"};
 
 static lt_quantized_format format_of(const lt_optim *o, int state)
 {
     const bool positive = o->ops->positive_state >> state & 1;
-    return (lt_quantized_format){positive ? LT_QUANTIZED_POSITIVE : LT_QUANTIZED_MOMENT,
+    return (lt_quantized_format){positive ? LT_QUANTIZED_NONNEGATIVE : LT_QUANTIZED_MOMENT,
                                  o->state_dtype};
 }
 
@@ -62,22 +62,22 @@ lt_status lt_optim_make_quantized(const lt_optim *o, lt_slot *slot)
     return LT_OK;
 }
 
-static lt_status open_slot(lt_slot *slot)
+static lt_status dequantize_slot(lt_slot *slot)
 {
     for (int k = 0; k < LT_MAX_STATE; k++)
         if (slot->quantized[k])
-            LT_TRY(lt_quantized_open(slot->quantized[k], &slot->state[k]));
+            LT_TRY(lt_quantized_dequantize(slot->quantized[k], &slot->state[k]));
     return LT_OK;
 }
 
 /* attempt: 0: what was opened is let go. */
-static void close_slot(lt_slot *slot, int64_t attempt)
+static void requantize_slot(lt_slot *slot, int64_t attempt)
 {
     for (int k = 0; k < LT_MAX_STATE; k++) {
         if (!slot->quantized[k])
             continue;
         if (attempt && slot->state[k])
-            lt_quantized_store(slot->quantized[k], slot->state[k], attempt);
+            lt_quantized_requantize(slot->quantized[k], slot->state[k], attempt);
         lt_tensor_free(&slot->state[k]);
     }
 }
@@ -89,11 +89,11 @@ static lt_status step_some(lt_optim *o, const bool *due, size_t begin, size_t en
     for (size_t i = 0; i < o->count; i++)
         o->slot[i].param->has_grad = due[i] && i >= begin && i < end;
     for (size_t i = begin; i < end && !st; i++)
-        st = due[i] ? open_slot(&o->slot[i]) : LT_OK;
+        st = due[i] ? dequantize_slot(&o->slot[i]) : LT_OK;
     if (!st)
         st = o->ops->step(o, o->scalars);
     for (size_t i = begin; i < end; i++)
-        close_slot(&o->slot[i], st ? 0 : o->attempt);
+        requantize_slot(&o->slot[i], st ? 0 : o->attempt);
     return st;
 }
 
@@ -103,7 +103,7 @@ static size_t end_of(const lt_optim *o, size_t begin)
     size_t end = begin;
     for (; end < o->count; end++) {
         elements += lt_tensor_count(o->slot[end].param->value);
-        if (elements > open_elements && end > begin)
+        if (elements > batch_elements && end > begin)
             break;
     }
     return end;

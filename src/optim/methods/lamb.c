@@ -26,7 +26,7 @@ static bool remember_mean(const lt_trust *t, size_t i, lt_vec_job *job)
     const lt_lamb_config *c = config_of(t);
     job->alpha = c->grad_averaging ? 1 - c->beta1 : 1;
     job->beta = c->beta1;
-    job->a = lt_trust_direction(t, i);
+    job->a = lt_trust_update_view(t, i);
     job->y = lt_tensor_view(t->due[i]->state[MEAN]);
     return true;
 }
@@ -37,7 +37,7 @@ static bool remember_square(const lt_trust *t, size_t i, lt_vec_job *job)
     job->op = LT_VEC_SQUARE;
     job->alpha = 1 - c->beta2;
     job->beta = c->beta2;
-    job->a = lt_trust_direction(t, i);
+    job->a = lt_trust_update_view(t, i);
     job->y = lt_tensor_view(t->due[i]->state[SQUARE]);
     return true;
 }
@@ -52,7 +52,7 @@ static bool take_mean(const lt_trust *t, size_t i, lt_vec_job *job)
 {
     correct(config_of(t), config_of(t)->beta1, job);
     job->a = lt_tensor_view(t->due[i]->state[MEAN]);
-    job->y = lt_trust_direction(t, i);
+    job->y = lt_trust_update_view(t, i);
     return true;
 }
 
@@ -63,7 +63,7 @@ static bool divide(const lt_trust *t, size_t i, lt_vec_job *job)
     job->op = LT_VEC_RSQRT;
     job->beta = 1;
     job->gamma = c->eps;
-    job->a = job->y = lt_trust_direction(t, i);
+    job->a = job->y = lt_trust_update_view(t, i);
     job->b = lt_tensor_view(t->due[i]->state[SQUARE]);
     return true;
 }
@@ -74,7 +74,7 @@ static bool move(const lt_trust *t, size_t i, lt_vec_job *job)
     job->beta = 1;
     job->factor.lr = true;
     lt_trust_scale(t, i, job);
-    job->a = lt_trust_direction(t, i);
+    job->a = lt_trust_update_view(t, i);
     job->y = lt_tensor_view(t->due[i]->param->value);
     return true;
 }

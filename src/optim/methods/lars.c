@@ -35,7 +35,7 @@ static bool remember(const lt_trust *t, size_t i, lt_vec_job *job)
     const bool first = t->due[i]->updates == 0;
     job->alpha = first ? 1 : 1 - l->dampening;
     job->beta = first ? 0 : l->momentum;
-    job->a = lt_trust_direction(t, i);
+    job->a = lt_trust_update_view(t, i);
     job->y = lt_tensor_view(t->due[i]->state[0]);
     return true;
 }
@@ -45,7 +45,7 @@ static bool look_ahead(const lt_trust *t, size_t i, lt_vec_job *job)
     job->alpha = ((const lars *)t)->momentum;
     job->beta = 1;
     job->a = lt_tensor_view(t->due[i]->state[0]);
-    job->y = lt_trust_direction(t, i);
+    job->y = lt_trust_update_view(t, i);
     return true;
 }
 
@@ -57,7 +57,7 @@ static bool move(const lt_trust *t, size_t i, lt_vec_job *job)
     job->alpha = -slot->lr_scale;
     job->beta = 1;
     job->factor.lr = true;
-    job->a = by_momentum ? lt_tensor_view(slot->state[0]) : lt_trust_direction(t, i);
+    job->a = by_momentum ? lt_tensor_view(slot->state[0]) : lt_trust_update_view(t, i);
     job->y = lt_tensor_view(slot->param->value);
     return true;
 }

@@ -11,7 +11,7 @@ static const int64_t batch_elements = (int64_t)1 << 21;
 
 /* --- Batched kernels --- */
 
-lt_view lt_trust_direction(const lt_trust *t, size_t i)
+lt_view lt_trust_update_view(const lt_trust *t, size_t i)
 {
     const lt_view scratch = lt_tensor_view(t->scratch);
     lt_view v = lt_tensor_view(t->due[i]->param->value);
@@ -55,7 +55,7 @@ bool lt_trust_take_gradient(const lt_trust *t, size_t i, lt_vec_job *job)
 {
     job->factor.grad_scale = true;
     job->a = lt_tensor_view(t->due[i]->param->grad);
-    job->y = lt_trust_direction(t, i);
+    job->y = lt_trust_update_view(t, i);
     return true;
 }
 
@@ -64,7 +64,7 @@ bool lt_trust_decay(const lt_trust *t, size_t i, lt_vec_job *job)
     job->alpha = t->due[i]->weight_decay;
     job->beta = 1;
     job->a = lt_tensor_view(t->due[i]->param->value);
-    job->y = lt_trust_direction(t, i);
+    job->y = lt_trust_update_view(t, i);
     return job->alpha != 0;
 }
 
@@ -114,7 +114,7 @@ static lt_status measure(lt_trust *t, lt_trust_batch batch, lt_trust_row which, 
         if (t->column[i] >= 0)
             t->view[count++] = which == LT_TRUST_WEIGHT ? lt_tensor_view(param->value)
                                : of_gradients           ? lt_tensor_view(param->grad)
-                                                        : lt_trust_direction(t, i);
+                                                        : lt_trust_update_view(t, i);
     }
     const lt_view out = row(t, which, count);
     return be->frobenius(ctx, t->view, (size_t)count, &out);

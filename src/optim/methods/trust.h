@@ -49,7 +49,7 @@ typedef lt_status lt_trust_fn(lt_trust *t, lt_trust_batch batch);
 lt_status lt_trust_each(lt_trust *t, lt_trust_fn *update);
 
 /* The place of due[i]'s update. */
-lt_view lt_trust_direction(const lt_trust *t, size_t i);
+lt_view lt_trust_update_view(const lt_trust *t, size_t i);
 
 /* Fills in the job of due[i], which is y = a unless it says otherwise; false: it needs none. */
 typedef bool lt_trust_rule(const lt_trust *t, size_t i, lt_vec_job *job);

@@ -41,8 +41,8 @@ static int products(const lt_shampoo_config *c, int order)
 double lt_block_root_cost(const lt_block *block)
 {
     double cost = 0;
-    for (int d = 0; d < block->box.shape.ndim; d++) {
-        double n = (double)block->box.shape.dim[d];
+    for (int d = 0; d < block->region.shape.ndim; d++) {
+        double n = (double)block->region.shape.dim[d];
         if (block->factor[d].is_matrix)
             cost += n * n * n;
     }
@@ -56,7 +56,7 @@ double lt_block_refresh_nanoseconds(const lt_block *b)
 
 double lt_block_step_nanoseconds(const lt_shampoo_config *c, const lt_block *b)
 {
-    const lt_shape shape = b->box.shape;
+    const lt_shape shape = b->region.shape;
     const double elements = (double)lt_shape_count(shape);
     double ns = per_byte * sizeof(float) * elements * passes(c, b);
     for (int d = 0; d < shape.ndim; d++) {
@@ -87,18 +87,18 @@ static void describe(lt_optim *self, size_t index, lt_part *part)
     part->slot = b->slot;
     part->nanoseconds = lt_block_nanoseconds(&s->config, b);
     part->state_bytes = lt_shampoo_block_bytes(s, b, false);
-    part->elements = lt_shape_count(b->box.shape);
-    part->sides = b->box.shape;
+    part->elements = lt_shape_count(b->region.shape);
+    part->dims = b->region.shape;
 }
 
 static lt_view of(lt_optim *self, size_t index, const lt_tensor *parameter)
 {
-    return lt_block_of(lt_shampoo_block_number((lt_shampoo *)self, index), parameter);
+    return lt_block_view_of(lt_shampoo_block_number((lt_shampoo *)self, index), parameter);
 }
 
-static void box(lt_optim *self, size_t index, lt_shape *offset, lt_shape *extent)
+static void region(lt_optim *self, size_t index, lt_shape *offset, lt_shape *extent)
 {
-    lt_block_box(lt_shampoo_block_number((lt_shampoo *)self, index), offset, extent);
+    lt_block_region(lt_shampoo_block_number((lt_shampoo *)self, index), offset, extent);
 }
 
 /* Puts each block where place[] wants it, by exchanging. */
@@ -138,7 +138,7 @@ static void counters(lt_optim *self, size_t index, int64_t *counter[LT_PART_COUN
 {
     lt_block *b = lt_shampoo_block_number((lt_shampoo *)self, index);
     *counter++ = &b->failures;
-    *counter++ = &b->rooted;
+    *counter++ = &b->root_step;
     for (int d = 0; d < LT_MAX_DIMS; d++) {
         *counter++ = &b->factor[d].failures;
         *counter++ = &b->factor[d].pending_status;
@@ -149,7 +149,7 @@ const lt_part_ops lt_shampoo_parts = {
     .count = count,
     .describe = describe,
     .of = of,
-    .box = box,
+    .region = region,
     .divide = divide,
     .counters = counters,
 };

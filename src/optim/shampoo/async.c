@@ -76,7 +76,7 @@ static void *run(void *context)
     a->status = solve(a);
     if (a->status)
         snprintf(a->message, MESSAGE, "%s", lt_error_message());
-    lt_shampoo_took(begin, &a->seconds, "shampoo roots");
+    lt_shampoo_add_time(begin, &a->seconds, "shampoo roots");
     atomic_store(&a->done, true);
     return NULL;
 }
@@ -121,7 +121,7 @@ static lt_status make_async(lt_shampoo *s)
         return LT_E_NOMEM;
     a->config = &s->config;
     a->like = s->base.device;
-    a->device = &s->aside;
+    a->device = &s->async_device;
     a->step = s->base.attempt;
     a->task = lt_alloc(s->count * LT_MAX_DIMS, sizeof *a->task);
     a->job = lt_alloc(s->count * LT_MAX_DIMS, sizeof *a->job);
@@ -178,7 +178,7 @@ lt_status lt_shampoo_start_async(lt_shampoo *s)
                      s->base.attempt);
     if (st)
         drop_async(s);
-    lt_shampoo_took(begin, &s->stats.root_seconds, "shampoo hand over");
+    lt_shampoo_add_time(begin, &s->stats.root_seconds, "shampoo hand over");
     return st;
 }
 
@@ -223,7 +223,7 @@ static lt_status await_here(lt_shampoo *s)
                "shampoo: step %" PRId64 " waits for the roots of step %" PRId64, s->base.attempt,
                s->async->step);
     LT_TRY(lt_shampoo_wait_async(s));
-    lt_shampoo_took(begin, &s->stats.wait_seconds, "shampoo wait");
+    lt_shampoo_add_time(begin, &s->stats.wait_seconds, "shampoo wait");
     return LT_OK;
 }
 
@@ -254,7 +254,7 @@ static lt_status take_over(lt_shampoo *s, lt_root_task *tasks, size_t *number)
             }
             tasks[count++] = (lt_root_task){.block = b,
                                             .dim = d,
-                                            .n = b->box.shape.dim[d],
+                                            .n = b->region.shape.dim[d],
                                             .status = (lt_status)f->pending_status};
         }
         b->swap = 0;
@@ -264,16 +264,16 @@ static lt_status take_over(lt_shampoo *s, lt_root_task *tasks, size_t *number)
     return LT_OK;
 }
 
-bool lt_shampoo_swaps(const lt_shampoo *s)
+bool lt_shampoo_has_due_swap(const lt_shampoo *s)
 {
     const int64_t when = next_swap(s);
     return when && when <= s->base.attempt;
 }
 
-lt_status lt_shampoo_swap(lt_shampoo *s)
+lt_status lt_shampoo_swap_in(lt_shampoo *s)
 {
     const int64_t when = next_swap(s);
-    if (!lt_shampoo_swaps(s))
+    if (!lt_shampoo_has_due_swap(s))
         return LT_OK;
     LT_TRY(await_here(s));
     s->stats.worker_seconds = s->pending_seconds;

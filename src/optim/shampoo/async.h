@@ -9,9 +9,9 @@ bool lt_shampoo_starts_async(const lt_shampoo *s);
 /* Starts the roots of all active blocks on a thread; they are swapped in f steps from now. */
 lt_status lt_shampoo_start_async(lt_shampoo *s);
 /* Swaps in the roots that are due in this step; waits for them. */
-lt_status lt_shampoo_swap(lt_shampoo *s);
+lt_status lt_shampoo_swap_in(lt_shampoo *s);
 /* Returns true if this step does. */
-bool lt_shampoo_swaps(const lt_shampoo *s);
+bool lt_shampoo_has_due_swap(const lt_shampoo *s);
 /* Waits for the thread, so that the pending roots are complete. Errors: the thread's; then nothing
  * is pending any more. */
 lt_status lt_shampoo_wait_async(lt_shampoo *s);

@@ -42,8 +42,8 @@ lt_status lt_shampoo_vecs(lt_shampoo *s, lt_block_batch batch, lt_vec_rule *cons
     return lists ? be->vec_lists(ctx, s->list, lists, s->base.scalars) : LT_OK;
 }
 
-lt_status lt_shampoo_measure_spares(lt_shampoo *s, lt_block_batch batch,
-                                    bool (*test)(const lt_block *))
+lt_status lt_shampoo_measure_outputs(lt_shampoo *s, lt_block_batch batch,
+                                     bool (*test)(const lt_block *))
 {
     void *ctx;
     const lt_backend *be = lt_optim_backend(&s->base, &ctx);
@@ -53,7 +53,7 @@ lt_status lt_shampoo_measure_spares(lt_shampoo *s, lt_block_batch batch,
     for (size_t i = 0; i < count; i++) {
         const lt_block *b = &s->block[batch.begin + i];
         const bool here = b->active && (!test || test(b));
-        s->view[i] = here ? *lt_block_spare(b) : lt_tensor_view(s->one);
+        s->view[i] = here ? *lt_block_output(b) : lt_tensor_view(s->one);
     }
     out.data = (double *)out.data + batch.begin;
     out.shape = LT_SHAPE((int64_t)count);
@@ -75,12 +75,12 @@ lt_status lt_shampoo_product(lt_shampoo *s, lt_block_batch batch, int dim, bool 
             continue;
         s->product[count++] = (lt_mode_product_job){
             .g = b->p,
-            .y = *lt_block_spare(b),
+            .y = *lt_block_output(b),
             .m = lt_tensor_view(b->factor[dim].root),
             .dim = dim,
             .transpose = transpose,
         };
-        lt_block_moved(b);
+        lt_block_swap_buffers(b);
     }
     /* The result is scratch memory: on a device it may be written in a skipped step too, where it is wanted. */
     const lt_scalars *scalars = be->host_memory ? s->base.scalars : NULL;
@@ -90,7 +90,7 @@ lt_status lt_shampoo_product(lt_shampoo *s, lt_block_batch batch, int dim, bool 
 /* Before the first refresh every root is the identity. */
 lt_status lt_shampoo_rotate(lt_shampoo *s, lt_block_batch batch, bool back)
 {
-    if (lt_shampoo_is_early(s))
+    if (lt_shampoo_is_before_start(s))
         return LT_OK;
     for (int d = 0; d < LT_MAX_DIMS; d++)
         LT_TRY(lt_shampoo_product(s, batch, d, !back));
@@ -118,7 +118,7 @@ static lt_status scale_eigenbasis(lt_shampoo *s, lt_block_batch batch, int d)
 lt_status lt_shampoo_precondition(lt_shampoo *s, lt_block_batch batch, int skip)
 {
     bool eigen = lt_shampoo_is_eigendecomposed(&s->config);
-    if (lt_shampoo_is_early(s))
+    if (lt_shampoo_is_before_start(s))
         return LT_OK;
     for (int d = 0; d < LT_MAX_DIMS; d++) {
         if (d == skip)

@@ -16,8 +16,8 @@ lt_status lt_shampoo_vecs(lt_shampoo *s, lt_block_batch batch, lt_vec_rule *cons
 
 /* Norms of the spare buffers of active blocks that pass the test (NULL: all), each at lt_shampoo_norm_at(), and that of a
  * 1 at lt_shampoo_norm_at(s, s->count): vec multiplies by a quotient. */
-lt_status lt_shampoo_measure_spares(lt_shampoo *s, lt_block_batch batch,
-                                    bool (*test)(const lt_block *));
+lt_status lt_shampoo_measure_outputs(lt_shampoo *s, lt_block_batch batch,
+                                     bool (*test)(const lt_block *));
 static inline const double *lt_shampoo_norm_at(const lt_shampoo *s, size_t block)
 {
     return (const double *)lt_tensor_view(s->norms).data + block;

@@ -95,7 +95,7 @@ static int64_t chunks(int64_t extent, int64_t limit)
     return limit == LT_NO_LIMIT ? 1 : (extent + limit - 1) / limit;
 }
 
-int64_t lt_box_count(lt_shape merged, int64_t limit)
+int64_t lt_region_count(lt_shape merged, int64_t limit)
 {
     int64_t count = 1;
     for (int d = 0; d < merged.ndim; d++)
@@ -103,46 +103,47 @@ int64_t lt_box_count(lt_shape merged, int64_t limit)
     return count;
 }
 
-lt_box lt_box_at(lt_shape merged, int64_t limit, int64_t index)
+lt_region lt_region_at(lt_shape merged, int64_t limit, int64_t index)
 {
-    lt_box box = {.offset.ndim = merged.ndim, .shape.ndim = merged.ndim};
+    lt_region region = {.offset.ndim = merged.ndim, .shape.ndim = merged.ndim};
     for (int d = merged.ndim - 1; d >= 0; d--) {
         int64_t n = chunks(merged.dim[d], limit);
         int64_t begin = n > 1 ? index % n * limit : 0;
         int64_t rest = merged.dim[d] - begin;
-        box.offset.dim[d] = begin;
-        box.shape.dim[d] = n > 1 && rest > limit ? limit : rest;
+        region.offset.dim[d] = begin;
+        region.shape.dim[d] = n > 1 && rest > limit ? limit : rest;
         index /= n;
     }
-    return box;
+    return region;
 }
 
 /* The box's extent and offset along dimension d of the unmerged parameter. */
-static int64_t extent(const lt_merged *m, const lt_box *box, int d, int64_t *offset)
+static int64_t extent(const lt_merged *m, const lt_region *region, int d, int64_t *offset)
 {
     int g = m->group[d];
     int64_t n = m->from.dim[d];
     *offset = 0;
-    if (g < 0 || n == 1 || box->shape.dim[g] == m->shape.dim[g])
+    if (g < 0 || n == 1 || region->shape.dim[g] == m->shape.dim[g])
         return n;
     LT_ASSERT(n == m->shape.dim[g]); /* merged dimensions are never split */
-    *offset = box->offset.dim[g];
-    return box->shape.dim[g];
+    *offset = region->offset.dim[g];
+    return region->shape.dim[g];
 }
 
-void lt_box_in_parameter(const lt_merged *m, const lt_box *box, lt_shape *offset, lt_shape *out)
+void lt_region_in_parameter(const lt_merged *m, const lt_region *region, lt_shape *offset,
+                            lt_shape *out)
 {
     *offset = *out = (lt_shape){.ndim = m->from.ndim};
     for (int d = 0; d < m->from.ndim; d++)
-        out->dim[d] = extent(m, box, d, &offset->dim[d]);
+        out->dim[d] = extent(m, region, d, &offset->dim[d]);
 }
 
-lt_view lt_box_of_parameter(const lt_merged *m, const lt_box *box, const lt_view *parameter)
+lt_view lt_region_view(const lt_merged *m, const lt_region *region, const lt_view *parameter)
 {
     lt_view v = *parameter;
     int64_t start = 0, offset;
     for (int d = 0; d < v.shape.ndim; d++) {
-        v.shape.dim[d] = extent(m, box, d, &offset);
+        v.shape.dim[d] = extent(m, region, d, &offset);
         start += offset * parameter->stride[d];
     }
     if (v.data) /* a tensor may be without memory */
@@ -151,7 +152,7 @@ lt_view lt_box_of_parameter(const lt_merged *m, const lt_box *box, const lt_view
     return v;
 }
 
-lt_view lt_box_unmerged(const lt_merged *m, const lt_box *box, const lt_view *block)
+lt_view lt_region_unmerged_view(const lt_merged *m, const lt_region *region, const lt_view *block)
 {
     lt_view v = *block;
     int64_t step[LT_MAX_DIMS], offset;
@@ -159,7 +160,7 @@ lt_view lt_box_unmerged(const lt_merged *m, const lt_box *box, const lt_view *bl
         step[g] = block->stride[g];
     v.shape.ndim = m->from.ndim;
     for (int d = m->from.ndim - 1; d >= 0; d--) {
-        int64_t n = extent(m, box, d, &offset);
+        int64_t n = extent(m, region, d, &offset);
         int g = m->group[d];
         v.shape.dim[d] = n;
         v.stride[d] = g < 0 ? 0 : step[g];

@@ -44,7 +44,7 @@ static bool correct_bias(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
         return false;
     job->factor = lt_shampoo_bias(s, b);
     job->a = lt_tensor_view(b->factor[0].diagonal);
-    job->y = *lt_block_spare(b);
+    job->y = *lt_block_output(b);
     return true;
 }
 
@@ -57,10 +57,10 @@ static bool perturb(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
         job->factor.under = lt_shampoo_norm_at(s, s->count);
     }
     job->alpha = s->config.epsilon;
-    if (s->config.epsilon_rule == LT_EPSILON_RELATIVE && b->box.shape.ndim > 1)
-        job->alpha /= sqrt((double)lt_shape_count(b->box.shape));
+    if (s->config.epsilon_rule == LT_EPSILON_RELATIVE && b->region.shape.ndim > 1)
+        job->alpha /= sqrt((double)lt_shape_count(b->region.shape));
     job->beta = 1;
-    job->y = *lt_block_spare(b);
+    job->y = *lt_block_output(b);
     job->a = lt_tensor_view(s->one);
     job->a.shape = job->y.shape;
     for (int d = 0; d < LT_MAX_DIMS; d++)
@@ -78,21 +78,21 @@ static bool divide(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
     job->gamma = s->config.epsilon_rule == LT_EPSILON_RELATIVE ? tiny : 0;
     job->delta = b->factor[0].exponent;
     job->a = b->p;
-    job->b = job->y = *lt_block_spare(b);
+    job->b = job->y = *lt_block_output(b);
     return true;
 }
 
 lt_status lt_shampoo_diagonal(lt_shampoo *s, lt_block_batch batch)
 {
-    if (!s->has_diagonals || lt_shampoo_is_early(s))
+    if (!s->has_diagonals || lt_shampoo_is_before_start(s))
         return LT_OK;
     LT_TRY(lt_shampoo_vec(s, batch, correct_bias));
     if (s->config.epsilon_rule == LT_EPSILON_RELATIVE)
-        LT_TRY(lt_shampoo_measure_spares(s, batch, keeps_diagonal)); /* of v / c2 */
+        LT_TRY(lt_shampoo_measure_outputs(s, batch, keeps_diagonal)); /* of v / c2 */
     LT_TRY(lt_shampoo_vec(s, batch, perturb));
     LT_TRY(lt_shampoo_vec(s, batch, divide));
     for (size_t i = batch.begin; i < batch.end; i++)
         if (s->block[i].active && s->block[i].factor[0].diagonal)
-            lt_block_moved(&s->block[i]);
+            lt_block_swap_buffers(&s->block[i]);
     return LT_OK;
 }

@@ -51,19 +51,19 @@ static lt_status preconditioned(lt_shampoo *s, lt_block_batch batch, int dim)
 lt_status lt_shampoo_update_factors(lt_shampoo *s, lt_block_batch batch)
 {
     const bool kl = lt_shampoo_is_kl(&s->config);
-    LT_TRY(lt_shampoo_open_kept(s, batch, LT_KEPT_DIAGONALS));
+    LT_TRY(lt_shampoo_dequantize(s, batch, LT_STORED_DIAGONALS));
     LT_TRY(lt_shampoo_diagonal_moment(s, batch));
-    lt_shampoo_close_kept(s, batch, LT_KEPT_DIAGONALS);
+    lt_shampoo_requantize(s, batch, LT_STORED_DIAGONALS);
     if (s->base.attempt % s->config.factor_frequency)
         return LT_OK;
-    LT_TRY(lt_shampoo_open_kept(s, batch, LT_KEPT_FACTORS));
-    if (kl && !lt_shampoo_is_early(s))
-        LT_TRY(lt_shampoo_open_kept(s, batch, LT_KEPT_ROOTS));
+    LT_TRY(lt_shampoo_dequantize(s, batch, LT_STORED_FACTORS));
+    if (kl && !lt_shampoo_is_before_start(s))
+        LT_TRY(lt_shampoo_dequantize(s, batch, LT_STORED_ROOTS));
     if (!kl)
         LT_TRY(plain(s, batch));
     for (int d = 0; d < LT_MAX_DIMS && kl; d++)
         LT_TRY(preconditioned(s, batch, d));
-    lt_shampoo_drop_kept(s, batch, LT_KEPT_ROOTS);
-    lt_shampoo_close_kept(s, batch, LT_KEPT_FACTORS);
+    lt_shampoo_discard_dequantized(s, batch, LT_STORED_ROOTS);
+    lt_shampoo_requantize(s, batch, LT_STORED_FACTORS);
     return LT_OK;
 }

@@ -99,7 +99,7 @@ static lt_status write_root(const lt_shampoo *s, const lt_factor *f, lt_tensor *
 static lt_status use_diagonal(const lt_shampoo *s, const lt_block *b, int d, bool fresh)
 {
     const lt_factor *f = &b->factor[d];
-    const int64_t n = b->box.shape.dim[d];
+    const int64_t n = b->region.shape.dim[d];
     lt_device *device = s->base.device;
     lt_tensor *vector = NULL;
     double *host = lt_alloc((size_t)n, sizeof *host);
@@ -149,7 +149,7 @@ static void count_blocks(const lt_root_task *tasks, size_t count, int64_t step)
             continue;
         b->refreshed = true;
         b->failures = b->failed ? b->failures + 1 : 0;
-        b->rooted = b->failed ? b->rooted : step;
+        b->root_step = b->failed ? b->root_step : step;
     }
 }
 
@@ -190,9 +190,9 @@ static lt_status apply_to_matrix(lt_shampoo *s, const lt_root_task *t, int64_t s
     if (beyond && s->config.on_failure == LT_ON_FAILURE_DIAGONAL) {
         lt_root_task one = {.block = t->block, .dim = t->dim, .n = t->n};
         warn(s, t, step, "its diagonal stands in");
-        LT_TRY(lt_shampoo_open_tasks(&one, 1));
+        LT_TRY(lt_shampoo_dequantize_tasks(&one, 1));
         LT_TRY(use_diagonal(s, t->block, t->dim, step == s->base.attempt));
-        lt_shampoo_close_tasks(&one, 1);
+        lt_shampoo_requantize_tasks(&one, 1);
         return LT_OK;
     }
     warn(s, t, step, "the old root stays");

@@ -20,32 +20,32 @@
 
 /* --- Which settings let others count --- */
 
-#define WHETHER(name, condition)             \
+#define CONDITION(name, condition)           \
     static bool name(const void *config)     \
     {                                        \
         const lt_shampoo_config *c = config; \
         return condition;                    \
     }
-WHETHER(has_filter, c->beta1 > 0)
-WHETHER(has_momentum, c->momentum > 0)
-WHETHER(grafts_with_moment, lt_shampoo_has_graft_moment(c))
-WHETHER(decays_by_lr, lt_shampoo_decays_by_lr(c))
-WHETHER(is_corrected, lt_shampoo_is_corrected(c))
-WHETHER(is_pseudo, c->epsilon_rule == LT_EPSILON_PSEUDO_INVERSE)
-WHETHER(iterates, c->root_solver != LT_ROOT_EIGH)
-WHETHER(is_higher_order, c->root_solver == LT_ROOT_HIGHER_ORDER)
-WHETHER(is_async, c->refresh_timing == LT_REFRESH_ASYNC)
-WHETHER(has_factors, lt_shampoo_has_factors(c))
-WHETHER(has_start, has_factors(c) || c->grafting != LT_GRAFTING_NONE)
+CONDITION(has_filter, c->beta1 > 0)
+CONDITION(has_momentum, c->momentum > 0)
+CONDITION(grafts_with_moment, lt_shampoo_has_graft_moment(c))
+CONDITION(decays_by_lr, lt_shampoo_decays_by_lr(c))
+CONDITION(is_corrected, lt_shampoo_is_corrected(c))
+CONDITION(is_pseudo, c->epsilon_rule == LT_EPSILON_PSEUDO_INVERSE)
+CONDITION(iterates, c->root_solver != LT_ROOT_EIGH)
+CONDITION(is_higher_order, c->root_solver == LT_ROOT_HIGHER_ORDER)
+CONDITION(is_async, c->refresh_timing == LT_REFRESH_ASYNC)
+CONDITION(has_factors, lt_shampoo_has_factors(c))
+CONDITION(has_start, has_factors(c) || c->grafting != LT_GRAFTING_NONE)
 /* Without factors the frequency is only what start_preconditioning_step is when nothing says it. */
-WHETHER(has_frequency, has_factors(c) || (has_start(c) && c->start_preconditioning_step < 0))
-WHETHER(is_spectral, c->preconditioner == LT_PRECONDITIONER_SPECTRAL)
-WHETHER(is_sign, c->preconditioner == LT_PRECONDITIONER_SIGN)
-WHETHER(makes_steps, is_spectral(c) && c->orthogonalization.method != LT_ORTHOGONAL_SVD)
-WHETHER(has_coefficients,
-        is_spectral(c) && c->orthogonalization.method == LT_ORTHOGONAL_NEWTON_SCHULZ)
-WHETHER(merges_backward, c->merge_order == LT_MERGE_BACKWARD)
-#undef WHETHER
+CONDITION(has_frequency, has_factors(c) || (has_start(c) && c->start_preconditioning_step < 0))
+CONDITION(is_spectral, c->preconditioner == LT_PRECONDITIONER_SPECTRAL)
+CONDITION(is_sign, c->preconditioner == LT_PRECONDITIONER_SIGN)
+CONDITION(makes_steps, is_spectral(c) && c->orthogonalization.method != LT_ORTHOGONAL_SVD)
+CONDITION(has_coefficients,
+          is_spectral(c) && c->orthogonalization.method == LT_ORTHOGONAL_NEWTON_SCHULZ)
+CONDITION(merges_backward, c->merge_order == LT_MERGE_BACKWARD)
+#undef CONDITION
 
 /* A preset's solver that does not serve the preconditioner that a flag asks for gives way to eigh. */
 static void choose_solver(void *config)

@@ -36,7 +36,7 @@ static bool normalise(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
     }
     job->a = b->u;
     job->b = lt_tensor_view(b->graft);
-    job->y = *lt_block_spare(b);
+    job->y = *lt_block_output(b);
     return true;
 }
 
@@ -48,7 +48,7 @@ lt_status lt_shampoo_graft_only(lt_shampoo *s, lt_block_batch batch)
         return LT_OK;
     LT_TRY(lt_shampoo_vec(s, batch, normalise));
     for (size_t i = batch.begin; i < batch.end; i++)
-        lt_block_moved(&s->block[i]);
+        lt_block_swap_buffers(&s->block[i]);
     return LT_OK;
 }
 
@@ -106,14 +106,14 @@ static bool rescale(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
     const double *norm = norms_at(s, (size_t)(b - s->block));
     job->factor.over = norm + OF_GRAFT;
     job->factor.under = norm + OF_P;
-    job->a = job->y = lt_block_view(b, &b->p);
+    job->a = job->y = lt_block_unmerged_view(b, &b->p);
     return true;
 }
 
 lt_vec_rule *lt_shampoo_graft_rescale(const lt_shampoo *s)
 {
     const bool grafts = s->config.grafting != LT_GRAFTING_NONE;
-    return grafts && !lt_shampoo_is_early(s) ? rescale : NULL;
+    return grafts && !lt_shampoo_is_before_start(s) ? rescale : NULL;
 }
 
 lt_status lt_shampoo_graft_norm(lt_shampoo *s, lt_block_batch batch)

@@ -8,45 +8,45 @@
 
 #include "tensor/tensor.h"
 
-lt_view lt_block_of(const lt_block *block, const lt_tensor *parameter)
+lt_view lt_block_view_of(const lt_block *block, const lt_tensor *parameter)
 {
     const lt_view whole = lt_tensor_view(parameter);
-    const lt_view part = lt_cut_part(block->cut, block->part, &whole);
-    return lt_box_of_parameter(&block->cut->merged, &block->box, &part);
+    const lt_view part = lt_partition_part_view(block->partition, block->part, &whole);
+    return lt_region_view(&block->partition->merged, &block->region, &part);
 }
 
 lt_view lt_block_value(const lt_block *block)
 {
-    return block->value.data ? block->value : lt_block_of(block, block->slot->param->value);
+    return block->value.data ? block->value : lt_block_view_of(block, block->slot->param->value);
 }
 
 lt_view lt_block_grad(const lt_block *block)
 {
-    return block->grad.data ? block->grad : lt_block_of(block, block->slot->param->grad);
+    return block->grad.data ? block->grad : lt_block_view_of(block, block->slot->param->grad);
 }
 
-void lt_block_box(const lt_block *block, lt_shape *offset, lt_shape *extent)
+void lt_block_region(const lt_block *block, lt_shape *offset, lt_shape *extent)
 {
-    const lt_cut *cut = block->cut;
-    lt_box_in_parameter(&cut->merged, &block->box, offset, extent);
-    if (cut->parts > 1)
-        offset->dim[cut->dim] += block->part * cut->merged.from.dim[cut->dim];
+    const lt_partition *partition = block->partition;
+    lt_region_in_parameter(&partition->merged, &block->region, offset, extent);
+    if (partition->parts > 1)
+        offset->dim[partition->dim] += block->part * partition->merged.from.dim[partition->dim];
 }
 
-lt_view lt_block_view(const lt_block *block, const lt_view *merged)
+lt_view lt_block_unmerged_view(const lt_block *block, const lt_view *merged)
 {
-    return lt_box_unmerged(&block->cut->merged, &block->box, merged);
+    return lt_region_unmerged_view(&block->partition->merged, &block->region, merged);
 }
 
-const lt_view *lt_block_spare(const lt_block *block)
+const lt_view *lt_block_output(const lt_block *block)
 {
-    return &block->buffer[block->spare];
+    return &block->buffer[block->output];
 }
 
-void lt_block_moved(lt_block *block)
+void lt_block_swap_buffers(lt_block *block)
 {
-    block->p = block->buffer[block->spare];
-    block->spare = !block->spare;
+    block->p = block->buffer[block->output];
+    block->output = !block->output;
 }
 
 /* The stride of each merged dimension in the parameter; false: one has none. */
@@ -54,12 +54,12 @@ static bool find_strides(const lt_block *b, int64_t *stride)
 {
     lt_view v = lt_tensor_view(b->slot->param->value);
     lt_shape offset;
-    lt_block_box(b, &offset, &v.shape);
+    lt_block_region(b, &offset, &v.shape);
     int64_t next[LT_MAX_DIMS] = {0};
     for (int g = 0; g < LT_MAX_DIMS; g++)
         stride[g] = 0;
     for (int d = v.shape.ndim - 1; d >= 0; d--) {
-        const int g = b->cut->merged.group[d];
+        const int g = b->partition->merged.group[d];
         if (g < 0 || v.shape.dim[d] == 1)
             continue;
         if (!next[g])
@@ -73,7 +73,7 @@ static bool find_strides(const lt_block *b, int64_t *stride)
 
 void lt_block_strides(const lt_block *b, int64_t *stride)
 {
-    const lt_shape *shape = &b->box.shape;
+    const lt_shape *shape = &b->region.shape;
     int64_t found[LT_MAX_DIMS], step = 1;
     const bool as_parameter = find_strides(b, found);
     int order[LT_MAX_DIMS]; /* the innermost dimension first */
@@ -89,7 +89,7 @@ void lt_block_strides(const lt_block *b, int64_t *stride)
     }
 }
 
-void lt_block_lay_out(lt_block *b)
+void lt_block_set_strides(lt_block *b)
 {
     lt_tensor *const all[] = {b->m, b->graft, b->momentum, b->corrected, b->factor[0].diagonal};
     for (size_t i = 0; i < sizeof all / sizeof(lt_tensor *); i++)

@@ -8,16 +8,16 @@
 lt_view lt_block_value(const lt_block *block);
 lt_view lt_block_grad(const lt_block *block);
 /* The box of the parameter's own dimensions that the block is. */
-void lt_block_box(const lt_block *block, lt_shape *offset, lt_shape *extent);
+void lt_block_region(const lt_block *block, lt_shape *offset, lt_shape *extent);
 /* The block in the parameter's memory, and a tensor or view of the block's shape as the same
  * number of dimensions. */
-lt_view lt_block_of(const lt_block *block, const lt_tensor *parameter);
-lt_view lt_block_view(const lt_block *block, const lt_view *merged);
+lt_view lt_block_view_of(const lt_block *block, const lt_tensor *parameter);
+lt_view lt_block_unmerged_view(const lt_block *block, const lt_view *merged);
 /* Strides of the block's vectors in its merged dimensions, dense; and giving them to its state. */
 void lt_block_strides(const lt_block *block, int64_t *stride);
-void lt_block_lay_out(lt_block *block);
-/* Where a kernel that cannot work in place writes; lt_block_moved() makes it p. */
-const lt_view *lt_block_spare(const lt_block *block);
-void lt_block_moved(lt_block *block);
+void lt_block_set_strides(lt_block *block);
+/* Where a kernel that cannot work in place writes; lt_block_swap_buffers() makes it p. */
+const lt_view *lt_block_output(const lt_block *block);
+void lt_block_swap_buffers(lt_block *block);
 
 #endif

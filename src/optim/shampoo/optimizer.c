@@ -22,18 +22,18 @@ static void make_blocks(lt_shampoo *s)
 {
     size_t n = 0;
     for (size_t i = 0; i < s->base.count; i++) {
-        const int64_t count = lt_cut_count(&s->cut[i]);
+        const int64_t count = lt_partition_blocks(&s->partition[i]);
         for (int64_t k = 0; k < count; k++) {
-            const lt_cut_block what = lt_cut_at(&s->cut[i], k);
+            const lt_partition_block what = lt_partition_block_at(&s->partition[i], k);
             lt_block *b = &s->block[n];
             b->slot = &s->base.slot[i];
             b->index = (int)k;
-            b->cut = &s->cut[i];
+            b->partition = &s->partition[i];
             b->part = what.part;
-            b->box = what.box;
+            b->region = what.region;
             b->number = n;
             s->place[n] = n;
-            lt_block_plan(&s->config, b);
+            lt_block_choose_factors(&s->config, b);
             s->has_diagonals = s->has_diagonals || b->factor[0].is_diagonal;
             n++;
         }
@@ -52,12 +52,12 @@ static lt_status check_roots(const lt_shampoo *s)
 
 static lt_status make_lists(lt_shampoo *s)
 {
-    s->cut = lt_alloc(s->base.count, sizeof *s->cut);
-    if (!s->cut)
+    s->partition = lt_alloc(s->base.count, sizeof *s->partition);
+    if (!s->partition)
         return LT_E_NOMEM;
-    LT_TRY(lt_cut_all(&s->config, &s->base, s->cut));
+    LT_TRY(lt_partition_params(&s->config, &s->base, s->partition));
     for (size_t i = 0; i < s->base.count; i++)
-        s->total += (size_t)lt_cut_count(&s->cut[i]);
+        s->total += (size_t)lt_partition_blocks(&s->partition[i]);
     const size_t jobs = s->total * LT_MAX_DIMS;
     s->count = s->total;
     s->place = lt_alloc(s->total, sizeof *s->place);
@@ -94,7 +94,7 @@ static lt_status check_host(const lt_shampoo *s)
                        "shampoo: factor_frequency %" PRId64 ": backend %s updates "
                        "factors in every step",
                        c->factor_frequency, s->base.device->backend->name);
-    if (!lt_shampoo_keeps_factors(c))
+    if (!lt_shampoo_compresses_factors(c))
         return LT_OK;
     return lt_quantized_check(s->base.device, c->packed_factors ? "shampoo: packed_factors"
                                                                 : "shampoo: factor_dtype");
@@ -120,7 +120,7 @@ static void destroy(lt_optim *self)
 {
     lt_shampoo *s = (lt_shampoo *)self;
     lt_shampoo_cancel_async(s);
-    lt_device_close(&s->aside);
+    lt_device_close(&s->async_device);
     lt_shampoo_free_state(s);
     for (int i = 0; i < LT_SCRATCHES; i++)
         lt_tensor_free(&s->scratch[i]);
@@ -138,7 +138,7 @@ static void destroy(lt_optim *self)
     lt_free(s->batch);
     lt_free(s->block);
     lt_free(s->place);
-    lt_free(s->cut);
+    lt_free(s->partition);
 }
 
 /* A checkpoint is a barrier: pending roots are complete. */

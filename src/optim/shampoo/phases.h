@@ -11,7 +11,7 @@ lt_status lt_shampoo_diagonal(lt_shampoo *s, lt_block_batch batch);
 /* p becomes its orthogonal factor, or its signs: spectral.c. */
 lt_status lt_shampoo_spectral(lt_shampoo *s, lt_block_batch batch);
 lt_status lt_shampoo_sign(lt_shampoo *s, lt_block_batch batch);
-lt_status lt_shampoo_direction(lt_shampoo *s, lt_block_batch batch);
+lt_status lt_shampoo_precondition_gradient(lt_shampoo *s, lt_block_batch batch);
 /* The update of the grafted method's own second moment, or NULL. */
 lt_vec_rule *lt_shampoo_graft_moment(const lt_shampoo *s);
 /* p = graft(u): before the first roots. */

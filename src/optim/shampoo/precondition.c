@@ -75,11 +75,11 @@ static bool divide(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
     job->op = LT_VEC_POW;
     job->beta = 1;
     job->gamma = c->epsilon;
-    job->delta = b->box.shape.ndim ? b->factor[0].exponent : 0.5;
+    job->delta = b->region.shape.ndim ? b->factor[0].exponent : 0.5;
     job->factor = lt_shampoo_bias(s, b);
     job->a = b->p;
     job->b = lt_tensor_view(b->corrected);
-    job->y = *lt_block_spare(b);
+    job->y = *lt_block_output(b);
     return true;
 }
 
@@ -96,7 +96,7 @@ static lt_status correct(lt_shampoo *s, lt_block_batch batch)
     LT_TRY(lt_shampoo_rotate(s, batch, false));
     LT_TRY(lt_shampoo_vec(s, batch, divide));
     for (size_t i = batch.begin; i < batch.end; i++)
-        lt_block_moved(&s->block[i]);
+        lt_block_swap_buffers(&s->block[i]);
     return lt_shampoo_rotate(s, batch, true);
 }
 
@@ -119,13 +119,13 @@ static lt_status precondition(lt_shampoo *s, lt_block_batch batch)
     return lt_shampoo_diagonal(s, batch);
 }
 
-lt_status lt_shampoo_direction(lt_shampoo *s, lt_block_batch batch)
+lt_status lt_shampoo_precondition_gradient(lt_shampoo *s, lt_block_batch batch)
 {
     bool corrected = lt_shampoo_is_corrected(&s->config);
     if (corrected)
         LT_TRY(update_corrected(s, batch));
     LT_TRY(filter(s, batch));
-    if (s->config.grafting != LT_GRAFTING_NONE && lt_shampoo_is_early(s))
+    if (s->config.grafting != LT_GRAFTING_NONE && lt_shampoo_is_before_start(s))
         return lt_shampoo_graft_only(s, batch);
 
     for (size_t i = batch.begin; i < batch.end; i++)

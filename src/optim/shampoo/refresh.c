@@ -31,7 +31,7 @@ static bool is_due(const lt_block *b, bool all, int64_t phase)
     return all || b->phase == phase;
 }
 
-lt_due lt_shampoo_plan(lt_shampoo *s)
+lt_due lt_shampoo_mark_due(lt_shampoo *s)
 {
     const bool all = all_are_due(s);
     const int64_t phase = due_phase(s);
@@ -40,7 +40,7 @@ lt_due lt_shampoo_plan(lt_shampoo *s)
     return all ? LT_DUE_ALL : phase >= 0 ? LT_DUE_SOME : LT_DUE_NONE;
 }
 
-bool lt_shampoo_refreshes(const lt_shampoo *s)
+bool lt_shampoo_has_due_blocks(const lt_shampoo *s)
 {
     const bool all = all_are_due(s);
     const int64_t phase = due_phase(s);
@@ -70,7 +70,7 @@ lt_status lt_shampoo_refresh(lt_shampoo *s, lt_block_batch batch)
     if (!st)
         st = lt_shampoo_apply_policy(s, tasks, count, s->base.attempt);
     lt_free(tasks);
-    lt_shampoo_took(begin, &s->stats.root_seconds, "shampoo roots");
+    lt_shampoo_add_time(begin, &s->stats.root_seconds, "shampoo roots");
     return st;
 }
 
@@ -107,7 +107,7 @@ static int64_t elements_of(const lt_block *b)
     int64_t elements = 0;
     for (int d = 0; d < LT_MAX_DIMS; d++)
         if (b->factor[d].is_matrix)
-            elements += b->box.shape.dim[d] * b->box.shape.dim[d];
+            elements += b->region.shape.dim[d] * b->region.shape.dim[d];
     return elements;
 }
 

@@ -6,9 +6,9 @@
 
 /* Which blocks get new roots inside this step: marks them. */
 typedef enum lt_due { LT_DUE_NONE, LT_DUE_SOME, LT_DUE_ALL } lt_due;
-lt_due lt_shampoo_plan(lt_shampoo *s);
+lt_due lt_shampoo_mark_due(lt_shampoo *s);
 /* Returns true if that is any. */
-bool lt_shampoo_refreshes(const lt_shampoo *s);
+bool lt_shampoo_has_due_blocks(const lt_shampoo *s);
 /* New roots of the marked active blocks of a batch. */
 lt_status lt_shampoo_refresh(lt_shampoo *s, lt_block_batch batch);
 

@@ -14,7 +14,7 @@ lt_status lt_shampoo_block_at(const lt_optim *optim, size_t index, lt_shampoo_bl
     *out = (lt_shampoo_block){
         .param = b->slot->param->name,
         .block = b->index,
-        .shape = b->box.shape,
+        .shape = b->region.shape,
         .factor_bytes = lt_shampoo_block_bytes(s, b, true),
         .state_bytes = lt_shampoo_block_bytes(s, b, false),
         .step_ns = lt_block_step_nanoseconds(&s->config, b),
@@ -31,9 +31,9 @@ static int64_t age_of_roots(const lt_shampoo *s)
 {
     int64_t age = 0;
     for (size_t i = 0; i < s->count; i++) {
-        int64_t rooted = s->block[i].rooted;
-        if (rooted && s->base.attempt - rooted > age)
-            age = s->base.attempt - rooted;
+        int64_t root_step = s->block[i].root_step;
+        if (root_step && s->base.attempt - root_step > age)
+            age = s->base.attempt - root_step;
     }
     return age;
 }

@@ -12,7 +12,7 @@
  * copies and results of 512 MiB each, and a round of launches and read-backs whatever its size. */
 static const int64_t host_elements = (int64_t)1 << 23, device_elements = (int64_t)1 << 27;
 /* Where kept factors and roots are opened for it. */
-static const int64_t opened_elements = (int64_t)1 << 21;
+static const int64_t dequantized_elements = (int64_t)1 << 21;
 
 /* Large matrices first: a batch then holds matrices of similar size. */
 static int by_size(const void *x, const void *y)
@@ -32,7 +32,7 @@ size_t lt_shampoo_list_tasks(lt_shampoo *s, lt_block_batch batch, lt_root_task *
         lt_block *b = &s->block[i];
         for (int d = 0; d < LT_MAX_DIMS && b->active && b->due; d++)
             if (b->factor[d].is_matrix)
-                tasks[count++] = (lt_root_task){.block = b, .dim = d, .n = b->box.shape.dim[d]};
+                tasks[count++] = (lt_root_task){.block = b, .dim = d, .n = b->region.shape.dim[d]};
     }
     qsort(tasks, count, sizeof *tasks, by_size);
     return count;
@@ -41,9 +41,9 @@ size_t lt_shampoo_list_tasks(lt_shampoo *s, lt_block_batch batch, lt_root_task *
 size_t lt_shampoo_tasks_end(const lt_device *device, const lt_root_task *tasks, size_t begin,
                             size_t count)
 {
-    const bool opens = tasks[begin].block->factor[tasks[begin].dim].kept_gram != NULL;
+    const bool is_stored = tasks[begin].block->factor[tasks[begin].dim].gram_store != NULL;
     const int64_t whole = device->backend->host_memory ? host_elements : device_elements;
-    const int64_t most = opens ? opened_elements : whole;
+    const int64_t most = is_stored ? dequantized_elements : whole;
     int64_t elements = 0;
     size_t end = begin;
     for (; end < count; end++) {
@@ -82,7 +82,7 @@ lt_status lt_shampoo_root_jobs(lt_shampoo *s, const lt_root_task *tasks, size_t 
                                 .param = t->block->slot->param->name,
                                 .block = t->block->index,
                                 .dim = t->dim};
-        if (t->block->rooted)
+        if (t->block->root_step)
             jobs[i].old = jobs[i].out;
         if (f->power)
             jobs[i].power = lt_tensor_view(f->power);
@@ -112,7 +112,7 @@ lt_status lt_shampoo_run_tasks(lt_shampoo *s, lt_root_task *tasks, size_t count)
         return LT_OK;
     lt_tensor *copies = NULL;
     lt_root_job *jobs = lt_alloc(count, sizeof *jobs);
-    lt_status st = jobs ? lt_shampoo_open_tasks(tasks, count) : LT_E_NOMEM;
+    lt_status st = jobs ? lt_shampoo_dequantize_tasks(tasks, count) : LT_E_NOMEM;
     if (!st)
         st = lt_shampoo_root_jobs(s, tasks, count, jobs, &copies);
     const lt_root_context context = {
@@ -124,7 +124,7 @@ lt_status lt_shampoo_run_tasks(lt_shampoo *s, lt_root_task *tasks, size_t count)
         tasks[i].retried = jobs[i].retried;
     }
     if (!st)
-        lt_shampoo_close_tasks(tasks, count);
+        lt_shampoo_requantize_tasks(tasks, count);
     lt_tensor_free(&copies);
     lt_free(jobs);
     return st;

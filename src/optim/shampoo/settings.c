@@ -238,12 +238,12 @@ static lt_status check_contradictions(const lt_shampoo_config *c)
     return LT_OK;
 }
 
-static lt_status check_kept(const lt_shampoo_config *c)
+static lt_status check_factor_storage(const lt_shampoo_config *c)
 {
     if (c->packed_factors && c->factor_dtype != LT_STATE_F32)
         return lt_fail(LT_E_ARG, "shampoo: packed_factors contradicts factor_dtype: triangles of "
                                  "f32 are what it packs, other dtypes are packed anyway");
-    if (lt_shampoo_keeps_factors(c) && c->refresh_timing == LT_REFRESH_ASYNC)
+    if (lt_shampoo_compresses_factors(c) && c->refresh_timing == LT_REFRESH_ASYNC)
         return lt_fail(LT_E_ARG,
                        "shampoo: refresh async contradicts %s: its threads read the roots "
                        "that the step uses",
@@ -289,6 +289,6 @@ lt_status lt_shampoo_settle(lt_shampoo_config *c)
     LT_TRY(check_exponents(c));
     LT_TRY(check_start(c));
     LT_TRY(check_contradictions(c));
-    LT_TRY(check_kept(c));
+    LT_TRY(check_factor_storage(c));
     return lt_shampoo_has_factors(c) ? lt_root_check(c, 0) : LT_OK;
 }

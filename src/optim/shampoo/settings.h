@@ -53,7 +53,7 @@ static inline double lt_shampoo_factor_weight(const lt_shampoo_config *c)
     return c->beta2 >= 1 || c->drop_weighting ? 1 : 1 - lt_shampoo_factor_keep(c);
 }
 /* Returns true if factors and roots are kept in another form than they are used in. */
-static inline bool lt_shampoo_keeps_factors(const lt_shampoo_config *c)
+static inline bool lt_shampoo_compresses_factors(const lt_shampoo_config *c)
 {
     return c->factor_dtype != LT_STATE_F32 || c->packed_factors;
 }

@@ -38,24 +38,25 @@ typedef struct lt_factor {
     int64_t pending_status;             /* or the lt_status of why not */
 
     /* Quantized stores that gram, root and diagonal are opened from where they are used: state_store.c. NULL if absent. */
-    struct lt_quantized *kept_gram, *kept_root, *kept_diagonal;
+    struct lt_quantized *gram_store, *root_store, *diagonal_store;
 } lt_factor;
 
 /* One block: state in logical order, made before the first step, and where its data is in this step. */
 typedef struct lt_block {
-    lt_slot *slot;     /* of its parameter */
-    int index;         /* within the parameter */
-    size_t number;     /* among all blocks */
-    int owner;         /* the rank that has the state */
-    const lt_cut *cut; /* of its parameter */
-    int part;          /* of a joined parameter */
-    lt_box box;
+    lt_slot *slot;                 /* of its parameter */
+    int index;                     /* within the parameter */
+    size_t number;                 /* among all blocks */
+    int owner;                     /* the rank that has the state */
+    const lt_partition *partition; /* of its parameter */
+    int part;                      /* of a joined parameter */
+    lt_region region;
     lt_factor factor[LT_MAX_DIMS];
     lt_tensor *m, *graft, *momentum, *corrected; /* shaped like the block, or NULL */
-    struct lt_quantized *kept_m, *kept_graft, *kept_momentum, *kept_corrected; /* as kept_gram */
+    struct lt_quantized *m_store, *graft_store, *momentum_store,
+        *corrected_store;   /* as kept_gram */
     int64_t failures;       /* refreshes in a row that failed */
     bool refreshed, failed; /* by the refresh that the failure policy is applied to */
-    int64_t rooted;         /* the step whose factors its roots are of; 0: none yet */
+    int64_t root_step;      /* the step whose factors its roots are of; 0: none yet */
     int64_t phase;          /* its turn among f steps of the staggered timing */
     int64_t swap;           /* the step that swaps in its pending roots; 0: it has none */
 
@@ -70,7 +71,7 @@ typedef struct lt_block {
     lt_view g, u, p;   /* gradient, filtered gradient, direction */
     lt_view buffer[2]; /* what p moves between */
     lt_view update;    /* divided over ranks: what becomes -lr * p instead of the parameter */
-    int spare;         /* the buffer that p is not in */
+    int output;        /* the buffer that p is not in */
 } lt_block;
 
 /* Blocks [begin, end). */
@@ -92,7 +93,7 @@ enum { LT_SCRATCH_G, LT_SCRATCH_U, LT_SCRATCH_A, LT_SCRATCH_B, LT_SCRATCHES };
 typedef struct lt_shampoo {
     lt_optim base;
     lt_shampoo_config config; /* no default markers left */
-    lt_cut *cut;              /* per slot */
+    lt_partition *partition;  /* per slot */
     lt_block *block;          /* this rank's, by number, then those of other ranks */
     size_t count, total;      /* this rank's, which a step works on; all */
     size_t *place;            /* of each number in block[] */
@@ -114,7 +115,7 @@ typedef struct lt_shampoo {
     lt_shampoo_stats stats; /* of step number stats_step */
     int64_t stats_step;
     struct lt_async *async;  /* a refresh that runs on its own thread, or NULL */
-    lt_device *aside;        /* its device; kept for the next one where opening waits for a GPU */
+    lt_device *async_device; /* its device; kept for the next one where opening waits for a GPU */
     double pending_seconds;  /* what it took; for the statistics of the step that swaps */
     int64_t pending_retries; /* in double */
 } lt_shampoo;
@@ -144,7 +145,7 @@ static inline lt_vec_factor lt_shampoo_factor_bias(const lt_shampoo *s, const lt
 }
 
 /* Returns true before the first roots. */
-static inline bool lt_shampoo_is_early(const lt_shampoo *s)
+static inline bool lt_shampoo_is_before_start(const lt_shampoo *s)
 {
     return s->base.attempt < s->config.start_preconditioning_step;
 }

@@ -20,20 +20,20 @@ static bool copy(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
 {
     (void)s;
     job->a = b->p;
-    job->y = *lt_block_spare(b);
+    job->y = *lt_block_output(b);
     return true;
 }
 
 static int64_t rows_of(const lt_block *b)
 {
-    return b->box.shape.ndim > 1 ? b->box.shape.dim[0] : 1;
+    return b->region.shape.ndim > 1 ? b->region.shape.dim[0] : 1;
 }
 
 static bool rescale(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
 {
     const double rows = (double)rows_of(b);
-    const double cols = (double)lt_shape_count(b->box.shape) / rows;
-    const bool in_out = b->box.shape.ndim == 2 && lt_optim_is_in_out(b->slot->param);
+    const double cols = (double)lt_shape_count(b->region.shape) / rows;
+    const bool in_out = b->region.shape.ndim == 2 && lt_optim_is_in_out(b->slot->param);
     job->alpha = s->config.spectral_scale == LT_SPECTRAL_ORIGINAL
                      ? sqrt(fmax(1, in_out ? cols / rows : rows / cols))
                      : rms_of_adamw * sqrt(fmax(rows, cols));
@@ -59,7 +59,7 @@ static int side_of(const lt_view *matrix)
 
 static int64_t square_of(const lt_block *b)
 {
-    lt_view v = {.shape = b->box.shape};
+    lt_view v = {.shape = b->region.shape};
     v = as_matrix(v);
     const int64_t n = v.shape.dim[side_of(&v)];
     return n * n;
@@ -93,13 +93,13 @@ lt_status lt_shampoo_spectral(lt_shampoo *s, lt_block_batch batch)
     LT_TRY(lt_shampoo_vec(s, batch, copy));
     for (size_t i = batch.begin; i < batch.end; i++) {
         lt_block *b = &s->block[i];
-        lt_block_moved(b);
+        lt_block_swap_buffers(b);
         const lt_view x = as_matrix(b->p);
         if (b->active)
-            s->spectral_job[count++] =
-                (lt_orthogonal_job){.x = x, .y = as_matrix(*lt_block_spare(b)), .dim = side_of(&x)};
+            s->spectral_job[count++] = (lt_orthogonal_job){
+                .x = x, .y = as_matrix(*lt_block_output(b)), .dim = side_of(&x)};
         if (lt_orthogonal_swaps(how))
-            lt_block_moved(b);
+            lt_block_swap_buffers(b);
     }
     LT_TRY(lt_orthogonal_run(s->spectral, &s->base, how, s->spectral_job, count));
     return s->config.spectral_scale == LT_SPECTRAL_NONE ? LT_OK : lt_shampoo_vec(s, batch, rescale);
@@ -114,7 +114,7 @@ static bool root(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
     job->beta = 1;
     job->gamma = 1e-30; /* of 0 it is 0 */
     job->delta = 0.5;
-    job->a = job->b = job->y = *lt_block_spare(b);
+    job->a = job->b = job->y = *lt_block_output(b);
     return true;
 }
 
@@ -123,7 +123,7 @@ static bool magnitude(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
     (void)s;
     job->op = LT_VEC_MUL;
     job->a = b->p;
-    job->b = job->y = *lt_block_spare(b);
+    job->b = job->y = *lt_block_output(b);
     return true;
 }
 
@@ -132,7 +132,7 @@ static bool sign(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
     (void)s;
     job->op = LT_VEC_SIGN;
     job->a = b->p;
-    job->y = *lt_block_spare(b);
+    job->y = *lt_block_output(b);
     return true;
 }
 
@@ -151,7 +151,7 @@ static lt_status measure_magnitudes(lt_shampoo *s, lt_block_batch batch)
     LT_TRY(lt_shampoo_vec(s, batch, sign));
     LT_TRY(lt_shampoo_vec(s, batch, magnitude));
     LT_TRY(lt_shampoo_vec(s, batch, root));
-    return lt_shampoo_measure_spares(s, batch, NULL);
+    return lt_shampoo_measure_outputs(s, batch, NULL);
 }
 
 lt_status lt_shampoo_sign(lt_shampoo *s, lt_block_batch batch)
@@ -161,7 +161,7 @@ lt_status lt_shampoo_sign(lt_shampoo *s, lt_block_batch batch)
         LT_TRY(measure_magnitudes(s, batch));
     LT_TRY(lt_shampoo_vec(s, batch, sign));
     for (size_t i = batch.begin; i < batch.end; i++)
-        lt_block_moved(&s->block[i]);
+        lt_block_swap_buffers(&s->block[i]);
     for (int i = 0; i < 2 && is_scaled; i++)
         LT_TRY(lt_shampoo_vec(s, batch, lengthen));
     return LT_OK;

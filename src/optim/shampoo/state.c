@@ -14,36 +14,39 @@
 
 /* A diagonal has that of a vector's factor. Dimensions without a factor do not count in 1/(2*order), as with
  * Anil et al. 2020, section 3; those with exponent 0 do, as in the reference implementation. */
-static double exponent_of(const lt_shampoo_config *c, const lt_cut *cut, int dim)
+static double exponent_of(const lt_shampoo_config *c, const lt_partition *partition, int dim)
 {
     const lt_exponents *e = &c->inverse_exponent;
-    const int order = cut->diagonal ? 1 : cut->merged.shape.ndim, d = cut->diagonal ? 0 : dim;
+    const int order = partition->diagonal ? 1 : partition->merged.shape.ndim,
+              d = partition->diagonal ? 0 : dim;
     if (lt_shampoo_is_corrected(c)) /* one for the whole block */
         return e->set[order][0] ? e->value[order][0] : 0.5;
     if (e->set[order][d])
         return e->value[order][d];
-    return cut->diagonal || cut->whole[dim] ? 0.5 : 1.0 / (2.0 * lt_cut_order(cut));
+    return partition->diagonal || partition->whole[dim]
+               ? 0.5
+               : 1.0 / (2.0 * lt_partition_order(partition));
 }
 
 /* An exponent of 0 leaves a dimension alone. With the eigenvalue correction a dimension may also
  * keep its own basis; what would keep a diagonal has a second moment there already. */
 static void plan_dim(const lt_shampoo_config *c, lt_block *b, int d)
 {
-    const lt_cut *cut = b->cut;
+    const lt_partition *partition = b->partition;
     const bool corrected = lt_shampoo_is_corrected(c);
-    const bool ignored = c->ignored_basis_change_dims[cut->merged.shape.ndim][d];
+    const bool ignored = c->ignored_basis_change_dims[partition->merged.shape.ndim][d];
     lt_factor *f = &b->factor[d];
-    f->exponent = exponent_of(c, cut, d);
+    f->exponent = exponent_of(c, partition, d);
     if (!(f->exponent > 0) || !lt_shampoo_has_factors(c)
-        || (corrected && (cut->diagonal || ignored)))
+        || (corrected && (partition->diagonal || ignored)))
         return;
-    f->is_matrix = !cut->diagonal && !cut->whole[d];
-    f->is_diagonal = cut->diagonal && d == 0;
+    f->is_matrix = !partition->diagonal && !partition->whole[d];
+    f->is_diagonal = partition->diagonal && d == 0;
 }
 
-void lt_block_plan(const lt_shampoo_config *c, lt_block *b)
+void lt_block_choose_factors(const lt_shampoo_config *c, lt_block *b)
 {
-    for (int d = 0; d < b->box.shape.ndim; d++)
+    for (int d = 0; d < b->region.shape.ndim; d++)
         plan_dim(c, b, d);
 }
 
@@ -55,16 +58,16 @@ enum { BLOCK_STATES = 5 * LT_MAX_DIMS + 4, NAME = 32 };
 typedef struct state {
     char name[NAME];
     lt_tensor **tensor;
-    lt_quantized **kept; /* where the format says that it is */
-    lt_kept_what what;
+    lt_quantized **store; /* where the format says that it is */
+    lt_stored_kind what;
     lt_shape extent;
     start start;
 } state;
 
-static state named(const char *name, lt_tensor **tensor, lt_quantized **kept, lt_kept_what what,
+static state named(const char *name, lt_tensor **tensor, lt_quantized **store, lt_stored_kind what,
                    lt_shape extent)
 {
-    state s = {.tensor = tensor, .kept = kept, .what = what, .extent = extent};
+    state s = {.tensor = tensor, .store = store, .what = what, .extent = extent};
     snprintf(s.name, NAME, "%s", name);
     return s;
 }
@@ -76,9 +79,9 @@ static state of_dim(const char *name, int d, lt_tensor **tensor, lt_shape extent
     return s;
 }
 
-static state keep(state s, lt_quantized **kept, lt_kept_what what)
+static state with_store(state s, lt_quantized **store, lt_stored_kind what)
 {
-    s.kept = kept;
+    s.store = store;
     s.what = what;
     return s;
 }
@@ -86,7 +89,7 @@ static state keep(state s, lt_quantized **kept, lt_kept_what what)
 /* Roots that are not in use yet. */
 static int list_pending(lt_block *b, int d, bool power, state *list)
 {
-    const int64_t n = b->box.shape.dim[d];
+    const int64_t n = b->region.shape.dim[d];
     int count = 0;
     list[count++] = of_dim("pending", d, &b->factor[d].pending, LT_SHAPE(n, n));
     if (power)
@@ -99,18 +102,19 @@ static int list_factor(const lt_shampoo *s, lt_block *b, int d, state *list)
 {
     const bool corrected = lt_shampoo_is_corrected(&s->config);
     const bool power = lt_shampoo_is_eigendecomposed(&s->config);
-    const int64_t n = b->box.shape.dim[d];
+    const int64_t n = b->region.shape.dim[d];
     lt_factor *f = &b->factor[d];
     int count = 0;
     if (f->is_diagonal)
-        list[count++] = keep(of_dim("diagonal", d, &f->diagonal, b->box.shape), &f->kept_diagonal,
-                             LT_KEPT_POSITIVE);
+        list[count++] = with_store(of_dim("diagonal", d, &f->diagonal, b->region.shape),
+                                   &f->diagonal_store, LT_STORED_NONNEGATIVE);
     if (!f->is_matrix)
         return count;
     list[count++] =
-        keep(of_dim("factor", d, &f->gram, LT_SHAPE(n, n)), &f->kept_gram, LT_KEPT_GRAM);
-    list[count] = keep(of_dim(power || corrected ? "basis" : "root", d, &f->root, LT_SHAPE(n, n)),
-                       &f->kept_root, power || corrected ? LT_KEPT_BASIS : LT_KEPT_ROOT);
+        with_store(of_dim("factor", d, &f->gram, LT_SHAPE(n, n)), &f->gram_store, LT_STORED_GRAM);
+    list[count] =
+        with_store(of_dim(power || corrected ? "basis" : "root", d, &f->root, LT_SHAPE(n, n)),
+                   &f->root_store, power || corrected ? LT_STORED_BASIS : LT_STORED_ROOT);
     list[count++].start = IDENTITY;
     if (power) {
         list[count] = of_dim("power", d, &f->power, LT_SHAPE(n));
@@ -122,7 +126,7 @@ static int list_factor(const lt_shampoo *s, lt_block *b, int d, state *list)
 static int list_factors(const lt_shampoo *s, lt_block *b, state *list)
 {
     int count = 0;
-    for (int d = 0; d < b->box.shape.ndim; d++)
+    for (int d = 0; d < b->region.shape.ndim; d++)
         count += list_factor(s, b, d, list + count);
     return count;
 }
@@ -131,16 +135,17 @@ static int list_factors(const lt_shampoo *s, lt_block *b, state *list)
 static int list_state(const lt_shampoo *s, lt_block *b, state *list)
 {
     const lt_shampoo_config *c = &s->config;
-    const lt_shape shape = b->box.shape;
+    const lt_shape shape = b->region.shape;
     int n = list_factors(s, b, list);
     if (c->beta1 > 0)
-        list[n++] = named("m", &b->m, &b->kept_m, LT_KEPT_MOMENT, shape);
+        list[n++] = named("m", &b->m, &b->m_store, LT_STORED_MOMENT, shape);
     if (lt_shampoo_has_graft_moment(c))
-        list[n++] = named("graft", &b->graft, &b->kept_graft, LT_KEPT_POSITIVE, shape);
+        list[n++] = named("graft", &b->graft, &b->graft_store, LT_STORED_NONNEGATIVE, shape);
     if (c->momentum > 0)
-        list[n++] = named("momentum", &b->momentum, &b->kept_momentum, LT_KEPT_MOMENT, shape);
+        list[n++] = named("momentum", &b->momentum, &b->momentum_store, LT_STORED_MOMENT, shape);
     if (lt_shampoo_is_corrected(c))
-        list[n++] = named("corrected", &b->corrected, &b->kept_corrected, LT_KEPT_POSITIVE, shape);
+        list[n++] =
+            named("corrected", &b->corrected, &b->corrected_store, LT_STORED_NONNEGATIVE, shape);
     return n;
 }
 
@@ -170,15 +175,15 @@ static lt_status set_identity(const lt_shampoo *s, lt_tensor *square)
 }
 
 /* Returns true if it is kept in another form, *format. */
-static bool is_kept(const lt_shampoo *s, const state *what, lt_quantized_format *format)
+static bool is_stored(const lt_shampoo *s, const state *what, lt_quantized_format *format)
 {
-    return what->kept && lt_shampoo_kept_format(s, what->what, format);
+    return what->store && lt_shampoo_store_format(s, what->what, format);
 }
 
 /* Vectors lie as the block's do. */
 static void strides_of(const lt_block *b, const state *what, int64_t *stride)
 {
-    const bool vector = what->what == LT_KEPT_MOMENT || what->what == LT_KEPT_POSITIVE;
+    const bool vector = what->what == LT_STORED_MOMENT || what->what == LT_STORED_NONNEGATIVE;
     for (int d = 0; d < LT_MAX_DIMS; d++)
         stride[d] = 0;
     if (vector)
@@ -187,34 +192,34 @@ static void strides_of(const lt_block *b, const state *what, int64_t *stride)
         lt_format_strides(what->extent, LT_FORMAT_CONTIGUOUS, stride);
 }
 
-static lt_status make_kept(const lt_shampoo *s, const lt_block *b, const state *what,
-                           lt_quantized_format format)
+static lt_status make_store(const lt_shampoo *s, const lt_block *b, const state *what,
+                            lt_quantized_format format)
 {
     int64_t stride[LT_MAX_DIMS];
-    if (*what->kept)
+    if (*what->store)
         return LT_OK;
     strides_of(b, what, stride);
-    LT_TRY(lt_quantized_new(what->kept, s->base.device, format, what->extent, stride,
+    LT_TRY(lt_quantized_new(what->store, s->base.device, format, what->extent, stride,
                             lt_quantized_key(b->slot->param->name, what->name, b->index)));
     if (what->start != IDENTITY)
         return LT_OK;
     lt_tensor *dense = NULL;
-    lt_status st = lt_quantized_open(*what->kept, &dense);
+    lt_status st = lt_quantized_dequantize(*what->store, &dense);
     if (!st)
         st = set_identity(s, dense);
     if (!st)
-        lt_quantized_store(*what->kept, dense, 0);
+        lt_quantized_requantize(*what->store, dense, 0);
     lt_tensor_free(&dense);
     if (st)
-        lt_quantized_free(what->kept);
+        lt_quantized_free(what->store);
     return st;
 }
 
 static lt_status make(const lt_shampoo *s, const lt_block *b, const state *what)
 {
     lt_quantized_format format;
-    if (is_kept(s, what, &format))
-        return make_kept(s, b, what, format);
+    if (is_stored(s, what, &format))
+        return make_store(s, b, what, format);
     if (*what->tensor)
         return LT_OK;
     lt_device *device = s->base.device;
@@ -234,7 +239,7 @@ lt_status lt_shampoo_make_state(lt_shampoo *s)
         int count = list_state(s, &s->block[i], list);
         for (int k = 0; k < count; k++)
             LT_TRY(make(s, &s->block[i], &list[k]));
-        lt_block_lay_out(&s->block[i]);
+        lt_block_set_strides(&s->block[i]);
     }
     return LT_OK;
 }
@@ -246,8 +251,8 @@ void lt_shampoo_free_state(lt_shampoo *s)
         int count = list_state(s, &s->block[i], list);
         for (int k = 0; k < count; k++) {
             lt_tensor_free(list[k].tensor);
-            if (list[k].kept)
-                lt_quantized_free(list[k].kept);
+            if (list[k].store)
+                lt_quantized_free(list[k].store);
         }
     }
 }
@@ -264,7 +269,7 @@ void lt_shampoo_drop_pending(lt_shampoo *s)
 static lt_status visit_numbers(lt_block *b, const lt_state_visitor *visitor)
 {
     LT_TRY(visit_number(b, visitor, "failures", -1, &b->failures));
-    LT_TRY(visit_number(b, visitor, "rooted", -1, &b->rooted));
+    LT_TRY(visit_number(b, visitor, "rooted", -1, &b->root_step));
     LT_TRY(visit_number(b, visitor, "swap", -1, &b->swap));
     for (int d = 0; d < LT_MAX_DIMS; d++) {
         if (!b->factor[d].is_matrix)
@@ -302,28 +307,28 @@ static lt_status visit_block(const lt_shampoo *s, lt_block *b, const lt_state_vi
             .param = b->slot->param->name,
             .name = list[i].name,
             .block = b->index,
-            .offset = lt_cut_offset(b->cut, b->part, &b->box),
-            .shape = b->box.shape,
+            .offset = lt_partition_offset(b->partition, b->part, &b->region),
+            .shape = b->region.shape,
             .owner = b->owner,
             .dtype = lt_device_master(s->base.device),
             .extent = list[i].extent,
             .tensor = *list[i].tensor,
-            .quantized = list[i].kept ? *list[i].kept : NULL,
+            .quantized = list[i].store ? *list[i].store : NULL,
         };
         LT_TRY(visitor->entry(visitor->context, &entry));
-        if (list[i].what == LT_KEPT_GRAM && list[i].kept)
+        if (list[i].what == LT_STORED_GRAM && list[i].store)
             LT_TRY(convert(s, b, *list[i].tensor));
     }
     return LT_OK;
 }
 
 /* After a load, once. */
-static void say_rounded(lt_shampoo *s)
+static void log_rounded(lt_shampoo *s)
 {
     int count = 0;
     for (size_t i = 0; i < s->count; i++)
         for (int d = 0; d < LT_MAX_DIMS; d++) {
-            lt_quantized *root = s->block[i].factor[d].kept_root;
+            lt_quantized *root = s->block[i].factor[d].root_store;
             count += root && root->rounded;
             if (root)
                 root->rounded = false;
@@ -343,7 +348,7 @@ lt_status lt_shampoo_visit(lt_optim *self, lt_state_visitor *visitor)
     for (size_t i = 0; i < s->total && !st; i++)
         st = visit_block(s, lt_shampoo_block_number(s, i), visitor);
     lt_shampoo_drop_pending(s);
-    say_rounded(s);
+    log_rounded(s);
     return st;
 }
 
@@ -354,8 +359,8 @@ static int64_t bytes_of(const lt_shampoo *s, const state *list, int count)
     lt_quantized_format format;
     for (int i = 0; i < count; i++) {
         const int64_t elements = lt_shape_count(list[i].extent);
-        bytes += is_kept(s, &list[i], &format) ? lt_quantized_bytes(format, elements)
-                                               : elements * (int64_t)size;
+        bytes += is_stored(s, &list[i], &format) ? lt_quantized_bytes(format, elements)
+                                                 : elements * (int64_t)size;
     }
     return bytes;
 }

@@ -5,7 +5,7 @@
 #include "optim/shampoo/shampoo.h"
 
 /* Decides by the config and its box which dimensions keep factors, and their exponents. */
-void lt_block_plan(const lt_shampoo_config *config, lt_block *block);
+void lt_block_choose_factors(const lt_shampoo_config *config, lt_block *block);
 /* State of this rank's blocks: zeros, identities. What is there already stays. */
 lt_status lt_shampoo_make_state(lt_shampoo *s);
 void lt_shampoo_free_state(lt_shampoo *s);

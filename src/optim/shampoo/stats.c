@@ -10,7 +10,7 @@ void lt_shampoo_start_stats(lt_shampoo *s)
     s->stats_step = s->base.attempt;
 }
 
-int64_t lt_shampoo_took(int64_t begin, double *seconds, const char *name)
+int64_t lt_shampoo_add_time(int64_t begin, double *seconds, const char *name)
 {
     int64_t now = lt_clock_nanoseconds();
     *seconds += (double)(now - begin) * 1e-9;

@@ -6,6 +6,6 @@
 
 void lt_shampoo_start_stats(lt_shampoo *s);
 /* Adds the time since begin to *seconds and to the profile; returns the clock. */
-int64_t lt_shampoo_took(int64_t begin, double *seconds, const char *name);
+int64_t lt_shampoo_add_time(int64_t begin, double *seconds, const char *name);
 
 #endif

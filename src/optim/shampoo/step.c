@@ -35,19 +35,20 @@ static int64_t make_batches(lt_shampoo *s)
     void *ctx;
     const bool host_memory = lt_optim_backend(&s->base, &ctx)->host_memory;
     const int64_t batch_elements = host_memory ? host_elements : device_elements;
-    int64_t largest = 0, used = 0, opened = 0;
+    int64_t largest = 0, used = 0, all_dequantized = 0;
     s->batches = 0;
     for (size_t i = 0; i < s->count; i++) {
-        int64_t n = lt_shape_count(s->block[i].box.shape);
-        const int64_t kept = lt_shampoo_opened_elements(s, &s->block[i]);
-        if (!s->batches || used + n > batch_elements || opened + kept > batch_elements) {
+        int64_t n = lt_shape_count(s->block[i].region.shape);
+        const int64_t dequantized = lt_shampoo_dequantized_elements(s, &s->block[i]);
+        if (!s->batches || used + n > batch_elements
+            || all_dequantized + dequantized > batch_elements) {
             s->batch[s->batches++] = (lt_block_batch){i, i};
-            used = opened = 0;
+            used = all_dequantized = 0;
         }
         s->block[i].scratch = used;
         s->batch[s->batches - 1].end = i + 1;
         used += n;
-        opened += kept;
+        all_dequantized += dequantized;
         largest = used > largest ? used : largest;
     }
     return largest;
@@ -73,7 +74,7 @@ static lt_view scratch_view(const lt_shampoo *s, const lt_block *b, int which)
         return (lt_view){0};
     lt_view v = lt_tensor_view(s->scratch[which]);
     v.data = (char *)v.data + (size_t)b->scratch * lt_dtype_size(v.dtype);
-    v.shape = b->box.shape;
+    v.shape = b->region.shape;
     lt_block_strides(b, v.stride);
     v.version = 0;
     return v;
@@ -84,7 +85,7 @@ static bool gather(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
     (void)s;
     job->factor.grad_scale = true;
     job->a = lt_block_grad(b);
-    job->y = lt_block_view(b, &b->g);
+    job->y = lt_block_unmerged_view(b, &b->g);
     return true;
 }
 
@@ -95,7 +96,7 @@ static bool add_decay(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
     job->alpha = b->slot->weight_decay;
     job->beta = 1;
     job->a = lt_block_value(b);
-    job->y = lt_block_view(b, &b->g);
+    job->y = lt_block_unmerged_view(b, &b->g);
     return b->slot->weight_decay > 0;
 }
 
@@ -108,7 +109,7 @@ static lt_status begin_batch(lt_shampoo *s, lt_block_batch batch)
         b->u = scratch_view(s, b, LT_SCRATCH_U);
         b->buffer[0] = scratch_view(s, b, LT_SCRATCH_A);
         b->buffer[1] = scratch_view(s, b, LT_SCRATCH_B);
-        b->spare = 0;
+        b->output = 0;
     }
     lt_vec_rule *const rules[] = {gather, add_decay};
     return lt_shampoo_vecs(s, batch, rules, 2, false);
@@ -120,39 +121,39 @@ static lt_status before_roots(lt_shampoo *s, lt_block_batch batch)
     int64_t begin = lt_clock_nanoseconds();
     LT_TRY(begin_batch(s, batch));
     LT_TRY(lt_shampoo_update_factors(s, batch));
-    lt_shampoo_took(begin, &s->stats.factor_seconds, "shampoo factors");
+    lt_shampoo_add_time(begin, &s->stats.factor_seconds, "shampoo factors");
     return LT_OK;
 }
 
 static lt_status after_roots(lt_shampoo *s, lt_block_batch batch)
 {
     int64_t begin = lt_clock_nanoseconds();
-    const int used = lt_shampoo_is_early(s) ? 0 : LT_KEPT_ROOTS;
-    const int moments = LT_KEPT_VECTORS | LT_KEPT_DIAGONALS;
-    LT_TRY(lt_shampoo_open_kept(s, batch, moments | used));
-    LT_TRY(lt_shampoo_direction(s, batch));
+    const int used = lt_shampoo_is_before_start(s) ? 0 : LT_STORED_ROOTS;
+    const int moments = LT_STORED_VECTORS | LT_STORED_DIAGONALS;
+    LT_TRY(lt_shampoo_dequantize(s, batch, moments | used));
+    LT_TRY(lt_shampoo_precondition_gradient(s, batch));
     LT_TRY(lt_shampoo_update(s, batch));
-    lt_shampoo_drop_kept(s, batch, used);
-    lt_shampoo_close_kept(s, batch, moments);
-    lt_shampoo_took(begin, &s->stats.apply_seconds, "shampoo apply");
+    lt_shampoo_discard_dequantized(s, batch, used);
+    lt_shampoo_requantize(s, batch, moments);
+    lt_shampoo_add_time(begin, &s->stats.apply_seconds, "shampoo apply");
     return LT_OK;
 }
 
 static bool host_has_work(const lt_shampoo *s)
 {
-    return lt_shampoo_refreshes(s) || lt_shampoo_swaps(s) || lt_shampoo_starts_async(s);
+    return lt_shampoo_has_due_blocks(s) || lt_shampoo_has_due_swap(s) || lt_shampoo_starts_async(s);
 }
 
 /* KL factors read the roots: pending ones must be swapped in before. */
 static bool swaps_first(const lt_shampoo *s)
 {
-    return lt_shampoo_is_kl(&s->config) && lt_shampoo_swaps(s);
+    return lt_shampoo_is_kl(&s->config) && lt_shampoo_has_due_swap(s);
 }
 
 /* Before the first roots it is other work, and a first step makes what the others use. */
 static bool is_settled(const lt_shampoo *s)
 {
-    return s->ready && !lt_shampoo_is_early(s);
+    return s->ready && !lt_shampoo_is_before_start(s);
 }
 
 bool lt_shampoo_is_capturable(const lt_optim *self)
@@ -191,8 +192,8 @@ static lt_status host(lt_optim *self)
 {
     lt_shampoo *s = (lt_shampoo *)self;
     begin_stats(s);
-    LT_TRY(lt_shampoo_swap(s));
-    if (lt_shampoo_plan(s) != LT_DUE_NONE)
+    LT_TRY(lt_shampoo_swap_in(s));
+    if (lt_shampoo_mark_due(s) != LT_DUE_NONE)
         LT_TRY(lt_shampoo_refresh(s, (lt_block_batch){0, s->count}));
     return lt_shampoo_starts_async(s) ? lt_shampoo_start_async(s) : LT_OK;
 }
@@ -229,7 +230,7 @@ static lt_status queue_step(lt_shampoo *s)
     if (!scalars.finite)
         return one_piece(s);
     if (swaps_first(s))
-        LT_TRY(lt_shampoo_swap(s));
+        LT_TRY(lt_shampoo_swap_in(s));
     LT_TRY(first(&s->base));
     LT_TRY(host(&s->base));
     return second(&s->base);
@@ -244,8 +245,8 @@ lt_status lt_shampoo_step(lt_optim *self, const lt_scalars *scalars)
     LT_TRY(prepare(s));
     if (!lt_optim_backend(self, &ctx)->host_memory)
         return queue_step(s);
-    LT_TRY(lt_shampoo_swap(s));
-    lt_due due = lt_shampoo_plan(s);
+    LT_TRY(lt_shampoo_swap_in(s));
+    lt_due due = lt_shampoo_mark_due(s);
     for (size_t i = 0; i < s->batches; i++) {
         LT_TRY(before_roots(s, s->batch[i]));
         if (due == LT_DUE_SOME)

@@ -22,7 +22,7 @@ static bool decay(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
     }
     job->beta = 1;
     job->a = lt_block_value(b);
-    job->y = lt_block_view(b, &b->p);
+    job->y = lt_block_unmerged_view(b, &b->p);
     return true;
 }
 
@@ -30,14 +30,14 @@ static bool decay(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
 static lt_view momentum_of(const lt_block *b)
 {
     const lt_view v = lt_tensor_view(b->momentum);
-    return lt_block_view(b, &v);
+    return lt_block_unmerged_view(b, &v);
 }
 
 static bool accumulate(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
 {
     job->alpha = 1 - s->config.dampening;
     job->beta = s->config.momentum;
-    job->a = lt_block_view(b, &b->p);
+    job->a = lt_block_unmerged_view(b, &b->p);
     job->y = momentum_of(b);
     return true;
 }
@@ -47,7 +47,7 @@ static bool look_ahead(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
     job->alpha = s->config.momentum;
     job->beta = 1 - s->config.dampening;
     job->a = momentum_of(b);
-    job->y = lt_block_view(b, &b->p);
+    job->y = lt_block_unmerged_view(b, &b->p);
     return true;
 }
 
@@ -57,7 +57,7 @@ static bool move(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
     job->alpha = -b->slot->lr_scale;
     job->beta = b->update.data ? 0 : 1;
     job->factor.lr = true;
-    job->a = heavy ? momentum_of(b) : lt_block_view(b, &b->p);
+    job->a = heavy ? momentum_of(b) : lt_block_unmerged_view(b, &b->p);
     job->y = b->update.data ? b->update : lt_block_value(b);
     return true;
 }

@@ -45,13 +45,13 @@ static void weigh_params(const lt_shard *s, int64_t *cost)
     }
 }
 
-static double polynomial(const lt_balance_polynomial *p, const lt_shape *sides)
+static double polynomial(const lt_balance_polynomial *p, const lt_shape *dims)
 {
     double sum = 0;
-    for (int d = 0; d < sides->ndim; d++) {
+    for (int d = 0; d < dims->ndim; d++) {
         double value = 0;
         for (int k = LT_BALANCE_COEFFICIENTS - 1; k >= 0; k--)
-            value = value * (double)sides->dim[d] + p->coefficient[k];
+            value = value * (double)dims->dim[d] + p->coefficient[k];
         sum += fmax(p->least, value);
     }
     return sum;
@@ -62,14 +62,14 @@ static lt_status weigh_by_polynomial(const lt_shard *s, int64_t *cost)
 {
     double most = 0;
     for (size_t i = 0; i < s->count; i++) {
-        const double c = polynomial(&s->config.polynomial, &s->part[i].sides);
+        const double c = polynomial(&s->config.polynomial, &s->part[i].dims);
         if (!(c >= 0 && c <= 1e300))
             return lt_fail(LT_E_ARG, "balance polynomial: parameter %s: a part costs %g",
                            s->part[i].slot->param->name, c);
         most = fmax(most, c);
     }
     for (size_t i = 0; i < s->count && most > 0; i++)
-        cost[i] = llround(ldexp(polynomial(&s->config.polynomial, &s->part[i].sides) / most, 40));
+        cost[i] = llround(ldexp(polynomial(&s->config.polynomial, &s->part[i].dims) / most, 40));
     return LT_OK;
 }
 
@@ -109,8 +109,8 @@ static lt_status choose_owners(lt_optim *o, lt_shard *s)
         st = lt_assign(cost, s->count, s->ranks, owner);
     if (!st && !is_greedy(s->config.balance))
         st = lt_assign_improve(cost, s->count, s->ranks, owner);
-    if (!st && s->ops->prefer && !is_greedy(s->config.balance))
-        st = s->ops->prefer(o, cost, owner);
+    if (!st && s->ops->prefer_local && !is_greedy(s->config.balance))
+        st = s->ops->prefer_local(o, cost, owner);
     if (!st)
         take_owners(s, owner);
     lt_free(cost);
@@ -153,7 +153,7 @@ static lt_status open_group(lt_shard *s)
 
 static lt_status plan(lt_optim *o, lt_shard *s)
 {
-    s->count = lt_shard_parts(o);
+    s->count = lt_shard_part_count(o);
     s->part = lt_alloc(s->count, sizeof *s->part);
     s->elements = lt_alloc((size_t)s->ranks, sizeof *s->elements);
     s->begin = lt_alloc((size_t)s->ranks, sizeof *s->begin);
@@ -165,7 +165,7 @@ static lt_status plan(lt_optim *o, lt_shard *s)
     lay_out(s);
     /* In the master dtype parameters themselves are as short, and exact. */
     s->differences = !o->ops->parts && !s->config.gather_params && s->config.dtype != LT_F32;
-    return s->ops->settle(o);
+    return s->ops->allocate(o);
 }
 
 /* From here on the optimizer knows what is its own. */
@@ -226,18 +226,18 @@ static lt_status check_ranks(const lt_optim *o, const lt_shard_config *c)
              c->shard_params    ? "nothing"
              : c->gather_params ? "parameters"
                                 : "updates",
-             lt_shard_parts(o), elements);
+             lt_shard_part_count(o), elements);
     return lt_comm_same(c->comm, "the divided optimizer", text);
 }
 
-lt_status lt_shard_divide(lt_optim *optim, const lt_shard_config *config, const lt_shard_ops *ops,
-                          void *held)
+lt_status lt_shard_attach(lt_optim *optim, const lt_shard_config *config, const lt_shard_ops *ops,
+                          void *data)
 {
     LT_TRY(lt_comm_agree(config->comm, check(optim, config)));
     LT_TRY(check_ranks(optim, config));
     lt_shard *s = optim->shard = lt_alloc(1, sizeof *s);
     if (s)
-        *s = (lt_shard){.config = *config, .ops = ops, .held = held};
+        *s = (lt_shard){.config = *config, .ops = ops, .data = data};
     lt_status st = lt_comm_agree(config->comm, s ? LT_OK : LT_E_NOMEM);
     LT_ASSERT(st || s);
     if (!st)
@@ -256,5 +256,5 @@ lt_status lt_shard_divide(lt_optim *optim, const lt_shard_config *config, const 
 
 lt_status lt_optim_shard(lt_optim *optim, const lt_shard_config *config)
 {
-    return lt_shard_divide(optim, config, &lt_flat_ops, NULL);
+    return lt_shard_attach(optim, config, &lt_flat_ops, NULL);
 }

@@ -22,13 +22,13 @@ typedef struct lt_flat {
 
 static lt_flat *flat_of(const lt_shard *s)
 {
-    return s->held;
+    return s->data;
 }
 
 /* Values stay where they are: a segment is the status flag alone. */
 static lt_status lay_out_flags(lt_optim *o, lt_shard *s)
 {
-    lt_flat *f = s->held;
+    lt_flat *f = s->data;
     const int64_t mine = s->elements[s->rank] - 1;
     for (size_t i = 0; i < s->count; i++)
         s->part[i].at -= s->begin[s->part[i].owner];
@@ -45,7 +45,7 @@ static lt_status lay_out_flags(lt_optim *o, lt_shard *s)
 
 static lt_status make_buffers(lt_optim *o, lt_shard *s)
 {
-    lt_flat *f = s->held;
+    lt_flat *f = s->data;
     const lt_dtype master = lt_device_master(o->device);
     if (s->config.shard_params)
         LT_TRY(lay_out_flags(o, s));
@@ -61,13 +61,13 @@ static lt_status make_buffers(lt_optim *o, lt_shard *s)
     return lt_tensor_new(&f->comm_whole, o->device, s->config.dtype, LT_SHAPE(whole));
 }
 
-static lt_status settle(lt_optim *o)
+static lt_status allocate(lt_optim *o)
 {
     lt_shard *s = o->shard;
     lt_flat *f = lt_alloc(1, sizeof *f);
     if (!f)
         return LT_E_NOMEM;
-    s->held = f;
+    s->data = f;
     f->job = lt_alloc(s->count, sizeof *f->job);
     if (!f->job)
         return LT_E_NOMEM;
@@ -75,14 +75,14 @@ static lt_status settle(lt_optim *o)
     for (size_t i = 0; i < s->count && o->ops->parts && !s->config.gather_params; i++)
         if (s->part[i].owner == s->rank)
             s->part[i].update =
-                f->updates ? lt_shard_flat(o, i, f->updates, s->part[i].at)
-                           : lt_shard_flat(o, i, f->mine, s->part[i].at - s->begin[s->rank]);
+                f->updates ? lt_shard_flat_view(o, i, f->updates, s->part[i].at)
+                           : lt_shard_flat_view(o, i, f->mine, s->part[i].at - s->begin[s->rank]);
     return LT_OK;
 }
 
 static void free_buffers(lt_shard *s)
 {
-    lt_flat *f = s->held;
+    lt_flat *f = s->data;
     if (!f)
         return;
     lt_tensor **const tensors[] = {&f->mine,       &f->whole, &f->comm_own,
@@ -91,7 +91,7 @@ static void free_buffers(lt_shard *s)
         lt_tensor_free(tensors[i]);
     lt_free(f->job);
     lt_free(f);
-    s->held = NULL;
+    s->data = NULL;
 }
 
 typedef enum direction { PACK, UNPACK } direction;
@@ -108,8 +108,8 @@ static lt_status each_part(lt_optim *o, const lt_tensor *flat, int64_t origin, b
         const lt_part *p = &s->part[i];
         if (!p->slot->param->has_grad || (!all && p->owner != s->rank))
             continue;
-        const lt_view value = lt_shard_part(o, i, p->slot->param->value);
-        const lt_view place = lt_shard_flat(o, i, flat, p->at - origin);
+        const lt_view value = lt_shard_part_view(o, i, p->slot->param->value);
+        const lt_view place = lt_shard_flat_view(o, i, flat, p->at - origin);
         f->job[count++] = (lt_vec_job){
             .op = LT_VEC_AXPBY,
             .alpha = 1,
@@ -198,7 +198,7 @@ static lt_status send(lt_optim *o, int flag)
 }
 
 /* All gathered parts to the parameters. */
-static lt_status spread(lt_optim *o)
+static lt_status unpack(lt_optim *o)
 {
     const lt_shard *s = o->shard;
     const lt_flat *f = flat_of(s);
@@ -209,12 +209,12 @@ static lt_status spread(lt_optim *o)
 }
 
 const lt_shard_ops lt_flat_ops = {
-    .settle = settle,
+    .allocate = allocate,
     .free = free_buffers,
     .begin = begin,
     .pack = pack,
     .send = send,
     .flag = read_flag,
-    .spread = spread,
+    .unpack = unpack,
     .is_capturable = true,
 };

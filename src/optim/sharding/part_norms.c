@@ -34,7 +34,7 @@ static lt_status make_views(const lt_optim *o, struct lt_part_norms *n)
 
 static lt_status find_slots(lt_optim *o, struct lt_part_norms *n)
 {
-    n->count = lt_shard_parts(o);
+    n->count = lt_shard_part_count(o);
     n->slot = lt_alloc(n->count, sizeof(lt_slot *));
     if (!n->slot)
         return LT_E_NOMEM;
@@ -70,7 +70,7 @@ static lt_status make_norms(lt_optim *o)
     return st;
 }
 
-lt_status lt_optim_norm_by_boxes(lt_optim *o, lt_comm *comm, int64_t *at, size_t count)
+lt_status lt_optim_norm_by_shards(lt_optim *o, lt_comm *comm, int64_t *at, size_t count)
 {
     lt_status st = o->part_norms || !o->device->backend->frobenius
                        ? lt_fail(LT_E_ARG, "%s: the norm is one of parts, or %s has no frobenius",
@@ -89,13 +89,13 @@ lt_status lt_optim_norm_by_boxes(lt_optim *o, lt_comm *comm, int64_t *at, size_t
     return st;
 }
 
-bool lt_optim_has_boxes(const lt_optim *o)
+bool lt_optim_has_shards(const lt_optim *o)
 {
     return o->part_norms && o->part_norms->comm;
 }
 
 /* Zeros where there is no gradient, or another rank has the part. */
-static void find_boxes(const lt_optim *o, const struct lt_part_norms *n)
+static void view_shards(const lt_optim *o, const struct lt_part_norms *n)
 {
     for (size_t i = 0; i < n->count; i++)
         n->view[i] = lt_tensor_view(n->zero);
@@ -105,7 +105,7 @@ static void find_boxes(const lt_optim *o, const struct lt_part_norms *n)
 }
 
 /* The parts that this rank owns; zeros of the others. */
-static void find_parts(lt_optim *o, const struct lt_part_norms *n)
+static void view_parts(lt_optim *o, const struct lt_part_norms *n)
 {
     const lt_shard *s = o->shard;
     for (size_t i = 0; i < n->count; i++) {
@@ -113,7 +113,8 @@ static void find_parts(lt_optim *o, const struct lt_part_norms *n)
         if (!mine || !n->slot[i]->param->has_grad)
             n->view[i] = lt_tensor_view(n->zero);
         else
-            n->view[i] = s ? lt_shard_grad(o, i) : lt_shard_part(o, i, n->slot[i]->param->grad);
+            n->view[i] =
+                s ? lt_shard_part_grad(o, i) : lt_shard_part_view(o, i, n->slot[i]->param->grad);
     }
 }
 
@@ -124,9 +125,9 @@ static lt_status measure(lt_optim *o)
     const struct lt_part_norms *n = o->part_norms;
     const lt_view out = lt_tensor_view(n->norm);
     if (n->comm)
-        find_boxes(o, n);
+        view_shards(o, n);
     else
-        find_parts(o, n);
+        view_parts(o, n);
     return be->frobenius(ctx, n->view, n->count, &out);
 }
 
@@ -149,12 +150,12 @@ lt_status lt_optim_norm_of_parts(lt_optim *o)
 
 static lt_view part_of(void *context, size_t index, const lt_tensor *tensor)
 {
-    return lt_shard_part(context, index, tensor);
+    return lt_shard_part_view(context, index, tensor);
 }
 
 static lt_view flat_of(void *context, size_t index, const lt_tensor *flat, int64_t at)
 {
-    return lt_shard_flat(context, index, flat, at);
+    return lt_shard_flat_view(context, index, flat, at);
 }
 
 static lt_status divide(lt_optim *o, lt_data_parallel *dp)

@@ -11,7 +11,7 @@ static const double per_byte = 0.029;
 
 /* --- Parts --- */
 
-size_t lt_shard_parts(const lt_optim *o)
+size_t lt_shard_part_count(const lt_optim *o)
 {
     return o->ops->parts ? o->ops->parts->count(o) : o->count;
 }
@@ -36,7 +36,7 @@ void lt_shard_describe(lt_optim *o, size_t i, lt_part *part)
     const int states = count_states(o, slot);
     part->slot = &o->slot[i];
     part->elements = lt_tensor_count(value);
-    part->sides = lt_tensor_shape(value);
+    part->dims = lt_tensor_shape(value);
     part->state_bytes = lt_optim_slot_state_bytes(o, slot);
     /* read the gradient; read and write the parameter and each state */
     part->nanoseconds = per_byte * (double)(bytes * (3 + 2 * states));
@@ -44,28 +44,28 @@ void lt_shard_describe(lt_optim *o, size_t i, lt_part *part)
         part->nanoseconds += o->ops->nanoseconds(o, slot);
 }
 
-lt_view lt_shard_part(lt_optim *o, size_t i, const lt_tensor *parameter)
+lt_view lt_shard_part_view(lt_optim *o, size_t i, const lt_tensor *parameter)
 {
     return o->ops->parts ? o->ops->parts->of(o, i, parameter) : lt_tensor_view(parameter);
 }
 
-void lt_shard_box(lt_optim *o, size_t i, lt_shape *offset, lt_shape *extent)
+void lt_shard_part_region(lt_optim *o, size_t i, lt_shape *offset, lt_shape *extent)
 {
     if (o->ops->parts) {
-        o->ops->parts->box(o, i, offset, extent);
+        o->ops->parts->region(o, i, offset, extent);
         return;
     }
     *extent = lt_tensor_shape(o->slot[i].param->value);
     *offset = (lt_shape){.ndim = extent->ndim};
 }
 
-lt_view lt_shard_grad(lt_optim *o, size_t i)
+lt_view lt_shard_part_grad(lt_optim *o, size_t i)
 {
     const lt_part *p = &o->shard->part[i];
-    return p->grad.data ? p->grad : lt_shard_part(o, i, p->slot->param->grad);
+    return p->grad.data ? p->grad : lt_shard_part_view(o, i, p->slot->param->grad);
 }
 
-lt_view lt_shard_flat(lt_optim *o, size_t i, const lt_tensor *flat, int64_t at)
+lt_view lt_shard_flat_view(lt_optim *o, size_t i, const lt_tensor *flat, int64_t at)
 {
     const lt_view like = lt_tensor_view(o->shard->part[i].slot->param->value);
     lt_view v = lt_tensor_view(flat);
@@ -73,7 +73,7 @@ lt_view lt_shard_flat(lt_optim *o, size_t i, const lt_tensor *flat, int64_t at)
     bool done[LT_MAX_DIMS] = {false};
     int64_t stride = 1;
     v.data = (char *)v.data + (size_t)at * lt_dtype_size(v.dtype);
-    lt_shard_box(o, i, &offset, &v.shape);
+    lt_shard_part_region(o, i, &offset, &v.shape);
     v.version = 0;
     for (int k = 0; k < v.shape.ndim; k++) {
         int next = -1;

@@ -12,7 +12,7 @@ typedef struct lt_part {
     double nanoseconds;  /* modelled, of a step */
     int64_t state_bytes; /* where it is owned */
     int64_t elements;    /* of the parameter */
-    lt_shape sides;      /* of the block as it is preconditioned, or of the parameter */
+    lt_shape dims;       /* of the block as it is preconditioned, or of the parameter */
     int owner;           /* rank of the group */
     int64_t at;          /* where its elements begin in what is gathered */
     lt_view update; /* at its owner: where the change of the parameter goes instead; else no data */
@@ -31,7 +31,7 @@ typedef struct lt_part_ops {
     /* The part of a tensor shaped like the parameter. */
     lt_view (*of)(lt_optim *self, size_t index, const lt_tensor *parameter);
     /* Which box of the parameter's own dimensions that is. */
-    void (*box)(lt_optim *self, size_t index, lt_shape *offset, lt_shape *extent);
+    void (*region)(lt_optim *self, size_t index, lt_shape *offset, lt_shape *extent);
     /* All members are filled in; rank: this one. Drops state that was made. */
     void (*divide)(lt_optim *self, const lt_part *part, int rank);
     /* Numbers that only the owner knows. */
@@ -51,7 +51,7 @@ typedef struct lt_shard {
     bool differences;        /* the optimizer changes parameters, updates are sent */
     lt_shard_params *values; /* of lt_optim_shard_params(); NULL: all values are on all ranks */
     const struct lt_shard_ops *ops;
-    void *held;     /* by ops: buffers; or placed parameters, which are not the shard's */
+    void *data;     /* by ops: buffers; or placed parameters, which are not the shard's */
     double seconds; /* of the last exchange */
 } lt_shard;
 
@@ -59,9 +59,9 @@ typedef struct lt_shard {
  * between the boxes and the homes of placed parameters. An entry that may be NULL has nothing to do then. */
 typedef struct lt_shard_ops {
     /* May be NULL. Exchanges owners of parts of equal cost. */
-    lt_status (*prefer)(lt_optim *o, const int64_t *cost, int *owner);
+    lt_status (*prefer_local)(lt_optim *o, const int64_t *cost, int *owner);
     /* Once each part has its owner: buffers, and the views of lt_part. */
-    lt_status (*settle)(lt_optim *o);
+    lt_status (*allocate)(lt_optim *o);
     void (*free)(lt_shard *s); /* may be NULL */
     /* May be NULL. Before the gradient norm: gradients to their owners, values too if any were written. */
     lt_status (*pull)(lt_optim *o);
@@ -69,27 +69,27 @@ typedef struct lt_shard_ops {
     lt_status (*pack)(lt_optim *o);           /* after it: what there is to send */
     lt_status (*send)(lt_optim *o, int flag); /* all of it, with this rank's status flag */
     lt_status (*flag)(const lt_optim *o, int rank, int *flag); /* that came */
-    lt_status (*spread)(lt_optim *o);                          /* what came, to the parameters */
+    lt_status (*unpack)(lt_optim *o);                          /* what came, to the parameters */
     bool is_capturable; /* else the host reads how it went on other ranks */
 } lt_shard_ops;
 
 /* divide.c: lt_optim_shard() by these ops. */
-LT_MUST_CHECK lt_status lt_shard_divide(lt_optim *optim, const lt_shard_config *config,
-                                        const lt_shard_ops *ops, void *held);
+LT_MUST_CHECK lt_status lt_shard_attach(lt_optim *optim, const lt_shard_config *config,
+                                        const lt_shard_ops *ops, void *data);
 void lt_shard_free(lt_optim *optim);
 
 /* How many parts there are; slot, elements and what part i costs. Divided or not. */
-size_t lt_shard_parts(const lt_optim *optim);
+size_t lt_shard_part_count(const lt_optim *optim);
 void lt_shard_describe(lt_optim *optim, size_t i, lt_part *part);
 
 /* Part i of a tensor shaped like its parameter; which box of it that is. */
-lt_view lt_shard_part(lt_optim *optim, size_t i, const lt_tensor *parameter);
-void lt_shard_box(lt_optim *optim, size_t i, lt_shape *offset, lt_shape *extent);
+lt_view lt_shard_part_view(lt_optim *optim, size_t i, const lt_tensor *parameter);
+void lt_shard_part_region(lt_optim *optim, size_t i, lt_shape *offset, lt_shape *extent);
 /* Part i of the gradient, at home if it has one. */
-lt_view lt_shard_grad(lt_optim *optim, size_t i);
+lt_view lt_shard_part_grad(lt_optim *optim, size_t i);
 /* As many elements of a flat tensor as the part has, as a view of the part's shape, dense in the
  * order in which the parameter lies in memory, so that most kernels run along it. */
-lt_view lt_shard_flat(lt_optim *optim, size_t i, const lt_tensor *flat, int64_t at);
+lt_view lt_shard_flat_view(lt_optim *optim, size_t i, const lt_tensor *flat, int64_t at);
 
 /* shard_exchange.c. After the optimizer's own step, which changed this rank's parts only, every rank gets all
  * changes. st: how the step went here; skipped: a gradient was not finite. Errors: st; what another rank failed with,

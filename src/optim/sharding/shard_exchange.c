@@ -44,7 +44,7 @@ static lt_status capture_exchange(lt_optim *o, lt_status st)
     const lt_shard_ops *ops = o->shard->ops;
     LT_TRY(ops->pack(o));
     LT_TRY(ops->send(o, 0));
-    return ops->spread(o);
+    return ops->unpack(o);
 }
 
 static lt_status exchange(lt_optim *o, lt_status st, bool skipped)
@@ -75,7 +75,7 @@ static lt_status exchange(lt_optim *o, lt_status st, bool skipped)
     if (skips)
         return lt_fail(LT_E_COMM, "%s: gradients differ: %d of %d ranks skip this step",
                        o->ops->name, skips, s->ranks);
-    return s->ops->spread(o);
+    return s->ops->unpack(o);
 }
 
 lt_status lt_shard_finish(lt_optim *o, lt_status st, bool skipped)

@@ -10,8 +10,8 @@
  *     the value's version is not the one in version[], and the next step pulls it.
  *  3. Boxes and parts are boxes in the order of memory of the logical tensor, "stored order": row-major, or
  *     N H W C of a channels-last filter. */
-#ifndef LT_OPTIM_PLACED_H
-#define LT_OPTIM_PLACED_H
+#ifndef LT_OPTIM_SHARDED_H
+#define LT_OPTIM_SHARDED_H
 
 #include "shard.h"
 
@@ -20,36 +20,36 @@
 
 /* Rows of count elements, `step` apart in the memory of a part's home or of a parameter's own tensor; they
  * follow each other in the message. */
-typedef struct lt_piece {
+typedef struct lt_chunk {
     size_t index; /* of the part, or of the parameter */
     int64_t at, step, count, rows;
     int64_t message; /* where they begin in the buffer of all messages */
-} lt_piece;
+} lt_chunk;
 
-typedef struct lt_piece_list {
-    lt_piece *piece;
+typedef struct lt_chunk_list {
+    lt_chunk *chunk;
     size_t count, capacity;
     int64_t elements; /* of all messages so far */
-} lt_piece_list;
+} lt_chunk_list;
 
 /* In each message the pieces follow a header of one number. */
-typedef struct lt_route {
+typedef struct lt_message_schedule {
     lt_comm *comm;
-    lt_piece_list out, in;
+    lt_chunk_list out, in;
     int64_t *sent, *received;       /* elements for and of each rank of comm */
     int64_t *sent_at, *received_at; /* where their messages begin: the header */
-} lt_route;
+} lt_message_schedule;
 
 /* Where elements are that are sent or come. */
-typedef enum lt_end {
-    LT_HOME_VALUE,
-    LT_HOME_GRAD,
-    LT_HOME_UPDATE,
-    LT_OWN_VALUE,
-    LT_OWN_GRAD
-} lt_end;
+typedef enum lt_buffer_kind {
+    LT_OWNER_VALUE,
+    LT_OWNER_GRAD,
+    LT_OWNER_UPDATE,
+    LT_SHARD_VALUE,
+    LT_SHARD_GRAD
+} lt_buffer_kind;
 
-struct lt_placed {
+struct lt_sharded_optim {
     lt_comm *world, *copy;
     lt_params own;       /* those that are trained, the order of all lists below */
     lt_params all;       /* logical parameters, also of those that are not trained */
@@ -63,8 +63,8 @@ struct lt_placed {
 
     /* Once an optimizer is attached. */
     lt_optim *optim;
-    int64_t boxes;       /* of a copy, if it updates them in place; then there is nothing more */
-    lt_route pull, push; /* boxes to homes within the copy; homes to boxes over world */
+    int64_t shards; /* of a copy, if it updates them in place; then there is nothing more */
+    lt_message_schedule pull, push; /* boxes to homes within the copy; homes to boxes over world */
     /* Homes of this rank's parts, flat, in the order of parts; NULL if there are none. Those of whole parameters
      * have value and grad in the logical tensors. */
     lt_tensor *value, *grad;
@@ -78,38 +78,38 @@ struct lt_placed {
     size_t jobs;
 };
 
-static inline struct lt_placed *lt_placed_of(const lt_optim *o)
+static inline struct lt_sharded_optim *lt_sharded_of(const lt_optim *o)
 {
-    return o->shard->held;
+    return o->shard->data;
 }
 
 /* In stored order, with as few dimensions as describe it. */
-lt_place lt_placed_stored(const lt_place *place, bool channels_last);
+lt_place lt_sharded_stored_place(const lt_place *place, bool channels_last);
 
 /* A part in stored order, and where its elements are at home. */
-typedef struct lt_part_box {
+typedef struct lt_part_layout {
     lt_shape whole, offset, extent;
     int64_t stride[LT_MAX_DIMS];
-} lt_part_box;
+} lt_part_layout;
 
-lt_part_box lt_placed_box(lt_optim *o, size_t i);
+lt_part_layout lt_sharded_part_layout(lt_optim *o, size_t i);
 /* Strides, by logical dimension, of part i's home, and how many elements it spans. */
-int64_t lt_placed_home_strides(lt_optim *o, size_t i, int64_t stride[LT_MAX_DIMS]);
+int64_t lt_sharded_owner_strides(lt_optim *o, size_t i, int64_t stride[LT_MAX_DIMS]);
 /* Part i in a flat tensor of this rank's parts. */
-lt_view lt_placed_home(lt_optim *o, size_t i, const lt_tensor *flat);
+lt_view lt_sharded_owner_view(lt_optim *o, size_t i, const lt_tensor *flat);
 
 /* sharded_schedule.c: both routes, once parts have owners. Errors: LT_E_NOMEM. */
-lt_status lt_placed_route(struct lt_placed *p, lt_optim *o);
-void lt_placed_free_routes(struct lt_placed *p);
+lt_status lt_sharded_plan_messages(struct lt_sharded_optim *p, lt_optim *o);
+void lt_sharded_free_messages(struct lt_sharded_optim *p);
 
 /* Entries of lt_shard_ops: sharded_schedule.c, which exchanges owners of parts of equal cost where more of their elements
  * are local then, and sharded_exchange.c. Pulling is collective over copy, sending over world. */
-lt_status lt_placed_prefer_local(lt_optim *o, const int64_t *cost, int *owner);
-lt_status lt_placed_pull(lt_optim *o);
-lt_status lt_placed_before(lt_optim *o);
-lt_status lt_placed_pack(lt_optim *o);
-lt_status lt_placed_send(lt_optim *o, int flag);
-lt_status lt_placed_flag(const lt_optim *o, int rank, int *flag);
-lt_status lt_placed_spread(lt_optim *o);
+lt_status lt_sharded_prefer_local(lt_optim *o, const int64_t *cost, int *owner);
+lt_status lt_sharded_pull(lt_optim *o);
+lt_status lt_sharded_begin(lt_optim *o);
+lt_status lt_sharded_pack(lt_optim *o);
+lt_status lt_sharded_send(lt_optim *o, int flag);
+lt_status lt_sharded_flag(const lt_optim *o, int rank, int *flag);
+lt_status lt_sharded_unpack(lt_optim *o);
 
 #endif

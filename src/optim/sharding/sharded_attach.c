@@ -18,13 +18,13 @@ static int64_t lay_out(lt_optim *o)
     for (size_t i = 0; i < s->count; i++) {
         s->part[i].at = span;
         if (s->part[i].owner == s->rank)
-            span += lt_placed_home_strides(o, i, stride);
+            span += lt_sharded_owner_strides(o, i, stride);
     }
     return span;
 }
 
 /* Parts that are whole parameters: the owner's logical tensors get memory. */
-static lt_status settle_whole(lt_optim *o)
+static lt_status allocate_params(lt_optim *o)
 {
     lt_shard *s = o->shard;
     for (size_t i = 0; i < s->count; i++) {
@@ -41,7 +41,8 @@ static lt_status settle_whole(lt_optim *o)
     return LT_OK;
 }
 
-static lt_status settle_blocks(struct lt_placed *p, lt_optim *o, int64_t span, bool updates)
+static lt_status allocate_blocks(struct lt_sharded_optim *p, lt_optim *o, int64_t span,
+                                 bool updates)
 {
     lt_shard *s = o->shard;
     const lt_dtype master = lt_device_master(o->device);
@@ -50,10 +51,10 @@ static lt_status settle_blocks(struct lt_placed *p, lt_optim *o, int64_t span, b
     for (size_t i = 0; i < s->count; i++) {
         if (s->part[i].owner != s->rank)
             continue;
-        s->part[i].value = lt_placed_home(o, i, p->value);
-        s->part[i].grad = lt_placed_home(o, i, p->grad);
+        s->part[i].value = lt_sharded_owner_view(o, i, p->value);
+        s->part[i].grad = lt_sharded_owner_view(o, i, p->grad);
         if (updates)
-            s->part[i].update = lt_placed_home(o, i, p->update);
+            s->part[i].update = lt_sharded_owner_view(o, i, p->update);
     }
     return LT_OK;
 }
@@ -63,10 +64,10 @@ static int64_t larger(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-static lt_status make_messages(struct lt_placed *p, const lt_optim *o)
+static lt_status make_messages(struct lt_sharded_optim *p, const lt_optim *o)
 {
     const lt_dtype master = lt_device_master(o->device), dtype = o->shard->config.dtype;
-    const lt_route *pull = &p->pull, *push = &p->push;
+    const lt_message_schedule *pull = &p->pull, *push = &p->push;
     LT_TRY(lt_tensor_new(&p->header, o->device, master, LT_SHAPE(1)));
     LT_TRY(new_flat(&p->sent, o, master, larger(pull->out.elements, push->out.elements)));
     LT_TRY(new_flat(&p->received, o, master, larger(pull->in.elements, push->in.elements)));
@@ -76,9 +77,9 @@ static lt_status make_messages(struct lt_placed *p, const lt_optim *o)
     return new_flat(&p->received_narrow, o, dtype, push->in.elements);
 }
 
-static lt_status settle(lt_optim *o)
+static lt_status allocate(lt_optim *o)
 {
-    struct lt_placed *p = lt_placed_of(o);
+    struct lt_sharded_optim *p = lt_sharded_of(o);
     const lt_shard *s = o->shard;
     const lt_dtype master = lt_device_master(o->device);
     const bool narrow = s->config.dtype != LT_F32;
@@ -89,24 +90,25 @@ static lt_status settle(lt_optim *o)
     }
     if (s->differences)
         LT_TRY(new_flat(&p->old, o, master, span));
-    LT_TRY(o->ops->parts ? settle_blocks(p, o, span, narrow && !s->config.gather_params)
-                         : settle_whole(o));
-    LT_TRY(lt_placed_route(p, o));
+    LT_TRY(o->ops->parts ? allocate_blocks(p, o, span, narrow && !s->config.gather_params)
+                         : allocate_params(o));
+    LT_TRY(lt_sharded_plan_messages(p, o));
     return make_messages(p, o);
 }
 
-static const lt_shard_ops placed_ops = {
-    .prefer = lt_placed_prefer_local,
-    .settle = settle,
-    .pull = lt_placed_pull,
-    .begin = lt_placed_before,
-    .pack = lt_placed_pack,
-    .send = lt_placed_send,
-    .flag = lt_placed_flag,
-    .spread = lt_placed_spread,
+static const lt_shard_ops sharded_ops = {
+    .prefer_local = lt_sharded_prefer_local,
+    .allocate = allocate,
+    .pull = lt_sharded_pull,
+    .begin = lt_sharded_begin,
+    .pack = lt_sharded_pack,
+    .send = lt_sharded_send,
+    .flag = lt_sharded_flag,
+    .unpack = lt_sharded_unpack,
 };
 
-static lt_status check(const struct lt_placed *p, const lt_optim *o, const lt_shard_config *c)
+static lt_status check(const struct lt_sharded_optim *p, const lt_optim *o,
+                       const lt_shard_config *c)
 {
     bool fits = o->count == p->own.count;
     for (size_t k = 0; fits && k < o->count; k++)
@@ -127,40 +129,41 @@ static lt_status check(const struct lt_placed *p, const lt_optim *o, const lt_sh
     return LT_OK;
 }
 
-lt_status lt_placed_attach(lt_placed *placed, lt_optim *optim, const lt_shard_config *config)
+lt_status lt_sharded_optim_attach(lt_sharded_optim *sharded, lt_optim *optim,
+                                  const lt_shard_config *config)
 {
-    LT_TRY(lt_comm_agree(placed->world, check(placed, optim, config)));
-    LT_TRY(lt_shard_divide(optim, config, &placed_ops, placed));
-    placed->optim = optim;
-    return lt_comm_agree(placed->world, lt_optim_shard_gradients(optim, NULL));
+    LT_TRY(lt_comm_agree(sharded->world, check(sharded, optim, config)));
+    LT_TRY(lt_shard_attach(optim, config, &sharded_ops, sharded));
+    sharded->optim = optim;
+    return lt_comm_agree(sharded->world, lt_optim_shard_gradients(optim, NULL));
 }
 
 /* Elements of a route's messages to others. */
-static int64_t sent_by(const lt_route *r)
+static int64_t sent_by(const lt_message_schedule *r)
 {
     return r->out.elements - r->sent[lt_comm_rank(r->comm)];
 }
 
-lt_status lt_placed_traffic_of(const lt_placed *placed, lt_placed_traffic *out)
+lt_status lt_sharded_optim_traffic(const lt_sharded_optim *sharded, lt_sharded_traffic *out)
 {
     const lt_tensor *const tensors[] = {
-        placed->value,       placed->grad,           placed->update,   placed->old,
-        placed->narrow,      placed->sent,           placed->received, placed->header,
-        placed->sent_narrow, placed->received_narrow};
-    if (!placed->optim)
+        sharded->value,       sharded->grad,           sharded->update,   sharded->old,
+        sharded->narrow,      sharded->sent,           sharded->received, sharded->header,
+        sharded->sent_narrow, sharded->received_narrow};
+    if (!sharded->optim)
         return lt_fail(LT_E_ARG, "optim: no optimizer is attached to the placed parameters");
-    *out = (lt_placed_traffic){.parts = placed->boxes};
-    if (placed->boxes)
+    *out = (lt_sharded_traffic){.parts = sharded->shards};
+    if (sharded->shards)
         return LT_OK;
-    *out = (lt_placed_traffic){
-        .gradients = sent_by(&placed->pull),
-        .values = sent_by(&placed->push),
-        .parts = (int64_t)placed->optim->shard->count,
+    *out = (lt_sharded_traffic){
+        .gradients = sent_by(&sharded->pull),
+        .values = sent_by(&sharded->push),
+        .parts = (int64_t)sharded->optim->shard->count,
     };
     for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++)
         out->bytes += tensors[i] ? (int64_t)lt_tensor_bytes(tensors[i]) : 0;
-    for (size_t i = 0; i < placed->all.count; i++)
-        if (placed->logical[i].value->buffer)
-            out->bytes += 2 * (int64_t)lt_tensor_bytes(placed->logical[i].value);
+    for (size_t i = 0; i < sharded->all.count; i++)
+        if (sharded->logical[i].value->buffer)
+            out->bytes += 2 * (int64_t)lt_tensor_bytes(sharded->logical[i].value);
     return LT_OK;
 }

@@ -8,7 +8,7 @@
 #include "sharded.h"
 
 /* Returns true if a lower rank of the copy has the same box. */
-static bool has_before(const struct lt_placed *p, int rank, size_t k)
+static bool is_duplicate(const struct lt_sharded_optim *p, int rank, size_t k)
 {
     const lt_place *own = &p->place[(size_t)rank * p->own.count + k];
     for (int r = 0; r < rank; r++)
@@ -19,14 +19,14 @@ static bool has_before(const struct lt_placed *p, int rank, size_t k)
 }
 
 /* All boxes of the first copy are numbered; of this rank's, at[k] is the number, or BOX_OF_OTHERS. */
-static int64_t number_boxes(const struct lt_placed *p, int64_t *at)
+static int64_t number_shards(const struct lt_sharded_optim *p, int64_t *at)
 {
     const int me = lt_comm_rank(p->world);
     int64_t count = 0;
     for (size_t k = 0; k < p->own.count; k++) {
-        at[k] = LT_BOX_OF_OTHERS;
+        at[k] = LT_SHARD_NOT_COUNTED;
         for (int r = 0; r < lt_comm_size(p->world); r++) {
-            if (p->copy_of[r] != p->copy_of[0] || has_before(p, r, k))
+            if (p->copy_of[r] != p->copy_of[0] || is_duplicate(p, r, k))
                 continue;
             if (r == me)
                 at[k] = count;
@@ -36,7 +36,7 @@ static int64_t number_boxes(const struct lt_placed *p, int64_t *at)
     return count;
 }
 
-static lt_status check(const struct lt_placed *p, const lt_optim *o)
+static lt_status check(const struct lt_sharded_optim *p, const lt_optim *o)
 {
     bool fits = o->count == p->own.count;
     for (size_t k = 0; fits && k < o->count; k++)
@@ -47,29 +47,29 @@ static lt_status check(const struct lt_placed *p, const lt_optim *o)
     if (!o->ops->elementwise)
         return lt_fail(LT_E_ARG,
                        "%s: sees more of a parameter than an element: make it over "
-                       "lt_placed_params()",
+                       "lt_sharded_optim_params()",
                        o->ops->name);
     if (o->state_dtype != LT_STATE_F32)
         return lt_fail(LT_E_ARG,
                        "%s: state in fewer bytes is of whole parameters, made over "
-                       "lt_placed_params()",
+                       "lt_sharded_optim_params()",
                        o->ops->name);
     return p->optim || o->shard ? lt_fail(
                LT_E_ARG, "%s: another optimizer is attached, or it is divided", o->ops->name)
                                 : LT_OK;
 }
 
-lt_status lt_placed_attach_boxes(lt_placed *placed, lt_optim *optim)
+lt_status lt_sharded_optim_attach_shards(lt_sharded_optim *sharded, lt_optim *optim)
 {
-    LT_TRY(lt_comm_agree(placed->world, check(placed, optim)));
-    int64_t *at = lt_alloc(placed->own.count, sizeof *at);
-    lt_status st = lt_comm_agree(placed->world, at ? LT_OK : LT_E_NOMEM);
+    LT_TRY(lt_comm_agree(sharded->world, check(sharded, optim)));
+    int64_t *at = lt_alloc(sharded->own.count, sizeof *at);
+    lt_status st = lt_comm_agree(sharded->world, at ? LT_OK : LT_E_NOMEM);
     if (st) {
         lt_free(at);
         return st;
     }
-    placed->boxes = number_boxes(placed, at);
-    st = lt_optim_norm_by_boxes(optim, placed->world, at, (size_t)placed->boxes);
-    placed->optim = st ? NULL : optim;
-    return lt_comm_agree(placed->world, st);
+    sharded->shards = number_shards(sharded, at);
+    st = lt_optim_norm_by_shards(optim, sharded->world, at, (size_t)sharded->shards);
+    sharded->optim = st ? NULL : optim;
+    return lt_comm_agree(sharded->world, st);
 }

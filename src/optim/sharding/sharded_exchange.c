@@ -12,28 +12,28 @@
 
 /* --- Packing --- */
 
-static size_t slot_of(const lt_optim *o, lt_end end, size_t index)
+static size_t slot_of(const lt_optim *o, lt_buffer_kind end, size_t index)
 {
-    return end == LT_OWN_VALUE || end == LT_OWN_GRAD
+    return end == LT_SHARD_VALUE || end == LT_SHARD_GRAD
                ? index
                : (size_t)(o->shard->part[index].slot - o->slot);
 }
 
 /* The memory that a piece's places count from. */
-static lt_view memory_of(const lt_optim *o, lt_end end, size_t index)
+static lt_view memory_of(const lt_optim *o, lt_buffer_kind end, size_t index)
 {
-    const struct lt_placed *p = lt_placed_of(o);
+    const struct lt_sharded_optim *p = lt_sharded_of(o);
     lt_view v = {0};
     switch (end) {
-    case LT_OWN_VALUE:
+    case LT_SHARD_VALUE:
         return lt_tensor_view(p->own.item[index]->value);
-    case LT_OWN_GRAD:
+    case LT_SHARD_GRAD:
         return lt_tensor_view(p->own.item[index]->grad);
-    case LT_HOME_VALUE:
+    case LT_OWNER_VALUE:
         return o->shard->part[index].value;
-    case LT_HOME_GRAD:
+    case LT_OWNER_GRAD:
         return o->shard->part[index].grad;
-    case LT_HOME_UPDATE:
+    case LT_OWNER_UPDATE:
         break;
     }
     v = lt_tensor_view(p->update);
@@ -41,10 +41,10 @@ static lt_view memory_of(const lt_optim *o, lt_end end, size_t index)
     return v;
 }
 
-static lt_view rows(lt_view v, int64_t at, const lt_piece *piece, int64_t step)
+static lt_view rows(lt_view v, int64_t at, const lt_chunk *chunk, int64_t step)
 {
     v.data = (char *)v.data + (size_t)at * lt_dtype_size(v.dtype);
-    v.shape = LT_SHAPE(piece->rows, piece->count);
+    v.shape = LT_SHAPE(chunk->rows, chunk->count);
     v.stride[0] = step;
     v.stride[1] = 1;
     v.version = 0;
@@ -56,7 +56,7 @@ static lt_status run_jobs(lt_optim *o, size_t *jobs, bool all)
 {
     void *ctx;
     const lt_backend *be = lt_optim_backend(o, &ctx);
-    struct lt_placed *p = lt_placed_of(o);
+    struct lt_sharded_optim *p = lt_sharded_of(o);
     if (!*jobs || (!all && *jobs < p->jobs))
         return LT_OK;
     const size_t count = *jobs;
@@ -67,24 +67,24 @@ static lt_status run_jobs(lt_optim *o, size_t *jobs, bool all)
 /* Between messages and memory, of parameters that have a gradient, or all. beta: what unpacking keeps of the
  * memory. */
 typedef struct copying {
-    const lt_piece_list *list;
-    lt_end end;
+    const lt_chunk_list *list;
+    lt_buffer_kind end;
     bool pack, all;
     double beta;
 } copying;
 
-static lt_status copy_pieces(lt_optim *o, const copying *c)
+static lt_status copy_chunks(lt_optim *o, const copying *c)
 {
-    struct lt_placed *p = lt_placed_of(o);
+    struct lt_sharded_optim *p = lt_sharded_of(o);
     const lt_view flat = lt_tensor_view(c->pack ? p->sent : p->received);
     size_t jobs = 0;
     for (size_t i = 0; i < c->list->count; i++) {
-        const lt_piece *piece = &c->list->piece[i];
-        if (!c->all && !p->own.item[slot_of(o, c->end, piece->index)]->has_grad)
+        const lt_chunk *chunk = &c->list->chunk[i];
+        if (!c->all && !p->own.item[slot_of(o, c->end, chunk->index)]->has_grad)
             continue;
         const lt_view memory =
-            rows(memory_of(o, c->end, piece->index), piece->at, piece, piece->step);
-        const lt_view message = rows(flat, piece->message, piece, piece->count);
+            rows(memory_of(o, c->end, chunk->index), chunk->at, chunk, chunk->step);
+        const lt_view message = rows(flat, chunk->message, chunk, chunk->count);
         p->job[jobs++] = (lt_vec_job){
             .op = LT_VEC_AXPBY,
             .alpha = 1,
@@ -108,9 +108,9 @@ static lt_view header_at(const lt_tensor *flat, int64_t at)
     return v;
 }
 
-static lt_status write_headers(lt_optim *o, const lt_route *r, double number)
+static lt_status write_headers(lt_optim *o, const lt_message_schedule *r, double number)
 {
-    struct lt_placed *p = lt_placed_of(o);
+    struct lt_sharded_optim *p = lt_sharded_of(o);
     size_t jobs = 0;
     LT_TRY(lt_tensor_fill(p->header, number));
     for (int i = 0; i < lt_comm_size(r->comm); i++) {
@@ -126,9 +126,9 @@ static lt_status write_headers(lt_optim *o, const lt_route *r, double number)
 }
 
 /* To header_of, by rank of the route's communicator. */
-static lt_status read_headers(lt_optim *o, const lt_route *r)
+static lt_status read_headers(lt_optim *o, const lt_message_schedule *r)
 {
-    struct lt_placed *p = lt_placed_of(o);
+    struct lt_sharded_optim *p = lt_sharded_of(o);
     for (int i = 0; i < lt_comm_size(r->comm); i++) {
         const lt_view v = header_at(p->received, r->received_at[i]);
         LT_TRY(lt_optim_read_number(o, &v, &p->header_of[i]));
@@ -144,7 +144,8 @@ static lt_tensor first_of(const lt_tensor *flat, int64_t elements)
     return t;
 }
 
-static lt_status send(const lt_route *r, const lt_tensor *sent, const lt_tensor *received)
+static lt_status send(const lt_message_schedule *r, const lt_tensor *sent,
+                      const lt_tensor *received)
 {
     lt_request *request = NULL;
     lt_tensor in = first_of(sent, r->out.elements), out = first_of(received, r->in.elements);
@@ -153,9 +154,9 @@ static lt_status send(const lt_route *r, const lt_tensor *sent, const lt_tensor 
 }
 
 /* Sends the packed messages, with that header; narrow: in the communication dtype. */
-static lt_status exchange(lt_optim *o, const lt_route *r, double number, bool narrow)
+static lt_status exchange(lt_optim *o, const lt_message_schedule *r, double number, bool narrow)
 {
-    struct lt_placed *p = lt_placed_of(o);
+    struct lt_sharded_optim *p = lt_sharded_of(o);
     LT_TRY(write_headers(o, r, number));
     if (!narrow) {
         LT_TRY(send(r, p->sent, p->received));
@@ -174,7 +175,7 @@ static lt_status exchange(lt_optim *o, const lt_route *r, double number, bool na
 enum { HASH = 1 << 16 }; /* with a bit beside it, exact in f32 */
 
 /* Which parameters have a gradient, as a number below HASH. */
-static int hash_present(const struct lt_placed *p)
+static int hash_present(const struct lt_sharded_optim *p)
 {
     uint32_t h = UINT32_C(2166136261); /* FNV-1a */
     for (size_t k = 0; k < p->own.count; k++)
@@ -182,7 +183,7 @@ static int hash_present(const struct lt_placed *p)
     return (int)((h >> 16 ^ h) % HASH);
 }
 
-static bool values_changed(const struct lt_placed *p)
+static bool values_changed(const struct lt_sharded_optim *p)
 {
     for (size_t k = 0; k < p->own.count; k++)
         if (p->own.item[k]->value->version != p->version[k])
@@ -190,7 +191,7 @@ static bool values_changed(const struct lt_placed *p)
     return false;
 }
 
-static void remember_versions(struct lt_placed *p)
+static void remember_versions(struct lt_sharded_optim *p)
 {
     for (size_t k = 0; k < p->own.count; k++)
         p->version[k] = p->own.item[k]->value->version;
@@ -199,7 +200,7 @@ static void remember_versions(struct lt_placed *p)
 /* Ranks of the copy do not have the same gradients: which parameter it is. */
 static lt_status name_absent(const lt_optim *o)
 {
-    const struct lt_placed *p = lt_placed_of(o);
+    const struct lt_sharded_optim *p = lt_sharded_of(o);
     for (size_t k = 0; k < p->own.count; k++) {
         const lt_param *param = p->own.item[k];
         char what[256];
@@ -211,20 +212,20 @@ static lt_status name_absent(const lt_optim *o)
 
 static lt_status pull_values(lt_optim *o)
 {
-    struct lt_placed *p = lt_placed_of(o);
-    LT_TRY(copy_pieces(o, &(copying){&p->pull.out, LT_OWN_VALUE, .pack = true, .all = true}));
+    struct lt_sharded_optim *p = lt_sharded_of(o);
+    LT_TRY(copy_chunks(o, &(copying){&p->pull.out, LT_SHARD_VALUE, .pack = true, .all = true}));
     LT_TRY(exchange(o, &p->pull, 0, false));
-    LT_TRY(copy_pieces(o, &(copying){&p->pull.in, LT_HOME_VALUE, .all = true}));
+    LT_TRY(copy_chunks(o, &(copying){&p->pull.in, LT_OWNER_VALUE, .all = true}));
     remember_versions(p);
     return LT_OK;
 }
 
 static lt_status pull(lt_optim *o)
 {
-    struct lt_placed *p = lt_placed_of(o);
+    struct lt_sharded_optim *p = lt_sharded_of(o);
     const int own = hash_present(p);
     bool changed = false;
-    LT_TRY(copy_pieces(o, &(copying){&p->pull.out, LT_OWN_GRAD, .pack = true}));
+    LT_TRY(copy_chunks(o, &(copying){&p->pull.out, LT_SHARD_GRAD, .pack = true}));
     LT_TRY(exchange(o, &p->pull, 2 * own + values_changed(p), false));
     for (int r = 0; r < lt_comm_size(p->copy); r++) {
         const int header = (int)p->header_of[r];
@@ -232,13 +233,13 @@ static lt_status pull(lt_optim *o)
             return name_absent(o);
         changed = changed || header % 2;
     }
-    LT_TRY(copy_pieces(o, &(copying){&p->pull.in, LT_HOME_GRAD, .pack = false}));
+    LT_TRY(copy_chunks(o, &(copying){&p->pull.in, LT_OWNER_GRAD, .pack = false}));
     return changed ? pull_values(o) : LT_OK;
 }
 
-lt_status lt_placed_pull(lt_optim *o)
+lt_status lt_sharded_pull(lt_optim *o)
 {
-    struct lt_placed *p = lt_placed_of(o);
+    struct lt_sharded_optim *p = lt_sharded_of(o);
     const int64_t span = lt_trace_begin();
     char text[512];
     for (size_t k = 0; k < p->own.count; k++)
@@ -255,11 +256,11 @@ lt_status lt_placed_pull(lt_optim *o)
 /* --- Values to who holds them --- */
 
 /* One batched kernel: y = alpha a + beta y over this rank's parts that have a gradient. */
-static lt_status each_home(lt_optim *o, const lt_tensor *a, const lt_tensor *y, double alpha,
+static lt_status each_part(lt_optim *o, const lt_tensor *a, const lt_tensor *y, double alpha,
                            double beta)
 {
     const lt_shard *s = o->shard;
-    struct lt_placed *p = lt_placed_of(o);
+    struct lt_sharded_optim *p = lt_sharded_of(o);
     size_t jobs = 0;
     for (size_t i = 0; i < s->count; i++) {
         const lt_part *part = &s->part[i];
@@ -269,17 +270,17 @@ static lt_status each_home(lt_optim *o, const lt_tensor *a, const lt_tensor *y, 
             .op = LT_VEC_AXPBY,
             .alpha = alpha,
             .beta = beta,
-            .a = a ? lt_placed_home(o, i, a) : part->value,
-            .y = y ? lt_placed_home(o, i, y) : part->value,
+            .a = a ? lt_sharded_owner_view(o, i, a) : part->value,
+            .y = y ? lt_sharded_owner_view(o, i, y) : part->value,
         };
         LT_TRY(run_jobs(o, &jobs, false));
     }
     return run_jobs(o, &jobs, true);
 }
 
-lt_status lt_placed_before(lt_optim *o)
+lt_status lt_sharded_begin(lt_optim *o)
 {
-    return o->shard->differences ? each_home(o, NULL, lt_placed_of(o)->old, 1, 0) : LT_OK;
+    return o->shard->differences ? each_part(o, NULL, lt_sharded_of(o)->old, 1, 0) : LT_OK;
 }
 
 static bool sends_updates(const lt_shard *s)
@@ -291,45 +292,46 @@ static bool sends_updates(const lt_shard *s)
 static lt_status round_update(lt_optim *o)
 {
     const lt_shard *s = o->shard;
-    struct lt_placed *p = lt_placed_of(o);
+    struct lt_sharded_optim *p = lt_sharded_of(o);
     if (s->differences || s->config.gather_params)
-        LT_TRY(each_home(o, NULL, p->update, 1, 0));
+        LT_TRY(each_part(o, NULL, p->update, 1, 0));
     if (s->differences) {
-        LT_TRY(each_home(o, p->old, p->update, -1, 1)); /* new - old */
-        LT_TRY(each_home(o, p->old, NULL, 1, 0));
+        LT_TRY(each_part(o, p->old, p->update, -1, 1)); /* new - old */
+        LT_TRY(each_part(o, p->old, NULL, 1, 0));
     }
     if (p->narrow) { /* else this rank has no part */
         LT_TRY(lt_tensor_copy(p->narrow, p->update));
         LT_TRY(lt_tensor_copy(p->update, p->narrow));
     }
-    return each_home(o, p->update, NULL, 1, sends_updates(s));
+    return each_part(o, p->update, NULL, 1, sends_updates(s));
 }
 
-lt_status lt_placed_pack(lt_optim *o)
+lt_status lt_sharded_pack(lt_optim *o)
 {
-    const struct lt_placed *p = lt_placed_of(o);
+    const struct lt_sharded_optim *p = lt_sharded_of(o);
     const bool narrow = o->shard->config.dtype != LT_F32;
     if (narrow)
         LT_TRY(round_update(o));
-    return copy_pieces(
-        o, &(copying){&p->push.out, narrow ? LT_HOME_UPDATE : LT_HOME_VALUE, .pack = true});
+    return copy_chunks(
+        o, &(copying){&p->push.out, narrow ? LT_OWNER_UPDATE : LT_OWNER_VALUE, .pack = true});
 }
 
-lt_status lt_placed_send(lt_optim *o, int flag)
+lt_status lt_sharded_send(lt_optim *o, int flag)
 {
-    return exchange(o, &lt_placed_of(o)->push, flag, o->shard->config.dtype != LT_F32);
+    return exchange(o, &lt_sharded_of(o)->push, flag, o->shard->config.dtype != LT_F32);
 }
 
-lt_status lt_placed_flag(const lt_optim *o, int rank, int *flag)
+lt_status lt_sharded_flag(const lt_optim *o, int rank, int *flag)
 {
-    *flag = (int)lt_placed_of(o)->header_of[rank];
+    *flag = (int)lt_sharded_of(o)->header_of[rank];
     return LT_OK;
 }
 
-lt_status lt_placed_spread(lt_optim *o)
+lt_status lt_sharded_unpack(lt_optim *o)
 {
-    struct lt_placed *p = lt_placed_of(o);
-    LT_TRY(copy_pieces(o, &(copying){&p->push.in, LT_OWN_VALUE, .beta = sends_updates(o->shard)}));
+    struct lt_sharded_optim *p = lt_sharded_of(o);
+    LT_TRY(
+        copy_chunks(o, &(copying){&p->push.in, LT_SHARD_VALUE, .beta = sends_updates(o->shard)}));
     for (size_t k = 0; k < p->own.count; k++)
         if (p->own.item[k]->has_grad)
             lt_tensor_touch(p->own.item[k]->value);

@@ -43,7 +43,7 @@ static void flatten(lt_shape *whole, lt_shape *offset, lt_shape *extent)
         join_last(whole, offset, extent);
 }
 
-lt_place lt_placed_stored(const lt_place *place, bool channels_last)
+lt_place lt_sharded_stored_place(const lt_place *place, bool channels_last)
 {
     lt_place p = *place;
     p.logical = stored(place->logical, channels_last);
@@ -56,14 +56,14 @@ lt_place lt_placed_stored(const lt_place *place, bool channels_last)
 
 /* Where the parameter has other elements between two runs of the part, its home has a gap of one: kernels
  * that sum run by run then do so in the same order in both. */
-int64_t lt_placed_home_strides(lt_optim *o, size_t i, int64_t stride[LT_MAX_DIMS])
+int64_t lt_sharded_owner_strides(lt_optim *o, size_t i, int64_t stride[LT_MAX_DIMS])
 {
     const lt_slot *slot = o->shard->part[i].slot;
     const lt_shape whole = lt_tensor_shape(slot->param->value);
-    const bool channels_last = lt_placed_of(o)->channels_last[slot - o->slot];
+    const bool channels_last = lt_sharded_of(o)->channels_last[slot - o->slot];
     lt_shape offset, extent;
     int64_t step = 1, span = 1;
-    lt_shard_box(o, i, &offset, &extent);
+    lt_shard_part_region(o, i, &offset, &extent);
     for (int k = extent.ndim - 1; k >= 0; k--) {
         const int d = stored_dim(channels_last, k);
         stride[d] = step;
@@ -74,25 +74,25 @@ int64_t lt_placed_home_strides(lt_optim *o, size_t i, int64_t stride[LT_MAX_DIMS
     return span;
 }
 
-lt_view lt_placed_home(lt_optim *o, size_t i, const lt_tensor *flat)
+lt_view lt_sharded_owner_view(lt_optim *o, size_t i, const lt_tensor *flat)
 {
     lt_view v = lt_tensor_view(flat);
     lt_shape offset;
     v.data = (char *)v.data + (size_t)o->shard->part[i].at * lt_dtype_size(v.dtype);
     v.version = 0;
-    lt_shard_box(o, i, &offset, &v.shape);
-    lt_placed_home_strides(o, i, v.stride);
+    lt_shard_part_region(o, i, &offset, &v.shape);
+    lt_sharded_owner_strides(o, i, v.stride);
     return v;
 }
 
-lt_part_box lt_placed_box(lt_optim *o, size_t i)
+lt_part_layout lt_sharded_part_layout(lt_optim *o, size_t i)
 {
     const lt_slot *slot = o->shard->part[i].slot;
-    const bool channels_last = lt_placed_of(o)->channels_last[slot - o->slot];
+    const bool channels_last = lt_sharded_of(o)->channels_last[slot - o->slot];
     int64_t stride[LT_MAX_DIMS] = {1};
-    lt_part_box b = {.whole = stored(lt_tensor_shape(slot->param->value), channels_last)};
-    lt_shard_box(o, i, &b.offset, &b.extent);
-    lt_placed_home_strides(o, i, stride);
+    lt_part_layout b = {.whole = stored(lt_tensor_shape(slot->param->value), channels_last)};
+    lt_shard_part_region(o, i, &b.offset, &b.extent);
+    lt_sharded_owner_strides(o, i, stride);
     b.offset = stored(b.offset, channels_last);
     b.extent = stored(b.extent, channels_last);
     for (int d = 0; d < b.extent.ndim; d++)

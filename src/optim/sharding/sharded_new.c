@@ -31,7 +31,7 @@ static holding holding_of(const lt_param *param)
     return h;
 }
 
-static lt_status agree_on_names(const struct lt_placed *p)
+static lt_status agree_on_names(const struct lt_sharded_optim *p)
 {
     uint64_t hash = LT_FNV1A_BEGIN;
     int64_t elements = 0;
@@ -50,7 +50,7 @@ static lt_status agree_on_names(const struct lt_placed *p)
 }
 
 /* All ranks' copies: the world's rank of each copy's first one; and the members of this one. */
-static lt_status find_copies(struct lt_placed *p)
+static lt_status find_copies(struct lt_sharded_optim *p)
 {
     const int ranks = lt_comm_size(p->world), members = lt_comm_size(p->copy);
     const int32_t me = lt_comm_rank(p->world);
@@ -68,7 +68,7 @@ static lt_status find_copies(struct lt_placed *p)
 }
 
 /* Each parameter is row-major on all ranks, or channels-last on all. */
-static lt_status find_orders(struct lt_placed *p, const holding *all)
+static lt_status find_orders(struct lt_sharded_optim *p, const holding *all)
 {
     const int ranks = lt_comm_size(p->world);
     for (size_t k = 0; k < p->own.count; k++) {
@@ -100,8 +100,8 @@ static bool overlap(const lt_place *a, const lt_place *b)
 }
 
 /* Against those of lower ranks of the copy; *new: none of them has the same. */
-static lt_status check_box(const holding *all, size_t count, const int *copy_of, int rank, size_t k,
-                           const char *name, bool *new)
+static lt_status check_shard(const holding *all, size_t count, const int *copy_of, int rank,
+                             size_t k, const char *name, bool *new)
 {
     const lt_place *own = &all[(size_t)rank * count + k].place;
     char a[LT_PLACE_TEXT], b[LT_PLACE_TEXT];
@@ -124,7 +124,8 @@ static lt_status check_box(const holding *all, size_t count, const int *copy_of,
 }
 
 /* Disjoint boxes make up a parameter if they have as many elements. */
-static lt_status check_copy(const struct lt_placed *p, const holding *all, int first, size_t k)
+static lt_status check_copy(const struct lt_sharded_optim *p, const holding *all, int first,
+                            size_t k)
 {
     const int ranks = lt_comm_size(p->world);
     const int64_t want = lt_shape_count(all[k].place.logical);
@@ -133,7 +134,7 @@ static lt_status check_copy(const struct lt_placed *p, const holding *all, int f
         bool new = false;
         if (p->copy_of[r] != first)
             continue;
-        LT_TRY(check_box(all, p->own.count, p->copy_of, r, k, p->own.item[k]->name, &new));
+        LT_TRY(check_shard(all, p->own.count, p->copy_of, r, k, p->own.item[k]->name, &new));
         elements += new ? lt_place_count(&all[(size_t)r * p->own.count + k].place) : 0;
     }
     if (elements != want)
@@ -144,7 +145,7 @@ static lt_status check_copy(const struct lt_placed *p, const holding *all, int f
     return LT_OK;
 }
 
-static lt_status check_boxes(const struct lt_placed *p, const holding *all)
+static lt_status check_shards(const struct lt_sharded_optim *p, const holding *all)
 {
     for (int r = 0; r < lt_comm_size(p->world); r++)
         for (size_t k = 0; k < p->own.count && p->copy_of[r] == r; k++)
@@ -154,7 +155,7 @@ static lt_status check_boxes(const struct lt_placed *p, const holding *all)
 
 /* --- Making --- */
 
-static lt_status learn(struct lt_placed *p, holding *all, int64_t *bytes, holding *own)
+static lt_status learn(struct lt_sharded_optim *p, holding *all, int64_t *bytes, holding *own)
 {
     const int ranks = lt_comm_size(p->world);
     for (int r = 0; r < ranks; r++)
@@ -163,15 +164,15 @@ static lt_status learn(struct lt_placed *p, holding *all, int64_t *bytes, holdin
         own[k] = holding_of(p->own.item[k]);
     LT_TRY(lt_comm_allgather_host(p->world, own, bytes, all));
     LT_TRY(find_orders(p, all));
-    LT_TRY(check_boxes(p, all));
+    LT_TRY(check_shards(p, all));
     for (int r = 0; r < ranks; r++)
         for (size_t k = 0; k < p->own.count; k++)
-            p->place[(size_t)r * p->own.count + k] =
-                lt_placed_stored(&all[(size_t)r * p->own.count + k].place, p->channels_last[k]);
+            p->place[(size_t)r * p->own.count + k] = lt_sharded_stored_place(
+                &all[(size_t)r * p->own.count + k].place, p->channels_last[k]);
     return LT_OK;
 }
 
-static lt_status exchange_places(struct lt_placed *p)
+static lt_status exchange_places(struct lt_sharded_optim *p)
 {
     const size_t ranks = (size_t)lt_comm_size(p->world);
     holding *all = lt_alloc(ranks * p->own.count, sizeof *all);
@@ -204,7 +205,7 @@ static lt_status make_logical(lt_param *out, const lt_param *own, bool channels_
     return own->grad ? lt_tensor_new_meta(&out->grad, device, dtype, shape, stride) : LT_OK;
 }
 
-static lt_status make_all(struct lt_placed *p, const lt_params *own)
+static lt_status make_all(struct lt_sharded_optim *p, const lt_params *own)
 {
     size_t k = 0;
     for (size_t i = 0; i < own->count; i++) {
@@ -217,7 +218,7 @@ static lt_status make_all(struct lt_placed *p, const lt_params *own)
     return LT_OK;
 }
 
-static lt_status make_lists(struct lt_placed *p, const lt_params *own)
+static lt_status make_lists(struct lt_sharded_optim *p, const lt_params *own)
 {
     const size_t ranks = (size_t)lt_comm_size(p->world);
     for (size_t i = 0; i < own->count; i++)
@@ -241,9 +242,10 @@ static lt_status make_lists(struct lt_placed *p, const lt_params *own)
                : LT_E_NOMEM;
 }
 
-lt_status lt_placed_new(lt_placed **out, const lt_params *own, lt_comm *world, lt_comm *copy)
+lt_status lt_sharded_optim_new(lt_sharded_optim **out, const lt_params *own, lt_comm *world,
+                               lt_comm *copy)
 {
-    struct lt_placed *p = lt_alloc(1, sizeof *p);
+    struct lt_sharded_optim *p = lt_alloc(1, sizeof *p);
     lt_status st = lt_comm_agree(world, p ? LT_OK : LT_E_NOMEM);
     LT_ASSERT(st || p);
     if (!st) {
@@ -260,20 +262,20 @@ lt_status lt_placed_new(lt_placed **out, const lt_params *own, lt_comm *world, l
     if (!st)
         st = lt_comm_agree(world, make_all(p, own));
     if (st)
-        lt_placed_free(&p);
+        lt_sharded_optim_free(&p);
     else
         *out = p;
     return st;
 }
 
-const lt_params *lt_placed_params(const lt_placed *placed)
+const lt_params *lt_sharded_optim_params(const lt_sharded_optim *sharded)
 {
-    return &placed->all;
+    return &sharded->all;
 }
 
-void lt_placed_free(lt_placed **placed)
+void lt_sharded_optim_free(lt_sharded_optim **sharded)
 {
-    struct lt_placed *p = *placed;
+    struct lt_sharded_optim *p = *sharded;
     if (!p)
         return;
     lt_tensor **const tensors[] = {&p->value,       &p->grad,           &p->update,   &p->old,
@@ -281,7 +283,7 @@ void lt_placed_free(lt_placed **placed)
                                    &p->sent_narrow, &p->received_narrow};
     for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++)
         lt_tensor_free(tensors[i]);
-    lt_placed_free_routes(p);
+    lt_sharded_free_messages(p);
     for (size_t i = 0; i < p->all.count; i++)
         lt_param_clear(&p->logical[i]);
     lt_params_clear(&p->all);
@@ -296,5 +298,5 @@ void lt_placed_free(lt_placed **placed)
     lt_free(p->number);
     lt_free(p->logical);
     lt_free(p);
-    *placed = NULL;
+    *sharded = NULL;
 }

@@ -9,27 +9,27 @@
 /* Elements of a part in a box of a rank. */
 typedef struct listing {
     const lt_place *place;
-    lt_piece_list *list; /* NULL: they are only counted */
+    lt_chunk_list *list; /* NULL: they are only counted */
     int64_t elements;
     size_t index;
-    bool at_home; /* pieces of the part's home, else of the rank's own tensor */
+    bool in_owner_buffer; /* pieces of the part's home, else of the rank's own tensor */
     lt_status status;
 } listing;
 
-static lt_status grow(lt_piece_list *l)
+static lt_status grow(lt_chunk_list *l)
 {
     const size_t capacity = l->capacity ? 2 * l->capacity : 8;
-    lt_piece *grown =
-        l->count < l->capacity ? l->piece : lt_realloc(l->piece, capacity, sizeof *l->piece);
+    lt_chunk *grown =
+        l->count < l->capacity ? l->chunk : lt_realloc(l->chunk, capacity, sizeof *l->chunk);
     if (!grown)
         return LT_E_NOMEM;
     l->capacity = l->count < l->capacity ? l->capacity : capacity;
-    l->piece = grown;
+    l->chunk = grown;
     return LT_OK;
 }
 
 /* Returns true if the run continues where the piece ends, or is its next row. */
-static bool extend(lt_piece *last, size_t index, int64_t at, int64_t count)
+static bool extend(lt_chunk *last, size_t index, int64_t at, int64_t count)
 {
     if (last->index != index)
         return false;
@@ -46,25 +46,25 @@ static bool extend(lt_piece *last, size_t index, int64_t at, int64_t count)
 
 static void add_run(listing *l, int64_t at, int64_t count)
 {
-    lt_piece_list *list = l->list;
+    lt_chunk_list *list = l->list;
     l->elements += count;
     if (!list)
         return;
     const int64_t message = list->elements;
     list->elements += count;
     /* A header lies between pieces of two messages. */
-    const lt_piece *last = list->count ? &list->piece[list->count - 1] : NULL;
+    const lt_chunk *last = list->count ? &list->chunk[list->count - 1] : NULL;
     if (last && last->message + last->rows * last->count == message
-        && extend(&list->piece[list->count - 1], l->index, at, count))
+        && extend(&list->chunk[list->count - 1], l->index, at, count))
         return;
     if (!l->status)
         l->status = grow(list);
     if (!l->status)
-        list->piece[list->count++] = (lt_piece){l->index, at, 0, count, 1, message};
+        list->chunk[list->count++] = (lt_chunk){l->index, at, 0, count, 1, message};
 }
 
 /* Which row of the box a row of the view is; false: none. */
-static bool row_of_box(const lt_place *p, int64_t row, int64_t *out)
+static bool row_of_shard(const lt_place *p, int64_t row, int64_t *out)
 {
     int64_t step = 1;
     *out = 0;
@@ -80,33 +80,33 @@ static bool row_of_box(const lt_place *p, int64_t row, int64_t *out)
 }
 
 /* count elements from stored element `from` on, which are at home from `home` on. */
-static void meet_run(listing *l, int64_t from, int64_t count, int64_t home)
+static void intersect_run(listing *l, int64_t from, int64_t count, int64_t owner_at)
 {
     const lt_place *p = l->place;
     const int last = p->view.ndim - 1;
     const int64_t width = p->view.dim[last], begin = p->offset.dim[last];
     const int64_t end = begin + p->extent.dim[last];
-    for (int64_t n, row; count > 0; from += n, home += n, count -= n) {
+    for (int64_t n, row; count > 0; from += n, owner_at += n, count -= n) {
         const int64_t at = from % width;
         n = width - at < count ? width - at : count;
         const int64_t low = at > begin ? at : begin, high = at + n < end ? at + n : end;
-        if (low < high && row_of_box(p, from / width, &row))
-            add_run(l, l->at_home ? home + low - at : row * (end - begin) + low - begin,
+        if (low < high && row_of_shard(p, from / width, &row))
+            add_run(l, l->in_owner_buffer ? owner_at + low - at : row * (end - begin) + low - begin,
                     high - low);
     }
 }
 
-static void meet(listing *l, const lt_part_box *part)
+static void intersect(listing *l, const lt_part_layout *part)
 {
     const int last = part->whole.ndim - 1;
     int64_t at[LT_MAX_DIMS] = {0};
     for (int d = 0; d >= 0;) {
-        int64_t from = 0, home = 0;
+        int64_t from = 0, owner_at = 0;
         for (int k = 0; k <= last; k++) {
             from = from * part->whole.dim[k] + part->offset.dim[k] + at[k];
-            home += at[k] * part->stride[k];
+            owner_at += at[k] * part->stride[k];
         }
-        meet_run(l, from, part->extent.dim[last], home);
+        intersect_run(l, from, part->extent.dim[last], owner_at);
         for (d = last - 1; d >= 0; d--) {
             if (++at[d] < part->extent.dim[d])
                 break;
@@ -117,7 +117,7 @@ static void meet(listing *l, const lt_part_box *part)
 
 /* --- Owners --- */
 
-static const lt_place *place_of(const struct lt_placed *p, int rank, size_t k)
+static const lt_place *place_of(const struct lt_sharded_optim *p, int rank, size_t k)
 {
     return &p->place[(size_t)rank * p->own.count + k];
 }
@@ -125,9 +125,9 @@ static const lt_place *place_of(const struct lt_placed *p, int rank, size_t k)
 /* Elements of a part that each rank holds, [ranks]. Copies of the model are alike: those of one are counted. */
 static void count_local(lt_optim *o, size_t part, int64_t *local)
 {
-    const struct lt_placed *p = lt_placed_of(o);
+    const struct lt_sharded_optim *p = lt_sharded_of(o);
     const size_t k = (size_t)(o->shard->part[part].slot - o->slot);
-    const lt_part_box b = lt_placed_box(o, part);
+    const lt_part_layout b = lt_sharded_part_layout(o, part);
     for (int r = 0; r < o->shard->ranks; r++) {
         int same = 0;
         while (same < r
@@ -135,12 +135,12 @@ static void count_local(lt_optim *o, size_t part, int64_t *local)
             same++;
         listing l = {.place = place_of(p, r, k)};
         if (same == r)
-            meet(&l, &b);
+            intersect(&l, &b);
         local[r] = same == r ? l.elements : local[same];
     }
 }
 
-lt_status lt_placed_prefer_local(lt_optim *o, const int64_t *cost, int *owner)
+lt_status lt_sharded_prefer_local(lt_optim *o, const int64_t *cost, int *owner)
 {
     const lt_shard *s = o->shard;
     int64_t *local = lt_alloc(s->count * (size_t)s->ranks, sizeof *local);
@@ -157,7 +157,7 @@ lt_status lt_placed_prefer_local(lt_optim *o, const int64_t *cost, int *owner)
 
 /* Returns true if `rank`, of this copy, gives its elements of a part to the part's owner: the owner itself, if it is
  * one of those that hold them, else one of them, by the part's number. */
-static bool is_source(const struct lt_placed *p, const lt_optim *o, size_t part, int rank)
+static bool is_source(const struct lt_sharded_optim *p, const lt_optim *o, size_t part, int rank)
 {
     const size_t k = (size_t)(o->shard->part[part].slot - o->slot);
     const lt_place *own = place_of(p, rank, k);
@@ -176,16 +176,16 @@ static bool is_source(const struct lt_placed *p, const lt_optim *o, size_t part,
 }
 
 /* The elements of a part that `holder` has: where they are at home, or in the holder's tensor. */
-static lt_status add_part(const struct lt_placed *p, lt_optim *o, size_t part, int holder,
-                          bool at_home, lt_piece_list *list)
+static lt_status add_part_chunks(const struct lt_sharded_optim *p, lt_optim *o, size_t part,
+                                 int holder, bool in_owner_buffer, lt_chunk_list *list)
 {
     const size_t k = (size_t)(o->shard->part[part].slot - o->slot);
-    const lt_part_box b = lt_placed_box(o, part);
+    const lt_part_layout b = lt_sharded_part_layout(o, part);
     listing l = {.place = place_of(p, holder, k),
                  .list = list,
-                 .index = at_home ? part : k,
-                 .at_home = at_home};
-    meet(&l, &b);
+                 .index = in_owner_buffer ? part : k,
+                 .in_owner_buffer = in_owner_buffer};
+    intersect(&l, &b);
     return l.status;
 }
 
@@ -193,22 +193,23 @@ static lt_status add_part(const struct lt_placed *p, lt_optim *o, size_t part, i
 typedef struct message {
     int from, to;
     bool pull;
-    bool at_home; /* pieces of the owner's end */
+    bool in_owner_buffer; /* pieces of the owner's end */
 } message;
 
-static lt_status add_message(const struct lt_placed *p, lt_optim *o, const message *m,
-                             lt_piece_list *list)
+static lt_status add_message(const struct lt_sharded_optim *p, lt_optim *o, const message *m,
+                             lt_chunk_list *list)
 {
     const lt_shard *s = o->shard;
     const int owner = m->pull ? m->to : m->from, holder = m->pull ? m->from : m->to;
     list->elements++; /* the header */
     for (size_t i = 0; i < s->count; i++)
         if (s->part[i].owner == owner && (!m->pull || is_source(p, o, i, holder)))
-            LT_TRY(add_part(p, o, i, holder, m->at_home, list));
+            LT_TRY(add_part_chunks(p, o, i, holder, m->in_owner_buffer, list));
     return LT_OK;
 }
 
-static lt_status plan(const struct lt_placed *p, lt_optim *o, lt_route *r, bool pull)
+static lt_status plan(const struct lt_sharded_optim *p, lt_optim *o, lt_message_schedule *r,
+                      bool pull)
 {
     const int ranks = lt_comm_size(r->comm), me = o->shard->rank;
     r->sent = lt_alloc((size_t)ranks * 4, sizeof *r->sent);
@@ -229,7 +230,7 @@ static lt_status plan(const struct lt_placed *p, lt_optim *o, lt_route *r, bool 
     return LT_OK;
 }
 
-lt_status lt_placed_route(struct lt_placed *p, lt_optim *o)
+lt_status lt_sharded_plan_messages(struct lt_sharded_optim *p, lt_optim *o)
 {
     p->pull.comm = p->copy;
     p->push.comm = p->world;
@@ -237,16 +238,16 @@ lt_status lt_placed_route(struct lt_placed *p, lt_optim *o)
     return plan(p, o, &p->push, false);
 }
 
-static void free_route(lt_route *r)
+static void free_schedule(lt_message_schedule *r)
 {
-    lt_free(r->out.piece);
-    lt_free(r->in.piece);
+    lt_free(r->out.chunk);
+    lt_free(r->in.chunk);
     lt_free(r->sent);
-    *r = (lt_route){0};
+    *r = (lt_message_schedule){0};
 }
 
-void lt_placed_free_routes(struct lt_placed *p)
+void lt_sharded_free_messages(struct lt_sharded_optim *p)
 {
-    free_route(&p->pull);
-    free_route(&p->push);
+    free_schedule(&p->pull);
+    free_schedule(&p->push);
 }

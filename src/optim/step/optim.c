@@ -177,7 +177,7 @@ static lt_status visit_slot(const lt_optim *o, lt_slot *slot, const lt_state_vis
             .owner = slot->owner,
             .dtype = lt_tensor_dtype(slot->param->value),
             .extent = shape,
-            .box = lt_optim_has_boxes(o) ? slot->param : NULL,
+            .box = lt_optim_has_shards(o) ? slot->param : NULL,
             .tensor = slot->state[k],
             .quantized = slot->quantized[k],
         };
@@ -190,12 +190,12 @@ static lt_status visit_slot(const lt_optim *o, lt_slot *slot, const lt_state_vis
 static lt_status check_whole(const lt_optim *o)
 {
     char text[LT_PLACE_TEXT];
-    for (size_t i = 0; i < o->count && !lt_optim_has_boxes(o); i++) {
+    for (size_t i = 0; i < o->count && !lt_optim_has_shards(o); i++) {
         const lt_param *param = o->slot[i].param;
         if (param->place && !lt_place_is_whole(param->place))
             return lt_fail(LT_E_UNSUPPORTED,
                            "%s: %s is a box, %s: state to save is that of an optimizer made over "
-                           "lt_placed_params(), or attached with its boxes",
+                           "lt_sharded_optim_params(), or attached with its boxes",
                            o->ops->name, param->name, lt_place_text(param->place, text));
     }
     return LT_OK;

@@ -159,7 +159,7 @@ bool lt_optim_is_capturable(const lt_optim *o)
 {
     if (o->shard && (!o->shard->ops->is_capturable || !o->device->backend->graphs))
         return false;
-    if (lt_optim_has_boxes(o))
+    if (lt_optim_has_shards(o))
         return false;
     return lt_averaging_is_constant(o) && o->ops->is_capturable && o->ops->is_capturable(o);
 }

@@ -28,10 +28,10 @@ static lt_status take_quantized(const lt_reading *r, const lt_safetensors_entry 
                                 lt_quantized *state)
 {
     lt_tensor *shown = NULL;
-    LT_TRY(lt_quantized_show(state, &shown));
+    LT_TRY(lt_quantized_to_checkpoint(state, &shown));
     lt_status st = lt_entry_load(e, r->path, shown, NULL, r->write);
     if (!st && r->write)
-        st = lt_quantized_take(state, shown);
+        st = lt_quantized_from_checkpoint(state, shown);
     lt_tensor_free(&shown);
     return st;
 }

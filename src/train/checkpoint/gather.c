@@ -209,7 +209,7 @@ static lt_status send(const lt_gathered *t)
     lt_tensor *shown = NULL;
     if (!t->quantized)
         return lt_place_send(t->comm, t->tensor, 0);
-    LT_TRY(lt_quantized_show(t->quantized, &shown));
+    LT_TRY(lt_quantized_to_checkpoint(t->quantized, &shown));
     lt_status st = lt_place_send(t->comm, shown, 0);
     lt_tensor_free(&shown);
     return st;

@@ -253,8 +253,8 @@ static bool may_update_boxes(const lt_trainer *t)
 static lt_status make_placed(lt_trainer *t, const lt_params **params)
 {
     const lt_ranks *r = &t->ranks;
-    lt_status st =
-        lt_placed_new(&t->shared.placed, &t->params, r->comm, lt_mesh_comm(r->mesh, LT_MESH_MODEL));
+    lt_status st = lt_sharded_optim_new(&t->shared.placed, &t->params, r->comm,
+                                        lt_mesh_comm(r->mesh, LT_MESH_MODEL));
     t->ranks.same_failure = st == LT_E_ARG;
     LT_TRY(st);
     if (may_update_boxes(t)) {
@@ -263,7 +263,7 @@ static lt_status make_placed(lt_trainer *t, const lt_params **params)
             return LT_OK;
         lt_optim_free(&t->optim);
     }
-    *params = lt_placed_params(t->shared.placed);
+    *params = lt_sharded_optim_params(t->shared.placed);
     return lt_trainer_open_optimizer(t, *params);
 }
 
@@ -282,8 +282,8 @@ static lt_status divide_placed(lt_trainer *t)
                          .gather_params = o->communicate_params};
     LT_TRY(lt_ranks_balance(o, &c.balance, &c.polynomial));
     const bool boxes = may_update_boxes(t) && t->optim->ops->elementwise;
-    lt_status st = boxes ? lt_placed_attach_boxes(t->shared.placed, t->optim)
-                         : lt_placed_attach(t->shared.placed, t->optim, &c);
+    lt_status st = boxes ? lt_sharded_optim_attach_shards(t->shared.placed, t->optim)
+                         : lt_sharded_optim_attach(t->shared.placed, t->optim, &c);
     t->ranks.same_failure = st == LT_E_ARG;
     return st;
 }
@@ -319,7 +319,7 @@ lt_status lt_trainer_divide_optimizer(lt_trainer *t)
 void lt_trainer_close_ranks(lt_trainer *t)
 {
     trainer_shared *s = &t->shared;
-    lt_placed_free(&s->placed);
+    lt_sharded_optim_free(&s->placed);
     lt_stragglers_free(&s->stragglers);
     lt_data_parallel_free(&s->dp);
     lt_local_steps_free(&s->local);

@@ -16,7 +16,8 @@ typedef struct lt_trainer_hook {
 
 /* parallel.c: what the ranks of a run share; zeroed: this is one rank alone. */
 typedef struct trainer_shared {
-    lt_placed *placed; /* maps whole parameters to those of a divided model; NULL: they are whole */
+    lt_sharded_optim
+        *placed; /* maps whole parameters to those of a divided model; NULL: they are whole */
     lt_data_parallel *dp;      /* NULL: one rank, or an evaluation */
     lt_local_steps *local;     /* NULL: none */
     lt_stragglers *stragglers; /* NULL: ranks wait for each other */

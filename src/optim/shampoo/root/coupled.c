@@ -11,11 +11,11 @@
 
 #include <math.h>
 
-enum { X, M, T, E, POWER, BASE, SPARE, BUFFERS };
+enum { X, M, T, E, POWER, BASE, TEMP, BUFFERS };
 enum { MOST_STEPS = 100, MOST_ROOT = 64 };
 
 typedef struct coupled {
-    lt_stack stack;
+    lt_work_matrices work;
     const lt_root_set *set;
     int order, p, q; /* of the items at work */
 } coupled;
@@ -33,20 +33,20 @@ bool lt_root_ratio(double exponent, int *p, int *q)
 /* POWER = from^power by squaring; from is lost. */
 static lt_status raise_to(coupled *c, int from, int power)
 {
-    lt_stack *s = &c->stack;
+    lt_work_matrices *s = &c->work;
     bool any = false;
-    LT_TRY(lt_stack_combine(s, BASE, 1, NULL, from, 0));
+    LT_TRY(lt_work_combine(s, BASE, 1, NULL, from, 0));
     for (; power; power >>= 1) {
         if (power & 1 && !any)
-            LT_TRY(lt_stack_combine(s, POWER, 1, NULL, BASE, 0));
+            LT_TRY(lt_work_combine(s, POWER, 1, NULL, BASE, 0));
         else if (power & 1) {
-            LT_TRY(lt_stack_product(s, SPARE, POWER, BASE, false));
-            lt_stack_swap(s, SPARE, POWER);
+            LT_TRY(lt_work_product(s, TEMP, POWER, BASE, false));
+            lt_work_swap(s, TEMP, POWER);
         }
         any = any || power & 1;
         if (power > 1) {
-            LT_TRY(lt_stack_product(s, SPARE, BASE, BASE, false));
-            lt_stack_swap(s, SPARE, BASE);
+            LT_TRY(lt_work_product(s, TEMP, BASE, BASE, false));
+            lt_work_swap(s, TEMP, BASE);
         }
     }
     return LT_OK;
@@ -55,16 +55,16 @@ static lt_status raise_to(coupled *c, int from, int power)
 /* T from E = I - M, by Horner's rule. */
 static lt_status make_series(coupled *c)
 {
-    lt_stack *s = &c->stack;
+    lt_work_matrices *s = &c->work;
     double b[8] = {1};
     for (int i = 1; i < c->order; i++)
         b[i] = b[i - 1] * (1 + (i - 1) * (double)c->p) / (i * (double)c->p);
-    LT_TRY(lt_stack_combine(s, T, b[c->order - 1], NULL, E, 0));
-    LT_TRY(lt_stack_add_identity(s, T, b[c->order - 2]));
+    LT_TRY(lt_work_combine(s, T, b[c->order - 1], NULL, E, 0));
+    LT_TRY(lt_work_add_identity(s, T, b[c->order - 2]));
     for (int i = c->order - 3; i >= 0; i--) {
-        LT_TRY(lt_stack_product(s, SPARE, T, E, false));
-        lt_stack_swap(s, SPARE, T);
-        LT_TRY(lt_stack_add_identity(s, T, b[i]));
+        LT_TRY(lt_work_product(s, TEMP, T, E, false));
+        lt_work_swap(s, TEMP, T);
+        LT_TRY(lt_work_add_identity(s, T, b[i]));
     }
     return LT_OK;
 }
@@ -72,38 +72,38 @@ static lt_status make_series(coupled *c)
 /* E = I - M; items that have converged, or come no closer, stop. */
 static lt_status measure(coupled *c, int step, double tolerance)
 {
-    lt_stack *s = &c->stack;
-    LT_TRY(lt_stack_combine(s, E, -1, NULL, M, 0));
-    LT_TRY(lt_stack_add_identity(s, E, 1));
-    LT_TRY(lt_stack_norms(s, E));
+    lt_work_matrices *s = &c->work;
+    LT_TRY(lt_work_combine(s, E, -1, NULL, M, 0));
+    LT_TRY(lt_work_add_identity(s, E, 1));
+    LT_TRY(lt_work_norms(s, E));
     for (size_t i = 0; i < c->set->count; i++) {
         if (!s->active[i])
             continue;
         const double error = s->number[i] / sqrt((double)c->set->item[i].n);
-        const bool worse = step > 0 && !(error < 1.2 * c->stack.error[i]);
-        const bool stuck = error < 0.1 && error > 0.5 * c->stack.error[i];
+        const bool worse = step > 0 && !(error < 1.2 * c->work.error[i]);
+        const bool stuck = error < 0.1 && error > 0.5 * c->work.error[i];
         c->set->item[i].job->iterations = step;
         s->active[i] = !(error <= tolerance || worse || stuck);
-        c->stack.error[i] = error;
+        c->work.error[i] = error;
     }
     return LT_OK;
 }
 
 static lt_status iterate(coupled *c)
 {
-    lt_stack *s = &c->stack;
+    lt_work_matrices *s = &c->work;
     const int steps = c->set->config->solver_iterations;
     const double tolerance = c->set->dtype == LT_F64 ? 1e-10 : 1e-6;
     for (int step = 0; step <= (steps ? steps : MOST_STEPS); step++) {
         LT_TRY(measure(c, step, tolerance));
-        if (!lt_stack_any(s))
+        if (!lt_work_any_active(s))
             break;
         LT_TRY(make_series(c));
-        LT_TRY(lt_stack_product(s, SPARE, X, T, false));
-        LT_TRY(lt_stack_combine(s, X, 1, NULL, SPARE, 0));
+        LT_TRY(lt_work_product(s, TEMP, X, T, false));
+        LT_TRY(lt_work_combine(s, X, 1, NULL, TEMP, 0));
         LT_TRY(raise_to(c, T, c->p));
-        LT_TRY(lt_stack_product(s, SPARE, POWER, M, false));
-        LT_TRY(lt_stack_combine(s, M, 1, NULL, SPARE, 0));
+        LT_TRY(lt_work_product(s, TEMP, POWER, M, false));
+        LT_TRY(lt_work_combine(s, M, 1, NULL, TEMP, 0));
     }
     return LT_OK;
 }
@@ -112,32 +112,32 @@ static lt_status iterate(coupled *c)
 static void choose(coupled *c, double exponent)
 {
     for (size_t i = 0; i < c->set->count; i++)
-        c->stack.active[i] = c->set->item[i].job->exponent == exponent;
+        c->work.active[i] = c->set->item[i].job->exponent == exponent;
 }
 
 static lt_status solve_exponent(coupled *c, double exponent)
 {
-    lt_stack *s = &c->stack;
+    lt_work_matrices *s = &c->work;
     const lt_root_set *set = c->set;
     if (!lt_root_ratio(exponent, &c->p, &c->q))
         return lt_fail(LT_E_ARG, "coupled iteration: exponent %g is no ratio of small numbers",
                        exponent);
     choose(c, exponent);
-    LT_TRY(lt_stack_norms(s, -1));
+    LT_TRY(lt_work_norms(s, -1));
     /* Newton converges for eigenvalues of M below p + 1, a longer series below 2: start in the
      * middle of the one, at 1 in the other. */
     const double start = c->order == 2 ? (c->p + 1) / 2.0 : 1;
     for (size_t i = 0; i < set->count; i++)
-        c->stack.scale[i] = s->number[i] > 0 ? start / s->number[i] : 1;
-    LT_TRY(lt_stack_load(s, M, c->stack.scale));
-    LT_TRY(lt_stack_combine(s, X, 0, NULL, M, 0));
-    LT_TRY(lt_stack_add_identity(s, X, 1));
+        c->work.scale[i] = s->number[i] > 0 ? start / s->number[i] : 1;
+    LT_TRY(lt_work_load(s, M, c->work.scale));
+    LT_TRY(lt_work_combine(s, X, 0, NULL, M, 0));
+    LT_TRY(lt_work_add_identity(s, X, 1));
     LT_TRY(iterate(c));
     choose(c, exponent);
     LT_TRY(raise_to(c, X, c->q));
     for (size_t i = 0; i < set->count; i++)
-        c->stack.scale[i] = pow(c->stack.scale[i], exponent);
-    return lt_stack_store(s, c->stack.scale, POWER);
+        c->work.scale[i] = pow(c->work.scale[i], exponent);
+    return lt_work_store(s, c->work.scale, POWER);
 }
 
 /* Each exponent once, in the order of the items. */
@@ -158,10 +158,10 @@ static lt_status solve(coupled *c)
 lt_status lt_root_coupled(const lt_root_set *set, int order)
 {
     coupled c = {.set = set, .order = order};
-    lt_status st = lt_stack_open(&c.stack, set, BUFFERS);
+    lt_status st = lt_work_open(&c.work, set, BUFFERS);
     if (!st)
         st = solve(&c);
-    lt_stack_close(&c.stack);
+    lt_work_close(&c.work);
     return st ? st : lt_root_residuals(set);
 }
 

@@ -21,7 +21,7 @@ static lt_view row(const queue *q, int which)
 }
 
 /* Where an item's number is. */
-static const double *place(const queue *q, int which, size_t item)
+static const double *address_of(const queue *q, int which, size_t item)
 {
     return (const double *)row(q, which).data + item;
 }
@@ -49,8 +49,8 @@ static lt_status queue_bounds(const queue *q)
                                .y = row(q, INVERSE)};
     LT_TRY(queue_norms(q, NORM));
     for (size_t i = 0; i < s->count; i++) {
-        s->item[i].norm_at = place(q, NORM, i);
-        s->item[i].inverse_at = place(q, INVERSE, i);
+        s->item[i].norm_at = address_of(q, NORM, i);
+        s->item[i].inverse_at = address_of(q, INVERSE, i);
     }
     return s->be->vec(s->ctx, &invert, 1, NULL);
 }
@@ -61,14 +61,14 @@ static lt_status damp(const queue *q)
     const lt_root_set *s = &q->set;
     const lt_view largest = row(q, LARGEST);
     LT_TRY(queue_bounds(q));
-    LT_TRY(lt_root_queue_largest(s, &largest));
+    LT_TRY(lt_root_enqueue_largest(s, &largest));
     for (size_t i = 0; i < s->count; i++) {
         lt_root_item *t = &s->item[i];
         lt_vec_job *v = &q->vec[i];
         t->epsilon = s->config->epsilon;
-        t->largest_at = place(q, LARGEST, i);
+        t->largest_at = address_of(q, LARGEST, i);
         *v = (lt_vec_job){.op = LT_VEC_AXPBY, .alpha = t->epsilon, .beta = 1};
-        v->factor = (lt_vec_factor){.over = t->largest_at, .under = s->queued_one};
+        v->factor = (lt_vec_factor){.over = t->largest_at, .under = s->device_one};
         v->y = lt_root_diagonal(&t->a);
         v->a = lt_root_part(s->one, 0, v->y.shape);
         v->a.stride[0] = 0;
@@ -82,8 +82,8 @@ static lt_status queue_all(const queue *q)
     const lt_view residuals = row(q, RESIDUAL);
     if (s->config->epsilon_rule == LT_EPSILON_RELATIVE)
         LT_TRY(damp(q));
-    LT_TRY(lt_root_queue_rational(s));
-    LT_TRY(lt_root_queue_residuals(s, &residuals));
+    LT_TRY(lt_root_enqueue_rational(s));
+    LT_TRY(lt_root_enqueue_residuals(s, &residuals));
     return queue_norms(q, SIZE);
 }
 
@@ -92,10 +92,10 @@ static lt_status work(queue *q, lt_root_numbers *numbers)
     const size_t count = q->set.count;
     LT_TRY(lt_tensor_new(&q->numbers, q->set.device, LT_F64, LT_SHAPE(ROWS, (int64_t)count)));
     LT_TRY(lt_tensor_fill(q->numbers, 1));
-    q->set.queued_one = place(q, ONE, 0);
+    q->set.device_one = address_of(q, ONE, 0);
     LT_TRY(queue_all(q));
     LT_TRY(lt_tensor_read(q->numbers, q->host, ROWS * count * sizeof *q->host));
-    lt_root_take_residuals(&q->set, q->host + RESIDUAL * count);
+    lt_root_set_residuals(&q->set, q->host + RESIDUAL * count);
     for (size_t i = 0; i < count; i++)
         numbers[i] = (lt_root_numbers){.norm = q->host[NORM * count + i],
                                        .largest = q->host[LARGEST * count + i],
@@ -103,7 +103,7 @@ static lt_status work(queue *q, lt_root_numbers *numbers)
     return LT_OK;
 }
 
-lt_status lt_root_solve_queued(const lt_root_set *set, lt_root_numbers *numbers)
+lt_status lt_root_solve_on_device(const lt_root_set *set, lt_root_numbers *numbers)
 {
     queue q = {.set = *set};
     q.view = lt_alloc(set->count, sizeof *q.view);

@@ -9,10 +9,10 @@
 #include <float.h>
 #include <math.h>
 
-enum { Q, S, K, SPARE, BUFFERS };
+enum { Q, S, K, TEMP, BUFFERS };
 
 typedef struct basis {
-    lt_stack stack;
+    lt_work_matrices work;
     const lt_root_set *set;
     lt_qr_job *qr;
 } basis;
@@ -20,30 +20,29 @@ typedef struct basis {
 /* S = Q^T A Q. */
 static lt_status project(basis *b)
 {
-    lt_stack *s = &b->stack;
+    lt_work_matrices *s = &b->work;
     size_t count = 0;
     for (size_t i = 0; i < b->set->count; i++)
         if (s->active[i])
-            s->product[count++] = (lt_mode_product_job){.g = lt_stack_view(s, Q, i),
-                                                        .y = lt_stack_view(s, SPARE, i),
-                                                        .m = b->set->item[i].a};
+            s->product[count++] = (lt_mode_product_job){
+                .g = lt_work_view(s, Q, i), .y = lt_work_view(s, TEMP, i), .m = b->set->item[i].a};
     if (!count)
         return LT_OK;
     LT_TRY(b->set->be->mode_product(b->set->ctx, s->product, count, NULL));
-    return lt_stack_product(s, S, Q, SPARE, true);
+    return lt_work_product(s, S, Q, TEMP, true);
 }
 
 /* |offdiagonal of S| / |S|, to the jobs; those within the tolerance stop. */
 static lt_status measure(basis *b, double tolerance)
 {
-    lt_stack *s = &b->stack;
+    lt_work_matrices *s = &b->work;
     const lt_root_set *set = b->set;
-    LT_TRY(lt_stack_norms(s, S));
+    LT_TRY(lt_work_norms(s, S));
     for (size_t i = 0; i < set->count; i++)
         s->error[i] = s->number[i]; /* norms of S */
     const lt_view out = lt_tensor_view(s->norms);
     for (size_t i = 0; i < set->count; i++) {
-        const lt_view square = lt_stack_view(s, S, i);
+        const lt_view square = lt_work_view(s, S, i);
         s->view[i] = lt_root_diagonal(&square);
     }
     LT_TRY(set->be->frobenius(set->ctx, s->view, set->count, &out));
@@ -61,14 +60,14 @@ static lt_status measure(basis *b, double tolerance)
 
 static lt_status turn(basis *b)
 {
-    lt_stack *s = &b->stack;
+    lt_work_matrices *s = &b->work;
     size_t count = 0;
     for (size_t i = 0; i < b->set->count; i++)
         if (s->active[i])
-            b->qr[count++] = (lt_qr_job){.a = lt_stack_view(s, S, i), .q = lt_stack_view(s, K, i)};
+            b->qr[count++] = (lt_qr_job){.a = lt_work_view(s, S, i), .q = lt_work_view(s, K, i)};
     LT_TRY(b->set->be->qr(b->set->ctx, b->qr, count));
-    LT_TRY(lt_stack_product(s, SPARE, Q, K, false));
-    return lt_stack_combine(s, Q, 1, NULL, SPARE, 0);
+    LT_TRY(lt_work_product(s, TEMP, Q, K, false));
+    return lt_work_combine(s, Q, 1, NULL, TEMP, 0);
 }
 
 /* Diagonal of S to the item's powers. */
@@ -76,7 +75,7 @@ static lt_status read_powers(basis *b, size_t i)
 {
     const lt_root_set *set = b->set;
     lt_root_item *t = &set->item[i];
-    const lt_view square = lt_stack_view(&b->stack, S, i), from = lt_root_diagonal(&square);
+    const lt_view square = lt_work_view(&b->work, S, i), from = lt_root_diagonal(&square);
     LT_TRY(lt_root_read_vector(set->device, &from, t->power));
     for (int64_t k = 0; k < t->n; k++) /* unsorted: each is at least epsilon */
         t->power[k] = pow(fmax(t->power[k], fmax(t->epsilon, DBL_MIN)), -t->job->exponent);
@@ -86,14 +85,14 @@ static lt_status read_powers(basis *b, size_t i)
 static void all_active(basis *b)
 {
     for (size_t i = 0; i < b->set->count; i++)
-        b->stack.active[i] = true;
+        b->work.active[i] = true;
 }
 
 static lt_status finish(basis *b)
 {
     all_active(b);
-    LT_TRY(lt_stack_store(&b->stack, NULL, Q));
-    for (size_t i = 0; b->set->want == LT_WANT_POWERS && i < b->set->count; i++)
+    LT_TRY(lt_work_store(&b->work, NULL, Q));
+    for (size_t i = 0; b->set->output == LT_OUTPUT_POWERS && i < b->set->count; i++)
         LT_TRY(read_powers(b, i));
     return LT_OK;
 }
@@ -103,12 +102,12 @@ static lt_status follow(basis *b)
 {
     const int steps = b->set->config->solver_iterations;
     const double tolerance = b->set->config->solver_tolerance;
-    LT_TRY(lt_stack_load_old(&b->stack, Q));
+    LT_TRY(lt_work_load_old(&b->work, Q));
     LT_TRY(project(b));
     LT_TRY(measure(b, tolerance > 0 ? tolerance : 0));
-    for (int step = 0; step < (steps ? steps : 1) && lt_stack_any(&b->stack); step++) {
+    for (int step = 0; step < (steps ? steps : 1) && lt_work_any_active(&b->work); step++) {
         for (size_t i = 0; i < b->set->count; i++)
-            b->set->item[i].job->iterations += b->stack.active[i];
+            b->set->item[i].job->iterations += b->work.active[i];
         LT_TRY(turn(b));
         LT_TRY(project(b));
         LT_TRY(measure(b, tolerance > 0 ? tolerance : 0));
@@ -119,11 +118,11 @@ static lt_status follow(basis *b)
 lt_status lt_root_qr(const lt_root_set *set)
 {
     basis b = {.set = set};
-    lt_status st = lt_stack_open(&b.stack, set, BUFFERS);
+    lt_status st = lt_work_open(&b.work, set, BUFFERS);
     b.qr = lt_alloc(set->count, sizeof *b.qr);
     if (!st)
         st = b.qr ? follow(&b) : LT_E_NOMEM;
     lt_free(b.qr);
-    lt_stack_close(&b.stack);
+    lt_work_close(&b.work);
     return st;
 }

@@ -37,7 +37,7 @@ static lt_status prepare(work *w)
         return LT_E_NOMEM;
     LT_TRY(lt_tensor_new(&w->values, s->device, s->dtype, LT_SHAPE(w->rows)));
     LT_TRY(lt_tensor_new(&w->q, s->device, s->dtype, LT_SHAPE(w->elements)));
-    if (s->want == LT_WANT_ROOT)
+    if (s->output == LT_OUTPUT_ROOT)
         LT_TRY(lt_tensor_new(&w->scaled, s->device, s->dtype, LT_SHAPE(w->elements)));
     for (size_t i = 0; i < s->count; i++) {
         const int64_t n = s->item[i].n;
@@ -74,7 +74,7 @@ static void make_powers(work *w)
             t->job->status =
                 lt_fail(LT_E_ARG, "eigh: an eigenvalue has no power %g", -t->job->exponent);
         for (int64_t k = 0; k < t->n; k++) {
-            if (s->want == LT_WANT_POWERS)
+            if (s->output == LT_OUTPUT_POWERS)
                 t->power[k] = value[k];
             else
                 value[k] = sqrt(value[k]);
@@ -126,11 +126,11 @@ static lt_status solve(work *w)
     LT_TRY(s->be->eigh(s->ctx, w->job, s->count));
     for (size_t i = 0; i < s->count; i++)
         s->item[i].job->status = w->job[i].status;
-    if (s->want != LT_WANT_BASIS) {
+    if (s->output != LT_OUTPUT_BASIS) {
         LT_TRY(lt_root_read_vector(s->device, &values, w->host));
         make_powers(w);
     }
-    if (s->want != LT_WANT_ROOT)
+    if (s->output != LT_OUTPUT_ROOT)
         return store_bases(w);
     LT_TRY(lt_root_write_vector(s->device, w->host, &values));
     return make_roots(w);

@@ -12,7 +12,7 @@
 enum { VECTORS = LT_RITZ_VECTORS, MOST_FACTORS = 12, BASIS = 2, BLOCKS = BASIS + 1, PART = 128 };
 
 /* Blocks of vectors [n, VECTORS] for each item: a product reads one and writes another. */
-typedef struct probe {
+typedef struct estimate {
     const lt_root_set *set;
     lt_tensor *block, *start; /* [BLOCKS, rows, VECTORS] */
     int64_t *at, rows;        /* the first row of each item in a block; of all of them */
@@ -20,7 +20,7 @@ typedef struct probe {
     lt_vec_job *vec;
     lt_view *view;
     size_t count; /* jobs of the next call */
-} probe;
+} estimate;
 
 static int64_t most_rows(const lt_root_set *s)
 {
@@ -32,7 +32,7 @@ static int64_t most_rows(const lt_root_set *s)
 
 /* Random signs: each eigenvector has the same share in them. Copied without waiting for the device, as
  * lt_tensor_write() would: the memory may be used again when a copy returns. */
-static lt_status make_start(probe *p, int64_t rows)
+static lt_status make_start(estimate *p, int64_t rows)
 {
     const lt_root_set *s = p->set;
     const size_t count = (size_t)(rows * VECTORS), size = lt_dtype_size(s->dtype);
@@ -51,7 +51,7 @@ static lt_status make_start(probe *p, int64_t rows)
     return st;
 }
 
-static lt_status open_probe(probe *p, const lt_root_set *s)
+static lt_status open_estimate(estimate *p, const lt_root_set *s)
 {
     p->set = s;
     p->at = lt_alloc(s->count, sizeof *p->at);
@@ -68,7 +68,7 @@ static lt_status open_probe(probe *p, const lt_root_set *s)
     return make_start(p, most_rows(s));
 }
 
-static void close_probe(probe *p)
+static void close_estimate(estimate *p)
 {
     lt_tensor_free(&p->block);
     lt_tensor_free(&p->start);
@@ -79,13 +79,13 @@ static void close_probe(probe *p)
 }
 
 /* The item's vectors. */
-static lt_view vectors(const probe *p, int which, size_t item)
+static lt_view vectors(const estimate *p, int which, size_t item)
 {
     const lt_shape shape = LT_SHAPE(p->set->item[item].n, VECTORS);
     return lt_root_part(p->block, (which * p->rows + p->at[item]) * VECTORS, shape);
 }
 
-static lt_view start_of(const probe *p, size_t item)
+static lt_view start_of(const estimate *p, size_t item)
 {
     return lt_root_part(p->start, 0, LT_SHAPE(p->set->item[item].n, VECTORS));
 }
@@ -111,7 +111,7 @@ static bool is_factor(int step, int p, int q)
 }
 
 /* Item i takes part in step number step of its chain. */
-static void make_step(probe *p, size_t i, int step)
+static void make_step(estimate *p, size_t i, int step)
 {
     const lt_root_item *t = &p->set->item[i];
     int a, b;
@@ -133,7 +133,7 @@ static int end_of(const lt_root_item *t)
 }
 
 /* The end of each chain minus its start, in its place. */
-static lt_status subtract_start(probe *p)
+static lt_status subtract_start(estimate *p)
 {
     const lt_root_set *s = p->set;
     size_t count = 0;
@@ -151,14 +151,14 @@ static lt_status subtract_start(probe *p)
 }
 
 /* Norms of the chains' ends. */
-static lt_status queue_ends(const probe *p, const lt_view *norms)
+static lt_status queue_ends(const estimate *p, const lt_view *norms)
 {
     for (size_t i = 0; i < p->set->count; i++)
         p->view[i] = vectors(p, end_of(&p->set->item[i]), i);
     return p->set->be->frobenius(p->set->ctx, p->view, p->set->count, norms);
 }
 
-static lt_status run_chains(probe *p)
+static lt_status run_chains(estimate *p)
 {
     const lt_root_set *s = p->set;
     for (int step = 0; step < MOST_FACTORS; step++) {
@@ -172,21 +172,21 @@ static lt_status run_chains(probe *p)
     return LT_OK;
 }
 
-lt_status lt_root_queue_residuals(const lt_root_set *set, const lt_view *norms)
+lt_status lt_root_enqueue_residuals(const lt_root_set *set, const lt_view *norms)
 {
-    probe p = {0};
-    lt_status st = open_probe(&p, set);
+    estimate p = {0};
+    lt_status st = open_estimate(&p, set);
     if (!st)
         st = run_chains(&p);
     if (!st)
         st = subtract_start(&p);
     if (!st)
         st = queue_ends(&p, norms);
-    close_probe(&p);
+    close_estimate(&p);
     return st;
 }
 
-void lt_root_take_residuals(const lt_root_set *set, const double *norm)
+void lt_root_set_residuals(const lt_root_set *set, const double *norm)
 {
     int a, b;
     for (size_t i = 0; i < set->count; i++) {
@@ -214,9 +214,9 @@ static lt_status read_numbers(const lt_root_set *set,
 lt_status lt_root_residuals(const lt_root_set *set)
 {
     double *norm = lt_alloc(set->count, sizeof *norm);
-    lt_status st = norm ? read_numbers(set, lt_root_queue_residuals, norm) : LT_E_NOMEM;
+    lt_status st = norm ? read_numbers(set, lt_root_enqueue_residuals, norm) : LT_E_NOMEM;
     if (!st)
-        lt_root_take_residuals(set, norm);
+        lt_root_set_residuals(set, norm);
     lt_free(norm);
     return st;
 }
@@ -250,11 +250,11 @@ static void divide_by_bound(const lt_root_set *s, const lt_root_item *t, lt_vec_
     if (!t->norm_at)
         return;
     job->alpha = 1;
-    job->factor = (lt_vec_factor){.over = t->inverse_at, .under = s->queued_one};
+    job->factor = (lt_vec_factor){.over = t->inverse_at, .under = s->device_one};
 }
 
 /* The next block: A over the bound times the one before. Vectors become shorter by sqrt(n) at most. */
-static lt_status advance(probe *p, int left, bool first)
+static lt_status advance(estimate *p, int left, bool first)
 {
     const lt_root_set *s = p->set;
     for (size_t i = 0; i < s->count; i++) {
@@ -272,7 +272,7 @@ static lt_status advance(probe *p, int left, bool first)
 
 /* Inner products of all blocks' vectors, [rows / PART, COLUMNS, COLUMNS], in double: the span is nearly that of fewer
  * vectors. Parts have one size: one product of long matrices would be a few threads'. */
-static lt_status multiply_vectors(const probe *p, const lt_tensor *wide, const lt_tensor *gram)
+static lt_status multiply_vectors(const estimate *p, const lt_tensor *wide, const lt_tensor *gram)
 {
     const lt_root_set *s = p->set;
     const size_t count = (size_t)(p->rows / PART);
@@ -299,7 +299,7 @@ static lt_status multiply_vectors(const probe *p, const lt_tensor *wide, const l
 }
 
 /* From the blocks' products the values, in units of the bounds that the host has. */
-static lt_status solve_small(const probe *p, const lt_tensor *gram, const lt_view *value)
+static lt_status solve_small(const estimate *p, const lt_tensor *gram, const lt_view *value)
 {
     const lt_root_set *s = p->set;
     lt_ritz_job *job = lt_alloc(s->count, sizeof *job);
@@ -316,7 +316,7 @@ static lt_status solve_small(const probe *p, const lt_tensor *gram, const lt_vie
     return st;
 }
 
-static lt_status find_largest(probe *p, const lt_view *value)
+static lt_status find_largest(estimate *p, const lt_view *value)
 {
     lt_tensor *wide = NULL, *gram = NULL;
     lt_device *device = p->set->device;
@@ -334,19 +334,19 @@ static lt_status find_largest(probe *p, const lt_view *value)
     return st;
 }
 
-lt_status lt_root_queue_largest(const lt_root_set *set, const lt_view *value)
+lt_status lt_root_enqueue_largest(const lt_root_set *set, const lt_view *value)
 {
-    probe p = {0};
-    lt_status st = open_probe(&p, set);
+    estimate p = {0};
+    lt_status st = open_estimate(&p, set);
     if (!st)
         st = find_largest(&p, value);
-    close_probe(&p);
+    close_estimate(&p);
     return st;
 }
 
 lt_status lt_root_largest(const lt_root_set *set, double *value)
 {
-    LT_TRY(read_numbers(set, lt_root_queue_largest, value));
+    LT_TRY(read_numbers(set, lt_root_enqueue_largest, value));
     for (size_t i = 0; i < set->count; i++)
         value[i] *= bound_of(&set->item[i]);
     return LT_OK;

@@ -10,30 +10,30 @@
 
 #include <math.h>
 
-enum { Y, Z, E, SPARE, BUFFERS };
+enum { Y, Z, E, TEMP, BUFFERS };
 enum { MOST_STEPS = 60 };
 
 typedef struct denman {
-    lt_stack stack;
+    lt_work_matrices work;
     const lt_root_set *set;
 } denman;
 
 /* SPARE = Z Y; items whose product is I, or comes no closer to it, stop. */
 static lt_status measure(denman *d, int step, double tolerance)
 {
-    lt_stack *s = &d->stack;
-    LT_TRY(lt_stack_product(s, SPARE, Z, Y, false));
-    LT_TRY(lt_stack_combine(s, E, 1, NULL, SPARE, 0));
-    LT_TRY(lt_stack_add_identity(s, E, -1));
-    LT_TRY(lt_stack_norms(s, E));
+    lt_work_matrices *s = &d->work;
+    LT_TRY(lt_work_product(s, TEMP, Z, Y, false));
+    LT_TRY(lt_work_combine(s, E, 1, NULL, TEMP, 0));
+    LT_TRY(lt_work_add_identity(s, E, -1));
+    LT_TRY(lt_work_norms(s, E));
     for (size_t i = 0; i < d->set->count; i++) {
         if (!s->active[i])
             continue;
         const double error = s->number[i] / sqrt((double)d->set->item[i].n);
-        const bool stuck = step > 0 && error < 0.1 && !(error < 0.7 * d->stack.error[i]);
+        const bool stuck = step > 0 && error < 0.1 && !(error < 0.7 * d->work.error[i]);
         d->set->item[i].job->iterations++;
         s->active[i] = error > tolerance && !stuck && isfinite(error);
-        d->stack.error[i] = error;
+        d->work.error[i] = error;
     }
     return LT_OK;
 }
@@ -41,42 +41,42 @@ static lt_status measure(denman *d, int step, double tolerance)
 /* Square roots of what Y holds. */
 static lt_status iterate(denman *d)
 {
-    lt_stack *s = &d->stack;
+    lt_work_matrices *s = &d->work;
     const int steps = d->set->config->solver_iterations;
     const double tolerance = d->set->dtype == LT_F64 ? 1e-10 : 1e-6;
     for (int step = 0; step < (steps ? steps : MOST_STEPS); step++) {
         LT_TRY(measure(d, step, tolerance));
-        if (!lt_stack_any(s))
+        if (!lt_work_any_active(s))
             break;
-        LT_TRY(lt_stack_combine(s, E, -0.5, NULL, SPARE, 0));
-        LT_TRY(lt_stack_add_identity(s, E, 1.5));
-        LT_TRY(lt_stack_product(s, SPARE, Y, E, false));
-        LT_TRY(lt_stack_combine(s, Y, 1, NULL, SPARE, 0));
-        LT_TRY(lt_stack_product(s, SPARE, E, Z, false));
-        LT_TRY(lt_stack_combine(s, Z, 1, NULL, SPARE, 0));
+        LT_TRY(lt_work_combine(s, E, -0.5, NULL, TEMP, 0));
+        LT_TRY(lt_work_add_identity(s, E, 1.5));
+        LT_TRY(lt_work_product(s, TEMP, Y, E, false));
+        LT_TRY(lt_work_combine(s, Y, 1, NULL, TEMP, 0));
+        LT_TRY(lt_work_product(s, TEMP, E, Z, false));
+        LT_TRY(lt_work_combine(s, Z, 1, NULL, TEMP, 0));
     }
     return LT_OK;
 }
 
-static lt_status set_identity(lt_stack *s, int to)
+static lt_status set_identity(lt_work_matrices *s, int to)
 {
-    LT_TRY(lt_stack_combine(s, to, 0, NULL, Y, 0));
-    return lt_stack_add_identity(s, to, 1);
+    LT_TRY(lt_work_combine(s, to, 0, NULL, Y, 0));
+    return lt_work_add_identity(s, to, 1);
 }
 
 static void choose(denman *d, bool fourth)
 {
     for (size_t i = 0; i < d->set->count; i++)
-        d->stack.active[i] = !fourth || d->set->item[i].job->exponent < 0.4;
+        d->work.active[i] = !fourth || d->set->item[i].job->exponent < 0.4;
 }
 
 static lt_status solve(denman *d)
 {
-    lt_stack *s = &d->stack;
-    LT_TRY(lt_root_largest(d->set, d->stack.scale));
+    lt_work_matrices *s = &d->work;
+    LT_TRY(lt_root_largest(d->set, d->work.scale));
     for (size_t i = 0; i < d->set->count; i++)
-        d->stack.scale[i] = d->stack.scale[i] > 0 ? 0.5 / d->stack.scale[i] : 1;
-    LT_TRY(lt_stack_load(s, Y, d->stack.scale));
+        d->work.scale[i] = d->work.scale[i] > 0 ? 0.5 / d->work.scale[i] : 1;
+    LT_TRY(lt_work_load(s, Y, d->work.scale));
     LT_TRY(set_identity(s, Z));
     LT_TRY(iterate(d));
     choose(d, true);
@@ -84,16 +84,16 @@ static lt_status solve(denman *d)
     LT_TRY(iterate(d));
     choose(d, false);
     for (size_t i = 0; i < d->set->count; i++)
-        d->stack.scale[i] = pow(d->stack.scale[i], d->set->item[i].job->exponent);
-    return lt_stack_store(s, d->stack.scale, Z);
+        d->work.scale[i] = pow(d->work.scale[i], d->set->item[i].job->exponent);
+    return lt_work_store(s, d->work.scale, Z);
 }
 
 lt_status lt_root_newton_db(const lt_root_set *set)
 {
     denman d = {.set = set};
-    lt_status st = lt_stack_open(&d.stack, set, BUFFERS);
+    lt_status st = lt_work_open(&d.work, set, BUFFERS);
     if (!st)
         st = solve(&d);
-    lt_stack_close(&d.stack);
+    lt_work_close(&d.work);
     return st ? st : lt_root_residuals(set);
 }

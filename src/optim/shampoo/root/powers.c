@@ -32,9 +32,9 @@ static void relative(double *value, int64_t count, double exponent, double epsil
 static void pseudo_inverse(double *value, int64_t count, double exponent, double rtol, double atol)
 {
     double high = value[count - 1] > 0 ? value[count - 1] : 0;
-    double cut = fmax(rtol * high, atol);
+    double cutoff = fmax(rtol * high, atol);
     for (int64_t i = 0; i < count; i++)
-        value[i] = value[i] <= cut ? 0 : pow(value[i], -exponent);
+        value[i] = value[i] <= cutoff ? 0 : pow(value[i], -exponent);
 }
 
 static bool all_finite(const double *value, int64_t count)

@@ -58,7 +58,7 @@ static void make_job(work *w, size_t i, double low, double norm, double range)
     const lt_fit *f = find_fit(w, e, range, e * s->tolerance);
     lt_rational_job *job = &w->job[i];
     *job = (lt_rational_job){.a = t->a, .y = t->result, .poles = f->poles, .exponent = e};
-    job->scale = t->largest_at ? t->largest_at : s->queued_one;
+    job->scale = t->largest_at ? t->largest_at : s->device_one;
     job->wide_below = 4e-6 * norm; /* a condition at which f32 keeps two digits */
     job->constant = f->constant * pow(low, -e);
     for (int j = 0; j < f->poles; j++) {
@@ -125,7 +125,7 @@ static lt_status solve(work *w)
     return LT_OK;
 }
 
-lt_status lt_root_queue_rational(const lt_root_set *set)
+lt_status lt_root_enqueue_rational(const lt_root_set *set)
 {
     lt_status st = LT_E_NOMEM;
     work *w = lt_alloc(1, sizeof *w);
@@ -143,6 +143,6 @@ lt_status lt_root_queue_rational(const lt_root_set *set)
 
 lt_status lt_root_rational(const lt_root_set *set)
 {
-    LT_TRY(lt_root_queue_rational(set));
+    LT_TRY(lt_root_enqueue_rational(set));
     return lt_root_residuals(set);
 }

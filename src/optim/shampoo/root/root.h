@@ -10,11 +10,11 @@
 #include "lather/detail/roots.h"
 
 /* The result for a matrix. */
-typedef enum lt_root_want {
-    LT_WANT_ROOT,   /* A^(-e) */
-    LT_WANT_POWERS, /* Q and the eigenvalues^(-e) */
-    LT_WANT_BASIS   /* Q */
-} lt_root_want;
+typedef enum lt_root_output {
+    LT_OUTPUT_ROOT,   /* A^(-e) */
+    LT_OUTPUT_POWERS, /* Q and the eigenvalues^(-e) */
+    LT_OUTPUT_BASIS   /* Q */
+} lt_root_output;
 
 /* One matrix in progress. */
 typedef struct lt_root_item {
@@ -23,7 +23,7 @@ typedef struct lt_root_item {
     lt_view a;      /* damped; read only */
     lt_view old;    /* data NULL: none */
     lt_view result; /* [n,n]: root or basis */
-    double *power;  /* [n] on the host: eigenvalues^(-e); only with LT_WANT_POWERS */
+    double *power;  /* [n] on the host: eigenvalues^(-e); only with LT_OUTPUT_POWERS */
     double epsilon; /* all eigenvalues of a are at least this, but for rounding; 0: not damped */
     double norm;    /* Frobenius, of a without epsilon */
 
@@ -40,13 +40,13 @@ typedef struct lt_root_set {
     const lt_backend *be;
     void *ctx;
     lt_dtype dtype;
-    lt_root_want want;
+    lt_root_output output;
     double tolerance; /* residual that the solver must reach */
     lt_root_item *item;
     size_t count;
     const lt_tensor *one; /* [1], of the device's own dtype: the number 1 */
     /* The same in f64, in device memory: nothing is read back before all work is queued. NULL: it is. */
-    const double *queued_one;
+    const double *device_one;
 } lt_root_set;
 
 typedef lt_status lt_root_solve_fn(const lt_root_set *set);
@@ -74,21 +74,21 @@ double lt_root_tolerance(const lt_shampoo_config *config);
 /* The residuals of the items' roots, where the exponent is a ratio of small numbers. */
 lt_status lt_root_residuals(const lt_root_set *set);
 /* The same in two halves: norms, f64 [count] on the device, and from these, on the host, the residuals. */
-lt_status lt_root_queue_residuals(const lt_root_set *set, const lt_view *norms);
-void lt_root_take_residuals(const lt_root_set *set, const double *norm);
+lt_status lt_root_enqueue_residuals(const lt_root_set *set, const lt_view *norms);
+void lt_root_set_residuals(const lt_root_set *set, const double *norm);
 /* Estimates of the items' largest eigenvalues, at most a few per cent too small. */
 lt_status lt_root_largest(const lt_root_set *set, double *value);
 /* The same to f64 [count] on the device, of items whose norms are there. */
-lt_status lt_root_queue_largest(const lt_root_set *set, const lt_view *value);
+lt_status lt_root_enqueue_largest(const lt_root_set *set, const lt_view *value);
 
 /* Roots by the solver `rational`, or NaN in them, without a look at the device: the set has queued_one. */
-lt_status lt_root_queue_rational(const lt_root_set *set);
+lt_status lt_root_enqueue_rational(const lt_root_set *set);
 /* Damps the items, by a share of their largest eigenvalues if the config says so, and finds their roots, all of it queued
  * and then read back at once: norms, largest eigenvalues (both 0 if the host had them), residuals in the jobs. */
 typedef struct lt_root_numbers {
     double norm, largest, size; /* size: the result's norm */
 } lt_root_numbers;
-lt_status lt_root_solve_queued(const lt_root_set *set, lt_root_numbers *numbers);
+lt_status lt_root_solve_on_device(const lt_root_set *set, lt_root_numbers *numbers);
 
 /* In place: eigenvalues, ascending, to eigenvalues^(-exponent), by the rule of the config; false:
  * a value or result is not finite. machine_eps: of the dtype they were computed in. */

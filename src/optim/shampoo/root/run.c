@@ -145,7 +145,7 @@ static lt_status damp(run *r)
 /* --- Solving --- */
 
 /* Gives the items of the set memory for their results, in the set's dtype. */
-static lt_status place_results(run *r)
+static lt_status allocate_results(run *r)
 {
     lt_root_set *s = &r->set;
     int64_t elements = 0, rows = 0;
@@ -185,7 +185,7 @@ static lt_status store_results(const run *r)
         else /* many launches for one */
             r->vec[count++] =
                 (lt_vec_job){.op = LT_VEC_AXPBY, .alpha = 1, .a = t->result, .y = t->job->out};
-        if (s->want == LT_WANT_POWERS)
+        if (s->output == LT_OUTPUT_POWERS)
             LT_TRY(lt_root_write_vector(s->device, t->power, &t->job->power));
     }
     return count ? s->be->vec(s->ctx, r->vec, count, NULL) : LT_OK;
@@ -206,9 +206,9 @@ static void check_residuals(const run *r)
 static bool powers_fit(const run *r, const lt_root_item *t, double most)
 {
     int64_t i = 0;
-    while (r->set.want == LT_WANT_POWERS && i < t->n && t->power[i] <= most) /* NaN is not */
+    while (r->set.output == LT_OUTPUT_POWERS && i < t->n && t->power[i] <= most) /* NaN is not */
         i++;
-    return r->set.want != LT_WANT_POWERS || i == t->n;
+    return r->set.output != LT_OUTPUT_POWERS || i == t->n;
 }
 
 /* Neither has one that the device's dtype cannot hold: the job's own memory stays as it is. */
@@ -244,7 +244,7 @@ static lt_status solve(run *r, const lt_root_method *method)
 {
     if (!r->set.count)
         return LT_OK;
-    LT_TRY(place_results(r));
+    LT_TRY(allocate_results(r));
     LT_TRY(method->solve(&r->set));
     LT_TRY(check_memory(r));
     check_residuals(r);
@@ -253,13 +253,13 @@ static lt_status solve(run *r, const lt_root_method *method)
 }
 
 /* Returns true if the host decides nothing before the roots are there. */
-static bool is_queued(const run *r)
+static bool runs_on_device(const run *r)
 {
     return !r->set.be->host_memory && r->set.config->root_solver == LT_ROOT_RATIONAL;
 }
 
 /* Takes the norms and epsilons that the queue read back, for matrices that are solved again. */
-static lt_status take_numbers(run *r)
+static lt_status read_back_numbers(run *r)
 {
     const lt_root_set *s = &r->set;
     for (size_t i = 0; i < s->count && s->config->epsilon_rule == LT_EPSILON_RELATIVE; i++) {
@@ -271,13 +271,13 @@ static lt_status take_numbers(run *r)
     return LT_OK;
 }
 
-static lt_status solve_queued(run *r)
+static lt_status solve_on_device(run *r)
 {
     if (!r->set.count)
         return LT_OK;
-    LT_TRY(place_results(r));
-    LT_TRY(lt_root_solve_queued(&r->set, r->numbers));
-    LT_TRY(take_numbers(r));
+    LT_TRY(allocate_results(r));
+    LT_TRY(lt_root_solve_on_device(&r->set, r->numbers));
+    LT_TRY(read_back_numbers(r));
     check_residuals(r);
     for (size_t i = 0; i < r->set.count; i++)
         check_size(r, &r->set.item[i], r->numbers[i].size);
@@ -344,47 +344,47 @@ static lt_status fall_back(run *r)
 static bool needs_norms(const run *r)
 {
     const lt_shampoo_config *c = r->set.config;
-    return !is_queued(r) || c->epsilon_rule != LT_EPSILON_RELATIVE || c->trace_scaling > 0;
+    return !runs_on_device(r) || c->epsilon_rule != LT_EPSILON_RELATIVE || c->trace_scaling > 0;
 }
 
 static lt_status work(run *r)
 {
     const lt_root_method *method = lt_root_method_of(r->set.config->root_solver);
-    const bool queued = is_queued(r);
+    const bool on_device = runs_on_device(r);
     if (needs_norms(r))
         LT_TRY(check_factors(r));
     if (r->set.config->trace_scaling > 0)
         LT_TRY(scale_by_traces(r));
-    if (!queued || r->set.config->epsilon_rule != LT_EPSILON_RELATIVE)
+    if (!on_device || r->set.config->epsilon_rule != LT_EPSILON_RELATIVE)
         LT_TRY(damp(r));
     for (size_t i = 0; i < r->count && method->needs_old; i++)
         if (!r->job[i].old.data)
             r->job[i].status = LT_E_ARG; /* the first time: eigh's */
     list_items(r, false);
-    LT_TRY(queued ? solve_queued(r) : solve(r, method));
+    LT_TRY(on_device ? solve_on_device(r) : solve(r, method));
     if (!method->needs_old)
         LT_TRY(retry(r, method));
     return method == lt_root_method_of(LT_ROOT_EIGH) ? LT_OK : fall_back(r);
 }
 
-static lt_root_want want_of(lt_preconditioner kind)
+static lt_root_output output_of(lt_preconditioner kind)
 {
     switch (kind) {
     case LT_PRECONDITIONER_EIGENDECOMPOSED:
     case LT_PRECONDITIONER_KL_EIGENDECOMPOSED:
-        return LT_WANT_POWERS;
+        return LT_OUTPUT_POWERS;
     case LT_PRECONDITIONER_CORRECTED:
-        return LT_WANT_BASIS;
+        return LT_OUTPUT_BASIS;
     case LT_PRECONDITIONER_ROOT:
     case LT_PRECONDITIONER_KL:
     case LT_PRECONDITIONER_SPECTRAL: /* has none */
     case LT_PRECONDITIONER_SIGN:
         break;
     }
-    return LT_WANT_ROOT;
+    return LT_OUTPUT_ROOT;
 }
 
-static void add_up(const run *r)
+static void count_results(const run *r)
 {
     lt_root_stats *s = r->context->stats;
     for (size_t i = 0; s && i < r->count; i++) {
@@ -406,7 +406,7 @@ static lt_status prepare(run *r)
     s->device = r->context->device;
     s->be = device->backend;
     s->ctx = device->ctx;
-    s->want = want_of(s->config->preconditioner);
+    s->output = output_of(s->config->preconditioner);
     s->tolerance = lt_root_tolerance(s->config);
     for (size_t i = 0; i < r->count; i++) {
         r->job[i].status = LT_OK;
@@ -439,7 +439,7 @@ lt_status lt_root_run(const lt_root_context *context, lt_root_job *job, size_t c
     if (!st)
         st = work(&r);
     if (!st)
-        add_up(&r);
+        count_results(&r);
     lt_tensor_free(&r.norms);
     lt_tensor_free(&r.one);
     lt_tensor_free(&r.result);

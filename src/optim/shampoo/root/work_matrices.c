@@ -4,10 +4,10 @@
 
 #include <string.h>
 
-lt_status lt_stack_open(lt_stack *s, const lt_root_set *set, int buffers)
+lt_status lt_work_open(lt_work_matrices *s, const lt_root_set *set, int buffers)
 {
     int64_t elements = 0;
-    *s = (lt_stack){.set = set};
+    *s = (lt_work_matrices){.set = set};
     s->at = lt_alloc(set->count, sizeof *s->at);
     s->active = lt_alloc(set->count, sizeof *s->active);
     s->number = lt_alloc(set->count, sizeof *s->number);
@@ -31,9 +31,9 @@ lt_status lt_stack_open(lt_stack *s, const lt_root_set *set, int buffers)
     return lt_tensor_fill(s->one, 1);
 }
 
-void lt_stack_close(lt_stack *s)
+void lt_work_close(lt_work_matrices *s)
 {
-    for (int b = 0; b < LT_STACK_MOST; b++)
+    for (int b = 0; b < LT_MAX_WORK_BUFFERS; b++)
         lt_tensor_free(&s->buffer[b]);
     lt_tensor_free(&s->norms);
     lt_tensor_free(&s->one);
@@ -47,20 +47,20 @@ void lt_stack_close(lt_stack *s)
     lt_free(s->view);
 }
 
-lt_view lt_stack_view(const lt_stack *s, int buffer, size_t item)
+lt_view lt_work_view(const lt_work_matrices *s, int buffer, size_t item)
 {
     const int64_t n = s->set->item[item].n;
     return lt_root_part(s->buffer[buffer], s->at[item], LT_SHAPE(n, n));
 }
 
-void lt_stack_swap(lt_stack *s, int a, int b)
+void lt_work_swap(lt_work_matrices *s, int a, int b)
 {
     lt_tensor *t = s->buffer[a];
     s->buffer[a] = s->buffer[b];
     s->buffer[b] = t;
 }
 
-bool lt_stack_any(const lt_stack *s)
+bool lt_work_any_active(const lt_work_matrices *s)
 {
     for (size_t i = 0; i < s->set->count; i++)
         if (s->active[i])
@@ -68,29 +68,30 @@ bool lt_stack_any(const lt_stack *s)
     return false;
 }
 
-static lt_status run_products(lt_stack *s, size_t count)
+static lt_status run_products(lt_work_matrices *s, size_t count)
 {
     return count ? s->set->be->mode_product(s->set->ctx, s->product, count, NULL) : LT_OK;
 }
 
-static lt_status run_vec(lt_stack *s, size_t count)
+static lt_status run_vec(lt_work_matrices *s, size_t count)
 {
     return count ? s->set->be->vec(s->set->ctx, s->vec, count, NULL) : LT_OK;
 }
 
-lt_status lt_stack_product(lt_stack *s, int to, int left, int right, bool transpose)
+lt_status lt_work_product(lt_work_matrices *s, int to, int left, int right, bool transpose)
 {
     size_t count = 0;
     for (size_t i = 0; i < s->set->count; i++)
         if (s->active[i])
-            s->product[count++] = (lt_mode_product_job){.g = lt_stack_view(s, right, i),
-                                                        .y = lt_stack_view(s, to, i),
-                                                        .m = lt_stack_view(s, left, i),
+            s->product[count++] = (lt_mode_product_job){.g = lt_work_view(s, right, i),
+                                                        .y = lt_work_view(s, to, i),
+                                                        .m = lt_work_view(s, left, i),
                                                         .transpose = transpose};
     return run_products(s, count);
 }
 
-lt_status lt_stack_combine(lt_stack *s, int to, double a, const double *scale, int from, double b)
+lt_status lt_work_combine(lt_work_matrices *s, int to, double a, const double *scale, int from,
+                          double b)
 {
     size_t count = 0;
     for (size_t i = 0; i < s->set->count; i++)
@@ -98,18 +99,18 @@ lt_status lt_stack_combine(lt_stack *s, int to, double a, const double *scale, i
             s->vec[count++] = (lt_vec_job){.op = LT_VEC_AXPBY,
                                            .alpha = scale ? a * scale[i] : a,
                                            .beta = b,
-                                           .a = lt_stack_view(s, from, i),
-                                           .y = lt_stack_view(s, to, i)};
+                                           .a = lt_work_view(s, from, i),
+                                           .y = lt_work_view(s, to, i)};
     return run_vec(s, count);
 }
 
-lt_status lt_stack_add_identity(lt_stack *s, int to, double c)
+lt_status lt_work_add_identity(lt_work_matrices *s, int to, double c)
 {
     size_t count = 0;
     for (size_t i = 0; i < s->set->count; i++) {
         if (!s->active[i])
             continue;
-        const lt_view square = lt_stack_view(s, to, i);
+        const lt_view square = lt_work_view(s, to, i);
         lt_vec_job *v = &s->vec[count++];
         *v = (lt_vec_job){.op = LT_VEC_AXPBY, .alpha = c, .beta = 1};
         v->y = lt_root_diagonal(&square);
@@ -120,7 +121,7 @@ lt_status lt_stack_add_identity(lt_stack *s, int to, double c)
 }
 
 /* Between a buffer and the view of an item that begins at byte `end` of it. */
-static lt_status copy(lt_stack *s, const double *scale, size_t end, int buffer, bool out)
+static lt_status copy(lt_work_matrices *s, const double *scale, size_t end, int buffer, bool out)
 {
     size_t count = 0;
     for (size_t i = 0; i < s->set->count; i++) {
@@ -129,7 +130,7 @@ static lt_status copy(lt_stack *s, const double *scale, size_t end, int buffer, 
             continue;
         lt_view outside;
         memcpy(&outside, (const char *)t + end, sizeof outside);
-        const lt_view inside = lt_stack_view(s, buffer, i);
+        const lt_view inside = lt_work_view(s, buffer, i);
         s->vec[count++] = (lt_vec_job){.op = LT_VEC_AXPBY,
                                        .alpha = scale ? scale[i] : 1,
                                        .a = out ? inside : outside,
@@ -138,27 +139,27 @@ static lt_status copy(lt_stack *s, const double *scale, size_t end, int buffer, 
     return run_vec(s, count);
 }
 
-lt_status lt_stack_load(lt_stack *s, int to, const double *scale)
+lt_status lt_work_load(lt_work_matrices *s, int to, const double *scale)
 {
     return copy(s, scale, offsetof(lt_root_item, a), to, false);
 }
 
-lt_status lt_stack_load_old(lt_stack *s, int to)
+lt_status lt_work_load_old(lt_work_matrices *s, int to)
 {
     return copy(s, NULL, offsetof(lt_root_item, old), to, false);
 }
 
-lt_status lt_stack_store(lt_stack *s, const double *scale, int from)
+lt_status lt_work_store(lt_work_matrices *s, const double *scale, int from)
 {
     return copy(s, scale, offsetof(lt_root_item, result), from, true);
 }
 
-lt_status lt_stack_norms(lt_stack *s, int buffer)
+lt_status lt_work_norms(lt_work_matrices *s, int buffer)
 {
     const lt_root_set *set = s->set;
     const lt_view out = lt_tensor_view(s->norms);
     for (size_t i = 0; i < set->count; i++)
-        s->view[i] = buffer < 0 ? set->item[i].a : lt_stack_view(s, buffer, i);
+        s->view[i] = buffer < 0 ? set->item[i].a : lt_work_view(s, buffer, i);
     LT_TRY(set->be->frobenius(set->ctx, s->view, set->count, &out));
     return lt_tensor_read(s->norms, s->number, set->count * sizeof *s->number);
 }
