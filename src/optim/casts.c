@@ -1,12 +1,12 @@
-/* 16-bit copies of weights that a backend keeps. The entries that update a weight write its copy too, so that a captured
- * pass makes none. What else writes weights (loading, averages) raises their version, which is checked before the next
- * step. */
+/* Cached 16-bit casts of weights. The kernels that update a weight also write its cast, so that a captured
+ * pass contains no casts. Other writes to weights (loading, averages) raise their version, which is checked
+ * before the next step. */
 
 #include "optim/casts.h"
 
 #include "tensor/tensor.h"
 
-/* None for a divided optimizer: other ranks' values are written after its step. */
+/* Returns NULL for sharded state: other ranks' values are written after the step. */
 static const lt_weight_ops *ops_of(const lt_optim *o)
 {
     return o->ops->by_entries && !o->shard ? o->device->backend->weights : NULL;

@@ -1,6 +1,6 @@
-/* Bias corrections with a step count of each parameter, as PyTorch's Adam has it: applied less the steps in which the
- * parameter had no gradient. Those are counted on the device, where it is known whether a step is skipped, by the same
- * work in each step, so that it may be captured in a graph. */
+/* Bias corrections with a step count per parameter, as in PyTorch's Adam: applied steps minus those in
+ * which the parameter had no gradient. The latter are counted on the device, which knows if a step is
+ * skipped, by the same work in each step, so that it can be captured in a graph. */
 
 #include "optim/missed.h"
 
@@ -15,7 +15,7 @@ lt_status lt_optim_count_per_param(lt_optim *o)
     return lt_optim_convert_counts(o, 0, true);
 }
 
-/* A job for each run of parameters without a gradient: usually none. */
+/* One job per run of parameters without a gradient; usually none. */
 lt_status lt_optim_count_missed(lt_optim *o)
 {
     for (size_t i = 0, end; o->missed && i < o->count; i = end + 1) {
@@ -34,7 +34,7 @@ lt_status lt_optim_count_missed(lt_optim *o)
     return LT_OK;
 }
 
-/* updates = applied - missed, or the other way round. */
+/* Computes updates = applied - missed on the host, or missed from updates. */
 lt_status lt_optim_convert_counts(lt_optim *o, int64_t applied, bool to_missed)
 {
     const size_t bytes = (o->count + 1) * sizeof(double);

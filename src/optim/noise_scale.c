@@ -35,7 +35,7 @@ lt_status lt_noise_scale_add(lt_noise_scale *n, const lt_noise_sample *s)
 lt_noise_estimate lt_noise_scale_estimate(const lt_noise_scale *n)
 {
     const double weight =
-        1 - pow(n->decay, (double)n->count); /* of what was added: the rest is 0 */
+        1 - pow(n->decay, (double)n->count); /* weight of the samples; the average started at 0 */
     lt_noise_estimate e = {.scale = (double)NAN};
     if (!n->count)
         return e;

@@ -1,6 +1,6 @@
-/* The numbers of a step on the device. Kernels read them where they lie, so that a captured step can be replayed. They
- * arrive by copies from a ring of page-locked blocks, queued like any other work: the host continues at once, and waits
- * for the device when the ring is full. */
+/* Step scalars on the device. Kernels read them there, so that a captured step can be replayed. They are
+ * copied from a ring of page-locked blocks in stream order: the host continues at once, and waits for the
+ * device only if the ring is full. */
 
 #include "optim/scalars.h"
 
@@ -11,7 +11,7 @@ enum { SENT_BLOCKS = 16 };
 /* A block of the ring. */
 typedef struct lt_sent {
     lt_scalars scalars;
-    uint64_t event; /* of the main queue, after its copy */
+    uint64_t event; /* on the main stream, after the block's copy */
 } lt_sent;
 
 lt_status lt_optim_make_scalars(lt_optim *o)
@@ -36,7 +36,7 @@ lt_status lt_optim_read_scalars(const lt_optim *o, lt_scalars *s)
     return be->sync(ctx);
 }
 
-/* The next block of the ring, when its last copy is done. */
+/* Returns the next block of the ring, after its last copy completed. */
 static lt_status next_block(lt_optim *o, lt_sent **out)
 {
     void *ctx;
@@ -45,7 +45,7 @@ static lt_status next_block(lt_optim *o, lt_sent **out)
     return o->sends++ < SENT_BLOCKS ? LT_OK : be->uploads->event_synchronize(ctx, (*out)->event);
 }
 
-/* The host writes the scalars' first group only; kernels keep the rest. */
+/* The host writes the first group of the scalars; kernels write the rest. */
 lt_status lt_optim_send_scalars(lt_optim *o, const lt_step *step)
 {
     void *ctx;

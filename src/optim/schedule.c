@@ -9,7 +9,7 @@
 #include <math.h>
 #include <stdbool.h>
 
-/* Updates are counted, so that a milestone of 2.4 epochs is not missed by a rounding error. */
+/* Counts updates instead of epochs, so that rounding does not miss a milestone of 2.4 epochs. */
 static const double tie = 1e-6;
 
 static double multistep(const lt_schedule *s, double updates)
@@ -21,7 +21,7 @@ static double multistep(const lt_schedule *s, double updates)
     return lr;
 }
 
-/* 0 at the end of warm-up, 1 at the end of the run and after it. */
+/* Returns 0 at the end of warm-up, 1 at the end of the run and later. */
 static double progress(const lt_schedule *s, double updates, double warmup)
 {
     double length = s->epochs * (double)s->steps_per_epoch - warmup;

@@ -1,4 +1,4 @@
-/* Slots: what an optimizer knows of each parameter, as items for kernels and as numbers for checkpoints. */
+/* Slots, an optimizer's records per parameter: items for kernels, and numbers for checkpoints. */
 
 #include "optim/slots.h"
 
@@ -82,7 +82,7 @@ size_t lt_optim_items(lt_optim *self)
     return lt_optim_fill_items(self, false);
 }
 
-/* "updates.conv1.weight" */
+/* Shows a counter as "updates.conv1.weight". */
 lt_status lt_optim_visit_number(const lt_state_visitor *visitor, const char *name,
                                 const char *param, int64_t *value)
 {
@@ -107,7 +107,7 @@ void lt_optim_number_range(const char *name, int64_t attempt, int64_t *low, int6
         {"failures.", 0, attempt},     {"rooted.", 0, attempt}, {"swap.", 0, swap},
         {"pending.", LT_OK, LT_END},
     };
-    *low = INT64_MIN; /* an optimizer outside the library: no range is known */
+    *low = INT64_MIN; /* counters of optimizers outside the library have no known range */
     *high = INT64_MAX;
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (!strncmp(name, known[i].prefix, strlen(known[i].prefix))) {

@@ -1,11 +1,13 @@
-/* Iterate averaging: Defazio et al., "The Road Less Scheduled", NeurIPS 2024 (arXiv 2405.15682), and "Generalized
- * Primal Averaging" (arXiv 2512.17131); the formulas are in lather/averaging.h.
+/* Weight averaging (schedule-free and primal): Defazio et al., "The Road Less Scheduled", NeurIPS 2024
+ * (arXiv 2405.15682), and "Generalized Primal Averaging" (arXiv 2512.17131); the formulas are in
+ * lather/averaging.h.
  *
  * Invariants:
- * 1. y is a function of x and z, always by the same kernel: what is saved is x and z, and neither a resume nor an
- *    evaluation changes a bit of what follows.
- * 2. During an update values are z: the optimizer knows of nothing, whatever it keeps and however it is divided.
- * 3. While values are x nothing is updated and, where they are y, nothing is saved. */
+ * 1. y is a function of x and z, always computed by the same kernel. Checkpoints store x and z, so
+ *    neither a resume nor an evaluation changes a later bit.
+ * 2. During an update the parameters hold z: the optimizer needs no knowledge of the averaging,
+ *    whatever its state and its sharding.
+ * 3. While the parameters hold x nothing is updated; while they hold y nothing is saved. */
 
 #include "averaging.h"
 
@@ -21,12 +23,12 @@ struct lt_averaging {
     lt_averaging_config config;
     lt_param **param;   /* borrowed */
     lt_tensor **x, **z; /* one per parameter */
-    double *decay;      /* lr_scale * weight_decay of it, with decay_of_y */
+    double *decay;      /* lr_scale * weight_decay per parameter, with decay_of_y */
     lt_optim_item *item;
     lt_vec_job *job;
     size_t count;
-    double lr_sum, lr_sum_before; /* sum of lr^p with and without this step */
-    double weight;                /* z's coefficient in this step's x */
+    double lr_sum, lr_sum_before; /* sum of lr^p including and excluding this step */
+    double weight;                /* coefficient of z in this step's x */
     bool is_eval;
 };
 
@@ -151,7 +153,7 @@ lt_status lt_averaging_prepare(lt_optim *o, double lr)
     a->lr_sum += power;
     a->weight = a->config.kind == LT_AVERAGING_PRIMAL ? 1 - a->config.eval_interp_coeff
                 : a->lr_sum > 0                       ? power / a->lr_sum
-                                                      : 1; /* lr was 0: x is z */
+                                                      : 1; /* all lr were 0: x = z */
     return LT_OK;
 }
 
@@ -170,7 +172,7 @@ lt_status lt_averaging_begin(lt_optim *o)
     return LT_OK;
 }
 
-/* Values, which are z, become y: of all parameters, or of those that have a gradient. */
+/* Replaces the values z by y: for all parameters, or for those with a gradient. */
 static lt_status mix(const lt_optim *o, bool all)
 {
     void *ctx;
@@ -191,7 +193,7 @@ static lt_status mix(const lt_optim *o, bool all)
     return count ? be->vec(ctx, a->job, count, NULL) : LT_OK;
 }
 
-/* z, which values are, decays by y = mu_y x + (1 - mu_y) z, of x and z before the step; unless it is skipped. */
+/* Decays the values z by share * iterate, unless the step is skipped; iterate: x or z before the step. */
 static lt_status decay_by(const lt_optim *o, double share, lt_tensor *const *iterate)
 {
     const struct lt_averaging *a = o->averaging;
@@ -206,7 +208,7 @@ static lt_status decay_by(const lt_optim *o, double share, lt_tensor *const *ite
     return lt_optim_vec(o, a->job, count);
 }
 
-/* x follows z, unless the step is skipped. */
+/* Moves x towards z, unless the step is skipped. */
 static lt_status follow(lt_optim *o)
 {
     void *ctx;
@@ -253,7 +255,7 @@ lt_status lt_optim_train(lt_optim *o)
     if (!a || !a->is_eval)
         return LT_OK;
     for (size_t i = 0; i < a->count; i++) {
-        LT_TRY(lt_tensor_copy(a->x[i], a->param[i]->value)); /* a checkpoint may have been read */
+        LT_TRY(lt_tensor_copy(a->x[i], a->param[i]->value)); /* a checkpoint may have been loaded */
         LT_TRY(lt_tensor_copy(a->param[i]->value, a->z[i]));
     }
     a->is_eval = false;
@@ -270,7 +272,7 @@ bool lt_optim_is_averaged(const lt_optim *o)
     return o->averaging;
 }
 
-/* --- What is saved --- */
+/* --- Checkpoints --- */
 
 lt_status lt_averaging_visit(lt_optim *o, const lt_state_visitor *visitor)
 {
@@ -283,7 +285,7 @@ lt_status lt_averaging_visit(lt_optim *o, const lt_state_visitor *visitor)
                        "%s: values are those of training, and of evaluations only such "
                        "are saved: lt_optim_eval()",
                        o->ops->name);
-    memcpy(&bits, &a->lr_sum, sizeof bits); /* numbers are integers */
+    memcpy(&bits, &a->lr_sum, sizeof bits); /* checkpoints store numbers as integers */
     LT_TRY(visitor->number(visitor->context, "lr_sum_bits", &bits));
     memcpy(&a->lr_sum, &bits, sizeof bits);
     return LT_OK;

@@ -1,22 +1,25 @@
-/* Private declarations of lather/averaging.h, for a step. Without effect where nothing is averaged. */
+/* Private declarations of lather/averaging.h for the step. Without effect if the optimizer does not
+ * average. */
 #ifndef LT_OPTIM_AVERAGING_H
 #define LT_OPTIM_AVERAGING_H
 
 #include "lather/averaging.h"
 #include "lather/ext/optim.h"
 
-/* The weight of the step's iterate. Errors: LT_E_ARG (values are those of an evaluation). */
+/* Computes the weight of this step's iterate. Errors: LT_E_ARG (the parameters hold the evaluation
+ * weights). */
 LT_MUST_CHECK lt_status lt_averaging_prepare(lt_optim *o, double lr);
-/* The step was skipped: its learning rate has no weight in later means. */
+/* Undoes the weight of a skipped step's learning rate. */
 void lt_averaging_skipped(lt_optim *o);
-/* Switches the values to z before an update (begin) and to y after it (end), which may have been skipped. */
+/* Switches the parameters to z before an update (begin) and to y after it (end), which may have been
+ * skipped. */
 LT_MUST_CHECK lt_status lt_averaging_begin(lt_optim *o);
 LT_MUST_CHECK lt_status lt_averaging_end(lt_optim *o);
 
-/* Returns true if the weights of iterates are the same in each step. */
+/* Returns true if iterates have the same weight in each step. */
 bool lt_averaging_is_constant(const lt_optim *o);
 size_t lt_averaging_bytes(const lt_optim *o);
-/* The number to save. Errors: LT_E_ARG (values are y). */
+/* Shows the sum of weights to a checkpoint. Errors: LT_E_ARG (the parameters hold y). */
 LT_MUST_CHECK lt_status lt_averaging_visit(lt_optim *o, const lt_state_visitor *visitor);
 void lt_averaging_free(lt_optim *o);
 

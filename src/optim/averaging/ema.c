@@ -1,5 +1,5 @@
-/* Exponential moving average of weights. Skipped steps leave it alone, as the optimizer's scalars
- * say on the device. */
+/* Exponential moving average of weights. Skipped steps leave it unchanged: its kernel reads the optimizer's
+ * scalars on the device. */
 
 #include "lather/ema.h"
 
@@ -80,7 +80,7 @@ lt_status lt_ema_update(lt_ema *e, const lt_optim *optim)
         return lt_fail(LT_E_ARG, "ema: update while the model holds the averages");
     size_t count = 0;
     for (size_t i = 0; i < e->count; i++) {
-        if (!lt_tensor_has_memory(e->average[i])) /* its owner is another rank */
+        if (!lt_tensor_has_memory(e->average[i])) /* another rank owns it */
             continue;
         if (!lt_tensor_has_memory(e->param[i]->value))
             return lt_fail(LT_E_ARG,
@@ -98,7 +98,7 @@ lt_status lt_ema_update(lt_ema *e, const lt_optim *optim)
     return be->lerp(ctx, 1 - e->decay, e->item, count, optim->scalars);
 }
 
-/* Not by lerp, which the optimizer's scalars may skip. */
+/* Uses vec instead of lerp, which skips if the optimizer's last step was skipped. */
 lt_status lt_ema_update_after(lt_ema *e, int64_t steps)
 {
     const lt_backend *be = e->device->backend;
@@ -125,7 +125,7 @@ static lt_status exchange(lt_tensor *a, lt_tensor *b)
     LT_TRY(lt_tensor_new_like(&old, a, lt_tensor_dtype(a)));
     lt_status st = lt_tensor_copy(old, a);
     if (!st)
-        st = lt_tensor_copy(a, b); /* raises a's version: packed copies are made anew */
+        st = lt_tensor_copy(a, b); /* raises a's version, so that cached casts are rebuilt */
     if (!st)
         st = lt_tensor_copy(b, old);
     lt_tensor_free(&old);

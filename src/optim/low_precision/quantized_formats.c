@@ -1,5 +1,5 @@
-/* Blockwise formats of optimizer state: quantized_formats.h. All arithmetic is f32 without contraction that
- * could change it: a division, a product or a comparison at a time, so that every machine and NumPy agree. */
+/* Blockwise formats of optimizer state: quantized_formats.h. Arithmetic is f32 without contraction: one
+ * division, product or comparison at a time, so that all machines and NumPy agree bitwise. */
 
 #include "quantized_formats.h"
 
@@ -20,23 +20,23 @@ static const float smallest_scale = 0x1p-100F;
 /* --- Levels --- */
 
 enum { SIGNED = 128, UNSIGNED = 255, QUARTER = 8 };
-/* The first level that may be nearest, by the upper half of an f32 in [2^-24, 1]. */
+/* Index of the first candidate for the nearest level, by the upper half of an f32 in [2^-24, 1]. */
 enum { FIRST_BUCKET = (127 - 24) << 7, BUCKETS = (127 << 7) + 1 - FIRST_BUCKET };
 
 typedef struct levels {
     int count;
-    float value[UNSIGNED], middle[UNSIGNED]; /* middle[c]: between c and c + 1 */
-    float per_gap[UNSIGNED];                 /* 1 over their distance */
+    float value[UNSIGNED], middle[UNSIGNED]; /* middle[c]: midpoint of levels c and c + 1 */
+    float per_gap[UNSIGNED];                 /* reciprocal of their distance */
     uint8_t first[BUCKETS];
 } levels;
 
 static struct {
     levels is_signed, is_unsigned, quarter;
-    /* Values of codes as they lie in memory. */
+    /* Values of codes as stored. */
     float of_signed[256], of_unsigned[256], of_even[256], of_quarter[16];
 } tables;
 
-/* Decade i ends at 10^(i-6) and has parts << i equal parts, each of which is its upper end. */
+/* Decade i ends at 10^(i-6) and has parts << i equal intervals; each level is the upper end of one. */
 static void fill_tree(levels *l, int parts)
 {
     double value[UNSIGNED] = {0};
@@ -73,7 +73,7 @@ static void fill_tables(void)
         tables.quarter.per_gap[c] = c + 1 < QUARTER ? (float)(49.0 / (2 * c + 1)) : 0;
     }
     for (int c = 0; c < 256; c++) {
-        const int size = c > 127 ? 256 - c : c, sign = c > 127 ? -1 : 1; /* code 128 is none */
+        const int size = c > 127 ? 256 - c : c, sign = c > 127 ? -1 : 1; /* code 128 is unused */
         tables.of_unsigned[c] = c < UNSIGNED ? tables.is_unsigned.value[c] : 0;
         tables.of_signed[c] = size < SIGNED ? (float)sign * tables.is_signed.value[size] : 0;
         tables.of_even[c] = (float)(sign * (size / 127.0));
@@ -90,7 +90,7 @@ static void make_tables(void)
     pthread_once(&once, fill_tables);
 }
 
-/* The nearest level of 0 <= x; of two the lower one. */
+/* Returns the nearest level of x >= 0; of two equally near the lower one. */
 static int nearest(const levels *l, float x)
 {
     if (!(x >= 0x1p-24F))
@@ -107,7 +107,7 @@ static int nearest(const levels *l, float x)
 
 enum { DRAWS = MOMENT_BLOCK + 8 };
 
-/* Those of a block: of its elements, then 8 of its scale. */
+/* Draws random bits of a block: one per element, then 8 of which the first is for its scale. */
 static void draw(const lt_quantized_rounding *r, int64_t block, int elements, uint16_t *out)
 {
     const int calls = elements / 8 + 1;
@@ -118,13 +118,14 @@ static void draw(const lt_quantized_rounding *r, int64_t block, int elements, ui
     }
 }
 
-/* In (0,1), in steps of 2^-12: further from both ends than rounding moves a number that is a level. */
+/* Converts a draw to (0,1) in steps of 2^-12. The distance from 0 and 1 exceeds the rounding error of a
+ * number that is itself a level, so levels are unchanged. */
 static float threshold(uint16_t draw)
 {
     return ((float)(draw >> 4) + 0.5F) * 0x1p-12F;
 }
 
-/* The level above or below x >= 0, of which `near` is the nearest. */
+/* Rounds x >= 0 stochastically to an adjacent level. near: the level nearest to x. */
 static int level_by_draw(const levels *l, int near, float x, uint16_t draw)
 {
     const int below = near - (l->value[near] > x);
@@ -138,12 +139,12 @@ static uint16_t bf16_by_draw(float x, uint16_t draw)
 
 /* --- Blocks --- */
 
-/* Where the parts of coded elements are. */
+/* Layout of quantized elements. */
 typedef struct coded {
     lt_state_dtype dtype;
     bool moments, positive;
     int64_t count;
-    int block, scale_bytes, code_bytes; /* of a block: elements, bytes */
+    int block, scale_bytes, code_bytes; /* elements of a block; bytes of its scale and codes */
     lt_quantized_rounding rounding;
 } coded;
 
@@ -185,14 +186,14 @@ static int elements_at(const coded *c, int64_t block)
     return rest < c->block ? (int)rest : c->block;
 }
 
-/* All scales, then all codes; the last block's codes end with its elements. */
+/* Returns the bytes: all scales, then all codes. The codes of the last block end with its elements. */
 static int64_t coded_bytes(const coded *c)
 {
     const int per_two = 2 * c->code_bytes / c->block;
     return blocks_of(c) * c->scale_bytes + (c->count * per_two + 1) / 2;
 }
 
-/* The largest magnitude; NaN if an element is not finite. Magnitudes are in the order of their bits. */
+/* Returns the largest magnitude, or NaN if an element is not finite. Magnitudes are ordered as their bits. */
 static float largest_of(const float *x, int count)
 {
     const int32_t infinity = 0x7F800000;
@@ -204,7 +205,7 @@ static float largest_of(const float *x, int count)
     return most >= infinity ? NAN : lt_f32_from_bits((uint32_t)most);
 }
 
-/* The block's scale as it is read back. draws: NULL: to nearest. */
+/* Returns the block's scale as decoded. draws: NULL rounds to nearest. */
 static float scale_of(const coded *c, float most, const uint16_t *draws)
 {
     if (most < smallest_scale)
@@ -235,12 +236,12 @@ static float get_scale(const coded *c, const unsigned char *memory, int64_t bloc
     return lt_f32_from_bf16(narrow);
 }
 
-/* Codes of count magnitudes over their scale, 0 <= a <= 1, in loops that the compiler makes vectors of. draws:
- * NULL: the nearest. */
+/* Quantizes count magnitudes, relative to their scale, 0 <= a <= 1, in vectorizable loops. draws: NULL
+ * rounds to nearest. */
 static void even_codes(const float *a, const uint16_t *draws, int count, int *code)
 {
     const float integers =
-        0x1.8p23F; /* and above: no fractions, so adding it rounds to nearest even */
+        0x1.8p23F; /* from 2^23 there are no fractions: adding it rounds to nearest even */
     for (int i = 0; i < count && !draws; i++)
         code[i] = (int)(a[i] * 127.0F + integers - integers);
     for (int i = 0; i < count && draws; i++) {
@@ -283,10 +284,10 @@ static void tree_codes(const coded *c, const float *a, const uint16_t *draws, in
 }
 
 typedef struct block_scale {
-    float most, s; /* the largest magnitude, and as it is read back */
+    float most, s; /* largest magnitude; scale as decoded */
 } block_scale;
 
-/* The largest magnitude has the last level, whichever way the scale was rounded. */
+/* Quantizes signed elements. The largest magnitude gets the last level, however the scale was rounded. */
 static void signed_codes(const coded *c, const float *x, int count, block_scale scale,
                          const uint16_t *draws, int *code)
 {
@@ -310,7 +311,7 @@ static void encode_codes(const coded *c, const float *x, int count, block_scale 
 {
     const bool four = c->dtype == LT_STATE_INT4;
     int code[MOMENT_BLOCK + 1] = {0};
-    if (scale.s > 0) /* else 0 or NaN: all are 0 */
+    if (scale.s > 0) /* otherwise 0 or NaN: all codes are 0 */
         signed_codes(c, x, count, scale, draws, code);
     for (int i = 0; i < count && !four; i++)
         out[i] = (unsigned char)code[i];
@@ -381,7 +382,7 @@ static void decode_block(const coded *c, const unsigned char *memory, int64_t bl
 
 /* --- Triangles --- */
 
-/* Element p of the triangle below the diagonal, row by row. */
+/* Returns the row of element p of the triangle below the diagonal, stored row by row. */
 static int64_t row_of(int64_t p)
 {
     int64_t row = (int64_t)((1 + sqrt(1 + 8 * (double)p)) / 2);
@@ -394,7 +395,7 @@ static int64_t row_of(int64_t p)
 
 typedef enum half { BELOW, ABOVE } half;
 
-/* Elements [p, p + count) of the triangle, which lie at stride n if they are read above. */
+/* Gathers elements [p, p + count) of a triangle; ABOVE reads the transposed positions. */
 static void gather(const float *x, int64_t n, half which, int64_t p, int count, float *out)
 {
     int64_t row = row_of(p), col = p - row * (row - 1) / 2;
@@ -431,12 +432,14 @@ static void mirror(float *x, int64_t n)
 
 typedef struct pass {
     lt_quantized_format format;
-    coded coded, error; /* error: of the codes, which are to nearest then, and it by draws */
-    int64_t n;          /* of squares; 0: none */
+    /* error: codes of the quantization error, rounded stochastically; the main codes are then rounded to
+     * nearest */
+    coded coded, error;
+    int64_t n; /* rows of a square matrix; 0: not square */
     const float *x;
     float *out;
     unsigned char *memory, *errors;
-    bool apart; /* codes below the diagonal, errors above it */
+    bool apart; /* main codes below the diagonal, errors above it */
 } pass;
 
 static bool is_square(lt_quantized_kind kind)
@@ -473,7 +476,7 @@ int64_t lt_quantized_bytes(lt_quantized_format f, int64_t elements)
     return p.n * 4 + coded_bytes(&p.coded) + coded_bytes(&p.error);
 }
 
-/* Codes of L, and of what they leave. */
+/* Encodes a block of the Cholesky factor L, and its quantization error. */
 static void encode_with_errors(const pass *p, int64_t block, const float *x)
 {
     float error[MATRIX_BLOCK];
@@ -531,7 +534,7 @@ static void decode_blocks(void *context, int64_t from, int64_t to, int64_t chunk
     }
 }
 
-static const int64_t grain = 64; /* blocks of a chunk */
+static const int64_t grain = 64; /* blocks per parallel chunk */
 
 void lt_quantized_encode(lt_quantized_format f, const float *x, int64_t elements,
                          unsigned char *memory, bool apart, lt_quantized_rounding rounding)
@@ -563,7 +566,7 @@ void lt_quantized_decode(lt_quantized_format f, const unsigned char *memory, int
 
 /* --- Cholesky --- */
 
-/* In an order that does not depend on the compiler: sixteen sums side by side. */
+/* Dot product in a fixed order: sixteen partial sums. */
 static float dot(const float *a, const float *b, int64_t count)
 {
     enum { WIDTH = 16 };
@@ -591,7 +594,7 @@ void lt_quantized_cholesky(float *x, int64_t n)
         float *row = x + i * n;
         for (int64_t j = 0; j < i; j++) {
             const float *above = x + j * n, pivot = above[j];
-            /* A pivot that was raised is root exactly, and its column 0. */
+            /* a raised pivot equals root exactly; its column is 0 */
             row[j] = pivot > root ? (row[j] - dot(row, above, j)) / pivot : 0;
         }
         const float square = row[i] - dot(row, row, i);

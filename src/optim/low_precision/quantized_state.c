@@ -1,4 +1,4 @@
-/* Quantized state as tensors: quantized_state.h. */
+/* Quantized state and its conversion to and from tensors: quantized_state.h. */
 
 #include "quantized_state.h"
 
@@ -93,7 +93,7 @@ static void encode(lt_quantized *q, const float *x, bool apart, int64_t attempt)
                         apart, rounding);
 }
 
-/* f = c c^T, where c is below the diagonal. */
+/* f = c c^T, where c is lower triangular; overwrites c above the diagonal. */
 static lt_status square(lt_tensor *c, lt_tensor *f)
 {
     const int64_t n = lt_tensor_shape(c).dim[0];
@@ -137,7 +137,8 @@ static void negate_diagonal(float *x, int64_t n)
         x[i * (n + 1)] = -x[i * (n + 1)];
 }
 
-/* Returns true for a shown Cholesky factor: a factor has no negative diagonal. */
+/* Returns true if a checkpoint matrix is a Cholesky factor, marked by a negative diagonal; a factor matrix
+ * has none. */
 static bool is_cholesky(const lt_tensor *t)
 {
     const int64_t n = lt_tensor_shape(t).dim[0];
@@ -156,7 +157,7 @@ lt_status lt_quantized_to_checkpoint(const lt_quantized *q, lt_tensor **out)
     return LT_OK;
 }
 
-/* C and its errors as they are shown: below the diagonal becomes their sum. */
+/* Adds the errors of a checkpoint's Cholesky factor, stored above the diagonal, to C below it. */
 static void join_errors(float *x, int64_t n)
 {
     negate_diagonal(x, n);
@@ -165,7 +166,7 @@ static void join_errors(float *x, int64_t n)
             x[i * n + j] += x[j * n + i];
 }
 
-/* On a device the trace says it. */
+/* Fails for a Cholesky factor on a device, recognized by its negative trace. */
 static lt_status reject_cholesky(const lt_tensor *t)
 {
     const lt_backend *be = t->device->backend;
@@ -173,7 +174,7 @@ static lt_status reject_cholesky(const lt_tensor *t)
     lt_tensor *trace = NULL;
     float value = 0;
     diagonal.shape = LT_SHAPE(diagonal.shape.dim[0]);
-    diagonal.stride[0]++; /* a square's row is as long as its diagonal */
+    diagonal.stride[0]++; /* the rows are n long */
     LT_TRY(lt_tensor_new(&trace, t->device, LT_F32, LT_SHAPE(1)));
     const lt_view y = lt_tensor_view(trace);
     lt_status st = be->sum(t->device->ctx, 1, &diagonal, &y);
@@ -207,7 +208,7 @@ lt_status lt_quantized_convert(lt_tensor *values, bool *converted)
     return st;
 }
 
-/* State that was kept in these levels before comes out unchanged. */
+/* Sets q->rounded if quantization changed the values. State that was saved in the same format is unchanged. */
 static lt_status detect_rounding(lt_quantized *q, const lt_tensor *values)
 {
     lt_tensor *now = NULL;

@@ -1,5 +1,5 @@
-/* Moments in fewer bytes: quantized_state.h. In a step the state of some parameters at a time is opened as f32
- * tensors, and parameters that are not among them have no gradient as long. */
+/* Moments in fewer bytes (--state-dtype): quantized_state.h. A step dequantizes the state of a few
+ * parameters at a time; for each call the other parameters are marked as without gradient. */
 
 #include "state_dtype.h"
 
@@ -10,7 +10,8 @@
 
 #include <stdio.h>
 
-/* Elements of the parameters whose state is open together, unless a single one has more: 4 MiB a state. */
+/* Largest elements of the parameters whose state is dequantized together (a single one may exceed it): 4
+ * MiB per state. */
 static const int64_t batch_elements = (int64_t)1 << 20;
 
 static const char *const names[] = {"f32", "bf16", "int8", "int4"};
@@ -70,7 +71,7 @@ static lt_status dequantize_slot(lt_slot *slot)
     return LT_OK;
 }
 
-/* attempt: 0: what was opened is let go. */
+/* Requantizes the slot's state; attempt 0 discards the dequantized copy. */
 static void requantize_slot(lt_slot *slot, int64_t attempt)
 {
     for (int k = 0; k < LT_MAX_STATE; k++) {
@@ -82,7 +83,7 @@ static void requantize_slot(lt_slot *slot, int64_t attempt)
     }
 }
 
-/* Parameters that are due, as many as are opened together; others lose their gradient for the call. */
+/* Steps the due parameters of slots [begin, end); the others have no gradient during the call. */
 static lt_status step_some(lt_optim *o, const bool *due, size_t begin, size_t end)
 {
     lt_status st = LT_OK;

@@ -42,7 +42,7 @@ lt_status lt_optim_adagrad(lt_optim **out, const lt_params *params, const lt_ada
     return LT_OK;
 }
 
-/* --- The row --- */
+/* --- Row of the registry --- */
 
 #define AT(field) .offset = offsetof(lt_adagrad_config, field)
 static const lt_optim_field fields[] = {

@@ -45,7 +45,7 @@ lt_status lt_optim_adam(lt_optim **out, const lt_params *params, const lt_adam_c
     return st;
 }
 
-/* --- The rows --- */
+/* --- Rows of the registry --- */
 
 #define AT(field) .offset = offsetof(lt_adam_config, field)
 static const lt_optim_field fields[] = {

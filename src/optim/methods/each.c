@@ -1,12 +1,12 @@
-/* For writers of optimizers without a kernel of their own: a step slot by slot, and vector arithmetic, one
- * job of the backend's vec entry each. */
+/* Helpers for optimizers without their own kernels: a step slot by slot, and vector arithmetic by the
+ * backend's vec kernel. */
 
 #include "tensor/tensor.h"
 
 #include "lather/ext/optim.h"
 #include "lather/ext/vec.h"
 
-/* A copy of the slot's gradient that is unscaled and clipped. */
+/* Sets slot->grad to an unscaled and clipped copy of the gradient. */
 static lt_status scaled_gradient(lt_optim *o, lt_slot *slot, const lt_scalars *s)
 {
     void *ctx;

@@ -89,7 +89,7 @@ static lt_status update(lt_trust *t, lt_trust_batch batch)
     return lt_trust_vec(t, batch, last, 1);
 }
 
-/* --- The table --- */
+/* --- Operations --- */
 
 static lt_status step(lt_optim *self, const lt_scalars *scalars)
 {
@@ -124,7 +124,7 @@ lt_status lt_optim_lamb(lt_optim **out, const lt_params *params, const lt_lamb_c
     return LT_OK;
 }
 
-/* --- The row --- */
+/* --- Row of the registry --- */
 
 #define AT(field) .offset = offsetof(lt_lamb_config, field)
 /* clang-format off */

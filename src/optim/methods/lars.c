@@ -1,6 +1,6 @@
 /* LARS: You, Gitman & Ginsburg, "Large batch training of convolutional networks", 2017 (arXiv 1708.03888),
- * algorithm 1; lr multiplies the momentum buffer instead of the update, as in sgd.c. trust_clip: the clipped
- * form of section 5's successor LARC, where a layer's rate is no larger than lr. */
+ * algorithm 1; lr multiplies the momentum buffer instead of the update, as in sgd.c. trust_clip: LARC, in
+ * which a layer's learning rate does not exceed lr. */
 
 #include "trust.h"
 
@@ -28,7 +28,7 @@ static bool decay(const lt_trust *t, size_t i, lt_vec_job *job)
     return lt_trust_decay(t, i, job);
 }
 
-/* A parameter's first update starts the momentum with it. */
+/* A parameter's first update initializes its momentum. */
 static bool remember(const lt_trust *t, size_t i, lt_vec_job *job)
 {
     const lars *l = (const lars *)t;
@@ -76,7 +76,7 @@ static lt_status update(lt_trust *t, lt_trust_batch batch)
     return lt_trust_vec(t, batch, rules, count);
 }
 
-/* --- The table --- */
+/* --- Operations --- */
 
 static lt_status step(lt_optim *self, const lt_scalars *scalars)
 {
@@ -84,7 +84,7 @@ static lt_status step(lt_optim *self, const lt_scalars *scalars)
     return lt_trust_each((lt_trust *)self, update);
 }
 
-/* No parameter's first update is due, which starts its momentum. */
+/* Returns false while the first update of a parameter, which initializes its momentum, is due. */
 static bool is_capturable(const lt_optim *self)
 {
     for (size_t i = 0; i < self->count && ((const lars *)self)->momentum > 0; i++)
@@ -123,7 +123,7 @@ lt_status lt_optim_lars(lt_optim **out, const lt_params *params, const lt_lars_c
     return LT_OK;
 }
 
-/* --- The row --- */
+/* --- Row of the registry --- */
 
 static bool has_momentum(const void *config)
 {
@@ -153,7 +153,7 @@ static lt_status make(lt_optim **out, const lt_params *params, const void *confi
 }
 
 static const lt_optim_preset usual = {NULL, 1, &LT_LARS_DEFAULTS};
-/* With neither momentum nor decay, as other frameworks' begin. */
+/* Without momentum and decay, as the defaults of other frameworks. */
 static const lt_lars_config published = {.trust_coefficient = 0.001, .eps = 1e-8};
 
 const lt_optim_family lt_optim_family_lars = {

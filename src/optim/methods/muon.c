@@ -1,10 +1,10 @@
 /* Muon: Jordan, "Muon: An optimizer for hidden layers in neural networks", 2024.
  *
- * A step goes by batches of matrices, so that scratch memory stays small; a batch is a list of batched
- * kernels, each of them one call of the backend with a job per matrix:
+ * A step processes batches of matrices, so that its workspace is small. A batch is a list of batched
+ * kernels, each of which is one backend call with a job per matrix:
  *
  *   m = mu m + (1 - mu) g,  X = m or mu m + (1 - mu) g
- *   X to its orthogonal factor                       orthogonal.c
+ *   X = orthogonal factor of X                       orthogonal.c
  *   X = scale X + decay W,  W -= lr X */
 
 #include "lather/muon.h"
@@ -22,9 +22,9 @@
 
 /* Root mean square of AdamW's updates: Liu et al. 2025, section 2.2. */
 static const double rms_of_adamw = 0.2;
-/* Elements of a batch, unless a single matrix has more: 8 MiB of f32 for each scratch tensor. */
+/* Largest elements of a batch (a single matrix may exceed it): 8 MiB of f32 per workspace tensor. */
 static const int64_t batch_elements = (int64_t)1 << 21;
-/* Modelled nanoseconds of a multiplication in a product: shampoo/assign.c. */
+/* Modelled nanoseconds per multiplication of a product: shampoo/assign.c. */
 static const double per_gram = 0.012, per_product = 0.020;
 
 enum { X, Y, SCRATCHES };
@@ -33,22 +33,22 @@ typedef struct matrix {
     lt_slot *slot;
     int64_t rows, cols;
     double tall;   /* outputs over inputs, for LT_MUON_ORIGINAL */
-    int dim;       /* the smaller one */
-    int64_t small; /* its extent */
-    int64_t at;    /* in a batch: where it begins in X and Y */
+    int dim;       /* smaller dimension */
+    int64_t small; /* extent of dim */
+    int64_t at;    /* offset in X and Y within a batch */
 } matrix;
 
 typedef struct muon {
     lt_optim base;
     lt_muon_config config;
-    bool *adamw; /* per slot */
+    bool *adamw; /* per slot: updated by AdamW */
     matrix *matrix;
     size_t count;
     lt_adam_kernel kernel;
     lt_tensor *scratch[SCRATCHES];
     lt_orthogonal orthogonal;
-    bool ready;     /* that and scratch are made */
-    double seconds; /* of the matrices, in the step that was attempt timed */
+    bool ready;     /* orthogonal and scratch are allocated */
+    double seconds; /* time for the matrices in the step of attempt `timed` */
     int64_t timed;
     /* Workspace: one per matrix. */
     matrix **due;
@@ -56,7 +56,7 @@ typedef struct muon {
     lt_orthogonal_job *job;
 } muon;
 
-/* due[begin] to due[end - 1]; where their X is. */
+/* due[begin] to due[end - 1]; indices of the workspaces that hold X and Y */
 typedef struct batch {
     size_t begin, end;
     int x, y;
@@ -86,8 +86,8 @@ static lt_view matrix_of(const muon *m, const matrix *x, int which)
     return matrix_at(m, which, x->at, x->rows, x->cols);
 }
 
-/* The same elements as the parameter's dimensions. The order of columns is free: that of the parameter's
- * memory if its first dimension is the outermost there, so that kernels pass over both without jumps. */
+/* Views a matrix with the parameter's dimensions. The order of columns is free: that of the parameter's
+ * memory if its first dimension is outermost there, so that kernels pass over both contiguously. */
 static lt_view values_of(const muon *m, const matrix *x, int which)
 {
     const lt_view value = lt_tensor_view(x->slot->param->value);
@@ -199,7 +199,7 @@ static lt_status update(muon *m, batch b)
 
 /* --- A step --- */
 
-/* Matrices from due[begin] on that go together; gives them their places. */
+/* Returns the batch of matrices from due[begin] on and sets their offsets. */
 static batch next_batch(const muon *m, size_t begin, size_t count)
 {
     batch b = {.begin = begin, .end = begin};
@@ -214,7 +214,7 @@ static batch next_batch(const muon *m, size_t begin, size_t count)
     return b;
 }
 
-/* As many elements as the largest batch of these may have; squares have no more. */
+/* Returns the elements of the largest batch of this rank's matrices; their squares have no more. */
 static int64_t most_elements(const muon *m)
 {
     int64_t all = 0, largest = batch_elements;
@@ -292,9 +292,9 @@ static lt_status step(lt_optim *self, const lt_scalars *scalars)
     return LT_OK;
 }
 
-/* --- The table --- */
+/* --- Operations --- */
 
-/* "m" of each parameter, "v" where AdamW is. */
+/* "m" for all parameters, "v" for those that AdamW updates. */
 static bool has_state(const lt_optim *self, const lt_slot *slot, int index)
 {
     return index == 0 || ((const muon *)self)->adamw[slot - self->slot];
@@ -313,7 +313,7 @@ static double nanoseconds(const lt_optim *self, const lt_slot *slot)
     return 0;
 }
 
-/* The first step makes scratch memory. */
+/* The first step allocates the workspace. */
 static bool is_capturable(const lt_optim *self)
 {
     const muon *m = (const muon *)self;
@@ -362,7 +362,7 @@ static matrix describe(lt_slot *slot)
                     .small = wide ? rows : cols};
 }
 
-/* Which parameters are matrices: weights of 2 and more dimensions that the config does not leave to AdamW. */
+/* Chooses the matrices: weights of 2 and more dimensions that the config does not leave to AdamW. */
 static lt_status choose(muon *m)
 {
     LT_TRY(lt_names_find(&m->config.adamw_params, "muon: adamw_params", &m->base, m->adamw));
@@ -438,7 +438,7 @@ double lt_muon_seconds(const lt_optim *optim)
     return m->timed == optim->attempt ? m->seconds : 0;
 }
 
-/* --- The row --- */
+/* --- Row of the registry --- */
 
 static lt_status set_adamw_params(void *config, const char *text)
 {
@@ -503,7 +503,7 @@ static lt_status make(lt_optim **out, const lt_params *params, const void *confi
 }
 
 static const lt_optim_preset usual = {NULL, 0.001, &LT_MUON_DEFAULTS};
-/* Jordan's, with the same rate for AdamW. */
+/* Jordan's settings, with the same learning rate for AdamW. */
 static const lt_muon_config published = {
     .momentum = 0.95,
     .nesterov = true,

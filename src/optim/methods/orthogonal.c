@@ -1,12 +1,12 @@
-/* Orthogonal factors of matrices: the iteration of Newton and Schulz, Bernstein & Newhouse, "Old optimizer, new
- * norm", 2024, with Jordan's quintic polynomial, which is steepest at 0 and leaves singular values between 0.7 and
- * 1.2, or with that of each step of Amsel et al., "The Polar Express", 2025 (arXiv 2505.16932). Each of a batch is
- * a job of the same kernels:
+/* Orthogonal factors of matrices by Newton-Schulz iteration, Bernstein & Newhouse, "Old optimizer, new
+ * norm", 2024, with Jordan's quintic polynomial, which is steepest at 0 and leaves singular values
+ * between 0.7 and 1.2, or with the polynomials of Amsel et al., "The Polar Express", 2025 (arXiv
+ * 2505.16932), a different one in each step. A batch has one job per matrix in each kernel:
  *
  *   X = X / |X|
- *   A = X X^T,  B = b A + c A A + a I,  X = B X      some times, on the smaller side
+ *   A = X X^T,  B = b A + c A A + a I,  X = B X      repeated, on the smaller dimension
  *
- * |X| has 1e-16 added where Jordan has 1e-7: gradients may be small. Products are of the master dtype. */
+ * |X| has 1e-16 added where Jordan has 1e-7, as gradients may be small. Products use the master dtype. */
 
 #include "orthogonal.h"
 
@@ -20,7 +20,7 @@
 
 enum { USUAL_ITERATIONS = 5, EXPRESS = 8 };
 static const double usual[3] = {3.4445, -4.7750, 2.0315}; /* Jordan's */
-/* Factor of |X|, and so of the polynomials but the last: their algorithm 1. */
+/* Safety factor of |X|, and of all polynomials but the last: algorithm 1 of Amsel et al. */
 static const double safety = 1.01;
 static const double express[EXPRESS][3] = {
     {8.28721201814563, -23.595886519098837, 17.300387312530933},
@@ -48,7 +48,7 @@ static bool has_own(const lt_orthogonalization *how)
     return fabs(how->coefficients[0]) + fabs(how->coefficients[1]) + fabs(how->coefficients[2]) > 0;
 }
 
-/* a, b, c of iteration i. */
+/* Computes a, b, c of iteration i. */
 static void coefficients_of(const lt_orthogonalization *how, int i, double c[3])
 {
     const bool is_express = how->method == LT_ORTHOGONAL_POLAR_EXPRESS;
@@ -62,7 +62,7 @@ static void coefficients_of(const lt_orthogonalization *how, int i, double c[3])
 
 /* --- Memory --- */
 
-/* Norms of count views to the places from `to` on. */
+/* Writes the norms of count views to o->norms from index `to` on. */
 static lt_status measure(lt_orthogonal *o, const lt_optim *optim, size_t count, size_t to)
 {
     void *ctx;
@@ -79,7 +79,7 @@ lt_status lt_orthogonal_open(lt_orthogonal *o, const lt_optim *optim, size_t mat
 {
     lt_device *device = optim->device;
     const lt_dtype master = lt_device_master(device);
-    lt_orthogonal_close(o); /* of an attempt that failed */
+    lt_orthogonal_close(o); /* frees what a failed attempt allocated */
     o->most = matrices;
     o->vec = lt_alloc(matrices, sizeof *o->vec);
     o->gram = lt_alloc(matrices, sizeof *o->gram);
@@ -135,7 +135,7 @@ static const double *norm_at(const lt_orthogonal *o, size_t i)
     return (const double *)lt_tensor_view(o->norms).data + i;
 }
 
-/* X / (|X| times the margin). */
+/* X = X / (|X| * margin) */
 static lt_status make_unit(lt_orthogonal *o, const lt_optim *optim, double margin,
                            const lt_orthogonal_job *job, size_t count)
 {
@@ -153,7 +153,7 @@ static lt_status make_unit(lt_orthogonal *o, const lt_optim *optim, double margi
     return lt_optim_vec(optim, o->vec, count);
 }
 
-/* A = X X^T or X^T X; of squares: B = b B + c A A. */
+/* A = X X^T or X^T X; with of_square: B = b B + c A A. */
 static lt_status grams(lt_orthogonal *o, const lt_optim *optim, const double *of_square,
                        const lt_orthogonal_job *job, size_t count)
 {
@@ -181,7 +181,7 @@ static lt_status copy_squares(lt_orthogonal *o, const lt_optim *optim, const lt_
     return lt_optim_vec(optim, o->vec, count);
 }
 
-/* On the diagonals of B. */
+/* B += a I */
 static lt_status add_identity(lt_orthogonal *o, const lt_optim *optim, double a,
                               const lt_orthogonal_job *job, size_t count)
 {
@@ -197,7 +197,7 @@ static lt_status add_identity(lt_orthogonal *o, const lt_optim *optim, double a,
     return lt_optim_vec(optim, o->vec, count);
 }
 
-/* X = B X, or X B; in the other place. */
+/* Y = B X, or X B; swaps X and Y. */
 static lt_status multiply(lt_orthogonal *o, const lt_optim *optim, lt_orthogonal_job *job,
                           size_t count)
 {
@@ -230,9 +230,9 @@ static lt_status iterate(lt_orthogonal *o, const lt_optim *optim, const lt_ortho
     return LT_OK;
 }
 
-/* --- On the host --- */
+/* --- SVD on the host --- */
 
-/* Where element i of the matrix, row-major, is in x: rows are the job's dimension, columns all others. */
+/* Returns the offset in x of element i of the row-major matrix whose rows are the job's dimension. */
 static int64_t place_of(const lt_orthogonal_job *job, int64_t cols, int64_t i)
 {
     const lt_view *x = &job->x;
@@ -267,7 +267,7 @@ static lt_status decompose(const lt_orthogonal_job *job, void *host, double *mat
     return LT_OK;
 }
 
-/* The memory of x is dense. */
+/* Replaces x, whose memory is dense, by its exact orthogonal factor. */
 static lt_status by_svd(const lt_optim *optim, const lt_orthogonal_job *job)
 {
     void *ctx;
@@ -308,7 +308,7 @@ lt_status lt_orthogonal_run(lt_orthogonal *o, const lt_optim *optim,
     return iterate(o, optim, how, job, count);
 }
 
-/* --- Coefficients from text --- */
+/* --- Parsing of coefficients --- */
 
 lt_status lt_orthogonal_set(lt_orthogonalization *how, const char *text)
 {

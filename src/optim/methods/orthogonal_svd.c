@@ -1,6 +1,6 @@
-/* The orthogonal factor of a matrix by one-sided Jacobi rotations: Hestenes, "Inversion of matrices by
- * biorthogonalization and related results", 1958. Rows are rotated against each other until they are orthogonal,
- * J X = S W with J orthogonal and W of unit rows; then U V^T = J^T W. Small singular values are as exact as large ones. */
+/* Orthogonal factor of a matrix by one-sided Jacobi rotations: Hestenes, "Inversion of matrices by
+ * biorthogonalization and related results", 1958. Rotations make the rows orthogonal, J X = S W with J
+ * orthogonal and W of unit rows; then U V^T = J^T W. Small singular values are as accurate as large ones. */
 
 #include "orthogonal_svd.h"
 
@@ -30,7 +30,7 @@ static void rotate(double *a, double *b, double c, double s, int64_t count)
     }
 }
 
-/* Returns true if rows i and j were orthogonal already. */
+/* Rotates rows p and q of x; returns true if they were orthogonal already. */
 static bool turn(double *x, double *j, int64_t rows, int64_t cols, int64_t p, int64_t q)
 {
     double *a = x + p * cols, *b = x + q * cols;
@@ -56,7 +56,7 @@ static void make_orthogonal(double *x, double *j, int64_t rows, int64_t cols)
     }
 }
 
-/* Rows get length 1; those of a rounded 0 get 0. */
+/* Normalizes rows; those that are zero up to rounding become 0. */
 static void make_unit(double *x, int64_t rows, int64_t cols)
 {
     double largest = 0;

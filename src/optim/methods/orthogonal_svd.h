@@ -1,4 +1,4 @@
-/* The orthogonal factor of one matrix, on the host. */
+/* Orthogonal factor of a matrix, on the host. */
 #ifndef LT_OPTIM_METHODS_ORTHOGONAL_SVD_H
 #define LT_OPTIM_METHODS_ORTHOGONAL_SVD_H
 
@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The row-major matrix becomes U V^T. Errors: LT_E_NOMEM. */
+/* Replaces the row-major matrix U S V^T by U V^T. Errors: LT_E_NOMEM. */
 LT_MUST_CHECK lt_status lt_orthogonal_svd(double *matrix, int64_t rows, int64_t cols);
 
 #endif

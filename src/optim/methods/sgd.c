@@ -1,7 +1,6 @@
-/* Stochastic gradient descent with momentum.
- * Sutskever, Martens, Dahl & Hinton, "On the importance of initialization and momentum in deep
- * learning", ICML 2013, in the form where lr multiplies the momentum buffer instead of the
- * gradient, and an update of a parameter that has none yet starts the buffer with the gradient. */
+/* Stochastic gradient descent with momentum. Sutskever, Martens, Dahl & Hinton, "On the importance of
+ * initialization and momentum in deep learning", ICML 2013, in the form where lr multiplies the momentum
+ * buffer instead of the gradient, and a parameter's first update initializes the buffer with the gradient. */
 
 #include "base/alloc.h"
 #include "optim/registry/registry.h"
@@ -11,7 +10,7 @@
 typedef struct sgd {
     lt_optim base;
     lt_sgd_kernel kernel;
-    bool *first; /* per item: its first update */
+    bool *first; /* per item: is its first update */
 } sgd;
 
 static void mark_first(sgd *s)
@@ -32,7 +31,7 @@ static lt_status step(lt_optim *self, const lt_scalars *scalars)
     return be->sgd(ctx, &s->kernel, self->item, s->first, lt_optim_items(self), scalars);
 }
 
-/* No parameter's first update is due. */
+/* Returns false while the first update of a parameter is due. */
 static bool is_capturable(const lt_optim *self)
 {
     for (size_t i = 0; i < self->count; i++)
@@ -72,7 +71,7 @@ lt_status lt_optim_sgd(lt_optim **out, const lt_params *params, const lt_sgd_con
     return LT_OK;
 }
 
-/* --- The row --- */
+/* --- Row of the registry --- */
 
 static bool has_momentum(const void *config)
 {

@@ -1,12 +1,12 @@
-/* Trust ratios: You, Gitman & Ginsburg 2017 (arXiv 1708.03888), section 4. Parameters are independent of
- * each other, so batches change nothing. */
+/* Trust ratios: You, Gitman & Ginsburg 2017 (arXiv 1708.03888), section 4. Parameters are independent, so
+ * batching does not change results. */
 
 #include "trust.h"
 
 #include "base/alloc.h"
 #include "tensor/tensor.h"
 
-/* Elements of a batch, unless a single parameter has more: 8 MiB of f32. */
+/* Largest elements of a batch (a single parameter may exceed it): 8 MiB of f32. */
 static const int64_t batch_elements = (int64_t)1 << 21;
 
 /* --- Batched kernels --- */
@@ -20,7 +20,7 @@ lt_view lt_trust_update_view(const lt_trust *t, size_t i)
     return v;
 }
 
-/* The jobs of due[i]; returns how many. */
+/* Lists the jobs of due[i]; returns their number. */
 static size_t list_jobs(const lt_trust *t, size_t i, lt_trust_rule *const *rule, size_t rules,
                         lt_vec_job *job)
 {
@@ -70,7 +70,7 @@ bool lt_trust_decay(const lt_trust *t, size_t i, lt_vec_job *job)
 
 /* --- Ratios --- */
 
-/* A row of the table: its first count columns. */
+/* Returns the first count columns of a row of the table. */
 static lt_view row(const lt_trust *t, lt_trust_row which, int64_t count)
 {
     lt_view v = lt_tensor_view(t->table);
@@ -89,7 +89,7 @@ void lt_trust_scale(const lt_trust *t, size_t i, lt_vec_job *job)
     job->factor.under = row(t, LT_TRUST_ROWS, 1).data;
 }
 
-/* Columns for those of the batch that adapt, in order; returns how many. */
+/* Assigns columns to the parameters of the batch that adapt, in order; returns their number. */
 static size_t choose(lt_trust *t, lt_trust_batch batch)
 {
     size_t count = 0;
@@ -138,7 +138,7 @@ lt_status lt_trust_ratios(lt_trust *t, lt_trust_batch batch, bool of_gradients)
 
 /* --- A step --- */
 
-/* Parameters from due[begin] on that go together; gives them their places. */
+/* Returns the batch of parameters from due[begin] on and sets their offsets. */
 static lt_trust_batch next_batch(lt_trust *t, size_t begin, size_t count)
 {
     lt_trust_batch b = {begin, begin};
@@ -153,7 +153,7 @@ static lt_trust_batch next_batch(lt_trust *t, size_t begin, size_t count)
     return b;
 }
 
-/* As many elements as the largest batch of this rank's parameters may have. */
+/* Returns the elements of the largest batch of this rank's parameters. */
 static int64_t most_elements(const lt_trust *t)
 {
     int64_t all = 0, largest = batch_elements;
@@ -208,7 +208,7 @@ bool lt_trust_is_prepared(const lt_optim *self)
     return ((const lt_trust *)self)->table != NULL;
 }
 
-/* --- Making and freeing --- */
+/* --- Construction --- */
 
 static lt_status check_backend(const lt_optim *o)
 {

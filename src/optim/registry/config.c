@@ -1,4 +1,4 @@
-/* Optimizers from JSON: the keys of every optimizer, and those of its family's fields. */
+/* Optimizers from JSON: the keys common to all, and those of the optimizer's fields. */
 
 #include "base/alloc.h"
 #include "base/options/options.h"
@@ -19,7 +19,7 @@ static lt_status need(const lt_json_value *object, const char *name)
                : lt_fail(LT_E_ARG, "optimizer config: '%s' is missing", name);
 }
 
-/* --- The keys of every optimizer --- */
+/* --- Common keys --- */
 
 static lt_status read_family(lt_optim_config *c, const lt_json_value *v)
 {
@@ -64,7 +64,7 @@ static lt_status skip(void *config, const lt_json_value *v)
 
 #define AT(field) .offset = offsetof(lt_optim_config, field)
 static const lt_optim_field common[] = {
-    {"optim", LT_FIELD_LIST, .read = skip}, /* read before: it says what the other keys are */
+    {"optim", LT_FIELD_LIST, .read = skip}, /* read first: it selects the other keys */
     {"dtype", LT_FIELD_CHOICE, AT(dtype), .choices = "float32|float64"},
     {"lr", LT_FIELD_REAL, AT(lr)},
     {"lr_schedule", LT_FIELD_LIST, .read = read_schedule},
@@ -80,7 +80,7 @@ enum { COMMON = sizeof common / sizeof *common };
 _Static_assert(LT_F32 == 0 && LT_F64 == 1, "the choices of dtype are in the order of lt_dtype");
 _Static_assert(sizeof(lt_dtype) == sizeof(int), "enumerations have the size of int");
 
-/* --- The family's --- */
+/* --- Keys of the optimizer --- */
 
 static lt_status unknown_key(const lt_optim_family *f, const char *name)
 {
@@ -124,7 +124,7 @@ static lt_status read_object(lt_optim_config *c, const lt_json_value *object)
     return LT_OK;
 }
 
-/* A copy in which each bare Infinity, which Python writes and JSON does not have, is a string. */
+/* Returns a copy in which each bare Infinity, which Python writes and JSON lacks, is a string. */
 static char *quote_infinity(const char *json, size_t bytes)
 {
     static const char word[] = "Infinity", with[] = "\"inf\"   ";

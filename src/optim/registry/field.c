@@ -1,5 +1,5 @@
-/* Values of optimizers' settings: in the config struct, as text, in JSON, and whether they are in
- * range, which the constructor asks, whatever the config was made of. */
+/* Values of optimizers' options: in the config struct, as text and in JSON, and their range check, which
+ * every constructor calls. */
 
 #include "field.h"
 
@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WORDS = 16, WORD = 32 }; /* choices of a field at most, and bytes of one */
+enum { WORDS = 16, WORD = 32 }; /* most choices of a field, and bytes of one */
 
 _Static_assert(sizeof(lt_decay_scope) == sizeof(int), "enumerations have the size of int");
 
@@ -31,7 +31,7 @@ static bool is_integer(const lt_optim_field *f)
     return f->type == LT_FIELD_COUNT || f->type == LT_FIELD_LIMIT || f->type == LT_FIELD_SMALL;
 }
 
-/* A real below the range is as good as unset. */
+/* Returns true if a value is in range or unset; a real below the range counts as unset. */
 static bool holds(const lt_optim_field *f, double value)
 {
     if (f->unset_means && (value == f->unset || (f->type == LT_FIELD_REAL && value < f->low)))
@@ -39,7 +39,7 @@ static bool holds(const lt_optim_field *f, double value)
     return value >= f->low && (f->below || isinf(f->high) ? value < f->high : value <= f->high);
 }
 
-/* "5 is not in [0,1); -1: beta1" */
+/* Fails with "5 is not in [0,1); -1: beta1". */
 static lt_status out_of_range(const char *who, const lt_optim_field *f, const char *value)
 {
     char unset[WORD] = "";
@@ -79,7 +79,7 @@ lt_status lt_optim_check(const lt_optim_family *family, const void *config)
     return LT_OK;
 }
 
-/* --- In the struct, and as text --- */
+/* --- Struct and text --- */
 
 static const void *at(const lt_optim_field *f, const void *config)
 {
@@ -139,7 +139,7 @@ const char *lt_field_text(const lt_optim_field *f, const void *config, char *tex
     return text;
 }
 
-/* The index of word among choices, or -1. */
+/* Returns the index of word among choices, or -1. */
 static int find_choice(const char *choices, const char *word)
 {
     int bytes;
@@ -188,7 +188,7 @@ static lt_status wants(const lt_optim_field *f, const char *what)
     return lt_fail(LT_E_ARG, "%s: %s wants %s", json, f->name, what);
 }
 
-/* Number of the choice, or -1 with LT_E_ARG in the message, which names the nearest. */
+/* Returns the index of the choice, or -1 after lt_fail() with LT_E_ARG, naming the nearest. */
 static int choose(const lt_optim_field *f, const char *word)
 {
     char text[WORDS][WORD];

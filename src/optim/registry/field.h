@@ -4,15 +4,15 @@
 
 #include "lather/ext/optim_family.h"
 
-/* The family's field of that name, or NULL. */
+/* Returns the optimizer's field of that name, or NULL. */
 const lt_optim_field *lt_optim_find_field(const lt_optim_family *family, const char *name);
-/* The field as one would write it, "1e-8", in text of size bytes; "" of lists. Returns text. */
+/* Writes the field as in a command line, "1e-8", or "" for lists. Returns text. */
 const char *lt_field_text(const lt_optim_field *field, const void *config, char *text, size_t size);
 /* Sets the field from text that is in range. Errors: those of a list's set. */
 lt_status lt_field_set(const lt_optim_field *field, void *config, const char *text);
 /* Sets the field from JSON. Errors: LT_E_ARG, naming the key and the expected value. */
 lt_status lt_field_read(const lt_optim_field *field, void *config, const lt_json_value *value);
-/* Numbers, flags and choices as a number. */
+/* Returns a number, flag or choice as a number. */
 double lt_field_number(const lt_optim_field *field, const void *config);
 
 #endif

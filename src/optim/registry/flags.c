@@ -1,6 +1,6 @@
-/* Flags of optimizers: rows for lt_options made of the fields of all families, and the config that
- * they amount to. A field that several families have is one row; its text says who reads it, and
- * with which default. */
+/* Flags of optimizers: rows for lt_options made from the fields of all optimizers, and the config that
+ * results from them. A field of several optimizers is one row, whose help lists its readers and their
+ * defaults. */
 
 #include "base/alloc.h"
 #include "base/arena.h"
@@ -36,7 +36,7 @@ typedef struct table {
 } table;
 
 struct lt_optim_rows {
-    lt_arena arena; /* the tables, and texts of their rows */
+    lt_arena arena; /* the tables and the texts of their rows */
     lt_status status;
     table table[LT_OPTIM_FLAGS_TABLES];
 };
@@ -51,7 +51,7 @@ static void *reserve(lt_optim_rows *r, size_t bytes)
 
 /* --- Texts --- */
 
-/* Appends to a text that starts as NULL, after `between` unless it is empty. */
+/* Appends to a text that starts as NULL, separated by `between` unless empty. */
 static LT_PRINTF(4, 5) void append(lt_optim_rows *r, const char **text, const char *between,
                                    const char *fmt, ...)
 {
@@ -69,7 +69,7 @@ static LT_PRINTF(4, 5) void append(lt_optim_rows *r, const char **text, const ch
     *text = longer;
 }
 
-/* "1e-06" as one would write it: "1e-6". */
+/* Shortens "1e-06" to "1e-6". */
 static void shorten(char *text)
 {
     char *zero = strstr(text, "e-0");
@@ -87,7 +87,7 @@ static void write_flag(char flag[NAME], const char *field)
 
 /* --- Rows --- */
 
-/* Its default with this family; whether the family's other defaults let it count. */
+/* Writes a field's default of an optimizer; returns true if the optimizer's other defaults let it be read. */
 static bool find_default(const lt_optim_family *f, const lt_optim_field *field, char text[NUMBER])
 {
     const void *config = f->preset[0].config;
@@ -99,8 +99,8 @@ static bool find_default(const lt_optim_family *f, const lt_optim_field *field, 
     return !field->is_read || field->is_read(config);
 }
 
-/* One default for all, or each family's. A default that does not count is no reason to tell them
- * apart. */
+/* Sets one default for all optimizers, or one per optimizer. Defaults that are not read do not count as
+ * different. */
 static void describe_defaults(lt_optim_rows *r, const char *field, lt_option *row)
 {
     const lt_optim_family *f;
@@ -131,7 +131,8 @@ static bool is_below(const lt_optim_field *f)
     return f->below && isfinite(f->high);
 }
 
-/* The range of a flag holds that of each family's field: the optimizer refuses the rest. */
+/* Widens the range of a flag to include that of another optimizer's field; the optimizer checks its own
+ * range. */
 static void widen(lt_option *row, const lt_optim_field *f)
 {
     const bool beyond = f->high > row->max;
@@ -141,7 +142,7 @@ static void widen(lt_option *row, const lt_optim_field *f)
     row->max = fmax(row->max, f->high);
 }
 
-/* Its readers, range and help. */
+/* Sets the optimizers that read a flag, its range and help. */
 static void describe_readers(lt_optim_rows *r, const char *name, lt_option *row)
 {
     const lt_optim_family *f;
@@ -163,7 +164,7 @@ static void describe_readers(lt_optim_rows *r, const char *name, lt_option *row)
     row->help = row->help ? row->help : "";
 }
 
-/* after: the field before it in --help, or NULL. */
+/* after: the preceding field in --help, or NULL. */
 static lt_option describe(lt_optim_rows *r, const lt_optim_field *field, const char *group,
                           const char *after)
 {
@@ -207,7 +208,7 @@ static bool has_row(const table *t, const char *field)
     return false;
 }
 
-/* A new field stands after the one before it in its own family, if that is there. */
+/* Adds the fields of an optimizer; a new one follows its predecessor in the optimizer's own list. */
 static void add_fields(lt_optim_rows *r, table *t, const lt_optim_family *f, bool common)
 {
     const char *after = NULL;
@@ -252,7 +253,7 @@ static void add_optim(lt_optim_rows *r, table *t)
     add_row(t, kwargs);
 }
 
-/* --preset, if a family has several. */
+/* Adds --preset if an optimizer has several presets. */
 static void add_preset(lt_optim_rows *r, table *t)
 {
     const lt_optim_family *f;
@@ -272,7 +273,7 @@ static void add_preset(lt_optim_rows *r, table *t)
         add_row(t, row);
 }
 
-/* --- Life --- */
+/* --- Construction --- */
 
 static void fill_table(lt_optim_rows *r, table *t, bool common)
 {
@@ -324,8 +325,8 @@ lt_option_table lt_optim_flags_table(const lt_optim_flags *flags, int number)
 
 static lt_option_row *row_named(const lt_options *o, const char *field)
 {
-    lt_option_row *row = lt_options_find(o, field, strlen(field)); /* '_' counts as '-' */
-    LT_ASSERT(row); /* lt_optim_flags_open() made it */
+    lt_option_row *row = lt_options_find(o, field, strlen(field)); /* '_' matches '-' */
+    LT_ASSERT(row); /* made by lt_optim_flags_open() */
     return row;
 }
 
@@ -334,7 +335,7 @@ static bool is_set(const lt_option_row *row)
     return row->source != LT_OPTION_FROM_TABLE;
 }
 
-/* NULL: LT_E_ARG, as the message says. */
+/* Returns the chosen preset, or NULL after lt_fail() with LT_E_ARG. */
 static const lt_optim_preset *find_preset(const lt_optim_family *family, const lt_options *o)
 {
     const lt_optim_family *f = family;
@@ -372,7 +373,8 @@ static void write_choice(const lt_optim_field *f, int number, char text[NUMBER])
     snprintf(text, NUMBER, "%.*s", bytes, word ? word : "");
 }
 
-/* A neutral value is no contradiction: a run's config.yaml has one for every flag. */
+/* Rejects a flag that the other settings leave unread, unless it has its neutral value: config.yaml lists
+ * all flags. */
 static lt_status check_read(const lt_optim_field *f, void *config, const lt_options *o)
 {
     const lt_option_row *row = row_named(o, f->name);
@@ -391,7 +393,7 @@ static lt_status check_read(const lt_optim_field *f, void *config, const lt_opti
     return list ? LT_OK : lt_field_set(f, config, text);
 }
 
-/* Replaces an earlier call's list by the preset's. */
+/* Replaces the list of an earlier call by the preset's. */
 static lt_status show_list(const lt_optim_field *f, const void *config, lt_option_row *row)
 {
     char text[4 * NUMBER] = "";
@@ -403,7 +405,7 @@ static lt_status show_list(const lt_optim_field *f, const void *config, lt_optio
     return *text ? lt_options_assign(row, text, LT_OPTION_FROM_TABLE) : LT_OK;
 }
 
-/* The resolved settings are what --print-config and config.yaml show. */
+/* Stores the resolved setting for --print-config and config.yaml. */
 static lt_status show(const lt_optim_field *f, const void *config, const lt_options *o)
 {
     char text[NUMBER];

@@ -1,4 +1,4 @@
-/* Parameters by name: regular expressions in optimizers' settings. */
+/* Regular expressions that select parameters by name. */
 
 #include "names.h"
 

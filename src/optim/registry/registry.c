@@ -1,4 +1,4 @@
-/* The optimizers that have a name: rows beside each optimizer, and those of the program. */
+/* Registry of optimizers by name: built-in rows, defined next to each optimizer, and registered ones. */
 
 #include "registry.h"
 
@@ -58,7 +58,7 @@ const lt_optim_preset *lt_optim_find_preset(const lt_optim_family *f, const char
     return NULL;
 }
 
-/* --- Rows that cannot be used --- */
+/* --- Validation of rows --- */
 
 static lt_status bad_field(const lt_optim_family *f, const lt_optim_field *field, const char *why)
 {
@@ -100,7 +100,7 @@ static lt_status check_field(const lt_optim_family *f, const lt_optim_field *fie
     return LT_OK;
 }
 
-/* Families share a flag, which has one type and one list of choices. */
+/* Checks that a field which several optimizers share has one type and one list of choices. */
 static lt_status check_shared(const lt_optim_family *f, const lt_optim_field *field,
                               const lt_optim_family *other)
 {
@@ -154,11 +154,11 @@ lt_status lt_optim_register(const lt_optim_family *f)
     return LT_OK;
 }
 
-/* --- By name --- */
+/* --- Lookup by name --- */
 
-enum { NAMES = 64, NAME = 96 }; /* that a message looks at */
+enum { NAMES = 64, NAME = 96 }; /* names considered for a message */
 
-/* "shampoo", "shampoo-paper": a family's name stands for its first preset. */
+/* Finds name number index: "shampoo" is its first preset, "shampoo-paper" another. */
 static bool find_name(size_t index, char *name, size_t size, const lt_optim_family **of,
                       const lt_optim_preset **preset)
 {

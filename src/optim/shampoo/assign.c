@@ -1,25 +1,27 @@
-/* Shampoo over ranks: what a block costs, and whose it is. Shi et al., "A Distributed Data-Parallel
- * PyTorch Implementation of the Distributed Shampoo Optimizer", 2023 (arXiv 2309.06497), section 4.1,
- * deals blocks out by their bytes; roots cost n^3, so bytes leave the time of a step uneven. */
+/* Cost model of Shampoo's blocks and their assignment to ranks. Shi et al., "A Distributed
+ * Data-Parallel PyTorch Implementation of the Distributed Shampoo Optimizer", 2023 (arXiv
+ * 2309.06497), section 4.1, balances blocks by bytes; inverse roots cost n^3, so that leaves the
+ * time of a step uneven. */
 
 #include "optim/shampoo/assign.h"
 
 #include "optim/shampoo/layout.h"
 #include "optim/shampoo/state.h"
 
-/* Nanoseconds on one core of an EPYC of Zen 4 in f32: from `bench optim --threads 1 --steps 3` on a quiet machine, with
- * `--optim shampoo` (factors 376 ms, direction and update 685, refresh by `rational` 3765) and `--optim adamw` (20.6),
- * divided by what the blocks of 1024 of ResNet-50 sum to: n^3 over all factors 3.79e10, elements times n 3.17e10,
- * elements 2.56e7, of which 18 passes are taken from the direction. */
-static const double per_root = 0.099;    /* of n^3: a root */
-static const double per_gram = 0.012;    /* of elements * n: G G^T, half of which is symmetric */
-static const double per_product = 0.020; /* of elements * n: a root times G */
-static const double per_byte = 0.029;    /* read or written by an elementwise kernel */
+/* Nanoseconds on one core of an EPYC of Zen 4 in f32, from `bench optim --threads 1 --steps 3` on
+ * a quiet machine with `--optim shampoo` (factors 376 ms, precondition and update 685, refresh by
+ * `rational` 3765) and `--optim adamw` (20.6), divided by the sums over ResNet-50's blocks of
+ * 1024: n^3 over all factors 3.79e10, elements times n 3.17e10, elements 2.56e7. 18 elementwise
+ * passes are subtracted from the 685 ms. */
+static const double per_root = 0.099;    /* per n^3 of an inverse root */
+static const double per_gram = 0.012;    /* per elements * n of G G^T, half of which is symmetric */
+static const double per_product = 0.020; /* per elements * n of an inverse root times G */
+static const double per_byte = 0.029;    /* per byte that an elementwise kernel reads or writes */
 
-/* How often an element of the block is read or written by elementwise kernels. */
+/* Returns how often elementwise kernels read or write an element of the block in a step. */
 static int passes(const lt_shampoo_config *c, const lt_block *b)
 {
-    int count = 5; /* the gradient comes, the direction goes */
+    int count = 5; /* reading the gradient, writing the update */
     count += c->beta1 > 0 ? 8 : 0;
     count += c->grafting != LT_GRAFTING_NONE ? 4 : 0;
     count += lt_shampoo_has_graft_moment(c) ? 6 : 0;
@@ -29,12 +31,12 @@ static int passes(const lt_shampoo_config *c, const lt_block *b)
     return count;
 }
 
-/* Products with a factor's root to get a direction, for one dimension. */
+/* Returns the products with one factor's inverse root or eigenbasis in a step. */
 static int products(const lt_shampoo_config *c, int order)
 {
     const int there_and_back = lt_shampoo_is_eigendecomposed(c) ? 2 : 1;
     if (lt_shampoo_is_corrected(c))
-        return 3; /* the direction there and back, the gradient for its second moment */
+        return 3; /* the update into the eigenbasis and back, the gradient into it */
     return lt_shampoo_is_kl(c) ? there_and_back * order : there_and_back;
 }
 
@@ -101,7 +103,7 @@ static void region(lt_optim *self, size_t index, lt_shape *offset, lt_shape *ext
     lt_block_region(lt_shampoo_block_number((lt_shampoo *)self, index), offset, extent);
 }
 
-/* Puts each block where place[] wants it, by exchanging. */
+/* Permutes blocks in place, by swaps, so that each is at place[number]. */
 static void put_in_place(lt_shampoo *s)
 {
     for (size_t i = 0; i < s->total; i++)

@@ -1,16 +1,17 @@
-/* Cost model of blocks, and their assignment to ranks. */
+/* Cost model of blocks and their assignment to ranks. */
 #ifndef LT_OPTIM_SHAMPOO_ASSIGN_H
 #define LT_OPTIM_SHAMPOO_ASSIGN_H
 
 #include "optim/shampoo/shampoo.h"
 
 extern const lt_part_ops lt_shampoo_parts;
-/* Modelled time of a step; reads the block's box and factors' kinds. */
+/* Returns the modelled nanoseconds of a step of the block, refreshes included at their frequency. */
 double lt_block_nanoseconds(const lt_shampoo_config *config, const lt_block *block);
-/* Its components: a step without roots, and all its roots once. */
+/* Returns the modelled nanoseconds of a step without refresh, and of one refresh of all its
+ * roots. */
 double lt_block_step_nanoseconds(const lt_shampoo_config *config, const lt_block *block);
 double lt_block_refresh_nanoseconds(const lt_block *block);
-/* Modelled cost of the block's roots, in n^3 of its factors. */
+/* Returns the modelled cost of the block's inverse roots: the sum of n^3 over its factors. */
 double lt_block_root_cost(const lt_block *block);
 
 #endif

@@ -1,12 +1,12 @@
-/* The asynchronous timing. In a step t that is due, bias-corrected copies of the factors go to a
- * thread with a device of its own; its roots go to pending tensors, which are swapped in at the
- * beginning of step t + f, however fast the thread was: that step waits for it. So the result is
- * that of a loop without threads that defers its roots by f steps.
+/* Inverse roots on a worker thread (--refresh async). In a due step t bias-corrected copies of the
+ * factors go to a thread that has its own device. Its results are written to pending tensors, which
+ * are swapped in at the beginning of step t + f, however fast the thread was: that step waits for
+ * them. The result equals that of a single-threaded loop that defers its roots by f steps.
  * The first refresh, at start, is done within the step.
  *
- * A checkpoint is a barrier: the thread is waited for, and the pending roots are saved with the
- * step that swaps them in. Only the thread reads or writes pending roots; the
- * roots in use are read by both threads and written by none. */
+ * A checkpoint is a barrier: it waits for the thread, and stores the pending roots with the step that
+ * swaps them in. Only the thread reads or writes pending roots; both threads read the roots in use,
+ * and neither writes them. */
 
 #include "optim/shampoo/async.h"
 
@@ -32,12 +32,12 @@ typedef struct lt_async {
     pthread_t thread;
     const lt_shampoo_config *config;
     const lt_device *like; /* the kind of device that the thread opens */
-    lt_device **device;    /* the optimizer's, from an earlier refresh or NULL */
+    lt_device **device;    /* the optimizer's async_device: of an earlier refresh, or NULL */
     lt_root_task *task;
     lt_root_job *job;
     size_t count;
-    lt_tensor *copies; /* of the factors */
-    int64_t step;      /* of the factors */
+    lt_tensor *copies; /* bias-corrected factors */
+    int64_t step;      /* step of the factors */
     atomic_bool stop, done;
 
     /* The thread's results. */
@@ -83,7 +83,7 @@ static void *run(void *context)
 
 /* --- Handing over --- */
 
-/* The first step at which anything comes into use, or 0. */
+/* Returns the first step that swaps in pending roots, or 0. */
 static int64_t next_swap(const lt_shampoo *s)
 {
     int64_t next = 0;
@@ -93,7 +93,7 @@ static int64_t next_swap(const lt_shampoo *s)
     return next;
 }
 
-/* One refresh at a time: one of a run with a larger f that this one resumes comes first. */
+/* Starts no second refresh while one is pending: a resumed run may have one of a larger f. */
 bool lt_shampoo_starts_async(const lt_shampoo *s)
 {
     int64_t t = s->base.attempt;
@@ -128,7 +128,7 @@ static lt_status make_async(lt_shampoo *s)
     return a->task && a->job ? LT_OK : LT_E_NOMEM;
 }
 
-/* All blocks of parameters with a gradient, here and at other ranks. */
+/* Marks all blocks, of this and other ranks, whose parameter has a gradient. */
 static void mark_blocks(lt_shampoo *s)
 {
     for (size_t i = 0; i < s->total; i++) {
@@ -142,7 +142,7 @@ static lt_status fill_jobs(lt_shampoo *s)
 {
     lt_async *a = s->async;
     a->count = lt_shampoo_list_tasks(s, (lt_block_batch){0, s->count}, a->task);
-    if (!a->count) /* all blocks have other owners, or no matrix */
+    if (!a->count) /* all blocks belong to other ranks or have no matrix */
         return LT_OK;
     LT_TRY(lt_shampoo_make_state(s)); /* the pending tensors */
     LT_TRY(lt_shampoo_root_jobs(s, a->task, a->count, a->job, &a->copies));
@@ -227,7 +227,8 @@ static lt_status await_here(lt_shampoo *s)
     return LT_OK;
 }
 
-/* Swaps in the new roots. Captured graphs hold the old ones' address: with graphs they are copied there. */
+/* Swaps in the new roots. Captured graphs hold the address of the old ones, so with graphs the
+ * new ones are copied there. */
 static lt_status put_to_use(const lt_shampoo *s, lt_tensor **used, lt_tensor **pending)
 {
     lt_tensor *t = *used;
@@ -238,7 +239,7 @@ static lt_status put_to_use(const lt_shampoo *s, lt_tensor **used, lt_tensor **p
     return LT_OK;
 }
 
-/* Takes what is pending for this step or, if that was skipped, an earlier one. */
+/* Swaps in all pending roots: those due in this step, or in an earlier one that was skipped. */
 static lt_status take_over(lt_shampoo *s, lt_root_task *tasks, size_t *number)
 {
     size_t count = 0;

@@ -1,4 +1,4 @@
-/* Batched kernels: one call of the backend with a job per active block of a batch. */
+/* Batched kernels: one backend call with a job per active block of a batch. */
 
 #include "optim/shampoo/batched.h"
 
@@ -16,7 +16,7 @@ lt_status lt_shampoo_vec(lt_shampoo *s, lt_block_batch batch, lt_vec_rule *rule)
     return lt_optim_vec(&s->base, s->vec, count);
 }
 
-/* One block's jobs follow each other in s->vec, which has LT_MAX_DIMS for each. */
+/* The jobs of a block are consecutive in s->vec, which has LT_MAX_DIMS per block. */
 lt_status lt_shampoo_vecs(lt_shampoo *s, lt_block_batch batch, lt_vec_rule *const *rule,
                           size_t count, bool ends)
 {
@@ -82,12 +82,12 @@ lt_status lt_shampoo_product(lt_shampoo *s, lt_block_batch batch, int dim, bool 
         };
         lt_block_swap_buffers(b);
     }
-    /* The result is scratch memory: on a device it may be written in a skipped step too, where it is wanted. */
+    /* The output is workspace, so a device may write it in a skipped step too. */
     const lt_scalars *scalars = be->host_memory ? s->base.scalars : NULL;
     return count ? be->mode_product(ctx, s->product, count, scalars) : LT_OK;
 }
 
-/* Before the first refresh every root is the identity. */
+/* Before the first refresh every eigenbasis is the identity. */
 lt_status lt_shampoo_rotate(lt_shampoo *s, lt_block_batch batch, bool back)
 {
     if (lt_shampoo_is_before_start(s))
@@ -97,7 +97,7 @@ lt_status lt_shampoo_rotate(lt_shampoo *s, lt_block_batch batch, bool back)
     return LT_OK;
 }
 
-/* Between rotating there and back: p *= eigenvalues^(-e) along dimension d. */
+/* In the eigenbasis of dimension d: p *= eigenvalues^(-e). */
 static lt_status scale_eigenbasis(lt_shampoo *s, lt_block_batch batch, int d)
 {
     size_t count = 0;

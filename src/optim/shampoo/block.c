@@ -1,7 +1,7 @@
-/* Merging small dimensions and splitting large ones.
- * Shi et al., "A Distributed Data-Parallel PyTorch Implementation of the Distributed Shampoo
- * Optimizer", 2023, section 3.2. It merges from the first dimension to the last; the backward
- * order keeps the channels of a convolution apart and merges its window instead. */
+/* Merges small dimensions and splits large ones. Shi et al., "A Distributed Data-Parallel PyTorch
+ * Implementation of the Distributed Shampoo Optimizer", 2023, section 3.2, merges from the first
+ * dimension to the last; the backward order merges a convolution's window and leaves its channels
+ * apart. */
 
 #include "optim/shampoo/block.h"
 
@@ -58,7 +58,7 @@ static int count_long(lt_shape shape)
 static void merge_backward(lt_merged *m, int64_t limit, int target)
 {
     lt_shape *s = &m->shape;
-    int left = count_long(m->from); /* long dimensions not yet placed */
+    int left = count_long(m->from); /* dimensions longer than 1 that are still to come */
     for (int d = m->from.ndim - 1; d >= 0; d--) {
         int64_t n = m->from.dim[d];
         m->group[d] = -1;
@@ -117,7 +117,7 @@ lt_region lt_region_at(lt_shape merged, int64_t limit, int64_t index)
     return region;
 }
 
-/* The box's extent and offset along dimension d of the unmerged parameter. */
+/* Returns the region's extent along dimension d of the unmerged parameter and sets its offset. */
 static int64_t extent(const lt_merged *m, const lt_region *region, int d, int64_t *offset)
 {
     int g = m->group[d];
@@ -146,7 +146,7 @@ lt_view lt_region_view(const lt_merged *m, const lt_region *region, const lt_vie
         v.shape.dim[d] = extent(m, region, d, &offset);
         start += offset * parameter->stride[d];
     }
-    if (v.data) /* a tensor may be without memory */
+    if (v.data) /* a tensor may have no memory */
         v.data = (char *)v.data + (size_t)start * lt_dtype_size(v.dtype);
     v.version = 0;
     return v;

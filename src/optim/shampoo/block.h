@@ -1,37 +1,39 @@
-/* Cutting parameters into blocks: arithmetic on shapes and strides. */
+/* Merging and splitting of parameters: arithmetic on shapes and strides. */
 #ifndef LT_OPTIM_SHAMPOO_BLOCK_H
 #define LT_OPTIM_SHAMPOO_BLOCK_H
 
 #include "lather/detail/view.h"
 #include "lather/shampoo.h"
 
-/* A shape after merging neighbouring dimensions. */
+/* A shape after merging adjacent dimensions. */
 typedef struct lt_merged {
-    lt_shape from, shape; /* before and after */
+    lt_shape from, shape; /* before and after merging */
     int group
-        [LT_MAX_DIMS]; /* dimension of `shape` that holds a dimension of `from`; -1: extent 1 */
+        /* dimension of `shape` that contains each dimension of `from`; -1: extent 1 */
+        [LT_MAX_DIMS];
 } lt_merged;
 
-/* limit: dimensions merge while their product is at most this; LT_NO_LIMIT: infinite. target:
- * backward merging stops at this many dimensions; LT_NO_LIMIT: nothing merges. */
+/* limit: largest product of merged dimensions, or LT_NO_LIMIT. target: number of dimensions at
+ * which backward merging stops; LT_NO_LIMIT: merges nothing. */
 lt_merged lt_merge_shape(lt_shape shape, int64_t limit, int target, lt_merge_order order);
 
-/* A part of a merged shape: at most limit long in each dimension. */
+/* A region of a merged shape, at most `limit` long in each dimension. */
 typedef struct lt_region {
     lt_shape offset, shape;
 } lt_region;
 
-/* How many boxes a merged shape is cut into, and the one of that index: dimension 0 outermost. */
+/* Returns the number of regions that a merged shape is split into, and region number index in
+ * row-major order. */
 int64_t lt_region_count(lt_shape merged, int64_t limit);
 lt_region lt_region_at(lt_shape merged, int64_t limit, int64_t index);
 
-/* Which box of the unmerged parameter it is. */
+/* Computes the region's offset and extent in the unmerged parameter. */
 void lt_region_in_parameter(const lt_merged *merged, const lt_region *region, lt_shape *offset,
                             lt_shape *extent);
 
-/* A box has two kinds of views with equal shapes, the extents of the unmerged parameter: the box
- * within the parameter's own memory, and any tensor of the box's merged shape. A box always spans
- * all of a dimension that was merged from several, so that both exist for any strides. */
+/* Two views of a region, both with the dimensions of the unmerged parameter: the region in the
+ * parameter's own memory, and a tensor that has the region's merged shape. A region spans all of
+ * a dimension that was merged from several, so both exist for any strides. */
 lt_view lt_region_view(const lt_merged *merged, const lt_region *region, const lt_view *parameter);
 lt_view lt_region_unmerged_view(const lt_merged *merged, const lt_region *region,
                                 const lt_view *block);

@@ -1,12 +1,12 @@
-/* Blocks that keep only the diagonal of their factor, elements of v being of the block's shape:
+/* Blocks with a diagonal preconditioner: v has the block's shape,
  *
  *   v = beta2 v + w g^2,  p = u (v / c2 + epsilon)^(-e)
  *
- * With e = 1/2 that is AdaGrad, or RMSprop, with epsilon inside the root: Duchi, Hazan & Singer,
- * "Adaptive subgradient methods", JMLR 2011, where full and diagonal matrices stand side by side.
- * There is nothing to decompose, so that v counts at once, whatever the frequency. With
- * LT_EPSILON_RELATIVE epsilon is multiplied by the norm of v / c2, which is at least its largest
- * element and is summed on the device; by its root mean square in blocks with several dimensions, whose norm
+ * With e = 1/2 this is AdaGrad or RMSprop with epsilon inside the root: Duchi, Hazan & Singer,
+ * "Adaptive subgradient methods", JMLR 2011, which compares full and diagonal matrices. v needs no
+ * decomposition, so it takes effect in every step, whatever precondition_frequency is. With
+ * LT_EPSILON_RELATIVE epsilon is multiplied by the norm of v / c2, computed on the device, which is at
+ * least its largest element; in blocks of several dimensions by its root mean square, as there the norm
  * may be thousands of times the largest element. */
 
 #include "optim/shampoo/layout.h"
@@ -37,7 +37,7 @@ lt_status lt_shampoo_diagonal_moment(lt_shampoo *s, lt_block_batch batch)
     return s->has_diagonals ? lt_shampoo_vec(s, batch, moment) : LT_OK;
 }
 
-/* v / c2 to the spare buffer. */
+/* output buffer = v / c2 */
 static bool correct_bias(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
 {
     if (!b->factor[0].diagonal)
@@ -70,7 +70,8 @@ static bool perturb(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
 
 static bool divide(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
 {
-    const double tiny = 1e-30; /* 0 / 0 is 0: nothing was ever seen, and epsilon times it is 0 */
+    /* 0 / 0 is 0: where no gradient was ever non-zero, the relative epsilon is 0 */
+    const double tiny = 1e-30;
     if (!b->factor[0].diagonal)
         return false;
     job->op = LT_VEC_POW;
@@ -88,7 +89,7 @@ lt_status lt_shampoo_diagonal(lt_shampoo *s, lt_block_batch batch)
         return LT_OK;
     LT_TRY(lt_shampoo_vec(s, batch, correct_bias));
     if (s->config.epsilon_rule == LT_EPSILON_RELATIVE)
-        LT_TRY(lt_shampoo_measure_outputs(s, batch, keeps_diagonal)); /* of v / c2 */
+        LT_TRY(lt_shampoo_measure_outputs(s, batch, keeps_diagonal)); /* norms of v / c2 */
     LT_TRY(lt_shampoo_vec(s, batch, perturb));
     LT_TRY(lt_shampoo_vec(s, batch, divide));
     for (size_t i = batch.begin; i < batch.end; i++)

@@ -7,7 +7,7 @@
 #include "optim/shampoo/phases.h"
 #include "optim/shampoo/state_store.h"
 
-/* In a step that is skipped g is what the last one gathered that was not, or 0. */
+/* In a skipped step g is the gradient of the last step that was not skipped, or 0. */
 static bool add_job(lt_shampoo *s, const lt_block *b, const lt_view *source, int dim,
                     lt_gram_job *job)
 {

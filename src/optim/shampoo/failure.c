@@ -1,11 +1,8 @@
-/* Failure policy of blocks whose roots failed. A matrix without a new root keeps its old one; a block
- * counts the refreshes in a row in which any of its matrices failed, as the paper's implementation
- * does. Beyond the tolerated number the policy decides: the step fails, or the old roots stay on, or
- * the factor is taken for its diagonal, which always has a root:
- *
- *   R = (diag F / c2)^(-e)
- *
- * That is AdaGrad along one dimension: Duchi, Hazan & Singer, JMLR 2011. */
+/* Failure policy. A matrix whose solver failed keeps its old inverse root. A block counts
+ * consecutive refreshes in which any of its matrices failed, as the reference implementation
+ * does. Above the tolerated number the policy applies: the step fails, or the old roots remain in
+ * use, or the factor is replaced by its diagonal, which always has an inverse root, R = (diag F /
+ * c2)^(-e). That is AdaGrad along one dimension: Duchi, Hazan & Singer, JMLR 2011. */
 
 #include "optim/shampoo/failure.h"
 
@@ -21,7 +18,7 @@
 #include <math.h>
 #include <stdio.h>
 
-/* --- A factor's diagonal in the root's place --- */
+/* --- Inverse root of a factor's diagonal --- */
 
 typedef struct entry {
     double value;
@@ -34,8 +31,8 @@ static int by_value(const void *x, const void *y)
     return (a->value > b->value) - (a->value < b->value);
 }
 
-/* Damped eigenvalues, and their powers: the eigenvalues of a diagonal matrix are its
- * entries. false: one has none. */
+/* Replaces a diagonal matrix's entries, which are its eigenvalues, by their damped powers.
+ * Returns false if one has no power. */
 static bool powers_of(const lt_shampoo *s, double exponent, double *value, int64_t n,
                       entry *entries)
 {
@@ -60,14 +57,14 @@ static bool powers_of(const lt_shampoo *s, double exponent, double *value, int64
     return true;
 }
 
-/* y = alpha * x on the diagonal of a square, or from it. */
+/* Copies, times factor, to or from the diagonal of a square matrix. */
 static lt_status copy_diagonal(const lt_shampoo *s, lt_view x, lt_view y, lt_vec_factor factor)
 {
     const lt_vec_job job = {.op = LT_VEC_AXPBY, .alpha = 1, .factor = factor, .a = x, .y = y};
     return lt_optim_vec(&s->base, &job, 1);
 }
 
-/* diag F / c2 to the host. fresh: F has this step's gradient in it already. */
+/* Reads diag F / c2 to the host. fresh: F includes this step's gradient. */
 static lt_status read_diagonal(const lt_shampoo *s, const lt_block *b, int d, bool fresh,
                                lt_tensor *vector, double *host)
 {

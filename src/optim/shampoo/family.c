@@ -1,9 +1,9 @@
-/* Shampoo's settings: fields and presets, of which SOAP is one.
+/* Shampoo's options and presets, of which SOAP is one:
  *
- *   recommended  ours, LT_SHAMPOO_DEFAULTS: docs/guides/shampoo.md says why
+ *   recommended  Lather's default, LT_SHAMPOO_DEFAULTS: see docs/guides/shampoo.md
  *   paper        the release of 2023 that Shi et al. describe (arXiv 2309.06497)
  *   reference    the defaults of its present version
- *   transformer  ours: the same with Adam's length, for attention, embeddings and their like
+ *   transformer  Lather's, with Adam grafting, for attention, embeddings and similar parameters
  *   soap         Vyas et al., "SOAP: Improving and Stabilizing Shampoo using Adam", 2024 */
 
 #include "optim/shampoo/family.h"
@@ -18,7 +18,7 @@
 #include <math.h>
 #include <string.h>
 
-/* --- Which settings let others count --- */
+/* --- Conditions under which an option is read --- */
 
 #define CONDITION(name, condition)           \
     static bool name(const void *config)     \
@@ -37,7 +37,7 @@ CONDITION(is_higher_order, c->root_solver == LT_ROOT_HIGHER_ORDER)
 CONDITION(is_async, c->refresh_timing == LT_REFRESH_ASYNC)
 CONDITION(has_factors, lt_shampoo_has_factors(c))
 CONDITION(has_start, has_factors(c) || c->grafting != LT_GRAFTING_NONE)
-/* Without factors the frequency is only what start_preconditioning_step is when nothing says it. */
+/* Without factors the frequency only defines the default of start_preconditioning_step. */
 CONDITION(has_frequency, has_factors(c) || (has_start(c) && c->start_preconditioning_step < 0))
 CONDITION(is_spectral, c->preconditioner == LT_PRECONDITIONER_SPECTRAL)
 CONDITION(is_sign, c->preconditioner == LT_PRECONDITIONER_SIGN)
@@ -47,7 +47,7 @@ CONDITION(has_coefficients,
 CONDITION(merges_backward, c->merge_order == LT_MERGE_BACKWARD)
 #undef CONDITION
 
-/* A preset's solver that does not serve the preconditioner that a flag asks for gives way to eigh. */
+/* Replaces a preset's solver by eigh if it cannot serve the chosen preconditioner. */
 static void choose_solver(void *config)
 {
     lt_shampoo_config *c = config;
@@ -57,7 +57,7 @@ static void choose_solver(void *config)
         c->root_solver = LT_ROOT_EIGH;
 }
 
-/* --- The fields --- */
+/* --- Options --- */
 
 #define AT(field)                 .offset = offsetof(lt_shampoo_config, field)
 #define REAL(field, top)          .type = LT_FIELD_REAL, AT(field), .high = (top)
@@ -67,7 +67,7 @@ static void choose_solver(void *config)
 #define CHOICE(field, list)       .type = LT_FIELD_CHOICE, AT(field), .choices = (list)
 #define UNSET(value, means)       .unset = (value), .unset_means = (means)
 #define READ_IF(is, text, value)  .is_read = (is), .needs = (text), .neutral = (value)
-/* The neutral value is that of the preset recommended. */
+/* The neutral value is that of the preset "recommended". */
 #define NEEDS_FACTORS(value) READ_IF(has_factors, "a --preconditioner with factors", value)
 
 /* clang-format off */
@@ -129,8 +129,8 @@ static const lt_optim_field fields[] = {
 
 static const lt_optim_preset presets[] = {
     {"recommended", 0.1, &LT_SHAMPOO_DEFAULTS},
-    /* AdaGrad grafting with its large epsilon, forward merging, epsilon after the decomposition, and
-     * warnings only when a root fails. */
+    /* AdaGrad grafting with its large epsilon, forward merging, epsilon after the decomposition,
+     * and only a warning when a root fails. */
     {"paper", 0.01,
      &(lt_shampoo_config){.beta1 = 0.9,
                           .beta2 = 1,
@@ -168,8 +168,8 @@ static const lt_optim_preset presets[] = {
                           .refresh_timing = LT_REFRESH_STAGGERED,
                           .split = {LT_SHAMPOO_SPLIT_QKV},
                           .one_sided = LT_SHAMPOO_TABLES}},
-    /* Vectors get Adam's update, as there. Blocks of 1024 and merged windows are ours: a basis of the
-     * 4608 inputs of a 3x3 convolution costs 90 times one of 1024. */
+    /* As in the paper, vectors get Adam's update. Blocks of 1024 and merged windows are Lather's:
+     * a basis of the 4608 inputs of a 3x3 convolution costs 90 times one of 1024. */
     {"soap", 0.003,
      &(lt_shampoo_config){.preconditioner = LT_PRECONDITIONER_CORRECTED,
                           .beta1 = 0.95,
@@ -201,7 +201,7 @@ lt_status lt_shampoo_preset(const char *name, lt_shampoo_config *out)
                    name, lt_nearest(name, names, PRESETS));
 }
 
-/* --- The rows --- */
+/* --- Rows of the registry --- */
 
 static lt_status make(lt_optim **out, const lt_params *params, const void *config, double lr)
 {
@@ -211,7 +211,7 @@ static lt_status make(lt_optim **out, const lt_params *params, const void *confi
     return lt_optim_shampoo(out, params, &c);
 }
 
-/* The method; rows differ in their presets alone. */
+/* Fields that both rows share; they differ in their presets. */
 #define METHOD                                                                      \
     .group = "Shampoo", .config_bytes = sizeof(lt_shampoo_config), .field = fields, \
     .fields = sizeof fields / sizeof *fields, .divided = true, .make = make
@@ -233,7 +233,7 @@ const lt_optim_family lt_optim_family_soap = {
     .presets = 1,
 };
 
-/* --- One of them --- */
+/* --- Constructor --- */
 
 lt_status lt_shampoo_check(lt_shampoo_config *c)
 {

@@ -4,7 +4,8 @@
 
 #include "lather/shampoo.h"
 
-/* Ranges and contradictions of a config; replaces markers of defaults. Errors: LT_E_ARG, naming field and range. */
+/* Checks ranges and contradictions, and replaces markers of defaults by their values. Errors:
+ * LT_E_ARG, naming field and range. */
 LT_MUST_CHECK lt_status lt_shampoo_check(lt_shampoo_config *config);
 
 #endif

@@ -1,7 +1,7 @@
-/* Grafting: the direction of Shampoo with the step size of another method, block by block.
- * Agarwal, Anil, Hazan, Koren & Zhang, "Learning Rate Grafting: Transferability of Optimizer
- * Tuning", 2022. The other method has a second moment of its own and reads the filtered gradient
- * u; its eps is added after the square root. */
+/* Grafting: Shampoo's direction with the step size of another method, per block. Agarwal, Anil,
+ * Hazan, Koren & Zhang, "Learning Rate Grafting: Transferability of Optimizer Tuning", 2022. The
+ * other method has its own second moment and reads the filtered gradient u; its epsilon is added
+ * after the square root. */
 
 #include "optim/shampoo/layout.h"
 #include "optim/shampoo/phases.h"
@@ -22,7 +22,7 @@ lt_vec_rule *lt_shampoo_graft_moment(const lt_shampoo *s)
     return lt_shampoo_has_graft_moment(&s->config) ? moment : NULL;
 }
 
-/* u / (sqrt(V / c) + eps), to the spare buffer where its elements are wanted. */
+/* output buffer = graft(u) = u / (sqrt(V / c) + eps) */
 static bool normalise(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
 {
     const lt_shampoo_config *c = &s->config;
@@ -52,7 +52,7 @@ lt_status lt_shampoo_graft_only(lt_shampoo *s, lt_block_batch batch)
     return LT_OK;
 }
 
-/* Each block has two norms, of graft(u) and of p. */
+/* Each block has two norms: of graft(u) and of p. */
 enum { OF_GRAFT, OF_P, NORMS };
 
 static double *norms_at(const lt_shampoo *s, size_t block)
@@ -69,7 +69,8 @@ static lt_view norms_of(const lt_shampoo *s, lt_block_batch batch)
     return out;
 }
 
-/* Where there is nothing to measure, the places of the others stay. */
+/* Returns the view to measure: the number 1 for an inactive block, so that norms keep their
+ * positions. */
 static lt_vec_job measured(const lt_shampoo *s, lt_block *b, size_t which)
 {
     const lt_view one = lt_tensor_view(s->one);
@@ -81,8 +82,8 @@ static lt_vec_job measured(const lt_shampoo *s, lt_block *b, size_t which)
     return job;
 }
 
-/* All norms of a batch together. A device passes over u and V once; other backends write graft(u), in batches that fit
- * the caches. */
+/* Measures all norms of a batch in one call. A device computes graft(u) within the norm kernel;
+ * other backends write it, in batches that fit the caches. */
 static lt_status measure(lt_shampoo *s, lt_block_batch batch)
 {
     void *ctx;
@@ -100,7 +101,7 @@ static lt_status measure(lt_shampoo *s, lt_block_batch batch)
                                   : be->frobenius(ctx, s->view, count, &out);
 }
 
-/* p itself may be u: what reads u is done. */
+/* p may be u itself, which is not read afterwards. */
 static bool rescale(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
 {
     const double *norm = norms_at(s, (size_t)(b - s->block));

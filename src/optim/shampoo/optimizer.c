@@ -1,6 +1,6 @@
-/* Distributed Shampoo: its blocks, and its table.
- * Shi et al., "A Distributed Data-Parallel PyTorch Implementation of the Distributed Shampoo
- * Optimizer for Training Neural Networks At-Scale", 2023 (arXiv 2309.06497), section 3. */
+/* Distributed Shampoo: construction, and its table of operations. Shi et al., "A Distributed
+ * Data-Parallel PyTorch Implementation of the Distributed Shampoo Optimizer for Training Neural
+ * Networks At-Scale", 2023 (arXiv 2309.06497), section 3. */
 
 #include "optim/shampoo/optimizer.h"
 
@@ -40,7 +40,7 @@ static void make_blocks(lt_shampoo *s)
     }
 }
 
-/* Checks that the solver can take the roots of all blocks, here or at their owners. */
+/* Checks that the solver can compute the inverse roots of all blocks, whichever rank owns them. */
 static lt_status check_roots(const lt_shampoo *s)
 {
     for (size_t i = 0; i < s->count; i++)
@@ -84,7 +84,8 @@ static lt_status check_backend(const lt_shampoo *s)
     return lt_optim_need(&s->base, be->frobenius != NULL, "frobenius");
 }
 
-/* Refuses on a GPU the work of the host: kept factors, and factors that skip steps. */
+/* Rejects options that need memory which the host can read: state stores, and factors that skip
+ * steps. */
 static lt_status check_host(const lt_shampoo *s)
 {
     const lt_shampoo_config *c = &s->config;
@@ -153,8 +154,8 @@ static const lt_optim_ops ops = {
     .bytes = sizeof(lt_shampoo),
     .step = lt_shampoo_step,
     .by_entries = true,
-    .reads_rounded = true, /* gather() of step.c alone reads it */
-    .by_slots = true,      /* moments are opened by batches: state_store.c */
+    .reads_rounded = true, /* read by gather() of step.c alone */
+    .by_slots = true,      /* moments are dequantized by batches: state_store.c */
     .is_capturable = lt_shampoo_is_capturable,
     .host_phase = &lt_shampoo_host_phase,
     .visit = visit,

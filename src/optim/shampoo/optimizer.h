@@ -1,10 +1,10 @@
-/* Making a Shampoo. */
+/* Constructor of Shampoo. */
 #ifndef LT_OPTIM_SHAMPOO_OPTIMIZER_H
 #define LT_OPTIM_SHAMPOO_OPTIMIZER_H
 
 #include "lather/shampoo.h"
 
-/* The config was checked. Errors: those of lt_optim_shampoo(). */
+/* config: checked by lt_shampoo_check(). Errors: those of lt_optim_shampoo(). */
 LT_MUST_CHECK lt_status lt_shampoo_new(lt_optim **out, const lt_params *params,
                                        const lt_shampoo_config *config);
 

@@ -1,7 +1,8 @@
-/* How a parameter becomes blocks: joined ones fall into parts first, then dimensions merge, then long ones
- * are cut or left without a factor. One-sided tables: Vyas et al., "SOAP: Improving and Stabilizing Shampoo
- * using Adam", 2024, section 7.1; of them and of long dimensions also Anil et al., "Scalable second order
- * optimization for deep learning", 2020, section 3. */
+/* Splits parameters into blocks: first a joined parameter into its parts, then dimensions merge,
+ * then long ones are split or left without a factor. One-sided tables: Vyas et al., "SOAP:
+ * Improving and Stabilizing Shampoo using Adam", 2024, section 7.1; one-sided tables and long
+ * dimensions: Anil et al., "Scalable second order optimization for deep learning", 2020, section
+ * 3. */
 
 #include "optim/shampoo/partition.h"
 
@@ -9,7 +10,7 @@
 #include "optim/registry/names.h"
 #include "tensor/tensor.h"
 
-/* --- The parts of a joined parameter --- */
+/* --- Parts of joined parameters --- */
 
 static lt_status split(const lt_shampoo_split *s, const lt_param *param, lt_partition *partition)
 {
@@ -27,7 +28,7 @@ static lt_status split(const lt_shampoo_split *s, const lt_param *param, lt_part
     return LT_OK;
 }
 
-/* Later settings replace earlier ones. match: workspace. */
+/* Applies all `split` settings; later ones replace earlier ones. match: workspace. */
 static lt_status split_all(const lt_shampoo_config *c, const lt_optim *optim,
                            lt_partition *partition, bool *match)
 {
@@ -49,7 +50,7 @@ static lt_shape shape_of_part(const lt_partition *partition, lt_shape parameter)
 
 /* --- Merging --- */
 
-/* All dimensions but the last together; false: that is no table. */
+/* Merges all dimensions but the last; returns false if the shape is not a table of rows. */
 static bool merge_rows(lt_shape shape, lt_merged *out)
 {
     const int last = shape.ndim - 1;
@@ -78,7 +79,8 @@ static void merge(const lt_shampoo_config *c, lt_partition *partition, lt_shape 
                               && partition->merged.shape.dim[d] > partition->limit;
 }
 
-/* Where no dimension may have a factor its elements have one each. */
+/* Chooses a diagonal preconditioner on request, for vectors, and where no dimension may have a
+ * factor. */
 static lt_status choose_diagonal(const lt_shampoo_config *c, lt_partition *partition,
                                  const lt_param *param, bool asked)
 {
@@ -125,7 +127,7 @@ lt_status lt_partition_params(const lt_shampoo_config *config, const lt_optim *o
 
 /* --- Blocks --- */
 
-/* As if dimensions that stay whole were of extent 1, which no limit cuts. */
+/* Returns the merged shape with extent 1 for dimensions that are never split. */
 static lt_shape shape_to_split(const lt_partition *partition)
 {
     lt_shape shape = partition->merged.shape;
@@ -172,7 +174,7 @@ lt_view lt_partition_part_view(const lt_partition *partition, int part, const lt
         return v;
     v.shape = shape_of_part(partition, v.shape);
     const int64_t start = part * v.shape.dim[partition->dim] * v.stride[partition->dim];
-    if (v.data) /* a tensor may be without memory */
+    if (v.data) /* a tensor may have no memory */
         v.data = (char *)v.data + (size_t)start * lt_dtype_size(v.dtype);
     v.version = 0;
     return v;

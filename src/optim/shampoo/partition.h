@@ -1,4 +1,4 @@
-/* How a parameter becomes blocks: which settings are for it, and what they make of its shape. */
+/* Partition of a parameter into blocks by the settings that match its name and by its shape. */
 #ifndef LT_OPTIM_SHAMPOO_PARTITION_H
 #define LT_OPTIM_SHAMPOO_PARTITION_H
 
@@ -7,30 +7,33 @@
 #include "lather/ext/optim.h"
 
 typedef struct lt_partition {
-    int dim, parts;          /* of a joined parameter: equal parts along dim; parts 1: it is none */
-    lt_merged merged;        /* a part */
-    bool whole[LT_MAX_DIMS]; /* of the merged shape: not cut, and without a factor */
-    bool diagonal;           /* blocks keep the diagonal of their factors only */
-    int64_t limit;           /* longest side of a block */
+    int dim, parts; /* a joined parameter has `parts` equal parts along dim; parts 1: not joined */
+    lt_merged merged;        /* merged shape of one part */
+    bool whole[LT_MAX_DIMS]; /* merged dimensions that are not split and have no factor */
+    bool diagonal;           /* blocks keep only the diagonal of their factors */
+    int64_t limit;           /* largest dimension of a block */
 } lt_partition;
 
-/* The cuts of all slots. Errors: LT_E_ARG (a part of that kind cannot be had, naming the parameter). */
+/* Computes the partitions of all slots. Errors: LT_E_ARG (the parameter cannot be partitioned as
+ * configured; names it), LT_E_NOMEM. */
 LT_MUST_CHECK lt_status lt_partition_params(const lt_shampoo_config *config, const lt_optim *optim,
                                             lt_partition *partition);
 
-/* A block: which part, and the box of it. */
+/* A block: the index of its part, and its region of that part. */
 typedef struct lt_partition_block {
     int part;
     lt_region region;
 } lt_partition_block;
-/* Blocks of all parts, those of a part together. */
+/* Returns the number of blocks of all parts, and block number index; the blocks of a part are
+ * consecutive. */
 int64_t lt_partition_blocks(const lt_partition *partition);
 lt_partition_block lt_partition_block_at(const lt_partition *partition, int64_t index);
-/* Where a box of a part begins in the parameter's merged indices: parts of one dimension follow each other. */
+/* Returns the offset of a region of a part in the parameter's merged indices; parts are
+ * consecutive along one dimension. */
 lt_shape lt_partition_offset(const lt_partition *partition, int part, const lt_region *region);
-/* The part in the parameter's own memory. */
+/* Returns a view of the part in the parameter's memory. */
 lt_view lt_partition_part_view(const lt_partition *partition, int part, const lt_view *parameter);
-/* Merged dimensions that may have a factor. */
+/* Returns the number of merged dimensions that may have a factor. */
 int lt_partition_order(const lt_partition *partition);
 
 #endif

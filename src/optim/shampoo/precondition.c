@@ -1,6 +1,6 @@
-/* From the gradient to the direction: filter, precondition, graft.
- * Filter with beta3: a look-ahead as in Dozat, "Incorporating Nesterov momentum into Adam", 2016.
- * Eigenvalue correction: Vyas et al., "SOAP: Improving and Stabilizing Shampoo using Adam", 2024. */
+/* Preconditioned gradient: filter, precondition, graft. Filter with beta3: a look-ahead as in
+ * Dozat, "Incorporating Nesterov momentum into Adam", 2016. Eigenvalue correction: Vyas et al.,
+ * "SOAP: Improving and Stabilizing Shampoo using Adam", 2024. */
 
 #include "optim/shampoo/layout.h"
 #include "optim/shampoo/phases.h"
@@ -42,7 +42,7 @@ static bool correct_bias(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
     return true;
 }
 
-/* And the graft's second moment, which reads the same gradient. */
+/* Computes the filtered gradient u, and the graft's second moment, which reads the same gradient. */
 static lt_status filter(lt_shampoo *s, lt_block_batch batch)
 {
     if (!(s->config.beta1 > 0)) {
@@ -56,7 +56,7 @@ static lt_status filter(lt_shampoo *s, lt_block_batch batch)
     return lt_shampoo_vecs(s, batch, rules, sizeof rules / sizeof *rules, false);
 }
 
-/* The second moment in the eigenbasis; p is the rotated gradient. */
+/* Updates the second moment in the eigenbasis; p is the rotated gradient. */
 static bool corrected_moment(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
 {
     const lt_shampoo_config *c = &s->config;

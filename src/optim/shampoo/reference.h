@@ -1,5 +1,5 @@
-/* Shampoo's settings in its reference implementation: all presets but "recommended" start from them, and
- * so does optim_replay. */
+/* Defaults of Shampoo's reference implementation: all presets except "recommended", and
+ * optim_replay, start from them. */
 #ifndef LT_OPTIM_SHAMPOO_REFERENCE_H
 #define LT_OPTIM_SHAMPOO_REFERENCE_H
 

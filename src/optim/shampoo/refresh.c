@@ -1,4 +1,4 @@
-/* When roots are computed, and in which order. */
+/* Schedule of refreshes: the steps in which blocks get new inverse roots. */
 
 #include "optim/shampoo/refresh.h"
 
@@ -10,7 +10,7 @@
 #include "optim/shampoo/stats.h"
 #include "tensor/tensor.h"
 
-/* The steps in which all blocks get new roots at once. */
+/* Returns true in steps in which all blocks are refreshed. */
 static bool all_are_due(const lt_shampoo *s)
 {
     int64_t t = s->base.attempt, start = s->config.start_preconditioning_step;
@@ -18,7 +18,7 @@ static bool all_are_due(const lt_shampoo *s)
     return t == start || (rest && t > start && t % s->config.precondition_frequency == 0);
 }
 
-/* The phase of the blocks that are due by the staggered timing, or -1. */
+/* Returns the phase that the staggered timing refreshes in this step, or -1. */
 static int64_t due_phase(const lt_shampoo *s)
 {
     const int64_t after = s->base.attempt - s->config.start_preconditioning_step;
@@ -74,20 +74,20 @@ lt_status lt_shampoo_refresh(lt_shampoo *s, lt_block_batch batch)
     return st;
 }
 
-/* --- The staggered timing. ---
+/* --- Staggered timing ---
  *
- * The blocks are dealt out to f phases: largest first, each to the phase with
- * the least cost so far (the first of several). Step t > start refreshes phase (t - start - 1)
- * mod f: every block once in any f steps in a row, and no phase costs more than the mean and the
- * largest block together. Graham, "Bounds on multiprocessing timing anomalies", 1969.
+ * Blocks are assigned to f phases: most expensive first, each to the phase with the least cost so far
+ * (the first of several). Step t > start refreshes phase (t - start - 1) mod f. So every block is
+ * refreshed once in any f consecutive steps, and no phase costs more than the mean plus the most
+ * expensive block. Graham, "Bounds on multiprocessing timing anomalies", 1969.
  *
- * On a device with a queue a round of launches and the look at its end cost the same whatever the
- * number of roots, so there are only as many phases as batches of device_elements: a step has a
- * whole batch or no root at all. Batches come at the end of their share of the f steps, as start
- * itself has new roots.
+ * On a device with a stream a round of launches and the synchronization at its end cost the same for
+ * any number of roots. There are therefore only as many phases as batches of device_elements: a step
+ * refreshes a whole batch or nothing. Batches are at the end of their share of the f steps, as start
+ * itself refreshes all.
  *
- * Phases depend on the list of all blocks and on the kind of device, nothing else: a run that is
- * resumed there, or divided over another number of ranks, goes on as it was. */
+ * Phases depend only on the list of all blocks and on the kind of device: they are the same in a run
+ * that is resumed, or sharded over another number of ranks. */
 
 typedef struct item {
     lt_block *block;
@@ -111,7 +111,7 @@ static int64_t elements_of(const lt_block *b)
     return elements;
 }
 
-/* At most f; more than blocks would leave the last ones empty. */
+/* Returns the number of phases: at most f, and at most the number of blocks. */
 static int64_t phases_of(const lt_shampoo *s, int64_t batch_elements)
 {
     int64_t phases = s->config.precondition_frequency, elements = 0;
@@ -124,11 +124,12 @@ static int64_t phases_of(const lt_shampoo *s, int64_t batch_elements)
     return phases < (int64_t)s->total ? phases : (int64_t)s->total;
 }
 
-/* Fewer phases than steps are spread over all of them; batches come last in their shares. */
+/* Assigns blocks to phases. If there are fewer phases than steps they are spread over all steps;
+ * batches come last in their shares. */
 static void deal(const lt_shampoo *s, const item *items, double *load, int64_t phases, bool batched)
 {
     const int64_t share =
-        phases ? s->config.precondition_frequency / phases : 0; /* no block, no phase */
+        phases ? s->config.precondition_frequency / phases : 0; /* there may be no blocks */
     for (size_t i = 0; i < s->total; i++) {
         int64_t least = 0;
         for (int64_t k = 1; k < phases; k++)

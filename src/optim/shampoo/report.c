@@ -1,4 +1,4 @@
-/* lather/detail/shampoo_report.h: blocks, and statistics of a step. */
+/* Implementation of lather/detail/shampoo_report.h: blocks, and statistics of a step. */
 
 #include "optim/shampoo/assign.h"
 #include "optim/shampoo/state.h"
@@ -26,7 +26,7 @@ lt_status lt_shampoo_block_at(const lt_optim *optim, size_t index, lt_shampoo_bl
     return LT_OK;
 }
 
-/* Steps since the factors of the oldest root in use. */
+/* Returns the steps since the factors of the oldest root in use. */
 static int64_t age_of_roots(const lt_shampoo *s)
 {
     int64_t age = 0;
@@ -44,7 +44,7 @@ lt_shampoo_stats lt_shampoo_statistics(const lt_optim *optim)
     if (!lt_shampoo_settings(optim))
         return stats;
     const lt_shampoo *s = (const lt_shampoo *)optim;
-    if (s->stats_step == s->base.attempt) /* else the step was skipped */
+    if (s->stats_step == s->base.attempt) /* otherwise the step was skipped */
         stats = s->stats;
     if (s->base.shard)
         stats.gather_seconds = s->base.shard->seconds;

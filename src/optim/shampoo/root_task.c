@@ -1,4 +1,4 @@
-/* Shampoo's factors as jobs of the solvers. */
+/* Turns Shampoo's factors into jobs of the root solvers. */
 
 #include "optim/shampoo/root_task.h"
 
@@ -8,13 +8,14 @@
 #include "optim/slots.h"
 #include "tensor/tensor.h"
 
-/* A limit for the memory of a batch: 2^23 elements, or one matrix; on a device with a queue 2^27, all of ResNet-50's:
- * copies and results of 512 MiB each, and a round of launches and read-backs whatever its size. */
+/* Largest elements of a batch (a single matrix may exceed it): 2^23 on the host; 2^27 on a device
+ * with a stream, which holds all of ResNet-50's. There copies and results take 512 MiB each, and
+ * a round of launches and read-backs costs the same for any size. */
 static const int64_t host_elements = (int64_t)1 << 23, device_elements = (int64_t)1 << 27;
-/* Where kept factors and roots are opened for it. */
+/* The limit where factors and roots are dequantized for the batch. */
 static const int64_t dequantized_elements = (int64_t)1 << 21;
 
-/* Large matrices first: a batch then holds matrices of similar size. */
+/* Orders large matrices first, so that a batch holds matrices of similar size. */
 static int by_size(const void *x, const void *y)
 {
     const lt_root_task *a = x, *b = y;
@@ -90,8 +91,9 @@ lt_status lt_shampoo_root_jobs(lt_shampoo *s, const lt_root_task *tasks, size_t 
     return lt_optim_vec(&s->base, s->vec, count);
 }
 
-/* Finds out if factors were not updated; roots stay then, too. A device with a queue has a refresh only where the host has seen
- * that the step is none of these: reading it again would wait for the factors. */
+/* Determines if the step is skipped, so that factors and roots must not change. A device with a
+ * stream refreshes only after the host has seen that the step is not skipped: reading it again
+ * would wait for the factors. */
 static lt_status is_skipped(const lt_shampoo *s, bool *skipped)
 {
     void *ctx;

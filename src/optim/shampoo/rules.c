@@ -1,4 +1,5 @@
-/* Settings that are for some parameters only, from flags and from JSON: splits, tables by rows, diagonals. */
+/* Options that apply to parameters by name (split, one_sided, diagonal), read from flags and from
+ * JSON. */
 
 #include "optim/registry/names.h"
 #include "optim/shampoo/settings.h"
@@ -11,7 +12,7 @@
 
 static const char form[] = "REGEX:DIM:PARTS, qkv or none";
 
-/* The integer between text and end; false: that is none, or an unlikely one. */
+/* Parses the integer between text and end; returns false if invalid or implausible. */
 static bool read_integer(const char *text, const char *end, int *out)
 {
     char *stop;
@@ -20,7 +21,7 @@ static bool read_integer(const char *text, const char *end, int *out)
     return stop == end && stop > text && value > -LT_MAX_DIMS - 1 && value < INT_MAX;
 }
 
-/* The last colon before end, or NULL. */
+/* Returns the last colon before end, or NULL. */
 static const char *colon_before(const char *text, const char *end)
 {
     while (end > text && end[-1] != ':')
@@ -55,7 +56,7 @@ static int count_splits(const lt_shampoo_config *c)
     return count;
 }
 
-/* Behind those that are there; "none" takes all away. */
+/* Appends a split rule; "none" removes all. */
 static lt_status add_split(lt_shampoo_config *c, const char *what, const char *text)
 {
     static const lt_shampoo_split qkv[] = {LT_SHAMPOO_SPLIT_QKV};

@@ -1,5 +1,5 @@
-/* Shampoo's settings: those of single dimensions (exponents, and bases that are left alone) from flags and
- * from JSON, and what contradicts what; ranges are those of the fields. */
+/* Shampoo's options per dimension (exponents, ignored basis changes), read from flags and from
+ * JSON, and the check for contradictions between options. Ranges are checked by their fields. */
 
 #include "optim/shampoo/settings.h"
 
@@ -16,7 +16,7 @@
 
 /* --- Flags --- */
 
-/* The ORDER of "ORDER:...", or 0 if that is not what text is. */
+/* Returns the ORDER of "ORDER:...", or 0 if invalid. */
 static int parse_order(const char *text)
 {
     char *end;
@@ -24,7 +24,7 @@ static int parse_order(const char *text)
     return *end == ':' && order >= 1 && order <= LT_MAX_DIMS ? (int)order : 0;
 }
 
-/* "0.5": one power for all factors; "2:0.5,0": those of blocks with two dimensions. */
+/* Parses "0.5", one exponent for all factors, or "2:0.5,0", those of blocks with two dimensions. */
 lt_status lt_shampoo_set_exponents(void *config, const char *text)
 {
     lt_exponents *e = &((lt_shampoo_config *)config)->inverse_exponent;
@@ -41,7 +41,7 @@ lt_status lt_shampoo_set_exponents(void *config, const char *text)
     return LT_OK;
 }
 
-/* Writes the first order that has its own; no preset has more. */
+/* Writes the first order that has exponents; no preset has more than one. */
 void lt_shampoo_write_exponents(const void *config, char *text, size_t size)
 {
     const lt_exponents *e = &((const lt_shampoo_config *)config)->inverse_exponent;
@@ -62,7 +62,7 @@ lt_status lt_shampoo_read_coefficients(void *config, const lt_json_value *v)
     return lt_orthogonal_read(&((lt_shampoo_config *)config)->orthogonalization, v);
 }
 
-/* "3:0,2" */
+/* Parses "3:0,2": dimensions 0 and 2 of blocks with three dimensions. */
 lt_status lt_shampoo_set_ignored(void *config, const char *text)
 {
     lt_shampoo_config *c = config;
@@ -83,13 +83,13 @@ lt_status lt_shampoo_set_ignored(void *config, const char *text)
 
 /* --- JSON --- */
 
-/* The number that a key of an object spells, below limit; -1 if it spells none. */
+/* Returns the number in an object's key, below limit, or -1 if invalid. */
 static int key_number(const char *text, int limit)
 {
     return text[0] >= '0' && text[0] < '0' + limit && !text[1] ? text[0] - '0' : -1;
 }
 
-/* {"0": 0.5, ...}: exponents of some dimensions of one order. */
+/* Reads {"0": 0.5, ...}: exponents of some dimensions of one order. */
 static lt_status read_dims(lt_exponents *e, int order, const lt_json_value *v)
 {
     for (const lt_json_value *m = v->child; m; m = m->next) {
@@ -105,7 +105,7 @@ static lt_status read_dims(lt_exponents *e, int order, const lt_json_value *v)
     return LT_OK;
 }
 
-/* {"2": 0.5, "1": {"0": 0}}: exponents of all or some dimensions, by order. */
+/* Reads {"2": 0.5, "1": {"0": 0}}: exponents of all or some dimensions, by order. */
 lt_status lt_shampoo_read_exponents(void *config, const lt_json_value *v)
 {
     lt_exponents *e = &((lt_shampoo_config *)config)->inverse_exponent;
@@ -144,7 +144,7 @@ static lt_status add_dims(bool *dims, int order, const char *key, const lt_json_
     return LT_OK;
 }
 
-/* {"2": [0], "3": [0, 2]} */
+/* Reads {"2": [0], "3": [0, 2]}: dimensions by order. */
 lt_status lt_shampoo_read_ignored(void *config, const lt_json_value *v)
 {
     lt_shampoo_config *c = config;
@@ -164,7 +164,7 @@ lt_status lt_shampoo_read_ignored(void *config, const lt_json_value *v)
     return LT_OK;
 }
 
-/* Any integer: below 1 means the same as 1; Infinity: LT_NO_LIMIT. */
+/* Reads an integer, raised to 1 if lower, or Infinity, which is LT_NO_LIMIT. */
 lt_status lt_shampoo_read_dimensionality(void *config, const lt_json_value *v)
 {
     int *field = &((lt_shampoo_config *)config)->target_dimensionality;
@@ -261,7 +261,7 @@ static lt_status check_factor_storage(const lt_shampoo_config *c)
     return LT_OK;
 }
 
-/* Gradients that a factor below f32 sees between two roots. */
+/* Gradients that a factor in fewer bits than f32 sees between two refreshes. */
 static const int64_t gradients_per_root = 4;
 
 static void fill_defaults(lt_shampoo_config *c)

@@ -1,4 +1,4 @@
-/* Shampoo's settings: what each means for a step, and whether they agree. */
+/* Shampoo's options: derived properties, parsers, and the check for contradictions. */
 #ifndef LT_OPTIM_SHAMPOO_SETTINGS_H
 #define LT_OPTIM_SHAMPOO_SETTINGS_H
 
@@ -22,7 +22,7 @@ static inline bool lt_shampoo_is_corrected(const lt_shampoo_config *c)
 {
     return c->preconditioner == LT_PRECONDITIONER_CORRECTED;
 }
-/* Spectral and sign descent keep none. */
+/* Returns true unless the preconditioner is spectral or sign descent, which have no factors. */
 static inline bool lt_shampoo_has_factors(const lt_shampoo_config *c)
 {
     return c->preconditioner != LT_PRECONDITIONER_SPECTRAL
@@ -38,12 +38,14 @@ static inline bool lt_shampoo_decays_by_lr(const lt_shampoo_config *c)
 {
     return c->decay_type == LT_DECAY_CORRECTED || c->decay_type == LT_DECAY_INDEPENDENT;
 }
-/* Weight of a new term in factors and second moments: 1 in AdaGrad's sum, else the moving average's. */
+/* Returns the weight of a new term in second moments: 1 in AdaGrad's sum, else that of the moving
+ * average. */
 static inline double lt_shampoo_weight(const lt_shampoo_config *c)
 {
     return c->beta2 >= 1 || c->drop_weighting ? 1 : 1 - c->beta2;
 }
-/* The same where factors see one gradient in factor_frequency, and what stays of the old ones then. */
+/* Return the decay of factors and the weight of a new term, if factors see one gradient in
+ * factor_frequency. */
 static inline double lt_shampoo_factor_keep(const lt_shampoo_config *c)
 {
     return c->factor_frequency > 1 ? pow(c->beta2, (double)c->factor_frequency) : c->beta2;
@@ -52,16 +54,17 @@ static inline double lt_shampoo_factor_weight(const lt_shampoo_config *c)
 {
     return c->beta2 >= 1 || c->drop_weighting ? 1 : 1 - lt_shampoo_factor_keep(c);
 }
-/* Returns true if factors and roots are kept in another form than they are used in. */
+/* Returns true if factors and roots are kept in a state store, in fewer bytes than dense f32. */
 static inline bool lt_shampoo_compresses_factors(const lt_shampoo_config *c)
 {
     return c->factor_dtype != LT_STATE_F32 || c->packed_factors;
 }
-/* Replaces markers of defaults, in a config whose fields are in range. Errors: LT_E_ARG, naming what contradicts what. */
+/* Replaces markers of defaults in a config whose fields are in range. Errors: LT_E_ARG, naming
+ * the contradicting options. */
 LT_MUST_CHECK lt_status lt_shampoo_settle(lt_shampoo_config *config);
 
-/* Values of inverse_exponent, ignored_basis_change_dims and target_dimensionality; of split, one_sided and
- * diagonal. */
+/* Parsers of inverse_exponent, ignored_basis_change_dims, target_dimensionality, split, one_sided
+ * and diagonal. */
 lt_status lt_shampoo_set_exponents(void *config, const char *text);
 void lt_shampoo_write_exponents(const void *config, char *text, size_t size);
 lt_status lt_shampoo_set_ignored(void *config, const char *text);
@@ -77,14 +80,14 @@ lt_status lt_shampoo_read_one_sided(void *config, const lt_json_value *v);
 lt_status lt_shampoo_set_diagonal(void *config, const char *text);
 lt_status lt_shampoo_read_diagonal(void *config, const lt_json_value *v);
 
-/* Joined parameters of queries, keys and values: torchvision's, timm's and PyTorch's names, whose parts lie
- * along the first dimension, and GPT-2's, whose lie along the last. Of .split */
+/* Default of .split: joined queries, keys and values under the names of torchvision, timm and
+ * PyTorch, joined along the first dimension, and of GPT-2, joined along the last. */
 #define LT_SHAMPOO_SPLIT_QKV                                    \
     {{"(^|[.])(in_proj_(weight|bias)|qkv[.].*)$", true}, 0, 3}, \
     {                                                           \
         {"(^|[.])c_attn[.](weight|bias)$", true}, -1, 3         \
     }
-/* Tables whose rows are words or positions. Of .one_sided */
+/* Default of .one_sided: tables whose rows are tokens or positions. */
 #define LT_SHAMPOO_TABLES                                   \
     {                                                       \
         "embedding|(^|[.])(wte|wpe|pos_embed)([.]|$)", true \

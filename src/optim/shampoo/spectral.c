@@ -1,8 +1,8 @@
-/* Directions without factors. Spectral descent: a block, as the matrix of its first dimension and all others, is
- * brought to its orthogonal factor: Carlson et al., "Preconditioned spectral descent for deep learning", NeurIPS
- * 2015; Bernstein & Newhouse, "Old optimizer, new norm", 2024. A vector is a matrix of one row. Sign descent:
- * Bernstein et al., "signSGD", ICML 2018; times the sum of magnitudes it is steepest descent in the norm of the
- * largest element. */
+/* Updates without factors. Spectral descent replaces a block, as the matrix of its first
+ * dimension and all others, by its orthogonal factor: Carlson et al., "Preconditioned spectral
+ * descent for deep learning", NeurIPS 2015; Bernstein & Newhouse, "Old optimizer, new norm",
+ * 2024. A vector is a matrix of one row. Sign descent: Bernstein et al., "signSGD", ICML 2018;
+ * times the sum of magnitudes it is steepest descent in the maximum norm. */
 
 #include "base/alloc.h"
 #include "optim/shampoo/layout.h"
@@ -41,7 +41,7 @@ static bool rescale(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
     return true;
 }
 
-/* Vectors get a first dimension of 1. Of a matrix the smaller side is unfolded along. */
+/* Views a vector as a matrix of one row. */
 static lt_view as_matrix(lt_view v)
 {
     if (v.shape.ndim > 1)
@@ -76,7 +76,7 @@ static lt_status open(lt_shampoo *s)
             squares += square_of(&s->block[k]);
         most = squares > most ? squares : most;
     }
-    if (!s->spectral) /* an attempt that failed leaves it */
+    if (!s->spectral) /* a failed attempt leaves it allocated */
         s->spectral = lt_alloc(1, sizeof *s->spectral);
     if (!s->spectral)
         return LT_E_NOMEM;
@@ -112,7 +112,7 @@ static bool root(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
     (void)s;
     job->op = LT_VEC_POW;
     job->beta = 1;
-    job->gamma = 1e-30; /* of 0 it is 0 */
+    job->gamma = 1e-30; /* maps 0 to 0 */
     job->delta = 0.5;
     job->a = job->b = job->y = *lt_block_output(b);
     return true;
@@ -136,7 +136,7 @@ static bool sign(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
     return true;
 }
 
-/* By the norm of the roots of magnitudes; twice it is their sum. */
+/* Multiplies by the norm of the roots of magnitudes; applied twice this is the sum of magnitudes. */
 static bool lengthen(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
 {
     job->factor.over = lt_shampoo_norm_at(s, (size_t)(b - s->block));
@@ -145,7 +145,7 @@ static bool lengthen(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
     return true;
 }
 
-/* The root of each block's sum of magnitudes. */
+/* Computes the root of each block's sum of magnitudes. */
 static lt_status measure_magnitudes(lt_shampoo *s, lt_block_batch batch)
 {
     LT_TRY(lt_shampoo_vec(s, batch, sign));

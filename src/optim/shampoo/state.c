@@ -1,5 +1,5 @@
-/* Shampoo's state, per block, in logical order: one list says what a block has, and making, saving,
- * counting and freeing all go by it. */
+/* Shampoo's state per block, in logical order. One list defines the states of a block; making,
+ * saving, counting and freeing all use it. */
 
 #include "optim/shampoo/state.h"
 
@@ -12,14 +12,15 @@
 
 #include <stdio.h>
 
-/* A diagonal has that of a vector's factor. Dimensions without a factor do not count in 1/(2*order), as with
- * Anil et al. 2020, section 3; those with exponent 0 do, as in the reference implementation. */
+/* Returns the exponent of a dimension; a diagonal has that of a vector's factor. Dimensions
+ * without a factor do not count in 1/(2*order), as in Anil et al. 2020, section 3; those with
+ * exponent 0 do, as in the reference implementation. */
 static double exponent_of(const lt_shampoo_config *c, const lt_partition *partition, int dim)
 {
     const lt_exponents *e = &c->inverse_exponent;
     const int order = partition->diagonal ? 1 : partition->merged.shape.ndim,
               d = partition->diagonal ? 0 : dim;
-    if (lt_shampoo_is_corrected(c)) /* one for the whole block */
+    if (lt_shampoo_is_corrected(c)) /* one exponent for the whole block */
         return e->set[order][0] ? e->value[order][0] : 0.5;
     if (e->set[order][d])
         return e->value[order][d];
@@ -28,8 +29,9 @@ static double exponent_of(const lt_shampoo_config *c, const lt_partition *partit
                : 1.0 / (2.0 * lt_partition_order(partition));
 }
 
-/* An exponent of 0 leaves a dimension alone. With the eigenvalue correction a dimension may also
- * keep its own basis; what would keep a diagonal has a second moment there already. */
+/* Chooses the factor of a dimension: none if its exponent is 0. With the eigenvalue correction a
+ * dimension may keep its own basis, and diagonal blocks need no factor, as they have a second
+ * moment already. */
 static void plan_dim(const lt_shampoo_config *c, lt_block *b, int d)
 {
     const lt_partition *partition = b->partition;
@@ -58,7 +60,7 @@ enum { BLOCK_STATES = 5 * LT_MAX_DIMS + 4, NAME = 32 };
 typedef struct state {
     char name[NAME];
     lt_tensor **tensor;
-    lt_quantized **store; /* where the format says that it is */
+    lt_quantized **store; /* used if lt_shampoo_store_format() returns true */
     lt_stored_kind what;
     lt_shape extent;
     start start;
@@ -86,7 +88,7 @@ static state with_store(state s, lt_quantized **store, lt_stored_kind what)
     return s;
 }
 
-/* Roots that are not in use yet. */
+/* Lists the pending roots of a dimension; returns their number. */
 static int list_pending(lt_block *b, int d, bool power, state *list)
 {
     const int64_t n = b->region.shape.dim[d];
@@ -97,7 +99,7 @@ static int list_pending(lt_block *b, int d, bool power, state *list)
     return count;
 }
 
-/* State of dimension d of a block. */
+/* Lists the state of dimension d of a block; returns its number. */
 static int list_factor(const lt_shampoo *s, lt_block *b, int d, state *list)
 {
     const bool corrected = lt_shampoo_is_corrected(&s->config);
@@ -131,7 +133,7 @@ static int list_factors(const lt_shampoo *s, lt_block *b, state *list)
     return count;
 }
 
-/* All of a block's, in a fixed order; returns how many. */
+/* Lists all states of a block in a fixed order; returns their number. */
 static int list_state(const lt_shampoo *s, lt_block *b, state *list)
 {
     const lt_shampoo_config *c = &s->config;
@@ -149,7 +151,7 @@ static int list_state(const lt_shampoo *s, lt_block *b, state *list)
     return n;
 }
 
-/* "rooted.3.conv1.weight", of a dimension: "failures.3.0.conv1.weight" */
+/* Shows a counter as "rooted.3.conv1.weight" or, of a dimension, "failures.3.0.conv1.weight". */
 static lt_status visit_number(const lt_block *b, const lt_state_visitor *visitor, const char *name,
                               int dim, int64_t *value)
 {
@@ -174,13 +176,13 @@ static lt_status set_identity(const lt_shampoo *s, lt_tensor *square)
     return be->vec(ctx, &job, 1, NULL);
 }
 
-/* Returns true if it is kept in another form, *format. */
+/* Returns true if the state has a store, in *format. */
 static bool is_stored(const lt_shampoo *s, const state *what, lt_quantized_format *format)
 {
     return what->store && lt_shampoo_store_format(s, what->what, format);
 }
 
-/* Vectors lie as the block's do. */
+/* Computes the strides of a state: vectors use the block's, matrices are row-major. */
 static void strides_of(const lt_block *b, const state *what, int64_t *stride)
 {
     const bool vector = what->what == LT_STORED_MOMENT || what->what == LT_STORED_NONNEGATIVE;
@@ -228,7 +230,7 @@ static lt_status make(const lt_shampoo *s, const lt_block *b, const state *what)
                    : what->start == IDENTITY ? set_identity(s, *what->tensor)
                                              : LT_OK;
     if (st)
-        lt_tensor_free(what->tensor); /* a half-made one must not be taken for state */
+        lt_tensor_free(what->tensor); /* an incomplete tensor must not be taken for state */
     return st;
 }
 
@@ -280,7 +282,7 @@ static lt_status visit_numbers(lt_block *b, const lt_state_visitor *visitor)
     return LT_OK;
 }
 
-/* A factor that was loaded may be what a run with another --factor-dtype kept of it. */
+/* Converts a loaded factor if a run with another --factor-dtype stored it as a Cholesky factor. */
 static lt_status convert(const lt_shampoo *s, const lt_block *b, lt_tensor *factor)
 {
     bool converted = false;
@@ -293,7 +295,7 @@ static lt_status convert(const lt_shampoo *s, const lt_block *b, lt_tensor *fact
     return LT_OK;
 }
 
-/* The numbers first: which tensors there are depends on them. */
+/* Numbers come first: they determine which tensors exist. */
 static lt_status visit_block(const lt_shampoo *s, lt_block *b, const lt_state_visitor *visitor)
 {
     state list[BLOCK_STATES];
@@ -322,7 +324,7 @@ static lt_status visit_block(const lt_shampoo *s, lt_block *b, const lt_state_vi
     return LT_OK;
 }
 
-/* After a load, once. */
+/* Logs once, after a load, the roots that were rounded. */
 static void log_rounded(lt_shampoo *s)
 {
     int count = 0;
@@ -365,7 +367,8 @@ static int64_t bytes_of(const lt_shampoo *s, const state *list, int count)
     return bytes;
 }
 
-/* With the asynchronous timing roots are pending from the first hand-over to the end of the run. */
+/* With the asynchronous timing roots are pending from the first hand-over to the end of the run,
+ * so they are counted. */
 int64_t lt_shampoo_block_bytes(const lt_shampoo *s, lt_block *block, bool factors)
 {
     const bool power = lt_shampoo_is_eigendecomposed(&s->config);

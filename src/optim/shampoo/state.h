@@ -4,16 +4,17 @@
 
 #include "optim/shampoo/shampoo.h"
 
-/* Decides by the config and its box which dimensions keep factors, and their exponents. */
+/* Chooses by the config and the block's region which dimensions have factors, and their
+ * exponents. */
 void lt_block_choose_factors(const lt_shampoo_config *config, lt_block *block);
-/* State of this rank's blocks: zeros, identities. What is there already stays. */
+/* Makes the state of this rank's blocks: zeros and identities. Existing state is unchanged. */
 lt_status lt_shampoo_make_state(lt_shampoo *s);
 void lt_shampoo_free_state(lt_shampoo *s);
-/* Frees pending tensors of blocks that have nothing pending. */
+/* Frees the pending tensors of blocks that wait for no swap. */
 void lt_shampoo_drop_pending(lt_shampoo *s);
-/* Bytes of its state, or of factors and roots only. */
+/* Returns the bytes of the block's state, or of its factors and roots only. */
 int64_t lt_shampoo_block_bytes(const lt_shampoo *s, lt_block *block, bool factors);
-/* For the table of the optimizer; nothing is computed on the async thread. */
+/* Operations of the optimizer; the worker thread must be idle. */
 lt_status lt_shampoo_visit(lt_optim *self, lt_state_visitor *visitor);
 size_t lt_shampoo_state_bytes(const lt_optim *self);
 

@@ -1,10 +1,12 @@
-/* Kept state: state_store.h. Opened tensors are of the caching allocator: a batch uses the memory of the one before. */
+/* State stores: dequantizes and requantizes blocks. Dequantized tensors come from the caching
+ * allocator, so a batch reuses the memory of the one before. */
 
 #include "optim/shampoo/state_store.h"
 
 #include "base/parallel.h"
 
-/* Roots and bases in int4 cost accuracy that their bytes are not worth: docs/adr/0065. */
+/* Inverse roots and eigenbases use at least int8: int4 costs more accuracy than its bytes are
+ * worth (docs/adr/0065). */
 static lt_state_dtype dtype_of(const lt_shampoo *s, lt_stored_kind what)
 {
     const bool inverse = what == LT_STORED_ROOT || what == LT_STORED_BASIS;
@@ -39,14 +41,14 @@ int64_t lt_shampoo_dequantized_elements(const lt_shampoo *s, const lt_block *b)
     return elements;
 }
 
-/* One state of a block: what is kept, and the tensor that it is opened to. */
+/* One state of a block: its store, and the tensor that it is dequantized to. */
 typedef struct pair {
     lt_quantized *store;
     lt_tensor **dense;
 } pair;
 enum { PAIRS = 3 * LT_MAX_DIMS + 4 };
 
-/* Those of a block that are kept; returns how many. */
+/* Lists the states of a block that have a store; returns their number. */
 static int list_pairs(lt_block *b, int sets, pair *list)
 {
     const pair vectors[] = {{b->m_store, &b->m},
@@ -91,7 +93,7 @@ typedef struct requantize_context {
     int sets;
 } requantize_context;
 
-/* A Cholesky factor is one thread's work, so blocks are stored side by side. */
+/* A Cholesky decomposition runs on one thread, so blocks are requantized in parallel. */
 static void requantize_blocks(void *context, int64_t begin, int64_t end, int64_t chunk)
 {
     (void)chunk;

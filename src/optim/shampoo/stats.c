@@ -1,4 +1,5 @@
-/* Statistics of a step while it runs. On a device with a queue seconds are those of queueing. */
+/* Statistics of the running step. On a device with a stream they measure the time to queue the
+ * work. */
 
 #include "optim/shampoo/stats.h"
 

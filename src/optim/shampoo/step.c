@@ -1,16 +1,16 @@
-/* A step of all blocks. On a device with a queue it is one piece of work between refreshes, the same in
- * each step: numbers that change are read on the device. A step in which the host has something to do, new
- * roots or those of the other thread, is two such pieces and the host between them:
+/* A step over all blocks. On a device with a stream the work between refreshes is the same in each
+ * step, with changing numbers read on the device, so that it can be captured as one graph. A step in
+ * which the host has work, a refresh or a swap, has two such parts with the host between them:
  *
- *   first    the factors
- *   host     swap in pending roots; roots that are due; factors for the async thread
- *   second   directions and weights
+ *   first    factors
+ *   host     swap in pending roots; refresh roots that are due; pass factors to the worker thread
+ *   second   preconditioned gradients and weights
  *
- * Solvers read residuals and eigenvalues back, so the host synchronizes there; with LT_REFRESH_ASYNC their
- * thread does. A skipped step skips the host phase: what was due is due in the next step.
+ * Solvers read residuals and eigenvalues back, so the host synchronizes there; with LT_REFRESH_ASYNC
+ * the worker thread does. A skipped step skips the host part, whose work is then due in the next step.
  *
- * Divided over ranks it is one piece between refreshes too, the exchange in it; a step with new roots on
- * this rank is not captured. */
+ * With sharded state the step is one graph too between refreshes, including the exchange; a step that
+ * refreshes roots on this rank is not captured. */
 
 #include "optim/shampoo/step.h"
 
@@ -24,12 +24,12 @@
 #include "optim/shampoo/state_store.h"
 #include "optim/shampoo/stats.h"
 
-/* Elements of a batch, unless a single block has more: 8 MiB of f32 for each scratch tensor, which
- * fits a CPU's caches. On a device with a queue a batch is one round of launches, whatever its size:
- * 128 MiB, all blocks of ResNet-50. */
+/* Largest elements of a batch (a single block may exceed it): 8 MiB of f32 per workspace tensor,
+ * which fits a CPU's caches; on a device with a stream 128 MiB, all blocks of ResNet-50, as a
+ * batch is one round of launches whatever its size. */
 static const int64_t host_elements = (int64_t)1 << 21, device_elements = (int64_t)1 << 25;
 
-/* Cuts this rank's list of blocks into batches; returns the elements of the largest. */
+/* Splits this rank's list of blocks into batches; returns the elements of the largest. */
 static int64_t make_batches(lt_shampoo *s)
 {
     void *ctx;
@@ -115,7 +115,7 @@ static lt_status begin_batch(lt_shampoo *s, lt_block_batch batch)
     return lt_shampoo_vecs(s, batch, rules, 2, false);
 }
 
-/* The phases before and after the batch's roots. */
+/* Runs the phases before the batch's inverse roots are refreshed. */
 static lt_status before_roots(lt_shampoo *s, lt_block_batch batch)
 {
     int64_t begin = lt_clock_nanoseconds();
@@ -144,13 +144,14 @@ static bool host_has_work(const lt_shampoo *s)
     return lt_shampoo_has_due_blocks(s) || lt_shampoo_has_due_swap(s) || lt_shampoo_starts_async(s);
 }
 
-/* KL factors read the roots: pending ones must be swapped in before. */
+/* KL factors read the roots, so pending ones must be swapped in first. */
 static bool swaps_first(const lt_shampoo *s)
 {
     return lt_shampoo_is_kl(&s->config) && lt_shampoo_has_due_swap(s);
 }
 
-/* Before the first roots it is other work, and a first step makes what the others use. */
+/* Returns false before the first roots, when the work differs, and in the first step, which
+ * allocates. */
 static bool is_settled(const lt_shampoo *s)
 {
     return s->ready && !lt_shampoo_is_before_start(s);
@@ -171,7 +172,8 @@ static bool has_host_phase(const lt_optim *self)
     return is_settled(s) && host_has_work(s) && !swaps_first(s);
 }
 
-/* The piece that comes first in this step does it: others may be replays. */
+/* Resets the statistics in the first part of a step that runs; the other parts may be graph
+ * replays. */
 static void begin_stats(lt_shampoo *s)
 {
     if (s->stats_step != s->base.attempt)
@@ -202,7 +204,7 @@ static lt_status second(lt_optim *self)
 {
     lt_shampoo *s = (lt_shampoo *)self;
     for (size_t i = 0; i < s->batches; i++) {
-        if (s->batches > 1) /* else the gradient is still there */
+        if (s->batches > 1) /* otherwise the gradient is still gathered */
             LT_TRY(begin_batch(s, s->batch[i]));
         LT_TRY(after_roots(s, s->batch[i]));
     }
@@ -220,7 +222,7 @@ static lt_status one_piece(lt_shampoo *s)
     return LT_OK;
 }
 
-/* The same phases, eagerly. */
+/* Runs the step of a device with a stream eagerly. */
 static lt_status queue_step(lt_shampoo *s)
 {
     lt_scalars scalars;
@@ -254,7 +256,7 @@ lt_status lt_shampoo_step(lt_optim *self, const lt_scalars *scalars)
         if (due != LT_DUE_ALL)
             LT_TRY(after_roots(s, s->batch[i]));
     }
-    if (due == LT_DUE_ALL) { /* matrices of one size together */
+    if (due == LT_DUE_ALL) { /* batches matrices of one size from all blocks */
         LT_TRY(lt_shampoo_refresh(s, (lt_block_batch){0, s->count}));
         LT_TRY(second(self));
     }

@@ -1,6 +1,6 @@
-/* From the direction to the parameter: length, decay, momentum, step, in one pass over memory. Decay is part of the direction that
- * momentum sees; Loshchilov & Hutter, "Decoupled Weight Decay Regularization", ICLR 2019, and
- * Schaipp, "Decay no more", 2023, for the types that depend on the learning rate. */
+/* Update of the parameter: grafting norm, decay, momentum and step in one pass over memory. Decay
+ * is added before the momentum. Loshchilov & Hutter, "Decoupled Weight Decay Regularization",
+ * ICLR 2019; for the types that depend on the learning rate Schaipp, "Decay no more", 2023. */
 
 #include "optim/shampoo/layout.h"
 #include "optim/shampoo/phases.h"
@@ -26,7 +26,7 @@ static bool decay(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
     return true;
 }
 
-/* The momentum as the parameter's dimensions, like all that is listed with it. */
+/* Returns the momentum with the parameter's dimensions, like all views in the same list. */
 static lt_view momentum_of(const lt_block *b)
 {
     const lt_view v = lt_tensor_view(b->momentum);

@@ -1,7 +1,6 @@
-/* Which rank owns what. Greedy: Graham, "Bounds on multiprocessing timing anomalies", SIAM J. Appl.
- * Math. 17, 1969: at most 4/3 of the best. What is left of that goes by a local search over moves
- * and exchanges: Finn & Horowitz, "A linear time approximation algorithm for multiprocessor
- * scheduling", BIT 19, 1979, with the exchange. */
+/* Assigns parts to ranks. Greedy: Graham, "Bounds on multiprocessing timing anomalies", SIAM J. Appl. Math.
+ * 17, 1969, at most 4/3 of the optimum. Then a local search over moves and exchanges: Finn & Horowitz, "A
+ * linear time approximation algorithm for multiprocessor scheduling", BIT 19, 1979, with exchanges added. */
 
 #include "assign.h"
 
@@ -10,7 +9,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-/* A change makes the sum of squares of the loads smaller, so the search ends; this ends it soon. */
+/* Each change reduces the sum of squared loads, so the search ends; this limits its time. */
 enum { MOST_CHANGES = 512 };
 
 typedef struct item {
@@ -62,11 +61,11 @@ void lt_assign_loads(const int64_t *cost, size_t count, int ranks, const int *ow
         load[owner[i]] += cost[i];
 }
 
-/* Part `from` of the most loaded rank to rank `to`, and part `back` (or none) the other way. */
+/* Moves part `from` of the most loaded rank to rank `to`, and part `back` (if below count) the other way. */
 typedef struct change {
     size_t from, back;
     int to;
-    int64_t worst; /* the larger of the two loads after it */
+    int64_t worst; /* larger of the two ranks' loads after the change */
 } change;
 
 typedef struct search {
@@ -141,7 +140,7 @@ lt_status lt_assign_improve(const int64_t *cost, size_t count, int ranks, int *o
     return LT_OK;
 }
 
-/* Gain of an exchange of two owners. */
+/* Returns the local elements gained by exchanging two owners. */
 static int64_t gain(const int64_t *local, int ranks, const int *owner, size_t i, size_t k)
 {
     const int64_t *a = local + i * (size_t)ranks, *b = local + k * (size_t)ranks;
@@ -151,7 +150,8 @@ static int64_t gain(const int64_t *local, int ranks, const int *owner, size_t i,
 void lt_assign_local(const int64_t *cost, const int64_t *local, size_t count, int ranks, int *owner)
 {
     int64_t looks =
-        (int64_t)1 << 26; /* each exchange wins an element, so the search ends; this ends it soon */
+        /* each exchange gains an element, so the search ends; this limits its time */
+        (int64_t)1 << 26;
     for (bool changed = true; changed && looks > 0;) {
         changed = false;
         for (size_t i = 0; i < count; i++)

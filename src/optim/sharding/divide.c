@@ -1,8 +1,7 @@
-/* Dividing an optimizer: who owns which part.
- * Owners compute, all gather: Shi et al., "A Distributed Data-Parallel PyTorch Implementation of the
- * Distributed Shampoo Optimizer", 2023 (arXiv 2309.06497), section 4.1; for other optimizers
- * Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", SC 2020,
- * stage 1. */
+/* Sharding of an optimizer's state: assigns an owner to each part. Owners compute, then all gather: Shi et
+ * al., "A Distributed Data-Parallel PyTorch Implementation of the Distributed Shampoo Optimizer", 2023
+ * (arXiv 2309.06497), section 4.1; for other optimizers Rajbhandari et al., "ZeRO: Memory Optimizations
+ * Toward Training Trillion Parameter Models", SC 2020, stage 1. */
 
 #include "assign.h"
 #include "base/alloc.h"
@@ -24,15 +23,15 @@ static int64_t weight(const lt_shard *s, const lt_part *part)
     case LT_BALANCE_MEMORY:
         return part->state_bytes;
     case LT_BALANCE_BYTES:
-    case LT_BALANCE_POLYNOMIAL: /* not here: weigh_by_polynomial() */
+    case LT_BALANCE_POLYNOMIAL: /* computed by weigh_by_polynomial() */
         break;
     }
     int64_t bytes = part->elements * (int64_t)lt_dtype_size(s->config.dtype);
     return (bytes + align - 1) / align * align;
 }
 
-/* Bytes of value, gradient and state of each parameter, at its first part; then the owner of that is the
- * owner of all. Parts of a parameter follow each other. */
+/* Sets the cost of each parameter's first part to the bytes of its value, gradient and state, and of its
+ * other parts to 0: one rank owns all. Parts of a parameter are consecutive. */
 static void weigh_params(const lt_shard *s, int64_t *cost)
 {
     const int64_t value_and_grad = 2 * (int64_t)sizeof(float);
@@ -57,7 +56,7 @@ static double polynomial(const lt_balance_polynomial *p, const lt_shape *dims)
     return sum;
 }
 
-/* In units in which the dearest part costs 2^40: lt_assign() adds whole numbers. */
+/* Scales costs so that the most expensive part costs 2^40, as lt_assign() adds integers. */
 static lt_status weigh_by_polynomial(const lt_shard *s, int64_t *cost)
 {
     double most = 0;
@@ -84,7 +83,7 @@ static lt_status weigh(const lt_shard *s, int64_t *cost)
     return LT_OK;
 }
 
-/* These stay as the reference implementation has them: the largest first, each to the least loaded rank. */
+/* Returns true for balances that follow the reference implementation: greedy only. */
 static bool is_greedy(lt_balance balance)
 {
     return balance == LT_BALANCE_BYTES || balance == LT_BALANCE_POLYNOMIAL;
@@ -118,7 +117,7 @@ static lt_status choose_owners(lt_optim *o, lt_shard *s)
     return st;
 }
 
-/* Where the segments and the parts in them are. */
+/* Computes the offsets of the ranks' segments, and of the parts in them. */
 static void lay_out(lt_shard *s)
 {
     for (size_t i = 0; i < s->count; i++)
@@ -133,7 +132,7 @@ static void lay_out(lt_shard *s)
         s->elements[p->owner] += p->elements;
     }
     for (int r = 0; r < s->ranks; r++)
-        s->elements[r]++; /* the word */
+        s->elements[r]++; /* the status flag */
 }
 
 static lt_status open_group(lt_shard *s)
@@ -163,12 +162,12 @@ static lt_status plan(lt_optim *o, lt_shard *s)
         lt_shard_describe(o, i, &s->part[i]);
     LT_TRY(choose_owners(o, s));
     lay_out(s);
-    /* In the master dtype parameters themselves are as short, and exact. */
+    /* In the master dtype parameters take as few bytes as updates, and are exact. */
     s->differences = !o->ops->parts && !s->config.gather_params && s->config.dtype != LT_F32;
     return s->ops->allocate(o);
 }
 
-/* From here on the optimizer knows what is its own. */
+/* Tells the optimizer the owners, and frees state of other ranks' parts. */
 static void divide(lt_optim *o)
 {
     const lt_shard *s = o->shard;
@@ -210,7 +209,7 @@ static lt_status check(const lt_optim *o, const lt_shard_config *c)
     return LT_OK;
 }
 
-/* Ranks that do not fit together must not begin to wait for each other. */
+/* Checks that all ranks have the same configuration, before they wait for each other. */
 static lt_status check_ranks(const lt_optim *o, const lt_shard_config *c)
 {
     int64_t elements = 0;

@@ -1,6 +1,6 @@
-/* The flat buffer that a divided optimizer gathers: a segment per rank, in it the rank's parts in the order of all
- * parts, each dense in the parameter's own order of storage, and after them a status flag of the rank's step. Nothing is
- * padded: a rank sends (ranks - 1) * (its elements + 1) * the dtype's size. */
+/* Gathers an optimizer's sharded parameters in a flat buffer: a segment per rank, with the rank's parts in
+ * the order of all parts, each dense in the parameter's own order of storage, and then a status flag of the
+ * rank's step. There is no padding: a rank sends (ranks - 1) * (its elements + 1) * the dtype's size. */
 
 #include "flat.h"
 
@@ -11,11 +11,10 @@
 #include "lather/ext/comm.h"
 
 typedef struct lt_flat {
-    bool
-        adds_updates; /* shard_params: what the optimizer wrote to `updates` is added to its parts */
-    lt_tensor *updates;               /* then: this rank's parts one after the other; else NULL */
-    lt_tensor *mine, *whole;          /* this rank's segment, all; master dtype */
-    lt_tensor *comm_own, *comm_whole; /* the same in the communication dtype, if it is another */
+    bool adds_updates;       /* shard_params: `updates` are added to this rank's parts */
+    lt_tensor *updates;      /* then: updates of this rank's parts, concatenated; else NULL */
+    lt_tensor *mine, *whole; /* this rank's segment; all segments; master dtype */
+    lt_tensor *comm_own, *comm_whole; /* the same in the communication dtype, if different */
     lt_tensor *old;                   /* with differences: this rank's parameters before the step */
     lt_vec_job *job;                  /* workspace: one per part */
 } lt_flat;
@@ -25,7 +24,7 @@ static lt_flat *flat_of(const lt_shard *s)
     return s->data;
 }
 
-/* Values stay where they are: a segment is the status flag alone. */
+/* Lays out segments of a status flag only: with shard_params no values are gathered. */
 static lt_status lay_out_flags(lt_optim *o, lt_shard *s)
 {
     lt_flat *f = s->data;
@@ -96,8 +95,8 @@ static void free_buffers(lt_shard *s)
 
 typedef enum direction { PACK, UNPACK } direction;
 
-/* One batched kernel for all parts (or this rank's) that have a gradient: copies between the parameters and
- * a flat tensor in which this rank's segment begins at `origin`. */
+/* Copies all parts (or this rank's) that have a gradient between the parameters and a flat tensor, in which
+ * this rank's segment begins at `origin`, by one batched kernel. */
 static lt_status each_part(lt_optim *o, const lt_tensor *flat, int64_t origin, bool all,
                            direction to, double beta)
 {
@@ -132,7 +131,7 @@ static lt_status begin(lt_optim *o)
     return each_part(o, f->mine, origin, false, PACK, 0);
 }
 
-/* This rank's changed parts, or their differences, to its segment. */
+/* Packs this rank's changed parts, or their differences, into its segment. */
 static lt_status pack(lt_optim *o)
 {
     const lt_shard *s = o->shard;
@@ -146,10 +145,10 @@ static lt_status pack(lt_optim *o)
         return LT_OK;
     if (!o->ops->parts || s->config.gather_params)
         return each_part(o, f->mine, origin, false, PACK, 0);
-    return LT_OK; /* it wrote there itself */
+    return LT_OK; /* the optimizer wrote its updates there */
 }
 
-/* The flag of a rank whose segment begins at `at` of a flat tensor. */
+/* Returns the status flag of a rank whose segment begins at `at` of a flat tensor. */
 static lt_view flag_of(const lt_shard *s, int rank, const lt_tensor *flat, int64_t at)
 {
     lt_view v = lt_tensor_view(flat);
@@ -186,7 +185,7 @@ static lt_status gather(lt_shard *s)
         LT_TRY(lt_tensor_copy(f->comm_own, f->mine));
     LT_TRY(lt_comm_allgather_begin(s->group, mine, whole, s->elements, &request));
     LT_TRY(lt_request_wait(&request));
-    if (s->owns_group) /* the run's communicator counts all */
+    if (s->owns_group) /* the run's communicator counts all bytes */
         s->config.comm->bytes += lt_comm_bytes(s->group) - sent;
     return f->comm_whole ? lt_tensor_copy(f->whole, f->comm_whole) : LT_OK;
 }
@@ -197,7 +196,7 @@ static lt_status send(lt_optim *o, int flag)
     return gather(o->shard);
 }
 
-/* All gathered parts to the parameters. */
+/* Copies all gathered parts to the parameters. */
 static lt_status unpack(lt_optim *o)
 {
     const lt_shard *s = o->shard;

@@ -1,4 +1,4 @@
-/* Parts of a divided optimizer in one flat buffer, which all ranks gather. */
+/* Exchange of sharded parameters by an all-gather of one flat buffer. */
 #ifndef LT_OPTIM_SHARDING_FLAT_H
 #define LT_OPTIM_SHARDING_FLAT_H
 

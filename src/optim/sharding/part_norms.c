@@ -1,8 +1,7 @@
-/* The global norm from norms of parts: each by its owner, as f64, gathered, and their squares added in the
- * order of the parts on every rank. The order of a sum then follows from the parts, not from who has them: the
- * clipped gradient and whether a step is skipped are the same for any number of ranks, one included.
- *
- * A sum over ranks gathers: all but the owner add 0, which changes no bit. */
+/* Global gradient norm from the norms of parts: each owner computes the norms of its parts as f64, all
+ * ranks gather them and add their squares in the order of the parts. The order of the sum depends on the
+ * parts, not on their owners, so the clipped gradient, and whether a step is skipped, are the same for any
+ * number of ranks. The gather is a sum over ranks in which all but the owner add 0, which changes no bit. */
 
 #include "part_norms.h"
 
@@ -14,12 +13,13 @@
 
 struct lt_part_norms {
     size_t count;
-    lt_comm *comm;   /* parts are boxes, and summed over it; NULL: parts are those of the state */
-    int64_t *at;     /* of each slot's box among the parts; owned */
-    lt_slot **slot;  /* of each part */
-    lt_view *view;   /* workspace: what is measured */
+    /* non-NULL: parts are shards, and norms are summed over it; NULL: parts are those of the state */
+    lt_comm *comm;
+    int64_t *at;     /* owned; index of each slot's shard among the parts */
+    lt_slot **slot;  /* slot of each part */
+    lt_view *view;   /* workspace: views to measure */
     lt_tensor *norm; /* f64 [count] */
-    lt_tensor *zero; /* [1]: stands for a part of another rank, or without a gradient */
+    lt_tensor *zero; /* [1]: measured instead of a part of another rank or without a gradient */
 };
 
 static lt_status make_views(const lt_optim *o, struct lt_part_norms *n)
@@ -94,7 +94,7 @@ bool lt_optim_has_shards(const lt_optim *o)
     return o->part_norms && o->part_norms->comm;
 }
 
-/* Zeros where there is no gradient, or another rank has the part. */
+/* Lists this rank's shards to measure; zero for those without a gradient or of another rank. */
 static void view_shards(const lt_optim *o, const struct lt_part_norms *n)
 {
     for (size_t i = 0; i < n->count; i++)
@@ -104,7 +104,7 @@ static void view_shards(const lt_optim *o, const struct lt_part_norms *n)
             n->view[n->at[k]] = lt_tensor_view(o->slot[k].param->grad);
 }
 
-/* The parts that this rank owns; zeros of the others. */
+/* Lists this rank's parts to measure; zero for the others. */
 static void view_parts(lt_optim *o, const struct lt_part_norms *n)
 {
     const lt_shard *s = o->shard;
@@ -146,7 +146,7 @@ lt_status lt_optim_norm_of_parts(lt_optim *o)
     return be->grad_norm(ctx, &item, 1, o->scalars);
 }
 
-/* --- Gradients divided like the state --- */
+/* --- Sharded gradients --- */
 
 static lt_view part_of(void *context, size_t index, const lt_tensor *tensor)
 {

@@ -1,19 +1,20 @@
-/* The gradient norm from norms of parts. */
+/* Gradient norm from the norms of parts. */
 #include "lather/comm.h"
 #include "lather/ext/optim.h"
 
-/* grad_norm's numbers, where the norm is that of parts. Collective, if divided. */
+/* Computes grad_norm's scalars from the norms of parts. Collective if the state is sharded. */
 #ifndef LT_OPTIM_SHARDING_PART_NORMS_H
 #define LT_OPTIM_SHARDING_PART_NORMS_H
 
 LT_MUST_CHECK lt_status lt_optim_norm_of_parts(lt_optim *o);
 void lt_optim_free_part_norms(lt_optim *o);
-/* The norm is that of count boxes' norms: of slot k's gradient in place at[k], or another rank counts it. Takes at.
- * Collective over comm in each step. */
+/* Computes the gradient norm from those of count shards: slot k's gradient is shard number at[k], or
+ * LT_SHARD_NOT_COUNTED if another rank counts it. Takes ownership of at. Steps are then collective over
+ * comm. */
 enum { LT_SHARD_NOT_COUNTED = -1 };
 LT_MUST_CHECK lt_status lt_optim_norm_by_shards(lt_optim *o, lt_comm *comm, int64_t *at,
                                                 size_t count);
-/* Returns true if it updates boxes of parameters, lt_sharded_optim_attach_shards(). */
+/* Returns true if the optimizer updates shards in place: lt_sharded_optim_attach_shards(). */
 bool lt_optim_has_shards(const lt_optim *o);
 
 #endif

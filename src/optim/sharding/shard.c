@@ -1,4 +1,4 @@
-/* Pieces of an optimizer's state, sharded or not, and their owning ranks. */
+/* Parts of an optimizer's state, sharded or not, and their owners. */
 
 #include "shard.h"
 
@@ -6,7 +6,7 @@
 #include "optim/low_precision/state_dtype.h"
 #include "optim/slots.h"
 
-/* Modelled nanoseconds to move a byte through an elementwise update: shampoo/assign.c. */
+/* Modelled nanoseconds per byte of an elementwise update: shampoo/assign.c. */
 static const double per_byte = 0.029;
 
 /* --- Parts --- */
@@ -80,7 +80,7 @@ lt_view lt_shard_flat_view(lt_optim *o, size_t i, const lt_tensor *flat, int64_t
         for (int d = v.shape.ndim - 1; d >= 0; d--)
             if (!done[d] && (next < 0 || like.stride[d] < like.stride[next]))
                 next = d;
-        LT_ASSERT(next >= 0); /* in each round one more is done */
+        LT_ASSERT(next >= 0); /* each round adds one dimension */
         done[next] = true;
         v.stride[next] = stride;
         stride *= v.shape.dim[next];
@@ -88,7 +88,7 @@ lt_view lt_shard_flat_view(lt_optim *o, size_t i, const lt_tensor *flat, int64_t
     return v;
 }
 
-/* --- A divided optimizer --- */
+/* --- Sharded state --- */
 
 void lt_shard_free(lt_optim *optim)
 {

@@ -1,4 +1,4 @@
-/* The exchange after a step of a divided optimizer, and what only owners know. */
+/* Exchange after a step with sharded state, and of counters that only owners know. */
 
 #include "base/alloc.h"
 #include "base/trace.h"
@@ -10,10 +10,10 @@
 
 #include <stdio.h>
 
-/* A segment's status flag: an lt_status, or that the rank has skipped its step. */
+/* Status flag of a segment: an lt_status, or SKIPPED if the rank skipped its step. */
 enum { SKIPPED = 100 };
 
-/* Reads all status flags: the first rank that failed, and how many skipped the step. */
+/* Reads all status flags: sets the first rank that failed (or -1) and the number of ranks that skipped. */
 static lt_status read_flags(const lt_optim *o, int *failed, int *skipped)
 {
     const lt_shard *s = o->shard;
@@ -36,8 +36,8 @@ static lt_status exchange_flags(lt_optim *o, lt_status st, bool skipped, int *fa
     return read_flags(o, failed, skips);
 }
 
-/* Inside a captured graph no status is exchanged: nothing can fail there, and kernels read whether the step is
- * skipped, which is the same on all ranks. */
+/* Exchanges within a captured graph, without a status: nothing can fail there, and kernels read if the step
+ * is skipped, which is the same on all ranks. */
 static lt_status capture_exchange(lt_optim *o, lt_status st)
 {
     LT_TRY(st);
@@ -54,7 +54,8 @@ static lt_status exchange(lt_optim *o, lt_status st, bool skipped)
     char text[512];
     if (o->device->capturing)
         return capture_exchange(o, st);
-    if (st && o->device->backend->graphs) { /* others may replay theirs, and read no flags */
+    /* other ranks may replay a graph, which reads no flags */
+    if (st && o->device->backend->graphs) {
         snprintf(text, sizeof text, "%s", lt_error_message());
         lt_comm_abort(s->group);
         return lt_fail(st, "%s", text);
@@ -63,7 +64,7 @@ static lt_status exchange(lt_optim *o, lt_status st, bool skipped)
         st = s->ops->pack(o);
     snprintf(text, sizeof text, "%s", st ? lt_error_message() : "");
     lt_status met = exchange_flags(o, st, skipped, &failed, &skips);
-    if (met) { /* or the others would wait for ever */
+    if (met) { /* otherwise the other ranks would wait forever */
         lt_comm_abort(s->group);
         return st ? lt_fail(st, "%s", text) : met;
     }
@@ -87,7 +88,7 @@ lt_status lt_shard_finish(lt_optim *o, lt_status st, bool skipped)
     return st;
 }
 
-/* --- Numbers --- */
+/* --- Counters --- */
 
 static lt_status sum_over_ranks(const lt_optim *o, int64_t *number, size_t count)
 {

@@ -1,4 +1,4 @@
-/* Divided parameters, as an optimizer sees them: who owns a parameter's parts keeps its value. */
+/* Sharded parameters (ZeRO-3) from the optimizer's side: the owner of a parameter's parts keeps its value. */
 
 #include "lather/detail/shard_params.h"
 
@@ -11,7 +11,7 @@ static lt_shard_params *values_of(const lt_optim *o)
     return o->shard ? o->shard->values : NULL;
 }
 
-/* Parts of a parameter follow each other, and have one owner. */
+/* Lists the owner of each parameter; its parts are consecutive and have one owner. */
 static size_t list_owners(const lt_shard *s, lt_owned_param *list)
 {
     size_t count = 0;
@@ -52,7 +52,7 @@ lt_status lt_optim_gather_params(lt_optim *o)
     return values_of(o) ? lt_shard_params_gather(values_of(o)) : LT_OK;
 }
 
-/* Gradients were released by data parallelism, but for means at their owners. */
+/* Releases the gradients that data parallelism left: means at their owners. */
 static void release_gradients(const lt_optim *o)
 {
     for (size_t i = 0; i < o->count; i++)
@@ -85,7 +85,7 @@ void lt_optim_shard_params_stats(const lt_optim *o, lt_shard_params_stats *out)
         lt_shard_params_stats_of(values_of(o), out);
 }
 
-/* --- Averages --- */
+/* --- EMA --- */
 
 static lt_status follow(void *context, const lt_state_entry *entry)
 {
@@ -93,7 +93,7 @@ static lt_status follow(void *context, const lt_state_entry *entry)
     for (size_t i = 0; i < o->count; i++)
         if (o->slot[i].param->name == entry->param)
             return lt_shard_params_follow(values_of(o), o->slot[i].param, entry->tensor);
-    return LT_OK; /* running statistics are whole */
+    return LT_OK; /* running statistics are not sharded */
 }
 
 static lt_status no_number(void *context, const char *name, int64_t *value)

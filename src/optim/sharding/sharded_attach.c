@@ -1,4 +1,4 @@
-/* Attaching an optimizer to placed parameters: homes of this rank's parts, routes, messages. */
+/* Attaches an optimizer to sharded parameters: allocates owner buffers and messages, and plans schedules. */
 
 #include "dist/consensus.h"
 #include "optim/slots.h"
@@ -10,7 +10,7 @@ static lt_status new_flat(lt_tensor **out, const lt_optim *o, lt_dtype dtype, in
     return elements ? lt_tensor_new(out, o->device, dtype, LT_SHAPE(elements)) : LT_OK;
 }
 
-/* Where this rank's parts begin in flat tensors; returns all that they span. */
+/* Computes the offsets of this rank's parts in flat tensors; returns the elements that they span. */
 static int64_t lay_out(lt_optim *o)
 {
     lt_shard *s = o->shard;
@@ -23,7 +23,7 @@ static int64_t lay_out(lt_optim *o)
     return span;
 }
 
-/* Parts that are whole parameters: the owner's logical tensors get memory. */
+/* Allocates the owner's logical tensors, if parts are whole parameters. */
 static lt_status allocate_params(lt_optim *o)
 {
     lt_shard *s = o->shard;
@@ -138,7 +138,7 @@ lt_status lt_sharded_optim_attach(lt_sharded_optim *sharded, lt_optim *optim,
     return lt_comm_agree(sharded->world, lt_optim_shard_gradients(optim, NULL));
 }
 
-/* Elements of a route's messages to others. */
+/* Returns the elements that a schedule sends to other ranks. */
 static int64_t sent_by(const lt_message_schedule *r)
 {
     return r->out.elements - r->sent[lt_comm_rank(r->comm)];

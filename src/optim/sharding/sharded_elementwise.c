@@ -1,13 +1,14 @@
-/* Elementwise optimizers over boxes: each rank updates what it holds, ranks that hold the same do the same. Only the
- * gradient's norm needs the others: a norm for each box of the first copy, by the first rank that holds it, in the order
- * of parameters and ranks; the same sum on all ranks, as their gradients are the same in every copy. */
+/* Elementwise optimizers over shards: each rank updates its own shards, and ranks with equal shards repeat
+ * the same work. Only the gradient norm is exchanged: the norm of each distinct shard of the first copy,
+ * from the first rank that holds it, in the order of parameters and ranks. All ranks compute the same sum,
+ * as gradients are the same in every copy. */
 
 #include "base/alloc.h"
 #include "dist/consensus.h"
 #include "part_norms.h"
 #include "sharded.h"
 
-/* Returns true if a lower rank of the copy has the same box. */
+/* Returns true if a lower rank of the copy holds the same shard. */
 static bool is_duplicate(const struct lt_sharded_optim *p, int rank, size_t k)
 {
     const lt_place *own = &p->place[(size_t)rank * p->own.count + k];
@@ -18,7 +19,8 @@ static bool is_duplicate(const struct lt_sharded_optim *p, int rank, size_t k)
     return false;
 }
 
-/* All boxes of the first copy are numbered; of this rank's, at[k] is the number, or BOX_OF_OTHERS. */
+/* Numbers the distinct shards of the first copy; sets at[k] to the number of this rank's shard, or to
+ * LT_SHARD_NOT_COUNTED. Returns their count. */
 static int64_t number_shards(const struct lt_sharded_optim *p, int64_t *at)
 {
     const int me = lt_comm_rank(p->world);

@@ -1,6 +1,6 @@
-/* A step's two exchanges of a placed optimizer: gradients to the owners of parts, values to all that hold them.
- * Routing matrices to their optimizer by all-to-all is also Megatron-LM's layer-wise distributed Muon; here the
- * pieces are those of Shampoo's blocks, and owners are chosen by cost. */
+/* The two exchanges of a step over sharded parameters: gradients to the owners of parts, values to all
+ * ranks that hold them. Megatron-LM's layer-wise distributed Muon also sends matrices to their optimizer by
+ * all-to-all; here the parts are Shampoo's blocks, and owners are chosen by cost. */
 
 #include "base/trace.h"
 #include "dist/consensus.h"
@@ -19,7 +19,7 @@ static size_t slot_of(const lt_optim *o, lt_buffer_kind end, size_t index)
                : (size_t)(o->shard->part[index].slot - o->slot);
 }
 
-/* The memory that a piece's places count from. */
+/* Returns the memory that a chunk's offsets refer to. */
 static lt_view memory_of(const lt_optim *o, lt_buffer_kind end, size_t index)
 {
     const struct lt_sharded_optim *p = lt_sharded_of(o);
@@ -51,7 +51,7 @@ static lt_view rows(lt_view v, int64_t at, const lt_chunk *chunk, int64_t step)
     return v;
 }
 
-/* Runs what has gathered in the workspace, if that is full or at the end. */
+/* Runs the jobs in the workspace, if it is full or at the end. */
 static lt_status run_jobs(lt_optim *o, size_t *jobs, bool all)
 {
     void *ctx;
@@ -61,11 +61,11 @@ static lt_status run_jobs(lt_optim *o, size_t *jobs, bool all)
         return LT_OK;
     const size_t count = *jobs;
     *jobs = 0;
-    return be->vec(ctx, p->job, count, NULL); /* also in a skipped step */
+    return be->vec(ctx, p->job, count, NULL); /* not skipped with the step */
 }
 
-/* Between messages and memory, of parameters that have a gradient, or all. beta: what unpacking keeps of the
- * memory. */
+/* Copies chunks between messages and memory, for parameters with a gradient or all. beta: factor of the old
+ * contents when unpacking. */
 typedef struct copying {
     const lt_chunk_list *list;
     lt_buffer_kind end;
@@ -125,7 +125,7 @@ static lt_status write_headers(lt_optim *o, const lt_message_schedule *r, double
     return run_jobs(o, &jobs, true);
 }
 
-/* To header_of, by rank of the route's communicator. */
+/* Reads the headers to header_of, by rank of the schedule's communicator. */
 static lt_status read_headers(lt_optim *o, const lt_message_schedule *r)
 {
     struct lt_sharded_optim *p = lt_sharded_of(o);
@@ -136,7 +136,7 @@ static lt_status read_headers(lt_optim *o, const lt_message_schedule *r)
     return LT_OK;
 }
 
-/* The first elements of a flat tensor of messages, which is as long as the longer route wants. */
+/* Returns the first elements of a flat message tensor, which has the length of the longer schedule. */
 static lt_tensor first_of(const lt_tensor *flat, int64_t elements)
 {
     lt_tensor t = *flat;
@@ -153,7 +153,7 @@ static lt_status send(const lt_message_schedule *r, const lt_tensor *sent,
     return lt_request_wait(&request);
 }
 
-/* Sends the packed messages, with that header; narrow: in the communication dtype. */
+/* Sends the packed messages with a header; narrow: in the communication dtype. */
 static lt_status exchange(lt_optim *o, const lt_message_schedule *r, double number, bool narrow)
 {
     struct lt_sharded_optim *p = lt_sharded_of(o);
@@ -172,9 +172,9 @@ static lt_status exchange(lt_optim *o, const lt_message_schedule *r, double numb
 
 /* --- Gradients and values to their owners --- */
 
-enum { HASH = 1 << 16 }; /* with a bit beside it, exact in f32 */
+enum { HASH = 1 << 16 }; /* times 2 plus a bit it is exact in f32 */
 
-/* Which parameters have a gradient, as a number below HASH. */
+/* Returns a hash, below HASH, of which parameters have a gradient. */
 static int hash_present(const struct lt_sharded_optim *p)
 {
     uint32_t h = UINT32_C(2166136261); /* FNV-1a */
@@ -197,7 +197,7 @@ static void remember_versions(struct lt_sharded_optim *p)
         p->version[k] = p->own.item[k]->value->version;
 }
 
-/* Ranks of the copy do not have the same gradients: which parameter it is. */
+/* Fails, naming a parameter whose gradient is present on some ranks of the copy only. */
 static lt_status name_absent(const lt_optim *o)
 {
     const struct lt_sharded_optim *p = lt_sharded_of(o);
@@ -249,13 +249,14 @@ lt_status lt_sharded_pull(lt_optim *o)
     if (!st)
         return LT_OK;
     snprintf(text, sizeof text, "%s", lt_error_message());
-    lt_comm_abort(p->world); /* or the others would wait for ever */
+    lt_comm_abort(p->world); /* otherwise the other ranks would wait forever */
     return lt_fail(st, "%s", text);
 }
 
-/* --- Values to who holds them --- */
+/* --- Values to their shards --- */
 
-/* One batched kernel: y = alpha a + beta y over this rank's parts that have a gradient. */
+/* Computes y = alpha a + beta y over this rank's parts that have a gradient, by batched kernels. NULL: the
+ * values. */
 static lt_status each_part(lt_optim *o, const lt_tensor *a, const lt_tensor *y, double alpha,
                            double beta)
 {
@@ -288,7 +289,7 @@ static bool sends_updates(const lt_shard *s)
     return s->config.dtype != LT_F32 && !s->config.gather_params;
 }
 
-/* Rounds the update to the communication dtype, at home too. */
+/* Rounds the update to the communication dtype, in the owner buffer too. */
 static lt_status round_update(lt_optim *o)
 {
     const lt_shard *s = o->shard;
@@ -299,7 +300,7 @@ static lt_status round_update(lt_optim *o)
         LT_TRY(each_part(o, p->old, p->update, -1, 1)); /* new - old */
         LT_TRY(each_part(o, p->old, NULL, 1, 0));
     }
-    if (p->narrow) { /* else this rank has no part */
+    if (p->narrow) { /* otherwise this rank has no part */
         LT_TRY(lt_tensor_copy(p->narrow, p->update));
         LT_TRY(lt_tensor_copy(p->update, p->narrow));
     }

@@ -1,8 +1,8 @@
-/* Boxes, parts and their homes in stored order. */
+/* Layout of shards, parts and owner buffers in stored order. */
 
 #include "sharded.h"
 
-/* Logical dimension number d of the stored order. */
+/* Returns the logical dimension that is dimension d of the stored order. */
 static int stored_dim(bool channels_last, int d)
 {
     static const int order[] = {0, 2, 3, 1};
@@ -22,7 +22,7 @@ static bool is_whole_dim(const lt_shape *whole, const lt_shape *extent, int d)
     return extent->dim[d] == whole->dim[d];
 }
 
-/* Takes the last dimension into the one before it. */
+/* Merges the last dimension into the one before it. */
 static void join_last(lt_shape *whole, lt_shape *offset, lt_shape *extent)
 {
     const int last = --whole->ndim, into = last - 1;
@@ -32,7 +32,7 @@ static void join_last(lt_shape *whole, lt_shape *offset, lt_shape *extent)
     whole->dim[into] *= whole->dim[last];
 }
 
-/* A scalar as one dimension; dimensions at the end of which the box has all as one. */
+/* Turns a scalar into one dimension, and merges trailing dimensions that the shard spans completely. */
 static void flatten(lt_shape *whole, lt_shape *offset, lt_shape *extent)
 {
     if (!whole->ndim) {
@@ -54,8 +54,8 @@ lt_place lt_sharded_stored_place(const lt_place *place, bool channels_last)
     return p;
 }
 
-/* Where the parameter has other elements between two runs of the part, its home has a gap of one: kernels
- * that sum run by run then do so in the same order in both. */
+/* Where the parameter has other elements between two contiguous runs of a part, its owner buffer has a gap
+ * of one element: kernels that sum run by run then use the same order in both. */
 int64_t lt_sharded_owner_strides(lt_optim *o, size_t i, int64_t stride[LT_MAX_DIMS])
 {
     const lt_slot *slot = o->shard->part[i].slot;
@@ -98,6 +98,6 @@ lt_part_layout lt_sharded_part_layout(lt_optim *o, size_t i)
     for (int d = 0; d < b.extent.ndim; d++)
         b.stride[d] = stride[stored_dim(channels_last, d)];
     flatten(&b.whole, &b.offset, &b.extent);
-    b.stride[b.whole.ndim - 1] = 1; /* also of those that were joined */
+    b.stride[b.whole.ndim - 1] = 1; /* also after merging */
     return b;
 }

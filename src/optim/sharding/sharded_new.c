@@ -1,4 +1,5 @@
-/* Placed parameters: what ranks tell each other about their boxes, and logical parameters. What is exact and why: docs/adr/0032-run-optimizers-on-whole-parameters.md. */
+/* Sharded parameters: exchanges the ranks' shards, checks them, and makes logical parameters. Exactness:
+ * docs/adr/0032-exact-optimizers-over-placed-parameters.md. */
 
 #include "base/alloc.h"
 #include "base/hash.h"
@@ -10,11 +11,11 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { JOBS = 256 }; /* of one batched kernel */
+enum { JOBS = 256 }; /* jobs of one batched kernel */
 
-/* --- What ranks tell each other --- */
+/* --- Exchange of shards --- */
 
-/* One rank's box of one parameter; which orders of memory its tensor may be read in. */
+/* One rank's shard of one parameter, and whether its tensor is contiguous in each order. */
 typedef struct holding {
     lt_place place;
     int32_t row_major, channels_last;
@@ -49,7 +50,7 @@ static lt_status agree_on_names(const struct lt_sharded_optim *p)
     return lt_comm_same(p->world, "what is to be updated", text);
 }
 
-/* All ranks' copies: the world's rank of each copy's first one; and the members of this one. */
+/* Finds the members of this copy, and the first rank of every rank's copy, as ranks of world. */
 static lt_status find_copies(struct lt_sharded_optim *p)
 {
     const int ranks = lt_comm_size(p->world), members = lt_comm_size(p->copy);
@@ -67,7 +68,7 @@ static lt_status find_copies(struct lt_sharded_optim *p)
     return st;
 }
 
-/* Each parameter is row-major on all ranks, or channels-last on all. */
+/* Chooses the order of each parameter: row-major or channels-last on all ranks. */
 static lt_status find_orders(struct lt_sharded_optim *p, const holding *all)
 {
     const int ranks = lt_comm_size(p->world);
@@ -88,7 +89,7 @@ static lt_status find_orders(struct lt_sharded_optim *p, const holding *all)
     return LT_OK;
 }
 
-/* --- Boxes of a copy --- */
+/* --- Shards of a copy --- */
 
 static bool overlap(const lt_place *a, const lt_place *b)
 {
@@ -99,7 +100,7 @@ static bool overlap(const lt_place *a, const lt_place *b)
     return true;
 }
 
-/* Against those of lower ranks of the copy; *new: none of them has the same. */
+/* Checks a shard against those of lower ranks of the copy; *new: none of them is equal. */
 static lt_status check_shard(const holding *all, size_t count, const int *copy_of, int rank,
                              size_t k, const char *name, bool *new)
 {
@@ -123,7 +124,7 @@ static lt_status check_shard(const holding *all, size_t count, const int *copy_o
     return LT_OK;
 }
 
-/* Disjoint boxes make up a parameter if they have as many elements. */
+/* Checks that a copy's shards are a whole parameter: disjoint, with as many elements. */
 static lt_status check_copy(const struct lt_sharded_optim *p, const holding *all, int first,
                             size_t k)
 {
@@ -153,7 +154,7 @@ static lt_status check_shards(const struct lt_sharded_optim *p, const holding *a
     return LT_OK;
 }
 
-/* --- Making --- */
+/* --- Construction --- */
 
 static lt_status learn(struct lt_sharded_optim *p, holding *all, int64_t *bytes, holding *own)
 {
@@ -187,7 +188,7 @@ static lt_status exchange_places(struct lt_sharded_optim *p)
     return st;
 }
 
-/* The whole of one, in the order of memory that its boxes have. */
+/* Makes a logical parameter, in the memory order of its shards. */
 static lt_status make_logical(lt_param *out, const lt_param *own, bool channels_last)
 {
     const lt_shape shape = lt_param_place(own).logical;
@@ -210,7 +211,8 @@ static lt_status make_all(struct lt_sharded_optim *p, const lt_params *own)
     size_t k = 0;
     for (size_t i = 0; i < own->count; i++) {
         const bool trained = lt_param_is_trained(own->item[i]);
-        LT_TRY(lt_params_add(&p->all, &p->logical[i])); /* who is in the list is cleared */
+        /* parameters in the list are cleared on failure */
+        LT_TRY(lt_params_add(&p->all, &p->logical[i]));
         LT_TRY(make_logical(&p->logical[i], own->item[i], trained && p->channels_last[k]));
         if (trained)
             p->number[k++] = i;

@@ -1,4 +1,5 @@
-/* Send and receive lists of a placed optimizer: the runs of each part in each rank's box, by arithmetic on indices. */
+/* Message schedules of a sharded optimizer: the intersection of each part with each rank's shard, by index
+ * arithmetic. */
 
 #include "assign.h"
 #include "base/alloc.h"
@@ -6,13 +7,13 @@
 
 /* --- Runs --- */
 
-/* Elements of a part in a box of a rank. */
+/* Intersection of a part with a rank's shard. */
 typedef struct listing {
     const lt_place *place;
-    lt_chunk_list *list; /* NULL: they are only counted */
+    lt_chunk_list *list; /* NULL: elements are only counted */
     int64_t elements;
     size_t index;
-    bool in_owner_buffer; /* pieces of the part's home, else of the rank's own tensor */
+    bool in_owner_buffer; /* chunks of the part's owner buffer, else of the rank's own tensor */
     lt_status status;
 } listing;
 
@@ -28,7 +29,7 @@ static lt_status grow(lt_chunk_list *l)
     return LT_OK;
 }
 
-/* Returns true if the run continues where the piece ends, or is its next row. */
+/* Appends a run to a chunk if it continues the last row or is the next row; returns false if neither. */
 static bool extend(lt_chunk *last, size_t index, int64_t at, int64_t count)
 {
     if (last->index != index)
@@ -52,7 +53,7 @@ static void add_run(listing *l, int64_t at, int64_t count)
         return;
     const int64_t message = list->elements;
     list->elements += count;
-    /* A header lies between pieces of two messages. */
+    /* chunks of two messages are separated by a header */
     const lt_chunk *last = list->count ? &list->chunk[list->count - 1] : NULL;
     if (last && last->message + last->rows * last->count == message
         && extend(&list->chunk[list->count - 1], l->index, at, count))
@@ -63,7 +64,7 @@ static void add_run(listing *l, int64_t at, int64_t count)
         list->chunk[list->count++] = (lt_chunk){l->index, at, 0, count, 1, message};
 }
 
-/* Which row of the box a row of the view is; false: none. */
+/* Maps a row of the view to a row of the shard; returns false if it is outside. */
 static bool row_of_shard(const lt_place *p, int64_t row, int64_t *out)
 {
     int64_t step = 1;
@@ -79,7 +80,7 @@ static bool row_of_shard(const lt_place *p, int64_t row, int64_t *out)
     return true;
 }
 
-/* count elements from stored element `from` on, which are at home from `home` on. */
+/* Intersects count elements from stored element `from` on, at owner_at in the owner buffer, with the shard. */
 static void intersect_run(listing *l, int64_t from, int64_t count, int64_t owner_at)
 {
     const lt_place *p = l->place;
@@ -122,7 +123,8 @@ static const lt_place *place_of(const struct lt_sharded_optim *p, int rank, size
     return &p->place[(size_t)rank * p->own.count + k];
 }
 
-/* Elements of a part that each rank holds, [ranks]. Copies of the model are alike: those of one are counted. */
+/* Counts the elements of a part that each rank holds, [ranks]. Equal shards of copies of the model are
+ * counted once. */
 static void count_local(lt_optim *o, size_t part, int64_t *local)
 {
     const struct lt_sharded_optim *p = lt_sharded_of(o);
@@ -153,10 +155,10 @@ lt_status lt_sharded_prefer_local(lt_optim *o, const int64_t *cost, int *owner)
     return LT_OK;
 }
 
-/* --- Routes --- */
+/* --- Schedules --- */
 
-/* Returns true if `rank`, of this copy, gives its elements of a part to the part's owner: the owner itself, if it is
- * one of those that hold them, else one of them, by the part's number. */
+/* Returns true if `rank`, of this copy, sends its elements of a part to the part's owner: the owner itself
+ * if it holds them, else one of the holders, chosen by the part's number. */
 static bool is_source(const struct lt_sharded_optim *p, const lt_optim *o, size_t part, int rank)
 {
     const size_t k = (size_t)(o->shard->part[part].slot - o->slot);
@@ -175,7 +177,7 @@ static bool is_source(const struct lt_sharded_optim *p, const lt_optim *o, size_
     return (int)(part % (size_t)holders) == before;
 }
 
-/* The elements of a part that `holder` has: where they are at home, or in the holder's tensor. */
+/* Lists the chunks of a part that rank `holder` has, in the owner buffer or in the holder's tensor. */
 static lt_status add_part_chunks(const struct lt_sharded_optim *p, lt_optim *o, size_t part,
                                  int holder, bool in_owner_buffer, lt_chunk_list *list)
 {
@@ -189,11 +191,11 @@ static lt_status add_part_chunks(const struct lt_sharded_optim *p, lt_optim *o, 
     return l.status;
 }
 
-/* A message from one rank of the world to another: to the owner of parts, or from it to who holds them. */
+/* A message between two ranks of the world: to the owner of parts (pull), or from it. */
 typedef struct message {
     int from, to;
     bool pull;
-    bool in_owner_buffer; /* pieces of the owner's end */
+    bool in_owner_buffer; /* chunks refer to the owner buffer */
 } message;
 
 static lt_status add_message(const struct lt_sharded_optim *p, lt_optim *o, const message *m,

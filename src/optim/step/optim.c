@@ -1,4 +1,4 @@
-/* Common to all optimizers: making and freeing one, state for checkpoints. */
+/* Common to all optimizers: construction, parameter groups, and state for checkpoints. */
 
 #include "optim/step/optim.h"
 
@@ -18,7 +18,7 @@
 #include <math.h>
 #include <string.h>
 
-/* And the device of the first one: NULL if there is none. */
+/* Counts trained parameters and sets the device of the first, or NULL if there is none. */
 static size_t count_trained(const lt_params *params, lt_device **device)
 {
     size_t count = 0;
@@ -186,7 +186,7 @@ static lt_status visit_slot(const lt_optim *o, lt_slot *slot, const lt_state_vis
     return LT_OK;
 }
 
-/* State of boxes would go to files as if it were of whole parameters. */
+/* Rejects shards: their state would be saved as if it were of whole parameters. */
 static lt_status check_whole(const lt_optim *o)
 {
     char text[LT_PLACE_TEXT];

@@ -4,7 +4,7 @@
 
 #include "lather/ext/optim.h"
 
-/* State is made when it is first used: only then it is known which rank owns it. */
+/* Makes the state of all slots. Called at its first use, when the owners are known. */
 LT_MUST_CHECK lt_status lt_optim_make_state(const lt_optim *o);
 
 #endif

@@ -1,4 +1,4 @@
-/* The result of a step: read at once, or copied to the host while the next one runs. */
+/* Results of steps: read at once, or copied to the host while the next step runs. */
 
 #include "optim/step/result.h"
 
@@ -14,7 +14,7 @@ enum { MOST = 2 };
 
 typedef struct lt_results {
     lt_readback *readback[MOST];
-    bool advanced[MOST]; /* that update was counted as applied */
+    bool advanced[MOST]; /* the host counted that update as applied */
     unsigned sent, taken;
 } lt_results;
 
@@ -58,7 +58,7 @@ lt_status lt_optim_send_result(lt_optim *o)
     return LT_OK;
 }
 
-/* The oldest in flight; *advanced: whether the host counted that update. */
+/* Takes the oldest result in flight; *advanced: the host counted that update as applied. */
 static lt_status take(lt_optim *o, lt_scalars *s, bool *advanced)
 {
     lt_results *r = o->results;
@@ -79,7 +79,7 @@ lt_status lt_optim_result(lt_optim *o, lt_step_result *result)
         LT_TRY(lt_optim_read_scalars(o, &s));
         o->advanced = false;
     }
-    if (!s.finite && advanced) { /* the host learns only now that it was skipped */
+    if (!s.finite && advanced) { /* only now the host learns that it was skipped */
         lt_optim_count_updates(o, -1);
         lt_averaging_skipped(o);
     }

@@ -1,4 +1,4 @@
-/* One step of any optimizer: numbers to the device, unscale and check the gradients, update, count. */
+/* A step of any optimizer: sends the scalars, unscales and checks the gradients, updates, counts. */
 
 #include "optim/averaging/averaging.h"
 #include "optim/casts.h"
@@ -33,7 +33,7 @@ lt_status lt_optim_prepare(lt_optim *o, const lt_step *step)
     return lt_optim_send_scalars(o, step);
 }
 
-/* All of them, or of a divided optimizer those that this rank owns. */
+/* Updates the parameters, with sharded state those that this rank owns. */
 static lt_status change_parameters(lt_optim *o)
 {
     LT_TRY(lt_optim_make_state(o));
@@ -42,7 +42,7 @@ static lt_status change_parameters(lt_optim *o)
     return lt_optim_step_slots(o);
 }
 
-/* The scale of the next step: what this one needs of its own is in grad_scale by now. */
+/* Computes the loss scale of the next step; grad_scale already contains that of this one. */
 static lt_status move_loss_scale(lt_optim *o)
 {
     void *ctx;
@@ -60,7 +60,7 @@ void lt_optim_scale_gradients(lt_optim *o, const lt_tensor *scale, const lt_tens
     o->one = one;
 }
 
-/* The scale that grad_norm divides by, and the loss scale again. */
+/* Replaces the loss scale, by which grad_norm divides, if gradients have their own scale. */
 static lt_status put_scale(const lt_optim *o, const lt_tensor *scale)
 {
     void *ctx;
@@ -70,13 +70,13 @@ static lt_status put_scale(const lt_optim *o, const lt_tensor *scale)
                              : LT_OK;
 }
 
-/* The norm, the scale; o->skipped. */
+/* Computes the gradient norm and scale, and sets o->skipped. */
 static lt_status begin_update(lt_optim *o)
 {
     void *ctx;
     const lt_backend *be = lt_optim_backend(o, &ctx);
     LT_TRY(lt_optim_need(o, be->grad_norm != NULL, "grad_norm"));
-    LT_TRY(lt_averaging_begin(o)); /* first: values are pulled too */
+    LT_TRY(lt_averaging_begin(o)); /* first, as values may be pulled */
     lt_optim_keep_casts(o, true);
     if (o->shard && o->shard->ops->pull)
         LT_TRY(o->shard->ops->pull(o));
@@ -86,7 +86,7 @@ static lt_status begin_update(lt_optim *o)
     LT_TRY(put_scale(o, o->loss_scale ? o->loss_scale : o->one));
     LT_TRY(move_loss_scale(o));
     LT_TRY(lt_optim_count_missed(o));
-    /* On other devices the kernels read it: a host that asked would have to synchronize. */
+    /* On other devices kernels read `finite`; reading it here would synchronize. */
     o->skipped = be->host_memory && !o->scalars->finite;
     return LT_OK;
 }
@@ -142,7 +142,7 @@ void lt_optim_advance(lt_optim *o)
         if (o->slot[i].param->has_grad) {
             lt_tensor_touch(o->slot[i].param->value);
             o->slot[i].version = o->slot[i].param->value->version;
-            if (o->averaging) /* the entries' copies are of the iterate */
+            if (o->averaging) /* the kernels' casts are of z, the values are y */
                 lt_tensor_touch(o->slot[i].param->value);
         }
 }

@@ -17,7 +17,7 @@ enum { MOST_STEPS = 100, MOST_ROOT = 64 };
 typedef struct coupled {
     lt_work_matrices work;
     const lt_root_set *set;
-    int order, p, q; /* of the items at work */
+    int order, p, q; /* of the active items */
 } coupled;
 
 bool lt_root_ratio(double exponent, int *p, int *q)
@@ -30,7 +30,7 @@ bool lt_root_ratio(double exponent, int *p, int *q)
     return false;
 }
 
-/* POWER = from^power by squaring; from is lost. */
+/* POWER = from^power by squaring; overwrites from. */
 static lt_status raise_to(coupled *c, int from, int power)
 {
     lt_work_matrices *s = &c->work;
@@ -69,7 +69,7 @@ static lt_status make_series(coupled *c)
     return LT_OK;
 }
 
-/* E = I - M; items that have converged, or come no closer, stop. */
+/* E = I - M; items that have converged or no longer improve become inactive. */
 static lt_status measure(coupled *c, int step, double tolerance)
 {
     lt_work_matrices *s = &c->work;
@@ -108,7 +108,7 @@ static lt_status iterate(coupled *c)
     return LT_OK;
 }
 
-/* The items with this exponent. */
+/* Activates the items with this exponent. */
 static void choose(coupled *c, double exponent)
 {
     for (size_t i = 0; i < c->set->count; i++)
@@ -124,8 +124,8 @@ static lt_status solve_exponent(coupled *c, double exponent)
                        exponent);
     choose(c, exponent);
     LT_TRY(lt_work_norms(s, -1));
-    /* Newton converges for eigenvalues of M below p + 1, a longer series below 2: start in the
-     * middle of the one, at 1 in the other. */
+    /* Newton converges for eigenvalues of M below p + 1, a longer series below 2. Scale the norm to the
+     * middle of the first interval, or to 1. */
     const double start = c->order == 2 ? (c->p + 1) / 2.0 : 1;
     for (size_t i = 0; i < set->count; i++)
         c->work.scale[i] = s->number[i] > 0 ? start / s->number[i] : 1;
@@ -140,7 +140,7 @@ static lt_status solve_exponent(coupled *c, double exponent)
     return lt_work_store(s, c->work.scale, POWER);
 }
 
-/* Each exponent once, in the order of the items. */
+/* Solves each exponent once, in the order of the items. */
 static lt_status solve(coupled *c)
 {
     const lt_root_set *set = c->set;

@@ -1,6 +1,7 @@
-/* Roots on a device with a queue. What the host would decide by stays in the device's memory, where kernels read it: a
- * matrix's norm, which vectors are divided by, and its largest eigenvalue, the unit of epsilon and of the poles. The queue
- * is read once, at its end: before that the device never waits for the host. docs/adr/0054-use-gemms-for-shampoo-on-gpus.md */
+/* Inverse roots on a device with a stream. Numbers that the host would otherwise decide by stay in device
+ * memory, where kernels read them: a matrix's norm, which vectors are divided by, and its largest
+ * eigenvalue, the unit of epsilon and of the poles. Results are read back once, after all work is queued,
+ * so the device never waits for the host. docs/adr/0054-inverses-by-products.md */
 
 #include "optim/shampoo/root/work_matrices.h"
 
@@ -20,13 +21,13 @@ static lt_view row(const queue *q, int which)
     return lt_root_part(q->numbers, which * count, LT_SHAPE(count));
 }
 
-/* Where an item's number is. */
+/* Returns the device address of an item's number. */
 static const double *address_of(const queue *q, int which, size_t item)
 {
     return (const double *)row(q, which).data + item;
 }
 
-/* Norms of the items' matrices, or of their results. */
+/* Queues the norms of the items' matrices, or of their results. */
 static lt_status queue_norms(const queue *q, int which)
 {
     const lt_root_set *s = &q->set;
@@ -36,7 +37,7 @@ static lt_status queue_norms(const queue *q, int which)
     return s->be->frobenius(s->ctx, q->view, s->count, &out);
 }
 
-/* Norms, and 1 over them: of zeros it is infinite, and what comes of that is as it is of zeros. */
+/* Queues the norms and their reciprocals (inf for a zero matrix). */
 static lt_status queue_bounds(const queue *q)
 {
     const lt_root_set *s = &q->set;
@@ -55,7 +56,7 @@ static lt_status queue_bounds(const queue *q)
     return s->be->vec(s->ctx, &invert, 1, NULL);
 }
 
-/* a += epsilon times the largest eigenvalue, epsilon that of the config. */
+/* Queues a += epsilon * largest eigenvalue, with the config's epsilon. */
 static lt_status damp(const queue *q)
 {
     const lt_root_set *s = &q->set;

@@ -1,8 +1,6 @@
-/* Eigenbases that follow their matrix from the last refresh on, with no sorting: columns stay
- * where they were, and so do the second moments kept in the basis.
- *
- * Orthogonal iteration, B = Q^T A Q = Q' R', Q <- Q Q' (Golub & Van Loan, section 8.2.4); the columns with the
- * largest eigenvalues are made orthogonal first, wherever they are. */
+/* Eigenbases by orthogonal iteration from the last refresh: B = Q^T A Q = Q' R', Q <- Q Q' (Golub & Van
+ * Loan, section 8.2.4). Columns are not sorted, so that the second moments in the basis remain valid; the
+ * QR decomposition orthogonalizes the columns with the largest eigenvalues first. */
 
 #include "optim/shampoo/root/work_matrices.h"
 
@@ -32,7 +30,7 @@ static lt_status project(basis *b)
     return lt_work_product(s, S, Q, TEMP, true);
 }
 
-/* |offdiagonal of S| / |S|, to the jobs; those within the tolerance stop. */
+/* Sets the jobs' residuals |offdiagonal of S| / |S|; those within the tolerance become inactive. */
 static lt_status measure(basis *b, double tolerance)
 {
     lt_work_matrices *s = &b->work;
@@ -70,14 +68,14 @@ static lt_status turn(basis *b)
     return lt_work_combine(s, Q, 1, NULL, TEMP, 0);
 }
 
-/* Diagonal of S to the item's powers. */
+/* Computes an item's powers from the diagonal of S. */
 static lt_status read_powers(basis *b, size_t i)
 {
     const lt_root_set *set = b->set;
     lt_root_item *t = &set->item[i];
     const lt_view square = lt_work_view(&b->work, S, i), from = lt_root_diagonal(&square);
     LT_TRY(lt_root_read_vector(set->device, &from, t->power));
-    for (int64_t k = 0; k < t->n; k++) /* unsorted: each is at least epsilon */
+    for (int64_t k = 0; k < t->n; k++) /* unsorted: each is raised to epsilon */
         t->power[k] = pow(fmax(t->power[k], fmax(t->epsilon, DBL_MIN)), -t->job->exponent);
     return LT_OK;
 }
@@ -97,7 +95,7 @@ static lt_status finish(basis *b)
     return LT_OK;
 }
 
-/* A tolerance that the config names also lets a basis that is good enough stay. */
+/* Iterates from the old basis. A basis within solver_tolerance is kept without an iteration. */
 static lt_status follow(basis *b)
 {
     const int steps = b->set->config->solver_iterations;

@@ -9,12 +9,12 @@
 #include <float.h>
 #include <math.h>
 
-/* Memory of a call, besides its items. */
+/* Workspace of a call. */
 typedef struct work {
     const lt_root_set *set;
-    lt_tensor *q, *scaled; /* eigenvectors, and their columns times roots of the powers */
-    lt_tensor *values;     /* eigenvalues in a row */
-    double *host;          /* the same; later powers */
+    lt_tensor *q, *scaled; /* eigenvectors; their columns times square roots of the powers */
+    lt_tensor *values;     /* eigenvalues of all items, concatenated */
+    double *host;          /* the same on the host; later powers */
     int64_t elements, rows;
     lt_eigh_job *job;
     lt_vec_job *vec;
@@ -55,7 +55,7 @@ static bool is_done(const lt_root_set *set, size_t i)
     return set->item[i].job->status == LT_OK;
 }
 
-/* Eigenvalues to what is wanted: powers, or their square roots. */
+/* Replaces the eigenvalues by powers, or by square roots of powers. */
 static void make_powers(work *w)
 {
     const lt_root_set *s = w->set;
@@ -66,7 +66,7 @@ static void make_powers(work *w)
         if (!is_done(s, i))
             continue;
         lt_shampoo_config c = *s->config;
-        if (t->epsilon > 0) { /* damped already, whatever the rule was */
+        if (t->epsilon > 0) { /* already damped by whichever rule */
             c.epsilon_rule = LT_EPSILON_BEFORE;
             c.epsilon = t->epsilon;
         }

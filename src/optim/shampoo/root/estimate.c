@@ -1,4 +1,4 @@
-/* Numbers about matrices from their products with a few vectors: residuals of roots, and largest
+/* Estimates from products of matrices with a few random vectors: residuals of roots, and largest
  * eigenvalues. */
 
 #include "base/rng.h"
@@ -7,19 +7,19 @@
 #include <math.h>
 #include <string.h>
 
-/* BASIS: blocks of vectors whose span holds what is taken for an eigenvector. Items' rows are a multiple of PART, zeros
- * after their own. */
+/* BASIS: blocks of vectors that span the Ritz subspace. An item's rows are padded with zeros to a multiple
+ * of PART. */
 enum { VECTORS = LT_RITZ_VECTORS, MOST_FACTORS = 12, BASIS = 2, BLOCKS = BASIS + 1, PART = 128 };
 
-/* Blocks of vectors [n, VECTORS] for each item: a product reads one and writes another. */
+/* Blocks of vectors [n, VECTORS] per item: a product reads one block and writes another. */
 typedef struct estimate {
     const lt_root_set *set;
     lt_tensor *block, *start; /* [BLOCKS, rows, VECTORS] */
-    int64_t *at, rows;        /* the first row of each item in a block; of all of them */
+    int64_t *at, rows;        /* first row of each item in a block; rows of all items */
     lt_mode_product_job *product;
     lt_vec_job *vec;
     lt_view *view;
-    size_t count; /* jobs of the next call */
+    size_t count; /* jobs of the next backend call */
 } estimate;
 
 static int64_t most_rows(const lt_root_set *s)
@@ -30,8 +30,9 @@ static int64_t most_rows(const lt_root_set *s)
     return most;
 }
 
-/* Random signs: each eigenvector has the same share in them. Copied without waiting for the device, as
- * lt_tensor_write() would: the memory may be used again when a copy returns. */
+/* Makes start vectors of random signs, in which all eigenvectors have equal expected weight. Copies without
+ * waiting for the device, unlike lt_tensor_write(): a backend's copy returns once the host memory may be
+ * reused. */
 static lt_status make_start(estimate *p, int64_t rows)
 {
     const lt_root_set *s = p->set;
@@ -78,7 +79,7 @@ static void close_estimate(estimate *p)
     lt_free(p->view);
 }
 
-/* The item's vectors. */
+/* Returns an item's vectors in a block. */
 static lt_view vectors(const estimate *p, int which, size_t item)
 {
     const lt_shape shape = LT_SHAPE(p->set->item[item].n, VECTORS);
@@ -92,7 +93,7 @@ static lt_view start_of(const estimate *p, size_t item)
 
 /* --- Residuals --- */
 
-/* exponent = p / q in small numbers; false: it is not. */
+/* Sets exponent = p / q with small p and q; returns false if there are none. */
 static bool as_fraction(double exponent, int *p, int *q)
 {
     for (*q = 1; *q < MOST_FACTORS; ++*q) {
@@ -103,14 +104,14 @@ static bool as_fraction(double exponent, int *p, int *q)
     return false;
 }
 
-/* Returns true if factor number step, from the right, of R^(q/2) A^p R^(q/2) is A: with A in the middle the
- * rounding of R is magnified least. */
+/* Returns true if factor number step, from the right, of R^(q/2) A^p R^(q/2) is A. With A in the middle the
+ * rounding errors of R are amplified least. */
 static bool is_factor(int step, int p, int q)
 {
     return step >= q / 2 && step < q / 2 + p;
 }
 
-/* Item i takes part in step number step of its chain. */
+/* Queues step number step of item i's chain of products. */
 static void make_step(estimate *p, size_t i, int step)
 {
     const lt_root_item *t = &p->set->item[i];
@@ -125,14 +126,14 @@ static void make_step(estimate *p, size_t i, int step)
     };
 }
 
-/* The block that the item's chain ends in. */
+/* Returns the block that the item's chain of products ends in. */
 static int end_of(const lt_root_item *t)
 {
     int a, b;
     return as_fraction(t->job->exponent, &a, &b) && (a + b) % 2;
 }
 
-/* The end of each chain minus its start, in its place. */
+/* Subtracts its start from the end of each chain, in place. */
 static lt_status subtract_start(estimate *p)
 {
     const lt_root_set *s = p->set;
@@ -150,7 +151,7 @@ static lt_status subtract_start(estimate *p)
     return count ? s->be->vec(s->ctx, p->vec, count, NULL) : LT_OK;
 }
 
-/* Norms of the chains' ends. */
+/* Queues the norms of the chains' ends. */
 static lt_status queue_ends(const estimate *p, const lt_view *norms)
 {
     for (size_t i = 0; i < p->set->count; i++)
@@ -196,7 +197,7 @@ void lt_root_set_residuals(const lt_root_set *set, const double *norm)
     }
 }
 
-/* A number per item, as queue makes them on the device, to the host. */
+/* Reads the number per item that `queue` computes on the device to the host. */
 static lt_status read_numbers(const lt_root_set *set,
                               lt_status (*queue)(const lt_root_set *, const lt_view *),
                               double *number)
@@ -223,26 +224,28 @@ lt_status lt_root_residuals(const lt_root_set *set)
 
 /* --- Largest eigenvalues ---
  *
- * By the method of Rayleigh and Ritz, from the products of a block of vectors with the first powers of the matrix: the
- * largest eigenvalue of what the matrix is to the span of the last BASIS blocks but one. Golub & Underwood, "The block
- * Lanczos method for computing eigenvalues", 1977. Never too large but for rounding; what tests/optim/test_roots.c has
- * is less than 5 % too small after STEPS products, twice of which a power method's norms take for that. */
+ * By the Rayleigh-Ritz method on the span of the last BASIS blocks of a block Krylov sequence: the
+ * largest eigenvalue of the matrix restricted to that subspace. Golub & Underwood, "The block Lanczos
+ * method for computing eigenvalues", 1977. Never too large up to rounding; less than 5 % too small
+ * after STEPS products on the matrices of tests/optim/test_roots.c, for which a power method needs
+ * twice the products. */
 
 enum { STEPS = 8, COLUMNS = LT_RITZ_COLUMNS };
 
-/* At least the largest eigenvalue, epsilon's share of it too. */
+/* Returns an upper bound of the largest eigenvalue, damping included. */
 static double bound_of(const lt_root_item *t)
 {
     return t->norm + t->epsilon;
 }
 
-/* The block that is written when so many products are left: the last one's is the last block. */
+/* Returns the block that the product writes after which `left` products remain; the last product writes the
+ * last block. */
 static int block_of(int left)
 {
     return BASIS * (left + 1) % BLOCKS;
 }
 
-/* The product over the bound, or on the device over the norm. */
+/* Divides a product by the bound or, on the device, by the norm. */
 static void divide_by_bound(const lt_root_set *s, const lt_root_item *t, lt_vec_job *job)
 {
     const double bound = bound_of(t);
@@ -253,7 +256,7 @@ static void divide_by_bound(const lt_root_set *s, const lt_root_item *t, lt_vec_
     job->factor = (lt_vec_factor){.over = t->inverse_at, .under = s->device_one};
 }
 
-/* The next block: A over the bound times the one before. Vectors become shorter by sqrt(n) at most. */
+/* Computes the next block: A / bound times the previous one. Vectors shrink by sqrt(n) at most. */
 static lt_status advance(estimate *p, int left, bool first)
 {
     const lt_root_set *s = p->set;
@@ -270,8 +273,9 @@ static lt_status advance(estimate *p, int left, bool first)
     return s->be->vec(s->ctx, p->vec, s->count, NULL);
 }
 
-/* Inner products of all blocks' vectors, [rows / PART, COLUMNS, COLUMNS], in double: the span is nearly that of fewer
- * vectors. Parts have one size: one product of long matrices would be a few threads'. */
+/* Computes the inner products of all blocks' vectors, [rows / PART, COLUMNS, COLUMNS], in double because
+ * the vectors are nearly dependent. Parts have equal sizes: a product of long matrices would occupy few
+ * threads. */
 static lt_status multiply_vectors(const estimate *p, const lt_tensor *wide, const lt_tensor *gram)
 {
     const lt_root_set *s = p->set;
@@ -298,7 +302,7 @@ static lt_status multiply_vectors(const estimate *p, const lt_tensor *wide, cons
     return st;
 }
 
-/* From the blocks' products the values, in units of the bounds that the host has. */
+/* Computes the Ritz values from the inner products, in units of the bounds. */
 static lt_status solve_small(const estimate *p, const lt_tensor *gram, const lt_view *value)
 {
     const lt_root_set *s = p->set;

@@ -1,7 +1,7 @@
-/* Rational approximation of x^(-e) with negative poles. Those of the best approximation are nearly
- * a geometric sequence (Stahl, Acta Mathematica 190, 2003), so only its ends are searched for; the
- * weights come from least squares that are reweighted until the largest error is the smallest
- * (Lawson's iteration: Rice & Usow, Mathematics of Computation 22, 1968). */
+/* Rational approximation of x^(-e) with negative poles. The poles of the best approximation are nearly a
+ * geometric sequence (Stahl, Acta Mathematica 190, 2003), so only its ends are optimized. The weights
+ * minimize the largest error by iteratively reweighted least squares (Lawson's iteration: Rice & Usow,
+ * Mathematics of Computation 22, 1968). */
 
 #include "optim/shampoo/root/fit.h"
 
@@ -16,7 +16,7 @@ enum { GRID = 64, FINE = 4 * GRID, COLUMNS = LT_MAX_POLES + 1 };
 typedef struct problem {
     double exponent, range;
     int poles;
-    double x[GRID], power[GRID]; /* points, and their x^e */
+    double x[GRID], power[GRID]; /* points, and x^e */
 } problem;
 
 static double point(const problem *p, int i, int count)
@@ -24,7 +24,7 @@ static double point(const problem *p, int i, int count)
     return exp(log(p->range) * i / (count - 1));
 }
 
-/* Least squares by modified Gram-Schmidt: columns a[0..count) times c = b; a and b are lost. */
+/* Least squares a c = b with columns a[0..count), by modified Gram-Schmidt; overwrites a and b. */
 static void least_squares(double (*a)[GRID], double *b, int count, double *c)
 {
     double r[COLUMNS][COLUMNS];
@@ -63,7 +63,7 @@ static void set_shifts(const problem *p, const double ends[2], double *shift)
         shift[j] = exp(p->poles > 1 ? ends[0] + step * j : (ends[0] + ends[1]) / 2);
 }
 
-/* r(x) x^e - 1 at the points for these weights; returns the largest. */
+/* Computes r(x) x^e - 1 at the points; returns the largest magnitude. */
 static double errors(const problem *p, double (*value)[GRID], const double *c, double *error)
 {
     double largest = 0;
@@ -77,7 +77,7 @@ static double errors(const problem *p, double (*value)[GRID], const double *c, d
     return largest;
 }
 
-/* The weights, and in best[poles] the constant, for poles between these ends; returns the largest
+/* Computes the weights and, in best[poles], the constant for poles between these ends; returns the largest
  * error at the points. */
 static double weigh(const problem *p, const double ends[2], int rounds, double best[COLUMNS])
 {
@@ -113,8 +113,8 @@ static double weigh(const problem *p, const double ends[2], int rounds, double b
     return least;
 }
 
-/* Moves the ends of the poles, in logarithms, one at a time. Where the search begins was read off
- * the ends it found for many ranges and exponents: they depend on the distance of the poles. */
+/* Optimizes the ends of the poles, in logarithms, one at a time. The starting point is a fit to the results
+ * for many ranges and exponents, which depend on the distance between poles. */
 static void search(const problem *p, double ends[2])
 {
     const double width = log(p->range), distance = width / p->poles, bend = p->exponent - 0.25;
@@ -168,7 +168,7 @@ lt_fit lt_fit_power(double exponent, double range, double tolerance)
         p.x[i] = point(&p, i, GRID);
         p.power[i] = pow(p.x[i], exponent);
     }
-    /* The error falls by about a factor for each pole: fewer than this never do. */
+    /* The error falls by about a constant factor per pole: start at the fewest that could suffice. */
     const double distance = fmax(3.45 + (log(tolerance) + 4.2) / 1.5, 1);
     const int fewest = (int)(0.75 * log(p.range) / distance);
     for (p.poles = fewest > 1 ? fewest : 1; p.poles <= LT_MAX_POLES; p.poles++) {

@@ -1,4 +1,4 @@
-/* x^(-e) on an interval as a constant and a sum of poles. */
+/* Approximation of x^(-e) on an interval by a constant and a sum of poles. */
 #ifndef LT_OPTIM_SHAMPOO_ROOT_FIT_H
 #define LT_OPTIM_SHAMPOO_ROOT_FIT_H
 
@@ -11,8 +11,8 @@ typedef struct lt_fit {
     double error; /* max |r(x) x^e - 1| on 1 <= x <= range */
 } lt_fit;
 
-/* The fit with the fewest poles whose error is at most tolerance, or with LT_MAX_POLES. 0 < e <= 1,
- * range >= 1. */
+/* Returns the fit with the fewest poles whose error is at most tolerance, or the one with LT_MAX_POLES. 0 <
+ * e <= 1, range >= 1. */
 lt_fit lt_fit_power(double exponent, double range, double tolerance);
 
 #endif

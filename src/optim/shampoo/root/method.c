@@ -1,4 +1,4 @@
-/* The table of solvers, and which of them can do what. */
+/* The table of root solvers, and the check that a solver suits a configuration. */
 
 #include "optim/shampoo/root/root.h"
 
@@ -50,7 +50,7 @@ static const lt_root_method methods[] = {
                     .solve = lt_root_qr,
                     .bases = true,
                     .needs_old = true,
-                    .tolerance = HUGE_VAL}, /* one step a refresh, as it comes */
+                    .tolerance = HUGE_VAL}, /* one step per refresh, without an error bound */
     [LT_ROOT_RATIONAL] = {.name = "rational",
                           .solve = lt_root_rational,
                           .takes = is_at_most_one,

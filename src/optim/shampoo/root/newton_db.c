@@ -1,10 +1,10 @@
-/* The Denman-Beavers iteration in its form without inverses, for roots 2 and 4:
+/* The Denman-Beavers iteration without inverses, for roots 2 and 4:
  *
  *   E = 3/2 I - 1/2 Z Y,  Y <- Y E,  Z <- E Z   from  Y = A / c,  Z = I:
  *
- * Y goes to (A/c)^(1/2), Z to (A/c)^(-1/2). The fourth root is the square root of Y's. c is twice
- * an estimate of the largest eigenvalue: a Frobenius norm would waste steps. Higham, "Functions of
- * matrices", 2008, section 6.7; scaling: Modoranu et al., "DASH", 2026. */
+ * Y converges to (A/c)^(1/2), Z to (A/c)^(-1/2). The fourth root is the square root of Y's. c is twice
+ * an estimate of the largest eigenvalue: scaling by the Frobenius norm would take more steps. Higham,
+ * "Functions of matrices", 2008, section 6.7; scaling: Modoranu et al., "DASH", 2026. */
 
 #include "optim/shampoo/root/work_matrices.h"
 
@@ -18,7 +18,7 @@ typedef struct denman {
     const lt_root_set *set;
 } denman;
 
-/* SPARE = Z Y; items whose product is I, or comes no closer to it, stop. */
+/* TEMP = Z Y; items whose product is I, or no longer approaches it, become inactive. */
 static lt_status measure(denman *d, int step, double tolerance)
 {
     lt_work_matrices *s = &d->work;
@@ -38,7 +38,7 @@ static lt_status measure(denman *d, int step, double tolerance)
     return LT_OK;
 }
 
-/* Square roots of what Y holds. */
+/* Replaces Y by its square root. */
 static lt_status iterate(denman *d)
 {
     lt_work_matrices *s = &d->work;

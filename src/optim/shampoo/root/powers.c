@@ -1,11 +1,11 @@
-/* Powers of eigenvalues: the rules that keep small and negative ones harmless. The matrix is
- * symmetric positive semidefinite but for rounding. */
+/* Inverse powers of eigenvalues under the rules of epsilon, which make small and negative ones harmless.
+ * The matrix is symmetric positive semidefinite up to rounding. */
 
 #include "optim/shampoo/root/root.h"
 
 #include <math.h>
 
-/* Adds what makes the smallest eigenvalue epsilon, if it is smaller. */
+/* Shifts the eigenvalues so that the smallest is at least epsilon. */
 static void shift_before(double *value, int64_t count, double epsilon)
 {
     double low = value[0];
@@ -21,7 +21,7 @@ static void shift_after(double *value, int64_t count, double epsilon)
         value[i] = value[i] - low + epsilon;
 }
 
-/* Zero, or negative, as a whole: no direction is known, and none is scaled. */
+/* A matrix without a positive eigenvalue gets powers of 0, so that it scales nothing. */
 static void relative(double *value, int64_t count, double exponent, double epsilon)
 {
     double high = value[count - 1], low = value[0] < 0 ? value[0] : 0;

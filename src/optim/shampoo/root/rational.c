@@ -2,12 +2,11 @@
  *
  *   A^(-e) = c I + sum over j of w_j (A + s_j I)^(-1),
  *
- * a rational approximation on [a, b], an interval that holds all eigenvalues: with a few poles its
- * relative error is below the tolerance whatever the eigenvectors are. An inverse costs n^3
- * multiplications and additions, less than a tenth of an eigendecomposition's time.
- * Hale, Higham & Trefethen, "Computing A^alpha, log(A), and related matrix functions by contour
- * integrals", SIAM J. Numer. Anal. 46, 2008; poles: fit.c. Terms with a shift so small that f32
- * would lose the answer are computed in double. */
+ * a rational approximation on an interval that contains all eigenvalues. A few poles keep its relative
+ * error below the tolerance for any eigenvectors. An inverse takes n^3 multiplications and additions,
+ * less than a tenth of an eigendecomposition's time. Hale, Higham & Trefethen, "Computing A^alpha,
+ * log(A), and related matrix functions by contour integrals", SIAM J. Numer. Anal. 46, 2008; poles:
+ * fit.c. Terms whose shift is too small for f32 are computed in double. */
 
 #include "optim/shampoo/root/fit.h"
 #include "optim/shampoo/root/root.h"
@@ -15,7 +14,7 @@
 #include <float.h>
 #include <math.h>
 
-/* Fits of one call: few ranges occur, because they are rounded up. */
+/* Cache of the fits of a call: ranges are rounded up, so few occur. */
 typedef struct known {
     double exponent, range;
     lt_fit fit;
@@ -43,13 +42,13 @@ static const lt_fit *find_fit(work *w, double exponent, double range, double tol
     return &k->fit;
 }
 
-/* Below this share of a matrix's norm its data have no digits. */
+/* Returns the share of a matrix's norm below which its elements are rounding errors. */
 static double digits_of(const lt_root_set *s)
 {
     return lt_device_master(s->device) == LT_F64 ? 1e-15 : 1e-8;
 }
 
-/* The eigenvalues are between low and norm, range apart or less. */
+/* Makes the job of an item with eigenvalues from low to norm, whose ratio is at most range. */
 static void make_job(work *w, size_t i, double low, double norm, double range)
 {
     const lt_root_set *s = w->set;
@@ -59,7 +58,7 @@ static void make_job(work *w, size_t i, double low, double norm, double range)
     lt_rational_job *job = &w->job[i];
     *job = (lt_rational_job){.a = t->a, .y = t->result, .poles = f->poles, .exponent = e};
     job->scale = t->largest_at ? t->largest_at : s->device_one;
-    job->wide_below = 4e-6 * norm; /* a condition at which f32 keeps two digits */
+    job->wide_below = 4e-6 * norm; /* f32 keeps two digits at this condition number */
     job->constant = f->constant * pow(low, -e);
     for (int j = 0; j < f->poles; j++) {
         job->weight[j] = f->weight[j] * pow(low, 1 - e);
@@ -68,15 +67,16 @@ static void make_job(work *w, size_t i, double low, double norm, double range)
     t->job->iterations = f->poles;
 }
 
-/* norm: Frobenius, an upper bound of the eigenvalues. The range is rounded up to a power of 2: few fits are made. */
+/* norm: Frobenius, an upper bound of the eigenvalues. The range is rounded up to a power of 2, so that few
+ * fits are computed. */
 static void make_host_job(work *w, size_t i, double norm)
 {
     const double low = fmax(w->set->item[i].epsilon, digits_of(w->set) * norm);
     make_job(w, i, low, norm, exp2(ceil(log2(fmax(norm / low, 2)))));
 }
 
-/* In units of the largest eigenvalue, whose estimate is less than a twentieth too small: the range is epsilon's, whatever the
- * matrix. */
+/* Makes a job in units of the estimated largest eigenvalue, which is less than a twentieth too small; so
+ * the range depends on epsilon alone. */
 static void make_device_job(work *w, size_t i)
 {
     const double above = 1.06, epsilon = w->set->item[i].epsilon;
@@ -95,7 +95,8 @@ static lt_status read_norms(work *w)
     return lt_tensor_read(w->norms, w->host, s->count * sizeof *w->host);
 }
 
-/* |A + epsilon I| <= |A| + epsilon sqrt(n): where a read-back costs more than what that is too large. */
+/* Bounds norms by |A + epsilon I| <= |A| + epsilon sqrt(n), where a read-back would cost more than a
+ * slightly larger range. */
 static lt_status bound_norms(work *w)
 {
     for (size_t i = 0; i < w->set->count; i++) {

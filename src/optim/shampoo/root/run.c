@@ -1,5 +1,5 @@
-/* A call of lt_root_run(): damping, the chosen solver, what fails again in double, then by
- * eigendecomposition, and the results. */
+/* lt_root_run(): damps, solves by the chosen solver, repeats failures in double and then by
+ * eigendecomposition, and stores the results. */
 
 #include "optim/shampoo/root/work_matrices.h"
 
@@ -8,27 +8,27 @@
 #include <math.h>
 #include <string.h>
 
-/* Memory of a call. */
+/* State of a call. */
 typedef struct run {
     const lt_root_context *context;
     lt_root_job *job;
     size_t count;
-    lt_root_set set; /* of the jobs that a solver works on */
+    lt_root_set set; /* items of the jobs that a solver processes */
     lt_view *view;   /* one per job */
     lt_vec_job *vec;
     lt_tensor *norms;         /* f64, one per job */
-    double *host;             /* the same, on the host */
-    double *epsilon;          /* what was added to each job's matrix */
-    double *norm;             /* of each job's matrix before that */
-    lt_root_numbers *numbers; /* of the set's items, as read back from a queue */
+    double *host;             /* the same on the host */
+    double *epsilon;          /* epsilon added to each job's matrix */
+    double *norm;             /* norm of each job's matrix before damping */
+    lt_root_numbers *numbers; /* of the set's items, read back from the device */
     lt_tensor *one;           /* [1]: the number 1 */
-    lt_tensor *result;        /* of the set's items, in a row */
+    lt_tensor *result;        /* results of the set's items, concatenated */
     double *power;
 } run;
 
 /* --- Checks --- */
 
-/* Frobenius norms of count views, which see every NaN and Inf, to the host. */
+/* Reads the Frobenius norms of count views to the host; NaN and Inf propagate to them. */
 static lt_status read_norms(run *r, size_t count)
 {
     const lt_root_set *s = &r->set;
@@ -37,7 +37,7 @@ static lt_status read_norms(run *r, size_t count)
     return lt_tensor_read(r->norms, r->host, r->count * sizeof *r->host);
 }
 
-/* No policy helps a factor that is not finite: it never becomes finite again. */
+/* Fails for a factor that is not finite: no failure policy helps, as it never becomes finite again. */
 static lt_status check_factor(const run *r, const lt_root_job *job, double norm)
 {
     if (isfinite(norm))
@@ -58,7 +58,7 @@ static lt_status check_factors(run *r)
     return LT_OK;
 }
 
-/* The jobs, or those that failed, as items in the device's own dtype. */
+/* Lists the jobs that succeeded, or those that failed, as items in the master dtype. */
 static void list_items(run *r, bool failed)
 {
     lt_root_set *s = &r->set;
@@ -79,7 +79,7 @@ static void list_items(run *r, bool failed)
 
 /* --- Damping --- */
 
-/* Traces to the host array. */
+/* Reads the traces to the host array. */
 static lt_status read_traces(run *r)
 {
     const lt_root_set *s = &r->set;
@@ -91,7 +91,7 @@ static lt_status read_traces(run *r)
     return lt_tensor_read(r->norms, r->host, r->count * sizeof *r->host);
 }
 
-/* A times max(tr A, epsilon)^-x. */
+/* Multiplies A by max(tr A, epsilon)^-x. */
 static lt_status scale_by_traces(run *r)
 {
     const lt_shampoo_config *c = r->set.config;
@@ -105,7 +105,7 @@ static lt_status scale_by_traces(run *r)
     return r->set.be->vec(r->set.ctx, r->vec, r->count, NULL);
 }
 
-/* Sets the items' epsilons, times their largest eigenvalues if relative. */
+/* Sets the items' epsilons, relative to their largest eigenvalues if the rule is relative. */
 static lt_status find_epsilons(run *r)
 {
     const lt_shampoo_config *c = r->set.config;
@@ -144,7 +144,7 @@ static lt_status damp(run *r)
 
 /* --- Solving --- */
 
-/* Gives the items of the set memory for their results, in the set's dtype. */
+/* Allocates the results of the set's items, in the set's dtype. */
 static lt_status allocate_results(run *r)
 {
     lt_root_set *s = &r->set;
@@ -170,7 +170,7 @@ static lt_status allocate_results(run *r)
     return LT_OK;
 }
 
-/* Results of the items that have one, to the jobs' memory. */
+/* Copies the results of the items that succeeded to the jobs' memory. */
 static lt_status store_results(const run *r)
 {
     const lt_root_set *s = &r->set;
@@ -182,7 +182,7 @@ static lt_status store_results(const run *r)
             continue;
         if (casts)
             LT_TRY(s->be->cast(s->ctx, &t->result, &t->job->out));
-        else /* many launches for one */
+        else /* one launch instead of many casts */
             r->vec[count++] =
                 (lt_vec_job){.op = LT_VEC_AXPBY, .alpha = 1, .a = t->result, .y = t->job->out};
         if (s->output == LT_OUTPUT_POWERS)
@@ -191,7 +191,7 @@ static lt_status store_results(const run *r)
     return count ? s->be->vec(s->ctx, r->vec, count, NULL) : LT_OK;
 }
 
-/* A measured residual above the tolerance, or NaN, discards the result. */
+/* Fails jobs whose measured residual is NaN or above the tolerance. */
 static void check_residuals(const run *r)
 {
     const double tolerance = r->set.tolerance;
@@ -206,12 +206,12 @@ static void check_residuals(const run *r)
 static bool powers_fit(const run *r, const lt_root_item *t, double most)
 {
     int64_t i = 0;
-    while (r->set.output == LT_OUTPUT_POWERS && i < t->n && t->power[i] <= most) /* NaN is not */
+    while (r->set.output == LT_OUTPUT_POWERS && i < t->n && t->power[i] <= most) /* false for NaN */
         i++;
     return r->set.output != LT_OUTPUT_POWERS || i == t->n;
 }
 
-/* Neither has one that the device's dtype cannot hold: the job's own memory stays as it is. */
+/* Fails a job whose result overflows the master dtype, and leaves the job's memory as it was. */
 static void check_size(const run *r, const lt_root_item *t, double size)
 {
     const double most = lt_device_master(r->set.device) == LT_F64 ? DBL_MAX : (double)FLT_MAX;
@@ -231,7 +231,7 @@ static lt_status check_sizes(run *r)
     return LT_OK;
 }
 
-/* A lack of memory is not the matrix's fault: no policy tolerates it. */
+/* Returns LT_E_NOMEM if a job ran out of memory: no failure policy tolerates that. */
 static lt_status check_memory(const run *r)
 {
     for (size_t i = 0; i < r->set.count; i++)
@@ -252,13 +252,13 @@ static lt_status solve(run *r, const lt_root_method *method)
     return store_results(r);
 }
 
-/* Returns true if the host decides nothing before the roots are there. */
+/* Returns true if all work is queued before the host reads anything back. */
 static bool runs_on_device(const run *r)
 {
     return !r->set.be->host_memory && r->set.config->root_solver == LT_ROOT_RATIONAL;
 }
 
-/* Takes the norms and epsilons that the queue read back, for matrices that are solved again. */
+/* Takes the norms and epsilons that were read back, for matrices that are solved again. */
 static lt_status read_back_numbers(run *r)
 {
     const lt_root_set *s = &r->set;
@@ -284,7 +284,7 @@ static lt_status solve_on_device(run *r)
     return store_results(r);
 }
 
-/* The set's matrices and old results in double. */
+/* Converts the set's matrices and old results to double. */
 static lt_status widen(run *r, lt_tensor **wide)
 {
     lt_root_set *s = &r->set;
@@ -310,7 +310,7 @@ static lt_status widen(run *r, lt_tensor **wide)
     return LT_OK;
 }
 
-/* Those that failed, in double. */
+/* Repeats failed jobs in double. */
 static lt_status retry(run *r, const lt_root_method *method)
 {
     lt_tensor *wide = NULL;
@@ -324,7 +324,7 @@ static lt_status retry(run *r, const lt_root_method *method)
     return st;
 }
 
-/* Those that failed again, by eigendecomposition. */
+/* Repeats jobs that failed again by eigendecomposition. */
 static lt_status fall_back(run *r)
 {
     const lt_root_method *eigh = lt_root_method_of(LT_ROOT_EIGH);
@@ -340,7 +340,7 @@ static lt_status fall_back(run *r)
     return retry(r, eigh);
 }
 
-/* Where epsilon is a share of what the device finds, the queue's norms are enough. */
+/* Returns true if the host needs the norms first. With a relative epsilon the device's own suffice. */
 static bool needs_norms(const run *r)
 {
     const lt_shampoo_config *c = r->set.config;
@@ -359,7 +359,7 @@ static lt_status work(run *r)
         LT_TRY(damp(r));
     for (size_t i = 0; i < r->count && method->needs_old; i++)
         if (!r->job[i].old.data)
-            r->job[i].status = LT_E_ARG; /* the first time: eigh's */
+            r->job[i].status = LT_E_ARG; /* first refresh: left to eigh */
     list_items(r, false);
     LT_TRY(on_device ? solve_on_device(r) : solve(r, method));
     if (!method->needs_old)
@@ -377,7 +377,7 @@ static lt_root_output output_of(lt_preconditioner kind)
         return LT_OUTPUT_BASIS;
     case LT_PRECONDITIONER_ROOT:
     case LT_PRECONDITIONER_KL:
-    case LT_PRECONDITIONER_SPECTRAL: /* has none */
+    case LT_PRECONDITIONER_SPECTRAL: /* has no factors */
     case LT_PRECONDITIONER_SIGN:
         break;
     }

@@ -120,7 +120,7 @@ lt_status lt_work_add_identity(lt_work_matrices *s, int to, double c)
     return run_vec(s, count);
 }
 
-/* Between a buffer and the view of an item that begins at byte `end` of it. */
+/* Copies between a buffer and the view at byte offset `end` of each item. */
 static lt_status copy(lt_work_matrices *s, const double *scale, size_t end, int buffer, bool out)
 {
     size_t count = 0;
