@@ -6,28 +6,28 @@
 
 typedef struct lt_ema lt_ema;
 
-/** Averages of all tensors that a model saves, running statistics included (counts are not
- *  averaged); they start as the present values. Borrows the parameters. decay in [0,1).
+/** Makes averages of all tensors that a model saves, including running statistics (except counts), starting
+ *  at the current values. Borrows the parameters. decay in [0,1).
  *  Errors: LT_E_ARG, LT_E_NOMEM.
- *  Source: Polyak & Juditsky, "Acceleration of stochastic approximation by averaging", 1992, with
- *  exponential weights. */
+ *  Source: Polyak & Juditsky, "Acceleration of stochastic approximation by averaging", 1992, with exponential
+ *  weights. */
 LT_API LT_MUST_CHECK lt_status lt_ema_new(lt_ema **out, const lt_params *params, double decay);
 LT_API void lt_ema_free(lt_ema **ema);
 
 /** average += (1 - decay) * (value - average), unless the optimizer's last step was skipped. */
 LT_API LT_MUST_CHECK lt_status lt_ema_update(lt_ema *ema, const lt_optim *optim);
 
-/** The same where values change once in several steps, for all ranks at once: average += (1 - decay^steps) *
- *  (value - average). */
+/** The same for values that change on all ranks once in several steps: average += (1 - decay^steps) * (value
+ *  - average). */
 LT_API LT_MUST_CHECK lt_status lt_ema_update_after(lt_ema *ema, int64_t steps);
 
-/** Exchanges averages and values: once before an evaluation, once after it. */
+/** Swaps averages and values: once before an evaluation, once after it. */
 LT_API LT_MUST_CHECK lt_status lt_ema_swap(lt_ema *ema);
-/** Whether the model holds the averages now. */
+/** Returns true while the parameters hold the averages. */
 LT_API bool lt_ema_is_swapped(const lt_ema *ema);
 
-/** Shows the averages, as lt_optim_visit() shows an optimizer's state: name "ema", block -1, shape that of
- *  the logical parameter, of which the tensor is this rank's box.
+/** Shows the averages as lt_optim_visit() shows an optimizer's state: name "ema", block -1, shape of the
+ *  logical parameter, of which the tensor is this rank's shard.
  *  Errors: LT_E_ARG while swapped. */
 LT_API LT_MUST_CHECK lt_status lt_ema_visit(lt_ema *ema, lt_state_visitor *visitor);
 

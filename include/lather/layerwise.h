@@ -1,25 +1,24 @@
-/** LARS and LAMB: every layer has a learning rate of its own, so that large batches train. */
+/** LARS and LAMB: each layer has its own learning rate, for training with large batches. */
 #ifndef LATHER_LAYERWISE_H
 #define LATHER_LAYERWISE_H
 
 #include "lather/optim.h"
 
-/* Both multiply the update of a parameter w by a trust ratio, which grows with |w| and falls with the
- * length of the update; norms are Euclidean, in double. Parameters without weight decay (biases, gains and
- * shifts of normalisations, by decay_scope) are updated as if it was 1, unless always_adapt. It is 1 too where
- * one of the two norms is 0. Divided over ranks (lather/shard.h), a parameter's owner computes its norms and
- * its update, and the result has the undivided optimizer's bits. */
+/* Both multiply the update of a parameter w by a trust ratio, which grows with |w| and falls with the length
+ * of the update; norms are Euclidean, in double. The ratio is 1 for parameters without weight decay (biases
+ * and norms' parameters, by decay_scope) unless always_adapt, and if one of the norms is 0. With sharded
+ * state (lather/shard.h) a parameter's owner computes its norms and its update, and results are bitwise those
+ * of unsharded state. */
 
 typedef struct lt_lars_config {
-    double momentum;     /**< in [0,1) */
-    double dampening;    /**< in [0,1]; not in a parameter's first update */
-    bool nesterov;       /**< look ahead: u + momentum * m instead of m */
-    double weight_decay; /**< L2: added to the gradient */
-    double
-        trust_coefficient; /**< above 0: the ratio of the lengths of update and weight, at lr 1 */
-    double eps;            /**< added to the ratio's denominator */
-    bool trust_clip;   /**< lr times the ratio is at most lr, as if no ratio was above lr: LARC */
-    bool always_adapt; /**< parameters without weight decay, too */
+    double momentum;          /**< in [0,1) */
+    double dampening;         /**< in [0,1]; not in a parameter's first update */
+    bool nesterov;            /**< look ahead: u + momentum * m instead of m */
+    double weight_decay;      /**< L2: added to the gradient */
+    double trust_coefficient; /**< above 0: ratio of the lengths of update and weight at lr 1 */
+    double eps;               /**< added to the ratio's denominator */
+    bool trust_clip;          /**< LARC: lr times the ratio is at most lr */
+    bool always_adapt;        /**< apply trust ratios to parameters without weight decay, too */
     lt_decay_scope decay_scope;
 } lt_lars_config;
 #define LT_LARS_DEFAULTS                          \
@@ -29,23 +28,24 @@ typedef struct lt_lars_config {
                       .eps = 1e-8,                \
                       .decay_scope = LT_DECAY_WEIGHTS})
 
-/** r = trust_coefficient |w| / (|g| + weight_decay |w| + eps), with trust_clip min(1, r / lr);
- *  u = r (g + weight_decay w); m = momentum m + (1 - dampening) u; w -= lr m (or lr (u + momentum m)).
- *  As lt_optim_sgd(). config NULL: the defaults. Errors: LT_E_ARG, LT_E_NOMEM.
- *  Source: You, Gitman & Ginsburg, "Large batch training of convolutional networks", 2017 (arXiv
- *  1708.03888), algorithm 1, in the form where lr multiplies the momentum. */
+/** Makes LARS: r = trust_coefficient |w| / (|g| + weight_decay |w| + eps), with trust_clip min(1, r / lr); u
+ *  = r (g + weight_decay w); m = momentum m + (1 - dampening) u; w -= lr m (or lr (u + momentum m)).
+ *  Ownership as in lt_optim_sgd(). config NULL: the defaults.
+ *  Errors: LT_E_ARG, LT_E_NOMEM.
+ *  Source: You, Gitman & Ginsburg, "Large batch training of convolutional networks", 2017 (arXiv 1708.03888),
+ *  algorithm 1, in the form where lr multiplies the momentum. */
 LT_API LT_MUST_CHECK lt_status lt_optim_lars(lt_optim **out, const lt_params *params,
                                              const lt_lars_config *config);
 
 typedef struct lt_lamb_config {
-    double beta1;         /**< memory of the mean, in [0,1) */
-    double beta2;         /**< memory of the mean square, in [0,1) */
+    double beta1;         /**< decay rate of the first moment, in [0,1) */
+    double beta2;         /**< decay rate of the second moment, in [0,1) */
     double eps;           /**< added after the square root */
     double weight_decay;  /**< added to the update before its norm is taken */
     bool bias_correction; /**< m / (1 - beta1^t), v / (1 - beta2^t) */
     bool grad_averaging;  /**< m = beta1 m + (1 - beta1) g; else beta1 m + g */
     bool trust_clip;      /**< no ratio above 1 */
-    bool always_adapt;    /**< parameters without weight decay, too */
+    bool always_adapt;    /**< apply trust ratios to parameters without weight decay, too */
     lt_decay_scope decay_scope;
 } lt_lamb_config;
 #define LT_LAMB_DEFAULTS                       \
@@ -57,8 +57,8 @@ typedef struct lt_lamb_config {
                       .grad_averaging = true,  \
                       .decay_scope = LT_DECAY_WEIGHTS})
 
-/** u = Adam's update + weight_decay w; w -= lr (|w| / |u|) u. Bias corrections count all steps, as timm's Lamb does.
- *  As lt_optim_lars().
+/** Makes LAMB: u = Adam's update + weight_decay w; w -= lr (|w| / |u|) u. Bias corrections count all steps,
+ *  as timm's Lamb. Ownership and errors as in lt_optim_lars().
  *  Source: You et al., "Large batch optimization for deep learning: training BERT in 76 minutes", ICLR 2020
  *  (arXiv 1904.00962), algorithm 2 with phi(x) = x. */
 LT_API LT_MUST_CHECK lt_status lt_optim_lamb(lt_optim **out, const lt_params *params,

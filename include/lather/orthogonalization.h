@@ -1,16 +1,17 @@
-/** How a matrix is brought to its orthogonal factor: of Muon, and of Shampoo's spectral descent. */
+/** Orthogonalization of matrices, for Muon and for Shampoo's spectral descent. */
 #ifndef LATHER_ORTHOGONALIZATION_H
 #define LATHER_ORTHOGONALIZATION_H
 
-/** U V^T of X = U S V^T, or near it. */
+/** Algorithms for U V^T of X = U S V^T. */
 typedef enum lt_orthogonal_method {
-    LT_ORTHOGONAL_NEWTON_SCHULZ, /**< X = X / |X|, then X <- a X + b X X^T X + c X (X^T X)^2, some times */
-    LT_ORTHOGONAL_POLAR_EXPRESS, /**< the same with other a, b, c in each, from X / (1.01 |X|) */
-    LT_ORTHOGONAL_SVD /**< exactly, on the host; directions without a singular value stay 0 */
+    /** X = X / |X|, then X <- a X + b X X^T X + c X (X^T X)^2, repeated */
+    LT_ORTHOGONAL_NEWTON_SCHULZ,
+    LT_ORTHOGONAL_POLAR_EXPRESS, /**< the same with a, b, c per iteration, from X / (1.01 |X|) */
+    LT_ORTHOGONAL_SVD            /**< exact, on the host; zero singular values remain zero */
 } lt_orthogonal_method;
 
-/** Sources: Jordan, "Muon", 2024; Bernstein & Newhouse, "Old optimizer, new norm" (arXiv 2409.20325);
- *  Amsel et al., "The Polar Express" (arXiv 2505.16932), algorithm 1. */
+/** Sources: Jordan, "Muon", 2024; Bernstein & Newhouse, "Old optimizer, new norm" (arXiv 2409.20325); Amsel
+ *  et al., "The Polar Express" (arXiv 2505.16932), algorithm 1. */
 typedef struct lt_orthogonalization {
     lt_orthogonal_method method;
     int iterations;         /**< 1 to 20; 0: 5 */

@@ -1,4 +1,4 @@
-/** Learning rates: pure functions of the update's number. */
+/** Learning-rate schedules: pure functions of the update number. */
 #ifndef LATHER_SCHEDULE_H
 #define LATHER_SCHEDULE_H
 
@@ -20,17 +20,17 @@ typedef struct lt_schedule {
     lt_schedule_kind kind;
     double lr, min_lr;
     double warmup_epochs;    /**< linear from warmup_lr; fractions count updates; part of epochs */
-    double warmup_lr;        /**< at the first update */
-    double epochs;           /**< of the whole run, > warmup_epochs */
-    int64_t steps_per_epoch; /**< updates */
+    double warmup_lr;        /**< learning rate of the first update */
+    double epochs;           /**< epochs of the whole run, > warmup_epochs */
+    int64_t steps_per_epoch; /**< updates per epoch */
     double gamma, step_epochs, power;
     double milestone[LT_MAX_MILESTONES]; /**< epochs, ascending */
     int milestones;
 } lt_schedule;
 
-/** lr of update number attempt (1 is the first). Errors of the fields: lt_schedule_check(). */
+/** Returns lr of update number attempt (1 is the first). The fields must satisfy lt_schedule_check(). */
 LT_API double lt_schedule_lr(const lt_schedule *schedule, int64_t attempt);
-/** Errors: LT_E_ARG, naming the field. */
+/** Checks the fields. Errors: LT_E_ARG, naming the field. */
 LT_API LT_MUST_CHECK lt_status lt_schedule_check(const lt_schedule *schedule);
 
 #endif

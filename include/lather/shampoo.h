@@ -11,13 +11,14 @@ enum { LT_NO_LIMIT = 0 };
 /** Exponents that replace 1/(2*order) for blocks of one order: exponent[order][dim]. */
 typedef struct lt_exponents {
     double value[LT_MAX_DIMS + 1][LT_MAX_DIMS];
-    bool set[LT_MAX_DIMS + 1][LT_MAX_DIMS]; /**< false: the default; a set 0 leaves the dim alone */
+    /** false: the default; a set value of 0 leaves the dimension alone */
+    bool set[LT_MAX_DIMS + 1][LT_MAX_DIMS];
 } lt_exponents;
 
-/** Names and meaning: the paper's (Shi et al. 2023) and its reference implementation's. */
+/** Names and meanings are those of the paper (Shi et al. 2023) and its reference implementation. */
 typedef struct lt_shampoo_config {
-    double beta1;   /**< memory of the filtered gradient, in [0,1); 0: none */
-    double beta2;   /**< memory of the factors, in [0,1]; 1: AdaGrad's sum */
+    double beta1;   /**< decay rate of the filtered gradient, in [0,1); 0: no filter */
+    double beta2;   /**< decay rate of the factors, in [0,1]; 1: AdaGrad's sum */
     double beta3;   /**< in [0,1), or < 0: beta1 */
     double epsilon; /**< damping of the factors, > 0 (>= 0 with the pseudo-inverse) */
     double momentum, dampening;
@@ -25,9 +26,9 @@ typedef struct lt_shampoo_config {
     double weight_decay;
     lt_decay_type decay_type;
     lt_decay_scope decay_scope;
-    double peak_lr;                     /**< of LT_DECAY_CORRECTED and LT_DECAY_INDEPENDENT */
-    int64_t max_preconditioner_dim;     /**< block side, >= 1; LT_NO_LIMIT: infinite */
-    int64_t precondition_frequency;     /**< steps between roots, >= 1 */
+    double peak_lr;                     /**< for LT_DECAY_CORRECTED and LT_DECAY_INDEPENDENT */
+    int64_t max_preconditioner_dim;     /**< largest dimension of a block, >= 1, or LT_NO_LIMIT */
+    int64_t precondition_frequency;     /**< steps between refreshes of inverse roots, >= 1 */
     int64_t start_preconditioning_step; /**< -1: precondition_frequency */
     bool use_bias_correction;
     /** Bias corrections count the steps in which the parameter has a gradient; false: all steps. */
@@ -37,42 +38,44 @@ typedef struct lt_shampoo_config {
     double grafting_epsilon; /**< added after the square root */
     lt_exponents inverse_exponent;
     lt_preconditioner preconditioner;
-    lt_orthogonalization orthogonalization; /**< of LT_PRECONDITIONER_SPECTRAL */
+    lt_orthogonalization orthogonalization; /**< for LT_PRECONDITIONER_SPECTRAL */
     lt_spectral_scale spectral_scale;
     lt_sign_scale sign_scale;
-    /** [order][dim]: with LT_PRECONDITIONER_CORRECTED this dimension keeps its own basis. */
+    /** [order][dim]: with LT_PRECONDITIONER_CORRECTED this dimension is not rotated. */
     bool ignored_basis_change_dims[LT_MAX_DIMS + 1][LT_MAX_DIMS];
     lt_epsilon_rule epsilon_rule;
-    double rank_rtol, rank_atol; /**< cut of the pseudo-inverse; rtol < 0: numel * machine eps */
+    /** cutoffs of the pseudo-inverse; rtol < 0: numel * machine eps */
+    double rank_rtol, rank_atol;
     lt_merge_order merge_order;
-    int target_dimensionality; /**< merging stops at this many dimensions; LT_NO_LIMIT: infinite */
+    /** merging stops at this number of dimensions; LT_NO_LIMIT: merges nothing */
+    int target_dimensionality;
     lt_large_dims large_dims;
-    /** The last one that means a parameter counts; names empty: no more. */
+    /** The last rule that matches a parameter applies; empty names end the list. */
     lt_shampoo_split split[LT_MAX_SPLITS];
-    /** Tables by rows: all dimensions but the last merge, stay whole and have no factor. */
+    /** Tables of rows: all dimensions but the last merge, are not split and have no factor. */
     lt_name_regex one_sided;
-    lt_name_regex diagonal; /**< blocks of these keep the diagonal of their factors only */
+    lt_name_regex diagonal; /**< blocks of these keep only the diagonal of their factors */
     double trace_scaling;   /**< x: a factor A is used as A * max(tr A, epsilon)^-x */
     bool drop_weighting;    /**< new terms enter the factors with weight 1 */
-    int tolerated_failures; /**< of a block's roots, in a row */
+    int tolerated_failures; /**< consecutive failed refreshes of a block */
     lt_on_failure on_failure;
-    bool diagonal_vectors; /**< blocks with one dimension keep the diagonal of their factor only */
+    bool diagonal_vectors; /**< blocks with one dimension keep only the diagonal of their factor */
     lt_root_solver root_solver;
-    double solver_tolerance; /**< 0: the solver's own */
-    int solver_iterations;   /**< 0: the solver's own */
+    double solver_tolerance; /**< 0: the solver's default */
+    int solver_iterations;   /**< 0: the solver's default */
     int solver_order;        /**< terms of LT_ROOT_HIGHER_ORDER's series, 2 to 6; 0: 3 */
     lt_refresh_timing refresh_timing;
-    int refresh_threads; /**< of LT_REFRESH_ASYNC; 0: 1 */
-    /** Steps between gradients that factors see, >= 1; 0: 1 with factors in f32, else
-     *  a quarter of precondition_frequency, rounded up. */
+    int refresh_threads; /**< threads of LT_REFRESH_ASYNC; 0: 1 */
+    /** Steps between gradients that enter the factors, >= 1; 0: 1 with factors in f32, else a quarter of
+     *  precondition_frequency, rounded up. */
     int64_t factor_frequency;
-    /** What factors and roots, or bases, are kept in between steps. LT_STATE_INT4: roots
-     *  and bases in LT_STATE_INT8. */
+    /** Format of factors and of roots or eigenbases between steps. With LT_STATE_INT4 the latter are in
+     *  LT_STATE_INT8. */
     lt_state_dtype factor_dtype;
-    bool packed_factors; /**< those in f32 that are symmetric: as triangles */
+    bool packed_factors; /**< store symmetric matrices in f32 as triangles */
 } lt_shampoo_config;
 
-/** What train_resnet50 --optim shampoo does: the preset "recommended". */
+/** The preset "recommended", the default of --optim shampoo. */
 #define LT_SHAMPOO_DEFAULTS                                   \
     ((lt_shampoo_config){.beta2 = 0.999,                      \
                          .beta3 = -1,                         \
@@ -97,15 +100,15 @@ typedef struct lt_shampoo_config {
                          .root_solver = LT_ROOT_RATIONAL,     \
                          .refresh_timing = LT_REFRESH_STAGGERED})
 
-/** Borrows the parameters: they must outlive the optimizer. config NULL: the defaults.
- *  Errors: LT_E_ARG (a value out of range, named with the range), LT_E_NOMEM.
- *  Source: Shi et al., "A Distributed Data-Parallel PyTorch Implementation of the Distributed
- *  Shampoo Optimizer", 2023 (arXiv 2309.06497). */
+/** Makes Distributed Shampoo. Borrows the parameters: they must outlive the optimizer. config NULL: the
+ *  defaults. Errors: LT_E_ARG (a value out of range, named with the range), LT_E_NOMEM. Source: Shi et al.,
+ *  "A Distributed Data-Parallel PyTorch Implementation of the Distributed Shampoo Optimizer", 2023 (arXiv
+ *  2309.06497). */
 LT_API LT_MUST_CHECK lt_status lt_optim_shampoo(lt_optim **out, const lt_params *params,
                                                 const lt_shampoo_config *config);
 
-/** Settings under a name: "paper" (2023), "reference" (today's), "recommended" (ours), "transformer" (ours),
- *  "soap".
+/** Sets the config of a preset: "paper" (2023), "reference" (today's reference implementation),
+ *  "recommended", "transformer" or "soap".
  *  Errors: LT_E_ARG, listing the names. */
 LT_API LT_MUST_CHECK lt_status lt_shampoo_preset(const char *name, lt_shampoo_config *out);
 

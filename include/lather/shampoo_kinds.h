@@ -1,4 +1,4 @@
-/** What Shampoo's settings choose among. */
+/** Enumerations of Shampoo's options. */
 #ifndef LATHER_SHAMPOO_KINDS_H
 #define LATHER_SHAMPOO_KINDS_H
 
@@ -22,71 +22,71 @@ typedef enum lt_decay_type {
 typedef enum lt_epsilon_rule {
     LT_EPSILON_BEFORE,         /**< decompose A + eps*I */
     LT_EPSILON_AFTER,          /**< decompose A, shift the eigenvalues (the 2023 rule) */
-    LT_EPSILON_PSEUDO_INVERSE, /**< no eps; small eigenvalues give 0 */
+    LT_EPSILON_PSEUDO_INVERSE, /**< no epsilon; small eigenvalues give 0 */
     LT_EPSILON_RELATIVE        /**< as AFTER, with eps times the largest eigenvalue */
 } lt_epsilon_rule;
 
-/** What stands for A^(-e) of each factor A = Q L Q^T. */
+/** Representation of A^(-e) for each factor A = Q L Q^T. */
 typedef enum lt_preconditioner {
-    LT_PRECONDITIONER_ROOT,               /**< the inverse root, kept as a matrix */
-    LT_PRECONDITIONER_EIGENDECOMPOSED,    /**< the same, kept as Q and L */
-    LT_PRECONDITIONER_CORRECTED,          /**< Q, with a second moment kept in its basis (SOAP) */
+    LT_PRECONDITIONER_ROOT,               /**< inverse root, stored as a matrix */
+    LT_PRECONDITIONER_EIGENDECOMPOSED,    /**< the same, stored as Q and L */
+    LT_PRECONDITIONER_CORRECTED,          /**< Q, with a second moment in its basis (SOAP) */
     LT_PRECONDITIONER_KL,                 /**< as ROOT; factors see the preconditioned gradient */
     LT_PRECONDITIONER_KL_EIGENDECOMPOSED, /**< as EIGENDECOMPOSED, with KL's factors */
-    LT_PRECONDITIONER_SPECTRAL, /**< no factors: the orthogonal factor of the block, as a matrix */
+    LT_PRECONDITIONER_SPECTRAL, /**< no factors: orthogonal factor of the block, as a matrix */
     LT_PRECONDITIONER_SIGN      /**< no factors: signs */
 } lt_preconditioner;
 
-/** What an orthogonal factor of a [rows,cols] block is multiplied by. */
+/** Scale of the orthogonal factor of a [rows,cols] block. */
 typedef enum lt_spectral_scale {
     LT_SPECTRAL_NONE,
-    LT_SPECTRAL_ORIGINAL,       /**< sqrt(max(1, rows / cols)), of [in,out] weights cols / rows */
+    LT_SPECTRAL_ORIGINAL,       /**< sqrt(max(1, rows / cols)); cols / rows for [in,out] weights */
     LT_SPECTRAL_MATCH_RMS_ADAMW /**< 0.2 sqrt(max(rows, cols)) */
 } lt_spectral_scale;
 
-/** What signs are multiplied by. */
+/** Scale of sign updates. */
 typedef enum lt_sign_scale {
     LT_SIGN_NONE,
     LT_SIGN_L1 /**< the block's sum of magnitudes: steepest descent in the largest element's norm */
 } lt_sign_scale;
 
-/** How inverse roots, or eigenbases, are computed. */
+/** Algorithm for inverse roots or eigenbases. */
 typedef enum lt_root_solver {
     LT_ROOT_EIGH,         /**< eigendecomposition */
     LT_ROOT_NEWTON,       /**< coupled Newton iteration: Guo & Higham 2006; integer roots */
     LT_ROOT_HIGHER_ORDER, /**< coupled iteration with a truncated binomial series */
     LT_ROOT_NEWTON_DB,    /**< Newton-Denman-Beavers: roots 2 and 4 */
-    LT_ROOT_QR,           /**< orthogonal iteration from the last basis */
+    LT_ROOT_QR,           /**< orthogonal iteration from the previous basis */
     LT_ROOT_RATIONAL      /**< a sum of shifted inverses: Hale, Higham & Trefethen 2008 */
 } lt_root_solver;
 
-/** When roots are computed and used. */
+/** Schedule of refreshes of inverse roots. */
 typedef enum lt_refresh_timing {
     LT_REFRESH_REFERENCE, /**< all when t mod f == 0 or t == start, used at once */
-    LT_REFRESH_STAGGERED, /**< after a first time at start: in every step those of 1/f of the cost */
+    LT_REFRESH_STAGGERED, /**< all at start, then 1/f of the cost in every step */
     LT_REFRESH_ASYNC      /**< as REFERENCE, on another thread; used from step t + f on */
 } lt_refresh_timing;
 
-/** What a block does when its roots fail more than tolerated_failures times in a row. */
+/** Reaction to more than tolerated_failures consecutive failed refreshes of a block. */
 typedef enum lt_on_failure {
     LT_ON_FAILURE_ABORT,   /**< the step fails */
-    LT_ON_FAILURE_KEEP,    /**< goes on with its old roots */
-    LT_ON_FAILURE_DIAGONAL /**< goes on with the powers of the factors' diagonals */
+    LT_ON_FAILURE_KEEP,    /**< the block keeps its old roots */
+    LT_ON_FAILURE_DIAGONAL /**< the block uses powers of its factors' diagonals */
 } lt_on_failure;
 
 typedef enum lt_merge_order { LT_MERGE_BACKWARD, LT_MERGE_FORWARD } lt_merge_order;
 
-/** What becomes of a merged dimension that is longer than max_preconditioner_dim. */
+/** Treatment of merged dimensions longer than max_preconditioner_dim. */
 typedef enum lt_large_dims {
-    LT_LARGE_DIMS_CUT,  /**< it is cut into blocks */
-    LT_LARGE_DIMS_WHOLE /**< it stays whole and has no factor: Vyas et al. 2024, section 4 */
+    LT_LARGE_DIMS_CUT,  /**< split into blocks */
+    LT_LARGE_DIMS_WHOLE /**< not split, without a factor: Vyas et al. 2024, section 4 */
 } lt_large_dims;
 
-/** Parameters that are several joined ones, such as those of queries, keys and values. */
+/** Parameters that consist of several joined ones, such as those of queries, keys and values. */
 typedef struct lt_shampoo_split {
     lt_name_regex names;
-    int dim;   /**< of the parameter; below 0: from the last one, -1 */
-    int parts; /**< equal ones along it: parameters of their own to Shampoo */
+    int dim;   /**< dimension of the parameter; -1 is the last */
+    int parts; /**< equal parts along dim, treated as separate parameters */
 } lt_shampoo_split;
 enum { LT_MAX_SPLITS = 8 };
 

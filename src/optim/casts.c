@@ -1,6 +1,6 @@
-/* Cached 16-bit casts of weights. The kernels that update a weight also write its cast, so that a captured
- * pass contains no casts. Other writes to weights (loading, averages) raise their version, which is checked
- * before the next step. */
+/* Cached 16-bit casts of weights. The kernels that update a weight also write its cast, so that a captured pass
+ * contains no casts. Other writes to weights (loading, averages) raise their version, which is checked before the
+ * next step. */
 
 #include "optim/casts.h"
 

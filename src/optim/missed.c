@@ -1,6 +1,6 @@
-/* Bias corrections with a step count per parameter, as in PyTorch's Adam: applied steps minus those in
- * which the parameter had no gradient. The latter are counted on the device, which knows if a step is
- * skipped, by the same work in each step, so that it can be captured in a graph. */
+/* Bias corrections with a step count per parameter, as in PyTorch's Adam: applied steps minus those in which the
+ * parameter had no gradient. The latter are counted on the device, which knows if a step is skipped, by the same
+ * work in each step, so that it can be captured in a graph. */
 
 #include "optim/missed.h"
 

@@ -19,8 +19,10 @@ lt_status lt_noise_scale_add(lt_noise_scale *n, const lt_noise_sample *s)
     if (!(n->decay >= 0 && n->decay < 1))
         return lt_fail(LT_E_ARG, "noise scale: decay %g is not in [0,1)", n->decay);
     if (!(b > 0 && b < large && isfinite(large)))
-        return lt_fail(LT_E_ARG, "noise scale: batches of %g and %g samples: want 0 < b < B", b,
-                       large);
+        return lt_fail(LT_E_ARG,
+                       "noise scale: batches of %g and %g samples do not satisfy 0 < b "
+                       "< B",
+                       b, large);
     if (!is_square(s->small_square) || !is_square(s->large_square))
         return lt_fail(LT_E_ARG, "noise scale: squares %g and %g are not finite and at least 0",
                        s->small_square, s->large_square);
@@ -53,7 +55,7 @@ lt_status lt_noise_steps(double *steps, double phi, double steps_measured, doubl
         return lt_fail(LT_E_ARG, "noise scale: %g is not finite and at least 0", phi);
     if (!(steps_measured > 0) || !(batch_measured > 0) || !(batch > 0))
         return lt_fail(LT_E_ARG,
-                       "noise scale: %g steps of batch %g, for batch %g: want all above 0",
+                       "noise scale: %g steps of batch %g, for batch %g, must all be above 0",
                        steps_measured, batch_measured, batch);
     *steps = steps_measured * (1 + phi / batch) / (1 + phi / batch_measured);
     return LT_OK;

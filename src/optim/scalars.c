@@ -1,6 +1,6 @@
-/* Step scalars on the device. Kernels read them there, so that a captured step can be replayed. They are
- * copied from a ring of page-locked blocks in stream order: the host continues at once, and waits for the
- * device only if the ring is full. */
+/* Step scalars on the device. Kernels read them there, so that a captured step can be replayed. They are copied
+ * from a ring of page-locked blocks in stream order: the host continues at once, and waits for the device only if
+ * the ring is full. */
 
 #include "optim/scalars.h"
 

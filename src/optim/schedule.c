@@ -1,6 +1,5 @@
-/* Learning-rate schedules.
- * Cosine: Loshchilov & Hutter, "SGDR", ICLR 2017, equation 5, one period. Linear warm-up: Goyal et
- * al., "Accurate, Large Minibatch SGD", 2017, section 2.2, per update instead of per epoch. */
+/* Learning-rate schedules. Cosine: Loshchilov & Hutter, "SGDR", ICLR 2017, equation 5, one period. Linear warm-up:
+ * Goyal et al., "Accurate, Large Minibatch SGD", 2017, section 2.2, per update instead of per epoch. */
 
 #include "lather/schedule.h"
 

@@ -96,8 +96,8 @@ lt_status lt_optim_visit_number(const lt_state_visitor *visitor, const char *nam
 
 void lt_optim_number_range(const char *name, int64_t attempt, int64_t *low, int64_t *high)
 {
-    /* Pending roots are swapped in one interval after the step in which they were due, which is not before
-     * the end of the first interval. */
+    /* Pending roots are swapped in one interval after the step in which they were due, which is not before the end
+     * of the first interval. */
     const int64_t swap = 2 * attempt;
     const struct {
         const char *prefix;

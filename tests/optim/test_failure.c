@@ -54,13 +54,13 @@ static void messages_name_parameter_block_dimension_step_and_reason(void **state
     listen(&h);
     assert_ok(try_step(&f, ONE_SIZE));
     assert_string_equal(h.last, "shampoo: layer.weight block 0, dimension 0 (3 x 3): no root at "
-                                "step 1: eigh gave LT_E_DEVICE, in double too; the old root stays "
-                                "(1 in a row, 1 tolerated)");
+                                "step 1: eigh returned LT_E_DEVICE, in double precision too; the "
+                                "old root is kept (1 in a row, 1 tolerated)");
     assert_status(try_step(&f, ONE_SIZE), LT_E_ARG);
     assert_string_equal(lt_error_message(),
                         "shampoo: layer.weight block 0, dimension 0 (3 x 3): no root at step 2: "
-                        "eigh gave LT_E_DEVICE, in double too; the block's roots failed 2 times in "
-                        "a row, 1 are tolerated");
+                        "eigh returned LT_E_DEVICE, in double precision too; the block's roots "
+                        "failed 2 times in a row, 1 tolerated");
     lt_log_set(NULL, NULL);
     fixture_close(&f);
 }

@@ -229,7 +229,7 @@ typedef struct bad_row {
 
 static const bad_row bad[] = {
     {"no regular expression", "\"adamw_params\": \"a(\"", "adamw_params: 'a(' is no regular"},
-    {"a number for names", "\"adamw_params\": 1", "adamw_params wants a string or null"},
+    {"a number for names", "\"adamw_params\": 1", "adamw_params must be a string or null"},
     {"back-references", "\"adamw_params\": \"(a)\\\\1\"", "back-references are not taken"},
     {"no iterations", "\"newton_schulz_iterations\": 0", "newton_schulz_iterations 0 is not in [1"},
     {"an unknown scale", "\"muon_scale\": \"match\"", "muon_scale has no value 'match'"},

@@ -291,7 +291,7 @@ static void test_wrong_polynomial(void **state)
     play_all(p, 2, &s);
     for (int r = 0; r < 2; r++) {
         assert_int_equal(p[r].base.status, LT_E_ARG);
-        assert_non_null(strstr(p[r].base.message, "parameter matrix: a part costs -10"));
+        assert_non_null(strstr(p[r].base.message, "a part of parameter matrix has cost -10"));
     }
 }
 
@@ -416,12 +416,12 @@ static const bad bads[] = {
      {.make = step_alone},
      2,
      LT_E_ARG,
-     "cannot be divided after a step"},
+     "state must be sharded before the first step"},
     {"state that cannot be divided",
      {.make = make_own},
      2,
      LT_E_UNSUPPORTED,
-     "own: has state that is not per parameter"},
+     "own: cannot be sharded: it has state that is not per parameter"},
 };
 
 static void test_bad(void **state)

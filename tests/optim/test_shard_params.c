@@ -176,14 +176,16 @@ static void only_what_is_divided_before_can_be(void **state)
     const lt_shard_config bf16 = {.comm = a.comm, .shard_params = true, .dtype = LT_BF16};
     const lt_shard_config groups = {.comm = a.comm, .shard_params = true, .group = 1};
     const lt_shard_config good = {.comm = a.comm, .shard_params = true};
-    assert_fails(lt_optim_shard_params(a.optim, a.tape, NULL), LT_E_ARG, "which are not");
-    assert_fails(lt_optim_shard(a.optim, &bf16), LT_E_ARG, "neither in bf16");
+    assert_fails(lt_optim_shard_params(a.optim, a.tape, NULL), LT_E_ARG,
+                 "cannot be sharded before the state");
+    assert_fails(lt_optim_shard(a.optim, &bf16), LT_E_ARG, "got dtype bf16");
     assert_fails(lt_optim_shard(a.optim, &groups), LT_E_ARG, "groups of 1");
     assert_ok(lt_optim_shard(a.optim, &good));
-    assert_fails(lt_optim_shard_params(a.optim, a.tape, NULL), LT_E_ARG, "which are not");
+    assert_fails(lt_optim_shard_params(a.optim, a.tape, NULL), LT_E_ARG,
+                 "cannot be sharded before the state");
     assert_ok(lt_optim_shard_gradients(a.optim, a.dp));
     assert_ok(lt_optim_shard_params(a.optim, a.tape, NULL));
-    assert_fails(lt_optim_shard_params(a.optim, a.tape, NULL), LT_E_ARG, "divided already");
+    assert_fails(lt_optim_shard_params(a.optim, a.tape, NULL), LT_E_ARG, "already sharded");
     lt_optim_shard_params_stats(a.optim, &stats);
     assert_true(stats.value_bytes > 4000);
     close_alone(&a);

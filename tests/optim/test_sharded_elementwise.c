@@ -154,10 +154,9 @@ typedef struct bad {
 
 static const bad bads[] = {
     {"an optimizer of whole parameters", make_logical_one,
-     "adam: is not made over the boxes of these placed parameters"},
-    {"an optimizer of matrices", make_muon_of_boxes,
-     "muon: sees more of a parameter than an element"},
-    {"an optimizer that is attached", attach_before, "adam: another optimizer is attached"},
+     "adam: must be made over the same shards as lt_sharded_optim"},
+    {"an optimizer of matrices", make_muon_of_boxes, "muon: is not elementwise"},
+    {"an optimizer that is attached", attach_before, "adam: another optimizer is already attached"},
 };
 
 static void test_bad(void **state)

@@ -166,7 +166,7 @@ static void the_thread_of_shampoos_roots(void **state)
         if (!st)
             continue;
         assert_status(st, LT_E_NOMEM);
-        assert_says("shampoo: no thread for the roots of step ");
+        assert_says("shampoo: cannot create a thread for the roots of step ");
     }
     assert_int_equal(failed, 1);
     assert_int_equal(refused_thread, 0);

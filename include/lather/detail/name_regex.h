@@ -1,4 +1,4 @@
-/** Parameters that a setting is for, by their names. */
+/** Regular expressions that select parameters by name. */
 #ifndef LATHER_DETAIL_NAME_REGEX_H
 #define LATHER_DETAIL_NAME_REGEX_H
 
@@ -8,10 +8,11 @@
 
 enum { LT_NAME_REGEX_BYTES = 160 };
 
-/** A POSIX extended regular expression: means each parameter in whose name it matches. Empty: none. */
+/** POSIX extended regular expression that selects each parameter in whose name it matches. Empty: selects
+ *  none. */
 typedef struct lt_name_regex {
     char text[LT_NAME_REGEX_BYTES];
-    bool optional; /**< it may mean no parameter; else that is an error */
+    bool optional; /**< it may match no parameter; otherwise that is an error */
 } lt_name_regex;
 
 #endif

@@ -1,8 +1,7 @@
-/** The gradient noise scale: how many samples a batch needs before its gradient says more of the loss than of
- *  the samples that were drawn, and what that means for the number of steps.
- *  Source: McCandlish, Kaplan, Amodei & the OpenAI Dota Team, "An Empirical Model of Large-Batch Training", 2018,
- *  arXiv 1812.06162, section 2 and appendix A.1; Qiao et al., "Pollux: Co-adaptive Cluster Scheduling for
- *  Goodput-Optimized Deep Learning", OSDI 2021, section 3.1. */
+/** The gradient noise scale, an estimate of the critical batch size, and its effect on the number of steps.
+ *  Source: McCandlish, Kaplan, Amodei & the OpenAI Dota Team, "An Empirical Model of Large-Batch Training",
+ *  2018, arXiv 1812.06162, section 2 and appendix A.1; Qiao et al., "Pollux: Co-adaptive Cluster Scheduling
+ *  for Goodput-Optimized Deep Learning", OSDI 2021, section 3.1. */
 #ifndef LATHER_DETAIL_NOISE_SCALE_H
 #define LATHER_DETAIL_NOISE_SCALE_H
 
@@ -15,23 +14,23 @@
 /** Squared norms of two gradients of the same weights, the mean over b samples and the mean over B > b. */
 typedef struct lt_noise_sample {
     double small_batch, small_square; /**< b; |G_b|^2, or its mean over several such batches */
-    double large_batch, large_square; /**< B; |G_B|^2. 0: nothing was measured */
+    double large_batch, large_square; /**< B; |G_B|^2. 0: not measured */
 } lt_noise_sample;
 
-/** Averages over steps, which are all of its state: copy, save and set them as they are. */
+/** Moving averages over steps. They are the complete state: copy, save and set them as they are. */
 typedef struct lt_noise_scale {
-    double decay;         /**< of the averages, in [0,1) */
-    double square, trace; /**< averages that begin at 0, without bias correction */
-    int64_t count;        /**< samples that were added */
+    double decay;         /**< decay rate of the averages, in [0,1) */
+    double square, trace; /**< averages that start at 0, without bias correction */
+    int64_t count;        /**< number of samples added */
 } lt_noise_scale;
 #define LT_NOISE_SCALE_DEFAULTS ((lt_noise_scale){.decay = 0.99})
 
-/** What the averages say, corrected for their beginning at 0. */
+/** Estimates from the averages, corrected for their start at 0. */
 typedef struct lt_noise_estimate {
-    double square; /**< |G|^2 of the true gradient; may come out below 0 where noise covers it */
-    double trace;  /**< tr(Sigma), of the gradient of one sample */
+    double square; /**< |G|^2 of the true gradient; may be negative if noise dominates */
+    double trace;  /**< tr(Sigma) of the gradient of one sample */
     double
-        scale; /**< phi = tr(Sigma) / |G|^2, in samples; NaN: nothing was added, or |G|^2 is not above 0 */
+        scale; /**< phi = tr(Sigma) / |G|^2, in samples; NaN if nothing was added or |G|^2 <= 0 */
 } lt_noise_estimate;
 
 /**
@@ -47,7 +46,7 @@ typedef struct lt_noise_estimate {
  */
 LT_API LT_MUST_CHECK lt_status lt_noise_scale_add(lt_noise_scale *self,
                                                   const lt_noise_sample *sample);
-/** A trace below 0 counts as 0 in scale. */
+/** Returns the estimates; a negative trace counts as 0 in scale. */
 LT_API lt_noise_estimate lt_noise_scale_estimate(const lt_noise_scale *self);
 
 /**

@@ -1,4 +1,4 @@
-/** --optim and the flags of every optimizer that has a name, for a program's lt_options_compose(). */
+/** --optim and the flags of all registered optimizers, for a program's lt_options_compose(). */
 #ifndef LATHER_DETAIL_OPTIM_FLAGS_H
 #define LATHER_DETAIL_OPTIM_FLAGS_H
 
@@ -7,35 +7,36 @@
 #include "lather/optim.h"
 #include "lather/options.h"
 
-/** What the flags say. Zeroed before lt_optim_flags_open(). */
+/** Optimizer chosen by the flags. Zero it before lt_optim_flags_open(). */
 typedef struct lt_optim_flags {
-    const struct lt_optim_family *family; /**< of --optim; set by lt_optim_flags_resolve() */
-    double lr;                            /**< --lr, or that of the preset */
-    void *settings;                       /**< owned: the family's config struct */
-    struct lt_optim_rows *rows;           /**< owned: the library's */
+    /** optimizer of --optim; set by lt_optim_flags_resolve() */
+    const struct lt_optim_family *family;
+    double lr;                  /**< --lr, or that of the preset */
+    void *settings;             /**< owned: the optimizer's config struct */
+    struct lt_optim_rows *rows; /**< owned: the library's */
 } lt_optim_flags;
 
-/** Makes rows of the optimizers that are registered now; the program's selector is "optim".
+/** Makes option rows for the optimizers that are registered now; the program's selector is "optim".
  *  Errors: LT_E_NOMEM. */
 LT_API LT_MUST_CHECK lt_status lt_optim_flags_open(lt_optim_flags *flags);
-/** After lt_options_free(). */
+/** Frees the rows; call after lt_options_free(). */
 LT_API void lt_optim_flags_close(lt_optim_flags *flags);
 
-/** Tables for lt_options_compose(), in this order; others may stand between them. */
+/** Tables for lt_options_compose(), in this order; others may be between them. */
 enum {
     LT_OPTIM_FLAGS_COMMON, /**< the group "Optimizer" */
-    LT_OPTIM_FLAGS_OWN,    /**< groups of single families: "Shampoo" */
+    LT_OPTIM_FLAGS_OWN,    /**< groups of single optimizers: "Shampoo" */
     LT_OPTIM_FLAGS_TABLES
 };
 LT_API lt_option_table lt_optim_flags_table(const lt_optim_flags *flags, int table);
 
-/** Once the command line is read: the settings are those of the preset, in which the user's flags
- *  replace some. Options that the user left alone get the preset's values.
- *  Errors: LT_E_ARG (a flag that the other settings do not let count, or that cannot be read; a
- *  preset of another optimizer). */
+/** Resolves the settings after the command line was parsed: the preset's, overridden by the user's flags.
+ *  Options that the user left alone get the preset's values.
+ *  Errors: LT_E_ARG (a flag that the other settings leave unread, or with an invalid value; a preset of
+ *  another optimizer). */
 LT_API LT_MUST_CHECK lt_status lt_optim_flags_resolve(lt_optim_flags *flags, lt_options *options);
 
-/** The optimizer; as its own constructor. */
+/** Makes the optimizer; errors are those of its constructor. */
 LT_API LT_MUST_CHECK lt_status lt_optim_flags_make(lt_optim **out, const lt_optim_flags *flags,
                                                    const lt_params *params);
 

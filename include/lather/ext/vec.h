@@ -1,4 +1,4 @@
-/** Vector arithmetic on tensors, for optimizers: queued in order, skipped in a skipped step. */
+/** Vector arithmetic on tensors for optimizers: in stream order, skipped in a skipped step. */
 #ifndef LATHER_EXT_VEC_H
 #define LATHER_EXT_VEC_H
 

@@ -38,9 +38,10 @@ static lt_status check(const lt_optim *o, const lt_averaging_config *c)
 {
     const char *name = o->ops->name;
     if (o->averaging || o->attempt)
-        return lt_fail(LT_E_ARG, "%s: iterates are averaged from the first step on, once", name);
+        return lt_fail(LT_E_ARG, "%s: weight averaging must be enabled once, before the first step",
+                       name);
     if (c->kind != LT_AVERAGING_SCHEDULE_FREE && c->kind != LT_AVERAGING_PRIMAL)
-        return lt_fail(LT_E_ARG, "%s: iterate averaging of kind %d", name, (int)c->kind);
+        return lt_fail(LT_E_ARG, "%s: invalid kind of weight averaging %d", name, (int)c->kind);
     if (!(c->train_interp_coeff > 0 && c->train_interp_coeff <= 1))
         return lt_fail(LT_E_ARG, "%s: train_interp_coeff %g is not in (0,1]", name,
                        c->train_interp_coeff);
@@ -52,12 +53,11 @@ static lt_status check(const lt_optim *o, const lt_averaging_config *c)
                        c->eval_coeff_lr_power);
     if (c->decay_of_y && !o->ops->decay_is_apart)
         return lt_fail(LT_E_UNSUPPORTED,
-                       "%s: decay of y is for adamw, and sgd without momentum, whose weight decay "
-                       "is apart from the update",
+                       "%s: decay_of_y needs adamw, or sgd without momentum, whose weight decay "
+                       "is separate from the update",
                        name);
     if (o->shard && o->shard->values)
-        return lt_fail(LT_E_UNSUPPORTED,
-                       "%s: iterates of parameters that are divided over ranks are not averaged",
+        return lt_fail(LT_E_UNSUPPORTED, "%s: weight averaging does not support sharded parameters",
                        name);
     LT_TRY(lt_optim_need(o, o->device->backend->lerp != NULL, "lerp"));
     return lt_optim_need(o, o->device->backend->vec != NULL, "vec");
@@ -146,7 +146,9 @@ lt_status lt_averaging_prepare(lt_optim *o, double lr)
     if (!a)
         return LT_OK;
     if (a->is_eval)
-        return lt_fail(LT_E_ARG, "%s: a step while values are those of an evaluation",
+        return lt_fail(LT_E_ARG,
+                       "%s: step while the parameters hold the evaluation weights: call "
+                       "lt_optim_train() first",
                        o->ops->name);
     const double power = pow(lr, a->config.eval_coeff_lr_power);
     a->lr_sum_before = a->lr_sum;
@@ -282,8 +284,8 @@ lt_status lt_averaging_visit(lt_optim *o, const lt_state_visitor *visitor)
         return LT_OK;
     if (!a->is_eval)
         return lt_fail(LT_E_ARG,
-                       "%s: values are those of training, and of evaluations only such "
-                       "are saved: lt_optim_eval()",
+                       "%s: save while the parameters hold the training weights: call "
+                       "lt_optim_eval() first",
                        o->ops->name);
     memcpy(&bits, &a->lr_sum, sizeof bits); /* checkpoints store numbers as integers */
     LT_TRY(visitor->number(visitor->context, "lr_sum_bits", &bits));

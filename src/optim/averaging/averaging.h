@@ -1,18 +1,15 @@
-/* Private declarations of lather/averaging.h for the step. Without effect if the optimizer does not
- * average. */
+/* Private declarations of lather/averaging.h for the step. Without effect if the optimizer does not average. */
 #ifndef LT_OPTIM_AVERAGING_H
 #define LT_OPTIM_AVERAGING_H
 
 #include "lather/averaging.h"
 #include "lather/ext/optim.h"
 
-/* Computes the weight of this step's iterate. Errors: LT_E_ARG (the parameters hold the evaluation
- * weights). */
+/* Computes the weight of this step's iterate. Errors: LT_E_ARG (the parameters hold the evaluation weights). */
 LT_MUST_CHECK lt_status lt_averaging_prepare(lt_optim *o, double lr);
 /* Undoes the weight of a skipped step's learning rate. */
 void lt_averaging_skipped(lt_optim *o);
-/* Switches the parameters to z before an update (begin) and to y after it (end), which may have been
- * skipped. */
+/* Switches the parameters to z before an update (begin) and to y after it (end), which may have been skipped. */
 LT_MUST_CHECK lt_status lt_averaging_begin(lt_optim *o);
 LT_MUST_CHECK lt_status lt_averaging_end(lt_optim *o);
 

@@ -1,5 +1,5 @@
-/* Exponential moving average of weights. Skipped steps leave it unchanged: its kernel reads the optimizer's
- * scalars on the device. */
+/* Exponential moving average of weights. Skipped steps leave it unchanged: its kernel reads the optimizer's scalars
+ * on the device. */
 
 #include "lather/ema.h"
 
@@ -77,15 +77,16 @@ void lt_ema_free(lt_ema **ema)
 lt_status lt_ema_update(lt_ema *e, const lt_optim *optim)
 {
     if (e->swapped)
-        return lt_fail(LT_E_ARG, "ema: update while the model holds the averages");
+        return lt_fail(LT_E_ARG, "ema: update while the averages are swapped in: call "
+                                 "lt_ema_swap() first");
     size_t count = 0;
     for (size_t i = 0; i < e->count; i++) {
         if (!lt_tensor_has_memory(e->average[i])) /* another rank owns it */
             continue;
         if (!lt_tensor_has_memory(e->param[i]->value))
             return lt_fail(LT_E_ARG,
-                           "ema: another rank has the value of %s: averages of divided parameters "
-                           "are divided by lt_optim_shard_ema()",
+                           "ema: the value of %s is on another rank: call lt_optim_shard_ema() "
+                           "after sharding parameters",
                            e->param[i]->name);
         e->item[count++] = (lt_optim_item){
             .value = lt_tensor_view(e->average[i]),
@@ -104,7 +105,8 @@ lt_status lt_ema_update_after(lt_ema *e, int64_t steps)
     const lt_backend *be = e->device->backend;
     const double kept = pow(e->decay, (double)steps);
     if (e->swapped)
-        return lt_fail(LT_E_ARG, "ema: update while the model holds the averages");
+        return lt_fail(LT_E_ARG, "ema: update while the averages are swapped in: call "
+                                 "lt_ema_swap() first");
     if (!be->vec)
         return lt_fail(LT_E_UNSUPPORTED, "ema: backend %s has no kernel for vec", be->name);
     for (size_t i = 0; i < e->count; i++) {
@@ -148,7 +150,8 @@ bool lt_ema_is_swapped(const lt_ema *e)
 lt_status lt_ema_visit(lt_ema *e, lt_state_visitor *visitor)
 {
     if (e->swapped)
-        return lt_fail(LT_E_ARG, "ema: the averages are in the model");
+        return lt_fail(LT_E_ARG, "ema: visit while the averages are swapped in: call "
+                                 "lt_ema_swap() first");
     for (size_t i = 0; i < e->count; i++) {
         const lt_shape shape = lt_param_place(e->param[i]).logical;
         const lt_state_entry entry = {

@@ -1,5 +1,5 @@
-/* Blockwise formats of optimizer state: quantized_formats.h. Arithmetic is f32 without contraction: one
- * division, product or comparison at a time, so that all machines and NumPy agree bitwise. */
+/* Blockwise formats of optimizer state: quantized_formats.h. Arithmetic is f32 without contraction: one division,
+ * product or comparison at a time, so that all machines and NumPy agree bitwise. */
 
 #include "quantized_formats.h"
 
@@ -118,8 +118,8 @@ static void draw(const lt_quantized_rounding *r, int64_t block, int elements, ui
     }
 }
 
-/* Converts a draw to (0,1) in steps of 2^-12. The distance from 0 and 1 exceeds the rounding error of a
- * number that is itself a level, so levels are unchanged. */
+/* Converts a draw to (0,1) in steps of 2^-12. The distance from 0 and 1 exceeds the rounding error of a number that
+ * is itself a level, so levels are unchanged. */
 static float threshold(uint16_t draw)
 {
     return ((float)(draw >> 4) + 0.5F) * 0x1p-12F;
@@ -236,8 +236,8 @@ static float get_scale(const coded *c, const unsigned char *memory, int64_t bloc
     return lt_f32_from_bf16(narrow);
 }
 
-/* Quantizes count magnitudes, relative to their scale, 0 <= a <= 1, in vectorizable loops. draws: NULL
- * rounds to nearest. */
+/* Quantizes count magnitudes, relative to their scale, 0 <= a <= 1, in vectorizable loops. draws: NULL rounds to
+ * nearest. */
 static void even_codes(const float *a, const uint16_t *draws, int count, int *code)
 {
     const float integers =
@@ -432,8 +432,7 @@ static void mirror(float *x, int64_t n)
 
 typedef struct pass {
     lt_quantized_format format;
-    /* error: codes of the quantization error, rounded stochastically; the main codes are then rounded to
-     * nearest */
+    /* error: codes of the quantization error, rounded stochastically; the main codes are then rounded to nearest */
     coded coded, error;
     int64_t n; /* rows of a square matrix; 0: not square */
     const float *x;

@@ -11,10 +11,11 @@
 lt_status lt_quantized_check(const lt_device *device, const char *what)
 {
     if (!device->backend->host_memory)
-        return lt_fail(LT_E_UNSUPPORTED, "%s: backend %s keeps state in f32 only", what,
+        return lt_fail(LT_E_UNSUPPORTED, "%s: backend %s supports f32 state only", what,
                        device->backend->name);
     if (lt_device_master(device) != LT_F32)
-        return lt_fail(LT_E_UNSUPPORTED, "%s: this device's state is f64", what);
+        return lt_fail(LT_E_UNSUPPORTED, "%s: a device opened with f64 supports f64 state only",
+                       what);
     return LT_OK;
 }
 
@@ -137,8 +138,8 @@ static void negate_diagonal(float *x, int64_t n)
         x[i * (n + 1)] = -x[i * (n + 1)];
 }
 
-/* Returns true if a checkpoint matrix is a Cholesky factor, marked by a negative diagonal; a factor matrix
- * has none. */
+/* Returns true if a checkpoint matrix is a Cholesky factor, marked by a negative diagonal; a factor matrix has
+ * none. */
 static bool is_cholesky(const lt_tensor *t)
 {
     const int64_t n = lt_tensor_shape(t).dim[0];
@@ -183,8 +184,8 @@ static lt_status reject_cholesky(const lt_tensor *t)
     lt_tensor_free(&trace);
     if (!st && value < 0)
         st = lt_fail(LT_E_UNSUPPORTED,
-                     "shampoo: the checkpoint's factors are those of another --factor-dtype than "
-                     "f32, which backend %s cannot convert: load and save it on cpu once",
+                     "shampoo: the checkpoint's factors were saved with a --factor-dtype below "
+                     "f32, which backend %s cannot convert: load and save it once on cpu",
                      be->name);
     return st;
 }

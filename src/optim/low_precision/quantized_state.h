@@ -1,8 +1,7 @@
-/* State of optimizers in fewer bytes than the f32 tensor that kernels work on: opened to such a tensor where
- * it is used, and stored again. Formats: quantized_formats.h, docs/adr/0046.
- *
- * Storing what was opened changes no bit, so that a checkpoint has the opened values, under the names and
- * shapes of f32 state: a run with another --state-dtype or --factor-dtype reads it. */
+/* Optimizer state in fewer bytes than the f32 tensor that kernels use: dequantized to such a tensor when used, then
+ * requantized. Formats: quantized_formats.h, docs/adr/0046. Requantizing an unchanged tensor changes no bit, so
+ * checkpoints store the dequantized values, under the names and shapes of f32 state, and a run with another
+ * --state-dtype or --factor-dtype can read them. */
 #ifndef LT_OPTIM_QUANTIZED_STATE_H
 #define LT_OPTIM_QUANTIZED_STATE_H
 
@@ -14,40 +13,41 @@
 
 typedef struct lt_quantized {
     lt_quantized_format format;
-    lt_shape shape;              /* of the opened tensor */
-    int64_t stride[LT_MAX_DIMS]; /* and its order of storage, dense */
-    uint64_t key;                /* of its draws: lt_quantized_key() */
+    lt_shape shape;              /* shape of the dequantized tensor */
+    int64_t stride[LT_MAX_DIMS]; /* its strides, dense */
+    uint64_t key;                /* lt_quantized_key() of its random draws */
     lt_tensor *memory;           /* u8 */
-    bool rounded; /* a root that lt_quantized_from_checkpoint() could not have as it was */
+    bool rounded;                /* lt_quantized_from_checkpoint() had to round a root */
 } lt_quantized;
 
-/* Returns the key of the draws of a block's state, the same on whichever rank has it. */
+/* Returns the key of the random draws of a block's state, which does not depend on its rank. */
 uint64_t lt_quantized_key(const char *param, const char *state, int block);
-/* Zeros. The device's memory is the host's, its state f32. Errors: LT_E_UNSUPPORTED (it is not; names what),
- * LT_E_NOMEM. */
+/* Makes a state of zeros, in host memory. Errors: LT_E_UNSUPPORTED (the device's memory is not the host's, or its
+ * state not f32), LT_E_NOMEM. */
 LT_MUST_CHECK lt_status lt_quantized_new(lt_quantized **out, lt_device *device,
                                          lt_quantized_format format, lt_shape shape,
                                          const int64_t *stride, uint64_t key);
 void lt_quantized_free(lt_quantized **q);
-/* Checks that a device can have it. what: "--state-dtype int8 of adam". Errors: LT_E_UNSUPPORTED. */
+/* Checks that a device supports quantized state. what: for the message, such as "--state-dtype int8 of adam".
+ * Errors: LT_E_UNSUPPORTED. */
 LT_MUST_CHECK lt_status lt_quantized_check(const lt_device *device, const char *what);
 
-/* Its values as a new tensor; of a Cholesky factor C, C C^T. */
+/* Dequantizes to a new tensor; a Cholesky factor C to C C^T. */
 LT_MUST_CHECK lt_status lt_quantized_dequantize(const lt_quantized *q, lt_tensor **out);
-/* From such a tensor, whose contents are lost if it is a Cholesky factor's. attempt: the step, by which averages
- * (moments and factors) are rounded stochastically; 0: to nearest, as roots and bases always are. */
+/* Quantizes a tensor, overwriting it if it is a factor. attempt: step, by which averages (moments and factors) are
+ * rounded stochastically; 0: to nearest, as inverse roots and bases always are. */
 void lt_quantized_requantize(lt_quantized *q, lt_tensor *dense, int64_t attempt);
 
-/* The values that a checkpoint stores. Of a Cholesky factor C: C's lower triangle with a negative
- * diagonal, and above it the errors of the codes, transposed. */
+/* Makes the tensor that a checkpoint stores: the dequantized values. For a Cholesky factor C: C's lower triangle
+ * with a negative diagonal, and the quantization errors transposed above it. */
 LT_MUST_CHECK lt_status lt_quantized_to_checkpoint(const lt_quantized *q, lt_tensor **out);
-/* From a checkpoint, whichever of both it has; the tensor's contents are lost. */
+/* Quantizes the tensor of a checkpoint, in either form; overwrites it. */
 LT_MUST_CHECK lt_status lt_quantized_from_checkpoint(lt_quantized *q, lt_tensor *values);
-/* A shown Cholesky factor [n,n] becomes the factor C C^T, on the host; another matrix stays as it is.
- * Errors: LT_E_UNSUPPORTED (it is one, of which the host cannot read the memory). */
+/* Replaces a checkpoint's Cholesky factor [n,n] by C C^T, on the host; leaves other matrices unchanged. Errors:
+ * LT_E_UNSUPPORTED (it is one, in memory that the host cannot read). */
 LT_MUST_CHECK lt_status lt_quantized_convert(lt_tensor *values, bool *converted);
 
-/* lt_safetensors_source: reads shown values, context being the entry's. */
+/* lt_safetensors_source that reads the tensor for a checkpoint; context: the lt_quantized. */
 LT_MUST_CHECK lt_status lt_quantized_read(void *quantized, void *host, size_t bytes);
 
 #endif

@@ -1,5 +1,5 @@
-/* Moments in fewer bytes (--state-dtype): quantized_state.h. A step dequantizes the state of a few
- * parameters at a time; for each call the other parameters are marked as without gradient. */
+/* Moments in fewer bytes (--state-dtype): quantized_state.h. A step dequantizes the state of a few parameters at a
+ * time; for each call the other parameters are marked as without gradient. */
 
 #include "state_dtype.h"
 
@@ -10,8 +10,8 @@
 
 #include <stdio.h>
 
-/* Largest elements of the parameters whose state is dequantized together (a single one may exceed it): 4
- * MiB per state. */
+/* Largest elements of the parameters whose state is dequantized together (a single one may exceed it): 4 MiB per
+ * state. */
 static const int64_t batch_elements = (int64_t)1 << 20;
 
 static const char *const names[] = {"f32", "bf16", "int8", "int4"};
@@ -30,11 +30,11 @@ lt_status lt_optim_set_state_dtype(lt_optim *o, lt_state_dtype dtype)
     if (dtype == LT_STATE_F32 && o->state_dtype == LT_STATE_F32)
         return LT_OK;
     if (dtype == LT_STATE_INT4)
-        return lt_fail(LT_E_ARG, "%s: moments are f32, bf16 or int8", what);
+        return lt_fail(LT_E_ARG, "%s: moments can be f32, bf16 or int8", what);
     if (o->attempt > 0)
-        return lt_fail(LT_E_ARG, "%s: after a step", what);
+        return lt_fail(LT_E_ARG, "%s: must be set before the first step", what);
     if (!o->ops->by_slots)
-        return lt_fail(LT_E_UNSUPPORTED, "%s: this optimizer keeps f32", what);
+        return lt_fail(LT_E_UNSUPPORTED, "%s: this optimizer supports f32 only", what);
     LT_TRY(lt_quantized_check(o->device, what));
     o->state_dtype = dtype;
     return LT_OK;

@@ -1,5 +1,4 @@
-/* AdaGrad, diagonal.
- * Duchi, Hazan & Singer, "Adaptive Subgradient Methods for Online Learning and Stochastic
+/* AdaGrad, diagonal. Duchi, Hazan & Singer, "Adaptive Subgradient Methods for Online Learning and Stochastic
  * Optimization", JMLR 2011, figure 1; its delta is our eps. */
 
 #include "optim/registry/registry.h"

@@ -1,6 +1,6 @@
-/* Adam: Kingma & Ba, "Adam: A Method for Stochastic Optimization", ICLR 2015, algorithm 1.
- * AdamW: Loshchilov & Hutter, "Decoupled Weight Decay Regularization", ICLR 2019, algorithm 2;
- * its eta_t * alpha is our lr, its lambda is alpha * weight_decay. */
+/* Adam: Kingma & Ba, "Adam: A Method for Stochastic Optimization", ICLR 2015, algorithm 1. AdamW: Loshchilov &
+ * Hutter, "Decoupled Weight Decay Regularization", ICLR 2019, algorithm 2; its eta_t * alpha is our lr, its lambda
+ * is alpha * weight_decay. */
 
 #include "optim/registry/registry.h"
 
@@ -52,7 +52,7 @@ static const lt_optim_field fields[] = {
     {"weight_decay", LT_FIELD_REAL, AT(weight_decay), .high = HUGE_VAL, .common = true},
     {"norm_weight_decay", LT_FIELD_SCOPE, AT(decay_scope), .flag_only = true},
     {"beta1", LT_FIELD_REAL, AT(beta1), .high = 1, .below = true,
-     .help = "memory of the mean gradient"},
+     .help = "decay rate of the first moment"},
     {"beta2", LT_FIELD_REAL, AT(beta2), .high = 1, .below = true},
     {"epsilon", LT_FIELD_REAL, AT(eps), .high = HUGE_VAL},
 };

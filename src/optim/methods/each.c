@@ -1,5 +1,5 @@
-/* Helpers for optimizers without their own kernels: a step slot by slot, and vector arithmetic by the
- * backend's vec kernel. */
+/* Helpers for optimizers without their own kernels: a step slot by slot, and vector arithmetic by the backend's vec
+ * kernel. */
 
 #include "tensor/tensor.h"
 
@@ -47,7 +47,7 @@ static lt_status run(lt_tensor *y, lt_vec_job job, const lt_scalars *s)
         || (job.b.data && !lt_shape_equal(job.b.shape, job.y.shape)))
         return lt_fail(LT_E_SHAPE, "vec: the tensors have different shapes");
     if (!d->backend->vec)
-        return lt_fail(LT_E_UNSUPPORTED, "vec: backend %s has no kernel for it", d->backend->name);
+        return lt_fail(LT_E_UNSUPPORTED, "vec: backend %s has no kernel", d->backend->name);
     lt_tensor_touch(y);
     return d->backend->vec(d->ctx, &job, 1, s);
 }

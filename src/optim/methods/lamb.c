@@ -1,5 +1,5 @@
-/* LAMB: You et al., "Large batch optimization for deep learning: training BERT in 76 minutes", ICLR 2020
- * (arXiv 1904.00962), algorithm 2 with phi(x) = x. */
+/* LAMB: You et al., "Large batch optimization for deep learning: training BERT in 76 minutes", ICLR 2020 (arXiv
+ * 1904.00962), algorithm 2 with phi(x) = x. */
 
 #include "trust.h"
 
@@ -134,8 +134,8 @@ static const lt_optim_field fields[] = {
 {"beta1", LT_FIELD_REAL, AT(beta1), .high = 1, .below = true},
 {"beta2", LT_FIELD_REAL, AT(beta2), .high = 1, .below = true},
 {"epsilon", LT_FIELD_REAL, AT(eps), .high = HUGE_VAL},
-{"bias_correction", LT_FIELD_FLAG, AT(bias_correction), .rare = true, .help = "moments are corrected for their start at zero"},
-{"grad_averaging", LT_FIELD_FLAG, AT(grad_averaging), .rare = true, .help = "a gradient enters the mean times 1 - beta1, not times 1"},
+{"bias_correction", LT_FIELD_FLAG, AT(bias_correction), .rare = true, .help = "correct moments for their start at zero"},
+{"grad_averaging", LT_FIELD_FLAG, AT(grad_averaging), .rare = true, .help = "weight a new gradient in the first moment by 1 - beta1 instead of 1"},
 {"trust_clip", LT_FIELD_FLAG, AT(trust_clip), .rare = true},
 {"always_adapt", LT_FIELD_FLAG, AT(always_adapt), .rare = true},
 };

@@ -1,6 +1,6 @@
 /* LARS: You, Gitman & Ginsburg, "Large batch training of convolutional networks", 2017 (arXiv 1708.03888),
- * algorithm 1; lr multiplies the momentum buffer instead of the update, as in sgd.c. trust_clip: LARC, in
- * which a layer's learning rate does not exceed lr. */
+ * algorithm 1; lr multiplies the momentum buffer instead of the update, as in sgd.c. trust_clip: LARC, in which a
+ * layer's learning rate does not exceed lr. */
 
 #include "trust.h"
 
@@ -138,10 +138,10 @@ static const lt_optim_field fields[] = {
 {"nesterov", LT_FIELD_FLAG, AT(nesterov), .is_read = has_momentum, .needs = "--momentum above 0"},
 {"weight_decay", LT_FIELD_REAL, AT(weight_decay), .high = HUGE_VAL, .common = true},
 {"norm_weight_decay", LT_FIELD_SCOPE, AT(decay_scope), .flag_only = true},
-{"trust_coefficient", LT_FIELD_REAL, AT(trust_coefficient), .low = 1e-12, .high = HUGE_VAL, .rare = true, .help = "length of a layer's update over that of its weight, at learning rate 1"},
+{"trust_coefficient", LT_FIELD_REAL, AT(trust_coefficient), .low = 1e-12, .high = HUGE_VAL, .rare = true, .help = "ratio of the norms of a layer's update and weight at learning rate 1"},
 {"epsilon", LT_FIELD_REAL, AT(eps), .high = HUGE_VAL},
-{"trust_clip", LT_FIELD_FLAG, AT(trust_clip), .rare = true, .help = "no layer's learning rate is above --lr (LARC), no trust ratio above 1 (LAMB)"},
-{"always_adapt", LT_FIELD_FLAG, AT(always_adapt), .rare = true, .help = "trust ratios of parameters without weight decay, too"},
+{"trust_clip", LT_FIELD_FLAG, AT(trust_clip), .rare = true, .help = "limit a layer's learning rate to --lr (LARC), its trust ratio to 1 (LAMB)"},
+{"always_adapt", LT_FIELD_FLAG, AT(always_adapt), .rare = true, .help = "apply trust ratios to parameters without weight decay, too"},
 };
 /* clang-format on */
 #undef AT

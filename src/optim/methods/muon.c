@@ -86,8 +86,8 @@ static lt_view matrix_of(const muon *m, const matrix *x, int which)
     return matrix_at(m, which, x->at, x->rows, x->cols);
 }
 
-/* Views a matrix with the parameter's dimensions. The order of columns is free: that of the parameter's
- * memory if its first dimension is outermost there, so that kernels pass over both contiguously. */
+/* Views a matrix with the parameter's dimensions. The order of columns is free: that of the parameter's memory if
+ * its first dimension is outermost there, so that kernels pass over both contiguously. */
 static lt_view values_of(const muon *m, const matrix *x, int which)
 {
     const lt_view value = lt_tensor_view(x->slot->param->value);
@@ -483,12 +483,12 @@ static const lt_optim_field fields[] = {
 {"nesterov", LT_FIELD_FLAG, AT(nesterov), .is_read = has_momentum, .needs = "--momentum above 0"},
 {"weight_decay", LT_FIELD_REAL, AT(weight_decay), .high = HUGE_VAL, .common = true},
 {"norm_weight_decay", LT_FIELD_SCOPE, AT(decay_scope), .flag_only = true},
-{"muon_scale", LT_FIELD_CHOICE, AT(scale), .choices = "original|match_rms_adamw", .rare = true, .help = "length of orthogonal updates: sqrt(max(1, outputs/inputs)), or as long as AdamW's are, so that its lr and decay serve"},
-{"orthogonalization", LT_FIELD_CHOICE, AT(orthogonalization.method), .choices = "newton_schulz|polar_express|svd", .rare = true, .help = "how an update is made orthogonal: by the same polynomial in each step, by another one in each, or exactly, on the host"},
-{"newton_schulz_iterations", LT_FIELD_SMALL, AT(orthogonalization.iterations), .low = 1, .high = 20, .is_read = iterates, .needs = "an --orthogonalization that iterates", .neutral = 5, .rare = true, .help = "steps that make an update orthogonal"},
-{"newton_schulz_coefficients", LT_FIELD_LIST, .set = set_coefficients, .read = read_coefficients, .meta = "A,B,C", .is_read = has_coefficients, .needs = "--orthogonalization newton_schulz", .rare = true, .help = "of its polynomial a x + b x^3 + c x^5; without the flag 3.4445, -4.7750 and 2.0315"},
-{"adamw_params", LT_FIELD_LIST, .set = set_adamw_params, .read = read_adamw_params, .meta = "REGEX", .rare = true, .help = "parameters that AdamW updates besides biases, gains and shifts: those whose name matches; without the flag embeddings, positions, class tokens and heads"},
-{"adamw_lr_scale", LT_FIELD_REAL, AT(adamw_lr_scale), .high = HUGE_VAL, .rare = true, .help = "their learning rate, times lr"},
+{"muon_scale", LT_FIELD_CHOICE, AT(scale), .choices = "original|match_rms_adamw", .rare = true, .help = "scale of orthogonal updates: sqrt(max(1, outputs/inputs)), or the RMS of AdamW's updates, so that AdamW's lr and decay apply"},
+{"orthogonalization", LT_FIELD_CHOICE, AT(orthogonalization.method), .choices = "newton_schulz|polar_express|svd", .rare = true, .help = "orthogonalization of updates: one polynomial for all iterations, an optimal one per iteration, or an exact SVD on the host"},
+{"newton_schulz_iterations", LT_FIELD_SMALL, AT(orthogonalization.iterations), .low = 1, .high = 20, .is_read = iterates, .needs = "an --orthogonalization that iterates", .neutral = 5, .rare = true, .help = "iterations per orthogonalization"},
+{"newton_schulz_coefficients", LT_FIELD_LIST, .set = set_coefficients, .read = read_coefficients, .meta = "A,B,C", .is_read = has_coefficients, .needs = "--orthogonalization newton_schulz", .rare = true, .help = "coefficients of the polynomial a x + b x^3 + c x^5; default: 3.4445,-4.7750,2.0315"},
+{"adamw_params", LT_FIELD_LIST, .set = set_adamw_params, .read = read_adamw_params, .meta = "REGEX", .rare = true, .help = "parameters that AdamW updates, in addition to biases and parameters of norms; default: embeddings, positions, class tokens and heads"},
+{"adamw_lr_scale", LT_FIELD_REAL, AT(adamw_lr_scale), .high = HUGE_VAL, .rare = true, .help = "learning rate of parameters that AdamW updates, relative to --lr"},
 {"beta1", LT_FIELD_REAL, AT(beta1), .high = 1, .below = true},
 {"beta2", LT_FIELD_REAL, AT(beta2), .high = 1, .below = true},
 {"epsilon", LT_FIELD_REAL, AT(eps), .high = HUGE_VAL},

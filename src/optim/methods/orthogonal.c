@@ -79,7 +79,7 @@ lt_status lt_orthogonal_open(lt_orthogonal *o, const lt_optim *optim, size_t mat
 {
     lt_device *device = optim->device;
     const lt_dtype master = lt_device_master(device);
-    lt_orthogonal_close(o); /* frees what a failed attempt allocated */
+    lt_orthogonal_close(o); /* frees allocations of a failed attempt */
     o->most = matrices;
     o->vec = lt_alloc(matrices, sizeof *o->vec);
     o->gram = lt_alloc(matrices, sizeof *o->gram);
@@ -331,5 +331,5 @@ lt_status lt_orthogonal_read(lt_orthogonalization *how, const lt_json_value *v)
             how->coefficients[count - 1] = m->number;
     return v->type == LT_JSON_ARRAY && count == 3 && v->count == 3
                ? LT_OK
-               : lt_fail(LT_E_ARG, "optimizer config: %s wants [a, b, c]", v->key);
+               : lt_fail(LT_E_ARG, "optimizer config: %s must be [a, b, c]", v->key);
 }

@@ -1,6 +1,6 @@
 /* Orthogonal factor of a matrix by one-sided Jacobi rotations: Hestenes, "Inversion of matrices by
- * biorthogonalization and related results", 1958. Rotations make the rows orthogonal, J X = S W with J
- * orthogonal and W of unit rows; then U V^T = J^T W. Small singular values are as accurate as large ones. */
+ * biorthogonalization and related results", 1958. Rotations make the rows orthogonal, J X = S W with J orthogonal
+ * and W of unit rows; then U V^T = J^T W. Small singular values are as accurate as large ones. */
 
 #include "orthogonal_svd.h"
 

@@ -1,6 +1,6 @@
 /* Stochastic gradient descent with momentum. Sutskever, Martens, Dahl & Hinton, "On the importance of
- * initialization and momentum in deep learning", ICML 2013, in the form where lr multiplies the momentum
- * buffer instead of the gradient, and a parameter's first update initializes the buffer with the gradient. */
+ * initialization and momentum in deep learning", ICML 2013, in the form where lr multiplies the momentum buffer
+ * instead of the gradient, and a parameter's first update initializes the buffer with the gradient. */
 
 #include "base/alloc.h"
 #include "optim/registry/registry.h"
@@ -85,11 +85,11 @@ static const lt_optim_field fields[] = {
     {"dampening", LT_FIELD_REAL, AT(dampening), .high = 1, .rare = true,
      .help = "dampening of momentum"},
     {"nesterov", LT_FIELD_FLAG, AT(nesterov), .is_read = has_momentum,
-     .needs = "--momentum above 0", .help = "Nesterov's momentum"},
+     .needs = "--momentum above 0", .help = "use Nesterov momentum"},
     {"weight_decay", LT_FIELD_REAL, AT(weight_decay), .high = HUGE_VAL, .also = "wd",
      .common = true, .help = "weight decay"},
     {"norm_weight_decay", LT_FIELD_SCOPE, AT(decay_scope), .flag_only = true,
-     .help = "biases, gains and shifts of normalisations decay too"},
+     .help = "apply weight decay to biases and to weights and biases of norms, too"},
 };
 #undef AT
 

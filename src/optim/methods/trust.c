@@ -1,5 +1,5 @@
-/* Trust ratios: You, Gitman & Ginsburg 2017 (arXiv 1708.03888), section 4. Parameters are independent, so
- * batching does not change results. */
+/* Trust ratios: You, Gitman & Ginsburg 2017 (arXiv 1708.03888), section 4. Parameters are independent, so batching
+ * does not change results. */
 
 #include "trust.h"
 

@@ -1,6 +1,5 @@
-/* Common to LARS and LAMB: batches of parameters, so that the workspace is small, their norms, and their
- * trust ratios. A batch is a list of batched kernels, each of which is one backend call with a job per
- * parameter. */
+/* Common to LARS and LAMB: batches of parameters, so that the workspace is small, their norms, and their trust
+ * ratios. A batch is a list of batched kernels, each of which is one backend call with a job per parameter. */
 #ifndef LT_OPTIM_TRUST_H
 #define LT_OPTIM_TRUST_H
 
@@ -53,8 +52,7 @@ lt_view lt_trust_update_view(const lt_trust *t, size_t i);
 
 /* Fills in the job of due[i], which starts as y = a; returns false if it needs none. */
 typedef bool lt_trust_rule(const lt_trust *t, size_t i, lt_vec_job *job);
-/* Applies up to LT_TRUST_RULES rules to each parameter in turn, in one pass over its memory where the
- * backend can. */
+/* Applies up to LT_TRUST_RULES rules to each parameter in turn, in one pass over its memory where the backend can. */
 lt_status lt_trust_vec(lt_trust *t, lt_trust_batch batch, lt_trust_rule *const *rule, size_t rules);
 /* u = g, unscaled and clipped */
 lt_trust_rule lt_trust_take_gradient;
@@ -63,8 +61,8 @@ lt_trust_rule lt_trust_decay;
 /* Multiplies the job's alpha by due[i]'s trust ratio. */
 void lt_trust_scale(const lt_trust *t, size_t i, lt_vec_job *job);
 
-/* Computes the trust ratios of a batch from the norms of its weights and of its gradients (still scaled),
- * or of its updates. */
+/* Computes the trust ratios of a batch from the norms of its weights and of its gradients (still scaled), or of its
+ * updates. */
 lt_status lt_trust_ratios(lt_trust *t, lt_trust_batch batch, bool of_gradients);
 
 #endif

@@ -26,7 +26,7 @@ static lt_status read_family(lt_optim_config *c, const lt_json_value *v)
     const char *name[LT_MAX_OPTIM_FAMILIES];
     size_t count = 0;
     if (v->type != LT_JSON_STRING)
-        return lt_fail(LT_E_ARG, "optimizer config: optim wants a string");
+        return lt_fail(LT_E_ARG, "optimizer config: optim must be a string");
     if ((c->family = lt_optim_family_named(v->string)))
         return LT_OK;
     for (; lt_optim_family_at(count); count++)
@@ -38,11 +38,11 @@ static lt_status read_family(lt_optim_config *c, const lt_json_value *v)
 static lt_status read_schedule(void *config, const lt_json_value *v)
 {
     lt_optim_config *c = config;
-    static const char wants[] = "optimizer config: lr_schedule wants a list of numbers";
+    static const char message[] = "optimizer config: lr_schedule must be a list of numbers";
     if (v->type == LT_JSON_NULL)
         return LT_OK;
     if (v->type != LT_JSON_ARRAY)
-        return lt_fail(LT_E_ARG, wants);
+        return lt_fail(LT_E_ARG, message);
     if (!v->count)
         return LT_OK;
     c->schedule = lt_alloc(v->count, sizeof *c->schedule);
@@ -50,7 +50,7 @@ static lt_status read_schedule(void *config, const lt_json_value *v)
         return LT_E_NOMEM;
     for (const lt_json_value *m = v->child; m; m = m->next) {
         if (m->type != LT_JSON_NUMBER)
-            return lt_fail(LT_E_ARG, wants);
+            return lt_fail(LT_E_ARG, message);
         c->schedule[c->schedule_count++] = m->number;
     }
     return LT_OK;

@@ -1,5 +1,5 @@
-/* Values of optimizers' options: in the config struct, as text and in JSON, and their range check, which
- * every constructor calls. */
+/* Values of optimizers' options: in the config struct, as text and in JSON, and their range check, which every
+ * constructor calls. */
 
 #include "field.h"
 
@@ -183,9 +183,9 @@ lt_status lt_field_set(const lt_optim_field *f, void *config, const char *text)
 
 static const char json[] = "optimizer config";
 
-static lt_status wants(const lt_optim_field *f, const char *what)
+static lt_status must_be(const lt_optim_field *f, const char *what)
 {
-    return lt_fail(LT_E_ARG, "%s: %s wants %s", json, f->name, what);
+    return lt_fail(LT_E_ARG, "%s: %s must be %s", json, f->name, what);
 }
 
 /* Returns the index of the choice, or -1 after lt_fail() with LT_E_ARG, naming the nearest. */
@@ -209,7 +209,7 @@ static int choose(const lt_optim_field *f, const char *word)
 static lt_status read_choice(const lt_optim_field *f, int *to, const lt_json_value *v)
 {
     if (v->type != LT_JSON_STRING)
-        return wants(f, "a string");
+        return must_be(f, "a string");
     int found = choose(f, v->string);
     if (found < 0)
         return LT_E_ARG;
@@ -221,7 +221,7 @@ static lt_status read_real(const lt_optim_field *f, double *to, const lt_json_va
 {
     bool null = v->type == LT_JSON_NULL && f->unset_means;
     if (v->type != LT_JSON_NUMBER && !null)
-        return wants(f, f->unset_means ? "a number or null" : "a number");
+        return must_be(f, f->unset_means ? "a number or null" : "a number");
     if (f->unset_means && !null && v->number < f->low && v->number != f->unset)
         return lt_fail(LT_E_ARG, "%s: %s %g is below %g", json, f->name, v->number, f->low);
     *to = null ? f->unset : v->number;
@@ -238,7 +238,7 @@ static lt_status read_integer(const lt_optim_field *f, void *to, const lt_json_v
         return LT_OK;
     }
     if (v->type != LT_JSON_NUMBER || !v->is_integer)
-        return wants(f, "an integer");
+        return must_be(f, "an integer");
     if (limit && v->integer < 1)
         return lt_fail(LT_E_ARG, "%s: %s %" PRId64 " is not in [1,inf]", json, f->name, v->integer);
     if (f->type == LT_FIELD_SMALL && (v->integer < INT_MIN || v->integer > INT_MAX)) {
@@ -266,7 +266,7 @@ lt_status lt_field_read(const lt_optim_field *f, void *config, const lt_json_val
     if (f->type != LT_FIELD_FLAG)
         return read_integer(f, to, v);
     if (v->type != LT_JSON_BOOL)
-        return wants(f, "true or false");
+        return must_be(f, "true or false");
     *(bool *)to = v->boolean;
     return LT_OK;
 }

@@ -1,6 +1,5 @@
-/* Flags of optimizers: rows for lt_options made from the fields of all optimizers, and the config that
- * results from them. A field of several optimizers is one row, whose help lists its readers and their
- * defaults. */
+/* Flags of optimizers: rows for lt_options made from the fields of all optimizers, and the config that results from
+ * them. A field of several optimizers is one row, whose help lists its readers and their defaults. */
 
 #include "base/alloc.h"
 #include "base/arena.h"
@@ -99,8 +98,7 @@ static bool find_default(const lt_optim_family *f, const lt_optim_field *field, 
     return !field->is_read || field->is_read(config);
 }
 
-/* Sets one default for all optimizers, or one per optimizer. Defaults that are not read do not count as
- * different. */
+/* Sets one default for all optimizers, or one per optimizer. Defaults that are not read do not count as different. */
 static void describe_defaults(lt_optim_rows *r, const char *field, lt_option *row)
 {
     const lt_optim_family *f;
@@ -131,8 +129,7 @@ static bool is_below(const lt_optim_field *f)
     return f->below && isfinite(f->high);
 }
 
-/* Widens the range of a flag to include that of another optimizer's field; the optimizer checks its own
- * range. */
+/* Widens the range of a flag to include that of another optimizer's field; the optimizer checks its own range. */
 static void widen(lt_option *row, const lt_optim_field *f)
 {
     const bool beyond = f->high > row->max;
@@ -230,18 +227,19 @@ static void add_optim(lt_optim_rows *r, table *t)
                        .type = LT_OPTION_CHOICE,
                        .also = "opt",
                        .common = true,
-                       .help = "optimizer; soap: shampoo with --preset soap"},
+                       .help = "optimizer; soap is shampoo with --preset soap"},
               lr = {.group = common_group,
                     .name = "lr",
                     .type = LT_OPTION_DOUBLE,
                     .max = 1e6,
                     .also = "learning-rate",
                     .common = true,
-                    .help = "learning rate of the whole batch; never rescaled"},
+                    .help = "peak learning rate for the whole batch; not scaled by ranks or batch "
+                            "size"},
               kwargs = {.group = common_group,
                         .name = pairs,
                         .type = LT_OPTION_PAIR,
-                        .help = "a setting that few need, by its name"};
+                        .help = "set an optimizer option that has no flag, as NAME=VALUE"};
     for (size_t k = 0; (f = lt_optim_family_at(k)); k++) {
         char rate[NUMBER];
         lt_options_number(rate, sizeof rate, f->preset[0].lr);
@@ -373,8 +371,8 @@ static void write_choice(const lt_optim_field *f, int number, char text[NUMBER])
     snprintf(text, NUMBER, "%.*s", bytes, word ? word : "");
 }
 
-/* Rejects a flag that the other settings leave unread, unless it has its neutral value: config.yaml lists
- * all flags. */
+/* Rejects a flag that the other settings leave unread, unless it has its neutral value: config.yaml lists all
+ * flags. */
 static lt_status check_read(const lt_optim_field *f, void *config, const lt_options *o)
 {
     const lt_option_row *row = row_named(o, f->name);

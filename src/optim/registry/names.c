@@ -13,7 +13,7 @@ lt_status lt_names_set(lt_name_regex *to, const char *what, const char *text)
     if (!strcmp(text, "none"))
         text = "";
     if (strlen(text) >= sizeof to->text)
-        return lt_fail(LT_E_ARG, "%s: a pattern of %zu bytes, at most %zu are taken", what,
+        return lt_fail(LT_E_ARG, "%s: pattern of %zu bytes exceeds the limit of %zu", what,
                        strlen(text), sizeof to->text - 1);
     if (*text) {
         LT_TRY(lt_pattern_compile(what, text, &compiled));
@@ -29,7 +29,7 @@ lt_status lt_names_read(lt_name_regex *to, const lt_json_value *v)
     char what[96];
     snprintf(what, sizeof what, "optimizer config: %s", v->key);
     if (v->type != LT_JSON_STRING && v->type != LT_JSON_NULL)
-        return lt_fail(LT_E_ARG, "%s wants a string or null", what);
+        return lt_fail(LT_E_ARG, "%s must be a string or null", what);
     return lt_names_set(to, what, v->type == LT_JSON_NULL ? "" : v->string);
 }
 

@@ -85,16 +85,17 @@ static bool is_name(const char *name)
 static lt_status check_field(const lt_optim_family *f, const lt_optim_field *field)
 {
     if (!is_name(field->name))
-        return lt_fail(LT_E_ARG, "optimizer %s: field %zu: '%s' is no name", f->name,
+        return lt_fail(LT_E_ARG, "optimizer %s: field %zu: invalid name '%s'", f->name,
                        (size_t)(field - f->field), field->name ? field->name : "");
     if (lt_optim_find_field(f, field->name) != field)
-        return bad_field(f, field, "it is there twice");
+        return bad_field(f, field, "listed twice");
     if (field->offset + bytes_of(field) > f->config_bytes)
-        return bad_field(f, field, "it lies outside of the config struct");
+        return bad_field(f, field, "outside of the config struct");
     if ((field->type == LT_FIELD_CHOICE) != (field->choices != NULL))
-        return bad_field(f, field, "choices belong to LT_FIELD_CHOICE, and to it alone");
+        return bad_field(f, field,
+                         "choices are required for LT_FIELD_CHOICE and for no other type");
     if (field->type == LT_FIELD_SMALL && !(field->high <= INT_MAX && field->low >= INT_MIN))
-        return bad_field(f, field, "its range is not an int's");
+        return bad_field(f, field, "range exceeds that of int");
     if (field->type == LT_FIELD_LIST && !(field->set && (field->read || field->flag_only)))
         return bad_field(f, field, "a list needs set and read");
     return LT_OK;
@@ -109,15 +110,15 @@ static lt_status check_shared(const lt_optim_family *f, const lt_optim_field *fi
         return LT_OK;
     if (o->type != field->type
         || (o->choices && (!field->choices || strcmp(o->choices, field->choices) != 0)))
-        return lt_fail(LT_E_ARG, "optimizer %s: field %s: %s has one of another type", f->name,
-                       field->name, other->name);
+        return lt_fail(LT_E_ARG, "optimizer %s: field %s: type or choices differ from those of %s",
+                       f->name, field->name, other->name);
     return LT_OK;
 }
 
 static lt_status check_defaults(const lt_optim_family *f, const void *config, const char *what)
 {
     lt_status st = lt_optim_check(f, config);
-    return st ? lt_fail(st, "%s, in its defaults%s%s", lt_error_message(),
+    return st ? lt_fail(st, "%s (in the defaults%s%s)", lt_error_message(),
                         what ? " of preset " : "", what ? what : "")
               : LT_OK;
 }
@@ -127,12 +128,12 @@ lt_status lt_optim_check_family(const lt_optim_family *f, const lt_optim_family 
 {
     if (!is_name(f->name) || !f->config_bytes || !f->presets || !f->make)
         return lt_fail(LT_E_ARG,
-                       "optimizer %s: a row has a name in lower case, a config struct, a preset "
+                       "optimizer %s: a row needs a lower-case name, a config struct, a preset "
                        "and make",
                        f->name ? f->name : "");
     for (size_t k = 0; k < count; k++)
         if (!strcmp(known[k]->name, f->name))
-            return lt_fail(LT_E_ARG, "optimizer %s: there is one of this name", f->name);
+            return lt_fail(LT_E_ARG, "optimizer %s: the name is already registered", f->name);
     for (size_t i = 0; i < f->fields; i++) {
         LT_TRY(check_field(f, &f->field[i]));
         for (size_t k = 0; k < count; k++)
@@ -148,7 +149,7 @@ lt_status lt_optim_register(const lt_optim_family *f)
     size_t count = count_families();
     LT_TRY(lt_optim_check_family(f, family, count));
     if (count == LT_MAX_OPTIM_FAMILIES)
-        return lt_fail(LT_E_NOMEM, "optimizer %s: %d are registered, which is the most", f->name,
+        return lt_fail(LT_E_NOMEM, "optimizer %s: at most %d optimizers can be registered", f->name,
                        LT_MAX_OPTIM_FAMILIES);
     family[count] = f;
     return LT_OK;

@@ -4,8 +4,8 @@
 
 #include "lather/ext/optim_family.h"
 
-/* Built-in optimizers in the order of --optim's choices: NAME stands for the row lt_optim_family_NAME,
- * defined in the optimizer's source. */
+/* Built-in optimizers in the order of --optim's choices: NAME stands for the row lt_optim_family_NAME, defined in
+ * the optimizer's source. */
 #define LT_OPTIM_FAMILIES(X) \
     X(sgd) X(adagrad) X(adam) X(adamw) X(shampoo) X(soap) X(muon) X(lars) X(lamb)
 
@@ -13,8 +13,8 @@
 LT_OPTIM_FAMILIES(LT_OPTIM_DECLARE)
 #undef LT_OPTIM_DECLARE
 
-/* Checks a row: names are unique, defaults are in range, and fields that it shares with one of count other
- * rows have the same type. Errors: LT_E_ARG, naming optimizer and field. */
+/* Checks a row: names are unique, defaults are in range, and fields that it shares with one of count other rows
+ * have the same type. Errors: LT_E_ARG, naming optimizer and field. */
 lt_status lt_optim_check_family(const lt_optim_family *family, const lt_optim_family *const *known,
                                 size_t count);
 

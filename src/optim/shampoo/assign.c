@@ -8,11 +8,10 @@
 #include "optim/shampoo/layout.h"
 #include "optim/shampoo/state.h"
 
-/* Nanoseconds on one core of an EPYC of Zen 4 in f32, from `bench optim --threads 1 --steps 3` on
- * a quiet machine with `--optim shampoo` (factors 376 ms, precondition and update 685, refresh by
- * `rational` 3765) and `--optim adamw` (20.6), divided by the sums over ResNet-50's blocks of
- * 1024: n^3 over all factors 3.79e10, elements times n 3.17e10, elements 2.56e7. 18 elementwise
- * passes are subtracted from the 685 ms. */
+/* Nanoseconds on one core of an EPYC of Zen 4 in f32, from `bench optim --threads 1 --steps 3` on a quiet machine
+ * with `--optim shampoo` (factors 376 ms, precondition and update 685, refresh by `rational` 3765) and `--optim
+ * adamw` (20.6), divided by the sums over ResNet-50's blocks of 1024: n^3 over all factors 3.79e10, elements times
+ * n 3.17e10, elements 2.56e7. 18 elementwise passes are subtracted from the 685 ms. */
 static const double per_root = 0.099;    /* per n^3 of an inverse root */
 static const double per_gram = 0.012;    /* per elements * n of G G^T, half of which is symmetric */
 static const double per_product = 0.020; /* per elements * n of an inverse root times G */

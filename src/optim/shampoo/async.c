@@ -174,7 +174,7 @@ lt_status lt_shampoo_start_async(lt_shampoo *s)
     if (!st && !s->async->count)
         free_async(s);
     else if (!st && pthread_create(&s->async->thread, NULL, run, s->async))
-        st = lt_fail(LT_E_NOMEM, "shampoo: no thread for the roots of step %" PRId64,
+        st = lt_fail(LT_E_NOMEM, "shampoo: cannot create a thread for the roots of step %" PRId64,
                      s->base.attempt);
     if (st)
         drop_async(s);
@@ -227,8 +227,8 @@ static lt_status await_here(lt_shampoo *s)
     return LT_OK;
 }
 
-/* Swaps in the new roots. Captured graphs hold the address of the old ones, so with graphs the
- * new ones are copied there. */
+/* Swaps in the new roots. Captured graphs hold the address of the old ones, so with graphs the new ones are copied
+ * there. */
 static lt_status put_to_use(const lt_shampoo *s, lt_tensor **used, lt_tensor **pending)
 {
     lt_tensor *t = *used;

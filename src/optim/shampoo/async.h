@@ -12,8 +12,8 @@ lt_status lt_shampoo_start_async(lt_shampoo *s);
 lt_status lt_shampoo_swap_in(lt_shampoo *s);
 /* Returns true if roots are due in this step. */
 bool lt_shampoo_has_due_swap(const lt_shampoo *s);
-/* Waits for the worker thread, so that pending roots are complete. Errors: those of the thread;
- * the pending roots are then discarded. */
+/* Waits for the worker thread, so that pending roots are complete. Errors: those of the thread; the pending roots
+ * are then discarded. */
 lt_status lt_shampoo_wait_async(lt_shampoo *s);
 /* Stops the worker thread after its current batch and discards its results. */
 void lt_shampoo_cancel_async(lt_shampoo *s);

@@ -9,15 +9,13 @@ typedef bool lt_vec_rule(const lt_shampoo *s, lt_block *block, lt_vec_job *job);
 /* Runs one batched kernel over the active blocks of a batch. */
 lt_status lt_shampoo_vec(lt_shampoo *s, lt_block_batch batch, lt_vec_rule *rule);
 
-/* Applies several rules to each block in turn, in one pass over its elements where the backend
- * can. All views of a block's jobs have one shape. NULL rules are skipped. ends: p is not read
- * afterwards and may be overwritten. */
+/* Applies several rules to each block in turn, in one pass over its elements where the backend can. All views of a
+ * block's jobs have one shape. NULL rules are skipped. ends: p is not read afterwards and may be overwritten. */
 lt_status lt_shampoo_vecs(lt_shampoo *s, lt_block_batch batch, lt_vec_rule *const *rule,
                           size_t count, bool ends);
 
-/* Writes the Frobenius norms of the output buffers of active blocks that pass the test (NULL:
- * all) to lt_shampoo_norm_at(), and the norm of 1 to lt_shampoo_norm_at(s, s->count): vec
- * multiplies by a quotient. */
+/* Writes the Frobenius norms of the output buffers of active blocks that pass the test (NULL: all) to
+ * lt_shampoo_norm_at(), and the norm of 1 to lt_shampoo_norm_at(s, s->count): vec multiplies by a quotient. */
 lt_status lt_shampoo_measure_outputs(lt_shampoo *s, lt_block_batch batch,
                                      bool (*test)(const lt_block *));
 static inline const double *lt_shampoo_norm_at(const lt_shampoo *s, size_t block)
@@ -25,8 +23,7 @@ static inline const double *lt_shampoo_norm_at(const lt_shampoo *s, size_t block
     return (const double *)lt_tensor_view(s->norms).data + block;
 }
 
-/* p = p times the root or eigenbasis of dimension dim, transposed or not, in blocks that have
- * one. */
+/* p = p times the root or eigenbasis of dimension dim, transposed or not, in blocks that have one. */
 lt_status lt_shampoo_product(lt_shampoo *s, lt_block_batch batch, int dim, bool transpose);
 /* p = p times the roots of all dimensions except skip (-1: none). */
 lt_status lt_shampoo_precondition(lt_shampoo *s, lt_block_batch batch, int skip);

@@ -1,7 +1,6 @@
-/* Merges small dimensions and splits large ones. Shi et al., "A Distributed Data-Parallel PyTorch
- * Implementation of the Distributed Shampoo Optimizer", 2023, section 3.2, merges from the first
- * dimension to the last; the backward order merges a convolution's window and leaves its channels
- * apart. */
+/* Merges small dimensions and splits large ones. Shi et al., "A Distributed Data-Parallel PyTorch Implementation of
+ * the Distributed Shampoo Optimizer", 2023, section 3.2, merges from the first dimension to the last; the backward
+ * order merges a convolution's window and leaves its channels apart. */
 
 #include "optim/shampoo/block.h"
 

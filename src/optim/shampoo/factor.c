@@ -1,8 +1,7 @@
-/* Kronecker factors: F_k = beta2 F_k + w G_k G_k^T, G_k the block unfolded along dimension k.
- * Gupta, Koren & Singer, "Shampoo: Preconditioned Stochastic Tensor Optimization", ICML 2018,
- * algorithm 2. The KL variant contracts the gradient that is preconditioned along all other
- * dimensions: Lin et al., "Understanding and improving Shampoo and SOAP via Kullback-Leibler
- * minimization", 2025. */
+/* Kronecker factors: F_k = beta2 F_k + w G_k G_k^T, G_k the block unfolded along dimension k. Gupta, Koren &
+ * Singer, "Shampoo: Preconditioned Stochastic Tensor Optimization", ICML 2018, algorithm 2. The KL variant
+ * contracts the gradient that is preconditioned along all other dimensions: Lin et al., "Understanding and
+ * improving Shampoo and SOAP via Kullback-Leibler minimization", 2025. */
 
 #include "optim/shampoo/phases.h"
 #include "optim/shampoo/state_store.h"

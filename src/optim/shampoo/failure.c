@@ -1,8 +1,8 @@
-/* Failure policy. A matrix whose solver failed keeps its old inverse root. A block counts
- * consecutive refreshes in which any of its matrices failed, as the reference implementation
- * does. Above the tolerated number the policy applies: the step fails, or the old roots remain in
- * use, or the factor is replaced by its diagonal, which always has an inverse root, R = (diag F /
- * c2)^(-e). That is AdaGrad along one dimension: Duchi, Hazan & Singer, JMLR 2011. */
+/* Failure policy. A matrix whose solver failed keeps its old inverse root. A block counts consecutive refreshes in
+ * which any of its matrices failed, as the reference implementation does. Above the tolerated number the policy
+ * applies: the step fails, or the old roots remain in use, or the factor is replaced by its diagonal, which always
+ * has an inverse root, R = (diag F / c2)^(-e). That is AdaGrad along one dimension: Duchi, Hazan & Singer, JMLR
+ * 2011. */
 
 #include "optim/shampoo/failure.h"
 
@@ -31,8 +31,8 @@ static int by_value(const void *x, const void *y)
     return (a->value > b->value) - (a->value < b->value);
 }
 
-/* Replaces a diagonal matrix's entries, which are its eigenvalues, by their damped powers.
- * Returns false if one has no power. */
+/* Replaces a diagonal matrix's entries, which are its eigenvalues, by their damped powers. Returns false if one has
+ * no power. */
 static bool powers_of(const lt_shampoo *s, double exponent, double *value, int64_t n,
                       entry *entries)
 {
@@ -156,10 +156,10 @@ static void describe(const lt_shampoo *s, const lt_root_task *t, int64_t step, c
 {
     snprintf(text, MESSAGE,
              "shampoo: %s block %d, dimension %d (%" PRId64 " x %" PRId64
-             "): no root at step %" PRId64 ": %s gave %s%s",
+             "): no root at step %" PRId64 ": %s returned %s%s",
              t->block->slot->param->name, t->block->index, t->dim, t->n, t->n, step,
              lt_root_solver_name((int)s->config.root_solver), lt_status_name(t->status),
-             t->retried ? ", in double too" : "");
+             t->retried ? ", in double precision too" : "");
 }
 
 static void warn(const lt_shampoo *s, const lt_root_task *t, int64_t step, const char *outcome)
@@ -175,8 +175,8 @@ static lt_status give_up(const lt_shampoo *s, const lt_root_task *t, int64_t ste
     char text[MESSAGE];
     describe(s, t, step, text);
     return lt_fail(LT_E_ARG,
-                   "%s; the block's roots failed %" PRId64 " times in a row, %d are tolerated",
-                   text, t->block->failures, s->config.tolerated_failures);
+                   "%s; the block's roots failed %" PRId64 " times in a row, %d tolerated", text,
+                   t->block->failures, s->config.tolerated_failures);
 }
 
 static lt_status apply_to_matrix(lt_shampoo *s, const lt_root_task *t, int64_t step)
@@ -186,13 +186,13 @@ static lt_status apply_to_matrix(lt_shampoo *s, const lt_root_task *t, int64_t s
         return give_up(s, t, step);
     if (beyond && s->config.on_failure == LT_ON_FAILURE_DIAGONAL) {
         lt_root_task one = {.block = t->block, .dim = t->dim, .n = t->n};
-        warn(s, t, step, "its diagonal stands in");
+        warn(s, t, step, "its diagonal is used instead");
         LT_TRY(lt_shampoo_dequantize_tasks(&one, 1));
         LT_TRY(use_diagonal(s, t->block, t->dim, step == s->base.attempt));
         lt_shampoo_requantize_tasks(&one, 1);
         return LT_OK;
     }
-    warn(s, t, step, "the old root stays");
+    warn(s, t, step, "the old root is kept");
     return LT_OK;
 }
 

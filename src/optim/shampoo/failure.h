@@ -4,8 +4,8 @@
 
 #include "optim/shampoo/shampoo.h"
 
-/* Counts failures and applies the failure policy. step: the step of the factors. Errors: LT_E_ARG
- * (too many consecutive failures), LT_E_NOMEM. */
+/* Counts failures and applies the failure policy. step: the step of the factors. Errors: LT_E_ARG (too many
+ * consecutive failures), LT_E_NOMEM. */
 lt_status lt_shampoo_apply_policy(lt_shampoo *s, const lt_root_task *tasks, size_t count,
                                   int64_t step);
 

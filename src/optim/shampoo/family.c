@@ -78,50 +78,50 @@ static const lt_optim_field fields[] = {
 {"weight_decay", REAL(weight_decay, HUGE_VAL), .shared = true, .common = true},
 {"norm_weight_decay", .type = LT_FIELD_SCOPE, AT(decay_scope), .shared = true, .flag_only = true},
 {"beta1", REAL(beta1, 1), .below = true, .shared = true},
-{"beta2", REAL(beta2, 1), .shared = true, NEEDS_FACTORS(0.999), .help = "memory of the second moment; 1 (shampoo): a sum"},
-{"beta3", REAL(beta3, 1), .below = true, .shared = true, UNSET(-1, "beta1"), READ_IF(has_filter, "--beta1 above 0", -1), .rare = true, .help = "memory in the filtered gradient; -1: beta1"},
-{"epsilon", REAL(epsilon, HUGE_VAL), .shared = true, NEEDS_FACTORS(1e-6), .help = "added to second moments or factors"},
-{"precondition_frequency", COUNT(precondition_frequency, 1, HUGE_VAL), READ_IF(has_frequency, "a --preconditioner with factors", 50), .common = true, .help = "updates between new roots"},
-{"start_preconditioning_step", COUNT(start_preconditioning_step, 1, HUGE_VAL), UNSET(-1, "precondition_frequency"), READ_IF(has_start, "a --preconditioner with factors, or --grafting", -1), .help = "first update with roots; -1: the frequency"},
-{"max_preconditioner_dim", .type = LT_FIELD_LIMIT, AT(max_preconditioner_dim), .high = HUGE_VAL, UNSET(LT_NO_LIMIT, "no limit"), .common = true, .help = "largest side of a block; 0: no limit"},
-{"grafting", CHOICE(grafting, "none|sgd|adagrad|rmsprop|adam"), .help = "method that gives the update its length"},
-{"grafting_beta2", REAL(grafting_beta2, 1), UNSET(-1, "that of the method"), READ_IF(grafts_with_moment, "--grafting with a moment", -1), .help = "its second moment's memory; -1: 1 for adagrad, 0.99 rmsprop, 0.999 adam"},
-{"grafting_epsilon", REAL(grafting_epsilon, HUGE_VAL), READ_IF(grafts_with_moment, "--grafting with a moment", 1e-10), .help = "added to its root"},
-{"inverse_exponent", .type = LT_FIELD_LIST, .set = lt_shampoo_set_exponents, .read = lt_shampoo_read_exponents, .write = lt_shampoo_write_exponents, .meta = "[ORDER:]E,...", NEEDS_FACTORS(0), .help = "power of each factor; with ORDER: of blocks with so many dimensions, one per dimension, 0 leaves it alone; else 1/(2*order), with the preset transformer 2:0.5,0.5"},
-{"ignored_basis_change_dims", .type = LT_FIELD_LIST, .set = lt_shampoo_set_ignored, .read = lt_shampoo_read_ignored, .meta = "ORDER:DIM,...", READ_IF(is_corrected, "--preconditioner eigenvalue_corrected", 0), .rare = true, .help = "eigenvalue_corrected: dimensions of blocks with ORDER dimensions that keep their own basis"},
-{"diagonal_vectors", FLAG(diagonal_vectors), NEEDS_FACTORS(1), .help = "blocks with one dimension keep only the diagonal of their factor"},
+{"beta2", REAL(beta2, 1), .shared = true, NEEDS_FACTORS(0.999), .help = "decay rate of the second moment; with shampoo 1 sums, as AdaGrad"},
+{"beta3", REAL(beta3, 1), .below = true, .shared = true, UNSET(-1, "beta1"), READ_IF(has_filter, "--beta1 above 0", -1), .rare = true, .help = "decay rate in the filtered gradient, a look-ahead; -1: beta1"},
+{"epsilon", REAL(epsilon, HUGE_VAL), .shared = true, NEEDS_FACTORS(1e-6), .help = "damping added to second moments or factors"},
+{"precondition_frequency", COUNT(precondition_frequency, 1, HUGE_VAL), READ_IF(has_frequency, "a --preconditioner with factors", 50), .common = true, .help = "updates between refreshes of the inverse roots"},
+{"start_preconditioning_step", COUNT(start_preconditioning_step, 1, HUGE_VAL), UNSET(-1, "precondition_frequency"), READ_IF(has_start, "a --preconditioner with factors, or --grafting", -1), .help = "first preconditioned update; -1: --precondition-frequency"},
+{"max_preconditioner_dim", .type = LT_FIELD_LIMIT, AT(max_preconditioner_dim), .high = HUGE_VAL, UNSET(LT_NO_LIMIT, "no limit"), .common = true, .help = "largest dimension of a block; 0: no limit"},
+{"grafting", CHOICE(grafting, "none|sgd|adagrad|rmsprop|adam"), .help = "grafted method, which sets the length of updates"},
+{"grafting_beta2", REAL(grafting_beta2, 1), UNSET(-1, "that of the method"), READ_IF(grafts_with_moment, "--grafting with a moment", -1), .help = "decay rate of the grafted second moment; -1: 1 for adagrad, 0.99 for rmsprop, 0.999 for adam"},
+{"grafting_epsilon", REAL(grafting_epsilon, HUGE_VAL), READ_IF(grafts_with_moment, "--grafting with a moment", 1e-10), .help = "added to the square root of the grafted second moment"},
+{"inverse_exponent", .type = LT_FIELD_LIST, .set = lt_shampoo_set_exponents, .read = lt_shampoo_read_exponents, .write = lt_shampoo_write_exponents, .meta = "[ORDER:]E,...", NEEDS_FACTORS(0), .help = "exponent e of A^(-e) for all factors or, with ORDER:, per dimension of blocks with ORDER dimensions (0: not preconditioned); default: 1/(2*order), with --preset transformer 2:0.5,0.5"},
+{"ignored_basis_change_dims", .type = LT_FIELD_LIST, .set = lt_shampoo_set_ignored, .read = lt_shampoo_read_ignored, .meta = "ORDER:DIM,...", READ_IF(is_corrected, "--preconditioner eigenvalue_corrected", 0), .rare = true, .help = "with eigenvalue_corrected: dimensions, of blocks with ORDER dimensions, that are not rotated into an eigenbasis"},
+{"diagonal_vectors", FLAG(diagonal_vectors), NEEDS_FACTORS(1), .help = "keep only the diagonal of the factor in blocks with one dimension"},
 {"use_bias_correction", FLAG(use_bias_correction), .help = "correct moments for their start at zero"},
-{"per_param_steps", FLAG(per_param_steps), .rare = true, .help = "bias corrections count the steps in which the parameter has a gradient, as AdamW's; else all steps, as Meta's Shampoo"},
-{"weight_decay_type", CHOICE(decay_type, "decoupled|l2|corrected|independent"), .rare = true, .help = "how weights decay"},
-{"peak_lr", REAL(peak_lr, HUGE_VAL), .flag_only = true, READ_IF(decays_by_lr, "--weight-decay-type corrected or independent", 0), .rare = true, .help = "of corrected and independent weight decay; 0: lr"},
-{"preconditioner", CHOICE(preconditioner, "root|eigendecomposed|eigenvalue_corrected|kl|kl_eigendecomposed|spectral|sign"), .help = "how factors act: inverse roots, the same as eigenvectors, with a second moment in their basis (SOAP), or KL; without factors: orthogonal updates, or signs"},
+{"per_param_steps", FLAG(per_param_steps), .rare = true, .help = "count steps for bias correction per parameter, those with a gradient, as AdamW; default: all steps, as Meta's Shampoo"},
+{"weight_decay_type", CHOICE(decay_type, "decoupled|l2|corrected|independent"), .rare = true, .help = "weight decay per step: lr*wd*w (decoupled), wd*w in the gradient (l2), lr^2/peak_lr*wd*w (corrected), lr/peak_lr*wd*w (independent)"},
+{"peak_lr", REAL(peak_lr, HUGE_VAL), .flag_only = true, READ_IF(decays_by_lr, "--weight-decay-type corrected or independent", 0), .rare = true, .help = "peak learning rate for corrected and independent weight decay; 0: --lr"},
+{"preconditioner", CHOICE(preconditioner, "root|eigendecomposed|eigenvalue_corrected|kl|kl_eigendecomposed|spectral|sign"), .help = "preconditioner: inverse roots, stored as matrices (root) or eigenvectors (eigendecomposed); a second moment in the eigenbasis (eigenvalue_corrected: SOAP); factors by KL minimization (kl, kl_eigendecomposed); without factors orthogonal updates (spectral) or signs (sign)"},
 {"orthogonalization", CHOICE(orthogonalization.method, "newton_schulz|polar_express|svd"), READ_IF(is_spectral, "--preconditioner spectral", 0), .shared = true, .rare = true},
 {"newton_schulz_iterations", SMALL(orthogonalization.iterations, 1, 20), UNSET(0, "5"), READ_IF(makes_steps, "--preconditioner spectral and an --orthogonalization that iterates", 0), .shared = true, .rare = true},
 {"newton_schulz_coefficients", .type = LT_FIELD_LIST, .set = lt_shampoo_set_coefficients, .read = lt_shampoo_read_coefficients, .meta = "A,B,C", READ_IF(has_coefficients, "--preconditioner spectral with --orthogonalization newton_schulz", 0), .shared = true, .rare = true},
-{"spectral_scale", CHOICE(spectral_scale, "none|original|match_rms_adamw"), READ_IF(is_spectral, "--preconditioner spectral", 0), .rare = true, .help = "length of orthogonal updates: 1, sqrt(max(1, outputs/inputs)), or as long as AdamW's are"},
-{"sign_scale", CHOICE(sign_scale, "none|l1"), READ_IF(is_sign, "--preconditioner sign", 0), .rare = true, .help = "length of signs: 1, or the sum of magnitudes"},
-{"epsilon_rule", CHOICE(epsilon_rule, "before|after|pseudo_inverse|relative"), NEEDS_FACTORS(LT_EPSILON_RELATIVE), .rare = true, .help = "where epsilon enters the root; relative: times the largest eigenvalue"},
-{"rank_rtol", REAL(rank_rtol, 1), UNSET(-1, "by size and precision"), READ_IF(is_pseudo, "--epsilon-rule pseudo_inverse", -1), .rare = true, .help = "pseudo_inverse: relative cut; -1: by size and precision"},
-{"rank_atol", REAL(rank_atol, HUGE_VAL), READ_IF(is_pseudo, "--epsilon-rule pseudo_inverse", 0), .rare = true, .help = "pseudo_inverse: absolute cut"},
-{"target_dimensionality", SMALL(target_dimensionality, LT_NO_LIMIT, LT_MAX_DIMS), UNSET(LT_NO_LIMIT, "no merging"), .read = lt_shampoo_read_dimensionality, READ_IF(merges_backward, "--merge-order backward", 1), .help = "merging stops at so many dimensions; 0: no merging"},
-{"large_dims", CHOICE(large_dims, "cut|whole"), .rare = true, .help = "dimensions longer than max-preconditioner-dim: cut into blocks; or left whole, without a factor"},
-{"split", .type = LT_FIELD_LIST, .set = lt_shampoo_set_split, .read = lt_shampoo_read_split, .meta = "REGEX:DIM:PARTS", .help = "parameters whose name matches are equal parts along a dimension, each with blocks of its own, as queries, keys and values; the last match counts; qkv: those under the names of torchvision, timm and GPT-2; none: none"},
-{"one_sided", .type = LT_FIELD_LIST, .set = lt_shampoo_set_one_sided, .read = lt_shampoo_read_one_sided, .meta = "REGEX", .help = "tables of rows, as embeddings: only the last dimension has a factor"},
-{"diagonal", .type = LT_FIELD_LIST, .set = lt_shampoo_set_diagonal, .read = lt_shampoo_read_diagonal, .meta = "REGEX", NEEDS_FACTORS(0), .help = "parameters that keep only the diagonal of their factors, as large embeddings"},
-{"trace_scaling", REAL(trace_scaling, HUGE_VAL), NEEDS_FACTORS(0), .rare = true, .help = "a factor is divided by this power of its trace"},
-{"drop_weighting", FLAG(drop_weighting), NEEDS_FACTORS(0), .rare = true, .help = "new terms enter the factors with weight 1"},
-{"merge_order", CHOICE(merge_order, "backward|forward"), .help = "how small dimensions merge; forward: as in 2023"},
-{"tolerated_failures", SMALL(tolerated_failures, 0, INT_MAX), NEEDS_FACTORS(3), .rare = true, .help = "failed roots of a block, in a row, before giving up"},
-{"shampoo_on_failure", CHOICE(on_failure, "abort|keep|diagonal"), NEEDS_FACTORS(LT_ON_FAILURE_KEEP), .rare = true, .help = "then: end the run, go on with the block's old roots, or with its factors' diagonals"},
-{"root_solver", CHOICE(root_solver, "eigh|newton|higher_order|newton_db|qr|rational"), .derive = choose_solver, NEEDS_FACTORS(LT_ROOT_EIGH), .help = "how roots and eigenbases are computed"},
-{"solver_tolerance", REAL(solver_tolerance, 1), .below = true, READ_IF(iterates, "a --root-solver that iterates", 0), .rare = true, .help = "where an iteration stops; 0: the solver's own"},
-{"solver_iterations", SMALL(solver_iterations, 0, 10000), UNSET(0, "the solver's own"), READ_IF(iterates, "a --root-solver that iterates", 0), .rare = true, .help = "its most steps; 0: the solver's own"},
-{"solver_order", SMALL(solver_order, 2, 6), UNSET(0, "3"), READ_IF(is_higher_order, "--root-solver higher_order", 0), .rare = true, .help = "higher_order: terms of its series, 2 to 6; 0: 3"},
-{"refresh", CHOICE(refresh_timing, "reference|staggered|async"), NEEDS_FACTORS(LT_REFRESH_STAGGERED), .help = "all roots at once every so many updates; some of them in each update; or on other threads, used one frequency later"},
-{"factor_dtype", CHOICE(factor_dtype, "f32|bf16|int8|int4"), NEEDS_FACTORS(0), .help = "what factors and roots are kept in between updates: below f32 factors as Cholesky factors, int8 and int4 with the error of their codes in 4 bits; with int4 roots in int8"},
-{"packed_factors", FLAG(packed_factors), NEEDS_FACTORS(0), .help = "f32: keep symmetric factors and roots as triangles, with the same results and half the memory"},
-{"factor_frequency", COUNT(factor_frequency, 1, HUGE_VAL), UNSET(0, "1; a quarter of precondition_frequency with another factor_dtype"), NEEDS_FACTORS(0), .help = "updates between gradients that factors see; 0: 1 with f32, else a quarter of the precondition frequency, as factors are taken apart each time"},
-{"refresh_threads", SMALL(refresh_threads, 0, 1024), UNSET(0, "1"), READ_IF(is_async, "--refresh async", 0), .rare = true, .help = "async: threads; 0: 1"},
+{"spectral_scale", CHOICE(spectral_scale, "none|original|match_rms_adamw"), READ_IF(is_spectral, "--preconditioner spectral", 0), .rare = true, .help = "scale of orthogonal updates: 1, sqrt(max(1, outputs/inputs)), or the RMS of AdamW's updates"},
+{"sign_scale", CHOICE(sign_scale, "none|l1"), READ_IF(is_sign, "--preconditioner sign", 0), .rare = true, .help = "scale of signs: 1, or the block's sum of magnitudes"},
+{"epsilon_rule", CHOICE(epsilon_rule, "before|after|pseudo_inverse|relative"), NEEDS_FACTORS(LT_EPSILON_RELATIVE), .rare = true, .help = "damping of a factor: epsilon added before or after its eigendecomposition, none, or epsilon relative to its largest eigenvalue"},
+{"rank_rtol", REAL(rank_rtol, 1), UNSET(-1, "by size and precision"), READ_IF(is_pseudo, "--epsilon-rule pseudo_inverse", -1), .rare = true, .help = "with pseudo_inverse: relative cutoff of eigenvalues; -1: size times machine epsilon"},
+{"rank_atol", REAL(rank_atol, HUGE_VAL), READ_IF(is_pseudo, "--epsilon-rule pseudo_inverse", 0), .rare = true, .help = "with pseudo_inverse: absolute cutoff of eigenvalues"},
+{"target_dimensionality", SMALL(target_dimensionality, LT_NO_LIMIT, LT_MAX_DIMS), UNSET(LT_NO_LIMIT, "no merging"), .read = lt_shampoo_read_dimensionality, READ_IF(merges_backward, "--merge-order backward", 1), .help = "number of dimensions at which merging stops; 0: no merging"},
+{"large_dims", CHOICE(large_dims, "cut|whole"), .rare = true, .help = "dimensions above --max-preconditioner-dim: split into blocks (cut), or not split and without a factor (whole)"},
+{"split", .type = LT_FIELD_LIST, .set = lt_shampoo_set_split, .read = lt_shampoo_read_split, .meta = "REGEX:DIM:PARTS", .help = "split matching parameters into PARTS equal parts along DIM with separate blocks, such as joined queries, keys and values; the last match applies; qkv: the names of torchvision, timm and GPT-2; none: no split"},
+{"one_sided", .type = LT_FIELD_LIST, .set = lt_shampoo_set_one_sided, .read = lt_shampoo_read_one_sided, .meta = "REGEX", .help = "tables of rows, such as embeddings, in which only the last dimension has a factor"},
+{"diagonal", .type = LT_FIELD_LIST, .set = lt_shampoo_set_diagonal, .read = lt_shampoo_read_diagonal, .meta = "REGEX", NEEDS_FACTORS(0), .help = "parameters that keep only the diagonal of their factors, such as large embeddings"},
+{"trace_scaling", REAL(trace_scaling, HUGE_VAL), NEEDS_FACTORS(0), .rare = true, .help = "power of the trace by which a factor is divided"},
+{"drop_weighting", FLAG(drop_weighting), NEEDS_FACTORS(0), .rare = true, .help = "add new terms to the factors with weight 1 instead of 1 - beta2"},
+{"merge_order", CHOICE(merge_order, "backward|forward"), .help = "order in which small dimensions merge; forward: as in the 2023 release"},
+{"tolerated_failures", SMALL(tolerated_failures, 0, INT_MAX), NEEDS_FACTORS(3), .rare = true, .help = "consecutive failed refreshes of a block before --shampoo-on-failure applies"},
+{"shampoo_on_failure", CHOICE(on_failure, "abort|keep|diagonal"), NEEDS_FACTORS(LT_ON_FAILURE_KEEP), .rare = true, .help = "after more failures than tolerated: abort the run, keep the block's old roots, or use its factors' diagonals"},
+{"root_solver", CHOICE(root_solver, "eigh|newton|higher_order|newton_db|qr|rational"), .derive = choose_solver, NEEDS_FACTORS(LT_ROOT_EIGH), .help = "algorithm for inverse roots or eigenbases"},
+{"solver_tolerance", REAL(solver_tolerance, 1), .below = true, READ_IF(iterates, "a --root-solver that iterates", 0), .rare = true, .help = "largest accepted residual of a root; 0: the solver's default"},
+{"solver_iterations", SMALL(solver_iterations, 0, 10000), UNSET(0, "the solver's own"), READ_IF(iterates, "a --root-solver that iterates", 0), .rare = true, .help = "most iterations of the solver; 0: the solver's default"},
+{"solver_order", SMALL(solver_order, 2, 6), UNSET(0, "3"), READ_IF(is_higher_order, "--root-solver higher_order", 0), .rare = true, .help = "with higher_order: terms of its series, 2 to 6; 0: 3"},
+{"refresh", CHOICE(refresh_timing, "reference|staggered|async"), NEEDS_FACTORS(LT_REFRESH_STAGGERED), .help = "schedule of refreshes: all blocks every --precondition-frequency updates (reference), a share of them in each update (staggered), or on other threads, used one period later (async)"},
+{"factor_dtype", CHOICE(factor_dtype, "f32|bf16|int8|int4"), NEEDS_FACTORS(0), .help = "format of factors and inverse roots between updates; below f32 factors are stored as Cholesky factors, in int8 and int4 with a 4-bit residual; int4 stores roots in int8"},
+{"packed_factors", FLAG(packed_factors), NEEDS_FACTORS(0), .help = "store symmetric f32 factors and roots as triangles: same results, half the memory"},
+{"factor_frequency", COUNT(factor_frequency, 1, HUGE_VAL), UNSET(0, "1; a quarter of precondition_frequency with another factor_dtype"), NEEDS_FACTORS(0), .help = "updates between gradients that enter the factors; 0: 1 with --factor-dtype f32, else a quarter of --precondition-frequency, as each one requantizes the factors"},
+{"refresh_threads", SMALL(refresh_threads, 0, 1024), UNSET(0, "1"), READ_IF(is_async, "--refresh async", 0), .rare = true, .help = "with --refresh async: number of threads; 0: 1"},
 };
 /* clang-format on */
 
@@ -129,8 +129,8 @@ static const lt_optim_field fields[] = {
 
 static const lt_optim_preset presets[] = {
     {"recommended", 0.1, &LT_SHAMPOO_DEFAULTS},
-    /* AdaGrad grafting with its large epsilon, forward merging, epsilon after the decomposition,
-     * and only a warning when a root fails. */
+    /* AdaGrad grafting with its large epsilon, forward merging, epsilon after the decomposition, and only a warning
+     * when a root fails. */
     {"paper", 0.01,
      &(lt_shampoo_config){.beta1 = 0.9,
                           .beta2 = 1,
@@ -168,8 +168,8 @@ static const lt_optim_preset presets[] = {
                           .refresh_timing = LT_REFRESH_STAGGERED,
                           .split = {LT_SHAMPOO_SPLIT_QKV},
                           .one_sided = LT_SHAMPOO_TABLES}},
-    /* As in the paper, vectors get Adam's update. Blocks of 1024 and merged windows are Lather's:
-     * a basis of the 4608 inputs of a 3x3 convolution costs 90 times one of 1024. */
+    /* As in the paper, vectors get Adam's update. Blocks of 1024 and merged windows are Lather's: a basis of the
+     * 4608 inputs of a 3x3 convolution costs 90 times one of 1024. */
     {"soap", 0.003,
      &(lt_shampoo_config){.preconditioner = LT_PRECONDITIONER_CORRECTED,
                           .beta1 = 0.95,
@@ -196,7 +196,7 @@ lt_status lt_shampoo_preset(const char *name, lt_shampoo_config *out)
     for (int i = 0; i < PRESETS; i++)
         names[i] = presets[i].name;
     return lt_fail(LT_E_ARG,
-                   "shampoo: no preset '%s'; the nearest is '%s', there are paper, reference, "
+                   "shampoo: no preset '%s'; the nearest is '%s'; presets: paper, reference, "
                    "recommended, soap, transformer",
                    name, lt_nearest(name, names, PRESETS));
 }
@@ -221,8 +221,8 @@ const lt_optim_family lt_optim_family_shampoo = {
     .name = "shampoo",
     .preset = presets,
     .presets = PRESETS,
-    .preset_help = "settings to start from, lr included: ours, those of 2023, of today's reference "
-                   "implementation, for transformers, of SOAP; other flags override them",
+    .preset_help =
+        "settings to start from, lr included: Lather's recommendation, the 2023 paper, today's reference implementation, transformers, or SOAP; other flags override them",
     .published = &LT_SHAMPOO_REFERENCE,
 };
 

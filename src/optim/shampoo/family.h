@@ -4,8 +4,8 @@
 
 #include "lather/shampoo.h"
 
-/* Checks ranges and contradictions, and replaces markers of defaults by their values. Errors:
- * LT_E_ARG, naming field and range. */
+/* Checks ranges and contradictions, and replaces markers of defaults by their values. Errors: LT_E_ARG, naming
+ * field and range. */
 LT_MUST_CHECK lt_status lt_shampoo_check(lt_shampoo_config *config);
 
 #endif

@@ -1,7 +1,6 @@
-/* Grafting: Shampoo's direction with the step size of another method, per block. Agarwal, Anil,
- * Hazan, Koren & Zhang, "Learning Rate Grafting: Transferability of Optimizer Tuning", 2022. The
- * other method has its own second moment and reads the filtered gradient u; its epsilon is added
- * after the square root. */
+/* Grafting: Shampoo's direction with the step size of another method, per block. Agarwal, Anil, Hazan, Koren &
+ * Zhang, "Learning Rate Grafting: Transferability of Optimizer Tuning", 2022. The other method has its own second
+ * moment and reads the filtered gradient u; its epsilon is added after the square root. */
 
 #include "optim/shampoo/layout.h"
 #include "optim/shampoo/phases.h"
@@ -69,8 +68,7 @@ static lt_view norms_of(const lt_shampoo *s, lt_block_batch batch)
     return out;
 }
 
-/* Returns the view to measure: the number 1 for an inactive block, so that norms keep their
- * positions. */
+/* Returns the view to measure: the number 1 for an inactive block, so that norms keep their positions. */
 static lt_vec_job measured(const lt_shampoo *s, lt_block *b, size_t which)
 {
     const lt_view one = lt_tensor_view(s->one);
@@ -82,8 +80,8 @@ static lt_vec_job measured(const lt_shampoo *s, lt_block *b, size_t which)
     return job;
 }
 
-/* Measures all norms of a batch in one call. A device computes graft(u) within the norm kernel;
- * other backends write it, in batches that fit the caches. */
+/* Measures all norms of a batch in one call. A device computes graft(u) within the norm kernel; other backends
+ * write it, in batches that fit the caches. */
 static lt_status measure(lt_shampoo *s, lt_block_batch batch)
 {
     void *ctx;

@@ -1,9 +1,8 @@
-/* Views of a block's elements, and their strides. Merging joins adjacent dimensions in logical
- * order. Where these are adjacent in the parameter's memory too, which is channels-last, the
- * block's vectors use the memory order of the parameter, and kernels pass over both contiguously.
- * Otherwise (a window merged with its channels) they are row-major and the gradient is gathered.
- * Either way a factor's rows and a checkpoint's elements are in logical order: only strides
- * differ. */
+/* Views of a block's elements, and their strides. Merging joins adjacent dimensions in logical order. Where these
+ * are adjacent in the parameter's memory too, which is channels-last, the block's vectors use the memory order of
+ * the parameter, and kernels pass over both contiguously. Otherwise (a window merged with its channels) they are
+ * row-major and the gradient is gathered. Either way a factor's rows and a checkpoint's elements are in logical
+ * order: only strides differ. */
 
 #include "optim/shampoo/layout.h"
 
@@ -50,8 +49,7 @@ void lt_block_swap_buffers(lt_block *block)
     block->output = !block->output;
 }
 
-/* Finds the stride of each merged dimension in the parameter; returns false if one has no single
- * stride. */
+/* Finds the stride of each merged dimension in the parameter; returns false if one has no single stride. */
 static bool find_strides(const lt_block *b, int64_t *stride)
 {
     lt_view v = lt_tensor_view(b->slot->param->value);

@@ -1,6 +1,6 @@
-/* Distributed Shampoo: construction, and its table of operations. Shi et al., "A Distributed
- * Data-Parallel PyTorch Implementation of the Distributed Shampoo Optimizer for Training Neural
- * Networks At-Scale", 2023 (arXiv 2309.06497), section 3. */
+/* Distributed Shampoo: construction, and its table of operations. Shi et al., "A Distributed Data-Parallel PyTorch
+ * Implementation of the Distributed Shampoo Optimizer for Training Neural Networks At-Scale", 2023 (arXiv
+ * 2309.06497), section 3. */
 
 #include "optim/shampoo/optimizer.h"
 
@@ -84,16 +84,14 @@ static lt_status check_backend(const lt_shampoo *s)
     return lt_optim_need(&s->base, be->frobenius != NULL, "frobenius");
 }
 
-/* Rejects options that need memory which the host can read: state stores, and factors that skip
- * steps. */
+/* Rejects options that need memory which the host can read: state stores, and factors that skip steps. */
 static lt_status check_host(const lt_shampoo *s)
 {
     const lt_shampoo_config *c = &s->config;
     void *ctx;
     if (c->factor_frequency > 1 && !lt_optim_backend(&s->base, &ctx)->host_memory)
         return lt_fail(LT_E_UNSUPPORTED,
-                       "shampoo: factor_frequency %" PRId64 ": backend %s updates "
-                       "factors in every step",
+                       "shampoo: factor_frequency %" PRId64 " must be 1 on backend %s",
                        c->factor_frequency, s->base.device->backend->name);
     if (!lt_shampoo_compresses_factors(c))
         return LT_OK;

@@ -18,10 +18,12 @@ static lt_status split(const lt_shampoo_split *s, const lt_param *param, lt_part
     char text[LT_SHAPE_TEXT];
     const int dim = s->dim < 0 ? s->dim + shape.ndim : s->dim;
     if (dim < 0 || dim >= shape.ndim)
-        return lt_fail(LT_E_ARG, "shampoo: split: dimension %d of %s, which is %s", s->dim,
+        return lt_fail(LT_E_ARG, "shampoo: split: no dimension %d in %s, which is %s", s->dim,
                        param->name, lt_shape_text(shape, text));
     if (shape.dim[dim] % s->parts || !shape.dim[dim])
-        return lt_fail(LT_E_ARG, "shampoo: split: dimension %d of %s, %s, is not %d equal parts",
+        return lt_fail(LT_E_ARG,
+                       "shampoo: split: dimension %d of %s, %s, cannot be split into %d "
+                       "equal parts",
                        dim, param->name, lt_shape_text(shape, text), s->parts);
     partition->dim = dim;
     partition->parts = s->parts;
@@ -79,8 +81,7 @@ static void merge(const lt_shampoo_config *c, lt_partition *partition, lt_shape 
                               && partition->merged.shape.dim[d] > partition->limit;
 }
 
-/* Chooses a diagonal preconditioner on request, for vectors, and where no dimension may have a
- * factor. */
+/* Chooses a diagonal preconditioner on request, for vectors, and where no dimension may have a factor. */
 static lt_status choose_diagonal(const lt_shampoo_config *c, lt_partition *partition,
                                  const lt_param *param, bool asked)
 {
@@ -90,8 +91,8 @@ static lt_status choose_diagonal(const lt_shampoo_config *c, lt_partition *parti
         || (c->epsilon_rule != LT_EPSILON_PSEUDO_INVERSE && !(c->trace_scaling > 0)))
         return LT_OK;
     return lt_fail(LT_E_ARG,
-                   "shampoo: %s keeps a diagonal, which contradicts %s: that is damped by epsilon "
-                   "alone",
+                   "shampoo: %s has a diagonal preconditioner, which is damped by epsilon alone "
+                   "and contradicts %s",
                    param->name,
                    c->trace_scaling > 0 ? "trace_scaling" : "epsilon_rule pseudo_inverse");
 }

@@ -14,8 +14,8 @@ typedef struct lt_partition {
     int64_t limit;           /* largest dimension of a block */
 } lt_partition;
 
-/* Computes the partitions of all slots. Errors: LT_E_ARG (the parameter cannot be partitioned as
- * configured; names it), LT_E_NOMEM. */
+/* Computes the partitions of all slots. Errors: LT_E_ARG (the parameter cannot be partitioned as configured; names
+ * it), LT_E_NOMEM. */
 LT_MUST_CHECK lt_status lt_partition_params(const lt_shampoo_config *config, const lt_optim *optim,
                                             lt_partition *partition);
 
@@ -24,12 +24,11 @@ typedef struct lt_partition_block {
     int part;
     lt_region region;
 } lt_partition_block;
-/* Returns the number of blocks of all parts, and block number index; the blocks of a part are
- * consecutive. */
+/* Returns the number of blocks of all parts, and block number index; the blocks of a part are consecutive. */
 int64_t lt_partition_blocks(const lt_partition *partition);
 lt_partition_block lt_partition_block_at(const lt_partition *partition, int64_t index);
-/* Returns the offset of a region of a part in the parameter's merged indices; parts are
- * consecutive along one dimension. */
+/* Returns the offset of a region of a part in the parameter's merged indices; parts are consecutive along one
+ * dimension. */
 lt_shape lt_partition_offset(const lt_partition *partition, int part, const lt_region *region);
 /* Returns a view of the part in the parameter's memory. */
 lt_view lt_partition_part_view(const lt_partition *partition, int part, const lt_view *parameter);

@@ -16,8 +16,8 @@ lt_status lt_shampoo_precondition_gradient(lt_shampoo *s, lt_block_batch batch);
 lt_vec_rule *lt_shampoo_graft_moment(const lt_shampoo *s);
 /* p = graft(u), used before the first inverse roots. */
 lt_status lt_shampoo_graft_only(lt_shampoo *s, lt_block_batch batch);
-/* Measures the norms of graft(u) and of p per block; and returns the rule that rescales p to the
- * first, or NULL: the first pass of the update applies it. */
+/* Measures the norms of graft(u) and of p per block; and returns the rule that rescales p to the first, or NULL:
+ * the first pass of the update applies it. */
 lt_status lt_shampoo_graft_norm(lt_shampoo *s, lt_block_batch batch);
 lt_vec_rule *lt_shampoo_graft_rescale(const lt_shampoo *s);
 lt_status lt_shampoo_update(lt_shampoo *s, lt_block_batch batch);

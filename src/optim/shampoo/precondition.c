@@ -1,6 +1,6 @@
-/* Preconditioned gradient: filter, precondition, graft. Filter with beta3: a look-ahead as in
- * Dozat, "Incorporating Nesterov momentum into Adam", 2016. Eigenvalue correction: Vyas et al.,
- * "SOAP: Improving and Stabilizing Shampoo using Adam", 2024. */
+/* Preconditioned gradient: filter, precondition, graft. Filter with beta3: a look-ahead as in Dozat, "Incorporating
+ * Nesterov momentum into Adam", 2016. Eigenvalue correction: Vyas et al., "SOAP: Improving and Stabilizing Shampoo
+ * using Adam", 2024. */
 
 #include "optim/shampoo/layout.h"
 #include "optim/shampoo/phases.h"

@@ -1,5 +1,5 @@
-/* Defaults of Shampoo's reference implementation: all presets except "recommended", and
- * optim_replay, start from them. */
+/* Defaults of Shampoo's reference implementation: all presets except "recommended", and optim_replay, start from
+ * them. */
 #ifndef LT_OPTIM_SHAMPOO_REFERENCE_H
 #define LT_OPTIM_SHAMPOO_REFERENCE_H
 
@@ -10,8 +10,7 @@
     .beta3 = -1, .max_preconditioner_dim = 1024, .start_preconditioning_step = -1, \
     .use_bias_correction = true, .grafting_beta2 = -1, .target_dimensionality = 1
 
-/* Defaults of the reference implementation's present version (arXiv 2309.06497): the preset
- * "reference". */
+/* Defaults of the reference implementation's present version (arXiv 2309.06497): the preset "reference". */
 #define LT_SHAMPOO_REFERENCE                          \
     ((lt_shampoo_config){.beta1 = 0.9,                \
                          .beta2 = 1.0,                \

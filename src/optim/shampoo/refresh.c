@@ -124,8 +124,8 @@ static int64_t phases_of(const lt_shampoo *s, int64_t batch_elements)
     return phases < (int64_t)s->total ? phases : (int64_t)s->total;
 }
 
-/* Assigns blocks to phases. If there are fewer phases than steps they are spread over all steps;
- * batches come last in their shares. */
+/* Assigns blocks to phases. If there are fewer phases than steps they are spread over all steps; batches come last
+ * in their shares. */
 static void deal(const lt_shampoo *s, const item *items, double *load, int64_t phases, bool batched)
 {
     const int64_t share =

@@ -8,9 +8,9 @@
 #include "optim/slots.h"
 #include "tensor/tensor.h"
 
-/* Largest elements of a batch (a single matrix may exceed it): 2^23 on the host; 2^27 on a device
- * with a stream, which holds all of ResNet-50's. There copies and results take 512 MiB each, and
- * a round of launches and read-backs costs the same for any size. */
+/* Largest elements of a batch (a single matrix may exceed it): 2^23 on the host; 2^27 on a device with a stream,
+ * which holds all of ResNet-50's. There copies and results take 512 MiB each, and a round of launches and
+ * read-backs costs the same for any size. */
 static const int64_t host_elements = (int64_t)1 << 23, device_elements = (int64_t)1 << 27;
 /* The limit where factors and roots are dequantized for the batch. */
 static const int64_t dequantized_elements = (int64_t)1 << 21;
@@ -91,9 +91,8 @@ lt_status lt_shampoo_root_jobs(lt_shampoo *s, const lt_root_task *tasks, size_t 
     return lt_optim_vec(&s->base, s->vec, count);
 }
 
-/* Determines if the step is skipped, so that factors and roots must not change. A device with a
- * stream refreshes only after the host has seen that the step is not skipped: reading it again
- * would wait for the factors. */
+/* Determines if the step is skipped, so that factors and roots must not change. A device with a stream refreshes
+ * only after the host has seen that the step is not skipped: reading it again would wait for the factors. */
 static lt_status is_skipped(const lt_shampoo *s, bool *skipped)
 {
     void *ctx;

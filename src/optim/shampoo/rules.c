@@ -1,5 +1,4 @@
-/* Options that apply to parameters by name (split, one_sided, diagonal), read from flags and from
- * JSON. */
+/* Options that apply to parameters by name (split, one_sided, diagonal), read from flags and from JSON. */
 
 #include "optim/registry/names.h"
 #include "optim/shampoo/settings.h"
@@ -40,7 +39,7 @@ static lt_status parse_split(lt_shampoo_split *out, const char *what, const char
     char names[LT_NAME_REGEX_BYTES] = "";
     const size_t bytes = (size_t)(first - text);
     if (bytes >= sizeof names)
-        return lt_fail(LT_E_ARG, "%s: a pattern of %zu bytes, at most %zu are taken", what, bytes,
+        return lt_fail(LT_E_ARG, "%s: pattern of %zu bytes exceeds the limit of %zu", what, bytes,
                        sizeof names - 1);
     memcpy(names, text, bytes);
     LT_TRY(lt_names_set(&s.names, what, names));
@@ -68,7 +67,7 @@ static lt_status add_split(lt_shampoo_config *c, const char *what, const char *t
         return LT_OK;
     }
     if ((size_t)count + more > LT_MAX_SPLITS)
-        return lt_fail(LT_E_ARG, "%s: '%s' is one too many, %d are taken", what, text,
+        return lt_fail(LT_E_ARG, "%s: '%s' exceeds the limit of %d rules", what, text,
                        LT_MAX_SPLITS);
     if (!known)
         return parse_split(&c->split[count], what, text);
@@ -88,10 +87,10 @@ lt_status lt_shampoo_read_split(void *config, const lt_json_value *v)
     if (v->type == LT_JSON_NULL)
         return LT_OK;
     if (v->type != LT_JSON_ARRAY)
-        return lt_fail(LT_E_ARG, "optimizer config: split wants a list of strings");
+        return lt_fail(LT_E_ARG, "optimizer config: split must be a list of strings");
     for (const lt_json_value *m = v->child; m; m = m->next) {
         if (m->type != LT_JSON_STRING)
-            return lt_fail(LT_E_ARG, "optimizer config: split wants a list of strings");
+            return lt_fail(LT_E_ARG, "optimizer config: split must be a list of strings");
         LT_TRY(add_split(c, "optimizer config: split", m->string));
     }
     return LT_OK;

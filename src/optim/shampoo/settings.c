@@ -1,5 +1,5 @@
-/* Shampoo's options per dimension (exponents, ignored basis changes), read from flags and from
- * JSON, and the check for contradictions between options. Ranges are checked by their fields. */
+/* Shampoo's options per dimension (exponents, ignored basis changes), read from flags and from JSON, and the check
+ * for contradictions between options. Ranges are checked by their fields. */
 
 #include "optim/shampoo/settings.h"
 
@@ -96,8 +96,8 @@ static lt_status read_dims(lt_exponents *e, int order, const lt_json_value *v)
         int dim = key_number(m->key, order);
         if (dim < 0 || m->type != LT_JSON_NUMBER)
             return lt_fail(LT_E_ARG,
-                           "optimizer config: %s: '%s' of order %d wants a dimension below the "
-                           "order and a number",
+                           "optimizer config: %s: key '%s' of order %d must be a dimension below "
+                           "the order, its value a number",
                            v->key, m->key, order);
         e->set[order][dim] = true;
         e->value[order][dim] = m->number;
@@ -113,15 +113,15 @@ lt_status lt_shampoo_read_exponents(void *config, const lt_json_value *v)
         return LT_OK;
     if (v->type != LT_JSON_OBJECT)
         return lt_fail(LT_E_ARG,
-                       "optimizer config: %s wants an object: {order: exponent or {dimension: "
+                       "optimizer config: %s must be an object: {order: exponent or {dimension: "
                        "exponent}}",
                        v->key);
     for (const lt_json_value *m = v->child; m; m = m->next) {
         int order = key_number(m->key, LT_MAX_DIMS + 1);
         if (order < 0 || (m->type != LT_JSON_NUMBER && m->type != LT_JSON_OBJECT))
             return lt_fail(LT_E_ARG,
-                           "optimizer config: %s: '%s' wants an order in [0,%d], and a number or "
-                           "an object",
+                           "optimizer config: %s: key '%s' must be an order in [0,%d], its value "
+                           "a number or an object",
                            v->key, m->key, LT_MAX_DIMS);
         if (m->type == LT_JSON_OBJECT)
             LT_TRY(read_dims(e, order, m));
@@ -137,7 +137,9 @@ static lt_status add_dims(bool *dims, int order, const char *key, const lt_json_
 {
     for (const lt_json_value *m = list->child; m; m = m->next) {
         if (m->type != LT_JSON_NUMBER || !m->is_integer || m->integer < 0 || m->integer >= order)
-            return lt_fail(LT_E_ARG, "optimizer config: %s: order %d wants dimensions in [0,%d]",
+            return lt_fail(LT_E_ARG,
+                           "optimizer config: %s: dimensions of order %d must be in "
+                           "[0,%d]",
                            key, order, order - 1);
         dims[m->integer] = true;
     }
@@ -151,13 +153,16 @@ lt_status lt_shampoo_read_ignored(void *config, const lt_json_value *v)
     if (v->type == LT_JSON_NULL)
         return LT_OK;
     if (v->type != LT_JSON_OBJECT)
-        return lt_fail(LT_E_ARG, "optimizer config: %s wants an object: {order: [dimension, ...]}",
+        return lt_fail(LT_E_ARG,
+                       "optimizer config: %s must be an object: {order: [dimension, "
+                       "...]}",
                        v->key);
     for (const lt_json_value *m = v->child; m; m = m->next) {
         int order = key_number(m->key, LT_MAX_DIMS + 1);
         if (order < 0 || m->type != LT_JSON_ARRAY)
             return lt_fail(LT_E_ARG,
-                           "optimizer config: %s: '%s' wants an order in [0,%d], and a list",
+                           "optimizer config: %s: key '%s' must be an order in [0,%d], its value "
+                           "a list",
                            v->key, m->key, LT_MAX_DIMS);
         LT_TRY(add_dims(c->ignored_basis_change_dims[order], order, v->key, m));
     }
@@ -172,7 +177,7 @@ lt_status lt_shampoo_read_dimensionality(void *config, const lt_json_value *v)
     if (v->type == LT_JSON_STRING && !strcmp(v->string, "inf"))
         return LT_OK;
     if (v->type != LT_JSON_NUMBER || !v->is_integer)
-        return lt_fail(LT_E_ARG, "optimizer config: %s wants an integer or Infinity", v->key);
+        return lt_fail(LT_E_ARG, "optimizer config: %s must be an integer or Infinity", v->key);
     *field = v->integer < 1 ? 1 : v->integer > LT_MAX_DIMS ? LT_MAX_DIMS : (int)v->integer;
     return LT_OK;
 }
@@ -212,7 +217,7 @@ static lt_status check_start(const lt_shampoo_config *c)
         return LT_OK;
     return lt_fail(LT_E_ARG,
                    "shampoo: start_preconditioning_step %" PRId64 " is not in [%" PRId64
-                   ",inf) (precondition_frequency and more; -1: just that)",
+                   ",inf) (at least precondition_frequency; -1: equal to it)",
                    c->start_preconditioning_step, c->precondition_frequency);
 }
 
@@ -221,8 +226,8 @@ static lt_status check_contradictions(const lt_shampoo_config *c)
     bool corrected = lt_shampoo_is_corrected(c);
     bool pseudo = c->epsilon_rule == LT_EPSILON_PSEUDO_INVERSE;
     if (!(c->epsilon > 0) && !pseudo)
-        return lt_fail(LT_E_ARG, "shampoo: epsilon 0 is not in (0,inf); only the pseudo-inverse "
-                                 "works without");
+        return lt_fail(LT_E_ARG, "shampoo: epsilon 0 is not in (0,inf); only epsilon_rule "
+                                 "pseudo_inverse allows 0");
     if (corrected)
         LT_TRY(check_single_exponents(c));
     if (corrected && pseudo)
@@ -241,12 +246,12 @@ static lt_status check_contradictions(const lt_shampoo_config *c)
 static lt_status check_factor_storage(const lt_shampoo_config *c)
 {
     if (c->packed_factors && c->factor_dtype != LT_STATE_F32)
-        return lt_fail(LT_E_ARG, "shampoo: packed_factors contradicts factor_dtype: triangles of "
-                                 "f32 are what it packs, other dtypes are packed anyway");
+        return lt_fail(LT_E_ARG, "shampoo: packed_factors contradicts factor_dtype: it applies to "
+                                 "f32, other dtypes are always packed");
     if (lt_shampoo_compresses_factors(c) && c->refresh_timing == LT_REFRESH_ASYNC)
         return lt_fail(LT_E_ARG,
-                       "shampoo: refresh async contradicts %s: its threads read the roots "
-                       "that the step uses",
+                       "shampoo: refresh async contradicts %s: its thread needs the roots in f32 "
+                       "during the step",
                        c->packed_factors ? "packed_factors" : "factor_dtype below f32");
     if (c->per_param_steps && c->factor_frequency > 1)
         return lt_fail(LT_E_ARG,
@@ -256,7 +261,7 @@ static lt_status check_factor_storage(const lt_shampoo_config *c)
     if (c->start_preconditioning_step < c->factor_frequency)
         return lt_fail(LT_E_ARG,
                        "shampoo: factor_frequency %" PRId64
-                       " is above the first roots' step %" PRId64 ": factors would be 0 there",
+                       " is above start_preconditioning_step %" PRId64 ": factors would be 0 there",
                        c->factor_frequency, c->start_preconditioning_step);
     return LT_OK;
 }

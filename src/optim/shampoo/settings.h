@@ -38,14 +38,12 @@ static inline bool lt_shampoo_decays_by_lr(const lt_shampoo_config *c)
 {
     return c->decay_type == LT_DECAY_CORRECTED || c->decay_type == LT_DECAY_INDEPENDENT;
 }
-/* Returns the weight of a new term in second moments: 1 in AdaGrad's sum, else that of the moving
- * average. */
+/* Returns the weight of a new term in second moments: 1 in AdaGrad's sum, else that of the moving average. */
 static inline double lt_shampoo_weight(const lt_shampoo_config *c)
 {
     return c->beta2 >= 1 || c->drop_weighting ? 1 : 1 - c->beta2;
 }
-/* Return the decay of factors and the weight of a new term, if factors see one gradient in
- * factor_frequency. */
+/* Return the decay of factors and the weight of a new term, if factors see one gradient in factor_frequency. */
 static inline double lt_shampoo_factor_keep(const lt_shampoo_config *c)
 {
     return c->factor_frequency > 1 ? pow(c->beta2, (double)c->factor_frequency) : c->beta2;
@@ -59,12 +57,11 @@ static inline bool lt_shampoo_compresses_factors(const lt_shampoo_config *c)
 {
     return c->factor_dtype != LT_STATE_F32 || c->packed_factors;
 }
-/* Replaces markers of defaults in a config whose fields are in range. Errors: LT_E_ARG, naming
- * the contradicting options. */
+/* Replaces markers of defaults in a config whose fields are in range. Errors: LT_E_ARG, naming the contradicting
+ * options. */
 LT_MUST_CHECK lt_status lt_shampoo_settle(lt_shampoo_config *config);
 
-/* Parsers of inverse_exponent, ignored_basis_change_dims, target_dimensionality, split, one_sided
- * and diagonal. */
+/* Parsers of inverse_exponent, ignored_basis_change_dims, target_dimensionality, split, one_sided and diagonal. */
 lt_status lt_shampoo_set_exponents(void *config, const char *text);
 void lt_shampoo_write_exponents(const void *config, char *text, size_t size);
 lt_status lt_shampoo_set_ignored(void *config, const char *text);
@@ -80,8 +77,8 @@ lt_status lt_shampoo_read_one_sided(void *config, const lt_json_value *v);
 lt_status lt_shampoo_set_diagonal(void *config, const char *text);
 lt_status lt_shampoo_read_diagonal(void *config, const lt_json_value *v);
 
-/* Default of .split: joined queries, keys and values under the names of torchvision, timm and
- * PyTorch, joined along the first dimension, and of GPT-2, joined along the last. */
+/* Default of .split: joined queries, keys and values under the names of torchvision, timm and PyTorch, joined along
+ * the first dimension, and of GPT-2, joined along the last. */
 #define LT_SHAMPOO_SPLIT_QKV                                    \
     {{"(^|[.])(in_proj_(weight|bias)|qkv[.].*)$", true}, 0, 3}, \
     {                                                           \

@@ -37,8 +37,7 @@ typedef struct lt_factor {
     lt_tensor *pending, *pending_power; /* new roots, once computed */
     int64_t pending_status;             /* lt_status of their computation */
 
-    /* Stores from which gram, root and diagonal are dequantized when used: state_store.c. NULL if
-     * absent. */
+    /* Stores from which gram, root and diagonal are dequantized when used: state_store.c. NULL if absent. */
     struct lt_quantized *gram_store, *root_store, *diagonal_store;
 } lt_factor;
 
@@ -61,8 +60,8 @@ typedef struct lt_block {
     int64_t phase;          /* index among the f steps of the staggered timing */
     int64_t swap;           /* step that swaps in its pending roots; 0: nothing pending */
 
-    /* Owner buffer: the block's elements of the parameter and of the gradient, if they are not in
-     * their tensors; else without data. */
+    /* Owner buffer: the block's elements of the parameter and of the gradient, if they are not in their tensors;
+     * else without data. */
     lt_view value, grad;
 
     bool due; /* is refreshed in this step */

@@ -1,5 +1,5 @@
-/* Shampoo's state per block, in logical order. One list defines the states of a block; making,
- * saving, counting and freeing all use it. */
+/* Shampoo's state per block, in logical order. One list defines the states of a block; making, saving, counting and
+ * freeing all use it. */
 
 #include "optim/shampoo/state.h"
 
@@ -12,9 +12,9 @@
 
 #include <stdio.h>
 
-/* Returns the exponent of a dimension; a diagonal has that of a vector's factor. Dimensions
- * without a factor do not count in 1/(2*order), as in Anil et al. 2020, section 3; those with
- * exponent 0 do, as in the reference implementation. */
+/* Returns the exponent of a dimension; a diagonal has that of a vector's factor. Dimensions without a factor do not
+ * count in 1/(2*order), as in Anil et al. 2020, section 3; those with exponent 0 do, as in the reference
+ * implementation. */
 static double exponent_of(const lt_shampoo_config *c, const lt_partition *partition, int dim)
 {
     const lt_exponents *e = &c->inverse_exponent;
@@ -29,9 +29,8 @@ static double exponent_of(const lt_shampoo_config *c, const lt_partition *partit
                : 1.0 / (2.0 * lt_partition_order(partition));
 }
 
-/* Chooses the factor of a dimension: none if its exponent is 0. With the eigenvalue correction a
- * dimension may keep its own basis, and diagonal blocks need no factor, as they have a second
- * moment already. */
+/* Chooses the factor of a dimension: none if its exponent is 0. With the eigenvalue correction a dimension may keep
+ * its own basis, and diagonal blocks need no factor, as they have a second moment already. */
 static void plan_dim(const lt_shampoo_config *c, lt_block *b, int d)
 {
     const lt_partition *partition = b->partition;
@@ -290,7 +289,9 @@ static lt_status convert(const lt_shampoo *s, const lt_block *b, lt_tensor *fact
         return LT_OK;
     LT_TRY(lt_quantized_convert(factor, &converted));
     if (converted)
-        lt_log(LT_LOG_DEBUG, "optim", "shampoo: %s block %d: a Cholesky factor was loaded as f32",
+        lt_log(LT_LOG_DEBUG, "optim",
+               "shampoo: %s block %d: converted a Cholesky factor of the "
+               "checkpoint to f32",
                b->slot->param->name, b->index);
     return LT_OK;
 }
@@ -337,8 +338,8 @@ static void log_rounded(lt_shampoo *s)
         }
     if (count)
         lt_log(LT_LOG_INFO, "optim",
-               "shampoo: %d roots of the checkpoint are of another --factor-dtype, or of int4 when "
-               "it kept roots in int4, too: they are rounded until they are computed anew",
+               "shampoo: %d roots of the checkpoint were saved in another format; they are "
+               "rounded until their next refresh",
                count);
 }
 
@@ -367,8 +368,8 @@ static int64_t bytes_of(const lt_shampoo *s, const state *list, int count)
     return bytes;
 }
 
-/* With the asynchronous timing roots are pending from the first hand-over to the end of the run,
- * so they are counted. */
+/* With the asynchronous timing roots are pending from the first hand-over to the end of the run, so they are
+ * counted. */
 int64_t lt_shampoo_block_bytes(const lt_shampoo *s, lt_block *block, bool factors)
 {
     const bool power = lt_shampoo_is_eigendecomposed(&s->config);

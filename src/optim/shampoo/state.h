@@ -4,8 +4,7 @@
 
 #include "optim/shampoo/shampoo.h"
 
-/* Chooses by the config and the block's region which dimensions have factors, and their
- * exponents. */
+/* Chooses by the config and the block's region which dimensions have factors, and their exponents. */
 void lt_block_choose_factors(const lt_shampoo_config *config, lt_block *block);
 /* Makes the state of this rank's blocks: zeros and identities. Existing state is unchanged. */
 lt_status lt_shampoo_make_state(lt_shampoo *s);

@@ -1,12 +1,12 @@
-/* State stores: dequantizes and requantizes blocks. Dequantized tensors come from the caching
- * allocator, so a batch reuses the memory of the one before. */
+/* State stores: dequantizes and requantizes blocks. Dequantized tensors come from the caching allocator, so a batch
+ * reuses the memory of the one before. */
 
 #include "optim/shampoo/state_store.h"
 
 #include "base/parallel.h"
 
-/* Inverse roots and eigenbases use at least int8: int4 costs more accuracy than its bytes are
- * worth (docs/adr/0065). */
+/* Inverse roots and eigenbases use at least int8: int4 costs more accuracy than its bytes are worth
+ * (docs/adr/0065). */
 static lt_state_dtype dtype_of(const lt_shampoo *s, lt_stored_kind what)
 {
     const bool inverse = what == LT_STORED_ROOT || what == LT_STORED_BASIS;

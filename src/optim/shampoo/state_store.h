@@ -1,7 +1,6 @@
-/* State stores: state kept in fewer bytes between steps and dequantized to f32 tensors by the
- * phases that use it: factors and inverse roots by --factor-dtype and --packed-factors, moments
- * by --state-dtype. Without effect on state that is kept in f32. Blocks without a gradient are
- * not dequantized. */
+/* State stores: state kept in fewer bytes between steps and dequantized to f32 tensors by the phases that use it:
+ * factors and inverse roots by --factor-dtype and --packed-factors, moments by --state-dtype. Without effect on
+ * state that is kept in f32. Blocks without a gradient are not dequantized. */
 #ifndef LT_OPTIM_SHAMPOO_STATE_STORE_H
 #define LT_OPTIM_SHAMPOO_STATE_STORE_H
 
@@ -15,8 +14,7 @@ LT_MUST_CHECK lt_status lt_shampoo_dequantize(lt_shampoo *s, lt_block_batch batc
 /* Requantizes dequantized state; or discards it unchanged. */
 void lt_shampoo_requantize(lt_shampoo *s, lt_block_batch batch, int sets);
 void lt_shampoo_discard_dequantized(lt_shampoo *s, lt_block_batch batch, int sets);
-/* Dequantizes the factors and roots of a refresh; requantizing stores the roots of tasks that
- * succeeded. */
+/* Dequantizes the factors and roots of a refresh; requantizing stores the roots of tasks that succeeded. */
 LT_MUST_CHECK lt_status lt_shampoo_dequantize_tasks(const lt_root_task *tasks, size_t count);
 void lt_shampoo_requantize_tasks(const lt_root_task *tasks, size_t count);
 /* Returns the elements of a block's factors (or roots) that are dequantized together. */

@@ -1,5 +1,4 @@
-/* Statistics of the running step. On a device with a stream they measure the time to queue the
- * work. */
+/* Statistics of the running step. On a device with a stream they measure the time to queue the work. */
 
 #include "optim/shampoo/stats.h"
 

@@ -24,9 +24,9 @@
 #include "optim/shampoo/state_store.h"
 #include "optim/shampoo/stats.h"
 
-/* Largest elements of a batch (a single block may exceed it): 8 MiB of f32 per workspace tensor,
- * which fits a CPU's caches; on a device with a stream 128 MiB, all blocks of ResNet-50, as a
- * batch is one round of launches whatever its size. */
+/* Largest elements of a batch (a single block may exceed it): 8 MiB of f32 per workspace tensor, which fits a CPU's
+ * caches; on a device with a stream 128 MiB, all blocks of ResNet-50, as a batch is one round of launches whatever
+ * its size. */
 static const int64_t host_elements = (int64_t)1 << 21, device_elements = (int64_t)1 << 25;
 
 /* Splits this rank's list of blocks into batches; returns the elements of the largest. */
@@ -150,8 +150,7 @@ static bool swaps_first(const lt_shampoo *s)
     return lt_shampoo_is_kl(&s->config) && lt_shampoo_has_due_swap(s);
 }
 
-/* Returns false before the first roots, when the work differs, and in the first step, which
- * allocates. */
+/* Returns false before the first roots, when the work differs, and in the first step, which allocates. */
 static bool is_settled(const lt_shampoo *s)
 {
     return s->ready && !lt_shampoo_is_before_start(s);
@@ -172,8 +171,7 @@ static bool has_host_phase(const lt_optim *self)
     return is_settled(s) && host_has_work(s) && !swaps_first(s);
 }
 
-/* Resets the statistics in the first part of a step that runs; the other parts may be graph
- * replays. */
+/* Resets the statistics in the first part of a step that runs; the other parts may be graph replays. */
 static void begin_stats(lt_shampoo *s)
 {
     if (s->stats_step != s->base.attempt)

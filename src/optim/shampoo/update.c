@@ -1,6 +1,6 @@
-/* Update of the parameter: grafting norm, decay, momentum and step in one pass over memory. Decay
- * is added before the momentum. Loshchilov & Hutter, "Decoupled Weight Decay Regularization",
- * ICLR 2019; for the types that depend on the learning rate Schaipp, "Decay no more", 2023. */
+/* Update of the parameter: grafting norm, decay, momentum and step in one pass over memory. Decay is added before
+ * the momentum. Loshchilov & Hutter, "Decoupled Weight Decay Regularization", ICLR 2019; for the types that depend
+ * on the learning rate Schaipp, "Decay no more", 2023. */
 
 #include "optim/shampoo/layout.h"
 #include "optim/shampoo/phases.h"

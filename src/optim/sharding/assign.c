@@ -1,6 +1,6 @@
-/* Assigns parts to ranks. Greedy: Graham, "Bounds on multiprocessing timing anomalies", SIAM J. Appl. Math.
- * 17, 1969, at most 4/3 of the optimum. Then a local search over moves and exchanges: Finn & Horowitz, "A
- * linear time approximation algorithm for multiprocessor scheduling", BIT 19, 1979, with exchanges added. */
+/* Assigns parts to ranks. Greedy: Graham, "Bounds on multiprocessing timing anomalies", SIAM J. Appl. Math. 17,
+ * 1969, at most 4/3 of the optimum. Then a local search over moves and exchanges: Finn & Horowitz, "A linear time
+ * approximation algorithm for multiprocessor scheduling", BIT 19, 1979, with exchanges added. */
 
 #include "assign.h"
 

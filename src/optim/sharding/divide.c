@@ -1,7 +1,7 @@
-/* Sharding of an optimizer's state: assigns an owner to each part. Owners compute, then all gather: Shi et
- * al., "A Distributed Data-Parallel PyTorch Implementation of the Distributed Shampoo Optimizer", 2023
- * (arXiv 2309.06497), section 4.1; for other optimizers Rajbhandari et al., "ZeRO: Memory Optimizations
- * Toward Training Trillion Parameter Models", SC 2020, stage 1. */
+/* Sharding of an optimizer's state: assigns an owner to each part. Owners compute, then all gather: Shi et al., "A
+ * Distributed Data-Parallel PyTorch Implementation of the Distributed Shampoo Optimizer", 2023 (arXiv 2309.06497),
+ * section 4.1; for other optimizers Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion
+ * Parameter Models", SC 2020, stage 1. */
 
 #include "assign.h"
 #include "base/alloc.h"
@@ -30,8 +30,8 @@ static int64_t weight(const lt_shard *s, const lt_part *part)
     return (bytes + align - 1) / align * align;
 }
 
-/* Sets the cost of each parameter's first part to the bytes of its value, gradient and state, and of its
- * other parts to 0: one rank owns all. Parts of a parameter are consecutive. */
+/* Sets the cost of each parameter's first part to the bytes of its value, gradient and state, and of its other
+ * parts to 0: one rank owns all. Parts of a parameter are consecutive. */
 static void weigh_params(const lt_shard *s, int64_t *cost)
 {
     const int64_t value_and_grad = 2 * (int64_t)sizeof(float);
@@ -63,7 +63,9 @@ static lt_status weigh_by_polynomial(const lt_shard *s, int64_t *cost)
     for (size_t i = 0; i < s->count; i++) {
         const double c = polynomial(&s->config.polynomial, &s->part[i].dims);
         if (!(c >= 0 && c <= 1e300))
-            return lt_fail(LT_E_ARG, "balance polynomial: parameter %s: a part costs %g",
+            return lt_fail(LT_E_ARG,
+                           "balance polynomial: a part of parameter %s has cost %g, "
+                           "which is negative or not finite",
                            s->part[i].slot->param->name, c);
         most = fmax(most, c);
     }
@@ -190,22 +192,25 @@ static lt_status check(const lt_optim *o, const lt_shard_config *c)
 {
     const int all = lt_comm_size(c->comm);
     if (o->shard)
-        return lt_fail(LT_E_ARG, "%s: divided already", o->ops->name);
+        return lt_fail(LT_E_ARG, "%s: state is already sharded", o->ops->name);
     if (o->attempt > 0)
-        return lt_fail(LT_E_ARG, "%s: cannot be divided after a step", o->ops->name);
+        return lt_fail(LT_E_ARG, "%s: state must be sharded before the first step", o->ops->name);
     if (c->group < 0 || (c->group > 0 && all % c->group))
         return lt_fail(LT_E_ARG, "%s: groups of %d do not divide %d ranks", o->ops->name, c->group,
                        all);
     if (c->dtype != LT_F32 && c->dtype != LT_BF16 && c->dtype != LT_F16)
-        return lt_fail(LT_E_ARG, "%s: gathers f32, bf16 or f16", o->ops->name);
+        return lt_fail(LT_E_ARG, "%s: dtype must be f32, bf16 or f16", o->ops->name);
     if (c->shard_params && (c->dtype != LT_F32 || c->group))
         return lt_fail(
             LT_E_ARG,
-            "%s: divided parameters are gathered as they are, over all ranks: neither in "
-            "%s nor over groups of %d",
+            "%s: sharded parameters are gathered in f32 over all ranks; got dtype %s and groups "
+            "of %d",
             o->ops->name, lt_dtype_name(c->dtype), c->group);
     if (o->ops->visit && !o->ops->parts)
-        return lt_fail(LT_E_UNSUPPORTED, "%s: has state that is not per parameter", o->ops->name);
+        return lt_fail(LT_E_UNSUPPORTED,
+                       "%s: cannot be sharded: it has state that is not per "
+                       "parameter",
+                       o->ops->name);
     return LT_OK;
 }
 
@@ -218,15 +223,15 @@ static lt_status check_ranks(const lt_optim *o, const lt_shard_config *c)
     char text[512];
     const double *p = c->polynomial.coefficient;
     snprintf(text, sizeof text,
-             "optimizer %s, balance %d (%g %g %g %g %g %g, %g), groups of %d, dtype %d, %s, %zu "
-             "parts, %" PRId64 " elements",
+             "optimizer %s, balance %d (%g %g %g %g %g %g, %g), groups of %d, dtype %d, gathers "
+             "%s, %zu parts, %" PRId64 " elements",
              o->ops->name, (int)c->balance, p[0], p[1], p[2], p[3], p[4], p[5], c->polynomial.least,
              c->group, (int)c->dtype,
              c->shard_params    ? "nothing"
              : c->gather_params ? "parameters"
                                 : "updates",
              lt_shard_part_count(o), elements);
-    return lt_comm_same(c->comm, "the divided optimizer", text);
+    return lt_comm_same(c->comm, "the sharded optimizer", text);
 }
 
 lt_status lt_shard_attach(lt_optim *optim, const lt_shard_config *config, const lt_shard_ops *ops,

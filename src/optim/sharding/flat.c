@@ -1,6 +1,6 @@
-/* Gathers an optimizer's sharded parameters in a flat buffer: a segment per rank, with the rank's parts in
- * the order of all parts, each dense in the parameter's own order of storage, and then a status flag of the
- * rank's step. There is no padding: a rank sends (ranks - 1) * (its elements + 1) * the dtype's size. */
+/* Gathers an optimizer's sharded parameters in a flat buffer: a segment per rank, with the rank's parts in the
+ * order of all parts, each dense in the parameter's own order of storage, and then a status flag of the rank's
+ * step. There is no padding: a rank sends (ranks - 1) * (its elements + 1) * the dtype's size. */
 
 #include "flat.h"
 
@@ -95,8 +95,8 @@ static void free_buffers(lt_shard *s)
 
 typedef enum direction { PACK, UNPACK } direction;
 
-/* Copies all parts (or this rank's) that have a gradient between the parameters and a flat tensor, in which
- * this rank's segment begins at `origin`, by one batched kernel. */
+/* Copies all parts (or this rank's) that have a gradient between the parameters and a flat tensor, in which this
+ * rank's segment begins at `origin`, by one batched kernel. */
 static lt_status each_part(lt_optim *o, const lt_tensor *flat, int64_t origin, bool all,
                            direction to, double beta)
 {

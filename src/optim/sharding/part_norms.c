@@ -1,7 +1,7 @@
-/* Global gradient norm from the norms of parts: each owner computes the norms of its parts as f64, all
- * ranks gather them and add their squares in the order of the parts. The order of the sum depends on the
- * parts, not on their owners, so the clipped gradient, and whether a step is skipped, are the same for any
- * number of ranks. The gather is a sum over ranks in which all but the owner add 0, which changes no bit. */
+/* Global gradient norm from the norms of parts: each owner computes the norms of its parts as f64, all ranks gather
+ * them and add their squares in the order of the parts. The order of the sum depends on the parts, not on their
+ * owners, so the clipped gradient, and whether a step is skipped, are the same for any number of ranks. The gather
+ * is a sum over ranks in which all but the owner add 0, which changes no bit. */
 
 #include "part_norms.h"
 
@@ -73,7 +73,9 @@ static lt_status make_norms(lt_optim *o)
 lt_status lt_optim_norm_by_shards(lt_optim *o, lt_comm *comm, int64_t *at, size_t count)
 {
     lt_status st = o->part_norms || !o->device->backend->frobenius
-                       ? lt_fail(LT_E_ARG, "%s: the norm is one of parts, or %s has no frobenius",
+                       ? lt_fail(LT_E_ARG,
+                                 "%s: gradients are already sharded, or backend %s has "
+                                 "no kernel for frobenius",
                                  o->ops->name, o->device->backend->name)
                        : LT_OK;
     if (!st && !(o->part_norms = lt_alloc(1, sizeof *o->part_norms)))
@@ -181,13 +183,16 @@ static lt_status divide(lt_optim *o, lt_data_parallel *dp)
 lt_status lt_optim_shard_gradients(lt_optim *o, lt_data_parallel *dp)
 {
     if (o->part_norms)
-        return lt_fail(LT_E_ARG, "%s: gradients are divided already", o->ops->name);
+        return lt_fail(LT_E_ARG, "%s: gradients are already sharded", o->ops->name);
     if (dp && !o->shard)
-        return lt_fail(LT_E_ARG, "%s: gradients are divided like the state, which is not",
+        return lt_fail(LT_E_ARG,
+                       "%s: gradients cannot be sharded before the state: call "
+                       "lt_optim_shard() first",
                        o->ops->name);
     if (o->shard && o->shard->owns_group)
         return lt_fail(LT_E_ARG,
-                       "%s: gradients are divided over all %d ranks, the state over groups of %d",
+                       "%s: gradients are sharded over all %d ranks, but the state over groups of "
+                       "%d",
                        o->ops->name, lt_comm_size(o->shard->config.comm), o->shard->ranks);
     LT_TRY(make_norms(o));
     lt_status st = dp ? divide(o, dp) : LT_OK;

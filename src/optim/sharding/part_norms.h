@@ -9,8 +9,7 @@
 LT_MUST_CHECK lt_status lt_optim_norm_of_parts(lt_optim *o);
 void lt_optim_free_part_norms(lt_optim *o);
 /* Computes the gradient norm from those of count shards: slot k's gradient is shard number at[k], or
- * LT_SHARD_NOT_COUNTED if another rank counts it. Takes ownership of at. Steps are then collective over
- * comm. */
+ * LT_SHARD_NOT_COUNTED if another rank counts it. Takes ownership of at. Steps are then collective over comm. */
 enum { LT_SHARD_NOT_COUNTED = -1 };
 LT_MUST_CHECK lt_status lt_optim_norm_by_shards(lt_optim *o, lt_comm *comm, int64_t *at,
                                                 size_t count);

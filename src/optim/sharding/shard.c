@@ -111,9 +111,11 @@ lt_status lt_optim_shard_load(const lt_optim *optim, int rank, lt_shard_load *ou
 {
     const lt_shard *s = optim->shard;
     if (!s)
-        return lt_fail(LT_E_ARG, "%s: not divided", optim->ops->name);
+        return lt_fail(LT_E_ARG, "%s: state is not sharded: call lt_optim_shard() first",
+                       optim->ops->name);
     if (rank < 0 || rank >= s->ranks)
-        return lt_fail(LT_E_ARG, "%s: rank %d of a group of %d", optim->ops->name, rank, s->ranks);
+        return lt_fail(LT_E_ARG, "%s: rank %d is not in a group of %d ranks", optim->ops->name,
+                       rank, s->ranks);
     const lt_dtype dtype =
         s->config.dtype != LT_F32 ? s->config.dtype : lt_device_master(optim->device);
     *out = (lt_shard_load){.gather_bytes = s->elements[rank] * (int64_t)lt_dtype_size(dtype)};

@@ -1,5 +1,5 @@
-/* Private declarations of lather/shard.h. A part is the unit of ownership: a parameter, or a piece of one
- * by the optimizer's table (Shampoo: a block). One rank updates it for all. */
+/* Private declarations of lather/shard.h. A part is the unit of ownership: a parameter, or a piece of one by the
+ * optimizer's table (Shampoo: a block). One rank updates it for all. */
 #ifndef LT_OPTIM_SHARD_H
 #define LT_OPTIM_SHARD_H
 
@@ -17,8 +17,8 @@ typedef struct lt_part {
     int64_t at;          /* offset in the gathered buffer */
     /* at its owner: receives the update instead of the parameter; without data if unused */
     lt_view update;
-    /* At its owner: owner buffer, used instead of the parameter and the gradient, which may be meta
-     * tensors; without data if unused. */
+    /* At its owner: owner buffer, used instead of the parameter and the gradient, which may be meta tensors;
+     * without data if unused. */
     lt_view value, grad;
 } lt_part;
 
@@ -56,8 +56,8 @@ typedef struct lt_shard {
     double seconds; /* duration of the last exchange */
 } lt_shard;
 
-/* Exchange of gradients and values: gathered in one flat buffer, or sent between the shards and the owner
- * buffers of sharded parameters. Entries may be NULL where noted. */
+/* Exchange of gradients and values: gathered in one flat buffer, or sent between the shards and the owner buffers
+ * of sharded parameters. Entries may be NULL where noted. */
 typedef struct lt_shard_ops {
     /* May be NULL. Exchanges owners of parts of equal cost. */
     lt_status (*prefer_local)(lt_optim *o, const int64_t *cost, int *owner);
@@ -67,7 +67,7 @@ typedef struct lt_shard_ops {
     /* May be NULL. Sends gradients to their owners before the gradient norm, and values that were written. */
     lt_status (*pull)(lt_optim *o);
     lt_status (*begin)(lt_optim *o);          /* before the optimizer's own step */
-    lt_status (*pack)(lt_optim *o);           /* after it: packs what is to be sent */
+    lt_status (*pack)(lt_optim *o);           /* after it: packs messages */
     lt_status (*send)(lt_optim *o, int flag); /* sends all, with this rank's status flag */
     lt_status (*flag)(const lt_optim *o, int rank, int *flag); /* returns a received flag */
     lt_status (*unpack)(lt_optim *o); /* copies received values to the parameters */
@@ -88,13 +88,13 @@ lt_view lt_shard_part_view(lt_optim *optim, size_t i, const lt_tensor *parameter
 void lt_shard_part_region(lt_optim *optim, size_t i, lt_shape *offset, lt_shape *extent);
 /* Returns part i of the gradient, in the owner buffer if there is one. */
 lt_view lt_shard_part_grad(lt_optim *optim, size_t i);
-/* Returns the elements of a flat tensor from `at` on as a view of the part's shape, dense in the
- * parameter's order of storage, so that kernels pass over both contiguously. */
+/* Returns the elements of a flat tensor from `at` on as a view of the part's shape, dense in the parameter's order
+ * of storage, so that kernels pass over both contiguously. */
 lt_view lt_shard_flat_view(lt_optim *optim, size_t i, const lt_tensor *flat, int64_t at);
 
-/* shard_exchange.c. After the optimizer's own step, which changed this rank's parts only, sends all changes
- * to every rank. st: status of the step on this rank; skipped: a gradient was not finite. Errors: st; the
- * failure of another rank, naming it. */
+/* shard_exchange.c. After the optimizer's own step, which changed this rank's parts only, sends all changes to
+ * every rank. st: status of the step on this rank; skipped: a gradient was not finite. Errors: st; the failure of
+ * another rank, naming it. */
 LT_MUST_CHECK lt_status lt_shard_finish(lt_optim *optim, lt_status st, bool skipped);
 
 /* shard_params.c. Called before and after an update; without effect unless parameters are sharded. */

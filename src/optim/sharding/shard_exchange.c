@@ -36,8 +36,8 @@ static lt_status exchange_flags(lt_optim *o, lt_status st, bool skipped, int *fa
     return read_flags(o, failed, skips);
 }
 
-/* Exchanges within a captured graph, without a status: nothing can fail there, and kernels read if the step
- * is skipped, which is the same on all ranks. */
+/* Exchanges within a captured graph, without a status: nothing can fail there, and kernels read if the step is
+ * skipped, which is the same on all ranks. */
 static lt_status capture_exchange(lt_optim *o, lt_status st)
 {
     LT_TRY(st);

@@ -25,12 +25,14 @@ static lt_status check(const lt_optim *o)
 {
     if (!o->shard || !o->shard->config.shard_params || !o->part_norms)
         return lt_fail(LT_E_ARG,
-                       "%s: parameters are divided like the state and the gradients, which are not",
+                       "%s: parameters cannot be sharded before the state (with shard_params) and "
+                       "the gradients",
                        o->ops->name);
     if (o->shard->values)
-        return lt_fail(LT_E_ARG, "%s: parameters are divided already", o->ops->name);
+        return lt_fail(LT_E_ARG, "%s: parameters are already sharded", o->ops->name);
     if (o->averaging)
-        return lt_fail(LT_E_UNSUPPORTED, "%s: each rank has all averaged iterates", o->ops->name);
+        return lt_fail(LT_E_UNSUPPORTED, "%s: sharded parameters do not support weight averaging",
+                       o->ops->name);
     return LT_OK;
 }
 

@@ -20,8 +20,7 @@
 #include "lather/detail/place.h"
 #include "lather/detail/sharded_optim.h"
 
-/* Rows of count elements, `step` apart in an owner buffer or in a rank's own tensor; contiguous in the
- * message. */
+/* Rows of count elements, `step` apart in an owner buffer or in a rank's own tensor; contiguous in the message. */
 typedef struct lt_chunk {
     size_t index; /* index of the part, or of the parameter */
     int64_t at, step, count, rows;
@@ -69,8 +68,8 @@ struct lt_sharded_optim {
     int64_t shards;
     /* pull: shards to owner buffers within the copy; push: owner buffers to shards over world */
     lt_message_schedule pull, push;
-    /* Owner buffers of this rank's parts, concatenated in the order of parts; NULL if there are none, or if
-     * parts are whole parameters, whose owner buffers are the logical tensors. */
+    /* Owner buffers of this rank's parts, concatenated in the order of parts; NULL if it has no parts, or if parts
+     * are whole parameters, whose owner buffers are the logical tensors. */
     lt_tensor *value, *grad;
     /* with a communication dtype: the update, and the same in that dtype */
     lt_tensor *update, *narrow;
@@ -107,9 +106,8 @@ lt_view lt_sharded_owner_view(lt_optim *o, size_t i, const lt_tensor *flat);
 lt_status lt_sharded_plan_messages(struct lt_sharded_optim *p, lt_optim *o);
 void lt_sharded_free_messages(struct lt_sharded_optim *p);
 
-/* Entries of lt_shard_ops, in sharded_exchange.c but for the first, in sharded_schedule.c, which exchanges
- * owners of parts of equal cost if more of their elements are then local. Pull is collective over copy,
- * send over world. */
+/* Entries of lt_shard_ops, in sharded_exchange.c but for the first, in sharded_schedule.c, which exchanges owners
+ * of parts of equal cost if more of their elements are then local. Pull is collective over copy, send over world. */
 lt_status lt_sharded_prefer_local(lt_optim *o, const int64_t *cost, int *owner);
 lt_status lt_sharded_pull(lt_optim *o);
 lt_status lt_sharded_begin(lt_optim *o);

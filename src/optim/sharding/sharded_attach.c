@@ -114,17 +114,17 @@ static lt_status check(const struct lt_sharded_optim *p, const lt_optim *o,
     for (size_t k = 0; fits && k < o->count; k++)
         fits = o->slot[k].param == &p->logical[p->number[k]];
     if (!fits)
-        return lt_fail(LT_E_ARG, "%s: is not made over these placed parameters", o->ops->name);
+        return lt_fail(LT_E_ARG, "%s: must be made over lt_sharded_optim_params()", o->ops->name);
     LT_TRY(lt_optim_need(o, o->device->backend->vec != NULL, "vec"));
     if (p->optim)
-        return lt_fail(LT_E_ARG, "%s: another optimizer is attached", o->ops->name);
+        return lt_fail(LT_E_ARG, "%s: another optimizer is already attached", o->ops->name);
     if (c->shard_params)
-        return lt_fail(LT_E_ARG,
-                       "%s: placed parameters have their values on all ranks: shard_params",
+        return lt_fail(LT_E_ARG, "%s: lt_sharded_optim does not support shard_params",
                        o->ops->name);
     if (c->comm != p->world || c->group)
         return lt_fail(LT_E_ARG,
-                       "%s: placed parameters are divided over all ranks, not groups of %d",
+                       "%s: state is sharded over all ranks; got another communicator, or groups "
+                       "of %d",
                        o->ops->name, c->group);
     return LT_OK;
 }
@@ -151,7 +151,7 @@ lt_status lt_sharded_optim_traffic(const lt_sharded_optim *sharded, lt_sharded_t
         sharded->narrow,      sharded->sent,           sharded->received, sharded->header,
         sharded->sent_narrow, sharded->received_narrow};
     if (!sharded->optim)
-        return lt_fail(LT_E_ARG, "optim: no optimizer is attached to the placed parameters");
+        return lt_fail(LT_E_ARG, "optim: no optimizer is attached to the sharded parameters");
     *out = (lt_sharded_traffic){.parts = sharded->shards};
     if (sharded->shards)
         return LT_OK;

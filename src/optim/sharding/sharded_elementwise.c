@@ -1,7 +1,7 @@
-/* Elementwise optimizers over shards: each rank updates its own shards, and ranks with equal shards repeat
- * the same work. Only the gradient norm is exchanged: the norm of each distinct shard of the first copy,
- * from the first rank that holds it, in the order of parameters and ranks. All ranks compute the same sum,
- * as gradients are the same in every copy. */
+/* Elementwise optimizers over shards: each rank updates its own shards, and ranks with equal shards repeat the same
+ * work. Only the gradient norm is exchanged: the norm of each distinct shard of the first copy, from the first rank
+ * that holds it, in the order of parameters and ranks. All ranks compute the same sum, as gradients are the same in
+ * every copy. */
 
 #include "base/alloc.h"
 #include "dist/consensus.h"
@@ -44,21 +44,21 @@ static lt_status check(const struct lt_sharded_optim *p, const lt_optim *o)
     for (size_t k = 0; fits && k < o->count; k++)
         fits = o->slot[k].param == p->own.item[k];
     if (!fits)
-        return lt_fail(LT_E_ARG, "%s: is not made over the boxes of these placed parameters",
+        return lt_fail(LT_E_ARG, "%s: must be made over the same shards as lt_sharded_optim",
                        o->ops->name);
     if (!o->ops->elementwise)
-        return lt_fail(LT_E_ARG,
-                       "%s: sees more of a parameter than an element: make it over "
-                       "lt_sharded_optim_params()",
+        return lt_fail(LT_E_ARG, "%s: is not elementwise: make it over lt_sharded_optim_params()",
                        o->ops->name);
     if (o->state_dtype != LT_STATE_F32)
         return lt_fail(LT_E_ARG,
-                       "%s: state in fewer bytes is of whole parameters, made over "
+                       "%s: a state dtype below f32 needs whole parameters: make it over "
                        "lt_sharded_optim_params()",
                        o->ops->name);
-    return p->optim || o->shard ? lt_fail(
-               LT_E_ARG, "%s: another optimizer is attached, or it is divided", o->ops->name)
-                                : LT_OK;
+    return p->optim || o->shard
+               ? lt_fail(LT_E_ARG,
+                         "%s: another optimizer is already attached, or its state is sharded",
+                         o->ops->name)
+               : LT_OK;
 }
 
 lt_status lt_sharded_optim_attach_shards(lt_sharded_optim *sharded, lt_optim *optim)

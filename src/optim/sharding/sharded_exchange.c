@@ -1,6 +1,6 @@
-/* The two exchanges of a step over sharded parameters: gradients to the owners of parts, values to all
- * ranks that hold them. Megatron-LM's layer-wise distributed Muon also sends matrices to their optimizer by
- * all-to-all; here the parts are Shampoo's blocks, and owners are chosen by cost. */
+/* The two exchanges of a step over sharded parameters: gradients to the owners of parts, values to all ranks that
+ * hold them. Megatron-LM's layer-wise distributed Muon also sends matrices to their optimizer by all-to-all; here
+ * the parts are Shampoo's blocks, and owners are chosen by cost. */
 
 #include "base/trace.h"
 #include "dist/consensus.h"
@@ -205,7 +205,7 @@ static lt_status name_absent(const lt_optim *o)
         const lt_param *param = p->own.item[k];
         char what[256];
         snprintf(what, sizeof what, "%s: the gradient of %s", o->ops->name, param->name);
-        LT_TRY(lt_comm_same(p->copy, what, param->has_grad ? "there" : "absent"));
+        LT_TRY(lt_comm_same(p->copy, what, param->has_grad ? "present" : "absent"));
     }
     return lt_fail(LT_E_COMM, "%s: gradients differ between ranks", o->ops->name);
 }
@@ -255,8 +255,7 @@ lt_status lt_sharded_pull(lt_optim *o)
 
 /* --- Values to their shards --- */
 
-/* Computes y = alpha a + beta y over this rank's parts that have a gradient, by batched kernels. NULL: the
- * values. */
+/* Computes y = alpha a + beta y over this rank's parts that have a gradient, by batched kernels. NULL: the values. */
 static lt_status each_part(lt_optim *o, const lt_tensor *a, const lt_tensor *y, double alpha,
                            double beta)
 {

@@ -54,8 +54,8 @@ lt_place lt_sharded_stored_place(const lt_place *place, bool channels_last)
     return p;
 }
 
-/* Where the parameter has other elements between two contiguous runs of a part, its owner buffer has a gap
- * of one element: kernels that sum run by run then use the same order in both. */
+/* If the parameter has other elements between two contiguous runs of a part, its owner buffer has a gap of one
+ * element: kernels that sum run by run then use the same order in both. */
 int64_t lt_sharded_owner_strides(lt_optim *o, size_t i, int64_t stride[LT_MAX_DIMS])
 {
     const lt_slot *slot = o->shard->part[i].slot;

@@ -47,7 +47,7 @@ static lt_status agree_on_names(const struct lt_sharded_optim *p)
     snprintf(text, sizeof text,
              "%zu parameters of %" PRId64 " elements, with names and shapes %016" PRIx64,
              p->own.count, elements, hash);
-    return lt_comm_same(p->world, "what is to be updated", text);
+    return lt_comm_same(p->world, "the trained model", text);
 }
 
 /* Finds the members of this copy, and the first rank of every rank's copy, as ranks of world. */
@@ -82,8 +82,8 @@ static lt_status find_orders(struct lt_sharded_optim *p, const holding *all)
         if (row_major < ranks && channels_last < ranks)
             return lt_fail(
                 row_major || channels_last ? LT_E_ARG : LT_E_UNSUPPORTED,
-                "optim: %s is row-major on %d of %d ranks, and a channels-last box of its "
-                "own dimensions on %d: want one of them on all",
+                "optim: %s is row-major on %d of %d ranks and an unreshaped channels-last shard "
+                "on %d: all ranks need one memory format",
                 p->own.item[k]->name, row_major, ranks, channels_last);
     }
     return LT_OK;
@@ -117,8 +117,8 @@ static lt_status check_shard(const holding *all, size_t count, const int *copy_o
         }
         if (!lt_shape_equal(own->view, other->view) || overlap(own, other))
             return lt_fail(LT_E_ARG,
-                           "optim: %s: rank %d holds %s, rank %d %s: want equal or disjoint boxes "
-                           "of one view",
+                           "optim: %s: rank %d holds %s, rank %d %s: shards must be equal or "
+                           "disjoint regions of one view",
                            name, r, lt_place_text(other, b), rank, lt_place_text(own, a));
     }
     return LT_OK;

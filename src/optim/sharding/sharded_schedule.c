@@ -123,8 +123,8 @@ static const lt_place *place_of(const struct lt_sharded_optim *p, int rank, size
     return &p->place[(size_t)rank * p->own.count + k];
 }
 
-/* Counts the elements of a part that each rank holds, [ranks]. Equal shards of copies of the model are
- * counted once. */
+/* Counts the elements of a part that each rank holds, [ranks]. Equal shards of copies of the model are counted
+ * once. */
 static void count_local(lt_optim *o, size_t part, int64_t *local)
 {
     const struct lt_sharded_optim *p = lt_sharded_of(o);
@@ -157,8 +157,8 @@ lt_status lt_sharded_prefer_local(lt_optim *o, const int64_t *cost, int *owner)
 
 /* --- Schedules --- */
 
-/* Returns true if `rank`, of this copy, sends its elements of a part to the part's owner: the owner itself
- * if it holds them, else one of the holders, chosen by the part's number. */
+/* Returns true if `rank`, of this copy, sends its elements of a part to the part's owner: the owner itself if it
+ * holds them, else one of the holders, chosen by the part's number. */
 static bool is_source(const struct lt_sharded_optim *p, const lt_optim *o, size_t part, int rank)
 {
     const size_t k = (size_t)(o->shard->part[part].slot - o->slot);

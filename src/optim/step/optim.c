@@ -18,7 +18,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Counts trained parameters and sets the device of the first, or NULL if there is none. */
+/* Counts trained parameters and sets the device of the first, or NULL if absent. */
 static size_t count_trained(const lt_params *params, lt_device **device)
 {
     size_t count = 0;
@@ -58,7 +58,7 @@ static lt_status fill_slots(lt_optim *o, const lt_params *params, double weight_
         if (!lt_param_is_trained(p))
             continue;
         if (lt_tensor_device(p->value) != o->device)
-            return lt_fail(LT_E_ARG, "optim: %s is on another device than the parameters before it",
+            return lt_fail(LT_E_ARG, "optim: %s is on another device than the first parameter",
                            p->name);
         lt_slot *slot = &o->slot[o->count++];
         slot->param = p;
@@ -194,8 +194,8 @@ static lt_status check_whole(const lt_optim *o)
         const lt_param *param = o->slot[i].param;
         if (param->place && !lt_place_is_whole(param->place))
             return lt_fail(LT_E_UNSUPPORTED,
-                           "%s: %s is a box, %s: state to save is that of an optimizer made over "
-                           "lt_sharded_optim_params(), or attached with its boxes",
+                           "%s: %s is a shard, %s: to save its state make the optimizer over "
+                           "lt_sharded_optim_params(), or use lt_sharded_optim_attach_shards()",
                            o->ops->name, param->name, lt_place_text(param->place, text));
     }
     return LT_OK;
@@ -207,7 +207,10 @@ lt_status lt_optim_visit(lt_optim *optim, lt_state_visitor *visitor)
     const lt_backend *be = lt_optim_backend(optim, &ctx);
     lt_scalars s;
     if (lt_optim_has_results(optim))
-        return lt_fail(LT_E_ARG, "%s: results of steps are in flight", optim->ops->name);
+        return lt_fail(LT_E_ARG,
+                       "%s: results of steps are in flight: take them by "
+                       "lt_optim_result() first",
+                       optim->ops->name);
     LT_TRY(check_whole(optim));
     LT_TRY(lt_optim_make_state(optim));
     LT_TRY(lt_optim_read_scalars(optim, &s));

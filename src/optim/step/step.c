@@ -175,7 +175,7 @@ static lt_status check_scaling(const lt_optim *o, const lt_loss_scaling *c)
     if (!(c->start > 0 && isfinite((float)c->start)) || !(c->growth >= 1 && isfinite(c->growth))
         || !(c->backoff > 0 && c->backoff <= 1) || c->interval < 0)
         return lt_fail(LT_E_ARG,
-                       "%s: loss scale %g, times %g after %d steps, times %g after an overflow",
+                       "%s: invalid loss scaling: start %g, growth %g after %d steps, backoff %g",
                        o->ops->name, c->start, c->growth, c->interval, c->backoff);
     return LT_OK;
 }

@@ -17,7 +17,7 @@ enum { MOST_STEPS = 100, MOST_ROOT = 64 };
 typedef struct coupled {
     lt_work_matrices work;
     const lt_root_set *set;
-    int order, p, q; /* of the active items */
+    int order, p, q; /* series terms; exponent q/p of the active items */
 } coupled;
 
 bool lt_root_ratio(double exponent, int *p, int *q)
@@ -120,12 +120,12 @@ static lt_status solve_exponent(coupled *c, double exponent)
     lt_work_matrices *s = &c->work;
     const lt_root_set *set = c->set;
     if (!lt_root_ratio(exponent, &c->p, &c->q))
-        return lt_fail(LT_E_ARG, "coupled iteration: exponent %g is no ratio of small numbers",
+        return lt_fail(LT_E_ARG, "coupled iteration: exponent %g is not a ratio of small integers",
                        exponent);
     choose(c, exponent);
     LT_TRY(lt_work_norms(s, -1));
-    /* Newton converges for eigenvalues of M below p + 1, a longer series below 2. Scale the norm to the
-     * middle of the first interval, or to 1. */
+    /* Newton converges for eigenvalues of M below p + 1, a longer series below 2. Scale the norm to the middle of
+     * the first interval, or to 1. */
     const double start = c->order == 2 ? (c->p + 1) / 2.0 : 1;
     for (size_t i = 0; i < set->count; i++)
         c->work.scale[i] = s->number[i] > 0 ? start / s->number[i] : 1;

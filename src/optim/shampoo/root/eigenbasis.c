@@ -1,6 +1,6 @@
-/* Eigenbases by orthogonal iteration from the last refresh: B = Q^T A Q = Q' R', Q <- Q Q' (Golub & Van
- * Loan, section 8.2.4). Columns are not sorted, so that the second moments in the basis remain valid; the
- * QR decomposition orthogonalizes the columns with the largest eigenvalues first. */
+/* Eigenbases by orthogonal iteration from the last refresh: B = Q^T A Q = Q' R', Q <- Q Q' (Golub & Van Loan,
+ * section 8.2.4). Columns are not sorted, so that the second moments in the basis remain valid; the QR
+ * decomposition orthogonalizes the columns with the largest eigenvalues first. */
 
 #include "optim/shampoo/root/work_matrices.h"
 

@@ -1,5 +1,4 @@
-/* Estimates from products of matrices with a few random vectors: residuals of roots, and largest
- * eigenvalues. */
+/* Estimates from products of matrices with a few random vectors: residuals of roots, and largest eigenvalues. */
 
 #include "base/rng.h"
 #include "optim/shampoo/root/work_matrices.h"
@@ -7,8 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-/* BASIS: blocks of vectors that span the Ritz subspace. An item's rows are padded with zeros to a multiple
- * of PART. */
+/* BASIS: blocks of vectors that span the Ritz subspace. An item's rows are padded with zeros to a multiple of PART. */
 enum { VECTORS = LT_RITZ_VECTORS, MOST_FACTORS = 12, BASIS = 2, BLOCKS = BASIS + 1, PART = 128 };
 
 /* Blocks of vectors [n, VECTORS] per item: a product reads one block and writes another. */
@@ -30,9 +28,8 @@ static int64_t most_rows(const lt_root_set *s)
     return most;
 }
 
-/* Makes start vectors of random signs, in which all eigenvectors have equal expected weight. Copies without
- * waiting for the device, unlike lt_tensor_write(): a backend's copy returns once the host memory may be
- * reused. */
+/* Makes start vectors of random signs, in which all eigenvectors have equal expected weight. Copies without waiting
+ * for the device, unlike lt_tensor_write(): a backend's copy returns once the host memory may be reused. */
 static lt_status make_start(estimate *p, int64_t rows)
 {
     const lt_root_set *s = p->set;
@@ -93,7 +90,7 @@ static lt_view start_of(const estimate *p, size_t item)
 
 /* --- Residuals --- */
 
-/* Sets exponent = p / q with small p and q; returns false if there are none. */
+/* Sets exponent = p / q with small p and q; returns false if impossible. */
 static bool as_fraction(double exponent, int *p, int *q)
 {
     for (*q = 1; *q < MOST_FACTORS; ++*q) {
@@ -238,8 +235,8 @@ static double bound_of(const lt_root_item *t)
     return t->norm + t->epsilon;
 }
 
-/* Returns the block that the product writes after which `left` products remain; the last product writes the
- * last block. */
+/* Returns the block that the product writes after which `left` products remain; the last product writes the last
+ * block. */
 static int block_of(int left)
 {
     return BASIS * (left + 1) % BLOCKS;
@@ -273,9 +270,8 @@ static lt_status advance(estimate *p, int left, bool first)
     return s->be->vec(s->ctx, p->vec, s->count, NULL);
 }
 
-/* Computes the inner products of all blocks' vectors, [rows / PART, COLUMNS, COLUMNS], in double because
- * the vectors are nearly dependent. Parts have equal sizes: a product of long matrices would occupy few
- * threads. */
+/* Computes the inner products of all blocks' vectors, [rows / PART, COLUMNS, COLUMNS], in double because the
+ * vectors are nearly dependent. Parts have equal sizes: a product of long matrices would occupy few threads. */
 static lt_status multiply_vectors(const estimate *p, const lt_tensor *wide, const lt_tensor *gram)
 {
     const lt_root_set *s = p->set;

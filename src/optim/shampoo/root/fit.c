@@ -1,7 +1,7 @@
-/* Rational approximation of x^(-e) with negative poles. The poles of the best approximation are nearly a
- * geometric sequence (Stahl, Acta Mathematica 190, 2003), so only its ends are optimized. The weights
- * minimize the largest error by iteratively reweighted least squares (Lawson's iteration: Rice & Usow,
- * Mathematics of Computation 22, 1968). */
+/* Rational approximation of x^(-e) with negative poles. The poles of the best approximation are nearly a geometric
+ * sequence (Stahl, Acta Mathematica 190, 2003), so only its ends are optimized. The weights minimize the largest
+ * error by iteratively reweighted least squares (Lawson's iteration: Rice & Usow, Mathematics of Computation 22,
+ * 1968). */
 
 #include "optim/shampoo/root/fit.h"
 
@@ -77,8 +77,8 @@ static double errors(const problem *p, double (*value)[GRID], const double *c, d
     return largest;
 }
 
-/* Computes the weights and, in best[poles], the constant for poles between these ends; returns the largest
- * error at the points. */
+/* Computes the weights and, in best[poles], the constant for poles between these ends; returns the largest error at
+ * the points. */
 static double weigh(const problem *p, const double ends[2], int rounds, double best[COLUMNS])
 {
     double value[COLUMNS][GRID], a[COLUMNS][GRID], importance[GRID], shift[COLUMNS];
@@ -113,8 +113,8 @@ static double weigh(const problem *p, const double ends[2], int rounds, double b
     return least;
 }
 
-/* Optimizes the ends of the poles, in logarithms, one at a time. The starting point is a fit to the results
- * for many ranges and exponents, which depend on the distance between poles. */
+/* Optimizes the ends of the poles, in logarithms, one at a time. The starting point is a fit to the results for
+ * many ranges and exponents, which depend on the distance between poles. */
 static void search(const problem *p, double ends[2])
 {
     const double width = log(p->range), distance = width / p->poles, bend = p->exponent - 0.25;

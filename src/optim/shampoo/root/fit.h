@@ -11,8 +11,8 @@ typedef struct lt_fit {
     double error; /* max |r(x) x^e - 1| on 1 <= x <= range */
 } lt_fit;
 
-/* Returns the fit with the fewest poles whose error is at most tolerance, or the one with LT_MAX_POLES. 0 <
- * e <= 1, range >= 1. */
+/* Returns the fit with the fewest poles whose error is at most tolerance, or the one with LT_MAX_POLES. 0 < e <= 1,
+ * range >= 1. */
 lt_fit lt_fit_power(double exponent, double range, double tolerance);
 
 #endif

@@ -1,5 +1,5 @@
-/* Inverse powers of eigenvalues under the rules of epsilon, which make small and negative ones harmless.
- * The matrix is symmetric positive semidefinite up to rounding. */
+/* Inverse powers of eigenvalues under the rules of epsilon, which make small and negative ones harmless. The matrix
+ * is symmetric positive semidefinite up to rounding. */
 
 #include "optim/shampoo/root/root.h"
 

@@ -67,16 +67,16 @@ static void make_job(work *w, size_t i, double low, double norm, double range)
     t->job->iterations = f->poles;
 }
 
-/* norm: Frobenius, an upper bound of the eigenvalues. The range is rounded up to a power of 2, so that few
- * fits are computed. */
+/* norm: Frobenius, an upper bound of the eigenvalues. The range is rounded up to a power of 2, so that few fits are
+ * computed. */
 static void make_host_job(work *w, size_t i, double norm)
 {
     const double low = fmax(w->set->item[i].epsilon, digits_of(w->set) * norm);
     make_job(w, i, low, norm, exp2(ceil(log2(fmax(norm / low, 2)))));
 }
 
-/* Makes a job in units of the estimated largest eigenvalue, which is less than a twentieth too small; so
- * the range depends on epsilon alone. */
+/* Makes a job in units of the estimated largest eigenvalue, which is less than a twentieth too small; so the range
+ * depends on epsilon alone. */
 static void make_device_job(work *w, size_t i)
 {
     const double above = 1.06, epsilon = w->set->item[i].epsilon;
@@ -95,8 +95,8 @@ static lt_status read_norms(work *w)
     return lt_tensor_read(w->norms, w->host, s->count * sizeof *w->host);
 }
 
-/* Bounds norms by |A + epsilon I| <= |A| + epsilon sqrt(n), where a read-back would cost more than a
- * slightly larger range. */
+/* Bounds norms by |A + epsilon I| <= |A| + epsilon sqrt(n), where a read-back would cost more than a slightly
+ * larger range. */
 static lt_status bound_norms(work *w)
 {
     for (size_t i = 0; i < w->set->count; i++) {

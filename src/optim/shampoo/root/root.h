@@ -1,5 +1,5 @@
-/* Private declarations of the root solvers. lt_root_run() turns its jobs into a set of items of one dtype;
- * a solver is a function on a set. */
+/* Private declarations of the root solvers. lt_root_run() turns its jobs into a set of items of one dtype; a solver
+ * is a function on a set. */
 #ifndef LT_OPTIM_SHAMPOO_ROOT_ROOT_H
 #define LT_OPTIM_SHAMPOO_ROOT_ROOT_H
 
@@ -32,8 +32,8 @@ typedef struct lt_root_item {
     const double *largest_at; /* estimate of a's largest eigenvalue, the unit of epsilon */
 } lt_root_item;
 
-/* Matrices that a solver processes in one call, largest first. The solver sets their jobs' status,
- * iterations and residual. */
+/* Matrices that a solver processes in one call, largest first. The solver sets their jobs' status, iterations and
+ * residual. */
 typedef struct lt_root_set {
     const lt_shampoo_config *config;
     lt_device *device;
@@ -45,8 +45,7 @@ typedef struct lt_root_set {
     lt_root_item *item;
     size_t count;
     const lt_tensor *one; /* [1], master dtype: the number 1 */
-    /* The number 1 as f64 in device memory, if nothing may be read back before all work is queued; else
-     * NULL. */
+    /* The number 1 as f64 in device memory, if nothing may be read back before all work is queued; else NULL. */
     const double *device_one;
 } lt_root_set;
 
@@ -55,7 +54,7 @@ lt_root_solve_fn lt_root_eigh, lt_root_newton, lt_root_higher_order, lt_root_new
     lt_root_rational;
 /* Coupled iteration with a series of `order` terms, 2 to 6. */
 lt_status lt_root_coupled(const lt_root_set *set, int order);
-/* Sets exponent = q / p with small q and p; returns false if there are none. */
+/* Sets exponent = q / p with small q and p; returns false if impossible. */
 bool lt_root_ratio(double exponent, int *p, int *q);
 
 /* A row of the table of solvers. */
@@ -84,16 +83,15 @@ lt_status lt_root_enqueue_largest(const lt_root_set *set, const lt_view *value);
 
 /* Queues roots by the solver `rational`, with NaN where it fails; needs device_one. Does not synchronize. */
 lt_status lt_root_enqueue_rational(const lt_root_set *set);
-/* Damps the items (relative to their largest eigenvalues if the config says so) and computes their roots,
- * all queued and then read back at once: sets residuals in the jobs; norm and largest are 0 if the host had
- * them. */
+/* Damps the items (relative to their largest eigenvalues under the relative rule) and computes their roots, all
+ * queued and then read back at once: sets residuals in the jobs; norm and largest are 0 if the host had them. */
 typedef struct lt_root_numbers {
     double norm, largest, size; /* size: norm of the result */
 } lt_root_numbers;
 lt_status lt_root_solve_on_device(const lt_root_set *set, lt_root_numbers *numbers);
 
-/* Replaces ascending eigenvalues by eigenvalues^(-exponent) under the config's epsilon rule; returns false
- * if a value or result is not finite. machine_eps: that of the dtype they were computed in. */
+/* Replaces ascending eigenvalues by eigenvalues^(-exponent) under the config's epsilon rule; returns false if a
+ * value or result is not finite. machine_eps: that of the dtype they were computed in. */
 bool lt_inverse_powers(const lt_shampoo_config *config, double exponent, double machine_eps,
                        double *value, int64_t count);
 

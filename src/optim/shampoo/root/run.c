@@ -1,5 +1,5 @@
-/* lt_root_run(): damps, solves by the chosen solver, repeats failures in double and then by
- * eigendecomposition, and stores the results. */
+/* lt_root_run(): damps, solves by the chosen solver, repeats failures in double and then by eigendecomposition, and
+ * stores the results. */
 
 #include "optim/shampoo/root/work_matrices.h"
 
@@ -20,7 +20,7 @@ typedef struct run {
     double *host;             /* the same on the host */
     double *epsilon;          /* epsilon added to each job's matrix */
     double *norm;             /* norm of each job's matrix before damping */
-    lt_root_numbers *numbers; /* of the set's items, read back from the device */
+    lt_root_numbers *numbers; /* per item of the set, read back from the device */
     lt_tensor *one;           /* [1]: the number 1 */
     lt_tensor *result;        /* results of the set's items, concatenated */
     double *power;
@@ -198,8 +198,8 @@ static void check_residuals(const run *r)
     for (size_t i = 0; i < r->set.count; i++) {
         lt_root_job *job = r->set.item[i].job;
         if (!job->status && !(job->residual < 0) && !(job->residual <= tolerance))
-            job->status =
-                lt_fail(LT_E_ARG, "roots: a residual of %g, wanted %g", job->residual, tolerance);
+            job->status = lt_fail(LT_E_ARG, "roots: residual %g exceeds the tolerance %g",
+                                  job->residual, tolerance);
     }
 }
 
@@ -217,7 +217,7 @@ static void check_size(const run *r, const lt_root_item *t, double size)
     const double most = lt_device_master(r->set.device) == LT_F64 ? DBL_MAX : (double)FLT_MAX;
     if (!t->job->status && !(size <= most && powers_fit(r, t, most)))
         t->job->status =
-            lt_fail(LT_E_ARG, "roots: a result of norm %g, at most %g fits", size, most);
+            lt_fail(LT_E_ARG, "roots: result of norm %g exceeds the largest number %g", size, most);
 }
 
 static lt_status check_sizes(run *r)
@@ -236,7 +236,7 @@ static lt_status check_memory(const run *r)
 {
     for (size_t i = 0; i < r->set.count; i++)
         if (r->set.item[i].job->status == LT_E_NOMEM)
-            return lt_fail(LT_E_NOMEM, "shampoo: no memory to compute a root");
+            return lt_fail(LT_E_NOMEM, "shampoo: out of memory for a root");
     return LT_OK;
 }
 

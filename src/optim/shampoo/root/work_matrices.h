@@ -1,5 +1,5 @@
-/* Square work matrices for the items of a set, and batched arithmetic on them. Operations apply to items
- * whose flag in `active` is set; each is one backend call. */
+/* Square work matrices for the items of a set, and batched arithmetic on them. Operations apply to items whose flag
+ * in `active` is set; each is one backend call. */
 #ifndef LT_OPTIM_SHAMPOO_ROOT_WORK_MATRICES_H
 #define LT_OPTIM_SHAMPOO_ROOT_WORK_MATRICES_H
 
