@@ -2,8 +2,7 @@
  * contains no casts. Other writes to weights (loading, averages) raise their version, which is checked before the
  * next step. */
 
-#include "optim/casts.h"
-
+#include "optim/slots.h"
 #include "tensor/tensor.h"
 
 /* Returns NULL for sharded state: other ranks' values are written after the step. */

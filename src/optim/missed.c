@@ -2,8 +2,6 @@
  * parameter had no gradient. The latter are counted on the device, which knows if a step is skipped, by the same
  * work in each step, so that it can be captured in a graph. */
 
-#include "optim/missed.h"
-
 #include "base/alloc.h"
 #include "optim/slots.h"
 #include "tensor/tensor.h"

@@ -2,8 +2,6 @@
  * from a ring of page-locked blocks in stream order: the host continues at once, and waits for the device only if
  * the ring is full. */
 
-#include "optim/scalars.h"
-
 #include "optim/slots.h"
 
 enum { SENT_BLOCKS = 16 };

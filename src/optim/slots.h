@@ -1,10 +1,11 @@
-/* An optimizer's slots: items for the backend's list kernels, numbers for checkpoints. */
-#include "lather/ext/optim.h"
-
-/* Fills self->item as lt_optim_items() does; all: includes parameters that another rank updates. */
+/* Private declarations of all optimizers: slots and their state, step scalars, cached casts, step counts per
+ * parameter, results. */
 #ifndef LT_OPTIM_SLOTS_H
 #define LT_OPTIM_SLOTS_H
 
+#include "lather/ext/optim.h"
+
+/* Fills self->item as lt_optim_items() does; all: includes parameters that another rank updates. */
 size_t lt_optim_fill_items(lt_optim *self, bool all);
 /* Returns true if the slot has its optimizer's slot_state[index], here or at its owner. */
 bool lt_optim_has_state(const lt_optim *o, const lt_slot *slot, int index);
@@ -28,5 +29,37 @@ static inline bool lt_optim_is_in_out(const lt_param *p)
     return s.ndim == 2 && p->fan_in != p->fan_out && p->fan_in == s.dim[0]
            && p->fan_out == s.dim[1];
 }
+
+LT_MUST_CHECK lt_status lt_optim_make_scalars(lt_optim *o);
+void lt_optim_free_scalars(lt_optim *o);
+/* Queues the copy of the scalars that the host sets for a step. */
+LT_MUST_CHECK lt_status lt_optim_send_scalars(lt_optim *o, const lt_step *step);
+/* Reads the scalars; waits for the device. */
+LT_MUST_CHECK lt_status lt_optim_read_scalars(const lt_optim *o, lt_scalars *s);
+
+/* Makes the backend's update kernels write the casts too, or stop doing so. */
+void lt_optim_keep_casts(const lt_optim *o, bool on);
+/* Rebuilds, before a step, the casts of weights that were written since the last one. */
+LT_MUST_CHECK lt_status lt_optim_refresh_casts(lt_optim *o);
+
+/* Counts this step as missed by parameters without a gradient, unless it is skipped. Call after grad_norm, before
+ * ops->step. */
+LT_MUST_CHECK lt_status lt_optim_count_missed(lt_optim *o);
+/* Sets the slots' updates from the counts on the device, or (to_missed) the counts from the updates. Waits for the
+ * device. */
+LT_MUST_CHECK lt_status lt_optim_convert_counts(lt_optim *o, int64_t applied, bool to_missed);
+
+/* Makes the state of all slots. Called at its first use, when the owners are known. */
+LT_MUST_CHECK lt_status lt_optim_make_state(const lt_optim *o);
+void lt_optim_free_results(lt_optim *o);
+/* Returns true while results of steps are being copied to the host. */
+bool lt_optim_has_results(const lt_optim *o);
+
+/* Returns the bytes of a slot's state, on this rank or at its owner. */
+int64_t lt_optim_slot_state_bytes(const lt_optim *o, const lt_slot *slot);
+/* Makes the slot's quantized state. */
+LT_MUST_CHECK lt_status lt_optim_make_quantized(const lt_optim *o, lt_slot *slot);
+/* Runs ops->step, with quantized state dequantized for some slots at a time. */
+LT_MUST_CHECK lt_status lt_optim_step_slots(lt_optim *o);
 
 #endif

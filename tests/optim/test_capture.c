@@ -3,8 +3,7 @@
 
 #include "base/hash.h"
 #include "makers.h"
-#include "optim/shampoo/refresh.h"
-#include "optim/shampoo/root_task.h"
+#include "optim/shampoo/root_refresh.h"
 #include "snapshot.h"
 #include "tensor/tensor.h"
 

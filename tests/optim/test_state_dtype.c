@@ -1,7 +1,7 @@
 /* Optimizers whose state is in fewer bytes between steps. */
 
 #include "optim/low_precision/quantized_state.h"
-#include "optim/shampoo/family.h"
+#include "optim/shampoo/optimizer.h"
 #include "state_problem.h"
 #include "temp_folder.h"
 

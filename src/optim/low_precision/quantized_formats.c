@@ -118,8 +118,7 @@ static void draw(const lt_quantized_rounding *r, int64_t block, int elements, ui
     }
 }
 
-/* Converts a draw to (0,1) in steps of 2^-12. The distance from 0 and 1 exceeds the rounding error of a number that
- * is itself a level, so levels are unchanged. */
+/* Converts a draw to (0,1) in steps of 2^-12, which exceed rounding errors: levels remain unchanged. */
 static float threshold(uint16_t draw)
 {
     return ((float)(draw >> 4) + 0.5F) * 0x1p-12F;
@@ -240,8 +239,7 @@ static float get_scale(const coded *c, const unsigned char *memory, int64_t bloc
  * nearest. */
 static void even_codes(const float *a, const uint16_t *draws, int count, int *code)
 {
-    const float integers =
-        0x1.8p23F; /* from 2^23 there are no fractions: adding it rounds to nearest even */
+    const float integers = 0x1.8p23F; /* adding it leaves no fraction: rounds to nearest even */
     for (int i = 0; i < count && !draws; i++)
         code[i] = (int)(a[i] * 127.0F + integers - integers);
     for (int i = 0; i < count && draws; i++) {

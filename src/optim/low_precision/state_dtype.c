@@ -1,8 +1,6 @@
 /* Moments in fewer bytes (--state-dtype): quantized_state.h. A step dequantizes the state of a few parameters at a
  * time; for each call the other parameters are marked as without gradient. */
 
-#include "state_dtype.h"
-
 #include "base/alloc.h"
 #include "optim/slots.h"
 #include "quantized_state.h"

@@ -8,14 +8,11 @@
  * swaps them in. Only the thread reads or writes pending roots; both threads read the roots in use,
  * and neither writes them. */
 
-#include "optim/shampoo/async.h"
-
 #include "base/alloc.h"
 #include "base/trace.h"
-#include "optim/shampoo/failure.h"
-#include "optim/shampoo/root_task.h"
+#include "optim/shampoo/root_refresh.h"
+#include "optim/shampoo/shampoo.h"
 #include "optim/shampoo/state.h"
-#include "optim/shampoo/stats.h"
 #include "tensor/tensor.h"
 
 #include "lather/log.h"

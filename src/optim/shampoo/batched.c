@@ -1,8 +1,7 @@
 /* Batched kernels: one backend call with a job per active block of a batch. */
 
-#include "optim/shampoo/batched.h"
-
 #include "optim/shampoo/layout.h"
+#include "optim/shampoo/phases.h"
 #include "optim/slots.h"
 
 lt_status lt_shampoo_vec(lt_shampoo *s, lt_block_batch batch, lt_vec_rule *rule)

@@ -4,10 +4,9 @@
  * has an inverse root, R = (diag F / c2)^(-e). That is AdaGrad along one dimension: Duchi, Hazan & Singer, JMLR
  * 2011. */
 
-#include "optim/shampoo/failure.h"
-
 #include "base/alloc.h"
 #include "optim/shampoo/root/work_matrices.h"
+#include "optim/shampoo/root_refresh.h"
 #include "optim/shampoo/state_store.h"
 #include "optim/slots.h"
 

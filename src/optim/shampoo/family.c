@@ -6,8 +6,6 @@
  *   transformer  Lather's, with Adam grafting, for attention, embeddings and similar parameters
  *   soap         Vyas et al., "SOAP: Improving and Stabilizing Shampoo using Adam", 2024 */
 
-#include "optim/shampoo/family.h"
-
 #include "base/text.h"
 #include "optim/registry/registry.h"
 #include "optim/shampoo/optimizer.h"

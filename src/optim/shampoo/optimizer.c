@@ -7,11 +7,9 @@
 #include "base/alloc.h"
 #include "optim/low_precision/quantized_state.h"
 #include "optim/shampoo/assign.h"
-#include "optim/shampoo/async.h"
-#include "optim/shampoo/refresh.h"
-#include "optim/shampoo/root_task.h"
+#include "optim/shampoo/phases.h"
+#include "optim/shampoo/root_refresh.h"
 #include "optim/shampoo/state.h"
-#include "optim/shampoo/step.h"
 #include "tensor/tensor.h"
 
 #include <inttypes.h>

@@ -1,4 +1,4 @@
-/* Constructor of Shampoo. */
+/* Constructor of Shampoo, and the check of its config. */
 #ifndef LT_OPTIM_SHAMPOO_OPTIMIZER_H
 #define LT_OPTIM_SHAMPOO_OPTIMIZER_H
 
@@ -7,5 +7,9 @@
 /* config: checked by lt_shampoo_check(). Errors: those of lt_optim_shampoo(). */
 LT_MUST_CHECK lt_status lt_shampoo_new(lt_optim **out, const lt_params *params,
                                        const lt_shampoo_config *config);
+
+/* Checks ranges and contradictions, and replaces markers of defaults by their values. Errors: LT_E_ARG, naming
+ * field and range. */
+LT_MUST_CHECK lt_status lt_shampoo_check(lt_shampoo_config *config);
 
 #endif

@@ -1,9 +1,36 @@
-/* Phases of a step, in this order, on the blocks of a batch whose gradient is gathered. */
+/* A step, its phases, and batched kernels for them: one backend call for all active blocks of a batch. */
 #ifndef LT_OPTIM_SHAMPOO_PHASES_H
 #define LT_OPTIM_SHAMPOO_PHASES_H
 
-#include "optim/shampoo/batched.h"
+#include "optim/shampoo/shampoo.h"
 
+/* Fills in the job of one block; returns false if the block needs none. */
+typedef bool lt_vec_rule(const lt_shampoo *s, lt_block *block, lt_vec_job *job);
+/* Runs one batched kernel over the active blocks of a batch. */
+lt_status lt_shampoo_vec(lt_shampoo *s, lt_block_batch batch, lt_vec_rule *rule);
+
+/* Applies several rules to each block in turn, in one pass over its elements where the backend can. All views of a
+ * block's jobs have one shape. NULL rules are skipped. ends: p is not read afterwards and may be overwritten. */
+lt_status lt_shampoo_vecs(lt_shampoo *s, lt_block_batch batch, lt_vec_rule *const *rule,
+                          size_t count, bool ends);
+
+/* Writes the Frobenius norms of the output buffers of active blocks that pass the test (NULL: all) to
+ * lt_shampoo_norm_at(), and the norm of 1 to lt_shampoo_norm_at(s, s->count): vec multiplies by a quotient. */
+lt_status lt_shampoo_measure_outputs(lt_shampoo *s, lt_block_batch batch,
+                                     bool (*test)(const lt_block *));
+static inline const double *lt_shampoo_norm_at(const lt_shampoo *s, size_t block)
+{
+    return (const double *)lt_tensor_view(s->norms).data + block;
+}
+
+/* p = p times the root or eigenbasis of dimension dim, transposed or not, in blocks that have one. */
+lt_status lt_shampoo_product(lt_shampoo *s, lt_block_batch batch, int dim, bool transpose);
+/* p = p times the roots of all dimensions except skip (-1: none). */
+lt_status lt_shampoo_precondition(lt_shampoo *s, lt_block_batch batch, int skip);
+/* Rotates p into the eigenbases of all dimensions, or back. */
+lt_status lt_shampoo_rotate(lt_shampoo *s, lt_block_batch batch, bool back);
+
+/* Phases of a step, in this order, on the blocks of a batch whose gradient is gathered. */
 lt_status lt_shampoo_update_factors(lt_shampoo *s, lt_block_batch batch);
 /* Diagonal blocks: updates v; multiplies p by its power. */
 lt_status lt_shampoo_diagonal_moment(lt_shampoo *s, lt_block_batch batch);
@@ -21,5 +48,10 @@ lt_status lt_shampoo_graft_only(lt_shampoo *s, lt_block_batch batch);
 lt_status lt_shampoo_graft_norm(lt_shampoo *s, lt_block_batch batch);
 lt_vec_rule *lt_shampoo_graft_rescale(const lt_shampoo *s);
 lt_status lt_shampoo_update(lt_shampoo *s, lt_block_batch batch);
+
+lt_status lt_shampoo_step(lt_optim *self, const lt_scalars *scalars);
+/* The step in two graphs with host work between them. */
+extern const lt_host_phase_ops lt_shampoo_host_phase;
+bool lt_shampoo_is_capturable(const lt_optim *self);
 
 #endif

@@ -1,13 +1,10 @@
 /* Schedule of refreshes: the steps in which blocks get new inverse roots. */
 
-#include "optim/shampoo/refresh.h"
-
 #include "base/alloc.h"
 #include "base/trace.h"
 #include "optim/shampoo/assign.h"
-#include "optim/shampoo/failure.h"
-#include "optim/shampoo/root_task.h"
-#include "optim/shampoo/stats.h"
+#include "optim/shampoo/root_refresh.h"
+#include "optim/shampoo/shampoo.h"
 #include "tensor/tensor.h"
 
 /* Returns true in steps in which all blocks are refreshed. */

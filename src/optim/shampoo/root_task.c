@@ -1,9 +1,7 @@
 /* Turns Shampoo's factors into jobs of the root solvers. */
 
-#include "optim/shampoo/root_task.h"
-
 #include "base/alloc.h"
-#include "optim/scalars.h"
+#include "optim/shampoo/root_refresh.h"
 #include "optim/shampoo/state_store.h"
 #include "optim/slots.h"
 #include "tensor/tensor.h"

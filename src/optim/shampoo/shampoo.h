@@ -18,6 +18,7 @@
 #include "optim/methods/orthogonal.h"
 #include "optim/shampoo/partition.h"
 #include "optim/shampoo/settings.h"
+#include "optim/shampoo/shampoo.h"
 #include "optim/sharding/shard.h"
 
 #include "lather/detail/shampoo_report.h"
@@ -151,5 +152,9 @@ static inline bool lt_shampoo_is_before_start(const lt_shampoo *s)
 {
     return s->base.attempt < s->config.start_preconditioning_step;
 }
+
+void lt_shampoo_start_stats(lt_shampoo *s);
+/* Adds the time since begin to *seconds and to the profile; returns the current time. */
+int64_t lt_shampoo_add_time(int64_t begin, double *seconds, const char *name);
 
 #endif

@@ -1,8 +1,7 @@
 /* Statistics of the running step. On a device with a stream they measure the time to queue the work. */
 
-#include "optim/shampoo/stats.h"
-
 #include "base/trace.h"
+#include "optim/shampoo/shampoo.h"
 
 void lt_shampoo_start_stats(lt_shampoo *s)
 {

@@ -12,17 +12,14 @@
  * With sharded state the step is one graph too between refreshes, including the exchange; a step that
  * refreshes roots on this rank is not captured. */
 
-#include "optim/shampoo/step.h"
-
 #include "base/trace.h"
-#include "optim/scalars.h"
-#include "optim/shampoo/async.h"
 #include "optim/shampoo/layout.h"
 #include "optim/shampoo/phases.h"
-#include "optim/shampoo/refresh.h"
+#include "optim/shampoo/root_refresh.h"
+#include "optim/shampoo/shampoo.h"
 #include "optim/shampoo/state.h"
 #include "optim/shampoo/state_store.h"
-#include "optim/shampoo/stats.h"
+#include "optim/slots.h"
 
 /* Largest elements of a batch (a single block may exceed it): 8 MiB of f32 per workspace tensor, which fits a CPU's
  * caches; on a device with a stream 128 MiB, all blocks of ResNet-50, as a batch is one round of launches whatever

@@ -2,9 +2,8 @@
  * order of all parts, each dense in the parameter's own order of storage, and then a status flag of the rank's
  * step. There is no padding: a rank sends (ranks - 1) * (its elements + 1) * the dtype's size. */
 
-#include "flat.h"
-
 #include "base/alloc.h"
+#include "optim/sharding/shard.h"
 #include "optim/slots.h"
 #include "tensor/tensor.h"
 

@@ -1,11 +1,11 @@
 /* Gradient norm from the norms of parts. */
+#ifndef LT_OPTIM_SHARDING_PART_NORMS_H
+#define LT_OPTIM_SHARDING_PART_NORMS_H
+
 #include "lather/comm.h"
 #include "lather/ext/optim.h"
 
 /* Computes grad_norm's scalars from the norms of parts. Collective if the state is sharded. */
-#ifndef LT_OPTIM_SHARDING_PART_NORMS_H
-#define LT_OPTIM_SHARDING_PART_NORMS_H
-
 LT_MUST_CHECK lt_status lt_optim_norm_of_parts(lt_optim *o);
 void lt_optim_free_part_norms(lt_optim *o);
 /* Computes the gradient norm from those of count shards: slot k's gradient is shard number at[k], or

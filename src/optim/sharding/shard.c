@@ -3,7 +3,6 @@
 #include "shard.h"
 
 #include "base/alloc.h"
-#include "optim/low_precision/state_dtype.h"
 #include "optim/slots.h"
 
 /* Modelled nanoseconds per byte of an elementwise update: shampoo/assign.c. */

@@ -3,6 +3,8 @@
 #ifndef LT_OPTIM_SHARD_H
 #define LT_OPTIM_SHARD_H
 
+#include "shard.h"
+
 #include "lather/comm.h"
 #include "lather/detail/shard_params.h"
 #include "lather/ext/optim.h"
@@ -103,5 +105,7 @@ void lt_optim_end_owned_update(lt_optim *o);
 
 /* Shares the counters of all parts with all ranks. Collective if the state is sharded. */
 LT_MUST_CHECK lt_status lt_shard_share_counters(lt_optim *optim);
+
+extern const lt_shard_ops lt_flat_ops;
 
 #endif

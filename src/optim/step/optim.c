@@ -1,18 +1,11 @@
 /* Common to all optimizers: construction, parameter groups, and state for checkpoints. */
 
-#include "optim/step/optim.h"
-
 #include "base/alloc.h"
 #include "optim/averaging/averaging.h"
-#include "optim/casts.h"
 #include "optim/low_precision/quantized_state.h"
-#include "optim/low_precision/state_dtype.h"
-#include "optim/missed.h"
-#include "optim/scalars.h"
 #include "optim/sharding/part_norms.h"
 #include "optim/sharding/shard.h"
 #include "optim/slots.h"
-#include "optim/step/result.h"
 #include "tensor/tensor.h"
 
 #include <math.h>

@@ -1,10 +1,7 @@
 /* Results of steps: read at once, or copied to the host while the next step runs. */
 
-#include "optim/step/result.h"
-
 #include "base/alloc.h"
 #include "optim/averaging/averaging.h"
-#include "optim/scalars.h"
 #include "optim/slots.h"
 #include "tensor/readback.h"
 

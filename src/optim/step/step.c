@@ -1,14 +1,9 @@
 /* A step of any optimizer: sends the scalars, unscales and checks the gradients, updates, counts. */
 
 #include "optim/averaging/averaging.h"
-#include "optim/casts.h"
-#include "optim/low_precision/state_dtype.h"
-#include "optim/missed.h"
-#include "optim/scalars.h"
 #include "optim/sharding/part_norms.h"
 #include "optim/sharding/shard.h"
 #include "optim/slots.h"
-#include "optim/step/optim.h"
 #include "tensor/tensor.h"
 
 #include <math.h>
