@@ -60,12 +60,3 @@ lt_status lt_noise_steps(double *steps, double phi, double steps_measured, doubl
     *steps = steps_measured * (1 + phi / batch) / (1 + phi / batch_measured);
     return LT_OK;
 }
-
-lt_status lt_noise_examples(double *examples, double phi, double steps_measured,
-                            double batch_measured, double batch)
-{
-    double steps;
-    LT_TRY(lt_noise_steps(&steps, phi, steps_measured, batch_measured, batch));
-    *examples = steps * batch;
-    return LT_OK;
-}

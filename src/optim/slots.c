@@ -123,3 +123,11 @@ void lt_optim_count_updates(lt_optim *o, int64_t by)
         if (o->slot[i].param->has_grad)
             o->slot[i].updates += by;
 }
+
+bool lt_optim_is_first_update(const lt_optim *o)
+{
+    for (size_t i = 0; i < o->count; i++)
+        if (lt_slot_is_due(&o->slot[i]) && !o->slot[i].updates)
+            return true;
+    return false;
+}

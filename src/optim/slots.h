@@ -16,6 +16,9 @@ LT_MUST_CHECK lt_status lt_optim_read_number(const lt_optim *o, const lt_view *a
 /* Adds `by` to the updates of parameters with a gradient. */
 void lt_optim_count_updates(lt_optim *o, int64_t by);
 
+/* Returns true if the first update of a parameter is due. */
+bool lt_optim_is_first_update(const lt_optim *o);
+
 /* Shows a counter under the name "NAME.PARAM". */
 lt_status lt_optim_visit_number(const lt_state_visitor *visitor, const char *name,
                                 const char *param, int64_t *value);

@@ -61,9 +61,5 @@ LT_API lt_noise_estimate lt_noise_scale_estimate(const lt_noise_scale *self);
  */
 LT_API LT_MUST_CHECK lt_status lt_noise_steps(double *steps, double phi, double steps_measured,
                                               double batch_measured, double batch);
-/** Samples to the same loss: batch times that, E(B) = E_min (1 + B / phi) with E_min = S_min phi. Errors: as above. */
-LT_API LT_MUST_CHECK lt_status lt_noise_examples(double *examples, double phi,
-                                                 double steps_measured, double batch_measured,
-                                                 double batch);
 
 #endif

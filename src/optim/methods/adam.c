@@ -58,11 +58,7 @@ static const lt_optim_field fields[] = {
 };
 #undef AT
 
-static lt_status make(lt_optim **out, const lt_params *params, const void *config, double lr)
-{
-    (void)lr;
-    return lt_optim_adam(out, params, config);
-}
+LT_OPTIM_MAKE(lt_optim_adam)
 
 #define ADAMW(decay)   \
     ((lt_adam_config){ \
@@ -70,22 +66,10 @@ static lt_status make(lt_optim **out, const lt_params *params, const void *confi
 static const lt_optim_preset usual = {NULL, 0.001, &LT_ADAM_DEFAULTS},
                              usual_adamw = {NULL, 0.001, &ADAMW(0.01)};
 const lt_optim_family lt_optim_family_adam = {
-    .name = "adam",
-    .config_bytes = sizeof(lt_adam_config),
-    .field = fields,
-    .fields = sizeof fields / sizeof *fields,
-    .preset = &usual,
-    .presets = 1,
-    .make = make,
+    LT_OPTIM_ROW("adam", lt_adam_config, usual),
 };
 
 const lt_optim_family lt_optim_family_adamw = {
-    .name = "adamw",
-    .config_bytes = sizeof(lt_adam_config),
-    .field = fields,
-    .fields = sizeof fields / sizeof *fields,
-    .preset = &usual_adamw,
-    .presets = 1,
+    LT_OPTIM_ROW("adamw", lt_adam_config, usual_adamw),
     .published = &ADAMW(0),
-    .make = make,
 };

@@ -142,11 +142,7 @@ static const lt_optim_field fields[] = {
 /* clang-format on */
 #undef AT
 
-static lt_status make(lt_optim **out, const lt_params *params, const void *config, double lr)
-{
-    (void)lr;
-    return lt_optim_lamb(out, params, config);
-}
+LT_OPTIM_MAKE(lt_optim_lamb)
 
 static const lt_optim_preset usual = {NULL, 0.001, &LT_LAMB_DEFAULTS};
 static const lt_lamb_config published = {
@@ -159,12 +155,6 @@ static const lt_lamb_config published = {
 };
 
 const lt_optim_family lt_optim_family_lamb = {
-    .name = "lamb",
-    .config_bytes = sizeof(lt_lamb_config),
-    .field = fields,
-    .fields = sizeof fields / sizeof *fields,
-    .preset = &usual,
-    .presets = 1,
+    LT_OPTIM_ROW("lamb", lt_lamb_config, usual),
     .published = &published,
-    .make = make,
 };

@@ -2,6 +2,7 @@
  * algorithm 1; lr multiplies the momentum buffer instead of the update, as in sgd.c. trust_clip: LARC, in which a
  * layer's learning rate does not exceed lr. */
 
+#include "optim/slots.h"
 #include "trust.h"
 
 #include "lather/layerwise.h"
@@ -84,13 +85,11 @@ static lt_status step(lt_optim *self, const lt_scalars *scalars)
     return lt_trust_each((lt_trust *)self, update);
 }
 
-/* Returns false while the first update of a parameter, which initializes its momentum, is due. */
+/* A first update initializes momentum. */
 static bool is_capturable(const lt_optim *self)
 {
-    for (size_t i = 0; i < self->count && ((const lars *)self)->momentum > 0; i++)
-        if (lt_slot_is_due(&self->slot[i]) && !self->slot[i].updates)
-            return false;
-    return lt_trust_is_prepared(self);
+    return lt_trust_is_prepared(self)
+           && !(((const lars *)self)->momentum > 0 && lt_optim_is_first_update(self));
 }
 
 #define OPS(state)                                                                       \
@@ -125,10 +124,7 @@ lt_status lt_optim_lars(lt_optim **out, const lt_params *params, const lt_lars_c
 
 /* --- Row of the registry --- */
 
-static bool has_momentum(const void *config)
-{
-    return ((const lt_lars_config *)config)->momentum > 0;
-}
+LT_OPTIM_CONDITION(has_momentum, lt_lars_config, c->momentum > 0)
 
 #define AT(field) .offset = offsetof(lt_lars_config, field)
 /* clang-format off */
@@ -146,23 +142,13 @@ static const lt_optim_field fields[] = {
 /* clang-format on */
 #undef AT
 
-static lt_status make(lt_optim **out, const lt_params *params, const void *config, double lr)
-{
-    (void)lr;
-    return lt_optim_lars(out, params, config);
-}
+LT_OPTIM_MAKE(lt_optim_lars)
 
 static const lt_optim_preset usual = {NULL, 1, &LT_LARS_DEFAULTS};
 /* Without momentum and decay, as the defaults of other frameworks. */
 static const lt_lars_config published = {.trust_coefficient = 0.001, .eps = 1e-8};
 
 const lt_optim_family lt_optim_family_lars = {
-    .name = "lars",
-    .config_bytes = sizeof(lt_lars_config),
-    .field = fields,
-    .fields = sizeof fields / sizeof *fields,
-    .preset = &usual,
-    .presets = 1,
+    LT_OPTIM_ROW("lars", lt_lars_config, usual),
     .published = &published,
-    .make = make,
 };

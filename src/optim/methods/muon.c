@@ -460,21 +460,10 @@ static lt_status read_coefficients(void *config, const lt_json_value *v)
     return lt_orthogonal_read(&((lt_muon_config *)config)->orthogonalization, v);
 }
 
-static bool iterates(const void *config)
-{
-    return ((const lt_muon_config *)config)->orthogonalization.method != LT_ORTHOGONAL_SVD;
-}
-
-static bool has_coefficients(const void *config)
-{
-    return ((const lt_muon_config *)config)->orthogonalization.method
-           == LT_ORTHOGONAL_NEWTON_SCHULZ;
-}
-
-static bool has_momentum(const void *config)
-{
-    return ((const lt_muon_config *)config)->momentum > 0;
-}
+LT_OPTIM_CONDITION(iterates, lt_muon_config, c->orthogonalization.method != LT_ORTHOGONAL_SVD)
+LT_OPTIM_CONDITION(has_coefficients, lt_muon_config,
+                   c->orthogonalization.method == LT_ORTHOGONAL_NEWTON_SCHULZ)
+LT_OPTIM_CONDITION(has_momentum, lt_muon_config, c->momentum > 0)
 
 #define AT(field) .offset = offsetof(lt_muon_config, field)
 /* clang-format off */
@@ -496,11 +485,7 @@ static const lt_optim_field fields[] = {
 /* clang-format on */
 #undef AT
 
-static lt_status make(lt_optim **out, const lt_params *params, const void *config, double lr)
-{
-    (void)lr;
-    return lt_optim_muon(out, params, config);
-}
+LT_OPTIM_MAKE(lt_optim_muon)
 
 static const lt_optim_preset usual = {NULL, 0.001, &LT_MUON_DEFAULTS};
 /* Jordan's settings, with the same learning rate for AdamW. */
@@ -517,13 +502,7 @@ static const lt_muon_config published = {
 };
 
 const lt_optim_family lt_optim_family_muon = {
-    .name = "muon",
-    .config_bytes = sizeof(lt_muon_config),
-    .field = fields,
-    .fields = sizeof fields / sizeof *fields,
-    .preset = &usual,
-    .presets = 1,
+    LT_OPTIM_ROW("muon", lt_muon_config, usual),
     .published = &published,
     .divided = true,
-    .make = make,
 };

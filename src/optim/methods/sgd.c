@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "optim/registry/registry.h"
+#include "optim/slots.h"
 
 #include <math.h>
 
@@ -31,13 +32,9 @@ static lt_status step(lt_optim *self, const lt_scalars *scalars)
     return be->sgd(ctx, &s->kernel, self->item, s->first, lt_optim_items(self), scalars);
 }
 
-/* Returns false while the first update of a parameter is due. */
 static bool is_capturable(const lt_optim *self)
 {
-    for (size_t i = 0; i < self->count; i++)
-        if (lt_slot_is_due(&self->slot[i]) && !self->slot[i].updates)
-            return false;
-    return true;
+    return !lt_optim_is_first_update(self);
 }
 
 static void destroy(lt_optim *self)
@@ -73,10 +70,7 @@ lt_status lt_optim_sgd(lt_optim **out, const lt_params *params, const lt_sgd_con
 
 /* --- Row of the registry --- */
 
-static bool has_momentum(const void *config)
-{
-    return ((const lt_sgd_config *)config)->momentum > 0;
-}
+LT_OPTIM_CONDITION(has_momentum, lt_sgd_config, c->momentum > 0)
 
 #define AT(field) .offset = offsetof(lt_sgd_config, field)
 static const lt_optim_field fields[] = {
@@ -93,21 +87,11 @@ static const lt_optim_field fields[] = {
 };
 #undef AT
 
-static lt_status make(lt_optim **out, const lt_params *params, const void *config, double lr)
-{
-    (void)lr;
-    return lt_optim_sgd(out, params, config);
-}
+LT_OPTIM_MAKE(lt_optim_sgd)
 
 static const lt_optim_preset usual = {
     NULL, 0.1, &(lt_sgd_config){.momentum = 0.9, .nesterov = true, .weight_decay = 1e-4}};
 const lt_optim_family lt_optim_family_sgd = {
-    .name = "sgd",
-    .config_bytes = sizeof(lt_sgd_config),
-    .field = fields,
-    .fields = sizeof fields / sizeof *fields,
-    .preset = &usual,
-    .presets = 1,
+    LT_OPTIM_ROW("sgd", lt_sgd_config, usual),
     .published = &(lt_sgd_config){0},
-    .make = make,
 };

@@ -13,6 +13,25 @@
 LT_OPTIM_FAMILIES(LT_OPTIM_DECLARE)
 #undef LT_OPTIM_DECLARE
 
+/* For built-in rows. The members of a row whose options are `fields`, with one preset and make() of this file. */
+#define LT_OPTIM_ROW(title, config, defaults)                         \
+    .name = (title), .config_bytes = sizeof(config), .field = fields, \
+    .fields = sizeof fields / sizeof *fields, .preset = &(defaults), .presets = 1, .make = make
+/* Defines make() by a constructor that needs no learning rate. */
+#define LT_OPTIM_MAKE(constructor)                                                                \
+    static lt_status make(lt_optim **out, const lt_params *params, const void *config, double lr) \
+    {                                                                                             \
+        (void)lr;                                                                                 \
+        return constructor(out, params, config);                                                  \
+    }
+/* Defines a condition on a config c, for the is_read entry of an option. */
+#define LT_OPTIM_CONDITION(function, config_type, condition) \
+    static bool function(const void *config)                 \
+    {                                                        \
+        const config_type *c = config;                       \
+        return condition;                                    \
+    }
+
 /* Checks a row: names are unique, defaults are in range, and fields that it shares with one of count other rows
  * have the same type. Errors: LT_E_ARG, naming optimizer and field. */
 lt_status lt_optim_check_family(const lt_optim_family *family, const lt_optim_family *const *known,

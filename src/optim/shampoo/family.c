@@ -18,12 +18,7 @@
 
 /* --- Conditions under which an option is read --- */
 
-#define CONDITION(name, condition)           \
-    static bool name(const void *config)     \
-    {                                        \
-        const lt_shampoo_config *c = config; \
-        return condition;                    \
-    }
+#define CONDITION(name, condition) LT_OPTIM_CONDITION(name, lt_shampoo_config, condition)
 CONDITION(has_filter, c->beta1 > 0)
 CONDITION(has_momentum, c->momentum > 0)
 CONDITION(grafts_with_moment, lt_shampoo_has_graft_moment(c))
