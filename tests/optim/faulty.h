@@ -1,4 +1,4 @@
-/* Shampoo on a backend whose eigendecomposition fails on demand, and its state seen from outside. */
+/* Shampoo on a backend whose eigendecomposition fails on demand, and access to its state. */
 #ifndef LT_TESTS_OPTIM_FAULTY_H
 #define LT_TESTS_OPTIM_FAULTY_H
 
@@ -52,7 +52,7 @@ static inline lt_status faulty_eigh(void *ctx, lt_eigh_job *job, size_t count)
 
 static lt_backend backend;
 
-/* What the last warning says, and how many there were. */
+/* Last log message, and the number of messages. */
 typedef struct heard {
     int count;
     char last[256];
@@ -77,7 +77,7 @@ static inline lt_shampoo_config usual(void)
 {
     lt_shampoo_config c = LT_SHAMPOO_REFERENCE;
     c.epsilon = 1e-3;
-    c.max_preconditioner_dim = 8; /* the dimensions stay apart */
+    c.max_preconditioner_dim = 8; /* no dimensions merge */
     return c;
 }
 

@@ -25,7 +25,7 @@ static inline void fixture_open(fixture *f, bool f64)
     assert_ok(lt_device_open(&f->device, "ref", &(lt_device_config){.f64 = f64, .threads = 1}));
 }
 
-/* 4-D ones are filters: their memory is in another order than their indices. */
+/* Adds a parameter; a 4-D one is a filter, stored channels-last. */
 static inline lt_param *fixture_add(fixture *f, const char *name, lt_shape shape)
 {
     lt_param *p = &f->param[f->list.count];

@@ -1,4 +1,4 @@
-/* Optimizers and a small problem for all of them. */
+/* Constructors of optimizers with test settings. */
 #ifndef LT_TESTS_OPTIM_MAKERS_H
 #define LT_TESTS_OPTIM_MAKERS_H
 
@@ -119,7 +119,7 @@ static inline lt_status make_async(lt_optim **out, const lt_params *params)
     return lt_optim_shampoo(out, params, &c);
 }
 
-/* Joined parts, a table by rows or a diagonal. */
+/* Joined parts, a table of rows and a diagonal. */
 static inline lt_status make_ruled(lt_optim **out, const lt_params *params)
 {
     lt_shampoo_config c = LT_SHAMPOO_REFERENCE;

@@ -1,4 +1,4 @@
-/* Ranks that are threads, each with a device, a model and an optimizer of its own. */
+/* Ranks as threads, each with its own device, model and optimizer. */
 #ifndef LT_TESTS_OPTIM_PLAYERS_H
 #define LT_TESTS_OPTIM_PLAYERS_H
 
@@ -12,17 +12,17 @@ enum { PARAMS = 3, MOST = 48, RANKS = 8, STEPS = 6 };
 
 static const char *const names[PARAMS] = {"matrix", "kernel", "bias"};
 static const lt_shape shapes[PARAMS] = {
-    {2, {5, 7}}, {4, {4, 3, 2, 2}}, {1, {6}}}; /* the second is stored channels-last */
+    {2, {5, 7}}, {4, {4, 3, 2, 2}}, {1, {6}}}; /* the second is channels-last */
 
-/* What happens in a run: the same on each rank. */
+/* A run, the same on each rank. */
 typedef struct scenario {
     make_fn *make;
-    lt_shard_config config; /* comm is each rank's own */
+    lt_shard_config config; /* comm is set per rank */
     bool f64;
-    bool undivided;
-    const char *kind;                           /* of the backend; NULL: ref */
-    lt_status (*before)(fixture *f, int rank);  /* step 1; NULL: nothing */
-    lt_status (*between)(fixture *f, int rank); /* step 4; NULL: nothing */
+    bool unsharded;
+    const char *kind;                           /* name of the backend; NULL: ref */
+    lt_status (*before)(fixture *f, int rank);  /* called before step 1; may be NULL */
+    lt_status (*between)(fixture *f, int rank); /* called before step 4; may be NULL */
 } scenario;
 
 typedef struct player {
@@ -32,7 +32,7 @@ typedef struct player {
     double values[PARAMS][MOST];
     lt_shard_load load;
     size_t state_bytes;
-    uint64_t bytes; /* sent in the last step */
+    uint64_t bytes; /* bytes sent in the last step */
 } player;
 
 static inline void open_model(fixture *f, const scenario *s)
@@ -48,7 +48,7 @@ static inline void open_model(fixture *f, const scenario *s)
     assert_ok(s->make(&f->optim, &f->list));
 }
 
-/* In step 3 there are none, in step 4 only the first, in step 5 one is not a number. */
+/* No gradients in step 3, only the first in step 4, a NaN in step 5. */
 static inline void gradients(fixture *f, int t)
 {
     double g[MOST];
@@ -81,7 +81,7 @@ static inline lt_status all_steps(player *p)
 static inline lt_status run(void *rank)
 {
     player *p = rank;
-    if (!p->scenario->undivided) {
+    if (!p->scenario->unsharded) {
         lt_shard_config c = p->scenario->config;
         c.comm = p->base.comm;
         LT_TRY(lt_optim_shard(p->f.optim, &c));
@@ -95,10 +95,10 @@ static inline lt_status run(void *rank)
 
 static inline void end_run(void *rank)
 {
-    lt_optim_free(&((player *)rank)->f.optim); /* collective, if there are groups */
+    lt_optim_free(&((player *)rank)->f.optim); /* collective if there are groups */
 }
 
-/* Not 0: this allocation fails, counted over all ranks from when they begin. */
+/* If not 0: number of the allocation that fails, counted over all ranks once they run. */
 static int64_t fail_at;
 
 static inline void play_all(player *p, int ranks, const scenario *s)
@@ -120,11 +120,11 @@ static inline void play_all(player *p, int ranks, const scenario *s)
         fixture_close(&p[r].f);
 }
 
-/* The same steps without any division. */
+/* The same steps with unsharded state. */
 static inline void play_alone(player *p, const scenario *s)
 {
     scenario alone = *s;
-    alone.undivided = true;
+    alone.unsharded = true;
     *p = (player){.scenario = &alone, .base.ranks = 1};
     open_model(&p->f, &alone);
     assert_ok(run(p));
@@ -139,7 +139,7 @@ static inline double apart(const player *a, const player *b)
     for (int k = 0; k < PARAMS; k++)
         for (int64_t i = 0; i < lt_shape_count(shapes[k]); i++) {
             double d = fabs(a->values[k][i] - b->values[k][i]);
-            most = d <= most ? most : d; /* a NaN stays */
+            most = d <= most ? most : d; /* keeps a NaN */
         }
     return most;
 }

@@ -1,5 +1,5 @@
-/* For quantized_formats.py: codes arrays of f32 into the same memory, one after the other, and writes that memory
- * and what it decodes to. Each request on stdin is a line, then the arrays:
+/* For quantized_formats.py: quantizes f32 arrays into the same memory, one after the other, and writes that memory
+ * and the dequantized array. Each request on stdin is a line, then the arrays:
  *
  *     KIND DTYPE ELEMENTS COUNT KEY       numbers of lt_quantized_kind and lt_state_dtype; KEY: rounded stochastically,
  *                                         in steps from 1, or 0: to nearest */

@@ -42,7 +42,7 @@ class Program:
         self.process = subprocess.Popen([path], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def run(self, kind, dtype, arrays, key=None):
-        """The program's bytes after the arrays, and what it decodes."""
+        """Returns the program's bytes after the arrays, and the dequantized array."""
         n = arrays[0].size
         self.process.stdin.write(f"{kind} {dtype} {n} {len(arrays)} {key or 0}\n".encode() + b"".join(a.tobytes() for a in arrays))
         self.process.stdin.flush()

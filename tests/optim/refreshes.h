@@ -11,14 +11,14 @@
 enum { MAX_BLOCKS = 64, SIDE = 4 };
 
 typedef struct seen_block {
-    double root[SIDE * SIDE]; /* of the first dimension that has one */
-    double cost;              /* n^3, of all dimensions */
+    double root[SIDE * SIDE]; /* root of the first dimension that has one */
+    double cost;              /* n^3, summed over the dimensions */
     bool changed;
 } seen_block;
 
 typedef struct seen {
     seen_block block[MAX_BLOCKS];
-    int count, last; /* last: index of the block that the visitor was at, of its parameter */
+    int count, last; /* last: block that the visitor was at */
     const char *param;
 } seen;
 
@@ -44,7 +44,7 @@ static inline lt_status see_entry(void *context, const lt_state_entry *entry)
     return LT_OK;
 }
 
-/* Marks the blocks whose root is another one than in the last look. */
+/* Marks the blocks whose root changed since the last call. */
 static inline void look(seen *s, lt_optim *optim)
 {
     lt_state_visitor visitor = {see_entry, ignore_number, s};
@@ -84,7 +84,7 @@ static inline void step_blocks(fixture *f)
     fixture_step(f, 0.05);
 }
 
-/* All parameters. */
+/* Values of all parameters. */
 typedef struct values {
     double value[3][64];
 } values;

@@ -5,13 +5,13 @@
 
 All of FIRST_ORDER of tests/oracle/matrix.py, and every third of SINGLE, or all with LATHER_TEST_FULL=1 or --long.
 
-In float64 every parameter after every step agrees to 1e-9 of the tensor's largest value, or to 10 times what
-rounding alone does to the configuration (`optim_model.py sensitivity`), if that is more (LARS and LAMB to 1e-12); configurations in which it does
+In float64 every parameter after every step agrees to 1e-9 of the tensor's largest value, or to 10 times the effect of
+rounding on the configuration (`optim_model.py sensitivity`), if that is more (LARS and LAMB to 1e-12); configurations in which it does
 1e-8 or more are counted apart, as they show little, and are compared all the same. In float32 the result is within 1e-4 of
 float64 where epsilon is at least 1e-6 and the first roots wait for full rank, see steady(): a rank-deficient factor
-amplifies the rounding of its own elements by (largest eigenvalue / epsilon)^e.
+amplifies the rounding of its elements by (largest eigenvalue / epsilon)^e.
 
-Controls must be rejected: for each option the program runs with it and the model without it, besides some where the two
+Controls must be rejected: for each option the program runs with it and the model without it, except some where the two
 differ by little. --long: all of tests/oracle/matrix.py on more and longer tensors, at least 120 configurations.
 """
 import argparse, json, math, os, subprocess, sys, tempfile
@@ -26,7 +26,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import matrix
 import optim_model as model
 
-LAYERWISE = 1e-12       # of LARS and LAMB, which take no matrix apart
+LAYERWISE = 1e-12       # bound of LARS and LAMB, which decompose no matrix
 BOUND, ROUNDING, TELLING, ENOUGH = 1e-9, 10, 1e-8, 120
 BOUND_F32, DAMPED = 1e-4, 1e-6
 # Pairs: what the program runs, what the model runs.

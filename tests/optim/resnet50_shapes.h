@@ -12,11 +12,11 @@ enum { RESNET50_PARAMS = 161 };
 static inline size_t resnet50_convolution(lt_shape *out, int64_t to, int64_t from, int64_t side)
 {
     out[0] = LT_SHAPE(to, from, side, side);
-    out[1] = out[2] = LT_SHAPE(to); /* the batch norm behind it */
+    out[1] = out[2] = LT_SHAPE(to); /* its batch norm */
     return 3;
 }
 
-/* Writes RESNET50_PARAMS shapes; returns how many it wrote. */
+/* Writes RESNET50_PARAMS shapes; returns their number. */
 static inline size_t resnet50_shapes(lt_shape *out)
 {
     static const int blocks[] = {3, 4, 6, 3};

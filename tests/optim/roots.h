@@ -1,4 +1,4 @@
-/* One matrix on a device and its root, for the tests of solvers. */
+/* A matrix on a device and its inverse root, for tests of solvers. */
 #ifndef LT_TESTS_OPTIM_ROOTS_H
 #define LT_TESTS_OPTIM_ROOTS_H
 
@@ -88,7 +88,7 @@ static inline void multiply(const double *a, const double *b, int64_t n, double 
     }
 }
 
-/* |R^p A - I| / sqrt(n), Frobenius. */
+/* Returns |R^p A - I| / sqrt(n), Frobenius. */
 static inline double residual_of(const double *a, const double *r, int power, int64_t n)
 {
     static double x[MOST], y[MOST];
@@ -103,7 +103,7 @@ static inline double residual_of(const double *a, const double *r, int power, in
     return sqrt(square / (double)n);
 }
 
-/* Eigenvalues 1 .. 1/condition, of which those from rank on are 0, in a basis of reflections. */
+/* Makes a matrix with eigenvalues from 1 to 1/condition, 0 from rank on, and eigenvectors from reflections. */
 static inline void make_matrix(double *a, int64_t n, double condition, int64_t rank)
 {
     memset(a, 0, (size_t)(n * n) * sizeof *a);

@@ -1,4 +1,4 @@
-/* A decoder that ranks as threads train, its parameters divided over them or not. */
+/* A decoder trained by ranks as threads, with sharded parameters or not. */
 #ifndef LT_TESTS_OPTIM_SHARD_PARAMS_H
 #define LT_TESTS_OPTIM_SHARD_PARAMS_H
 
@@ -18,27 +18,27 @@
 #include <string.h>
 
 enum { RANKS = 4, STEPS = 5, MOST_BLOCKS = 12, MOST_VALUES = 1 << 15, TEXT = 256 };
-enum { TOKENS = 6, WORDS = 11 }; /* of a sample, at most; of the vocabulary */
+enum { TOKENS = 6, WORDS = 11 }; /* most tokens of a sample; size of the vocabulary */
 #define AVERAGE_DECAY 0.75
 
 typedef struct scenario {
     make_fn *make;
     bool shard_params;
-    bool undivided; /* one rank, its state and gradients whole */
+    bool unsharded; /* one rank with whole state and gradients */
     const char *kind;
     int blocks, width; /* 0: 2, 8 */
     int steps, accum;  /* 0: STEPS, 1 */
     size_t bucket_bytes;
     double clip;
     bool f64, half, communicate_params, no_overlap, no_prefetch, recompute, average;
-    int bad_step;  /* in which a gradient of the last rank is not finite; 0: none */
-    int gather_in; /* in front of this step all values are gathered, and released again */
+    int bad_step;  /* step in which the last rank has a gradient that is not finite; 0: none */
+    int gather_in; /* step before which all values are gathered and released; 0: none */
     bool stay_gathered;
     int tokens;         /* 0: TOKENS */
-    bool whole_average; /* it is not divided */
-    bool untied;        /* the last layer has a matrix of its own */
-    bool swapped_order; /* the last rank's passes read the blocks in another order from step 4 on */
-    bool late;          /* so from step 2 on */
+    bool whole_average; /* the average is not sharded */
+    bool untied;        /* the last layer has its own matrix */
+    bool swapped_order; /* the last rank reads the blocks in another order from step 4 on */
+    bool late;          /* from step 2 on instead */
 } scenario;
 
 typedef struct model {
@@ -60,9 +60,9 @@ typedef struct player {
     bool applied[STEPS + 8];
     int values;
     float value[MOST_VALUES], average[MOST_VALUES];
-    size_t peak;                         /* of tensors' memory, in steps behind the second */
-    uint64_t step_bytes;                 /* of the last step */
-    lt_shard_params_stats before, after; /* around the last step */
+    size_t peak;                         /* peak of tensors' memory after step 3 */
+    uint64_t step_bytes;                 /* bytes sent in the last step */
+    lt_shard_params_stats before, after; /* before and after the last step */
 } player;
 
 /* --- The model --- */
@@ -136,7 +136,7 @@ static inline lt_status ids_of(player *p, int t, int micro, int shift, lt_tensor
     return lt_tensor_write(*out, id, (size_t)tokens * sizeof *id);
 }
 
-/* Two blocks change places. */
+/* Returns block i, with blocks 0 and 1 swapped on request. */
 static inline lt_module *block_at(const player *p, int t, int i)
 {
     const scenario *s = p->s;
@@ -219,7 +219,7 @@ static inline lt_status step(player *p, int t)
     return LT_OK;
 }
 
-static inline lt_status divide(player *p)
+static inline lt_status shard_state(player *p)
 {
     const scenario *s = p->s;
     const lt_shard_config c = {.comm = p->base.comm,
@@ -227,7 +227,7 @@ static inline lt_status divide(player *p)
                                .shard_params = s->shard_params};
     const lt_shard_params_config units = {.unit_bytes = s->bucket_bytes,
                                           .no_prefetch = s->no_prefetch};
-    if (s->undivided)
+    if (s->unsharded)
         return lt_optim_shard_gradients(p->optim, NULL);
     LT_TRY(lt_optim_shard(p->optim, &c));
     LT_TRY(lt_optim_shard_gradients(p->optim, p->dp));
@@ -247,12 +247,12 @@ static inline lt_status open_run(player *p)
                                        .no_overlap = s->no_overlap};
     LT_TRY(make_model(&p->m, s, p->base.device));
     LT_TRY(lt_tape_new(&p->tape, p->base.device));
-    if (!s->undivided)
+    if (!s->unsharded)
         LT_TRY(lt_data_parallel_new(&p->dp, p->base.comm, &p->m.list, p->tape, &c));
     LT_TRY(s->make(&p->optim, &p->m.list));
     if (s->average)
         LT_TRY(lt_ema_new(&p->ema, &p->m.list, AVERAGE_DECAY));
-    LT_TRY(divide(p));
+    LT_TRY(shard_state(p));
     return s->half ? lt_optim_scale_loss(p->optim, &(lt_loss_scaling){1024, 2, 0.5, 4, 0}) : LT_OK;
 }
 
@@ -285,7 +285,7 @@ static inline lt_status run(void *rank)
 {
     player *p = rank;
     const scenario *s = p->s;
-    const int settled = 4; /* units are laid out, and state is made, before it */
+    const int settled = 4; /* units are laid out and state is made before it */
     LT_TRY(open_run(p));
     for (int t = 1; t <= (s->steps ? s->steps : STEPS); t++) {
         if (t == s->gather_in) {
@@ -314,7 +314,7 @@ static inline void end_run(void *rank)
 static inline rank_group group_of(player *p, int ranks, const scenario *s)
 {
     return (rank_group){RANKS_OF(p, ranks),           .device = s->kind, .f64 = s->f64,
-                        .without_comm = s->undivided, .run = run,        .end = end_run};
+                        .without_comm = s->unsharded, .run = run,        .end = end_run};
 }
 
 static inline void play_all(player *p, int ranks, const scenario *s)

@@ -1,4 +1,4 @@
-/* Ranks that are threads and hold boxes of parameters, against one rank that holds them whole. */
+/* Ranks as threads that hold shards of parameters, compared with one rank that holds them whole. */
 #ifndef LT_TESTS_OPTIM_SHARDED_RANKS_H
 #define LT_TESTS_OPTIM_SHARDED_RANKS_H
 
@@ -17,8 +17,8 @@ enum { PARAMS = 5, MOST = 288, ELEMENTS = 240 + 288 + 176 + 6 + 48, RANKS = 16, 
 enum { NO_GRADIENT = 3, WRITTEN = 5, NOT_A_NUMBER = 6, SOME_ONLY = 9, STATE_BYTES = 1 << 18 };
 
 static const char *const names[PARAMS] = {"in_proj", "table", "out", "gain", "kernel"};
-/* The kernel is stored channels-last. Blocks of the wide ones have long runs with gaps between them; the even
- * ones are cut by five. */
+/* The kernel is channels-last. Blocks of the wide ones have long runs with gaps between them; the even ones
+ * are split in five. */
 static const lt_shape uneven[PARAMS] = {
     {2, {12, 5}}, {2, {7, 3}}, {2, {4, 6}}, {1, {6}}, {4, {4, 3, 2, 2}}};
 static const lt_shape wide[PARAMS] = {
@@ -27,7 +27,7 @@ static const lt_shape even[PARAMS] = {
     {2, {5, 6}}, {2, {5, 6}}, {2, {5, 6}}, {2, {5, 6}}, {2, {5, 6}}};
 static const lt_shape *shapes = uneven;
 
-/* How a copy's ranks lie: one dimension, or rows x rows x depth. */
+/* Grid of a copy's ranks: one dimension, or rows x rows x depth. */
 typedef struct grid {
     int line, rows, depth;
 } grid;
@@ -37,8 +37,8 @@ static inline int ranks_of(grid g)
     return g.line ? g.line : g.rows * g.rows * g.depth;
 }
 
-/* The box of rank `rank` of a copy. */
-static inline lt_place box_of_rank(grid g, int k, int rank)
+/* Returns the shard of rank `rank` of a copy. */
+static inline lt_place shard_of_rank(grid g, int k, int rank)
 {
     const lt_shape view = k == 0 && shapes == uneven ? LT_SHAPE(3, 4, 1, 5) : shapes[k];
     lt_place p = {shapes[k], view, {.ndim = view.ndim}, view};
@@ -60,33 +60,33 @@ struct player;
 
 typedef struct scenario {
     make_fn *make;
-    bool in_place;      /* made over boxes */
-    const char *preset; /* of Shampoo, instead of make */
+    bool in_place;      /* made over the shards */
+    const char *preset; /* preset of Shampoo, used instead of make */
     const char *kind;
     bool f64, half;
     double clip;
     lt_dtype dtype;
     bool gather_params;
     lt_balance balance;
-    int from, to;                              /* steps; 0: 1 and STEPS */
-    void (*spoil)(struct player *p);           /* before placed parameters are made */
-    lt_status (*make_other)(struct player *p); /* instead of the optimizer over placed parameters */
-    lt_status (*before)(struct player *p, int t); /* a step, on each rank */
-    lt_status (*after)(struct player *p);         /* all steps */
+    int from, to;                              /* first and last step; 0: 1 and STEPS */
+    void (*spoil)(struct player *p);           /* called before the sharded parameters are made */
+    lt_status (*make_other)(struct player *p); /* makes the optimizer instead */
+    lt_status (*before)(struct player *p, int t); /* called before each step on each rank */
+    lt_status (*after)(struct player *p);         /* called after all steps */
 } scenario;
 
-/* All state tensors and numbers in the order of visits. */
+/* All state tensors and numbers, in the order of visits. */
 typedef struct record {
     unsigned char *bytes;
     size_t used, entries, count;
-    size_t length[1024]; /* of each tensor */
+    size_t length[1024]; /* bytes of each tensor */
     bool here[1024];
-    lt_place place[1024]; /* of a box; ndim 0: it is whole */
+    lt_place place[1024]; /* place of a shard; ndim 0: whole */
     int64_t numbers[4096];
     bool restore;
 } record;
 
-/* What a run begins with, instead of the first values and no state. */
+/* Start of a run, instead of the initial values and no state. */
 typedef struct checkpoint {
     record state;
     double value[ELEMENTS];
@@ -100,27 +100,28 @@ typedef struct player {
     lt_comm *copy; /* base.comm is the world */
     lt_param param[PARAMS];
     lt_params list;
-    lt_sharded_optim *placed;
+    lt_sharded_optim *sharded;
     lt_optim *optim;
-    const checkpoint *start; /* NULL: none */
+    const checkpoint *start; /* or NULL */
     record state;
-    double value[ELEMENTS]; /* logical; of a box the elements that it has, else 0 */
+    double value[ELEMENTS]; /* logical elements; of a shard those that it has, else 0 */
     bool has[ELEMENTS];
     double norm[STEPS + 1];
     bool applied[STEPS + 1];
     lt_sharded_traffic traffic;
-    int64_t parts_elements; /* of its parts */
-    int64_t box_elements;   /* of its boxes */
+    int64_t parts_elements; /* elements of its parts */
+    int64_t shard_elements; /* elements of its shards */
     int64_t foreign,
-        pushed; /* of its parts: not in its boxes; sent to other ranks that hold them */
-    uint64_t gradient_bytes, all_bytes; /* of the last step: over copy, over both */
+        /* elements of its parts: outside of its shards; sent to other ranks that hold them */
+        pushed;
+    uint64_t gradient_bytes, all_bytes; /* bytes of the last step: over copy; over copy and world */
     size_t state_bytes;
 } player;
 
 /* --- State --- */
 
-/* A box, at its logical indices. */
-static inline lt_status on_box(record *r, const lt_state_entry *entry)
+/* Reads or writes the state of a shard at its logical indices. */
+static inline lt_status on_shard(record *r, const lt_state_entry *entry)
 {
     char box[MOST * sizeof(double)];
     const lt_place *place = entry->box->place;
@@ -146,7 +147,7 @@ static inline lt_status on_entry(void *context, const lt_state_entry *entry)
 {
     record *r = context;
     if (entry->box && entry->box->place)
-        return on_box(r, entry);
+        return on_shard(r, entry);
     const size_t bytes = (size_t)lt_shape_count(entry->extent) * lt_dtype_size(entry->dtype);
     unsigned char *at = r->bytes + r->used;
     assert_true(r->used + bytes <= STATE_BYTES && r->entries < COUNT_OF(r->length));
@@ -205,7 +206,7 @@ typedef double number_fn(const player *p, int t, int k, int64_t i);
 static inline lt_place place_of_player(const player *p, int k)
 {
     return p->whole ? lt_place_whole(shapes[k])
-                    : box_of_rank(p->layout, k, p->base.rank % ranks_of(p->layout));
+                    : shard_of_rank(p->layout, k, p->base.rank % ranks_of(p->layout));
 }
 
 /* Fills a tensor by logical indices. */
@@ -257,7 +258,7 @@ static inline void give(player *p, int t)
     for (int k = 0; k < PARAMS; k++) {
         fill(p, p->param[k].grad, gradient_of, t, k);
         p->param[k].has_grad = t != NO_GRADIENT && ((t != SOME_ONLY && t != STEPS) || k % 2 == 0);
-        if (t == WRITTEN) /* as a checkpoint that is loaded */
+        if (t == WRITTEN) /* as a loaded checkpoint would */
             fill(p, p->param[k].value, written_value, t, k);
     }
 }
@@ -280,7 +281,7 @@ static inline lt_status step(player *p, int t)
     return LT_OK;
 }
 
-/* Element number i of a box of the parameter's shape, of that many dimensions, in row-major order. */
+/* Returns the row-major index, in the parameter, of element i of a region. */
 static inline int64_t element_of_part(lt_shape shape, lt_shape offset, lt_shape extent, int64_t i)
 {
     int64_t at = 0, step = 1;
@@ -294,19 +295,19 @@ static inline int64_t element_of_part(lt_shape shape, lt_shape offset, lt_shape 
 
 static inline bool holds(const player *p, int rank, int k, int64_t element)
 {
-    const lt_place place = box_of_rank(p->layout, k, rank % ranks_of(p->layout));
+    const lt_place place = shard_of_rank(p->layout, k, rank % ranks_of(p->layout));
     for (int64_t i = 0; i < lt_place_count(&place); i++)
         if (lt_place_index(&place, i) == element)
             return true;
     return false;
 }
 
-/* Element by element, from what is known of boxes and owners. */
-static inline void count_by_hand(player *p)
+/* Counts elements one by one from the shards and the owners. */
+static inline void count_elements(player *p)
 {
     const lt_shard *s = p->optim->shard;
     for (int k = 0; k < PARAMS; k++)
-        p->box_elements += lt_tensor_count(p->param[k].value);
+        p->shard_elements += lt_tensor_count(p->param[k].value);
     for (size_t i = 0; i < s->count; i++) {
         const int k = (int)(s->part[i].slot - p->optim->slot);
         lt_shape offset, extent;
@@ -331,24 +332,24 @@ static inline lt_status attach(player *p)
                                .balance = s->balance};
     if (p->whole) {
         LT_TRY(make_optim(s, &p->optim, &p->list));
-        if (s->dtype) /* what is sent is rounded, also by one rank */
+        if (s->dtype) /* one rank rounds its updates too */
             LT_TRY(lt_optim_shard(p->optim, &c));
         return lt_optim_shard_gradients(p->optim, NULL);
     }
     LT_TRY(lt_comm_split(p->base.comm, p->base.rank / ranks_of(p->layout), p->base.rank, &p->copy));
     if (s->spoil)
         s->spoil(p);
-    LT_TRY(lt_sharded_optim_new(&p->placed, &p->list, p->base.comm, p->copy));
+    LT_TRY(lt_sharded_optim_new(&p->sharded, &p->list, p->base.comm, p->copy));
     if (s->in_place) {
         LT_TRY(s->make_other ? s->make_other(p) : make_optim(s, &p->optim, &p->list));
-        LT_TRY(lt_sharded_optim_attach_shards(p->placed, p->optim));
-        return lt_sharded_optim_traffic(p->placed, &p->traffic);
+        LT_TRY(lt_sharded_optim_attach_shards(p->sharded, p->optim));
+        return lt_sharded_optim_traffic(p->sharded, &p->traffic);
     }
     LT_TRY(s->make_other ? s->make_other(p)
-                         : make_optim(s, &p->optim, lt_sharded_optim_params(p->placed)));
-    LT_TRY(lt_sharded_optim_attach(p->placed, p->optim, &c));
-    count_by_hand(p);
-    return lt_sharded_optim_traffic(p->placed, &p->traffic);
+                         : make_optim(s, &p->optim, lt_sharded_optim_params(p->sharded)));
+    LT_TRY(lt_sharded_optim_attach(p->sharded, p->optim, &c));
+    count_elements(p);
+    return lt_sharded_optim_traffic(p->sharded, &p->traffic);
 }
 
 static inline lt_status run(void *rank)
@@ -356,7 +357,7 @@ static inline lt_status run(void *rank)
     player *p = rank;
     const scenario *s = p->scenario;
     LT_TRY(attach(p));
-    lt_alloc_fail_at(0); /* it was attached all the same */
+    lt_alloc_fail_at(0); /* attaching succeeded */
     if (s->half)
         LT_TRY(lt_optim_scale_loss(p->optim, &(lt_loss_scaling){1024, 2, 0.5, 4, 0}));
     if (p->start) {
@@ -375,12 +376,12 @@ static inline void end_run(void *rank)
 {
     player *p = rank;
     lt_optim_free(&p->optim);
-    lt_sharded_optim_free(&p->placed);
+    lt_sharded_optim_free(&p->sharded);
     if (p->copy)
         lt_comm_close(&p->copy);
 }
 
-/* Reads the values, and closes what the run had. */
+/* Reads the values and frees the parameters. */
 static inline void take_values(player *p)
 {
     double values[MOST];
@@ -400,10 +401,10 @@ static inline void take_values(player *p)
     lt_params_clear(&p->list);
 }
 
-/* Not 0: this allocation fails, counted over all ranks from when they begin. */
+/* If not 0: number of the allocation that fails, counted over all ranks once they run. */
 static int64_t fail_at;
 
-/* Each rank has its layout, and whether it is whole, already. */
+/* Runs all ranks; layout and whole are set already. */
 static inline void play_all(player *p, int ranks, const scenario *s, const checkpoint *start)
 {
     const rank_group g = {RANKS_OF(p, ranks), .fail_at = fail_at, .run = run, .end = end_run};
@@ -425,7 +426,7 @@ static inline void play_all(player *p, int ranks, const scenario *s, const check
         lt_device_close(&p[r].base.device);
 }
 
-/* One rank with whole parameters. */
+/* Runs one rank with whole parameters. */
 static inline void play_whole(player *p, const scenario *s, const checkpoint *start)
 {
     *p = (player){.whole = true, .layout = {1, 0, 0}};
@@ -434,8 +435,8 @@ static inline void play_whole(player *p, const scenario *s, const checkpoint *st
         fail_msg("one rank: %s", p->base.message);
 }
 
-static inline void play_boxes(player *p, const scenario *s, grid layout, int copies,
-                              const checkpoint *start)
+static inline void play_shards(player *p, const scenario *s, grid layout, int copies,
+                               const checkpoint *start)
 {
     const int ranks = ranks_of(layout) * copies;
     for (int r = 0; r < ranks; r++)

@@ -1,4 +1,4 @@
-/* Everything that an optimizer may change: its state and the parameters. */
+/* Snapshot of everything that an optimizer may change: its state and the parameters. */
 #ifndef LT_TESTS_OPTIM_SNAPSHOT_H
 #define LT_TESTS_OPTIM_SNAPSHOT_H
 
@@ -11,7 +11,7 @@
 typedef struct snapshot {
     unsigned char bytes[1 << 14];
     size_t used;
-    bool restore; /* write the bytes back instead of taking them */
+    bool restore; /* write the bytes back instead of reading them */
 } snapshot;
 
 static inline void move(snapshot *s, void *memory, size_t bytes)

@@ -1,4 +1,4 @@
-/* Least squares, on which tests compare optimizers whose state is in fewer bytes with those in f32. */
+/* A least-squares problem to compare optimizers with quantized state and with f32 state. */
 #ifndef LT_TESTS_STATE_PROBLEM_H
 #define LT_TESTS_STATE_PROBLEM_H
 
@@ -29,7 +29,7 @@ static inline void open_problem(problem *p, open_fn *open, lt_state_dtype dtype)
     assert_ok(open(&p->f.optim, &p->f.list, dtype));
 }
 
-/* 1/2 |S (W - T)|^2 with column scales and noise; the value is that without noise. */
+/* Sets the gradient of 1/2 |S (W - T)|^2, with column scales S, plus noise; returns the loss without noise. */
 static inline double gradient(problem *p, int t)
 {
     double g[SIZE], loss = 0;

@@ -1,4 +1,4 @@
-/* Who owns what: published vectors, random lists against exhaustive search, and ResNet-50. */
+/* Assignment of parts to ranks: published vectors, random lists against exhaustive search, and ResNet-50. */
 
 #include "near.h"
 #include "optim/shampoo/assign.h"
@@ -64,7 +64,7 @@ static int64_t worst(const int64_t *cost, size_t count, int ranks, const int *ow
     return most;
 }
 
-/* Never worse than greedy, and for a list that greedy gets wrong, the best there is. */
+/* The search is never worse than greedy, and optimal for a list that greedy gets wrong. */
 static void test_improve(void **state)
 {
     (void)state;
@@ -113,8 +113,8 @@ static void partition(model *m, const lt_shampoo_config *c)
         partition->merged = lt_merge_shape(shape[i], c->max_preconditioner_dim,
                                            c->target_dimensionality, c->merge_order);
         partition->diagonal = c->diagonal_vectors && partition->merged.shape.ndim == 1;
-        const int64_t boxes = lt_partition_blocks(partition);
-        for (int64_t k = 0; k < boxes; k++) {
+        const int64_t blocks = lt_partition_blocks(partition);
+        for (int64_t k = 0; k < blocks; k++) {
             lt_block *b = &m->block[m->count++];
             assert_true(m->count <= MOST);
             *b = (lt_block){.partition = partition,
@@ -161,10 +161,10 @@ static double mean_of(const int64_t *cost, size_t count)
 
 typedef struct balance {
     const char *name;
-    int64_t limit;      /* of a block's side */
-    int frequency;      /* of refreshes */
-    objective by, seen; /* what is balanced; what is looked at */
-    double bound;       /* times max(mean, largest block) */
+    int64_t limit;      /* largest dimension of a block */
+    int frequency;      /* frequency of refreshes */
+    objective by, seen; /* balanced cost; measured cost */
+    double bound;       /* bound of the largest load, times max(mean, largest block) */
     bool over;          /* a control: worse than the bound */
 } balance;
 
@@ -214,7 +214,7 @@ static void test_balance(void **state)
     assert_int_equal(most <= b->bound * floor, !b->over);
 }
 
-/* --- ResNet-50's parameters whole, as LARS and LAMB are divided: a step costs what it moves --- */
+/* --- ResNet-50's whole parameters, as for LARS and LAMB: a step costs its memory traffic --- */
 
 enum { MANY = 16 };
 typedef struct whole {
@@ -248,7 +248,7 @@ static void test_whole(void **state)
     assert_int_equal((double)most * w->ranks > 1.1 * (double)sum, w->over);
 }
 
-/* --- Parts where their elements are --- */
+/* --- Owners that hold the elements --- */
 
 enum { PARTS = 9, HOLDERS = 3 };
 
@@ -260,7 +260,7 @@ static int64_t local_elements(const int64_t *local, const int *owner)
     return sum;
 }
 
-/* Loads stay, elements are won, and no exchange of two is left that wins more. */
+/* Loads are unchanged, local elements increase, and no exchange of two owners gains more. */
 static void test_local(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* Shampoo's roots on a thread of their own: one that is slow, fails, or is not needed any more. */
+/* Shampoo's roots on a worker thread that is slow, fails, or is no longer needed. */
 
 #include "refreshes.h"
 #include "snapshot.h"
@@ -11,15 +11,15 @@
 
 enum { F = 3, STEPS = 16 };
 
-/* --- A thread as slow as the test wants --- */
+/* --- A worker thread that waits for the test --- */
 
 static struct {
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    bool open;   /* the worker may go on */
-    bool once;   /* and closes the gate behind it */
-    bool inside; /* it waits */
-    bool fail;   /* it fails instead */
+    bool open;   /* the worker may continue */
+    bool once;   /* closes the gate after one pass */
+    bool inside; /* the worker is waiting */
+    bool fail;   /* the worker fails instead */
     pthread_t main;
 } gate = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
@@ -77,7 +77,7 @@ static void open_gated(fixture *f, const lt_shampoo_config *config, bool fail)
     f->device->backend = &gated;
 }
 
-/* The library says that it waits: only now may the worker finish. */
+/* Opens the gate once the library logs that it waits. */
 static void on_wait(void *context, lt_log_level level, const char *area, const char *text)
 {
     (void)level;

@@ -1,5 +1,5 @@
-/* Iterate averaging around an optimizer: the two sequences against their formulas, what a skipped step and a
- * parameter without a gradient leave alone, and that values of the wrong sequence are neither stepped nor saved. */
+/* Weight averaging around an optimizer: both sequences against their formulas, skipped steps, parameters
+ * without gradient, and rejection of steps and saves with the wrong weights. */
 
 #include "makers.h"
 
@@ -40,7 +40,7 @@ static void assert_all_near(const double *got, const double *want, double bound)
         assert_near(got[i], want[i], bound);
 }
 
-/* By the formulas of lather/averaging.h, apart from the oracle. */
+/* Computes the formulas of lather/averaging.h. */
 static void sequences_follow_their_formulas(void **state)
 {
     const lt_averaging_config *c = *state;
@@ -160,7 +160,7 @@ static void the_wrong_sequence_is_neither_stepped_nor_saved(void **state)
     fixture f;
     lt_state_visitor visitor = {.entry = no_entry, .number = ignore_number, .context = &entries};
     two_params(&f, make_plain, true);
-    assert_true(lt_optim_is_eval(f.optim)); /* of one sequence alone */
+    assert_true(lt_optim_is_eval(f.optim)); /* without averaging */
     const size_t bytes = lt_optim_state_bytes(f.optim);
     average(&f, config_of(LT_AVERAGING_PRIMAL));
     assert_int_equal(lt_optim_state_bytes(f.optim) - bytes, 2 * (12 + 5) * sizeof(double));

@@ -1,4 +1,4 @@
-/* Merging, splitting, and the views of a block. */
+/* Merging, splitting, and views of a block. */
 
 #include "near.h"
 #include "optim/shampoo/block.h"
@@ -112,7 +112,7 @@ static const view_row views[] = {
     {"a scalar", {0, {0}}, 2, 1, LT_MERGE_BACKWARD},
 };
 
-/* Element values are logical ranks; a box of the merged array in row-major order. */
+/* Element values are logical ranks; a region of the merged array in row-major order. */
 static int expected(lt_shape merged, const lt_region *region, double *out)
 {
     int64_t index[LT_MAX_DIMS] = {0}, count = lt_shape_count(region->shape);
@@ -155,8 +155,8 @@ static void both_views_walk_the_box_in_logical_order(void **state)
     static double data[MOST], want[MOST], got[MOST];
     lt_merged m = lt_merge_shape(row->shape, row->limit, row->target, row->order);
     lt_view whole = stored(row->shape, data);
-    int64_t boxes = lt_region_count(m.shape, row->limit);
-    for (int64_t i = 0; i < boxes; i++) {
+    int64_t regions = lt_region_count(m.shape, row->limit);
+    for (int64_t i = 0; i < regions; i++) {
         lt_region region = lt_region_at(m.shape, row->limit, i);
         int count = expected(m.shape, &region, want);
         lt_view v = lt_region_view(&m, &region, &whole);

@@ -4,8 +4,8 @@
 
 #include "lather/shampoo.h"
 
-/* Blocks do not see each other without a global norm: the last block of a large parameter moves as
- * a parameter of its own. */
+/* Without a global norm blocks are independent: the last block of a large parameter is updated like a
+ * separate parameter. */
 static void blocks_of_later_batches_move_as_if_alone(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* Updates in pieces that a device records: they are what the whole update is, and each kind of piece
- * queues the same work in every step, which is what lets it be replayed. */
+/* Updates in parts that a device records: together they are the whole update, and each part queues the same
+ * work in every step, so that it can be replayed. */
 
 #include "base/hash.h"
 #include "makers.h"
@@ -11,12 +11,13 @@
 #include "lather/ext/optim.h"
 #include "lather/shampoo.h"
 
-/* HALF of the 35 elements of all roots in make_staggered: four of 2 x 2 and two of 1 x 2, and 5 split in 2, 2, 1. */
+/* HALF of the 35 elements of all roots in make_staggered: four of 2 x 2 and two of 1 x 2, and 5 split in 2,
+ * 2, 1. */
 enum { STEPS = 14, SKIPPED = 6, LATE = 9, HALF = 18 };
 
-/* --- A device that says it records, and writes down what it is given --- */
+/* --- A device that claims to record graphs, and hashes the work it is given --- */
 
-static __thread uint64_t work; /* a hash of what this thread queued */
+static __thread uint64_t work; /* hash of the work that this thread queued */
 
 static void note(const void *bytes, size_t size)
 {
@@ -76,11 +77,11 @@ static lt_status frobenius(void *ctx, const lt_view *x, size_t count, const lt_v
     return lt_backend_ref()->frobenius(ctx, x, count, out);
 }
 
-/* What a device makes in one pass: of each job its values, then their norm. */
+/* As a device in one pass: the values of each job, then their norm. */
 static lt_status vec_norms(void *ctx, const lt_vec_job *job, size_t count, const lt_view *out,
                            const lt_scalars *scalars)
 {
-    static double values[12]; /* the work that is noted has its address */
+    static double values[12]; /* its address is part of the hash */
     for (size_t i = 0; i < count; i++) {
         lt_vec_job one = job[i];
         lt_view to = *out;
@@ -129,7 +130,7 @@ static void put_gradients(fixture *f, int t)
     }
 }
 
-/* --- The same, piece by piece --- */
+/* --- The same, part by part --- */
 
 enum { WHOLE, FIRST, SECOND, KINDS };
 
@@ -194,9 +195,8 @@ static void same(const fixture *a, const fixture *b)
 typedef struct row {
     const char *name;
     make_fn *make;
-    int whole, split; /* steps of the kind, of STEPS */
-    int64_t
-        batch; /* elements of the staggered timing's, the same on both sides; 0: as the far device */
+    int whole, split; /* number of steps of the kind, of STEPS */
+    int64_t batch; /* batch elements of the staggered timing on both sides; 0: as on the device */
 } row;
 
 static lt_status make_wide(lt_optim **out, const lt_params *params)
@@ -224,7 +224,7 @@ static lt_status make_kl(lt_optim **out, const lt_params *params)
 
 static const row rows[] = {
     {"Shampoo, roots in every second step", make_shampoo, 6, 7, 0},
-    {"Shampoo, parts with rules of their own", make_ruled, 6, 7, 0},
+    {"Shampoo, parts with separate rules", make_ruled, 6, 7, 0},
     {"Shampoo, its corrected kind", make_corrected, 6, 7, 0},
     {"Shampoo, roots in every step", make_eigendecomposed, 0, 13, 0},
     {"Shampoo, some roots in each step", make_staggered, 0, 11, 1},
@@ -240,7 +240,7 @@ static const row rows[] = {
     {"LAMB", make_lamb, 13, 0, 0},
 };
 
-/* A host and a device have staggered timings of their own: here they have the same. */
+/* Host and device have different staggered timings: here they get the same. */
 static void stagger(fixture *plain, fixture *far, const row *r)
 {
     if (r->make != make_staggered)
@@ -278,7 +278,7 @@ static void pieces_are_the_whole(void **state)
     fixture_close(&far);
 }
 
-/* The control: before the first roots the work is other work, and must not be taken for the same. */
+/* The control: before the first roots the work differs, and must be recognized as different. */
 static void an_early_step_is_other_work(void **state)
 {
     (void)state;
@@ -299,7 +299,7 @@ static void an_early_step_is_other_work(void **state)
 
 /* --- A run that is resumed, on such a device --- */
 
-/* A staggered one, its roots in batches of HALF: two steps of four have one. */
+/* Staggered, with roots in batches of HALF: two steps of four have one. */
 static void open_staggered(fixture *f)
 {
     open_side(f, make_staggered, true);
@@ -315,7 +315,7 @@ static void same_state(fixture *a, fixture *b)
     assert_memory_equal(of_a.bytes, of_b.bytes, of_a.used);
 }
 
-/* From each step on: before the first batch, between two, behind one, in the step that is skipped. */
+/* Resumes from each step: before the first batch, between two, after one, in a skipped step. */
 static void resumed_batches_of_roots_are_those_of_one_run(void **state)
 {
     (void)state;

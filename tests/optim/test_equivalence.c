@@ -1,4 +1,4 @@
-/* Shampoo's settings under which it is another method, step for step. */
+/* Shampoo's settings that make it equal to another method, step for step. */
 
 #include "fixture.h"
 
@@ -12,7 +12,7 @@ enum { MATRIX = 12, VECTOR = 5, STEPS = 10, MOST = 72 };
 
 static const double lr = 0.05;
 
-/* --- A method and what should equal it --- */
+/* --- A method and its equivalent --- */
 
 typedef lt_status make_fn(lt_optim **out, const lt_params *params, double weight_decay);
 
@@ -262,7 +262,7 @@ static void grafting_rmsprop_for_ever_is_rmsprop(void **state)
     fixture_close(&f);
 }
 
-/* --- A dimension that is left alone is one whose root is the identity --- */
+/* --- A dimension without a factor equals one whose root is the identity --- */
 
 static const int skipped[] = {0, 2, 4};
 

@@ -1,4 +1,4 @@
-/* What Shampoo does when a root cannot be had: how it counts and what it says. */
+/* Shampoo's counting and messages when roots cannot be computed. */
 
 #include "faulty.h"
 
@@ -16,8 +16,8 @@ static const script scripts[] = {
     {"three blocks", {{2, {3, 2}}, {2, {4, 2}}, {1, {5}}}, 3},
 };
 
-/* shampoo's reference implementation: all but one fail, all fail twice, all succeed, which starts
- * the count anew, all fail three times; the next failure is the fourth in a row. */
+/* As in Shampoo's reference implementation: all but one fail, all fail twice, all succeed, which resets the
+ * count, all fail three times; the next failure is the fourth in a row. */
 static void the_fourth_failure_in_a_row_is_an_error(void **state)
 {
     (void)state;
@@ -104,7 +104,7 @@ static void failures_are_counted_by_factor_and_by_block_and_saved(void **state)
     fixture_close(&f);
 }
 
-/* --- Precision, and what no policy forgives --- */
+/* --- Precision, and failures that no policy tolerates --- */
 
 static void what_fails_in_f32_is_tried_once_in_f64(void **state)
 {

@@ -1,4 +1,4 @@
-/* What Shampoo goes on with when roots fail more often than is tolerated. */
+/* Shampoo's fallbacks when roots fail more often than is tolerated. */
 
 #include "faulty.h"
 
@@ -48,7 +48,7 @@ static void keep_goes_on_with_the_old_root_where_the_new_one_is_infinite(void **
     }
     const roots r = roots_of(&f);
     for (int i = 0; i < ROWS * ROWS; i++)
-        assert_near(r.value[0][i], i % (ROWS + 1) == 0, 0); /* as it began */
+        assert_near(r.value[0][i], i % (ROWS + 1) == 0, 0); /* as at the start */
     assert_int_equal(r.block_failures, 3);
     assert_non_null(strstr(h.last, "the old root is kept"));
     lt_log_set(NULL, NULL);
@@ -71,8 +71,8 @@ static const rule rules[] = {
     {"basis alone", LT_EPSILON_BEFORE, 1, 0, LT_PRECONDITIONER_CORRECTED},
 };
 
-/* R is diagonal, with (diag A + epsilon)^(-1/4); of a basis, the standard one. factor: F after so
- * many steps. */
+/* R is diagonal, with (diag A + epsilon)^(-1/4); a basis is the standard one. factor: F after that number
+ * of steps. */
 static void check_diagonal(const roots *r, const double *factor, int steps, const rule *c)
 {
     const double epsilon = usual().epsilon;

@@ -1,5 +1,5 @@
 /* First-order optimizers against 50-digit numbers (tests/golden/first_order.py); decay, averages of
- * weights, an optimizer of one's own. */
+ * weights, a custom optimizer. */
 
 #include "makers.h"
 
@@ -18,7 +18,7 @@ static void dyadic_gradient(double *g, int t)
         g[i] = ((7 * t + 3 * i) % 11 - 5) / 4.0;
 }
 
-/* A line of the golden file; false at its end. */
+/* Reads a line of the golden file; returns false at its end. */
 static bool read_golden(FILE *file, char *name, int *t, double *w)
 {
     char line[256];
@@ -149,7 +149,7 @@ static void the_average_of_weights_follows_and_swaps(void **state)
     fixture_close(&f);
 }
 
-/* An optimizer as a user writes one: m is a moving average, the sign of it is the direction. */
+/* A custom optimizer: m is a moving average, and its sign is the update. */
 static lt_status average_update(lt_optim *self, lt_slot *slot, const lt_scalars *s)
 {
     (void)self;

@@ -1,6 +1,5 @@
-/* Blocks whose vectors lie as the parameter does, channels-last, against the same numbers as a
- * parameter of the merged shape, which is row-major: equal parameters and, in logical order, equal
- * state. */
+/* Blocks whose vectors are channels-last, as the parameter, against the same numbers as a row-major
+ * parameter of the merged shape: equal parameters and, in logical order, equal state. */
 
 #include "fixture.h"
 

@@ -1,5 +1,5 @@
-/* The loss scale of f16 passes: the sequence of torch.amp.GradScaler's defaults, skipped steps that
- * change nothing, and a training step that ends where one without scale does. */
+/* The loss scale of f16 passes: the sequence of torch.amp.GradScaler's defaults, skipped steps that change
+ * nothing, and a training step that gives the same result as without scale. */
 
 #include "fixture.h"
 
@@ -18,13 +18,13 @@ typedef struct row {
 } row;
 
 static const row rows[] = {
-    {"the scale stays while steps are few", {65536, 2, 0.5, 4, 0}, "ggg", 65536, 3, 3},
+    {"the scale is unchanged before the interval ends", {65536, 2, 0.5, 4, 0}, "ggg", 65536, 3, 3},
     {"it doubles after the interval", {65536, 2, 0.5, 4, 0}, "gggg", 131072, 0, 4},
     {"it halves after an overflow", {65536, 2, 0.5, 4, 0}, "ggi", 32768, 0, 2},
     {"a NaN is an overflow", {65536, 2, 0.5, 4, 0}, "n", 32768, 0, 0},
     {"an overflow starts the count again", {1024, 2, 0.5, 4, 0}, "gggigggg", 1024, 0, 7},
     {"overflows in a row halve each time", {65536, 2, 0.5, 4, 0}, "iiiig", 4096, 1, 1},
-    {"a resumed run goes on counting", {256, 2, 0.5, 4, 3}, "g", 512, 0, 1},
+    {"a resumed run continues its count", {256, 2, 0.5, 4, 3}, "g", 512, 0, 1},
     {"no growth beyond what f32 holds", {0x1p125, 8, 0.5, 1, 0}, "g", 0x1p125, 0, 1},
 };
 
@@ -68,7 +68,7 @@ static void check_sequence(void **state)
     fixture_close(&f);
 }
 
-/* Read one step late, the results are the same, in their order; a skipped step is no update. */
+/* Results that are read one step late are the same, in order; a skipped step is no update. */
 static void check_late(void **state)
 {
     const row *r = *state;

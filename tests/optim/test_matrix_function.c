@@ -1,4 +1,4 @@
-/* Inverse powers of matrices whose results are known, and the residual where none is. */
+/* Inverse powers of matrices with known results, and the residual for others. */
 
 #include "fixture.h"
 #include "tensor/tensor.h"
@@ -39,9 +39,9 @@ static const known rows[] = {
     {"epsilon after", 2, {0.1, 0, 0, 3.1}, {1, 0, 0, 0.5}, 0.5, 0.9, 0, AFTER},
     {"epsilon after: a negative value is taken for 0", 2, {-0.5, 0, 0, 2.5}, {1, 0, 0, 0.5}, 0.5, 1,
      0, AFTER},
-    {"pseudo-inverse: 0 stays 0", 3, {1, 0, 0, 0, 4, 0, 0, 0, 0}, {1, 0, 0, 0, 0.5, 0, 0, 0, 0},
+    {"pseudo-inverse: 0 remains 0", 3, {1, 0, 0, 0, 4, 0, 0, 0, 0}, {1, 0, 0, 0, 0.5, 0, 0, 0, 0},
      0.5, 0, 0, PSEUDO},
-    {"pseudo-inverse: so does what is below the cut", 3, {1, 0, 0, 0, 4, 0, 0, 0, 0.03},
+    {"pseudo-inverse: eigenvalues below the cutoff become 0", 3, {1, 0, 0, 0, 4, 0, 0, 0, 0.03},
      {1, 0, 0, 0, 0.5, 0, 0, 0, 0}, 0.5, 0, 0.01, PSEUDO},
     {"relative: a third of the largest is added", 2, {0, 0, 0, 3}, {1, 0, 0, 0.5}, 0.5, 1.0 / 3, 0,
      SHARE},
@@ -58,7 +58,7 @@ static lt_shampoo_config config_of(lt_epsilon_rule rule, double epsilon, double 
     return c;
 }
 
-/* a^(-exponent) in out. */
+/* Computes out = a^(-exponent). */
 static void solve(const lt_shampoo_config *c, double exponent, int n, const double *a, double *out)
 {
     lt_device *device = NULL;
@@ -103,7 +103,7 @@ static void multiply(int n, const double *x, const double *y, double *out)
         }
 }
 
-/* Largest element of |R^p A - I|. */
+/* Returns the largest element of |R^p A - I|. */
 static double residual(int n, int p, const double *root, const double *a)
 {
     double x[MOST * MOST], y[MOST * MOST], worst = 0;
@@ -117,7 +117,7 @@ static double residual(int n, int p, const double *root, const double *a)
     for (int i = 0; i < n; i++)
         for (int j = 0; j < n; j++) {
             double e = fabs(x[i * n + j] - (i == j));
-            worst = e <= worst ? worst : e; /* a NaN stays */
+            worst = e <= worst ? worst : e; /* keeps a NaN */
         }
     return worst;
 }
@@ -169,7 +169,7 @@ static void control_a_changed_root_has_a_residual(void **state)
     assert_true(residual_at(1e4, 1e-6) > 1e-7);
 }
 
-/* alpha on the diagonal, beta beside it and in the corners: eigenvalues alpha + 2 beta cos. */
+/* Tridiagonal: alpha on the diagonal, beta next to it and in the corners: eigenvalues alpha + 2 beta cos. */
 static void rings_of_neighbours_are_inverted(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* Bias corrections that count the steps of each parameter, as torch.optim's do. */
+/* Bias corrections that count steps per parameter, as torch.optim. */
 
 #include "makers.h"
 #include "snapshot.h"

@@ -1,5 +1,5 @@
-/* Muon where its numbers are known without it: which parameters are matrices, what becomes of singular
- * values, batches, and what is refused. tests/oracle compares the rest with a model. */
+/* Muon where the result is known without it: the choice of matrices, singular values, batches, and rejected
+ * input. tests/oracle compares the rest with a model. */
 
 #include "makers.h"
 
@@ -60,7 +60,7 @@ static void other_optimizers_have_no_matrices(void **state)
 
 /* --- Singular values --- */
 
-/* Five times x -> a x + b x^3 + c x^5. */
+/* Applies x -> a x + b x^3 + c x^5 five times. */
 static double polynomial(double x)
 {
     for (int i = 0; i < 5; i++)
@@ -70,12 +70,12 @@ static double polynomial(double x)
 
 typedef struct side {
     const char *name;
-    lt_shape shape; /* of rows x 12 / rows elements */
+    lt_shape shape; /* rows x 12 / rows elements */
     const char *device;
     bool f64;
     double bound;
     bool in_out;   /* stored as [in,out] */
-    bool spectral; /* by Shampoo's spectral method, which has the same updates */
+    bool spectral; /* by Shampoo's spectral method, whose updates are the same */
 } side;
 
 static const side sides[] = {
@@ -113,7 +113,7 @@ static lt_status make_side(fixture *f, const side *row)
     return lt_optim_muon(&f->optim, &f->list, &c);
 }
 
-/* The gradient is diagonal, so that its singular values stand there. */
+/* The gradient is diagonal: its entries are the singular values. */
 static void the_polynomial_acts_on_singular_values(void **state)
 {
     const side *row = *state;
@@ -221,7 +221,7 @@ static void matrices_in_batches_are_those_alone(void **state)
     assert_true(all[0] != all[2]);
 }
 
-/* --- What is refused --- */
+/* --- Rejected input --- */
 
 typedef struct bad_row {
     const char *name, *json, *message;

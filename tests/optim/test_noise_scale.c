@@ -165,7 +165,7 @@ static void the_scale_of_a_quadratic(void **state)
     open_quadratic(&q);
     run_quadratic(&q, &a);
     const double phi = q.trace / q.square, bound = bound_of(&q, a.right.decay);
-    assert_true(bound < 0.35 * phi); /* else it would say nothing */
+    assert_true(bound < 0.35 * phi); /* otherwise the test would be void */
     assert_near(lt_noise_scale_estimate(&a.right).scale, phi, bound);
     /* Controls: what must not pass. */
     assert_false(fabs(lt_noise_scale_estimate(&a.exchanged).scale - phi) <= bound);

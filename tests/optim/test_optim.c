@@ -1,4 +1,4 @@
-/* What holds for every optimizer: skipped steps, state, missing gradients, clipping, groups. */
+/* Properties of all optimizers: skipped steps, state, missing gradients, clipping, groups. */
 
 #include "makers.h"
 #include "snapshot.h"
@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* --- Rows that run for every optimizer --- */
+/* --- Rows for every optimizer --- */
 
 static void a_gradient_with_a_nan_changes_nothing(void **state)
 {
@@ -29,7 +29,7 @@ static void a_gradient_with_a_nan_changes_nothing(void **state)
         assert_int_equal(result.steps, 3);
 
         take(&after, &f, false);
-        memcpy(after.bytes, before.bytes, sizeof(int64_t)); /* attempt counts on */
+        memcpy(after.bytes, before.bytes, sizeof(int64_t)); /* attempt still advances */
         assert_memory_equal(before.bytes, after.bytes, before.used);
 
         steps(&f, 5, 5);
@@ -61,7 +61,7 @@ static void state_saved_and_restored_continues_bit_for_bit(void **state)
     fixture_close(&f);
 }
 
-static void a_parameter_without_gradient_stays(void **state)
+static void a_parameter_without_gradient_is_unchanged(void **state)
 {
     const maker *m = *state;
     double before[12], after[12], other[5];
@@ -81,7 +81,7 @@ static void a_parameter_without_gradient_stays(void **state)
 }
 
 /* Clipping to the norm n is the same as gradients that have the norm n. */
-static void clipping_scales_all_gradients_alike(void **state)
+static void clipping_scales_all_gradients_equally(void **state)
 {
     const maker *m = *state;
     double clipped[12], scaled[12], norm = 0;
@@ -142,8 +142,8 @@ int main(void)
         {"a gradient with a NaN or Inf changes nothing", a_gradient_with_a_nan_changes_nothing},
         {"state saved and restored continues bit for bit",
          state_saved_and_restored_continues_bit_for_bit},
-        {"a parameter without gradient stays", a_parameter_without_gradient_stays},
-        {"clipping scales all gradients alike", clipping_scales_all_gradients_alike},
+        {"a parameter without gradient is unchanged", a_parameter_without_gradient_is_unchanged},
+        {"clipping scales all gradients equally", clipping_scales_all_gradients_equally},
         {"a group with half the rate moves so",
          a_group_with_half_the_rate_moves_as_with_half_the_rate},
     };

@@ -1,5 +1,5 @@
-/* Which blocks a parameter becomes: those of transformers, computed by tests/golden/transformer_blocks.py;
- * views and places of joined parts. */
+/* Partition of parameters into blocks: transformers against tests/golden/transformer_blocks.py; views and
+ * offsets of joined parts. */
 
 #include "fixture.h"
 #include "optim/shampoo/state.h"
@@ -14,14 +14,14 @@ enum { NAME = 128, SHAPE = 64, FACTORS = 16 };
 
 typedef struct reader {
     FILE *file;
-    lt_optim optim; /* of one slot, of a parameter without memory */
+    lt_optim optim; /* optimizer with one slot, for a parameter without memory */
     lt_slot slot;
     lt_param param;
     lt_tensor value;
     char name[NAME];
     const lt_shampoo_config *config;
     lt_partition partition;
-    int64_t next, blocks, factors; /* of the parameter; all so far */
+    int64_t next, blocks, factors; /* of the parameter; of all so far */
     int wrong;
 } reader;
 
@@ -145,7 +145,7 @@ static const view_row views[] = {
     {"a vector", {1, {8}}, -1, 4, 3},        {"parts of extent 1", {2, {3, 4}}, 0, 3, 4},
 };
 
-/* Blocks write their number: each element is written once, and blocks of a part stay in it. */
+/* Blocks write their number: each element is written once, by a block of its part. */
 static void blocks_of_parts_share_no_element(void **state)
 {
     const view_row *row = *state;
@@ -186,7 +186,7 @@ static void blocks_of_parts_share_no_element(void **state)
     fixture_close(&f);
 }
 
-/* What a checkpoint tells blocks apart by. */
+/* Blocks have distinct offsets in checkpoints. */
 static void places_of_parts_differ(void **state)
 {
     const view_row *row = *state;

@@ -1,4 +1,4 @@
-/* Roots that Shampoo puts off: the same as a loop without threads would, through checkpoints too. */
+/* Deferred roots (--refresh async): the same as in a single-threaded loop, through checkpoints too. */
 
 #include "refreshes.h"
 #include "snapshot.h"
@@ -8,7 +8,7 @@
 
 enum { F = 3, STEPS = 16 };
 
-/* --- A loop without threads that puts its roots off by f steps --- */
+/* --- A single-threaded loop that defers its roots by f steps --- */
 
 /* Roots, bases and powers of all blocks, in the order of a visit. */
 typedef struct roots {
@@ -51,8 +51,8 @@ static void open_on(fixture *f, const char *device, bool f64, const lt_shampoo_c
     assert_ok(lt_optim_shampoo(&f->optim, &f->list, config));
 }
 
-/* "shadow" has the same factors and makes the roots; "late" is given them f steps later, and makes
- * none itself: its steps are numbered so that none is due. */
+/* "shadow" has the same factors and computes the roots; "late" gets them f steps later and computes none:
+ * its steps are numbered so that none is due. */
 static values put_off(const char *device, bool f64, const lt_shampoo_config *config)
 {
     enum { NEVER = 1000 };
@@ -145,7 +145,7 @@ static void continue_from(const lt_shampoo_config *config, snapshot *middle, int
     fixture_close(&f);
 }
 
-/* The second solver begins where the last basis ended: with the one in use. */
+/* The second solver starts from the previous basis, the one in use. */
 static void saved_in_any_step_continues_bit_for_bit(void **state)
 {
     (void)state;
@@ -171,7 +171,7 @@ static void saved_in_any_step_continues_bit_for_bit(void **state)
     }
 }
 
-/* Saving waits for the thread; it changes nothing in a run that is not interrupted. */
+/* Saving waits for the thread; it changes nothing in an uninterrupted run. */
 static void a_checkpoint_waits_and_changes_nothing(void **state)
 {
     (void)state;
@@ -198,7 +198,7 @@ static lt_status add_bytes(void *context, const lt_state_entry *entry)
     return LT_OK;
 }
 
-/* Told before training, when nothing is pending yet. */
+/* Counted before training, when nothing is pending yet. */
 static void state_bytes_count_what_will_be_pending(void **state)
 {
     (void)state;
@@ -221,7 +221,7 @@ static void state_bytes_count_what_will_be_pending(void **state)
     }
 }
 
-/* The step of the swap is skipped: the roots come into use in the next one. */
+/* The step of the swap is skipped: the next one swaps the roots in. */
 static void a_skipped_step_swaps_nothing(void **state)
 {
     (void)state;
@@ -321,7 +321,7 @@ static void a_file_that_does_not_fit_changes_nothing(void **state)
     temp_remove(folder);
 }
 
-/* A run goes on with another timing: what is pending still comes into use in its step. */
+/* A run is resumed with another timing: pending roots are still swapped in in their step. */
 static void another_timing_takes_what_is_pending(void **state)
 {
     (void)state;

@@ -36,9 +36,9 @@ static void presets_are_what_their_sources_say(void **state)
     assert_true(c.diagonal_vectors);
 }
 
-/* The first direction of a 2 x 2 parameter without grafting: A^-e G B^-e of factors A = G G^T and B = G^T G. Of
- * G = diag(4, 1) that is diag(4^(1 - 4e), 1): with e = 1/2, diag(1/4, 1); with 1/4 it is the identity. A vector's
- * power is 1/2 as ever: g / |g| elementwise. */
+/* The first update of a 2 x 2 parameter without grafting: A^-e G B^-e of factors A = G G^T and B = G^T G.
+ * For G = diag(4, 1) it is diag(4^(1 - 4e), 1): with e = 1/2, diag(1/4, 1); with 1/4 the identity. A
+ * vector's exponent is always 1/2: g / |g| elementwise. */
 static void transformer_takes_square_roots_of_matrices(void **state)
 {
     (void)state;
@@ -52,7 +52,7 @@ static void transformer_takes_square_roots_of_matrices(void **state)
         put_grad(p, g);
         put_grad(q, (double[]){4, -1});
         assert_ok(lt_shampoo_preset("transformer", &c));
-        if (fourth) /* the control: what 1/(2*order) would be */
+        if (fourth) /* the control: the result of 1/(2*order) */
             c.inverse_exponent = (lt_exponents){0};
         c.grafting = LT_GRAFTING_NONE;
         c.precondition_frequency = 1;
@@ -108,7 +108,7 @@ static void an_unknown_preset_is_refused_by_name(void **state)
     assert_near(c.beta1, 0.9, 0); /* untouched */
 }
 
-/* [5,3] in blocks of at most 4: [4,3] and [1,3]; and a vector that keeps a diagonal. */
+/* [5,3] in blocks of at most 4: [4,3] and [1,3]; and a diagonal vector. */
 static void the_report_adds_up(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* State in fewer bytes: its formats, and optimizers that keep it. */
+/* Quantized state: its formats, and optimizers that use it. */
 
 #include "base/alloc.h"
 #include "makers.h"
@@ -25,10 +25,10 @@ static double number(int64_t i)
 typedef struct format_row {
     const char *name;
     lt_quantized_format format;
-    double bound; /* of an element's error, times the largest magnitude of its block */
+    double bound; /* bound of an element's error, times the largest magnitude of its block */
 } format_row;
 
-/* Half the distance of neighbouring levels where it is largest; scales in bf16 add 2^-9. */
+/* Half the largest distance of adjacent levels; scales in bf16 add 2^-9. */
 static const double even = 0.5 / 127 + 0x1p-9, quarter = 0.5 * 13 / 49 + 0x1p-9;
 static const double tree = 0.5 * 0.9 / 64, tree_positive = 0.5 * 0.9 / 128;
 
@@ -69,7 +69,7 @@ static void test_format(void **state)
     for (int64_t i = 0; i < ELEMENTS; i++)
         error = fmax(error, fabs((double)x[i] - (double)once[i]));
     assert_near(error, 0, w->bound * largest(x));
-    if (w->bound > 0) /* and no finer: what is called int8 has its levels */
+    if (w->bound > 0) /* and no finer: int8 really has its levels */
         assert_true(error > w->bound * largest(x) / 8);
     memset(again, 0, sizeof again);
     lt_quantized_encode(w->format, once, ELEMENTS, again, false, nearest);
@@ -83,7 +83,7 @@ static lt_quantized_rounding by_draw(int64_t step)
     return (lt_quantized_rounding){.stochastic = true, .key = 0x1234567890ABCDEF, .step = step};
 }
 
-/* Rounded by draws a number is twice as far at most, and what was rounded stays, whatever is drawn next. */
+/* Stochastic rounding errs by twice as much at most, and a rounded number is unchanged by further rounding. */
 static void test_draws(void **state)
 {
     const format_row *w = *state;
@@ -123,8 +123,9 @@ static double furthest_mean(const format_row *w, const float *x, bool stochastic
     return most / (w->bound * largest(x));
 }
 
-/* A draw is off by half a level at most, mean over both, so the mean's deviation is 1/32 of that: of 1369 one
- * beyond 6.5 deviations is one in ten million runs, and draws are what they are. To nearest half a level stays. */
+/* Stochastic rounding deviates by half a level at most, in mean over both, so the mean's deviation is 1/32
+ * of that: of 1369 one beyond 6.5 deviations occurs once in ten million runs, and the draws are fixed. To
+ * nearest half a level remains. */
 static void test_mean(void **state)
 {
     const format_row *w = *state;
@@ -211,7 +212,7 @@ static void test_cholesky(void **state)
         }
 }
 
-/* What is left of a slowly moving factor's norm in the error after many stores. */
+/* Returns the error of a slowly moving factor's norm after many stores, over the norm. */
 static double track(lt_device *device, lt_state_dtype dtype, bool errors)
 {
     static double f[ELEMENTS], g[ELEMENTS];
@@ -268,7 +269,7 @@ static void test_errors(void **state)
     lt_device_close(&device);
 }
 
-/* What another dtype makes of a checkpoint is what the run itself opens. */
+/* Reading a checkpoint with another dtype gives the dequantized matrix. */
 static void test_converted(void **state)
 {
     (void)state;
@@ -306,11 +307,11 @@ static void test_converted(void **state)
 typedef struct average_row {
     const char *name;
     lt_quantized_format format;
-    double bound; /* of the distance from the average in f64, over its norm */
+    double bound; /* bound of the distance from the average in f64, over its norm */
 } average_row;
 
-/* Squares of the gradients of step t, which shrink, those of each row and column at another rate and those of the
- * first not at all: what an average keeps of the first steps is an error, and scales stay. */
+/* Squares of the gradients of step t, which shrink, those of each row and column at another rate and those
+ * of the first not at all: an average's memory of the first steps is an error, and scales are unchanged. */
 static void make_squares(double *g, int t)
 {
     static double part[2][ELEMENTS];
@@ -370,9 +371,9 @@ static double average(lt_device *device, lt_quantized_format format, bool stocha
     return off;
 }
 
-/* A step's rounding deviates by half a level at most, and what is left of it shrinks by beta a step: deviations of
- * their sum, in levels, are 1/2 / sqrt(1 - beta^2). Where errors of codes are kept, levels are theirs, at most
- * 13/49 of the largest error. */
+/* A step's rounding deviates by half a level at most, and its remainder shrinks by beta per step: the
+ * deviation of their sum, in levels, is 1/2 / sqrt(1 - beta^2). Where quantization errors are kept, levels
+ * are theirs, at most 13/49 of the largest error. */
 static const double walk = 11.19;
 
 static void test_average(void **state)
@@ -482,10 +483,10 @@ int main(void)
     for (size_t i = 0; i < COUNT_OF(averages); i++)
         tests[n++] = row_test(averages[i].name, test_average, &averages[i]);
     tests[n++] = row_test("roots and bases are rounded to nearest", test_roots_to_nearest, NULL);
-    tests[n++] = row_test("every state has draws of its own", test_keys, NULL);
+    tests[n++] = row_test("every state has its own random draws", test_keys, NULL);
     tests[n++] = row_test("bytes by hand", test_bytes, NULL);
     tests[n++] = row_test("an infinity makes its block NaN, and no other", test_not_finite, NULL);
-    tests[n++] = row_test("a positive second moment stays positive", test_positive, NULL);
+    tests[n++] = row_test("a positive second moment remains positive", test_positive, NULL);
     static const char *const names[] = {"Cholesky, full rank", "Cholesky, rank 5",
                                         "Cholesky, rank 1"};
     for (size_t i = 0; i < COUNT_OF(ranks); i++)

@@ -1,4 +1,4 @@
-/* Both sides of the range of each setting of each optimizer: in its config, and as a flag. */
+/* Both limits of the range of each option of each optimizer: in its config, and as a flag. */
 
 #include "fixture.h"
 #include "optim/registry/field.h"
@@ -12,7 +12,7 @@
 #include <limits.h>
 #include <string.h>
 
-/* A setting of a family, in a copy of its first preset. */
+/* An option of an optimizer, in a copy of its first preset. */
 typedef struct setting {
     const lt_optim_family *family;
     const lt_optim_field *field;
@@ -54,9 +54,9 @@ static void check_real(setting *s)
 {
     const lt_optim_field *f = s->field;
     expect(s, f->low, true);
-    expect(s, nextafter(f->low, (double)-INFINITY), f->unset_means != NULL); /* as good as unset */
+    expect(s, nextafter(f->low, (double)-INFINITY), f->unset_means != NULL); /* counts as unset */
     expect(s, (double)NAN, false);
-    expect(s, nextafter(f->high, f->low), true); /* of infinity: the largest double */
+    expect(s, nextafter(f->high, f->low), true); /* nextafter of infinity: the largest double */
     expect(s, f->high, !f->below && !isinf(f->high));
     if (!isinf(f->high))
         expect(s, nextafter(f->high, (double)INFINITY), false);

@@ -1,4 +1,4 @@
-/* When blocks of Shampoo get new roots, and what a step says about it. */
+/* Schedule of Shampoo's refreshes, and statistics of a step. */
 
 #include "refreshes.h"
 
@@ -25,7 +25,7 @@ static void every_block_is_refreshed_once_in_any_f_steps_after_the_first(void **
                 assert_int_equal(f.attempt == n && !s.block[i].changed, false);
                 if (!s.block[i].changed)
                     continue;
-                if (last[i] > n) /* between two turns */
+                if (last[i] > n) /* between two refreshes */
                     assert_int_equal(f.attempt - last[i], n);
                 last[i] = f.attempt;
             }
@@ -67,7 +67,7 @@ static void no_step_costs_more_than_the_mean_and_one_block(void **state)
     assert_false(is_balanced(LT_REFRESH_REFERENCE, 4)); /* a control */
 }
 
-/* Blocks of a parameter that has no gradient in their turn wait for the next. */
+/* Blocks of a parameter without a gradient in their step wait for the next. */
 static void a_block_without_gradient_misses_its_turn(void **state)
 {
     (void)state;
@@ -89,7 +89,7 @@ static void a_block_without_gradient_misses_its_turn(void **state)
     fixture_close(&f);
 }
 
-/* --- What a step says --- */
+/* --- Statistics of a step --- */
 
 static void statistics_count_the_roots_and_their_age(void **state)
 {

@@ -1,5 +1,5 @@
-/* The registry of optimizers: an optimizer of one's own is found by its name, in JSON and by flags;
- * rows that contradict themselves are refused. */
+/* The registry of optimizers: a custom optimizer is found by its name, in JSON and by flags; contradictory
+ * rows are rejected. */
 
 #include "base/alloc.h"
 #include "fixture.h"
@@ -12,7 +12,7 @@
 #include <math.h>
 #include <string.h>
 
-/* --- An optimizer as a user writes one: lr times a moving average of the gradient --- */
+/* --- A custom optimizer: lr times a moving average of the gradient --- */
 
 typedef struct config {
     double memory;
@@ -37,7 +37,7 @@ static const lt_optim_ops ops = {
     .name = "average", .bytes = sizeof(lt_optim), .slot_state = {"m"}, .step = step};
 
 static const lt_optim_family average;
-static config made; /* what the last one was made of */
+static config made; /* config of the last optimizer made */
 
 static lt_status make(lt_optim **out, const lt_params *params, const void *settings, double lr)
 {
@@ -84,7 +84,7 @@ static int register_average(void **state)
     return lt_optim_register(&average);
 }
 
-/* --- It is found --- */
+/* --- Lookup --- */
 
 static void its_name_opens_it(void **state)
 {
@@ -166,12 +166,12 @@ static void flags_set_its_fields(void **state)
     assert_ok(parse(&c, "average", "--mode=strict"));
     assert_int_equal(((config *)c.flags.settings)->mode, 1);
     close_command(&c);
-    assert_ok(parse(&c, "shampoo", NULL)); /* choices that do not count are their first */
+    assert_ok(parse(&c, "shampoo", NULL)); /* choices that are not read have their first value */
     assert_int_equal(((lt_shampoo_config *)c.flags.settings)->spectral_scale, LT_SPECTRAL_NONE);
     close_command(&c);
 }
 
-/* What a step without factors reads, and values that change nothing: a run's config.yaml has one for every flag. */
+/* Flags that are read without factors, and values that change nothing: config.yaml has one for every flag. */
 static void flags_of_directions_without_factors(void **state)
 {
     (void)state;
@@ -190,8 +190,8 @@ static void flags_of_directions_without_factors(void **state)
     close_command(&c);
 }
 
-/* What --print-config shows of --inverse-exponent. A second call, as plan makes with other settings, leaves nothing of the
- * first, and takes what that one showed for no flag. */
+/* --print-config of --inverse-exponent. A second call, as plan makes with other settings, leaves nothing of
+ * the first, and does not take the shown value for a flag. */
 static void a_preset_shows_its_list(void **state)
 {
     (void)state;
@@ -237,11 +237,11 @@ static const refusal refusals[] = {
     {"a choice that does not count", "shampoo", "--opt-kwargs=spectral-scale=original",
      "--spectral-scale: needs --preconditioner spectral"},
     {"a setting that does not count", "average", "--every-so-many=5", "--every: needs --fast"},
-    {"a setting by a flag of its own", "shampoo", "--rank-rtol=0.5",
+    {"a setting by a flag that does not exist", "shampoo", "--rank-rtol=0.5",
      "--rank-rtol is gone since 0.2: use --opt-kwargs rank-rtol=VALUE"},
-    {"a setting switched off by a flag of its own", "lamb", "--no-bias-correction",
+    {"a setting switched off by a flag that does not exist", "lamb", "--no-bias-correction",
      "--bias-correction is gone since 0.2: use --opt-kwargs bias-correction=VALUE"},
-    {"a setting that is none", "shampoo", "--opt-kwargs=lr=0.5",
+    {"an unknown setting", "shampoo", "--opt-kwargs=lr=0.5",
      "--opt-kwargs: 'lr' is none of its settings; --help opt-kwargs lists them"},
     {"a setting without a value", "shampoo", "--opt-kwargs=rank-rtol",
      "--opt-kwargs: 'rank-rtol': want NAME=VALUE"},
@@ -263,7 +263,7 @@ static void flag_is_refused(void **state)
     close_command(&c);
 }
 
-/* Flags that are about factors, and what the message names. */
+/* Flags that need factors, and the name in the message. */
 static const struct {
     const char *name, *flag;
 } of_factors[] = {
@@ -333,7 +333,7 @@ static void names_have_the_presets_too(void **state)
     fixture_close(&f);
 }
 
-/* --- Rows that are refused --- */
+/* --- Rejected rows --- */
 
 #define AT(field) .offset = offsetof(config, field)
 static const lt_optim_field twice[] = {MEMORY, EVERY, MEMORY};
@@ -397,7 +397,7 @@ static void family_is_refused(void **state)
                 || !lt_optim_family_named(row->family.name));
 }
 
-/* The built-in rows pass what is asked of a user's. */
+/* The built-in rows pass the checks of registered ones. */
 static void the_rows_of_the_library_are_good(void **state)
 {
     (void)state;

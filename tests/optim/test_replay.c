@@ -1,5 +1,4 @@
-/* All configurations against the model's numbers (tests/golden/optim_replay.py), and what is
- * refused. */
+/* All configurations against the model's numbers (tests/golden/optim_replay.py), and rejected input. */
 
 #include "fixture.h"
 
@@ -102,7 +101,7 @@ static double error_of(const replay *r, int k, const double *want)
     summarise(r->param[k].value, got);
     for (int i = 0; i < 4; i++) {
         double e = fabs(got[i] - want[i]) / (1 + fabs(want[i]));
-        worst = e <= worst ? worst : e; /* a NaN stays */
+        worst = e <= worst ? worst : e; /* keeps a NaN */
     }
     return worst;
 }
@@ -118,7 +117,7 @@ static FILE *open_golden(void)
     return file;
 }
 
-/* The largest allowed difference. In f64: 1e-9, or 10 times what rounding alone does. In f32
+/* Returns the largest allowed difference. In f64: 1e-9, or 10 times the effect of rounding. In f32
  * float_bound, but infinite where a configuration amplifies rounding (rank-deficient factors). */
 static double bound_of(bool f64, double rounding, double float_bound)
 {
@@ -127,7 +126,7 @@ static double bound_of(bool f64, double rounding, double float_bound)
     return rounding <= 1e-13 ? float_bound : HUGE_VAL;
 }
 
-/* Runs every configuration of the file; returns how many, and how many differ too much. */
+/* Runs every configuration of the file; returns their number, and how many differ too much. */
 static int run_all(bool f64, double float_bound, int *wrong)
 {
     char line[LINE];
@@ -180,7 +179,7 @@ static void control_float32_is_not_float64(void **state)
     assert_true(wrong > 0);
 }
 
-/* --- What is refused --- */
+/* --- Rejected input --- */
 
 typedef struct bad_row {
     const char *name, *json, *message;
@@ -219,7 +218,7 @@ static const bad_row bad[] = {
      "'w:0' is not REGEX:DIM:PARTS"},
     {"a split into one part", "{\"optim\": \"shampoo\", \"lr\": 1, \"split\": [\"w:0:1\"]}",
      "'w:0:1' is not REGEX:DIM:PARTS"},
-    {"a split of names that are none",
+    {"a split with an invalid expression",
      "{\"optim\": \"shampoo\", \"lr\": 1, \"split\": [\"w(:0:2\"]}", "no regular expression"},
     {"nine splits", "{\"optim\": \"shampoo\", \"lr\": 1, \"split\": [\"qkv\", \"qkv\", \"qkv\","
      " \"qkv\", \"w:0:2\"]}", "exceeds the limit of 8 rules"},
@@ -240,9 +239,9 @@ static const bad_row bad[] = {
      "--precondition-frequency auto is gone since 0.2"},
     {"a solver that is gone", "{\"optim\": \"shampoo\", \"lr\": 1, \"root_solver\": \"tracked\"}",
      "--root-solver tracked is gone since 0.2: use eigh, or qr"},
-    {"a solver that is none", "{\"optim\": \"shampoo\", \"lr\": 1, \"root_solver\": \"newto\"}",
+    {"an unknown solver", "{\"optim\": \"shampoo\", \"lr\": 1, \"root_solver\": \"newto\"}",
      "nearest is 'newton'"},
-    {"a list of dimensions that is none",
+    {"a number for a list of dimensions",
      "{\"optim\": \"shampoo\", \"lr\": 1, \"ignored_basis_change_dims\": {\"2\": 0}}", "a list"},
     {"a dimension beyond the order",
      "{\"optim\": \"shampoo\", \"lr\": 1, \"ignored_basis_change_dims\": {\"2\": [2]}}", "[0,1]"},

@@ -1,4 +1,4 @@
-/* Eigenbases that follow their matrix, and the fit behind the rational solver. */
+/* Eigenbases updated by orthogonal iteration, and the fit used by the rational solver. */
 
 #include "optim/shampoo/root/fit.h"
 #include "roots.h"
@@ -33,7 +33,7 @@ static void bases_follow_a_matrix_that_moves(void **state)
     p.config.preconditioner = LT_PRECONDITIONER_CORRECTED;
     p.config.epsilon = 1e-9;
     assert_ok(run(&p, LT_ROOT_QR, 0.5, false));
-    assert_int_equal(p.job.used, LT_ROOT_EIGH); /* nothing to begin from */
+    assert_int_equal(p.job.used, LT_ROOT_EIGH); /* no old basis */
     read_doubles(p.out, q);
     write_doubles(p.old, q);
     const double before = off_diagonal(moved, q, N);

@@ -24,7 +24,7 @@ static void integer_roots_of_a_badly_conditioned_matrix(void **state)
         double damped[9], got[9];
         memcpy(damped, a, sizeof a);
         for (int i = 0; i < 9; i += 4)
-            damped[i] -= 1e-3; /* what epsilon brings back */
+            damped[i] -= 1e-3; /* restored by epsilon */
         open_problem(&p, "ref", true, 3, damped);
         p.config.epsilon = 1e-3;
         p.config.solver_tolerance = 1e-6;
@@ -63,7 +63,8 @@ static void the_identity_is_its_own_root(void **state)
     }
 }
 
-/* Diagonal alpha, beta beside it; corner: 1 on both ends gets + beta, -1 the first gets - beta. */
+/* Tridiagonal: diagonal alpha, beta next to it; corner: 1 adds beta to both ends, -1 subtracts beta from
+ * the first. */
 static void tridiagonal_families(void **state)
 {
     (void)state;
@@ -133,7 +134,7 @@ static void residuals_over_condition_numbers(void **state)
     }
 }
 
-/* --- A device with a queue: the host's memory is not its own --- */
+/* --- A device with a stream: its memory is not the host's --- */
 
 static int read_backs;
 static lt_status (*copy)(void *ctx, void *dst, const void *src, size_t bytes, lt_copy_kind kind);
@@ -168,7 +169,8 @@ static lt_root_set set_of(const problem *p, lt_root_item *item, size_t count)
                          .count = count};
 }
 
-/* outlier: all eigenvalues but one of rank are 1 - outlier, and what is found is nearly a single direction. */
+/* outlier: all eigenvalues but one of rank are 1 - outlier, so the estimate comes from nearly a single
+ * direction. */
 static void the_largest_eigenvalue_is_found_to_five_per_cent(void **state)
 {
     (void)state;
@@ -198,8 +200,8 @@ static void the_largest_eigenvalue_is_found_to_five_per_cent(void **state)
     }
 }
 
-/* Of more rows than are multiplied in one part, and of one, which is epsilon. All eigenvalues but one are
- * 0.9 of it. */
+/* Matrices with more rows than one part of a product, and with one row, which is epsilon. All eigenvalues
+ * but one are 0.9 of it. */
 static void each_matrix_of_a_set_has_its_own_largest_eigenvalue(void **state)
 {
     (void)state;
@@ -227,7 +229,7 @@ static void each_matrix_of_a_set_has_its_own_largest_eigenvalue(void **state)
     }
 }
 
-/* In one read-back, whatever the matrix's size; in none where its norm is on the device too. */
+/* One read-back, whatever the matrix's size; none if its norm is on the device. */
 static void a_queue_finds_the_same_largest_eigenvalue(void **state)
 {
     (void)state;
@@ -265,7 +267,7 @@ static void a_queue_finds_the_same_largest_eigenvalue(void **state)
     }
 }
 
-/* run() where the host cannot read the memory. Returns how often it read back. */
+/* run() where the host cannot read the memory; returns the number of read-backs. */
 static int run_queued(problem *p, double exponent)
 {
     const lt_backend other = queued(p->device), *const own = p->device->backend;
@@ -277,8 +279,8 @@ static int run_queued(problem *p, double exponent)
     return read_backs;
 }
 
-/* The root's residual and the numbers that go with it. Where epsilon is no share of what the device finds, the host reads
- * norms before. */
+/* The root's residual and the numbers read with it. Unless epsilon is relative to a device estimate, the
+ * host reads norms first. */
 static void a_queue_finds_a_root_in_one_read_back(void **state)
 {
     (void)state;
@@ -320,8 +322,8 @@ static void a_queue_finds_a_root_in_one_read_back(void **state)
     }
 }
 
-/* What fails there is done again as by a host: epsilon at the rounding level makes f32 indefinite; of zeros no direction is
- * known; a residual of nothing is never reached. */
+/* Failures on the device are repeated as by a host: epsilon at the rounding level makes f32 indefinite; for
+ * zeros no direction is known; a tolerance of 0 is never reached. */
 static void a_queue_does_again_what_failed(void **state)
 {
     (void)state;
@@ -356,7 +358,7 @@ static void a_queue_does_again_what_failed(void **state)
     }
 }
 
-/* The last result stays as it was. */
+/* The last result is unchanged. */
 static void a_queue_names_a_matrix_that_is_not_finite(void **state)
 {
     (void)state;
@@ -398,8 +400,8 @@ static void a_zero_matrix_has_the_root_that_eigh_gives_it(void **state)
     }
 }
 
-/* Relative to a largest eigenvalue of 0 no direction is known: the root is 0, on every backend. The
- * sum of inverses is then infinite or NaN, and what is kept must not be. */
+/* With a largest eigenvalue of 0 no direction is known: the root is 0 on every backend. The sum of inverses
+ * is then infinite or NaN, and must not be stored. */
 static void a_zero_matrix_without_damping_has_the_root_zero(void **state)
 {
     (void)state;
@@ -423,7 +425,7 @@ static void a_zero_matrix_without_damping_has_the_root_zero(void **state)
     }
 }
 
-/* 1e-44 is a number of f32, 1e44 is none. */
+/* f32 can represent 1e-44, but not 1e44. */
 static void a_root_that_f32_cannot_hold_leaves_the_old_one(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* Learning rates at chosen updates. */
+/* Learning-rate schedules at chosen updates. */
 
 #include "near.h"
 

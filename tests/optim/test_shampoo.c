@@ -207,7 +207,7 @@ static double trajectory_error(const trajectory *row, bool f64)
     return worst;
 }
 
-/* The numbers have 12 digits after the point; rank-deficient factors add rounding of their own. */
+/* The numbers have 12 digits after the point; rank-deficient factors add their own rounding. */
 static void follows_the_model(void **state)
 {
     const trajectory *row = *state;
@@ -274,8 +274,8 @@ static const closed closed_forms[] = {
     /* clang-format on */
 };
 
-/* The same factors by other averages: both gradients are scaled so that F, corrected for its bias,
- * is G1 G1^T + G2 G2^T as with a sum; the result scales with G2. */
+/* The same factors by other averages: both gradients are scaled so that the bias-corrected F is G1 G1^T +
+ * G2 G2^T, as with a sum; the result scales with G2. */
 typedef struct average {
     double beta2;
     bool bias, drop;
@@ -300,7 +300,7 @@ static lt_shampoo_config closed_config(const closed *row, const average *by)
     c.epsilon = row->epsilon;
     c.trace_scaling = row->trace_scaling;
     c.preconditioner = row->kind;
-    c.target_dimensionality = LT_NO_LIMIT; /* [1,2] stays a matrix */
+    c.target_dimensionality = LT_NO_LIMIT; /* [1,2] remains a matrix */
     for (int order = 0; order <= LT_MAX_DIMS; order++)
         for (int d = 0; d < LT_MAX_DIMS; d++) {
             c.inverse_exponent.set[order][d] = row->exponent >= 0;
@@ -335,7 +335,7 @@ static double closed_error(const closed *row, const average *by)
     get(p->value, got);
     for (int64_t i = 0; i < lt_shape_count(row->shape); i++) {
         double error = fabs(-got[i] / by->scale2 - row->want[i]);
-        worst = error <= worst ? worst : error; /* a NaN stays */
+        worst = error <= worst ? worst : error; /* keeps a NaN */
     }
     fixture_close(&f);
     return worst;

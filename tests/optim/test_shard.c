@@ -1,5 +1,5 @@
-/* An optimizer divided over ranks, each a thread with a model of its own: all ranks get the same
- * bits, and those of a single rank. */
+/* Optimizers with sharded state on ranks as threads, each with its own model: all ranks are bitwise equal
+ * to each other and to a single rank. */
 
 #include "base/alloc.h"
 #include "players.h"
@@ -17,7 +17,8 @@ typedef struct row {
     bool gather_params, f64;
     lt_balance balance;
     lt_balance_polynomial polynomial;
-    double bound; /* from an undivided optimizer's parameters, of about 1; 0: bit for bit */
+    /* bound of the distance from an unsharded optimizer's parameters, of about 1; 0: bitwise equal */
+    double bound;
     const char *kind;
     lt_status (*before)(fixture *f, int rank);
     bool wrong; /* a control: some comparison must fail */
@@ -74,7 +75,7 @@ static lt_status make_adam_int8(lt_optim **out, const lt_params *params)
     return lt_optim_set_state_dtype(*out, LT_STATE_INT8);
 }
 
-static lt_status make_kept(lt_optim **out, const lt_params *params, lt_state_dtype dtype)
+static lt_status make_stored(lt_optim **out, const lt_params *params, lt_state_dtype dtype)
 {
     lt_shampoo_config c = LT_SHAMPOO_REFERENCE;
     c.epsilon = 1e-6;
@@ -90,17 +91,17 @@ static lt_status make_kept(lt_optim **out, const lt_params *params, lt_state_dty
 
 static lt_status make_int4(lt_optim **out, const lt_params *params)
 {
-    return make_kept(out, params, LT_STATE_INT4);
+    return make_stored(out, params, LT_STATE_INT4);
 }
 
 static lt_status make_packed(lt_optim **out, const lt_params *params)
 {
-    return make_kept(out, params, LT_STATE_F32);
+    return make_stored(out, params, LT_STATE_F32);
 }
 
 static const row rows[] = {
     {.name = "shampoo, blocks of 2", .make = make_shampoo, .bound = 4e-6},
-    {.name = "shampoo in f64: as if it were not divided", .make = make_shampoo, .f64 = true},
+    {.name = "shampoo in f64: as if not sharded", .make = make_shampoo, .f64 = true},
     {.name = "shampoo, parameters", .make = make_shampoo, .gather_params = true},
     {.name = "shampoo in bf16", .make = make_shampoo, .dtype = LT_BF16, .bound = 0.02},
     {.name = "shampoo in f16", .make = make_shampoo, .dtype = LT_F16, .bound = 0.002},
@@ -213,11 +214,11 @@ static void test_row(void **state)
     assert_int_equal(same, !w->wrong);
     play_alone(&alone, &s);
     assert_near(apart(one, &alone), 0, w->bound);
-    if (w->dtype) /* it was rounded to be sent */
+    if (w->dtype) /* updates were rounded for sending */
         assert_true(apart(one, &alone) > 1e-6);
 }
 
-/* --- What a rank has and sends --- */
+/* --- State and bytes of a rank --- */
 
 typedef struct share {
     make_fn *make;
@@ -247,21 +248,21 @@ static void test_load(void **state)
     }
     assert_int_equal(state_bytes, alone.state_bytes);
     assert_true(p[0].load.state_bytes < state_bytes);
-    assert_int_equal(gathered, 2 * (elements + what->group)); /* and a word of each rank */
+    assert_int_equal(gathered, 2 * (elements + what->group)); /* and a status flag of each rank */
 }
 
-/* Sides 5 x 7, 4 x 3 x 2 x 2 (a block of it is preconditioned as 4 x 12) and 6; 35, 48 and 6 elements. */
+/* Dimensions 5 x 7, 4 x 3 x 2 x 2 (its block is preconditioned as 4 x 12) and 6; 35, 48 and 6 elements. */
 static const struct {
     make_fn *make;
     lt_balance_polynomial polynomial;
-    int64_t elements[2]; /* of each of two ranks */
+    int64_t elements[2]; /* elements of each of two ranks */
 } costs[] = {
     {make_sgd, {{0, 0, 0, 1}, 0}, {35, 54}},   /* 468, 107, 216 */
     {make_sgd, {{1}, 0}, {48, 41}},            /* 2, 4, 1 */
     {make_sgd, {{0, 0, 0, 1}, 200}, {48, 41}}, /* 543, 800, 216 */
     {make_sgd, {{0, 0, 1, 0}, 0}, {35, 54}},   /* 74, 33, 36 */
     {make_whole, {{0, 0, 0, 1}, 0}, {48, 41}}, /* 468, 1792, 216 */
-    {make_sgd, {{0}, 0}, {89, 0}},             /* nothing costs anything: all to the first */
+    {make_sgd, {{0}, 0}, {89, 0}},             /* all costs are 0: everything goes to the first */
 };
 
 static void test_polynomial(void **state)
@@ -297,7 +298,7 @@ static void test_wrong_polynomial(void **state)
 
 typedef struct seen {
     int rank;
-    const char *poison; /* a state that becomes NaN where it is */
+    const char *poison; /* name of a state that is set to NaN at its owner */
     int here, not_owned, wrong;
 } seen;
 
@@ -328,7 +329,7 @@ static lt_status state_is_apart(fixture *f, int rank)
     return LT_OK;
 }
 
-/* Only its owner has state, seen before the first step and later. */
+/* Only the owner has state, before the first step and later. */
 static void test_state(void **state)
 {
     make_fn *const *make = *state;
@@ -348,7 +349,7 @@ static lt_status poison(fixture *f, int rank)
     return visit(f->optim, &s);
 }
 
-/* One owner's factor is not finite: everybody hears of it, from the owner. */
+/* One owner's factor is not finite: all ranks fail with the owner's message. */
 static void test_owner_fails(void **state)
 {
     (void)state;
@@ -417,7 +418,7 @@ static const bad bads[] = {
      2,
      LT_E_ARG,
      "state must be sharded before the first step"},
-    {"state that cannot be divided",
+    {"state that cannot be sharded",
      {.make = make_own},
      2,
      LT_E_UNSUPPORTED,
@@ -441,7 +442,7 @@ static lt_status make_either(lt_optim **out, const lt_params *params)
     return made++ ? make_adam(out, params) : make_sgd(out, params);
 }
 
-/* Ranks that do not fit together say so instead of waiting. */
+/* Ranks with different optimizers fail instead of waiting. */
 static void test_disagree(void **state)
 {
     (void)state;
@@ -459,11 +460,11 @@ static lt_status short_of_memory(fixture *f, int rank)
 {
     (void)f;
     (void)rank;
-    lt_alloc_fail_at(0); /* it was divided all the same */
+    lt_alloc_fail_at(0); /* sharding succeeded */
     return LT_OK;
 }
 
-/* An allocation fails somewhere while two ranks divide: both fail, or neither. */
+/* An allocation fails while two ranks shard: both fail, or neither. */
 static void test_no_memory(void **state)
 {
     (void)state;
@@ -503,8 +504,8 @@ int main(void)
         {"shampoo: state is on its owner only", test_state, NULL, NULL,
          (void *)(uintptr_t)&both[0]},
         {"adam: state is on its owner only", test_state, NULL, NULL, (void *)(uintptr_t)&both[1]},
-        {"an owner fails: all do, with its words", test_owner_fails, NULL, NULL, NULL},
-        {"memory runs out while dividing", test_no_memory, NULL, NULL, NULL},
+        {"an owner fails: all do, with its message", test_owner_fails, NULL, NULL, NULL},
+        {"memory runs out while sharding", test_no_memory, NULL, NULL, NULL},
         {"ranks with different optimizers", test_disagree, NULL, NULL, NULL},
     };
     memcpy(&tests[n], others, sizeof others);

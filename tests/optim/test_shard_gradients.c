@@ -1,5 +1,5 @@
-/* Gradients divided like the optimizer's state: the updates of an all-reduce, bit for bit, with two thirds of
- * its bytes; and a gradient norm that does not depend on the number of ranks. */
+/* Sharded gradients: bitwise the updates of an all-reduce, with two thirds of its bytes; and a gradient
+ * norm that does not depend on the number of ranks. */
 
 #include "makers.h"
 #include "ranks.h"
@@ -25,21 +25,21 @@ static const char *const names[PARAMS] = {"matrix", "kernel", "bias", "late"};
 static const lt_shape shapes[PARAMS] = {
     {2, {3, 5}}, {4, {4, 3, 2, 2}}, {1, {6}}, {2, {5, 4}}}; /* a kernel is stored channels-last */
 
-/* What happens in a run, on each rank. */
+/* A run, the same on each rank. */
 typedef struct scenario {
     make_fn *make;
-    const char *preset; /* of Shampoo, instead of make */
-    bool divided;       /* the gradients */
-    bool undivided;     /* and the state, of a single rank */
+    const char *preset; /* preset of Shampoo, used instead of make */
+    bool sharded;       /* gradients are sharded */
+    bool unsharded;     /* one rank with unsharded state */
     bool equal;         /* all ranks have the same gradients, of few bits */
     bool f64, half;     /* half: f16 loss scaling */
     const char *kind;
     double clip;
-    lt_dtype dtype, gather; /* on the way: of gradients, of updates */
+    lt_dtype dtype, gather; /* communication dtypes of gradients and of updates */
     size_t bucket_bytes;
     int group;
     int steps; /* 0: all */
-    bool twice, late_division, no_state;
+    bool twice, late_sharding, no_state;
     const char *compress;
     bool listed; /* the device has graphs: one kernel makes all copies of a bucket */
 } scenario;
@@ -122,15 +122,15 @@ static void give(player *p, int t)
     }
 }
 
-static lt_status divide(player *p)
+static lt_status shard_state(player *p)
 {
     const scenario *s = p->scenario;
     const lt_shard_config c = {.comm = p->base.comm, .group = s->group, .dtype = s->gather};
-    if (!s->undivided && !s->no_state)
+    if (!s->unsharded && !s->no_state)
         LT_TRY(lt_optim_shard(p->f.optim, &c));
-    if (!s->undivided && !s->no_state && !s->group)
+    if (!s->unsharded && !s->no_state && !s->group)
         LT_TRY(lt_optim_shard_load(p->f.optim, p->base.rank, &p->load));
-    if (s->divided && !s->late_division)
+    if (s->sharded && !s->late_sharding)
         LT_TRY(lt_optim_shard_gradients(p->f.optim, p->dp));
     return s->twice ? lt_optim_shard_gradients(p->f.optim, p->dp) : LT_OK;
 }
@@ -166,14 +166,14 @@ static lt_status run(void *rank)
     if (p->base.comm)
         LT_TRY(lt_data_parallel_new(&p->dp, p->base.comm, &p->f.list, p->tape, &c));
     LT_TRY(make_optim(s, &p->f.optim, &p->f.list));
-    LT_TRY(divide(p));
+    LT_TRY(shard_state(p));
     if (s->half)
         LT_TRY(lt_optim_scale_loss(p->f.optim, &(lt_loss_scaling){1024, 2, 0.5, 4, 0}));
     for (int t = 1; t <= (s->steps ? s->steps : STEPS); t++)
         LT_TRY(step(p, t));
     if (p->dp)
         lt_data_parallel_sent(p->dp, &p->sent);
-    return s->late_division ? lt_optim_shard_gradients(p->f.optim, p->dp) : LT_OK;
+    return s->late_sharding ? lt_optim_shard_gradients(p->f.optim, p->dp) : LT_OK;
 }
 
 static void end(void *rank)
@@ -197,7 +197,7 @@ static void read_values(player *p)
 
 static rank_group group_of(player *p, int ranks, const scenario *s)
 {
-    return (rank_group){RANKS_OF(p, ranks), .without_comm = s->undivided, .same_refusal = true,
+    return (rank_group){RANKS_OF(p, ranks), .without_comm = s->unsharded, .same_refusal = true,
                         .run = run, .end = end};
 }
 
@@ -206,7 +206,7 @@ static void play_all(player *p, int ranks, const scenario *s)
     const rank_group g = group_of(p, ranks, s);
     for (int r = 0; r < ranks; r++) {
         p[r] = (player){.scenario = s};
-        open_model(&p[r].f, s, s->undivided ? 0 : r);
+        open_model(&p[r].f, s, s->unsharded ? 0 : r);
         p[r].base.device = p[r].f.device;
     }
     open_ranks(&g);
@@ -281,16 +281,16 @@ static void compare(const player *a, const player *b, int ranks)
 
 static void test_row(void **state)
 {
-    static player whole[RANKS], divided[RANKS];
+    static player whole[RANKS], sharded[RANKS];
     scenario s = *(const scenario *)*state;
     for (int ranks = 2; ranks <= RANKS; ranks++) {
-        s.divided = false;
+        s.sharded = false;
         const scenario other = s;
         play_well(whole, ranks, &other);
-        s.divided = true;
-        play_well(divided, ranks, &s);
-        compare(divided, whole, ranks);
-        assert_true(divided[0].gradient_bytes != whole[0].gradient_bytes);
+        s.sharded = true;
+        play_well(sharded, ranks, &s);
+        compare(sharded, whole, ranks);
+        assert_true(sharded[0].gradient_bytes != whole[0].gradient_bytes);
     }
 }
 
@@ -301,7 +301,7 @@ static void test_clipped(void **state)
 {
     static player one[1], p[RANKS];
     scenario s = *(const scenario *)*state;
-    s.equal = s.divided = true;
+    s.equal = s.sharded = true;
     s.clip = 0.5;
     play_well(one, 1, &s);
     assert_true(one->norm[1] > 2 * s.clip);
@@ -313,7 +313,7 @@ static void test_clipped(void **state)
             assert_memory_equal(p[r].applied, one->applied, sizeof one->applied);
         }
     }
-    s.undivided = true;
+    s.unsharded = true;
     play_well(p, 1, &s);
     assert_memory_equal(p->norm + 1, one->norm + 1, sizeof(double));
     if (s.f64 || s.make != make_shampoo)
@@ -324,16 +324,16 @@ static void test_clipped(void **state)
 static void clipping_by_all_elements_differs(void **state)
 {
     (void)state;
-    static player whole[RANKS], divided[RANKS];
+    static player whole[RANKS], sharded[RANKS];
     const scenario s = {.make = make_sgd, .clip = 0.5, .f64 = true};
     scenario d = s;
-    d.divided = true;
+    d.sharded = true;
     play_well(whole, 2, &s);
-    play_well(divided, 2, &d);
+    play_well(sharded, 2, &d);
     bool same = true;
     for (int t = 1; t < NO_GRADIENT; t++) {
-        same = same && !memcmp(&whole[0].norm[t], &divided[0].norm[t], sizeof(double));
-        assert_near(whole[0].norm[t], divided[0].norm[t], 1e-14);
+        same = same && !memcmp(&whole[0].norm[t], &sharded[0].norm[t], sizeof(double));
+        assert_near(whole[0].norm[t], sharded[0].norm[t], 1e-14);
     }
     assert_false(same);
 }
@@ -362,7 +362,7 @@ static int64_t chunk(int64_t elements, int ranks, int rank)
     return elements / ranks + (rank < elements % ranks);
 }
 
-/* Of each rank, to the byte. */
+/* Checks each rank's bytes. */
 static void check_ranks(const player *p, int ranks, int64_t size)
 {
     const int64_t parts = count_parts(p, ranks);
@@ -380,49 +380,49 @@ static void check_ranks(const player *p, int ranks, int64_t size)
 
 static void test_bytes(void **state)
 {
-    static player whole[RANKS], divided[RANKS];
+    static player whole[RANKS], sharded[RANKS];
     scenario s = *(const scenario *)*state;
     const int64_t size = s.dtype ? 2 : s.f64 ? 8 : 4;
     s.steps = 4;
     for (int ranks = 1; ranks <= RANKS; ranks++) {
         const int64_t n = ranks, others = n - 1;
-        s.divided = false;
+        s.sharded = false;
         const scenario other = s;
         play_well(whole, ranks, &other);
-        s.divided = true;
-        play_well(divided, ranks, &s);
+        s.sharded = true;
+        play_well(sharded, ranks, &s);
         if (ranks > 1)
-            check_ranks(divided, ranks, size);
+            check_ranks(sharded, ranks, size);
         /* without flags of gradients and of steps, and without norms: 2 of 3 */
         const int64_t status = n * others * size;
-        const int64_t norms = 2 * others * count_parts(divided, ranks) * 8;
+        const int64_t norms = 2 * others * count_parts(sharded, ranks) * 8;
         const int64_t before = sum_of_bytes(whole, ranks, false) - 2 * others * PARAMS * size
                                + sum_of_bytes(whole, ranks, true) - status;
-        const int64_t after = sum_of_bytes(divided, ranks, false) - n * others * PARAMS * size
-                              + sum_of_bytes(divided, ranks, true) - status - norms;
+        const int64_t after = sum_of_bytes(sharded, ranks, false) - n * others * PARAMS * size
+                              + sum_of_bytes(sharded, ranks, true) - status - norms;
         assert_int_equal(after, 2 * others * ELEMENTS * size);
         assert_int_equal(3 * after, 2 * before);
     }
 }
 
 /* More ranks than parameters. */
-static void a_rank_without_parts_goes_on(void **state)
+static void a_rank_without_parts_steps_too(void **state)
 {
     (void)state;
-    static player whole[CAPACITY], divided[CAPACITY];
+    static player whole[CAPACITY], sharded[CAPACITY];
     scenario s = {.make = make_adam};
     const scenario other = s;
     play_well(whole, CAPACITY, &other);
-    s.divided = true;
-    play_well(divided, CAPACITY, &s);
-    compare(divided, whole, CAPACITY);
+    s.sharded = true;
+    play_well(sharded, CAPACITY, &s);
+    compare(sharded, whole, CAPACITY);
     int idle = 0;
     for (int r = 0; r < CAPACITY; r++)
-        idle += !divided[r].load.parts;
+        idle += !sharded[r].load.parts;
     assert_int_equal(idle, CAPACITY - PARAMS);
 }
 
-/* --- What cannot be --- */
+/* --- Rejected input --- */
 
 typedef struct bad {
     const char *name;
@@ -453,20 +453,28 @@ static const lt_reducer_ops other_reducer = {
 
 static const bad bads[] = {
     {"gradients of groups of ranks",
-     {.make = make_adam, .divided = true, .group = 2},
+     {.make = make_adam, .sharded = true, .group = 2},
      "gradients are sharded over all 4 ranks, but the state over groups of 2"},
-    {"gradients without a divided state",
-     {.make = make_adam, .divided = true, .no_state = true},
+    {"gradients without a sharded state",
+     {.make = make_adam, .sharded = true, .no_state = true},
      "gradients cannot be sharded before the state"},
-    {"gradients that are divided already",
-     {.make = make_adam, .divided = true, .twice = true},
+    {"gradients that are already sharded",
+     {.make = make_adam, .sharded = true, .twice = true},
      "gradients are already sharded"},
     {"gradients after an update",
+<<<<<<< HEAD
      {.make = make_adam, .divided = true, .late_division = true, .steps = 1},
      "before the first update, not after it"},
     {"gradients that another reducer reduces",
      {.make = make_adam, .divided = true, .compress = "other"},
      "cannot be combined with reducer other"},
+=======
+     {.make = make_adam, .sharded = true, .late_sharding = true, .steps = 1},
+     "cannot be divided after an update"},
+    {"gradients that another reducer reduces",
+     {.make = make_adam, .sharded = true, .compress = "other"},
+     "neither compressed nor reduced in two levels, as other does"},
+>>>>>>> c58676fb (tests/optim: comments, rows and names in plain English)
 };
 
 static void test_bad(void **state)
@@ -523,9 +531,10 @@ int main(void)
     if (lt_reducer_register(&other_reducer))
         return 1;
     for (size_t i = 0; i < COUNT_OF(rows); i++)
-        tests[n++] = row_test(name_of(&rows[i], "the bits of an all-reduce"), test_row, &rows[i]);
+        tests[n++] =
+            row_test(name_of(&rows[i], "bitwise equal to an all-reduce"), test_row, &rows[i]);
     for (size_t i = 0; i < COUNT_OF(clipped); i++)
-        tests[n++] = row_test(name_of(&clipped[i], "clipped alike by 1, 2, 3, 4 ranks"),
+        tests[n++] = row_test(name_of(&clipped[i], "clipped equally by 1, 2, 3, 4 ranks"),
                               test_clipped, &clipped[i]);
     for (size_t i = 0; i < COUNT_OF(counted); i++)
         tests[n++] =
@@ -533,6 +542,6 @@ int main(void)
     for (size_t i = 0; i < COUNT_OF(bads); i++)
         tests[n++] = row_test(bads[i].name, test_bad, &bads[i]);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(clipping_by_all_elements_differs);
-    tests[n++] = (struct CMUnitTest)cmocka_unit_test(a_rank_without_parts_goes_on);
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(a_rank_without_parts_steps_too);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

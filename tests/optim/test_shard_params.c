@@ -1,12 +1,12 @@
-/* Parameters divided like the optimizer's state: the bits of divided gradients, and gathers that are in flight before
- * they are needed. */
+/* Sharded parameters: bitwise equal to sharded gradients alone, and gathers are in flight before they are
+ * needed. */
 
 #include "full.h"
 #include "shard_params.h"
 
-static player whole[RANKS], divided[RANKS];
+static player whole[RANKS], sharded[RANKS];
 
-/* --- The same bits --- */
+/* --- Bitwise equal --- */
 
 static lt_status make_small(lt_optim **out, const lt_params *params, const char *preset)
 {
@@ -67,7 +67,7 @@ static void compare(const player *a, const player *b, int ranks)
     }
 }
 
-/* On 1 to RANKS ranks; but in ./check --full on the next of these numbers. */
+/* Runs on 1 to RANKS ranks; without ./check --full on one of these numbers, in turn. */
 static void test_row(void **state)
 {
     static int turn;
@@ -79,60 +79,74 @@ static void test_row(void **state)
         if (!test_full() && ranks != 1 + turn % RANKS)
             continue;
         play_well(whole, ranks, &other);
-        play_well(divided, ranks, &s);
-        compare(divided, whole, ranks);
+        play_well(sharded, ranks, &s);
+        compare(sharded, whole, ranks);
         for (int t = 1; t <= STEPS; t++)
-            assert_int_equal(divided[0].applied[t], t != s.bad_step);
+            assert_int_equal(sharded[0].applied[t], t != s.bad_step);
     }
 }
 
-/* --- What is in flight --- */
+/* --- Prefetch --- */
 
-/* All gathers of a pass but the first are begun while operations read the unit before. */
+/* All gathers of a pass but the first start while operations read the previous unit. */
 static void gathers_are_in_flight_before_they_are_read(void **state)
 {
     (void)state;
     scenario s = {.make = make_adamw, .shard_params = true, .bucket_bytes = 700, .accum = 2};
-    play_well(divided, 3, &s);
+    play_well(sharded, 3, &s);
     for (int r = 0; r < 3; r++) {
-        const int64_t gathers = divided[r].after.gathers - divided[r].before.gathers;
+        const int64_t gathers = sharded[r].after.gathers - sharded[r].before.gathers;
         assert_true(gathers > 20);
-        assert_int_equal(divided[r].after.prefetched - divided[r].before.prefetched, gathers - 2);
-        assert_int_equal(divided[r].after.flight_bytes, 0);
+        assert_int_equal(sharded[r].after.prefetched - sharded[r].before.prefetched, gathers - 2);
+        assert_int_equal(sharded[r].after.flight_bytes, 0);
     }
     s.no_prefetch = true;
-    play_well(divided, 3, &s);
-    assert_int_equal(divided[0].after.prefetched, 0);
+    play_well(sharded, 3, &s);
+    assert_int_equal(sharded[0].after.prefetched, 0);
 }
 
-/* --- What cannot be --- */
+/* --- Rejected input --- */
 
-static void ranks_that_read_other_parameters_are_told(void **state)
+static void ranks_that_read_other_parameters_fail(void **state)
 {
     (void)state;
     scenario s = {
         .make = make_adamw, .shard_params = true, .bucket_bytes = 1, .swapped_order = true};
+<<<<<<< HEAD
     play_all(divided, 2, &s);
     assert_int_equal(divided[1].base.status, LT_E_ARG);
     assert_non_null(strstr(divided[1].base.message,
                            "expected h.0.ln_1.weight, got h.1.ln_1.weight; every pass"));
     assert_int_not_equal(divided[0].base.status, LT_OK);
+=======
+    play_all(sharded, 2, &s);
+    assert_int_equal(sharded[1].base.status, LT_E_ARG);
+    assert_non_null(strstr(sharded[1].base.message,
+                           "h.1.ln_1.weight is read where earlier passes read "
+                           "h.0.ln_1.weight"));
+    assert_int_not_equal(sharded[0].base.status, LT_OK);
+>>>>>>> c58676fb (tests/optim: comments, rows and names in plain English)
     s.late = true;
-    play_all(divided, 2, &s);
+    play_all(sharded, 2, &s);
     for (int r = 0; r < 2; r++)
+<<<<<<< HEAD
         assert_int_equal(divided[r].base.status, LT_E_COMM);
     assert_non_null(strstr(divided[0].base.message, "mismatched calls"));
+=======
+        assert_int_equal(sharded[r].base.status, LT_E_COMM);
+    assert_non_null(strstr(sharded[0].base.message, "ranks do different things"));
+>>>>>>> c58676fb (tests/optim: comments, rows and names in plain English)
 }
 
-static void averages_are_divided_too(void **state)
+static void averages_must_be_sharded_too(void **state)
 {
     (void)state;
     const scenario s = {
         .make = make_adamw, .shard_params = true, .average = true, .whole_average = true};
-    play_all(divided, 2, &s);
+    play_all(sharded, 2, &s);
     for (int r = 0; r < 2; r++) {
-        assert_int_equal(divided[r].base.status, LT_E_ARG);
-        assert_non_null(strstr(divided[r].base.message, "lt_optim_shard_ema()"));
+        assert_int_equal(sharded[r].base.status, LT_E_ARG);
+        assert_non_null(strstr(sharded[r].base.message, "lt_optim_shard_ema()"));
     }
 }
 
@@ -167,7 +181,7 @@ static void close_alone(alone *a)
     lt_device_close(&a->device);
 }
 
-static void only_what_is_divided_before_can_be(void **state)
+static void parameters_are_sharded_after_state_and_gradients(void **state)
 {
     (void)state;
     alone a;
@@ -191,8 +205,8 @@ static void only_what_is_divided_before_can_be(void **state)
     close_alone(&a);
 }
 
-/* A value without memory cannot be read by the host; one with memory again can. */
-static void what_other_ranks_own_has_no_memory(void **state)
+/* The host cannot read a value without memory; it can once memory is allocated again. */
+static void values_of_other_ranks_have_no_memory(void **state)
 {
     (void)state;
     alone a;
@@ -211,13 +225,14 @@ int main(void)
     struct CMUnitTest tests[COUNT_OF(rows) + 5];
     size_t n = 0;
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
-        snprintf(name[i], TEXT, "the bits of divided gradients: row %zu", i);
+        snprintf(name[i], TEXT, "bitwise equal to sharded gradients: row %zu", i);
         tests[n++] = row_test(name[i], test_row, &rows[i]);
     }
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(gathers_are_in_flight_before_they_are_read);
-    tests[n++] = (struct CMUnitTest)cmocka_unit_test(ranks_that_read_other_parameters_are_told);
-    tests[n++] = (struct CMUnitTest)cmocka_unit_test(averages_are_divided_too);
-    tests[n++] = (struct CMUnitTest)cmocka_unit_test(only_what_is_divided_before_can_be);
-    tests[n++] = (struct CMUnitTest)cmocka_unit_test(what_other_ranks_own_has_no_memory);
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(ranks_that_read_other_parameters_fail);
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(averages_must_be_sharded_too);
+    tests[n++] =
+        (struct CMUnitTest)cmocka_unit_test(parameters_are_sharded_after_state_and_gradients);
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(values_of_other_ranks_have_no_memory);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,8 +1,8 @@
-/* What divided parameters cost: a rank's share of memory, and counted bytes. */
+/* Cost of sharded parameters: a rank's share of memory, and bytes sent. */
 
 #include "shard_params.h"
 
-static player whole[RANKS], divided[RANKS];
+static player whole[RANKS], sharded[RANKS];
 
 /* --- Memory --- */
 
@@ -16,7 +16,7 @@ static lt_status make_squares(lt_optim **out, const lt_params *params)
     return lt_optim_shampoo(out, params, &c);
 }
 
-/* Of values, gradients, state, activations and what is in flight, as the allocator counts it. */
+/* Memory for values, gradients, state, activations and buffers in flight, as counted by the allocator. */
 static const struct memory_row {
     make_fn *make;
     int ranks;
@@ -32,25 +32,26 @@ static void test_memory(void **state)
                   .width = 64,
                   .tokens = 2,
                   .bucket_bytes = 1 << 15};
-    s.undivided = true;
+    s.unsharded = true;
     play_well(whole, 1, &s);
-    s.undivided = false;
+    s.unsharded = false;
     s.shard_params = true;
-    play_well(divided, row->ranks, &s);
+    play_well(sharded, row->ranks, &s);
     for (int r = 0; r < row->ranks; r++) {
-        const double share = (double)divided[r].peak * row->ranks / (double)whole->peak;
+        const double share = (double)sharded[r].peak * row->ranks / (double)whole->peak;
         if (!(share <= most))
-            fail_msg("rank %d: %zu bytes are %.3f times 1/%d of %zu", r, divided[r].peak, share,
+            fail_msg("rank %d: %zu bytes are %.3f times 1/%d of %zu", r, sharded[r].peak, share,
                      row->ranks, whole->peak);
     }
-    s.shard_params = false; /* a control: what is divided without it is more */
-    play_well(divided, row->ranks, &s);
-    assert_true((double)divided->peak * row->ranks > 1.5 * most * (double)whole->peak / 2);
+    s.shard_params = false; /* a control: unsharded values take more */
+    play_well(sharded, row->ranks, &s);
+    assert_true((double)sharded->peak * row->ranks > 1.5 * most * (double)whole->peak / 2);
 }
 
 /* --- Bytes --- */
 
-/* A parameter as a pass reads it: by the same operation as the one before it, if `joined`; by its backward too. */
+/* A parameter that a pass reads: by the same operation as the one before it, if `joined`; by its backward
+ * too. */
 typedef struct read_row {
     const char *leaf;
     bool joined, backward;
@@ -66,7 +67,7 @@ static const read_row block_reads[] = {
 };
 enum { BLOCK_READS = sizeof block_reads / sizeof *block_reads, MOST_PARAMS = 64 };
 
-/* What this test thinks of units: a pass of its own, of names and numbers. */
+/* The test's own model of units: a simulated pass over names and numbers. */
 typedef struct reading {
     char name[MOST_PARAMS][TEXT];
     bool joined[MOST_PARAMS], backward[MOST_PARAMS];
@@ -74,7 +75,7 @@ typedef struct reading {
     int unit[MOST_PARAMS];
     int count;
     bool is_present[MOST_PARAMS];
-    int64_t gathered; /* elements, by all gathers of a pass */
+    int64_t gathered; /* elements of all gathers of a pass */
     int gathers;
 } reading;
 
@@ -156,7 +157,7 @@ static int64_t chunk(int64_t elements, int ranks, int rank)
     return elements / ranks + (rank < elements % ranks);
 }
 
-/* Bytes of all ranks, but for gathers: gradients and the flags of who has one, the flags of steps, norms. */
+/* Bytes of all ranks except gathers: gradients and their flags, status of steps, norms. */
 static int64_t other_bytes(int64_t elements, int64_t params, int ranks)
 {
     int64_t sum = 0;
@@ -177,18 +178,18 @@ static void test_bytes(void **state)
         read_all_units(&r);
         for (int i = 0; i < r.count; i++)
             elements += r.elements[i];
-        /* what no pass reads is in the last unit, if it fits, and gathered with it */
+        /* a parameter that no pass reads is in the last unit, if it fits, and gathered with it */
         const int last = r.count - 1;
         size_t used = 0;
         for (int i = 0; i < r.count; i++)
             used += r.unit[i] == r.unit[last] ? (size_t)r.elements[i] * 4 : 0;
         if (used + 3 * 5 * 4 <= s.bucket_bytes)
             r.gathered += 3 * 5;
-        play_well(divided, ranks, &s);
+        play_well(sharded, ranks, &s);
         for (int k = 0; k < ranks; k++)
-            sent += (int64_t)divided[k].step_bytes;
+            sent += (int64_t)sharded[k].step_bytes;
         sent -= other_bytes(elements, r.count + 1, ranks);
-        assert_int_equal(divided[0].after.gathers - divided[0].before.gathers, r.gathers);
+        assert_int_equal(sharded[0].after.gathers - sharded[0].before.gathers, r.gathers);
         assert_int_equal(sent, (ranks - 1) * 4 * r.gathered);
         assert_true(r.gathered <= 2 * elements);
     }

@@ -1,4 +1,4 @@
-/* Optimizers over boxes of parameters: parameters and state have the bits of one rank. */
+/* Optimizers over sharded parameters: parameters and state are bitwise those of one rank. */
 
 #include "full.h"
 #include "sharded_ranks.h"
@@ -6,7 +6,7 @@
 static const grid grids[] = {{1, 0, 0}, {2, 0, 0}, {3, 0, 0}, {4, 0, 0}, {0, 2, 1}, {0, 2, 2}};
 enum { GRIDS = COUNT_OF(grids) };
 
-/* --- The bits of one rank --- */
+/* --- Bitwise equal to one rank --- */
 
 static void compare_values(const player *p, const player *one)
 {
@@ -26,7 +26,7 @@ static void compare_steps(const player *p, const player *one)
     }
 }
 
-/* Each tensor of state is on one rank, with the same bytes there. */
+/* Each state tensor is on one rank, with the same bytes as on a single rank. */
 static void compare_state(const player *p, int ranks, const player *one)
 {
     size_t at = 0, bytes = 0;
@@ -67,12 +67,12 @@ static void compare(const player *p, int ranks, const player *one)
 static void test_layout(const scenario *s, const player *one, grid g, int copies)
 {
     static player p[RANKS];
-    play_boxes(p, s, g, copies, NULL);
+    play_shards(p, s, g, copies, NULL);
     compare(p, ranks_of(g) * copies, one);
     drop_records(p, ranks_of(g) * copies);
 }
 
-/* Each grid, once and as two copies. */
+/* Runs each grid, as one copy and as two. */
 static void test_all(void **state)
 {
     static player one;
@@ -83,7 +83,7 @@ static void test_all(void **state)
     drop_records(&one, 1);
 }
 
-/* Four layouts, or, but in ./check --full, the next of them in turn. */
+/* Runs four layouts; without ./check --full one of them, in turn. */
 static void test_few(void **state)
 {
     static const struct {
@@ -109,7 +109,8 @@ static lt_status make_wide(lt_optim **out, const lt_params *params)
     return lt_optim_shampoo(out, params, &c);
 }
 
-/* Kernels sum run by run: the gradient norm has the bits of one rank where homes have its runs. */
+/* Kernels sum run by run: the gradient norm is bitwise that of one rank if owner buffers have the
+ * parameter's runs. */
 static void a_norm_is_summed_by_the_runs_of_the_parameter(void **state)
 {
     (void)state;
@@ -158,7 +159,7 @@ static const scenario few_layouts[] = {
 
 /* --- Checkpoints --- */
 
-/* What the ranks have together. */
+/* Merges the state of all ranks. */
 static void merge(checkpoint *c, const player *p, int ranks)
 {
     size_t at = 0;
@@ -177,7 +178,7 @@ static void merge(checkpoint *c, const player *p, int ranks)
                 c->value[i] = p[r].value[i];
 }
 
-/* Ten steps on eight ranks, ten more on others. */
+/* Runs ten steps on eight ranks, and ten more on others. */
 static void test_resumed(void **state)
 {
     static player one, p[RANKS];
@@ -187,12 +188,12 @@ static void test_resumed(void **state)
     first.to = STEPS / 2;
     second.from = STEPS / 2 + 1;
     play_whole(&one, s, NULL);
-    play_boxes(p, &first, grids[5], 1, NULL);
+    play_shards(p, &first, grids[5], 1, NULL);
     assert_int_equal(p->base.status, LT_OK);
     merge(&c, p, 8);
     drop_records(p, 8);
     for (int g = 0; g < 4; g++) {
-        play_boxes(p, &second, grids[g], 1, &c);
+        play_shards(p, &second, grids[g], 1, &c);
         for (int r = 0; r < ranks_of(grids[g]); r++) {
             memcpy(p[r].norm, one.norm, second.from * sizeof(double));
             memcpy(p[r].applied, one.applied, second.from * sizeof(bool));
@@ -220,7 +221,7 @@ static int64_t most(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-/* Each rank's counters, to the byte; all messages, element by element. */
+/* Checks each rank's counters to the byte, and all messages by element. */
 static void check_traffic(const player *p, int ranks, int members, int64_t size, int64_t sent_size)
 {
     int64_t gradients = 0, foreign = 0;
@@ -246,25 +247,25 @@ static void test_traffic(void **state)
     for (int g = 0; g < GRIDS; g++)
         for (int copies = 1; copies <= 2; copies++) {
             const int members = ranks_of(grids[g]), ranks = members * copies;
-            play_boxes(p, s, grids[g], copies, NULL);
+            play_shards(p, s, grids[g], copies, NULL);
             check_traffic(p, ranks, members, size, s->dtype ? 2 : size);
             drop_records(p, ranks);
         }
 }
 
-/* Homes and messages are all that a rank has beside its boxes. */
-static void a_rank_has_its_boxes_and_its_parts(void **state)
+/* In addition to its shards a rank has owner buffers and messages. */
+static void memory_is_shards_and_parts(void **state)
 {
     (void)state;
     static player p[RANKS];
     const scenario s = {.make = make_adam, .to = 2};
     for (int g = 0; g < GRIDS; g++) {
         const int ranks = ranks_of(grids[g]);
-        play_boxes(p, &s, grids[g], 1, NULL);
+        play_shards(p, &s, grids[g], 1, NULL);
         for (int r = 0; r < ranks; r++) {
-            const int64_t parts = p[r].parts_elements, boxes = p[r].box_elements;
+            const int64_t parts = p[r].parts_elements, shards = p[r].shard_elements;
             const int64_t local = parts - p[r].foreign;
-            const int64_t sent = most(boxes, p[r].pushed + local), came = most(parts, boxes);
+            const int64_t sent = most(shards, p[r].pushed + local), came = most(parts, shards);
             assert_int_equal(p[r].base.status, LT_OK);
             assert_in_range(p[r].traffic.bytes, 4 * (2 * parts + came + p[r].pushed + local),
                             4 * (2 * parts + came + sent + 2 * ranks + 1));
@@ -274,8 +275,8 @@ static void a_rank_has_its_boxes_and_its_parts(void **state)
     }
 }
 
-/* Five equal parameters, cut five ways: (t-1)/t E/(R t) and (R t-1)/(R t) E/t for each rank, on average. */
-static void even_boxes_have_the_bytes_of_the_formula(void **state)
+/* Five equal parameters, split five ways: (t-1)/t E/(R t) and (R t-1)/(R t) E/t for each rank, on average. */
+static void even_shards_have_the_bytes_of_the_formula(void **state)
 {
     (void)state;
     enum { T = 5, E = 5 * 30 };
@@ -285,7 +286,7 @@ static void even_boxes_have_the_bytes_of_the_formula(void **state)
     for (int copies = 1; copies <= 2; copies++) {
         int64_t gradients = 0, values = 0;
         const int ranks = T * copies;
-        play_boxes(p, &s, (grid){T, 0, 0}, copies, NULL);
+        play_shards(p, &s, (grid){T, 0, 0}, copies, NULL);
         for (int r = 0; r < ranks; r++) {
             assert_int_equal(p[r].base.status, LT_OK);
             gradients += p[r].traffic.gradients - (T - 1);
@@ -298,7 +299,7 @@ static void even_boxes_have_the_bytes_of_the_formula(void **state)
     shapes = uneven;
 }
 
-/* --- What cannot be --- */
+/* --- Rejected input --- */
 
 typedef struct bad {
     const char *name;
@@ -307,7 +308,7 @@ typedef struct bad {
     const char *message;
 } bad;
 
-static void set_box(player *p, int rank, int k, int dim, int64_t offset, int64_t extent)
+static void set_shard(player *p, int rank, int k, int dim, int64_t offset, int64_t extent)
 {
     if (p->base.rank != rank)
         return;
@@ -317,13 +318,13 @@ static void set_box(player *p, int rank, int k, int dim, int64_t offset, int64_t
 
 static void overlap(player *p)
 {
-    set_box(p, 1, 1, 0, 3, 3);
+    set_shard(p, 1, 1, 0, 3, 3);
 }
 
 static void leave_a_gap(player *p)
 {
     for (int r = 0; r < p->base.ranks; r += 2)
-        set_box(p, r, 1, 0, 0, 3);
+        set_shard(p, r, 1, 0, 0, 3);
 }
 
 static void rename_one(player *p)
@@ -347,12 +348,12 @@ static lt_status lose_a_gradient(player *p, int t)
     return LT_OK;
 }
 
-static lt_status make_over_boxes(player *p)
+static lt_status make_over_shards(player *p)
 {
     return make_adam(&p->optim, &p->list);
 }
 
-static lt_status save_state_of_boxes(player *p)
+static lt_status save_state_of_shards(player *p)
 {
     lt_state_visitor visitor = {.number = ignore_number};
     LT_TRY(make_adam(&p->optim, &p->list));
@@ -361,28 +362,28 @@ static lt_status save_state_of_boxes(player *p)
 
 static lt_status attach_twice(player *p)
 {
-    LT_TRY(make_adam(&p->optim, lt_sharded_optim_params(p->placed)));
-    return lt_sharded_optim_attach(p->placed, p->optim, &(lt_shard_config){.comm = p->base.comm});
+    LT_TRY(make_adam(&p->optim, lt_sharded_optim_params(p->sharded)));
+    return lt_sharded_optim_attach(p->sharded, p->optim, &(lt_shard_config){.comm = p->base.comm});
 }
 
 static lt_status attach_to_pairs(player *p)
 {
-    LT_TRY(make_adam(&p->optim, lt_sharded_optim_params(p->placed)));
-    return lt_sharded_optim_attach(p->placed, p->optim,
+    LT_TRY(make_adam(&p->optim, lt_sharded_optim_params(p->sharded)));
+    return lt_sharded_optim_attach(p->sharded, p->optim,
                                    &(lt_shard_config){.comm = p->base.comm, .group = 2});
 }
 
 static lt_status without_attaching(player *p)
 {
-    return lt_sharded_optim_traffic(p->placed, &p->traffic);
+    return lt_sharded_optim_traffic(p->sharded, &p->traffic);
 }
 
 static const bad bads[] = {
-    {"boxes that overlap",
+    {"shards that overlap",
      {.make = make_adam, .spoil = overlap},
      LT_E_ARG,
      "optim: table: rank 0 holds [0:4,0:3] of [7,3], rank 1 [3:6,0:3] of [7,3]: shards must be equal or disjoint"},
-    {"boxes that leave a gap",
+    {"shards that leave a gap",
      {.make = make_adam, .spoil = leave_a_gap},
      LT_E_ARG,
      "optim: table has 21 elements, the ranks of rank 0's copy hold 18"},
@@ -398,12 +399,12 @@ static const bad bads[] = {
      {.make = make_adam, .before = lose_a_gradient},
      LT_E_ARG,
      "adam: the gradient of out is present on rank 0, absent on rank 1"},
-    {"an optimizer of the boxes",
-     {.make_other = make_over_boxes},
+    {"an optimizer of the shards",
+     {.make_other = make_over_shards},
      LT_E_ARG,
      "adam: must be made over lt_sharded_optim_params()"},
-    {"the state of boxes in a file",
-     {.make_other = save_state_of_boxes},
+    {"the state of shards in a file",
+     {.make_other = save_state_of_shards},
      LT_E_UNSUPPORTED,
      "is a shard, "},
     {"parameters that have an optimizer",
@@ -424,7 +425,7 @@ static void test_bad(void **state)
 {
     const bad *b = *state;
     static player p[RANKS];
-    play_boxes(p, &b->scenario, (grid){2, 0, 0}, 2, NULL);
+    play_shards(p, &b->scenario, (grid){2, 0, 0}, 2, NULL);
     int named = 0;
     for (int r = 0; r < 4; r++) {
         assert_true(p[r].base.status == b->status || p[r].base.status == LT_E_COMM);
@@ -435,7 +436,7 @@ static void test_bad(void **state)
     drop_records(p, 4);
 }
 
-/* An allocation fails somewhere: no rank waits for another for ever, and none leaks. */
+/* An allocation fails: no rank waits for another forever, and none leaks. */
 static void memory_that_runs_out_ends_all_ranks(void **state)
 {
     (void)state;
@@ -445,7 +446,7 @@ static void memory_that_runs_out_ends_all_ranks(void **state)
     int failed = 0;
     for (int n = 1; n < MOST_ALLOCATIONS; n += 1 + n / 25) {
         fail_at = n;
-        play_boxes(p, &s, (grid){2, 0, 0}, 1, NULL);
+        play_shards(p, &s, (grid){2, 0, 0}, 1, NULL);
         failed += p[0].base.status != LT_OK;
         for (int r = 0; r < 2; r++)
             assert_true(!p[r].base.status || p[r].base.status == LT_E_NOMEM
@@ -493,22 +494,22 @@ int main(void)
                             + COUNT_OF(counted) + COUNT_OF(bads) + 4];
     size_t n = 0;
     for (size_t i = 0; i < COUNT_OF(all_layouts); i++)
-        tests[n++] = row_test(name_of(&all_layouts[i], "the bits of one rank on 1 to 16"),
+        tests[n++] = row_test(name_of(&all_layouts[i], "bitwise equal to one rank on 1 to 16"),
                               i == 1 || test_full() ? test_all : test_few, &all_layouts[i]);
     for (size_t i = 0; i < COUNT_OF(few_layouts); i++)
-        tests[n++] =
-            row_test(name_of(&few_layouts[i], "the bits of one rank"), test_few, &few_layouts[i]);
+        tests[n++] = row_test(name_of(&few_layouts[i], "bitwise equal to one rank"), test_few,
+                              &few_layouts[i]);
     for (size_t i = 0; i < COUNT_OF(resumed); i++)
         tests[n++] =
-            row_test(name_of(&resumed[i], "goes on with other ranks"), test_resumed, &resumed[i]);
+            row_test(name_of(&resumed[i], "resumes on other ranks"), test_resumed, &resumed[i]);
     for (size_t i = 0; i < COUNT_OF(counted); i++)
         tests[n++] =
-            row_test(name_of(&counted[i], "sends what was counted"), test_traffic, &counted[i]);
+            row_test(name_of(&counted[i], "sends the counted bytes"), test_traffic, &counted[i]);
     for (size_t i = 0; i < COUNT_OF(bads); i++)
         tests[n++] = row_test(bads[i].name, test_bad, &bads[i]);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(a_norm_is_summed_by_the_runs_of_the_parameter);
-    tests[n++] = (struct CMUnitTest)cmocka_unit_test(a_rank_has_its_boxes_and_its_parts);
-    tests[n++] = (struct CMUnitTest)cmocka_unit_test(even_boxes_have_the_bytes_of_the_formula);
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(memory_is_shards_and_parts);
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(even_shards_have_the_bytes_of_the_formula);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(memory_that_runs_out_ends_all_ranks);
-    return cmocka_run_group_tests_name("placed", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("sharded parameters", tests, NULL, NULL);
 }

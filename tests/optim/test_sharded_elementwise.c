@@ -1,11 +1,11 @@
-/* Elementwise optimizers that update boxes where they are: values and state have the bits of one rank, but for the
- * norm's rounding where gradients are clipped by it. */
+/* Elementwise optimizers that update shards in place: values and state are bitwise those of one rank,
+ * except for the norm's rounding if gradients are clipped. */
 
 #include "sharded_ranks.h"
 
 static const grid grids[] = {{1, 0, 0}, {2, 0, 0}, {3, 0, 0}, {4, 0, 0}, {0, 2, 1}, {0, 2, 2}};
 
-/* Relative, of norms: the order of a sum of a thousand squares. */
+/* Relative bound of norms: the order of a sum of a thousand squares differs. */
 static const double norm_bound = 1e-6;
 
 static void compare_steps(const player *p, const player *first, const player *one)
@@ -30,7 +30,7 @@ static double number_of(const record *r, size_t at, size_t size)
     return size < sizeof value ? (double)narrow : value;
 }
 
-/* bound 0: bit for bit. */
+/* bound 0: bitwise equal. */
 static void compare_numbers(double got, double want, double bound, const char *what, int64_t i)
 {
     if (bound > 0 ? !(fabs(got - want) <= bound * (1 + fabs(want)))
@@ -45,7 +45,7 @@ static void compare_values(const player *p, const player *one, double bound)
             compare_numbers(p->value[i], one->value[i], bound, "element", i);
 }
 
-/* Of each tensor the elements in the box. */
+/* Compares the elements of each tensor that are in the shard. */
 static void compare_state(const player *p, const player *one, double bound)
 {
     const size_t size = p->scenario->f64 ? sizeof(double) : sizeof(float);
@@ -56,11 +56,11 @@ static void compare_state(const player *p, const player *one, double bound)
     assert_memory_equal(a->numbers, b->numbers, a->count * sizeof *a->numbers);
     for (size_t i = 0; i < a->entries; i++) {
         assert_int_equal(a->length[i], b->length[i]);
-        const bool is_box = a->place[i].logical.ndim > 0; /* else the parameter is whole here */
+        const bool is_shard = a->place[i].logical.ndim > 0; /* otherwise the parameter is whole */
         const int64_t count =
-            is_box ? lt_place_count(&a->place[i]) : (int64_t)(a->length[i] / size);
+            is_shard ? lt_place_count(&a->place[i]) : (int64_t)(a->length[i] / size);
         for (int64_t e = 0; e < count; e++) {
-            const int64_t index = is_box ? lt_place_index(&a->place[i], e) : e;
+            const int64_t index = is_shard ? lt_place_index(&a->place[i], e) : e;
             const size_t byte = at + (size_t)index * size;
             compare_numbers(number_of(a, byte, size), number_of(b, byte, size), bound, "state", e);
         }
@@ -68,7 +68,7 @@ static void compare_state(const player *p, const player *one, double bound)
     }
 }
 
-/* Nothing is sent but norms of boxes, of which there are as many as a copy has different ones. */
+/* Only norms of shards are sent, one per distinct shard of a copy. */
 static void check_traffic(const player *p, int ranks)
 {
     const lt_sharded_traffic *t = &p->traffic;
@@ -102,15 +102,15 @@ static void test_layouts(void **state)
     for (size_t g = 0; g < COUNT_OF(grids); g++)
         for (int copies = 1; copies <= 2; copies++) {
             const int ranks = ranks_of(grids[g]) * copies;
-            play_boxes(p, s, grids[g], copies, NULL);
+            play_shards(p, s, grids[g], copies, NULL);
             compare(p, ranks, &one);
             drop_records(p, ranks);
         }
     drop_records(&one, 1);
 }
 
-/* Ten steps by owners of whole parameters' state or by one rank, ten more in place: state has one form. */
-static void state_goes_on_in_place(void **state)
+/* Ten steps by one rank, ten more in place: both have the same form of state. */
+static void state_is_used_in_place(void **state)
 {
     (void)state;
     static player one, half, p[RANKS];
@@ -121,7 +121,7 @@ static void state_goes_on_in_place(void **state)
     play_whole(&half, &first, NULL);
     c.state = half.state;
     memcpy(c.value, half.value, sizeof c.value);
-    play_boxes(p, &second, grids[5], 1, &c);
+    play_shards(p, &second, grids[5], 1, &c);
     compare(p, 8, &one);
     drop_records(p, 8);
     drop_records(&half, 1);
@@ -132,10 +132,10 @@ static void state_goes_on_in_place(void **state)
 
 static lt_status make_logical_one(player *p)
 {
-    return make_adam(&p->optim, lt_sharded_optim_params(p->placed));
+    return make_adam(&p->optim, lt_sharded_optim_params(p->sharded));
 }
 
-static lt_status make_muon_of_boxes(player *p)
+static lt_status make_muon_of_shards(player *p)
 {
     return make_muon(&p->optim, &p->list);
 }
@@ -143,7 +143,7 @@ static lt_status make_muon_of_boxes(player *p)
 static lt_status attach_before(player *p)
 {
     LT_TRY(make_adam(&p->optim, &p->list));
-    return lt_sharded_optim_attach_shards(p->placed, p->optim);
+    return lt_sharded_optim_attach_shards(p->sharded, p->optim);
 }
 
 typedef struct bad {
@@ -155,7 +155,7 @@ typedef struct bad {
 static const bad bads[] = {
     {"an optimizer of whole parameters", make_logical_one,
      "adam: must be made over the same shards as lt_sharded_optim"},
-    {"an optimizer of matrices", make_muon_of_boxes, "muon: is not elementwise"},
+    {"an optimizer of matrices", make_muon_of_shards, "muon: is not elementwise"},
     {"an optimizer that is attached", attach_before, "adam: another optimizer is already attached"},
 };
 
@@ -164,7 +164,7 @@ static void test_bad(void **state)
     static player p[RANKS];
     const bad *b = *state;
     const scenario s = {.in_place = true, .make_other = b->make};
-    play_boxes(p, &s, grids[1], 2, NULL);
+    play_shards(p, &s, grids[1], 2, NULL);
     int named = 0;
     for (int r = 0; r < 4; r++) {
         assert_true(p[r].base.status == LT_E_ARG || p[r].base.status == LT_E_COMM);
@@ -197,10 +197,10 @@ int main(void)
         ROW("adagrad", test_layouts, &adagrad),
         ROW("adamw, clipped: within the norm's rounding", test_layouts, &clipped),
         ROW("adam, loss scaling", test_layouts, &scaled),
-        ROW("state of one rank goes on in place", state_goes_on_in_place, NULL),
+        ROW("state of one rank is used in place", state_is_used_in_place, NULL),
         ROW(bads[0].name, test_bad, &bads[0]),
         ROW(bads[1].name, test_bad, &bads[1]),
         ROW(bads[2].name, test_bad, &bads[2]),
     };
-    return cmocka_run_group_tests_name("placed boxes", rows, NULL, NULL);
+    return cmocka_run_group_tests_name("elementwise on shards", rows, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* Bounds, computed from the formats, of how far state in fewer bytes leads from f32. */
+/* Bounds, computed from the formats, of the distance between runs with quantized and with f32 state. */
 
 #include "optim/low_precision/quantized_state.h"
 #include "state_problem.h"
@@ -7,8 +7,8 @@
 
 /* --- Moments --- */
 
-/* Every rounding moves m by a level of the largest at most, and a parameter by lr / (1 - momentum) times
- * that: bounds of SGD with momentum, whose gradients here do not depend on the parameters. */
+/* Each rounding moves m by the largest level at most, and a parameter by lr / (1 - momentum) times that:
+ * bounds for SGD with momentum, whose gradients here do not depend on the parameters. */
 static void test_bound(void **state)
 {
     const lt_state_dtype dtype = *(const lt_state_dtype *)*state;
@@ -37,13 +37,13 @@ static void test_bound(void **state)
     assert_true(furthest(&p[0], &p[1]) > bound / 1000);
 }
 
-/* A number and how far from it what is kept may be. */
+/* A number, and the largest error of its quantized value. */
 typedef struct bounded {
     double exact, apart;
 } bounded;
 
-/* After an update, x = keep x + more, and the rounding behind it: by a level of itself (bf16) or of the largest (int8) at
- * most, as averages are rounded up or down. */
+/* Bound after an update x = keep x + more and its rounding: by a level at x (bf16) or of the largest (int8)
+ * at most, as averages are rounded up or down. */
 static void update_bounded(bounded *x, double keep, double more)
 {
     x->exact = keep * x->exact + more;
@@ -63,7 +63,7 @@ static double largest_of(const bounded *x)
     return most;
 }
 
-/* Between Adam's direction and any that m and v within their bounds may give. */
+/* Largest distance of Adam's update from any that m and v within their bounds give. */
 static double direction_apart(bounded m, bounded v, int t)
 {
     const double c1 = 1 - pow(0.9, t), c2 = 1 - pow(0.999, t), eps = 1e-8;
@@ -176,7 +176,7 @@ static double level_of_factor(lt_state_dtype dtype)
                                     : gap * (0.5 * 13 / 49 + 0x1p-9);
 }
 
-/* Of F = C C^T after rounding C by E: C E^T + E C^T + E E^T, where E is by draws, so mean 0 and a deviation of half a level of
+/* Bound of F = C C^T after rounding C by E: C E^T + E C^T + E E^T, where E is by draws, so mean 0 and a deviation of half a level of
  * the largest at most. A row of C has the length sqrt(F_ii), so an element of the first two has the deviation level max F_ii at
  * most, and the last is up to n (level/2)^2 max F_ii in the mean. Factors keep beta2 of that in each update. 3.5 such
  * deviations: most elements are below the largest and few draws are between the middles of levels, so deviations are a
@@ -200,7 +200,8 @@ static void test_factor_bound(void **state)
         const factors *f = factors_of(&p[0]);
         double most = 0;
         for (size_t i = 0; i < f->count; i++)
-            most = fmax(most, fabs((double)f->value[i])); /* of a factor it is on the diagonal */
+            /* a factor's largest element is on the diagonal */
+            most = fmax(most, fabs((double)f->value[i]));
         variance = keep * keep * variance + level * level * most * most;
         mean = keep * mean + n * level * level / 4 * most;
     }
@@ -216,7 +217,7 @@ static void test_factor_bound(void **state)
     close_problem(&p[1]);
 }
 
-/* As if 4 bits of what the codes leave were not kept. */
+/* As if the 4-bit quantization errors were not kept. */
 static lt_status drop_errors(void *context, const lt_state_entry *entry)
 {
     lt_tensor *shown = NULL;
@@ -237,7 +238,7 @@ static lt_status drop_errors(void *context, const lt_state_entry *entry)
     return LT_OK;
 }
 
-/* What the codes leave is worth its bits: without it the same steps end further from f32. */
+/* Quantization errors are worth their bits: without them the same steps end further from f32. */
 static void test_feedback(void **state)
 {
     const lt_state_dtype dtype = *(const lt_state_dtype *)*state;
@@ -259,7 +260,7 @@ static void test_feedback(void **state)
 }
 
 static lt_state_dtype bounds[] = {LT_STATE_BF16, LT_STATE_INT8, LT_STATE_INT4};
-enum { OF_MOMENTS = 2 }; /* the first ones */
+enum { OF_MOMENTS = 2 }; /* the first rows */
 
 int main(void)
 {
@@ -275,7 +276,7 @@ int main(void)
         tests[n++] = row_test("factors are as far from f32 as their levels allow",
                               test_factor_bound, &bounds[i]);
     for (size_t i = 1; i < COUNT_OF(bounds); i++)
-        tests[n++] = row_test("without what codes leave parameters are further from f32",
+        tests[n++] = row_test("without quantization errors parameters are further from f32",
                               test_feedback, &bounds[i]);
     return _cmocka_run_group_tests("bounds of state dtypes", tests, n, NULL, NULL);
 }

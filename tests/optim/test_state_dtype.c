@@ -1,4 +1,4 @@
-/* Optimizers whose state is in fewer bytes between steps. */
+/* Optimizers with quantized state between steps. */
 
 #include "optim/low_precision/quantized_state.h"
 #include "optim/shampoo/optimizer.h"
@@ -137,7 +137,7 @@ typedef struct rounding {
     open_fn *open;
     lt_state_dtype dtype;
     double lr,
-        most; /* by which the loss that is left may exceed that of f32, over it; rounding may also lower it */
+        most; /* relative increase of the final loss that is allowed; rounding may also lower it */
 } rounding;
 
 static lt_status add_bytes(void *context, const lt_state_entry *entry)
@@ -147,7 +147,7 @@ static lt_status add_bytes(void *context, const lt_state_entry *entry)
     return LT_OK;
 }
 
-/* Close to f32, not the same, in fewer bytes, which are those that are counted. */
+/* Close to f32 but not equal, in fewer bytes, as many as are reported. */
 static void test_rounding(void **state)
 {
     const rounding *w = *state;
@@ -178,7 +178,7 @@ typedef struct passing {
     const char *name;
     open_fn *open;
     lt_state_dtype from, to;
-    double bound; /* of the parameters after further steps; 0: the same bits */
+    double bound; /* bound of the parameters after further steps; 0: bitwise equal */
 } passing;
 
 static void test_checkpoint(void **state)
@@ -240,7 +240,7 @@ static void test_roots_of_int4(void **state)
     close_problem(&p);
 }
 
-/* As before docs/adr/0065's roots in int8. */
+/* As in checkpoints from before docs/adr/0065, which introduced int8 roots. */
 static lt_status keep_in_int4(void *context, const lt_state_entry *entry)
 {
     lt_quantized *q = entry->quantized;
@@ -346,9 +346,9 @@ static void test_roots_of_before(void **state)
     }
 }
 
-/* --- Gradients that factors see --- */
+/* --- Gradients that enter the factors --- */
 
-/* A quarter of the steps between roots, at least each; f32: each. */
+/* A quarter of the steps between roots, at least; f32: each. */
 static void test_frequency(void **state)
 {
     (void)state;
@@ -363,7 +363,7 @@ static void test_frequency(void **state)
         }
 }
 
-/* --- What is refused --- */
+/* --- Rejected settings --- */
 
 static void test_refused(void **state)
 {
@@ -454,11 +454,12 @@ int main(void)
         void *open = (void *)(uintptr_t)&rooted[i];
         tests[n++] =
             row_test("with factors in int4 roots and bases are in int8", test_roots_of_int4, open);
-        tests[n++] = (struct CMUnitTest){"a checkpoint with roots in int4 goes on, and is told of",
-                                         test_roots_of_before, temp_setup, temp_teardown, open};
+        tests[n++] =
+            (struct CMUnitTest){"a checkpoint with roots in int4 is loaded, with a log message",
+                                test_roots_of_before, temp_setup, temp_teardown, open};
     }
     tests[n++] =
         row_test("below f32 factors see four gradients between roots", test_frequency, NULL);
-    tests[n++] = row_test("what contradicts itself, by name", test_refused, NULL);
+    tests[n++] = row_test("contradictory settings, by name", test_refused, NULL);
     return _cmocka_run_group_tests("state dtypes", tests, n, NULL, NULL);
 }

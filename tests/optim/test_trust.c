@@ -1,5 +1,5 @@
-/* LARS and LAMB where their numbers are known without them: trust ratios, which parameters have one,
- * batches, and what is refused. tests/oracle compares the rest with a model. */
+/* LARS and LAMB where the result is known without them: trust ratios, the parameters that have one,
+ * batches, and rejected input. tests/oracle compares the rest with a model. */
 
 #include "makers.h"
 
@@ -13,12 +13,12 @@
 typedef struct ratio_row {
     const char *name, *json;
     double w[2], g[2];
-    double want; /* of the first step's w[0], at lr 0.5 */
+    double want; /* w[0] after the first step, at lr 0.5 */
 } ratio_row;
 
 /* |w| = 5, |g| = 10. LAMB's first update is the sign of g: its length is sqrt 2. */
 static const ratio_row ratios[] = {
-    {"lars: its update is as long as the weight says",
+    {"lars: the length of its update follows the weight",
      "\"optim\": \"lars\", \"always_adapt\": true, \"trust_coefficient\": 0.1, \"epsilon\": 0",
      {3, 4},
      {6, 8},
@@ -102,7 +102,7 @@ static void its_first_step_is_known(void **state)
     fixture_close(&f);
 }
 
-/* --- Which parameters have one --- */
+/* --- Parameters with a trust ratio --- */
 
 /* The second one is a bias: no decay, so no ratio by default. */
 static void step_both(lt_decay_scope scope, bool always, bool lamb, double moved[2])
@@ -200,7 +200,7 @@ static void parameters_in_batches_are_those_alone(void **state)
     assert_true(all[0] != all[2]);
 }
 
-/* --- What is refused --- */
+/* --- Rejected input --- */
 
 typedef struct bad_row {
     const char *name, *json, *message;
