@@ -80,6 +80,15 @@ static inline lt_status make_shampoo(lt_optim **out, const lt_params *params)
     return lt_optim_shampoo(out, params, &c);
 }
 
+/* One block for each parameter. */
+static inline lt_status make_whole(lt_optim **out, const lt_params *params)
+{
+    lt_shampoo_config c = LT_SHAMPOO_REFERENCE;
+    c.epsilon = 1e-6;
+    c.max_preconditioner_dim = LT_NO_LIMIT;
+    return lt_optim_shampoo(out, params, &c);
+}
+
 static inline lt_status make_corrected(lt_optim **out, const lt_params *params)
 {
     lt_shampoo_config c = LT_SHAMPOO_REFERENCE;

@@ -2,8 +2,7 @@
 #ifndef LT_TESTS_OPTIM_ROOTS_H
 #define LT_TESTS_OPTIM_ROOTS_H
 
-#include "near.h"
-#include "optim/shampoo/reference.h"
+#include "fixture.h"
 #include "optim/shampoo/root/root.h"
 
 #include <math.h>
@@ -20,24 +19,6 @@ typedef struct problem {
     int64_t n;
 } problem;
 
-static inline void write_doubles(lt_tensor *to, const double *from)
-{
-    lt_tensor *wide = NULL;
-    assert_ok(lt_tensor_new(&wide, lt_tensor_device(to), LT_F64, lt_tensor_shape(to)));
-    assert_ok(lt_tensor_write(wide, from, lt_tensor_bytes(wide)));
-    assert_ok(lt_tensor_copy(to, wide));
-    lt_tensor_free(&wide);
-}
-
-static inline void read_doubles(const lt_tensor *from, double *to)
-{
-    lt_tensor *wide = NULL;
-    assert_ok(lt_tensor_new(&wide, lt_tensor_device(from), LT_F64, lt_tensor_shape(from)));
-    assert_ok(lt_tensor_copy(wide, from));
-    assert_ok(lt_tensor_read(wide, to, lt_tensor_bytes(wide)));
-    lt_tensor_free(&wide);
-}
-
 static inline void open_problem(problem *p, const char *device, bool f64, int64_t n,
                                 const double *a)
 {
@@ -49,7 +30,7 @@ static inline void open_problem(problem *p, const char *device, bool f64, int64_
     assert_ok(lt_tensor_new(&p->old, p->device, dtype, LT_SHAPE(n, n)));
     assert_ok(lt_tensor_new(&p->out, p->device, dtype, LT_SHAPE(n, n)));
     assert_ok(lt_tensor_new(&p->power, p->device, dtype, LT_SHAPE(n)));
-    write_doubles(p->a, a);
+    put(p->a, a);
 }
 
 static inline void close_problem(problem *p)

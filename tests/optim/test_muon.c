@@ -167,102 +167,30 @@ static void a_zero_gradient_makes_no_update(void **state)
     fixture_close(&f);
 }
 
-/* --- Batches --- */
-
-enum { LONG = (1 << 21) + 3, TOGETHER = 3 };
-static const lt_shape batched[TOGETHER] = {{2, {3, 5}}, {2, {1, LONG}}, {2, {6, 2}}};
-
-static void fill_pattern(lt_tensor *t, double seed)
-{
-    const int64_t count = lt_tensor_count(t);
-    float *host = malloc((size_t)count * sizeof *host);
-    assert_non_null(host);
-    for (int64_t i = 0; i < count; i++)
-        host[i] = (float)sin(seed + 1.3 * (double)i);
-    assert_ok(lt_tensor_write(t, host, (size_t)count * sizeof *host));
-    free(host);
-}
-
-/* Two steps of the parameters whose bits are set; the last elements of each. */
-static void run_some(unsigned which, float last[TOGETHER])
-{
-    static float host[LONG];
-    fixture f = {0};
-    assert_ok(lt_device_open(&f.device, "cpu", &(lt_device_config){.threads = 1}));
-    for (int k = 0; k < TOGETHER; k++)
-        if (which & 1U << k) {
-            char name[] = {(char)('a' + k), 0};
-            fill_pattern(fixture_add(&f, name, batched[k])->value, k);
-        }
-    assert_ok(lt_optim_muon(&f.optim, &f.list, NULL));
-    for (int t = 1; t <= 2; t++) {
-        for (size_t i = 0; i < f.list.count; i++) {
-            fill_pattern(f.param[i].grad, 10 * t + f.param[i].name[0] - 'a');
-            f.param[i].has_grad = true;
-        }
-        fixture_step(&f, 0.1);
-    }
-    for (size_t i = 0; i < f.list.count; i++) {
-        const lt_tensor *value = f.param[i].value;
-        assert_ok(lt_tensor_read(value, host, lt_tensor_bytes(value)));
-        last[f.param[i].name[0] - 'a'] = host[lt_tensor_count(value) - 1];
-    }
-    fixture_close(&f);
-}
-
-static void matrices_in_batches_are_those_alone(void **state)
-{
-    (void)state;
-    float all[TOGETHER] = {0}, alone[TOGETHER] = {0};
-    run_some(7, all);
-    for (unsigned k = 0; k < TOGETHER; k++)
-        run_some(1U << k, alone);
-    assert_memory_equal(all, alone, sizeof all);
-    assert_true(all[0] != all[2]);
-}
-
 /* --- Rejected input --- */
 
-typedef struct bad_row {
-    const char *name, *json, *message;
-} bad_row;
-
 static const bad_row bad[] = {
-    {"no regular expression", "\"adamw_params\": \"a(\"", "adamw_params: 'a(' is no regular"},
-    {"a number for names", "\"adamw_params\": 1", "adamw_params must be a string or null"},
-    {"back-references", "\"adamw_params\": \"(a)\\\\1\"", "back-references are not taken"},
-    {"no iterations", "\"newton_schulz_iterations\": 0", "newton_schulz_iterations 0 is not in [1"},
-    {"an unknown scale", "\"muon_scale\": \"match\"", "muon_scale has no value 'match'"},
+    {"no regular expression", "\"optim\": \"muon\", \"adamw_params\": \"a(\"",
+     "adamw_params: 'a(' is no regular"},
+    {"a number for names", "\"optim\": \"muon\", \"adamw_params\": 1",
+     "adamw_params must be a string or null"},
+    {"back-references", "\"optim\": \"muon\", \"adamw_params\": \"(a)\\\\1\"",
+     "back-references are not taken"},
+    {"no iterations", "\"optim\": \"muon\", \"newton_schulz_iterations\": 0",
+     "newton_schulz_iterations 0 is not in [1"},
+    {"an unknown scale", "\"optim\": \"muon\", \"muon_scale\": \"match\"",
+     "muon_scale has no value 'match'"},
 };
-
-static void is_refused(void **state)
-{
-    const bad_row *row = *state;
-    char json[256];
-    lt_optim_config c = {0};
-    fixture f;
-    fixture_open(&f, true);
-    fixture_add(&f, "w", LT_SHAPE(2, 2));
-    snprintf(json, sizeof json, "{\"optim\": \"muon\", \"lr\": 1, %s}", row->json);
-    lt_status st = lt_optim_config_parse(&c, json, strlen(json));
-    if (!st)
-        st = lt_optim_config_make(&f.optim, &c, &f.list);
-    assert_status(st, LT_E_ARG);
-    if (!strstr(lt_error_message(), row->message))
-        fail_msg("'%s' does not say '%s'", lt_error_message(), row->message);
-    lt_optim_config_clear(&c);
-    fixture_close(&f);
-}
 
 int main(void)
 {
     static const struct CMUnitTest single[] = {
         cmocka_unit_test(other_optimizers_have_no_matrices),
         cmocka_unit_test(a_zero_gradient_makes_no_update),
-        cmocka_unit_test(matrices_in_batches_are_those_alone),
     };
     enum { N = COUNT_OF(names), S = COUNT_OF(sides), B = COUNT_OF(bad) };
-    struct CMUnitTest tests[N + S + B + COUNT_OF(single)];
+    static make_fn *const batched_maker = make_muon;
+    struct CMUnitTest tests[N + S + B + COUNT_OF(single) + 1];
     size_t n = 0;
     for (size_t i = 0; i < N; i++)
         tests[n++] = row_test(names[i].param, its_name_says_whether_it_is_a_matrix, &names[i]);
@@ -272,5 +200,7 @@ int main(void)
         tests[n++] = row_test(bad[i].name, is_refused, &bad[i]);
     for (size_t i = 0; i < COUNT_OF(single); i++)
         tests[n++] = single[i];
+    tests[n++] = row_test("matrices in batches are those alone",
+                          parameters_in_batches_are_those_alone, &batched_maker);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -34,13 +34,13 @@ static void bases_follow_a_matrix_that_moves(void **state)
     p.config.epsilon = 1e-9;
     assert_ok(run(&p, LT_ROOT_QR, 0.5, false));
     assert_int_equal(p.job.used, LT_ROOT_EIGH); /* no old basis */
-    read_doubles(p.out, q);
-    write_doubles(p.old, q);
+    get(p.out, q);
+    put(p.old, q);
     const double before = off_diagonal(moved, q, N);
-    write_doubles(p.a, moved);
+    put(p.a, moved);
     assert_ok(run(&p, LT_ROOT_QR, 0.5, true));
     assert_int_equal(p.job.used, LT_ROOT_QR);
-    read_doubles(p.out, next);
+    get(p.out, next);
     assert_true(off_diagonal(moved, next, N) < 0.7 * before);
     assert_near(p.job.residual, off_diagonal(moved, next, N), 1e-6);
     for (int j = 0; j < N; j++) { /* unit columns */

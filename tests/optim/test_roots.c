@@ -31,7 +31,7 @@ static void integer_roots_of_a_badly_conditioned_matrix(void **state)
         assert_ok(run(&p, root_solvers[k], 0.5, false));
         assert_int_equal(p.job.status, LT_OK);
         assert_int_equal(p.job.used, root_solvers[k]);
-        read_doubles(p.out, got);
+        get(p.out, got);
         for (int i = 0; i < 9; i++)
             assert_near(got[i], root[i], 1e-5);
         close_problem(&p);
@@ -56,7 +56,7 @@ static void the_identity_is_its_own_root(void **state)
         p.config.solver_tolerance = 1e-5;
         assert_ok(run(&p, solver, 1.0 / power, false));
         assert_int_equal(p.job.used, solver);
-        read_doubles(p.out, got);
+        get(p.out, got);
         for (int i = 0; i < 100; i++)
             assert_near(got[i], i % 11 == 0, 1e-5);
         close_problem(&p);
@@ -91,7 +91,7 @@ static void tridiagonal_families(void **state)
         p.config.solver_tolerance = 1e-4;
         assert_ok(run(&p, solver, 0.25, false));
         assert_int_equal(p.job.used, solver);
-        read_doubles(p.out, r);
+        get(p.out, r);
         for (int i = 0; i < N; i++)
             a[i * (N + 1)] += p.config.epsilon;
         assert_true(residual_of(a, r, 4, N) <= 1e-4);
@@ -124,7 +124,7 @@ static void residuals_over_condition_numbers(void **state)
         p.config.epsilon_rule = LT_EPSILON_RELATIVE;
         assert_ok(run(&p, solver, 0.25, false));
         assert_int_equal(p.job.status, LT_OK);
-        read_doubles(p.out, r);
+        get(p.out, r);
         for (int i = 0; i < N; i++)
             a[i * (N + 1)] += epsilon; /* the largest eigenvalue is 1 */
         const double tolerance = lt_root_method_of(solver)->tolerance;
@@ -306,13 +306,13 @@ static void a_queue_finds_a_root_in_one_read_back(void **state)
         p.config.epsilon_rule = rows[k].rule;
         assert_ok(run(&p, LT_ROOT_RATIONAL, rows[k].exponent, false));
         assert_int_equal(p.job.used, LT_ROOT_RATIONAL);
-        read_doubles(p.out, r[0]);
-        write_doubles(p.a, a);
+        get(p.out, r[0]);
+        put(p.a, a);
         assert_int_equal(run_queued(&p, rows[k].exponent), rows[k].reads);
         assert_int_equal(p.job.used, LT_ROOT_RATIONAL);
         assert_int_equal(p.job.status, LT_OK);
         assert_false(p.job.retried);
-        read_doubles(p.out, r[1]);
+        get(p.out, r[1]);
         for (int i = 0; i < N * N; i++) {
             far += (r[0][i] - r[1][i]) * (r[0][i] - r[1][i]);
             square += r[0][i] * r[0][i];
@@ -345,13 +345,13 @@ static void a_queue_does_again_what_failed(void **state)
         p.config.solver_tolerance = rows[k].tolerance;
         assert_ok(run(&p, LT_ROOT_RATIONAL, 0.25, false));
         assert_int_equal(p.job.used, rows[k].used);
-        read_doubles(p.out, r[0]);
-        write_doubles(p.a, a);
+        get(p.out, r[0]);
+        put(p.a, a);
         assert_true(run_queued(&p, 0.25) > 1);
         assert_int_equal(p.job.status, LT_OK);
         assert_int_equal(p.job.used, rows[k].used);
         assert_int_equal(p.job.retried, rows[k].used == LT_ROOT_RATIONAL);
-        read_doubles(p.out, r[1]);
+        get(p.out, r[1]);
         for (int i = 0; i < N * N; i++)
             assert_near(r[1][i], r[0][i], 1e-3 * fabs(r[0][i / N * (N + 1)]));
         close_problem(&p);
@@ -369,7 +369,7 @@ static void a_queue_names_a_matrix_that_is_not_finite(void **state)
         const double a[4] = {1, 0, 0, bad[k / 2]};
         problem p;
         open_problem(&p, "cpu", false, 2, a);
-        write_doubles(p.out, old);
+        put(p.out, old);
         p.config.epsilon = 1e-6;
         p.config.epsilon_rule = k % 2 ? LT_EPSILON_RELATIVE : LT_EPSILON_AFTER;
         const lt_backend other = queued(p.device), *const own = p.device->backend;
@@ -378,7 +378,7 @@ static void a_queue_names_a_matrix_that_is_not_finite(void **state)
         p.device->backend = own;
         assert_status(st, LT_E_ARG);
         assert_non_null(strstr(lt_error_message(), "layer.weight block 3, dimension 1"));
-        read_doubles(p.out, got);
+        get(p.out, got);
         assert_memory_equal(got, old, sizeof got);
         close_problem(&p);
     }
@@ -393,7 +393,7 @@ static void a_zero_matrix_has_the_root_that_eigh_gives_it(void **state)
         open_problem(&p, "ref", true, 4, a);
         p.config.epsilon = 1e-4;
         assert_ok(run(&p, root_solvers[k], 0.25, false));
-        read_doubles(p.out, got);
+        get(p.out, got);
         for (int i = 0; i < 16; i++)
             assert_near(got[i], i % 5 ? 0 : 10, 0.3);
         close_problem(&p);
@@ -418,7 +418,7 @@ static void a_zero_matrix_without_damping_has_the_root_zero(void **state)
         p.config.epsilon_rule = LT_EPSILON_RELATIVE;
         assert_ok(run(&p, root_solvers[k / COUNT_OF(places)], 0.25, false));
         assert_int_equal(p.job.status, LT_OK);
-        read_doubles(p.out, got);
+        get(p.out, got);
         for (int i = 0; i < 16; i++)
             assert_near(got[i], 0, 0);
         close_problem(&p);
@@ -436,12 +436,12 @@ static void a_root_that_f32_cannot_hold_leaves_the_old_one(void **state)
             continue;
         problem p;
         open_problem(&p, "ref", false, 2, a);
-        write_doubles(p.out, old);
+        put(p.out, old);
         p.config.epsilon = 1e-44;
         assert_ok(run(&p, root_solvers[k], 1, false));
         assert_int_equal(p.job.status, LT_E_ARG);
         assert_int_equal(p.stats.failures, 1);
-        read_doubles(p.out, got);
+        get(p.out, got);
         assert_memory_equal(got, old, sizeof got);
         close_problem(&p);
     }
@@ -463,7 +463,7 @@ static void every_order_of_the_series_finds_the_root(void **state)
         p.config.solver_order = order;
         assert_ok(run(&p, LT_ROOT_HIGHER_ORDER, 0.25, false));
         assert_int_equal(p.job.used, LT_ROOT_HIGHER_ORDER);
-        read_doubles(p.out, r);
+        get(p.out, r);
         assert_true(residual_of(a, r, 4, N) <= 1e-5);
         steps[order] = p.job.iterations;
         close_problem(&p);
@@ -487,7 +487,7 @@ static void a_residual_above_the_tolerance_is_eighs(void **state)
     assert_int_equal(p.job.status, LT_OK);
     assert_int_equal(p.job.used, LT_ROOT_EIGH);
     assert_int_equal(p.stats.fallbacks, 1);
-    read_doubles(p.out, r);
+    get(p.out, r);
     assert_true(residual_of(a, r, 4, N) <= 0.05);
     close_problem(&p);
 }
@@ -555,7 +555,7 @@ static void coupled_iterations_of_every_order(void **state)
                                  .item = &item,
                                  .count = 1};
         assert_ok(lt_root_coupled(&set, order));
-        read_doubles(p.out, r);
+        get(p.out, r);
         assert_true(residual_of(a, r, 4, N) <= 1e-6);
         assert_near(p.job.residual, 0, 1e-6);
         close_problem(&p);

@@ -31,14 +31,6 @@ static lt_status nudge(fixture *f, int rank)
     return LT_OK;
 }
 
-static lt_status make_whole(lt_optim **out, const lt_params *params)
-{
-    lt_shampoo_config c = LT_SHAMPOO_REFERENCE;
-    c.epsilon = 1e-6;
-    c.max_preconditioner_dim = LT_NO_LIMIT;
-    return lt_optim_shampoo(out, params, &c);
-}
-
 static lt_status make_staggered_blocks(lt_optim **out, const lt_params *params)
 {
     lt_shampoo_config c = LT_SHAMPOO_REFERENCE;

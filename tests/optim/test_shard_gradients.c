@@ -65,15 +65,6 @@ static lt_status make_optim(const scenario *s, lt_optim **out, const lt_params *
     return s->preset ? make_preset(out, params, s->preset, 3) : s->make(out, params);
 }
 
-/* One block for each parameter. */
-static lt_status make_whole(lt_optim **out, const lt_params *params)
-{
-    lt_shampoo_config c = LT_SHAMPOO_REFERENCE;
-    c.epsilon = 1e-6;
-    c.max_preconditioner_dim = LT_NO_LIMIT;
-    return lt_optim_shampoo(out, params, &c);
-}
-
 static const lt_graph_ops graphs;
 static lt_backend with_graphs; /* ref, and graphs that no thread captures */
 
