@@ -1,5 +1,5 @@
 /* Sharded parameters: exchanges the ranks' shards, checks them, and makes logical parameters. Exactness:
- * docs/adr/0032-exact-optimizers-over-placed-parameters.md. */
+ * docs/adr/0032-run-optimizers-on-whole-parameters.md. */
 
 #include "base/alloc.h"
 #include "base/hash.h"

@@ -1,7 +1,7 @@
 /* Inverse roots on a device with a stream. Numbers that the host would otherwise read are kept in device memory,
  * where kernels read them: a matrix's norm, which vectors are divided by, and its largest eigenvalue, the unit of
  * epsilon and of the poles. Results are read back once, after all work is queued, so the device never waits for the
- * host. docs/adr/0054-inverses-by-products.md */
+ * host. docs/adr/0054-use-gemms-for-shampoo-on-gpus.md */
 
 #include "optim/shampoo/root/work_matrices.h"
 
