@@ -55,7 +55,7 @@ typedef struct lt_quantized_rounding {
 int64_t lt_quantized_bytes(lt_quantized_format format, int64_t elements);
 /* Quantize to memory, and dequantize from it. x: f32 in memory order; square matrices are dense; of a Cholesky
  * factor x is L, below the diagonal. apart: x also has the quantization errors, transposed above the diagonal, as
- * checkpoints do; else encoding adds them up and ignores what is above the diagonal, and decoding leaves that
+ * checkpoints do; else encoding adds them up and ignores the part above the diagonal, and decoding leaves that
  * unchanged. */
 void lt_quantized_encode(lt_quantized_format format, const float *x, int64_t elements,
                          unsigned char *memory, bool apart, lt_quantized_rounding rounding);

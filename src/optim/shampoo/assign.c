@@ -113,7 +113,7 @@ static void put_in_place(lt_shampoo *s)
         }
 }
 
-static void divide(lt_optim *self, const lt_part *part, int rank)
+static void set_owners(lt_optim *self, const lt_part *part, int rank)
 {
     lt_shampoo *s = (lt_shampoo *)self;
     size_t mine = 0, others = 0;
@@ -151,6 +151,6 @@ const lt_part_ops lt_shampoo_parts = {
     .describe = describe,
     .of = of,
     .region = region,
-    .divide = divide,
+    .set_owners = set_owners,
     .counters = counters,
 };

@@ -175,11 +175,11 @@ static lt_status plan(lt_optim *o, lt_shard *s)
 }
 
 /* Tells the optimizer the owners, and frees state of other ranks' parts. */
-static void divide(lt_optim *o)
+static void set_owners(lt_optim *o)
 {
     const lt_shard *s = o->shard;
     if (o->ops->parts) {
-        o->ops->parts->divide(o, s->part, s->rank);
+        o->ops->parts->set_owners(o, s->part, s->rank);
         return;
     }
     for (size_t i = 0; i < o->count; i++) {
@@ -259,7 +259,7 @@ lt_status lt_shard_attach(lt_optim *optim, const lt_shard_config *config, const 
         lt_shard_free(optim);
         return st;
     }
-    divide(optim);
+    set_owners(optim);
     return LT_OK;
 }
 

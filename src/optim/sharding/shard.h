@@ -3,8 +3,6 @@
 #ifndef LT_OPTIM_SHARD_H
 #define LT_OPTIM_SHARD_H
 
-#include "shard.h"
-
 #include "lather/comm.h"
 #include "lather/detail/shard_params.h"
 #include "lather/ext/optim.h"
@@ -35,8 +33,8 @@ typedef struct lt_part_ops {
     lt_view (*of)(lt_optim *self, size_t index, const lt_tensor *parameter);
     /* Sets the part's region in the parameter's dimensions. */
     void (*region)(lt_optim *self, size_t index, lt_shape *offset, lt_shape *extent);
-    /* Sets the owners; all members of the parts are set. rank: this rank. Frees existing state. */
-    void (*divide)(lt_optim *self, const lt_part *part, int rank);
+    /* Takes the owners and views of all parts. rank: this rank. Frees existing state. */
+    void (*set_owners)(lt_optim *self, const lt_part *part, int rank);
     /* Returns pointers to the numbers that only the owner knows. */
     void (*counters)(lt_optim *self, size_t index, int64_t *counter[LT_PART_COUNTERS]);
 } lt_part_ops;
