@@ -1,12 +1,7 @@
 /* Muon where the result is known without it: the choice of matrices, singular values, batches, and rejected
  * input. tests/oracle compares the rest with a model. */
 
-#include "makers.h"
-
-#include "lather/optim_config.h"
-
-#include <stdio.h>
-#include <string.h>
+#include "shared_rows.h"
 
 /* --- Which parameters are matrices --- */
 

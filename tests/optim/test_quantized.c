@@ -150,7 +150,7 @@ static void test_bytes(void **state)
     assert_int_equal(BYTES(CHOLESKY, INT8), 4 * n + half + half / 2 + 2 * 2 * (half / 64));
     assert_int_equal(BYTES(MATRIX, INT4), n * n / 2 + 2 * n * n / 64);
     assert_int_equal(BYTES(MOMENT, INT8), n * n + 4 * n * n / 128);
-    assert_int_equal(BYTES(POSITIVE, BF16), 2 * n * n);
+    assert_int_equal(BYTES(NONNEGATIVE, BF16), 2 * n * n);
 #undef BYTES
 }
 
@@ -449,7 +449,7 @@ int main(void)
         FORMAT("a packed triangle is exact", SYMMETRIC, F32, 0),
         FORMAT("bf16 moments", MOMENT, BF16, 0x1p-8),
         FORMAT("int8 moments", MOMENT, INT8, tree),
-        FORMAT("int8 moments of one sign", POSITIVE, INT8, tree_positive),
+        FORMAT("int8 moments of one sign", NONNEGATIVE, INT8, tree_positive),
         FORMAT("bf16 matrices", MATRIX, BF16, 0x1p-8),
         FORMAT("int8 matrices", MATRIX, INT8, even),
         FORMAT("int4 matrices", MATRIX, INT4, quarter),
@@ -460,13 +460,13 @@ int main(void)
     static format_row drawn[] = {
         FORMAT("bf16 moments by draws", MOMENT, BF16, 0x1p-8),
         FORMAT("int8 moments by draws", MOMENT, INT8, tree),
-        FORMAT("int8 moments of one sign by draws", POSITIVE, INT8, tree_positive),
+        FORMAT("int8 moments of one sign by draws", NONNEGATIVE, INT8, tree_positive),
         FORMAT("int8 matrices by draws", MATRIX, INT8, even + 0x1p-9),
         FORMAT("int4 matrices by draws", MATRIX, INT4, quarter + 0x1p-9),
     };
     static average_row averages[] = {
-        FORMAT("bf16: beta2 of 0.999", POSITIVE, BF16, 0x1p-7 * walk),
-        FORMAT("int8: beta2 of 0.999", POSITIVE, INT8, 0.9 / 128 * walk),
+        FORMAT("bf16: beta2 of 0.999", NONNEGATIVE, BF16, 0x1p-7 * walk),
+        FORMAT("int8: beta2 of 0.999", NONNEGATIVE, INT8, 0.9 / 128 * walk),
         FORMAT("factors in bf16: beta2 of 0.999", CHOLESKY, BF16, 0x1p-7 * walk),
         FORMAT("factors in int8: beta2 of 0.999", CHOLESKY, INT8, even * 13 / 49 * walk),
         FORMAT("factors in int4: beta2 of 0.999", CHOLESKY, INT4, 0.1),

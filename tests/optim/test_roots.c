@@ -164,7 +164,7 @@ static lt_root_set set_of(const problem *p, lt_root_item *item, size_t count)
                          .be = p->device->backend,
                          .ctx = p->device->ctx,
                          .dtype = lt_device_master(p->device),
-                         .want = LT_OUTPUT_ROOT,
+                         .output = LT_OUTPUT_ROOT,
                          .item = item,
                          .count = count};
 }
@@ -256,7 +256,7 @@ static void a_queue_finds_the_same_largest_eigenvalue(void **state)
         device[2] = 1 / device[1];
         item.norm_at = &device[1];
         item.inverse_at = &device[2];
-        set.queued_one = &device[0];
+        set.device_one = &device[0];
         const lt_view value = {
             .data = &device[3], .dtype = LT_F64, .shape = LT_SHAPE(1), .stride = {1}};
         assert_ok(lt_root_enqueue_largest(&set, &value));

@@ -1,6 +1,6 @@
 /* Checkpoints of ranks that hold boxes of parameters: the files are those of one rank. */
 
-#include "../optim/boxes.h"
+#include "../optim/sharded_ranks.h"
 #include "temp_folder.h"
 
 #include "lather/checkpoint.h"
@@ -49,7 +49,7 @@ static void run_steps(const scenario *s, int from, int to, const grid *layout, i
         return;
     }
     const int ranks = ranks_of(*layout) * copies;
-    play_boxes(p, &part, *layout, copies, NULL);
+    play_shards(p, &part, *layout, copies, NULL);
     for (int r = 0; r < ranks; r++)
         if (p[r].base.status)
             fail_msg("rank %d of %d: %s", r, ranks, p[r].base.message);

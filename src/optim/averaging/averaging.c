@@ -41,7 +41,7 @@ static lt_status check(const lt_optim *o, const lt_averaging_config *c)
         return lt_fail(LT_E_ARG, "%s: weight averaging must be enabled once, before the first step",
                        name);
     if (c->kind != LT_AVERAGING_SCHEDULE_FREE && c->kind != LT_AVERAGING_PRIMAL)
-        return lt_fail(LT_E_ARG, "%s: invalid kind of weight averaging %d", name, (int)c->kind);
+        return lt_fail(LT_E_ARG, "%s: invalid weight averaging kind %d", name, (int)c->kind);
     if (!(c->train_interp_coeff > 0 && c->train_interp_coeff <= 1))
         return lt_fail(LT_E_ARG, "%s: train_interp_coeff %g is not in (0,1]", name,
                        c->train_interp_coeff);
