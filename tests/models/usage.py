@@ -216,7 +216,7 @@ def help_has_what_most_need_and_the_rest_by_topic(cwd):
     assert lr == " ".join(run("--help", "--learning_rate", "never read", cwd=cwd, code=OK).stdout.split())
     assert "shampoo=0.1" in lr and "Section Optimizer; values: numbers from 0 to 1000000" in lr, lr
     settings = " ".join(run("--help", "opt-kwargs", cwd=cwd, code=OK).stdout.split())
-    assert "rank-rtol=X pseudo_inverse: relative cut" in settings and "rank-rtol" not in every, settings
+    assert "rank-rtol=X with pseudo_inverse: relative cutoff" in settings and "rank-rtol" not in every, settings
     fails("--help", "optimiser", cwd=cwd, code=USAGE, says="--help optimiser: no such section or option; the nearest is Optimizer")
     fails("--help", "--batchsize", cwd=cwd, code=USAGE, says="the nearest is batch-size")
 
