@@ -453,19 +453,11 @@ static const bad bads[] = {
      {.make = make_adam, .sharded = true, .twice = true},
      "gradients are already sharded"},
     {"gradients after an update",
-<<<<<<< HEAD
-     {.make = make_adam, .divided = true, .late_division = true, .steps = 1},
+     {.make = make_adam, .sharded = true, .late_sharding = true, .steps = 1},
      "before the first update, not after it"},
     {"gradients that another reducer reduces",
-     {.make = make_adam, .divided = true, .compress = "other"},
-     "cannot be combined with reducer other"},
-=======
-     {.make = make_adam, .sharded = true, .late_sharding = true, .steps = 1},
-     "cannot be divided after an update"},
-    {"gradients that another reducer reduces",
      {.make = make_adam, .sharded = true, .compress = "other"},
-     "neither compressed nor reduced in two levels, as other does"},
->>>>>>> c58676fb (tests/optim: comments, rows and names in plain English)
+     "cannot be combined with reducer other"},
 };
 
 static void test_bad(void **state)

@@ -5,14 +5,8 @@
 
 #include "assign.h"
 #include "base/alloc.h"
-<<<<<<< HEAD
 #include "dist/consensus.h"
-#include "flat.h"
-=======
-#include "dist/agree.h"
->>>>>>> 098a21bb (optim: merge small private headers)
 #include "optim/low_precision/quantized_state.h"
-#include "optim/sharding/shard.h"
 #include "shard.h"
 
 #include <inttypes.h>

@@ -3,8 +3,8 @@
  * step. There is no padding: a rank sends (ranks - 1) * (its elements + 1) * the dtype's size. */
 
 #include "base/alloc.h"
-#include "optim/sharding/shard.h"
 #include "optim/slots.h"
+#include "shard.h"
 #include "tensor/tensor.h"
 
 #include "lather/ext/comm.h"
