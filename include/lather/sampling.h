@@ -1,4 +1,4 @@
-/** Sampling: from a language model's logits to the next id. */
+/** Sampling: draws the next token from a language model's logits. */
 #ifndef LATHER_SAMPLING_H
 #define LATHER_SAMPLING_H
 
@@ -6,24 +6,23 @@
 
 #include <stdint.h>
 
-/** Which ids may follow, and how likely. Zeros: always the likeliest one. */
+/** Sampling options. All zeros: greedy, the most likely id. */
 typedef struct lt_sampling {
-    double temperature; /**< logits are divided by it; 0: the id with the largest logit */
-    int top_k;          /**< only so many ids, those with the largest logits; 0: any number */
-    /** Of these only the likeliest ones, as few as have this probability together; 0: 1. */
-    double top_p;
+    double temperature; /**< divisor of the logits; 0: the id with the largest logit */
+    int top_k;          /**< number of most likely ids to draw from; 0: all */
+    double top_p;       /**< draw from the fewest most likely ids with this probability; 0: 1 */
     uint64_t seed;
 } lt_sampling;
 
 /**
- * The next id: drawn from softmax(logits / temperature), of the ids that top_k and then top_p leave.
- * Of equal logits the lower id is the larger one. The random number is a function of (seed, text,
- * place) alone, so that a text is the same again, whatever is sampled beside it.
+ * Draws the next id from softmax(logits / temperature), restricted to the ids selected by top_k and
+ * then top_p. Ties go to the lower id. The random number depends only on (seed, text, place), so a
+ * text is reproducible whatever else is sampled.
  *
- * text and place: numbers of the text and of the id in it. logits: count of them, on the host; -inf:
- * this id never follows.
+ * text and place: numbers of the text and of the id in it. logits: [count], on the host; -inf
+ * excludes an id.
  *
- * Errors  LT_E_ARG (a config out of range, a logit that is NaN or +inf, no logit above -inf),
+ * Errors  LT_E_ARG (a field out of range, a logit that is NaN or +inf, no logit above -inf),
  *         LT_E_NOMEM
  * Source  Fan, Lewis & Dauphin, "Hierarchical neural story generation", ACL 2018 (top_k); Holtzman
  *         et al., "The curious case of neural text degeneration", ICLR 2020 (top_p)
