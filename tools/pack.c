@@ -1,5 +1,4 @@
-/* Packs a data set into shards that are read faster: image folders, tar files, anything that --data
- * of train_resnet50 takes. */
+/* The pack program: converts any data set of train_resnet50 --data to record shards, which are read faster. */
 
 #include "lather/pack.h"
 
@@ -23,37 +22,36 @@ typedef struct arguments {
 static const lt_option table[] = {
     {"Pack", "mode", 'm', LT_OPTION_CHOICE, offsetof(arguments, mode), .value = "lossless",
      .choices = "original|lossless|resized|raw",
-     .help = "files as they are; the same pixels, coded anew; smaller JPEG; pixels"},
+     .help = "unchanged files; lossless JPEG transcoding; smaller JPEG; pixels"},
     {"Pack", "max-side", 0, LT_OPTION_INT, offsetof(arguments, max_side), .value = "500", .min = 1,
-     .max = 16384, .help = "longest side in pixels, of resized and raw"},
+     .max = 16384, .help = "longest side in pixels for resized and raw"},
     {"Pack", "quality", 'q', LT_OPTION_INT, offsetof(arguments, quality), .value = "90", .min = 1,
-     .max = 100, .help = "of JPEG, resized"},
+     .max = 100, .help = "JPEG quality for resized"},
     {"Pack", "shard-samples", 0, LT_OPTION_INT, offsetof(arguments, shard_samples), .value = "0",
-     .min = 0, .max = 1e9, .help = "images in one file; 0: 1/64 of all, 64 to 8192"},
+     .min = 0, .max = 1e9, .help = "images per shard; 0: 1/64 of all, 64 to 8192"},
     {"Pack", "threads", 'j', LT_OPTION_INT, offsetof(arguments, threads), .value = "0", .min = 0,
-     .max = 256, .help = "0: one per core"},
+     .max = 256, .help = "worker threads; 0: one per core"},
     {"Pack", "max-image-pixels", 0, LT_OPTION_INT, offsetof(arguments, max_image_pixels),
      .value = "100000000", .min = 1, .max = 1e15,
-     .help = "width times height of an image to decode; larger ones are broken"},
+     .help = "limit for width times height; larger images count as corrupt"},
     {"Pack", "max-image-seconds", 0, LT_OPTION_DOUBLE, offsetof(arguments, max_image_seconds),
      .value = "10", .min = 0.001, .max = 1e15,
-     .help =
-         "of one core to decode an image, but for WebP and AVIF; one that takes longer is broken"},
+     .help = "CPU time limit for decoding an image, except WebP and AVIF; slower ones are corrupt"},
     {"Pack", "verify", 0, LT_OPTION_BOOL, offsetof(arguments, verify),
-     .help = "read and decode every record afterwards"},
+     .help = "read and decode all records after writing"},
     {"Pack", "only-verify", 0, LT_OPTION_BOOL, offsetof(arguments, only_verify),
-     .help = "write nothing, verify the pack PACK"},
-    {"Pack", "quiet", 0, LT_OPTION_BOOL, offsetof(arguments, quiet), .help = "no progress"},
+     .help = "verify PACK, write nothing"},
+    {"Pack", "quiet", 0, LT_OPTION_BOOL, offsetof(arguments, quiet), .help = "print no progress"},
 };
 
 static const lt_program program = {
     .name = "pack",
-    .summary = "write a data set as shards that are read faster",
+    .summary = "convert a data set to shards for faster reading",
     .usage = "[OPTION]... DATA PACK | --only-verify PACK",
     .description =
-        "DATA is what train_resnet50 --data takes; of a data set with train and val, both "
-        "are packed. An interrupted call is gone on with by the same call. Images that "
-        "cannot be read are left out and listed in bad_images.txt.",
+        "DATA is a data set as in train_resnet50 --data; if it has train and val, both are "
+        "packed. Repeat an interrupted command to resume it. Corrupt images are skipped and "
+        "listed in bad_images.txt.",
     .option = table,
     .count = sizeof table / sizeof *table,
     .rest = true,
@@ -84,11 +82,11 @@ static void summarise(const char *folder, const lt_pack_report *r)
         printf(", %.1f %% of the %.1f MB read", 100.0 * (double)r->bytes_out / (double)r->bytes_in,
                (double)r->bytes_in * 1e-6);
     if (r->found)
-        printf("; %" PRId64 " were there already, and are whole", r->found);
-    printf("; %" PRId64 " kept as they were, %" PRId64 " broken\n", r->kept, r->bad);
+        printf("; %" PRId64 " already present and verified", r->found);
+    printf("; %" PRId64 " unchanged, %" PRId64 " corrupt\n", r->kept, r->bad);
 }
 
-static lt_image_limits limits_of(const arguments *a)
+static lt_image_limits image_limits(const arguments *a)
 {
     return (lt_image_limits){.pixels = a->max_image_pixels, .seconds = a->max_image_seconds};
 }
@@ -96,7 +94,7 @@ static lt_image_limits limits_of(const arguments *a)
 static lt_status verify(const arguments *a, const char *folder)
 {
     int64_t samples = 0;
-    lt_image_limits limits = limits_of(a);
+    lt_image_limits limits = image_limits(a);
     lt_status st = lt_pack_verify(folder, &limits, &samples);
     if (!st)
         printf("%s: %" PRId64 " images verified\n", folder, samples);
@@ -109,7 +107,7 @@ static lt_status pack_part(arguments *a, const char *data, bool train, const cha
                         .quality = (int)a->quality,
                         .shard_samples = a->shard_samples,
                         .threads = (int)a->threads,
-                        .limits = limits_of(a)};
+                        .limits = image_limits(a)};
     if (c.mode == LT_PACK_RESIZED || c.mode == LT_PACK_RAW)
         c.max_side = (int)a->max_side;
     lt_dataset *d = NULL;
@@ -128,7 +126,7 @@ static lt_status pack_part(arguments *a, const char *data, bool train, const cha
     return st;
 }
 
-/* True if DATA has a part of that name: a folder ("valid" and "validation" count as val), or tar files. */
+/* Returns true if DATA has the part train or val: a folder (also "valid", "validation") or tar files. */
 static bool has_part(const char *data, const char *name)
 {
     bool found = false;
@@ -169,11 +167,11 @@ static lt_status run(const lt_options *options, arguments *a)
     return a->only_verify ? verify(a, first) : pack_all(a, first, lt_options_rest(options, 1));
 }
 
-/* 0, or the exit status. */
+/* Prints an error and returns the exit status. */
 static int report(lt_status st)
 {
     if (st == LT_END)
-        fprintf(stderr, "pack: stopped; the same call goes on from here\n");
+        fprintf(stderr, "pack: interrupted; repeat the command to resume\n");
     else if (st)
         fprintf(stderr, "pack: %s\n", lt_error_message());
     return st ? 1 : 0;
@@ -193,7 +191,8 @@ int main(int argc, char **argv)
         status = report(lt_options_answer(options, stdout));
     else if (lt_options_rest_count(options) != (a.only_verify ? 1U : 2U))
         fprintf(stderr, "pack: %s\n",
-                a.only_verify ? "--only-verify wants PACK" : "DATA and PACK are wanted");
+                a.only_verify ? "--only-verify needs one argument, PACK"
+                              : "the arguments DATA and PACK are required");
     else
         status = report(run(options, &a));
     lt_options_free(&options);

@@ -1,4 +1,4 @@
-/* Tokenises text once, into token files that a language model is trained on. */
+/* The tokenize program: writes token files for training language models. */
 
 #include "lather/options.h"
 #include "lather/tokens.h"
@@ -20,29 +20,28 @@ static const lt_option table[] = {
     {"Tokens", "tokenizer", 't', LT_OPTION_STRING, offsetof(arguments, tokenizer), .value = "byte",
      .meta = "NAME",
      .help =
-         "byte, char (the characters of the text) or gpt2:FOLDER with vocab.json and merges.txt, "
+         "byte, char (the characters of the text) or gpt2:FOLDER with vocab.json and merges.txt "
          "or tokenizer.json"},
     {"Tokens", "documents", 'd', LT_OPTION_CHOICE, offsetof(arguments, documents), .value = "files",
      .choices = "files|blank-lines|end-of-text",
-     .help = "a document is a file, what lies between blank lines, or between <|endoftext|>"},
+     .help = "one document per file, or documents separated by blank lines or <|endoftext|>"},
     {"Tokens", "val-fraction", 0, LT_OPTION_DOUBLE, offsetof(arguments, val_fraction),
      .value = "0.1", .min = 0, .max = 0.99,
-     .help = "of the documents, or of the text if it is one document, for validation; 0: none"},
+     .help = "fraction of the documents, or of a single document, for validation; 0: none"},
     {"Tokens", "verify", 0, LT_OPTION_BOOL, offsetof(arguments, verify),
-     .help = "read all ids again afterwards"},
+     .help = "read all ids after writing"},
     {"Tokens", "only-verify", 0, LT_OPTION_BOOL, offsetof(arguments, only_verify),
-     .help = "write nothing, verify the token files FILE..."},
-    {"Tokens", "quiet", 0, LT_OPTION_BOOL, offsetof(arguments, quiet), .help = "no progress"},
+     .help = "verify token files, write nothing"},
+    {"Tokens", "quiet", 0, LT_OPTION_BOOL, offsetof(arguments, quiet), .help = "print no progress"},
 };
 
 static const lt_program program = {
     .name = "tokenize",
-    .summary = "write text as token files",
+    .summary = "convert text to token files",
     .usage = "[OPTION]... TEXT FOLDER | --only-verify FILE...",
     .description =
-        "TEXT is a text file, a folder with .txt files, or kjv. FOLDER, which must not be "
-        "there yet, gets train.tokens and val.tokens; --data FOLDER of a language model "
-        "reads them.",
+        "TEXT is a text file, a folder with .txt files, or kjv. FOLDER must not exist; it "
+        "gets train.tokens and val.tokens, for --data FOLDER of a language model.",
     .option = table,
     .count = sizeof table / sizeof *table,
     .rest = true,
@@ -98,8 +97,8 @@ static lt_status pack(arguments *a, const char *text, const char *folder)
     lt_status st = lt_tokens_pack(folder, text, &c, show, a, &r);
     if (st)
         return st;
-    printf("%s: %" PRId64 " tokens of %" PRId64 " documents to train, %" PRId64 " of %" PRId64
-           " to validate; %.2f bytes of text a token\n",
+    printf("%s: %" PRId64 " tokens of %" PRId64 " documents for training, %" PRId64 " of %" PRId64
+           " for validation; %.2f bytes of text per token\n",
            folder, r.tokens[1], r.documents[1], r.tokens[0], r.documents[0],
            (double)r.bytes / (double)(r.tokens[0] + r.tokens[1]));
     return a->verify ? verify_folder(folder, a->val_fraction > 0) : LT_OK;
@@ -136,7 +135,8 @@ int main(int argc, char **argv)
         status = report(lt_options_answer(options, stdout));
     else if (a.only_verify ? !lt_options_rest_count(options) : lt_options_rest_count(options) != 2)
         fprintf(stderr, "tokenize: %s\n",
-                a.only_verify ? "--only-verify wants FILE..." : "TEXT and FOLDER are wanted");
+                a.only_verify ? "--only-verify needs FILE..."
+                              : "the arguments TEXT and FOLDER are required");
     else
         status = report(run(options, &a));
     lt_options_free(&options);

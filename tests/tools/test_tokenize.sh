@@ -51,14 +51,14 @@ mkdir "$folder/text"
 for i in 1 2 3 4 5 6 7 8 9; do
     printf 'document %s has words\n' $i >"$folder/text/$i.txt"
 done
-holds "a folder of files is packed" says "176 tokens of 8 documents to train, 22 of 1 to validate" \
+holds "a folder of files is packed" says "176 tokens of 8 documents for training, 22 of 1 for validation" \
     "$tokenize" --verify "$folder/text" "$folder/a"
 holds "  into two token files" test -s "$folder/a/train.tokens" -a -s "$folder/a/val.tokens"
 holds "  which are verified" says "176 tokens verified" "$tokenize" --only-verify "$folder/a/train.tokens"
 holds "  the same from call to call" sh -c "'$tokenize' -- '$folder/text' '$folder/b' && cmp '$folder/a/train.tokens' '$folder/b/train.tokens'"
 holds "  not over an existing folder" status_of 1 "a: already exists" "$tokenize" "$folder/text" "$folder/a"
 holds "characters are ids too" says "tokens of 8 documents" "$tokenize" -t char "$folder/text" "$folder/c"
-holds "GPT-2's vocabulary gives fewer tokens" says "1\.[5-9][0-9]* bytes of text a token" \
+holds "GPT-2's vocabulary gives fewer tokens" says "1\.[5-9][0-9]* bytes of text per token" \
     "$tokenize" -t "gpt2:$source/tests/golden/bpe" "$source/README.md" "$folder/d"
 holds "without validation there is one file" sh -c \
     "'$tokenize' --val-fraction 0 '$folder/text' '$folder/e' && test ! -e '$folder/e/val.tokens'"
