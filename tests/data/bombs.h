@@ -1,54 +1,48 @@
-/* Small files that cost a careless reader gigabytes or minutes. */
+/* Small files that would cost a naive decoder gigabytes or minutes. */
 #ifndef LT_TESTS_BOMBS_H
 #define LT_TESTS_BOMBS_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* Files in memory; free() them. */
+/* Parameters of the makers; each uses those in its comment. */
+typedef struct bomb_spec {
+    int width, height; /* claimed by the header; all but PNG are width x width */
+    int bits, colour;  /* bits per sample; PNG's colour type (ISO 15948, 11.2.2) */
+    int tile;          /* side of TIFF's tiles; 0: strips */
+    size_t count;      /* codes, blocks, scans, extents, tensors or images */
+    size_t inflated;   /* zeros in the compressed data */
+    size_t padded;     /* minimum file size */
+    const char *name;  /* AVIF file in tests/golden/data/formats */
+} bomb_spec;
 
-/* 35 bytes of a screen of side x side. */
-uint8_t *make_gif_bomb(int side, size_t *size);
+/* Returns a file in memory; free() it. */
+typedef uint8_t *make_bomb(const bomb_spec *spec, size_t *size);
 
-/* One pixel, and so many codes behind it, each of up to 4096 steps to a decoder. */
-uint8_t *make_gif_codes(size_t count, size_t *size);
-
-typedef struct png_spec {
-    int width, height;
-    int depth, colour; /* ISO 15948, 11.2.2: bits of a sample, type of colours */
-    size_t inflated;   /* zeros that the data inflate to */
-} png_spec;
-uint8_t *make_png_bomb(const png_spec *spec, size_t *size);
-
-/* One pixel behind so many deflate blocks without data, a multiple of 4 of them. */
-uint8_t *make_png_blocks(size_t count, size_t *size);
-
-/* A progressive image of side x side whose blocks are missing; with scans, the last one is there so
- * often, and the file is padded to padded bytes at least. */
-uint8_t *make_jpeg_bomb(int side, int scans, size_t padded, size_t *size);
-
-/* A safetensors file whose header holds a shape of count extents. */
-uint8_t *make_shape_bomb(size_t count, size_t *size);
-/* One of count empty tensors, which is right. */
-uint8_t *make_many_tensors(size_t count, size_t *size);
-
-/* An idx file of images of 1000 x 1000, compressed by gzip, that claims `claimed` of them and has
- * `there`. */
-uint8_t *make_idx_bomb(uint32_t claimed, uint32_t there, size_t *size);
-
-/* TIFF of one strip of deflate: the sides claimed, bits of a grey pixel, and zeros that the strip inflates to; tile:
- * side of its tiles instead of strips, or 0. */
-uint8_t *make_tiff_bomb(uint32_t side, uint32_t tile, uint32_t bits, size_t inflated, size_t *size);
-/* One of side x side grey pixels, each row a strip of its own, all of them the same bytes of the
- * file. */
-uint8_t *make_tiff_strips(uint32_t side, size_t *size);
-/* WebP without a loss whose header says side x side. */
-uint8_t *make_webp_bomb(int side, size_t *size);
-
-/* A file of tests/golden/data/formats. grid.avif was made by libavif 0.11 (avifEncoderAddImageGrid()): 4 x 4 cells of
- * 2048 x 2048 pixels of one colour, in 1,202 bytes. */
-uint8_t *read_format(const char *name, size_t *size);
-/* An AVIF file whose header claims side x side pixels; what is inside is unchanged. */
-uint8_t *make_avif_bomb(const char *name, uint32_t side, size_t *size);
+/* A GIF screen of width x width in 35 bytes. */
+make_bomb make_gif_bomb;
+/* One pixel followed by count LZW codes, each of which takes a decoder up to 4096 steps. */
+make_bomb make_gif_codes;
+/* width, height, bits, colour, inflated. */
+make_bomb make_png_bomb;
+/* One pixel after count empty deflate blocks, a multiple of 4. */
+make_bomb make_png_blocks;
+/* A progressive image of width x width without most of its data, whose last scan occurs count times; padded. */
+make_bomb make_jpeg_bomb;
+/* One deflate strip, or tile, of a grey image: width, tile, bits, inflated. */
+make_bomb make_tiff_bomb;
+/* width x width grey pixels in one-row strips that all refer to the same bytes of the file. */
+make_bomb make_tiff_strips;
+/* A lossless WebP whose header claims width x width. */
+make_bomb make_webp_bomb;
+/* The file name, its header changed to width x width unless that is 0. grid.avif was made by libavif 0.11
+ * (avifEncoderAddImageGrid()): 4 x 4 cells of 2048 x 2048 pixels in one colour, 1,202 bytes. */
+make_bomb make_avif_bomb;
+/* A safetensors file with a shape of count extents. */
+make_bomb make_shape_bomb;
+/* A valid safetensors file with count empty tensors. */
+make_bomb make_many_tensors;
+/* A gzip idx file whose header claims count images of 1000 x 1000; inflated bytes of pixels follow. */
+make_bomb make_idx_bomb;
 
 #endif

@@ -1,5 +1,4 @@
-/* Numbers in memory through the loader: they arrive as they are, in the order and shares of other
- * data sets. */
+/* Array data sets: the loader returns unchanged values in the order of other data sets. */
 
 #include "base/alloc.h"
 #include "near.h"
@@ -25,11 +24,11 @@ typedef struct set {
 } set;
 
 static set sets[] = {
-    {"records [F] arrive as they are", {1, {7}}, 1},
-    {"records [C,H,W] arrive as they are", {3, {4, 3, 5}}, 3},
-    {"records [A,B] arrive as they are", {2, {3, 4}}, 2},
-    {"records [A,B,C,D] arrive as they are", {4, {2, 3, 2, 4}}, 2},
-    {"records of one number arrive as they are", {1, {1}}, 4},
+    {"records [F] are unchanged", {1, {7}}, 1},
+    {"records [C,H,W] are unchanged", {3, {4, 3, 5}}, 3},
+    {"records [A,B] are unchanged", {2, {3, 4}}, 2},
+    {"records [A,B,C,D] are unchanged", {4, {2, 3, 2, 4}}, 2},
+    {"records of one number are unchanged", {1, {1}}, 4},
 };
 
 static float values[COUNT * MOST];
@@ -46,7 +45,7 @@ static lt_arrays fill(lt_shape shape)
     return (lt_arrays){.values = values, .labels = labels, .count = COUNT, .shape = shape};
 }
 
-/* Reads a batch; the records that are in it, by their first number. */
+/* Checks a batch and returns its records' indices, which their first numbers contain. */
 static void take(const lt_batch *b, lt_shape shape, int64_t *index)
 {
     int64_t size = lt_shape_count(shape);
@@ -78,7 +77,7 @@ static lt_loader_config usual(int threads)
     return (lt_loader_config){.batch = 5, .threads = threads, .seed = 7, .shuffle = true};
 }
 
-/* An epoch's records, in order. */
+/* Reads the indices of an epoch's records. */
 static int64_t read_epoch(lt_loader *l, lt_shape shape, int64_t *index)
 {
     lt_batch b;
@@ -112,21 +111,21 @@ static void check_set(void **state)
         assert_int_equal(seen[i], 1);
     assert_memory_not_equal(index[0], index[1], sizeof index[0]);
 
-    lt_batch b; /* going on in the middle of an epoch */
+    lt_batch b; /* resuming in the middle of an epoch */
     int64_t part[5];
     assert_ok(lt_loader_seek(l, 1, 3));
     assert_ok(lt_loader_next(l, &b));
     take(&b, s->shape, part);
     assert_memory_equal(part, index[1] + 15, sizeof part);
     lt_loader_free(&l);
-    c.cache_bytes = 1 << 20; /* out of the cache, the second time */
+    c.cache_bytes = 1 << 20; /* the second epoch comes from the cache */
     assert_ok(lt_loader_new(&l, d, device, &c));
     for (int epoch = 0; epoch < 2; epoch++) {
         int64_t again[COUNT];
         assert_int_equal(read_epoch(l, s->shape, again), COUNT);
         assert_memory_equal(again, index[epoch], sizeof again);
     }
-    assert_true(lt_loader_statistics(l).cache_hits >= COUNT); /* and what was made ahead */
+    assert_true(lt_loader_statistics(l).cache_hits >= COUNT); /* also prefetched samples */
     lt_loader_free(&l);
     lt_dataset_free(&d);
 }
@@ -155,7 +154,7 @@ static void check_ranks(void **state)
     lt_dataset_free(&d);
 }
 
-/* What is done to the arrays afterwards is seen if they are borrowed, and only then. */
+/* Later changes of the arrays are visible only if they are borrowed. */
 static void check_copy(void **state)
 {
     (void)state;
@@ -212,9 +211,9 @@ static void check_wrong(void **state)
     lt_dataset_free(&d);
 }
 
-/* --- A data set of one's own --- */
+/* --- A user's data set --- */
 
-/* Sample 2 is one number short, sample 3 an image. */
+/* Sample 2 lacks one number, sample 3 is an image. */
 static lt_status read_own(const lt_dataset *self, int64_t index, lt_record *r)
 {
     size_t bytes = (size_t)lt_shape_count(self->shape) * sizeof(float);
@@ -245,7 +244,7 @@ static void check_own(void **state)
     assert_non_null(
         strstr(lt_loader_bad(l, 0), "sample 2: data: record of 20 bytes, want f32 of shape [3,2]"));
     lt_loader_free(&l);
-    d->shape = (lt_shape){0}; /* numbers where images are wanted */
+    d->shape = (lt_shape){0}; /* now images are required */
     c.transform.size = 8;
     c.max_bad = 0;
     assert_ok(lt_loader_new(&l, d, device, &c));
@@ -257,15 +256,14 @@ static void check_own(void **state)
 int main(void)
 {
     const struct CMUnitTest more[] = {
-        {"ranks share the records", check_ranks, 0, 0, 0},
-        {"a copy stays as it was", check_copy, 0, 0, 0},
-        {"what cannot be a data set is refused", check_wrong, 0, 0, 0},
-        {"records of one's own are checked", check_own, 0, 0, 0},
+        {"ranks divide the records", check_ranks, 0, 0, 0},
+        {"a copy does not change", check_copy, 0, 0, 0},
+        {"invalid arrays are rejected", check_wrong, 0, 0, 0},
+        {"records of a user's data set are checked", check_own, 0, 0, 0},
     };
     struct CMUnitTest tests[COUNT_OF(sets) + COUNT_OF(more)];
     memcpy(tests, more, sizeof more);
     for (size_t i = 0; i < COUNT_OF(sets); i++)
-        tests[COUNT_OF(more) + i] =
-            (struct CMUnitTest){sets[i].name, check_set, NULL, NULL, &sets[i]};
+        tests[COUNT_OF(more) + i] = row_test(sets[i].name, check_set, &sets[i]);
     return _cmocka_run_group_tests("arrays", tests, COUNT_OF(tests), open_device, close_device);
 }

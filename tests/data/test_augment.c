@@ -1,4 +1,4 @@
-/* Geometry against torchvision, and the rules of flips and padding. */
+/* Random crops compared with torchvision; flips, padding, and the checks of transforms. */
 
 #include "data/transform/transform.h"
 #include "golden.h"
@@ -29,7 +29,7 @@ static void check_crops(void **state)
     assert_int_equal(rows, 8 * 9 * 3);
 }
 
-/* A 1-channel ramp as a plain record: pixel (x, y) is 10 y + x. */
+/* Makes a grey ramp as decoded pixels: pixel (x, y) is 10 y + x. */
 static void make_ramp(lt_sample_workspace *s, int width, int height)
 {
     assert_ok(lt_record_reserve(&s->record, (size_t)(width * height)));
@@ -41,7 +41,7 @@ static void make_ramp(lt_sample_workspace *s, int width, int height)
     s->record.height = height;
 }
 
-/* Every result is the padded ramp at some offset, mirrored or not, and all of them occur. */
+/* Every result is the padded ramp at an offset, flipped or not, and all of these occur. */
 static void check_small(void **state)
 {
     enum { SIDE = 8, PAD = 1, OFFSETS = 2 * PAD + 1, DRAWS = 400 };
@@ -77,7 +77,7 @@ static void check_small(void **state)
     lt_sample_workspace_clear(&s);
 }
 
-/* The crop does not depend on the flip, and the flipped input is the mirrored one. */
+/* The crop does not depend on the flip. */
 static void check_flip(void **state)
 {
     enum { SIDE = 6 };
@@ -127,23 +127,41 @@ static void check_planes(void **state)
 static void check_arguments(void **state)
 {
     (void)state;
-    lt_transform wrong[] = {
-        {.size = 0},
-        {.size = 224, .resize = 100},
-        {.size = 224, .flip = 1.5},
-        {.size = 224, .min_scale = 0.9, .max_scale = 0.5},
-        {.size = 224, .max_scale = 1.5},
-        {.size = 224, .min_ratio = -1},
-        {.size = 224, .crop_ratio = 1.01},
-        {.size = 224, .crop_ratio = -0.5},
-        {.size = 224, .crop_ratio = 1e-9},
-        {.size = 224, .filter = (lt_filter)2},
+    struct {
+        lt_transform t;
+        const char *says;
+    } wrong[] = {
+        {{.size = 0}, ""},
+        {{.size = 224, .resize = 100}, ""},
+        {{.size = 224, .flip = 1.5}, ""},
+        {{.size = 224, .min_scale = 0.9, .max_scale = 0.5}, ""},
+        {{.size = 224, .max_scale = 1.5}, ""},
+        {{.size = 224, .min_ratio = -1}, ""},
+        {{.size = 224, .crop_ratio = 1.01}, ""},
+        {{.size = 224, .crop_ratio = -0.5}, ""},
+        {{.size = 224, .crop_ratio = 1e-9}, ""},
+        {{.size = 224, .filter = (lt_filter)2}, ""},
+        {{.size = 32, .jitter.hue = 0.6}, ""},
+        {{.size = 32, .erase = 1.5}, ""},
+        {{.size = 32, .rand_augment = {2, 31}}, "magnitude is 31, want 0 .. 30"},
+        {{.size = 32, .rand_augment = {-1, 9}}, ""},
+        {{.size = 32, .rand_augment = {101, 9}}, "RandAugment has 101 operations, want 0 .. 100"},
+        {{.size = 4097}, "size is 4097, want 1 .. 4096"},
+        {{.size = 32, .jitter.saturation = LT_JITTER_MOST + 0.1}, ""},
+        {{.size = 32, .jitter.contrast = (double)NAN}, ""},
+        {{.size = 32, .limits.seconds = -1}, ""},
+        {{.size = 32, .rand_augment = {2, 9}, .trivial_augment = true}, ""},
     };
     for (size_t i = 0; i < COUNT_OF(wrong); i++)
-        assert_status(lt_transform_check(&wrong[i]), LT_E_ARG);
-    lt_transform right = {.size = 224};
-    assert_ok(lt_transform_check(&right));
-    assert_int_equal(right.resize, 256);
+        assert_fails(lt_transform_check(&wrong[i].t), LT_E_ARG, wrong[i].says);
+    lt_transform right[] = {
+        {.size = 224},
+        {.size = 32, .rand_augment = {2, 9}},
+        {.size = 32, .erase = 0.5, .jitter = {0.4, 0.4, 0.4, 0.1}},
+    };
+    for (size_t i = 0; i < COUNT_OF(right); i++)
+        assert_ok(lt_transform_check(&right[i]));
+    assert_int_equal(right[0].resize, 256);
     static const struct {
         double ratio;
         int resize;
@@ -158,11 +176,11 @@ static void check_arguments(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        {"random crops are torchvision's for the same random numbers", check_crops, 0, 0, 0},
-        {"pad and crop of small images gives every offset, mirrored and not", check_small, 0, 0, 0},
-        {"a flip mirrors the input and leaves the crop alone", check_flip, 0, 0, 0},
-        {"planes and pixels of the same image give the same input", check_planes, 0, 0, 0},
-        {"a transform out of range is refused", check_arguments, 0, 0, 0},
+        {"random crops equal torchvision's for equal random numbers", check_crops, 0, 0, 0},
+        {"small images are padded and cropped at every offset", check_small, 0, 0, 0},
+        {"a flip mirrors the input without changing the crop", check_flip, 0, 0, 0},
+        {"planes and pixels of an image give the same input", check_planes, 0, 0, 0},
+        {"a transform out of range is rejected", check_arguments, 0, 0, 0},
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

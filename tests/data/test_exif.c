@@ -1,5 +1,4 @@
-/* EXIF's orientation: where it stands in a file, what broken files say, and the pixels of turned
- * images. */
+/* EXIF orientation: parsing, malformed headers, and the pixels of upright images. */
 
 #include "base/alloc.h"
 #include "data/formats/exif.h"
@@ -14,11 +13,11 @@
 
 enum { MOST_HEAD = 256 };
 
-/* A JPEG's first bytes with an Exif segment: entries before the tag, its type, count and value. */
+/* The beginning of a JPEG with an Exif segment: entries before the tag, its type, count and value. */
 typedef struct head {
     bool little;
     int entries_before, type, count, value;
-    bool fill, other_first; /* a fill byte before the marker; an APP1 segment of XMP before it */
+    bool fill, other_first; /* preceded by a fill byte; by an XMP APP1 segment */
 } head;
 
 static size_t put16(uint8_t *to, bool little, uint32_t v)
@@ -80,7 +79,7 @@ static size_t make_head(uint8_t to[MOST_HEAD], const head *h)
     return tiff + bytes;
 }
 
-/* In memory of its own size, so that a sanitizer sees a read behind it. */
+/* Parses an exact copy, so that a sanitizer detects reads past the end. */
 static int orientation(const uint8_t *bytes, size_t size)
 {
     uint8_t *copy = malloc(size ? size : 1);
@@ -107,7 +106,7 @@ static void check_headers(void **state)
                             .other_first = form & 16};
             size_t size = make_head(bytes, &h);
             assert_int_equal(orientation(bytes, size), value);
-            /* Of every prefix: nothing is read behind it; the segment is whole or says nothing. */
+            /* A truncated segment means orientation 1. */
             for (size_t k = 0; k < size; k++)
                 assert_int_equal(orientation(bytes, k), 1);
         }
@@ -115,21 +114,21 @@ static void check_headers(void **state)
 
 typedef struct odd {
     const char *name;
-    int at, value; /* byte that is changed */
+    int at, value; /* offset of the changed byte and its new value */
 } odd;
 
-/* Of a header that says 6, big-endian, whose TIFF part begins at 12 and its entry at 22. */
+/* Changes a big-endian header with orientation 6, whose TIFF part begins at 12 and its entry at 22. */
 static void check_odd(void **state)
 {
     (void)state;
     static const odd rows[] = {
-        {"no JPEG", 1, 0xD9},
+        {"not a JPEG", 1, 0xD9},
         {"another segment", 3, 0xE2},
         {"another name", 9, 'F'},
         {"no byte order", 13, 'I'},
         {"another magic number", 15, 43},
-        {"a directory behind the end", 19, 200},
-        {"a directory far behind it", 16, 0xFF},
+        {"a directory after the end", 19, 200},
+        {"a directory far after it", 16, 0xFF},
         {"no entries", 21, 0},
         {"another tag", 23, 0x13},
         {"another type", 25, 5},
@@ -137,7 +136,7 @@ static void check_odd(void **state)
         {"the value 0", 31, 0},
         {"the value 9", 31, 9},
         {"a large value", 30, 1},
-        {"a segment of no length", 5, 1},
+        {"a segment of length 1", 5, 1},
         {"a segment longer than the file", 4, 1},
         {"coded data before it", 3, 0xDA},
     };
@@ -152,11 +151,11 @@ static void check_odd(void **state)
             fail_msg("%s: orientation %d", rows[i].name, orientation(bytes, size));
         bytes[rows[i].at] = before;
     }
-    bytes[21] = 255; /* more entries than the segment holds: those that are there are read */
+    bytes[21] = 255; /* more entries than fit: the existing ones are read */
     assert_int_equal(orientation(bytes, size), 6);
 }
 
-/* abc/def, as the standard's table and Pillow's exif_transpose() have it. */
+/* The grid abc/def in each orientation, as in the standard's table and Pillow's exif_transpose(). */
 static void check_turns(void **state)
 {
     (void)state;
@@ -171,7 +170,7 @@ static void check_turns(void **state)
         assert_int_equal(out.width, lt_exif_swaps_axes(turn) ? 2 : 3);
         assert_int_equal(out.width * out.height, 6);
         assert_memory_equal(out.memory, want[turn - 1], 6);
-        /* A window of one pixel: the part of the stored image that it is made of. */
+        /* Each pixel's window in the stored image. */
         for (int32_t i = 0; i < 6; i++) {
             lt_window w = {.x = i % out.width, .y = i / out.width, .width = 1, .height = 1};
             w = lt_exif_stored_window(turn, 3, 2, w);
@@ -181,7 +180,7 @@ static void check_turns(void **state)
     }
 }
 
-/* A JPEG file with this orientation behind its first two bytes. */
+/* Adds an Exif segment with this orientation to a JPEG file. */
 static uint8_t *tag(const uint8_t *jpeg, size_t size, int turn, size_t *tagged_size)
 {
     uint8_t *out = malloc(size + 4 + LT_EXIF_BYTES);
@@ -195,7 +194,7 @@ static uint8_t *tag(const uint8_t *jpeg, size_t size, int turn, size_t *tagged_s
     return out;
 }
 
-/* Whole, turned and without gaps: what the transform of a file must equal. */
+/* Decodes the whole file upright, the reference for the transform. */
 static void turn_whole(const uint8_t *bytes, size_t size, int turn, lt_record *out)
 {
     lt_image whole = {0}, turned = {0};
@@ -203,10 +202,10 @@ static void turn_whole(const uint8_t *bytes, size_t size, int turn, lt_record *o
     assert_ok(lt_image_size(bytes, size, NULL, &w.width, &w.height));
     assert_ok(lt_image_decode(bytes, size, NULL, 3, w, &whole));
     assert_ok(lt_exif_apply(turn, &whole, &turned));
-    out->size = (size_t)turned.width * (size_t)turned.height * 3;
-    assert_ok(lt_record_reserve(out, out->size));
-    memcpy(out->bytes, turned.memory, (size_t)turned.width * (size_t)turned.height * 3);
-    out->size = (size_t)turned.width * (size_t)turned.height * 3;
+    const size_t turned_size = (size_t)turned.width * (size_t)turned.height * 3;
+    assert_ok(lt_record_reserve(out, turned_size));
+    memcpy(out->bytes, turned.memory, turned_size);
+    out->size = turned_size;
     out->encoding = LT_ENCODING_PIXELS;
     out->width = turned.width;
     out->height = turned.height;
@@ -223,7 +222,7 @@ static void run(lt_transform t, lt_sample_workspace *s, uint64_t key, uint8_t *o
     assert_ok(lt_transform_run(&t, 3, &rng, s, out));
 }
 
-/* Crops of all orientations, decoded no more than wanted, are those of the whole image turned. */
+/* Partially decoded crops equal crops of the whole upright image. */
 static void check_crops(void **state)
 {
     (void)state;
@@ -252,7 +251,7 @@ static void check_crops(void **state)
                 run(t, &file, key, a);
                 run(t, &pixels, key, b);
                 assert_memory_equal(a, b, sizeof a);
-                t.exif = false; /* control: as stored */
+                t.exif = false; /* control: not turned */
                 run(t, &file, key, stored);
                 others += memcmp(a, stored, sizeof a) != 0;
                 if (turn == 1)
@@ -266,7 +265,7 @@ static void check_crops(void **state)
     lt_sample_workspace_clear(&pixels);
 }
 
-/* Packs of JPEG keep it, whether the coefficients or the pixels are coded anew. */
+/* Packs keep the orientation, whether JPEG files are transcoded or encoded again. */
 static void check_packs(void **state)
 {
     (void)state;
@@ -299,11 +298,11 @@ static void check_packs(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        {"headers in both byte orders, and each of their prefixes", check_headers, 0, 0, 0},
-        {"headers that are not right say nothing", check_odd, 0, 0, 0},
+        {"headers in both byte orders, whole and truncated", check_headers, 0, 0, 0},
+        {"malformed headers mean orientation 1", check_odd, 0, 0, 0},
         {"the eight orientations of a grid of six pixels", check_turns, 0, 0, 0},
-        {"crops are those of the whole image turned", check_crops, 0, 0, 0},
-        {"packs keep it", check_packs, 0, 0, 0},
+        {"crops equal those of the whole upright image", check_crops, 0, 0, 0},
+        {"packs keep the orientation", check_packs, 0, 0, 0},
     };
     return cmocka_run_group_tests_name("exif", tests, NULL, NULL);
 }

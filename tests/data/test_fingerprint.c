@@ -1,4 +1,4 @@
-/* The fingerprint of a data set: the same for the same files in another place, another one for others. */
+/* Fingerprints of data sets: equal for copies of the same files, different for other files. */
 
 #include "data/pack/pack.h"
 #include "images.h"
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static uint64_t fingerprint_of(const char *root, const char *name, int64_t *bytes)
+static uint64_t fingerprint(const char *root, const char *name, int64_t *bytes)
 {
     char *path = below(root, name);
     lt_dataset *d = NULL;
@@ -25,7 +25,7 @@ static uint64_t fingerprint_of(const char *root, const char *name, int64_t *byte
 
 typedef struct row {
     const char *name;
-    const char *make; /* shell commands that make `name` of data/, again after each change */
+    const char *make; /* shell commands that make `name` from data/, repeated after the change */
     const char *change;
     bool is_same;
 } row;
@@ -51,11 +51,11 @@ static void test_files(void **state)
     assert_true(asprintf(&line, "mv '%s' data && %s", images, r->make) > 0);
     run_in(root, line);
     int64_t bytes, bytes_before;
-    const uint64_t before = fingerprint_of(root, r->name, &bytes_before);
+    const uint64_t before = fingerprint(root, r->name, &bytes_before);
     assert_int_not_equal(before, 0);
     run_in(root, r->change);
     run_in(root, r->make);
-    const bool same_hash = fingerprint_of(root, r->name, &bytes) == before;
+    const bool same_hash = fingerprint(root, r->name, &bytes) == before;
     assert_int_equal(same_hash && bytes == bytes_before, r->is_same);
     free(line);
     free(images);
@@ -74,7 +74,7 @@ static uint64_t pack_and_hash(const char *root, const char *name, int64_t *bytes
     lt_dataset_free(&d);
     free(data);
     free(path);
-    return fingerprint_of(root, name, bytes);
+    return fingerprint(root, name, bytes);
 }
 
 static void test_packs(void **state)
@@ -84,16 +84,16 @@ static void test_packs(void **state)
     assert_true(asprintf(&line, "mv '%s' data && " TAR, images) > 0);
     run_in(root, line);
     int64_t unknown, of_tar, of_pack;
-    const uint64_t before = fingerprint_of(root, "data", &unknown);
-    assert_int_equal(fingerprint_of(root, "x.tar", &of_tar), before);
+    const uint64_t before = fingerprint(root, "data", &unknown);
+    assert_int_equal(fingerprint(root, "x.tar", &of_tar), before);
     assert_int_equal(pack_and_hash(root, "a", &of_pack), before);
     assert_int_equal(unknown, 0);
     assert_true(of_tar > 0);
     assert_int_equal(of_pack, of_tar);
-    run_in(root, "cp data/class0/01.jpg data/class0/00.jpg"); /* the same names and number */
+    run_in(root, "cp data/class0/01.jpg data/class0/00.jpg"); /* same names and number */
     assert_int_equal(pack_and_hash(root, "b", &of_pack), before);
     assert_int_not_equal(of_pack, of_tar);
-    run_in(root, "mv data/class0/01.jpg data/class0/0a.jpg"); /* the same number */
+    run_in(root, "mv data/class0/01.jpg data/class0/0a.jpg"); /* same number */
     assert_int_not_equal(pack_and_hash(root, "c", &of_pack), before);
     free(line);
     free(images);
@@ -116,7 +116,7 @@ static void test_others(void **state)
     assert_int_not_equal(hash[0], hash[2]);
 }
 
-static uint64_t hash_of_text(const char *root, const char *name, const char *text)
+static uint64_t text_fingerprint(const char *root, const char *name, const char *text)
 {
     char *path = below(root, name), *line = NULL;
     const lt_tokens_config config = {.length = 64, .tokenizer = "byte"};
@@ -132,26 +132,26 @@ static uint64_t hash_of_text(const char *root, const char *name, const char *tex
     return hash;
 }
 
-/* The number of windows is the same, tokens are not. */
+/* The number of windows is the same, the tokens differ. */
 static void test_tokens(void **state)
 {
     (void)state;
     char *root = make_folder();
-    const uint64_t before = hash_of_text(root, "x.txt", "abcdefghijklmnopqrs");
-    assert_int_equal(hash_of_text(root, "y.txt", "abcdefghijklmnopqrs"), before);
-    assert_int_not_equal(hash_of_text(root, "x.txt", "abcdefghijklmnopqrstuvwxyz"), before);
-    assert_int_not_equal(hash_of_text(root, "x.txt", "aBcdefghijklmnopqrs"), before);
+    const uint64_t before = text_fingerprint(root, "x.txt", "abcdefghijklmnopqrs");
+    assert_int_equal(text_fingerprint(root, "y.txt", "abcdefghijklmnopqrs"), before);
+    assert_int_not_equal(text_fingerprint(root, "x.txt", "abcdefghijklmnopqrstuvwxyz"), before);
+    assert_int_not_equal(text_fingerprint(root, "x.txt", "aBcdefghijklmnopqrs"), before);
     remove_folder(root);
 }
 
 int main(void)
 {
     struct CMUnitTest tests[COUNT_OF(rows) + 3] = {
-        {"a folder, its tar file and its pack have one", test_packs, NULL, NULL, NULL},
-        {"a text: by its tokens, not by its name", test_tokens, NULL, NULL, NULL},
-        {"without names: by the count", test_others, NULL, NULL, NULL},
+        {"a folder, its tar file and its pack have the same", test_packs, NULL, NULL, NULL},
+        {"a text's depends on its tokens, not its name", test_tokens, NULL, NULL, NULL},
+        {"without names it depends on the count", test_others, NULL, NULL, NULL},
     };
     for (size_t i = 0; i < COUNT_OF(rows); i++)
-        tests[3 + i] = (struct CMUnitTest){rows[i].change, test_files, NULL, NULL, &rows[i]};
+        tests[3 + i] = row_test(rows[i].change, test_files, &rows[i]);
     return cmocka_run_group_tests_name("fingerprint", tests, NULL, NULL);
 }

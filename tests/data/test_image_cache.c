@@ -1,5 +1,4 @@
-/* Images kept in memory: the bytes are the same with and without (test_loader_determinism.c), and their bound
- * holds. */
+/* The cache of decoded images: counts and capacity. test_loader_determinism.c compares the bytes with and without. */
 
 #include "images.h"
 #include "near.h"
@@ -11,15 +10,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* AHEAD: samples that the loader makes before they are asked for, at most. */
+/* AHEAD: most samples that the loader prefetches. */
 enum { ALL = 15, SIDE = 16, EPOCHS = 3, AHEAD = 16 };
 
 static lt_loader_stats run_epochs(lt_dataset *d, int64_t cache_bytes, int epochs)
 {
     const lt_loader_config c = {.transform = {.augment = LT_AUGMENT_IMAGENET, .size = SIDE},
                                 .batch = 4,
-                                .threads =
-                                    1, /* else an image may be wanted again while it is decoded */
+                                .threads = 1, /* more might decode an image twice */
                                 .shuffle = true,
                                 .max_bad = -1,
                                 .cache_bytes = cache_bytes};
@@ -53,15 +51,15 @@ static void check_memory(void **state)
     assert_int_equal(none.cache_hits, 0);
     assert_int_equal(none.cache_bytes, 0);
     assert_int_equal(run_epochs(d, 0, 1).cache_misses, 0);
-    /* What is in memory is not read again; a broken image is never there, and listed once. */
+    /* Cached images are not read again; a corrupt image is not cached and listed once. */
     run_in(root, "echo text >class1/00.jpg");
     all = run_epochs(d, 1 << 20, EPOCHS);
     assert_int_equal(all.bad, 1);
-    assert_in_range(all.cache_misses, ALL - 1 + EPOCHS, ALL - 1 + EPOCHS + 2); /* it alone again */
+    assert_in_range(all.cache_misses, ALL - 1 + EPOCHS, ALL - 1 + EPOCHS + 2);
     close_images(&d, root);
 }
 
-/* Fashion-MNIST's kind: planes that were never coded. */
+/* Uncompressed planes, as in Fashion-MNIST. */
 static void check_plain(void **state)
 {
     (void)state;
@@ -77,8 +75,8 @@ static void check_plain(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        {"decoded images are kept up to a bound", check_memory, 0, 0, 0},
-        {"images that were never coded are kept too", check_plain, 0, 0, 0},
+        {"decoded images are cached up to the capacity", check_memory, 0, 0, 0},
+        {"uncompressed images are cached too", check_plain, 0, 0, 0},
     };
     return cmocka_run_group_tests_name("cache", tests, open_device, close_device);
 }

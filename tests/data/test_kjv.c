@@ -11,7 +11,7 @@
 
 enum { WINDOW = 1 << 16, TABLE_AT = 92, CODE_BITS = 9, CODES = 1 << CODE_BITS, FIRST = 257 };
 
-/* Codes of nine bits, a byte each: as compress writes them before its table is full. Returns the bytes written. */
+/* Writes each byte as a 9-bit code, as compress does before its table is full. Returns the bytes written. */
 static size_t encode(uint8_t *to, const char *text, size_t bytes)
 {
     assert_true(bytes < CODES - FIRST);
@@ -27,7 +27,7 @@ static void put_number(uint8_t *to, size_t number)
         to[i] = (uint8_t)(number >> (24 - 8 * i));
 }
 
-/* A file of two windows: those of the package but for the last are 64 KiB. */
+/* Makes a file of two windows; the package's windows have 64 KiB. */
 static size_t make_file(uint8_t *file, const char *text, size_t first, size_t bytes)
 {
     const size_t begin = TABLE_AT + 8, coded = encode(file + begin, text, first);
@@ -87,7 +87,7 @@ static void check_package(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        {"the file is windows of text", check_file, 0, 0, 0},
+        {"a file of two windows is decoded, an invalid one rejected", check_file, 0, 0, 0},
         {"the package's text", check_package, 0, 0, 0},
     };
     return cmocka_run_group_tests_name("kjv", tests, NULL, NULL);

@@ -1,5 +1,5 @@
-/* One messy tree as an image folder, a tar file, a pack and a data service: the same classes, the same images, the
- * same line on the files that are left out. */
+/* One untidy tree read as an image folder, a tar file, a pack and a data service gives the same classes, images and
+ * log line on skipped files. */
 
 #include "base/alloc.h"
 #include "base/encoding/crc32c.h"
@@ -17,15 +17,15 @@
 
 enum { MOST = 16, TEXT = 1024 };
 
-/* Images of the tree by their class; then what is in none. */
+/* Images with their classes, then files to skip. */
 static const struct {
     const char *path;
-    int label; /* -1: not read */
+    int label; /* -1: skipped */
 } tree[] = {
     {"cat/1.jpg", 0},
     {"cat/edited.v2.JPG", 0},
     {"cat/edited.v3.JPG", 0},
-    {"cat/1.png", 0}, /* a class folder may hold 1.jpg and 1.png */
+    {"cat/1.png", 0}, /* next to 1.jpg */
     {"cat/day1/2.PNG", 0},
     {"cat/day.2/track 2.0 (1).jpeg", 0},
     {"dog/a.b.c.jpg", 1},
@@ -60,18 +60,18 @@ static char *make_tree(void)
     return root;
 }
 
-static void keep_line(void *context, lt_log_level level, const char *area, const char *text)
+static void save_line(void *context, lt_log_level level, const char *area, const char *text)
 {
     (void)level, (void)area;
     snprintf(context, TEXT, "%s", text);
 }
 
-/* line: the last one of the log; may be NULL. */
+/* line: receives the last log line; may be NULL. */
 static lt_dataset *open_data(const char *spec, char *line)
 {
     lt_dataset *d = NULL;
     if (line)
-        lt_log_set(keep_line, line);
+        lt_log_set(save_line, line);
     lt_status st = lt_dataset_open(&d, spec, true);
     lt_log_set(NULL, NULL);
     assert_ok(st);
@@ -80,7 +80,7 @@ static lt_dataset *open_data(const char *spec, char *line)
 
 typedef struct item {
     int32_t label;
-    uint32_t crc; /* of the file */
+    uint32_t crc; /* CRC-32C of the file */
 } item;
 
 static int compare_items(const void *a, const void *b)
@@ -89,7 +89,7 @@ static int compare_items(const void *a, const void *b)
     return x->label != y->label ? x->label - y->label : (x->crc > y->crc) - (x->crc < y->crc);
 }
 
-/* Labels and contents of all samples, sorted; returns their number. */
+/* Lists labels and contents of all samples, sorted; returns their number. */
 static int list_items(const lt_dataset *d, item out[MOST])
 {
     lt_record r = {0};
@@ -145,7 +145,7 @@ static void check_pack(const lt_dataset *source, const char *folder, const item 
 static void check_same(void **state)
 {
     (void)state;
-    /* Written from above the split's root, and in it; the second time from the cached index. */
+    /* Tar files with and without the root folder's name; the second run reads the cached index. */
     static const char *const tars[] = {"tar -cf t.tar train", "true", "tar -C train -cf t.tar .",
                                        "cd train && tar -cf ../t.tar *"};
     char *root = make_tree(), *folder = below(root, "train"), *tar = below(root, "t.tar"),
@@ -153,7 +153,7 @@ static void check_same(void **state)
     item want[MOST];
     lt_dataset *d = open_data(folder, line);
     assert_non_null(strstr(line, left_out));
-    assert_true(d->unsplit); /* the same samples to evaluate on */
+    assert_true(d->unsplit); /* the same samples for evaluation */
     int count = list_items(d, want), labels[3] = {0};
     for (int i = 0; i < count; i++)
         labels[want[i].label]++;
@@ -186,7 +186,7 @@ static void check_same(void **state)
     remove_folder(root);
 }
 
-/* A class folder without a file, and one whose files are no images: both forms name both. */
+/* The error names a class folder without files and one without images. */
 static void check_empty(void **state)
 {
     (void)state;
@@ -205,7 +205,7 @@ static void check_empty(void **state)
     remove_folder(root);
 }
 
-/* Shards of one set: the split's root is common to all of them, and a class may be in one only. */
+/* Tar files of one data set have a common root; a class may be in one of them only. */
 static void check_shards(void **state)
 {
     (void)state;
@@ -231,8 +231,7 @@ static void check_shards(void **state)
     remove_folder(root);
 }
 
-/* WebDataset's layout: NAME.cls is the label of NAME.jpg, whatever dots are in NAME; further images of a sample are
- * left out and counted. */
+/* WebDataset's layout: NAME.cls is the label of NAME.jpg also if NAME has dots; other images are skipped and counted. */
 static void check_labels(void **state)
 {
     (void)state;
@@ -263,7 +262,7 @@ static void check_labels(void **state)
     remove_folder(root);
 }
 
-/* "valid" is the images to evaluate on next to "train", and a class among classes. */
+/* "valid" next to "train" is the validation data; among classes it is a class. */
 static void check_valid(void **state)
 {
     (void)state;
@@ -295,8 +294,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         {"a class may be named valid", check_valid, 0, 0, 0},
         {"folder, tar, pack and service have the same classes and images", check_same, 0, 0, 0},
-        {"empty class folders are named, in a folder as in a tar file", check_empty, 0, 0, 0},
-        {"tar shards share the split's root", check_shards, 0, 0, 0},
+        {"empty class folders are named for folders and tar files", check_empty, 0, 0, 0},
+        {"tar files have a common root", check_shards, 0, 0, 0},
         {"labels of names with dots", check_labels, 0, 0, 0},
     };
     return cmocka_run_group_tests_name("layouts", tests, NULL, NULL);

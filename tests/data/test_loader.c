@@ -1,5 +1,5 @@
-/* The loader against a list made by one thread, for any number of threads; seeking, shares,
- * limits, and ending at any moment. */
+/* The loader compared with samples made one by one, for any number of threads; seeking, ranks, limits, and freeing at
+ * any moment. */
 
 #include "base/clock.h"
 #include "data/loader/prefetch.h"
@@ -25,7 +25,7 @@ static lt_loader_config usual(int threads)
     };
 }
 
-/* What sample i of this rank in the epoch must be, made here and now. */
+/* Makes sample i of this rank in the epoch without the loader, and returns its label. */
 static int32_t expected(lt_dataset *d, const lt_loader_config *c, int64_t epoch, int64_t i,
                         uint8_t *pixels)
 {
@@ -38,11 +38,11 @@ static int32_t expected(lt_dataset *d, const lt_loader_config *c, int64_t epoch,
                     .shuffle = c->shuffle};
     int64_t index = lt_sampler_index(&s, epoch, i);
     lt_rng rng = {.key = lt_rng_key(c->seed, LT_STREAM_AUGMENT, (uint64_t)epoch, (uint64_t)index)};
-    lt_sample_workspace scratch = {0};
-    assert_ok(d->ops->read(d, index, &scratch.record));
-    assert_ok(lt_transform_run(&t, 3, &rng, &scratch, pixels));
-    int32_t label = scratch.record.label;
-    lt_sample_workspace_clear(&scratch);
+    lt_sample_workspace workspace = {0};
+    assert_ok(d->ops->read(d, index, &workspace.record));
+    assert_ok(lt_transform_run(&t, 3, &rng, &workspace, pixels));
+    int32_t label = workspace.record.label;
+    lt_sample_workspace_clear(&workspace);
     return label;
 }
 
@@ -98,7 +98,7 @@ static void check_threads(void **state)
     close_images(&d, root);
 }
 
-/* The pixels and targets of a batch, to free(). */
+/* Returns the pixels and targets of a batch; free() it. */
 static uint8_t *batch_bytes(lt_loader *l, int64_t epoch, int64_t batch, size_t *bytes)
 {
     lt_batch b;
@@ -113,7 +113,6 @@ static uint8_t *batch_bytes(lt_loader *l, int64_t epoch, int64_t batch, size_t *
     return all;
 }
 
-/* Mixed batches depend on seed, epoch and batch alone. */
 static void check_mixing(void **state)
 {
     (void)state;
@@ -201,7 +200,7 @@ static void check_ranks(void **state)
     close_images(&d, root);
 }
 
-/* A device whose memory the host cannot write: the batch is copied to a fixed address. */
+/* Batches are copied to a fixed address on a device whose memory the host cannot write. */
 static void check_copies(void **state)
 {
     (void)state;
@@ -227,7 +226,7 @@ static void check_copies(void **state)
     close_images(&d, root);
 }
 
-/* Freed before the first batch, with some lent, at the end: no thread is left. */
+/* Frees the loader before the first batch, after some and at the end of the epoch. */
 static void check_shutdown(void **state)
 {
     (void)state;
@@ -253,7 +252,7 @@ static void check_shutdown(void **state)
     close_images(&d, root);
 }
 
-/* Samples that take two milliseconds each. */
+/* Reads a sample in two milliseconds. */
 static lt_status read_slowly(const lt_dataset *self, int64_t index, lt_record *record)
 {
     (void)self, (void)index;
@@ -268,8 +267,7 @@ static lt_status read_slowly(const lt_dataset *self, int64_t index, lt_record *r
     return LT_OK;
 }
 
-/* The counters of a consumer that is faster than the threads, and of one that comes when all is
- * ready. */
+/* First the consumer is faster than the threads, then it waits until all batches are ready. */
 static void check_counters(void **state)
 {
     enum { BATCHES = 20, PART = 4, MILLISECONDS = 2 };
@@ -297,7 +295,7 @@ static void check_counters(void **state)
     assert_string_equal(lt_loader_bound(&hurried, lt_clock_seconds() - begin), "loader-bound");
 
     assert_int_equal(lt_loader_next(l, &b), LT_END);
-    while (lt_loader_statistics(l).queued < 4) { /* until no slot is free, none being lent */
+    while (lt_loader_statistics(l).queued < 4) { /* until no slot is free */
     }
     lt_loader_stats before = lt_loader_statistics(l);
     for (int i = 0; i < PART; i++)
@@ -355,7 +353,7 @@ static void check_limits(void **state)
     lt_dataset_free(&d);
 }
 
-/* Samples in index order are sorted by class: the first batch alone would be of one. */
+/* Without spread the first batch in index order has one class only. */
 static void check_spread(void **state)
 {
     (void)state;
@@ -386,17 +384,17 @@ int main(void)
 {
     static int one = 1, two = 2, seven = 7;
     const struct CMUnitTest tests[] = {
-        {"1 thread makes the batches of the list", check_threads, 0, 0, &one},
-        {"2 threads make the batches of the list", check_threads, 0, 0, &two},
-        {"7 threads make the batches of the list", check_threads, 0, 0, &seven},
+        {"1 thread makes the expected batches", check_threads, 0, 0, &one},
+        {"2 threads make the expected batches", check_threads, 0, 0, &two},
+        {"7 threads make the expected batches", check_threads, 0, 0, &seven},
         {"mixed batches are the same for any number of threads", check_mixing, 0, 0, 0},
-        {"seeking gives the batch that would have come", check_seek, 0, 0, 0},
-        {"two ranks share an epoch", check_ranks, 0, 0, 0},
-        {"a device with memory of its own gets copies at a fixed address", check_copies, 0, 0, 0},
+        {"seeking gives the batch of that number", check_seek, 0, 0, 0},
+        {"two ranks divide an epoch", check_ranks, 0, 0, 0},
+        {"a device with separate memory gets copies at a fixed address", check_copies, 0, 0, 0},
         {"a loader can be freed at any moment", check_shutdown, 0, 0, 0},
-        {"counters tell a fast consumer from a late one", check_counters, 0, 0, 0},
+        {"statistics distinguish a fast consumer from a slow one", check_counters, 0, 0, 0},
         {"a limited epoch is spread over all classes", check_spread, 0, 0, 0},
-        {"limits are kept, and configs out of range refused", check_limits, 0, 0, 0},
+        {"limits are obeyed, and configs out of range rejected", check_limits, 0, 0, 0},
     };
     return cmocka_run_group_tests(tests, open_device, close_device);
 }

@@ -1,4 +1,4 @@
-/* Mixup and cutmix: shares, pixels and targets. */
+/* Mixup and CutMix: proportions, pixels and targets. */
 
 #include "data/transform/mix.h"
 #include "near.h"
@@ -33,7 +33,7 @@ static void fill(uint8_t *pixels)
         memset(pixels + n * PIXELS, 40 * n + 10, PIXELS);
 }
 
-/* Images are of one colour each: what a mixture holds of its partner can be counted. */
+/* Each image has one colour, so that the partner's proportion can be measured. */
 static void check_images(void **state)
 {
     (void)state;
@@ -54,7 +54,7 @@ static void check_images(void **state)
         assert_near(mean, 10 * p.share + 170 * (1 - p.share), p.cut ? 1e-9 : 0.51);
         assert_near((double)targets[0], p.share, 1e-6);
         assert_near((double)targets[1], 1 - p.share, 1e-6);
-        for (int i = 0; i < PIXELS; i++) /* the one in the middle is its own partner */
+        for (int i = 0; i < PIXELS; i++) /* the middle image is its own partner */
             assert_int_equal(pixels[2 * PIXELS + i], 90);
         assert_near((double)targets[2 * CLASSES + 2], 1, 1e-6);
         cuts += p.cut;
@@ -82,9 +82,9 @@ static void check_probability(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        {"Beta variates have the moments of Beta", check_beta, 0, 0, 0},
-        {"pixels and targets have the same shares", check_images, 0, 0, 0},
-        {"how often batches are mixed", check_probability, 0, 0, 0},
+        {"Beta variates have the right moments", check_beta, 0, 0, 0},
+        {"pixels and targets have the same proportions", check_images, 0, 0, 0},
+        {"batches are mixed with the given probability", check_probability, 0, 0, 0},
     };
     return cmocka_run_group_tests_name("mix", tests, NULL, NULL);
 }
