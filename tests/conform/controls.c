@@ -85,12 +85,6 @@ static lt_status flips_a_column(void *ctx, const lt_qr_job *job, size_t count)
     return LT_OK;
 }
 
-static lt_status turns_the_other_way(void *ctx, const lt_rotations_job *job, size_t count)
-{
-    LT_TRY(lt_backend_ref()->rotations(ctx, job, count));
-    return lt_backend_ref()->scale(ctx, -1, &job->k, &job->k);
-}
-
 static lt_status stops_halving(void *ctx, const lt_ritz_job *job, size_t count)
 {
     LT_TRY(lt_backend_ref()->ritz(ctx, job, count));
@@ -288,7 +282,6 @@ static const control rows[] = {
     {matrix_tests, "vec_norms", "row-major"},
     {rational_tests, "rational", "one block"},
     {rational_tests, "qr", "odd size"},
-    {rational_tests, "rotations", "odd size"},
     {rational_tests, "ritz", "some parts"},
     {attention_tests, "attention", "odd T, causal"},
     {attention_tests, "attention_grad", "odd T"},
@@ -330,7 +323,6 @@ int controls(void)
     broken.vec_norms = norms_of_biased;
     broken.rational = omits_a_pole;
     broken.qr = flips_a_column;
-    broken.rotations = turns_the_other_way;
     broken.ritz = stops_halving;
     broken.attention = looks_ahead;
     broken.attention_grad = without_the_mean;

@@ -212,7 +212,7 @@ static bool sizes_test(test *t)
     return true;
 }
 
-/* --- Bases: orthonormal columns, and rotations --- */
+/* --- Orthonormal columns --- */
 
 static lt_status call_qr(const test *t, const lt_backend *be, void *ctx, const lt_view *v,
                          bool absolute)
@@ -221,15 +221,6 @@ static lt_status call_qr(const test *t, const lt_backend *be, void *ctx, const l
     (void)absolute;
     const lt_qr_job job = {.a = v[0], .q = v[1]};
     return be->qr(ctx, &job, 1);
-}
-
-static lt_status call_rotations(const test *t, const lt_backend *be, void *ctx, const lt_view *v,
-                                bool absolute)
-{
-    (void)t;
-    (void)absolute;
-    const lt_rotations_job job = {.s = v[0], .k = v[1]};
-    return be->rotations(ctx, &job, 1);
 }
 
 /* Diagonals that are neither sorted nor equal; a column of zeros would have any direction. */
@@ -260,15 +251,14 @@ static const char *check_near(const test *t, double *const *got, double *const *
     return why;
 }
 
-enum { BASIS_SIZES = 3 };
+enum { QR_SIZES = 3 };
 
-static bool basis_test(size_t i, test *t)
+static bool qr_test(size_t i, test *t)
 {
-    static const int64_t sizes[BASIS_SIZES] = {1, 19, 64};
-    const int64_t n = sizes[i / 2];
-    *t = (test){.entry = i % 2 ? "rotations" : "qr", .operands = 2, .master = true};
+    static const int64_t sizes[QR_SIZES] = {1, 19, 64};
+    const int64_t n = sizes[i];
+    *t = (test){.entry = "qr", .call = call_qr, .operands = 2, .master = true};
     t->name = n == 1 ? "one element" : n == 19 ? "odd size" : "a whole block";
-    t->call = i % 2 ? call_rotations : call_qr;
     t->prepare = prepare_columns;
     t->check = check_near;
     t->operand[0] = (operand){IN, MASTER, LT_SHAPE(n, n), .absolute = PLUS};
@@ -350,13 +340,13 @@ static bool ritz_test(size_t i, test *t)
 
 bool rational_tests(size_t i, test *t)
 {
-    const size_t bases = COUNT_OF(rows) + (size_t)2 * BASIS_SIZES;
+    const size_t bases = COUNT_OF(rows) + QR_SIZES;
     if (i >= bases + COUNT_OF(ritzes))
         return i == bases + COUNT_OF(ritzes) && sizes_test(t);
     if (i >= bases)
         return ritz_test(i - bases, t);
     if (i >= COUNT_OF(rows))
-        return basis_test(i - COUNT_OF(rows), t);
+        return qr_test(i - COUNT_OF(rows), t);
     const rational_row *r = &rows[i];
     *t = (test){.entry = "rational", .name = r->name, .call = call, .operands = 3, .master = true};
     t->config.dim = (int)i;

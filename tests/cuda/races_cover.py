@@ -30,7 +30,6 @@ mode_product f32 four vectors with gaps
 mode_product f32 four vectors of one block
 eigh f32 odd size
 qr f32 odd size
-rotations f32 odd size
 rational f32 not positive definite, last block of many
 conv2d_pixels_grad_w f16 7x7 stride 2 pad 3, odd image""".split("\n")
 NO_KERNEL = "cast.cu:no_such_kernel"

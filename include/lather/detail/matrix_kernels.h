@@ -77,14 +77,6 @@ typedef struct lt_qr_job {
 } lt_qr_job;
 LT_ENTRY(qr, void *ctx, const lt_qr_job *job, size_t count);
 
-/** k[i,j] = atan(2 s[i,j] / (s[j,j] - s[i,i])) / 2, in [-pi/4, pi/4] and antisymmetric: the rotation
- *  of the plane (i,j) that makes s[i,j] zero. k[i,j] is 0 where s[i,j] is. */
-typedef struct lt_rotations_job {
-    lt_view s; /**< [n,n] contiguous, symmetric but for rounding; its lower triangle is read */
-    lt_view k; /**< [n,n] contiguous, other memory */
-} lt_rotations_job;
-LT_ENTRY(rotations, void *ctx, const lt_rotations_job *job, size_t count);
-
 /** *value = *bound times an estimate of the largest eigenvalue of a symmetric matrix B with eigenvalues in
  *  [0, 1], by the method of Rayleigh and Ritz: the largest one of B restricted to the span of V = [X, B X], rounded up
  *  to a multiple of 2^-24. Of V^T V the diagonal counts 1 + 1e-8 times, so that a direction that is all rounding has
@@ -108,7 +100,6 @@ LT_ENTRY(ritz, void *ctx, const lt_ritz_job *job, size_t count);
     X(eigh, BASIC, LIBRARY)      \
     X(rational, BASIC, OWN)      \
     X(qr, BASIC, LIBRARY)        \
-    X(rotations, BASIC, LIBRARY) \
     X(ritz, BASIC, REF)
 
 #endif

@@ -1,5 +1,5 @@
-/* Orthogonal factors of QR decompositions by Householder's reflections (Golub & Van Loan, "Matrix
- * computations", 4th edition, section 5.2), and Jacobi's angles (section 8.5), in double. */
+/* Orthogonal factors of QR decompositions by Householder reflections in double: Golub & Van Loan, "Matrix
+ * computations", 4th edition, section 5.2. */
 
 #include "ref.h"
 
@@ -87,40 +87,5 @@ lt_status lt_ref_qr(void *ctx, const lt_qr_job *job, size_t count)
     (void)ctx;
     for (size_t i = 0; i < count; i++)
         LT_TRY(qr(&job[i]));
-    return LT_OK;
-}
-
-static double angle(double sij, double sii, double sjj)
-{
-    const double difference = sjj - sii;
-    if (sij == 0)
-        return 0;
-    if (difference == 0)
-        return copysign(atan(1), sij);
-    return atan(2 * sij / difference) / 2;
-}
-
-static lt_status rotations(const lt_rotations_job *job)
-{
-    const int64_t n = job->s.shape.dim[0];
-    double *s = lt_ref_gather_f64(&job->s), *k = lt_alloc((size_t)(n * n), sizeof *k);
-    lt_status st = s && k ? LT_OK : LT_E_NOMEM;
-    for (int64_t i = 0; i < n && !st; i++)
-        for (int64_t j = 0; j < i; j++) {
-            k[i * n + j] = angle(s[i * n + j], s[i * (n + 1)], s[j * (n + 1)]);
-            k[j * n + i] = -k[i * n + j];
-        }
-    if (!st)
-        lt_ref_scatter_f64(k, &job->k);
-    lt_free(s);
-    lt_free(k);
-    return st;
-}
-
-lt_status lt_ref_rotations(void *ctx, const lt_rotations_job *job, size_t count)
-{
-    (void)ctx;
-    for (size_t i = 0; i < count; i++)
-        LT_TRY(rotations(&job[i]));
     return LT_OK;
 }

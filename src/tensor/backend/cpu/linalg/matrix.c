@@ -69,13 +69,11 @@ static lt_status frobenius(void *ctx, const lt_view *x, size_t count, const lt_v
     return lt_cpu_each("frobenius", count, run_norm, &l);
 }
 
-/* --- Orthogonal factors by LAPACK's Householder QR, and ref's Jacobi angles, a matrix a thread.
- * Formulas: ext/matrix_kernels.h --- */
+/* --- Orthogonal factors by LAPACK's Householder QR, one matrix per thread: detail/matrix_kernels.h --- */
 
 typedef struct list {
     void *ctx;
     const lt_qr_job *qr;
-    const lt_rotations_job *turn;
 } list;
 
 /* The columns by falling diagonal, ties in their order: insertion sort, as the basis of a slowly
@@ -137,18 +135,6 @@ static lt_status qr(void *ctx, const lt_qr_job *job, size_t count)
     return lt_cpu_each("qr", count, run_qr, &l);
 }
 
-static lt_status run_turn(void *context, int64_t i)
-{
-    const list *l = context;
-    return lt_backend_ref()->rotations(l->ctx, &l->turn[i], 1);
-}
-
-static lt_status rotations(void *ctx, const lt_rotations_job *job, size_t count)
-{
-    list l = {.ctx = ctx, .turn = job};
-    return lt_cpu_each("rotations", count, run_turn, &l);
-}
-
 void lt_cpu_install_matrix(lt_backend *be)
 {
     be->frobenius = frobenius;
@@ -156,7 +142,6 @@ void lt_cpu_install_matrix(lt_backend *be)
         return;
     be->eigh = lt_cpu_eigh;
     be->qr = qr;
-    be->rotations = rotations;
 }
 
 const char *lt_cpu_matrix_info(void)
