@@ -1,23 +1,23 @@
-/** A model divided over the ranks of a mesh, as its layers see it. */
+/** Tensor parallelism: how layers see the ranks of a mesh that share one model. */
 #ifndef LATHER_TENSOR_PARALLEL_H
 #define LATHER_TENSOR_PARALLEL_H
 
 #include "lather/detail/exchange_ops.h"
 #include "lather/param.h"
 
-/** The ranks that hold one copy of a model; groups are borrowed from a mesh, for the model's life.
- *  In one dimension features and heads are divided over row; on a grid rows of activations over depth and
- *  column, features over row. Functions take NULL for one rank that has all. */
+/** The ranks that hold one replica of a model. Groups are borrowed from a mesh for the model's
+ *  life. In one dimension (as in Megatron-LM) features and heads are sharded over row. On a grid
+ *  (as in SUMMA) rows of activations are sharded over depth and column, features over row.
+ *  Functions take NULL for a single rank that holds everything. */
 typedef struct lt_tensor_parallel {
-    lt_exchange *row;            /**< in one dimension all ranks of the copy */
+    lt_exchange *row;            /**< in one dimension: all ranks of the replica */
     lt_exchange *column, *depth; /**< NULL in one dimension */
-    lt_exchange *model;          /**< all ranks of the copy */
-    bool
-        sequence; /**< one dimension: rows are divided between products, where they meet no weights */
-    bool overlap; /**< products begin before an exchange is done; else the same bits, later */
+    lt_exchange *model;          /**< all ranks of the replica */
+    bool sequence; /**< sequence parallelism, in one dimension: rows are sharded between products */
+    bool overlap;  /**< products overlap with communication; false: the same bits, slower */
 } lt_tensor_parallel;
 
-/** The rows of a copy's activations: tokens of sequences, one sequence behind the other. */
+/** Rows of a replica's activations: the tokens of its sequences, one sequence after the other. */
 typedef struct lt_token_rows {
     int64_t sequences, tokens;
 } lt_token_rows;
@@ -25,104 +25,116 @@ typedef struct lt_row_range {
     int64_t first, count;
 } lt_row_range;
 
-/** Rows of so many samples. A grid has at least a sample for each of its rows in each depth: what a
- *  smaller batch lacks is padded, and taken off again. */
+/** Returns the rows of that many samples. A grid needs at least one sample for each of its rows
+ *  in each depth: smaller batches are padded, and the padding is removed again. */
 LT_API lt_token_rows lt_parallel_rows(const lt_tensor_parallel *parallel, int64_t samples,
                                       int64_t tokens);
-/** For training: whether samples divide evenly over a grid's rows in all depths. An evaluation's last batch
- *  need not. Errors: LT_E_ARG (both numbers, and what would do). */
+/** Checks, for training, that samples divide evenly over a grid's rows in all depths. The last
+ *  batch of an evaluation need not. Errors: LT_E_ARG (names both numbers and one that works). */
 LT_API LT_MUST_CHECK lt_status lt_parallel_check_batch(const char *name,
                                                        const lt_tensor_parallel *parallel,
                                                        int64_t samples);
-/** Whether this rank has some of the rows, as matrices [rows,features], between products. */
+/** Returns true if each rank holds only some rows, as matrices [rows,features], between
+ *  products. */
 LT_API bool lt_parallel_divides_rows(const lt_tensor_parallel *parallel);
-/** Rows of this rank between products: in one dimension any, on a grid whole sequences. */
+/** Returns this rank's rows between products: any range in one dimension, whole sequences on a
+ *  grid. */
 LT_API lt_row_range lt_parallel_own_rows(const lt_tensor_parallel *parallel, lt_token_rows rows);
-/** The sequences that these rows are of. */
+/** Returns the sequences to which this rank's rows belong. */
 LT_API lt_row_range lt_parallel_own_samples(const lt_tensor_parallel *parallel, lt_token_rows rows);
 
-/** x [N,..], N <= rows.sequences, to those samples [n,..]; padded ones are `fill`. Any dtype. */
+/** Maps x [N,..], N <= rows.sequences, to the samples of this rank, [n,..]; padding is filled
+ *  with `fill`. Any dtype. */
 LT_API lt_tensor *lt_parallel_take_samples(lt_tape *tape, lt_tensor *x,
                                            const lt_tensor_parallel *parallel, lt_token_rows rows,
                                            double fill);
-/** x [n,tokens,C] of those samples to this rank's rows [r,C]. */
+/** Maps x [n,tokens,C] of this rank's samples to its rows [r,C]. */
 LT_API lt_tensor *lt_parallel_take_rows(lt_tape *tape, lt_tensor *x,
                                         const lt_tensor_parallel *parallel, lt_token_rows rows);
-/** Back to [n,tokens,C]: rows of other ranks are 0. */
+/** Reverses lt_parallel_take_rows(): [r,C] to [n,tokens,C], in which rows of other ranks are 0. */
 LT_API lt_tensor *lt_parallel_put_rows(lt_tape *tape, lt_tensor *x,
                                        const lt_tensor_parallel *parallel, lt_token_rows rows);
-/** This rank's rows to those of tokens that begin a sample: rows {sequences, 1}, at least as many as
- *  ranks in one dimension. */
+/** Maps this rank's rows to those that begin a sample: its share of the rows {sequences, 1}. In
+ *  one dimension there must be at least as many sequences as ranks. */
 LT_API lt_tensor *lt_parallel_first_rows(lt_tape *tape, lt_tensor *x,
                                          const lt_tensor_parallel *parallel, lt_token_rows rows);
-/** Terms of samples, [n,C_j], to all of them, [samples,features], equal on all ranks of the copy. */
+/** Sums contributions [n,C_j] of this rank's samples to all samples, [samples,features], equal
+ *  on all ranks of the replica. */
 LT_API lt_tensor *lt_parallel_sum_samples(lt_tape *tape, lt_tensor *x,
                                           const lt_tensor_parallel *parallel, lt_token_rows rows,
                                           int64_t samples, int64_t features);
 
-/** Which dimension of a layer one dimension of ranks divides; a grid divides both. */
+/** Sharding of a linear layer in one dimension of ranks: by outputs (column-parallel) or by inputs
+ *  (row-parallel). A grid shards both. */
 typedef enum lt_division { LT_DIVIDE_OUTPUTS, LT_DIVIDE_INPUTS } lt_division;
 
-/** Where a parameter's features are in its view; -1: nowhere. */
+/** Dimensions of a parameter's view that hold its output and input features; -1: absent. */
 typedef struct lt_parallel_dims {
     int outputs, inputs;
 } lt_parallel_dims;
 
-/** This rank's box. */
+/** Returns this rank's shard of a parameter. */
 LT_API lt_place lt_parallel_place(const lt_tensor_parallel *parallel, lt_shape logical,
                                   lt_shape view, lt_parallel_dims dims, lt_division division);
-/** The shape of a rank's own tensor: the logical one with the box's extents. */
+/** Returns the shape of this rank's tensor: the logical shape with the shard's sizes. */
 LT_API lt_shape lt_parallel_shape(const lt_place *place);
-/** The place of what every rank has the rows of: on a grid its features, dimension dim, are cut over row. */
+/** Returns the shard of a parameter that applies to every row: on a grid its features, dimension
+ *  dim, are sharded over row. */
 LT_API lt_place lt_parallel_place_features(const lt_tensor_parallel *parallel, lt_shape logical,
                                            int dim);
-/** A parameter on the tape that ranks with other rows hold, too: its gradient is summed over them. */
+/** Puts a parameter on the tape of which ranks with other rows hold copies: its gradient is
+ *  summed over those ranks. */
 LT_API lt_tensor *lt_parallel_param(lt_tape *tape, lt_param *param,
                                     const lt_tensor_parallel *parallel);
 
 typedef struct lt_parallel_linear {
     const lt_tensor_parallel *parallel;
     lt_division division;
-    int64_t in, out; /**< of the whole w */
-    int64_t rows;    /**< of all ranks, where rows are divided */
-    bool in_out;     /**< w is [in,out] */
+    int64_t in, out; /**< sizes of the whole w */
+    int64_t rows;    /**< rows of all ranks, if rows are sharded */
+    bool in_out;     /**< w is stored as [in,out] */
 } lt_parallel_linear;
 
-/** A linear layer with this rank's boxes of w and b; with LT_DIVIDE_INPUTS in one dimension b is whole.
- *  Between products x is as lt_parallel_own_rows() says (or [..,C] undivided), between a layer that divides
- *  outputs and one that divides inputs it has all rows, or on a grid the same, of fewer features. */
+/** Runs a linear layer on this rank's shards of w and b; with LT_DIVIDE_INPUTS in one dimension
+ *  b is whole. Between layers x has the rows of lt_parallel_own_rows(), or is [..,C] if rows are
+ *  not sharded. Between a layer that shards outputs and one that shards inputs, x has fewer
+ *  features, and all rows in one dimension (on a grid the same rows). */
 LT_API lt_tensor *lt_parallel_linear_run(lt_tape *tape, lt_tensor *x, lt_tensor *w, lt_tensor *b,
                                          lt_parallel_linear config);
 
-/** What the rows of an activation are in this rank's part of a divided layer. */
+/** Position of an activation in the whole one, from which its random numbers follow. */
 typedef struct lt_parallel_noise {
     const lt_tensor_parallel *parallel;
     lt_token_rows rows;
-    int64_t features; /**< of all ranks */
-    bool inside;      /**< between a layer that divides outputs and one that divides inputs */
+    int64_t features; /**< features of all ranks */
+    bool inside;      /**< lies between a layer that shards outputs and one that shards inputs */
 } lt_parallel_noise;
 
-/** lt_dropout() and lt_drop_path() of it: what one rank would draw for these elements. */
+/** lt_dropout() and lt_drop_path() of a sharded activation: draw the numbers that one rank would
+ *  draw for these elements. */
 LT_API lt_tensor *lt_parallel_dropout(lt_tape *tape, lt_tensor *x, double p,
                                       lt_parallel_noise where);
 LT_API lt_tensor *lt_parallel_drop_path(lt_tape *tape, lt_tensor *x, double p,
                                         lt_parallel_noise where);
 
-/** Rows of a table whose numbers (of `count` in all) and, on a grid, features are divided as those of a
- *  linear layer [count,features]: ids [N,T], the copy's, to this rank's rows. */
+/** Shape of an embedding table [count,features] that is sharded as a linear layer's weight:
+ *  rows, and on a grid features. */
 typedef struct lt_parallel_embedding {
     const lt_tensor_parallel *parallel;
     lt_token_rows rows;
     int64_t count, features;
 } lt_parallel_embedding;
+/** Looks up ids [N,T], all of the replica's, and returns this rank's rows [r,C]. */
 LT_API lt_tensor *lt_parallel_embedding_run(lt_tape *tape, lt_tensor *ids, lt_tensor *table,
                                             lt_parallel_embedding config);
 
-/** Mean cross-entropy of a copy's labels [N,T], those of LT_IGNORED_LABEL apart, equal on all its ranks.
- *  logits: [n,T,K_j] of lt_parallel_own_samples() (in one dimension all), classes divided over row. */
+/** Mean cross-entropy of the replica's labels [N,T] without those of LT_IGNORED_LABEL, equal on
+ *  all its ranks. logits: [n,T,K_j], the samples of lt_parallel_own_samples() (in one dimension
+ *  all), with classes sharded over row. */
 LT_API lt_tensor *lt_parallel_softmax_xent(lt_tape *tape, lt_tensor *logits, lt_tensor *labels,
                                            const lt_tensor_parallel *parallel, int64_t classes);
-/** lt_topk_hits() of the same: the copy's, on each of its ranks. */
+/** lt_topk_hits() of the same logits: counts the replica's samples, equally on each of its
+ *  ranks. */
 LT_API LT_MUST_CHECK lt_status lt_parallel_topk_hits(lt_tape *tape, lt_tensor *logits,
                                                      lt_tensor *labels, lt_tensor *hits,
                                                      const lt_tensor_parallel *parallel,

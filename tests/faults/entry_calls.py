@@ -1,6 +1,6 @@
 """Writes a C function for each entry of a backend that calls it, unless it is the one that shall fail.
 
-usage: entry_calls.py HEADER... ; the headers that declare entries by LT_ENTRY (ext/entry.h)
+usage: entry_calls.py HEADER... ; the headers that declare entries by LT_ENTRY (detail/entry.h)
 """
 
 import re

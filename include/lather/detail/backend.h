@@ -1,4 +1,4 @@
-/** For writing a backend: the table a backend folder fills in. */
+/** Interface for writing a backend: its table of kernels and device functions. */
 #ifndef LATHER_DETAIL_BACKEND_H
 #define LATHER_DETAIL_BACKEND_H
 
@@ -10,7 +10,7 @@
 
 typedef enum lt_copy_kind { LT_COPY_IN, LT_COPY_OUT, LT_COPY_WITHIN } lt_copy_kind;
 
-/** Every entry, as rows X(name, kind, cpu): ext/entry.h says what the columns mean. */
+/** All kernels, as rows X(name, kind, cpu); detail/entry.h defines the columns. */
 #define LT_BACKEND_ENTRIES(X) \
     LT_OPERATION_ENTRIES(X)   \
     LT_POINTWISE_ENTRIES(X)   \
@@ -21,11 +21,11 @@ typedef enum lt_copy_kind { LT_COPY_IN, LT_COPY_OUT, LT_COPY_WITHIN } lt_copy_ki
     LT_VEC_ENTRIES(X)         \
     LT_MATRIX_ENTRIES(X)
 
-/** A device is opened by name: "cuda:1" is ordinal 1 of the backend "cuda". Entries are basic
- *  (never NULL in ref and cpu; in others NULL is LT_E_UNSUPPORTED naming it) or fused (marked;
- *  NULL: the operation composes it from basic ones). All are called by the tape's thread and
- *  queued in order: a call may return before its work is done. Outputs are overwritten; inputs
- *  and outputs do not overlap unless an entry says "in place". Signatures: ext/kernels.h. */
+/** A backend: its devices and kernels. Devices are opened by name: "cuda:1" is ordinal 1 of the backend "cuda".
+ *  Kernels are basic (never NULL in ref and cpu; NULL in others is LT_E_UNSUPPORTED, naming the kernel) or
+ *  fused (NULL: the operation composes it of basic kernels). The tape's thread calls them, and they run in that
+ *  order; a call may return before its work is done. Outputs are overwritten. Inputs and outputs do not overlap
+ *  unless a kernel's comment has "in place". Signatures: detail/kernels.h. */
 typedef struct lt_backend {
     const char *name; /**< "ref", "cpu", "cuda" */
 
@@ -34,20 +34,22 @@ typedef struct lt_backend {
     void (*close)(void *ctx);
     lt_status (*alloc)(void *ctx, size_t bytes, void **out); /**< aligned to 64 bytes */
     void (*free)(void *ctx, void *data, size_t bytes);
-    size_t (*taken)(void *ctx); /**< bytes of the device, work memory too; NULL: the pool's */
+    /** Bytes taken from the device, including workspace; NULL: those of the caching allocator. */
+    size_t (*taken)(void *ctx);
     lt_status (*copy)(void *ctx, void *dst, const void *src, size_t bytes, lt_copy_kind kind);
     lt_status (*sync)(void *ctx);
-    lt_status (*profiler)(void *ctx, bool on);   /**< whether a profiler records; NULL: never */
+    /** Starts or stops an attached profiler; NULL: not supported. */
+    lt_status (*profiler)(void *ctx, bool on);
     bool (*has_fast)(void *ctx, lt_dtype dtype); /**< see lt_device_has_fast() */
     int (*threads)(void *ctx);
-    bool host_memory; /**< tensors can be read and written by the host directly */
-    size_t reserve;   /**< bytes that cost nothing to allocate until used: the pool takes them
-                           at once; 0: none */
-    const lt_graph_ops *graphs;   /**< NULL: a step is a plain call */
-    const lt_upload_ops *uploads; /**< NULL: copy() and sync() instead */
-    const lt_weight_ops *weights; /**< NULL: each pass sees to its copies */
-    /** conv2d_grad_w and conv2d_norm_grad_w round a gradient to dy's 16 bits whatever dw's dtype is, and add,
-     *  grad_norm, sgd, adagrad, adam and vec (as a) read one that stays in them. */
+    bool host_memory; /**< the host can read and write tensors directly */
+    /** Bytes that the caching allocator reserves at once because untouched memory costs nothing; 0: none. */
+    size_t reserve;
+    const lt_graph_ops *graphs;   /**< NULL: steps run eagerly */
+    const lt_upload_ops *uploads; /**< NULL: copy() and sync() are used instead */
+    const lt_weight_ops *weights; /**< NULL: the backend keeps no casts of weights between passes */
+    /** conv2d_grad_w and conv2d_norm_grad_w round a gradient to dy's 16-bit dtype whatever dw's dtype is; add,
+     *  grad_norm, sgd, adagrad, adam and vec (as a) read 16-bit gradients. */
     bool rounds_grad_w;
 
 #define LT_BACKEND_MEMBER(name, kind, cpu) lt_##name##_fn *name;
@@ -55,15 +57,16 @@ typedef struct lt_backend {
 #undef LT_BACKEND_MEMBER
 } lt_backend;
 
-/** What a plugin liblather-NAME.so exports as lt_plugin_NAME: hardware is loaded, not linked. */
+/** Symbol lt_plugin_NAME of a plugin liblather-NAME.so, by which a backend is loaded at run time. */
 typedef struct lt_backend_plugin {
-    const char *version; /**< of the library whose headers it was built with */
+    const char *version; /**< version of the library whose headers it was built with */
     size_t table_bytes;  /**< sizeof(lt_backend) */
     const lt_backend *backend;
-    const char *(*info)(void); /**< its libraries' versions, for lt_build_info() */
+    const char *(*info)(void); /**< versions of its libraries, for lt_build_info() */
 } lt_backend_plugin;
 
-/** The plain loops: every entry filled, and what a CPU-side backend starts as a copy of. */
+/** Returns the reference backend: plain loops, all kernels present. A backend for host memory starts as a copy
+ *  of it. */
 LT_API const lt_backend *lt_backend_ref(void);
 
 #endif

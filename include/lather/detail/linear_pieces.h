@@ -1,4 +1,4 @@
-/** Linear layers of one dimension of ranks, with every choice: see lather/detail/exchange.h. */
+/** Column- and row-parallel linear layers with all options: see lather/detail/exchange.h. */
 #ifndef LATHER_DETAIL_LINEAR_PIECES_H
 #define LATHER_DETAIL_LINEAR_PIECES_H
 
@@ -8,33 +8,32 @@
 
 typedef struct lt_linear_pieces_config {
     lt_exchange *group;
-    int64_t rows; /**< of all ranks; lt_linear_scattered_as() sees them in x */
-    bool in_out;  /**< w is stored the other way round, as of lt_linear_as() */
-    bool whole; /**< an exchange is done before products read it, and begins behind those that write
-                       it: the same bits without overlap */
+    int64_t rows; /**< rows of all ranks; lt_linear_scattered_as() takes them from x */
+    bool in_out;  /**< w is stored as [in,out], as for lt_linear_as() */
+    bool whole;   /**< does not overlap communication with products: the same bits */
 } lt_linear_pieces_config;
 
 /**
- * lt_linear_gathered() with a choice of how w is stored and of overlap.
+ * lt_linear_gathered() with options for the storage of w and for overlap.
  * Shapes  x [lt_exchange_part(rows, size, rank),C], w [K/size,C] or [C,K/size], b [K/size] or NULL ->
  *         y [rows,K/size]
  * Dtypes  any floating; y has x's
  * Grads   x, w, b
  * Owns    the tape owns y; borrows the group
- * Errors  NULL, and lt_tape_status() says: LT_E_SHAPE, LT_E_COMM, LT_E_NOMEM, LT_E_DEVICE
+ * Errors  NULL; lt_tape_status() returns LT_E_SHAPE, LT_E_COMM, LT_E_NOMEM, LT_E_DEVICE
  * Source  Korthikanti et al., "Reducing activation recomputation in large transformer models", 2022
  */
 LT_API lt_tensor *lt_linear_gathered_as(lt_tape *tape, lt_tensor *x, lt_tensor *w, lt_tensor *b,
                                         lt_linear_pieces_config config);
 
 /**
- * lt_linear_scattered() with the same choices.
+ * lt_linear_scattered() with the same options.
  * Shapes  x [rows,C/size], rows >= size, w [K,C/size] or [C/size,K], b [K] (equal on all ranks) or NULL
  *         -> y [lt_exchange_part(rows, size, rank),K]
  * Dtypes  any floating; y has x's
  * Grads   x, w, b
  * Owns    the tape owns y; borrows the group
- * Errors  NULL, and lt_tape_status() says: LT_E_SHAPE, LT_E_COMM, LT_E_NOMEM, LT_E_DEVICE
+ * Errors  NULL; lt_tape_status() returns LT_E_SHAPE, LT_E_COMM, LT_E_NOMEM, LT_E_DEVICE
  * Source  Korthikanti et al., "Reducing activation recomputation in large transformer models", 2022
  */
 LT_API lt_tensor *lt_linear_scattered_as(lt_tape *tape, lt_tensor *x, lt_tensor *w, lt_tensor *b,

@@ -1,4 +1,4 @@
-/** A backend's entries for matrices: what Shampoo's factors and their inverse roots need. */
+/** Matrix kernels that a backend provides: products and inverse roots for Shampoo's factor matrices. */
 #ifndef LATHER_DETAIL_MATRIX_KERNELS_H
 #define LATHER_DETAIL_MATRIX_KERNELS_H
 
@@ -8,15 +8,15 @@
 #include "lather/detail/scalars.h"
 #include "lather/detail/vec_kernels.h"
 
-/* The jobs of one call are independent of each other and may run in any order. */
+/* The jobs of one call are independent and may run in any order. */
 
-/** f = beta * f + alpha * G_dim G_dim^T, G_dim the matrix of g with rows along dimension dim. */
+/** f = beta * f + alpha * G_dim G_dim^T, G_dim the unfolding of g along dimension dim (the rows of the matrix). */
 typedef struct lt_gram_job {
     lt_view g; /**< any strides */
     lt_view f; /**< [n,n], symmetric, contiguous */
     int dim;
     double alpha, beta;
-    bool finite; /**< all of g is finite, even where scalars->finite is 0 */
+    bool finite; /**< all of g is finite even if scalars->finite is 0 */
 } lt_gram_job;
 LT_ENTRY(gram, void *ctx, const lt_gram_job *job, size_t count, const lt_scalars *scalars);
 
@@ -25,18 +25,18 @@ typedef struct lt_mode_product_job {
     lt_view g, y; /**< any strides, different memory */
     lt_view m;    /**< [n,n], contiguous */
     int dim;
-    bool transpose; /**< m[j,i] instead */
+    bool transpose; /**< use m[j,i] */
 } lt_mode_product_job;
 LT_ENTRY(mode_product, void *ctx, const lt_mode_product_job *job, size_t count,
          const lt_scalars *scalars);
 
-/** out[i] = Frobenius norm of x[i] (any strides), in double, summed in a fixed order. out: f64
- *  [count] on the device. */
+/** out[i] = Frobenius norm of x[i] (any strides), summed in double in a fixed order. out: f64 [count] on the
+ *  device. */
 LT_ENTRY(frobenius, void *ctx, const lt_view *x, size_t count, const lt_view *out);
 
-/** out[i] = Frobenius norm of the y that job[i] has, summed in double and in a fixed order; beta of AXPBY and SQUARE
- *  is 0. y's memory is neither read nor written, and may be absent: its dtype, shape and strides count. out: f64 [count]
- *  on the device, undefined in a step that is skipped. */
+/** out[i] = Frobenius norm of the y that job[i] would compute, summed in double in a fixed order; beta of AXPBY
+ *  and SQUARE must be 0. y's memory is not accessed and may be absent; only its dtype, shape and strides count.
+ *  out: f64 [count] on the device, undefined in a skipped step. */
 LT_ENTRY(vec_norms, void *ctx, const lt_vec_job *job, size_t count, const lt_view *out,
          const lt_scalars *scalars);
 
@@ -45,42 +45,42 @@ typedef struct lt_eigh_job {
     lt_view a;        /**< [n,n] contiguous; read */
     lt_view values;   /**< [n] */
     lt_view vectors;  /**< [n,n] contiguous */
-    lt_status status; /**< out: LT_OK, or why this one failed; the others go on */
+    lt_status status; /**< out: LT_OK, or why this job failed; the others continue */
 } lt_eigh_job;
 LT_ENTRY(eigh, void *ctx, lt_eigh_job *job, size_t count);
 
-/** y = constant * I + sum over j of weight[j] * (a + shift[j] I)^(-1): a rational function of a
- *  symmetric matrix whose shifted forms are positive definite. */
+/** y = constant * I + sum over j of weight[j] * (a + shift[j] I)^(-1): a rational function of a symmetric
+ *  matrix whose shifted forms are positive definite. */
 enum { LT_MAX_POLES = 24 };
 typedef struct lt_rational_job {
     lt_view a; /**< [n,n] contiguous; read */
     lt_view y; /**< [n,n] contiguous, other memory; undefined unless status is LT_OK */
     int poles;
     double constant, weight[LT_MAX_POLES], shift[LT_MAX_POLES];
-    /** terms of f32 data with a smaller shift are computed in double; above 250 times that a device that may
-     *  round factors to TF32 does it */
+    /** Terms of f32 data with a smaller shift are computed in double; devices that may round factors to TF32 do
+     *  so below 250 times that. */
     double wide_below;
-    /** NULL, or device memory: s, the unit of all numbers above. With b = a / s the job is
-     *  y = s^(-exponent) * (constant * I + sum over j of weight[j] * (b + shift[j] I)^(-1)). Then the host reads
-     *  nothing back: status is LT_OK, and where it would be another the first element of y is NaN. y: f32 or f64. */
+    /** NULL, or device memory: s, the unit of all numbers above. With b = a / s the job is y = s^(-exponent) *
+     *  (constant * I + sum over j of weight[j] * (b + shift[j] I)^(-1)). The host then reads nothing back:
+     *  status is always LT_OK, and a failure sets the first element of y to NaN. y: f32 or f64. */
     const double *scale;
     double exponent;
-    lt_status status; /**< out: LT_E_ARG: not positive definite; the others go on */
+    lt_status status; /**< out: LT_E_ARG if not positive definite; the others continue */
 } lt_rational_job;
 LT_ENTRY(rational, void *ctx, lt_rational_job *job, size_t count);
 
-/** q: the columns of a made orthonormal one after the other, those with the largest a[j,j] first, each
- *  with a product >= 0 with its column of a. Columns stay in their places. */
+/** q: the columns of a, orthonormalised one after the other, those with the largest a[j,j] first, each with a
+ *  product >= 0 with its column of a. Columns keep their positions. */
 typedef struct lt_qr_job {
     lt_view a; /**< [n,n] contiguous; read */
     lt_view q; /**< [n,n] contiguous, other memory */
 } lt_qr_job;
 LT_ENTRY(qr, void *ctx, const lt_qr_job *job, size_t count);
 
-/** *value = *bound times an estimate of the largest eigenvalue of a symmetric matrix B with eigenvalues in
- *  [0, 1], by the method of Rayleigh and Ritz: the largest one of B restricted to the span of V = [X, B X], rounded up
- *  to a multiple of 2^-24. Of V^T V the diagonal counts 1 + 1e-8 times, so that a direction that is all rounding has
- *  no say. *bound where X is 0 or not finite. */
+/** *value = *bound times an estimate of the largest eigenvalue of a symmetric matrix B with eigenvalues in [0,
+ *  1], by the Rayleigh-Ritz method: the largest eigenvalue of B restricted to the span of V = [X, B X], rounded
+ *  up to a multiple of 2^-24. The diagonal of V^T V is multiplied by 1 + 1e-8, so that directions of pure
+ *  rounding error do not contribute. *value is *bound if X is 0 or not finite. */
 enum { LT_RITZ_VECTORS = 4, LT_RITZ_COLUMNS = 3 * LT_RITZ_VECTORS };
 typedef struct lt_ritz_job {
     lt_view
@@ -91,7 +91,7 @@ typedef struct lt_ritz_job {
 } lt_ritz_job;
 LT_ENTRY(ritz, void *ctx, const lt_ritz_job *job, size_t count);
 
-/** The entries above: ext/entry.h. */
+/** List of the kernels above; columns as in detail/entry.h. */
 #define LT_MATRIX_ENTRIES(X)     \
     X(gram, BASIC, OWN)          \
     X(mode_product, BASIC, OWN)  \

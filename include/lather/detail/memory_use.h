@@ -1,4 +1,4 @@
-/** What holds the memory of tensors when they hold most. */
+/** Breakdown of tensor memory at its peak, and memory traffic of cpu kernels. */
 #ifndef LATHER_DETAIL_MEMORY_USE_H
 #define LATHER_DETAIL_MEMORY_USE_H
 
@@ -6,21 +6,22 @@
 
 #include "lather/device.h"
 
-/** What an operation held: when is "forward", "again" (outputs made again in backward), "backward"
- *  (gradients, scratch) or "gradients" (of parameters, which this operation wrote first). name and when are
- *  NULL for what no operation took: parameters, state of optimizers, batches. They live as long as the library. */
+/** Memory of one operation. when is "forward", "again" (outputs recomputed in backward), "backward" (gradients,
+ *  scratch) or "gradients" (gradients of parameters that this operation wrote first). name and when are NULL
+ *  for memory allocated outside operations: parameters, optimizer state, batches. The strings are static. */
 typedef struct lt_memory_use {
     const char *name, *when;
     size_t bytes;
 } lt_memory_use;
 
-/** Who held how much when lt_memory.used was largest (lt_memory.peak is their sum), the largest first, at most
- *  count of them. Returns how many there are. */
+/** Returns the breakdown at the time of lt_memory.peak, which is its sum: writes at most count rows, largest
+ *  first, and returns the number of rows available. */
 LT_API int lt_device_memory_uses(const lt_device *device, lt_memory_use *out, int count);
 
-/** Bytes that kernels of the device "cpu" have read and written in this process: each operand of a pass over memory once,
- *  whatever the caches held, and what a fused form leaves in them not at all. Of convolutions, norms of images, pooling,
- *  sums, normalisation and casts; products of matrices and optimizers are not counted. */
+/** Returns the bytes that kernels of the device "cpu" have read and written in this process. Each operand
+ *  counts once per pass over memory, whatever the caches held; results that a fused kernel keeps in cache do
+ *  not count. Covers convolutions, norms of images, pooling, sums, normalisation and casts; not matrix products
+ *  and optimizers. */
 LT_API int64_t lt_memory_moved(void);
 
 #endif

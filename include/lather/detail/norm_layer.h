@@ -1,4 +1,4 @@
-/** Layer and RMS normalisation: over the last dimension, whatever the batch. */
+/** Layer and RMS normalisation over the last dimension. */
 #ifndef LATHER_DETAIL_NORM_LAYER_H
 #define LATHER_DETAIL_NORM_LAYER_H
 
@@ -12,15 +12,15 @@ typedef struct lt_layernorm_config {
 } lt_layernorm_config;
 
 /**
- * Normalisation of each row by its own mean and (population) variance.
+ * Normalisation of each row by its mean and (population) variance.
  *
  *     y[..,c] = gamma[c] * (x[..,c] - mu) / sqrt(var + eps) + beta[c]    mu, var of x[..,0] .. x[..,C-1]
  *
- * Shapes  x [..,C], gamma, beta [C], each may be NULL -> y like x
+ * Shapes  x [..,C], gamma, beta [C], each of both may be NULL -> y like x
  * Dtypes  x f32, f64, bf16 or f16; y has x's; gamma and beta of the master dtype
  * Grads   x, gamma, beta
  * Owns    the tape owns y
- * Errors  NULL, and lt_tape_status() says: LT_E_SHAPE, LT_E_ARG, LT_E_NOMEM, LT_E_DEVICE
+ * Errors  NULL; lt_tape_status() returns LT_E_SHAPE, LT_E_ARG, LT_E_NOMEM, LT_E_DEVICE
  * Source  Ba, Kiros & Hinton, "Layer Normalization", 2016, equation 4
  */
 LT_API lt_tensor *lt_layernorm(lt_tape *tape, lt_tensor *x, lt_tensor *gamma, lt_tensor *beta,
@@ -35,7 +35,7 @@ LT_API lt_tensor *lt_layernorm(lt_tape *tape, lt_tensor *x, lt_tensor *gamma, lt
  * Dtypes  x f32, f64, bf16 or f16; y has x's; gamma of the master dtype
  * Grads   x, gamma
  * Owns    the tape owns y
- * Errors  NULL, and lt_tape_status() says: LT_E_SHAPE, LT_E_ARG, LT_E_NOMEM, LT_E_DEVICE
+ * Errors  NULL; lt_tape_status() returns LT_E_SHAPE, LT_E_ARG, LT_E_NOMEM, LT_E_DEVICE
  * Source  Zhang & Sennrich, "Root Mean Square Layer Normalization", NeurIPS 2019, equation 4
  */
 LT_API lt_tensor *lt_rmsnorm(lt_tape *tape, lt_tensor *x, lt_tensor *gamma,

@@ -1,4 +1,4 @@
-/** Copies in flight from the device: the host reads them later and queues more work meanwhile. */
+/** Asynchronous copies from the device: the host reads them later and queues more work meanwhile. */
 #ifndef LATHER_DETAIL_READBACK_H
 #define LATHER_DETAIL_READBACK_H
 
@@ -8,23 +8,23 @@
 
 typedef struct lt_readback lt_readback;
 
-/** A capacity of so many bytes. Errors: LT_E_NOMEM. */
+/** Creates a buffer of that many bytes. Errors: LT_E_NOMEM. */
 LT_API LT_MUST_CHECK lt_status lt_readback_new(lt_readback **out, lt_device *device, size_t bytes);
-/** Waits for what is in flight. *readback may be NULL. */
+/** Waits for copies in flight and frees *readback, which may be NULL. */
 LT_API void lt_readback_free(lt_readback **readback);
 
-/** Empties it. */
+/** Empties the buffer. */
 LT_API void lt_readback_begin(lt_readback *readback);
-/** Queues a copy of the tensor's elements behind all work so far; they lie row-major behind those
- *  that were added before. Errors: LT_E_ARG (above the capacity; not contiguous), LT_E_DEVICE. */
+/** Queues a copy of the tensor's elements after all work so far; stored row-major after the tensors added
+ *  before. Errors: LT_E_ARG (exceeds the buffer; not contiguous), LT_E_DEVICE. */
 LT_API LT_MUST_CHECK lt_status lt_readback_add(lt_readback *readback, const lt_tensor *tensor);
-/** Nothing more will be added. */
+/** Ends the list of copies. */
 LT_API LT_MUST_CHECK lt_status lt_readback_send(lt_readback *readback);
-/** Waits for the copies, and for no work that was queued after lt_readback_send(). *data: lent until
+/** Waits for the copies, but not for work that was queued after lt_readback_send(). *data is borrowed until
  *  lt_readback_begin(). Devices without a queue copy at once. */
 LT_API LT_MUST_CHECK lt_status lt_readback_wait(lt_readback *readback, const void **data);
 
-/** Whether the device works on while the host does something else. */
+/** Returns true if the device works asynchronously. */
 LT_API bool lt_device_has_queue(const lt_device *device);
 
 #endif

@@ -1,4 +1,4 @@
-/** A backend's entries for vector arithmetic: elementwise expressions of optimizers. */
+/** Vector kernels that a backend provides: elementwise expressions of optimizers. */
 #ifndef LATHER_DETAIL_VEC_KERNELS_H
 #define LATHER_DETAIL_VEC_KERNELS_H
 
@@ -9,9 +9,9 @@
 
 #include <math.h>
 
-/* Entries that take jobs: the jobs of one call are independent of each other and may run in any
- * order. With beta 0 the output is not read. scalars NULL in vec, gram, mode_product: no skips. */
-/** What lt_vec_fn computes. a or b may be y. */
+/* The jobs of one call are independent and may run in any order. With beta 0 the output is not read. scalars
+ * NULL in vec, gram and mode_product: no step is skipped. */
+/** Formula of a job of the kernel vec. a or b may be y. */
 typedef enum lt_vec_op {
     LT_VEC_AXPBY,  /**< y = alpha * a + beta * y */
     LT_VEC_SQUARE, /**< y = alpha * a * a + beta * y */
@@ -20,18 +20,18 @@ typedef enum lt_vec_op {
     LT_VEC_POW,    /**< y = alpha * a / (pow(beta * b, delta) + gamma) */
     LT_VEC_SIGN    /**< y = alpha * sign(a), 0 of 0 */
 } lt_vec_op;
-/** Numbers that change from step to step: the kernel reads them where they lie. */
+/** Numbers that change from step to step, read on the device when the kernel runs. */
 typedef struct lt_vec_factor {
     bool lr;              /**< alpha *= scalars->lr */
     bool grad_scale;      /**< alpha *= scalars->grad_scale */
-    double bias, base;    /**< bias not 0: alpha (in RSQRT and POW: beta) is divided by */
+    double bias, base;    /**< if not 0, alpha (in RSQRT and POW: beta) is divided by */
     int lag;              /**< 1 - bias * base^(scalars->applied - lag - *missed) */
     const double *missed; /**< device memory; NULL: 0 */
-    const double *over;   /**< not NULL: alpha *= *over / (*under + 1e-16), device memory */
+    const double *over;   /**< if not NULL: alpha *= *over / (*under + 1e-16), device memory */
     const double *under;
 } lt_vec_factor;
-/** One elementwise kernel on strided views of one shape (stride 0 repeats); b is absent where
- *  the formula has none. */
+/** One elementwise expression on strided views of one shape (stride 0 repeats); b is absent if the formula
+ *  lacks it. */
 typedef struct lt_vec_job {
     lt_vec_op op;
     double alpha, beta, gamma, delta;
@@ -39,11 +39,11 @@ typedef struct lt_vec_job {
     lt_view a, b, y;
 } lt_vec_job;
 LT_ENTRY(vec, void *ctx, const lt_vec_job *job, size_t count, const lt_scalars *scalars);
-/** job[0] to job[count-1], one after the other on the same elements: all views have one shape. */
+/** job[0] to job[count-1], applied in order to the same elements: all views have one shape. */
 typedef struct lt_vec_list {
     const lt_vec_job *job;
     size_t count;
-    /** Where equal views lie whose values are not wanted behind the list, so that a backend need not write them; or NULL. */
+    /** Data pointer of views that are temporaries of the list, so that a backend need not write them; or NULL. */
     const void *scratch;
 } lt_vec_list;
 LT_ENTRY(vec_lists, void *ctx, const lt_vec_list *list, size_t count, const lt_scalars *scalars);
@@ -60,7 +60,7 @@ static inline bool lt_vec_corrects_beta(const lt_vec_job *job)
 {
     return job->op == LT_VEC_RSQRT || job->op == LT_VEC_POW;
 }
-/** alpha and beta as a kernel must use them. */
+/** Returns alpha with its factors applied, as a kernel must use it; lt_vec_beta() likewise. */
 static inline double lt_vec_alpha(const lt_vec_job *job, const lt_scalars *s)
 {
     const lt_vec_factor *f = &job->factor;
@@ -75,7 +75,7 @@ static inline double lt_vec_beta(const lt_vec_job *job, const lt_scalars *s)
     return lt_vec_corrects_beta(job) ? job->beta / lt_vec_bias(job, s) : job->beta;
 }
 
-/** The entries above: ext/entry.h. */
+/** List of the kernels above; columns as in detail/entry.h. */
 #define LT_VEC_ENTRIES(X) \
     X(vec, BASIC, OWN)    \
     X(vec_lists, FUSED, OWN)

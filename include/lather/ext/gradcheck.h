@@ -1,17 +1,17 @@
-/** For testing a differentiable operation: its gradient against central differences. */
+/** Gradient check for a differentiable operation, by central differences. */
 #ifndef LATHER_EXT_GRADCHECK_H
 #define LATHER_EXT_GRADCHECK_H
 
 #include "lather/tape.h"
 
-/** Builds an output of any shape from the inputs, on the tape. It runs many times and must do the
- *  same each time. NULL: it failed, and lt_tape_status() says why. */
+/** Builds an output of any shape from the inputs, on the tape. It runs many times and must
+ *  compute the same each time. Returns NULL on failure, with the reason in lt_tape_status(). */
 typedef lt_tensor *lt_gradcheck_fn(lt_tape *tape, lt_tensor *const *in, void *context);
 
 typedef struct lt_gradcheck_config {
-    double step;      /**< of the differences; 0: 1e-5, right for inputs of size about 1 */
-    double tolerance; /**< 0: 1e-7 */
-    lt_pass pass;     /**< its record flag is set where it is needed */
+    double step;      /**< step of the differences; 0: 1e-5, right for inputs of magnitude 1 */
+    double tolerance; /**< relative tolerance; 0: 1e-7 */
+    lt_pass pass;     /**< mode of the passes; record is set where needed */
 } lt_gradcheck_config;
 
 /**
@@ -20,7 +20,7 @@ typedef struct lt_gradcheck_config {
  *
  *     |numeric - analytic| <= tolerance * max(max |analytic|, 1e-3 * max |r|)   per input
  *
- * Inputs must stay more than a step away from kinks (relu at 0, ties of a maximum). Inputs that
+ * Inputs must be more than a step away from kinks (relu at 0, ties of a maximum). Inputs that
  * are not f64, labels for instance, are passed on as they are; constants belong into context.
  *
  * Owns    in: yours; its tensors are changed and put back. context: lent until the return

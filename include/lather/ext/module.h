@@ -1,4 +1,4 @@
-/** For writing a layer. Start from src/nn/linear.c. */
+/** Interface for writing a layer. Start from src/nn/linear.c. */
 #ifndef LATHER_EXT_MODULE_H
 #define LATHER_EXT_MODULE_H
 
@@ -6,15 +6,16 @@
 #include "lather/module.h"
 
 typedef struct lt_module_ops {
-    const char *kind; /**< "conv2d": shown in messages and summaries */
-    size_t bytes;     /**< of the layer's struct */
+    const char *kind; /**< for example "conv2d", shown in messages and summaries */
+    size_t bytes;     /**< size of the layer's struct */
     lt_tensor *(*forward)(lt_module *self, lt_tape *tape, lt_tensor *x);
-    /** Optional: a layer without parameters or children leaves both out. */
+    /** Appends the parameters, its children's included. NULL for a layer without any. */
     lt_status (*params)(lt_module *self, lt_params *list);
-    /** For lt_module_fold(). Optional: calls it for the children, and lt_batchnorm2d_fold() for each
-     *  convolution whose output only a batch norm reads. */
+    /** Folds batch norms (see lt_module_fold()): calls lt_module_fold() on the children and
+     *  lt_batchnorm2d_fold() on each convolution whose output only a batch norm reads. Optional. */
     lt_status (*fold)(lt_module *self);
-    void (*destroy)(lt_module *self); /**< what the struct points to, not the struct */
+    /** Frees what the struct points to, but not the struct; optional. */
+    void (*destroy)(lt_module *self);
 } lt_module_ops;
 
 /** First member of every layer's struct. */
@@ -22,7 +23,7 @@ struct lt_module {
     const lt_module_ops *ops;
 };
 
-/** A zeroed struct of ops->bytes. Errors: LT_E_NOMEM. */
+/** Allocates a zeroed struct of ops->bytes. Errors: LT_E_NOMEM. */
 LT_API LT_MUST_CHECK lt_status lt_module_new(lt_module **out, const lt_module_ops *ops);
 
 #endif

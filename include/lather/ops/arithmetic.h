@@ -1,4 +1,5 @@
-/** Elementwise operations on two tensors, besides lt_add() and lt_mul(); either is broadcast as there. */
+/** Elementwise operations on two tensors, in addition to lt_add() and lt_mul(); broadcast as
+ *  there. */
 #ifndef LATHER_OPS_ARITHMETIC_H
 #define LATHER_OPS_ARITHMETIC_H
 
@@ -13,13 +14,13 @@
  * Dtypes  as lt_add()
  * Grads   a, b
  * Owns    the tape owns y
- * Errors  NULL, and lt_tape_status() says: LT_E_SHAPE, LT_E_NOMEM, LT_E_DEVICE
+ * Errors  NULL; lt_tape_status() returns LT_E_SHAPE, LT_E_NOMEM, LT_E_DEVICE
  * Source  elementary
  */
 LT_API lt_tensor *lt_sub(lt_tape *tape, lt_tensor *a, lt_tensor *b);
 
 /**
- * Quotient, elementwise; of 0 by 0 it is NaN, of others by 0 infinite.
+ * Quotient, elementwise; 0/0 is NaN, other numbers divided by 0 are infinite.
  *
  *     y[i] = a[i] / b[i]
  *
@@ -27,14 +28,14 @@ LT_API lt_tensor *lt_sub(lt_tape *tape, lt_tensor *a, lt_tensor *b);
  * Dtypes  as lt_add()
  * Grads   a, b
  * Owns    the tape owns y
- * Errors  NULL, and lt_tape_status() says: LT_E_SHAPE, LT_E_NOMEM, LT_E_DEVICE
+ * Errors  NULL; lt_tape_status() returns LT_E_SHAPE, LT_E_NOMEM, LT_E_DEVICE
  * Source  elementary
  */
 LT_API lt_tensor *lt_div(lt_tape *tape, lt_tensor *a, lt_tensor *b);
 
 /**
- * The larger of two, elementwise; NaN if either is. Where they are equal, each gets half of the
- * gradient.
+ * The larger of two, elementwise; NaN if either is NaN. Equal operands get half of the
+ * gradient each.
  *
  *     y[i] = max(a[i], b[i])
  *
@@ -42,14 +43,14 @@ LT_API lt_tensor *lt_div(lt_tape *tape, lt_tensor *a, lt_tensor *b);
  * Dtypes  as lt_add()
  * Grads   a, b
  * Owns    the tape owns y
- * Errors  NULL, and lt_tape_status() says: LT_E_SHAPE, LT_E_NOMEM, LT_E_DEVICE
+ * Errors  NULL; lt_tape_status() returns LT_E_SHAPE, LT_E_NOMEM, LT_E_DEVICE
  * Source  elementary
  */
 LT_API lt_tensor *lt_maximum(lt_tape *tape, lt_tensor *a, lt_tensor *b);
 
 /**
- * The smaller of two, elementwise; NaN if either is. Where they are equal, each gets half of the
- * gradient.
+ * The smaller of two, elementwise; NaN if either is NaN. Equal operands get half of the
+ * gradient each.
  *
  *     y[i] = min(a[i], b[i])
  *
@@ -57,15 +58,15 @@ LT_API lt_tensor *lt_maximum(lt_tape *tape, lt_tensor *a, lt_tensor *b);
  * Dtypes  as lt_add()
  * Grads   a, b
  * Owns    the tape owns y
- * Errors  NULL, and lt_tape_status() says: LT_E_SHAPE, LT_E_NOMEM, LT_E_DEVICE
+ * Errors  NULL; lt_tape_status() returns LT_E_SHAPE, LT_E_NOMEM, LT_E_DEVICE
  * Source  elementary
  */
 LT_API lt_tensor *lt_minimum(lt_tape *tape, lt_tensor *a, lt_tensor *b);
 
 /**
- * Power, elementwise, with an exponent of its own for each element; lt_pow() takes one for all. The
- * gradient of a is 0 where b is 0, that of b where a is 0 and b >= 0. That of a is b a^(b - 1) as in PyTorch, with
- * b - 1 rounded: in f32 it may be wrong by |log(a)| units in the last place.
+ * Power, elementwise, with one exponent per element; lt_pow() takes one for all. The gradient of a is
+ * 0 where b is 0, that of b is 0 where a is 0 and b >= 0. The gradient of a is b a^(b - 1) as in
+ * PyTorch, with b - 1 rounded: in f32 its error can be |log(a)| units in the last place.
  *
  *     y[i] = a[i]^b[i]
  *
@@ -73,7 +74,7 @@ LT_API lt_tensor *lt_minimum(lt_tape *tape, lt_tensor *a, lt_tensor *b);
  * Dtypes  as lt_add()
  * Grads   a, b
  * Owns    the tape owns y
- * Errors  NULL, and lt_tape_status() says: LT_E_SHAPE, LT_E_NOMEM, LT_E_DEVICE
+ * Errors  NULL; lt_tape_status() returns LT_E_SHAPE, LT_E_NOMEM, LT_E_DEVICE
  * Source  IEEE 754-2019, section 9.2.1 (pow: 0, infinities and NaN)
  */
 LT_API lt_tensor *lt_pow_tensor(lt_tape *tape, lt_tensor *a, lt_tensor *b);

@@ -13,14 +13,13 @@
  * Dtypes  any floating; y has x's
  * Grads   x
  * Owns    the tape owns y
- * Errors  NULL, and lt_tape_status() says: LT_E_NOMEM, LT_E_DEVICE
+ * Errors  NULL; lt_tape_status() returns LT_E_NOMEM, LT_E_DEVICE
  * Source  elementary
  */
 LT_API lt_tensor *lt_exp(lt_tape *tape, lt_tensor *x);
 
 /**
- * Natural logarithm, PyTorch's log (lt_log() logs messages); of 0 it is -infinity, of negative
- * numbers NaN.
+ * Natural logarithm, PyTorch's log (lt_log() logs messages); -infinity at 0, NaN for negative numbers.
  *
  *     y[i] = log(x[i])
  *
@@ -28,13 +27,13 @@ LT_API lt_tensor *lt_exp(lt_tape *tape, lt_tensor *x);
  * Dtypes  any floating; y has x's
  * Grads   x
  * Owns    the tape owns y
- * Errors  NULL, and lt_tape_status() says: LT_E_NOMEM, LT_E_DEVICE
+ * Errors  NULL; lt_tape_status() returns LT_E_NOMEM, LT_E_DEVICE
  * Source  elementary
  */
 LT_API lt_tensor *lt_ln(lt_tape *tape, lt_tensor *x);
 
 /**
- * Square root; of negative numbers it is NaN. The gradient at 0 is infinite.
+ * Square root; NaN for negative numbers. The gradient at 0 is infinite.
  *
  *     y[i] = sqrt(x[i])
  *
@@ -42,13 +41,13 @@ LT_API lt_tensor *lt_ln(lt_tape *tape, lt_tensor *x);
  * Dtypes  any floating; y has x's
  * Grads   x
  * Owns    the tape owns y
- * Errors  NULL, and lt_tape_status() says: LT_E_NOMEM, LT_E_DEVICE
+ * Errors  NULL; lt_tape_status() returns LT_E_NOMEM, LT_E_DEVICE
  * Source  elementary
  */
 LT_API lt_tensor *lt_sqrt(lt_tape *tape, lt_tensor *x);
 
 /**
- * Power with one exponent for all elements. As in PyTorch, exponents 0.5 and -0.5 go by the square
+ * Power with one exponent for all elements. As in PyTorch, exponents 0.5 and -0.5 use the square
  * root; with exponent 0, y is 1 and the gradient 0.
  *
  *     y[i] = x[i]^exponent
@@ -57,14 +56,14 @@ LT_API lt_tensor *lt_sqrt(lt_tape *tape, lt_tensor *x);
  * Dtypes  any floating; y has x's
  * Grads   x
  * Owns    the tape owns y
- * Errors  NULL, and lt_tape_status() says: LT_E_NOMEM, LT_E_DEVICE
+ * Errors  NULL; lt_tape_status() returns LT_E_NOMEM, LT_E_DEVICE
  * Source  IEEE 754-2019, section 9.2.1 (pow: 0, infinities and NaN)
  */
 LT_API lt_tensor *lt_pow(lt_tape *tape, lt_tensor *x, double exponent);
 
 /**
- * Values outside an interval become its bounds; NaN stays NaN. The gradient is 1 between the bounds, else 0,
- * at the bounds too. Use INFINITY or -INFINITY for no bound.
+ * Clamps values to [low, high]; NaN remains NaN. The gradient is 1 strictly between the bounds, else 0.
+ * Use -INFINITY or INFINITY for no bound.
  *
  *     y[i] = min(max(x[i], low), high)
  *
@@ -72,7 +71,7 @@ LT_API lt_tensor *lt_pow(lt_tape *tape, lt_tensor *x, double exponent);
  * Dtypes  any floating; y has x's
  * Grads   x
  * Owns    the tape owns y
- * Errors  NULL, and lt_tape_status() says: LT_E_ARG (low > high, or NaN), LT_E_NOMEM, LT_E_DEVICE
+ * Errors  NULL; lt_tape_status() returns LT_E_ARG (low > high, or NaN), LT_E_NOMEM, LT_E_DEVICE
  * Source  elementary
  */
 LT_API lt_tensor *lt_clamp(lt_tape *tape, lt_tensor *x, double low, double high);
@@ -86,7 +85,7 @@ LT_API lt_tensor *lt_clamp(lt_tape *tape, lt_tensor *x, double low, double high)
  * Dtypes  any floating; y has x's
  * Grads   x
  * Owns    the tape owns y
- * Errors  NULL, and lt_tape_status() says: LT_E_NOMEM, LT_E_DEVICE
+ * Errors  NULL; lt_tape_status() returns LT_E_NOMEM, LT_E_DEVICE
  * Source  elementary
  */
 LT_API lt_tensor *lt_sigmoid(lt_tape *tape, lt_tensor *x);
@@ -100,7 +99,7 @@ LT_API lt_tensor *lt_sigmoid(lt_tape *tape, lt_tensor *x);
  * Dtypes  any floating; y has x's
  * Grads   x
  * Owns    the tape owns y
- * Errors  NULL, and lt_tape_status() says: LT_E_NOMEM, LT_E_DEVICE
+ * Errors  NULL; lt_tape_status() returns LT_E_NOMEM, LT_E_DEVICE
  * Source  elementary
  */
 LT_API lt_tensor *lt_tanh(lt_tape *tape, lt_tensor *x);
@@ -114,7 +113,7 @@ LT_API lt_tensor *lt_tanh(lt_tape *tape, lt_tensor *x);
  * Dtypes  any floating; y has x's
  * Grads   x
  * Owns    the tape owns y
- * Errors  NULL, and lt_tape_status() says: LT_E_NOMEM, LT_E_DEVICE
+ * Errors  NULL; lt_tape_status() returns LT_E_NOMEM, LT_E_DEVICE
  * Source  Elfwing, Uchibe & Doya, "Sigmoid-weighted linear units", Neural Networks 107, 2018
  */
 LT_API lt_tensor *lt_silu(lt_tape *tape, lt_tensor *x);

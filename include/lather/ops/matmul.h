@@ -4,7 +4,7 @@
 
 #include "lather/tape.h"
 
-/** Which operands of a matrix product are read transposed (last two dimensions). */
+/** Which operands of a matrix product are read transposed, in their last two dimensions. */
 typedef struct lt_matmul_config {
     bool transpose_a, transpose_b;
 } lt_matmul_config;
@@ -14,11 +14,11 @@ typedef struct lt_matmul_config {
  *
  *     y[.., m, n] = sum over k of a[.., m, k] * b[.., k, n]
  *
- * Shapes  a [B..,M,K], b [B..,K,N] (K,M / N,K when transposed; b may leave out B..) -> y [B..,M,N]
+ * Shapes  a [B..,M,K], b [B..,K,N] (K,M / N,K when transposed; b may lack B..) -> y [B..,M,N]
  * Dtypes  any floating; y has a's
  * Grads   a, b
  * Owns    the tape owns y
- * Errors  NULL, and lt_tape_status() says: LT_E_SHAPE, LT_E_NOMEM, LT_E_DEVICE
+ * Errors  NULL; lt_tape_status() returns LT_E_SHAPE, LT_E_NOMEM, LT_E_DEVICE
  * Source  elementary
  */
 LT_API lt_tensor *lt_matmul(lt_tape *tape, lt_tensor *a, lt_tensor *b, lt_matmul_config config);
@@ -32,22 +32,22 @@ LT_API lt_tensor *lt_matmul(lt_tape *tape, lt_tensor *a, lt_tensor *b, lt_matmul
  * Dtypes  any floating; y has x's
  * Grads   x, w, b
  * Owns    the tape owns y
- * Errors  NULL, and lt_tape_status() says: LT_E_SHAPE, LT_E_NOMEM, LT_E_DEVICE
+ * Errors  NULL; lt_tape_status() returns LT_E_SHAPE, LT_E_NOMEM, LT_E_DEVICE
  * Source  elementary
  */
 LT_API lt_tensor *lt_linear(lt_tape *tape, lt_tensor *x, lt_tensor *w, lt_tensor *b);
 
 typedef struct lt_linear_config {
-    bool in_out; /**< w is stored as [in,out] = [C,K], as GPT-2's Conv1D does */
+    bool in_out; /**< w is stored as [in,out] = [C,K], as in GPT-2's Conv1D */
 } lt_linear_config;
 
 /**
- * lt_linear() with a choice of how w is stored.
+ * lt_linear() with a weight stored as [out,in] or [in,out].
  * Shapes  x [..,C], w [K,C] or [C,K], b [K] or NULL -> y [..,K]
  * Dtypes  any floating; y has x's
  * Grads   x, w, b
  * Owns    the tape owns y
- * Errors  NULL, and lt_tape_status() says: LT_E_SHAPE, LT_E_NOMEM, LT_E_DEVICE
+ * Errors  NULL; lt_tape_status() returns LT_E_SHAPE, LT_E_NOMEM, LT_E_DEVICE
  * Source  elementary
  */
 LT_API lt_tensor *lt_linear_as(lt_tape *tape, lt_tensor *x, lt_tensor *w, lt_tensor *b,

@@ -4,7 +4,7 @@
 
 #include "lather/tape.h"
 
-/** Pooling geometry; a zero stride means: the kernel's size. */
+/** Geometry of pooling. A zero stride means the kernel's size. */
 typedef struct lt_pool2d_config {
     int kernel_h, kernel_w;
     int stride_h, stride_w; /**< in input pixels */
@@ -12,22 +12,22 @@ typedef struct lt_pool2d_config {
 } lt_pool2d_config;
 
 /**
- * Largest value of each window; padding never wins. Ties and NaN: the first, in row-major order
- * of the window; a NaN is larger than any number. The gradient goes to the winner.
+ * Largest value of each window; padding is never chosen. Of equal values the first in row-major order of the
+ * window is chosen; a NaN counts as larger than any number. The chosen element gets the gradient.
  *
  *     y[n,c,p,q] = max over r,s of x[n, c, p*stride_h - pad_h + r, q*stride_w - pad_w + s]
  *
- * Shapes  x [N,C,H,W] -> y [N,C,P,Q], P = floor((H + 2*pad_h - kernel_h) / stride_h) + 1, Q alike
+ * Shapes  x [N,C,H,W] -> y [N,C,P,Q], P = floor((H + 2*pad_h - kernel_h) / stride_h) + 1, Q likewise
  * Dtypes  any floating; y has x's
  * Grads   x
  * Owns    the tape owns y
- * Errors  NULL, and lt_tape_status() says: LT_E_SHAPE, LT_E_ARG, LT_E_NOMEM, LT_E_DEVICE
+ * Errors  NULL; lt_tape_status() returns LT_E_SHAPE, LT_E_ARG, LT_E_NOMEM, LT_E_DEVICE
  * Source  Dumoulin & Visin 2018, section 3
  */
 LT_API lt_tensor *lt_maxpool2d(lt_tape *tape, lt_tensor *x, lt_pool2d_config config);
 
 /**
- * Mean of each window; padding counts as zeros (the divisor is always kernel_h * kernel_w).
+ * Mean of each window; padding counts as zeros: the divisor is always kernel_h * kernel_w.
  * A zero kernel means: the whole image (global pooling).
  *
  *     y[n,c,p,q] = 1 / (kernel_h * kernel_w) * sum over r,s of x[n, c, p*stride_h - pad_h + r, ..]
@@ -36,7 +36,7 @@ LT_API lt_tensor *lt_maxpool2d(lt_tape *tape, lt_tensor *x, lt_pool2d_config con
  * Dtypes  any floating; y has x's
  * Grads   x
  * Owns    the tape owns y
- * Errors  NULL, and lt_tape_status() says: LT_E_SHAPE, LT_E_ARG, LT_E_NOMEM, LT_E_DEVICE
+ * Errors  NULL; lt_tape_status() returns LT_E_SHAPE, LT_E_ARG, LT_E_NOMEM, LT_E_DEVICE
  * Source  Lin, Chen & Yan, "Network in network", 2014 (global)
  */
 LT_API lt_tensor *lt_avgpool2d(lt_tape *tape, lt_tensor *x, lt_pool2d_config config);

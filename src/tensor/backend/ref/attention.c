@@ -1,4 +1,4 @@
-/* Attention and its gradient in double, a query at a time. Formulas: ext/attention_kernels.h. Scores are rounded as lse
+/* Attention and its gradient in double, a query at a time. Formulas: detail/attention_kernels.h. Scores are rounded as lse
  * is, so that both passes compute the weight from the same difference, however large the scores. */
 
 #include "ref.h"

@@ -1,6 +1,6 @@
 /* Batch normalisation: moments in two passes, sums in double.
  * Ioffe & Szegedy, "Batch Normalization", ICML 2015, algorithms 1 and 2, and the chain rule of
- * their section 3. Formulas: ext/norm_kernels.h. */
+ * their section 3. Formulas: detail/norm_kernels.h. */
 
 #include "real.h"
 #include "ref.h"

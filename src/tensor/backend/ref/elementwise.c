@@ -1,4 +1,4 @@
-/* Elementwise entries and sums. Formulas: ext/kernels.h, part 1. */
+/* Elementwise entries and sums. Formulas: detail/kernels.h, part 1. */
 
 #include "real.h"
 #include "ref.h"

@@ -1,5 +1,5 @@
 /* Rows of a table by their numbers, and the gradient of the table, in double. Formulas:
- * ext/attention_kernels.h. */
+ * detail/attention_kernels.h. */
 
 #include "ref.h"
 

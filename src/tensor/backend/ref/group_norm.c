@@ -1,5 +1,5 @@
 /* Group normalisation: moments of each group of each image in two passes, sums in double.
- * Wu & He, "Group Normalization", ECCV 2018, and the chain rule. Formulas: ext/norm_kernels.h. */
+ * Wu & He, "Group Normalization", ECCV 2018, and the chain rule. Formulas: detail/norm_kernels.h. */
 
 #include "real.h"
 #include "ref.h"

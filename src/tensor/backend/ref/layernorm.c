@@ -1,5 +1,5 @@
 /* Layer and RMS normalisation of rows: moments in two passes, sums in double. Ba, Kiros & Hinton, "Layer
- * Normalization", 2016, and the chain rule. Formulas: ext/norm_kernels.h. */
+ * Normalization", 2016, and the chain rule. Formulas: detail/norm_kernels.h. */
 
 #include "real.h"
 #include "ref.h"

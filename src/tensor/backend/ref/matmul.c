@@ -1,4 +1,4 @@
-/* Matrix products. Formulas: ext/kernels.h, part 2. */
+/* Matrix products. Formulas: detail/kernels.h, part 2. */
 
 #include "real.h"
 #include "ref.h"

@@ -2,7 +2,7 @@
  * SGD: Sutskever et al., "On the importance of initialization and momentum in deep learning",
  * ICML 2013, in PyTorch's form (lr outside the momentum). AdaGrad: Duchi, Hazan & Singer, JMLR
  * 2011, figure 1 (diagonal). Adam: Kingma & Ba, ICLR 2015, algorithm 1; decoupled decay:
- * Loshchilov & Hutter, ICLR 2019, algorithm 2. Formulas: ext/optim_kernels.h. */
+ * Loshchilov & Hutter, ICLR 2019, algorithm 2. Formulas: detail/optim_kernels.h. */
 
 #include "ref.h"
 

@@ -1,4 +1,4 @@
-/* The largest magnitudes of a vector, by sorting all of it. Definition: ext/kernels.h. */
+/* The largest magnitudes of a vector, by sorting all of it. Definition: detail/kernels.h. */
 
 #include "ref.h"
 

@@ -1,4 +1,4 @@
-/* Softmax of rows and its gradient, in double. Formulas: ext/kernels.h. */
+/* Softmax of rows and its gradient, in double. Formulas: detail/kernels.h. */
 
 #include "ref.h"
 
