@@ -1,8 +1,8 @@
-/* Backward: nodes in reverse order, each giving gradients to its inputs.
+/* Backward: visits nodes in reverse order; each computes the gradients of its inputs.
  *
- * A gradient is a list of at most two addends; operations that read it twice anyway sum while they
- * read (lt_node_grad_pair), the others get the sum. A parameter's first contribution after
- * zero_grad is written straight to its gradient, later ones are added to it. */
+ * A gradient is a list of at most two addends. Operations that read it twice anyway sum while they read
+ * (lt_node_grad_pair()), the others get the sum. A parameter's first contribution after zero_grad is written
+ * directly to its gradient, later ones are added to it. */
 
 #include "base/trace.h"
 #include "tensor/memory_use.h"
@@ -15,7 +15,7 @@ static lt_status add_views(lt_device *device, const lt_view *a, const lt_view *b
     return device->backend->add(device->ctx, a, b, y);
 }
 
-/* Both addends into one. */
+/* Replaces two addends by their sum. */
 static lt_status sum_addends(lt_tensor *t)
 {
     if (!t->grad[1])
@@ -56,19 +56,19 @@ bool lt_node_wants(const lt_node *node, int input)
 bool lt_node_is_first_grad(const lt_node *node, int input)
 {
     const lt_tensor *x = node->in[input];
-    for (int i = 0; i < input; i++) /* the same tensor twice in one operation */
+    for (int i = 0; i < input; i++) /* the same tensor may be two inputs */
         if (node->in[i] == x)
             return false;
     return x->param ? !x->param->has_grad : !x->grad[0];
 }
 
-/* The parameter's own gradient, if nothing was added to it yet. */
+/* True if the kernel can write the parameter's gradient itself, as nothing was added to it yet. */
 static bool writes_directly(const lt_node *node, int input)
 {
     return node->in[input]->param && lt_node_is_first_grad(node, input);
 }
 
-/* Memory in that dtype for what the input's gradient is, or for what is added to it. */
+/* Returns memory in that dtype for the input's gradient, or for a contribution to it. */
 static lt_status grad_out(lt_node *node, int input, lt_dtype dtype, lt_view *dx)
 {
     lt_tensor *x = node->in[input];
@@ -101,11 +101,11 @@ lt_status lt_node_grad_out(lt_node *node, int input, lt_view *dx)
 lt_status lt_node_grad_out_rounded(lt_node *node, int input, lt_dtype dtype, lt_view *dx)
 {
     const lt_tensor *x = node->in[input];
-    const bool stays = x->param && x->param->grad->may_round && lt_dtype_size(dtype) == 2;
-    return grad_out(node, input, stays ? dtype : x->dtype, dx);
+    const bool keeps = x->param && x->param->grad->may_round && lt_dtype_size(dtype) == 2;
+    return grad_out(node, input, keeps ? dtype : x->dtype, dx);
 }
 
-/* The input's gradient is another tensor like that one, in dy's memory. */
+/* Makes the input's gradient a tensor like `like`, in dy's memory. */
 static lt_status grad_in_place(lt_node *node, int input, const lt_tensor *like, lt_tensor *dy)
 {
     lt_tensor *g = lt_tape_handle_like(node->tape, like, like->dtype);
@@ -117,7 +117,7 @@ static lt_status grad_in_place(lt_node *node, int input, const lt_tensor *like, 
     return LT_OK;
 }
 
-/* Whether input's gradient may lie where the addend does. */
+/* True if the input's gradient can be stored in the addend's memory. */
 static bool fits_over(const lt_node *node, const lt_tensor *x, const lt_tensor *addend)
 {
     return addend && node->tape->device->backend->host_memory && !x->param && !addend->source
@@ -162,15 +162,15 @@ lt_status lt_node_grad_pass(lt_node *node, int input)
     return grad_in_place(node, input, dy, dy);
 }
 
-/* Adds a finished contribution to the input's gradient. */
+/* Adds a complete contribution to the input's gradient. */
 static lt_status commit(lt_tensor *x, lt_tensor *g)
 {
     if (x->param) {
         lt_view a = lt_tensor_view(x->param->grad), b = lt_tensor_view(g);
         if (!a.data)
             return lt_fail(LT_E_ARG,
-                           "backward: the gradient of %s was given to the ranks that own "
-                           "it: lt_params_zero_grad() begins a new one",
+                           "backward: the gradient of %s was reduced to its owner ranks; call "
+                           "lt_params_zero_grad() before the next backward",
                            x->param->name);
         lt_tensor_hold(x->param->grad, x->dtype); /* a sum is not rounded */
         LT_TRY(lt_tensor_allocate_raw(x->param->grad));
@@ -197,7 +197,7 @@ static lt_status commit_all(lt_node *node)
     return st;
 }
 
-/* After a node's turn: its output is not needed any more, its inputs a little less. */
+/* After a node's backward: frees its output, and counts its inputs' remaining contributions. */
 static void release(lt_node *node)
 {
     lt_tape *tape = node->tape;
@@ -245,7 +245,7 @@ static lt_status new_seed(const lt_tensor *loss, lt_tensor **out)
     return LT_OK;
 }
 
-/* g times the number in by, which only the device knows. */
+/* Multiplies g with the number in `by`, which only the device knows. */
 static lt_status scale_seed(lt_tensor **g, const lt_tensor *loss, const lt_tensor *by)
 {
     const lt_device *d = loss->device;
@@ -267,7 +267,7 @@ static lt_status seed(lt_tape *tape, lt_tensor *loss, double scale, const lt_ten
     if (!loss || loss->tape != tape)
         return lt_fail(LT_E_ARG, "backward: the loss is not on this tape");
     if (lt_shape_count(loss->shape) != 1)
-        return lt_fail(LT_E_SHAPE, "backward: the loss has shape %s, want a scalar",
+        return lt_fail(LT_E_SHAPE, "backward: the loss has shape %s, want one element",
                        lt_shape_text(loss->shape, text));
     lt_tensor *g;
     LT_TRY(new_seed(loss, &g));
@@ -289,7 +289,7 @@ lt_status lt_tape_backward_by(lt_tape *tape, lt_tensor *loss, double scale, cons
 {
     LT_TRY(lt_tape_status(tape));
     if (!tape->pass.record)
-        return lt_fail(LT_E_ARG, "backward: this pass does not record");
+        return lt_fail(LT_E_ARG, "backward: the pass does not record; set lt_pass.record");
     LT_TRY(seed(tape, loss, scale, by));
     lt_status st = LT_OK;
     for (size_t i = tape->nodes; i-- > 0 && !st;) {

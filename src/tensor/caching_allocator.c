@@ -1,10 +1,11 @@
-/* Best fit with coalescing inside segments (Knuth, The Art of Computer Programming 1, 2.5).
+/* Caching allocator: best fit with coalescing inside segments (Knuth, The Art of Computer Programming 1,
+ * 2.5).
  *
  * Invariants:
- * 1. The chunks of a segment are linked in address order and cover it without gaps.
- * 2. No two free chunks of a segment are neighbours.
- * 3. Free chunks of all segments are in one list, so that a search passes none of the many in use.
- * Sizes are multiples of ALIGNMENT. Metadata lies in host memory, so a segment may be anywhere. */
+ *   1. The chunks of a segment are linked in address order and cover it completely.
+ *   2. No two free chunks of a segment are adjacent.
+ *   3. Free chunks of all segments are in one list, so that a search skips the many in use.
+ * Sizes are multiples of ALIGNMENT. Metadata is in host memory, so a segment may be anywhere. */
 
 #include "tensor/caching_allocator.h"
 
@@ -19,8 +20,8 @@
 
 enum { ALIGNMENT = 64 };
 
-/* Segments double from the first to the last size: small programs stay small, large ones coalesce
- * well. Host memory that was never touched costs nothing. */
+/* Segments double from the first to the last size: small programs need little memory, and large ones
+ * coalesce well. Host memory that was never touched costs nothing. */
 static const size_t first_segment = (size_t)16 << 20, last_segment = (size_t)1 << 30;
 
 typedef struct segment segment;
@@ -29,8 +30,8 @@ struct lt_chunk {
     char *data;
     size_t bytes;
     bool is_free;
-    int owner;             /* in uses */
-    lt_chunk *prev, *next; /* invariant 1; NULL at a segment's ends */
+    int owner;             /* index in uses */
+    lt_chunk *prev, *next; /* invariant 1; NULL at the ends of a segment */
     segment *segment;
     lt_chunk *free_prev, *free_next; /* invariant 3 */
 };
@@ -52,7 +53,7 @@ struct lt_allocator {
     size_t next_segment;
     lt_memory memory;
     lt_memory_uses uses;
-    uint64_t scope, scopes; /* the current one; how many there were */
+    uint64_t scope, scopes; /* the current scope, and the number of scopes so far */
     bool direct, frozen;
 };
 
@@ -125,7 +126,7 @@ void lt_allocator_free(lt_allocator **allocator)
 static lt_status add_segment(lt_allocator *allocator, size_t size)
 {
     if (allocator->frozen)
-        return lt_fail(LT_E_NOMEM, "allocator: %zu bytes more within a captured step", size);
+        return lt_fail(LT_E_NOMEM, "allocator: a captured step needs %zu more bytes", size);
     segment *s = lt_alloc(1, sizeof *s);
     lt_chunk *c = lt_alloc(1, sizeof *c);
     lt_status st = s && c ? allocator->backend->alloc(allocator->ctx, size, &s->data) : LT_E_NOMEM;
@@ -153,8 +154,8 @@ static void drop(lt_allocator *allocator, segment **at)
     free_segment(allocator, s);
 }
 
-/* Segments of which nothing is in use, except those of scopes: captured graphs hold their addresses.
- * Returns whether there were any. */
+/* Frees segments without chunks in use, except those of scopes, because captured graphs use their addresses.
+ * Returns true if there were any. */
 static bool drop_free_segments(lt_allocator *allocator)
 {
     bool found = false;
@@ -170,7 +171,8 @@ static bool drop_free_segments(lt_allocator *allocator)
     return found;
 }
 
-/* Segment sizes grow geometrically; where the device has no memory for that, exactly bytes. */
+/* Adds a segment; sizes grow geometrically. If the device lacks memory for that, adds one of exactly
+ * `bytes`. */
 static lt_status add_next_segment(lt_allocator *allocator, size_t bytes)
 {
     if (allocator->direct)
@@ -178,7 +180,7 @@ static lt_status add_next_segment(lt_allocator *allocator, size_t bytes)
     const size_t wish = bytes > allocator->next_segment ? bytes : allocator->next_segment;
     lt_status st = add_segment(allocator, wish);
     if (st && allocator->next_segment > last_segment
-        && !allocator->frozen) { /* no reserve: in steps, then */
+        && !allocator->frozen) { /* the reserve failed: grow in steps */
         allocator->next_segment = first_segment;
         st = add_segment(allocator, bytes > first_segment ? bytes : first_segment);
     } else if (st == LT_E_NOMEM && wish > bytes && !allocator->backend->host_memory) {
@@ -197,7 +199,7 @@ static lt_status grow(lt_allocator *allocator, size_t bytes)
     return st;
 }
 
-/* Of equally large ones the lowest, whatever order the list has. */
+/* Prefers smaller chunks and, of equal ones, the lower address, whatever the order of the list. */
 static bool fits_better(const lt_chunk *c, const lt_chunk *best)
 {
     return !best || c->bytes < best->bytes || (c->bytes == best->bytes && c->data < best->data);
@@ -212,7 +214,7 @@ static lt_chunk *best_fit(const lt_allocator *allocator, size_t bytes)
     return best;
 }
 
-/* Leaves the rest of a larger chunk free. */
+/* Returns the rest of a larger chunk to the free list. */
 static lt_status split(lt_allocator *allocator, lt_chunk *c, size_t bytes)
 {
     if (c->bytes == bytes)
@@ -266,7 +268,7 @@ lt_status lt_allocator_alloc(lt_allocator *allocator, size_t bytes, lt_chunk **o
     return st;
 }
 
-/* Invariant 2: c takes its free right neighbour in. */
+/* Invariant 2: merges c with a free chunk after it. */
 static void join_next(lt_allocator *allocator, lt_chunk *c)
 {
     lt_chunk *next = c->next;

@@ -1,4 +1,4 @@
-/* Devices: the registry of backends, and what every backend shares. */
+/* Devices, and the registry of backends. */
 
 #include "lather/device.h"
 
@@ -15,9 +15,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The cuda backend, from its plugin, or why there is none. */
+/* The cuda backend from its plugin. */
 typedef struct loaded_plugin {
-    lt_backend table; /* nothing missing; its name is NULL before it is there */
+    lt_backend table; /* without missing kernels; name is NULL until it is loaded */
     const lt_backend_plugin *plugin;
 } loaded_plugin;
 
@@ -30,8 +30,8 @@ static lt_status load_cuda(loaded_plugin *into)
     LT_TRY(lt_plugin_check_version(user, plugin->version));
     if (plugin->table_bytes != sizeof(lt_backend))
         return lt_fail(LT_E_UNSUPPORTED,
-                       "%s: the plugin's table has %zu bytes, the library's %zu: one of them is of "
-                       "an older build",
+                       "%s: the plugin's kernel table has %zu bytes, the library's %zu: one of them "
+                       "is from an older build",
                        user, plugin->table_bytes, sizeof(lt_backend));
     into->table = *plugin->backend;
     into->plugin = plugin;
@@ -50,7 +50,7 @@ static bool cuda_is_loaded(void)
     return loaded;
 }
 
-/* After a failure the next call tries again: LATHER_PLUGIN_PATH may be another. */
+/* After a failure the next call tries again, because LATHER_PLUGIN_PATH may have changed. */
 static lt_status find_cuda(const loaded_plugin **out)
 {
     pthread_mutex_lock(&lock);
@@ -70,9 +70,9 @@ lt_status lt_backend_find(const char *name, const lt_backend **out)
             return LT_OK;
         }
     if (!strcmp(name, "cpu"))
-        return lt_fail(LT_E_UNSUPPORTED, "device cpu: this build is without it (-Dcpu=disabled)");
+        return lt_fail(LT_E_UNSUPPORTED, "device cpu: not in this build (-Dcpu=disabled)");
     if (strcmp(name, "cuda") != 0)
-        return lt_fail(LT_E_ARG, "device: no device '%s'; there are ref, cpu, cuda", name);
+        return lt_fail(LT_E_ARG, "device: no device '%s'; known: ref, cpu, cuda", name);
     LT_TRY(find_cuda(&found));
     *out = &found->table;
     return LT_OK;
@@ -84,7 +84,7 @@ static lt_status parse_name(const char *text, char *name, size_t bytes, int *ord
     size_t length = strcspn(text, ":");
     *ordinal = 0;
     if (length >= bytes)
-        return lt_fail(LT_E_ARG, "device: no device '%s'; there are ref, cpu, cuda", text);
+        return lt_fail(LT_E_ARG, "device: no device '%s'; known: ref, cpu, cuda", text);
     memcpy(name, text, length);
     name[length] = 0;
     if (text[length]) {
@@ -104,8 +104,8 @@ static lt_status choose_backend(const char *text, bool f64, const lt_backend **b
     LT_TRY(parse_name(text, name, sizeof name, ordinal));
     LT_TRY(lt_backend_find(name, backend));
     if (*ordinal > 0 && (*backend)->host_memory)
-        return lt_fail(LT_E_ARG, "device: %s: there is only %s:0", text, name);
-    if (f64) /* the specification, whatever is fast */
+        return lt_fail(LT_E_ARG, "device: no device %s; only %s:0 exists", text, name);
+    if (f64) /* ref is exact, the others only fast */
         *backend = lt_backend_ref();
     return LT_OK;
 }
@@ -140,7 +140,7 @@ lt_status lt_device_open(lt_device **out, const char *name, const lt_device_conf
     int ordinal;
     config = config ? config : &none;
     if (config->threads < 0)
-        return lt_fail(LT_E_ARG, "device: %d threads", config->threads);
+        return lt_fail(LT_E_ARG, "device: got %d threads, want 0 or more", config->threads);
     LT_TRY(choose_backend(name, config->f64, &backend, &ordinal));
     return open_on(out, name, backend, ordinal, config);
 }
@@ -204,7 +204,7 @@ int lt_device_threads(const lt_device *device)
 
 void lt_device_set_threads(lt_device *device, int threads)
 {
-    (void)device; /* compute threads are the calling thread's, for all its devices */
+    (void)device; /* compute threads belong to the calling thread, for all its devices */
     lt_parallel_set_threads(threads > 0 ? threads : lt_cpu_threads());
 }
 

@@ -1,5 +1,5 @@
-/* Elements of views as numbers, and formulas over them: for operations that no backend has entries for.
- * The conversions are the reference backend's. */
+/* Elements of views as numbers, and formulas over them, for operations without a backend kernel. Uses the
+ * reference backend's conversions. */
 
 #include "lather/ext/elements.h"
 
@@ -21,22 +21,22 @@ void lt_view_write(const lt_view *view, int64_t first, int64_t count, const doub
 typedef struct map {
     lt_map_fn *fn;
     const void *config;
-    lt_view x[LT_MAX_MAPPED], y; /* of one shape, in the order of y's memory */
+    lt_view x[LT_MAX_MAPPED], y; /* of one shape, in the storage order of y */
     int count;
 } map;
 
-enum { PIECE = 256, GRAIN = 16 * PIECE }; /* PIECE: the numbers at work stay in the first cache */
+enum { BLOCK = 256, GRAIN = 16 * BLOCK }; /* a block's values fit the first-level cache */
 
 static void run(void *context, int64_t begin, int64_t end, int64_t chunk)
 {
     (void)chunk;
     const map *m = context;
-    double in[LT_MAX_MAPPED][PIECE], out[PIECE];
+    double in[LT_MAX_MAPPED][BLOCK], out[BLOCK];
     const double *x[LT_MAX_MAPPED];
     for (int k = 0; k < m->count; k++)
         x[k] = in[k];
-    for (int64_t i = begin; i < end; i += PIECE) {
-        int64_t size = end - i < PIECE ? end - i : PIECE;
+    for (int64_t i = begin; i < end; i += BLOCK) {
+        int64_t size = end - i < BLOCK ? end - i : BLOCK;
         for (int k = 0; k < m->count; k++)
             lt_view_read(&m->x[k], i, size, in[k]);
         m->fn(m->config, size, x, out);
@@ -53,7 +53,7 @@ static void swap_dims(lt_view *v, int a, int b)
     v->stride[b] = stride;
 }
 
-/* Puts y's largest strides first: a 4-D view is then walked as it lies. */
+/* Sorts y's dimensions by falling stride, so that a 4-D view is traversed in storage order. */
 static void order_dims(map *m)
 {
     for (int d = 1; d < m->y.shape.ndim; d++)
@@ -72,14 +72,15 @@ lt_status lt_op_map(lt_node *node, lt_map_fn *fn, const lt_view *const *x, int c
     char small[LT_SHAPE_TEXT], large[LT_SHAPE_TEXT];
     map m = {.fn = fn, .config = node->config, .y = *y, .count = count};
     if (count < 0 || count > LT_MAX_MAPPED)
-        return lt_fail(LT_E_ARG, "%s: a formula of %d inputs, want 0 to %d", node->op->name, count,
+        return lt_fail(LT_E_ARG, "%s: got %d inputs, want 0 to %d", node->op->name, count,
                        LT_MAX_MAPPED);
     if (!be->host_memory)
-        return lt_fail(LT_E_UNSUPPORTED, "%s: its formula runs on the host, %s has its own memory",
-                       node->op->name, be->name);
+        return lt_fail(LT_E_UNSUPPORTED,
+                       "%s: its formula runs on the host, but %s has device memory", node->op->name,
+                       be->name);
     for (int k = 0; k < count; k++)
         if (!lt_view_broadcast(x[k], y->shape, &m.x[k]))
-            return lt_fail(LT_E_SHAPE, "%s: input %d %s does not broadcast over %s", node->op->name,
+            return lt_fail(LT_E_SHAPE, "%s: input %d %s does not broadcast to %s", node->op->name,
                            k, lt_shape_text(x[k]->shape, small), lt_shape_text(y->shape, large));
     order_dims(&m);
     lt_parallel(lt_shape_count(y->shape), GRAIN, run, &m);

@@ -1,7 +1,6 @@
-/* Gradients against central differences.
- * Nocedal & Wright, "Numerical optimization", 2006, section 8.1: the error of a central difference
- * is h^2/6 times the third derivative plus rounding of the order of u/h; in double and with
- * h = 1e-5 both are below 1e-9 for functions and derivatives of size 1. */
+/* Gradient check by central differences. Nocedal & Wright, "Numerical optimization", 2006, section 8.1: the
+ * error of a central difference is h^2/6 times the third derivative plus rounding of the order of u/h; in
+ * double with h = 1e-5 both are below 1e-9 for functions and derivatives of magnitude 1. */
 
 #include "lather/ext/gradcheck.h"
 
@@ -23,9 +22,9 @@ typedef struct checker {
     lt_tensor *const *in;
     int count;
     lt_gradcheck_config config;
-    lt_tensor *r;         /* the random upstream gradient, like y */
-    double *upstream;     /* the same on the host */
-    double *plus, *minus; /* y at both sides */
+    lt_tensor *r;         /* random upstream gradient, like y */
+    double *upstream;     /* r on the host */
+    double *plus, *minus; /* y at x + h and x - h */
     int64_t outputs;
 } checker;
 
@@ -34,7 +33,7 @@ static bool is_checked(const lt_tensor *x)
     return lt_tensor_dtype(x) == LT_F64;
 }
 
-/* Runs fn; handle[i] becomes what it got for input i. */
+/* Runs fn; handle[i] receives what it was given for input i. */
 static lt_status build(checker *c, bool record, lt_tensor **handle, lt_tensor **y)
 {
     lt_pass pass = c->config.pass;
@@ -54,7 +53,7 @@ static lt_status evaluate(checker *c, double *out)
     return lt_tensor_read(y, out, (size_t)c->outputs * sizeof *out);
 }
 
-/* Makes what has the size of the output. */
+/* Allocates everything that has the size of the output. */
 static lt_status prepare(checker *c)
 {
     lt_tensor *handle[MAX_INPUTS], *y;
@@ -76,7 +75,7 @@ static lt_status prepare(checker *c)
     return lt_tensor_write(c->r, c->upstream, count * sizeof *c->upstream);
 }
 
-/* gradient[i]: of sum(y * r) with respect to input i; zeros if it does not depend on it. */
+/* Computes the gradients of sum(y * r) with respect to each input; zeros if it does not depend on it. */
 static lt_status analytic_gradients(checker *c, double **gradient)
 {
     lt_tensor *handle[MAX_INPUTS], *y;
@@ -104,7 +103,7 @@ static double largest(const double *x, int64_t count)
     return top;
 }
 
-/* The central difference along element e of an input whose values are x. */
+/* Computes the central difference along element e of an input whose values are x. */
 static lt_status difference(checker *c, lt_tensor *input, double *x, int64_t e, double *out)
 {
     size_t bytes = lt_tensor_bytes(input);
@@ -133,7 +132,7 @@ static lt_status check_elements(checker *c, int input, const double *analytic, d
         if (!(fabs(numeric - analytic[e]) <= c->config.tolerance * scale))
             return lt_fail(LT_E_ARG,
                            "gradcheck: input %d, element %lld: numeric %.12g, analytic %.12g, "
-                           "apart by %.3g, allowed %.3g",
+                           "difference %.3g, allowed %.3g",
                            input, (long long)e, numeric, analytic[e], fabs(numeric - analytic[e]),
                            c->config.tolerance * scale);
     }
@@ -177,7 +176,7 @@ lt_status lt_gradcheck(lt_device *device, lt_gradcheck_fn *fn, void *context, lt
     if (lt_device_master(device) != LT_F64)
         return lt_fail(LT_E_ARG, "gradcheck: the device was not opened with f64");
     if (count < 1 || count > MAX_INPUTS)
-        return lt_fail(LT_E_ARG, "gradcheck: %d inputs, want 1..%d", count, MAX_INPUTS);
+        return lt_fail(LT_E_ARG, "gradcheck: got %d inputs, want 1 to %d", count, MAX_INPUTS);
     checker c = {.fn = fn, .context = context, .in = in, .count = count};
     c.config = config ? *config : (lt_gradcheck_config){.pass = LT_PASS_TRAIN};
     c.config.step = c.config.step > 0 ? c.config.step : 1e-5;

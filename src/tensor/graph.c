@@ -1,8 +1,9 @@
-/* Graph capture and replay. The states of a key: eager, eager, captured, replayed. The first eager run
- * makes what is made once (plans, packed weights, the optimizer's state), the second what every later
- * step needs, as a capture allocates nothing. All runs take their memory in one scope of the allocator.
+/* Graph capture and replay. A key passes the states eager, eager, captured, replayed. The first eager run
+ * allocates what is needed once (execution plans, packed weights, optimizer state), the second what every
+ * later step needs, because a capture cannot allocate. All runs take their memory in one scope of the
+ * allocator.
  *
- * A capture that fails is discarded and the step runs eagerly. After the second failure the key stays
+ * A capture that fails is discarded, and the step runs eagerly. After the second failure the key remains
  * eager. */
 
 #include "lather/graph.h"
@@ -17,7 +18,7 @@ enum { MOST_KEYS = 16, EAGER_RUNS = 2, MOST_TRIES = 2 };
 
 typedef struct entry {
     lt_graph_key key;
-    void *graph; /* the backend's; NULL: not captured */
+    void *graph; /* the backend's graph; NULL: not captured */
     int runs, tries;
 } entry;
 
@@ -46,7 +47,7 @@ static bool same_key(lt_graph_key a, lt_graph_key b)
            && lt_shape_equal(a.shape, b.shape);
 }
 
-/* NULL: too many keys. */
+/* Returns the entry of a key, new if necessary; NULL if there are too many keys. */
 static entry *find(lt_graph *g, lt_graph_key key)
 {
     for (int i = 0; i < g->entries; i++)
@@ -72,7 +73,7 @@ static lt_status run_eagerly(lt_graph *g, lt_step_fn *step, void *arg)
     return run_in_scope(g, step, arg);
 }
 
-/* e->graph stays NULL if the capture fails. */
+/* Captures the step into e->graph, which remains NULL on failure. */
 static lt_status capture(const lt_graph *g, entry *e, lt_step_fn *step, void *arg)
 {
     lt_device *d = g->device;
@@ -95,7 +96,8 @@ static void note_failure(lt_graph *g, entry *e)
     if (++e->tries < MOST_TRIES)
         return;
     if (!g->stats.failed)
-        lt_log(LT_LOG_WARN, "graph", "steps run without a graph: %s", lt_error_message());
+        lt_log(LT_LOG_WARN, "graph", "graph capture failed, steps run eagerly: %s",
+               lt_error_message());
     g->stats.failed = true;
 }
 

@@ -1,4 +1,4 @@
-/* Whose memory is: a short table, searched by pointer, as names are literals. */
+/* Memory accounting by operation, in a small table that is searched by pointer, as the names are literals. */
 
 #include "tensor/memory_use.h"
 

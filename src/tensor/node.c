@@ -1,8 +1,8 @@
 /* An operation's access to its node: data, saved tensors, scratch.
  *
- * Life of an intermediate's memory: made when its operation writes it; given back
+ * An intermediate's memory is allocated when its operation writes it, and freed
  *  - in a pass that does not record, when dropped;
- *  - when dropped, if no recorded backward reads it, or if its operation can make it again;
+ *  - when dropped, if no recorded backward reads it, or if its operation can recompute it;
  *  - in backward, after its producer's turn;
  *  - at the reset. */
 
@@ -42,11 +42,11 @@ bool lt_node_is_recorded(const lt_node *node)
     return false;
 }
 
-/* Says for what there was no memory. */
+/* Adds the tensor's dtype, shape and producer to the error message. */
 static lt_status no_memory(const lt_tensor *handle)
 {
     char shape[LT_SHAPE_TEXT];
-    return lt_fail(LT_E_NOMEM, "%s; it was for %s %s%s%s", lt_error_message(),
+    return lt_fail(LT_E_NOMEM, "%s; requested for %s %s%s%s", lt_error_message(),
                    lt_dtype_name(handle->dtype), lt_shape_text(handle->shape, shape),
                    handle->producer ? ", the output of " : "",
                    handle->producer ? handle->producer->op->name : "");
@@ -97,7 +97,7 @@ lt_status lt_node_forward(lt_node *node)
     return st;
 }
 
-/* Inputs that were made again for this forward alone. */
+/* Frees inputs that were recomputed for this forward only. */
 static void give_back_inputs(const lt_node *n)
 {
     for (int i = 0; i < LT_MAX_INPUTS; i++) {
@@ -108,7 +108,7 @@ static void give_back_inputs(const lt_node *n)
     }
 }
 
-/* Makes an output that was dropped, or deferred: its inputs are there, or are made again in turn. */
+/* Computes an output that was dropped, or deferred, after recomputing its inputs as needed. */
 lt_status lt_node_replay(lt_node *n)
 {
     lt_tensor *out = n->out;
@@ -119,7 +119,7 @@ lt_status lt_node_replay(lt_node *n)
     lt_status st = n->op->forward(n); /* scratch is freed when the outer operation ends */
     (void)lt_memory_owned_by(before);
     n->replay = false;
-    if (st) { /* what was half computed is not read */
+    if (st) { /* incomplete results must not be read */
         lt_buffer_release(&out->buffer);
         out->given_back = true;
         out->deferred = deferred;
@@ -169,7 +169,7 @@ void lt_tape_keep(lt_tape *tape, lt_tensor *x)
     if (!x)
         return;
     x->keep = true;
-    lt_status st = lt_tensor_materialize(x); /* now: what it is computed from may be gone later */
+    lt_status st = lt_tensor_materialize(x); /* now: its inputs may be freed later */
     if (st)
         (void)lt_tape_fail(tape, st);
 }
@@ -182,7 +182,7 @@ void lt_tape_drop(lt_tape *tape, lt_tensor *x)
     lt_handle_settle(x);
 }
 
-/* What is not in memory is brought there. */
+/* Runs the callback of lt_tape_on_param_read(), which loads values that are not in memory. */
 static lt_status announce_read(const lt_tape *tape, lt_param *param)
 {
     return param && tape->read ? tape->read(tape->read_context, param, tape->operation) : LT_OK;
@@ -192,15 +192,15 @@ lt_status lt_node_in(lt_node *node, int input, lt_view *view)
 {
     LT_ASSERT(node->in[input]);
     const lt_tensor *t =
-        lt_tensor_storage(node->in[input]); /* a variable's may be on another tape */
+        lt_tensor_storage(node->in[input]); /* a variable's data may be on another tape */
     if (t->given_back && t->producer && (t->deferred || t->producer->op->recomputable))
         LT_TRY(lt_node_replay(t->producer));
     LT_TRY(announce_read(node->tape, node->in[input]->param));
     *view = lt_tensor_view(t);
     if (!view->data)
         return lt_fail(LT_E_ARG,
-                       "%s: the memory of input %d was given back: it was dropped, or backward "
-                       "ran; lt_tape_keep() keeps it",
+                       "%s: input %d was freed, because it was dropped or backward ran; "
+                       "lt_tape_keep() keeps it",
                        node->op->name, input);
     return LT_OK;
 }
@@ -223,7 +223,7 @@ void lt_node_alias(lt_node *node, int input, const int64_t stride[LT_MAX_DIMS])
     out->buffer->references++;
 }
 
-/* As the output lies, if it has its shape; else row-major. */
+/* Sets the output's strides if the shape is the output's; else row-major ones. */
 static void set_strides(const lt_node *node, lt_shape shape, int64_t stride[LT_MAX_DIMS])
 {
     if (lt_shape_equal(shape, node->out->shape))
@@ -247,11 +247,11 @@ lt_status lt_node_save(lt_node *node, int slot, lt_dtype dtype, lt_shape shape, 
 lt_status lt_node_saved(lt_node *node, int slot, lt_view *view)
 {
     LT_ASSERT(node->saved[slot]);
-    if (!node->saved[slot]->buffer) /* an operation takes the output, which was to be made again */
+    if (!node->saved[slot]->buffer) /* backward freed it, but an operation reads the output again */
         return lt_fail(
             LT_E_ARG,
-            "%s: its output cannot be computed again after backward, which gave back what "
-            "it had saved; lt_tape_keep() keeps the output",
+            "%s: its output cannot be recomputed after backward, which freed the saved tensors; "
+            "lt_tape_keep() keeps the output",
             node->op->name);
     *view = lt_tensor_view(node->saved[slot]);
     return LT_OK;

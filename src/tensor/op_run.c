@@ -1,4 +1,4 @@
-/* Running an operation; in a pass that records, its node goes on the tape. */
+/* Runs an operation; in a pass that records, its node is put on the tape. */
 
 #include "base/alloc.h"
 #include "tensor/tape.h"
@@ -26,7 +26,7 @@ static lt_status new_node(lt_tape *tape, const lt_op *op, lt_tensor *const *inpu
 static lt_status check_inputs(const lt_node *node)
 {
     if (!node->in[0])
-        return lt_fail(LT_E_ARG, "%s: its first input is NULL", node->op->name);
+        return lt_fail(LT_E_ARG, "%s: the first input is NULL", node->op->name);
     for (int i = 0; i < LT_MAX_INPUTS; i++)
         if (node->in[i] && node->in[i]->device != node->tape->device)
             return lt_fail(LT_E_ARG, "%s: input %d is on another device", node->op->name, i);
@@ -58,8 +58,8 @@ static bool is_channels_last(const lt_tensor *t)
     return lt_view_is_channels_last(&v) && !lt_view_is_contiguous(&v);
 }
 
-/* LT_FORMAT_PRESERVE: as the first input of its shape; channels-last if a 4-D input is, as where
- * each input is broadcast over the other; else row-major. */
+/* LT_FORMAT_PRESERVE: the format of the first input of the output's shape; channels-last if a 4-D input is,
+ * for inputs that are both broadcast; else row-major. */
 static void set_format(lt_node *node, lt_memory_format format)
 {
     lt_tensor *out = node->out;

@@ -50,7 +50,7 @@ bool lt_param_is_trained(const lt_param *param)
     return has_gradient(param->role) && !param->frozen;
 }
 
-/* Fans of a weight [out,in,...]: products with the size of the filter. */
+/* Sets the fans of a weight [out,in,...]: its sizes times the filter's. */
 static void set_fans(lt_param *param, lt_shape shape)
 {
     if (shape.ndim < 2)

@@ -1,5 +1,5 @@
-/* Boxes of views. A box's trailing dimensions that it holds whole, and the one before them, are one run
- * of neighbours in the logical tensor; between runs lie elements that the box lacks. */
+/* Shards as boxes of views. The trailing dimensions that a box holds completely, and the one before them,
+ * form one run of consecutive elements in the logical tensor; the elements between runs are outside the box. */
 
 #include "lather/detail/place.h"
 
@@ -71,15 +71,17 @@ lt_status lt_place_check(const lt_place *place, const char *name, int64_t count)
     char text[LT_PLACE_TEXT], shape[LT_SHAPE_TEXT];
     const int64_t logical = lt_shape_count(place->logical);
     if (!fits_view(place))
-        return lt_fail(LT_E_SHAPE, "%s: %s is no box of its view", name,
+        return lt_fail(LT_E_SHAPE, "%s: %s is not a box within the view", name,
                        lt_place_text(place, text));
     if (lt_shape_count(place->view) != logical)
-        return lt_fail(LT_E_SHAPE, "%s: a view has %lld elements, %s has %lld: %s", name,
+        return lt_fail(LT_E_SHAPE,
+                       "%s: the view has %lld elements, the logical shape %s has %lld: %s", name,
                        (long long)lt_shape_count(place->view), lt_shape_text(place->logical, shape),
                        (long long)logical, lt_place_text(place, text));
     if (lt_place_count(place) != count)
-        return lt_fail(LT_E_SHAPE, "%s has %lld elements, its box %lld: %s", name, (long long)count,
-                       (long long)lt_place_count(place), lt_place_text(place, text));
+        return lt_fail(LT_E_SHAPE, "%s: the tensor has %lld elements, its shard %lld: %s", name,
+                       (long long)count, (long long)lt_place_count(place),
+                       lt_place_text(place, text));
     return LT_OK;
 }
 
@@ -115,7 +117,7 @@ int64_t lt_place_index(const lt_place *place, int64_t element)
     return index;
 }
 
-/* Elements of each run. */
+/* Returns the number of elements in each run. */
 static int64_t run_count(const lt_place *place)
 {
     int64_t count = 1;

@@ -1,5 +1,5 @@
-/* Copies in flight from the device to page-locked memory, queued like any other work of the main queue. The
- * host synchronizes with an event behind the last of them. */
+/* Asynchronous copies from the device to page-locked memory, queued on the main queue. The host waits for an
+ * event after the last copy. */
 
 #include "tensor/readback.h"
 
@@ -16,7 +16,7 @@ struct lt_readback {
     const lt_upload_ops *ops; /* NULL: data is plain memory */
     char *data;
     size_t bytes, used;
-    uint64_t event; /* of the main queue, behind the last copy */
+    uint64_t event; /* event of the main queue after the last copy */
     bool sent;
 };
 
@@ -55,15 +55,15 @@ static lt_status wait(lt_readback *r)
 void lt_readback_free(lt_readback **readback)
 {
     lt_readback *r = *readback;
-    char before[1024]; /* what failed first is what the program tells */
+    char before[1024]; /* the first failure is the one to report */
     *readback = NULL;
     if (!r)
         return;
     snprintf(before, sizeof before, "%s", lt_error_message());
     lt_status st = wait(r);
-    if (st) { /* the next call of the device tells it again */
+    if (st) { /* the next call on the device reports it again */
         lt_log(LT_LOG_WARN, "readback", "%s", lt_error_message());
-        if (lt_device_sync(r->device)) /* copies may be in flight all the same */
+        if (lt_device_sync(r->device)) /* copies may still be in flight */
             lt_log(LT_LOG_WARN, "readback", "%s", lt_error_message());
         (void)lt_fail(st, "%s", before);
     }
@@ -84,8 +84,8 @@ lt_status lt_readback_add_memory(lt_readback *r, const void *memory, size_t byte
 {
     const lt_device *d = r->device;
     if (r->sent || bytes > r->bytes - r->used)
-        return lt_fail(LT_E_ARG, "readback: %zu more bytes, %zu of %zu are used%s", bytes, r->used,
-                       r->bytes, r->sent ? " and sent" : "");
+        return lt_fail(LT_E_ARG, "readback: no space for %zu bytes: %zu of %zu are used%s", bytes,
+                       r->used, r->bytes, r->sent ? " and sent" : "");
     LT_TRY(d->backend->copy(d->ctx, r->data + r->used, memory, bytes, LT_COPY_OUT));
     r->used += bytes;
     return LT_OK;
@@ -96,7 +96,7 @@ lt_status lt_readback_add(lt_readback *r, const lt_tensor *tensor)
     LT_TRY(lt_tensor_materialize(tensor));
     const lt_view view = lt_tensor_view(tensor);
     if (tensor->device != r->device || !view.data || !lt_view_is_contiguous(&view))
-        return lt_fail(LT_E_ARG, "readback: want contiguous tensors of one device");
+        return lt_fail(LT_E_ARG, "readback: needs contiguous tensors of its device");
     return lt_readback_add_memory(r, view.data, lt_tensor_bytes(tensor));
 }
 

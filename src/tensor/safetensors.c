@@ -1,5 +1,5 @@
-/* Reading safetensors (huggingface/safetensors, "Format"): 8 bytes of header length, a JSON header,
- * then the data without gaps. The file is mapped; nothing in it is believed before it is checked. */
+/* Reads safetensors files (huggingface/safetensors, "Format"): 8 bytes of header length, a JSON header, then
+ * the contiguous data. The file is mapped; everything in it is checked before use. */
 
 #include "tensor/safetensors.h"
 
@@ -17,7 +17,7 @@ enum {
     LENGTH_BYTES = 8,
     DEPTH = 3,
     MAX_HEADER = 100000000,
-    MAX_VALUES = 1 << 16 /* in one member: a tensor has 11 at most, metadata a string each */
+    MAX_VALUES = 1 << 16 /* in one member: a tensor has at most 11, metadata one per string */
 };
 
 typedef struct note {
@@ -25,28 +25,28 @@ typedef struct note {
 } note;
 
 struct lt_safetensors {
-    const char *path; /* the caller's, while opening: for messages */
+    const char *path; /* the caller's path while opening, for messages */
     void *map;
     size_t size;
-    lt_json *json; /* its strings */
+    lt_json *json; /* owns the strings */
     note *metadata;
     size_t notes, note_capacity;
     bool has_metadata;
     lt_safetensors_entry *entry;
-    const lt_safetensors_entry **by_name; /* sorted */
+    const lt_safetensors_entry **by_name; /* sorted by name */
     size_t count, capacity;
-    const char *data; /* first byte behind the header */
+    const char *data; /* first byte after the header */
     size_t data_bytes;
 };
 
-/* Names of dtypes in the header. */
+/* Dtypes of the header that lt_dtype has. */
 static const struct {
     const char *name;
     lt_dtype dtype;
 } dtypes[] = {{"F32", LT_F32}, {"F64", LT_F64}, {"F16", LT_F16}, {"BF16", LT_BF16},
               {"I32", LT_I32}, {"I64", LT_I64}, {"U8", LT_U8}};
 
-/* Sizes of elements that no lt_dtype is. */
+/* Element sizes of the other dtypes. */
 static const struct {
     const char *name;
     size_t bytes;
@@ -55,20 +55,20 @@ static const struct {
               {"U16", 2},     {"U32", 4},         {"U64", 8},         {"C64", 8}};
 
 #define ONE_FILE \
-    "a sharded model is not supported: save it as one, save_pretrained(DIR, max_shard_size=\"1TB\")"
+    "sharded models are not supported: save one file with save_pretrained(DIR, max_shard_size=\"1TB\")"
 
 static lt_status bad(const lt_safetensors *f, const char *tensor, const char *what)
 {
     return lt_fail(LT_E_FORMAT, "%s: tensor '%.100s': %s", f->path, tensor, what);
 }
 
-/* bytes: size of an element. */
+/* Reads the dtype and the size of an element. */
 static lt_status read_dtype(const lt_safetensors *f, const lt_json_value *v,
                             lt_safetensors_entry *e, size_t *bytes)
 {
     const char *name;
     if (lt_json_string(v, "dtype", &name))
-        return bad(f, e->name, "it has no dtype");
+        return bad(f, e->name, "dtype is missing");
     for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
         if (!strcmp(name, dtypes[i].name)) {
             e->dtype = dtypes[i].dtype;
@@ -86,21 +86,21 @@ static lt_status read_dtype(const lt_safetensors *f, const lt_json_value *v,
                    name);
 }
 
-/* Also computes the bytes from those of an element; a product that overflows is an error. */
+/* Reads the shape and computes the size in bytes; fails on overflow. */
 static lt_status read_shape(const lt_safetensors *f, const lt_json_value *v,
                             lt_safetensors_entry *e, size_t bytes)
 {
     const lt_json_value *shape = lt_json_member(v, "shape");
     if (!shape || shape->type != LT_JSON_ARRAY)
-        return bad(f, e->name, "it has no shape");
+        return bad(f, e->name, "shape is missing");
     if (shape->count > LT_MAX_DIMS)
-        return lt_fail(LT_E_FORMAT, "%s: tensor '%.100s': %zu dimensions, at most %d", f->path,
+        return lt_fail(LT_E_FORMAT, "%s: tensor '%.100s': %zu dimensions, want at most %d", f->path,
                        e->name, shape->count, LT_MAX_DIMS);
     for (const lt_json_value *d = shape->child; d; d = d->next) {
         if (!d->is_integer || d->integer < 0)
-            return bad(f, e->name, "an extent is no count");
+            return bad(f, e->name, "a size is not a non-negative integer");
         if (__builtin_mul_overflow(bytes, (size_t)d->integer, &bytes))
-            return bad(f, e->name, "its size overflows");
+            return bad(f, e->name, "the size in bytes overflows");
         e->shape.dim[e->shape.ndim++] = d->integer;
     }
     e->bytes = bytes;
@@ -112,15 +112,15 @@ static lt_status read_offsets(const lt_safetensors *f, const lt_json_value *v,
 {
     const lt_json_value *pair = lt_json_member(v, "data_offsets");
     if (!pair || pair->type != LT_JSON_ARRAY || pair->count != 2)
-        return bad(f, e->name, "it has no two data_offsets");
+        return bad(f, e->name, "data_offsets are not two numbers");
     const lt_json_value *begin = pair->child, *end = begin->next;
     if (!begin->is_integer || !end->is_integer || begin->integer < 0
         || end->integer < begin->integer || (uint64_t)end->integer > f->data_bytes)
-        return bad(f, e->name, "its data_offsets lie outside the file");
+        return bad(f, e->name, "data_offsets are outside the file");
     size_t span = (size_t)(end->integer - begin->integer);
     if (span != e->bytes)
-        return lt_fail(LT_E_FORMAT, "%s: tensor '%.100s': %zu bytes, its shape wants %zu", f->path,
-                       e->name, span, e->bytes);
+        return lt_fail(LT_E_FORMAT, "%s: tensor '%.100s': %zu bytes, but its shape needs %zu",
+                       f->path, e->name, span, e->bytes);
     e->data = f->data + begin->integer;
     return LT_OK;
 }
@@ -134,9 +134,9 @@ static lt_status read_entry(lt_safetensors *f, const lt_json_value *v)
     e += f->count;
     *e = (lt_safetensors_entry){.name = v->key};
     if (v->type != LT_JSON_OBJECT)
-        return bad(f, e->name, "is no object");
+        return bad(f, e->name, "is not an object");
     if (v->count != 3)
-        return bad(f, e->name, "wants dtype, shape, data_offsets and nothing else");
+        return bad(f, e->name, "needs exactly dtype, shape and data_offsets");
     size_t bytes = 0;
     LT_TRY(read_dtype(f, v, e, &bytes));
     LT_TRY(read_shape(f, v, e, bytes));
@@ -148,13 +148,14 @@ static lt_status read_entry(lt_safetensors *f, const lt_json_value *v)
 static lt_status read_metadata(lt_safetensors *f, const lt_json_value *v)
 {
     if (v->type != LT_JSON_OBJECT)
-        return lt_fail(LT_E_FORMAT, "%s: __metadata__ is no object", f->path);
+        return lt_fail(LT_E_FORMAT, "%s: __metadata__ is not an object", f->path);
     if (f->has_metadata)
         return lt_fail(LT_E_FORMAT, "%s: duplicate key '%s'", f->path, v->key);
     f->has_metadata = true;
     for (const lt_json_value *m = v->child; m; m = m->next) {
         if (m->type != LT_JSON_STRING)
-            return lt_fail(LT_E_FORMAT, "%s: __metadata__: '%.100s' is no string", f->path, m->key);
+            return lt_fail(LT_E_FORMAT, "%s: __metadata__: '%.100s' is not a string", f->path,
+                           m->key);
         note *grown = lt_grow(f->metadata, &f->note_capacity, f->notes + 1, sizeof *grown);
         if (!grown)
             return LT_E_NOMEM;
@@ -175,7 +176,7 @@ static int by_address(const void *a, const void *b)
     const char *p = (*x)->data, *q = (*y)->data;
     if (p != q)
         return p < q ? -1 : 1;
-    return ((*x)->bytes > (*y)->bytes) - ((*x)->bytes < (*y)->bytes); /* empty ones first */
+    return ((*x)->bytes > (*y)->bytes) - ((*x)->bytes < (*y)->bytes); /* empty tensors first */
 }
 
 static int by_name(const void *a, const void *b)
@@ -184,7 +185,7 @@ static int by_name(const void *a, const void *b)
     return strcmp((*x)->name, (*y)->name);
 }
 
-/* Every byte of data belongs to one tensor. */
+/* Checks that every byte of data belongs to exactly one tensor. */
 static lt_status check_tiling(lt_safetensors *f)
 {
     if (f->count)
@@ -195,7 +196,7 @@ static lt_status check_tiling(lt_safetensors *f)
         if ((const char *)e->data != at)
             return bad(f, e->name,
                        (const char *)e->data < at ? "its bytes overlap another tensor's"
-                                                  : "bytes in front of it belong to no tensor");
+                                                  : "bytes before it belong to no tensor");
         at += e->bytes;
     }
     if (at != f->data + f->data_bytes)
@@ -204,7 +205,7 @@ static lt_status check_tiling(lt_safetensors *f)
     return LT_OK;
 }
 
-/* Leaves the entries sorted by name. */
+/* Checks that names are unique; leaves the entries sorted by name. */
 static lt_status check_names(lt_safetensors *f)
 {
     if (f->count)
@@ -215,28 +216,29 @@ static lt_status check_names(lt_safetensors *f)
     return LT_OK;
 }
 
-/* What torch.save() writes: a ZIP archive, or a pickle (0x80 and its protocol) before PyTorch 1.6. */
+/* Detects files of torch.save(): a ZIP archive, or before PyTorch 1.6 a pickle (0x80 and its protocol). */
 static bool is_pytorch(const unsigned char *map)
 {
     return !memcmp(map, "PK\003\004", 4) || (map[0] == 0x80 && map[1] >= 2 && map[1] <= 5);
 }
 
-/* A file that does not begin with the length of a header. */
+/* Reports a file that does not begin with the length of a header. */
 static lt_status explain(const lt_safetensors *f, uint64_t length)
 {
     static const char index[] = ".index.json";
     const size_t bytes = strlen(f->path), end = sizeof index - 1;
     const unsigned char *map = f->map;
     if (is_pytorch(map))
-        return lt_fail(LT_E_FORMAT,
-                       "%s: a %s, as PyTorch saves a .pth, wants to be safetensors: in Python, "
-                       "safetensors.torch.save_file(torch.load(FILE), NEW) converts a state_dict",
-                       f->path, map[0] == 'P' ? "ZIP archive" : "pickle");
+        return lt_fail(
+            LT_E_FORMAT,
+            "%s: a %s written by torch.save(), not safetensors: convert a state_dict in Python "
+            "with safetensors.torch.save_file(torch.load(FILE), NEW)",
+            f->path, map[0] == 'P' ? "ZIP archive" : "pickle");
     if (bytes > end && !strcmp(f->path + bytes - end, index))
-        return lt_fail(LT_E_UNSUPPORTED, "%s: an index; " ONE_FILE, f->path);
+        return lt_fail(LT_E_UNSUPPORTED, "%s: an index of shards; " ONE_FILE, f->path);
     if (length > MAX_HEADER)
-        return lt_fail(LT_E_FORMAT, "%s: header of %" PRIu64 " bytes, at most %d", f->path, length,
-                       MAX_HEADER);
+        return lt_fail(LT_E_FORMAT, "%s: header of %" PRIu64 " bytes, want at most %d", f->path,
+                       length, MAX_HEADER);
     return lt_fail(LT_E_FORMAT, "%s: header of %" PRIu64 " bytes in a file of %zu: truncated",
                    f->path, length, f->size);
 }
@@ -293,7 +295,7 @@ static lt_status map_file(lt_safetensors *f)
     lt_status st = LT_OK;
     LT_TRY(open_path(f->path, &fd, &info));
     if (info.st_size < LENGTH_BYTES)
-        st = lt_fail(LT_E_FORMAT, "%s: %lld bytes: truncated, or no safetensors file", f->path,
+        st = lt_fail(LT_E_FORMAT, "%s: %lld bytes: truncated, or not a safetensors file", f->path,
                      (long long)info.st_size);
     if (!st) {
         f->size = (size_t)info.st_size;
@@ -368,7 +370,7 @@ bool lt_safetensors_strip(lt_safetensors *file, const char *prefix)
         if (strncmp(file->entry[i].name, prefix, bytes) != 0)
             return false;
     for (size_t i = 0; i < file->count; i++)
-        file->entry[i].name += bytes; /* their order stays */
+        file->entry[i].name += bytes; /* keeps their order */
     return file->count > 0;
 }
 

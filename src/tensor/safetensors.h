@@ -1,20 +1,20 @@
-/* Inside of lather/safetensors.h. */
+/* Private declarations of lather/safetensors.h. */
 #ifndef LT_TENSOR_SAFETENSORS_H
 #define LT_TENSOR_SAFETENSORS_H
 
 #include "lather/safetensors.h"
 
-/* Gives a tensor's data when it is written: row-major, to host. */
+/* Writes a tensor's data to host, row-major, when the file is written. */
 typedef lt_status lt_safetensors_source(void *context, void *host, size_t bytes);
-/* As lt_safetensors_add(), for data that is not in host memory yet; sources are called in the order of adding. */
+/* lt_safetensors_add() for data that is not in host memory yet. Sources are called in the order of adding. */
 LT_MUST_CHECK lt_status lt_safetensors_add_source(lt_safetensors_writer *writer, const char *name,
                                                   lt_dtype dtype, lt_shape shape,
                                                   lt_safetensors_source *source, void *context);
 
-/* As lt_safetensors_finish(), for a file of an lt_commit, which does the syncing. */
+/* lt_safetensors_finish() for a file of an lt_commit, which does the syncing. */
 LT_MUST_CHECK lt_status lt_safetensors_finish_part(lt_safetensors_writer **writer);
 
-/* Leaves prefix out of all names, if all begin with it; returns whether they did. */
+/* Removes a prefix from all names if all begin with it; returns true if it did. */
 bool lt_safetensors_strip(lt_safetensors *file, const char *prefix);
 
 #endif

@@ -1,5 +1,5 @@
-/* Writing safetensors: the header padded with spaces to a multiple of 8, so that data is aligned;
- * made under another name, synced, renamed. */
+/* Writes safetensors files. The header is padded with spaces to a multiple of 8, so that data is aligned.
+ * The file is written under another name, synced, and renamed. */
 
 #include "base/alloc.h"
 #include "base/atomic_dir.h"
@@ -19,10 +19,10 @@ typedef struct item {
     lt_dtype dtype;
     lt_shape shape;
     size_t bytes;
-    const lt_tensor *tensor; /* or else source */
+    const lt_tensor *tensor; /* source of the data: one of tensor, source, data */
     lt_safetensors_source *source;
     void *context;
-    const void *data; /* or else this */
+    const void *data; /* - */
 } item;
 
 typedef struct note {
@@ -55,7 +55,7 @@ lt_status lt_safetensors_add_metadata(lt_safetensors_writer *w, const char *key,
 {
     for (size_t i = 0; i < w->notes; i++)
         if (!strcmp(w->note[i].key, key))
-            return lt_fail(LT_E_ARG, "%s: metadata '%s' twice", w->path, key);
+            return lt_fail(LT_E_ARG, "%s: duplicate metadata '%s'", w->path, key);
     note *more = lt_realloc(w->note, w->notes + 1, sizeof *more);
     if (!more)
         return LT_E_NOMEM;
@@ -73,7 +73,7 @@ lt_status lt_safetensors_add_metadata(lt_safetensors_writer *w, const char *key,
 static lt_status add(lt_safetensors_writer *w, const char *name, item what)
 {
     if (!strcmp(name, "__metadata__"))
-        return lt_fail(LT_E_ARG, "%s: no tensor can be called %s", w->path, name);
+        return lt_fail(LT_E_ARG, "%s: a tensor cannot be called %s", w->path, name);
     item *grown = lt_grow(w->item, &w->capacity, w->count + 1, sizeof *grown);
     if (!grown)
         return LT_E_NOMEM;
@@ -97,7 +97,7 @@ static bool has_name(const lt_safetensors_writer *w, const char *name)
 lt_status lt_safetensors_add(lt_safetensors_writer *w, const char *name, const lt_tensor *tensor)
 {
     if (has_name(w, name))
-        return lt_fail(LT_E_ARG, "%s: tensor '%s' twice", w->path, name);
+        return lt_fail(LT_E_ARG, "%s: duplicate tensor '%s'", w->path, name);
     return add(w, name,
                (item){.tensor = tensor,
                       .dtype = lt_tensor_dtype(tensor),
@@ -108,7 +108,7 @@ lt_status lt_safetensors_add_host(lt_safetensors_writer *w, const char *name, lt
                                   lt_shape shape, const void *data)
 {
     if (has_name(w, name))
-        return lt_fail(LT_E_ARG, "%s: tensor '%s' twice", w->path, name);
+        return lt_fail(LT_E_ARG, "%s: duplicate tensor '%s'", w->path, name);
     return add(w, name, (item){.data = data, .dtype = dtype, .shape = shape});
 }
 
@@ -116,7 +116,7 @@ lt_status lt_safetensors_add_source(lt_safetensors_writer *w, const char *name, 
                                     lt_shape shape, lt_safetensors_source *source, void *context)
 {
     if (has_name(w, name))
-        return lt_fail(LT_E_ARG, "%s: tensor '%s' twice", w->path, name);
+        return lt_fail(LT_E_ARG, "%s: duplicate tensor '%s'", w->path, name);
     return add(w, name,
                (item){.source = source, .context = context, .dtype = dtype, .shape = shape});
 }

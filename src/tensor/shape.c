@@ -1,4 +1,4 @@
-/* Shapes, strides and dtypes: what can be said of a tensor without its data. */
+/* Shapes, strides and dtypes. */
 
 #include "tensor/shape.h"
 
@@ -53,14 +53,15 @@ const char *lt_shape_text(lt_shape shape, char *text)
 lt_status lt_shape_bytes(lt_shape shape, lt_dtype dtype, size_t *bytes)
 {
     if (shape.ndim < 0 || shape.ndim > LT_MAX_DIMS)
-        return lt_fail(LT_E_ARG, "tensor: %d dimensions, at most %d", shape.ndim, LT_MAX_DIMS);
+        return lt_fail(LT_E_ARG, "tensor: got %d dimensions, want 0 to %d", shape.ndim,
+                       LT_MAX_DIMS);
     int64_t total = (int64_t)lt_dtype_size(dtype);
     for (int d = 0; d < shape.ndim; d++) {
         if (shape.dim[d] < 1)
-            return lt_fail(LT_E_ARG, "tensor: extent %lld of dimension %d is below 1",
+            return lt_fail(LT_E_ARG, "tensor: size %lld of dimension %d is below 1",
                            (long long)shape.dim[d], d);
         if (__builtin_mul_overflow(total, shape.dim[d], &total))
-            return lt_fail(LT_E_NOMEM, "tensor: more bytes than 63 bits can count");
+            return lt_fail(LT_E_NOMEM, "tensor: the size in bytes exceeds 63 bits");
     }
     *bytes = (size_t)total;
     return LT_OK;
@@ -121,7 +122,7 @@ bool lt_view_is_channels_last(const lt_view *view)
 
 bool lt_view_is_dense(const lt_view *view)
 {
-    /* Every stride, in ascending order, is the count of all elements inside it. */
+    /* In ascending order each stride must equal the number of elements inside it. */
     int64_t step = 1;
     bool used[LT_MAX_DIMS] = {false};
     for (int round = 0; round < view->shape.ndim; round++) {
@@ -137,7 +138,7 @@ bool lt_view_is_dense(const lt_view *view)
     return true;
 }
 
-/* view without its extents of 1. */
+/* Removes dimensions of size 1. */
 static lt_view squeeze(const lt_view *view)
 {
     lt_view v = *view;
@@ -151,7 +152,7 @@ static lt_view squeeze(const lt_view *view)
     return v;
 }
 
-/* The stride of the innermost element of view's dimensions [from, to), if they are one interval;
+/* Returns the stride of the innermost element of view's dimensions [from, to) if they form one interval,
  * else 0. An empty range is a single element. */
 static int64_t interval_stride(const lt_view *view, int from, int to)
 {
@@ -161,7 +162,7 @@ static int64_t interval_stride(const lt_view *view, int from, int to)
     return to > from ? view->stride[to - 1] : 1;
 }
 
-/* Groups of neighbouring extents with equal products on both sides are reshaped one by one. */
+/* Groups of consecutive dimensions with equal products on both sides are reshaped one by one. */
 bool lt_view_reshape(const lt_view *view, lt_shape shape, int64_t stride[LT_MAX_DIMS])
 {
     lt_view old = squeeze(view);

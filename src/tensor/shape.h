@@ -5,17 +5,17 @@
 #include "lather/detail/view.h"
 #include "lather/ext/fail.h"
 
-/* Checks the extents and gives count * element size. Errors: LT_E_ARG, LT_E_NOMEM (overflow). */
+/* Checks the sizes and returns count * element size. Errors: LT_E_ARG, LT_E_NOMEM (overflow). */
 lt_status lt_shape_bytes(lt_shape shape, lt_dtype dtype, size_t *bytes);
 
 void lt_row_major_strides(lt_shape shape, int64_t stride[LT_MAX_DIMS]);
-/* Of a shape without 4 dimensions: row-major. */
+/* Shapes without 4 dimensions become row-major. */
 void lt_channels_last_strides(lt_shape shape, int64_t stride[LT_MAX_DIMS]);
-/* LT_FORMAT_PRESERVE: row-major. */
+/* LT_FORMAT_PRESERVE means row-major. */
 void lt_format_strides(lt_shape shape, lt_memory_format format, int64_t stride[LT_MAX_DIMS]);
 
-/* The view under another shape in the same row-major order of logical indices, if strides allow:
- * fills stride. False: only a copy can do it. */
+/* Views the elements under another shape in the same row-major order of logical indices: fills stride.
+ * Returns false if that needs a copy. */
 bool lt_view_reshape(const lt_view *view, lt_shape shape, int64_t stride[LT_MAX_DIMS]);
 
 #endif

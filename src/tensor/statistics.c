@@ -1,8 +1,9 @@
-/* A host that reads the optimizer's scalars copies the statistics back. On other devices the same kernels run in every step,
- * after its graph, and no host waits:
+/* Running statistics of batch norms over a step. On host memory, where the host reads the optimizer's
+ * scalars, it copies saved values back. On other devices the same kernels run after every step's graph,
+ * without a host wait:
  *
- *     save     kept = value
- *     settle   kept = value, unless scalars->finite is 0;   value = kept */
+ *     save     saved = value
+ *     settle   saved = value, unless scalars->finite is 0;   value = saved */
 
 #include "tensor/statistics.h"
 
@@ -17,17 +18,17 @@
 
 struct lt_statistics {
     lt_device *device;
-    lt_tensor **value, **kept; /* value: borrowed */
-    lt_vec_job *job;           /* scratch */
+    lt_tensor **value, **saved; /* value: borrowed */
+    lt_vec_job *job;            /* scratch */
     size_t count;
 };
 
 static lt_status add_all(lt_statistics *s, const lt_params *params)
 {
     s->value = lt_alloc(params->count, sizeof(lt_tensor *));
-    s->kept = lt_alloc(params->count, sizeof(lt_tensor *));
+    s->saved = lt_alloc(params->count, sizeof(lt_tensor *));
     s->job = lt_alloc(params->count, sizeof *s->job);
-    if (!s->value || !s->kept || !s->job)
+    if (!s->value || !s->saved || !s->job)
         return LT_E_NOMEM;
     for (size_t i = 0; i < params->count; i++) {
         const lt_param *p = params->item[i];
@@ -35,7 +36,7 @@ static lt_status add_all(lt_statistics *s, const lt_params *params)
             continue;
         s->device = lt_tensor_device(p->value);
         s->value[s->count] = p->value;
-        LT_TRY(lt_tensor_new_like(&s->kept[s->count++], p->value, lt_tensor_dtype(p->value)));
+        LT_TRY(lt_tensor_new_like(&s->saved[s->count++], p->value, lt_tensor_dtype(p->value)));
     }
     return LT_OK;
 }
@@ -59,14 +60,15 @@ void lt_statistics_free(lt_statistics **statistics)
     if (!s)
         return;
     for (size_t i = 0; i < s->count; i++)
-        lt_tensor_free(&s->kept[i]);
+        lt_tensor_free(&s->saved[i]);
     lt_free(s->job);
-    lt_free(s->kept);
+    lt_free(s->saved);
     lt_free(s->value);
     lt_free(s);
 }
 
-/* Kernels of vec know no integers: the bits of a count pass as those of an f64, which times 1 stay what they are. */
+/* vec kernels have no integers: the bits of a count are passed as an f64, which a multiplication by 1 leaves
+ * unchanged. */
 static lt_view numbers_of(const lt_tensor *t)
 {
     lt_view v = lt_tensor_view(t);
@@ -91,12 +93,12 @@ static lt_status copy(const lt_statistics *s, lt_tensor *const *from, lt_tensor 
 
 lt_status lt_statistics_save(const lt_statistics *s)
 {
-    return s ? copy(s, s->value, s->kept, NULL) : LT_OK;
+    return s ? copy(s, s->value, s->saved, NULL) : LT_OK;
 }
 
 lt_status lt_statistics_restore(const lt_statistics *s)
 {
-    return s ? copy(s, s->kept, s->value, NULL) : LT_OK;
+    return s ? copy(s, s->saved, s->value, NULL) : LT_OK;
 }
 
 lt_status lt_statistics_settle(const lt_statistics *s, const lt_scalars *scalars, bool skipped)
@@ -104,11 +106,11 @@ lt_status lt_statistics_settle(const lt_statistics *s, const lt_scalars *scalars
     if (s && s->device->backend->host_memory)
         return skipped ? lt_statistics_restore(s) : LT_OK;
     if (s)
-        LT_TRY(copy(s, s->value, s->kept, scalars));
+        LT_TRY(copy(s, s->value, s->saved, scalars));
     return lt_statistics_restore(s);
 }
 
-/* The first element of an f32 or f64 tensor that is not finite, with its index; else 0. */
+/* Returns the first element of an f32 or f64 tensor that is not finite, with its index; else 0. */
 static lt_status find_bad(const lt_tensor *t, double *bad, int64_t *index)
 {
     const size_t bytes = lt_tensor_bytes(t);

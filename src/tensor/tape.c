@@ -26,7 +26,7 @@ void lt_tape_free_scratch(lt_tape *tape)
 static void release_handle(lt_tensor *t)
 {
     lt_buffer_release(&t->buffer);
-    t->grad[0] = t->grad[1] = NULL; /* handles too: the list has them */
+    t->grad[0] = t->grad[1] = NULL; /* they are handles of the tape */
 }
 
 static void clear(lt_tape *tape)
@@ -105,7 +105,8 @@ lt_status lt_tape_check_cancelled(const lt_tape *tape)
                : LT_OK;
 }
 
-/* The batch of the pass: what the first tensor on the tape has most of. 0: it is no batch. */
+/* Returns the batch size of the pass: the first size of its first tensor with at least 2 dimensions; 0: no
+ * batch. */
 static int64_t batch_of(const lt_tape *tape)
 {
     const lt_tensor *first = NULL;
@@ -114,7 +115,7 @@ static int64_t batch_of(const lt_tape *tape)
     return first && first->shape.dim[0] > 1 ? first->shape.dim[0] : 0;
 }
 
-/* What might help where memory ended, whoever wanted it: a tensor, or a library for itself. */
+/* Adds a smaller batch size to an out-of-memory message, whether a tensor or a library ran out. */
 static void advise(const lt_tape *tape)
 {
     const int64_t batch = batch_of(tape);
@@ -180,7 +181,7 @@ lt_tensor *lt_tape_param(lt_tape *tape, lt_param *param)
 {
     for (lt_tensor *t = tape->handles; t; t = t->next)
         if (t->param == param)
-            return tape->status ? NULL : t; /* one handle, so that its gradient ends once */
+            return tape->status ? NULL : t; /* one handle, so that the gradient is complete once */
     return leaf(tape, param->value, param);
 }
 

@@ -1,4 +1,4 @@
-/* Tensors that the caller owns: memory, reading, writing. */
+/* Tensors owned by the caller: memory, shape, version. */
 
 #include "tensor/tensor.h"
 
@@ -94,7 +94,7 @@ lt_status lt_tensor_new_as(lt_tensor **out, lt_device *device, lt_dtype dtype, l
     size_t bytes;
     LT_TRY(lt_shape_bytes(shape, dtype, &bytes));
     if (format == LT_FORMAT_CHANNELS_LAST && shape.ndim != 4)
-        return lt_fail(LT_E_SHAPE, "tensor: %s channels-last, want 4 dimensions",
+        return lt_fail(LT_E_SHAPE, "tensor: channels-last needs 4 dimensions, got %s",
                        lt_shape_text(shape, text));
     lt_format_strides(shape, format, stride);
     return new_tensor(out, device, dtype, shape, stride);
@@ -137,7 +137,8 @@ void lt_tensor_hold(lt_tensor *tensor, lt_dtype dtype)
         return;
     tensor->buffer = tensor->other;
     tensor->other = buffer;
-    if (!tensor->buffer && lt_dtype_size(dtype) == 2) /* until there is a sum, no more is needed */
+    /* Until there is a sum, the wide buffer is not needed. */
+    if (!tensor->buffer && lt_dtype_size(dtype) == 2)
         lt_buffer_release(&tensor->other);
 }
 
@@ -201,7 +202,7 @@ lt_status lt_tensor_fill(lt_tensor *tensor, double value)
 {
     lt_view view = lt_tensor_view(tensor);
     if (!view.data)
-        return lt_fail(LT_E_ARG, "tensor: fill of memory that was given back");
+        return lt_fail(LT_E_ARG, "tensor: fill of a freed tensor; lt_tape_keep() keeps it");
     lt_tensor_touch(tensor);
     return tensor->device->backend->fill(tensor->device->ctx, value, &view);
 }

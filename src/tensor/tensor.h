@@ -1,4 +1,4 @@
-/* Inside of tensors, buffers and devices. */
+/* Private declarations of tensors, buffers and devices. */
 #ifndef LT_TENSOR_TENSOR_H
 #define LT_TENSOR_TENSOR_H
 
@@ -21,22 +21,22 @@ struct lt_tensor {
     lt_dtype dtype;
     lt_shape shape;
     int64_t stride[LT_MAX_DIMS];
-    lt_buffer *buffer; /* NULL: not made yet, given back, or a meta tensor's */
-    uint64_t version;  /* 0 for what lives on a tape */
-    lt_buffer *other;  /* a gradient's, in its other width: lt_tensor_hold() */
-    bool may_round;    /* a gradient: it may be in 16 bits */
+    lt_buffer *buffer; /* NULL: not allocated yet, freed, or a meta tensor */
+    uint64_t version;  /* 0 for tensors of a tape */
+    lt_buffer *other;  /* a gradient's buffer of the other element size: lt_tensor_set_dtype() */
+    bool may_round;    /* a gradient that may be stored in 16 bits */
 
     /* On a tape. */
     lt_tape *tape;
-    struct lt_node *producer; /* recorded; NULL: a leaf, or nothing to record */
+    struct lt_node *producer; /* recorded; NULL: a leaf, or an operation that was not recorded */
     lt_tensor *source;        /* a leaf's tensor: the parameter's value, or the variable */
-    lt_param *param;          /* the leaf's parameter */
-    lt_tensor *next;          /* all handles of the tape */
+    lt_param *param;          /* a leaf's parameter */
+    lt_tensor *next;          /* next of all handles of the tape */
     lt_tensor *grad[2];       /* addends of the gradient, in order of arrival */
     int readers;              /* recorded nodes whose backward may read the value */
-    int uses;                 /* recorded nodes that may still give a gradient */
+    int uses;                 /* recorded nodes whose backward may still add to the gradient */
     bool wants_grad, keep, dropped, given_back;
-    bool deferred; /* its operation has not computed it: lt_tensor_materialize() does */
+    bool deferred; /* not computed by its operation yet: see lt_tensor_materialize() */
 };
 
 struct lt_device {
@@ -44,59 +44,61 @@ struct lt_device {
     void *ctx;
     lt_allocator *allocator;
     char name[16];
-    lt_device_config config; /* that it was opened with */
-    bool capturing;          /* the main queue is in a graph capture: see graph.c */
+    lt_device_config config; /* the configuration with which it was opened */
+    bool capturing;          /* the main queue is capturing a graph: see graph.c */
 };
 
-/* The backend of that name: linked, or loaded from its plugin. Errors: LT_E_ARG (no such name),
- * LT_E_UNSUPPORTED (no plugin, or it cannot be loaded: the message says why). */
+/* Finds a backend by name: linked, or loaded from its plugin. Errors: LT_E_ARG (unknown name),
+ * LT_E_UNSUPPORTED (no plugin, or it cannot be loaded: the message has the reason). */
 lt_status lt_backend_find(const char *name, const lt_backend **out);
-/* As lt_build_info(); load: load plugins to ask them, else only those that are loaded say theirs. */
+/* lt_build_info(); load: loads plugins to ask them, else only loaded ones report. */
 const char *lt_build_line(int index, bool load);
-/* What a cpu device that is opened now takes: its instruction set, of the machine and LATHER_CPU_ISA, and the choice of
- * convolutions, LATHER_CPU_KERNELS. "" in a build without that backend, or where the variable is wrong. */
+/* These return the choices that a cpu device opened now would make: its instruction set (machine and
+ * LATHER_CPU_ISA) and its convolution kernels (LATHER_CPU_KERNELS). "" in a build without that backend, or
+ * if the variable is invalid. */
 const char *lt_device_isa(void);
 const char *lt_device_choice(void);
 
-/* A device of the same kind with memory and compute threads of its own, for kernels on the calling
- * thread beside those of the other, to which they give way. Errors: as lt_device_open(). */
+/* Opens a device of the same kind with separate memory and compute threads, for kernels on the calling
+ * thread that run concurrently with those of the other device, at lower priority. Errors: as
+ * lt_device_open(). */
 lt_status lt_device_open_like(lt_device **out, const lt_device *like, int threads);
 
-/* Waits for queued work, then starts or stops the profiler of the device's maker (ncu --profile-from-start no); nothing
- * on a device that has none. */
+/* Waits for queued work, then starts or stops the vendor's profiler (ncu --profile-from-start no); does
+ * nothing on a device without one. */
 lt_status lt_device_profiler(lt_device *device, bool on);
 
-/* A buffer with one reference. Errors: LT_E_NOMEM. */
+/* Creates a buffer with one reference. Errors: LT_E_NOMEM. */
 lt_status lt_buffer_new(lt_buffer **out, lt_device *device, size_t bytes);
 void lt_buffer_release(lt_buffer **buffer);
 
-/* A meta tensor (PyTorch's device "meta"): a shape, a dtype and strides, without memory. Its view has no
- * data, and what reads or writes elements fails. Owns: you. Errors: LT_E_ARG, LT_E_NOMEM. */
+/* Creates a meta tensor (PyTorch's device "meta"): shape, dtype and strides without memory. Its view has no
+ * data, and reading or writing elements fails. Owns: you. Errors: LT_E_ARG, LT_E_NOMEM. */
 lt_status lt_tensor_new_meta(lt_tensor **out, lt_device *device, lt_dtype dtype, lt_shape shape,
                              const int64_t stride[LT_MAX_DIMS]);
-/* Memory of zeros for a tensor that has none. Errors: LT_E_NOMEM. */
+/* Allocates zeroed memory for a tensor without memory; else does nothing. Errors: LT_E_NOMEM. */
 lt_status lt_tensor_allocate(lt_tensor *tensor);
 
-/* Takes the memory of a tensor that is not on a tape away, and gives it uninitialised memory again; its version
- * stays: what a parameter is where another rank has its value. Without effect where there is none, or some already.
+/* These free and allocate (uninitialised) the memory of a tensor that is not on a tape, leaving its version
+ * unchanged; for parameters whose values are on another rank. Without effect if there is nothing to do.
  * Errors: LT_E_NOMEM. */
 void lt_tensor_release(lt_tensor *tensor);
 LT_MUST_CHECK lt_status lt_tensor_allocate_raw(lt_tensor *tensor);
-/* The tensor becomes one of that dtype, and has no values. Of 16 bits and of more it has memory of its own, as
- * recorded steps have the addresses of both; none yet: lt_tensor_allocate_raw(). */
+/* Changes the tensor's dtype; its values become undefined. A 16-bit and a wider dtype have separate buffers,
+ * because recorded steps use the addresses of both; the new one may need lt_tensor_allocate_raw(). */
 void lt_tensor_hold(lt_tensor *tensor, lt_dtype dtype);
 static inline bool lt_tensor_has_memory(const lt_tensor *tensor)
 {
     return tensor->buffer;
 }
 
-/* Where a leaf's data is: its source, else the tensor itself. */
+/* Returns the tensor that holds a leaf's data: its source, else the tensor itself. */
 const lt_tensor *lt_tensor_storage(const lt_tensor *tensor);
 
-/* A version that no tensor has had. */
+/* Returns a version that no tensor has had. */
 uint64_t lt_next_version(void);
 
-/* The device's operation of that kind on whole tensors of one device; any strides. */
+/* Runs the device's cast on whole tensors of one device; any strides. */
 lt_status lt_device_cast(lt_device *device, const lt_view *x, const lt_view *y);
 
 #endif

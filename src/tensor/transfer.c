@@ -1,4 +1,4 @@
-/* Reading and writing whole tensors: a deferred one is computed first. */
+/* Reads and writes whole tensors; a deferred one is computed first. */
 
 #include "tensor/tape.h"
 
@@ -7,24 +7,25 @@ static lt_status check_host_bytes(const lt_tensor *tensor, size_t bytes)
     char text[LT_SHAPE_TEXT];
     LT_TRY(lt_tensor_materialize(tensor));
     if (bytes != lt_tensor_bytes(tensor))
-        return lt_fail(LT_E_ARG, "tensor: %zu bytes of host memory for %s %s, which has %zu", bytes,
+        return lt_fail(LT_E_ARG, "tensor: got %zu bytes of host memory for %s %s, want %zu", bytes,
                        lt_dtype_name(tensor->dtype), lt_shape_text(tensor->shape, text),
                        lt_tensor_bytes(tensor));
     const lt_tensor *storage = lt_tensor_storage(tensor);
     if (!storage->buffer && !storage->tape)
-        return lt_fail(LT_E_ARG, "tensor: this %s has a shape, but no memory on this rank",
+        return lt_fail(LT_E_ARG, "tensor: this %s has no memory on this rank",
                        lt_shape_text(tensor->shape, text));
     if (!storage->buffer)
         return lt_fail(LT_E_ARG,
-                       "tensor: the memory of this %s was given back after its last use in "
-                       "backward; lt_tape_keep() keeps it",
+                       "tensor: this %s was freed after its last use in backward; lt_tape_keep() "
+                       "keeps it",
                        lt_shape_text(tensor->shape, text));
     if (tensor->device->capturing)
-        return lt_fail(LT_E_UNSUPPORTED, "tensor: read or written by the host in a captured step");
+        return lt_fail(LT_E_UNSUPPORTED,
+                       "tensor: the host cannot read or write it in a captured step");
     return LT_OK;
 }
 
-/* The same elements in row-major order in device memory of their own, or the view itself. */
+/* Prepares a row-major form of the tensor: in new device memory, or the tensor itself if it is row-major. */
 static lt_status stage(const lt_tensor *tensor, lt_buffer **buffer, lt_view *staged)
 {
     *buffer = NULL;
@@ -76,12 +77,12 @@ lt_status lt_tensor_copy(lt_tensor *dst, const lt_tensor *src)
 {
     char a[LT_SHAPE_TEXT], b[LT_SHAPE_TEXT];
     if (!lt_shape_equal(dst->shape, src->shape))
-        return lt_fail(LT_E_SHAPE, "tensor: copy of %s to %s", lt_shape_text(src->shape, a),
-                       lt_shape_text(dst->shape, b));
+        return lt_fail(LT_E_SHAPE, "tensor: cannot copy %s to %s: the shapes differ",
+                       lt_shape_text(src->shape, a), lt_shape_text(dst->shape, b));
     LT_TRY(lt_tensor_materialize(src));
     lt_view from = lt_tensor_view(src), to = lt_tensor_view(dst);
     if (!from.data || !to.data)
-        return lt_fail(LT_E_ARG, "tensor: copy of memory that was given back");
+        return lt_fail(LT_E_ARG, "tensor: copy of a freed tensor; lt_tape_keep() keeps it");
     lt_tensor_touch(dst);
     return lt_device_cast(dst->device, &from, &to);
 }
@@ -90,7 +91,7 @@ lt_status lt_tensor_item(const lt_tensor *tensor, double *value)
 {
     char text[LT_SHAPE_TEXT];
     if (lt_tensor_count(tensor) != 1)
-        return lt_fail(LT_E_SHAPE, "tensor: item of %s, which has more than one element",
+        return lt_fail(LT_E_SHAPE, "tensor: item needs one element, got %s",
                        lt_shape_text(tensor->shape, text));
     LT_TRY(check_host_bytes(tensor, lt_tensor_bytes(tensor)));
     lt_tensor *wide = NULL;

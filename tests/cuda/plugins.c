@@ -25,7 +25,7 @@ static const plugin_row rows[] = {
     {"a plugin of another version",
      "version",
      {"the plugin is of version 0.0.9", "the library of"}},
-    {"a plugin of an older table", "table", {"the plugin's table has 8 bytes", "older build"}},
+    {"a plugin of an older table", "table", {"the plugin's kernel table has 8 bytes", "older build"}},
 };
 
 static void put_plugin(const char *folder, const char *file)

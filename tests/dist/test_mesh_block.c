@@ -427,7 +427,7 @@ static lt_status wrong(mesh_rank *r)
     lt_status st =
         refused(tape, lt_attention_sharded(tape, x, heads), "7 heads for 2 ranks; 6 or 8");
     if (!st)
-        st = refused(tape, lt_attention_sharded(tape, x, tokens), "whole sequences of 4 rows");
+        st = refused(tape, lt_attention_sharded(tape, x, tokens), "want a multiple of 4 rows");
     if (!st)
         st = refused(tape,
                      lt_layernorm_sharded(tape, x, NULL, NULL,

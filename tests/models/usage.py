@@ -76,7 +76,7 @@ def files_of_pytorch_name_the_conversion(cwd):
         f.write(pickle.dumps(0x1950a86a20f9469cfc6c, 2) + bytes(100))
     for name, kind in (("new.pth", "a ZIP archive"), ("old.pth", "a pickle")):
         fails(*NOISE, "--eval", "--weights", name, cwd=cwd,
-              says=f"{name}: {kind}, as PyTorch saves a .pth, wants to be safetensors: in Python, safetensors.torch.save_file(")
+              says=f"{name}: {kind} written by torch.save(), not safetensors: convert a state_dict in Python with safetensors.torch.save_file(")
     with open(os.path.join(cwd, "other.pth"), "wb") as f:
         f.write(b"\x81" * 200)
     fails(*NOISE, "--eval", "--weights", "other.pth", cwd=cwd, says="header of ")
@@ -126,7 +126,7 @@ def folders_stand_for_their_weights(cwd):
     with open(os.path.join(cwd, "sharded", "model.safetensors.index.json"), "w") as f:
         json.dump({"weight_map": {}}, f)
     for path, what in (("sharded", "a folder without model.safetensors"), ("sharded/model.safetensors.index.json", "an index")):
-        fails(*NOISE, "--eval", "--weights", path, cwd=cwd, says=f"{path}: {what}; a sharded model is not supported: save it as one")
+        fails(*NOISE, "--eval", "--weights", path, cwd=cwd, says=f"{path}: {what}; sharded models are not supported: save one file")
 
 
 def fine_tuning_keeps_the_defaults_of_other_flags(cwd):

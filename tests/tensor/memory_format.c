@@ -226,7 +226,7 @@ static void conversion_is_by_name_and_only_if_needed(void **state)
     assert_same_values(back, s->rows);
     assert_null(lt_to_format(s->tape, lt_flatten(s->tape, s->rows), LT_FORMAT_CHANNELS_LAST));
     assert_status(lt_tape_status(s->tape), LT_E_SHAPE);
-    assert_non_null(strstr(lt_error_message(), "to_format: x [2,60], channels-last wants 4"));
+    assert_non_null(strstr(lt_error_message(), "to_format: x [2,60], channels-last needs 4"));
 }
 
 static void files_are_the_same(void **state)

@@ -149,14 +149,14 @@ static void boxes_that_fit_nothing_are_refused(void **state)
     (void)state;
     const lt_shape view = LT_SHAPE(3, 4);
     lt_place p = lt_place_shard(LT_SHAPE(12), view, 1, 2, 1);
-    assert_fails(lt_place_check(&p, "w", 5), LT_E_SHAPE, "w has 5 elements, its box 6");
+    assert_fails(lt_place_check(&p, "w", 5), LT_E_SHAPE, "the tensor has 5 elements, its shard 6");
     p.logical = LT_SHAPE(13);
     assert_fails(lt_place_check(&p, "w", 6), LT_E_SHAPE, "12 elements, [13] has 13");
     p = lt_place_shard(LT_SHAPE(12), view, 1, 2, 1);
     p.offset.dim[1]++;
-    assert_fails(lt_place_check(&p, "w", 6), LT_E_SHAPE, "w: [0:3,3:5] of [3,4] is no box");
+    assert_fails(lt_place_check(&p, "w", 6), LT_E_SHAPE, "w: [0:3,3:5] of [3,4] is not a box");
     p = lt_place_shard(LT_SHAPE(12), view, 0, 4, 3);
-    assert_fails(lt_place_check(&p, "w", 0), LT_E_SHAPE, "[3:3,0:4] of [3,4] is no box");
+    assert_fails(lt_place_check(&p, "w", 0), LT_E_SHAPE, "[3:3,0:4] of [3,4] is not a box");
 }
 
 static void a_parameter_keeps_a_copy_of_its_place(void **state)

@@ -57,23 +57,23 @@ static const refused bad[] = {
     {"the same bytes twice", "{" F32("a", "1", "0,4") "," F32("b", "1", "0,4") "}", 4, "overlap"},
     {"a gap", "{" F32("a", "1", "0,4") "," F32("b", "1", "8,12") "}", 12, "'b': bytes in front"},
     {"bytes at the end", "{" F32("a", "1", "0,4") "}", 5, "1 bytes at the end"},
-    {"data cut off", "{" F32("a", "2", "0,8") "}", 7, "'a': its data_offsets lie outside"},
+    {"data cut off", "{" F32("a", "2", "0,8") "}", 7, "'a': data_offsets are outside"},
     {"offsets that go backwards", "{" F32("a", "0", "4,0") "}", 4, "outside"},
     {"a negative offset", "{" F32("a", "1", "-4,0") "}", 4, "outside"},
     {"a huge offset", "{" F32("a", "1", "0,9223372036854775807") "}", 4, "outside"},
     {"an offset beyond int64", "{" F32("a", "1", "0,18446744073709551616") "}", 4, "outside"},
     {"three offsets", "{" F32("a", "1", "0,4,8") "}", 4, "no two data_offsets"},
     {"a shape that wants more bytes", "{" F32("a", "2", "0,4") "}", 4,
-     "4 bytes, its shape wants 8"},
+     "4 bytes, but its shape needs 8"},
     {"a shape whose size overflows", "{" F32("a", "4294967296,4294967296,4", "0,4") "}", 4,
-     "its size overflows"},
-    {"a negative extent", "{" F32("a", "-1", "0,4") "}", 4, "an extent is no count"},
-    {"an extent with a point", "{" F32("a", "1.0", "0,4") "}", 4, "an extent is no count"},
+     "the size in bytes overflows"},
+    {"a negative extent", "{" F32("a", "-1", "0,4") "}", 4, "a size is not a non-negative integer"},
+    {"an extent with a point", "{" F32("a", "1.0", "0,4") "}", 4, "a size is not a non-negative integer"},
     {"six dimensions", "{" F32("a", "1,1,1,1,1,1", "0,4") "}", 4, "6 dimensions"},
     {"arrays inside arrays", "{\"a\":{\"dtype\":\"U8\",\"shape\":[[[1]]]}}", 0, "too deeply"},
-    {"metadata that is no text", "{\"__metadata__\":{\"a\":1}}", 0, "'a' is no string"},
-    {"metadata that is no object", "{\"__metadata__\":[]}", 0, "is no object"},
-    {"a tensor that is no object", "{\"a\":3}", 0, "'a': is no object"},
+    {"metadata that is no text", "{\"__metadata__\":{\"a\":1}}", 0, "'a' is not a string"},
+    {"metadata that is no object", "{\"__metadata__\":[]}", 0, "is not an object"},
+    {"a tensor that is no object", "{\"a\":3}", 0, "'a': is not an object"},
     {"a header that is an array", "[]", 0, "does not begin with '{'"},
     {"a header of spaces", "  {}", 0, "does not begin with '{'"},
     {"broken JSON", "{\"a\":", 0, "the text ends too early"},
@@ -138,7 +138,7 @@ static void test_other_dtypes(void **state)
     assert_null(lt_safetensors_find(file, "a")->unsupported);
     lt_safetensors_close(&file);
     write_raw(path, wrong, strlen(wrong), 3);
-    check_refused(path, "'mask': 3 bytes, its shape wants 6");
+    check_refused(path, "'mask': 3 bytes, but its shape needs 6");
 }
 
 /* The control: the file that all of the above are spoilt copies of. */

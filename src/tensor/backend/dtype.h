@@ -1,4 +1,4 @@
-/* 16-bit floats: bfloat16 (the upper half of an f32) and IEEE 754 binary16. Rounding is to
+/* Conversions of 16-bit floats: bfloat16 (the upper half of an f32) and IEEE 754 binary16. Rounding is to
  * nearest, ties to even; subnormals, infinities and NaN are kept. */
 #ifndef LT_TENSOR_BACKEND_DTYPE_H
 #define LT_TENSOR_BACKEND_DTYPE_H
@@ -31,7 +31,7 @@ LT_PURE uint16_t lt_bf16_from_f32(float x)
 {
     uint32_t bits = lt_f32_bits(x);
     if (x != x)
-        return (uint16_t)(bits >> 16 | 0x40); /* quiet, so that the payload cannot become 0 */
+        return (uint16_t)(bits >> 16 | 0x40); /* quiet NaN, so that the payload cannot become 0 */
     return (uint16_t)((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
 }
 
@@ -55,7 +55,7 @@ LT_PURE uint16_t lt_f16_from_f32(float x)
     if (magnitude >= 0x477FF000) /* 65520: halfway between the largest f16 and the next */
         return (uint16_t)(sign | 0x7C00);
     if (magnitude < 0x38800000) { /* below 2^-14, the smallest normal: multiples of 2^-24 */
-        /* The sum's last place is 2^-24, so this addition rounds, to nearest even. */
+        /* The sum's last place is 2^-24, so the addition rounds, to nearest even. */
         float rounded = lt_f32_from_bits(magnitude) + 0.5F;
         return (uint16_t)(sign | (lt_f32_bits(rounded) - 0x3F000000));
     }
@@ -63,8 +63,8 @@ LT_PURE uint16_t lt_f16_from_f32(float x)
     return (uint16_t)(sign | (magnitude - (112U << 23)) >> 13);
 }
 
-/* Rounds to f32 by "round to odd": a following rounding to a shorter type then gives what one
- * rounding from f64 would (Boldo & Melquiond, "When double rounding is odd", 2005). */
+/* Rounds to f32 by "round to odd", so that rounding the result to a shorter type equals one rounding from
+ * f64: Boldo & Melquiond, "When double rounding is odd", 2005. */
 LT_PURE float lt_f32_odd_from_f64(double x)
 {
     float nearest = (float)x;

@@ -1,9 +1,9 @@
-/* Entries that a backend lacks: each fails and says which it is. */
+/* Stubs for the kernels that a backend lacks: each fails, naming itself. */
 
 #include "lather/ext/fail.h"
 
-/* The headers of entries declare, beside each entry's type, the function that stands in for it. All
- * its parameters are unused, by nature. */
+/* The headers of kernels declare, with this definition, a kernel's type and its stub, whose parameters are
+ * unused. */
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 #define LT_ENTRY(name, ...)                                                               \
     typedef lt_status lt_##name##_fn(__VA_ARGS__);                                        \

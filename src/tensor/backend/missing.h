@@ -1,14 +1,14 @@
-/* Entries that a backend lacks. */
+/* Stubs for the kernels that a backend lacks. */
 #ifndef LT_TENSOR_BACKEND_MISSING_H
 #define LT_TENSOR_BACKEND_MISSING_H
 
 #include "lather/detail/backend.h"
 
-/* The first basic entry that is NULL, or NULL if there is none. */
+/* Returns the name of the first basic kernel that is NULL, or NULL if none is missing. */
 const char *lt_backend_missing(const lt_backend *be);
 
-/* Puts a function that is LT_E_UNSUPPORTED, naming itself, in place of every basic entry that is
- * NULL. Fused ones stay NULL. */
+/* Replaces every basic kernel that is NULL by a stub, which returns LT_E_UNSUPPORTED with its name. Fused
+ * ones remain NULL. */
 void lt_backend_fill_missing(lt_backend *be);
 
 #endif

@@ -1,16 +1,16 @@
-/* Elementwise functions and their derivatives, written once for every type of number: this is included
- * once for each, and has no guard. Who includes it says what a number is:
+/* Elementwise functions and their derivatives, written once for every number type: included once per type,
+ * without an include guard. The including file defines the type:
  *
  *     PW_REAL              float, double, or a vector of floats
- *     PW_FUNCTION          how functions are declared
- *     PW_SET(x)            a double as a number
+ *     PW_FUNCTION          declaration specifiers of functions
+ *     PW_SET(x)            a double as a PW_REAL
  *     PW_CHOOSE(c, a, b)   a where the comparison c holds, else b
  *     PW_EXP PW_LOG PW_LOG1P PW_SQRT PW_TANH (x), PW_POW(x, y)
- *     PW_TAIL(x)           erfc(x / sqrt(2)) / 2 of x >= 0: how often a normal number is above x; or
- *     PW_NORMAL(x) PW_GELU_SLOPE(x)     what is made of it here
- *     PW_BELOW(a, b) PW_AT_MOST(a, b) PW_EQUALS(a, b) PW_IS_NAN(x)     where these are no operators
+ *     PW_TAIL(x)           erfc(x / sqrt(2)) / 2 for x >= 0: upper tail of the normal distribution; or
+ *     PW_NORMAL(x) PW_GELU_SLOPE(x)     which are computed from it here
+ *     PW_BELOW(a, b) PW_AT_MOST(a, b) PW_EQUALS(a, b) PW_IS_NAN(x)     if the type has no such operators
  *
- * Formulas, and what gradients are where there is none: lather/detail/pointwise.h. */
+ * Formulas, and gradients at points without a derivative: lather/detail/pointwise.h. */
 
 #ifndef PW_BELOW
 #define PW_BELOW(a, b)   ((a) < (b))
@@ -19,7 +19,7 @@
 #define PW_IS_NAN(x)     ((x) != (x))
 #endif
 
-/* x^p of one p for all elements: as PyTorch does, the common exponents need no pow(). */
+/* x^p with one p for all elements. As in PyTorch, common exponents need no pow(). */
 PW_FUNCTION PW_REAL pw_power(PW_REAL x, double p)
 {
     if (p == 1)
@@ -42,7 +42,7 @@ PW_FUNCTION PW_REAL pw_sigmoid(PW_REAL x)
     return PW_SET(1) / (PW_SET(1) + PW_EXP(-x));
 }
 
-/* Both comparisons are false for NaN, which so stays. */
+/* Both comparisons are false for NaN, which is returned unchanged. */
 PW_FUNCTION PW_REAL pw_clamp(PW_REAL x, PW_REAL low, PW_REAL high)
 {
     const PW_REAL raised = PW_CHOOSE(PW_BELOW(x, low), low, x);
@@ -54,16 +54,16 @@ PW_FUNCTION PW_REAL pw_size(PW_REAL x)
     return PW_CHOOSE(PW_BELOW(x, PW_SET(0)), -x, x);
 }
 
-/* max(x, 0) - x * t + log(1 + exp(-|x|)): nothing overflows, and what is small is not cancelled. Where t is 0, x * t is,
- * of an infinite x too. */
+/* max(x, 0) - x * t + log(1 + exp(-|x|)), without overflow or cancellation of small values. x * t counts as
+ * 0 where t is 0, also for infinite x. */
 PW_FUNCTION PW_REAL pw_bce(PW_REAL x, PW_REAL t)
 {
     const PW_REAL part = PW_CHOOSE(PW_EQUALS(t, PW_SET(0)), PW_SET(0), x * t);
     return PW_CHOOSE(PW_BELOW(PW_SET(0), x), x, PW_SET(0)) - part + PW_LOG1P(PW_EXP(-pw_size(x)));
 }
 
-/* P(x) and the slope P(x) + x P'(x); P' is the density exp(-x^2/2) / sqrt(2 pi). By the tail: what is
- * small is not cancelled. */
+/* P(x) and the slope P(x) + x P'(x); P' is the density exp(-x^2/2) / sqrt(2 pi). Computed from the tail, to
+ * avoid cancellation of small values. */
 #ifndef PW_NORMAL
 PW_FUNCTION PW_REAL pw_normal(PW_REAL x)
 {
@@ -80,15 +80,15 @@ PW_FUNCTION PW_REAL pw_gelu_slope(PW_REAL x)
 #define PW_GELU_SLOPE pw_gelu_slope
 #endif
 
-/* The logistic function of 2u is (1 + tanh(u)) / 2; u = sqrt(2/pi) * (x + 0.044715 x^3). */
+/* 2u, u = sqrt(2/pi) * (x + 0.044715 x^3); the logistic function of 2u is (1 + tanh(u)) / 2. */
 PW_FUNCTION PW_REAL pw_gelu_tanh_argument(PW_REAL x)
 {
     const PW_REAL cubic = PW_SET(0.044715) * (x * x);
     return PW_SET(1.59576912160573071176) * x * (PW_SET(1) + cubic);
 }
 
-/* s + x s (1 - s) (2u)', s the logistic function of 2u: of e = exp(-|2u|), which cannot overflow, it is
- * 1/(1+e) or e/(1+e), and s (1 - s) is e/(1+e)^2, which cancels nothing. */
+/* s + x s (1 - s) (2u)', s the logistic function of 2u. With e = exp(-|2u|), which cannot overflow, s is
+ * 1/(1+e) or e/(1+e), and s (1 - s) is e/(1+e)^2, which avoids cancellation. */
 PW_FUNCTION PW_REAL pw_gelu_tanh_grad(PW_REAL dy, PW_REAL x)
 {
     const PW_REAL e = PW_EXP(-pw_size(pw_gelu_tanh_argument(x)));
@@ -105,7 +105,7 @@ PW_FUNCTION PW_REAL pw_silu(PW_REAL x)
 
 PW_FUNCTION PW_REAL pw_unary(lt_pointwise f, PW_REAL x)
 {
-    switch ((int)f.kind) { /* each has some of the kinds */
+    switch ((int)f.kind) { /* each function handles some of the kinds */
     case LT_POINTWISE_EXP:
         return PW_EXP(x);
     case LT_POINTWISE_LOG:
@@ -137,11 +137,11 @@ PW_FUNCTION PW_REAL pw_silu_grad(PW_REAL dy, PW_REAL x)
     return dy * (s * (PW_SET(1) + x * (PW_SET(1) - s)));
 }
 
-/* z: x, or y where lt_pointwise_reads_y(). */
+/* z: y if lt_pointwise_reads_y(), else x. */
 PW_FUNCTION PW_REAL pw_unary_grad(lt_pointwise f, PW_REAL dy, PW_REAL z)
 {
     const double p = f.number[0];
-    switch ((int)f.kind) { /* each has some of the kinds */
+    switch ((int)f.kind) { /* each function handles some of the kinds */
     case LT_POINTWISE_EXP:
         return dy * z;
     case LT_POINTWISE_LOG:
@@ -169,7 +169,7 @@ PW_FUNCTION PW_REAL pw_unary_grad(lt_pointwise f, PW_REAL dy, PW_REAL z)
 
 PW_FUNCTION PW_REAL pw_binary(lt_pointwise f, PW_REAL a, PW_REAL b)
 {
-    switch ((int)f.kind) { /* each has some of the kinds */
+    switch ((int)f.kind) { /* each function handles some of the kinds */
     case LT_POINTWISE_ADD:
         return a + b;
     case LT_POINTWISE_MUL:
@@ -178,7 +178,7 @@ PW_FUNCTION PW_REAL pw_binary(lt_pointwise f, PW_REAL a, PW_REAL b)
         return a - b;
     case LT_POINTWISE_DIV:
         return a / b;
-    case LT_POINTWISE_MAXIMUM: /* the second comparison: a is NaN */
+    case LT_POINTWISE_MAXIMUM: /* PW_IS_NAN: a NaN in a is returned */
         return PW_CHOOSE(PW_BELOW(b, a) | PW_IS_NAN(a), a, b);
     case LT_POINTWISE_MINIMUM:
         return PW_CHOOSE(PW_BELOW(a, b) | PW_IS_NAN(a), a, b);
@@ -195,7 +195,7 @@ PW_FUNCTION PW_REAL pw_binary(lt_pointwise f, PW_REAL a, PW_REAL b)
     }
 }
 
-/* Half the gradient where mine and other are equal, nothing where other wins. */
+/* The gradient of max(loser, winner) by `loser`: half where both are equal, 0 where `winner` is larger. */
 PW_FUNCTION PW_REAL pw_share(PW_REAL dy, PW_REAL loser, PW_REAL winner)
 {
     const PW_REAL kept = PW_CHOOSE(PW_BELOW(loser, winner), PW_SET(0), dy);
@@ -204,7 +204,7 @@ PW_FUNCTION PW_REAL pw_share(PW_REAL dy, PW_REAL loser, PW_REAL winner)
 
 PW_FUNCTION PW_REAL pw_grad_a(lt_pointwise f, PW_REAL dy, PW_REAL a, PW_REAL b)
 {
-    switch ((int)f.kind) { /* each has some of the kinds */
+    switch ((int)f.kind) { /* each function handles some of the kinds */
     case LT_POINTWISE_MUL:
         return dy * b;
     case LT_POINTWISE_DIV:
@@ -226,7 +226,7 @@ PW_FUNCTION PW_REAL pw_grad_a(lt_pointwise f, PW_REAL dy, PW_REAL a, PW_REAL b)
     }
 }
 
-/* Of a^b by b: 0 where a is 0 and the power does not grow with b, and not 0 * log(0). */
+/* Gradient of a^b by b: 0 where a is 0 and b >= 0, instead of 0 * log(0). */
 PW_FUNCTION PW_REAL pw_power_grad_b(PW_REAL dy, PW_REAL a, PW_REAL b)
 {
     const PW_REAL slope = dy * (PW_POW(a, b) * PW_LOG(a));
@@ -235,7 +235,7 @@ PW_FUNCTION PW_REAL pw_power_grad_b(PW_REAL dy, PW_REAL a, PW_REAL b)
 
 PW_FUNCTION PW_REAL pw_grad_b(lt_pointwise f, PW_REAL dy, PW_REAL a, PW_REAL b)
 {
-    switch ((int)f.kind) { /* each has some of the kinds */
+    switch ((int)f.kind) { /* each function handles some of the kinds */
     case LT_POINTWISE_MUL:
         return dy * a;
     case LT_POINTWISE_SUB:
@@ -259,8 +259,8 @@ PW_FUNCTION PW_REAL pw_grad_b(lt_pointwise f, PW_REAL dy, PW_REAL a, PW_REAL b)
     }
 }
 
-/* What an entry computes: the value, or the gradient for operand input. Functions of two operands are
- * those from ADD on, which here is said without a function of the host. */
+/* Result of a kernel: the value, or the gradient by operand `input`. Functions of two operands are those
+ * from ADD on; compared here because kernels cannot call lt_pointwise_is_binary(), a host function. */
 PW_FUNCTION PW_REAL pw_value(lt_pointwise f, PW_REAL a, PW_REAL b)
 {
     return f.kind >= LT_POINTWISE_ADD ? pw_binary(f, a, b) : pw_unary(f, a);

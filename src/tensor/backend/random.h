@@ -1,4 +1,4 @@
-/* Which word of a stream an element uses: lather/detail/kernels.h. */
+/* Random words of elements: lather/detail/kernels.h. */
 #ifndef LT_TENSOR_BACKEND_RANDOM_H
 #define LT_TENSOR_BACKEND_RANDOM_H
 
@@ -13,9 +13,10 @@ LT_PURE uint64_t lt_random_index(const lt_random *r, int64_t i)
     return (uint64_t)((r->first + i / r->width * r->columns + i % r->width) / r->repeat);
 }
 
-/* Words of neighbours come four at a call. Begins with {.group = -1}. */
+/* Random words by element; four consecutive ones come from one call of Philox. Initialise with {.group =
+ * -1}. */
 typedef struct lt_random_words {
-    int64_t group; /* of four; -1: none yet */
+    int64_t group; /* index / 4 of the words in `word`; -1: none yet */
     uint32_t word[4];
 } lt_random_words;
 
@@ -26,7 +27,7 @@ LT_PURE uint32_t lt_random_word(lt_random_words *have, const lt_random *r, int64
         have->group = (int64_t)(index / 4);
         lt_philox(r->key, r->counter, index / 4, have->word);
     }
-    /* An index would put the words into a device's local memory. */
+    /* Indexing the array would put the words into a device's local memory. */
     const uint32_t *word = have->word, low = index % 2 ? word[1] : word[0],
                    high = index % 2 ? word[3] : word[2];
     return index % 4 < 2 ? low : high;

@@ -1,4 +1,4 @@
-/* Sums of shifted inverses in units that the host can read: lather/detail/matrix_kernels.h. */
+/* Sums of shifted inverses whose scale the host can read: lather/detail/matrix_kernels.h. */
 #ifndef LT_TENSOR_BACKEND_RATIONAL_H
 #define LT_TENSOR_BACKEND_RATIONAL_H
 
@@ -6,7 +6,7 @@
 
 #include <math.h>
 
-/* The job with its scale multiplied into its numbers. */
+/* Returns the job with its scale multiplied into its numbers. */
 static inline lt_rational_job lt_rational_unscaled(const lt_rational_job *job)
 {
     lt_rational_job own = *job;
@@ -22,7 +22,7 @@ static inline lt_rational_job lt_rational_unscaled(const lt_rational_job *job)
     return own;
 }
 
-/* Says how the job that lt_rational_unscaled() gave went: in its status, or by NaN in its result. */
+/* Reports the result of a job that lt_rational_unscaled() rewrote: in its status, or as NaN in its result. */
 static inline void lt_rational_end(lt_rational_job *job, lt_status status)
 {
     job->status = job->scale ? LT_OK : status;

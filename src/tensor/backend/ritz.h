@@ -1,4 +1,4 @@
-/* Tests whether a number is above all Ritz values: lather/detail/matrix_kernels.h. */
+/* Ritz values, by comparison with a bound: lather/detail/matrix_kernels.h. */
 #ifndef LT_TENSOR_BACKEND_RITZ_H
 #define LT_TENSOR_BACKEND_RITZ_H
 
@@ -9,7 +9,7 @@
 #include <math.h>
 #include <stdbool.h>
 
-/* On a device an array is in registers where its indices are known to the compiler. */
+/* On a GPU, arrays are in registers only if the compiler knows their indices. */
 #ifdef __CUDA_ARCH__
 #define LT_RITZ_UNROLLED _Pragma("unroll")
 #else
@@ -18,7 +18,7 @@
 
 enum { LT_RITZ_SIDE = 2 * LT_RITZ_VECTORS, LT_RITZ_BITS = 24 };
 
-/* x V^T V - V^T B V has a Cholesky factor. product: Z^T Z. */
+/* Returns true if x exceeds all Ritz values: if x V^T V - V^T B V has a Cholesky factor. product: Z^T Z. */
 LT_PURE bool lt_ritz_is_above(double x, const double *product)
 {
     const double damping = 1e-8;
@@ -35,8 +35,7 @@ LT_PURE bool lt_ritz_is_above(double x, const double *product)
             for (int k = 0; k < j; k++)
                 rest -= l[i][k] * l[j][k];
             if (i == j)
-                is_above =
-                    is_above && rest > 0; /* after a failure the others are NaN or of no meaning */
+                is_above = is_above && rest > 0; /* later values do not matter after a failure */
             l[i][j] = i == j ? sqrt(rest) : rest / l[j][j];
         }
     }

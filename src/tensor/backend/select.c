@@ -1,8 +1,8 @@
-/* The largest magnitudes of an array: a radix select over the bits of |x|, whose order as integers is that
- * of the magnitudes. Three passes count digits of 11, 10 and 10 bits, from the highest, of the elements that
- * agree with what is known of the threshold; a fourth writes the places. Alabi, Blelloch, Gordon and Steinbach,
- * "Fast k-selection algorithms for graphics processing units", JEA 17, 2012, section 3.2. Counts of chunks
- * are integers, so that nothing depends on who makes them. */
+/* Top-k by magnitude: a radix select over the bits of |x|, whose order as integers is that of the
+ * magnitudes. Three passes count digits of 11, 10 and 10 bits, highest first, of the elements that match the
+ * known digits of the threshold; a fourth writes the positions. Alabi, Blelloch, Gordon and Steinbach, "Fast
+ * k-selection algorithms for graphics processing units", JEA 17, 2012, section 3.2. Chunks are counted in
+ * integers, so the result does not depend on the threads. */
 
 #include "tensor/backend/select.h"
 
@@ -20,21 +20,21 @@ static const struct digit {
     int shift, bits;
 } digits[PASSES] = {{20, 11}, {10, 10}, {0, 10}};
 
-/* What of a chunk is above the threshold, and equal to it; then where each begins in the output. */
+/* Number of a chunk's elements above the threshold, and equal to it; position of its first result. */
 typedef struct chunk_count {
     int64_t above, equal, first;
 } chunk_count;
 
 typedef struct job {
     const float *x;
-    uint32_t known; /* the threshold's higher digits, and zeros */
+    uint32_t known; /* the threshold's known higher digits, followed by zeros */
     struct digit digit;
     chunk_count *chunk;
     uint32_t *histogram; /* [chunks, BINS] */
     uint32_t *index;
 } job;
 
-/* All NaNs are one value. */
+/* Maps all NaNs to one value. */
 static inline uint32_t key_of(float x)
 {
     uint32_t bits;
@@ -53,7 +53,8 @@ size_t lt_select_workspace(int64_t n)
     return (size_t)chunks_of(n) * (sizeof(chunk_count) + BINS * sizeof(uint32_t));
 }
 
-/* Every element counts: neighbours often fall into one bin, and go to different copies of it. */
+/* First pass, in which every element counts. Consecutive elements often fall into one bin; they use
+ * different copies of it. */
 static void count_all(const job *j, int64_t begin, int64_t end, uint32_t *histogram)
 {
     uint32_t copy[COPIES][BINS];
@@ -86,7 +87,7 @@ static void count_digits(void *context, int64_t begin, int64_t end, int64_t chun
     }
 }
 
-/* The bin with the element number `wanted` from above, which becomes its number in the bin. */
+/* Returns the bin of the wanted-th largest element; *wanted becomes its rank in the bin. */
 static uint32_t find_bin(const job *j, int64_t chunks, int64_t *wanted)
 {
     for (uint32_t b = 1U << j->digit.bits; b-- > 0;) {
@@ -97,7 +98,7 @@ static uint32_t find_bin(const job *j, int64_t chunks, int64_t *wanted)
             return b;
         *wanted -= all;
     }
-    return 0; /* not reached: wanted is at most what was counted */
+    return 0; /* not reached: wanted is at most the number counted */
 }
 
 static void add_above(const job *j, int64_t chunks, uint32_t bin)
@@ -110,7 +111,7 @@ static void add_above(const job *j, int64_t chunks, uint32_t bin)
     }
 }
 
-/* Where the chunks write: of those equal to the threshold the first `equal` ones are taken. */
+/* Computes where the chunks write. Of the elements equal to the threshold the first `equal` are taken. */
 static void place_chunks(const job *j, int64_t chunks, int64_t equal)
 {
     int64_t first = 0;
@@ -141,8 +142,8 @@ static void write_places(void *context, int64_t begin, int64_t end, int64_t chun
 lt_status lt_select_topk(const float *x, int64_t n, int64_t count, uint32_t *index, void *workspace)
 {
     if (count < 1 || count > n || n > UINT32_MAX)
-        return lt_fail(LT_E_ARG, "select: the %lld largest of %lld elements", (long long)count,
-                       (long long)n);
+        return lt_fail(LT_E_ARG, "select: cannot select the %lld largest of %lld elements",
+                       (long long)count, (long long)n);
     const int64_t chunks = chunks_of(n);
     job j = {.x = x, .index = index, .chunk = workspace};
     j.histogram = (uint32_t *)(j.chunk + chunks);

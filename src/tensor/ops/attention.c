@@ -1,6 +1,6 @@
-/* Scaled dot-product attention. Vaswani et al., "Attention is all you need", 2017; what is saved and the
- * gradient: Dao et al., "FlashAttention", 2022.
- * The entries take 4-D views of heads: three tensors, or three parts of the features of one. */
+/* Scaled dot-product attention: Vaswani et al., "Attention is all you need", 2017. The saved log-sum-exp and
+ * the gradient: Dao et al., "FlashAttention", 2022. Kernels take 4-D views of heads: three tensors, or three
+ * slices of a packed one. */
 
 #include "lather/ops/attention.h"
 
@@ -11,20 +11,21 @@
 
 #include <math.h>
 
-enum { Q, K, V, PARTS }; /* inputs; K and V are absent where Q is joined */
+enum { Q, K, V, PARTS }; /* inputs; K and V are absent if Q is packed q, k and v */
 enum { LSE };            /* saved */
 
 static lt_status check_heads(const lt_attention_config *c)
 {
     if (c->heads < 1 || c->kv_heads < 1 || c->heads % c->kv_heads)
-        return lt_fail(LT_E_ARG, "attention: %d heads with %d of k and v, want a divisor of them",
+        return lt_fail(LT_E_ARG,
+                       "attention: got %d heads and %d kv_heads, want kv_heads to divide heads",
                        c->heads, c->kv_heads);
     if (!(c->scale > 0) || !isfinite(c->scale))
-        return lt_fail(LT_E_ARG, "attention: scale %g, want one above 0", c->scale);
+        return lt_fail(LT_E_ARG, "attention: scale %g, want a finite number > 0", c->scale);
     return LT_OK;
 }
 
-/* Features of q in heads of a head's size, one after the other. */
+/* Returns the number of heads of q, k or v. */
 static int64_t heads_of(const lt_node *node, int part)
 {
     const lt_attention_config *c = node->config;
@@ -39,7 +40,7 @@ static lt_status check_joined(const lt_node *node, int64_t *features)
     const int64_t heads = c->heads + 2 * (int64_t)c->kv_heads;
     if (q.ndim != 3 || q.dim[2] % heads)
         return lt_fail(LT_E_SHAPE,
-                       "attention: joined q, k and v %s, want [B,T,C] with C a multiple of %lld "
+                       "attention: packed q, k and v %s, want [B,T,C] with C a multiple of %lld "
                        "heads",
                        lt_shape_text(q, text), (long long)heads);
     *features = q.dim[2] / heads * c->heads;
@@ -61,7 +62,7 @@ static lt_status check_parts(const lt_node *node)
                        (long long)(q.dim[2] / c->heads * c->kv_heads), lt_shape_text(q, q_text));
     if (c->causal && k.dim[1] < q.dim[1])
         return lt_fail(LT_E_SHAPE,
-                       "attention: %lld keys for %lld queries, causal wants at least as many",
+                       "attention: %lld keys for %lld queries, causal needs at least as many",
                        (long long)k.dim[1], (long long)q.dim[1]);
     for (int i = K; i <= V; i++)
         if (node->in[i]->dtype != node->in[Q]->dtype)
@@ -74,7 +75,7 @@ static lt_status infer(const lt_node *node, lt_desc *out)
 {
     LT_TRY(check_heads(node->config));
     if (!node->in[K] != !node->in[V])
-        return lt_fail(LT_E_ARG, "attention: %s is NULL, want both of k and v or neither",
+        return lt_fail(LT_E_ARG, "attention: %s is NULL, want both k and v, or neither",
                        node->in[K] ? "v" : "k");
     const lt_shape q = node->in[Q]->shape;
     int64_t features = q.ndim == 3 ? q.dim[2] : 0;
@@ -85,7 +86,7 @@ static lt_status infer(const lt_node *node, lt_desc *out)
     return LT_OK;
 }
 
-/* Heads of d features, from feature `first` of x [B,T,C] on. */
+/* Views features of x [B,T,C] from `first` on as heads of d features. */
 static lt_view heads_view(const lt_view *x, int64_t first, int64_t heads, int64_t d)
 {
     lt_view v = *x;
@@ -101,7 +102,7 @@ static int64_t head_size(const lt_node *node)
     return node->out->shape.dim[2] / heads_of(node, Q);
 }
 
-/* part[i]: of the three tensors, or of the joined one's features. */
+/* Splits the three tensors, or the packed one, into views of q, k and v. */
 static void split(const lt_node *node, const lt_view x[PARTS], lt_view part[PARTS])
 {
     const int64_t d = head_size(node);
@@ -150,7 +151,7 @@ static lt_status backward(lt_node *node)
     dy = heads_view(&dy, 0, c->heads, head_size(node));
     y = heads_view(&y, 0, c->heads, head_size(node));
     for (int i = Q; i < PARTS; i++) {
-        dx[i] = part[i]; /* a shape, where nothing is wanted */
+        dx[i] = part[i]; /* placeholder for inputs without gradient */
         if (lt_node_wants(node, i))
             LT_TRY(lt_node_grad_out(node, i, &dx[i]));
     }
@@ -178,7 +179,7 @@ const lt_op lt_op_attention = {
     .backward = backward,
 };
 
-/* x, keys or values, without those from the number of queries on. */
+/* Removes keys or values that no query sees: those from the number of queries on. */
 static lt_tensor *seen_from_upper_left(lt_tape *tape, lt_tensor *x, const lt_tensor *q)
 {
     const int64_t queries = q && q->shape.ndim == 3 ? q->shape.dim[1] : 0;
@@ -195,7 +196,7 @@ lt_tensor *lt_attention(lt_tape *tape, lt_tensor *q, lt_tensor *k, lt_tensor *v,
     if (config.scale == 0 && q && q->shape.ndim == 3 && heads > 0 && q->shape.dim[2] >= heads)
         config.scale = 1 / sqrt((double)(q->shape.dim[2] / heads));
     else if (config.scale == 0)
-        config.scale = 1; /* infer refuses the shape */
+        config.scale = 1; /* infer rejects the shape */
     if (config.causal && !config.lower_right) {
         k = seen_from_upper_left(tape, k, q);
         v = seen_from_upper_left(tape, v, q);

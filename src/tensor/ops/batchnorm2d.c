@@ -1,9 +1,9 @@
-/* Batch normalisation with optional residual and relu.
- * Ioffe & Szegedy, "Batch Normalization", ICML 2015, algorithms 1 and 2.
+/* Batch normalisation with optional residual and relu. Ioffe & Szegedy, "Batch Normalization", ICML 2015,
+ * algorithms 1 and 2.
  *
- * Forward: moments of the batch (merged over ranks if the tape says so) -> per-channel scale and
- * shift -> one pass over x. Backward reads x and the coefficients, never y: without a residual the
- * relu's mask follows from x, with one it is saved as a bit per element. */
+ * Forward: moments of the batch (merged over ranks if the tape has a reduction) -> per-channel scale and
+ * shift -> one pass over x. Backward reads x and the coefficients, never y: without a residual relu's mask
+ * follows from x, with one it is saved as a bit per element. */
 
 #include "tensor/ops/fuse.h"
 #include "tensor/ops/ops.h"
@@ -68,14 +68,14 @@ static lt_status infer(const lt_node *node, lt_desc *out)
                        c->eps, c->momentum);
     if (lt_batchnorm2d_uses_batch(node) && lt_shape_count(xs) == xs.dim[1])
         return lt_fail(LT_E_SHAPE,
-                       "batchnorm2d: x %s has one value per channel: no variance to train with",
+                       "batchnorm2d: x %s has one value per channel, training needs more",
                        lt_shape_text(xs, x));
     *out = (lt_desc){
         .dtype = node->in[LT_NORM_X]->dtype, .shape = xs, .format = LT_FORMAT_CHANNELS_LAST};
     return LT_OK;
 }
 
-/* Moments of the batch, from the convolution before it if that has computed them; *sums: or sums. */
+/* Computes the moments of the batch, or takes those of the preceding convolution; *sums: they are sums. */
 static lt_status find_stats(lt_node *node, const lt_view *x, lt_view *stats, bool *sums)
 {
     void *ctx;
@@ -88,7 +88,7 @@ static lt_status find_stats(lt_node *node, const lt_view *x, lt_view *stats, boo
     return computed ? LT_OK : be->batchnorm_stats(ctx, x, stats);
 }
 
-/* Memory for scale and shift as a convolution behind it reads them. */
+/* Allocates scale and shift in x's dtype, for a following convolution. */
 static lt_status save_rounded(lt_node *node, lt_view *rounded)
 {
     const lt_dtype dtype = node->in[LT_NORM_X]->dtype;
@@ -98,7 +98,7 @@ static lt_status save_rounded(lt_node *node, lt_view *rounded)
                         rounded);
 }
 
-/* Moments of the batch; the running statistics and their count are about to change. */
+/* Computes the moments of the batch, for an update of the running statistics. */
 static lt_status take_batch(lt_node *node, const lt_view *x, lt_view *stats, bool *sums)
 {
     LT_TRY(find_stats(node, x, stats, sums));
@@ -110,7 +110,7 @@ static lt_status take_batch(lt_node *node, const lt_view *x, lt_view *stats, boo
     return LT_OK;
 }
 
-/* Moments of the batch, and the running statistics' part in them. x: NULL in a pass without the former. */
+/* Computes scale and shift and updates the running statistics. x: NULL in a pass without batch statistics. */
 static lt_status find_coefficients(lt_node *node, const lt_view *x, lt_view *coef)
 {
     void *ctx;
@@ -142,7 +142,7 @@ static lt_status find_coefficients(lt_node *node, const lt_view *x, lt_view *coe
 
 static const lt_op add_again;
 
-/* Of an output that is made again the mask is made with it. */
+/* A recomputed output needs the mask only when it is recomputed. */
 static bool needs_mask(const lt_node *node)
 {
     const lt_batchnorm2d_config *c = node->config;
@@ -150,7 +150,7 @@ static bool needs_mask(const lt_node *node)
            && (node->op != &add_again || lt_node_is_replay(node));
 }
 
-/* With the residual's batch norm, which was not applied. */
+/* Applies this batch norm and the deferred one that made its residual. */
 static lt_status apply_both(lt_node *node, lt_node *other, const lt_batchnorm_term *own,
                             const lt_view *y, const lt_view *mask)
 {
@@ -178,14 +178,14 @@ static lt_status apply(lt_node *node, const lt_batchnorm_term *own, const lt_vie
                                residual.data ? &residual : NULL, &y, mask);
 }
 
-/* Whether what reads the output may apply it: a convolution, a pooling, another batch norm. */
+/* Returns true if a reader of the output (convolution, pooling, another batch norm) may apply this norm. */
 static bool is_applied_later(const lt_node *node)
 {
     return lt_fuse_offers(node, LT_FUSE_APPLY) || lt_fuse_offers(node, LT_FUSE_POOL)
            || lt_fuse_offers(node, LT_FUSE_ADD);
 }
 
-/* By the convolution before it, if the backend can; *done says. */
+/* Applies this norm as the preceding convolution's epilogue if the backend can; sets *done if it did. */
 static lt_status apply_in_conv(lt_node *node, bool *done)
 {
     void *ctx;
@@ -232,7 +232,7 @@ static lt_status forward(lt_node *node)
     return apply(node, &(lt_batchnorm_term){&x, &coef}, mask.data ? &mask : NULL);
 }
 
-/* A row of sums as the gradient of a [C] parameter. */
+/* Writes a row of the sums to the gradient of a [C] parameter. */
 static lt_status give_row(lt_node *node, int input, const lt_view *sums, int64_t row)
 {
     void *ctx;
@@ -262,14 +262,14 @@ static lt_status affine_outputs(lt_node *node, lt_view out[2])
     return LT_OK;
 }
 
-/* The sums over the gradient, masked by relu. in: what comes in; then, with a residual, what was
- * written for it, masked and summed. */
+/* Computes the sums over the gradient, masked by relu. in: the output's gradient; with a residual it becomes
+ * the masked gradient that was written for the residual. */
 static lt_status find_sums(lt_node *node, lt_batchnorm_grad *in, lt_view *sums)
 {
     void *ctx;
     const lt_backend *be = lt_node_backend(node, &ctx);
     lt_view g = {0};
-    if (node->saved[LT_NORM_SUMS]) /* the consuming convolution's backward has computed the sums */
+    if (node->saved[LT_NORM_SUMS]) /* computed by the backward of the following convolution */
         return lt_node_saved(node, LT_NORM_SUMS, sums);
     LT_TRY(lt_batchnorm2d_save_sums(node, sums));
     if (lt_node_wants(node, LT_NORM_RESIDUAL))
@@ -280,7 +280,7 @@ static lt_status find_sums(lt_node *node, lt_batchnorm_grad *in, lt_view *sums)
     return LT_OK;
 }
 
-/* With the residual's batch norm. in: the gradient that comes in. */
+/* Computes this norm's backward and that of the norm that made its residual. in: the output's gradient. */
 static lt_status backward_of_both(lt_node *node, lt_node *other, const lt_batchnorm_grad *in)
 {
     void *ctx;
@@ -306,7 +306,7 @@ static lt_status backward(lt_node *node)
     LT_TRY(lt_node_in(node, LT_NORM_X, &x));
     LT_TRY(lt_node_saved(node, LT_NORM_COEF, &coef));
     if (node->op == &add_again && c->relu
-        && !node->saved[LT_NORM_MASK]) { /* the output was not read */
+        && !node->saved[LT_NORM_MASK]) { /* nothing recomputed the output, and with it the mask */
         LT_TRY(lt_node_replay(node));
         lt_handle_give_back(node->out);
     }
@@ -340,8 +340,8 @@ const lt_op lt_op_batchnorm2d = {
     .backward = backward,
 };
 
-/* With a residual the output is made again (add_again) only where the two norms of a sum are not fused: what is fused
- * would have to be done again. */
+/* With a residual the output is recomputed (recomputed_add) only if the backend does not fuse the two norms
+ * of a sum, because recomputing would repeat the fused work. */
 const lt_op lt_op_batchnorm2d_add = {
     .name = lt_name_batchnorm2d,
     .config_bytes = sizeof(lt_batchnorm2d_config),
@@ -363,8 +363,8 @@ static const lt_op add_again = {
     .backward = backward,
 };
 
-/* Each residual that is such an output itself has to be made before: a chain that is all there in backward, beside
- * what the blocks before it keep. Behind some of them one is kept. */
+/* Recomputing an output needs its residual first, which may have to be recomputed itself: all of such a
+ * chain is in memory at once. So every fifth output is kept. */
 static const lt_op *op_with(const lt_tape *tape, const lt_tensor *residual)
 {
     enum { MOST_IN_CHAIN = 4 };
@@ -387,7 +387,7 @@ lt_tensor *lt_batchnorm2d(lt_tape *tape, lt_tensor *x, lt_batchnorm2d_args args,
     return lt_op_run(tape, op_with(tape, args.residual), in, 7, &config);
 }
 
-/* [N,C] and [N,C,L] are normalised as images of one column. */
+/* Views [N,C] and [N,C,L] as images one pixel wide. */
 static lt_tensor *as_image(lt_tape *tape, lt_tensor *x)
 {
     return x ? lt_reshape(tape, x, LT_SHAPE(x->shape.dim[0], x->shape.dim[1], -1, 1)) : NULL;

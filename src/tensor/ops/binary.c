@@ -1,6 +1,5 @@
-/* Elementwise functions of two tensors, each broadcast over the other: one set of rules, and a table for
- * each function. Here are also the losses made of them. Sum and product have entries of their own, and
- * gradients that read less. */
+/* Elementwise functions of two tensors that are broadcast to each other, and the losses made of them. Sum
+ * and product have separate kernels, and gradients that read less. */
 
 #include "tensor/ops/ops.h"
 #include "tensor/tensor.h"
@@ -64,7 +63,7 @@ static lt_status mul_forward(lt_node *node)
     return be->mul(ctx, &a, &b, &y);
 }
 
-/* dy times the other input; of a broadcast input it is made in its full width, then summed. */
+/* dy times the other input; for a broadcast input computed in the full shape, then summed. */
 static lt_status mul_backward_to(lt_node *node, int input, const lt_view *dy)
 {
     void *ctx;
@@ -103,7 +102,7 @@ lt_tensor *lt_mul(lt_tape *tape, lt_tensor *a, lt_tensor *b)
     return lt_op_run(tape, &lt_op_mul, (lt_tensor *[]){a, b}, 2, NULL);
 }
 
-/* Losses compare what is alike. */
+/* Losses need inputs of equal shape. */
 static lt_status infer_loss(const lt_node *node, lt_desc *out)
 {
     char a[LT_SHAPE_TEXT], b[LT_SHAPE_TEXT];
@@ -126,7 +125,7 @@ static lt_status forward(lt_node *node)
     return be->pointwise(ctx, node->config, &a, &b, &y);
 }
 
-/* The gradient of one input; a broadcast one's is made in its full width, then summed. */
+/* Computes the gradient of one input; for a broadcast one in the full shape, then summed. */
 static lt_status backward_to(lt_node *node, int input, const lt_view *dy)
 {
     void *ctx;
@@ -209,7 +208,7 @@ lt_tensor *lt_swiglu(lt_tape *tape, lt_tensor *a, lt_tensor *b)
     return run(tape, &lt_op_swiglu, LT_POINTWISE_SWIGLU, a, b);
 }
 
-/* In the master dtype: a 16-bit sum of many small losses would be none. */
+/* Computes a loss in the master dtype: a 16-bit sum of many small losses would lose them. */
 static lt_tensor *loss(lt_tape *tape, const lt_op *op, lt_pointwise_kind kind,
                        lt_tensor *const pair[2], lt_loss_reduction reduction)
 {

@@ -1,4 +1,4 @@
-/* Broadcasting of operands over each other, and the sum that undoes it in backward. */
+/* Broadcasting of operands, and the sum that reverses it in backward. */
 
 #include "tensor/ops/ops.h"
 #include "tensor/tensor.h"
@@ -24,13 +24,13 @@ lt_status lt_op_infer_broadcast(const lt_node *node, lt_desc *out)
     char a[LT_SHAPE_TEXT], b[LT_SHAPE_TEXT];
     lt_view y, small = {.shape = node->in[1] ? node->in[1]->shape : LT_SCALAR};
     if (!node->in[1] || !lt_view_broadcast(&small, node->in[0]->shape, &y))
-        return lt_fail(LT_E_SHAPE, "%s: b %s does not broadcast over a %s", node->op->name,
+        return lt_fail(LT_E_SHAPE, "%s: b %s does not broadcast to a's shape %s", node->op->name,
                        lt_shape_text(small.shape, b), lt_shape_text(node->in[0]->shape, a));
     *out = (lt_desc){.dtype = node->in[0]->dtype, .shape = node->in[0]->shape};
     return LT_OK;
 }
 
-/* The extent at place d of ndim of a shape that may have fewer dimensions. */
+/* Returns size d of ndim of a shape that may have fewer dimensions. */
 static int64_t extent(lt_shape shape, int d, int ndim)
 {
     const int at = d - (ndim - shape.ndim);
@@ -76,7 +76,7 @@ bool lt_op_same_shape(const lt_node *node, int input)
     return lt_shape_equal(node->in[input]->shape, node->out->shape);
 }
 
-/* dx under as many dimensions as g has, with extents of 1 in front. */
+/* Views dx with as many dimensions as g, by prepending ones of size 1. */
 static lt_view aligned(const lt_view *dx, int ndim)
 {
     lt_view v = *dx;

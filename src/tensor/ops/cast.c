@@ -1,4 +1,4 @@
-/* The same values in another dtype or memory format. */
+/* Conversion to another dtype or memory format. */
 
 #include "tensor/ops/ops.h"
 #include "tensor/tape.h"
@@ -57,7 +57,7 @@ static lt_status infer_format(const lt_node *node, lt_desc *out)
     char text[LT_SHAPE_TEXT];
     const lt_shape x = node->in[0]->shape;
     if (*format == LT_FORMAT_CHANNELS_LAST && x.ndim != 4)
-        return lt_fail(LT_E_SHAPE, "to_format: x %s, channels-last wants 4 dimensions",
+        return lt_fail(LT_E_SHAPE, "to_format: x %s, channels-last needs 4 dimensions",
                        lt_shape_text(x, text));
     *out = (lt_desc){.dtype = node->in[0]->dtype, .shape = x, .format = *format};
     return LT_OK;
@@ -92,7 +92,7 @@ lt_tensor *lt_to_format(lt_tape *tape, lt_tensor *x, lt_memory_format format)
 {
     if (x && has_format(x, format))
         return lt_tape_status(tape) ? NULL : x;
-    /* It takes no number: dropout draws its noise by them, and values do not depend on formats. */
+    /* Takes no ordinal: those select dropout's random numbers, and values must not depend on formats. */
     const int64_t ordinal = tape->ordinal;
     lt_tensor *y = lt_op_run(tape, &lt_op_to_format, &x, 1, &format);
     tape->ordinal = ordinal;

@@ -18,11 +18,12 @@ lt_status lt_op_check_conv(const char *name, const lt_conv2d_config *c)
 {
     if (c->stride_h < 1 || c->stride_w < 1 || c->dilation_h < 1 || c->dilation_w < 1
         || c->groups < 1 || c->pad_h < 0 || c->pad_w < 0)
-        return lt_fail(LT_E_ARG,
-                       "%s: stride %dx%d, padding %dx%d, dilation %dx%d, groups %d: below the "
-                       "smallest",
-                       name, c->stride_h, c->stride_w, c->pad_h, c->pad_w, c->dilation_h,
-                       c->dilation_w, c->groups);
+        return lt_fail(
+            LT_E_ARG,
+            "%s: stride %dx%d, padding %dx%d, dilation %dx%d, groups %d: want padding >= 0, "
+            "the others >= 1",
+            name, c->stride_h, c->stride_w, c->pad_h, c->pad_w, c->dilation_h, c->dilation_w,
+            c->groups);
     return LT_OK;
 }
 
@@ -36,12 +37,12 @@ static lt_status check_shapes(const lt_node *node)
         return lt_fail(LT_E_SHAPE, "conv2d: x %s and w %s, want 4 dimensions each",
                        lt_shape_text(xs, x), lt_shape_text(ws, w));
     if (xs.dim[1] != ws.dim[1] * c->groups)
-        return lt_fail(LT_E_SHAPE, "conv2d: x %s has %lld channels, w %s wants %lld",
+        return lt_fail(LT_E_SHAPE, "conv2d: x %s has %lld channels, w %s needs %lld",
                        lt_shape_text(xs, x), (long long)xs.dim[1], lt_shape_text(ws, w),
                        (long long)ws.dim[1] * c->groups);
     if (ws.dim[0] % c->groups)
-        return lt_fail(LT_E_SHAPE, "conv2d: w %s has no %d groups", lt_shape_text(ws, w),
-                       c->groups);
+        return lt_fail(LT_E_SHAPE, "conv2d: the outputs of w %s do not divide into %d groups",
+                       lt_shape_text(ws, w), c->groups);
     if (node->in[LT_CONV_B] && !lt_shape_equal(node->in[LT_CONV_B]->shape, LT_SHAPE(ws.dim[0])))
         return lt_fail(LT_E_SHAPE, "conv2d: b %s, want [%lld]",
                        lt_shape_text(node->in[LT_CONV_B]->shape, x), (long long)ws.dim[0]);
@@ -66,7 +67,7 @@ static lt_status infer(const lt_node *node, lt_desc *out)
     return LT_OK;
 }
 
-/* On a batch norm's deferred output, if the backend can; *done says. */
+/* Convolves a batch norm's deferred output, if the backend can; how->done: it did. */
 static lt_status forward_of_norm(lt_node *node, const lt_view *w, const lt_view *y,
                                  const lt_view *stats, lt_norm_conv *how)
 {
@@ -81,7 +82,7 @@ static lt_status forward_of_norm(lt_node *node, const lt_view *w, const lt_view 
     return be->conv2d_norm_stats(ctx, node->config, &before, w, y, stats, how);
 }
 
-/* The pixels whose normalised values were not written; x stays NULL: there are none. */
+/* Returns the pixels whose normalised values were not written; out->x remains NULL if there are none. */
 static lt_status find_pixels(lt_node *node, lt_view *x, lt_view *folded, lt_conv_pixels *out)
 {
     lt_node *normalize = lt_fuse_producer(node, LT_FUSE_PIXELS);
@@ -93,7 +94,7 @@ static lt_status find_pixels(lt_node *node, lt_view *x, lt_view *folded, lt_conv
     return lt_node_in(normalize, 0, x);
 }
 
-/* Normalises on the way, if the backend can; *how says. */
+/* Convolves pixels and normalises them in the kernel, if the backend can; how->done: it did. */
 static lt_status forward_of_pixels(lt_node *node, const lt_view *w, const lt_view *y,
                                    const lt_view *stats, lt_norm_conv *how)
 {
@@ -115,7 +116,7 @@ static lt_status forward_of_pixels(lt_node *node, const lt_view *w, const lt_vie
     return LT_OK;
 }
 
-/* Fills stats, or the sums that they are made of. */
+/* Computes the convolution with its statistics, or their sums. */
 static lt_status fill_stats(lt_node *node, const lt_view *w, const lt_view *y, const lt_view *stats,
                             bool *sums)
 {
@@ -134,7 +135,7 @@ static lt_status fill_stats(lt_node *node, const lt_view *w, const lt_view *y, c
     return be->conv2d_stats(ctx, node->config, &x, w, y, stats, sums);
 }
 
-/* With the statistics for the batch norm behind it: moments, where ranks merge them. */
+/* Convolves with statistics for the following batch norm; moments if ranks merge them. */
 static lt_status forward_with_stats(lt_node *node, const lt_view *w, const lt_view *y)
 {
     lt_view stats;
@@ -169,7 +170,8 @@ static lt_status forward(lt_node *node)
     return be->conv2d(ctx, node->config, &x, &w, b.data ? &b : NULL, &y);
 }
 
-/* For an input that is a batch norm's output and not in memory, if the backend can; *done says. */
+/* Computes the weight's gradient for a deferred batch norm's output, if the backend can; sets *done if it
+ * did. */
 static lt_status backward_w_of_norm(lt_node *node, const lt_view *dy, const lt_view *dw, bool *done)
 {
     void *ctx;
@@ -184,7 +186,7 @@ static lt_status backward_w_of_norm(lt_node *node, const lt_view *dy, const lt_v
     return be->conv2d_norm_grad_w(ctx, node->config, dy, &before, dw, done);
 }
 
-/* Of what forward kept of pixels, if it did. */
+/* Computes the weight's gradient from the pixels that forward saved, if any. */
 static lt_status backward_w_of_pixels(lt_node *node, const lt_view *dy, const lt_view *dw,
                                       bool *done)
 {
@@ -216,7 +218,8 @@ static lt_status backward_w(lt_node *node, const lt_view *dy)
     return be->conv2d_grad_w(ctx, node->config, dy, &x, &dw);
 }
 
-/* With the first half of the backward of the batch norm before it, whose sums it saves. */
+/* Computes the input's gradient with the first half of the preceding batch norm's backward, whose sums it
+ * saves. */
 static lt_status backward_x_and_sums(lt_node *node, lt_node *norm, const lt_view *dy,
                                      const lt_view *w, const lt_view *dx)
 {

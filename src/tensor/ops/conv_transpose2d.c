@@ -1,6 +1,6 @@
-/* Transposed convolution: the entries of conv2d with their parts exchanged. Its value is the gradient of
- * a convolution by its input, its gradient by x that convolution, and the weight is shared.
- * Dumoulin & Visin, "A guide to convolution arithmetic", 2018, chapter 4. */
+/* Transposed convolution by the kernels of conv2d. Its value is the gradient of a convolution by its input,
+ * its gradient by x is that convolution, and the weight's gradient is shared. Dumoulin & Visin, "A guide to
+ * convolution arithmetic", 2018, chapter 4. */
 
 #include "tensor/ops/ops.h"
 #include "tensor/tensor.h"
@@ -38,7 +38,7 @@ static lt_status infer(const lt_node *node, lt_desc *out)
         return lt_fail(LT_E_SHAPE, "conv_transpose2d: x %s and w %s, want 4 dimensions each",
                        lt_shape_text(xs, x), lt_shape_text(ws, w));
     if (xs.dim[1] != ws.dim[0])
-        return lt_fail(LT_E_SHAPE, "conv_transpose2d: x %s has %lld channels, w %s wants %lld",
+        return lt_fail(LT_E_SHAPE, "conv_transpose2d: x %s has %lld channels, w %s needs %lld",
                        lt_shape_text(xs, x), (long long)xs.dim[1], lt_shape_text(ws, w),
                        (long long)ws.dim[0]);
     if (xs.dim[1] % c->groups)
@@ -49,7 +49,8 @@ static lt_status infer(const lt_node *node, lt_desc *out)
     const int64_t q =
         extent(xs.dim[3], ws.dim[3], c->stride_w, c->pad_w, c->dilation_w) + t->output_pad_w;
     if (p < 1 || q < 1)
-        return lt_fail(LT_E_SHAPE, "conv_transpose2d: of x %s and w %s padding leaves nothing",
+        return lt_fail(LT_E_SHAPE,
+                       "conv_transpose2d: x %s and w %s with this padding give an empty output",
                        lt_shape_text(xs, x), lt_shape_text(ws, w));
     *out = (lt_desc){.dtype = node->in[X]->dtype,
                      .shape = LT_SHAPE(xs.dim[0], ws.dim[1] * c->groups, p, q),

@@ -1,6 +1,6 @@
-/* Stochastic depth: whole samples are zeroed. Huang et al., "Deep networks with stochastic depth", ECCV
- * 2016. One factor a sample, 0 or 1/(1-p), drawn by the entry of dropout on ones and saved; of rows that are some
- * of all, one a row. */
+/* Stochastic depth: zeroes whole samples. Huang et al., "Deep networks with stochastic depth", ECCV 2016.
+ * One factor per sample, 0 or 1/(1-p), is drawn by the dropout kernel from ones, and saved; for a
+ * row-sharded x one per row. */
 
 #include "tensor/ops/ops.h"
 #include "tensor/tape.h"
@@ -10,10 +10,11 @@
 
 typedef struct drop_path_config {
     double p;
-    lt_random random; /* width 0: x's first dimension is samples, else repeat rows are one */
+    /* Width 0: x's first dimension is samples; else `repeat` rows form a sample. */
+    lt_random random;
 } drop_path_config;
 
-enum { FACTORS }; /* saved: [N,1,..,1], or of rows [..,1]; broadcast over x */
+enum { FACTORS }; /* saved: [N,1,..,1], or for rows [..,1]; broadcast to x */
 
 static lt_status infer(const lt_node *node, lt_desc *out)
 {
@@ -24,8 +25,10 @@ static lt_status infer(const lt_node *node, lt_desc *out)
     if (x.ndim < 1)
         return lt_fail(LT_E_SHAPE, "drop_path: x has 0 dimensions, want at least 1: the samples");
     if (c->random.first < 0 || (c->random.width && c->random.repeat < 1))
-        return lt_fail(LT_E_ARG, "drop_path: x begins at row %lld, samples have %lld rows",
-                       (long long)c->random.first, (long long)c->random.repeat);
+        return lt_fail(
+            LT_E_ARG,
+            "drop_path: got first row %lld, want >= 0; got %lld rows per sample, want >= 1",
+            (long long)c->random.first, (long long)c->random.repeat);
     *out = (lt_desc){.dtype = node->in[0]->dtype, .shape = x};
     return LT_OK;
 }
@@ -40,7 +43,8 @@ static lt_status draw(lt_node *node, lt_view *factors)
         shape.dim[d] = 1;
     LT_TRY(
         lt_node_save(node, FACTORS, lt_device_master(lt_tape_device(node->tape)), shape, factors));
-    lt_row_major_strides(shape, factors->stride); /* of size 1, as the output's may be any */
+    /* Strides of size-1 dimensions are arbitrary in the output. */
+    lt_row_major_strides(shape, factors->stride);
     LT_TRY(be->fill(ctx, 1, factors));
     return be->dropout(ctx, c->random, c->p, factors, factors);
 }
@@ -58,7 +62,8 @@ static lt_status forward(lt_node *node)
 {
     lt_view x, y, factors;
     if (node->tape->device->capturing)
-        return lt_fail(LT_E_UNSUPPORTED, "drop_path: its noise would be the same in every replay");
+        return lt_fail(LT_E_UNSUPPORTED,
+                       "drop_path: cannot be captured, replays would repeat its random numbers");
     LT_TRY(draw(node, &factors));
     LT_TRY(lt_node_in(node, 0, &x));
     LT_TRY(lt_node_out(node, &y));

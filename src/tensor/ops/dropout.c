@@ -1,4 +1,4 @@
-/* Dropout with counter-based noise: backward draws the same numbers again, nothing is saved. */
+/* Dropout with counter-based noise: backward draws the same numbers again, so nothing is saved. */
 
 #include "base/rng.h"
 #include "tensor/ops/ops.h"
@@ -9,7 +9,7 @@
 
 typedef struct dropout_config {
     double p;
-    lt_noise_box box; /* columns 0: x is all there is */
+    lt_noise_box box; /* columns 0: x is the whole activation */
     lt_random random;
 } dropout_config;
 
@@ -18,7 +18,7 @@ static lt_status check_box(const lt_noise_box *box, lt_shape x)
     char text[LT_SHAPE_TEXT];
     const int64_t width = x.ndim ? x.dim[x.ndim - 1] : 1;
     if (box->row_first < 0 || box->column_first < 0 || width > box->columns - box->column_first)
-        return lt_fail(LT_E_SHAPE, "dropout: x %s begins at row %lld, column %lld of %lld",
+        return lt_fail(LT_E_SHAPE, "dropout: x %s at row %lld, column %lld exceeds %lld columns",
                        lt_shape_text(x, text), (long long)box->row_first,
                        (long long)box->column_first, (long long)box->columns);
     return LT_OK;
@@ -42,7 +42,8 @@ static lt_status forward(lt_node *node)
     const dropout_config *c = node->config;
     lt_view x, y;
     if (node->tape->device->capturing)
-        return lt_fail(LT_E_UNSUPPORTED, "dropout: its noise would be the same in every replay");
+        return lt_fail(LT_E_UNSUPPORTED,
+                       "dropout: cannot be captured, replays would repeat its random numbers");
     LT_TRY(lt_node_in(node, 0, &x));
     LT_TRY(lt_node_out(node, &y));
     return be->dropout(ctx, c->random, c->p, &x, &y);

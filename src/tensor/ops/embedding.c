@@ -1,4 +1,4 @@
-/* Rows of a table by their numbers. */
+/* Embedding: rows of a table, selected by index. */
 
 #include "lather/ops/embedding.h"
 
@@ -45,7 +45,7 @@ static lt_status forward(lt_node *node)
     return be->embedding(ctx, &ids, &w, &rows);
 }
 
-/* The entry writes the master dtype, which a table that is no parameter may not have. */
+/* The kernel writes the master dtype, which a table that is not a parameter may not have. */
 static lt_status backward(lt_node *node)
 {
     void *ctx;

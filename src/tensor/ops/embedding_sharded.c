@@ -1,5 +1,5 @@
-/* Some rows of a table by their numbers: those of other ranks are zeros here. The entries of lt_embedding()
- * do it, with the others' ids replaced by 0 and their rows cleared. */
+/* Embedding in a table sharded by rows: rows of other ranks are zeros. Uses the kernels of lt_embedding(),
+ * with other ranks' ids replaced by 0 and their rows cleared. */
 
 #include "tensor/ops/ops.h"
 #include "tensor/tape.h"
@@ -16,15 +16,17 @@ static lt_status infer(const lt_node *node, lt_desc *out)
     LT_TRY(lt_op_embedding.infer(node, out));
     const int64_t rows = node->in[W]->shape.dim[0];
     if (p->first < 0 || p->first > p->count - rows)
-        return lt_fail(LT_E_SHAPE, "embedding_sharded: %lld rows from row %lld on of %lld",
+        return lt_fail(LT_E_SHAPE,
+                       "embedding_sharded: %lld rows from row %lld exceed the table's %lld",
                        (long long)rows, (long long)p->first, (long long)p->count);
     if (!node->in[IDS]->device->backend->host_memory)
-        return lt_fail(LT_E_UNSUPPORTED, "embedding_sharded: %s has memory of its own",
+        return lt_fail(LT_E_UNSUPPORTED,
+                       "embedding_sharded: needs host memory, %s has device memory",
                        lt_device_name(node->in[IDS]->device));
     return LT_OK;
 }
 
-/* ids of this rank's rows, others 0; own[n]: which is which. */
+/* Returns the ids as indices into this rank's rows, 0 for others; own[n]: the id is this rank's. */
 static lt_status get_ids(lt_node *node, lt_view *ids, lt_view *own)
 {
     lt_view x, vector;
@@ -46,7 +48,7 @@ static lt_status get_ids(lt_node *node, lt_view *ids, lt_view *own)
     return LT_OK;
 }
 
-/* Rows of a dense matrix that are not own. */
+/* Clears the rows of a dense matrix that are not this rank's. */
 static void clear_others(const lt_view *rows, const lt_view *own)
 {
     const size_t bytes = (size_t)rows->shape.dim[1] * lt_dtype_size(rows->dtype);
@@ -64,7 +66,7 @@ static lt_status forward(lt_node *node)
     LT_TRY(get_ids(node, &ids, &own));
     LT_TRY(lt_node_in(node, W, &w));
     LT_TRY(lt_node_out(node, &y));
-    LT_TRY(lt_op_rows_out(node, &y, &rows)); /* y is row-major: its own memory */
+    LT_TRY(lt_op_rows_out(node, &y, &rows)); /* y is row-major, so rows is its memory */
     LT_TRY(be->embedding(ctx, &ids, &w, &rows));
     clear_others(&rows, &own);
     return LT_OK;

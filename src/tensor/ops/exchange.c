@@ -1,4 +1,5 @@
-/* Operations between the ranks of a group, in conjugate pairs: copy and sum, gather and scatter-sum. */
+/* Collectives on the tape, in conjugate pairs: copy and sum (all-reduce), gather and scatter-sum
+ * (reduce-scatter). */
 
 #include "tensor/ops/exchange.h"
 
@@ -14,7 +15,7 @@ lt_status lt_exchange_run(lt_exchange *self, const lt_exchange_call *call)
 
 typedef struct among {
     lt_exchange *group;
-    int64_t rows; /* of the whole, where rows are cut */
+    int64_t rows; /* rows of all ranks, for gather */
 } among;
 
 static lt_exchange *group_of(const lt_node *node)
@@ -33,7 +34,7 @@ lt_status lt_op_dense(lt_node *node, const lt_view *x, lt_view *dense)
     return be->cast(ctx, x, dense);
 }
 
-/* y becomes the sum over ranks of x. */
+/* Computes y as the sum of x over ranks. */
 static lt_status sum_into(lt_node *node, const lt_view *x, const lt_view *y)
 {
     void *ctx;
@@ -42,7 +43,7 @@ static lt_status sum_into(lt_node *node, const lt_view *x, const lt_view *y)
     return lt_exchange_run(group_of(node), &(lt_exchange_call){.what = LT_EXCHANGE_SUM, .out = *y});
 }
 
-/* Between the rows of all ranks and this one's, either way. */
+/* Gathers rows of all ranks, or reduce-scatters to this rank's. */
 static lt_status move_rows(lt_node *node, lt_exchange_what what, const lt_view *x, const lt_view *y)
 {
     const among *c = node->config;
@@ -140,7 +141,7 @@ static lt_status infer_gather(const lt_node *node, lt_desc *out)
     const int64_t own = lt_exchange_part(c->rows, c->group->size, c->group->rank);
     if (out->shape.ndim < 1 || out->shape.dim[0] != own)
         return lt_fail(LT_E_SHAPE,
-                       "exchange_gather: x %s, rank %d of %d wants %lld of the %lld rows",
+                       "exchange_gather: x %s, rank %d of %d must have %lld of the %lld rows",
                        lt_shape_text(out->shape, text), c->group->rank, c->group->size,
                        (long long)own, (long long)c->rows);
     out->shape.dim[0] = c->rows;

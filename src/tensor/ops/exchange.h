@@ -1,4 +1,4 @@
-/* What the operations between ranks share. */
+/* Helpers shared by the operations between ranks. */
 #ifndef LT_TENSOR_OPS_EXCHANGE_H
 #define LT_TENSOR_OPS_EXCHANGE_H
 
@@ -6,7 +6,7 @@
 
 #include "lather/detail/exchange.h"
 
-/* x row-major without gaps: itself, or a copy in scratch memory. */
+/* Returns x contiguous and row-major: x itself, or a copy in scratch memory. */
 lt_status lt_op_dense(lt_node *node, const lt_view *x, lt_view *dense);
 
 #endif

@@ -1,4 +1,4 @@
-/* Extents of 1 repeated, as PyTorch's expand() does it, but as a copy. */
+/* Repeats dimensions of size 1, like PyTorch's expand(), but as a copy. */
 
 #include "tensor/ops/ops.h"
 #include "tensor/tensor.h"

@@ -1,4 +1,4 @@
-/* The table of what operations may take over from each other. */
+/* The table of fusions: which operations may compute part of one another. */
 
 #include "tensor/ops/fuse.h"
 
@@ -15,22 +15,22 @@ static bool has_groups(const lt_node *conv)
     return ((const lt_conv2d_config *)conv->config)->groups != 1;
 }
 
-/* A convolution without bias, in a pass with statistics of the batch, has a batch norm behind it: that is
- * why it has no bias. */
+/* A recorded convolution without bias, in a pass with batch statistics, precedes a batch norm: that is why
+ * it has no bias. */
 static bool is_before_norm(const lt_node *conv)
 {
     return conv->tape->pass.batch_stats && !conv->in[LT_CONV_B] && !has_groups(conv)
            && lt_node_is_recorded(conv);
 }
 
-/* A convolution without bias that evaluates, and nothing will come back to. */
+/* A convolution without bias in inference, which no backward will visit. */
 static bool is_evaluated(const lt_node *conv)
 {
     const lt_pass *pass = &conv->tape->pass;
     return !pass->record && !pass->batch_stats && !conv->in[LT_CONV_B];
 }
 
-/* One with a residual is no producer. */
+/* A batch norm with a residual cannot be a producer. */
 static bool is_plain_norm(const lt_node *norm)
 {
     const lt_batchnorm2d_config *c = norm->config;
@@ -42,7 +42,7 @@ static bool is_deferrable_norm(const lt_node *norm)
     return is_plain_norm(norm) && norm->tape->pass.batch_stats && lt_node_is_recorded(norm);
 }
 
-/* As a residual it is a term of the sum before the relu. */
+/* A batch norm whose output, as a residual, is an addend before relu. */
 static bool is_term(const lt_node *norm)
 {
     const lt_batchnorm2d_config *c = norm->config;
@@ -56,7 +56,7 @@ static bool takes_all(const lt_node *norm)
     return true;
 }
 
-/* The backend knows only then a convolution that would read pixels. */
+/* Only then can the backend have a convolution that reads pixels. */
 static bool is_trained_in_16_bits(const lt_node *normalize)
 {
     const lt_pass *pass = &normalize->tape->pass;
@@ -83,7 +83,8 @@ static bool lacks_deferred(const lt_node *norm)
     return norm->in[LT_NORM_X]->deferred;
 }
 
-/* One use is left, this convolution's, and no gradient came before: its gradient is all of it. */
+/* True if the convolution is the last reader of its input and the first to add to its gradient: it computes
+ * all of it. */
 static bool is_only_reader(const lt_node *conv)
 {
     const lt_tensor *x = conv->in[0];
@@ -105,7 +106,8 @@ static bool is_only_pool(const lt_node *pool)
     return pool->in[0]->uses == 1 && !pool->in[0]->grad[0];
 }
 
-/* Of its residual; and the two share no parameter, which would get two contributions at once. */
+/* True if the norm computes all of its residual's gradient, and shares no parameter with the residual's
+ * norm, since that parameter would get two contributions at once. */
 static bool is_only_sum(const lt_node *norm)
 {
     const lt_batchnorm2d_config *c = norm->config;
@@ -119,10 +121,11 @@ static bool is_only_sum(const lt_node *norm)
 
 static const struct pattern {
     const char *producer, *consumer; /* names */
-    size_t entry;                    /* of lt_backend: NULL where the backend cannot fuse this */
+    /* Offset of the kernel in lt_backend; NULL there means that the backend cannot fuse the pair. */
+    size_t entry;
     bool (*offers)(const lt_node *producer);
     bool (*accepts)(const lt_node *consumer);
-    int input; /* of the consumer: the producer's output */
+    int input; /* consumer's input that is the producer's output */
 } patterns[LT_FUSIONS] = {
 #define ENTRY(name) offsetof(lt_backend, name)
     [LT_FUSE_STATS] = {lt_name_conv2d, lt_name_batchnorm2d, ENTRY(conv2d_stats), is_before_norm,

@@ -1,12 +1,12 @@
-/* Convolutions and batch norms as nodes: their inputs and saved tensors, and what an operation that is fused with one
- * reads of it. */
+/* Convolutions and batch norms as nodes: their inputs and saved tensors, and what fused operations read of
+ * them. */
 #ifndef LT_TENSOR_FUSED_NODES_H
 #define LT_TENSOR_FUSED_NODES_H
 
 #include "lather/ext/op.h"
 
 enum { LT_CONV_X, LT_CONV_W, LT_CONV_B };
-/* Saved: of the output, one of the first two for the batch norm after it; of pixels. */
+/* Saved by a convolution: statistics of its output, as moments or as sums; its unfolded pixels. */
 enum { LT_CONV_STATS, LT_CONV_SUMS, LT_CONV_FOLDED };
 
 enum {
@@ -18,34 +18,35 @@ enum {
     LT_NORM_RESIDUAL,
     LT_NORM_BATCHES
 };
-/* Saved. */
+/* Saved by a batch norm. */
 enum { LT_NORM_STATS, LT_NORM_COEF, LT_NORM_MASK, LT_NORM_SUMS, LT_NORM_ROUNDED };
 
-/* The statistics of the convolution's output; NULL: none, or taken before. Taken once, as a reduction over
- * ranks writes to them. *sums: as conv2d_stats says. */
+/* Returns the statistics of the convolution's output and removes them from the node, because a reduction
+ * over ranks overwrites them; NULL if absent. *sums: as in conv2d_stats. */
 lt_tensor *lt_conv2d_take_stats(lt_node *conv, bool *sums);
 
-/* Inputs of a convolution whose output is deferred. */
+/* Returns the inputs of a convolution whose output is deferred. */
 LT_MUST_CHECK lt_status lt_conv2d_views(lt_node *conv, lt_view *x, lt_view *w);
 
-/* False: the running statistics are read, and not changed. */
+/* Returns true if the norm uses batch statistics; false if it uses the running ones, unchanged. */
 bool lt_batchnorm2d_uses_batch(const lt_node *norm);
-/* This rank's values per channel; 0 if the statistics were constants. */
+/* Returns this rank's number of values per channel; 0 if the statistics were constants. */
 double lt_batchnorm2d_count(const lt_node *norm);
-/* True if the sums remain local to this rank, so that batchnorm_grad_x can give them to gamma and beta. */
+/* Returns true if the sums are not reduced over ranks, so that batchnorm_grad_x can write them to gamma and
+ * beta. */
 bool lt_batchnorm2d_is_local(const lt_node *norm);
 
-/* Input of a batch norm. */
+/* Inputs of a batch norm for a kernel that applies it. */
 typedef struct lt_fuse_views {
     lt_view x, coef, gamma, beta, rounded;
 } lt_fuse_views;
 LT_MUST_CHECK lt_status lt_batchnorm2d_views(lt_node *norm, lt_fuse_views *v,
                                              lt_batchnorm_before *out);
-/* Memory for the sums that its backward then finds there. */
+/* Allocates the sums that another node computes for this norm's backward. */
 LT_MUST_CHECK lt_status lt_batchnorm2d_save_sums(lt_node *norm, lt_view *sums);
 
-/* A batch norm's whole backward as a part of its reader's: whether that can be, and what the backend is given.
- * Its own turn then finds no gradient. */
+/* A batch norm's whole backward inside its reader's kernel: whether that is possible, and the kernel's
+ * arguments. The norm's own turn in backward then finds no gradient. */
 typedef struct lt_fuse_along {
     lt_view x, coef, sums, dx;
 } lt_fuse_along;

@@ -1,5 +1,5 @@
-/* Group normalisation. Wu & He, "Group Normalization", ECCV 2018.
- * The entries take 4-D tensors; others are normalised under a 4-D shape. */
+/* Group normalisation: Wu & He, "Group Normalization", ECCV 2018. Kernels take 4-D tensors; others are
+ * reshaped to 4-D. */
 
 #include "tensor/ops/ops.h"
 #include "tensor/tape.h"
@@ -15,7 +15,8 @@ static lt_status check_vectors(const lt_node *node, int64_t channels)
     static const char *const names[] = {"x", "gamma", "beta"};
     char text[LT_SHAPE_TEXT];
     if (!node->in[GAMMA] != !node->in[BETA])
-        return lt_fail(LT_E_ARG, "group_norm: one of gamma and beta is NULL, want both or neither");
+        return lt_fail(LT_E_ARG,
+                       "group_norm: only one of gamma and beta is NULL, want both or neither");
     for (int i = GAMMA; i <= BETA && node->in[i]; i++)
         if (!lt_shape_equal(node->in[i]->shape, LT_SHAPE(channels)))
             return lt_fail(LT_E_SHAPE, "group_norm: %s is %s, want [%lld]", names[i],
@@ -32,8 +33,8 @@ static lt_status infer(const lt_node *node, lt_desc *out)
         return lt_fail(LT_E_SHAPE, "group_norm: x %s, want at least [N,C]", lt_shape_text(x, text));
     if (c->groups < 1 || x.dim[1] % c->groups || !(c->eps > 0))
         return lt_fail(LT_E_ARG,
-                       "group_norm: %lld channels in %d groups, eps %g; want a divisor "
-                       "and eps > 0",
+                       "group_norm: got %lld channels, %d groups, eps %g; want groups to divide "
+                       "channels, and eps > 0",
                        (long long)x.dim[1], c->groups, c->eps);
     LT_TRY(check_vectors(node, x.dim[1]));
     *out = (lt_desc){.dtype = node->in[X]->dtype, .shape = x, .format = LT_FORMAT_CHANNELS_LAST};

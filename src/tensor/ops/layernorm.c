@@ -1,8 +1,8 @@
 /* Layer and RMS normalisation over the last dimension. Ba, Kiros & Hinton, "Layer Normalization", 2016;
  * Zhang & Sennrich, "Root Mean Square Layer Normalization", NeurIPS 2019.
  *
- * The entries take rows, [N,C]: views of the tensors, so that a reshape is no node of the tape and the
- * output can be dropped and made again. Backward reads x and two numbers a row, never y. */
+ * Kernels take rows, [N,C]: views of the tensors, so that no reshape node is needed and the output can be
+ * dropped and recomputed. Backward reads x and two numbers per row, never y. */
 
 #include "tensor/ops/ops.h"
 #include "tensor/tape.h"
@@ -38,7 +38,7 @@ static lt_status infer(const lt_node *node, lt_desc *out)
     return LT_OK;
 }
 
-/* A contiguous view under the shape [N,C]. */
+/* Views a contiguous tensor as [N,C]. */
 static lt_view as_rows(const lt_node *node, const lt_view *v)
 {
     lt_view rows = *v;
@@ -47,7 +47,7 @@ static lt_view as_rows(const lt_node *node, const lt_view *v)
     return rows;
 }
 
-/* The gradient of y, which lies as its reader's output does. */
+/* Returns the gradient of y as rows; its storage order is that of its reader's output. */
 static lt_status grad_rows(lt_node *node, lt_view *rows)
 {
     void *ctx;
@@ -62,7 +62,7 @@ static lt_status grad_rows(lt_node *node, lt_view *rows)
     return be->cast(ctx, &dy, &copy);
 }
 
-/* NULL for an absent input. */
+/* Sets *view to NULL for an absent input. */
 static lt_status optional_in(lt_node *node, int input, lt_view *memory, const lt_view **view)
 {
     *view = node->in[input] ? memory : NULL;

@@ -1,9 +1,10 @@
-/* Layer norm of rows whose features lie on several ranks: Ba, Kiros & Hinton, "Layer Normalization", 2016,
- * equation 4. With g = dy gamma, n = (x - mu) / s and means over all features:
+/* Layer norm of rows whose features are sharded: Ba, Kiros & Hinton, "Layer Normalization", 2016, equation
+ * 4. With g = dy gamma, n = (x - mu) / s and means over all features:
  *
  *     dx = (g - mean(g) - n mean(g n)) / s
  *
- * RMS norm, Zhang & Sennrich, "Root Mean Square Layer Normalization", 2019, has no mean: neither mu nor mean(g). */
+ * RMS norm (Zhang & Sennrich, "Root Mean Square Layer Normalization", 2019) has no mean: neither mu nor
+ * mean(g). */
 
 #include "tensor/ops/exchange.h"
 #include "tensor/tensor.h"
@@ -28,21 +29,21 @@ static lt_status infer(const lt_node *node, lt_desc *out)
         || (node->in[BETA] && !lt_shape_equal(node->in[BETA]->shape, LT_SHAPE(shape.dim[1]))))
         return lt_fail(
             LT_E_SHAPE,
-            "layernorm_sharded: x %s and gamma %s of rank %d of %d with %lld features in all, "
-            "want [M,C] and [C], beta too (with rms no beta)",
+            "layernorm_sharded: x %s and gamma %s on rank %d of %d, %lld features in all; "
+            "want [M,C], [C] and a beta [C], or with rms no beta",
             lt_shape_text(shape, x), has ? lt_shape_text(node->in[GAMMA]->shape, gamma) : "NULL",
             c->row->rank, c->row->size, (long long)c->features);
     if ((dtype != LT_F32 && dtype != LT_F64) || node->in[GAMMA]->dtype != dtype
         || (node->in[BETA] && node->in[BETA]->dtype != dtype))
-        return lt_fail(LT_E_UNSUPPORTED, "layernorm_sharded: %s; all must be f32, or f64",
+        return lt_fail(LT_E_UNSUPPORTED, "layernorm_sharded: x is %s, want all f32 or all f64",
                        lt_dtype_name(dtype));
     if (!(c->eps >= 0))
-        return lt_fail(LT_E_ARG, "layernorm_sharded: eps %g", c->eps);
+        return lt_fail(LT_E_ARG, "layernorm_sharded: eps %g, want >= 0", c->eps);
     *out = (lt_desc){.dtype = dtype, .shape = shape, .format = LT_FORMAT_CONTIGUOUS};
     return LT_OK;
 }
 
-/* A row's number, or a feature's, for each element of x. */
+/* Broadcasts a vector of rows, or of features, to x's shape. */
 static lt_view spread(const lt_view *v, lt_shape shape, bool by_row)
 {
     lt_view wide = *v;
@@ -60,7 +61,7 @@ static lt_status vec(lt_node *node, lt_vec_job job)
     return be->vec(ctx, &job, 1, NULL);
 }
 
-/* y = x n, or, without x, n^2. */
+/* y = x n, or n^2 if x is NULL. */
 static lt_status multiply(lt_node *node, const lt_view *x, const lt_view *n, const lt_view *y)
 {
     return vec(node, (lt_vec_job){.op = x ? LT_VEC_MUL : LT_VEC_SQUARE,
@@ -70,13 +71,13 @@ static lt_status multiply(lt_node *node, const lt_view *x, const lt_view *n, con
                                   .y = *y});
 }
 
-/* y += alpha a */
+/* y += alpha a. */
 static lt_status add(lt_node *node, double alpha, lt_view a, const lt_view *y)
 {
     return vec(node, (lt_vec_job){.op = LT_VEC_AXPBY, .alpha = alpha, .beta = 1, .a = a, .y = *y});
 }
 
-/* This rank's part of the mean of each row. */
+/* Computes this rank's contribution to each row's mean. */
 static lt_status part_of_mean(lt_node *node, const lt_view *x, const lt_view *y)
 {
     void *ctx;
@@ -91,7 +92,7 @@ static lt_status over_ranks(const lt_node *node, const lt_view *x)
     return lt_exchange_run(c->row, &(lt_exchange_call){.what = LT_EXCHANGE_SUM, .out = *x});
 }
 
-/* n, and s^2 */
+/* Computes n and s^2. */
 static lt_status normalize(lt_node *node, const lt_view *x, const lt_view *n,
                            const lt_view *variance)
 {
@@ -137,7 +138,7 @@ static lt_status forward(lt_node *node)
     return add(node, 1, spread(&beta, x.shape, false), &y);
 }
 
-/* Both means of each row in one message; of RMS norm the first does not count. */
+/* Computes both means of each row with one message; RMS norm ignores the first. */
 static lt_status means(lt_node *node, const lt_view *g, const lt_view *n, lt_view mean[2])
 {
     lt_view both, product;
@@ -203,7 +204,7 @@ static const lt_op norm_op = {
     .backward = backward,
 };
 
-/* A parameter that the ranks of column and depth have, too. */
+/* Sums the gradient of a parameter that ranks of column and depth share. */
 static lt_tensor *shared(lt_tape *tape, lt_tensor *p, const lt_sharded_norm_config *c)
 {
     if (p && c->column)

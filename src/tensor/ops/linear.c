@@ -1,4 +1,4 @@
-/* y = x w^T + b over the last dimension of x; w may be stored the other way round. */
+/* y = x w^T + b over the last dimension of x; w is stored as [out,in] or [in,out]. */
 
 #include "tensor/ops/ops.h"
 #include "tensor/tensor.h"
@@ -12,7 +12,7 @@ static bool in_out(const lt_node *node)
     return ((const lt_linear_config *)node->config)->in_out;
 }
 
-/* Extents of w as [out,in], whichever way it is stored. */
+/* Returns w's shape as [out,in], however it is stored. */
 static lt_shape weight_shape(const lt_node *node)
 {
     const lt_shape w = node->in[W]->shape;
@@ -39,7 +39,7 @@ static lt_status infer(const lt_node *node, lt_desc *out)
     return LT_OK;
 }
 
-/* Whether one entry makes the gradients of w and b. */
+/* Returns true if one kernel computes the gradients of w and b. */
 static bool is_joint(const lt_node *node)
 {
     void *ctx;
@@ -59,7 +59,7 @@ static lt_status forward(lt_node *node)
         LT_TRY(lt_node_in(node, B, &b));
     LT_TRY(lt_node_out(node, &y));
     w = lt_op_as_out_in(&w, in_out(node));
-    LT_TRY(lt_op_rows_out(node, &y, &y)); /* it is row-major: nothing to bring back */
+    LT_TRY(lt_op_rows_out(node, &y, &y)); /* y is row-major: nothing to copy back */
     return be->linear(ctx, &rows, &w, b.data ? &b : NULL, &y);
 }
 

@@ -1,7 +1,7 @@
-/* Linear layers in one dimension, between whose products rows are divided: Korthikanti et al., "Reducing
- * activation recomputation in large transformer models", 2022, figure 5. The rows of each rank are a piece. All
- * pieces are under way at once: what arrives is multiplied piece by piece, own rows first, and what leaves is
- * sent as soon as its product is there. Which piece comes first changes no bit. */
+/* Column- and row-parallel linear layers with row-sharded activations between them: Korthikanti et al.,
+ * "Reducing activation recomputation in large transformer models", 2022, figure 5. The rows of each rank are
+ * a block. All blocks are in flight at once: received blocks are multiplied one by one, this rank's first,
+ * and results are sent as soon as they are computed. The order does not affect the bits. */
 
 #include "lather/detail/linear_pieces.h"
 
@@ -13,11 +13,11 @@
 #include "lather/ops/math.h"
 
 enum { X, W, B };
-enum { ROWS }; /* saved: those of all ranks, which a layer that gathers keeps for dw */
+enum { ROWS }; /* saved by gathering layers: the input rows of all ranks, for dw */
 
 typedef struct among {
     lt_linear_pieces_config to;
-    bool gathers; /* the input's rows; else the output's are summed and scattered */
+    bool gathers; /* all-gathers the input's rows; false: reduce-scatters the output's */
 } among;
 
 static lt_exchange *group_of(const among *c)
@@ -43,12 +43,11 @@ static lt_status infer(const lt_node *node, lt_desc *out)
     const int64_t own = lt_exchange_part(c->to.rows, group_of(c)->size, group_of(c)->rank);
     const int64_t want = c->gathers ? own : c->to.rows;
     if (in.ndim != 2 || in.dim[0] != want || weight.ndim != 2 || weight.dim[1] != in.dim[1] || !own)
-        return lt_fail(
-            LT_E_SHAPE,
-            "%s: x %s and w %s on rank %d of %d, want [%lld,C] and %s of %lld rows in all",
-            name_of(c), lt_shape_text(in, x), lt_shape_text(node->in[W]->shape, w),
-            group_of(c)->rank, group_of(c)->size, (long long)want, c->to.in_out ? "[C,K]" : "[K,C]",
-            (long long)c->to.rows);
+        return lt_fail(LT_E_SHAPE,
+                       "%s: x %s and w %s on rank %d of %d, want [%lld,C] and %s, %lld rows in all",
+                       name_of(c), lt_shape_text(in, x), lt_shape_text(node->in[W]->shape, w),
+                       group_of(c)->rank, group_of(c)->size, (long long)want,
+                       c->to.in_out ? "[C,K]" : "[K,C]", (long long)c->to.rows);
     if (node->in[B] && !lt_shape_equal(node->in[B]->shape, LT_SHAPE(weight.dim[0])))
         return lt_fail(LT_E_SHAPE, "%s: b %s, want [%lld]", name_of(c),
                        lt_shape_text(node->in[B]->shape, x), (long long)weight.dim[0]);
@@ -60,7 +59,7 @@ static lt_status infer(const lt_node *node, lt_desc *out)
 
 /* --- Pieces --- */
 
-/* Rank's rows of a matrix of all. */
+/* Returns rank's rows of a matrix with all rows. */
 static lt_view piece(const among *c, const lt_view *whole, int rank)
 {
     lt_view v = *whole;
@@ -70,9 +69,9 @@ static lt_view piece(const among *c, const lt_view *whole, int rank)
     return v;
 }
 
-/* y = a w^T + bias, or, of a gradient, y = a w: row by row. */
+/* y = a w^T + bias or, for a gradient, y = a w; computed block by block of rows. */
 typedef struct product {
-    lt_view a, w, bias, y; /* a and y of all rows */
+    lt_view a, w, bias, y; /* a and y have all rows */
     bool of_gradient;
 } product;
 
@@ -97,7 +96,7 @@ static lt_status end_all(lt_exchange *group, void **request, lt_status st)
     return st;
 }
 
-/* own becomes this rank's rows of p->a, whose others come from their ranks. */
+/* Gathers p->a, of which `own` has this rank's rows, and multiplies each block when it arrives. */
 static lt_status as_they_come(lt_node *node, const product *p, const lt_view *own, void **request)
 {
     void *ctx;
@@ -121,7 +120,8 @@ static lt_status as_they_come(lt_node *node, const product *p, const lt_view *ow
     return LT_OK;
 }
 
-/* Each rank's rows of p->y leave for it, and own becomes their sum there: when all requests are done. */
+/* Multiplies block by block and starts to reduce each to its rank; `own` becomes this rank's sum when all
+ * requests are done. */
 static lt_status as_they_are_done(lt_node *node, const product *p, const lt_view *own,
                                   void **request)
 {
@@ -139,7 +139,7 @@ static lt_status as_they_are_done(lt_node *node, const product *p, const lt_view
     return c->to.whole ? end_all(group_of(c), request, LT_OK) : LT_OK;
 }
 
-/* dw = dy^T x, where it is wanted; both of all rows. */
+/* dw = dy^T x, if needed; both with all rows. */
 static lt_status backward_w(lt_node *node, const lt_view *dy, const lt_view *x)
 {
     void *ctx;
@@ -191,7 +191,7 @@ static lt_status backward_gathered(lt_node *node, const lt_view *dy, void **requ
         LT_TRY(lt_node_scratch(node, dx.dtype, x.shape, &p.y));
         LT_TRY(as_they_are_done(node, &p, &dx, request));
     }
-    LT_TRY(backward_w(node, dy, &x)); /* while the last pieces move */
+    LT_TRY(backward_w(node, dy, &x)); /* while the last blocks are sent */
     return lt_node_wants(node, B) ? lt_op_unbroadcast(node, B, dy) : LT_OK;
 }
 
@@ -278,7 +278,7 @@ lt_tensor *lt_linear_gathered_as(lt_tape *tape, lt_tensor *x, lt_tensor *w, lt_t
     return lt_op_run(tape, &gathered_op, (lt_tensor *[]){x, w, b}, 3, &(among){config, true});
 }
 
-/* b is added to each rank's own rows, so its gradient is a sum over ranks. */
+/* b is added to each rank's rows, so its gradient is summed over ranks. */
 lt_tensor *lt_linear_scattered_as(lt_tape *tape, lt_tensor *x, lt_tensor *w, lt_tensor *b,
                                   lt_linear_pieces_config config)
 {

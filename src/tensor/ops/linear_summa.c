@@ -1,6 +1,6 @@
-/* y = x w^T + b with x, w and y in blocks on a grid of ranks: SUMMA, van de Geijn & Watts, 1997; depth
- * divides rows, as in Wang, Xu, Bian & You, "2.5-dimensional distributed model training", 2021. Forward
- * and both gradients move blocks of x and w only, dy never moves. */
+/* y = x w^T + b with x, w and y in blocks on a grid of ranks: SUMMA, van de Geijn & Watts, 1997; rows are
+ * also sharded over depth, as in Wang, Xu, Bian & You, "2.5-dimensional distributed model training", 2021.
+ * Forward and both gradients send blocks of x and w; dy is never sent. */
 
 #include "tensor/ops/exchange.h"
 #include "tensor/ops/ops.h"
@@ -24,12 +24,13 @@ static lt_status check_grid(const lt_summa_config *c)
     const int q = c->row->size;
     if (c->column->size != q)
         return lt_fail(LT_E_ARG,
-                       "linear_summa: a row of %d ranks and a column of %d, want a square", q,
+                       "linear_summa: a row of %d ranks and a column of %d, want a square grid", q,
                        c->column->size);
     if (c->in < q || c->out < q)
-        return lt_fail(LT_E_SHAPE,
-                       "linear_summa: %lld inputs and %lld outputs on a grid of %d x %d",
-                       (long long)c->in, (long long)c->out, q, q);
+        return lt_fail(
+            LT_E_SHAPE,
+            "linear_summa: %lld inputs and %lld outputs, fewer than rows of the %d x %d grid",
+            (long long)c->in, (long long)c->out, q, q);
     return LT_OK;
 }
 
@@ -51,17 +52,17 @@ static lt_status infer(const lt_node *node, lt_desc *out)
                        (long long)inputs(node, j), (long long)want.dim[0], (long long)want.dim[1]);
     const lt_dtype dtype = node->in[X]->dtype;
     if ((dtype != LT_F32 && dtype != LT_F64) || node->in[W]->dtype != dtype)
-        return lt_fail(LT_E_UNSUPPORTED, "linear_summa: x is %s, w %s; both must be f32, or f64",
+        return lt_fail(LT_E_UNSUPPORTED, "linear_summa: x is %s, w %s; want both f32 or both f64",
                        lt_dtype_name(dtype), lt_dtype_name(node->in[W]->dtype));
     *out = (lt_desc){
         .dtype = dtype, .shape = LT_SHAPE(in.dim[0], want.dim[0]), .format = LT_FORMAT_CONTIGUOUS};
     return LT_OK;
 }
 
-/* --- The blocks that go round --- */
+/* --- Blocks in flight --- */
 
-/* Blocks [rows, inputs of step t] of one operand: step t's is broadcast from rank t of a group. Two
- * steps are in flight at once. */
+/* Blocks [rows, inputs of step t] of one operand; step t's is broadcast from rank t of the group. Two steps
+ * are in flight at once. */
 typedef struct panel {
     lt_exchange *group;
     lt_view own, work[2];
@@ -89,7 +90,7 @@ static lt_status open_panel(lt_node *node, panel *p, int input, lt_exchange *gro
     return LT_OK;
 }
 
-/* Without overlap it is done at once. */
+/* Begins a collective; without overlap also waits for it. */
 static lt_status begin(const lt_node *node, lt_exchange *group, const lt_exchange_call *call,
                        void **request)
 {
@@ -112,7 +113,7 @@ static lt_status take(const lt_node *node, panel *p, int t, lt_view *block)
     return p->group->wait(p->group, &p->request[t % 2]);
 }
 
-/* Nothing of a panel is in flight any more when its memory goes. */
+/* Waits for all requests, before the panel's memory is freed. */
 static lt_status close_panel(panel *p, lt_status st)
 {
     for (int i = 0; i < 2; i++) {
@@ -122,7 +123,7 @@ static lt_status close_panel(panel *p, lt_status st)
     return st;
 }
 
-/* Partial results [rows, inputs of step t], each summed over a group into rank t's out. */
+/* Partial results [rows, inputs of step t], each reduced over the group to rank t's `out`. */
 typedef struct sums {
     lt_exchange *group;
     lt_view out, work[2];
@@ -138,7 +139,7 @@ static lt_status open_sums(lt_node *node, sums *s, const lt_view *out, lt_exchan
     return LT_OK;
 }
 
-/* Where the partial result of step t goes: free again. */
+/* Returns the memory for the partial result of step t, once it is free again. */
 static lt_status partial(const lt_node *node, sums *s, int t, lt_view *out)
 {
     *out = s->work[t % 2];
@@ -166,7 +167,7 @@ static lt_status close_sums(sums *s, lt_status st)
 
 /* --- Products --- */
 
-/* y (+)= x w^T: the first step writes y. */
+/* y (+)= x w^T: the first step overwrites y. */
 static lt_status add_product(lt_node *node, int t, const lt_view *x, const lt_view *w,
                              const lt_view *more)
 {
@@ -209,7 +210,7 @@ static lt_status forward(lt_node *node)
     return close_panel(&w, close_panel(&x, multiply(node, &x, &w)));
 }
 
-/* Of an input's gradient: the blocks of the other input go round, the products with dy are summed. */
+/* Computes an input's gradient: broadcasts the blocks of the other input and reduces their products with dy. */
 static lt_status differentiate(lt_node *node, int input, panel *other, sums *s, const lt_view *dy)
 {
     lt_view block, out;

@@ -40,7 +40,7 @@ static lt_status infer(const lt_node *node, lt_desc *out)
     return LT_OK;
 }
 
-/* The operand as [B,rows,columns]; leading dimensions must merge into one. */
+/* Returns the operand as [B,rows,columns], merging leading dimensions. */
 static lt_status as_batch(lt_node *node, const lt_view *x, bool transpose, lt_view *out)
 {
     int n = x->shape.ndim;
@@ -48,7 +48,7 @@ static lt_status as_batch(lt_node *node, const lt_view *x, bool transpose, lt_vi
     *out = *x;
     out->shape = LT_SHAPE(batch, x->shape.dim[n - 2], x->shape.dim[n - 1]);
     if (!lt_view_reshape(x, out->shape, out->stride)) {
-        /* of channels-last, as after a convolution */
+        /* a channels-last operand, for example after a convolution */
         void *ctx;
         const lt_backend *be = lt_node_backend(node, &ctx);
         lt_view copy;
@@ -120,7 +120,7 @@ static lt_status backward_a(lt_node *node, const lt_view *dy)
     return product(node, dy, false, &b, !c->transpose_b, &da);
 }
 
-/* db = op(a)^T dy, or its transpose, of shape like dy's batch. */
+/* db = op(a)^T dy, or its transpose; batched like dy. */
 static lt_status product_b(lt_node *node, const lt_view *a, const lt_view *dy, const lt_view *db)
 {
     const lt_matmul_config *c = node->config;
@@ -129,7 +129,7 @@ static lt_status product_b(lt_node *node, const lt_view *a, const lt_view *dy, c
     return product(node, a, !c->transpose_a, dy, false, db);
 }
 
-/* The rows of all matrices of a batch, op(x), as one matrix: a view if there is one, else a copy. */
+/* Returns the rows of all matrices of a batch, op(x), as one matrix: a view if possible, else a copy. */
 static lt_status fold(lt_node *node, const lt_view *x, bool transpose, lt_view *out)
 {
     void *ctx;
@@ -154,7 +154,7 @@ static lt_status backward_b(lt_node *node, const lt_view *dy)
     LT_TRY(lt_node_grad_out(node, 1, &db));
     if (node->in[1]->shape.ndim == node->out->shape.ndim)
         return product_b(node, &a, dy, &db);
-    /* One matrix for the whole batch, whose rows are those of one product. */
+    /* One matrix for the whole batch: its gradient is one product over the rows of all matrices. */
     LT_TRY(fold(node, &a, c->transpose_a, &rows_a));
     LT_TRY(fold(node, dy, false, &rows_dy));
     if (c->transpose_b)

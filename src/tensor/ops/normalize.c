@@ -1,4 +1,4 @@
-/* Pixels to activations. */
+/* Normalises pixels. */
 
 #include "tensor/ops/fuse.h"
 #include "tensor/ops/ops.h"

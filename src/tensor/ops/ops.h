@@ -1,5 +1,5 @@
-/* The list of operations: one line each, X(name, inputs); bit i of inputs: input i has a gradient, and so
- * a row in tests/tensor/ops. */
+/* The list of operations: one line each, X(name, inputs). Bit i of inputs: input i has a gradient, which
+ * needs a row in tests/tensor/ops. */
 #ifndef LT_TENSOR_OPS_H
 #define LT_TENSOR_OPS_H
 
@@ -60,41 +60,42 @@
 LT_OP_LIST(X)
 #undef X
 
-/* A check of backend entries: LT_E_UNSUPPORTED naming the operation. */
+/* Checks that the backend has a kernel; LT_E_UNSUPPORTED names operation, backend and kernel. */
 #define LT_HAS_ENTRY(node, be, entry)                                                             \
     ((be)->entry ? LT_OK                                                                          \
                  : lt_fail(LT_E_UNSUPPORTED, "%s: backend %s has no kernel %s", (node)->op->name, \
                            (be)->name, #entry))
 
-/* The shape rule of two inputs of which each is broadcast over the other. The output has the dtype of the
- * input that has its shape, the first's if both or neither have it. */
+/* Shape rule of two inputs that are broadcast to each other. The output has the dtype of the input with its
+ * shape, the first's if both or neither have it. */
 lt_status lt_op_infer_either(const lt_node *node, lt_desc *out);
-/* The stream of the next operation's noise. */
+/* Returns the random stream of the next operation. */
 lt_random lt_op_noise(const lt_tape *tape);
-/* x in the memory format that kernels of images are made for: x itself, or a copy on the tape. NULL and
- * what has other than 4 dimensions are left to the operation to refuse. */
+/* Returns x in the memory format of image kernels: x itself, or a copy on the tape. NULL, and tensors
+ * without 4 dimensions, are returned unchanged, for the operation to reject. */
 lt_tensor *lt_op_channels_last(lt_tape *tape, lt_tensor *x);
-/* A convolution's geometry: 0 but in padding stands for 1; refused below the smallest. */
+/* A convolution's geometry: replaces zeros other than padding by 1; rejects negative values. */
 lt_conv2d_config lt_op_conv_config(lt_conv2d_config c);
 lt_status lt_op_check_conv(const char *name, const lt_conv2d_config *c);
-/* An input, broadcast over the output. */
+/* Returns an input, broadcast to the output's shape. */
 lt_status lt_op_in_wide(lt_node *node, int input, lt_view *view);
 
-/* Tensors of any rank as matrices of their last dimension's rows. An input: itself where its strides
- * allow, else a row-major copy in scratch memory. */
+/* Tensors of any rank as matrices whose rows are the last dimension. lt_op_rows() of an input is a view if
+ * strides allow, else a row-major copy in scratch memory. */
 lt_shape lt_op_rows_shape(lt_shape shape);
 lt_status lt_op_rows(lt_node *node, const lt_view *x, lt_view *rows);
-/* An input of any rank as a vector, likewise. */
+/* The same as a vector. */
 lt_status lt_op_vector(lt_node *node, const lt_view *x, lt_view *vector);
-/* An output: the rows to write, and what brings them to y if these are not its own memory. */
+/* An output as rows: returns the rows to write; lt_op_rows_written() then copies them to y, if they are
+ * scratch memory. */
 lt_status lt_op_rows_out(lt_node *node, const lt_view *y, lt_view *rows);
 lt_status lt_op_rows_written(lt_node *node, const lt_view *rows, const lt_view *y);
 
-/* A linear layer's weight, or its gradient, as [out,in], where it may be stored the other way round. */
+/* Returns a linear layer's weight, or its gradient, as [out,in], however it is stored. */
 lt_view lt_op_as_out_in(const lt_view *w, bool in_out);
-/* A matrix, or its transpose, as a batch of one: what backends multiply. */
+/* Returns a matrix, or its transpose, as a batch of one, as matmul kernels need it. */
 lt_view lt_op_batch(const lt_view *matrix, bool transpose);
-/* y = a b, of two such batches. */
+/* Computes y = a b of two such batches. */
 lt_status lt_op_product(lt_node *node, lt_view a, lt_view b, const lt_view *y);
 
 #endif

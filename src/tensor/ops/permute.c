@@ -1,4 +1,4 @@
-/* Dimensions in another order. */
+/* Reorders dimensions. */
 
 #include "tensor/ops/ops.h"
 #include "tensor/tape.h"
@@ -30,7 +30,7 @@ static lt_status infer(const lt_node *node, lt_desc *out)
     return LT_OK;
 }
 
-/* The view with its dimensions in y's order. */
+/* Views x with its dimensions in y's order. */
 static lt_view permuted(const lt_node *node, const lt_view *x)
 {
     const permutation *p = node->config;
@@ -49,7 +49,7 @@ static lt_status forward(lt_node *node)
     lt_view x, y;
     LT_TRY(lt_node_in(node, 0, &x));
     x = permuted(node, &x);
-    if (lt_view_is_contiguous(&x)) { /* the order in memory stays */
+    if (lt_view_is_contiguous(&x)) { /* the storage order does not change */
         lt_node_alias(node, 0, x.stride);
         return LT_OK;
     }

@@ -1,5 +1,5 @@
-/* Pooling: the largest value of each window, whose places in it are saved for backward, or the mean, padding
- * counted as zeros. */
+/* Pooling: the maximum of each window, whose position is saved for backward, or the mean, with padding as
+ * zeros. */
 
 #include "tensor/ops/fuse.h"
 #include "tensor/ops/ops.h"
@@ -13,7 +13,7 @@ static int64_t extent(int64_t size, int kernel, int stride, int pad)
     return steps < 0 ? 0 : steps / stride + 1;
 }
 
-/* Checks the config, which has no zeros any more. */
+/* Checks the config, whose zeros have been replaced. */
 static lt_status infer(const lt_node *node, lt_desc *out)
 {
     const lt_pool2d_config *c = node->config;
@@ -24,9 +24,9 @@ static lt_status infer(const lt_node *node, lt_desc *out)
         return lt_fail(LT_E_SHAPE, "%s: x %s, want 4 dimensions", name, lt_shape_text(x, text));
     if (c->kernel_h < 1 || c->kernel_w < 1 || c->stride_h < 1 || c->stride_w < 1 || c->pad_h < 0
         || c->pad_w < 0 || 2 * c->pad_h > c->kernel_h || 2 * c->pad_w > c->kernel_w)
-        return lt_fail(LT_E_ARG, "%s: kernel %dx%d, stride %dx%d, padding %dx%d (at most half)",
-                       name, c->kernel_h, c->kernel_w, c->stride_h, c->stride_w, c->pad_h,
-                       c->pad_w);
+        return lt_fail(
+            LT_E_ARG, "%s: kernel %dx%d, stride %dx%d, padding %dx%d; want padding <= kernel/2",
+            name, c->kernel_h, c->kernel_w, c->stride_h, c->stride_w, c->pad_h, c->pad_w);
     int64_t p = extent(x.dim[2], c->kernel_h, c->stride_h, c->pad_h);
     int64_t q = extent(x.dim[3], c->kernel_w, c->stride_w, c->pad_w);
     if (p < 1 || q < 1)
@@ -45,12 +45,12 @@ static lt_status max_infer(const lt_node *node, lt_desc *out)
     const lt_pool2d_config *c = node->config;
     LT_TRY(infer(node, out));
     if (c->kernel_h > MAX_WINDOW / c->kernel_w)
-        return lt_fail(LT_E_ARG, "maxpool2d: kernel %dx%d has more than %d places", c->kernel_h,
+        return lt_fail(LT_E_ARG, "maxpool2d: kernel %dx%d has more than %d elements", c->kernel_h,
                        c->kernel_w, MAX_WINDOW);
     return LT_OK;
 }
 
-/* Of a batch norm's deferred output. */
+/* Pools a batch norm's deferred output. */
 static lt_status max_of_norm(lt_node *node, lt_node *norm, const lt_view *y, const lt_view *index)
 {
     void *ctx;

@@ -21,8 +21,8 @@ static lt_status forward(lt_node *node)
     return be->relu(ctx, &x, &y);
 }
 
-/* The gradient passes where x > 0, which is where y > 0; x is read, so that y can be dropped and
- * made again. */
+/* The gradient passes where x > 0, equivalent to y > 0. Backward reads x, so that y can be dropped and
+ * recomputed. */
 static lt_status backward(lt_node *node)
 {
     void *ctx;

@@ -5,7 +5,7 @@
 
 #include "lather/ops/shape.h"
 
-/* Replaces one extent of -1 by what is left over. */
+/* Replaces one size of -1 by the remaining one. */
 static lt_status resolve(lt_shape *shape, int64_t count)
 {
     int64_t known = 1;
@@ -28,13 +28,13 @@ static lt_status infer(const lt_node *node, lt_desc *out)
     char from[LT_SHAPE_TEXT], to[LT_SHAPE_TEXT];
     lt_shape shape = *(const lt_shape *)node->config, x = node->in[0]->shape;
     if (shape.ndim < 0 || shape.ndim > LT_MAX_DIMS || resolve(&shape, lt_shape_count(x)))
-        return lt_fail(LT_E_SHAPE, "reshape: %s has no place in %s", lt_shape_text(x, from),
-                       lt_shape_text(shape, to));
+        return lt_fail(LT_E_SHAPE, "reshape: %s cannot become %s, the element counts differ",
+                       lt_shape_text(x, from), lt_shape_text(shape, to));
     *out = (lt_desc){.dtype = node->in[0]->dtype, .shape = shape, .format = LT_FORMAT_CONTIGUOUS};
     return LT_OK;
 }
 
-/* from -> to by row-major rank: by way of a row-major copy where no view of either side will do. */
+/* Copies from -> to by row-major index; through a row-major copy if neither has a view of the other's shape. */
 static lt_status move(lt_node *node, const lt_view *from, const lt_view *to)
 {
     void *ctx;
@@ -56,7 +56,8 @@ static lt_status move(lt_node *node, const lt_view *from, const lt_view *to)
     return be->cast(ctx, &middle, to);
 }
 
-/* Kernels are fast on the two memory formats alone: what would have other strides is copied. */
+/* Returns true if a view suffices. Kernels are fast on the two memory formats only, so other strides are
+ * copied. */
 static bool is_view(const lt_view *x, lt_shape shape, int64_t stride[LT_MAX_DIMS])
 {
     lt_view y = {.shape = shape};

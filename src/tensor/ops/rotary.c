@@ -1,5 +1,5 @@
-/* Rotary positions. Su et al., "RoFormer", 2021, section 3.2.2. A rotation's gradient is the rotation
- * back. */
+/* Rotary position embedding: Su et al., "RoFormer", 2021, section 3.2.2. The gradient is the inverse
+ * rotation. */
 
 #include "tensor/ops/ops.h"
 #include "tensor/tensor.h"
@@ -15,12 +15,12 @@ static lt_status infer(const lt_node *node, lt_desc *out)
     const lt_shape x = node->in[0]->shape;
     if (c->heads < 1 || !(c->base > 0) || !isfinite(c->base) || c->first < 0)
         return lt_fail(LT_E_ARG,
-                       "rotary: %d heads, base %g, first position %lld; want at least one, above "
-                       "0, at least 0",
+                       "rotary: got %d heads, base %g, first position %lld; want >= 1, > 0, "
+                       ">= 0",
                        c->heads, c->base, (long long)c->first);
     if (x.ndim != 3 || x.dim[2] % (2 * (int64_t)c->heads))
         return lt_fail(LT_E_SHAPE,
-                       "rotary: x %s, want [B,T,C] with C a multiple of %d: heads of even size",
+                       "rotary: x %s, want [B,T,C] with C a multiple of %d (heads of even size)",
                        lt_shape_text(x, text), 2 * c->heads);
     *out = (lt_desc){.dtype = node->in[0]->dtype, .shape = x, .format = LT_FORMAT_CONTIGUOUS};
     return LT_OK;

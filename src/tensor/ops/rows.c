@@ -1,5 +1,4 @@
-/* Tensors of any rank as matrices: the rows of the last dimension, in row-major order of the others. And products of
- * matrices. */
+/* Tensors of any rank as matrices, whose rows are the last dimension, and products of matrices. */
 
 #include "tensor/ops/ops.h"
 #include "tensor/shape.h"
@@ -10,7 +9,7 @@ lt_shape lt_op_rows_shape(lt_shape shape)
     return LT_SHAPE(columns ? lt_shape_count(shape) / columns : 0, columns);
 }
 
-/* The matrix's memory under the tensor's shape. */
+/* Views a contiguous matrix or vector under the tensor's shape. */
 static lt_view unfolded(const lt_view *rows, lt_shape shape)
 {
     lt_view v = *rows;

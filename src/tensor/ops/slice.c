@@ -1,4 +1,4 @@
-/* Parts of a tensor along one dimension: taking one out, putting one in, and joining several. */
+/* Slicing, padding and concatenation along one dimension. */
 
 #include "tensor/ops/ops.h"
 #include "tensor/tape.h"
@@ -12,7 +12,7 @@ typedef struct range {
     int64_t start, count;
 } range;
 
-/* Dimensions below 0 count from the end; -1 where there is none. */
+/* Resolves dimensions below 0, which count from the end; returns -1 if invalid. */
 static int resolve(int dim, int ndim)
 {
     const int d = dim < 0 ? dim + ndim : dim;
@@ -26,10 +26,11 @@ static lt_status infer_slice(const lt_node *node, lt_desc *out)
     lt_shape shape = node->in[0]->shape;
     const int d = resolve(r->dim, shape.ndim);
     if (d < 0)
-        return lt_fail(LT_E_ARG, "slice: dimension %d of x %s, want one of %d", r->dim,
+        return lt_fail(LT_E_ARG, "slice: dimension %d of x %s, want one of its %d", r->dim,
                        lt_shape_text(shape, text), shape.ndim);
     if (r->start < 0 || r->count < 1 || r->start > shape.dim[d] - r->count)
-        return lt_fail(LT_E_ARG, "slice: %lld from %lld on of x %s, which has %lld in dimension %d",
+        return lt_fail(LT_E_ARG,
+                       "slice: %lld elements from %lld exceed x %s, of size %lld in dimension %d",
                        (long long)r->count, (long long)r->start, lt_shape_text(shape, text),
                        (long long)shape.dim[d], d);
     shape.dim[d] = r->count;
@@ -37,7 +38,7 @@ static lt_status infer_slice(const lt_node *node, lt_desc *out)
     return LT_OK;
 }
 
-/* count from start on of a view. */
+/* Views `count` indices from `start` along a dimension. */
 static lt_view part(const lt_view *x, int dim, int64_t start, int64_t count)
 {
     lt_view v = *x;
@@ -63,7 +64,7 @@ static lt_status forward_slice(lt_node *node)
     return be->cast(ctx, &x, &y);
 }
 
-/* dx is 0 outside of the part. */
+/* dx is 0 outside of the slice. */
 static lt_status backward_slice(lt_node *node)
 {
     void *ctx;
@@ -103,7 +104,7 @@ static lt_status infer_pad(const lt_node *node, lt_desc *out)
     char text[LT_SHAPE_TEXT];
     lt_shape shape = node->in[0]->shape;
     if (shape.ndim < 1 || p->first < 0 || p->first > p->rows - shape.dim[0])
-        return lt_fail(LT_E_SHAPE, "pad_rows: x %s from row %lld on of %lld",
+        return lt_fail(LT_E_SHAPE, "pad_rows: x %s at row %lld exceeds %lld rows",
                        lt_shape_text(shape, text), (long long)p->first, (long long)p->rows);
     shape.dim[0] = p->rows;
     *out = (lt_desc){.dtype = node->in[0]->dtype, .shape = shape, .format = LT_FORMAT_CONTIGUOUS};
@@ -153,7 +154,7 @@ lt_tensor *lt_pad_rows(lt_tape *tape, lt_tensor *x, int64_t first, int64_t rows,
 /* --- concat --- */
 
 typedef struct joint {
-    int dim, count; /* count: of inputs */
+    int dim, count; /* count: number of inputs */
 } joint;
 
 static bool fits(lt_shape a, lt_shape b, int dim)
@@ -171,23 +172,24 @@ static lt_status infer_concat(const lt_node *node, lt_desc *out)
     lt_shape shape = node->in[0]->shape;
     const int dim = resolve(c->dim, shape.ndim);
     if (dim < 0)
-        return lt_fail(LT_E_ARG, "concat: dimension %d of x[0] %s, want one of %d", c->dim,
+        return lt_fail(LT_E_ARG, "concat: dimension %d of x[0] %s, want one of its %d", c->dim,
                        lt_shape_text(shape, a), shape.ndim);
     for (int i = 1; i < c->count; i++) {
         if (!node->in[i])
             return lt_fail(LT_E_ARG, "concat: x[%d] of %d is NULL", i, c->count);
         const lt_shape other = node->in[i]->shape;
         if (!fits(node->in[0]->shape, other, dim))
-            return lt_fail(LT_E_SHAPE,
-                           "concat: x[0] %s and x[%d] %s differ not only in dimension %d",
-                           lt_shape_text(node->in[0]->shape, a), i, lt_shape_text(other, b), dim);
+            return lt_fail(
+                LT_E_SHAPE,
+                "concat: x[0] %s and x[%d] %s must have equal sizes except in dimension %d",
+                lt_shape_text(node->in[0]->shape, a), i, lt_shape_text(other, b), dim);
         shape.dim[dim] += other.dim[dim];
     }
     *out = (lt_desc){.dtype = node->in[0]->dtype, .shape = shape, .format = LT_FORMAT_CONTIGUOUS};
     return LT_OK;
 }
 
-/* The part of y that input i fills. */
+/* Views the slice of y that input i fills. */
 static lt_view part_of_input(const lt_node *node, const lt_view *y, int i)
 {
     const joint *c = node->config;
@@ -243,6 +245,6 @@ lt_tensor *lt_concat(lt_tape *tape, lt_tensor *const *x, int count, int dim)
 {
     if (count < 1 || count > LT_MAX_INPUTS)
         return lt_tape_fail(
-            tape, lt_fail(LT_E_ARG, "concat: %d tensors, want 1..%d", count, LT_MAX_INPUTS));
+            tape, lt_fail(LT_E_ARG, "concat: got %d tensors, want 1 to %d", count, LT_MAX_INPUTS));
     return lt_op_run(tape, &lt_op_concat, x, count, &(joint){dim, count});
 }

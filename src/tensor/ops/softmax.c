@@ -1,4 +1,4 @@
-/* Softmax over the last dimension. The entries take rows, [N,K]; other shapes are reshaped to that. */
+/* Softmax over the last dimension. Kernels take rows, [N,K]; other shapes are reshaped. */
 
 #include "tensor/ops/ops.h"
 #include "tensor/tensor.h"

@@ -1,5 +1,5 @@
-/* Cross-entropy of a softmax with smoothed targets, and top-k counts.
- * Smoothing: Szegedy et al., "Rethinking the Inception architecture", 2016, section 7. */
+/* Cross-entropy of a softmax with smoothed targets, and top-k counts. Smoothing: Szegedy et al., "Rethinking
+ * the Inception architecture", 2016, section 7. */
 
 #include "tensor/ops/ops.h"
 #include "tensor/tensor.h"
@@ -20,10 +20,11 @@ static lt_status check_labels(lt_shape logits, const lt_tensor *labels)
     lt_shape want = logits;
     want.ndim -= !is_soft(labels);
     if ((labels->dtype != LT_I32 && !is_soft(labels)) || !lt_shape_equal(labels->shape, want))
-        return lt_fail(LT_E_SHAPE,
-                       "softmax_xent: labels %s %s for logits %s, want i32 [..] or f32 [..,K]",
-                       lt_dtype_name(labels->dtype), lt_shape_text(labels->shape, a),
-                       lt_shape_text(logits, b));
+        return lt_fail(
+            LT_E_SHAPE,
+            "softmax_xent: labels %s %s for logits %s, want i32 [..] or f32 [..,K]",
+            lt_dtype_name(labels->dtype), lt_shape_text(labels->shape, a),
+            lt_shape_text(logits, b));
     return LT_OK;
 }
 
@@ -42,7 +43,7 @@ static lt_status infer(const lt_node *node, lt_desc *out)
     return LT_OK;
 }
 
-/* Logits as rows, and their labels as a vector or, where they are soft, as rows. */
+/* Returns the logits as rows, and the labels as a vector or, if soft, as rows. */
 static lt_status get_inputs(lt_node *node, lt_view *logits, lt_view *labels)
 {
     lt_view z, y;
@@ -97,7 +98,7 @@ lt_tensor *lt_softmax_xent(lt_tape *tape, lt_tensor *logits, lt_tensor *labels, 
     return lt_op_run(tape, &lt_op_softmax_xent, (lt_tensor *[]){logits, labels}, 2, &smoothing);
 }
 
-/* Logits [..,K] as rows [N,K] and labels [..] as [N]. */
+/* Views logits [..,K] as rows [N,K] and labels [..] as [N]. */
 static lt_status make_rows(lt_view *logits, lt_view *labels)
 {
     const lt_view x = *logits, y = *labels;
@@ -107,7 +108,7 @@ static lt_status make_rows(lt_view *logits, lt_view *labels)
     return lt_view_reshape(&x, logits->shape, logits->stride)
                    && lt_view_reshape(&y, labels->shape, labels->stride)
                ? LT_OK
-               : lt_fail(LT_E_UNSUPPORTED, "topk_hits: rows with gaps between them");
+               : lt_fail(LT_E_UNSUPPORTED, "topk_hits: logits and labels must be contiguous");
 }
 
 lt_status lt_topk_hits(const lt_tensor *logits, const lt_tensor *labels, lt_tensor *hits)
@@ -125,7 +126,7 @@ lt_status lt_topk_hits(const lt_tensor *logits, const lt_tensor *labels, lt_tens
     LT_TRY(lt_tensor_materialize(logits));
     lt_view x = lt_tensor_view(logits), y = lt_tensor_view(labels), h = lt_tensor_view(hits);
     if (!x.data)
-        return lt_fail(LT_E_ARG, "topk_hits: the logits' memory was given back");
+        return lt_fail(LT_E_ARG, "topk_hits: the logits were freed; lt_tape_keep() keeps them");
     LT_TRY(make_rows(&x, &y));
     return logits->device->backend->topk_hits(logits->device->ctx, &x, &y, &h);
 }

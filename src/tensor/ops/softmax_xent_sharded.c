@@ -1,5 +1,5 @@
-/* Cross-entropy of rows whose logits lie on several ranks, and attention of a part of the heads. The loss
- * of a row is log sum exp - logit of the label; its gradient is softmax - (1 at the label). */
+/* Cross-entropy of rows whose classes are sharded, and attention of sharded heads. The loss of a row is log
+ * sum exp - logit of the label; its gradient is softmax - (1 at the label). */
 
 #include "tensor/ops/exchange.h"
 #include "tensor/tape.h"
@@ -16,7 +16,7 @@ enum { X, LABELS }; /* inputs */
 enum {
     LOG_SUM,
     ROWS
-}; /* saved: [M], of each row's exponentials; [], over how many rows the mean is */
+}; /* saved: [M] log of each row's sum of exponentials; [] the number of rows in the mean */
 
 static lt_status infer(const lt_node *node, lt_desc *out)
 {
@@ -34,19 +34,19 @@ static lt_status infer(const lt_node *node, lt_desc *out)
             c->row->rank, c->row->size, (long long)own, (long long)c->classes);
     const lt_dtype master = lt_device_master(lt_tape_device(node->tape));
     if (in->dtype != master || label->dtype != LT_I32 || !in->device->backend->host_memory)
-        return lt_fail(
-            LT_E_UNSUPPORTED,
-            "softmax_xent_sharded: x is %s, labels %s, on %s; want %s and i32, in memory "
-            "of the host",
-            lt_dtype_name(in->dtype), lt_dtype_name(label->dtype), lt_device_name(in->device),
-            lt_dtype_name(master));
+        return lt_fail(LT_E_UNSUPPORTED,
+                       "softmax_xent_sharded: x is %s, labels %s, on %s; want %s and i32, in host "
+                       "memory",
+                       lt_dtype_name(in->dtype), lt_dtype_name(label->dtype),
+                       lt_device_name(in->device), lt_dtype_name(master));
     if (c->rows < 0)
-        return lt_fail(LT_E_ARG, "softmax_xent_sharded: %lld rows in all", (long long)c->rows);
+        return lt_fail(LT_E_ARG, "softmax_xent_sharded: got %lld rows in all, want >= 0",
+                       (long long)c->rows);
     *out = (lt_desc){.dtype = master, .shape = LT_SCALAR};
     return LT_OK;
 }
 
-/* Elements of f32 and f64 memory. */
+/* Access elements of f32 or f64 memory. */
 static double get(const lt_view *v, int64_t i)
 {
     return v->dtype == LT_F64 ? ((const double *)v->data)[i] : (double)((const float *)v->data)[i];
@@ -65,7 +65,7 @@ static int64_t label_of(const lt_view *labels, int64_t row)
     return ((const int32_t *)labels->data)[row * labels->stride[0]];
 }
 
-/* This rank's first class. */
+/* Returns this rank's first class. */
 static int64_t first_class(const lt_node *node)
 {
     const lt_sharded_xent_config *c = node->config;
@@ -78,14 +78,14 @@ static lt_status check_labels(const lt_node *node, const lt_view *labels)
     for (int64_t m = 0; m < labels->shape.dim[0]; m++) {
         const int64_t label = label_of(labels, m);
         if (label != LT_IGNORED_LABEL && (label < 0 || label >= c->classes))
-            return lt_fail(LT_E_ARG,
-                           "softmax_xent_sharded: label %lld of row %lld, of %lld classes",
-                           (long long)label, (long long)m, (long long)c->classes);
+            return lt_fail(
+                LT_E_ARG, "softmax_xent_sharded: label %lld of row %lld is not one of %lld classes",
+                (long long)label, (long long)m, (long long)c->classes);
     }
     return LT_OK;
 }
 
-/* most [M]: the largest logit of each row. */
+/* most [M]: the largest logit of each row, over all ranks. */
 static lt_status find_most(const lt_node *node, const lt_view *x, const lt_view *most)
 {
     const lt_sharded_xent_config *c = node->config;
@@ -99,7 +99,7 @@ static lt_status find_most(const lt_node *node, const lt_view *x, const lt_view 
     return lt_exchange_run(c->row, &(lt_exchange_call){.what = LT_EXCHANGE_MAX, .out = *most});
 }
 
-/* both [2,M]: sum of exp(x - most), and the label's x - most; of all ranks. */
+/* both [2,M]: sum of exp(x - most), and x - most at the label, over all ranks. */
 static lt_status find_sums(lt_node *node, const lt_view *x, const lt_view *labels,
                            const lt_view *most, const lt_view *both)
 {
@@ -117,7 +117,7 @@ static lt_status find_sums(lt_node *node, const lt_view *x, const lt_view *label
     return lt_exchange_run(c->row, &(lt_exchange_call){.what = LT_EXCHANGE_SUM, .out = *both});
 }
 
-/* What the loss is divided by: 1 if no label counts, as the sum is 0 then. */
+/* Computes the divisor of the loss; 1 if no label counts, as the sum is then 0. */
 static lt_status find_rows(const lt_node *node, const lt_view *labels, const lt_view *count)
 {
     const lt_sharded_xent_config *c = node->config;
@@ -210,11 +210,11 @@ static lt_status check_attention(const lt_tensor *x, const lt_sharded_attention_
     const int ranks = c->row->size;
     if (c->heads < 1 || c->heads % ranks)
         return lt_fail(LT_E_SHAPE,
-                       "attention_sharded: %d heads for %d ranks; %d or %d heads would do",
+                       "attention_sharded: %d heads are not divisible by %d ranks; use %d or %d",
                        c->heads, ranks, c->heads < ranks ? ranks : c->heads / ranks * ranks,
                        (c->heads / ranks + 1) * ranks);
     if (c->tokens < 1 || x->shape.ndim != 2 || x->shape.dim[0] % c->tokens)
-        return lt_fail(LT_E_SHAPE, "attention_sharded: x %s, want whole sequences of %lld rows",
+        return lt_fail(LT_E_SHAPE, "attention_sharded: x %s, want a multiple of %lld rows",
                        lt_shape_text(x->shape, text), (long long)c->tokens);
     return LT_OK;
 }

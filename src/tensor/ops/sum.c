@@ -21,7 +21,7 @@ static lt_status infer(const lt_node *node, lt_desc *out)
     const sum_config *c = node->config;
     lt_shape x = node->in[0]->shape, y = {0};
     if (c->dims >> x.ndim)
-        return lt_fail(LT_E_ARG, "sum: dimensions 0x%x of a tensor that has %d", c->dims, x.ndim);
+        return lt_fail(LT_E_ARG, "sum: dimensions 0x%x, but x has only %d", c->dims, x.ndim);
     for (int d = 0; d < x.ndim; d++) {
         if (!is_summed(node, d))
             y.dim[y.ndim++] = x.dim[d];
@@ -41,7 +41,7 @@ static double factor(const lt_node *node)
     return (double)lt_shape_count(node->out->shape) / (double)lt_shape_count(node->in[0]->shape);
 }
 
-/* small, whose shape lacks the summed dimensions, with extents of 1 in their place. */
+/* Views `small`, which lacks the summed dimensions, with sizes of 1 in their place. */
 static lt_view with_ones(const lt_node *node, const lt_view *small)
 {
     const sum_config *c = node->config;

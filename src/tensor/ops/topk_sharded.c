@@ -1,5 +1,5 @@
-/* How many rows have their label first, and among the first five, where the classes of a row lie on several
- * ranks. The label's logit goes to all of them, then each counts what comes before it. */
+/* Top-1 and top-5 counts of rows whose classes are sharded. The label's logit is sent to all ranks; then
+ * each counts the logits that rank before it. */
 
 #include "base/alloc.h"
 #include "tensor/tensor.h"
@@ -10,8 +10,8 @@
 
 #include <math.h>
 
-enum { TOP = 5 };                   /* as lt_topk_hits() */
-enum { FIRST, AMONG, COUNT, HITS }; /* elements of hits; COUNT may be missing */
+enum { TOP = 5 };                   /* as for lt_topk_hits() */
+enum { FIRST, AMONG, COUNT, HITS }; /* elements of hits; COUNT is optional */
 
 typedef struct rows {
     const lt_sharded_xent_config *to;
@@ -19,7 +19,9 @@ typedef struct rows {
     int64_t count, classes, first;
     double *own; /* [count]: the label's logit */
     double *
-        before; /* [count]: logits before it, or at least `classes of all` where the row does not count */
+        /* [count]: number of logits that rank before it, or at least `to->classes` if the row counts as
+         * wrong. */
+        before;
 } rows;
 
 static double logit(const rows *r, int64_t row, int64_t k)
@@ -42,14 +44,14 @@ static lt_status sum(lt_exchange *group, double *x, int64_t count)
     return lt_exchange_run(group, &(lt_exchange_call){.what = LT_EXCHANGE_SUM, .out = v});
 }
 
-/* A label's logit; those of other ranks are 0 here. */
+/* Returns the logit of the row's label, or 0 if another rank has it. */
 static double own_logit(const rows *r, int64_t row)
 {
     const int64_t k = label_of(r, row) - r->first;
     return k >= 0 && k < r->classes ? logit(r, row, k) : 0;
 }
 
-/* Logits here that come before the label's: larger ones, and equal ones of smaller index. */
+/* Counts this rank's logits that rank before the label's: larger ones, and equal ones of smaller index. */
 static double before(const rows *r, int64_t row)
 {
     const int64_t label = label_of(r, row);
@@ -99,8 +101,8 @@ static lt_status check(const lt_tensor *x, const lt_tensor *labels, const lt_ten
                        c->row->size, (long long)own, (long long)c->classes);
     if ((x->dtype != LT_F32 && x->dtype != LT_F64) || !x->device->backend->host_memory)
         return lt_fail(LT_E_UNSUPPORTED,
-                       "topk_hits_sharded: logits are %s on %s; want f32 or f64 in memory of the "
-                       "host",
+                       "topk_hits_sharded: logits are %s on %s; want f32 or f64 in host "
+                       "memory",
                        lt_dtype_name(x->dtype), lt_device_name(x->device));
     return LT_OK;
 }
@@ -113,7 +115,8 @@ lt_status lt_topk_hits_sharded(const lt_tensor *logits, const lt_tensor *labels,
     LT_TRY(lt_tensor_materialize(logits));
     rows r = {.to = &config, .x = lt_tensor_view(logits), .labels = lt_tensor_view(labels)};
     if (!r.x.data)
-        return lt_fail(LT_E_ARG, "topk_hits_sharded: the logits' memory was given back");
+        return lt_fail(LT_E_ARG,
+                       "topk_hits_sharded: the logits were freed; lt_tape_keep() keeps them");
     r.count = logits->shape.dim[0];
     r.classes = logits->shape.dim[1];
     r.first = lt_exchange_first(config.classes, config.row->size, config.row->rank);

@@ -1,4 +1,4 @@
-/* Elementwise functions of one tensor: one set of rules, and a table for each function. */
+/* Elementwise functions of one tensor: one set of rules, and a table per function. */
 
 #include "tensor/ops/ops.h"
 #include "tensor/tensor.h"
@@ -39,7 +39,7 @@ static lt_status backward(lt_node *node)
     return be->pointwise_grad(ctx, f, 0, &dy, &z, NULL, &dx);
 }
 
-/* What backward reads must be there: if that is x, y can be dropped and made again. */
+/* Backward reads x or y. If it reads x, y can be dropped and recomputed. */
 #define TABLE(function, ignored, from_x)      \
     const lt_op lt_op_##function = {          \
         .name = #function,                    \
@@ -117,7 +117,7 @@ lt_tensor *lt_gelu(lt_tape *tape, lt_tensor *x, lt_gelu_kind kind)
     return run(tape, &lt_op_gelu, (lt_pointwise){f, {0}}, x);
 }
 
-/* scale has an entry of its own. */
+/* scale has a separate kernel. */
 
 static lt_status same(const lt_node *node, lt_desc *out)
 {

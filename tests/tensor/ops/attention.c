@@ -292,8 +292,8 @@ static const bad_row bad[] = {
     {ROW(2, 3, 6), ROW(1, 3, 6), ROW(1, 3, 6), {.heads = 2}, LT_E_SHAPE, "want both [2,T,6]"},
     {ROW(2, 3, 6), ROW(2, 2, 6), ROW(2, 2, 6), {.heads = 2, .causal = true}, LT_E_SHAPE, "2 keys for 3 queries"},
     {ROW(2, 3, 6), ROW(2, 3, 6), ROW(2, 3, 6), {.heads = 2, .scale = -1}, LT_E_ARG, "scale -1"},
-    {ROW(2, 3, 8), NONE, NONE, {.heads = 2}, LT_E_SHAPE, "joined q, k and v [2,3,8], want [B,T,C] with C a multiple of 6"},
-    {{2, {3, 6}}, NONE, NONE, {.heads = 2}, LT_E_SHAPE, "joined q, k and v [3,6]"},
+    {ROW(2, 3, 8), NONE, NONE, {.heads = 2}, LT_E_SHAPE, "packed q, k and v [2,3,8], want [B,T,C] with C a multiple of 6"},
+    {{2, {3, 6}}, NONE, NONE, {.heads = 2}, LT_E_SHAPE, "packed q, k and v [3,6]"},
 };
 /* clang-format on */
 
