@@ -155,7 +155,7 @@ static const bad_row rows[] = {
     {"conv_transpose2d: more padding than values", transpose_nothing_left, LT_E_SHAPE, "give an empty output"},
     {"conv_transpose2d: output padding as large as the stride", transpose_output_pad, LT_E_ARG,
      "output padding 2x0, want below stride 2x1"},
-    {"group_norm: channels that do not divide", group_norm_groups, LT_E_ARG, "3 channels in 2 groups"},
+    {"group_norm: channels that do not divide", group_norm_groups, LT_E_ARG, "3 channels, 2 groups"},
     {"batchnorm2d: a count of floats", norm_batches, LT_E_ARG, "batches f32 [3], want i64 []"},
     {"group_norm: gamma without beta", group_norm_beta, LT_E_ARG, "one of gamma and beta is NULL"},
     {"layernorm: gamma of another length", layernorm_gamma, LT_E_SHAPE, "layernorm: gamma is [3], want [5]"},

@@ -53,7 +53,7 @@ typedef struct lt_conv_affine {
 } lt_conv_affine;
 /** Fused: batchnorm_apply, without mask, of conv2d without b, whose output is not written. */
 LT_ENTRY(conv2d_affine, void *ctx, const lt_conv2d_config *config, const lt_view *x,
-         const lt_view *w, lt_conv_affine *after, const lt_view *y);
+         const lt_view *w, lt_conv_affine *epilogue, const lt_view *y);
 /** A batch norm whose output was not written: x*scale + shift. */
 typedef struct lt_batchnorm_term {
     const lt_view *x, *coef;

@@ -86,17 +86,6 @@ static lt_status infer(const lt_node *node, lt_desc *out)
     return LT_OK;
 }
 
-/* Views features of x [B,T,C] from `first` on as heads of d features. */
-static lt_view heads_view(const lt_view *x, int64_t first, int64_t heads, int64_t d)
-{
-    lt_view v = *x;
-    v.data = (char *)x->data + first * x->stride[2] * (int64_t)lt_dtype_size(x->dtype);
-    v.shape = LT_SHAPE(x->shape.dim[0], x->shape.dim[1], heads, d);
-    v.stride[2] = d * x->stride[2];
-    v.stride[3] = x->stride[2];
-    return v;
-}
-
 static int64_t head_size(const lt_node *node)
 {
     return node->out->shape.dim[2] / heads_of(node, Q);
@@ -109,7 +98,7 @@ static void split(const lt_node *node, const lt_view x[PARTS], lt_view part[PART
     int64_t first = 0;
     for (int i = Q; i < PARTS; i++) {
         const bool joined = !node->in[K];
-        part[i] = heads_view(&x[joined ? Q : i], joined ? first * d : 0, heads_of(node, i), d);
+        part[i] = lt_op_heads(&x[joined ? Q : i], joined ? first * d : 0, heads_of(node, i), d);
         first += heads_of(node, i);
     }
 }
@@ -134,7 +123,7 @@ static lt_status forward(lt_node *node)
     LT_TRY(lt_node_out(node, &y));
     LT_TRY(lt_node_save(node, LSE, lt_device_master(lt_tape_device(node->tape)),
                         LT_SHAPE(y.shape.dim[0], c->heads, y.shape.dim[1]), &lse));
-    y = heads_view(&y, 0, c->heads, head_size(node));
+    y = lt_op_heads(&y, 0, c->heads, head_size(node));
     return be->attention(ctx, c, &part[Q], &part[K], &part[V], &y, &lse);
 }
 
@@ -148,8 +137,8 @@ static lt_status backward(lt_node *node)
     LT_TRY(lt_node_grad(node, &dy));
     LT_TRY(lt_node_out(node, &y));
     LT_TRY(lt_node_saved(node, LSE, &lse));
-    dy = heads_view(&dy, 0, c->heads, head_size(node));
-    y = heads_view(&y, 0, c->heads, head_size(node));
+    dy = lt_op_heads(&dy, 0, c->heads, head_size(node));
+    y = lt_op_heads(&y, 0, c->heads, head_size(node));
     for (int i = Q; i < PARTS; i++) {
         dx[i] = part[i]; /* placeholder for inputs without gradient */
         if (lt_node_wants(node, i))

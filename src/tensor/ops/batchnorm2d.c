@@ -140,14 +140,14 @@ static lt_status find_coefficients(lt_node *node, const lt_view *x, lt_view *coe
     return be->batchnorm_finish(ctx, node->config, &parts);
 }
 
-static const lt_op add_again;
+static const lt_op recomputed_add;
 
 /* A recomputed output needs the mask only when it is recomputed. */
 static bool needs_mask(const lt_node *node)
 {
     const lt_batchnorm2d_config *c = node->config;
     return c->relu && node->in[LT_NORM_RESIDUAL] && lt_tape_pass(node->tape).record
-           && (node->op != &add_again || lt_node_is_replay(node));
+           && (node->op != &recomputed_add || lt_node_is_replay(node));
 }
 
 /* Applies this batch norm and the deferred one that made its residual. */
@@ -201,9 +201,9 @@ static lt_status apply_in_conv(lt_node *node, bool *done)
     if (node->in[LT_NORM_RESIDUAL])
         LT_TRY(lt_node_in(node, LT_NORM_RESIDUAL, &residual));
     LT_TRY(lt_node_out(node, &y));
-    lt_conv_affine after = {&coef, residual.data ? &residual : NULL, c->relu, false};
-    LT_TRY(be->conv2d_affine(ctx, conv->config, &x, &w, &after, &y));
-    *done = after.done;
+    lt_conv_affine epilogue = {&coef, residual.data ? &residual : NULL, c->relu, false};
+    LT_TRY(be->conv2d_affine(ctx, conv->config, &x, &w, &epilogue, &y));
+    *done = epilogue.done;
     return LT_OK;
 }
 
@@ -305,7 +305,7 @@ static lt_status backward(lt_node *node)
     LT_TRY(lt_node_grad_pair(node, in.dy));
     LT_TRY(lt_node_in(node, LT_NORM_X, &x));
     LT_TRY(lt_node_saved(node, LT_NORM_COEF, &coef));
-    if (node->op == &add_again && c->relu
+    if (node->op == &recomputed_add && c->relu
         && !node->saved[LT_NORM_MASK]) { /* nothing recomputed the output, and with it the mask */
         LT_TRY(lt_node_replay(node));
         lt_handle_give_back(node->out);
@@ -330,38 +330,19 @@ static lt_status backward(lt_node *node)
     return be->batchnorm_grad_x(ctx, &in, &sums, lt_batchnorm2d_count(node), &dx);
 }
 
-const lt_op lt_op_batchnorm2d = {
-    .name = lt_name_batchnorm2d,
-    .config_bytes = sizeof(lt_batchnorm2d_config),
-    .recomputable = true,
-    .backward_ignores = LT_IGNORES_IN(LT_NORM_BETA) | LT_IGNORES_OUT,
-    .infer = infer,
-    .forward = forward,
-    .backward = backward,
-};
+#define OPERATION(again, ignored)                                                     \
+    {                                                                                 \
+        .name = lt_name_batchnorm2d, .config_bytes = sizeof(lt_batchnorm2d_config),   \
+        .recomputable = again,                                                        \
+        .backward_ignores = LT_IGNORES_IN(LT_NORM_BETA) | LT_IGNORES_OUT | (ignored), \
+        .infer = infer, .forward = forward, .backward = backward,                     \
+    }
+const lt_op lt_op_batchnorm2d = OPERATION(true, 0);
 
-/* With a residual the output is recomputed (recomputed_add) only if the backend does not fuse the two norms
- * of a sum, because recomputing would repeat the fused work. */
-const lt_op lt_op_batchnorm2d_add = {
-    .name = lt_name_batchnorm2d,
-    .config_bytes = sizeof(lt_batchnorm2d_config),
-    .backward_ignores =
-        LT_IGNORES_IN(LT_NORM_BETA) | LT_IGNORES_IN(LT_NORM_RESIDUAL) | LT_IGNORES_OUT,
-    .infer = infer,
-    .forward = forward,
-    .backward = backward,
-};
-
-static const lt_op add_again = {
-    .name = lt_name_batchnorm2d,
-    .config_bytes = sizeof(lt_batchnorm2d_config),
-    .recomputable = true,
-    .backward_ignores =
-        LT_IGNORES_IN(LT_NORM_BETA) | LT_IGNORES_IN(LT_NORM_RESIDUAL) | LT_IGNORES_OUT,
-    .infer = infer,
-    .forward = forward,
-    .backward = backward,
-};
+/* With a residual the output is recomputed (recomputed_add) only if the backend does not fuse the two norms of
+ * a sum, because recomputing would repeat the fused work. */
+const lt_op lt_op_batchnorm2d_add = OPERATION(false, LT_IGNORES_IN(LT_NORM_RESIDUAL));
+static const lt_op recomputed_add = OPERATION(true, LT_IGNORES_IN(LT_NORM_RESIDUAL));
 
 /* Recomputing an output needs its residual first, which may have to be recomputed itself: all of such a
  * chain is in memory at once. So every fifth output is kept. */
@@ -371,11 +352,11 @@ static const lt_op *op_with(const lt_tape *tape, const lt_tensor *residual)
     if (!residual)
         return &lt_op_batchnorm2d;
     int chain = 1;
-    for (const lt_node *n = residual->producer; n && n->op == &add_again;
+    for (const lt_node *n = residual->producer; n && n->op == &recomputed_add;
          n = n->in[LT_NORM_RESIDUAL]->producer)
         chain++;
     const bool again = tape->pass.recompute && !tape->device->backend->batchnorm_add;
-    return again && chain <= MOST_IN_CHAIN ? &add_again : &lt_op_batchnorm2d_add;
+    return again && chain <= MOST_IN_CHAIN ? &recomputed_add : &lt_op_batchnorm2d_add;
 }
 
 lt_tensor *lt_batchnorm2d(lt_tape *tape, lt_tensor *x, lt_batchnorm2d_args args,

@@ -11,13 +11,18 @@
 
 enum { A, B };
 
+static lt_status operands(lt_node *node, lt_view *a, lt_view *b)
+{
+    LT_TRY(lt_op_in_wide(node, A, a));
+    return lt_op_in_wide(node, B, b);
+}
+
 static lt_status add_forward(lt_node *node)
 {
     void *ctx;
     const lt_backend *be = lt_node_backend(node, &ctx);
     lt_view a, b, y;
-    LT_TRY(lt_op_in_wide(node, 0, &a));
-    LT_TRY(lt_op_in_wide(node, 1, &b));
+    LT_TRY(operands(node, &a, &b));
     LT_TRY(lt_node_out(node, &y));
     return be->add(ctx, &a, &b, &y);
 }
@@ -57,8 +62,7 @@ static lt_status mul_forward(lt_node *node)
     void *ctx;
     const lt_backend *be = lt_node_backend(node, &ctx);
     lt_view a, b, y;
-    LT_TRY(lt_op_in_wide(node, 0, &a));
-    LT_TRY(lt_op_in_wide(node, 1, &b));
+    LT_TRY(operands(node, &a, &b));
     LT_TRY(lt_node_out(node, &y));
     return be->mul(ctx, &a, &b, &y);
 }
@@ -119,8 +123,7 @@ static lt_status forward(lt_node *node)
     void *ctx;
     const lt_backend *be = lt_node_backend(node, &ctx);
     lt_view a, b, y;
-    LT_TRY(lt_op_in_wide(node, A, &a));
-    LT_TRY(lt_op_in_wide(node, B, &b));
+    LT_TRY(operands(node, &a, &b));
     LT_TRY(lt_node_out(node, &y));
     return be->pointwise(ctx, node->config, &a, &b, &y);
 }
@@ -132,8 +135,7 @@ static lt_status backward_to(lt_node *node, int input, const lt_view *dy)
     const lt_backend *be = lt_node_backend(node, &ctx);
     const bool same = lt_op_same_shape(node, input);
     lt_view a, b, g;
-    LT_TRY(lt_op_in_wide(node, A, &a));
-    LT_TRY(lt_op_in_wide(node, B, &b));
+    LT_TRY(operands(node, &a, &b));
     if (same)
         LT_TRY(lt_node_grad_out(node, input, &g));
     else

@@ -46,24 +46,30 @@ static lt_status forward(lt_node *node)
 }
 
 /* The kernel writes the master dtype, which a table that is not a parameter may not have. */
-static lt_status backward(lt_node *node)
+lt_status lt_op_embedding_grad(lt_node *node, int table, const lt_view *ids, const lt_view *rows)
 {
     void *ctx;
     const lt_backend *be = lt_node_backend(node, &ctx);
     const lt_dtype master = lt_device_master(lt_tape_device(node->tape));
-    lt_view ids, dy, dw, rows, sums;
+    lt_view dw, sums;
+    LT_TRY(LT_HAS_ENTRY(node, be, embedding_grad));
+    LT_TRY(lt_node_grad_out(node, table, &dw));
+    sums = dw;
+    if (dw.dtype != master)
+        LT_TRY(lt_node_scratch(node, master, dw.shape, &sums));
+    LT_TRY(be->embedding_grad(ctx, ids, rows, &sums));
+    return dw.dtype == master ? LT_OK : be->cast(ctx, &sums, &dw);
+}
+
+static lt_status backward(lt_node *node)
+{
+    lt_view ids, dy, rows;
     if (!lt_node_wants(node, W))
         return LT_OK;
-    LT_TRY(LT_HAS_ENTRY(node, be, embedding_grad));
     LT_TRY(get_ids(node, &ids));
     LT_TRY(lt_node_grad(node, &dy));
     LT_TRY(lt_op_rows(node, &dy, &rows));
-    LT_TRY(lt_node_grad_out(node, W, &dw));
-    if (dw.dtype == master)
-        return be->embedding_grad(ctx, &ids, &rows, &dw);
-    LT_TRY(lt_node_scratch(node, master, dw.shape, &sums));
-    LT_TRY(be->embedding_grad(ctx, &ids, &rows, &sums));
-    return be->cast(ctx, &sums, &dw);
+    return lt_op_embedding_grad(node, W, &ids, &rows);
 }
 
 const lt_op lt_op_embedding = {

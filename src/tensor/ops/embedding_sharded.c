@@ -76,23 +76,16 @@ static lt_status backward(lt_node *node)
 {
     void *ctx;
     const lt_backend *be = lt_node_backend(node, &ctx);
-    const lt_dtype master = lt_device_master(lt_tape_device(node->tape));
-    lt_view ids, own, dy, dw, rows, copy, sums;
+    lt_view ids, own, dy, rows, copy;
     if (!lt_node_wants(node, W))
         return LT_OK;
-    LT_TRY(LT_HAS_ENTRY(node, be, embedding_grad));
     LT_TRY(get_ids(node, &ids, &own));
     LT_TRY(lt_node_grad(node, &dy));
     LT_TRY(lt_op_rows(node, &dy, &rows));
     LT_TRY(lt_node_scratch(node, rows.dtype, rows.shape, &copy));
     LT_TRY(be->cast(ctx, &rows, &copy));
     clear_others(&copy, &own);
-    LT_TRY(lt_node_grad_out(node, W, &dw));
-    sums = dw;
-    if (dw.dtype != master)
-        LT_TRY(lt_node_scratch(node, master, dw.shape, &sums));
-    LT_TRY(be->embedding_grad(ctx, &ids, &copy, &sums));
-    return dw.dtype == master ? LT_OK : be->cast(ctx, &sums, &dw);
+    return lt_op_embedding_grad(node, W, &ids, &copy);
 }
 
 static const lt_op sharded_op = {

@@ -1,9 +1,10 @@
 /* Collectives on the tape, in conjugate pairs: copy and sum (all-reduce), gather and scatter-sum
  * (reduce-scatter). */
 
-#include "tensor/ops/exchange.h"
+#include "lather/detail/exchange.h"
 
 #include "base/alloc.h"
+#include "tensor/ops/ops.h"
 #include "tensor/tensor.h"
 
 lt_status lt_exchange_run(lt_exchange *self, const lt_exchange_call *call)
@@ -13,52 +14,59 @@ lt_status lt_exchange_run(lt_exchange *self, const lt_exchange_call *call)
     return self->wait(self, &request);
 }
 
-typedef struct among {
+lt_status lt_op_wait_all(lt_exchange *group, void **request, int count, lt_status st)
+{
+    for (int i = 0; i < count; i++) {
+        lt_status ended = group->wait(group, &request[i]);
+        st = st ? st : ended;
+    }
+    return st;
+}
+
+typedef struct config {
     lt_exchange *group;
     int64_t rows; /* rows of all ranks, for gather */
-} among;
+} config;
 
 static lt_exchange *group_of(const lt_node *node)
 {
-    return ((const among *)node->config)->group;
+    return ((const config *)node->config)->group;
 }
 
-lt_status lt_op_dense(lt_node *node, const lt_view *x, lt_view *dense)
+/* Returns input and output in forward, or the output's gradient and the input's in backward. */
+static lt_status views(lt_node *node, bool backward, lt_view *from, lt_view *to)
+{
+    LT_TRY(backward ? lt_node_grad(node, from) : lt_node_in(node, 0, from));
+    return backward ? lt_node_grad_out(node, 0, to) : lt_node_out(node, to);
+}
+
+static lt_status sum(lt_node *node, bool backward)
 {
     void *ctx;
     const lt_backend *be = lt_node_backend(node, &ctx);
-    *dense = *x;
-    if (lt_view_is_contiguous(x))
-        return LT_OK;
-    LT_TRY(lt_node_scratch(node, x->dtype, x->shape, dense));
-    return be->cast(ctx, x, dense);
-}
-
-/* Computes y as the sum of x over ranks. */
-static lt_status sum_into(lt_node *node, const lt_view *x, const lt_view *y)
-{
-    void *ctx;
-    const lt_backend *be = lt_node_backend(node, &ctx);
-    LT_TRY(be->cast(ctx, x, y));
-    return lt_exchange_run(group_of(node), &(lt_exchange_call){.what = LT_EXCHANGE_SUM, .out = *y});
+    lt_view from, to;
+    LT_TRY(views(node, backward, &from, &to));
+    LT_TRY(be->cast(ctx, &from, &to));
+    return lt_exchange_run(group_of(node), &(lt_exchange_call){.what = LT_EXCHANGE_SUM, .out = to});
 }
 
 /* Gathers rows of all ranks, or reduce-scatters to this rank's. */
-static lt_status move_rows(lt_node *node, lt_exchange_what what, const lt_view *x, const lt_view *y)
+static lt_status move_rows(lt_node *node, bool backward, lt_exchange_what what)
 {
-    const among *c = node->config;
-    const lt_view *whole = what == LT_EXCHANGE_GATHER ? y : x;
-    lt_exchange_call call = {.what = what, .out = *y};
-    int64_t *count = lt_alloc((size_t)c->group->size, sizeof *count);
+    lt_exchange *group = group_of(node);
+    lt_exchange_call call = {.what = what};
+    lt_view from;
+    LT_TRY(views(node, backward, &from, &call.out));
+    LT_TRY(lt_op_dense(node, &from, &call.in));
+    int64_t *count = lt_alloc((size_t)group->size, sizeof *count);
     if (!count)
         return LT_E_NOMEM;
-    const int64_t rows = whole->shape.dim[0], row = lt_shape_count(whole->shape) / rows;
-    for (int r = 0; r < c->group->size; r++)
-        count[r] = row * lt_exchange_part(rows, c->group->size, r);
+    const lt_shape whole = what == LT_EXCHANGE_GATHER ? call.out.shape : from.shape;
+    const int64_t row = lt_shape_count(whole) / whole.dim[0];
+    for (int i = 0; i < group->size; i++)
+        count[i] = row * lt_exchange_part(whole.dim[0], group->size, i);
     call.count = count;
-    lt_status st = lt_op_dense(node, x, &call.in);
-    if (!st)
-        st = lt_exchange_run(c->group, &call);
+    lt_status st = lt_exchange_run(group, &call);
     lt_free(count);
     return st;
 }
@@ -77,25 +85,18 @@ static lt_status forward_copy(lt_node *node)
     void *ctx;
     const lt_backend *be = lt_node_backend(node, &ctx);
     lt_view x, y;
-    LT_TRY(lt_node_in(node, 0, &x));
-    LT_TRY(lt_node_out(node, &y));
+    LT_TRY(views(node, false, &x, &y));
     return be->cast(ctx, &x, &y);
 }
 
 static lt_status backward_copy(lt_node *node)
 {
-    lt_view dy, dx;
-    LT_TRY(lt_node_grad(node, &dy));
-    LT_TRY(lt_node_grad_out(node, 0, &dx));
-    return sum_into(node, &dy, &dx);
+    return sum(node, true);
 }
 
 static lt_status forward_sum(lt_node *node)
 {
-    lt_view x, y;
-    LT_TRY(lt_node_in(node, 0, &x));
-    LT_TRY(lt_node_out(node, &y));
-    return sum_into(node, &x, &y);
+    return sum(node, false);
 }
 
 static lt_status backward_sum(lt_node *node)
@@ -103,39 +104,33 @@ static lt_status backward_sum(lt_node *node)
     return lt_node_grad_pass(node, 0);
 }
 
-static const lt_op copy_op = {
-    .name = "exchange_copy",
-    .config_bytes = sizeof(among),
-    .backward_ignores = LT_IGNORES_IN(0) | LT_IGNORES_OUT,
-    .infer = infer_same,
-    .forward = forward_copy,
-    .backward = backward_copy,
-};
-
-static const lt_op sum_op = {
-    .name = "exchange_sum",
-    .config_bytes = sizeof(among),
-    .backward_ignores = LT_IGNORES_IN(0) | LT_IGNORES_OUT,
-    .infer = infer_same,
-    .forward = forward_sum,
-    .backward = backward_sum,
-};
+#define TABLE(kind, rule)                                      \
+    static const lt_op kind##_op = {                           \
+        .name = "exchange_" #kind,                             \
+        .config_bytes = sizeof(config),                        \
+        .backward_ignores = LT_IGNORES_IN(0) | LT_IGNORES_OUT, \
+        .infer = rule,                                         \
+        .forward = forward_##kind,                             \
+        .backward = backward_##kind,                           \
+    }
+TABLE(copy, infer_same);
+TABLE(sum, infer_same);
 
 lt_tensor *lt_exchange_copy(lt_tape *tape, lt_tensor *x, lt_exchange *group)
 {
-    return lt_op_run(tape, &copy_op, &x, 1, &(among){.group = group});
+    return lt_op_run(tape, &copy_op, &x, 1, &(config){.group = group});
 }
 
 lt_tensor *lt_exchange_sum(lt_tape *tape, lt_tensor *x, lt_exchange *group)
 {
-    return lt_op_run(tape, &sum_op, &x, 1, &(among){.group = group});
+    return lt_op_run(tape, &sum_op, &x, 1, &(config){.group = group});
 }
 
 /* --- gather, scatter-sum --- */
 
 static lt_status infer_gather(const lt_node *node, lt_desc *out)
 {
-    const among *c = node->config;
+    const config *c = node->config;
     char text[LT_SHAPE_TEXT];
     LT_TRY(infer_same(node, out));
     const int64_t own = lt_exchange_part(c->rows, c->group->size, c->group->rank);
@@ -150,23 +145,17 @@ static lt_status infer_gather(const lt_node *node, lt_desc *out)
 
 static lt_status forward_gather(lt_node *node)
 {
-    lt_view x, y;
-    LT_TRY(lt_node_in(node, 0, &x));
-    LT_TRY(lt_node_out(node, &y));
-    return move_rows(node, LT_EXCHANGE_GATHER, &x, &y);
+    return move_rows(node, false, LT_EXCHANGE_GATHER);
 }
 
 static lt_status backward_gather(lt_node *node)
 {
-    lt_view dy, dx;
-    LT_TRY(lt_node_grad(node, &dy));
-    LT_TRY(lt_node_grad_out(node, 0, &dx));
-    return move_rows(node, LT_EXCHANGE_SCATTER_SUM, &dy, &dx);
+    return move_rows(node, true, LT_EXCHANGE_SCATTER_SUM);
 }
 
-static lt_status infer_scatter(const lt_node *node, lt_desc *out)
+static lt_status infer_scatter_sum(const lt_node *node, lt_desc *out)
 {
-    const among *c = node->config;
+    const config *c = node->config;
     char text[LT_SHAPE_TEXT];
     LT_TRY(infer_same(node, out));
     if (out->shape.ndim < 1 || out->shape.dim[0] < c->group->size)
@@ -176,46 +165,25 @@ static lt_status infer_scatter(const lt_node *node, lt_desc *out)
     return LT_OK;
 }
 
-static lt_status forward_scatter(lt_node *node)
+static lt_status forward_scatter_sum(lt_node *node)
 {
-    lt_view x, y;
-    LT_TRY(lt_node_in(node, 0, &x));
-    LT_TRY(lt_node_out(node, &y));
-    return move_rows(node, LT_EXCHANGE_SCATTER_SUM, &x, &y);
+    return move_rows(node, false, LT_EXCHANGE_SCATTER_SUM);
 }
 
-static lt_status backward_scatter(lt_node *node)
+static lt_status backward_scatter_sum(lt_node *node)
 {
-    lt_view dy, dx;
-    LT_TRY(lt_node_grad(node, &dy));
-    LT_TRY(lt_node_grad_out(node, 0, &dx));
-    return move_rows(node, LT_EXCHANGE_GATHER, &dy, &dx);
+    return move_rows(node, true, LT_EXCHANGE_GATHER);
 }
 
-static const lt_op gather_op = {
-    .name = "exchange_gather",
-    .config_bytes = sizeof(among),
-    .backward_ignores = LT_IGNORES_IN(0) | LT_IGNORES_OUT,
-    .infer = infer_gather,
-    .forward = forward_gather,
-    .backward = backward_gather,
-};
-
-static const lt_op scatter_op = {
-    .name = "exchange_scatter_sum",
-    .config_bytes = sizeof(among),
-    .backward_ignores = LT_IGNORES_IN(0) | LT_IGNORES_OUT,
-    .infer = infer_scatter,
-    .forward = forward_scatter,
-    .backward = backward_scatter,
-};
+TABLE(gather, infer_gather);
+TABLE(scatter_sum, infer_scatter_sum);
 
 lt_tensor *lt_exchange_gather(lt_tape *tape, lt_tensor *x, lt_exchange *group, int64_t rows)
 {
-    return lt_op_run(tape, &gather_op, &x, 1, &(among){group, rows});
+    return lt_op_run(tape, &gather_op, &x, 1, &(config){group, rows});
 }
 
 lt_tensor *lt_exchange_scatter_sum(lt_tape *tape, lt_tensor *x, lt_exchange *group)
 {
-    return lt_op_run(tape, &scatter_op, &x, 1, &(among){.group = group});
+    return lt_op_run(tape, &scatter_sum_op, &x, 1, &(config){.group = group});
 }

@@ -47,21 +47,6 @@ static lt_view as_rows(const lt_node *node, const lt_view *v)
     return rows;
 }
 
-/* Returns the gradient of y as rows; its storage order is that of its reader's output. */
-static lt_status grad_rows(lt_node *node, lt_view *rows)
-{
-    void *ctx;
-    const lt_backend *be = lt_node_backend(node, &ctx);
-    lt_view dy, copy;
-    LT_TRY(lt_node_grad(node, &dy));
-    *rows = as_rows(node, &dy);
-    if (lt_view_is_contiguous(&dy))
-        return LT_OK;
-    LT_TRY(lt_node_scratch(node, dy.dtype, dy.shape, &copy));
-    *rows = as_rows(node, &copy);
-    return be->cast(ctx, &dy, &copy);
-}
-
 /* Sets *view to NULL for an absent input. */
 static lt_status optional_in(lt_node *node, int input, lt_view *memory, const lt_view **view)
 {
@@ -90,10 +75,12 @@ static lt_status backward(lt_node *node)
 {
     void *ctx;
     const lt_backend *be = lt_node_backend(node, &ctx);
-    lt_view dy, x, gamma, stats, out[BETA + 1];
+    lt_view grad, dy, x, gamma, stats, out[BETA + 1];
     lt_layernorm_grad g = {.dy = &dy, .x = &x, .stats = &stats};
     const lt_view **const wanted[] = {&g.dx, &g.dgamma, &g.dbeta};
-    LT_TRY(grad_rows(node, &dy));
+    LT_TRY(lt_node_grad(node, &grad));
+    LT_TRY(lt_op_dense(node, &grad, &dy));
+    dy = as_rows(node, &dy);
     LT_TRY(lt_node_in(node, X, &x));
     x = as_rows(node, &x);
     LT_TRY(optional_in(node, GAMMA, &gamma, &g.gamma));

@@ -6,7 +6,7 @@
  * RMS norm (Zhang & Sennrich, "Root Mean Square Layer Normalization", 2019) has no mean: neither mu nor
  * mean(g). */
 
-#include "tensor/ops/exchange.h"
+#include "tensor/ops/ops.h"
 #include "tensor/tensor.h"
 
 #include "lather/detail/sharded.h"

@@ -6,7 +6,6 @@
 #include "lather/detail/linear_pieces.h"
 
 #include "base/alloc.h"
-#include "tensor/ops/exchange.h"
 #include "tensor/ops/ops.h"
 #include "tensor/tensor.h"
 
@@ -15,27 +14,22 @@
 enum { X, W, B };
 enum { ROWS }; /* saved by gathering layers: the input rows of all ranks, for dw */
 
-typedef struct among {
+typedef struct options {
     lt_linear_pieces_config to;
     bool gathers; /* all-gathers the input's rows; false: reduce-scatters the output's */
-} among;
+} options;
 
-static lt_exchange *group_of(const among *c)
+static lt_exchange *group_of(const options *c)
 {
     return c->to.group;
-}
-
-static const char *name_of(const among *c)
-{
-    return c->gathers ? "linear_gathered" : "linear_scattered";
 }
 
 static lt_status infer(const lt_node *node, lt_desc *out)
 {
     char x[LT_SHAPE_TEXT], w[LT_SHAPE_TEXT];
-    const among *c = node->config;
+    const options *c = node->config;
     if (!node->in[W])
-        return lt_fail(LT_E_ARG, "%s: w is NULL", name_of(c));
+        return lt_fail(LT_E_ARG, "%s: w is NULL", node->op->name);
     const lt_shape in = node->in[X]->shape;
     lt_shape weight = node->in[W]->shape;
     if (c->to.in_out && weight.ndim == 2)
@@ -45,11 +39,11 @@ static lt_status infer(const lt_node *node, lt_desc *out)
     if (in.ndim != 2 || in.dim[0] != want || weight.ndim != 2 || weight.dim[1] != in.dim[1] || !own)
         return lt_fail(LT_E_SHAPE,
                        "%s: x %s and w %s on rank %d of %d, want [%lld,C] and %s, %lld rows in all",
-                       name_of(c), lt_shape_text(in, x), lt_shape_text(node->in[W]->shape, w),
+                       node->op->name, lt_shape_text(in, x), lt_shape_text(node->in[W]->shape, w),
                        group_of(c)->rank, group_of(c)->size, (long long)want,
                        c->to.in_out ? "[C,K]" : "[K,C]", (long long)c->to.rows);
     if (node->in[B] && !lt_shape_equal(node->in[B]->shape, LT_SHAPE(weight.dim[0])))
-        return lt_fail(LT_E_SHAPE, "%s: b %s, want [%lld]", name_of(c),
+        return lt_fail(LT_E_SHAPE, "%s: b %s, want [%lld]", node->op->name,
                        lt_shape_text(node->in[B]->shape, x), (long long)weight.dim[0]);
     *out = (lt_desc){.dtype = node->in[X]->dtype,
                      .shape = LT_SHAPE(c->gathers ? c->to.rows : own, weight.dim[0]),
@@ -57,10 +51,10 @@ static lt_status infer(const lt_node *node, lt_desc *out)
     return LT_OK;
 }
 
-/* --- Pieces --- */
+/* --- Blocks of rows --- */
 
 /* Returns rank's rows of a matrix with all rows. */
-static lt_view piece(const among *c, const lt_view *whole, int rank)
+static lt_view block(const options *c, const lt_view *whole, int rank)
 {
     lt_view v = *whole;
     const int64_t first = lt_exchange_first(c->to.rows, group_of(c)->size, rank);
@@ -79,38 +73,28 @@ static lt_status multiply(lt_node *node, const product *p, int rank)
 {
     void *ctx;
     const lt_backend *be = lt_node_backend(node, &ctx);
-    const lt_view a = piece(node->config, &p->a, rank), y = piece(node->config, &p->y, rank);
+    const lt_view a = block(node->config, &p->a, rank), y = block(node->config, &p->y, rank);
     if (!p->of_gradient)
         return be->linear(ctx, &a, &p->w, p->bias.data ? &p->bias : NULL, &y);
-    const lt_view left = lt_op_batch(&a, false), right = lt_op_batch(&p->w, false),
-                  out = lt_op_batch(&y, false);
-    return be->matmul(ctx, &left, &right, &out);
-}
-
-static lt_status end_all(lt_exchange *group, void **request, lt_status st)
-{
-    for (int r = 0; r < group->size; r++) {
-        lt_status ended = group->wait(group, &request[r]);
-        st = st ? st : ended;
-    }
-    return st;
+    return lt_op_product(node, lt_op_batch(&a, false), lt_op_batch(&p->w, false), &y);
 }
 
 /* Gathers p->a, of which `own` has this rank's rows, and multiplies each block when it arrives. */
-static lt_status as_they_come(lt_node *node, const product *p, const lt_view *own, void **request)
+static lt_status gather_and_multiply(lt_node *node, const product *p, const lt_view *own,
+                                     void **request)
 {
     void *ctx;
     const lt_backend *be = lt_node_backend(node, &ctx);
-    const among *c = node->config;
-    const lt_view place = piece(c, &p->a, group_of(c)->rank);
-    LT_TRY(be->cast(ctx, own, &place));
+    const options *c = node->config;
+    const lt_view rows = block(c, &p->a, group_of(c)->rank);
+    LT_TRY(be->cast(ctx, own, &rows));
     for (int r = 0; r < group_of(c)->size; r++) {
         const lt_exchange_call call = {
-            .what = LT_EXCHANGE_BROADCAST, .root = r, .out = piece(c, &p->a, r)};
+            .what = LT_EXCHANGE_BROADCAST, .root = r, .out = block(c, &p->a, r)};
         LT_TRY(group_of(c)->begin(group_of(c), &call, &request[r]));
     }
     if (c->to.whole)
-        LT_TRY(end_all(group_of(c), request, LT_OK));
+        LT_TRY(lt_op_wait_all(group_of(c), request, group_of(c)->size, LT_OK));
     LT_TRY(multiply(node, p, group_of(c)->rank));
     for (int r = 0; r < group_of(c)->size; r++) {
         LT_TRY(group_of(c)->wait(group_of(c), &request[r]));
@@ -122,42 +106,39 @@ static lt_status as_they_come(lt_node *node, const product *p, const lt_view *ow
 
 /* Multiplies block by block and starts to reduce each to its rank; `own` becomes this rank's sum when all
  * requests are done. */
-static lt_status as_they_are_done(lt_node *node, const product *p, const lt_view *own,
-                                  void **request)
+static lt_status multiply_and_reduce(lt_node *node, const product *p, const lt_view *own,
+                                     void **request)
 {
-    const among *c = node->config;
+    const options *c = node->config;
     for (int r = 0; r < group_of(c)->size && c->to.whole; r++)
         LT_TRY(multiply(node, p, r));
     for (int r = 0; r < group_of(c)->size; r++) {
-        lt_exchange_call call = {.what = LT_EXCHANGE_REDUCE, .root = r, .in = piece(c, &p->y, r)};
+        lt_exchange_call call = {.what = LT_EXCHANGE_REDUCE, .root = r, .in = block(c, &p->y, r)};
         if (r == group_of(c)->rank)
             call.out = *own;
         if (!c->to.whole)
             LT_TRY(multiply(node, p, r));
         LT_TRY(group_of(c)->begin(group_of(c), &call, &request[r]));
     }
-    return c->to.whole ? end_all(group_of(c), request, LT_OK) : LT_OK;
+    return c->to.whole ? lt_op_wait_all(group_of(c), request, group_of(c)->size, LT_OK) : LT_OK;
 }
 
 /* dw = dy^T x, if needed; both with all rows. */
 static lt_status backward_w(lt_node *node, const lt_view *dy, const lt_view *x)
 {
-    void *ctx;
-    const lt_backend *be = lt_node_backend(node, &ctx);
+    const options *c = node->config;
     lt_view dw;
     if (!lt_node_wants(node, W))
         return LT_OK;
-    const among *c = node->config;
     LT_TRY(lt_node_grad_out(node, W, &dw));
-    const lt_view *first = c->to.in_out ? x : dy, *second = c->to.in_out ? dy : x;
-    const lt_view left = lt_op_batch(first, true), right = lt_op_batch(second, false),
-                  out = lt_op_batch(&dw, false);
-    return be->matmul(ctx, &left, &right, &out);
+    if (c->to.in_out)
+        return lt_op_product(node, lt_op_batch(x, true), lt_op_batch(dy, false), &dw);
+    return lt_op_product(node, lt_op_batch(dy, true), lt_op_batch(x, false), &dw);
 }
 
 static lt_status get_weight(lt_node *node, lt_view *w)
 {
-    const among *c = node->config;
+    const options *c = node->config;
     LT_TRY(lt_node_in(node, W, w));
     *w = lt_op_as_out_in(w, c->to.in_out);
     return LT_OK;
@@ -169,7 +150,7 @@ static lt_status forward_gathered(lt_node *node, void **request)
 {
     product p = {0};
     lt_view in, x;
-    const among *c = node->config;
+    const options *c = node->config;
     LT_TRY(lt_node_in(node, X, &in));
     LT_TRY(lt_op_dense(node, &in, &x));
     LT_TRY(get_weight(node, &p.w));
@@ -177,7 +158,7 @@ static lt_status forward_gathered(lt_node *node, void **request)
         LT_TRY(lt_node_in(node, B, &p.bias));
     LT_TRY(lt_node_out(node, &p.y));
     LT_TRY(lt_node_save(node, ROWS, x.dtype, LT_SHAPE(c->to.rows, x.shape.dim[1]), &p.a));
-    return as_they_come(node, &p, &x, request);
+    return gather_and_multiply(node, &p, &x, request);
 }
 
 static lt_status backward_gathered(lt_node *node, const lt_view *dy, void **request)
@@ -189,7 +170,7 @@ static lt_status backward_gathered(lt_node *node, const lt_view *dy, void **requ
         LT_TRY(get_weight(node, &p.w));
         LT_TRY(lt_node_grad_out(node, X, &dx));
         LT_TRY(lt_node_scratch(node, dx.dtype, x.shape, &p.y));
-        LT_TRY(as_they_are_done(node, &p, &dx, request));
+        LT_TRY(multiply_and_reduce(node, &p, &dx, request));
     }
     LT_TRY(backward_w(node, dy, &x)); /* while the last blocks are sent */
     return lt_node_wants(node, B) ? lt_op_unbroadcast(node, B, dy) : LT_OK;
@@ -201,13 +182,13 @@ static lt_status forward_scattered(lt_node *node, void **request)
 {
     product p = {0};
     lt_view in, y;
-    const among *c = node->config;
+    const options *c = node->config;
     LT_TRY(lt_node_in(node, X, &in));
     LT_TRY(lt_op_dense(node, &in, &p.a));
     LT_TRY(get_weight(node, &p.w));
     LT_TRY(lt_node_out(node, &y));
     LT_TRY(lt_node_scratch(node, y.dtype, LT_SHAPE(c->to.rows, y.shape.dim[1]), &p.y));
-    return as_they_are_done(node, &p, &y, request);
+    return multiply_and_reduce(node, &p, &y, request);
 }
 
 static lt_status backward_scattered(lt_node *node, const lt_view *dy, void **request)
@@ -222,25 +203,25 @@ static lt_status backward_scattered(lt_node *node, const lt_view *dy, void **req
         LT_TRY(lt_node_grad_out(node, X, &p.y));
     else
         LT_TRY(lt_node_scratch(node, x.dtype, x.shape, &p.y));
-    LT_TRY(as_they_come(node, &p, dy, request));
+    LT_TRY(gather_and_multiply(node, &p, dy, request));
     return backward_w(node, &p.a, &x);
 }
 
 static lt_status forward(lt_node *node)
 {
-    const among *c = node->config;
+    const options *c = node->config;
     void **request = lt_alloc((size_t)group_of(c)->size, sizeof *request);
     if (!request)
         return LT_E_NOMEM;
     lt_status st = c->gathers ? forward_gathered(node, request) : forward_scattered(node, request);
-    st = end_all(group_of(c), request, st);
+    st = lt_op_wait_all(group_of(c), request, group_of(c)->size, st);
     lt_free(request);
     return st;
 }
 
 static lt_status backward(lt_node *node)
 {
-    const among *c = node->config;
+    const options *c = node->config;
     lt_view g, dy;
     LT_TRY(lt_node_grad(node, &g));
     LT_TRY(lt_op_dense(node, &g, &dy));
@@ -249,14 +230,14 @@ static lt_status backward(lt_node *node)
         return LT_E_NOMEM;
     lt_status st =
         c->gathers ? backward_gathered(node, &dy, request) : backward_scattered(node, &dy, request);
-    st = end_all(group_of(c), request, st);
+    st = lt_op_wait_all(group_of(c), request, group_of(c)->size, st);
     lt_free(request);
     return st;
 }
 
 static const lt_op gathered_op = {
     .name = "linear_gathered",
-    .config_bytes = sizeof(among),
+    .config_bytes = sizeof(options),
     .backward_ignores = LT_IGNORES_IN(X) | LT_IGNORES_IN(B) | LT_IGNORES_OUT,
     .infer = infer,
     .forward = forward,
@@ -265,7 +246,7 @@ static const lt_op gathered_op = {
 
 static const lt_op scattered_op = {
     .name = "linear_scattered",
-    .config_bytes = sizeof(among),
+    .config_bytes = sizeof(options),
     .backward_ignores = LT_IGNORES_OUT,
     .infer = infer,
     .forward = forward,
@@ -275,7 +256,7 @@ static const lt_op scattered_op = {
 lt_tensor *lt_linear_gathered_as(lt_tape *tape, lt_tensor *x, lt_tensor *w, lt_tensor *b,
                                  lt_linear_pieces_config config)
 {
-    return lt_op_run(tape, &gathered_op, (lt_tensor *[]){x, w, b}, 3, &(among){config, true});
+    return lt_op_run(tape, &gathered_op, (lt_tensor *[]){x, w, b}, 3, &(options){config, true});
 }
 
 /* b is added to each rank's rows, so its gradient is summed over ranks. */
@@ -284,7 +265,7 @@ lt_tensor *lt_linear_scattered_as(lt_tape *tape, lt_tensor *x, lt_tensor *w, lt_
 {
     config.rows = x && x->shape.ndim ? x->shape.dim[0] : 0;
     lt_tensor *y =
-        lt_op_run(tape, &scattered_op, (lt_tensor *[]){x, w}, 2, &(among){config, false});
+        lt_op_run(tape, &scattered_op, (lt_tensor *[]){x, w}, 2, &(options){config, false});
     return b ? lt_add(tape, y, lt_exchange_copy(tape, b, config.group)) : y;
 }
 

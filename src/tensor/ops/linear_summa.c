@@ -2,9 +2,10 @@
  * also sharded over depth, as in Wang, Xu, Bian & You, "2.5-dimensional distributed model training", 2021.
  * Forward and both gradients send blocks of x and w; dy is never sent. */
 
-#include "tensor/ops/exchange.h"
 #include "tensor/ops/ops.h"
 #include "tensor/tensor.h"
+
+#include "lather/detail/exchange.h"
 
 enum { X, W };
 
@@ -113,26 +114,16 @@ static lt_status take(const lt_node *node, panel *p, int t, lt_view *block)
     return p->group->wait(p->group, &p->request[t % 2]);
 }
 
-/* Waits for all requests, before the panel's memory is freed. */
+/* Waits for the panel's requests, before its memory is freed. */
 static lt_status close_panel(panel *p, lt_status st)
 {
-    for (int i = 0; i < 2; i++) {
-        lt_status ended = p->group->wait(p->group, &p->request[i]);
-        st = st ? st : ended;
-    }
-    return st;
+    return lt_op_wait_all(p->group, p->request, 2, st);
 }
 
-/* Partial results [rows, inputs of step t], each reduced over the group to rank t's `out`. */
-typedef struct sums {
-    lt_exchange *group;
-    lt_view out, work[2];
-    void *request[2];
-} sums;
-
-static lt_status open_sums(lt_node *node, sums *s, const lt_view *out, lt_exchange *group)
+/* Partial results [rows, inputs of step t], each reduced over the group to rank t's block, `own`. */
+static lt_status open_sums(lt_node *node, panel *s, const lt_view *out, lt_exchange *group)
 {
-    *s = (sums){.group = group, .out = *out};
+    *s = (panel){.group = group, .own = *out};
     const lt_shape most = LT_SHAPE(out->shape.dim[0], inputs(node, 0));
     for (int i = 0; i < 2; i++)
         LT_TRY(lt_node_scratch(node, out->dtype, most, &s->work[i]));
@@ -140,7 +131,7 @@ static lt_status open_sums(lt_node *node, sums *s, const lt_view *out, lt_exchan
 }
 
 /* Returns the memory for the partial result of step t, once it is free again. */
-static lt_status partial(const lt_node *node, sums *s, int t, lt_view *out)
+static lt_status partial(const lt_node *node, panel *s, int t, lt_view *out)
 {
     *out = s->work[t % 2];
     out->shape.dim[1] = inputs(node, t);
@@ -148,21 +139,12 @@ static lt_status partial(const lt_node *node, sums *s, int t, lt_view *out)
     return s->group->wait(s->group, &s->request[t % 2]);
 }
 
-static lt_status reduce(const lt_node *node, sums *s, int t, const lt_view *in)
+static lt_status reduce(const lt_node *node, panel *s, int t, const lt_view *in)
 {
     lt_exchange_call call = {.what = LT_EXCHANGE_REDUCE, .root = t, .in = *in};
     if (s->group->rank == t)
-        call.out = s->out;
+        call.out = s->own;
     return begin(node, s->group, &call, &s->request[t % 2]);
-}
-
-static lt_status close_sums(sums *s, lt_status st)
-{
-    for (int i = 0; i < 2; i++) {
-        lt_status ended = s->group->wait(s->group, &s->request[i]);
-        st = st ? st : ended;
-    }
-    return st;
 }
 
 /* --- Products --- */
@@ -211,7 +193,7 @@ static lt_status forward(lt_node *node)
 }
 
 /* Computes an input's gradient: broadcasts the blocks of the other input and reduces their products with dy. */
-static lt_status differentiate(lt_node *node, int input, panel *other, sums *s, const lt_view *dy)
+static lt_status differentiate(lt_node *node, int input, panel *other, panel *s, const lt_view *dy)
 {
     lt_view block, out;
     LT_TRY(post(node, other, 0));
@@ -228,11 +210,10 @@ static lt_status differentiate(lt_node *node, int input, panel *other, sums *s, 
 static lt_status gradient(lt_node *node, int input, const lt_view *dy, const lt_view *out)
 {
     const lt_summa_config *c = node->config;
-    panel other;
-    sums s;
+    panel other, s;
     LT_TRY(open_panel(node, &other, X + W - input, input == X ? c->column : c->row));
     LT_TRY(open_sums(node, &s, out, input == X ? c->row : c->column));
-    return close_sums(&s, close_panel(&other, differentiate(node, input, &other, &s, dy)));
+    return close_panel(&s, close_panel(&other, differentiate(node, input, &other, &s, dy)));
 }
 
 static lt_status backward(lt_node *node)

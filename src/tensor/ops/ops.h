@@ -3,6 +3,7 @@
 #ifndef LT_TENSOR_OPS_H
 #define LT_TENSOR_OPS_H
 
+#include "lather/detail/exchange_ops.h"
 #include "lather/ext/broadcast.h"
 
 #define LT_OP_LIST(X)              \
@@ -86,6 +87,8 @@ lt_shape lt_op_rows_shape(lt_shape shape);
 lt_status lt_op_rows(lt_node *node, const lt_view *x, lt_view *rows);
 /* The same as a vector. */
 lt_status lt_op_vector(lt_node *node, const lt_view *x, lt_view *vector);
+/* Returns x contiguous and row-major: x itself, or a copy in scratch memory. */
+lt_status lt_op_dense(lt_node *node, const lt_view *x, lt_view *dense);
 /* An output as rows: returns the rows to write; lt_op_rows_written() then copies them to y, if they are
  * scratch memory. */
 lt_status lt_op_rows_out(lt_node *node, const lt_view *y, lt_view *rows);
@@ -95,7 +98,15 @@ lt_status lt_op_rows_written(lt_node *node, const lt_view *rows, const lt_view *
 lt_view lt_op_as_out_in(const lt_view *w, bool in_out);
 /* Returns a matrix, or its transpose, as a batch of one, as matmul kernels need it. */
 lt_view lt_op_batch(const lt_view *matrix, bool transpose);
+/* Views features of x [B,T,C] from `first` on as heads of d features: [B,T,heads,d]. */
+lt_view lt_op_heads(const lt_view *x, int64_t first, int64_t heads, int64_t d);
 /* Computes y = a b of two such batches. */
 lt_status lt_op_product(lt_node *node, lt_view a, lt_view b, const lt_view *y);
+
+/* Computes the gradient of an embedding table, input `table`, from ids [N] and gradients of rows [N,C]. */
+lt_status lt_op_embedding_grad(lt_node *node, int table, const lt_view *ids, const lt_view *rows);
+
+/* Waits for `count` requests, also after a failure; returns st, or the first failure of a request. */
+lt_status lt_op_wait_all(lt_exchange *group, void **request, int count, lt_status st);
 
 #endif

@@ -26,22 +26,13 @@ static lt_status infer(const lt_node *node, lt_desc *out)
     return LT_OK;
 }
 
-static lt_view heads_view(const lt_view *x, int64_t heads)
-{
-    lt_view v = *x;
-    const int64_t d = x->shape.dim[2] / heads;
-    v.shape = LT_SHAPE(x->shape.dim[0], x->shape.dim[1], heads, d);
-    v.stride[2] = d * x->stride[2];
-    v.stride[3] = x->stride[2];
-    return v;
-}
-
-static lt_status turn(const lt_node *node, bool inverse, const lt_view *x, const lt_view *y)
+static lt_status rotate(const lt_node *node, bool inverse, const lt_view *x, const lt_view *y)
 {
     void *ctx;
     const lt_backend *be = lt_node_backend(node, &ctx);
     const lt_rotary_config *c = node->config;
-    const lt_view from = heads_view(x, c->heads), to = heads_view(y, c->heads);
+    const int64_t d = x->shape.dim[2] / c->heads;
+    const lt_view from = lt_op_heads(x, 0, c->heads, d), to = lt_op_heads(y, 0, c->heads, d);
     return be->rotary(ctx, c, inverse, &from, &to);
 }
 
@@ -50,7 +41,7 @@ static lt_status forward(lt_node *node)
     lt_view x, y;
     LT_TRY(lt_node_in(node, 0, &x));
     LT_TRY(lt_node_out(node, &y));
-    return turn(node, false, &x, &y);
+    return rotate(node, false, &x, &y);
 }
 
 static lt_status backward(lt_node *node)
@@ -58,7 +49,7 @@ static lt_status backward(lt_node *node)
     lt_view dy, dx;
     LT_TRY(lt_node_grad(node, &dy));
     LT_TRY(lt_node_grad_out(node, 0, &dx));
-    return turn(node, true, &dy, &dx);
+    return rotate(node, true, &dy, &dx);
 }
 
 const lt_op lt_op_rotary = {

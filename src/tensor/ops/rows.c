@@ -45,6 +45,17 @@ lt_status lt_op_rows(lt_node *node, const lt_view *x, lt_view *rows)
     return rows->data == x->data ? LT_OK : be->cast(ctx, x, &to);
 }
 
+lt_status lt_op_dense(lt_node *node, const lt_view *x, lt_view *dense)
+{
+    void *ctx;
+    const lt_backend *be = lt_node_backend(node, &ctx);
+    *dense = *x;
+    if (lt_view_is_contiguous(x))
+        return LT_OK;
+    LT_TRY(lt_node_scratch(node, x->dtype, x->shape, dense));
+    return be->cast(ctx, x, dense);
+}
+
 lt_status lt_op_vector(lt_node *node, const lt_view *x, lt_view *vector)
 {
     void *ctx;
@@ -57,6 +68,16 @@ lt_status lt_op_vector(lt_node *node, const lt_view *x, lt_view *vector)
     LT_TRY(lt_node_scratch(node, x->dtype, v.shape, vector));
     const lt_view to = unfolded(vector, x->shape);
     return be->cast(ctx, x, &to);
+}
+
+lt_view lt_op_heads(const lt_view *x, int64_t first, int64_t heads, int64_t d)
+{
+    lt_view v = *x;
+    v.data = (char *)x->data + first * x->stride[2] * (int64_t)lt_dtype_size(x->dtype);
+    v.shape = LT_SHAPE(x->shape.dim[0], x->shape.dim[1], heads, d);
+    v.stride[2] = d * x->stride[2];
+    v.stride[3] = x->stride[2];
+    return v;
 }
 
 lt_view lt_op_batch(const lt_view *m, bool transpose)

@@ -20,11 +20,10 @@ static lt_status check_labels(lt_shape logits, const lt_tensor *labels)
     lt_shape want = logits;
     want.ndim -= !is_soft(labels);
     if ((labels->dtype != LT_I32 && !is_soft(labels)) || !lt_shape_equal(labels->shape, want))
-        return lt_fail(
-            LT_E_SHAPE,
-            "softmax_xent: labels %s %s for logits %s, want i32 [..] or f32 [..,K]",
-            lt_dtype_name(labels->dtype), lt_shape_text(labels->shape, a),
-            lt_shape_text(logits, b));
+        return lt_fail(LT_E_SHAPE,
+                       "softmax_xent: labels %s %s for logits %s, want i32 [..] or f32 [..,K]",
+                       lt_dtype_name(labels->dtype), lt_shape_text(labels->shape, a),
+                       lt_shape_text(logits, b));
     return LT_OK;
 }
 

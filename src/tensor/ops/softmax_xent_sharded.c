@@ -1,7 +1,7 @@
 /* Cross-entropy of rows whose classes are sharded, and attention of sharded heads. The loss of a row is log
  * sum exp - logit of the label; its gradient is softmax - (1 at the label). */
 
-#include "tensor/ops/exchange.h"
+#include "tensor/ops/ops.h"
 #include "tensor/tape.h"
 #include "tensor/tensor.h"
 

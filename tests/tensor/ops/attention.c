@@ -284,7 +284,7 @@ typedef struct bad_row {
 static const bad_row bad[] = {
     {ROW(2, 3, 6), ROW(2, 3, 6), ROW(2, 3, 6), {.heads = 4}, LT_E_SHAPE, "q [2,3,6], want [B,T,C] with C a multiple of 4"},
     {ROW(2, 3, 6), ROW(2, 3, 6), ROW(2, 3, 6), {.heads = 0}, LT_E_ARG, "0 heads"},
-    {ROW(2, 3, 6), ROW(2, 3, 4), ROW(2, 3, 4), {.heads = 3, .kv_heads = 2}, LT_E_ARG, "3 heads with 2 of k and v"},
+    {ROW(2, 3, 6), ROW(2, 3, 4), ROW(2, 3, 4), {.heads = 3, .kv_heads = 2}, LT_E_ARG, "got 3 heads and 2 kv_heads"},
     {ROW(2, 3, 6), ROW(2, 3, 6), NONE, {.heads = 2}, LT_E_ARG, "v is NULL"},
     {ROW(2, 3, 6), NONE, ROW(2, 3, 6), {.heads = 2}, LT_E_ARG, "k is NULL"},
     {ROW(2, 3, 6), ROW(2, 3, 4), ROW(2, 3, 4), {.heads = 2}, LT_E_SHAPE, "k [2,3,4], v [2,3,4], want both [2,T,6]"},
