@@ -1,5 +1,5 @@
-/* Self-attention with joined projections: y = out(attention(qkv(x))).
- * Vaswani et al., "Attention is all you need", NeurIPS 2017, section 3.2. */
+/* Self-attention with packed projections: y = out(attention(qkv(x))). Vaswani et al., "Attention is all you
+ * need", NeurIPS 2017, section 3.2. */
 
 #include "nn/attention.h"
 
@@ -13,10 +13,11 @@
 
 typedef struct attention {
     lt_module base;
-    lt_attention_layer config; /* of this rank's heads; its names are NULL: they are the caller's */
-    lt_parallel_linear joined; /* of q, k and v, of all ranks */
-    lt_attention_layer whole;  /* heads and kv_heads of all ranks */
-    lt_param weight, bias;     /* of q, k and v; the bias' value is NULL if there is none */
+    /* Of this rank's heads; the names are NULL, as they are the caller's. */
+    lt_attention_layer config;
+    lt_parallel_linear joined; /* projection of q, k and v, for all ranks */
+    lt_attention_layer whole;  /* with heads and kv_heads of all ranks */
+    lt_param weight, bias;     /* of q, k and v; bias.value is NULL if absent */
     lt_module *out;            /* owned */
 } attention;
 
@@ -25,8 +26,8 @@ static int kv_width(const lt_attention_layer *c)
     return c->kv_heads * (c->width / c->heads);
 }
 
-/* Parts of one dimension that have fewer heads of k and v than of q are no box: each rank has all of the
- * parameter, and takes its heads of it. */
+/* True if each rank keeps the whole parameter and slices out its heads: in one dimension, fewer heads of k
+ * and v than of q would not be one box. */
 static bool takes_heads(const attention *a)
 {
     const lt_tensor_parallel *p = a->whole.parallel;
@@ -44,7 +45,7 @@ static lt_tensor *take_heads(const attention *a, lt_tape *tape, lt_tensor *w, in
                          lt_slice(tape, w, dim, all->width + rank * k, k),
                          lt_slice(tape, w, dim, all->width + kv_width(all) + rank * k, k)};
     w = lt_concat(tape, part, 3, dim);
-    lt_tape_set_ordinal(tape, before); /* one rank runs none of these */
+    lt_tape_set_ordinal(tape, before); /* not counted: a single rank runs none of these */
     return w;
 }
 
@@ -61,7 +62,7 @@ static lt_tensor *project(attention *a, lt_tape *tape, lt_tensor *x, lt_token_ro
     return lt_parallel_linear_run(tape, x, w, b, config);
 }
 
-/* A matrix of rows to sequences, or back; where rows are not divided, x is of sequences already. */
+/* Reshapes a matrix of rows to sequences, or back; if rows are not sharded, x has the sequences already. */
 static lt_tensor *reshaped(const attention *a, lt_tape *tape, lt_tensor *x, lt_shape shape)
 {
     if (!lt_parallel_divides_rows(a->whole.parallel))
@@ -73,7 +74,7 @@ static lt_tensor *reshaped(const attention *a, lt_tape *tape, lt_tensor *x, lt_s
     return y;
 }
 
-/* A part of the joined features, turned by its positions from `first` on. */
+/* Slices heads out of the packed features and rotates them by their positions, from `first` on. */
 static lt_tensor *part(const attention *a, lt_tape *tape, lt_tensor *qkv, int start, int heads,
                        int64_t first)
 {
@@ -92,7 +93,7 @@ static lt_tensor *append(lt_tape *tape, lt_tensor *x, const lt_attention_run *ru
     return run->cache ? lt_kv_cache_append(run->cache, run->layer, kind, tape, x) : x;
 }
 
-/* What a cache or rotary positions need: q, k and v apart. */
+/* Attention with a cache or rotary positions, for which q, k and v are unpacked. */
 static lt_tensor *attend_apart(attention *a, lt_tape *tape, lt_tensor *qkv, lt_attention_config to,
                                const lt_attention_run *run)
 {
@@ -131,7 +132,7 @@ lt_tensor *lt_attention_layer_run(lt_module *layer, lt_tape *tape, lt_tensor *x,
         y = lt_slice(tape, all, 1, 0, 1);
         lt_tape_drop(tape, all);
     }
-    if (run.first) /* of each sample: one row */
+    if (run.first) /* one row per sample */
         run.rows.tokens = 1;
     y = reshaped(a, tape, y, LT_SHAPE(-1, c->width));
     lt_tensor *z = lt_linear_forward_rows(a->out, tape, y, run.rows.sequences * run.rows.tokens);
@@ -178,11 +179,12 @@ static lt_status check(const char *name, const lt_attention_layer *c)
         return lt_fail(LT_E_ARG, "attention %s: %d heads of k and v do not divide the %d of q",
                        name, c->kv_heads, c->heads);
     if (c->rotary > 0 && c->width / c->heads % 2)
-        return lt_fail(LT_E_ARG, "attention %s: rotary positions turn pairs, and a head has %d",
+        return lt_fail(LT_E_ARG, "attention %s: rotary positions need heads of even size, got %d",
                        name, c->width / c->heads);
     const int ranks = c->parallel ? c->parallel->row->size : 1;
     if (c->heads % ranks || c->kv_heads % ranks)
-        return lt_fail(LT_E_ARG, "attention %s: %d heads, %d of k and v, for %d ranks", name,
+        return lt_fail(LT_E_ARG,
+                       "attention %s: %d heads and %d kv_heads are not divisible by %d ranks", name,
                        c->heads, c->kv_heads, ranks);
     return LT_OK;
 }
@@ -192,7 +194,7 @@ static const char *either(const char *name, const char *usual)
     return name ? name : usual;
 }
 
-/* q, k and v of own heads: the rows of three matrices, or their columns. */
+/* Returns the shard of q, k and v of this rank's heads: rows of three matrices, or their columns. */
 static lt_place place_of(const attention *a, bool of_bias)
 {
     const lt_attention_layer *c = &a->whole;

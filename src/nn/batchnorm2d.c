@@ -1,5 +1,5 @@
-/* Batch normalisation as a layer, of images (2d) and of vectors and sequences (1d): gain, shift,
- * running statistics and their count. Names and defaults are PyTorch's, as weights are exchanged. */
+/* Batch normalisation as a layer, for images (2d) and for vectors and sequences (1d). Names and defaults are
+ * PyTorch's, because weights are exchanged. */
 
 #include "nn/conv2d.h"
 #include "nn/fold.h"
@@ -14,7 +14,7 @@ typedef struct batchnorm2d {
     lt_param param[PARAMS]; /* [C] each; TRACKED is a scalar */
     lt_batchnorm2d_config config;
     bool flat;   /* x is [N,C] or [N,C,L] */
-    bool folded; /* into the convolution before it: x is normalised already */
+    bool folded; /* folded into the preceding convolution: x is normalised already */
 } batchnorm2d;
 
 typedef struct param_row {
@@ -31,13 +31,13 @@ static const param_row rows[PARAMS] = {
     [TRACKED] = {"num_batches_tracked", LT_ROLE_COUNT, 0},
 };
 
-/* What is left of a folded layer. */
+/* The rest of a folded layer: residual and relu. */
 static lt_tensor *finish(const batchnorm2d *b, lt_tape *tape, lt_tensor *x, lt_tensor *residual)
 {
     if (lt_tape_pass(tape).batch_stats)
         return lt_tape_fail(tape, lt_fail(LT_E_UNSUPPORTED,
-                                          "batchnorm2d: folded into a convolution, for evaluation "
-                                          "only"));
+                                          "batchnorm2d: folded into a convolution, cannot be "
+                                          "trained"));
     lt_tensor *y = residual ? lt_add(tape, x, residual) : x;
     return b->config.relu ? lt_relu(tape, y) : y;
 }
@@ -54,12 +54,12 @@ lt_tensor *lt_batchnorm2d_forward(lt_module *module, lt_tape *tape, lt_tensor *x
         .mean = b->param[MEAN].value,
         .var = b->param[VAR].value,
         .residual = residual,
-        .batches = b->param[TRACKED].value, /* for files only: momentum is constant */
+        .batches = b->param[TRACKED].value, /* saved to files only: momentum is constant */
     };
     lt_batchnorm2d_config config = b->config;
     config.frozen = config.frozen || b->param[MEAN].frozen;
     const double only = lt_tape_pass(tape).stat_momentum;
-    if (only > 0) { /* statistics alone are wanted: no step is counted */
+    if (only > 0) { /* the pass only computes statistics: no step is counted */
         config.momentum = only;
         args.batches = NULL;
     }
@@ -109,7 +109,7 @@ bool lt_is_batchnorm2d(const lt_module *module)
 lt_status lt_batchnorm2d_fold(lt_module *norm, lt_module *conv)
 {
     if (!lt_is_batchnorm2d(norm) || !lt_is_conv2d(conv))
-        return lt_fail(LT_E_ARG, "fold: a %s into a %s, want a batchnorm2d into a conv2d",
+        return lt_fail(LT_E_ARG, "fold: got a %s into a %s, want a batchnorm2d into a conv2d",
                        lt_module_kind(norm), lt_module_kind(conv));
     batchnorm2d *b = (batchnorm2d *)norm;
     if (b->folded)

@@ -8,7 +8,7 @@
 typedef struct conv2d {
     lt_module base;
     lt_param weight; /* [out,in/groups,kernel,kernel] */
-    lt_param bias;   /* [out]; its value is NULL if there is none */
+    lt_param bias;   /* [out]; value is NULL if absent */
     lt_conv2d_config config;
 } conv2d;
 

@@ -1,4 +1,4 @@
-/* A convolution as the batch norm after it sees it, which may be merged into it. */
+/* The interface of a convolution for folding a batch norm into it. */
 #ifndef LT_NN_CONV2D_H
 #define LT_NN_CONV2D_H
 
@@ -6,7 +6,7 @@
 
 bool lt_is_conv2d(const lt_module *module);
 lt_param *lt_conv2d_weight(lt_module *module);
-/* Its value is NULL if there is none. */
+/* The parameter's value is NULL if the layer has no bias. */
 lt_param *lt_conv2d_bias(lt_module *module);
 
 #endif

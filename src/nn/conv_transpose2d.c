@@ -6,7 +6,7 @@
 typedef struct conv_transpose2d {
     lt_module base;
     lt_param weight; /* [in,out/groups,kernel,kernel] */
-    lt_param bias;   /* [out]; its value is NULL if there is none */
+    lt_param bias;   /* [out]; value is NULL if absent */
     lt_conv_transpose2d_config config;
 } conv_transpose2d;
 

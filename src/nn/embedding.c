@@ -1,4 +1,4 @@
-/* Embedding: rows of a table by their numbers. x holds ids, i32. */
+/* Embedding: rows of a table, selected by index. x holds ids, i32. */
 
 #include "lather/detail/transformer_layers.h"
 #include "lather/ext/module.h"

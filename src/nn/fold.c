@@ -1,9 +1,9 @@
-/* Merging a batch norm into the convolution before it. Jacob et al., "Quantization and Training of
- * Neural Networks for Efficient Integer-Arithmetic-Only Inference", CVPR 2018, section 3.2.
+/* Folds a batch norm into the preceding convolution. Jacob et al., "Quantization and Training of Neural
+ * Networks for Efficient Integer-Arithmetic-Only Inference", CVPR 2018, section 3.2.
  *
  *     f = gamma / sqrt(var + eps)    w' = f w    b' = f (b - mean) + beta
  *
- * On the host, in double: it is done once. */
+ * Computed on the host in double, as it is done once. */
 
 #include "nn/fold.h"
 
@@ -15,7 +15,7 @@
 #include <math.h>
 #include <string.h>
 
-/* A tensor's numbers in double, in a block of its own; they are f32 or f64. */
+/* Reads an f32 or f64 tensor as newly allocated doubles. */
 static lt_status read_doubles(const lt_tensor *t, double **out)
 {
     int64_t count = lt_tensor_count(t);
@@ -27,7 +27,7 @@ static lt_status read_doubles(const lt_tensor *t, double **out)
         lt_free(d);
         return st;
     }
-    for (int64_t i = count; i-- > 0 && lt_tensor_dtype(t) == LT_F32;) { /* widens in place */
+    for (int64_t i = count; i-- > 0 && lt_tensor_dtype(t) == LT_F32;) { /* widened in place */
         float f;
         memcpy(&f, (const char *)d + (size_t)i * sizeof f, sizeof f);
         d[i] = (double)f;
@@ -36,7 +36,7 @@ static lt_status read_doubles(const lt_tensor *t, double **out)
     return LT_OK;
 }
 
-/* Writes doubles, which are narrowed in place if the tensor is f32. */
+/* Writes doubles, narrowing them in place if the tensor is f32. */
 static lt_status write_doubles(lt_tensor *t, double *d)
 {
     int64_t count = lt_tensor_count(t);
@@ -49,7 +49,7 @@ static lt_status write_doubles(lt_tensor *t, double *d)
 
 enum { GAMMA, BETA, MEAN, VAR, BIAS, WEIGHT, PARTS };
 
-/* Turns WEIGHT and BIAS into the merged ones. */
+/* Replaces WEIGHT and BIAS by the folded ones. */
 static void merge(double *const part[PARTS], int64_t channels, int64_t each, double eps)
 {
     for (int64_t c = 0; c < channels; c++) {
@@ -60,7 +60,7 @@ static void merge(double *const part[PARTS], int64_t channels, int64_t each, dou
     }
 }
 
-/* "layer1.0.conv1" of "layer1.0.conv1.weight", and a bias of that name. */
+/* Creates the bias of the convolution whose weight is "layer1.0.conv1.weight". */
 static lt_status make_bias(lt_param *bias, const lt_param *weight, lt_device *device)
 {
     size_t length = strlen(weight->name) - strlen(".weight");
@@ -73,7 +73,7 @@ static lt_status make_bias(lt_param *bias, const lt_param *weight, lt_device *de
     return st;
 }
 
-/* Weight and bias first reach memory that cannot fail any more, then the layer. */
+/* Computes everything in separate memory before it changes the layer. */
 static lt_status fold_into(lt_param *weight, lt_param *bias, const lt_fold_norm *n,
                            double *part[PARTS])
 {
@@ -92,7 +92,7 @@ lt_status lt_fold_affine(lt_module *conv, const lt_fold_norm *norm)
     lt_param *target = bias->value ? bias : &fresh;
     int64_t channels = lt_tensor_shape(weight->value).dim[0];
     if (lt_tensor_count(norm->gamma->value) != channels)
-        return lt_fail(LT_E_SHAPE, "fold: %s gives %lld channels, %s has %lld", weight->name,
+        return lt_fail(LT_E_SHAPE, "fold: %s has %lld channels, %s has %lld", weight->name,
                        (long long)channels, norm->gamma->name,
                        (long long)lt_tensor_count(norm->gamma->value));
     if (target == &fresh)

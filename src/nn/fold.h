@@ -1,4 +1,4 @@
-/* Merging a batch norm into the convolution before it: what the two layers show each other. */
+/* Folding a batch norm into a convolution: interface between the two layers. */
 #ifndef LT_NN_FOLD_H
 #define LT_NN_FOLD_H
 
@@ -11,8 +11,8 @@ typedef struct lt_fold_norm {
     double eps;
 } lt_fold_norm;
 
-/* Lets conv do what the norm does, with a bias if it had none. Changes nothing on failure.
- * Errors: LT_E_SHAPE, LT_E_NOMEM, LT_E_DEVICE. */
+/* Changes conv to include the norm, adding a bias if it had none. Changes nothing on failure. Errors:
+ * LT_E_SHAPE, LT_E_NOMEM, LT_E_DEVICE. */
 lt_status lt_fold_affine(lt_module *conv, const lt_fold_norm *norm);
 
 #endif

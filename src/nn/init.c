@@ -1,5 +1,5 @@
-/* Initial values. Logical element i of a parameter is drawn from counter i of the stream (seed, name), so
- * it depends neither on the order of layers, nor on threads, nor on which rank holds it. */
+/* Initial values. Logical element i of a parameter is drawn from counter i of the stream (seed, name),
+ * independent of the order of layers, of threads, and of the rank that holds it. */
 
 #include "lather/init.h"
 
@@ -31,7 +31,7 @@ typedef struct draw_job {
     uint64_t key;
     draw_fn *draw;
     double scale;
-    const lt_place *place; /* NULL: all */
+    const lt_place *place; /* NULL: the whole parameter */
 } draw_job;
 
 static void draw_chunk(void *context, int64_t begin, int64_t end, int64_t chunk)
@@ -39,7 +39,7 @@ static void draw_chunk(void *context, int64_t begin, int64_t end, int64_t chunk)
     const draw_job *job = context;
     (void)chunk;
     for (int64_t i = begin; i < end; i++) {
-        /* Either distribution takes at most the four words of one counter. */
+        /* Both distributions use at most the four words of one counter. */
         const int64_t logical = job->place ? lt_place_index(job->place, i) : i;
         lt_rng rng = {.key = job->key, .counter = (uint64_t)logical};
         double value = job->draw(&rng, job->scale);
@@ -81,11 +81,12 @@ lt_status lt_init_uniform(lt_param *param, double bound, uint64_t seed)
 lt_status lt_init_kaiming_fan_out(lt_param *param, uint64_t seed)
 {
     if (param->fan_out < 1)
-        return lt_fail(LT_E_ARG, "init: %s has no fan_out", param->name);
+        return lt_fail(LT_E_ARG, "init: %s has no fan_out, so no Kaiming deviation", param->name);
     return lt_init_normal(param, sqrt(2.0 / param->fan_out), seed);
 }
 
-/* Other shapes than those of a filter and a matrix are of layers of a program's own. */
+/* Parameters of other shapes than filters and matrices belong to layers of the program, which initialise
+ * them. */
 static lt_status init_weight(lt_param *p, uint64_t seed)
 {
     const int ndim = lt_param_place(p).logical.ndim;
@@ -93,7 +94,7 @@ static lt_status init_weight(lt_param *p, uint64_t seed)
         return LT_OK;
     if (ndim == 4)
         return lt_init_kaiming_fan_out(p, seed);
-    /* Of a last layer, fan_out would make logits of many units. */
+    /* In a last layer, fan_out would give large logits. */
     return lt_init_uniform(p, 1 / sqrt(p->fan_in), seed);
 }
 

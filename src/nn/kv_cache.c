@@ -1,7 +1,6 @@
-/* Keys and values of the rows that a decoder has seen.
- *
- * A block has two tensors [B,capacity,width]. Appending is an operation that copies the new rows behind the old ones and
- * whose output is a view of the first count+T rows: nothing else moves. */
+/* Cache of keys and values of the tokens that a decoder has processed. A block has two tensors
+ * [B,capacity,width]. Appending is an operation that copies the new rows after the old ones and whose output
+ * is a view of the first count+T rows: nothing else is copied. */
 
 #include "nn/kv_cache.h"
 
@@ -43,11 +42,12 @@ static lt_status make_rows(lt_kv_cache *cache, lt_device *device)
 lt_status lt_kv_cache_new(lt_kv_cache **out, lt_device *device, lt_kv_cache_config config)
 {
     if (!is_valid(&config))
-        return lt_fail(LT_E_ARG,
-                       "kv_cache: %d layers, batch %lld, capacity %lld, width %d of %s; all must "
-                       "be >= 1, of a floating dtype",
-                       config.layers, (long long)config.batch, (long long)config.capacity,
-                       config.width, lt_dtype_name(config.dtype));
+        return lt_fail(
+            LT_E_ARG,
+            "kv_cache: got %d layers, batch %lld, capacity %lld, width %d of %s; want all "
+            ">= 1 and a floating dtype",
+            config.layers, (long long)config.batch, (long long)config.capacity, config.width,
+            lt_dtype_name(config.dtype));
     lt_kv_cache *cache = lt_alloc(1, sizeof *cache);
     if (!cache)
         return LT_E_NOMEM;
@@ -102,14 +102,15 @@ static lt_status infer(const lt_node *node, lt_desc *out)
     const int64_t count = *(const int64_t *)node->config;
     lt_shape xs = node->in[X]->shape, all = node->in[ROWS]->shape;
     if (node->tape->pass.record)
-        return lt_fail(LT_E_ARG, "kv_cache: a pass that records has no gradient through it");
+        return lt_fail(LT_E_ARG,
+                       "kv_cache: has no gradient, use it in a pass that does not record");
     if (xs.ndim != 3 || xs.dim[0] != all.dim[0] || xs.dim[2] != all.dim[2]
         || node->in[X]->dtype != node->in[ROWS]->dtype)
         return lt_fail(LT_E_SHAPE, "kv_cache: rows %s of %s, the cache is %s of %s",
                        lt_shape_text(xs, x), lt_dtype_name(node->in[X]->dtype),
                        lt_shape_text(all, rows), lt_dtype_name(node->in[ROWS]->dtype));
     if (count + xs.dim[1] > all.dim[1])
-        return lt_fail(LT_E_SHAPE, "kv_cache: %lld rows and %lld more, its capacity is %lld",
+        return lt_fail(LT_E_SHAPE, "kv_cache: %lld tokens and %lld more exceed the capacity %lld",
                        (long long)count, (long long)xs.dim[1], (long long)all.dim[1]);
     *out = (lt_desc){.dtype = node->in[X]->dtype,
                      .shape = LT_SHAPE(xs.dim[0], count + xs.dim[1], xs.dim[2]),

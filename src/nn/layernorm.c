@@ -9,7 +9,7 @@ typedef struct layernorm {
     lt_param weight, bias; /* [width]; with rms, bias has no value */
     lt_layernorm_config config;
     const lt_tensor_parallel *parallel;
-    int width; /* of all ranks */
+    int width; /* features of all ranks */
 } layernorm;
 
 static lt_tensor *forward_sharded(layernorm *l, lt_tape *tape, lt_tensor *x)
@@ -79,7 +79,7 @@ lt_status lt_layer_norm_parallel(lt_module **out, lt_device *device, const char 
 {
     const lt_module_ops *ops = config.rms ? &rmsnorm_ops : &layernorm_ops;
     if (width < 1 || !(config.eps >= 0))
-        return lt_fail(LT_E_ARG, "%s %s: width %d, eps %g; want >= 1 and >= 0", ops->kind, name,
+        return lt_fail(LT_E_ARG, "%s %s: got width %d, eps %g; want >= 1, >= 0", ops->kind, name,
                        width, config.eps);
     lt_module *m = NULL;
     LT_TRY(lt_module_new(&m, ops));

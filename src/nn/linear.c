@@ -1,6 +1,6 @@
-/* Fully connected layer: y = x w^T + b. The smallest complete layer: start from this one.
+/* Fully connected layer: y = x w^T + b. The smallest complete layer: start here to write one.
  *
- * It reads x in the dtype of the pass; a classifier's head casts x to f32 before (lt_cast()). */
+ * It reads x in the dtype of the pass; a classifier's head casts x to f32 first (lt_cast()). */
 
 #include "nn/linear.h"
 
@@ -10,7 +10,7 @@
 typedef struct linear {
     lt_module base;
     lt_param weight; /* [out,in], or [in,out] */
-    lt_param bias;   /* [out]; its value is NULL if there is none */
+    lt_param bias;   /* [out]; value is NULL if absent */
     lt_parallel_linear config;
 } linear;
 
@@ -32,7 +32,7 @@ lt_tensor *lt_linear_forward_here(lt_module *self, lt_tape *tape, lt_tensor *x)
     return lt_linear_as(tape, x, w, b, (lt_linear_config){.in_out = l->config.in_out});
 }
 
-/* Without the number of all rows a layer cannot gather them. */
+/* Without the number of all rows a sharded layer cannot gather them. */
 static lt_tensor *forward(lt_module *self, lt_tape *tape, lt_tensor *x)
 {
     return lt_linear_forward_rows(self, tape, x, 0);

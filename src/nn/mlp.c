@@ -1,5 +1,5 @@
-/* The two or three linear layers of a transformer's block.
- * Hendrycks & Gimpel, "Gaussian error linear units", 2016; Shazeer, "GLU variants improve transformer", 2020. */
+/* The two or three linear layers of a transformer block. Hendrycks & Gimpel, "Gaussian error linear units",
+ * 2016; Shazeer, "GLU variants improve transformer", 2020. */
 
 #include "nn/mlp.h"
 
@@ -17,10 +17,10 @@ typedef struct mlp {
     double dropout;
     int width, hidden;
     const lt_tensor_parallel *parallel;
-    lt_module *up, *gate, *down; /* owned; gate is NULL but for LT_MLP_SWIGLU */
+    lt_module *up, *gate, *down; /* owned; gate is NULL except for LT_MLP_SWIGLU */
 } mlp;
 
-/* Two layers read the same rows, which in one dimension are exchanged once for both. */
+/* Runs gate and up on the same rows; in one dimension of ranks these are exchanged once for both. */
 static lt_tensor *gate_up(mlp *m, lt_tape *tape, lt_tensor *x, int64_t rows)
 {
     const lt_tensor_parallel *p = m->parallel;

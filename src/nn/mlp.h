@@ -1,10 +1,10 @@
-/* The mlp, as its block runs it. */
+/* The MLP's interface to its block. */
 #ifndef LT_NN_MLP_H
 #define LT_NN_MLP_H
 
 #include "lather/transformer.h"
 
-/* rows: of all ranks, where it is divided. */
+/* rows: those of all ranks, if the MLP is sharded. */
 lt_tensor *lt_mlp_forward_rows(lt_module *mlp, lt_tape *tape, lt_tensor *x, lt_token_rows rows);
 
 #endif

@@ -1,4 +1,4 @@
-/* Modules: a table of functions in front of a layer's struct. */
+/* Modules: a table of functions as the first member of a layer's struct. */
 
 #include "lather/ext/module.h"
 

@@ -1,7 +1,8 @@
-/* What a rank has of a divided model's rows and parameters, and linear layers and embeddings of these. In one
- * dimension: Shoeybi et al., "Megatron-LM", 2019, and, with divided rows, Korthikanti et al., "Reducing activation
- * recomputation in large transformer models", 2022. On grids: Wang et al., "2.5-dimensional distributed model
- * training", 2021. All ranks of a copy run the same operations, so that their ordinals agree. */
+/* Shards of a tensor-parallel model: rows of activations, parameters, and linear layers and embeddings on
+ * them. In one dimension: Shoeybi et al., "Megatron-LM", 2019, and, with sequence parallelism, Korthikanti
+ * et al., "Reducing activation recomputation in large transformer models", 2022. On grids: Wang et al.,
+ * "2.5-dimensional distributed model training", 2021. All ranks of a replica run the same operations, so
+ * that their ordinals agree. */
 
 #include "lather/detail/sharded.h"
 #include "lather/ext/op.h"
@@ -17,7 +18,7 @@ static bool is_grid(parallel_t *p)
 
 /* --- Rows --- */
 
-/* Parts of a grid's rows, and this rank's. */
+/* Number of shards of a grid's rows, and this rank's index. */
 static int row_parts(parallel_t *p)
 {
     return p->column->size * p->depth->size;
@@ -39,9 +40,9 @@ lt_status lt_parallel_check_batch(const char *name, parallel_t *p, int64_t sampl
     const int64_t parts = is_grid(p) ? row_parts(p) : 1, below = samples / parts * parts;
     if (samples % parts == 0)
         return LT_OK;
-    return lt_fail(
-        LT_E_ARG, "%s: a batch of %lld does not divide over the %lld rows of a grid; %lld would do",
-        name, (long long)samples, (long long)parts, (long long)(below ? below : parts));
+    return lt_fail(LT_E_ARG,
+                   "%s: a batch of %lld is not divisible by the grid's %lld rows; use %lld", name,
+                   (long long)samples, (long long)parts, (long long)(below ? below : parts));
 }
 
 bool lt_parallel_divides_rows(parallel_t *p)
@@ -73,14 +74,14 @@ lt_row_range lt_parallel_own_samples(parallel_t *p, lt_token_rows rows)
     return (lt_row_range){first, (own.first + own.count + rows.tokens - 1) / rows.tokens - first};
 }
 
-/* Noise is drawn by the ordinal of an operation: what one rank does not run does not count. */
+/* Sets the ordinal, which selects dropout's random numbers, to that of a single rank; returns x. */
 static lt_tensor *counted_as(lt_tape *tape, lt_tensor *x, int64_t ordinal)
 {
     lt_tape_set_ordinal(tape, ordinal);
     return x;
 }
 
-/* The operation's input is read no more. */
+/* Drops x, the input of the operation that returned y; returns y. */
 static lt_tensor *instead(lt_tape *tape, lt_tensor *x, lt_tensor *y)
 {
     lt_tape_drop(tape, x);
@@ -126,7 +127,7 @@ lt_tensor *lt_parallel_put_rows(lt_tape *tape, lt_tensor *x, parallel_t *p, lt_t
     return instead(tape, all, lt_reshape(tape, all, LT_SHAPE(samples.count, rows.tokens, -1)));
 }
 
-/* In one dimension the rank that has a sample's first row need not be the one that has the sample. */
+/* In one dimension the rank with a sample's first row need not be the one with the sample. */
 lt_tensor *lt_parallel_first_rows(lt_tape *tape, lt_tensor *x, parallel_t *p, lt_token_rows rows)
 {
     if (!x)
@@ -228,7 +229,7 @@ static lt_tensor *run_on_grid(lt_tape *tape, lt_tensor *x, lt_tensor *w, lt_tens
     return lt_linear_summa(tape, x, c->in_out ? transpose(tape, w) : w, b, summa);
 }
 
-/* Rows are all on each rank. */
+/* Megatron's layers: all rows are on each rank. */
 static lt_tensor *run_undivided(lt_tape *tape, lt_tensor *x, lt_tensor *w, lt_tensor *b,
                                 const lt_parallel_linear *c)
 {
@@ -264,8 +265,8 @@ lt_tensor *lt_parallel_linear_run(lt_tape *tape, lt_tensor *x, lt_tensor *w, lt_
     return counted_as(tape, run_divided(tape, x, w, b, &config), before + 1);
 }
 
-/* The columns of a table's rows come from the ranks of the column; of each of them this rank then has a term,
- * whose sum over the row goes to the ranks that have these features. */
+/* Gathers the features of the table over the column; this rank's contribution to each row is then
+ * reduce-scattered over the row to the ranks with these features. */
 static lt_tensor *embed_on_grid(lt_tape *tape, lt_tensor *ids, lt_tensor *table,
                                 const lt_parallel_embedding *c, lt_embedding_part part)
 {
@@ -318,7 +319,7 @@ static lt_noise_box box_of(const lt_parallel_noise *w)
         .sample_rows = w->rows.tokens};
 }
 
-/* Whether this rank has only some of the activation's elements. */
+/* Returns true if this rank has only some of the activation's elements. */
 static bool is_part(const lt_parallel_noise *w)
 {
     return w->parallel && (w->inside || lt_parallel_divides_rows(w->parallel));
@@ -334,7 +335,7 @@ lt_tensor *lt_parallel_drop_path(lt_tape *tape, lt_tensor *x, double p, lt_paral
     return is_part(&where) ? lt_drop_path_at(tape, x, p, box_of(&where)) : lt_drop_path(tape, x, p);
 }
 
-/* --- The loss of divided classes --- */
+/* --- The loss of sharded classes --- */
 
 static lt_sharded_xent_config xent_config(parallel_t *p, int64_t classes)
 {
@@ -342,7 +343,7 @@ static lt_sharded_xent_config xent_config(parallel_t *p, int64_t classes)
         .row = p->row, .column = p->column, .depth = p->depth, .classes = classes};
 }
 
-/* Matrices of this rank's rows: logits of the master dtype, labels. */
+/* Makes matrices of this rank's rows: logits in the master dtype, labels. */
 static void as_rows(lt_tape *tape, lt_tensor **logits, lt_tensor **labels, parallel_t *p)
 {
     if (!*logits || !*labels)

@@ -1,5 +1,5 @@
-/* Images as rows of patches, with a class token in front.
- * Dosovitskiy et al., "An image is worth 16x16 words", ICLR 2021, section 3.1. */
+/* Images as rows of patches, and the class token before them. Dosovitskiy et al., "An image is worth 16x16
+ * words", ICLR 2021, section 3.1. */
 
 #include "lather/embedding_layers.h"
 #include "lather/ext/module.h"
@@ -20,8 +20,8 @@ static lt_tensor *forward_patches(lt_module *self, lt_tape *tape, lt_tensor *x)
     lt_shape s = x ? lt_tensor_shape(x) : LT_SCALAR;
     if (s.ndim == 4 && (s.dim[2] % l->patch || s.dim[3] % l->patch))
         return lt_tape_fail(tape, lt_fail(LT_E_SHAPE,
-                                          "patch_embedding %s: images of %lldx%lld pixels; their "
-                                          "sides want multiples of the patch, %d",
+                                          "patch_embedding %s: images of %lldx%lld pixels, want "
+                                          "multiples of the patch, %d",
                                           l->weight.name, (long long)s.dim[2], (long long)s.dim[3],
                                           l->patch));
     lt_conv2d_config conv = {.stride_h = l->patch, .stride_w = l->patch};

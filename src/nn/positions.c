@@ -1,4 +1,4 @@
-/* Learned positions of rows, and their change of size for images of another one. */
+/* Learned positions of rows, and their interpolation for images of another size. */
 
 #include "lather/embedding_layers.h"
 #include "lather/ext/module.h"
@@ -15,14 +15,14 @@ typedef struct positions {
     const lt_tensor_parallel *parallel;
 } positions;
 
-/* Positions first to first + rows, in x's dtype rules: [rows,width], or [1,rows,width]. */
+/* Slices positions first to first + rows: [rows,width], or [1,rows,width]. */
 static lt_tensor *some(positions *l, lt_tape *tape, int64_t first, int64_t rows)
 {
     if (first < 0 || first + rows > l->rows)
         return lt_tape_fail(tape,
                             lt_fail(LT_E_SHAPE,
-                                    "positions %s: a sequence of %lld from position %lld; "
-                                    "there are %d",
+                                    "positions %s: a sequence of %lld from position %lld "
+                                    "exceeds %d",
                                     l->weight.name, (long long)rows, (long long)first, l->rows));
     lt_tensor *w = lt_parallel_param(tape, &l->weight, l->parallel);
     return rows && rows < l->rows ? lt_slice(tape, w, l->batched ? 1 : 0, first, rows) : w;
@@ -110,7 +110,7 @@ typedef struct cubic {
     double weight[TAPS];
 } cubic;
 
-/* The neighbours of output i of `want` among `side` values, whose ends meet. */
+/* Returns the taps of output i of `want` among `side` values, with aligned corners. */
 static cubic neighbours(int i, int side, int want)
 {
     const double a = -0.75, at = want > 1 ? (double)i * (side - 1) / (want - 1) : 0;

@@ -1,7 +1,7 @@
 /* A chain of layers: y = last(...second(first(x))).
  *
- * What a child returns is read by the next one only, so it is dropped after that: a pass that does
- * not record then needs memory for two layers, not for all. */
+ * Each output is read by the next layer only, so it is dropped after that: a pass that does not record then
+ * needs memory for two layers, not for all. */
 
 #include "base/alloc.h"
 #include "nn/conv2d.h"

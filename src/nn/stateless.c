@@ -1,5 +1,5 @@
-/* Layers without parameters: activations, flatten, dropout and stochastic depth (which the pass turns
- * on), pooling. */
+/* Layers without parameters: activations, flatten, dropout and stochastic depth (enabled by the pass),
+ * pooling. */
 
 #include "lather/detail/transformer_layers.h"
 #include "lather/ext/module.h"

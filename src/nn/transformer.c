@@ -1,5 +1,5 @@
-/* A transformer's block, its norms in front of their branches: x = x + attention(norm1(x)), y = x + mlp(norm2(x)).
- * Xiong et al., "On layer normalization in the transformer architecture", ICML 2020, figure 1 (b). */
+/* A pre-norm transformer block: x = x + attention(norm1(x)), y = x + mlp(norm2(x)). Xiong et al., "On layer
+ * normalization in the transformer architecture", ICML 2020, figure 1 (b). */
 
 #include "lather/transformer.h"
 
@@ -22,7 +22,7 @@ typedef struct block {
     const lt_tensor_parallel *parallel;
 } block;
 
-/* x + branch, which is dropped: whole for some samples if drop_path is not 0. */
+/* Returns x + branch, with stochastic depth on the branch, which is dropped from memory. */
 static lt_tensor *add_branch(const block *b, lt_tape *tape, lt_tensor *x, lt_tensor *branch,
                              lt_token_rows rows)
 {
@@ -49,7 +49,7 @@ static lt_tensor *attend(const block *b, lt_tape *tape, lt_tensor *x, lt_attenti
     return y;
 }
 
-/* The first row of each sample: of all, or of a matrix of this rank's rows. */
+/* Returns the first row of each sample, from sequences or from a matrix of this rank's rows. */
 static lt_tensor *first_rows(const block *b, lt_tape *tape, lt_tensor *x, lt_token_rows rows)
 {
     const int64_t before = lt_tape_ordinal(tape);
@@ -80,8 +80,8 @@ static lt_tensor *run_block(const block *b, lt_tape *tape, lt_tensor *x, lt_atte
 static lt_status wants_rows(const block *b)
 {
     return lt_parallel_divides_rows(b->parallel)
-               ? lt_fail(LT_E_ARG, "transformer: rows are divided over ranks, and how many there "
-                                   "are is not told: lt_transformer_forward_rows()")
+               ? lt_fail(LT_E_ARG, "transformer: rows are sharded; call "
+                                   "lt_transformer_forward_rows(), which takes their number")
                : LT_OK;
 }
 
@@ -146,10 +146,10 @@ lt_tensor *lt_transformer_forward_cached(lt_module *module, lt_tape *tape, lt_te
     LT_ASSERT(module->ops == &ops);
     const block *b = (block *)module;
     if (!b->causal)
-        return lt_tape_fail(tape, lt_fail(LT_E_ARG, "transformer: a cache is for causal blocks"));
+        return lt_tape_fail(tape, lt_fail(LT_E_ARG, "transformer: a cache needs a causal block"));
     if (b->parallel)
-        return lt_tape_fail(tape, lt_fail(LT_E_UNSUPPORTED, "transformer: a cache is for one rank, "
-                                                            "not for a divided block"));
+        return lt_tape_fail(tape, lt_fail(LT_E_UNSUPPORTED, "transformer: a cache does not support "
+                                                            "sharded blocks"));
     return run_block(b, tape, x, (lt_attention_run){.cache = cache, .layer = layer});
 }
 
@@ -202,17 +202,17 @@ static lt_status check(const char *name, const lt_transformer_config *c)
     return LT_OK;
 }
 
-/* Heads of a row's ranks: "6 heads do not divide over 4 ranks of a row; 4 or 8 heads would do". */
+/* Checks that the ranks of a row divide the heads. */
 static lt_status check_heads(const char *name, const char *what, int heads, int ranks)
 {
     const int below = heads / ranks * ranks;
     if (heads % ranks == 0)
         return LT_OK;
     if (below)
-        return lt_fail(LT_E_ARG, "%s: %d %s do not divide over %d ranks; %d or %d would do", name,
+        return lt_fail(LT_E_ARG, "%s: %d %s are not divisible by %d ranks; use %d or %d", name,
                        heads, what, ranks, below, below + ranks);
-    return lt_fail(LT_E_ARG, "%s: %d %s do not divide over %d ranks; %d would do", name, heads,
-                   what, ranks, ranks);
+    return lt_fail(LT_E_ARG, "%s: %d %s are not divisible by %d ranks; use %d", name, heads, what,
+                   ranks, ranks);
 }
 
 lt_status lt_transformer_check_parallel(const char *name, const lt_transformer_config *c)
@@ -226,12 +226,12 @@ lt_status lt_transformer_check_parallel(const char *name, const lt_transformer_c
     LT_TRY(check_heads(name, "heads", c->heads, ranks));
     LT_TRY(check_heads(name, "heads of k and v", kv_heads, ranks));
     if (hidden < ranks)
-        return lt_fail(LT_E_ARG, "%s: the %d features inside the mlp are fewer than %d ranks", name,
+        return lt_fail(LT_E_ARG, "%s: %d hidden features of the MLP are fewer than %d ranks", name,
                        hidden, ranks);
     if (p->column && kv_heads != c->heads)
         return lt_fail(LT_E_UNSUPPORTED,
-                       "%s: %d heads with %d of k and v have no form on grids; one dimension of "
-                       "ranks has one",
+                       "%s: %d heads with %d of k and v are not supported on grids; use one "
+                       "dimension of ranks",
                        name, c->heads, kv_heads);
     return LT_OK;
 }
