@@ -4,8 +4,8 @@
 #include "nn/attention.h"
 
 #include "nn/kv_cache.h"
+#include "nn/layer.h"
 #include "nn/linear.h"
-#include "nn/path.h"
 
 #include "lather/ext/module.h"
 #include "lather/ext/op.h"

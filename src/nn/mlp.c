@@ -3,8 +3,8 @@
 
 #include "nn/mlp.h"
 
+#include "nn/layer.h"
 #include "nn/linear.h"
-#include "nn/path.h"
 
 #include "lather/ext/module.h"
 #include "lather/ext/op.h"

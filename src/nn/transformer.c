@@ -4,8 +4,8 @@
 #include "lather/transformer.h"
 
 #include "nn/attention.h"
+#include "nn/layer.h"
 #include "nn/mlp.h"
-#include "nn/path.h"
 
 #include "lather/ext/module.h"
 #include "lather/ext/op.h"

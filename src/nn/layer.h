@@ -1,6 +1,6 @@
 /* Names of layers inside other layers. */
-#ifndef LT_NN_PATH_H
-#define LT_NN_PATH_H
+#ifndef LT_NN_LAYER_H
+#define LT_NN_LAYER_H
 
 #include "lather/status.h"
 

@@ -1,6 +1,6 @@
 /* Names of layers inside other layers. */
 
-#include "nn/path.h"
+#include "nn/layer.h"
 
 #include "lather/ext/fail.h"
 
