@@ -7,7 +7,6 @@
 #include "nn/layer.h"
 #include "nn/linear.h"
 
-#include "lather/ext/module.h"
 #include "lather/ext/op.h"
 #include "lather/ops.h"
 
@@ -15,7 +14,7 @@ typedef struct attention {
     lt_module base;
     /* Of this rank's heads; the names are NULL, as they are the caller's. */
     lt_attention_layer config;
-    lt_parallel_linear joined; /* projection of q, k and v, for all ranks */
+    lt_parallel_linear packed; /* projection of q, k and v, for all ranks */
     lt_attention_layer whole;  /* with heads and kv_heads of all ranks */
     lt_param weight, bias;     /* of q, k and v; bias.value is NULL if absent */
     lt_module *out;            /* owned */
@@ -54,16 +53,16 @@ static lt_tensor *project(attention *a, lt_tape *tape, lt_tensor *x, lt_token_ro
     lt_tensor *w = lt_tape_param(tape, &a->weight);
     lt_tensor *b = a->bias.value ? lt_tape_param(tape, &a->bias) : NULL;
     if (takes_heads(a)) {
-        w = take_heads(a, tape, w, a->joined.in_out);
+        w = take_heads(a, tape, w, a->packed.in_out);
         b = b ? take_heads(a, tape, b, 0) : NULL;
     }
-    lt_parallel_linear config = a->joined;
+    lt_parallel_linear config = a->packed;
     config.rows = rows.sequences * rows.tokens;
     return lt_parallel_linear_run(tape, x, w, b, config);
 }
 
 /* Reshapes a matrix of rows to sequences, or back; if rows are not sharded, x has the sequences already. */
-static lt_tensor *reshaped(const attention *a, lt_tape *tape, lt_tensor *x, lt_shape shape)
+static lt_tensor *reshape_rows(const attention *a, lt_tape *tape, lt_tensor *x, lt_shape shape)
 {
     if (!lt_parallel_divides_rows(a->whole.parallel))
         return x;
@@ -94,8 +93,8 @@ static lt_tensor *append(lt_tape *tape, lt_tensor *x, const lt_attention_run *ru
 }
 
 /* Attention with a cache or rotary positions, for which q, k and v are unpacked. */
-static lt_tensor *attend_apart(attention *a, lt_tape *tape, lt_tensor *qkv, lt_attention_config to,
-                               const lt_attention_run *run)
+static lt_tensor *attend_unpacked(attention *a, lt_tape *tape, lt_tensor *qkv,
+                                  lt_attention_config to, const lt_attention_run *run)
 {
     const lt_attention_layer *c = &a->config;
     const int64_t first = run->cache ? lt_kv_cache_count(run->cache, run->layer) : 0;
@@ -122,10 +121,10 @@ lt_tensor *lt_attention_layer_run(lt_module *layer, lt_tape *tape, lt_tensor *x,
     const lt_attention_config to = {
         .heads = c->heads, .kv_heads = c->kv_heads, .causal = c->causal, .lower_right = true};
     lt_tensor *qkv = project(a, tape, x, run.rows);
-    qkv = reshaped(a, tape, qkv, LT_SHAPE(-1, run.rows.tokens, c->width + 2 * kv_width(c)));
-    const bool apart = run.cache || c->rotary > 0;
+    qkv = reshape_rows(a, tape, qkv, LT_SHAPE(-1, run.rows.tokens, c->width + 2 * kv_width(c)));
+    const bool unpack = run.cache || c->rotary > 0;
     lt_tensor *y =
-        apart ? attend_apart(a, tape, qkv, to, &run) : lt_attention(tape, qkv, NULL, NULL, to);
+        unpack ? attend_unpacked(a, tape, qkv, to, &run) : lt_attention(tape, qkv, NULL, NULL, to);
     lt_tape_drop(tape, qkv);
     if (run.first) {
         lt_tensor *all = y;
@@ -134,7 +133,7 @@ lt_tensor *lt_attention_layer_run(lt_module *layer, lt_tape *tape, lt_tensor *x,
     }
     if (run.first) /* one row per sample */
         run.rows.tokens = 1;
-    y = reshaped(a, tape, y, LT_SHAPE(-1, c->width));
+    y = reshape_rows(a, tape, y, LT_SHAPE(-1, c->width));
     lt_tensor *z = lt_linear_forward_rows(a->out, tape, y, run.rows.sequences * run.rows.tokens);
     lt_tape_drop(tape, y);
     return z;
@@ -189,7 +188,7 @@ static lt_status check(const char *name, const lt_attention_layer *c)
     return LT_OK;
 }
 
-static const char *either(const char *name, const char *usual)
+static const char *name_or(const char *name, const char *usual)
 {
     return name ? name : usual;
 }
@@ -210,7 +209,7 @@ static lt_place place_of(const attention *a, bool of_bias)
                              (lt_parallel_dims){1, 3}, LT_DIVIDE_OUTPUTS);
 }
 
-static lt_status make_joined(attention *a, lt_device *device, const char *name)
+static lt_status make_packed(attention *a, lt_device *device, const char *name)
 {
     const lt_attention_layer *c = &a->whole;
     const int64_t in = c->width, out = c->width + 2 * kv_width(c);
@@ -218,17 +217,17 @@ static lt_status make_joined(attention *a, lt_device *device, const char *name)
     const lt_shape shape = c->in_out ? LT_SHAPE(in, out) : LT_SHAPE(out, in);
     const lt_place weight = whole ? lt_place_whole(shape) : place_of(a, false);
     const lt_place bias = whole ? lt_place_whole(LT_SHAPE(out)) : place_of(a, true);
-    LT_TRY(lt_param_init(&a->weight, device, name, either(c->qkv_weight, "in_proj_weight"),
+    LT_TRY(lt_param_init(&a->weight, device, name, name_or(c->qkv_weight, "in_proj_weight"),
                          lt_parallel_shape(&weight), 0));
     if (!whole)
         LT_TRY(lt_param_set_place(&a->weight, &weight));
     a->weight.fan_in = (int)in;
     a->weight.fan_out = (int)out;
-    a->joined =
+    a->packed =
         (lt_parallel_linear){.parallel = c->parallel, .in = in, .out = out, .in_out = c->in_out};
     if (!c->bias)
         return LT_OK;
-    LT_TRY(lt_param_init_role(&a->bias, device, name, either(c->qkv_bias, "in_proj_bias"),
+    LT_TRY(lt_param_init_role(&a->bias, device, name, name_or(c->qkv_bias, "in_proj_bias"),
                               lt_parallel_shape(&bias), 0, LT_ROLE_BIAS));
     return whole ? LT_OK : lt_param_set_place(&a->bias, &bias);
 }
@@ -237,8 +236,8 @@ static lt_status make(attention *a, lt_device *device, const char *name)
 {
     const lt_attention_layer *c = &a->whole;
     char path[LT_LAYER_NAME];
-    LT_TRY(make_joined(a, device, name));
-    LT_TRY(lt_layer_path(path, name, either(c->out, "out_proj")));
+    LT_TRY(make_packed(a, device, name));
+    LT_TRY(lt_layer_path(path, name, name_or(c->out, "out_proj")));
     const lt_linear_layer linear = {.in = c->width,
                                     .features = c->width,
                                     .bias = c->bias,

@@ -3,8 +3,8 @@
 
 #include "nn/conv2d.h"
 #include "nn/fold.h"
+#include "nn/layer.h"
 
-#include "lather/ext/module.h"
 #include "lather/layers.h"
 
 enum { GAMMA, BETA, MEAN, VAR, TRACKED, PARAMS };
@@ -140,12 +140,7 @@ static lt_status make(lt_module **out, const lt_module_ops *kind, lt_device *dev
         st = lt_param_init_role(&b->param[i], device, name, rows[i].leaf,
                                 i == TRACKED ? LT_SCALAR : LT_SHAPE(channels), rows[i].fill,
                                 rows[i].role);
-    if (st) {
-        lt_module_free(&m);
-        return st;
-    }
-    *out = m;
-    return LT_OK;
+    return lt_layer_finish(out, m, st);
 }
 
 lt_status lt_layer_batchnorm2d(lt_module **out, lt_device *device, const char *name, int channels,

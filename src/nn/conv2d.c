@@ -2,44 +2,29 @@
 
 #include "nn/conv2d.h"
 
-#include "lather/ext/module.h"
+#include "nn/layer.h"
+
 #include "lather/layers.h"
 
 typedef struct conv2d {
-    lt_module base;
-    lt_param weight; /* [out,in/groups,kernel,kernel] */
-    lt_param bias;   /* [out]; value is NULL if absent */
+    lt_weight_bias base; /* [out,in/groups,kernel,kernel], [out] */
     lt_conv2d_config config;
 } conv2d;
 
 static lt_tensor *forward(lt_module *self, lt_tape *tape, lt_tensor *x)
 {
     conv2d *c = (conv2d *)self;
-    lt_tensor *w = lt_tape_param(tape, &c->weight);
-    lt_tensor *b = c->bias.value ? lt_tape_param(tape, &c->bias) : NULL;
+    lt_tensor *w = lt_tape_param(tape, &c->base.weight);
+    lt_tensor *b = c->base.bias.value ? lt_tape_param(tape, &c->base.bias) : NULL;
     return lt_conv2d(tape, x, w, b, c->config);
-}
-
-static lt_status params(lt_module *self, lt_params *list)
-{
-    conv2d *c = (conv2d *)self;
-    LT_TRY(lt_params_add(list, &c->weight));
-    return c->bias.value ? lt_params_add(list, &c->bias) : LT_OK;
-}
-
-static void destroy(lt_module *self)
-{
-    conv2d *c = (conv2d *)self;
-    lt_param_clear(&c->weight);
-    lt_param_clear(&c->bias);
 }
 
 static const lt_module_ops ops = {
     .kind = "conv2d",
     .bytes = sizeof(conv2d),
     .forward = forward,
-    .params = params,
-    .destroy = destroy,
+    .params = lt_weight_bias_params,
+    .destroy = lt_weight_bias_destroy,
 };
 
 bool lt_is_conv2d(const lt_module *module)
@@ -49,12 +34,12 @@ bool lt_is_conv2d(const lt_module *module)
 
 lt_param *lt_conv2d_weight(lt_module *module)
 {
-    return &((conv2d *)module)->weight;
+    return &((lt_weight_bias *)module)->weight;
 }
 
 lt_param *lt_conv2d_bias(lt_module *module)
 {
-    return &((conv2d *)module)->bias;
+    return &((lt_weight_bias *)module)->bias;
 }
 
 static int or_one(int value)
@@ -80,10 +65,11 @@ static lt_status make_params(conv2d *c, lt_device *device, const char *name,
                              const lt_conv2d_layer *l)
 {
     lt_shape shape = LT_SHAPE(l->out, l->in / or_one(l->groups), l->kernel, l->kernel);
-    LT_TRY(lt_param_init_filter(&c->weight, device, name, "weight", shape));
+    LT_TRY(lt_param_init_filter(&c->base.weight, device, name, "weight", shape));
     if (!l->bias)
         return LT_OK;
-    return lt_param_init_role(&c->bias, device, name, "bias", LT_SHAPE(l->out), 0, LT_ROLE_BIAS);
+    return lt_param_init_role(&c->base.bias, device, name, "bias", LT_SHAPE(l->out), 0,
+                              LT_ROLE_BIAS);
 }
 
 lt_status lt_layer_conv2d(lt_module **out, lt_device *device, const char *name,
@@ -104,10 +90,5 @@ lt_status lt_layer_conv2d(lt_module **out, lt_device *device, const char *name,
         .groups = config.groups,
     };
     lt_status st = make_params(c, device, name, &config);
-    if (st) {
-        lt_module_free(&m);
-        return st;
-    }
-    *out = m;
-    return LT_OK;
+    return lt_layer_finish(out, m, st);
 }

@@ -1,43 +1,28 @@
 /* Transposed convolution with a square filter, as a layer around lt_conv_transpose2d(). */
 
-#include "lather/ext/module.h"
+#include "nn/layer.h"
+
 #include "lather/layers.h"
 
 typedef struct conv_transpose2d {
-    lt_module base;
-    lt_param weight; /* [in,out/groups,kernel,kernel] */
-    lt_param bias;   /* [out]; value is NULL if absent */
+    lt_weight_bias base; /* [in,out/groups,kernel,kernel], [out] */
     lt_conv_transpose2d_config config;
 } conv_transpose2d;
 
 static lt_tensor *forward(lt_module *self, lt_tape *tape, lt_tensor *x)
 {
     conv_transpose2d *c = (conv_transpose2d *)self;
-    lt_tensor *w = lt_tape_param(tape, &c->weight);
-    lt_tensor *b = c->bias.value ? lt_tape_param(tape, &c->bias) : NULL;
+    lt_tensor *w = lt_tape_param(tape, &c->base.weight);
+    lt_tensor *b = c->base.bias.value ? lt_tape_param(tape, &c->base.bias) : NULL;
     return lt_conv_transpose2d(tape, x, w, b, c->config);
-}
-
-static lt_status params(lt_module *self, lt_params *list)
-{
-    conv_transpose2d *c = (conv_transpose2d *)self;
-    LT_TRY(lt_params_add(list, &c->weight));
-    return c->bias.value ? lt_params_add(list, &c->bias) : LT_OK;
-}
-
-static void destroy(lt_module *self)
-{
-    conv_transpose2d *c = (conv_transpose2d *)self;
-    lt_param_clear(&c->weight);
-    lt_param_clear(&c->bias);
 }
 
 static const lt_module_ops ops = {
     .kind = "conv_transpose2d",
     .bytes = sizeof(conv_transpose2d),
     .forward = forward,
-    .params = params,
-    .destroy = destroy,
+    .params = lt_weight_bias_params,
+    .destroy = lt_weight_bias_destroy,
 };
 
 static int or_one(int value)
@@ -70,10 +55,11 @@ static lt_status make_params(conv_transpose2d *c, lt_device *device, const char 
                              const lt_conv_transpose2d_layer *l)
 {
     lt_shape shape = LT_SHAPE(l->in, l->out / or_one(l->groups), l->kernel, l->kernel);
-    LT_TRY(lt_param_init_filter(&c->weight, device, name, "weight", shape));
+    LT_TRY(lt_param_init_filter(&c->base.weight, device, name, "weight", shape));
     if (!l->bias)
         return LT_OK;
-    return lt_param_init_role(&c->bias, device, name, "bias", LT_SHAPE(l->out), 0, LT_ROLE_BIAS);
+    return lt_param_init_role(&c->base.bias, device, name, "bias", LT_SHAPE(l->out), 0,
+                              LT_ROLE_BIAS);
 }
 
 lt_status lt_layer_conv_transpose2d(lt_module **out, lt_device *device, const char *name,
@@ -96,10 +82,5 @@ lt_status lt_layer_conv_transpose2d(lt_module **out, lt_device *device, const ch
         .output_pad_w = config.output_pad,
     };
     lt_status st = make_params(c, device, name, &config);
-    if (st) {
-        lt_module_free(&m);
-        return st;
-    }
-    *out = m;
-    return LT_OK;
+    return lt_layer_finish(out, m, st);
 }

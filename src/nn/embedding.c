@@ -1,7 +1,8 @@
 /* Embedding: rows of a table, selected by index. x holds ids, i32. */
 
+#include "nn/layer.h"
+
 #include "lather/detail/transformer_layers.h"
-#include "lather/ext/module.h"
 
 typedef struct embedding {
     lt_module base;
@@ -42,10 +43,5 @@ lt_status lt_layer_embedding(lt_module **out, lt_device *device, const char *nam
     LT_TRY(lt_module_new(&m, &ops));
     lt_status st =
         lt_param_init(&((embedding *)m)->weight, device, name, "weight", LT_SHAPE(count, width), 0);
-    if (st) {
-        lt_module_free(&m);
-        return st;
-    }
-    *out = m;
-    return LT_OK;
+    return lt_layer_finish(out, m, st);
 }

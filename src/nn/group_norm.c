@@ -1,41 +1,27 @@
 /* Group normalisation as a layer. Names and defaults are PyTorch's. */
 
-#include "lather/ext/module.h"
+#include "nn/layer.h"
+
 #include "lather/layers.h"
 
 typedef struct group_norm {
-    lt_module base;
-    lt_param weight, bias; /* [C] */
+    lt_weight_bias base; /* [C] each */
     lt_group_norm_config config;
 } group_norm;
 
 static lt_tensor *forward(lt_module *self, lt_tape *tape, lt_tensor *x)
 {
     group_norm *g = (group_norm *)self;
-    return lt_group_norm(tape, x, lt_tape_param(tape, &g->weight), lt_tape_param(tape, &g->bias),
-                         g->config);
-}
-
-static lt_status params(lt_module *self, lt_params *list)
-{
-    group_norm *g = (group_norm *)self;
-    LT_TRY(lt_params_add(list, &g->weight));
-    return lt_params_add(list, &g->bias);
-}
-
-static void destroy(lt_module *self)
-{
-    group_norm *g = (group_norm *)self;
-    lt_param_clear(&g->weight);
-    lt_param_clear(&g->bias);
+    return lt_group_norm(tape, x, lt_tape_param(tape, &g->base.weight),
+                         lt_tape_param(tape, &g->base.bias), g->config);
 }
 
 static const lt_module_ops ops = {
     .kind = "group_norm",
     .bytes = sizeof(group_norm),
     .forward = forward,
-    .params = params,
-    .destroy = destroy,
+    .params = lt_weight_bias_params,
+    .destroy = lt_weight_bias_destroy,
 };
 
 lt_status lt_layer_group_norm(lt_module **out, lt_device *device, const char *name, int channels,
@@ -51,15 +37,10 @@ lt_status lt_layer_group_norm(lt_module **out, lt_device *device, const char *na
     g->config = config;
     if (config.eps == 0)
         g->config.eps = 1e-5;
-    lt_status st =
-        lt_param_init_role(&g->weight, device, name, "weight", LT_SHAPE(channels), 1, LT_ROLE_NORM);
+    lt_status st = lt_param_init_role(&g->base.weight, device, name, "weight", LT_SHAPE(channels),
+                                      1, LT_ROLE_NORM);
     if (!st)
-        st =
-            lt_param_init_role(&g->bias, device, name, "bias", LT_SHAPE(channels), 0, LT_ROLE_NORM);
-    if (st) {
-        lt_module_free(&m);
-        return st;
-    }
-    *out = m;
-    return LT_OK;
+        st = lt_param_init_role(&g->base.bias, device, name, "bias", LT_SHAPE(channels), 0,
+                                LT_ROLE_NORM);
+    return lt_layer_finish(out, m, st);
 }

@@ -1,8 +1,6 @@
-/* Names of layers inside other layers. */
+/* Helpers for layers. */
 
 #include "nn/layer.h"
-
-#include "lather/ext/fail.h"
 
 #include <stdio.h>
 
@@ -13,4 +11,27 @@ lt_status lt_layer_path(char path[LT_LAYER_NAME], const char *name, const char *
                ? LT_OK
                : lt_fail(LT_E_ARG, "layer %s: the name has %d bytes, want at most %d", path, bytes,
                          LT_LAYER_NAME - 1);
+}
+
+lt_status lt_layer_finish(lt_module **out, lt_module *module, lt_status st)
+{
+    if (st)
+        lt_module_free(&module);
+    else
+        *out = module;
+    return st;
+}
+
+lt_status lt_weight_bias_params(lt_module *self, lt_params *list)
+{
+    lt_weight_bias *l = (lt_weight_bias *)self;
+    LT_TRY(lt_params_add(list, &l->weight));
+    return l->bias.value ? lt_params_add(list, &l->bias) : LT_OK;
+}
+
+void lt_weight_bias_destroy(lt_module *self)
+{
+    lt_weight_bias *l = (lt_weight_bias *)self;
+    lt_param_clear(&l->weight);
+    lt_param_clear(&l->bias);
 }

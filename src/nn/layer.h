@@ -1,12 +1,25 @@
-/* Names of layers inside other layers. */
+/* Helpers for layers: names, the end of constructors, and layers with a weight and a bias. */
 #ifndef LT_NN_LAYER_H
 #define LT_NN_LAYER_H
 
-#include "lather/status.h"
+#include "lather/ext/module.h"
 
 enum { LT_LAYER_NAME = 160 };
 
 /* Writes "name.leaf", or "leaf" if name is "", to path. Errors: LT_E_ARG (too long). */
 lt_status lt_layer_path(char path[LT_LAYER_NAME], const char *name, const char *leaf);
+
+/* Ends a constructor: sets *out to the module, or frees it if st is a failure. Returns st. */
+lt_status lt_layer_finish(lt_module **out, lt_module *module, lt_status st);
+
+/* First member of the struct of a layer with a weight and a bias, whose value is NULL if absent. */
+typedef struct lt_weight_bias {
+    lt_module module;
+    lt_param weight, bias;
+} lt_weight_bias;
+
+/* Functions of such a layer's table. */
+lt_status lt_weight_bias_params(lt_module *self, lt_params *list);
+void lt_weight_bias_destroy(lt_module *self);
 
 #endif

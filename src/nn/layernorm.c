@@ -1,12 +1,12 @@
 /* Layer and RMS normalisation as layers. Names and defaults are PyTorch's. */
 
+#include "nn/layer.h"
+
 #include "lather/detail/transformer_layers.h"
-#include "lather/ext/module.h"
 #include "lather/ext/op.h"
 
 typedef struct layernorm {
-    lt_module base;
-    lt_param weight, bias; /* [width]; with rms, bias has no value */
+    lt_weight_bias base; /* [width] each; with rms no bias */
     lt_layernorm_config config;
     const lt_tensor_parallel *parallel;
     int width; /* features of all ranks */
@@ -21,8 +21,8 @@ static lt_tensor *forward_sharded(layernorm *l, lt_tape *tape, lt_tensor *x)
                                            .features = l->width,
                                            .eps = l->config.eps,
                                            .rms = l->config.rms};
-    lt_tensor *gamma = lt_tape_param(tape, &l->weight);
-    lt_tensor *beta = l->config.rms ? NULL : lt_tape_param(tape, &l->bias);
+    lt_tensor *gamma = lt_tape_param(tape, &l->base.weight);
+    lt_tensor *beta = l->config.rms ? NULL : lt_tape_param(tape, &l->base.bias);
     const int64_t before = lt_tape_ordinal(tape);
     lt_tensor *y = lt_layernorm_sharded(tape, x, gamma, beta, config);
     lt_tape_set_ordinal(tape, before + 1);
@@ -34,24 +34,11 @@ static lt_tensor *forward(lt_module *self, lt_tape *tape, lt_tensor *x)
     layernorm *l = (layernorm *)self;
     if (l->parallel && l->parallel->column)
         return forward_sharded(l, tape, x);
-    lt_tensor *gamma = lt_parallel_param(tape, &l->weight, l->parallel);
+    lt_tensor *gamma = lt_parallel_param(tape, &l->base.weight, l->parallel);
     if (l->config.rms)
         return lt_rmsnorm(tape, x, gamma, l->config);
-    return lt_layernorm(tape, x, gamma, lt_parallel_param(tape, &l->bias, l->parallel), l->config);
-}
-
-static lt_status params(lt_module *self, lt_params *list)
-{
-    layernorm *l = (layernorm *)self;
-    LT_TRY(lt_params_add(list, &l->weight));
-    return l->config.rms ? LT_OK : lt_params_add(list, &l->bias);
-}
-
-static void destroy(lt_module *self)
-{
-    layernorm *l = (layernorm *)self;
-    lt_param_clear(&l->weight);
-    lt_param_clear(&l->bias);
+    return lt_layernorm(tape, x, gamma, lt_parallel_param(tape, &l->base.bias, l->parallel),
+                        l->config);
 }
 
 #define TABLE(kind_)                           \
@@ -59,8 +46,8 @@ static void destroy(lt_module *self)
         .kind = #kind_,                        \
         .bytes = sizeof(layernorm),            \
         .forward = forward,                    \
-        .params = params,                      \
-        .destroy = destroy,                    \
+        .params = lt_weight_bias_params,       \
+        .destroy = lt_weight_bias_destroy,     \
     }
 TABLE(layernorm);
 TABLE(rmsnorm);
@@ -88,15 +75,10 @@ lt_status lt_layer_norm_parallel(lt_module **out, lt_device *device, const char 
     l->config = config;
     l->parallel = parallel;
     l->width = width;
-    lt_status st = make_param(&l->weight, l, device, name, "weight", 1);
+    lt_status st = make_param(&l->base.weight, l, device, name, "weight", 1);
     if (!st && !config.rms)
-        st = make_param(&l->bias, l, device, name, "bias", 0);
-    if (st) {
-        lt_module_free(&m);
-        return st;
-    }
-    *out = m;
-    return LT_OK;
+        st = make_param(&l->base.bias, l, device, name, "bias", 0);
+    return lt_layer_finish(out, m, st);
 }
 
 lt_status lt_layer_layernorm(lt_module **out, lt_device *device, const char *name, int width,

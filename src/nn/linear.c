@@ -24,7 +24,7 @@ lt_tensor *lt_linear_forward_rows(lt_module *self, lt_tape *tape, lt_tensor *x, 
     return lt_parallel_linear_run(tape, x, w, b, config);
 }
 
-lt_tensor *lt_linear_forward_here(lt_module *self, lt_tape *tape, lt_tensor *x)
+lt_tensor *lt_linear_forward_local(lt_module *self, lt_tape *tape, lt_tensor *x)
 {
     linear *l = (linear *)self;
     lt_tensor *w = lt_tape_param(tape, &l->weight);

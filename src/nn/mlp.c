@@ -6,7 +6,6 @@
 #include "nn/layer.h"
 #include "nn/linear.h"
 
-#include "lather/ext/module.h"
 #include "lather/ext/op.h"
 #include "lather/ops.h"
 #include "lather/transformer.h"
@@ -31,9 +30,9 @@ static lt_tensor *gate_up(mlp *m, lt_tape *tape, lt_tensor *x, int64_t rows)
         all = p->sequence ? lt_exchange_gather(tape, x, p->row, rows)
                           : lt_exchange_copy(tape, x, p->row);
     lt_tape_set_ordinal(tape, before);
-    lt_tensor *up = once ? lt_linear_forward_here(m->up, tape, all)
+    lt_tensor *up = once ? lt_linear_forward_local(m->up, tape, all)
                          : lt_linear_forward_rows(m->up, tape, x, rows);
-    lt_tensor *gate = once ? lt_linear_forward_here(m->gate, tape, all)
+    lt_tensor *gate = once ? lt_linear_forward_local(m->gate, tape, all)
                            : lt_linear_forward_rows(m->gate, tape, x, rows);
     if (once)
         lt_tape_drop(tape, all);
@@ -144,10 +143,5 @@ lt_status lt_layer_mlp(lt_module **out, lt_device *device, const char *name, lt_
     m->hidden = config.hidden;
     m->parallel = config.parallel;
     lt_status st = make(m, device, name, &config);
-    if (st) {
-        lt_module_free(&module);
-        return st;
-    }
-    *out = module;
-    return LT_OK;
+    return lt_layer_finish(out, module, st);
 }

@@ -75,14 +75,14 @@ lt_row_range lt_parallel_own_samples(parallel_t *p, lt_token_rows rows)
 }
 
 /* Sets the ordinal, which selects dropout's random numbers, to that of a single rank; returns x. */
-static lt_tensor *counted_as(lt_tape *tape, lt_tensor *x, int64_t ordinal)
+static lt_tensor *with_ordinal(lt_tape *tape, lt_tensor *x, int64_t ordinal)
 {
     lt_tape_set_ordinal(tape, ordinal);
     return x;
 }
 
 /* Drops x, the input of the operation that returned y; returns y. */
-static lt_tensor *instead(lt_tape *tape, lt_tensor *x, lt_tensor *y)
+static lt_tensor *drop_input(lt_tape *tape, lt_tensor *x, lt_tensor *y)
 {
     lt_tape_drop(tape, x);
     return y;
@@ -96,10 +96,10 @@ lt_tensor *lt_parallel_take_samples(lt_tape *tape, lt_tensor *x, parallel_t *p, 
     const lt_row_range own = lt_parallel_own_samples(p, rows);
     const int64_t before = lt_tape_ordinal(tape);
     if (lt_tensor_shape(x).dim[0] == rows.sequences)
-        return counted_as(tape, lt_slice(tape, x, 0, own.first, own.count), before);
+        return with_ordinal(tape, lt_slice(tape, x, 0, own.first, own.count), before);
     lt_tensor *padded = lt_pad_rows(tape, x, 0, rows.sequences, fill);
     lt_tensor *y = lt_slice(tape, padded, 0, own.first, own.count);
-    return counted_as(tape, instead(tape, padded, y), before);
+    return with_ordinal(tape, drop_input(tape, padded, y), before);
 }
 
 lt_tensor *lt_parallel_take_rows(lt_tape *tape, lt_tensor *x, parallel_t *p, lt_token_rows rows)
@@ -113,7 +113,7 @@ lt_tensor *lt_parallel_take_rows(lt_tape *tape, lt_tensor *x, parallel_t *p, lt_
     lt_tensor *all = lt_reshape(tape, x, LT_SHAPE(-1, s.dim[s.ndim - 1]));
     const int64_t first = own.first - samples.first * rows.tokens;
     lt_tensor *y = lt_slice(tape, all, 0, first, own.count);
-    return counted_as(tape, instead(tape, all, y), before);
+    return with_ordinal(tape, drop_input(tape, all, y), before);
 }
 
 lt_tensor *lt_parallel_put_rows(lt_tape *tape, lt_tensor *x, parallel_t *p, lt_token_rows rows)
@@ -124,7 +124,7 @@ lt_tensor *lt_parallel_put_rows(lt_tape *tape, lt_tensor *x, parallel_t *p, lt_t
     const lt_row_range samples = lt_parallel_own_samples(p, rows);
     lt_tensor *all = lt_pad_rows(tape, x, own.first - samples.first * rows.tokens,
                                  samples.count * rows.tokens, 0);
-    return instead(tape, all, lt_reshape(tape, all, LT_SHAPE(samples.count, rows.tokens, -1)));
+    return drop_input(tape, all, lt_reshape(tape, all, LT_SHAPE(samples.count, rows.tokens, -1)));
 }
 
 /* In one dimension the rank with a sample's first row need not be the one with the sample. */
@@ -135,12 +135,12 @@ lt_tensor *lt_parallel_first_rows(lt_tape *tape, lt_tensor *x, parallel_t *p, lt
     const lt_row_range samples = lt_parallel_own_samples(p, rows);
     const int64_t features = lt_tensor_shape(x).dim[1];
     lt_tensor *y = lt_parallel_put_rows(tape, x, p, rows);
-    y = instead(tape, y, lt_slice(tape, y, 1, 0, 1));
-    y = instead(tape, y, lt_reshape(tape, y, LT_SHAPE(samples.count, features)));
+    y = drop_input(tape, y, lt_slice(tape, y, 1, 0, 1));
+    y = drop_input(tape, y, lt_reshape(tape, y, LT_SHAPE(samples.count, features)));
     if (is_grid(p))
         return y;
-    y = instead(tape, y, lt_pad_rows(tape, y, samples.first, rows.sequences, 0));
-    return instead(tape, y, lt_exchange_scatter_sum(tape, y, p->row));
+    y = drop_input(tape, y, lt_pad_rows(tape, y, samples.first, rows.sequences, 0));
+    return drop_input(tape, y, lt_exchange_scatter_sum(tape, y, p->row));
 }
 
 static lt_tensor *transpose(lt_tape *tape, lt_tensor *x)
@@ -157,12 +157,12 @@ lt_tensor *lt_parallel_sum_samples(lt_tape *tape, lt_tensor *x, parallel_t *p, l
     lt_tensor *y = lt_pad_rows(tape, x, own.first, rows.sequences, 0);
     if (is_grid(p)) {
         const int64_t first = lt_exchange_first(features, p->row->size, p->row->rank);
-        y = instead(tape, y, transpose(tape, y));
-        y = instead(tape, y, lt_pad_rows(tape, y, first, features, 0));
-        y = instead(tape, y, transpose(tape, y));
+        y = drop_input(tape, y, transpose(tape, y));
+        y = drop_input(tape, y, lt_pad_rows(tape, y, first, features, 0));
+        y = drop_input(tape, y, transpose(tape, y));
     }
-    y = instead(tape, y, lt_exchange_sum(tape, y, p->model));
-    return rows.sequences == samples ? y : instead(tape, y, lt_slice(tape, y, 0, 0, samples));
+    y = drop_input(tape, y, lt_exchange_sum(tape, y, p->model));
+    return rows.sequences == samples ? y : drop_input(tape, y, lt_slice(tape, y, 0, 0, samples));
 }
 
 /* --- Parameters --- */
@@ -209,9 +209,9 @@ lt_tensor *lt_parallel_param(lt_tape *tape, lt_param *param, parallel_t *p)
     if (!lt_parallel_divides_rows(p))
         return x;
     if (!is_grid(p))
-        return counted_as(tape, lt_exchange_copy(tape, x, p->row), before);
+        return with_ordinal(tape, lt_exchange_copy(tape, x, p->row), before);
     x = lt_exchange_copy(tape, lt_exchange_copy(tape, x, p->column), p->depth);
-    return counted_as(tape, x, before);
+    return with_ordinal(tape, x, before);
 }
 
 /* --- Layers --- */
@@ -230,26 +230,26 @@ static lt_tensor *run_on_grid(lt_tape *tape, lt_tensor *x, lt_tensor *w, lt_tens
 }
 
 /* Megatron's layers: all rows are on each rank. */
-static lt_tensor *run_undivided(lt_tape *tape, lt_tensor *x, lt_tensor *w, lt_tensor *b,
-                                const lt_parallel_linear *c)
+static lt_tensor *run_all_rows(lt_tape *tape, lt_tensor *x, lt_tensor *w, lt_tensor *b,
+                               const lt_parallel_linear *c)
 {
     const lt_linear_config linear = {.in_out = c->in_out};
     parallel_t *p = c->parallel;
     if (c->division == LT_DIVIDE_OUTPUTS)
         return lt_linear_as(tape, lt_exchange_copy(tape, x, p->row), w, b, linear);
     lt_tensor *term = lt_linear_as(tape, x, w, NULL, linear);
-    lt_tensor *y = instead(tape, term, lt_exchange_sum(tape, term, p->row));
-    return b ? instead(tape, y, lt_add(tape, y, b)) : y;
+    lt_tensor *y = drop_input(tape, term, lt_exchange_sum(tape, term, p->row));
+    return b ? drop_input(tape, y, lt_add(tape, y, b)) : y;
 }
 
-static lt_tensor *run_divided(lt_tape *tape, lt_tensor *x, lt_tensor *w, lt_tensor *b,
+static lt_tensor *run_sharded(lt_tape *tape, lt_tensor *x, lt_tensor *w, lt_tensor *b,
                               const lt_parallel_linear *c)
 {
     parallel_t *p = c->parallel;
     if (is_grid(p))
         return run_on_grid(tape, x, w, b, c);
     if (!p->sequence)
-        return run_undivided(tape, x, w, b, c);
+        return run_all_rows(tape, x, w, b, c);
     const lt_linear_pieces_config pieces = {
         .group = p->row, .rows = c->rows, .in_out = c->in_out, .whole = !p->overlap};
     return c->division == LT_DIVIDE_OUTPUTS ? lt_linear_gathered_as(tape, x, w, b, pieces)
@@ -262,7 +262,7 @@ lt_tensor *lt_parallel_linear_run(lt_tape *tape, lt_tensor *x, lt_tensor *w, lt_
     const int64_t before = lt_tape_ordinal(tape);
     if (!config.parallel)
         return lt_linear_as(tape, x, w, b, (lt_linear_config){.in_out = config.in_out});
-    return counted_as(tape, run_divided(tape, x, w, b, &config), before + 1);
+    return with_ordinal(tape, run_sharded(tape, x, w, b, &config), before + 1);
 }
 
 /* Gathers the features of the table over the column; this rank's contribution to each row is then
@@ -272,17 +272,17 @@ static lt_tensor *embed_on_grid(lt_tape *tape, lt_tensor *ids, lt_tensor *table,
 {
     parallel_t *p = c->parallel;
     lt_tensor *t = transpose(tape, lt_exchange_copy(tape, table, p->depth));
-    t = instead(tape, t, lt_exchange_gather(tape, t, p->column, c->features));
-    t = instead(tape, t, transpose(tape, t));
+    t = drop_input(tape, t, lt_exchange_gather(tape, t, p->column, c->features));
+    t = drop_input(tape, t, transpose(tape, t));
     lt_tensor *own = lt_parallel_take_samples(tape, ids, p, c->rows, 0);
     lt_tensor *x = lt_embedding_sharded(tape, own, t, part);
-    x = instead(tape, x, lt_reshape(tape, x, LT_SHAPE(-1, c->features)));
-    x = instead(tape, x, transpose(tape, x));
-    x = instead(tape, x, lt_exchange_scatter_sum(tape, x, p->row));
-    return instead(tape, x, transpose(tape, x));
+    x = drop_input(tape, x, lt_reshape(tape, x, LT_SHAPE(-1, c->features)));
+    x = drop_input(tape, x, transpose(tape, x));
+    x = drop_input(tape, x, lt_exchange_scatter_sum(tape, x, p->row));
+    return drop_input(tape, x, transpose(tape, x));
 }
 
-static lt_tensor *embed_divided(lt_tape *tape, lt_tensor *ids, lt_tensor *table,
+static lt_tensor *embed_sharded(lt_tape *tape, lt_tensor *ids, lt_tensor *table,
                                 const lt_parallel_embedding *c)
 {
     parallel_t *p = c->parallel;
@@ -292,9 +292,9 @@ static lt_tensor *embed_divided(lt_tape *tape, lt_tensor *ids, lt_tensor *table,
         return embed_on_grid(tape, ids, table, c, part);
     lt_tensor *x = lt_embedding_sharded(tape, ids, table, part);
     if (!p->sequence)
-        return instead(tape, x, lt_exchange_sum(tape, x, p->row));
+        return drop_input(tape, x, lt_exchange_sum(tape, x, p->row));
     lt_tensor *rows = lt_reshape(tape, x, LT_SHAPE(-1, c->features));
-    return instead(tape, rows, lt_exchange_scatter_sum(tape, rows, p->row));
+    return drop_input(tape, rows, lt_exchange_scatter_sum(tape, rows, p->row));
 }
 
 lt_tensor *lt_parallel_embedding_run(lt_tape *tape, lt_tensor *ids, lt_tensor *table,
@@ -303,7 +303,7 @@ lt_tensor *lt_parallel_embedding_run(lt_tape *tape, lt_tensor *ids, lt_tensor *t
     const int64_t before = lt_tape_ordinal(tape);
     if (!config.parallel)
         return lt_embedding(tape, ids, table);
-    return counted_as(tape, embed_divided(tape, ids, table, &config), before + 1);
+    return with_ordinal(tape, embed_sharded(tape, ids, table, &config), before + 1);
 }
 
 /* --- Noise --- */

@@ -1,13 +1,13 @@
 /* Images as rows of patches, and the class token before them. Dosovitskiy et al., "An image is worth 16x16
  * words", ICLR 2021, section 3.1. */
 
+#include "nn/layer.h"
+
 #include "lather/embedding_layers.h"
-#include "lather/ext/module.h"
 #include "lather/ops.h"
 
 typedef struct patches {
-    lt_module base;
-    lt_param weight, bias;
+    lt_weight_bias base;
     int patch;
     const lt_tensor_parallel *parallel;
 } patches;
@@ -22,11 +22,11 @@ static lt_tensor *forward_patches(lt_module *self, lt_tape *tape, lt_tensor *x)
         return lt_tape_fail(tape, lt_fail(LT_E_SHAPE,
                                           "patch_embedding %s: images of %lldx%lld pixels, want "
                                           "multiples of the patch, %d",
-                                          l->weight.name, (long long)s.dim[2], (long long)s.dim[3],
-                                          l->patch));
+                                          l->base.weight.name, (long long)s.dim[2],
+                                          (long long)s.dim[3], l->patch));
     lt_conv2d_config conv = {.stride_h = l->patch, .stride_w = l->patch};
-    lt_tensor *w = lt_parallel_param(tape, &l->weight, l->parallel);
-    lt_tensor *c = lt_conv2d(tape, x, w, lt_parallel_param(tape, &l->bias, l->parallel), conv);
+    lt_tensor *w = lt_parallel_param(tape, &l->base.weight, l->parallel);
+    lt_tensor *c = lt_conv2d(tape, x, w, lt_parallel_param(tape, &l->base.bias, l->parallel), conv);
     lt_tensor *r = lt_permute(tape, c, rows_last);
     lt_tape_drop(tape, c);
     s = r ? lt_tensor_shape(r) : LT_SCALAR;
@@ -35,26 +35,12 @@ static lt_tensor *forward_patches(lt_module *self, lt_tape *tape, lt_tensor *x)
     return y;
 }
 
-static lt_status params_patches(lt_module *self, lt_params *list)
-{
-    patches *l = (patches *)self;
-    LT_TRY(lt_params_add(list, &l->weight));
-    return lt_params_add(list, &l->bias);
-}
-
-static void destroy_patches(lt_module *self)
-{
-    patches *l = (patches *)self;
-    lt_param_clear(&l->weight);
-    lt_param_clear(&l->bias);
-}
-
 static const lt_module_ops patches_ops = {
     .kind = "patch_embedding",
     .bytes = sizeof(patches),
     .forward = forward_patches,
-    .params = params_patches,
-    .destroy = destroy_patches,
+    .params = lt_weight_bias_params,
+    .destroy = lt_weight_bias_destroy,
 };
 
 static lt_status make_patches(patches *l, lt_device *device, const char *name,
@@ -65,13 +51,14 @@ static lt_status make_patches(patches *l, lt_device *device, const char *name,
     const lt_place bias = lt_parallel_place_features(c->parallel, LT_SHAPE(c->width), 0);
     l->patch = c->patch;
     l->parallel = c->parallel;
-    LT_TRY(lt_param_init_filter(&l->weight, device, name, "weight", lt_parallel_shape(&weight)));
-    LT_TRY(lt_param_init_role(&l->bias, device, name, "bias", lt_parallel_shape(&bias), 0,
+    LT_TRY(
+        lt_param_init_filter(&l->base.weight, device, name, "weight", lt_parallel_shape(&weight)));
+    LT_TRY(lt_param_init_role(&l->base.bias, device, name, "bias", lt_parallel_shape(&bias), 0,
                               LT_ROLE_BIAS));
     if (lt_place_is_whole(&weight))
         return LT_OK;
-    LT_TRY(lt_param_set_place(&l->weight, &weight));
-    return lt_param_set_place(&l->bias, &bias);
+    LT_TRY(lt_param_set_place(&l->base.weight, &weight));
+    return lt_param_set_place(&l->base.bias, &bias);
 }
 
 lt_status lt_layer_patch_embedding(lt_module **out, lt_device *device, const char *name,
@@ -85,12 +72,7 @@ lt_status lt_layer_patch_embedding(lt_module **out, lt_device *device, const cha
     lt_module *m = NULL;
     LT_TRY(lt_module_new(&m, &patches_ops));
     lt_status st = make_patches((patches *)m, device, name, &config);
-    if (st) {
-        lt_module_free(&m);
-        return st;
-    }
-    *out = m;
-    return LT_OK;
+    return lt_layer_finish(out, m, st);
 }
 
 typedef struct class_token {
@@ -150,10 +132,5 @@ lt_status lt_layer_class_token_parallel(lt_module **out, lt_device *device, cons
     lt_status st = lt_param_init(&l->value, device, "", name, lt_parallel_shape(&place), 0);
     if (!st && !lt_place_is_whole(&place))
         st = lt_param_set_place(&l->value, &place);
-    if (st) {
-        lt_module_free(&m);
-        return st;
-    }
-    *out = m;
-    return LT_OK;
+    return lt_layer_finish(out, m, st);
 }

@@ -1,7 +1,8 @@
 /* Learned positions of rows, and their interpolation for images of another size. */
 
+#include "nn/layer.h"
+
 #include "lather/embedding_layers.h"
-#include "lather/ext/module.h"
 #include "lather/ext/op.h"
 #include "lather/ops.h"
 
@@ -16,7 +17,7 @@ typedef struct positions {
 } positions;
 
 /* Slices positions first to first + rows: [rows,width], or [1,rows,width]. */
-static lt_tensor *some(positions *l, lt_tape *tape, int64_t first, int64_t rows)
+static lt_tensor *slice_positions(positions *l, lt_tape *tape, int64_t first, int64_t rows)
 {
     if (first < 0 || first + rows > l->rows)
         return lt_tape_fail(tape,
@@ -32,14 +33,14 @@ lt_tensor *lt_positions_forward(lt_module *self, lt_tape *tape, lt_tensor *x, in
 {
     positions *l = (positions *)self;
     lt_shape s = x ? lt_tensor_shape(x) : LT_SCALAR;
-    return lt_add(tape, x, some(l, tape, first, s.ndim == 3 ? s.dim[1] : 0));
+    return lt_add(tape, x, slice_positions(l, tape, first, s.ndim == 3 ? s.dim[1] : 0));
 }
 
 lt_tensor *lt_positions_forward_rows(lt_module *self, lt_tape *tape, lt_tensor *x,
                                      lt_token_rows rows)
 {
     positions *l = (positions *)self;
-    lt_tensor *w = some(l, tape, 0, rows.tokens);
+    lt_tensor *w = slice_positions(l, tape, 0, rows.tokens);
     if (!x || !w)
         return NULL;
     const lt_shape s = lt_tensor_shape(w);
@@ -95,12 +96,7 @@ lt_status lt_layer_positions(lt_module **out, lt_device *device, const char *nam
                                  lt_parallel_shape(&place), 0);
     if (!st && !lt_place_is_whole(&place))
         st = lt_param_set_place(&l->weight, &place);
-    if (st) {
-        lt_module_free(&m);
-        return st;
-    }
-    *out = m;
-    return LT_OK;
+    return lt_layer_finish(out, m, st);
 }
 
 enum { TAPS = 4 };
@@ -111,7 +107,7 @@ typedef struct cubic {
 } cubic;
 
 /* Returns the taps of output i of `want` among `side` values, with aligned corners. */
-static cubic neighbours(int i, int side, int want)
+static cubic cubic_taps(int i, int side, int want)
 {
     const double a = -0.75, at = want > 1 ? (double)i * (side - 1) / (want - 1) : 0;
     cubic c;
@@ -128,7 +124,7 @@ static cubic neighbours(int i, int side, int want)
 void lt_positions_resize(const double *from, int side, double *to, int want, int64_t width)
 {
     for (int i = 0; i < want * want; i++) {
-        const cubic y = neighbours(i / want, side, want), x = neighbours(i % want, side, want);
+        const cubic y = cubic_taps(i / want, side, want), x = cubic_taps(i % want, side, want);
         for (int64_t c = 0; c < width; c++) {
             double sum = 0;
             for (int k = 0; k < TAPS * TAPS; k++)

@@ -7,7 +7,6 @@
 #include "nn/layer.h"
 #include "nn/mlp.h"
 
-#include "lather/ext/module.h"
 #include "lather/ext/op.h"
 #include "lather/ops.h"
 
@@ -77,7 +76,7 @@ static lt_tensor *run_block(const block *b, lt_tape *tape, lt_tensor *x, lt_atte
     return z;
 }
 
-static lt_status wants_rows(const block *b)
+static lt_status check_rows_known(const block *b)
 {
     return lt_parallel_divides_rows(b->parallel)
                ? lt_fail(LT_E_ARG, "transformer: rows are sharded; call "
@@ -88,7 +87,7 @@ static lt_status wants_rows(const block *b)
 static lt_tensor *forward(lt_module *self, lt_tape *tape, lt_tensor *x)
 {
     const block *b = (block *)self;
-    lt_status st = wants_rows(b);
+    lt_status st = check_rows_known(b);
     return st ? lt_tape_fail(tape, st) : run_block(b, tape, x, (lt_attention_run){0});
 }
 
@@ -122,7 +121,7 @@ lt_tensor *lt_transformer_forward_first(lt_module *module, lt_tape *tape, lt_ten
 {
     LT_ASSERT(module->ops == &ops);
     const block *b = (block *)module;
-    lt_status st = wants_rows(b);
+    lt_status st = check_rows_known(b);
     return st ? lt_tape_fail(tape, st) : run_block(b, tape, x, (lt_attention_run){.first = true});
 }
 
@@ -255,10 +254,5 @@ lt_status lt_layer_transformer(lt_module **out, lt_device *device, const char *n
     b->causal = config.causal;
     b->parallel = config.parallel;
     lt_status st = make(b, device, name, &config);
-    if (st) {
-        lt_module_free(&m);
-        return st;
-    }
-    *out = m;
-    return LT_OK;
+    return lt_layer_finish(out, m, st);
 }

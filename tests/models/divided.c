@@ -376,28 +376,28 @@ static void refuse(void **state)
                              grid = {.row = &two, .column = &two, .depth = &three, .model = &five};
     lt_vit_config vit = {.arch = "vit_ti_16", .classes = 10, .size = 224, .parallel = &line};
     assert_fails(lt_vit_check_parallel(&vit, 8), LT_E_ARG,
-                 "vit: 3 heads do not divide over 5 ranks; 5 would do");
+                 "vit: 3 heads are not divisible by 5 ranks; use 5");
     vit.parallel = &grid;
     vit.heads = 6;
     assert_fails(lt_vit_check_parallel(&vit, 8), LT_E_ARG,
-                 "vit: a batch of 8 does not divide over the 6 rows of a grid; 6 would do");
+                 "vit: a batch of 8 is not divisible by the grid's 6 rows; use 6");
     assert_ok(lt_vit_check_parallel(&vit, 12));
     lt_gpt_config gpt = {.width = 60, .layers = 1, .heads = 6, .positions = 8, .vocabulary = 9};
     gpt.parallel = &line;
     assert_fails(lt_gpt_check_parallel(&gpt, 6), LT_E_ARG,
-                 "gpt: 6 heads do not divide over 5 ranks; 5 or 10 would do");
+                 "gpt: 6 heads are not divisible by 5 ranks; use 5 or 10");
     gpt.parallel = &grid;
     gpt.kv_heads = 2;
     assert_fails(lt_gpt_check_parallel(&gpt, 6), LT_E_UNSUPPORTED,
-                 "6 heads with 2 of k and v have no form on grids");
+                 "6 heads with 2 of k and v are not supported on grids");
     gpt.kv_heads = 3;
     assert_fails(lt_gpt_check_parallel(&gpt, 6), LT_E_ARG,
-                 "3 heads of k and v do not divide over 2 ranks; 2 or 4 would do");
+                 "3 heads of k and v are not divisible by 2 ranks; use 2 or 4");
     gpt = (lt_gpt_config){.width = 60, .layers = 1, .heads = 5, .hidden = 3, .vocabulary = 4};
     gpt.positions = 8;
     gpt.parallel = &line;
     assert_fails(lt_gpt_check_parallel(&gpt, 6), LT_E_ARG,
-                 "the 3 features inside the mlp are fewer than 5 ranks");
+                 "3 hidden features of the MLP are fewer than 5 ranks");
     gpt.hidden = 0;
     assert_fails(lt_gpt_check_parallel(&gpt, 6), LT_E_ARG,
                  "a vocabulary of 4 is smaller than 5 ranks");

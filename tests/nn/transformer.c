@@ -349,7 +349,7 @@ static void positions_begin_where_they_are_told(void **state)
     lt_tape_reset(s.tape, LT_PASS_EVAL);
     assert_null(lt_positions_forward(s.net, s.tape, s.x, MOST - ROWS + 1));
     assert_fails(lt_tape_status(s.tape), LT_E_SHAPE,
-                 "wpe.weight: a sequence of 5 from position 3; there are 7");
+                 "wpe.weight: a sequence of 5 from position 3 exceeds 7");
     close_scene(&s);
 }
 
@@ -420,7 +420,7 @@ static void a_cache_is_for_decoders_that_fit_and_do_not_record(void **state)
     assert_ok(lt_kv_cache_new(&cache, s.device, small));
     lt_tape_reset(s.tape, LT_PASS_EVAL);
     assert_null(lt_transformer_forward_cached(s.net, s.tape, s.x, cache, 0));
-    assert_fails(lt_tape_status(s.tape), LT_E_SHAPE, "0 rows and 5 more, its capacity is 4");
+    assert_fails(lt_tape_status(s.tape), LT_E_SHAPE, "0 tokens and 5 more exceed the capacity 4");
     lt_tape_reset(s.tape, LT_PASS_TRAIN);
     assert_null(lt_transformer_forward_cached(s.net, s.tape, s.x, cache, 0));
     assert_fails(lt_tape_status(s.tape), LT_E_ARG, "a pass that records");
@@ -449,7 +449,7 @@ static void images_want_whole_patches(void **state)
     lt_tape_reset(s.tape, LT_PASS_EVAL);
     assert_null(lt_module_forward(s.net, s.tape, s.x));
     assert_fails(lt_tape_status(s.tape), LT_E_SHAPE,
-                 "images of 8x10 pixels; their sides want multiples of the patch, 4");
+                 "images of 8x10 pixels, want multiples of the patch, 4");
     close_scene(&s);
 }
 

@@ -126,7 +126,8 @@ static void boxes_that_are_none_are_refused(void **state)
     lt_tensor *x = ones(&b, LT_SHAPE(4, 6));
     lt_tape_reset(b.tape, *pass_of());
     assert_null(lt_dropout_at(b.tape, x, 0.5, (lt_noise_box){.column_first = 3, .columns = 8}));
-    assert_fails(lt_tape_status(b.tape), LT_E_SHAPE, "x [4,6] at row 0, column 3 exceeds 8 columns");
+    assert_fails(lt_tape_status(b.tape), LT_E_SHAPE,
+                 "x [4,6] at row 0, column 3 exceeds 8 columns");
     lt_tape_reset(b.tape, *pass_of());
     assert_null(lt_drop_path_at(b.tape, x, 0.5, (lt_noise_box){.row_first = 1}));
     assert_fails(lt_tape_status(b.tape), LT_E_ARG, "samples have 0 rows");
