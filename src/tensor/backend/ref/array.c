@@ -1,4 +1,4 @@
-/* Views of any strides and dtype as row-major arrays, and back. */
+/* Converts views of any strides and dtype to row-major arrays, and back. */
 
 #include "real.h"
 #include "ref.h"
@@ -41,7 +41,7 @@ static void load_row(const lt_view *v, int64_t offset, int64_t count, int64_t st
 #undef LOAD
 }
 
-/* To an integer in low..high, towards zero. limit is high + 1, exact in double. */
+/* Converts to an integer in low..high, towards zero. limit is high + 1, exact in double. */
 static int64_t to_integer(double x, int64_t low, int64_t high, double limit)
 {
     if (x >= limit)
@@ -107,7 +107,7 @@ static void store_row(const lt_view *v, int64_t offset, int64_t count, int64_t s
 #undef STORE
 }
 
-/* A row is a run along the last dimension; a scalar is one row of one element. */
+/* Number of elements along the last dimension, which form a row; a scalar is one row of one element. */
 static int64_t row_length(const lt_view *v)
 {
     return v->shape.ndim ? v->shape.dim[v->shape.ndim - 1] : 1;
@@ -118,7 +118,7 @@ static int64_t row_stride(const lt_view *v)
     return v->shape.ndim ? v->stride[v->shape.ndim - 1] : 0;
 }
 
-/* Where row number row, in row-major order, begins. */
+/* Returns the offset of a row, numbered in row-major order. */
 static int64_t row_offset(const lt_view *v, int64_t row)
 {
     int64_t offset = 0;
@@ -129,14 +129,14 @@ static int64_t row_offset(const lt_view *v, int64_t row)
     return offset;
 }
 
-/* Where element number i is. */
+/* Returns the offset of element i. */
 static int64_t element_offset(const lt_view *v, int64_t i)
 {
     int64_t length = row_length(v);
     return row_offset(v, i / length) + i % length * row_stride(v);
 }
 
-/* Elements from number i on that lie in one row, at most count. */
+/* Returns the number of elements from i on that are in one row, at most count. */
 static int64_t run_length(const lt_view *v, int64_t i, int64_t count)
 {
     int64_t rest = row_length(v) - i % row_length(v);

@@ -1,18 +1,19 @@
-/* Attention and its gradient in double, a query at a time. Formulas: detail/attention_kernels.h. Scores are rounded as lse
- * is, so that both passes compute the weight from the same difference, however large the scores. */
+/* Attention and its gradient in double, one query at a time. Formulas: detail/attention_kernels.h. Scores
+ * are rounded like lse, so that both passes compute a weight from the same difference, however large the
+ * scores. */
 
 #include "ref.h"
 
 #include <math.h>
 
-/* Gathered operands, row-major, and what the gradient adds up. */
+/* Gathered operands, row-major, and the sums of the gradient. */
 typedef struct parts {
     int64_t batch, queries, keys, heads, kv_heads, d;
     bool causal, narrow; /* narrow: lse is f32 */
     double scale;
     double *q, *k, *v, *y, *lse, *dy;
     double *dq, *dk, *dv;
-    double *score; /* of a query: [keys] */
+    double *score; /* scores of one query: [keys] */
 } parts;
 
 static parts measure(const lt_attention_config *c, const lt_view *q, const lt_view *k,
@@ -29,9 +30,9 @@ static parts measure(const lt_attention_config *c, const lt_view *q, const lt_vi
                    .scale = c->scale};
 }
 
-/* A query, as indices of its row in q, of its key 0 in k, and of lse. */
+/* A query: indices of its row in q, of its key 0 in k, and of its lse. */
 typedef struct query {
-    int64_t q, k, lse, keys; /* keys: that it sees */
+    int64_t q, k, lse, keys; /* keys: number of keys that it attends to */
 } query;
 
 static query locate(const parts *p, int64_t b, int64_t h, int64_t i)
@@ -81,7 +82,7 @@ static void attend(const parts *p, query at)
         add(exp(p->score[j] - top) / sum, p->v + at.k + j * p->kv_heads * p->d, p->d, p->y + at.q);
 }
 
-/* The gradient's share of one query. */
+/* Adds one query's contributions to the gradients. */
 static void attend_back(const parts *p, query at)
 {
     const double *dy = p->dy + at.q, mean = dot(dy, p->y + at.q, p->d);

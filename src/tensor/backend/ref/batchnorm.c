@@ -1,43 +1,42 @@
-/* Batch normalisation: moments in two passes, sums in double.
- * Ioffe & Szegedy, "Batch Normalization", ICML 2015, algorithms 1 and 2, and the chain rule of
- * their section 3. Formulas: detail/norm_kernels.h. */
+/* Batch normalisation: moments in two passes, sums in double. Ioffe & Szegedy, "Batch Normalization", ICML
+ * 2015, algorithms 1 and 2, and the chain rule of their section 3. Formulas: detail/norm_kernels.h. */
 
 #include "real.h"
 #include "ref.h"
 
-typedef struct extents {
+typedef struct sizes {
     int64_t n, c, pixels; /* pixels: H*W */
-} extents;
+} sizes;
 
-static extents measure(const lt_view *x)
+static sizes measure(const lt_view *x)
 {
-    return (extents){x->shape.dim[0], x->shape.dim[1], x->shape.dim[2] * x->shape.dim[3]};
+    return (sizes){x->shape.dim[0], x->shape.dim[1], x->shape.dim[2] * x->shape.dim[3]};
 }
 
-/* The row-major position of value i = 0 .. n*pixels-1 of channel c. */
-static int64_t place(extents e, int64_t c, int64_t i)
+/* Returns the row-major index of value i = 0 .. n*pixels-1 of channel c. */
+static int64_t index_of(sizes e, int64_t c, int64_t i)
 {
     return (i / e.pixels * e.c + c) * e.pixels + i % e.pixels;
 }
 
-/* The bit of a mask that belongs to row-major position i: its channels-last index. */
-static int64_t mask_bit(extents e, int64_t i)
+/* Returns the mask bit of row-major index i: its channels-last index. */
+static int64_t mask_bit(sizes e, int64_t i)
 {
     int64_t n = i / (e.c * e.pixels), c = i / e.pixels % e.c, pixel = i % e.pixels;
     return (n * e.pixels + pixel) * e.c + c;
 }
 
-/* Two passes. The one-pass form, sum(x*x)/n - mean*mean, subtracts two nearly equal numbers
- * (Chan, Golub & LeVeque, The American Statistician 37, 1983). */
-static void moments(extents e, const real *x, int64_t c, double *mean, double *m2)
+/* Two passes: the one-pass form, sum(x*x)/n - mean*mean, suffers from cancellation (Chan, Golub & LeVeque,
+ * The American Statistician 37, 1983). */
+static void moments(sizes e, const real *x, int64_t c, double *mean, double *m2)
 {
     int64_t count = e.n * e.pixels;
     double sum = 0, square = 0;
     for (int64_t i = 0; i < count; i++)
-        sum += (double)x[place(e, c, i)];
+        sum += (double)x[index_of(e, c, i)];
     *mean = sum / (double)count;
     for (int64_t i = 0; i < count; i++) {
-        double d = (double)x[place(e, c, i)] - *mean;
+        double d = (double)x[index_of(e, c, i)] - *mean;
         square += d * d;
     }
     *m2 = square;
@@ -48,7 +47,7 @@ lt_status ENTRY(batchnorm_stats)(void *ctx, const lt_view *x, const lt_view *sta
     IF_F64(x, batchnorm_stats, ctx, x, stats);
     (void)ctx;
     lt_status st = LT_E_NOMEM;
-    extents e = measure(x);
+    sizes e = measure(x);
     real *u = NAME(gather)(x);
     double *rows = lt_alloc(3 * (size_t)e.c, sizeof *rows);
     if (u && rows) {
@@ -64,7 +63,7 @@ lt_status ENTRY(batchnorm_stats)(void *ctx, const lt_view *x, const lt_view *sta
     return st;
 }
 
-/* A gathered view, or nothing at all for an absent one: ok says whether memory sufficed. */
+/* Gathers a view; NULL for an absent one. Sets *ok to false if out of memory. */
 static real *gather_optional(const lt_view *view, bool *ok)
 {
     real *values = lt_ref_has(view) ? NAME(gather)(view) : NULL;
@@ -73,7 +72,7 @@ static real *gather_optional(const lt_view *view, bool *ok)
     return values;
 }
 
-static void set_mask(extents e, const real *y, int64_t count, const lt_view *mask)
+static void set_mask(sizes e, const real *y, int64_t count, const lt_view *mask)
 {
     uint8_t *bytes = mask->data;
     for (int64_t i = 0; i < (count + 7) / 8; i++)
@@ -92,7 +91,7 @@ lt_status ENTRY(batchnorm_apply)(void *ctx, const lt_batchnorm2d_config *config,
     IF_F64(y, batchnorm_apply, ctx, config, x, coef, residual, y, mask);
     (void)ctx;
     bool ok = true;
-    extents e = measure(x);
+    sizes e = measure(x);
     int64_t count = lt_ref_count(x);
     real *u = gather_optional(x, &ok), *k = gather_optional(coef, &ok);
     real *add = gather_optional(residual, &ok);
@@ -115,9 +114,9 @@ lt_status ENTRY(batchnorm_apply)(void *ctx, const lt_batchnorm2d_config *config,
     return ok ? LT_OK : LT_E_NOMEM;
 }
 
-/* What both halves of backward read, gathered. */
+/* Gathered inputs of both halves of backward. */
 typedef struct inputs {
-    real *g; /* the gradient, masked */
+    real *g; /* masked gradient */
     real *x;
     real *coef; /* rows: mean, 1/sqrt(var+eps), scale, shift */
 } inputs;
@@ -129,7 +128,7 @@ static void inputs_free(inputs *in)
     lt_free(in->coef);
 }
 
-static bool is_masked_out(const lt_batchnorm_grad *from, const inputs *in, extents e, int64_t i)
+static bool is_masked_out(const lt_batchnorm_grad *from, const inputs *in, sizes e, int64_t i)
 {
     if (lt_ref_has(from->mask)) {
         int64_t bit = mask_bit(e, i);
@@ -139,7 +138,7 @@ static bool is_masked_out(const lt_batchnorm_grad *from, const inputs *in, exten
     return !(in->x[i] * in->coef[2 * e.c + c] + in->coef[3 * e.c + c] > 0);
 }
 
-static lt_status inputs_gather(const lt_batchnorm_grad *from, extents e, inputs *in)
+static lt_status inputs_gather(const lt_batchnorm_grad *from, sizes e, inputs *in)
 {
     *in = (inputs){NAME(gather_pair)(from->dy), NAME(gather)(from->x), NAME(gather)(from->coef)};
     if (!in->g || !in->x || !in->coef) {
@@ -158,7 +157,7 @@ lt_status ENTRY(batchnorm_grad_stats)(void *ctx, const lt_batchnorm_grad *from, 
     IF_F64(from->x, batchnorm_grad_stats, ctx, from, g, sums);
     (void)ctx;
     inputs in;
-    extents e = measure(from->x);
+    sizes e = measure(from->x);
     LT_TRY(inputs_gather(from, e, &in));
     lt_status st = LT_E_NOMEM;
     double *rows = lt_alloc(2 * (size_t)e.c, sizeof *rows);
@@ -194,7 +193,7 @@ lt_status ENTRY(batchnorm_grad_x)(void *ctx, const lt_batchnorm_grad *from, cons
     IF_F64(dx, batchnorm_grad_x, ctx, from, sums, count, dx);
     (void)ctx;
     inputs in;
-    extents e = measure(from->x);
+    sizes e = measure(from->x);
     LT_TRY(inputs_gather(from, e, &in));
     bool ok = true;
     real *s = count > 0 ? gather_optional(sums, &ok) : NULL;

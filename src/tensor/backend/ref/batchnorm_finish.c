@@ -1,11 +1,11 @@
-/* Batch normalisation's coefficients and running statistics, in double.
- * Ioffe & Szegedy, "Batch Normalization", ICML 2015, algorithms 1 and 2. */
+/* Coefficients and running statistics of batch normalisation, in double. Ioffe & Szegedy, "Batch
+ * Normalization", ICML 2015, algorithms 1 and 2. */
 
 #include "ref.h"
 
 #include <math.h>
 
-/* stats: rows count, mean, M2; replaced by rows 0 and 1: mean, population variance. */
+/* stats: rows count, mean, M2; rows 0 and 1 become mean and population variance. */
 static void take_batch(double *stats, double momentum, double *mean, double *var, int64_t channels)
 {
     for (int64_t c = 0; c < channels; c++) {
@@ -33,19 +33,19 @@ static void fill_coef(const double *moments, const double *affine, double eps, i
     }
 }
 
-/* Gathers [C] or [3,C] into place; false: no memory. Absent views are left alone. */
-static bool gather_into(const lt_view *view, double *place)
+/* Gathers [C] or [3,C] into an array; absent views leave it unchanged. False: out of memory. */
+static bool gather_into(const lt_view *view, double *to)
 {
     if (!lt_ref_has(view))
         return true;
     double *values = lt_ref_gather_f64(view);
     for (int64_t i = 0, count = lt_ref_count(view); values && i < count; i++)
-        place[i] = values[i];
+        to[i] = values[i];
     lt_free(values);
     return values != NULL;
 }
 
-/* What a batch changes: stats of it become mean and variance, and it counts. */
+/* Turns the statistics of a batch into mean and variance, and updates the running ones and the count. */
 static void update(const lt_batchnorm_parts *p, double momentum, double *batch, double *running,
                    int64_t channels)
 {
@@ -89,7 +89,7 @@ lt_status lt_ref_batchnorm_finish(void *ctx, const lt_batchnorm2d_config *config
     if (!memory)
         return LT_E_NOMEM;
     lt_status st = LT_OK;
-    if (lt_ref_has(p.sums_of)) { /* read again: no digit is lost */
+    if (lt_ref_has(p.sums_of)) { /* read x again: sums of squares have lost digits */
         moments = *p.stats;
         moments.dtype = LT_F64;
         moments.data = memory + 11 * channels;

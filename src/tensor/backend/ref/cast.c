@@ -1,8 +1,8 @@
-/* Setting and converting elements. */
+/* Sets and converts elements. */
 
 #include "ref.h"
 
-/* i64 to i64, by which f64 may not stand in between: it holds 53 bits. */
+/* i64 to i64 without f64 in between, which has only 53 bits. */
 static void copy_i64(const lt_view *x, const lt_view *y, int dim, int64_t from, int64_t to)
 {
     if (dim >= LT_MAX_DIMS || dim == y->shape.ndim) {

@@ -1,10 +1,10 @@
-/* 2-D cross-correlation and its two gradients, by their definitions.
- * Formula and source: lt_conv2d() in lather/ops/conv.h. */
+/* 2-D cross-correlation and its two gradients, by their definitions. Formula and source: lt_conv2d() in
+ * lather/ops/conv.h. */
 
 #include "real.h"
 #include "ref.h"
 
-/* Extents of one convolution; c counts the channels of one group. */
+/* Sizes of a convolution; c counts the channels of one group. */
 typedef struct geometry {
     const lt_conv2d_config *config;
     int64_t n, c, h, w;
@@ -29,13 +29,13 @@ static geometry measure(const lt_conv2d_config *config, const lt_view *x, const 
     };
 }
 
-/* A stretch of output row p that one filter tap connects to a stretch of an input row. */
+/* A segment of output row p that a filter tap connects to a segment of an input row. */
 typedef struct tap {
-    int64_t x, w, y; /* index of the first element in the arrays */
-    int64_t count;   /* output columns; 0: the tap lies in the padding */
+    int64_t x, w, y; /* indices of the first element in the arrays */
+    int64_t count;   /* output columns; 0: the tap is in the padding */
 } tap;
 
-/* Calls fn for each tap of image n, filter k, in the order c, r, s, p. */
+/* Called for each tap of image n and filter k, in the order c, r, s, p. */
 typedef void tap_fn(const tap *t, int64_t step, const real *in, const real *by, real *out);
 
 static tap connect(const geometry *g, int64_t r, int64_t s, int64_t p)
@@ -56,7 +56,7 @@ static tap connect(const geometry *g, int64_t r, int64_t s, int64_t p)
     };
 }
 
-/* Visits all taps of all images and filters; a, b, out are passed on to fn. */
+/* Calls fn for all taps of all images and filters, with a, b and out. */
 static void each_tap(const geometry *g, tap_fn *fn, const real *a, const real *b, real *out)
 {
     int64_t groups = g->config->groups, per_group = g->k / groups;
@@ -121,7 +121,7 @@ lt_status ENTRY(conv2d)(void *ctx, const lt_conv2d_config *config, const lt_view
     return st;
 }
 
-/* The gradient of in's counterpart, as long as out. */
+/* Computes a gradient of out's shape by fn, from dy and the other operand, which it frees. */
 static lt_status gradient(const geometry *g, tap_fn *fn, real *dy, real *in, const lt_view *out)
 {
     lt_status st = LT_E_NOMEM;

@@ -1,7 +1,7 @@
-/* Eigenvalues and eigenvectors of symmetric matrices: the cyclic Jacobi method, in double.
- * Golub & Van Loan, "Matrix computations", 4th edition, section 8.5. The stopping rule is relative
- * to the two diagonal elements: small eigenvalues of positive definite matrices come out with
- * small relative errors (Demmel & Veselic, SIAM J. Matrix Anal. Appl. 13, 1992). */
+/* Eigenvalues and eigenvectors of symmetric matrices by the cyclic Jacobi method, in double: Golub & Van
+ * Loan, "Matrix computations", 4th edition, section 8.5. The stopping rule is relative to the two diagonal
+ * elements, so that small eigenvalues of positive definite matrices have small relative errors (Demmel &
+ * Veselic, SIAM J. Matrix Anal. Appl. 13, 1992). */
 
 #include "ref.h"
 
@@ -42,7 +42,7 @@ static void annihilate(double *a, double *v, int64_t n, int64_t p, int64_t q)
     rotate(v + p * n, v + q * n, n, c, s);
 }
 
-/* One sweep over all pairs; returns how many rotations were needed. */
+/* Performs one sweep over all pairs; returns the number of rotations needed. */
 static int64_t sweep(double *a, double *v, int64_t n, double negligible)
 {
     int64_t rotations = 0;
@@ -58,7 +58,7 @@ static int64_t sweep(double *a, double *v, int64_t n, double negligible)
     return rotations;
 }
 
-/* a becomes diagonal; the rows of v become the eigenvectors. */
+/* Diagonalizes a; the rows of v become the eigenvectors. */
 static lt_status diagonalize(double *a, double *v, int64_t n)
 {
     double square = 0;
@@ -71,7 +71,7 @@ static lt_status diagonalize(double *a, double *v, int64_t n)
     memset(v, 0, (size_t)(n * n) * sizeof *v);
     for (int64_t i = 0; i < n; i++)
         v[i * n + i] = 1;
-    /* Far below what one rounding of the largest eigenvalue changes. */
+    /* far below the effect of one rounding of the largest eigenvalue */
     double negligible = 0x1p-8 * DBL_EPSILON * sqrt(square) / (double)n;
     for (int i = 0; i < MAX_SWEEPS; i++)
         if (!sweep(a, v, n, negligible))
@@ -79,7 +79,7 @@ static lt_status diagonalize(double *a, double *v, int64_t n)
     return lt_fail(LT_E_ARG, "eigh: no convergence in %d sweeps", MAX_SWEEPS);
 }
 
-/* order: the indices of the diagonal of a, by ascending value (insertion sort). */
+/* Sets order to the indices of a's diagonal by ascending value (insertion sort). */
 static void sort(const double *a, int64_t n, int64_t *order)
 {
     for (int64_t i = 0; i < n; i++) {
@@ -90,7 +90,7 @@ static void sort(const double *a, int64_t n, int64_t *order)
     }
 }
 
-/* spare [n,n]: memory for what is written. */
+/* Writes the results in that order; spare [n,n] is work memory. */
 static void write_sorted(const double *a, const double *v, const int64_t *order, double *spare,
                          const lt_eigh_job *job)
 {

@@ -1,4 +1,4 @@
-/* Elementwise entries and sums. Formulas: detail/kernels.h, part 1. */
+/* Elementwise kernels and sums. Formulas: detail/kernels.h, part 1. */
 
 #include "real.h"
 #include "ref.h"
@@ -79,7 +79,7 @@ lt_status ENTRY(relu)(void *ctx, const lt_view *x, const lt_view *y)
     if (!u)
         return LT_E_NOMEM;
     for (int64_t i = 0, count = lt_ref_count(y); i < count; i++)
-        u[i] = u[i] < 0 ? 0 : u[i]; /* not max(): NaN stays NaN */
+        u[i] = u[i] < 0 ? 0 : u[i]; /* not fmax(): keeps NaN */
     NAME(scatter)(u, y);
     lt_free(u);
     return LT_OK;
@@ -119,14 +119,14 @@ lt_status ENTRY(normalize)(void *ctx, const lt_normalize_config *config, const l
     return LT_OK;
 }
 
-/* Adds x's elements from dimension dim on to the sums they belong to; returns where x goes on. */
+/* Adds x's elements, from dimension dim on, to their sums; returns the position after them in x. */
 static const real *add_up(const lt_view *x, const lt_view *y, int dim, const real *in, double *sums)
 {
     if (dim == x->shape.ndim) {
         *sums += (double)*in;
         return in + 1;
     }
-    int64_t inner = 1; /* elements of y per step of this dimension; 0 where it is summed */
+    int64_t inner = 1; /* elements of y per step of this dimension; 0 if it is summed */
     for (int d = dim + 1; d < y->shape.ndim; d++)
         inner *= y->shape.dim[d];
     if (y->shape.dim[dim] == 1)

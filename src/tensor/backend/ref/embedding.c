@@ -1,5 +1,4 @@
-/* Rows of a table by their numbers, and the gradient of the table, in double. Formulas:
- * detail/attention_kernels.h. */
+/* Embedding and the gradient of its table, in double. Formulas: detail/attention_kernels.h. */
 
 #include "ref.h"
 

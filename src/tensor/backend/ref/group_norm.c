@@ -1,22 +1,22 @@
-/* Group normalisation: moments of each group of each image in two passes, sums in double.
- * Wu & He, "Group Normalization", ECCV 2018, and the chain rule. Formulas: detail/norm_kernels.h. */
+/* Group normalisation: moments of each group of each image in two passes, sums in double. Wu & He, "Group
+ * Normalization", ECCV 2018, and the chain rule. Formulas: detail/norm_kernels.h. */
 
 #include "real.h"
 #include "ref.h"
 
 #include <math.h>
 
-typedef struct extents {
-    int64_t n, c, pixels, groups, size; /* size: values of a group of an image */
-} extents;
+typedef struct sizes {
+    int64_t n, c, pixels, groups, size; /* size: values in a group of an image */
+} sizes;
 
-static extents measure(const lt_view *x, const lt_group_norm_config *config)
+static sizes measure(const lt_view *x, const lt_group_norm_config *config)
 {
     const int64_t c = x->shape.dim[1], pixels = x->shape.dim[2] * x->shape.dim[3];
-    return (extents){x->shape.dim[0], c, pixels, config->groups, c / config->groups * pixels};
+    return (sizes){x->shape.dim[0], c, pixels, config->groups, c / config->groups * pixels};
 }
 
-/* Group i = 0 .. n*groups-1 is an interval of row-major memory. */
+/* Group i = 0 .. n*groups-1 is contiguous in row-major memory. */
 static void moments(const real *x, int64_t count, double *mean, double *var)
 {
     double sum = 0, square = 0;
@@ -28,8 +28,8 @@ static void moments(const real *x, int64_t count, double *mean, double *var)
     *var = square / (double)count;
 }
 
-/* The gain of the channel that row-major element i belongs to, 1 without one. */
-static real of_channel(const real *values, extents e, int64_t i, real otherwise)
+/* Returns the channel's value for row-major element i, or `otherwise` without values. */
+static real of_channel(const real *values, sizes e, int64_t i, real otherwise)
 {
     return values ? values[i / e.pixels % e.c] : otherwise;
 }
@@ -40,7 +40,7 @@ lt_status ENTRY(group_norm)(void *ctx, const lt_group_norm_config *config, const
 {
     IF_F64(y, group_norm, ctx, config, x, gamma, beta, stats, y);
     (void)ctx;
-    const extents e = measure(x, config);
+    const sizes e = measure(x, config);
     const int64_t all = e.n * e.groups;
     lt_status st = LT_E_NOMEM;
     real *u = NAME(gather)(x), *g = gamma ? NAME(gather)(gamma) : NULL;
@@ -67,9 +67,9 @@ lt_status ENTRY(group_norm)(void *ctx, const lt_group_norm_config *config, const
     return st;
 }
 
-/* What the gradient is made of, gathered. */
+/* Gathered inputs of the gradient. */
 typedef struct parts {
-    extents e;
+    sizes e;
     real *dy, *x, *gamma;
     double *stats;
 } parts;
@@ -83,7 +83,7 @@ static double normed(const parts *p, int64_t i)
 /* dx = rstd * (h - mean(h) - xhat * mean(h * xhat)), h = gamma * dy, means over the group. */
 static void grad_x(const parts *p, int64_t group, real *dx)
 {
-    const extents e = p->e;
+    const sizes e = p->e;
     const double rstd = p->stats[e.n * e.groups + group];
     double sum = 0, product = 0;
     for (int64_t i = group * e.size; i < (group + 1) * e.size; i++) {

@@ -6,7 +6,7 @@
 
 #include <math.h>
 
-/* Mean and 1/sqrt(var + eps) of a row; with rms the mean counts as 0. */
+/* Computes mean and 1/sqrt(var + eps) of a row; with rms the mean is 0. */
 static void moments(const real *x, int64_t count, const lt_layernorm_config *config, double *mean,
                     double *rstd)
 {
@@ -54,7 +54,7 @@ lt_status ENTRY(layernorm)(void *ctx, const lt_layernorm_config *config, const l
     return st;
 }
 
-/* What the gradient is made of, gathered. */
+/* Gathered inputs of the gradient. */
 typedef struct parts {
     int64_t rows, count;
     real *dy, *x, *gamma;
@@ -83,7 +83,7 @@ static void grad_x(const parts *p, bool rms, int64_t n, real *dx)
     }
 }
 
-/* Sums over the rows: of dy, or of dy times the normalised x. */
+/* Sums dy, or dy times the normalised x, over the rows. */
 static void grad_vector(const parts *p, bool of_product, const lt_view *out, double *sums)
 {
     for (int64_t c = 0; c < p->count; c++) {

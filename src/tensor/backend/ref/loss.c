@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-/* Targets of one batch: soft [N,K] or class indices [N], gathered. */
+/* Gathered targets of a batch: soft [N,K] or class indices [N]. */
 typedef struct targets {
     double *values;
     int64_t rows, classes;
@@ -18,7 +18,7 @@ static double target(const targets *t, int64_t n, int64_t k)
     return (1 - t->smoothing) * one + t->smoothing / (double)t->classes;
 }
 
-/* Whether the row has neither loss nor gradient. */
+/* Returns true if the row has neither loss nor gradient. */
 static bool is_ignored(const targets *t, int64_t n)
 {
     return !t->soft && t->values[n] == (double)LT_IGNORED_LABEL;
@@ -41,7 +41,7 @@ static lt_status check_labels(const targets *t)
     return LT_OK;
 }
 
-/* log(sum(exp(z))), shifted by the largest so that exp() cannot overflow. */
+/* log(sum(exp(z))), shifted by the maximum so that exp() cannot overflow. */
 static double log_sum_exp(const double *z, int64_t count)
 {
     double top = z[0], sum = 0;
@@ -62,7 +62,7 @@ static double loss_of(const targets *t, const double *z, double *lse)
         lse[n] = log_sum_exp(row, t->classes);
         for (int64_t k = 0; k < t->classes && !is_ignored(t, n); k++) {
             double q = target(t, n, k);
-            if (q != 0) /* a class that cannot occur may have the logit -Inf */
+            if (q != 0) /* a class of probability 0 may have the logit -Inf */
                 loss -= q * (row[k] - lse[n]);
         }
     }
@@ -138,7 +138,8 @@ lt_status lt_ref_softmax_xent_grad(void *ctx, double smoothing, const lt_view *d
     return st;
 }
 
-/* How many logits come before the label's; count if the row has a NaN or the label is none. */
+/* Returns the number of logits that rank before the label's; count if the row has a NaN or the label is not
+ * a class. */
 static int64_t rank_of(const double *z, int64_t count, double label)
 {
     if (!(label >= 0 && label < (double)count))

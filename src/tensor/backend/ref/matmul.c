@@ -3,7 +3,7 @@
 #include "real.h"
 #include "ref.h"
 
-/* y[m,n] += a[m,k] * b[k,n]; each sum runs over k in order. */
+/* y[m,n] += a[m,k] * b[k,n]; sums run over k in order. */
 static void multiply_add(const real *a, const real *b, real *y, const int64_t mnk[3])
 {
     int64_t rows = mnk[0], columns = mnk[1], depth = mnk[2];
@@ -15,7 +15,7 @@ static void multiply_add(const real *a, const real *b, real *y, const int64_t mn
         }
 }
 
-/* A parameter of f32 beside 16-bit data counts as rounded to their dtype. */
+/* An f32 parameter multiplied with 16-bit data counts as rounded to their dtype. */
 static real *gather_factor(const lt_view *x, const lt_view *other)
 {
     return x->dtype == LT_F32 && x->version ? NAME(gather_rounded)(x, other->dtype)

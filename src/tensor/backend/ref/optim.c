@@ -1,8 +1,7 @@
-/* First-order optimizers over lists of parameters, in double.
- * SGD: Sutskever et al., "On the importance of initialization and momentum in deep learning",
- * ICML 2013, in PyTorch's form (lr outside the momentum). AdaGrad: Duchi, Hazan & Singer, JMLR
- * 2011, figure 1 (diagonal). Adam: Kingma & Ba, ICLR 2015, algorithm 1; decoupled decay:
- * Loshchilov & Hutter, ICLR 2019, algorithm 2. Formulas: detail/optim_kernels.h. */
+/* First-order optimizers over lists of parameters, in double. SGD: Sutskever et al., "On the importance of
+ * initialization and momentum in deep learning", ICML 2013, in PyTorch's form (lr outside the momentum).
+ * AdaGrad: Duchi, Hazan & Singer, JMLR 2011, figure 1 (diagonal). Adam: Kingma & Ba, ICLR 2015, algorithm 1;
+ * decoupled decay: Loshchilov & Hutter, ICLR 2019, algorithm 2. Formulas: detail/optim_kernels.h. */
 
 #include "ref.h"
 
@@ -37,18 +36,19 @@ lt_status lt_ref_loss_scale(void *ctx, const lt_loss_scaling *config, lt_scalars
         factor = config->backoff;
     else if (scalars->good_steps == config->interval)
         factor = config->growth;
-    if (isfinite((float)(scalars->loss_scale * factor))) /* a factor of f32 numbers */
+    if (isfinite((float)(scalars->loss_scale * factor))) /* the loss scale must be finite in f32 */
         scalars->loss_scale *= factor;
     if (scalars->good_steps == config->interval)
         scalars->good_steps = 0;
     return LT_OK;
 }
 
-/* One item's tensors in double; but for p, NULL if its view is absent. */
+/* An item's tensors in double; NULL if the view is absent, except p. */
 typedef struct slot {
     double *p, *g, *state[LT_MAX_ITEM_STATE];
     int64_t count;
-    double lr, weight_decay;
+    double lr, weight_decay, step; /* step: number of updates, this one included */
+    bool first;                    /* first update */
 } slot;
 
 static void slot_free(slot *s)
@@ -67,7 +67,7 @@ static double *gather_optional(const lt_view *view, bool *ok)
     return values;
 }
 
-/* The gradient comes unscaled and clipped. */
+/* Gathers an item, with its gradient unscaled and clipped. */
 static lt_status slot_gather(slot *s, const lt_optim_item *item, const lt_scalars *scalars)
 {
     bool ok = true;
@@ -98,13 +98,31 @@ static void slot_scatter(const slot *s, const lt_optim_item *item)
             lt_ref_scatter_f64(s->state[i], &item->state[i]);
 }
 
-static void sgd(const lt_sgd_kernel *c, slot *s, bool first)
+typedef void update_fn(const void *config, slot *s);
+
+static lt_status update_all(update_fn *update, const void *config, const lt_optim_item *item,
+                            const bool *first, size_t count, const lt_scalars *scalars)
 {
+    for (size_t i = 0; scalars->finite && i < count; i++) {
+        slot s;
+        LT_TRY(slot_gather(&s, &item[i], scalars));
+        s.first = first && first[i];
+        s.step = (double)scalars->applied - (item[i].missed ? *item[i].missed : 0);
+        update(config, &s);
+        slot_scatter(&s, &item[i]);
+        slot_free(&s);
+    }
+    return LT_OK;
+}
+
+static void sgd(const void *config, slot *s)
+{
+    const lt_sgd_kernel *c = config;
     double *m = s->state[0];
     for (int64_t j = 0; j < s->count; j++) {
         double g = s->g[j] + s->weight_decay * s->p[j], d = g;
         if (m) {
-            m[j] = first ? g : c->momentum * m[j] + (1 - c->dampening) * g;
+            m[j] = s->first ? g : c->momentum * m[j] + (1 - c->dampening) * g;
             d = c->nesterov ? g + c->momentum * m[j] : m[j];
         }
         s->p[j] -= s->lr * d;
@@ -115,38 +133,31 @@ lt_status lt_ref_sgd(void *ctx, const lt_sgd_kernel *config, const lt_optim_item
                      const bool *first, size_t count, const lt_scalars *scalars)
 {
     (void)ctx;
-    for (size_t i = 0; scalars->finite && i < count; i++) {
-        slot s;
-        LT_TRY(slot_gather(&s, &item[i], scalars));
-        sgd(config, &s, first[i]);
-        slot_scatter(&s, &item[i]);
-        slot_free(&s);
+    return update_all(sgd, config, item, first, count, scalars);
+}
+
+static void adagrad(const void *config, slot *s)
+{
+    const double eps = *(const double *)config;
+    for (int64_t j = 0; j < s->count; j++) {
+        double g = s->g[j] + s->weight_decay * s->p[j];
+        s->state[0][j] += g * g;
+        s->p[j] -= s->lr * g / (sqrt(s->state[0][j]) + eps);
     }
-    return LT_OK;
 }
 
 lt_status lt_ref_adagrad(void *ctx, double eps, const lt_optim_item *item, size_t count,
                          const lt_scalars *scalars)
 {
     (void)ctx;
-    for (size_t i = 0; scalars->finite && i < count; i++) {
-        slot s;
-        LT_TRY(slot_gather(&s, &item[i], scalars));
-        for (int64_t j = 0; j < s.count; j++) {
-            double g = s.g[j] + s.weight_decay * s.p[j];
-            s.state[0][j] += g * g;
-            s.p[j] -= s.lr * g / (sqrt(s.state[0][j]) + eps);
-        }
-        slot_scatter(&s, &item[i]);
-        slot_free(&s);
-    }
-    return LT_OK;
+    return update_all(adagrad, &eps, item, NULL, count, scalars);
 }
 
-static void adam(const lt_adam_kernel *c, slot *s, double step)
+static void adam(const void *config, slot *s)
 {
+    const lt_adam_kernel *c = config;
     double *m = s->state[0], *v = s->state[1];
-    double correct1 = 1 - pow(c->beta1, step), correct2 = 1 - pow(c->beta2, step);
+    double correct1 = 1 - pow(c->beta1, s->step), correct2 = 1 - pow(c->beta2, s->step);
     for (int64_t j = 0; j < s->count; j++) {
         double g = s->g[j];
         if (c->decoupled)
@@ -163,14 +174,7 @@ lt_status lt_ref_adam(void *ctx, const lt_adam_kernel *config, const lt_optim_it
                       size_t count, const lt_scalars *scalars)
 {
     (void)ctx;
-    for (size_t i = 0; scalars->finite && i < count; i++) {
-        slot s;
-        LT_TRY(slot_gather(&s, &item[i], scalars));
-        adam(config, &s, (double)scalars->applied - (item[i].missed ? *item[i].missed : 0));
-        slot_scatter(&s, &item[i]);
-        slot_free(&s);
-    }
-    return LT_OK;
+    return update_all(adam, config, item, NULL, count, scalars);
 }
 
 lt_status lt_ref_lerp(void *ctx, double weight, const lt_optim_item *item, size_t count,
@@ -223,7 +227,7 @@ lt_status lt_ref_trust_ratio(void *ctx, const lt_trust_kernel *config, const lt_
 
 static double evaluate(const lt_vec_job *j, double a, double b, double y)
 {
-    double kept = j->beta == 0 ? 0 : j->beta * y; /* a NaN in y must not come through a 0 */
+    double kept = j->beta == 0 ? 0 : j->beta * y; /* with beta 0 a NaN in y must not survive */
     switch (j->op) {
     case LT_VEC_AXPBY:
         return j->alpha * a + kept;

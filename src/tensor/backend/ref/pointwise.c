@@ -1,4 +1,4 @@
-/* Elementwise functions and their gradients, one element after the other. */
+/* Elementwise functions and their gradients, element by element. */
 
 #include "real.h"
 #include "ref.h"

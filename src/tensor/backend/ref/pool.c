@@ -3,9 +3,9 @@
 #include "real.h"
 #include "ref.h"
 
-/* The part of a window that lies in the image: rows r0..r1-1, columns s0..s1-1 of the window. */
+/* The part of a window inside the image: rows r0..r1-1, columns s0..s1-1 of the window. */
 typedef struct window {
-    int64_t h, w; /* input row and column of the window's first element: may be negative */
+    int64_t h, w; /* input row and column of the window's first element, possibly negative */
     int64_t r0, r1, s0, s1;
 } window;
 
@@ -19,7 +19,7 @@ static int64_t smaller(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* The window of row-major position i of y. */
+/* Returns the window of row-major index i of y. */
 static window window_of(const lt_pool2d_config *c, const lt_shape *x, const lt_shape *y, int64_t i)
 {
     int64_t p = i / y->dim[3] % y->dim[2], q = i % y->dim[3];
@@ -31,19 +31,19 @@ static window window_of(const lt_pool2d_config *c, const lt_shape *x, const lt_s
     return w;
 }
 
-/* Where the image plane of row-major position i of y begins in x. */
+/* Returns where the image plane of row-major index i of y begins in x. */
 static int64_t plane_of(const lt_shape *x, const lt_shape *y, int64_t i)
 {
     return i / (y->dim[2] * y->dim[3]) * x->dim[2] * x->dim[3];
 }
 
-/* NaN is larger than any number; of equals, the first wins. */
+/* NaN counts as larger than any number; of equal values the first wins. */
 static bool beats(real candidate, real best)
 {
     return candidate > best || (candidate != candidate && best == best);
 }
 
-/* The place of the largest element in its window; w is not empty (padding is at most half). */
+/* Returns the position of the maximum in its window, which is not empty (padding is at most half). */
 static int64_t winner(const real *plane, int64_t width, const lt_pool2d_config *c, window w)
 {
     int64_t best = w.r0 * c->kernel_w + w.s0;
@@ -67,23 +67,23 @@ lt_status ENTRY(maxpool2d)(void *ctx, const lt_pool2d_config *config, const lt_v
     lt_status st = LT_E_NOMEM;
     int64_t count = lt_ref_count(y), width = x->shape.dim[3];
     real *u = NAME(gather)(x), *v = lt_alloc((size_t)count, sizeof *v);
-    real *places = lt_alloc((size_t)count, sizeof *places);
-    if (u && v && places) {
+    real *indices = lt_alloc((size_t)count, sizeof *indices);
+    if (u && v && indices) {
         for (int64_t i = 0; i < count; i++) {
             const real *plane = u + plane_of(&x->shape, &y->shape, i);
             window w = window_of(config, &x->shape, &y->shape, i);
             int64_t best = winner(plane, width, config, w);
-            places[i] = (real)best;
+            indices[i] = (real)best;
             v[i] = plane[(w.h + best / config->kernel_w) * width + w.w + best % config->kernel_w];
         }
         NAME(scatter)(v, y);
         if (lt_ref_has(index))
-            NAME(scatter)(places, index);
+            NAME(scatter)(indices, index);
         st = LT_OK;
     }
     lt_free(u);
     lt_free(v);
-    lt_free(places);
+    lt_free(indices);
     return st;
 }
 
@@ -94,20 +94,20 @@ lt_status ENTRY(maxpool2d_grad)(void *ctx, const lt_pool2d_config *config, const
     (void)ctx;
     lt_status st = LT_E_NOMEM;
     const lt_shape *x = &dx->shape, *y = &dy[0].shape;
-    real *g = NAME(gather_pair)(dy), *places = NAME(gather)(index);
+    real *g = NAME(gather_pair)(dy), *indices = NAME(gather)(index);
     real *sums = lt_alloc((size_t)lt_ref_count(dx), sizeof *sums);
-    if (g && places && sums) {
+    if (g && indices && sums) {
         for (int64_t i = 0, count = lt_ref_count(&dy[0]); i < count; i++) {
             window w = window_of(config, x, y, i);
-            int64_t h = w.h + (int64_t)places[i] / config->kernel_w;
-            int64_t column = w.w + (int64_t)places[i] % config->kernel_w;
+            int64_t h = w.h + (int64_t)indices[i] / config->kernel_w;
+            int64_t column = w.w + (int64_t)indices[i] % config->kernel_w;
             sums[plane_of(x, y, i) + h * x->dim[3] + column] += g[i];
         }
         NAME(scatter)(sums, dx);
         st = LT_OK;
     }
     lt_free(g);
-    lt_free(places);
+    lt_free(indices);
     lt_free(sums);
     return st;
 }

@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-/* Applies I - 2 v v^T / (v^T v), v beginning at row first, to columns [from, n) of m. */
+/* Applies I - 2 v v^T / (v^T v), with v starting at row `first`, to columns [from, n) of m. */
 static void reflect(double *m, const double *v, int64_t n, int64_t first, int64_t from)
 {
     double square = 0;
@@ -21,7 +21,7 @@ static void reflect(double *m, const double *v, int64_t n, int64_t first, int64_
     }
 }
 
-/* a becomes R; v [n,n]: a reflection a row. */
+/* a becomes R; v [n,n] receives a reflection per row. */
 static void triangulate(double *a, double *v, int64_t n)
 {
     for (int64_t k = 0; k < n; k++) {
@@ -35,8 +35,8 @@ static void triangulate(double *a, double *v, int64_t n)
     }
 }
 
-/* The columns by falling diagonal, ties in their order: insertion sort, as the basis of a slowly
- * moving matrix is nearly sorted. */
+/* Orders the columns by falling diagonal, ties by index. Insertion sort, because the basis of a slowly
+ * changing matrix is nearly sorted. */
 static void find_order(const double *a, int64_t n, int64_t *order)
 {
     for (int64_t k = 0; k < n; k++) {
@@ -47,7 +47,7 @@ static void find_order(const double *a, int64_t n, int64_t *order)
     }
 }
 
-/* a and v are [n,n] each; a's columns are in their order of work. q gets the result. */
+/* Orthonormalizes a's columns, which are sorted, into q; v [n,n] is work memory. */
 static void orthonormalize(double *a, double *v, double *q, int64_t n)
 {
     triangulate(a, v, n);

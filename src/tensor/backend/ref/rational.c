@@ -1,5 +1,5 @@
-/* Sums of shifted inverses of symmetric matrices, in double: each by Cholesky's factorisation.
- * Golub & Van Loan, "Matrix computations", 4th edition, section 4.2. */
+/* Sums of shifted inverses of symmetric matrices in double, each by a Cholesky factorisation: Golub & Van
+ * Loan, "Matrix computations", 4th edition, section 4.2. */
 
 #include "tensor/backend/rational.h"
 
@@ -7,7 +7,7 @@
 
 #include <math.h>
 
-/* Lower triangle of m to its Cholesky factor; false: not positive definite. */
+/* Replaces the lower triangle of m by its Cholesky factor; false if not positive definite. */
 static bool factorize(double *m, int64_t n)
 {
     for (int64_t j = 0; j < n; j++) {
@@ -23,7 +23,7 @@ static bool factorize(double *m, int64_t n)
     return true;
 }
 
-/* x to (l l^T)^(-1) x. */
+/* x = (l l^T)^(-1) x. */
 static void substitute(const double *l, double *x, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {

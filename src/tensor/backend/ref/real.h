@@ -1,6 +1,6 @@
-/* The type that a build of the reference kernels computes in. Files that include this are compiled
- * twice: for f32 and 16-bit data with real = float, for f64 data with real = double. The table has the
- * first build, whose entries begin with IF_F64: by the dtype of a view they call the second build. */
+/* The type that a build of the reference kernels computes in. Files that include this are compiled twice:
+ * for f32 and 16-bit data with real = float, and for f64 data with real = double. The kernel table holds the
+ * first build, whose kernels begin with IF_F64: it calls the second build if a view is f64. */
 #ifndef LT_REF_REAL_H
 #define LT_REF_REAL_H
 

@@ -1,5 +1,5 @@
-/* The reference backend: its table and its memory.
- * It is the specification that the other backends are tested against. */
+/* The reference backend: its kernel table and memory functions. It is the specification against which the
+ * other backends are tested. */
 
 #include "ref.h"
 
@@ -11,7 +11,7 @@ static lt_status open_device(void **ctx, int ordinal, const lt_device_config *co
 {
     (void)config;
     if (ordinal != 0)
-        return lt_fail(LT_E_ARG, "ref: device %d, there is only device 0", ordinal);
+        return lt_fail(LT_E_ARG, "ref: no device %d, only device 0 exists", ordinal);
     *ctx = NULL;
     return LT_OK;
 }
@@ -52,7 +52,7 @@ static lt_status sync_device(void *ctx)
     return LT_OK;
 }
 
-/* None is slower than the others. */
+/* All dtypes are equally fast. */
 static bool has_fast(void *ctx, lt_dtype dtype)
 {
     (void)ctx;

@@ -1,6 +1,6 @@
-/* The reference backend's entries and what they share. A kernel gathers its inputs from views of
- * any strides and dtype into row-major arrays, computes with plain loops, and scatters the result:
- * strides and 16-bit types are dealt with in array.c alone. */
+/* Kernels of the reference backend, and their helpers. A kernel gathers its inputs from views of any strides
+ * and dtype into row-major arrays, computes with plain loops, and scatters the result: only array.c handles
+ * strides and 16-bit types. */
 #ifndef LT_REF_REF_H
 #define LT_REF_REF_H
 
@@ -8,7 +8,7 @@
 
 #include "lather/detail/backend.h"
 
-/* Elements of a view. */
+/* Returns the number of elements. */
 static inline int64_t lt_ref_count(const lt_view *view)
 {
     int64_t count = 1;
@@ -17,36 +17,36 @@ static inline int64_t lt_ref_count(const lt_view *view)
     return count;
 }
 
-/* True if an optional view is there. */
+/* Returns true if an optional view is present. */
 static inline bool lt_ref_has(const lt_view *view)
 {
     return view && view->data;
 }
 
-/* Elements first .. first + count - 1 in row-major order, and back; rounding as in scatter. */
+/* Load and store elements first .. first + count - 1 in row-major order; rounding as in scatter. */
 void lt_ref_load_f32(const lt_view *view, int64_t first, int64_t count, float *values);
 void lt_ref_load_f64(const lt_view *view, int64_t first, int64_t count, double *values);
 void lt_ref_store_f32(const lt_view *view, int64_t first, int64_t count, const float *values);
 void lt_ref_store_f64(const lt_view *view, int64_t first, int64_t count, const double *values);
 
-/* The elements as a row-major array, or NULL (no memory). Free with lt_free(). */
+/* Return the elements as a row-major array, or NULL if out of memory. Free with lt_free(). */
 float *lt_ref_gather_f32(const lt_view *view);
 double *lt_ref_gather_f64(const lt_view *view);
-/* Sets all elements from a row-major array, rounding to nearest even. Integers: towards zero,
- * saturating, NaN to 0. */
+/* Set all elements from a row-major array, rounded to nearest even. Integers: towards zero, saturating, NaN
+ * to 0. */
 void lt_ref_scatter_f32(const float *values, const lt_view *view);
 void lt_ref_scatter_f64(const double *values, const lt_view *view);
 
-/* The same, rounded to dtype if that is 16-bit: a weight as a 16-bit pass reads it. */
+/* Gather with rounding to dtype if that has 16 bits: a weight as a 16-bit pass reads it. */
 float *lt_ref_gather_rounded_f32(const lt_view *view, lt_dtype dtype);
 double *lt_ref_gather_rounded_f64(const lt_view *view, lt_dtype dtype);
 
-/* dy[0] + dy[1] if there are two addends, gathered. */
+/* Gather dy[0] + dy[1], or dy[0] if there is only one addend. */
 float *lt_ref_gather_pair_f32(const lt_view dy[2]);
 double *lt_ref_gather_pair_f64(const lt_view dy[2]);
 
-/* Every basic entry. Those in files that include real.h have a second build, for f64 data; the others
- * compute in double and round on store. */
+/* All basic kernels. Those in files that include real.h have a second build for f64 data; the others compute
+ * in double and round on store. */
 #define LT_REF_BASIC(name) lt_##name##_fn lt_ref_##name, lt_ref_##name##_f64;
 #define LT_REF_FUSED(name)
 #define LT_REF_ENTRY(name, kind, cpu) LT_REF_##kind(name)

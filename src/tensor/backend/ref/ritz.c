@@ -1,5 +1,4 @@
-/* Ritz values by halving an interval. Golub & Underwood, "The block Lanczos method for computing
- * eigenvalues", 1977. */
+/* Ritz values by bisection: Golub & Underwood, "The block Lanczos method for computing eigenvalues", 1977. */
 
 #include "tensor/backend/ritz.h"
 

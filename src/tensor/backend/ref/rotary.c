@@ -1,4 +1,4 @@
-/* Rotary positions in double. Formula: ops/attention.h. */
+/* Rotary positions in double. Formula: lather/ops/attention.h. */
 
 #include "ref.h"
 

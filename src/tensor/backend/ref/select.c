@@ -1,19 +1,19 @@
-/* The largest magnitudes of a vector, by sorting all of it. Definition: detail/kernels.h. */
+/* Top-k by magnitude, by sorting everything. Definition: detail/kernels.h. */
 
 #include "ref.h"
 
 #include <math.h>
 #include <stdlib.h>
 
-typedef struct place {
-    double magnitude; /* a NaN's is -1: no other's */
+typedef struct entry {
+    double magnitude; /* -1 for NaN */
     int64_t index;
-} place;
+} entry;
 
-/* NaN, then descending magnitudes, then ascending places. */
+/* Sorts NaN first, then by descending magnitude, then by ascending index. */
 static int compare_magnitudes(const void *a, const void *b)
 {
-    const place *x = a, *y = b;
+    const entry *x = a, *y = b;
     const bool x_nan = x->magnitude < 0, y_nan = y->magnitude < 0;
     if (x_nan != y_nan)
         return x_nan ? -1 : 1;
@@ -22,9 +22,9 @@ static int compare_magnitudes(const void *a, const void *b)
     return x->index < y->index ? -1 : x->index > y->index;
 }
 
-static int compare_places(const void *a, const void *b)
+static int compare_indices(const void *a, const void *b)
 {
-    const place *x = a, *y = b;
+    const entry *x = a, *y = b;
     return x->index < y->index ? -1 : x->index > y->index;
 }
 
@@ -34,15 +34,15 @@ lt_status lt_ref_topk_select(void *ctx, const lt_view *x, const lt_view *index)
     const int64_t n = lt_ref_count(x), count = lt_ref_count(index);
     int32_t *out = index->data;
     if (count < 1 || count > n || n > INT32_MAX)
-        return lt_fail(LT_E_ARG, "topk_select: the %lld largest of %lld elements", (long long)count,
-                       (long long)n);
+        return lt_fail(LT_E_ARG, "topk_select: cannot select the %lld largest of %lld elements",
+                       (long long)count, (long long)n);
     double *values = lt_ref_gather_f64(x);
-    place *p = lt_alloc((size_t)n, sizeof *p);
+    entry *p = lt_alloc((size_t)n, sizeof *p);
     if (values && p) {
         for (int64_t i = 0; i < n; i++)
-            p[i] = (place){isnan(values[i]) ? -1 : fabs(values[i]), i};
+            p[i] = (entry){isnan(values[i]) ? -1 : fabs(values[i]), i};
         qsort(p, (size_t)n, sizeof *p, compare_magnitudes);
-        qsort(p, (size_t)count, sizeof *p, compare_places);
+        qsort(p, (size_t)count, sizeof *p, compare_indices);
         for (int64_t i = 0; i < count; i++)
             out[i * index->stride[0]] = (int32_t)p[i].index;
     }

@@ -1,19 +1,18 @@
-/* Tensor contractions of Shampoo, in double.
- * Gupta, Koren & Singer, "Shampoo: preconditioned stochastic tensor optimization", ICML 2018,
- * algorithm 2. */
+/* Tensor contractions of Shampoo, in double: Gupta, Koren & Singer, "Shampoo: preconditioned stochastic
+ * tensor optimization", ICML 2018, algorithm 2. */
 
 #include "ref.h"
 
 #include <math.h>
 
-/* A tensor seen from one of its dimensions: [outer, n, inner]. */
-typedef struct sides {
+/* A tensor unfolded along one of its dimensions: [outer, n, inner]. */
+typedef struct unfolding {
     int64_t outer, n, inner;
-} sides;
+} unfolding;
 
-static sides look_along(const lt_view *g, int dim)
+static unfolding unfold(const lt_view *g, int dim)
 {
-    sides s = {1, g->shape.dim[dim], 1};
+    unfolding s = {1, g->shape.dim[dim], 1};
     for (int d = 0; d < g->shape.ndim; d++) {
         if (d < dim)
             s.outer *= g->shape.dim[d];
@@ -23,7 +22,7 @@ static sides look_along(const lt_view *g, int dim)
     return s;
 }
 
-static double row_product(const double *g, sides s, int64_t i, int64_t j)
+static double row_product(const double *g, unfolding s, int64_t i, int64_t j)
 {
     double sum = 0;
     for (int64_t o = 0; o < s.outer; o++) {
@@ -37,7 +36,7 @@ static double row_product(const double *g, sides s, int64_t i, int64_t j)
 static lt_status gram(const lt_gram_job *job)
 {
     lt_status st = LT_E_NOMEM;
-    sides s = look_along(&job->g, job->dim);
+    unfolding s = unfold(&job->g, job->dim);
     double *g = lt_ref_gather_f64(&job->g), *f = lt_ref_gather_f64(&job->f);
     if (g && f) {
         for (int64_t i = 0; i < s.n; i++)
@@ -62,7 +61,7 @@ lt_status lt_ref_gram(void *ctx, const lt_gram_job *job, size_t count, const lt_
 }
 
 /* y[o,i,k] += sum over j of m(i,j) * g[o,j,k]. */
-static void multiply(const double *m, bool transpose, const double *g, double *y, sides s)
+static void multiply(const double *m, bool transpose, const double *g, double *y, unfolding s)
 {
     for (int64_t o = 0; o < s.outer; o++)
         for (int64_t ij = 0; ij < s.n * s.n; ij++) {
@@ -78,7 +77,7 @@ static void multiply(const double *m, bool transpose, const double *g, double *y
 static lt_status mode_product(const lt_mode_product_job *job)
 {
     lt_status st = LT_E_NOMEM;
-    sides s = look_along(&job->g, job->dim);
+    unfolding s = unfold(&job->g, job->dim);
     double *g = lt_ref_gather_f64(&job->g), *m = lt_ref_gather_f64(&job->m);
     double *y = lt_alloc((size_t)lt_ref_count(&job->y), sizeof *y);
     if (g && m && y) {
