@@ -27,8 +27,8 @@ static lt_status sum_addends(lt_tensor *t)
     lt_view a = lt_tensor_view(t->grad[0]), b = lt_tensor_view(t->grad[1]);
     lt_view y = lt_tensor_view(sum);
     LT_TRY(add_views(t->device, &a, &b, &y));
-    lt_handle_give_back(t->grad[0]);
-    lt_handle_give_back(t->grad[1]);
+    lt_handle_free(t->grad[0]);
+    lt_handle_free(t->grad[1]);
     t->grad[0] = sum;
     t->grad[1] = NULL;
     return LT_OK;
@@ -74,11 +74,11 @@ static lt_status grad_out(lt_node *node, int input, lt_dtype dtype, lt_view *dx)
     lt_tensor *x = node->in[input];
     LT_ASSERT(lt_node_wants(node, input));
     if (writes_directly(node, input)) {
-        lt_tensor_hold(x->param->grad, dtype);
+        lt_tensor_set_dtype(x->param->grad, dtype);
         const lt_memory_owner before =
-            lt_memory_owned_by((lt_memory_owner){node->op->name, "gradients"});
+            lt_memory_set_owner((lt_memory_owner){node->op->name, "gradients"});
         lt_status st = lt_tensor_allocate_raw(x->param->grad);
-        (void)lt_memory_owned_by(before);
+        (void)lt_memory_set_owner(before);
         LT_TRY(st);
         x->param->has_grad = true;
         *dx = lt_tensor_view(x->param->grad);
@@ -137,7 +137,7 @@ lt_status lt_node_grad_over(lt_node *node, int input, int addend, lt_view *dx)
     return LT_OK;
 }
 
-lt_status lt_node_grad_ahead(lt_node *node, int input, lt_view *dx)
+lt_status lt_node_grad_early(lt_node *node, int input, lt_view *dx)
 {
     lt_tensor **pending = &node->tape->pending[input], *of_this_turn = *pending;
     LT_ASSERT(lt_node_is_first_grad(node, input));
@@ -172,11 +172,11 @@ static lt_status commit(lt_tensor *x, lt_tensor *g)
                            "backward: the gradient of %s was reduced to its owner ranks; call "
                            "lt_params_zero_grad() before the next backward",
                            x->param->name);
-        lt_tensor_hold(x->param->grad, x->dtype); /* a sum is not rounded */
+        lt_tensor_set_dtype(x->param->grad, x->dtype); /* a sum is not rounded */
         LT_TRY(lt_tensor_allocate_raw(x->param->grad));
         const lt_view sum = lt_tensor_view(x->param->grad);
         LT_TRY(add_views(x->device, &a, &b, &sum)); /* elementwise: in place is safe */
-        lt_handle_give_back(g);
+        lt_handle_free(g);
         return LT_OK;
     }
     if (x->grad[1])
@@ -203,10 +203,10 @@ static void release(lt_node *node)
     lt_tape *tape = node->tape;
     lt_tensor *out = node->out;
     lt_node_release_saved(node);
-    lt_handle_give_back(out);
+    lt_handle_free(out);
     for (int i = 0; i < 2; i++) {
         if (out->grad[i])
-            lt_handle_give_back(out->grad[i]);
+            lt_handle_free(out->grad[i]);
         out->grad[i] = NULL;
     }
     for (int i = 0; i < LT_MAX_INPUTS; i++) {
@@ -223,9 +223,9 @@ static lt_status visit(lt_node *node)
         int64_t begin = lt_trace_begin();
         node->tape->operation++;
         const lt_memory_owner before =
-            lt_memory_owned_by((lt_memory_owner){node->op->name, "backward"});
+            lt_memory_set_owner((lt_memory_owner){node->op->name, "backward"});
         st = node->op->backward(node);
-        (void)lt_memory_owned_by(before);
+        (void)lt_memory_set_owner(before);
         lt_trace_end(begin, LT_PROFILE_BACKWARD, node->op->name, begin ? lt_node_bytes(node) : 0);
         lt_tape_free_scratch(node->tape);
         lt_status committed = commit_all(node);
@@ -255,8 +255,8 @@ static lt_status scale_seed(lt_tensor **g, const lt_tensor *loss, const lt_tenso
     LT_TRY(lt_tensor_copy(factor, by));
     lt_view a = lt_tensor_view(*g), b = lt_tensor_view(factor), y = lt_tensor_view(product);
     LT_TRY(d->backend->mul(d->ctx, &a, &b, &y));
-    lt_handle_give_back(*g);
-    lt_handle_give_back(factor);
+    lt_handle_free(*g);
+    lt_handle_free(factor);
     *g = product;
     return LT_OK;
 }

@@ -290,7 +290,7 @@ static void drop_segment_of(lt_allocator *allocator, lt_chunk *c)
     drop(allocator, at);
 }
 
-void lt_allocator_give_back(lt_allocator *allocator, lt_chunk *chunk)
+void lt_chunk_free(lt_allocator *allocator, lt_chunk *chunk)
 {
     pthread_mutex_lock(&allocator->lock);
     allocator->memory.used -= chunk->bytes;

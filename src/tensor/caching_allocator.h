@@ -19,7 +19,7 @@ bool lt_allocator_is_off(const lt_allocator *allocator);
 
 /* Allocates at least that many bytes, aligned to 64, uninitialised. Errors: LT_E_NOMEM. */
 lt_status lt_allocator_alloc(lt_allocator *allocator, size_t bytes, lt_chunk **out);
-void lt_allocator_give_back(lt_allocator *allocator, lt_chunk *chunk);
+void lt_chunk_free(lt_allocator *allocator, lt_chunk *chunk);
 void *lt_chunk_data(const lt_chunk *chunk);
 
 /* Memory of captured graphs (PyTorch's private pools): chunks allocated in a scope come from segments that

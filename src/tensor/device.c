@@ -29,10 +29,11 @@ static lt_status load_cuda(loaded_plugin *into)
     const lt_backend_plugin *plugin = found;
     LT_TRY(lt_plugin_check_version(user, plugin->version));
     if (plugin->table_bytes != sizeof(lt_backend))
-        return lt_fail(LT_E_UNSUPPORTED,
-                       "%s: the plugin's kernel table has %zu bytes, the library's %zu: one of them "
-                       "is from an older build",
-                       user, plugin->table_bytes, sizeof(lt_backend));
+        return lt_fail(
+            LT_E_UNSUPPORTED,
+            "%s: the plugin's kernel table has %zu bytes, the library's %zu: one of them "
+            "is from an older build",
+            user, plugin->table_bytes, sizeof(lt_backend));
     into->table = *plugin->backend;
     into->plugin = plugin;
     lt_backend_fill_missing(&into->table);

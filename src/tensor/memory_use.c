@@ -9,7 +9,7 @@
 
 static _Thread_local lt_memory_owner current;
 
-lt_memory_owner lt_memory_owned_by(lt_memory_owner owner)
+lt_memory_owner lt_memory_set_owner(lt_memory_owner owner)
 {
     const lt_memory_owner before = current;
     current = owner;

@@ -18,7 +18,7 @@ typedef struct lt_memory_uses {
 } lt_memory_uses;
 
 /* Sets the owner of what the calling thread allocates from now on; returns the previous one. */
-lt_memory_owner lt_memory_owned_by(lt_memory_owner owner);
+lt_memory_owner lt_memory_set_owner(lt_memory_owner owner);
 
 /* Adds bytes to the thread's owner; returns its index. */
 int lt_memory_uses_take(lt_memory_uses *uses, size_t bytes);

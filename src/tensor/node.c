@@ -56,18 +56,18 @@ lt_status lt_handle_allocate(lt_tensor *handle)
 {
     size_t bytes;
     LT_TRY(lt_shape_bytes(handle->shape, handle->dtype, &bytes));
-    handle->given_back = false;
+    handle->freed = false;
     lt_status st = lt_buffer_new(&handle->buffer, handle->device, bytes);
     return st == LT_E_NOMEM ? no_memory(handle) : st;
 }
 
-void lt_handle_give_back(lt_tensor *handle)
+void lt_handle_free(lt_tensor *handle)
 {
     if (handle->source || handle->keep)
         return;
     const bool deferred = handle->deferred;
     lt_buffer_release(&handle->buffer);
-    handle->given_back = true;
+    handle->freed = true;
     handle->deferred = false;
     if (deferred)
         lt_node_release_inputs(handle->producer);
@@ -78,33 +78,34 @@ static bool can_recompute(const lt_tensor *handle)
     return handle->tape->pass.recompute && handle->producer && handle->producer->op->recomputable;
 }
 
-void lt_handle_settle(lt_tensor *handle)
+void lt_handle_free_if_idle(lt_tensor *handle)
 {
     bool idle = !handle->producer || (handle->producer->op->backward_ignores & LT_IGNORES_OUT);
     if (handle->dropped && ((!handle->readers && idle) || can_recompute(handle)))
-        lt_handle_give_back(handle);
+        lt_handle_free(handle);
 }
 
 lt_status lt_node_forward(lt_node *node)
 {
     int64_t begin = lt_trace_begin();
     node->tape->operation++;
-    const lt_memory_owner before = lt_memory_owned_by((lt_memory_owner){node->op->name, "forward"});
+    const lt_memory_owner before =
+        lt_memory_set_owner((lt_memory_owner){node->op->name, "forward"});
     lt_status st = node->op->forward(node);
-    (void)lt_memory_owned_by(before);
+    (void)lt_memory_set_owner(before);
     lt_trace_end(begin, LT_PROFILE_FORWARD, node->op->name, begin ? lt_node_bytes(node) : 0);
     lt_tape_free_scratch(node->tape);
     return st;
 }
 
 /* Frees inputs that were recomputed for this forward only. */
-static void give_back_inputs(const lt_node *n)
+static void free_inputs(const lt_node *n)
 {
     for (int i = 0; i < LT_MAX_INPUTS; i++) {
         lt_tensor *x = n->in[i];
         if (x && x->buffer && x->uses == 1 && x->producer && x->producer->op->recomputable
             && (n->op->backward_ignores & LT_IGNORES_IN(i)))
-            lt_handle_settle(x);
+            lt_handle_free_if_idle(x);
     }
 }
 
@@ -115,25 +116,25 @@ lt_status lt_node_replay(lt_node *n)
     const bool deferred = out->deferred;
     out->deferred = false;
     n->replay = true;
-    const lt_memory_owner before = lt_memory_owned_by((lt_memory_owner){n->op->name, "again"});
+    const lt_memory_owner before = lt_memory_set_owner((lt_memory_owner){n->op->name, "again"});
     lt_status st = n->op->forward(n); /* scratch is freed when the outer operation ends */
-    (void)lt_memory_owned_by(before);
+    (void)lt_memory_set_owner(before);
     n->replay = false;
     if (st) { /* incomplete results must not be read */
         lt_buffer_release(&out->buffer);
-        out->given_back = true;
+        out->freed = true;
         out->deferred = deferred;
     } else if (deferred) {
         lt_node_release_inputs(n);
     }
     if (!st)
-        give_back_inputs(n);
+        free_inputs(n);
     return st;
 }
 
 void lt_node_defer(lt_node *node)
 {
-    node->out->given_back = node->out->deferred = true;
+    node->out->freed = node->out->deferred = true;
     if (lt_node_is_recorded(node))
         return;
     node->out->producer = node;
@@ -150,7 +151,7 @@ void lt_node_release_inputs(lt_node *node)
     for (int i = 0; i < LT_MAX_INPUTS; i++)
         if (node->in[i]) {
             node->in[i]->readers--;
-            lt_handle_settle(node->in[i]);
+            lt_handle_free_if_idle(node->in[i]);
         }
 }
 
@@ -179,11 +180,11 @@ void lt_tape_drop(lt_tape *tape, lt_tensor *x)
     if (!x || x->tape != tape)
         return;
     x->dropped = true;
-    lt_handle_settle(x);
+    lt_handle_free_if_idle(x);
 }
 
 /* Runs the callback of lt_tape_on_param_read(), which loads values that are not in memory. */
-static lt_status announce_read(const lt_tape *tape, lt_param *param)
+static lt_status load_param(const lt_tape *tape, lt_param *param)
 {
     return param && tape->read ? tape->read(tape->read_context, param, tape->operation) : LT_OK;
 }
@@ -193,9 +194,9 @@ lt_status lt_node_in(lt_node *node, int input, lt_view *view)
     LT_ASSERT(node->in[input]);
     const lt_tensor *t =
         lt_tensor_storage(node->in[input]); /* a variable's data may be on another tape */
-    if (t->given_back && t->producer && (t->deferred || t->producer->op->recomputable))
+    if (t->freed && t->producer && (t->deferred || t->producer->op->recomputable))
         LT_TRY(lt_node_replay(t->producer));
-    LT_TRY(announce_read(node->tape, node->in[input]->param));
+    LT_TRY(load_param(node->tape, node->in[input]->param));
     *view = lt_tensor_view(t);
     if (!view->data)
         return lt_fail(LT_E_ARG,
@@ -218,7 +219,7 @@ void lt_node_alias(lt_node *node, int input, const int64_t stride[LT_MAX_DIMS])
     const lt_tensor *from = lt_tensor_storage(node->in[input]);
     lt_tensor *out = node->out;
     memcpy(out->stride, stride, sizeof out->stride);
-    out->given_back = false;
+    out->freed = false;
     out->buffer = from->buffer;
     out->buffer->references++;
 }

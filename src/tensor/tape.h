@@ -43,9 +43,9 @@ lt_tensor *lt_tape_handle_like(lt_tape *tape, const lt_tensor *like, lt_dtype dt
 /* Allocates a handle's memory. */
 lt_status lt_handle_allocate(lt_tensor *handle);
 /* Frees a handle's memory if it was dropped and nothing needs it any more. */
-void lt_handle_settle(lt_tensor *handle);
+void lt_handle_free_if_idle(lt_tensor *handle);
 /* Frees a handle's memory, unless it is kept or belongs to a leaf. */
-void lt_handle_give_back(lt_tensor *handle);
+void lt_handle_free(lt_tensor *handle);
 void lt_tape_free_scratch(lt_tape *tape);
 void lt_node_release_saved(lt_node *node);
 
@@ -68,7 +68,7 @@ void lt_node_release_inputs(lt_node *node);
 bool lt_node_is_first_grad(const lt_node *node, int input);
 /* Returns memory for the gradient of an input before the node's turn in backward, for a kernel of another node
  * that computes it too. */
-lt_status lt_node_grad_ahead(lt_node *node, int input, lt_view *dx);
+lt_status lt_node_grad_early(lt_node *node, int input, lt_view *dx);
 /* lt_node_grad_out() for a kernel that rounds the gradient to that dtype whatever dx's is. */
 lt_status lt_node_grad_out_rounded(lt_node *node, int input, lt_dtype dtype, lt_view *dx);
 /* lt_node_grad_out() that reuses the memory of an addend of the output's gradient, if it is host memory and

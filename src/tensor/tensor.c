@@ -35,7 +35,7 @@ void lt_buffer_release(lt_buffer **buffer)
     *buffer = NULL;
     if (!b || --b->references)
         return;
-    lt_allocator_give_back(b->device->allocator, b->chunk);
+    lt_chunk_free(b->device->allocator, b->chunk);
     lt_free(b);
 }
 
@@ -128,7 +128,7 @@ void lt_tensor_release(lt_tensor *tensor)
     lt_buffer_release(&tensor->other);
 }
 
-void lt_tensor_hold(lt_tensor *tensor, lt_dtype dtype)
+void lt_tensor_set_dtype(lt_tensor *tensor, lt_dtype dtype)
 {
     lt_buffer *buffer = tensor->buffer;
     const bool same = lt_dtype_size(dtype) == lt_dtype_size(tensor->dtype);

@@ -35,7 +35,7 @@ struct lt_tensor {
     lt_tensor *grad[2];       /* addends of the gradient, in order of arrival */
     int readers;              /* recorded nodes whose backward may read the value */
     int uses;                 /* recorded nodes whose backward may still add to the gradient */
-    bool wants_grad, keep, dropped, given_back;
+    bool wants_grad, keep, dropped, freed;
     bool deferred; /* not computed by its operation yet: see lt_tensor_materialize() */
 };
 
@@ -86,7 +86,7 @@ void lt_tensor_release(lt_tensor *tensor);
 LT_MUST_CHECK lt_status lt_tensor_allocate_raw(lt_tensor *tensor);
 /* Changes the tensor's dtype; its values become undefined. A 16-bit and a wider dtype have separate buffers,
  * because recorded steps use the addresses of both; the new one may need lt_tensor_allocate_raw(). */
-void lt_tensor_hold(lt_tensor *tensor, lt_dtype dtype);
+void lt_tensor_set_dtype(lt_tensor *tensor, lt_dtype dtype);
 static inline bool lt_tensor_has_memory(const lt_tensor *tensor)
 {
     return tensor->buffer;

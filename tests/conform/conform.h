@@ -144,7 +144,7 @@ void round_weights(operand *w);
 /* The backward of a batch norm that goes along with another's, from entries of its own. in: the gradient
  * that it reads; absolute: as in call_fn. For backends with host memory. */
 lt_status compose_along(const lt_backend *be, void *ctx, lt_batchnorm_grad in,
-                        const lt_batchnorm_along *norm, bool absolute);
+                        const lt_batchnorm_fused_grad *norm, bool absolute);
 
 /* Whether i is a row of a table of `rows` rows; else i becomes its number after that table. */
 static inline bool within(size_t *i, size_t rows)

@@ -354,7 +354,7 @@ static lt_status call_affine(const test *t, const lt_backend *be, void *ctx, con
 {
     const lt_batchnorm2d_config config = {.relu = t->relu};
     const lt_view *residual = v[RESIDUAL].data ? &v[RESIDUAL] : NULL;
-    lt_conv_affine after = {&v[AFTER], residual, t->relu, false};
+    lt_conv_epilogue after = {&v[AFTER], residual, t->relu, false};
     (void)absolute;
     LT_TRY(be->conv2d(ctx, &t->config.conv, &v[X], &v[W], NULL, &v[CONVOLVED]));
     if (be->conv2d_affine)

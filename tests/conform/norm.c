@@ -251,7 +251,7 @@ static lt_status compose_add(const test *t, const lt_backend *be, void *ctx, con
 static lt_status call_add(const test *t, const lt_backend *be, void *ctx, const lt_view *v,
                           bool absolute)
 {
-    const lt_batchnorm_term term[] = {{&v[0], &v[1]}, {&v[2], &v[5]}};
+    const lt_batchnorm_addend term[] = {{&v[0], &v[1]}, {&v[2], &v[5]}};
     (void)absolute;
     if (!be->batchnorm_add)
         return compose_add(t, be, ctx, v);
@@ -375,7 +375,7 @@ static void make_grad_x(const norm_row *r, test *t)
 enum { OTHER_X = DGAMMA + 1, OTHER_COEF, OTHER_SUMS, OTHER_DX, OTHER_DGAMMA };
 
 lt_status compose_along(const lt_backend *be, void *ctx, lt_batchnorm_grad in,
-                        const lt_batchnorm_along *norm, bool absolute)
+                        const lt_batchnorm_fused_grad *norm, bool absolute)
 {
     lt_view used = *norm->sums;
     used.data = malloc((size_t)lt_shape_count(used.shape) * sizeof(double));
@@ -397,18 +397,18 @@ lt_status compose_along(const lt_backend *be, void *ctx, lt_batchnorm_grad in,
 static lt_status call_add_grad(const test *t, const lt_backend *be, void *ctx, const lt_view *v,
                                bool absolute)
 {
-    const lt_batchnorm_along norm[] = {{&v[X],
-                                        &v[COEFFICIENTS],
-                                        &v[SUMS],
-                                        &v[RESULT],
-                                        t->config.norm.momentum,
-                                        {v[DBETA], v[DGAMMA]}},
-                                       {&v[OTHER_X],
-                                        &v[OTHER_COEF],
-                                        &v[OTHER_SUMS],
-                                        &v[OTHER_DX],
-                                        t->config.norm.momentum,
-                                        {{0}, v[OTHER_DGAMMA]}}};
+    const lt_batchnorm_fused_grad norm[] = {{&v[X],
+                                             &v[COEFFICIENTS],
+                                             &v[SUMS],
+                                             &v[RESULT],
+                                             t->config.norm.momentum,
+                                             {v[DBETA], v[DGAMMA]}},
+                                            {&v[OTHER_X],
+                                             &v[OTHER_COEF],
+                                             &v[OTHER_SUMS],
+                                             &v[OTHER_DX],
+                                             t->config.norm.momentum,
+                                             {{0}, v[OTHER_DGAMMA]}}};
     lt_batchnorm_grad in = gradient_of(t, v);
     in.relu = in.mask && !absolute;
     if (be->batchnorm_add_grad)

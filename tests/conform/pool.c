@@ -159,8 +159,8 @@ enum { INDEX = 2, X, COEFFICIENTS, SUMS, DX, DBETA, DGAMMA };
 static lt_status call_norm_grad(const test *t, const lt_backend *be, void *ctx, const lt_view *v,
                                 bool absolute)
 {
-    const lt_batchnorm_along norm = {&v[X], &v[COEFFICIENTS],     &v[SUMS], &v[DX],
-                                     17,    {v[DBETA], v[DGAMMA]}};
+    const lt_batchnorm_fused_grad norm = {&v[X], &v[COEFFICIENTS],     &v[SUMS], &v[DX],
+                                          17,    {v[DBETA], v[DGAMMA]}};
     if (be->maxpool2d_norm_grad)
         return be->maxpool2d_norm_grad(ctx, &t->config.pool, v, &v[INDEX], &norm);
     lt_batchnorm_grad in = {.dy = {v[X]}, .relu = !absolute};

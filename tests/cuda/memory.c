@@ -50,9 +50,9 @@ static void segments_fit_what_is_left(void **state)
     assert_status(lt_allocator_alloc(s.device.allocator, 17 << 20, &third), LT_E_NOMEM);
     assert_ok(lt_allocator_alloc(s.device.allocator, 10 << 20, &third)); /* of the first segment */
     assert_int_equal(fake.used, 36 << 20);
-    lt_allocator_give_back(s.device.allocator, first);
-    lt_allocator_give_back(s.device.allocator, second);
-    lt_allocator_give_back(s.device.allocator, third);
+    lt_chunk_free(s.device.allocator, first);
+    lt_chunk_free(s.device.allocator, second);
+    lt_chunk_free(s.device.allocator, third);
     small_close(&s);
 }
 

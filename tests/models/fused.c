@@ -76,7 +76,7 @@ static lt_status norm_before_grad_w(void *ctx, const lt_conv2d_config *config, c
 
 /* With the second term as a copy of its own. */
 static lt_status add_both(void *ctx, const lt_batchnorm2d_config *config,
-                          const lt_batchnorm_term term[2], const lt_view *y, const lt_view *mask)
+                          const lt_batchnorm_addend term[2], const lt_view *y, const lt_view *mask)
 {
     const lt_batchnorm2d_config plain = {0};
     const lt_backend *ref = lt_backend_ref();
@@ -111,7 +111,7 @@ static lt_view like(const lt_view *x)
     return v;
 }
 
-static lt_status finish_along(void *ctx, lt_batchnorm_grad in, const lt_batchnorm_along *norm)
+static lt_status finish_along(void *ctx, lt_batchnorm_grad in, const lt_batchnorm_fused_grad *norm)
 {
     in.x = norm->x;
     in.coef = norm->coef;
@@ -120,7 +120,7 @@ static lt_status finish_along(void *ctx, lt_batchnorm_grad in, const lt_batchnor
 }
 
 static lt_status grad_of_both(void *ctx, const lt_batchnorm_grad *in,
-                              const lt_batchnorm_along norm[2])
+                              const lt_batchnorm_fused_grad norm[2])
 {
     const lt_backend *ref = lt_backend_ref();
     lt_batchnorm_grad masked = {.dy = {like(in->x)}, .x = norm[1].x, .coef = norm[1].coef};
@@ -134,7 +134,7 @@ static lt_status grad_of_both(void *ctx, const lt_batchnorm_grad *in,
 }
 
 static lt_status grad_of_pool(void *ctx, const lt_pool2d_config *config, const lt_view dy[2],
-                              const lt_view *index, const lt_batchnorm_along *norm)
+                              const lt_view *index, const lt_batchnorm_fused_grad *norm)
 {
     lt_batchnorm_grad in = {.dy = {like(norm->x)}, .x = norm->x, .coef = norm->coef, .relu = true};
     seen.pool_grads++;

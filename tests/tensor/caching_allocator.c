@@ -29,7 +29,7 @@ static void step(lt_allocator *allocator, live *l, lt_rng *rng)
 {
     if (l->chunk) {
         assert_true(is_intact(l));
-        lt_allocator_give_back(allocator, l->chunk);
+        lt_chunk_free(allocator, l->chunk);
         l->chunk = NULL;
         return;
     }
@@ -69,7 +69,7 @@ static void chunks_never_overlap(void **state)
     lt_chunk *all;
     assert_ok(lt_allocator_alloc(allocator, (size_t)16 << 20, &all));
     assert_int_equal(lt_allocator_memory(allocator).reserved, reserved);
-    lt_allocator_give_back(allocator, all);
+    lt_chunk_free(allocator, all);
     lt_allocator_free(&allocator);
     lt_backend_ref()->close(ctx);
 }
@@ -90,7 +90,7 @@ static void a_failed_allocation_changes_nothing(void **state)
         assert_int_equal(lt_allocator_memory(allocator).used, 0);
         assert_true(n < 10);
     }
-    lt_allocator_give_back(allocator, chunk);
+    lt_chunk_free(allocator, chunk);
     lt_allocator_free(&allocator);
     lt_backend_ref()->close(ctx);
 }
@@ -133,12 +133,12 @@ static void free_segments_are_released_for_a_large_one(void **state)
     assert_ok(lt_allocator_alloc(allocator, (size_t)10 << 20, &a));
     assert_ok(lt_allocator_alloc(allocator, (size_t)20 << 20, &b)); /* 32 MiB are too many: 20 */
     assert_int_equal(lt_allocator_memory(allocator).reserved, (size_t)36 << 20);
-    lt_allocator_give_back(allocator, b);
+    lt_chunk_free(allocator, b);
     assert_status(lt_allocator_alloc(allocator, (size_t)35 << 20, &large), LT_E_NOMEM);
-    lt_allocator_give_back(allocator, a);
+    lt_chunk_free(allocator, a);
     assert_ok(lt_allocator_alloc(allocator, (size_t)35 << 20, &large));
     assert_int_equal(lt_allocator_memory(allocator).reserved, (size_t)35 << 20);
-    lt_allocator_give_back(allocator, large);
+    lt_chunk_free(allocator, large);
     lt_allocator_free(&allocator);
     assert_int_equal(device_bytes, 0);
 }
@@ -153,13 +153,13 @@ static void segments_of_scopes_stay(void **state)
     const uint64_t scope = lt_allocator_new_scope(allocator),
                    before = lt_allocator_enter(allocator, scope);
     assert_ok(lt_allocator_alloc(allocator, (size_t)10 << 20, &a));
-    lt_allocator_give_back(allocator, a);
+    lt_chunk_free(allocator, a);
     lt_allocator_enter(allocator, before);
     assert_status(lt_allocator_alloc(allocator, (size_t)35 << 20, &large), LT_E_NOMEM);
     assert_int_equal(device_bytes, (size_t)16 << 20);
     lt_allocator_end_scope(allocator, scope);
     assert_ok(lt_allocator_alloc(allocator, (size_t)35 << 20, &large));
-    lt_allocator_give_back(allocator, large);
+    lt_chunk_free(allocator, large);
     lt_allocator_free(&allocator);
 }
 

@@ -270,9 +270,9 @@ static void more_owners_than_the_table_has_are_one(void **state)
     lt_memory_use use[LT_MEMORY_OWNERS];
     assert_ok(lt_device_open(&device, "ref", NULL));
     for (int i = 0; i < 2 * LT_MEMORY_OWNERS; i++) {
-        const lt_memory_owner before = lt_memory_owned_by((lt_memory_owner){&names[i], "forward"});
+        const lt_memory_owner before = lt_memory_set_owner((lt_memory_owner){&names[i], "forward"});
         assert_ok(lt_tensor_new(&t[i], device, LT_F32, LT_SHAPE(1)));
-        (void)lt_memory_owned_by(before);
+        (void)lt_memory_set_owner(before);
     }
     assert_int_equal(lt_device_memory_uses(device, use, LT_MEMORY_OWNERS), LT_MEMORY_OWNERS);
     assert_null(use[0].name);

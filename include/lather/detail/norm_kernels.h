@@ -46,21 +46,21 @@ typedef struct lt_norm_conv {
 LT_ENTRY(batchnorm_apply, void *ctx, const lt_batchnorm2d_config *config, const lt_view *x,
          const lt_view *coef, const lt_view *residual, const lt_view *y, const lt_view *mask);
 /** Epilogue of a convolution in inference: batch norm, residual, relu. */
-typedef struct lt_conv_affine {
+typedef struct lt_conv_epilogue {
     const lt_view *coef, *residual; /**< residual may be NULL */
     bool relu;
     bool done; /**< out; false: declined, nothing was computed */
-} lt_conv_affine;
+} lt_conv_epilogue;
 /** Fused: batchnorm_apply, without mask, of conv2d without b, whose output is not written. */
 LT_ENTRY(conv2d_affine, void *ctx, const lt_conv2d_config *config, const lt_view *x,
-         const lt_view *w, lt_conv_affine *epilogue, const lt_view *y);
+         const lt_view *w, lt_conv_epilogue *epilogue, const lt_view *y);
 /** A batch norm whose output was not written: x*scale + shift. */
-typedef struct lt_batchnorm_term {
+typedef struct lt_batchnorm_addend {
     const lt_view *x, *coef;
-} lt_batchnorm_term;
+} lt_batchnorm_addend;
 /** Fused: y = act(sum of two such terms): batchnorm_apply whose residual was never written; mask as there. */
 LT_ENTRY(batchnorm_add, void *ctx, const lt_batchnorm2d_config *config,
-         const lt_batchnorm_term term[2], const lt_view *y, const lt_view *mask);
+         const lt_batchnorm_addend term[2], const lt_view *y, const lt_view *mask);
 /** Inputs of batch norm's backward. dy[1].data is NULL if the gradient has a single addend. With relu the
  *  gradient counts where mask has a bit or, if mask is NULL, where x*scale+shift > 0. */
 typedef struct lt_batchnorm_grad {
@@ -80,23 +80,23 @@ LT_ENTRY(batchnorm_grad_x, void *ctx, const lt_batchnorm_grad *in, const lt_view
          double count, const lt_view *dx);
 /** A batch norm whose backward runs inside another operation's kernel, possible if no other operation reads its
  *  output. */
-typedef struct lt_batchnorm_along {
+typedef struct lt_batchnorm_fused_grad {
     const lt_view *x, *coef;
     const lt_view *sums; /**< out: the result of batchnorm_grad_stats */
     const lt_view *dx;   /**< out: the result of batchnorm_grad_x, which takes count */
     double count;
     lt_view affine[2]; /**< as in lt_batchnorm_grad */
-} lt_batchnorm_along;
+} lt_batchnorm_fused_grad;
 /** Fused: the backward of two batch norms of which norm[1] made norm[0]'s residual. in: the gradient of
  *  norm[0]'s output. The residual's gradient is not written. */
 LT_ENTRY(batchnorm_add_grad, void *ctx, const lt_batchnorm_grad *in,
-         const lt_batchnorm_along norm[2]);
+         const lt_batchnorm_fused_grad norm[2]);
 /** Fused: maxpool2d of relu(batchnorm(norm->x)), rounded to its dtype, without writing it. */
 LT_ENTRY(maxpool2d_norm, void *ctx, const lt_pool2d_config *config, const lt_batchnorm_before *norm,
          const lt_view *y, const lt_view *index);
 /** Fused: maxpool2d_grad, and the backward of the batch norm with relu whose output was pooled. */
 LT_ENTRY(maxpool2d_norm_grad, void *ctx, const lt_pool2d_config *config, const lt_view dy[2],
-         const lt_view *index, const lt_batchnorm_along *norm);
+         const lt_view *index, const lt_batchnorm_fused_grad *norm);
 
 /** Formula: lt_group_norm(), for a 4-D x. stats [2,N,groups], contiguous, in the master dtype: mean,
  *  1/sqrt(var+eps). gamma and beta, contiguous and in the master dtype, may both be NULL. */

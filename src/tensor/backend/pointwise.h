@@ -49,7 +49,7 @@ PW_FUNCTION PW_REAL pw_clamp(PW_REAL x, PW_REAL low, PW_REAL high)
     return PW_CHOOSE(PW_BELOW(high, raised), high, raised);
 }
 
-PW_FUNCTION PW_REAL pw_size(PW_REAL x)
+PW_FUNCTION PW_REAL pw_abs(PW_REAL x)
 {
     return PW_CHOOSE(PW_BELOW(x, PW_SET(0)), -x, x);
 }
@@ -59,7 +59,7 @@ PW_FUNCTION PW_REAL pw_size(PW_REAL x)
 PW_FUNCTION PW_REAL pw_bce(PW_REAL x, PW_REAL t)
 {
     const PW_REAL part = PW_CHOOSE(PW_EQUALS(t, PW_SET(0)), PW_SET(0), x * t);
-    return PW_CHOOSE(PW_BELOW(PW_SET(0), x), x, PW_SET(0)) - part + PW_LOG1P(PW_EXP(-pw_size(x)));
+    return PW_CHOOSE(PW_BELOW(PW_SET(0), x), x, PW_SET(0)) - part + PW_LOG1P(PW_EXP(-pw_abs(x)));
 }
 
 /* P(x) and the slope P(x) + x P'(x); P' is the density exp(-x^2/2) / sqrt(2 pi). Computed from the tail, to
@@ -67,7 +67,7 @@ PW_FUNCTION PW_REAL pw_bce(PW_REAL x, PW_REAL t)
 #ifndef PW_NORMAL
 PW_FUNCTION PW_REAL pw_normal(PW_REAL x)
 {
-    const PW_REAL tail = PW_TAIL(pw_size(x));
+    const PW_REAL tail = PW_TAIL(pw_abs(x));
     return PW_CHOOSE(PW_BELOW(x, PW_SET(0)), tail, PW_SET(1) - tail);
 }
 
@@ -91,7 +91,7 @@ PW_FUNCTION PW_REAL pw_gelu_tanh_argument(PW_REAL x)
  * 1/(1+e) or e/(1+e), and s (1 - s) is e/(1+e)^2, which avoids cancellation. */
 PW_FUNCTION PW_REAL pw_gelu_tanh_grad(PW_REAL dy, PW_REAL x)
 {
-    const PW_REAL e = PW_EXP(-pw_size(pw_gelu_tanh_argument(x)));
+    const PW_REAL e = PW_EXP(-pw_abs(pw_gelu_tanh_argument(x)));
     const PW_REAL near = PW_SET(1) / (PW_SET(1) + e), far = e * near;
     const PW_REAL cubic = PW_SET(0.134145) * (x * x); /* three times 0.044715 */
     const PW_REAL slope = PW_SET(1.59576912160573071176) * (PW_SET(1) + cubic);
@@ -196,7 +196,7 @@ PW_FUNCTION PW_REAL pw_binary(lt_pointwise f, PW_REAL a, PW_REAL b)
 }
 
 /* The gradient of max(loser, winner) by `loser`: half where both are equal, 0 where `winner` is larger. */
-PW_FUNCTION PW_REAL pw_share(PW_REAL dy, PW_REAL loser, PW_REAL winner)
+PW_FUNCTION PW_REAL pw_split_grad(PW_REAL dy, PW_REAL loser, PW_REAL winner)
 {
     const PW_REAL kept = PW_CHOOSE(PW_BELOW(loser, winner), PW_SET(0), dy);
     return PW_CHOOSE(PW_EQUALS(loser, winner), dy * PW_SET(0.5), kept);
@@ -210,9 +210,9 @@ PW_FUNCTION PW_REAL pw_grad_a(lt_pointwise f, PW_REAL dy, PW_REAL a, PW_REAL b)
     case LT_POINTWISE_DIV:
         return dy / b;
     case LT_POINTWISE_MAXIMUM:
-        return pw_share(dy, a, b);
+        return pw_split_grad(dy, a, b);
     case LT_POINTWISE_MINIMUM:
-        return pw_share(dy, b, a);
+        return pw_split_grad(dy, b, a);
     case LT_POINTWISE_POW_TENSOR:
         return PW_CHOOSE(PW_EQUALS(b, PW_SET(0)), PW_SET(0), dy * (b * PW_POW(a, b - PW_SET(1))));
     case LT_POINTWISE_SQUARED_DIFFERENCE:
@@ -243,9 +243,9 @@ PW_FUNCTION PW_REAL pw_grad_b(lt_pointwise f, PW_REAL dy, PW_REAL a, PW_REAL b)
     case LT_POINTWISE_DIV:
         return -dy * ((a / b) / b);
     case LT_POINTWISE_MAXIMUM:
-        return pw_share(dy, b, a);
+        return pw_split_grad(dy, b, a);
     case LT_POINTWISE_MINIMUM:
-        return pw_share(dy, a, b);
+        return pw_split_grad(dy, a, b);
     case LT_POINTWISE_POW_TENSOR:
         return pw_power_grad_b(dy, a, b);
     case LT_POINTWISE_SQUARED_DIFFERENCE:

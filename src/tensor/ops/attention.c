@@ -169,7 +169,7 @@ const lt_op lt_op_attention = {
 };
 
 /* Removes keys or values that no query sees: those from the number of queries on. */
-static lt_tensor *seen_from_upper_left(lt_tape *tape, lt_tensor *x, const lt_tensor *q)
+static lt_tensor *drop_masked_keys(lt_tape *tape, lt_tensor *x, const lt_tensor *q)
 {
     const int64_t queries = q && q->shape.ndim == 3 ? q->shape.dim[1] : 0;
     const bool has_more = x && x->shape.ndim == 3 && x->shape.dim[1] > queries;
@@ -187,8 +187,8 @@ lt_tensor *lt_attention(lt_tape *tape, lt_tensor *q, lt_tensor *k, lt_tensor *v,
     else if (config.scale == 0)
         config.scale = 1; /* infer rejects the shape */
     if (config.causal && !config.lower_right) {
-        k = seen_from_upper_left(tape, k, q);
-        v = seen_from_upper_left(tape, v, q);
+        k = drop_masked_keys(tape, k, q);
+        v = drop_masked_keys(tape, v, q);
     }
     return lt_op_run(tape, &lt_op_attention, (lt_tensor *[]){q, k, v}, PARTS, &config);
 }

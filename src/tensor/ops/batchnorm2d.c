@@ -151,7 +151,7 @@ static bool needs_mask(const lt_node *node)
 }
 
 /* Applies this batch norm and the deferred one that made its residual. */
-static lt_status apply_both(lt_node *node, lt_node *other, const lt_batchnorm_term *own,
+static lt_status apply_both(lt_node *node, lt_node *other, const lt_batchnorm_addend *own,
                             const lt_view *y, const lt_view *mask)
 {
     void *ctx;
@@ -159,11 +159,11 @@ static lt_status apply_both(lt_node *node, lt_node *other, const lt_batchnorm_te
     lt_fuse_views v;
     lt_batchnorm_before before;
     LT_TRY(lt_batchnorm2d_views(other, &v, &before));
-    const lt_batchnorm_term term[] = {*own, {before.x, before.coef}};
+    const lt_batchnorm_addend term[] = {*own, {before.x, before.coef}};
     return be->batchnorm_add(ctx, node->config, term, y, mask);
 }
 
-static lt_status apply(lt_node *node, const lt_batchnorm_term *own, const lt_view *mask)
+static lt_status apply(lt_node *node, const lt_batchnorm_addend *own, const lt_view *mask)
 {
     void *ctx;
     const lt_backend *be = lt_node_backend(node, &ctx);
@@ -201,7 +201,7 @@ static lt_status apply_in_conv(lt_node *node, bool *done)
     if (node->in[LT_NORM_RESIDUAL])
         LT_TRY(lt_node_in(node, LT_NORM_RESIDUAL, &residual));
     LT_TRY(lt_node_out(node, &y));
-    lt_conv_affine epilogue = {&coef, residual.data ? &residual : NULL, c->relu, false};
+    lt_conv_epilogue epilogue = {&coef, residual.data ? &residual : NULL, c->relu, false};
     LT_TRY(be->conv2d_affine(ctx, conv->config, &x, &w, &epilogue, &y));
     *done = epilogue.done;
     return LT_OK;
@@ -229,7 +229,7 @@ static lt_status forward(lt_node *node)
     if (needs_mask(node))
         LT_TRY(lt_node_save(node, LT_NORM_MASK, LT_U8, LT_SHAPE((lt_shape_count(x.shape) + 7) / 8),
                             &mask));
-    return apply(node, &(lt_batchnorm_term){&x, &coef}, mask.data ? &mask : NULL);
+    return apply(node, &(lt_batchnorm_addend){&x, &coef}, mask.data ? &mask : NULL);
 }
 
 /* Writes a row of the sums to the gradient of a [C] parameter. */
@@ -281,17 +281,18 @@ static lt_status find_sums(lt_node *node, lt_batchnorm_grad *in, lt_view *sums)
 }
 
 /* Computes this norm's backward and that of the norm that made its residual. in: the output's gradient. */
-static lt_status backward_of_both(lt_node *node, lt_node *other, const lt_batchnorm_grad *in)
+static lt_status backward_both(lt_node *node, lt_node *other, const lt_batchnorm_grad *in)
 {
     void *ctx;
     const lt_backend *be = lt_node_backend(node, &ctx);
     lt_view sums, dx;
-    lt_fuse_along v;
-    lt_batchnorm_along norm[2] = {{in->x, in->coef, &sums, &dx, lt_batchnorm2d_count(node), {{0}}}};
+    lt_fused_grad_views v;
+    lt_batchnorm_fused_grad norm[2] = {
+        {in->x, in->coef, &sums, &dx, lt_batchnorm2d_count(node), {{0}}}};
     LT_TRY(lt_batchnorm2d_save_sums(node, &sums));
     LT_TRY(affine_outputs(node, norm[0].affine));
     LT_TRY(lt_node_grad_out(node, LT_NORM_X, &dx));
-    LT_TRY(lt_batchnorm2d_along(other, &v, &norm[1]));
+    LT_TRY(lt_batchnorm2d_fused_grad(other, &v, &norm[1]));
     return be->batchnorm_add_grad(ctx, in, norm);
 }
 
@@ -308,7 +309,7 @@ static lt_status backward(lt_node *node)
     if (node->op == &recomputed_add && c->relu
         && !node->saved[LT_NORM_MASK]) { /* nothing recomputed the output, and with it the mask */
         LT_TRY(lt_node_replay(node));
-        lt_handle_give_back(node->out);
+        lt_handle_free(node->out);
     }
     if (node->saved[LT_NORM_MASK]) {
         LT_TRY(lt_node_saved(node, LT_NORM_MASK, &mask));
@@ -316,7 +317,7 @@ static lt_status backward(lt_node *node)
     }
     lt_node *other = lt_fuse_producer(node, LT_FUSE_ADD_GRAD);
     if (other)
-        return backward_of_both(node, other, &in);
+        return backward_both(node, other, &in);
     LT_TRY(find_sums(node, &in, &sums));
     if (lt_batchnorm2d_is_local(node))
         LT_TRY(affine_outputs(node, in.affine));

@@ -13,8 +13,8 @@ enum { A, B };
 
 static lt_status operands(lt_node *node, lt_view *a, lt_view *b)
 {
-    LT_TRY(lt_op_in_wide(node, A, a));
-    return lt_op_in_wide(node, B, b);
+    LT_TRY(lt_op_in_broadcast(node, A, a));
+    return lt_op_in_broadcast(node, B, b);
 }
 
 static lt_status add_forward(lt_node *node)
@@ -73,7 +73,7 @@ static lt_status mul_backward_to(lt_node *node, int input, const lt_view *dy)
     void *ctx;
     const lt_backend *be = lt_node_backend(node, &ctx);
     lt_view other, g;
-    LT_TRY(lt_op_in_wide(node, !input, &other));
+    LT_TRY(lt_op_in_broadcast(node, !input, &other));
     if (lt_op_same_shape(node, input)) {
         LT_TRY(lt_node_grad_out(node, input, &g));
         return be->mul(ctx, dy, &other, &g);

@@ -63,7 +63,7 @@ lt_status lt_op_infer_either(const lt_node *node, lt_desc *out)
     return LT_OK;
 }
 
-lt_status lt_op_in_wide(lt_node *node, int input, lt_view *view)
+lt_status lt_op_in_broadcast(lt_node *node, int input, lt_view *view)
 {
     lt_view small;
     LT_TRY(lt_node_in(node, input, &small));

@@ -110,7 +110,7 @@ static lt_status forward_of_pixels(lt_node *node, const lt_view *w, const lt_vie
     LT_TRY(lt_node_save(node, LT_CONV_FOLDED, y->dtype, folded.shape, &folded));
     LT_TRY(be->conv2d_pixels_stats(ctx, node->config, &pixels, w, y, stats, how));
     if (!how->done) {
-        lt_handle_give_back(node->saved[LT_CONV_FOLDED]);
+        lt_handle_free(node->saved[LT_CONV_FOLDED]);
         node->saved[LT_CONV_FOLDED] = NULL;
     }
     return LT_OK;

@@ -22,7 +22,7 @@ static lt_status forward(lt_node *node)
     void *ctx;
     const lt_backend *be = lt_node_backend(node, &ctx);
     lt_view x, y;
-    LT_TRY(lt_op_in_wide(node, 0, &x));
+    LT_TRY(lt_op_in_broadcast(node, 0, &x));
     LT_TRY(lt_node_out(node, &y));
     return be->cast(ctx, &x, &y);
 }

@@ -43,14 +43,14 @@ static bool is_deferrable_norm(const lt_node *norm)
 }
 
 /* A batch norm whose output, as a residual, is an addend before relu. */
-static bool is_term(const lt_node *norm)
+static bool is_addend(const lt_node *norm)
 {
     const lt_batchnorm2d_config *c = norm->config;
     return !c->relu && !c->frozen && !norm->in[LT_NORM_RESIDUAL] && norm->tape->pass.batch_stats
            && lt_node_is_recorded(norm);
 }
 
-static bool takes_all(const lt_node *norm)
+static bool always(const lt_node *norm)
 {
     (void)norm;
     return true;
@@ -65,17 +65,17 @@ static bool is_trained_in_16_bits(const lt_node *normalize)
 
 static bool lacks_input(const lt_node *conv)
 {
-    return conv->in[0]->given_back && !has_groups(conv);
+    return conv->in[0]->freed && !has_groups(conv);
 }
 
 static bool lacks_residual(const lt_node *norm)
 {
-    return norm->in[LT_NORM_RESIDUAL]->given_back;
+    return norm->in[LT_NORM_RESIDUAL]->freed;
 }
 
 static bool lacks_image(const lt_node *pool)
 {
-    return pool->in[0]->given_back;
+    return pool->in[0]->freed;
 }
 
 static bool lacks_deferred(const lt_node *norm)
@@ -91,14 +91,14 @@ static bool is_only_reader(const lt_node *conv)
     return !has_groups(conv) && x->uses == 1 && !x->grad[0];
 }
 
-static bool is_term_along(const lt_node *norm)
+static bool is_fusable_addend(const lt_node *norm)
 {
-    return is_term(norm) && lt_batchnorm2d_goes_along(norm);
+    return is_addend(norm) && lt_batchnorm2d_can_fuse_grad(norm);
 }
 
-static bool is_plain_along(const lt_node *norm)
+static bool is_fusable_norm(const lt_node *norm)
 {
-    return is_plain_norm(norm) && lt_batchnorm2d_goes_along(norm);
+    return is_plain_norm(norm) && lt_batchnorm2d_can_fuse_grad(norm);
 }
 
 static bool is_only_pool(const lt_node *pool)
@@ -129,21 +129,21 @@ static const struct pattern {
 } patterns[LT_FUSIONS] = {
 #define ENTRY(name) offsetof(lt_backend, name)
     [LT_FUSE_STATS] = {lt_name_conv2d, lt_name_batchnorm2d, ENTRY(conv2d_stats), is_before_norm,
-                       takes_all, 0},
+                       always, 0},
     [LT_FUSE_APPLY] = {lt_name_batchnorm2d, lt_name_conv2d, ENTRY(conv2d_norm_stats),
                        is_deferrable_norm, lacks_input, 0},
     [LT_FUSE_APPLY_GRAD_W] = {lt_name_batchnorm2d, lt_name_conv2d, ENTRY(conv2d_norm_grad_w),
                               is_plain_norm, lacks_input, 0},
     [LT_FUSE_GRAD_SUMS] = {lt_name_batchnorm2d, lt_name_conv2d, ENTRY(conv2d_grad_x_sums),
                            is_plain_norm, is_only_reader, 0},
-    [LT_FUSE_ADD] = {lt_name_batchnorm2d, lt_name_batchnorm2d, ENTRY(batchnorm_add), is_term,
+    [LT_FUSE_ADD] = {lt_name_batchnorm2d, lt_name_batchnorm2d, ENTRY(batchnorm_add), is_addend,
                      lacks_residual, LT_NORM_RESIDUAL},
     [LT_FUSE_POOL] = {lt_name_batchnorm2d, lt_name_maxpool2d, ENTRY(maxpool2d_norm),
                       is_deferrable_norm, lacks_image, 0},
     [LT_FUSE_ADD_GRAD] = {lt_name_batchnorm2d, lt_name_batchnorm2d, ENTRY(batchnorm_add_grad),
-                          is_term_along, is_only_sum, LT_NORM_RESIDUAL},
+                          is_fusable_addend, is_only_sum, LT_NORM_RESIDUAL},
     [LT_FUSE_POOL_GRAD] = {lt_name_batchnorm2d, lt_name_maxpool2d, ENTRY(maxpool2d_norm_grad),
-                           is_plain_along, is_only_pool, 0},
+                           is_fusable_norm, is_only_pool, 0},
     [LT_FUSE_AFFINE] = {lt_name_conv2d, lt_name_batchnorm2d, ENTRY(conv2d_affine), is_evaluated,
                         lacks_deferred, 0},
     [LT_FUSE_PIXELS] = {lt_name_normalize, lt_name_conv2d, ENTRY(conv2d_pixels_stats),

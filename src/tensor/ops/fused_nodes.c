@@ -55,7 +55,7 @@ lt_status lt_batchnorm2d_save_sums(lt_node *norm, lt_view *sums)
                         LT_SHAPE(2, norm->in[LT_NORM_X]->shape.dim[1]), sums);
 }
 
-bool lt_batchnorm2d_goes_along(const lt_node *norm)
+bool lt_batchnorm2d_can_fuse_grad(const lt_node *norm)
 {
     bool first = lt_batchnorm2d_is_local(norm);
     for (int i = LT_NORM_X; i <= LT_NORM_BETA; i++)
@@ -63,16 +63,17 @@ bool lt_batchnorm2d_goes_along(const lt_node *norm)
     return first;
 }
 
-lt_status lt_batchnorm2d_along(lt_node *norm, lt_fuse_along *v, lt_batchnorm_along *out)
+lt_status lt_batchnorm2d_fused_grad(lt_node *norm, lt_fused_grad_views *v,
+                                    lt_batchnorm_fused_grad *out)
 {
     static const int input[] = {LT_NORM_BETA, LT_NORM_GAMMA};
-    *out =
-        (lt_batchnorm_along){&v->x, &v->coef, &v->sums, &v->dx, lt_batchnorm2d_count(norm), {{0}}};
+    *out = (lt_batchnorm_fused_grad){&v->x, &v->coef, &v->sums, &v->dx, lt_batchnorm2d_count(norm),
+                                     {{0}}};
     LT_TRY(lt_node_in(norm, LT_NORM_X, &v->x));
     LT_TRY(lt_node_saved(norm, LT_NORM_COEF, &v->coef));
     LT_TRY(lt_batchnorm2d_save_sums(norm, &v->sums));
     for (int i = 0; i < 2; i++)
         if (lt_node_wants(norm, input[i]))
-            LT_TRY(lt_node_grad_ahead(norm, input[i], &out->affine[i]));
-    return lt_node_grad_ahead(norm, LT_NORM_X, &v->dx);
+            LT_TRY(lt_node_grad_early(norm, input[i], &out->affine[i]));
+    return lt_node_grad_early(norm, LT_NORM_X, &v->dx);
 }

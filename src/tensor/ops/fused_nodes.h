@@ -47,11 +47,11 @@ LT_MUST_CHECK lt_status lt_batchnorm2d_save_sums(lt_node *norm, lt_view *sums);
 
 /* A batch norm's whole backward inside its reader's kernel: whether that is possible, and the kernel's
  * arguments. The norm's own turn in backward then finds no gradient. */
-typedef struct lt_fuse_along {
+typedef struct lt_fused_grad_views {
     lt_view x, coef, sums, dx;
-} lt_fuse_along;
-bool lt_batchnorm2d_goes_along(const lt_node *norm);
-LT_MUST_CHECK lt_status lt_batchnorm2d_along(lt_node *norm, lt_fuse_along *v,
-                                             lt_batchnorm_along *out);
+} lt_fused_grad_views;
+bool lt_batchnorm2d_can_fuse_grad(const lt_node *norm);
+LT_MUST_CHECK lt_status lt_batchnorm2d_fused_grad(lt_node *norm, lt_fused_grad_views *v,
+                                                  lt_batchnorm_fused_grad *out);
 
 #endif

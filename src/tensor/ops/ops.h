@@ -79,7 +79,7 @@ lt_tensor *lt_op_channels_last(lt_tape *tape, lt_tensor *x);
 lt_conv2d_config lt_op_conv_config(lt_conv2d_config c);
 lt_status lt_op_check_conv(const char *name, const lt_conv2d_config *c);
 /* Returns an input, broadcast to the output's shape. */
-lt_status lt_op_in_wide(lt_node *node, int input, lt_view *view);
+lt_status lt_op_in_broadcast(lt_node *node, int input, lt_view *view);
 
 /* Tensors of any rank as matrices whose rows are the last dimension. lt_op_rows() of an input is a view if
  * strides allow, else a row-major copy in scratch memory. */

@@ -83,12 +83,12 @@ static lt_status max_backward(lt_node *node)
     const lt_backend *be = lt_node_backend(node, &ctx);
     lt_node *norm = lt_fuse_producer(node, LT_FUSE_POOL_GRAD);
     lt_view dy[2], index, dx;
-    lt_fuse_along v;
-    lt_batchnorm_along along;
+    lt_fused_grad_views v;
+    lt_batchnorm_fused_grad along;
     LT_TRY(lt_node_grad_pair(node, dy));
     LT_TRY(lt_node_saved(node, INDEX, &index));
     if (norm) {
-        LT_TRY(lt_batchnorm2d_along(norm, &v, &along));
+        LT_TRY(lt_batchnorm2d_fused_grad(norm, &v, &along));
         return be->maxpool2d_norm_grad(ctx, node->config, dy, &index, &along);
     }
     LT_TRY(lt_node_grad_out(node, 0, &dx));

@@ -74,7 +74,7 @@ static lt_status fake_norm_grad_w(void *ctx, const lt_conv2d_config *config, con
 }
 
 static lt_status fake_add(void *ctx, const lt_batchnorm2d_config *config,
-                          const lt_batchnorm_term term[2], const lt_view *y, const lt_view *mask)
+                          const lt_batchnorm_addend term[2], const lt_view *y, const lt_view *mask)
 {
     const lt_batchnorm2d_config plain = {0};
     double memory[FUSED_MOST];
@@ -95,7 +95,7 @@ static lt_status fake_pool(void *ctx, const lt_pool2d_config *config,
     return lt_backend_ref()->maxpool2d(ctx, config, &x, y, index);
 }
 
-static lt_status finish_along(void *ctx, lt_batchnorm_grad in, const lt_batchnorm_along *norm)
+static lt_status finish_along(void *ctx, lt_batchnorm_grad in, const lt_batchnorm_fused_grad *norm)
 {
     in.x = norm->x;
     in.coef = norm->coef;
@@ -104,7 +104,7 @@ static lt_status finish_along(void *ctx, lt_batchnorm_grad in, const lt_batchnor
 }
 
 static lt_status fake_add_grad(void *ctx, const lt_batchnorm_grad *in,
-                               const lt_batchnorm_along norm[2])
+                               const lt_batchnorm_fused_grad norm[2])
 {
     const lt_backend *ref = lt_backend_ref();
     double memory[FUSED_MOST];
@@ -120,7 +120,7 @@ static lt_status fake_add_grad(void *ctx, const lt_batchnorm_grad *in,
 }
 
 static lt_status fake_pool_grad(void *ctx, const lt_pool2d_config *config, const lt_view dy[2],
-                                const lt_view *index, const lt_batchnorm_along *norm)
+                                const lt_view *index, const lt_batchnorm_fused_grad *norm)
 {
     double memory[FUSED_MOST];
     lt_batchnorm_grad in = {.dy = {*norm->x}, .x = norm->x, .coef = norm->coef, .relu = true};

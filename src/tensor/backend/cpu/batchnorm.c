@@ -137,7 +137,7 @@ void lt_cpu_apply_chunk(void *context, int64_t begin, int64_t end, int64_t chunk
     j->kernels->of[j->store].bn_apply(&j->in, begin, end);
 }
 
-lt_cpu_apply lt_cpu_apply_after(const lt_cpu *cpu, const lt_conv_affine *after, const lt_view *y)
+lt_cpu_apply lt_cpu_apply_after(const lt_cpu *cpu, const lt_conv_epilogue *after, const lt_view *y)
 {
     return (lt_cpu_apply){.kernels = cpu->kernels,
                           .store = lt_cpu_store_of(y->dtype),

@@ -42,7 +42,7 @@ typedef struct lt_cpu_apply {
     lt_bn_apply in;
 } lt_cpu_apply;
 
-lt_cpu_apply lt_cpu_apply_after(const lt_cpu *cpu, const lt_conv_affine *after, const lt_view *y);
+lt_cpu_apply lt_cpu_apply_after(const lt_cpu *cpu, const lt_conv_epilogue *after, const lt_view *y);
 lt_chunk_fn lt_cpu_apply_chunk;
 
 /* What is applied to the pixels that a convolution behind such a batch norm reads. */

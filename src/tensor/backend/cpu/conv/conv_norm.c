@@ -115,7 +115,7 @@ lt_status lt_cpu_conv2d_grad_x_sums(void *ctx, const lt_conv2d_config *config, c
 }
 
 /* A batch norm that own kernels can do behind a convolution. */
-static bool is_applicable(const lt_own_conv *c, const lt_conv_affine *after)
+static bool is_applicable(const lt_own_conv *c, const lt_conv_epilogue *after)
 {
     const lt_view *r = after->residual;
     return after->coef->dtype == LT_F32
@@ -141,7 +141,7 @@ static bool is_applied(const lt_cpu *cpu, const lt_own_conv *c, const lt_view *r
 }
 
 lt_status lt_cpu_conv2d_affine(void *ctx, const lt_conv2d_config *config, const lt_view *x,
-                               const lt_view *w, lt_conv_affine *after, const lt_view *y)
+                               const lt_view *w, lt_conv_epilogue *after, const lt_view *y)
 {
     lt_cpu *cpu = ctx;
     lt_own_conv c = {.config = config, .from = x, .w = w, .to = y};

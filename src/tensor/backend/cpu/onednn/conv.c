@@ -20,7 +20,7 @@ typedef struct call {
     const lt_conv2d_config *config;
     const lt_view *x, *w, *b, *y; /* or the gradients of x, w, y */
     bool cropped;                 /* w is a part of a filter, and may be read where it lies */
-    lt_conv_affine *after; /* forward: b is its shift, w is multiplied by its scale; or NULL */
+    lt_conv_epilogue *after; /* forward: b is its shift, w is multiplied by its scale; or NULL */
 } call;
 
 static lt_conv_form form_of(const call *c)
@@ -510,13 +510,13 @@ static lt_status conv2d_grad_w(void *ctx, const lt_conv2d_config *config, const 
  * what lies there slowly. */
 static bool takes_affine(const call *c)
 {
-    const lt_conv_affine *after = c->after;
+    const lt_conv_epilogue *after = c->after;
     return !after->residual && !lt_conv_verify_wanted() && lt_cpu_is_fast_dtype(c->x->dtype)
            && c->y->dtype == c->x->dtype && c->w->dtype == LT_F32 && after->coef->dtype == LT_F32;
 }
 
 lt_status lt_cpu_onednn_affine(void *ctx, const lt_conv2d_config *config, const lt_view *x,
-                               const lt_view *w, lt_conv_affine *after, const lt_view *y)
+                               const lt_view *w, lt_conv_epilogue *after, const lt_view *y)
 {
     const lt_view shift = row_of(after->coef, SHIFT);
     const call c = {LT_CONV, config, x, w, &shift, y, false, after};

@@ -14,7 +14,7 @@ void lt_cpu_onednn_close(lt_cpu *cpu)
 }
 
 lt_status lt_cpu_onednn_affine(void *ctx, const lt_conv2d_config *config, const lt_view *x,
-                               const lt_view *w, lt_conv_affine *after, const lt_view *y)
+                               const lt_view *w, lt_conv_epilogue *after, const lt_view *y)
 {
     (void)ctx, (void)config, (void)x, (void)w, (void)y;
     after->done = false;

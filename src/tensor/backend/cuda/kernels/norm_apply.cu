@@ -128,7 +128,8 @@ template <class T> void run(lt_cuda *c, const application<T> &a, bool vectors)
     if (vectors) {
         const int lanes = lt_row_lanes(channels, LT_VECTOR_WIDTH);
         const int64_t lines = (int64_t)(LT_ROW_THREADS / lanes) * DEPTH;
-        const dim3 grid(blocks_for(rows, lines), blocks_for(channels, (int64_t)lanes * LT_VECTOR_WIDTH));
+        const dim3 grid(blocks_for(rows, lines),
+                        blocks_for(channels, (int64_t)lanes * LT_VECTOR_WIDTH));
         if (a.residual_coef)
             apply_vectors<T, true><<<grid, LT_ROW_THREADS, 0, main_stream(c)>>>(a, lanes);
         else
@@ -139,7 +140,7 @@ template <class T> void run(lt_cuda *c, const application<T> &a, bool vectors)
 }
 
 /* In the frame of an entry. The second term has no coefficients where it was written. */
-lt_status apply(lt_cuda *c, const lt_batchnorm2d_config *config, const lt_batchnorm_term *term,
+lt_status apply(lt_cuda *c, const lt_batchnorm2d_config *config, const lt_batchnorm_addend *term,
                 const lt_view *y, const lt_view *mask)
 {
     const lt_view *const x = term[0].x, *const residual = term[1].x;
@@ -164,14 +165,14 @@ lt_status batchnorm_apply(void *ctx, const lt_batchnorm2d_config *config, const 
                           const lt_view *mask)
 {
     lt_cuda *c = (lt_cuda *)ctx;
-    const lt_batchnorm_term term[] = {{x, coef}, {residual, NULL}};
+    const lt_batchnorm_addend term[] = {{x, coef}, {residual, NULL}};
     LT_TRY(lt_cuda_begin(c, "batchnorm_apply"));
     LT_TRY(apply(c, config, term, y, mask));
     return lt_cuda_end(c);
 }
 
 lt_status batchnorm_add(void *ctx, const lt_batchnorm2d_config *config,
-                        const lt_batchnorm_term term[2], const lt_view *y, const lt_view *mask)
+                        const lt_batchnorm_addend term[2], const lt_view *y, const lt_view *mask)
 {
     lt_cuda *c = (lt_cuda *)ctx;
     LT_TRY(lt_cuda_begin(c, "batchnorm_add"));

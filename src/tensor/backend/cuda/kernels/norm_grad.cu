@@ -143,7 +143,8 @@ lt_status batchnorm_grad_stats(void *ctx, const lt_batchnorm_grad *in, const lt_
     LT_TRY(want_dtypes(c, in, g, sums));
     const bool vectors = gradient_has_vectors(in) && has_vectors(g);
     WITH_TYPE(c, in->x->dtype,
-              LT_TRY(run_stats(c, gradient_of<const T>(in), vectors, tensor_of<T>(g), (float *)sums->data)))
+              LT_TRY(run_stats(c, gradient_of<const T>(in), vectors, tensor_of<T>(g),
+                               (float *)sums->data)))
     return lt_cuda_end(c);
 }
 
@@ -167,15 +168,16 @@ struct affine_outputs {
 /* sums NULL: the statistics were not this batch's, so they have no gradient. */
 template <class In, class T, int WIDTH>
 __global__ void __launch_bounds__(LT_ROW_THREADS, 2)
-    grad_x_kernel(In in, tensor4<T> dx, const float *sums, float share,
-                  int lanes, affine_outputs affine)
+    grad_x_kernel(In in, tensor4<T> dx, const float *sums, float share, int lanes,
+                  affine_outputs affine)
 {
     constexpr int together = rows_together<T>();
     const int64_t channels = in.channels, rows = in.x.rows.count;
     const int lines = LT_ROW_THREADS / lanes;
     const int64_t channel = ((int64_t)blockIdx.y * lanes + threadIdx.x % lanes) * WIDTH;
     const int64_t first = (int64_t)blockIdx.x * lines * GRAD_DEPTH + threadIdx.x / lanes;
-    float mean[WIDTH], scale[WIDTH], shift[WIDTH], rstd[WIDTH], mean_g[WIDTH] = {}, slope[WIDTH] = {};
+    float mean[WIDTH], scale[WIDTH], shift[WIDTH], rstd[WIDTH], mean_g[WIDTH] = {},
+                                                                slope[WIDTH] = {};
     if (channel >= channels)
         return;
     if (blockIdx.x == 0 && (int)threadIdx.x < lanes)
@@ -245,7 +247,8 @@ lt_status batchnorm_grad_x(void *ctx, const lt_batchnorm_grad *in, const lt_view
     const affine_outputs affine = affine_of(s, in->affine);
     if (gradient_has_vectors(in) && has_vectors(dx) && is_aligned(s)) {
         WITH_TYPE(c, in->x->dtype,
-                  run_grad_x<LT_VECTOR_WIDTH>(c, gradient_of<const T>(in), affine, count, tensor_of<T>(dx)))
+                  run_grad_x<LT_VECTOR_WIDTH>(c, gradient_of<const T>(in), affine, count,
+                                              tensor_of<T>(dx)))
     } else {
         WITH_TYPE(c, in->x->dtype,
                   run_grad_x<1>(c, gradient_of<const T>(in), affine, count, tensor_of<T>(dx)))
@@ -256,7 +259,7 @@ lt_status batchnorm_grad_x(void *ctx, const lt_batchnorm_grad *in, const lt_view
 /* Both halves, behind max-pooling. */
 template <class T>
 lt_status run_pool(lt_cuda *c, const outputs_gradient<T> &dy, bool vectors,
-                   const lt_batchnorm_along *norm)
+                   const lt_batchnorm_fused_grad *norm)
 {
     float *sums = (float *)norm->sums->data;
     const tensor4<T> dx = tensor_of<T>(norm->dx);
@@ -274,7 +277,7 @@ lt_status run_pool(lt_cuda *c, const outputs_gradient<T> &dy, bool vectors,
 }
 
 /* Of what a batch norm whose backward is done along reads and writes. */
-lt_status want_along(const lt_cuda *c, const lt_batchnorm_along *norm, lt_dtype dtype)
+lt_status want_along(const lt_cuda *c, const lt_batchnorm_fused_grad *norm, lt_dtype dtype)
 {
     LT_TRY(want_dtype(c, norm->x, dtype));
     LT_TRY(want_dtype(c, norm->dx, dtype));
@@ -282,14 +285,14 @@ lt_status want_along(const lt_cuda *c, const lt_batchnorm_along *norm, lt_dtype 
     return want_dtype(c, norm->sums, LT_F32);
 }
 
-bool along_has_vectors(const lt_batchnorm_along *norm)
+bool along_has_vectors(const lt_batchnorm_fused_grad *norm)
 {
     return has_vectors(norm->x) && has_vectors(norm->dx) && is_aligned(norm->coef->data)
            && is_aligned(norm->sums->data);
 }
 
 lt_status maxpool2d_norm_grad(void *ctx, const lt_pool2d_config *config, const lt_view dy[2],
-                              const lt_view *index, const lt_batchnorm_along *norm)
+                              const lt_view *index, const lt_batchnorm_fused_grad *norm)
 {
     lt_cuda *c = (lt_cuda *)ctx;
     const lt_dtype dtype = norm->x->dtype;
@@ -396,7 +399,8 @@ struct both_outputs {
     float *sums[2];
 };
 
-__global__ void add_both(const both_sums *partial, int64_t chunks, int64_t channels, both_outputs out)
+__global__ void add_both(const both_sums *partial, int64_t chunks, int64_t channels,
+                         both_outputs out)
 {
     const int64_t channel = (int64_t)blockIdx.x * MERGED + threadIdx.x % MERGED;
     const both_sums all = merge_chunks_of(partial, chunks, channels, channel);
@@ -483,7 +487,8 @@ __global__ void __launch_bounds__(LT_ROW_THREADS, 2)
 }
 
 template <class T, int WIDTH>
-lt_status run_both(lt_cuda *c, const lt_batchnorm_grad *gradient, const lt_batchnorm_along norm[2])
+lt_status run_both(lt_cuda *c, const lt_batchnorm_grad *gradient,
+                   const lt_batchnorm_fused_grad norm[2])
 {
     both_gradient<T> from;
     from.in = gradient_of<const T>(gradient);
@@ -493,7 +498,8 @@ lt_status run_both(lt_cuda *c, const lt_batchnorm_grad *gradient, const lt_batch
     const lt_row_cut cut = lt_cut_rows(rows, channels, WIDTH);
     const dim3 grid((unsigned)cut.tiles, (unsigned)cut.chunks);
     void *memory;
-    LT_TRY(lt_cuda_workspace(c, LT_CUDA_MAIN, (size_t)(cut.chunks * channels) * sizeof(both_sums), &memory));
+    LT_TRY(lt_cuda_workspace(c, LT_CUDA_MAIN, (size_t)(cut.chunks * channels) * sizeof(both_sums),
+                             &memory));
     both_sums *partial = (both_sums *)memory;
     both_outputs out;
     for (int i = 0; i < 2; i++) {
@@ -501,7 +507,8 @@ lt_status run_both(lt_cuda *c, const lt_batchnorm_grad *gradient, const lt_batch
         out.sums[i] = (float *)norm[i].sums->data;
     }
     sums_of_both<T, WIDTH><<<grid, LT_ROW_THREADS, 0, main_stream(c)>>>(from, cut, partial);
-    add_both<<<merge_blocks(channels), THREADS, 0, main_stream(c)>>>(partial, cut.chunks, channels, out);
+    add_both<<<merge_blocks(channels), THREADS, 0, main_stream(c)>>>(partial, cut.chunks, channels,
+                                                                     out);
     const int lanes = lt_row_lanes(channels, WIDTH);
     const int64_t lines = (int64_t)(LT_ROW_THREADS / lanes) * GRAD_DEPTH;
     const dim3 blocks(blocks_for(rows, lines), blocks_for(channels, (int64_t)lanes * WIDTH));
@@ -512,11 +519,13 @@ lt_status run_both(lt_cuda *c, const lt_batchnorm_grad *gradient, const lt_batch
     return LT_OK;
 }
 
-lt_status batchnorm_add_grad(void *ctx, const lt_batchnorm_grad *in, const lt_batchnorm_along norm[2])
+lt_status batchnorm_add_grad(void *ctx, const lt_batchnorm_grad *in,
+                             const lt_batchnorm_fused_grad norm[2])
 {
     lt_cuda *c = (lt_cuda *)ctx;
     const lt_dtype dtype = in->x->dtype;
-    const bool vectors = gradient_has_vectors(in) && along_has_vectors(&norm[0]) && along_has_vectors(&norm[1]);
+    const bool vectors =
+        gradient_has_vectors(in) && along_has_vectors(&norm[0]) && along_has_vectors(&norm[1]);
     LT_TRY(lt_cuda_begin(c, "batchnorm_add_grad"));
     for (int i = 0; i < 2; i++) {
         LT_TRY(want_dtype(c, &in->dy[i], dtype));
