@@ -6,7 +6,7 @@
 #include "base/parallel.h"
 #include "base/plugin.h"
 #include "tensor/backend/cpu/cpu.h"
-#include "tensor/backend/missing.h"
+#include "tensor/backend/kernel_stubs.h"
 #include "tensor/memory_use.h"
 #include "tensor/tensor.h"
 

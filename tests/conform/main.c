@@ -17,7 +17,7 @@
 #include "driver.h"
 #include "isolate.h"
 #include "targets.h"
-#include "tensor/backend/missing.h"
+#include "tensor/backend/kernel_stubs.h"
 #include "tensor/tensor.h"
 
 #include <stdio.h>

@@ -3,7 +3,7 @@
 
 #include "near.h"
 #include "temp.h"
-#include "tensor/backend/missing.h"
+#include "tensor/backend/kernel_stubs.h"
 
 #include "lather/device.h"
 
@@ -25,7 +25,9 @@ static const plugin_row rows[] = {
     {"a plugin of another version",
      "version",
      {"the plugin is of version 0.0.9", "the library of"}},
-    {"a plugin of an older table", "table", {"the plugin's kernel table has 8 bytes", "older build"}},
+    {"a plugin of an older table",
+     "table",
+     {"the plugin's kernel table has 8 bytes", "older build"}},
 };
 
 static void put_plugin(const char *folder, const char *file)

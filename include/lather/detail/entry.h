@@ -7,7 +7,7 @@
 #include "lather/detail/view.h"
 
 /** Declares lt_NAME_fn, the type of kernel NAME, from its parameters; the comment above each use has the
- *  formula. (src/tensor/backend/missing.c redefines it to make a stub for each kernel that a backend lacks.) */
+ *  formula. (src/tensor/backend/kernel_stubs.c redefines it to make a stub for each kernel that a backend lacks.) */
 #ifndef LT_ENTRY
 #define LT_ENTRY(name, ...) typedef lt_status lt_##name##_fn(__VA_ARGS__)
 #endif

@@ -13,7 +13,7 @@
     }                                                                                     \
     _Static_assert(1, "a semicolon follows")
 
-#include "tensor/backend/missing.h"
+#include "tensor/backend/kernel_stubs.h"
 
 const char *lt_backend_missing(const lt_backend *be)
 {

@@ -1,6 +1,6 @@
 /* Stubs for the kernels that a backend lacks. */
-#ifndef LT_TENSOR_BACKEND_MISSING_H
-#define LT_TENSOR_BACKEND_MISSING_H
+#ifndef LT_TENSOR_BACKEND_KERNEL_STUBS_H
+#define LT_TENSOR_BACKEND_KERNEL_STUBS_H
 
 #include "lather/detail/backend.h"
 
