@@ -28,7 +28,7 @@ typedef struct run {
     lt_tensor *hits;
 } run;
 
-/* Point i of a spiral: from the middle outwards, with a little noise. */
+/* Point i of a spiral, from the middle outwards, with a little noise. */
 static void make_points(float values[POINTS][INPUTS], int64_t labels[POINTS])
 {
     const double turns = 4, noise = 0.1;
@@ -74,7 +74,7 @@ static lt_status open_model(run *r)
     LT_TRY(lt_module_params(r->model, &r->params));
     LT_TRY(lt_init_module(r->model, 1));
     lt_shampoo_config config = LT_SHAMPOO_DEFAULTS;
-    config.precondition_frequency = 10; /* a short run wants its first roots soon */
+    config.precondition_frequency = 10; /* a short run needs its first roots soon */
     LT_TRY(lt_optim_shampoo(&r->optim, &r->params, &config));
     LT_TRY(lt_tensor_new(&r->hits, r->device, LT_I64, LT_SHAPE(2)));
     return lt_tape_new(&r->tape, r->device);
@@ -114,7 +114,7 @@ static lt_status train(run *r)
     return LT_OK;
 }
 
-/* Percent of an epoch's points whose largest logit is the right one. */
+/* Returns the percentage of an epoch's points whose largest logit is the right one. */
 static lt_status evaluate(run *r, double *accuracy)
 {
     int64_t hits[2], seen = 0;

@@ -72,7 +72,7 @@ static lt_status dataset_cifar10(lt_dataset **out, const char *path)
     return LT_OK;
 }
 
-/* What follows only shows that it works: one epoch of augmented batches. */
+/* The rest shows that it works: one epoch of augmented batches. */
 
 static lt_status count_labels(lt_loader *loader)
 {

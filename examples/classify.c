@@ -11,7 +11,7 @@
 #include <math.h>
 #include <stdio.h>
 
-enum { SIZE = 224, TOP = 5, MOST = 1000 }; /* MOST: as many classes as ImageNet has */
+enum { SIZE = 224, TOP = 5, MOST = 1000 }; /* MOST: the number of ImageNet's classes */
 
 /* Prints the classes with the largest probabilities. */
 static void print_top(float *logit, int classes)

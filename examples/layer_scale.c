@@ -54,17 +54,17 @@ static lt_status layer_scale_new(lt_module **out, lt_device *device, const char 
     return LT_OK;
 }
 
-/* What follows only shows that it works: the gradient against a central difference. */
+/* The rest shows that it works: the gradient against a central difference. */
 
 enum { CHANNELS = 3, ELEMENTS = 2 * CHANNELS * 4 * 4 };
 
-/* sum of layer(x)^2, and its gradient in the layer's parameters. */
+/* Computes sum of layer(x)^2, and its gradient with respect to the layer's parameters. */
 static lt_status loss_of(lt_module *layer, lt_tape *tape, lt_tensor *x, double *loss)
 {
     lt_tape_reset(tape, LT_PASS_TRAIN);
     lt_tensor *y = lt_module_forward(layer, tape, x);
     lt_tensor *sum = lt_sum(tape, lt_mul(tape, y, y), (lt_reduce_config){0});
-    LT_TRY(lt_tape_backward(tape, sum, 1)); /* a failed forward pass comes out here */
+    LT_TRY(lt_tape_backward(tape, sum, 1)); /* also reports a failed forward pass */
     return lt_tensor_item(sum, loss);
 }
 

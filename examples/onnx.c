@@ -18,7 +18,7 @@
 #include <string.h>
 
 enum { MOST_VALUES = 8192, MOST_INPUTS = 5, DIMS = 4, SHOWN = 64 };
-enum { MEAN, STD, IMAGE_SIZE, CROP_PCT, INTERPOLATION, NOTES }; /* of the metadata */
+enum { MEAN, STD, IMAGE_SIZE, CROP_PCT, INTERPOLATION, NOTES }; /* entries of the metadata */
 
 static bool is(lt_protobuf a, const char *text)
 {
@@ -32,7 +32,7 @@ static bool equal(lt_protobuf a, lt_protobuf b)
     return size == (size_t)(b.end - b.at) && (!size || !memcmp(a.at, b.at, size));
 }
 
-/* A copy to print, cut short. */
+/* Copies a name for printing, truncated. */
 static const char *text_of(lt_protobuf a, char text[SHOWN])
 {
     size_t size = (size_t)(a.end - a.at);
@@ -42,12 +42,12 @@ static const char *text_of(lt_protobuf a, char text[SHOWN])
     return text;
 }
 
-/* --- A model: names and the tensors that they stand for --- */
+/* --- A model: tensors by name --- */
 
 typedef struct value {
     lt_protobuf name;
     lt_tensor *tensor;
-    bool own; /* a weight; else the tape's */
+    bool own; /* a weight; false: a tensor of the tape */
 } value;
 
 typedef struct model {
@@ -163,7 +163,7 @@ typedef struct attribute {
     int items;
 } attribute;
 
-/* AttributeProto: name 1, f 2, i 3, ints 8, one by one or packed. */
+/* AttributeProto: name 1, f 2, i 3, ints 8, each separate or packed. */
 static bool read_attribute(attribute *a, lt_protobuf message)
 {
     lt_protobuf_field f;
@@ -226,7 +226,7 @@ static lt_status read_node(const model *m, lt_protobuf message, node *n)
         if (f.number == 1) {
             lt_tensor *x = n->inputs < MOST_INPUTS ? find(m, f.data) : NULL;
             if (!x)
-                return broken_file("a node reads what is not there");
+                return broken_file("a node reads an unknown tensor");
             n->x[n->inputs++] = x;
         } else if (f.number == 5) {
             if (!read_attribute(&a, f.data))
@@ -239,7 +239,7 @@ static lt_status read_node(const model *m, lt_protobuf message, node *n)
     return broken || !n->inputs ? broken_file("a node") : LT_OK;
 }
 
-/* A form that the operations here have. */
+/* True if the operations here support the node. */
 static bool is_plain(const node *n)
 {
     return n->pads[0] == n->pads[2] && n->pads[1] == n->pads[3] && n->axis == 1 && !n->ceiling
@@ -282,7 +282,7 @@ static lt_tensor *compute(lt_tape *t, const node *n)
     return lt_tape_fail(t, lt_fail(LT_E_UNSUPPORTED, "onnx: operation %s", text_of(n->op, text)));
 }
 
-/* GraphProto: node 1, in an order that can be computed; the last one's output is the model's. */
+/* GraphProto: node 1, in topological order; the last one's output is the model's. */
 static lt_status run(model *m, lt_tensor *images, lt_tensor **logits)
 {
     static const char input[] = "images";
@@ -307,7 +307,7 @@ static lt_status run(model *m, lt_tensor *images, lt_tensor **logits)
 
 /* --- An image --- */
 
-/* "0.485,0.456,0.406" of white 1. */
+/* Parses "0.485,0.456,0.406", in units of white. */
 static bool parse_pixels(const char *text, int channels, float least, float *out)
 {
     char *end;
@@ -357,7 +357,7 @@ static lt_status classify(model *m, const char *image, lt_dataset **files, lt_lo
     return print_logits(logits);
 }
 
-/* The whole file; a model of more than 2 GiB is none. */
+/* Reads the whole file; models of more than 2 GiB are invalid. */
 static lt_status read_file(const char *path, uint8_t **data, long *size)
 {
     FILE *file;

@@ -43,7 +43,7 @@ static const lt_optim_ops ops = {
     .step = step,
 };
 
-/* Its settings, and its row: with these --optim rmsprop --alpha 0.95 works in a program that calls
+/* Its options, and its descriptor: with these --optim rmsprop --alpha 0.95 works in a program that calls
  * lt_classifier_main(), and {"optim": "rmsprop", "lr": 0.1, "alpha": 0.95} in JSON. */
 
 typedef struct config {
@@ -80,7 +80,7 @@ static const lt_optim_family family = {
     .make = make,
 };
 
-/* What follows only shows that it works: a linear layer learns a linear map. */
+/* The rest shows that it works: a linear layer learns a linear map. */
 
 enum { SAMPLES = 64, INPUTS = 4, STEPS = 300 };
 

@@ -1,4 +1,4 @@
-/* An operation of your own with a formula of its own, Swish with a trained slope b per channel:
+/* An operation of your own from a formula, Swish with a trained slope b per channel:
  *
  *     y = x * s(b * x),  s(t) = 1 / (1 + exp(-t))
  *
@@ -55,7 +55,7 @@ static lt_status forward(lt_node *node)
     return lt_op_map(node, value, (const lt_view *[]){&x, &b}, 2, &y);
 }
 
-/* b is smaller than y: its gradient is made as wide as y, then summed. */
+/* b is smaller than y: its gradient is computed in y's shape, then summed. */
 static lt_status backward_b(lt_node *node, const lt_view *const *in)
 {
     lt_view wide;
@@ -80,7 +80,8 @@ static lt_status backward(lt_node *node)
 
 static const lt_op op = {
     .name = "swish",
-    .backward_ignores = LT_IGNORES_OUT, /* y's memory can go as soon as no other node reads it */
+    /* y's memory can be freed as soon as no other node reads it. */
+    .backward_ignores = LT_IGNORES_OUT,
     .infer = lt_op_infer_broadcast,
     .forward = forward,
     .backward = backward,
@@ -91,7 +92,7 @@ static lt_tensor *swish(lt_tape *tape, lt_tensor *x, lt_tensor *b)
     return lt_op_run(tape, &op, (lt_tensor *[]){x, b}, 2, NULL);
 }
 
-/* What follows only shows that it works: gradients against central differences, a value, a refusal. */
+/* The rest shows that it works: gradients against central differences, a value, a rejected input. */
 
 enum { CHANNELS = 3, ELEMENTS = 2 * CHANNELS * 4 * 5 };
 
@@ -124,13 +125,13 @@ static lt_status check_value(lt_tape *tape, lt_tensor *x, lt_tensor *b)
     return LT_OK;
 }
 
-/* Inputs that do not fit stop the tape with both shapes; nothing is computed. */
+/* Inputs that do not fit stop the tape, with both shapes in the message; nothing is computed. */
 static lt_status check_refusal(lt_tape *tape, lt_tensor *x, lt_tensor *b)
 {
     lt_tape_reset(tape, (lt_pass){0});
     if (swish(tape, b, x) || lt_tape_status(tape) != LT_E_SHAPE)
         return lt_fail(LT_E_ARG, "swish: shapes that do not fit were taken");
-    printf("refused: %s\n", lt_error_message());
+    printf("rejected: %s\n", lt_error_message());
     return LT_OK;
 }
 

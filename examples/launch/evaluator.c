@@ -1,4 +1,4 @@
-/* Evaluation beside training: a trainer puts versions of its parameters into a store, an evaluator scores the newest
+/* Evaluation during training: a trainer puts versions of its parameters into a store, an evaluator scores the newest
  * one and puts the score back; neither waits for the other.
  *
  *     cc evaluator.c -shared -fPIC -o evaluator.so $(pkg-config --cflags --libs lather)
@@ -68,7 +68,7 @@ static lt_status call(lt_client *client, what what_, int version, double value, 
     return st;
 }
 
-/* x -> x - rate * 2 (x - 1): version v has x of v steps. */
+/* One step, x -> x - rate * 2 (x - 1): version v has x after v steps. */
 static double step(double x)
 {
     return x - 0.2 * (x - 1);

@@ -65,7 +65,7 @@ lt_status evaluate(lt_launch_node *node, void *context)
     return lt_launch_node_serve(node, answer, NULL);
 }
 
-/* By the evaluators, or without any here. */
+/* Asks the evaluators, or computes the scores here without any. */
 static lt_status ask(lt_client **client, int count, const question *q, double *out)
 {
     lt_answer back = {0};

@@ -16,7 +16,7 @@
 enum { WORDS = 50, LENGTH = 10000, MOST = 64, SECONDS = 60, WAIT_US = 500 };
 
 typedef struct message {
-    int mapper; /* -1: what is there so far? */
+    int mapper; /* -1: a request for the current counts */
     int mappers;
     long count[WORDS];
 } message;
@@ -31,7 +31,7 @@ lt_status map(lt_launch_node *node, void *context);
 lt_status reduce(lt_launch_node *node, void *context);
 lt_status collect(lt_launch_node *node, void *context);
 
-/* Word number i of the text. */
+/* Word i of the text. */
 static int word(long i)
 {
     return (int)((unsigned long)(i * i + 7 * i) % 9973 % WORDS);
@@ -96,7 +96,7 @@ lt_status map(lt_launch_node *node, void *context)
     (void)context;
     for (long i = own; i < LENGTH; i += all)
         count[word(i)]++;
-    for (int r = 0; !st && r < reducers; r++) { /* word w is reducer w mod reducers' */
+    for (int r = 0; !st && r < reducers; r++) { /* word w belongs to reducer w mod reducers */
         message out = {.mapper = own}, in;
         for (int w = r; w < WORDS; w += reducers)
             out.count[w] = count[w];

@@ -1,4 +1,4 @@
-/* A parameter server and its workers, synchronous: least squares, of which each worker has a part.
+/* A parameter server and its workers, synchronous: least squares on data that is split over the workers.
  *
  *     cc parameter_server.c -shared -fPIC -o parameter_server.so $(pkg-config --cflags --libs lather)
  *     lather launch parameter_server.ini --on local
@@ -33,7 +33,7 @@ typedef struct message {
 lt_status serve(lt_launch_node *node, void *context);
 lt_status work(lt_launch_node *node, void *context);
 
-/* Of the worker's rows at w: the sum of (x.w - y) x. */
+/* Computes the sum of (x.w - y) x over the worker's rows at w. */
 static void gradient_of(int worker, const double *w, double *g)
 {
     memset(g, 0, WIDTH * sizeof *g);
@@ -58,7 +58,7 @@ static void apply(double *w, double (*gradient)[WIDTH], int workers)
     }
 }
 
-/* A gradient comes, once or again; the parameters of the newest step go back. */
+/* Receives a gradient, possibly again; responds with the parameters of the newest step. */
 static lt_status answer(void *context, const void *request, size_t bytes, lt_reply *reply)
 {
     server *s = context;
@@ -125,7 +125,7 @@ lt_status work(lt_launch_node *node, void *context)
             memcpy(&in, back.data, sizeof in);
         lt_answer_free(&back);
         if (in.step == out.step) {
-            usleep(WAIT_US); /* others are still at it */
+            usleep(WAIT_US); /* other workers are not done yet */
         } else {
             gradient_of(out.worker, in.values, out.values);
             out.step = in.step;

@@ -31,7 +31,7 @@ lt_status consume(lt_launch_node *node, void *context);
 static void put(queue *q, int64_t number, char *reply)
 {
     if (number < 0 || number >= q->total || q->seen[number]) {
-        *reply = 'y'; /* it has been here */
+        *reply = 'y'; /* received before */
     } else if (q->count < CAPACITY) {
         q->item[q->count++] = number;
         q->seen[number] = 1;
@@ -41,7 +41,7 @@ static void put(queue *q, int64_t number, char *reply)
     }
 }
 
-/* A number to put, or nothing: wants one. */
+/* Receives a number to put, or an empty request for one. */
 static lt_status answer(void *context, const void *request, size_t bytes, lt_reply *reply)
 {
     queue *q = context;

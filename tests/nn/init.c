@@ -1,4 +1,4 @@
-/* Initial values: moments, bounds, and that they depend on seed and name alone. */
+/* Initial values: moments, bounds, and that they depend only on seed and name. */
 
 #include "lather/init.h"
 
@@ -43,8 +43,8 @@ static moments measure(const lt_param *p)
     return m;
 }
 
-/* The mean of n values of deviation s has deviation s / sqrt(n), their variance s^2 sqrt(2 / n);
- * four of those are allowed. */
+/* The mean of n values of deviation s has deviation s / sqrt(n), their variance s^2 sqrt(2 / n); four of
+ * those are allowed. */
 static void kaiming_has_variance_two_over_fan_out(void **state)
 {
     (void)state;
@@ -91,7 +91,7 @@ static void values_depend_on_seed_and_name_alone(void **state)
     lt_param_clear(&q);
 }
 
-/* Boxes of a filter [K,IN,TAPS,TAPS], whose tensors need not be 4-D. */
+/* Shards of a filter [K,IN,TAPS,TAPS], whose tensors need not be 4-D. */
 static void a_box_gets_its_slice_of_the_whole_parameters_values(void **state)
 {
     (void)state;
@@ -127,7 +127,7 @@ static void kaiming_refuses_a_vector(void **state)
     lt_param_clear(&p);
 }
 
-/* A layer of a program's own, with a parameter of each kind. */
+/* A layer defined by a program, with a parameter of each kind. */
 typedef struct own_layer {
     lt_module base;
     lt_param filter, matrix, gain, bias;

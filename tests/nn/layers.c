@@ -1,4 +1,4 @@
-/* Layers against the operations they stand for: parameters, names, roles, what they compute. */
+/* Layers against the operations they run: parameters, names, roles, results. */
 
 #include "lather/layers.h"
 
@@ -109,7 +109,7 @@ static void batch_norm_has_five_parameters_and_counts_batches(void **state)
     }
     for (int i = 0; i < 3; i++)
         run(f, m, LT_PASS_TRAIN);
-    run(f, m, LT_PASS_EVAL); /* leaves statistics and count alone */
+    run(f, m, LT_PASS_EVAL); /* leaves statistics and count unchanged */
     assert_ok(lt_tensor_item(p.item[4]->value, &tracked));
     assert_near(tracked, 3, 0);
     assert_int_equal(lt_tensor_dtype(p.item[4]->value), LT_I64);
@@ -137,7 +137,7 @@ static void batch_norm_trains_with_statistics_of_the_batch(void **state)
     lt_module_free(&m);
 }
 
-/* What torch.optim.swa_utils.update_bn() leaves: each of three batches weighs a third, unlike in training. */
+/* The result of torch.optim.swa_utils.update_bn(): each of three batches weighs a third, unlike in training. */
 static void a_pass_for_statistics_makes_their_plain_mean(void **state)
 {
     fixture *f = *state;
@@ -152,7 +152,7 @@ static void a_pass_for_statistics_makes_their_plain_mean(void **state)
         }
     assert_ok(lt_layer_batchnorm2d(&m, f->device, "b", C, (lt_batchnorm2d_config){0}));
     assert_ok(lt_module_params(m, &p));
-    assert_ok(lt_tensor_fill(p.item[2]->value, 7)); /* nothing is left of it */
+    assert_ok(lt_tensor_fill(p.item[2]->value, 7)); /* overwritten completely */
     for (int k = 0; k < 3; k++) {
         for (int i = 0; i < PIXELS; i++)
             x[i] = (k + 1) * f->host[i];
@@ -181,7 +181,7 @@ static void a_frozen_batch_norm_keeps_its_statistics(void **state)
     assert_ok(lt_tensor_fill(p.item[2]->value, 0.25));
     assert_ok(lt_tensor_read(run(f, m, LT_PASS_EVAL), eval, sizeof eval));
     for (int i = 0; i < 2; i++) {
-        p.item[2]->frozen = i == 0; /* thawed, it goes on as before */
+        p.item[2]->frozen = i == 0; /* unfrozen, it works as before */
         assert_ok(lt_tensor_read(run(f, m, LT_PASS_TRAIN), train, sizeof train));
         assert_ok(lt_tensor_read(p.item[2]->value, mean, sizeof mean));
         assert_ok(lt_tensor_item(p.item[4]->value, &tracked));
@@ -273,7 +273,7 @@ static void a_chain_without_layers_returns_its_input(void **state)
     lt_module_free(&chain);
 }
 
-/* A convolution, with or without a bias, and a batch norm whose numbers are all different. */
+/* A convolution, with or without a bias, and a batch norm whose numbers all differ. */
 static lt_module *normed_conv(fixture *f, bool bias)
 {
     lt_module *chain = NULL, *layer = NULL;
@@ -321,10 +321,10 @@ static void check_folding(fixture *f, bool bias)
     assert_int_equal(p.count, 2);
     assert_string_equal(p.item[1]->name, "c.bias");
 
-    assert_ok(lt_module_fold(chain)); /* again: nothing left to do */
+    assert_ok(lt_module_fold(chain)); /* a second time: nothing to do */
     assert_ok(lt_tensor_read(run(f, chain, LT_PASS_EVAL), before, sizeof before));
     assert_memory_equal(before, after, sizeof after);
-    assert_ok(lt_tensor_fill(p.item[1]->value, 0)); /* control: the shift is seen */
+    assert_ok(lt_tensor_fill(p.item[1]->value, 0)); /* control: the bias has an effect */
     assert_ok(lt_tensor_read(run(f, chain, LT_PASS_EVAL), before, sizeof before));
     assert_true(largest_difference(before, after, FOLDED) > 0.01);
     lt_params_clear(&p);
@@ -377,7 +377,7 @@ static void folding_without_memory_changes_nothing(void **state)
         assert_ok(lt_tensor_read(run(f, chain, LT_PASS_EVAL), after, sizeof after));
         assert_near(largest_difference(before, after, FOLDED), 0, st ? 0 : 1e-12);
     }
-    assert_true(failures >= 6); /* the six blocks of numbers, at least */
+    assert_true(failures >= 6); /* at least the six arrays of numbers */
     lt_module_free(&chain);
 }
 
@@ -463,7 +463,7 @@ static void bad_arguments_are_refused_and_nothing_is_made(void **state)
     assert_null(m);
 }
 
-/* The table's rows are 0, 1, 2, ...: an id's row is the id. */
+/* The table's rows are 0, 1, 2, ...: an id's row equals the id. */
 static void an_embedding_is_one_parameter_and_reads_ids(void **state)
 {
     fixture *f = *state;
@@ -494,7 +494,7 @@ static void an_embedding_is_one_parameter_and_reads_ids(void **state)
     assert_status(lt_layer_embedding(&m, f->device, "wte", 0, 2), LT_E_ARG);
 }
 
-/* The same map as [out,in] and as [in,out], with equal fans for what initialises them. */
+/* The same map as [out,in] and as [in,out], with equal fans for initialisation. */
 static void linear_layers_store_their_weight_both_ways(void **state)
 {
     fixture *f = *state;

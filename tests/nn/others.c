@@ -1,6 +1,6 @@
-/* Layers that ResNets do not have: their parameters, and that small nets of them learn: an autoencoder
- * of group norm, silu and transposed convolution with squared error, a classifier of batchnorm1d, tanh
- * and binary cross-entropy. */
+/* Layers that ResNets do not use: their parameters, and training of small nets: an autoencoder of group
+ * norm, silu and transposed convolution with squared error, a classifier of batchnorm1d, tanh and binary
+ * cross-entropy. */
 
 #include "base/alloc.h"
 #include "near.h"
@@ -26,7 +26,7 @@ typedef struct scene {
 
 typedef lt_tensor *loss_fn(lt_tape *tape, lt_tensor *y, lt_tensor *target, lt_loss_reduction how);
 
-/* A chain of layers that were made; starts it from values drawn. */
+/* Chains the layers and initialises them. */
 static void scene_open(scene *s, lt_module **layer, int layers)
 {
     assert_ok(lt_layer_sequential(&s->net));
@@ -109,7 +109,7 @@ static void an_autoencoder_learns_sinusoids(void **state)
     scene_close(&s);
 }
 
-/* Whether exactly one coordinate is positive: no straight line tells. */
+/* Whether exactly one coordinate is positive, which no linear model can learn. */
 static void a_classifier_learns_exclusive_or(void **state)
 {
     (void)state;
@@ -137,7 +137,7 @@ static void a_classifier_learns_exclusive_or(void **state)
     scene_close(&s);
 }
 
-/* Names and shapes of a module's parameters, one after the other; frees it. */
+/* Checks names and shapes of a module's parameters; frees it. */
 static void assert_params(lt_module **m, const char *want)
 {
     lt_params p = {0};
@@ -196,7 +196,7 @@ static void bad_arguments_are_refused_and_nothing_is_made(void **state)
     lt_device_close(&d);
 }
 
-/* With unit gain and no shift, the mean of each group of each image is 0, its mean square 1. */
+/* With weight 1 and bias 0, the mean of each group of each image is 0, its mean square 1. */
 static void group_norm_centres_each_group(void **state)
 {
     enum { N = 2, C = 6, GROUPS = 3, SIZE = C / GROUPS * PIXELS };
@@ -260,7 +260,7 @@ static void norms_and_gelu_learn_exclusive_or(void **state)
     scene_close(&s);
 }
 
-/* The branch of a residual block: everything that may fail for want of memory. */
+/* The branch of a residual block: everything that may fail for lack of memory. */
 static lt_status make_branch(lt_device *d, lt_module **net)
 {
     enum { LAYERS = 5 };
@@ -306,7 +306,7 @@ static lt_status whole_life(const char *device)
     return st;
 }
 
-/* One that a library can do without may fail and nothing else does: so the end is not the first success. */
+/* Allocations that are optional may fail without a failure elsewhere, so the first success is not the end. */
 static void any_allocation_may_fail_without_leak(void **state)
 {
     enum { MOST = 300 };
@@ -322,7 +322,7 @@ static void any_allocation_may_fail_without_leak(void **state)
             failures += last != LT_OK;
         }
         lt_alloc_fail_at(0);
-        assert_ok(last); /* there are fewer than MOST */
+        assert_ok(last); /* fewer than MOST allocations exist */
         assert_true(failures > 30);
     }
 }

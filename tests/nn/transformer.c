@@ -1,5 +1,5 @@
-/* Transformers' layers: gradients of every parameter by central differences in double, a cache against the whole sequence,
- * the first row alone against all rows, names and shapes, and what is refused. */
+/* Layers of transformers: gradients of every parameter by central differences in double, a cache against the
+ * whole sequence, the first row alone against all rows, names and shapes, and rejected inputs. */
 
 #include "lather/transformer.h"
 
@@ -23,7 +23,7 @@ typedef struct scene {
     lt_tensor *x;
 } scene;
 
-/* Numbers between -1 and 1 that follow no pattern that matters. */
+/* Numbers between -1 and 1 without a relevant pattern. */
 static double number(size_t i)
 {
     return (double)((i * 2654435761U + 12345U) % 2000003U) / 1000001.5 - 1;
@@ -79,7 +79,7 @@ static void close_scene(scene *s)
 
 typedef lt_tensor *forward_fn(lt_module *net, lt_tape *tape, lt_tensor *x);
 
-/* sum of y^2 * a fixed number for each row: a gradient in every element. */
+/* Sum of y^2 times a fixed number per row: a gradient in every element. */
 static lt_tensor *loss_of(scene *s, forward_fn *forward, bool record)
 {
     lt_tape_reset(s->tape, (lt_pass){.record = record, .dtype = LT_F64});
@@ -97,7 +97,7 @@ static double loss_at(scene *s, forward_fn *forward)
     return value;
 }
 
-/* Largest distance of a parameter's gradient from central differences, relative to 1 + its size. */
+/* Largest distance of a parameter's gradient from central differences, relative to 1 + its magnitude. */
 static double gradient_distance(scene *s, forward_fn *forward, lt_param *p, double factor)
 {
     const double h = 1e-5;
@@ -217,7 +217,7 @@ static void patches_token_and_positions_have_gradients(void **state)
     close_scene(&s);
 }
 
-/* --- What is computed --- */
+/* --- Results --- */
 
 static void read_rows(lt_tensor *y, double *host)
 {
@@ -240,7 +240,7 @@ static void the_first_row_is_that_of_all_rows(void **state)
     close_scene(&s);
 }
 
-/* Rows [from,to) of s->x through the cache, into their place in got. */
+/* Runs rows [from,to) of s->x through the cache, into got. */
 static void run_cached(scene *s, lt_kv_cache *cache, int from, int to, double *got)
 {
     double part[COUNT];
@@ -375,7 +375,7 @@ static void names_are_torchvisions_and_gpt2s(void **state)
     }
 }
 
-/* --- What is refused --- */
+/* --- Rejected inputs --- */
 
 typedef struct refused_row {
     const char *name, *says;
@@ -453,7 +453,7 @@ static void images_want_whole_patches(void **state)
     close_scene(&s);
 }
 
-/* A block, its cache and a pass through both, with the n-th allocation failing until there are no more. */
+/* A block, its cache and a pass through both, with the n-th allocation failing, until all succeed. */
 static lt_status try_sampling(scene *s, lt_transformer_config config)
 {
     lt_kv_cache *cache = NULL;
@@ -485,9 +485,8 @@ static void without_memory_nothing_is_left(void **state)
         lt_alloc_fail_at(0);
         assert_true(!st || st == LT_E_NOMEM);
     }
-    assert_true(
-        failures
-        >= 30); /* seven parameters of a struct, a name, a value, a gradient each, at least */
+    assert_true(failures
+                >= 30); /* seven parameters: at least struct, name, value and gradient each */
     close_scene(&s);
 }
 

@@ -1,4 +1,4 @@
-/* What an operation says to inputs that do not fit: a status and a message with the numbers. */
+/* Operations reject inputs that do not fit, with a status and a message with the numbers. */
 
 #include "near.h"
 
@@ -8,7 +8,7 @@
 
 enum { TENSORS = 8 };
 
-/* Tensors to make calls with. */
+/* Tensors for the calls. */
 typedef struct bench {
     lt_device *device;
     lt_tape *tape;
@@ -19,10 +19,10 @@ typedef struct bad_row {
     const char *name;
     lt_tensor *(*call)(const bench *b);
     lt_status want;
-    const char *message; /* a part of it */
+    const char *message; /* text that the message must contain */
 } bad_row;
 
-/* A call that does not fit. */
+/* A call whose inputs do not fit. */
 #define CALL(name, ...)                    \
     static lt_tensor *name(const bench *b) \
     {                                      \
@@ -189,7 +189,7 @@ static const bad_row rows[] = {
     {"permute: a dimension twice", permute_twice, LT_E_ARG, "order[2] is 2 for x [2,3,5,5], want each of 0..3"},
     {"permute: a dimension that is not there", permute_outside, LT_E_ARG, "order[1] is 2"},
     {"slice: a dimension that is not there", slice_dimension, LT_E_ARG, "dimension -3 of x [2,3], want one of its 2"},
-    {"slice: behind the end", slice_behind, LT_E_ARG, "2 elements from 2 exceed x [2,3], of size 3 in dimension 1"},
+    {"slice: past the end", slice_behind, LT_E_ARG, "2 elements from 2 exceed x [2,3], of size 3 in dimension 1"},
     {"slice: of nothing", slice_nothing, LT_E_ARG, "0 elements from 1 exceed x [2,3]"},
     {"concat: other extents differ too", concat_other, LT_E_SHAPE, "x[0] [2,3,5,5] and x[1] [4,3,3,3]"},
     {"concat: a tensor is missing", concat_null, LT_E_ARG, "x[1] of 2 is NULL"},
@@ -197,7 +197,7 @@ static const bad_row rows[] = {
     {"concat: a dimension that is not there", concat_dimension, LT_E_ARG, "dimension 4 of x[0] [2,3,5,5]"},
     {"pad_rows: rows beyond the end", pad_too_far, LT_E_SHAPE, "x [1,3,1,1] at row 1 exceeds 1 rows"},
     {"expand: an extent that is not 1", expand_other, LT_E_SHAPE, "x [1,3,1,1] does not expand to [2,4,5,5]"},
-    {"embedding: an id behind the table", embedding_range, LT_E_ARG, "id 3 at position 0, want 0..1"},
+    {"embedding: an id past the table", embedding_range, LT_E_ARG, "id 3 at position 0, want 0..1"},
     {"embedding: ids are floats", embedding_dtype, LT_E_SHAPE, "ids f32 [3]"},
     {"embedding: the table is a vector", embedding_table, LT_E_SHAPE, "w [3]"},
     {"normalize: a deviation of 0", normalize_deviation, LT_E_ARG, "normalize"},
@@ -244,7 +244,7 @@ static void check_row(void **state)
     assert_null(y);
     assert_int_equal(st, row->want);
     if (!strstr(message, row->message) || strchr(message, '\n'))
-        fail_msg("'%s' does not say '%s'", message, row->message);
+        fail_msg("'%s' does not contain '%s'", message, row->message);
 }
 
 int main(void)

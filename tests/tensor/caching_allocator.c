@@ -1,4 +1,4 @@
-/* src/tensor/caching_allocator.c against a list of what must be there, driven by random programs. */
+/* src/tensor/caching_allocator.c against a list of the expected chunks, with random programs. */
 
 #include "tensor/caching_allocator.h"
 
@@ -64,7 +64,7 @@ static void chunks_never_overlap(void **state)
     assert_int_equal(lt_allocator_memory(allocator).used, 0);
     assert_true(lt_allocator_memory(allocator).peak <= (size_t)SLOTS * MAX_BYTES);
 
-    /* Everything coalesced again: the largest segment is one chunk. */
+    /* After freeing everything, the largest segment is one chunk. */
     size_t reserved = lt_allocator_memory(allocator).reserved;
     lt_chunk *all;
     assert_ok(lt_allocator_alloc(allocator, (size_t)16 << 20, &all));
@@ -95,7 +95,7 @@ static void a_failed_allocation_changes_nothing(void **state)
     lt_backend_ref()->close(ctx);
 }
 
-/* A device of 40 MiB, with memory of the host. */
+/* A device with 40 MiB of host memory. */
 static size_t device_bytes;
 
 static lt_status little_alloc(void *ctx, size_t bytes, void **out)
@@ -131,7 +131,8 @@ static void free_segments_are_released_for_a_large_one(void **state)
     lt_allocator *allocator = open_little(&table);
     (void)state;
     assert_ok(lt_allocator_alloc(allocator, (size_t)10 << 20, &a));
-    assert_ok(lt_allocator_alloc(allocator, (size_t)20 << 20, &b)); /* 32 MiB are too many: 20 */
+    /* 32 MiB would be too many: 20. */
+    assert_ok(lt_allocator_alloc(allocator, (size_t)20 << 20, &b));
     assert_int_equal(lt_allocator_memory(allocator).reserved, (size_t)36 << 20);
     lt_chunk_free(allocator, b);
     assert_status(lt_allocator_alloc(allocator, (size_t)35 << 20, &large), LT_E_NOMEM);
@@ -143,7 +144,7 @@ static void free_segments_are_released_for_a_large_one(void **state)
     assert_int_equal(device_bytes, 0);
 }
 
-/* Recorded steps know where they are. */
+/* Recorded steps use their addresses. */
 static void segments_of_scopes_stay(void **state)
 {
     lt_backend table;

@@ -1,5 +1,5 @@
-/* Evaluation on the cpu with batch norms done by the convolutions before them: when what is computed, what it is
- * computed from, and what stays. Values layer by layer are tests/conform's business. */
+/* Inference on the cpu with batch norm as the epilogue of the preceding convolution: when it is computed,
+ * from which inputs, and which tensors remain. tests/conform compares the values layer by layer. */
 
 #include "near.h"
 
@@ -82,7 +82,7 @@ static void evaluate(scene *s, bool with_residual, float *out)
 
 static float got[Y_COUNT], want[Y_COUNT];
 
-/* Sums of at most 72 products below 1, times a scale below 2.2, and half a dozen roundings beside. */
+/* Sums of at most 72 products below 1, times a scale below 2.2, plus about six roundings. */
 static void assert_all_near(void)
 {
     for (int i = 0; i < Y_COUNT; i++)
@@ -93,7 +93,7 @@ typedef struct form {
     const char *name;
     int kernel;
     bool residual;
-    int changed; /* a parameter, behind the first evaluation */
+    int changed; /* index of the parameter changed after the first evaluation */
 } form;
 
 static const form forms[] = {
@@ -106,7 +106,8 @@ static const form forms[] = {
     {"1x1 with a residual, another gain", 1, true, GAMMA},
 };
 
-/* Three times: scratch memory, a copy of the weight, that copy again; then the next version. */
+/* Three evaluations: one computes into scratch memory, one makes a cached copy of the weight, one uses it;
+ * then the next version. */
 static void follows_its_parameters(void **state)
 {
     const form *f = *state;
@@ -126,7 +127,7 @@ static void follows_its_parameters(void **state)
     close_scene(&other);
 }
 
-/* The input is dropped before the norm runs, and something else reads the convolution's output too. */
+/* The input is dropped before the norm runs, and another operation reads the convolution's output too. */
 static void the_output_can_be_read_late(void **state)
 {
     scene s;
@@ -143,14 +144,14 @@ static void the_output_can_be_read_late(void **state)
         assert_ok(lt_tape_status(s.tape));
         assert_ok(lt_tensor_read(y, i ? want : got, sizeof want));
         assert_ok(lt_tensor_read(z, plain[i], sizeof plain[i]));
-        assert_null(lt_tensor_view(x).data); /* it was held for c alone */
+        assert_null(lt_tensor_view(x).data); /* kept only for c */
         close_scene(&s);
     }
     assert_all_near();
     assert_memory_equal(plain[0], plain[1], sizeof plain[0]);
 }
 
-/* Kept, read by the host, or behind a reset: it is what a convolution is. */
+/* Kept, read by the host, or after a reset: it equals the convolution. */
 static void the_host_can_read_the_output(void **state)
 {
     scene s;
@@ -169,7 +170,7 @@ static void the_host_can_read_the_output(void **state)
     assert_memory_equal(got, want, sizeof want);
 }
 
-/* The input of a convolution whose output is not read is given back with that output. */
+/* The input of a convolution whose output is not read is freed with that output. */
 static void what_is_dropped_is_not_held(void **state)
 {
     scene s;
@@ -186,7 +187,7 @@ static void what_is_dropped_is_not_held(void **state)
     close_scene(&s);
 }
 
-/* Running statistics move as without an evaluation in between, bit for bit, and so does the output. */
+/* Running statistics and outputs are bitwise the same as without an evaluation in between. */
 static void training_goes_on(void **state)
 {
     scene s;
@@ -210,7 +211,7 @@ static void training_goes_on(void **state)
     assert_memory_equal(mean[0], mean[1], sizeof mean[0]);
 }
 
-/* Two norms behind convolutions of one form, with relu and without. */
+/* Two norms after convolutions of one form, with relu and without. */
 static void relu_is_the_norms_own(void **state)
 {
     scene s;

@@ -1,5 +1,5 @@
-/* What is left of a filter where some of its taps meet padding only: tap for tap against a list of
- * those that meet a pixel, and the same outputs by ref. */
+/* The part of a filter that is left after cropping taps that meet only padding: tap by tap against a list of
+ * those that meet a pixel, and equal outputs of ref. */
 
 #include "tensor/backend/cpu/onednn/conv_crop.h"
 
@@ -13,7 +13,7 @@ typedef struct crop_row {
     const char *name;
     int64_t h, w, r, s;
     lt_conv2d_config config;
-    int64_t first_h, left_h, first_w, left_w; /* left_h 0: nothing is cut off */
+    int64_t first_h, left_h, first_w, left_w; /* left_h 0: nothing is cropped */
 } crop_row;
 
 static const crop_row rows[] = {

@@ -1,4 +1,4 @@
-/* Images, filters and vectors for convolutions of the cpu backend with its own kernels. */
+/* Images, filters and vectors for the cpu backend's built-in convolutions. */
 #ifndef LT_TESTS_CONV_DATA_H
 #define LT_TESTS_CONV_DATA_H
 
@@ -9,7 +9,7 @@
 
 #include <stdlib.h>
 
-/* Zeros, channels-last. */
+/* A channels-last image of zeros. */
 static inline lt_view new_image(lt_dtype dtype, int64_t n, int64_t c, int64_t h, int64_t w)
 {
     void *memory = calloc((size_t)(n * c * h * w), lt_dtype_size(dtype));
@@ -27,7 +27,7 @@ static inline double get(const lt_view *v, int64_t i)
     return (double)f;
 }
 
-/* Numbers from low to high that bf16 has. */
+/* Fills with numbers from low to high that bf16 represents exactly. */
 static inline void fill(const lt_view *v, double low, double high, uint32_t seed)
 {
     for (int64_t i = 0; i < lt_shape_count(v->shape); i++) {
@@ -57,7 +57,7 @@ static inline lt_view copy_of(const lt_view *v)
     return copy;
 }
 
-/* A cpu device whose convolutions are own ones wherever there are such. */
+/* Opens a cpu device that uses built-in convolutions wherever they exist. */
 static inline void *open_own(const lt_backend **be, int threads)
 {
     void *ctx;

@@ -1,5 +1,5 @@
-/* The rules about oneDNN's wrong primitives, without oneDNN: forms that were seen to be wrong are
- * refused under the names of those that made them, on any CPU; the ResNets' forms are not. */
+/* The rules about wrong oneDNN primitives, tested without oneDNN: forms with known wrong results are
+ * rejected for the implementations that were wrong, on any CPU; the ResNets' forms are not. */
 
 #include "tensor/backend/cpu/onednn/conv_rules.h"
 
@@ -11,7 +11,7 @@
 
 enum { V2_6 = 2006, V3_2 = 3002, NEWER = 3013 };
 
-/* A form as the report tells it; d counts from 1 as this library does. */
+/* A form as in the report; d counts from 1, as in this library. */
 typedef struct geometry {
     int64_t c, k, h, w, r, s;
     int stride_h, stride_w, dilation_h, dilation_w, pad_h, pad_w, groups;
@@ -57,7 +57,7 @@ typedef struct wrong_row {
 #define ODD_TAIL_DY "bf16, odd channel tail of dy"
 #define SHORT_TAIL  "right padding wider than the tail"
 
-/* Seen to be wrong: docs/results/onednn-wrong-primitives.md. */
+/* Known wrong forms: docs/results/onednn-wrong-primitives.md. */
 static const wrong_row wrong[] = {
     {"AMX, dilation", V2_6, AMX_W26, {53, 50, 30, 24, 3, 3, 1, 1, 4, 4, 3, 0, 1}, false},
     {"AMX, dilation", V2_6, AMX_W26, {40, 37, 9, 8, 3, 3, 1, 1, 2, 2, 2, 2, 1}, false},
@@ -111,7 +111,7 @@ static const lt_conv_rule *rule_of(const wrong_row *r)
     const lt_conv_rule *rule = lt_conv_rule_at(0);
     for (int i = 1; rule && strcmp(rule->name, r->rule) != 0; i++)
         rule = lt_conv_rule_at(i);
-    LT_ASSERT(rule); /* each row names one */
+    LT_ASSERT(rule); /* each row must name a rule */
     return rule;
 }
 
@@ -133,12 +133,13 @@ static void what_was_seen_to_be_wrong_is_refused(void **state)
         const lt_conv_form f = wrong_form(&wrong[i]);
         if (!lt_conv_forbidden(wrong[i].version, wrong[i].implementation, &f)
             || !rule_of(&wrong[i])->forbids(&f))
-            fail_msg("row %zu, %s: refused by %s, want %s", i, wrong[i].implementation,
+            fail_msg("row %zu, %s: rejected by %s, want %s", i, wrong[i].implementation,
                      refused_by(wrong[i].version, wrong[i].implementation, &f), wrong[i].rule);
     }
 }
 
-/* An untested version has the faults of the last tested one, except those that were corrected. */
+/* An untested version is assumed to have the faults of the last tested one, except those that were
+ * corrected. */
 static void newer_versions_are_not_trusted(void **state)
 {
     (void)state;
@@ -149,7 +150,7 @@ static void newer_versions_are_not_trusted(void **state)
     }
 }
 
-/* The control: the same forms by what was right, and dense forms by what was wrong. */
+/* Control: the same forms by correct implementations, and dense forms by wrong ones. */
 static void what_was_right_is_not(void **state)
 {
     static const geometry dense = {64, 64, 28, 28, 3, 3, 1, 1, 1, 1, 1, 1, 1};
@@ -172,7 +173,7 @@ typedef struct right_row {
     geometry form;
 } right_row;
 
-/* One step to the side of a form that the rule refuses. */
+/* Forms one step away from one that the rule rejects. */
 static const right_row right[] = {
     {"scratchpad overrun", {16, 16, 56, 56, 1, 1, 2, 2, 1, 1, 0, 0, 1}},
     {"scratchpad overrun", {8, 16, 56, 56, 1, 1, 1, 1, 1, 1, 0, 0, 1}},
@@ -206,7 +207,7 @@ static const wrong_row *row_of(const char *rule)
     return NULL;
 }
 
-/* Under the implementation that the rule is about. */
+/* Uses the implementation that the rule is about. */
 static void each_rule_allows_what_is_beside_it(void **state)
 {
     (void)state;
@@ -220,16 +221,16 @@ static void each_rule_allows_what_is_beside_it(void **state)
                 continue;
             const lt_conv_form f = form_of(&right[j].form, rule->kind);
             if (rule->forbids(&f) || lt_conv_forbidden(seen->version, seen->implementation, &f))
-                fail_msg("right[%zu], %s: refused by %s", j, rule->name,
+                fail_msg("right[%zu], %s: rejected by %s", j, rule->name,
                          refused_by(seen->version, seen->implementation, &f));
             compared++;
         }
         if (!compared)
-            fail_msg("rule %s: no form beside it is allowed", rule->name);
+            fail_msg("rule %s: no adjacent form is allowed", rule->name);
     }
 }
 
-/* A rule without a form that was seen would be a guess; each must be the one that refuses it. */
+/* Each rule must reject a known wrong form; a rule without one would be a guess. */
 static void every_rule_has_a_form(void **state)
 {
     (void)state;
@@ -241,7 +242,7 @@ static void every_rule_has_a_form(void **state)
                     == lt_conv_rule_at(i);
         }
         if (!found)
-            fail_msg("rule %s: no form is refused by it", lt_conv_rule_at(i)->name);
+            fail_msg("rule %s: it rejects no form", lt_conv_rule_at(i)->name);
     }
 }
 
@@ -273,10 +274,10 @@ static void allow(int64_t c, int64_t k, int64_t size, int64_t filter, int stride
             }
 }
 
-/* All convolutions of ResNet-18 to 152 behind the stem, whose first stage has so many pixels. */
+/* All convolutions of ResNet-18 to 152 after the stem; size: pixels of the first stage's images. */
 static void allow_stages(int64_t size)
 {
-    int64_t narrow = 64, wide = 64; /* channels of what a stage reads */
+    int64_t narrow = 64, wide = 64; /* channels of a stage's input */
     for (int64_t planes = 64; planes <= 512; planes *= 2) {
         const int stride = planes == 64 ? 1 : 2;
         allow(narrow, planes, size, 3, stride); /* basic blocks */

@@ -1,4 +1,4 @@
-/* LATHER_VERIFY: what compares a convolution's result with ref's, and where it is asked. */
+/* LATHER_VERIFY: the comparison of a convolution's result with ref's, and where it runs. */
 
 #include "tensor/backend/cpu/onednn/conv_verify.h"
 
@@ -46,7 +46,7 @@ static fixture made(lt_conv_kind kind, int groups)
     return f;
 }
 
-/* By the backend; returns the result. */
+/* Runs the backend's kernel; returns the result. */
 static lt_view *run(fixture *f, void *ctx)
 {
     const lt_backend *be = lt_backend_cpu();
@@ -81,7 +81,7 @@ static void check(lt_conv_kind kind, int groups)
     const lt_conv_ran ran = {&f.form, "an implementation",           &f.x,
                              &f.w,    kind == LT_CONV ? &f.b : NULL, &f.y};
     assert_ok(lt_conv_verify(&ran));
-    /* Every second element, so that the planes that are looked at have some. */
+    /* Every second element, so that the sampled planes contain some. */
     for (int64_t i = 0; i < lt_cpu_count(result); i += 2)
         ((float *)result->data)[i] += 5;
     assert_status(lt_conv_verify(&ran), LT_E_DEVICE);
@@ -109,7 +109,7 @@ static bool is_unverified(const lt_onednn *p)
     return false;
 }
 
-/* A primitive begins unverified only where the variable asks for it, and verifying is what ends that. */
+/* A primitive begins unverified only if the variable asks for it; verifying ends that. */
 static void the_first_use_is_verified_if_wanted(void **state)
 {
     (void)state;

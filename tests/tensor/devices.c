@@ -1,5 +1,5 @@
-/* The small network on the cpu backend: near ref, and never with weights of yesterday, which a
- * backend may have packed for its kernels. */
+/* The small network on the cpu backend: near ref, and never with stale weights, of which a backend may keep
+ * packed copies. */
 
 #include "near.h"
 #include "net.h"
@@ -12,7 +12,7 @@ enum { MAX_ELEMENTS = 1024 };
 typedef struct device_row {
     const char *name, *device;
     lt_dtype dtype;
-    double bound; /* of the Euclidean distance of all gradients, relative to their length */
+    double bound; /* bound of the Euclidean distance of all gradients, relative to their length */
 } device_row;
 
 static const device_row rows[] = {
@@ -22,14 +22,15 @@ static const device_row rows[] = {
     {"cpu in bf16 is near ref in f64", "cpu", LT_BF16, 0.15},
 };
 
-/* Gradients of all parameters one after another, as doubles; returns how many. */
+/* Concatenates the gradients of all parameters as doubles; returns their number. */
 static int64_t gradients(const char *device, lt_dtype dtype, bool f64, double *out)
 {
     net n;
     lt_pass pass = LT_PASS_TRAIN;
     int64_t total = 0;
     pass.dtype = dtype;
-    pass.dropout = false; /* its noise depends on the operation's ordinal, and casts count */
+    /* Its random numbers depend on the operation's ordinal, and casts count. */
+    pass.dropout = false;
     assert_ok(net_open(&n, device, &(lt_device_config){.f64 = f64, .threads = 1}));
     assert_ok(net_step(&n, pass));
     for (size_t i = 0; i < n.params.count; i++) {
@@ -58,10 +59,10 @@ static void check_row(void **state)
         distance += (got[i] - want[i]) * (got[i] - want[i]);
     }
     assert_near(sqrt(distance / length), 0, row->bound);
-    assert_memory_not_equal(got, want, (size_t)count * sizeof *got); /* it is another precision */
+    assert_memory_not_equal(got, want, (size_t)count * sizeof *got); /* another precision */
 }
 
-/* Evaluation logits of a network whose filters were set to a value. */
+/* Computes evaluation logits of a network whose filters were set to a value. */
 static void logits_with(net *n, lt_dtype dtype, double filters, float *out)
 {
     lt_pass pass = LT_PASS_EVAL;
@@ -91,7 +92,7 @@ static void new_weights_count_at_once(void **state)
     net_close(&fresh);
 }
 
-/* A tensor made where another was: what was packed of the old one must not come back. */
+/* A tensor in the memory of a freed one must not use that one's packed copy. */
 static void a_new_tensor_in_old_memory_is_new(void **state)
 {
     const device_row *row = *state;
@@ -113,7 +114,7 @@ static void a_new_tensor_in_old_memory_is_new(void **state)
     net_close(&n);
 }
 
-static lt_device_config opened; /* with that a device was opened last */
+static lt_device_config opened; /* configuration with which a device was opened last */
 
 static lt_status open_and_note(void **ctx, int ordinal, const lt_device_config *config)
 {
@@ -121,7 +122,7 @@ static lt_status open_and_note(void **ctx, int ordinal, const lt_device_config *
     return lt_backend_ref()->open(ctx, ordinal, config);
 }
 
-/* The roots' thread of Shampoo computes on such a device: with TF32 where the others do. */
+/* Shampoo's root thread uses such a device: with TF32 if the others do. */
 static void a_device_like_another_computes_as_it_does(void **state)
 {
     (void)state;

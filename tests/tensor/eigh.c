@@ -1,5 +1,5 @@
-/* The cpu backend's eigendecompositions in f64, and what happens where LAPACK fails or is absent: single precision falls
- * back to double, double says so, and without the library ref's entries stay. */
+/* The cpu backend's eigendecompositions in f64, and its behaviour if LAPACK fails or is absent: single
+ * precision falls back to double, double reports the failure, and without the library ref's kernels remain. */
 
 #include "base/alloc.h"
 #include "near.h"
@@ -13,9 +13,9 @@
 
 enum { MOST = 70 };
 
-static bool hides_blas; /* the next dlopen() finds nothing */
+static bool hides_blas; /* the next dlopen() finds no library */
 
-/* Replaces libc's, which it calls. */
+/* Replaces libc's dlopen(), which it calls. */
 void *dlopen(const char *file, int mode)
 {
     void *(*next)(const char *, int);
@@ -24,7 +24,7 @@ void *dlopen(const char *file, int mode)
     return next(hides_blas && file && strstr(file, "libopenblas") ? "libnowhere.so.0" : file, mode);
 }
 
-/* A matrix on the heap at exactly its size, so that a write past its end is seen by AddressSanitizer. */
+/* A matrix on the heap with exactly its size, so that AddressSanitizer detects a write past its end. */
 typedef struct matrix {
     void *ctx, *a, *values, *vectors;
     lt_eigh_job job;
@@ -79,7 +79,7 @@ static lt_status solve(matrix *m)
     return st ? st : m->job.status;
 }
 
-/* The largest of |A v - lambda v| and |v.w - (v = w)|; values must rise. */
+/* Returns the largest of |A v - lambda v| and |v.w - (v = w)|; values must be ascending. */
 static double error_of(const matrix *m)
 {
     const int64_t n = m->job.a.shape.dim[0];
@@ -101,12 +101,12 @@ static double error_of(const matrix *m)
     return most;
 }
 
-static lapack_int no_sstedc(int layout, char vectors, lapack_int n, float *diagonal, float *beside,
-                            float *z, lapack_int step, float *work, lapack_int lwork,
-                            lapack_int *iwork, lapack_int liwork)
+static lapack_int no_sstedc(int layout, char vectors, lapack_int n, float *diagonal,
+                            float *off_diagonal, float *z, lapack_int step, float *work,
+                            lapack_int lwork, lapack_int *iwork, lapack_int liwork)
 {
-    (void)layout, (void)vectors, (void)diagonal, (void)beside, (void)z, (void)step, (void)work,
-        (void)lwork, (void)iwork, (void)liwork;
+    (void)layout, (void)vectors, (void)diagonal, (void)off_diagonal, (void)z, (void)step,
+        (void)work, (void)lwork, (void)iwork, (void)liwork;
     return n;
 }
 
@@ -147,7 +147,7 @@ static void matrices_of_f64_are_solved_to_f64s_precision(void **state)
         open_matrix(&m, sizes[i], LT_F64);
         assert_ok(solve(&m));
         assert_true(error_of(&m) < (double)sizes[i] * 8 * DBL_EPSILON);
-        set(&m.job.vectors, 0, get(&m.job.vectors, 0) + 1e-9); /* the control */
+        set(&m.job.vectors, 0, get(&m.job.vectors, 0) + 1e-9); /* control */
         assert_false(error_of(&m) < (double)sizes[i] * 8 * DBL_EPSILON);
         close_matrix(&m);
     }
@@ -202,7 +202,7 @@ static void without_the_library_refs_entries_stay(void **state)
     hides_blas = false;
     assert_null(be.eigh);
     assert_non_null(strstr(lt_cpu_matrix_info(), "not on this machine"));
-    lt_cpu_install_matrix(&be); /* the control */
+    lt_cpu_install_matrix(&be); /* control */
     assert_true(be.eigh && be.eigh != lt_backend_ref()->eigh);
 }
 

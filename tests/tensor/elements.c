@@ -31,7 +31,7 @@ static void elements_are_counted_in_logical_order(void **state)
     for (int64_t i = 0; i < count; i++)
         assert_near(out[i], number(from + i), 0);
     in[0] = 255.5;
-    lt_view_write(&v, from, 1, in); /* and no neighbour of it */
+    lt_view_write(&v, from, 1, in); /* and no adjacent one */
     lt_view_read(&v, 0, 120, out);
     for (int64_t i = 0; i < 120; i++)
         assert_near(out[i], i == from ? 256 : number(i), 0); /* bf16 has 8 bits */

@@ -1,4 +1,5 @@
-/* The cpu backend's own products, and sums over positions of ids: the same bits for any number of threads. */
+/* The cpu backend's built-in products, and sums over positions of ids: bitwise identical for any number of
+ * threads. */
 
 #include "tensor/backend/cpu/gemm/gemm.h"
 
@@ -14,7 +15,7 @@ typedef struct scene {
     lt_tensor *table, *weight, *bias, *ids;
 } scene;
 
-/* Numbers without a pattern. */
+/* Fills with numbers without a pattern. */
 static void fill(lt_tensor **t, lt_device *device, lt_shape shape)
 {
     static float values[K * C];
@@ -51,7 +52,7 @@ typedef struct gradients {
     float table[V * C], weight[K * C], bias[K];
 } gradients;
 
-/* Of a net of embedding and linear. */
+/* Computes the gradients of a net of embedding and linear. */
 static void compute(int threads, lt_dtype dtype, gradients *out)
 {
     scene s = {0};

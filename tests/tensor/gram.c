@@ -1,5 +1,5 @@
-/* The own products and eigenvectors of the cpu backend: their values, and the same bits for any number of threads,
- * as no sum is cut. */
+/* The cpu backend's built-in Gram products and eigenvectors: their values, and bitwise identical results for
+ * any number of threads, because no sum is split. */
 
 #include "base/alloc.h"
 #include "base/parallel.h"
@@ -13,14 +13,15 @@
 
 enum { JOBS = 3, LARGEST = 300 * 520 };
 
-/* Sizes that leave rests in every direction of the cut, and one long sum. */
+/* Sizes with remainders in every dimension of the tiling, and one long sum. */
 static const lt_shape shapes[JOBS] = {{.ndim = 2, .dim = {300, 520}},
                                       {.ndim = 4, .dim = {70, 33, 3, 3}},
                                       {.ndim = 2, .dim = {65, 2000}}};
 static const int along[JOBS] = {0, 1, 0};
-/* As they lie in memory, channels of four dimensions last, with what is before and behind that dimension as one each. */
+/* In storage order, with channels of four dimensions last: products of the sizes before and after that
+ * dimension. */
 static const size_t before[JOBS] = {1, 630, 1}, rows[JOBS] = {300, 33, 65},
-                    behind[JOBS] = {520, 1, 2000};
+                    after[JOBS] = {520, 1, 2000};
 
 typedef struct fixture {
     void *ctx;
@@ -110,7 +111,7 @@ static void compare(const fixture *f, void (*run)(const fixture *))
             assert_memory_equal(f->out[i], f->first[i], LARGEST * sizeof(float));
         }
     }
-    f->out[0][1] += 1; /* the comparison sees a changed element */
+    f->out[0][1] += 1; /* control: one changed element is detected */
     assert_memory_not_equal(f->out[0], f->first[0], LARGEST * sizeof(float));
 }
 
@@ -124,7 +125,7 @@ static void mode_product_has_the_same_bits_for_any_number_of_threads(void **stat
     compare(*state, run_product);
 }
 
-/* A sum in double and what f32 may err in it. */
+/* A sum in double and its allowed error in f32. */
 typedef struct exact {
     double sum, size;
     size_t terms;
@@ -145,7 +146,7 @@ static void check(const exact *e, float got)
 /* g[o][i][q] of a job. */
 static double element(const fixture *f, int job, size_t o, size_t i, size_t q)
 {
-    return (double)f->g[job][(o * rows[job] + i) * behind[job] + q];
+    return (double)f->g[job][(o * rows[job] + i) * after[job] + q];
 }
 
 static void gram_is_a_sum_of_products(void **state)
@@ -157,7 +158,7 @@ static void gram_is_a_sum_of_products(void **state)
             for (size_t j = 0; j <= i; j++) {
                 exact e = {0};
                 for (size_t o = 0; o < before[job]; o++)
-                    for (size_t q = 0; q < behind[job]; q++)
+                    for (size_t q = 0; q < after[job]; q++)
                         add_term(&e, 0.1 * element(f, job, o, i, q) * element(f, job, o, j, q));
                 check(&e, f->out[job][i * rows[job] + j]);
                 check(&e, f->out[job][j * rows[job] + i]);
@@ -169,17 +170,17 @@ static void mode_product_is_a_sum_of_products(void **state)
     const fixture *f = *state;
     run_product(f);
     for (int job = 0; job < JOBS; job++)
-        for (size_t at = 0; at < before[job] * rows[job] * behind[job]; at++) {
-            const size_t q = at % behind[job], i = at / behind[job] % rows[job];
+        for (size_t at = 0; at < before[job] * rows[job] * after[job]; at++) {
+            const size_t q = at % after[job], i = at / after[job] % rows[job];
             exact e = {0};
             for (size_t j = 0; j < rows[job]; j++)
                 add_term(&e, (double)f->m[job][i * rows[job] + j]
-                                 * element(f, job, at / behind[job] / rows[job], j, q));
+                                 * element(f, job, at / after[job] / rows[job], j, q));
             check(&e, f->out[job][at]);
         }
 }
 
-/* Every five rows of the result a gap: they are apart by 20 and by 27 elements within one tile. */
+/* Rows of the result with a gap after every five: 20 or 27 elements apart within one tile. */
 static void rows_of_a_product_may_lie_at_uneven_distances(void **state)
 {
     enum { OUTER = 11, INNER = 5, N = 20, GAP = 7 };
@@ -199,7 +200,7 @@ static void rows_of_a_product_may_lie_at_uneven_distances(void **state)
                             sizeof(float[INNER * N]));
 }
 
-/* Symmetric matrices of other sizes than a panel's; values behind the vectors. */
+/* Symmetric matrices whose sizes differ from a panel's; values are stored after the vectors. */
 static void list_eigh(const fixture *f, lt_eigh_job job[JOBS])
 {
     static const int64_t sizes[JOBS] = {70, 33, 131};

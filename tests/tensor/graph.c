@@ -1,5 +1,5 @@
-/* src/tensor/graph.c on a backend that counts: what is captured, what is replayed, what happens when
- * a step cannot be captured, and that a captured step's memory is given to no other. */
+/* src/tensor/graph.c on a counting backend: captures, replays, steps that cannot be captured, and memory of
+ * captured steps, which must not be reused. */
 
 #include "lather/graph.h"
 
@@ -11,7 +11,7 @@
 
 #include <stdlib.h>
 
-/* A captured graph is the number of fills that it queued; the fake runs none of them. */
+/* A captured graph is the number of its queued fills; the fake runs none of them. */
 typedef struct fake {
     bool capturing, refuses;
     int begun, ended, launched, freed, allocated, filled;
@@ -72,7 +72,7 @@ static lt_status fake_fill(void *ctx, double value, const lt_view *y)
 static const lt_graph_ops fake_graphs = {
     .begin = fake_begin, .end = fake_end, .launch = fake_launch, .free = fake_free};
 
-/* The caller's table outlives the device. */
+/* The caller's table must outlive the device. */
 static lt_device *open_fake(lt_backend *table, bool graphs)
 {
     lt_device *d = NULL;
@@ -82,7 +82,7 @@ static lt_device *open_fake(lt_backend *table, bool graphs)
     table->alloc = fake_alloc;
     table->fill = fake_fill;
     assert_ok(lt_device_open(&d, "ref", NULL));
-    /* The allocator asks the table that it was opened with: one of its own. */
+    /* The allocator asks the table with which it was opened: this fake's. */
     lt_allocator_free(&d->allocator);
     d->backend = table;
     assert_ok(lt_allocator_new(&d->allocator, table, d->ctx));
@@ -91,9 +91,9 @@ static lt_device *open_fake(lt_backend *table, bool graphs)
 
 typedef enum trouble {
     NONE,
-    READS,     /* the result, within the step */
-    ALLOCATES, /* more in each run than in the one before */
-    DROPS,     /* random elements */
+    READS,     /* reads the result within the step */
+    ALLOCATES, /* allocates more in each run than in the one before */
+    DROPS,     /* draws random elements */
     FAILS
 } trouble;
 
@@ -107,7 +107,7 @@ typedef struct work {
     lt_tensor *x, *result;
     trouble trouble;
     int calls;
-    const void *address; /* of the intermediate */
+    const void *address; /* address of the intermediate */
 } work;
 
 static void open_work(work *w, lt_device *d, trouble kind)
@@ -195,7 +195,7 @@ static void each_key_is_a_graph_of_its_own(void **state)
     lt_graph *g = NULL;
     work w;
     open_work(&w, d, NONE);
-    /* One field differs from the first: extents of 64 and 4160 are equal in their lowest 12 bits. */
+    /* Keys that differ from the first in one field: sizes 64 and 4160 are equal in their lowest 12 bits. */
     const lt_graph_key keys[] = {
         {.shape = LT_SHAPE(1, 3, 64, 64)},
         {.shape = LT_SHAPE(1, 3, 4160, 64)},
@@ -211,7 +211,7 @@ static void each_key_is_a_graph_of_its_own(void **state)
     assert_int_equal(lt_graph_statistics(g).eager, 2 * KEYS);
     assert_int_equal(lt_graph_statistics(g).captures, KEYS);
     assert_int_equal(lt_graph_statistics(g).replays, 3 * KEYS);
-    for (int kind = 100; kind < 130; kind++) /* more than it keeps: the others go on eagerly */
+    for (int kind = 100; kind < 130; kind++) /* more than it stores: the others run eagerly */
         for (int i = 0; i < 3; i++)
             assert_ok(lt_graph_run(d, &g, (lt_graph_key){.kind = kind}, step, &w));
     assert_true(lt_graph_statistics(g).captures < KEYS + 30);
@@ -227,7 +227,7 @@ static void a_backend_without_graphs_is_simply_called(void **state)
     lt_device *d = open_fake(&table, false);
     lt_graph *g = NULL;
     work w;
-    open_work(&w, d, READS); /* which is no trouble there */
+    open_work(&w, d, READS); /* where that causes no failure */
     for (int i = 0; i < 5; i++)
         assert_ok(lt_graph_run(d, &g, one_key, step, &w));
     assert_int_equal(w.calls, 5);
@@ -257,7 +257,7 @@ static void without_a_pool_steps_are_simply_called(void **state)
     lt_device_close(&d);
 }
 
-/* The device's work of every step is done, whatever became of the capture. */
+/* The device's work of every step is done, whatever the result of the capture. */
 static void what_cannot_be_captured_goes_on_eagerly(void **state)
 {
     (void)state;
@@ -273,7 +273,7 @@ static void what_cannot_be_captured_goes_on_eagerly(void **state)
         assert_int_equal(lt_graph_statistics(g).eager, 6);
         assert_int_equal(lt_graph_statistics(g).replays, 0);
         assert_true(lt_graph_statistics(g).failed);
-        assert_int_equal(seen.begun, 2); /* then it is left alone */
+        assert_int_equal(seen.begun, 2); /* then it is no longer tried */
         assert_int_equal(seen.ended, 2);
         assert_false(d->capturing);
         lt_graph_free(&g);
@@ -330,7 +330,8 @@ static void a_captured_steps_memory_is_not_reused(void **state)
     open_work(&w, d, NONE);
     for (int k = 0; k < 4; k++)
         assert_ok(lt_graph_run(d, &g, one_key, step, &w));
-    lt_tape_reset(w.tape, LT_PASS_EVAL); /* an evaluation: the step's chunks are free, but kept */
+    /* An evaluation: the step's chunks are free, but reserved. */
+    lt_tape_reset(w.tape, LT_PASS_EVAL);
     enum { OTHERS = 8 };
     lt_tensor *other[OTHERS] = {NULL};
     const char *begin = w.address;
@@ -343,11 +344,11 @@ static void a_captured_steps_memory_is_not_reused(void **state)
     int before = seen.allocated;
     for (int k = 0; k < 4; k++)
         assert_ok(lt_graph_run(d, &g, one_key, step, &w));
-    assert_int_equal(seen.allocated, before); /* a steady step asks for nothing */
+    assert_int_equal(seen.allocated, before); /* a steady step allocates nothing */
     for (int i = 0; i < OTHERS; i++)
         lt_tensor_free(&other[i]);
 
-    /* The control: after the graph is gone that memory is anybody's. */
+    /* Control: after the graph is freed, its memory is reused. */
     lt_graph_free(&g);
     lt_tensor *big = NULL;
     size_t reserved = lt_device_memory(d).reserved;

@@ -1,5 +1,5 @@
-/* Which instructions the cpu backend uses: what this machine has, what a variable hides, and when
- * AMX may be used. */
+/* Instruction sets of the cpu backend: those of this machine, those hidden by a variable, and the condition
+ * for AMX. */
 
 #include "near.h"
 #include "tensor/backend/cpu/conv/wgrad.h"

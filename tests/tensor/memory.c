@@ -1,4 +1,5 @@
-/* What tensors hold when: outputs of residual blocks made again, gradients in the memory of others, whose the peak is. */
+/* Tensor memory over a step: recomputed outputs of residual blocks, gradients in reused memory, and the
+ * owners of the peak. */
 
 #include "base/alloc.h"
 #include "base/rng.h"
@@ -12,16 +13,17 @@
 #include <string.h>
 
 enum { N = 2, C = 8, SIDE = 6, COUNT = N * C * SIDE * SIDE, BLOCKS = 7, CONVS = BLOCKS + 2 };
-enum { IMAGE_BYTES = COUNT * 4, MASK_BYTES = 128 }; /* of f32; COUNT bits in chunks of 64 bytes */
+/* IMAGE_BYTES: f32; MASK_BYTES: COUNT bits in chunks of 64 bytes. */
+enum { IMAGE_BYTES = COUNT * 4, MASK_BYTES = 128 };
 
-/* conv, batch norm + relu; then blocks: conv, batch norm with residual + relu. The residual of the first block is the
- * batch norm of a conv of its own. */
+/* conv, batch norm + relu; then blocks: conv, batch norm with residual + relu. The residual of the first
+ * block is the batch norm of a separate conv. */
 typedef struct tower {
     lt_device *device;
     lt_tape *tape;
     lt_param w[CONVS];
     lt_tensor *x, *ones, *zeros;
-    size_t used[CONVS]; /* when the gradient of that weight was final */
+    size_t used[CONVS]; /* when that weight's gradient was final */
 } tower;
 
 static void fill_random(lt_tensor *t, uint64_t seed)
@@ -98,7 +100,7 @@ static lt_tensor *block(tower *t, lt_tensor *x, int index)
     return y;
 }
 
-/* Forward and backward; what is held between them, and the gradients of all weights. */
+/* Forward and backward; returns the bytes held between them, and the gradients of all weights. */
 static size_t run(tower *t, lt_recompute recompute, float (*gradient)[C * C])
 {
     lt_pass pass = LT_PASS_TRAIN;
@@ -130,10 +132,10 @@ static void compare_recompute(const char *device)
         held[i] = run(&t[i], i ? LT_RECOMPUTE_CHEAP : LT_RECOMPUTE_OFF, gradient[i]);
     }
     assert_memory_equal(gradient[0], gradient[1], sizeof gradient[0]);
-    /* Off: the first norm, and all blocks but the last, whose output is not read in backward; all masks. Cheap: the
-     * output and the mask of the fifth block. */
+    /* Off: the first norm, and all blocks except the last, whose output backward does not read; all masks.
+     * Cheap: output and mask of the fifth block. */
     assert_int_equal(held[0] - held[1], (BLOCKS - 1) * IMAGE_BYTES + (BLOCKS - 1) * MASK_BYTES);
-    /* At the second block's convolution the first block's output is there again, but not its residual. */
+    /* At the second block's convolution the first block's output is recomputed, but not its residual. */
     assert_int_equal(t[0].used[3] - t[1].used[3], IMAGE_BYTES);
     for (int i = 0; i < 2; i++)
         close_tower(&t[i]);
@@ -144,7 +146,7 @@ static void outputs_of_blocks_are_made_again_to_the_bit(void **state)
     (void)state;
     compare_recompute("ref");
     lt_device *device = NULL;
-    if (lt_device_open(&device, "cpu", NULL)) /* a build without */
+    if (lt_device_open(&device, "cpu", NULL)) /* a build without it */
         return;
     lt_device_close(&device);
     compare_recompute("cpu");
@@ -166,7 +168,7 @@ static void gradient_of_a_norm_takes_no_memory_of_its_own(void **state)
     close_tower(&t);
 }
 
-/* dy is the gradient of both outputs, at one address: neither norm may write over it. */
+/* dy is the gradient of both outputs, at one address: neither norm may overwrite it. */
 static void a_shared_gradient_is_not_written_over(void **state)
 {
     (void)state;
@@ -204,14 +206,15 @@ static bool counts_convolutions(void)
     return true;
 }
 
-/* A convolution and a batch norm, forward and backward, each operand of each pass once. Fused forms are off. */
+/* A convolution and a batch norm, forward and backward: each operand counts once per pass. Fused forms are
+ * off. */
 static void bytes_that_kernels_move_are_counted(void **state)
 {
     (void)state;
     enum { WEIGHT_BYTES = C * C * 4, PASSES_F = 2 + 1 + 2, PASSES_B = 2 + 3 + 2 + 2 };
     tower t;
     lt_device *device = NULL;
-    if (!counts_convolutions() || lt_device_open(&device, "cpu", NULL)) /* a build without */
+    if (!counts_convolutions() || lt_device_open(&device, "cpu", NULL)) /* a build without it */
         skip();
     lt_device_close(&device);
     open_tower(&t, "cpu");

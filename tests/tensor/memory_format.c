@@ -1,5 +1,5 @@
-/* Memory formats: what made a tensor decides, not how many dimensions it has; logical order is all that
- * values depend on. */
+/* Memory formats: they depend on the operation that made a tensor, not on its number of dimensions; values
+ * depend on the logical order only. */
 
 #include "near.h"
 #include "temp.h"
@@ -18,7 +18,7 @@ typedef struct scene {
     lt_tape *tape;
     lt_tensor *rows, *last; /* the same numbers in both formats */
     lt_param filter;
-    lt_tensor *vector[4]; /* of batch norm */
+    lt_tensor *vector[4]; /* vectors of batch norm */
 } scene;
 
 static lt_tensor *numbers(lt_device *d, lt_shape shape, lt_memory_format format)
@@ -113,13 +113,14 @@ static void elementwise_results_lie_as_their_input(void **state)
         assert_format(lt_cast(s->tape, x, LT_BF16), format);
         assert_format(lt_add(s->tape, x, channel), format);
         assert_format(lt_add(s->tape, channel, x), format);
-        assert_format(lt_mul(s->tape, lt_silu(s->tape, x), other), format); /* the first decides */
+        /* The first input decides. */
+        assert_format(lt_mul(s->tape, lt_silu(s->tape, x), other), format);
         assert_same_values(lt_mul(s->tape, x, other), lt_mul(s->tape, s->rows, s->rows));
     }
     assert_ok(lt_tape_status(s->tape));
 }
 
-/* Both broadcast: neither has the output's shape. */
+/* Both are broadcast: neither has the output's shape. */
 static void broadcasting_both_keeps_channels_last(void **state)
 {
     scene *s = *state;
@@ -168,8 +169,8 @@ typedef lt_tensor *image_fn(scene *s, lt_tensor *x);
 static image_fn *const of_images[] = {convolve,   max_pool,   mean_pool,
                                       batch_norm, group_norm, transposed};
 
-/* A row-major input is converted once, before the operation: results are channels-last, values and
- * gradients those of an input that was so. */
+/* A row-major input is converted once, before the operation: results are channels-last, and values and
+ * gradients equal those of a channels-last input. */
 static void operations_on_images_convert_what_is_row_major(void **state)
 {
     scene *s = *state;

@@ -1,4 +1,4 @@
-/* The small network of the engine's tests. */
+/* The small network for tests of the tape. */
 
 #include "net.h"
 

@@ -1,6 +1,5 @@
-/* A small network for tests of the engine: conv2d, batchnorm2d + relu; conv2d with stride 2,
- * batchnorm2d + relu with maxpool2d as its residual; flatten, dropout, linear, softmax
- * cross-entropy. */
+/* A small network for tests of the tape: conv2d, batchnorm2d + relu; conv2d with stride 2, batchnorm2d +
+ * relu with maxpool2d as its residual; flatten, dropout, linear, softmax cross-entropy. */
 #ifndef LT_TESTS_NET_H
 #define LT_TESTS_NET_H
 
@@ -15,17 +14,17 @@ typedef struct net {
     lt_params params; /* the first eight */
     lt_tensor *x, *labels;
 
-    /* Of the last forward pass. */
+    /* Results of the last forward pass. */
     lt_tensor *hidden, *logits, *loss;
 } net;
 
-/* Opens a device and makes everything; what was made before a failure is freed by net_close(). */
+/* Opens a device and makes everything; net_close() also frees an incomplete network. */
 lt_status net_open(net *n, const char *device, const lt_device_config *config);
 void net_close(net *n);
 
-/* A forward pass; n->loss is NULL if it failed. */
+/* Runs a forward pass; n->loss is NULL if it failed. */
 void net_forward(net *n, lt_pass pass);
-/* Resets gradients; forward, backward. */
+/* Resets gradients; runs forward and backward. */
 lt_status net_step(net *n, lt_pass pass);
 
 #endif

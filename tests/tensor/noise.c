@@ -1,4 +1,5 @@
-/* src/tensor/ops/dropout.c, drop_path.c: boxes of an activation draw what the whole one draws there. */
+/* src/tensor/ops/dropout.c, drop_path.c: a shard of an activation draws the same numbers as the whole
+ * activation there. */
 
 #include "near.h"
 
@@ -34,7 +35,7 @@ static const lt_pass *pass_of(void)
     return &pass;
 }
 
-/* Ones of a shape. */
+/* A tensor of ones. */
 static lt_tensor *ones(const bench *b, lt_shape shape)
 {
     lt_tensor *x = NULL;
@@ -57,7 +58,7 @@ static lt_tensor *whole_drop_path(lt_tape *tape, lt_tensor *x, double p, lt_nois
     return lt_drop_path(tape, x, p);
 }
 
-/* Value and gradient of what fn makes of ones: the same numbers. */
+/* Draws by fn from ones; value and gradient must be equal. */
 static void draw(const bench *b, noise_fn *fn, lt_shape shape, lt_noise_box box, float *out)
 {
     float dx[COUNT];
@@ -77,7 +78,7 @@ static void draw(const bench *b, noise_fn *fn, lt_shape shape, lt_noise_box box,
     lt_tensor_free(&x);
 }
 
-/* Every box of rows and columns of some sizes. */
+/* Checks every box of rows and columns of some sizes. */
 static void check_boxes(const bench *b, noise_fn *whole, lt_shape shape, noise_fn *part)
 {
     float all[COUNT], own[COUNT];

@@ -1,5 +1,5 @@
-/* Synchronised batch norm: two ranks with the same half batch must see what one rank sees of the
- * whole. The merge callback plays the other rank. */
+/* Synchronised batch norm: two ranks with the same half batch must compute the statistics of the whole
+ * batch. The callback plays the other rank. */
 
 #include "near.h"
 
@@ -9,7 +9,7 @@
 
 enum { N = 2, C = 3, PIXELS = 4, HALF = N * C * PIXELS };
 
-/* What a run leaves behind. */
+/* Results of a run. */
 typedef struct results {
     double y[HALF], dx[HALF], dgamma[C], dbeta[C], mean[C], var[C];
 } results;
@@ -103,7 +103,7 @@ static void two_ranks_see_the_whole_batch(void **state)
         assert_near(two.y[i], one.y[i], 1e-14);
         assert_near(two.dx[i], one.dx[i], 1e-14);
     }
-    for (int c = 0; c < C; c++) { /* a rank's own share, to be added up with the others' */
+    for (int c = 0; c < C; c++) { /* a rank's contribution, to be summed over ranks */
         assert_near(2 * two.dgamma[c], one.dgamma[c], 1e-13);
         assert_near(2 * two.dbeta[c], one.dbeta[c], 1e-13);
         assert_near(two.mean[c], one.mean[c], 1e-15);
@@ -111,7 +111,7 @@ static void two_ranks_see_the_whole_batch(void **state)
     }
 }
 
-/* A control: without the merge the unbiased running variance is another. */
+/* Control: without the callback the unbiased running variance differs. */
 static void one_rank_alone_differs(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* Own convolutions of the cpu backend: which are taken, and that their bits do not depend on threads.
- * Their values are tests/conform's business. */
+/* Built-in convolutions of the cpu backend: which are used, and bitwise identical results for any number of
+ * threads. tests/conform compares their values. */
 
 #include "near.h"
 #include "tensor/backend/cpu/conv/direct_conv.h"
@@ -146,7 +146,7 @@ static lt_view rows_of(float *data, int64_t rows, int64_t channels)
     return lt_cpu_dense_view(data, LT_F32, LT_SHAPE(rows, channels));
 }
 
-/* Forward with batch norm before and statistics behind, and the gradient with batch norm's sums. */
+/* Forward with the preceding batch norm and with statistics, and the gradient with batch norm's sums. */
 static void run_threads(operands *o, int threads)
 {
     const lt_backend *be;
@@ -162,7 +162,7 @@ static void run_threads(operands *o, int threads)
     assert_ok(be->open(&ctx, 0, &(lt_device_config){.threads = threads}));
     assert_ok(be->conv2d_norm_stats(ctx, &config, &norm, &w, &y, &stats, &how));
     if (!how.done)
-        skip(); /* no own kernels on this processor */
+        skip(); /* no built-in kernels on this processor */
     assert_ok(be->conv2d_grad_x_sums(ctx, &config, &y, &w, &norm, &dx, &sums));
     be->close(ctx);
 }

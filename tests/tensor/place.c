@@ -1,4 +1,4 @@
-/* src/tensor/place.c: random boxes of random views against walking every element. */
+/* src/tensor/place.c: random boxes of random views against visiting every element. */
 
 #include "base/rng.h"
 #include "near.h"
@@ -11,7 +11,7 @@
 
 enum { ROUNDS = 400, MOST = 1024 };
 
-/* A view of up to 5 dimensions of 1..4, and a box of it. */
+/* A random view of up to 5 dimensions of 1..4, and a box of it. */
 static lt_place random_place(lt_rng *rng)
 {
     lt_place p = {0};
@@ -20,14 +20,14 @@ static lt_place random_place(lt_rng *rng)
         p.view.dim[d] = 1 + lt_rng_below(rng, 4);
         p.extent.dim[d] = 1 + lt_rng_below(rng, (uint32_t)p.view.dim[d]);
         if (lt_rng_below(rng, 2))
-            p.extent.dim[d] = p.view.dim[d]; /* whole dimensions are where runs grow */
+            p.extent.dim[d] = p.view.dim[d]; /* whole dimensions make longer runs */
         p.offset.dim[d] = lt_rng_below(rng, (uint32_t)(p.view.dim[d] - p.extent.dim[d] + 1));
     }
     p.logical = LT_SHAPE(lt_shape_count(p.view));
     return p;
 }
 
-/* Logical elements of the box in their order; gives how many there are. */
+/* Lists the logical elements of the box in order; returns their number. */
 static int64_t walk(const lt_place *p, int64_t *logical)
 {
     int64_t count = 0;

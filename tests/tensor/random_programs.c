@@ -1,6 +1,6 @@
-/* Random programs of operations: dropping tensors after their last use, with and without making
- * them again in backward, must not change a bit of any gradient, and other memory formats no value.
- * The seed of a failing program is printed; LATHER_SEED runs that one alone. */
+/* Random programs of operations: dropping tensors after their last use, with and without recomputing them in
+ * backward, must not change a bit of any gradient, and memory formats must not change any value. The seed of
+ * a failing program is printed; LATHER_SEED runs that one alone. */
 
 #include "base/rng.h"
 #include "near.h"
@@ -30,7 +30,7 @@ typedef struct statement {
 
 typedef struct program {
     statement line[STEPS];
-    int last_use[STEPS + 1]; /* the line that reads it last; STEPS: the loss */
+    int last_use[STEPS + 1]; /* last line that reads it; STEPS: the loss */
 } program;
 
 enum {
@@ -78,7 +78,7 @@ static void write_program(program *p, uint64_t seed)
     p->last_use[STEPS] = STEPS;
 }
 
-/* What all runs share. */
+/* Inputs shared by all runs. */
 typedef struct scene {
     lt_device *device;
     lt_tape *tape;
@@ -180,7 +180,7 @@ static lt_tensor *execute(scene *s, const statement *line, lt_tensor *a, lt_tens
     }
 }
 
-/* Everything that may depend on how memory is managed. */
+/* All results that may depend on memory management. */
 typedef struct results {
     double loss, x[COUNT], filter[FILTER], gamma[C], beta[C], mean[C], var[C];
 } results;
@@ -191,7 +191,8 @@ static void read_or_zero(const lt_tensor *t, bool there, double *out)
         assert_ok(lt_tensor_read(t, out, lt_tensor_bytes(t)));
 }
 
-/* Whether a line after i reads tensor j, which may have several names: not all lines make a tensor. */
+/* Returns true if a line after i reads tensor j; not every line makes a tensor, so one may have several
+ * names. */
 static bool is_read_after(const program *p, lt_tensor *const *t, int j, int i)
 {
     for (int k = 0; k <= i + 1; k++)
@@ -240,7 +241,7 @@ static void run(const program *p, run_config config, results *out)
     scene_close(&s);
 }
 
-/* Memory formats change the order of sums, and no more. */
+/* Memory formats change only the order of sums. */
 static void check_formats(const program *p, const results *a, uint64_t seed)
 {
     union {
@@ -266,7 +267,7 @@ static void check(uint64_t seed)
     run(&p, (run_config){.drop = true}, &dropped);
     run(&p, (run_config){.drop = true, .recompute = LT_RECOMPUTE_CHEAP}, &again);
     if (memcmp(&kept, &dropped, sizeof kept) != 0 || memcmp(&kept, &again, sizeof kept) != 0)
-        fail_msg("LATHER_SEED=%llu: losses %.17g, %.17g (dropped), %.17g (made again)",
+        fail_msg("LATHER_SEED=%llu: losses %.17g, %.17g (dropped), %.17g (recomputed)",
                  (unsigned long long)seed, kept.loss, dropped.loss, again.loss);
     check_formats(&p, &kept, seed);
 }
@@ -283,7 +284,7 @@ static void life_of_memory_changes_no_bit_and_formats_no_value(void **state)
         check(i);
 }
 
-/* A control: programs differ, so that equal results mean something. */
+/* Control: other programs give other results. */
 static void another_program_gives_another_result(void **state)
 {
     (void)state;

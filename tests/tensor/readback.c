@@ -1,4 +1,4 @@
-/* Numbers in flight from a device whose copies to the host arrive as late as they may. */
+/* Readback from a device whose copies to the host arrive as late as possible. */
 
 #include "lather/detail/readback.h"
 
@@ -11,7 +11,7 @@
 
 enum { MOST = 16, BYTES = 64 };
 
-/* Copies in flight, with the memory as it was when the device came to them. */
+/* A copy in flight, with the memory as it was when the device reached it. */
 typedef struct late_copy {
     void *to;
     char data[BYTES];
@@ -20,7 +20,7 @@ typedef struct late_copy {
 
 static late_copy late[MOST];
 static uint64_t queued, arrived, recorded;
-static bool skips_wait; /* the control: event_synchronize does not wait */
+static bool skips_wait; /* control: event_synchronize does not wait */
 static bool broken;
 
 static lt_status host_alloc(void *ctx, size_t bytes, void **out)
@@ -179,11 +179,11 @@ static void what_does_not_fit_is_refused(void **state)
     (void)state;
     open_side(&s, true);
     lt_readback_begin(s.second);
-    assert_ok(lt_readback_add(s.second, s.a)); /* as large as its capacity */
+    assert_ok(lt_readback_add(s.second, s.a)); /* exactly its capacity */
     assert_status(lt_readback_add(s.second, s.b), LT_E_ARG);
     assert_ok(lt_readback_send(s.second));
     send_both(&s);
-    assert_status(lt_readback_add(s.first, s.b), LT_E_ARG); /* sent */
+    assert_status(lt_readback_add(s.first, s.b), LT_E_ARG); /* already sent */
     close_side(&s);
     assert_int_equal(arrived, queued); /* freeing waited */
 }
@@ -196,9 +196,9 @@ static void what_failed_first_is_told(void **state)
     put(&s, 3, 4);
     send_both(&s);
     broken = true;
-    (void)lt_fail(LT_E_ARG, "what failed first");
+    (void)lt_fail(LT_E_ARG, "the first failure");
     lt_readback_free(&s.first);
-    assert_string_equal(lt_error_message(), "what failed first");
+    assert_string_equal(lt_error_message(), "the first failure");
     close_side(&s);
 }
 

@@ -1,5 +1,5 @@
-/* The reference backend against something that is not it: IEEE 754's rule for the 16-bit types,
- * the formulas of the headers written down once more element by element, worked examples. */
+/* The reference backend against independent computations: IEEE 754's rules for 16-bit types, the headers'
+ * formulas written once more element by element, worked examples. */
 
 #include "near.h"
 #include "tensor/backend/dtype.h"
@@ -37,7 +37,7 @@ static void every_bf16_survives_the_way_to_f32_and_back(void **state)
     }
 }
 
-/* Between two neighbours: below the middle down, above up, in the middle to the even one. */
+/* Between two adjacent numbers: below the middle down, above it up, in the middle to the even one. */
 static void check_rounding(float low, float high, uint16_t low_bits, uint16_t (*round)(float))
 {
     float middle = low + (high - low) / 2;
@@ -68,19 +68,19 @@ static void bf16_rounds_to_nearest_even(void **state)
     assert_int_equal(lt_bf16_from_f32(3.4e38F), 0x7F80);
 }
 
-/* 1 + 2^-8 + 2^-40 lies above the middle of two bf16s, and in f32 exactly on it. */
+/* 1 + 2^-8 + 2^-40 is above the middle of two bf16 numbers, and in f32 exactly on it. */
 static void f64_is_rounded_once(void **state)
 {
     (void)state;
     double x = 1 + 0x1p-8 + 0x1p-40;
-    assert_int_equal(lt_bf16_from_f32((float)x), 0x3F80); /* control: twice is wrong */
+    assert_int_equal(lt_bf16_from_f32((float)x), 0x3F80); /* control: rounding twice is wrong */
     assert_int_equal(lt_bf16_from_f32(lt_f32_odd_from_f64(x)), 0x3F81);
     assert_int_equal(lt_bf16_from_f32(lt_f32_odd_from_f64(-x)), 0xBF81);
     assert_int_equal(lt_bf16_from_f32(lt_f32_odd_from_f64(1 + 0x1p-8)), 0x3F80);
     assert_int_equal(lt_bf16_from_f32(lt_f32_odd_from_f64(1e300)), 0x7F80);
 }
 
-/* Views of host arrays. */
+/* A view of a host array. */
 static lt_view view_of(void *data, lt_dtype dtype, lt_shape shape)
 {
     lt_view v = {.data = data, .dtype = dtype, .shape = shape};
@@ -94,7 +94,7 @@ static double *at(const lt_view *v, int64_t a, int64_t b, int64_t c, int64_t d)
            + d * v->stride[3];
 }
 
-/* A convolution with everything: stride, pad, dilation, groups, bias. */
+/* A convolution with stride, padding, dilation, groups and bias. */
 
 enum { N = 2, C = 4, H = 7, W = 6, K = 6, R = 3, S = 2, GROUPS = 2, P = 3, Q = 4 };
 
@@ -110,7 +110,7 @@ static void fill(double *to, size_t count, double phase)
         to[i] = sin(phase + 1.7 * (double)i);
 }
 
-/* Row or column of the input that tap r of output p reads. */
+/* Input row or column that tap r of output p reads. */
 static int64_t row_of(int64_t p, int64_t r)
 {
     return p * conv.stride_h - conv.pad_h + r * conv.dilation_h;
@@ -156,7 +156,7 @@ static void conv2d_is_its_formula(void **state)
     }
 }
 
-/* The moments of 1, 2, 3, 4 and of 10, 10, 10, 10, and what follows from them. */
+/* The moments of 1, 2, 3, 4 and of 10, 10, 10, 10, and the results of batch norm. */
 static void batch_norm_of_a_worked_example(void **state)
 {
     (void)state;
@@ -206,8 +206,8 @@ static void cross_entropy_of_two_classes(void **state)
     assert_near(loss, log1p(exp(-1.4)) + 0.1 * 1.4, 1e-15); /* q = 0.1, 0.9 */
 }
 
-/* 4 eigenvectors known in closed form: the second-difference matrix of order n has eigenvalues
- * 2 - 2 cos(k pi / (n + 1)). Golub & Van Loan, "Matrix computations", 4th edition, section 4.8. */
+/* Four eigenvectors in closed form: the second-difference matrix of order n has eigenvalues 2 - 2 cos(k pi /
+ * (n + 1)). Golub & Van Loan, "Matrix computations", 4th edition, section 4.8. */
 static void eigh_of_the_second_difference_matrix(void **state)
 {
     enum { ORDER = 40 };
@@ -226,13 +226,13 @@ static void eigh_of_the_second_difference_matrix(void **state)
     const double pi = 3.141592653589793;
     for (int k = 0; k < ORDER; k++)
         assert_near(values[k], 2 - 2 * cos((k + 1) * pi / (ORDER + 1)), 1e-14);
-    for (int i = 0; i < ORDER; i++) { /* the smallest one's: a sine, up to its sign */
+    for (int i = 0; i < ORDER; i++) { /* the smallest one's eigenvector: a sine, up to its sign */
         double want = sqrt(2.0 / (ORDER + 1)) * sin((i + 1) * pi / (ORDER + 1));
         assert_near(fabs(vectors[i * ORDER]), want, 1e-13);
     }
 }
 
-/* By its definition in the header: Gram and Schmidt's, from the largest diagonal element on. want: the result. */
+/* Gram-Schmidt as the header defines it, from the largest diagonal element on. want: the result. */
 static void orthonormalize(const double *a, const int *order, int64_t n, double *want)
 {
     for (int64_t k = 0; k < n; k++) {
@@ -254,11 +254,11 @@ static void orthonormalize(const double *a, const int *order, int64_t n, double 
     }
 }
 
-/* Also of a matrix that is nearly diagonal, where a reflection of the other sign cancels. */
+/* Also for a nearly diagonal matrix, for which a reflection of the other sign cancels. */
 static void qr_is_gram_and_schmidts_by_falling_diagonal(void **state)
 {
     enum { ROWS = 5 };
-    static const int order[ROWS] = {3, 0, 4, 1, 2}; /* of the diagonal 7, 2, 1, 9, 2.5 */
+    static const int order[ROWS] = {3, 0, 4, 1, 2}; /* order of the diagonal 7, 2, 1, 9, 2.5 */
     static const double full[ROWS * ROWS] = {7,  1,    0.5,  -2,  3,    0.25, 2,  1.5, 1,
                                              -1, 0.75, -0.5, 1,   0.25, 2,    1,  3,   -3,
                                              9,  1,    -2,   0.5, 1,    1.25, 2.5};
@@ -293,7 +293,7 @@ static void eigh_of_what_is_not_finite_fails_alone(void **state)
     assert_near(values[1][1], 2, 0);
 }
 
-/* To integers: towards zero, saturating, NaN to 0; i64 as it is. */
+/* To integers: towards zero, saturating, NaN to 0; i64 unchanged. */
 static void casts_to_integers(void **state)
 {
     (void)state;
@@ -311,10 +311,10 @@ static void casts_to_integers(void **state)
     assert_ok(lt_backend_ref()->cast(NULL, &c, &d));
     assert_memory_equal(i32, want_i32, sizeof i32);
     assert_memory_equal(u8, want_u8, sizeof u8);
-    assert_true(copy == big); /* which no f64 is */
+    assert_true(copy == big); /* not representable in f64 */
 }
 
-/* Fused ones may be: they are composed of others then. */
+/* Fused kernels may be missing: operations compose them. */
 static void no_basic_entry_is_missing(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* safetensors: files that must be refused, and the round trip. */
+/* safetensors: invalid files are rejected, and the round trip. */
 
 #include "lather/safetensors.h"
 
@@ -24,7 +24,7 @@ static int remove_folder(void **state)
     return 0;
 }
 
-/* A file with this header and so many bytes of zeros behind it. */
+/* Writes a file with this header followed by `data` zero bytes. */
 static void write_raw(const char *path, const char *header, uint64_t length, size_t data)
 {
     static unsigned char bytes[4096];
@@ -63,12 +63,12 @@ static const refused bad[] = {
     {"a huge offset", "{" F32("a", "1", "0,9223372036854775807") "}", 4, "outside"},
     {"an offset beyond int64", "{" F32("a", "1", "0,18446744073709551616") "}", 4, "outside"},
     {"three offsets", "{" F32("a", "1", "0,4,8") "}", 4, "no two data_offsets"},
-    {"a shape that wants more bytes", "{" F32("a", "2", "0,4") "}", 4,
+    {"a shape that needs more bytes", "{" F32("a", "2", "0,4") "}", 4,
      "4 bytes, but its shape needs 8"},
     {"a shape whose size overflows", "{" F32("a", "4294967296,4294967296,4", "0,4") "}", 4,
      "the size in bytes overflows"},
-    {"a negative extent", "{" F32("a", "-1", "0,4") "}", 4, "a size is not a non-negative integer"},
-    {"an extent with a point", "{" F32("a", "1.0", "0,4") "}", 4,
+    {"a negative size", "{" F32("a", "-1", "0,4") "}", 4, "a size is not a non-negative integer"},
+    {"a size with a decimal point", "{" F32("a", "1.0", "0,4") "}", 4,
      "a size is not a non-negative integer"},
     {"six dimensions", "{" F32("a", "1,1,1,1,1,1", "0,4") "}", 4, "6 dimensions"},
     {"arrays inside arrays", "{\"a\":{\"dtype\":\"U8\",\"shape\":[[[1]]]}}", 0, "too deeply"},
@@ -78,7 +78,7 @@ static const refused bad[] = {
     {"a header that is an array", "[]", 0, "does not begin with '{'"},
     {"a header of spaces", "  {}", 0, "does not begin with '{'"},
     {"broken JSON", "{\"a\":", 0, "the text ends too early"},
-    {"text behind the object", "{}x", 0, "something follows"},
+    {"text after the object", "{}x", 0, "something follows"},
     {"an empty header", "", 0, "does not begin with '{'"},
 };
 
@@ -88,7 +88,7 @@ static void check_refused(const char *path, const char *message)
     assert_status(lt_safetensors_open(&file, path), LT_E_FORMAT);
     assert_null(file);
     if (!strstr(lt_error_message(), message) || !strstr(lt_error_message(), path))
-        fail_msg("'%s' does not say '%s' and the path", lt_error_message(), message);
+        fail_msg("'%s' does not contain '%s' and the path", lt_error_message(), message);
 }
 
 static void test_refused(void **state)
@@ -119,7 +119,7 @@ static void test_lengths(void **state)
     assert_status(lt_safetensors_open(&file, folder), LT_E_IO);
 }
 
-/* Tensors that a model does not want may be of any dtype: sizes are known and checked, values are not read. */
+/* Tensors that a model does not need may have any dtype: sizes are checked, values are not read. */
 static void test_other_dtypes(void **state)
 {
     (void)state;
@@ -142,7 +142,7 @@ static void test_other_dtypes(void **state)
     check_refused(path, "'mask': 3 bytes, but its shape needs 6");
 }
 
-/* The control: the file that all of the above are spoilt copies of. */
+/* Control: the valid file from which all of the above derive. */
 static void test_good(void **state)
 {
     (void)state;
@@ -208,7 +208,7 @@ static void test_round_trip(void **state)
     lt_device_close(&device);
 }
 
-/* The disk is full: EFBIG here comes the same way as ENOSPC. */
+/* Full disk: EFBIG takes the same path as ENOSPC. */
 static void test_full_disk(void **state)
 {
     (void)state;
@@ -229,10 +229,10 @@ static void test_full_disk(void **state)
     assert_int_not_equal(access(path, F_OK), 0);
     char command[TEMP_PATH + 32];
     snprintf(command, sizeof command, "ls '%s' | grep -q full", folder);
-    assert_int_not_equal(system(command), 0); /* no rest under another name either */
+    assert_int_not_equal(system(command), 0); /* no file remains under another name */
 }
 
-/* Each allocation fails once; the file is still refused or read properly. */
+/* Each allocation fails once; the file is still rejected or read correctly. */
 static void test_no_memory(void **state)
 {
     (void)state;
@@ -268,7 +268,7 @@ int main(void)
                                      test_other_dtypes, NULL, NULL, NULL};
     tests[n++] = (struct CMUnitTest){"a good file is read", test_good, NULL, NULL, NULL};
     tests[n++] =
-        (struct CMUnitTest){"what is written is read back", test_round_trip, NULL, NULL, NULL};
+        (struct CMUnitTest){"data written is read back", test_round_trip, NULL, NULL, NULL};
     tests[n++] =
         (struct CMUnitTest){"a full disk leaves no file", test_full_disk, NULL, NULL, NULL};
     tests[n++] =

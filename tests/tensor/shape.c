@@ -1,4 +1,4 @@
-/* src/tensor/shape.c: strides, reshapes and broadcasts against walking every element. */
+/* src/tensor/shape.c: strides, reshapes and broadcasts against visiting every element. */
 
 #include "tensor/shape.h"
 
@@ -28,7 +28,7 @@ static const reshape_row reshapes[] = {
     {"channels-last, pixels merged", {4, {2, 3, 4, 5}}, true, {3, {2, 3, 20}}, true},
     {"channels-last with one channel", {4, {2, 1, 4, 5}}, true, {2, {2, 20}}, true},
     {"control: another count", {2, {2, 3}}, false, {1, {5}}, false},
-    {"control: a trailing extent too many", {1, {4}}, false, {2, {4, 2}}, false},
+    {"control: an extra trailing dimension", {1, {4}}, false, {2, {4, 2}}, false},
 };
 
 static int64_t offset_of(const lt_view *view, int64_t rank)

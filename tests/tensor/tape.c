@@ -1,4 +1,4 @@
-/* The engine: life of memory, accumulation, recompute, hooks, and what happens on failure. */
+/* The tape: lifetime of memory, accumulation, recomputation, hooks, and failures. */
 
 #include "base/alloc.h"
 #include "near.h"
@@ -37,7 +37,7 @@ static void backward_gives_memory_back(void **state)
     net_close(&n);
 }
 
-/* Its input is there, but not what batch norm saved. */
+/* Its input exists, but batch norm's saved tensors were freed. */
 static void an_operation_on_what_backward_gave_back_is_refused(void **state)
 {
     (void)state;
@@ -310,7 +310,7 @@ static void dropout_zeroes_a_share_and_scales_the_rest(void **state)
     net_close(&n);
 }
 
-/* Of 3 in every element: 4 or 0, in all elements of a sample alike. */
+/* From 3 in every element: all elements of a sample become 4, or all 0. */
 static void drop_path_zeroes_whole_samples(void **state)
 {
     enum { SAMPLES = 2000, EACH = 3 };
@@ -355,7 +355,7 @@ static void sixteen_bit_gradients_are_near_and_parameters_keep_theirs_in_f32(voi
     int64_t count = lt_tensor_count(n.conv2.grad);
     for (int64_t i = 0; i < count; i++)
         top = fmaxf(top, fabsf(want[i]));
-    int apart = 0; /* rounded once or more: 2^-8 each, six layers deep; a relu may switch */
+    int apart = 0; /* one or more roundings: 2^-8 each, six layers deep; a relu may switch */
     for (int64_t i = 0; i < count; i++)
         apart += !(fabsf(got[i] - want[i]) <= 0.05F * top);
     assert_true(apart <= (int)count / 20);
@@ -372,7 +372,7 @@ static void a_failure_sticks_until_the_reset(void **state)
     open_net(&n, true);
     net_forward(&n, LT_PASS_TRAIN);
     assert_null(lt_add(n.tape, n.x, n.fc.value));
-    assert_null(lt_relu(n.tape, n.x)); /* fine in itself */
+    assert_null(lt_relu(n.tape, n.x)); /* valid by itself */
     (void)lt_fail(LT_E_IO, "something else");
     assert_status(lt_tape_status(n.tape), LT_E_SHAPE);
     assert_non_null(strstr(lt_error_message(), "add: a "));

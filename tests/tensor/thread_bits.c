@@ -1,6 +1,6 @@
-/* Operations of the cpu backend have the same bits for any number of threads, and a repeated run has the
- * same bits, too: value, and gradient of every input. Rows are functions of up to three inputs, of which
- * the second and third are as wide as the first's last dimension. */
+/* Operations of the cpu backend: value and gradient of every input are bitwise identical for any number of
+ * threads, and when repeated. Rows are functions of up to three inputs; the second and third are as wide as
+ * the first's last dimension. */
 
 #include "base/parallel.h"
 #include "base/rng.h"
@@ -19,7 +19,7 @@ typedef struct bits_row {
     function *f;
     int inputs;
     lt_dtype dtype;
-    bool broken; /* a control: its bits must differ */
+    bool broken; /* control: its bits must differ */
 } bits_row;
 
 #define FUNCTION(name, ...)                                  \
@@ -35,7 +35,7 @@ FUNCTION(gelu, lt_gelu(t, in[0], LT_GELU_ERF));
 FUNCTION(swiglu, lt_swiglu(t, in[0], lt_gelu(t, in[0], LT_GELU_TANH)));
 FUNCTION(drop_path, lt_drop_path(t, in[0], 0.3));
 
-/* One head: its keys are cut into intervals. */
+/* One head: its keys are split into intervals. */
 static lt_tensor *attention(lt_tape *t, lt_tensor *const *in)
 {
     lt_tensor *x = lt_reshape(t, in[0], LT_SHAPE(1, 1031, 37));
@@ -43,7 +43,7 @@ static lt_tensor *attention(lt_tape *t, lt_tensor *const *in)
     return lt_reshape(t, y, LT_SHAPE(1031, 37));
 }
 
-/* One head of keys for many. */
+/* One head of keys for several of queries. */
 static lt_tensor *shared_attention(lt_tape *t, lt_tensor *const *in)
 {
     lt_tensor *k = lt_reshape(t, lt_slice(t, in[0], 1, 5, 1), LT_SHAPE(1, 1031, 1));
@@ -52,7 +52,7 @@ static lt_tensor *shared_attention(lt_tape *t, lt_tensor *const *in)
     return lt_attention(t, q, k, k, config);
 }
 
-/* What cuts its work by threads would give. */
+/* A result that depends on the number of threads. */
 FUNCTION(by_threads, lt_scale(t, in[0], 1 + lt_parallel_threads()));
 
 static const bits_row rows[] = {
@@ -101,7 +101,7 @@ static void close_scene(scene *s)
     lt_device_close(&s->device);
 }
 
-/* out[0]: the value, in f32, out[1 + i]: the gradient of input i. */
+/* out[0]: the value, in f32; out[1 + i]: the gradient of input i. */
 static void run(const scene *s, const bits_row *row, float out[OUTPUTS][MOST])
 {
     lt_tensor *in[MOST_INPUTS];

@@ -1,5 +1,5 @@
-/* Winograd's convolutions of the cpu backend: their values and gradients, which are taken, and that their bits do
- * not depend on threads. */
+/* Winograd convolutions of the cpu backend: values and gradients, when they are used, and bitwise identical
+ * results for any number of threads. */
 
 #include "tensor/backend/cpu/conv/winograd.h"
 
@@ -62,7 +62,7 @@ static double *wide(const lt_view *v)
     return to;
 }
 
-/* All three sums at once, over every product. */
+/* Computes all three sums at once, over every product. */
 static void add_all(const row *r, const images *m, double *y, double *dx, double *dw)
 {
     const int64_t *to = m->y.shape.dim;
@@ -87,8 +87,8 @@ static void add_all(const row *r, const images *m, double *y, double *dx, double
     free(w);
 }
 
-/* In the mean errors were measured at 2 to 3 times those of direct sums, about 2^-24 * products^(1/2) for numbers up
- * to 1. The worst of some thousand elements may have 100 times that. bf16 rounds the result. */
+/* Mean errors were measured at 2 to 3 times those of direct sums, about 2^-24 * products^(1/2) for numbers
+ * up to 1. The worst of some thousand elements may have 100 times that. bf16 rounds the result. */
 static void assert_all_near(const lt_view *got, const double *want, double products)
 {
     double largest = 0;
@@ -116,7 +116,7 @@ static void describe(calls *c, const images *m, int pad)
     c->grad = (lt_winograd_grad){&c->config, &m->x, &m->y, &m->w, NULL};
 }
 
-/* In this order: each overwrites what a later one does not read. */
+/* In this order none overwrites an operand that a later one reads. */
 static void compute(const row *r, images *m, int threads)
 {
     const lt_backend *be;

@@ -1,5 +1,5 @@
-/* Winograd's convolutions of the cpu backend with parts of batch norm: what they are beside the same entries one after
- * the other, and that their bits do not depend on threads. */
+/* Winograd convolutions of the cpu backend fused with parts of batch norm: equal to the separate kernels,
+ * and bitwise identical for any number of threads. */
 
 #include "conv_data.h"
 #include "tensor/backend/cpu/conv/winograd.h"
@@ -13,7 +13,7 @@ typedef struct row {
     const char *name;
     int64_t batch, in, out, h, w;
     int pad;
-    bool far; /* means of the result are large beside its deviations */
+    bool far; /* means of the result are large compared to its deviations */
     bool bf16;
 } row;
 
@@ -70,7 +70,7 @@ static void clear(data *d)
         free(all[i].data);
 }
 
-/* NULL where this processor has no such kernels. */
+/* Returns NULL if this processor has no such kernels. */
 static void *open_cpu(const lt_backend **be, int threads, const data *d)
 {
     const lt_own_conv c = {.config = &d->config, .from = &d->x, .w = &d->w, .to = &d->y};
@@ -81,8 +81,9 @@ static void *open_cpu(const lt_backend **be, int threads, const data *d)
     return NULL;
 }
 
-/* Count, mean and M2 of what was written. Means are rounded, which M2 feels in proportion to them: sums of squares would
- * feel it in proportion to their squares. In bf16 sums are of the result before it is rounded, by up to 2^-8. */
+/* Checks count, mean and M2 of the written result. Means are rounded, which affects M2 in proportion to
+ * them; sums of squares would be affected in proportion to their squares. In bf16 the sums are of the
+ * unrounded result, which differs by up to 2^-8. */
 static void assert_moments(const data *d, bool bf16)
 {
     const int64_t channels = d->y.shape.dim[1], pixels = lt_shape_count(d->y.shape) / channels;
@@ -123,8 +124,8 @@ static void moments_are_of_what_is_written(void **state)
         skip();
 }
 
-/* Sums of so many products of numbers below `most`, as in winograd.c; in bf16 what was read of a written one is rounded,
- * by up to 2^-8, independently: 10 deviations of that. */
+/* Bounds for sums of N products of numbers below `most`, as in winograd.c. In bf16 a written intermediate is
+ * rounded, by up to 2^-8 and independently per element: 10 deviations of that. */
 static void assert_alike(const lt_view *got, const lt_view *want, double most, int64_t products,
                          bool bf16)
 {
@@ -166,7 +167,7 @@ static void a_norm_before_is_as_one_that_was_written(void **state)
         skip();
 }
 
-/* The gate of relu for element i of x. */
+/* relu's gate for element i of x. */
 static bool passes(const data *d, int64_t i)
 {
     const int64_t channels = d->x.shape.dim[1], c = i % channels;
@@ -174,7 +175,7 @@ static bool passes(const data *d, int64_t i)
     return fmaf((float)get(&d->x, i), k[SCALE * channels + c], k[SHIFT * channels + c]) > 0;
 }
 
-/* Of the gradient that was written, which is masked. */
+/* Checks the sums of the gradient that was written, which is masked. */
 static void assert_sums(const data *d, const lt_view *dx, bool bf16)
 {
     const int64_t channels = dx->shape.dim[1], pixels = lt_shape_count(dx->shape) / channels;

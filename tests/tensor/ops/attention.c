@@ -1,5 +1,5 @@
-/* Attention against the same formula composed of products and softmax, values and gradients; rotary
- * positions against their property; what both refuse. */
+/* Attention against its formula composed of products and softmax, values and gradients; rotary positions
+ * against their property; inputs that both reject. */
 
 #include "base/rng.h"
 #include "bench.h"
@@ -12,7 +12,7 @@ static void draw(lt_rng *rng, double *values, int64_t count)
         values[i] = 2 * lt_rng_uniform(rng) - 1;
 }
 
-/* [T,d] of head h of image n out of x [B,T,heads*d], and back. */
+/* Copies [T,d] of head h of image n out of x [B,T,heads*d], and back. */
 static void gather(const double *x, const int64_t s[4], int64_t n, int64_t h, double *to)
 {
     for (int64_t i = 0; i < s[1]; i++)
@@ -31,10 +31,10 @@ typedef struct attention_row {
     const char *name;
     int64_t batch, queries, keys, d;
     lt_attention_config config;
-    double other_scale; /* of the composed form: a control, which must differ; 0: none */
+    double other_scale; /* scale of the composed form: a control that must differ; 0: the same */
 } attention_row;
 
-/* A head's operands: q, k, v, and what y's gradient is. */
+/* A head's operands: q, k, v, and the gradient of y. */
 enum { Q, K, V, DY, OPERANDS };
 
 static lt_tensor *mask(bench *b, const attention_row *r)
@@ -49,13 +49,13 @@ static lt_tensor *mask(bench *b, const attention_row *r)
     return tensor(b, LT_F64, LT_SHAPE(r->queries, r->keys), values);
 }
 
-/* All heads: shapes [B,T,heads,d], operands, and what is to come out. */
+/* All heads: shapes [B,T,heads,d], operands, and the expected results. */
 typedef struct all_heads {
     int64_t shape[OPERANDS][4];
     double *x[OPERANDS], *y, *dx[OPERANDS];
 } all_heads;
 
-/* y and gradients of one head, by operations that exist; added to where the head lies. */
+/* Computes y and gradients of one head from other operations, added at the head's position. */
 static void compose(bench *b, const attention_row *r, const all_heads *all, int64_t n, int64_t h)
 {
     double part[MOST];
@@ -177,7 +177,8 @@ static void equals_the_composed_form(void **state)
     }
 }
 
-/* The gradient of v in f32, with scores of about that size; relative to its largest element in double. */
+/* Returns the error of v's gradient in f32, with scores of about `size`, relative to its largest element in
+ * double. */
 static double error_at(const char *device, double size)
 {
     enum { T = 64, D = 16, COUNT = T * D };
@@ -222,8 +223,9 @@ static double error_at(const char *device, double size)
     return worst / most;
 }
 
-/* PyTorch's fused kernel has 3e-7, 3e-6, 1e-5, 5e-8, 5e-8: the log-sum is a number of the scores' size, whose rounding
- * counts where several scores are near the largest; where one is alone, as of the last two sizes, nothing is lost. */
+/* PyTorch's fused kernel has 3e-7, 3e-6, 1e-5, 5e-8, 5e-8. The log-sum has the scores' magnitude, and its
+ * rounding matters if several scores are close to the largest; with a single one, as for the last two sizes,
+ * nothing is lost. */
 static void large_scores_keep_their_digits(void **state)
 {
     (void)state;
@@ -236,7 +238,7 @@ static void large_scores_keep_their_digits(void **state)
     }
 }
 
-/* Products of turned rows depend on the distance of their positions alone. */
+/* Products of rotated rows depend only on the distance of their positions. */
 static void rotary_keeps_products_of_equal_distance(void **state)
 {
     bench *b = *state;
@@ -258,7 +260,7 @@ static void rotary_keeps_products_of_equal_distance(void **state)
         assert_near(product[0], product[1], 1e-14);
         assert_true(fabs(y[6] - y[18]) > 1e-3); /* though the rows themselves differ */
         for (int c = 0; c < 6; c++)
-            assert_near(y[c], x[c], 0); /* position 0 stays */
+            assert_near(y[c], x[c], 0); /* position 0 is unchanged */
     }
 }
 

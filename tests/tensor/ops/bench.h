@@ -1,4 +1,4 @@
-/* A device of ref in double, a tape that records, and tensors that are freed with them. */
+/* A ref device in double, a tape that records, and tensors that are freed with them. */
 #ifndef LT_TESTS_BENCH_H
 #define LT_TESTS_BENCH_H
 

@@ -1,5 +1,5 @@
-/* Fusing across operations, on a table that has the fused entries: the results are those of the
- * composed ones, bit for bit; each entry is called where it may be, and nowhere else. */
+/* Fusion across operations, on a kernel table with the fused kernels: results are bitwise those of the
+ * composed operations, and each kernel is called where it may be, and nowhere else. */
 
 #include "base/rng.h"
 #include "fused_table.h"
@@ -14,40 +14,41 @@
 
 enum { N = 2, C = 4, H = 5, W = 3, INPUTS = 7, MOST = N * C * C * H * W };
 
-/* What varies between programs. */
+/* Variants of the program. */
 typedef enum variant {
     PLAIN,
-    BIAS,          /* on the first convolution */
-    EVAL,          /* running statistics */
-    RESIDUAL,      /* into the first batch norm */
-    TWO_READERS,   /* of the first batch norm */
-    LATE_READER,   /* a second one, after the convolution */
-    DEAD_READER,   /* a second one that the loss does not hang on */
-    NO_RELU,       /* in the first batch norm */
-    GROUPS,        /* in both convolutions */
-    TWO_NORMS,     /* of the first convolution */
+    BIAS,          /* a bias on the first convolution */
+    EVAL,          /* uses running statistics */
+    RESIDUAL,      /* a residual into the first batch norm */
+    TWO_READERS,   /* two readers of the first batch norm */
+    LATE_READER,   /* a second reader, after the convolution */
+    DEAD_READER,   /* a second reader that the loss does not depend on */
+    NO_RELU,       /* no relu in the first batch norm */
+    GROUPS,        /* groups in both convolutions */
+    TWO_NORMS,     /* two batch norms of the first convolution */
     BETWEEN,       /* an operation between convolution and batch norm */
     NORM_OF_INPUT, /* no convolution before the batch norm */
-    SHORTCUT,      /* the first convolution's, with a batch norm of its own, into the second */
-    SHORTCUT_RELU, /* with a relu of its own */
-    SHORTCUT_READ, /* and read by something else before */
-    SHORTCUT_SAME, /* parameters as the second one's */
-    POOL,          /* max-pooling behind the second batch norm */
-    POOL_PLAIN,    /* and no relu in it */
-    POOL_READ,     /* which something else reads too */
+    /* The first convolution's output, through another batch norm, into the second norm. */
+    SHORTCUT,
+    SHORTCUT_RELU, /* with a relu in that norm */
+    SHORTCUT_READ, /* and read by another operation before */
+    SHORTCUT_SAME, /* with the same parameters as the second norm */
+    POOL,          /* max-pooling after the second batch norm */
+    POOL_PLAIN,    /* and no relu in that norm */
+    POOL_READ,     /* which another operation reads too */
     OTHER_TAPE     /* nothing recorded */
 } variant;
 
 typedef struct row {
     const char *name;
     variant variant;
-    int stats, sums;         /* calls of the fused entries */
-    int own_stats, own_sums; /* and of batch norm's own */
-    int norms, norms_w;      /* of those on what was not written, where there are such */
+    int stats, sums;         /* calls of the fused kernels */
+    int own_stats, own_sums; /* and of batch norm's separate kernels */
+    int norms, norms_w;      /* of kernels that read a deferred output, if the table has them */
     lt_pass pass;
 } row;
 
-/* Calls of further entries, where there are such: on what was not written, and two nodes' backward at once. */
+/* Calls of further kernels, if the table has them: on deferred outputs, and for the backward of two nodes. */
 typedef struct more_calls {
     int adds, pools, add_grads, pool_grads;
 } more_calls;
@@ -68,7 +69,7 @@ enum { X, W1, GAMMA, BETA, W2, GAMMA2, BETA2 };
 
 typedef struct program {
     const row *row;
-    lt_tensor *mean, *var; /* running statistics of all */
+    lt_tensor *mean, *var; /* running statistics of all norms */
     lt_tensor *bias;
 } program;
 
@@ -92,7 +93,7 @@ static bool has_shortcut(variant v)
     return v >= SHORTCUT && v <= SHORTCUT_SAME;
 }
 
-/* The second residual, of the first convolution's output; or NULL. */
+/* Returns the second residual, from the first convolution's output; or NULL. */
 static lt_tensor *shortcut_of(lt_tape *t, const program *p, lt_tensor *const *in, lt_tensor *c)
 {
     const variant v = p->row->variant;
@@ -103,7 +104,7 @@ static lt_tensor *shortcut_of(lt_tape *t, const program *p, lt_tensor *const *in
                      v == SHORTCUT_RELU);
 }
 
-/* The second batch norm, and what is behind it. */
+/* The second batch norm, and the operations after it. */
 static lt_tensor *finish(lt_tape *t, const program *p, lt_tensor *const *in, lt_tensor *c,
                          lt_tensor *shortcut)
 {
@@ -194,7 +195,7 @@ static void close_scene(scene *s)
     lt_device_close(&s->device);
 }
 
-/* The result, and all gradients, one after the other. */
+/* The result, and all gradients, concatenated. */
 typedef struct outcome {
     double value[(2 + INPUTS) * MOST];
     size_t count;
@@ -238,7 +239,7 @@ static void run_program(scene *s, const row *r, outcome *o)
 
 static const row rows[] = {
     {"conv2d, batch norm, conv2d, batch norm", PLAIN, 2, 1, 0, 1, 1, 1, TRAIN},
-    {"the same with outputs made again",
+    {"the same with recomputed outputs",
      PLAIN,
      2,
      1,
@@ -248,7 +249,7 @@ static const row rows[] = {
      1,
      {.record = true, .batch_stats = true, .recompute = LT_RECOMPUTE_CHEAP}},
     {"a bias has a reason", BIAS, 1, 1, 1, 1, 1, 1, TRAIN},
-    {"no statistics of the batch: none are taken", EVAL, 0, 1, 0, 1, 0, 0, {.record = true}},
+    {"running statistics: no sums are computed", EVAL, 0, 1, 0, 1, 0, 0, {.record = true}},
     {"nothing recorded, statistics of the batch",
      OTHER_TAPE,
      0,
@@ -260,16 +261,16 @@ static const row rows[] = {
      {.batch_stats = true}},
     {"nothing recorded, running statistics", EVAL, 0, 0, 0, 0, 0, 0, {.record = false}},
     {"a residual has a gradient too", RESIDUAL, 2, 0, 0, 2, 0, 0, TRAIN},
-    {"two readers: none has all of the gradient", TWO_READERS, 2, 0, 0, 2, 0, 0, TRAIN},
+    {"two readers: neither has the whole gradient", TWO_READERS, 2, 0, 0, 2, 0, 0, TRAIN},
     {"a reader after it", LATE_READER, 2, 0, 0, 2, 1, 0, TRAIN},
-    {"a reader before it that turns out to give none", DEAD_READER, 2, 0, 0, 2, 0, 0, TRAIN},
+    {"a reader before it that adds no gradient", DEAD_READER, 2, 0, 0, 2, 0, 0, TRAIN},
     {"no relu to mask", NO_RELU, 2, 0, 0, 2, 0, 0, TRAIN},
     {"groups are left alone", GROUPS, 0, 0, 2, 2, 0, 0, TRAIN},
     {"two batch norms: the first has the statistics", TWO_NORMS, 2, 1, 1, 2, 1, 1, TRAIN},
     {"something between convolution and batch norm", BETWEEN, 2, 1, 1, 1, 1, 1, TRAIN},
     {"no convolution before the batch norm", NORM_OF_INPUT, 2, 1, 1, 1, 1, 1, TRAIN},
     {"a batch norm in the shortcut", SHORTCUT, 2, 1, 1, 2, 1, 1, TRAIN},
-    {"the same with outputs made again",
+    {"the same with recomputed outputs",
      SHORTCUT,
      2,
      1,
@@ -281,9 +282,9 @@ static const row rows[] = {
     {"a shortcut with a relu", SHORTCUT_RELU, 2, 1, 1, 2, 1, 1, TRAIN},
     {"a shortcut with the same parameters", SHORTCUT_SAME, 2, 1, 1, 2, 1, 1, TRAIN},
     {"a shortcut that was read", SHORTCUT_READ, 2, 1, 1, 2, 1, 1, TRAIN},
-    {"max-pooling behind a batch norm", POOL, 2, 1, 0, 1, 1, 1, TRAIN},
+    {"max-pooling after a batch norm", POOL, 2, 1, 0, 1, 1, 1, TRAIN},
     {"max-pooling, no relu before it", POOL_PLAIN, 2, 0, 0, 2, 0, 0, TRAIN},
-    {"max-pooling of what something else reads too", POOL_READ, 2, 1, 0, 1, 1, 1, TRAIN},
+    {"max-pooling of an output with another reader", POOL_READ, 2, 1, 0, 1, 1, 1, TRAIN},
     {"max-pooling, nothing recorded", POOL, 0, 0, 2, 0, 0, 0, {.batch_stats = true}},
     {"a shortcut, running statistics", SHORTCUT, 0, 1, 0, 2, 0, 0, {.record = true}},
 };
@@ -339,7 +340,8 @@ static void check_row(void **state)
         assert_int_equal(seen.applies + 2 * seen.adds + seen.pools, applies - r->norms_w);
 }
 
-/* Whoever looks has it written: the host, a kept handle after backward. What was dropped is gone. */
+/* A deferred output is written when it is read: by the host, or when kept, after backward. A dropped one is
+ * gone. */
 static void what_was_not_written_can_be_read(void **state)
 {
     double y[3][N * C * H * W], late[N * C * H * W];
@@ -375,7 +377,7 @@ static void what_was_not_written_can_be_read(void **state)
     }
 }
 
-/* A getter computes nothing; who does tells whether it worked. */
+/* A getter computes nothing; lt_tensor_materialize() returns a status. */
 static void what_was_deferred_is_computed_with_a_status(void **state)
 {
     (void)state;
@@ -395,18 +397,18 @@ static void what_was_deferred_is_computed_with_a_status(void **state)
     assert_ok(lt_tensor_materialize(z));
     assert_non_null(lt_tensor_view(z).data);
     const int applies = seen.applies;
-    assert_ok(lt_tensor_materialize(z)); /* it is there */
+    assert_ok(lt_tensor_materialize(z)); /* already computed */
     assert_int_equal(seen.applies, applies);
 
     z = norm(t, &s.program, lt_tape_variable(t, s.in[X]), s.in[GAMMA], s.in[BETA], NULL);
     seen.refuses = true;
     lt_tape_keep(t, z);
-    assert_status(lt_tape_status(t), LT_E_DEVICE); /* which it has no other way to tell */
+    assert_status(lt_tape_status(t), LT_E_DEVICE); /* the only place to report it */
     lt_tape_free(&t);
     close_scene(&s);
 }
 
-/* A variable's source is one of those tensors that an operation takes, on whichever tape it is. */
+/* The source of a variable may be a deferred output of another tape. */
 static void what_was_deferred_is_another_tapes_variable(void **state)
 {
     (void)state;
@@ -450,7 +452,7 @@ static void gradients_are_right_through_the_fused_entries(void **state)
     }
 }
 
-/* Statistics merged over ranks: each batch norm's once, before they are used. */
+/* Merges statistics over ranks: once per batch norm, before they are used. */
 static lt_status double_them(void *context, lt_norm_reduce op, lt_tensor *x)
 {
     lt_view view = lt_tensor_view(x);
@@ -460,7 +462,7 @@ static lt_status double_them(void *context, lt_norm_reduce op, lt_tensor *x)
     return lt_backend_ref()->scale(NULL, 2, &view, &view);
 }
 
-/* The gradient of x; how often there was a merge. */
+/* Computes the gradient of x; returns the number of merges. */
 static int merge(const row *r, level fused, double *dx, size_t bytes)
 {
     scene s;

@@ -1,4 +1,4 @@
-/* The fused entries, composed of ref's. */
+/* The fused kernels, composed of ref's. */
 
 #include "fused_table.h"
 
@@ -37,7 +37,7 @@ static lt_status fake_grad_x_sums(void *ctx, const lt_conv2d_config *config, con
     return seen.spoils ? ref->scale(ctx, 1.001, sums, sums) : LT_OK;
 }
 
-/* relu(batchnorm(x)) in memory of the test's. */
+/* relu(batchnorm(x)), in memory of the test. */
 static lt_view applied(void *ctx, const lt_batchnorm_before *norm, double *memory)
 {
     const lt_batchnorm2d_config config = {.relu = true};
@@ -137,7 +137,7 @@ static lt_status count_apply(void *ctx, const lt_batchnorm2d_config *config, con
 {
     seen.applies++;
     if (seen.refuses)
-        return lt_fail(LT_E_DEVICE, "fake: refused");
+        return lt_fail(LT_E_DEVICE, "fake: rejected");
     return lt_backend_ref()->batchnorm_apply(ctx, config, x, coef, residual, y, mask);
 }
 

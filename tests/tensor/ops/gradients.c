@@ -1,5 +1,5 @@
-/* Every operation's gradient against central differences in double on ref, and whether every
- * differentiable input of every operation has a row. */
+/* Every operation's gradient against central differences in double on ref. Every differentiable input of
+ * every operation must have a row. */
 
 #include "gradients.h"
 
@@ -30,7 +30,7 @@ static double draw(fill how, int64_t i, int64_t count, lt_rng *rng)
         return 0.8 + 0.4 * u;
     case SMALL:
         return 0.2 * u - 0.1;
-    case DISTINCT: /* 37 shares no factor with the counts of the tables */
+    case DISTINCT: /* 37 shares no factor with the element counts of the tables */
         return (double)(i * 37 % count) / (double)count * 4 - 2;
     case GRID:
         return floor(128 * u) * 0x1p-6 - 1;
@@ -106,7 +106,7 @@ static void check_row(void **state)
         assert_ok(st);
 }
 
-/* The inputs of an operation that have a gradient: bit i for input i. */
+/* Inputs of an operation that have a gradient: bit i for input i. */
 typedef struct coverage {
     const lt_op *op;
     unsigned inputs, seen;
@@ -123,7 +123,7 @@ static coverage *coverage_of(const lt_op *op)
     return NULL;
 }
 
-/* A row's input, or its conversion to channels-last. */
+/* True for a row's input, or its conversion to channels-last. */
 static bool is_of_row(const lt_tensor *x)
 {
     const lt_node *n = x->producer;

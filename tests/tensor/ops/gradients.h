@@ -1,4 +1,4 @@
-/* Tables of gradients: rows of functions whose gradients are checked in double on ref. */
+/* Tables of functions whose gradients are checked in double on ref. */
 #ifndef LT_TESTS_GRADIENTS_H
 #define LT_TESTS_GRADIENTS_H
 
@@ -7,17 +7,17 @@
 
 enum { MAX_INPUTS = 4, MAX_CONSTANTS = 2 };
 
-/* How an input is filled. */
+/* Values of an input. */
 typedef enum fill {
     UNIFORM,   /* -1..1 */
     FAR,       /* at least 0.1 away from 0 */
-    TWO_SIDED, /* near -1 and near 1 by turns: after batch norm still so */
+    TWO_SIDED, /* alternately near -1 and near 1, also after batch norm */
     NEAR_ONE,  /* 0.8..1.2 */
     SMALL,     /* -0.1..0.1 */
     DISTINCT,  /* differences of at least 0.005 */
-    GRID,      /* multiples of 2^-6: exact in every floating type, with steps of 2^-6 too */
+    GRID,      /* multiples of 2^-6: exact in every floating dtype, also after steps of 2^-6 */
     INDICES,   /* i32, 0..2 */
-    LABELS     /* the same, but some are LT_IGNORED_LABEL */
+    LABELS     /* INDICES, with some LT_IGNORED_LABEL */
 } fill;
 
 typedef struct input {
@@ -31,12 +31,12 @@ typedef struct grad_row {
     int inputs, constants;
     input in[MAX_INPUTS];
     input constant[MAX_CONSTANTS];
-    double step; /* 0: the usual */
-    bool eval;   /* batch norm with running statistics, no dropout */
-    bool broken; /* a control: the check must reject this row */
+    double step; /* 0: the default */
+    bool eval;   /* running statistics in batch norm, no dropout */
+    bool broken; /* control: the check must reject this row */
 } grad_row;
 
-/* A row's function of the tape t and the inputs `in`. */
+/* Defines a row's function of the tape t and the inputs `in`. */
 #define FUNCTION(name, ...)                                           \
     static lt_tensor *name(lt_tape *t, lt_tensor *const *in, void *c) \
     {                                                                 \
@@ -45,7 +45,7 @@ typedef struct grad_row {
     }                                                                 \
     _Static_assert(1, "a semicolon follows")
 
-/* Each file's table: row number i, or NULL past the end. */
+/* A file's table: returns row i, or NULL past the end. */
 typedef const grad_row *grad_rows_fn(size_t i);
 grad_rows_fn math_rows, pointwise_rows, product_rows, norm_rows, pool_rows, attention_rows,
     shape_rows;

@@ -30,7 +30,7 @@ static lt_tensor *read_twice(lt_tape *t, lt_tensor *const *in, void *c)
     return lt_add(t, lt_mul(t, y, y), lt_scale(t, y, 3));
 }
 
-/* The output of one is the input of another. */
+/* The output of one is the input of the other. */
 static lt_tensor *two_layers(lt_tape *t, lt_tensor *const *in, void *c)
 {
     lt_tensor *y = two_heads(t, in, c);

@@ -65,7 +65,7 @@ FUNCTION(sum_keep,
 FUNCTION(mean_all, lt_mean(t, in[0], (lt_reduce_config){.dims = 0}));
 FUNCTION(mean_pixels, lt_mean(t, in[0], (lt_reduce_config){.dims = 4 | 8}));
 
-/* Controls: y = x*x with a gradient that is wrong in one way each. */
+/* Controls: y = x*x, each with a wrong gradient. */
 
 static lt_status square_infer(const lt_node *node, lt_desc *out)
 {

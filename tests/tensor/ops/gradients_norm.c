@@ -1,5 +1,5 @@
-/* Gradients of batch and group normalisation. With relu, inputs lie by turns near 1 and near -1: so do the
- * normalised values, and gain and shift keep them away from the kink. */
+/* Gradients of batch and group normalisation. With relu, inputs are alternately near 1 and near -1, and so
+ * are the normalised values; gamma and beta keep them away from the kink. */
 
 #include "gradients.h"
 
@@ -45,7 +45,7 @@ static lt_tensor *frozen(lt_tape *t, lt_tensor *const *in, void *c)
     return lt_batchnorm2d(t, in[0], args, config);
 }
 
-/* Two readers: backward gets the gradient as two addends. */
+/* Two readers: backward receives the gradient as two addends. */
 static lt_tensor *read_twice(lt_tape *t, lt_tensor *const *in, void *c)
 {
     lt_tensor *y = norm(t, in, c, in[3], true);
@@ -96,11 +96,12 @@ FUNCTION(layernorm, lt_layernorm(t, in[0], in[1], in[2], small_eps));
 FUNCTION(layernorm_without_gain, lt_layernorm(t, in[0], NULL, in[1], small_eps));
 FUNCTION(layernorm_without_shift, lt_layernorm(t, in[0], in[1], NULL, small_eps));
 
-/* The sum of its squares does not depend on x: its own gradient would be 0. */
+/* The sum of its squares does not depend on x: alone its gradient would be 0. */
 FUNCTION(layernorm_alone,
          lt_mul(t, lt_layernorm(t, in[0], NULL, NULL, (lt_layernorm_config){.eps = 0.01}), in[0]));
 
-/* Two readers: the gradient is a sum; and the gradient of a 4-D y lies as its reader's input. */
+/* Two readers: the gradient is a sum; and the gradient of a 4-D y has the storage order of its reader's
+ * input. */
 static lt_tensor *layernorm_read_twice(lt_tape *t, lt_tensor *const *in, void *c)
 {
     lt_tensor *y = layernorm(t, in, c);

@@ -42,7 +42,7 @@ CALL(mse_each, lt_mse_loss(t, in[0], in[1], LT_LOSS_NONE));
 CALL(bce_mean, lt_bce_with_logits(t, in[0], in[1], LT_LOSS_MEAN));
 CALL(bce_sum, lt_bce_with_logits(t, in[0], in[1], LT_LOSS_SUM));
 CALL(bce_each, lt_bce_with_logits(t, in[0], in[1], LT_LOSS_NONE));
-/* What reads y reads it, whoever else does. */
+/* Functions whose backward reads y, with another reader of y. */
 CALL(chain, lt_mul(t, lt_tanh(t, lt_exp(t, lt_sigmoid(t, in[0]))), lt_silu(t, in[0])));
 
 #define IMAGE(how)             \
@@ -58,7 +58,7 @@ CALL(chain, lt_mul(t, lt_tanh(t, lt_exp(t, lt_sigmoid(t, in[0]))), lt_silu(t, in
         {0, {0}}, how \
     }
 
-/* Of two extremes, a lies outside -0.1..0.1 and b inside: no ties. */
+/* In maximum and minimum, a is outside -0.1..0.1 and b inside: no ties. */
 /* clang-format off */
 static const grad_row rows[] = {
     {"exp", exponential, 1, 0, .in = {IMAGE(UNIFORM)}},
@@ -85,7 +85,7 @@ static const grad_row rows[] = {
     {"swiglu", swiglu, 2, 0, .in = {IMAGE(UNIFORM), IMAGE(UNIFORM)}},
     {"swiglu, b broadcast", swiglu, 2, 0, .in = {MATRIX(UNIFORM), {{1, {4}}, UNIFORM}}},
     {"swiglu, a its own factor", swiglu_of_itself, 1, 0, .in = {MATRIX(UNIFORM)}},
-    {"functions that read what they gave", chain, 1, 0, .in = {IMAGE(DISTINCT)}},
+    {"functions that read their output", chain, 1, 0, .in = {IMAGE(DISTINCT)}},
     {"sub", sub, 2, 0, .in = {MATRIX(UNIFORM), MATRIX(UNIFORM)}},
     {"sub, a broadcast", sub, 2, 0, .in = {{{1, {4}}, UNIFORM}, MATRIX(UNIFORM)}},
     {"sub, a a scalar", sub, 2, 0, .in = {SCALAR(UNIFORM), IMAGE(UNIFORM)}},

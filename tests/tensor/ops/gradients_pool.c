@@ -31,7 +31,7 @@ static lt_tensor *max_read_twice(lt_tape *t, lt_tensor *const *in, void *c)
 FUNCTION(xent, lt_softmax_xent(t, in[0], in[1], 0));
 FUNCTION(xent_smooth, lt_softmax_xent(t, in[0], in[1], 0.1));
 
-/* Targets as they come: they do not sum to 1. */
+/* Arbitrary targets, which do not sum to 1. */
 static lt_tensor *xent_soft(lt_tape *t, lt_tensor *const *in, void *c)
 {
     return lt_softmax_xent(t, in[0], ((lt_tensor **)c)[0], 0);

@@ -1,5 +1,5 @@
-/* Gradients of operations that move elements (permutations, parts, joints, repetition, embeddings), whose
- * output is squared, so that each element's gradient is its own; and of those that take any leading
+/* Gradients of operations that move elements (permutation, slices, concatenation, repetition, embedding),
+ * whose output is squared, so that each element's gradient differs; and of operations that take any leading
  * dimensions. */
 
 #include "gradients.h"
@@ -61,7 +61,7 @@ static lt_tensor *embedding(lt_tape *t, lt_tensor *const *in, void *c)
     return square(t, lt_embedding(t, constant[0], in[0]));
 }
 
-/* An embedding whose table is the classifier's too. */
+/* An embedding whose table is also the classifier's weight. */
 static lt_tensor *tied_embedding(lt_tape *t, lt_tensor *const *in, void *c)
 {
     lt_tensor *const *constant = c;

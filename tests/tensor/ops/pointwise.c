@@ -1,5 +1,4 @@
-/* Elementwise functions where they have no ordinary value: 0, infinities, NaN, ties; and who is broadcast
- * over whom. On ref and on cpu. */
+/* Elementwise functions at special values (0, infinities, NaN, ties), and broadcasting, on ref and on cpu. */
 
 #include "near.h"
 
@@ -77,7 +76,7 @@ FUNCTION(silu, lt_silu(t, a));
 FUNCTION(bce, lt_bce_with_logits(t, a, b, LT_LOSS_NONE));
 FUNCTION(gelu, lt_gelu(t, a, LT_GELU_ERF));
 
-/* Value and gradients where dy is 1. */
+/* Value, and gradients for dy = 1. */
 typedef struct row {
     const char *name;
     function *f;
@@ -85,7 +84,7 @@ typedef struct row {
     float a[MOST], b[MOST], y[MOST], da[MOST], db[MOST];
 } row;
 
-/* What PyTorch 2 gives. */
+/* Results of PyTorch 2. */
 /* clang-format off */
 static const row rows[] = {
     {"exp", exponential, 6, 1, {-INF, -200, 0, 100, INF, NOT}, {0}, {0, 0, 1, INF, INF, NOT},

@@ -1,5 +1,5 @@
 /* Values of operations that move elements, and of those that take any leading dimensions, against their
- * formulas over row-major arrays. */
+ * formulas on row-major arrays. */
 
 #include "bench.h"
 
@@ -129,7 +129,7 @@ static void linear_takes_leading_dimensions(void **state)
     assert_values(lt_linear_as(b->tape, x, wt, NULL, config), LT_SHAPE(2, 3, 2, 5), want);
 }
 
-/* Ignored rows are as if they were not there, and none left gives 0. */
+/* Ignored rows have no effect; if all are ignored, the loss is 0. */
 static void ignored_labels_leave_the_mean(void **state)
 {
     double v[MOST], kept[MOST], with = 0, without = -1, none = -1;
@@ -158,11 +158,11 @@ static int open_ref_f32(void **state)
     return bench_open_as(state, false);
 }
 
-/* In a 16-bit pass the rows of a table of f32 are rounded. */
+/* In a 16-bit pass the rows of an f32 table are rounded. */
 static void embedding_has_the_dtype_of_the_pass(void **state)
 {
     bench *b = *state;
-    float table[4] = {1, 1.00390625F, 3, -1.01171875F}; /* in between two of bf16 */
+    float table[4] = {1, 1.00390625F, 3, -1.01171875F}; /* two are between bf16 numbers */
     double want[4] = {3, -1.015625, 1, 1};
     int32_t ids[2] = {1, 0};
     double got[4];

@@ -1,4 +1,4 @@
-/* Values of operations against their formulas, written down once more over row-major arrays. */
+/* Values of operations against their formulas, written once more on row-major arrays. */
 
 #include "bench.h"
 
@@ -103,10 +103,10 @@ static void matmul_in_all_transposes(void **state)
         check_matmul(*state, i & 1, i & 2);
 }
 
-/* In bf16 the gradient of one b for a batch is rounded once, and not once for each matrix of the batch. */
+/* In bf16 the gradient of one b for a batch is rounded once, not once for each matrix of the batch. */
 static void the_gradient_of_a_shared_matrix_is_one_sum(void **state)
 {
-    enum { BATCH = 43, N = 2 }; /* a matrix has sums of 2 + 3/128, in bf16 2 + 4/128 */
+    enum { BATCH = 43, N = 2 }; /* each matrix has sums of 2 + 3/128, in bf16 2 + 4/128 */
     (void)state;
     for (int transposed = 0; transposed < 2; transposed++) {
         bench b = {0};
@@ -159,7 +159,7 @@ static void linear_is_x_wt_plus_b(void **state)
 static void a_delta_filter_shifts_the_image(void **state)
 {
     double v[MOST], want[MOST] = {0};
-    double delta[9] = {[2] = 1}; /* row 0, column 2: the neighbour above to the right */
+    double delta[9] = {[2] = 1}; /* row 0, column 2: the pixel above to the right */
     bench *b = *state;
     lt_tensor *x = numbers(b, LT_SHAPE(1, 1, 4, 5), v);
     lt_tensor *w = tensor(b, LT_F64, LT_SHAPE(1, 1, 3, 3), delta);
@@ -233,11 +233,12 @@ static void top_k_counts_ranks_and_adds_up(void **state)
 {
     enum { CLASSES = 7 };
     bench *b = *state;
-    double z[] = {9, 8, 7, 6, 5, 4, 3,            /* label 0: first */
-                  9, 8, 7, 6, 5, 4, 3,            /* label 4: fifth */
-                  9, 8, 7, 6, 5, 4, 3,            /* label 5: sixth */
-                  1, 1, 1, 1, 1, 1, 1,            /* label 1: second, the index decides */
-                  0, 0, 0, 0, 0, 0, (double)NAN}; /* label 0: wrong, whatever the others are */
+    double z[] = {9, 8, 7, 6, 5, 4, 3, /* label 0: first */
+                  9, 8, 7, 6, 5, 4, 3, /* label 4: fifth */
+                  9, 8, 7, 6, 5, 4, 3, /* label 5: sixth */
+                  1, 1, 1, 1, 1, 1, 1, /* label 1: second, the index decides */
+                  /* Label 0: wrong, whatever the other logits are. */
+                  0, 0, 0, 0, 0, 0, (double)NAN};
     int32_t labels[] = {0, 4, 5, 1, 0};
     int64_t hits[] = {10, 20};
     lt_tensor *logits = tensor(b, LT_F64, LT_SHAPE(5, CLASSES), z);
@@ -254,7 +255,7 @@ static void ignored_labels_are_no_hits(void **state)
     enum { CLASSES = 6 };
     bench *b = *state;
     double z[2 * 2 * CLASSES];
-    int32_t labels[] = {5, LT_IGNORED_LABEL, 0, CLASSES}; /* the last is no class, and counts */
+    int32_t labels[] = {5, LT_IGNORED_LABEL, 0, CLASSES}; /* the last is not a class, and counts */
     int64_t hits[] = {0, 0, 0};
     for (int i = 0; i < 2 * 2 * CLASSES; i++)
         z[i] = i % CLASSES;
